@@ -4,10 +4,11 @@
 /*
  * Which line of forward made an autograd node, and which node runs when memory is allocated.
  *
- * A node that begins to run is kept with the task: no record. When it has ended cannot be seen, since a C++ exception
- * leaves the function that runs it and must not pass a return probe; it is told at the next allocation from the stack:
- * the call is still under way if and only if its frame lies above and its return address is where it was. What is
- * not is forgotten then, so that an allocation outside of backward costs a look at the task.
+ * A node that begins to run is kept with the task: no record. When it has ended cannot be seen,
+ * since a C++ exception leaves the function that runs it and must not pass a return probe; it is
+ * told at the next allocation from the stack: the call is still under way if and only if its frame
+ * lies above and its return address is where it was. What is not is forgotten then, so that an
+ * allocation outside of backward costs a look at the task.
  */
 struct mt_node_layout node_layout = {};
 
@@ -33,7 +34,8 @@ static __noinline __u32 find_running(struct node_slot *s, __u64 sp)
 	for (i = 0; i < MT_NODE_DEPTH && s->n; i++) {
 		r = innermost(s);
 		if (r->sp > sp) {
-			if (!r->ret || bpf_probe_read_user(&s->word, sizeof(s->word), (const void *)r->sp))
+			if (!r->ret ||
+			    bpf_probe_read_user(&s->word, sizeof(s->word), (const void *)r->sp))
 				return MT_NODE_UNKNOWN;
 			/* Somebody else's return probe: the address is the kernel's. */
 			if (s->word == r->ret || (s->word && s->word == return_trampoline()))
@@ -80,7 +82,8 @@ static __always_inline void read_extra(struct mt_rec_node *r)
 	}
 }
 
-/* While it runs a node is there, and is what it was: it is read when there is something to tell of it. */
+/* While it runs a node is there, and is what it was: it is read when there is something to tell of
+ * it. */
 static __noinline bool send_running(struct node_slot *s, __u64 time)
 {
 	struct running_node *n;
@@ -110,8 +113,8 @@ static __noinline bool send_running(struct node_slot *s, __u64 time)
 }
 
 /*
- * enum mt_node for an allocation at this stack pointer: the record of the node goes before that of the allocation. Where
- * it is lost nobody must take the one before for it.
+ * enum mt_node for an allocation at this stack pointer: the record of the node goes before that of
+ * the allocation. Where it is lost nobody must take the one before for it.
  */
 static __noinline __u32 node_at(struct node_slot *s, __u64 sp, __u64 time)
 {
@@ -123,7 +126,8 @@ static __noinline __u32 node_at(struct node_slot *s, __u64 sp, __u64 time)
 	return is;
 }
 
-/* Nodes whose threads have no slot, as the kernel had no memory for one: the outermost of each thread. */
+/* Nodes whose threads have no slot, as the kernel had no memory for one: the outermost of each
+ * thread. */
 static struct {
 	__u64 tid, sp, ret, word; /* as in struct running_node and struct node_slot */
 } unkept[MT_UNKEPT_NODES] = {};
@@ -137,7 +141,9 @@ static __noinline bool unkept_runs(__u64 sp)
 
 	if (unkept[i].tid != tid || unkept[i].sp <= sp)
 		return false;
-	if (bpf_probe_read_user(&unkept[i].word, sizeof(unkept[i].word), (const void *)unkept[i].sp) || unkept[i].word == unkept[i].ret)
+	if (bpf_probe_read_user(&unkept[i].word, sizeof(unkept[i].word),
+				(const void *)unkept[i].sp) ||
+	    unkept[i].word == unkept[i].ret)
 		return true;
 	return unkept[i].word && unkept[i].word == return_trampoline();
 }
@@ -188,7 +194,8 @@ static __noinline int enter_node(struct node_slot *s, __u64 sp, __u64 node)
 	return 0;
 }
 
-/* void torch::autograd::Engine::evaluate_function(shared_ptr<GraphTask> &, Node *func, ...): parameter 1 is `this` */
+/* void torch::autograd::Engine::evaluate_function(shared_ptr<GraphTask> &, Node *func, ...):
+ * parameter 1 is `this` */
 SEC("uprobe")
 int evaluate(struct pt_regs *ctx)
 {
@@ -207,7 +214,8 @@ int evaluate(struct pt_regs *ctx)
 	return enter_node(&t->nodes, PT_REGS_SP(ctx), PT_REGS_PARM3(ctx));
 }
 
-/* void torch::autograd::impl::set_gradient_edge(const Variable &, Edge): the edge lies in memory, the node is its first word */
+/* void torch::autograd::impl::set_gradient_edge(const Variable &, Edge): the edge lies in memory,
+ * the node is its first word */
 static __always_inline int do_edge(struct pt_regs *ctx, const bool sleepable)
 {
 	struct thread_slot *t;
@@ -228,8 +236,10 @@ static __always_inline int do_edge(struct pt_regs *ctx, const bool sleepable)
 	r->h.node = within;
 	r->stack = stack_id(stack);
 	r->extra = 0;
-	/* Both were written a moment ago: a page that has to be waited for is not looked at, the ring would wait with us. */
-	if (!read_node(&r->node, sizeof(r->node), ARG(ctx, 2)) || !read_node(r->head, sizeof(r->head), r->node)) {
+	/* Both were written a moment ago: a page that has to be waited for is not looked at, the
+	 * ring would wait with us. */
+	if (!read_node(&r->node, sizeof(r->node), ARG(ctx, 2)) ||
+	    !read_node(r->head, sizeof(r->head), r->node)) {
 		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
 		return filtered(MT_REC_EDGE);
 	}

@@ -2,13 +2,14 @@
 #ifndef CALLS_BPF_H
 #define CALLS_BPF_H
 /*
- * Calls into the CUDA runtime and driver. The entry's program keeps what is known then, the return's writes one record.
- * Only plain C functions are probed so: an exception must not pass a return probe.
+ * Calls into the CUDA runtime and driver. The entry's program keeps what is known then, the
+ * return's writes one record. Only plain C functions are probed so: an exception must not pass a
+ * return probe.
  *
- * One call at a time and thread: the runtime calls the driver, and that is the same memory once more. What is kept
- * belongs to the task (it goes away with it, and no bucket lock is taken), and the stack pointer tells whether
- * it is still true: a call whose frame has been left, or whose return address is not the kernel's any more,
- * will not come back to us.
+ * One call at a time and thread: the runtime calls the driver, and that is the same memory once
+ * more. What is kept belongs to the task (it goes away with it, and no bucket lock is taken), and
+ * the stack pointer tells whether it is still true: a call whose frame has been left, or whose
+ * return address is not the kernel's any more, will not come back to us.
  */
 struct call_slot {
 	__u64 sp; /* of the call under way: where its return address lies; 0: none */
@@ -55,7 +56,8 @@ static __noinline bool within_call(struct call_slot *c, __u64 sp)
 	if (!c || sp > c->sp)
 		return false;
 	/* sp == c->sp: a jump from one function to the other instead of a call */
-	if (bpf_probe_read_user(&c->word, sizeof(c->word), (const void *)c->sp) || c->word == c->caller)
+	if (bpf_probe_read_user(&c->word, sizeof(c->word), (const void *)c->sp) ||
+	    c->word == c->caller)
 		return false;
 	trampoline = return_trampoline();
 	return !trampoline || c->word == trampoline;
@@ -71,7 +73,8 @@ static __noinline int read_arguments(struct call_slot *c)
 	if (c->flags & MT_CALL_POOL) {
 		__u64 props = c->arg[1];
 
-		if (!read_call(&c->arg[1], sizeof(c->arg[1]), props + 8) || !read_call(&c->arg[2], sizeof(c->arg[2]), props))
+		if (!read_call(&c->arg[1], sizeof(c->arg[1]), props + 8) ||
+		    !read_call(&c->arg[2], sizeof(c->arg[2]), props))
 			c->arg[1] = c->arg[2] = ~0ULL;
 	}
 	if (c->flags & MT_CALL_EXTENT && !read_call(&c->arg[1], 3 * sizeof(c->arg[1]), c->sp + 8))
@@ -152,7 +155,8 @@ int call_return(struct pt_regs *ctx)
 	}
 	c = slot_of_task(0);
 	/* Not the outermost one; or entered before we came. */
-	if (!c || !c->sp || PT_REGS_SP(ctx) != c->sp + 8 || (__u32)bpf_get_attach_cookie(ctx) != c->fn)
+	if (!c || !c->sp || PT_REGS_SP(ctx) != c->sp + 8 ||
+	    (__u32)bpf_get_attach_cookie(ctx) != c->fn)
 		return 0;
 	c->sp = 0;
 	c->out = 0;
@@ -202,33 +206,34 @@ int set_device(struct pt_regs *ctx)
 	return 0;
 }
 
-/* A register by its offset in struct pt_regs: a program reads what it is given at constant offsets only. False: there is none. */
+/* A register by its offset in struct pt_regs: a program reads what it is given at constant offsets
+ * only. False: there is none. */
 static __noinline bool read_register(struct pt_regs *ctx, __u32 offset, __u64 *ret)
 {
-#define REGISTER(name) \
-	case offsetof(struct pt_regs, name): \
-		*ret = *(volatile unsigned long *)&ctx->name; \
-		/* Not one load at an offset that varies, which the compiler would make of them. */ \
-		asm volatile("" : : "i"(offsetof(struct pt_regs, name))); \
+#define REGISTER(name)                                                                             \
+	case offsetof(struct pt_regs, name):                                                       \
+		*ret = *(volatile unsigned long *)&ctx->name;                                      \
+		/* Not one load at an offset that varies, which the compiler would make of them. */                                                                                                \
+		asm volatile("" : : "i"(offsetof(struct pt_regs, name)));                          \
 		return true
 	switch (offset) {
-	REGISTER(r15);
-	REGISTER(r14);
-	REGISTER(r13);
-	REGISTER(r12);
-	REGISTER(bp);
-	REGISTER(bx);
-	REGISTER(r11);
-	REGISTER(r10);
-	REGISTER(r9);
-	REGISTER(r8);
-	REGISTER(ax);
-	REGISTER(cx);
-	REGISTER(dx);
-	REGISTER(si);
-	REGISTER(di);
-	REGISTER(ip);
-	REGISTER(sp);
+		REGISTER(r15);
+		REGISTER(r14);
+		REGISTER(r13);
+		REGISTER(r12);
+		REGISTER(bp);
+		REGISTER(bx);
+		REGISTER(r11);
+		REGISTER(r10);
+		REGISTER(r9);
+		REGISTER(r8);
+		REGISTER(ax);
+		REGISTER(cx);
+		REGISTER(dx);
+		REGISTER(si);
+		REGISTER(di);
+		REGISTER(ip);
+		REGISTER(sp);
 	}
 #undef REGISTER
 	return false;
@@ -253,7 +258,8 @@ static __always_inline bool asked_arg(struct pt_regs *ctx, __u32 site, __u32 whi
 	return true;
 }
 
-/* USDT pytorch:malloc(void *ptr, int8 device, size_t requested, int64 stream), in CUDACachingAllocator's allocate() */
+/* USDT pytorch:malloc(void *ptr, int8 device, size_t requested, int64 stream), in
+ * CUDACachingAllocator's allocate() */
 SEC("uprobe")
 int asked(struct pt_regs *ctx)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Who belongs to a capture of several processes: one that one of them forks, before its first instruction; until it ends. One
- * that execs still does, but is another program, which user space has to look at before it is traced. Of others that run another
- * program user space is told, where it waits for some that do. Loaded only then. Nobody is stopped or held.
+ * Who belongs to a capture of several processes: one that one of them forks, before its first
+ * instruction; until it ends. One that execs still does, but is another program, which user space
+ * has to look at before it is traced. Of others that run another program user space is told, where
+ * it waits for some that do. Loaded only then. Nobody is stopped or held.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -16,10 +17,10 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-__u64 missed = 0; /* processes that could not join */
-__u64 untold = 0; /* execs of others that found no room */
-__u32 last = 0;	  /* number that was given away */
-__u32 alone = 0;  /* who is forked does not join */
+__u64 missed = 0;    /* processes that could not join */
+__u64 untold = 0;    /* execs of others that found no room */
+__u32 last = 0;	     /* number that was given away */
+__u32 alone = 0;     /* who is forked does not join */
 __u32 strangers = 0; /* execs of others are told of */
 
 struct {

@@ -2,13 +2,14 @@
 #ifndef MT_INSIDE_H
 #define MT_INSIDE_H
 /*
- * The contract between a recorder and the library that runs the programs inside the recorder's own child
- * (tools/inprocess/, user/capture/probes_inside.c). Both map one memfd, which has all that BPF's maps and the programs' variables
- * are for in the kernel:
+ * The contract between a recorder and the library that runs the programs inside the recorder's own
+ * child (tools/inprocess/, user/capture/probes_inside.c). Both map one memfd, which has all that
+ * BPF's maps and the programs' variables are for in the kernel:
  *
  *   struct mt_inside                from 0 on
- *   the programs' variables         from MT_INSIDE_VARIABLES on, which the library maps in the place of its own
- *   the ring                        from MT_INSIDE_RING on: a page that the reader writes, one that writers write, the data
+ *   the programs' variables         from MT_INSIDE_VARIABLES on, which the library maps in the
+ * place of its own the ring                        from MT_INSIDE_RING on: a page that the reader
+ * writes, one that writers write, the data
  *
  * As memtrace.h, no includes.
  */
@@ -36,7 +37,8 @@ enum mt_inside_program {
 	MT_INSIDE_CALL_RETURN, /* runs when the function returns */
 	MT_INSIDE_SET_DEVICE,
 	MT_INSIDE_ASKED,
-	MT_INSIDE_LINKER, /* the dynamic linker's own place for debuggers: something was mapped, and none of it has run */
+	MT_INSIDE_LINKER, /* the dynamic linker's own place for debuggers: something was mapped, and
+			     none of it has run */
 };
 
 /* How the instruction that a breakpoint took the place of is made up for. */
@@ -56,11 +58,13 @@ struct mt_inside_at {
 	__u32 pad;
 };
 
-/* Of one address, found by hash. An entry stays: a thread may be on its way from a breakpoint that is gone. */
+/* Of one address, found by hash. An entry stays: a thread may be on its way from a breakpoint that
+ * is gone. */
 struct mt_inside_site {
 	__u64 addr; /* 0: free; written last */
 	__u64 target;
-	__u8 way, length, operand, original; /* enum mt_inside_way; the instruction's length; its first byte */
+	__u8 way, length, operand,
+		original; /* enum mt_inside_way; the instruction's length; its first byte */
 	__u32 pad;
 	struct mt_inside_at at[MT_INSIDE_AT_SITE];
 };
@@ -77,7 +81,8 @@ struct mt_inside_table {
 /* Of the programs' variables, where each is among them: offsets in bytes. */
 struct mt_inside_variables {
 	__u32 size;
-	__u32 py, modules, bench_empty, bench_verify, stopped, woken, notices, code_epoch, module_code, seen_code, asked_args, node_layout;
+	__u32 py, modules, bench_empty, bench_verify, stopped, woken, notices, code_epoch,
+		module_code, seen_code, asked_args, node_layout;
 };
 
 /* What the process is waiting for, if it is. */
@@ -89,21 +94,22 @@ enum mt_inside_wait {
 
 struct mt_inside {
 	__u64 magic;
-	__u64 ring_bytes; /* of the data; a power of two */
+	__u64 ring_bytes;    /* of the data; a power of two */
 	__u32 recorder, pid; /* processes: who reads, who is recorded */
 	/* The library's, of the program that the process runs now. */
-	__u32 image;	   /* how many programs there have been: goes up when the rest is true of another */
-	__u32 waits;	   /* enum mt_inside_wait */
-	__u64 slots[2];	   /* MT_INSIDE_SLOTS places for instructions each: in the library's code, and near the program's; 0: none */
-	__u64 linker;	   /* where the dynamic linker tells debuggers; 0: it does not */
-	__u64 returns;	   /* where functions are made to return to */
+	__u32 image; /* how many programs there have been: goes up when the rest is true of another */
+	__u32 waits;	/* enum mt_inside_wait */
+	__u64 slots[2]; /* MT_INSIDE_SLOTS places for instructions each: in the library's code, and
+			   near the program's; 0: none */
+	__u64 linker;	/* where the dynamic linker tells debuggers; 0: it does not */
+	__u64 returns;	/* where functions are made to return to */
 	struct mt_inside_variables variables;
 	__u32 problem; /* an errno: the process cannot be recorded from inside; 0: it can */
 	/* The recorder's. */
-	__u32 loads;  /* programs loaded so far: what is kept of threads is of one of these alone */
-	__u32 go;     /* goes up when the process need not wait any more; a futex */
-	__u32 taken;  /* a futex that full rings are waited at: something was read */
-	__u32 reads;  /* the recorder is there to read */
+	__u32 loads; /* programs loaded so far: what is kept of threads is of one of these alone */
+	__u32 go;    /* goes up when the process need not wait any more; a futex */
+	__u32 taken; /* a futex that full rings are waited at: something was read */
+	__u32 reads; /* the recorder is there to read */
 	/* Both. */
 	__u32 wake;    /* goes up when the reader is to come at once; a futex */
 	__u32 waiting; /* threads at `taken` */
@@ -114,7 +120,8 @@ struct mt_inside {
 };
 
 #define MT_INSIDE_PAGE 4096u
-#define MT_INSIDE_VARIABLES ((sizeof(struct mt_inside) + MT_INSIDE_PAGE - 1) & ~(__u64)(MT_INSIDE_PAGE - 1))
+#define MT_INSIDE_VARIABLES                                                                        \
+	((sizeof(struct mt_inside) + MT_INSIDE_PAGE - 1) & ~(__u64)(MT_INSIDE_PAGE - 1))
 #define MT_INSIDE_VARIABLES_MAX (256u << 10)
 #define MT_INSIDE_RING (MT_INSIDE_VARIABLES + MT_INSIDE_VARIABLES_MAX)
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The kernel side: one program a hook, entry probes only but for calls into CUDA (calls.bpf.h). A probe reads registers,
- * walks Python frames, looks up ids, puts one record into the ring. Programs that walk exist twice; the sleepable
- * twin (uprobe.s) can bring in pages that are not present and takes over where those occur.
+ * The kernel side: one program a hook, entry probes only but for calls into CUDA (calls.bpf.h). A
+ * probe reads registers, walks Python frames, looks up ids, puts one record into the ring. Programs
+ * that walk exist twice; the sleepable twin (uprobe.s) can bring in pages that are not present and
+ * takes over where those occur.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -45,7 +46,8 @@ static __always_inline void *reserve(__u8 type, __u64 size)
 	return r;
 }
 
-static __always_inline void fill(struct mt_hdr *h, __u8 type, __u64 time, __u64 stack, const bool sleepable)
+static __always_inline void fill(struct mt_hdr *h, __u8 type, __u64 time, __u64 stack,
+				 const bool sleepable)
 {
 	h->type = type;
 	h->walk = stack & (MT_STACK_WALKS - 1);
@@ -68,15 +70,17 @@ static __always_inline __u64 stack_id(__u64 stack)
 }
 
 /*
- * The arguments' registers are read again after the walk instead of being kept: what a function keeps while it calls
- * others lies on its stack, of which there is to be little (see struct scratch).
+ * The arguments' registers are read again after the walk instead of being kept: what a function
+ * keeps while it calls others lies on its stack, of which there is to be little (see struct
+ * scratch).
  */
 #define ARG(ctx, n) (*(volatile unsigned long *)&PT_REGS_PARM##n(ctx))
 
 #include "modules.bpf.h"
 #include "autograd.bpf.h"
 
-static __always_inline struct mt_rec_mem *mem_record(struct pt_regs *ctx, __u8 type, bool walks, const bool sleepable)
+static __always_inline struct mt_rec_mem *mem_record(struct pt_regs *ctx, __u8 type, bool walks,
+						     const bool sleepable)
 {
 	__u64 time = bpf_ktime_get_ns(), stack = 0;
 	__u32 node = MT_NODE_NONE;
@@ -98,7 +102,8 @@ static __always_inline struct mt_rec_mem *mem_record(struct pt_regs *ctx, __u8 t
 	return r;
 }
 
-/* void c10::reportMemoryUsageToProfiler(void *ptr, int64_t size, size_t allocated, size_t reserved, Device) */
+/* void c10::reportMemoryUsageToProfiler(void *ptr, int64_t size, size_t allocated, size_t reserved,
+ * Device) */
 static __always_inline int do_report(struct pt_regs *ctx, const bool sleepable)
 {
 	struct mt_rec_mem *r;
@@ -227,7 +232,8 @@ static __always_inline int do_scope_end(struct pt_regs *ctx, const bool sleepabl
 	return 0;
 }
 
-/* torch._C.DisableTorchFunctionSubclass.__exit__, as record_function.__exit__ calls it: see user/torch/torchpy.h */
+/* torch._C.DisableTorchFunctionSubclass.__exit__, as record_function.__exit__ calls it: see
+ * user/torch/torchpy.h */
 SEC("uprobe")
 int scope_end(struct pt_regs *ctx)
 {
@@ -240,7 +246,8 @@ int scope_end_s(struct pt_regs *ctx)
 	return do_scope_end(ctx, true);
 }
 
-/* static PyObject *slot_tp_call(PyObject *self, ...): every call of an object whose class has __call__ */
+/* static PyObject *slot_tp_call(PyObject *self, ...): every call of an object whose class has
+ * __call__ */
 SEC("uprobe")
 int module_call(struct pt_regs *ctx)
 {

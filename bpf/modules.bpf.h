@@ -2,12 +2,14 @@
 #ifndef MODULES_BPF_H
 #define MODULES_BPF_H
 /*
- * Which modules a thread is in. Entries are seen: every call of an object whose class has __call__ passes slot_tp_call,
- * and user space says which classes are modules'. That a call has been left is read off the stack, as for autograd's
- * nodes: its frame lies above the stack pointer and its return address is in its place as long as it is under way.
- * So it is known to the next event of the thread, whatever way it was left, and told of by a record of its own then.
+ * Which modules a thread is in. Entries are seen: every call of an object whose class has __call__
+ * passes slot_tp_call, and user space says which classes are modules'. That a call has been left is
+ * read off the stack, as for autograd's nodes: its frame lies above the stack pointer and its
+ * return address is in its place as long as it is under way. So it is known to the next event of
+ * the thread, whatever way it was left, and told of by a record of its own then.
  */
-/* Filled by user space: type objects that calls were seen of. What is not in it is told of as if it were a module's. */
+/* Filled by user space: type objects that calls were seen of. What is not in it is told of as if it
+ * were a module's. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MT_MODULE_TYPES);
@@ -15,7 +17,8 @@ struct {
 	__type(value, __u8); /* enum mt_module_type */
 } module_types SEC(".maps");
 
-static __always_inline __u32 current_node(struct thread_slot *t, __u64 sp, __u64 time); /* autograd.bpf.h */
+static __always_inline __u32 current_node(struct thread_slot *t, __u64 sp,
+					  __u64 time); /* autograd.bpf.h */
 
 struct leave_ctx {
 	struct module_slot *s;
@@ -49,7 +52,8 @@ static __noinline int leave_some(struct module_slot *s, __u64 sp)
 
 	if (!s)
 		return 0;
-	bpf_loop(MT_MODULE_DEPTH, leave_module, &ctx, 0); /* and not one in here, which is verified again for each turn */
+	/* and not one in here, which is verified again for each turn */
+	bpf_loop(MT_MODULE_DEPTH, leave_module, &ctx, 0);
 	if (s->same > s->n)
 		s->same = s->n;
 	return 0;
@@ -108,7 +112,8 @@ static __noinline bool push_module(struct module_slot *s, __u64 sp)
 	e = &s->at[s->n & (MT_MODULE_DEPTH - 1)];
 	e->sp = sp;
 	e->below.shim = 0;
-	e->tstate = s->n ? s->at[(s->n - 1) & (MT_MODULE_DEPTH - 1)].tstate : 0; /* of the call that it lies in */
+	/* of the call that it lies in */
+	e->tstate = s->n ? s->at[(s->n - 1) & (MT_MODULE_DEPTH - 1)].tstate : 0;
 	if (bpf_probe_read_user(&e->ret, sizeof(e->ret), (const void *)sp))
 		e->ret = 0;
 	s->n++;
@@ -128,7 +133,8 @@ static __always_inline __u64 outer_modules(struct thread_slot *t, __u64 sp, __u6
 	return stack;
 }
 
-static __noinline int send_entry(struct module_slot *s, __u64 time, __u64 stack, __u64 node, __u64 wake)
+static __noinline int send_entry(struct module_slot *s, __u64 time, __u64 stack, __u64 node,
+				 __u64 wake)
 {
 	const struct module_entry *e;
 	struct mt_rec_enter *r;
@@ -157,7 +163,8 @@ static __u8 seen_module[MT_SEEN_MODULES] = {}; /* by hash: some object there was
 
 static __always_inline bool seen_before(__u64 self)
 {
-	__u32 i = (__u32)(((self >> 4) + member_of_current() * 0x3779fb9U) * 0x9e3779b1U >> 16) & (MT_SEEN_MODULES - 1);
+	__u32 i = (__u32)(((self >> 4) + member_of_current() * 0x3779fb9U) * 0x9e3779b1U >> 16) &
+		  (MT_SEEN_MODULES - 1);
 	bool seen = seen_module[i];
 
 	if (!seen)

@@ -2,11 +2,13 @@
 #ifndef PIDS_BPF_H
 #define PIDS_BPF_H
 /*
- * A process's number as user space knows it. In a PID namespace other than the first, as in most containers, that is another one
- * than the kernel's own. Functions of their own, as they take some stack; nothing of it is left where user space is in the first one.
+ * A process's number as user space knows it. In a PID namespace other than the first, as in most
+ * containers, that is another one than the kernel's own. Functions of their own, as they take some
+ * stack; nothing of it is left where user space is in the first one.
  */
 
-const volatile __u32 pid_ns = 0; /* number of user space's PID namespace, as in /proc/self/ns/pid; 0: the first one */
+const volatile __u32 pid_ns =
+	0; /* number of user space's PID namespace, as in /proc/self/ns/pid; 0: the first one */
 
 #define PID_LEVELS 32 /* of namespaces in one another, at most: MAX_PID_NS_LEVEL */
 
@@ -37,7 +39,8 @@ struct task_struct___here {
 	struct signal_struct___here *signal;
 } __attribute__((preserve_access_index));
 
-/* Each has one in its own namespace and in all that this one lies in. 0: it cannot be seen from user space's. */
+/* Each has one in its own namespace and in all that this one lies in. 0: it cannot be seen from
+ * user space's. */
 static __noinline __u32 number_here(unsigned long pid)
 {
 	unsigned int i, level = BPF_CORE_READ((struct pid___here *)pid, level);
@@ -55,12 +58,14 @@ static __noinline __u32 number_here(unsigned long pid)
 
 static __noinline __u32 process_here(unsigned long task)
 {
-	return number_here((unsigned long)BPF_CORE_READ((struct task_struct___here *)task, signal, pids[1]));
+	return number_here(
+		(unsigned long)BPF_CORE_READ((struct task_struct___here *)task, signal, pids[1]));
 }
 
 static __noinline __u32 thread_here(void)
 {
-	return number_here((unsigned long)BPF_CORE_READ((struct task_struct___here *)bpf_get_current_task(), thread_pid));
+	return number_here((unsigned long)BPF_CORE_READ(
+		(struct task_struct___here *)bpf_get_current_task(), thread_pid));
 }
 
 /* Of the task that runs, and of one of which the kernel tells. */

@@ -3,12 +3,12 @@
 #define PYSTACK_BPF_H
 /*
  * The walk over the Python frames of the current thread. A probe runs synchronously on the
- * allocating thread, so its own frame chain cannot change meanwhile and every code object and module
- * on it is alive; afterwards they may be gone, so what identifies a frame is taken here.
+ * allocating thread, so its own frame chain cannot change meanwhile and every code object and
+ * module on it is alive; afterwards they may be gone, so what identifies a frame is taken here.
  *
- * A stack is sent once per CPU: its id is a hash over (code object, instruction offset, module), seeded
- * with the code epoch. When a code object that a sent stack mentions is freed, the epoch goes up: all
- * ids change, all stacks are sent again, and an id can never come to mean other code.
+ * A stack is sent once per CPU: its id is a hash over (code object, instruction offset, module),
+ * seeded with the code epoch. When a code object that a sent stack mentions is freed, the epoch
+ * goes up: all ids change, all stacks are sent again, and an id can never come to mean other code.
  */
 
 static __always_inline long read_user(void *dst, __u32 size, __u64 addr, const bool sleepable)
@@ -36,8 +36,8 @@ static __always_inline __u32 seen_slot(__u64 code)
 }
 
 /*
- * The hash of a stack is made so that that of its outer part can be put to it and taken from it: the sum of the
- * entries' own, each times a power of STEP.
+ * The hash of a stack is made so that that of its outer part can be put to it and taken from it:
+ * the sum of the entries' own, each times a power of STEP.
  */
 #define STEP 0x9e3779b97f4a7c15ULL
 
@@ -74,18 +74,20 @@ static __always_inline void put_frame(struct scratch *s, __u64 addr, __s32 at, _
 static __always_inline bool is_module_code(const struct scratch *s, __u64 code)
 {
 	if (group)
-		return code == s->module_code[0] || code == s->module_code[1] || code == s->module_code[2] ||
-		       code == s->module_code[3];
+		return code == s->module_code[0] || code == s->module_code[1] ||
+		       code == s->module_code[2] || code == s->module_code[3];
 	return code == module_code[0] || code == module_code[1] || code == module_code[2] ||
 	       code == module_code[3];
 }
 
 /*
- * From 3.11 on frames lie close together: those of plain calls one after the other in the thread's own chunks of memory,
- * later ones at higher addresses, and the shims, one for each time that C called Python, on the C stack, later ones at lower
- * addresses. Reading a page costs little more than reading a frame, so the neighbours that come next are read along.
+ * From 3.11 on frames lie close together: those of plain calls one after the other in the thread's
+ * own chunks of memory, later ones at higher addresses, and the shims, one for each time that C
+ * called Python, on the C stack, later ones at lower addresses. Reading a page costs little more
+ * than reading a frame, so the neighbours that come next are read along.
  */
-#define ON_C_STACK (256 * 1024) /* what lies so close above the stack pointer is taken to be on it */
+#define ON_C_STACK                                                                                 \
+	(256 * 1024) /* what lies so close above the stack pointer is taken to be on it */
 
 static __always_inline bool in_window(const struct window *w, __u64 addr)
 {
@@ -105,7 +107,9 @@ static __always_inline __u8 *at_window(struct window *w, __u64 addr)
 static __always_inline bool read_up(struct window *w, __u64 addr)
 {
 	w->at = addr;
-	w->ends = bpf_probe_read_user(w->bytes, WINDOW, (const void *)addr) ? 0 : WINDOW - FRAME_READ + 1;
+	w->ends = bpf_probe_read_user(w->bytes, WINDOW, (const void *)addr)
+			  ? 0
+			  : WINDOW - FRAME_READ + 1;
 	return w->ends;
 }
 
@@ -158,7 +162,8 @@ static __always_inline __u64 cell_type(const struct scratch *s)
 }
 
 /* local 0 of a module's call: the module, or a cell that holds it when a closure captured `self`. */
-static __always_inline void put_self(struct scratch *s, const __u8 *frame, __u64 at, const bool sleepable)
+static __always_inline void put_self(struct scratch *s, const __u8 *frame, __u64 at,
+				     const bool sleepable)
 {
 	s->word = 0;
 	if (py.frame_local0 + 8 <= py.frame_base + FRAME_READ)
@@ -169,7 +174,8 @@ static __always_inline void put_self(struct scratch *s, const __u8 *frame, __u64
 	if (s->word && cell_type(s)) {
 		if (read_user(&s->type, sizeof(s->type), s->word + 8, sleepable))
 			s->faulted_self = 1;
-		else if (s->type == cell_type(s) && read_user(&s->word, sizeof(s->word), s->word + 16, sleepable))
+		else if (s->type == cell_type(s) &&
+			 read_user(&s->word, sizeof(s->word), s->word + 16, sleepable))
 			s->faulted_self = 1;
 	}
 	if (s->word) {
@@ -179,26 +185,31 @@ static __always_inline void put_self(struct scratch *s, const __u8 *frame, __u64
 }
 
 /*
- * A module that is called suspends the frames that called it until it is left. Which these are shows on the C stack: the
- * call's return address lies between the shim where the module's own Python begins, at a lower address, and all shims of
- * the suspended frames. So a walk that comes to that shim knows the rest, if it has been there before in the same
- * call. That this is the same call, and that it is still under way, is told three ways: its return address is
- * in its place (modules.bpf.h), the shim is at the same address, and the caller's frame is at the same instruction.
+ * A module that is called suspends the frames that called it until it is left. Which these are
+ * shows on the C stack: the call's return address lies between the shim where the module's own
+ * Python begins, at a lower address, and all shims of the suspended frames. So a walk that comes to
+ * that shim knows the rest, if it has been there before in the same call. That this is the same
+ * call, and that it is still under way, is told three ways: its return address is in its place
+ * (modules.bpf.h), the shim is at the same address, and the caller's frame is at the same
+ * instruction.
  */
 static __always_inline __u64 was_at(__u64 instr, __u64 prev)
 {
 	return mix(instr * 0xff51afd7ed558ccdULL, prev);
 }
 
-static __always_inline bool is_suspended(struct scratch *s, const struct suspended *p, const bool sleepable)
+static __always_inline bool is_suspended(struct scratch *s, const struct suspended *p,
+					 const bool sleepable)
 {
 	const __u8 *frame = frame_bytes(s, p->frame, sleepable);
 
-	return frame && was_at(*(__u64 *)(frame + py.frame_instr), *(__u64 *)(frame + py.frame_prev)) == p->was;
+	return frame && was_at(*(__u64 *)(frame + py.frame_instr),
+			       *(__u64 *)(frame + py.frame_prev)) == p->was;
 }
 
 /* The walk ends there, with what is known, if it is still so. */
-static __always_inline bool ends_at(struct scratch *s, const struct suspended *p, const bool sleepable)
+static __always_inline bool ends_at(struct scratch *s, const struct suspended *p,
+				    const bool sleepable)
 {
 	if (!is_suspended(s, p, sleepable))
 		return false;
@@ -213,7 +224,8 @@ static __always_inline bool ends_at(struct scratch *s, const struct suspended *p
 #define LEVELS_A_SHIM 4
 
 /* The walk comes to a shim; s->frame is what lies behind it. True: that is known. */
-static __always_inline bool pass_shim(struct scratch *s, struct thread_slot *t, __u64 shim, const bool sleepable)
+static __always_inline bool pass_shim(struct scratch *s, struct thread_slot *t, __u64 shim,
+				      const bool sleepable)
 {
 	struct module_entry *e;
 	int i;
@@ -241,7 +253,8 @@ static __always_inline bool pass_shim(struct scratch *s, struct thread_slot *t, 
 	return false;
 }
 
-static __always_inline long walk_frame(struct scratch *s, struct thread_slot *t, const bool sleepable)
+static __always_inline long walk_frame(struct scratch *s, struct thread_slot *t,
+				       const bool sleepable)
 {
 	const __u8 *frame;
 	__u64 code;
@@ -313,13 +326,14 @@ static long mark_seen(__u32 i, void *ctx)
 }
 
 /*
- * s->word, the address of a _PyCFrame, becomes the frame in it. It lies on the C stack, next to the innermost shim: the
- * same function's variables.
+ * s->word, the address of a _PyCFrame, becomes the frame in it. It lies on the C stack, next to the
+ * innermost shim: the same function's variables.
  */
 #define CFRAME_BELOW (2 * FRAME_READ)
 static __always_inline bool read_cframe(struct scratch *s, const bool sleepable)
 {
-	if (!s->level && s->word - s->sp < ON_C_STACK && read_up(&s->stack, s->word - CFRAME_BELOW)) {
+	if (!s->level && s->word - s->sp < ON_C_STACK &&
+	    read_up(&s->stack, s->word - CFRAME_BELOW)) {
 		s->word = *(__u64 *)(s->stack.bytes + CFRAME_BELOW + py.cframe_frame);
 		return true;
 	}
@@ -339,7 +353,8 @@ static __always_inline bool thread_state(struct scratch *s, const bool sleepable
 }
 
 /* Its innermost frame in s->frame; 0 there where there is none, and why in s->outcome. */
-static __always_inline void first_frame(struct scratch *s, struct thread_slot *t, const bool sleepable)
+static __always_inline void first_frame(struct scratch *s, struct thread_slot *t,
+					const bool sleepable)
 {
 	s->frame = 0;
 	s->outcome = MT_WALK_FAULT_THREAD;
@@ -376,9 +391,9 @@ static __noinline int first_frame_sleepable(struct scratch *s, struct thread_slo
 #define QUICK_READ 2048
 
 /*
- * The same within the module of the thread's last event, with fewer reads: as long as its call is under way the thread has the
- * state that it had, and what tells that it is lies above the innermost frame's on the C stack. False: look more
- * closely.
+ * The same within the module of the thread's last event, with fewer reads: as long as its call is
+ * under way the thread has the state that it had, and what tells that it is lies above the
+ * innermost frame's on the C stack. False: look more closely.
  */
 static __noinline bool quick_frame(struct scratch *s, struct thread_slot *t)
 {
@@ -389,7 +404,8 @@ static __noinline bool quick_frame(struct scratch *s, struct thread_slot *t)
 		return false;
 	e = entry_of(t, t->modules.n);
 	if (!e->tstate || !e->ret || e->sp <= s->sp ||
-	    bpf_probe_read_user(&s->frame, sizeof(s->frame), (const void *)(e->tstate + py.tstate_frame)))
+	    bpf_probe_read_user(&s->frame, sizeof(s->frame),
+				(const void *)(e->tstate + py.tstate_frame)))
 		return false;
 	/* From the frame's place, and the shim if that is known, up to the return address. */
 	s->stack.at = py.tstate_cframe ? s->frame : e->sp;
@@ -397,8 +413,10 @@ static __noinline bool quick_frame(struct scratch *s, struct thread_slot *t)
 		s->stack.at = shim_of(e);
 	len = e->sp + sizeof(e->ret) - s->stack.at;
 	asm volatile("" : "+r"(len));
-	if ((py.tstate_cframe && s->frame >= e->sp) || /* the module's own Python has ended, or has not begun */
-	    s->stack.at <= s->sp || len < sizeof(e->ret) || len > QUICK_READ ||
+	if ((py.tstate_cframe &&
+	     s->frame >= e->sp) || /* the module's own Python has ended, or has not begun */
+	    s->stack.at <= s->sp ||
+	    len < sizeof(e->ret) || len > QUICK_READ ||
 	    bpf_probe_read_user(s->stack.bytes, len, (const void *)s->stack.at))
 		return false;
 	s->stack.ends = len < FRAME_READ ? 0 : len - FRAME_READ + 1;
@@ -408,7 +426,8 @@ static __noinline bool quick_frame(struct scratch *s, struct thread_slot *t)
 	s->outcome = MT_WALK_OK;
 	if (s->word != e->ret || !s->frame)
 		return false;
-	/* All that there is to see of the module's own frames, and the first of those that called it. */
+	/* All that there is to see of the module's own frames, and the first of those that called
+	 * it. */
 	len = s->frame + FRAME_READ - e->below.frame;
 	asm volatile("" : "+r"(len));
 	if (py.lasti_scale || !e->below.shim || len < FRAME_READ || len > QUICK_READ)
@@ -446,8 +465,9 @@ static __always_inline struct scratch *scratch_claim(void)
 }
 
 /*
- * What a new stack names is read by user space, and has to be there still: it is woken at once. Not for each of many in
- * a row: where code comes and goes all the time, as with exec in a loop, every stack is new.
+ * What a new stack names is read by user space, and has to be there still: it is woken at once. Not
+ * for each of many in a row: where code comes and goes all the time, as with exec in a loop, every
+ * stack is new.
  */
 static __always_inline __u64 wakeup(__u64 time)
 {
@@ -469,10 +489,12 @@ static __always_inline bool is_sent(__u64 id)
 {
 	const struct mt_sent *known = sent_set(id);
 
-	return known && (known->id[0] == id || known->id[1] == id || known->id[2] == id || known->id[3] == id);
+	return known && (known->id[0] == id || known->id[1] == id || known->id[2] == id ||
+			 known->id[3] == id);
 }
 
-/* Another task may do so on this CPU at the same time: an id may get lost, and its stack is sent once more. */
+/* Another task may do so on this CPU at the same time: an id may get lost, and its stack is sent
+ * once more. */
 static __always_inline void is_sent_now(__u64 id)
 {
 	struct mt_sent *known = sent_set(id);
@@ -515,7 +537,8 @@ static __noinline bool send_stack(struct scratch *s, __u64 id)
 	return true;
 }
 
-static __always_inline void read_stack(struct scratch *s, struct thread_slot *t, __u64 time, const bool sleepable)
+static __always_inline void read_stack(struct scratch *s, struct thread_slot *t, __u64 time,
+				       const bool sleepable)
 {
 	struct loop_ctx ctx = { s, t };
 
@@ -589,13 +612,15 @@ static __always_inline __u64 id_of(const struct scratch *s)
 	if (!s->frames)
 		return s->outcome;
 	id = mix(group ? mix(s->rec.epoch, s->member) : s->rec.epoch, s->hash);
-	id = (id & ~(MT_STACK_WALKS - 1ULL) & ~MT_STACK_IN_MODULE) | (s->outcome & (MT_STACK_WALKS - 1));
+	id = (id & ~(MT_STACK_WALKS - 1ULL) & ~MT_STACK_IN_MODULE) |
+	     (s->outcome & (MT_STACK_WALKS - 1));
 	if (s->modules)
 		id |= MT_STACK_IN_MODULE;
 	return id < MT_STACK_WALKS ? id + MT_STACK_WALKS : id;
 }
 
-/* What is this process's own. Its stacks have ids of their own, even where all addresses are those of another one's. */
+/* What is this process's own. Its stacks have ids of their own, even where all addresses are those
+ * of another one's. */
 static __always_inline void begin_in_member(struct scratch *s)
 {
 	const struct mt_member *m;
@@ -611,12 +636,14 @@ static __always_inline void begin_in_member(struct scratch *s)
 }
 
 /* The walk itself, in a slot that is ours. */
-static __always_inline __u64 walk_in(struct scratch *s, struct thread_slot *t, __u64 sp, __u64 time, const bool sleepable)
+static __always_inline __u64 walk_in(struct scratch *s, struct thread_slot *t, __u64 sp, __u64 time,
+				     const bool sleepable)
 {
 	__u64 id;
 
 	s->sp = sp;
-	/* Read before the frames are: a code object that is freed later makes ids newer than this one. */
+	/* Read before the frames are: a code object that is freed later makes ids newer than this
+	 * one. */
 	s->rec.epoch = *(volatile __u64 *)&code_epoch;
 	if (group)
 		begin_in_member(s);
@@ -645,14 +672,17 @@ static __always_inline __u64 walk_in(struct scratch *s, struct thread_slot *t, _
 /* The sleepable programs would have had more. */
 static __always_inline bool is_fault(__u32 outcome)
 {
-	return outcome == MT_WALK_FAULT_FRAME || outcome == MT_WALK_FAULT_THREAD || outcome == MT_WALK_FAULT_SELF;
+	return outcome == MT_WALK_FAULT_FRAME || outcome == MT_WALK_FAULT_THREAD ||
+	       outcome == MT_WALK_FAULT_SELF;
 }
 
 /*
- * Walks, and sends the stack if it is new. The stack's id, whose lowest bits are the outcome; without a stack those
- * alone. t: what is known of the thread, as of this stack pointer; NULL: nothing. Not inlined: see struct scratch.
+ * Walks, and sends the stack if it is new. The stack's id, whose lowest bits are the outcome;
+ * without a stack those alone. t: what is known of the thread, as of this stack pointer; NULL:
+ * nothing. Not inlined: see struct scratch.
  */
-static __always_inline __u64 walk_stack(struct thread_slot *t, __u64 sp, __u64 time, const bool sleepable)
+static __always_inline __u64 walk_stack(struct thread_slot *t, __u64 sp, __u64 time,
+					const bool sleepable)
 {
 	__u64 id = MT_WALK_OFF;
 	struct scratch *s;

@@ -21,8 +21,8 @@ struct task_struct___mt {
 } __attribute__((preserve_access_index));
 
 /*
- * What the verifier knows the type of is read directly: a kernel that is locked down (lockdown=confidentiality) has no
- * bpf_probe_read_kernel() for programs.
+ * What the verifier knows the type of is read directly: a kernel that is locked down
+ * (lockdown=confidentiality) has no bpf_probe_read_kernel() for programs.
  */
 #ifndef MT_KERNEL
 #define MT_KERNEL(field) (field)

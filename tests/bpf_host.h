@@ -2,12 +2,13 @@
 #ifndef TESTS_BPF_HOST_H
 #define TESTS_BPF_HOST_H
 /*
- * The kernel side's programs as functions of this one: bpf/memtrace.bpf.c as it is, compiled for the machine itself, with
- * helpers that read a made-up memory, keep maps in arrays and put records into a list. For inclusion in one file of a
- * program, which is compiled with bpf/host first among its folders of headers.
+ * The kernel side's programs as functions of this one: bpf/memtrace.bpf.c as it is, compiled for
+ * the machine itself, with helpers that read a made-up memory, keep maps in arrays and put records
+ * into a list. For inclusion in one file of a program, which is compiled with bpf/host first among
+ * its folders of headers.
  *
- * What the verifier promises of the programs is not looked at here, but what comes out of them is; and with sanitizers
- * most of what the verifier would refuse shows as well.
+ * What the verifier promises of the programs is not looked at here, but what comes out of them is;
+ * and with sanitizers most of what the verifier would refuse shows as well.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -50,10 +51,11 @@ static struct {
 	struct host_record record[HOST_RECORDS];
 	size_t records;
 	bool no_storage; /* no memory for what is kept of a task */
-	size_t room;  /* records that the ring takes from now on */
-	size_t open;  /* reserved and neither submitted nor discarded */
-	size_t reads; /* of the target's memory */
-	long (*live)(void *dst, size_t size, uint64_t addr); /* instead of regions: reads a process. 0 or -EFAULT */
+	size_t room;	 /* records that the ring takes from now on */
+	size_t open;	 /* reserved and neither submitted nor discarded */
+	size_t reads;	 /* of the target's memory */
+	long (*live)(void *dst, size_t size,
+		     uint64_t addr); /* instead of regions: reads a process. 0 or -EFAULT */
 	struct task_struct task;
 	struct pt_regs *regs; /* of the program that runs */
 	uint64_t cookie, now;
@@ -63,8 +65,8 @@ __u64 host_trampoline;
 
 static bool host_hash(const struct host_map *m)
 {
-	return m->type == BPF_MAP_TYPE_HASH || m->type == BPF_MAP_TYPE_LRU_HASH || m->type == BPF_MAP_TYPE_PERCPU_HASH ||
-	       m->type == BPF_MAP_TYPE_LRU_PERCPU_HASH;
+	return m->type == BPF_MAP_TYPE_HASH || m->type == BPF_MAP_TYPE_LRU_HASH ||
+	       m->type == BPF_MAP_TYPE_PERCPU_HASH || m->type == BPF_MAP_TYPE_LRU_PERCPU_HASH;
 }
 
 static void *host_alloc(size_t n, size_t size)
@@ -353,7 +355,9 @@ static void host_add(uint64_t addr, uint64_t size, void *data)
 {
 	if (host.regions == HOST_REGIONS || addr + size < addr)
 		abort();
-	host.region[host.regions++] = (struct host_region){ .addr = addr, .size = size, .data = data };
+	host.region[host.regions++] = (struct host_region){ .addr = addr,
+							    .size = size,
+							    .data = data };
 }
 
 /* A hit of a probe with these registers; its records are behind those that are there. */

@@ -2,8 +2,9 @@
 #ifndef MT_TESTS_ELF_IMAGE_H
 #define MT_TESTS_ELF_IMAGE_H
 /*
- * A small shared library made by hand: its tables in the first page, code in the second, at a virtual
- * address that is not the file offset. For tests that want a file whose every byte they know.
+ * A small shared library made by hand: its tables in the first page, code in the second, at a
+ * virtual address that is not the file offset. For tests that want a file whose every byte they
+ * know.
  */
 #include <assert.h>
 #include <elf.h>
@@ -43,21 +44,40 @@ static inline uint32_t image_gnu_hash(const char *s)
 
 static inline void image_headers(struct image *im, uint32_t code_size)
 {
-	Elf64_Ehdr eh = { .e_type = ET_DYN, .e_machine = EM_X86_64, .e_version = EV_CURRENT,
-			  .e_phoff = sizeof(eh), .e_ehsize = sizeof(eh), .e_phentsize = sizeof(Elf64_Phdr),
+	Elf64_Ehdr eh = { .e_type = ET_DYN,
+			  .e_machine = EM_X86_64,
+			  .e_version = EV_CURRENT,
+			  .e_phoff = sizeof(eh),
+			  .e_ehsize = sizeof(eh),
+			  .e_phentsize = sizeof(Elf64_Phdr),
 			  .e_phnum = 4 };
 	Elf64_Phdr ph[4] = {
-		{ .p_type = PT_LOAD, .p_flags = PF_R, .p_filesz = IMAGE_CODE_OFF, .p_memsz = IMAGE_CODE_OFF,
+		{ .p_type = PT_LOAD,
+		  .p_flags = PF_R,
+		  .p_filesz = IMAGE_CODE_OFF,
+		  .p_memsz = IMAGE_CODE_OFF,
 		  .p_align = 4096 },
-		{ .p_type = PT_LOAD, .p_flags = PF_R | PF_X, .p_offset = IMAGE_CODE_OFF,
-		  .p_vaddr = IMAGE_CODE_VADDR, .p_filesz = code_size, .p_memsz = code_size, .p_align = 4096 },
-		{ .p_type = PT_DYNAMIC, .p_offset = im->dynamic, .p_vaddr = im->dynamic,
-		  .p_filesz = 7 * sizeof(Elf64_Dyn), .p_memsz = 7 * sizeof(Elf64_Dyn) },
-		{ .p_type = PT_NOTE, .p_offset = 0xf80, .p_vaddr = 0xf80, .p_filesz = 20, .p_memsz = 20,
+		{ .p_type = PT_LOAD,
+		  .p_flags = PF_R | PF_X,
+		  .p_offset = IMAGE_CODE_OFF,
+		  .p_vaddr = IMAGE_CODE_VADDR,
+		  .p_filesz = code_size,
+		  .p_memsz = code_size,
+		  .p_align = 4096 },
+		{ .p_type = PT_DYNAMIC,
+		  .p_offset = im->dynamic,
+		  .p_vaddr = im->dynamic,
+		  .p_filesz = 7 * sizeof(Elf64_Dyn),
+		  .p_memsz = 7 * sizeof(Elf64_Dyn) },
+		{ .p_type = PT_NOTE,
+		  .p_offset = 0xf80,
+		  .p_vaddr = 0xf80,
+		  .p_filesz = 20,
+		  .p_memsz = 20,
 		  .p_align = 4 },
 	};
-	static const uint8_t note[20] = { 4, 0, 0, 0, 4, 0, 0, 0, 3, 0, 0, 0, 'G', 'N', 'U', 0, 0xde, 0xad,
-					  0xbe, 0xef };
+	static const uint8_t note[20] = { 4, 0, 0,   0,	  4,   0, 0,	0,    3,    0,
+					  0, 0, 'G', 'N', 'U', 0, 0xde, 0xad, 0xbe, 0xef };
 
 	memcpy(eh.e_ident, ELFMAG, SELFMAG);
 	eh.e_ident[EI_CLASS] = ELFCLASS64;
@@ -69,7 +89,8 @@ static inline void image_headers(struct image *im, uint32_t code_size)
 }
 
 /* Symbols 1..n are the functions, n + 1 is undefined ("wanted"), n + 2 absolute ("version"). */
-static inline void image_hash_table(struct image *im, const struct image_func *f, uint32_t n, enum image_hash hash)
+static inline void image_hash_table(struct image *im, const struct image_func *f, uint32_t n,
+				    enum image_hash hash)
 {
 	uint32_t *t = (uint32_t *)(void *)(im->bytes + im->hash), i;
 
@@ -92,7 +113,8 @@ static inline void image_hash_table(struct image *im, const struct image_func *f
 	}
 }
 
-static inline void image_build(struct image *im, const struct image_func *f, uint32_t n, enum image_hash hash)
+static inline void image_build(struct image *im, const struct image_func *f, uint32_t n,
+			       enum image_hash hash)
 {
 	Elf64_Sym sym = { 0 };
 	uint32_t str = 1, i, len;
@@ -125,9 +147,13 @@ static inline void image_build(struct image *im, const struct image_func *f, uin
 	memcpy(im->bytes + im->strtab + str, "libimage.so.1", 14);
 	image_headers(im, IMAGE_SIZE - IMAGE_CODE_OFF);
 	image_hash_table(im, f, n, hash);
-	Elf64_Dyn dyn[7] = { { DT_SYMTAB, { im->symtab } }, { DT_STRTAB, { im->strtab } },
-			     { DT_STRSZ, { str + 14 } }, { DT_SONAME, { str } },
-			     { hash == IMAGE_GNU_HASH ? DT_GNU_HASH : hash == IMAGE_SYSV_HASH ? DT_HASH : DT_DEBUG,
+	Elf64_Dyn dyn[7] = { { DT_SYMTAB, { im->symtab } },
+			     { DT_STRTAB, { im->strtab } },
+			     { DT_STRSZ, { str + 14 } },
+			     { DT_SONAME, { str } },
+			     { hash == IMAGE_GNU_HASH	 ? DT_GNU_HASH
+			       : hash == IMAGE_SYSV_HASH ? DT_HASH
+							 : DT_DEBUG,
 			       { im->hash } } };
 	memcpy(im->bytes + im->dynamic, dyn, sizeof(dyn));
 }

@@ -2,8 +2,8 @@
 #ifndef MT_TESTS_FAKE_CUDAALLOC_H
 #define MT_TESTS_FAKE_CUDAALLOC_H
 /*
- * A caching allocator made by hand in this very process, from a list of segments, in the layout of any build: maps, sets,
- * pools, Blocks and statistics lie in memory as those of PyTorch do.
+ * A caching allocator made by hand in this very process, from a list of segments, in the layout of
+ * any build: maps, sets, pools, Blocks and statistics lie in memory as those of PyTorch do.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,28 +12,78 @@
 
 /* Offsets in bytes, as they differ between builds. */
 struct fake_layout {
-	size_t nmaps, maps, devices;		/* in the object */
-	size_t large, pool_size, sets, active, graph_pools; /* in a device allocator, of device_size bytes */
+	size_t nmaps, maps, devices; /* in the object */
+	size_t large, pool_size, sets, active,
+		graph_pools; /* in a device allocator, of device_size bytes */
 	size_t device_size;
 	size_t active_bytes, requested_bytes;
-	size_t size, requested, pool, ptr, allocated, prev, next, expandable; /* in a Block, of block_size bytes */
+	size_t size, requested, pool, ptr, allocated, prev, next,
+		expandable; /* in a Block, of block_size bytes */
 	size_t block_size;
 };
 
 /* As 2.1, 2.11 and 2.13 have it. */
 static const struct fake_layout fake_layouts[] = {
-	{ .nmaps = 1, .maps = 0x30, .devices = 0x50, .large = 0x3e0, .pool_size = 0x70, .sets = 2, .active = 0x4c0,
-	  .graph_pools = 0x560, .device_size = 0x608, .active_bytes = 0x268, .requested_bytes = 0x328, .size = 0x30,
-	  .requested = 0x38, .pool = 0x40, .ptr = 0x48, .allocated = 0x50, .prev = 0x58, .next = 0x60,
-	  .expandable = 0x90, .block_size = 0x98 },
-	{ .nmaps = 67, .maps = 0x1100, .devices = 0x5838, .large = 0x400, .pool_size = 0x78, .sets = 2,
-	  .active = 0x4f0, .graph_pools = 0x900, .device_size = 0xb58, .active_bytes = 0x268,
-	  .requested_bytes = 0x328, .size = 0x38, .requested = 0x40, .pool = 0x48, .ptr = 0x50, .allocated = 0x58,
-	  .prev = 0x60, .next = 0x68, .expandable = 0xa0, .block_size = 0xb0 },
-	{ .nmaps = 67, .maps = 0x1100, .devices = 0x5838, .large = 0x428, .pool_size = 0xa8, .sets = 3,
-	  .active = 0x578, .graph_pools = 0xa00, .device_size = 0xc08, .active_bytes = 0x288,
-	  .requested_bytes = 0x348, .size = 0x38, .requested = 0x40, .pool = 0x48, .ptr = 0x50, .allocated = 0x58,
-	  .prev = 0x60, .next = 0x68, .expandable = 0xa0, .block_size = 0xb0 },
+	{ .nmaps = 1,
+	  .maps = 0x30,
+	  .devices = 0x50,
+	  .large = 0x3e0,
+	  .pool_size = 0x70,
+	  .sets = 2,
+	  .active = 0x4c0,
+	  .graph_pools = 0x560,
+	  .device_size = 0x608,
+	  .active_bytes = 0x268,
+	  .requested_bytes = 0x328,
+	  .size = 0x30,
+	  .requested = 0x38,
+	  .pool = 0x40,
+	  .ptr = 0x48,
+	  .allocated = 0x50,
+	  .prev = 0x58,
+	  .next = 0x60,
+	  .expandable = 0x90,
+	  .block_size = 0x98 },
+	{ .nmaps = 67,
+	  .maps = 0x1100,
+	  .devices = 0x5838,
+	  .large = 0x400,
+	  .pool_size = 0x78,
+	  .sets = 2,
+	  .active = 0x4f0,
+	  .graph_pools = 0x900,
+	  .device_size = 0xb58,
+	  .active_bytes = 0x268,
+	  .requested_bytes = 0x328,
+	  .size = 0x38,
+	  .requested = 0x40,
+	  .pool = 0x48,
+	  .ptr = 0x50,
+	  .allocated = 0x58,
+	  .prev = 0x60,
+	  .next = 0x68,
+	  .expandable = 0xa0,
+	  .block_size = 0xb0 },
+	{ .nmaps = 67,
+	  .maps = 0x1100,
+	  .devices = 0x5838,
+	  .large = 0x428,
+	  .pool_size = 0xa8,
+	  .sets = 3,
+	  .active = 0x578,
+	  .graph_pools = 0xa00,
+	  .device_size = 0xc08,
+	  .active_bytes = 0x288,
+	  .requested_bytes = 0x348,
+	  .size = 0x38,
+	  .requested = 0x40,
+	  .pool = 0x48,
+	  .ptr = 0x50,
+	  .allocated = 0x58,
+	  .prev = 0x60,
+	  .next = 0x68,
+	  .expandable = 0xa0,
+	  .block_size = 0xb0 },
 };
 
 enum fake_state { FAKE_LIVE, FAKE_PENDING, FAKE_CACHED, FAKE_UNMAPPED };
@@ -67,7 +117,7 @@ struct fake_world {
 	uint8_t *devices[8];
 	void *vector[8];
 	uint8_t *private[8][FAKE_PRIVATE]; /* made when first used */
-	void *mem[FAKE_MEMS]; /* all that was allocated */
+	void *mem[FAKE_MEMS];		   /* all that was allocated */
 	size_t nmem;
 };
 
@@ -112,7 +162,8 @@ static inline void fake_set_init(uint8_t *set)
 /* By address; not balanced, which no reader needs. */
 static inline void fake_set_add(struct fake_world *w, uint8_t *set, uint8_t *block)
 {
-	uint8_t *node = fake_alloc(w, 40), *at = (uint8_t *)(uintptr_t)fake_get(set + 16), *parent = set + 8;
+	uint8_t *node = fake_alloc(w, 40), *at = (uint8_t *)(uintptr_t)fake_get(set + 16),
+		*parent = set + 8;
 	size_t side = 8;
 	uint64_t key = ((uintptr_t)block * UINT64_C(0x9e3779b97f4a7c15)) >> 8;
 
@@ -163,7 +214,8 @@ static inline void fake_table_init(struct fake_world *w, uint8_t *t, size_t widt
 }
 
 /* entry: width bytes, the key at 8. */
-static inline void fake_table_add(struct fake_world *w, uint8_t *t, size_t width, const uint8_t *entry)
+static inline void fake_table_add(struct fake_world *w, uint8_t *t, size_t width,
+				  const uint8_t *entry)
 {
 	uint8_t *e = (uint8_t *)(uintptr_t)fake_get(t), mine[32], other[32];
 	size_t mask = fake_get(t + 8), slots = mask + t[17], i;
@@ -172,7 +224,8 @@ static inline void fake_table_add(struct fake_world *w, uint8_t *t, size_t width
 	if (mask && (fake_get(t + 24) + 1) * 2 <= mask + 1) {
 		memcpy(mine, entry, width);
 		mine[0] = 0;
-		for (i = hash >> t[16]; i < slots && (int8_t)mine[0] < (int8_t)t[17]; i++, mine[0]++) {
+		for (i = hash >> t[16]; i < slots && (int8_t)mine[0] < (int8_t)t[17];
+		     i++, mine[0]++) {
 			if ((int8_t)e[i * width] < 0) {
 				memcpy(e + i * width, mine, width);
 				fake_put(t + 24, fake_get(t + 24) + 1);
@@ -197,7 +250,8 @@ static inline void fake_table_add(struct fake_world *w, uint8_t *t, size_t width
 
 /* ---- the allocator ---- */
 
-static inline void fake_pool_init(const struct fake_layout *l, uint8_t *pool, bool small, void *owner)
+static inline void fake_pool_init(const struct fake_layout *l, uint8_t *pool, bool small,
+				  void *owner)
 {
 	for (size_t i = 0; i < l->sets; i++)
 		fake_set_init(pool + i * 48);
@@ -275,7 +329,8 @@ static inline void fake_stat(uint8_t *device, size_t at, bool small, uint64_t am
 	}
 }
 
-static inline void fake_count(struct fake_world *w, const struct fake_segment *s, const struct fake_block *b)
+static inline void fake_count(struct fake_world *w, const struct fake_segment *s,
+			      const struct fake_block *b)
 {
 	uint8_t *d = w->devices[s->device];
 	bool live = b->state == FAKE_LIVE, active = live || b->state == FAKE_PENDING;
@@ -291,7 +346,8 @@ static inline void fake_count(struct fake_world *w, const struct fake_segment *s
 static inline void fake_world__add(struct fake_world *w, const struct fake_segment *s)
 {
 	const struct fake_layout *l = w->l;
-	uint8_t *pool = fake_pool(w, s), *prev = NULL, *d = w->devices[s->device], entry[32] = { 0 };
+	uint8_t *pool = fake_pool(w, s), *prev = NULL, *d = w->devices[s->device],
+		entry[32] = { 0 };
 	uint64_t addr = s->addr;
 
 	fake_stat(d, 0x28 + 96, s->small, 1);
@@ -324,7 +380,8 @@ static inline void fake_world__add(struct fake_world *w, const struct fake_segme
 		fake_put(entry + 8, addr);
 		fake_put(entry + 16, (uintptr_t)block);
 		if (b->state == FAKE_LIVE)
-			fake_table_add(w, w->object + l->maps + (addr / 512 % l->nmaps) * 32, 24, entry);
+			fake_table_add(w, w->object + l->maps + (addr / 512 % l->nmaps) * 32, 24,
+				       entry);
 		addr += b->size;
 		prev = block;
 	}

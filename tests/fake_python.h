@@ -2,8 +2,9 @@
 #ifndef TESTS_FAKE_PYTHON_H
 #define TESTS_FAKE_PYTHON_H
 /*
- * An interpreter made by hand in this process's own memory: a mapped file that exports its symbols, the data
- * behind them, three threads and a stack. For inclusion in one test program, after cmocka.h.
+ * An interpreter made by hand in this process's own memory: a mapped file that exports its symbols,
+ * the data behind them, three threads and a stack. For inclusion in one test program, after
+ * cmocka.h.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -64,22 +65,23 @@ static const struct symbol {
 	const char *name;
 	size_t at;
 } symbols[] = {
-	{"_PyRuntime", RUNTIME},
-	{"PyCode_Type", CODE_TYPE},
-	{"PyType_Type", TYPE_TYPE},
-	{"Py_Version", VERSION},
+	{ "_PyRuntime", RUNTIME },
+	{ "PyCode_Type", CODE_TYPE },
+	{ "PyType_Type", TYPE_TYPE },
+	{ "Py_Version", VERSION },
 };
 
 /* A file that exports n of the symbols, whose code is one page at `to`. */
-static void map_file(char *path, const char *name, uint8_t *to, const uint8_t *world, size_t first, size_t n)
+static void map_file(char *path, const char *name, uint8_t *to, const uint8_t *world, size_t first,
+		     size_t n)
 {
-	struct image_func f[4] = {{0}};
-	static const uint8_t nothing[1] = {0xc3};
+	struct image_func f[4] = { { 0 } };
+	static const uint8_t nothing[1] = { 0xc3 };
 	struct image im;
 	int fd;
 
 	for (size_t i = 0; i < n; i++)
-		f[i] = (struct image_func){symbols[first + i].name, nothing, 1};
+		f[i] = (struct image_func){ symbols[first + i].name, nothing, 1 };
 	image_build(&im, f, (uint32_t)n, IMAGE_SYSV_HASH);
 	for (size_t i = 0; i < n; i++) {
 		Elf64_Sym sym;
@@ -93,7 +95,8 @@ static void map_file(char *path, const char *name, uint8_t *to, const uint8_t *w
 	fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, im.bytes, sizeof(im.bytes)), sizeof(im.bytes));
-	assert_ptr_equal(mmap(to, 0x1000, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, fd, IMAGE_CODE_OFF),
+	assert_ptr_equal(mmap(to, 0x1000, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, fd,
+			      IMAGE_CODE_OFF),
 			 to);
 	close(fd);
 }
@@ -110,8 +113,8 @@ static void describe(struct world *w, uint32_t hexversion)
 	memcpy(w->m + RUNTIME, "xdebugpy", 8);
 	put(w, RUNTIME + 8, hexversion);
 	while (fscanf(f, "%31s %u %u", name, &pos, &size) == 3) {
-#define V(field)                                                                                             \
-	if (!strcmp(name, #field))                                                                           \
+#define V(field)                                                                                   \
+	if (!strcmp(name, #field))                                                                 \
 	put(w, RUNTIME + pos, w->l.field), put(w, RUNTIME + size, 0x3000)
 		V(rt_interp_head);
 		V(is_next);
@@ -196,7 +199,8 @@ static uint64_t key_slot(size_t thread, size_t key)
 	return PTHREAD(thread) + 784 + 16 * key + 8;
 }
 
-/* Thread 0 runs frame 0, which frame 1 called (a shim where there are shims), which frame 2 called. */
+/* Thread 0 runs frame 0, which frame 1 called (a shim where there are shims), which frame 2 called.
+ */
 static void put_frames(struct world *w)
 {
 	const struct pylayout *l = &w->l;
@@ -213,7 +217,8 @@ static void put_frames(struct world *w)
 		if (l->lasti_scale)
 			put32(w, FRAME(i) + l->fr_instr, 10 * (uint32_t)i - 1);
 		else
-			put(w, FRAME(i) + l->fr_instr, addr(w, CODE) + l->co_code_adaptive + 20 * i - 2);
+			put(w, FRAME(i) + l->fr_instr,
+			    addr(w, CODE) + l->co_code_adaptive + 20 * i - 2);
 		if (l->fr_owner != PYLAYOUT_NONE)
 			w->m[FRAME(i) + l->fr_owner] = l->minor >= 12 && i == 1 ? 3 : 0;
 		put(w, FRAME(i) + l->fr_prev, i + 1 < NR_FRAMES ? addr(w, FRAME(i + 1)) : 0);
@@ -224,7 +229,7 @@ static void put_frames(struct world *w)
 /* A world that is all right, its state under key 3. */
 static struct world make(int minor)
 {
-	struct world w = {.l = *pylayout__find(3, minor)};
+	struct world w = { .l = *pylayout__find(3, minor) };
 	uint32_t hex = 0x03000000u | (uint32_t)minor << 16 | 7 << 8 | FINAL;
 	char name[32];
 

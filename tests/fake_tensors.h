@@ -2,8 +2,9 @@
 #ifndef TESTS_FAKE_TENSORS_H
 #define TESTS_FAKE_TENSORS_H
 /*
- * Tensors made by hand in this process, as several generations of PyTorch lay them out: Python object, TensorImpl, StorageImpl,
- * AutogradMeta, each of a C++ class with a name. For inclusion in one file.
+ * Tensors made by hand in this process, as several generations of PyTorch lay them out: Python
+ * object, TensorImpl, StorageImpl, AutogradMeta, each of a C++ class with a name. For inclusion in
+ * one file.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,13 +27,15 @@ static const struct layout layouts[] = {
 };
 
 struct cxx_type {
-	uint64_t info[2]; /* {vtable, name} */
+	uint64_t info[2];   /* {vtable, name} */
 	uint64_t vtable[4]; /* {offset to top, type information, functions} */
 	char name[64];
 };
 
-static struct cxx_type tensor_type = { .name = "N3c1010TensorImplE" }, storage_type = { .name = "N3c1011StorageImplE" },
-		       meta_type = { .name = "N5torch8autograd12AutogradMetaE" }, string_type = { .name = "Ss" };
+static struct cxx_type tensor_type = { .name = "N3c1010TensorImplE" },
+		       storage_type = { .name = "N3c1011StorageImplE" },
+		       meta_type = { .name = "N5torch8autograd12AutogradMetaE" },
+		       string_type = { .name = "Ss" };
 
 struct fake {
 	uint64_t obj[8], impl[40], storage[16], meta[24];
@@ -80,7 +83,8 @@ static void put_impl(const struct layout *l, struct fake *f, uint64_t rows, uint
 	memcpy(after + 18, device, 3);
 	put(f->storage, 0, vptr(&storage_type));
 	put(f->storage, l->data, 0x7f0000000000 + at(f) % 0x10000000);
-	put(f->storage, l->data + 16, 0x7f0000000000 + at(f) % 0x10000000); /* the context, behind the deleter */
+	/* the context, behind the deleter */
+	put(f->storage, l->data + 16, 0x7f0000000000 + at(f) % 0x10000000);
 	put(f->storage, l->data + 24, 0xff00);
 	put(f->storage, l->data + 32, rows * cols * 4);
 }

@@ -2,9 +2,9 @@
 #ifndef MT_TESTS_GEN_EVENTS_H
 #define MT_TESTS_GEN_EVENTS_H
 /*
- * Events as a training loop makes them, from nothing but a seed: 24 layers of 14 operations, forward on
- * one thread and backward on another, a cache of free blocks by size as c10's allocator keeps, some
- * tensors whose size changes with every batch, some CPU tensors, 5 to 50 us between events.
+ * Events as a training loop makes them, from nothing but a seed: 24 layers of 14 operations, forward
+ * on one thread and backward on another, a cache of free blocks by size as c10's allocator keeps,
+ * some tensors whose size changes with every batch, some CPU tensors, 5 to 50 us between events.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -46,7 +46,8 @@ static inline uint64_t gen__random(struct gen *g)
 	return g->rng;
 }
 
-static inline __attribute__((format(printf, 2, 3))) uint32_t gen__str(struct dict *d, const char *fmt, ...)
+static inline __attribute__((format(printf, 2, 3))) uint32_t gen__str(struct dict *d,
+								      const char *fmt, ...)
 {
 	char s[160];
 	va_list args;
@@ -61,9 +62,11 @@ static inline __attribute__((format(printf, 2, 3))) uint32_t gen__str(struct dic
 /* Stacks of 20 to 45 frames which share most of them, as those of a program do. */
 static inline void gen__dict(struct gen *g, struct dict *d)
 {
-	static const char *const files[] = { "/usr/lib/python3/dist-packages/torch/nn/modules/module.py",
-					     "/home/user/project/model/transformer.py",
-					     "/usr/lib/python3/dist-packages/torch/nn/functional.py" };
+	static const char *const files[] = {
+		"/usr/lib/python3/dist-packages/torch/nn/modules/module.py",
+		"/home/user/project/model/transformer.py",
+		"/usr/lib/python3/dist-packages/torch/nn/functional.py"
+	};
 	struct dict_frame base[45];
 
 	for (uint32_t s = 0; s < GEN_STACKS; s++) {
@@ -72,11 +75,14 @@ static inline void gen__dict(struct gen *g, struct dict *d)
 		for (uint32_t i = 0; i < n; i++) {
 			uint32_t depth = n - i; /* root: 1 */
 			uint32_t what = depth > 6 ? s % 97 * 8 + depth : depth;
-			struct dict_loc l = { dict__string(d, files[what % 3], strlen(files[what % 3])),
-					      gen__str(d, "function_%u_%u", what % 61, depth), 10 + what };
-			struct dict_module m = { gen__str(d, "layers.%u.block.%u", s / GEN_OPS % GEN_LAYERS, depth),
-						 gen__str(d, "Class%u", depth),
-						 gen__str(d, "Transformer") };
+			struct dict_loc l = {
+				dict__string(d, files[what % 3], strlen(files[what % 3])),
+				gen__str(d, "function_%u_%u", what % 61, depth), 10 + what
+			};
+			struct dict_module m = {
+				gen__str(d, "layers.%u.block.%u", s / GEN_OPS % GEN_LAYERS, depth),
+				gen__str(d, "Class%u", depth), gen__str(d, "Transformer")
+			};
 
 			base[i].loc = dict__loc(d, l);
 			base[i].module = depth % 5 == 4 ? dict__module(d, m) : 0;
@@ -89,8 +95,8 @@ static inline void gen__dict(struct gen *g, struct dict *d)
 	g->threads[1] = dict__thread(d, (struct dict_thread){ 4250, gen__str(d, "pt_autograd_0") });
 }
 
-static inline void gen__init(struct gen *g, struct dict *d, uint64_t seed, int (*emit)(void *, const struct event *),
-			     void *arg)
+static inline void gen__init(struct gen *g, struct dict *d, uint64_t seed,
+			     int (*emit)(void *, const struct event *), void *arg)
 {
 	memset(g, 0, sizeof(*g));
 	g->rng = seed * 2654435761u + 1;
@@ -111,11 +117,16 @@ static inline void gen__emit(struct gen *g, struct event *e)
 		g->err = g->emit(g->arg, e);
 }
 
-static inline struct gen_block gen__alloc(struct gen *g, uint64_t size, uint32_t stack, uint32_t thread)
+static inline struct gen_block gen__alloc(struct gen *g, uint64_t size, uint32_t stack,
+					  uint32_t thread)
 {
 	struct gen_block b = { 0, size };
-	struct event e = { .kind = EVENT_ALLOC, .totals = true, .device = { DEVICE_CUDA, 0 }, .size = size,
-			   .stack = g->stacks[stack], .thread = g->threads[thread] };
+	struct event e = { .kind = EVENT_ALLOC,
+			   .totals = true,
+			   .device = { DEVICE_CUDA, 0 },
+			   .size = size,
+			   .stack = g->stacks[stack],
+			   .thread = g->threads[thread] };
 
 	for (uint32_t i = g->n_cache; i-- > 0 && !b.addr;) {
 		if (g->cache[i].size == size) {
@@ -138,8 +149,12 @@ static inline struct gen_block gen__alloc(struct gen *g, uint64_t size, uint32_t
 
 static inline void gen__free(struct gen *g, struct gen_block b, uint32_t thread)
 {
-	struct event e = { .kind = EVENT_FREE, .totals = true, .device = { DEVICE_CUDA, 0 }, .size = b.size,
-			   .addr = b.addr, .thread = g->threads[thread] };
+	struct event e = { .kind = EVENT_FREE,
+			   .totals = true,
+			   .device = { DEVICE_CUDA, 0 },
+			   .size = b.size,
+			   .addr = b.addr,
+			   .thread = g->threads[thread] };
 
 	g->allocated -= b.size;
 	e.allocated = g->allocated;
@@ -152,8 +167,11 @@ static inline void gen__free(struct gen *g, struct gen_block b, uint32_t thread)
 
 static inline void gen__cpu(struct gen *g, uint32_t stack)
 {
-	struct event e = { .kind = EVENT_ALLOC, .addr = 0x55d0c0001000 + gen__random(g) % 64 * 4160, .size = 4096,
-			   .stack = g->stacks[stack], .thread = g->threads[0] };
+	struct event e = { .kind = EVENT_ALLOC,
+			   .addr = 0x55d0c0001000 + gen__random(g) % 64 * 4160,
+			   .size = 4096,
+			   .stack = g->stacks[stack],
+			   .thread = g->threads[0] };
 
 	gen__emit(g, &e);
 	e.kind = EVENT_FREE;
@@ -162,7 +180,8 @@ static inline void gen__cpu(struct gen *g, uint32_t stack)
 	gen__emit(g, &e);
 }
 
-/* One step: forward keeps half of what it makes, backward frees it, the optimizer frees the gradients. */
+/* One step: forward keeps half of what it makes, backward frees it, the optimizer frees the
+ * gradients. */
 static inline void gen__step(struct gen *g)
 {
 	struct event call = { .kind = EVENT_CALL, .module = g->module, .thread = g->threads[0] };
@@ -175,7 +194,8 @@ static inline void gen__step(struct gen *g)
 		uint64_t size = g->sizes[i % GEN_OPS * 7 % GEN_SIZES];
 
 		if (i % 12 == 5)
-			size = (gen__random(g) % 20000 + 1) * 512; /* as long as the batch's sequences */
+			/* as long as the batch's sequences */
+			size = (gen__random(g) % 20000 + 1) * 512;
 		if (gen__random(g) % 20 == 0)
 			gen__cpu(g, i);
 		g->kept[i] = gen__alloc(g, size, i, 0);
@@ -183,7 +203,8 @@ static inline void gen__step(struct gen *g)
 		gen__free(g, t, 0);
 	}
 	for (uint32_t i = n; i-- > 0;) {
-		struct gen_block t = gen__alloc(g, g->sizes[(i % GEN_OPS + 55) % GEN_SIZES], n + i, 1);
+		struct gen_block t = gen__alloc(g, g->sizes[(i % GEN_OPS + 55) % GEN_SIZES], n + i,
+						1);
 
 		g->grads[i] = gen__alloc(g, g->sizes[(i % 40 + 60) % GEN_SIZES], n + i, 1);
 		gen__free(g, g->kept[i], 1);

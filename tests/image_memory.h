@@ -2,8 +2,9 @@
 #ifndef TESTS_IMAGE_MEMORY_H
 #define TESTS_IMAGE_MEMORY_H
 /*
- * Saved memory of a process: pieces of address (8 bytes), length (2), bytes, all little-endian; one of length 0 ends them.
- * Loaded as the whole pages that they lie on, zeros elsewhere, since that is what a process has. For inclusion in one file.
+ * Saved memory of a process: pieces of address (8 bytes), length (2), bytes, all little-endian; one
+ * of length 0 ends them. Loaded as the whole pages that they lie on, zeros elsewhere, since that is
+ * what a process has. For inclusion in one file.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,7 +38,8 @@ static inline void image_clear(void)
 	image.n = image.n_pieces = 0;
 }
 
-/* The page of an address, made where there is none if so wanted; NULL where there is none, or no room. */
+/* The page of an address, made where there is none if so wanted; NULL where there is none, or no
+ * room. */
 static uint8_t *image_page(uint64_t addr, bool make)
 {
 	uint64_t base = addr & ~(uint64_t)(IMAGE_PAGE - 1);
@@ -139,7 +141,8 @@ static inline bool image_save(FILE *f, bool (*read)(void *dst, size_t size, uint
 	for (i = 0; i < image.n_pieces; i = k) {
 		uint64_t from = image.piece[i].addr, len = image.piece[i].len;
 
-		for (k = i + 1; k < image.n_pieces && image.piece[k].addr <= from + len + IMAGE_NEAR; k++) {
+		for (k = i + 1;
+		     k < image.n_pieces && image.piece[k].addr <= from + len + IMAGE_NEAR; k++) {
 			if (image.piece[k].addr + image.piece[k].len > from + len)
 				len = image.piece[k].addr + image.piece[k].len - from;
 		}

@@ -2,8 +2,9 @@
 #ifndef TESTS_LIVE_H
 #define TESTS_LIVE_H
 /*
- * A real interpreter that runs a workload, for unit tests: what it prints is read line by line, what it
- * should do is written to it, and it ends when its input does. For inclusion in one test program.
+ * A real interpreter that runs a workload, for unit tests: what it prints is read line by line,
+ * what it should do is written to it, and it ends when its input does. For inclusion in one test
+ * program.
  */
 #include <signal.h>
 #include <stdbool.h>

@@ -135,7 +135,8 @@ static inline struct world world__new(void)
 	file = dict__string(w.d, "train.py", 8);
 	func = dict__string(w.d, "main", 4);
 	w.module = dict__module(w.d, (struct dict_module){ func, file, file });
-	frames[0] = (struct dict_frame){ dict__loc(w.d, (struct dict_loc){ file, func, 7 }), w.module };
+	frames[0] = (struct dict_frame){ dict__loc(w.d, (struct dict_loc){ file, func, 7 }),
+					 w.module };
 	frames[1] = (struct dict_frame){ dict__loc(w.d, (struct dict_loc){ file, func, 0 }), 0 };
 	w.stack = dict__stack(w.d, frames, 2, MT_WALK_OK);
 	w.cut_stack = dict__stack(w.d, frames, 1, MT_WALK_FAULT_FRAME);
@@ -168,8 +169,21 @@ static inline void write_events(struct world *w, int fd, const struct events *l,
 }
 
 /* What stream.h says of the kinds. */
-enum { HAS_TOTALS = 1, HAS_ADDR = 2, HAS_SIZE = 4, HAS_STACK = 8, HAS_HOW = 16, HAS_REQUESTED = 32, HAS_STREAM = 64, HAS_POOL = 128,
-       HAS_NODE = 256, HAS_MODULE = 512, HAS_NAME = 1024, HAS_NO_DEVICE = 2048, HAS_CATEGORY = 4096 };
+enum {
+	HAS_TOTALS = 1,
+	HAS_ADDR = 2,
+	HAS_SIZE = 4,
+	HAS_STACK = 8,
+	HAS_HOW = 16,
+	HAS_REQUESTED = 32,
+	HAS_STREAM = 64,
+	HAS_POOL = 128,
+	HAS_NODE = 256,
+	HAS_MODULE = 512,
+	HAS_NAME = 1024,
+	HAS_NO_DEVICE = 2048,
+	HAS_CATEGORY = 4096
+};
 static const uint16_t kind_has[EVENT_KINDS] = {
 	[EVENT_ALLOC] = HAS_TOTALS | HAS_ADDR | HAS_SIZE | HAS_STACK | HAS_HOW | HAS_NODE,
 	[EVENT_FREE] = HAS_TOTALS | HAS_ADDR | HAS_SIZE | HAS_HOW,
@@ -180,7 +194,8 @@ static const uint16_t kind_has[EVENT_KINDS] = {
 	[EVENT_CUDA_ALLOC] = HAS_ADDR | HAS_SIZE | HAS_STACK | HAS_HOW,
 	[EVENT_CUDA_FREE] = HAS_ADDR | HAS_SIZE | HAS_HOW,
 	[EVENT_SEGMENT] = HAS_ADDR | HAS_SIZE | HAS_HOW | HAS_STREAM | HAS_POOL,
-	[EVENT_BLOCK] = HAS_ADDR | HAS_SIZE | HAS_STACK | HAS_HOW | HAS_REQUESTED | HAS_STREAM | HAS_NODE,
+	[EVENT_BLOCK] = HAS_ADDR | HAS_SIZE | HAS_STACK | HAS_HOW | HAS_REQUESTED | HAS_STREAM |
+			HAS_NODE,
 	[EVENT_STATE] = HAS_TOTALS | HAS_HOW,
 	[EVENT_REQUESTED] = HAS_ADDR | HAS_REQUESTED | HAS_STREAM,
 	[EVENT_USED] = HAS_SIZE,
@@ -193,7 +208,8 @@ static const uint16_t kind_has[EVENT_KINDS] = {
 };
 
 /* Anything that an event of a kind up to max can say; with more devices than a block can hold. */
-static inline void add_random_kind(const struct world *w, struct gen *g, struct events *l, unsigned int max)
+static inline void add_random_kind(const struct world *w, struct gen *g, struct events *l,
+				   unsigned int max)
 {
 	uint64_t r = gen__random(g), s = gen__random(g), more = gen__random(g);
 	struct event e = { .kind = (uint8_t)(1 + r % max), .time = s >> (r >> 8 & 63) };
@@ -226,7 +242,9 @@ static inline void add_random_kind(const struct world *w, struct gen *g, struct 
 		e.flags = (uint8_t)(more >> 16 & 0xff);
 	}
 	if (has & HAS_REQUESTED)
-		e.requested = more >> 24 & 1 ? e.size - (more >> 25 & 3) : more >> 27 & 1 ? more : 0;
+		e.requested = more >> 24 & 1   ? e.size - (more >> 25 & 3)
+			      : more >> 27 & 1 ? more
+					       : 0;
 	if (has & HAS_STREAM)
 		e.cuda_stream = more >> 28 & 1 ? more >> 29 & 3 : more;
 	if (has & HAS_POOL) {

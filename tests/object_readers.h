@@ -2,8 +2,8 @@
 #ifndef TESTS_OBJECT_READERS_H
 #define TESTS_OBJECT_READERS_H
 /*
- * Everything that reads Python objects from outside, run on one interpreter: by the tool that saves what they read, and by the
- * fuzzer that has them read it again, damaged. For inclusion in one file.
+ * Everything that reads Python objects from outside, run on one interpreter: by the tool that saves
+ * what they read, and by the fuzzer that has them read it again, damaged. For inclusion in one file.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,12 +19,23 @@
 #include "torch/nntree.h"
 #include "torch/torchpy.h"
 
-enum root_kind { ROOT_STR, ROOT_TYPE, ROOT_CODE, ROOT_FUNC, ROOT_DICT, ROOT_OBJECT, ROOT_TREE, ROOT_KINDS };
+enum root_kind {
+	ROOT_STR,
+	ROOT_TYPE,
+	ROOT_CODE,
+	ROOT_FUNC,
+	ROOT_DICT,
+	ROOT_OBJECT,
+	ROOT_TREE,
+	ROOT_KINDS
+};
 
-static const char *const root_names[ROOT_KINDS] = { "str", "type", "code", "func", "dict", "object", "tree" };
+static const char *const root_names[ROOT_KINDS] = { "str",  "type",   "code", "func",
+						    "dict", "object", "tree" };
 
 #define SYMBOLS 4
-static const char *const symbol_names[SYMBOLS] = { "PyCode_Type", "PyType_Type", "PyCell_Type", "Py_Version" };
+static const char *const symbol_names[SYMBOLS] = { "PyCode_Type", "PyType_Type", "PyCell_Type",
+						   "Py_Version" };
 
 #define ROOTS_MAX 32
 

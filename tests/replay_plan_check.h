@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_TESTS_REPLAY_PLAN_CHECK_H
 #define MT_TESTS_REPLAY_PLAN_CHECK_H
-/* Reads a plan as the replayer does, and writes it as text: "alloc 0 512 300 @7", "free 0 @9" ... NULL: it is none that it would take. */
+/* Reads a plan as the replayer does, and writes it as text: "alloc 0 512 300 @7", "free 0 @9" ...
+ * NULL: it is none that it would take. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@ struct plan_reader {
 	struct replay_plan head;
 	uint8_t *bytes;
 	const uint8_t *at, *end;
-	uint8_t *live; /* by slot */
+	uint8_t *live;	/* by slot */
 	uint8_t *taken; /* by number */
 	uint64_t event, n[8];
 	FILE *out;
@@ -43,17 +44,20 @@ static bool plan_segment(struct plan_reader *r)
 {
 	uint64_t at = 0, size, n;
 
-	if (!plan_numbers(r, 0, 5) || r->n[0] >= r->head.segments || !r->n[2] || r->n[2] % 512 || r->n[1] % 512)
+	if (!plan_numbers(r, 0, 5) || r->n[0] >= r->head.segments || !r->n[2] || r->n[2] % 512 ||
+	    r->n[1] % 512)
 		return false;
 	size = r->n[2];
 	n = r->n[4];
 	fprintf(r->out, "segment %s%llu:", r->n[3] ? "small " : "", (unsigned long long)size);
 	for (uint64_t i = 0; i < n; i++) {
-		if (!plan_numbers(r, 0, 4) || r->n[0] < at || r->n[1] > size || r->n[0] > size - r->n[1] ||
+		if (!plan_numbers(r, 0, 4) || r->n[0] < at || r->n[1] > size ||
+		    r->n[0] > size - r->n[1] ||
 		    (r->n[3] && !plan_turn(r->live, r->head.slots, r->n[3] - 1, true)))
 			return false;
 		at = r->n[0] + r->n[1];
-		fprintf(r->out, " %llu+%llu%s", (unsigned long long)r->n[0], (unsigned long long)r->n[1], r->n[3] ? "" : " waits");
+		fprintf(r->out, " %llu+%llu%s", (unsigned long long)r->n[0],
+			(unsigned long long)r->n[1], r->n[3] ? "" : " waits");
 	}
 	fprintf(r->out, "\n");
 	return true;
@@ -68,15 +72,18 @@ static bool plan_op(struct plan_reader *r, uint8_t op)
 	r->event += has_event ? r->n[0] : 0;
 	switch (op) {
 	case REPLAY_ALLOC:
-		if (!plan_numbers(r, 2, 5) || !plan_turn(r->live, r->head.slots, r->n[2], true) || !r->n[3] || r->n[4] > r->n[3])
+		if (!plan_numbers(r, 2, 5) || !plan_turn(r->live, r->head.slots, r->n[2], true) ||
+		    !r->n[3] || r->n[4] > r->n[3])
 			return false;
-		fprintf(r->out, "alloc %llu %llu %llu @%llu\n", (unsigned long long)r->n[2], (unsigned long long)r->n[3],
-			(unsigned long long)r->n[4], (unsigned long long)r->event);
+		fprintf(r->out, "alloc %llu %llu %llu @%llu\n", (unsigned long long)r->n[2],
+			(unsigned long long)r->n[3], (unsigned long long)r->n[4],
+			(unsigned long long)r->event);
 		return true;
 	case REPLAY_FREE:
 		if (!plan_numbers(r, 2, 1) || !plan_turn(r->live, r->head.slots, r->n[2], false))
 			return false;
-		fprintf(r->out, "free %llu @%llu\n", (unsigned long long)r->n[2], (unsigned long long)r->event);
+		fprintf(r->out, "free %llu @%llu\n", (unsigned long long)r->n[2],
+			(unsigned long long)r->event);
 		return true;
 	case REPLAY_OOM:
 		fprintf(r->out, "oom @%llu\n", (unsigned long long)r->event);
@@ -112,7 +119,8 @@ static bool plan_op(struct plan_reader *r, uint8_t op)
 		return plan_segment(r);
 	case REPLAY_BLOCK:
 		fprintf(r->out, "block\n");
-		return plan_numbers(r, 0, 3) && r->n[2] && plan_turn(r->live, r->head.slots, r->n[2] - 1, true);
+		return plan_numbers(r, 0, 3) && r->n[2] &&
+		       plan_turn(r->live, r->head.slots, r->n[2] - 1, true);
 	case REPLAY_STATE:
 		fprintf(r->out, "state\n");
 		return plan_numbers(r, 0, 2);
@@ -144,10 +152,12 @@ static char *plan_text(int fd)
 	bool ok;
 
 	r.bytes = malloc((size_t)size + 1);
-	ok = r.bytes && size >= (off_t)sizeof(r.head) && pread(fd, r.bytes, (size_t)size, 0) == size;
+	ok = r.bytes && size >= (off_t)sizeof(r.head) &&
+	     pread(fd, r.bytes, (size_t)size, 0) == size;
 	if (ok)
 		memcpy(&r.head, r.bytes, sizeof(r.head));
-	ok = ok && r.head.magic == REPLAY_MAGIC && r.head.ops_end >= sizeof(r.head) && r.head.ops_end + 4 * r.head.segments == (uint64_t)size &&
+	ok = ok && r.head.magic == REPLAY_MAGIC && r.head.ops_end >= sizeof(r.head) &&
+	     r.head.ops_end + 4 * r.head.segments == (uint64_t)size &&
 	     r.head.slots <= REPLAY_MAX_SLOTS && r.head.pools <= REPLAY_MAX_POOLS;
 	r.live = ok ? calloc(1, (size_t)r.head.slots + 1) : NULL;
 	r.taken = ok ? calloc(1, (size_t)r.head.takes + 1) : NULL;

@@ -12,7 +12,11 @@ static inline int32_t terminal__char(const uint8_t *p, size_t left, size_t *len)
 	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
 	uint32_t c;
 
-	*len = p[0] < 0x80 ? 1 : (p[0] & 0xe0) == 0xc0 ? 2 : (p[0] & 0xf0) == 0xe0 ? 3 : (p[0] & 0xf8) == 0xf0 ? 4 : 0;
+	*len = p[0] < 0x80	       ? 1
+	       : (p[0] & 0xe0) == 0xc0 ? 2
+	       : (p[0] & 0xf0) == 0xe0 ? 3
+	       : (p[0] & 0xf8) == 0xf0 ? 4
+				       : 0;
 	if (!*len || *len > left)
 		return -1;
 	c = *len == 1 ? p[0] : p[0] & (0x7fu >> *len);
@@ -44,8 +48,9 @@ static inline bool terminal__harmless(const char *s, size_t size)
 	for (size_t i = 0; i < size; i += len) {
 		int32_t c = terminal__char((const uint8_t *)s + i, size - i, &len);
 
-		if (c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x200e || c == 0x200f || c == 0x2028 || c == 0x2029 ||
-		    (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069))
+		if (c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x200e ||
+		    c == 0x200f || c == 0x2028 || c == 0x2029 || (c >= 0x202a && c <= 0x202e) ||
+		    (c >= 0x2066 && c <= 0x2069))
 			return false;
 	}
 	return true;

@@ -2,8 +2,8 @@
 #ifndef TESTS_WALK_IMAGE_H
 #define TESTS_WALK_IMAGE_H
 /*
- * A thread's Python stack for the kernel side's walk in user space: a head, then saved memory (image_memory.h). For inclusion
- * after bpf_host.h.
+ * A thread's Python stack for the kernel side's walk in user space: a head, then saved memory
+ * (image_memory.h). For inclusion after bpf_host.h.
  */
 #include "capture/attach.h"
 #include "image_memory.h"
@@ -19,7 +19,8 @@ struct image_head {
 };
 
 /* The programs' constants for an interpreter, as user space makes them. */
-static struct mt_py_layout image_layout(const struct pylayout *l, struct pyslot slot, uint64_t type_cell)
+static struct mt_py_layout image_layout(const struct pylayout *l, struct pyslot slot,
+					uint64_t type_cell)
 {
 	struct python python = { .layout = *l };
 	struct target t = { .python = &python, .has_slot = true, .slot = slot };

@@ -27,19 +27,32 @@ static const struct command {
 } commands[] = {
 	{ "record", cmd_record, "record the memory events of a running process into a file" },
 	{ "run", cmd_run, "start a command and record its memory events from the first one on" },
-	{ "estimate", cmd_estimate, "what memory a training script needs, and whether it fits, before there is a GPU" },
-	{ "report", cmd_report, "which line, module and phase holds how many bytes, from a recording" },
-	{ "compare", cmd_compare, "captures beside each other: peak, reserved, fragmentation, step time" },
-	{ "diff", cmd_diff, "what changed between two recordings, by line, stack, module or phase" },
-	{ "replay", cmd_replay, "a recording through PyTorch's real allocator under other settings, or with less memory" },
-	{ "export", cmd_export, "a page to look at, flame graph, speedscope, perfetto, pprof, snapshot ... from a recording" },
-	{ "leaks", cmd_leaks, "what grows from step to step, and how sure that is; from a recording or a process" },
-	{ "watch", cmd_watch, "look at processes in production from outside, and capture when a rule holds" },
+	{ "estimate", cmd_estimate,
+	  "what memory a training script needs, and whether it fits, before there is a GPU" },
+	{ "report", cmd_report,
+	  "which line, module and phase holds how many bytes, from a recording" },
+	{ "compare", cmd_compare,
+	  "captures beside each other: peak, reserved, fragmentation, step time" },
+	{ "diff", cmd_diff,
+	  "what changed between two recordings, by line, stack, module or phase" },
+	{ "replay", cmd_replay,
+	  "a recording through PyTorch's real allocator under other settings, or with less "
+	  "memory" },
+	{ "export", cmd_export,
+	  "a page to look at, flame graph, speedscope, perfetto, pprof, snapshot ... from a "
+	  "recording" },
+	{ "leaks", cmd_leaks,
+	  "what grows from step to step, and how sure that is; from a recording or a process" },
+	{ "watch", cmd_watch,
+	  "look at processes in production from outside, and capture when a rule holds" },
 #if MEMTRACE_SERVE
-	{ "serve", cmd_serve, "HTTP: traces of live processes and of recordings, a page to look at them, metrics" },
+	{ "serve", cmd_serve,
+	  "HTTP: traces of live processes and of recordings, a page to look at them, metrics" },
 #endif
-	{ "dump", cmd_dump, "what tensors a process holds right now, with their names; attaches nothing" },
-	{ "ctl", cmd_ctl, "tell a capture that runs: begin or end a window, note a mark, save, status" },
+	{ "dump", cmd_dump,
+	  "what tensors a process holds right now, with their names; attaches nothing" },
+	{ "ctl", cmd_ctl,
+	  "tell a capture that runs: begin or end a window, note a mark, save, status" },
 	{ "check", cmd_check, "what will work here and what will not, and why" },
 };
 
@@ -49,31 +62,37 @@ static void help(FILE *out)
 {
 	size_t i;
 
-	fprintf(out, "Which Python line, module and phase holds a PyTorch process's memory, by attaching to it.\n\n"
-		     "Usage: sudo memtrace-bpf -p PID [OPTION...]   attach now and show what lives: the live view\n"
+	fprintf(out, "Which Python line, module and phase holds a PyTorch process's memory, by "
+		     "attaching to it.\n\n"
+		     "Usage: sudo memtrace-bpf -p PID [OPTION...]   attach now and show what "
+		     "lives: the live view\n"
 		     "       memtrace-bpf [--log-...] COMMAND [OPTION...]\n\nCommands:\n");
 	for (i = 0; i < N_COMMANDS; i++)
 		fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
-	fprintf(out, "\n  `memtrace-bpf help COMMAND` lists a command's options, `memtrace-bpf help live` the live view's;\n"
+	fprintf(out, "\n  `memtrace-bpf help COMMAND` lists a command's options, `memtrace-bpf "
+		     "help live` the live view's;\n"
 		     "  `memtrace-bpf version` prints the version and what it is built with.\n");
 }
 
 static void version(FILE *out, struct argp_state *state)
 {
 	(void)state;
-	fprintf(out, "memtrace-bpf %s (libbpf %s, %s serve)\n", MEMTRACE_VERSION, libbpf_version_string(), MEMTRACE_SERVE ? "with" : "without");
+	fprintf(out, "memtrace-bpf %s (libbpf %s, %s serve)\n", MEMTRACE_VERSION,
+		libbpf_version_string(), MEMTRACE_SERVE ? "with" : "without");
 }
 
 /*
- * Started with one of them closed, a file that is opened would get its number, and our messages would end up in it. What
- * takes the place can be neither read from nor written to, so that this still fails as it should.
+ * Started with one of them closed, a file that is opened would get its number, and our messages
+ * would end up in it. What takes the place can be neither read from nor written to, so that this
+ * still fails as it should.
  */
 static bool hold_standard_files(void)
 {
 	int fd;
 
 	for (fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
-		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+		if (fcntl(fd, F_GETFD) < 0 &&
+		    open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
 			return false;
 	}
 	return true;
@@ -85,8 +104,8 @@ static void nothing(int number)
 }
 
 /*
- * A file that grows over the limit is an error of write() like a full disk, and ends nobody without a word. A handler, and not
- * SIG_IGN: what we start has the default again.
+ * A file that grows over the limit is an error of write() like a full disk, and ends nobody without
+ * a word. A handler, and not SIG_IGN: what we start has the default again.
  */
 static void outlive_file_limit(void)
 {
@@ -194,7 +213,8 @@ int main(int argc, char **argv)
 		help(stdout);
 		return closed(EXIT_OK);
 	}
-	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") || !strcmp(argv[1], "version")) {
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") ||
+	    !strcmp(argv[1], "version")) {
 		version(stdout, NULL);
 		return closed(EXIT_OK);
 	}

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_BPF_HOST_VMLINUX_H
 #define MT_BPF_HOST_VMLINUX_H
-/* What the kernel side uses of the kernel's types, for programs that run it in user space: see tests/bpf_host.h and tools/inprocess/. */
+/* What the kernel side uses of the kernel's types, for programs that run it in user space: see
+ * tests/bpf_host.h and tools/inprocess/. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <linux/bpf.h>
 #include <linux/types.h>
 
 struct pt_regs {
-	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
+	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip,
+		cs, flags, sp, ss;
 };
 
 struct thread_struct {

@@ -2,8 +2,9 @@
 #ifndef TESTS_FUZZ_FAKE_PROCESS_H
 #define TESTS_FUZZ_FAKE_PROCESS_H
 /*
- * The memory of a process that there is none of: what reads one by proc__read() reads what fake_memory() says, and the process
- * has not ended. A hundred times faster than asking the kernel. For inclusion in one file of a program that is linked with
+ * The memory of a process that there is none of: what reads one by proc__read() reads what
+ * fake_memory() says, and the process has not ended. A hundred times faster than asking the kernel.
+ * For inclusion in one file of a program that is linked with
  * --wrap=process_vm_readv,--wrap=poll.
  */
 #include <errno.h>
@@ -15,19 +16,20 @@
 /* Bytes that could be read, from addr on. */
 static size_t fake_memory(void *dst, size_t size, uint64_t addr);
 
-ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n, const struct iovec *remote, unsigned long m,
-				unsigned long flags);
+ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n,
+				const struct iovec *remote, unsigned long m, unsigned long flags);
 int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout);
 
-ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n, const struct iovec *remote, unsigned long m,
-				unsigned long flags)
+ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n,
+				const struct iovec *remote, unsigned long m, unsigned long flags)
 {
 	size_t done = 0, got;
 
 	(void)pid;
 	(void)flags;
 	for (unsigned long i = 0; i < n && i < m; i++) {
-		got = fake_memory(local[i].iov_base, remote[i].iov_len, (uintptr_t)remote[i].iov_base);
+		got = fake_memory(local[i].iov_base, remote[i].iov_len,
+				  (uintptr_t)remote[i].iov_base);
 		done += got;
 		if (got < remote[i].iov_len)
 			break;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: conditions as a person types them, up to a NUL, and after it values that they are fed with. What is read must say
- * the same of the same values, in words that a terminal can bear; what is not must say why.
+ * libFuzzer target: conditions as a person types them, up to a NUL, and after it values that they
+ * are fed with. What is read must say the same of the same values, in words that a terminal can
+ * bear; what is not must say why.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,10 +27,12 @@ static void feed(struct cond *c, const uint8_t *data, size_t size)
 		v.series = x >> 13 & 3;
 		v.sampled = x & 1 << 15;
 		v.most = x & 1 << 16;
-		v.v[x % COND_FIGURES] = (struct cond_value){ x >> 17 & 1, x >> (x >> 18 & 63), x >> (x >> 24 & 63) };
+		v.v[x % COND_FIGURES] = (struct cond_value){ x >> 17 & 1, x >> (x >> 18 & 63),
+							     x >> (x >> 24 & 63) };
 		if (cond__eval(c, &v, &a) || cond__eval(c, &v, &b))
 			continue;
-		if (a.verdict != b.verdict || !*a.text || strcmp(a.text, b.text) || !terminal__harmless(a.text, strlen(a.text)))
+		if (a.verdict != b.verdict || !*a.text || strcmp(a.text, b.text) ||
+		    !terminal__harmless(a.text, strlen(a.text)))
 			abort();
 		if (!(x & 0xff << 20))
 			cond__forget(c, v.series);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: an allocator made by hand in this process, of which the input overwrites words; before its layout is
- * looked for, or between that and a pass. Each damage is 8 bytes: which piece of memory, which word, what to write.
+ * libFuzzer target: an allocator made by hand in this process, of which the input overwrites words;
+ * before its layout is looked for, or between that and a pass. Each damage is 8 bytes: which piece
+ * of memory, which word, what to write.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -9,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What glibc's malloc has in front of what it gives is looked at; the sanitizer's has other things there. */
+/* What glibc's malloc has in front of what it gives is looked at; the sanitizer's has other things
+ * there. */
 #define HEAD 16
 
 static void *with_head(size_t size)
@@ -36,15 +38,27 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define MIB (UINT64_C(1) << 20)
 
 static const struct fake_block mixed[] = {
-	{ 512, 4, FAKE_LIVE },	   { 1024, 1000, FAKE_LIVE }, { 512, 512, FAKE_CACHED },     { 4096, 3000, FAKE_LIVE },
-	{ 2048, 1500, FAKE_PENDING }, { 512, 500, FAKE_LIVE },   { 2 * MIB - 8704, 0, FAKE_CACHED },
+	{ 512, 4, FAKE_LIVE },
+	{ 1024, 1000, FAKE_LIVE },
+	{ 512, 512, FAKE_CACHED },
+	{ 4096, 3000, FAKE_LIVE },
+	{ 2048, 1500, FAKE_PENDING },
+	{ 512, 500, FAKE_LIVE },
+	{ 2 * MIB - 8704, 0, FAKE_CACHED },
 };
 static const struct fake_block holes[] = {
-	{ 2 * MIB, 2 * MIB - 1, FAKE_LIVE }, { 40 * MIB, 0, FAKE_UNMAPPED }, { 6 * MIB, 6 * MIB, FAKE_LIVE },
+	{ 2 * MIB, 2 * MIB - 1, FAKE_LIVE },
+	{ 40 * MIB, 0, FAKE_UNMAPPED },
+	{ 6 * MIB, 6 * MIB, FAKE_LIVE },
 };
 static const struct fake_segment segments[] = {
 	{ .addr = BASE, .small = true, .private = -1, .blocks = mixed, .n = 7 },
-	{ .addr = BASE + 2 * MIB, .small = true, .private = -1, .blocks = mixed, .n = 7, .stream = 0x1230 },
+	{ .addr = BASE + 2 * MIB,
+	  .small = true,
+	  .private = -1,
+	  .blocks = mixed,
+	  .n = 7,
+	  .stream = 0x1230 },
 	{ .addr = BASE + 64 * MIB, .expandable = true, .private = -1, .blocks = holes, .n = 3 },
 	{ .addr = BASE + 4 * MIB, .device = 1, .small = true, .private = 0, .blocks = mixed, .n = 7 },
 };
@@ -57,14 +71,15 @@ static void check(const struct cudaalloc_state *s)
 	for (size_t i = 0; i < s->nsegments; i++) {
 		const struct cuda_segment *g = &s->segments[i];
 
-		if (g->addr < end || (size_t)g->first + g->nblocks > s->nblocks || g->device >= s->ndevices)
+		if (g->addr < end || (size_t)g->first + g->nblocks > s->nblocks ||
+		    g->device >= s->ndevices)
 			abort();
 		end = g->addr + g->size;
 		for (size_t b = g->first; b < (size_t)g->first + g->nblocks; b++) {
 			const struct cuda_block *k = &s->blocks[b];
 
-			if (k->segment != i || k->addr < g->addr || k->addr + k->size > end || !k->size ||
-			    k->requested > k->size || k->device != g->device ||
+			if (k->segment != i || k->addr < g->addr || k->addr + k->size > end ||
+			    !k->size || k->requested > k->size || k->device != g->device ||
 			    (b > g->first && k->addr < k[-1].addr + k[-1].size))
 				abort();
 		}

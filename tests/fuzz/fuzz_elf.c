@@ -20,7 +20,8 @@ static int look(const char *name, const struct elf_sym *sym, void *ctx)
 	(void)strlen(name);
 	(void)elf__vaddr_to_offset(e, sym->value, &off);
 	(void)elf__read(e, sym->value, buf, sizeof(buf));
-	if (!elf__function(e, sym->value, &start, &len) && (sym->value < start || sym->value - start >= len))
+	if (!elf__function(e, sym->value, &start, &len) &&
+	    (sym->value < start || sym->value - start >= len))
 		abort();
 	return 0;
 }

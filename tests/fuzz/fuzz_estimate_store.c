@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: any bytes as what two clients of the store send: a byte, whose lowest bit says which of them, its others and
- * the next how many bytes follow. What is answered does not depend on how it was cut: a second store gets it in pieces of one.
+ * libFuzzer target: any bytes as what two clients of the store send: a byte, whose lowest bit says
+ * which of them, its others and the next how many bytes follow. What is answered does not depend on
+ * how it was cut: a second store gets it in pieces of one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size > 4000)
 		return 0;
 	for (unsigned i = 0; i < 2; i++) {
-		const struct store_opts opts = { .patience_ms = 50, .send = on_send, .gave_up = on_gave_up, .ctx = sides[i] };
+		const struct store_opts opts = {
+			.patience_ms = 50, .send = on_send, .gave_up = on_gave_up, .ctx = sides[i]
+		};
 
 		sides[i]->store = store__new(&opts);
 		for (unsigned k = 0; k < 2; k++)
@@ -67,9 +70,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		feed(&whole, which, data, n, now);
 		for (size_t i = 0; i < n; i++)
 			feed(&pieces, which, data + i, 1, now);
-		if (!whole.err[which] != !pieces.err[which] || (!whole.err[which] && whole.sum != pieces.sum))
+		if (!whole.err[which] != !pieces.err[which] ||
+		    (!whole.err[which] && whole.sum != pieces.sum))
 			abort();
-		/* Errors throw away what was to be said in the same call: from there on they need not agree. */
+		/* Errors throw away what was to be said in the same call: from there on they need
+		 * not agree. */
 		if (whole.err[which])
 			break;
 		data += n;

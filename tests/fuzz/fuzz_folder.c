@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: what lies in a folder of recordings, its index and, after a NUL, the totals of one that rolls. Somebody else
- * may have written both. What is taken in is written and read again, and is the same; what is said of a run a terminal can bear.
+ * libFuzzer target: what lies in a folder of recordings, its index and, after a NUL, the totals of
+ * one that rolls. Somebody else may have written both. What is taken in is written and read again,
+ * and is the same; what is said of a run a terminal can bear.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -80,7 +81,8 @@ static void again(struct folder *f)
 	if (n != m || gaps != other_gaps)
 		abort();
 	for (size_t i = 0; i < n; i++) {
-		if (strcmp(had[i].file, have[i].file) || strchr(had[i].file, '/') || had[i].pid != have[i].pid || had[i].events != have[i].events ||
+		if (strcmp(had[i].file, have[i].file) || strchr(had[i].file, '/') ||
+		    had[i].pid != have[i].pid || had[i].events != have[i].events ||
 		    had[i].n_devices != have[i].n_devices)
 			abort();
 	}
@@ -89,7 +91,10 @@ static void again(struct folder *f)
 
 static void look_at_ring(void)
 {
-	static const struct model_opts at[] = { { .at = AT_PEAK }, { .at = AT_END }, { .at = AT_OOM }, { .at = AT_TIME, .at_time = 5 } };
+	static const struct model_opts at[] = { { .at = AT_PEAK },
+						{ .at = AT_END },
+						{ .at = AT_OOM },
+						{ .at = AT_TIME, .at_time = 5 } };
 	struct rolling_view *v;
 	const char *segment;
 	char *text = NULL;

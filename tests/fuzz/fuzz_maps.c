@@ -21,8 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	}
 	for (i = 0; i < m.n; i++) {
-		if (m.v[i].start >= m.v[i].end || (i && m.v[i].start < m.v[i - 1].start) || !m.v[i].path ||
-		    strlen(m.v[i].path) > size || strchr(m.v[i].path, '\n'))
+		if (m.v[i].start >= m.v[i].end || (i && m.v[i].start < m.v[i - 1].start) ||
+		    !m.v[i].path || strlen(m.v[i].path) > size || strchr(m.v[i].path, '\n'))
 			abort();
 		map = maps__find(&m, m.v[i].start);
 		if (!map || m.v[i].start < map->start || m.v[i].start >= map->end)

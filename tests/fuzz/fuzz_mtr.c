@@ -11,8 +11,9 @@ static void check_event(const struct mtr_reader *r, const struct event *e)
 {
 	struct dict_counts n = dict__counts(mtr_reader__dict(r));
 
-	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS || e->how >= MEM_HOW_NR || e->stack >= n.stacks || e->thread >= n.threads ||
-	    e->module >= n.modules || e->node >= n.nodes || e->name >= n.strings || e->category >= CATEGORY_NR)
+	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS || e->how >= MEM_HOW_NR ||
+	    e->stack >= n.stacks || e->thread >= n.threads || e->module >= n.modules ||
+	    e->node >= n.nodes || e->name >= n.strings || e->category >= CATEGORY_NR)
 		abort();
 }
 
@@ -31,7 +32,8 @@ static void check_dict(const struct dict *d)
 	for (uint32_t i = 0; i < n.nodes; i++) {
 		struct dict_node node = dict__get_node(d, i);
 
-		if (node.cls >= n.strings || node.stack >= n.stacks || node.name >= n.strings || node.module >= n.modules)
+		if (node.cls >= n.strings || node.stack >= n.stacks || node.name >= n.strings ||
+		    node.module >= n.modules)
 			abort();
 	}
 	for (uint32_t i = 0; i < n.strings; i++) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: the readers of Python objects on saved memory of CPython 3.8 to 3.13 (tests/data/objects-3.N.bin), damaged.
- * The input: which image, what to read, then steps of 8 bytes, each a word that is overwritten: which piece, where in it, with
- * what. A threads' list, a dict, a name of a gigabyte, a module that holds itself: all are a few such words away.
+ * libFuzzer target: the readers of Python objects on saved memory of CPython 3.8 to 3.13
+ * (tests/data/objects-3.N.bin), damaged. The input: which image, what to read, then steps of 8
+ * bytes, each a word that is overwritten: which piece, where in it, with what. A threads' list, a
+ * dict, a name of a gigabyte, a module that holds itself: all are a few such words away.
  */
 #include "saved_python.h"
 

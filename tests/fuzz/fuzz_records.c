@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: what user space makes of the kernel side's records, on saved memory of an interpreter. The records are whole,
- * as the kernel side's are, and everything in them is the target's: addresses, ids, stacks, sizes, in any order. The first byte
- * chooses the interpreter; then each record is 16 bytes.
+ * libFuzzer target: what user space makes of the kernel side's records, on saved memory of an
+ * interpreter. The records are whole, as the kernel side's are, and everything in them is the
+ * target's: addresses, ids, stacks, sizes, in any order. The first byte chooses the interpreter;
+ * then each record is 16 bytes.
  */
 #include <stdio.h>
 #include <unistd.h>
@@ -26,8 +27,10 @@ int __wrap_probes__add_root(struct probes *p, uint32_t number, uint64_t self);
 void __wrap_probes__clear_roots(struct probes *p, uint32_t number);
 void __wrap_probes__bump_epoch(struct probes *p);
 bool __wrap_probes__attached(const struct probes *p, enum hook_id id);
-int __wrap_probes__set_module_type(struct probes *p, uint32_t number, uint64_t type, enum mt_module_type is);
-void __wrap_probes__set_node_layout(struct probes *p, uint32_t number, const struct mt_node_layout *layout);
+int __wrap_probes__set_module_type(struct probes *p, uint32_t number, uint64_t type,
+				   enum mt_module_type is);
+void __wrap_probes__set_node_layout(struct probes *p, uint32_t number,
+				    const struct mt_node_layout *layout);
 uint64_t __wrap_probes__both_until(const struct probes *p);
 int __wrap_session__census_sees(struct session *s, const struct event *e);
 int __wrap_session__through_state(struct session *s, const struct event *e);
@@ -60,7 +63,8 @@ bool __wrap_probes__attached(const struct probes *p, enum hook_id id)
 	return true;
 }
 
-int __wrap_probes__set_module_type(struct probes *p, uint32_t number, uint64_t type, enum mt_module_type is)
+int __wrap_probes__set_module_type(struct probes *p, uint32_t number, uint64_t type,
+				   enum mt_module_type is)
 {
 	(void)p;
 	(void)number;
@@ -68,7 +72,8 @@ int __wrap_probes__set_module_type(struct probes *p, uint32_t number, uint64_t t
 	return type & 16 ? -E2BIG : 0;
 }
 
-void __wrap_probes__set_node_layout(struct probes *p, uint32_t number, const struct mt_node_layout *layout)
+void __wrap_probes__set_node_layout(struct probes *p, uint32_t number,
+				    const struct mt_node_layout *layout)
 {
 	(void)p;
 	(void)number;
@@ -103,8 +108,9 @@ static int on_event(struct sink *sink, const struct event *e)
 	struct dict_counts n = dict__counts(current->dict);
 
 	(void)sink;
-	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS || e->stack >= n.stacks || e->thread >= n.threads || e->module >= n.modules ||
-	    e->node >= n.nodes || e->walk >= MT_WALK_NR)
+	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS || e->stack >= n.stacks ||
+	    e->thread >= n.threads || e->module >= n.modules || e->node >= n.nodes ||
+	    e->walk >= MT_WALK_NR)
 		abort();
 	return 0;
 }
@@ -112,7 +118,8 @@ static int on_event(struct sink *sink, const struct event *e)
 static uint64_t value(const uint8_t *d)
 {
 	if (d[0] & 0x80)
-		return saved.head.root[(d[0] & 0x7f) % saved.head.n_roots].addr + (d[1] & 0x18) * (d[1] >> 7);
+		return saved.head.root[(d[0] & 0x7f) % saved.head.n_roots].addr +
+		       (d[1] & 0x18) * (d[1] >> 7);
 	return ((uint64_t)d[0] | (uint64_t)d[1] << 8 | (uint64_t)d[2] << 16) << (d[3] & 0x3f);
 }
 
@@ -125,7 +132,10 @@ static int stack_record(struct session *s, struct mt_hdr h, uint64_t id, const u
 	int err;
 
 	for (size_t i = 0; i < r.s.n; i++)
-		r.f[i] = (struct mt_frame){ .addr = value(d + 4 + i % 3 * 4), .at = (int8_t)d[5 + i], .kind = i && d[4 + i] & 1 ? MT_FRAME_MODULE : MT_FRAME_CODE };
+		r.f[i] = (struct mt_frame){ .addr = value(d + 4 + i % 3 * 4),
+					    .at = (int8_t)d[5 + i],
+					    .kind = i && d[4 + i] & 1 ? MT_FRAME_MODULE
+								      : MT_FRAME_CODE };
 	code_cache__read_until(symbolizer__codes(s->names), d[3] & 7);
 	err = symbolizer__prefetch(s->names, &r.s);
 	if (err)
@@ -137,32 +147,63 @@ static int stack_record(struct session *s, struct mt_hdr h, uint64_t id, const u
 
 static int record(struct session *s, const uint8_t *d)
 {
-	struct mt_hdr h = { .type = d[0] & 15, .tid = 1000 + (d[1] & 3), .walk = d[1] >> 2 & 7, .node = d[3] % 3, .time = 1000 + d[2] };
+	struct mt_hdr h = { .type = d[0] & 15,
+			    .tid = 1000 + (d[1] & 3),
+			    .walk = d[1] >> 2 & 7,
+			    .node = d[3] % 3,
+			    .time = 1000 + d[2] };
 	uint64_t a = value(d + 4), b = value(d + 8), id = d[3] & 7 ? 16u * (d[3] & 7) : 0;
 
 	switch (h.type) {
 	case MT_REC_STACK:
 		return stack_record(s, h, id, d);
 	case MT_REC_CODE_GONE:
-		return code_cache__gone(symbolizer__codes(s->names), a, d[3] & 7) ?: session__record(s, &(struct mt_rec_gone){ h, a, d[3] & 7 }, sizeof(struct mt_rec_gone));
+		return code_cache__gone(symbolizer__codes(s->names), a, d[3] & 7)
+			       ?: session__record(s, &(struct mt_rec_gone){ h, a, d[3] & 7 },
+						  sizeof(struct mt_rec_gone));
 	case MT_REC_REPORT:
 	case MT_REC_OOM:
 	case MT_REC_CPU_NEW:
-		return session__record(s, &(struct mt_rec_mem){ .h = h, .addr = a, .size = (int64_t)b, .allocated = b, .reserved = a, .stack = id,
-							       .device = (uint16_t)(d[12] | d[13] << 8) }, sizeof(struct mt_rec_mem));
+		return session__record(
+			s,
+			&(struct mt_rec_mem){ .h = h,
+					      .addr = a,
+					      .size = (int64_t)b,
+					      .allocated = b,
+					      .reserved = a,
+					      .stack = id,
+					      .device = (uint16_t)(d[12] | d[13] << 8) },
+			sizeof(struct mt_rec_mem));
 	case MT_REC_CPU_DELETE:
-		return session__record(s, &(struct mt_rec_free){ .h = h, .addr = a }, sizeof(struct mt_rec_free));
+		return session__record(s, &(struct mt_rec_free){ .h = h, .addr = a },
+				       sizeof(struct mt_rec_free));
 	case MT_REC_SCOPE_END:
-		return session__record(s, &(struct mt_rec_mark){ .h = h, .stack = id }, sizeof(struct mt_rec_mark));
+		return session__record(s, &(struct mt_rec_mark){ .h = h, .stack = id },
+				       sizeof(struct mt_rec_mark));
 	case MT_REC_MODULE_CALL:
-		return session__record(s, &(struct mt_rec_enter){ .h = h, .self = a, .type = b, .stack = id, .sp = value(d + 12), .ret = 1, .depth = d[12],
-								 .keep = d[13] & 15 }, sizeof(struct mt_rec_enter));
+		return session__record(s,
+				       &(struct mt_rec_enter){ .h = h,
+							       .self = a,
+							       .type = b,
+							       .stack = id,
+							       .sp = value(d + 12),
+							       .ret = 1,
+							       .depth = d[12],
+							       .keep = d[13] & 15 },
+				       sizeof(struct mt_rec_enter));
 	case MT_REC_MODULE_LEAVE:
-		return session__record(s, &(struct mt_rec_leave){ .h = h, .keep = d[12] }, sizeof(struct mt_rec_leave));
+		return session__record(s, &(struct mt_rec_leave){ .h = h, .keep = d[12] },
+				       sizeof(struct mt_rec_leave));
 	case MT_REC_EDGE:
 	case MT_REC_NODE:
-		return session__record(s, &(struct mt_rec_node){ .h = h, .node = a, .head = { a, b, value(d + 12), d[12], d[13], b, a }, .extra = b, .stack = id },
-				       sizeof(struct mt_rec_node));
+		return session__record(
+			s,
+			&(struct mt_rec_node){ .h = h,
+					       .node = a,
+					       .head = { a, b, value(d + 12), d[12], d[13], b, a },
+					       .extra = b,
+					       .stack = id },
+			sizeof(struct mt_rec_node));
 	}
 	return 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* libFuzzer target: any recording made into a plan of a replay, which has to be one that the replayer takes. */
+/* libFuzzer target: any recording made into a plan of a replay, which has to be one that the
+ * replayer takes. */
 #include <sys/mman.h>
 
 #include "record/mtr.h"

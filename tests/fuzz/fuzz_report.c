@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: report, diff, compare and export on any recording. The first two bytes choose the command; the rest is made into a file as
- * recording_file.h says. What is printed as text must be harmless on a terminal, what is JSON must be JSON, and a page's or a
- * picture's markup is the program's own.
+ * libFuzzer target: report, diff, compare and export on any recording. The first two bytes choose
+ * the command; the rest is made into a file as recording_file.h says. What is printed as text must
+ * be harmless on a terminal, what is JSON must be JSON, and a page's or a picture's markup is the
+ * program's own.
  */
 #include <jansson.h>
 #include <stdbool.h>
@@ -20,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const struct {
 	int (*run)(int argc, char **argv);
 	const char *argv[MAX_ARGS];
-	char kind; /* t: text; j: JSON; h: markup; b: binary */
+	char kind;  /* t: text; j: JSON; h: markup; b: binary */
 	bool twice; /* two recordings, which are one */
 } commands[] = {
 	{ cmd_report, { "report" }, 't' },
@@ -51,9 +52,13 @@ static const struct {
 	{ cmd_export, { "export", "-o", "-", "csv" }, 't' },
 	{ cmd_export, { "export", "-o", "-", "ndjson" }, 't' },
 	{ cmd_report, { "report", "--bars", "--filter", "module:*.1|x.* -size:>4K" }, 't' },
-	{ cmd_report, { "report", "--by", "layer", "--hide", "a*", "--filter", "line:py -category:activation" }, 't' },
+	{ cmd_report,
+	  { "report", "--by", "layer", "--hide", "a*", "--filter", "line:py -category:activation" },
+	  't' },
 	{ cmd_report, { "report", "--tree", "--bars", "--filter", "line:py|\"\" name:\"\"" }, 't' },
-	{ cmd_report, { "report", "--format", "json", "--hide", "*", "--filter", "-source:hidden" }, 'j' },
+	{ cmd_report,
+	  { "report", "--format", "json", "--hide", "*", "--filter", "-source:hidden" },
+	  'j' },
 	{ cmd_report, { "report", "--together" }, 't' },
 	{ cmd_report, { "report", "--side-by-side", "--by", "module,category" }, 't' },
 	{ cmd_report, { "report", "--together", "--format", "json" }, 'j' },
@@ -61,7 +66,10 @@ static const struct {
 	{ cmd_diff, { "diff", "--top", "0" }, 't', true },
 	{ cmd_diff, { "diff", "--by", "stack", "--at", "0.001,peak" }, 't', true },
 	{ cmd_diff, { "diff", "--by", "layer", "--at", "end,0.001" }, 't', true },
-	{ cmd_diff, { "diff", "--format", "json", "--by", "stack", "--at", "0.001,end" }, 'j', true },
+	{ cmd_diff,
+	  { "diff", "--format", "json", "--by", "stack", "--at", "0.001,end" },
+	  'j',
+	  true },
 	{ cmd_diff, { "diff", "--format", "csv", "--at", "peak,oom" }, 't', true },
 	{ cmd_diff, { "diff", "--format", "flamegraph", "--at", "0.001,peak" }, 'h', true },
 	{ cmd_compare, { "compare" }, 't', true },
@@ -96,7 +104,9 @@ static size_t take_output(void)
 static void check_text(const char *text, size_t size)
 {
 	for (const char *line = text; line < text + size;) {
-		size_t len = strcspn(line, "\n"), end = len && line[len - 1] == '\r' ? len - 1 : len; /* as CSV has it */
+		/* as CSV has it */
+		size_t len = strcspn(line, "\n"),
+		       end = len && line[len - 1] == '\r' ? len - 1 : len;
 
 		if (!terminal__harmless(line, end))
 			abort();
@@ -111,7 +121,8 @@ static void check_output(char kind, size_t size)
 	if (kind == 't')
 		check_text(output, size);
 	if (kind == 'j') {
-		doc = json_loadb(output, size, JSON_DECODE_INT_AS_REAL, NULL); /* a u64 may be more than its integers */
+		/* a u64 may be more than its integers */
+		doc = json_loadb(output, size, JSON_DECODE_INT_AS_REAL, NULL);
 		if (!doc)
 			abort();
 		json_decref(doc);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: what the process that speaks HTTP asks of the privileged one, raw messages, one a line: as if somebody else had taken that process over.
- * Nothing is started: that is where the road ends here, and what would have been is looked at. Each question has one answer at most, of the
- * statuses there are, in words that a terminal can bear.
+ * libFuzzer target: what the process that speaks HTTP asks of the privileged one, raw messages, one
+ * a line: as if somebody else had taken that process over. Nothing is started: that is where the
+ * road ends here, and what would have been is looked at. Each question has one answer at most, of
+ * the statuses there are, in words that a terminal can bear.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,10 @@ int __wrap_spawn__self(const struct spawn_opts *o, struct spawned *ret);
 static char folder[] = "/dev/shm/memtrace-fuzz-XXXXXX";
 static uint64_t boot_ns;
 static struct serve_args args = {
-	.targets = { { "job", TARGET_PID, 1, "1" }, { "all", TARGET_PATTERN, 0, "x" }, { "cmd", TARGET_COMMAND, 0, "true" }, { "", TARGET_ALL, 0, NULL } },
+	.targets = { { "job", TARGET_PID, 1, "1" },
+		     { "all", TARGET_PATTERN, 0, "x" },
+		     { "cmd", TARGET_COMMAND, 0, "true" },
+		     { "", TARGET_ALL, 0, NULL } },
 	.n_targets = 4,
 	.max_events = 1000000,
 	.max_traces = 4,
@@ -37,7 +41,8 @@ static struct serve_args args = {
 /* What is to be run: our own commands, and values that are nothing but values. */
 int __wrap_spawn__self(const struct spawn_opts *o, struct spawned *ret)
 {
-	static const char *const commands[] = { "record", "run", "report", "leaks", "diff", "compare", "export", "dump" };
+	static const char *const commands[] = { "record", "run",     "report", "leaks",
+						"diff",	  "compare", "export", "dump" };
 	size_t known = 0, n = 0;
 
 	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)
@@ -113,7 +118,8 @@ static void add_trace(struct broker *b, const char *id, enum trace_state state)
 static void begin(struct broker *b, int ends[PEER_NR])
 {
 	char why[256];
-	json_t *msg = json_pack("{s:s,s:i,s:f,s:s,s:s}", "event", "process", "pid", (int)getpid(), "started", 1.5, "target", "job", "name", "python");
+	json_t *msg = json_pack("{s:s,s:i,s:f,s:s,s:s}", "event", "process", "pid", (int)getpid(),
+				"started", 1.5, "target", "job", "name", "python");
 
 	*b = (struct broker){ .args = &args, .signals = -1, .can_trace = true };
 	if (!msg || store__open(&b->store, folder, why))
@@ -122,10 +128,13 @@ static void begin(struct broker *b, int ends[PEER_NR])
 		b->peers[k] = (struct peer){ .b = b, .kind = k, .pidfd = -1 };
 		ends[k] = open_peer(b, k);
 	}
-	b->processes[0] = (struct broker_process){ .pid = getpid(), .boot_ns = boot_ns, .msg = msg };
+	b->processes[0] = (struct broker_process){ .pid = getpid(),
+						   .boot_ns = boot_ns,
+						   .msg = msg };
 	b->n_processes = 1;
-	b->targets = json_pack("{s:s,s:[{s:s,s:s,s:[i]},{s:s,s:s,s:[i,i]}]}", "event", "targets", "targets", "name", "job", "kind", "pid", "pids",
-			       (int)getpid(), "name", "all", "kind", "pattern", "pids", (int)getpid(), 99);
+	b->targets = json_pack("{s:s,s:[{s:s,s:s,s:[i]},{s:s,s:s,s:[i,i]}]}", "event", "targets",
+			       "targets", "name", "job", "kind", "pid", "pids", (int)getpid(),
+			       "name", "all", "kind", "pattern", "pids", (int)getpid(), 99);
 	add_trace(b, "trace_1", TRACE_DONE);
 	add_trace(b, "trace_2", TRACE_DONE);
 	add_trace(b, "trace_3", TRACE_CAPTURING);
@@ -182,7 +191,8 @@ static void ask(struct broker *b, int ends[PEER_NR], const uint8_t *data, size_t
 		const uint8_t *at = memchr(data, '\n', size);
 		size_t len = at ? (size_t)(at - data) : size;
 
-		if (len && send(ends[PEER_WEB], data, len < 100000 ? len : 100000, MSG_NOSIGNAL | MSG_DONTWAIT) > 0) {
+		if (len && send(ends[PEER_WEB], data, len < 100000 ? len : 100000,
+				MSG_NOSIGNAL | MSG_DONTWAIT) > 0) {
 			asked++;
 			peer__pump(&b->peers[PEER_WEB]);
 			b->peers[PEER_WEB].met = true;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: bytes on a connection to the process that speaks HTTP, whole, in a thread: the library, what we make of requests, and every call, with a
- * broker that says no, or hands a document over. Answers are those that there are, whatever was sent. What is read in the answers is counted by their
- * lengths, so that nothing that was sent can pose as one.
+ * libFuzzer target: bytes on a connection to the process that speaks HTTP, whole, in a thread: the
+ * library, what we make of requests, and every call, with a broker that says no, or hands a
+ * document over. Answers are those that there are, whatever was sent. What is read in the answers
+ * is counted by their lengths, so that nothing that was sent can pose as one.
  */
 #include <errno.h>
 #include <poll.h>
@@ -25,7 +26,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static struct serve_args args = { .max_events = 1000000, .max_traces = 100, .max_captures = 4, .max_duration = 60000000000 };
+static struct serve_args args = {
+	.max_events = 1000000, .max_traces = 100, .max_captures = 4, .max_duration = 60000000000
+};
 static struct sockaddr_un at = { .sun_family = AF_UNIX };
 static socklen_t at_len;
 static struct link *to_web;
@@ -58,13 +61,23 @@ static void answer(void *ctx, json_t *msg, int fd)
 	if (fd >= 0 || !what || !json_is_integer(id))
 		abort();
 	if (!strcmp(what, "capture") || !strcmp(what, "stop"))
-		link__send(to_web, json_pack("{s:O,s:b,s:i,s:s,s:s}", "id", id, "ok", 0, "status", 503, "detail", "not here", "field", "pid"), -1);
+		link__send(to_web,
+			   json_pack("{s:O,s:b,s:i,s:s,s:s}", "id", id, "ok", 0, "status", 503,
+				     "detail", "not here", "field", "pid"),
+			   -1);
 	else if (!strcmp(what, "export"))
-		link__send(to_web, json_pack("{s:O,s:b,s:s,s:i,s:s}", "id", id, "ok", 1, "file", "trace_1_page.html", "size", 3, "type", "text/html"), -1);
+		link__send(to_web,
+			   json_pack("{s:O,s:b,s:s,s:i,s:s}", "id", id, "ok", 1, "file",
+				     "trace_1_page.html", "size", 3, "type", "text/html"),
+			   -1);
 	else if (!strcmp(what, "delete"))
-		link__send(to_web, json_pack("{s:O,s:b,s:i}", "id", id, "ok", 1, "remaining", 1), -1);
+		link__send(to_web, json_pack("{s:O,s:b,s:i}", "id", id, "ok", 1, "remaining", 1),
+			   -1);
 	else
-		link__send(to_web, json_pack("{s:O,s:b,s:i,s:s}", "id", id, "ok", 1, "size", 3, "type", "application/json"), document());
+		link__send(to_web,
+			   json_pack("{s:O,s:b,s:i,s:s}", "id", id, "ok", 1, "size", 3, "type",
+				     "application/json"),
+			   document());
 }
 
 static void tell(const char *text)
@@ -87,23 +100,30 @@ static void set_up(void)
 	at_len = sizeof(at);
 	listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	/* A name that the kernel makes up: nothing is left in any folder. */
-	if (listening < 0 || bind(listening, (struct sockaddr *)&none, sizeof(none.sun_family)) || listen(listening, 16) ||
-	    getsockname(listening, (struct sockaddr *)&at, &at_len) || link__pair(fds) || !(to_web = link__new(fds[0])))
+	if (listening < 0 || bind(listening, (struct sockaddr *)&none, sizeof(none.sun_family)) ||
+	    listen(listening, 16) || getsockname(listening, (struct sockaddr *)&at, &at_len) ||
+	    link__pair(fds) || !(to_web = link__new(fds[0])))
 		abort();
 	link_end = fds[1];
 	if (pthread_create(&t, NULL, serve, NULL))
 		abort();
-	tell("{\"event\":\"hello\",\"version\":\"0\",\"start\":1.5,\"can_trace\":true,\"limits\":{},\"formats\":[],\"interval\":1.0}");
-	tell("{\"event\":\"targets\",\"targets\":[{\"name\":\"job\",\"kind\":\"pid\",\"pids\":[42]}]}");
-	tell("{\"event\":\"process\",\"pid\":42,\"started\":1.5,\"target\":\"job\",\"name\":\"python\"}");
-	tell("{\"event\":\"sample\",\"pid\":42,\"time\":2.5,\"rss\":1,\"devices\":[{\"device\":\"cuda:0\",\"allocated\":1}]}");
-	tell("{\"event\":\"trace\",\"trace\":{\"trace_id\":\"trace_1\",\"model_name\":\"job\",\"process\":\"x\",\"state\":\"done\",\"begun\":1.5,\"file\":\"trace_1.mtr\"}}");
+	tell("{\"event\":\"hello\",\"version\":\"0\",\"start\":1.5,\"can_trace\":true,\"limits\":{}"
+	     ",\"formats\":[],\"interval\":1.0}");
+	tell("{\"event\":\"targets\",\"targets\":[{\"name\":\"job\",\"kind\":\"pid\",\"pids\":[42]}"
+	     "]}");
+	tell("{\"event\":\"process\",\"pid\":42,\"started\":1.5,\"target\":\"job\",\"name\":"
+	     "\"python\"}");
+	tell("{\"event\":\"sample\",\"pid\":42,\"time\":2.5,\"rss\":1,\"devices\":[{\"device\":"
+	     "\"cuda:0\",\"allocated\":1}]}");
+	tell("{\"event\":\"trace\",\"trace\":{\"trace_id\":\"trace_1\",\"model_name\":\"job\","
+	     "\"process\":\"x\",\"state\":\"done\",\"begun\":1.5,\"file\":\"trace_1.mtr\"}}");
 }
 
 /* Answers one after the other. A stream has no length; a part of one may be missing at the end. */
 static void check_answers(char *text, size_t len)
 {
-	static const int known[] = { 100, 200, 204, 206, 400, 401, 403, 404, 405, 409, 411, 413, 414, 415, 417, 422, 429, 431, 501, 503, 505 };
+	static const int known[] = { 100, 200, 204, 206, 400, 401, 403, 404, 405, 409, 411,
+				     413, 414, 415, 417, 422, 429, 431, 501, 503, 505 };
 	bool first = true;
 
 	while (len) {
@@ -160,7 +180,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		}
 	}
 	for (;;) {
-		struct pollfd fds[] = { { .fd = fd, .events = POLLIN | (sent < size ? POLLOUT : 0) }, { .fd = link__fd(to_web), .events = link__events(to_web) } };
+		struct pollfd fds[] = {
+			{ .fd = fd, .events = POLLIN | (sent < size ? POLLOUT : 0) },
+			{ .fd = link__fd(to_web), .events = link__events(to_web) }
+		};
 		ssize_t n;
 
 		if (poll(fds, 2, PATIENCE) <= 0 || got == ANSWERS)

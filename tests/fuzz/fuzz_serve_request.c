@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: what a client brings to a call of the table: a path, after a NUL the values of a query, after another the body. What is taken is as
- * the table says, looked at apart from what took it; what is not is complained about in words that a terminal can bear.
+ * libFuzzer target: what a client brings to a call of the table: a path, after a NUL the values of
+ * a query, after another the body. What is taken is as the table says, looked at apart from what
+ * took it; what is not is complained about in words that a terminal can bear.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +16,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const methods[] = { "GET", "POST", "DELETE", "HEAD", "PUT" };
 
-/* The next piece, up to a NUL or the end, in memory of its own size so that what is read beyond it is found. */
+/* The next piece, up to a NUL or the end, in memory of its own size so that what is read beyond it
+ * is found. */
 static char *next(const uint8_t **data, size_t *left, size_t *len)
 {
 	char *piece;
@@ -33,7 +35,8 @@ static char *next(const uint8_t **data, size_t *left, size_t *len)
 
 static void check_complaint(const struct complaint *c)
 {
-	if (!*c->detail || !terminal__harmless(c->detail, strlen(c->detail)) || !terminal__harmless(c->field, strlen(c->field)))
+	if (!*c->detail || !terminal__harmless(c->detail, strlen(c->detail)) ||
+	    !terminal__harmless(c->field, strlen(c->field)))
 		abort();
 }
 
@@ -72,8 +75,12 @@ static bool fits(const struct field *f, enum field_type type, const json_t *v)
 		return json_is_boolean(v);
 	default:
 		return json_is_string(v) && strlen(json_string_value(v)) == json_string_length(v) &&
-		       characters(json_string_value(v)) <= (f->type == FIELD_STRING && f->longest ? f->longest : VALIDATE_STRING) &&
-		       (f->type != FIELD_STRING || characters(json_string_value(v)) >= f->shortest) && is_choice(f, json_string_value(v));
+		       characters(json_string_value(v)) <= (f->type == FIELD_STRING && f->longest
+								    ? f->longest
+								    : VALIDATE_STRING) &&
+		       (f->type != FIELD_STRING ||
+			characters(json_string_value(v)) >= f->shortest) &&
+		       is_choice(f, json_string_value(v));
 	}
 }
 
@@ -96,14 +103,15 @@ static void check_body(const struct field *fields, const json_t *doc)
 				abort();
 			continue;
 		}
-		if (!json_is_array(v) || json_array_size(v) < f->shortest || (f->longest && json_array_size(v) > f->longest))
+		if (!json_is_array(v) || json_array_size(v) < f->shortest ||
+		    (f->longest && json_array_size(v) > f->longest))
 			abort();
-		json_array_foreach(v, i, member)
-			if (!fits(f, f->type == FIELD_INTEGERS ? FIELD_INTEGER : FIELD_STRING, member))
-				abort();
+		json_array_foreach(v, i, member) if (!fits(f,
+							   f->type == FIELD_INTEGERS ? FIELD_INTEGER
+										     : FIELD_STRING,
+							   member)) abort();
 	}
-	json_object_foreach((json_t *)doc, name, v)
-		named--;
+	json_object_foreach((json_t *)doc, name, v) named--;
 	if (named)
 		abort();
 }
@@ -116,10 +124,12 @@ static void check_text(const struct field *f, const char *text, size_t len)
 	if (strlen(text) != len)
 		abort();
 	if ((f->type == FIELD_INTEGER || f->type == FIELD_NUMBER) &&
-	    (!validate__as_number(text, &number) || !in_range(f, number) || (f->type == FIELD_INTEGER && number != trunc(number))))
+	    (!validate__as_number(text, &number) || !in_range(f, number) ||
+	     (f->type == FIELD_INTEGER && number != trunc(number))))
 		abort();
 	if (f->type == FIELD_STRING &&
-	    (characters(text) < f->shortest || characters(text) > (f->longest ? f->longest : VALIDATE_STRING) || !is_choice(f, text)))
+	    (characters(text) < f->shortest ||
+	     characters(text) > (f->longest ? f->longest : VALIDATE_STRING) || !is_choice(f, text)))
 		abort();
 }
 
@@ -145,11 +155,13 @@ static void try_path(char *path)
 
 	if (*path != '/')
 		return;
-	r = routes__find(methods[len % (sizeof(methods) / sizeof(*methods))], path, values, &n, allow, sizeof(allow));
+	r = routes__find(methods[len % (sizeof(methods) / sizeof(*methods))], path, values, &n,
+			 allow, sizeof(allow));
 	if (n > 4 || strnlen(allow, sizeof(allow)) == sizeof(allow))
 		abort();
 	for (size_t i = 0; r && i < n; i++) {
-		if (values[i] < path || values[i] + strlen(values[i]) > path + len || !r->in_path[i].name)
+		if (values[i] < path || values[i] + strlen(values[i]) > path + len ||
+		    !r->in_path[i].name)
 			abort();
 		try_text(&r->in_path[i], values[i], strlen(values[i]));
 	}

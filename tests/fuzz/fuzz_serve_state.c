@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: what comes over the wire between the processes of serve, one message a line, raw, and what the process that speaks HTTP makes of it. A
- * line that begins with '=' is the report that the next message's descriptor has. Whatever comes, what is known stays bounded and can be shown: to
- * Prometheus, too.
+ * libFuzzer target: what comes over the wire between the processes of serve, one message a line,
+ * raw, and what the process that speaks HTTP makes of it. A line that begins with '=' is the report
+ * that the next message's descriptor has. Whatever comes, what is known stays bounded and can be
+ * shown: to Prometheus, too.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,8 @@ static void check_process(const struct state_process *p)
 		if (!terminal__harmless(texts[i], strlen(texts[i])))
 			abort();
 	}
-	if (p->pid < 1 || p->n_devices > STATE_DEVICES || p->n_history > STATE_HISTORY || p->history_first >= STATE_HISTORY)
+	if (p->pid < 1 || p->n_devices > STATE_DEVICES || p->n_history > STATE_HISTORY ||
+	    p->history_first >= STATE_HISTORY)
 		abort();
 	for (size_t i = 0; i < p->n_history; i++) {
 		if (!p->history[(p->history_first + i) % STATE_HISTORY])
@@ -86,7 +88,9 @@ static void put(int to, const uint8_t *data, size_t size, int fd)
 	if (fd >= 0) {
 		m.msg_control = &control;
 		m.msg_controllen = sizeof(control.room);
-		control.head = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS };
+		control.head = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int)),
+						 .cmsg_level = SOL_SOCKET,
+						 .cmsg_type = SCM_RIGHTS };
 		memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
 	}
 	if (sendmsg(to, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && size)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: what reads PyTorch's own objects, on tensors, autograd nodes and lists of objects made by hand in this
- * process. The first byte chooses the layout and what is read; then each 8 bytes are a word that is overwritten.
+ * libFuzzer target: what reads PyTorch's own objects, on tensors, autograd nodes and lists of
+ * objects made by hand in this process. The first byte chooses the layout and what is read; then
+ * each 8 bytes are a word that is overwritten.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -54,8 +55,10 @@ static size_t fake_memory(void *dst, size_t size, uint64_t addr)
 	const struct {
 		const void *p;
 		size_t size;
-	} parts[] = { { &world, sizeof(world) },		   { &tensor_type, sizeof(tensor_type) },
-		      { &storage_type, sizeof(storage_type) }, { &meta_type, sizeof(meta_type) },
+	} parts[] = { { &world, sizeof(world) },
+		      { &tensor_type, sizeof(tensor_type) },
+		      { &storage_type, sizeof(storage_type) },
+		      { &meta_type, sizeof(meta_type) },
 		      { &string_type, sizeof(string_type) } };
 
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
@@ -115,7 +118,8 @@ static void make_lists(void)
 	for (size_t i = 0; i < 4; i++)
 		world.heads[i].next = world.heads[i].prev = at(&world.heads[i]);
 	for (size_t i = 0; i < OBJECTS; i++) {
-		world.objects[i].next = at(i + 1 < OBJECTS ? &world.objects[i + 1] : &world.heads[2]);
+		world.objects[i].next = at(i + 1 < OBJECTS ? &world.objects[i + 1]
+							   : &world.heads[2]);
 		world.objects[i].prev = at(i ? &world.objects[i - 1] : &world.heads[2]);
 		world.objects[i].type = 8;
 	}
@@ -168,13 +172,15 @@ static void read_graph(struct pytensors *t)
 	if (holds)
 		(void)pygraph__find_flags(&g, holds, holds);
 	for (size_t i = 0; i < g.nsaved; i++) {
-		if (g.saved[i].cls >= g.nclasses || !memchr(g.classes[g.saved[i].cls], '\0', PYGRAPH_CLASS))
+		if (g.saved[i].cls >= g.nclasses ||
+		    !memchr(g.classes[g.saved[i].cls], '\0', PYGRAPH_CLASS))
 			abort();
 	}
 	free(holds);
 	pygraph__free(&g);
 	for (size_t i = 0; i < NODES; i++) {
-		if (!node__class(self, world.nodes[i].node[0], name, sizeof(name)) && !memchr(name, '\0', sizeof(name)))
+		if (!node__class(self, world.nodes[i].node[0], name, sizeof(name)) &&
+		    !memchr(name, '\0', sizeof(name)))
 			abort();
 	}
 }
@@ -188,7 +194,8 @@ static int on_object(uint64_t obj, uint64_t type, void *ctx)
 
 static void read_lists(void)
 {
-	struct pygc gc = { { at(&world.heads[0]), at(&world.heads[1]), at(&world.heads[2]), at(&world.heads[3]) } };
+	struct pygc gc = { { at(&world.heads[0]), at(&world.heads[1]), at(&world.heads[2]),
+			     at(&world.heads[3]) } };
 	struct memcache *c = memcache__new(self);
 	struct pygc_stats stats;
 	size_t n = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: the kernel side's programs, in user space, on any memory. The input is an image as tests/walk_image.h
- * has them, then steps of 8 bytes: damage to it, or a probe that is hit. At the end an allocation, seen by both
- * programs for it.
+ * libFuzzer target: the kernel side's programs, in user space, on any memory. The input is an image
+ * as tests/walk_image.h has them, then steps of 8 bytes: damage to it, or a probe that is hit. At
+ * the end an allocation, seen by both programs for it.
  */
 #include <stdio.h>
 
@@ -17,9 +17,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const struct {
 	int (*run)(struct pt_regs *);
 } programs[] = {
-	{ report },	 { report_s },	{ oom },	 { oom_s },	  { cpu_new },	 { cpu_new_s }, { cpu_delete },
-	{ scope_end },	 { scope_end_s }, { module_call }, { code_gone },	{ evaluate },	 { edge },	{ edge_s },
-	{ call_enter }, { call_return }, { set_device },	 { asked },
+	{ report },	 { report_s },	 { oom },	{ oom_s },	 { cpu_new },
+	{ cpu_new_s },	 { cpu_delete }, { scope_end }, { scope_end_s }, { module_call },
+	{ code_gone },	 { evaluate },	 { edge },	{ edge_s },	 { call_enter },
+	{ call_return }, { set_device }, { asked },
 };
 #define NR_PROGRAMS (sizeof(programs) / sizeof(programs[0]))
 
@@ -28,7 +29,8 @@ static void check_stack(const struct mt_rec_stack *s, size_t len)
 	const struct mt_frame *f = (const struct mt_frame *)(s + 1);
 	size_t frames = 0;
 
-	if (len < sizeof(*s) || !s->n || s->n > MT_MAX_ENTRIES || len != sizeof(*s) + s->n * sizeof(*f))
+	if (len < sizeof(*s) || !s->n || s->n > MT_MAX_ENTRIES ||
+	    len != sizeof(*s) + s->n * sizeof(*f))
 		abort();
 	if (s->stack < MT_STACK_WALKS || (s->stack & (MT_STACK_WALKS - 1)) != s->h.walk)
 		abort();
@@ -45,17 +47,25 @@ static void check_stack(const struct mt_rec_stack *s, size_t len)
 static void check_record(const struct host_record *r)
 {
 	static const size_t sizes[] = {
-		[MT_REC_REPORT] = sizeof(struct mt_rec_mem),	     [MT_REC_OOM] = sizeof(struct mt_rec_mem),
-		[MT_REC_CPU_NEW] = sizeof(struct mt_rec_mem),	     [MT_REC_CPU_DELETE] = sizeof(struct mt_rec_free),
-		[MT_REC_CODE_GONE] = sizeof(struct mt_rec_gone),     [MT_REC_SCOPE_END] = sizeof(struct mt_rec_mark),
-		[MT_REC_MODULE_CALL] = sizeof(struct mt_rec_enter),  [MT_REC_CUDA_CALL] = sizeof(struct mt_rec_call),
-		[MT_REC_REQUESTED] = sizeof(struct mt_rec_asked),	     [MT_REC_SET_DEVICE] = sizeof(struct mt_rec_call),
-		[MT_REC_EDGE] = sizeof(struct mt_rec_node),	     [MT_REC_NODE] = sizeof(struct mt_rec_node),
-		[MT_REC_MODULE_LEAVE] = sizeof(struct mt_rec_leave), [MT_REC_STACK] = 0,
+		[MT_REC_REPORT] = sizeof(struct mt_rec_mem),
+		[MT_REC_OOM] = sizeof(struct mt_rec_mem),
+		[MT_REC_CPU_NEW] = sizeof(struct mt_rec_mem),
+		[MT_REC_CPU_DELETE] = sizeof(struct mt_rec_free),
+		[MT_REC_CODE_GONE] = sizeof(struct mt_rec_gone),
+		[MT_REC_SCOPE_END] = sizeof(struct mt_rec_mark),
+		[MT_REC_MODULE_CALL] = sizeof(struct mt_rec_enter),
+		[MT_REC_CUDA_CALL] = sizeof(struct mt_rec_call),
+		[MT_REC_REQUESTED] = sizeof(struct mt_rec_asked),
+		[MT_REC_SET_DEVICE] = sizeof(struct mt_rec_call),
+		[MT_REC_EDGE] = sizeof(struct mt_rec_node),
+		[MT_REC_NODE] = sizeof(struct mt_rec_node),
+		[MT_REC_MODULE_LEAVE] = sizeof(struct mt_rec_leave),
+		[MT_REC_STACK] = 0,
 	};
 	const struct mt_hdr *h = r->data;
 
-	if (r->len < sizeof(*h) || h->walk >= MT_WALK_NR || h->sleepable > 1 || h->node > MT_NODE_UNKNOWN)
+	if (r->len < sizeof(*h) || h->walk >= MT_WALK_NR || h->sleepable > 1 ||
+	    h->node > MT_NODE_UNKNOWN)
 		abort();
 	if (h->type == MT_REC_STACK)
 		check_stack(r->data, r->len);
@@ -67,7 +77,8 @@ static void hit(size_t which, struct pt_regs *regs)
 {
 	size_t records = host.records, reads = host.reads;
 
-	if (host_run(programs[which].run, regs) || host.open || host.records > records + 5 || host.reads - reads > MAX_READS)
+	if (host_run(programs[which].run, regs) || host.open || host.records > records + 5 ||
+	    host.reads - reads > MAX_READS)
 		abort();
 	for (size_t i = records; i < host.records; i++)
 		check_record(&host.record[i]);
@@ -77,7 +88,8 @@ static void hit(size_t which, struct pt_regs *regs)
 static uint64_t value(const uint8_t *d)
 {
 	if (image.n && d[0] & 0x80)
-		return image.addr[(d[0] & 0x7f) % image.n] + ((d[1] | (uint64_t)d[2] << 8) & 0xff8) + (d[2] >> 6);
+		return image.addr[(d[0] & 0x7f) % image.n] +
+		       ((d[1] | (uint64_t)d[2] << 8) & 0xff8) + (d[2] >> 6);
 	return ((uint64_t)d[0] | (uint64_t)d[1] << 8) << (d[2] & 0x3f);
 }
 
@@ -108,8 +120,9 @@ static void step(const uint8_t *d, struct pt_regs *regs)
 		break;
 	case 6:
 		node_layout = (struct mt_node_layout){ d[1], v, d[2], d[3] };
-		asked_args[d[1] % MT_ASKED_SITES].arg[d[2] % MT_ASKED_ARGS] =
-			(struct mt_usdt_arg){ d[3] % sizeof(*regs) & ~7u, 1u << (d[4] & 3), d[5] & 1, (int32_t)v };
+		asked_args[d[1] % MT_ASKED_SITES].arg[d[2] % MT_ASKED_ARGS] = (struct mt_usdt_arg){
+			d[3] % sizeof(*regs) & ~7u, 1u << (d[4] & 3), d[5] & 1, (int32_t)v
+		};
 		break;
 	case 7:
 		host.cookie = d[4] ? v : MT_CALL_COOKIE(d[2], d[3] & 0x1f);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: any bytes as what texts are made of and what texts are read from. The first byte chooses: text for a
- * terminal, JSON written, a command line read back, line tables, notes of static probes and their arguments, mangled names,
- * a list of visible devices.
+ * libFuzzer target: any bytes as what texts are made of and what texts are read from. The first
+ * byte chooses: text for a terminal, JSON written, a command line read back, line tables, notes of
+ * static probes and their arguments, mangled names, a list of visible devices.
  */
 #include <jansson.h>
 #include <stdlib.h>
@@ -26,7 +26,8 @@ static void clean(const char *s, size_t len)
 	size_t room = len ? 1 + (uint8_t)s[0] * 8u : 1;
 
 	text__clean(out, room, s, len);
-	if (strlen(out) >= room || !terminal__harmless(out, strlen(out)) || text__width(out) > strlen(out))
+	if (strlen(out) >= room || !terminal__harmless(out, strlen(out)) ||
+	    text__width(out) > strlen(out))
 		abort();
 	report__cut(out, room % 40 + 4);
 	if (!terminal__harmless(out, strlen(out)) || text__width(out) > room % 40 + 4)
@@ -99,7 +100,8 @@ static void read_args(const char *s)
 		return;
 	for (size_t i = 0; i < MT_ASKED_ARGS; i++) {
 		/* the kernel side shifts by it, and reads the register where it is said to be */
-		if ((v[i].size != 1 && v[i].size != 2 && v[i].size != 4 && v[i].size != 8) || v[i].reg > 160)
+		if ((v[i].size != 1 && v[i].size != 2 && v[i].size != 4 && v[i].size != 8) ||
+		    v[i].reg > 160)
 			abort();
 	}
 }

@@ -2,9 +2,10 @@
 #ifndef TESTS_FUZZ_RECORDING_FILE_H
 #define TESTS_FUZZ_RECORDING_FILE_H
 /*
- * A fuzzer's input as a recording. First byte 0: the rest is a file as it is. 1: the rest is {type, flags, length (2
- * bytes), payload} again and again, made into blocks with right checksums, since a fuzzer does not find those by itself. 2 or 3: the rest is
- * what tape.h makes a recording of. Of larger ones the rest when divided by 4 counts.
+ * A fuzzer's input as a recording. First byte 0: the rest is a file as it is. 1: the rest is {type,
+ * flags, length (2 bytes), payload} again and again, made into blocks with right checksums, since a
+ * fuzzer does not find those by itself. 2 or 3: the rest is what tape.h makes a recording of. Of
+ * larger ones the rest when divided by 4 counts.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -45,7 +46,8 @@ static void put_blocks(int fd, const uint8_t *p, size_t size)
 		put_le32(h, p[0]);
 		put_le32(h + 4, p[1]);
 		put_le32(h + 8, (uint32_t)len);
-		/* A compressed block has to say its length: the zstd frame's own, if it is told there. */
+		/* A compressed block has to say its length: the zstd frame's own, if it is told
+		 * there. */
 		put_le32(h + 12, p[1] & MTR_ZSTD && len > 8 ? p[4 + 5] : (uint32_t)len);
 		put_le32(h + 16, crc32c(p + 4, len));
 		put_le32(h + 20, crc32c(h, 20));

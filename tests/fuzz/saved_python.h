@@ -2,8 +2,9 @@
 #ifndef TESTS_FUZZ_SAVED_PYTHON_H
 #define TESTS_FUZZ_SAVED_PYTHON_H
 /*
- * Saved memory of CPython 3.8 to 3.13 (tests/data/objects-3.N.bin) in the place of a process's. For inclusion in one file of a
- * program that is linked with --wrap=process_vm_readv,--wrap=poll,--wrap=python__symbol,--wrap=pymem__init.
+ * Saved memory of CPython 3.8 to 3.13 (tests/data/objects-3.N.bin) in the place of a process's. For
+ * inclusion in one file of a program that is linked with
+ * --wrap=process_vm_readv,--wrap=poll,--wrap=python__symbol,--wrap=pymem__init.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,10 +86,14 @@ static void saved__load(uint8_t which, struct python *py)
 	if (saved.loaded != i + 1) {
 		image_clear();
 		memcpy(&saved.head, saved.files[i].bytes, sizeof(saved.head));
-		image_parse(saved.files[i].bytes + sizeof(saved.head), saved.files[i].size - sizeof(saved.head));
+		image_parse(saved.files[i].bytes + sizeof(saved.head),
+			    saved.files[i].size - sizeof(saved.head));
 		saved.loaded = i + 1;
 	}
-	*py = (struct python){ .proc = saved.self, .major = 3, .nr_files = 1, .file = { { .path = (char *)"python" } } };
+	*py = (struct python){ .proc = saved.self,
+			       .major = 3,
+			       .nr_files = 1,
+			       .file = { { .path = (char *)"python" } } };
 	py->minor = saved.head.minor;
 	py->runtime = saved.head.runtime;
 	py->layout = *pylayout__find(3, saved.head.minor);

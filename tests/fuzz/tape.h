@@ -2,9 +2,10 @@
 #ifndef TESTS_FUZZ_TAPE_H
 #define TESTS_FUZZ_TAPE_H
 /*
- * A whole recording from a few bytes: each decides something, a generator that they seed decides the rest. The program's own
- * writer encodes it, so that dictionary, checksums and predictions are right and only the meaning is hostile: it reaches the
- * model and what is printed of it, where changed bytes of a file end in the decoder.
+ * A whole recording from a few bytes: each decides something, a generator that they seed decides
+ * the rest. The program's own writer encodes it, so that dictionary, checksums and predictions are
+ * right and only the meaning is hostile: it reaches the model and what is printed of it, where
+ * changed bytes of a file end in the decoder.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -43,8 +44,23 @@ static bool seldom(struct dice *d)
 
 static uint64_t any_number(struct dice *d, uint64_t near)
 {
-	static const uint64_t odd[] = { 0, 1, 511, 512, 513, 1 << 20, 2 << 20, 20 << 20, INT32_MAX, UINT32_MAX, UINT32_MAX + 1ULL, 1ULL << 40, 1ULL << 53,
-					INT64_MAX, 1ULL << 63, UINT64_MAX - 511, UINT64_MAX };
+	static const uint64_t odd[] = { 0,
+					1,
+					511,
+					512,
+					513,
+					1 << 20,
+					2 << 20,
+					20 << 20,
+					INT32_MAX,
+					UINT32_MAX,
+					UINT32_MAX + 1ULL,
+					1ULL << 40,
+					1ULL << 53,
+					INT64_MAX,
+					1ULL << 63,
+					UINT64_MAX - 511,
+					UINT64_MAX };
 
 	switch (pick(d, 8)) {
 	case 0:
@@ -61,12 +77,54 @@ static uint64_t any_number(struct dice *d, uint64_t near)
 static uint32_t any_string(struct dice *d, struct dict *dict)
 {
 	static const char *const words[] = {
-		"", "python", "train.py", "/home/u/train.py", "/usr/lib/python3.12/site-packages/torch/nn/modules/linear.py",
-		"/usr/lib/python3.12/site-packages/torch/autograd/graph.py", "_engine_run_backward", "Tensor.backward", "torch/optim/adamw.py", "Adam.step",
-		"Optimizer.profile_hook_step.<locals>.wrapper", "forward", "<module>", "<lambda>", "model.layers.0.attn", "layers.1", "layers.18446744073709551615", "0", "a.b",
-		"....", ";", "a;b", "Linear", "GPT", "AddmmBackward0", "AccumulateGrad", "AdamW exp_avg of layers.3.weight", "cross_entropy",
-		"<script>alert(1)</script>", "</script><!--", "]]>", "\"'`&amp;", "=HYPERLINK(\"x\")", "@SUM(1)", "-1", "\x1b[2J\x1b]0;x\x07", "\r\n\t", "\xe2\x80\xae""abc",
-		"\xc2\x9b", "\xef\xbf\xbf", "\xff\xfe", "%s%n%d", "NaN", "\\u0000", "{\"a\":1}", "../../etc/passwd", "\xe6\xbc\xa2\xe5\xad\x97",
+		"",
+		"python",
+		"train.py",
+		"/home/u/train.py",
+		"/usr/lib/python3.12/site-packages/torch/nn/modules/linear.py",
+		"/usr/lib/python3.12/site-packages/torch/autograd/graph.py",
+		"_engine_run_backward",
+		"Tensor.backward",
+		"torch/optim/adamw.py",
+		"Adam.step",
+		"Optimizer.profile_hook_step.<locals>.wrapper",
+		"forward",
+		"<module>",
+		"<lambda>",
+		"model.layers.0.attn",
+		"layers.1",
+		"layers.18446744073709551615",
+		"0",
+		"a.b",
+		"....",
+		";",
+		"a;b",
+		"Linear",
+		"GPT",
+		"AddmmBackward0",
+		"AccumulateGrad",
+		"AdamW exp_avg of layers.3.weight",
+		"cross_entropy",
+		"<script>alert(1)</script>",
+		"</script><!--",
+		"]]>",
+		"\"'`&amp;",
+		"=HYPERLINK(\"x\")",
+		"@SUM(1)",
+		"-1",
+		"\x1b[2J\x1b]0;x\x07",
+		"\r\n\t",
+		"\xe2\x80\xae"
+		"abc",
+		"\xc2\x9b",
+		"\xef\xbf\xbf",
+		"\xff\xfe",
+		"%s%n%d",
+		"NaN",
+		"\\u0000",
+		"{\"a\":1}",
+		"../../etc/passwd",
+		"\xe6\xbc\xa2\xe5\xad\x97",
 	};
 	const char *word = words[pick(d, sizeof(words) / sizeof(*words))];
 	char longer[2 * DICT_MAX_STRING];
@@ -88,38 +146,97 @@ static void any_names(struct dice *d, struct dict *dict)
 	struct dict_frame frames[1100];
 
 	for (uint32_t i = pick(d, TAPE_ENTRIES); i; i--)
-		dict__loc(dict, (struct dict_loc){ any_string(d, dict), any_string(d, dict), (uint32_t)any_number(d, 7) });
+		dict__loc(dict, (struct dict_loc){ any_string(d, dict), any_string(d, dict),
+						   (uint32_t)any_number(d, 7) });
 	for (uint32_t i = pick(d, TAPE_ENTRIES); i; i--)
-		dict__module(dict, (struct dict_module){ any_string(d, dict), any_string(d, dict), any_string(d, dict) });
+		dict__module(dict, (struct dict_module){ any_string(d, dict), any_string(d, dict),
+							 any_string(d, dict) });
 	for (uint32_t i = pick(d, TAPE_ENTRIES); i; i--) {
 		struct dict_counts n = dict__counts(dict);
 		uint32_t depth = seldom(d) ? pick(d, 1100) : pick(d, 12);
 
 		for (uint32_t k = 0; k < depth; k++)
-			frames[k] = (struct dict_frame){ pick(d, n.locs), pick(d, 4) ? 0 : pick(d, n.modules) };
+			frames[k] = (struct dict_frame){ pick(d, n.locs),
+							 pick(d, 4) ? 0 : pick(d, n.modules) };
 		dict__stack(dict, frames, depth, (uint8_t)(pick(d, 4) ? 0 : pick(d, 10)));
 	}
 	for (uint32_t i = pick(d, 8); i; i--)
-		dict__thread(dict, (struct dict_thread){ (uint32_t)any_number(d, 4242), any_string(d, dict) });
+		dict__thread(dict, (struct dict_thread){ (uint32_t)any_number(d, 4242),
+							 any_string(d, dict) });
 	for (uint32_t i = pick(d, TAPE_ENTRIES); i; i--) {
 		struct dict_counts n = dict__counts(dict);
 
-		dict__node(dict, (struct dict_node){ any_string(d, dict), pick(d, n.stacks), pick(d, 2) ? any_string(d, dict) : 0, pick(d, n.modules) });
+		dict__node(dict, (struct dict_node){ any_string(d, dict), pick(d, n.stacks),
+						     pick(d, 2) ? any_string(d, dict) : 0,
+						     pick(d, n.modules) });
 	}
 }
 
 static void any_facts(struct dice *d, struct facts *f, struct dict *dict)
 {
-	static const char *const keys[] = { "pid", "parent", "rank", "local_rank", "world_size", "comm", "cmdline", "python", "torch", "exe", "allocator", "alloc_conf",
-					    "torch_lib", "device.0.name", "device.0.total", "device.255.total", "duration_ns", "events", "lost", "start", "stop_reason",
-					    "counter.hits", "counter.walks.ok", "census", "window_start_ns", "window_first_step", "segment", "dropped_events", "children",
-					    "attached_at", "container.name", "pod", "version", "counter.names_no_room", "dry_run", "kernel" };
-	static const char *const values[] = { "", "0", "1", "-1", "18446744073709551615", "18446744073709551616", "1e309", "0x10", "live", "fork", "start", "exec",
-					      "2026-01-02T03:04:05.678Z", "9999999999-01-01T00:00:00Z", "[\"python\",\"train.py\"]", "[", "[1,{}]", "expandable_segments:True",
-					      "2.11.0+cu130", "3.12.1", "native", "cudaMallocAsync", "80000000000" };
+	static const char *const keys[] = { "pid",
+					    "parent",
+					    "rank",
+					    "local_rank",
+					    "world_size",
+					    "comm",
+					    "cmdline",
+					    "python",
+					    "torch",
+					    "exe",
+					    "allocator",
+					    "alloc_conf",
+					    "torch_lib",
+					    "device.0.name",
+					    "device.0.total",
+					    "device.255.total",
+					    "duration_ns",
+					    "events",
+					    "lost",
+					    "start",
+					    "stop_reason",
+					    "counter.hits",
+					    "counter.walks.ok",
+					    "census",
+					    "window_start_ns",
+					    "window_first_step",
+					    "segment",
+					    "dropped_events",
+					    "children",
+					    "attached_at",
+					    "container.name",
+					    "pod",
+					    "version",
+					    "counter.names_no_room",
+					    "dry_run",
+					    "kernel" };
+	static const char *const values[] = { "",
+					      "0",
+					      "1",
+					      "-1",
+					      "18446744073709551615",
+					      "18446744073709551616",
+					      "1e309",
+					      "0x10",
+					      "live",
+					      "fork",
+					      "start",
+					      "exec",
+					      "2026-01-02T03:04:05.678Z",
+					      "9999999999-01-01T00:00:00Z",
+					      "[\"python\",\"train.py\"]",
+					      "[",
+					      "[1,{}]",
+					      "expandable_segments:True",
+					      "2.11.0+cu130",
+					      "3.12.1",
+					      "native",
+					      "cudaMallocAsync",
+					      "80000000000" };
 
 	for (uint32_t i = pick(d, 24); i; i--) {
-		const char *value = pick(d, 3) ? values[pick(d, sizeof(values) / sizeof(*values))] : dict__str(dict, any_string(d, dict));
+		const char *value = pick(d, 3) ? values[pick(d, sizeof(values) / sizeof(*values))]
+					       : dict__str(dict, any_string(d, dict));
 
 		facts__set(f, keys[pick(d, sizeof(keys) / sizeof(*keys))], value);
 	}
@@ -127,7 +244,8 @@ static void any_facts(struct dice *d, struct facts *f, struct dict *dict)
 
 static struct device any_device(struct dice *d)
 {
-	static const uint8_t types[] = { DEVICE_CPU, DEVICE_CUDA, DEVICE_HIP, DEVICE_XPU, DEVICE_PRIVATE };
+	static const uint8_t types[] = { DEVICE_CPU, DEVICE_CUDA, DEVICE_HIP, DEVICE_XPU,
+					 DEVICE_PRIVATE };
 
 	if (!seldom(d))
 		return (struct device){ .type = pick(d, 4) ? DEVICE_CUDA : DEVICE_CPU };
@@ -146,7 +264,10 @@ static struct event any_event(struct dice *d, const struct dict *dict, struct me
 {
 	struct dict_counts n = dict__counts(dict);
 	uint32_t slot = pick(d, 16), kind = pick(d, 32);
-	struct event e = { .kind = (uint8_t)(kind < EVENT_KINDS ? kind : kind % 3 ? EVENT_ALLOC : EVENT_FREE), .device = any_device(d) };
+	struct event e = { .kind = (uint8_t)(kind < EVENT_KINDS ? kind
+					     : kind % 3		? EVENT_ALLOC
+								: EVENT_FREE),
+			   .device = any_device(d) };
 
 	if (e.kind == EVENT_FREE || !pick(d, 4)) {
 		e.addr = m->of[slot].addr;
@@ -185,7 +306,9 @@ static void put_tape(int fd, const uint8_t *data, size_t size)
 	struct dice d = { .at = data, .end = data + size, .state = 0x9e3779b97f4a7c15 };
 	struct dict *dict = dict__new();
 	struct facts *facts = facts__new();
-	struct mtr_writer *w = dict && facts ? mtr_writer__new(fd, dict, facts, &(struct mtr_writer_opts){ 0 }) : NULL;
+	struct mtr_writer *w = dict && facts ? mtr_writer__new(fd, dict, facts,
+							       &(struct mtr_writer_opts){ 0 })
+					     : NULL;
 	struct memory m = { .addr = 0x7f0000000000 };
 	off_t end;
 

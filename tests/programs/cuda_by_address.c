@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A runtime as NVIDIA's is: it asks the driver for the addresses of its functions, and calls what it is given. */
+/* A runtime as NVIDIA's is: it asks the driver for the addresses of its functions, and calls what
+ * it is given. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -9,7 +10,8 @@ static void *driver(const char *name)
 	int (*ask)(const char *, void **, int, uint64_t, int *), state;
 	void *found = NULL;
 
-	ask = (int (*)(const char *, void **, int, uint64_t, int *))dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2");
+	ask = (int (*)(const char *, void **, int, uint64_t, int *))dlsym(RTLD_DEFAULT,
+									  "cuGetProcAddress_v2");
 	return ask && !ask(name, &found, 12080, 1, &state) ? found : NULL;
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Calls CUDA's functions, and says on standard output what a tracer is to tell of it: "take HOW ADDR SIZE DEVICE", "give HOW
- * ADDR SIZE DEVICE", in order; "failed FUNCTION" for calls that did not succeed, "missing FUNCTION" for those that a library
- * does not have. A library to be loaded into a process that is traced: cuda_load(RUNTIME, DRIVER), paths, or "" for what is
- * there already; then one of the functions at the end.
+ * Calls CUDA's functions, and says on standard output what a tracer is to tell of it: "take HOW
+ * ADDR SIZE DEVICE", "give HOW ADDR SIZE DEVICE", in order; "failed FUNCTION" for calls that did
+ * not succeed, "missing FUNCTION" for those that a library does not have. A library to be loaded
+ * into a process that is traced: cuda_load(RUNTIME, DRIVER), paths, or "" for what is there
+ * already; then one of the functions at the end.
  */
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -15,7 +16,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { DEVICE = 1, ASYNC, MANAGED, HOST, REGISTERED, PHYSICAL, MAPPED, RESERVED }; /* as user/record/stream.h has them */
+enum {
+	DEVICE = 1,
+	ASYNC,
+	MANAGED,
+	HOST,
+	REGISTERED,
+	PHYSICAL,
+	MAPPED,
+	RESERVED
+}; /* as user/record/stream.h has them */
 #define NO_DEVICE 255
 #define GRAIN (2ull << 20)
 
@@ -39,19 +49,59 @@ static void *runtime, *driver;
 
 typedef int (*function)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
 static const char *const names[] = {
-	"cudaMalloc", "cudaFree", "cudaMallocAsync", "cudaMallocAsync_ptsz", "cudaFreeAsync", "cudaFreeAsync_ptsz",
-	"cudaMallocManaged", "cudaMallocPitch", "cudaHostAlloc", "cudaMallocHost", "cudaFreeHost", "cudaHostRegister",
-	"cudaHostUnregister", "cudaMallocFromPoolAsync", "cudaDeviceGetDefaultMemPool", "cuMemAlloc_v2", "cuMemFree_v2",
-	"cuMemHostAlloc", "cuMemAllocHost_v2", "cuMemFreeHost", "cuMemAllocManaged", "cuMemAddressReserve",
-	"cuMemAddressFree", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap", "cuMemAllocAsync", "cuMemFreeAsync",
-	"cuMemAllocPitch_v2", "cuMemHostRegister_v2", "cuMemHostUnregister", "cuMemRetainAllocationHandle",
-	"cudaMallocFromPoolAsync_ptsz", "cudaSetDevice",
+	"cudaMalloc",
+	"cudaFree",
+	"cudaMallocAsync",
+	"cudaMallocAsync_ptsz",
+	"cudaFreeAsync",
+	"cudaFreeAsync_ptsz",
+	"cudaMallocManaged",
+	"cudaMallocPitch",
+	"cudaHostAlloc",
+	"cudaMallocHost",
+	"cudaFreeHost",
+	"cudaHostRegister",
+	"cudaHostUnregister",
+	"cudaMallocFromPoolAsync",
+	"cudaDeviceGetDefaultMemPool",
+	"cuMemAlloc_v2",
+	"cuMemFree_v2",
+	"cuMemHostAlloc",
+	"cuMemAllocHost_v2",
+	"cuMemFreeHost",
+	"cuMemAllocManaged",
+	"cuMemAddressReserve",
+	"cuMemAddressFree",
+	"cuMemCreate",
+	"cuMemRelease",
+	"cuMemMap",
+	"cuMemUnmap",
+	"cuMemAllocAsync",
+	"cuMemFreeAsync",
+	"cuMemAllocPitch_v2",
+	"cuMemHostRegister_v2",
+	"cuMemHostUnregister",
+	"cuMemRetainAllocationHandle",
+	"cudaMallocFromPoolAsync_ptsz",
+	"cudaSetDevice",
 };
 /* And those that are not called by cuda_refused(). */
 static const char *const more[] = {
-	"cudaMemPoolCreate", "cudaDeviceReset", "cuMemExportToShareableHandle", "cuMemImportFromShareableHandle", "cuCtxGetCurrent",
-	"cuCtxSetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuCtxCreate_v2", "cuCtxDestroy_v2",
-	"cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxReset_v2", "cuMemFreeAsync_ptsz", "cuMemAllocAsync_ptsz", "cuGetProcAddress_v2",
+	"cudaMemPoolCreate",
+	"cudaDeviceReset",
+	"cuMemExportToShareableHandle",
+	"cuMemImportFromShareableHandle",
+	"cuCtxGetCurrent",
+	"cuCtxSetCurrent",
+	"cuCtxPushCurrent_v2",
+	"cuCtxPopCurrent_v2",
+	"cuCtxCreate_v2",
+	"cuCtxDestroy_v2",
+	"cuDevicePrimaryCtxRetain",
+	"cuDevicePrimaryCtxReset_v2",
+	"cuMemFreeAsync_ptsz",
+	"cuMemAllocAsync_ptsz",
+	"cuGetProcAddress_v2",
 };
 
 static function find(const char *name)
@@ -118,7 +168,8 @@ static void pitched(const char *taking, const char *giving)
 
 static void pitched_3d(void)
 {
-	int (*f)(struct pitched *, struct extent) = (int (*)(struct pitched *, struct extent))dlsym(runtime, "cudaMalloc3D");
+	int (*f)(struct pitched *, struct extent) = (int (*)(struct pitched *, struct extent))dlsym(
+		runtime, "cudaMalloc3D");
 	struct extent e = { 1000, 3, 5 };
 	struct pitched p;
 
@@ -157,7 +208,8 @@ static void from_pool(void)
 		give(ASYNC, p, 12345, 0);
 }
 
-/* As PyTorch's expandable segments do it: addresses, memory, both together; two pieces unmapped at once. */
+/* As PyTorch's expandable segments do it: addresses, memory, both together; two pieces unmapped at
+ * once. */
 static void segments(void)
 {
 	struct prop prop = { .type = 1, .location_type = 1, .location_id = 0 };
@@ -175,7 +227,8 @@ static void segments(void)
 			return;
 		take(MAPPED, base + i * GRAIN, GRAIN, 0);
 	}
-	/* The first is released while it is mapped: its memory stays until it is not. The second has two holders. */
+	/* The first is released while it is mapped: its memory stays until it is not. The second
+	 * has two holders. */
 	call("cuMemRelease", handle[0], 0, 0, 0, 0);
 	if (call("cuMemRetainAllocationHandle", (uint64_t)&again, base + GRAIN, 0, 0, 0))
 		call("cuMemRelease", again, 0, 0, 0, 0);
@@ -276,7 +329,8 @@ int cuda_refused(void)
 
 	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (!strncmp(names[i], "cuda", 4) &&
-		    call(names[i], (uint64_t)memory, sizeof(memory), (uint64_t)memory, (uint64_t)memory, 0))
+		    call(names[i], (uint64_t)memory, sizeof(memory), (uint64_t)memory,
+			 (uint64_t)memory, 0))
 			printf("take 0 0 0 0\n"); /* is nowhere recorded */
 	pitched_3d();
 	fflush(stdout);
@@ -285,7 +339,8 @@ int cuda_refused(void)
 
 static void *on_no_device(void *arg)
 {
-	pair("cudaMalloc", "cudaFree", DEVICE, 4000, NO_DEVICE); /* the first; but that is not said by any call */
+	/* the first; but that is not said by any call */
+	pair("cudaMalloc", "cudaFree", DEVICE, 4000, NO_DEVICE);
 	return arg;
 }
 
@@ -316,11 +371,15 @@ int cuda_devices(void)
 	return 0;
 }
 
-/* cuMemCreate on the host is the host's memory, and so is what comes out of a pool there. A mapping of it is not more of it. */
+/* cuMemCreate on the host is the host's memory, and so is what comes out of a pool there. A mapping
+ * of it is not more of it. */
 int cuda_places(void)
 {
-	struct prop host = { .type = 1, .location_type = 2 }, ours = { .type = 1, .handle_types = 1, .location_type = 1 };
-	struct prop pools[] = { { .type = 1, .location_type = 2 }, { .type = 2, .location_type = 1 }, { .type = 1, .location_type = 1 } };
+	struct prop host = { .type = 1, .location_type = 2 },
+		    ours = { .type = 1, .handle_types = 1, .location_type = 1 };
+	struct prop pools[] = { { .type = 1, .location_type = 2 },
+				{ .type = 2, .location_type = 1 },
+				{ .type = 1, .location_type = 1 } };
 	static const int hows[] = { HOST, MANAGED, ASYNC };
 	uint64_t base = 0, handle = 0, pool, p;
 	int fd = -1, i;
@@ -328,7 +387,8 @@ int cuda_places(void)
 	if (!call("cuMemAddressReserve", (uint64_t)&base, GRAIN, 0, 0, 0))
 		return 1;
 	take(RESERVED, base, GRAIN, NO_DEVICE);
-	if (!call("cuMemCreate", (uint64_t)&handle, GRAIN, (uint64_t)&host, 0, 0) || !call("cuMemMap", base, GRAIN, 0, handle, 0))
+	if (!call("cuMemCreate", (uint64_t)&handle, GRAIN, (uint64_t)&host, 0, 0) ||
+	    !call("cuMemMap", base, GRAIN, 0, handle, 0))
 		return 1;
 	take(HOST, handle, GRAIN, NO_DEVICE);
 	if (!call("cuMemRelease", handle, 0, 0, 0, 0) || !call("cuMemUnmap", base, GRAIN, 0, 0, 0))
@@ -341,8 +401,9 @@ int cuda_places(void)
 	take(PHYSICAL, handle, GRAIN, 0);
 	p = 0;
 	if (!call("cuMemExportToShareableHandle", (uint64_t)&fd, handle, 1, 0, 0) ||
-	    !call("cuMemImportFromShareableHandle", (uint64_t)&p, (uint64_t)fd, 1, 0, 0) || !call("cuMemMap", base, GRAIN, 0, p, 0) ||
-	    !call("cuMemUnmap", base, GRAIN, 0, 0, 0) || !call("cuMemRelease", p, 0, 0, 0, 0) || !call("cuMemRelease", handle, 0, 0, 0, 0))
+	    !call("cuMemImportFromShareableHandle", (uint64_t)&p, (uint64_t)fd, 1, 0, 0) ||
+	    !call("cuMemMap", base, GRAIN, 0, p, 0) || !call("cuMemUnmap", base, GRAIN, 0, 0, 0) ||
+	    !call("cuMemRelease", p, 0, 0, 0, 0) || !call("cuMemRelease", handle, 0, 0, 0, 0))
 		return 1;
 	close(fd);
 	give(PHYSICAL, handle, GRAIN, 0);
@@ -362,7 +423,8 @@ int cuda_places(void)
 	return 0;
 }
 
-/* One call ends what was taken in a device's context: not pools, not what cuMemCreate took, not the other device's. */
+/* One call ends what was taken in a device's context: not pools, not what cuMemCreate took, not the
+ * other device's. */
 static int reset(const char *function, int device)
 {
 	struct prop prop = { .type = 1, .location_type = 1, .location_id = device };
@@ -372,9 +434,12 @@ static int reset(const char *function, int device)
 	if (call("cudaMalloc", (uint64_t)&other, 6000, 0, 0, 0))
 		take(DEVICE, other, 6000, !device);
 	call("cudaSetDevice", device, 0, 0, 0, 0);
-	if (!call("cudaMalloc", (uint64_t)&p[0], 3000, 0, 0, 0) || !call("cuMemAlloc_v2", (uint64_t)&p[1], 3 << 20, 0, 0, 0) ||
-	    !call("cudaMallocHost", (uint64_t)&p[2], 4000, 0, 0, 0) || !call("cudaMallocManaged", (uint64_t)&p[3], 5000, 1, 0, 0) ||
-	    !call("cudaMallocAsync", (uint64_t)&p[4], 7000, 0, 0, 0) || !call("cuMemCreate", (uint64_t)&handle, GRAIN, (uint64_t)&prop, 0, 0))
+	if (!call("cudaMalloc", (uint64_t)&p[0], 3000, 0, 0, 0) ||
+	    !call("cuMemAlloc_v2", (uint64_t)&p[1], 3 << 20, 0, 0, 0) ||
+	    !call("cudaMallocHost", (uint64_t)&p[2], 4000, 0, 0, 0) ||
+	    !call("cudaMallocManaged", (uint64_t)&p[3], 5000, 1, 0, 0) ||
+	    !call("cudaMallocAsync", (uint64_t)&p[4], 7000, 0, 0, 0) ||
+	    !call("cuMemCreate", (uint64_t)&handle, GRAIN, (uint64_t)&prop, 0, 0))
 		return 1;
 	take(DEVICE, p[0], 3000, device);
 	take(DEVICE, p[1], 3 << 20, device);
@@ -405,7 +470,8 @@ int cuda_reset(void)
 	return code;
 }
 
-/* Whose context is current says which device it is; of a context that was made before anybody looked nothing is known. */
+/* Whose context is current says which device it is; of a context that was made before anybody
+ * looked nothing is known. */
 int cuda_contexts(void)
 {
 	uint64_t first = 0, second = 0;
@@ -433,7 +499,8 @@ int cuda_contexts(void)
 	return 0;
 }
 
-/* By address, as libraries find the driver's functions: the one for a default stream per thread is a function of its own. */
+/* By address, as libraries find the driver's functions: the one for a default stream per thread is
+ * a function of its own. */
 int cuda_by_address(void)
 {
 	uint64_t p[2] = { 0 };
@@ -442,8 +509,10 @@ int cuda_by_address(void)
 	static const char *const names[] = { "cuMemAllocAsync", "cuMemFreeAsync" };
 
 	for (i = 0; i < 4; i++)
-		found[i] = call("cuGetProcAddress_v2", (uint64_t)names[i % 2], (uint64_t)&f[i], 12080, i < 2 ? 1 : 2, (uint64_t)&state);
-	if (!found[0] || !found[1] || !found[2] || !found[3] || f[2] != find("cuMemAllocAsync_ptsz") || f[3] != find("cuMemFreeAsync_ptsz"))
+		found[i] = call("cuGetProcAddress_v2", (uint64_t)names[i % 2], (uint64_t)&f[i],
+				12080, i < 2 ? 1 : 2, (uint64_t)&state);
+	if (!found[0] || !found[1] || !found[2] || !found[3] ||
+	    f[2] != find("cuMemAllocAsync_ptsz") || f[3] != find("cuMemFreeAsync_ptsz"))
 		return 1;
 	for (i = 0; i < 2; i++) {
 		if (f[2 * i]((uint64_t)&p[i], 4000 + i, 0, 0, 0))
@@ -473,9 +542,12 @@ int cuda_own_context(void)
 {
 	uint64_t context = 0, p[3] = { 0 };
 
-	if (!call("cudaMalloc", (uint64_t)&p[0], 1000, 0, 0, 0) || !call("cuCtxCreate_v2", (uint64_t)&context, 0, 0, 0, 0) ||
-	    !call("cuMemAlloc_v2", (uint64_t)&p[1], 2000, 0, 0, 0) || !call("cuCtxPopCurrent_v2", 0, 0, 0, 0, 0) ||
-	    !call("cuMemAlloc_v2", (uint64_t)&p[2], 3000, 0, 0, 0) || !call("cuCtxDestroy_v2", context, 0, 0, 0, 0))
+	if (!call("cudaMalloc", (uint64_t)&p[0], 1000, 0, 0, 0) ||
+	    !call("cuCtxCreate_v2", (uint64_t)&context, 0, 0, 0, 0) ||
+	    !call("cuMemAlloc_v2", (uint64_t)&p[1], 2000, 0, 0, 0) ||
+	    !call("cuCtxPopCurrent_v2", 0, 0, 0, 0, 0) ||
+	    !call("cuMemAlloc_v2", (uint64_t)&p[2], 3000, 0, 0, 0) ||
+	    !call("cuCtxDestroy_v2", context, 0, 0, 0, 0))
 		return 1;
 	take(DEVICE, p[0], 1000, NO_DEVICE);
 	take(DEVICE, p[1], 2000, 0);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A library with the names of CUDA's functions and nothing behind them but addresses, for what the real ones do too rarely
- * or never: jumps from one function to another, calls that are left by a longjmp or end with their thread.
+ * A library with the names of CUDA's functions and nothing behind them but addresses, for what the
+ * real ones do too rarely or never: jumps from one function to another, calls that are left by a
+ * longjmp or end with their thread.
  */
 #include <stddef.h>
 #include <stdint.h>

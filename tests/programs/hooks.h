@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <memory>
 
-namespace hooks {
+namespace hooks
+{
 
 struct thrown {
 	uint64_t words; /* of the call that threw: an odd size, pointer or number asks for it */
@@ -24,26 +25,31 @@ inline uint64_t mix(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 
 } // namespace hooks
 
-namespace c10 {
+namespace c10
+{
 
 struct Device {
 	int8_t type, index;
 };
 
-void reportMemoryUsageToProfiler(void *ptr, int64_t size, size_t allocated, size_t reserved, Device device);
+void reportMemoryUsageToProfiler(void *ptr, int64_t size, size_t allocated, size_t reserved,
+				 Device device);
 
 } // namespace c10
 
-namespace at {
+namespace at
+{
 
-class Tensor {
-public:
+class Tensor
+{
+      public:
 	uint64_t number = 0;
 };
 
 } // namespace at
 
-namespace torch::autograd {
+namespace torch::autograd
+{
 
 struct GraphTask;
 struct ReadyQueue;
@@ -55,7 +61,9 @@ struct InputBuffer {
 /* Beginning like the real one: a table of functions, a sequence number, a thread. */
 struct Node {
 	virtual ~Node() = default;
-	virtual void run(InputBuffer &) {}
+	virtual void run(InputBuffer &)
+	{
+	}
 
 	uint64_t owners[2] = {}, number = 0, thread = 0, rest[8] = {};
 };

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What a probe on a 5-byte nop does to a process, where the kernel turns such a nop into a call: to one that it is told
- * about, a child of its own that it makes for it. Says on standard output, of whoever called the function at the nop:
+ * What a probe on a 5-byte nop does to a process, where the kernel turns such a nop into a call: to
+ *one that it is told about, a child of its own that it makes for it. Says on standard output, of
+ *whoever called the function at the nop:
  *
- *   kernel errno N	 of the system call that the kernel's trampoline makes: ENXIO where the hazard is, EPROTO where it is mended,
- *			 ENOSYS where nops stay nops
- *   forked signal N	 what ended a child that was forked after the first hits, 0: nothing
- *   wrong N of M	 results of a function that keeps something below its stack pointer, as functions may that call none
+ *   kernel errno N	 of the system call that the kernel's trampoline makes: ENXIO where the
+ *hazard is, EPROTO where it is mended, ENOSYS where nops stay nops forked signal N	 what ended
+ *a child that was forked after the first hits, 0: nothing wrong N of M	 results of a function that
+ *keeps something below its stack pointer, as functions may that call none
  *
  * Attaches by perf events, as root.
  */
@@ -31,7 +32,8 @@ extern const char red_zone_nop[];
 __asm__(".globl at_entry, red_zone, red_zone_nop\n"
 	"at_entry:\n" NOP5 "\tlea 1(%rdi), %rax\n\tret\n"
 	"red_zone:\n\tmov %rdi, -8(%rsp)\n\tmov %rdi, -16(%rsp)\n"
-	"red_zone_nop:\n" NOP5 "\tmov -8(%rsp), %rax\n\tmov -16(%rsp), %rdx\n\tadd %rdx, %rax\n\tret\n");
+	"red_zone_nop:\n" NOP5
+	"\tmov -8(%rsp), %rax\n\tmov -16(%rsp), %rdx\n\tadd %rdx, %rax\n\tret\n");
 
 /* Where in this program's file an address is. */
 static uint64_t file_offset(const void *address)
@@ -41,8 +43,8 @@ static uint64_t file_offset(const void *address)
 	char line[512];
 
 	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "%lx-%lx %*s %lx", &start, &end, &offset) == 3 && (unsigned long)address >= start &&
-		    (unsigned long)address < end)
+		if (sscanf(line, "%lx-%lx %*s %lx", &start, &end, &offset) == 3 &&
+		    (unsigned long)address >= start && (unsigned long)address < end)
 			ret = (unsigned long)address - start + offset;
 	if (f)
 		fclose(f);
@@ -51,7 +53,9 @@ static uint64_t file_offset(const void *address)
 
 static int probe(pid_t pid, const void *address)
 {
-	struct perf_event_attr attr = { .size = sizeof(attr), .config1 = (uintptr_t) "/proc/self/exe", .disabled = 0 };
+	struct perf_event_attr attr = { .size = sizeof(attr),
+					.config1 = (uintptr_t) "/proc/self/exe",
+					.disabled = 0 };
 	FILE *f = fopen("/sys/bus/event_source/devices/uprobe/type", "r");
 	unsigned type;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * A thread that does nothing but read the clock, and notes the longest time between two readings: how long the process
- * stood still. Of each gap the kernel knows how much of it the thread was ready and waited for a core
+ * A thread that does nothing but read the clock, and notes the longest time between two readings:
+ * how long the process stood still. Of each gap the kernel knows how much of it the thread was
+ * ready and waited for a core
  * (/proc/thread-self/schedstat, second figure): that is another program's doing, and noted apart.
  */
 #include <fcntl.h>

@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A target that calls the hooks of hooks.cc as fast as it can, knows how often it has called each, and adds up what came of
- * it. Does what standard input says, a line each, and answers each with one line of JSON:
+ * A target that calls the hooks of hooks.cc as fast as it can, knows how often it has called each,
+ * and adds up what came of it. Does what standard input says, a line each, and answers each with
+ * one line of JSON:
  *
- *   flood THREADS CALLS   each thread so many rounds of allocations and frees; "flood THREADS 0" goes on until the next line
- *   beside THREADS        threads that go on while all that follows is done, until the line "calm"
- *   throw CALLS           each hook is left by an exception so often, and so are two at a time
- *   fork N, vfork N, spawn N    children that call the hooks (but those of spawn, which are programs of their own)
- *   threads N             so many at once, that live for a few calls each
- *   reload N              the library with the hooks is unloaded, loaded again and called so often
- *   load PATH N           a library with cudaMalloc and cudaFree is loaded, called and unloaded so often; before that once for a
- *                         while without being called, since a tracer may take some time to see it
- *   hold PATH, cuda N     a library is loaded and kept; its cudaMalloc and cudaFree are called so often
- *   signals SECONDS       rounds while SIGPROF comes as often as it can, to a handler that allocates
- *   strict, filter        rounds under seccomp: in a child that may only read, write and exit; in itself, with a filter
- *   exec N                (answers nothing) becomes itself again, so often
+ *   flood THREADS CALLS   each thread so many rounds of allocations and frees; "flood THREADS 0"
+ * goes on until the next line beside THREADS        threads that go on while all that follows is
+ * done, until the line "calm" throw CALLS           each hook is left by an exception so often, and
+ * so are two at a time fork N, vfork N, spawn N    children that call the hooks (but those of
+ * spawn, which are programs of their own) threads N             so many at once, that live for a
+ * few calls each reload N              the library with the hooks is unloaded, loaded again and
+ * called so often load PATH N           a library with cudaMalloc and cudaFree is loaded, called
+ * and unloaded so often; before that once for a while without being called, since a tracer may take
+ * some time to see it hold PATH, cuda N     a library is loaded and kept; its cudaMalloc and
+ * cudaFree are called so often signals SECONDS       rounds while SIGPROF comes as often as it can,
+ * to a handler that allocates strict, filter        rounds under seccomp: in a child that may only
+ * read, write and exit; in itself, with a filter exec N                (answers nothing) becomes
+ * itself again, so often
  *
- * The answer's counts are all calls by this process since its start; "wrong" is how many of its own results were not what they
- * have to be, "bad" how many children ended otherwise than they had to. All addresses differ: that of round n of a thread is
- * its base + 16 * n, so a recording can be told to be without a gap.
+ * The answer's counts are all calls by this process since its start; "wrong" is how many of its own
+ * results were not what they have to be, "bad" how many children ended otherwise than they had to.
+ * All addresses differ: that of round n of a thread is its base + 16 * n, so a recording can be
+ * told to be without a gap.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -47,10 +50,12 @@
 
 extern char **environ;
 
-namespace {
+namespace
+{
 
 constexpr int SLOTS = 8;
-constexpr int DEVICES = 64, BESIDE = 100; /* numbers of devices: each thread has totals of its own */
+constexpr int DEVICES = 64,
+	      BESIDE = 100; /* numbers of devices: each thread has totals of its own */
 constexpr int OOM_EVERY = 1000, NODE_EVERY = 100;
 
 struct Counts {
@@ -71,8 +76,9 @@ struct Library {
 	void (*cpu_new)(const void *, void *, size_t) = nullptr;
 	void (*cpu_delete)(const void *, void *) = nullptr;
 	void (*edge)(const at::Tensor &, torch::autograd::Edge &) = nullptr;
-	void (*run)(torch::autograd::Engine *, std::shared_ptr<torch::autograd::GraphTask> &, torch::autograd::Node *,
-		    torch::autograd::InputBuffer &, const std::shared_ptr<torch::autograd::ReadyQueue> &) = nullptr;
+	void (*run)(torch::autograd::Engine *, std::shared_ptr<torch::autograd::GraphTask> &,
+		    torch::autograd::Node *, torch::autograd::InputBuffer &,
+		    const std::shared_ptr<torch::autograd::ReadyQueue> &) = nullptr;
 
 	explicit Library(const char *path)
 	{
@@ -92,7 +98,8 @@ struct Library {
 		find(cpu_new, "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm");
 		find(cpu_delete, "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv");
 		find(edge, "_ZN5torch8autograd4impl17set_gradient_edgeERKN2at6TensorENS0_4EdgeE");
-		find(run, "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_9GraphTaskEEPNS0_4NodeERNS0_11Input"
+		find(run, "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_"
+			  "9GraphTaskEEPNS0_4NodeERNS0_11Input"
 			  "BufferERKS2_INS0_10ReadyQueueEE");
 	}
 
@@ -105,9 +112,11 @@ struct Library {
 };
 
 /* One thread's calls: what it has called and what that has to add up to. */
-class Worker {
-public:
-	Worker(const Library &library, int base, int device) : lib(library), index(device), first(uint64_t(base + 1) << 32)
+class Worker
+{
+      public:
+	Worker(const Library &library, int base, int device)
+	    : lib(library), index(device), first(uint64_t(base + 1) << 32)
 	{
 		before = lib.sum();
 	}
@@ -149,30 +158,50 @@ public:
 				drop(i);
 	}
 
-	/* Every hook is left by what it throws itself; evaluate_function also by what a hook throws that its node calls. */
+	/* Every hook is left by what it throws itself; evaluate_function also by what a hook throws
+	 * that its node calls. */
 	void throw_all()
 	{
 		uint64_t ptr = first + 16 * rounds++;
 
-		caught(hooks::mix(ptr, 1, 1, 2), [&] { n.cpu_new++; lib.cpu_new(this, pointer(ptr), 1); });
-		caught(hooks::mix(ptr | 1, 3, 4, 5), [&] { n.cpu_delete++; lib.cpu_delete(this, pointer(ptr | 1)); });
-		caught(hooks::mix(ptr, 1, allocated + 1, allocated + 1 + index),
-		       [&] { n.report++; lib.report(pointer(ptr), 1, allocated + 1, allocated + 1, device()); });
+		caught(hooks::mix(ptr, 1, 1, 2), [&] {
+			n.cpu_new++;
+			lib.cpu_new(this, pointer(ptr), 1);
+		});
+		caught(hooks::mix(ptr | 1, 3, 4, 5), [&] {
+			n.cpu_delete++;
+			lib.cpu_delete(this, pointer(ptr | 1));
+		});
+		caught(hooks::mix(ptr, 1, allocated + 1, allocated + 1 + index), [&] {
+			n.report++;
+			lib.report(pointer(ptr), 1, allocated + 1, allocated + 1, device());
+		});
 		call_report_free(ptr, 1);
-		caught(hooks::mix(1, allocated, allocated, index), [&] { n.oom++; lib.oom(1, allocated, allocated, device()); });
+		caught(hooks::mix(1, allocated, allocated, index), [&] {
+			n.oom++;
+			lib.oom(1, allocated, allocated, device());
+		});
 		tensor.number = 1;
-		caught(hooks::mix(1, edge.input_nr, 6, 7), [&] { n.edge++; lib.edge(tensor, edge); });
+		caught(hooks::mix(1, edge.input_nr, 6, 7), [&] {
+			n.edge++;
+			lib.edge(tensor, edge);
+		});
 		tensor.number = 2;
 		run_node(true);
 		node.throws = true;
-		caught(hooks::mix(uint64_t(this), 1, 1, 2), [&] { n.run++; lib.run(&engine, task, &node, inputs, queue); });
+		caught(hooks::mix(uint64_t(this), 1, 1, 2), [&] {
+			n.run++;
+			lib.run(&engine, task, &node, inputs, queue);
+		});
 		node.throws = false;
 		round();
 	}
 
-private:
+      private:
 	struct ThrowingNode : torch::autograd::Node {
-		explicit ThrowingNode(Worker *w) : worker(w) {}
+		explicit ThrowingNode(Worker *w) : worker(w)
+		{
+		}
 		void run(torch::autograd::InputBuffer &) override
 		{
 			if (!throws)
@@ -241,8 +270,10 @@ private:
 		expected += hooks::mix(tensor.number, edge.input_nr, 6, 7);
 		lib.edge(tensor, edge);
 		if (throws) {
-			caught(hooks::mix(node.number, inputs.number, 8, 9),
-			       [&] { n.run++; lib.run(&engine, task, &node, inputs, queue); });
+			caught(hooks::mix(node.number, inputs.number, 8, 9), [&] {
+				n.run++;
+				lib.run(&engine, task, &node, inputs, queue);
+			});
 			return;
 		}
 		n.run++;
@@ -276,7 +307,9 @@ private:
 	std::shared_ptr<torch::autograd::ReadyQueue> queue;
 	torch::autograd::InputBuffer inputs;
 	ThrowingNode node{ this };
-	torch::autograd::Edge edge{ std::shared_ptr<torch::autograd::Node>(&node, [](torch::autograd::Node *) {}), 0 };
+	torch::autograd::Edge edge{
+		std::shared_ptr<torch::autograd::Node>(&node, [](torch::autograd::Node *) {}), 0
+	};
 	at::Tensor tensor{ 2 };
 };
 
@@ -298,7 +331,8 @@ void begin(Threads &all, const Library &lib, int threads, uint64_t n, int device
 {
 	stopped = false;
 	for (int i = 0; i < threads; i++)
-		all.emplace_back([&lib, n, i, device] { rounds(lib, n, device < 0 ? device : device + i); });
+		all.emplace_back(
+			[&lib, n, i, device] { rounds(lib, n, device < 0 ? device : device + i); });
 }
 
 void wait(Threads &all)
@@ -350,7 +384,8 @@ void forks(const Library &lib)
 	expect(pid, 42 << 8, "fork");
 }
 
-/* The child has our memory and none of our identity: it leaves no trace in it but what the sum of this thread is. */
+/* The child has our memory and none of our identity: it leaves no trace in it but what the sum of
+ * this thread is. */
 void vforks(const Library &lib)
 {
 	volatile uint64_t before = lib.sum();
@@ -359,7 +394,8 @@ void vforks(const Library &lib)
 	if (!pid) {
 		lib.cpu_new(nullptr, reinterpret_cast<void *>(16), 64);
 		lib.cpu_delete(nullptr, reinterpret_cast<void *>(16));
-		_exit(lib.sum() - before == hooks::mix(16, 64, 1, 2) + hooks::mix(16, 3, 4, 5) ? 42 : 1);
+		_exit(lib.sum() - before == hooks::mix(16, 64, 1, 2) + hooks::mix(16, 3, 4, 5) ? 42
+											       : 1);
 	}
 	expect(pid, 42 << 8, "vfork");
 	rounds(lib, 50);
@@ -437,7 +473,8 @@ std::atomic<int> signals;
 
 void on_signal(int)
 {
-	void *p = malloc(100 + signals % 1000); /* not allowed, and done: none that gets it is in malloc */
+	/* not allowed, and done: none that gets it is in malloc */
+	void *p = malloc(100 + signals % 1000);
 
 	memset(p, 1, 100);
 	free(p);
@@ -461,7 +498,8 @@ void under_signals(const Library &lib, double seconds)
 		total.bad++;
 }
 
-/* read, write, exit and sigreturn are all that is left: its end is exit itself, since exit_group is not among them. */
+/* read, write, exit and sigreturn are all that is left: its end is exit itself, since exit_group is
+ * not among them. */
 void strict(const Library &lib)
 {
 	pid_t pid = fork();
@@ -474,12 +512,17 @@ void strict(const Library &lib)
 	expect(pid, 42 << 8, "strict seccomp");
 }
 
-/* In all threads of this process and for good: what it needs to go on, nothing else; all else ends it. */
+/* In all threads of this process and for good: what it needs to go on, nothing else; all else ends
+ * it. */
 void filter()
 {
-	static const int allowed[] = { SYS_read, SYS_write, SYS_futex, SYS_poll, SYS_exit, SYS_exit_group, SYS_rt_sigreturn,
-				       SYS_mmap, SYS_munmap, SYS_mprotect, SYS_madvise, SYS_brk, SYS_clone3, SYS_clone, SYS_set_robust_list,
-				       SYS_rseq, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_gettid, SYS_sched_getaffinity };
+	static const int allowed[] = {
+		SYS_read,	  SYS_write,	      SYS_futex,	   SYS_poll,
+		SYS_exit,	  SYS_exit_group,     SYS_rt_sigreturn,	   SYS_mmap,
+		SYS_munmap,	  SYS_mprotect,	      SYS_madvise,	   SYS_brk,
+		SYS_clone3,	  SYS_clone,	      SYS_set_robust_list, SYS_rseq,
+		SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_gettid,	   SYS_sched_getaffinity
+	};
 	std::vector<sock_filter> code = { { BPF_LD | BPF_W | BPF_ABS, 0, 0, 0 } };
 	sock_fprog program;
 
@@ -496,11 +539,13 @@ void filter()
 
 void answer()
 {
-	printf("{\"report\": %" PRIu64 ", \"oom\": %" PRIu64 ", \"cpu_new\": %" PRIu64 ", \"cpu_delete\": %" PRIu64
-	       ", \"edge\": %" PRIu64 ", \"run\": %" PRIu64 ", \"cuda\": %" PRIu64 ", \"caught\": %" PRIu64 ", \"wrong\": %" PRIu64 ", \"bad\": %" PRIu64
-	       ", \"signals\": %d}\n",
-	       total.report.load(), total.oom.load(), total.cpu_new.load(), total.cpu_delete.load(), total.edge.load(),
-	       total.run.load(), total.cuda.load(), total.caught.load(), total.wrong.load(), total.bad.load(), signals.load());
+	printf("{\"report\": %" PRIu64 ", \"oom\": %" PRIu64 ", \"cpu_new\": %" PRIu64
+	       ", \"cpu_delete\": %" PRIu64 ", \"edge\": %" PRIu64 ", \"run\": %" PRIu64
+	       ", \"cuda\": %" PRIu64 ", \"caught\": %" PRIu64 ", \"wrong\": %" PRIu64
+	       ", \"bad\": %" PRIu64 ", \"signals\": %d}\n",
+	       total.report.load(), total.oom.load(), total.cpu_new.load(), total.cpu_delete.load(),
+	       total.edge.load(), total.run.load(), total.cuda.load(), total.caught.load(),
+	       total.wrong.load(), total.bad.load(), signals.load());
 	fflush(stdout);
 }
 

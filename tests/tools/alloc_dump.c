@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Prints what user/torch/cudaalloc.h reads of a process, for tests: one JSON document a line. For each line on standard
- * input one pass; "calibrate" calibrates first, else that is done when it is needed; "quiet" leaves blocks and segments out.
+ * Prints what user/torch/cudaalloc.h reads of a process, for tests: one JSON document a line. For
+ * each line on standard input one pass; "calibrate" calibrates first, else that is done when it is
+ * needed; "quiet" leaves blocks and segments out.
  *
  *   alloc_dump PID
  */
@@ -36,7 +37,8 @@ static void totals(struct json *j, const char *key, const struct cuda_totals *t)
 
 static void lists(struct json *j, const struct cudaalloc_state *s)
 {
-	static const char *const states[] = { "active_allocated", "active_pending_free", "inactive" };
+	static const char *const states[] = { "active_allocated", "active_pending_free",
+					      "inactive" };
 
 	json__open_array(j, "segments");
 	for (size_t i = 0; i < s->nsegments; i++) {

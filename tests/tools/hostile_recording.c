@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Writes a recording in which every name there can be is one of those on standard input: files, functions, modules, classes,
- * threads, nodes, tensors, facts. Each is a line of hexadecimal digits. For tests/e2e/test_hostile.py.
+ * Writes a recording in which every name there can be is one of those on standard input: files,
+ *functions, modules, classes, threads, nodes, tensors, facts. Each is a line of hexadecimal digits.
+ *For tests/e2e/test_hostile.py.
  *
  *	hostile_recording FILE <names
  */
@@ -54,7 +55,8 @@ static uint32_t name(void)
 
 static uint32_t module(void)
 {
-	return dict__module(dict, (struct dict_module){ .name = name(), .cls = name(), .root = name() });
+	return dict__module(dict,
+			    (struct dict_module){ .name = name(), .cls = name(), .root = name() });
 }
 
 static uint32_t stack(void)
@@ -64,7 +66,8 @@ static uint32_t stack(void)
 	for (size_t i = 0; i < 3; i++) {
 		struct dict_loc loc = { .file = name(), .func = name(), .line = (uint32_t)i + 1 };
 
-		f[i] = (struct dict_frame){ .loc = dict__loc(dict, loc), .module = i == 1 ? module() : 0 };
+		f[i] = (struct dict_frame){ .loc = dict__loc(dict, loc),
+					    .module = i == 1 ? module() : 0 };
 	}
 	return dict__stack(dict, f, 3, MT_WALK_OK);
 }
@@ -77,13 +80,17 @@ static void send(struct event e)
 
 static void block(uint64_t i)
 {
-	struct event e = { .kind = EVENT_ALLOC, .time = 1000 * i, .addr = 0x1000 * (i + 1), .size = 512 };
+	struct event e = {
+		.kind = EVENT_ALLOC, .time = 1000 * i, .addr = 0x1000 * (i + 1), .size = 512
+	};
 	struct dict_thread thread = { .tid = 100 + (uint32_t)i, .name = name() };
 
 	e.thread = dict__thread(dict, thread);
 	e.stack = stack();
 	if (i % 3 == 0) {
-		struct dict_node node = { .cls = name(), .stack = stack(), .name = name(), .module = module() };
+		struct dict_node node = {
+			.cls = name(), .stack = stack(), .name = name(), .module = module()
+		};
 
 		e.node = dict__node(dict, node);
 	}
@@ -95,15 +102,23 @@ static void block(uint64_t i)
 	e.kind = EVENT_ENTER;
 	e.module = module();
 	send(e);
-	e = (struct event){ .kind = EVENT_TENSOR, .time = 1000 * i + 1, .addr = e.addr, .size = 512, .device = e.device,
-			    .category = i % 7 + 1, .name = name(), .module = module() };
+	e = (struct event){ .kind = EVENT_TENSOR,
+			    .time = 1000 * i + 1,
+			    .addr = e.addr,
+			    .size = 512,
+			    .device = e.device,
+			    .category = i % 7 + 1,
+			    .name = name(),
+			    .module = module() };
 	send(e);
 }
 
 int main(int argc, char **argv)
 {
-	static const char *const facts_of_names[] = { "comm", "cmdline", "python", "torch", "exe", "cuda_runtime", "device.0.name", "kernel",
-						      "version", "start", "stop_reason", "census_problem" };
+	static const char *const facts_of_names[] = {
+		"comm",		 "cmdline", "python",  "torch", "exe",	       "cuda_runtime",
+		"device.0.name", "kernel",  "version", "start", "stop_reason", "census_problem"
+	};
 	struct facts *facts = facts__new();
 	int fd = argc == 2 ? open(argv[1], O_WRONLY | O_CREAT | O_TRUNC, 0600) : -1;
 
@@ -116,12 +131,23 @@ int main(int argc, char **argv)
 	writer = mtr_writer__new(fd, dict, facts, NULL);
 	if (!writer)
 		return 1;
-	send((struct event){ .kind = EVENT_SEGMENT, .device.type = DEVICE_CUDA, .addr = 0x1000, .size = UINT64_C(1) << 30 });
-	send((struct event){ .kind = EVENT_STATE, .device.type = DEVICE_CUDA, .flags = STATE_SEGMENTS_EXACT, .totals = true,
+	send((struct event){ .kind = EVENT_SEGMENT,
+			     .device.type = DEVICE_CUDA,
+			     .addr = 0x1000,
+			     .size = UINT64_C(1) << 30 });
+	send((struct event){ .kind = EVENT_STATE,
+			     .device.type = DEVICE_CUDA,
+			     .flags = STATE_SEGMENTS_EXACT,
+			     .totals = true,
 			     .reserved = UINT64_C(1) << 30 });
 	for (uint64_t i = 0; i < names.n; i++)
 		block(i);
-	send((struct event){ .kind = EVENT_CUDA_ALLOC, .how = MEM_DEVICE, .time = UINT64_C(1) << 30, .addr = UINT64_C(1) << 40, .size = 4096,
-			     .device.type = DEVICE_CUDA, .stack = stack() });
+	send((struct event){ .kind = EVENT_CUDA_ALLOC,
+			     .how = MEM_DEVICE,
+			     .time = UINT64_C(1) << 30,
+			     .addr = UINT64_C(1) << 40,
+			     .size = 4096,
+			     .device.type = DEVICE_CUDA,
+			     .stack = stack() });
 	return mtr_writer__close(writer) ? 1 : 0;
 }

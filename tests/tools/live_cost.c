@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What a refresh of the live view costs, by how many blocks live: processor time of the rows of each view, and how often it may be shown
- * anew within 1 % of a core. live_cost [BLOCKS ...]
+ * What a refresh of the live view costs, by how many blocks live: processor time of the rows of
+ * each view, and how often it may be shown anew within 1 % of a core. live_cost [BLOCKS ...]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,21 +36,31 @@ static uint32_t stack_of(struct dict *d, unsigned line)
 	snprintf(file, sizeof(file), "/job/net%u.py", line % 20);
 	snprintf(module, sizeof(module), "blocks.%u.mlp", line % 100);
 	for (unsigned i = 0; i < 8; i++)
-		f[i].loc = dict__loc(d, (struct dict_loc){ str(d, file), str(d, "forward"), 10 + (i ? i : line) });
-	f[1].module = dict__module(d, (struct dict_module){ str(d, module), str(d, "Mlp"), str(d, "Net") });
+		f[i].loc = dict__loc(d, (struct dict_loc){ str(d, file), str(d, "forward"),
+							   10 + (i ? i : line) });
+	f[1].module = dict__module(d, (struct dict_module){ str(d, module), str(d, "Mlp"),
+							    str(d, "Net") });
 	return dict__stack(d, f, 8, 0);
 }
 
 static void fill(struct live_proc *p, struct dict *d, uint64_t blocks)
 {
-	uint32_t stacks[LINES], thread = dict__thread(d, (struct dict_thread){ .tid = 1, .name = str(d, "python") });
+	uint32_t stacks[LINES],
+		thread = dict__thread(d,
+				      (struct dict_thread){ .tid = 1, .name = str(d, "python") });
 	uint64_t total = 0;
 
 	for (unsigned i = 0; i < LINES; i++)
 		stacks[i] = stack_of(d, i);
 	for (uint64_t i = 0; i < blocks; i++) {
-		struct event e = { .kind = EVENT_ALLOC, .device = { DEVICE_CUDA, 0 }, .thread = thread, .stack = stacks[i % LINES],
-				   .addr = 0x7f0000000000 + i * 512, .size = 512 << i % 4, .time = i * 1000, .totals = true };
+		struct event e = { .kind = EVENT_ALLOC,
+				   .device = { DEVICE_CUDA, 0 },
+				   .thread = thread,
+				   .stack = stacks[i % LINES],
+				   .addr = 0x7f0000000000 + i * 512,
+				   .size = 512 << i % 4,
+				   .time = i * 1000,
+				   .totals = true };
 
 		e.allocated = total += e.size;
 		e.reserved = total * 2;
@@ -87,7 +97,8 @@ int main(int argc, char **argv)
 	static const uint64_t usual[] = { 1000, 10000, 100000, 1000000 };
 	int n = argc > 1 ? argc - 1 : 4;
 
-	printf("%9s %12s %12s %12s %12s %12s %14s\n", "blocks", "lines", "modules", "categories", "tree", "a detail", "lines every");
+	printf("%9s %12s %12s %12s %12s %12s %14s\n", "blocks", "lines", "modules", "categories",
+	       "tree", "a detail", "lines every");
 	for (int i = 0; i < n; i++) {
 		uint64_t blocks = argc > 1 ? strtoull(argv[i + 1], NULL, 10) : usual[i];
 		struct dict *d = dict__new();
@@ -100,9 +111,12 @@ int main(int argc, char **argv)
 			abort();
 		fill(p, d, blocks);
 		lines = measure(&s, VIEW_LINES, false);
-		printf("%9llu %9.1f ms %9.1f ms", (unsigned long long)blocks, lines, measure(&s, VIEW_MODULES, false));
-		printf(" %9.1f ms %9.1f ms", measure(&s, VIEW_CATEGORIES, false), measure(&s, VIEW_TREE, false));
-		printf(" %9.1f ms %12.1f s\n", measure(&s, VIEW_LINES, true), lines / 10 > 1 ? lines / 10 : 1.0);
+		printf("%9llu %9.1f ms %9.1f ms", (unsigned long long)blocks, lines,
+		       measure(&s, VIEW_MODULES, false));
+		printf(" %9.1f ms %9.1f ms", measure(&s, VIEW_CATEGORIES, false),
+		       measure(&s, VIEW_TREE, false));
+		printf(" %9.1f ms %12.1f s\n", measure(&s, VIEW_LINES, true),
+		       lines / 10 > 1 ? lines / 10 : 1.0);
 		live_state__release(&s);
 		dict__free(d);
 		facts__free(f);

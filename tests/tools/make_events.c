@@ -2,10 +2,11 @@
 /*
  * Writes a made-up recording of any length, the same every time: make_events FILE EVENTS
  *
- * A GPT of 24 blocks in training, by the number of things and by their order like a real one: some thousand stacks of
- * twenty frames, calls of modules that nest, activations that live from forward to backward, gradients of autograd's
- * nodes, an optimizer; a caching allocator that hands out what was given back last, and takes memory below now and then;
- * parameters and states, so that there are some 100,000 live blocks in the middle of a step.
+ * A GPT of 24 blocks in training, by the number of things and by their order like a real one: some
+ * thousand stacks of twenty frames, calls of modules that nest, activations that live from forward
+ * to backward, gradients of autograd's nodes, an optimizer; a caching allocator that hands out what
+ * was given back last, and takes memory below now and then; parameters and states, so that there
+ * are some 100,000 live blocks in the middle of a step.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,11 +20,11 @@
 #include "record/mtr.h"
 
 #define LAYERS 24
-#define PARTS 12	 /* modules a layer */
-#define OPS 14		 /* allocations a call of a module */
-#define MICRO 12		 /* forwards before the backward that gives their memory back */
-#define KEPT 50000	 /* parameters, gradients and the optimizer's states */
-#define CLASSES 64	 /* sizes */
+#define PARTS 12   /* modules a layer */
+#define OPS 14	   /* allocations a call of a module */
+#define MICRO 12   /* forwards before the backward that gives their memory back */
+#define KEPT 50000 /* parameters, gradients and the optimizer's states */
+#define CLASSES 64 /* sizes */
 #define LIVE_MAX (KEPT + LAYERS * PARTS * OPS * MICRO + 4096)
 
 struct block {
@@ -36,7 +37,8 @@ struct world {
 	struct mtr_writer *w;
 	uint64_t left, now, next_addr, allocated, reserved;
 	uint32_t seed;
-	uint32_t stacks[LAYERS][PARTS][OPS], nodes[LAYERS][PARTS][OPS], modules[LAYERS][PARTS], root;
+	uint32_t stacks[LAYERS][PARTS][OPS], nodes[LAYERS][PARTS][OPS], modules[LAYERS][PARTS],
+		root;
 	uint32_t main, autograd;
 	struct block live[LIVE_MAX];
 	uint32_t n;
@@ -68,9 +70,12 @@ static uint32_t text(struct world *g, const char *fmt, unsigned int a, unsigned 
 	return dict__string(g->d, s, (size_t)n);
 }
 
-static struct dict_frame frame(struct world *g, const char *func, const char *file, uint32_t line, uint32_t module)
+static struct dict_frame frame(struct world *g, const char *func, const char *file, uint32_t line,
+			       uint32_t module)
 {
-	struct dict_loc loc = { .file = text(g, file, 0, 0), .func = text(g, func, 0, 0), .line = line };
+	struct dict_loc loc = { .file = text(g, file, 0, 0),
+				.func = text(g, func, 0, 0),
+				.line = line };
 
 	return (struct dict_frame){ .loc = dict__loc(g->d, loc), .module = module };
 }
@@ -85,7 +90,8 @@ static uint32_t stack(struct world *g, unsigned int layer, unsigned int part, un
 	f[n++] = frame(g, "Part.forward", "model.py", 100 + part * 20 + op, 0);
 	for (int i = 0; i < 6; i++) {
 		f[n++] = frame(g, "Module._call_impl", "torch/nn/modules/module.py", 1786, 0);
-		f[n++] = frame(g, "Module._wrapped_call_impl", "torch/nn/modules/module.py", 1775, i ? i == 5 ? g->root : 0 : module);
+		f[n++] = frame(g, "Module._wrapped_call_impl", "torch/nn/modules/module.py", 1775,
+			       i ? i == 5 ? g->root : 0 : module);
 		f[n++] = frame(g, "Block.forward", "model.py", 30 + (uint32_t)i, 0);
 	}
 	f[n++] = frame(g, "train_step", "train.py", 43, 0);
@@ -95,20 +101,26 @@ static uint32_t stack(struct world *g, unsigned int layer, unsigned int part, un
 
 static void make_dict(struct world *g)
 {
-	uint32_t root = text(g, "GPT", 0, 0), cls = text(g, "Linear", 0, 0), node = text(g, "AddmmBackward0", 0, 0);
+	uint32_t root = text(g, "GPT", 0, 0), cls = text(g, "Linear", 0, 0),
+		 node = text(g, "AddmmBackward0", 0, 0);
 
 	g->root = dict__module(g->d, (struct dict_module){ .name = 0, .cls = root, .root = root });
-	g->main = dict__thread(g->d, (struct dict_thread){ .tid = 4242, .name = text(g, "python", 0, 0) });
-	g->autograd = dict__thread(g->d, (struct dict_thread){ .tid = 4250, .name = text(g, "pt_autograd_0", 0, 0) });
+	g->main = dict__thread(g->d, (struct dict_thread){ .tid = 4242,
+							   .name = text(g, "python", 0, 0) });
+	g->autograd = dict__thread(
+		g->d, (struct dict_thread){ .tid = 4250, .name = text(g, "pt_autograd_0", 0, 0) });
 	for (unsigned int l = 0; l < LAYERS; l++)
 		for (unsigned int p = 0; p < PARTS; p++) {
-			struct dict_module m = { .name = text(g, "blocks.%u.part%u", l, p), .cls = cls, .root = root };
+			struct dict_module m = { .name = text(g, "blocks.%u.part%u", l, p),
+						 .cls = cls,
+						 .root = root };
 
 			g->modules[l][p] = dict__module(g->d, m);
 			for (unsigned int o = 0; o < OPS; o++) {
 				g->stacks[l][p][o] = stack(g, l, p, o);
-				g->nodes[l][p][o] =
-					dict__node(g->d, (struct dict_node){ .cls = node, .stack = g->stacks[l][p][o] });
+				g->nodes[l][p][o] = dict__node(
+					g->d, (struct dict_node){ .cls = node,
+								  .stack = g->stacks[l][p][o] });
 			}
 		}
 }
@@ -133,16 +145,26 @@ static uint64_t take_addr(struct world *g, uint32_t class)
 	g->next_addr += bytes(class);
 	if (g->allocated + bytes(class) > g->reserved) {
 		g->reserved += 20 << 20;
-		send(g, (struct event){ .kind = EVENT_CUDA_ALLOC, .how = MEM_DEVICE, .flags = MEM_BY_ALLOCATOR, .thread = g->main,
-					.device.type = DEVICE_CUDA, .addr = addr & ~511ull, .size = 20 << 20 });
+		send(g, (struct event){ .kind = EVENT_CUDA_ALLOC,
+					.how = MEM_DEVICE,
+					.flags = MEM_BY_ALLOCATOR,
+					.thread = g->main,
+					.device.type = DEVICE_CUDA,
+					.addr = addr & ~511ull,
+					.size = 20 << 20 });
 	}
 	return addr;
 }
 
 static void alloc(struct world *g, uint32_t class, uint32_t at_stack, uint32_t node)
 {
-	struct event e = { .kind = EVENT_ALLOC, .thread = node ? g->autograd : g->main, .device.type = DEVICE_CUDA, .totals = true,
-			   .size = bytes(class), .stack = at_stack, .node = node,
+	struct event e = { .kind = EVENT_ALLOC,
+			   .thread = node ? g->autograd : g->main,
+			   .device.type = DEVICE_CUDA,
+			   .totals = true,
+			   .size = bytes(class),
+			   .stack = at_stack,
+			   .node = node,
 			   .walk = at_stack ? MT_WALK_OK : MT_WALK_NO_FRAME };
 
 	if (g->n == LIVE_MAX)
@@ -157,7 +179,11 @@ static void alloc(struct world *g, uint32_t class, uint32_t at_stack, uint32_t n
 static void give(struct world *g, uint32_t i, uint32_t thread)
 {
 	struct block b = g->live[i];
-	struct event e = { .kind = EVENT_FREE, .thread = thread, .device.type = DEVICE_CUDA, .totals = true, .addr = b.addr,
+	struct event e = { .kind = EVENT_FREE,
+			   .thread = thread,
+			   .device.type = DEVICE_CUDA,
+			   .totals = true,
+			   .addr = b.addr,
 			   .size = bytes(b.size) };
 
 	g->live[i] = g->live[--g->n];
@@ -180,7 +206,11 @@ static void call(struct world *g, uint8_t kind, uint32_t module)
 
 static void forward(struct world *g)
 {
-	send(g, (struct event){ .kind = EVENT_CALL, .thread = g->main, .module = g->root, .stack = 1, .walk = MT_WALK_OK,
+	send(g, (struct event){ .kind = EVENT_CALL,
+				.thread = g->main,
+				.module = g->root,
+				.stack = 1,
+				.walk = MT_WALK_OK,
 				.device.type = DEVICE_CUDA });
 	call(g, EVENT_ENTER, g->root);
 	for (unsigned int l = 0; l < LAYERS; l++)
@@ -189,7 +219,8 @@ static void forward(struct world *g)
 			for (unsigned int o = 0; o < OPS; o++) {
 				alloc(g, (l + p + o) % CLASSES / 2, g->stacks[l][p][o], 0);
 				if (!(o & 1)) /* something short-lived */
-					alloc(g, (l * p + o) % 8, g->stacks[l][p][o], 0), give(g, g->n - 1, g->main);
+					alloc(g, (l * p + o) % 8, g->stacks[l][p][o], 0),
+						give(g, g->n - 1, g->main);
 			}
 			call(g, EVENT_LEAVE, g->modules[l][p]);
 		}
@@ -199,7 +230,8 @@ static void forward(struct world *g)
 static void backward(struct world *g)
 {
 	while (g->n > KEPT && g->left && !g->err) {
-		uint32_t i = g->n - 1, o = i % OPS, p = i / OPS % PARTS, l = i / OPS / PARTS % LAYERS;
+		uint32_t i = g->n - 1, o = i % OPS, p = i / OPS % PARTS,
+			 l = i / OPS / PARTS % LAYERS;
 
 		alloc(g, (l + p * o) % 8, 0, g->nodes[l][p][o]);
 		give(g, g->n - 1, g->autograd);
@@ -216,14 +248,19 @@ static void step(struct world *g)
 		alloc(g, 12, g->stacks[i][0][0], 0);
 		give(g, g->n - 1, g->main);
 	}
-	send(g, (struct event){ .kind = EVENT_STEP, .thread = g->main, .device.type = DEVICE_CUDA, .stack = 1, .walk = MT_WALK_OK });
+	send(g, (struct event){ .kind = EVENT_STEP,
+				.thread = g->main,
+				.device.type = DEVICE_CUDA,
+				.stack = 1,
+				.walk = MT_WALK_OK });
 }
 
 int main(int argc, char **argv)
 {
 	struct world *g = calloc(1, sizeof(*g));
 	struct facts *f = facts__new();
-	int fd = argc == 3 ? open(argv[1], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1, err;
+	int fd = argc == 3 ? open(argv[1], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1,
+	    err;
 
 	if (fd < 0 || !g || !f || !(g->d = dict__new())) {
 		fprintf(stderr, "usage: make_events FILE EVENTS\n");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Writes a made-up recording, for tests of the exports where nothing can be captured: make_recording FILE
- * [oom|tiny] */
+/* Writes a made-up recording, for tests of the exports where nothing can be captured:
+ * make_recording FILE [oom|tiny] */
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -19,14 +19,15 @@ static int write_event(struct sink *s, const struct event *e)
 
 int main(int argc, char **argv)
 {
-	bool tiny = argc > 2 && !strcmp(argv[2], "tiny"); /* whose exports are small enough to be kept: with all that there is in it */
+	/* whose exports are small enough to be kept: with all that there is in it */
+	bool tiny = argc > 2 && !strcmp(argv[2], "tiny");
 	struct synthetic_opts opts = {
 		.layers = tiny ? 1 : 12,
 		.steps = tiny ? 2 : 4,
 		.cpu = true,
 		.oom = argc > 2,
 	};
-	struct writer writer = {.sink = {.event = write_event}};
+	struct writer writer = { .sink = { .event = write_event } };
 	struct dict *d = dict__new();
 	struct facts *f = facts__new();
 	uint64_t duration = 0;
@@ -38,7 +39,7 @@ int main(int argc, char **argv)
 		return 64;
 	}
 	syn_facts(f);
-	writer.w = mtr_writer__new(fd, d, f, &(struct mtr_writer_opts){0});
+	writer.w = mtr_writer__new(fd, d, f, &(struct mtr_writer_opts){ 0 });
 	if (!writer.w)
 		return 1;
 	err = synthetic__run(d, f, &writer.sink, opts, &duration);

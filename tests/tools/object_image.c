@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Saves what the readers of Python objects read of a process (tests/workloads/object_image.py): for tests/fuzz/fuzz_objects.c.
+ * Saves what the readers of Python objects read of a process (tests/workloads/object_image.py): for
+ *tests/fuzz/fuzz_objects.c.
  *
  *	object_image PID FILE KIND ADDRESS ...
  */
@@ -12,22 +13,23 @@
 #include "object_readers.h"
 #include "process/proc.h"
 
-ssize_t __real_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n, const struct iovec *remote, unsigned long m,
-				unsigned long flags);
-ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n, const struct iovec *remote, unsigned long m,
-				unsigned long flags);
+ssize_t __real_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n,
+				const struct iovec *remote, unsigned long m, unsigned long flags);
+ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n,
+				const struct iovec *remote, unsigned long m, unsigned long flags);
 void __real_pymem__init(struct pymem *m, const struct python *py, bool paging);
 void __wrap_pymem__init(struct pymem *m, const struct python *py, bool paging);
 
 static const struct proc *live;
 
-ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n, const struct iovec *remote, unsigned long m,
-				unsigned long flags)
+ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n,
+				const struct iovec *remote, unsigned long m, unsigned long flags)
 {
 	ssize_t got = __real_process_vm_readv(pid, local, n, remote, m, flags), left = got;
 
 	for (unsigned long i = 0; i < m && left > 0; left -= (ssize_t)remote[i++].iov_len)
-		image_touch((uintptr_t)remote[i].iov_base, (ssize_t)remote[i].iov_len < left ? remote[i].iov_len : (size_t)left);
+		image_touch((uintptr_t)remote[i].iov_base,
+			    (ssize_t)remote[i].iov_len < left ? remote[i].iov_len : (size_t)left);
 	return got;
 }
 

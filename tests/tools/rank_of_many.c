@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * rank_of_many WORLD_SIZE RANK LOCAL_WORLD_SIZE COMMAND [ARGUMENT...]: one rank of a job in the dry run, not recorded; 0: as the
- * launcher's command line says. Its exit status is ours; on standard error what was waited for in vain.
+ * rank_of_many WORLD_SIZE RANK LOCAL_WORLD_SIZE COMMAND [ARGUMENT...]: one rank of a job in the dry
+ * run, not recorded; 0: as the launcher's command line says. Its exit status is ours; on standard
+ * error what was waited for in vain.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -29,7 +30,8 @@ static int run(const struct estimate_ranks *r)
 	/* The libraries of the dry run, for the job alone. */
 	if (getenv("DRYRUN_PRELOAD")) {
 		snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", getenv("DRYRUN_PRELOAD"));
-		snprintf(devices, sizeof(devices), "MEMTRACE_DRYRUN_DEVICES=%u", estimate_ranks__local_world_size(r));
+		snprintf(devices, sizeof(devices), "MEMTRACE_DRYRUN_DEVICES=%u",
+			 estimate_ranks__local_world_size(r));
 		env[n++] = preload;
 		env[n++] = devices;
 	}

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Records as the kernel side writes them, as many as are asked for, through what a capture does with them in user space: the queue,
- * the rounds and the decoding of a session, its dict; then the rolling recorder with its folder, the model, and a flight recorder.
- * Made up are the records, their clock, and what code objects say (of which there are none to read); the rest is the program's own.
+ * Records as the kernel side writes them, as many as are asked for, through what a capture does
+ * with them in user space: the queue, the rounds and the decoding of a session, its dict; then the
+ * rolling recorder with its folder, the model, and a flight recorder. Made up are the records,
+ * their clock, and what code objects say (of which there are none to read); the rest is the
+ * program's own.
  *
  *   soak [-n EVENTS] [-s FOLDER-SIZE] [-t NS-AN-EVENT] [-c EVENTS-A-NEW-LINE] [-F] [-w] FOLDER
  *
- * Prints what memory and disk it takes on the way; at the end it compares all totals with its own. -F: with the flight recorder. Exits
- * with 1 if anything differs, or if memory went on growing after a tenth of the way; -w: that is not looked at. SIGTERM ends it early.
+ * Prints what memory and disk it takes on the way; at the end it compares all totals with its own.
+ * -F: with the flight recorder. Exits with 1 if anything differs, or if memory went on growing
+ * after a tenth of the way; -w: that is not looked at. SIGTERM ends it early.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,13 +36,15 @@
 #include "record/totals.h"
 #include "save/rolling_store.h"
 
-#define BATCH 4096   /* records a round */
+#define BATCH 4096 /* records a round */
 #define GPUS 2
 #define DEVICES (GPUS + 1) /* the CPU last, which carries no totals */
-#define SLOTS 4000  /* blocks that a device may hold */
-#define LINES 1000   /* that allocate again and again */
-#define DEPTH 8	     /* frames */
-#define STEP_LINE (LINES - 1) /* not one of them: where an optimizer's step ends, called by the line before it */
+#define SLOTS 4000	   /* blocks that a device may hold */
+#define LINES 1000	   /* that allocate again and again */
+#define DEPTH 8		   /* frames */
+#define STEP_LINE                                                                                  \
+	(LINES -                                                                                   \
+	 1) /* not one of them: where an optimizer's step ends, called by the line before it */
 #define STEP_EVENTS 5000
 #define CODE UINT64_C(0x7f0000000000)
 #define GROWTH 1.10 /* that memory may grow from a tenth of the way to the end */
@@ -70,7 +75,8 @@ static struct {
 
 /* ---- what stands for the kernel side, and for the target's memory ---- */
 
-int __wrap_probes__consume(struct probes *p, int (*fn)(void *ctx, const void *rec, size_t len), void *ctx);
+int __wrap_probes__consume(struct probes *p, int (*fn)(void *ctx, const void *rec, size_t len),
+			   void *ctx);
 int __wrap_probes__counters(struct probes *p, uint32_t number, uint64_t ret[MT_CNT_NR]);
 int __wrap_probes__lost_ends(struct probes *p, uint64_t *ret);
 uint64_t __wrap_probes__epoch(struct probes *p);
@@ -82,7 +88,8 @@ uint64_t __wrap_probes__taken(const struct probes *p);
 uint64_t __wrap_probes__times_forgotten(const struct probes *p);
 bool __wrap_code_cache__known(const struct code_cache *c, uint64_t addr);
 int __wrap_code_cache__need(struct code_cache *c, uint64_t addr, uint64_t epoch);
-const struct code *__wrap_code_cache__find(const struct code_cache *c, uint64_t addr, uint64_t epoch);
+const struct code *__wrap_code_cache__find(const struct code_cache *c, uint64_t addr,
+					   uint64_t epoch);
 int __wrap_proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size);
 int __wrap_proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret);
 void __wrap_cuda_calls__after_drain(struct session *s, bool all);
@@ -162,8 +169,10 @@ int __wrap_code_cache__need(struct code_cache *c, uint64_t addr, uint64_t epoch)
 	return 0;
 }
 
-/* One code object a line; from LINES on they are of source that was made up on the fly and ran once. */
-const struct code *__wrap_code_cache__find(const struct code_cache *c, uint64_t addr, uint64_t epoch)
+/* One code object a line; from LINES on they are of source that was made up on the fly and ran
+ * once. */
+const struct code *__wrap_code_cache__find(const struct code_cache *c, uint64_t addr,
+					   uint64_t epoch)
 {
 	uint64_t line = (addr - CODE) / 64;
 	char name[64];
@@ -172,14 +181,17 @@ const struct code *__wrap_code_cache__find(const struct code_cache *c, uint64_t 
 	(void)c;
 	(void)epoch;
 	if (line == STEP_LINE || line == STEP_LINE - 1)
-		n = snprintf(name, sizeof(name), "/torch/%s.py", line == STEP_LINE ? "autograd/profiler" : "optim/optimizer");
+		n = snprintf(name, sizeof(name), "/torch/%s.py",
+			     line == STEP_LINE ? "autograd/profiler" : "optim/optimizer");
 	else if (line < LINES)
 		n = snprintf(name, sizeof(name), "/job/part%02" PRIu64 ".py", line % 40);
 	else
 		n = snprintf(name, sizeof(name), "<made %" PRIu64 ">", line);
-	g.code = (struct code){ .file = dict__string(g.dict, name, (size_t)n), .firstlineno = 1 + line % 1000 };
+	g.code = (struct code){ .file = dict__string(g.dict, name, (size_t)n),
+				.firstlineno = 1 + line % 1000 };
 	if (line == STEP_LINE || line == STEP_LINE - 1)
-		n = snprintf(name, sizeof(name), line == STEP_LINE ? "record_function.__exit__" : "wrapper");
+		n = snprintf(name, sizeof(name),
+			     line == STEP_LINE ? "record_function.__exit__" : "wrapper");
 	else
 		n = snprintf(name, sizeof(name), "step%" PRIu64, line < LINES ? line : 0);
 	g.code.func = dict__string(g.dict, name, (size_t)n);
@@ -243,7 +255,9 @@ static struct mt_hdr header(uint8_t type)
 
 static uint64_t stack_id(uint64_t line, uint64_t epoch)
 {
-	return ((line + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ (epoch + 1) * UINT64_C(0xc2b2ae3d27d4eb4f)) | 1;
+	return ((line + 1) * UINT64_C(0x9e3779b97f4a7c15) ^
+		(epoch + 1) * UINT64_C(0xc2b2ae3d27d4eb4f)) |
+	       1;
 }
 
 /* A stack is sent before the first event of an epoch that refers to it. */
@@ -252,7 +266,12 @@ static int send_stack(uint64_t line, uint64_t *ret)
 	struct {
 		struct mt_rec_stack s;
 		struct mt_frame f[DEPTH];
-	} rec = { .s = { .h = { .type = MT_REC_STACK, .walk = MT_WALK_OK, .tid = g.tid, .time = g.time }, .epoch = g.epoch, .n = DEPTH } };
+	} rec = { .s = { .h = { .type = MT_REC_STACK,
+				.walk = MT_WALK_OK,
+				.tid = g.tid,
+				.time = g.time },
+			 .epoch = g.epoch,
+			 .n = DEPTH } };
 
 	*ret = rec.s.stack = stack_id(line, g.epoch);
 	if (line < LINES && g.sent[line] == g.epoch + 1)
@@ -260,8 +279,14 @@ static int send_stack(uint64_t line, uint64_t *ret)
 	if (line < LINES)
 		g.sent[line] = g.epoch + 1;
 	for (uint32_t i = 0; i < DEPTH; i++)
-		rec.f[i] = i == 1 && line == STEP_LINE ? (struct mt_frame){ .addr = CODE + 64 * (line - 1), .kind = MT_FRAME_CODE } : (struct mt_frame){ .addr = CODE + 64 * (i ? (line * 7 + i * 31) % (LINES - 2) : line),
-					 .kind = MT_FRAME_CODE };
+		rec.f[i] = i == 1 && line == STEP_LINE
+				   ? (struct mt_frame){ .addr = CODE + 64 * (line - 1),
+							.kind = MT_FRAME_CODE }
+				   : (struct mt_frame){ .addr = CODE +
+								64 * (i ? (line * 7 + i * 31) %
+										      (LINES - 2)
+									: line),
+							.kind = MT_FRAME_CODE };
 	return emit(&rec, sizeof(rec));
 }
 
@@ -288,7 +313,10 @@ static uint64_t pick_size(uint64_t line)
 static int put_mem(unsigned int device, uint64_t addr, int64_t size, uint64_t stack)
 {
 	struct device_state *d = &g.d[device];
-	struct mt_rec_mem rec = { .h = header(device == GPUS ? MT_REC_CPU_NEW : MT_REC_REPORT), .addr = addr, .size = size, .stack = stack };
+	struct mt_rec_mem rec = { .h = header(device == GPUS ? MT_REC_CPU_NEW : MT_REC_REPORT),
+				  .addr = addr,
+				  .size = size,
+				  .stack = stack };
 
 	if (device < GPUS) {
 		rec.allocated = d->allocated;
@@ -317,14 +345,19 @@ static int take(unsigned int device, uint64_t line)
 		d->reserved = (d->allocated + (2 << 20)) & ~((UINT64_C(2) << 20) - 1);
 	if (d->reserved > d->peak_reserved)
 		d->peak_reserved = d->reserved;
-	return err ?: put_mem(device, (UINT64_C(1) << 40) * (device + 1) + UINT64_C(1) * slot * (UINT64_C(1) << 34), (int64_t)size, stack);
+	return err
+		       ?: put_mem(device,
+				  (UINT64_C(1) << 40) * (device + 1) +
+					  UINT64_C(1) * slot * (UINT64_C(1) << 34),
+				  (int64_t)size, stack);
 }
 
 static int give(unsigned int device)
 {
 	struct device_state *d = &g.d[device];
 	uint32_t k = (uint32_t)(draw() % d->live), slot = d->order[k];
-	uint64_t size = d->slots[slot].size, addr = (UINT64_C(1) << 40) * (device + 1) + UINT64_C(1) * slot * (UINT64_C(1) << 34);
+	uint64_t size = d->slots[slot].size, addr = (UINT64_C(1) << 40) * (device + 1) +
+						    UINT64_C(1) * slot * (UINT64_C(1) << 34);
 	struct mt_rec_free rec;
 
 	d->order[k] = d->order[--d->live];
@@ -374,10 +407,12 @@ static int one(void)
 
 		return err ?: end_line(line);
 	}
-	return d->live < want && d->live < SLOTS ? take(device, draw() % (LINES - 2)) : give(device);
+	return d->live < want && d->live < SLOTS ? take(device, draw() % (LINES - 2))
+						 : give(device);
 }
 
-int __wrap_probes__consume(struct probes *p, int (*fn)(void *ctx, const void *rec, size_t len), void *ctx)
+int __wrap_probes__consume(struct probes *p, int (*fn)(void *ctx, const void *rec, size_t len),
+			   void *ctx)
 {
 	int err = 0;
 
@@ -467,7 +502,8 @@ static void expect(const char *of, const char *what, uint64_t is, uint64_t want)
 
 static struct device device_of(unsigned int i)
 {
-	return i < GPUS ? (struct device){ DEVICE_CUDA, (uint8_t)i } : (struct device){ DEVICE_CPU, 0 };
+	return i < GPUS ? (struct device){ DEVICE_CUDA, (uint8_t)i }
+			: (struct device){ DEVICE_CPU, 0 };
 }
 
 static uint64_t sum_rows(const struct model *m, size_t i, enum row_when when)
@@ -525,7 +561,8 @@ static void check_totals(const struct totals *t)
 	expect("totals", "steps", whole.steps, g.steps);
 	expect("totals", "devices", whole.devices, DEVICES);
 	for (uint32_t i = 0; totals__device(t, i, &d); i++) {
-		const struct device_state *want = &g.d[d.device.type == DEVICE_CPU ? GPUS : d.device.index];
+		const struct device_state
+			*want = &g.d[d.device.type == DEVICE_CPU ? GPUS : d.device.index];
 
 		expect("totals", "allocated", d.allocated, want->allocated);
 		expect("totals", "peak", d.peak_allocated, want->peak);
@@ -536,7 +573,8 @@ static void check_totals(const struct totals *t)
 	}
 }
 
-/* The last segment alone tells what is there at the end; all of them, and the gap, have all events. */
+/* The last segment alone tells what is there at the end; all of them, and the gap, have all events.
+ */
 static void check_folder(const char *path)
 {
 	struct folder *f;
@@ -567,7 +605,8 @@ static void check_folder(const char *path)
 		while (m && mtr_reader__next(r, &ev) > 0)
 			model__event(m, &ev);
 		if (m) {
-			expect("last segment", "whole", mtr_reader__end(r, NULL, NULL), MTR_COMPLETE);
+			expect("last segment", "whole", mtr_reader__end(r, NULL, NULL),
+			       MTR_COMPLETE);
 			model__finish(m, e[n - 1].to);
 			check_model(m, "last segment", false);
 		} else {
@@ -585,9 +624,11 @@ static void progress(const struct soak *k, double begun)
 	struct ring_store_sum sum = rolling_store__sum(k->store);
 	char n[32], mem[24], disk[24], most[24], when[24];
 
-	printf("%15s events  %8s of the job's time  %7.1f s  memory %s  disk %s (at most %s)  %" PRIu64 " segments, %" PRIu64 " gone\n",
-	       text__count(n, sizeof(n), g.events), text__time(when, sizeof(when), g.time), clock_of(CLOCK_PROCESS_CPUTIME_ID) - begun,
-	       text__bytes(mem, sizeof(mem), rss()), text__bytes(disk, sizeof(disk), sum.bytes),
+	printf("%15s events  %8s of the job's time  %7.1f s  memory %s  disk %s (at most %s)  "
+	       "%" PRIu64 " segments, %" PRIu64 " gone\n",
+	       text__count(n, sizeof(n), g.events), text__time(when, sizeof(when), g.time),
+	       clock_of(CLOCK_PROCESS_CPUTIME_ID) - begun, text__bytes(mem, sizeof(mem), rss()),
+	       text__bytes(disk, sizeof(disk), sum.bytes),
 	       text__bytes(most, sizeof(most), sum.most_bytes), sum.segments, sum.dropped);
 	fflush(stdout);
 }
@@ -613,7 +654,9 @@ static int feed(struct soak *k)
 			g.events_max = g.events;
 		err = session__drain_new(k->s, sinks, 1);
 		if (!err && g.time >= next_tick) {
-			err = rolling_store__tick(k->store, g.time) ?: k->flight ? flight__tick(k->flight, g.time) : 0;
+			err = rolling_store__tick(k->store, g.time)
+				      ?: k->flight ? flight__tick(k->flight, g.time)
+						   : 0;
 			next_tick = g.time + 1000000000;
 		}
 		if (!told_to_end && g.events / (g.events_max / 20 + 1) != shown) {
@@ -631,10 +674,13 @@ static int feed(struct soak *k)
 	progress(k, begun);
 	last = rss();
 	if (warm && !short_run && (double)last > (double)warm * GROWTH) {
-		printf("GREW: memory, from %" PRIu64 " to %" PRIu64 " bytes after a tenth of the way\n", warm, last);
+		printf("GREW: memory, from %" PRIu64 " to %" PRIu64
+		       " bytes after a tenth of the way\n",
+		       warm, last);
 		grew = true;
 	}
-	printf("%.0f ns an event\n", (clock_of(CLOCK_PROCESS_CPUTIME_ID) - begun) * 1e9 / (double)g.events);
+	printf("%.0f ns an event\n",
+	       (clock_of(CLOCK_PROCESS_CPUTIME_ID) - begun) * 1e9 / (double)g.events);
 	return err;
 }
 
@@ -648,7 +694,8 @@ static struct session *make_session(void)
 		return NULL;
 	s->names = symbolizer__new(s->dict, NULL);
 	s->start = 1;
-	s->probes = (struct probes *)s; /* never looked into: all that is asked of it is answered above */
+	/* never looked into: all that is asked of it is answered above */
+	s->probes = (struct probes *)s;
 	if (!s->names || facts__set(s->facts, "pid", "1") || facts__set(s->facts, "comm", "soak") ||
 	    facts__set(s->facts, "start", "2026-01-01T00:00:00.000Z"))
 		return NULL;
@@ -660,7 +707,11 @@ int main(int argc, char **argv)
 {
 	struct ring_store_opts ro = { .size = UINT64_C(256) << 20 };
 	struct soak k = { .sink = { .event = on_event } };
-	struct flight_opts fo = { .window = 10 * UINT64_C(1000000000), .max_bytes = 16 << 20, .open = no_file, .done = flight_done, .ctx = &k };
+	struct flight_opts fo = { .window = 10 * UINT64_C(1000000000),
+				  .max_bytes = 16 << 20,
+				  .open = no_file,
+				  .done = flight_done,
+				  .ctx = &k };
 	bool flight = false;
 	int c, err;
 

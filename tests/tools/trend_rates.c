@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * How often a verdict on growth is wrong: trend_rates [ROUNDS]. Series at random, of jobs that leak and of jobs that do not, as
- * many as asked for of each kind and length; the same ones each time. Prints a table for docs/LEAKS.md: of each, how many
- * are said to grow, with high and with at least medium confidence.
+ * How often a verdict on growth is wrong: trend_rates [ROUNDS]. Series at random, of jobs that leak
+ * and of jobs that do not, as many as asked for of each kind and length; the same ones each time.
+ * Prints a table for docs/LEAKS.md: of each, how many are said to grow, with high and with at least
+ * medium confidence.
  */
 #include <math.h>
 #include <stdint.h>
@@ -206,7 +207,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: trend_rates [ROUNDS]\n");
 		return 64;
 	}
-	printf("| of %ld each: high / at least medium | 20 steps | 60 steps | 200 steps |\n|---|---|---|---|\n", rounds);
+	printf("| of %ld each: high / at least medium | 20 steps | 60 steps | 200 steps "
+	       "|\n|---|---|---|---|\n",
+	       rounds);
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
 		printf("| %s |", kinds[k].name);
 		for (size_t l = 0; l < 3; l++) {
@@ -223,7 +226,8 @@ int main(int argc, char **argv)
 				grows += t.verdict == TREND_GROWS;
 				high += t.confidence == TREND_HIGH;
 			}
-			printf(" %.1f / %.1f %% |", 100.0 * (double)high / (double)rounds, 100.0 * (double)grows / (double)rounds);
+			printf(" %.1f / %.1f %% |", 100.0 * (double)high / (double)rounds,
+			       100.0 * (double)grows / (double)rounds);
 		}
 		printf("\n");
 	}

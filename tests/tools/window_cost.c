@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What windows cost the recorder, on the events of a recording: ns an event of being between windows, in one, with look-back, and
- * of plain recording. window_cost RECORDING: docs/WINDOWS.md.
+ * What windows cost the recorder, on the events of a recording: ns an event of being between
+ * windows, in one, with look-back, and of plain recording. window_cost RECORDING: docs/WINDOWS.md.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -48,7 +48,9 @@ static void say(const char *what, double ns)
 
 static int fly(struct dict *d, const struct facts *f, const char *what, uint64_t window, bool open)
 {
-	const struct flight_opts o = { .window = window, .no_oom = true, .open = open_null, .done = done };
+	const struct flight_opts o = {
+		.window = window, .no_oom = true, .open = open_null, .done = done
+	};
 	struct flight *fl = flight__new(d, f, &o);
 	double begin = now();
 	int err = fl && open ? flight__begin(fl, 0, false, "") : fl ? 0 : -ENOMEM;

@@ -43,7 +43,8 @@ static inline int on_event(struct sink *s, const struct event *e)
 	return err ? err : model__event(w->m, e);
 }
 
-static inline void world__prepare(struct world *w, const char *format, enum moment at, const char *moment)
+static inline void world__prepare(struct world *w, const char *format, enum moment at,
+				  const char *moment)
 {
 	w->sink.event = on_event;
 	w->opts.at = at;
@@ -69,7 +70,8 @@ static inline void world__prepare(struct world *w, const char *format, enum mome
 		assert_int_equal(w->format->begin(&w->ctx, &w->state), 0);
 }
 
-static inline void world__open(struct world *w, const char *format, enum moment at, const char *moment)
+static inline void world__open(struct world *w, const char *format, enum moment at,
+			       const char *moment)
 {
 	memset(w, 0, sizeof(*w));
 	world__prepare(w, format, at, moment);
@@ -119,9 +121,10 @@ static inline int feed_event(struct sink *s, const struct event *e)
 }
 
 /* A world that has seen all of the synthetic capture before. */
-static inline void world__open_ahead(struct world *w, const char *format, enum moment at, const char *moment, struct synthetic_opts opts)
+static inline void world__open_ahead(struct world *w, const char *format, enum moment at,
+				     const char *moment, struct synthetic_opts opts)
 {
-	struct feed feed = {.sink = {.event = feed_event}};
+	struct feed feed = { .sink = { .event = feed_event } };
 	uint64_t duration;
 
 	memset(w, 0, sizeof(*w));
@@ -130,13 +133,14 @@ static inline void world__open_ahead(struct world *w, const char *format, enum m
 	w->opts.at = at;
 	feed.m = w->ahead = model__new(w->ahead_dict, w->ahead_facts, &w->opts);
 	assert_non_null(w->ahead);
-	assert_int_equal(synthetic__run(w->ahead_dict, w->ahead_facts, &feed.sink, opts, &duration), 0);
+	assert_int_equal(synthetic__run(w->ahead_dict, w->ahead_facts, &feed.sink, opts, &duration),
+			 0);
 	model__finish(w->ahead, duration);
 	world__prepare(w, format, at, moment);
 	w->ctx.ahead_duration = duration;
 }
 
-static const struct synthetic_opts small = {.layers = 2, .steps = 3, .cpu = true};
+static const struct synthetic_opts small = { .layers = 2, .steps = 3, .cpu = true };
 
 static inline json_t *parse(const char *text, size_t size)
 {
@@ -159,7 +163,9 @@ static inline void send(struct world *w, struct event e)
 
 static inline struct event alloc_of(uint32_t stack, uint8_t walk, uint64_t addr, uint64_t size)
 {
-	return (struct event){.kind = EVENT_ALLOC, .walk = walk, .stack = stack, .addr = addr, .size = size};
+	return (struct event){
+		.kind = EVENT_ALLOC, .walk = walk, .stack = stack, .addr = addr, .size = size
+	};
 }
 
 #endif

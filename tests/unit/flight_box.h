@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_TESTS_FLIGHT_BOX_H
 #define MT_TESTS_FLIGHT_BOX_H
-/* A flight recorder whose files are in memory, and a job at random for it to record. After cmocka.h. */
+/* A flight recorder whose files are in memory, and a job at random for it to record. After
+ * cmocka.h. */
 #include <fcntl.h>
 #include <inttypes.h>
 
@@ -81,9 +82,11 @@ static inline void live__event(struct live *l, const struct event *e)
 {
 	size_t i = 0;
 
-	if (e->kind != EVENT_ALLOC && e->kind != EVENT_FREE && e->kind != EVENT_BLOCK && e->kind != EVENT_REQUESTED)
+	if (e->kind != EVENT_ALLOC && e->kind != EVENT_FREE && e->kind != EVENT_BLOCK &&
+	    e->kind != EVENT_REQUESTED)
 		return;
-	while (i < l->n && (l->e[i].addr != e->addr || memcmp(&l->e[i].device, &e->device, sizeof(e->device))))
+	while (i < l->n &&
+	       (l->e[i].addr != e->addr || memcmp(&l->e[i].device, &e->device, sizeof(e->device))))
 		i++;
 	if (e->kind == EVENT_REQUESTED) {
 		if (i < l->n && e->requested) {
@@ -121,7 +124,8 @@ static inline void assert_live(struct live *got, struct live *want)
 	for (size_t i = 0; i < got->n; i++) {
 		const struct event *a = &got->e[i], *b = &want->e[i];
 
-		assert_true(a->addr == b->addr && a->size == b->size && a->requested == b->requested);
+		assert_true(a->addr == b->addr && a->size == b->size &&
+			    a->requested == b->requested);
 		assert_true(a->cuda_stream == b->cuda_stream);
 		assert_int_equal(a->stack, b->stack);
 		assert_int_equal(a->thread, b->thread);
@@ -151,7 +155,8 @@ static inline struct live read_box(const struct box *b, unsigned int file, struc
 	return l;
 }
 
-/* A job: two devices, one with totals; addresses that come again, some that were never freed, some never allocated. */
+/* A job: two devices, one with totals; addresses that come again, some that were never freed, some
+ * never allocated. */
 struct job {
 	struct gen g;
 	struct live live;
@@ -170,7 +175,10 @@ static inline void job__event(struct job *j, struct box *b, struct event e)
 static inline void job__step(struct job *j, struct box *b)
 {
 	uint64_t r = gen__random(&j->g), i = r % 512;
-	struct event e = { .kind = EVENT_ALLOC, .device = GPU, .addr = 0x7f0000000000 + i * 0x10000, .size = (r >> 20 & 63) * 512 + 512 };
+	struct event e = { .kind = EVENT_ALLOC,
+			   .device = GPU,
+			   .addr = 0x7f0000000000 + i * 0x10000,
+			   .size = (r >> 20 & 63) * 512 + 512 };
 
 	if (i % 8 == 0) {
 		e.device.type = DEVICE_CPU;
@@ -183,7 +191,9 @@ static inline void job__step(struct job *j, struct box *b)
 	} else {
 		e.stack = r >> 36 & 1 ? b->w.stack : r >> 37 & 1 ? b->w.cut_stack : 0;
 		e.node = (uint32_t)(r >> 55 & 3) % 3;
-		e.walk = e.stack == b->w.stack ? MT_WALK_OK : e.stack ? MT_WALK_FAULT_FRAME : MT_WALK_NO_THREAD;
+		e.walk = e.stack == b->w.stack ? MT_WALK_OK
+			 : e.stack	       ? MT_WALK_FAULT_FRAME
+					       : MT_WALK_NO_THREAD;
 	}
 	if (r >> 38 % 50 == 0) /* of what nobody allocated */
 		e.addr += 512;
@@ -197,16 +207,27 @@ static inline void job__step(struct job *j, struct box *b)
 	}
 	job__event(j, b, e);
 	if (e.kind == EVENT_ALLOC && e.device.type == DEVICE_CUDA && r >> 44 & 1)
-		job__event(j, b, (struct event){ .kind = EVENT_REQUESTED, .device = e.device, .thread = e.thread,
-						 .addr = e.addr, .requested = e.size - (r >> 45 & 255), .cuda_stream = r >> 53 & 1 });
+		job__event(j, b,
+			   (struct event){ .kind = EVENT_REQUESTED,
+					   .device = e.device,
+					   .thread = e.thread,
+					   .addr = e.addr,
+					   .requested = e.size - (r >> 45 & 255),
+					   .cuda_stream = r >> 53 & 1 });
 	if (r >> 54 & 1)
 		job__event(j, b, (struct event){ .kind = EVENT_STEP, .thread = e.thread });
 }
 
 static inline void job__oom(struct job *j, struct box *b)
 {
-	job__event(j, b, (struct event){ .kind = EVENT_OOM, .device = GPU, .size = 12345, .stack = b->w.stack, .totals = true,
-					 .allocated = j->allocated, .reserved = UINT64_C(1) << 30 });
+	job__event(j, b,
+		   (struct event){ .kind = EVENT_OOM,
+				   .device = GPU,
+				   .size = 12345,
+				   .stack = b->w.stack,
+				   .totals = true,
+				   .allocated = j->allocated,
+				   .reserved = UINT64_C(1) << 30 });
 }
 
 static inline struct job *job__new(struct box *b)
@@ -216,7 +237,12 @@ static inline struct job *job__new(struct box *b)
 	assert_non_null(j);
 	j->g.rng = 4711;
 	j->allocated = 5 << 20; /* what was there before */
-	job__event(j, b, (struct event){ .kind = EVENT_BLOCK, .device = GPU, .addr = 0x1000, .size = 1024, .requested = 1000 });
+	job__event(j, b,
+		   (struct event){ .kind = EVENT_BLOCK,
+				   .device = GPU,
+				   .addr = 0x1000,
+				   .size = 1024,
+				   .requested = 1000 });
 	return j;
 }
 

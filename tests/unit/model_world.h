@@ -46,8 +46,10 @@ static inline struct world world__new(enum moment at, uint64_t at_time)
 	facts__set(w.f, "stdlib", "/opt/py/std");
 	w.m = model__new(w.d, w.f, &opts);
 	assert_non_null(w.m);
-	w.main_thread = dict__thread(w.d, (struct dict_thread){ .tid = 100, .name = str(&w, "python") });
-	w.autograd_thread = dict__thread(w.d, (struct dict_thread){ .tid = 101, .name = str(&w, "pt_autograd_0") });
+	w.main_thread = dict__thread(w.d,
+				     (struct dict_thread){ .tid = 100, .name = str(&w, "python") });
+	w.autograd_thread = dict__thread(
+		w.d, (struct dict_thread){ .tid = 101, .name = str(&w, "pt_autograd_0") });
 	return w;
 }
 
@@ -60,7 +62,8 @@ static inline void world__free(struct world *w)
 
 static inline uint32_t loc(struct world *w, const char *file, const char *func, uint32_t line)
 {
-	return dict__loc(w->d, (struct dict_loc){ .file = str(w, file), .func = str(w, func), .line = line });
+	return dict__loc(w->d, (struct dict_loc){
+				       .file = str(w, file), .func = str(w, func), .line = line });
 }
 
 static inline uint32_t module(struct world *w, const char *name, const char *cls, const char *root)
@@ -85,9 +88,12 @@ static inline void feed(struct world *w, struct event e)
 	assert_int_equal(model__event(w->m, &e), 0);
 }
 
-static inline void alloc(struct world *w, struct device d, uint64_t addr, uint64_t size, uint32_t stack)
+static inline void alloc(struct world *w, struct device d, uint64_t addr, uint64_t size,
+			 uint32_t stack)
 {
-	struct event e = { .kind = EVENT_ALLOC, .device = d, .addr = addr, .size = size, .stack = stack };
+	struct event e = {
+		.kind = EVENT_ALLOC, .device = d, .addr = addr, .size = size, .stack = stack
+	};
 
 	if (d.type != DEVICE_CPU) {
 		e.totals = true;
@@ -111,8 +117,12 @@ static inline void dealloc(struct world *w, struct device d, uint64_t addr, uint
 
 static inline void oom(struct world *w, struct device d, uint64_t size)
 {
-	feed(w, (struct event){ .kind = EVENT_OOM, .device = d, .size = size, .totals = true,
-				.allocated = w->allocated[d.index], .reserved = w->reserved });
+	feed(w, (struct event){ .kind = EVENT_OOM,
+				.device = d,
+				.size = size,
+				.totals = true,
+				.allocated = w->allocated[d.index],
+				.reserved = w->reserved });
 }
 
 static inline struct model_device device(struct world *w, const char *name)
@@ -125,7 +135,8 @@ static inline struct model_device device(struct world *w, const char *name)
 	return d;
 }
 
-static inline struct row *rows(struct world *w, const char *dev, enum group by, enum row_when when, size_t *n)
+static inline struct row *rows(struct world *w, const char *dev, enum group by, enum row_when when,
+			       size_t *n)
 {
 	struct row_opts o = { .by = by, .when = when, .any_category = true };
 	struct row *r;
@@ -160,7 +171,8 @@ struct frame_spec {
 };
 
 /* Root first, as people write stacks. */
-static inline uint32_t stack_of(struct world *w, const struct frame_spec *f, uint32_t n, uint8_t walk)
+static inline uint32_t stack_of(struct world *w, const struct frame_spec *f, uint32_t n,
+				uint8_t walk)
 {
 	struct dict_frame frames[16];
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_TESTS_PB_READER_H
 #define MT_TESTS_PB_READER_H
-/* Reads the wire format of protocol buffers, field by field; asserts that it is well-formed. After cmocka.h. */
+/* Reads the wire format of protocol buffers, field by field; asserts that it is well-formed. After
+ * cmocka.h. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -38,7 +39,7 @@ static inline bool pb_next(struct pb_reader *r, struct pb_field *f)
 	if (r->p == r->end)
 		return false;
 	key = pb_varint(r);
-	*f = (struct pb_field){.number = (uint32_t)(key >> 3), .wire = key & 7};
+	*f = (struct pb_field){ .number = (uint32_t)(key >> 3), .wire = key & 7 };
 	if (f->wire == 0) {
 		f->value = pb_varint(r);
 	} else if (f->wire == 2) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef TESTS_REPORT_TAPE_H
 #define TESTS_REPORT_TAPE_H
-/* Recordings written by hand, and what `memtrace-bpf report` says of them. To be included after cmocka.h. */
+/* Recordings written by hand, and what `memtrace-bpf report` says of them. To be included after
+ * cmocka.h. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +38,9 @@ static inline uint32_t str(struct tape *t, const char *s)
 
 static inline struct tape tape__new(const char *path)
 {
-	struct tape t = { .d = dict__new(), .f = facts__new(), .fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600) };
+	struct tape t = { .d = dict__new(),
+			  .f = facts__new(),
+			  .fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600) };
 
 	assert_true(t.fd >= 0);
 	facts__set(t.f, "pid", "4242");
@@ -51,8 +54,10 @@ static inline struct tape tape__new(const char *path)
 	facts__set(t.f, "attached_at", "live");
 	t.w = mtr_writer__new(t.fd, t.d, t.f, &(struct mtr_writer_opts){ 0 });
 	assert_non_null(t.w);
-	t.thread = dict__thread(t.d, (struct dict_thread){ .tid = 4242, .name = str(&t, "python") });
-	t.native = dict__thread(t.d, (struct dict_thread){ .tid = 4300, .name = str(&t, "pt_autograd_0") });
+	t.thread = dict__thread(t.d,
+				(struct dict_thread){ .tid = 4242, .name = str(&t, "python") });
+	t.native = dict__thread(t.d, (struct dict_thread){ .tid = 4300,
+							   .name = str(&t, "pt_autograd_0") });
 	return t;
 }
 
@@ -66,12 +71,16 @@ static inline void tape__close(struct tape *t)
 	facts__free(t->f);
 }
 
-static inline struct dict_frame frame(struct tape *t, const char *file, const char *func, uint32_t line, const char *module)
+static inline struct dict_frame frame(struct tape *t, const char *file, const char *func,
+				      uint32_t line, const char *module)
 {
 	struct dict_loc loc = { str(t, file), str(t, func), line };
-	struct dict_module mod = { module ? str(t, module) : 0, str(t, module && *module ? "Attention" : "Gemma"), str(t, "Gemma") };
+	struct dict_module mod = { module ? str(t, module) : 0,
+				   str(t, module && *module ? "Attention" : "Gemma"),
+				   str(t, "Gemma") };
 
-	return (struct dict_frame){ .loc = dict__loc(t->d, loc), .module = module ? dict__module(t->d, mod) : 0 };
+	return (struct dict_frame){ .loc = dict__loc(t->d, loc),
+				    .module = module ? dict__module(t->d, mod) : 0 };
 }
 
 static inline void put(struct tape *t, struct event e)
@@ -91,9 +100,12 @@ static inline void put(struct tape *t, struct event e)
 	assert_int_equal(mtr_writer__event(t->w, &e), 0);
 }
 
-static inline void alloc(struct tape *t, struct device d, uint64_t addr, uint64_t size, uint32_t stack)
+static inline void alloc(struct tape *t, struct device d, uint64_t addr, uint64_t size,
+			 uint32_t stack)
 {
-	put(t, (struct event){ .kind = EVENT_ALLOC, .device = d, .addr = addr, .size = size, .stack = stack });
+	put(t,
+	    (struct event){
+		    .kind = EVENT_ALLOC, .device = d, .addr = addr, .size = size, .stack = stack });
 }
 
 struct output {
@@ -113,7 +125,8 @@ static inline void read_back(int fd, char *buf, size_t size)
 }
 
 /* A command with these arguments, in a process of its own: argp exits on wrong usage. */
-static inline struct output *run_command(int (*command)(int, char **), const char *name, const char *first, va_list ap)
+static inline struct output *run_command(int (*command)(int, char **), const char *name,
+					 const char *first, va_list ap)
 {
 	static struct output o;
 	char *argv[24] = { (char *)(uintptr_t)name };

@@ -16,7 +16,8 @@
 
 struct attempt {
 	struct sandbox_opts opts;
-	int (*try)(const struct sandbox_done *done); /* PASSED, or a number that says what was not as it should be */
+	int (*try)(const struct sandbox_done
+			   *done); /* PASSED, or a number that says what was not as it should be */
 };
 
 static int status_fd;

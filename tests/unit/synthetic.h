@@ -2,9 +2,9 @@
 #ifndef MT_TESTS_SYNTHETIC_H
 #define MT_TESTS_SYNTHETIC_H
 /*
- * A made-up capture, the same every time: a small GPT in training, attached to while it runs. Modules,
- * phases, steps, threads, blocks from before the attach, a stack that could not be read, and, if wanted, an
- * out-of-memory event. All in a header, so that a test stays one file.
+ * A made-up capture, the same every time: a small GPT in training, attached to while it runs.
+ * Modules, phases, steps, threads, blocks from before the attach, a stack that could not be read,
+ * and, if wanted, an out-of-memory event. All in a header, so that a test stays one file.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -49,9 +49,9 @@ static uint32_t syn_str(struct synthetic *s, const char *text)
 
 static void syn_push(struct synthetic *s, const char *func, const char *file, uint32_t line)
 {
-	struct dict_loc loc = {.file = syn_str(s, file), .func = syn_str(s, func), .line = line};
+	struct dict_loc loc = { .file = syn_str(s, file), .func = syn_str(s, func), .line = line };
 
-	s->path[s->depth++] = (struct dict_frame){.loc = dict__loc(s->d, loc)};
+	s->path[s->depth++] = (struct dict_frame){ .loc = dict__loc(s->d, loc) };
 }
 
 static void syn_pop(struct synthetic *s, uint32_t to)
@@ -65,7 +65,9 @@ static void syn_pop(struct synthetic *s, uint32_t to)
 /* A call of a module, as nn.Module makes it. */
 static void syn_call(struct synthetic *s, const char *name, const char *cls)
 {
-	struct dict_module m = {.name = syn_str(s, name), .cls = syn_str(s, cls), .root = syn_str(s, "GPT")};
+	struct dict_module m = { .name = syn_str(s, name),
+				 .cls = syn_str(s, cls),
+				 .root = syn_str(s, "GPT") };
 
 	syn_push(s, "Module._wrapped_call_impl", SYN_SITE "torch/nn/modules/module.py", 1775);
 	s->path[s->depth - 1].module = dict__module(s->d, m);
@@ -80,10 +82,13 @@ static void syn_send(struct synthetic *s, struct event *e)
 		s->err = s->sink->event(s->sink, e);
 }
 
-static void syn_alloc_on(struct synthetic *s, uint64_t size, bool cpu, uint32_t thread, uint8_t walk)
+static void syn_alloc_on(struct synthetic *s, uint64_t size, bool cpu, uint32_t thread,
+			 uint8_t walk)
 {
 	struct dict_frame inner[SYN_DEPTH];
-	struct event e = {.kind = EVENT_ALLOC, .walk = walk, .thread = thread, .size = size, .totals = !cpu};
+	struct event e = {
+		.kind = EVENT_ALLOC, .walk = walk, .thread = thread, .size = size, .totals = !cpu
+	};
 	uint32_t n = walk == MT_WALK_OK ? s->depth : 0;
 
 	size = e.size = (size + 511) & ~UINT64_C(511);
@@ -112,7 +117,7 @@ static void syn_alloc(struct synthetic *s, uint64_t size)
 
 static void syn_free(struct synthetic *s, uint32_t i)
 {
-	struct event e = {.kind = EVENT_FREE, .thread = s->main_thread, .addr = s->live[i].addr};
+	struct event e = { .kind = EVENT_FREE, .thread = s->main_thread, .addr = s->live[i].addr };
 
 	if (s->live[i].cpu) {
 		s->live[i] = s->live[--s->n];
@@ -263,10 +268,11 @@ static void syn_backward(struct synthetic *s, uint32_t activations, bool first)
 static void syn_optimizer(struct synthetic *s, bool first)
 {
 	uint32_t depth = s->depth, before;
-	struct event e = {.kind = EVENT_STEP, .thread = s->main_thread};
+	struct event e = { .kind = EVENT_STEP, .thread = s->main_thread };
 
 	syn_push(s, "train_step", SYN_APP "train.py", 47);
-	syn_push(s, "Optimizer.profile_hook_step.<locals>.wrapper", SYN_SITE "torch/optim/optimizer.py", 516);
+	syn_push(s, "Optimizer.profile_hook_step.<locals>.wrapper",
+		 SYN_SITE "torch/optim/optimizer.py", 516);
 	syn_push(s, "AdamW.step", SYN_SITE "torch/optim/adam.py", 236);
 	for (unsigned int i = 0; first && i < 2 * s->opts.layers; i++) {
 		syn_push(s, "Adam._init_group", SYN_SITE "torch/optim/adam.py", i % 2 ? 181 : 176);
@@ -287,9 +293,11 @@ static void syn_data(struct synthetic *s)
 
 	syn_push(s, "batches", SYN_APP "data.py", 23);
 	if (s->opts.cpu) {
-		syn_push(s, "_BaseDataLoaderIter.__next__", SYN_SITE "torch/utils/data/dataloader.py", 734);
+		syn_push(s, "_BaseDataLoaderIter.__next__",
+			 SYN_SITE "torch/utils/data/dataloader.py", 734);
 		syn_push(s, "collate", SYN_APP "data.py", 31);
-		syn_push(s, "Tokenizer.encode_batch", SYN_SITE "tokenizers/implementations/base.py", 276);
+		syn_push(s, "Tokenizer.encode_batch", SYN_SITE "tokenizers/implementations/base.py",
+			 276);
 		syn_alloc_on(s, 3 * SYN_MIB, true, s->main_thread, MT_WALK_OK);
 		syn_pop(s, depth + 1);
 	}
@@ -299,7 +307,9 @@ static void syn_data(struct synthetic *s)
 
 static void syn_oom(struct synthetic *s)
 {
-	struct event e = {.kind = EVENT_OOM, .thread = s->main_thread, .size = 786 * SYN_MIB, .totals = true};
+	struct event e = {
+		.kind = EVENT_OOM, .thread = s->main_thread, .size = 786 * SYN_MIB, .totals = true
+	};
 
 	e.device.type = DEVICE_CUDA;
 	e.allocated = s->allocated;
@@ -322,7 +332,8 @@ static void syn_facts(struct facts *f)
 
 static uint32_t syn_thread(struct dict *d, uint32_t tid, const char *name)
 {
-	return dict__thread(d, (struct dict_thread){.tid = tid, .name = dict__string(d, name, strlen(name))});
+	return dict__thread(d, (struct dict_thread){ .tid = tid,
+						     .name = dict__string(d, name, strlen(name)) });
 }
 
 /* Sends the whole capture to sink. 0, or what the sink returned. *duration: ns. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * PyTorch's allocator tells every block that it hands out and takes back to this function of libc10. Ours is met first:
- * it forgets what the block's bytes were, so that no stale value is read as a result, and calls the real one, where
- * observers look.
+ * PyTorch's allocator tells every block that it hands out and takes back to this function of
+ * libc10. Ours is met first: it forgets what the block's bytes were, so that no stale value is read
+ * as a result, and calls the real one, where observers look.
  */
 #include "core.h"
 
@@ -14,11 +14,12 @@ struct c10_device { /* c10::Device: passed in one register */
 };
 
 #define C10_CUDA 1
-#define REPORT	 _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE
+#define REPORT _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE
 #define TEXT_(x) #x
-#define TEXT(x)	 TEXT_(x)
+#define TEXT(x) TEXT_(x)
 
-typedef void report_t(void *ptr, int64_t size, size_t allocated, size_t reserved, struct c10_device device);
+typedef void report_t(void *ptr, int64_t size, size_t allocated, size_t reserved,
+		      struct c10_device device);
 
 static report_t *find_real(void)
 {
@@ -28,7 +29,8 @@ static report_t *find_real(void)
 
 	if (real)
 		return real;
-	/* Not RTLD_NEXT: Python loads its libraries with RTLD_LOCAL, which that does not look into. */
+	/* Not RTLD_NEXT: Python loads its libraries with RTLD_LOCAL, which that does not look into.
+	 */
 	libc10 = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
 	if (!libc10)
 		return NULL;
@@ -63,7 +65,8 @@ uint64_t dryrun__block_size(const void *ptr)
 	return __atomic_load_n(&blocks[place].at, __ATOMIC_ACQUIRE) == at ? size : 0;
 }
 
-API(void, REPORT, void *ptr, int64_t size, size_t allocated, size_t reserved, struct c10_device device)
+API(void, REPORT, void *ptr, int64_t size, size_t allocated, size_t reserved,
+    struct c10_device device)
 {
 	report_t *real = find_real();
 
@@ -75,5 +78,6 @@ API(void, REPORT, void *ptr, int64_t size, size_t allocated, size_t reserved, st
 	if (real)
 		real(ptr, size, allocated, reserved, device);
 	else
-		dryrun__unmodelled("c10::reportMemoryUsageToProfiler of a library that is not libc10.so");
+		dryrun__unmodelled(
+			"c10::reportMemoryUsageToProfiler of a library that is not libc10.so");
 }

@@ -10,11 +10,11 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-#define G		  (1ull << 30)
-#define VRAM_MAX	  (4096 * G) /* 64 devices of it, with room for addresses, fit into 47 bits */
-#define DEFAULT_NAME	  "NVIDIA A100-SXM4-80GB (dry run)"
-#define DEFAULT_VRAM	  (80 * G)
-#define DEFAULT_CONTEXT	  (512ull << 20)
+#define G (1ull << 30)
+#define VRAM_MAX (4096 * G) /* 64 devices of it, with room for addresses, fit into 47 bits */
+#define DEFAULT_NAME "NVIDIA A100-SXM4-80GB (dry run)"
+#define DEFAULT_VRAM (80 * G)
+#define DEFAULT_CONTEXT (512ull << 20)
 #define DEFAULT_WORKSPACE (32ull << 20)
 
 static struct dryrun_config config = {
@@ -66,7 +66,8 @@ bool dryrun__parse_size(const char *text, uint64_t *size)
 
 static void __attribute__((noreturn)) bad(const char *name, const char *value, const char *expected)
 {
-	/* The value is the user's own, but it may be anything: no more than a line of it, and nothing that moves a cursor. */
+	/* The value is the user's own, but it may be anything: no more than a line of it, and
+	 * nothing that moves a cursor. */
 	fprintf(stderr, "memtrace-bpf: dry run: %s=", name);
 	for (int i = 0; value[i] && i < 80; i++)
 		fputc(isprint((unsigned char)value[i]) ? value[i] : '?', stderr);
@@ -75,7 +76,8 @@ static void __attribute__((noreturn)) bad(const char *name, const char *value, c
 	_exit(EX_USAGE);
 }
 
-static void read_size(const char *name, uint64_t *size, uint64_t low, uint64_t high, const char *expected)
+static void read_size(const char *name, uint64_t *size, uint64_t low, uint64_t high,
+		      const char *expected)
 {
 	const char *value = getenv(name);
 
@@ -107,7 +109,8 @@ static void read_values(void)
 	if (!value || !*value)
 		return;
 	if (!values__valid(value))
-		bad(name, value, "FILE:LINE=VALUE, more after a comma; a value is true, false or a number");
+		bad(name, value,
+		    "FILE:LINE=VALUE, more after a comma; a value is true, false or a number");
 	config.values = value;
 }
 
@@ -126,7 +129,8 @@ static void read_sm(void)
 {
 	static const char name[] = "MEMTRACE_DRYRUN_SM";
 	/* Those whose figures device.c has. */
-	static const char *const known[] = { "7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12.0" };
+	static const char *const known[] = { "7.0", "7.5",  "8.0",  "8.6", "8.9",
+					     "9.0", "10.0", "10.3", "12.0" };
 	const char *value = getenv(name);
 
 	if (!value)
@@ -157,12 +161,17 @@ __attribute__((constructor)) static void read_environment(void)
 {
 	const char *log = getenv("MEMTRACE_DRYRUN_LOG");
 
-	read_size("MEMTRACE_DRYRUN_VRAM", &config.vram, 16ull << 20, VRAM_MAX, "a size from 16M to 4T, as 80G, 512M or bytes");
-	read_size("MEMTRACE_DRYRUN_CONTEXT", &config.context, 0, VRAM_MAX, "a size from 0 to 4T, as 512M or bytes");
-	read_size("MEMTRACE_DRYRUN_CUDNN_WORKSPACE", &config.cudnn_workspace, 0, VRAM_MAX, "a size from 0 to 4T, as 32M or bytes");
-	read_number("MEMTRACE_DRYRUN_DEVICES", &config.n_devices, DRYRUN_MAX_DEVICES, "a number of devices from 1 to 64");
+	read_size("MEMTRACE_DRYRUN_VRAM", &config.vram, 16ull << 20, VRAM_MAX,
+		  "a size from 16M to 4T, as 80G, 512M or bytes");
+	read_size("MEMTRACE_DRYRUN_CONTEXT", &config.context, 0, VRAM_MAX,
+		  "a size from 0 to 4T, as 512M or bytes");
+	read_size("MEMTRACE_DRYRUN_CUDNN_WORKSPACE", &config.cudnn_workspace, 0, VRAM_MAX,
+		  "a size from 0 to 4T, as 32M or bytes");
+	read_number("MEMTRACE_DRYRUN_DEVICES", &config.n_devices, DRYRUN_MAX_DEVICES,
+		    "a number of devices from 1 to 64");
 	read_sm();
-	read_number("MEMTRACE_DRYRUN_PROCESSORS", &config.processors, 1024, "a number of multiprocessors from 1 to 1024");
+	read_number("MEMTRACE_DRYRUN_PROCESSORS", &config.processors, 1024,
+		    "a number of multiprocessors from 1 to 1024");
 	read_name();
 	read_flag("MEMTRACE_DRYRUN_HOST_INIT", &config.host_init);
 	read_flag("MEMTRACE_DRYRUN_BYPASS", &config.bypass);
@@ -171,5 +180,6 @@ __attribute__((constructor)) static void read_environment(void)
 		config.log = log;
 	config.vram &= ~(uint64_t)(DRYRUN_GRANULE - 1);
 	if (config.context >= config.vram)
-		bad("MEMTRACE_DRYRUN_CONTEXT", getenv("MEMTRACE_DRYRUN_CONTEXT") ?: "512M", "less than MEMTRACE_DRYRUN_VRAM");
+		bad("MEMTRACE_DRYRUN_CONTEXT", getenv("MEMTRACE_DRYRUN_CONTEXT") ?: "512M",
+		    "less than MEMTRACE_DRYRUN_VRAM");
 }

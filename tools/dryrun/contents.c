@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The few bytes of device memory that are known: what small copies brought there. Pages in a hash table, so that
- * they can be bounded and that the device's addresses need nothing behind them. A page may have bytes that nobody put
- * there, which are zero, and bytes that are a guess (a sum over ranks that are not there): it knows which are neither.
+ * The few bytes of device memory that are known: what small copies brought there. Pages in a hash
+ * table, so that they can be bounded and that the device's addresses need nothing behind them. A
+ * page may have bytes that nobody put there, which are zero, and bytes that are a guess (a sum over
+ * ranks that are not there): it knows which are neither.
  */
 #include "core.h"
 
@@ -11,7 +12,7 @@
 #include <string.h>
 
 #define MAX_PAGES 16384u /* 64 MiB */
-#define BUCKETS	  4096u
+#define BUCKETS 4096u
 
 struct page {
 	struct page *next;
@@ -86,7 +87,8 @@ static size_t piece(uint64_t addr, uint64_t size)
 /* Bits [from, to) of a page that are in its word number i. */
 static uint64_t bits(unsigned int i, unsigned int from, unsigned int to)
 {
-	unsigned int low = from > 64 * i ? from - 64 * i : 0, high = to < 64 * (i + 1) ? to - 64 * i : 64;
+	unsigned int low = from > 64 * i ? from - 64 * i : 0,
+		     high = to < 64 * (i + 1) ? to - 64 * i : 64;
 
 	return (high == 64 ? 0 : 1ull << high) - (1ull << low);
 }
@@ -177,7 +179,8 @@ void contents__doubt(uint64_t addr, size_t size)
 }
 
 /* The part of the page that is in the range: true when there is any. */
-static bool overlap(const struct page *page, uint64_t addr, uint64_t size, uint64_t *from, uint64_t *to)
+static bool overlap(const struct page *page, uint64_t addr, uint64_t size, uint64_t *from,
+		    uint64_t *to)
 {
 	uint64_t begin = page->number * DRYRUN_PAGE, end = begin + DRYRUN_PAGE;
 
@@ -198,7 +201,8 @@ void contents__read(uint64_t addr, void *to, size_t size)
 {
 	uint64_t first = addr / DRYRUN_PAGE, last = (addr + size - 1) / DRYRUN_PAGE;
 
-	/* A large destination has been filled already, and in a way that costs no memory: see write_zeros(). */
+	/* A large destination has been filled already, and in a way that costs no memory: see
+	 * write_zeros(). */
 	if (size <= DRYRUN_SMALL_COPY)
 		memset(to, 0, size);
 	if (!size || empty())

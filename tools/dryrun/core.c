@@ -13,7 +13,8 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct device devices[DRYRUN_MAX_DEVICES];
 static int n_devices;
-static bool forked; /* from a process that had a context: CUDA does not work in such a child, nor does this */
+static bool forked; /* from a process that had a context: CUDA does not work in such a child, nor
+		       does this */
 static __thread int current;
 static __thread int last_error;
 
@@ -58,7 +59,8 @@ static void in_child(void)
 	after_fork();
 }
 
-/* The devices that CUDA_VISIBLE_DEVICES lists by number: as in CUDA, the first that is none ends the list. */
+/* The devices that CUDA_VISIBLE_DEVICES lists by number: as in CUDA, the first that is none ends
+ * the list. */
 static int count_visible(int n)
 {
 	const char *text = getenv("CUDA_VISIBLE_DEVICES");
@@ -166,8 +168,9 @@ int dryrun__runtime_major(void)
 }
 
 /*
- * Addresses for a device: more than it has memory, since a device maps any free pages behind an address and
- * so never fails for fragmentation. Nothing is behind them; the host faults on them as on a real device's.
+ * Addresses for a device: more than it has memory, since a device maps any free pages behind an
+ * address and so never fails for fragmentation. Nothing is behind them; the host faults on them as
+ * on a real device's.
  */
 static int reserve(struct device *d)
 {
@@ -175,8 +178,10 @@ static int reserve(struct device *d)
 
 	for (int times = 4; times >= 1; times /= 2) {
 		uint64_t size = times * vram + DRYRUN_GRANULE;
-		void *at = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-		uint64_t base = ((uintptr_t)at + DRYRUN_GRANULE - 1) & ~(uint64_t)(DRYRUN_GRANULE - 1);
+		void *at = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+				-1, 0);
+		uint64_t base = ((uintptr_t)at + DRYRUN_GRANULE - 1) &
+				~(uint64_t)(DRYRUN_GRANULE - 1);
 
 		if (at == MAP_FAILED)
 			continue;
@@ -219,7 +224,8 @@ int dryrun__use(int device)
 
 bool dryrun__in_use(int device)
 {
-	return device >= 0 && device < dryrun__n_devices() && __atomic_load_n(&devices[device].up, __ATOMIC_ACQUIRE) && !forked;
+	return device >= 0 && device < dryrun__n_devices() &&
+	       __atomic_load_n(&devices[device].up, __ATOMIC_ACQUIRE) && !forked;
 }
 
 void dryrun__reset(int device)

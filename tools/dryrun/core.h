@@ -10,13 +10,13 @@ void log__unlock(void);
 struct pool;
 
 struct device {
-	bool up; /* has a context */
+	bool up;	     /* has a context */
 	uint64_t base, size; /* reserved addresses; size 0: none yet */
-	uint64_t charged; /* bytes taken, without the context */
-	struct space arena; /* what of the addresses is taken */
-	struct space small; /* allocations below a granule, in granules of the arena */
+	uint64_t charged;    /* bytes taken, without the context */
+	struct space arena;  /* what of the addresses is taken */
+	struct space small;  /* allocations below a granule, in granules of the arena */
 	struct pool *default_pool, *pool; /* pool: of cudaMallocAsync */
-	uint64_t peers; /* devices that access was enabled to, a bit each */
+	uint64_t peers;			  /* devices that access was enabled to, a bit each */
 };
 
 /* Of a valid device; state under dryrun__lock(). */
@@ -53,7 +53,8 @@ void contents__doubt(uint64_t addr, size_t size);
 
 /* The device's pools give back what is free in them. True when anything was. Lock held. */
 bool pool__trim_all(int device);
-/* At a point where the host waits: pools give back what is free above their thresholds. Takes the lock. */
+/* At a point where the host waits: pools give back what is free above their thresholds. Takes the
+ * lock. */
 void pool__at_sync(int device);
 /* Whether the address is in a pool, and then its allocation; lock held. */
 bool pool__find(int device, uint64_t addr, struct space_range *range);

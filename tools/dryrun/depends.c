@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Reads of a kernel's results, counted by operation and line of Python. Programs make one in every step and some many,
- * so the operation, which takes long to find, is looked for once for a place: by the code that asked for the copy and
- * the line. In no program does a figure depend on what a checkpoint is made of, or what is printed.
+ * Reads of a kernel's results, counted by operation and line of Python. Programs make one in every
+ * step and some many, so the operation, which takes long to find, is looked for once for a place:
+ * by the code that asked for the copy and the line. In no program does a figure depend on what a
+ * checkpoint is made of, or what is printed.
  */
 #include "depends.h"
 #include "core.h"
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BUCKETS	   1024u
+#define BUCKETS 1024u
 #define MAX_PLACES 8192u
 
 struct entry { /* an operation at a line */
@@ -87,8 +88,9 @@ static void write_line(const struct entry *e)
 	char operation[OPERATION_NAME];
 
 	memcpy(operation, e->operation, sizeof(operation));
-	dryrun__log("depends\t%s\t%s\t%llu\t%s\t%d\t%s", e->shape ? "shape" : "value", field(operation), (unsigned long long)e->count,
-		    field(place.file), place.line, field(place.function));
+	dryrun__log("depends\t%s\t%s\t%llu\t%s\t%d\t%s", e->shape ? "shape" : "value",
+		    field(operation), (unsigned long long)e->count, field(place.file), place.line,
+		    field(place.function));
 }
 
 /* Lock held. NULL: no host memory, or too many already. */
@@ -98,8 +100,9 @@ static struct entry *make_entry(const struct operation *op, const struct place *
 	struct entry **at = &entries[hash % BUCKETS], *e;
 
 	for (e = *at; e; e = e->next)
-		if (e->shape == op->shape && !strcmp(e->operation, op->name) && e->place.line == place->line &&
-		    !strcmp(e->place.file, place->file) && !strcmp(e->place.function, place->function))
+		if (e->shape == op->shape && !strcmp(e->operation, op->name) &&
+		    e->place.line == place->line && !strcmp(e->place.file, place->file) &&
+		    !strcmp(e->place.function, place->function))
 			return e;
 	e = calloc(1, sizeof(*e));
 	if (!e)
@@ -121,14 +124,16 @@ static struct key *find(const void *caller, uint64_t hash)
 	return k;
 }
 
-/* Whether what was read may decide anything. Large copies, and those of whole tensors, are for a checkpoint. */
+/* Whether what was read may decide anything. Large copies, and those of whole tensors, are for a
+ * checkpoint. */
 static bool matters(const struct python_read *read, const struct operation *op, size_t size)
 {
 	return read->purpose == READ_FOR_USE && (!op->copy || size <= DRYRUN_SMALL_COPY);
 }
 
 /* The slow part: what this place is. NULL: it cannot be kept. */
-static struct key *learn(const void *caller, uint64_t hash, const struct python_read *read, size_t size)
+static struct key *learn(const void *caller, uint64_t hash, const struct python_read *read,
+			 size_t size)
 {
 	struct operation op;
 	struct truth truth;
@@ -162,8 +167,11 @@ void depends__read(void *to, size_t size, const void *caller)
 	if (!dryrun__config()->log && !truth__wanted(size))
 		return;
 	python__where(operation__torch(caller), &read);
-	hash = mix_place(mix_place(mix(0xcbf29ce484222325ull, &caller, sizeof(caller)), &read.inner), &read.user);
-	hash = mix(mix(hash, &large, sizeof(large)), size <= 8 ? &size : &(size_t){ 0 }, sizeof(size));
+	hash = mix_place(mix_place(mix(0xcbf29ce484222325ull, &caller, sizeof(caller)),
+				   &read.inner),
+			 &read.user);
+	hash = mix(mix(hash, &large, sizeof(large)), size <= 8 ? &size : &(size_t){ 0 },
+		   sizeof(size));
 	depends__lock();
 	k = find(caller, hash);
 	depends__unlock();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* The driver API, as far as PyTorch, Triton and the memory model need it; what is not here is generated. */
+/* The driver API, as far as PyTorch, Triton and the memory model need it; what is not here is
+ * generated. */
 #include "core.h"
 #include "lib.h"
 #include "host.h"
@@ -17,19 +18,19 @@
 typedef uint64_t devptr;
 
 /* An exported function, and what it does as a function of its own: see behind() in entry.c */
-#define HIDDEN(name, args, ...)                          \
-	static __attribute__((noinline)) int name##_hidden(__VA_ARGS__); \
-	API(int, name, __VA_ARGS__)                      \
-	{                                                \
-		return name##_hidden args;               \
-	}                                                \
+#define HIDDEN(name, args, ...)                                                                    \
+	static __attribute__((noinline)) int name##_hidden(__VA_ARGS__);                           \
+	API(int, name, __VA_ARGS__)                                                                \
+	{                                                                                          \
+		return name##_hidden args;                                                         \
+	}                                                                                          \
 	static int name##_hidden(__VA_ARGS__)
 
 /* The same for a default stream per thread: work is done at once here, on whichever stream. */
-#define PER_THREAD(name, args, ...)           \
-	API(int, name##_ptsz, __VA_ARGS__)    \
-	{                                     \
-		return name##_hidden args;    \
+#define PER_THREAD(name, args, ...)                                                                \
+	API(int, name##_ptsz, __VA_ARGS__)                                                         \
+	{                                                                                          \
+		return name##_hidden args;                                                         \
 	}
 
 /* ---- errors; entry points are in entry.c ---- */
@@ -58,14 +59,19 @@ static const struct {
 	{ CUDA_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context" },
 	{ CUDA_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle" },
 	{ CUDA_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found" },
-	{ CUDA_PEER_ALREADY_ENABLED, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "peer access is already enabled" },
-	{ CUDA_PEER_NOT_ENABLED, "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", "peer access has not been enabled" },
+	{ CUDA_PEER_ALREADY_ENABLED, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
+	  "peer access is already enabled" },
+	{ CUDA_PEER_NOT_ENABLED, "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED",
+	  "peer access has not been enabled" },
 	{ CUDA_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported (dry run)" },
-	{ CUDA_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing" },
+	{ CUDA_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+	  "operation not permitted when stream is capturing" },
 	{ CUDA_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
 	  "operation failed due to a previous error during capture" },
-	{ CUDA_CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "capture was not initiated in this stream" },
-	{ CUDA_CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream" },
+	{ CUDA_CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED",
+	  "capture was not initiated in this stream" },
+	{ CUDA_CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT",
+	  "operation not permitted on an event last recorded in a capturing stream" },
 };
 
 static int error_text(int error, bool name, const char **text)
@@ -95,7 +101,8 @@ API(int, cuGetErrorString, int error, const char **text)
 API(int, cuGetExportTable, const void **table, const void *id)
 {
 	*table = NULL;
-	return CUDA_NOT_FOUND; /* what is behind it is not documented; who asks falls back or fails cleanly */
+	/* what is behind it is not documented; who asks falls back or fails cleanly */
+	return CUDA_NOT_FOUND;
 }
 
 /* ---- devices ---- */
@@ -295,7 +302,9 @@ API(int, cuCtxGetDevice, int *device)
 /* Of a context that was given; NULL, or what is none of ours, is the current one: see entry.c. */
 static int device_of(const struct context *context)
 {
-	return context >= contexts && context < contexts + dryrun__n_devices() ? (int)(context - contexts) : dryrun__device();
+	return context >= contexts && context < contexts + dryrun__n_devices()
+		       ? (int)(context - contexts)
+		       : dryrun__device();
 }
 
 API(int, cuCtxGetDevice_v2, int *device, struct context *context)
@@ -472,7 +481,8 @@ HIDDEN(cuMemAllocAsync, (ptr, size, stream), devptr *ptr, size_t size, void *str
 	return p ? pool__alloc(p, size, (void **)ptr) : CUDA_NOT_INITIALIZED;
 }
 
-HIDDEN(cuMemAllocFromPoolAsync, (ptr, size, pool, stream), devptr *ptr, size_t size, struct pool *pool, void *stream)
+HIDDEN(cuMemAllocFromPoolAsync, (ptr, size, pool, stream), devptr *ptr, size_t size,
+       struct pool *pool, void *stream)
 {
 	int err = dryrun__stream_work(stream);
 
@@ -482,11 +492,13 @@ HIDDEN(cuMemAllocFromPoolAsync, (ptr, size, pool, stream), devptr *ptr, size_t s
 HIDDEN(cuMemFreeAsync, (ptr, stream), devptr ptr, void *stream)
 {
 	dryrun__stream_work(stream); /* as cudaFreeAsync: never refused */
-	return dryrun__free((void *)(uintptr_t)ptr) ? host__free_pooled((void *)(uintptr_t)ptr) : CUDA_OK;
+	return dryrun__free((void *)(uintptr_t)ptr) ? host__free_pooled((void *)(uintptr_t)ptr)
+						    : CUDA_OK;
 }
 
 PER_THREAD(cuMemAllocAsync, (ptr, size, stream), devptr *ptr, size_t size, void *stream)
-PER_THREAD(cuMemAllocFromPoolAsync, (ptr, size, pool, stream), devptr *ptr, size_t size, struct pool *pool, void *stream)
+PER_THREAD(cuMemAllocFromPoolAsync, (ptr, size, pool, stream), devptr *ptr, size_t size,
+	   struct pool *pool, void *stream)
 PER_THREAD(cuMemFreeAsync, (ptr, stream), devptr ptr, void *stream)
 
 struct pool_props { /* CUmemPoolProps, its beginning */
@@ -495,7 +507,9 @@ struct pool_props { /* CUmemPoolProps, its beginning */
 
 API(int, cuMemPoolCreate, struct pool **pool, const struct pool_props *props)
 {
-	return pool && props ? pool__create(props->type, props->location_type, props->location_id, pool) : CUDA_INVALID_VALUE;
+	return pool && props
+		       ? pool__create(props->type, props->location_type, props->location_id, pool)
+		       : CUDA_INVALID_VALUE;
 }
 
 API(int, cuMemPoolGetAttribute, struct pool *pool, int attribute, void *value)
@@ -537,8 +551,17 @@ API(int, cuMemGetAddressRange_v2, devptr *base, size_t *size, devptr ptr)
 	return CUDA_OK;
 }
 
-enum { POINTER_CONTEXT = 1, POINTER_MEMORY_TYPE, POINTER_DEVICE, POINTER_HOST, POINTER_IS_MANAGED = 8, POINTER_ORDINAL = 9,
-       POINTER_RANGE_START = 11, POINTER_RANGE_SIZE = 12, POINTER_MAPPED = 13 };
+enum {
+	POINTER_CONTEXT = 1,
+	POINTER_MEMORY_TYPE,
+	POINTER_DEVICE,
+	POINTER_HOST,
+	POINTER_IS_MANAGED = 8,
+	POINTER_ORDINAL = 9,
+	POINTER_RANGE_START = 11,
+	POINTER_RANGE_SIZE = 12,
+	POINTER_MAPPED = 13
+};
 
 API(int, cuPointerGetAttribute, void *data, int attribute, devptr ptr)
 {
@@ -692,7 +715,8 @@ API(int, cuStreamWriteValue32, void *stream, devptr to, uint32_t value, unsigned
 
 /* ---- virtual memory ---- */
 
-API(int, cuMemAddressReserve, devptr *ptr, size_t size, size_t align, devptr wish, unsigned long long flags)
+API(int, cuMemAddressReserve, devptr *ptr, size_t size, size_t align, devptr wish,
+    unsigned long long flags)
 {
 	return ptr ? vmm__reserve(size, align, ptr) : CUDA_INVALID_VALUE;
 }
@@ -710,7 +734,8 @@ struct allocation_prop { /* CUmemAllocationProp: 32 bytes */
 
 _Static_assert(sizeof(struct allocation_prop) == VMM_PROPS_SIZE, "CUmemAllocationProp");
 
-API(int, cuMemGetAllocationGranularity, size_t *granularity, const struct allocation_prop *prop, int option)
+API(int, cuMemGetAllocationGranularity, size_t *granularity, const struct allocation_prop *prop,
+    int option)
 {
 	if (!granularity || !prop)
 		return CUDA_INVALID_VALUE;
@@ -718,7 +743,8 @@ API(int, cuMemGetAllocationGranularity, size_t *granularity, const struct alloca
 	return CUDA_OK;
 }
 
-HIDDEN(cuMemCreate, (handle, size, prop, flags), uint64_t *handle, size_t size, const struct allocation_prop *prop, unsigned long long flags)
+HIDDEN(cuMemCreate, (handle, size, prop, flags), uint64_t *handle, size_t size,
+       const struct allocation_prop *prop, unsigned long long flags)
 {
 	if (!handle || !prop)
 		return CUDA_INVALID_VALUE;
@@ -742,7 +768,8 @@ API(int, cuMemGetAllocationPropertiesFromHandle, struct allocation_prop *prop, u
 	return prop ? vmm__props(handle, prop) : CUDA_INVALID_VALUE;
 }
 
-HIDDEN(cuMemMap, (ptr, size, offset, handle, flags), devptr ptr, size_t size, size_t offset, uint64_t handle, unsigned long long flags)
+HIDDEN(cuMemMap, (ptr, size, offset, handle, flags), devptr ptr, size_t size, size_t offset,
+       uint64_t handle, unsigned long long flags)
 {
 	return vmm__map(ptr, size, offset, handle);
 }
@@ -759,7 +786,8 @@ API(int, cuMemSetAccess, devptr ptr, size_t size, const void *list, size_t count
 
 #define HANDLE_FD 1 /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
 
-API(int, cuMemExportToShareableHandle, void *out, uint64_t handle, int type, unsigned long long flags)
+API(int, cuMemExportToShareableHandle, void *out, uint64_t handle, int type,
+    unsigned long long flags)
 {
 	if (type == HANDLE_FD)
 		return out ? vmm__export(handle, out) : CUDA_INVALID_VALUE;
@@ -790,7 +818,8 @@ API(int, cuModuleLoadData, void **module, const void *image)
 	return err ? err : new_handle(module);
 }
 
-API(int, cuModuleLoadDataEx, void **module, const void *image, unsigned int n, int *options, void **values)
+API(int, cuModuleLoadDataEx, void **module, const void *image, unsigned int n, int *options,
+    void **values)
 {
 	return cuModuleLoadData(module, image);
 }
@@ -861,14 +890,18 @@ API(int, cuFuncSetCacheConfig, void *function, int config)
 	return CUDA_OK;
 }
 
-API(int, cuLaunchKernel, void *function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared, void *stream, void **args, void **extra)
+API(int, cuLaunchKernel, void *function, unsigned int gx, unsigned int gy, unsigned int gz,
+    unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared, void *stream,
+    void **args, void **extra)
 {
 	int err = need_context();
 
 	return err ? err : dryrun__stream_work(stream);
 }
 
-API(int, cuLaunchCooperativeKernel, void *function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared, void *stream, void **args)
+API(int, cuLaunchCooperativeKernel, void *function, unsigned int gx, unsigned int gy,
+    unsigned int gz, unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
+    void *stream, void **args)
 {
 	int err = need_context();
 
@@ -880,14 +913,16 @@ struct launch_config { /* CUlaunchConfig, its beginning */
 	void *stream;
 };
 
-API(int, cuLaunchKernelEx, const struct launch_config *config, void *function, void **args, void **extra)
+API(int, cuLaunchKernelEx, const struct launch_config *config, void *function, void **args,
+    void **extra)
 {
 	int err = need_context();
 
 	return err ? err : dryrun__stream_work(config->stream);
 }
 
-API(int, cuOccupancyMaxActiveBlocksPerMultiprocessor, int *n, void *function, int threads, size_t shared)
+API(int, cuOccupancyMaxActiveBlocksPerMultiprocessor, int *n, void *function, int threads,
+    size_t shared)
 {
 	*n = threads > 0 && props__arch()->threads > threads ? props__arch()->threads / threads : 1;
 	return CUDA_OK;
@@ -946,12 +981,14 @@ API(int, cuStreamIsCapturing, void *stream, int *status)
 	return capture__info(stream, status, NULL, NULL, NULL, NULL);
 }
 
-API(int, cuStreamGetCaptureInfo_v2, void *stream, int *status, uint64_t *id, void **graph, const void *const **deps, size_t *n_deps)
+API(int, cuStreamGetCaptureInfo_v2, void *stream, int *status, uint64_t *id, void **graph,
+    const void *const **deps, size_t *n_deps)
 {
 	return capture__info(stream, status, id, graph, deps, n_deps);
 }
 
-API(int, cuStreamGetCaptureInfo_v3, void *stream, int *status, uint64_t *id, void **graph, const void *const **deps, const void **edges, size_t *n_deps)
+API(int, cuStreamGetCaptureInfo_v3, void *stream, int *status, uint64_t *id, void **graph,
+    const void *const **deps, const void **edges, size_t *n_deps)
 {
 	if (edges)
 		*edges = NULL;

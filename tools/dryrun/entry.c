@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Driver functions by name and version. A name that has several forms means the newest one that the version asked for
- * has: gen/entries.def knows since when each is there. That is also what cuda.h's macros choose for its own version,
- * but for the few names that they keep behind (cuCtxGetDevice in CUDA 13), where the form below takes either's arguments.
+ * Driver functions by name and version. A name that has several forms means the newest one that the
+ * version asked for has: gen/entries.def knows since when each is there. That is also what cuda.h's
+ * macros choose for its own version, but for the few names that they keep behind (cuCtxGetDevice in
+ * CUDA 13), where the form below takes either's arguments.
  */
 #include "dryrun.h"
 
@@ -12,7 +13,7 @@
 #include <string.h>
 
 #define MAX_FORMS 4
-#define MAX_NAME  120
+#define MAX_NAME 120
 
 struct entry {
 	const char *name;
@@ -42,15 +43,17 @@ static void *own_symbol(const char *name)
 	if (!own)
 		return NULL;
 	found = dlsym(own, name);
-	if (found && (!dladdr(found, &there) || !dladdr(&memtrace_dryrun_usage, &here) || here.dli_fbase != there.dli_fbase))
+	if (found && (!dladdr(found, &there) || !dladdr(&memtrace_dryrun_usage, &here) ||
+		      here.dli_fbase != there.dli_fbase))
 		found = NULL;
 	dlclose(own);
 	return found;
 }
 
 /*
- * With MEMTRACE_DRYRUN_BYPASS: the function behind the exported one, as a driver might have it. So are the calls of programs
- * that ask for addresses missed by who looks at the exported functions only.
+ * With MEMTRACE_DRYRUN_BYPASS: the function behind the exported one, as a driver might have it. So
+ * are the calls of programs that ask for addresses missed by who looks at the exported functions
+ * only.
  */
 static void *behind(const char *name)
 {
@@ -85,9 +88,11 @@ static void *find(const char *name, int version, uint64_t flags, int *status)
 	*status = NO_SYMBOL;
 	if (strncmp(name, "cu", 2) || name[2] < 'A' || name[2] > 'Z' || strlen(name) > MAX_NAME)
 		return NULL;
-	entry = bsearch(name, entries, sizeof(entries) / sizeof(*entries), sizeof(*entries), compare);
+	entry = bsearch(name, entries, sizeof(entries) / sizeof(*entries), sizeof(*entries),
+			compare);
 	if (!entry) {
-		found = of_stream(name, flags); /* one of a form's own name, or of a CUDA that the table does not know */
+		/* one of a form's own name, or of a CUDA that the table does not know */
+		found = of_stream(name, flags);
 		*status = found ? FOUND : NO_SYMBOL;
 		return found;
 	}
@@ -99,14 +104,16 @@ static void *find(const char *name, int version, uint64_t flags, int *status)
 	}
 	snprintf(full, sizeof(full), form > 1 ? "%s_v%d" : "%s", name, form);
 	found = of_stream(full, flags);
-	/* Since 12.0 the headers' name for another function: its own later form takes what nobody passes any more. */
+	/* Since 12.0 the headers' name for another function: its own later form takes what nobody
+	 * passes any more. */
 	if (version >= 12000 && !strcmp(name, "cuGraphInstantiate"))
 		found = own_symbol("cuGraphInstantiateWithFlags");
 	*status = found ? FOUND : NO_SYMBOL;
 	return found;
 }
 
-API(int, cuGetProcAddress_v2, const char *name, void **function, int version, uint64_t flags, int *status)
+API(int, cuGetProcAddress_v2, const char *name, void **function, int version, uint64_t flags,
+    int *status)
 {
 	int state;
 
@@ -154,12 +161,15 @@ static int runtime_version(void)
 	return ask && !ask(&version) && version > 0 ? version : dryrun__runtime_major() * 1000;
 }
 
-API(int, cudaGetDriverEntryPoint, const char *name, void **function, unsigned long long flags, int *status)
+API(int, cudaGetDriverEntryPoint, const char *name, void **function, unsigned long long flags,
+    int *status)
 {
 	return dryrun__result(entry_point(name, function, runtime_version(), flags, status));
 }
 
-API(int, cudaGetDriverEntryPointByVersion, const char *name, void **function, unsigned int version, unsigned long long flags, int *status)
+API(int, cudaGetDriverEntryPointByVersion, const char *name, void **function, unsigned int version,
+    unsigned long long flags, int *status)
 {
-	return dryrun__result(entry_point(name, function, version > INT32_MAX ? INT32_MAX : (int)version, flags, status));
+	return dryrun__result(entry_point(
+		name, function, version > INT32_MAX ? INT32_MAX : (int)version, flags, status));
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Memory of the host that CUDA knows: pinned, registered, managed. Pages come when they are touched. */
+/* Memory of the host that CUDA knows: pinned, registered, managed. Pages come when they are
+ * touched. */
 #include "host.h"
 
 #include <errno.h>
@@ -65,7 +66,8 @@ static bool take_out(const void *ptr, enum kind one, enum kind other, struct ran
 
 	dryrun__lock();
 	at = after((uintptr_t)ptr);
-	if (at < n && ranges[at].addr == (uintptr_t)ptr && (ranges[at].kind == one || ranges[at].kind == other)) {
+	if (at < n && ranges[at].addr == (uintptr_t)ptr &&
+	    (ranges[at].kind == one || ranges[at].kind == other)) {
 		*r = ranges[at];
 		n--;
 		memmove(ranges + at, ranges + at + 1, (n - at) * sizeof(*ranges));
@@ -90,7 +92,8 @@ static int map(uint64_t size, enum kind kind, unsigned int flags, void **ptr)
 	if (size > UINT64_MAX - DRYRUN_PAGE)
 		return CUDA_OUT_OF_MEMORY;
 	r.size = (size + DRYRUN_PAGE - 1) & ~(uint64_t)(DRYRUN_PAGE - 1);
-	at = mmap(NULL, r.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	at = mmap(NULL, r.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+		  -1, 0);
 	if (at == MAP_FAILED)
 		return CUDA_OUT_OF_MEMORY;
 	r.addr = (uintptr_t)at;
@@ -157,7 +160,8 @@ void host__reset(int device)
 	size_t kept = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		if (ranges[i].device == device && (ranges[i].kind == HOST_ALLOCATED || ranges[i].kind == HOST_MANAGED))
+		if (ranges[i].device == device &&
+		    (ranges[i].kind == HOST_ALLOCATED || ranges[i].kind == HOST_MANAGED))
 			munmap((void *)(uintptr_t)ranges[i].addr, ranges[i].size);
 		else
 			ranges[kept++] = ranges[i];
@@ -167,7 +171,11 @@ void host__reset(int device)
 
 int host__register(void *ptr, uint64_t size, unsigned int flags)
 {
-	struct range r = { .addr = (uintptr_t)ptr, .size = size, .flags = flags, .kind = HOST_REGISTERED, .device = dryrun__device() };
+	struct range r = { .addr = (uintptr_t)ptr,
+			   .size = size,
+			   .flags = flags,
+			   .kind = HOST_REGISTERED,
+			   .device = dryrun__device() };
 	int err = dryrun__use(r.device);
 
 	if (err)
@@ -184,7 +192,8 @@ int host__unregister(void *ptr)
 {
 	struct range r;
 
-	return take_out(ptr, HOST_REGISTERED, HOST_REGISTERED, &r) ? CUDA_OK : CUDA_HOST_NOT_REGISTERED;
+	return take_out(ptr, HOST_REGISTERED, HOST_REGISTERED, &r) ? CUDA_OK
+								   : CUDA_HOST_NOT_REGISTERED;
 }
 
 bool host__find(uint64_t addr, struct dryrun_range *range)
@@ -193,7 +202,9 @@ bool host__find(uint64_t addr, struct dryrun_range *range)
 
 	if (at == n || ranges[at].addr > addr)
 		return false;
-	range->place = ranges[at].kind == HOST_MANAGED || ranges[at].kind == HOST_POOLED_MANAGED ? PLACE_MANAGED : PLACE_PINNED;
+	range->place = ranges[at].kind == HOST_MANAGED || ranges[at].kind == HOST_POOLED_MANAGED
+			       ? PLACE_MANAGED
+			       : PLACE_PINNED;
 	range->device = ranges[at].device;
 	range->base = ranges[at].addr;
 	range->size = ranges[at].size;

@@ -2,7 +2,8 @@
 #pragma once
 #include "core.h"
 
-/* Pinned memory (cudaHostAlloc): readable and writable, zeros, of whole pages. 0 or an error of CUDA's. */
+/* Pinned memory (cudaHostAlloc): readable and writable, zeros, of whole pages. 0 or an error of
+ * CUDA's. */
 int host__alloc(uint64_t size, unsigned int flags, void **ptr);
 /* NULL is no error. */
 int host__free(void *ptr);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Weights that a model is given on the host, before it goes to the device. Of large tensors a copy to the device forgets
- * what they were, so what they are begun with is for nothing; but it makes their pages, and a model of 7e9 parameters would
- * need 27 GB of the host's memory. Where such a tensor's pages have not been touched, they are left so: it is zero.
+ * Weights that a model is given on the host, before it goes to the device. Of large tensors a copy
+ * to the device forgets what they were, so what they are begun with is for nothing; but it makes
+ * their pages, and a model of 7e9 parameters would need 27 GB of the host's memory. Where such a
+ * tensor's pages have not been touched, they are left so: it is zero.
  *
- * PyTorch's operations are functions that its libraries call by name, so ours are met first. Tensor& comes and goes as a
- * pointer, std::optional<Generator> as one to the caller's copy.
+ * PyTorch's operations are functions that its libraries call by name, so ours are met first.
+ * Tensor& comes and goes as a pointer, std::optional<Generator> as one to the caller's copy.
  */
 #include "depends.h"
 #include "dryrun.h"
@@ -16,14 +17,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LARGE	 (1u << 20)
-#define TOUCHED	 (3ull << 62) /* of an entry of /proc/PID/pagemap: there is a page, or it is swapped out */
-#define N_PAGES	 512
+#define LARGE (1u << 20)
+#define TOUCHED                                                                                    \
+	(3ull << 62) /* of an entry of /proc/PID/pagemap: there is a page, or it is swapped out */
+#define N_PAGES 512
 
 typedef void *random_t(void *self, double a, double b, void *generator);
 typedef void *zero_t(void *self);
 
-/* PyTorch's own interface for compiled code, in plain C: since 2.2. A tensor is a pointer to its object there. */
+/* PyTorch's own interface for compiled code, in plain C: since 2.2. A tensor is a pointer to its
+ * object there. */
 static struct {
 	int (*device)(void *tensor, int32_t *type);
 	int (*dtype)(void *tensor, int32_t *type);
@@ -49,8 +52,10 @@ static bool find_shim(void)
 		const char *name;
 		void *at;
 	} names[] = {
-		{ "aoti_torch_get_device_type", &shim.device }, { "aoti_torch_get_dtype", &shim.dtype },
-		{ "aoti_torch_get_numel", &shim.numel }, { "aoti_torch_get_storage_size", &shim.storage },
+		{ "aoti_torch_get_device_type", &shim.device },
+		{ "aoti_torch_get_dtype", &shim.dtype },
+		{ "aoti_torch_get_numel", &shim.numel },
+		{ "aoti_torch_get_storage_size", &shim.storage },
 		{ "aoti_torch_get_data_ptr", &shim.data },
 	};
 	static int known; /* 1: there, 2: not there */
@@ -70,16 +75,19 @@ static bool find_shim(void)
 	return state == 1;
 }
 
-/* Bytes of a tensor of floating point on the host that has its storage to itself; 0: it is none, or a small one. */
+/* Bytes of a tensor of floating point on the host that has its storage to itself; 0: it is none, or
+ * a small one. */
 static uint64_t size_of(void *tensor)
 {
 	static const unsigned char sizes[] = { [5] = 2, [6] = 4, [7] = 8, [15] = 2 };
 	int32_t device, type;
 	int64_t n, size;
 
-	if (!find_shim() || shim.device(tensor, &device) || device || shim.dtype(tensor, &type) || shim.numel(tensor, &n) || n < LARGE / 8)
+	if (!find_shim() || shim.device(tensor, &device) || device || shim.dtype(tensor, &type) ||
+	    shim.numel(tensor, &n) || n < LARGE / 8)
 		return 0;
-	if (type < 0 || (size_t)type >= sizeof(sizes) || !sizes[type] || shim.storage(tensor, &size) || size / sizes[type] != n)
+	if (type < 0 || (size_t)type >= sizeof(sizes) || !sizes[type] ||
+	    shim.storage(tensor, &size) || size / sizes[type] != n)
 		return 0;
 	return size >= LARGE ? (uint64_t)size : 0;
 }
@@ -87,8 +95,11 @@ static uint64_t size_of(void *tensor)
 /* The first and the last page may be shared with others: they are not asked for. */
 static bool is_untouched(uint64_t at, uint64_t size)
 {
-	uint64_t first = (at + DRYRUN_PAGE - 1) / DRYRUN_PAGE, end = (at + size) / DRYRUN_PAGE, entries[N_PAGES];
-	int fd = sysconf(_SC_PAGESIZE) == DRYRUN_PAGE ? open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC) : -1;
+	uint64_t first = (at + DRYRUN_PAGE - 1) / DRYRUN_PAGE, end = (at + size) / DRYRUN_PAGE,
+		 entries[N_PAGES];
+	int fd = sysconf(_SC_PAGESIZE) == DRYRUN_PAGE
+			 ? open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)
+			 : -1;
 	bool untouched = fd >= 0;
 
 	while (untouched && first < end) {
@@ -108,7 +119,8 @@ static bool begins_model(void)
 {
 	struct python_read at;
 
-	return python__where("", &at) && (strstr(at.inner.file, "/torch/nn/") || strstr(at.inner.file, "/transformers/"));
+	return python__where("", &at) &&
+	       (strstr(at.inner.file, "/torch/nn/") || strstr(at.inner.file, "/transformers/"));
 }
 
 static bool leave(void *tensor, bool random)
@@ -117,10 +129,12 @@ static bool leave(void *tensor, bool random)
 	static bool said;
 	void *at;
 
-	if (!size || (random && !begins_model()) || shim.data(tensor, &at) || !at || !is_untouched((uintptr_t)at, size))
+	if (!size || (random && !begins_model()) || shim.data(tensor, &at) || !at ||
+	    !is_untouched((uintptr_t)at, size))
 		return false;
 	if (!random) { /* so are the others already */
-		uint64_t begin = DRYRUN_PAGE - (uintptr_t)at % DRYRUN_PAGE, end = ((uintptr_t)at + size) % DRYRUN_PAGE;
+		uint64_t begin = DRYRUN_PAGE - (uintptr_t)at % DRYRUN_PAGE,
+			 end = ((uintptr_t)at + size) % DRYRUN_PAGE;
 
 		memset(at, 0, begin);
 		memset((char *)at + size - end, 0, end);
@@ -130,17 +144,17 @@ static bool leave(void *tensor, bool random)
 	return true;
 }
 
-#define RANDOM(name)                                                                  \
-	API(void *, name, void *self, double a, double b, void *generator)            \
-	{                                                                             \
-		static random_t *real;                                                \
-		random_t *call = __atomic_load_n(&real, __ATOMIC_RELAXED);            \
-                                                                                      \
-		if (!call) {                                                          \
-			call = (random_t *)(uintptr_t)find(#name);                    \
-			__atomic_store_n(&real, call, __ATOMIC_RELAXED);              \
-		}                                                                     \
-		return !call || leave(self, true) ? self : call(self, a, b, generator); \
+#define RANDOM(name)                                                                               \
+	API(void *, name, void *self, double a, double b, void *generator)                         \
+	{                                                                                          \
+		static random_t *real;                                                             \
+		random_t *call = __atomic_load_n(&real, __ATOMIC_RELAXED);                         \
+                                                                                                   \
+		if (!call) {                                                                       \
+			call = (random_t *)(uintptr_t)find(#name);                                 \
+			__atomic_store_n(&real, call, __ATOMIC_RELAXED);                           \
+		}                                                                                  \
+		return !call || leave(self, true) ? self : call(self, a, b, generator);            \
 	}
 
 /* at::_ops::normal_::call and uniform_: from 2.5 on with std::optional, before with c10's. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * What the answers of CUDA's mathematics and communication libraries share. Their handles are ours: none may reach the
- * real library. A function that only puts work onto a stream, in memory that its caller gave, is modelled by doing
- * nothing; what the dry run cannot know is written into its log.
+ * What the answers of CUDA's mathematics and communication libraries share. Their handles are ours:
+ * none may reach the real library. A function that only puts work onto a stream, in memory that its
+ * caller gave, is modelled by doing nothing; what the dry run cannot know is written into its log.
  */
 #include "dryrun.h"
 
@@ -45,19 +45,21 @@ enum {
 	CUFILE_NOT_SUPPORTED = 5007, /* GPUDirect Storage not supported on current platform */
 };
 
-/* cudaDataType, as cuBLAS, cuFFT, cuSOLVER and cuSPARSE share it: bytes of an element; 16, the most, if unknown. */
+/* cudaDataType, as cuBLAS, cuFFT, cuSOLVER and cuSPARSE share it: bytes of an element; 16, the
+ * most, if unknown. */
 unsigned int lib__data_size(int type);
 
 /* Stores a handle: not NULL, given once, never an address of anything. handle may be NULL. */
 void lib__give(void **handle);
 
-/* CUDNN_STATUS_NOT_SUPPORTED and _BAD_PARAM of the cuDNN that the program has loaded: renumbered in 9. */
+/* CUDNN_STATUS_NOT_SUPPORTED and _BAD_PARAM of the cuDNN that the program has loaded: renumbered
+ * in 9. */
 int lib__cudnn_not_supported(void);
 int lib__cudnn_bad_param(void);
 
 /* A function that has no effect on memory: its arguments need no look. */
-#define NO_EFFECT(name)      \
-	API(int, name, void) \
-	{                    \
-		return 0;    \
+#define NO_EFFECT(name)                                                                            \
+	API(int, name, void)                                                                       \
+	{                                                                                          \
+		return 0;                                                                          \
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * cuBLAS and cuBLASLt. Their workspace is the caller's: PyTorch takes it from its own allocator, so products are
- * modelled by doing nothing. What they allocate inside is in no figure.
+ * cuBLAS and cuBLASLt. Their workspace is the caller's: PyTorch takes it from its own allocator, so
+ * products are modelled by doing nothing. What they allocate inside is in no figure.
  */
 #include "lib.h"
 
@@ -49,24 +49,24 @@ API(int, cublasDestroy_v2, void *h)
 }
 
 /* A pair of functions that set and tell a member of the handle. */
-#define SETTING(setter, getter, type, member)                                     \
-	API(int, setter, void *h, type value)                                     \
-	{                                                                         \
-		struct blas *b = handle(h);                                       \
-                                                                                  \
-		if (!b)                                                           \
-			return CUBLAS_NOT_INITIALIZED;                            \
-		b->member = value;                                                \
-		return 0;                                                         \
-	}                                                                         \
-	API(int, getter, void *h, type *value)                                    \
-	{                                                                         \
-		struct blas *b = handle(h);                                       \
-                                                                                  \
-		if (!b || !value)                                                 \
-			return b ? CUBLAS_INVALID_VALUE : CUBLAS_NOT_INITIALIZED; \
-		*value = b->member;                                               \
-		return 0;                                                         \
+#define SETTING(setter, getter, type, member)                                                      \
+	API(int, setter, void *h, type value)                                                      \
+	{                                                                                          \
+		struct blas *b = handle(h);                                                        \
+                                                                                                   \
+		if (!b)                                                                            \
+			return CUBLAS_NOT_INITIALIZED;                                             \
+		b->member = value;                                                                 \
+		return 0;                                                                          \
+	}                                                                                          \
+	API(int, getter, void *h, type *value)                                                     \
+	{                                                                                          \
+		struct blas *b = handle(h);                                                        \
+                                                                                                   \
+		if (!b || !value)                                                                  \
+			return b ? CUBLAS_INVALID_VALUE : CUBLAS_NOT_INITIALIZED;                  \
+		*value = b->member;                                                                \
+		return 0;                                                                          \
 	}
 
 SETTING(cublasSetStream_v2, cublasGetStream_v2, void *, stream)
@@ -78,10 +78,10 @@ SETTING(cublasSetEmulationStrategy, cublasGetEmulationStrategy, int, emulation)
 
 NO_EFFECT(cublasSetWorkspace_v2)
 
-#define FOUR(stem, tail)               \
-	NO_EFFECT(cublasS##stem##tail) \
-	NO_EFFECT(cublasD##stem##tail) \
-	NO_EFFECT(cublasC##stem##tail) \
+#define FOUR(stem, tail)                                                                           \
+	NO_EFFECT(cublasS##stem##tail)                                                             \
+	NO_EFFECT(cublasD##stem##tail)                                                             \
+	NO_EFFECT(cublasC##stem##tail)                                                             \
 	NO_EFFECT(cublasZ##stem##tail)
 
 FOUR(gemm, _v2)
@@ -124,9 +124,10 @@ struct heuristic {
 };
 _Static_assert(sizeof(struct heuristic) == 96, "cublasLtMatmulHeuristicResult_t");
 
-/* One algorithm that needs no workspace. A request beyond the array of results is the caller's own fault. */
-API(int, cublasLtMatmulAlgoGetHeuristic, void *h, void *operation, void *a, void *b, void *c, void *d,
-    void *preference, int requested, struct heuristic *results, int *n)
+/* One algorithm that needs no workspace. A request beyond the array of results is the caller's own
+ * fault. */
+API(int, cublasLtMatmulAlgoGetHeuristic, void *h, void *operation, void *a, void *b, void *c,
+    void *d, void *preference, int requested, struct heuristic *results, int *n)
 {
 	if (!results || !n || requested < 1)
 		return CUBLAS_INVALID_VALUE;
@@ -136,8 +137,8 @@ API(int, cublasLtMatmulAlgoGetHeuristic, void *h, void *operation, void *a, void
 }
 
 /* Of an algorithm that the caller chose by itself: it works, without a workspace. */
-API(int, cublasLtMatmulAlgoCheck, void *h, void *operation, void *a, void *b, void *c, void *d, void *algorithm,
-    struct heuristic *result)
+API(int, cublasLtMatmulAlgoCheck, void *h, void *operation, void *a, void *b, void *c, void *d,
+    void *algorithm, struct heuristic *result)
 {
 	if (!result)
 		return CUBLAS_INVALID_VALUE;
@@ -145,13 +146,13 @@ API(int, cublasLtMatmulAlgoCheck, void *h, void *operation, void *a, void *b, vo
 	return 0;
 }
 
-#define GIVEN(name)                                  \
-	API(int, name, void **object)                \
-	{                                            \
-		if (!object)                         \
-			return CUBLAS_INVALID_VALUE; \
-		lib__give(object);                   \
-		return 0;                            \
+#define GIVEN(name)                                                                                \
+	API(int, name, void **object)                                                              \
+	{                                                                                          \
+		if (!object)                                                                       \
+			return CUBLAS_INVALID_VALUE;                                               \
+		lib__give(object);                                                                 \
+		return 0;                                                                          \
 	}
 
 GIVEN(cublasLtCreate)

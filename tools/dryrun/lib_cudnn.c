@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * cuDNN 8 and 9, as PyTorch uses it: convolutions through the backend API and through the older one, batch norm,
- * recurrent networks, CTC, grid sampling. Layouts and numbers are those of cudnn_graph.h, cudnn_ops.h, cudnn_cnn.h and
- * cudnn_adv.h.
+ * cuDNN 8 and 9, as PyTorch uses it: convolutions through the backend API and through the older
+ * one, batch norm, recurrent networks, CTC, grid sampling. Layouts and numbers are those of
+ * cudnn_graph.h, cudnn_ops.h, cudnn_cnn.h and cudnn_adv.h.
  *
- * The workspace of a convolution is chosen by the real library from what it measured on the device; it enters the peak
- * almost one to one and cannot be known here. It is a parameter, MEMTRACE_DRYRUN_CUDNN_WORKSPACE, and the log says
- * that it was used.
+ * The workspace of a convolution is chosen by the real library from what it measured on the device;
+ * it enters the peak almost one to one and cannot be known here. It is a parameter,
+ * MEMTRACE_DRYRUN_CUDNN_WORKSPACE, and the log says that it was used.
  */
 #include "lib.h"
 
@@ -20,7 +20,7 @@
 
 #define MAX_DIMS 8 /* CUDNN_DIM_MAX */
 
-enum { TRAINING = 1 }; /* cudnnForwardMode_t */
+enum { TRAINING = 1 };					   /* cudnnForwardMode_t */
 enum { BIAS_NONE, BIAS_INPUT, BIAS_BOTH, BIAS_RECURRENT }; /* cudnnRNNBiasMode_t */
 
 /* Every descriptor of ours, whichever kind: what a later question needs of it. */
@@ -40,7 +40,8 @@ static int version(struct dl_phdr_info *info, size_t size, void *major)
 {
 	const char *name = strrchr(info->dlpi_name, '/');
 
-	return info->dlpi_name && sscanf(name ? name + 1 : info->dlpi_name, "libcudnn.so.%d", (int *)major) == 1;
+	return info->dlpi_name &&
+	       sscanf(name ? name + 1 : info->dlpi_name, "libcudnn.so.%d", (int *)major) == 1;
 }
 
 static int by_version(int in_8, int in_9)
@@ -49,7 +50,8 @@ static int by_version(int in_8, int in_9)
 	int major = atomic_load(&known);
 
 	if (!major) {
-		/* The wheels name it so; one of another name, linked by the program itself, is taken for the newest. */
+		/* The wheels name it so; one of another name, linked by the program itself, is
+		 * taken for the newest. */
 		if (!dl_iterate_phdr(version, &major))
 			return in_9;
 		atomic_store(&known, major);
@@ -94,10 +96,10 @@ static int guess(atomic_bool *told, const char *what, size_t *to, uint64_t size)
 	return 0;
 }
 
-#define GUESS(what, to, size)                  \
-	({                                     \
-		static atomic_bool told_;      \
-		guess(&told_, what, to, size); \
+#define GUESS(what, to, size)                                                                      \
+	({                                                                                         \
+		static atomic_bool told_;                                                          \
+		guess(&told_, what, to, size);                                                     \
 	})
 
 /* ---- handles and descriptors ---- */
@@ -148,15 +150,15 @@ static int create(struct descriptor **d)
 	return 0;
 }
 
-#define DESCRIPTOR(kind)                                               \
-	API(int, cudnnCreate##kind##Descriptor, struct descriptor **d) \
-	{                                                              \
-		return create(d);                                      \
-	}                                                              \
-	API(int, cudnnDestroy##kind##Descriptor, struct descriptor *d) \
-	{                                                              \
-		free(d);                                               \
-		return 0;                                              \
+#define DESCRIPTOR(kind)                                                                           \
+	API(int, cudnnCreate##kind##Descriptor, struct descriptor **d)                             \
+	{                                                                                          \
+		return create(d);                                                                  \
+	}                                                                                          \
+	API(int, cudnnDestroy##kind##Descriptor, struct descriptor *d)                             \
+	{                                                                                          \
+		free(d);                                                                           \
+		return 0;                                                                          \
 	}
 
 DESCRIPTOR(Tensor)
@@ -170,7 +172,8 @@ DESCRIPTOR(CTCLoss)
 DESCRIPTOR(RNN)
 DESCRIPTOR(RNNData)
 
-static int set_dims(struct descriptor *d, int type, int format, int n, const int *dims, const int *strides)
+static int set_dims(struct descriptor *d, int type, int format, int n, const int *dims,
+		    const int *strides)
 {
 	if (!d || !dims || n < 1 || n > MAX_DIMS)
 		return lib__cudnn_bad_param();
@@ -183,7 +186,8 @@ static int set_dims(struct descriptor *d, int type, int format, int n, const int
 	return 0;
 }
 
-static int get_dims(const struct descriptor *d, int wanted, int *type, int *format, int *n, int *dims, int *strides)
+static int get_dims(const struct descriptor *d, int wanted, int *type, int *format, int *n,
+		    int *dims, int *strides)
 {
 	if (!d || wanted < 0)
 		return lib__cudnn_bad_param();
@@ -202,24 +206,26 @@ static int get_dims(const struct descriptor *d, int wanted, int *type, int *form
 	return 0;
 }
 
-API(int, cudnnSetTensorNdDescriptor, struct descriptor *d, int type, int n, const int *dims, const int *strides)
+API(int, cudnnSetTensorNdDescriptor, struct descriptor *d, int type, int n, const int *dims,
+    const int *strides)
 {
 	return set_dims(d, type, 0, n, dims, strides);
 }
 
-API(int, cudnnGetTensorNdDescriptor, const struct descriptor *d, int wanted, int *type, int *n, int *dims,
-    int *strides)
+API(int, cudnnGetTensorNdDescriptor, const struct descriptor *d, int wanted, int *type, int *n,
+    int *dims, int *strides)
 {
 	return get_dims(d, wanted, type, NULL, n, dims, strides);
 }
 
-API(int, cudnnSetFilterNdDescriptor, struct descriptor *d, int type, int format, int n, const int *dims)
+API(int, cudnnSetFilterNdDescriptor, struct descriptor *d, int type, int format, int n,
+    const int *dims)
 {
 	return set_dims(d, type, format, n, dims, NULL);
 }
 
-API(int, cudnnGetFilterNdDescriptor, const struct descriptor *d, int wanted, int *type, int *format, int *n,
-    int *dims)
+API(int, cudnnGetFilterNdDescriptor, const struct descriptor *d, int wanted, int *type, int *format,
+    int *n, int *dims)
 {
 	return get_dims(d, wanted, type, format, n, dims, NULL);
 }
@@ -284,31 +290,32 @@ static int one_algorithm(int wanted, int *n, struct performance *results)
 	if (wanted < 1 || !n || !results)
 		return lib__cudnn_bad_param();
 	memset(results, 0, sizeof(*results));
-	results->algorithm = 1; /* of each direction: implicit GEMM with precomputed indices, or algorithm 1; deterministic */
+	/* of each direction: implicit GEMM with precomputed indices, or algorithm 1; deterministic */
+	results->algorithm = 1;
 	results->memory = workspace();
 	results->determinism = 1;
 	*n = 1;
 	return 0;
 }
 
-#define ALGORITHMS(direction)                                                                                \
-	API(int, cudnnGetConvolution##direction##Algorithm_v7, void *h, void *a, void *b, void *c, void *d,  \
-	    int wanted, int *n, struct performance *results)                                                 \
-	{                                                                                                    \
-		return one_algorithm(wanted, n, results);                                                    \
-	}                                                                                                    \
-	API(int, cudnnFindConvolution##direction##AlgorithmEx, void *h, void *a, void *x, void *b, void *y,  \
-	    void *c, void *d, void *z, int wanted, int *n, struct performance *results)                      \
-	{                                                                                                    \
-		return one_algorithm(wanted, n, results);                                                    \
-	}                                                                                                    \
-	API(int, cudnnGetConvolution##direction##WorkspaceSize, void *h, void *a, void *b, void *c, void *d, \
-	    int algorithm, size_t *size)                                                                     \
-	{                                                                                                    \
-		if (!size)                                                                                   \
-			return lib__cudnn_bad_param();                                                       \
-		*size = workspace();                                                                         \
-		return 0;                                                                                    \
+#define ALGORITHMS(direction)                                                                      \
+	API(int, cudnnGetConvolution##direction##Algorithm_v7, void *h, void *a, void *b, void *c, \
+	    void *d, int wanted, int *n, struct performance *results)                              \
+	{                                                                                          \
+		return one_algorithm(wanted, n, results);                                          \
+	}                                                                                          \
+	API(int, cudnnFindConvolution##direction##AlgorithmEx, void *h, void *a, void *x, void *b, \
+	    void *y, void *c, void *d, void *z, int wanted, int *n, struct performance *results)   \
+	{                                                                                          \
+		return one_algorithm(wanted, n, results);                                          \
+	}                                                                                          \
+	API(int, cudnnGetConvolution##direction##WorkspaceSize, void *h, void *a, void *b,         \
+	    void *c, void *d, int algorithm, size_t *size)                                         \
+	{                                                                                          \
+		if (!size)                                                                         \
+			return lib__cudnn_bad_param();                                             \
+		*size = workspace();                                                               \
+		return 0;                                                                          \
 	}
 
 ALGORITHMS(Forward)
@@ -318,14 +325,14 @@ ALGORITHMS(BackwardFilter)
 /* ---- the backend API ---- */
 
 enum { /* cudnnBackendDescriptorType_t */
-	CONVOLUTION_FORWARD = 10,
-	CONVOLUTION_BACKWARD_FILTER = 11,
-	CONVOLUTION_BACKWARD_DATA = 12,
+       CONVOLUTION_FORWARD = 10,
+       CONVOLUTION_BACKWARD_FILTER = 11,
+       CONVOLUTION_BACKWARD_DATA = 12,
 };
 enum { /* cudnnBackendAttributeName_t */
-	HEURISTIC_RESULTS = 202,
-	CONFIG_ENGINE = 300,
-	PLAN_WORKSPACE = 402,
+       HEURISTIC_RESULTS = 202,
+       CONFIG_ENGINE = 300,
+       PLAN_WORKSPACE = 402,
 };
 enum { TYPE_INT64 = 3, TYPE_DESCRIPTOR = 15, TYPE_INT32 = 23 }; /* cudnnBackendAttributeType_t */
 
@@ -334,7 +341,8 @@ API(int, cudnnBackendCreateDescriptor, int type, struct descriptor **d)
 	int err = create(d);
 
 	if (!err)
-		(*d)->convolution = type == CONVOLUTION_FORWARD || type == CONVOLUTION_BACKWARD_FILTER ||
+		(*d)->convolution = type == CONVOLUTION_FORWARD ||
+				    type == CONVOLUTION_BACKWARD_FILTER ||
 				    type == CONVOLUTION_BACKWARD_DATA;
 	return err;
 }
@@ -345,7 +353,8 @@ API(int, cudnnBackendDestroyDescriptor, struct descriptor *d)
 	return 0;
 }
 
-/* A graph is of convolutions if an operation in it is one; so are its engines and plans, which refer to it. */
+/* A graph is of convolutions if an operation in it is one; so are its engines and plans, which
+ * refer to it. */
 API(int, cudnnBackendSetAttribute, struct descriptor *d, int name, int type, int64_t n,
     struct descriptor *const *elements)
 {
@@ -358,14 +367,15 @@ API(int, cudnnBackendSetAttribute, struct descriptor *d, int name, int type, int
 }
 
 /*
- * Heuristics find one configuration, a configuration has one engine: both into descriptors that the caller made. All
- * else that is a number is 0, and all else there is none of.
+ * Heuristics find one configuration, a configuration has one engine: both into descriptors that the
+ * caller made. All else that is a number is 0, and all else there is none of.
  */
-API(int, cudnnBackendGetAttribute, struct descriptor *d, int name, int type, int64_t wanted, int64_t *n,
-    void *elements)
+API(int, cudnnBackendGetAttribute, struct descriptor *d, int name, int type, int64_t wanted,
+    int64_t *n, void *elements)
 {
 	struct descriptor **results = elements;
-	int64_t count = type == TYPE_INT64 || type == TYPE_INT32 || name == HEURISTIC_RESULTS || name == CONFIG_ENGINE;
+	int64_t count = type == TYPE_INT64 || type == TYPE_INT32 || name == HEURISTIC_RESULTS ||
+			name == CONFIG_ENGINE;
 
 	if (!d || wanted < 0)
 		return lib__cudnn_bad_param();
@@ -393,36 +403,38 @@ NO_EFFECT(cudnnBackendFinalize)
 NO_EFFECT(cudnnBackendInitialize)
 NO_EFFECT(cudnnBackendExecute)
 
-/* ---- batch norm: without an activation fused into it, the real library asks for little or nothing ---- */
+/* ---- batch norm: without an activation fused into it, the real library asks for little or nothing
+ * ---- */
 
-API(int, cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize, void *h, int mode, int operations, void *x,
-    void *z, void *y, void *scale, void *activation, size_t *size)
+API(int, cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize, void *h, int mode,
+    int operations, void *x, void *z, void *y, void *scale, void *activation, size_t *size)
 {
 	return GUESS("cuDNN batch norm: workspace", size, 0);
 }
 
-API(int, cudnnGetBatchNormalizationBackwardExWorkspaceSize, void *h, int mode, int operations, void *x, void *y,
-    void *dy, void *dz, void *dx, void *scale, void *activation, size_t *size)
+API(int, cudnnGetBatchNormalizationBackwardExWorkspaceSize, void *h, int mode, int operations,
+    void *x, void *y, void *dy, void *dz, void *dx, void *scale, void *activation, size_t *size)
 {
 	return GUESS("cuDNN batch norm: workspace", size, 0);
 }
 
-API(int, cudnnGetBatchNormalizationTrainingExReserveSpaceSize, void *h, int mode, int operations, void *activation,
-    void *x, size_t *size)
+API(int, cudnnGetBatchNormalizationTrainingExReserveSpaceSize, void *h, int mode, int operations,
+    void *activation, void *x, size_t *size)
 {
 	return GUESS("cuDNN batch norm: reserve", size, 0);
 }
 
 /* ---- CTC, dropout ---- */
 
-API(int, cudnnGetCTCLossWorkspaceSize, void *h, void *probabilities, void *gradients, const int *labels,
-    const int *label_lengths, const int *lengths, int algorithm, void *d, size_t *size)
+API(int, cudnnGetCTCLossWorkspaceSize, void *h, void *probabilities, void *gradients,
+    const int *labels, const int *label_lengths, const int *lengths, int algorithm, void *d,
+    size_t *size)
 {
 	return GUESS("cuDNN CTC: workspace", size, 0);
 }
 
-API(int, cudnnGetCTCLossWorkspaceSize_v8, void *h, int algorithm, void *d, void *probabilities, void *gradients,
-    size_t *size)
+API(int, cudnnGetCTCLossWorkspaceSize_v8, void *h, int algorithm, void *d, void *probabilities,
+    void *gradients, size_t *size)
 {
 	return GUESS("cuDNN CTC: workspace", size, 0);
 }
@@ -455,8 +467,9 @@ static int gates(const struct descriptor *r)
 /* Numbers as large as a network has: their products stay within 64 bits. */
 static bool sane(const struct descriptor *r)
 {
-	return r && r->input >= 0 && r->input < 1 << 20 && r->hidden > 0 && r->hidden < 1 << 20 && r->projected > 0 &&
-	       r->projected <= r->hidden && r->layers > 0 && r->layers < 1 << 12;
+	return r && r->input >= 0 && r->input < 1 << 20 && r->hidden > 0 && r->hidden < 1 << 20 &&
+	       r->projected > 0 && r->projected <= r->hidden && r->layers > 0 &&
+	       r->layers < 1 << 12;
 }
 
 static bool has_projection(const struct descriptor *r)
@@ -480,7 +493,10 @@ static uint64_t layer_matrices(const struct descriptor *r, int pseudo_layer)
 
 static uint64_t layer_biases(const struct descriptor *r)
 {
-	return (uint64_t)gates(r) * r->hidden * (r->bias == BIAS_NONE ? 0 : r->bias == BIAS_BOTH ? 2 : 1);
+	return (uint64_t)gates(r) * r->hidden *
+	       (r->bias == BIAS_NONE   ? 0
+		: r->bias == BIAS_BOTH ? 2
+				       : 1);
 }
 
 /* All matrices, layer by layer, then all biases: elements. */
@@ -494,12 +510,14 @@ static uint64_t weights(const struct descriptor *r)
 }
 
 struct part {
-	uint64_t at; /* elements from the start of the weights */
+	uint64_t at;	   /* elements from the start of the weights */
 	int rows, columns; /* 0 rows: there is none */
 };
 
-/* The matrix and the bias of a linear layer: of the input for the gates, of the state for the gates, the projection. */
-static void find_part(const struct descriptor *r, int pseudo_layer, int linear, struct part *matrix, struct part *bias)
+/* The matrix and the bias of a linear layer: of the input for the gates, of the state for the
+ * gates, the projection. */
+static void find_part(const struct descriptor *r, int pseudo_layer, int linear, struct part *matrix,
+		      struct part *bias)
 {
 	int g = gates(r), h = r->hidden, p = r->projected, width = input_width(r, pseudo_layer);
 	uint64_t at = 0, biases = 0;
@@ -516,16 +534,21 @@ static void find_part(const struct descriptor *r, int pseudo_layer, int linear, 
 		if (r->bias == BIAS_INPUT || r->bias == BIAS_BOTH)
 			*bias = (struct part){ biases + (uint64_t)linear * h, h, 1 };
 	} else if (linear < 2 * g) {
-		*matrix = (struct part){ at + (uint64_t)g * h * width + (uint64_t)(linear - g) * h * p, h, p };
+		*matrix = (struct part){
+			at + (uint64_t)g * h * width + (uint64_t)(linear - g) * h * p, h, p
+		};
 		if (r->bias == BIAS_RECURRENT || r->bias == BIAS_BOTH)
-			*bias = (struct part){ biases + (uint64_t)(r->bias == BIAS_BOTH ? linear : linear - g) * h, h, 1 };
+			*bias = (struct part){
+				biases + (uint64_t)(r->bias == BIAS_BOTH ? linear : linear - g) * h,
+				h, 1
+			};
 	} else if (linear == 2 * g && has_projection(r)) {
 		*matrix = (struct part){ at + (uint64_t)g * h * (width + p), p, h };
 	}
 }
 
-static void give_part(const struct descriptor *r, const struct part *part, const char *base, struct descriptor *d,
-		      void **at)
+static void give_part(const struct descriptor *r, const struct part *part, const char *base,
+		      struct descriptor *d, void **at)
 {
 	if (at)
 		*at = part->rows && base ? (void *)(base + part->at * type_size(r->type)) : NULL;
@@ -542,9 +565,9 @@ static void give_part(const struct descriptor *r, const struct part *part, const
 	}
 }
 
-API(int, cudnnSetRNNDescriptor_v8, struct descriptor *r, int algorithm, int cell, int bias, int direction,
-    int input_mode, int type, int precision, int math, int input, int hidden, int projected, int layers,
-    void *dropout, unsigned int flags)
+API(int, cudnnSetRNNDescriptor_v8, struct descriptor *r, int algorithm, int cell, int bias,
+    int direction, int input_mode, int type, int precision, int math, int input, int hidden,
+    int projected, int layers, void *dropout, unsigned int flags)
 {
 	if (!r)
 		return lib__cudnn_bad_param();
@@ -562,8 +585,8 @@ API(int, cudnnSetRNNDescriptor_v8, struct descriptor *r, int algorithm, int cell
 	return sane(r) ? 0 : lib__cudnn_bad_param();
 }
 
-API(int, cudnnSetRNNDataDescriptor, struct descriptor *d, int type, int layout, int length, int batch, int width,
-    const int *lengths, void *padding)
+API(int, cudnnSetRNNDataDescriptor, struct descriptor *d, int type, int layout, int length,
+    int batch, int width, const int *lengths, void *padding)
 {
 	if (!d || length < 0 || batch < 0)
 		return lib__cudnn_bad_param();
@@ -582,9 +605,9 @@ API(int, cudnnGetRNNWeightSpaceSize, void *h, const struct descriptor *r, size_t
 	return 0;
 }
 
-API(int, cudnnGetRNNWeightParams, void *h, const struct descriptor *r, int pseudo_layer, size_t size,
-    const char *base, int linear, struct descriptor *matrix_desc, void **matrix_at, struct descriptor *bias_desc,
-    void **bias_at)
+API(int, cudnnGetRNNWeightParams, void *h, const struct descriptor *r, int pseudo_layer,
+    size_t size, const char *base, int linear, struct descriptor *matrix_desc, void **matrix_at,
+    struct descriptor *bias_desc, void **bias_at)
 {
 	struct part matrix, bias;
 
@@ -596,10 +619,12 @@ API(int, cudnnGetRNNWeightParams, void *h, const struct descriptor *r, int pseud
 	return 0;
 }
 
-/* Of all steps: what the gates came to, and the states, for each layer. The real sizes are cuDNN's own. */
+/* Of all steps: what the gates came to, and the states, for each layer. The real sizes are cuDNN's
+ * own. */
 static uint64_t rnn_reserve(const struct descriptor *r, uint64_t length, uint64_t batch)
 {
-	return length * batch * (gates(r) + 2) * r->hidden * r->directions * r->layers * type_size(r->type);
+	return length * batch * (gates(r) + 2) * r->hidden * r->directions * r->layers *
+	       type_size(r->type);
 }
 
 static uint64_t rnn_workspace(const struct descriptor *r, uint64_t length, uint64_t batch)
@@ -607,25 +632,29 @@ static uint64_t rnn_workspace(const struct descriptor *r, uint64_t length, uint6
 	return length * batch * gates(r) * r->hidden * r->directions * type_size(r->type);
 }
 
-API(int, cudnnGetRNNTempSpaceSizes, void *h, const struct descriptor *r, int mode, const struct descriptor *x,
-    size_t *size, size_t *reserve)
+API(int, cudnnGetRNNTempSpaceSizes, void *h, const struct descriptor *r, int mode,
+    const struct descriptor *x, size_t *size, size_t *reserve)
 {
 	if (!sane(r) || !x)
 		return lib__cudnn_bad_param();
 	if (size)
-		GUESS("cuDNN recurrent network: workspace", size, rnn_workspace(r, x->length, x->batch));
+		GUESS("cuDNN recurrent network: workspace", size,
+		      rnn_workspace(r, x->length, x->batch));
 	if (reserve)
-		GUESS("cuDNN recurrent network: reserve", reserve, mode == TRAINING ? rnn_reserve(r, x->length, x->batch) : 0);
+		GUESS("cuDNN recurrent network: reserve", reserve,
+		      mode == TRAINING ? rnn_reserve(r, x->length, x->batch) : 0);
 	return 0;
 }
 
-/* The same before cuDNN 9: the width of the input comes with each question, as dimension 1 of its descriptor. */
+/* The same before cuDNN 9: the width of the input comes with each question, as dimension 1 of its
+ * descriptor. */
 
-API(int, cudnnSetRNNDescriptor_v6, void *h, struct descriptor *r, int hidden, int layers, void *dropout,
-    int input_mode, int direction, int cell, int algorithm, int precision)
+API(int, cudnnSetRNNDescriptor_v6, void *h, struct descriptor *r, int hidden, int layers,
+    void *dropout, int input_mode, int direction, int cell, int algorithm, int precision)
 {
-	return cudnnSetRNNDescriptor_v8(r, algorithm, cell, BIAS_BOTH, direction, input_mode, precision, precision, 0, 0,
-					hidden, hidden, layers, dropout, 0);
+	return cudnnSetRNNDescriptor_v8(r, algorithm, cell, BIAS_BOTH, direction, input_mode,
+					precision, precision, 0, 0, hidden, hidden, layers, dropout,
+					0);
 }
 
 API(int, cudnnSetRNNProjectionLayers, void *h, struct descriptor *r, int recurrent, int output)
@@ -639,7 +668,8 @@ API(int, cudnnSetRNNProjectionLayers, void *h, struct descriptor *r, int recurre
 NO_EFFECT(cudnnSetRNNMatrixMathType)
 
 /* The network with what the caller says of it besides. */
-static int complete(struct descriptor *to, const struct descriptor *r, const struct descriptor *x, int type)
+static int complete(struct descriptor *to, const struct descriptor *r, const struct descriptor *x,
+		    int type)
 {
 	if (!r || !x || x->n < 2)
 		return lib__cudnn_bad_param();
@@ -649,8 +679,8 @@ static int complete(struct descriptor *to, const struct descriptor *r, const str
 	return sane(to) ? 0 : lib__cudnn_bad_param();
 }
 
-API(int, cudnnGetRNNParamsSize, void *h, const struct descriptor *r, const struct descriptor *x, size_t *size,
-    int type)
+API(int, cudnnGetRNNParamsSize, void *h, const struct descriptor *r, const struct descriptor *x,
+    size_t *size, int type)
 {
 	struct descriptor whole;
 	int err = complete(&whole, r, x, type);
@@ -659,27 +689,31 @@ API(int, cudnnGetRNNParamsSize, void *h, const struct descriptor *r, const struc
 }
 
 API(int, cudnnGetRNNLinLayerMatrixParams, void *h, const struct descriptor *r, int pseudo_layer,
-    const struct descriptor *x, const struct descriptor *w, const char *base, int linear, struct descriptor *desc,
-    void **at)
+    const struct descriptor *x, const struct descriptor *w, const char *base, int linear,
+    struct descriptor *desc, void **at)
 {
 	struct descriptor whole;
 	int err = complete(&whole, r, x, w ? w->type : 0);
 
-	return err ?: cudnnGetRNNWeightParams(h, &whole, pseudo_layer, 0, base, linear, desc, at, NULL, NULL);
+	return err
+		       ?: cudnnGetRNNWeightParams(h, &whole, pseudo_layer, 0, base, linear, desc,
+						  at, NULL, NULL);
 }
 
 API(int, cudnnGetRNNLinLayerBiasParams, void *h, const struct descriptor *r, int pseudo_layer,
-    const struct descriptor *x, const struct descriptor *w, const char *base, int linear, struct descriptor *desc,
-    void **at)
+    const struct descriptor *x, const struct descriptor *w, const char *base, int linear,
+    struct descriptor *desc, void **at)
 {
 	struct descriptor whole;
 	int err = complete(&whole, r, x, w ? w->type : 0);
 
-	return err ?: cudnnGetRNNWeightParams(h, &whole, pseudo_layer, 0, base, linear, NULL, NULL, desc, at);
+	return err
+		       ?: cudnnGetRNNWeightParams(h, &whole, pseudo_layer, 0, base, linear, NULL,
+						  NULL, desc, at);
 }
 
-static int temporary(const struct descriptor *r, int length, const struct descriptor *const *x, size_t *size,
-		     bool reserve)
+static int temporary(const struct descriptor *r, int length, const struct descriptor *const *x,
+		     size_t *size, bool reserve)
 {
 	struct descriptor whole;
 	int err;
@@ -690,11 +724,12 @@ static int temporary(const struct descriptor *r, int length, const struct descri
 	if (err)
 		return err;
 	return GUESS("cuDNN recurrent network: workspace and reserve", size,
-		     reserve ? rnn_reserve(&whole, length, x[0]->dims[0]) : rnn_workspace(&whole, length, x[0]->dims[0]));
+		     reserve ? rnn_reserve(&whole, length, x[0]->dims[0])
+			     : rnn_workspace(&whole, length, x[0]->dims[0]));
 }
 
-API(int, cudnnGetRNNWorkspaceSize, void *h, const struct descriptor *r, int length, const struct descriptor *const *x,
-    size_t *size)
+API(int, cudnnGetRNNWorkspaceSize, void *h, const struct descriptor *r, int length,
+    const struct descriptor *const *x, size_t *size)
 {
 	return temporary(r, length, x, size, false);
 }

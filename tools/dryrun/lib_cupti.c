@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * CUPTI: what a profiler asks about the device is not supported (gen/calls.def). The real library is kept out: it asks the
- * driver for what is not documented, and some versions answer the refusal by calling themselves without end.
+ * CUPTI: what a profiler asks about the device is not supported (gen/calls.def). The real library
+ * is kept out: it asks the driver for what is not documented, and some versions answer the refusal
+ * by calling themselves without end.
  */
 #include "lib.h"
 

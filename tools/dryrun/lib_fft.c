@@ -49,9 +49,10 @@ API(int, cufftCreate, int *plan)
 	return 0;
 }
 
-API(int, cufftXtMakePlanMany, int plan, int rank, long long *n, long long *in_embed, long long in_stride,
-    long long in_distance, int in_type, long long *out_embed, long long out_stride, long long out_distance,
-    int out_type, long long batch, size_t *size, int execution)
+API(int, cufftXtMakePlanMany, int plan, int rank, long long *n, long long *in_embed,
+    long long in_stride, long long in_distance, int in_type, long long *out_embed,
+    long long out_stride, long long out_distance, int out_type, long long batch, size_t *size,
+    int execution)
 {
 	return plan_size(rank, n, execution, batch, size);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * NCCL with one rank that is alive: this one. What the others would send is taken for what this one sends, so that
- * counts, sizes and flags that a script reads back are plausible: a sum over n ranks is n times this rank's values, a
- * gather has them in every place. Only small data is moved (dryrun__copy). The numbers of types and operations are
- * those of nccl.h.
+ * NCCL with one rank that is alive: this one. What the others would send is taken for what this one
+ * sends, so that counts, sizes and flags that a script reads back are plausible: a sum over n ranks
+ * is n times this rank's values, a gather has them in every place. Only small data is moved
+ * (dryrun__copy). The numbers of types and operations are those of nccl.h.
  */
 #include "lib_nccl.h"
 
@@ -12,8 +12,8 @@
 #include <sys/random.h>
 
 #define NCCL_MAGIC 0x4e43434cu /* "NCCL" */
-#define MAX_RANKS  (1 << 20)
-#define NO_COLOR   -1 /* NCCL_SPLIT_NOCOLOR */
+#define MAX_RANKS (1 << 20)
+#define NO_COLOR -1 /* NCCL_SPLIT_NOCOLOR */
 #define SPREAD_MAX 4096
 
 enum type {
@@ -98,13 +98,14 @@ API(int, ncclCommInitRank, struct comm **to, int ranks, struct unique_id id, int
 	return create(to, ranks, rank, dryrun__device());
 }
 
-API(int, ncclCommInitRankConfig, struct comm **to, int ranks, struct unique_id id, int rank, void *config)
+API(int, ncclCommInitRankConfig, struct comm **to, int ranks, struct unique_id id, int rank,
+    void *config)
 {
 	return create(to, ranks, rank, dryrun__device());
 }
 
-API(int, ncclCommInitRankScalable, struct comm **to, int ranks, int rank, int n_ids, struct unique_id *ids,
-    void *config)
+API(int, ncclCommInitRankScalable, struct comm **to, int ranks, int rank, int n_ids,
+    struct unique_id *ids, void *config)
 {
 	return create(to, ranks, rank, dryrun__device());
 }
@@ -131,14 +132,16 @@ API(int, ncclCommSplit, void *comm, int color, int key, struct comm **to, void *
 		*to = NULL;
 		return NCCL_OK;
 	}
-	/* How many ranks named this colour, only they know, unless PyTorch is heard to say it; its key is the rank among them. */
+	/* How many ranks named this colour, only they know, unless PyTorch is heard to say it; its
+	 * key is the rank among them. */
 	if (c->ranks == 1)
 		return create(to, 1, 0, c->device);
 	n = nccl__split_size();
 	return create(to, key < n ? n : 0, key < 0 ? 0 : key, c->device);
 }
 
-API(int, ncclCommShrink, void *comm, const int *excluded, int n, struct comm **to, void *config, int flags)
+API(int, ncclCommShrink, void *comm, const int *excluded, int n, struct comm **to, void *config,
+    int flags)
 {
 	struct comm *c = find(comm);
 	int rank;
@@ -151,7 +154,8 @@ API(int, ncclCommShrink, void *comm, const int *excluded, int n, struct comm **t
 	return create(to, c->ranks ? c->ranks - n : 0, rank < 0 ? 0 : rank, c->device);
 }
 
-API(int, ncclCommGrow, void *comm, int ranks, const struct unique_id *id, int rank, struct comm **to, void *config)
+API(int, ncclCommGrow, void *comm, int ranks, const struct unique_id *id, int rank,
+    struct comm **to, void *config)
 {
 	struct comm *c = find(comm);
 
@@ -175,7 +179,8 @@ API(int, ncclCommCount, void *comm, int *ranks)
 	if (!c || !ranks)
 		return NCCL_INVALID_ARGUMENT;
 	if (!c->ranks)
-		dryrun__unmodelled("ncclCommCount of what was split off: taken for this rank and those below");
+		dryrun__unmodelled(
+			"ncclCommCount of what was split off: taken for this rank and those below");
 	*ranks = c->ranks ? c->ranks : c->rank + 1;
 	return NCCL_OK;
 }
@@ -284,7 +289,8 @@ static uint16_t to_bfloat16(float f)
 
 static float from_half(uint16_t h)
 {
-	uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 0x3ff, bits;
+	uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 0x3ff,
+		 bits;
 	float f;
 
 	if (!exponent) { /* zero, or below the normal numbers: multiples of 2^-24 */
@@ -322,22 +328,22 @@ static uint16_t to_half(float f)
 }
 
 /* x for each of n ranks, reduced. */
-#define REDUCED(x)                                                           \
-	({                                                                   \
-		__auto_type x_ = (x);                                        \
-		__auto_type y_ = x_;                                         \
-                                                                             \
-		if (op == SUM)                                               \
-			y_ = (__typeof__(x_))(x_ * (__typeof__(x_))n);       \
-		else if (op == PROD)                                         \
-			for (int i_ = 1; i_ < n && y_ != 0 && y_ != 1; i_++) \
-				y_ = (__typeof__(x_))(y_ * x_);              \
-		y_;                                                          \
+#define REDUCED(x)                                                                                 \
+	({                                                                                         \
+		__auto_type x_ = (x);                                                              \
+		__auto_type y_ = x_;                                                               \
+                                                                                                   \
+		if (op == SUM)                                                                     \
+			y_ = (__typeof__(x_))(x_ * (__typeof__(x_))n);                             \
+		else if (op == PROD)                                                               \
+			for (int i_ = 1; i_ < n && y_ != 0 && y_ != 1; i_++)                       \
+				y_ = (__typeof__(x_))(y_ * x_);                                    \
+		y_;                                                                                \
 	})
 
-#define EACH(ctype)                        \
-	for (size_t i = 0; i < count; i++) \
-		((ctype *)data)[i] = REDUCED(((ctype *)data)[i])
+#define EACH(ctype)                                                                                \
+	for (size_t i = 0; i < count; i++)                                                         \
+	((ctype *)data)[i] = REDUCED(((ctype *)data)[i])
 
 static void reduce(void *data, size_t count, enum type type, int op, int n)
 {
@@ -397,7 +403,8 @@ static void copy(void *to, const void *from, size_t size)
 		dryrun__copy(to, from, size);
 }
 
-static void reduce_into(void *to, const void *from, size_t count, size_t size, int type, int op, int n)
+static void reduce_into(void *to, const void *from, size_t count, size_t size, int type, int op,
+			int n)
 {
 	uint64_t data[DRYRUN_SMALL_COPY / 8];
 	bool known;
@@ -427,8 +434,8 @@ static void *slot(const void *base, size_t size, int n)
 }
 
 /*
- * One of a rank's share into each of the ranks' places; where it is not known how many there are, into all that the block
- * has from there on. More than small data is not moved anyway.
+ * One of a rank's share into each of the ranks' places; where it is not known how many there are,
+ * into all that the block has from there on. More than small data is not moved anyway.
  */
 static void spread(void *to, const void *from, size_t size, int n)
 {
@@ -443,7 +450,8 @@ static void spread(void *to, const void *from, size_t size, int n)
 		copy(slot(to, size, i), from, size);
 }
 
-API(int, ncclAllReduce, const void *from, void *to, size_t count, int type, int op, void *comm, void *stream)
+API(int, ncclAllReduce, const void *from, void *to, size_t count, int type, int op, void *comm,
+    void *stream)
 {
 	size_t size;
 	struct comm *c = begin(comm, count, type, stream, &size);
@@ -452,15 +460,16 @@ API(int, ncclAllReduce, const void *from, void *to, size_t count, int type, int 
 		return NCCL_INVALID_ARGUMENT;
 	reduce_into(to, from, count, size, type, op, c->ranks);
 	/*
-	 * Gradients: DDP lets go of its first buckets when it makes better ones. What others keep beyond the wait for it was
-	 * seen with none of FSDP's, which are many.
+	 * Gradients: DDP lets go of its first buckets when it makes better ones. What others keep
+	 * beyond the wait for it was seen with none of FSDP's, which are many.
 	 */
 	if (size > DRYRUN_SMALL_COPY)
 		dryrun__collective_enqueued(stream);
 	return NCCL_OK;
 }
 
-API(int, ncclReduce, const void *from, void *to, size_t count, int type, int op, int root, void *comm, void *stream)
+API(int, ncclReduce, const void *from, void *to, size_t count, int type, int op, int root,
+    void *comm, void *stream)
 {
 	size_t size;
 	struct comm *c = begin(comm, count, type, stream, &size);
@@ -472,7 +481,8 @@ API(int, ncclReduce, const void *from, void *to, size_t count, int type, int op,
 	return NCCL_OK;
 }
 
-API(int, ncclReduceScatter, const void *from, void *to, size_t count, int type, int op, void *comm, void *stream)
+API(int, ncclReduceScatter, const void *from, void *to, size_t count, int type, int op, void *comm,
+    void *stream)
 {
 	size_t size;
 	struct comm *c = begin(comm, count, type, stream, &size);
@@ -483,7 +493,8 @@ API(int, ncclReduceScatter, const void *from, void *to, size_t count, int type, 
 	return NCCL_OK;
 }
 
-API(int, ncclBroadcast, const void *from, void *to, size_t count, int type, int root, void *comm, void *stream)
+API(int, ncclBroadcast, const void *from, void *to, size_t count, int type, int root, void *comm,
+    void *stream)
 {
 	size_t size;
 	struct comm *c = begin(comm, count, type, stream, &size);
@@ -504,7 +515,8 @@ API(int, ncclBcast, void *data, size_t count, int type, int root, void *comm, vo
 	return ncclBroadcast(data, data, count, type, root, comm, stream);
 }
 
-API(int, ncclAllGather, const void *from, void *to, size_t count, int type, void *comm, void *stream)
+API(int, ncclAllGather, const void *from, void *to, size_t count, int type, void *comm,
+    void *stream)
 {
 	size_t size;
 	struct comm *c = begin(comm, count, type, stream, &size);
@@ -517,7 +529,8 @@ API(int, ncclAllGather, const void *from, void *to, size_t count, int type, void
 	return NCCL_OK;
 }
 
-API(int, ncclGather, const void *from, void *to, size_t count, int type, int root, void *comm, void *stream)
+API(int, ncclGather, const void *from, void *to, size_t count, int type, int root, void *comm,
+    void *stream)
 {
 	size_t size;
 	struct comm *c = begin(comm, count, type, stream, &size);
@@ -532,7 +545,8 @@ API(int, ncclGather, const void *from, void *to, size_t count, int type, int roo
 	return NCCL_OK;
 }
 
-API(int, ncclScatter, const void *from, void *to, size_t count, int type, int root, void *comm, void *stream)
+API(int, ncclScatter, const void *from, void *to, size_t count, int type, int root, void *comm,
+    void *stream)
 {
 	size_t size;
 	struct comm *c = begin(comm, count, type, stream, &size);
@@ -585,7 +599,8 @@ API(int, ncclRecv, void *to, size_t count, int type, int peer, void *comm, void 
 	return NCCL_OK;
 }
 
-/* An operation of the caller's own; its factor may be in device memory: values are kept as they are. */
+/* An operation of the caller's own; its factor may be in device memory: values are kept as they
+ * are. */
 API(int, ncclRedOpCreatePreMulSum, int *op, void *scalar, int type, int residence, void *comm)
 {
 	if (!op || !find(comm))

@@ -10,11 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define GROUP_MAX    65536u
+#define GROUP_MAX 65536u
 #define RECORD_MAGIC 0x4d54504cu
-#define FILE_MAX     (16u << 20) /* of what one rank leaves */
-#define PATH_SIZE    4096
-#define NOT_HEARD    "NCCL: small data from another rank, taken for zeros"
+#define FILE_MAX (16u << 20) /* of what one rank leaves */
+#define PATH_SIZE 4096
+#define NOT_HEARD "NCCL: small data from another rank, taken for zeros"
 
 /* ---- one group of calls ---- */
 
@@ -59,21 +59,23 @@ static void remember(const struct comm *c, struct op op)
 	g->ops[g->n++] = op;
 }
 
-/* What was sent to that peer, or to all, in this group, of the same size: the exchange is taken to be symmetric. */
+/* What was sent to that peer, or to all, in this group, of the same size: the exchange is taken to
+ * be symmetric. */
 static const struct op *sent(const struct group *g, const struct op *to)
 {
 	for (size_t i = 0; i < g->n; i++) {
 		const struct op *o = &g->ops[i];
 
-		if (o->sends && o->size == to->size && (o->peer == to->peer || o->peer == NCCL_TO_ALL))
+		if (o->sends && o->size == to->size &&
+		    (o->peer == to->peer || o->peer == NCCL_TO_ALL))
 			return o;
 	}
 	return NULL;
 }
 
 /*
- * A gather at its root: nothing is sent, and as much is received from each of the others, side by side. The place between
- * that is the root's own has its data already, and so would the others'.
+ * A gather at its root: nothing is sent, and as much is received from each of the others, side by
+ * side. The place between that is the root's own has its data already, and so would the others'.
  */
 static const char *own_place(const struct group *g)
 {
@@ -94,12 +96,13 @@ static const char *own_place(const struct group *g)
 		low -= size;
 	if (g->rank == g->ranks - 1)
 		high += size;
-	return (size_t)(high - low) == ((size_t)g->ranks - 1) * size ? low + (size_t)g->rank * size : NULL;
+	return (size_t)(high - low) == ((size_t)g->ranks - 1) * size ? low + (size_t)g->rank * size
+								     : NULL;
 }
 
 /*
- * Numbers that this rank sent last, by how many they are: the shape of what it hands on in a pipeline. What comes back is of the
- * same shape.
+ * Numbers that this rank sent last, by how many they are: the shape of what it hands on in a
+ * pipeline. What comes back is of the same shape.
  */
 #define NUMBERS_MAX 8
 
@@ -191,7 +194,8 @@ static struct {
 	const char *folder; /* NULL: none */
 	int rank, world, fd;
 	size_t written;
-	off_t size_at; /* of a number of 8 bytes that was broadcast last, and is not known; 0: there is none */
+	off_t size_at; /* of a number of 8 bytes that was broadcast last, and is not known; 0: there
+			  is none */
 	struct file *files; /* by rank */
 } peers = { .fd = -1 };
 
@@ -236,8 +240,8 @@ static bool all_zero(const unsigned char *bytes, size_t n)
 }
 
 /*
- * PyTorch broadcasts an object as its size and then its bytes; the size went through a kernel (torch.cat), so that what was
- * broadcast is 0 here, but the bytes say how many they are.
+ * PyTorch broadcasts an object as its size and then its bytes; the size went through a kernel
+ * (torch.cat), so that what was broadcast is 0 here, but the bytes say how many they are.
  */
 static void tell_size(bool is_number, bool is_bytes, const struct record *head)
 {
@@ -257,7 +261,10 @@ void nccl__send(const struct comm *c, int to, const void *from, size_t size, enu
 	size_t n;
 
 	if (group.depth)
-		remember(c, (struct op){ .sends = true, .peer = to, .ptr = (void *)(uintptr_t)from, .size = size });
+		remember(c, (struct op){ .sends = true,
+					 .peer = to,
+					 .ptr = (void *)(uintptr_t)from,
+					 .size = size });
 	if (!from || !size || size > DRYRUN_SMALL_COPY)
 		return;
 	if (kind == NCCL_NUMBERS && to != NCCL_TO_ALL)
@@ -312,7 +319,8 @@ static void read_file(struct file *f, int rank)
 		fclose(in);
 }
 
-/* The next one from that rank in the communicator; after the last, the last once more: a loop goes on. */
+/* The next one from that rank in the communicator; after the last, the last once more: a loop goes
+ * on. */
 static const struct left *next_of(struct file *f, const struct comm *c, int from, size_t size)
 {
 	const struct left *last = NULL;
@@ -331,15 +339,17 @@ static const struct left *next_of(struct file *f, const struct comm *c, int from
 }
 
 /*
- * Whose file it is in: the rank's own, where the communicator is the world. Else its number there is not known: the
- * nearest on that side that has left something of this kind, as pipelines and meshes are laid out.
+ * Whose file it is in: the rank's own, where the communicator is the world. Else its number there
+ * is not known: the nearest on that side that has left something of this kind, as pipelines and
+ * meshes are laid out.
  */
 static const struct left *find(const struct comm *c, int from, size_t size)
 {
 	int step = from < c->rank ? -1 : 1;
 	const struct left *l = NULL;
 
-	for (int i = c->ranks == peers.world ? from : peers.rank + step; i >= 0 && i < peers.world && !l; i += step) {
+	for (int i = c->ranks == peers.world ? from : peers.rank + step;
+	     i >= 0 && i < peers.world && !l; i += step) {
 		struct file *f = &peers.files[i];
 
 		if (!f->read)
@@ -362,12 +372,17 @@ void nccl__receive(const struct comm *c, int from, void *to, size_t size, enum n
 			dryrun__copy(to, l->bytes, size);
 		pthread_mutex_unlock(&mutex);
 	}
-	/* An object's size, of which kernels make the sum, and then, when its bytes are there, the end. */
+	/* An object's size, of which kernels make the sum, and then, when its bytes are there, the
+	 * end. */
 	if (l && kind == NCCL_NUMBERS)
 		nccl__gathered(to, size, 2);
 	if (group.depth)
-		remember(c, (struct op){ .filled = l, .kind = kind, .peer = from, .ptr = to, .size = size });
-	else if (!l && size <= DRYRUN_SMALL_COPY && (kind != NCCL_NUMBERS || !same_numbers(to, size)))
+		remember(
+			c,
+			(struct op){
+				.filled = l, .kind = kind, .peer = from, .ptr = to, .size = size });
+	else if (!l && size <= DRYRUN_SMALL_COPY &&
+		 (kind != NCCL_NUMBERS || !same_numbers(to, size)))
 		dryrun__unmodelled(NOT_HEARD);
 }
 
@@ -414,16 +429,19 @@ int nccl__split_size(void)
 
 #ifdef __x86_64__
 /*
- * PyTorch's process group, asked to split off another, knows the ranks; ncclCommSplit(), which it calls in turn, is told
- * none. The method is virtual, and its place in the table of methods is filled by name: ours is met first, and calls the real one. What it
- * returns goes where the first argument says.
+ * PyTorch's process group, asked to split off another, knows the ranks; ncclCommSplit(), which it
+ * calls in turn, is told none. The method is virtual, and its place in the table of methods is
+ * filled by name: ours is met first, and calls the real one. What it returns goes where the first
+ * argument says.
  */
 struct ranks { /* std::vector<int> */
 	const int *begin, *end, *limit;
 };
-typedef void *split_t(void *ret, void *self, const void *store, const struct ranks *ranks, const void *options);
+typedef void *split_t(void *ret, void *self, const void *store, const struct ranks *ranks,
+		      const void *options);
 
-static void *split(const char *name, void *ret, void *self, const void *store, const struct ranks *ranks, const void *options)
+static void *split(const char *name, void *ret, void *self, const void *store,
+		   const struct ranks *ranks, const void *options)
 {
 	void *library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
 	split_t *real = library ? (split_t *)(uintptr_t)dlsym(library, name) : NULL;
@@ -441,10 +459,11 @@ static void *split(const char *name, void *ret, void *self, const void *store, c
 	return ret;
 }
 
-#define SPLIT(name)                                                                                                            \
-	API(void *, name, void *ret, void *self, const void *store, const struct ranks *ranks, const void *options)            \
-	{                                                                                                                      \
-		return split(#name, ret, self, store, ranks, options);                                                         \
+#define SPLIT(name)                                                                                \
+	API(void *, name, void *ret, void *self, const void *store, const struct ranks *ranks,     \
+	    const void *options)                                                                   \
+	{                                                                                          \
+		return split(#name, ret, self, store, ranks, options);                             \
 	}
 
 SPLIT(_ZN4c10d16ProcessGroupNCCL5splitERKN3c1013intrusive_ptrINS_5StoreENS1_6detail34intrusive_target_default_null_typeIS3_EEEERKSt6vectorIiSaIiEERKNS2_INS_7Backend7OptionsENS5_ISG_EEEE)

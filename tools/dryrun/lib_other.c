@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * What nobody modelled by hand: one function for each line of gen/calls.def. All are weak, so that a function
- * written elsewhere in this library takes the place of its line.
+ * What nobody modelled by hand: one function for each line of gen/calls.def. All are weak, so that
+ * a function written elsewhere in this library takes the place of its line.
  */
 #include "dryrun.h"
 #include "lib.h"
@@ -10,15 +10,16 @@
 #include <string.h>
 
 /*
- * Integers and pointers are passed in the same places whatever their types are, and apart from floating-point
- * numbers, on x86-64 and on AArch64: a function may be defined with more of them than a caller passes, as long as it
- * reads those only that are there.
+ * Integers and pointers are passed in the same places whatever their types are, and apart from
+ * floating-point numbers, on x86-64 and on AArch64: a function may be defined with more of them
+ * than a caller passes, as long as it reads those only that are there.
  */
 #define ONE(n) long a##n
-#define ARGUMENTS                                                                                                     \
-	ONE(1), ONE(2), ONE(3), ONE(4), ONE(5), ONE(6), ONE(7), ONE(8), ONE(9), ONE(10), ONE(11), ONE(12), ONE(13),   \
-		ONE(14), ONE(15), ONE(16), ONE(17), ONE(18), ONE(19), ONE(20), ONE(21), ONE(22), ONE(23), ONE(24),    \
-		ONE(25), ONE(26), ONE(27), ONE(28), ONE(29), ONE(30), ONE(31), ONE(32)
+#define ARGUMENTS                                                                                  \
+	ONE(1), ONE(2), ONE(3), ONE(4), ONE(5), ONE(6), ONE(7), ONE(8), ONE(9), ONE(10), ONE(11),  \
+		ONE(12), ONE(13), ONE(14), ONE(15), ONE(16), ONE(17), ONE(18), ONE(19), ONE(20),   \
+		ONE(21), ONE(22), ONE(23), ONE(24), ONE(25), ONE(26), ONE(27), ONE(28), ONE(29),   \
+		ONE(30), ONE(31), ONE(32)
 
 #define WEAK __attribute__((weak))
 
@@ -30,31 +31,25 @@
 #define ANSWER_failed(library) -1
 #define ANSWER_unknown(library) unknown(library)
 
-#define CALL(library, name, answer, ...)                  \
-	EXPORT long name(ARGUMENTS);                      \
-	EXPORT WEAK long name(ARGUMENTS)                  \
-	{                                                 \
-		static atomic_bool told;                  \
-                                                          \
-		tell(&told, #name);                       \
-		__VA_ARGS__                               \
-		return ANSWER_##answer(LIB_##library);    \
+#define CALL(library, name, answer, ...)                                                           \
+	EXPORT long name(ARGUMENTS);                                                               \
+	EXPORT WEAK long name(ARGUMENTS)                                                           \
+	{                                                                                          \
+		static atomic_bool told;                                                           \
+                                                                                                   \
+		tell(&told, #name);                                                                \
+		__VA_ARGS__                                                                        \
+		return ANSWER_##answer(LIB_##library);                                             \
 	}
 
 /* Results of a library that does not know what it is asked for. */
 static const int not_supported[] = {
-	[LIB_cudart] = CUDA_NOT_SUPPORTED,
-	[LIB_driver] = CUDA_NOT_SUPPORTED,
-	[LIB_cublas] = CUBLAS_NOT_SUPPORTED,
-	[LIB_cublaslt] = CUBLAS_NOT_SUPPORTED,
-	[LIB_cufft] = CUFFT_NOT_SUPPORTED,
-	[LIB_curand] = CURAND_INTERNAL_ERROR,
-	[LIB_cusolver] = CUSOLVER_NOT_SUPPORTED,
-	[LIB_cusparse] = CUSPARSE_NOT_SUPPORTED,
-	[LIB_cusparselt] = CUSPARSE_NOT_SUPPORTED,
-	[LIB_nccl] = NCCL_INVALID_USAGE,
-	[LIB_cupti] = CUPTI_NOT_SUPPORTED,
-	[LIB_cufile] = CUFILE_NOT_SUPPORTED,
+	[LIB_cudart] = CUDA_NOT_SUPPORTED,	   [LIB_driver] = CUDA_NOT_SUPPORTED,
+	[LIB_cublas] = CUBLAS_NOT_SUPPORTED,	   [LIB_cublaslt] = CUBLAS_NOT_SUPPORTED,
+	[LIB_cufft] = CUFFT_NOT_SUPPORTED,	   [LIB_curand] = CURAND_INTERNAL_ERROR,
+	[LIB_cusolver] = CUSOLVER_NOT_SUPPORTED,   [LIB_cusparse] = CUSPARSE_NOT_SUPPORTED,
+	[LIB_cusparselt] = CUSPARSE_NOT_SUPPORTED, [LIB_nccl] = NCCL_INVALID_USAGE,
+	[LIB_cupti] = CUPTI_NOT_SUPPORTED,	   [LIB_cufile] = CUFILE_NOT_SUPPORTED,
 };
 
 static void tell(atomic_bool *told, const char *name)
@@ -81,7 +76,8 @@ static long unknown(enum library library)
 
 void lib__give(void **handle)
 {
-	static atomic_uintptr_t last = 0x4d54000000000000; /* not canonical: reading it faults, wherever memory is */
+	/* not canonical: reading it faults, wherever memory is */
+	static atomic_uintptr_t last = 0x4d54000000000000;
 
 	if (handle)
 		*handle = (void *)(atomic_fetch_add(&last, 16) + 16);
@@ -89,7 +85,8 @@ void lib__give(void **handle)
 
 unsigned int lib__data_size(int type)
 {
-	/* library_types.h: pairs of a real and its complex type, in the order 32F 64F 16F 8I, and so on. */
+	/* library_types.h: pairs of a real and its complex type, in the order 32F 64F 16F 8I, and
+	 * so on. */
 	static const unsigned char sizes[] = {
 		[0] = 4,  [4] = 8,  [1] = 8,  [5] = 16, [2] = 2,  [6] = 4,  [3] = 1,  [7] = 2,
 		[8] = 1,  [9] = 2,  [10] = 4, [11] = 8, [12] = 4, [13] = 8, [14] = 2, [15] = 4,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * cuSOLVER: decompositions do nothing, in memory that the caller gave; their status in device memory stays as it was,
- * 0 in fresh memory: success. How much workspace each wants is known to the library alone and not documented: the
- * sizes here are those of the same routine in LAPACK with blocks of 32, and the log says so.
+ * cuSOLVER: decompositions do nothing, in memory that the caller gave; their status in device
+ * memory stays as it was, 0 in fresh memory: success. How much workspace each wants is known to the
+ * library alone and not documented: the sizes here are those of the same routine in LAPACK with
+ * blocks of 32, and the log says so.
  */
 #include "lib.h"
 
@@ -109,82 +110,88 @@ static double general_eigen(double n)
 	return n * (4 + BLOCK) + n * n;
 }
 
-#define FOR_TYPE(t, orgqr, ormqr, syevd, syevj, syevj_batched)                                                  \
-	API(int, cusolverDn##t##getrf_bufferSize, void *h, int m, int n, void *a, int lda, int *size)           \
-	{                                                                                                       \
-		return give(size, blocked(max(m, n)));                                                          \
-	}                                                                                                       \
-	API(int, cusolverDn##t##potrf_bufferSize, void *h, int uplo, int n, void *a, int lda, int *size)        \
-	{                                                                                                       \
-		return give(size, blocked(n));                                                                  \
-	}                                                                                                       \
-	API(int, cusolverDn##t##potri_bufferSize, void *h, int uplo, int n, void *a, int lda, int *size)        \
-	{                                                                                                       \
-		return give(size, blocked(n));                                                                  \
-	}                                                                                                       \
-	API(int, cusolverDn##t##geqrf_bufferSize, void *h, int m, int n, void *a, int lda, int *size)           \
-	{                                                                                                       \
-		return give(size, blocked(n));                                                                  \
-	}                                                                                                       \
-	API(int, cusolverDn##t##sytrf_bufferSize, void *h, int n, void *a, int lda, int *size)                  \
-	{                                                                                                       \
-		return give(size, blocked(n));                                                                  \
-	}                                                                                                       \
-	API(int, cusolverDn##t##orgqr##_bufferSize, void *h, int m, int n, int k, void *a, int lda, void *tau,  \
-	    int *size)                                                                                          \
-	{                                                                                                       \
-		return give(size, blocked(n));                                                                  \
-	}                                                                                                       \
-	API(int, cusolverDn##t##ormqr##_bufferSize, void *h, int side, int trans, int m, int n, int k, void *a, \
-	    int lda, void *tau, void *c, int ldc, int *size)                                                    \
-	{                                                                                                       \
-		return give(size, blocked(max(m, n)));                                                          \
-	}                                                                                                       \
-	API(int, cusolverDn##t##gesvd_bufferSize, void *h, int m, int n, int *size)                             \
-	{                                                                                                       \
-		return give(size, svd(m, n));                                                                   \
-	}                                                                                                       \
-	API(int, cusolverDn##t##gesvdj_bufferSize, void *h, int jobz, int econ, int m, int n, void *a, int lda, \
-	    void *s, void *u, int ldu, void *v, int ldv, int *size, void *params)                               \
-	{                                                                                                       \
-		return give(size, jacobi_svd(m, n));                                                            \
-	}                                                                                                       \
-	API(int, cusolverDn##t##gesvdjBatched_bufferSize, void *h, int jobz, int m, int n, void *a, int lda,    \
-	    void *s, void *u, int ldu, void *v, int ldv, int *size, void *params, int batch)                    \
-	{                                                                                                       \
-		return give(size, jacobi_svd(m, n) * max(batch, 1));                                            \
-	}                                                                                                       \
-	API(int, cusolverDn##t##gesvdaStridedBatched_bufferSize, void *h, int jobz, int rank, int m, int n,     \
-	    void *a, int lda, long long sa, void *s, long long ss, void *u, int ldu, long long su, void *v,     \
-	    int ldv, long long sv, int *size, int batch)                                                        \
-	{                                                                                                       \
-		return give(size, jacobi_svd(m, n) * max(batch, 1));                                            \
-	}                                                                                                       \
-	API(int, cusolverDn##t##syevd##_bufferSize, void *h, int jobz, int uplo, int n, void *a, int lda,       \
-	    void *w, int *size)                                                                                 \
-	{                                                                                                       \
-		return give(size, eigen(n));                                                                    \
-	}                                                                                                       \
-	API(int, cusolverDn##t##syevj##_bufferSize, void *h, int jobz, int uplo, int n, void *a, int lda,       \
-	    void *w, int *size, void *params)                                                                   \
-	{                                                                                                       \
-		return give(size, eigen(n));                                                                    \
-	}                                                                                                       \
-	API(int, cusolverDn##t##syevj_batched##_bufferSize, void *h, int jobz, int uplo, int n, void *a,        \
-	    int lda, void *w, int *size, void *params, int batch)                                               \
-	{                                                                                                       \
-		return give(size, eigen(n) * max(batch, 1));                                                    \
+#define FOR_TYPE(t, orgqr, ormqr, syevd, syevj, syevj_batched)                                     \
+	API(int, cusolverDn##t##getrf_bufferSize, void *h, int m, int n, void *a, int lda,         \
+	    int *size)                                                                             \
+	{                                                                                          \
+		return give(size, blocked(max(m, n)));                                             \
+	}                                                                                          \
+	API(int, cusolverDn##t##potrf_bufferSize, void *h, int uplo, int n, void *a, int lda,      \
+	    int *size)                                                                             \
+	{                                                                                          \
+		return give(size, blocked(n));                                                     \
+	}                                                                                          \
+	API(int, cusolverDn##t##potri_bufferSize, void *h, int uplo, int n, void *a, int lda,      \
+	    int *size)                                                                             \
+	{                                                                                          \
+		return give(size, blocked(n));                                                     \
+	}                                                                                          \
+	API(int, cusolverDn##t##geqrf_bufferSize, void *h, int m, int n, void *a, int lda,         \
+	    int *size)                                                                             \
+	{                                                                                          \
+		return give(size, blocked(n));                                                     \
+	}                                                                                          \
+	API(int, cusolverDn##t##sytrf_bufferSize, void *h, int n, void *a, int lda, int *size)     \
+	{                                                                                          \
+		return give(size, blocked(n));                                                     \
+	}                                                                                          \
+	API(int, cusolverDn##t##orgqr##_bufferSize, void *h, int m, int n, int k, void *a,         \
+	    int lda, void *tau, int *size)                                                         \
+	{                                                                                          \
+		return give(size, blocked(n));                                                     \
+	}                                                                                          \
+	API(int, cusolverDn##t##ormqr##_bufferSize, void *h, int side, int trans, int m, int n,    \
+	    int k, void *a, int lda, void *tau, void *c, int ldc, int *size)                       \
+	{                                                                                          \
+		return give(size, blocked(max(m, n)));                                             \
+	}                                                                                          \
+	API(int, cusolverDn##t##gesvd_bufferSize, void *h, int m, int n, int *size)                \
+	{                                                                                          \
+		return give(size, svd(m, n));                                                      \
+	}                                                                                          \
+	API(int, cusolverDn##t##gesvdj_bufferSize, void *h, int jobz, int econ, int m, int n,      \
+	    void *a, int lda, void *s, void *u, int ldu, void *v, int ldv, int *size,              \
+	    void *params)                                                                          \
+	{                                                                                          \
+		return give(size, jacobi_svd(m, n));                                               \
+	}                                                                                          \
+	API(int, cusolverDn##t##gesvdjBatched_bufferSize, void *h, int jobz, int m, int n,         \
+	    void *a, int lda, void *s, void *u, int ldu, void *v, int ldv, int *size,              \
+	    void *params, int batch)                                                               \
+	{                                                                                          \
+		return give(size, jacobi_svd(m, n) * max(batch, 1));                               \
+	}                                                                                          \
+	API(int, cusolverDn##t##gesvdaStridedBatched_bufferSize, void *h, int jobz, int rank,      \
+	    int m, int n, void *a, int lda, long long sa, void *s, long long ss, void *u, int ldu, \
+	    long long su, void *v, int ldv, long long sv, int *size, int batch)                    \
+	{                                                                                          \
+		return give(size, jacobi_svd(m, n) * max(batch, 1));                               \
+	}                                                                                          \
+	API(int, cusolverDn##t##syevd##_bufferSize, void *h, int jobz, int uplo, int n, void *a,   \
+	    int lda, void *w, int *size)                                                           \
+	{                                                                                          \
+		return give(size, eigen(n));                                                       \
+	}                                                                                          \
+	API(int, cusolverDn##t##syevj##_bufferSize, void *h, int jobz, int uplo, int n, void *a,   \
+	    int lda, void *w, int *size, void *params)                                             \
+	{                                                                                          \
+		return give(size, eigen(n));                                                       \
+	}                                                                                          \
+	API(int, cusolverDn##t##syevj_batched##_bufferSize, void *h, int jobz, int uplo, int n,    \
+	    void *a, int lda, void *w, int *size, void *params, int batch)                         \
+	{                                                                                          \
+		return give(size, eigen(n) * max(batch, 1));                                       \
 	}
 
-#define FOUR(routine)                   \
-	NO_EFFECT(cusolverDnS##routine) \
-	NO_EFFECT(cusolverDnD##routine) \
-	NO_EFFECT(cusolverDnC##routine) \
+#define FOUR(routine)                                                                              \
+	NO_EFFECT(cusolverDnS##routine)                                                            \
+	NO_EFFECT(cusolverDnD##routine)                                                            \
+	NO_EFFECT(cusolverDnC##routine)                                                            \
 	NO_EFFECT(cusolverDnZ##routine)
-#define REAL_OR_COMPLEX(real, complex)  \
-	NO_EFFECT(cusolverDnS##real)    \
-	NO_EFFECT(cusolverDnD##real)    \
-	NO_EFFECT(cusolverDnC##complex) \
+#define REAL_OR_COMPLEX(real, complex)                                                             \
+	NO_EFFECT(cusolverDnS##real)                                                               \
+	NO_EFFECT(cusolverDnD##real)                                                               \
+	NO_EFFECT(cusolverDnC##complex)                                                            \
 	NO_EFFECT(cusolverDnZ##complex)
 
 FOUR(getrf)
@@ -215,13 +222,13 @@ NO_EFFECT(cusolverDnXsyevBatched)
 NO_EFFECT(cusolverDnXsytrs)
 NO_EFFECT(cusolverDnXgeev)
 
-#define GIVEN(name)                                    \
-	API(int, name, void **object)                  \
-	{                                              \
-		if (!object)                           \
-			return CUSOLVER_INVALID_VALUE; \
-		lib__give(object);                     \
-		return 0;                              \
+#define GIVEN(name)                                                                                \
+	API(int, name, void **object)                                                              \
+	{                                                                                          \
+		if (!object)                                                                       \
+			return CUSOLVER_INVALID_VALUE;                                             \
+		lib__give(object);                                                                 \
+		return 0;                                                                          \
 	}
 
 GIVEN(cusolverDnCreateParams)
@@ -244,45 +251,47 @@ FOR_TYPE(Z, ungqr, unmqr, heevd, heevj, heevjBatched)
 
 /* ---- the 64-bit API: bytes, on the device and on the host ---- */
 
-API(int, cusolverDnXgetrf_bufferSize, void *h, void *params, int64_t m, int64_t n, int type, void *a, int64_t lda,
-    int compute, size_t *device, size_t *host)
+API(int, cusolverDnXgetrf_bufferSize, void *h, void *params, int64_t m, int64_t n, int type,
+    void *a, int64_t lda, int compute, size_t *device, size_t *host)
 {
 	return give_bytes(device, host, type, blocked(max(m, n)));
 }
 
-API(int, cusolverDnXgeqrf_bufferSize, void *h, void *params, int64_t m, int64_t n, int type, void *a, int64_t lda,
-    int tau_type, void *tau, int compute, size_t *device, size_t *host)
+API(int, cusolverDnXgeqrf_bufferSize, void *h, void *params, int64_t m, int64_t n, int type,
+    void *a, int64_t lda, int tau_type, void *tau, int compute, size_t *device, size_t *host)
 {
 	return give_bytes(device, host, type, blocked(n));
 }
 
-API(int, cusolverDnXpotrf_bufferSize, void *h, void *params, int uplo, int64_t n, int type, void *a, int64_t lda,
-    int compute, size_t *device, size_t *host)
+API(int, cusolverDnXpotrf_bufferSize, void *h, void *params, int uplo, int64_t n, int type, void *a,
+    int64_t lda, int compute, size_t *device, size_t *host)
 {
 	return give_bytes(device, host, type, blocked(n));
 }
 
-API(int, cusolverDnXsyevd_bufferSize, void *h, void *params, int jobz, int uplo, int64_t n, int type, void *a,
-    int64_t lda, int w_type, void *w, int compute, size_t *device, size_t *host)
+API(int, cusolverDnXsyevd_bufferSize, void *h, void *params, int jobz, int uplo, int64_t n,
+    int type, void *a, int64_t lda, int w_type, void *w, int compute, size_t *device, size_t *host)
 {
 	return give_bytes(device, host, type, eigen(n));
 }
 
-API(int, cusolverDnXsyevBatched_bufferSize, void *h, void *params, int jobz, int uplo, int64_t n, int type, void *a,
-    int64_t lda, int w_type, void *w, int compute, size_t *device, size_t *host, int64_t batch)
+API(int, cusolverDnXsyevBatched_bufferSize, void *h, void *params, int jobz, int uplo, int64_t n,
+    int type, void *a, int64_t lda, int w_type, void *w, int compute, size_t *device, size_t *host,
+    int64_t batch)
 {
 	return give_bytes(device, host, type, eigen(n) * max(batch, 1));
 }
 
-API(int, cusolverDnXsytrs_bufferSize, void *h, int uplo, int64_t n, int64_t columns, int type, void *a, int64_t lda,
-    void *pivots, int b_type, void *b, int64_t ldb, size_t *device, size_t *host)
+API(int, cusolverDnXsytrs_bufferSize, void *h, int uplo, int64_t n, int64_t columns, int type,
+    void *a, int64_t lda, void *pivots, int b_type, void *b, int64_t ldb, size_t *device,
+    size_t *host)
 {
 	return give_bytes(device, host, type, n * max(columns, 1));
 }
 
-API(int, cusolverDnXgeev_bufferSize, void *h, void *params, int left, int right, int64_t n, int type, void *a,
-    int64_t lda, int w_type, void *w, int vl_type, void *vl, int64_t ldvl, int vr_type, void *vr, int64_t ldvr,
-    int compute, size_t *device, size_t *host)
+API(int, cusolverDnXgeev_bufferSize, void *h, void *params, int left, int right, int64_t n,
+    int type, void *a, int64_t lda, int w_type, void *w, int vl_type, void *vl, int64_t ldvl,
+    int vr_type, void *vr, int64_t ldvr, int compute, size_t *device, size_t *host)
 {
 	return give_bytes(device, host, type, general_eigen(n));
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * cuSPARSE and cuSPARSELt. Products of a sparse with a dense matrix do nothing. How many elements a product of two
- * sparse matrices has depends on their values: it is not supported (gen/calls.def), rather than answered wrongly.
+ * cuSPARSE and cuSPARSELt. Products of a sparse with a dense matrix do nothing. How many elements a
+ * product of two sparse matrices has depends on their values: it is not supported (gen/calls.def),
+ * rather than answered wrongly.
  */
 #include "lib.h"
 
@@ -26,10 +27,10 @@ static int create(struct matrix **to, int64_t rows, int64_t columns, int64_t ele
 }
 
 /* Pointers, types and the like follow, of which nothing is asked for later. */
-#define MATRIX(name)                                                                        \
-	API(int, name, struct matrix **to, int64_t rows, int64_t columns, int64_t elements) \
-	{                                                                                   \
-		return create(to, rows, columns, elements);                                 \
+#define MATRIX(name)                                                                               \
+	API(int, name, struct matrix **to, int64_t rows, int64_t columns, int64_t elements)        \
+	{                                                                                          \
+		return create(to, rows, columns, elements);                                        \
 	}
 
 MATRIX(cusparseCreateCsr)
@@ -40,13 +41,15 @@ MATRIX(cusparseCreateConstCsc)
 MATRIX(cusparseCreateConstCoo)
 
 /* Blocked: elements are blocks of a size that comes after their number. */
-API(int, cusparseCreateBsr, struct matrix **to, int64_t rows, int64_t columns, int64_t blocks, int64_t height,
-    int64_t width)
+API(int, cusparseCreateBsr, struct matrix **to, int64_t rows, int64_t columns, int64_t blocks,
+    int64_t height, int64_t width)
 {
 	int64_t elements, each;
 
-	if (__builtin_mul_overflow(height, width, &each) || __builtin_mul_overflow(blocks, each, &elements) ||
-	    __builtin_mul_overflow(rows, height, &rows) || __builtin_mul_overflow(columns, width, &columns))
+	if (__builtin_mul_overflow(height, width, &each) ||
+	    __builtin_mul_overflow(blocks, each, &elements) ||
+	    __builtin_mul_overflow(rows, height, &rows) ||
+	    __builtin_mul_overflow(columns, width, &columns))
 		return CUSPARSE_INVALID_VALUE;
 	return create(to, rows, columns, elements);
 }
@@ -57,7 +60,8 @@ API(int, cusparseDestroySpMat, struct matrix *m)
 	return 0;
 }
 
-API(int, cusparseSpMatGetSize, const struct matrix *m, int64_t *rows, int64_t *columns, int64_t *elements)
+API(int, cusparseSpMatGetSize, const struct matrix *m, int64_t *rows, int64_t *columns,
+    int64_t *elements)
 {
 	if (!m || !rows || !columns || !elements)
 		return CUSPARSE_INVALID_VALUE;
@@ -67,14 +71,15 @@ API(int, cusparseSpMatGetSize, const struct matrix *m, int64_t *rows, int64_t *c
 	return 0;
 }
 
-/* Formats that are rarely met have a size of their own, which nothing here knows: they are not made. */
-#define NOT_MADE(name)                         \
-	API(int, name, void **to)              \
-	{                                      \
-		if (to)                        \
-			*to = NULL;            \
-		dryrun__unmodelled(#name);     \
-		return CUSPARSE_NOT_SUPPORTED; \
+/* Formats that are rarely met have a size of their own, which nothing here knows: they are not
+ * made. */
+#define NOT_MADE(name)                                                                             \
+	API(int, name, void **to)                                                                  \
+	{                                                                                          \
+		if (to)                                                                            \
+			*to = NULL;                                                                \
+		dryrun__unmodelled(#name);                                                         \
+		return CUSPARSE_NOT_SUPPORTED;                                                     \
 	}
 
 NOT_MADE(cusparseCreateBlockedEll)
@@ -83,13 +88,13 @@ NOT_MADE(cusparseCreateSlicedEll)
 NOT_MADE(cusparseCreateConstSlicedEll)
 NOT_MADE(cusparseCreateConstBsr)
 
-#define GIVEN(name)                                    \
-	API(int, name, void **object)                  \
-	{                                              \
-		if (!object)                           \
-			return CUSPARSE_INVALID_VALUE; \
-		lib__give(object);                     \
-		return 0;                              \
+#define GIVEN(name)                                                                                \
+	API(int, name, void **object)                                                              \
+	{                                                                                          \
+		if (!object)                                                                       \
+			return CUSPARSE_INVALID_VALUE;                                             \
+		lib__give(object);                                                                 \
+		return 0;                                                                          \
 	}
 
 GIVEN(cusparseCreate)
@@ -111,7 +116,8 @@ NO_EFFECT(cusparseSetMatFillMode)
 NO_EFFECT(cusparseSetMatDiagType)
 NO_EFFECT(cusparseSetMatIndexBase)
 
-/* ---- workspaces: the caller asks for one more than it needs, and none is needed to do nothing ---- */
+/* ---- workspaces: the caller asks for one more than it needs, and none is needed to do nothing
+ * ---- */
 
 static int guess(size_t *to, size_t size)
 {
@@ -122,31 +128,31 @@ static int guess(size_t *to, size_t size)
 	return 0;
 }
 
-#define SIZE_10(name)                                                                                 \
-	API(int, name, void *h, int op, void *alpha, void *a, void *x, void *beta, void *y, int type, \
-	    int algorithm, size_t *size)                                                              \
-	{                                                                                             \
-		return guess(size, 0);                                                                \
+#define SIZE_10(name)                                                                              \
+	API(int, name, void *h, int op, void *alpha, void *a, void *x, void *beta, void *y,        \
+	    int type, int algorithm, size_t *size)                                                 \
+	{                                                                                          \
+		return guess(size, 0);                                                             \
 	}
-#define SIZE_11(name)                                                                                   \
-	API(int, name, void *h, int op_a, int op_b, void *alpha, void *a, void *b, void *beta, void *c, \
-	    int type, int algorithm, size_t *size)                                                      \
-	{                                                                                               \
-		return guess(size, 0);                                                                  \
+#define SIZE_11(name)                                                                              \
+	API(int, name, void *h, int op_a, int op_b, void *alpha, void *a, void *b, void *beta,     \
+	    void *c, int type, int algorithm, size_t *size)                                        \
+	{                                                                                          \
+		return guess(size, 0);                                                             \
 	}
 
 SIZE_10(cusparseSpMV_bufferSize)
 SIZE_11(cusparseSpMM_bufferSize)
 SIZE_11(cusparseSDDMM_bufferSize)
 
-API(int, cusparseSpSV_bufferSize, void *h, int op, void *alpha, void *a, void *x, void *y, int type, int algorithm,
-    void *d, size_t *size)
+API(int, cusparseSpSV_bufferSize, void *h, int op, void *alpha, void *a, void *x, void *y, int type,
+    int algorithm, void *d, size_t *size)
 {
 	return guess(size, 0);
 }
 
-API(int, cusparseSpSM_bufferSize, void *h, int op_a, int op_b, void *alpha, void *a, void *b, void *c, int type,
-    int algorithm, void *d, size_t *size)
+API(int, cusparseSpSM_bufferSize, void *h, int op_a, int op_b, void *alpha, void *a, void *b,
+    void *c, int type, int algorithm, void *d, size_t *size)
 {
 	return guess(size, 0);
 }
@@ -157,12 +163,14 @@ static int sort_size(int elements, size_t *size)
 	return elements < 0 ? CUSPARSE_INVALID_VALUE : guess(size, (size_t)elements * 8);
 }
 
-API(int, cusparseXcoosort_bufferSizeExt, void *h, int m, int n, int elements, void *rows, void *columns, size_t *size)
+API(int, cusparseXcoosort_bufferSizeExt, void *h, int m, int n, int elements, void *rows,
+    void *columns, size_t *size)
 {
 	return sort_size(elements, size);
 }
 
-API(int, cusparseXcsrsort_bufferSizeExt, void *h, int m, int n, int elements, void *rows, void *columns, size_t *size)
+API(int, cusparseXcsrsort_bufferSizeExt, void *h, int m, int n, int elements, void *rows,
+    void *columns, size_t *size)
 {
 	return sort_size(elements, size);
 }
@@ -179,17 +187,18 @@ static int guess_narrow(int *size)
 	return err;
 }
 
-#define FOR_TYPE(t)                                                                                           \
-	API(int, cusparse##t##bsrsv2_bufferSize, void *h, int direction, int op, int blocks, int elements,    \
-	    void *d, void *values, void *rows, void *columns, int size_of_block, void *info, int *size)       \
-	{                                                                                                     \
-		return guess_narrow(size);                                                                    \
-	}                                                                                                     \
-	API(int, cusparse##t##bsrsm2_bufferSize, void *h, int direction, int op, int op_x, int blocks,        \
-	    int columns_x, int elements, void *d, void *values, void *rows, void *columns, int size_of_block, \
-	    void *info, int *size)                                                                            \
-	{                                                                                                     \
-		return guess_narrow(size);                                                                    \
+#define FOR_TYPE(t)                                                                                \
+	API(int, cusparse##t##bsrsv2_bufferSize, void *h, int direction, int op, int blocks,       \
+	    int elements, void *d, void *values, void *rows, void *columns, int size_of_block,     \
+	    void *info, int *size)                                                                 \
+	{                                                                                          \
+		return guess_narrow(size);                                                         \
+	}                                                                                          \
+	API(int, cusparse##t##bsrsm2_bufferSize, void *h, int direction, int op, int op_x,         \
+	    int blocks, int columns_x, int elements, void *d, void *values, void *rows,            \
+	    void *columns, int size_of_block, void *info, int *size)                               \
+	{                                                                                          \
+		return guess_narrow(size);                                                         \
 	}
 
 FOR_TYPE(S)
@@ -198,14 +207,14 @@ FOR_TYPE(C)
 FOR_TYPE(Z)
 
 /* No pivot is zero, as far as anybody knows. */
-#define PIVOT(name)                                        \
-	API(int, name, void *h, void *info, int *position) \
-	{                                                  \
-		if (!position)                             \
-			return CUSPARSE_INVALID_VALUE;     \
-		if (!dryrun__is_device(position))          \
-			*position = -1;                    \
-		return 0;                                  \
+#define PIVOT(name)                                                                                \
+	API(int, name, void *h, void *info, int *position)                                         \
+	{                                                                                          \
+		if (!position)                                                                     \
+			return CUSPARSE_INVALID_VALUE;                                             \
+		if (!dryrun__is_device(position))                                                  \
+			*position = -1;                                                            \
+		return 0;                                                                          \
 	}
 
 PIVOT(cusparseXbsrsv2_zeroPivot)
@@ -218,15 +227,16 @@ NO_EFFECT(cusparseSDDMM_preprocess)
 NO_EFFECT(cusparseSpSV_solve)
 NO_EFFECT(cusparseSpSM_solve)
 
-/* ---- cuSPARSELt: 2 of 4 elements. Its objects are the caller's memory, 512 bytes or more, ours to fill ---- */
+/* ---- cuSPARSELt: 2 of 4 elements. Its objects are the caller's memory, 512 bytes or more, ours to
+ * fill ---- */
 
 struct structured {
 	int64_t rows, columns;
 	int type;
 };
 
-API(int, cusparseLtStructuredDescriptorInit, void *h, void *descriptor, int64_t rows, int64_t columns, int64_t ld,
-    unsigned int alignment, int type, int order, int sparsity)
+API(int, cusparseLtStructuredDescriptorInit, void *h, void *descriptor, int64_t rows,
+    int64_t columns, int64_t ld, unsigned int alignment, int type, int order, int sparsity)
 {
 	struct structured s = { rows, columns, type };
 
@@ -237,7 +247,8 @@ API(int, cusparseLtStructuredDescriptorInit, void *h, void *descriptor, int64_t 
 }
 
 /* Half of the elements, and their places: an eighth of a byte for each that there was. */
-API(int, cusparseLtSpMMACompressedSize2, void *h, const void *descriptor, size_t *size, size_t *buffer)
+API(int, cusparseLtSpMMACompressedSize2, void *h, const void *descriptor, size_t *size,
+    size_t *buffer)
 {
 	struct structured s;
 	uint64_t elements;
@@ -245,7 +256,8 @@ API(int, cusparseLtSpMMACompressedSize2, void *h, const void *descriptor, size_t
 	if (!descriptor || !size || !buffer)
 		return CUSPARSE_INVALID_VALUE;
 	memcpy(&s, descriptor, sizeof(s));
-	if (__builtin_mul_overflow((uint64_t)s.rows, (uint64_t)s.columns, &elements) || elements > 1ull << 48)
+	if (__builtin_mul_overflow((uint64_t)s.rows, (uint64_t)s.columns, &elements) ||
+	    elements > 1ull << 48)
 		return CUSPARSE_INVALID_VALUE;
 	dryrun__unmodelled("cuSPARSELt: workspace");
 	*size = elements / 2 * lib__data_size(s.type) + elements / 8;

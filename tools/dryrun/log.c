@@ -50,8 +50,10 @@ void dryrun__log(const char *format, ...)
 	line[n++] = '\n';
 	pthread_mutex_lock(&mutex);
 	if (fd < 0)
-		fd = strcmp(path, "-") ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644) : STDERR_FILENO;
-	/* One write a line: processes of one job may share the file. There is nowhere to say that it failed. */
+		fd = strcmp(path, "-") ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)
+				       : STDERR_FILENO;
+	/* One write a line: processes of one job may share the file. There is nowhere to say that
+	 * it failed. */
 	if (fd >= 0 && write(fd, line, (size_t)n) < 0)
 		fd = -1;
 	pthread_mutex_unlock(&mutex);

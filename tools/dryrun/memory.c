@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Device memory as cudaMalloc gives it: from a granule (2 MiB) upwards in granules, below it 512 bytes a piece out of
- * granules that are shared.
+ * Device memory as cudaMalloc gives it: from a granule (2 MiB) upwards in granules, below it 512
+ * bytes a piece out of granules that are shared.
  */
 #include "core.h"
 #include "depends.h"
@@ -11,8 +11,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define SMALL	  (1u << 20) /* below it allocations share granules */
-#define BIG_WRITE (4u << 20) /* above it zeros for the host are made by dropping pages, where that is possible */
+#define SMALL (1u << 20) /* below it allocations share granules */
+#define BIG_WRITE                                                                                  \
+	(4u << 20) /* above it zeros for the host are made by dropping pages, where that is        \
+		      possible */
 
 void memory__publish(int device)
 {
@@ -20,7 +22,8 @@ void memory__publish(int device)
 	uint64_t context = d->up ? dryrun__config()->context : 0;
 
 	__atomic_store_n(&memtrace_dryrun_usage.device[device].context, context, __ATOMIC_RELAXED);
-	__atomic_store_n(&memtrace_dryrun_usage.device[device].used, context + d->charged, __ATOMIC_RELAXED);
+	__atomic_store_n(&memtrace_dryrun_usage.device[device].used, context + d->charged,
+			 __ATOMIC_RELAXED);
 }
 
 int memory__charge(int device, uint64_t size)
@@ -101,7 +104,9 @@ int dryrun__alloc(int device, uint64_t size, void **ptr)
 	if (size < SMALL)
 		err = take_small(device, size, &addr);
 	else
-		err = memory__take(device, (size + DRYRUN_GRANULE - 1) & ~(uint64_t)(DRYRUN_GRANULE - 1), &addr);
+		err = memory__take(device,
+				   (size + DRYRUN_GRANULE - 1) & ~(uint64_t)(DRYRUN_GRANULE - 1),
+				   &addr);
 	dryrun__unlock();
 	if (!err)
 		*ptr = (void *)(uintptr_t)addr;
@@ -143,9 +148,12 @@ int dryrun__free(void *ptr)
 			memory__give(device, range.addr);
 	} else if (pool__free(addr)) {
 		/* A granule that is shared, and a chunk of a pool, are no allocations. */
-		if (space__find(&d->arena, addr, &range) && range.addr == addr && !pool__find(device, addr, &range) &&
-		    (d->small.extents.n == 0 || space_ranges__after(&d->small.extents, addr) == d->small.extents.n ||
-		     d->small.extents.at[space_ranges__after(&d->small.extents, addr)].addr != addr))
+		if (space__find(&d->arena, addr, &range) && range.addr == addr &&
+		    !pool__find(device, addr, &range) &&
+		    (d->small.extents.n == 0 ||
+		     space_ranges__after(&d->small.extents, addr) == d->small.extents.n ||
+		     d->small.extents.at[space_ranges__after(&d->small.extents, addr)].addr !=
+			     addr))
 			memory__give(device, addr);
 		else
 			err = CUDA_INVALID_VALUE;
@@ -176,7 +184,8 @@ void dryrun__refund(int device, uint64_t size)
 void dryrun__memory(int device, uint64_t *available, uint64_t *total)
 {
 	*total = dryrun__config()->vram;
-	*available = *total - __atomic_load_n(&memtrace_dryrun_usage.device[device].used, __ATOMIC_RELAXED);
+	*available = *total -
+		     __atomic_load_n(&memtrace_dryrun_usage.device[device].used, __ATOMIC_RELAXED);
 }
 
 /* Lock held. */
@@ -185,7 +194,8 @@ static void find_allocation(int device, uint64_t addr, struct dryrun_range *rang
 	const struct device *d = core__device(device);
 	struct space_range found;
 
-	if (space__find(&d->small, addr, &found) || pool__find(device, addr, &found) || space__find(&d->arena, addr, &found)) {
+	if (space__find(&d->small, addr, &found) || pool__find(device, addr, &found) ||
+	    space__find(&d->arena, addr, &found)) {
 		range->base = found.addr;
 		range->size = found.size;
 	}
@@ -222,7 +232,8 @@ bool dryrun__is_device(const void *ptr)
 	return range.place == PLACE_DEVICE;
 }
 
-/* Whether [at, at + size) is one private anonymous mapping, so that a dropped page of it is a page of zeros. */
+/* Whether [at, at + size) is one private anonymous mapping, so that a dropped page of it is a page
+ * of zeros. */
 static bool is_anonymous(uint64_t at, uint64_t size)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
@@ -237,7 +248,8 @@ static bool is_anonymous(uint64_t at, uint64_t size)
 		char mode[5];
 
 		whole = strchr(line, '\n') != NULL;
-		if (!begins || sscanf(line, "%llx-%llx %4s %*x %*x:%*x %llu", &from, &to, mode, &inode) != 4)
+		if (!begins ||
+		    sscanf(line, "%llx-%llx %4s %*x %*x:%*x %llu", &from, &to, mode, &inode) != 4)
 			continue;
 		if (from <= at && at < to) {
 			found = to - at >= size && !inode && mode[1] == 'w' && mode[3] == 'p';
@@ -249,8 +261,8 @@ static bool is_anonymous(uint64_t at, uint64_t size)
 }
 
 /*
- * Zeros for the host. Programs fetch whole models (checkpoints); pages that the kernel has not made yet read as zero
- * and take nothing, so large ones are dropped instead of being written.
+ * Zeros for the host. Programs fetch whole models (checkpoints); pages that the kernel has not made
+ * yet read as zero and take nothing, so large ones are dropped instead of being written.
  */
 static void write_zeros(void *to, size_t size)
 {
@@ -314,7 +326,8 @@ void dryrun__copy_for(const void *caller, void *to, const void *from, size_t siz
 {
 	dryrun__copy(to, from, size);
 	if (size && dryrun__is_device(from) && !dryrun__is_device(to) &&
-	    contents__state((uintptr_t)from, size) != CONTENTS_KNOWN && !dryrun__of_gathered(to, size))
+	    contents__state((uintptr_t)from, size) != CONTENTS_KNOWN &&
+	    !dryrun__of_gathered(to, size))
 		depends__read(to, size, caller);
 }
 

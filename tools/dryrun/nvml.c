@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * NVML: a library of its own, since one file has one name to be found by. What this process has taken is read from
- * libcuda.so.1 next to this one. MEMTRACE_DRYRUN_NVML names a file with the rest of the machine: see nvml_machine.c.
+ * NVML: a library of its own, since one file has one name to be found by. What this process has
+ * taken is read from libcuda.so.1 next to this one. MEMTRACE_DRYRUN_NVML names a file with the rest
+ * of the machine: see nvml_machine.c.
  */
 #include "dryrun.h"
 #include "nvml_machine.h"
@@ -14,13 +15,13 @@
 #include <unistd.h>
 
 enum { /* nvmlReturn_t */
-	NVML_OK = 0,
-	NVML_INVALID_ARGUMENT = 2,
-	NVML_NOT_SUPPORTED = 3,
-	NVML_NOT_FOUND = 6,
-	NVML_INSUFFICIENT_SIZE = 7,
-	NVML_VERSION_MISMATCH = 25,
-	NVML_UNKNOWN = 999,
+       NVML_OK = 0,
+       NVML_INVALID_ARGUMENT = 2,
+       NVML_NOT_SUPPORTED = 3,
+       NVML_NOT_FOUND = 6,
+       NVML_INSUFFICIENT_SIZE = 7,
+       NVML_VERSION_MISMATCH = 25,
+       NVML_UNKNOWN = 999,
 };
 
 struct nvml_device {
@@ -155,7 +156,9 @@ API(int, nvmlDeviceGetHandleByPciBusId_v2, const char *text, struct nvml_device 
 	/* The domain may have four digits or eight. */
 	for (int i = 0; i < n_devices(); i++) {
 		props__bus_id(i, own, sizeof(own));
-		if (!strcasecmp(own, text) || (size == strlen(own) + 4 && !strncmp(text, "0000", 4) && !strcasecmp(own, text + 4))) {
+		if (!strcasecmp(own, text) ||
+		    (size == strlen(own) + 4 && !strncmp(text, "0000", 4) &&
+		     !strcasecmp(own, text + 4))) {
 			*device = &devices[i];
 			return NVML_OK;
 		}
@@ -176,7 +179,9 @@ static void uuid_text(int device, char text[48])
 	props__uuid(device, u);
 	n = (size_t)snprintf(text, 48, "GPU-");
 	for (int i = 0; i < 16; i++)
-		n += (size_t)snprintf(text + n, 48 - n, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", u[i]);
+		n += (size_t)snprintf(text + n, 48 - n,
+				      i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
+				      u[i]);
 }
 
 API(int, nvmlDeviceGetUUID, struct nvml_device *device, char *out, unsigned int size)
@@ -205,7 +210,8 @@ API(int, nvmlDeviceGetHandleByUUID, const char *uuid, struct nvml_device **devic
 
 API(int, nvmlDeviceGetName, struct nvml_device *device, char *out, unsigned int size)
 {
-	return index_of(device) < 0 ? NVML_INVALID_ARGUMENT : put_text(out, size, dryrun__config()->name);
+	return index_of(device) < 0 ? NVML_INVALID_ARGUMENT
+				    : put_text(out, size, dryrun__config()->name);
 }
 
 API(int, nvmlDeviceGetIndex, struct nvml_device *device, unsigned int *index)
@@ -229,7 +235,8 @@ API(int, nvmlDeviceGetMinorNumber, struct nvml_device *device, unsigned int *min
 	return NVML_OK;
 }
 
-API(int, nvmlDeviceGetMigMode, struct nvml_device *device, unsigned int *current, unsigned int *pending)
+API(int, nvmlDeviceGetMigMode, struct nvml_device *device, unsigned int *current,
+    unsigned int *pending)
 {
 	int i = index_of(device);
 	struct machine m;
@@ -347,7 +354,8 @@ struct process_v2 { /* of _v2 and _v3 */
 };
 
 /* This process, once it has a context, and those that the machine's file names. */
-static int list_processes(struct nvml_device *device, unsigned int *count, struct process_v1 *v1, struct process_v2 *v2)
+static int list_processes(struct nvml_device *device, unsigned int *count, struct process_v1 *v1,
+			  struct process_v2 *v2)
 {
 	int i = index_of(device);
 	unsigned int room, n = 0;
@@ -381,28 +389,33 @@ static int list_processes(struct nvml_device *device, unsigned int *count, struc
 	return n > room ? NVML_INSUFFICIENT_SIZE : NVML_OK;
 }
 
-API(int, nvmlDeviceGetComputeRunningProcesses, struct nvml_device *device, unsigned int *count, struct process_v1 *out)
+API(int, nvmlDeviceGetComputeRunningProcesses, struct nvml_device *device, unsigned int *count,
+    struct process_v1 *out)
 {
 	return list_processes(device, count, out, NULL);
 }
 
-API(int, nvmlDeviceGetComputeRunningProcesses_v2, struct nvml_device *device, unsigned int *count, struct process_v2 *out)
+API(int, nvmlDeviceGetComputeRunningProcesses_v2, struct nvml_device *device, unsigned int *count,
+    struct process_v2 *out)
 {
 	return list_processes(device, count, NULL, out);
 }
 
-API(int, nvmlDeviceGetComputeRunningProcesses_v3, struct nvml_device *device, unsigned int *count, struct process_v2 *out)
+API(int, nvmlDeviceGetComputeRunningProcesses_v3, struct nvml_device *device, unsigned int *count,
+    struct process_v2 *out)
 {
 	return list_processes(device, count, NULL, out);
 }
 
-API(int, nvmlDeviceGetGraphicsRunningProcesses, struct nvml_device *device, unsigned int *count, void *out)
+API(int, nvmlDeviceGetGraphicsRunningProcesses, struct nvml_device *device, unsigned int *count,
+    void *out)
 {
 	*count = 0;
 	return NVML_OK;
 }
 
-API(int, nvmlDeviceGetGraphicsRunningProcesses_v3, struct nvml_device *device, unsigned int *count, void *out)
+API(int, nvmlDeviceGetGraphicsRunningProcesses_v3, struct nvml_device *device, unsigned int *count,
+    void *out)
 {
 	*count = 0;
 	return NVML_OK;
@@ -410,12 +423,14 @@ API(int, nvmlDeviceGetGraphicsRunningProcesses_v3, struct nvml_device *device, u
 
 /* ---- what there is not ---- */
 
-API(int, nvmlDeviceGetNvLinkRemoteDeviceType, struct nvml_device *device, unsigned int link, void *out)
+API(int, nvmlDeviceGetNvLinkRemoteDeviceType, struct nvml_device *device, unsigned int link,
+    void *out)
 {
 	return NVML_NOT_SUPPORTED;
 }
 
-API(int, nvmlDeviceGetNvLinkRemotePciInfo_v2, struct nvml_device *device, unsigned int link, void *out)
+API(int, nvmlDeviceGetNvLinkRemotePciInfo_v2, struct nvml_device *device, unsigned int link,
+    void *out)
 {
 	return NVML_NOT_SUPPORTED;
 }
@@ -425,7 +440,8 @@ API(int, nvmlDeviceGetNvLinkState, struct nvml_device *device, unsigned int link
 	return NVML_NOT_SUPPORTED;
 }
 
-/* Success and no fabric: PyTorch's expandable segments take any other answer for a broken installation. */
+/* Success and no fabric: PyTorch's expandable segments take any other answer for a broken
+ * installation. */
 API(int, nvmlDeviceGetGpuFabricInfoV, struct nvml_device *device, unsigned int *out)
 {
 	return NVML_OK;

@@ -41,9 +41,11 @@ static bool take_line(struct machine *m, const char *line)
 
 	if (!*line || *line == '#')
 		return true;
-	if (sscanf(line, "process %u %u %31s", &device, &n, size) == 3 && device < DRYRUN_MAX_DEVICES && dryrun__parse_size(size, &bytes))
+	if (sscanf(line, "process %u %u %31s", &device, &n, size) == 3 &&
+	    device < DRYRUN_MAX_DEVICES && dryrun__parse_size(size, &bytes))
 		return add_process(m, device, n, bytes);
-	if (sscanf(line, "reserved %u %31s", &device, size) == 2 && device < DRYRUN_MAX_DEVICES && dryrun__parse_size(size, &bytes))
+	if (sscanf(line, "reserved %u %31s", &device, size) == 2 && device < DRYRUN_MAX_DEVICES &&
+	    dryrun__parse_size(size, &bytes))
 		m->device[device].reserved = bytes;
 	else if (sscanf(line, "minor %u %u", &device, &n) == 2 && device < DRYRUN_MAX_DEVICES)
 		m->device[device].minor = n;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * What NVML says of the machine besides this process. The file that MEMTRACE_DRYRUN_NVML names is read again at each
- * question, so a test can change the machine while others look at it. One directive a line:
+ * What NVML says of the machine besides this process. The file that MEMTRACE_DRYRUN_NVML names is
+ * read again at each question, so a test can change the machine while others look at it. One
+ * directive a line:
  *
  *     process DEVICE PID BYTES   a process holds so much on the device
  *     minor DEVICE NUMBER        its node is /dev/nvidiaNUMBER; without the line NUMBER is DEVICE
@@ -32,7 +33,8 @@ struct machine {
 	bool hang, no_v2;
 };
 
-/* False: the file cannot be read, or has a line that is none of these. Without the variable: the defaults. */
+/* False: the file cannot be read, or has a line that is none of these. Without the variable: the
+ * defaults. */
 bool machine__read(struct machine *m);
 /* The delay, or for ever. */
 void machine__wait(const struct machine *m);

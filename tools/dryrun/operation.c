@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Which operation of PyTorch's a thread is in. Each has a function at::_ops::NAME_OVERLOAD::call that libtorch_cpu exports,
- * and the C++ compilers' tables for exceptions lead from any place to its callers.
+ * Which operation of PyTorch's a thread is in. Each has a function at::_ops::NAME_OVERLOAD::call
+ * that libtorch_cpu exports, and the C++ compilers' tables for exceptions lead from any place to
+ * its callers.
  */
 #include "depends.h"
 
@@ -13,22 +14,48 @@
 #include <string.h>
 
 #define MAX_DEPTH 96
-#define OPS	  "_ZN2at4_ops" /* at::_ops::, and then the length of a name and the name */
+#define OPS "_ZN2at4_ops" /* at::_ops::, and then the length of a name and the name */
 
 /* Operations that have a result, or something on the way to it, whose size depends on values. */
 static const char *const shapes[] = {
-	"nonzero", "nonzero_numpy", "argwhere", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive",
-	"unique_dim_consecutive", "repeat_interleave", "bincount", "one_hot", "coalesce", "_coalesce", "to_sparse", "_to_sparse",
-	"to_sparse_csr", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc", "_ctc_loss", "combinations", "to_padded_tensor",
-	"_nested_tensor_from_mask", "_padded_dense_to_jagged_forward", "tensor_split",
+	"nonzero",
+	"nonzero_numpy",
+	"argwhere",
+	"masked_select",
+	"_unique",
+	"_unique2",
+	"unique_dim",
+	"unique_consecutive",
+	"unique_dim_consecutive",
+	"repeat_interleave",
+	"bincount",
+	"one_hot",
+	"coalesce",
+	"_coalesce",
+	"to_sparse",
+	"_to_sparse",
+	"to_sparse_csr",
+	"to_sparse_csc",
+	"to_sparse_bsr",
+	"to_sparse_bsc",
+	"_ctc_loss",
+	"combinations",
+	"to_padded_tensor",
+	"_nested_tensor_from_mask",
+	"_padded_dense_to_jagged_forward",
+	"tensor_split",
 };
 
-/* What the name of an overload adds to its operation's; not all there are, which would cost operations their names. */
+/* What the name of an overload adds to its operation's; not all there are, which would cost
+ * operations their names. */
 static const char *const overloads[] = {
-	"_self_Tensor", "_dtype_layout", "_Tensor", "_tensor_indices_or_sections", "_device", "_dtype", "_other", "_ScalarSelf", "_self",
+	"_self_Tensor", "_dtype_layout", "_Tensor", "_tensor_indices_or_sections",
+	"_device",	"_dtype",	 "_other",  "_ScalarSelf",
+	"_self",
 };
 
-static const char *const copies[] = { "copy_", "_to_copy", "to", "contiguous", "clone", "_foreach_copy_", "_copy_from" };
+static const char *const copies[] = { "copy_", "_to_copy",	 "to",	      "contiguous",
+				      "clone", "_foreach_copy_", "_copy_from" };
 
 /* Their arguments are looked at for being right, by one truth value. */
 static const char *const checked[] = { "repeat_interleave" };
@@ -74,16 +101,18 @@ static const char *base(const char *path)
 	return slash ? slash + 1 : path ?: "";
 }
 
-/* The interpreter's own code: below it is what the line of Python called, and above it another matter. */
+/* The interpreter's own code: below it is what the line of Python called, and above it another
+ * matter. */
 static bool is_python(const Dl_info *at)
 {
 	const char *library = base(at->dli_fname), *symbol = at->dli_sname ?: "";
 
-	return !strncmp(symbol, "_PyEval", 7) || !strncmp(symbol, "PyEval", 6) || !strncmp(library, "libpython", 9) ||
-	       !strncmp(library, "python", 6);
+	return !strncmp(symbol, "_PyEval", 7) || !strncmp(symbol, "PyEval", 6) ||
+	       !strncmp(library, "libpython", 9) || !strncmp(library, "python", 6);
 }
 
-/* A function that is in nobody's table of operations, of an extension: what of its name comes before the arguments. */
+/* A function that is in nobody's table of operations, of an extension: what of its name comes
+ * before the arguments. */
 static void name_function(const Dl_info *at, char name[OPERATION_NAME])
 {
 	static char *(*demangle)(const char *, char *, size_t *, int *);
@@ -91,7 +120,8 @@ static void name_function(const Dl_info *at, char name[OPERATION_NAME])
 	char *plain = NULL;
 
 	if (library) {
-		demangle = (char *(*)(const char *, char *, size_t *, int *))(uintptr_t)dlsym(library, "__cxa_demangle");
+		demangle = (char *(*)(const char *, char *, size_t *, int *))(
+			uintptr_t)dlsym(library, "__cxa_demangle");
 		plain = demangle ? demangle(at->dli_sname, NULL, NULL, NULL) : NULL;
 		dlclose(library);
 	}
@@ -145,7 +175,8 @@ const char *operation__torch(const void *code)
 
 	if (text)
 		return text;
-	if (!dladdr(code, &info) || !info.dli_fname || !(at = strstr(info.dli_fname, "/torch/lib/")))
+	if (!dladdr(code, &info) || !info.dli_fname ||
+	    !(at = strstr(info.dli_fname, "/torch/lib/")))
 		return "";
 	copy = strndup(info.dli_fname, (size_t)(at - info.dli_fname) + strlen("/torch/"));
 	if (!copy)

@@ -7,13 +7,13 @@
 #define CHUNK (32ull << 20)
 
 enum { /* cudaMemPoolAttr, CUmemPool_attribute */
-	REUSE_FIRST = 1,
-	REUSE_LAST = 3,
-	RELEASE_THRESHOLD = 4,
-	RESERVED_CURRENT = 5,
-	RESERVED_HIGH = 6,
-	USED_CURRENT = 7,
-	USED_HIGH = 8,
+       REUSE_FIRST = 1,
+       REUSE_LAST = 3,
+       RELEASE_THRESHOLD = 4,
+       RESERVED_CURRENT = 5,
+       RESERVED_HIGH = 6,
+       USED_CURRENT = 7,
+       USED_HIGH = 8,
 };
 
 struct pool {
@@ -72,7 +72,9 @@ int pool__create(int type, int location, int id, struct pool **pool)
 	dryrun__lock();
 	*pool = make(device);
 	if (*pool)
-		(*pool)->place = host ? PLACE_PINNED : type == TYPE_MANAGED ? PLACE_MANAGED : PLACE_DEVICE;
+		(*pool)->place = host			? PLACE_PINNED
+				 : type == TYPE_MANAGED ? PLACE_MANAGED
+							: PLACE_DEVICE;
 	dryrun__unlock();
 	return *pool ? CUDA_OK : CUDA_OUT_OF_MEMORY;
 }
@@ -201,7 +203,8 @@ bool pool__chunk(int device, uint64_t addr)
 	for (struct pool *p = pools; p; p = p->next) {
 		size_t at = space_ranges__after(&p->space.extents, addr);
 
-		if (p->device == device && at < p->space.extents.n && p->space.extents.at[at].addr <= addr)
+		if (p->device == device && at < p->space.extents.n &&
+		    p->space.extents.at[at].addr <= addr)
 			return true;
 	}
 	return false;

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Pools of cudaMallocAsync. A pool takes chunks of 32 MiB (or what one allocation needs, in chunks) from its device
- * and hands out 512 bytes a piece, first fit. Work is done at once here, so what is freed is free at once; a chunk with nothing in it
- * goes back to the device when the host waits for a stream, an event or the device while more than the release threshold
- * is reserved, at TrimTo, and when the device has no memory left.
+ * Pools of cudaMallocAsync. A pool takes chunks of 32 MiB (or what one allocation needs, in chunks)
+ * from its device and hands out 512 bytes a piece, first fit. Work is done at once here, so what is
+ * freed is free at once; a chunk with nothing in it goes back to the device when the host waits for
+ * a stream, an event or the device while more than the release threshold is reserved, at TrimTo,
+ * and when the device has no memory left.
  */
 #include "core.h"
 
 struct pool;
 
 /*
- * As CUmemPoolProps has type, location and its number: a device's, and managed memory or the host's, which is charged to no
- * device. 0 or an error of CUDA's.
+ * As CUmemPoolProps has type, location and its number: a device's, and managed memory or the
+ * host's, which is charged to no device. 0 or an error of CUDA's.
  */
 int pool__create(int type, int location, int id, struct pool **pool);
 /* Its allocations go with it. */

@@ -7,17 +7,21 @@
 
 #define K 1024
 
-/* From the vendor's data sheets and its table of compute capabilities; of each the largest part that is common. */
+/* From the vendor's data sheets and its table of compute capabilities; of each the largest part
+ * that is common. */
 static const struct arch archs[] = {
-	{ 7, 0, 80, 2048, 32, 96 * K, 96 * K, 0, 6144 * K, 4096, 1530000, 877000 }, /* V100 */
-	{ 7, 5, 40, 1024, 16, 64 * K, 64 * K, 0, 4096 * K, 256, 1590000, 5001000 }, /* T4 */
+	{ 7, 0, 80, 2048, 32, 96 * K, 96 * K, 0, 6144 * K, 4096, 1530000, 877000 },	 /* V100 */
+	{ 7, 5, 40, 1024, 16, 64 * K, 64 * K, 0, 4096 * K, 256, 1590000, 5001000 },	 /* T4 */
 	{ 8, 0, 108, 2048, 32, 164 * K, 163 * K, K, 40960 * K, 5120, 1410000, 1593000 }, /* A100 */
-	{ 8, 6, 84, 1536, 16, 100 * K, 99 * K, K, 6144 * K, 384, 1740000, 7251000 }, /* A40 */
-	{ 8, 9, 142, 1536, 24, 100 * K, 99 * K, K, 98304 * K, 384, 2520000, 9001000 }, /* L40S */
+	{ 8, 6, 84, 1536, 16, 100 * K, 99 * K, K, 6144 * K, 384, 1740000, 7251000 },	 /* A40 */
+	{ 8, 9, 142, 1536, 24, 100 * K, 99 * K, K, 98304 * K, 384, 2520000, 9001000 },	 /* L40S */
 	{ 9, 0, 132, 2048, 32, 228 * K, 227 * K, K, 51200 * K, 5120, 1980000, 2619000 }, /* H100 */
-	{ 10, 0, 148, 2048, 32, 228 * K, 227 * K, K, 129024 * K, 8192, 1965000, 3996000 }, /* B200 */
-	{ 10, 3, 148, 2048, 32, 228 * K, 227 * K, K, 129024 * K, 8192, 1965000, 3996000 }, /* B300 */
-	{ 12, 0, 188, 1536, 24, 100 * K, 99 * K, K, 131072 * K, 512, 2430000, 14001000 }, /* RTX PRO 6000 */
+	{ 10, 0, 148, 2048, 32, 228 * K, 227 * K, K, 129024 * K, 8192, 1965000,
+	  3996000 }, /* B200 */
+	{ 10, 3, 148, 2048, 32, 228 * K, 227 * K, K, 129024 * K, 8192, 1965000,
+	  3996000 }, /* B300 */
+	{ 12, 0, 188, 1536, 24, 100 * K, 99 * K, K, 131072 * K, 512, 2430000,
+	  14001000 }, /* RTX PRO 6000 */
 };
 
 const struct arch *props__arch(void)
@@ -89,11 +93,11 @@ static int fixed_attribute(int attribute)
 	case 80:
 	case 83: /* managed memory */
 	case 89:
-	case 90: /* preemption */
-	case 91: /* host pointers of registered memory */
-	case 95: /* cooperative launch */
-	case 98: /* remote writes */
-	case 99: /* registering host memory, read-only too */
+	case 90:  /* preemption */
+	case 91:  /* host pointers of registered memory */
+	case 95:  /* cooperative launch */
+	case 98:  /* remote writes */
+	case 99:  /* registering host memory, read-only too */
 	case 102: /* virtual memory management */
 	case 113:
 	case 114: /* timelines */
@@ -107,7 +111,8 @@ static int fixed_attribute(int attribute)
 		return 1;
 	case 87: /* single to double precision */
 		return 2;
-	case 17: /* what there is not: time limits, integration, a compute mode, TCC, more boards, domains */
+	case 17: /* what there is not: time limits, integration, a compute mode, TCC, more boards,
+		    domains */
 	case 18:
 	case 20:
 	case 34:
@@ -188,8 +193,8 @@ int props__attribute(int attribute, int device)
 	case 127:
 		return a->major >= 9;
 	}
-	if ((attribute >= 21 && attribute <= 29) || (attribute >= 42 && attribute <= 49) || (attribute >= 52 && attribute <= 74) ||
-	    attribute == 77)
+	if ((attribute >= 21 && attribute <= 29) || (attribute >= 42 && attribute <= 49) ||
+	    (attribute >= 52 && attribute <= 74) || attribute == 77)
 		return 16384; /* sizes of textures and surfaces: what all devices have at least */
 	value = fixed_attribute(attribute);
 	if (value != INT32_MIN)
@@ -217,58 +222,53 @@ static const struct {
 	short attribute, at13, at12; /* -1: not in that one */
 	bool is_size;
 } fields[] = {
-	{ 8, 296, 296, true }, /* sharedMemPerBlock */
+	{ 8, 296, 296, true },	 /* sharedMemPerBlock */
 	{ 12, 304, 304, false }, /* regsPerBlock */
 	{ 10, 308, 308, false }, /* warpSize */
-	{ 11, 312, 312, true }, /* memPitch */
-	{ 1, 320, 320, false }, /* maxThreadsPerBlock */
-	{ 2, 324, 324, false }, /* maxThreadsDim */
-	{ 3, 328, 328, false },
-	{ 4, 332, 332, false },
-	{ 5, 336, 336, false }, /* maxGridSize */
-	{ 6, 340, 340, false },
-	{ 7, 344, 344, false },
-	{ 13, -1, 348, false }, /* clockRate */
-	{ 9, 352, 352, true }, /* totalConstMem */
-	{ 75, 360, 360, false }, /* major, minor */
-	{ 76, 364, 364, false },
-	{ 14, 368, 368, true }, /* textureAlignment */
-	{ 51, 376, 376, true }, /* texturePitchAlignment */
-	{ 15, -1, 384, false }, /* deviceOverlap */
-	{ 16, 384, 388, false }, /* multiProcessorCount */
-	{ 18, 388, 396, false }, /* integrated */
-	{ 19, 392, 400, false }, /* canMapHostMemory */
-	{ 30, 552, 568, true }, /* surfaceAlignment */
-	{ 31, 560, 576, false }, /* concurrentKernels */
-	{ 32, 564, 580, false }, /* ECCEnabled */
-	{ 33, 568, 584, false }, /* pciBusID */
-	{ 40, 584, 600, false }, /* asyncEngineCount */
-	{ 41, 588, 604, false }, /* unifiedAddressing */
-	{ 36, -1, 608, false }, /* memoryClockRate */
-	{ 37, 592, 612, false }, /* memoryBusWidth */
-	{ 38, 596, 616, false }, /* l2CacheSize */
-	{ 108, 600, 620, false }, /* persistingL2CacheMaxSize */
-	{ 39, 604, 624, false }, /* maxThreadsPerMultiProcessor */
-	{ 78, 608, 628, false }, /* streamPrioritiesSupported */
-	{ 79, 612, 632, false }, /* globalL1CacheSupported */
-	{ 80, 616, 636, false }, /* localL1CacheSupported */
-	{ 81, 624, 640, true }, /* sharedMemPerMultiprocessor */
-	{ 82, 632, 648, false }, /* regsPerMultiprocessor */
-	{ 83, 636, 652, false }, /* managedMemory */
-	{ 87, -1, 668, false }, /* singleToDoublePrecisionPerfRatio */
-	{ 89, 656, 676, false }, /* concurrentManagedAccess */
-	{ 90, 660, 680, false }, /* computePreemptionSupported */
-	{ 91, 664, 684, false }, /* canUseHostPointerForRegisteredMem */
-	{ 95, 668, 688, false }, /* cooperativeLaunch */
-	{ 97, 672, 696, true }, /* sharedMemPerBlockOptin */
-	{ 106, 688, 712, false }, /* maxBlocksPerMultiProcessor */
-	{ 109, 692, 716, false }, /* accessPolicyMaxWindowSize */
-	{ 111, 696, 720, true }, /* reservedSharedMemPerBlock */
-	{ 99, 704, 728, false }, /* hostRegisterSupported */
-	{ 113, 712, 736, false }, /* hostRegisterReadOnlySupported */
-	{ 114, 716, 740, false }, /* timelineSemaphoreInteropSupported */
-	{ 115, 720, 744, false }, /* memoryPoolsSupported */
-	{ 120, 748, 772, false }, /* clusterLaunch */
+	{ 11, 312, 312, true },	 /* memPitch */
+	{ 1, 320, 320, false },	 /* maxThreadsPerBlock */
+	{ 2, 324, 324, false },	 /* maxThreadsDim */
+	{ 3, 328, 328, false },	  { 4, 332, 332, false }, { 5, 336, 336, false }, /* maxGridSize */
+	{ 6, 340, 340, false },	  { 7, 344, 344, false }, { 13, -1, 348, false }, /* clockRate */
+	{ 9, 352, 352, true },				  /* totalConstMem */
+	{ 75, 360, 360, false },			  /* major, minor */
+	{ 76, 364, 364, false },  { 14, 368, 368, true }, /* textureAlignment */
+	{ 51, 376, 376, true },				  /* texturePitchAlignment */
+	{ 15, -1, 384, false },				  /* deviceOverlap */
+	{ 16, 384, 388, false },			  /* multiProcessorCount */
+	{ 18, 388, 396, false },			  /* integrated */
+	{ 19, 392, 400, false },			  /* canMapHostMemory */
+	{ 30, 552, 568, true },				  /* surfaceAlignment */
+	{ 31, 560, 576, false },			  /* concurrentKernels */
+	{ 32, 564, 580, false },			  /* ECCEnabled */
+	{ 33, 568, 584, false },			  /* pciBusID */
+	{ 40, 584, 600, false },			  /* asyncEngineCount */
+	{ 41, 588, 604, false },			  /* unifiedAddressing */
+	{ 36, -1, 608, false },				  /* memoryClockRate */
+	{ 37, 592, 612, false },			  /* memoryBusWidth */
+	{ 38, 596, 616, false },			  /* l2CacheSize */
+	{ 108, 600, 620, false },			  /* persistingL2CacheMaxSize */
+	{ 39, 604, 624, false },			  /* maxThreadsPerMultiProcessor */
+	{ 78, 608, 628, false },			  /* streamPrioritiesSupported */
+	{ 79, 612, 632, false },			  /* globalL1CacheSupported */
+	{ 80, 616, 636, false },			  /* localL1CacheSupported */
+	{ 81, 624, 640, true },				  /* sharedMemPerMultiprocessor */
+	{ 82, 632, 648, false },			  /* regsPerMultiprocessor */
+	{ 83, 636, 652, false },			  /* managedMemory */
+	{ 87, -1, 668, false },				  /* singleToDoublePrecisionPerfRatio */
+	{ 89, 656, 676, false },			  /* concurrentManagedAccess */
+	{ 90, 660, 680, false },			  /* computePreemptionSupported */
+	{ 91, 664, 684, false },			  /* canUseHostPointerForRegisteredMem */
+	{ 95, 668, 688, false },			  /* cooperativeLaunch */
+	{ 97, 672, 696, true },				  /* sharedMemPerBlockOptin */
+	{ 106, 688, 712, false },			  /* maxBlocksPerMultiProcessor */
+	{ 109, 692, 716, false },			  /* accessPolicyMaxWindowSize */
+	{ 111, 696, 720, true },			  /* reservedSharedMemPerBlock */
+	{ 99, 704, 728, false },			  /* hostRegisterSupported */
+	{ 113, 712, 736, false },			  /* hostRegisterReadOnlySupported */
+	{ 114, 716, 740, false },			  /* timelineSemaphoreInteropSupported */
+	{ 115, 720, 744, false },			  /* memoryPoolsSupported */
+	{ 120, 748, 772, false },			  /* clusterLaunch */
 };
 
 void props__fill(void *prop, int device, int runtime_major)
@@ -280,7 +280,8 @@ void props__fill(void *prop, int device, int runtime_major)
 	props__uuid(device, (unsigned char *)prop + 256);
 	set_size(prop, 288, dryrun__config()->vram);
 	for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++) {
-		int at = is13 ? fields[i].at13 : fields[i].at12, value = props__attribute(fields[i].attribute, device);
+		int at = is13 ? fields[i].at13 : fields[i].at12,
+		    value = props__attribute(fields[i].attribute, device);
 
 		if (at < 0)
 			continue;

@@ -9,8 +9,9 @@
 /* What a kind of device (by its compute capability) has. Sizes in bytes. */
 struct arch {
 	int major, minor;
-	int processors, threads, blocks; /* multiprocessors; of each: threads, blocks */
-	int shared, shared_block, reserved; /* shared memory of a multiprocessor, of one block that asks for it, taken from each block */
+	int processors, threads, blocks;    /* multiprocessors; of each: threads, blocks */
+	int shared, shared_block, reserved; /* shared memory of a multiprocessor, of one block that
+					       asks for it, taken from each block */
 	int l2, bus_width, clock_khz, memory_khz;
 };
 

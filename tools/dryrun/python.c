@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The line of Python that a thread is at, by the interpreter's own functions: whichever interpreter it is, 3.8 or later,
- * linked into the program or a library. None is there in a program without Python.
+ * The line of Python that a thread is at, by the interpreter's own functions: whichever interpreter
+ * it is, 3.8 or later, linked into the program or a library. None is there in a program without
+ * Python.
  *
- * PyTorch has let go of the GIL where it copies to the host. To take it here is what the thread is about to do anyway,
- * and it waits for nobody who could wait for us: neither this library nor PyTorch holds a lock around such a copy.
+ * PyTorch has let go of the GIL where it copies to the host. To take it here is what the thread is
+ * about to do anyway, and it waits for nobody who could wait for us: neither this library nor
+ * PyTorch holds a lock around such a copy.
  */
 #include "depends.h"
 
@@ -129,13 +131,16 @@ static object *caller(object *frame)
 /* PyTorch's own Python, what it has generated, and what Python has built in. */
 static bool is_torch(const char *file, const char *torch)
 {
-	return (*torch && !strncmp(file, torch, strlen(torch))) || strstr(file, "-packages/torch/") || strstr(file, "/torchinductor_") ||
-	       strstr(file, "/inductor/") || !strncmp(file, "<frozen", 7) || !strncmp(file, "<eval_with_key>", 15);
+	return (*torch && !strncmp(file, torch, strlen(torch))) ||
+	       strstr(file, "-packages/torch/") || strstr(file, "/torchinductor_") ||
+	       strstr(file, "/inductor/") || !strncmp(file, "<frozen", 7) ||
+	       !strncmp(file, "<eval_with_key>", 15);
 }
 
 static bool keeps(const char *file)
 {
-	static const char *const files[] = { "/torch/serialization.py", "/torch/_tensor_str.py", "/torch/distributed/checkpoint/" };
+	static const char *const files[] = { "/torch/serialization.py", "/torch/_tensor_str.py",
+					     "/torch/distributed/checkpoint/" };
 
 	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
 		if (strstr(file, files[i]))

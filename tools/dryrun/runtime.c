@@ -162,7 +162,9 @@ API(int, cudaDeviceGetStreamPriorityRange, int *least, int *greatest)
 
 enum { LIMIT_STACK, LIMIT_PRINTF, LIMIT_HEAP, N_LIMITS = 8 };
 
-static size_t limits[N_LIMITS] = { [LIMIT_STACK] = 1024, [LIMIT_PRINTF] = 1u << 20, [LIMIT_HEAP] = 8u << 20 };
+static size_t limits[N_LIMITS] = {
+	[LIMIT_STACK] = 1024, [LIMIT_PRINTF] = 1u << 20, [LIMIT_HEAP] = 8u << 20
+};
 
 API(int, cudaDeviceGetLimit, size_t *value, int limit)
 {
@@ -281,7 +283,8 @@ API(int, cudaMallocPitch, void **ptr, size_t *pitch, size_t width, size_t height
 {
 	size_t row, size;
 
-	if (!ptr || !pitch || __builtin_add_overflow(width, 511, &row) || __builtin_mul_overflow(row & ~(size_t)511, height, &size))
+	if (!ptr || !pitch || __builtin_add_overflow(width, 511, &row) ||
+	    __builtin_mul_overflow(row & ~(size_t)511, height, &size))
 		return dryrun__result(CUDA_INVALID_VALUE);
 	*pitch = row & ~(size_t)511;
 	return dryrun__result(dryrun__alloc(dryrun__device(), size, ptr));
@@ -347,7 +350,8 @@ API(int, cudaHostGetFlags, unsigned int *flags, void *ptr)
 	return CUDA_OK;
 }
 
-struct pointer_attributes { /* cudaPointerAttributes: 24 bytes in 12; 13 reserves 64 more, which stay as they are */
+struct pointer_attributes { /* cudaPointerAttributes: 24 bytes in 12; 13 reserves 64 more, which
+			       stay as they are */
 	int type, device;
 	void *device_pointer, *host_pointer;
 };
@@ -427,12 +431,14 @@ API(int, cudaMemcpyPeer, void *to, int to_device, const void *from, int from_dev
 	return copy(CALLER, to, from, size);
 }
 
-API(int, cudaMemcpyPeerAsync, void *to, int to_device, const void *from, int from_device, size_t size, void *stream)
+API(int, cudaMemcpyPeerAsync, void *to, int to_device, const void *from, int from_device,
+    size_t size, void *stream)
 {
 	return copy_on(CALLER, to, from, size, stream);
 }
 
-static int copy_rows(const void *caller, char *to, size_t to_pitch, const char *from, size_t from_pitch, size_t width, size_t height, void *stream)
+static int copy_rows(const void *caller, char *to, size_t to_pitch, const char *from,
+		     size_t from_pitch, size_t width, size_t height, void *stream)
 {
 	int err = dryrun__use(dryrun__device());
 
@@ -447,17 +453,20 @@ static int copy_rows(const void *caller, char *to, size_t to_pitch, const char *
 		if (row + 1 < height)
 			dryrun__copy(to + row * to_pitch, from + row * from_pitch, width);
 		else
-			dryrun__copy_for(caller, to + row * to_pitch, from + row * from_pitch, width);
+			dryrun__copy_for(caller, to + row * to_pitch, from + row * from_pitch,
+					 width);
 	}
 	return CUDA_OK;
 }
 
-API(int, cudaMemcpy2DAsync, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind, void *stream)
+API(int, cudaMemcpy2DAsync, void *to, size_t to_pitch, const void *from, size_t from_pitch,
+    size_t width, size_t height, int kind, void *stream)
 {
 	return copy_rows(CALLER, to, to_pitch, from, from_pitch, width, height, stream);
 }
 
-API(int, cudaMemcpy2D, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind)
+API(int, cudaMemcpy2D, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+    size_t height, int kind)
 {
 	return copy_rows(CALLER, to, to_pitch, from, from_pitch, width, height, NULL);
 }
@@ -478,7 +487,8 @@ API(int, cudaMemsetAsync, void *ptr, int value, size_t size, void *stream)
 	return err ? dryrun__result(err) : cudaMemset(ptr, value, size);
 }
 
-API(int, cudaMemset2DAsync, void *ptr, size_t pitch, int value, size_t width, size_t height, void *stream)
+API(int, cudaMemset2DAsync, void *ptr, size_t pitch, int value, size_t width, size_t height,
+    void *stream)
 {
 	int err = dryrun__use(dryrun__device());
 
@@ -561,7 +571,8 @@ API(int, cudaMallocFromPoolAsync, void **ptr, size_t size, struct pool *pool, vo
 	return dryrun__result(err ? err : pool__alloc(pool, size, ptr));
 }
 
-/* In an invalidated capture too: the caller is about to give up, and an error here would end the program. */
+/* In an invalidated capture too: the caller is about to give up, and an error here would end the
+ * program. */
 API(int, cudaFreeAsync, void *ptr, void *stream)
 {
 	dryrun__stream_work(stream);
@@ -597,7 +608,8 @@ API(int, cudaMemPoolCreate, struct pool **pool, const struct pool_props *props)
 {
 	if (!pool || !props)
 		return dryrun__result(CUDA_INVALID_VALUE);
-	return dryrun__result(pool__create(props->type, props->location_type, props->location_id, pool));
+	return dryrun__result(
+		pool__create(props->type, props->location_type, props->location_id, pool));
 }
 
 API(int, cudaMemPoolDestroy, struct pool *pool)

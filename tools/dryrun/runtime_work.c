@@ -96,7 +96,8 @@ API(int, cudaLaunchHostFunc, void *stream, void (*call)(void *), void *what)
 	return dryrun__result(call ? stream__host_func(stream, call, what) : CUDA_INVALID_VALUE);
 }
 
-API(int, cudaStreamAddCallback, void *stream, void (*call)(void *, int, void *), void *what, unsigned int flags)
+API(int, cudaStreamAddCallback, void *stream, void (*call)(void *, int, void *), void *what,
+    unsigned int flags)
 {
 	if (!call)
 		return dryrun__result(CUDA_INVALID_VALUE);
@@ -164,7 +165,8 @@ API(int, cudaStreamBeginCapture, void *stream, int mode)
 	return dryrun__result(capture__begin(stream, NULL));
 }
 
-API(int, cudaStreamBeginCaptureToGraph, void *stream, struct graph *graph, const void *deps, const void *edges, size_t n, int mode)
+API(int, cudaStreamBeginCaptureToGraph, void *stream, struct graph *graph, const void *deps,
+    const void *edges, size_t n, int mode)
 {
 	return dryrun__result(capture__begin(stream, graph));
 }
@@ -179,27 +181,32 @@ API(int, cudaStreamIsCapturing, void *stream, int *status)
 	return dryrun__result(capture__info(stream, status, NULL, NULL, NULL, NULL));
 }
 
-API(int, cudaStreamGetCaptureInfo_v2, void *stream, int *status, uint64_t *id, void **graph, const void *const **deps, size_t *n_deps)
+API(int, cudaStreamGetCaptureInfo_v2, void *stream, int *status, uint64_t *id, void **graph,
+    const void *const **deps, size_t *n_deps)
 {
 	return dryrun__result(capture__info(stream, status, id, graph, deps, n_deps));
 }
 
-API(int, cudaStreamGetCaptureInfo_v3, void *stream, int *status, uint64_t *id, void **graph, const void *const **deps, const void **edges, size_t *n_deps)
+API(int, cudaStreamGetCaptureInfo_v3, void *stream, int *status, uint64_t *id, void **graph,
+    const void *const **deps, const void **edges, size_t *n_deps)
 {
 	if (edges)
 		*edges = NULL;
 	return dryrun__result(capture__info(stream, status, id, graph, deps, n_deps));
 }
 
-/* CUDA 13 gave the plain name the arguments of _v3; in 12 there are the first three, and the others are not to be looked at. */
-API(int, cudaStreamGetCaptureInfo, void *stream, int *status, uint64_t *id, void **graph, const void *const **deps, const void **edges, size_t *n_deps)
+/* CUDA 13 gave the plain name the arguments of _v3; in 12 there are the first three, and the others
+ * are not to be looked at. */
+API(int, cudaStreamGetCaptureInfo, void *stream, int *status, uint64_t *id, void **graph,
+    const void *const **deps, const void **edges, size_t *n_deps)
 {
 	if (dryrun__runtime_major() < 13)
 		return dryrun__result(capture__info(stream, status, id, NULL, NULL, NULL));
 	return cudaStreamGetCaptureInfo_v3(stream, status, id, graph, deps, edges, n_deps);
 }
 
-API(int, cudaStreamUpdateCaptureDependencies, void *stream, void *deps, void *a, void *b, unsigned int flags)
+API(int, cudaStreamUpdateCaptureDependencies, void *stream, void *deps, void *a, void *b,
+    unsigned int flags)
 {
 	return CUDA_OK; /* which node waits for which is not kept */
 }
@@ -231,7 +238,8 @@ API(int, cudaGraphDestroy, struct graph *graph)
 }
 
 /* An executable graph is one more reference to what it was made of. */
-API(int, cudaGraphInstantiateWithFlags, struct graph **exec, struct graph *graph, unsigned long long flags)
+API(int, cudaGraphInstantiateWithFlags, struct graph **exec, struct graph *graph,
+    unsigned long long flags)
 {
 	if (!graph || !exec)
 		return dryrun__result(CUDA_INVALID_VALUE);
@@ -297,7 +305,8 @@ API(int, cudaGraphDebugDotPrint, struct graph *graph, const char *path, unsigned
 	return CUDA_OK;
 }
 
-API(int, cudaUserObjectCreate, struct user_object **object, void *what, void (*destroy)(void *), unsigned int count, unsigned int flags)
+API(int, cudaUserObjectCreate, struct user_object **object, void *what, void (*destroy)(void *),
+    unsigned int count, unsigned int flags)
 {
 	if (!object || !count)
 		return dryrun__result(CUDA_INVALID_VALUE);
@@ -319,7 +328,8 @@ API(int, cudaUserObjectRelease, struct user_object *object, unsigned int count)
 
 #define GRAPH_USER_OBJECT_MOVE 1u
 
-API(int, cudaGraphRetainUserObject, struct graph *graph, struct user_object *object, unsigned int count, unsigned int flags)
+API(int, cudaGraphRetainUserObject, struct graph *graph, struct user_object *object,
+    unsigned int count, unsigned int flags)
 {
 	int err;
 
@@ -333,19 +343,22 @@ API(int, cudaGraphRetainUserObject, struct graph *graph, struct user_object *obj
 
 /* ---- kernels ---- */
 
-API(int, cudaLaunchKernel, const void *function, struct dim3 grid, struct dim3 block, void **args, size_t shared, void *stream)
+API(int, cudaLaunchKernel, const void *function, struct dim3 grid, struct dim3 block, void **args,
+    size_t shared, void *stream)
 {
 	int err = dryrun__use(dryrun__device());
 
 	return dryrun__result(err ? err : dryrun__stream_work(stream));
 }
 
-API(int, __cudaLaunchKernel, const void *kernel, struct dim3 grid, struct dim3 block, void **args, size_t shared, void *stream)
+API(int, __cudaLaunchKernel, const void *kernel, struct dim3 grid, struct dim3 block, void **args,
+    size_t shared, void *stream)
 {
 	return cudaLaunchKernel(kernel, grid, block, args, shared, stream);
 }
 
-API(int, cudaLaunchCooperativeKernel, const void *function, struct dim3 grid, struct dim3 block, void **args, size_t shared, void *stream)
+API(int, cudaLaunchCooperativeKernel, const void *function, struct dim3 grid, struct dim3 block,
+    void **args, size_t shared, void *stream)
 {
 	return cudaLaunchKernel(function, grid, block, args, shared, stream);
 }
@@ -360,7 +373,8 @@ API(int, cudaLaunchKernelExC, const struct launch_config *config, const void *fu
 {
 	if (!config)
 		return dryrun__result(CUDA_INVALID_VALUE);
-	return cudaLaunchKernel(function, config->grid, config->block, args, config->shared, config->stream);
+	return cudaLaunchKernel(function, config->grid, config->block, args, config->shared,
+				config->stream);
 }
 
 /* What <<<>>> leaves for the stub of the kernel that follows; calls may nest in arguments. */
@@ -369,7 +383,8 @@ API(int, cudaLaunchKernelExC, const struct launch_config *config, const void *fu
 static __thread struct launch_config pending[MAX_NESTED];
 static __thread unsigned int n_pending;
 
-API(unsigned int, __cudaPushCallConfiguration, struct dim3 grid, struct dim3 block, size_t shared, void *stream)
+API(unsigned int, __cudaPushCallConfiguration, struct dim3 grid, struct dim3 block, size_t shared,
+    void *stream)
 {
 	if (n_pending == MAX_NESTED)
 		return 1;
@@ -377,7 +392,8 @@ API(unsigned int, __cudaPushCallConfiguration, struct dim3 grid, struct dim3 blo
 	return 0;
 }
 
-API(int, __cudaPopCallConfiguration, struct dim3 *grid, struct dim3 *block, size_t *shared, void **stream)
+API(int, __cudaPopCallConfiguration, struct dim3 *grid, struct dim3 *block, size_t *shared,
+    void **stream)
 {
 	if (!n_pending)
 		return dryrun__result(52); /* cudaErrorMissingConfiguration */
@@ -409,15 +425,17 @@ API(int, cudaGetFuncBySymbol, const void **function, const void *symbol)
 
 struct function_attributes { /* cudaFuncAttributes: 144 bytes in 12 and 13 */
 	size_t shared, constant, local;
-	int max_threads, registers, ptx_version, binary_version, cache_mode, max_dynamic_shared, carveout;
+	int max_threads, registers, ptx_version, binary_version, cache_mode, max_dynamic_shared,
+		carveout;
 	int rest[23];
 };
 
 _Static_assert(sizeof(struct function_attributes) == 144, "cudaFuncAttributes");
 
 /*
- * For what a function was compiled. PyTorch's wheels have no code for 8.9 and 10.3, where that for 8.6 and 10.0 runs; CUB refuses ("invalid
- * device function") a version that it was not compiled for.
+ * For what a function was compiled. PyTorch's wheels have no code for 8.9 and 10.3, where that
+ * for 8.6 and 10.0 runs; CUB refuses ("invalid device function") a version that it was not compiled
+ * for.
  */
 static int code_version(void)
 {
@@ -474,19 +492,22 @@ static int blocks_for(int threads, size_t shared)
 }
 
 /* Registers are not known: threads, blocks and shared memory are what limits here. */
-API(int, cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, int *n, const void *function, int threads, size_t shared, unsigned int flags)
+API(int, cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, int *n, const void *function,
+    int threads, size_t shared, unsigned int flags)
 {
 	*n = blocks_for(threads, shared);
 	return CUDA_OK;
 }
 
-API(int, cudaOccupancyMaxActiveBlocksPerMultiprocessor, int *n, const void *function, int threads, size_t shared)
+API(int, cudaOccupancyMaxActiveBlocksPerMultiprocessor, int *n, const void *function, int threads,
+    size_t shared)
 {
 	*n = blocks_for(threads, shared);
 	return CUDA_OK;
 }
 
-API(int, cudaOccupancyAvailableDynamicSMemPerBlock, size_t *size, const void *function, int blocks, int threads)
+API(int, cudaOccupancyAvailableDynamicSMemPerBlock, size_t *size, const void *function, int blocks,
+    int threads)
 {
 	*size = (size_t)props__arch()->shared_block / (size_t)(blocks < 1 ? 1 : blocks);
 	return CUDA_OK;
@@ -504,7 +525,8 @@ API(int, cudaOccupancyMaxPotentialClusterSize, int *n, const void *function, con
 	return CUDA_OK;
 }
 
-/* ---- variables of modules: each gets an address of its own, of which only small copies know anything ---- */
+/* ---- variables of modules: each gets an address of its own, of which only small copies know
+ * anything ---- */
 
 #define SYMBOL_SPACE (1u << 20) /* between two of them */
 
@@ -515,7 +537,7 @@ API(int, cudaGetSymbolAddress, void **ptr, const void *symbol)
 		const void *symbol;
 		int device;
 		void *ptr;
-	} *symbols;
+	} * symbols;
 	int device = dryrun__device(), err = CUDA_OK;
 	struct symbol *s;
 	void *fresh;
@@ -527,7 +549,8 @@ API(int, cudaGetSymbolAddress, void **ptr, const void *symbol)
 		;
 	dryrun__unlock();
 	if (!s) {
-		/* In the module's own memory, which is in the context's figure: charged here, since what a context has is a guess. */
+		/* In the module's own memory, which is in the context's figure: charged here, since
+		 * what a context has is a guess. */
 		err = dryrun__alloc(device, SYMBOL_SPACE - 1, &fresh);
 		s = err ? NULL : malloc(sizeof(*s));
 		if (!err && !s) {
@@ -545,7 +568,8 @@ API(int, cudaGetSymbolAddress, void **ptr, const void *symbol)
 	return CUDA_OK;
 }
 
-API(int, cudaMemcpyToSymbolAsync, const void *symbol, const void *from, size_t size, size_t offset, int kind, void *stream)
+API(int, cudaMemcpyToSymbolAsync, const void *symbol, const void *from, size_t size, size_t offset,
+    int kind, void *stream)
 {
 	void *to;
 	int err = cudaGetSymbolAddress(&to, symbol);
@@ -558,7 +582,8 @@ API(int, cudaMemcpyToSymbolAsync, const void *symbol, const void *from, size_t s
 	return CUDA_OK;
 }
 
-API(int, cudaMemcpyToSymbol, const void *symbol, const void *from, size_t size, size_t offset, int kind)
+API(int, cudaMemcpyToSymbol, const void *symbol, const void *from, size_t size, size_t offset,
+    int kind)
 {
 	return cudaMemcpyToSymbolAsync(symbol, from, size, offset, kind, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Ranges of addresses, handed out first fit in address order. Addresses come in as extents and are never touched.
- * Not locked. Zero-initialized but for align.
+ * Ranges of addresses, handed out first fit in address order. Addresses come in as extents and are
+ * never touched. Not locked. Zero-initialized but for align.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,14 +19,16 @@ struct space_ranges {
 
 struct space {
 	struct space_ranges extents, used;
-	uint64_t align; /* a power of two; sizes are rounded up to it, and extents are multiples of it */
+	uint64_t align; /* a power of two; sizes are rounded up to it, and extents are multiples of
+			   it */
 	uint64_t extent_bytes, used_bytes;
 	uint64_t lowest; /* nothing is free below it */
 };
 
 /* 0 or -ENOMEM (host memory). An allocation never reaches over the end of an extent. */
 int space__extend(struct space *s, uint64_t addr, uint64_t size);
-/* 0, -ENOSPC when no extent has room, -ENOMEM (host memory), -EINVAL for a size of 0 or one that cannot be rounded. */
+/* 0, -ENOSPC when no extent has room, -ENOMEM (host memory), -EINVAL for a size of 0 or one that
+ * cannot be rounded. */
 int space__alloc(struct space *s, uint64_t size, uint64_t *addr);
 /* addr: of the allocation's beginning. Returns its size, 0 when there is none. */
 uint64_t space__free(struct space *s, uint64_t addr);

@@ -6,17 +6,18 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define DEFAULT_STREAMS	   2 /* handles 1 and 2: of the device, of the thread; 0 is the first again */
-#define EVENT_NO_TIMING	   2u
-#define WATCHDOG_PAUSE_NS  (110 * 1000000l)
-#define NODES_A_GRAPH	   (1u << 20)
+#define DEFAULT_STREAMS 2 /* handles 1 and 2: of the device, of the thread; 0 is the first again */
+#define EVENT_NO_TIMING 2u
+#define WATCHDOG_PAUSE_NS (110 * 1000000l)
+#define NODES_A_GRAPH (1u << 20)
 
 struct capture {
 	struct capture *next; /* of all that are alive */
 	uint64_t id;
 	int device;
 	bool invalidated;
-	unsigned int refs; /* the stream that began it, and every stream and event that it has reached */
+	unsigned int
+		refs; /* the stream that began it, and every stream and event that it has reached */
 	bool ended;
 	struct graph *graph;
 	void *last; /* node: what a next one would wait for */
@@ -55,7 +56,8 @@ struct user_object {
 	void (*destroy)(void *);
 };
 
-/* Captures, and what points to them. Few threads come here; streams that do not capture take no lock. */
+/* Captures, and what points to them. Few threads come here; streams that do not capture take no
+ * lock. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t last_id;
 static struct capture *captures; /* alive: none is the common case */
@@ -297,7 +299,8 @@ int event__elapsed(float *ms, void *start, void *end)
 {
 	struct event *from = start, *to = end;
 
-	if (!from || !to || !from->recorded || !to->recorded || (from->flags | to->flags) & EVENT_NO_TIMING)
+	if (!from || !to || !from->recorded || !to->recorded ||
+	    (from->flags | to->flags) & EVENT_NO_TIMING)
 		return CUDA_INVALID_HANDLE;
 	*ms = (float)((double)(int64_t)(to->at_ns - from->at_ns) / 1e6);
 	return CUDA_OK;
@@ -311,8 +314,10 @@ int stream__wait_event(void *stream, void *event)
 
 	if (!e)
 		return CUDA_INVALID_HANDLE;
-	/* Not where the next collective waits for the computation, but where that waits for collectives. */
-	if (!(s && __atomic_load_n(&s->of_collectives, __ATOMIC_RELAXED)) && __atomic_exchange_n(&collective, false, __ATOMIC_RELAXED))
+	/* Not where the next collective waits for the computation, but where that waits for
+	 * collectives. */
+	if (!(s && __atomic_load_n(&s->of_collectives, __ATOMIC_RELAXED)) &&
+	    __atomic_exchange_n(&collective, false, __ATOMIC_RELAXED))
 		nanosleep(&(struct timespec){ .tv_nsec = WATCHDOG_PAUSE_NS }, NULL);
 	if (none_captures() || !s)
 		return CUDA_OK;
@@ -401,7 +406,8 @@ int capture__end(void *stream, struct graph **graph)
 	return err;
 }
 
-int capture__info(void *stream, int *status, uint64_t *id, void **graph, const void *const **deps, size_t *n_deps)
+int capture__info(void *stream, int *status, uint64_t *id, void **graph, const void *const **deps,
+		  size_t *n_deps)
 {
 	bool look = !none_captures() && real(stream);
 	struct capture *c = NULL;

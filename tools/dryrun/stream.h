@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Streams, events and graphs. All work is done by the time its call returns, so a stream is never busy and an event is
- * done once it is recorded. A capture counts what is put on its streams; a replay does nothing more than any other kernel.
- * What waits for a captured stream invalidates the capture, in whichever mode: its streams then refuse all work until it
- * is ended. Calls that are unsafe in some modes only (cudaMalloc) are not refused.
+ * Streams, events and graphs. All work is done by the time its call returns, so a stream is never
+ * busy and an event is done once it is recorded. A capture counts what is put on its streams; a
+ * replay does nothing more than any other kernel. What waits for a captured stream invalidates the
+ * capture, in whichever mode: its streams then refuse all work until it is ended. Calls that are
+ * unsafe in some modes only (cudaMalloc) are not refused.
  */
 #include "dryrun.h"
 
@@ -27,10 +28,12 @@ int event__new(unsigned int flags, void **event);
 int event__destroy(void *event);
 int event__record(void *event, void *stream);
 int event__elapsed(float *ms, void *start, void *end);
-/* The host waits for an event. CUDA_CAPTURED_EVENT, and the capture invalidated, where it was recorded in a capture. */
+/* The host waits for an event. CUDA_CAPTURED_EVENT, and the capture invalidated, where it was
+ * recorded in a capture. */
 int event__wait(void *event);
 int stream__wait_event(void *stream, void *event);
-/* Calls it before it returns; on a stream that is being captured it becomes a node, and is not called. */
+/* Calls it before it returns; on a stream that is being captured it becomes a node, and is not
+ * called. */
 int stream__host_func(void *stream, void (*call)(void *), void *what);
 
 enum { CAPTURE_NONE, CAPTURE_ACTIVE, CAPTURE_INVALIDATED };
@@ -39,7 +42,8 @@ enum { CAPTURE_NONE, CAPTURE_ACTIVE, CAPTURE_INVALIDATED };
 int capture__begin(void *stream, struct graph *graph);
 int capture__end(void *stream, struct graph **graph);
 /* All outputs may be NULL. deps: the node that a next one would wait for, good until then. */
-int capture__info(void *stream, int *status, uint64_t *id, void **graph, const void *const **deps, size_t *n_deps);
+int capture__info(void *stream, int *status, uint64_t *id, void **graph, const void *const **deps,
+		  size_t *n_deps);
 
 struct graph *graph__new(void);
 struct graph *graph__get(struct graph *g);

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_LINE   4096
+#define MAX_LINE 4096
 #define MAX_SOURCE (4 << 20)
 
 /* The text of a line of a file, without what is quoted; false: there is none. */
@@ -22,7 +22,8 @@ static bool read_source(const struct place *place, char line[MAX_LINE])
 
 	if (fd < 0)
 		return false;
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size > MAX_SOURCE || !(f = fdopen(fd, "r"))) {
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size > MAX_SOURCE ||
+	    !(f = fdopen(fd, "r"))) {
 		close(fd);
 		return false;
 	}
@@ -39,9 +40,11 @@ static bool is_negated(const char *text)
 	const char *at = text;
 
 	while ((at = strstr(at, "not"))) {
-		bool word = (isspace((unsigned char)at[-1]) || at[-1] == '(') && (isspace((unsigned char)at[3]) || at[3] == '(');
+		bool word = (isspace((unsigned char)at[-1]) || at[-1] == '(') &&
+			    (isspace((unsigned char)at[3]) || at[3] == '(');
 
-		if (word && strncmp(at, "not in ", 7) && (at - text < 3 || strncmp(at - 3, "is ", 3)))
+		if (word && strncmp(at, "not in ", 7) &&
+		    (at - text < 3 || strncmp(at - 3, "is ", 3)))
 			return true;
 		at += 3;
 	}
@@ -62,7 +65,8 @@ static const char *closed(const char *at)
 	return at;
 }
 
-/* Where the operand ends that begins at `at`: a name with its parts, calls and indices, or what is in parentheses, and calls of that. */
+/* Where the operand ends that begins at `at`: a name with its parts, calls and indices, or what is
+ * in parentheses, and calls of that. */
 static const char *operand_end(const char *at)
 {
 	at += strspn(at, " ");
@@ -85,7 +89,9 @@ static bool is_inverted(const char *text, const char *at)
 	bool inverted = strstr(at, ".logical_not()") != NULL;
 
 	for (const char *p = text; p < at; p++) {
-		end = *p == '~' ? operand_end(p + 1) : !strncmp(p, "logical_not(", sizeof(call)) ? closed(p + sizeof(call) - 1) : p;
+		end = *p == '~'					  ? operand_end(p + 1)
+		      : !strncmp(p, "logical_not(", sizeof(call)) ? closed(p + sizeof(call) - 1)
+								  : p;
 		inverted ^= at < end;
 	}
 	return inverted;
@@ -94,7 +100,8 @@ static bool is_inverted(const char *text, const char *at)
 /* What a check for finite numbers finds of healthy ones; false, too, where it is none. */
 static bool finds_finite(const char *text)
 {
-	const char *finite = strstr(text, "isfinite("), *nan = strstr(text, "isnan("), *inf = strstr(text, "isinf(");
+	const char *finite = strstr(text, "isfinite("), *nan = strstr(text, "isnan("),
+		   *inf = strstr(text, "isinf(");
 
 	if (finite)
 		return !is_inverted(text, finite);
@@ -110,8 +117,8 @@ static const char *last_part(const char *name)
 }
 
 /*
- * One truth value. An assertion is taken to hold, a check of arguments too, and what is looked at for being finite is so:
- * zeros are. `not` turns it round, as in `assert not ...`.
+ * One truth value. An assertion is taken to hold, a check of arguments too, and what is looked at
+ * for being finite is so: zeros are. `not` turns it round, as in `assert not ...`.
  */
 static bool is_true(const struct operation *op, const struct python_read *read)
 {
@@ -120,9 +127,11 @@ static bool is_true(const struct operation *op, const struct python_read *read)
 
 	if (op->checks || strstr(read->inner.file, "/torch/distributions/"))
 		return true;
-	/* Whether a mask leaves out nothing, and a row is one sequence: that decides what attention is done with. */
+	/* Whether a mask leaves out nothing, and a row is one sequence: that decides what attention
+	 * is done with. */
 	if (strstr(read->inner.file, "/transformers/") &&
-	    (!strcmp(asks, "_ignore_causal_mask_sdpa") || !strcmp(asks, "find_packed_sequence_indices")))
+	    (!strcmp(asks, "_ignore_causal_mask_sdpa") ||
+	     !strcmp(asks, "find_packed_sequence_indices")))
 		return true;
 	if (!read_source(&read->inner, line))
 		return false;
@@ -137,7 +146,8 @@ bool truth__wanted(size_t size)
 	return size == 1 || (dryrun__config()->values && size <= 8);
 }
 
-void truth__of(struct truth *truth, const struct operation *op, const struct python_read *read, size_t size)
+void truth__of(struct truth *truth, const struct operation *op, const struct python_read *read,
+	       size_t size)
 {
 	const struct place *place = &read->user;
 	struct said said;
@@ -147,9 +157,11 @@ void truth__of(struct truth *truth, const struct operation *op, const struct pyt
 		return;
 	if (values__find(place, &said) || values__find(&read->inner, &said)) {
 		if (values__encode(truth, &said, size))
-			dryrun__log("assumed value_at %s:%d %g", place->file, place->line, said.number);
+			dryrun__log("assumed value_at %s:%d %g", place->file, place->line,
+				    said.number);
 		else
-			dryrun__unmodelled("MEMTRACE_DRYRUN_VALUES: a number with a point in 1 or 2 bytes, or a number in 3, 5, 6 or 7");
+			dryrun__unmodelled("MEMTRACE_DRYRUN_VALUES: a number with a point in 1 or "
+					   "2 bytes, or a number in 3, 5, 6 or 7");
 	} else if (size == 1 && is_true(op, read)) {
 		*truth = (struct truth){ 1, { 1 }, 1 };
 		dryrun__log("assumed true_at %s:%d", place->file, place->line);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * What the host reads where it reads a kernel's result. That is zero, with which some programs do not go on; what a place
- * reads instead is said by MEMTRACE_DRYRUN_VALUES, or is plain from the place itself.
+ * What the host reads where it reads a kernel's result. That is zero, with which some programs do
+ * not go on; what a place reads instead is said by MEMTRACE_DRYRUN_VALUES, or is plain from the
+ * place itself.
  */
 #include "depends.h"
 
@@ -15,7 +16,8 @@ struct truth {
 /* Whether reads of that size may be anything but zeros. */
 bool truth__wanted(size_t size);
 /* What reads of size bytes at a place get. Writes a line into the log where that is not zero. */
-void truth__of(struct truth *truth, const struct operation *op, const struct python_read *read, size_t size);
+void truth__of(struct truth *truth, const struct operation *op, const struct python_read *read,
+	       size_t size);
 /* Into the host's memory, where the zeros are; count: which read of the place it is. */
 void truth__put(const struct truth *truth, uint64_t count, void *to, size_t size);
 

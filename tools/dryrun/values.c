@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* MEMTRACE_DRYRUN_VALUES: FILE:LINE=VALUE, or VALUE@READ from that read on; more after a comma or a semicolon. */
+/* MEMTRACE_DRYRUN_VALUES: FILE:LINE=VALUE, or VALUE@READ from that read on; more after a comma or a
+ * semicolon. */
 #include "truth.h"
 #include "dryrun.h"
 
@@ -26,13 +27,15 @@ static bool read_value(char *text, struct said *said)
 		return true;
 	said->is_float = strpbrk(text, ".eE") != NULL;
 	said->number = strtod(text, &rest);
-	return rest != text && !*rest && isfinite(said->number) && fabs(said->number) < 9e15 && !isspace((unsigned char)*text);
+	return rest != text && !*rest && isfinite(said->number) && fabs(said->number) < 9e15 &&
+	       !isspace((unsigned char)*text);
 }
 
 /* The first of a list; where the next begins, NULL: it is not understood. */
 static const char *read_one(const char *text, struct said *said)
 {
-	const char *end = text + strcspn(text, ",;"), *equal = memchr(text, '=', (size_t)(end - text)), *colon = equal;
+	const char *end = text + strcspn(text, ",;"),
+		   *equal = memchr(text, '=', (size_t)(end - text)), *colon = equal;
 	char value[64], *rest;
 	size_t size;
 
@@ -44,7 +47,8 @@ static const char *read_one(const char *text, struct said *said)
 	said->file_size = (size_t)(colon - text);
 	said->line = strtol(colon + 1, &rest, 10);
 	size = (size_t)(end - equal - 1);
-	if (rest != equal || said->line < 1 || !isdigit((unsigned char)colon[1]) || size >= sizeof(value))
+	if (rest != equal || said->line < 1 || !isdigit((unsigned char)colon[1]) ||
+	    size >= sizeof(value))
 		return NULL;
 	memcpy(value, equal + 1, size);
 	value[size] = '\0';
@@ -70,7 +74,8 @@ static bool ends_with(const char *path, const char *end, size_t size)
 {
 	size_t n = strlen(path);
 
-	return n >= size && !memcmp(path + n - size, end, size) && (n == size || path[n - size - 1] == '/' || *end == '/');
+	return n >= size && !memcmp(path + n - size, end, size) &&
+	       (n == size || path[n - size - 1] == '/' || *end == '/');
 }
 
 bool values__find(const struct place *place, struct said *said)
@@ -79,7 +84,8 @@ bool values__find(const struct place *place, struct said *said)
 
 	while (text && *text) {
 		text = read_one(text, said);
-		if (text && said->line == place->line && ends_with(place->file, said->file, said->file_size))
+		if (text && said->line == place->line &&
+		    ends_with(place->file, said->file, said->file_size))
 			return true;
 	}
 	return false;
@@ -96,7 +102,8 @@ bool values__encode(struct truth *truth, const struct said *said, size_t size)
 	else if (said->is_float && size == 4)
 		memcpy(truth->bytes, &single, 4);
 	else if (!said->is_float && (size == 1 || size == 2 || size == 4 || size == 8))
-		memcpy(truth->bytes, &whole, size); /* the lowest bytes come first on all that CUDA runs on */
+		/* the lowest bytes come first on all that CUDA runs on */
+		memcpy(truth->bytes, &whole, size);
 	else
 		return false;
 	truth->size = (unsigned char)size;

@@ -10,7 +10,7 @@ struct memory { /* of cuMemCreate */
 	uint64_t size;
 	int device;
 	unsigned int handles, mappings; /* references; neither: the slot is free */
-	unsigned int generation; /* so that a stale handle is known as one */
+	unsigned int generation;	/* so that a stale handle is known as one */
 	unsigned int next_free;
 	unsigned char props[VMM_PROPS_SIZE];
 };
@@ -41,11 +41,13 @@ int vmm__reserve(uint64_t size, uint64_t align, uint64_t *addr)
 		align = DRYRUN_GRANULE;
 	if (size > 1ull << 46 || align > 1ull << 40)
 		return CUDA_OUT_OF_MEMORY;
-	at = mmap(NULL, size + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	at = mmap(NULL, size + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+		  0);
 	if (at == MAP_FAILED)
 		return CUDA_OUT_OF_MEMORY;
 	base = ((uintptr_t)at + align - 1) & ~(align - 1);
-	/* What is too much on both sides goes back, so that giving the range back needs to know no more than the range. */
+	/* What is too much on both sides goes back, so that giving the range back needs to know no
+	 * more than the range. */
 	if (base > (uintptr_t)at)
 		munmap(at, base - (uintptr_t)at);
 	if ((uintptr_t)at + align > base)
@@ -91,7 +93,8 @@ int vmm__unreserve(uint64_t addr, uint64_t size)
 
 	dryrun__lock();
 	at = space_ranges__after(&reserved, addr);
-	if (at < reserved.n && reserved.at[at].addr == addr && reserved.at[at].size == size && !any_mapped(addr, size)) {
+	if (at < reserved.n && reserved.at[at].addr == addr && reserved.at[at].size == size &&
+	    !any_mapped(addr, size)) {
 		space_ranges__remove(&reserved, at);
 		err = CUDA_OK;
 	}
@@ -111,7 +114,8 @@ static struct memory *find_memory(uint64_t handle)
 {
 	unsigned int slot = (uint32_t)handle - 1;
 
-	if (slot >= n_memories || memories[slot].generation != handle >> 32 || !memories[slot].handles)
+	if (slot >= n_memories || memories[slot].generation != handle >> 32 ||
+	    !memories[slot].handles)
 		return NULL;
 	return &memories[slot];
 }
@@ -126,7 +130,9 @@ static unsigned int new_slot(void)
 	}
 	if (n_memories == memories_room) {
 		unsigned int room = memories_room ? 2 * memories_room : 64;
-		struct memory *fresh = room < memories_room ? NULL : realloc(memories, room * sizeof(*fresh));
+		struct memory *fresh = room < memories_room
+					       ? NULL
+					       : realloc(memories, room * sizeof(*fresh));
 
 		if (!fresh)
 			return NO_SLOT;
@@ -172,9 +178,10 @@ int vmm__create(int device, uint64_t size, const void *props, uint64_t *handle)
 				memory__refund(device, size);
 			err = CUDA_OUT_OF_MEMORY;
 		} else {
-			memories[slot] = (struct memory){
-				.size = size, .device = device, .handles = 1, .generation = memories[slot].generation
-			};
+			memories[slot] = (struct memory){ .size = size,
+							  .device = device,
+							  .handles = 1,
+							  .generation = memories[slot].generation };
 			memcpy(memories[slot].props, props, VMM_PROPS_SIZE);
 			*handle = handle_of(slot);
 		}
@@ -285,8 +292,9 @@ int vmm__map(uint64_t addr, uint64_t size, uint64_t offset, uint64_t handle)
 	m = find_memory(handle);
 	at = space_ranges__after(&reserved, addr);
 	r = at < reserved.n ? &reserved.at[at] : NULL;
-	if (m && r && size && !(size % DRYRUN_GRANULE) && offset <= m->size && size <= m->size - offset && addr >= r->addr &&
-	    size <= r->addr + r->size - addr && !any_mapped(addr, size))
+	if (m && r && size && !(size % DRYRUN_GRANULE) && offset <= m->size &&
+	    size <= m->size - offset && addr >= r->addr && size <= r->addr + r->size - addr &&
+	    !any_mapped(addr, size))
 		err = add_mapping(addr, size, (uint32_t)handle - 1);
 	dryrun__unlock();
 	return err;
@@ -323,7 +331,8 @@ bool vmm__mapped(uint64_t addr, uint64_t size)
 	uint64_t at = addr;
 
 	dryrun__lock();
-	for (size_t i = after(addr); i < n_mappings && at < addr + size && mappings[i].addr <= at; i++)
+	for (size_t i = after(addr); i < n_mappings && at < addr + size && mappings[i].addr <= at;
+	     i++)
 		at = mappings[i].addr + mappings[i].size;
 	dryrun__unlock();
 	return at >= addr + size;

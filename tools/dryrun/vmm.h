@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * The driver's virtual memory: addresses, memory and the mapping of one to the other, each apart (expandable segments).
- * Memory is charged from its creation until neither its handle nor a mapping of it is left.
+ * The driver's virtual memory: addresses, memory and the mapping of one to the other, each apart
+ * (expandable segments). Memory is charged from its creation until neither its handle nor a mapping
+ * of it is left.
  */
 #include "core.h"
 
@@ -12,7 +13,8 @@ int vmm__reserve(uint64_t size, uint64_t align, uint64_t *addr);
 int vmm__unreserve(uint64_t addr, uint64_t size);
 /* device -1: the host's memory, which no device is charged for. props is kept as it is. */
 int vmm__create(int device, uint64_t size, const void *props, uint64_t *handle);
-/* A file descriptor of it, which another process imports: memory that no device is charged for there. */
+/* A file descriptor of it, which another process imports: memory that no device is charged for
+ * there. */
 int vmm__export(uint64_t handle, int *fd);
 int vmm__import(int fd, uint64_t *handle);
 int vmm__retain(uint64_t addr, uint64_t *handle);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Breakpoints that the recorder has written into us: which they are it tells in a table, with the programs to be run at
- * each and what is to be done for the instruction whose place the breakpoint has taken.
+ * Breakpoints that the recorder has written into us: which they are it tells in a table, with the
+ * programs to be run at each and what is to be done for the instruction whose place the breakpoint
+ * has taken.
  */
 #include <errno.h>
 #include <link.h>
@@ -39,7 +40,7 @@ __asm__(".pushsection .text\n"
 	".popsection\n");
 extern const char mt_inside_slots[] __attribute__((visibility("hidden")));
 extern const char mt_inside_returns[] __attribute__((visibility("hidden")));
-_Static_assert(MT_INSIDE_SLOT * MT_INSIDE_SLOTS == 16384, "room for the slots");
+_Static_assert(MT_INSIDE_SLOT *MT_INSIDE_SLOTS == 16384, "room for the slots");
 
 __u64 breakpoints__slots(void)
 {
@@ -51,13 +52,16 @@ __u64 breakpoints__slots(void)
 
 __u64 breakpoints__near_slots(void)
 {
-	__u64 program = _r_debug.r_map ? (uintptr_t)_r_debug.r_map->l_ld & ~(__u64)(MT_INSIDE_PAGE - 1) : 0;
+	__u64 program = _r_debug.r_map
+				? (uintptr_t)_r_debug.r_map->l_ld & ~(__u64)(MT_INSIDE_PAGE - 1)
+				: 0;
 	void *p, *hint = (void *)(program > 16 * BELOW ? program - BELOW : program + ABOVE);
 
 	if (!program)
 		return 0;
 	/* The recorder writes to it as it does to code: nobody else can. */
-	p = mmap(hint, MT_INSIDE_SLOT * MT_INSIDE_SLOTS, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	p = mmap(hint, MT_INSIDE_SLOT * MT_INSIDE_SLOTS, PROT_READ | PROT_EXEC,
+		 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	return p == MAP_FAILED ? 0 : (uintptr_t)p;
 }
 
@@ -85,15 +89,31 @@ static const struct mt_inside_site *find(__u64 addr)
 /* ---- registers ---- */
 
 /* By their numbers in instructions. */
-static const __u8 by_number[16] = { REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
-				    REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15 };
+static const __u8 by_number[16] = { REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
+				    REG_RSI, REG_RDI, REG_R8,  REG_R9,	REG_R10, REG_R11,
+				    REG_R12, REG_R13, REG_R14, REG_R15 };
 
 static void to_regs(struct pt_regs *r, const greg_t *g, __u64 ip)
 {
 	*r = (struct pt_regs){
-		.r15 = g[REG_R15], .r14 = g[REG_R14], .r13 = g[REG_R13], .r12 = g[REG_R12], .bp = g[REG_RBP], .bx = g[REG_RBX],
-		.r11 = g[REG_R11], .r10 = g[REG_R10], .r9 = g[REG_R9],	 .r8 = g[REG_R8],   .ax = g[REG_RAX], .cx = g[REG_RCX],
-		.dx = g[REG_RDX],  .si = g[REG_RSI],  .di = g[REG_RDI],	 .orig_ax = -1UL,   .ip = ip,	      .flags = g[REG_EFL],
+		.r15 = g[REG_R15],
+		.r14 = g[REG_R14],
+		.r13 = g[REG_R13],
+		.r12 = g[REG_R12],
+		.bp = g[REG_RBP],
+		.bx = g[REG_RBX],
+		.r11 = g[REG_R11],
+		.r10 = g[REG_R10],
+		.r9 = g[REG_R9],
+		.r8 = g[REG_R8],
+		.ax = g[REG_RAX],
+		.cx = g[REG_RCX],
+		.dx = g[REG_RDX],
+		.si = g[REG_RSI],
+		.di = g[REG_RDI],
+		.orig_ax = -1UL,
+		.ip = ip,
+		.flags = g[REG_EFL],
 		.sp = g[REG_RSP],
 	};
 }
@@ -107,17 +127,34 @@ static void push(greg_t *g, __u64 value)
 /* Of jcc: the low bit turns it round. */
 static bool holds(unsigned int condition, __u64 flags)
 {
-	bool c = flags & 1, p = flags & 4, z = flags & 0x40, s = flags & 0x80, o = flags & 0x800, is;
+	bool c = flags & 1, p = flags & 4, z = flags & 0x40, s = flags & 0x80, o = flags & 0x800,
+	     is;
 
 	switch (condition >> 1) {
-	case 0: is = o; break;
-	case 1: is = c; break;
-	case 2: is = z; break;
-	case 3: is = c || z; break;
-	case 4: is = s; break;
-	case 5: is = p; break;
-	case 6: is = s != o; break;
-	default: is = z || s != o; break;
+	case 0:
+		is = o;
+		break;
+	case 1:
+		is = c;
+		break;
+	case 2:
+		is = z;
+		break;
+	case 3:
+		is = c || z;
+		break;
+	case 4:
+		is = s;
+		break;
+	case 5:
+		is = p;
+		break;
+	case 6:
+		is = s != o;
+		break;
+	default:
+		is = z || s != o;
+		break;
 	}
 	return is != (condition & 1);
 }
@@ -154,7 +191,8 @@ void breakpoints__go_on(const struct mt_inside_site *s, long long *g)
 
 /* ---- returns ---- */
 
-/* The function comes to our place instead of its own. Those of calls that were left by a jump are forgotten. */
+/* The function comes to our place instead of its own. Those of calls that were left by a jump are
+ * forgotten. */
 static void wait_for_return(struct thread *t, const struct mt_inside_site *s, __u64 sp)
 {
 	__u64 *ret = (__u64 *)sp;
@@ -197,7 +235,8 @@ static bool has_returned(greg_t *g)
 		to_regs(&regs, g, r->ret);
 		if (*recorded)
 			run_returns(r->site, &regs);
-	} while ((__u64)g[REG_RIP] == breakpoints__returns() && t->depth && t->at[t->depth - 1].sp == sp);
+	} while ((__u64)g[REG_RIP] == breakpoints__returns() && t->depth &&
+		 t->at[t->depth - 1].sp == sp);
 	return true;
 }
 
@@ -237,8 +276,9 @@ void breakpoints__wait(enum mt_inside_wait what)
 
 	__atomic_store_n(&shared->waits, what, __ATOMIC_SEQ_CST);
 	ring__wake();
-	while (__atomic_load_n(&shared->go, __ATOMIC_SEQ_CST) == go && __atomic_load_n(&shared->waits, __ATOMIC_SEQ_CST) == what &&
-	       recorder_is_there() && seconds() < until)
+	while (__atomic_load_n(&shared->go, __ATOMIC_SEQ_CST) == go &&
+	       __atomic_load_n(&shared->waits, __ATOMIC_SEQ_CST) == what && recorder_is_there() &&
+	       seconds() < until)
 		syscall(SYS_futex, &shared->go, FUTEX_WAIT, go, &ts, NULL, 0);
 	__atomic_store_n(&shared->waits, MT_INSIDE_RUNS, __ATOMIC_SEQ_CST);
 }

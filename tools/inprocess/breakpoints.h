@@ -10,7 +10,8 @@
 
 /* The handler of SIGTRAP. */
 void breakpoints__trap(int number, void *info, void *context);
-/* Where instructions go that run out of their line, and where calls return to whose return is waited for. */
+/* Where instructions go that run out of their line, and where calls return to whose return is
+ * waited for. */
 __u64 breakpoints__slots(void);
 /* The same near the program itself, whose instructions may refer to its data. 0: there is no room. */
 __u64 breakpoints__near_slots(void);

@@ -2,8 +2,9 @@
 #ifndef MT_TOOLS_INSIDE_H
 #define MT_TOOLS_INSIDE_H
 /*
- * The parts of the library that runs the programs inside a recorder's child. All but the constructor runs in a signal's
- * handler, in the middle of anything: no locks of others, no heap, nothing that could come to a breakpoint itself.
+ * The parts of the library that runs the programs inside a recorder's child. All but the
+ * constructor runs in a signal's handler, in the middle of anything: no locks of others, no heap,
+ * nothing that could come to a breakpoint itself.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,20 +33,23 @@ struct thread {
 
 /* What is shared with the recorder; NULL: nobody records us. */
 extern struct mt_inside *shared;
-/* Of this process alone: a forked one finds 0, whatever way it was made. NULL before there is a recorder. */
+/* Of this process alone: a forked one finds 0, whatever way it was made. NULL before there is a
+ * recorder. */
 extern volatile __u32 *recorded;
 
 /* programs.c: the current thread's; NULL: no memory. */
 struct thread *programs__thread(void);
 /* Runs one, with the registers of the place that it belongs to. */
 void programs__run(enum mt_inside_program which, __u64 cookie, struct pt_regs *regs);
-/* Maps what the recorder shares in the place of the programs' variables, and says where each is. 0 or -errno. */
+/* Maps what the recorder shares in the place of the programs' variables, and says where each is. 0
+ * or -errno. */
 int programs__share(int fd, struct mt_inside_variables *v);
 void programs__set_returns(__u64 trampoline);
 
 /* ring.c: maps the ring. 0 or -errno. */
 int ring__map(int fd, __u64 bytes);
-/* Room for a record, waited for. In a capture that is over, or whose recorder is gone, room that nobody reads. */
+/* Room for a record, waited for. In a capture that is over, or whose recorder is gone, room that
+ * nobody reads. */
 void *ring__reserve(__u64 size);
 void ring__commit(void *rec, bool discard);
 /* The reader comes at once. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The kernel side's programs as functions of this library: bpf/memtrace.bpf.c as it is, with helpers that do in the process
- * itself what the kernel's do. What is one per CPU there is one in all here, or one a thread where it is written in
- * the middle of a program.
+ * The kernel side's programs as functions of this library: bpf/memtrace.bpf.c as it is, with
+ * helpers that do in the process itself what the kernel's do. What is one per CPU there is one in
+ * all here, or one a thread where it is written in the middle of a program.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -23,7 +23,8 @@
 
 __u64 host_trampoline;
 
-/* What the recorder reads and writes, too: in a section of its own, which shared memory is mapped over. */
+/* What the recorder reads and writes, too: in a section of its own, which shared memory is mapped
+ * over. */
 #define SHARED __attribute__((section("mt_shared")))
 extern volatile struct mt_py_layout py SHARED;
 extern volatile __u8 modules SHARED, bench_verify SHARED, bench_empty SHARED;
@@ -48,7 +49,8 @@ extern char mt_shared_first[], mt_shared_last[];
 #undef const
 #pragma GCC diagnostic pop
 
-/* Made when a thread comes to a breakpoint first; a thread that has ended leaves it to another one. */
+/* Made when a thread comes to a breakpoint first; a thread that has ended leaves it to another one.
+ */
 struct block {
 	struct thread thread; /* first: what others see of it */
 	struct block *next;
@@ -76,7 +78,8 @@ static unsigned long thread_pointer(void)
 
 static bool take(struct block *b, int owner, int tid)
 {
-	return __atomic_compare_exchange_n(&b->thread.tid, &owner, tid, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+	return __atomic_compare_exchange_n(&b->thread.tid, &owner, tid, false, __ATOMIC_ACQ_REL,
+					   __ATOMIC_RELAXED);
 }
 
 /* One of a thread that has ended. */
@@ -88,7 +91,8 @@ static struct block *find_free(pid_t pid, int tid)
 		int owner = __atomic_load_n(&b->thread.tid, __ATOMIC_RELAXED);
 
 		/* Our own number: of a thread before us, which had it. */
-		if ((owner == tid || (syscall(SYS_tgkill, pid, owner, 0) && errno == ESRCH)) && take(b, owner, tid))
+		if ((owner == tid || (syscall(SYS_tgkill, pid, owner, 0) && errno == ESRCH)) &&
+		    take(b, owner, tid))
 			return b;
 	}
 	return NULL;
@@ -96,7 +100,9 @@ static struct block *find_free(pid_t pid, int tid)
 
 static struct block *make(int tid)
 {
-	struct block *b = mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *first;
+	struct block *b = mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+		     *first;
 
 	if (b == MAP_FAILED)
 		return NULL;
@@ -104,7 +110,8 @@ static struct block *make(int tid)
 	first = __atomic_load_n(&blocks, __ATOMIC_RELAXED);
 	do {
 		b->next = first;
-	} while (!__atomic_compare_exchange_n(&blocks, &first, b, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+	} while (!__atomic_compare_exchange_n(&blocks, &first, b, false, __ATOMIC_RELEASE,
+					      __ATOMIC_RELAXED));
 	return b;
 }
 
@@ -122,7 +129,9 @@ struct thread *programs__thread(void)
 		return NULL;
 	self->thread.depth = 0;
 	self->loads = 0;
-	self->task = (struct task_struct){ .thread.fsbase = thread_pointer(), .pid = tid, .tgid = pid };
+	self->task = (struct task_struct){ .thread.fsbase = thread_pointer(),
+					   .pid = tid,
+					   .tgid = pid };
 	return &self->thread;
 }
 
@@ -141,12 +150,18 @@ static void renew(struct block *b)
 void programs__run(enum mt_inside_program which, __u64 cookie, struct pt_regs *regs)
 {
 	static int (*const program[])(struct pt_regs *) = {
-		[MT_INSIDE_REPORT] = report,	       [MT_INSIDE_OOM] = oom,
-		[MT_INSIDE_CPU_NEW] = cpu_new,	       [MT_INSIDE_CPU_DELETE] = cpu_delete,
-		[MT_INSIDE_EDGE] = edge,	       [MT_INSIDE_EVALUATE] = evaluate,
-		[MT_INSIDE_SCOPE_END] = scope_end,     [MT_INSIDE_CODE_GONE] = code_gone,
-		[MT_INSIDE_MODULE_CALL] = module_call, [MT_INSIDE_CALL_ENTER] = call_enter,
-		[MT_INSIDE_CALL_RETURN] = call_return, [MT_INSIDE_SET_DEVICE] = set_device,
+		[MT_INSIDE_REPORT] = report,
+		[MT_INSIDE_OOM] = oom,
+		[MT_INSIDE_CPU_NEW] = cpu_new,
+		[MT_INSIDE_CPU_DELETE] = cpu_delete,
+		[MT_INSIDE_EDGE] = edge,
+		[MT_INSIDE_EVALUATE] = evaluate,
+		[MT_INSIDE_SCOPE_END] = scope_end,
+		[MT_INSIDE_CODE_GONE] = code_gone,
+		[MT_INSIDE_MODULE_CALL] = module_call,
+		[MT_INSIDE_CALL_ENTER] = call_enter,
+		[MT_INSIDE_CALL_RETURN] = call_return,
+		[MT_INSIDE_SET_DEVICE] = set_device,
 		[MT_INSIDE_ASKED] = asked,
 	};
 
@@ -162,11 +177,13 @@ int programs__share(int fd, struct mt_inside_variables *v)
 {
 	size_t size = (size_t)(mt_shared_last - mt_shared_first);
 
-	if ((uintptr_t)mt_shared_first % MT_INSIDE_PAGE || size % MT_INSIDE_PAGE || size > MT_INSIDE_VARIABLES_MAX)
+	if ((uintptr_t)mt_shared_first % MT_INSIDE_PAGE || size % MT_INSIDE_PAGE ||
+	    size > MT_INSIDE_VARIABLES_MAX)
 		return -EINVAL;
-	if (mmap(mt_shared_first, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, MT_INSIDE_VARIABLES) == MAP_FAILED)
+	if (mmap(mt_shared_first, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+		 MT_INSIDE_VARIABLES) == MAP_FAILED)
 		return -errno;
-#define AT(variable) (__u32)((char *)&(variable) - mt_shared_first)
+#define AT(variable) (__u32)((char *)&(variable)-mt_shared_first)
 	*v = (struct mt_inside_variables){
 		.size = size,
 		.py = AT(py),
@@ -257,7 +274,8 @@ void *host_storage(struct host_map *m, __u64 flags)
 
 /* ---- memory ---- */
 
-/* Where process_vm_readv() is not permitted. A descriptor that was kept could have become another file's. */
+/* Where process_vm_readv() is not permitted. A descriptor that was kept could have become another
+ * file's. */
 static long read_file(void *dst, __u32 size, const void *addr)
 {
 	int fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
@@ -268,7 +286,8 @@ static long read_file(void *dst, __u32 size, const void *addr)
 	return got;
 }
 
-/* All or nothing, and nothing is zeros, as in the kernel. What cannot be read is no reason to be ended. */
+/* All or nothing, and nothing is zeros, as in the kernel. What cannot be read is no reason to be
+ * ended. */
 long bpf_probe_read_user(void *dst, __u32 size, const void *addr)
 {
 	struct iovec to = { dst, size }, from = { (void *)(uintptr_t)addr, size };

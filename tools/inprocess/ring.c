@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The writing end of the ring, in the layout of the kernel's (user/capture/bpf_ring.c reads both): a word of length and flags
- * before each record, which is set to busy, under a lock, before the record can be seen. Where it is full the writer waits: it
- * is the recorder's own child, and nothing is to be lost. Unless nobody reads any more.
+ * The writing end of the ring, in the layout of the kernel's (user/capture/bpf_ring.c reads both):
+ * a word of length and flags before each record, which is set to busy, under a lock, before the
+ * record can be seen. Where it is full the writer waits: it is the recorder's own child, and
+ * nothing is to be lost. Unless nobody reads any more.
  */
 #include <errno.h>
 #include <linux/bpf.h>
@@ -28,13 +29,15 @@ static __thread __u64 nowhere[LONGEST / sizeof(__u64)] __attribute__((tls_model(
 
 int ring__map(int fd, __u64 bytes)
 {
-	__u8 *p = mmap(NULL, 2 * MT_INSIDE_PAGE + 2 * bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	__u8 *p = mmap(NULL, 2 * MT_INSIDE_PAGE + 2 * bytes, PROT_NONE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (p == MAP_FAILED)
 		return -errno;
-	if (mmap(p, 2 * MT_INSIDE_PAGE + bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, MT_INSIDE_RING) == MAP_FAILED ||
-	    mmap(p + 2 * MT_INSIDE_PAGE + bytes, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
-		 MT_INSIDE_RING + 2 * MT_INSIDE_PAGE) == MAP_FAILED)
+	if (mmap(p, 2 * MT_INSIDE_PAGE + bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+		 MT_INSIDE_RING) == MAP_FAILED ||
+	    mmap(p + 2 * MT_INSIDE_PAGE + bytes, bytes, PROT_READ | PROT_WRITE,
+		 MAP_SHARED | MAP_FIXED, fd, MT_INSIDE_RING + 2 * MT_INSIDE_PAGE) == MAP_FAILED)
 		return -errno;
 	consumer = (__u64 *)p;
 	producer = (__u64 *)(p + MT_INSIDE_PAGE);
@@ -142,7 +145,8 @@ void ring__wait_for_reader(unsigned int ms)
 	const struct timespec ts = { .tv_nsec = 1000000 };
 	__u64 until = __atomic_load_n(producer, __ATOMIC_ACQUIRE);
 
-	while (ms-- && recorder_is_there() && (__s64)(__atomic_load_n(consumer, __ATOMIC_ACQUIRE) - until) < 0) {
+	while (ms-- && recorder_is_there() &&
+	       (__s64)(__atomic_load_n(consumer, __ATOMIC_ACQUIRE) - until) < 0) {
 		ring__wake();
 		nanosleep(&ts, NULL);
 	}
@@ -150,10 +154,12 @@ void ring__wait_for_reader(unsigned int ms)
 
 void ring__abandon(void)
 {
-	__u64 at = __atomic_load_n(consumer, __ATOMIC_ACQUIRE), end = __atomic_load_n(producer, __ATOMIC_ACQUIRE);
+	__u64 at = __atomic_load_n(consumer, __ATOMIC_ACQUIRE),
+	      end = __atomic_load_n(producer, __ATOMIC_ACQUIRE);
 
 	while (at < end) {
-		__u32 *head = (__u32 *)(data + (at & mask)), size = *head & ~(BPF_RINGBUF_BUSY_BIT | BPF_RINGBUF_DISCARD_BIT);
+		__u32 *head = (__u32 *)(data + (at & mask)),
+		      size = *head & ~(BPF_RINGBUF_BUSY_BIT | BPF_RINGBUF_DISCARD_BIT);
 
 		if (*head & BPF_RINGBUF_BUSY_BIT)
 			__atomic_store_n(head, size | BPF_RINGBUF_DISCARD_BIT, __ATOMIC_RELEASE);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * SIGTRAP belongs to the breakpoints. A program that has a handler of its own for it gets those that are not, and is told that
- * its handler is the one; one that blocks signals blocks it not, as the kernel ends a process that comes to a breakpoint
- * while it is blocked. These functions stand before the C library's of the same names.
+ * SIGTRAP belongs to the breakpoints. A program that has a handler of its own for it gets those
+ * that are not, and is told that its handler is the one; one that blocks signals blocks it not, as
+ * the kernel ends a process that comes to a breakpoint while it is blocked. These functions stand
+ * before the C library's of the same names.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -32,10 +33,10 @@ static void *next(const char *name)
 }
 
 /* Others' constructors may call before ours has run. */
-#define REAL(name)                                              \
-	do {                                                    \
-		if (!real_##name)                               \
-			real_##name = next(#name);              \
+#define REAL(name)                                                                                 \
+	do {                                                                                       \
+		if (!real_##name)                                                                  \
+			real_##name = next(#name);                                                 \
 	} while (0)
 
 static const sigset_t *without_trap(const sigset_t *set, sigset_t *copy)
@@ -63,7 +64,8 @@ PUBLIC int pthread_sigmask(int how, const sigset_t *restrict set, sigset_t *rest
 	return real_pthread_sigmask(how, how == SIG_UNBLOCK ? set : without_trap(set, &copy), old);
 }
 
-PUBLIC int sigaction(int number, const struct sigaction *restrict act, struct sigaction *restrict old)
+PUBLIC int sigaction(int number, const struct sigaction *restrict act,
+		     struct sigaction *restrict old)
 {
 	struct sigaction now, was;
 
@@ -97,7 +99,8 @@ static handler_fn set_theirs(handler_fn handler, int flags)
 PUBLIC handler_fn signal(int number, handler_fn handler)
 {
 	REAL(signal);
-	return number == SIGTRAP && taken ? set_theirs(handler, SA_RESTART) : real_signal(number, handler);
+	return number == SIGTRAP && taken ? set_theirs(handler, SA_RESTART)
+					  : real_signal(number, handler);
 }
 
 handler_fn bsd_signal(int number, handler_fn handler); /* gone from newer headers */
@@ -115,7 +118,8 @@ PUBLIC handler_fn ssignal(int number, handler_fn handler)
 PUBLIC handler_fn sysv_signal(int number, handler_fn handler)
 {
 	REAL(sysv_signal);
-	return number == SIGTRAP && taken ? set_theirs(handler, (int)SA_RESETHAND | SA_NODEFER) : real_sysv_signal(number, handler);
+	return number == SIGTRAP && taken ? set_theirs(handler, (int)SA_RESETHAND | SA_NODEFER)
+					  : real_sysv_signal(number, handler);
 }
 
 PUBLIC handler_fn __sysv_signal(int number, handler_fn handler)
@@ -125,7 +129,8 @@ PUBLIC handler_fn __sysv_signal(int number, handler_fn handler)
 
 int signals__take(void (*handler)(int, void *, void *))
 {
-	struct sigaction act = { .sa_sigaction = (void (*)(int, siginfo_t *, void *))handler, .sa_flags = SA_SIGINFO | SA_RESTART };
+	struct sigaction act = { .sa_sigaction = (void (*)(int, siginfo_t *, void *))handler,
+				 .sa_flags = SA_SIGINFO | SA_RESTART };
 	sigset_t trap;
 
 	REAL(sigaction);

@@ -30,7 +30,8 @@ static struct mt_inside *map_shared(int *fd)
 	uint64_t device, inode;
 	struct mt_inside *s;
 
-	if (!text || sscanf(text, "%d:%" SCNu64 ":%" SCNu64, fd, &device, &inode) != 3 || !is_ours(*fd, device, inode))
+	if (!text || sscanf(text, "%d:%" SCNu64 ":%" SCNu64, fd, &device, &inode) != 3 ||
+	    !is_ours(*fd, device, inode))
 		return NULL;
 	s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
 	if (s == MAP_FAILED)
@@ -44,7 +45,8 @@ static struct mt_inside *map_shared(int *fd)
 
 static int mark_recorded(void)
 {
-	void *p = mmap(NULL, MT_INSIDE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *p = mmap(NULL, MT_INSIDE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		       -1, 0);
 
 	if (p == MAP_FAILED || madvise(p, MT_INSIDE_PAGE, MADV_WIPEONFORK))
 		return -errno;
@@ -91,7 +93,8 @@ __attribute__((constructor)) static void start(void)
 	shared->problem = err ? -err : 0;
 	__atomic_add_fetch(&shared->image, 1, __ATOMIC_SEQ_CST);
 	if (!err)
-		breakpoints__wait(breakpoints__torch_is_here() ? MT_INSIDE_ARRIVED : MT_INSIDE_STARTS);
+		breakpoints__wait(breakpoints__torch_is_here() ? MT_INSIDE_ARRIVED
+							       : MT_INSIDE_STARTS);
 }
 
 /* What the last records name is read out of this process. */

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The calls into libc10_cuda, which may throw: why this one file is C++. The object is c10's CUDAAllocator; its functions are
- * virtual, and which place in the table each has differs by version.
+ * The calls into libc10_cuda, which may throw: why this one file is C++. The object is c10's
+ * CUDAAllocator; its functions are virtual, and which place in the table each has differs by
+ * version.
  */
 #include "allocator.h"
 
@@ -16,9 +17,14 @@ static struct allocator_slots slots;
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-/* c10::reportMemoryUsageToProfiler(void*, int64_t, size_t, size_t, c10::Device): libc10_cuda finds ours first. */
-EXPORT void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void *ptr, int64_t size, size_t allocated, size_t reserved, uint16_t device);
-EXPORT void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void *, int64_t size, size_t allocated, size_t reserved, uint16_t)
+/* c10::reportMemoryUsageToProfiler(void*, int64_t, size_t, size_t, c10::Device): libc10_cuda finds
+ * ours first. */
+EXPORT void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void *ptr, int64_t size,
+								  size_t allocated, size_t reserved,
+								  uint16_t device);
+EXPORT void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void *, int64_t size,
+								  size_t allocated, size_t reserved,
+								  uint16_t)
 {
 	allocator_totals.allocated = allocated;
 	allocator_totals.reserved = reserved;
@@ -27,8 +33,10 @@ EXPORT void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void *, int64_
 }
 
 /* c10::reportOutOfMemoryToProfiler(int64_t, size_t, size_t, c10::Device) */
-EXPORT void _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE(int64_t size, size_t allocated, size_t reserved, uint16_t device);
-EXPORT void _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE(int64_t size, size_t allocated, size_t reserved, uint16_t)
+EXPORT void _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE(int64_t size, size_t allocated,
+								size_t reserved, uint16_t device);
+EXPORT void _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE(int64_t size, size_t allocated,
+								size_t reserved, uint16_t)
 {
 	allocator_totals.did_not_fit = size < 0 ? 0 : (uint64_t)size;
 	allocator_totals.allocated = allocated;
@@ -74,7 +82,8 @@ bool allocator__open(struct allocator *a, const char *lib, const struct allocato
 		return false;
 	}
 	a->table = *(void ***)a->object;
-	/* c10::cuda::detail::init_p2p_access_cache(int64_t): of those that have it, some map expandable segments by it. Otherwise libtorch_cuda calls it. */
+	/* c10::cuda::detail::init_p2p_access_cache(int64_t): of those that have it, some map
+	 * expandable segments by it. Otherwise libtorch_cuda calls it. */
 	cache = dlsym(handle, "_ZN3c104cuda6detail21init_p2p_access_cacheEl");
 	return guarded(a, [a, cache] {
 		if (cache)
@@ -88,7 +97,8 @@ enum allocator_outcome allocator__alloc(struct allocator *a, size_t size, void *
 	uint64_t ooms = allocator_totals.ooms;
 
 	if (guarded(a, [a, size, stream, ret] {
-		    *ret = ((void *(*)(void *, size_t, void *))a->table[slots.raw_alloc])(a->object, size, stream);
+		    *ret = ((void *(*)(void *, size_t, void *))a->table[slots.raw_alloc])(
+			    a->object, size, stream);
 	    }))
 		return ALLOCATOR_OK;
 	return allocator_totals.ooms > ooms ? ALLOCATOR_OOM : ALLOCATOR_FAILED;
@@ -96,16 +106,25 @@ enum allocator_outcome allocator__alloc(struct allocator *a, size_t size, void *
 
 bool allocator__free(struct allocator *a, void *ptr)
 {
-	return guarded(a, [a, ptr] { ((void (*)(void *, void *))a->table[slots.raw_delete])(a->object, ptr); });
+	return guarded(a, [a, ptr] {
+		((void (*)(void *, void *))a->table[slots.raw_delete])(a->object, ptr);
+	});
 }
 
-/* From 2.7 on it takes a pool's id, two numbers in registers: 0, 0 is none. Before, it looks at neither. */
+/* From 2.7 on it takes a pool's id, two numbers in registers: 0, 0 is none. Before, it looks at
+ * neither. */
 bool allocator__empty(struct allocator *a)
 {
-	return guarded(a, [a] { ((void (*)(void *, uint64_t, uint64_t))a->table[slots.empty_cache])(a->object, 0, 0); });
+	return guarded(a, [a] {
+		((void (*)(void *, uint64_t, uint64_t))a->table[slots.empty_cache])(a->object, 0,
+										    0);
+	});
 }
 
 bool allocator__fraction(struct allocator *a, double fraction)
 {
-	return guarded(a, [a, fraction] { ((void (*)(void *, double, int))a->table[slots.set_fraction])(a->object, fraction, 0); });
+	return guarded(a, [a, fraction] {
+		((void (*)(void *, double, int))a->table[slots.set_fraction])(a->object, fraction,
+									      0);
+	});
 }

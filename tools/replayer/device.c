@@ -96,7 +96,8 @@ static uint64_t place_for(uint64_t size, void *real)
 	uint64_t addr = (uint64_t)(uintptr_t)real;
 
 	if (!is_free(addr, size))
-		addr += MAX_ADDR; /* one that was placed lies there: the dry run knows nothing of that */
+		/* one that was placed lies there: the dry run knows nothing of that */
+		addr += MAX_ADDR;
 	for (size_t i = 0; i < wanted.n; i++) {
 		if (wanted.v[i].size != size)
 			continue;

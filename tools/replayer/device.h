@@ -18,10 +18,12 @@ void device__give(void *ptr);
 /* A stream of its own. */
 bool device__stream(void **ret);
 
-/* Takes all that is left, in as many pieces as that takes; ptr: DEVICE_PIECES of them. How many it took. */
+/* Takes all that is left, in as many pieces as that takes; ptr: DEVICE_PIECES of them. How many it
+ * took. */
 #define DEVICE_PIECES 256
 size_t device__fill(void **ptr);
 
-/* What the device has taken from it, by whomever, and how often it had no room, in whichever way it was asked. */
+/* What the device has taken from it, by whomever, and how often it had no room, in whichever way it
+ * was asked. */
 uint64_t device__used(void);
 uint64_t device__refused(void);

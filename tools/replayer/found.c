@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What was there before the first event. As it was found: each segment is taken whole, and cut into its blocks and the holes
- * between them in the order of their addresses, which is the only free memory of its pool meanwhile, so that the
- * allocator has no choice; when all segments stand, the holes are freed. Under other settings only the blocks: which segments
- * they would lie in then cannot be known.
+ * What was there before the first event. As it was found: each segment is taken whole, and cut into
+ * its blocks and the holes between them in the order of their addresses, which is the only free
+ * memory of its pool meanwhile, so that the allocator has no choice; when all segments stand, the
+ * holes are freed. Under other settings only the blocks: which segments they would lie in then
+ * cannot be known.
  */
 #include "replayer.h"
 
@@ -12,7 +13,8 @@
 #include "device.h"
 
 #define SMALL_BLOCK (1ULL << 20) /* the largest that the pool for small blocks gives */
-#define LARGE_SEGMENT (10ULL << 20) /* from this size on a segment is as large as what was asked for */
+#define LARGE_SEGMENT                                                                              \
+	(10ULL << 20) /* from this size on a segment is as large as what was asked for */
 #define GRAIN 512
 
 #define MAX_GAP (256ULL << 30) /* of addresses within one expandable segment */
@@ -65,11 +67,12 @@ struct found {
 
 static bool read_block(struct replayer *r, struct found *b)
 {
-	return replayer__number(r, &b->offset) && replayer__number(r, &b->size) && replayer__number(r, &b->asked) &&
-	       replayer__number(r, &b->slot);
+	return replayer__number(r, &b->offset) && replayer__number(r, &b->size) &&
+	       replayer__number(r, &b->asked) && replayer__number(r, &b->slot);
 }
 
-/* slot 0: freed, but waits for a stream. It counts as a hole, since when it ended waiting is not known. */
+/* slot 0: freed, but waits for a stream. It counts as a hole, since when it ended waiting is not
+ * known. */
 static bool put(struct replayer *r, const struct found *b)
 {
 	void *ptr;
@@ -93,10 +96,12 @@ static bool cut(struct replayer *r, uint64_t size, bool small, uint64_t n)
 		next.offset = size;
 		if (i + 1 < n && !read_block(r, &next))
 			return false;
-		if (b.size > size || b.offset > size - b.size || next.offset < b.offset + b.size || next.offset > size)
+		if (b.size > size || b.offset > size - b.size || next.offset < b.offset + b.size ||
+		    next.offset > size)
 			return false;
 		hole = next.offset - b.offset - b.size;
-		/* No request for so little goes to the pool for large blocks: it is what is left of a larger one. */
+		/* No request for so little goes to the pool for large blocks: it is what is left of
+		 * a larger one. */
 		if (!small && hole && hole <= SMALL_BLOCK) {
 			void *both;
 
@@ -111,8 +116,9 @@ static bool cut(struct replayer *r, uint64_t size, bool small, uint64_t n)
 }
 
 /*
- * An expandable segment is one range of addresses, in which memory is mapped here and there: what is told of are the pieces that are.
- * The range grows at its end, so what is between two of them is built, too, and given back at last.
+ * An expandable segment is one range of addresses, in which memory is mapped here and there: what
+ * is told of are the pieces that are. The range grows at its end, so what is between two of them is
+ * built, too, and given back at last.
  */
 static bool expandable(struct replayer *r, uint64_t addr, uint64_t size, bool small, uint64_t n)
 {
@@ -141,12 +147,14 @@ bool replayer__segment(struct replayer *r)
 {
 	uint64_t segment, addr, size, small, n;
 
-	if (!replayer__number(r, &segment) || !replayer__number(r, &addr) || !replayer__number(r, &size) || !replayer__number(r, &small) ||
+	if (!replayer__number(r, &segment) || !replayer__number(r, &addr) ||
+	    !replayer__number(r, &size) || !replayer__number(r, &small) ||
 	    !replayer__number(r, &n) || !size || size % GRAIN)
 		return false;
 	replayer__choose(r, segment);
 	if (r->flags & REPLAY_AS_FOUND)
-		return r->flags & REPLAY_EXPANDABLE ? expandable(r, addr, size, small, n) : as_found(r, addr, size, small, n);
+		return r->flags & REPLAY_EXPANDABLE ? expandable(r, addr, size, small, n)
+						    : as_found(r, addr, size, small, n);
 	for (uint64_t i = 0; i < n; i++) {
 		struct found b;
 
@@ -160,7 +168,8 @@ bool replayer__block(struct replayer *r)
 {
 	struct found b = { 0 };
 
-	return replayer__number(r, &b.size) && replayer__number(r, &b.asked) && replayer__number(r, &b.slot) && b.slot && put(r, &b);
+	return replayer__number(r, &b.size) && replayer__number(r, &b.asked) &&
+	       replayer__number(r, &b.slot) && b.slot && put(r, &b);
 }
 
 bool replayer__state(struct replayer *r)

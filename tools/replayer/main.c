@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Replays a plan (user/replay/wire.h) through PyTorch's allocator, once, and says what came of it. Started by memtrace-bpf with the dry
- * run preloaded, the settings in the environment, the plan as descriptor 3, a pipe for the answer as 4 and PyTorch's libraries' folder as 5.
+ * Replays a plan (user/replay/wire.h) through PyTorch's allocator, once, and says what came of it.
+ * Started by memtrace-bpf with the dry run preloaded, the settings in the environment, the plan as
+ * descriptor 3, a pipe for the answer as 4 and PyTorch's libraries' folder as 5.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,8 +27,10 @@ static const struct replay_plan *map_plan(struct replayer *r)
 	p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, REPLAY_PLAN_FD, 0);
 	if (p == MAP_FAILED)
 		return NULL;
-	if (p->magic != REPLAY_MAGIC || p->slots > REPLAY_MAX_SLOTS || p->takes > REPLAY_MAX_SLOTS || p->pools > REPLAY_MAX_POOLS ||
-	    p->ops_end < sizeof(*p) || p->ops_end > (uint64_t)st.st_size || p->segments > ((uint64_t)st.st_size - p->ops_end) / sizeof(uint32_t))
+	if (p->magic != REPLAY_MAGIC || p->slots > REPLAY_MAX_SLOTS ||
+	    p->takes > REPLAY_MAX_SLOTS || p->pools > REPLAY_MAX_POOLS || p->ops_end < sizeof(*p) ||
+	    p->ops_end > (uint64_t)st.st_size ||
+	    p->segments > ((uint64_t)st.st_size - p->ops_end) / sizeof(uint32_t))
 		return NULL;
 	r->at = (const uint8_t *)(p + 1);
 	r->end = (const uint8_t *)p + p->ops_end;
@@ -85,8 +88,10 @@ int main(int argc, char **argv)
 		fprintf(stderr, "this is for memtrace-bpf replay\n");
 		return 2;
 	}
-	slots = (struct allocator_slots){ (unsigned)atoi(argv[REPLAY_ARG_RAW_ALLOC]), (unsigned)atoi(argv[REPLAY_ARG_RAW_DELETE]),
-					  (unsigned)atoi(argv[REPLAY_ARG_INIT]), (unsigned)atoi(argv[REPLAY_ARG_EMPTY_CACHE]),
+	slots = (struct allocator_slots){ (unsigned)atoi(argv[REPLAY_ARG_RAW_ALLOC]),
+					  (unsigned)atoi(argv[REPLAY_ARG_RAW_DELETE]),
+					  (unsigned)atoi(argv[REPLAY_ARG_INIT]),
+					  (unsigned)atoi(argv[REPLAY_ARG_EMPTY_CACHE]),
 					  (unsigned)atoi(argv[REPLAY_ARG_SET_FRACTION]) };
 	r.plan = plan;
 	r.flags = (unsigned)atoi(argv[REPLAY_ARG_FLAGS]);

@@ -5,7 +5,7 @@
 #include "replay/wire.h"
 
 struct replay_slot {
-	void *ptr;	/* NULL: nothing is there */
+	void *ptr; /* NULL: nothing is there */
 	uint64_t asked;
 };
 
@@ -24,12 +24,14 @@ struct replayer {
 	void **streams; /* by pool; the first is the default stream */
 	uint32_t pool;
 	/* While what was there at first is built. */
-	struct replayer_blocks holes, gaps; /* gaps: where nothing is mapped in an expandable segment */
-	uint64_t *mapped_to; /* by pool, for large and for small blocks: where its expandable segment has come to */
+	struct replayer_blocks holes,
+		gaps;	     /* gaps: where nothing is mapped in an expandable segment */
+	uint64_t *mapped_to; /* by pool, for large and for small blocks: where its expandable
+				segment has come to */
 	/* The event that it is at. */
 	uint64_t event, time, stack, node;
 	uint64_t allocated, reserved, requested; /* now */
-	uint64_t expected; /* reserved, as recorded */
+	uint64_t expected;			 /* reserved, as recorded */
 	bool has_expected;
 	struct replay_answer answer;
 	struct replay_point points[512];

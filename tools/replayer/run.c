@@ -80,7 +80,8 @@ static void looked(struct replayer *r, uint64_t recorded_size)
 	a->sizes += !same_size;
 	if (r->expected > a->recorded_peak)
 		a->recorded_peak = r->expected;
-	difference = r->expected > r->reserved ? r->expected - r->reserved : r->reserved - r->expected;
+	difference = r->expected > r->reserved ? r->expected - r->reserved
+					       : r->reserved - r->expected;
 	if (!difference && same_size)
 		return;
 	if (!a->differ++) {
@@ -109,14 +110,16 @@ static void note_oom(struct replayer *r)
 	a->oom_node = r->node;
 }
 
-/* 1: goes on, 0: memory has run out, and what the program would have done then is not known; -1: an error. */
+/* 1: goes on, 0: memory has run out, and what the program would have done then is not known; -1: an
+ * error. */
 static int alloc(struct replayer *r)
 {
 	uint64_t slot, size, asked, refused = device__refused();
 	enum allocator_outcome outcome;
 	void *ptr = NULL;
 
-	if (!at_event(r) || !replayer__number(r, &slot) || !replayer__number(r, &size) || !replayer__number(r, &asked) || !line(r))
+	if (!at_event(r) || !replayer__number(r, &slot) || !replayer__number(r, &size) ||
+	    !replayer__number(r, &asked) || !line(r))
 		return -1;
 	outcome = allocator__alloc(&r->allocator, asked ? asked : size, replayer__stream(r), &ptr);
 	if (outcome == ALLOCATOR_OOM) {
@@ -148,7 +151,8 @@ static bool release(struct replayer *r)
 	return true;
 }
 
-/* Where there is room now, the program would have gone on with the block; what it did instead follows in the plan. */
+/* Where there is room now, the program would have gone on with the block; what it did instead
+ * follows in the plan. */
 static bool recorded_oom(struct replayer *r)
 {
 	enum allocator_outcome outcome;
@@ -173,12 +177,14 @@ static bool others(struct replayer *r, bool take)
 {
 	uint64_t number, size = 0;
 
-	if (!replayer__number(r, &number) || number >= r->plan->takes || (take && !replayer__number(r, &size)))
+	if (!replayer__number(r, &number) || number >= r->plan->takes ||
+	    (take && !replayer__number(r, &size)))
 		return false;
 	if (r->takes[number])
 		device__give(r->takes[number]);
 	r->takes[number] = NULL;
-	/* Where there is no room for it, that is not the allocator's doing, and nobody knows what its user would have done. */
+	/* Where there is no room for it, that is not the allocator's doing, and nobody knows what
+	 * its user would have done. */
 	if (take)
 		device__take(size, &r->takes[number]);
 	return true;

@@ -116,7 +116,8 @@ int advising__add(struct advising *a, const struct advice *of)
 {
 	struct advice_list *l = a->list;
 
-	if (!of->text || !of->where || !of->basis || array__grow(&l->all, &a->cap, l->n + 1, sizeof(*l->all))) {
+	if (!of->text || !of->where || !of->basis ||
+	    array__grow(&l->all, &a->cap, l->n + 1, sizeof(*l->all))) {
 		free_texts(of);
 		return -ENOMEM;
 	}
@@ -240,7 +241,9 @@ static int advise(struct advising *a, const struct model_device *d)
 int advisor__finish(struct advisor *v, size_t device, struct advice_list *ret)
 {
 	struct advice_list list = { 0 };
-	struct advising a = { .v = v, .m = v->a->model, .d = v->a->dict, .f = v->a->facts, .list = &list };
+	struct advising a = {
+		.v = v, .m = v->a->model, .d = v->a->dict, .f = v->a->facts, .list = &list
+	};
 	struct model_device d;
 	int err = 0;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Repeated modules whose forward would be computed again in backward: what they keep for backward is not there from
- * the end of a module's forward to the beginning of its backward; what it gives on to the next one stays, as that
- * one's input. Then all that its forward allocates comes once more, for a moment what of it is given back within the
- * forward, too.
+ * Repeated modules whose forward would be computed again in backward: what they keep for backward
+ * is not there from the end of a module's forward to the beginning of its backward; what it gives
+ * on to the next one stays, as that one's input. Then all that its forward allocates comes once
+ * more, for a moment what of it is given back within the forward, too.
  */
 #include "advice/internal.h"
 
@@ -16,10 +16,10 @@
 /* An instance in one epoch of forward. */
 struct call {
 	uint32_t instance1, epoch;
-	uint32_t leave;	 /* place of the last allocation in its forward */
-	uint32_t back;	 /* where its backward begins; NEVER: it has none */
-	uint32_t output; /* 1 + the block that came last in it */
-	uint64_t live, most; /* bytes of its forward: now, at most so far */
+	uint32_t leave;	      /* place of the last allocation in its forward */
+	uint32_t back;	      /* where its backward begins; NEVER: it has none */
+	uint32_t output;      /* 1 + the block that came last in it */
+	uint64_t live, most;  /* bytes of its forward: now, at most so far */
 	uint64_t again, kept; /* at most when it is computed again; kept for backward */
 };
 
@@ -38,7 +38,8 @@ static int64_t call_of(struct cuda_calls *c, uint32_t instance1, uint32_t epoch,
 		return (int64_t)i;
 	if (!make)
 		return -1;
-	if (array__grow(&c->all, &c->cap, c->n + 1, sizeof(*c->all)) || map64__set(c->at, key, c->n))
+	if (array__grow(&c->all, &c->cap, c->n + 1, sizeof(*c->all)) ||
+	    map64__set(c->at, key, c->n))
 		return -2;
 	c->all[c->n] = (struct call){ .instance1 = instance1, .epoch = epoch, .back = NEVER };
 	return (int64_t)c->n++;
@@ -55,7 +56,8 @@ static bool of_forward(const struct ablock *b)
 }
 
 /* Where the calls of a window end. */
-static int find_calls(const struct window *w, const struct instances *s, uint32_t group, struct cuda_calls *c)
+static int find_calls(const struct window *w, const struct instances *s, uint32_t group,
+		      struct cuda_calls *c)
 {
 	uint32_t level = s->groups[group].level;
 
@@ -80,7 +82,8 @@ static int find_calls(const struct window *w, const struct instances *s, uint32_
 }
 
 /* Where backward comes to them: what it allocates in them first, or gives back of what they kept. */
-static void find_backwards(const struct window *w, const struct instances *s, uint32_t group, struct cuda_calls *c)
+static void find_backwards(const struct window *w, const struct instances *s, uint32_t group,
+			   struct cuda_calls *c)
 {
 	uint32_t level = s->groups[group].level, phase = PHASE_OTHER;
 
@@ -102,8 +105,8 @@ static void find_backwards(const struct window *w, const struct instances *s, ui
 }
 
 /*
- * Is it kept for backward, and given back there? Where the step ended out of memory before, what was there then would
- * have been kept.
+ * Is it kept for backward, and given back there? Where the step ended out of memory before, what
+ * was there then would have been kept.
  */
 static bool is_kept(const struct window *w, const struct ablock *b, const struct call *call)
 {
@@ -112,13 +115,19 @@ static bool is_kept(const struct window *w, const struct ablock *b, const struct
 	return of_forward(b) && b->gone != NEVER && b->gone > call->leave && b->gone >= call->back;
 }
 
-/* What they hold at most when they are computed again, which ends with the last block that is kept. */
-static void find_again(const struct window *w, const struct instances *s, uint32_t group, struct cuda_calls *c)
+/* What they hold at most when they are computed again, which ends with the last block that is kept.
+ */
+static void find_again(const struct window *w, const struct instances *s, uint32_t group,
+		       struct cuda_calls *c)
 {
 	for (uint32_t p = 1; p <= w->n; p++) {
 		const struct ablock *b = &w->blocks[w->moves[p] >> 1];
-		uint32_t instance = of_forward(b) ? instance_of(s, s->groups[group].level, b->module) : 0;
-		int64_t i = instance && s->all[instance - 1].group == group ? call_of(c, instance, b->epoch, false) : -1;
+		uint32_t instance = of_forward(b)
+					    ? instance_of(s, s->groups[group].level, b->module)
+					    : 0;
+		int64_t i = instance && s->all[instance - 1].group == group
+				    ? call_of(c, instance, b->epoch, false)
+				    : -1;
 		struct call *call = i >= 0 ? &c->all[i] : NULL;
 
 		if (!call)
@@ -139,11 +148,11 @@ struct sum {
 	uint32_t calls;
 	uint64_t kept, inputs;
 	uint32_t stack; /* of a block that is kept */
-	bool cut; /* of a step that ended out of memory before its backward */
+	bool cut;	/* of a step that ended out of memory before its backward */
 };
 
-static int change_window(const struct window *w, const struct instances *s, uint32_t group, struct changes *ch,
-			 struct sum *sum)
+static int change_window(const struct window *w, const struct instances *s, uint32_t group,
+			 struct changes *ch, struct sum *sum)
 {
 	struct cuda_calls c = { .at = map64__new() };
 	int err = c.at ? find_calls(w, s, group, &c) : -ENOMEM;
@@ -155,8 +164,12 @@ static int change_window(const struct window *w, const struct instances *s, uint
 	}
 	for (uint32_t k = 0; k < w->nblocks && !err; k++) {
 		const struct ablock *b = &w->blocks[k];
-		uint32_t instance = of_forward(b) ? instance_of(s, s->groups[group].level, b->module) : 0;
-		int64_t i = instance && s->all[instance - 1].group == group ? call_of(&c, instance, b->epoch, false) : -1;
+		uint32_t instance = of_forward(b)
+					    ? instance_of(s, s->groups[group].level, b->module)
+					    : 0;
+		int64_t i = instance && s->all[instance - 1].group == group
+				    ? call_of(&c, instance, b->epoch, false)
+				    : -1;
 		struct call *call = i >= 0 ? &c.all[i] : NULL;
 
 		if (!call || (call->back == NEVER && !w->oom))
@@ -212,7 +225,8 @@ static char *costs_of(const struct advising *a, const struct instances *s, uint3
 		}
 	}
 	forward /= model__steps(a->m) ? model__steps(a->m) : 1;
-	return advice__say("one more forward of them in each backward: %.0f %% of a step's time, as the host sees it",
+	return advice__say("one more forward of them in each backward: %.0f %% of a step's time, "
+			   "as the host sees it",
 			   100.0 * (double)forward / (double)step);
 }
 
@@ -222,26 +236,35 @@ static bool is_of_transformers(const struct dict *d, uint32_t stack)
 	struct dict_stack s = dict__get_stack(d, stack);
 
 	for (uint32_t i = 0; i < s.n; i++)
-		if (strstr(dict__str(d, dict__get_loc(d, s.frames[i].loc).file), "/transformers/models/"))
+		if (strstr(dict__str(d, dict__get_loc(d, s.frames[i].loc).file),
+			   "/transformers/models/"))
 			return true;
 	return false;
 }
 
-static int say(struct advising *a, const struct instances *s, uint32_t group, struct remedy *r, const struct sum *sum)
+static int say(struct advising *a, const struct instances *s, uint32_t group, struct remedy *r,
+	       const struct sum *sum)
 {
 	const struct instance_group *g = &s->groups[group];
 	char kept[24], inputs[24];
 	bool one = strchr(g->pattern, ',') == NULL;
-	struct advice of = { .kind = ADVICE_CHECKPOINT, .figure = sum->cut ? ADVICE_UP_TO : ADVICE_ESTIMATE };
+	struct advice of = { .kind = ADVICE_CHECKPOINT,
+			     .figure = sum->cut ? ADVICE_UP_TO : ADVICE_ESTIMATE };
 
-	of.text = advice__say("checkpoint %s: %s", one ? g->pattern : "these modules",
-			      is_of_transformers(a->d, sum->stack) ?
-				      "model.gradient_checkpointing_enable()" :
-				      "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)");
+	of.text = advice__say(
+		"checkpoint %s: %s", one ? g->pattern : "these modules",
+		is_of_transformers(a->d, sum->stack)
+			? "model.gradient_checkpointing_enable()"
+			: "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)");
 	of.where = advice__say("%s (%s)", g->pattern, *g->cls ? g->cls : "class not known");
-	of.basis = advice__say("%u calls in the step of the peak keep %s for backward; %s of inputs stay, and one call's own comes "
-			       "back at a time%s", sum->calls, advice__bytes(kept, sum->kept), advice__bytes(inputs, sum->inputs),
-			       sum->cut ? "; the step ended out of memory, and what its rest would have taken is not known" : "");
+	of.basis = advice__say("%u calls in the step of the peak keep %s for backward; %s of "
+			       "inputs stay, and one call's own comes "
+			       "back at a time%s",
+			       sum->calls, advice__bytes(kept, sum->kept),
+			       advice__bytes(inputs, sum->inputs),
+			       sum->cut ? "; the step ended out of memory, and what its rest would "
+					  "have taken is not known"
+					: "");
 	of.costs = costs_of(a, s, group);
 	return remedy__advise(a, r, &of);
 }
@@ -257,8 +280,8 @@ static uint32_t of_peak(const struct track *t)
 	return best;
 }
 
-static int try_group(struct advising *a, const struct instances *s, uint32_t group, struct remedy *r, struct sum *sum,
-		     uint64_t *after)
+static int try_group(struct advising *a, const struct instances *s, uint32_t group,
+		     struct remedy *r, struct sum *sum, uint64_t *after)
 {
 	bool sure;
 	int err = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Gradients that are there when the next forward begins: zero_grad() comes after it, or sets them to zero instead of
- * giving them back. From the step to the forward there is nothing that needs them; with set_to_none=True each comes
- * anew where backward makes it.
+ * Gradients that are there when the next forward begins: zero_grad() comes after it, or sets them
+ * to zero instead of giving them back. From the step to the forward there is nothing that needs
+ * them; with set_to_none=True each comes anew where backward makes it.
  */
 #include "advice/internal.h"
 
@@ -42,15 +42,16 @@ struct found {
 /* Made in a backward before this step, and given back after its forward began. */
 static bool is_late(const struct window *w, const struct ablock *b, const struct places *at)
 {
-	return !b->born && b->window && w->stepped && b->phase == PHASE_BACKWARD && b->gone != NEVER && b->gone > at->forward &&
-	       b->category != CATEGORY_PARAMETER && b->category != CATEGORY_OPTIMIZER_STATE && b->category != CATEGORY_BUFFER;
+	return !b->born && b->window && w->stepped && b->phase == PHASE_BACKWARD &&
+	       b->gone != NEVER && b->gone > at->forward && b->category != CATEGORY_PARAMETER &&
+	       b->category != CATEGORY_OPTIMIZER_STATE && b->category != CATEGORY_BUFFER;
 }
 
 /* Blocks by the module that they are of. */
 struct by_module {
 	struct entry {
 		uint32_t module, number;
-	} *all;
+	} * all;
 	size_t n;
 };
 
@@ -92,7 +93,8 @@ static int index_parameters(const struct track *t, struct by_module *ret)
 	return 0;
 }
 
-/* What a window's backward makes and gives back: numbers are of its blocks, which are in the order in which they came. */
+/* What a window's backward makes and gives back: numbers are of its blocks, which are in the order
+ * in which they came. */
 static int index_passing(const struct window *w, uint32_t from, struct by_module *ret)
 {
 	ret->all = malloc(((size_t)w->nblocks + 1) * sizeof(*ret->all));
@@ -109,16 +111,18 @@ static int index_passing(const struct window *w, uint32_t from, struct by_module
 }
 
 /*
- * Where the gradient of a parameter would come anew: backward makes a block of its size in the parameter's module,
- * adds it to what is there, and gives it back; with nothing there it would stay. Each is taken once.
+ * Where the gradient of a parameter would come anew: backward makes a block of its size in the
+ * parameter's module, adds it to what is there, and gives it back; with nothing there it would
+ * stay. Each is taken once.
  */
-static uint32_t comes_anew(const struct window *w, const struct ablock *g, const struct by_module *passing, uint8_t *taken,
-			   uint32_t from)
+static uint32_t comes_anew(const struct window *w, const struct ablock *g,
+			   const struct by_module *passing, uint8_t *taken, uint32_t from)
 {
 	uint32_t module = g->owner ? g->owner : g->module;
 	size_t first = first_of(passing, module);
 
-	for (size_t i = first; i < passing->n && i < first + LOOK && passing->all[i].module == module; i++) {
+	for (size_t i = first;
+	     i < passing->n && i < first + LOOK && passing->all[i].module == module; i++) {
 		uint32_t number = passing->all[i].number;
 
 		if (taken[number] || !block__as_large(w->blocks[number].size, g->size))
@@ -130,25 +134,29 @@ static uint32_t comes_anew(const struct window *w, const struct ablock *g, const
 }
 
 /*
- * Is a block that stays the gradient of a parameter? Where nothing names it: backward made it in the module of a
- * parameter that is as large. Several in one storage are given back all together, or not at all.
+ * Is a block that stays the gradient of a parameter? Where nothing names it: backward made it in
+ * the module of a parameter that is as large. Several in one storage are given back all together,
+ * or not at all.
  */
-static bool is_gradient(const struct advising *a, const struct ablock *b, const struct by_module *parameters)
+static bool is_gradient(const struct advising *a, const struct ablock *b,
+			const struct by_module *parameters)
 {
 	size_t first = first_of(parameters, b->module);
 
 	if (b->category)
-		return b->category == CATEGORY_GRADIENT && !strstr(dict__str(a->d, b->name), " and ");
+		return b->category == CATEGORY_GRADIENT &&
+		       !strstr(dict__str(a->d, b->name), " and ");
 	if (!b->window || b->phase != PHASE_BACKWARD || !b->module)
 		return false;
-	for (size_t i = first; i < parameters->n && i < first + LOOK && parameters->all[i].module == b->module; i++)
+	for (size_t i = first;
+	     i < parameters->n && i < first + LOOK && parameters->all[i].module == b->module; i++)
 		if (block__as_large(a->t->lasting[parameters->all[i].number].size, b->size))
 			return true;
 	return false;
 }
 
-static int change_never(struct advising *a, const struct window *w, const struct places *at, struct changes *ch,
-			struct found *f)
+static int change_never(struct advising *a, const struct window *w, const struct places *at,
+			struct changes *ch, struct found *f)
 {
 	struct by_module parameters = { 0 }, passing = { 0 };
 	uint8_t *taken = calloc((size_t)w->nblocks + 1, 1);
@@ -161,7 +169,8 @@ static int change_never(struct advising *a, const struct window *w, const struct
 		if (b->window >= w->number || !is_gradient(a, b, &parameters))
 			continue;
 		changes__add(ch, 0, changes__less(b->size), false);
-		changes__add(ch, comes_anew(w, b, &passing, taken, at->backward), (int64_t)b->size, false);
+		changes__add(ch, comes_anew(w, b, &passing, taken, at->backward), (int64_t)b->size,
+			     false);
 		f->never += b->size;
 		f->n++;
 	}
@@ -171,7 +180,8 @@ static int change_never(struct advising *a, const struct window *w, const struct
 	return err;
 }
 
-static int change_window(struct advising *a, const struct window *w, struct changes *ch, struct found *f)
+static int change_window(struct advising *a, const struct window *w, struct changes *ch,
+			 struct found *f)
 {
 	struct places at = places_of(w);
 
@@ -206,13 +216,18 @@ int advise_gradients(struct advising *a)
 	}
 	if (!err && most.n) {
 		char bytes[24];
-		struct advice of = { .kind = ADVICE_GRADIENTS_LATE, .figure = most.never ? ADVICE_ESTIMATE : ADVICE_EXACT };
+		struct advice of = { .kind = ADVICE_GRADIENTS_LATE,
+				     .figure = most.never ? ADVICE_ESTIMATE : ADVICE_EXACT };
 
-		of.text = advice__say("gradients away before forward: optimizer.zero_grad(set_to_none=True) right after optimizer.step()");
+		of.text = advice__say(
+			"gradients away before forward: optimizer.zero_grad(set_to_none=True) "
+			"right after optimizer.step()");
 		of.where = advice__line(a, most.stack);
-		of.basis = advice__say("%llu gradient%s with %s there when the next forward begins%s",
-				       (unsigned long long)most.n, most.n == 1 ? "" : "s",
-				       advice__bytes(bytes, most.late + most.never), most.never ? ", and never given back" : "");
+		of.basis = advice__say(
+			"%llu gradient%s with %s there when the next forward begins%s",
+			(unsigned long long)most.n, most.n == 1 ? "" : "s",
+			advice__bytes(bytes, most.late + most.never),
+			most.never ? ", and never given back" : "");
 		err = remedy__advise(a, &r, &of);
 	}
 	remedy__free(&r);

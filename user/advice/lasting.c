@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What stays from step to step: the optimizer's state, buffers, the buckets of DistributedDataParallel; what is reserved. */
+/* What stays from step to step: the optimizer's state, buffers, the buckets of
+ * DistributedDataParallel; what is reserved. */
 #include "advice/internal.h"
 
 #include <errno.h>
@@ -9,8 +10,9 @@
 #include "lib/array.h"
 
 #define ROUND 512 /* the allocator's */
-#define SMALL_STATE 4096 /* elements: what has less stays as it is in the 8-bit optimizers there are */
-#define STATE_BLOCK 256	 /* elements that have one scale of 4 bytes there */
+#define SMALL_STATE                                                                                \
+	4096 /* elements: what has less stays as it is in the 8-bit optimizers there are */
+#define STATE_BLOCK 256 /* elements that have one scale of 4 bytes there */
 
 /* A block that stays would have so many bytes less: in all kept windows that it is in. */
 static void shrink(const struct track *t, struct remedy *r, const struct ablock *b, uint64_t less)
@@ -40,7 +42,8 @@ static bool is_moment_by_name(const char *name, size_t *optimizer)
 	return true;
 }
 
-/* Where nothing names it: Adam's own makes two for a parameter, of the same kind as that, in its first step. */
+/* Where nothing names it: Adam's own makes two for a parameter, of the same kind as that, in its
+ * first step. */
 static bool is_moment_by_line(const struct dict *d, const struct ablock *b)
 {
 	return b->window && b->phase == PHASE_OPTIMIZER && !b->name && b->size > ROUND &&
@@ -50,10 +53,11 @@ static bool is_moment_by_line(const struct dict *d, const struct ablock *b)
 
 struct moments {
 	uint64_t n, bytes, less8, less16;
-	uint32_t of_parameters; /* bytes of an element of all parameters; 0: they differ, or are not known */
-	bool guessed;	       /* the size of an element is not known of all */
-	bool by_line;	       /* some have no name */
-	const char *optimizer; /* a name that begins with it */
+	uint32_t of_parameters; /* bytes of an element of all parameters; 0: they differ, or are not
+				   known */
+	bool guessed;		/* the size of an element is not known of all */
+	bool by_line;		/* some have no name */
+	const char *optimizer;	/* a name that begins with it */
 	size_t len;
 };
 
@@ -63,7 +67,8 @@ static uint64_t in_8bit(uint64_t elements)
 	return rounded(elements) + rounded((elements + STATE_BLOCK - 1) / STATE_BLOCK * 4);
 }
 
-static void add_moment(const struct track *t, const struct ablock *b, struct moments *m, struct remedy *r)
+static void add_moment(const struct track *t, const struct ablock *b, struct moments *m,
+		       struct remedy *r)
 {
 	uint32_t item = b->item ? b->item : m->of_parameters ? m->of_parameters : 4;
 	uint64_t elements = (b->tensor_size ? b->tensor_size : b->size) / item, small;
@@ -99,7 +104,9 @@ static uint32_t item_of_parameters(const struct track *t)
 
 static int advise_state(struct advising *a)
 {
-	struct moments m = { .of_parameters = item_of_parameters(a->t), .optimizer = "Adam", .len = 4 };
+	struct moments m = { .of_parameters = item_of_parameters(a->t),
+			     .optimizer = "Adam",
+			     .len = 4 };
 	struct remedy r = { 0 };
 	const struct ablock *b;
 	int err = 0;
@@ -108,7 +115,8 @@ static int advise_state(struct advising *a)
 		const char *name = dict__str(a->d, b->name);
 		bool by_line = is_moment_by_line(a->d, b);
 
-		if (!by_line && (b->category != CATEGORY_OPTIMIZER_STATE || !is_moment_by_name(name, &m.len)))
+		if (!by_line &&
+		    (b->category != CATEGORY_OPTIMIZER_STATE || !is_moment_by_name(name, &m.len)))
 			continue;
 		m.by_line |= by_line;
 		m.optimizer = by_line ? m.optimizer : name;
@@ -116,17 +124,21 @@ static int advise_state(struct advising *a)
 	}
 	if (m.n > 1 && m.less8) {
 		char bytes[24], less[24], less16[24];
-		struct advice of = { .kind = ADVICE_OPTIMIZER_8BIT, .figure = m.guessed ? ADVICE_UP_TO : ADVICE_ESTIMATE };
+		struct advice of = { .kind = ADVICE_OPTIMIZER_8BIT,
+				     .figure = m.guessed ? ADVICE_UP_TO : ADVICE_ESTIMATE };
 
-		of.text = advice__say("optimizer state in 8 bit: bitsandbytes.optim.AdamW8bit or torchao.optim.AdamW8bit instead of %.*s",
+		of.text = advice__say("optimizer state in 8 bit: bitsandbytes.optim.AdamW8bit or "
+				      "torchao.optim.AdamW8bit instead of %.*s",
 				      (int)m.len, m.optimizer);
 		of.where = advice__say("%s", "");
-		of.basis = advice__say("%llu moments%s have %s; one byte an element and a scale for each %d are %s less%s%s%s",
-				       (unsigned long long)m.n, m.by_line ? ", by the line that made them," : "",
-				       advice__bytes(bytes, m.bytes), STATE_BLOCK, advice__bytes(less, m.less8),
-				       m.guessed ? ", if they are float32, which the recording does not say" : "",
-				       m.less16 ? "; in bfloat16 " : "",
-				       m.less16 ? advice__bytes(less16, m.less16) : "");
+		of.basis = advice__say(
+			"%llu moments%s have %s; one byte an element and a scale for each %d are "
+			"%s less%s%s%s",
+			(unsigned long long)m.n, m.by_line ? ", by the line that made them," : "",
+			advice__bytes(bytes, m.bytes), STATE_BLOCK, advice__bytes(less, m.less8),
+			m.guessed ? ", if they are float32, which the recording does not say" : "",
+			m.less16 ? "; in bfloat16 " : "",
+			m.less16 ? advice__bytes(less16, m.less16) : "");
 		of.costs = advice__say("a less exact state");
 		err = remedy__advise(a, &r, &of);
 	}
@@ -154,7 +166,7 @@ struct buffers {
 		const struct ablock *b;
 		const char *name;
 		const char *cls;
-	} *all;
+	} * all;
 	size_t n, cap;
 };
 
@@ -187,12 +199,15 @@ static int say_buffers(struct advising *a, const struct buffers *s, size_t from,
 
 	for (size_t i = from + 1; i < to; i++)
 		shrink(a->t, &r, s->all[i].b, s->all[i].b->size);
-	of.text = advice__say("one buffer for all, if they hold the same: make %s once and hand it to each %s", s->all[from].name,
-			      *s->all[from].cls ? s->all[from].cls : "module");
-	of.where = advice__say("%s in %s and %zu more (%s)", s->all[from].name, dict__str(a->d, m.name), to - from - 1,
+	of.text = advice__say(
+		"one buffer for all, if they hold the same: make %s once and hand it to each %s",
+		s->all[from].name, *s->all[from].cls ? s->all[from].cls : "module");
+	of.where = advice__say("%s in %s and %zu more (%s)", s->all[from].name,
+			       dict__str(a->d, m.name), to - from - 1,
 			       *s->all[from].cls ? s->all[from].cls : "class not known");
-	of.basis = advice__say("%zu buffers of %s, each in memory of its own; whether they hold the same is not known", to - from,
-			       advice__bytes(each, s->all[from].b->size));
+	of.basis = advice__say("%zu buffers of %s, each in memory of its own; whether they hold "
+			       "the same is not known",
+			       to - from, advice__bytes(each, s->all[from].b->size));
 	err = remedy__advise(a, &r, &of);
 	remedy__free(&r);
 	return err;
@@ -207,11 +222,14 @@ static int advise_buffers(struct advising *a)
 	for (uint32_t i = 0; !err && (b = track__lasting(a->t, &i));) {
 		const char *name = last_part(dict__str(a->d, b->name));
 
-		if (b->category != CATEGORY_BUFFER || !*name || is_own(name) || strstr(name, " and "))
+		if (b->category != CATEGORY_BUFFER || !*name || is_own(name) ||
+		    strstr(name, " and "))
 			continue;
 		err = array__grow(&s.all, &s.cap, s.n + 1, sizeof(*s.all));
 		if (!err)
-			s.all[s.n++] = (struct sorted){ b, name, dict__str(a->d, dict__get_module(a->d, b->owner).cls) };
+			s.all[s.n++] = (struct sorted){
+				b, name, dict__str(a->d, dict__get_module(a->d, b->owner).cls)
+			};
 	}
 	if (s.n)
 		qsort(s.all, s.n, sizeof(*s.all), by_likeness);
@@ -227,7 +245,8 @@ static int advise_buffers(struct advising *a)
 
 /* ---- buckets ---- */
 
-/* Is one of the frames of this file, and, where func is not NULL, of a function whose name ends so? */
+/* Is one of the frames of this file, and, where func is not NULL, of a function whose name ends so?
+ */
 bool stack__is_in(const struct dict *d, uint32_t stack, const char *file, const char *func)
 {
 	struct dict_stack s = dict__get_stack(d, stack);
@@ -249,11 +268,13 @@ static bool is_bucket(const struct advising *a, const struct ablock *b)
 {
 	return b->window && (b->category == CATEGORY_UNKNOWN || b->category == CATEGORY_GRADIENT) &&
 	       stack__is_in(a->d, b->stack, "torch/nn/parallel/distributed.py", NULL) &&
-	       (stack__is_in(a->d, b->stack, "torch/nn/parallel/distributed.py", "_ddp_init_helper") ||
+	       (stack__is_in(a->d, b->stack, "torch/nn/parallel/distributed.py",
+			     "_ddp_init_helper") ||
 		stack__is_in(a->d, b->stack, "torch/nn/parallel/distributed.py", "_pre_forward"));
 }
 
-/* Gradients would lie in the buckets, which are there all the time: what backward makes is copied there and given back. */
+/* Gradients would lie in the buckets, which are there all the time: what backward makes is copied
+ * there and given back. */
 static void without_gradients(const struct window *w, const struct track *t, struct changes *ch)
 {
 	for (uint32_t k = 0; k < w->nblocks; k++) {
@@ -291,7 +312,8 @@ static int advise_buckets(struct advising *a)
 
 		for (uint32_t i = 0; i < a->t->nkept; i++)
 			without_gradients(&a->t->kept[i], a->t, &r.c[i]);
-		of.text = advice__say("gradients as views of DDP's buckets: DistributedDataParallel(..., gradient_as_bucket_view=True)");
+		of.text = advice__say("gradients as views of DDP's buckets: "
+				      "DistributedDataParallel(..., gradient_as_bucket_view=True)");
 		of.where = advice__say("%s", "");
 		of.basis = advice__say("%llu buckets hold %s, the gradients have as much again",
 				       (unsigned long long)n, advice__bytes(bytes, buckets));
@@ -315,14 +337,20 @@ int advise_lasting(struct advising *a)
 
 int advise_cached(struct advising *a, const struct model_device *d)
 {
-	uint64_t spare = d->has_totals && d->peak_reserved > d->peak_allocated ? d->peak_reserved - d->peak_allocated : 0;
-	struct advice of = { .kind = ADVICE_CACHED, .figure = ADVICE_UP_TO, .of_reserved = true, .saves = spare };
+	uint64_t spare = d->has_totals && d->peak_reserved > d->peak_allocated
+				 ? d->peak_reserved - d->peak_allocated
+				 : 0;
+	struct advice of = {
+		.kind = ADVICE_CACHED, .figure = ADVICE_UP_TO, .of_reserved = true, .saves = spare
+	};
 
 	if (!spare || spare < d->peak_reserved / 20)
 		return 0;
 	of.after = d->peak_allocated;
-	of.text = advice__say("other settings of the allocator (PYTORCH_CUDA_ALLOC_CONF): `memtrace-bpf replay FILE --search` tries them");
+	of.text = advice__say("other settings of the allocator (PYTORCH_CUDA_ALLOC_CONF): "
+			      "`memtrace-bpf replay FILE --search` tries them");
 	of.where = advice__say("%s", "");
-	of.basis = advice__say("the largest reserved less the largest allocated: what the allocator keeps beyond what is in use");
+	of.basis = advice__say("the largest reserved less the largest allocated: what the "
+			       "allocator keeps beyond what is in use");
 	return advising__add(a, &of);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What of a model is repeated: modules with a number for a name, as nn.ModuleList and nn.Sequential give them
- * ("blocks.3"). Those of one class, as many numbers deep, are a group: "layer1.0" and "layer4.2" are both a
- * Bottleneck.
+ * What of a model is repeated: modules with a number for a name, as nn.ModuleList and nn.Sequential
+ * give them
+ * ("blocks.3"). Those of one class, as many numbers deep, are a group: "layer1.0" and "layer4.2"
+ * are both a Bottleneck.
  */
 #include "advice/internal.h"
 
@@ -32,7 +33,8 @@ struct search {
 		const char *root, *name;
 		size_t len;
 		uint32_t instance;
-	} last[LEVELS]; /* modules come in order of their names, so those of one instance one after the other */
+	} last[LEVELS]; /* modules come in order of their names, so those of one instance one after
+			   the other */
 	size_t capall, capgroups;
 };
 
@@ -111,7 +113,8 @@ static char *pattern_of(const char *name, size_t len)
 	return p;
 }
 
-/* "layer1.*, layer2.*": names that a group's pattern does not have yet are added, as long as it is short. */
+/* "layer1.*, layer2.*": names that a group's pattern does not have yet are added, as long as it is
+ * short. */
 static int add_pattern(struct instance_group *g, const char *name, size_t len)
 {
 	char *one = pattern_of(name, len), *all;
@@ -137,7 +140,8 @@ static int add_pattern(struct instance_group *g, const char *name, size_t len)
 }
 
 /* UINT32_MAX: no room, or -ENOMEM in *err. */
-static uint32_t group_of(struct search *s, const char *cls, uint32_t level, const char *name, size_t len, int *err)
+static uint32_t group_of(struct search *s, const char *cls, uint32_t level, const char *name,
+			 size_t len, int *err)
 {
 	struct instances *r = s->s;
 	uint32_t i;
@@ -158,8 +162,10 @@ static uint32_t group_of(struct search *s, const char *cls, uint32_t level, cons
 	return i;
 }
 
-/* The instance that the first len characters of a module's name are. 0, *ret from 1; 0: none. Or -ENOMEM. */
-static int instance_of(struct search *s, const struct named *m, size_t len, uint32_t level, uint32_t *ret)
+/* The instance that the first len characters of a module's name are. 0, *ret from 1; 0: none. Or
+ * -ENOMEM. */
+static int instance_of(struct search *s, const struct named *m, size_t len, uint32_t level,
+		       uint32_t *ret)
 {
 	struct instances *r = s->s;
 	struct prefix *last = &s->last[level];
@@ -167,14 +173,16 @@ static int instance_of(struct search *s, const struct named *m, size_t len, uint
 	int err = 0;
 
 	*ret = 0;
-	if (last->instance && last->len == len && !strncmp(last->name, m->name, len) && !strcmp(last->root, m->root)) {
+	if (last->instance && last->len == len && !strncmp(last->name, m->name, len) &&
+	    !strcmp(last->root, m->root)) {
 		*ret = last->instance;
 		return 0;
 	}
 	module = module_named(s, m->root, m->name, len);
 	if (!module || r->n >= INSTANCES)
 		return 0;
-	group = group_of(s, dict__str(s->d, dict__get_module(s->d, module).cls), level, m->name, len, &err);
+	group = group_of(s, dict__str(s->d, dict__get_module(s->d, module).cls), level, m->name,
+			 len, &err);
 	if (err || group == UINT32_MAX)
 		return err;
 	if (array__grow(&r->all, &s->capall, (size_t)r->n + 1, sizeof(*r->all)))
@@ -208,7 +216,8 @@ int instances__find(const struct dict *d, struct instances *ret)
 
 			if (len)
 				err = instance_of(&s, &s.by_name[i], len, level,
-						  &ret->of[(size_t)level * ret->nmodules + s.by_name[i].module]);
+						  &ret->of[(size_t)level * ret->nmodules +
+							   s.by_name[i].module]);
 		}
 	free(s.by_name);
 	return err;

@@ -73,19 +73,27 @@ void advice__text(FILE *out, const struct advice_list *list, unsigned width)
 	char bytes[24];
 
 	width = width < LEAST_WIDTH ? LEAST_WIDTH : width > 120 ? 120 : width;
-	fprintf(out, "%s: what would save memory at the peak of %s (each by itself, they do not add up)\n", list->device,
-		text__bytes(bytes, sizeof(bytes), list->peak));
+	fprintf(out,
+		"%s: what would save memory at the peak of %s (each by itself, they do not add "
+		"up)\n",
+		list->device, text__bytes(bytes, sizeof(bytes), list->peak));
 	for (size_t i = 0; i < list->n; i++)
 		print_one(out, &list->all[i], width);
 	if (!list->n && !list->too_long)
 		fprintf(out, "  nothing that saves %d %% of it was found\n", ADVICE_LEAST_PERCENT);
 	if (list->too_long)
-		fputs("  the step of the peak has too many allocations to be gone through again: nothing is said of it\n", out);
+		fputs("  the step of the peak has too many allocations to be gone through again: "
+		      "nothing is said of it\n",
+		      out);
 	else if (list->others > list->peak / 2)
-		fprintf(out, "  gone through again: %llu steps; one that was not has a peak of %s\n", (unsigned long long)list->steps,
+		fprintf(out,
+			"  gone through again: %llu steps; one that was not has a peak of %s\n",
+			(unsigned long long)list->steps,
 			text__bytes(bytes, sizeof(bytes), list->others));
 	if (list->unnamed)
-		fprintf(out, "  of %s that was there before attach, nothing is said but what its objects name\n",
+		fprintf(out,
+			"  of %s that was there before attach, nothing is said but what its "
+			"objects name\n",
 			text__bytes(bytes, sizeof(bytes), list->unnamed));
 }
 

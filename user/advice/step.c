@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What comes and goes within a step: the optimizer's temporaries, logits, outputs that a variable holds. */
+/* What comes and goes within a step: the optimizer's temporaries, logits, outputs that a variable
+ * holds. */
 #include "advice/internal.h"
 
 #include <errno.h>
@@ -19,7 +20,8 @@ static const struct window *of_peak(const struct advising *a)
 
 /* ---- foreach ---- */
 
-/* The implementations that torch.optim takes all parameters together with: "_multi_tensor_adamw". NULL: it is none. */
+/* The implementations that torch.optim takes all parameters together with: "_multi_tensor_adamw".
+ * NULL: it is none. */
 static const char *foreach_of(const struct dict *d, uint32_t stack)
 {
 	struct dict_stack s = dict__get_stack(d, stack);
@@ -28,7 +30,8 @@ static const char *foreach_of(const struct dict *d, uint32_t stack)
 		struct dict_loc l = dict__get_loc(d, s.frames[i].loc);
 		const char *name = dict__str(d, l.func);
 
-		if (!strncmp(name, "_multi_tensor_", 14) && strstr(dict__str(d, l.file), "torch/optim/"))
+		if (!strncmp(name, "_multi_tensor_", 14) &&
+		    strstr(dict__str(d, l.file), "torch/optim/"))
 			return name + 14;
 	}
 	return NULL;
@@ -59,7 +62,8 @@ static int advise_foreach(struct advising *a)
 			const struct ablock *b = &w->blocks[k];
 
 			/* What stays is state. */
-			if (!b->born || b->gone == NEVER || b->phase != PHASE_OPTIMIZER || !(one = foreach_of(a->d, b->stack)))
+			if (!b->born || b->gone == NEVER || b->phase != PHASE_OPTIMIZER ||
+			    !(one = foreach_of(a->d, b->stack)))
 				continue;
 			changes__absent(&r.c[i], b, b->born, NEVER);
 			changes__add(&r.c[i], b->gone + 1, (int64_t)b->size, false);
@@ -71,14 +75,19 @@ static int advise_foreach(struct advising *a)
 	}
 	if (n && optimizer) {
 		bool fused = has_fused(optimizer);
-		struct advice of = { .kind = ADVICE_OPTIMIZER_FOREACH, .figure = fused ? ADVICE_EXACT : ADVICE_UP_TO };
+		struct advice of = { .kind = ADVICE_OPTIMIZER_FOREACH,
+				     .figure = fused ? ADVICE_EXACT : ADVICE_UP_TO };
 		char bytes[24];
 
-		of.text = fused ? advice__say("one kernel for the optimizer's step: fused=True (or foreach=False, slower)") :
-				  advice__say("the optimizer's step parameter by parameter: foreach=False");
+		of.text = fused ? advice__say("one kernel for the optimizer's step: fused=True (or "
+					      "foreach=False, slower)")
+				: advice__say("the optimizer's step parameter by parameter: "
+					      "foreach=False");
 		of.where = advice__line(a, stack);
-		of.basis = advice__say("%llu temporary block%s of %s in the step of the peak, up to %s each",
-				       (unsigned long long)n, n == 1 ? "" : "s", optimizer, advice__bytes(bytes, largest));
+		of.basis = advice__say(
+			"%llu temporary block%s of %s in the step of the peak, up to %s each",
+			(unsigned long long)n, n == 1 ? "" : "s", optimizer,
+			advice__bytes(bytes, largest));
 		if (!fused)
 			of.costs = advice__say("a slower step of the optimizer");
 		err = remedy__advise(a, &r, &of);
@@ -93,12 +102,13 @@ static int advise_foreach(struct advising *a)
 
 static bool of_cross_entropy(const struct advising *a, const struct ablock *b)
 {
-	return b->born && b->phase != PHASE_BACKWARD && stack__is_in(a->d, b->stack, "torch/nn/functional.py", "cross_entropy");
+	return b->born && b->phase != PHASE_BACKWARD &&
+	       stack__is_in(a->d, b->stack, "torch/nn/functional.py", "cross_entropy");
 }
 
 /*
- * The largest block that a cross entropy makes in forward: its log-probabilities are as large as the logits. 0: there
- * is none, or so many alike in one forward that it is computed in parts already.
+ * The largest block that a cross entropy makes in forward: its log-probabilities are as large as the
+ * logits. 0: there is none, or so many alike in one forward that it is computed in parts already.
  */
 static uint64_t logits_size(const struct advising *a, const struct window *w, uint32_t *stack)
 {
@@ -114,7 +124,8 @@ static uint64_t logits_size(const struct advising *a, const struct window *w, ui
 	for (uint32_t i = 0; largest && i < w->nblocks; i++) {
 		const struct ablock *b = &w->blocks[i];
 
-		parts += b->epoch == largest->epoch && b->size >= largest->size / 2 && of_cross_entropy(a, b);
+		parts += b->epoch == largest->epoch && b->size >= largest->size / 2 &&
+			 of_cross_entropy(a, b);
 	}
 	if (!largest || parts >= PARTS)
 		return 0;
@@ -139,7 +150,8 @@ static bool is_logits(const struct ablock *b, const struct instances *s, uint64_
 {
 	bool inside = b->module < s->nmodules && s->of[b->module];
 
-	return b->born && b->gone != NEVER && !inside && b->phase != PHASE_OPTIMIZER && as_large(b->size, logits);
+	return b->born && b->gone != NEVER && !inside && b->phase != PHASE_OPTIMIZER &&
+	       as_large(b->size, logits);
 }
 
 #define CHUNKS 8
@@ -161,8 +173,10 @@ static int advise_logits(struct advising *a)
 
 			if (!is_logits(b, &s, size))
 				continue;
-			changes__add(&r.c[i], b->born, changes__less(b->size - b->size / CHUNKS), false);
-			changes__add(&r.c[i], b->gone + 1, (int64_t)(b->size - b->size / CHUNKS), false);
+			changes__add(&r.c[i], b->born, changes__less(b->size - b->size / CHUNKS),
+				     false);
+			changes__add(&r.c[i], b->gone + 1, (int64_t)(b->size - b->size / CHUNKS),
+				     false);
 			n += w == of_peak(a);
 		}
 		logits = size > logits ? size : logits;
@@ -171,11 +185,13 @@ static int advise_logits(struct advising *a)
 		char bytes[24];
 		struct advice of = { .kind = ADVICE_LOGITS, .figure = ADVICE_UP_TO };
 
-		of.text = advice__say("cross entropy in parts: head and loss together, for some of the positions at a time (a fused linear "
+		of.text = advice__say("cross entropy in parts: head and loss together, for some of "
+				      "the positions at a time (a fused linear "
 				      "cross entropy, or torch.utils.checkpoint around both)");
 		of.where = advice__line(a, stack);
-		of.basis = advice__say("%u block%s of about %s in the step of the peak; reckoned with %d parts of them", n,
-				       n == 1 ? "" : "s", advice__bytes(bytes, logits), CHUNKS);
+		of.basis = advice__say("%u block%s of about %s in the step of the peak; reckoned "
+				       "with %d parts of them",
+				       n, n == 1 ? "" : "s", advice__bytes(bytes, logits), CHUNKS);
 		of.costs = advice__say("logits are computed twice where the parts are not fused");
 		err = remedy__advise(a, &r, &of);
 	}
@@ -187,8 +203,9 @@ static int advise_logits(struct advising *a)
 /* ---- outputs that are held ---- */
 
 /*
- * The backward that follows a place: where it begins, NEVER if there is none, and where the next allocation after it
- * is made, or the step ends. What is given back in between may have been held by it.
+ * The backward that follows a place: where it begins, NEVER if there is none, and where the next
+ * allocation after it is made, or the step ends. What is given back in between may have been held
+ * by it.
  */
 static uint32_t backward_after(const struct window *w, uint32_t place, uint32_t *end)
 {
@@ -215,11 +232,13 @@ static bool from_forward(const struct ablock *b)
 	return b->phase == PHASE_FORWARD || (b->phase == PHASE_OTHER && b->after == PHASE_FORWARD);
 }
 
-/* Held over into the next step: the window begins with it, and gives it back when its variable gets another value. */
+/* Held over into the next step: the window begins with it, and gives it back when its variable gets
+ * another value. */
 static bool is_held_over(const struct window *w, const struct ablock *b)
 {
-	return !b->born && b->window && b->window + 1 == w->number && w->stepped && b->gone != NEVER && from_forward(b) &&
-	       b->category != CATEGORY_PARAMETER && b->category != CATEGORY_BUFFER && b->category != CATEGORY_OPTIMIZER_STATE;
+	return !b->born && b->window && b->window + 1 == w->number && w->stepped &&
+	       b->gone != NEVER && from_forward(b) && b->category != CATEGORY_PARAMETER &&
+	       b->category != CATEGORY_BUFFER && b->category != CATEGORY_OPTIMIZER_STATE;
 }
 
 struct held {
@@ -234,17 +253,19 @@ static bool has_precursor(const struct window *w, const struct ablock *of)
 	for (uint32_t i = 0; i < w->nblocks; i++) {
 		const struct ablock *b = &w->blocks[i];
 
-		if (b->stack == of->stack && block__as_large(b->size, of->size) && is_held_over(w, b))
+		if (b->stack == of->stack && block__as_large(b->size, of->size) &&
+		    is_held_over(w, b))
 			return true;
 	}
 	return false;
 }
 
 /*
- * What is left of a step's forward beyond its backward is held by a variable, in this step and on into the next. In
- * this step it would go with the beginning of backward at the earliest.
+ * What is left of a step's forward beyond its backward is held by a variable, in this step and on
+ * into the next. In this step it would go with the beginning of backward at the earliest.
  */
-static void change_held(const struct track *t, const struct window *w, struct changes *ch, struct held *h)
+static void change_held(const struct track *t, const struct window *w, struct changes *ch,
+			struct held *h)
 {
 	uint32_t begin = NEVER, end = 0;
 
@@ -262,7 +283,8 @@ static void change_held(const struct track *t, const struct window *w, struct ch
 			begin = backward_after(w, b->born, &end);
 		if (begin == NEVER || b->gone <= end)
 			continue;
-		/* What stays for good is something else; of the last step nobody knows what would have stayed. */
+		/* What stays for good is something else; of the last step nobody knows what would
+		 * have stayed. */
 		if (b->gone == NEVER && track__lasts(t, b) && !has_precursor(w, b))
 			continue;
 		changes__absent(ch, b, begin, b->gone);
@@ -292,11 +314,15 @@ static int advise_held(struct advising *a)
 		char bytes[24];
 		struct advice of = { .kind = ADVICE_OUTPUTS_HELD, .figure = ADVICE_UP_TO };
 
-		of.text = advice__say("let go of the output when the loss is there: del it before backward");
+		of.text = advice__say(
+			"let go of the output when the loss is there: del it before backward");
 		of.where = advice__line(a, most.stack);
-		of.basis = advice__say("%llu block%s of forward with %s %s still there when the optimizer's step begins: held by a "
-				       "variable, not by autograd", (unsigned long long)most.n, most.n == 1 ? "" : "s",
-				       advice__bytes(bytes, most.bytes), most.n == 1 ? "is" : "are");
+		of.basis = advice__say("%llu block%s of forward with %s %s still there when the "
+				       "optimizer's step begins: held by a "
+				       "variable, not by autograd",
+				       (unsigned long long)most.n, most.n == 1 ? "" : "s",
+				       advice__bytes(bytes, most.bytes),
+				       most.n == 1 ? "is" : "are");
 		err = remedy__advise(a, &r, &of);
 	}
 	remedy__free(&r);

@@ -252,7 +252,8 @@ static int free_block(struct track *t, uint64_t addr, uint64_t size)
 		if (i & 1) {
 			number = (uint32_t)(i >> 1);
 			w->blocks[number].gone = w->n + 1;
-			t->total -= w->blocks[number].size < t->total ? w->blocks[number].size : t->total;
+			t->total -= w->blocks[number].size < t->total ? w->blocks[number].size
+								      : t->total;
 			return add_move(w, number, true);
 		}
 		b = take_old(t, (uint32_t)(i >> 1));
@@ -308,7 +309,9 @@ static int alloc_block(struct track *t, const struct model *m, const struct even
 /* It was there before the first event, or is told of again. */
 static int told(struct track *t, const struct event *e)
 {
-	struct ablock b = { .addr = e->addr, .size = e->size, .phase = PHASE_OTHER, .after = PHASE_NR };
+	struct ablock b = {
+		.addr = e->addr, .size = e->size, .phase = PHASE_OTHER, .after = PHASE_NR
+	};
 	struct ablock *known = block_at(t, e->addr);
 
 	if (known || (e->flags & BLOCK_PENDING && e->kind == EVENT_BLOCK))
@@ -365,8 +368,9 @@ int track__event(struct track *t, const struct model *m, const struct event *e)
 	}
 	/* The allocator's own total counts: it has what nobody told of. */
 	if (e->totals)
-		t->total = e->kind == EVENT_FREE ? e->allocated + e->size :
-			   e->allocated > e->size ? e->allocated - e->size : 0;
+		t->total = e->kind == EVENT_FREE    ? e->allocated + e->size
+			   : e->allocated > e->size ? e->allocated - e->size
+						    : 0;
 	begin_move(t);
 	if (e->kind == EVENT_FREE)
 		return free_block(t, e->addr, e->size);

@@ -43,7 +43,8 @@ static int say_open(const char *path, int err, const char *why)
 	clean(name, sizeof(name), !strcmp(path, "-") ? "standard input" : path);
 	switch (err) {
 	case EINVAL:
-		log_err("%s: %s; make one with `memtrace-bpf record`", name, why ? why : "not a recording");
+		log_err("%s: %s; make one with `memtrace-bpf record`", name,
+			why ? why : "not a recording");
 		return EXIT_UNUSABLE;
 	case ENOTSUP:
 		log_err("%s: %s; read it with the version that wrote it or a later one", name,
@@ -57,8 +58,9 @@ static int say_open(const char *path, int err, const char *why)
 		return EXIT_FAILED;
 	}
 	log_err("%s: cannot open: %s%s", name, strerror(err),
-		err == ENOENT ? "; `memtrace-bpf record` says at its end which file it wrote" :
-		err == EACCES ? "; a recording belongs to who made it: run it with sudo" : "");
+		err == ENOENT	? "; `memtrace-bpf record` says at its end which file it wrote"
+		: err == EACCES ? "; a recording belongs to who made it: run it with sudo"
+				: "");
 	return EXIT_UNUSABLE;
 }
 
@@ -105,8 +107,8 @@ void analysis__free(struct analysis *a)
 }
 
 /* 1 at the end of what can be read, or the negative error; *whose says what failed. */
-static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx, struct progress *p,
-		const char **whose)
+static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx,
+		struct progress *p, const char **whose)
 {
 	struct event e[TOGETHER];
 	int err, n;
@@ -149,8 +151,9 @@ static void warn_of_later(const struct analysis *a)
 	char name[512], at[24], end[24];
 
 	if (o.at == AT_TIME && o.at_time > a->duration)
-		log_warn("%s: --at %s is after its end; shown is its end, at %s", clean(name, sizeof(name), a->path),
-			 text__time(at, sizeof(at), o.at_time), text__time(end, sizeof(end), a->duration));
+		log_warn("%s: --at %s is after its end; shown is its end, at %s",
+			 clean(name, sizeof(name), a->path), text__time(at, sizeof(at), o.at_time),
+			 text__time(end, sizeof(end), a->duration));
 }
 
 static int say_end(const struct analysis *a)
@@ -160,19 +163,23 @@ static int say_end(const struct analysis *a)
 	clean(name, sizeof(name), !strcmp(a->path, "-") ? "standard input" : a->path);
 	text__count(events, sizeof(events), a->events);
 	if (a->end == MTR_TRUNCATED && !a->events && !facts__get(a->facts, "pid")) {
-		log_err("%s: stops at byte %" PRIu64 " (%s): nothing of a recording can be read; the copy is short, or its recorder was killed at once",
+		log_err("%s: stops at byte %" PRIu64
+			" (%s): nothing of a recording can be read; the copy is short, or its "
+			"recorder was killed at once",
 			name, a->end_offset, a->end_why);
 		return EXIT_UNUSABLE;
 	}
 	if (a->end == MTR_DAMAGED && !a->events) {
-		log_err("%s: damaged at byte %" PRIu64 " (%s): no event can be read", name, a->end_offset, a->end_why);
+		log_err("%s: damaged at byte %" PRIu64 " (%s): no event can be read", name,
+			a->end_offset, a->end_why);
 		return EXIT_UNUSABLE;
 	}
 	if (a->end == MTR_DAMAGED)
-		log_warn("%s: damaged at byte %" PRIu64 " (%s): the %s events before that are used", name,
-			 a->end_offset, a->end_why, events);
+		log_warn("%s: damaged at byte %" PRIu64 " (%s): the %s events before that are used",
+			 name, a->end_offset, a->end_why, events);
 	else if (a->end == MTR_TRUNCATED)
-		log_warn("%s: stops at byte %" PRIu64 " without an end (%s): the recorder was killed, is still at work, "
+		log_warn("%s: stops at byte %" PRIu64
+			 " without an end (%s): the recorder was killed, is still at work, "
 			 "or the copy is short; its %s events are used",
 			 name, a->end_offset, a->end_why, events);
 	return 0;
@@ -243,8 +250,8 @@ int analysis__device(const struct analysis *a, const char *name, size_t *ret)
 		model__device(a->model, k, &d);
 		len += snprintf(there + len, sizeof(there) - len, "%s%s", k ? ", " : "", d.name);
 	}
-	log_err("%s: no device '%s' in it; there %s %s", path, clean(wanted, sizeof(wanted), name), n == 1 ? "is" : "are",
-		there);
+	log_err("%s: no device '%s' in it; there %s %s", path, clean(wanted, sizeof(wanted), name),
+		n == 1 ? "is" : "are", there);
 	return EXIT_UNUSABLE;
 }
 
@@ -258,7 +265,8 @@ int analyze__check_output(FILE *out, const char *name)
 		err = errno ? errno : EIO;
 	if (!err)
 		return 0;
-	log_err("%s: cannot write: %s", clean(clean_name, sizeof(clean_name), name), outfile__why(-err));
+	log_err("%s: cannot write: %s", clean(clean_name, sizeof(clean_name), name),
+		outfile__why(-err));
 	/* Said once: nobody is to try the rest again at exit. */
 	__fpurge(out);
 	clearerr(out);

@@ -3,8 +3,8 @@
 #define MT_ARCHIVE_ANALYZE_H
 /*
  * A recording run through the model: what report, export and the like begin with. Unlike the layers
- * below, these functions speak to the person: they log what went wrong, on what and what to try, and
- * return the program's exit code, so that every command says the same thing of the same file.
+ * below, these functions speak to the person: they log what went wrong, on what and what to try,
+ * and return the program's exit code, so that every command says the same thing of the same file.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,24 +16,26 @@
 #include "record/stream.h"
 
 struct analysis {
-	char *path;		   /* as given */
-	char *name;		   /* for people and file names: no folder, no ".mtr"; "stdin" for "-" */
-	const char *doing;	   /* what progress says before the name; NULL: "reading" */
+	char *path;	   /* as given */
+	char *name;	   /* for people and file names: no folder, no ".mtr"; "stdin" for "-" */
+	const char *doing; /* what progress says before the name; NULL: "reading" */
 	struct mtr_reader *reader;
 	struct model *model;
-	const struct dict *dict;   /* of the reader; grow while it runs */
+	const struct dict *dict; /* of the reader; grow while it runs */
 	const struct facts *facts;
-	uint64_t last_time;	   /* of the last event, ns */
-	uint64_t events;	   /* read */
+	uint64_t last_time; /* of the last event, ns */
+	uint64_t events;    /* read */
 	/* Valid once analysis__run() came back. */
-	uint64_t duration;	   /* ns: the fact duration_ns, or the last event's time where that is later */
-	bool complete;		   /* the writer closed it; a bound (max-size ...) leaves it complete */
+	uint64_t duration; /* ns: the fact duration_ns, or the last event's time where that is later
+			    */
+	bool complete;	   /* the writer closed it; a bound (max-size ...) leaves it complete */
 	enum mtr_end end;
 	uint64_t end_offset;
 	const char *end_why;
 };
 
-/* Opens a recording ("-": standard input) and an empty model. 0 and *ret, or EXIT_FAILED, EXIT_UNUSABLE (logged). */
+/* Opens a recording ("-": standard input) and an empty model. 0 and *ret, or EXIT_FAILED,
+ * EXIT_UNUSABLE (logged). */
 int analysis__open(const char *path, const struct model_opts *opts, struct analysis **ret);
 /*
  * Feeds every event to the model and finishes it; each (may be NULL) sees an event before the model
@@ -51,7 +53,8 @@ int analyze__parse_at(const char *s, struct model_opts *ret);
  * the devices there are).
  */
 int analysis__device(const struct analysis *a, const char *name, size_t *ret);
-/* Flushes and checks an output that was written to: a full disk must not look like success. 0 or EXIT_FAILED (logged). */
+/* Flushes and checks an output that was written to: a full disk must not look like success. 0 or
+ * EXIT_FAILED (logged). */
 int analyze__check_output(FILE *out, const char *name);
 
 #endif

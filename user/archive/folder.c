@@ -25,7 +25,8 @@ const char *folder__why(int err)
 {
 	switch (-err) {
 	case ENOTEMPTY:
-		return "it has files that are not from here and no " FOLDER_INDEX "; -f takes it all the same";
+		return "it has files that are not from here and no " FOLDER_INDEX
+		       "; -f takes it all the same";
 	case EBADMSG:
 		return "its " FOLDER_INDEX " makes no sense";
 	case ENOTDIR:
@@ -60,8 +61,8 @@ static bool ends_in_slash(const char *path)
 }
 
 /*
- * A folder that was put where a file was to be written is not one that was meant: a link to another, or one of somebody
- * else's. A "/" says that it was. 0 or -errno.
+ * A folder that was put where a file was to be written is not one that was meant: a link to
+ * another, or one of somebody else's. A "/" says that it was. 0 or -errno.
  */
 static int may_be_meant(const char *path)
 {
@@ -100,8 +101,8 @@ bool folder__good_name(const char *file)
 {
 	size_t len = strlen(file);
 
-	return len && len < sizeof(((struct folder_entry *)0)->file) && file[0] != '.' && !strchr(file, '/') &&
-	       strcmp(file, FOLDER_INDEX);
+	return len && len < sizeof(((struct folder_entry *)0)->file) && file[0] != '.' &&
+	       !strchr(file, '/') && strcmp(file, FOLDER_INDEX);
 }
 
 /* ---- open ---- */
@@ -265,9 +266,14 @@ char *folder__new_path(const struct folder *f, const char *stem)
 		uint32_t c;
 		bool good;
 
-		/* The index is JSON: what is not UTF-8 would have another name there than in the folder. */
+		/* The index is JSON: what is not UTF-8 would have another name there than in the
+		 * folder. */
 		len = utf8__decode(stem, strlen(stem), &c);
-		good = len > 1 ? !text__acts(c) : len && (isalnum((unsigned char)*stem) || strchr("-_+=,.", *stem)) && (n || *stem != '.');
+		good = len > 1 ? !text__acts(c)
+			       : len &&
+					 (isalnum((unsigned char)*stem) ||
+					  strchr("-_+=,.", *stem)) &&
+					 (n || *stem != '.');
 		if (n + (good ? len : 1) >= sizeof(safe))
 			break;
 		memcpy(safe + n, good ? stem : "_", good ? len : 1);
@@ -349,7 +355,8 @@ int folder__put_gap(struct folder *f, const struct folder_gap *g)
 }
 
 /* Changes the index as it is by now, others may have changed it. */
-static int change(struct folder *f, const struct folder_entry *add, const char *drop, const struct folder_gap *gap)
+static int change(struct folder *f, const struct folder_entry *add, const char *drop,
+		  const struct folder_gap *gap)
 {
 	int err = folder__lock(f, true);
 	size_t i;
@@ -360,7 +367,8 @@ static int change(struct folder *f, const struct folder_entry *add, const char *
 	if (err == -ENOENT) /* somebody has removed it: what we know is the truth */
 		err = 0;
 	if (!err && drop && (i = find(f, drop)) < f->n_entries) {
-		memmove(&f->entries[i], &f->entries[i + 1], (f->n_entries - i - 1) * sizeof(*f->entries));
+		memmove(&f->entries[i], &f->entries[i + 1],
+			(f->n_entries - i - 1) * sizeof(*f->entries));
 		f->n_entries--;
 	}
 	if (!err && add)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* index.json, to and from memory. Times are seconds there, as in all machine formats, and sizes bytes. */
+/* index.json, to and from memory. Times are seconds there, as in all machine formats, and sizes
+ * bytes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -130,7 +131,8 @@ static bool get_text(const json_t *o, const char *key, char *buf, size_t size)
 	buf[0] = '\0';
 	if (!v)
 		return true;
-	if (!json_is_string(v) || json_string_length(v) >= size || strlen(json_string_value(v)) != json_string_length(v))
+	if (!json_is_string(v) || json_string_length(v) >= size ||
+	    strlen(json_string_value(v)) != json_string_length(v))
 		return false;
 	memcpy(buf, json_string_value(v), json_string_length(v) + 1);
 	return true;
@@ -174,12 +176,15 @@ static bool get_devices(const json_t *o, struct folder_entry *e)
 	e->n_devices = json_array_size(a);
 	if (!json_is_array(a) || e->n_devices > FOLDER_DEVICES)
 		return false;
-	json_array_foreach (a, i, d) {
+	json_array_foreach(a, i, d)
+	{
 		struct folder_device *to = &e->devices[i];
 
-		if (!json_is_object(d) || !get_text(d, "device", to->name, sizeof(to->name)) || !to->name[0] ||
-		    !get_count(d, "peak_allocated", &to->peak_allocated) || !get_count(d, "peak_reserved", &to->peak_reserved) ||
-		    !get_count(d, "allocated", &to->allocated) || !get_count(d, "reserved", &to->reserved))
+		if (!json_is_object(d) || !get_text(d, "device", to->name, sizeof(to->name)) ||
+		    !to->name[0] || !get_count(d, "peak_allocated", &to->peak_allocated) ||
+		    !get_count(d, "peak_reserved", &to->peak_reserved) ||
+		    !get_count(d, "allocated", &to->allocated) ||
+		    !get_count(d, "reserved", &to->reserved))
 			return false;
 	}
 	return true;
@@ -188,29 +193,36 @@ static bool get_devices(const json_t *o, struct folder_entry *e)
 static bool get_entry(const json_t *o, struct folder_entry *e)
 {
 	memset(e, 0, sizeof(*e));
-	return json_is_object(o) && get_text(o, "file", e->file, sizeof(e->file)) && folder__good_name(e->file) &&
-	       get_text(o, "kind", e->kind, sizeof(e->kind)) && get_text(o, "name", e->name, sizeof(e->name)) &&
-	       get_text(o, "comm", e->comm, sizeof(e->comm)) && get_text(o, "container", e->container, sizeof(e->container)) &&
-	       get_text(o, "pod", e->pod, sizeof(e->pod)) && get_text(o, "begin", e->begin, sizeof(e->begin)) &&
-	       get_text(o, "end", e->end, sizeof(e->end)) && get_text(o, "began", e->began, sizeof(e->began)) &&
+	return json_is_object(o) && get_text(o, "file", e->file, sizeof(e->file)) &&
+	       folder__good_name(e->file) && get_text(o, "kind", e->kind, sizeof(e->kind)) &&
+	       get_text(o, "name", e->name, sizeof(e->name)) &&
+	       get_text(o, "comm", e->comm, sizeof(e->comm)) &&
+	       get_text(o, "container", e->container, sizeof(e->container)) &&
+	       get_text(o, "pod", e->pod, sizeof(e->pod)) &&
+	       get_text(o, "begin", e->begin, sizeof(e->begin)) &&
+	       get_text(o, "end", e->end, sizeof(e->end)) &&
+	       get_text(o, "began", e->began, sizeof(e->began)) &&
 	       get_text(o, "ended", e->ended, sizeof(e->ended)) && get_known(o, "pid", &e->pid) &&
 	       get_known(o, "rank", &e->rank) && get_known(o, "first_step", &e->first_step) &&
-	       get_known(o, "last_step", &e->last_step) && get_seconds(o, "from", &e->from) && get_seconds(o, "to", &e->to) &&
-	       get_count(o, "events", &e->events) && get_count(o, "lost", &e->lost) && get_count(o, "bytes", &e->bytes) &&
+	       get_known(o, "last_step", &e->last_step) && get_seconds(o, "from", &e->from) &&
+	       get_seconds(o, "to", &e->to) && get_count(o, "events", &e->events) &&
+	       get_count(o, "lost", &e->lost) && get_count(o, "bytes", &e->bytes) &&
 	       get_devices(o, e);
 }
 
 static bool get_gap(const json_t *o, struct folder_gap *g)
 {
 	memset(g, 0, sizeof(*g));
-	return json_is_object(o) && get_seconds(o, "from", &g->from) && get_seconds(o, "to", &g->to) &&
-	       get_count(o, "events", &g->events) && get_count(o, "bytes", &g->bytes) && get_text(o, "why", g->why, sizeof(g->why));
+	return json_is_object(o) && get_seconds(o, "from", &g->from) &&
+	       get_seconds(o, "to", &g->to) && get_count(o, "events", &g->events) &&
+	       get_count(o, "bytes", &g->bytes) && get_text(o, "why", g->why, sizeof(g->why));
 }
 
 /* All of it or nothing. */
 static int take_over(struct folder *f, const json_t *doc, const char **why)
 {
-	const json_t *version = json_object_get(doc, "memtrace_folder"), *list = json_object_get(doc, "recordings"),
+	const json_t *version = json_object_get(doc, "memtrace_folder"),
+		     *list = json_object_get(doc, "recordings"),
 		     *gaps = json_object_get(doc, "gaps"), *o;
 	struct folder new = { .path = f->path };
 	size_t i;
@@ -230,11 +242,13 @@ static int take_over(struct folder *f, const json_t *doc, const char **why)
 	new.gaps = calloc(json_array_size(gaps) + 1, sizeof(*new.gaps));
 	if (!new.entries || !new.gaps)
 		err = -ENOMEM;
-	json_array_foreach (list, i, o) {
+	json_array_foreach(list, i, o)
+	{
 		if (!err && !get_entry(o, &new.entries[new.n_entries++]))
 			err = -EBADMSG;
 	}
-	json_array_foreach (gaps, i, o) {
+	json_array_foreach(gaps, i, o)
+	{
 		if (!err && !get_gap(o, &new.gaps[new.n_gaps++]))
 			err = -EBADMSG;
 	}

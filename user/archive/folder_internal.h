@@ -22,7 +22,8 @@ void folder__sort(struct folder *f);
 /* 0 or -errno. */
 int folder__lock(struct folder *f, bool on);
 
-/* folder_index.c. The index into memory, in the place of what was there: 0, -ENOENT (nothing changed), -EBADMSG and *why, or -errno. */
+/* folder_index.c. The index into memory, in the place of what was there: 0, -ENOENT (nothing
+ * changed), -EBADMSG and *why, or -errno. */
 int folder__load(struct folder *f, const char **why);
 int folder__store(struct folder *f);
 

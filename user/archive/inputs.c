@@ -76,7 +76,9 @@ static unsigned long number_of(const struct folder_entry *e, size_t i)
 {
 	unsigned long number;
 
-	return !strcmp(e->kind, "segment") && sscanf(e->file, "segment-%lu.mtr", &number) == 1 ? number : (unsigned long)i + 1;
+	return !strcmp(e->kind, "segment") && sscanf(e->file, "segment-%lu.mtr", &number) == 1
+		       ? number
+		       : (unsigned long)i + 1;
 }
 
 /* What there is to choose from. */
@@ -84,7 +86,8 @@ static int which(const struct folder *f, const char *why)
 {
 	const struct folder_entry *e;
 	char buf[256], clean[512];
-	const char *path = text__clean(clean, sizeof(clean), folder__path(f), strlen(folder__path(f)));
+	const char *path = text__clean(clean, sizeof(clean), folder__path(f),
+				       strlen(folder__path(f)));
 	size_t n;
 
 	e = folder__entries(f, &n);
@@ -117,7 +120,8 @@ static int add_named(struct inputs *in, const struct folder *f, const char *name
 			times = 1;
 		}
 	}
-	return times == 1 ? add_entry(in, f, &e[found]) : which(f, times ? "several are called that" : "no such one; there are");
+	return times == 1 ? add_entry(in, f, &e[found])
+			  : which(f, times ? "several are called that" : "no such one; there are");
 }
 
 static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of what, size_t others)
@@ -142,7 +146,8 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 	for (size_t i = 0; (what == INPUTS_PROCESSES || what == INPUTS_REPORT) && i < n; i++) {
 		for (size_t k = 0; k < i; k++) {
 			if (e[k].pid == e[i].pid)
-				return which(f, "several are of one process, and their memory is not to be added; which one?");
+				return which(f, "several are of one process, and their memory is "
+						"not to be added; which one?");
 		}
 	}
 	for (size_t i = 0; i < n && !status; i++)
@@ -158,7 +163,8 @@ static int open_folder(const char *path, struct folder **f)
 
 	if (!err)
 		return EXIT_OK;
-	log_err("%s: %s%s%s", text__clean(clean, sizeof(clean), path, strlen(path)), folder__why(err), why ? ": " : "", why ? why : "");
+	log_err("%s: %s%s%s", text__clean(clean, sizeof(clean), path, strlen(path)),
+		folder__why(err), why ? ": " : "", why ? why : "");
 	return EXIT_UNUSABLE;
 }
 
@@ -196,8 +202,9 @@ static int say_plain(const char *path)
 	if (asprintf(&pattern, "%s/*.mtr", path) >= 0)
 		glob(pattern, 0, NULL, &found);
 	if (found.gl_pathc)
-		log_err("%s: it is a folder without an index.json; name its %zu recording%s: %s/*.mtr", clean, found.gl_pathc,
-			found.gl_pathc == 1 ? "" : "s", clean);
+		log_err("%s: it is a folder without an index.json; name its %zu recording%s: "
+			"%s/*.mtr",
+			clean, found.gl_pathc, found.gl_pathc == 1 ? "" : "s", clean);
 	else
 		log_err("%s: it is a folder without a recording in it", clean);
 	globfree(&found);

@@ -2,17 +2,17 @@
 #ifndef MT_ARCHIVE_INPUTS_H
 #define MT_ARCHIVE_INPUTS_H
 /*
- * The recordings that a command line names: files, and folders with an index (folder.h) in their place. FOLDER is all in it,
- * FOLDER#2 the second by time (of segments, which come and go, number 2), FOLDER#NAME the one of that name or file. Speaks to
- * the person.
+ * The recordings that a command line names: files, and folders with an index (folder.h) in their
+ * place. FOLDER is all in it, FOLDER#2 the second by time (of segments, which come and go, number
+ * 2), FOLDER#NAME the one of that name or file. Speaks to the person.
  */
 #include <stddef.h>
 
 enum inputs_of {
 	INPUTS_EACH,	  /* any number: a folder's are one after the other */
 	INPUTS_PROCESSES, /* of a folder one of each process */
-	INPUTS_REPORT,	  /* the same; a folder that --rolling wrote stays what it is (ring_view.h) */
-	INPUTS_ENDS,	  /* two: a folder alone is its first and its last */
+	INPUTS_REPORT, /* the same; a folder that --rolling wrote stays what it is (ring_view.h) */
+	INPUTS_ENDS,   /* two: a folder alone is its first and its last */
 	INPUTS_ONE,
 };
 

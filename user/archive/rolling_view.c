@@ -42,22 +42,28 @@ static bool get_device(const json_t *o, struct ring_device *d)
 	if (strcmp(d->name, json_string_value(name)) != 0)
 		return false;
 	return get_count(o, "allocated", &d->allocated) && get_count(o, "reserved", &d->reserved) &&
-	       get_count(o, "peak_allocated", &d->peak_allocated) && get_count(o, "peak_time_ns", &d->peak_time) &&
-	       get_count(o, "peak_step", &d->peak_step) && get_count(o, "peak_reserved", &d->peak_reserved) &&
+	       get_count(o, "peak_allocated", &d->peak_allocated) &&
+	       get_count(o, "peak_time_ns", &d->peak_time) &&
+	       get_count(o, "peak_step", &d->peak_step) &&
+	       get_count(o, "peak_reserved", &d->peak_reserved) &&
 	       get_count(o, "allocs", &d->allocs) && get_count(o, "frees", &d->frees) &&
-	       get_count(o, "total_allocated", &d->total_allocated) && get_count(o, "ooms", &d->ooms);
+	       get_count(o, "total_allocated", &d->total_allocated) &&
+	       get_count(o, "ooms", &d->ooms);
 }
 
 static bool get_whole(struct rolling_view *v)
 {
-	const json_t *whole = json_object_get(v->totals, "whole"), *devices = json_object_get(whole, "devices"), *d;
+	const json_t *whole = json_object_get(v->totals, "whole"),
+		     *devices = json_object_get(whole, "devices"), *d;
 	size_t i;
 
-	if (!json_is_object(whole) || !get_count(whole, "events", &v->events) || !get_count(whole, "lost", &v->lost) ||
-	    !get_count(whole, "steps", &v->steps) || !get_count(whole, "last_ns", &v->last) || !json_is_array(devices) ||
+	if (!json_is_object(whole) || !get_count(whole, "events", &v->events) ||
+	    !get_count(whole, "lost", &v->lost) || !get_count(whole, "steps", &v->steps) ||
+	    !get_count(whole, "last_ns", &v->last) || !json_is_array(devices) ||
 	    json_array_size(devices) > RING_DEVICES)
 		return false;
-	json_array_foreach (devices, i, d) {
+	json_array_foreach(devices, i, d)
+	{
 		if (!get_device(d, &v->devices[i]))
 			return false;
 		v->n_devices = i + 1;
@@ -84,7 +90,8 @@ static json_t *read_totals(const char *folder, const char **why)
 		*why = "it has no " TOTALS_FILE;
 		return NULL;
 	}
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size > TOTALS_BYTES || !(in = fdopen(fd, "r"))) {
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size > TOTALS_BYTES ||
+	    !(in = fdopen(fd, "r"))) {
 		close(fd);
 		return NULL;
 	}
@@ -174,7 +181,8 @@ static const struct ring_device *main_device(const struct rolling_view *v, const
 	for (size_t i = 0; i < v->n_devices; i++) {
 		const struct ring_device *d = &v->devices[i];
 
-		if (name && (!strcmp(name, d->name) || (!strcmp(name, "cuda") && !strcmp(d->name, "cuda:0"))))
+		if (name && (!strcmp(name, d->name) ||
+			     (!strcmp(name, "cuda") && !strcmp(d->name, "cuda:0"))))
 			return d;
 		/* As in a report: what is not the CPU goes first. */
 		if (!best || (!strcmp(best->name, "cpu") && strcmp(d->name, "cpu")) ||
@@ -184,7 +192,8 @@ static const struct ring_device *main_device(const struct rolling_view *v, const
 	return name ? NULL : best;
 }
 
-/* The segment with the highest peak of the device; the totals may be older than what a killed recorder wrote last. */
+/* The segment with the highest peak of the device; the totals may be older than what a killed
+ * recorder wrote last. */
 static size_t highest(const struct rolling_view *v, const char *device, uint64_t *peak)
 {
 	size_t best = 0;
@@ -240,7 +249,9 @@ static int pick_oom(struct rolling_view *v)
 		if (has_oom(v->segment))
 			return EXIT_OK;
 	}
-	log_err("%s: %s; try --at peak", text__clean(name, sizeof(name), folder__path(v->folder), strlen(folder__path(v->folder))),
+	log_err("%s: %s; try --at peak",
+		text__clean(name, sizeof(name), folder__path(v->folder),
+			    strlen(folder__path(v->folder))),
 		any ? "what ran out of memory was dropped" : "nothing ran out of memory in it");
 	return EXIT_UNUSABLE;
 }
@@ -256,8 +267,10 @@ static int pick_time(struct rolling_view *v, uint64_t time)
 	if (v->entries[i].from <= time || !gaps)
 		return set_segment(v, i);
 	log_err("%s: what was at %s is dropped; what is there begins at %s",
-		text__clean(name, sizeof(name), folder__path(v->folder), strlen(folder__path(v->folder))),
-		text__time(at, sizeof(at), time), text__time(from, sizeof(from), v->entries[0].from));
+		text__clean(name, sizeof(name), folder__path(v->folder),
+			    strlen(folder__path(v->folder))),
+		text__time(at, sizeof(at), time),
+		text__time(from, sizeof(from), v->entries[0].from));
 	return EXIT_UNUSABLE;
 }
 
@@ -273,7 +286,8 @@ static int pick_peak(struct rolling_view *v)
 	return set_segment(v, i);
 }
 
-int rolling_view__segment(struct rolling_view *v, const struct model_opts *at, const char *device, const char **ret)
+int rolling_view__segment(struct rolling_view *v, const struct model_opts *at, const char *device,
+			  const char **ret)
 {
 	int status;
 

@@ -37,14 +37,17 @@ static void print_head(const struct rolling_view *v, FILE *out)
 	char name[256], n[32], lost[32], steps[32], when[24];
 	uint64_t events, gone = gone_until(v, &events);
 
-	fprintf(out, "%s: %zu segment%s%s%s%s%s events, %s lost", clean(name, sizeof(name), folder__path(v->folder)), v->n,
-		v->n == 1 ? "" : "s", text__dot(), text__time(when, sizeof(when), v->last), text__dot(), text__count(n, sizeof(n), v->events),
-		text__count(lost, sizeof(lost), v->lost));
+	fprintf(out, "%s: %zu segment%s%s%s%s%s events, %s lost",
+		clean(name, sizeof(name), folder__path(v->folder)), v->n, v->n == 1 ? "" : "s",
+		text__dot(), text__time(when, sizeof(when), v->last), text__dot(),
+		text__count(n, sizeof(n), v->events), text__count(lost, sizeof(lost), v->lost));
 	if (v->steps)
-		fprintf(out, "%s%s steps", text__dot(), text__count(steps, sizeof(steps), v->steps));
+		fprintf(out, "%s%s steps", text__dot(),
+			text__count(steps, sizeof(steps), v->steps));
 	fprintf(out, "\n");
 	if (gone)
-		fprintf(out, "The first %s, %s events, are dropped: of them there are totals alone.\n",
+		fprintf(out,
+			"The first %s, %s events, are dropped: of them there are totals alone.\n",
 			text__time(when, sizeof(when), gone), text__count(n, sizeof(n), events));
 }
 
@@ -52,16 +55,19 @@ static void print_device(const struct ring_device *d, FILE *out)
 {
 	char peak[24], when[24], reserved[24], n[32], total[24], ooms[32];
 
-	fprintf(out, "%s  peak %s allocated", d->name, text__bytes(peak, sizeof(peak), d->peak_allocated));
+	fprintf(out, "%s  peak %s allocated", d->name,
+		text__bytes(peak, sizeof(peak), d->peak_allocated));
 	if (d->peak_reserved)
-		fprintf(out, ", %s reserved,", text__bytes(reserved, sizeof(reserved), d->peak_reserved));
+		fprintf(out, ", %s reserved,",
+			text__bytes(reserved, sizeof(reserved), d->peak_reserved));
 	fprintf(out, " at %s", text__time(when, sizeof(when), d->peak_time));
 	if (d->peak_step)
 		fprintf(out, " (step %s)", text__count(n, sizeof(n), d->peak_step));
 	fprintf(out, "%s%s allocations of %s", text__dot(), text__count(n, sizeof(n), d->allocs),
 		text__bytes(total, sizeof(total), d->total_allocated));
 	if (d->ooms)
-		fprintf(out, "%sout of memory %s times", text__dot(), text__count(ooms, sizeof(ooms), d->ooms));
+		fprintf(out, "%sout of memory %s times", text__dot(),
+			text__count(ooms, sizeof(ooms), d->ooms));
 	fprintf(out, "\n");
 }
 
@@ -77,7 +83,8 @@ static const json_t *levels_of(const struct rolling_view *v, const char *device)
 	const json_t *series = json_object_get(v->totals, "series"), *s;
 	size_t i;
 
-	json_array_foreach (series, i, s) {
+	json_array_foreach(series, i, s)
+	{
 		const json_t *of = json_object_get(s, "of");
 
 		if (json_is_string(of) && !strcmp(json_string_value(of), device))
@@ -92,14 +99,15 @@ static size_t column_of(const struct rolling_view *v, const char *device, const 
 	const json_t *series = json_object_get(v->totals, "series"), *s, *c;
 	size_t i, k;
 
-	json_array_foreach (series, i, s) {
+	json_array_foreach(series, i, s)
+	{
 		const json_t *of = json_object_get(s, "of");
 
 		if (!json_is_string(of) || strcmp(json_string_value(of), device))
 			continue;
-		json_array_foreach (json_object_get(s, "columns"), k, c)
-			if (json_is_string(c) && !strcmp(json_string_value(c), name))
-				return k;
+		json_array_foreach(json_object_get(s, "columns"), k,
+				   c) if (json_is_string(c) &&
+					  !strcmp(json_string_value(c), name)) return k;
 	}
 	return SIZE_MAX;
 }
@@ -114,16 +122,21 @@ static uint64_t value_of(const json_t *row, size_t column)
 /* The finest level that reaches back to the beginning. */
 static const json_t *level_from_begin(const json_t *levels)
 {
-	const json_t *level, *coarsest = json_array_get(levels, json_array_size(levels) ? json_array_size(levels) - 1 : 0);
+	const json_t *level,
+		*coarsest = json_array_get(
+			levels, json_array_size(levels) ? json_array_size(levels) - 1 : 0);
 	uint64_t begin = value_of(json_array_get(json_object_get(coarsest, "rows"), 0), 0);
 	size_t i;
 
-	json_array_foreach (levels, i, level) {
+	json_array_foreach(levels, i, level)
+	{
 		const json_t *rows = json_object_get(level, "rows");
 		uint64_t from = value_of(json_array_get(rows, 0), 0);
 
-		/* Steps of different length begin at different times: what begins within the coarse one's first has it all. */
-		if (json_array_size(rows) && from < begin + (uint64_t)json_integer_value(json_object_get(coarsest, "step")))
+		/* Steps of different length begin at different times: what begins within the coarse
+		 * one's first has it all. */
+		if (json_array_size(rows) &&
+		    from < begin + (uint64_t)json_integer_value(json_object_get(coarsest, "step")))
 			return level;
 	}
 	return coarsest;
@@ -131,12 +144,15 @@ static const json_t *level_from_begin(const json_t *levels)
 
 static size_t gather(const struct rolling_view *v, const json_t *level, struct piece *p)
 {
-	size_t max = column_of(v, v->device->name, "allocated_max"), last = column_of(v, v->device->name, "allocated"),
+	size_t max = column_of(v, v->device->name, "allocated_max"),
+	       last = column_of(v, v->device->name, "allocated"),
 	       reserved = column_of(v, v->device->name, "reserved_max"), i, n = 0;
 	const json_t *rows = json_object_get(level, "rows"), *row;
-	uint64_t begin = value_of(json_array_get(rows, 0), 0), end = v->last / SECOND + 1, span = end > begin ? end - begin : 1;
+	uint64_t begin = value_of(json_array_get(rows, 0), 0), end = v->last / SECOND + 1,
+		 span = end > begin ? end - begin : 1;
 
-	json_array_foreach (rows, i, row) {
+	json_array_foreach(rows, i, row)
+	{
 		uint64_t t = value_of(row, 0);
 		size_t k = t < begin ? 0 : (size_t)((t - begin) * LINES / span);
 
@@ -147,7 +163,8 @@ static size_t gather(const struct rolling_view *v, const json_t *level, struct p
 		p[k].any = true;
 		p[k].last = value_of(row, last);
 		p[k].max = value_of(row, max) > p[k].max ? value_of(row, max) : p[k].max;
-		p[k].reserved = value_of(row, reserved) > p[k].reserved ? value_of(row, reserved) : p[k].reserved;
+		p[k].reserved = value_of(row, reserved) > p[k].reserved ? value_of(row, reserved)
+									: p[k].reserved;
 	}
 	for (size_t k = 0; k < LINES; k++)
 		n += p[k].any;
@@ -160,16 +177,21 @@ static void print_course(const struct rolling_view *v, FILE *out)
 	struct piece pieces[LINES] = { 0 };
 	char when[24], max[24], last[24], reserved[24];
 
-	if (!json_is_array(levels) || !json_array_size(levels) || gather(v, level_from_begin(levels), pieces) < 2)
+	if (!json_is_array(levels) || !json_array_size(levels) ||
+	    gather(v, level_from_begin(levels), pieces) < 2)
 		return;
-	fprintf(out, "\n%14s %12s %12s %12s  %s\n", "from", "at most", "in the end", "reserved", v->device->name);
+	fprintf(out, "\n%14s %12s %12s %12s  %s\n", "from", "at most", "in the end", "reserved",
+		v->device->name);
 	for (size_t i = 0; i < LINES; i++) {
 		const struct piece *p = &pieces[i];
 
 		if (p->any)
-			fprintf(out, "%14s %12s %12s %12s\n", text__time(when, sizeof(when), p->from * SECOND),
-				text__bytes(max, sizeof(max), p->max), text__bytes(last, sizeof(last), p->last),
-				p->reserved ? text__bytes(reserved, sizeof(reserved), p->reserved) : "-");
+			fprintf(out, "%14s %12s %12s %12s\n",
+				text__time(when, sizeof(when), p->from * SECOND),
+				text__bytes(max, sizeof(max), p->max),
+				text__bytes(last, sizeof(last), p->last),
+				p->reserved ? text__bytes(reserved, sizeof(reserved), p->reserved)
+					    : "-");
 	}
 }
 
@@ -178,7 +200,8 @@ static void print_course(const struct rolling_view *v, FILE *out)
 void rolling_view__print(const struct rolling_view *v, FILE *out)
 {
 	const struct folder_entry *e = &v->entries[v->picked];
-	const struct folder_device *there = v->device ? rolling_view__device_of(e, v->device->name) : NULL;
+	const struct folder_device *there = v->device ? rolling_view__device_of(e, v->device->name)
+						      : NULL;
 	char file[256], from[24], to[24], peak[24];
 
 	print_head(v, out);
@@ -187,10 +210,12 @@ void rolling_view__print(const struct rolling_view *v, FILE *out)
 	print_course(v, out);
 	fprintf(out, "\n");
 	if (v->at == AT_PEAK && v->peak_gone)
-		fprintf(out, "The segment of that peak is dropped: below is the highest that is there, %s.\n",
+		fprintf(out,
+			"The segment of that peak is dropped: below is the highest that is there, "
+			"%s.\n",
 			there ? text__bytes(peak, sizeof(peak), there->peak_allocated) : "0 B");
-	fprintf(out, "From here on of %s, %s to %s:\n\n", clean(file, sizeof(file), e->file), text__time(from, sizeof(from), e->from),
-		text__time(to, sizeof(to), e->to));
+	fprintf(out, "From here on of %s, %s to %s:\n\n", clean(file, sizeof(file), e->file),
+		text__time(from, sizeof(from), e->from), text__time(to, sizeof(to), e->to));
 }
 
 void rolling_view__json(const struct rolling_view *v, struct json *j)

@@ -17,14 +17,14 @@ struct proc;
 struct target {
 	struct proc *proc;
 	struct maps maps;
-	struct python *python;	    /* NULL: none, or not understood (python_why) */
-	char python_why[256];	    /* "" when all is well */
-	bool has_python;	    /* there is an interpreter, understood or not */
+	struct python *python; /* NULL: none, or not understood (python_why) */
+	char python_why[256];  /* "" when all is well */
+	bool has_python;       /* there is an interpreter, understood or not */
 	struct pyslot slot;
 	bool has_slot;
 	struct torch_info torch;
 	struct hook hooks[HOOK_NR];
-	int hooks_err; /* of torch__hooks */
+	int hooks_err;				    /* of torch__hooks */
 	uint64_t module_codes[MT_MAX_MODULE_CODES]; /* see nnmodules__call_codes() */
 	size_t n_module_codes;
 	bool module_self_in_cell; /* their `self` may lie in a cell (torch 2.0 and older) */
@@ -32,15 +32,16 @@ struct target {
 
 /* Opens the process. 0, or negative with *f. */
 int target__open(pid_t pid, struct target *t, struct failure *f);
-/* Looks (again) at what is mapped: interpreter, PyTorch, hooks. 0 or negative with *f (the process ended, ...). */
+/* Looks (again) at what is mapped: interpreter, PyTorch, hooks. 0 or negative with *f (the process
+ * ended, ...). */
 int target__look(struct target *t, struct failure *f);
 /* Looks for the interpreter alone, while there is no PyTorch yet. Takes the maps. */
 void target__look_for_python(struct target *t, struct maps *maps);
 /* Reads the map anew, and what it says of PyTorch; all else stays. 0 or -errno. */
 int target__renew(struct target *t);
 /*
- * What can be found once torch.nn is imported: the code objects of module calls, and the hooks that Python objects
- * point to (HOOK_SCOPE_END, HOOK_MODULE_CALL). 0, or -ENOENT: not imported yet.
+ * What can be found once torch.nn is imported: the code objects of module calls, and the hooks that
+ * Python objects point to (HOOK_SCOPE_END, HOOK_MODULE_CALL). 0, or -ENOENT: not imported yet.
  */
 int target__look_into_torch(struct target *t);
 void target__close(struct target *t);
@@ -58,8 +59,8 @@ enum {
 	CAPS_PERF = 4,	/* perf uprobes, on kernels without uprobe.multi */
 };
 /*
- * Gives up, for good, every capability that a running capture does not need but those told of in keep, and core files of
- * this process. 0 or -errno.
+ * Gives up, for good, every capability that a running capture does not need but those told of in
+ * keep, and core files of this process. 0 or -errno.
  */
 int caps__limit(unsigned int keep);
 /* The same in a process that captures nothing: nothing but those. */

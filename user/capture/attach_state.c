@@ -8,8 +8,8 @@
 #include "lib/map64.h"
 
 #define DEVICES 256
-#define CHUNK 4096 /* events */
-#define ARMING 20000000ULL /* ns: by then every CPU runs into a probe that was put in place at 0 */
+#define CHUNK 4096	    /* events */
+#define ARMING 20000000ULL  /* ns: by then every CPU runs into a probe that was put in place at 0  */
 #define REUSED (1ULL << 63) /* and it was handed out later */
 
 /* A growing array. */
@@ -21,18 +21,20 @@ struct vec {
 struct attach_state {
 	struct event **chunks; /* of CHUNK events */
 	size_t n_chunks, n_events;
-	struct map64 *first;   /* address -> index of its first alloc or free in the log | REUSED */
-	struct map64 *blocks;  /* address -> index in seen: blocks of all readings */
-	struct vec seen;       /* struct state_block */
-	struct vec segments;   /* struct state_segment, of the last reading and what earlier ones add, sorted */
-	struct vec hints;      /* likewise, of before T0 */
-	struct vec moves;      /* struct event, made by settle(): takes and gives of segments, with what they do not say */
+	struct map64 *first;  /* address -> index of its first alloc or free in the log | REUSED */
+	struct map64 *blocks; /* address -> index in seen: blocks of all readings */
+	struct vec seen;      /* struct state_block */
+	struct vec segments; /* struct state_segment, of the last reading and what earlier ones add,
+				sorted */
+	struct vec hints;    /* likewise, of before T0 */
+	struct vec moves; /* struct event, made by settle(): takes and gives of segments, with what
+			     they do not say */
 	struct map64 *taken;   /* address -> index in moves of the take that it is from */
 	size_t begin[DEVICES]; /* index of the first event of a block that counts: T0 is before it */
 	uint64_t total[DEVICES]; /* allocated, of the last one */
 	bool has_total[DEVICES];
 	struct state_device devices[DEVICES];
-	bool any[DEVICES];     /* something was read of it */
+	bool any[DEVICES]; /* something was read of it */
 	/* Made by settle(): what was there at T0. */
 	struct vec t0_blocks, t0_segments;
 	uint64_t t0_allocated[DEVICES], t0_reserved[DEVICES];
@@ -132,8 +134,9 @@ static bool too_early(const struct attach_state *s, size_t at, const struct even
 }
 
 /*
- * For some microseconds a probe is in place for one CPU and not yet for another, so that an event may be missed after
- * others have been seen. The totals tell: T0 is where they begin to follow from one another.
+ * For some microseconds a probe is in place for one CPU and not yet for another, so that an event
+ * may be missed after others have been seen. The totals tell: T0 is where they begin to follow from
+ * one another.
  */
 static int settle_begin(struct attach_state *s, const struct event *e)
 {
@@ -151,7 +154,8 @@ static int settle_begin(struct attach_state *s, const struct event *e)
 	map64__clear(s->blocks);
 	map64__clear(s->first);
 	for (size_t i = 0; i < s->n_events; i++) {
-		if (of_block(event_at(s, i)) && !too_early(s, i, event_at(s, i)) && note_first(s, i, event_at(s, i)))
+		if (of_block(event_at(s, i)) && !too_early(s, i, event_at(s, i)) &&
+		    note_first(s, i, event_at(s, i)))
 			return -ENOMEM;
 	}
 	return 0;
@@ -227,12 +231,14 @@ static bool covered(const struct vec *by, const struct state_segment *g)
 		else
 			hi = mid;
 	}
-	return lo && nth(by, lo - 1)->device == g->device && g->addr + g->size <= nth(by, lo - 1)->addr + nth(by, lo - 1)->size;
+	return lo && nth(by, lo - 1)->device == g->device &&
+	       g->addr + g->size <= nth(by, lo - 1)->addr + nth(by, lo - 1)->size;
 }
 
 /*
- * What an earlier reading saw of a device and this one did not stays, unless this one is whole. Segments of a torn
- * reading are true all the same: they are put over those of before, whose rests are kept.
+ * What an earlier reading saw of a device and this one did not stays, unless this one is whole.
+ * Segments of a torn reading are true all the same: they are put over those of before, whose rests
+ * are kept.
  */
 static int add_segments(struct attach_state *s, const struct state_reading *r, const bool *fresh)
 {
@@ -242,7 +248,8 @@ static int add_segments(struct attach_state *s, const struct state_reading *r, c
 	size_t i, k, n_new;
 
 	for (i = 0; i < r->n_segments; i++) {
-		if (r->segments[i].partial && !fresh[r->segments[i].device] && covered(&s->segments, &r->segments[i]))
+		if (r->segments[i].partial && !fresh[r->segments[i].device] &&
+		    covered(&s->segments, &r->segments[i]))
 			continue;
 		g = vec__add(&all, sizeof(*g));
 		if (!g)
@@ -309,7 +316,8 @@ int attach_state__read(struct attach_state *s, const struct state_reading *r)
 		s->devices[i] = r->devices[i];
 		s->any[i] = true;
 	}
-	/* A whole reading is all there is: what was seen before and is not in it was read wrong or is gone. */
+	/* A whole reading is all there is: what was seen before and is not in it was read wrong or
+	 * is gone. */
 	for (i = 0, n = 0, b = s->seen.v; i < s->seen.n; i++) {
 		if (fresh[b[i].device]) {
 			map64__del(s->blocks, b[i].addr, NULL);
@@ -362,8 +370,11 @@ static int settle_blocks(struct attach_state *s, uint64_t *sum)
 		b = vec__add(&s->t0_blocks, sizeof(*b));
 		if (!b)
 			return -ENOMEM;
-		*b = (struct state_block){ .addr = addr, .size = e->size, .device = e->device.index };
-		/* A reading may have seen it before it was freed: this block, and none that had the address later. */
+		*b = (struct state_block){ .addr = addr,
+					   .size = e->size,
+					   .device = e->device.index };
+		/* A reading may have seen it before it was freed: this block, and none that had the
+		 * address later. */
 		if (!(i & REUSED) && map64__get(s->blocks, addr, &at) && seen[at].size == e->size) {
 			b->requested = seen[at].requested;
 			b->stream = seen[at].stream;
@@ -434,8 +445,8 @@ static int add_range(struct vec *a, const struct event *e)
 /* Takes and gives that change what the allocator has reserved. */
 static bool moves_segments(const struct event *e)
 {
-	return (e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE) && (e->flags & MEM_BY_ALLOCATOR) &&
-	       (e->how == MEM_DEVICE || e->how == MEM_MAPPED);
+	return (e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE) &&
+	       (e->flags & MEM_BY_ALLOCATOR) && (e->how == MEM_DEVICE || e->how == MEM_MAPPED);
 }
 
 /* The last one that begins at addr or before, if addr lies in it. */
@@ -464,8 +475,8 @@ static void complete(struct event *e, const struct state_segment *g)
 }
 
 /*
- * A call does not always say the device, nor a free the size. The call that took the segment does if it is in the log; else it
- * was there at T0, and it is the one that was read before, or after.
+ * A call does not always say the device, nor a free the size. The call that took the segment does
+ * if it is in the log; else it was there at T0, and it is the one that was read before, or after.
  */
 static int settle_moves(struct attach_state *s)
 {
@@ -500,7 +511,8 @@ static int settle_moves(struct attach_state *s)
 	return 0;
 }
 
-/* Parts of an expandable segment that lie next to one another are one, as the allocator has it; so are parts that were read. */
+/* Parts of an expandable segment that lie next to one another are one, as the allocator has it; so
+ * are parts that were read. */
 static void join(struct vec *a)
 {
 	struct state_segment *g = a->v;
@@ -509,9 +521,10 @@ static void join(struct vec *a)
 	for (i = 0; i < a->n; i++) {
 		struct state_segment *last = n ? &g[n - 1] : NULL;
 
-		if (last && last->expandable == g[i].expandable && (g[i].expandable || (last->partial && g[i].partial)) &&
-		    last->device == g[i].device &&
-		    last->addr + last->size == g[i].addr && (last->stream == g[i].stream || !g[i].stream) &&
+		if (last && last->expandable == g[i].expandable &&
+		    (g[i].expandable || (last->partial && g[i].partial)) &&
+		    last->device == g[i].device && last->addr + last->size == g[i].addr &&
+		    (last->stream == g[i].stream || !g[i].stream) &&
 		    !memcmp(last->pool, g[i].pool, sizeof(last->pool)))
 			last->size += g[i].size;
 		else
@@ -540,7 +553,8 @@ static int settle_segments(struct attach_state *s, uint64_t *sum)
 
 		if (!e->size)
 			continue;
-		err = e->kind == EVENT_CUDA_ALLOC ? remove_range(&s->t0_segments, e->addr, e->size) : add_range(&s->t0_segments, e);
+		err = e->kind == EVENT_CUDA_ALLOC ? remove_range(&s->t0_segments, e->addr, e->size)
+						  : add_range(&s->t0_segments, e);
 		if (err)
 			return err;
 	}
@@ -565,7 +579,9 @@ static void settle_totals(struct attach_state *s)
 		uint8_t d = e->device.index;
 
 		if (moves_segments(e)) {
-			moved[move->device.index] += e->kind == EVENT_CUDA_ALLOC ? (int64_t)move->size : -(int64_t)move->size;
+			moved[move->device.index] += e->kind == EVENT_CUDA_ALLOC
+							     ? (int64_t)move->size
+							     : -(int64_t)move->size;
 			move++;
 		}
 		if (!of_allocator(e) || s->t0_known[d] || i < s->begin[d])
@@ -613,7 +629,8 @@ int attach_state__exact(struct attach_state *s)
 	if (err)
 		return err;
 	for (int i = 0; i < DEVICES; i++) {
-		if ((s->any[i] || s->t0_known[i]) && !(s->t0_blocks_exact[i] && s->t0_segments_exact[i]))
+		if ((s->any[i] || s->t0_known[i]) &&
+		    !(s->t0_blocks_exact[i] && s->t0_segments_exact[i]))
 			return 0;
 	}
 	return 1;
@@ -628,7 +645,8 @@ bool attach_state__segments_whole(const struct attach_state *s)
 	return true;
 }
 
-static int emit_device(const struct attach_state *s, uint8_t d, int (*fn)(void *ctx, const struct event *e), void *ctx)
+static int emit_device(const struct attach_state *s, uint8_t d,
+		       int (*fn)(void *ctx, const struct event *e), void *ctx)
 {
 	const struct state_segment *g = s->t0_segments.v;
 	const struct state_block *b = s->t0_blocks.v;
@@ -645,7 +663,8 @@ static int emit_device(const struct attach_state *s, uint8_t d, int (*fn)(void *
 				    .size = g[i].size,
 				    .cuda_stream = g[i].stream,
 				    .pool = { g[i].pool[0], g[i].pool[1] } };
-		e.flags = (g[i].small ? SEGMENT_SMALL : 0) | (g[i].expandable ? SEGMENT_EXPANDABLE : 0);
+		e.flags = (g[i].small ? SEGMENT_SMALL : 0) |
+			  (g[i].expandable ? SEGMENT_EXPANDABLE : 0);
 		err = fn(ctx, &e);
 		if (err)
 			return err;
@@ -674,7 +693,8 @@ static int emit_device(const struct attach_state *s, uint8_t d, int (*fn)(void *
 	return fn(ctx, &e);
 }
 
-int attach_state__emit(struct attach_state *s, int (*fn)(void *ctx, const struct event *e), void *ctx)
+int attach_state__emit(struct attach_state *s, int (*fn)(void *ctx, const struct event *e),
+		       void *ctx)
 {
 	int err = settle(s);
 

@@ -20,7 +20,7 @@
 #include "record/engine.h"
 #include "torch/autograd.h"
 
-#define NODES_MAX (1u << 20) /* kept; then the oldest goes for each that comes */
+#define NODES_MAX (1u << 20)	/* kept; then the oldest goes for each that comes */
 #define LOOK_PAUSE 200000000ULL /* ns */
 #define TYPES_MAX 4096
 #define LOOK_MAX 50
@@ -33,7 +33,8 @@ struct made {
 	uint32_t stack; /* in the dict */
 };
 
-/* The name of the class that lies at an address, as it was read at `checked`. Another one may have been there before `since`. */
+/* The name of the class that lies at an address, as it was read at `checked`. Another one may have
+ * been there before `since`. */
 struct class_name {
 	uint64_t since, checked; /* CLOCK_MONOTONIC, ns */
 	uint32_t cls;		 /* string in the dict, 0: has no name of that kind */
@@ -42,13 +43,13 @@ struct class_name {
 struct autograd {
 	struct made *made; /* a ring once it is full */
 	uint32_t n, cap, next;
-	struct map64 *at;	 /* address -> place in made */
-	struct map64 *classes;	 /* vptr -> string in the dict, 0: has no name */
-	struct map64 *types;	 /* a Python class's address -> index in names */
+	struct map64 *at;	  /* address -> place in made */
+	struct map64 *classes;	  /* vptr -> string in the dict, 0: has no name */
+	struct map64 *types;	  /* a Python class's address -> index in names */
 	struct class_name *names; /* TYPES_MAX */
 	struct node_guess guess;
 	const struct node_layout *layout; /* NULL: off */
-	struct mt_node_layout told; /* the programs */
+	struct mt_node_layout told;	  /* the programs */
 	autograd_parameter parameter;
 	void *parameter_ctx;
 	uint64_t next_look;
@@ -115,7 +116,8 @@ void autograd__look(struct session *s, uint64_t now)
 	struct autograd *a = s->autograd;
 	struct hook *hooks;
 
-	if (!a || s->blind || a->looks >= LOOK_MAX || now < a->next_look || probes__attached(s->probes, HOOK_EVALUATE))
+	if (!a || s->blind || a->looks >= LOOK_MAX || now < a->next_look ||
+	    probes__attached(s->probes, HOOK_EVALUATE))
 		return;
 	a->next_look = now + LOOK_PAUSE;
 	a->looks++;
@@ -161,9 +163,11 @@ static void guess(struct session *s, const struct mt_rec_node *r)
 	a->n = a->next = 0;
 	tell_layout(s);
 	if (a->layout)
-		log_debug("autograd nodes are not as in this version of PyTorch: another layout fits");
+		log_debug("autograd nodes are not as in this version of PyTorch: another layout "
+			  "fits");
 	else
-		log_warn("PyTorch's autograd nodes are laid out in a way that is not known: what backward allocates is not "
+		log_warn("PyTorch's autograd nodes are laid out in a way that is not known: what "
+			 "backward allocates is not "
 			 "traced to lines of forward");
 }
 
@@ -177,7 +181,8 @@ static struct made identity(const struct autograd *a, const struct mt_rec_node *
 
 static bool same(const struct made *a, const struct made *b)
 {
-	return a->addr == b->addr && a->vptr == b->vptr && a->sequence == b->sequence && a->thread == b->thread;
+	return a->addr == b->addr && a->vptr == b->vptr && a->sequence == b->sequence &&
+	       a->thread == b->thread;
 }
 
 /* A place for one more: the oldest one's where there are enough. -ENOMEM or 0. */
@@ -205,7 +210,8 @@ static int place_for(struct autograd *a, uint32_t *ret)
 	return 0;
 }
 
-/* No Python made it: there is none on the engine's thread, or it ends where the engine was started. */
+/* No Python made it: there is none on the engine's thread, or it ends where the engine was started.
+ */
 static bool made_by_engine(const struct session *s, uint32_t stack, uint8_t walk)
 {
 	struct dict_stack st = dict__get_stack(s->dict, stack);
@@ -219,7 +225,8 @@ static bool made_by_engine(const struct session *s, uint32_t stack, uint8_t walk
 	return engine__starts(dict__str(s->dict, loc.file), dict__str(s->dict, loc.func));
 }
 
-/* The stack of the call that made a node. Of one for the derivative of a derivative, which another node made: that one's, 0: not known. */
+/* The stack of the call that made a node. Of one for the derivative of a derivative, which another
+ * node made: that one's, 0: not known. */
 static uint32_t maker(struct session *s, const struct mt_rec_node *r)
 {
 	struct thread *t = session__thread(s, r->h.tid);
@@ -245,7 +252,8 @@ int autograd__made(struct session *s, const struct mt_rec_node *r)
 	if (!a->layout)
 		return 0;
 	m = identity(a, r);
-	/* Its next output, or told of by both sets of programs: the first call is where it was made. */
+	/* Its next output, or told of by both sets of programs: the first call is where it was
+	 * made. */
 	if (map64__get(a->at, m.addr, &i) && same(&a->made[i], &m))
 		return 0;
 	m.stack = maker(s, r);
@@ -258,7 +266,8 @@ int autograd__made(struct session *s, const struct mt_rec_node *r)
 
 /* ---- running ---- */
 
-/* The dict's string for a class, by the address of what is the same for all of it. UINT32_MAX: no memory. 0: no name. */
+/* The dict's string for a class, by the address of what is the same for all of it. UINT32_MAX: no
+ * memory. 0: no name. */
 static uint32_t class_by_vptr(struct session *s, uint64_t vptr)
 {
 	struct autograd *a = s->autograd;
@@ -275,7 +284,8 @@ static uint32_t class_by_vptr(struct session *s, uint64_t vptr)
 	return (uint32_t)v;
 }
 
-/* "MyFunctionBackward": the class that PyTorch makes for the backward of a torch.autograd.Function. As class_by_vptr(). */
+/* "MyFunctionBackward": the class that PyTorch makes for the backward of a torch.autograd.Function.
+ * As class_by_vptr(). */
 static uint32_t read_type(struct session *s, uint64_t type)
 {
 	static const char end[] = "Backward";
@@ -295,9 +305,10 @@ static uint32_t read_type(struct session *s, uint64_t type)
 }
 
 /*
- * The class at an address when a node ran, at `time`. A class may end and another one take its place, so a name stands for nodes
- * until it was read, and is read again for those after that: once for all that are drained together. Nobody knows which of two
- * names a node had that ran between two readings: 0.
+ * The class at an address when a node ran, at `time`. A class may end and another one take its
+ * place, so a name stands for nodes until it was read, and is read again for those after that: once
+ * for all that are drained together. Nobody knows which of two names a node had that ran between
+ * two readings: 0.
  */
 static uint32_t class_by_type(struct session *s, uint64_t type, uint64_t time)
 {
@@ -331,9 +342,9 @@ static uint32_t class_by_type(struct session *s, uint64_t type, uint64_t time)
 }
 
 /*
- * A node of a Function has a pointer to the Python object whose class tells what it is: behind what all nodes have, or (2.15)
- * in it. Looked for where it is, from the outside, at a node that ran a moment ago and is there still; from then on
- * the programs read it. As class_by_type().
+ * A node of a Function has a pointer to the Python object whose class tells what it is: behind what
+ * all nodes have, or (2.15) in it. Looked for where it is, from the outside, at a node that ran a
+ * moment ago and is there still; from then on the programs read it. As class_by_type().
  */
 static uint32_t class_from_outside(struct session *s, const struct mt_rec_node *r)
 {
@@ -350,7 +361,8 @@ static uint32_t class_from_outside(struct session *s, const struct mt_rec_node *
 	    words[a->layout->thread] != r->head[a->layout->thread])
 		return 0;
 	for (size_t i = OBJECT_WORDS; i-- > MT_NODE_WORDS;) {
-		if (!words[i] || words[i] % 8 || proc__read_u64(s->target.proc, words[i] + l->ob_type, &type))
+		if (!words[i] || words[i] % 8 ||
+		    proc__read_u64(s->target.proc, words[i] + l->ob_type, &type))
 			continue;
 		cls = class_by_type(s, type, r->h.time);
 		if (!cls || cls == UINT32_MAX)
@@ -384,14 +396,18 @@ static int unknown(struct session *s, uint32_t *node)
 	struct dict_node n = { 0 };
 
 	if (!a->unknown) {
-		n.cls = symbolizer__number(s->names, dict__string(s->dict, AUTOGRAD_UNKNOWN, strlen(AUTOGRAD_UNKNOWN)));
-		a->unknown = n.cls == UINT32_MAX ? n.cls : symbolizer__number(s->names, dict__node(s->dict, n));
+		n.cls = symbolizer__number(s->names, dict__string(s->dict, AUTOGRAD_UNKNOWN,
+								  strlen(AUTOGRAD_UNKNOWN)));
+		a->unknown = n.cls == UINT32_MAX
+				     ? n.cls
+				     : symbolizer__number(s->names, dict__node(s->dict, n));
 	}
 	*node = a->unknown == UINT32_MAX ? 0 : a->unknown;
 	return a->unknown == UINT32_MAX ? -ENOMEM : 0;
 }
 
-int autograd__node(struct session *s, const struct thread *t, const struct mt_hdr *h, uint32_t *node)
+int autograd__node(struct session *s, const struct thread *t, const struct mt_hdr *h,
+		   uint32_t *node)
 {
 	*node = 0;
 	if (!s->autograd || h->node == MT_NODE_NONE)
@@ -421,7 +437,8 @@ int autograd__runs(struct session *s, const struct mt_rec_node *r)
 	m = identity(a, r);
 	if (m.sequence == NODE_NO_SEQUENCE) {
 		a->accumulated++;
-		if (a->parameter && r->extra && !a->parameter(a->parameter_ctx, r->extra, &node.name, &node.module))
+		if (a->parameter && r->extra &&
+		    !a->parameter(a->parameter_ctx, r->extra, &node.name, &node.module))
 			node.name = node.module = 0;
 	} else if (map64__get(a->at, m.addr, &i) && same(&a->made[i], &m)) {
 		a->joined++;
@@ -449,7 +466,8 @@ void autograd__set_facts(struct session *s, const uint64_t c[MT_CNT_NR])
 	if (c[MT_CNT_NODE_FAULT]) {
 		facts__setf(s->facts, "counter.autograd.faults", "%" PRIu64, c[MT_CNT_NODE_FAULT]);
 		if (!s->autograd->faults_said)
-			log_warn("autograd nodes could not be read or kept: what they allocate has no line of forward");
+			log_warn("autograd nodes could not be read or kept: what they allocate has "
+				 "no line of forward");
 		s->autograd->faults_said = true;
 	}
 	if (c[MT_CNT_NODE_DEEP])

@@ -2,9 +2,9 @@
 #ifndef MT_CAPTURE_AUTOGRAD_H
 #define MT_CAPTURE_AUTOGRAD_H
 /*
- * Which line of forward an allocation in backward belongs to: the nodes that forward makes are kept, and one that begins
- * to run is looked up among them. Only where all that tells nodes apart is the same are the two the same node;
- * what is not found has a class and no line.
+ * Which line of forward an allocation in backward belongs to: the nodes that forward makes are
+ * kept, and one that begins to run is looked up among them. Only where all that tells nodes apart
+ * is the same are the two the same node; what is not found has a class and no line.
  */
 #include <linux/types.h>
 #include <stdbool.h>
@@ -18,7 +18,8 @@ struct autograd;
 
 #define AUTOGRAD_UNKNOWN "unknown node" /* the class of one that runs, and which cannot be told */
 
-/* Probes the two functions where they are there by now; s->autograd is there afterwards. 0 or -ENOMEM. */
+/* Probes the two functions where they are there by now; s->autograd is there afterwards. 0 or
+ * -ENOMEM. */
 int autograd__attach(struct session *s);
 /* Probes them where they have been mapped since; now: ns since the start. */
 void autograd__look(struct session *s, uint64_t now);
@@ -29,12 +30,14 @@ int autograd__made(struct session *s, const struct mt_rec_node *r);
 /* A node runs on its thread from here on: thread.node. 0 or -ENOMEM. */
 int autograd__runs(struct session *s, const struct mt_rec_node *r);
 
-/* What a record of this thread says of the node that runs (enum mt_node), as an event has it. 0 or -ENOMEM. */
-int autograd__node(struct session *s, const struct thread *t, const struct mt_hdr *h, uint32_t *node);
+/* What a record of this thread says of the node that runs (enum mt_node), as an event has it. 0 or
+ * -ENOMEM. */
+int autograd__node(struct session *s, const struct thread *t, const struct mt_hdr *h,
+		   uint32_t *node);
 
 /*
- * Who knows parameters by their TensorImpl's address: sets dict numbers of the name and of the module that it belongs to.
- * False: not known. Called each time that a gradient is accumulated.
+ * Who knows parameters by their TensorImpl's address: sets dict numbers of the name and of the
+ * module that it belongs to. False: not known. Called each time that a gradient is accumulated.
  */
 typedef bool (*autograd_parameter)(void *ctx, uint64_t tensor, uint32_t *name, uint32_t *module);
 void autograd__set_parameters(struct session *s, autograd_parameter fn, void *ctx);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Layout and order of accesses: kernel/bpf/ringbuf.c, and Documentation/bpf/ringbuf.rst of the kernel. */
+/* Layout and order of accesses: kernel/bpf/ringbuf.c, and Documentation/bpf/ringbuf.rst of the
+ * kernel. */
 #include "capture/bpf_ring.h"
 
 #include <errno.h>
@@ -17,8 +18,10 @@ struct bpf_ring {
 	const uint64_t *producer; /* the page before the data */
 	const uint8_t *data;
 	size_t mask, page, mapped; /* mapped: from producer on, bytes */
-	uint64_t at;	  /* up to here all has been handed on: what the consumer's page says, others may have written */
-	uint8_t *copy;	  /* RING_RECORD_MAX bytes, where writers could change a record while it is read; else NULL */
+	uint64_t at; /* up to here all has been handed on: what the consumer's page says, others may
+			have written */
+	uint8_t *copy; /* RING_RECORD_MAX bytes, where writers could change a record while it is
+			  read; else NULL */
 };
 
 static size_t beyond(size_t bytes)
@@ -26,7 +29,8 @@ static size_t beyond(size_t bytes)
 	return bytes < RING_RECORD_MAX ? bytes : RING_RECORD_MAX;
 }
 
-/* at: where the writers' page and the data are in the file; the data once or, as it is shown, twice. */
+/* at: where the writers' page and the data are in the file; the data once or, as it is shown,
+ * twice. */
 static void *map_data(const struct bpf_ring *r, int fd, size_t at, size_t bytes, bool twice)
 {
 	uint8_t *p = mmap(NULL, r->mapped, PROT_READ, MAP_SHARED, fd, (off_t)at);
@@ -34,7 +38,8 @@ static void *map_data(const struct bpf_ring *r, int fd, size_t at, size_t bytes,
 	if (p == MAP_FAILED || twice)
 		return p;
 	/* In the place of what lies behind it in the file, if anything does. */
-	if (mmap(p + r->page + bytes, beyond(bytes), PROT_READ, MAP_SHARED | MAP_FIXED, fd, (off_t)(at + r->page)) != MAP_FAILED)
+	if (mmap(p + r->page + bytes, beyond(bytes), PROT_READ, MAP_SHARED | MAP_FIXED, fd,
+		 (off_t)(at + r->page)) != MAP_FAILED)
 		return p;
 	munmap(p, r->mapped);
 	return MAP_FAILED;
@@ -105,7 +110,8 @@ void bpf_ring__free(struct bpf_ring *r)
 	free(r);
 }
 
-int bpf_ring__consume(struct bpf_ring *r, int (*fn)(void *ctx, const void *rec, size_t len), void *ctx)
+int bpf_ring__consume(struct bpf_ring *r, int (*fn)(void *ctx, const void *rec, size_t len),
+		      void *ctx)
 {
 	uint64_t at = r->at, end;
 	int n = 0, err = 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Capabilities, with the two system calls themselves: libcap would be one more dependency for 40 lines. */
+/* Capabilities, with the two system calls themselves: libcap would be one more dependency for 40
+ * lines. */
 #include <errno.h>
 #include <linux/capability.h>
 #include <stdbool.h>
@@ -45,11 +46,14 @@ static const char *missing(size_t first)
 	if (get(data))
 		return text;
 	for (i = first; i < sizeof(needed) / sizeof(needed[0]); i++) {
-		/* CAP_SYS_ADMIN stands for CAP_BPF and CAP_PERFMON, as it does in the kernel; CAP_DAC_OVERRIDE for reading. */
-		if (has(data, needed[i].bit) || (needed[i].bit >= CAP_PERFMON && has(data, CAP_SYS_ADMIN)) ||
+		/* CAP_SYS_ADMIN stands for CAP_BPF and CAP_PERFMON, as it does in the kernel;
+		 * CAP_DAC_OVERRIDE for reading. */
+		if (has(data, needed[i].bit) ||
+		    (needed[i].bit >= CAP_PERFMON && has(data, CAP_SYS_ADMIN)) ||
 		    (needed[i].bit == CAP_DAC_READ_SEARCH && has(data, CAP_DAC_OVERRIDE)))
 			continue;
-		len += snprintf(text + len, sizeof(text) - len, "%s%s", len ? ", " : "", needed[i].name);
+		len += snprintf(text + len, sizeof(text) - len, "%s%s", len ? ", " : "",
+				needed[i].name);
 	}
 	return text;
 }
@@ -78,8 +82,8 @@ static void add(uint32_t mask[2], const unsigned *bits, size_t n)
 }
 
 /*
- * Not even by running another program: what is given up stays so. And no core file, which would have the target's data
- * in it. Where one of these is refused there is less to give up.
+ * Not even by running another program: what is given up stays so. And no core file, which would
+ * have the target's data in it. Where one of these is refused there is less to give up.
  */
 static void lock(const uint32_t mask[2])
 {
@@ -97,7 +101,8 @@ static int limit(unsigned int keep, bool capturing)
 	 * BPF, PERFMON: probes are added when the first module is seen and when pages are missing.
 	 * SYS_PTRACE, DAC_READ_SEARCH: reading names. CHECKPOINT_RESTORE: /proc/PID/map_files.
 	 */
-	static const unsigned always[] = { CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_CHECKPOINT_RESTORE };
+	static const unsigned always[] = { CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE,
+					   CAP_DAC_READ_SEARCH, CAP_CHECKPOINT_RESTORE };
 	static const unsigned for_perf[] = { CAP_SYS_ADMIN };
 	static const unsigned for_signals[] = { CAP_KILL };
 	/* In the folder of the user behind sudo, which belong to them. */

@@ -17,7 +17,8 @@ struct code_cache {
 	struct map64 *gone; /* address -> epoch of its last end that is not passed yet */
 	uint64_t *fresh;    /* addresses read in this round */
 	size_t n_fresh, cap_fresh;
-	uint64_t floor; /* nothing read before this epoch stands for stacks from then on, and the other way round */
+	uint64_t floor; /* nothing read before this epoch stands for stacks from then on, and the
+			   other way round */
 	uint64_t read_until, reads;
 };
 
@@ -137,7 +138,8 @@ static uint32_t text(struct code_cache *c, const char *s)
 	return number == UINT32_MAX && errno == ENOSPC ? 0 : number;
 }
 
-static int inherit_one(struct code_cache *c, uint64_t addr, const struct code_cache *from, const struct code *code)
+static int inherit_one(struct code_cache *c, uint64_t addr, const struct code_cache *from,
+		       const struct code *code)
 {
 	struct code *copy = calloc(1, sizeof(*copy));
 
@@ -148,8 +150,8 @@ static int inherit_one(struct code_cache *c, uint64_t addr, const struct code_ca
 	copy->linetable = code->linetable_len ? malloc(code->linetable_len) : NULL;
 	copy->file = text(c, dict__str(from->dict, code->file));
 	copy->func = text(c, dict__str(from->dict, code->func));
-	if ((code->linetable_len && !copy->linetable) || copy->file == UINT32_MAX || copy->func == UINT32_MAX ||
-	    map64__set(c->at, addr, (uintptr_t)copy)) {
+	if ((code->linetable_len && !copy->linetable) || copy->file == UINT32_MAX ||
+	    copy->func == UINT32_MAX || map64__set(c->at, addr, (uintptr_t)copy)) {
 		free_chain(copy);
 		return -ENOMEM;
 	}

@@ -25,25 +25,31 @@
 #include "torch/cudaalloc.h"
 #include "torch/torch.h"
 
-#define LOOK_EVERY 20000000ULL	/* ns: is any code mapped that was not? */
-#define SCAN_EVERY 100000000ULL /* ns: what code */
+#define LOOK_EVERY 20000000ULL	 /* ns: is any code mapped that was not? */
+#define SCAN_EVERY 100000000ULL	 /* ns: what code */
 #define USED_EVERY 1000000000ULL /* the driver's figure, whatever happens */
 #define USED_PAUSE 50000000ULL	 /* and at most, where it changes */
 #define USED_AGAIN 10000000ULL	 /* where it changed while being asked for */
 #define USED_SHARE 20		 /* of the time that asking may take: one in so many */
 #define ON_THE_WAY 64		 /* threads that may be about to report */
-#define FILES_MAX 65536 /* about as many as a process can have mapped */
+#define FILES_MAX 65536		 /* about as many as a process can have mapped */
 #define RANGES_MAX 64
 #define TAKEN_MAX (1u << 20)
 #define NO_INDEX UINT32_MAX
 #define CONTEXTS_MAX 64
 #define POOLS_MAX 256
 #define CONTEXT_UNKNOWN UINT64_MAX
-#define BYPASS_CALLS 10 /* of the runtime that took memory with no call of the driver: it has other ways to it */
-#define POOL_MANAGED 2	/* CU_MEM_ALLOCATION_TYPE_MANAGED */
+#define BYPASS_CALLS                                                                               \
+	10 /* of the runtime that took memory with no call of the driver: it has other ways to it */
+#define POOL_MANAGED 2 /* CU_MEM_ALLOCATION_TYPE_MANAGED */
 
 /* CUmemLocationType */
-enum location { LOCATION_DEVICE = 1, LOCATION_HOST, LOCATION_HOST_NUMA, LOCATION_HOST_NUMA_CURRENT };
+enum location {
+	LOCATION_DEVICE = 1,
+	LOCATION_HOST,
+	LOCATION_HOST_NUMA,
+	LOCATION_HOST_NUMA_CURRENT
+};
 
 /* What addresses and handles are unique among. */
 enum space { SPACE_MEMORY, SPACE_PHYSICAL, SPACE_MAPPED, SPACE_RESERVED, SPACE_NR };
@@ -57,11 +63,12 @@ struct taken {
 	uint32_t holders;  /* MEM_PHYSICAL: handles that are not released */
 	struct device device;
 	uint8_t how;
-	bool block; /* was handed on as an allocation */
-	bool owed;  /* the end of what was there before is still to be recorded, and was told of */
-	bool silent; /* no memory of this process's device: another process's, or a mapping of the host's that is counted already */
-	bool in_context; /* goes with the context that it was taken in: */
-	uint8_t under;	 /* of this device + 1, 0: not known */
+	bool block;  /* was handed on as an allocation */
+	bool owed;   /* the end of what was there before is still to be recorded, and was told of */
+	bool silent; /* no memory of this process's device: another process's, or a mapping of the
+			host's that is counted already */
+	bool in_context;  /* goes with the context that it was taken in: */
+	uint8_t under;	  /* of this device + 1, 0: not known */
 	uint64_t context; /* as in struct thread */
 };
 
@@ -84,10 +91,11 @@ struct range {
 };
 
 struct cuda_calls {
-	struct map64 *files; /* looked into: file_key() -> enum file */
+	struct map64 *files;	      /* looked into: file_key() -> enum file */
 	struct range own[RANGES_MAX]; /* code of the allocator of the PyTorch that is recorded */
 	size_t n_own;
-	/* Code that has taken memory: of libraries that do so for themselves, and of anything else. */
+	/* Code that has taken memory: of libraries that do so for themselves, and of anything else.
+	 */
 	struct range library[RANGES_MAX], elsewhere[RANGES_MAX];
 	size_t n_library, n_elsewhere;
 	struct range runtime[RANGES_MAX]; /* code of CUDA's runtimes that are probed */
@@ -96,7 +104,8 @@ struct cuda_calls {
 	size_t n_contexts;
 	struct pool pool[POOLS_MAX];
 	size_t n_pools;
-	uint64_t driver_since; /* when the driver's functions were probed, CLOCK_MONOTONIC; 0: they are not */
+	uint64_t driver_since; /* when the driver's functions were probed, CLOCK_MONOTONIC; 0: they
+				  are not */
 	uint64_t runtime_took; /* calls of the runtime that took memory since then */
 	bool bypassed;	       /* it has been said that they do not reach the driver's functions */
 	struct map64 *at[SPACE_NR]; /* address or handle -> index */
@@ -107,25 +116,25 @@ struct cuda_calls {
 	int status;	  /* /proc/PID/status, -1: cannot be read */
 	uint64_t lib_kib; /* as it was when what is mapped was looked at */
 	uint64_t next_look, next_scan;
-	struct nvml *smi;  /* NULL: no CUDA in the process so far */
+	struct nvml *smi; /* NULL: no CUDA in the process so far */
 	uint64_t dry_run; /* address of the dry-run library's table, 0: none */
 	bool sites;	  /* any function is there */
 	/* The driver's figures. */
 	struct nvml_figures figures;
 	uint64_t next_used, next_regular; /* not before, and not later than, ns since the start */
-	bool moved;	  /* something was taken or given back since they were asked for */
-	bool asking;	  /* they were, before this drain; of a dry run */
-	bool whole;	  /* the last drain was */
+	bool moved;	   /* something was taken or given back since they were asked for */
+	bool asking;	   /* they were, before this drain; of a dry run */
+	bool whole;	   /* the last drain was */
 	uint64_t asked_at; /* NVML, for nvml__answered(); 0: not */
-	bool asked_whole; /* after such a drain */
+	bool asked_whole;  /* after such a drain */
 	uint64_t changes, changes_at_ask; /* calls that changed what a device has */
-	uint64_t in_use; /* by bit: devices that the allocator has memory on */
-	bool to_tell;	  /* and are to be told of */
-	enum alloc_backend backend; /* of PyTorch's allocator */
-	bool asked;		    /* a library was looked into for pytorch:malloc */
-	bool told_filtered;	    /* that no call is probed */
-	bool settled;		    /* it has been used, and cannot be changed any more */
-	unsigned devices; /* of the process, at most; 0: not known */
+	uint64_t in_use;		  /* by bit: devices that the allocator has memory on */
+	bool to_tell;			  /* and are to be told of */
+	enum alloc_backend backend;	  /* of PyTorch's allocator */
+	bool asked;			  /* a library was looked into for pytorch:malloc */
+	bool told_filtered;		  /* that no call is probed */
+	bool settled;			  /* it has been used, and cannot be changed any more */
+	unsigned devices;		  /* of the process, at most; 0: not known */
 };
 
 /* ---- PyTorch's allocator ---- */
@@ -143,7 +152,8 @@ static void before_take(struct session *s, bool own)
 
 /* ---- finding and probing ---- */
 
-/* KiB of code mapped: goes up and down with libraries, not with the heap. 0 where it cannot be read. */
+/* KiB of code mapped: goes up and down with libraries, not with the heap. 0 where it cannot be
+ * read. */
 static uint64_t mapped_code(const struct cuda_calls *c)
 {
 	char buf[4096];
@@ -161,7 +171,9 @@ static uint64_t mapped_code(const struct cuda_calls *c)
 /* One number for a file: two of them have the same once in 2^64 pairs. */
 static uint64_t file_key(const struct map *m)
 {
-	uint64_t h = (m->inode * 0x9e3779b97f4a7c15ULL ^ ((uint64_t)m->dev_major << 32 | m->dev_minor)) * 0xbf58476d1ce4e5b9ULL;
+	uint64_t h = (m->inode * 0x9e3779b97f4a7c15ULL ^
+		      ((uint64_t)m->dev_major << 32 | m->dev_minor)) *
+		     0xbf58476d1ce4e5b9ULL;
 
 	return h ^ h >> 31;
 }
@@ -170,7 +182,8 @@ static bool is_new(struct cuda_calls *c, const struct map *m)
 {
 	uint64_t v;
 
-	return map64__get(c->files, file_key(m), &v) ? false : !map64__set(c->files, file_key(m), NOTHING);
+	return map64__get(c->files, file_key(m), &v) ? false
+						     : !map64__set(c->files, file_key(m), NOTHING);
 }
 
 /* Files without CUDA's functions may be looked into again: most of them are mapped no more. */
@@ -193,13 +206,14 @@ static int forget_files(struct cuda_calls *c)
 }
 
 /* The code of a file. */
-static void add_ranges(struct range v[RANGES_MAX], size_t *n, const struct maps *m, const struct map *file)
+static void add_ranges(struct range v[RANGES_MAX], size_t *n, const struct maps *m,
+		       const struct map *file)
 {
 	size_t i;
 
 	for (i = 0; i < m->n && *n < RANGES_MAX; i++)
-		if (m->v[i].x && m->v[i].inode == file->inode && m->v[i].dev_major == file->dev_major &&
-		    m->v[i].dev_minor == file->dev_minor)
+		if (m->v[i].x && m->v[i].inode == file->inode &&
+		    m->v[i].dev_major == file->dev_major && m->v[i].dev_minor == file->dev_minor)
 			v[(*n)++] = (struct range){ m->v[i].start, m->v[i].end };
 }
 
@@ -243,11 +257,15 @@ static bool filtered(struct session *s)
 	if (!shadow && (s->opts.inside || seccomp__allows_returns(s->target.proc)))
 		return false;
 	if (!s->calls->told_filtered && shadow)
-		log_warn("PID %d: calls into CUDA are not recorded: the process has a shadow stack, and before Linux 6.11 a return probe "
-			 "would end it", (int)proc__pid(s->target.proc));
+		log_warn("PID %d: calls into CUDA are not recorded: the process has a shadow "
+			 "stack, and before Linux 6.11 a return probe "
+			 "would end it",
+			 (int)proc__pid(s->target.proc));
 	else if (!s->calls->told_filtered)
-		log_warn("PID %d: calls into CUDA are not recorded: the process has a seccomp filter, and on this kernel (Linux 6.11 "
-			 "to 6.13) the filter would end it at the first return probe. Linux 6.12.14, 6.13.3 and 6.14 have the fix",
+		log_warn("PID %d: calls into CUDA are not recorded: the process has a seccomp "
+			 "filter, and on this kernel (Linux 6.11 "
+			 "to 6.13) the filter would end it at the first return probe. Linux "
+			 "6.12.14, 6.13.3 and 6.14 have the fix",
 			 (int)proc__pid(s->target.proc));
 	s->calls->told_filtered = true;
 	return true;
@@ -267,7 +285,10 @@ static int attach_file(struct session *s, const struct cuda_file *f)
 		const struct cuda_function *fn = cuda__function(f->site[i].fn);
 		struct probe_site site = { .offset = f->site[i].offset };
 
-		site.cookie = MT_CALL_COOKIE(f->site[i].fn, fn->flags | (!is_driver(fn) ? runtime : fn->op == CUDA_TAKE ? MT_CALL_DRIVER : 0));
+		site.cookie = MT_CALL_COOKIE(f->site[i].fn,
+					     fn->flags | (!is_driver(fn)	? runtime
+							  : fn->op == CUDA_TAKE ? MT_CALL_DRIVER
+										: 0));
 		if (fn->op != CUDA_SET_DEVICE)
 			calls[n++] = site;
 		else if (s->calls->devices != 1)
@@ -284,8 +305,8 @@ static int attach_file(struct session *s, const struct cuda_file *f)
 }
 
 /* It cannot be had. */
-__attribute__((format(printf, 2, 3)))
-static void no_asked(const struct session *s, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void no_asked(const struct session *s, const char *fmt,
+							   ...)
 {
 	char why[160];
 	va_list ap;
@@ -321,16 +342,19 @@ static void attach_asked(struct session *s, const struct map *map, bool new_file
 	for (i = 0; !err && i < u.n; i++)
 		sites[i] = (struct probe_site){ u.site[i].offset, i, u.site[i].semaphore };
 	if (!err && s->opts.requested && s->opts.kin)
-		log_info("--requested: PyTorch's probe is on in every process that maps %s, also in those that are not recorded", map->path);
+		log_info("--requested: PyTorch's probe is on in every process that maps %s, also "
+			 "in those that are not recorded",
+			 map->path);
 	if (!err) {
 		probes__set_asked(s->probes, u.args, u.n);
-		err = probes__attach_calls(s->probes, proc__pid(s->target.proc), CALL_ASKED, u.path, sites, u.n);
+		err = probes__attach_calls(s->probes, proc__pid(s->target.proc), CALL_ASKED, u.path,
+					   sites, u.n);
 	}
 	if (err)
 		no_asked(s, "not available with this PyTorch: %s",
-			 err == -ENOENT ? "it was built without the probe pytorch:malloc" :
-			 err == -EINVAL ? "its probe pytorch:malloc is not understood" :
-					  strerror(-err));
+			 err == -ENOENT	  ? "it was built without the probe pytorch:malloc"
+			 : err == -EINVAL ? "its probe pytorch:malloc is not understood"
+					  : strerror(-err));
 }
 
 static void note_driver(struct cuda_calls *c, bool probed)
@@ -355,14 +379,18 @@ static int look_into(struct session *s, const struct maps *m, const struct map *
 		log_debug("%s: cannot be looked into: %s", file, strerror(-err));
 		return err;
 	}
-	new_file = (!f.allocator && !f.n) || probes__new_file(s->probes, map->dev_major, map->dev_minor, map->inode);
-	if (f.allocator && !torch__is_other(m, map->path) && (s->opts.requested || s->opts.requested_if_there))
+	new_file = (!f.allocator && !f.n) ||
+		   probes__new_file(s->probes, map->dev_major, map->dev_minor, map->inode);
+	if (f.allocator && !torch__is_other(m, map->path) &&
+	    (s->opts.requested || s->opts.requested_if_there))
 		attach_asked(s, map, new_file);
 	if (f.usage)
 		c->dry_run = f.usage;
 	text__clean(file, sizeof(file), map->path, strlen(map->path));
 	if (f.throws)
-		log_debug("%s: not probed: C++ exceptions may leave its CUDA functions; CUDA's own library below it is probed", file);
+		log_debug("%s: not probed: C++ exceptions may leave its CUDA functions; CUDA's own "
+			  "library below it is probed",
+			  file);
 	found = (f.allocator ? HAS_ALLOCATOR : NOTHING) | (f.n || f.usage ? HAS_CALLS : NOTHING);
 	if (!f.n)
 		return found;
@@ -375,9 +403,13 @@ static int look_into(struct session *s, const struct maps *m, const struct map *
 		return found;
 	}
 	if (f.refused_take)
-		log_warn("%s: no probe is possible on %s: memory that is taken through it is not recorded", file, f.refused_take);
+		log_warn("%s: no probe is possible on %s: memory that is taken through it is not "
+			 "recorded",
+			 file, f.refused_take);
 	if (f.newer[0])
-		log_warn("%s: %s is newer than this memtrace-bpf: memory that is taken through it is not recorded", file, f.newer);
+		log_warn("%s: %s is newer than this memtrace-bpf: memory that is taken through it "
+			 "is not recorded",
+			 file, f.newer);
 	err = attach_file(s, &f);
 	if (err) {
 		log_warn("%s probes on calls into %s: %s; what is taken there is not seen",
@@ -386,7 +418,8 @@ static int look_into(struct session *s, const struct maps *m, const struct map *
 		return found;
 	}
 	note_driver(c, driver);
-	log_debug("%zu CUDA functions probed in %s%s", f.n, file, f.refused ? ", some refused" : "");
+	log_debug("%zu CUDA functions probed in %s%s", f.n, file,
+		  f.refused ? ", some refused" : "");
 	return found;
 }
 
@@ -399,8 +432,9 @@ static void count_devices(struct cuda_calls *c)
 }
 
 /*
- * Two libtorch may come in any order, and which of them is Python's is known when libtorch_python is there. A process that ends
- * has nothing mapped any more, and calls of its allocator are still in the ring.
+ * Two libtorch may come in any order, and which of them is Python's is known when libtorch_python
+ * is there. A process that ends has nothing mapped any more, and calls of its allocator are still
+ * in the ring.
  */
 static void find_own(struct cuda_calls *c, const struct maps *m)
 {
@@ -411,7 +445,8 @@ static void find_own(struct cuda_calls *c, const struct maps *m)
 	for (i = 0; i < m->n && n < RANGES_MAX; i++) {
 		const struct map *map = &m->v[i];
 
-		if (map->x && map->inode && map64__get(c->files, file_key(map), &v) && v & HAS_ALLOCATOR && !torch__is_other(m, map->path))
+		if (map->x && map->inode && map64__get(c->files, file_key(map), &v) &&
+		    v & HAS_ALLOCATOR && !torch__is_other(m, map->path))
 			own[n++] = (struct range){ map->start, map->end };
 	}
 	if (!n)
@@ -437,7 +472,8 @@ static void scan(struct session *s)
 			continue;
 		found = look_into(s, &maps, m);
 		if (found < 0)
-			map64__del(c->files, file_key(m), NULL); /* tried again with what is mapped next */
+			/* tried again with what is mapped next */
+			map64__del(c->files, file_key(m), NULL);
 		else
 			map64__set(c->files, file_key(m), found); /* is there: takes no memory */
 	}
@@ -582,16 +618,18 @@ static void set_device_facts(struct session *s)
 }
 
 /*
- * Those are known that did not change from before the ring was drained to after it: they belong to what has been drained.
- * Else it is tried again soon, and after a second the later ones have to do.
+ * Those are known that did not change from before the ring was drained to after it: they belong to
+ * what has been drained. Else it is tried again soon, and after a second the later ones have to do.
  */
-static bool compare(struct cuda_calls *c, const struct nvml_figures *after, bool whole, bool overdue)
+static bool compare(struct cuda_calls *c, const struct nvml_figures *after, bool whole,
+		    bool overdue)
 {
 	bool steady = whole && after->n == c->figures.n;
 	unsigned i;
 
 	for (i = 0; i < after->n; i++)
-		steady = steady && after->known[i] == c->figures.known[i] && after->used[i] == c->figures.used[i];
+		steady = steady && after->known[i] == c->figures.known[i] &&
+			 after->used[i] == c->figures.used[i];
 	c->figures = *after;
 	c->to_tell = steady || overdue;
 	return steady;
@@ -604,7 +642,8 @@ void cuda_calls__before_drain(struct session *s)
 
 	if (!c || !c->smi)
 		return;
-	c->asking = nvml__is_dry_run(c->smi) && now >= c->next_used && (c->moved || now >= c->next_regular);
+	c->asking = nvml__is_dry_run(c->smi) && now >= c->next_used &&
+		    (c->moved || now >= c->next_regular);
 	if (c->asking)
 		nvml__read(c->smi, &c->figures);
 }
@@ -630,10 +669,12 @@ void cuda_calls__after_drain(struct session *s, bool whole)
 	}
 	if (c->to_tell)
 		c->next_regular = now + USED_EVERY;
-	c->next_used = now + (pause > (now - begin) * USED_SHARE ? pause : (now - begin) * USED_SHARE);
+	c->next_used = now +
+		       (pause > (now - begin) * USED_SHARE ? pause : (now - begin) * USED_SHARE);
 }
 
-/* All that was drained before is recorded. What comes in until the answer does changes the figure, or does not. */
+/* All that was drained before is recorded. What comes in until the answer does changes the figure,
+ * or does not. */
 static void ask_driver(struct session *s)
 {
 	struct cuda_calls *c = s->calls;
@@ -642,7 +683,8 @@ static void ask_driver(struct session *s)
 	bool steady;
 
 	if (c->asked_at && nvml__answered(c->smi, c->asked_at, &after)) {
-		steady = compare(c, &after, c->asked_whole && c->changes == c->changes_at_ask, now >= c->next_regular + USED_EVERY);
+		steady = compare(c, &after, c->asked_whole && c->changes == c->changes_at_ask,
+				 now >= c->next_regular + USED_EVERY);
 		c->moved = c->moved && !steady;
 		c->next_used = now + (steady ? USED_PAUSE : USED_AGAIN);
 		if (c->to_tell)
@@ -693,9 +735,10 @@ uint64_t cuda_calls__unseen(const struct session *s)
 {
 	uint64_t c[MT_CNT_NR], told, hits;
 
-	/* First what was told: what is told of after that has hit a probe already or is on its way, one a thread. */
-	if (!s->calls || !s->calls->smi || !s->from_start || s->opts.kin || s->opts.steps_only || !nvml__reports(s->calls->smi, &told) ||
-	    probes__counters(s->probes, s->opts.number, c))
+	/* First what was told: what is told of after that has hit a probe already or is on its way,
+	 * one a thread. */
+	if (!s->calls || !s->calls->smi || !s->from_start || s->opts.kin || s->opts.steps_only ||
+	    !nvml__reports(s->calls->smi, &told) || probes__counters(s->probes, s->opts.number, c))
 		return 0;
 	hits = c[MT_CNT_HIT + MT_REC_REPORT];
 	return told > hits + ON_THE_WAY ? told - hits : 0;
@@ -782,8 +825,9 @@ static void remember(struct cuda_calls *c, enum space space, const struct taken 
 
 static bool is_library(const char *path)
 {
-	static const char *const names[] = { "libnccl",	    "libcublas", "libcudnn",	 "libcufft",   "libcusolver", "libcusparse",
-					     "libcurand",   "libcupti",	 "libcutensor", "libnvshmem", "libnvjpeg" };
+	static const char *const names[] = { "libnccl",	    "libcublas",   "libcudnn",	"libcufft",
+					     "libcusolver", "libcusparse", "libcurand", "libcupti",
+					     "libcutensor", "libnvshmem",  "libnvjpeg" };
 	const char *base = strrchr(path, '/');
 	size_t i;
 
@@ -803,8 +847,8 @@ static bool by_library(struct session *s, uint64_t caller)
 
 	if (in_ranges(c->library, c->n_library, caller))
 		return true;
-	if (in_ranges(c->elsewhere, c->n_elsewhere, caller) || c->n_library == RANGES_MAX || c->n_elsewhere == RANGES_MAX ||
-	    proc__maps(s->target.proc, &maps))
+	if (in_ranges(c->elsewhere, c->n_elsewhere, caller) || c->n_library == RANGES_MAX ||
+	    c->n_elsewhere == RANGES_MAX || proc__maps(s->target.proc, &maps))
 		return false;
 	map = maps__find(&maps, caller);
 	library = map && is_library(map->path);
@@ -833,8 +877,9 @@ static bool on_device(uint8_t how)
 	return how != MEM_HOST && how != MEM_REGISTERED && how != MEM_RESERVED;
 }
 
-static struct device device_of(struct cuda_calls *c, const struct cuda_function *fn, const struct thread *t,
-			       const struct mt_rec_call *r, const struct taken *physical, const struct pool *pool)
+static struct device device_of(struct cuda_calls *c, const struct cuda_function *fn,
+			       const struct thread *t, const struct mt_rec_call *r,
+			       const struct taken *physical, const struct pool *pool)
 {
 	struct device d = { DEVICE_CUDA, DEVICE_UNKNOWN };
 
@@ -883,7 +928,8 @@ static bool on_host(uint32_t location)
 }
 
 /* What a call takes; some say it in their arguments only. */
-static uint8_t how_of(const struct cuda_function *fn, const struct mt_rec_call *r, const struct pool *pool)
+static uint8_t how_of(const struct cuda_function *fn, const struct mt_rec_call *r,
+		      const struct pool *pool)
 {
 	if (pool)
 		return pool->how;
@@ -958,9 +1004,14 @@ static int on_take(struct session *s, const struct cuda_function *fn, const stru
 		   struct thread *thread, struct event e)
 {
 	struct cuda_calls *c = s->calls;
-	struct taken *physical = fn->device == CUDA_DEVICE_HANDLE ? find(c, SPACE_PHYSICAL, r->arg[3]) : NULL;
+	struct taken *physical = fn->device == CUDA_DEVICE_HANDLE
+					 ? find(c, SPACE_PHYSICAL, r->arg[3])
+					 : NULL;
 	const struct pool *pool = fn->device == CUDA_DEVICE_POOL ? find_pool(c, r->arg[2]) : NULL;
-	struct taken t = { .how = how_of(fn, r, pool), .time = r->h.time, .physical = NO_INDEX, .context = thread->cuda_context };
+	struct taken t = { .how = how_of(fn, r, pool),
+			   .time = r->h.time,
+			   .physical = NO_INDEX,
+			   .context = thread->cuda_context };
 	struct taken *there;
 	struct event ended = e;
 	int err;
@@ -986,7 +1037,8 @@ static int on_take(struct session *s, const struct cuda_function *fn, const stru
 	t.block = is_block(s, t.how, e.flags & MEM_BY_ALLOCATOR, r->caller);
 	there = find(c, space_of(fn->how), t.addr);
 	if (there) {
-		/* Given back by a call that has not come back itself yet: its record is still to come. */
+		/* Given back by a call that has not come back itself yet: its record is still to
+		 * come. */
 		c->replaced++;
 		t.owed = true;
 		ended.flags = 0;
@@ -1039,7 +1091,8 @@ static int on_unmap(struct session *s, uint64_t addr, uint64_t size, struct even
 	return err;
 }
 
-static int on_give(struct session *s, const struct cuda_function *fn, const struct mt_rec_call *r, struct event e)
+static int on_give(struct session *s, const struct cuda_function *fn, const struct mt_rec_call *r,
+		   struct event e)
 {
 	struct cuda_calls *c = s->calls;
 	enum space space = space_of(fn->how);
@@ -1054,11 +1107,15 @@ static int on_give(struct session *s, const struct cuda_function *fn, const stru
 	}
 	if (!t) {
 		/* From before we came, or of a kind of taking that is not probed. */
-		e.kind = is_block(s, fn->how, e.flags & MEM_BY_ALLOCATOR, r->caller) ? EVENT_FREE : EVENT_CUDA_FREE;
+		e.kind = is_block(s, fn->how, e.flags & MEM_BY_ALLOCATOR, r->caller)
+				 ? EVENT_FREE
+				 : EVENT_CUDA_FREE;
 		e.how = fn->how;
 		e.addr = r->arg[0];
 		e.size = fn->size == CUDA_SIZE_ARG1 ? r->arg[1] : 0;
-		e.device = (struct device){ DEVICE_CUDA, on_device(fn->how) && c->devices == 1 ? 0 : DEVICE_UNKNOWN };
+		e.device = (struct device){ DEVICE_CUDA, on_device(fn->how) && c->devices == 1
+								 ? 0
+								 : DEVICE_UNKNOWN };
 		return session__emit(s, &e);
 	}
 	if (fn->how == MEM_MAPPED)
@@ -1073,7 +1130,11 @@ static int on_give(struct session *s, const struct cuda_function *fn, const stru
 /* Another process's memory, which is in that one's sum. */
 static void on_import(struct cuda_calls *c, const struct mt_rec_call *r)
 {
-	struct taken t = { .addr = r->out, .how = MEM_PHYSICAL, .physical = NO_INDEX, .holders = 1, .silent = true };
+	struct taken t = { .addr = r->out,
+			   .how = MEM_PHYSICAL,
+			   .physical = NO_INDEX,
+			   .holders = 1,
+			   .silent = true };
 	struct taken *there = find(c, SPACE_PHYSICAL, r->out);
 
 	if (there)
@@ -1110,7 +1171,8 @@ static void know_context(struct cuda_calls *c, uint64_t handle, uint64_t device,
 	if (i == CONTEXTS_MAX)
 		return;
 	c->n_contexts += i == c->n_contexts;
-	c->context[i] = (struct context){ handle, device < DEVICE_UNKNOWN ? device : DEVICE_UNKNOWN, primary };
+	c->context[i] = (struct context){ handle, device < DEVICE_UNKNOWN ? device : DEVICE_UNKNOWN,
+					  primary };
 }
 
 static void use_context(const struct cuda_calls *c, struct thread *t, uint64_t handle)
@@ -1123,7 +1185,8 @@ static void use_context(const struct cuda_calls *c, struct thread *t, uint64_t h
 		if (c->context[i].handle != handle)
 			continue;
 		t->cuda_context = c->context[i].primary ? 0 : handle;
-		t->cuda_device = c->context[i].device == DEVICE_UNKNOWN ? 0 : c->context[i].device + 1;
+		t->cuda_device = c->context[i].device == DEVICE_UNKNOWN ? 0
+									: c->context[i].device + 1;
 	}
 }
 
@@ -1151,8 +1214,8 @@ static void pop_context(struct thread *t)
 }
 
 /*
- * What cudaMalloc, cudaMallocHost and cudaMallocManaged took in a context goes with it; pools, and what cuMemCreate took, do not.
- * context: 0: the primary one of that device.
+ * What cudaMalloc, cudaMallocHost and cudaMallocManaged took in a context goes with it; pools, and
+ * what cuMemCreate took, do not. context: 0: the primary one of that device.
  */
 static int end_context(struct session *s, uint64_t context, unsigned device, struct event e)
 {
@@ -1170,13 +1233,14 @@ static int end_context(struct session *s, uint64_t context, unsigned device, str
 	return err;
 }
 
-static int on_context(struct session *s, const struct cuda_function *fn, const struct mt_rec_call *r, struct thread *t,
-		      struct event e)
+static int on_context(struct session *s, const struct cuda_function *fn,
+		      const struct mt_rec_call *r, struct thread *t, struct event e)
 {
 	struct cuda_calls *c = s->calls;
 	unsigned n = c->n_contexts;
 
-	/* A runtime of several files sets what it was asked to set by a call that is recorded itself. */
+	/* A runtime of several files sets what it was asked to set by a call that is recorded
+	 * itself. */
 	if (in_ranges(c->runtime, c->n_runtime, r->caller))
 		return 0;
 	switch (fn->op) {
@@ -1185,12 +1249,17 @@ static int on_context(struct session *s, const struct cuda_function *fn, const s
 			return end_context(s, 0, (uint32_t)r->arg[0], e);
 		if (t->cuda_context) /* then only the runtime's own state of that context is gone */
 			return 0;
-		return t->cuda_device || c->devices == 1 ? end_context(s, 0, t->cuda_device ? t->cuda_device - 1u : 0, e) : 0;
+		return t->cuda_device || c->devices == 1
+			       ? end_context(s, 0, t->cuda_device ? t->cuda_device - 1u : 0, e)
+			       : 0;
 	case CUDA_CTX_RETAIN:
 		know_context(c, r->out, (uint32_t)r->arg[1], true);
 		break;
 	case CUDA_CTX_CREATE:
-		know_context(c, r->out, fn->device == CUDA_DEVICE_NONE ? DEVICE_UNKNOWN : (uint32_t)r->arg[fn->device - CUDA_DEVICE_ARG0],
+		know_context(c, r->out,
+			     fn->device == CUDA_DEVICE_NONE
+				     ? DEVICE_UNKNOWN
+				     : (uint32_t)r->arg[fn->device - CUDA_DEVICE_ARG0],
 			     false);
 		push_context(t);
 		use_context(c, t, r->out);
@@ -1241,7 +1310,8 @@ int cuda_calls__record(struct session *s, const struct mt_rec_call *r)
 	e.thread = t->number;
 	e.time = session__since(s, r->h.time);
 	e.flags = in_ranges(c->own, c->n_own, r->caller) ? MEM_BY_ALLOCATOR : 0;
-	if (fn->op == CUDA_TAKE && r->flags & MT_CALL_RUNTIME && c->driver_since && r->entered > c->driver_since)
+	if (fn->op == CUDA_TAKE && r->flags & MT_CALL_RUNTIME && c->driver_since &&
+	    r->entered > c->driver_since)
 		c->runtime_took++;
 	switch (fn->op) {
 	case CUDA_TAKE:
@@ -1270,10 +1340,12 @@ void cuda_calls__tensors(struct session *s, unsigned device, uint64_t bytes)
 	uint64_t largest = 0;
 	uint32_t i;
 
-	if (!c || c->backend != ALLOC_PLUGGABLE || !bytes || facts__get(s->facts, "allocator_block"))
+	if (!c || c->backend != ALLOC_PLUGGABLE || !bytes ||
+	    facts__get(s->facts, "allocator_block"))
 		return;
 	for (i = 0; i < c->n_taken; i++)
-		if (c->taken[i].block && c->taken[i].device.index == device && c->taken[i].size > largest)
+		if (c->taken[i].block && c->taken[i].device.index == device &&
+		    c->taken[i].size > largest)
 			largest = c->taken[i].size;
 	if (largest <= bytes)
 		return;
@@ -1288,7 +1360,8 @@ int cuda_calls__set_device(struct session *s, const struct mt_rec_call *r)
 	if (!t)
 		return -ENOMEM;
 	/* One that the process does not have is refused. */
-	if (r->arg[0] >= DEVICE_UNKNOWN || (s->calls && s->calls->devices && r->arg[0] >= s->calls->devices))
+	if (r->arg[0] >= DEVICE_UNKNOWN ||
+	    (s->calls && s->calls->devices && r->arg[0] >= s->calls->devices))
 		return 0;
 	t->cuda_device = (uint8_t)r->arg[0] + 1;
 	t->cuda_context = 0;
@@ -1324,13 +1397,15 @@ static void set_counter(struct session *s, const char *what, const char *of, uin
 	facts__setf(s->facts, key, "%" PRIu64, n);
 }
 
-/* A runtime that takes memory calls the driver for it. It does not call what is probed? Then nobody does who asks it for addresses. */
+/* A runtime that takes memory calls the driver for it. It does not call what is probed? Then nobody
+ * does who asks it for addresses. */
 static void look_for_bypass(struct cuda_calls *calls, const uint64_t c[MT_CNT_NR])
 {
 	if (calls->bypassed || calls->runtime_took < BYPASS_CALLS || c[MT_CNT_CALL_DRIVER])
 		return;
 	calls->bypassed = true;
-	log_warn("calls into CUDA's driver bypass the probes: memory that libraries (cuBLAS, NCCL) and expandable segments take is not "
+	log_warn("calls into CUDA's driver bypass the probes: memory that libraries (cuBLAS, NCCL) "
+		 "and expandable segments take is not "
 		 "recorded. PyTorch's tensors are. Please report the driver's version");
 }
 

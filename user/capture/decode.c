@@ -15,8 +15,8 @@
 #include "record/dict.h"
 
 #define MAX_STACK_IDS (1u << 19) /* and as many older ones */
-#define MAX_THREADS (1u << 16) /* remembered at a time */
-#define LOOKED_AT 64 /* threads, each second */
+#define MAX_THREADS (1u << 16)	 /* remembered at a time */
+#define LOOKED_AT 64		 /* threads, each second */
 #define OPTIMIZER_EXIT (1ULL << 32)
 #define WHOLE (1ULL << 33) /* all frames and modules of it are named */
 
@@ -46,7 +46,8 @@ static bool is_another(const struct session *s, const struct thread *t)
 {
 	uint64_t started;
 
-	return t->gone && !proc__thread_started(s->target.proc, t->tid, &started) && started != t->started;
+	return t->gone && !proc__thread_started(s->target.proc, t->tid, &started) &&
+	       started != t->started;
 }
 
 void session__look_at_threads(struct session *s)
@@ -58,7 +59,8 @@ void session__look_at_threads(struct session *s)
 		struct thread *t = &s->thread[s->next_thread++ % s->n_threads];
 
 		if (!t->gone)
-			t->gone = proc__thread_started(s->target.proc, t->tid, &started) || started != t->started;
+			t->gone = proc__thread_started(s->target.proc, t->tid, &started) ||
+				  started != t->started;
 	}
 }
 
@@ -99,7 +101,8 @@ struct thread *session__thread(struct session *s, uint32_t tid)
 		s->thread[i].cuda_device = 1; /* every thread begins with device 0 */
 	if (t.name != UINT32_MAX)
 		s->thread[i].number = symbolizer__number(s->names, dict__thread(s->dict, t));
-	if (t.name == UINT32_MAX || s->thread[i].number == UINT32_MAX || map64__set(s->threads, tid, i))
+	if (t.name == UINT32_MAX || s->thread[i].number == UINT32_MAX ||
+	    map64__set(s->threads, tid, i))
 		return NULL;
 	s->n_threads++;
 	return &s->thread[i];
@@ -111,10 +114,10 @@ uint64_t session__since(const struct session *s, uint64_t t)
 }
 
 /*
- * While the sleepable programs take over, both sets run and a hit is recorded twice in a row on its thread. Theirs
- * comes first: the kernel calls a probe's programs from the youngest to the oldest. So what an older program
- * says right after the sleepable one on the same thread, of the same thing, is dropped; where the first
- * of the two was lost for want of room it is not.
+ * While the sleepable programs take over, both sets run and a hit is recorded twice in a row on its
+ * thread. Theirs comes first: the kernel calls a probe's programs from the youngest to the oldest.
+ * So what an older program says right after the sleepable one on the same thread, of the same
+ * thing, is dropped; where the first of the two was lost for want of room it is not.
  */
 static bool is_twin(struct session *s, struct thread *t, const struct mt_rec_mem *r)
 {
@@ -127,8 +130,8 @@ static bool is_twin(struct session *s, struct thread *t, const struct mt_rec_mem
 		t->first_open = true;
 		return false;
 	}
-	same = t->first_open && t->first.h.type == r->h.type && t->first.addr == r->addr && t->first.size == r->size &&
-	       t->first.allocated == r->allocated;
+	same = t->first_open && t->first.h.type == r->h.type && t->first.addr == r->addr &&
+	       t->first.size == r->size && t->first.allocated == r->allocated;
 	t->first_open = false;
 	s->twins += same;
 	return same;
@@ -163,7 +166,8 @@ uint32_t session__stack(struct session *s, uint64_t id, uint8_t *walk)
 /* With its profiler on, PyTorch reports CPU memory a second time, right after New and Delete. */
 static bool repeats_cpu(struct thread *t, const struct mt_rec_mem *r)
 {
-	bool same = t->said && t->said == r->addr && (r->size == t->said_size || (r->size < 0 && t->said_size < 0));
+	bool same = t->said && t->said == r->addr &&
+		    (r->size == t->said_size || (r->size < 0 && t->said_size < 0));
 
 	t->said = 0;
 	return same;
@@ -191,8 +195,10 @@ static int on_mem(struct session *s, const struct mt_rec_mem *r)
 			t->said_size = r->size;
 		}
 	}
-	if (e.device.type == DEVICE_CUDA && r->h.type == MT_REC_REPORT && r->size > 0 && e.device.index < DEVICE_UNKNOWN)
-		t->cuda_device = e.device.index + 1; /* allocations are made on the current device */
+	if (e.device.type == DEVICE_CUDA && r->h.type == MT_REC_REPORT && r->size > 0 &&
+	    e.device.index < DEVICE_UNKNOWN)
+		/* allocations are made on the current device */
+		t->cuda_device = e.device.index + 1;
 	e.totals = e.device.type != DEVICE_CPU;
 	e.kind = r->h.type == MT_REC_OOM ? EVENT_OOM : r->size < 0 ? EVENT_FREE : EVENT_ALLOC;
 	e.size = r->size < 0 && e.kind == EVENT_FREE ? -(uint64_t)r->size : (uint64_t)r->size;
@@ -232,7 +238,8 @@ static int on_mark(struct session *s, const struct mt_rec_mark *r)
 {
 	struct thread *t = session__thread(s, r->h.tid);
 	struct event e = { .time = session__since(s, r->h.time), .walk = r->h.walk };
-	struct mt_rec_mem as_mem = { .h = r->h }; /* not the stack: the older program may not have got all of it */
+	/* not the stack: the older program may not have got all of it */
+	struct mt_rec_mem as_mem = { .h = r->h };
 	bool step;
 	int err;
 
@@ -342,7 +349,9 @@ static int on_stack(struct session *s, const struct mt_rec_stack *r, size_t len)
 		if (map64__set(s->outer, r->stack, ns.root))
 			return -ENOMEM;
 	}
-	return map64__set(s->stacks, r->stack, ns.stack | (ns.optimizer_exit ? OPTIMIZER_EXIT : 0) | (ns.whole ? WHOLE : 0));
+	return map64__set(s->stacks, r->stack,
+			  ns.stack | (ns.optimizer_exit ? OPTIMIZER_EXIT : 0) |
+				  (ns.whole ? WHOLE : 0));
 }
 
 static int on_gone(struct session *s, const struct mt_rec_gone *r)
@@ -355,13 +364,20 @@ static int on_gone(struct session *s, const struct mt_rec_gone *r)
 static size_t size_of(uint8_t type)
 {
 	static const size_t sizes[] = {
-		[MT_REC_REPORT] = sizeof(struct mt_rec_mem),	    [MT_REC_OOM] = sizeof(struct mt_rec_mem),
-		[MT_REC_CPU_NEW] = sizeof(struct mt_rec_mem),	    [MT_REC_CPU_DELETE] = sizeof(struct mt_rec_free),
-		[MT_REC_STACK] = sizeof(struct mt_rec_stack),	    [MT_REC_CODE_GONE] = sizeof(struct mt_rec_gone),
-		[MT_REC_SCOPE_END] = sizeof(struct mt_rec_mark),    [MT_REC_MODULE_CALL] = sizeof(struct mt_rec_enter),
-		[MT_REC_MODULE_LEAVE] = sizeof(struct mt_rec_leave), [MT_REC_CUDA_CALL] = sizeof(struct mt_rec_call),
-		[MT_REC_SET_DEVICE] = sizeof(struct mt_rec_call),   [MT_REC_REQUESTED] = sizeof(struct mt_rec_asked),
-		[MT_REC_EDGE] = sizeof(struct mt_rec_node),	    [MT_REC_NODE] = sizeof(struct mt_rec_node),
+		[MT_REC_REPORT] = sizeof(struct mt_rec_mem),
+		[MT_REC_OOM] = sizeof(struct mt_rec_mem),
+		[MT_REC_CPU_NEW] = sizeof(struct mt_rec_mem),
+		[MT_REC_CPU_DELETE] = sizeof(struct mt_rec_free),
+		[MT_REC_STACK] = sizeof(struct mt_rec_stack),
+		[MT_REC_CODE_GONE] = sizeof(struct mt_rec_gone),
+		[MT_REC_SCOPE_END] = sizeof(struct mt_rec_mark),
+		[MT_REC_MODULE_CALL] = sizeof(struct mt_rec_enter),
+		[MT_REC_MODULE_LEAVE] = sizeof(struct mt_rec_leave),
+		[MT_REC_CUDA_CALL] = sizeof(struct mt_rec_call),
+		[MT_REC_SET_DEVICE] = sizeof(struct mt_rec_call),
+		[MT_REC_REQUESTED] = sizeof(struct mt_rec_asked),
+		[MT_REC_EDGE] = sizeof(struct mt_rec_node),
+		[MT_REC_NODE] = sizeof(struct mt_rec_node),
 	};
 
 	return type < sizeof(sizes) / sizeof(*sizes) ? sizes[type] : 0;

@@ -21,11 +21,12 @@
 #include "log/log.h"
 
 #define RING_DEFAULT (16u << 20) /* bytes, as the kernel side has it */
-#define FD_FIRST 200		 /* a number that programs do not give away themselves, as shells do with small ones */
+#define FD_FIRST                                                                                   \
+	200 /* a number that programs do not give away themselves, as shells do with small ones */
 
 /*
- * A futex cannot be polled, and a descriptor that the child could write to would have a number that it may close and give
- * to another file. So a thread waits for the one, and writes to the other.
+ * A futex cannot be polled, and a descriptor that the child could write to would have a number that
+ * it may close and give to another file. So a thread waits for the one, and writes to the other.
  */
 struct inside_waker {
 	pthread_t thread;
@@ -98,7 +99,8 @@ static int open_memory(struct inside_memory *m)
 	if (m->fd < 0)
 		m->fd = fcntl(fd, F_DUPFD, 10);
 	close(fd);
-	if (m->fd < 0 || ftruncate(m->fd, (off_t)(MT_INSIDE_RING + 2 * MT_INSIDE_PAGE + m->ring_bytes)))
+	if (m->fd < 0 ||
+	    ftruncate(m->fd, (off_t)(MT_INSIDE_RING + 2 * MT_INSIDE_PAGE + m->ring_bytes)))
 		return -errno;
 	/* Shrunk by the child, it would end us as we read it. */
 	if (fcntl(m->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
@@ -175,14 +177,16 @@ void inside_memory__meet(struct inside_memory *m)
 
 	if (image == m->image)
 		return;
-	/* While it waits it does not run another program: the memory is that of the one that waits. */
+	/* While it waits it does not run another program: the memory is that of the one that waits.
+	 */
 	err = inside_sites__open(m);
 	if (__atomic_load_n(&m->at->waits, __ATOMIC_SEQ_CST) != MT_INSIDE_STARTS)
 		return;
 	m->image = image;
 	err = err ?: inside_sites__add(m, m->linker, MT_INSIDE_LINKER, 0);
 	if (err)
-		log_debug("the dynamic linker's place for debuggers cannot be used: %s", strerror(-err));
+		log_debug("the dynamic linker's place for debuggers cannot be used: %s",
+			  strerror(-err));
 	inside_memory__let_go(m);
 }
 

@@ -19,8 +19,9 @@
 #define WAY_BACK 14 /* bytes of jmp *0(%rip) and its address */
 
 /*
- * With the rights of the command's user, so that nothing is ever written that this user could not write: not to a set-user-ID
- * program, nor to another user's. Of this thread alone, and only for the call.
+ * With the rights of the command's user, so that nothing is ever written that this user could not
+ * write: not to a set-user-ID program, nor to another user's. Of this thread alone, and only for
+ * the call.
  */
 static int open_as_user(const struct inside_memory *m)
 {
@@ -40,9 +41,10 @@ static int open_as_user(const struct inside_memory *m)
 	less[0].effective = less[1].effective = 0;
 	setfsgid(m->gid);
 	setfsuid(m->uid);
-	fd = (uid_t)setfsuid(m->uid) != m->uid || (gid_t)setfsgid(m->gid) != m->gid || syscall(SYS_capset, &h, less) ?
-		     -EPERM :
-		     open(path, O_RDWR | O_CLOEXEC);
+	fd = (uid_t)setfsuid(m->uid) != m->uid || (gid_t)setfsgid(m->gid) != m->gid ||
+			     syscall(SYS_capset, &h, less)
+		     ? -EPERM
+		     : open(path, O_RDWR | O_CLOEXEC);
 	fd = fd == -1 ? -errno : fd;
 	syscall(SYS_capset, &h, had);
 	setfsuid(geteuid());
@@ -65,7 +67,8 @@ static bool is_linkers(const struct proc *proc, const struct map *m, uint64_t ad
 	uint64_t at;
 	bool is;
 
-	is = e && !elf__dynsym(e, "_dl_debug_state", &sym) && !elf__vaddr_to_offset(e, sym.value, &at) && at == m->offset + (addr - m->start);
+	is = e && !elf__dynsym(e, "_dl_debug_state", &sym) &&
+	     !elf__vaddr_to_offset(e, sym.value, &at) && at == m->offset + (addr - m->start);
 	elf__free(e);
 	return is;
 }
@@ -108,7 +111,8 @@ int inside_sites__open(struct inside_memory *m)
 
 	if (m->mem >= 0 && m->mem_image == image)
 		return 0;
-	/* The memory first: the maps are of the same program, or of a later one that has not our library there. */
+	/* The memory first: the maps are of the same program, or of a later one that has not our
+	 * library there. */
 	fd = image ? open_as_user(m) : -ENOEXEC;
 	if (fd < 0)
 		return fd;
@@ -147,10 +151,13 @@ static int get(int fd, uint64_t addr, void *buf, size_t len)
 	return n == (ssize_t)len ? 0 : n < 0 ? -errno : -EFAULT;
 }
 
-/* Where the displacement of an operand that is relative to the instruction's end lies in it; 0: it has none. */
+/* Where the displacement of an operand that is relative to the instruction's end lies in it; 0: it
+ * has none. */
 static size_t relative_operand(const uint8_t *code, const struct insn *in)
 {
-	static const uint8_t opcodes[] = { [INSN_MAP_1] = 1, [INSN_MAP_0F] = 2, [INSN_MAP_0F38] = 3, [INSN_MAP_0F3A] = 3 };
+	static const uint8_t opcodes[] = {
+		[INSN_MAP_1] = 1, [INSN_MAP_0F] = 2, [INSN_MAP_0F38] = 3, [INSN_MAP_0F3A] = 3
+	};
 	size_t at = in->prefixes;
 
 	if (!in->has_modrm || in->modrm >> 6 || (in->modrm & 7) != 5)
@@ -164,8 +171,8 @@ static size_t relative_operand(const uint8_t *code, const struct insn *in)
 	return at + 1; /* behind ModRM */
 }
 
-static int plan_copy(const uint8_t *code, const struct insn *in, uint64_t addr, uint64_t slot, struct mt_inside_site *s,
-		     uint8_t *copy)
+static int plan_copy(const uint8_t *code, const struct insn *in, uint64_t addr, uint64_t slot,
+		     struct mt_inside_site *s, uint8_t *copy)
 {
 	size_t at = relative_operand(code, in);
 	uint64_t back = addr + in->length;
@@ -209,7 +216,8 @@ static bool is_plain_jcc(const struct insn *in)
 	       (in->map == INSN_MAP_0F && in->opcode >= 0x80 && in->opcode <= 0x8f);
 }
 
-int inside_sites__plan(const uint8_t *code, size_t n, uint64_t addr, uint64_t slot, struct mt_inside_site *s, uint8_t *copy)
+int inside_sites__plan(const uint8_t *code, size_t n, uint64_t addr, uint64_t slot,
+		       struct mt_inside_site *s, uint8_t *copy)
 {
 	struct insn in;
 
@@ -250,7 +258,8 @@ int inside_sites__plan(const uint8_t *code, size_t n, uint64_t addr, uint64_t sl
 	}
 }
 
-/* The site of an address, or the free one where it would be. NULL: there are enough. *used: so many are. */
+/* The site of an address, or the free one where it would be. NULL: there are enough. *used: so many
+ * are. */
 static struct mt_inside_site *find(const struct inside_memory *m, uint64_t addr, size_t *used)
 {
 	struct mt_inside_site *found = NULL;
@@ -275,7 +284,8 @@ static struct mt_inside_site *copy_of(const struct inside_memory *m, const struc
 }
 
 /* The cookie, and after it which program it is for. */
-static void set_program(const struct inside_memory *m, struct mt_inside_site *s, size_t i, uint64_t cookie, uint32_t program)
+static void set_program(const struct inside_memory *m, struct mt_inside_site *s, size_t i,
+			uint64_t cookie, uint32_t program)
 {
 	struct mt_inside_at *at = &copy_of(m, s)->at[i];
 
@@ -316,7 +326,8 @@ static int make_site(struct inside_memory *m, struct mt_inside_site *s, uint64_t
 	return 0;
 }
 
-int inside_sites__add(struct inside_memory *m, uint64_t addr, enum mt_inside_program program, uint64_t cookie)
+int inside_sites__add(struct inside_memory *m, uint64_t addr, enum mt_inside_program program,
+		      uint64_t cookie)
 {
 	const uint8_t breakpoint = BREAKPOINT;
 	struct mt_inside_site *s;
@@ -343,15 +354,18 @@ int inside_sites__add(struct inside_memory *m, uint64_t addr, enum mt_inside_pro
 	return err;
 }
 
-/* Takes out those of a site that are the one, or 0: any but the linker's; and the breakpoint where none is left. */
-static void take_out(struct inside_memory *m, struct mt_inside_site *s, enum mt_inside_program program, uint64_t cookie)
+/* Takes out those of a site that are the one, or 0: any but the linker's; and the breakpoint where
+ * none is left. */
+static void take_out(struct inside_memory *m, struct mt_inside_site *s,
+		     enum mt_inside_program program, uint64_t cookie)
 {
 	bool had = false, has = false;
 	size_t i;
 
 	for (i = 0; i < MT_INSIDE_AT_SITE; i++) {
 		const struct mt_inside_at *at = &s->at[i];
-		bool is = program ? at->program == program && at->cookie == cookie : at->program != MT_INSIDE_LINKER;
+		bool is = program ? at->program == program && at->cookie == cookie
+				  : at->program != MT_INSIDE_LINKER;
 
 		if (!at->program)
 			continue;
@@ -360,12 +374,14 @@ static void take_out(struct inside_memory *m, struct mt_inside_site *s, enum mt_
 		had = had || is;
 		has = has || !is;
 	}
-	/* A thread that has come to it meanwhile finds the site still, and what to do for the instruction. */
+	/* A thread that has come to it meanwhile finds the site still, and what to do for the
+	 * instruction. */
 	if (had && !has)
 		put(m->mem, s->addr, &s->original, 1);
 }
 
-void inside_sites__remove(struct inside_memory *m, uint64_t addr, enum mt_inside_program program, uint64_t cookie)
+void inside_sites__remove(struct inside_memory *m, uint64_t addr, enum mt_inside_program program,
+			  uint64_t cookie)
 {
 	struct mt_inside_site *s;
 	size_t used;

@@ -20,8 +20,8 @@
 #define MAX_THREADS 4096 /* in modules at a time; nobody has as many */
 #define MAX_NAMES (1u << 16)
 #define RECHECK 1000000000ULL /* ns */
-#define QUIET 5000000ULL /* ns without a record: the thread is looked at */
-#define LOOKS 32	 /* threads looked at in a pump */
+#define QUIET 5000000ULL      /* ns without a record: the thread is looked at */
+#define LOOKS 32	      /* threads looked at in a pump */
 
 /* A call under way. */
 struct call {
@@ -196,7 +196,8 @@ static bool is_placed(const struct session *s, uint32_t module)
 	return module && !(len && name[len - 1] == '?');
 }
 
-static int name_of(struct session *s, uint64_t self, uint64_t type, uint64_t root, uint64_t parent, uint32_t *ret)
+static int name_of(struct session *s, uint64_t self, uint64_t type, uint64_t root, uint64_t parent,
+		   uint32_t *ret)
 {
 	struct modules *m = s->modules;
 	struct name n = { .self = self, .type = type, .root = root };
@@ -208,7 +209,9 @@ static int name_of(struct session *s, uint64_t self, uint64_t type, uint64_t roo
 	}
 	*ret = 0;
 	/* It may be gone, and something else be where it was. */
-	if (proc__read_u64(s->target.proc, self + python__layout(s->target.python)->ob_type, &now) || now != type)
+	if (proc__read_u64(s->target.proc, self + python__layout(s->target.python)->ob_type,
+			   &now) ||
+	    now != type)
 		return 0;
 	n.module = symbolizer__module(s->names, self, root, parent);
 	if (n.module == UINT32_MAX)
@@ -258,7 +261,9 @@ static int leave(struct session *s, struct inside *in, uint32_t keep, uint64_t t
 		return -ENOMEM;
 	while (in->n > keep && !err) {
 		const struct call *c = &in->at[--in->n];
-		struct event e = { .kind = EVENT_LEAVE, .time = time, .thread = t->number, .module = c->module };
+		struct event e = {
+			.kind = EVENT_LEAVE, .time = time, .thread = t->number, .module = c->module
+		};
 
 		if (in->left && in->n >= in->left_from && in->left_at < time)
 			e.time = in->left_at;
@@ -336,7 +341,9 @@ int modules__entered(struct session *s, const struct mt_rec_enter *r)
 					!map64__get(s->old_outer, r->stack, &in->outer))))
 		in->outer = 0;
 	err = type_of(s, r->type, &type);
-	*c = (struct call){ .self = r->self, .sp = r->sp, .ret = r->ret, .told = type == MT_TYPE_MODULE };
+	*c = (struct call){
+		.self = r->self, .sp = r->sp, .ret = r->ret, .told = type == MT_TYPE_MODULE
+	};
 	if (err || !c->told)
 		return err;
 	around(in, r->depth, &root, &parent);
@@ -397,7 +404,8 @@ int modules__pump(struct session *s, uint64_t now)
 		if (!in->n || in->heard + QUIET > now)
 			continue;
 		if (in->left) {
-			/* Nothing has come since: nothing that came before that is still to be told. */
+			/* Nothing has come since: nothing that came before that is still to be
+			 * told. */
 			m->seen_left += in->n - in->left_from;
 			err = leave(s, in, in->left_from, in->left_at);
 		} else {
@@ -423,13 +431,16 @@ void modules__set_facts(struct session *s, const uint64_t c[MT_CNT_NR])
 	if (c[MT_CNT_MODULE_FAULT]) {
 		facts__setf(s->facts, "counter.modules.faults", "%" PRIu64, c[MT_CNT_MODULE_FAULT]);
 		if (!m->faults_said)
-			log_warn("the kernel has no memory to keep which modules a thread is in: some calls of modules are not recorded");
+			log_warn("the kernel has no memory to keep which modules a thread is in: "
+				 "some calls of modules are not recorded");
 		m->faults_said = true;
 	}
 	if (!c[MT_CNT_MODULE_DEEP])
 		return;
 	facts__setf(s->facts, "counter.modules.too_deep", "%" PRIu64, c[MT_CNT_MODULE_DEEP]);
 	if (!m->deep_said)
-		log_warn("modules call one another more than %d deep: calls within those are not recorded", MT_MODULE_DEPTH);
+		log_warn("modules call one another more than %d deep: calls within those are not "
+			 "recorded",
+			 MT_MODULE_DEPTH);
 	m->deep_said = true;
 }

@@ -2,8 +2,9 @@
 #ifndef MT_CAPTURE_MODULES_H
 #define MT_CAPTURE_MODULES_H
 /*
- * Calls of modules: EVENT_ENTER and EVENT_LEAVE out of what bpf/modules.bpf.h tells. The kernel side knows objects and
- * classes; which classes are modules' and what the objects are called is found out here.
+ * Calls of modules: EVENT_ENTER and EVENT_LEAVE out of what bpf/modules.bpf.h tells. The kernel
+ * side knows objects and classes; which classes are modules' and what the objects are called is
+ * found out here.
  */
 #include <linux/types.h>
 #include <stdint.h>
@@ -18,14 +19,15 @@ int modules__open(struct session *s);
 void modules__free(struct modules *m); /* NULL is fine */
 
 /*
- * A thread has left all but the outermost keep calls; an object is called. Both do nothing without s->modules. 0, -ENOMEM,
- * -EBADMSG or the error of a sink.
+ * A thread has left all but the outermost keep calls; an object is called. Both do nothing without
+ * s->modules. 0, -ENOMEM, -EBADMSG or the error of a sink.
  */
 int modules__left(struct session *s, const struct mt_hdr *h, uint32_t keep);
 int modules__entered(struct session *s, const struct mt_rec_enter *r);
 /*
- * Now and then: looks whether classes are still what they were, and at threads from which nothing comes: one that waits
- * shows by its stack pointer what it has left. now: ns since the start. 0 or the error of a sink.
+ * Now and then: looks whether classes are still what they were, and at threads from which nothing
+ * comes: one that waits shows by its stack pointer what it has left. now: ns since the start. 0 or
+ * the error of a sink.
  */
 int modules__pump(struct session *s, uint64_t now);
 /* Modules may have other names: all are asked for again. */

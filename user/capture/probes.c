@@ -49,12 +49,14 @@ struct probes *probes__share_set(struct probes *p)
 	return p;
 }
 
-struct probes *probes__share(const struct probes_sets *sets, const struct mt_py_layout *py, const struct hook *hooks)
+struct probes *probes__share(const struct probes_sets *sets, const struct mt_py_layout *py,
+			     const struct hook *hooks)
 {
 	size_t i;
 
 	for (i = 0; i < sets->n; i++) {
-		if (!memcmp(&sets->set[i]->py, py, sizeof(*py)) && !probes__misfit(sets->set[i], hooks))
+		if (!memcmp(&sets->set[i]->py, py, sizeof(*py)) &&
+		    !probes__misfit(sets->set[i], hooks))
 			return probes__share_set(sets->set[i]);
 	}
 	return NULL;
@@ -72,7 +74,8 @@ bool probes__shared(const struct probes *p)
 
 struct probes *probes__load(const struct probes_opts *opts, const char **why)
 {
-	struct probes *p = opts->inside ? probes_inside__load(opts, why) : probes_kernel__load(opts, why);
+	struct probes *p = opts->inside ? probes_inside__load(opts, why)
+					: probes_kernel__load(opts, why);
 
 	if (p && opts->seen)
 		memset(p->vars.seen_code, 1, MT_SEEN_SLOTS);
@@ -178,7 +181,8 @@ static bool fits(const struct probes *p, const struct hook *h)
 	struct place here = place_of(h);
 
 	return !h->found || !probes__attached(p, h->id) ||
-	       (same_file(&here.file, &p->at_place[h->id].file) && here.offset == p->at_place[h->id].offset);
+	       (same_file(&here.file, &p->at_place[h->id].file) &&
+		here.offset == p->at_place[h->id].offset);
 }
 
 const struct hook *probes__misfit(const struct probes *p, const struct hook *hooks)
@@ -229,7 +233,8 @@ void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t
 
 void probes__set_node_layout(struct probes *p, uint32_t number, const struct mt_node_layout *layout)
 {
-	struct mt_node_layout *l = p->group ? &proc_group__member(p->kin, number)->node : p->vars.node_layout;
+	struct mt_node_layout *l = p->group ? &proc_group__member(p->kin, number)->node
+					    : p->vars.node_layout;
 
 	/* What says that a word is to be read comes after where it is. */
 	__atomic_store_n(&l->extra, 0, __ATOMIC_SEQ_CST);
@@ -330,7 +335,8 @@ void probes__bump_epoch(struct probes *p)
 
 void probes__forget_seen(struct probes *p)
 {
-	/* Stacks of the epoch in between may have code objects whose marks are gone: nobody is to name them. */
+	/* Stacks of the epoch in between may have code objects whose marks are gone: nobody is to
+	 * name them. */
 	__atomic_fetch_add(p->vars.code_epoch, 1, __ATOMIC_SEQ_CST);
 	memset(p->vars.seen_code, 0, MT_SEEN_SLOTS);
 	__atomic_fetch_add(p->vars.code_epoch, 1, __ATOMIC_SEQ_CST);
@@ -356,7 +362,8 @@ uint64_t probes__epoch(const struct probes *p)
 
 void probes__set_module_codes(struct probes *p, uint32_t number, const uint64_t *codes, size_t n)
 {
-	uint64_t *to = p->group ? (uint64_t *)proc_group__member(p->kin, number)->module_code : p->vars.module_code;
+	uint64_t *to = p->group ? (uint64_t *)proc_group__member(p->kin, number)->module_code
+				: p->vars.module_code;
 	size_t i;
 
 	for (i = 0; i < MT_MAX_MODULE_CODES; i++)
@@ -380,7 +387,8 @@ void probes__clear_roots(struct probes *p, uint32_t number)
 	p->in->clear_roots(p, number);
 }
 
-int probes__set_module_type(struct probes *p, uint32_t number, uint64_t type, enum mt_module_type is)
+int probes__set_module_type(struct probes *p, uint32_t number, uint64_t type,
+			    enum mt_module_type is)
 {
 	return p->in->set_module_type(p, own_key(number, type), is);
 }

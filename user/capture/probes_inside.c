@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The programs in the process itself, a child of ours that has taken the library for it: breakpoints in the place of links,
- * shared memory in the place of maps.
+ * The programs in the process itself, a child of ours that has taken the library for it:
+ * breakpoints in the place of links, shared memory in the place of maps.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -61,15 +61,21 @@ static bool fits(const struct mt_inside_variables *v, uint32_t at, size_t size)
 
 static bool all_fit(const struct mt_inside_variables *v)
 {
-	return v->size <= MT_INSIDE_VARIABLES_MAX && fits(v, v->py, sizeof(struct mt_py_layout)) && fits(v, v->modules, 1) &&
-	       fits(v, v->bench_empty, 1) && fits(v, v->bench_verify, 1) && fits(v, v->stopped, 1) && fits(v, v->woken, 8) && fits(v, v->notices, 8) &&
-	       fits(v, v->code_epoch, 8) && fits(v, v->module_code, MT_MAX_MODULE_CODES * 8) &&
-	       fits(v, v->seen_code, MT_SEEN_SLOTS) && fits(v, v->asked_args, MT_ASKED_SITES * sizeof(struct mt_usdt_args)) &&
+	return v->size <= MT_INSIDE_VARIABLES_MAX && fits(v, v->py, sizeof(struct mt_py_layout)) &&
+	       fits(v, v->modules, 1) && fits(v, v->bench_empty, 1) &&
+	       fits(v, v->bench_verify, 1) && fits(v, v->stopped, 1) && fits(v, v->woken, 8) &&
+	       fits(v, v->notices, 8) && fits(v, v->code_epoch, 8) &&
+	       fits(v, v->module_code, MT_MAX_MODULE_CODES * 8) &&
+	       fits(v, v->seen_code, MT_SEEN_SLOTS) &&
+	       fits(v, v->asked_args, MT_ASKED_SITES * sizeof(struct mt_usdt_args)) &&
 	       fits(v, v->node_layout, sizeof(struct mt_node_layout)) &&
-	       !((v->py | v->woken | v->notices | v->code_epoch | v->module_code | v->node_layout | v->asked_args) % 8);
+	       !((v->py | v->woken | v->notices | v->code_epoch | v->module_code | v->node_layout |
+		  v->asked_args) %
+		 8);
 }
 
-/* As after loading into the kernel: no variable has a value but those that are given, all maps are empty. */
+/* As after loading into the kernel: no variable has a value but those that are given, all maps are
+ * empty. */
 static int begin(struct inside_probes *ip, const struct probes_opts *opts)
 {
 	const struct mt_inside_variables v = ip->m->at->variables;
@@ -116,9 +122,12 @@ static int why_not(struct inside_memory *m, const char **why)
 		maps__free(&maps);
 		return 0;
 	}
-	*why = err == -ENOEXEC ? "the command cannot be recorded from inside: it has not taken our library (is it static, set-user-ID, without "
-				"the right to read it, or does something before it drop LD_PRELOAD?)" :
-				"the command cannot be recorded from inside: we may not write into its memory, though it is our child";
+	*why = err == -ENOEXEC
+		       ? "the command cannot be recorded from inside: it has not taken our library "
+			 "(is it static, set-user-ID, without "
+			 "the right to read it, or does something before it drop LD_PRELOAD?)"
+		       : "the command cannot be recorded from inside: we may not write into its "
+			 "memory, though it is our child";
 	return err;
 }
 
@@ -169,12 +178,14 @@ static void free_all(struct probes *p)
 
 static bool holds(const struct map *m, const struct file_id *file, uint64_t offset)
 {
-	return m->inode == file->inode && m->dev_major == file->dev_major && m->dev_minor == file->dev_minor &&
-	       offset >= m->offset && offset - m->offset < m->end - m->start;
+	return m->inode == file->inode && m->dev_major == file->dev_major &&
+	       m->dev_minor == file->dev_minor && offset >= m->offset &&
+	       offset - m->offset < m->end - m->start;
 }
 
 /* Wherever the file's code is mapped. 0 or -errno; some may have been added then. */
-static int add_everywhere(struct inside_probes *ip, const struct maps *maps, const struct file_id *file, uint64_t offset,
+static int add_everywhere(struct inside_probes *ip, const struct maps *maps,
+			  const struct file_id *file, uint64_t offset,
 			  enum mt_inside_program program, uint64_t cookie)
 {
 	int err = -ENOENT;
@@ -192,8 +203,9 @@ static int add_everywhere(struct inside_probes *ip, const struct maps *maps, con
 	return err;
 }
 
-static void remove_everywhere(struct inside_probes *ip, const struct maps *maps, const struct file_id *file,
-			      uint64_t offset, enum mt_inside_program program, uint64_t cookie)
+static void remove_everywhere(struct inside_probes *ip, const struct maps *maps,
+			      const struct file_id *file, uint64_t offset,
+			      enum mt_inside_program program, uint64_t cookie)
 {
 	size_t i;
 
@@ -201,17 +213,22 @@ static void remove_everywhere(struct inside_probes *ip, const struct maps *maps,
 		const struct map *m = &maps->v[i];
 
 		if (m->x && holds(m, file, offset))
-			inside_sites__remove(ip->m, m->start + (offset - m->offset), program, cookie);
+			inside_sites__remove(ip->m, m->start + (offset - m->offset), program,
+					     cookie);
 	}
 }
 
 static int attach(struct probes *p, pid_t pid, const struct hook *h)
 {
 	static const enum mt_inside_program programs[HOOK_NR] = {
-		[HOOK_REPORT] = MT_INSIDE_REPORT,	  [HOOK_OOM] = MT_INSIDE_OOM,
-		[HOOK_CPU_NEW] = MT_INSIDE_CPU_NEW,	  [HOOK_CPU_DELETE] = MT_INSIDE_CPU_DELETE,
-		[HOOK_EDGE] = MT_INSIDE_EDGE,		  [HOOK_EVALUATE] = MT_INSIDE_EVALUATE,
-		[HOOK_SCOPE_END] = MT_INSIDE_SCOPE_END,	  [HOOK_CODE_GONE] = MT_INSIDE_CODE_GONE,
+		[HOOK_REPORT] = MT_INSIDE_REPORT,
+		[HOOK_OOM] = MT_INSIDE_OOM,
+		[HOOK_CPU_NEW] = MT_INSIDE_CPU_NEW,
+		[HOOK_CPU_DELETE] = MT_INSIDE_CPU_DELETE,
+		[HOOK_EDGE] = MT_INSIDE_EDGE,
+		[HOOK_EVALUATE] = MT_INSIDE_EVALUATE,
+		[HOOK_SCOPE_END] = MT_INSIDE_SCOPE_END,
+		[HOOK_CODE_GONE] = MT_INSIDE_CODE_GONE,
 		[HOOK_MODULE_CALL] = MT_INSIDE_MODULE_CALL,
 	};
 	const struct file_id file = { h->inode, h->dev_major, h->dev_minor };
@@ -250,7 +267,8 @@ static const struct map *map_of(const struct maps *maps, pid_t pid, const char *
 }
 
 /* A USDT's semaphore lies in what can be written. */
-static int raise_semaphore(struct inside_probes *ip, const struct maps *maps, const struct file_id *file, uint64_t offset)
+static int raise_semaphore(struct inside_probes *ip, const struct maps *maps,
+			   const struct file_id *file, uint64_t offset)
 {
 	size_t i;
 	int err;
@@ -261,7 +279,8 @@ static int raise_semaphore(struct inside_probes *ip, const struct maps *maps, co
 
 		if (!m->w || !holds(m, file, offset))
 			continue;
-		err = ip->n_semaphores < MT_ASKED_SITES ? inside_sites__add_to(ip->m, addr, 1) : -ENOSPC;
+		err = ip->n_semaphores < MT_ASKED_SITES ? inside_sites__add_to(ip->m, addr, 1)
+							: -ENOSPC;
 		if (!err) {
 			ip->semaphore[ip->n_semaphores++] = addr;
 			ip->semaphores_of = ip->m->mem_image;
@@ -271,8 +290,8 @@ static int raise_semaphore(struct inside_probes *ip, const struct maps *maps, co
 	return -ENOENT;
 }
 
-static int attach_calls(struct probes *p, pid_t pid, enum call_probe which, const char *path, const struct probe_site *sites,
-			size_t n)
+static int attach_calls(struct probes *p, pid_t pid, enum call_probe which, const char *path,
+			const struct probe_site *sites, size_t n)
 {
 	static const enum mt_inside_program programs[] = {
 		[CALL_RETURN] = MT_INSIDE_CALL_RETURN,
@@ -295,12 +314,14 @@ static int attach_calls(struct probes *p, pid_t pid, enum call_probe which, cons
 	else
 		err = -ENOENT;
 	for (i = 0; i < n && !err; i++) {
-		err = add_everywhere(inside(p), &maps, &file, sites[i].offset, program, sites[i].cookie);
+		err = add_everywhere(inside(p), &maps, &file, sites[i].offset, program,
+				     sites[i].cookie);
 		if (!err && sites[i].ref_ctr)
 			err = raise_semaphore(inside(p), &maps, &file, sites[i].ref_ctr);
 	}
 	while (err && i--)
-		remove_everywhere(inside(p), &maps, &file, sites[i].offset, program, sites[i].cookie);
+		remove_everywhere(inside(p), &maps, &file, sites[i].offset, program,
+				  sites[i].cookie);
 	maps__free(&maps);
 	return err;
 }
@@ -311,15 +332,18 @@ static void detach(struct probes *p, __attribute__((unused)) pid_t pid)
 	size_t gone = inside_sites__clear(ip->m);
 
 	if (gone)
-		log_warn("%zu breakpoints were not there any more: somebody else's probes have been in the same places, and events may be "
-			 "missing", gone);
+		log_warn("%zu breakpoints were not there any more: somebody else's probes have "
+			 "been in the same places, and events may be "
+			 "missing",
+			 gone);
 	while (ip->n_semaphores && ip->semaphores_of == ip->m->mem_image)
 		inside_sites__add_to(ip->m, ip->semaphore[--ip->n_semaphores], -1);
 	ip->n_semaphores = 0;
 	memset(ip->at, 0, sizeof(ip->at));
 }
 
-/* A read brings in what is not present: the programs can do already what those of the kernel have twins for. */
+/* A read brings in what is not present: the programs can do already what those of the kernel have
+ * twins for. */
 static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 {
 	(void)pid;

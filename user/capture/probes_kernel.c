@@ -50,7 +50,7 @@ struct attachment {
 struct kernel_probes {
 	struct probes p; /* first */
 	struct memtrace_bpf *skel;
-	bool atomic; /* there are no sleepable programs */
+	bool atomic;			  /* there are no sleepable programs */
 	struct attachment at[HOOK_NR][2]; /* [.][1]: the sleepable twin */
 	struct attachment *calls;
 	size_t n_calls, cap_calls;
@@ -61,13 +61,14 @@ static struct kernel_probes *kernel(const struct probes *p)
 	return (struct kernel_probes *)p;
 }
 
-__attribute__((format(printf, 2, 0)))
-static int print_libbpf(enum libbpf_print_level level, const char *fmt, va_list ap)
+__attribute__((format(printf, 2, 0))) static int print_libbpf(enum libbpf_print_level level,
+							      const char *fmt, va_list ap)
 {
 	char line[1024];
 	size_t n;
 
-	/* Its debug lines are more than a thousand an attach; what the verifier says of a refusal comes as a warning. */
+	/* Its debug lines are more than a thousand an attach; what the verifier says of a refusal
+	 * comes as a warning. */
 	if (level == LIBBPF_DEBUG)
 		return 0;
 	vsnprintf(line, sizeof(line), fmt, ap);
@@ -87,7 +88,8 @@ static long link_create(struct link_create_uprobe_multi *attr)
 	return fd < 0 ? -errno : fd;
 }
 
-static long link_create_multi(int prog_fd, const char *path, uint64_t offset, uint64_t cookie, pid_t pid)
+static long link_create_multi(int prog_fd, const char *path, uint64_t offset, uint64_t cookie,
+			      pid_t pid)
 {
 	struct link_create_uprobe_multi attr = {
 		.prog_fd = prog_fd,
@@ -123,9 +125,10 @@ static long ask_multi(int prog_fd, pid_t pid)
 }
 
 /*
- * A program loaded for uprobe.multi cannot be attached through perf, so the question comes before loading. "/" is not a
- * regular file: a kernel that has these links answers EBADF, one that has not answers EINVAL. Those that were mended to go by the
- * process look at the PID before that, and answer EINVAL to -1.
+ * A program loaded for uprobe.multi cannot be attached through perf, so the question comes before
+ * loading. "/" is not a regular file: a kernel that has these links answers EBADF, one that has not
+ * answers EINVAL. Those that were mended to go by the process look at the PID before that, and
+ * answer EINVAL to -1.
  */
 enum probes_multi probes__kernel_multi(void)
 {
@@ -138,7 +141,9 @@ enum probes_multi probes__kernel_multi(void)
 	fd = load_empty(&opts);
 	if (fd < 0)
 		return PROBES_MULTI_NONE;
-	known = ask_multi(fd, 0) != -EBADF ? PROBES_MULTI_NONE : ask_multi(fd, -1) == -EINVAL ? PROBES_MULTI_PROCESS : PROBES_MULTI_THREAD;
+	known = ask_multi(fd, 0) != -EBADF     ? PROBES_MULTI_NONE
+		: ask_multi(fd, -1) == -EINVAL ? PROBES_MULTI_PROCESS
+					       : PROBES_MULTI_THREAD;
 	close(fd);
 	return known;
 }
@@ -168,11 +173,13 @@ static struct bpf_program *program(const struct probes *p, enum hook_id id, bool
 	case HOOK_OOM:
 		return sleepable ? kernel(p)->skel->progs.oom_s : kernel(p)->skel->progs.oom;
 	case HOOK_CPU_NEW:
-		return sleepable ? kernel(p)->skel->progs.cpu_new_s : kernel(p)->skel->progs.cpu_new;
+		return sleepable ? kernel(p)->skel->progs.cpu_new_s
+				 : kernel(p)->skel->progs.cpu_new;
 	case HOOK_EDGE:
 		return sleepable ? kernel(p)->skel->progs.edge_s : kernel(p)->skel->progs.edge;
 	case HOOK_SCOPE_END:
-		return sleepable ? kernel(p)->skel->progs.scope_end_s : kernel(p)->skel->progs.scope_end;
+		return sleepable ? kernel(p)->skel->progs.scope_end_s
+				 : kernel(p)->skel->progs.scope_end;
 	/* These read no memory of the target: one program does. */
 	case HOOK_CPU_DELETE:
 		return sleepable ? NULL : kernel(p)->skel->progs.cpu_delete;
@@ -208,32 +215,38 @@ static const char *load_why(int err)
 	static char text[160];
 
 	if (locked_down)
-		return "this kernel is locked down (lockdown=confidentiality), and in a container the programs cannot tell processes apart; run it on the "
+		return "this kernel is locked down (lockdown=confidentiality), and in a container "
+		       "the programs cannot tell processes apart; run it on the "
 		       "host";
 	if (err == -EPERM || err == -EACCES) {
-		snprintf(text, sizeof(text), "loading BPF programs is not permitted: %s needed; run it with sudo",
+		snprintf(text, sizeof(text),
+			 "loading BPF programs is not permitted: %s needed; run it with sudo",
 			 *caps__missing() ? caps__missing() : "CAP_BPF and CAP_PERFMON");
 		return text;
 	}
 	if (err == -ENOENT || err == -ESRCH)
-		return "the kernel shows no BTF (/sys/kernel/btf/vmlinux): it must be built with CONFIG_DEBUG_INFO_BTF";
+		return "the kernel shows no BTF (/sys/kernel/btf/vmlinux): it must be built with "
+		       "CONFIG_DEBUG_INFO_BTF";
 	if (too_old()) {
-		snprintf(text, sizeof(text), "this kernel is too old for the BPF programs: Linux %s or newer is needed", probes__oldest_kernel);
+		snprintf(text, sizeof(text),
+			 "this kernel is too old for the BPF programs: Linux %s or newer is needed",
+			 probes__oldest_kernel);
 		return text;
 	}
 	return "the kernel refused the BPF programs; -v shows what it says";
 }
 
 /*
- * The ring itself can be read from whenever there is a record in it, which is nearly always: what is waited for is the
- * waking, and that is an edge.
+ * The ring itself can be read from whenever there is a record in it, which is nearly always: what
+ * is waited for is the waking, and that is an edge.
  */
 static int open_wake(struct probes *p)
 {
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLET };
 
 	p->wake = epoll_create1(EPOLL_CLOEXEC);
-	if (p->wake < 0 || epoll_ctl(p->wake, EPOLL_CTL_ADD, bpf_map__fd(kernel(p)->skel->maps.ring), &ev))
+	if (p->wake < 0 ||
+	    epoll_ctl(p->wake, EPOLL_CTL_ADD, bpf_map__fd(kernel(p)->skel->maps.ring), &ev))
 		return -errno;
 	return 0;
 }
@@ -252,9 +265,12 @@ static int set_family(struct probes *p, const struct probes_opts *opts)
 	p->group = proc_group__new_group(opts->kin);
 	kernel(p)->skel->rodata->group = p->group;
 	p->files = calloc(CALL_FILES_MAX, sizeof(*p->files));
-	err = p->files ? bpf_map__reuse_fd(kernel(p)->skel->maps.processes, proc_group__processes_fd(p->kin)) : -ENOMEM;
+	err = p->files ? bpf_map__reuse_fd(kernel(p)->skel->maps.processes,
+					   proc_group__processes_fd(p->kin))
+		       : -ENOMEM;
 	if (!err)
-		err = bpf_map__reuse_fd(kernel(p)->skel->maps.members, proc_group__members_fd(p->kin));
+		err = bpf_map__reuse_fd(kernel(p)->skel->maps.members,
+					proc_group__members_fd(p->kin));
 	if (!err)
 		err = bpf_map__set_max_entries(kernel(p)->skel->maps.counters, MT_MEMBERS);
 	if (opts->sets && opts->sets->n < PROBES_SETS) {
@@ -281,16 +297,19 @@ static void point(struct probes *p)
 }
 
 /*
- * Just before a program is loaded. libbpf takes a kernel that refuses bpf_probe_read_kernel(), as one with lockdown=confidentiality
- * does, for one without bpf_probe_read_user() either, and puts the older bpf_probe_read() in the place of both. That is refused, too.
+ * Just before a program is loaded. libbpf takes a kernel that refuses bpf_probe_read_kernel(), as
+ * one with lockdown=confidentiality does, for one without bpf_probe_read_user() either, and puts
+ * the older bpf_probe_read() in the place of both. That is refused, too.
  */
-static int keep_user_reads(struct bpf_program *prog, struct bpf_prog_load_opts *opts, long sleepable)
+static int keep_user_reads(struct bpf_program *prog, struct bpf_prog_load_opts *opts,
+			   long sleepable)
 {
 	struct bpf_insn *insns = (struct bpf_insn *)bpf_program__insns(prog);
 	size_t n = bpf_program__insn_cnt(prog), i;
 
 	for (i = 0; i < n; i++) {
-		if (insns[i].code != (BPF_JMP | BPF_CALL) || insns[i].src_reg || insns[i].imm != BPF_FUNC_probe_read)
+		if (insns[i].code != (BPF_JMP | BPF_CALL) || insns[i].src_reg ||
+		    insns[i].imm != BPF_FUNC_probe_read)
 			continue;
 		if (proc__pid_namespace()) { /* these have to read the kernel's memory as well */
 			locked_down = true;
@@ -309,7 +328,9 @@ static void handle_sections(void)
 	static bool done;
 
 	for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]) && !done; i++) {
-		LIBBPF_OPTS(libbpf_prog_handler_opts, opts, .cookie = !strcmp(sections[i], "uprobe.s"), .prog_prepare_load_fn = keep_user_reads);
+		LIBBPF_OPTS(libbpf_prog_handler_opts, opts,
+			    .cookie = !strcmp(sections[i], "uprobe.s"),
+			    .prog_prepare_load_fn = keep_user_reads);
 
 		libbpf_register_prog_handler(sections[i], BPF_PROG_TYPE_KPROBE, 0, &opts);
 	}
@@ -352,7 +373,8 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 		err = -errno;
 		goto fail;
 	}
-	bpf_object__for_each_program(prog, kernel(p)->skel->obj) {
+	bpf_object__for_each_program(prog, kernel(p)->skel->obj)
+	{
 		if (p->multi)
 			bpf_program__set_expected_attach_type(prog, TRACE_UPROBE_MULTI);
 		bpf_program__set_autoattach(prog, false);
@@ -373,13 +395,16 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	if (p->filter) {
 		/* Nobody's hits, where it is not told whose. */
 		k->skel->rodata->only = opts->pid > 0 ? (uint32_t)opts->pid : UINT32_MAX;
-		log_debug("probes are in every process that maps the same files: the programs tell PID %d from others", (int)opts->pid);
+		log_debug("probes are in every process that maps the same files: the programs tell "
+			  "PID %d from others",
+			  (int)opts->pid);
 	}
 	p->sleepable = opts->sleepable && !k->atomic;
 	err = memtrace_bpf__load(kernel(p)->skel);
 	if (err)
 		goto fail;
-	p->ring = bpf_ring__new(bpf_map__fd(kernel(p)->skel->maps.ring), bpf_map__max_entries(kernel(p)->skel->maps.ring));
+	p->ring = bpf_ring__new(bpf_map__fd(kernel(p)->skel->maps.ring),
+				bpf_map__max_entries(kernel(p)->skel->maps.ring));
 	if (!p->ring) {
 		err = -errno;
 		goto fail;
@@ -411,7 +436,8 @@ static void *detach_thread(void *arg)
 	return NULL;
 }
 
-/* Only a number that the target still has when the probe is there was the target's when it was attached. */
+/* Only a number that the target still has when the probe is there was the target's when it was
+ * attached. */
 static int keep(struct probes *p, struct attachment *a)
 {
 	struct pollfd fd = { .fd = p->pidfd, .events = POLLIN };
@@ -424,8 +450,8 @@ static int keep(struct probes *p, struct attachment *a)
 }
 
 /*
- * The kernel waits some 40 ms for each link until no CPU can be in its programs any more: the waits are made to
- * overlap.
+ * The kernel waits some 40 ms for each link until no CPU can be in its programs any more: the waits
+ * are made to overlap.
  */
 static void detach(struct probes *p, pid_t pid)
 {
@@ -480,7 +506,8 @@ static int attach_one(struct probes *p, pid_t pid, const struct hook *h, bool sl
 	long fd;
 
 	if (!p->multi) {
-		a->link = bpf_program__attach_uprobe(prog, false, perf_pid(p, pid), h->path, h->offset);
+		a->link = bpf_program__attach_uprobe(prog, false, perf_pid(p, pid), h->path,
+						     h->offset);
 		return a->link ? keep(p, a) : -errno;
 	}
 	fd = link_create_multi(bpf_program__fd(prog), h->path, h->offset, h->id, multi_pid(p, pid));
@@ -515,7 +542,9 @@ static struct attachment *more_calls(struct probes *p, pid_t pid)
 		kernel(p)->calls = v;
 		kernel(p)->cap_calls = cap;
 	}
-	kernel(p)->calls[kernel(p)->n_calls] = (struct attachment){ .fd = -1, .pid = probes__calls_pid(p, pid) };
+	kernel(p)->calls[kernel(p)->n_calls] = (struct attachment){
+		.fd = -1, .pid = probes__calls_pid(p, pid)
+	};
 	return &kernel(p)->calls[kernel(p)->n_calls++];
 }
 
@@ -571,14 +600,15 @@ static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which
 static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, const char *path,
 			    const struct probe_site *site)
 {
-	LIBBPF_OPTS(bpf_uprobe_opts, opts, .bpf_cookie = site->cookie, .retprobe = which == CALL_RETURN,
-		    .ref_ctr_offset = site->ref_ctr);
+	LIBBPF_OPTS(bpf_uprobe_opts, opts, .bpf_cookie = site->cookie,
+		    .retprobe = which == CALL_RETURN, .ref_ctr_offset = site->ref_ctr);
 	struct attachment *a = more_calls(p, pid);
 	int err;
 
 	if (!a)
 		return -ENOMEM;
-	a->link = bpf_program__attach_uprobe_opts(call_program(p, which), probes__calls_pid(p, pid) ?: -1, path, site->offset, &opts);
+	a->link = bpf_program__attach_uprobe_opts(
+		call_program(p, which), probes__calls_pid(p, pid) ?: -1, path, site->offset, &opts);
 	if (a->link)
 		return keep(p, a);
 	err = -errno;
@@ -667,7 +697,8 @@ static void zero_counters(struct probes *p, uint32_t number)
 	uint64_t *zero = cpus > 0 ? calloc(cpus, MT_CNT_NR * sizeof(*zero)) : NULL;
 
 	if (zero)
-		bpf_map_update_elem(bpf_map__fd(kernel(p)->skel->maps.counters), &number, zero, BPF_ANY);
+		bpf_map_update_elem(bpf_map__fd(kernel(p)->skel->maps.counters), &number, zero,
+				    BPF_ANY);
 	free(zero);
 }
 
@@ -675,7 +706,10 @@ static int add_root(struct probes *p, uint64_t key)
 {
 	uint8_t one = 1;
 
-	return bpf_map_update_elem(bpf_map__fd(kernel(p)->skel->maps.root_modules), &key, &one, BPF_ANY) ? -errno : 0;
+	return bpf_map_update_elem(bpf_map__fd(kernel(p)->skel->maps.root_modules), &key, &one,
+				   BPF_ANY)
+		       ? -errno
+		       : 0;
 }
 
 static void clear_roots(struct probes *p, uint32_t number)

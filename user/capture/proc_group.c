@@ -35,7 +35,8 @@ static int on_record(void *ctx, void *data, size_t len)
 
 static int open_maps(struct proc_group *k)
 {
-	void *at = mmap(NULL, members_size(), PROT_READ | PROT_WRITE, MAP_SHARED, proc_group__members_fd(k), 0);
+	void *at = mmap(NULL, members_size(), PROT_READ | PROT_WRITE, MAP_SHARED,
+			proc_group__members_fd(k), 0);
 
 	if (at == MAP_FAILED)
 		return -errno;
@@ -67,7 +68,8 @@ struct proc_group *proc_group__new(const char **why)
 	if (!err)
 		return k;
 	if (err == -EPERM || err == -EACCES)
-		*why = "loading BPF programs is not permitted: CAP_BPF and CAP_PERFMON are needed; run it with sudo";
+		*why = "loading BPF programs is not permitted: CAP_BPF and CAP_PERFMON are needed; "
+		       "run it with sudo";
 	proc_group__free(k);
 	errno = -err;
 	return NULL;
@@ -113,7 +115,8 @@ static uint32_t claim(struct proc_group *k)
 	for (i = 1; i < MT_MEMBERS; i++) {
 		uint32_t none = 0;
 
-		if (__atomic_compare_exchange_n(&k->members[i].busy, &none, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		if (__atomic_compare_exchange_n(&k->members[i].busy, &none, 1, false,
+						__ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 			return i;
 	}
 	return 0;
@@ -138,14 +141,17 @@ int proc_group__add(struct proc_group *k, pid_t pid)
 	return errno == E2BIG ? -ENOSPC : -errno;
 }
 
-/* An exec or an end may come between the look and the change: its record is still to be read, and does the rest. */
+/* An exec or an end may come between the look and the change: its record is still to be read, and
+ * does the rest. */
 static int change(struct proc_group *k, pid_t pid, uint32_t number, uint32_t entry)
 {
 	uint32_t key = pid, now;
 
-	if (bpf_map_lookup_elem(proc_group__processes_fd(k), &key, &now) || MT_GROUP_NUMBER(now) != number)
+	if (bpf_map_lookup_elem(proc_group__processes_fd(k), &key, &now) ||
+	    MT_GROUP_NUMBER(now) != number)
 		return -ESRCH;
-	return bpf_map_update_elem(proc_group__processes_fd(k), &key, &entry, BPF_EXIST) ? -ESRCH : 0;
+	return bpf_map_update_elem(proc_group__processes_fd(k), &key, &entry, BPF_EXIST) ? -ESRCH
+											 : 0;
 }
 
 int proc_group__number(struct proc_group *k, pid_t pid)
@@ -189,7 +195,8 @@ void proc_group__forget(struct proc_group *k, pid_t pid, uint32_t number)
 {
 	uint32_t key = pid, now;
 
-	if (!bpf_map_lookup_elem(proc_group__processes_fd(k), &key, &now) && MT_GROUP_NUMBER(now) == number)
+	if (!bpf_map_lookup_elem(proc_group__processes_fd(k), &key, &now) &&
+	    MT_GROUP_NUMBER(now) == number)
 		bpf_map_delete_elem(proc_group__processes_fd(k), &key);
 }
 
@@ -203,7 +210,8 @@ void proc_group__tell_untracked(struct proc_group *k)
 	__atomic_store_n(&k->skel->bss->strangers, 1, __ATOMIC_SEQ_CST);
 }
 
-int proc_group__consume(struct proc_group *k, int (*fn)(void *ctx, const struct mt_rec_group *r), void *ctx)
+int proc_group__consume(struct proc_group *k, int (*fn)(void *ctx, const struct mt_rec_group *r),
+			void *ctx)
 {
 	int n;
 

@@ -2,8 +2,9 @@
 #ifndef MT_CAPTURE_PROC_GROUP_H
 #define MT_CAPTURE_PROC_GROUP_H
 /*
- * The processes that a capture follows, as the kernel side keeps them: who forks, execs and ends is known there before any of it
- * has run, see bpf/group.bpf.h. Here: loading that, numbers and groups, and what has happened.
+ * The processes that a capture follows, as the kernel side keeps them: who forks, execs and ends is
+ * known there before any of it has run, see bpf/group.bpf.h. Here: loading that, numbers and
+ * groups, and what has happened.
  */
 #include <linux/types.h>
 #include <stdbool.h>
@@ -26,17 +27,20 @@ int proc_group__members_fd(const struct proc_group *k);
 uint32_t proc_group__new_group(struct proc_group *k);
 
 /*
- * Follows this process from now on; it belongs to no group and has no number. 0, -EEXIST where it is followed already (it was
- * forked by one that is), -ENOSPC, or -errno.
+ * Follows this process from now on; it belongs to no group and has no number. 0, -EEXIST where it
+ * is followed already (it was forked by one that is), -ENOSPC, or -errno.
  */
 int proc_group__add(struct proc_group *k, pid_t pid);
-/* A number for one that is followed and has none, before it gets a group. > 0, -ENOSPC, or -ESRCH where it has ended. */
+/* A number for one that is followed and has none, before it gets a group. > 0, -ENOSPC, or -ESRCH
+ * where it has ended. */
 int proc_group__number(struct proc_group *k, pid_t pid);
 /* Was there none left, ever? */
 bool proc_group__was_full(const struct proc_group *k);
-/* It has none any more and belongs to no group. The number stays taken until proc_group__free_number(). */
+/* It has none any more and belongs to no group. The number stays taken until
+ * proc_group__free_number(). */
 void proc_group__give_back(struct proc_group *k, pid_t pid, uint32_t number);
-/* Its hits are recorded by this group's programs from now on; 0: by none. 0, or -ESRCH where that process has ended. */
+/* Its hits are recorded by this group's programs from now on; 0: by none. 0, or -ESRCH where that
+ * process has ended. */
 int proc_group__set_group(struct proc_group *k, pid_t pid, uint32_t number, uint32_t group);
 /* No event of it is recorded any more, but ends of code objects are. 0 or -ESRCH. */
 int proc_group__stop(struct proc_group *k, pid_t pid, uint32_t number);
@@ -45,16 +49,19 @@ void proc_group__forget(struct proc_group *k, pid_t pid, uint32_t number);
 /* The number may be given to another process. */
 void proc_group__free_number(struct proc_group *k, uint32_t number);
 
-/* What the programs know of it, shared with them: may be written at any time. number: below MT_MEMBERS. */
+/* What the programs know of it, shared with them: may be written at any time. number: below
+ * MT_MEMBERS. */
 struct mt_member *proc_group__member(struct proc_group *k, uint32_t number);
 
 /* Children of those that are followed do not join (they do unless told so). */
 void proc_group__alone(struct proc_group *k);
-/* Tells of every process that is not followed and runs another program from now on (MT_GROUP_STRANGER). */
+/* Tells of every process that is not followed and runs another program from now on
+ * (MT_GROUP_STRANGER). */
 void proc_group__tell_untracked(struct proc_group *k);
 
 /* Calls fn for all that has happened, in order. fn returns 0 or -errno, which stops. 0 or -errno. */
-int proc_group__consume(struct proc_group *k, int (*fn)(void *ctx, const struct mt_rec_group *r), void *ctx);
+int proc_group__consume(struct proc_group *k, int (*fn)(void *ctx, const struct mt_rec_group *r),
+			void *ctx);
 /* Readable when something has happened; until the next proc_group__consume(). Owned by k. */
 int proc_group__wake_fd(const struct proc_group *k);
 /* Forked processes that could not be followed: MT_WATCHED are, or nobody could be told. */

@@ -9,7 +9,9 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#define PAUSE 100000 /* ns; a thread that runs stops at once, one that the kernel is busy with when that is done */
+#define PAUSE                                                                                      \
+	100000 /* ns; a thread that runs stops at once, one that the kernel is busy with when that \
+		  is done */
 
 /* Without reaping it: how it ended is for those who wait for the child. */
 static bool has_ended(pid_t pid)
@@ -27,7 +29,8 @@ static bool has_stopped(pid_t pid, siginfo_t *si)
 	return !waitid(P_PID, pid, si, WSTOPPED | WNOHANG) && si->si_pid == pid;
 }
 
-/* A stop of the kernel's making carries an event above the signal's number; what carries none is a signal on its way. */
+/* A stop of the kernel's making carries an event above the signal's number; what carries none is a
+ * signal on its way. */
 static int signal_of(const siginfo_t *si)
 {
 	return si->si_status >> 8 ? 0 : si->si_status;
@@ -59,7 +62,8 @@ void ptrace_hold__release(struct ptrace_hold *h)
 
 	h->pid = 0;
 	/* One that does not stand after all would do so later, and for good: it is waited for. */
-	while (pid && ptrace(PTRACE_DETACH, pid, NULL, (void *)(long)h->signal) && errno == ESRCH && !has_ended(pid)) {
+	while (pid && ptrace(PTRACE_DETACH, pid, NULL, (void *)(long)h->signal) && errno == ESRCH &&
+	       !has_ended(pid)) {
 		if (has_stopped(pid, &si))
 			h->signal = signal_of(&si);
 		nanosleep(&pause, NULL);

@@ -11,13 +11,14 @@
 
 #include "memtrace.h"
 
-#define QUEUE_KEPT (4u << 20) /* bytes; a buffer that grew beyond is given back once it is empty */
+#define QUEUE_KEPT (4u << 20)  /* bytes; a buffer that grew beyond is given back once it is empty  */
 #define QUEUE_EARLY (8u << 20) /* bytes, of a process that is not looked at yet */
 
 struct queue {
 	uint8_t *buf;
 	size_t len, cap; /* bytes */
-	uint64_t floor;	 /* queue__push_early() left out ends of code objects, the last one of this epoch; 0: none */
+	uint64_t floor;	 /* queue__push_early() left out ends of code objects, the last one of this
+			    epoch; 0: none */
 };
 
 static inline int queue__push(struct queue *q, const void *rec, size_t len)
@@ -43,8 +44,9 @@ static inline int queue__push(struct queue *q, const void *rec, size_t len)
 }
 
 /*
- * For a process that is only waited for, so it may be for hours: ends of code objects are kept only while there is a record that
- * they may have to do with, and while the queue has no more than max bytes. 0 or -ENOMEM.
+ * For a process that is only waited for, so it may be for hours: ends of code objects are kept only
+ * while there is a record that they may have to do with, and while the queue has no more than max
+ * bytes. 0 or -ENOMEM.
  */
 static inline int queue__push_early(struct queue *q, const void *rec, size_t len, size_t max)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Order of things in a pump. Records are in the ring in the order in which the allocator made them,
- * and are handed on in that order. A stack's names must be read while its code objects are alive, so each
- * round reads first and hands on later:
+ * and are handed on in that order. A stack's names must be read while its code objects are alive,
+ * so each round reads first and hands on later:
  *
  *   1. drain the ring, read the code objects that new stacks mention;
- *   2. make sure that the records about all code objects freed until then are in, draining again if need be
- *      (see codes.h);
+ *   2. make sure that the records about all code objects freed until then are in, draining again if
+ * need be (see codes.h);
  *   3. hand on what the first drain brought; what the second brought waits for the next round.
  */
 #include "capture/session_internal.h"
@@ -36,7 +36,7 @@
 #define LOOK_PAUSE_MAX 100000000ULL
 #define FACTS_EVERY 1000000000ULL /* ns */
 #define SETTLE_TRIES 100
-#define STRANGE_ENDS 16384 /* a quarter of MT_SEEN_SLOTS */
+#define STRANGE_ENDS 16384	 /* a quarter of MT_SEEN_SLOTS */
 #define RING_DEFAULT (16u << 20) /* bytes, as the kernel side has it */
 
 /* As records have it: a process that records itself has the clock that we have. */
@@ -53,7 +53,8 @@ struct session *session__make(const struct session_opts *opts, struct failure *f
 		failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 		return NULL;
 	}
-	/* Large buffers are few and come and go: they are to be the system's again at once. Set, it also stays so. */
+	/* Large buffers are few and come and go: they are to be the system's again at once. Set, it
+	 * also stays so. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 20);
 	s->opts = *opts;
 	if (opts->steps_only)
@@ -67,7 +68,8 @@ struct session *session__make(const struct session_opts *opts, struct failure *f
 	s->old_outer = map64__new();
 	s->roots = map64__new();
 	s->threads = map64__new();
-	if (!s->dict || !s->facts || !s->stacks || !s->outer || !s->old_stacks || !s->old_outer || !s->roots || !s->threads) {
+	if (!s->dict || !s->facts || !s->stacks || !s->outer || !s->old_stacks || !s->old_outer ||
+	    !s->roots || !s->threads) {
 		failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 		session__free(s);
 		return NULL;
@@ -81,11 +83,13 @@ struct session *session__new(pid_t pid, const struct session_opts *opts, struct 
 
 	if (!s)
 		return NULL;
-	if (target__open(pid, &s->target, f) || (!opts->started && !opts->late && target__look(&s->target, f)))
+	if (target__open(pid, &s->target, f) ||
+	    (!opts->started && !opts->late && target__look(&s->target, f)))
 		goto fail;
 	if (opts->inside)
 		inside_memory__bind(opts->inside, pid);
-	s->image = proc__image(s->target.proc); /* of our own program still, where the process was started */
+	/* of our own program still, where the process was started */
+	s->image = proc__image(s->target.proc);
 	return s;
 fail:
 	session__free(s);
@@ -145,7 +149,8 @@ void session__attach_optional(struct session *s, enum hook_id id)
 		log_debug("%s: the probe was refused: %s", hook__name(id), strerror(-err));
 }
 
-/* What can be found once torch is imported: where `self` of modules is to be had, where an optimizer's step ends. */
+/* What can be found once torch is imported: where `self` of modules is to be had, where an
+ * optimizer's step ends. */
 static void look_into_torch(struct session *s, uint64_t now)
 {
 	if (s->have_codes || !s->target.python || !s->target.has_slot || now < s->next_look)
@@ -157,7 +162,8 @@ static void look_into_torch(struct session *s, uint64_t now)
 	session__renew(s);
 	if (target__look_into_torch(&s->target))
 		return;
-	probes__set_module_codes(s->probes, s->opts.number, s->target.module_codes, s->target.n_module_codes);
+	probes__set_module_codes(s->probes, s->opts.number, s->target.module_codes,
+				 s->target.n_module_codes);
 	s->have_codes = true;
 	session__attach_optional(s, HOOK_SCOPE_END);
 	if (s->modules)
@@ -167,11 +173,12 @@ static void look_into_torch(struct session *s, uint64_t now)
 static int attach_all(struct session *s, struct failure *f)
 {
 	/*
-	 * First those that keep what is read sound, then the events; frees before allocations. Out of memory comes last: it
-	 * carries totals, and what happens between it and the first event after it has to be known.
+	 * First those that keep what is read sound, then the events; frees before allocations. Out
+	 * of memory comes last: it carries totals, and what happens between it and the first event
+	 * after it has to be known.
 	 */
-	static const enum hook_id order[] = { HOOK_CODE_GONE, HOOK_CPU_DELETE, HOOK_CPU_NEW, HOOK_REPORT,
-					      HOOK_OOM };
+	static const enum hook_id order[] = { HOOK_CODE_GONE, HOOK_CPU_DELETE, HOOK_CPU_NEW,
+					      HOOK_REPORT, HOOK_OOM };
 	pid_t pid = proc__pid(s->target.proc);
 	size_t i;
 	int err;
@@ -192,23 +199,34 @@ static int attach_all(struct session *s, struct failure *f)
 		}
 		err = probes__attach(s->probes, pid, h);
 		if (err && s->opts.inside)
-			return failure__set(f, EXIT_NOT_PERMITTED, err, "no breakpoint can be set on %s at %s+%#" PRIx64 ": %s", hook__name(h->id), h->file, h->offset,
-					    err == -EBUSY ? "the kernel's probes are there, of a capture of all processes (--all, --name, "
-							    "--children, watch, serve): try again when that has ended, or have it recorded so" :
-							    strerror(-err));
-		if (err == -EPERM || err == -EACCES)
 			return failure__set(f, EXIT_NOT_PERMITTED, err,
-					    "not permitted to probe PID %d: %s needed; run it with sudo", (int)pid,
-					    *caps__missing()			? caps__missing() :
-					    probes__have_multi(s->probes) ? "CAP_PERFMON" :
-									  "CAP_SYS_ADMIN (this kernel has no uprobe.multi)");
+					    "no breakpoint can be set on %s at %s+%#" PRIx64 ": %s",
+					    hook__name(h->id), h->file, h->offset,
+					    err == -EBUSY
+						    ? "the kernel's probes are there, of a capture "
+						      "of all processes (--all, --name, "
+						      "--children, watch, serve): try again when "
+						      "that has ended, or have it recorded so"
+						    : strerror(-err));
+		if (err == -EPERM || err == -EACCES)
+			return failure__set(
+				f, EXIT_NOT_PERMITTED, err,
+				"not permitted to probe PID %d: %s needed; run it with sudo",
+				(int)pid,
+				*caps__missing() ? caps__missing()
+				: probes__have_multi(s->probes)
+					? "CAP_PERFMON"
+					: "CAP_SYS_ADMIN (this kernel has no uprobe.multi)");
 		if (err == -ESRCH)
-			return failure__set(f, EXIT_UNUSABLE, err, "PID %d ended while attaching", (int)pid);
+			return failure__set(f, EXIT_UNUSABLE, err, "PID %d ended while attaching",
+					    (int)pid);
 		if (err)
 			return failure__set(f, h->required ? EXIT_NOT_PERMITTED : EXIT_FAILED, err,
-					    "the kernel refused the probe on %s at %s+%#" PRIx64 ": %s; `memtrace-bpf check -p %d` "
+					    "the kernel refused the probe on %s at %s+%#" PRIx64
+					    ": %s; `memtrace-bpf check -p %d` "
 					    "shows what is there",
-					    hook__name(h->id), h->file, h->offset, strerror(-err), (int)pid);
+					    hook__name(h->id), h->file, h->offset, strerror(-err),
+					    (int)pid);
 	}
 	return 0;
 }
@@ -224,22 +242,29 @@ static int attach(struct session *s, struct failure *f)
 		for (i = 0; i < HOOK_NR - 1 && !(h[i].required && !h[i].found); i++)
 			;
 		if (*caps__missing())
-			return failure__set(f, EXIT_NOT_PERMITTED, -EPERM, "%s: %s needed; run it with sudo",
-					    h[i].why_not ? h[i].why_not : "torch's library cannot be looked into",
+			return failure__set(f, EXIT_NOT_PERMITTED, -EPERM,
+					    "%s: %s needed; run it with sudo",
+					    h[i].why_not ? h[i].why_not
+							 : "torch's library cannot be looked into",
 					    caps__missing());
 		if (s->target.hooks_err != -ENOENT && !caps__reach_replaced())
 			return failure__set(f, EXIT_NOT_PERMITTED, -EPERM,
-					    "%s; where its file was replaced on disk, CAP_CHECKPOINT_RESTORE is needed too; run it "
+					    "%s; where its file was replaced on disk, "
+					    "CAP_CHECKPOINT_RESTORE is needed too; run it "
 					    "with sudo",
-					    h[i].why_not ? h[i].why_not : "torch's library cannot be looked into");
+					    h[i].why_not ? h[i].why_not
+							 : "torch's library cannot be looked into");
 		if (s->target.hooks_err == -EPERM)
 			return failure__set(f, EXIT_NOT_PERMITTED, -EPERM,
-					    "%s. Run memtrace-bpf as the user who mounted it, or mount it with -o allow_other",
-					    h[i].why_not ? h[i].why_not : "torch's library cannot be opened");
-		return failure__set(f, EXIT_UNUSABLE, s->target.hooks_err,
-				    "this PyTorch (%s) does not export %s: %s; versions 1.13 and newer do",
-				    s->target.torch.version[0] ? s->target.torch.version : "version unknown", h[i].symbol,
-				    h[i].why_not ? h[i].why_not : "not found");
+					    "%s. Run memtrace-bpf as the user who mounted it, or "
+					    "mount it with -o allow_other",
+					    h[i].why_not ? h[i].why_not
+							 : "torch's library cannot be opened");
+		return failure__set(
+			f, EXIT_UNUSABLE, s->target.hooks_err,
+			"this PyTorch (%s) does not export %s: %s; versions 1.13 and newer do",
+			s->target.torch.version[0] ? s->target.torch.version : "version unknown",
+			h[i].symbol, h[i].why_not ? h[i].why_not : "not found");
 	}
 	target__look_into_torch(&s->target); /* what is there already */
 	err = session__load(s, f);
@@ -252,7 +277,8 @@ static int attach(struct session *s, struct failure *f)
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	if (session__open_state(s) || (!s->opts.steps_only && session__before_state(s)))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	/* Segments before blocks: the total that comes with a block has all segments in it that were taken until then. */
+	/* Segments before blocks: the total that comes with a block has all segments in it that
+	 * were taken until then. */
 	if (!s->opts.steps_only && cuda_calls__attach(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	if (!s->opts.no_autograd && autograd__attach(s))
@@ -326,7 +352,8 @@ int session__enqueue(void *ctx, const void *rec, size_t len)
 	err = queue__push(&s->queue, rec, len);
 	if (!err && gone->h.type == MT_REC_CODE_GONE) {
 		s->gone_after += gone->epoch > s->read_until;
-		s->strange_ends += gone->h.member == s->opts.number && !code_cache__known(symbolizer__codes(s->names), gone->code);
+		s->strange_ends += gone->h.member == s->opts.number &&
+				   !code_cache__known(symbolizer__codes(s->names), gone->code);
 		err = code_cache__gone(symbolizer__codes(s->names), gone->code, gone->epoch);
 	}
 	if (!err && s->queue.len > queue_max(s))
@@ -345,10 +372,12 @@ int session__catch_up(struct session *s)
 	code_cache__floor(symbolizer__codes(s->names), s->queue.floor);
 	while (!err && (gone = queue__at(&s->queue, &pos, s->queue.len, &len))) {
 		if (gone->h.type == MT_REC_CODE_GONE)
-			err = code_cache__gone(symbolizer__codes(s->names), gone->code, gone->epoch);
+			err = code_cache__gone(symbolizer__codes(s->names), gone->code,
+					       gone->epoch);
 	}
 	s->forgotten = probes__times_forgotten(s->probes);
-	/* Which of them came before we were there cannot be told: nothing is said of stacks from before now. */
+	/* Which of them came before we were there cannot be told: nothing is said of stacks from
+	 * before now. */
 	if (!err && s->opts.kin && !probes__lost_ends(s->probes, &lost) && lost) {
 		code_cache__lost(symbolizer__codes(s->names), 0, probes__epoch(s->probes));
 		s->gone_lost = lost;
@@ -357,8 +386,8 @@ int session__catch_up(struct session *s)
 }
 
 /*
- * A target that fills the ring faster than it is drained must not keep us draining, nor our memory growing: what is not
- * taken stays in the ring, where losses are counted.
+ * A target that fills the ring faster than it is drained must not keep us draining, nor our memory
+ * growing: what is not taken stays in the ring, where losses are counted.
  */
 static int consume(struct session *s)
 {
@@ -389,19 +418,21 @@ static int prefetch(struct session *s)
 }
 
 /*
- * The programs mark code objects by hash and never take a mark back. After very many of them nearly every end of a code object
- * looks as if some stack had it, and makes all stacks be sent again.
+ * The programs mark code objects by hash and never take a mark back. After very many of them nearly
+ * every end of a code object looks as if some stack had it, and makes all stacks be sent again.
  */
 static void renew_marks(struct session *s)
 {
 	if (s->strange_ends < STRANGE_ENDS)
 		return;
-	log_debug("%" PRIu32 " ends of code objects that no stack had: marks are made anew", s->strange_ends);
+	log_debug("%" PRIu32 " ends of code objects that no stack had: marks are made anew",
+		  s->strange_ends);
 	s->strange_ends = 0;
 	probes__forget_seen(s->probes);
 }
 
-/* This session's programs, which others may share, have forgotten marks: what was read before stands for no stack from then on. */
+/* This session's programs, which others may share, have forgotten marks: what was read before
+ * stands for no stack from then on. */
 static void look_for_forgotten(struct session *s)
 {
 	uint64_t n = probes__times_forgotten(s->probes);
@@ -413,7 +444,8 @@ static void look_for_forgotten(struct session *s)
 	code_cache__lost(symbolizer__codes(s->names), s->sure_epoch, probes__epoch(s->probes));
 }
 
-/* Have records about freed code objects been lost? Then nothing is sure from the last sure epoch up to now. */
+/* Have records about freed code objects been lost? Then nothing is sure from the last sure epoch up
+ * to now. */
 static int look_for_losses(struct session *s, bool *lost)
 {
 	uint64_t n;
@@ -431,8 +463,8 @@ static int look_for_losses(struct session *s, bool *lost)
 }
 
 /*
- * Does what was read in this round stand? Yes if every code object that was freed before the reading ended has
- * been told of. One that is being freed at this very moment takes microseconds to be.
+ * Does what was read in this round stand? Yes if every code object that was freed before the reading
+ * ended has been told of. One that is being freed at this very moment takes microseconds to be.
  */
 static int settle(struct session *s)
 {
@@ -444,7 +476,9 @@ static int settle(struct session *s)
 	s->read_until = probes__epoch(s->probes);
 	code_cache__read_until(codes, s->read_until);
 	for (tries = 0; tries < SETTLE_TRIES && !lost; tries++) {
-		if (probes__bumps(s->probes) + probes__ends(s->probes) - s->gone_after + s->gone_lost >= s->read_until) {
+		if (probes__bumps(s->probes) + probes__ends(s->probes) - s->gone_after +
+			    s->gone_lost >=
+		    s->read_until) {
 			s->sure_epoch = s->read_until;
 			code_cache__confirm(codes);
 			return 0;
@@ -470,26 +504,29 @@ static uint64_t sum_of_lost(const uint64_t c[MT_CNT_NR], const unsigned *what, s
 
 static uint64_t sum_lost(const uint64_t c[MT_CNT_NR])
 {
-	static const unsigned what[] = { MT_REC_REPORT,	   MT_REC_OOM,	 MT_REC_CPU_NEW,   MT_REC_CPU_DELETE,
-					 MT_REC_CUDA_CALL, MT_REC_REQUESTED, MT_REC_SET_DEVICE };
+	static const unsigned what[] = { MT_REC_REPORT,	    MT_REC_OOM,	      MT_REC_CPU_NEW,
+					 MT_REC_CPU_DELETE, MT_REC_CUDA_CALL, MT_REC_REQUESTED,
+					 MT_REC_SET_DEVICE };
 
 	return sum_of_lost(c, what, sizeof(what) / sizeof(what[0]));
 }
 
 /*
- * Records that say nothing of how much memory there is, but of whose it is and of steps. An end of modules is told again by the
- * next record.
+ * Records that say nothing of how much memory there is, but of whose it is and of steps. An end of
+ * modules is told again by the next record.
  */
 static uint64_t sum_lost_words(const uint64_t c[MT_CNT_NR])
 {
-	static const unsigned what[] = { MT_REC_SCOPE_END, MT_REC_MODULE_CALL, MT_REC_EDGE, MT_REC_NODE };
+	static const unsigned what[] = { MT_REC_SCOPE_END, MT_REC_MODULE_CALL, MT_REC_EDGE,
+					 MT_REC_NODE };
 
 	return sum_of_lost(c, what, sizeof(what) / sizeof(what[0]));
 }
 
 /*
- * Losses are told of before anything is handed on that may have come after them, should we end any moment. What was drained
- * with it may be older than they are, its totals say nothing of them: see end_losses().
+ * Losses are told of before anything is handed on that may have come after them, should we end any
+ * moment. What was drained with it may be older than they are, its totals say nothing of them: see
+ * end_losses().
  */
 static int tell_losses(struct session *s)
 {
@@ -500,7 +537,8 @@ static int tell_losses(struct session *s)
 	uint64_t events;
 	int err;
 
-	if (notices != s->notices || s->blind || !s->last_facts || session__now(s) - s->last_facts >= FACTS_EVERY) {
+	if (notices != s->notices || s->blind || !s->last_facts ||
+	    session__now(s) - s->last_facts >= FACTS_EVERY) {
 		err = probes__counters(s->probes, s->opts.number, s->counters);
 		if (err)
 			return err;
@@ -520,7 +558,8 @@ static int tell_losses(struct session *s)
 	return session__emit(s, &e);
 }
 
-/* All that was in the ring when the last loss was counted has been handed on, and nothing was lost since. */
+/* All that was in the ring when the last loss was counted has been handed on, and nothing was lost
+ * since. */
 static int end_losses(struct session *s, uint64_t now)
 {
 	struct event e = { .kind = EVENT_LOST, .time = now };
@@ -532,8 +571,8 @@ static int end_losses(struct session *s, uint64_t now)
 }
 
 /*
- * One round: see the top of this file. In a hurry, of which there are many a second, it is not asked what was lost where
- * little was in the ring: nothing was.
+ * One round: see the top of this file. In a hurry, of which there are many a second, it is not
+ * asked what was lost where little was in the ring: nothing was.
  */
 static int go_round(struct session *s, bool hurry)
 {
@@ -582,11 +621,13 @@ static void maybe_go_sleepable(struct session *s, const uint64_t c[MT_CNT_NR])
 	s->tried_sleepable = true;
 	err = probes__go_sleepable(s->probes, proc__pid(s->target.proc), s->target.hooks);
 	if (err)
-		log_warn("a page of the target is not in memory, and the programs that could wait for it were "
+		log_warn("a page of the target is not in memory, and the programs that could wait "
+			 "for it were "
 			 "refused (%s): some stacks stay short",
 			 strerror(-err));
 	else
-		log_debug("a page of the target was not in memory: the sleepable programs take over");
+		log_debug(
+			"a page of the target was not in memory: the sleepable programs take over");
 }
 
 static void look_for_unseen(struct session *s)
@@ -596,7 +637,9 @@ static void look_for_unseen(struct session *s)
 	if (n <= s->unseen)
 		return;
 	if (!s->unseen)
-		log_warn("%" PRIu64 " of what PyTorch's allocator told of were not seen: are there other probes in the same place?", n);
+		log_warn("%" PRIu64 " of what PyTorch's allocator told of were not seen: are there "
+			 "other probes in the same place?",
+			 n);
 	s->early_lost += n - s->unseen;
 	s->unseen = n;
 }
@@ -625,7 +668,8 @@ static int housekeeping(struct session *s, uint64_t now)
 		facts__setf(s->facts, "lost", "%" PRIu64, s->lost);
 		session__set_counters(s, c);
 		if (c[MT_CNT_RING_LOST + MT_REC_SCOPE_END] && !s->lost_steps_said) {
-			log_warn("ends of steps were lost: steps, and figures per step, are not exact");
+			log_warn("ends of steps were lost: steps, and figures per step, are not "
+				 "exact");
 			s->lost_steps_said = true;
 		}
 		if (s->opts.kin)
@@ -699,7 +743,8 @@ static void stop(struct session *s)
 		probes__stop(s->probes);
 }
 
-int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks, const char *stop_reason)
+int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks,
+		    const char *stop_reason)
 {
 	uint64_t now = session__now(s);
 	int err = 0, rounds = 0;

@@ -2,9 +2,10 @@
 #ifndef MT_CAPTURE_SESSION_H
 #define MT_CAPTURE_SESSION_H
 /*
- * One capture of one process: finds what is in it, attaches, and turns the kernel side's records into a
- * record stream (dict, facts, events), until it is closed. Single-threaded: the owner calls
- * session__pump() from its own loop, about a hundred times a second, and session__drain_new() in between.
+ * One capture of one process: finds what is in it, attaches, and turns the kernel side's records
+ * into a record stream (dict, facts, events), until it is closed. Single-threaded: the owner calls
+ * session__pump() from its own loop, about a hundred times a second, and session__drain_new() in
+ * between.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,53 +23,63 @@ struct proc;
 
 /* For a person and for an exit status: what failed, on what, why, and the next thing to try. */
 struct failure {
-	int status; /* exit code: of lib/exit.h */
+	int status;	 /* exit code: of lib/exit.h */
 	char text[2048]; /* has room for a command that is offered, with its paths */
 };
 
 struct session_opts {
 	size_t ring_bytes; /* 0: default */
-	bool started; /* the process is ours and waits to run its program: anything may be in it later */
-	bool late; /* it may become anything later, as one that is ours, and is not to be held */
-	/* Of a capture that follows children: who keeps them, the sets of programs, the number of this process (kin.h; 0: it gets one when it needs it). Else NULL, NULL, 0. */
+	bool started; /* the process is ours and waits to run its program: anything may be in it
+			 later */
+	bool late;    /* it may become anything later, as one that is ours, and is not to be held */
+	/* Of a capture that follows children: who keeps them, the sets of programs, the number of
+	 * this process (kin.h; 0: it gets one when it needs it). Else NULL, NULL, 0. */
 	struct proc_group *kin;
 	struct probes_sets *sets;
 	uint32_t number;
-	struct inside_memory *inside; /* the process is a child of ours that records itself, and not kin's; NULL: the kernel does */
+	struct inside_memory *inside; /* the process is a child of ours that records itself, and not
+					 kin's; NULL: the kernel does */
 	bool requested; /* EVENT_REQUESTED, where the target's PyTorch has the probe for it */
 	bool requested_if_there; /* likewise, and where it has none nothing is said */
-	bool no_autograd; /* what backward allocates is not traced to lines of forward */
-	bool no_modules; /* calls of modules are not told of, but for those that steps are counted by */
-	bool no_census; /* what blocks are for is not read from the program's objects */
-	bool steps_only; /* nothing but the ends of an optimizer's steps: no probe is hit by anything else, but for ends of code objects */
-	uint64_t steps; /* the stream ends with so many whole steps, to the event; 0: no bound */
+	bool no_autograd;	 /* what backward allocates is not traced to lines of forward */
+	bool no_modules; /* calls of modules are not told of, but for those that steps are counted
+			    by */
+	bool no_census;	 /* what blocks are for is not read from the program's objects */
+	bool steps_only; /* nothing but the ends of an optimizer's steps: no probe is hit by
+			    anything else, but for ends of code objects */
+	uint64_t steps;	 /* the stream ends with so many whole steps, to the event; 0: no bound */
 };
 
 /*
- * Opens the process and looks whether it can be traced, without attaching. NULL and *f on failure (no such
- * process, not permitted, neither Python nor PyTorch in it; the last does not count where the process was started).
+ * Opens the process and looks whether it can be traced, without attaching. NULL and *f on failure
+ * (no such process, not permitted, neither Python nor PyTorch in it; the last does not count where
+ * the process was started).
  */
 struct session *session__new(pid_t pid, const struct session_opts *opts, struct failure *f);
 /*
- * A process that one whose session this is has forked, at this time (CLOCK_MONOTONIC, ns), or one in between, and then diverged is when
- * that was forked: it is attached to already, with its parent's programs. early: records of its that have come in so far, in the form of capture/queue.h; taken over. The process may have ended.
- * NULL and *f on failure.
+ * A process that one whose session this is has forked, at this time (CLOCK_MONOTONIC, ns), or one
+ * in between, and then diverged is when that was forked: it is attached to already, with its
+ * parent's programs. early: records of its that have come in so far, in the form of
+ * capture/queue.h; taken over. The process may have ended. NULL and *f on failure.
  */
-struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t number, uint64_t time, uint64_t diverged,
-				    struct queue *early, struct failure *f);
+struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t number,
+				    uint64_t time, uint64_t diverged, struct queue *early,
+				    struct failure *f);
 void session__free(struct session *s); /* detaches; NULL is fine */
 
 /*
- * Attaches. 0; -EAGAIN: PyTorch is not imported yet (call again after session__poll_ms() ms); else negative and *f. The
- * stream's time begins when the last probe is in place. The fact attached_at is "start" where that was before
- * any of PyTorch's code could run, so that nothing was missed. session__proc() may be another one after each call.
+ * Attaches. 0; -EAGAIN: PyTorch is not imported yet (call again after session__poll_ms() ms); else
+ * negative and *f. The stream's time begins when the last probe is in place. The fact attached_at
+ * is "start" where that was before any of PyTorch's code could run, so that nothing was missed.
+ * session__proc() may be another one after each call.
  */
 int session__attach(struct session *s, struct failure *f);
 int session__poll_ms(const struct session *s);
 bool session__attached(const struct session *s);
 /*
- * Its number among those that are followed: session_opts.number, or one that session__attach() took when it could be recorded, which is
- * the caller's to give back once the session is freed. 0: none; attaching waits for one (-EAGAIN).
+ * Its number among those that are followed: session_opts.number, or one that session__attach() took
+ * when it could be recorded, which is the caller's to give back once the session is freed. 0: none;
+ * attaching waits for one (-EAGAIN).
  */
 uint32_t session__number(const struct session *s);
 /* As far as has been looked: there is an interpreter in it, understood or not, or PyTorch. */
@@ -77,28 +88,32 @@ bool session__has_python(const struct session *s);
 bool session__has_multi(const struct session *s);
 
 /*
- * Brings in what has been recorded and hands it to the sinks in order. 0 or the negative error of a sink or of
- * memory.
+ * Brings in what has been recorded and hands it to the sinks in order. 0 or the negative error of a
+ * sink or of memory.
  */
 int session__pump(struct session *s, struct sink *const *sinks, size_t n_sinks);
 /*
- * While attached: a descriptor that is readable when the target is where it has not been before. What it runs there may
- * be gone with it any moment, so session__drain_new() is to be called at once. Owned by s.
+ * While attached: a descriptor that is readable when the target is where it has not been before.
+ * What it runs there may be gone with it any moment, so session__drain_new() is to be called at
+ * once. Owned by s.
  */
 int session__wake_fd(const struct session *s);
 /* Brings in what has been recorded, and nothing else that a pump does. Returns as that. */
 int session__drain_new(struct session *s, struct sink *const *sinks, size_t n_sinks);
-/* Brings in all that has been recorded by now, to the sinks of the last pump; before the first one nothing happens. Returns as that. */
+/* Brings in all that has been recorded by now, to the sinks of the last pump; before the first one
+ * nothing happens. Returns as that. */
 int session__drain(struct session *s);
 /*
- * An EVENT_MARK of that name, behind all that has been recorded by now, to the sinks of the last pump; before the first one nothing
- * happens. Returns as that.
+ * An EVENT_MARK of that name, behind all that has been recorded by now, to the sinks of the last
+ * pump; before the first one nothing happens. Returns as that.
  */
 int session__mark(struct session *s, const char *name);
 /*
- * Detaches, then brings in all the rest. The counters are final after this. stop_reason: for the fact.
+ * Detaches, then brings in all the rest. The counters are final after this. stop_reason: for the
+ * fact.
  */
-int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks, const char *stop_reason);
+int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks,
+		    const char *stop_reason);
 
 /* Who started the process, for the facts; and its rank, where its environment tells. */
 void session__set_parent(struct session *s, pid_t parent);
@@ -106,13 +121,15 @@ void session__set_parent(struct session *s, pid_t parent);
 struct probes *session__probes(const struct session *s);
 struct dict *session__dict(struct session *s);
 struct facts *session__facts(struct session *s);
-/* Once the session is over: both are the caller's from now on, for who shows what it has longer than the session stays. */
+/* Once the session is over: both are the caller's from now on, for who shows what it has longer
+ * than the session stays. */
 void session__give_words(struct session *s, struct dict **dict, struct facts **facts);
 const struct proc *session__proc(const struct session *s);
 uint64_t session__now(const struct session *s); /* ns since the start; 0 before attaching */
 uint64_t session__events(const struct session *s);
 uint64_t session__lost(const struct session *s);
-/* Optimizer steps that are in the stream from their beginning on, and ended: not the one that was under way at attach. */
+/* Optimizer steps that are in the stream from their beginning on, and ended: not the one that was
+ * under way at attach. */
 uint64_t session__steps(const struct session *s);
 /* The process runs another program by now: what was attached to is gone. */
 bool session__replaced(const struct session *s);

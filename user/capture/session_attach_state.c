@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The allocator's own tables: what it held when the probes came, before the first event is handed on; later, of which
- * stream and pool new segments are.
+ * The allocator's own tables: what it held when the probes came, before the first event is handed
+ * on; later, of which stream and pool new segments are.
  */
 #include "capture/session_internal.h"
 
@@ -18,10 +18,12 @@
 #include "torch/cudaalloc.h"
 
 #define STATE_WITHIN 2000000000ULL /* ns that events wait for what was before them */
-#define STATE_TRIES 10		   /* and so many readings: with much else to do the machine may give us time for one only, and that may be torn */
-#define STATE_LATEST 10000000000ULL /* ns, at most */
-#define STATE_EVENTS (384u << 10)  /* and so many events */
-#define WHOLE_WITHIN 500000000ULL  /* ns that they wait for what is not needed for the sums */
+#define STATE_TRIES                                                                                \
+	10 /* and so many readings: with much else to do the machine may give us time for one      \
+	      only, and that may be torn */
+#define STATE_LATEST 10000000000ULL  /* ns, at most */
+#define STATE_EVENTS (384u << 10)    /* and so many events */
+#define WHOLE_WITHIN 500000000ULL    /* ns that they wait for what is not needed for the sums */
 #define SEGMENTS_EVERY 1000000000ULL /* ns */
 #define SEGMENTS_SHARE 20	     /* of the time that reading may take: one in so many */
 #define LOOK_EVERY 100000000ULL	     /* ns */
@@ -29,10 +31,10 @@
 struct session_state {
 	struct cudaalloc *alloc;
 	struct attach_state *holding; /* until what was there before is known, or is not to be had */
-	bool empty;	       /* CUDA had not been used: nothing was there */
-	bool copied;	       /* of a forked process: the tables are its parent's */
-	uint64_t copies;       /* events of such blocks, which are none */
-	bool told[256];	       /* that a device was empty */
+	bool empty;		      /* CUDA had not been used: nothing was there */
+	bool copied;		      /* of a forked process: the tables are its parent's */
+	uint64_t copies;	      /* events of such blocks, which are none */
+	bool told[256];		      /* that a device was empty */
 	unsigned readings, tries;
 	bool fresh; /* a reading that the log has not been held against */
 	const char *why_torn;
@@ -41,10 +43,10 @@ struct session_state {
 	/* Segments that came since. */
 	struct map64 *segments; /* address -> hash of what was told of it */
 	struct hash_seed seed;
-	uint64_t moves;		/* segments taken and given back so far */
-	uint64_t moves_told;	/* of those, when segments were last read */
-	uint64_t next_read;	/* ns */
-	uint64_t next_look;	/* for the allocator itself */
+	uint64_t moves;	     /* segments taken and given back so far */
+	uint64_t moves_told; /* of those, when segments were last read */
+	uint64_t next_read;  /* ns */
+	uint64_t next_look;  /* for the allocator itself */
 };
 
 /* What became of the allocator's backend is known for sure only once CUDA is in use. */
@@ -149,7 +151,9 @@ static int hand_reading(struct attach_state *to, const struct cudaalloc_state *r
 	struct state_block *blocks = calloc(r->nblocks + 1, sizeof(*blocks));
 	struct state_segment *segments = calloc(r->nsegments + 1, sizeof(*segments));
 	struct state_device *devices = calloc(r->ndevices + 1, sizeof(*devices));
-	struct state_reading reading = { .blocks = blocks, .segments = segments, .devices = devices };
+	struct state_reading reading = { .blocks = blocks,
+					 .segments = segments,
+					 .devices = devices };
 	int err = -ENOMEM;
 	size_t i;
 
@@ -165,15 +169,18 @@ static int hand_reading(struct attach_state *to, const struct cudaalloc_state *r
 								   .requested = b->requested,
 								   .stream = b->stream,
 								   .device = b->device,
-								   .pending = b->state == CUDA_BLOCK_PENDING };
+								   .pending = b->state ==
+									      CUDA_BLOCK_PENDING };
 	}
 	for (i = 0; i < r->nsegments; i++)
 		segments[reading.n_segments++] = segment_of(&r->segments[i]);
 	for (i = 0; i < r->ndevices; i++)
-		devices[reading.n_devices++] = (struct state_device){ .allocated = r->devices[i].after.allocated,
-								      .reserved = r->devices[i].after.reserved,
-								      .known = true,
-								      .whole = r->devices[i].consistent };
+		devices[reading.n_devices++] = (struct state_device){
+			.allocated = r->devices[i].after.allocated,
+			.reserved = r->devices[i].after.reserved,
+			.known = true,
+			.whole = r->devices[i].consistent
+		};
 	err = attach_state__read(to, &reading);
 out:
 	free(blocks);
@@ -197,7 +204,8 @@ static int read_tables(struct session *s, struct cudaalloc_state *ret)
 	return err;
 }
 
-/* One reading into what is held. 0, or why there is none: -ENOMEM is the only one that matters to the capture. */
+/* One reading into what is held. 0, or why there is none: -ENOMEM is the only one that matters to
+ * the capture. */
 static int read_once(struct session *s)
 {
 	struct session_state *st = s->state;
@@ -220,7 +228,8 @@ int session__before_state(struct session *s)
 {
 	struct session_state *st = s->state;
 
-	if (!st->alloc || cudaalloc__backend(st->alloc) != ALLOC_NATIVE || cudaalloc__devices(st->alloc) <= 0)
+	if (!st->alloc || cudaalloc__backend(st->alloc) != ALLOC_NATIVE ||
+	    cudaalloc__devices(st->alloc) <= 0)
 		return 0;
 	return read_tables(s, &st->before) == -ENOMEM ? -ENOMEM : 0;
 }
@@ -249,7 +258,8 @@ int session__begin_state(struct session *s)
 		return -ENOMEM;
 	err = hand_hints(st->holding, &st->before);
 	cudaalloc_state__free(&st->before);
-	/* The sooner the better: what is given back before it is read leaves no more than a call that does not say how much it was. */
+	/* The sooner the better: what is given back before it is read leaves no more than a call
+	 * that does not say how much it was. */
 	if (!err)
 		err = read_once(s);
 	st->fresh = !err;
@@ -259,7 +269,9 @@ int session__begin_state(struct session *s)
 int session__begin_forked_state(struct session *s, const struct session *parent)
 {
 	struct session_state *st = s->state;
-	struct cudaalloc *alloc = st->alloc ? st->alloc : parent->state ? parent->state->alloc : NULL;
+	struct cudaalloc *alloc = st->alloc	  ? st->alloc
+				  : parent->state ? parent->state->alloc
+						  : NULL;
 
 	if (alloc && cudaalloc__backend(alloc) == ALLOC_NATIVE && cudaalloc__devices(alloc) > 0) {
 		st->copied = true;
@@ -272,7 +284,9 @@ int session__cuda_devices(struct session *s)
 {
 	struct session_state *st = s->state;
 
-	return st && st->alloc && cudaalloc__backend(st->alloc) == ALLOC_NATIVE ? cudaalloc__devices(st->alloc) : -1;
+	return st && st->alloc && cudaalloc__backend(st->alloc) == ALLOC_NATIVE
+		       ? cudaalloc__devices(st->alloc)
+		       : -1;
 }
 
 static int hand_on(void *ctx, const struct event *e)
@@ -291,18 +305,23 @@ static int end_holding(struct session *s, int exact)
 	int err;
 
 	st->holding = NULL;
-	log_debug("what was there before: %s after %u readings, %zu events meanwhile%s%s", exact > 0 ? "exact" : "not exact",
-		  st->readings, attach_state__held(holding), exact > 0 ? "" : ": ", exact > 0 ? "" : st->why_torn);
+	log_debug("what was there before: %s after %u readings, %zu events meanwhile%s%s",
+		  exact > 0 ? "exact" : "not exact", st->readings, attach_state__held(holding),
+		  exact > 0 ? "" : ": ", exact > 0 ? "" : st->why_torn);
 	err = attach_state__emit(holding, hand_on, s);
 	attach_state__free(holding);
-	facts__setf(s->facts, "state", "%s", exact > 0 ? "exact" : st->readings ? "approximate" : "none");
+	facts__setf(s->facts, "state", "%s",
+		    exact > 0	   ? "exact"
+		    : st->readings ? "approximate"
+				   : "none");
 	return err;
 }
 
 /* What is not found by now will not be found. */
 static bool waited(const struct session_state *st, uint64_t now)
 {
-	return (now > STATE_WITHIN && (st->tries >= STATE_TRIES || now > STATE_LATEST)) || attach_state__held(st->holding) > STATE_EVENTS;
+	return (now > STATE_WITHIN && (st->tries >= STATE_TRIES || now > STATE_LATEST)) ||
+	       attach_state__held(st->holding) > STATE_EVENTS;
 }
 
 static int read_what_was(struct session *s, uint64_t now)
@@ -329,10 +348,13 @@ static int read_what_was(struct session *s, uint64_t now)
 		st->why_torn = "events of before the reading are on their way";
 		exact = 0;
 	}
-	/* The blocks are all there; what a segment is shows when it has once been read from end to end. */
-	if (exact && st->readings && !attach_state__segments_whole(st->holding) && now < WHOLE_WITHIN)
+	/* The blocks are all there; what a segment is shows when it has once been read from end to
+	 * end. */
+	if (exact && st->readings && !attach_state__segments_whole(st->holding) &&
+	    now < WHOLE_WITHIN)
 		return 0;
-	/* Before CUDA has given anything there is nothing to be read; the first events will say that nothing was there. */
+	/* Before CUDA has given anything there is nothing to be read; the first events will say
+	 * that nothing was there. */
 	if (exact ? st->readings || attach_state__held(st->holding) : waited(st, now))
 		return end_holding(s, exact);
 	if (err == -ENOTSUP)
@@ -370,8 +392,9 @@ static int tell_segment(struct session *s, const struct cuda_segment *g, uint64_
 }
 
 /*
- * Which stream and pool a segment is of, the call that took it does not say. What is read is told only if no segment
- * came or went meanwhile: else it would be told of another moment than that of its place among the events.
+ * Which stream and pool a segment is of, the call that took it does not say. What is read is told
+ * only if no segment came or went meanwhile: else it would be told of another moment than that of
+ * its place among the events.
  */
 static int read_segments(struct session *s)
 {
@@ -413,7 +436,8 @@ int session__pump_state(struct session *s, uint64_t now)
 		return read_what_was(s, now);
 	if (st->moves != st->moves_told && !st->alloc)
 		session__backend(s);
-	if (st->alloc && st->moves != st->moves_told && now >= st->next_read && cudaalloc__backend(st->alloc) <= ALLOC_NATIVE) {
+	if (st->alloc && st->moves != st->moves_told && now >= st->next_read &&
+	    cudaalloc__backend(st->alloc) <= ALLOC_NATIVE) {
 		st->next_read = now + SEGMENTS_EVERY;
 		return read_segments(s);
 	}
@@ -429,7 +453,8 @@ int session__last_segments(struct session *s)
 {
 	struct session_state *st = s->state;
 
-	if (st->holding || !st->alloc || st->moves == st->moves_told || cudaalloc__backend(st->alloc) > ALLOC_NATIVE)
+	if (st->holding || !st->alloc || st->moves == st->moves_told ||
+	    cudaalloc__backend(st->alloc) > ALLOC_NATIVE)
 		return 0;
 	return read_segments(s);
 }
@@ -444,17 +469,22 @@ int session__finish_state(struct session *s)
 	set_backend_fact(s);
 	if (!facts__get(s->facts, "allocator"))
 		facts__set(s->facts, "allocator",
-			   st->alloc && cudaalloc__backend(st->alloc) == ALLOC_UNKNOWN ? "unknown" : "cpu");
+			   st->alloc && cudaalloc__backend(st->alloc) == ALLOC_UNKNOWN ? "unknown"
+										       : "cpu");
 	if (!st->holding)
 		return 0;
 	exact = attach_state__exact(st->holding);
 	return exact < 0 ? exact : end_holding(s, exact);
 }
 
-/* On a device that had not been used nothing was there: said before its first event, if that agrees. */
+/* On a device that had not been used nothing was there: said before its first event, if that
+ * agrees. */
 static int tell_empty(struct session *s, struct device d)
 {
-	struct event e = { .kind = EVENT_STATE, .device = d, .totals = true, .flags = STATE_EXACT | STATE_SEGMENTS_EXACT };
+	struct event e = { .kind = EVENT_STATE,
+			   .device = d,
+			   .totals = true,
+			   .flags = STATE_EXACT | STATE_SEGMENTS_EXACT };
 
 	return session__dispatch(s, &e);
 }
@@ -469,8 +499,8 @@ int session__through_state(struct session *s, const struct event *e)
 		st->copies++;
 		return 0;
 	}
-	if ((e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE) && (e->flags & MEM_BY_ALLOCATOR) &&
-	    (e->how == MEM_DEVICE || e->how == MEM_MAPPED))
+	if ((e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE) &&
+	    (e->flags & MEM_BY_ALLOCATOR) && (e->how == MEM_DEVICE || e->how == MEM_MAPPED))
 		note_move(st, e);
 	if (st->holding)
 		return attach_state__hold(st->holding, e);
@@ -480,7 +510,8 @@ int session__through_state(struct session *s, const struct event *e)
 	}
 	if (st->empty && cuda && e->totals && !st->told[e->device.index]) {
 		st->told[e->device.index] = true;
-		if (e->kind == EVENT_OOM ? !e->allocated : e->kind == EVENT_ALLOC && e->allocated == e->size)
+		if (e->kind == EVENT_OOM ? !e->allocated
+					 : e->kind == EVENT_ALLOC && e->allocated == e->size)
 			err = tell_empty(s, e->device);
 	}
 	return err ? err : session__dispatch(s, e);

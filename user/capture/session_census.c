@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What blocks are for, as the program's own objects say it: read at attach, after the first optimizer steps, now and then,
- * and at the end. On a thread of its own, since what stacks mention has to be read at once, and a reading takes a hundred
- * times as long; it shares nothing with us until it is over. All events up to its end are handed on before what was read.
+ * What blocks are for, as the program's own objects say it: read at attach, after the first
+ * optimizer steps, now and then, and at the end. On a thread of its own, since what stacks mention
+ * has to be read at once, and a reading takes a hundred times as long; it shares nothing with us
+ * until it is over. All events up to its end are handed on before what was read.
  */
 #include "capture/session_internal.h"
 
@@ -31,19 +32,21 @@
 #define EVERY 10000000000ULL	   /* ns between two */
 #define SHARE 50		   /* of the time that reading may take: one in so many */
 #define OPEN_EVERY 250000000ULL	   /* ns, while there is no torch, or no tensor yet */
-#define STEPS_READ 2		   /* a reading after each of the first steps: gradients, then the optimizer's state, are new */
-#define DRAINS 64		   /* rounds until the ring was empty once */
+#define STEPS_READ                                                                                 \
+	2 /* a reading after each of the first steps: gradients, then the optimizer's state, are   \
+	     new */
+#define DRAINS 64 /* rounds until the ring was empty once */
 
-#define FREED_MAX (1u << 20)	   /* blocks freed during one reading */
+#define FREED_MAX (1u << 20) /* blocks freed during one reading */
 
 /*
- * Objects die and others take their place, in the same memory: the parameter that was read is there as long as its
- * memory was not freed.
+ * Objects die and others take their place, in the same memory: the parameter that was read is there
+ * as long as its memory was not freed.
  */
 struct params {
-	struct map64 *addrs;  /* of parameters' memory, as of the last reading */
-	struct map64 *gone;   /* freed since that began: some of these, or any */
-	struct map64 *during; /* freed since the reading now under way began */
+	struct map64 *addrs;	/* of parameters' memory, as of the last reading */
+	struct map64 *gone;	/* freed since that began: some of these, or any */
+	struct map64 *during;	/* freed since the reading now under way began */
 	bool lost, lost_during; /* or it may have been, and nobody saw it */
 	bool too_many;		/* were freed during the reading */
 };
@@ -62,15 +65,15 @@ struct session_census {
 	struct census *census;
 	struct job job;
 	pthread_t thread;
-	bool running, first;	/* a reading; the one at attach */
+	bool running, first;	  /* a reading; the one at attach */
 	struct census_state last; /* what was read of parameters */
 	struct params params;
-	uint64_t next;		/* ns since the start */
-	uint64_t steps_read;	/* optimizer steps that there were at the last reading */
+	uint64_t next;	     /* ns since the start */
+	uint64_t steps_read; /* optimizer steps that there were at the last reading */
 	unsigned readings, torn;
 	bool have_last;
-	bool first_over; /* the reading at attach was made, or there is nothing to be read by it */
-	bool refused;	 /* this Python cannot be read, or the last reading was made */
+	bool first_over;  /* the reading at attach was made, or there is nothing to be read by it */
+	bool refused;	  /* this Python cannot be read, or the last reading was made */
 	const char *said; /* why the last one failed, as it was logged */
 };
 
@@ -152,8 +155,8 @@ static int params__see(struct params *p, const struct event *e)
 }
 
 /*
- * Of what the reading has found: it was there all along, and still is. Where events were lost its end may be among them, as
- * that of any other block.
+ * Of what the reading has found: it was there all along, and still is. Where events were lost its
+ * end may be among them, as that of any other block.
  */
 static bool params__stayed(const struct params *p, uint64_t addr)
 {
@@ -202,7 +205,8 @@ int session__open_census(struct session *s)
 		return -ENOMEM;
 	/* From the start on nothing was there before, and nothing is there for a while. */
 	s->census->first_over = s->from_start || s->forked;
-	/* Of what it was forked with its parent's recording tells, and most that are forked are workers that do not last. */
+	/* Of what it was forked with its parent's recording tells, and most that are forked are
+	 * workers that do not last. */
 	if (s->forked)
 		s->census->next = EVERY;
 	if (s->autograd)
@@ -234,7 +238,8 @@ static uint32_t number(struct session *s, const char *text)
 }
 
 /* Name and module in the dict. 0 or -ENOMEM. */
-static int intern(struct session *s, const struct census_tensor *t, uint32_t *name, uint32_t *module)
+static int intern(struct session *s, const struct census_tensor *t, uint32_t *name,
+		  uint32_t *module)
 {
 	struct dict_module m;
 
@@ -259,12 +264,13 @@ static bool is_traced(uint8_t device_type)
 }
 
 /*
- * In the reading at attach, what no event has told of was there before. But a block that came after attaching may have been
- * read and be gone by now, and then nothing is known of it any more either.
+ * In the reading at attach, what no event has told of was there before. But a block that came after
+ * attaching may have been read and be gone by now, and then nothing is known of it any more either.
  */
 static bool was_before(const struct session *s, const struct census_tensor *t, bool first)
 {
-	/* Memory that no allocator of ours handed out was not there "before attach": its end is not seen. */
+	/* Memory that no allocator of ours handed out was not there "before attach": its end is not
+	 * seen. */
 	return first && t->allocated && params__stayed(&s->census->params, t->addr);
 }
 
@@ -315,7 +321,8 @@ static int tell(struct session *s, const struct census_state *st, bool first)
 			.kind = EVENT_CENSUS,
 			.device = { d->type, d->index },
 			.time = end,
-			.flags = (first ? CENSUS_FIRST : 0) | (st->torn || st->torn_lists ? CENSUS_TORN : 0),
+			.flags = (first ? CENSUS_FIRST : 0) |
+				 (st->torn || st->torn_lists ? CENSUS_TORN : 0),
 		};
 
 		for (size_t k = 0; k < CENSUS_KINDS; k++)
@@ -359,7 +366,9 @@ static void start(struct session *s, bool all, bool first, uint64_t limit)
 
 	memset(&c->job, 0, sizeof(c->job));
 	c->job.census = c->census;
-	c->job.opts = (struct census_opts){ .named_only = !all, .limit_ns = limit, .cancelled = is_cancelled, .ctx = &c->job };
+	c->job.opts = (struct census_opts){
+		.named_only = !all, .limit_ns = limit, .cancelled = is_cancelled, .ctx = &c->job
+	};
 	c->job.why = "";
 	c->first = first;
 	c->steps_read = s->steps;
@@ -383,8 +392,9 @@ static int take_result(struct session *s, const struct census_state *st)
 	struct session_census *c = s->census;
 	int err;
 
-	log_debug("%zu storages named in %.1f ms, %" PRIu64 " objects%s%s", st->ntensors, (double)(st->end - st->begin) / 1e6,
-		  st->objects, st->torn_lists ? ", parts kept changing" : "", c->first ? ", at attach" : "");
+	log_debug("%zu storages named in %.1f ms, %" PRIu64 " objects%s%s", st->ntensors,
+		  (double)(st->end - st->begin) / 1e6, st->objects,
+		  st->torn_lists ? ", parts kept changing" : "", c->first ? ", at attach" : "");
 	c->readings++;
 	c->torn += st->torn || st->torn_lists;
 	census_state__free(&c->last);
@@ -412,13 +422,15 @@ static int finish(struct session *s)
 		say_failed(s, c->job.err, c->job.why);
 		pause = c->job.err == -EAGAIN ? EVERY / 5 : EVERY;
 		c->next = session__now(s) + pause;
-		/* Only what concerns ourselves ends the capture; the ring and the sinks say the rest by themselves. */
+		/* Only what concerns ourselves ends the capture; the ring and the sinks say the
+		 * rest by themselves. */
 		return c->job.err == -ENOMEM ? -ENOMEM : 0;
 	}
 	took = st->end - st->begin;
 	c->next = session__now(s) + (took * SHARE > EVERY ? took * SHARE : EVERY);
 	err = drain(s);
-	/* After the steps that were asked for nothing is handed on: what is told now would be of blocks that came since. */
+	/* After the steps that were asked for nothing is handed on: what is told now would be of
+	 * blocks that came since. */
 	if (!err && !s->cut)
 		err = tell(s, st, c->first);
 	if (!err && !s->cut)
@@ -492,7 +504,8 @@ int session__last_census(struct session *s)
 		err = await(s);
 	if (c && s->forked && !c->have_last)
 		return err; /* see session__open_census() */
-	if (err || !session__state_known(s) || s->cut || !proc__alive(s->target.proc) || !ready(s, UINT64_MAX))
+	if (err || !session__state_known(s) || s->cut || !proc__alive(s->target.proc) ||
+	    !ready(s, UINT64_MAX))
 		return err;
 	start(s, true, !c->first_over, LAST_WITHIN);
 	c->refused = true;

@@ -102,7 +102,8 @@ static int set_place(struct session *s)
 	return err;
 }
 
-/* Which file the CUDA allocator's code is, and the settings it goes by: for replays. PyTorch 2.9 looks for the first name first. */
+/* Which file the CUDA allocator's code is, and the settings it goes by: for replays. PyTorch 2.9
+ * looks for the first name first. */
 static int set_allocator(struct session *s)
 {
 	static const char *const names[] = { "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF" };
@@ -114,7 +115,8 @@ static int set_allocator(struct session *s)
 		const char *name = strrchr(m->v[i].path, '/');
 
 		if (name && !strcmp(name, "/libc10_cuda.so"))
-			err |= facts__setf(s->facts, "torch_lib", "%.*s", (int)(name - m->v[i].path), m->v[i].path);
+			err |= facts__setf(s->facts, "torch_lib", "%.*s",
+					   (int)(name - m->v[i].path), m->v[i].path);
 	}
 	for (size_t i = 0; i < 2; i++) {
 		int found = environ__get(s->target.proc, m, names[i], conf, sizeof(conf));
@@ -172,12 +174,14 @@ int session__set_facts(struct session *s)
 	return err | session__set_start(s) ? -ENOMEM : 0;
 }
 
-/* torchrun and its like tell each process so which of them it is; some do after they have forked it. */
+/* torchrun and its like tell each process so which of them it is; some do after they have forked
+ * it. */
 static void set_variable(struct session *s, const char *name, const char *key)
 {
 	char value[24], *end;
 
-	if (facts__get(s->facts, key) || environ__get(s->target.proc, &s->target.maps, name, value, sizeof(value)))
+	if (facts__get(s->facts, key) ||
+	    environ__get(s->target.proc, &s->target.maps, name, value, sizeof(value)))
 		return;
 	strtoul(value, &end, 10);
 	if (end != value && !*end)
@@ -206,7 +210,8 @@ int session__set_start(struct session *s)
 	clock_gettime(CLOCK_REALTIME, &ts);
 	gmtime_r(&ts.tv_sec, &tm);
 	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", &tm);
-	return facts__setf(s->facts, "start", "%s.%03ldZ", when, ts.tv_nsec / 1000000) ? -ENOMEM : 0;
+	return facts__setf(s->facts, "start", "%s.%03ldZ", when, ts.tv_nsec / 1000000) ? -ENOMEM
+										       : 0;
 }
 
 static void set_counter(struct session *s, const char *what, const char *of, uint64_t n)
@@ -220,17 +225,20 @@ static void set_counter(struct session *s, const char *what, const char *of, uin
 
 void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 {
-	static const char *const types[] = { [MT_REC_REPORT] = "report",	   [MT_REC_OOM] = "oom",
-					     [MT_REC_CPU_NEW] = "cpu_new",	   [MT_REC_CPU_DELETE] = "cpu_delete",
-					     [MT_REC_STACK] = "stack",		   [MT_REC_CODE_GONE] = "code_gone",
-					     [MT_REC_SCOPE_END] = "scope_end",	   [MT_REC_MODULE_CALL] = "module_call",
-					     [MT_REC_CUDA_CALL] = "cuda_call",	   [MT_REC_REQUESTED] = "asked",
-					     [MT_REC_SET_DEVICE] = "set_device",   [MT_REC_EDGE] = "autograd_edge",
-					     [MT_REC_NODE] = "autograd_node",	   [MT_REC_MODULE_LEAVE] = "module_leave" };
+	static const char *const types[] = {
+		[MT_REC_REPORT] = "report",	    [MT_REC_OOM] = "oom",
+		[MT_REC_CPU_NEW] = "cpu_new",	    [MT_REC_CPU_DELETE] = "cpu_delete",
+		[MT_REC_STACK] = "stack",	    [MT_REC_CODE_GONE] = "code_gone",
+		[MT_REC_SCOPE_END] = "scope_end",   [MT_REC_MODULE_CALL] = "module_call",
+		[MT_REC_CUDA_CALL] = "cuda_call",   [MT_REC_REQUESTED] = "asked",
+		[MT_REC_SET_DEVICE] = "set_device", [MT_REC_EDGE] = "autograd_edge",
+		[MT_REC_NODE] = "autograd_node",    [MT_REC_MODULE_LEAVE] = "module_leave"
+	};
 	struct names_stats ns = symbolizer__stats(s->names);
 	size_t i;
 
-	/* hits = records + filtered + lost, of each type: what a hit came to is counted where it is decided. */
+	/* hits = records + filtered + lost, of each type: what a hit came to is counted where it is
+	 * decided. */
 	for (i = 1; i < sizeof(types) / sizeof(types[0]); i++) {
 		set_counter(s, "hits", types[i], c[MT_CNT_HIT + i]);
 		set_counter(s, "records", types[i], probes__records(s->probes, s->opts.number, i));
@@ -249,7 +257,8 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	if (s->twins)
 		facts__setf(s->facts, "counter.twins", "%" PRIu64, s->twins);
 	if (c[MT_CNT_FAULT_RETRIED])
-		facts__setf(s->facts, "counter.faults_retried", "%" PRIu64, c[MT_CNT_FAULT_RETRIED]);
+		facts__setf(s->facts, "counter.faults_retried", "%" PRIu64,
+			    c[MT_CNT_FAULT_RETRIED]);
 	facts__setf(s->facts, "counter.frames", "%" PRIu64, ns.frames);
 	facts__setf(s->facts, "counter.frames_unreadable", "%" PRIu64, ns.unreadable);
 	facts__setf(s->facts, "counter.frames_gone", "%" PRIu64, ns.gone);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A session among others that follow one another's children: programs that are shared, and processes that were forked. */
+/* A session among others that follow one another's children: programs that are shared, and
+ * processes that were forked. */
 #include "capture/session_internal.h"
 
 #include <errno.h>
@@ -24,12 +25,15 @@ void session__join(struct session *s, uint64_t type_cell)
 	proc_group__member(s->opts.kin, s->opts.number)->type_cell = type_cell;
 	probes__feed(s->probes, s->opts.number, session__enqueue, s);
 	/* One that has ended meanwhile is told of elsewhere. */
-	proc_group__set_group(s->opts.kin, proc__pid(s->target.proc), s->opts.number, probes__group(s->probes));
+	proc_group__set_group(s->opts.kin, proc__pid(s->target.proc), s->opts.number,
+			      probes__group(s->probes));
 }
 
 bool session__take_number(struct session *s)
 {
-	int number = s->opts.kin && !s->opts.number ? proc_group__number(s->opts.kin, proc__pid(s->target.proc)) : 0;
+	int number = s->opts.kin && !s->opts.number
+			     ? proc_group__number(s->opts.kin, proc__pid(s->target.proc))
+			     : 0;
 
 	if (number > 0)
 		s->opts.number = number;
@@ -65,8 +69,10 @@ int session__fit(struct session *s, struct failure *f)
 	s->queue.len = s->queue.floor = 0;
 	s->joined_early = false;
 	s->probes = probes__share(po.sets, &po.py, s->target.hooks);
-	log_debug("PID %d: %s is in another file than in the processes before: %s", (int)proc__pid(s->target.proc), hook__name(misfit->id),
-		  s->probes ? "shares the programs of others that have it there" : "loads programs for it");
+	log_debug("PID %d: %s is in another file than in the processes before: %s",
+		  (int)proc__pid(s->target.proc), hook__name(misfit->id),
+		  s->probes ? "shares the programs of others that have it there"
+			    : "loads programs for it");
 	if (!s->probes)
 		s->probes = probes__load(&po, &why);
 	if (!s->probes)
@@ -120,9 +126,23 @@ static int take_queue(struct session *s, struct queue *early)
 /* What could not be asked of it any more was with its parent as it was with it. */
 static int take_facts(struct session *s, const struct session *parent)
 {
-	static const char *const keys[] = { "exe", "cwd", "python", "stdlib", "cgroup", "container", "container.runtime", "container.name",
-					    "container.name_from", "pod", "pod.uid", "pod.namespace", "pod.name_from",
-					    "rank", "local_rank", "world_size", "allocator" };
+	static const char *const keys[] = { "exe",
+					    "cwd",
+					    "python",
+					    "stdlib",
+					    "cgroup",
+					    "container",
+					    "container.runtime",
+					    "container.name",
+					    "container.name_from",
+					    "pod",
+					    "pod.uid",
+					    "pod.namespace",
+					    "pod.name_from",
+					    "rank",
+					    "local_rank",
+					    "world_size",
+					    "allocator" };
 	int err = session__set_facts(s);
 	const char *value;
 	size_t i;
@@ -153,8 +173,9 @@ static int begin(struct session *s, struct session *parent, uint64_t time)
 	return err ? err : session__open_census(s);
 }
 
-struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t number, uint64_t time, uint64_t diverged,
-				    struct queue *early, struct failure *f)
+struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t number,
+				    uint64_t time, uint64_t diverged, struct queue *early,
+				    struct failure *f)
 {
 	struct session_opts opts = parent->opts;
 	struct session *s;
@@ -181,7 +202,8 @@ struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t 
 		err = begin(s, parent, time);
 	if (!err)
 		return s;
-	failure__set(f, EXIT_FAILED, err, "PID %d cannot be followed: %s", (int)pid, strerror(-err));
+	failure__set(f, EXIT_FAILED, err, "PID %d cannot be followed: %s", (int)pid,
+		     strerror(-err));
 	session__free(s);
 	return NULL;
 }

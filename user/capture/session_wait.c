@@ -2,12 +2,13 @@
 /*
  * Waiting for PyTorch to come into the process, to be there before it allocates.
  *
- * Between the mapping of libc10 and the first of its code that runs lie all relocations of PyTorch's libraries: some 40 ms
- * at the least, with everything in the page cache, measured with PyTorch 2.1 to 2.15. So the size of the address
- * space is looked at every 2 ms (one small file of /proc, 5 us), the memory map is read only when that has changed, and what
- * takes long is done before: the interpreter, which runs `import torch`, is understood and the BPF programs for it are
- * loaded as soon as it is up. A command of our own is held (hold.h) while that goes on, and again once PyTorch's libraries are
- * mapped, so that only the look has to be in time.
+ * Between the mapping of libc10 and the first of its code that runs lie all relocations of
+ * PyTorch's libraries: some 40 ms at the least, with everything in the page cache, measured with
+ * PyTorch 2.1 to 2.15. So the size of the address space is looked at every 2 ms (one small file of
+ * /proc, 5 us), the memory map is read only when that has changed, and what takes long is done
+ * before: the interpreter, which runs `import torch`, is understood and the BPF programs for it are
+ * loaded as soon as it is up. A command of our own is held (hold.h) while that goes on, and again
+ * once PyTorch's libraries are mapped, so that only the look has to be in time.
  */
 #include "capture/session_internal.h"
 
@@ -22,14 +23,18 @@
 #include "process/arrival.h"
 #include "process/proc.h"
 
-#define PAUSE 2		     /* ms */
-#define PAUSE_QUIET 10	     /* ms, where nothing has been mapped for QUIET: import torch begins with other modules */
-#define PAUSE_OTHER 100	     /* ms, where there is no Python either, and there is no reason to expect any */
+#define PAUSE 2 /* ms */
+#define PAUSE_QUIET                                                                                \
+	10 /* ms, where nothing has been mapped for QUIET: import torch begins with other modules */
+#define PAUSE_OTHER                                                                                \
+	100 /* ms, where there is no Python either, and there is no reason to expect any */
 #define QUIET 1000000000ULL  /* ns */
 #define RETRY 5000000ULL     /* ns, while the interpreter is starting */
 #define NUMBER 1000000000ULL /* ns, where no number was left */
-#define IN_TIME (-20)	     /* nice value while a command is waited for: a look that comes late is one in vain */
-#define NO_PYTHON 1000000000ULL /* ns after an exec: a process that is not Python by then will not be */
+#define IN_TIME                                                                                    \
+	(-20) /* nice value while a command is waited for: a look that comes late is one in vain */
+#define NO_PYTHON                                                                                  \
+	1000000000ULL /* ns after an exec: a process that is not Python by then will not be */
 
 static uint64_t monotonic(void)
 {
@@ -39,7 +44,8 @@ static uint64_t monotonic(void)
 	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
 }
 
-/* Another program has the process: nothing of what was known holds. 0, -EAGAIN (it is ending), or negative with *f. */
+/* Another program has the process: nothing of what was known holds. 0, -EAGAIN (it is ending), or
+ * negative with *f. */
 static int follow_exec(struct session *s, uint64_t now, struct failure *f)
 {
 	struct target t;
@@ -124,16 +130,21 @@ void session__let_go(struct session *s, bool again)
 /* Until session__let_go(). */
 static void hold_command(struct session *s)
 {
-	int err = s->opts.started && !s->opts.inside ? ptrace_hold__take(&s->hold, proc__pid(s->target.proc)) : 0;
+	int err = s->opts.started && !s->opts.inside
+			  ? ptrace_hold__take(&s->hold, proc__pid(s->target.proc))
+			  : 0;
 
 	if (err)
-		log_debug("PID %d cannot be held: %s", (int)proc__pid(s->target.proc), strerror(-err));
+		log_debug("PID %d cannot be held: %s", (int)proc__pid(s->target.proc),
+			  strerror(-err));
 }
 
-/* With its interpreter's programs shared, and those attached already to PyTorch as others have it, nothing is missing. */
+/* With its interpreter's programs shared, and those attached already to PyTorch as others have it,
+ * nothing is missing. */
 static bool is_early(struct session *s)
 {
-	static const enum hook_id all[] = { HOOK_CODE_GONE, HOOK_CPU_DELETE, HOOK_CPU_NEW, HOOK_REPORT };
+	static const enum hook_id all[] = { HOOK_CODE_GONE, HOOK_CPU_DELETE, HOOK_CPU_NEW,
+					    HOOK_REPORT };
 	struct maps maps;
 	bool ret = s->opts.kin && !proc__maps(s->target.proc, &maps);
 	size_t i;
@@ -161,13 +172,16 @@ static int prepare(struct session *s, struct maps *maps, uint64_t now, struct fa
 		s->wait.next = now + NUMBER;
 		return 0;
 	}
-	hold_command(s); /* the kernel takes half a second to verify the programs, and `import torch` may come sooner */
+	/* the kernel takes half a second to verify the programs, and `import torch` may come sooner
+	 */
+	hold_command(s);
 	err = session__load(s, f);
 	if (err)
 		return err;
 	session__attach_optional(s, HOOK_CODE_GONE);
 	s->joined_early = is_early(s);
-	log_debug("PID %d: Python is understood, the programs are loaded", (int)proc__pid(s->target.proc));
+	log_debug("PID %d: Python is understood, the programs are loaded",
+		  (int)proc__pid(s->target.proc));
 	return 0;
 }
 
@@ -188,7 +202,8 @@ int session__await(struct session *s, struct failure *f)
 		if (s->opts.started)
 			hasten(s);
 	}
-	if (!s->opts.started && !s->opts.late && !s->target.has_python && now - s->wait.since > NO_PYTHON)
+	if (!s->opts.started && !s->opts.late && !s->target.has_python &&
+	    now - s->wait.since > NO_PYTHON)
 		return target__look(&s->target, f) ?: s->target.torch.found ? 0 : -EAGAIN;
 	if (proc__pages(s->target.proc, &pages))
 		return -EAGAIN; /* it is ending */
@@ -211,8 +226,10 @@ int session__await(struct session *s, struct failure *f)
 		return -EAGAIN;
 	}
 	if (!err) {
-		/* The libraries are mapped one by one, and then relocated, which does not change the address space's size. */
-		untouched = (s->opts.started || s->opts.late) && arrival__untouched(s->target.proc, &maps);
+		/* The libraries are mapped one by one, and then relocated, which does not change
+		 * the address space's size. */
+		untouched = (s->opts.started || s->opts.late) &&
+			    arrival__untouched(s->target.proc, &maps);
 		whole = !grew || !untouched || arrived; /* or it waits, with all of them mapped */
 		if (untouched && whole)
 			hold_command(s);

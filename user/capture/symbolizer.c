@@ -69,7 +69,8 @@ uint32_t symbolizer__number(struct symbolizer *n, uint32_t number)
 	if (number != UINT32_MAX || errno != ENOSPC)
 		return number;
 	if (!n->stats.no_room++)
-		log_warn("so many different stacks, names or threads that the recording has no room for more: what is new from "
+		log_warn("so many different stacks, names or threads that the recording has no "
+			 "room for more: what is new from "
 			 "now on stays without a name");
 	return 0;
 }
@@ -86,7 +87,8 @@ int symbolizer__prefetch(struct symbolizer *n, const struct mt_rec_stack *rec)
 	int err;
 
 	for (i = 0; i < rec->n; i++) {
-		err = f[i].kind == MT_FRAME_CODE ? code_cache__need(n->codes, f[i].addr, rec->epoch) : 0;
+		err = f[i].kind == MT_FRAME_CODE ? code_cache__need(n->codes, f[i].addr, rec->epoch)
+						 : 0;
 		if (err)
 			return err;
 	}
@@ -122,7 +124,8 @@ uint32_t symbolizer__module(struct symbolizer *n, uint64_t self, uint64_t root, 
 	struct nnmodule nn;
 
 	n->stats.modules++;
-	if (!n->modules || nnmodules__name(n->modules, self, nnmodules__model(n->modules, root), parent, &nn)) {
+	if (!n->modules ||
+	    nnmodules__name(n->modules, self, nnmodules__model(n->modules, root), parent, &nn)) {
 		n->stats.unnamed_modules++;
 		return 0;
 	}
@@ -160,7 +163,8 @@ int symbolizer__stack(struct symbolizer *n, const struct mt_rec_stack *rec, stru
 			for (parent = 0, j = i + 1; j < rec->n && !parent; j++)
 				parent = f[j].kind == MT_FRAME_MODULE ? f[j].addr : 0;
 			if (k)
-				out[k - 1].module = symbolizer__module(n, f[i].addr, s.root, parent);
+				out[k - 1].module = symbolizer__module(n, f[i].addr, s.root,
+								       parent);
 			if (k && out[k - 1].module == UINT32_MAX)
 				return -ENOMEM;
 			s.whole = s.whole && k && out[k - 1].module;

@@ -26,7 +26,8 @@ int failure__set(struct failure *f, int status, int err, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	text__clean(f->text, sizeof(f->text), text, strlen(text)); /* names of the target's files are in it */
+	/* names of the target's files are in it */
+	text__clean(f->text, sizeof(f->text), text, strlen(text));
 	return err;
 }
 
@@ -43,25 +44,37 @@ int target__open(pid_t pid, struct target *t, struct failure *f)
 	err = -errno;
 	if (err == -ESRCH && proc__lost_leader(pid))
 		return failure__set(f, EXIT_UNUSABLE, err,
-				    "PID %d cannot be recorded: its main thread has ended while other threads run, and the kernel lets nobody look at "
-				    "or attach to such a process by its PID. Start the job with `memtrace-bpf run`, or attach before its main thread ends",
+				    "PID %d cannot be recorded: its main thread has ended while "
+				    "other threads run, and the kernel lets nobody look at "
+				    "or attach to such a process by its PID. Start the job with "
+				    "`memtrace-bpf run`, or attach before its main thread ends",
 				    (int)pid);
 	if (err == -ESRCH)
-		return failure__set(f, EXIT_UNUSABLE, err, "no process with PID %d; `ps -e` lists what runs", (int)pid);
+		return failure__set(f, EXIT_UNUSABLE, err,
+				    "no process with PID %d; `ps -e` lists what runs", (int)pid);
 	if (err == -EINVAL)
-		return failure__set(f, EXIT_UNUSABLE, err, "PID %d is a kernel thread: it has no memory to trace", (int)pid);
+		return failure__set(f, EXIT_UNUSABLE, err,
+				    "PID %d is a kernel thread: it has no memory to trace",
+				    (int)pid);
 	if ((err == -EPERM || err == -EACCES) && !geteuid() && !*caps__missing_to_read())
 		return failure__set(f, EXIT_NOT_PERMITTED, err,
-				    "not permitted to look at PID %d, not even as root: %s; a security module (AppArmor, SELinux) or the settings of "
+				    "not permitted to look at PID %d, not even as root: %s; a "
+				    "security module (AppArmor, SELinux) or the settings of "
 				    "this container forbid it. Run memtrace-bpf on the host",
 				    (int)pid, strerror(-err));
 	snprintf(name, sizeof(name), "/proc/%d", (int)pid);
 	if (err == -EPERM || err == -EACCES)
-		return failure__set(f, EXIT_NOT_PERMITTED, err, "not permitted to look at PID %d: %s: CAP_SYS_PTRACE needed; %s", (int)pid,
-				    !stat(name, &st) && st.st_uid == geteuid() ? "it is yours, but the system restricts that (kernel.yama.ptrace_scope)" :
-										 "it is another user's",
-				    geteuid() ? "run it with sudo" : "give it to this container (--cap-add SYS_PTRACE)");
-	return failure__set(f, EXIT_FAILED, err, "cannot open PID %d: %s", (int)pid, strerror(-err));
+		return failure__set(
+			f, EXIT_NOT_PERMITTED, err,
+			"not permitted to look at PID %d: %s: CAP_SYS_PTRACE needed; %s", (int)pid,
+			!stat(name, &st) && st.st_uid == geteuid()
+				? "it is yours, but the system restricts that "
+				  "(kernel.yama.ptrace_scope)"
+				: "it is another user's",
+			geteuid() ? "run it with sudo"
+				  : "give it to this container (--cap-add SYS_PTRACE)");
+	return failure__set(f, EXIT_FAILED, err, "cannot open PID %d: %s", (int)pid,
+			    strerror(-err));
 }
 
 void target__close(struct target *t)
@@ -90,7 +103,8 @@ static void look_for_python(struct target *t)
 		text__clean(t->python_why, sizeof(t->python_why), why, strlen(why));
 }
 
-/* The one hook of ours that lies in the interpreter from the start; module_call comes with the first module. */
+/* The one hook of ours that lies in the interpreter from the start; module_call comes with the
+ * first module. */
 static void look_for_code_dealloc(struct target *t)
 {
 	struct hook *h = &t->hooks[HOOK_CODE_GONE];
@@ -108,7 +122,8 @@ static void look_for_code_dealloc(struct target *t)
 		snprintf(h->symbol, sizeof(h->symbol), "PyCode_Type.tp_dealloc");
 }
 
-/* Code objects whose end nobody tells of would be taken for others: rather no lines than wrong ones. */
+/* Code objects whose end nobody tells of would be taken for others: rather no lines than wrong
+ * ones. */
 static void need_code_dealloc(struct target *t)
 {
 	const struct hook *h = &t->hooks[HOOK_CODE_GONE];
@@ -140,7 +155,8 @@ int target__look_into_torch(struct target *t)
 
 	if (!t->python)
 		return -ENOENT;
-	err = nnmodules__call_codes(t->python, t->module_codes, MT_MAX_MODULE_CODES, &t->n_module_codes);
+	err = nnmodules__call_codes(t->python, t->module_codes, MT_MAX_MODULE_CODES,
+				    &t->n_module_codes);
 	if (err)
 		return err;
 	if (t->n_module_codes && pyobj__code(t->python, t->module_codes[0], &pc) == 0) {
@@ -162,8 +178,9 @@ int target__look(struct target *t, struct failure *f)
 	err = proc__maps(t->proc, &maps);
 	if (err == -EPERM || err == -EACCES)
 		return failure__set(f, EXIT_NOT_PERMITTED, err,
-				    "not permitted to read the memory map of PID %d: %s needed; run it with sudo", pid,
-				    *caps__missing() ? caps__missing() : "CAP_SYS_PTRACE");
+				    "not permitted to read the memory map of PID %d: %s needed; "
+				    "run it with sudo",
+				    pid, *caps__missing() ? caps__missing() : "CAP_SYS_PTRACE");
 	if (err || !maps.n) {
 		if (!err)
 			maps__free(&maps);
@@ -173,7 +190,8 @@ int target__look(struct target *t, struct failure *f)
 	t->maps = maps;
 	err = torch__info(t->proc, &t->maps, &t->torch);
 	if (err)
-		return failure__set(f, EXIT_FAILED, err, "cannot look for PyTorch in PID %d: %s", pid, strerror(-err));
+		return failure__set(f, EXIT_FAILED, err, "cannot look for PyTorch in PID %d: %s",
+				    pid, strerror(-err));
 	t->hooks_err = torch__hooks(t->proc, &t->maps, t->hooks);
 	look_for_python(t);
 	look_for_code_dealloc(t);
@@ -183,8 +201,10 @@ int target__look(struct target *t, struct failure *f)
 
 		text__clean(comm, sizeof(comm), proc__comm(t->proc), strlen(proc__comm(t->proc)));
 		return failure__set(f, EXIT_UNUSABLE, -ENOEXEC,
-				    "PID %d (%s) has neither a Python interpreter nor PyTorch in it; give the PID of the "
-				    "python process itself (not of its launcher: `ps --ppid %d` lists its children)",
+				    "PID %d (%s) has neither a Python interpreter nor PyTorch in "
+				    "it; give the PID of the "
+				    "python process itself (not of its launcher: `ps --ppid %d` "
+				    "lists its children)",
 				    pid, comm, pid);
 	}
 	return 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * One reading: all objects of the collector's lists, sorted by type; names from modules and optimizers; then the tensors
- * themselves, in bulk, their gradients and what wrappers hold; then storages.
+ * One reading: all objects of the collector's lists, sorted by type; names from modules and
+ * optimizers; then the tensors themselves, in bulk, their gradients and what wrappers hold; then
+ * storages.
  */
 #include "census/census.h"
 
@@ -20,16 +21,16 @@
 #include "python/python.h"
 #include "python/pytype.h"
 
-#define WALKS 3		 /* over lists that keep changing */
+#define WALKS 3 /* over lists that keep changing */
 #define MAX_TYPES (1u << 20)
 #define OBJECTS_AT_ONCE 16384 /* some 2 ms */
 
 const char *census_kind__name(enum census_kind k)
 {
 	static const char *const names[CENSUS_KINDS] = {
-		[CENSUS_PARAMETER] = "parameter", [CENSUS_BUFFER] = "buffer",	[CENSUS_GRADIENT] = "gradient",
-		[CENSUS_OPTIMIZER] = "optimizer_state", [CENSUS_ACTIVATION] = "activation",
-		[CENSUS_OTHER] = "unknown",
+		[CENSUS_PARAMETER] = "parameter",   [CENSUS_BUFFER] = "buffer",
+		[CENSUS_GRADIENT] = "gradient",	    [CENSUS_OPTIMIZER] = "optimizer_state",
+		[CENSUS_ACTIVATION] = "activation", [CENSUS_OTHER] = "unknown",
 	};
 
 	return k < CENSUS_KINDS ? names[k] : "unknown";
@@ -45,7 +46,8 @@ static uint64_t now_ns(void)
 
 bool census__is_local(int err)
 {
-	return err == -EAGAIN || err == -EFAULT || err == -EBADMSG || err == -ENOENT || err == -E2BIG;
+	return err == -EAGAIN || err == -EFAULT || err == -EBADMSG || err == -ENOENT ||
+	       err == -E2BIG;
 }
 
 int census__go_on(const struct reading *r)
@@ -86,8 +88,8 @@ static int find_types(struct census *c)
 }
 
 /*
- * As pytype__mro(), from the blocks of memory that the objects came from: there are thousands of types, and a system call
- * costs as much for a word as for a block.
+ * As pytype__mro(), from the blocks of memory that the objects came from: there are thousands of
+ * types, and a system call costs as much for a word as for a block.
  */
 static int remembered_mro(struct reading *r, uint64_t type, uint64_t *ret)
 {
@@ -125,7 +127,8 @@ static int look_at_type(struct reading *r, uint64_t type, enum type_kind *ret)
 		return n == -ESRCH || n == -EPERM || n == -ENOMEM ? n : 0;
 	for (int i = 0; i < n; i++) {
 		if (mro[i] == r->c->tensor_base)
-			*ret = type == r->c->tensor || type == r->c->parameter ? TYPE_TENSOR : TYPE_WRAPPER;
+			*ret = type == r->c->tensor || type == r->c->parameter ? TYPE_TENSOR
+									       : TYPE_WRAPPER;
 		else if (mro[i] == r->c->module)
 			*ret = TYPE_MODULE;
 		else if (mro[i] == r->c->optimizer)
@@ -209,7 +212,9 @@ int census__name(struct reading *r, uint64_t obj, const struct label *label, boo
 	if (!err)
 		err = map64__set(r->by_obj, obj, r->nnamed);
 	if (!err)
-		r->named[r->nnamed++] = (struct named){ .obj = obj, .label = *label, .wrapper = wrapper };
+		r->named[r->nnamed++] = (struct named){ .obj = obj,
+							.label = *label,
+							.wrapper = wrapper };
 	return err;
 }
 
@@ -225,7 +230,8 @@ bool census__label(const struct reading *r, uint64_t obj, struct label *ret)
 
 /* ---- objects ---- */
 
-static int take(struct reading *r, struct found_list *list, size_t max, uint64_t obj, uint64_t type, enum type_kind kind)
+static int take(struct reading *r, struct found_list *list, size_t max, uint64_t obj, uint64_t type,
+		enum type_kind kind)
 {
 	uint64_t known;
 	int err;
@@ -275,7 +281,8 @@ static int on_object(uint64_t obj, uint64_t type, void *ctx)
 	switch (w->last[slot].kind) {
 	case TYPE_TENSOR:
 	case TYPE_WRAPPER:
-		return take(w->r, &w->r->tensors, CENSUS_MAX_TENSORS, obj, type, w->last[slot].kind);
+		return take(w->r, &w->r->tensors, CENSUS_MAX_TENSORS, obj, type,
+			    w->last[slot].kind);
 	case TYPE_MODULE:
 		return take(w->r, &w->r->modules, CENSUS_MAX_MODULES, obj, type, TYPE_MODULE);
 	case TYPE_OPTIMIZER:
@@ -305,7 +312,8 @@ static int walk_objects(struct reading *r, uint64_t *objects)
 	return err;
 }
 
-static int read_all(struct reading *r, struct census_list *l, struct census_state *s, const char **why)
+static int read_all(struct reading *r, struct census_list *l, struct census_state *s,
+		    const char **why)
 {
 	int err;
 
@@ -353,7 +361,8 @@ static void reading__fini(struct reading *r)
 	free(r->text);
 }
 
-int census__read(struct census *c, const struct census_opts *o, struct census_state *ret, const char **why)
+int census__read(struct census *c, const struct census_opts *o, struct census_state *ret,
+		 const char **why)
 {
 	uint64_t bytes = memcache__bytes(c->cache);
 	struct census_state s = { 0 };
@@ -409,7 +418,8 @@ struct census *census__open(const struct python *py, const char **why)
 		if (err == -ENOENT)
 			err = -ENOTSUP;
 		if (err == -ENOTSUP)
-			*why = "the lists of this Python's garbage collector are not known to this version";
+			*why = "the lists of this Python's garbage collector are not known to this "
+			       "version";
 	}
 	if (!err)
 		return c;

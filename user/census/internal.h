@@ -13,10 +13,17 @@ struct memcache;
 
 #define CENSUS_MAX_TENSORS (4u << 20)
 #define CENSUS_MAX_MODULES (1u << 20)
-#define CENSUS_NAME_ROOM 16384 /* for the longest name: a path of modules, a key, and what it is of */
+#define CENSUS_NAME_ROOM                                                                           \
+	16384 /* for the longest name: a path of modules, a key, and what it is of */
 #define CENSUS_MAX_TEXT (256u << 20)
 
-enum type_kind { TYPE_OTHER, TYPE_TENSOR, TYPE_WRAPPER /* a tensor's subclass */, TYPE_MODULE, TYPE_OPTIMIZER };
+enum type_kind {
+	TYPE_OTHER,
+	TYPE_TENSOR,
+	TYPE_WRAPPER /* a tensor's subclass */,
+	TYPE_MODULE,
+	TYPE_OPTIMIZER
+};
 
 struct census {
 	const struct python *py;
@@ -25,8 +32,8 @@ struct census {
 	struct pytensors *tensors;
 	struct pygc gc;
 	size_t saved_flags; /* see pygraph__find_flags() */
-	uint64_t tensor_base, tensor, parameter, module, optimizer, function; /* type objects in the target; the
-		last may be 0 */
+	uint64_t tensor_base, tensor, parameter, module, optimizer, function; /* type objects in the
+		target; the last may be 0 */
 };
 
 /* A Python object that the walk over all of them found. */
@@ -94,18 +101,23 @@ bool census__label(const struct reading *r, uint64_t obj, struct label *ret);
 /* census_names.c: names all that modules and optimizers hold. */
 int census__name_modules(struct reading *r);
 int census__name_optimizers(struct reading *r);
-/* Calls fn for the tensors that a wrapper holds, DTensor's local part among them; name: the attribute's, "" for that one. */
-int census__inner(struct reading *r, uint64_t obj, int (*fn)(struct reading *r, uint64_t obj, const char *name, void *ctx), void *ctx);
+/* Calls fn for the tensors that a wrapper holds, DTensor's local part among them; name: the
+ * attribute's, "" for that one. */
+int census__inner(struct reading *r, uint64_t obj,
+		  int (*fn)(struct reading *r, uint64_t obj, const char *name, void *ctx),
+		  void *ctx);
 
 /* census_tensors.c */
 void census_list__free(struct census_list *l);
-int census_list__add(struct census_list *l, uint64_t obj, uint64_t impl, const struct label *label, bool wrapper);
+int census_list__add(struct census_list *l, uint64_t obj, uint64_t impl, const struct label *label,
+		     bool wrapper);
 /* Finds the layout, if it is not known yet. */
 int census__calibrate(struct reading *r, const char **why);
 /* Reads all tensors there are into l, which is empty. */
 int census__read_tensors(struct reading *r, struct census_list *l);
 
-/* census_locals.c: variables that hold tensors without a name, found before the tensors are read and used after it. */
+/* census_locals.c: variables that hold tensors without a name, found before the tensors are read
+ * and used after it. */
 struct census_locals {
 	struct pylocal *v;
 	struct pyitem *globals; /* likewise, of the main module */
@@ -113,14 +125,17 @@ struct census_locals {
 };
 
 int census__find_locals(struct reading *r, struct census_locals *ret);
-int census__name_locals(struct reading *r, struct census_list *l, const struct census_locals *locals);
+int census__name_locals(struct reading *r, struct census_list *l,
+			const struct census_locals *locals);
 void census_locals__free(struct census_locals *l);
 
-/* census_owners.c: containers that hold tensors without a name, looked at before the tensors are read and after it. */
+/* census_owners.c: containers that hold tensors without a name, looked at before the tensors are
+ * read and after it. */
 struct census_owners;
 
 int census__find_owners(struct reading *r, struct census_owners **ret);
-int census__name_owners(struct reading *r, struct census_list *l, const struct census_owners *before);
+int census__name_owners(struct reading *r, struct census_list *l,
+			const struct census_owners *before);
 void census_owners__free(struct census_owners *o); /* NULL is fine */
 
 /* census_saved.c: what autograd's graph keeps for backward. */

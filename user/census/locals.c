@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Tensors that have no other name have that of the variable that holds them: of a function that runs, or of the main module.
- * A variable that has another value by now may have had it all along: only what is the same before and after counts.
+ * Tensors that have no other name have that of the variable that holds them: of a function that
+ * runs, or of the main module. A variable that has another value by now may have had it all along:
+ * only what is the same before and after counts.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -19,7 +20,8 @@ static bool is_nameless_tensor(void *ctx, uint64_t obj)
 	struct reading *r = ctx;
 	uint64_t kind, i;
 
-	return map64__get(r->seen, obj, &kind) && (kind == TYPE_TENSOR || kind == TYPE_WRAPPER) && !map64__get(r->by_obj, obj, &i);
+	return map64__get(r->seen, obj, &kind) && (kind == TYPE_TENSOR || kind == TYPE_WRAPPER) &&
+	       !map64__get(r->by_obj, obj, &i);
 }
 
 /* The main module's dictionary; 0 entries where it cannot be read. */
@@ -88,7 +90,8 @@ static int check(struct reading *r, const struct census_locals *l, bool *holds)
 	for (size_t i = 0; !err && i < it.n; i++)
 		err = map64__set(now, it.v[i].key, it.v[i].value);
 	for (size_t i = 0; !err && i < l->nglobals; i++)
-		holds[l->n + i] = map64__get(now, l->globals[i].key, &value) && value == l->globals[i].value;
+		holds[l->n + i] = map64__get(now, l->globals[i].key, &value) &&
+				  value == l->globals[i].value;
 	pyitems__fini(&it);
 	map64__free(now);
 	return err;
@@ -100,19 +103,21 @@ static int index_nameless(const struct census_list *l, struct map64 *by_obj)
 	int err = 0;
 
 	for (size_t i = 0; !err && i < l->n; i++)
-		if (l->v[i].obj && l->v[i].state == PYTENSOR_OK && l->labels[i].kind == CENSUS_OTHER && !l->labels[i].name)
+		if (l->v[i].obj && l->v[i].state == PYTENSOR_OK &&
+		    l->labels[i].kind == CENSUS_OTHER && !l->labels[i].name)
 			err = map64__set(by_obj, l->v[i].obj, i);
 	return err;
 }
 
 static bool same_tensor(const struct pytensor *a, const struct pytensor *b)
 {
-	return a->state == PYTENSOR_OK && b->state == PYTENSOR_OK && a->impl == b->impl && a->storage == b->storage &&
-	       a->addr == b->addr && a->size == b->size;
+	return a->state == PYTENSOR_OK && b->state == PYTENSOR_OK && a->impl == b->impl &&
+	       a->storage == b->storage && a->addr == b->addr && a->size == b->size;
 }
 
 /* "local x in GPT.forward (gpt.py:52)", "global x" */
-static int text_of(struct reading *r, const struct census_locals *l, size_t i, char *buf, size_t size)
+static int text_of(struct reading *r, const struct census_locals *l, size_t i, char *buf,
+		   size_t size)
 {
 	size_t at = snprintf(buf, size, i < l->n ? "local " : "global ");
 	int err;
@@ -123,16 +128,17 @@ static int text_of(struct reading *r, const struct census_locals *l, size_t i, c
 	return err < 0 ? err : 0;
 }
 
-static int give_names(struct reading *r, struct census_list *l, const struct census_locals *locals, const struct map64 *by_obj,
-		      const struct pytensor *now, const bool *before, const bool *after)
+static int give_names(struct reading *r, struct census_list *l, const struct census_locals *locals,
+		      const struct map64 *by_obj, const struct pytensor *now, const bool *before,
+		      const bool *after)
 {
 	char text[64 + PYOBJ_MAX_STRING];
 	uint64_t ix;
 	int err = 0;
 
 	for (size_t i = 0; !err && i < locals->n + locals->nglobals; i++) {
-		if (!before[i] || !after[i] || !map64__get(by_obj, now[i].obj, &ix) || l->labels[ix].name ||
-		    !same_tensor(&l->v[ix], &now[i]))
+		if (!before[i] || !after[i] || !map64__get(by_obj, now[i].obj, &ix) ||
+		    l->labels[ix].name || !same_tensor(&l->v[ix], &now[i]))
 			continue;
 		err = text_of(r, locals, i, text, sizeof(text));
 		if (!err)
@@ -142,8 +148,10 @@ static int give_names(struct reading *r, struct census_list *l, const struct cen
 	return err;
 }
 
-/* The variables are looked at, then the tensors once more, then the variables: what they hold did not change meanwhile. */
-int census__name_locals(struct reading *r, struct census_list *l, const struct census_locals *locals)
+/* The variables are looked at, then the tensors once more, then the variables: what they hold did
+ * not change meanwhile. */
+int census__name_locals(struct reading *r, struct census_list *l,
+			const struct census_locals *locals)
 {
 	size_t n = locals->n + locals->nglobals;
 	struct map64 *by_obj = map64__new();
@@ -152,7 +160,8 @@ int census__name_locals(struct reading *r, struct census_list *l, const struct c
 	int err = by_obj && now && before ? 0 : -ENOMEM;
 
 	for (size_t i = 0; !err && i < n; i++)
-		now[i].obj = i < locals->n ? locals->v[i].obj : locals->globals[i - locals->n].value;
+		now[i].obj = i < locals->n ? locals->v[i].obj
+					   : locals->globals[i - locals->n].value;
 	if (!err)
 		err = index_nameless(l, by_obj);
 	if (!err)

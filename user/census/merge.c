@@ -40,8 +40,8 @@ static bool is_better(const struct label *a, const struct label *b)
 }
 
 /* One for each TensorImpl, with the best of what it is called. */
-static int candidates(const struct pytensor *v, const struct label *labels, size_t n, struct cand **ret, size_t *count,
-		      struct census_state *s)
+static int candidates(const struct pytensor *v, const struct label *labels, size_t n,
+		      struct cand **ret, size_t *count, struct census_state *s)
 {
 	struct map64 *impls = map64__new();
 	struct cand *c = calloc(n ? n : 1, sizeof(*c));
@@ -64,8 +64,13 @@ static int candidates(const struct pytensor *v, const struct label *labels, size
 		}
 		err = map64__set(impls, v[i].impl, k);
 		c[k++] = (struct cand){
-			.addr = v[i].addr, .size = v[i].size, .ix = i, .kind = labels[i].kind, .leaf = labels[i].leaf,
-			.device_type = v[i].device_type, .device_index = v[i].device_index,
+			.addr = v[i].addr,
+			.size = v[i].size,
+			.ix = i,
+			.kind = labels[i].kind,
+			.leaf = labels[i].leaf,
+			.device_type = v[i].device_type,
+			.device_index = v[i].device_index,
 		};
 	}
 	map64__free(impls);
@@ -86,13 +91,15 @@ struct best {
 
 static bool is_inside(const struct census_tensor *t, const struct cand *c)
 {
-	return t->device_type == c->device_type && t->device_index == c->device_index && c->addr >= t->addr &&
-	       c->addr - t->addr <= t->size && c->size <= t->size - (c->addr - t->addr);
+	return t->device_type == c->device_type && t->device_index == c->device_index &&
+	       c->addr >= t->addr && c->addr - t->addr <= t->size &&
+	       c->size <= t->size - (c->addr - t->addr);
 }
 
-/* Another tensor of the storage: the better name wins; of those that are as good, the first, and the others are counted. */
-static void contest(const struct reading *r, const struct label *labels, uint32_t ix, uint8_t kind, struct census_tensor *t,
-		    struct best *b)
+/* Another tensor of the storage: the better name wins; of those that are as good, the first, and
+ * the others are counted. */
+static void contest(const struct reading *r, const struct label *labels, uint32_t ix, uint8_t kind,
+		    struct census_tensor *t, struct best *b)
 {
 	const char *now = r->text + labels[b->ix].name, *other = r->text + labels[ix].name;
 
@@ -105,8 +112,9 @@ static void contest(const struct reading *r, const struct label *labels, uint32_
 }
 
 /* Storages in order; whose is which tensor goes to owner. */
-static void group(const struct reading *r, const struct pytensor *v, const struct label *labels, const struct cand *c,
-		  size_t n, struct census_state *s, uint32_t *owner, struct best *best)
+static void group(const struct reading *r, const struct pytensor *v, const struct label *labels,
+		  const struct cand *c, size_t n, struct census_state *s, uint32_t *owner,
+		  struct best *best)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct census_tensor *t = s->ntensors ? &s->tensors[s->ntensors - 1] : NULL;
@@ -142,8 +150,8 @@ static int name_several(struct reading *r, const struct label *l, uint32_t more,
 	return 0;
 }
 
-static int describe(struct reading *r, const struct pytensor *v, const struct label *labels, struct census_state *s,
-		    struct best *best)
+static int describe(struct reading *r, const struct pytensor *v, const struct label *labels,
+		    struct census_state *s, struct best *best)
 {
 	int err = 0;
 
@@ -183,7 +191,8 @@ static int sum(struct census_state *s)
 			if (err)
 				return err;
 			d = &s->devices[s->ndevices++];
-			*d = (struct census_device){ .type = t->device_type, .index = t->device_index };
+			*d = (struct census_device){ .type = t->device_type,
+						     .index = t->device_index };
 		}
 		d->bytes[t->kind] += t->size;
 		d->count[t->kind]++;
@@ -191,8 +200,8 @@ static int sum(struct census_state *s)
 	return 0;
 }
 
-static int index_params(const struct pytensor *v, const struct label *labels, size_t n, const uint32_t *owner,
-			struct census_state *s)
+static int index_params(const struct pytensor *v, const struct label *labels, size_t n,
+			const uint32_t *owner, struct census_state *s)
 {
 	int err = 0;
 
@@ -201,8 +210,10 @@ static int index_params(const struct pytensor *v, const struct label *labels, si
 	if (!s->params || !s->param_storages)
 		return -ENOMEM;
 	for (size_t i = 0; !err && i < n; i++)
-		if (labels[i].kind == CENSUS_PARAMETER && v[i].state == PYTENSOR_OK && owner[i] != UINT32_MAX)
-			err = map64__set(s->params, v[i].impl, owner[i]) ?: map64__set(s->param_storages, v[i].impl, v[i].storage);
+		if (labels[i].kind == CENSUS_PARAMETER && v[i].state == PYTENSOR_OK &&
+		    owner[i] != UINT32_MAX)
+			err = map64__set(s->params, v[i].impl, owner[i])
+				      ?: map64__set(s->param_storages, v[i].impl, v[i].storage);
 	return err;
 }
 
@@ -243,11 +254,13 @@ int census__merge(struct reading *r, const struct pytensor *v, const struct labe
 	return err;
 }
 
-const struct census_tensor *census__param(const struct census_state *s, const struct proc *p, uint64_t impl)
+const struct census_tensor *census__param(const struct census_state *s, const struct proc *p,
+					  uint64_t impl)
 {
 	uint64_t i, was, is;
 
-	if (!s->params || !map64__get(s->params, impl, &i) || !map64__get(s->param_storages, impl, &was))
+	if (!s->params || !map64__get(s->params, impl, &i) ||
+	    !map64__get(s->param_storages, impl, &was))
 		return NULL;
 	return !proc__read_u64(p, impl + s->storage_at, &is) && is == was ? &s->tensors[i] : NULL;
 }

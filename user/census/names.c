@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Names: of what modules hold, by the dotted names that named_parameters() of the outermost module would give, without
- * the parts that wrappers add; of what optimizers hold, by the parameter that it is for.
+ * Names: of what modules hold, by the dotted names that named_parameters() of the outermost module
+ * would give, without the parts that wrappers add; of what optimizers hold, by the parameter that
+ * it is for.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,13 +16,13 @@
 #include "python/pytype.h"
 #include "torch/nntree.h"
 
-#define MAX_KEY 512	    /* bytes of an attribute's name; longer ones are cut, and then marked */
+#define MAX_KEY 512 /* bytes of an attribute's name; longer ones are cut, and then marked */
 #define MAX_NAME (NN_MAX_NAME + MAX_KEY + 64)
-#define MAX_LIST 65536u	    /* items of a list looked at */
+#define MAX_LIST 65536u /* items of a list looked at */
 #define MAX_STATE_DEPTH 3
-#define LIST_ITEMS 24	    /* PyListObject.ob_item */
-#define DESCR_MEMBER 40	    /* PyMemberDescrObject.d_member */
-#define MEMBER_OFFSET 16    /* PyMemberDef.offset */
+#define LIST_ITEMS 24	 /* PyListObject.ob_item */
+#define DESCR_MEMBER 40	 /* PyMemberDescrObject.d_member */
+#define MEMBER_OFFSET 16 /* PyMemberDef.offset */
 
 static int key_text(struct reading *r, uint64_t key, char *buf, size_t size)
 {
@@ -58,7 +59,8 @@ static int name_tensor(struct reading *r, uint64_t obj, const char *name, struct
 
 struct tree {
 	struct nntree *t;
-	bool graph; /* made by torch.fx out of another module, whose parts it may hold under names of its own */
+	bool graph; /* made by torch.fx out of another module, whose parts it may hold under names
+		       of its own */
 	size_t order;
 };
 
@@ -101,7 +103,8 @@ static int find_children(struct reading *r, struct map64 *children)
 	return err;
 }
 
-static int add_tree(struct reading *r, const struct found *f, struct map64 *done, struct tree **v, size_t *n, size_t *cap)
+static int add_tree(struct reading *r, const struct found *f, struct map64 *done, struct tree **v,
+		    size_t *n, size_t *cap)
 {
 	struct nntree *t;
 	int err;
@@ -120,11 +123,13 @@ static int add_tree(struct reading *r, const struct found *f, struct map64 *done
 		return err;
 	}
 	(*v)[*n] = (struct tree){ .t = t, .order = *n };
-	(*v)[(*n)++].graph = pytype__is_a(&r->m, nntree__type(t, 0), "GraphModule", "torch.fx.graph_module") == 1;
+	(*v)[(*n)++].graph = pytype__is_a(&r->m, nntree__type(t, 0), "GraphModule",
+					  "torch.fx.graph_module") == 1;
 	return 0;
 }
 
-/* All trees: of the modules that no other one holds, then of those that are left, because they hold one another. */
+/* All trees: of the modules that no other one holds, then of those that are left, because they hold
+ * one another. */
 static int read_trees(struct reading *r, struct tree **v, size_t *n)
 {
 	struct map64 *children = map64__new(), *done = map64__new();
@@ -173,14 +178,17 @@ static int name_items(struct module_walk *w, const struct pyitems *it, const str
 			continue;
 		err = key_text(w->r, it->v[i].key, w->key, sizeof(w->key));
 		if (!err)
-			err = name_tensor(w->r, it->v[i].value, join(w->name, sizeof(w->name), w->prefix, w->key), *label);
+			err = name_tensor(w->r, it->v[i].value,
+					  join(w->name, sizeof(w->name), w->prefix, w->key),
+					  *label);
 		if (census__is_local(err))
 			err = 0;
 	}
 	return err;
 }
 
-static int name_dict(struct module_walk *w, const char *attr, uint64_t *known, const struct label *label)
+static int name_dict(struct module_walk *w, const char *attr, uint64_t *known,
+		     const struct label *label)
 {
 	uint64_t dict;
 	int err;
@@ -316,7 +324,8 @@ struct state_walk {
 	struct label label;
 };
 
-/* Whatever is under a key of a parameter's state: a tensor, or lists and dicts of some. what: "exp_avg". */
+/* Whatever is under a key of a parameter's state: a tensor, or lists and dicts of some. what:
+ * "exp_avg". */
 static int name_state(struct state_walk *w, uint64_t obj, const char *what, int depth)
 {
 	char name[MAX_NAME * 2], key[MAX_KEY];
@@ -347,7 +356,8 @@ static int name_state(struct state_walk *w, uint64_t obj, const char *what, int 
 	for (size_t i = 0; !err && i < items.n; i++) {
 		if (key_text(w->r, items.v[i].key, key, sizeof(key)))
 			continue;
-		err = name_state(w, items.v[i].value, join(name, sizeof(name), what, key), depth + 1);
+		err = name_state(w, items.v[i].value, join(name, sizeof(name), what, key),
+				 depth + 1);
 	}
 	pyitems__fini(&items);
 	return census__is_local(err) && err != -EAGAIN ? 0 : err;
@@ -390,8 +400,10 @@ static int name_group(struct reading *r, const char *cls, uint64_t group, size_t
 		} else {
 			err = list_items(r, items.v[i].value, &list, &n);
 			for (size_t k = 0; !err && k < n; k++) {
-				snprintf(name, sizeof(name), "%s param_groups[%zu].params[%zu]", cls, number, k);
-				err = name_tensor(r, list[k], name, (struct label){ .kind = CENSUS_PARAMETER });
+				snprintf(name, sizeof(name), "%s param_groups[%zu].params[%zu]",
+					 cls, number, k);
+				err = name_tensor(r, list[k], name,
+						  (struct label){ .kind = CENSUS_PARAMETER });
 			}
 			free(list);
 			list = NULL;
@@ -461,7 +473,8 @@ int census__name_optimizers(struct reading *r)
 
 /* ---- wrappers ---- */
 
-/* Where instances keep a __slots__ attribute: DTensor has its local part in one. -ENOENT: no such slot. */
+/* Where instances keep a __slots__ attribute: DTensor has its local part in one. -ENOENT: no such
+ * slot. */
 static int slot_offset(struct reading *r, uint64_t type, const char *name, uint64_t *ret)
 {
 	uint64_t mro[PYTYPE_MRO_MAX], descr, member, at, offset;
@@ -487,7 +500,9 @@ static int slot_offset(struct reading *r, uint64_t type, const char *name, uint6
 	return n < 0 ? n : -ENOENT;
 }
 
-int census__inner(struct reading *r, uint64_t obj, int (*fn)(struct reading *r, uint64_t obj, const char *name, void *ctx), void *ctx)
+int census__inner(struct reading *r, uint64_t obj,
+		  int (*fn)(struct reading *r, uint64_t obj, const char *name, void *ctx),
+		  void *ctx)
 {
 	static const char *const local[] = { "_local_tensor", "elem" };
 	struct pyitems attrs = { 0 };
@@ -498,7 +513,8 @@ int census__inner(struct reading *r, uint64_t obj, int (*fn)(struct reading *r, 
 
 	err = pymem__type(&r->m, obj, &type);
 	for (size_t i = 0; !err && i < sizeof(local) / sizeof(local[0]); i++) {
-		if (slot_offset(r, type, local[i], &offset) || pymem__u64(&r->m, obj + offset, &value))
+		if (slot_offset(r, type, local[i], &offset) ||
+		    pymem__u64(&r->m, obj + offset, &value))
 			continue;
 		err = census__kind_of(r, value, &kind);
 		if (!err && (kind == TYPE_TENSOR || kind == TYPE_WRAPPER))

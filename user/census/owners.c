@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Tensors that have no name because a container has them: a list, a dict, an attribute of an object, what a function closes
- * over. From the variables of the main module and of the functions that run, by the shortest way: "global history[*]",
- * "local trainer.outputs[*]['loss'] in main (train.py:31)". All items of a list have one name, since what counts is who keeps
- * them. What is the same before and after the tensors were read counts, and nothing else.
+ * Tensors that have no name because a container has them: a list, a dict, an attribute of an
+ * object, what a function closes over. From the variables of the main module and of the functions
+ * that run, by the shortest way: "global history[*]", "local trainer.outputs[*]['loss'] in main
+ * (train.py:31)". All items of a list have one name, since what counts is who keeps them. What is
+ * the same before and after the tensors were read counts, and nothing else.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -30,15 +31,29 @@
 #define SHARE 8		    /* of the time that is left for the reading, one in so many */
 #define CHUNK 512
 #define CELLS_MAX 256
-#define WORDS_MAX 16	    /* keys of a dict that are a word of the name each; of larger ones all are [*] */
+#define WORDS_MAX                                                                                  \
+	16 /* keys of a dict that are a word of the name each; of larger ones all are [*] */
 
 #define TYPE_HEAP (1ul << 9)
 #define TYPE_LIST (1ul << 25)
-#define TYPE_ATOMS (1ul << 24 | PYTYPE_BYTES | PYTYPE_STR | 1ul << 30 | PYTYPE_TYPE) /* int, bytes, str, exceptions, types */
+#define TYPE_ATOMS                                                                                 \
+	(1ul << 24 | PYTYPE_BYTES | PYTYPE_STR | 1ul << 30 |                                       \
+	 PYTYPE_TYPE) /* int, bytes, str, exceptions, types */
 
 #define DEQUE_BLOCK 64
 
-enum shape { SHAPE_NONE, SHAPE_LIST, SHAPE_TUPLE, SHAPE_DICT, SHAPE_DEQUE, SHAPE_FUNCTION, SHAPE_CELL, SHAPE_METHOD, SHAPE_INSTANCE, SHAPE_TENSOR };
+enum shape {
+	SHAPE_NONE,
+	SHAPE_LIST,
+	SHAPE_TUPLE,
+	SHAPE_DICT,
+	SHAPE_DEQUE,
+	SHAPE_FUNCTION,
+	SHAPE_CELL,
+	SHAPE_METHOD,
+	SHAPE_INSTANCE,
+	SHAPE_TENSOR
+};
 
 struct node {
 	uint64_t obj, type;
@@ -87,7 +102,8 @@ static bool fatal(int err)
 
 static bool enough(const struct census_owners *l)
 {
-	return l->nnodes >= NODES_MAX || l->items >= ITEMS_MAX || l->text_len >= TEXT_MAX || now_ns() > l->deadline;
+	return l->nnodes >= NODES_MAX || l->items >= ITEMS_MAX || l->text_len >= TEXT_MAX ||
+	       now_ns() > l->deadline;
 }
 
 /* ---- types ---- */
@@ -143,7 +159,8 @@ static int shape_of(struct census_owners *l, uint64_t obj, uint64_t *type, enum 
 	*ret = SHAPE_NONE;
 	if (!obj || obj % 8)
 		return 0;
-	if (memcache__read(l->r->c->cache, obj + l->r->m.l->ob_type, type, sizeof(*type)) || !*type || *type % 8)
+	if (memcache__read(l->r->c->cache, obj + l->r->m.l->ob_type, type, sizeof(*type)) ||
+	    !*type || *type % 8)
 		return 0;
 	return shape_of_type(l, *type, ret);
 }
@@ -176,7 +193,8 @@ static int path_of(struct census_owners *l, struct child *c, uint32_t *ret)
 	int err;
 
 	if (!c->path) {
-		snprintf(path, sizeof(path), "%.*s%s", PATH_MAX_LEN, l->text + c->of->path, c->word);
+		snprintf(path, sizeof(path), "%.*s%s", PATH_MAX_LEN, l->text + c->of->path,
+			 c->word);
 		err = add_text(l, path, &c->path);
 		if (err)
 			return err;
@@ -212,8 +230,8 @@ static int found(struct census_owners *l, struct child *c, uint64_t obj)
 	}
 	err = array__grow(&l->nodes, &l->capnodes, l->nnodes + 1, sizeof(*l->nodes));
 	if (!err)
-		l->nodes[l->nnodes++] =
-			(struct node){ obj, type, path, c->of->root, shape, c->of->depth + 1 };
+		l->nodes[l->nnodes++] = (struct node){ obj,	    type,  path,
+						       c->of->root, shape, c->of->depth + 1 };
 	return err;
 }
 
@@ -267,7 +285,8 @@ static int in_deque(struct census_owners *l, struct child *c)
 	if (err || head[3] >= DEQUE_BLOCK)
 		return err;
 	left = head[0];
-	for (uint64_t at = head[1], i = head[3]; !err && left && at && !enough(l); at = block[DEQUE_BLOCK + 1], i = 0) {
+	for (uint64_t at = head[1], i = head[3]; !err && left && at && !enough(l);
+	     at = block[DEQUE_BLOCK + 1], i = 0) {
 		err = pymem__read(&l->r->m, at, block, sizeof(block));
 		for (; !err && left && i < DEQUE_BLOCK; i++, left--)
 			err = found(l, c, block[1 + i]);
@@ -276,17 +295,20 @@ static int in_deque(struct census_owners *l, struct child *c)
 }
 
 /* "['loss']", ".loss" of an object; "[*]" for what is no short word. */
-static void word_of(struct census_owners *l, uint64_t key, const char *before, const char *after, char *word, size_t size)
+static void word_of(struct census_owners *l, uint64_t key, const char *before, const char *after,
+		    char *word, size_t size)
 {
 	char text[64];
 
-	if (pymem__check_kind(&l->r->m, key, PYTYPE_STR) || pystr__read(&l->r->m, key, text, sizeof(text), NULL) < 0 || !*text)
+	if (pymem__check_kind(&l->r->m, key, PYTYPE_STR) ||
+	    pystr__read(&l->r->m, key, text, sizeof(text), NULL) < 0 || !*text)
 		snprintf(word, size, "[*]");
 	else
 		snprintf(word, size, "%s%s%s", before, text, after);
 }
 
-static int in_items(struct census_owners *l, const struct node *of, const char *before, const char *after, bool words)
+static int in_items(struct census_owners *l, const struct node *of, const char *before,
+		    const char *after, bool words)
 {
 	int err = 0;
 
@@ -296,7 +318,8 @@ static int in_items(struct census_owners *l, const struct node *of, const char *
 			uint64_t type;
 			enum shape shape;
 
-			/* Most attributes are nothing that holds a tensor: no need for their names. */
+			/* Most attributes are nothing that holds a tensor: no need for their names.
+			 */
 			err = shape_of(l, l->it.v[i].value, &type, &shape);
 			if (err || shape == SHAPE_NONE)
 				continue;
@@ -452,7 +475,8 @@ static int add_locals(struct census_owners *l)
 	for (size_t i = 0; !err && i < n; i++) {
 		int at = snprintf(text, sizeof(text), "local ");
 
-		if (pylocal__text(&l->r->m, &v[i], text + at, sizeof(text) - at) || !(in = strstr(text, " in ")))
+		if (pylocal__text(&l->r->m, &v[i], text + at, sizeof(text) - at) ||
+		    !(in = strstr(text, " in ")))
 			continue;
 		snprintf(name, sizeof(name), "%.*s", (int)(in - text), text);
 		err = add_root(l, name, in, v[i].obj);
@@ -475,7 +499,8 @@ static void look__fini(struct census_owners *l)
 	pyitems__fini(&l->it);
 }
 
-/* One look at all of it. 0 or an error that ends the reading; what else cannot be read is left out. */
+/* One look at all of it. 0 or an error that ends the reading; what else cannot be read is left out.
+ */
 static int look(struct reading *r, struct census_owners *l)
 {
 	uint64_t now = now_ns(), left = r->deadline > now ? (r->deadline - now) / SHARE : 0;
@@ -534,13 +559,15 @@ static int index_owned(const struct census_owners *l, struct map64 *at)
 	return err;
 }
 
-static bool same_owner(const struct census_owners *a, const struct owned *x, const struct census_owners *b, const struct owned *y)
+static bool same_owner(const struct census_owners *a, const struct owned *x,
+		       const struct census_owners *b, const struct owned *y)
 {
 	return !strcmp(a->text + x->path, b->text + y->path) &&
 	       !strcmp(a->roots[x->root].suffix, b->roots[y->root].suffix);
 }
 
-static int give_name(struct reading *r, struct label *label, const struct census_owners *l, const struct owned *o)
+static int give_name(struct reading *r, struct label *label, const struct census_owners *l,
+		     const struct owned *o)
 {
 	char name[CENSUS_NAME_ROOM];
 
@@ -548,7 +575,8 @@ static int give_name(struct reading *r, struct label *label, const struct census
 	return census__add_text(r, name, &label->name);
 }
 
-int census__name_owners(struct reading *r, struct census_list *list, const struct census_owners *before)
+int census__name_owners(struct reading *r, struct census_list *list,
+			const struct census_owners *before)
 {
 	struct map64 *was = map64__new(), *is = map64__new();
 	struct census_owners after = { 0 };
@@ -562,8 +590,9 @@ int census__name_owners(struct reading *r, struct census_list *list, const struc
 	for (size_t n = 0; !err && n < list->n; n++) {
 		const struct pytensor *t = &list->v[n];
 
-		if (!t->obj || t->state != PYTENSOR_OK || list->labels[n].kind != CENSUS_OTHER || list->labels[n].name ||
-		    !map64__get(was, t->obj, &i) || !map64__get(is, t->obj, &k) ||
+		if (!t->obj || t->state != PYTENSOR_OK || list->labels[n].kind != CENSUS_OTHER ||
+		    list->labels[n].name || !map64__get(was, t->obj, &i) ||
+		    !map64__get(is, t->obj, &k) ||
 		    !same_owner(before, &before->owned[i], &after, &after.owned[k]))
 			continue;
 		err = give_name(r, &list->labels[n], before, &before->owned[i]);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What autograd's graph keeps for backward: from the nodes that the tensors known so far come from. What a node of the graph
- * made is an activation: the result that a node keeps of its own, and what has a node it came from. Anything else that is
- * kept (a batch, a mask) is told by which node keeps it, and not what it is.
+ * What autograd's graph keeps for backward: from the nodes that the tensors known so far come from.
+ * What a node of the graph made is an activation: the result that a node keeps of its own, and what
+ * has a node it came from. Anything else that is kept (a batch, a mask) is told by which node keeps
+ * it, and not what it is.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +18,8 @@ static int go_on(void *ctx)
 	return census__go_on(ctx);
 }
 
-/* pygraph__object_fn: the context of a torch.autograd.Function, an object of the class made for its backward. */
+/* pygraph__object_fn: the context of a torch.autograd.Function, an object of the class made for its
+ * backward. */
 static int on_object(void *ctx, uint64_t obj, char *name, size_t room, size_t *size)
 {
 	struct reading *r = ctx;
@@ -30,7 +32,8 @@ static int on_object(void *ctx, uint64_t obj, char *name, size_t room, size_t *s
 	for (int i = 0; i < n; i++) {
 		if (mro[i] != r->c->function)
 			continue;
-		err = pytype__name(&r->m, type, name, room) ?: pymem__old_u64(&r->m, type + r->m.l->tp_basicsize, size);
+		err = pytype__name(&r->m, type, name, room)
+			      ?: pymem__old_u64(&r->m, type + r->m.l->tp_basicsize, size);
 		return err && census__is_local(err) ? -ENOENT : err;
 	}
 	return -ENOENT;
@@ -38,7 +41,9 @@ static int on_object(void *ctx, uint64_t obj, char *name, size_t room, size_t *s
 
 static int find_graph(struct reading *r, const struct census_list *l, struct pygraph *g)
 {
-	struct pygraph_opts o = { .object = r->c->function ? on_object : NULL, .go_on = go_on, .ctx = r };
+	struct pygraph_opts o = { .object = r->c->function ? on_object : NULL,
+				  .go_on = go_on,
+				  .ctx = r };
 	uint64_t *roots = calloc(l->n + 1, sizeof(*roots));
 	size_t n = 0;
 	int err;
@@ -46,7 +51,8 @@ static int find_graph(struct reading *r, const struct census_list *l, struct pyg
 	if (!roots)
 		return -ENOMEM;
 	for (size_t i = 0; i < l->n; i++)
-		if (l->v[i].grad_fn && (l->v[i].state == PYTENSOR_OK || l->v[i].state == PYTENSOR_NO_STORAGE))
+		if (l->v[i].grad_fn &&
+		    (l->v[i].state == PYTENSOR_OK || l->v[i].state == PYTENSOR_NO_STORAGE))
 			roots[n++] = l->v[i].grad_fn;
 	pymem__forget(&r->m);
 	err = pygraph__read(r->c->tensors, roots, n, &o, g);
@@ -68,9 +74,11 @@ static int add_texts(struct reading *r, const struct pygraph *g, uint32_t *names
 }
 
 /* What each is, after it was read; what its node has let go of meanwhile is not told. */
-static int judge(struct reading *r, const struct pygraph *g, const uint32_t *names, struct pytensor *v, struct label *labels)
+static int judge(struct reading *r, const struct pygraph *g, const uint32_t *names,
+		 struct pytensor *v, struct label *labels)
 {
-	bool *holds = calloc(3 * g->nsaved, sizeof(*holds)), *made = holds + g->nsaved, *known = made + g->nsaved;
+	bool *holds = calloc(3 * g->nsaved, sizeof(*holds)), *made = holds + g->nsaved,
+	     *known = made + g->nsaved;
 	int err;
 
 	if (!holds)
@@ -85,7 +93,8 @@ static int judge(struct reading *r, const struct pygraph *g, const uint32_t *nam
 	if (!err && !r->c->saved_flags)
 		r->c->saved_flags = pygraph__find_flags(g, made, known);
 	for (size_t i = 0; !err && i < g->nsaved; i++) {
-		enum pygraph_use use = pygraph__use(&g->saved[i], r->c->saved_flags, known[i], made[i]);
+		enum pygraph_use use = pygraph__use(&g->saved[i], r->c->saved_flags, known[i],
+						    made[i]);
 
 		if (use != PYGRAPH_HELD)
 			labels[i].name = names[g->saved[i].cls];

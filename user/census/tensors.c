@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The tensors themselves, in bulk: those that have names and all others, their gradients, and what wrappers hold. */
+/* The tensors themselves, in bulk: those that have names and all others, their gradients, and what
+ * wrappers hold. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,8 @@ void census_list__free(struct census_list *l)
 	free(l->wrapper);
 }
 
-int census_list__add(struct census_list *l, uint64_t obj, uint64_t impl, const struct label *label, bool wrapper)
+int census_list__add(struct census_list *l, uint64_t obj, uint64_t impl, const struct label *label,
+		     bool wrapper)
 {
 	size_t cap[3] = { l->cap, l->cap, l->cap };
 	int err;
@@ -70,7 +72,8 @@ static int gather(struct reading *r, struct census_list *l)
 	int err = 0;
 
 	for (size_t k = 0; !err && k < r->nnamed; k++)
-		err = census_list__add(l, r->named[k].obj, 0, &r->named[k].label, r->named[k].wrapper);
+		err = census_list__add(l, r->named[k].obj, 0, &r->named[k].label,
+				       r->named[k].wrapper);
 	for (size_t k = 0; !err && !r->o->named_only && k < r->tensors.n; k++)
 		if (!map64__get(r->by_obj, r->tensors.v[k].obj, &i))
 			err = census_list__add(l, r->tensors.v[k].obj, 0, &unnamed, false);
@@ -86,7 +89,8 @@ static int add_grads(struct reading *r, struct census_list *l, size_t from, size
 	for (size_t i = from; !err && i < to; i++) {
 		struct label label = l->labels[i];
 
-		if (!l->v[i].grad || l->v[i].state == PYTENSOR_BAD || l->v[i].state == PYTENSOR_TORN)
+		if (!l->v[i].grad || l->v[i].state == PYTENSOR_BAD ||
+		    l->v[i].state == PYTENSOR_TORN)
 			continue;
 		label.kind = CENSUS_GRADIENT;
 		label.grad = true;
@@ -116,7 +120,8 @@ static int on_inner(struct reading *r, uint64_t obj, const char *name, void *ctx
 
 	label.grad = false;
 	label.of = in->outer + 1;
-	/* A tensor that has memory of its own is no mere wrapper: what hangs on it is something else. */
+	/* A tensor that has memory of its own is no mere wrapper: what hangs on it is something
+	 * else. */
 	if (*name && in->l->v[in->outer].state != PYTENSOR_NO_STORAGE)
 		return 0;
 	if (*name && label.name) {
@@ -149,8 +154,9 @@ static int add_inner(struct reading *r, struct census_list *l, size_t from, size
 }
 
 /*
- * Gradients are freed at each step, and others come where they were: between the reading of a tensor and that of its gradient it
- * may have become another's. So it is the one's whose it is still, with the same memory, after that was read.
+ * Gradients are freed at each step, and others come where they were: between the reading of a
+ * tensor and that of its gradient it may have become another's. So it is the one's whose it is
+ * still, with the same memory, after that was read.
  */
 static int confirm_grads(struct reading *r, struct census_list *l)
 {
@@ -170,7 +176,8 @@ static int confirm_grads(struct reading *r, struct census_list *l)
 		if (!l->labels[i].grad)
 			continue;
 		owner = &l->v[l->labels[i].of - 1];
-		owners[k] = (struct pytensor){ .obj = owner->obj, .impl = owner->obj ? 0 : owner->impl };
+		owners[k] = (struct pytensor){ .obj = owner->obj,
+					       .impl = owner->obj ? 0 : owner->impl };
 		grads[k++] = (struct pytensor){ .impl = l->v[i].impl };
 	}
 	if (!err)
@@ -183,9 +190,12 @@ static int confirm_grads(struct reading *r, struct census_list *l)
 
 		gone[i] = label->of && gone[label->of - 1];
 		if (label->grad) {
-			gone[i] |= owners[k].state == PYTENSOR_BAD || owners[k].state == PYTENSOR_TORN ||
-				   owners[k].grad != l->v[i].impl || grads[k].state != l->v[i].state ||
-				   grads[k].storage != l->v[i].storage || grads[k].addr != l->v[i].addr;
+			gone[i] |= owners[k].state == PYTENSOR_BAD ||
+				   owners[k].state == PYTENSOR_TORN ||
+				   owners[k].grad != l->v[i].impl ||
+				   grads[k].state != l->v[i].state ||
+				   grads[k].storage != l->v[i].storage ||
+				   grads[k].addr != l->v[i].addr;
 			k++;
 		}
 		if (gone[i])

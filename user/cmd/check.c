@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* memtrace-bpf check: what will work on this machine and on this process, one line a fact. Attaches nothing. */
+/* memtrace-bpf check: what will work on this machine and on this process, one line a fact. Attaches
+ * nothing. */
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -32,7 +33,8 @@ enum { OPT_EXPLAIN = 0x3000 };
 
 static const struct argp_option options[] = {
 	{ "pid", 'p', "PID", 0, "Look at this process too", 0 },
-	{ "explain", OPT_EXPLAIN, NULL, 0, "With -p: name each probe's file, offset and instruction", 0 },
+	{ "explain", OPT_EXPLAIN, NULL, 0,
+	  "With -p: name each probe's file, offset and instruction", 0 },
 	{ "verbose", 'v', NULL, 0, "Show what the kernel says", 0 },
 	{ 0 },
 };
@@ -52,7 +54,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		log__set_level(LOG_DEBUG);
 		break;
 	case ARGP_KEY_ARG:
-		argp_error(state, "'%s': check takes no argument; -p PID looks at a process, too", arg);
+		argp_error(state, "'%s': check takes no argument; -p PID looks at a process, too",
+			   arg);
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -76,17 +79,20 @@ static void check_probes(const struct probes *p)
 
 	line(probes__have_multi(p), "uprobe.multi",
 	     probes__have_multi(p) ? "attach and detach in milliseconds"
-				   : "not in this kernel (6.6 and newer have it): perf uprobes, which detach slower",
+				   : "not in this kernel (6.6 and newer have it): perf uprobes, "
+				     "which detach slower",
 	     0);
 	if (probes__everywhere(p))
-		filter = probes__kernel_multi() == PROBES_MULTI_THREAD ?
-				 "the programs': this kernel's misses threads (Linux 6.6 to 6.9), so probes are in every process that "
-				 "maps the same files, and cost others about 1 us a hit" :
-				 "the programs', as MEMTRACE_BENCH asks for";
+		filter = probes__kernel_multi() == PROBES_MULTI_THREAD
+				 ? "the programs': this kernel's misses threads (Linux 6.6 to "
+				   "6.9), so probes are in every process that "
+				   "maps the same files, and cost others about 1 us a hit"
+				 : "the programs', as MEMTRACE_BENCH asks for";
 	line(!probes__everywhere(p), "process filter", filter, 0);
 	line(probes__kernel_sleepable(), "uprobe.s",
 	     probes__kernel_sleepable() ? "reads frames that are not in memory"
-					: "not in this kernel (6.0 and newer have it): stacks are cut where a frame is not in memory",
+					: "not in this kernel (6.0 and newer have it): stacks are "
+					  "cut where a frame is not in memory",
 	     0);
 }
 
@@ -100,30 +106,38 @@ static int check_machine(void)
 	int status, err;
 
 	uname(&un);
-	snprintf(text, sizeof(text), "%s %s; Linux %s or newer is needed", un.release, un.machine, probes__oldest_kernel);
+	snprintf(text, sizeof(text), "%s %s; Linux %s or newer is needed", un.release, un.machine,
+		 probes__oldest_kernel);
 	status = line(!strcmp(un.machine, "x86_64"), "machine",
-		      strcmp(un.machine, "x86_64") ? "only x86_64 is known to this version" : text, EXIT_NOT_PERMITTED);
-	snprintf(text, sizeof(text), *missing ? "missing: %s; run it with sudo" : "%sall that is needed", missing);
+		      strcmp(un.machine, "x86_64") ? "only x86_64 is known to this version" : text,
+		      EXIT_NOT_PERMITTED);
+	snprintf(text, sizeof(text),
+		 *missing ? "missing: %s; run it with sudo" : "%sall that is needed", missing);
 	status = line(!*missing, "capabilities", text, EXIT_NOT_PERMITTED) ?: status;
-	status = line(access("/sys/kernel/btf/vmlinux", R_OK) == 0, "kernel BTF", "/sys/kernel/btf/vmlinux",
-		      EXIT_NOT_PERMITTED) ?: status;
+	status = line(access("/sys/kernel/btf/vmlinux", R_OK) == 0, "kernel BTF",
+		      "/sys/kernel/btf/vmlinux", EXIT_NOT_PERMITTED)
+			 ?: status;
 	probes__from_environment(&po);
 	p = probes__load(&po, &why);
 	if (!p)
 		snprintf(text, sizeof(text), "%s (%s)", why, strerror(errno));
-	status = line(p, "BPF programs", p ? "the kernel takes them" : text, EXIT_NOT_PERMITTED) ?: status;
+	status = line(p, "BPF programs", p ? "the kernel takes them" : text, EXIT_NOT_PERMITTED)
+			 ?: status;
 	if (p)
 		check_probes(p);
 	probes__free(p);
 	line(!proc__pid_namespace(), "PIDs",
-	     proc__pid_namespace() ? "of a PID namespace of its own (a container?): processes outside are not seen, and the GPU driver's "
+	     proc__pid_namespace() ? "of a PID namespace of its own (a container?): processes "
+				     "outside are not seen, and the GPU driver's "
 				     "figures, which are by the machine's PIDs, are not asked for"
 				   : "the machine's own",
 	     0);
 	err = dryrun__find(dir, sizeof(dir));
-	snprintf(text, sizeof(text), err == -ENOENT ? "its libraries are not built or not installed: no run --dry-run-cuda" :
-				     err ? "the folder of its libraries has a name that cannot be preloaded" :
-					   "run --dry-run-cuda has its libraries");
+	snprintf(text, sizeof(text),
+		 err == -ENOENT
+			 ? "its libraries are not built or not installed: no run --dry-run-cuda"
+		 : err ? "the folder of its libraries has a name that cannot be preloaded"
+		       : "run --dry-run-cuda has its libraries");
 	line(!err, "dry run", text, 0);
 	return status;
 }
@@ -142,10 +156,12 @@ static void check_python(struct target *t)
 		return;
 	}
 	python__version(t->python, &major, &minor, &micro);
-	snprintf(text, sizeof(text), "%d.%d.%d in %s", major, minor, micro < 0 ? 0 : micro, python__file(t->python));
+	snprintf(text, sizeof(text), "%d.%d.%d in %s", major, minor, micro < 0 ? 0 : micro,
+		 python__file(t->python));
 	line(true, "Python", text, 0);
 	if (t->has_slot)
-		snprintf(text, sizeof(text), "thread pointer %+" PRId64 "%s", t->slot.off1, t->slot.indirect ? ", one link" : "");
+		snprintf(text, sizeof(text), "thread pointer %+" PRId64 "%s", t->slot.off1,
+			 t->slot.indirect ? ", one link" : "");
 	line(t->has_slot, "thread state", t->has_slot ? text : t->python_why, 0);
 	if (python__threads(t->python, &threads, &n_threads) == 0) {
 		for (i = 0; i < n_threads; i++) {
@@ -154,22 +170,27 @@ static void check_python(struct target *t)
 		}
 		free(threads);
 	}
-	snprintf(text, sizeof(text), "%zu, %d of them with frames just now", n_threads, with_frames);
+	snprintf(text, sizeof(text), "%zu, %d of them with frames just now", n_threads,
+		 with_frames);
 	line(n_threads > 0, "Python threads", text, 0);
 	if (!t->torch.found)
 		return;
 	modules = target__look_into_torch(t) == 0;
-	line(modules, "nn.Module", modules ? "modules are known by the code object of their calls"
-					   : "torch.nn is not imported (yet): no names of modules, no steps",
+	line(modules, "nn.Module",
+	     modules ? "modules are known by the code object of their calls"
+		     : "torch.nn is not imported (yet): no names of modules, no steps",
 	     0);
 }
 
-/* One probe: file, offset and instruction, how the kernel runs that, and how far into the function it is. */
-static void explain_site(char *buf, size_t size, const char *file, uint64_t offset, const struct site *s, const char *what)
+/* One probe: file, offset and instruction, how the kernel runs that, and how far into the function
+ * it is. */
+static void explain_site(char *buf, size_t size, const char *file, uint64_t offset,
+			 const struct site *s, const char *what)
 {
 	const char *how = s->cls == SITE_STEPPED ? "single-stepped" : "emulated";
 
-	snprintf(buf, size, "%s+%#" PRIx64 ": %s (%s), %s+%u", file, offset, s->text, how, what, s->offset);
+	snprintf(buf, size, "%s+%#" PRIx64 ": %s (%s), %s+%u", file, offset, s->text, how, what,
+		 s->offset);
 }
 
 static int check_hooks(const struct target *t, bool explain)
@@ -183,12 +204,15 @@ static int check_hooks(const struct target *t, bool explain)
 		if (h->found && explain)
 			explain_site(text, sizeof(text), h->file, h->offset, &h->site, h->symbol);
 		else if (h->found)
-			snprintf(text, sizeof(text), "%s", h->site.cls == SITE_STEPPED ?
-						     "must be single-stepped: some 9 us a hit on a virtual machine" :
-						     "on an instruction that the kernel emulates: some 0.5 us a hit");
+			snprintf(text, sizeof(text), "%s",
+				 h->site.cls == SITE_STEPPED ? "must be single-stepped: some 9 us "
+							       "a hit on a virtual machine"
+							     : "on an instruction that the kernel "
+							       "emulates: some 0.5 us a hit");
 		else
 			snprintf(text, sizeof(text), "%s", h->why_not ? h->why_not : "not found");
-		status = line(h->found, hook__name(i), text, h->required ? EXIT_UNUSABLE : 0) ?: status;
+		status = line(h->found, hook__name(i), text, h->required ? EXIT_UNUSABLE : 0)
+				 ?: status;
 	}
 	return status;
 }
@@ -200,24 +224,31 @@ static void print_calls(const struct cuda_file *f, const struct map *map, bool e
 	size_t i;
 
 	if (f->throws) {
-		snprintf(text, sizeof(text), "%s: not probed: C++ exceptions may leave its functions", map->path);
+		snprintf(text, sizeof(text),
+			 "%s: not probed: C++ exceptions may leave its functions", map->path);
 		line(false, "CUDA calls", text, 0);
 		return;
 	}
 	if (f->newer[0]) {
-		snprintf(text, sizeof(text), "%s: %s is newer than this memtrace-bpf, and is not probed", map->path, f->newer);
+		snprintf(text, sizeof(text),
+			 "%s: %s is newer than this memtrace-bpf, and is not probed", map->path,
+			 f->newer);
 		line(false, "CUDA calls", text, 0);
 	}
 	if (!explain) {
-		snprintf(text, sizeof(text), "%s: %zu functions%s", map->path, f->n, f->refused ? ", some cannot be probed" : "");
+		snprintf(text, sizeof(text), "%s: %zu functions%s", map->path, f->n,
+			 f->refused ? ", some cannot be probed" : "");
 		line(true, "CUDA calls", text, 0);
 		return;
 	}
 	for (i = 0; i < f->n; i++) {
 		const struct cuda_function *fn = cuda__function(f->site[i].fn);
 
-		snprintf(text, sizeof(text), fn->op == CUDA_SET_DEVICE ? "entry, %s" : "entry and return, %s", fn->name);
-		explain_site(what, sizeof(what), map->path, f->site[i].offset, &f->site[i].site, text);
+		snprintf(text, sizeof(text),
+			 fn->op == CUDA_SET_DEVICE ? "entry, %s" : "entry and return, %s",
+			 fn->name);
+		explain_site(what, sizeof(what), map->path, f->site[i].offset, &f->site[i].site,
+			     text);
 		line(true, "CUDA call", what, 0);
 	}
 }
@@ -232,8 +263,10 @@ static void check_calls(const struct target *t, bool explain)
 	for (i = 0; i < m->n; i++) {
 		if (!m->v[i].x || !m->v[i].inode || m->v[i].path[0] != '/')
 			continue;
-		for (k = 0; k < i && !(m->v[k].x && m->v[k].inode == m->v[i].inode && m->v[k].dev_major == m->v[i].dev_major &&
-				       m->v[k].dev_minor == m->v[i].dev_minor); k++)
+		for (k = 0; k < i && !(m->v[k].x && m->v[k].inode == m->v[i].inode &&
+				       m->v[k].dev_major == m->v[i].dev_major &&
+				       m->v[k].dev_minor == m->v[i].dev_minor);
+		     k++)
 			;
 		if (k == i && !cuda__look(t->proc, m, &m->v[i], &f) && (f.n || f.throws))
 			print_calls(&f, &m->v[i], explain);
@@ -256,12 +289,16 @@ static void check_census(const struct target *t)
 	if (c)
 		err = census__read(c, &o, &s, &why);
 	if (!err) {
-		snprintf(text, sizeof(text), "%s storages of %" PRIu64 " modules and %" PRIu64 " optimizers and others, read in %.0f ms%s",
-			 text__count(n, sizeof(n), s.ntensors), s.modules, s.optimizers, (double)(s.end - s.begin) / 1e6,
+		snprintf(text, sizeof(text),
+			 "%s storages of %" PRIu64 " modules and %" PRIu64
+			 " optimizers and others, read in %.0f ms%s",
+			 text__count(n, sizeof(n), s.ntensors), s.modules, s.optimizers,
+			 (double)(s.end - s.begin) / 1e6,
 			 s.know_grad ? "" : "; gradients: none seen yet");
 		census_state__free(&s);
 	} else {
-		snprintf(text, sizeof(text), "%s: no names for them", *why ? why : "they cannot be read");
+		snprintf(text, sizeof(text), "%s: no names for them",
+			 *why ? why : "they cannot be read");
 	}
 	line(!err, "tensors", text, 0);
 	census__free(c);
@@ -287,7 +324,8 @@ static int check_target(const struct check_args *a)
 		target__close(&t);
 		return EXIT_OK;
 	}
-	snprintf(text, sizeof(text), "%s%s%s", t.torch.version[0] ? t.torch.version : "version unknown",
+	snprintf(text, sizeof(text), "%s%s%s",
+		 t.torch.version[0] ? t.torch.version : "version unknown",
 		 t.torch.cuda_runtime[0] ? ", " : "", t.torch.cuda_runtime);
 	line(true, "PyTorch", text, 0);
 	check_census(&t);

@@ -28,21 +28,26 @@ struct compare_args {
 enum { OPT_DEVICE = 0x5000, OPT_NAME, OPT_FORMAT, OPT_STEPS, OPT_SKIP, OPT_COLOR };
 
 static const struct argp_option options[] = {
-	{ "name", OPT_NAME, "A,B,...", 0, "What the captures are called (default: their files' names, without .mtr)", 0 },
-	{ "device", OPT_DEVICE, "NAME", 0, "cuda:0, cpu ... (default: of each the one with the largest peak, CUDA first)", 0 },
+	{ "name", OPT_NAME, "A,B,...", 0,
+	  "What the captures are called (default: their files' names, without .mtr)", 0 },
+	{ "device", OPT_DEVICE, "NAME", 0,
+	  "cuda:0, cpu ... (default: of each the one with the largest peak, CUDA first)", 0 },
 	{ "skip", OPT_SKIP, "N", 0, "Leave out the first N whole steps where time is measured", 0 },
 	{ "steps", OPT_STEPS, "N", 0, "Measure the time of N steps (default: all)", 0 },
 	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default), json or markdown", 0 },
-	{ "color", OPT_COLOR, "WHEN", 0, "auto (default: on a terminal, unless NO_COLOR is set), always or never", 0 },
+	{ "color", OPT_COLOR, "WHEN", 0,
+	  "auto (default: on a terminal, unless NO_COLOR is set), always or never", 0 },
 	{ 0 },
 };
 
-static int choose(const char *option, const char *arg, const char *const *names, int n, struct argp_state *state)
+static int choose(const char *option, const char *arg, const char *const *names, int n,
+		  struct argp_state *state)
 {
 	for (int i = 0; i < n; i++)
 		if (!strcmp(arg, names[i]))
 			return i;
-	argp_error(state, "%s: '%s' is none of %s, %s, %s", option, arg, names[0], names[1], names[2]);
+	argp_error(state, "%s: '%s' is none of %s, %s, %s", option, arg, names[0], names[1],
+		   names[2]);
 	return 0;
 }
 
@@ -70,7 +75,9 @@ static size_t count_names(const char *s)
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	static const char *const formats[] = { "text", "json", "markdown" };
-	static const char *const colours[] = { [REPORT_AUTO] = "auto", [REPORT_ALWAYS] = "always", [REPORT_NEVER] = "never" };
+	static const char *const colours[] = {
+		[REPORT_AUTO] = "auto", [REPORT_ALWAYS] = "always", [REPORT_NEVER] = "never"
+	};
 	struct compare_args *a = state->input;
 
 	switch (key) {
@@ -97,7 +104,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->n = (size_t)(state->argc - state->next);
 		break;
 	case ARGP_KEY_NO_ARGS:
-		argp_error(state, "which recordings? memtrace-bpf compare FILE FILE ..., or a folder of them");
+		argp_error(state, "which recordings? memtrace-bpf compare FILE FILE ..., or a "
+				  "folder of them");
 		break;
 	case ARGP_KEY_END:
 		break;
@@ -131,9 +139,13 @@ static int expand(struct compare_args *args, char *arg)
 	for (size_t i = 0; i < in.n && !status; i++) {
 		char *called = NULL;
 
-		if (name && asprintf(&called, "%s%s%s", name, in.n > 1 ? " " : "", in.n > 1 ? in.names[i] : "") < 0)
+		if (name && asprintf(&called, "%s%s%s", name, in.n > 1 ? " " : "",
+				     in.n > 1 ? in.names[i] : "") < 0)
 			called = NULL;
-		status = inputs__add(&args->in, strdup(in.paths[i]), called ? called : in.names[i] ? strdup(in.names[i]) : NULL);
+		status = inputs__add(&args->in, strdup(in.paths[i]),
+				     called	   ? called
+				     : in.names[i] ? strdup(in.names[i])
+						   : NULL);
 	}
 	inputs__free(&in);
 	return status;
@@ -146,7 +158,8 @@ static int expand_all(struct compare_args *args)
 	for (size_t i = 0; i < args->n && !status; i++)
 		status = expand(args, args->files[i]);
 	if (!status && args->names && count_names(args->names) != args->in.n) {
-		log_err("--name: %zu names for %zu recordings", count_names(args->names), args->in.n);
+		log_err("--name: %zu names for %zu recordings", count_names(args->names),
+			args->in.n);
 		status = EXIT_USAGE;
 	}
 	args->n = args->in.n;
@@ -163,7 +176,8 @@ static int read_all(struct compare_args *args, struct capture *all)
 
 		if (names)
 			name = strsep(&names, ",");
-		status = capture__read(args->in.paths[i], name && *name ? name : NULL, &args->opts, &all[i]);
+		status = capture__read(args->in.paths[i], name && *name ? name : NULL, &args->opts,
+				       &all[i]);
 	}
 	return status;
 }
@@ -187,7 +201,8 @@ int cmd_compare(int argc, char **argv)
 		.options = options,
 		.parser = parse,
 		.args_doc = "[NAME=]FILE ...\nFOLDER",
-		.doc = "Captures beside each other, one row each: peak, reserved, fragmentation, the time of a step, and where the peak falls; each "
+		.doc = "Captures beside each other, one row each: peak, reserved, fragmentation, "
+		       "the time of a step, and where the peak falls; each "
 		       "against the first.",
 		.children = children,
 	};

@@ -8,7 +8,10 @@
 enum { OPT_CSV = 0x8300 };
 
 static const struct argp_option options[] = {
-	{ "csv", OPT_CSV, "HOW", 0, "Names that a spreadsheet would take for formulas: safe (default), with a ' in front, or raw", 0 },
+	{ "csv", OPT_CSV, "HOW", 0,
+	  "Names that a spreadsheet would take for formulas: safe (default), with a ' in front, or "
+	  "raw",
+	  0 },
 	{ 0 },
 };
 

@@ -4,7 +4,10 @@
 /* --csv, of all commands that write tables: a child of their argp parsers. */
 #include <argp.h>
 
-#define CSV_ARGP_CHILD { &csv_argp, 0, NULL, 0 }
+#define CSV_ARGP_CHILD                                                                             \
+	{                                                                                          \
+		&csv_argp, 0, NULL, 0                                                              \
+	}
 
 /* Has no input: sets how lib/csv.h writes text. */
 extern const struct argp csv_argp;

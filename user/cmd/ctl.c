@@ -27,7 +27,8 @@ struct ctl_args {
 enum { OPT_FORMAT = 0x7000 };
 
 static const struct argp_option options[] = {
-	{ "pid", 'p', "PID", 0, "Of the captured process or of the capture; needed only where several run", 0 },
+	{ "pid", 'p', "PID", 0,
+	  "Of the captured process or of the capture; needed only where several run", 0 },
 	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json: the answer as it came", 0 },
 	{ 0 },
 };
@@ -43,8 +44,8 @@ static const char *known(const char *word, struct argp_state *state)
 		if (!strcmp(word, words[i]))
 			return word;
 	}
-	argp_error(state, "unknown action '%s'; %s%suse start, stop, mark NAME, save or status", word, n.best ? n.best : "",
-		   n.best ? " was probably meant: " : "");
+	argp_error(state, "unknown action '%s'; %s%suse start, stop, mark NAME, save or status",
+		   word, n.best ? n.best : "", n.best ? " was probably meant: " : "");
 	return NULL;
 }
 
@@ -71,7 +72,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case ARGP_KEY_END:
 		if (!a->word)
-			argp_error(state, "what is it to do? start, stop, mark NAME, save or status");
+			argp_error(state,
+				   "what is it to do? start, stop, mark NAME, save or status");
 		if (!strcmp(a->word, "mark") && !a->argument)
 			argp_error(state, "which mark? memtrace-bpf ctl mark NAME");
 		break;
@@ -89,12 +91,15 @@ static int find(const struct ctl_args *a, struct control_place *ret)
 	int status = EXIT_OK;
 
 	if (n == -EACCES || n == -EPERM) {
-		log_err("only root may tell a capture what to do, or the user who captures; run it with sudo");
+		log_err("only root may tell a capture what to do, or the user who captures; run it "
+			"with sudo");
 		return EXIT_NOT_PERMITTED;
 	}
 	if (n <= 0) {
-		const char *whose = geteuid() ? " of yours" : "", *next = geteuid() ? "those of root are reached with sudo memtrace-bpf ctl" :
-										      "memtrace-bpf record begins one";
+		const char *whose = geteuid() ? " of yours" : "",
+			   *next = geteuid()
+					   ? "those of root are reached with sudo memtrace-bpf ctl"
+					   : "memtrace-bpf record begins one";
 
 		if (a->pid)
 			log_err("no capture%s of PID %d runs here; %s", whose, (int)a->pid, next);
@@ -105,9 +110,12 @@ static int find(const struct ctl_args *a, struct control_place *ret)
 		log_err("%zd captures run here; -p says which is meant:", n);
 		for (ssize_t i = 0; i < n; i++) {
 			if (all[i].target == all[i].capturer)
-				log_err("  -p %d: of the processes that it chooses itself, by PID %d", (int)all[i].capturer, (int)all[i].capturer);
+				log_err("  -p %d: of the processes that it chooses itself, by PID "
+					"%d",
+					(int)all[i].capturer, (int)all[i].capturer);
 			else
-				log_err("  -p %d: of PID %d, by PID %d", (int)all[i].capturer, (int)all[i].target, (int)all[i].capturer);
+				log_err("  -p %d: of PID %d, by PID %d", (int)all[i].capturer,
+					(int)all[i].target, (int)all[i].capturer);
 		}
 		status = EXIT_USAGE;
 	} else {
@@ -141,20 +149,24 @@ static void print_process(const json_t *p)
 	size_t i;
 
 	printf("PID %" PRIu64 ": captured for %s, %s steps", number(p, "pid"),
-	       text__time(time, sizeof(time), seconds > 0 && seconds < 1e9 ? (uint64_t)(seconds * 1e9) : 0),
+	       text__time(time, sizeof(time),
+			  seconds > 0 && seconds < 1e9 ? (uint64_t)(seconds * 1e9) : 0),
 	       text__count(count, sizeof(count), number(p, "steps")));
 	printf(", %s events", text__count(count, sizeof(count), number(p, "captured")));
 	if (number(p, "lost"))
 		printf(", %s lost", text__count(count, sizeof(count), number(p, "lost")));
 	if (json_object_get(p, "windows"))
-		printf(", %s windows written", text__count(count, sizeof(count), number(p, "windows")));
+		printf(", %s windows written",
+		       text__count(count, sizeof(count), number(p, "windows")));
 	if (json_is_true(json_object_get(p, "writing")))
-		printf("; one is open (from: %s), %s events so far", string(p, "began", began, sizeof(began)),
+		printf("; one is open (from: %s), %s events so far",
+		       string(p, "began", began, sizeof(began)),
 		       text__count(count, sizeof(count), number(p, "events")));
 	putchar('\n');
-	json_array_foreach (devices, i, d)
+	json_array_foreach(devices, i, d)
 		printf("  %s  allocated %s, reserved %s\n", string(d, "device", name, sizeof(name)),
-		       text__bytes(a, sizeof(a), number(d, "allocated")), text__bytes(r, sizeof(r), number(d, "reserved")));
+		       text__bytes(a, sizeof(a), number(d, "allocated")),
+		       text__bytes(r, sizeof(r), number(d, "reserved")));
 }
 
 static void print_done(const json_t *p, const char *word)
@@ -163,9 +175,11 @@ static void print_done(const json_t *p, const char *word)
 
 	if (json_is_true(json_object_get(p, "ok")))
 		printf("PID %" PRIu64 ": %s\n", number(p, "pid"),
-		       !strcmp(word, "start") ? "a window began" : string(p, "file", file, sizeof(file)));
+		       !strcmp(word, "start") ? "a window began"
+					      : string(p, "file", file, sizeof(file)));
 	else
-		printf("PID %" PRIu64 ": %s\n", number(p, "pid"), string(p, "error", error, sizeof(error)));
+		printf("PID %" PRIu64 ": %s\n", number(p, "pid"),
+		       string(p, "error", error, sizeof(error)));
 }
 
 static void print_text(const json_t *doc, const char *word)
@@ -175,9 +189,10 @@ static void print_text(const json_t *doc, const char *word)
 	size_t i;
 
 	if (json_object_get(doc, "waiting_for"))
-		printf("PID %" PRIu64 ": captures nothing yet, waits for %s\n", number(doc, "capturer"),
-		       string(doc, "waiting_for", waits, sizeof(waits)));
-	json_array_foreach (json_object_get(doc, "processes"), i, p) {
+		printf("PID %" PRIu64 ": captures nothing yet, waits for %s\n",
+		       number(doc, "capturer"), string(doc, "waiting_for", waits, sizeof(waits)));
+	json_array_foreach(json_object_get(doc, "processes"), i, p)
+	{
 		if (!strcmp(word, "status"))
 			print_process(p);
 		else
@@ -216,7 +231,8 @@ int cmd_ctl(int argc, char **argv)
 		.options = options,
 		.parser = parse,
 		.args_doc = "start | stop | mark NAME | save | status",
-		.doc = "Tell a capture that runs what to do: begin a window, end it, note a mark, write what is kept, say how it is.",
+		.doc = "Tell a capture that runs what to do: begin a window, end it, note a mark, "
+		       "write what is kept, say how it is.",
 		.children = children,
 	};
 	struct ctl_args args = { 0 };
@@ -228,14 +244,16 @@ int cmd_ctl(int argc, char **argv)
 	status = find(&args, &place);
 	if (status)
 		return status;
-	if (asprintf(&request, "%s%s%s", args.word, args.argument ? " " : "", args.argument ? args.argument : "") < 0) {
+	if (asprintf(&request, "%s%s%s", args.word, args.argument ? " " : "",
+		     args.argument ? args.argument : "") < 0) {
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
 	err = control__ask(NULL, &place, request, &answer);
 	free(request);
 	if (err) {
-		log_err("the capture of PID %d (PID %d) does not answer: %s", (int)place.target, (int)place.capturer, strerror(-err));
+		log_err("the capture of PID %d (PID %d) does not answer: %s", (int)place.target,
+			(int)place.capturer, strerror(-err));
 		return EXIT_FAILED;
 	}
 	status = take_answer(&args, answer);

@@ -36,13 +36,22 @@ enum { OPT_AT = 0x4000, OPT_BY, OPT_DEVICE, OPT_TOP, OPT_FORMAT, OPT_COLOR };
 
 static const struct argp_option options[] = {
 	{ "at", OPT_AT, "MOMENT", 0,
-	  "peak (default), end, oom (the first out of memory) or seconds since the start; OLD,NEW for one each", 0 },
-	{ "by", OPT_BY, "WHAT", 0, "line (default), stack, module, layer (module with all inside), phase, category or thread", 0 },
-	{ "device", OPT_DEVICE, "NAME", 0, "cuda:0, cpu ... (default: NEW's with the largest peak, CUDA first)", 0 },
-	{ "top", OPT_TOP, "N", 0, "Rows, the rest in one; 0: all (default 20 in text, all in json and csv)", 0 },
-	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default), json, csv or flamegraph (one page for any browser)", 0 },
-	{ "color", OPT_COLOR, "WHEN", 0, "auto (default: on a terminal, unless NO_COLOR is set), always or never", 0 },
-	{ "output", 'o', "OUT", 0, "Where to (default: standard output; of a flame graph memtrace-diff-OLD-NEW.html)", 0 },
+	  "peak (default), end, oom (the first out of memory) or seconds since the start; OLD,NEW "
+	  "for one each",
+	  0 },
+	{ "by", OPT_BY, "WHAT",
+	  0, "line (default), stack, module, layer (module with all inside), phase, category or thread",
+	  0 },
+	{ "device", OPT_DEVICE, "NAME", 0,
+	  "cuda:0, cpu ... (default: NEW's with the largest peak, CUDA first)", 0 },
+	{ "top", OPT_TOP, "N", 0,
+	  "Rows, the rest in one; 0: all (default 20 in text, all in json and csv)", 0 },
+	{ "format", OPT_FORMAT, "FORMAT", 0,
+	  "text (default), json, csv or flamegraph (one page for any browser)", 0 },
+	{ "color", OPT_COLOR, "WHEN", 0,
+	  "auto (default: on a terminal, unless NO_COLOR is set), always or never", 0 },
+	{ "output", 'o', "OUT", 0,
+	  "Where to (default: standard output; of a flame graph memtrace-diff-OLD-NEW.html)", 0 },
 	{ "force", 'f', NULL, 0, "Replace OUT if it exists", 0 },
 	{ 0 },
 };
@@ -54,7 +63,9 @@ static void parse_by(struct diff_args *a, const char *arg, struct argp_state *st
 			a->opts.by = by;
 			return;
 		}
-	argp_error(state, "--by: '%s' is none of line, stack, module, layer, phase, category, thread", arg);
+	argp_error(state,
+		   "--by: '%s' is none of line, stack, module, layer, phase, category, thread",
+		   arg);
 }
 
 static void parse_format(struct diff_args *a, const char *arg, struct argp_state *state)
@@ -77,7 +88,10 @@ static void parse_at(struct diff_args *a, const char *arg, struct argp_state *st
 
 	if (!first || analyze__parse_at(first, &a->opts.at[MATCH_OLD]) ||
 	    analyze__parse_at(comma ? comma + 1 : first, &a->opts.at[MATCH_NEW]))
-		argp_error(state, "--at: '%s' is none of peak, end, oom and no time in seconds, nor two of them", arg);
+		argp_error(state,
+			   "--at: '%s' is none of peak, end, oom and no time in seconds, nor two "
+			   "of them",
+			   arg);
 	free(first);
 }
 
@@ -114,12 +128,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case ARGP_KEY_ARG:
 		if (state->arg_num >= MATCH_SIDES)
-			argp_error(state, "'%s': two recordings, no more; see memtrace-bpf compare", arg);
+			argp_error(state, "'%s': two recordings, no more; see memtrace-bpf compare",
+				   arg);
 		else
 			a->files[state->arg_num] = arg;
 		break;
 	case ARGP_KEY_END:
-		if (a->format == FORMAT_FLAMEGRAPH && a->opts.by != BY_LINE && a->opts.by != BY_STACK)
+		if (a->format == FORMAT_FLAMEGRAPH && a->opts.by != BY_LINE &&
+		    a->opts.by != BY_STACK)
 			argp_error(state, "--format flamegraph is by stack");
 		if (!a->files[MATCH_OLD])
 			argp_error(state, "which two recordings? memtrace-bpf diff OLD NEW");
@@ -140,15 +156,17 @@ static int read_side(struct diff_args *args, enum match_side side, struct analys
 
 	status = status ? status : analysis__run(*ret, NULL, NULL);
 	if (!status)
-		args->opts.at[side] = model__opts((*ret)->model); /* of a time after the end it has made the end */
+		/* of a time after the end it has made the end */
+		args->opts.at[side] = model__opts((*ret)->model);
 	return status;
 }
 
 /*
- * Unless told which: the main one of the new recording, if the old one has it too, else the other way round; else each one's
- * main one, as of ranks of one job that have a GPU each.
+ * Unless told which: the main one of the new recording, if the old one has it too, else the other
+ * way round; else each one's main one, as of ranks of one job that have a GPU each.
  */
-static int choose_devices(struct analysis *const a[MATCH_SIDES], const struct diff_args *args, size_t ret[MATCH_SIDES])
+static int choose_devices(struct analysis *const a[MATCH_SIDES], const struct diff_args *args,
+			  size_t ret[MATCH_SIDES])
 {
 	const char *name = args->device;
 	struct model_device d[MATCH_SIDES] = { 0 };
@@ -163,7 +181,8 @@ static int choose_devices(struct analysis *const a[MATCH_SIDES], const struct di
 			name = d[k].name;
 	}
 	if (!name && d[MATCH_OLD].device.type != d[MATCH_NEW].device.type)
-		name = *d[MATCH_OLD].name ? d[MATCH_OLD].name : d[MATCH_NEW].name; /* which the other one then has not */
+		/* which the other one then has not */
+		name = *d[MATCH_OLD].name ? d[MATCH_OLD].name : d[MATCH_NEW].name;
 	for (int k = 0; k < MATCH_SIDES; k++) {
 		int status = analysis__device(a[k], name, &ret[k]);
 		struct model_device dev;
@@ -173,7 +192,8 @@ static int choose_devices(struct analysis *const a[MATCH_SIDES], const struct di
 			return status;
 		model__device(a[k]->model, ret[k], &dev);
 		if (!dev.marked) {
-			log_err("%s: no out-of-memory event of %s in it; try --at peak", text__clean(path, sizeof(path), a[k]->path, strlen(a[k]->path)),
+			log_err("%s: no out-of-memory event of %s in it; try --at peak",
+				text__clean(path, sizeof(path), a[k]->path, strlen(a[k]->path)),
 				dev.name);
 			return EXIT_UNUSABLE;
 		}
@@ -183,7 +203,8 @@ static int choose_devices(struct analysis *const a[MATCH_SIDES], const struct di
 
 static int print(FILE *out, struct diff *d, const struct diff_args *args)
 {
-	struct diff_text_opts o = { .top = args->top_given ? args->top : DEFAULT_TOP, .colour = args->colour };
+	struct diff_text_opts o = { .top = args->top_given ? args->top : DEFAULT_TOP,
+				    .colour = args->colour };
 
 	switch (args->format) {
 	case FORMAT_JSON:
@@ -204,7 +225,8 @@ static int write_file(struct diff *d, const struct diff_args *args, const char *
 	char name[512];
 	int err = outfile__create(path, OUTFILE_RENAME, args->force, &file);
 
-	text__clean(name, sizeof(name), !strcmp(path, "-") ? "standard output" : path, !strcmp(path, "-") ? 15 : strlen(path));
+	text__clean(name, sizeof(name), !strcmp(path, "-") ? "standard output" : path,
+		    !strcmp(path, "-") ? 15 : strlen(path));
 	if (err) {
 		log_err("%s: cannot create: %s", name, outfile__why(err));
 		return EXIT_FAILED;
@@ -220,7 +242,8 @@ static int write_file(struct diff *d, const struct diff_args *args, const char *
 	if (err)
 		log_err("%s: cannot write: %s", name, outfile__why(err));
 	else if (args->format == FORMAT_FLAMEGRAPH && strcmp(path, "-") != 0)
-		log_event(LOG_INFO, "written", LOG_FIELDS(LOG_STRING("path", name), LOG_STRING("format", "flamegraph")),
+		log_event(LOG_INFO, "written",
+			  LOG_FIELDS(LOG_STRING("path", name), LOG_STRING("format", "flamegraph")),
 			  "wrote %s: any browser opens it, without a network", name);
 	return err ? EXIT_FAILED : EXIT_OK;
 }
@@ -233,7 +256,8 @@ static int write_out(struct diff *d, const struct diff_args *args)
 
 	if (args->output || args->format != FORMAT_FLAMEGRAPH)
 		return write_file(d, args, args->output ? args->output : "-");
-	if (asprintf(&path, "memtrace-diff-%s-%s.html", d->side[MATCH_OLD].a->name, d->side[MATCH_NEW].a->name) < 0) {
+	if (asprintf(&path, "memtrace-diff-%s-%s.html", d->side[MATCH_OLD].a->name,
+		     d->side[MATCH_NEW].a->name) < 0) {
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
@@ -255,7 +279,8 @@ static int run(struct diff_args *args)
 		status = choose_devices(a, args, device);
 	if (!status) {
 		args->opts.any_module = args->format == FORMAT_TEXT;
-		err = diff__new(a[MATCH_OLD], device[MATCH_OLD], a[MATCH_NEW], device[MATCH_NEW], &args->opts, &d);
+		err = diff__new(a[MATCH_OLD], device[MATCH_OLD], a[MATCH_NEW], device[MATCH_NEW],
+				&args->opts, &d);
 		if (err)
 			log_err("%s", strerror(-err));
 		status = err ? EXIT_FAILED : write_out(d, args);
@@ -268,13 +293,17 @@ static int run(struct diff_args *args)
 
 int cmd_diff(int argc, char **argv)
 {
-	static const struct argp_child children[] = { CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
+	static const struct argp_child children[] = {
+		CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
+	};
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
 		.args_doc = "OLD NEW\nFOLDER",
-		.doc = "What changed between two recordings: what grew, shrank, is new or gone, at the peak or another moment. Lines are "
-		       "matched although they moved, and files although their folder has another name.",
+		.doc = "What changed between two recordings: what grew, shrank, is new or gone, at "
+		       "the peak or another moment. Lines are "
+		       "matched although they moved, and files although their folder has another "
+		       "name.",
 		.children = children,
 	};
 	struct diff_args args = { 0 };
@@ -283,7 +312,8 @@ int cmd_diff(int argc, char **argv)
 	int status;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &args);
-	status = inputs__expand((char *const *)args.files, args.files[MATCH_NEW] ? 2 : 1, INPUTS_ENDS, &in);
+	status = inputs__expand((char *const *)args.files, args.files[MATCH_NEW] ? 2 : 1,
+				INPUTS_ENDS, &in);
 	if (status)
 		return status;
 	if (in.n == MATCH_SIDES) {
@@ -291,7 +321,8 @@ int cmd_diff(int argc, char **argv)
 		args.files[MATCH_NEW] = in.paths[MATCH_NEW];
 		status = run(&args);
 	} else {
-		log_err("which two recordings? memtrace-bpf diff OLD NEW, or a folder with several");
+		log_err("which two recordings? memtrace-bpf diff OLD NEW, or a folder with "
+			"several");
 		status = EXIT_USAGE;
 	}
 	inputs__free(&in);

@@ -77,15 +77,20 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static int unreadable(struct failure *f, int pid, int err, const char *why)
 {
 	if (err == -EPERM || err == -EACCES)
-		return failure__set(f, EXIT_NOT_PERMITTED, err, "not permitted to read the memory of PID %d: %s needed; run it with sudo",
-				    pid, *caps__missing_to_read() ? caps__missing_to_read() : "CAP_SYS_PTRACE");
+		return failure__set(
+			f, EXIT_NOT_PERMITTED, err,
+			"not permitted to read the memory of PID %d: %s needed; run it with sudo",
+			pid, *caps__missing_to_read() ? caps__missing_to_read() : "CAP_SYS_PTRACE");
 	if (err == -ESRCH)
 		return failure__set(f, EXIT_UNUSABLE, err, "PID %d ended while it was read", pid);
 	if (err == -EAGAIN)
 		return failure__set(f, EXIT_UNUSABLE, err, "PID %d: %s; try again later", pid, why);
 	if (err == -ENOTSUP || err == -ENOENT || err == -EBADMSG)
-		return failure__set(f, EXIT_UNUSABLE, err, "PID %d: %s; `memtrace-bpf check -p %d` says what works", pid, why, pid);
-	return failure__set(f, EXIT_FAILED, err, "PID %d: %s (%s)", pid, why && *why ? why : "cannot be read", strerror(-err));
+		return failure__set(f, EXIT_UNUSABLE, err,
+				    "PID %d: %s; `memtrace-bpf check -p %d` says what works", pid,
+				    why, pid);
+	return failure__set(f, EXIT_FAILED, err, "PID %d: %s (%s)", pid,
+			    why && *why ? why : "cannot be read", strerror(-err));
 }
 
 static int print(const struct dump *d, struct dump_args *a)
@@ -148,7 +153,8 @@ int cmd_dump(int argc, char **argv)
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
-		.doc = "What tensors a process holds right now, with their names: parameters, buffers, gradients, "
+		.doc = "What tensors a process holds right now, with their names: parameters, "
+		       "buffers, gradients, "
 		       "optimizer state, others. Read from outside: no probe, nothing is stopped.",
 		.children = children,
 	};
@@ -163,7 +169,8 @@ int cmd_dump(int argc, char **argv)
 	err = target__open(a.o.pid, &t, &f);
 	if (!err) {
 		err = proc__maps(t.proc, &t.maps);
-		err = err ? unreadable(&f, a.o.pid, err, "its maps cannot be read") : look(&t, &a, &f);
+		err = err ? unreadable(&f, a.o.pid, err, "its maps cannot be read")
+			  : look(&t, &a, &f);
 		target__close(&t);
 	}
 	if (err)

@@ -21,44 +21,91 @@
 
 #define DEFAULT_TOP 10
 #define DEFAULT_TIME (30 * 60 * 1000000000ULL) /* ns */
-#define HOST_SHARE 80 /* per cent of what is available here */
+#define HOST_SHARE 80			       /* per cent of what is available here */
 
-enum { OPT_VRAM = 0x6000, OPT_DEVICE, OPT_DEVICES, OPT_SM, OPT_CONTEXT, OPT_WORKSPACE, OPT_ALLOC, OPT_STEPS, OPT_TIME, OPT_HOST,
-       OPT_MIN, OPT_WORLD, OPT_RANK, OPT_LOCAL, OPT_NO_SEARCH, OPT_USER, OPT_TRACER, OPT_FORMAT, OPT_COLOR, OPT_TOP, OPT_COMMAND_ENV };
+enum {
+	OPT_VRAM = 0x6000,
+	OPT_DEVICE,
+	OPT_DEVICES,
+	OPT_SM,
+	OPT_CONTEXT,
+	OPT_WORKSPACE,
+	OPT_ALLOC,
+	OPT_STEPS,
+	OPT_TIME,
+	OPT_HOST,
+	OPT_MIN,
+	OPT_WORLD,
+	OPT_RANK,
+	OPT_LOCAL,
+	OPT_NO_SEARCH,
+	OPT_USER,
+	OPT_TRACER,
+	OPT_FORMAT,
+	OPT_COLOR,
+	OPT_TOP,
+	OPT_COMMAND_ENV
+};
 
 static const struct argp_option options[] = {
 	{ NULL, 0, NULL, 0, "What it is to run on:", 1 },
-	{ "device", OPT_DEVICE, "KIND", 0, "h100, h200, a100, l40s, 4090 ...: memory, compute capability and the rest of such a device", 1 },
-	{ "vram", OPT_VRAM, "SIZE", 0, "Memory of each device (default that of --device, else 80G)", 1 },
+	{ "device", OPT_DEVICE, "KIND", 0,
+	  "h100, h200, a100, l40s, 4090 ...: memory, compute capability and the rest of such a "
+	  "device",
+	  1 },
+	{ "vram", OPT_VRAM, "SIZE", 0, "Memory of each device (default that of --device, else 80G)",
+	  1 },
 	{ "devices", OPT_DEVICES, "N", 0, "How many devices there are (default 1)", 1 },
 	{ "sm", OPT_SM, "X.Y", 0, "Compute capability (default that of --device, else 8.0)", 1 },
-	{ "context", OPT_CONTEXT, "SIZE", 0, "What CUDA's context takes of each device (default as far as is known of it, else 512M)", 1 },
-	{ "cudnn-workspace", OPT_WORKSPACE, "SIZE", 0, "What cuDNN takes for a convolution, which cannot be known here (default 32M)", 1 },
-	{ "alloc-conf", OPT_ALLOC, "TEXT", 0, "Settings of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them", 1 },
-	{ "world-size", OPT_WORLD, "N", 0, "Run it as one rank of N, which are not there (default: as torchrun's command line says)", 1 },
-	{ "rank", OPT_RANK, "N", 0, "Which one, from 0 on (default 0), or several, one after the other: 0,1,63 or 0-3 or all", 1 },
-	{ "local-world-size", OPT_LOCAL, "N", 0, "Ranks on a machine (default all, 8 at the most)", 1 },
+	{ "context", OPT_CONTEXT, "SIZE", 0,
+	  "What CUDA's context takes of each device (default as far as is known of it, else 512M)",
+	  1 },
+	{ "cudnn-workspace", OPT_WORKSPACE, "SIZE", 0,
+	  "What cuDNN takes for a convolution, which cannot be known here (default 32M)", 1 },
+	{ "alloc-conf", OPT_ALLOC, "TEXT", 0,
+	  "Settings of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them", 1 },
+	{ "world-size", OPT_WORLD, "N", 0,
+	  "Run it as one rank of N, which are not there (default: as torchrun's command line says)",
+	  1 },
+	{ "rank", OPT_RANK, "N", 0,
+	  "Which one, from 0 on (default 0), or several, one after the other: 0,1,63 or 0-3 or all",
+	  1 },
+	{ "local-world-size", OPT_LOCAL, "N", 0, "Ranks on a machine (default all, 8 at the most)",
+	  1 },
 	{ NULL, 0, NULL, 0, "How far it is run:", 2 },
-	{ "steps", OPT_STEPS, "N", 0, "Stop after N steps of an optimizer (default: when steps repeat)", 2 },
+	{ "steps", OPT_STEPS, "N", 0,
+	  "Stop after N steps of an optimizer (default: when steps repeat)", 2 },
 	{ "max-time", OPT_TIME, "TIME", 0, "Stop after this, at the latest (default 30m)", 2 },
-	{ "max-host-memory", OPT_HOST, "SIZE", 0, "Stop when it takes more of this machine's memory (default 80 % of what is available)", 2 },
-	{ "min-vram", OPT_MIN, NULL, 0, "Find the smallest --vram that fits, also where it does fit", 2 },
+	{ "max-host-memory", OPT_HOST, "SIZE", 0,
+	  "Stop when it takes more of this machine's memory (default 80 % of what is available)",
+	  2 },
+	{ "min-vram", OPT_MIN, NULL, 0,
+	  "Find the smallest --vram that fits, also where it does fit", 2 },
 	{ "no-search", OPT_NO_SEARCH, NULL, 0, "Do not, where it does not", 2 },
-	{ "user", OPT_USER, "NAME", 0, "As root: run it as NAME (default: the user behind sudo)", 2 },
-	{ "command-env", OPT_COMMAND_ENV, "NAME,...", 0, "The command gets these variables (commas between them; \"*\": all) besides PATH, LANG, TZ and the like (default: all, with --user none)", 2 },
+	{ "user", OPT_USER, "NAME", 0, "As root: run it as NAME (default: the user behind sudo)",
+	  2 },
+	{ "command-env", OPT_COMMAND_ENV, "NAME,...", 0,
+	  "The command gets these variables (commas between them; \"*\": all) besides PATH, LANG, "
+	  "TZ and the like (default: all, with --user none)",
+	  2 },
 	{ "tracer", OPT_TRACER, "WHICH", 0,
-	  "bpf: the kernel records, inside: the script itself does, which needs no privileges, or auto (default): bpf as root, else inside", 2 },
+	  "bpf: the kernel records, inside: the script itself does, which needs no privileges, or "
+	  "auto (default): bpf as root, else inside",
+	  2 },
 	{ NULL, 0, NULL, 0, "What comes out:", 3 },
-	{ "output", 'o', "FILE", 0, "Keep the recording that the figures are of, for report, leaks, export ...", 3 },
+	{ "output", 'o', "FILE", 0,
+	  "Keep the recording that the figures are of, for report, leaks, export ...", 3 },
 	{ "force", 'f', NULL, 0, "Replace FILE if it exists", 3 },
 	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json", 3 },
 	{ "top", OPT_TOP, "N", 0, "Rows of each table of the text; 0: all (default 10)", 3 },
-	{ "color", OPT_COLOR, "WHEN", 0, "auto (default: on a terminal, unless NO_COLOR is set), always or never", 3 },
+	{ "color", OPT_COLOR, "WHEN", 0,
+	  "auto (default: on a terminal, unless NO_COLOR is set), always or never", 3 },
 	{ "colour", OPT_COLOR, "WHEN", OPTION_ALIAS | OPTION_HIDDEN, NULL, 3 },
 	{ 0 },
 };
 
-static uint64_t parse_size(struct argp_state *state, const char *option, const char *arg, uint64_t min, uint64_t max, const char *limits)
+static uint64_t parse_size(struct argp_state *state, const char *option, const char *arg,
+			   uint64_t min, uint64_t max, const char *limits)
 {
 	uint64_t bytes = 0;
 
@@ -67,7 +114,8 @@ static uint64_t parse_size(struct argp_state *state, const char *option, const c
 	return bytes;
 }
 
-static uint64_t parse_limited(struct argp_state *state, const char *option, const char *arg, uint64_t min, uint64_t max)
+static uint64_t parse_limited(struct argp_state *state, const char *option, const char *arg,
+			      uint64_t min, uint64_t max)
 {
 	uint64_t n = parse_count(state, option, arg, min);
 
@@ -78,7 +126,9 @@ static uint64_t parse_limited(struct argp_state *state, const char *option, cons
 
 static void parse_sm(struct dryrun_args *d, const char *arg, struct argp_state *state)
 {
-	static const char *const known[] = { "7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12.0" }; /* as the library has */
+	/* as the library has */
+	static const char *const known[] = { "7.0", "7.5",  "8.0",  "8.6", "8.9",
+					     "9.0", "10.0", "10.3", "12.0" };
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
 		if (!strcmp(arg, known[i])) {
@@ -95,7 +145,8 @@ static void parse_device(struct estimate_args *a, const char *arg, struct argp_s
 
 	a->kind = device_kind__find(arg);
 	if (!a->kind)
-		argp_error(state, "--device: '%s' is none of %s", arg, device_kinds__options(known, sizeof(known)));
+		argp_error(state, "--device: '%s' is none of %s", arg,
+			   device_kinds__options(known, sizeof(known)));
 }
 
 /* A number, or several: which of them there are is known when the world's size is. */
@@ -105,7 +156,8 @@ static void parse_rank(struct estimate_args *a, const char *arg, struct argp_sta
 	if (!strcmp(arg, "all") || strpbrk(arg, ",-"))
 		a->rank_list = arg;
 	else
-		a->ranks.rank = (unsigned)parse_limited(state, "--rank", arg, 0, ESTIMATE_WORLD_MAX - 1);
+		a->ranks.rank = (unsigned)parse_limited(state, "--rank", arg, 0,
+							ESTIMATE_WORLD_MAX - 1);
 }
 
 /* What the device is. */
@@ -116,33 +168,39 @@ static error_t parse_target(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case OPT_VRAM:
-		a->vram = parse_size(state, "--vram", arg, DRYRUN_VRAM_MIN, DRYRUN_VRAM_MAX, " between 16M and 4T");
+		a->vram = parse_size(state, "--vram", arg, DRYRUN_VRAM_MIN, DRYRUN_VRAM_MAX,
+				     " between 16M and 4T");
 		break;
 	case OPT_DEVICE:
 		parse_device(a, arg, state);
 		break;
 	case OPT_DEVICES:
-		d->devices = (unsigned)parse_limited(state, "--devices", arg, 1, DRYRUN_DEVICES_MAX);
+		d->devices = (unsigned)parse_limited(state, "--devices", arg, 1,
+						     DRYRUN_DEVICES_MAX);
 		break;
 	case OPT_SM:
 		parse_sm(d, arg, state);
 		break;
 	case OPT_CONTEXT:
-		d->context = parse_size(state, "--context", arg, 0, DRYRUN_VRAM_MAX / 2, " up to 2T");
+		d->context = parse_size(state, "--context", arg, 0, DRYRUN_VRAM_MAX / 2,
+					" up to 2T");
 		d->context_given = true;
 		break;
 	case OPT_WORKSPACE:
-		d->cudnn_workspace = parse_size(state, "--cudnn-workspace", arg, 0, DRYRUN_VRAM_MAX, " up to 4T");
+		d->cudnn_workspace = parse_size(state, "--cudnn-workspace", arg, 0, DRYRUN_VRAM_MAX,
+						" up to 4T");
 		d->cudnn_workspace_given = true;
 		break;
 	case OPT_WORLD:
-		a->ranks.world_size = (unsigned)parse_limited(state, "--world-size", arg, 1, ESTIMATE_WORLD_MAX);
+		a->ranks.world_size = (unsigned)parse_limited(state, "--world-size", arg, 1,
+							      ESTIMATE_WORLD_MAX);
 		break;
 	case OPT_RANK:
 		parse_rank(a, arg, state);
 		break;
 	case OPT_LOCAL:
-		a->ranks.local_world_size = (unsigned)parse_limited(state, "--local-world-size", arg, 1, DRYRUN_DEVICES_MAX);
+		a->ranks.local_world_size = (unsigned)parse_limited(state, "--local-world-size",
+								    arg, 1, DRYRUN_DEVICES_MAX);
 		break;
 	case OPT_ALLOC:
 		d->alloc_conf = arg;
@@ -162,7 +220,9 @@ static void parse_format(struct estimate_args *a, const char *arg, struct argp_s
 
 static void parse_tracer(struct estimate_args *a, const char *arg, struct argp_state *state)
 {
-	static const char *const names[] = { [TRACER_AUTO] = "auto", [TRACER_INSIDE] = "inside", [TRACER_BPF] = "bpf" };
+	static const char *const names[] = {
+		[TRACER_AUTO] = "auto", [TRACER_INSIDE] = "inside", [TRACER_BPF] = "bpf"
+	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		if (!strcmp(arg, names[i])) {
@@ -177,7 +237,8 @@ static void check_options(struct estimate_args *a, struct argp_state *state)
 	if (!a->run.command)
 		argp_error(state, "which command? estimate [OPTION...] -- COMMAND [ARGUMENT...]");
 	if (a->output && !strcmp(a->output, "-"))
-		argp_error(state, "-o: standard output is for the answer; a recording goes into a file");
+		argp_error(state,
+			   "-o: standard output is for the answer; a recording goes into a file");
 	if (a->output && a->rank_list)
 		argp_error(state, "-o: a recording is of one rank; give --rank N");
 	if (a->min_vram && a->no_search)
@@ -197,7 +258,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--max-time: '%s' is no time as 90s or 30m", arg);
 		break;
 	case OPT_HOST:
-		a->max_host_memory = parse_size(state, "--max-host-memory", arg, 1 << 20, 1ULL << 60, " of at least 1M");
+		a->max_host_memory = parse_size(state, "--max-host-memory", arg, 1 << 20,
+						1ULL << 60, " of at least 1M");
 		break;
 	case OPT_MIN:
 		a->min_vram = true;
@@ -253,7 +315,8 @@ static int choose_tracer(struct estimate_args *a)
 	a->run.inside = !inside__can(why, sizeof(why));
 	if (a->run.inside)
 		return EXIT_OK;
-	log_err("the script cannot record itself: %s%s", why, a->tracer == TRACER_AUTO ? "; as root the kernel does it" : "");
+	log_err("the script cannot record itself: %s%s", why,
+		a->tracer == TRACER_AUTO ? "; as root the kernel does it" : "");
 	return EXIT_NOT_PERMITTED;
 }
 
@@ -265,9 +328,13 @@ static int complete(struct estimate_args *a)
 	char have[24], want[24];
 
 	if (d->context_given)
-		a->context = (struct device_figure){ .bytes = d->context, .source = FIGURE_ASSUMED, .from = "--context" };
+		a->context = (struct device_figure){ .bytes = d->context,
+						     .source = FIGURE_ASSUMED,
+						     .from = "--context" };
 	else if (!a->kind || !device_kind__context(a->kind, 0, &a->context))
-		a->context = (struct device_figure){ .bytes = DRYRUN_CONTEXT_DEFAULT, .source = FIGURE_ASSUMED, .from = "--context says otherwise" };
+		a->context = (struct device_figure){ .bytes = DRYRUN_CONTEXT_DEFAULT,
+						     .source = FIGURE_ASSUMED,
+						     .from = "--context says otherwise" };
 	if (a->kind) {
 		d->name = a->kind->name;
 		d->processors = (unsigned)a->kind->processors;
@@ -284,8 +351,10 @@ static int complete(struct estimate_args *a)
 		a->max_host_memory = here ? here / 100 * HOST_SHARE : UINT64_MAX;
 	if (granule__down(a->vram) > a->context.bytes)
 		return choose_tracer(a);
-	log_err("--vram: CUDA's context is taken to be %s, and there are %s; --context says otherwise",
-		text__bytes(want, sizeof(want), a->context.bytes), text__bytes(have, sizeof(have), a->vram));
+	log_err("--vram: CUDA's context is taken to be %s, and there are %s; --context says "
+		"otherwise",
+		text__bytes(want, sizeof(want), a->context.bytes),
+		text__bytes(have, sizeof(have), a->vram));
 	return EXIT_USAGE;
 }
 
@@ -325,7 +394,8 @@ static int answer(const struct estimate *e)
 		estimate__complain(e);
 		return EXIT_UNUSABLE;
 	}
-	err = e->args->format == ESTIMATE_JSON ? estimate_json(stdout, e) : estimate_text(stdout, e);
+	err = e->args->format == ESTIMATE_JSON ? estimate_json(stdout, e)
+					       : estimate_text(stdout, e);
 	if (err) {
 		log_err("%s", strerror(-err));
 		return EXIT_FAILED;
@@ -342,9 +412,11 @@ int cmd_estimate(int argc, char **argv)
 		.children = children,
 		.parser = parse,
 		.args_doc = "COMMAND [ARGUMENT...]",
-		.doc = "Run a training script with no GPU, on PyTorch's own allocator, until its steps repeat, and say what memory it needs, "
+		.doc = "Run a training script with no GPU, on PyTorch's own allocator, until its "
+		       "steps repeat, and say what memory it needs, "
 		       "what for, and whether it fits. Its standard output goes to standard error."
-		       "\vExit status: 0 it fits, 4 it does not, 2 neither can be said (the script failed, or was stopped by a bound).",
+		       "\vExit status: 0 it fits, 4 it does not, 2 neither can be said (the script "
+		       "failed, or was stopped by a bound).",
 	};
 	struct estimate_args args = { .top = DEFAULT_TOP };
 	struct estimate e = { .args = &args };

@@ -15,15 +15,17 @@
 enum { OPT_AT = 0x2000, OPT_DEVICE };
 
 static const struct argp_option options[] = {
-	{"output", 'o', "OUT", 0,
-	 "Where to (default memtrace-FORMAT-RECORDING in this folder; \"-\" is standard output)", 0},
-	{"force", 'f', NULL, 0, "Replace OUT if it exists", 0},
-	{"at", OPT_AT, "WHEN", 0,
-	 "The moment to show: peak (default; of snapshot: end), end, oom (the first out-of-memory), or seconds since the start "
-	 "(12.8)",
-	 0},
-	{"device", OPT_DEVICE, "NAME", 0, "This device alone: cuda:0, cpu (default: all)", 0},
-	{0},
+	{ "output", 'o', "OUT", 0,
+	  "Where to (default memtrace-FORMAT-RECORDING in this folder; \"-\" is standard output)",
+	  0 },
+	{ "force", 'f', NULL, 0, "Replace OUT if it exists", 0 },
+	{ "at", OPT_AT, "WHEN", 0,
+	  "The moment to show: peak (default; of snapshot: end), end, oom (the first "
+	  "out-of-memory), or seconds since the start "
+	  "(12.8)",
+	  0 },
+	{ "device", OPT_DEVICE, "NAME", 0, "This device alone: cuda:0, cpu (default: all)", 0 },
+	{ 0 },
 };
 
 /* The formats, in the words of their own table. For free(); NULL: no memory. */
@@ -67,7 +69,8 @@ static void parse_format(struct argp_state *state, struct export_job *a, const c
 		used += snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "",
 				 export_formats[i]->name);
 	}
-	argp_error(state, "'%s' is no format%s%s; there are %s", arg, near.best ? ", did you mean " : "", near.best ? near.best : "", names);
+	argp_error(state, "'%s' is no format%s%s; there are %s", arg,
+		   near.best ? ", did you mean " : "", near.best ? near.best : "", names);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -83,7 +86,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_AT:
 		if (analyze__parse_at(arg, &a->model))
-			argp_error(state, "--at: '%s' is not peak, end, oom or a time in seconds", arg);
+			argp_error(state, "--at: '%s' is not peak, end, oom or a time in seconds",
+				   arg);
 		a->moment_given = true;
 		break;
 	case OPT_DEVICE:
@@ -112,18 +116,21 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 int cmd_export(int argc, char **argv)
 {
-	static const struct argp_child children[] = { CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
+	static const struct argp_child children[] = {
+		CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
+	};
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
 		.args_doc = "FORMAT FILE",
-		.doc = "Write a recording in a format that other programs read. No root, no GPU and no "
+		.doc = "Write a recording in a format that other programs read. No root, no GPU "
+		       "and no "
 		       "target are needed.\v"
 		       "Formats:",
 		.help_filter = help_filter,
 		.children = children,
 	};
-	struct export_job job = {0};
+	struct export_job job = { 0 };
 
 	argp_parse(&argp, argc, argv, 0, NULL, &job);
 	return export__run(&job);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* memtrace-bpf leaks: what grows over steps, by line, and how sure that is; from recordings or from a running process. */
+/* memtrace-bpf leaks: what grows over steps, by line, and how sure that is; from recordings or from
+ * a running process. */
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -22,8 +23,8 @@
 #include "cmd/memory_args.h"
 #include "labels/words.h"
 
-#define TOP 10		     /* lines of text */
-#define MIN_GROWTH 1024	     /* bytes */
+#define TOP 10		/* lines of text */
+#define MIN_GROWTH 1024 /* bytes */
 
 struct leaks_args {
 	struct leaks_opts o;
@@ -33,20 +34,33 @@ struct leaks_args {
 	size_t n;
 };
 
-enum { OPT_BY = 0x7000, OPT_DEVICE, OPT_TOP, OPT_FORMAT, OPT_CONFIDENCE, OPT_GROWTH, OPT_STEPS, OPT_FAIL };
+enum {
+	OPT_BY = 0x7000,
+	OPT_DEVICE,
+	OPT_TOP,
+	OPT_FORMAT,
+	OPT_CONFIDENCE,
+	OPT_GROWTH,
+	OPT_STEPS,
+	OPT_FAIL
+};
 
 static const struct argp_option options[] = {
 	{ "steps", OPT_STEPS, "N", OPTION_ARG_OPTIONAL,
 	  "Print each step's figures; with -p and N: stop after N steps", 0 },
 	{ "by", OPT_BY, "WHAT", 0, "line (default), stack, module or category", 0 },
 	{ "device", OPT_DEVICE, "NAME", 0, "cuda:0, cpu ... (default: all)", 0 },
-	{ "top", OPT_TOP, "N", 0, "Lines that are told of; 0: all (default 10 in text, all in json)", 0 },
-	{ "min-confidence", OPT_CONFIDENCE, "LEVEL", 0, "high, medium (default) or low: less is not told of", 0 },
-	{ "min-growth", OPT_GROWTH, "SIZE", 0, "What grew by less in all is not told of (default 1K)", 0 },
+	{ "top", OPT_TOP, "N", 0,
+	  "Lines that are told of; 0: all (default 10 in text, all in json)", 0 },
+	{ "min-confidence", OPT_CONFIDENCE, "LEVEL", 0,
+	  "high, medium (default) or low: less is not told of", 0 },
+	{ "min-growth", OPT_GROWTH, "SIZE", 0,
+	  "What grew by less in all is not told of (default 1K)", 0 },
 	{ "fail", OPT_FAIL, NULL, 0, "Exit with 1 where something grows", 0 },
 	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json", 0 },
 	{ "pid", 'p', "PID", 0, "Attach to this process instead of reading a recording", 1 },
-	{ "duration", 'd', "TIME", 0, "With -p: stop after TIME (default: at the target's end or Ctrl-C)", 1 },
+	{ "duration", 'd', "TIME", 0,
+	  "With -p: stop after TIME (default: at the target's end or Ctrl-C)", 1 },
 	{ "quiet", 'q', NULL, 0, "Say nothing but errors and warnings", 1 },
 	{ "verbose", 'v', NULL, 0, "Say what is being done", 1 },
 	{ 0 },
@@ -64,7 +78,9 @@ static void parse_words(struct leaks_args *a, int key, const char *arg, struct a
 {
 	static const char *const groups[] = { "line", "stack", "module", "category" };
 	static const enum group by[] = { BY_LINE, BY_STACK, BY_MODULE, BY_CATEGORY };
-	static const char *const levels[] = { [TREND_LOW] = "low", [TREND_MEDIUM] = "medium", [TREND_HIGH] = "high" };
+	static const char *const levels[] = {
+		[TREND_LOW] = "low", [TREND_MEDIUM] = "medium", [TREND_HIGH] = "high"
+	};
 	static const char *const formats[] = { "text", "json" };
 	size_t i;
 
@@ -85,11 +101,13 @@ static void parse_words(struct leaks_args *a, int key, const char *arg, struct a
 static void check_args(struct leaks_args *a, struct argp_state *state)
 {
 	if (!a->capture.pid && !a->n)
-		argp_error(state, "which recording? memtrace-bpf leaks FILE, or -p PID for a running process");
+		argp_error(state, "which recording? memtrace-bpf leaks FILE, or -p PID for a "
+				  "running process");
 	if (a->capture.pid && a->n)
 		argp_error(state, "'%s': either a recording or -p PID", a->files[0]);
 	if (!a->capture.pid && (a->capture.steps || a->capture.duration))
-		argp_error(state, "%s is for a running process, -p PID%s", a->capture.steps ? "a number of steps" : "--duration",
+		argp_error(state, "%s is for a running process, -p PID%s",
+			   a->capture.steps ? "a number of steps" : "--duration",
 			   a->capture.steps ? "; of a recording --steps lists each step" : "");
 }
 
@@ -157,7 +175,8 @@ static int printed(const struct leaks_args *a, int err, const char *name, bool f
 	if (analyze__check_output(stdout, "standard output"))
 		return EXIT_FAILED;
 	if (err == -ENOENT) {
-		log_err("%s: no device '%s' in it", text__clean(path, sizeof(path), name, strlen(name)),
+		log_err("%s: no device '%s' in it",
+			text__clean(path, sizeof(path), name, strlen(name)),
 			text__clean(wanted, sizeof(wanted), a->o.device, strlen(a->o.device)));
 		return EXIT_UNUSABLE;
 	}
@@ -279,7 +298,8 @@ static int on_event(struct sink *s, const struct event *e)
 	return model__event(((struct watcher *)s)->model, e);
 }
 
-/* Not the session's own bound: after that the program's objects are read no more, and they say who holds what. */
+/* Not the session's own bound: after that the program's objects are read no more, and they say who
+ * holds what. */
 static const char *drained(void *ctx)
 {
 	const struct watcher *w = ctx;
@@ -352,8 +372,8 @@ static int from_process(const struct leaks_args *args)
 }
 
 /*
- * "--steps 60" beside -p is what people type, as for record; with a recording the word after --steps is the file, unless there is no such file. argp
- * knows optional arguments only behind a "=".
+ * "--steps 60" beside -p is what people type, as for record; with a recording the word after --steps
+ * is the file, unless there is no such file. argp knows optional arguments only behind a "=".
  */
 static char **join_steps(int *argc, char **argv, char **joined)
 {
@@ -364,8 +384,10 @@ static char **join_steps(int *argc, char **argv, char **joined)
 	for (int i = 1; i < *argc; i++)
 		live |= !strncmp(argv[i], "-p", 2) || !strncmp(argv[i], "--pid", 5);
 	for (int i = 0; v && i < *argc; i++) {
-		if (!*joined && i + 1 < *argc && !strcmp(argv[i], "--steps") && strspn(argv[i + 1], "0123456789") &&
-		    !argv[i + 1][strspn(argv[i + 1], "0123456789")] && (live || access(argv[i + 1], F_OK))) {
+		if (!*joined && i + 1 < *argc && !strcmp(argv[i], "--steps") &&
+		    strspn(argv[i + 1], "0123456789") &&
+		    !argv[i + 1][strspn(argv[i + 1], "0123456789")] &&
+		    (live || access(argv[i + 1], F_OK))) {
 			if (asprintf(joined, "--steps=%s", argv[++i]) < 0) {
 				*joined = NULL;
 				free(v);
@@ -387,12 +409,16 @@ int cmd_leaks(int argc, char **argv)
 		.options = options,
 		.parser = parse,
 		.args_doc = "FILE ...\n-p PID",
-		.doc = "What grows from step to step, which line allocates it, what holds it, and how sure that is; from a "
-		       "recording, or from a running process. Without steps equal slices of time take their place. Of several recordings, as of the ranks of "
+		.doc = "What grows from step to step, which line allocates it, what holds it, and "
+		       "how sure that is; from a "
+		       "recording, or from a running process. Without steps equal slices of time "
+		       "take their place. Of several recordings, as of the ranks of "
 		       "a job, it says in which a line grows.",
 		.children = children,
 	};
-	struct leaks_args args = { .o = { .by = BY_LINE, .min_confidence = TREND_MEDIUM, .min_growth = MIN_GROWTH } };
+	struct leaks_args args = {
+		.o = { .by = BY_LINE, .min_confidence = TREND_MEDIUM, .min_growth = MIN_GROWTH }
+	};
 	char *joined = NULL, **v = join_steps(&argc, argv, &joined);
 	struct inputs in;
 	int status;
@@ -408,7 +434,9 @@ int cmd_leaks(int argc, char **argv)
 	args.files = in.paths;
 	args.n = in.n;
 	if (!status)
-		status = args.n > 1 ? from_files(&args) : args.n ? from_file(&args) : from_process(&args);
+		status = args.n > 1 ? from_files(&args)
+			 : args.n   ? from_file(&args)
+				    : from_process(&args);
 	inputs__free(&in);
 	free(joined);
 	free(v);

@@ -12,20 +12,38 @@
 #include "live/tty_restore.h"
 #include "log/log.h"
 
-enum { OPT_TOP = 0x4000, OPT_COLOR, OPT_FORMAT, OPT_BY, OPT_SORT, OPT_FILTER, OPT_HIDE, OPT_FRAMES };
+enum {
+	OPT_TOP = 0x4000,
+	OPT_COLOR,
+	OPT_FORMAT,
+	OPT_BY,
+	OPT_SORT,
+	OPT_FILTER,
+	OPT_HIDE,
+	OPT_FRAMES
+};
 
 static const struct argp_option options[] = {
-	{ "interval", 'i', "TIME", 0, "Show it anew every TIME (default 1s on a screen, else 2s)", 0 },
+	{ "interval", 'i', "TIME", 0, "Show it anew every TIME (default 1s on a screen, else 2s)",
+	  0 },
 	{ "count", 'n', "N", 0, "Stop after so many intervals, in text and json", 0 },
-	{ "format", OPT_FORMAT, "FORMAT", 0, "text: blocks, also on a terminal; json: an object a line. Default: the live view on a terminal, "
-	  "else text", 0 },
-	{ "by", OPT_BY, "WHAT", 0, "line (default), function, module, layer (module with all inside) or category", 0 },
-	{ "sort", OPT_SORT, "KEY", 0, "live (default), peak, growth, churn (bytes per second) or allocs (per second)", 0 },
+	{ "format", OPT_FORMAT, "FORMAT", 0,
+	  "text: blocks, also on a terminal; json: an object a line. Default: the live view on a "
+	  "terminal, "
+	  "else text",
+	  0 },
+	{ "by", OPT_BY, "WHAT", 0,
+	  "line (default), function, module, layer (module with all inside) or category", 0 },
+	{ "sort", OPT_SORT, "KEY", 0,
+	  "live (default), peak, growth, churn (bytes per second) or allocs (per second)", 0 },
 	{ "top", OPT_TOP, "N", 0, "Rows in text and json, 0: all (default 10)", 0 },
 	{ "filter", OPT_FILTER, "EXPR", 0, "Show what matches, as report has it", 0 },
-	{ "hide", OPT_HIDE, "PATTERN", 0, "Charge nothing to this file, or to files in this folder; may be given again", 0 },
-	{ "frames", OPT_FRAMES, "WHICH", 0, "user (default): charge the innermost line of user code; all: of any code", 0 },
-	{ "color", OPT_COLOR, "WHEN", 0, "auto (default: on a terminal, unless NO_COLOR is set), always or never", 0 },
+	{ "hide", OPT_HIDE, "PATTERN", 0,
+	  "Charge nothing to this file, or to files in this folder; may be given again", 0 },
+	{ "frames", OPT_FRAMES, "WHICH", 0,
+	  "user (default): charge the innermost line of user code; all: of any code", 0 },
+	{ "color", OPT_COLOR, "WHEN", 0,
+	  "auto (default: on a terminal, unless NO_COLOR is set), always or never", 0 },
 	{ "colour", OPT_COLOR, "WHEN", OPTION_ALIAS | OPTION_HIDDEN, NULL, 0 },
 	{ 0 },
 };
@@ -120,11 +138,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* On a screen if there is one; the process that was started stays behind to put the terminal right. */
+/* On a screen if there is one; the process that was started stays behind to put the terminal right.
+ */
 static int show(struct live_args *args)
 {
 	const char *why = NULL;
-	struct tty_restore *g = args->format == LIVE_SCREEN && !args->count ? tty_restore__new(&why) : NULL;
+	struct tty_restore *g = args->format == LIVE_SCREEN && !args->count ? tty_restore__new(&why)
+									    : NULL;
 	int status;
 
 	if (!args->interval)
@@ -142,13 +162,17 @@ static int show(struct live_args *args)
 
 int cmd_live(int argc, char **argv)
 {
-	static const struct argp_child children[] = { { &capture_argp, 0, "Target and bounds:", 1 }, LOG_ARGP_CHILD, { 0 } };
+	static const struct argp_child children[] = { { &capture_argp, 0, "Target and bounds:", 1 },
+						      LOG_ARGP_CHILD,
+						      { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
 		.args_doc = "-p PID | --name PATTERN | --all",
-		.doc = "Attach to a running PyTorch process and show what lives and which line it came from: on a terminal the live view, "
-		       "elsewhere a block of text every interval. q or Ctrl-C detaches and prints the summary; so does the "
+		.doc = "Attach to a running PyTorch process and show what lives and which line it "
+		       "came from: on a terminal the live view, "
+		       "elsewhere a block of text every interval. q or Ctrl-C detaches and prints "
+		       "the summary; so does the "
 		       "target's end where there is no screen.",
 		.children = children,
 	};

@@ -12,9 +12,15 @@ enum { OPT_LOG_LEVEL = 0x8100, OPT_LOG_FILE, OPT_LOG_FORMAT };
 
 static const struct argp_option options[] = {
 	{ "log-level", OPT_LOG_LEVEL, "LEVEL", 0,
-	  "error, warn, info (default) or debug; PART=LEVEL, after a comma, of one part of the program: info,capture=debug", 0 },
-	{ "log-file", OPT_LOG_FILE, "FILE", 0, "Also write messages to the end of this file, with the time", 0 },
-	{ "log-format", OPT_LOG_FORMAT, "FORMAT", 0, "text (default) or json: an object a line, in the file, or on standard error where there is none", 0 },
+	  "error, warn, info (default) or debug; PART=LEVEL, after a comma, of one part of the "
+	  "program: info,capture=debug",
+	  0 },
+	{ "log-file", OPT_LOG_FILE, "FILE", 0,
+	  "Also write messages to the end of this file, with the time", 0 },
+	{ "log-format", OPT_LOG_FORMAT, "FORMAT", 0,
+	  "text (default) or json: an object a line, in the file, or on standard error where there "
+	  "is none",
+	  0 },
 	{ NULL, 'h', NULL, OPTION_HIDDEN, NULL, 0 },
 	{ 0 },
 };
@@ -70,10 +76,13 @@ int log_args__take(int argc, char **argv)
 		for (size_t i = 0; i < sizeof(takers) / sizeof(*takers); i++) {
 			size_t len = strlen(takers[i].name);
 
-			if (strncmp(argv[at], takers[i].name, len) != 0 || (argv[at][len] && argv[at][len] != '='))
+			if (strncmp(argv[at], takers[i].name, len) != 0 ||
+			    (argv[at][len] && argv[at][len] != '='))
 				continue;
 			o = &takers[i];
-			value = argv[at][len] ? argv[at] + len + 1 : at + 1 < argc ? argv[++at] : NULL;
+			value = argv[at][len]	? argv[at] + len + 1
+				: at + 1 < argc ? argv[++at]
+						: NULL;
 		}
 		if (!o)
 			break;

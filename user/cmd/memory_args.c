@@ -9,7 +9,8 @@
 enum { OPT_MAX_MEMORY = 0x8200 };
 
 static const struct argp_option options[] = {
-	{ "max-memory", OPT_MAX_MEMORY, "SIZE", 0, "Stop if reading takes more memory than SIZE (default: half of what is available)", 0 },
+	{ "max-memory", OPT_MAX_MEMORY, "SIZE", 0,
+	  "Stop if reading takes more memory than SIZE (default: half of what is available)", 0 },
 	{ 0 },
 };
 

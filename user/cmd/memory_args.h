@@ -4,7 +4,10 @@
 /* --max-memory, of all commands that read recordings: a child of their argp parsers. */
 #include <argp.h>
 
-#define MEMORY_ARGP_CHILD { &memory_argp, 0, NULL, 0 }
+#define MEMORY_ARGP_CHILD                                                                          \
+	{                                                                                          \
+		&memory_argp, 0, NULL, 0                                                           \
+	}
 
 /* Has no input: sets record/room.h's bound. */
 extern const struct argp memory_argp;

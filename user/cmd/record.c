@@ -24,7 +24,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		state->child_inputs[1] = &a->capture;
 		break;
 	case ARGP_KEY_ARG:
-		argp_error(state, "'%s': record attaches to a process, -p PID; the file to write is -o FILE", arg);
+		argp_error(
+			state,
+			"'%s': record attaches to a process, -p PID; the file to write is -o FILE",
+			arg);
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -41,7 +44,8 @@ int cmd_record(int argc, char **argv)
 	static const struct argp argp = {
 		.parser = parse,
 		.args_doc = "-p PID | --name PATTERN | --all",
-		.doc = "Record the memory events of a running PyTorch process into a file for report and export.",
+		.doc = "Record the memory events of a running PyTorch process into a file for "
+		       "report and export.",
 		.children = children,
 	};
 	struct record_args args = { 0 };

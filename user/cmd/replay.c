@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* memtrace-bpf replay: a recording's blocks through PyTorch's real allocator once more, under other settings. */
+/* memtrace-bpf replay: a recording's blocks through PyTorch's real allocator once more, under other
+ * settings. */
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -25,16 +26,37 @@ struct replay_args {
 	const char *curve;
 };
 
-enum { OPT_ALLOC_CONF = 0x5000, OPT_VRAM, OPT_PYTHON, OPT_DEVICE, OPT_FORMAT, OPT_SEARCH, OPT_SMALLEST, OPT_CURVE };
+enum {
+	OPT_ALLOC_CONF = 0x5000,
+	OPT_VRAM,
+	OPT_PYTHON,
+	OPT_DEVICE,
+	OPT_FORMAT,
+	OPT_SEARCH,
+	OPT_SMALLEST,
+	OPT_CURVE
+};
 
 static const struct argp_option options[] = {
-	{ "alloc-conf", OPT_ALLOC_CONF, "SETTINGS", 0, "As PYTORCH_CUDA_ALLOC_CONF has them, \"\" for PyTorch's defaults (default: the recording's own)", 0 },
-	{ "vram", OPT_VRAM, "SIZE", 0, "Memory of the device, that of others than PyTorch included (default: no limit)", 0 },
-	{ "search", OPT_SEARCH, NULL, 0, "Try the settings that make sense, and recommend one if it gains anything", 0 },
+	{ "alloc-conf", OPT_ALLOC_CONF, "SETTINGS", 0,
+	  "As PYTORCH_CUDA_ALLOC_CONF has them, \"\" for PyTorch's defaults (default: the "
+	  "recording's own)",
+	  0 },
+	{ "vram", OPT_VRAM, "SIZE", 0,
+	  "Memory of the device, that of others than PyTorch included (default: no limit)", 0 },
+	{ "search", OPT_SEARCH, NULL, 0,
+	  "Try the settings that make sense, and recommend one if it gains anything", 0 },
 	{ "smallest", OPT_SMALLEST, NULL, 0, "Find the smallest --vram that it fits", 0 },
-	{ "device", OPT_DEVICE, "NAME", 0, "cuda:0 ... (default: the one that most was allocated on)", 0 },
-	{ "python", OPT_PYTHON, "PATH", 0, "Use the PyTorch of this interpreter (default: the recorded one, if only root can change it)", 0 },
-	{ "curve", OPT_CURVE, "FILE", 0, "Write event, seconds, allocated and reserved bytes to FILE as CSV, wherever reserved changes", 0 },
+	{ "device", OPT_DEVICE, "NAME", 0,
+	  "cuda:0 ... (default: the one that most was allocated on)", 0 },
+	{ "python", OPT_PYTHON, "PATH", 0,
+	  "Use the PyTorch of this interpreter (default: the recorded one, if only root can change "
+	  "it)",
+	  0 },
+	{ "curve", OPT_CURVE, "FILE", 0,
+	  "Write event, seconds, allocated and reserved bytes to FILE as CSV, wherever reserved "
+	  "changes",
+	  0 },
 	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json", 0 },
 	{ 0 },
 };
@@ -59,7 +81,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->opts.alloc_conf = arg;
 		break;
 	case OPT_VRAM:
-		if (text__parse_size(arg, &a->opts.vram) || a->opts.vram < DRYRUN_VRAM_MIN || a->opts.vram > DRYRUN_VRAM_MAX)
+		if (text__parse_size(arg, &a->opts.vram) || a->opts.vram < DRYRUN_VRAM_MIN ||
+		    a->opts.vram > DRYRUN_VRAM_MAX)
 			argp_error(state, "--vram: '%s' is no size from 16M to 4T, like 80G", arg);
 		break;
 	case OPT_SEARCH:
@@ -92,9 +115,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case ARGP_KEY_END:
 		if (a->search && (a->opts.alloc_conf || a->curve))
-			argp_error(state, "--search tries settings of its own: without --alloc-conf and --curve");
+			argp_error(state, "--search tries settings of its own: without "
+					  "--alloc-conf and --curve");
 		if (a->smallest && (a->search || a->opts.vram || a->curve))
-			argp_error(state, "--smallest looks for the memory: without --vram, --search and --curve");
+			argp_error(state, "--smallest looks for the memory: without --vram, "
+					  "--search and --curve");
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -102,17 +127,21 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-static int write_point(void *ctx, uint64_t event, uint64_t time, uint64_t allocated, uint64_t reserved)
+static int write_point(void *ctx, uint64_t event, uint64_t time, uint64_t allocated,
+		       uint64_t reserved)
 {
-	int n = fprintf(ctx, "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 "\n", event, (double)time / 1e9, allocated, reserved);
+	int n = fprintf(ctx, "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 "\n", event,
+			(double)time / 1e9, allocated, reserved);
 
 	return n < 0 ? -EIO : 0;
 }
 
 /* One set of settings; the recording's own besides, to compare with, where others were asked for. */
-static int try_one(struct replay *r, const struct replay_args *a, struct replay_tried *v, struct replay_found *found, struct failure *f)
+static int try_one(struct replay *r, const struct replay_args *a, struct replay_tried *v,
+		   struct replay_found *found, struct failure *f)
 {
-	const char *recorded = found->about->alloc_conf ? found->about->alloc_conf : "", *asked = a->opts.alloc_conf;
+	const char *recorded = found->about->alloc_conf ? found->about->alloc_conf : "",
+		   *asked = a->opts.alloc_conf;
 	bool other = asked && strcmp(asked, recorded);
 	struct replay_tried *t = &v[other];
 	int err = 0;
@@ -122,14 +151,16 @@ static int try_one(struct replay *r, const struct replay_args *a, struct replay_
 	t->own = !other;
 	t->costs = "";
 	if (other) {
-		struct replay_opts own = { .vram = a->opts.vram, .afresh = found->about->before != 0 };
+		struct replay_opts own = { .vram = a->opts.vram,
+					   .afresh = found->about->before != 0 };
 
 		v[0] = (struct replay_tried){ .alloc_conf = recorded, .own = true, .costs = "" };
 		err = replay__try(r, &own, &v[0].result, f);
 	}
 	if (err)
 		return err;
-	return a->smallest ? replay__smallest(r, &a->opts, &t->smallest, &t->result, f) : replay__try(r, &a->opts, &t->result, f);
+	return a->smallest ? replay__smallest(r, &a->opts, &t->smallest, &t->result, f)
+			   : replay__try(r, &a->opts, &t->result, f);
 }
 
 static int run(struct replay_args *a, FILE *curve)
@@ -147,7 +178,8 @@ static int run(struct replay_args *a, FILE *curve)
 			a->opts.curve = write_point;
 			a->opts.ctx = curve;
 		}
-		err = a->search ? replay__search(r, &a->opts, &all, &found, &f) : try_one(r, a, pair, &found, &f);
+		err = a->search ? replay__search(r, &a->opts, &all, &found, &f)
+				: try_one(r, a, pair, &found, &f);
 	}
 	if (err)
 		log_err("%s", f.text);
@@ -188,7 +220,8 @@ int cmd_replay(int argc, char **argv)
 		.parser = parse,
 		.children = children,
 		.args_doc = "FILE",
-		.doc = "A recording's blocks, in order, once more through PyTorch's own CUDA allocator, on a device that is not there: what would be "
+		.doc = "A recording's blocks, in order, once more through PyTorch's own CUDA "
+		       "allocator, on a device that is not there: what would be "
 		       "reserved under other settings, or with less memory, and whether it fits.",
 	};
 	struct replay_args args = { .opts.device = -1 };
@@ -201,7 +234,8 @@ int cmd_replay(int argc, char **argv)
 	if (args.curve) {
 		curve = fopen(args.curve, "wxe");
 		if (!curve) {
-			log_err("%s: %s%s", args.curve, strerror(errno), errno == EEXIST ? ": it is not overwritten" : "");
+			log_err("%s: %s%s", args.curve, strerror(errno),
+				errno == EEXIST ? ": it is not overwritten" : "");
 			return EXIT_FAILED;
 		}
 	}

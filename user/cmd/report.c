@@ -25,7 +25,11 @@
 #include "report/text.h"
 
 enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_CSV };
-enum together { TOGETHER_AUTO, TOGETHER_YES, TOGETHER_NO }; /* AUTO: in text, if they are ranks of one job */
+enum together {
+	TOGETHER_AUTO,
+	TOGETHER_YES,
+	TOGETHER_NO
+}; /* AUTO: in text, if they are ranks of one job */
 
 #define DEFAULT_TOP 20 /* of text; programs get all rows */
 
@@ -48,35 +52,74 @@ struct report_args {
 	size_t n;
 };
 
-enum { OPT_AT = 0x3000, OPT_BY, OPT_TREE, OPT_DEVICE, OPT_TOP, OPT_FRAMES, OPT_FORMAT, OPT_FILTER, OPT_HIDE,
-       OPT_BARS, OPT_NO_BARS, OPT_COLOR, OPT_NO_OVERVIEW, OPT_TOGETHER, OPT_APART, OPT_SIDE, OPT_FAIL, OPT_ADVICE };
+enum {
+	OPT_AT = 0x3000,
+	OPT_BY,
+	OPT_TREE,
+	OPT_DEVICE,
+	OPT_TOP,
+	OPT_FRAMES,
+	OPT_FORMAT,
+	OPT_FILTER,
+	OPT_HIDE,
+	OPT_BARS,
+	OPT_NO_BARS,
+	OPT_COLOR,
+	OPT_NO_OVERVIEW,
+	OPT_TOGETHER,
+	OPT_APART,
+	OPT_SIDE,
+	OPT_FAIL,
+	OPT_ADVICE
+};
 
 static const struct argp_option options[] = {
-	{ "at", OPT_AT, "MOMENT", 0, "peak (default), end, oom (the first out of memory) or seconds since the start", 0 },
+	{ "at", OPT_AT, "MOMENT", 0,
+	  "peak (default), end, oom (the first out of memory) or seconds since the start", 0 },
 	{ "by", OPT_BY, "WHAT", 0,
-	  "line (default), stack, module, layer (module with all inside), phase, category, thread or segment; or some of "
-	  "line, module, phase, category, thread: --by category,module", 0 },
-	{ "tree", OPT_TREE, NULL, 0, "Modules under those that they are in, with what each holds itself and with all inside", 0 },
-	{ "device", OPT_DEVICE, "NAME", 0, "cuda:0, cpu ... (default: the one with the largest peak, CUDA first)", 0 },
-	{ "top", OPT_TOP, "N", 0, "Rows, the rest in one; 0: all (default 20 in text, all in json and csv)", 0 },
-	{ "frames", OPT_FRAMES, "WHICH", 0, "user (default): charge the innermost line of user code; all: of any code", 0 },
+	  "line (default), stack, module, layer (module with all inside), phase, category, thread "
+	  "or segment; or some of "
+	  "line, module, phase, category, thread: --by category,module",
+	  0 },
+	{ "tree", OPT_TREE, NULL, 0,
+	  "Modules under those that they are in, with what each holds itself and with all inside",
+	  0 },
+	{ "device", OPT_DEVICE, "NAME", 0,
+	  "cuda:0, cpu ... (default: the one with the largest peak, CUDA first)", 0 },
+	{ "top", OPT_TOP, "N", 0,
+	  "Rows, the rest in one; 0: all (default 20 in text, all in json and csv)", 0 },
+	{ "frames", OPT_FRAMES, "WHICH", 0,
+	  "user (default): charge the innermost line of user code; all: of any code", 0 },
 	{ "filter", OPT_FILTER, "EXPR", 0,
-	  "Show what matches: words, or fields as in 'category:activation module:blocks.3 line:model.py phase:backward size:>1M'; "
-	  "the rest is one row. docs/REPORT.md has all of it", 0 },
+	  "Show what matches: words, or fields as in 'category:activation module:blocks.3 "
+	  "line:model.py phase:backward size:>1M'; "
+	  "the rest is one row. docs/REPORT.md has all of it",
+	  0 },
 	{ "hide", OPT_HIDE, "PATTERN", 0,
-	  "Charge nothing to this file, or to files in this folder: the next frame out is charged; may be given again", 0 },
+	  "Charge nothing to this file, or to files in this folder: the next frame out is charged; "
+	  "may be given again",
+	  0 },
 	{ "together", OPT_TOGETHER, NULL, 0,
-	  "Several FILEs as one report, with what each has of a row and which ones differ (default in text for ranks of one job)", 0 },
+	  "Several FILEs as one report, with what each has of a row and which ones differ (default "
+	  "in text for ranks of one job)",
+	  0 },
 	{ "apart", OPT_APART, NULL, 0, "Several FILEs one after the other", 0 },
-	{ "side-by-side", OPT_SIDE, NULL, 0, "Together, in text, with a column for each FILE, as many as fit", 0 },
+	{ "side-by-side", OPT_SIDE, NULL, 0,
+	  "Together, in text, with a column for each FILE, as many as fit", 0 },
 	{ "fail-if", OPT_FAIL, "CONDITION", 0,
-	  "Exit with 4 and say which line is to blame if this holds: 'peak>16G', 'reserved>=80%', 'growth>1G/100steps', 'ooms>0', "
-	  "'fragmentation>20% and unused>2G' ...; may be given again. docs/WATCH.md has all of it", 0 },
-	{ "advice", OPT_ADVICE, NULL, 0, "What would make the peak smaller, and by how much: see docs/ESTIMATE.md", 0 },
-	{ "bars", OPT_BARS, NULL, 0, "Bars in table and tree (default: on a terminal with room for them)", 0 },
+	  "Exit with 4 and say which line is to blame if this holds: 'peak>16G', 'reserved>=80%', "
+	  "'growth>1G/100steps', 'ooms>0', "
+	  "'fragmentation>20% and unused>2G' ...; may be given again. docs/WATCH.md has all of it",
+	  0 },
+	{ "advice", OPT_ADVICE, NULL, 0,
+	  "What would make the peak smaller, and by how much: see docs/ESTIMATE.md", 0 },
+	{ "bars", OPT_BARS, NULL, 0,
+	  "Bars in table and tree (default: on a terminal with room for them)", 0 },
 	{ "no-bars", OPT_NO_BARS, NULL, 0, "No bars in table and tree", 0 },
-	{ "no-overview", OPT_NO_OVERVIEW, NULL, 0, "Not the lists of categories and modules in front of the table of lines", 0 },
-	{ "color", OPT_COLOR, "WHEN", 0, "auto (default: on a terminal, unless NO_COLOR is set), always or never", 0 },
+	{ "no-overview", OPT_NO_OVERVIEW, NULL, 0,
+	  "Not the lists of categories and modules in front of the table of lines", 0 },
+	{ "color", OPT_COLOR, "WHEN", 0,
+	  "auto (default: on a terminal, unless NO_COLOR is set), always or never", 0 },
 	{ "colour", OPT_COLOR, "WHEN", OPTION_ALIAS | OPTION_HIDDEN, NULL, 0 },
 	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default), json or csv", 0 },
 	{ 0 },
@@ -108,7 +151,9 @@ static void parse_by(struct report_args *a, char *arg, struct argp_state *state)
 		size_t len = strcspn(p, ",");
 
 		if (!find_group(p, len, &a->by)) {
-			argp_error(state, "--by: '%.*s' is none of line, stack, module, layer, phase, category, thread, segment",
+			argp_error(state,
+				   "--by: '%.*s' is none of line, stack, module, layer, phase, "
+				   "category, thread, segment",
 				   (int)len, p);
 			return;
 		}
@@ -125,7 +170,9 @@ static void parse_by(struct report_args *a, char *arg, struct argp_state *state)
 
 static void parse_format(struct report_args *a, const char *arg, struct argp_state *state)
 {
-	static const char *const names[] = { [FORMAT_TEXT] = "text", [FORMAT_JSON] = "json", [FORMAT_CSV] = "csv" };
+	static const char *const names[] = {
+		[FORMAT_TEXT] = "text", [FORMAT_JSON] = "json", [FORMAT_CSV] = "csv"
+	};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		if (!strcmp(arg, names[i])) {
@@ -188,16 +235,21 @@ static bool can_be_together(const struct report_args *a)
 
 static void check_options(struct report_args *a, struct argp_state *state)
 {
-	if (a->tree && (a->segments || a->split || (a->by != BY_LINE && a->by != BY_MODULE) || a->format != FORMAT_TEXT))
-		argp_error(state, "--tree is a text by module, no other --by or --format; see --by layer");
+	if (a->tree && (a->segments || a->split || (a->by != BY_LINE && a->by != BY_MODULE) ||
+			a->format != FORMAT_TEXT))
+		argp_error(state,
+			   "--tree is a text by module, no other --by or --format; see --by layer");
 	if (a->segments && (a->select.filter || a->select.nhide))
-		argp_error(state, "--by segment: --filter and --hide are of lines, not of segments");
+		argp_error(state,
+			   "--by segment: --filter and --hide are of lines, not of segments");
 	if (a->together == TOGETHER_YES && !can_be_together(a))
-		argp_error(state, "--together: not with --tree, --advice, --by stack and --by segment");
+		argp_error(state,
+			   "--together: not with --tree, --advice, --by stack and --by segment");
 	if (a->advice && a->format == FORMAT_CSV)
 		argp_error(state, "--advice is text or json");
 	if (a->side && a->format != FORMAT_TEXT)
-		argp_error(state, "--side-by-side is of text; --together has what each holds in json and csv");
+		argp_error(state, "--side-by-side is of text; --together has what each holds in "
+				  "json and csv");
 	if (a->tree)
 		a->by = BY_MODULE;
 }
@@ -245,7 +297,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case OPT_AT:
 		if (analyze__parse_at(arg, &a->at))
-			argp_error(state, "--at: '%s' is none of peak, end, oom and no time in seconds", arg);
+			argp_error(state,
+				   "--at: '%s' is none of peak, end, oom and no time in seconds",
+				   arg);
 		break;
 	case OPT_BY:
 		parse_by(a, arg, state);
@@ -315,7 +369,8 @@ static struct report_text_opts text_opts(const struct report_args *args)
 	return o;
 }
 
-static int print_text(const struct analysis *a, const struct report_args *args, int device, bool first, FILE *out)
+static int print_text(const struct analysis *a, const struct report_args *args, int device,
+		      bool first, FILE *out)
 {
 	struct report_text_opts o = text_opts(args);
 
@@ -340,11 +395,12 @@ struct reports {
 	struct ranks *ranks;
 	size_t fail_from; /* what --fail-if has found of the recording under way */
 	const struct rolling_view *rolling; /* that the recording under way is a segment of */
-	bool apart; /* each has a report of its own */
+	bool apart;			    /* each has a report of its own */
 	bool first;
 };
 
-static int print(const struct analysis *a, struct reports *s, int device, const struct advice_list *advice)
+static int print(const struct analysis *a, struct reports *s, int device,
+		 const struct advice_list *advice)
 {
 	const struct report_args *args = s->args;
 	struct report_doc doc = report_doc__of(a, device);
@@ -411,9 +467,12 @@ static int check_segments(const struct analysis *a, const struct report_args *ar
 	if (!err && !none)
 		return 0;
 	find_segments(a, other, sizeof(other));
-	log_err("%s: no segments of %s in it, %s; try %s%s", text__clean(path, sizeof(path), a->path, strlen(a->path)), d->name,
-		d->device.type == DEVICE_CPU ? "the CPU's allocator has none" : "the allocator's blocks only",
-		d->device.type == DEVICE_CPU && *other ? "--device " : "--by line", d->device.type == DEVICE_CPU ? other : "");
+	log_err("%s: no segments of %s in it, %s; try %s%s",
+		text__clean(path, sizeof(path), a->path, strlen(a->path)), d->name,
+		d->device.type == DEVICE_CPU ? "the CPU's allocator has none"
+					     : "the allocator's blocks only",
+		d->device.type == DEVICE_CPU && *other ? "--device " : "--by line",
+		d->device.type == DEVICE_CPU ? other : "");
 	return EXIT_UNUSABLE;
 }
 
@@ -472,7 +531,8 @@ static int run(struct analysis *a, struct reports *s, struct advisor *advisor)
 }
 
 /* A filter with a slip of the pen keeps nothing, which looks like a job that has nothing. */
-static void warn_of_nothing(const struct analysis *a, const struct report_select *select, size_t device)
+static void warn_of_nothing(const struct analysis *a, const struct report_select *select,
+			    size_t device)
 {
 	struct row_opts o = { .by = BY_LINE, .when = ROWS_AT_MARK };
 	char path[512], expr[256], instead[1024];
@@ -489,14 +549,16 @@ static void warn_of_nothing(const struct analysis *a, const struct report_select
 	if (kept || model__rows(a->model, device, &o, &rows, &n))
 		return;
 	report_select__instead(select, rows, n, instead, sizeof(instead));
-	log_warn("%s: --filter: nothing matches '%s'; %s", text__clean(path, sizeof(path), a->path, strlen(a->path)),
+	log_warn("%s: --filter: nothing matches '%s'; %s",
+		 text__clean(path, sizeof(path), a->path, strlen(a->path)),
 		 text__clean(expr, sizeof(expr), select->expr, strlen(select->expr)),
 		 *instead ? instead : "--by module, category or thread shows what there is");
 	free(rows);
 }
 
 /* With the advice that was asked for. */
-static int print_advised(const struct analysis *a, struct reports *s, int device, struct advisor *advisor)
+static int print_advised(const struct analysis *a, struct reports *s, int device,
+			 struct advisor *advisor)
 {
 	struct advice_list list = { 0 };
 	int err;
@@ -532,7 +594,9 @@ static int report_recording(const char *path, struct reports *s)
 	status = run(a, s, advisor);
 	if (!status)
 		status = choose_device(a, args, &device);
-	if (!status && args->fail && report_fail__judge(args->fail, a, args->device ? device : -1, &args->at, args->innermost)) {
+	if (!status && args->fail &&
+	    report_fail__judge(args->fail, a, args->device ? device : -1, &args->at,
+			       args->innermost)) {
 		log_err("out of memory");
 		status = EXIT_FAILED;
 	}
@@ -634,7 +698,8 @@ static int report_apart(struct reports *s)
 	return worst;
 }
 
-/* Whether they are ranks of one job shows when all were read: until then what each by itself would say is kept. */
+/* Whether they are ranks of one job shows when all were read: until then what each by itself would
+ * say is kept. */
 static int report_either(struct reports *s)
 {
 	const struct report_args *args = s->args;
@@ -649,7 +714,8 @@ static int report_either(struct reports *s)
 		int status = report_file(args->files[i], s);
 
 		worst = status > worst ? status : worst;
-		if (ranks__count(s->ranks) && !ranks__at(s->ranks, ranks__count(s->ranks) - 1)->has_number)
+		if (ranks__count(s->ranks) &&
+		    !ranks__at(s->ranks, ranks__count(s->ranks) - 1)->has_number)
 			break; /* no rank: that is settled */
 	}
 	if (fclose(s->out))
@@ -689,7 +755,8 @@ static int report_files(const struct report_args *args)
 		.fail = args->fail,
 	};
 	bool together = args->together == TOGETHER_YES;
-	bool either = args->together == TOGETHER_AUTO && args->n > 1 && args->format == FORMAT_TEXT && can_be_together(args);
+	bool either = args->together == TOGETHER_AUTO && args->n > 1 &&
+		      args->format == FORMAT_TEXT && can_be_together(args);
 	struct reports s = { .args = args, .out = stdout, .apart = !together, .first = true };
 	int status = EXIT_FAILED;
 
@@ -698,7 +765,9 @@ static int report_files(const struct report_args *args)
 	if ((args->format == FORMAT_JSON && !s.j) || ((together || either) && !s.ranks))
 		log_err("out of memory");
 	else
-		status = together ? report_together(&s) : either ? report_either(&s) : report_apart(&s);
+		status = together ? report_together(&s)
+			 : either ? report_either(&s)
+				  : report_apart(&s);
 	ranks__free(s.ranks);
 	json__free(s.j);
 	return status;
@@ -706,12 +775,15 @@ static int report_files(const struct report_args *args)
 
 int cmd_report(int argc, char **argv)
 {
-	static const struct argp_child children[] = { CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
+	static const struct argp_child children[] = {
+		CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
+	};
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
 		.args_doc = "FILE ...",
-		.doc = "Which line, module and phase held how many bytes, and what for, at the peak or another moment, from recordings.",
+		.doc = "Which line, module and phase held how many bytes, and what for, at the "
+		       "peak or another moment, from recordings.",
 		.children = children,
 	};
 	struct report_args args = { 0 };

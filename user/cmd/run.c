@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * memtrace-bpf run: starts a command and records it from its first instruction on. Whatever becomes of the recording, the
- * command runs to its own end, and how that was is our exit status.
+ * memtrace-bpf run: starts a command and records it from its first instruction on. Whatever becomes
+ * of the recording, the command runs to its own end, and how that was is our exit status.
  */
 #include <argp.h>
 #include <string.h>
@@ -13,16 +13,30 @@
 #include "log/log.h"
 #include "save/run_command.h"
 
-enum { OPT_DRY_RUN = 0x5000, OPT_VRAM, OPT_DEVICES, OPT_NO_TRACE, OPT_USER, OPT_INSIDE, OPT_COMMAND_ENV };
+enum {
+	OPT_DRY_RUN = 0x5000,
+	OPT_VRAM,
+	OPT_DEVICES,
+	OPT_NO_TRACE,
+	OPT_USER,
+	OPT_INSIDE,
+	OPT_COMMAND_ENV
+};
 
 static const struct argp_option options[] = {
-	{ "dry-run-cuda", OPT_DRY_RUN, NULL, 0, "Run it with no GPU: CUDA is answered for, PyTorch's own allocator is real", 0 },
+	{ "dry-run-cuda", OPT_DRY_RUN, NULL, 0,
+	  "Run it with no GPU: CUDA is answered for, PyTorch's own allocator is real", 0 },
 	{ "vram", OPT_VRAM, "SIZE", 0, "Memory of each device of the dry run (default 80G)", 0 },
 	{ "devices", OPT_DEVICES, "N", 0, "How many devices the dry run has (default 1)", 0 },
-	{ "inside", OPT_INSIDE, NULL, 0, "The command records itself, with no help of the kernel's; needs no privileges", 0 },
+	{ "inside", OPT_INSIDE, NULL, 0,
+	  "The command records itself, with no help of the kernel's; needs no privileges", 0 },
 	{ "no-trace", OPT_NO_TRACE, NULL, 0, "Run it and record nothing; needs no privileges", 0 },
-	{ "user", OPT_USER, "NAME", 0, "As root: run it as NAME (default: the user behind sudo)", 0 },
-	{ "command-env", OPT_COMMAND_ENV, "NAME,...", 0, "The command gets these variables (commas between them; \"*\": all) besides PATH, LANG, TZ and the like (default: all, with --user none)", 0 },
+	{ "user", OPT_USER, "NAME", 0, "As root: run it as NAME (default: the user behind sudo)",
+	  0 },
+	{ "command-env", OPT_COMMAND_ENV, "NAME,...", 0,
+	  "The command gets these variables (commas between them; \"*\": all) besides PATH, LANG, "
+	  "TZ and the like (default: all, with --user none)",
+	  0 },
 	{ 0 },
 };
 
@@ -71,15 +85,21 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case ARGP_KEY_END:
 		if (!a->command)
-			argp_error(state, "which command? run [OPTION...] -- COMMAND [ARGUMENT...]");
+			argp_error(state,
+				   "which command? run [OPTION...] -- COMMAND [ARGUMENT...]");
 		if (!a->dryrun.wanted && (a->dryrun.vram || a->dryrun.devices))
-			argp_error(state, "--vram and --devices are those of a dry run: --dry-run-cuda");
-		if (a->no_trace && (a->recording.output || a->capture.duration || a->capture.steps || a->capture.children ||
-				    a->recording.bounds.max_size || a->recording.bounds.max_events || a->recording.oom.on ||
-				    a->recording.ring.size || a->recording.windows.given))
+			argp_error(state,
+				   "--vram and --devices are those of a dry run: --dry-run-cuda");
+		if (a->no_trace &&
+		    (a->recording.output || a->capture.duration || a->capture.steps ||
+		     a->capture.children || a->recording.bounds.max_size ||
+		     a->recording.bounds.max_events || a->recording.oom.on ||
+		     a->recording.ring.size || a->recording.windows.given))
 			argp_error(state, "--no-trace records nothing: no output and no bounds");
 		if (a->inside && (a->no_trace || a->capture.children))
-			argp_error(state, "--inside: the command records itself alone, and not those that it starts: without %s",
+			argp_error(state,
+				   "--inside: the command records itself alone, and not those that "
+				   "it starts: without %s",
 				   a->no_trace ? "--no-trace" : "--children");
 		break;
 	default:
@@ -99,7 +119,8 @@ static int run(struct run_command *r)
 	if (status && !ended)
 		log_warn("the command goes on, without a recording");
 	if (status == EXIT_UNUSABLE && ended && !r->was_attached)
-		log_info("PID %d ended without importing PyTorch: nothing was there to trace%s", (int)child__pid(r->child),
+		log_info("PID %d ended without importing PyTorch: nothing was there to trace%s",
+			 (int)child__pid(r->child),
 			 r->said_family ? "" : "; what it started itself is not followed");
 	return run_command__wait(r);
 }
@@ -114,7 +135,8 @@ int cmd_run(int argc, char **argv)
 		.options = options,
 		.parser = parse,
 		.args_doc = "COMMAND [ARGUMENT...]",
-		.doc = "Start a command and record its PyTorch's memory events from the first one on. Its input and output pass "
+		.doc = "Start a command and record its PyTorch's memory events from the first one "
+		       "on. Its input and output pass "
 		       "through, its exit status is ours.",
 		.children = children,
 	};

@@ -23,34 +23,87 @@
 
 #define SECOND UINT64_C(1000000000)
 
-enum { OPT_LISTEN = 0x8000, OPT_TOKEN, OPT_CERT, OPT_KEY, OPT_HOST, OPT_TARGET, OPT_COMMAND, OPT_ALL, OPT_USER, OPT_COMMAND_USER, OPT_EVENTS,
-       OPT_TRACES, OPT_CAPTURES, OPT_DURATION, OPT_DISK, OPT_WORKERS, OPT_RATE, OPT_INTERVAL, OPT_VRAM, OPT_DEVICES, OPT_NO_DRY_RUN,
-       OPT_PYROSCOPE, OPT_OTLP, OPT_PUSH_EVERY, OPT_PUSH_PROFILE, OPT_PUSH_TOKEN, OPT_PUSH_CA, OPT_PUSH_INSECURE, OPT_COMMAND_ENV, OPT_TARGET_USER };
+enum {
+	OPT_LISTEN = 0x8000,
+	OPT_TOKEN,
+	OPT_CERT,
+	OPT_KEY,
+	OPT_HOST,
+	OPT_TARGET,
+	OPT_COMMAND,
+	OPT_ALL,
+	OPT_USER,
+	OPT_COMMAND_USER,
+	OPT_EVENTS,
+	OPT_TRACES,
+	OPT_CAPTURES,
+	OPT_DURATION,
+	OPT_DISK,
+	OPT_WORKERS,
+	OPT_RATE,
+	OPT_INTERVAL,
+	OPT_VRAM,
+	OPT_DEVICES,
+	OPT_NO_DRY_RUN,
+	OPT_PYROSCOPE,
+	OPT_OTLP,
+	OPT_PUSH_EVERY,
+	OPT_PUSH_PROFILE,
+	OPT_PUSH_TOKEN,
+	OPT_PUSH_CA,
+	OPT_PUSH_INSECURE,
+	OPT_COMMAND_ENV,
+	OPT_TARGET_USER
+};
 
 static const struct argp_option options[] = {
 	{ NULL, 0, NULL, 0, "What may be traced:", 1 },
 	{ "target", OPT_TARGET, "NAME=PID|NAME=PATTERN", 0,
-	  "A process, or those whose command line matches the extended regular expression; NAME is the API's model_name. May be given again", 1 },
-	{ "target-user", OPT_TARGET_USER, "NAME=USER", 0, "Only processes of USER count for --target NAME. May be given again", 1 },
-	{ "command", OPT_COMMAND, "NAME=COMMAND", 0, "A shell command that each trace of NAME starts, on a GPU that is made up (run --dry-run-cuda)", 1 },
+	  "A process, or those whose command line matches the extended regular expression; NAME is "
+	  "the API's model_name. May be given again",
+	  1 },
+	{ "target-user", OPT_TARGET_USER, "NAME=USER", 0,
+	  "Only processes of USER count for --target NAME. May be given again", 1 },
+	{ "command", OPT_COMMAND, "NAME=COMMAND", 0,
+	  "A shell command that each trace of NAME starts, on a GPU that is made up (run "
+	  "--dry-run-cuda)",
+	  1 },
 	{ "all", OPT_ALL, NULL, 0, "Every process with PyTorch in it, by its PID", 1 },
-	{ "vram", OPT_VRAM, "SIZE", 0, "Of --command: memory of each device that is made up (default 80G)", 1 },
+	{ "vram", OPT_VRAM, "SIZE", 0,
+	  "Of --command: memory of each device that is made up (default 80G)", 1 },
 	{ "devices", OPT_DEVICES, "N", 0, "Of --command: how many devices (default 1)", 1 },
 	{ "no-dry-run", OPT_NO_DRY_RUN, NULL, 0, "Commands run on the GPUs that are here", 1 },
-	{ "command-user", OPT_COMMAND_USER, "NAME", 0, "As root: run commands as NAME (default: the user behind sudo, else that of --user)", 1 },
-	{ "command-env", OPT_COMMAND_ENV, "NAME,...", 0, "Commands get these of the server's variables besides PATH, LANG, TZ and the like (\"*\": all)", 1 },
-	{ "interval", OPT_INTERVAL, "TIME", 0, "How often each process is looked at (default 1s)", 1 },
+	{ "command-user", OPT_COMMAND_USER, "NAME", 0,
+	  "As root: run commands as NAME (default: the user behind sudo, else that of --user)", 1 },
+	{ "command-env", OPT_COMMAND_ENV, "NAME,...", 0,
+	  "Commands get these of the server's variables besides PATH, LANG, TZ and the like "
+	  "(\"*\": all)",
+	  1 },
+	{ "interval", OPT_INTERVAL, "TIME", 0, "How often each process is looked at (default 1s)",
+	  1 },
 	{ NULL, 0, NULL, 0, "Who may ask:", 2 },
 	{ "listen", OPT_LISTEN, "ADDRESS", 0,
-	  "HOST:PORT, [HOST]:PORT or unix:PATH (default 127.0.0.1:8000); port 0: one that is free. May be given again", 2 },
-	{ "token-file", OPT_TOKEN, "FILE", 0, "Ask for the token in FILE; needed for any address that others reach", 2 },
-	{ "tls-cert", OPT_CERT, "FILE", 0, "Speak HTTPS, with this certificate and those above it (PEM)", 2 },
+	  "HOST:PORT, [HOST]:PORT or unix:PATH (default 127.0.0.1:8000); port 0: one that is free. "
+	  "May be given again",
+	  2 },
+	{ "token-file", OPT_TOKEN, "FILE", 0,
+	  "Ask for the token in FILE; needed for any address that others reach", 2 },
+	{ "tls-cert", OPT_CERT, "FILE", 0,
+	  "Speak HTTPS, with this certificate and those above it (PEM)", 2 },
 	{ "tls-key", OPT_KEY, "FILE", 0, "The certificate's key (PEM)", 2 },
-	{ "allow-host", OPT_HOST, "NAME", 0, "A name besides the addresses by which the server may be called. May be given again", 2 },
-	{ "requests-per-minute", OPT_RATE, "N", 0, "Of each client (default 6000; 0: any number)", 2 },
-	{ "user", OPT_USER, "NAME", 0, "As root: whom all that speaks to others or reads recordings runs as (default: a user ID of its own for each)", 2 },
+	{ "allow-host", OPT_HOST, "NAME", 0,
+	  "A name besides the addresses by which the server may be called. May be given again", 2 },
+	{ "requests-per-minute", OPT_RATE, "N", 0, "Of each client (default 6000; 0: any number)",
+	  2 },
+	{ "user", OPT_USER, "NAME", 0,
+	  "As root: whom all that speaks to others or reads recordings runs as (default: a user ID "
+	  "of its own for each)",
+	  2 },
 	{ NULL, 0, NULL, 0, "How much:", 3 },
-	{ "output", 'o', "FOLDER", 0, "Keep recordings there, and list those that are there (default: a folder that goes with the server)", 3 },
+	{ "output", 'o', "FOLDER", 0,
+	  "Keep recordings there, and list those that are there (default: a folder that goes with "
+	  "the server)",
+	  3 },
 	{ "max-events", OPT_EVENTS, "N", 0, "Of a trace (default 10000000)", 3 },
 	{ "max-duration", OPT_DURATION, "TIME", 0, "Of a capture (default 1h)", 3 },
 	{ "max-captures", OPT_CAPTURES, "N", 0, "At once (default 4)", 3 },
@@ -58,13 +111,20 @@ static const struct argp_option options[] = {
 	{ "max-disk", OPT_DISK, "SIZE", 0, "Of the folder (default 4G)", 3 },
 	{ "max-workers", OPT_WORKERS, "N", 0, "Reports and exports at once (default 2)", 3 },
 	{ NULL, 0, NULL, 0, "What is sent to others:", 4 },
-	{ "push-pyroscope", OPT_PYROSCOPE, "URL", 0, "Profiles, to a server that speaks Pyroscope's protocol", 4 },
+	{ "push-pyroscope", OPT_PYROSCOPE, "URL", 0,
+	  "Profiles, to a server that speaks Pyroscope's protocol", 4 },
 	{ "push-otlp", OPT_OTLP, "URL", 0, "Metrics, by OTLP over HTTP", 4 },
-	{ "push-every", OPT_PUSH_EVERY, "TIME", 0, "How often (default 15s for metrics, 5m for profiles)", 4 },
-	{ "push-profile", OPT_PUSH_PROFILE, "TIME", 0, "How long the capture for a profile takes (default 5s)", 4 },
-	{ "push-token-file", OPT_PUSH_TOKEN, "FILE", 0, "Send the token in FILE along; to another machine only over https", 4 },
-	{ "push-insecure", OPT_PUSH_INSECURE, NULL, 0, "Send the token to http URLs of other machines, too, where others on the way can read it", 4 },
-	{ "push-ca", OPT_PUSH_CA, "FILE", 0, "Trust these authorities (PEM) instead of the system's", 4 },
+	{ "push-every", OPT_PUSH_EVERY, "TIME", 0,
+	  "How often (default 15s for metrics, 5m for profiles)", 4 },
+	{ "push-profile", OPT_PUSH_PROFILE, "TIME", 0,
+	  "How long the capture for a profile takes (default 5s)", 4 },
+	{ "push-token-file", OPT_PUSH_TOKEN, "FILE", 0,
+	  "Send the token in FILE along; to another machine only over https", 4 },
+	{ "push-insecure", OPT_PUSH_INSECURE, NULL, 0,
+	  "Send the token to http URLs of other machines, too, where others on the way can read it",
+	  4 },
+	{ "push-ca", OPT_PUSH_CA, "FILE", 0,
+	  "Trust these authorities (PEM) instead of the system's", 4 },
 	{ "verbose", 'v', NULL, 0, "Say more", 5 },
 	{ 0 },
 };
@@ -96,23 +156,29 @@ static pid_t as_pid(const char *text)
 
 	errno = 0;
 	n = strtol(text, &end, 10);
-	return isdigit((unsigned char)*text) && !*end && !errno && n > 0 && n <= INT32_MAX ? (pid_t)n : 0;
+	return isdigit((unsigned char)*text) && !*end && !errno && n > 0 && n <= INT32_MAX
+		       ? (pid_t)n
+		       : 0;
 }
 
-static void parse_target(struct serve_args *a, const char *option, const char *arg, bool command, struct argp_state *state)
+static void parse_target(struct serve_args *a, const char *option, const char *arg, bool command,
+			 struct argp_state *state)
 {
 	const char *equals = strchr(arg, '='), *bad;
 	size_t len = equals ? (size_t)(equals - arg) : 0;
 	struct serve_target *t;
 
 	if (!equals || !equals[1] || !good_name(arg, len)) {
-		argp_error(state, "%s: '%s' is not NAME=%s with a NAME of at most 63 letters, digits and . _ - /", option, arg,
-			   command ? "COMMAND" : "PID or NAME=PATTERN");
+		argp_error(state,
+			   "%s: '%s' is not NAME=%s with a NAME of at most 63 letters, digits and "
+			   ". _ - /",
+			   option, arg, command ? "COMMAND" : "PID or NAME=PATTERN");
 		return;
 	}
 	for (size_t i = 0; i < a->n_targets; i++)
 		if (strlen(a->targets[i].name) == len && !strncmp(a->targets[i].name, arg, len))
-			argp_error(state, "%s: there are two targets '%.*s'", option, (int)len, arg);
+			argp_error(state, "%s: there are two targets '%.*s'", option, (int)len,
+				   arg);
 	t = new_target(a, state);
 	if (!t)
 		return;
@@ -122,7 +188,8 @@ static void parse_target(struct serve_args *a, const char *option, const char *a
 	t->kind = command ? TARGET_COMMAND : t->pid ? TARGET_PID : TARGET_PATTERN;
 	bad = t->kind == TARGET_PATTERN ? pick__bad_pattern(t->text) : NULL;
 	if (bad)
-		argp_error(state, "%s: '%s' is no extended regular expression: %s", option, t->text, bad);
+		argp_error(state, "%s: '%s' is no extended regular expression: %s", option, t->text,
+			   bad);
 }
 
 static void parse_all(struct serve_args *a, struct argp_state *state)
@@ -146,10 +213,15 @@ static void name_users(struct serve_args *a, struct argp_state *state)
 		struct user u;
 
 		for (k = 0; k < a->n_targets; k++)
-			if (a->targets[k].kind == TARGET_PATTERN && strlen(a->targets[k].name) == len && !strncmp(a->targets[k].name, arg, len))
+			if (a->targets[k].kind == TARGET_PATTERN &&
+			    strlen(a->targets[k].name) == len &&
+			    !strncmp(a->targets[k].name, arg, len))
 				break;
 		if (!equals || k == a->n_targets)
-			argp_error(state, "--target-user: '%s' is not NAME=USER with the NAME of a --target NAME=PATTERN", arg);
+			argp_error(state,
+				   "--target-user: '%s' is not NAME=USER with the NAME of a "
+				   "--target NAME=PATTERN",
+				   arg);
 		else if (user__named(&u, equals + 1))
 			argp_error(state, "--target-user: no such user: %s", equals + 1);
 		else
@@ -161,26 +233,31 @@ static void name_users(struct serve_args *a, struct argp_state *state)
 
 /* ---- the rest ---- */
 
-static uint64_t parse_time(struct argp_state *state, const char *option, const char *arg, uint64_t least)
+static uint64_t parse_time(struct argp_state *state, const char *option, const char *arg,
+			   uint64_t least)
 {
 	uint64_t ns = 0;
 
 	if (text__parse_time(arg, &ns) || ns < least)
-		argp_error(state, "%s: '%s' is no time of at least %g s", option, arg, (double)least / 1e9);
+		argp_error(state, "%s: '%s' is no time of at least %g s", option, arg,
+			   (double)least / 1e9);
 	return ns;
 }
 
-static uint64_t parse_size(struct argp_state *state, const char *option, const char *arg, uint64_t least, uint64_t most)
+static uint64_t parse_size(struct argp_state *state, const char *option, const char *arg,
+			   uint64_t least, uint64_t most)
 {
 	uint64_t bytes = 0;
 	char a[24], b[24];
 
 	if (text__parse_size(arg, &bytes) || bytes < least || bytes > most)
-		argp_error(state, "%s: '%s' is no size from %s to %s", option, arg, text__bytes(a, sizeof(a), least), text__bytes(b, sizeof(b), most));
+		argp_error(state, "%s: '%s' is no size from %s to %s", option, arg,
+			   text__bytes(a, sizeof(a), least), text__bytes(b, sizeof(b), most));
 	return bytes;
 }
 
-static unsigned parse_few(struct argp_state *state, const char *option, const char *arg, uint64_t min, uint64_t max)
+static unsigned parse_few(struct argp_state *state, const char *option, const char *arg,
+			  uint64_t min, uint64_t max)
 {
 	uint64_t n = parse_count(state, option, arg, min);
 
@@ -189,7 +266,8 @@ static unsigned parse_few(struct argp_state *state, const char *option, const ch
 	return (unsigned)n;
 }
 
-static void add(const char **v, size_t *n, size_t most, const char *arg, const char *option, struct argp_state *state)
+static void add(const char **v, size_t *n, size_t most, const char *arg, const char *option,
+		struct argp_state *state)
 {
 	if (*n == most)
 		argp_error(state, "%s: no more than %zu", option, most);
@@ -197,14 +275,17 @@ static void add(const char **v, size_t *n, size_t most, const char *arg, const c
 		v[(*n)++] = arg;
 }
 
-static void parse_url(struct argp_state *state, const char *option, const char *arg, const char **ret)
+static void parse_url(struct argp_state *state, const char *option, const char *arg,
+		      const char **ret)
 {
 	if (strncmp(arg, "http://", 7) != 0 && strncmp(arg, "https://", 8) != 0)
-		argp_error(state, "%s: '%s' is no URL that begins with http:// or https://", option, arg);
+		argp_error(state, "%s: '%s' is no URL that begins with http:// or https://", option,
+			   arg);
 	*ret = arg;
 }
 
-/* Does the URL name this machine? Nothing but a plain host and port counts: "http://localhost@other/" is another one's. */
+/* Does the URL name this machine? Nothing but a plain host and port counts:
+ * "http://localhost@other/" is another one's. */
 static bool is_loopback(const char *url)
 {
 	const char *host = url + strlen("http://");
@@ -221,14 +302,20 @@ static bool is_loopback(const char *url)
 	text[strcspn(text, ":")] = '\0';
 	if (strspn(host + strlen(text), ":0123456789") + strlen(text) != len)
 		return false;
-	return !strcmp(text, "localhost") || (inet_pton(AF_INET, text, &in) == 1 && ntohl(in.s_addr) >> 24 == 127);
+	return !strcmp(text, "localhost") ||
+	       (inet_pton(AF_INET, text, &in) == 1 && ntohl(in.s_addr) >> 24 == 127);
 }
 
 /* A token that is sent in the clear is everybody's on the way. */
-static void check_push(const struct serve_args *a, const char *url, const char *option, struct argp_state *state)
+static void check_push(const struct serve_args *a, const char *url, const char *option,
+		       struct argp_state *state)
 {
-	if (url && a->push_token_file && !a->push_insecure && !strncmp(url, "http://", 7) && !is_loopback(url))
-		argp_error(state, "%s: '%s' would get the token of --push-token-file unencrypted: use https, or --push-insecure", option, url);
+	if (url && a->push_token_file && !a->push_insecure && !strncmp(url, "http://", 7) &&
+	    !is_loopback(url))
+		argp_error(state,
+			   "%s: '%s' would get the token of --push-token-file unencrypted: use "
+			   "https, or --push-insecure",
+			   option, url);
 }
 
 static void check(const struct serve_args *a, struct argp_state *state)
@@ -237,13 +324,19 @@ static void check(const struct serve_args *a, struct argp_state *state)
 
 	for (size_t i = 0; i < a->n_targets; i++)
 		commands |= a->targets[i].kind == TARGET_COMMAND;
-	if (!commands && (a->vram || a->devices || a->no_dry_run || a->command_user || a->command_env))
-		argp_error(state, "--vram, --devices, --no-dry-run, --command-user and --command-env are of commands: --command NAME=COMMAND");
+	if (!commands &&
+	    (a->vram || a->devices || a->no_dry_run || a->command_user || a->command_env))
+		argp_error(state, "--vram, --devices, --no-dry-run, --command-user and "
+				  "--command-env are of commands: --command NAME=COMMAND");
 	if (a->no_dry_run && (a->vram || a->devices))
-		argp_error(state, "--vram and --devices are of a GPU that is made up: not with --no-dry-run");
+		argp_error(
+			state,
+			"--vram and --devices are of a GPU that is made up: not with --no-dry-run");
 	if (!a->tls_cert != !a->tls_key)
 		argp_error(state, "--tls-cert and --tls-key go together");
-	if (!a->push_pyroscope && !a->push_otlp && (a->push_every || a->push_profile || a->push_token_file || a->push_ca || a->push_insecure))
+	if (!a->push_pyroscope && !a->push_otlp &&
+	    (a->push_every || a->push_profile || a->push_token_file || a->push_ca ||
+	     a->push_insecure))
 		argp_error(state, "--push-...: where to? --push-pyroscope URL or --push-otlp URL");
 	if (a->push_insecure && !a->push_token_file)
 		argp_error(state, "--push-insecure is about the token of --push-token-file");
@@ -277,7 +370,8 @@ static error_t parse_limit(int key, char *arg, struct argp_state *state)
 		a->max_workers = parse_few(state, "--max-workers", arg, 1, 64);
 		break;
 	case OPT_RATE:
-		a->requests_per_minute = parse_few(state, "--requests-per-minute", arg, 0, 1000000000);
+		a->requests_per_minute = parse_few(state, "--requests-per-minute", arg, 0,
+						   1000000000);
 		break;
 	case OPT_INTERVAL:
 		a->interval = parse_time(state, "--interval", arg, SECOND / 20);
@@ -344,7 +438,8 @@ static error_t parse_command(int key, char *arg, struct argp_state *state)
 		a->command_env = arg;
 		break;
 	case OPT_TARGET_USER:
-		add(a->target_users, &a->n_target_users, SERVE_TARGETS, arg, "--target-user", state);
+		add(a->target_users, &a->n_target_users, SERVE_TARGETS, arg, "--target-user",
+		    state);
 		break;
 	default:
 		return parse_push(key, arg, state);
@@ -402,7 +497,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ---- before it runs ---- */
 
-/* What only we can read, and what must not be served to all without a token. 0 or an exit code, logged. */
+/* What only we can read, and what must not be served to all without a token. 0 or an exit code,
+ * logged. */
 static int prepare(struct serve_args *a)
 {
 	char why[SECRET_WHY] = "", warning[SECRET_WHY] = "";
@@ -418,14 +514,17 @@ static int prepare(struct serve_args *a)
 		}
 		if (local || a->token_file)
 			continue;
-		log_err("--listen %s: others reach that address: --token-file FILE says what they have to know, and --tls-cert and --tls-key keep it from "
+		log_err("--listen %s: others reach that address: --token-file FILE says what they "
+			"have to know, and --tls-cert and --tls-key keep it from "
 			"who listens on the way",
 			a->listen[i]);
 		return EXIT_USAGE;
 	}
 	for (size_t i = 0; i < a->n_targets; i++) {
-		if (a->targets[i].kind == TARGET_PID && kill(a->targets[i].pid, 0) && errno == ESRCH) {
-			log_err("--target %s: there is no process %d", a->targets[i].name, (int)a->targets[i].pid);
+		if (a->targets[i].kind == TARGET_PID && kill(a->targets[i].pid, 0) &&
+		    errno == ESRCH) {
+			log_err("--target %s: there is no process %d", a->targets[i].name,
+				(int)a->targets[i].pid);
 			return EXIT_UNUSABLE;
 		}
 	}
@@ -451,7 +550,8 @@ int cmd_serve(int argc, char **argv)
 		.options = options,
 		.parser = parse,
 		.args_doc = "[FILE...]",
-		.doc = "Answer over HTTP: traces of live processes and of recordings, a page to look at them, metrics. Everything but what traces runs without "
+		.doc = "Answer over HTTP: traces of live processes and of recordings, a page to "
+		       "look at them, metrics. Everything but what traces runs without "
 		       "rights; docs/SERVE.md has all of it.",
 		.children = children,
 	};

@@ -21,7 +21,8 @@ static ssize_t put(void *cookie, const char *s, size_t n)
 
 	(void)cookie;
 	while (s < end && !at.over) {
-		const char *newline = memchr(s, '\n', (size_t)(end - s)), *next = newline ? newline + 1 : end;
+		const char *newline = memchr(s, '\n', (size_t)(end - s)),
+			   *next = newline ? newline + 1 : end;
 
 		at.over = (size_t)(next - s) > strlen(AFTER) && !strncmp(s, AFTER, strlen(AFTER));
 		if (at.over)
@@ -39,11 +40,13 @@ static bool is_named(const struct argp_option *o)
 }
 
 /* getopt takes any beginning of a name that only one has. */
-static const struct argp_option *find(const struct argp *argp, const char *name, size_t len, int key)
+static const struct argp_option *find(const struct argp *argp, const char *name, size_t len,
+				      int key)
 {
 	const struct argp_option *found = NULL;
 
-	for (const struct argp_option *o = argp->options; o && (is_named(o) || o->key || o->doc) && !found; o++)
+	for (const struct argp_option *o = argp->options;
+	     o && (is_named(o) || o->key || o->doc) && !found; o++)
 		if (name ? is_named(o) && !strncmp(o->name, name, len) : o->key == key)
 			found = o;
 	for (const struct argp_child *c = argp->children; c && c->argp && !found; c++)
@@ -53,7 +56,8 @@ static const struct argp_option *find(const struct argp *argp, const char *name,
 
 static void try_all(struct nearest *n, const struct argp *argp)
 {
-	for (const struct argp_option *o = argp->options; o && (is_named(o) || o->key || o->doc); o++)
+	for (const struct argp_option *o = argp->options; o && (is_named(o) || o->key || o->doc);
+	     o++)
 		if (is_named(o) && !(o->flags & OPTION_HIDDEN))
 			nearest__try(n, o->name);
 	for (const struct argp_child *c = argp->children; c && c->argp; c++)

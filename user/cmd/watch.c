@@ -19,34 +19,63 @@
 #define MAX_BYTES (UINT64_C(2) << 30)
 
 /* What goes wrong in most jobs in which anything does, with few false alarms: docs/WATCH.md. */
-static const char *const defaults[] = { "ooms>0", "retries>0", "growth>1G/10m", "rss_growth>4G/10m" };
+static const char *const defaults[] = { "ooms>0", "retries>0", "growth>1G/10m",
+					"rss_growth>4G/10m" };
 
-enum { OPT_RULE = 0xb000, OPT_EVERY, OPT_CAPTURE, OPT_COOLDOWN, OPT_MAX_CAPTURES, OPT_MAX_BYTES, OPT_EXEC, OPT_METRICS, OPT_FORMAT,
-       OPT_NAME, OPT_ALL, OPT_CONTAINER, OPT_POD, OPT_FOLLOW };
+enum {
+	OPT_RULE = 0xb000,
+	OPT_EVERY,
+	OPT_CAPTURE,
+	OPT_COOLDOWN,
+	OPT_MAX_CAPTURES,
+	OPT_MAX_BYTES,
+	OPT_EXEC,
+	OPT_METRICS,
+	OPT_FORMAT,
+	OPT_NAME,
+	OPT_ALL,
+	OPT_CONTAINER,
+	OPT_POD,
+	OPT_FOLLOW
+};
 
 static const struct argp_option options[] = {
 	{ "rule", OPT_RULE, "CONDITION", 0,
-	  "What is worth a capture: 'growth>1G/10m', 'reserved>=95%', 'step_time>2s' ...; may be given again. Default: ooms>0, retries>0, "
-	  "growth>1G/10m, rss_growth>4G/10m", 0 },
+	  "What is worth a capture: 'growth>1G/10m', 'reserved>=95%', 'step_time>2s' ...; may be "
+	  "given again. Default: ooms>0, retries>0, "
+	  "growth>1G/10m, rss_growth>4G/10m",
+	  0 },
 	{ "every", OPT_EVERY, "TIME", 0, "How often is looked (default 1s)", 0 },
-	{ "output", 'o', "FOLDER", 0, "Where captures go, with an index; without, nothing is captured", 0 },
-	{ "capture", OPT_CAPTURE, "TIME|Nsteps", 0, "How much is recorded when a rule begins to hold (default 30s)", 0 },
-	{ "cooldown", OPT_COOLDOWN, "TIME", 0, "Not captured again for so long, each process (default 10m)", 0 },
+	{ "output", 'o', "FOLDER", 0,
+	  "Where captures go, with an index; without, nothing is captured", 0 },
+	{ "capture", OPT_CAPTURE, "TIME|Nsteps", 0,
+	  "How much is recorded when a rule begins to hold (default 30s)", 0 },
+	{ "cooldown", OPT_COOLDOWN, "TIME", 0,
+	  "Not captured again for so long, each process (default 10m)", 0 },
 	{ "max-captures", OPT_MAX_CAPTURES, "N", 0, "Keep so many, the oldest go (default 10)", 0 },
-	{ "max-size", OPT_MAX_BYTES, "SIZE", 0, "Of all that are kept, and of each (default 2G)", 0 },
-	{ "exec", OPT_EXEC, "COMMAND", 0, "For sh, when a rule fires and when a capture is there; MEMTRACE_* say what it is about", 0 },
-	{ "metrics", OPT_METRICS, "FILE", 0, "Keep the last figures in it, for Prometheus' textfile collector", 0 },
-	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json: a line for all that happens", 0 },
+	{ "max-size", OPT_MAX_BYTES, "SIZE", 0, "Of all that are kept, and of each (default 2G)",
+	  0 },
+	{ "exec", OPT_EXEC, "COMMAND", 0,
+	  "For sh, when a rule fires and when a capture is there; MEMTRACE_* say what it is about",
+	  0 },
+	{ "metrics", OPT_METRICS, "FILE", 0,
+	  "Keep the last figures in it, for Prometheus' textfile collector", 0 },
+	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json: a line for all that happens",
+	  0 },
 	{ "duration", 'd', "TIME", 0, "End after TIME", 0 },
 	{ "quiet", 'q', NULL, 0, "Say nothing but errors and warnings on standard error", 0 },
 	{ "verbose", 'v', NULL, 0, "Say what is being done", 0 },
 	{ NULL, 0, NULL, 0, "Whom:", 1 },
 	{ "pid", 'p', "PID", 0, "This process; may be given again", 1 },
-	{ "name", OPT_NAME, "PATTERN", 0, "Those whose command line matches the extended regular expression, also those that come later", 1 },
+	{ "name", OPT_NAME, "PATTERN", 0,
+	  "Those whose command line matches the extended regular expression, also those that come "
+	  "later",
+	  1 },
 	{ "all", OPT_ALL, NULL, 0, "All that have PyTorch, also those that come later", 1 },
 	{ "container", OPT_CONTAINER, "NAME|ID", 0, "Those in this container", 1 },
 	{ "pod", OPT_POD, "NAME|UID", 0, "Those in this pod", 1 },
-	{ "follow", OPT_FOLLOW, NULL, 0, "With -p: also what comes in the place of one that has ended", 1 },
+	{ "follow", OPT_FOLLOW, NULL, 0,
+	  "With -p: also what comes in the place of one that has ended", 1 },
 	{ 0 },
 };
 
@@ -55,7 +84,8 @@ static uint64_t time_of(struct argp_state *state, const char *option, const char
 	uint64_t ns = 0;
 
 	if (text__parse_time(arg, &ns) || ns < min)
-		argp_error(state, "%s: '%s' is no time%s; try 1s, 30s or 10m", option, arg, min > 1 ? " of at least 100ms" : "");
+		argp_error(state, "%s: '%s' is no time%s; try 1s, 30s or 10m", option, arg,
+			   min > 1 ? " of at least 100ms" : "");
 	return ns;
 }
 
@@ -69,10 +99,14 @@ static void parse_capture(struct argp_state *state, struct watch_args *a, const 
 	else if (text__parse_time(arg, &a->capture))
 		a->capture = 0;
 	if (!a->capture && !a->capture_steps)
-		argp_error(state, "--capture: '%s' is neither a time nor a number of steps; try 30s or 20steps", arg);
+		argp_error(state,
+			   "--capture: '%s' is neither a time nor a number of steps; try 30s or "
+			   "20steps",
+			   arg);
 }
 
-static void add(struct argp_state *state, const char *option, const char **list, size_t *n, size_t max, const char *arg)
+static void add(struct argp_state *state, const char *option, const char **list, size_t *n,
+		size_t max, const char *arg)
 {
 	if (!*arg)
 		argp_error(state, "%s wants a text", option);
@@ -97,7 +131,8 @@ static error_t parse_whom(int key, char *arg, struct argp_state *state)
 		add(state, "--name", p->names, &p->n_names, PICK_MAX, arg);
 		why = pick__bad_pattern(arg);
 		if (why)
-			argp_error(state, "--name: '%s' is no extended regular expression: %s", arg, why);
+			argp_error(state, "--name: '%s' is no extended regular expression: %s", arg,
+				   why);
 		break;
 	case OPT_CONTAINER:
 		add(state, "--container", p->containers, &p->n_containers, PICK_MAX, arg);
@@ -192,12 +227,17 @@ int cmd_watch(int argc, char **argv)
 		.options = options,
 		.parser = parse,
 		.args_doc = "-p PID | --name PATTERN | --all",
-		.doc = "Watches running PyTorch processes from outside, with no probe on their allocations, until a rule holds; then writes down "
+		.doc = "Watches running PyTorch processes from outside, with no probe on their "
+		       "allocations, until a rule holds; then writes down "
 		       "what is live, records everything for a while, and watches on.",
 		.children = children,
 	};
 	struct watch_args args = {
-		.every = EVERY, .capture = CAPTURE, .cooldown = COOLDOWN, .max_captures = MAX_CAPTURES, .max_bytes = MAX_BYTES,
+		.every = EVERY,
+		.capture = CAPTURE,
+		.cooldown = COOLDOWN,
+		.max_captures = MAX_CAPTURES,
+		.max_bytes = MAX_BYTES,
 	};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &args);

@@ -17,7 +17,9 @@ const char *cond__figure_name(enum cond_figure f)
 
 const char *cond__verdict_name(enum cond_verdict v)
 {
-	static const char *const names[] = { [COND_NO] = "no", [COND_HOLDS] = "holds", [COND_UNKNOWN] = "unknown" };
+	static const char *const names[] = {
+		[COND_NO] = "no", [COND_HOLDS] = "holds", [COND_UNKNOWN] = "unknown"
+	};
 
 	return names[v];
 }
@@ -81,7 +83,8 @@ uint64_t cond__shortest_window(const struct cond *c)
 	for (size_t i = 0; i < c->n; i++) {
 		const struct term *t = &c->terms[i];
 
-		if (is_growth(t->figure) && !t->window.steps && (!shortest || t->window.length < shortest))
+		if (is_growth(t->figure) && !t->window.steps &&
+		    (!shortest || t->window.length < shortest))
 			shortest = t->window.length;
 	}
 	return shortest;
@@ -122,9 +125,11 @@ int cond__feed(struct cond *c, const struct cond_values *v)
 		if (!s)
 			return -ENOMEM;
 		if (growth_series__sampled(s))
-			growth_series__look(s, &t->window, where, v->time, v->has_steps ? v->step : 0, (int64_t)of->value);
+			growth_series__look(s, &t->window, where, v->time,
+					    v->has_steps ? v->step : 0, (int64_t)of->value);
 		else
-			growth_series__add(s, &t->window, where, v->time, v->seq, (int64_t)of->value);
+			growth_series__add(s, &t->window, where, v->time, v->seq,
+					   (int64_t)of->value);
 	}
 	return 0;
 }
@@ -200,7 +205,8 @@ static void put_words(const struct term *t, struct cond_result *r, uint64_t of)
 
 	add(r, "%s ", say_figure(name, sizeof(name), t->figure));
 	if (r->unit == COND_SHARE) {
-		add(r, "%.1f%% %s%s %g%%", 100 * r->share, not, cond_ops[t->op], 100 * r->share_limit);
+		add(r, "%.1f%% %s%s %g%%", 100 * r->share, not, cond_ops[t->op],
+		    100 * r->share_limit);
 		return;
 	}
 	say(value, sizeof(value), r->unit, r->value);
@@ -213,7 +219,8 @@ static void put_words(const struct term *t, struct cond_result *r, uint64_t of)
 	}
 	add(r, "%s %s%s %s", value, not, cond_ops[t->op], limit);
 	if (t->percent)
-		add(r, " (%g%% of %s)", (double)t->limit / (double)t->den, text__bytes(limit, sizeof(limit), of));
+		add(r, " (%g%% of %s)", (double)t->limit / (double)t->den,
+		    text__bytes(limit, sizeof(limit), of));
 	if (is_growth(t->figure))
 		add(r, " in %s", growth_window__say(&t->window, limit, sizeof(limit)));
 }
@@ -275,7 +282,8 @@ static void judge(struct term *t, const struct cond_values *v, struct cond_resul
 		}
 		a = a * t->den * 100;
 		b = b * x->of;
-		r->limit = (uint64_t)(b / t->den / 100 > UINT64_MAX ? UINT64_MAX : b / t->den / 100);
+		r->limit = (uint64_t)(b / t->den / 100 > UINT64_MAX ? UINT64_MAX
+								    : b / t->den / 100);
 		r->share = (double)r->value / (double)x->of;
 		r->share_limit = (double)t->limit / (double)t->den / 100;
 	}
@@ -293,8 +301,10 @@ static void join(struct cond_result *a, const struct cond_result *b)
 	add(a, " and %s", b->text);
 }
 
-/* Terms that "and" joins, from i on: one that does not hold settles it, then one that is not known. Returns what comes after. */
-static size_t judge_all(struct cond *c, size_t i, const struct cond_values *v, struct cond_result *ret)
+/* Terms that "and" joins, from i on: one that does not hold settles it, then one that is not known.
+ * Returns what comes after. */
+static size_t judge_all(struct cond *c, size_t i, const struct cond_values *v,
+			struct cond_result *ret)
 {
 	struct cond_result of[3] = { { .text = "" } };
 	bool more = true;
@@ -306,7 +316,9 @@ static size_t judge_all(struct cond *c, size_t i, const struct cond_values *v, s
 		join(&of[r.verdict], &r);
 		more = !c->terms[i].ends;
 	}
-	*ret = *of[COND_NO].text ? of[COND_NO] : *of[COND_UNKNOWN].text ? of[COND_UNKNOWN] : of[COND_HOLDS];
+	*ret = *of[COND_NO].text	? of[COND_NO]
+	       : *of[COND_UNKNOWN].text ? of[COND_UNKNOWN]
+					: of[COND_HOLDS];
 	return i;
 }
 
@@ -323,6 +335,8 @@ int cond__eval(struct cond *c, const struct cond_values *v, struct cond_result *
 		i = judge_all(c, i, v, &r);
 		join(&of[r.verdict], &r);
 	}
-	*ret = *of[COND_HOLDS].text ? of[COND_HOLDS] : *of[COND_UNKNOWN].text ? of[COND_UNKNOWN] : of[COND_NO];
+	*ret = *of[COND_HOLDS].text	? of[COND_HOLDS]
+	       : *of[COND_UNKNOWN].text ? of[COND_UNKNOWN]
+					: of[COND_NO];
 	return 0;
 }

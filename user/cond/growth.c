@@ -35,7 +35,7 @@ struct growth_series {
 	unsigned width; /* how many make one low */
 	uint64_t done;	/* units that are over */
 	bool begun;
-	uint64_t unit;	/* number of the one under way */
+	uint64_t unit;		/* number of the one under way */
 	struct value low, last; /* of that one; the last value */
 	bool known;
 	struct found now, most;
@@ -43,8 +43,9 @@ struct growth_series {
 	struct slot slot;
 	unsigned looks;
 	uint64_t step;
-	uint64_t longest; /* from the first slot to the last that is over */
-	struct slot *slots; /* SLOTS of them, a ring: done is how many there were; NULL: no looks, but all values */
+	uint64_t longest;   /* from the first slot to the last that is over */
+	struct slot *slots; /* SLOTS of them, a ring: done is how many there were; NULL: no looks,
+			       but all values */
 	struct value lows[];
 };
 
@@ -70,11 +71,13 @@ const char *growth_window__say(const struct growth_window *w, char *buf, size_t 
 
 	if (!w->steps)
 		return text__time(buf, size, w->length);
-	snprintf(buf, size, "%s step%s", text__count(n, sizeof(n), w->length), w->length == 1 ? "" : "s");
+	snprintf(buf, size, "%s step%s", text__count(n, sizeof(n), w->length),
+		 w->length == 1 ? "" : "s");
 	return buf;
 }
 
-const char *growth_window__say_short(const struct growth_window *w, const struct growth_series *s, char *buf, size_t size)
+const char *growth_window__say_short(const struct growth_window *w, const struct growth_series *s,
+				     char *buf, size_t size)
 {
 	uint64_t length = !s ? 0 : s->slots ? s->longest : s->done * w->unit;
 	char whole[48], part[32];
@@ -85,7 +88,8 @@ const char *growth_window__say_short(const struct growth_window *w, const struct
 		text__count(part, sizeof(part), length);
 	else
 		text__time(part, sizeof(part), length);
-	snprintf(buf, size, "%s of %s so far%s", part, whole, length == w->length ? ", and a little more is needed" : "");
+	snprintf(buf, size, "%s of %s so far%s", part, whole,
+		 length == w->length ? ", and a little more is needed" : "");
 	return buf;
 }
 
@@ -140,7 +144,8 @@ static void found(struct growth_series *s, struct found f)
 	s->known = true;
 }
 
-static void end_unit(struct growth_series *s, const struct growth_window *w, struct value low, uint64_t time)
+static void end_unit(struct growth_series *s, const struct growth_window *w, struct value low,
+		     uint64_t time)
 {
 	struct found f = { .at = time };
 
@@ -154,8 +159,8 @@ static void end_unit(struct growth_series *s, const struct growth_window *w, str
 	found(s, f);
 }
 
-void growth_series__add(struct growth_series *s, const struct growth_window *w, uint64_t where, uint64_t time, uint64_t seq,
-			int64_t value)
+void growth_series__add(struct growth_series *s, const struct growth_window *w, uint64_t where,
+			uint64_t time, uint64_t seq, int64_t value)
 {
 	struct value now = { value, seq };
 	uint64_t unit = where / w->unit;
@@ -170,7 +175,8 @@ void growth_series__add(struct growth_series *s, const struct growth_window *w, 
 		uint64_t gap = unit - s->unit - 1;
 
 		end_unit(s, w, s->low, time);
-		/* Nothing was told in between: it stayed as it was. More than all that is kept need not be gone through. */
+		/* Nothing was told in between: it stayed as it was. More than all that is kept need
+		 * not be gone through. */
 		for (gap = gap < 2 * s->room ? gap : 2 * s->room; gap; gap--)
 			end_unit(s, w, s->last, time);
 		s->unit = unit;
@@ -213,8 +219,8 @@ static void begin_slot(struct growth_series *s, uint64_t where, uint64_t step, i
 	s->begun = true;
 }
 
-void growth_series__look(struct growth_series *s, const struct growth_window *w, uint64_t where, uint64_t time, uint64_t step,
-			 int64_t value)
+void growth_series__look(struct growth_series *s, const struct growth_window *w, uint64_t where,
+			 uint64_t time, uint64_t step, int64_t value)
 {
 	uint64_t part = (w->length - 1) / SLOT_PART + 1, length;
 
@@ -224,7 +230,8 @@ void growth_series__look(struct growth_series *s, const struct growth_window *w,
 	}
 	length = where > s->slot.from ? where - s->slot.from : 0;
 	/* A program that takes no step for long, or never, is looked at by time alone. */
-	if (length >= part && s->looks >= SLOT_LOOKS && (!step || step > s->step || length / 4 >= part)) {
+	if (length >= part && s->looks >= SLOT_LOOKS &&
+	    (!step || step > s->step || length / 4 >= part)) {
 		end_slot(s, w, time);
 		begin_slot(s, where, step, value);
 		return;

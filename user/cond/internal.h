@@ -22,10 +22,10 @@ struct term {
 	enum cond_figure figure;
 	enum op op;
 	bool percent;
-	uint64_t limit;	      /* bytes, ns, a count; with percent: over den */
+	uint64_t limit; /* bytes, ns, a count; with percent: over den */
 	uint64_t den;
-	bool ends; /* of those that "and" joins, it is the last one */
-	struct growth_window window; /* of growth */
+	bool ends;		       /* of those that "and" joins, it is the last one */
+	struct growth_window window;   /* of growth */
 	struct growth_series **series; /* as they come up, COND_SERIES at most */
 	size_t nseries;
 };

@@ -64,12 +64,14 @@ static void skip_spaces(struct parser *s)
 	s->p += strspn(s->p, " \t\n");
 }
 
-/* What is before any of the ends, or all that is left; cut at the room that there is, which no right word needs. */
+/* What is before any of the ends, or all that is left; cut at the room that there is, which no
+ * right word needs. */
 static const char *read_word(struct parser *s, const char *ends)
 {
 	size_t len = strcspn(s->p, ends);
 
-	snprintf(s->word, sizeof(s->word), "%.*s", (int)(len < sizeof(s->word) ? len : sizeof(s->word) - 1), s->p);
+	snprintf(s->word, sizeof(s->word), "%.*s",
+		 (int)(len < sizeof(s->word) ? len : sizeof(s->word) - 1), s->p);
 	s->p += len;
 	return s->word;
 }
@@ -92,8 +94,8 @@ static int parse_figure(struct parser *s, struct term *t)
 	skip_spaces(s);
 	read_word(s, " \t\n<>=!/");
 	if (!*s->word)
-		return complain(s, "at '%s': a figure is wanted, as in 'peak>16G'; there are: %s", s->p,
-				say_figures(names, sizeof(names)));
+		return complain(s, "at '%s': a figure is wanted, as in 'peak>16G'; there are: %s",
+				s->p, say_figures(names, sizeof(names)));
 	for (int i = 0; i < COND_NR; i++) {
 		if (!strcmp(cond_figures[i].name, s->word)) {
 			t->figure = i;
@@ -101,7 +103,8 @@ static int parse_figure(struct parser *s, struct term *t)
 		}
 		nearest__try(&n, cond_figures[i].name);
 	}
-	return complain(s, "no such figure '%s'%s%s; there are: %s", s->word, n.best ? ", did you mean " : "", n.best ? n.best : "",
+	return complain(s, "no such figure '%s'%s%s; there are: %s", s->word,
+			n.best ? ", did you mean " : "", n.best ? n.best : "",
 			say_figures(names, sizeof(names)));
 }
 
@@ -123,7 +126,8 @@ static int parse_op(struct parser *s, struct term *t)
 			return 0;
 		}
 	}
-	return complain(s, "after '%s': one of > >= < <= = != is wanted, not '%s'", cond_figures[t->figure].name, s->p);
+	return complain(s, "after '%s': one of > >= < <= = != is wanted, not '%s'",
+			cond_figures[t->figure].name, s->p);
 }
 
 /* "80", "12.5": whole over den. */
@@ -168,11 +172,13 @@ static int parse_limit(struct parser *s, struct term *t)
 	len = strlen(s->word);
 	t->den = 1;
 	if (!len)
-		return complain(s, "after '%s%s': what is it compared with?", name, cond_ops[t->op]);
+		return complain(s, "after '%s%s': what is it compared with?", name,
+				cond_ops[t->op]);
 	switch (cond_figures[t->figure].unit) {
 	case COND_SHARE:
 		if (s->word[len - 1] != '%')
-			return complain(s, "%s is a percentage: '%s%s%s%%'?", name, name, cond_ops[t->op], s->word);
+			return complain(s, "%s is a percentage: '%s%s%s%%'?", name, name,
+					cond_ops[t->op], s->word);
 		return parse_percent(s, t);
 	case COND_BYTES:
 		if (s->word[len - 1] == '%')
@@ -204,7 +210,8 @@ static int parse_window(struct parser *s, struct term *t)
 	if (*s->p != '/') {
 		if (!is_growth(t->figure))
 			return 0;
-		return complain(s, "%s is of a window: '%s>1G/100steps' or '%s>1G/10m'", name, name, name);
+		return complain(s, "%s is of a window: '%s>1G/100steps' or '%s>1G/10m'", name, name,
+				name);
 	}
 	if (!is_growth(t->figure))
 		return complain(s, "'%s': %s has no window; growth has", s->p, name);
@@ -260,7 +267,8 @@ static int parse_all(struct parser *s, struct cond *c)
 		read_word(s, " \t\n");
 		t->ends = strcasecmp(s->word, "and") != 0;
 		if (t->ends && strcasecmp(s->word, "or"))
-			return complain(s, "at '%s': 'and' or 'or' is wanted between two figures", s->word);
+			return complain(s, "at '%s': 'and' or 'or' is wanted between two figures",
+					s->word);
 	}
 }
 

@@ -25,8 +25,8 @@ static int cmp_u64(const void *a, const void *b)
 }
 
 /*
- * The median of the steps asked for. The very first one's beginning was not seen, so it is none of them; of very many
- * only the last are kept.
+ * The median of the steps asked for. The very first one's beginning was not seen, so it is none of
+ * them; of very many only the last are kept.
  */
 static int take_steps(struct capture *c, const struct model *m, const struct compare_opts *o)
 {
@@ -41,7 +41,8 @@ static int take_steps(struct capture *c, const struct model *m, const struct com
 	first = model__steps(m) - kept;
 	for (size_t i = 0; i < kept && !err; i++) {
 		number = first + i; /* of all */
-		if (number < partly || number - partly < o->skip || (o->steps && number - partly - o->skip >= o->steps))
+		if (number < partly || number - partly < o->skip ||
+		    (o->steps && number - partly - o->skip >= o->steps))
 			continue;
 		model__step(m, i, &s);
 		err = array__grow(&times, &room, n + 1, sizeof(*times));
@@ -50,7 +51,8 @@ static int take_steps(struct capture *c, const struct model *m, const struct com
 	}
 	if (n && !err) {
 		qsort(times, n, sizeof(*times), cmp_u64);
-		c->step_time = n % 2 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2; /* as model__step_time() */
+		/* as model__step_time() */
+		c->step_time = n % 2 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
 		c->timed = n;
 	}
 	free(times);
@@ -63,7 +65,8 @@ static bool missing(const char *s, const char *made)
 }
 
 /* What is worth keeping of a recording, so that any number of them needs no more memory than one. */
-static int take(struct capture *c, const struct analysis *a, size_t device, const struct compare_opts *o)
+static int take(struct capture *c, const struct analysis *a, size_t device,
+		const struct compare_opts *o)
 {
 	const char *attached = facts__get(a->facts, "attached_at"), *name;
 	struct row r = { 0 };
@@ -73,7 +76,8 @@ static int take(struct capture *c, const struct analysis *a, size_t device, cons
 	c->torch = copy(facts__get(a->facts, "torch"));
 	c->cwd = copy(facts__get(a->facts, "cwd"));
 	c->device_name = copy(name);
-	if (missing(facts__get(a->facts, "torch"), c->torch) || missing(facts__get(a->facts, "cwd"), c->cwd) || missing(name, c->device_name))
+	if (missing(facts__get(a->facts, "torch"), c->torch) ||
+	    missing(facts__get(a->facts, "cwd"), c->cwd) || missing(name, c->device_name))
 		return -ENOMEM;
 	c->dry_run = facts__get(a->facts, "dry_run");
 	c->complete = a->complete;
@@ -86,13 +90,15 @@ static int take(struct capture *c, const struct analysis *a, size_t device, cons
 		c->func = copy(r.func);
 		c->module = copy(r.module);
 		c->line = r.line;
-		if (missing(r.file, c->file) || missing(r.func, c->func) || missing(r.module, c->module))
+		if (missing(r.file, c->file) || missing(r.func, c->func) ||
+		    missing(r.module, c->module))
 			return -ENOMEM;
 	}
 	return take_steps(c, a->model, o);
 }
 
-int capture__read(const char *path, const char *name, const struct compare_opts *o, struct capture *ret)
+int capture__read(const char *path, const char *name, const struct compare_opts *o,
+		  struct capture *ret)
 {
 	struct model_opts peak = { .at = AT_PEAK };
 	struct capture c = { 0 };
@@ -141,7 +147,9 @@ double capture__fragmentation(const struct capture *c)
 
 double capture__most_fragmentation(const struct capture *c)
 {
-	return c->device.most_unused_reserved ? (double)c->device.most_unused / (double)c->device.most_unused_reserved : 0;
+	return c->device.most_unused_reserved
+		       ? (double)c->device.most_unused / (double)c->device.most_unused_reserved
+		       : 0;
 }
 
 const char *capture__peak_phase(const struct capture *c)
@@ -154,7 +162,20 @@ static bool differ(const char *a, const char *b)
 	return a && b && strcmp(a, b) != 0;
 }
 
-enum { W_OOM, W_LOST, W_CUT, W_DRIFT, W_BEFORE, W_DEVICE, W_MODEL_OF_DEVICE, W_DRY, W_TORCH, W_STEPS, W_ATTACHED, W_NR };
+enum {
+	W_OOM,
+	W_LOST,
+	W_CUT,
+	W_DRIFT,
+	W_BEFORE,
+	W_DEVICE,
+	W_MODEL_OF_DEVICE,
+	W_DRY,
+	W_TORCH,
+	W_STEPS,
+	W_ATTACHED,
+	W_NR
+};
 
 /* One reason, in words; false: it does not hold. */
 static bool warn(const struct capture *first, const struct capture *c, int what, char *buf)
@@ -164,22 +185,27 @@ static bool warn(const struct capture *first, const struct capture *c, int what,
 
 	switch (what) {
 	case W_OOM:
-		snprintf(buf, COMPARE_TEXT, "it ran out of memory, %s time%s", text__count(a, 32, c->device.ooms), c->device.ooms == 1 ? "" : "s");
+		snprintf(buf, COMPARE_TEXT, "it ran out of memory, %s time%s",
+			 text__count(a, 32, c->device.ooms), c->device.ooms == 1 ? "" : "s");
 		return c->device.ooms;
 	case W_LOST:
-		snprintf(buf, COMPARE_TEXT, "%s events were lost, so its figures are lower bounds", text__count(a, 32, c->lost));
+		snprintf(buf, COMPARE_TEXT, "%s events were lost, so its figures are lower bounds",
+			 text__count(a, 32, c->lost));
 		return c->lost;
 	case W_CUT:
 		snprintf(buf, COMPARE_TEXT, "the recording is not complete");
 		return !c->complete;
 	case W_DRIFT:
-		snprintf(buf, COMPARE_TEXT, "blocks and the allocator's totals differ by up to %s", text__bytes(a, 24, c->device.drift));
+		snprintf(buf, COMPARE_TEXT, "blocks and the allocator's totals differ by up to %s",
+			 text__bytes(a, 24, c->device.drift));
 		return c->device.has_totals && c->device.drift;
 	case W_BEFORE:
-		snprintf(buf, COMPARE_TEXT, "%s were there before attaching", text__bytes(a, 24, c->device.before_attach_start));
+		snprintf(buf, COMPARE_TEXT, "%s were there before attaching",
+			 text__bytes(a, 24, c->device.before_attach_start));
 		return c->device.has_totals && c->device.before_attach_start;
 	case W_DEVICE:
-		snprintf(buf, COMPARE_TEXT, "it is of %s, the first one of %s", c->device.name, first->device.name);
+		snprintf(buf, COMPARE_TEXT, "it is of %s, the first one of %s", c->device.name,
+			 first->device.name);
 		return !same && differ(c->device.name, first->device.name);
 	case W_MODEL_OF_DEVICE:
 		if (same || !differ(c->device_name, first->device_name))
@@ -189,19 +215,23 @@ static bool warn(const struct capture *first, const struct capture *c, int what,
 			 text__clean(b, sizeof(b), first->device_name, strlen(first->device_name)));
 		return true;
 	case W_DRY:
-		snprintf(buf, COMPARE_TEXT, "it is %sa dry run, unlike the first", c->dry_run ? "" : "not ");
+		snprintf(buf, COMPARE_TEXT, "it is %sa dry run, unlike the first",
+			 c->dry_run ? "" : "not ");
 		return !same && c->dry_run != first->dry_run;
 	case W_TORCH:
 		if (same || !differ(c->torch, first->torch))
 			return false;
-		snprintf(buf, COMPARE_TEXT, "its PyTorch is %s, that of the first %s", text__clean(a, sizeof(a), c->torch, strlen(c->torch)),
+		snprintf(buf, COMPARE_TEXT, "its PyTorch is %s, that of the first %s",
+			 text__clean(a, sizeof(a), c->torch, strlen(c->torch)),
 			 text__clean(b, sizeof(b), first->torch, strlen(first->torch)));
 		return true;
 	case W_STEPS:
-		snprintf(buf, COMPARE_TEXT, "it has %s steps, the first one %s", text__count(a, 32, c->steps), text__count(b, 32, first->steps));
+		snprintf(buf, COMPARE_TEXT, "it has %s steps, the first one %s",
+			 text__count(a, 32, c->steps), text__count(b, 32, first->steps));
 		return !same && c->steps != first->steps;
 	case W_ATTACHED:
-		snprintf(buf, COMPARE_TEXT, "it was recorded %s, the first one %s", c->live ? "while it ran" : "from its start",
+		snprintf(buf, COMPARE_TEXT, "it was recorded %s, the first one %s",
+			 c->live ? "while it ran" : "from its start",
 			 first->live ? "while it ran" : "from its start");
 		return !same && c->live != first->live;
 	}

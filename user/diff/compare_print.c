@@ -11,32 +11,57 @@
 #include "lib/json.h"
 #include "lib/text.h"
 
-#define NAME_WIDTH 24 /* of names that are not alike when cut to that, where there is no room for more */
+#define NAME_WIDTH                                                                                 \
+	24 /* of names that are not alike when cut to that, where there is no room for more */
 #define REST_WIDTH 96 /* of all other columns */
 #define NAMES_COMPARED 256
 #define WHERE_WANTED 20
 
-enum { COL_NAME, COL_PEAK, COL_TIMES, COL_PERCENT, COL_RESERVED, COL_FRAGMENTATION, COL_MOST, COL_STEP, COL_STEP_TIMES, COL_STEP_PERCENT,
-       COL_STEPS, COL_NR };
+enum {
+	COL_NAME,
+	COL_PEAK,
+	COL_TIMES,
+	COL_PERCENT,
+	COL_RESERVED,
+	COL_FRAGMENTATION,
+	COL_MOST,
+	COL_STEP,
+	COL_STEP_TIMES,
+	COL_STEP_PERCENT,
+	COL_STEPS,
+	COL_NR
+};
 
 static const struct column columns[COL_NR] = {
-	[COL_NAME] = { "Configuration", false, 0 }, [COL_PEAK] = { "Peak", true, 0 },	  [COL_TIMES] = { "", true, 4 },
-	[COL_PERCENT] = { "", true, 0 },	    [COL_RESERVED] = { "Reserved", true, 6 }, [COL_FRAGMENTATION] = { "Frag.", true, 7 },
-	[COL_MOST] = { "At most", true, 1 },	    [COL_STEP] = { "Step", true, 0 },	  [COL_STEP_TIMES] = { "", true, 3 },
-	[COL_STEP_PERCENT] = { "", true, 0 },	    [COL_STEPS] = { "Steps", true, 2 },
+	[COL_NAME] = { "Configuration", false, 0 },
+	[COL_PEAK] = { "Peak", true, 0 },
+	[COL_TIMES] = { "", true, 4 },
+	[COL_PERCENT] = { "", true, 0 },
+	[COL_RESERVED] = { "Reserved", true, 6 },
+	[COL_FRAGMENTATION] = { "Frag.", true, 7 },
+	[COL_MOST] = { "At most", true, 1 },
+	[COL_STEP] = { "Step", true, 0 },
+	[COL_STEP_TIMES] = { "", true, 3 },
+	[COL_STEP_PERCENT] = { "", true, 0 },
+	[COL_STEPS] = { "Steps", true, 2 },
 };
 
 struct cells {
-	char name[REPORT_TEXT], peak[40], times[24], percent[24], reserved[24], fragmentation[16], most[16], step[24],
-		step_times[24], step_percent[24], steps[32];
+	char name[REPORT_TEXT], peak[40], times[24], percent[24], reserved[24], fragmentation[16],
+		most[16], step[24], step_times[24], step_percent[24], steps[32];
 	char where[REPORT_TEXT];
 };
 
 /* "backward, net/model.py:36 (forward)"; where there is no room for a function, without it. */
 static void where(struct cells *s, const struct capture *c, size_t columns_)
 {
-	const char *phase = capture__peak_phase(c), *slash = c->file ? strrchr(c->file, '/') : NULL, *file = slash ? slash + 1 : c->file;
-	struct row r = { .file = c->file, .func = c->func ? c->func : "", .line = c->line, .source = "frame", .module = "" };
+	const char *phase = capture__peak_phase(c), *slash = c->file ? strrchr(c->file, '/') : NULL,
+		   *file = slash ? slash + 1 : c->file;
+	struct row r = { .file = c->file,
+			 .func = c->func ? c->func : "",
+			 .line = c->line,
+			 .source = "frame",
+			 .module = "" };
 	char place[REPORT_TEXT], clean[REPORT_TEXT / 2];
 	size_t used = strlen(phase) + 2;
 
@@ -45,15 +70,18 @@ static void where(struct cells *s, const struct capture *c, size_t columns_)
 		return;
 	report__location(place, &r, c->cwd, columns_ - used);
 	if (!strstr(place, ")")) {
-		snprintf(place, sizeof(place), "%s:%u", text__clean(clean, sizeof(clean), file, strlen(file)), c->line);
-		report__cut_front(place, columns_ - used); /* the number of the line is at its end */
+		snprintf(place, sizeof(place), "%s:%u",
+			 text__clean(clean, sizeof(clean), file, strlen(file)), c->line);
+		/* the number of the line is at its end */
+		report__cut_front(place, columns_ - used);
 	}
 	snprintf(s->where, sizeof(s->where), "%s, %.*s", phase, (int)sizeof(s->where) - 32, place);
 }
 
 static const char *cut_name(char buf[REPORT_TEXT], const struct capture *c, size_t columns_)
 {
-	return report__cut_middle(text__clean(buf, REPORT_TEXT, c->name, strlen(c->name)), columns_);
+	return report__cut_middle(text__clean(buf, REPORT_TEXT, c->name, strlen(c->name)),
+				  columns_);
 }
 
 static bool any_alike(const struct capture *all, size_t n, size_t columns_)
@@ -63,7 +91,8 @@ static bool any_alike(const struct capture *all, size_t n, size_t columns_)
 	for (size_t i = 0; i < n; i++) {
 		cut_name(a, &all[i], columns_);
 		for (size_t k = 0; k < i; k++)
-			if (strcmp(all[i].name, all[k].name) != 0 && !strcmp(a, cut_name(b, &all[k], columns_)))
+			if (strcmp(all[i].name, all[k].name) != 0 &&
+			    !strcmp(a, cut_name(b, &all[k], columns_)))
 				return true;
 	}
 	return false;
@@ -79,27 +108,34 @@ static size_t name_width(const struct capture *all, size_t n, size_t width)
 	return ret;
 }
 
-static void fill(struct cells *s, const struct capture *all, size_t i, size_t name_columns, size_t columns_)
+static void fill(struct cells *s, const struct capture *all, size_t i, size_t name_columns,
+		 size_t columns_)
 {
 	const struct capture *c = &all[i], *first = &all[0];
 	char bytes[24];
 
 	cut_name(s->name, c, name_columns);
-	snprintf(s->peak, sizeof(s->peak), "%s%s", c->device.peak_is == FIGURE_EXACT ? "" : c->device.peak_is == FIGURE_LOWER_BOUND ? ">= " : "~ ",
+	snprintf(s->peak, sizeof(s->peak), "%s%s",
+		 c->device.peak_is == FIGURE_EXACT	   ? ""
+		 : c->device.peak_is == FIGURE_LOWER_BOUND ? ">= "
+							   : "~ ",
 		 text__bytes(bytes, sizeof(bytes), c->device.peak_allocated));
-	compare__times(s->times, s->percent, i ? first->device.peak_allocated : 0, c->device.peak_allocated);
+	compare__times(s->times, s->percent, i ? first->device.peak_allocated : 0,
+		       c->device.peak_allocated);
 	strcpy(s->reserved, "-");
 	strcpy(s->fragmentation, "-");
 	strcpy(s->most, "-");
 	if (c->device.has_totals) {
 		text__bytes(s->reserved, sizeof(s->reserved), c->device.peak_reserved);
-		snprintf(s->fragmentation, sizeof(s->fragmentation), "%.1f %%", 100 * capture__fragmentation(c));
+		snprintf(s->fragmentation, sizeof(s->fragmentation), "%.1f %%",
+			 100 * capture__fragmentation(c));
 		snprintf(s->most, sizeof(s->most), "%.1f %%", 100 * capture__most_fragmentation(c));
 	}
 	strcpy(s->step, "-");
 	if (c->timed)
 		text__time(s->step, sizeof(s->step), c->step_time);
-	compare__times(s->step_times, s->step_percent, i && c->timed ? first->step_time : 0, c->step_time);
+	compare__times(s->step_times, s->step_percent, i && c->timed ? first->step_time : 0,
+		       c->step_time);
 	text__count(s->steps, sizeof(s->steps), c->steps);
 	where(s, c, columns_);
 }
@@ -115,10 +151,17 @@ static bool any_dry_run(const struct capture *all, size_t n)
 static void put_cells(const struct cells *s, const char *cells[COL_NR])
 {
 	const char *all[COL_NR] = {
-		[COL_NAME] = s->name,		[COL_PEAK] = s->peak,		  [COL_TIMES] = s->times,
-		[COL_PERCENT] = s->percent,	[COL_RESERVED] = s->reserved,	  [COL_FRAGMENTATION] = s->fragmentation,
-		[COL_MOST] = s->most,		[COL_STEP] = s->step,		  [COL_STEP_TIMES] = s->step_times,
-		[COL_STEP_PERCENT] = s->step_percent, [COL_STEPS] = s->steps,
+		[COL_NAME] = s->name,
+		[COL_PEAK] = s->peak,
+		[COL_TIMES] = s->times,
+		[COL_PERCENT] = s->percent,
+		[COL_RESERVED] = s->reserved,
+		[COL_FRAGMENTATION] = s->fragmentation,
+		[COL_MOST] = s->most,
+		[COL_STEP] = s->step,
+		[COL_STEP_TIMES] = s->step_times,
+		[COL_STEP_PERCENT] = s->step_percent,
+		[COL_STEPS] = s->steps,
 	};
 
 	memcpy(cells, all, sizeof(all));
@@ -142,7 +185,9 @@ static void print_notes(FILE *out, const struct capture *all, size_t n, bool mar
 
 	for (size_t i = 0; i < n; i++)
 		for (size_t k = 0; compare__warning(all, n, i, k, text); k++) {
-			snprintf(line, sizeof(line), "%s: %s", text__clean(name, sizeof(name), all[i].name, strlen(all[i].name)), text);
+			snprintf(line, sizeof(line), "%s: %s",
+				 text__clean(name, sizeof(name), all[i].name, strlen(all[i].name)),
+				 text);
 			fputs(any ? "" : "\n", out);
 			if (markdown) {
 				fputs("* ", out);
@@ -154,12 +199,15 @@ static void print_notes(FILE *out, const struct capture *all, size_t n, bool mar
 			any = true;
 		}
 	if (any_dry_run(all, n))
-		fprintf(out, "%s%sDry run: memory is what PyTorch's allocator does, to the byte; kernels computed\n"
-			     "%snothing, so that the time of a step is the host's alone.\n", any ? "" : "\n", markdown ? "* " : "",
-			markdown ? "  " : "");
+		fprintf(out,
+			"%s%sDry run: memory is what PyTorch's allocator does, to the byte; "
+			"kernels computed\n"
+			"%snothing, so that the time of a step is the host's alone.\n",
+			any ? "" : "\n", markdown ? "* " : "", markdown ? "  " : "");
 }
 
-int compare_text__print(FILE *out, const struct capture *all, size_t n, const struct report_text_opts *o)
+int compare_text__print(FILE *out, const struct capture *all, size_t n,
+			const struct report_text_opts *o)
 {
 	struct grid *t = grid__new(columns, COL_NR);
 	struct cells *s = calloc(1, sizeof(*s));
@@ -173,9 +221,11 @@ int compare_text__print(FILE *out, const struct capture *all, size_t n, const st
 		err = grid__add(t, cells);
 	}
 	if (!err) {
-		grid__last_goes(t, 5); /* it is of no use cut short; what was asked for comes first */
+		/* it is of no use cut short; what was asked for comes first */
+		grid__last_goes(t, 5);
 		room = grid__fit(t, width, WHERE_WANTED);
-		grid__print_titles(t, out, report_text__colour(out, o), room > WHERE_WANTED ? "Where it peaks" : "Peaks in");
+		grid__print_titles(t, out, report_text__colour(out, o),
+				   room > WHERE_WANTED ? "Where it peaks" : "Peaks in");
 		for (size_t i = 0; i < n; i++) {
 			fill(s, all, i, names, room);
 			grid__print(t, out, i, NULL, report__cut(s->where, room));
@@ -200,7 +250,8 @@ int compare_markdown__print(FILE *out, const struct capture *all, size_t n)
 
 	if (!s)
 		return -ENOMEM;
-	fputs("| Configuration | Peak memory | | | Reserved | Fragmentation | at most | Step time | | | Steps | Where it peaks |\n"
+	fputs("| Configuration | Peak memory | | | Reserved | Fragmentation | at most | Step time "
+	      "| | | Steps | Where it peaks |\n"
 	      "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",
 	      out);
 	for (size_t i = 0; i < n; i++) {
@@ -243,8 +294,13 @@ static void put_device(struct json *j, const struct model_device *d)
 	if (d->has_totals) {
 		json__uint(j, "peak_reserved", d->peak_reserved);
 		json__uint(j, "reserved_at_peak", d->mark_reserved);
-		json__double(j, "fragmentation_at_peak", report__fragmentation(d->mark_allocated, d->mark_reserved), 6);
-		json__double(j, "fragmentation_at_most", d->most_unused_reserved ? (double)d->most_unused / (double)d->most_unused_reserved : 0, 6);
+		json__double(j, "fragmentation_at_peak",
+			     report__fragmentation(d->mark_allocated, d->mark_reserved), 6);
+		json__double(j, "fragmentation_at_most",
+			     d->most_unused_reserved
+				     ? (double)d->most_unused / (double)d->most_unused_reserved
+				     : 0,
+			     6);
 		json__uint(j, "most_unused", d->most_unused);
 		json__uint(j, "most_unused_reserved", d->most_unused_reserved);
 		json__uint(j, "before_attach", d->before_attach_start);
@@ -288,7 +344,8 @@ static void put_capture(struct json *j, const struct capture *all, size_t n, siz
 	json__string(j, "device_name", c->device_name);
 	json__open_object(j, "against_first");
 	put_times(j, "peak_allocated", all[0].device.peak_allocated, c->device.peak_allocated);
-	put_times(j, "peak_reserved", c->device.has_totals ? all[0].device.peak_reserved : 0, c->device.peak_reserved);
+	put_times(j, "peak_reserved", c->device.has_totals ? all[0].device.peak_reserved : 0,
+		  c->device.peak_reserved);
 	put_times(j, "step_time", c->timed ? all[0].step_time : 0, c->step_time);
 	json__close_object(j);
 	json__open_array(j, "warnings");

@@ -15,7 +15,8 @@
 const char *diff__status(enum diff_status s)
 {
 	static const char *const names[DIFF_NR] = {
-		[DIFF_GREW] = "grew", [DIFF_SHRANK] = "shrank", [DIFF_NEW] = "new", [DIFF_GONE] = "gone", [DIFF_SAME] = "unchanged",
+		[DIFF_GREW] = "grew", [DIFF_SHRANK] = "shrank",	 [DIFF_NEW] = "new",
+		[DIFF_GONE] = "gone", [DIFF_SAME] = "unchanged",
 	};
 
 	return names[s];
@@ -72,24 +73,29 @@ static uint64_t hash_name(const struct match *m, const char *name)
 }
 
 /*
- * nn.Module's own frames: on which of them a recording notes that a module is called is not the same in every one, and how
- * many of them there are is PyTorch's business.
+ * nn.Module's own frames: on which of them a recording notes that a module is called is not the
+ * same in every one, and how many of them there are is PyTorch's business.
  */
 static bool is_machinery(const struct dict *d, struct dict_frame f)
 {
-	const char *rest = f.loc ? file__after_dir(dict__str(d, dict__get_loc(d, f.loc).file), "torch/nn/modules/") : NULL;
+	const char *rest = f.loc ? file__after_dir(dict__str(d, dict__get_loc(d, f.loc).file),
+						   "torch/nn/modules/")
+				 : NULL;
 
 	return rest && !strcmp(rest, "module.py");
 }
 
 /*
- * A stack, into the lines that it is made of: each calls what is inside of it, and the innermost one allocates. All calls
- * of modules are of one function; the class and the name of the module tell them apart.
+ * A stack, into the lines that it is made of: each calls what is inside of it, and the innermost
+ * one allocates. All calls of modules are of one function; the class and the name of the module
+ * tell them apart.
  */
-static int add_stack(struct match *m, enum match_side side, const struct dict *d, const struct row *r)
+static int add_stack(struct match *m, enum match_side side, const struct dict *d,
+		     const struct row *r)
 {
 	struct dict_stack s = dict__get_stack(d, r->stack);
-	uint64_t does = match__hash(m, "allocates", r->phase), detail = match__hash(m, "size", r->median);
+	uint64_t does = match__hash(m, "allocates", r->phase),
+		 detail = match__hash(m, "size", r->median);
 	uint64_t calls = match__hash(m, "calls a module", 0);
 	int err = 0;
 
@@ -99,7 +105,8 @@ static int add_stack(struct match *m, enum match_side side, const struct dict *d
 		bool machinery = is_machinery(d, s.frames[i]);
 
 		if (s.frames[i].loc)
-			err = match__add(m, side, dict__str(d, loc.file), dict__str(d, loc.func), loc.line, machinery ? calls : does,
+			err = match__add(m, side, dict__str(d, loc.file), dict__str(d, loc.func),
+					 loc.line, machinery ? calls : does,
 					 machinery ? 0 : detail);
 		if (s.frames[i].module) {
 			does = match__hash(m, dict__str(d, mod.cls), 1);
@@ -112,7 +119,8 @@ static int add_stack(struct match *m, enum match_side side, const struct dict *d
 	return err;
 }
 
-/* The lines of all that was ever allocated: more than what lived at the moment, and so more to go by. */
+/* The lines of all that was ever allocated: more than what lived at the moment, and so more to go
+ * by. */
 static int add_lines(struct match *m, enum match_side side, const struct diff_side *s)
 {
 	static const enum row_when when[] = { ROWS_TOTAL, ROWS_AT_MARK };
@@ -135,7 +143,8 @@ static int add_lines(struct match *m, enum match_side side, const struct diff_si
 struct joiner {
 	const struct diff *d;
 	struct hash_seed seed;
-	struct map64 *numbers; /* (side, location) -> number of the line: stacks ask for the same ones over and over */
+	struct map64 *numbers; /* (side, location) -> number of the line: stacks ask for the same
+				  ones over and over */
 };
 
 static void mix(uint64_t *h, struct hash_seed seed, uint64_t value)
@@ -186,8 +195,10 @@ static int mix_stack(struct joiner *j, enum match_side side, const struct row *r
 	return err;
 }
 
-/* What has to be alike for two rows to be one; 64 bits with a random seed, so that nobody can make two of them alike. */
-static int key_of(struct joiner *j, enum match_side side, const struct row *r, bool category, uint64_t *ret)
+/* What has to be alike for two rows to be one; 64 bits with a random seed, so that nobody can make
+ * two of them alike. */
+static int key_of(struct joiner *j, enum match_side side, const struct row *r, bool category,
+		  uint64_t *ret)
 {
 	const struct diff_opts *o = &j->d->opts;
 	bool line = o->by == BY_LINE || o->by == BY_STACK;
@@ -227,7 +238,9 @@ static void set_status(struct diff_row *r)
 	if (!a || !b)
 		r->status = a ? DIFF_GONE : DIFF_NEW;
 	else
-		r->status = a->bytes < b->bytes ? DIFF_GREW : a->bytes > b->bytes ? DIFF_SHRANK : DIFF_SAME;
+		r->status = a->bytes < b->bytes	  ? DIFF_GREW
+			    : a->bytes > b->bytes ? DIFF_SHRANK
+						  : DIFF_SAME;
 	r->moved = a && b && a->file && b->file && a->line != b->line;
 }
 
@@ -237,7 +250,8 @@ static bool unknown(const struct row *r)
 }
 
 /* Of rows with one key the next that is only in the old one and may be this one; SIZE_MAX: none. */
-static size_t find_old(const struct diff *d, const struct map64 *by_key, uint64_t key, const struct row *r, bool category)
+static size_t find_old(const struct diff *d, const struct map64 *by_key, uint64_t key,
+		       const struct row *r, bool category)
 {
 	uint64_t i;
 
@@ -248,9 +262,9 @@ static size_t find_old(const struct diff *d, const struct map64 *by_key, uint64_
 }
 
 /*
- * Pairs the rows that are only on one side so far; rows that are alike in all that is looked at (threads of one name, say)
- * in order of size. category: has to be the same. Else it is enough that one side does not know it: a shorter recording
- * knows of fewer what they were for.
+ * Pairs the rows that are only on one side so far; rows that are alike in all that is looked at
+ * (threads of one name, say) in order of size. category: has to be the same. Else it is enough that
+ * one side does not know it: a shorter recording knows of fewer what they were for.
  */
 static int join_some(struct joiner *j, struct diff *d, bool *taken, bool category)
 {
@@ -317,7 +331,8 @@ static int cmp_text(const char *a, const char *b)
 static int cmp_row(const void *pa, const void *pb)
 {
 	const struct diff_row *a = pa, *b = pb;
-	uint64_t x = change(diff__old(a), diff__new_bytes(a)), y = change(diff__old(b), diff__new_bytes(b));
+	uint64_t x = change(diff__old(a), diff__new_bytes(a)),
+		 y = change(diff__old(b), diff__new_bytes(b));
 	const struct row *ra = a->new ? a->new : a->old, *rb = b->new ? b->new : b->old;
 	int c;
 
@@ -342,7 +357,8 @@ static int cmp_row(const void *pa, const void *pb)
 static void add_up(struct diff *d)
 {
 	uint64_t sum = d->side[MATCH_NEW].sum - d->side[MATCH_OLD].sum;
-	uint64_t real = d->side[MATCH_NEW].device.mark_allocated - d->side[MATCH_OLD].device.mark_allocated;
+	uint64_t real = d->side[MATCH_NEW].device.mark_allocated -
+			d->side[MATCH_OLD].device.mark_allocated;
 
 	memset(d->sums, 0, sizeof(d->sums));
 	for (size_t i = 0; i < d->n; i++) {
@@ -373,7 +389,10 @@ static void drop_rows(struct diff *d)
 
 int diff__again(struct diff *d, const struct diff_opts *opts)
 {
-	struct row_opts o = { .by = opts->by, .when = ROWS_AT_MARK, .any_module = opts->any_module, .any_phase = opts->any_phase,
+	struct row_opts o = { .by = opts->by,
+			      .when = ROWS_AT_MARK,
+			      .any_module = opts->any_module,
+			      .any_phase = opts->any_phase,
 			      .any_category = opts->any_category };
 	int err = 0;
 
@@ -397,8 +416,8 @@ int diff__again(struct diff *d, const struct diff_opts *opts)
 	return 0;
 }
 
-int diff__new(const struct analysis *old, size_t old_device, const struct analysis *new, size_t new_device,
-	      const struct diff_opts *opts, struct diff **ret)
+int diff__new(const struct analysis *old, size_t old_device, const struct analysis *new,
+	      size_t new_device, const struct diff_opts *opts, struct diff **ret)
 {
 	struct diff *d = calloc(1, sizeof(*d));
 	int err = 0;

@@ -2,8 +2,9 @@
 #ifndef MT_DIFF_DIFF_H
 #define MT_DIFF_DIFF_H
 /*
- * What changed between two recordings: their rows at one moment each, put beside each other. A row is the same in both if
- * its line is (model/match.h), or its stack, line by line, and its module, phase and category are.
+ * What changed between two recordings: their rows at one moment each, put beside each other. A row
+ * is the same in both if its line is (model/match.h), or its stack, line by line, and its module,
+ * phase and category are.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,14 +54,14 @@ struct diff {
 	struct diff_row *rows; /* largest change first */
 	size_t n;
 	struct diff_sum sums[DIFF_NR];
-	bool overlap;  /* rows by layer: they add up to nothing */
-	bool adds_up;  /* the changes are the difference of what was allocated, to the byte */
+	bool overlap;	 /* rows by layer: they add up to nothing */
+	bool adds_up;	 /* the changes are the difference of what was allocated, to the byte */
 	int64_t missing; /* what they are short of it */
 };
 
 /* Both recordings were run; the devices' moments came. Borrows both. 0 or -ENOMEM. */
-int diff__new(const struct analysis *old, size_t old_device, const struct analysis *new, size_t new_device,
-	      const struct diff_opts *opts, struct diff **ret);
+int diff__new(const struct analysis *old, size_t old_device, const struct analysis *new,
+	      size_t new_device, const struct diff_opts *opts, struct diff **ret);
 void diff__free(struct diff *d); /* NULL is fine */
 /* Other rows of the same two: by, any_*. 0 or -ENOMEM, and then there are none. */
 int diff__again(struct diff *d, const struct diff_opts *opts);

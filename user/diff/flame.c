@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What changed between two recordings, as a flame graph with both sides: the page of export/flamegraph.c, in whose data each
- * stack has an old and a new size. A frame is as wide as the stacks in it are at most, of old and new the larger each, so that what is gone
- * is drawn too.
+ * What changed between two recordings, as a flame graph with both sides: the page of
+ * export/flamegraph.c, in whose data each stack has an old and a new size. A frame is as wide as
+ * the stacks in it are at most, of old and new the larger each, so that what is gone is drawn too.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 #include "lib/map64.h"
 #include "record/stream.h"
 
-struct both { /* a frame of either side or of both */
+struct both {		    /* a frame of either side or of both */
 	struct frame shown; /* as the new one has it, if it does */
 	uint32_t was;	    /* the old line, where it is another one; else 0 */
 };
@@ -26,7 +26,7 @@ struct flame {
 	struct diff *d;
 	struct json *j;
 	struct frames *frames[MATCH_SIDES];
-	struct map64 *by_key;	 /* what two frames have in common -> both */
+	struct map64 *by_key;	    /* what two frames have in common -> both */
 	uint32_t *ids[MATCH_SIDES]; /* of each side's frames: 1 + both */
 	size_t room_ids[MATCH_SIDES];
 	struct both *all;
@@ -46,14 +46,18 @@ static const struct frame *frame_at(const void *ctx, uint32_t i)
 /* Lines that are a pair have one number; all else is what it is called. */
 static uint64_t key_of(const struct flame *f, enum match_side side, const struct frame *frame)
 {
-	uint32_t number = frame->file ? match__number(f->d->match, side, frame->file, frame->name, frame->line) : 0;
+	uint32_t number = frame->file ? match__number(f->d->match, side, frame->file, frame->name,
+						      frame->line)
+				      : 0;
 
 	if (number)
 		return match__hash(f->d->match, "line", number);
-	return match__hash(f->d->match, frame->name, match__hash(f->d->match, frame->file, frame->line) + frame->kind);
+	return match__hash(f->d->match, frame->name,
+			   match__hash(f->d->match, frame->file, frame->line) + frame->kind);
 }
 
-static int add_frame(struct flame *f, enum match_side side, const struct frame *frame, uint32_t *ret)
+static int add_frame(struct flame *f, enum match_side side, const struct frame *frame,
+		     uint32_t *ret)
 {
 	uint64_t key = key_of(f, side, frame), found;
 	int err;
@@ -82,7 +86,8 @@ static int add_frame(struct flame *f, enum match_side side, const struct frame *
 static int unify(struct flame *f, enum match_side side, uint32_t i, uint32_t *ret)
 {
 	size_t had = f->room_ids[side];
-	int err = array__grow(&f->ids[side], &f->room_ids[side], (size_t)i + 1, sizeof(*f->ids[side]));
+	int err = array__grow(&f->ids[side], &f->room_ids[side], (size_t)i + 1,
+			      sizeof(*f->ids[side]));
 
 	if (err)
 		return err;
@@ -109,7 +114,8 @@ static int path_of(struct flame *f, enum match_side side, const struct row *row,
 	return err;
 }
 
-/* Of a row that is in both, both sides are looked at, so that each frame has its old line too; the new one is shown. */
+/* Of a row that is in both, both sides are looked at, so that each frame has its old line too; the
+ * new one is shown. */
 static int node_of_row(struct flame *f, const struct diff_row *r, uint32_t *ret)
 {
 	uint32_t n = 0;
@@ -209,8 +215,11 @@ static int put_data(void *ctx)
 
 int diff_flame__print(FILE *out, struct diff *d)
 {
-	struct diff_opts opts = { .at = { d->opts.at[MATCH_OLD], d->opts.at[MATCH_NEW] }, .by = BY_STACK };
-	struct flame f = { .d = d, .j = json__new(out, false), .by_key = map64__new(), .tree = flametree__new() };
+	struct diff_opts opts = { .at = { d->opts.at[MATCH_OLD], d->opts.at[MATCH_NEW] },
+				  .by = BY_STACK };
+	struct flame f = {
+		.d = d, .j = json__new(out, false), .by_key = map64__new(), .tree = flametree__new()
+	};
 	int err = f.j && f.by_key && f.tree ? 0 : -ENOMEM;
 
 	for (int k = 0; k < MATCH_SIDES && !err; k++) {

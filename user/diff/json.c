@@ -17,7 +17,8 @@ static double seconds(uint64_t ns)
 	return (double)ns / 1e9;
 }
 
-/* A change fits into 63 bits where sizes do; a recording that claims more is not worth more than an end of the scale. */
+/* A change fits into 63 bits where sizes do; a recording that claims more is not worth more than an
+ * end of the scale. */
 static int64_t change(uint64_t old, uint64_t new)
 {
 	uint64_t by = old > new ? old - new : new - old;
@@ -56,7 +57,9 @@ static void put_side(struct json *j, const struct diff *d, enum match_side side)
 
 static void put_sums(struct json *j, const struct diff *d)
 {
-	json__int(j, "change", change(d->side[MATCH_OLD].device.mark_allocated, d->side[MATCH_NEW].device.mark_allocated));
+	json__int(j, "change",
+		  change(d->side[MATCH_OLD].device.mark_allocated,
+			 d->side[MATCH_NEW].device.mark_allocated));
 	if (!d->overlap) {
 		json__bool(j, "adds_up", d->adds_up);
 		json__int(j, "missing", d->missing);
@@ -87,7 +90,8 @@ static void put_files(struct json *j, const struct diff *d)
 	json__close_array(j);
 }
 
-static void put_place(struct json *j, const char *key, const struct dict *dict, const struct row *r, bool stack, char *buf)
+static void put_place(struct json *j, const char *key, const struct dict *dict, const struct row *r,
+		      bool stack, char *buf)
 {
 	struct dict_stack s;
 
@@ -153,7 +157,8 @@ static void put_row(struct json *j, const struct diff *d, const struct diff_row 
 		json__bool(j, "moved", r->moved);
 	}
 	put_words(j, d, r->new ? r->new : r->old);
-	if (r->old && r->new && r->old->category && r->new->category && strcmp(r->old->category, r->new->category) != 0)
+	if (r->old && r->new && r->old->category &&
+	    r->new->category &&strcmp(r->old->category, r->new->category) != 0)
 		json__string(j, "old_category", r->old->category);
 	json__close_object(j);
 }
@@ -211,15 +216,16 @@ static int put_csv_row(FILE *out, const struct diff *d, const struct diff_row *d
 	const struct dict *dict = d->side[dr->new ? MATCH_NEW : MATCH_OLD].a->dict;
 	unsigned of = report__speaks_of(d->opts.by, 0);
 
-	fprintf(out, "%s,%" PRId64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, diff__status(dr->status),
-		change(diff__old(dr), diff__new_bytes(dr)), diff__old(dr), diff__new_bytes(dr), dr->old ? dr->old->count : 0,
-		dr->new ? dr->new->count : 0);
+	fprintf(out, "%s,%" PRId64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64,
+		diff__status(dr->status), change(diff__old(dr), diff__new_bytes(dr)), diff__old(dr),
+		diff__new_bytes(dr), dr->old ? dr->old->count : 0, dr->new ? dr->new->count : 0);
 	report_csv__field(out, d->side[MATCH_NEW].device.name);
 	put_csv_place(out, of & 1U << BY_LINE ? dr->old : NULL);
 	put_csv_place(out, of & 1U << BY_LINE ? dr->new : NULL);
 	report_csv__field(out, r->module);
 	report_csv__field(out, r->module_class);
-	report_csv__field(out, !r->before_attach && (of & 1U << BY_PHASE) ? phase__name(r->phase) : NULL);
+	report_csv__field(out, !r->before_attach && (of & 1U << BY_PHASE) ? phase__name(r->phase)
+									  : NULL);
 	report_csv__field(out, r->category);
 	report_csv__field(out, r->source);
 	report_csv__field(out, d->opts.by == BY_THREAD ? r->thread : NULL);
@@ -240,7 +246,8 @@ int diff_csv__print(FILE *out, const struct diff *d, size_t top)
 {
 	int err = 0;
 
-	fputs("status,change,old_bytes,new_bytes,old_count,new_count,device,old_file,old_line,old_function,new_file,new_line,"
+	fputs("status,change,old_bytes,new_bytes,old_count,new_count,device,old_file,old_line,old_"
+	      "function,new_file,new_line,"
 	      "new_function,module,module_class,phase,category,source,thread,name,stack\r\n",
 	      out);
 	for (size_t i = 0; i < d->n && !err && (!top || i < top); i++)

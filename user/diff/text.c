@@ -22,8 +22,12 @@
 enum { COL_CHANGE, COL_OLD, COL_NEW, COL_STATUS, COL_CATEGORY, COL_PHASE, COL_MODULE, COL_NR };
 
 static const struct column columns[COL_NR] = {
-	[COL_CHANGE] = { "Change", true, 0 },	    [COL_OLD] = { "Old", true, 0 },	   [COL_NEW] = { "New", true, 0 },
-	[COL_STATUS] = { "", false, 3 },	    [COL_CATEGORY] = { "Category", false, 1 }, [COL_PHASE] = { "Phase", false, 4 },
+	[COL_CHANGE] = { "Change", true, 0 },
+	[COL_OLD] = { "Old", true, 0 },
+	[COL_NEW] = { "New", true, 0 },
+	[COL_STATUS] = { "", false, 3 },
+	[COL_CATEGORY] = { "Category", false, 1 },
+	[COL_PHASE] = { "Phase", false, 4 },
 	[COL_MODULE] = { "Module", false, 2 },
 };
 
@@ -53,8 +57,10 @@ static const char *colour_of(const struct printer *p, const struct diff_row *r)
 	return r->status == DIFF_GREW || r->status == DIFF_NEW ? RED : BLUE;
 }
 
-/* What the modules of both sides have in common, and how many they are: "4", "4 -> 1". "": one, the same. */
-static struct row both_modules(struct printer *p, const struct diff_row *dr, char *count, size_t size)
+/* What the modules of both sides have in common, and how many they are: "4", "4 -> 1". "": one, the
+ * same. */
+static struct row both_modules(struct printer *p, const struct diff_row *dr, char *count,
+			       size_t size)
 {
 	const struct row *a = dr->old, *b = dr->new;
 	struct row r = *shown(dr);
@@ -129,14 +135,16 @@ static char *where(struct printer *p, const struct diff_row *dr, size_t columns_
 	case BY_CATEGORY:
 		return strcpy(p->text, r->category ? r->category : "unknown");
 	case BY_THREAD:
-		text__clean(p->text, sizeof(p->text), r->thread ? r->thread : "", r->thread ? strlen(r->thread) : 0);
+		text__clean(p->text, sizeof(p->text), r->thread ? r->thread : "",
+			    r->thread ? strlen(r->thread) : 0);
 		return report__cut_front(p->text, columns_);
 	default:
 		break;
 	}
 	if (dr->moved)
 		snprintf(was, sizeof(was), ", moved from :%u", dr->old->line);
-	report__location(p->text, r, facts__get(s->a->facts, "cwd"), columns_ > strlen(was) ? columns_ - strlen(was) : 8);
+	report__location(p->text, r, facts__get(s->a->facts, "cwd"),
+			 columns_ > strlen(was) ? columns_ - strlen(was) : 8);
 	return strcat(p->text, was);
 }
 
@@ -145,7 +153,7 @@ static const char *category(const struct diff_row *dr)
 {
 	const char *unknown = category__name(CATEGORY_UNKNOWN), *name = shown(dr)->category;
 
-	if (dr->old && dr->new && name && !strcmp(name, unknown) && dr->old->category)
+	if (dr->old && dr->new &&name && !strcmp(name, unknown) && dr->old->category)
 		name = dr->old->category;
 	return name ? name : "";
 }
@@ -176,17 +184,22 @@ static void print_stack(struct printer *p, const struct diff_row *dr)
 
 	for (uint32_t i = s.n; i-- > 0;) {
 		report__frame(p->more, d, s.frames[i]);
-		fprintf(p->out, "    %s\n", text__clean(p->text, sizeof(p->text), p->more, strlen(p->more)));
+		fprintf(p->out, "    %s\n",
+			text__clean(p->text, sizeof(p->text), p->more, strlen(p->more)));
 	}
 	if (row__has_leaf(r))
-		fprintf(p->out, "    %s\n", text__clean(p->text, sizeof(p->text), r->node_class, strlen(r->node_class)));
+		fprintf(p->out, "    %s\n",
+			text__clean(p->text, sizeof(p->text), r->node_class,
+				    strlen(r->node_class)));
 }
 
 static const char *title(enum group by)
 {
 	static const char *const titles[BY_NR] = {
-		[BY_LINE] = "Location", [BY_STACK] = "Location", [BY_MODULE] = "Module",	   [BY_LAYER] = "Layer, with all inside",
-		[BY_PHASE] = "Phase",	[BY_THREAD] = "Thread",	 [BY_CATEGORY] = "Category",
+		[BY_LINE] = "Location",	    [BY_STACK] = "Location",
+		[BY_MODULE] = "Module",	    [BY_LAYER] = "Layer, with all inside",
+		[BY_PHASE] = "Phase",	    [BY_THREAD] = "Thread",
+		[BY_CATEGORY] = "Category",
 	};
 
 	return titles[by];
@@ -231,10 +244,13 @@ static void print_rest(struct printer *p, size_t n)
 		less += old > new ? old - new : 0;
 	}
 	if (n < changed(p->d) && p->d->overlap)
-		fprintf(p->out, "(%s more)\n", text__count(count, sizeof(count), changed(p->d) - n));
+		fprintf(p->out, "(%s more)\n",
+			text__count(count, sizeof(count), changed(p->d) - n));
 	else if (n < changed(p->d))
-		fprintf(p->out, "(%s more row%s: %s, %s)\n", text__count(count, sizeof(count), changed(p->d) - n),
-			changed(p->d) - n == 1 ? "" : "s", diff__signed(a, sizeof(a), 0, more), diff__signed(b, sizeof(b), less, 0));
+		fprintf(p->out, "(%s more row%s: %s, %s)\n",
+			text__count(count, sizeof(count), changed(p->d) - n),
+			changed(p->d) - n == 1 ? "" : "s", diff__signed(a, sizeof(a), 0, more),
+			diff__signed(b, sizeof(b), less, 0));
 }
 
 static bool any_moved(const struct printer *p)
@@ -257,7 +273,8 @@ static int build(struct printer *p)
 	for (size_t i = 0; i < n && !err; i++)
 		err = add_row(p, p->table, &p->d->rows[i]);
 	if (!err)
-		p->room = grid__fit(p->table, p->width, WHERE_WANTED + (any_moved(p) ? MOVED_WANTED : 0));
+		p->room = grid__fit(p->table, p->width,
+				    WHERE_WANTED + (any_moved(p) ? MOVED_WANTED : 0));
 	return err;
 }
 
@@ -286,7 +303,8 @@ static void print_table(struct printer *p)
 	fputc('\n', p->out);
 	grid__print_titles(p->table, p->out, p->colour, title(p->d->opts.by));
 	for (size_t i = 0; i < n; i++) {
-		grid__print(p->table, p->out, i, colour_of(p, &p->d->rows[i]), where(p, &p->d->rows[i], p->room));
+		grid__print(p->table, p->out, i, colour_of(p, &p->d->rows[i]),
+			    where(p, &p->d->rows[i], p->room));
 		if (p->d->opts.by == BY_STACK)
 			print_stack(p, &p->d->rows[i]);
 	}
@@ -302,8 +320,8 @@ static void print_list(struct printer *p, enum diff_status status, const char *w
 
 	if (!s->rows)
 		return;
-	fprintf(p->out, "\n%s: %s row%s, %s\n", words, text__count(count, sizeof(count), s->rows), s->rows == 1 ? "" : "s",
-		text__bytes(bytes, sizeof(bytes), s->bytes));
+	fprintf(p->out, "\n%s: %s row%s, %s\n", words, text__count(count, sizeof(count), s->rows),
+		s->rows == 1 ? "" : "s", text__bytes(bytes, sizeof(bytes), s->bytes));
 	for (size_t i = 0; i < p->d->n && (!p->top || n < p->top); i++) {
 		const struct diff_row *r = &p->d->rows[i];
 		const char *colour = colour_of(p, r);
@@ -312,10 +330,12 @@ static void print_list(struct printer *p, enum diff_status status, const char *w
 			continue;
 		n++;
 		diff__signed(bytes, sizeof(bytes), diff__old(r), diff__new_bytes(r));
-		fprintf(p->out, "%s%11s%s  %s\n", colour ? colour : "", bytes, colour ? "\033[0m" : "", where(p, r, p->width - 13));
+		fprintf(p->out, "%s%11s%s  %s\n", colour ? colour : "", bytes,
+			colour ? "\033[0m" : "", where(p, r, p->width - 13));
 	}
 	if (n < s->rows)
-		fprintf(p->out, "             (%s more)\n", text__count(count, sizeof(count), s->rows - n));
+		fprintf(p->out, "             (%s more)\n",
+			text__count(count, sizeof(count), s->rows - n));
 }
 
 static const char *max_mem(const struct model_opts *at, char *buf, size_t size)
@@ -345,19 +365,25 @@ static void print_recording(struct printer *p, enum match_side side)
 	const char *torch = facts__get(f, "torch");
 
 	text__clean(p->text, sizeof(p->text), s->a->name, strlen(s->a->name));
-	fprintf(p->out, "%s  %s: ", side == MATCH_OLD ? "old" : "new", report__cut_front(p->text, p->width / 3));
+	fprintf(p->out, "%s  %s: ", side == MATCH_OLD ? "old" : "new",
+		report__cut_front(p->text, p->width / 3));
 	report_text__command(p->text, sizeof(p->text), f, p->width > 72 ? p->width - 40 : 32);
 	fprintf(p->out, "%s\n     ", p->text);
 	if (torch)
-		fprintf(p->out, "torch %s%s", text__clean(word, sizeof(word), torch, strlen(torch)), text__dot());
-	fprintf(p->out, "%s%s%s events, ", text__time(time, sizeof(time), s->a->duration), text__dot(),
-		text__count(count, sizeof(count), model__events(s->a->model)));
-	fprintf(p->out, "%s%s lost%s%s%s\n", lost && p->colour ? RED : "", text__count(count, sizeof(count), lost),
-		lost && p->colour ? "\033[0m" : "", s->a->complete ? "" : text__dot(), s->a->complete ? "" : "not complete");
+		fprintf(p->out, "torch %s%s", text__clean(word, sizeof(word), torch, strlen(torch)),
+			text__dot());
+	fprintf(p->out, "%s%s%s events, ", text__time(time, sizeof(time), s->a->duration),
+		text__dot(), text__count(count, sizeof(count), model__events(s->a->model)));
+	fprintf(p->out, "%s%s lost%s%s%s\n", lost && p->colour ? RED : "",
+		text__count(count, sizeof(count), lost), lost && p->colour ? "\033[0m" : "",
+		s->a->complete ? "" : text__dot(), s->a->complete ? "" : "not complete");
 	if (model__steps(s->a->model))
-		snprintf(step, sizeof(step), "step %s, ", text__count(count, sizeof(count), s->device.peak_step));
-	fprintf(p->out, "     %s  peak %s%s at %s (%s%s)\n", s->device.name, report__about(s->device.peak_is),
-		text__bytes(bytes, sizeof(bytes), s->device.peak_allocated), text__time(time, sizeof(time), s->device.peak_time), step,
+		snprintf(step, sizeof(step), "step %s, ",
+			 text__count(count, sizeof(count), s->device.peak_step));
+	fprintf(p->out, "     %s  peak %s%s at %s (%s%s)\n", s->device.name,
+		report__about(s->device.peak_is),
+		text__bytes(bytes, sizeof(bytes), s->device.peak_allocated),
+		text__time(time, sizeof(time), s->device.peak_time), step,
 		phase__name(s->device.peak_phase));
 }
 
@@ -366,19 +392,23 @@ static void print_sums(struct printer *p)
 	static const char *const words[DIFF_NR] = { "grew", "shrank", "new", "gone", "unchanged" };
 	const struct diff_side *s = p->d->side;
 	char old[24], new[24], sign[24], percent[24], a[64], b[64], count[32];
-	const char *first = max_mem(&p->d->opts.at[MATCH_OLD], a, sizeof(a)), *second = max_mem(&p->d->opts.at[MATCH_NEW], b, sizeof(b));
+	const char *first = max_mem(&p->d->opts.at[MATCH_OLD], a, sizeof(a)),
+		   *second = max_mem(&p->d->opts.at[MATCH_NEW], b, sizeof(b));
 	size_t at = 0;
 	int len;
 
-	diff__percent(percent, sizeof(percent), s[0].device.mark_allocated, s[1].device.mark_allocated);
+	diff__percent(percent, sizeof(percent), s[0].device.mark_allocated,
+		      s[1].device.mark_allocated);
 	fprintf(p->out, "\n%s", first);
 	if (strcmp(first, second) != 0)
 		fprintf(p->out, ", then %s", second);
 	fprintf(p->out, ": %s%s -> %s%s, %s%s%s%s\n", report__about(s[0].device.mark_is),
-		text__bytes(old, sizeof(old), s[0].device.mark_allocated), report__about(s[1].device.mark_is),
+		text__bytes(old, sizeof(old), s[0].device.mark_allocated),
+		report__about(s[1].device.mark_is),
 		text__bytes(new, sizeof(new), s[1].device.mark_allocated),
-		diff__signed(sign, sizeof(sign), s[0].device.mark_allocated, s[1].device.mark_allocated), *percent ? " (" : "", percent,
-		*percent ? ")" : "");
+		diff__signed(sign, sizeof(sign), s[0].device.mark_allocated,
+			     s[1].device.mark_allocated),
+		*percent ? " (" : "", percent, *percent ? ")" : "");
 	for (int i = 0; i < DIFF_NR; i++) {
 		const struct diff_sum *sum = &p->d->sums[i];
 		bool up = i == DIFF_GREW || i == DIFF_NEW, bytes = i != DIFF_SAME && !p->d->overlap;
@@ -386,8 +416,9 @@ static void print_sums(struct printer *p)
 		if (!sum->rows)
 			continue;
 		diff__signed(sign, sizeof(sign), up ? 0 : sum->bytes, up ? sum->bytes : 0);
-		len = snprintf(a, sizeof(a), "%s %s%s%s", text__count(count, sizeof(count), sum->rows), words[i], bytes ? " " : "",
-			       bytes ? sign : "");
+		len = snprintf(a, sizeof(a), "%s %s%s%s",
+			       text__count(count, sizeof(count), sum->rows), words[i],
+			       bytes ? " " : "", bytes ? sign : "");
 		if (at && at + 2 + (size_t)len > p->width) {
 			fputs(",\n  ", p->out);
 			at = 2;
@@ -401,22 +432,25 @@ static void print_sums(struct printer *p)
 	fputs(at ? "\n" : "No rows.\n", p->out);
 }
 
-/* The folders that files were matched across: "/a/v1" and "/a/v2" of /a/v1/net/model.py and /a/v2/net/model.py. */
+/* The folders that files were matched across: "/a/v1" and "/a/v2" of /a/v1/net/model.py and
+ * /a/v2/net/model.py. */
 static void print_renamed(struct printer *p)
 {
 	const struct match_files *f;
 	size_t n = match__renamed(p->d->match, &f), shown_ = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		const char *a = f[i].old + strlen(f[i].old), *b = f[i].new + strlen(f[i].new), *from = a;
+		const char *a = f[i].old + strlen(f[i].old), *b = f[i].new + strlen(f[i].new),
+			   *from = a;
 		int before, after;
 
-		for (; a > f[i].old && b > f[i].new && a[-1] == b[-1]; a--, b--)
+		for (; a > f[i].old && b > f[i].new &&a[-1] == b[-1]; a--, b--)
 			if (a[-1] == '/')
 				from = a - 1;
 		before = (int)(from - f[i].old);
 		after = (int)(strlen(f[i].new) - strlen(from));
-		if (i && before && !strncmp(f[i - 1].old, f[i].old, before) && !strncmp(f[i - 1].new, f[i].new, after))
+		if (i && before && !strncmp(f[i - 1].old, f[i].old, before) &&
+		    !strncmp(f[i - 1].new, f[i].new, after))
 			continue; /* the same two folders as before */
 		if (shown_++ == 3)
 			break;
@@ -430,7 +464,8 @@ static void print_renamed(struct printer *p)
 	}
 }
 
-/* What was there before attaching has no line: then what is new on the other side may be just that. */
+/* What was there before attaching has no line: then what is new on the other side may be just that.
+ */
 static void print_before(struct printer *p)
 {
 	uint64_t before[MATCH_SIDES] = { 0 };
@@ -438,11 +473,16 @@ static void print_before(struct printer *p)
 
 	for (int k = 0; k < MATCH_SIDES; k++)
 		for (size_t i = 0; i < p->d->side[k].n; i++)
-			before[k] += p->d->side[k].rows[i].before_attach ? p->d->side[k].rows[i].bytes : 0;
+			before[k] += p->d->side[k].rows[i].before_attach
+					     ? p->d->side[k].rows[i].bytes
+					     : 0;
 	if (!before[MATCH_OLD] == !before[MATCH_NEW])
 		return;
-	fprintf(p->out, "\nOf %s, %s were there before attaching and have no line:\nwhat is %s here may be the same memory.\n",
-		before[MATCH_OLD] ? "old" : "new", text__bytes(bytes, sizeof(bytes), before[MATCH_OLD] + before[MATCH_NEW]),
+	fprintf(p->out,
+		"\nOf %s, %s were there before attaching and have no line:\nwhat is %s here may be "
+		"the same memory.\n",
+		before[MATCH_OLD] ? "old" : "new",
+		text__bytes(bytes, sizeof(bytes), before[MATCH_OLD] + before[MATCH_NEW]),
 		before[MATCH_OLD] ? "new" : "gone");
 }
 
@@ -454,18 +494,22 @@ static void print_check(struct printer *p)
 	char a[24], b[24], c[24];
 
 	if (d->overlap) {
-		fputs("\nA layer has all that is inside of it: these rows overlap, and their changes add up to nothing.\n", p->out);
+		fputs("\nA layer has all that is inside of it: these rows overlap, and their "
+		      "changes add up to nothing.\n",
+		      p->out);
 		return;
 	}
 	diff__signed(a, sizeof(a), d->side[0].sum, d->side[1].sum);
 	diff__signed(b, sizeof(b), old, new);
 	if (d->adds_up)
-		fprintf(p->out, "\nThe changes add up to that, to the byte: %s%" PRId64 " bytes.\n", new > old ? "+" : "", (int64_t)(new - old));
+		fprintf(p->out, "\nThe changes add up to that, to the byte: %s%" PRId64 " bytes.\n",
+			new > old ? "+" : "", (int64_t)(new - old));
 	else
 		fprintf(p->out,
 			"\nThe changes add up to %s, not to the difference in memory of %s:\n"
 			"%s (%" PRId64 " bytes) %s in no row, since events were missed.\n",
-			a, b, text__bytes(c, sizeof(c), short_of), d->missing, short_of == 1 ? "is" : "are");
+			a, b, text__bytes(c, sizeof(c), short_of), d->missing,
+			short_of == 1 ? "is" : "are");
 }
 
 int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o)
@@ -476,7 +520,9 @@ int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o)
 
 	if (!p)
 		return -ENOMEM;
-	*p = (struct printer){ .out = out, .d = d, .top = o->top, .colour = report_text__colour(out, &text) };
+	*p = (struct printer){
+		.out = out, .d = d, .top = o->top, .colour = report_text__colour(out, &text)
+	};
 	p->width = report_text__width(out, &text);
 	err = prepare(p);
 	if (!err) {

@@ -58,7 +58,8 @@ static size_t blocks__find(const struct blocks *b, const struct census_tensor *t
 		size_t mid = lo + (hi - lo) / 2;
 		const struct cuda_block *x = &b->v[mid];
 
-		if (x->device < t->device_index || (x->device == t->device_index && x->addr <= t->addr))
+		if (x->device < t->device_index ||
+		    (x->device == t->device_index && x->addr <= t->addr))
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -67,7 +68,8 @@ static size_t blocks__find(const struct blocks *b, const struct census_tensor *t
 		return SIZE_MAX;
 	const struct cuda_block *x = &b->v[lo - 1];
 
-	if (x->device != t->device_index || t->addr - x->addr >= x->size || t->size > x->size - (t->addr - x->addr))
+	if (x->device != t->device_index || t->addr - x->addr >= x->size ||
+	    t->size > x->size - (t->addr - x->addr))
 		return SIZE_MAX;
 	return lo - 1;
 }
@@ -145,17 +147,18 @@ static void count_row(struct dump_device *dev, const struct dump_row *r)
 }
 
 /*
- * The row of a tensor on a device whose blocks are known: as large as its block, which has to have been there before
- * and after the tensors were read. Of several in one block the best name counts.
+ * The row of a tensor on a device whose blocks are known: as large as its block, which has to have
+ * been there before and after the tensors were read. Of several in one block the best name counts.
  */
-static void place(struct dump *d, struct blocks *before, struct blocks *after, const struct census_tensor *t,
-		  struct dump_device *dev)
+static void place(struct dump *d, struct blocks *before, struct blocks *after,
+		  const struct census_tensor *t, struct dump_device *dev)
 {
 	size_t was = blocks__find(before, t), is = blocks__find(after, t);
 	struct dump_row *r;
 
 	if (was == SIZE_MAX || is == SIZE_MAX || before->v[was].addr != after->v[is].addr ||
-	    before->v[was].size != after->v[is].size || before->v[was].requested != after->v[is].requested) {
+	    before->v[was].size != after->v[is].size ||
+	    before->v[was].requested != after->v[is].requested) {
 		dev->moved++;
 		return;
 	}
@@ -169,7 +172,11 @@ static void place(struct dump *d, struct blocks *before, struct blocks *after, c
 	}
 	after->row[is] = d->nrows;
 	d->rows[d->nrows++] = (struct dump_row){
-		.tensor = t, .bytes = after->v[is].size, .count = 1, .device = dev - d->devices, .kind = t->kind,
+		.tensor = t,
+		.bytes = after->v[is].size,
+		.count = 1,
+		.device = dev - d->devices,
+		.kind = t->kind,
 	};
 }
 
@@ -181,7 +188,8 @@ static void count_unheld(struct dump_device *dev, const struct blocks *b)
 		dev->unheld_blocks += b->v[k].device == dev->index && b->row[k] == NO_ROW;
 	for (size_t k = 0; k < CENSUS_KINDS; k++)
 		held += dev->bytes[k];
-	/* By the total: where the tables are torn, a block that could not be told of is held by nobody that we know. */
+	/* By the total: where the tables are torn, a block that could not be told of is held by
+	 * nobody that we know. */
 	dev->unheld = dev->allocated > held ? dev->allocated - held : 0;
 }
 
@@ -204,7 +212,11 @@ static int put_together(struct dump *d, struct blocks *before, struct blocks *af
 			continue;
 		}
 		d->rows[d->nrows++] = (struct dump_row){
-			.tensor = t, .bytes = t->size, .count = 1, .device = dev - d->devices, .kind = t->kind,
+			.tensor = t,
+			.bytes = t->size,
+			.count = 1,
+			.device = dev - d->devices,
+			.kind = t->kind,
 		};
 		dev->allocated += t->size;
 		dev->blocks++;
@@ -230,7 +242,8 @@ static int by_size(const void *a, const void *b)
 	return x->tensor->addr < y->tensor->addr ? -1 : 1;
 }
 
-int dump__read(struct census *c, struct cudaalloc *alloc, uint64_t limit_ns, struct dump *ret, const char **why)
+int dump__read(struct census *c, struct cudaalloc *alloc, uint64_t limit_ns, struct dump *ret,
+	       const char **why)
 {
 	struct census_opts o = { .limit_ns = limit_ns };
 	struct cudaalloc_state before = { 0 }, after = { 0 };
@@ -319,7 +332,9 @@ int dump__group(const struct dump *d, enum dump_by by, struct dump_row **ret, si
 	for (size_t i = 0; i < d->ndevices; i++)
 		if (d->devices[i].unheld)
 			v[k++] = (struct dump_row){
-				.bytes = d->devices[i].unheld, .count = d->devices[i].unheld_blocks, .device = i,
+				.bytes = d->devices[i].unheld,
+				.count = d->devices[i].unheld_blocks,
+				.device = i,
 				.kind = CENSUS_OTHER,
 			};
 	qsort(v, k, sizeof(*v), by_size);

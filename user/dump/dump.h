@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_DUMP_DUMP_H
 #define MT_DUMP_DUMP_H
-/* What a process holds right now: its tensors, and on CUDA devices the blocks of its allocator, put together. */
+/* What a process holds right now: its tensors, and on CUDA devices the blocks of its allocator, put
+ * together. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,7 +17,8 @@ struct python;
 
 /* One of the first to be told: a tensor, or the sum of several. */
 struct dump_row {
-	const struct census_tensor *tensor; /* the tensor, or one of those in the row; NULL: held by no tensor that was found */
+	const struct census_tensor *tensor; /* the tensor, or one of those in the row; NULL: held by
+					       no tensor that was found */
 	uint64_t bytes, count;
 	uint8_t device; /* index into devices */
 	uint8_t kind;	/* enum census_kind */
@@ -25,11 +27,13 @@ struct dump_row {
 struct dump_device {
 	char name[16]; /* "cuda:0", "cpu" */
 	uint8_t type, index;
-	bool known;	       /* the allocator's figures: of CUDA devices, where they could be read */
-	bool consistent;       /* they add up, and did not move while they were read */
-	uint64_t allocated, reserved, blocks; /* where known; else allocated is the sum of storages */
+	bool known;	 /* the allocator's figures: of CUDA devices, where they could be read */
+	bool consistent; /* they add up, and did not move while they were read */
+	uint64_t allocated, reserved,
+		blocks; /* where known; else allocated is the sum of storages */
 	uint64_t bytes[CENSUS_KINDS], count[CENSUS_KINDS];
-	uint64_t unheld, unheld_blocks; /* of blocks that no tensor holds that was found; only where known */
+	uint64_t unheld,
+		unheld_blocks; /* of blocks that no tensor holds that was found; only where known */
 	uint64_t moved;	       /* tensors whose block came or went while it was read: left out */
 };
 
@@ -39,7 +43,7 @@ struct dump {
 	size_t ndevices;
 	struct dump_row *rows; /* one a tensor, by device, then by size */
 	size_t nrows;
-	char alloc_why[128];   /* why there are no figures of CUDA's allocator; "" where there are */
+	char alloc_why[128]; /* why there are no figures of CUDA's allocator; "" where there are */
 };
 
 struct dump_opts {
@@ -52,14 +56,18 @@ struct dump_opts {
 };
 
 /* Reads. alloc: NULL where there is no CUDA. 0, or -errno with *why. */
-int dump__read(struct census *c, struct cudaalloc *alloc, uint64_t limit_ns, struct dump *ret, const char **why);
+int dump__read(struct census *c, struct cudaalloc *alloc, uint64_t limit_ns, struct dump *ret,
+	       const char **why);
 void dump__free(struct dump *d); /* what it holds */
 
-/* One row a module or category instead of one a tensor, by device, then by size. *ret is for free(). 0 or -ENOMEM. */
+/* One row a module or category instead of one a tensor, by device, then by size. *ret is for
+ * free(). 0 or -ENOMEM. */
 int dump__group(const struct dump *d, enum dump_by by, struct dump_row **ret, size_t *n);
 
-void dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n, const struct dump_opts *o);
+void dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
+		const struct dump_opts *o);
 /* 0 or -ENOMEM. Errors of the stream are the caller's. */
-int dump__json(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n, const struct dump_opts *o);
+int dump__json(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
+	       const struct dump_opts *o);
 
 #endif

@@ -11,7 +11,9 @@
 
 #define NAME_TEXT 512
 
-static const char *const titles[] = { [DUMP_BY_TENSOR] = "Name", [DUMP_BY_MODULE] = "Module", [DUMP_BY_CATEGORY] = "" };
+static const char *const titles[] = {
+	[DUMP_BY_TENSOR] = "Name", [DUMP_BY_MODULE] = "Module", [DUMP_BY_CATEGORY] = ""
+};
 static const char unheld[] = "held by no tensor";
 
 static const char *plural(uint64_t n)
@@ -34,7 +36,8 @@ static const char *shape(char *buf, size_t size, const struct census_tensor *t)
 		at += snprintf(buf + at, size - at, "%s%" PRId64, i ? ", " : "", t->shape[i]);
 	}
 	if (at < size)
-		snprintf(buf + at, size - at, "] %s", pytensor__dtype(t->dtype, dtype, sizeof(dtype)));
+		snprintf(buf + at, size - at, "] %s",
+			 pytensor__dtype(t->dtype, dtype, sizeof(dtype)));
 	return buf;
 }
 
@@ -69,12 +72,14 @@ static void row_text(FILE *out, const struct dump_row *r, enum dump_by by)
 		module_text(name, sizeof(name), r->tensor);
 		text__clean(what, sizeof(what), r->tensor->cls, strlen(r->tensor->cls));
 		fprintf(out, "%10s  %7s  %s%s%s%s\n", bytes, count, *name ? name : "of no module",
-			*r->tensor->module ? " (" : "", *r->tensor->module ? what : "", *r->tensor->module ? ")" : "");
+			*r->tensor->module ? " (" : "", *r->tensor->module ? what : "",
+			*r->tensor->module ? ")" : "");
 		break;
 	default:
 		text__clean(name, sizeof(name), r->tensor->name, strlen(r->tensor->name));
 		shape(what, sizeof(what), r->tensor);
-		fprintf(out, "%10s  %7s  %-15s  %s  %s\n", bytes, count, category(r), *name ? name : "(no name)", what);
+		fprintf(out, "%10s  %7s  %-15s  %s  %s\n", bytes, count, category(r),
+			*name ? name : "(no name)", what);
 		break;
 	}
 }
@@ -86,15 +91,17 @@ static void device_text(FILE *out, const struct dump_device *dev)
 	text__bytes(a, sizeof(a), dev->allocated);
 	text__count(n, sizeof(n), dev->blocks);
 	if (!dev->known) {
-		fprintf(out, "%s  %s in %s storage%s that tensors hold\n", dev->name, a, n, plural(dev->blocks));
+		fprintf(out, "%s  %s in %s storage%s that tensors hold\n", dev->name, a, n,
+			plural(dev->blocks));
 		return;
 	}
-	fprintf(out, "%s  %s allocated in %s block%s, %s reserved%s\n", dev->name, a, n, plural(dev->blocks),
-		text__bytes(b, sizeof(b), dev->reserved), dev->consistent ? "" : " (changing while it was read)");
+	fprintf(out, "%s  %s allocated in %s block%s, %s reserved%s\n", dev->name, a, n,
+		plural(dev->blocks), text__bytes(b, sizeof(b), dev->reserved),
+		dev->consistent ? "" : " (changing while it was read)");
 	if (dev->moved) {
 		text__count(n, sizeof(n), dev->moved);
-		fprintf(out, "%s  %s tensor%s came or went while this was read, and %s not told\n", dev->name, n,
-			plural(dev->moved), dev->moved == 1 ? "is" : "are");
+		fprintf(out, "%s  %s tensor%s came or went while this was read, and %s not told\n",
+			dev->name, n, plural(dev->moved), dev->moved == 1 ? "is" : "are");
 	}
 }
 
@@ -108,12 +115,14 @@ static void kinds_text(FILE *out, const struct dump_device *dev)
 	for (unsigned int k = 0; k < CENSUS_KINDS; k++) {
 		if (!dev->bytes[k])
 			continue;
-		fprintf(out, "%s%s %s", sep, census_kind__name(k), text__bytes(bytes, sizeof(bytes), dev->bytes[k]));
+		fprintf(out, "%s%s %s", sep, census_kind__name(k),
+			text__bytes(bytes, sizeof(bytes), dev->bytes[k]));
 		sep = text__dot();
 		any = true;
 	}
 	if (dev->unheld) {
-		fprintf(out, "%s%s %s", sep, unheld, text__bytes(bytes, sizeof(bytes), dev->unheld));
+		fprintf(out, "%s%s %s", sep, unheld,
+			text__bytes(bytes, sizeof(bytes), dev->unheld));
 		any = true;
 	}
 	if (any)
@@ -127,22 +136,32 @@ static void header_text(FILE *out, const struct dump *d, const struct dump_opts 
 
 	text__clean(comm, sizeof(comm), o->comm, strlen(o->comm));
 	text__clean(torch, sizeof(torch), o->torch->version, strlen(o->torch->version));
-	fprintf(out, "%s (pid %d)%s%s%s%s: %s module%s, %s optimizer%s, %s Python object%s, read in %s\n", comm, o->pid,
-		torch[0] ? ", torch " : "", torch, o->python[0] ? ", Python " : "", o->python,
-		text__count(n[0], sizeof(n[0]), s->modules), plural(s->modules), text__count(n[1], sizeof(n[1]), s->optimizers),
-		plural(s->optimizers), text__count(n[2], sizeof(n[2]), s->objects), plural(s->objects), text__time(took, sizeof(took), s->end - s->begin));
+	fprintf(out,
+		"%s (pid %d)%s%s%s%s: %s module%s, %s optimizer%s, %s Python object%s, read in "
+		"%s\n",
+		comm, o->pid, torch[0] ? ", torch " : "", torch, o->python[0] ? ", Python " : "",
+		o->python, text__count(n[0], sizeof(n[0]), s->modules), plural(s->modules),
+		text__count(n[1], sizeof(n[1]), s->optimizers), plural(s->optimizers),
+		text__count(n[2], sizeof(n[2]), s->objects), plural(s->objects),
+		text__time(took, sizeof(took), s->end - s->begin));
 	if (s->torn)
-		fprintf(out, "%s tensor%s changed all the while and %s not told\n", text__count(n[0], sizeof(n[0]), s->torn),
-			plural(s->torn), s->torn == 1 ? "is" : "are");
+		fprintf(out, "%s tensor%s changed all the while and %s not told\n",
+			text__count(n[0], sizeof(n[0]), s->torn), plural(s->torn),
+			s->torn == 1 ? "is" : "are");
 	if (s->unreadable)
-		fprintf(out, "%s tensor%s could not be read\n", text__count(n[0], sizeof(n[0]), s->unreadable), plural(s->unreadable));
+		fprintf(out, "%s tensor%s could not be read\n",
+			text__count(n[0], sizeof(n[0]), s->unreadable), plural(s->unreadable));
 	if (s->torn_lists)
-		fprintf(out, "Some of Python's objects changed all the while: what they hold may be missing\n");
+		fprintf(out, "Some of Python's objects changed all the while: what they hold may "
+			     "be missing\n");
 	if (d->alloc_why[0])
-		fprintf(out, "CUDA's allocator could not be read (%s): sizes are those of tensors\n", d->alloc_why);
+		fprintf(out,
+			"CUDA's allocator could not be read (%s): sizes are those of tensors\n",
+			d->alloc_why);
 }
 
-void dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n, const struct dump_opts *o)
+void dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
+		const struct dump_opts *o)
 {
 	char bytes[24], count[32];
 
@@ -155,8 +174,11 @@ void dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, si
 		device_text(out, &d->devices[i]);
 		if (o->by != DUMP_BY_CATEGORY)
 			kinds_text(out, &d->devices[i]);
-		fprintf(out, "%10s  %7s  %s%s\n", "Mem", "Count", o->by == DUMP_BY_MODULE ? "" : "Category",
-			o->by == DUMP_BY_CATEGORY ? "" : o->by == DUMP_BY_MODULE ? titles[o->by] : "         Name, shape, type");
+		fprintf(out, "%10s  %7s  %s%s\n", "Mem", "Count",
+			o->by == DUMP_BY_MODULE ? "" : "Category",
+			o->by == DUMP_BY_CATEGORY ? ""
+			: o->by == DUMP_BY_MODULE ? titles[o->by]
+						  : "         Name, shape, type");
 		for (size_t k = 0; k < n; k++) {
 			if (rows[k].device != i)
 				continue;
@@ -169,8 +191,9 @@ void dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, si
 		}
 		if (left)
 			fprintf(out, "%10s  %7s  ... in %zu more row%s; --top shows more\n",
-				text__bytes(bytes, sizeof(bytes), left_bytes), text__count(count, sizeof(count), left),
-				shown - o->top, plural(shown - o->top));
+				text__bytes(bytes, sizeof(bytes), left_bytes),
+				text__count(count, sizeof(count), left), shown - o->top,
+				plural(shown - o->top));
 	}
 }
 
@@ -218,7 +241,8 @@ static void tensor_json(struct json *j, const struct census_tensor *t)
 	json__uint(j, "views", t->views);
 }
 
-static void row_json(struct json *j, const struct dump *d, const struct dump_row *r, enum dump_by by)
+static void row_json(struct json *j, const struct dump *d, const struct dump_row *r,
+		     enum dump_by by)
 {
 	json__open_object(j, NULL);
 	json__string(j, "device", d->devices[r->device].name);
@@ -237,7 +261,8 @@ static void row_json(struct json *j, const struct dump *d, const struct dump_row
 	json__close_object(j);
 }
 
-int dump__json(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n, const struct dump_opts *o)
+int dump__json(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
+	       const struct dump_opts *o)
 {
 	const struct census_state *s = &d->census;
 	uint64_t shown[256] = { 0 }, left = 0, left_bytes = 0;

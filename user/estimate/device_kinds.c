@@ -11,26 +11,38 @@
 #define TORCH "torch.cuda.get_device_properties, "
 
 static const struct device_kind kinds[] = {
-	{ "h100", "NVIDIA H100 80GB HBM3", 9, 0, 132, 85017755648, QUERY "driver of CUDA 13.0; 81008 to 81106 MiB with others" },
+	{ "h100", "NVIDIA H100 80GB HBM3", 9, 0, 132, 85017755648,
+	  QUERY "driver of CUDA 13.0; 81008 to 81106 MiB with others" },
 	{ "h200", "NVIDIA H200", 9, 0, 132, 143156 * MIB, TORCH "to the MiB" },
-	{ "a100", "NVIDIA A100-SXM4-80GB", 8, 0, 108, 84974239744, QUERY "driver of CUDA 12.4; 81051 to 81152 MiB with others" },
-	{ "a100-40g", "NVIDIA A100-SXM4-40GB", 8, 0, 108, 42298834944, QUERY "driver of CUDA 12.2; 40437 MiB with others" },
-	{ "b200", "NVIDIA B200", 10, 0, 148, 182631 * MIB, TORCH "2.8, to the MiB; 182642 MiB with others" },
-	{ "l40s", "NVIDIA L40S", 8, 9, 142, 47576711168, QUERY "driver of CUDA 12.4; 45450 to 45589 MiB with others" },
-	{ "l4", "NVIDIA L4", 8, 9, 58, 22478 * MIB, "PyTorch's out of memory, to 0.01 GiB; 22491 to 22559 MiB with others" },
+	{ "a100", "NVIDIA A100-SXM4-80GB", 8, 0, 108, 84974239744,
+	  QUERY "driver of CUDA 12.4; 81051 to 81152 MiB with others" },
+	{ "a100-40g", "NVIDIA A100-SXM4-40GB", 8, 0, 108, 42298834944,
+	  QUERY "driver of CUDA 12.2; 40437 MiB with others" },
+	{ "b200", "NVIDIA B200", 10, 0, 148, 182631 * MIB,
+	  TORCH "2.8, to the MiB; 182642 MiB with others" },
+	{ "l40s", "NVIDIA L40S", 8, 9, 142, 47576711168,
+	  QUERY "driver of CUDA 12.4; 45450 to 45589 MiB with others" },
+	{ "l4", "NVIDIA L4", 8, 9, 58, 22478 * MIB,
+	  "PyTorch's out of memory, to 0.01 GiB; 22491 to 22559 MiB with others" },
 	{ "a10g", "NVIDIA A10G", 8, 6, 80, 22587 * MIB, TORCH "2.15, to the MiB" },
-	{ "t4", "Tesla T4", 7, 5, 40, 14930 * MIB, TORCH "2.2, to the MiB; 15079 to 15109 MiB with others" },
-	{ "v100", "Tesla V100-SXM2-16GB", 7, 0, 80, 16130 * MIB, TORCH "to the MiB; 16151 to 16160 MiB with others" },
+	{ "t4", "Tesla T4", 7, 5, 40, 14930 * MIB,
+	  TORCH "2.2, to the MiB; 15079 to 15109 MiB with others" },
+	{ "v100", "Tesla V100-SXM2-16GB", 7, 0, 80, 16130 * MIB,
+	  TORCH "to the MiB; 16151 to 16160 MiB with others" },
 	{ "v100-32g", "Tesla V100-PCIE-32GB", 7, 0, 80, 32510 * MIB, TORCH "to the MiB" },
-	{ "5090", "NVIDIA GeForce RTX 5090", 12, 0, 170, 33660534784, QUERY "driver of CUDA 13.0; 32109 to 32120 MiB with others" },
-	{ "4090", "NVIDIA GeForce RTX 4090", 8, 9, 128, 25386352640, QUERY "driver of CUDA 12.4; 24084 to 24217 MiB with others" },
-	{ "3090", "NVIDIA GeForce RTX 3090", 8, 6, 82, 25411846144, QUERY "driver of CUDA 11.4; 24238 to 24268 MiB with others" },
-	{ "6000-ada", "NVIDIA RTX 6000 Ada Generation", 8, 9, 142, 50865307648, "cudaMemGetInfo, CUDA 13.0" },
+	{ "5090", "NVIDIA GeForce RTX 5090", 12, 0, 170, 33660534784,
+	  QUERY "driver of CUDA 13.0; 32109 to 32120 MiB with others" },
+	{ "4090", "NVIDIA GeForce RTX 4090", 8, 9, 128, 25386352640,
+	  QUERY "driver of CUDA 12.4; 24084 to 24217 MiB with others" },
+	{ "3090", "NVIDIA GeForce RTX 3090", 8, 6, 82, 25411846144,
+	  QUERY "driver of CUDA 11.4; 24238 to 24268 MiB with others" },
+	{ "6000-ada", "NVIDIA RTX 6000 Ada Generation", 8, 9, 142, 50865307648,
+	  "cudaMemGetInfo, CUDA 13.0" },
 };
 
 /*
- * In use by the process, less what PyTorch had reserved: from its messages of out of memory, which have both to 0.01 GiB, or from
- * nvidia-smi. By device, and for the newest CUDA that somebody said.
+ * In use by the process, less what PyTorch had reserved: from its messages of out of memory, which
+ * have both to 0.01 GiB, or from nvidia-smi. By device, and for the newest CUDA that somebody said.
  */
 static const struct {
 	const char *option;
@@ -39,38 +51,56 @@ static const struct {
 	enum figure_source source;
 	const char *from;
 } contexts[] = {
-	{ "h100", 128, 600, FIGURE_REPORTED, "PyTorch's out of memory in a diffusion model on an H100, CUDA 12.8; 510 MiB before the first kernels" },
+	{ "h100", 128, 600, FIGURE_REPORTED,
+	  "PyTorch's out of memory in a diffusion model on an H100, CUDA 12.8; 510 MiB before the "
+	  "first kernels" },
 	{ "h200", 0, 600, FIGURE_ASSUMED, "as the H100, which has the same multiprocessors" },
-	{ "a100", 0, 512, FIGURE_REPORTED, "PyTorch's out of memory in inference, on an A100 80 GB by its size" },
+	{ "a100", 0, 512, FIGURE_REPORTED,
+	  "PyTorch's out of memory in inference, on an A100 80 GB by its size" },
 	{ "a100-40g", 0, 512, FIGURE_ASSUMED, "as the A100 80 GB" },
-	{ "b200", 0, 712, FIGURE_REPORTED, "PyTorch's out of memory in a small script, on a B200 by its size" },
-	{ "l40s", 0, 420, FIGURE_REPORTED, "PyTorch's out of memory while a model was loaded on an L40S; 507 MiB in inference on an L40" },
-	{ "l4", 0, 211, FIGURE_REPORTED, "PyTorch's out of memory in inference, on an L4 by its size" },
-	{ "a10g", 0, 256, FIGURE_ASSUMED, "as the RTX 3090, which is of the same generation and size" },
+	{ "b200", 0, 712, FIGURE_REPORTED,
+	  "PyTorch's out of memory in a small script, on a B200 by its size" },
+	{ "l40s", 0, 420, FIGURE_REPORTED,
+	  "PyTorch's out of memory while a model was loaded on an L40S; 507 MiB in inference on an "
+	  "L40" },
+	{ "l4", 0, 211, FIGURE_REPORTED,
+	  "PyTorch's out of memory in inference, on an L4 by its size" },
+	{ "a10g", 0, 256, FIGURE_ASSUMED,
+	  "as the RTX 3090, which is of the same generation and size" },
 	{ "t4", 0, 164, FIGURE_REPORTED, "PyTorch's out of memory on a T4; 111 MiB in inference" },
 	{ "v100", 0, 512, FIGURE_ASSUMED, "as the A100: nothing with CUDA 12 was found" },
 	{ "v100-32g", 0, 512, FIGURE_ASSUMED, "as the A100: nothing with CUDA 12 was found" },
-	{ "5090", 0, 595, FIGURE_REPORTED, "PyTorch's out of memory in a diffusion model on an RTX 5090" },
-	{ "4090", 0, 440, FIGURE_REPORTED, "PyTorch's out of memory in training, on an RTX 4090 by its size" },
-	{ "3090", 128, 256, FIGURE_REPORTED, "nvidia-smi, a context alone on an RTX 3090, CUDA 12.8; up to 315 MiB in inference" },
-	{ "6000-ada", 130, 426, FIGURE_REPORTED, "nvidia-smi, a context alone on an RTX 6000 Ada, PyTorch 2.10 with CUDA 13.0" },
+	{ "5090", 0, 595, FIGURE_REPORTED,
+	  "PyTorch's out of memory in a diffusion model on an RTX 5090" },
+	{ "4090", 0, 440, FIGURE_REPORTED,
+	  "PyTorch's out of memory in training, on an RTX 4090 by its size" },
+	{ "3090", 128, 256, FIGURE_REPORTED,
+	  "nvidia-smi, a context alone on an RTX 3090, CUDA 12.8; up to 315 MiB in inference" },
+	{ "6000-ada", 130, 426, FIGURE_REPORTED,
+	  "nvidia-smi, a context alone on an RTX 6000 Ada, PyTorch 2.10 with CUDA 13.0" },
 };
 
 static const struct device_overhead overheads[] = {
-	{ "cuBLAS, a workspace for each handle and stream", "8.1 MiB, on SM 9.0 32 MiB", true, FIGURE_MEASURED,
-	  "PyTorch 2.11 in the dry run; CUBLAS_WORKSPACE_CONFIG changes it" },
-	{ "cuBLASLt, likewise", "1 MiB, SM 8.x with 24 GiB and more 4 MiB, from SM 9.0 on 32 MiB", true, FIGURE_REPORTED,
-	  "PyTorch's source; CUBLASLT_WORKSPACE_SIZE changes it; newer releases share it with cuBLAS" },
-	{ "cuDNN, a workspace for a convolution", "0 to GiB", true, FIGURE_UNKNOWN, "by algorithm: a stated parameter of the estimate" },
-	{ "cuBLAS, cuDNN: handles and kernels that are used", "in the context's figure", false, FIGURE_REPORTED,
-	  "loaded at first use since CUDA 11.7" },
-	{ "all kernels at once (CUDA_MODULE_LOADING=EAGER)", "1 GB and more", false, FIGURE_REPORTED,
-	  "PyTorch's developers of CUDA before 11.7, which had no other way" },
-	{ "NCCL, a communicator of 2 ranks on a node", "544 MiB", false, FIGURE_REPORTED, "4 A100 with NVLink, all-reduce alone" },
-	{ "NCCL, a communicator of 3 or 4 ranks on a node", "688 MiB", false, FIGURE_REPORTED, "4 A100 with NVLink, all-reduce alone" },
+	{ "cuBLAS, a workspace for each handle and stream", "8.1 MiB, on SM 9.0 32 MiB", true,
+	  FIGURE_MEASURED, "PyTorch 2.11 in the dry run; CUBLAS_WORKSPACE_CONFIG changes it" },
+	{ "cuBLASLt, likewise", "1 MiB, SM 8.x with 24 GiB and more 4 MiB, from SM 9.0 on 32 MiB",
+	  true, FIGURE_REPORTED,
+	  "PyTorch's source; CUBLASLT_WORKSPACE_SIZE changes it; newer releases share it with "
+	  "cuBLAS" },
+	{ "cuDNN, a workspace for a convolution", "0 to GiB", true, FIGURE_UNKNOWN,
+	  "by algorithm: a stated parameter of the estimate" },
+	{ "cuBLAS, cuDNN: handles and kernels that are used", "in the context's figure", false,
+	  FIGURE_REPORTED, "loaded at first use since CUDA 11.7" },
+	{ "all kernels at once (CUDA_MODULE_LOADING=EAGER)", "1 GB and more", false,
+	  FIGURE_REPORTED, "PyTorch's developers of CUDA before 11.7, which had no other way" },
+	{ "NCCL, a communicator of 2 ranks on a node", "544 MiB", false, FIGURE_REPORTED,
+	  "4 A100 with NVLink, all-reduce alone" },
+	{ "NCCL, a communicator of 3 or 4 ranks on a node", "688 MiB", false, FIGURE_REPORTED,
+	  "4 A100 with NVLink, all-reduce alone" },
 	{ "NCCL, the first all-to-all of 8 ranks on a node", "3.3 GB more", false, FIGURE_REPORTED,
 	  "8 H100, 32 channels to each peer; 1.1 GB in use before" },
-	{ "NCCL, a communicator of one rank", "512 MiB", false, FIGURE_REPORTED, "8 B300, NCCL 2.28.9, a shared buffer of its network part" },
+	{ "NCCL, a communicator of one rank", "512 MiB", false, FIGURE_REPORTED,
+	  "8 B300, NCCL 2.28.9, a shared buffer of its network part" },
 };
 
 const struct device_kind *device_kinds(size_t *n)
@@ -108,7 +138,8 @@ char *device_kinds__options(char *buf, size_t size)
 
 	buf[0] = '\0';
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds) && len < size; i++)
-		len += (size_t)snprintf(buf + len, size - len, "%s%s", i ? " " : "", kinds[i].option);
+		len += (size_t)snprintf(buf + len, size - len, "%s%s", i ? " " : "",
+					kinds[i].option);
 	return buf;
 }
 
@@ -127,19 +158,22 @@ const char *figure_source__name(enum figure_source source)
 	return "unknown";
 }
 
-bool device_kind__context(const struct device_kind *kind, int cuda_version, struct device_figure *ret)
+bool device_kind__context(const struct device_kind *kind, int cuda_version,
+			  struct device_figure *ret)
 {
 	int cuda = cuda_version / 1000 * 10 + cuda_version % 1000 / 10;
 
 	*ret = (struct device_figure){ 0, FIGURE_UNKNOWN, "nothing was found" };
 	if (!kind) {
-		*ret = (struct device_figure){ 512 * MIB, FIGURE_ASSUMED, "between those of an L4 and a B200" };
+		*ret = (struct device_figure){ 512 * MIB, FIGURE_ASSUMED,
+					       "between those of an L4 and a B200" };
 		return true;
 	}
 	for (size_t i = 0; i < sizeof(contexts) / sizeof(*contexts); i++) {
 		if (strcmp(contexts[i].option, kind->option))
 			continue;
-		*ret = (struct device_figure){ contexts[i].mib * MIB, contexts[i].source, contexts[i].from };
+		*ret = (struct device_figure){ contexts[i].mib * MIB, contexts[i].source,
+					       contexts[i].from };
 		if (cuda && contexts[i].cuda != cuda)
 			ret->source = FIGURE_ASSUMED;
 		return true;

@@ -15,7 +15,9 @@
 #include "lib/user.h"
 #include "log/log.h"
 
-#define TRY_STEPS 8 /* more than the first run had: a run that is short of memory may need some until it repeats */
+#define TRY_STEPS                                                                                  \
+	8 /* more than the first run had: a run that is short of memory may need some until it     \
+	     repeats */
 
 bool estimate__failed(const struct estimate_run *run)
 {
@@ -24,7 +26,8 @@ bool estimate__failed(const struct estimate_run *run)
 
 bool estimate__whole(const struct estimate_run *run)
 {
-	return run->end == RUN_REPEATED || run->end == RUN_STEPS || (run->end == RUN_ENDED && !run->wait_status);
+	return run->end == RUN_REPEATED || run->end == RUN_STEPS ||
+	       (run->end == RUN_ENDED && !run->wait_status);
 }
 
 const char *estimate__path(const struct estimate *e, const char *name, char *buf, size_t size)
@@ -50,7 +53,8 @@ static int make_log(const struct estimate *e)
 	char path[128];
 	int fd;
 
-	fd = open(estimate__path(e, "log", path, sizeof(path)), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	fd = open(estimate__path(e, "log", path, sizeof(path)),
+		  O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return -errno;
 	if (other && fchown(fd, user.uid, user.gid)) {
@@ -73,7 +77,8 @@ static int make_dir(struct estimate *e)
 	err = mkdtemp(e->dir) && !chmod(e->dir, 0711) ? make_log(e) : -errno;
 	if (!err)
 		return EXIT_OK;
-	log_err("cannot make a folder for the recording: %s; TMPDIR says where it goes", strerror(-err));
+	log_err("cannot make a folder for the recording: %s; TMPDIR says where it goes",
+		strerror(-err));
 	return EXIT_FAILED;
 }
 
@@ -88,7 +93,8 @@ static void remove_dir(const struct estimate *e)
 }
 
 /* As one rank of many, where that is wanted. */
-static int run_ranked(struct estimate *e, struct estimate_run_opts *o, struct run_command_args *args, struct estimate_run *ret)
+static int run_ranked(struct estimate *e, struct estimate_run_opts *o,
+		      struct run_command_args *args, struct estimate_run *ret)
 {
 	struct estimate_ranks_args ra = e->args->ranks;
 	struct user user;
@@ -118,7 +124,8 @@ static int run_ranked(struct estimate *e, struct estimate_run_opts *o, struct ru
 	return status;
 }
 
-int estimate__try(struct estimate *e, const char *name, uint64_t vram, bool lean, struct estimate_run *ret)
+int estimate__try(struct estimate *e, const char *name, uint64_t vram, bool lean,
+		  struct estimate_run *ret)
 {
 	struct run_command_args args = e->args->run;
 	char path[128], log[128], quiet[128];
@@ -222,7 +229,8 @@ static void source_context(struct estimate *e)
 
 	e->context = a->context;
 	if (a->kind && !a->run.dryrun.context_given && e->full &&
-	    device_kind__context(a->kind, cuda_version(facts__get(e->full->facts, "torch")), &f) && f.bytes == a->context.bytes)
+	    device_kind__context(a->kind, cuda_version(facts__get(e->full->facts, "torch")), &f) &&
+	    f.bytes == a->context.bytes)
 		e->context = f;
 }
 
@@ -290,15 +298,18 @@ int estimate__run(struct estimate *e)
 	e->full_is_whole = estimate__whole(&e->full_run);
 	source_context(e);
 	if (known__read(estimate__path(e, "log", path, sizeof(path)), &e->known))
-		log_warn("the log of the dry run cannot be read: what could not be known is not named");
+		log_warn("the log of the dry run cannot be read: what could not be known is not "
+			 "named");
 	status = choose_device(e);
 	if (e->device < 0 && e->verdict == VERDICT_FITS)
 		e->verdict = VERDICT_UNKNOWN; /* nothing was asked for */
-	if (!status && e->device >= 0 && advisor__finish(e->advisor, (size_t)e->device, &e->advice)) {
+	if (!status && e->device >= 0 &&
+	    advisor__finish(e->advisor, (size_t)e->device, &e->advice)) {
 		log_err("out of memory");
 		status = EXIT_FAILED;
 	}
-	e->smallest.asked = e->args->min_vram || (e->verdict == VERDICT_DOES_NOT_FIT && !e->args->no_search);
+	e->smallest.asked = e->args->min_vram ||
+			    (e->verdict == VERDICT_DOES_NOT_FIT && !e->args->no_search);
 	if (!status && e->smallest.asked && e->device >= 0)
 		status = estimate_smallest__find(e);
 	return status;
@@ -327,9 +338,12 @@ const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_
 
 	*buf = '\0';
 	if (run->end == RUN_TIME)
-		reasons[count++] = "it was stopped after --max-time, and its steps had not repeated";
+		reasons[count++] =
+			"it was stopped after --max-time, and its steps had not repeated";
 	else if (run->end == RUN_HOST_MEMORY)
-		snprintf(buf, size, "it was stopped when it had taken %s of this machine's memory (--max-host-memory)",
+		snprintf(buf, size,
+			 "it was stopped when it had taken %s of this machine's memory "
+			 "(--max-host-memory)",
 			 text__bytes(bytes, sizeof(bytes), run->host_memory));
 	else if (run->end == RUN_INTERRUPTED)
 		reasons[count++] = "it was interrupted";
@@ -347,7 +361,8 @@ const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_
 	if (d.peak_is != FIGURE_EXACT || facts__get(e->full->facts, "counter.reports_unseen"))
 		reasons[count++] = "events were lost";
 	else if (d.drift)
-		reasons[count++] = "not every allocation was seen: the allocator's own totals are others";
+		reasons[count++] =
+			"not every allocation was seen: the allocator's own totals are others";
 	if (i >= count)
 		return NULL;
 	return reasons[i];
@@ -364,7 +379,8 @@ static void say_failed(const struct estimate *e)
 	if (WIFEXITED(status))
 		snprintf(how, sizeof(how), "ended with exit status %d", WEXITSTATUS(status));
 	else
-		snprintf(how, sizeof(how), "was ended by signal %d (%s)", WTERMSIG(status), sigdescr_np(WTERMSIG(status)));
+		snprintf(how, sizeof(how), "was ended by signal %d (%s)", WTERMSIG(status),
+			 sigdescr_np(WTERMSIG(status)));
 	log_err("the command %s: what was seen until then is no estimate", how);
 }
 
@@ -374,12 +390,16 @@ static void say_nothing(const struct estimate *e)
 	static const char *const ends[] = {
 		[RUN_ENDED] = "the command ended",
 		[RUN_TIME] = "the command was stopped after --max-time",
-		[RUN_HOST_MEMORY] = "the command was stopped as it took more of this machine's memory than --max-host-memory",
+		[RUN_HOST_MEMORY] = "the command was stopped as it took more of this machine's "
+				    "memory than --max-host-memory",
 		[RUN_INTERRUPTED] = "the command was interrupted",
 	};
-	const char *end = (size_t)e->run.end < sizeof(ends) / sizeof(*ends) ? ends[e->run.end] : NULL;
+	const char *end = (size_t)e->run.end < sizeof(ends) / sizeof(*ends) ? ends[e->run.end]
+									    : NULL;
 
-	log_err("%s without having imported PyTorch in its first process: there is nothing to estimate%s", end ? end : ends[RUN_ENDED],
+	log_err("%s without having imported PyTorch in its first process: there is nothing to "
+		"estimate%s",
+		end ? end : ends[RUN_ENDED],
 		e->run.killed_workers ? "; give the command that it started itself" : "");
 }
 
@@ -396,5 +416,6 @@ void estimate__complain(const struct estimate *e)
 		say_nothing(e);
 	say_failed(e);
 	if (e->full && e->device < 0 && !estimate__failed(&e->full_run))
-		log_err("PyTorch was not seen to allocate anything on a CUDA device: does the script choose the CPU?");
+		log_err("PyTorch was not seen to allocate anything on a CUDA device: does the "
+			"script choose the CPU?");
 }

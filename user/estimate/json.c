@@ -28,13 +28,16 @@ static void put_device(struct json *j, const struct estimate *e)
 	json__string(j, "name", d->name);
 	json__uint(j, "devices", d->devices ? d->devices : 1);
 	json__uint(j, "vram", a->vram);
-	snprintf(sm, sizeof(sm), "%d.%d", d->sm_major ? d->sm_major : 8, d->sm_major ? d->sm_minor : 0);
+	snprintf(sm, sizeof(sm), "%d.%d", d->sm_major ? d->sm_major : 8,
+		 d->sm_major ? d->sm_minor : 0);
 	json__string(j, "compute_capability", sm);
 	json__uint(j, "context", a->context.bytes);
-	json__string(j, "context_source", figure_source__name(e->full ? e->context.source : a->context.source));
+	json__string(j, "context_source",
+		     figure_source__name(e->full ? e->context.source : a->context.source));
 	json__string(j, "context_from", e->full ? e->context.from : a->context.from);
 	json__string(j, "alloc_conf", d->alloc_conf);
-	json__uint(j, "cudnn_workspace", d->cudnn_workspace_given ? d->cudnn_workspace : DRYRUN_CUDNN_WORKSPACE_DEFAULT);
+	json__uint(j, "cudnn_workspace",
+		   d->cudnn_workspace_given ? d->cudnn_workspace : DRYRUN_CUDNN_WORKSPACE_DEFAULT);
 	json__close_object(j);
 }
 

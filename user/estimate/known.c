@@ -16,7 +16,10 @@
 const char *known_kind__name(enum known_kind k)
 {
 	static const char *const names[] = {
-		[KNOWN_UNMODELLED] = "unmodelled", [KNOWN_ASSUMED] = "assumed", [KNOWN_SHAPE] = "shape", [KNOWN_VALUE] = "value",
+		[KNOWN_UNMODELLED] = "unmodelled",
+		[KNOWN_ASSUMED] = "assumed",
+		[KNOWN_SHAPE] = "shape",
+		[KNOWN_VALUE] = "value",
 	};
 
 	return names[k];
@@ -32,7 +35,8 @@ static struct known *find(struct known_list *l, const struct known *k)
 	for (size_t i = 0; i < l->n; i++) {
 		struct known *x = &l->all[i];
 
-		if (x->kind == k->kind && x->line == k->line && equal(x->name, k->name) && equal(x->file, k->file))
+		if (x->kind == k->kind && x->line == k->line && equal(x->name, k->name) &&
+		    equal(x->file, k->file))
 			return x;
 	}
 	return NULL;
@@ -120,7 +124,8 @@ static bool depends(char *at, struct known *k)
 	return k->kind == KNOWN_SHAPE || !strcmp(kind, "value");
 }
 
-/* "NAME NUMBER", or "NAME FILE:LINE" with what was taken there behind it, or nothing where the name says it. The file's name may have spaces. */
+/* "NAME NUMBER", or "NAME FILE:LINE" with what was taken there behind it, or nothing where the name
+ * says it. The file's name may have spaces. */
 static bool assumed(char *at, struct known *k)
 {
 	char *colon;

@@ -71,9 +71,9 @@ static void take_accumulation(struct launch *l, const char *value)
 }
 
 /* These say how the script is run; they are looked at by name where that matters. */
-#define MODULE	  "module"
+#define MODULE "module"
 #define NO_PYTHON "no-python"
-#define USE_ENV	  "use-env"
+#define USE_ENV "use-env"
 
 static const struct option_of torchrun_options[] = {
 	{ "nnodes", 0, true, take_nodes, false },
@@ -176,15 +176,16 @@ static bool in_path(const char *name, char *buf, size_t size)
 	}
 	for (at = path ? path : ""; *at; at = *end ? end + 1 : end) {
 		end = at + strcspn(at, ":");
-		if (snprintf(buf, size, "%.*s/%s", (int)(end - at), at, name) < (int)size && !access(buf, X_OK))
+		if (snprintf(buf, size, "%.*s/%s", (int)(end - at), at, name) < (int)size &&
+		    !access(buf, X_OK))
 			return true;
 	}
 	return false;
 }
 
 /*
- * The interpreter that a script of Python's is for: its first line says so. Where that is too long for a kernel,
- * installers let a shell look for it: then the one in the same folder.
+ * The interpreter that a script of Python's is for: its first line says so. Where that is too long
+ * for a kernel, installers let a shell look for it: then the one in the same folder.
  */
 static char *interpreter_of(const char *program)
 {
@@ -253,7 +254,8 @@ struct how {
 };
 
 /* Reads options up to the script; *at is left there. */
-static int read_options(struct launch *l, char ***at, const struct option_of *all, struct how *how, char *why)
+static int read_options(struct launch *l, char ***at, const struct option_of *all, struct how *how,
+			char *why)
 {
 	char **arg;
 
@@ -273,7 +275,9 @@ static int read_options(struct launch *l, char ***at, const struct option_of *al
 		if (o->value) {
 			const char *equals = strchr(given, '=');
 
-			value = given[1] != '-' && given[2] ? given + 2 : equals ? equals + 1 : *++arg;
+			value = given[1] != '-' && given[2] ? given + 2
+				: equals		    ? equals + 1
+							    : *++arg;
 			if (!value)
 				return refuse(why, l, "no value for ", given);
 		}
@@ -288,7 +292,8 @@ static int read_options(struct launch *l, char ***at, const struct option_of *al
 }
 
 /* interpreter FLAGS -u [-m] SCRIPT [--local-rank=N] ARGUMENTS */
-static int make_command(struct launch *l, char **flags, size_t n_flags, char **script, const struct how *how)
+static int make_command(struct launch *l, char **flags, size_t n_flags, char **script,
+			const struct how *how)
 {
 	size_t n = 0;
 
@@ -368,7 +373,8 @@ static size_t python_flags(char **argv)
 {
 	size_t n = 0;
 
-	while (argv[n] && argv[n][0] == '-' && argv[n][1] && strcmp(argv[n], "-m") && strcmp(argv[n], "-c")) {
+	while (argv[n] && argv[n][0] == '-' && argv[n][1] && strcmp(argv[n], "-m") &&
+	       strcmp(argv[n], "-c")) {
 		bool value = !strcmp(argv[n], "-X") || !strcmp(argv[n], "-W");
 
 		n += value && argv[n + 1] ? 2 : 1;
@@ -414,7 +420,9 @@ int launch__parse(char **argv, struct launch *l, char *why)
 		return 0;
 	if (l->launcher != LAUNCHER_ACCELERATE)
 		from_environment(l);
-	err = read_options(l, &at, l->launcher == LAUNCHER_ACCELERATE ? accelerate_options : torchrun_options, &how, why);
+	err = read_options(
+		l, &at, l->launcher == LAUNCHER_ACCELERATE ? accelerate_options : torchrun_options,
+		&how, why);
 	if (err)
 		return err;
 	l->interpreter = flags ? strdup(argv[0]) : interpreter_of(argv[0]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Several ranks of a job, each a run of its own: one row each, and all there is to say of the one that needs most. */
+/* Several ranks of a job, each a run of its own: one row each, and all there is to say of the one
+ * that needs most. */
 #include "estimate/estimate.h"
 
 #include <errno.h>
@@ -14,7 +15,7 @@
 struct many {
 	FILE *out;
 	struct estimate_args *args;
-	struct json *json; /* NULL: text */
+	struct json *json;    /* NULL: text */
 	struct estimate most; /* of them; only where there is one with figures */
 	bool have_most;
 	int status;
@@ -28,13 +29,16 @@ static const char *bytes(char buf[24], uint64_t n)
 static void put_row(const struct many *m, const struct estimate *e)
 {
 	static const char *const verdicts[] = {
-		[VERDICT_FITS] = "fits", [VERDICT_DOES_NOT_FIT] = "does not fit", [VERDICT_UNKNOWN] = "not known",
+		[VERDICT_FITS] = "fits",
+		[VERDICT_DOES_NOT_FIT] = "does not fit",
+		[VERDICT_UNKNOWN] = "not known",
 	};
 	char a[24], b[24], c[24], why[256];
 
 	fprintf(m->out, "%6u  %-12s", e->rank, e->full ? verdicts[e->verdict] : "not known");
 	if (e->full && e->device >= 0)
-		fprintf(m->out, "  %10s  %10s  %10s%s", bytes(a, e->parts.allocated), bytes(b, e->parts.reserved), bytes(c, e->parts.needs),
+		fprintf(m->out, "  %10s  %10s  %10s%s", bytes(a, e->parts.allocated),
+			bytes(b, e->parts.reserved), bytes(c, e->parts.needs),
 			estimate__bound(e, 0, why, sizeof(why)) ? "  at least" : "");
 	fputc('\n', m->out);
 	fflush(m->out);
@@ -59,7 +63,8 @@ static int take(struct many *m, struct estimate *e)
 		put_row(m, e);
 	estimate__complain(e);
 	m->status = worse(m->status, e->full ? estimate__status(e) : EXIT_UNUSABLE);
-	if (m->json || !e->full || e->device < 0 || (m->have_most && e->parts.needs <= m->most.parts.needs)) {
+	if (m->json || !e->full || e->device < 0 ||
+	    (m->have_most && e->parts.needs <= m->most.parts.needs)) {
 		estimate__free(e);
 		return err;
 	}
@@ -107,9 +112,10 @@ static int choose(const struct estimate_args *args, unsigned **ranks, size_t *n)
 	if (!err)
 		return EXIT_OK;
 	log_err("--rank: '%s': %s", args->rank_list,
-		err == -ERANGE ? "there are not so many ranks: --world-size says how many" :
-		err == -E2BIG ? "more than 1024 are too many" :
-		err == -ENOMEM ? "out of memory" : "expected numbers as 0,1,63 or 0-3 or all");
+		err == -ERANGE	 ? "there are not so many ranks: --world-size says how many"
+		: err == -E2BIG	 ? "more than 1024 are too many"
+		: err == -ENOMEM ? "out of memory"
+				 : "expected numbers as 0,1,63 or 0-3 or all");
 	return err == -ENOMEM ? EXIT_FAILED : EXIT_USAGE;
 }
 

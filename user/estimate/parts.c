@@ -33,7 +33,9 @@ const char *part__title(enum part p)
 const char *verdict__name(enum verdict v)
 {
 	static const char *const names[] = {
-		[VERDICT_FITS] = "fits", [VERDICT_DOES_NOT_FIT] = "does_not_fit", [VERDICT_UNKNOWN] = "unknown",
+		[VERDICT_FITS] = "fits",
+		[VERDICT_DOES_NOT_FIT] = "does_not_fit",
+		[VERDICT_UNKNOWN] = "unknown",
 	};
 
 	return names[v];
@@ -45,9 +47,12 @@ static enum part part_of(const char *category)
 		enum category of;
 		enum part part;
 	} all[] = {
-		{ CATEGORY_PARAMETER, PART_WEIGHTS }, { CATEGORY_BUFFER, PART_WEIGHTS },
-		{ CATEGORY_GRADIENT, PART_GRADIENTS }, { CATEGORY_OPTIMIZER_STATE, PART_OPTIMIZER },
-		{ CATEGORY_ACTIVATION, PART_ACTIVATIONS }, { CATEGORY_INPUT, PART_INPUTS },
+		{ CATEGORY_PARAMETER, PART_WEIGHTS },
+		{ CATEGORY_BUFFER, PART_WEIGHTS },
+		{ CATEGORY_GRADIENT, PART_GRADIENTS },
+		{ CATEGORY_OPTIMIZER_STATE, PART_OPTIMIZER },
+		{ CATEGORY_ACTIVATION, PART_ACTIVATIONS },
+		{ CATEGORY_INPUT, PART_INPUTS },
 		{ CATEGORY_TEMPORARY, PART_TEMPORARY },
 	};
 
@@ -69,7 +74,8 @@ static int outside(const struct model *m, size_t device, uint64_t *bytes)
 	return 0;
 }
 
-int estimate_parts(const struct model *m, size_t device, uint64_t context, struct estimate_parts *ret)
+int estimate_parts(const struct model *m, size_t device, uint64_t context,
+		   struct estimate_parts *ret)
 {
 	const struct row_opts opts = { .by = BY_CATEGORY, .when = ROWS_AT_MARK };
 	struct estimate_parts p = { 0 };

@@ -14,8 +14,8 @@
 #include "lib/exit.h"
 #include "log/log.h"
 
-#define MAX_ENV	   40
-#define MACHINE	   8u	/* ranks a machine where nobody says */
+#define MAX_ENV 40
+#define MACHINE 8u	 /* ranks a machine where nobody says */
 #define RANKS_LIST 1024u /* of a list of ranks: each is a run */
 
 struct estimate_ranks {
@@ -38,7 +38,8 @@ static int look(const struct estimate_ranks_args *a, struct launch *l)
 	else if (err)
 		log_err("out of memory");
 	else if (l->launcher == LAUNCHER_OTHER && a->world_size) {
-		log_err("what %s starts is not known here: give the script itself, with --world-size N, and what %s would have told it",
+		log_err("what %s starts is not known here: give the script itself, with "
+			"--world-size N, and what %s would have told it",
 			l->name, l->name);
 		return -EINVAL;
 	}
@@ -71,7 +72,8 @@ static unsigned share(unsigned world_size)
 	return n;
 }
 
-static int sizes(const struct estimate_ranks_args *a, const struct launch *l, unsigned *world_size, unsigned *local)
+static int sizes(const struct estimate_ranks_args *a, const struct launch *l, unsigned *world_size,
+		 unsigned *local)
 {
 	unsigned long long all = a->world_size;
 	unsigned processes = a->local_world_size ? a->local_world_size : l->processes;
@@ -80,13 +82,16 @@ static int sizes(const struct estimate_ranks_args *a, const struct launch *l, un
 		all = l->all;
 	if (!all && (l->launcher == LAUNCHER_TORCHRUN || l->launcher == LAUNCHER_LAUNCH)) {
 		if (!processes || !l->nodes) {
-			log_err("%s: how many processes it would start is not known here: --world-size N, --local-world-size N", l->name);
+			log_err("%s: how many processes it would start is not known here: "
+				"--world-size N, --local-world-size N",
+				l->name);
 			return -EINVAL;
 		}
 		all = (unsigned long long)l->nodes * processes;
 	}
 	if (!all && l->launcher == LAUNCHER_ACCELERATE) {
-		log_err("accelerate launch: how many processes? --num_processes N (its configuration file is not read), or --world-size N");
+		log_err("accelerate launch: how many processes? --num_processes N (its "
+			"configuration file is not read), or --world-size N");
 		return -EINVAL;
 	}
 	if (!all)
@@ -99,18 +104,21 @@ static int sizes(const struct estimate_ranks_args *a, const struct launch *l, un
 	if (!processes && l->all && l->nodes && l->all % l->nodes == 0)
 		processes = l->all / l->nodes;
 	/* A world of another size than the launcher's: its machines may no longer divide it. */
-	if (!a->local_world_size && (!processes || processes > *world_size || *world_size % processes))
+	if (!a->local_world_size &&
+	    (!processes || processes > *world_size || *world_size % processes))
 		processes = share(*world_size);
 	if (processes > *world_size || *world_size % processes || processes > DRYRUN_DEVICES_MAX) {
-		log_err("--local-world-size %u: it must divide the world's %u ranks, and be no more than %d", processes, *world_size,
-			DRYRUN_DEVICES_MAX);
+		log_err("--local-world-size %u: it must divide the world's %u ranks, and be no "
+			"more than %d",
+			processes, *world_size, DRYRUN_DEVICES_MAX);
 		return -EINVAL;
 	}
 	*local = processes;
 	return 0;
 }
 
-int estimate_ranks__size(const struct estimate_ranks_args *a, unsigned *world_size, unsigned *local_world_size)
+int estimate_ranks__size(const struct estimate_ranks_args *a, unsigned *world_size,
+			 unsigned *local_world_size)
 {
 	struct launch l;
 	int err = look(a, &l);
@@ -122,8 +130,8 @@ int estimate_ranks__size(const struct estimate_ranks_args *a, unsigned *world_si
 	return err;
 }
 
-__attribute__((format(printf, 2, 3)))
-static void add(struct estimate_ranks *r, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void add(struct estimate_ranks *r, const char *fmt,
+						      ...)
 {
 	va_list ap;
 
@@ -166,11 +174,13 @@ static int make_env(struct estimate_ranks *r)
 		return 0;
 	add(r, "ACCELERATE_USE_CUDA=true");
 	add(r, "ACCELERATE_MIXED_PRECISION=%s", l->mixed_precision ? l->mixed_precision : "no");
-	add(r, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS=%s", l->accumulation ? l->accumulation : "1");
+	add(r, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS=%s",
+	    l->accumulation ? l->accumulation : "1");
 	return r->n_env == base + 3 ? 0 : -ENOMEM;
 }
 
-struct estimate_ranks *estimate_ranks__new(const struct estimate_ranks_args *a, const struct user *user, int *status)
+struct estimate_ranks *estimate_ranks__new(const struct estimate_ranks_args *a,
+					   const struct user *user, int *status)
 {
 	struct estimate_ranks *r = calloc(1, sizeof(*r));
 	int err;
@@ -185,7 +195,8 @@ struct estimate_ranks *estimate_ranks__new(const struct estimate_ranks_args *a, 
 	if (!err)
 		err = sizes(a, &r->launch, &r->world_size, &r->local_world_size);
 	if (!err && r->rank >= r->world_size) {
-		log_err("--rank %u: the world has %u ranks, the first is 0", r->rank, r->world_size);
+		log_err("--rank %u: the world has %u ranks, the first is 0", r->rank,
+			r->world_size);
 		err = -EINVAL;
 	}
 	if (err) {

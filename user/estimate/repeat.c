@@ -134,20 +134,23 @@ static uint64_t apart(uint64_t a, uint64_t b)
 }
 
 /*
- * A block from the cache may be up to 1 MiB larger than what was asked for, and counts as a whole: which one is taken depends on
- * all that was before, and what is allocated is not quite the same even where a program does the very same.
+ * A block from the cache may be up to 1 MiB larger than what was asked for, and counts as a whole:
+ * which one is taken depends on all that was before, and what is allocated is not quite the same
+ * even where a program does the very same.
  */
 static bool close_to(const struct level *a, const struct level *b, uint64_t *spread)
 {
-	uint64_t peak = apart(a->peak_allocated, b->peak_allocated), end = apart(a->allocated, b->allocated);
+	uint64_t peak = apart(a->peak_allocated, b->peak_allocated),
+		 end = apart(a->allocated, b->allocated);
 
 	if (peak > *spread)
 		*spread = peak;
-	return a->peak_reserved == b->peak_reserved && a->reserved == b->reserved && peak <= a->peak_allocated / REPEAT_CLOSE &&
-	       end <= a->allocated / REPEAT_CLOSE;
+	return a->peak_reserved == b->peak_reserved && a->reserved == b->reserved &&
+	       peak <= a->peak_allocated / REPEAT_CLOSE && end <= a->allocated / REPEAT_CLOSE;
 }
 
-static bool alike(const struct repeat *r, const struct step *a, const struct step *b, uint64_t *spread)
+static bool alike(const struct repeat *r, const struct step *a, const struct step *b,
+		  uint64_t *spread)
 {
 	if (a->stack != b->stack || memcmp(a->number, b->number, sizeof(a->number)) != 0)
 		return false;
@@ -157,7 +160,8 @@ static bool alike(const struct repeat *r, const struct step *a, const struct ste
 	return true;
 }
 
-/* As many blocks are there after the last n steps as before: nothing grows that is too small to be seen. */
+/* As many blocks are there after the last n steps as before: nothing grows that is too small to be
+ * seen. */
 static bool even(const struct repeat *r, unsigned n)
 {
 	uint64_t more[DEVICES] = { 0 }; /* modulo 2^64 */
@@ -183,7 +187,8 @@ static bool same(const struct repeat *r, unsigned cycle, unsigned n, uint64_t *s
 	if (r->steps < n + cycle)
 		return false;
 	for (unsigned i = 0; i < n; i++) {
-		const struct step *a = &r->kept[(r->steps - 1 - i) % KEPT], *b = &r->kept[(r->steps - 1 - i - cycle) % KEPT];
+		const struct step *a = &r->kept[(r->steps - 1 - i) % KEPT],
+				  *b = &r->kept[(r->steps - 1 - i - cycle) % KEPT];
 
 		equal = equal && a->stack == b->stack && !memcmp(a->of, b->of, sizeof(a->of));
 		near = near && alike(r, a, b, spread);
@@ -202,7 +207,10 @@ bool repeat__found(const struct repeat *r, struct repeat_found *ret)
 
 		if (!same(r, cycle, n, &spread))
 			continue;
-		*ret = (struct repeat_found){ .first = r->steps - n - cycle + 1, .last = r->steps, .cycle = cycle, .spread = spread };
+		*ret = (struct repeat_found){ .first = r->steps - n - cycle + 1,
+					      .last = r->steps,
+					      .cycle = cycle,
+					      .spread = spread };
 		return true;
 	}
 	return false;

@@ -26,9 +26,13 @@
 const char *run_end__name(enum run_end e)
 {
 	static const char *const names[] = {
-		[RUN_ENDED] = "ended",	    [RUN_REPEATED] = "repeated",	 [RUN_STEPS] = "steps",
+		[RUN_ENDED] = "ended",
+		[RUN_REPEATED] = "repeated",
+		[RUN_STEPS] = "steps",
 		[RUN_OOM] = "oom",
-		[RUN_TIME] = "max-time",    [RUN_HOST_MEMORY] = "max-host-memory", [RUN_INTERRUPTED] = "interrupted",
+		[RUN_TIME] = "max-time",
+		[RUN_HOST_MEMORY] = "max-host-memory",
+		[RUN_INTERRUPTED] = "interrupted",
 	};
 
 	return names[e];
@@ -62,7 +66,8 @@ static void on_step(struct runner *r)
 
 	r->ret->steps = steps;
 	r->ret->after_oom += r->ret->ooms != 0;
-	if (o->steps ? steps >= o->steps : !r->failed && repeat__found(r->repeat, &r->ret->repeat)) {
+	if (o->steps ? steps >= o->steps
+		     : !r->failed && repeat__found(r->repeat, &r->ret->repeat)) {
 		r->ret->end = o->steps ? RUN_STEPS : RUN_REPEATED;
 		r->over = true;
 	} else if (o->steps_at_most && steps >= o->steps_at_most) {
@@ -82,8 +87,8 @@ static void on_oom(struct runner *r)
 }
 
 /*
- * The recording ends with a step, to the event, however late the script is stopped. What blocks are for is read from its objects
- * once more after that, and told of blocks that have been there since.
+ * The recording ends with a step, to the event, however late the script is stopped. What blocks are
+ * for is read from its objects once more after that, and told of blocks that have been there since.
  */
 static bool keep(void *ctx, const struct event *e)
 {
@@ -201,8 +206,10 @@ static int run(const struct estimate_run_opts *o, struct estimate_run *ret, cons
 	r.cmd.args.dryrun.wanted = true;
 	r.cmd.args.stdout_to_stderr = true;
 	r.cmd.args.recording.output = o->path;
-	r.cmd.args.capture.no_census = r.cmd.args.capture.no_autograd = r.cmd.args.capture.no_modules = o->lean;
-	r.cmd.args.capture.requested_if_there = !o->lean; /* with it a replay under other settings is exact */
+	r.cmd.args.capture.no_census = r.cmd.args.capture.no_autograd =
+		r.cmd.args.capture.no_modules = o->lean;
+	/* with it a replay under other settings is exact */
+	r.cmd.args.capture.requested_if_there = !o->lean;
 	r.cmd.idle = idle;
 	r.cmd.drained = drained;
 	r.cmd.recording.keep = keep;
@@ -223,7 +230,8 @@ static int run(const struct estimate_run_opts *o, struct estimate_run *ret, cons
 static int await(pid_t pid, int signals, struct estimate_run *ret)
 {
 	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0u), status;
-	struct pollfd fds[] = { { .fd = signals, .events = POLLIN }, { .fd = pidfd, .events = POLLIN } };
+	struct pollfd fds[] = { { .fd = signals, .events = POLLIN },
+				{ .fd = pidfd, .events = POLLIN } };
 	struct signalfd_siginfo si;
 	bool told = false;
 
@@ -244,7 +252,8 @@ static int await(pid_t pid, int signals, struct estimate_run *ret)
 		ret->end = RUN_INTERRUPTED;
 	if (WIFEXITED(status))
 		return WEXITSTATUS(status);
-	log_err("the process that records was ended by signal %d (%s)", WTERMSIG(status), sigdescr_np(WTERMSIG(status)));
+	log_err("the process that records was ended by signal %d (%s)", WTERMSIG(status),
+		sigdescr_np(WTERMSIG(status)));
 	return EXIT_FAILED;
 }
 
@@ -259,7 +268,8 @@ int estimate_run(const struct estimate_run_opts *opts, struct estimate_run *ret)
 	sigemptyset(&set);
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
 		sigaddset(&set, numbers[i]);
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
 	if (shared == MAP_FAILED) {
 		log_err("out of memory");
 		return EXIT_FAILED;

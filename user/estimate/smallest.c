@@ -34,9 +34,11 @@ static int try(struct search *s, uint64_t granules, bool *fits)
 	r->runs++;
 	*fits = run.attached && !run.ooms && estimate__whole(&run);
 	if (!*fits && !run.ooms)
-		s->why = run.end == RUN_INTERRUPTED ? "it was interrupted" :
-			 estimate__failed(&run)	    ? "the script failed in a run with less memory, and not for want of it" :
-						      "a run with less memory was stopped before it came to an end";
+		s->why = run.end == RUN_INTERRUPTED ? "it was interrupted"
+			 : estimate__failed(&run)
+				 ? "the script failed in a run with less memory, and not for want "
+				   "of it"
+				 : "a run with less memory was stopped before it came to an end";
 	if (*fits) {
 		s->fits = granules;
 		s->fits_seen = true;
@@ -86,12 +88,15 @@ static int bisect(struct search *s)
 }
 
 /*
- * What the full run's blocks would do with less, by PyTorch's allocator alone: some ms a try, where a run of the script takes
- * seconds. A guess: a script may ask what there is, and do otherwise. 0: none.
+ * What the full run's blocks would do with less, by PyTorch's allocator alone: some ms a try, where
+ * a run of the script takes seconds. A guess: a script may ask what there is, and do otherwise. 0:
+ * none.
  */
 static uint64_t guess(const struct estimate *e)
 {
-	struct replay_opts o = { .path = e->full->path, .alloc_conf = e->args->run.dryrun.alloc_conf, .own = true };
+	struct replay_opts o = { .path = e->full->path,
+				 .alloc_conf = e->args->run.dryrun.alloc_conf,
+				 .own = true };
 	struct user user;
 	struct replay_result result;
 	struct model_device d;
@@ -121,9 +126,12 @@ int estimate_smallest__find(struct estimate *e)
 		r->why = "no run of it came to an end with nothing refused";
 		return EXIT_OK;
 	}
-	/* With all that was ever reserved nothing has to be given back; with less than was allocated it cannot run. */
+	/* With all that was ever reserved nothing has to be given back; with less than was
+	 * allocated it cannot run. */
 	s.fits = granule__up(e->parts.needs) / ESTIMATE_GRANULE;
-	s.fails = granule__down(e->parts.allocated + e->parts.bytes[PART_OUTSIDE] + e->parts.bytes[PART_CONTEXT]) / ESTIMATE_GRANULE;
+	s.fails = granule__down(e->parts.allocated + e->parts.bytes[PART_OUTSIDE] +
+				e->parts.bytes[PART_CONTEXT]) /
+		  ESTIMATE_GRANULE;
 	s.fails -= s.fails != 0;
 	if (s.fails < DRYRUN_VRAM_MIN / ESTIMATE_GRANULE)
 		s.fails = DRYRUN_VRAM_MIN / ESTIMATE_GRANULE - 1;

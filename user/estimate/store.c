@@ -14,14 +14,15 @@
 #include "lib/array.h"
 #include "lib/text.h"
 
-#define MAGIC	     0x3c85f7ceu
-#define REQUEST_MAX  (STORE_BYTES_MAX / 4) /* of a client's bytes that are not yet a whole request */
-#define LARGE	     (1u << 20) /* bytes: a buffer that is not kept once it is empty */
-#define NCCL_ID	     128u
-#define LAST_WORKER  ":last_worker"
-#define SHOWN_KEY    256u
+#define MAGIC 0x3c85f7ceu
+#define REQUEST_MAX (STORE_BYTES_MAX / 4) /* of a client's bytes that are not yet a whole request */
+#define LARGE (1u << 20)		  /* bytes: a buffer that is not kept once it is empty */
+#define NCCL_ID 128u
+#define LAST_WORKER ":last_worker"
+#define SHOWN_KEY 256u
 
-/* As of 2.2, where a client begins with VALIDATE and MAGIC; before, there is none, and all are one less. */
+/* As of 2.2, where a client begins with VALIDATE and MAGIC; before, there is none, and all are one
+ * less. */
 enum query {
 	VALIDATE,
 	SET,
@@ -106,7 +107,9 @@ static int append(struct store_client *c, struct bytes *b, const void *data, siz
 
 	if (b->n + n > had) {
 		/* It may grow to twice that. */
-		err = *held - had + 2 * (b->n + n) > STORE_BUFFERS_MAX ? -ENOMEM : array__grow(&b->data, &b->cap, b->n + n, 1);
+		err = *held - had + 2 * (b->n + n) > STORE_BUFFERS_MAX
+			      ? -ENOMEM
+			      : array__grow(&b->data, &b->cap, b->n + n, 1);
 		*held += b->cap - had;
 	}
 	if (err)
@@ -156,7 +159,8 @@ static bool is_there(const struct entry *e)
 	return e && (e->value || e->queue);
 }
 
-/* Tells those who waited for it, and for nothing else. one: of several only the first, which has waited longest. */
+/* Tells those who waited for it, and for nothing else. one: of several only the first, which has
+ * waited longest. */
 static int wake(struct store *s, struct entry *e, bool one)
 {
 	for (struct store_client *c = s->clients; c; c = c->next) {
@@ -210,8 +214,9 @@ static bool ends_with(struct slice key, const char *text)
 }
 
 /*
- * A communicator's identity: ".../cuda//0", ".../cuda//0:1" for a pair, ".../cuda//0_1" for one of several roots, from
- * 2.15 on ".../nccl_storekey_0": digits and what joins them after what the backend for CUDA puts before.
+ * A communicator's identity: ".../cuda//0", ".../cuda//0:1" for a pair, ".../cuda//0_1" for one of
+ * several roots, from 2.15 on ".../nccl_storekey_0": digits and what joins them after what the
+ * backend for CUDA puts before.
  */
 static bool is_nccl_id(struct slice key)
 {
@@ -304,7 +309,9 @@ static int do_add(struct store *s, struct store_client *c, struct reader *r)
 		text[n] = '\0';
 		sum += (uint64_t)strtoll(text, NULL, 10);
 	}
-	err = set(s, key, (struct slice){ text, (size_t)snprintf(text, sizeof(text), "%" PRId64, (int64_t)sum) });
+	err = set(s, key,
+		  (struct slice){ text,
+				  (size_t)snprintf(text, sizeof(text), "%" PRId64, (int64_t)sum) });
 	return err ? err : put_u64(c, sum);
 }
 
@@ -471,7 +478,8 @@ static int do_queue_push(struct store *s, struct store_client *c, struct reader 
 	if (!whole(r))
 		return 0;
 	e = store__entry(s, key);
-	v = e && e->n_queue < STORE_KEYS_MAX ? store__make_value(s, value, (struct slice){ 0 }) : NULL;
+	v = e && e->n_queue < STORE_KEYS_MAX ? store__make_value(s, value, (struct slice){ 0 })
+					     : NULL;
 	if (!v)
 		return -ENOMEM;
 	*e->queue_end = v;
@@ -563,7 +571,8 @@ static request_t *const requests[N_QUERIES] = {
 /* How a client begins tells which it is. False: its first bytes are not all there. */
 static bool know(struct store_client *c, struct reader *r)
 {
-	static const uint8_t opening[] = { VALIDATE, MAGIC & 0xff, MAGIC >> 8 & 0xff, MAGIC >> 16 & 0xff, MAGIC >> 24 };
+	static const uint8_t opening[] = { VALIDATE, MAGIC & 0xff, MAGIC >> 8 & 0xff,
+					   MAGIC >> 16 & 0xff, MAGIC >> 24 };
 	size_t n = (size_t)(r->end - r->at);
 	bool same = !memcmp(r->at, opening, n < sizeof(opening) ? n : sizeof(opening));
 
@@ -599,7 +608,8 @@ static int one_request(struct store *s, struct store_client *c, struct reader *r
 	return err;
 }
 
-int store__feed(struct store *s, struct store_client *c, const void *bytes, size_t n, uint64_t now_ms)
+int store__feed(struct store *s, struct store_client *c, const void *bytes, size_t n,
+		uint64_t now_ms)
 {
 	struct reader r;
 	int err;

@@ -2,14 +2,16 @@
 #ifndef MT_ESTIMATE_STORE_H
 #define MT_ESTIMATE_STORE_H
 /*
- * The store through which the ranks of a job meet, PyTorch's TCPStore, in its protocol as of 2.1 to 2.15 (with and
- * without the opening that came in 2.2): keys and values over a connection, all numbers in the host's order. One rank
- * is alive. What the others would have set, where it is known what that is, is there as soon as somebody waits for it:
+ * The store through which the ranks of a job meet, PyTorch's TCPStore, in its protocol as of 2.1
+ *to 2.15 (with and without the opening that came in 2.2): keys and values over a connection, all
+ *numbers in the host's order. One rank is alive. What the others would have set, where it is known
+ *what that is, is there as soon as somebody waits for it:
  *
- *	PREFIX:last_worker	the last of a store-based barrier to come; likewise where a barrier is one request
- *	the identity of a communicator of NCCL, which its rank 0 makes
+ *	PREFIX:last_worker	the last of a store-based barrier to come; likewise where a barrier
+ *is one request the identity of a communicator of NCCL, which its rank 0 makes
  *
- * A wait for any other key that nobody sets is ended after a while, and the key is told. What comes in is not trusted.
+ * A wait for any other key that nobody sets is ended after a while, and the key is told. What comes
+ *in is not trusted.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -17,11 +19,12 @@
 struct store;
 struct store_client;
 
-#define STORE_KEY_MAX	 8192u
-#define STORE_VALUE_MAX	 (8u << 20)
-#define STORE_KEYS_MAX	 (128u << 10)	/* of one request; and of the store */
-#define STORE_BYTES_MAX	 (256u << 20)	/* of all keys and values */
-#define STORE_BUFFERS_MAX (256u << 20)	/* of what clients have sent and not finished, and of answers to them */
+#define STORE_KEY_MAX 8192u
+#define STORE_VALUE_MAX (8u << 20)
+#define STORE_KEYS_MAX (128u << 10)  /* of one request; and of the store */
+#define STORE_BYTES_MAX (256u << 20) /* of all keys and values */
+#define STORE_BUFFERS_MAX                                                                          \
+	(256u << 20) /* of what clients have sent and not finished, and of answers to them */
 
 struct store_opts {
 	uint64_t patience_ms; /* how long a wait for what nobody sets may last */
@@ -34,16 +37,18 @@ struct store_opts {
 
 struct store *store__new(const struct store_opts *opts); /* NULL: out of memory */
 void store__clear(struct store *s); /* of all keys; for when there are no clients */
-void store__free(struct store *s); /* with its clients; NULL is fine */
+void store__free(struct store *s);  /* with its clients; NULL is fine */
 
 /* A connection. NULL: out of memory. */
 struct store_client *store__connect(struct store *s, void *connection);
 void store__disconnect(struct store *s, struct store_client *c);
 /*
- * Bytes from a client, of any number of requests or of a part of one. 0; -EPROTO: no request of this protocol, or beyond
- * a bound; -ENOMEM; what send() returned. After any of these the client is to be disconnected.
+ * Bytes from a client, of any number of requests or of a part of one. 0; -EPROTO: no request of
+ * this protocol, or beyond a bound; -ENOMEM; what send() returned. After any of these the client is
+ * to be disconnected.
  */
-int store__feed(struct store *s, struct store_client *c, const void *bytes, size_t n, uint64_t now_ms);
+int store__feed(struct store *s, struct store_client *c, const void *bytes, size_t n,
+		uint64_t now_ms);
 /* Ends the waits that are overdue. When the next one will be, in ms from now, or -1: nobody waits. */
 int store__tick(struct store *s, uint64_t now_ms);
 

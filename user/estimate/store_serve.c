@@ -22,9 +22,9 @@
 #include "log/log.h"
 
 #define CONNECTIONS_MAX 256u
-#define PATIENCE_MS	30000u
-#define SEND_SECONDS	10
-#define KEY_SHOWN	256u
+#define PATIENCE_MS 30000u
+#define SEND_SECONDS 10
+#define KEY_SHOWN 256u
 
 struct store_server {
 	pid_t pid;
@@ -79,38 +79,44 @@ static void gave_up(void *ctx, const char *key)
 {
 	const struct serving *s = ctx;
 
-	log_warn("the script waits for '%s' in the job's store, which another rank would set: given up after %u s", key,
-		 PATIENCE_MS / 1000);
+	log_warn("the script waits for '%s' in the job's store, which another rank would set: "
+		 "given up after %u s",
+		 key, PATIENCE_MS / 1000);
 	if (write(s->told, key, strlen(key) + 1) < 0)
 		log_debug("cannot tell: %s", strerror(errno));
 }
 
 /*
- * Does a process of ours hold the other end? Loopback is everybody's. The kernel's table says whose each socket is; as long as it is connected,
- * for one without a process is root's there. Where there is no table it is taken for ours.
+ * Does a process of ours hold the other end? Loopback is everybody's. The kernel's table says whose
+ * each socket is; as long as it is connected, for one without a process is root's there. Where
+ * there is no table it is taken for ours.
  */
 static bool is_ours(int fd)
 {
-	static const char *const tables[][2] = { { "/proc/net/tcp", "" }, { "/proc/net/tcp6", "0000000000000000FFFF0000" } };
+	static const char *const tables[][2] = { { "/proc/net/tcp", "" },
+						 { "/proc/net/tcp6", "0000000000000000FFFF0000" } };
 	struct sockaddr_in us, them;
 	socklen_t n = sizeof(us), m = sizeof(them);
 	char ends[80], line[512];
 	bool none = true, found = false;
 
-	if (getsockname(fd, (struct sockaddr *)&us, &n) || getpeername(fd, (struct sockaddr *)&them, &m))
+	if (getsockname(fd, (struct sockaddr *)&us, &n) ||
+	    getpeername(fd, (struct sockaddr *)&them, &m))
 		return false;
 	for (size_t i = 0; i < 2 && !found; i++) {
 		FILE *f = fopen(tables[i][0], "re");
 
 		none = none && !f;
 		/* As seen from their end: local address, remote address, state 1. */
-		snprintf(ends, sizeof(ends), ": %s%08X:%04X %s%08X:%04X 01 ", tables[i][1], them.sin_addr.s_addr, ntohs(them.sin_port), tables[i][1],
+		snprintf(ends, sizeof(ends), ": %s%08X:%04X %s%08X:%04X 01 ", tables[i][1],
+			 them.sin_addr.s_addr, ntohs(them.sin_port), tables[i][1],
 			 us.sin_addr.s_addr, ntohs(us.sin_port));
 		while (f && !found && fgets(line, sizeof(line), f)) {
 			const char *at = strstr(line, ends);
 			unsigned uid;
 
-			found = at && sscanf(at + strlen(ends), "%*s %*s %*s %u", &uid) == 1 && uid == geteuid();
+			found = at && sscanf(at + strlen(ends), "%*s %*s %*s %u", &uid) == 1 &&
+				uid == geteuid();
 		}
 		if (f)
 			fclose(f);
@@ -177,7 +183,8 @@ static void serve(struct serving *s)
 		s->fds[0] = (struct pollfd){ .fd = s->alive };
 		s->fds[1] = (struct pollfd){ .fd = s->listening, .events = POLLIN };
 		for (size_t i = 0; i < n; i++)
-			s->fds[i + 2] = (struct pollfd){ .fd = s->connections[i]->fd, .events = POLLIN };
+			s->fds[i + 2] = (struct pollfd){ .fd = s->connections[i]->fd,
+							 .events = POLLIN };
 		if (poll(s->fds, n + 2, store__tick(s->store, now_ms())) < 0 && errno != EINTR)
 			return;
 		if (s->fds[0].revents)
@@ -193,11 +200,13 @@ static void serve(struct serving *s)
 }
 
 /* The process: nothing of ours is open in it but what it needs. */
-__attribute__((noreturn))
-static void be_server(int listening, int alive, int told, const struct user *user, pid_t parent)
+__attribute__((noreturn)) static void be_server(int listening, int alive, int told,
+						const struct user *user, pid_t parent)
 {
 	static struct serving s;
-	const struct store_opts opts = { .patience_ms = PATIENCE_MS, .send = send_all, .gave_up = gave_up, .ctx = &s };
+	const struct store_opts opts = {
+		.patience_ms = PATIENCE_MS, .send = send_all, .gave_up = gave_up, .ctx = &s
+	};
 	sigset_t none;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -234,13 +243,15 @@ static int above(int fd)
 
 static int listen_here(uint16_t *port)
 {
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in at = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	int fd = above(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	socklen_t size = sizeof(at);
 
 	if (fd < 0)
 		return -1;
-	if (bind(fd, (struct sockaddr *)&at, sizeof(at)) || listen(fd, 128) || getsockname(fd, (struct sockaddr *)&at, &size)) {
+	if (bind(fd, (struct sockaddr *)&at, sizeof(at)) || listen(fd, 128) ||
+	    getsockname(fd, (struct sockaddr *)&at, &size)) {
 		close(fd);
 		return -1;
 	}

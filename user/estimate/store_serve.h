@@ -2,8 +2,9 @@
 #ifndef MT_ESTIMATE_STORE_SERVE_H
 #define MT_ESTIMATE_STORE_SERVE_H
 /*
- * A process of our own that serves a store (estimate_store.h) on 127.0.0.1, for as long as we live. Anybody on this
- * machine can connect, as with PyTorch's: it holds nothing but what the job puts there.
+ * A process of our own that serves a store (estimate_store.h) on 127.0.0.1, for as long as we live.
+ * Anybody on this machine can connect, as with PyTorch's: it holds nothing but what the job puts
+ * there.
  */
 #include <stdint.h>
 

@@ -30,7 +30,8 @@ static const char *bytes(char buf[24], uint64_t n)
 
 static void head(struct text *t, const char *title)
 {
-	fprintf(t->out, "\n%s%s%s\n", t->colour ? "\033[1m" : "", title, t->colour ? "\033[0m" : "");
+	fprintf(t->out, "\n%s%s%s\n", t->colour ? "\033[1m" : "", title,
+		t->colour ? "\033[0m" : "");
 }
 
 /* ---- the verdict ---- */
@@ -38,9 +39,13 @@ static void head(struct text *t, const char *title)
 static void put_verdict(struct text *t)
 {
 	const struct estimate *e = t->e;
-	static const int colours[] = { [VERDICT_FITS] = 32, [VERDICT_DOES_NOT_FIT] = 31, [VERDICT_UNKNOWN] = 33 };
+	static const int colours[] = {
+		[VERDICT_FITS] = 32, [VERDICT_DOES_NOT_FIT] = 31, [VERDICT_UNKNOWN] = 33
+	};
 	static const char *const names[] = {
-		[VERDICT_FITS] = "fits", [VERDICT_DOES_NOT_FIT] = "does not fit", [VERDICT_UNKNOWN] = "not known",
+		[VERDICT_FITS] = "fits",
+		[VERDICT_DOES_NOT_FIT] = "does not fit",
+		[VERDICT_UNKNOWN] = "not known",
 	};
 	int64_t left = estimate_left(e->args->vram, &e->parts);
 	char buf[256], why[256], a[24], b[24], c[24];
@@ -57,16 +62,20 @@ static void put_verdict(struct text *t)
 	}
 	snprintf(buf, sizeof(buf), "%s%s", bound ? "at least " : "", bytes(a, e->parts.needs));
 	if (e->verdict == VERDICT_FITS && left >= 0)
-		fprintf(t->out, ": %s of %s are taken, %s are left\n", buf, bytes(b, e->args->vram), bytes(c, (uint64_t)left));
+		fprintf(t->out, ": %s of %s are taken, %s are left\n", buf, bytes(b, e->args->vram),
+			bytes(c, (uint64_t)left));
 	else if (e->verdict == VERDICT_DOES_NOT_FIT && left < 0)
-		fprintf(t->out, ": %s are wanted, %s are there, %s are missing\n", buf, bytes(b, e->args->vram), bytes(c, (uint64_t)-left));
+		fprintf(t->out, ": %s are wanted, %s are there, %s are missing\n", buf,
+			bytes(b, e->args->vram), bytes(c, (uint64_t)-left));
 	else
 		fprintf(t->out, ": %s are wanted, %s are there\n", buf, bytes(b, e->args->vram));
 	for (size_t i = 0; bound && estimate__bound(e, i, why, sizeof(why)); i++)
 		fprintf(t->out, "  a lower bound: %s\n", estimate__bound(e, i, why, sizeof(why)));
 	if (e->verdict == VERDICT_FITS && e->run.ooms)
-		fprintf(t->out, "  %" PRIu64 " request%s of memory %s refused, and the script went on\n", e->run.ooms,
-			e->run.ooms == 1 ? "" : "s", e->run.ooms == 1 ? "was" : "were");
+		fprintf(t->out,
+			"  %" PRIu64 " request%s of memory %s refused, and the script went on\n",
+			e->run.ooms, e->run.ooms == 1 ? "" : "s",
+			e->run.ooms == 1 ? "was" : "were");
 }
 
 static void put_smallest(struct text *t)
@@ -80,8 +89,10 @@ static void put_smallest(struct text *t)
 		fprintf(t->out, "  the smallest --vram that fits was not found: %s\n", s->why);
 		return;
 	}
-	fprintf(t->out, "  the smallest --vram that fits: %" PRIu64 "M (%s), %s\n", s->vram >> 20, bytes(a, s->vram),
-		s->less_refused ? "and 2 MiB less does not: both were run" : "which was run; with 2 MiB less was not found to fail");
+	fprintf(t->out, "  the smallest --vram that fits: %" PRIu64 "M (%s), %s\n", s->vram >> 20,
+		bytes(a, s->vram),
+		s->less_refused ? "and 2 MiB less does not: both were run"
+				: "which was run; with 2 MiB less was not found to fail");
 }
 
 /* ---- the request that was refused ---- */
@@ -109,28 +120,33 @@ static int put_overflow(struct text *t)
 		fprintf(t->out, "  %s\n", where);
 		fprintf(t->out, "  asked for %s of %s", bytes(a, oom.size), d.name);
 		if (oom.has_totals)
-			fprintf(t->out, " when %s were allocated, %s reserved", bytes(b, oom.allocated), bytes(c, oom.reserved));
+			fprintf(t->out, " when %s were allocated, %s reserved",
+				bytes(b, oom.allocated), bytes(c, oom.reserved));
 		report__module(where, &row);
-		fprintf(t->out, "\n  in %s%s%s\n", phase__name(oom.phase), *where ? ", module " : "", where);
+		fprintf(t->out, "\n  in %s%s%s\n", phase__name(oom.phase),
+			*where ? ", module " : "", where);
 	}
 	return 0;
 }
 
 /* ---- parts ---- */
 
-static void put_part(struct text *t, uint64_t n, uint64_t whole, const char *title, const char *note)
+static void put_part(struct text *t, uint64_t n, uint64_t whole, const char *title,
+		     const char *note)
 {
 	char a[24], bar[BAR_TEXT];
 
 	fprintf(t->out, "  %10s  %s%s%s  %s%s%s\n", bytes(a, n), t->colour ? "\033[36m" : "",
-		bar__draw(bar, n, whole, BAR, bar__unicode(), true), t->colour ? "\033[0m" : "", title, *note ? ": " : "", note);
+		bar__draw(bar, n, whole, BAR, bar__unicode(), true), t->colour ? "\033[0m" : "",
+		title, *note ? ": " : "", note);
 }
 
 static void put_sum(struct text *t, uint64_t n, const char *title, const char *note)
 {
 	char a[24];
 
-	fprintf(t->out, "  %10s  %*s  %s%s%s\n", bytes(a, n), BAR, "", title, *note ? ", " : "", note);
+	fprintf(t->out, "  %10s  %*s  %s%s%s\n", bytes(a, n), BAR, "", title, *note ? ", " : "",
+		note);
 }
 
 /* Nothing here knows what NCCL takes: it is not in the sum. */
@@ -141,8 +157,9 @@ static void put_nccl(struct text *t)
 	char a[24];
 
 	if (device_kind__nccl(e->args->kind, e->local_world_size, &nccl))
-		fprintf(t->out, "  NCCL's buffers are not in it: some %s for each communicator (%s: %s).\n", bytes(a, nccl.bytes),
-			figure_source__name(nccl.source), nccl.from);
+		fprintf(t->out,
+			"  NCCL's buffers are not in it: some %s for each communicator (%s: %s).\n",
+			bytes(a, nccl.bytes), figure_source__name(nccl.source), nccl.from);
 	else
 		fprintf(t->out, "  NCCL's buffers are not in it: %s.\n", nccl.from);
 }
@@ -161,20 +178,27 @@ static void put_parts(struct text *t)
 	for (int i = 0; i < PART_ALLOCATED_NR; i++)
 		if (p->bytes[i])
 			put_part(t, p->bytes[i], p->needs, part__title(i), "");
-	snprintf(note, sizeof(note), "step %" PRIu64 ", %s", d.peak_step + 1, phase__name(d.peak_phase));
-	put_sum(t, p->allocated, "allocated", model__steps(e->full->model) ? note : phase__name(d.peak_phase));
-	snprintf(note, sizeof(note), "fragmentation %.1f %%", 100 * report__fragmentation(p->allocated, p->reserved));
-	put_part(t, p->bytes[PART_CACHED], p->needs, part__title(PART_CACHED), p->reserved_known ? note : "not known of this allocator");
-	put_sum(t, p->reserved, p->reserved_known ? "reserved at the most" : "and as much reserved, at least", "");
+	snprintf(note, sizeof(note), "step %" PRIu64 ", %s", d.peak_step + 1,
+		 phase__name(d.peak_phase));
+	put_sum(t, p->allocated, "allocated",
+		model__steps(e->full->model) ? note : phase__name(d.peak_phase));
+	snprintf(note, sizeof(note), "fragmentation %.1f %%",
+		 100 * report__fragmentation(p->allocated, p->reserved));
+	put_part(t, p->bytes[PART_CACHED], p->needs, part__title(PART_CACHED),
+		 p->reserved_known ? note : "not known of this allocator");
+	put_sum(t, p->reserved,
+		p->reserved_known ? "reserved at the most" : "and as much reserved, at least", "");
 	if (p->bytes[PART_OUTSIDE])
 		put_part(t, p->bytes[PART_OUTSIDE], p->needs, part__title(PART_OUTSIDE), "");
 	snprintf(note, sizeof(note), "%s, %s", figure_source__name(context->source), context->from);
 	put_part(t, p->bytes[PART_CONTEXT], p->needs, part__title(PART_CONTEXT), note);
 	put_sum(t, p->needs, "in all", "");
 	if (p->bytes[PART_CACHED] > p->reserved / 50)
-		fprintf(t->out, "  Of what is reserved and not allocated much may be given back under pressure; %s\n",
-			e->smallest.found ? "the smallest --vram that fits has that in it." :
-					    "--min-vram finds the smallest memory that does.");
+		fprintf(t->out,
+			"  Of what is reserved and not allocated much may be given back under "
+			"pressure; %s\n",
+			e->smallest.found ? "the smallest --vram that fits has that in it."
+					  : "--min-vram finds the smallest memory that does.");
 	if (e->of_ranks && e->world_size > 1)
 		put_nccl(t);
 }
@@ -202,14 +226,16 @@ static int put_devices(struct text *t)
 			continue;
 		err = estimate_parts(m, i, e->args->context.bytes, &p);
 		if (!err)
-			fprintf(t->out, "%-9s  %10s  %10s  %10s\n", d.name, bytes(a, p.allocated), bytes(b, p.reserved), bytes(c, p.needs));
+			fprintf(t->out, "%-9s  %10s  %10s  %10s\n", d.name, bytes(a, p.allocated),
+				bytes(b, p.reserved), bytes(c, p.needs));
 	}
 	return err;
 }
 
 static void put_phases(struct text *t)
 {
-	static const enum phase order[] = { PHASE_OTHER, PHASE_DATA, PHASE_FORWARD, PHASE_BACKWARD, PHASE_OPTIMIZER };
+	static const enum phase order[] = { PHASE_OTHER, PHASE_DATA, PHASE_FORWARD, PHASE_BACKWARD,
+					    PHASE_OPTIMIZER };
 	char a[24], b[24], c[32];
 	struct model_phase p;
 
@@ -219,7 +245,8 @@ static void put_phases(struct text *t)
 	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
 		model__phase(t->e->full->model, order[i], &p);
 		if (p.count)
-			fprintf(t->out, "%-9s  %21s  %10s  %6s\n", phase__name(order[i]), bytes(a, p.peak_allocated), bytes(b, p.peak_reserved),
+			fprintf(t->out, "%-9s  %21s  %10s  %6s\n", phase__name(order[i]),
+				bytes(a, p.peak_allocated), bytes(b, p.peak_reserved),
 				text__count(c, sizeof(c), p.count));
 	}
 }
@@ -232,12 +259,14 @@ static int put_tables(struct text *t)
 
 	modules.by = BY_LAYER;
 	head(t, "By module, at the peak");
-	err = report_text__table(t->out, a->model, (size_t)t->e->device, a->dict, a->facts, &modules);
+	err = report_text__table(t->out, a->model, (size_t)t->e->device, a->dict, a->facts,
+				 &modules);
 	if (err)
 		return err;
 	head(t, "By line, at the peak");
 	lines.by = BY_LINE;
-	return report_text__table(t->out, a->model, (size_t)t->e->device, a->dict, a->facts, &lines);
+	return report_text__table(t->out, a->model, (size_t)t->e->device, a->dict, a->facts,
+				  &lines);
 }
 
 /* ---- what was not known ---- */
@@ -248,15 +277,18 @@ static void put_assumed(struct text *t, const struct known *k, const char *name)
 	char value[256], bytes_[24];
 
 	if (!strcmp(name, "cudnn_workspace"))
-		fprintf(t->out, "cuDNN takes %s for a convolution (--cudnn-workspace)", bytes(bytes_, k->count));
+		fprintf(t->out, "cuDNN takes %s for a convolution (--cudnn-workspace)",
+			bytes(bytes_, k->count));
 	else if (!strcmp(name, "host_weights") && !k->count)
 		fputs("weights that the script makes on the host are zeros", t->out);
 	else if (!strcmp(name, "true_at"))
 		fputs("what is asked here is true", t->out);
 	else if (!strcmp(name, "value_at") && k->value)
-		fprintf(t->out, "%s is read here", text__clean(value, sizeof(value), k->value, strlen(k->value)));
+		fprintf(t->out, "%s is read here",
+			text__clean(value, sizeof(value), k->value, strlen(k->value)));
 	else if (k->value)
-		fprintf(t->out, "%s %s", name, text__clean(value, sizeof(value), k->value, strlen(k->value)));
+		fprintf(t->out, "%s %s", name,
+			text__clean(value, sizeof(value), k->value, strlen(k->value)));
 	else if (!k->file)
 		fprintf(t->out, "%s %" PRIu64, name, k->count);
 	else
@@ -281,7 +313,8 @@ static void put_one_known(struct text *t, const struct known *k)
 	if (nowhere)
 		fputs("  a thread without Python", t->out);
 	else if (k->file && k->func)
-		fprintf(t->out, "  %s", report__location(where, &row, cwd, t->width > 50 ? t->width - 27 : 23));
+		fprintf(t->out, "  %s",
+			report__location(where, &row, cwd, t->width > 50 ? t->width - 27 : 23));
 	else if (k->file)
 		fprintf(t->out, ": %s", report__place(where, k->file, k->line, cwd));
 	fputc('\n', t->out);
@@ -290,12 +323,14 @@ static void put_one_known(struct text *t, const struct known *k)
 static void put_known(struct text *t)
 {
 	static const char *const titles[KNOWN_NR] = {
-		[KNOWN_SHAPE] = "Sizes that depend on values, which were not computed: a lower bound",
+		[KNOWN_SHAPE] =
+			"Sizes that depend on values, which were not computed: a lower bound",
 		[KNOWN_VALUE] = "Values that the script read, which were not computed",
 		[KNOWN_UNMODELLED] = "Not modelled: what these need is not in the figures",
 		[KNOWN_ASSUMED] = "Assumed",
 	};
-	static const enum known_kind order[] = { KNOWN_SHAPE, KNOWN_VALUE, KNOWN_UNMODELLED, KNOWN_ASSUMED };
+	static const enum known_kind order[] = { KNOWN_SHAPE, KNOWN_VALUE, KNOWN_UNMODELLED,
+						 KNOWN_ASSUMED };
 	const struct known_list *l = &t->e->known;
 
 	for (size_t o = 0; o < KNOWN_NR; o++) {
@@ -323,24 +358,31 @@ static void put_run(struct text *t)
 	char cmd[REPORT_TEXT / 2], clean[64], size[24], time[24], count[32], word[256];
 
 	report_text__command(cmd, sizeof(cmd), a->facts, t->width > 24 ? t->width - 2 : 24);
-	fprintf(t->out, "%s\n  torch %s, on %s, %s, compute capability %d.%d (a dry run: nothing was computed)\n  ", cmd,
-		torch ? text__clean(clean, sizeof(clean), torch, strlen(torch)) : "unknown", name ? name : "the dry run's A100",
-		bytes(size, e->args->vram), e->args->run.dryrun.sm_major ? e->args->run.dryrun.sm_major : 8,
+	fprintf(t->out,
+		"%s\n  torch %s, on %s, %s, compute capability %d.%d (a dry run: nothing was "
+		"computed)\n  ",
+		cmd, torch ? text__clean(clean, sizeof(clean), torch, strlen(torch)) : "unknown",
+		name ? name : "the dry run's A100", bytes(size, e->args->vram),
+		e->args->run.dryrun.sm_major ? e->args->run.dryrun.sm_major : 8,
 		e->args->run.dryrun.sm_major ? e->args->run.dryrun.sm_minor : 0);
 	if (e->of_ranks)
-		fprintf(t->out, "rank %u of %u, %u on a machine%s%s\n  ", e->rank, e->world_size, e->local_world_size,
-			e->unheard ? ": it waited in vain for " : "",
-			e->unheard ? text__clean(word, sizeof(word), e->unheard, strlen(e->unheard)) : "");
+		fprintf(t->out, "rank %u of %u, %u on a machine%s%s\n  ", e->rank, e->world_size,
+			e->local_world_size, e->unheard ? ": it waited in vain for " : "",
+			e->unheard ? text__clean(word, sizeof(word), e->unheard, strlen(e->unheard))
+				   : "");
 	text__time(time, sizeof(time), run->time);
 	text__count(count, sizeof(count), run->steps);
-	fprintf(t->out, "%s step%s of an optimizer, %s; ", run->steps ? count : "no", run->steps == 1 ? "" : "s", time);
+	fprintf(t->out, "%s step%s of an optimizer, %s; ", run->steps ? count : "no",
+		run->steps == 1 ? "" : "s", time);
 	if (run->end == RUN_REPEATED && run->repeat.cycle == 1)
-		fprintf(t->out, "stopped as steps %" PRIu64 " to %" PRIu64 " were equal%s%s%s\n", run->repeat.first, run->repeat.last,
-			run->repeat.spread ? " but for " : "", run->repeat.spread ? bytes(size, run->repeat.spread) : "",
+		fprintf(t->out, "stopped as steps %" PRIu64 " to %" PRIu64 " were equal%s%s%s\n",
+			run->repeat.first, run->repeat.last, run->repeat.spread ? " but for " : "",
+			run->repeat.spread ? bytes(size, run->repeat.spread) : "",
 			run->repeat.spread ? " of the cache's own" : "");
 	else if (run->end == RUN_REPEATED)
-		fprintf(t->out, "stopped as steps %" PRIu64 " to %" PRIu64 " were twice the same %u\n", run->repeat.first, run->repeat.last,
-			run->repeat.cycle);
+		fprintf(t->out,
+			"stopped as steps %" PRIu64 " to %" PRIu64 " were twice the same %u\n",
+			run->repeat.first, run->repeat.last, run->repeat.cycle);
 	else if (run->end == RUN_STEPS)
 		fputs("stopped after as many as were asked for\n", t->out);
 	else if (estimate__failed(run))
@@ -350,7 +392,9 @@ static void put_run(struct text *t)
 	else
 		fputs("stopped before its steps repeated\n", t->out);
 	if (run->end != RUN_ENDED)
-		fputs(run->at_end ? "  By then it had come to its end.\n" : "  What it does at its end was not run.\n", t->out);
+		fputs(run->at_end ? "  By then it had come to its end.\n"
+				  : "  What it does at its end was not run.\n",
+		      t->out);
 }
 
 int estimate_text(FILE *out, const struct estimate *e)
@@ -358,8 +402,11 @@ int estimate_text(FILE *out, const struct estimate *e)
 	struct text t = { .out = out, .e = e };
 	int err;
 
-	t.opts = (struct report_text_opts){ .when = ROWS_AT_MARK, .at = AT_PEAK, .top = e->args->top, .colour = e->args->colour,
-					   .no_sums = true };
+	t.opts = (struct report_text_opts){ .when = ROWS_AT_MARK,
+					    .at = AT_PEAK,
+					    .top = e->args->top,
+					    .colour = e->args->colour,
+					    .no_sums = true };
 	t.width = report_text__width(out, &t.opts);
 	t.colour = report_text__colour(out, &t.opts);
 	put_verdict(&t);

@@ -58,7 +58,8 @@ uint64_t watch_memory(pid_t pid, uint64_t enough)
 	return bytes > enough && n ? sum(pss_of, pid, pids, n) : bytes;
 }
 
-/* Has it a handler for SIGTERM? What that would do, saving a checkpoint perhaps, is not wanted of a run that computed nothing. */
+/* Has it a handler for SIGTERM? What that would do, saving a checkpoint perhaps, is not wanted of a
+ * run that computed nothing. */
 static bool catches_term(pid_t pid)
 {
 	char path[48], buf[4096], *at;

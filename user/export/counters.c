@@ -16,8 +16,8 @@ struct point {
 };
 
 struct counter {
-	bool any, put;		     /* points wait; some were put */
-	uint64_t until, put_value;   /* put_value: the last one */
+	bool any, put;		      /* points wait; some were put */
+	uint64_t until, put_value;    /* put_value: the last one */
 	struct point low, high, last; /* of the window under way */
 };
 
@@ -92,7 +92,8 @@ static void add(struct counters *c, struct series *s, enum what what, struct poi
 		k->low = k->high = k->last = p;
 		return;
 	}
-	/* Threads' times are some microseconds apart: points are put in the order of events, so their times must not go back. */
+	/* Threads' times are some microseconds apart: points are put in the order of events, so
+	 * their times must not go back. */
 	if (p.time < k->last.time)
 		p.time = k->last.time;
 	if (p.value < k->low.value)
@@ -109,7 +110,8 @@ static int series_of(struct counters *c, const struct model_device *d, struct se
 	for (size_t i = 0; i < c->n; i++) {
 		size_t k = (c->recent + i) % c->n;
 
-		if (c->all[k].device.type == d->device.type && c->all[k].device.index == d->device.index) {
+		if (c->all[k].device.type == d->device.type &&
+		    c->all[k].device.index == d->device.index) {
 			c->recent = k;
 			*ret = &c->all[k];
 			return 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Every event as a line of a table (RFC 4180), with its names in the first. What is not known is empty. */
+/* Every event as a line of a table (RFC 4180), with its names in the first. What is not known is
+ * empty. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -72,7 +73,8 @@ static int csv_begin(struct export_ctx *c, void **state)
 	if (!ev)
 		return -ENOMEM;
 	ev->put = put;
-	fputs("number,time,event,device,address,size,requested,allocated,reserved,tid,thread,step,phase,module,module_class,file,"
+	fputs("number,time,event,device,address,size,requested,allocated,reserved,tid,thread,step,"
+	      "phase,module,module_class,file,"
 	      "line,function,source,category,name,lifetime,call\r\n",
 	      c->out);
 	*state = ev;

@@ -7,23 +7,26 @@
 #include "record/dict.h"
 
 static const char *const kinds[EVENT_KINDS] = {
-	[EVENT_ALLOC] = "alloc", [EVENT_FREE] = "free",	      [EVENT_OOM] = "oom",	 [EVENT_STEP] = "step",
-	[EVENT_CALL] = "call",	 [EVENT_LOST] = "lost",	      [EVENT_CUDA_ALLOC] = "take",	 [EVENT_CUDA_FREE] = "give",
-	[EVENT_BLOCK] = "block", [EVENT_SEGMENT] = "segment", [EVENT_STATE] = "state",	 [EVENT_REQUESTED] = "asked",
-	[EVENT_USED] = "used",	 [EVENT_TENSOR] = "tensor",   [EVENT_CENSUS] = "census", [EVENT_ENTER] = "enter",
-	[EVENT_LEAVE] = "leave", [EVENT_MARK] = "mark",	      [EVENT_LEFT] = "left",
+	[EVENT_ALLOC] = "alloc",     [EVENT_FREE] = "free",	 [EVENT_OOM] = "oom",
+	[EVENT_STEP] = "step",	     [EVENT_CALL] = "call",	 [EVENT_LOST] = "lost",
+	[EVENT_CUDA_ALLOC] = "take", [EVENT_CUDA_FREE] = "give", [EVENT_BLOCK] = "block",
+	[EVENT_SEGMENT] = "segment", [EVENT_STATE] = "state",	 [EVENT_REQUESTED] = "asked",
+	[EVENT_USED] = "used",	     [EVENT_TENSOR] = "tensor",	 [EVENT_CENSUS] = "census",
+	[EVENT_ENTER] = "enter",     [EVENT_LEAVE] = "leave",	 [EVENT_MARK] = "mark",
+	[EVENT_LEFT] = "left",
 };
 
 static bool has_stack(uint8_t kind)
 {
-	return kind == EVENT_ALLOC || kind == EVENT_OOM || kind == EVENT_CUDA_ALLOC || kind == EVENT_BLOCK;
+	return kind == EVENT_ALLOC || kind == EVENT_OOM || kind == EVENT_CUDA_ALLOC ||
+	       kind == EVENT_BLOCK;
 }
 
 /* Of no device: of the whole process, or of a thread. */
 static bool is_of_device(uint8_t kind)
 {
-	return kind != EVENT_STEP && kind != EVENT_CALL && kind != EVENT_LOST && kind != EVENT_ENTER && kind != EVENT_LEAVE &&
-	       kind != EVENT_MARK;
+	return kind != EVENT_STEP && kind != EVENT_CALL && kind != EVENT_LOST &&
+	       kind != EVENT_ENTER && kind != EVENT_LEAVE && kind != EVENT_MARK;
 }
 
 static const char *non_empty(const char *s)
@@ -41,7 +44,8 @@ static void set_module(const struct export_ctx *c, uint32_t module, struct told 
 	t->module_class = dict__str(c->dict, m.cls);
 }
 
-static void set_stack(const struct export_ctx *c, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk, struct told *t)
+static void set_stack(const struct export_ctx *c, uint32_t stack, uint32_t node, uint32_t thread,
+		      uint8_t walk, struct told *t)
 {
 	struct row row;
 
@@ -90,7 +94,8 @@ static void set_where(const struct export_ctx *c, const struct events *ev, struc
 		set_module(c, charged.module, t);
 	}
 	if (charged.kind == EVENT_TENSOR) {
-		t->category = charged.category < CATEGORY_NR ? category__name(charged.category) : NULL;
+		t->category = charged.category < CATEGORY_NR ? category__name(charged.category)
+							     : NULL;
 		t->name = non_empty(dict__str(c->dict, charged.name));
 	}
 	if (charged.kind == EVENT_MARK)
@@ -137,7 +142,8 @@ int events__pass(struct export_ctx *c, struct events *ev, void *state, const str
 	int err = ev->wait.any ? flush(c, ev, state) : 0;
 
 	ev->number++;
-	ev->block_known = e->kind == EVENT_FREE && model__live_block(c->model, e->device, e->addr, &ev->block);
+	ev->block_known = e->kind == EVENT_FREE &&
+			  model__live_block(c->model, e->device, e->addr, &ev->block);
 	passing__wait(c, &ev->wait, e);
 	return err;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_EXPORT_EVENTS_H
 #define MT_EXPORT_EVENTS_H
-/* Every event of a recording in words, one after the other, when the model knows the totals after it: for csv and ndjson. */
+/* Every event of a recording in words, one after the other, when the model knows the totals after
+ * it: for csv and ndjson. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,7 +27,8 @@ struct told {
 	/* Where: of a free that of its block's allocation. NULL: not known, or none. */
 	const char *phase, *module, *module_class, *file, *function, *source;
 	uint32_t line, stack;
-	const char *category, *name; /* of what goes: what it turned out to be; of a tensor, what the program's objects say */
+	const char *category, *name; /* of what goes: what it turned out to be; of a tensor, what
+					the program's objects say */
 	bool has_lifetime;
 	uint64_t lifetime; /* ns, of what goes */
 };

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The flame graph: one HTML page that needs nothing else. What it shows is data in a script element of
- * type application/json: one tree of frames that all devices and views share (a stack is a node), and for
- * each view the bytes and blocks of the stacks in it (flametree.h). assets/flamegraph.js draws it.
+ * The flame graph: one HTML page that needs nothing else. What it shows is data in a script element
+ * of type application/json: one tree of frames that all devices and views share (a stack is a
+ * node), and for each view the bytes and blocks of the stacks in it (flametree.h).
+ * assets/flamegraph.js draws it.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -57,7 +58,7 @@ static int node_of_row(struct page *p, struct view *v, const struct row *row, ui
 
 static int get_rows(struct page *p, size_t device, enum row_when when, struct view *v)
 {
-	const struct row_opts opts = {.by = BY_STACK, .when = when};
+	const struct row_opts opts = { .by = BY_STACK, .when = when };
 	int err = model__rows(p->c->model, device, &opts, &v->rows, &v->n);
 
 	return err == -ENOENT ? 0 : err;
@@ -81,9 +82,10 @@ static int add_device(struct page *p, size_t i)
 	p->ndevices++;
 	model__device(p->c->model, i, &d->info);
 	d->main = model__main_device(p->c->model) == (int)i;
-	d->views[VIEW_MARK] = (struct view){.id = p->c->moment, .label = moment_label(p->c->moment)};
-	d->views[VIEW_END] = (struct view){.id = "end", .label = "End"};
-	d->views[VIEW_TOTAL] = (struct view){.id = "total", .label = "Total allocated"};
+	d->views[VIEW_MARK] = (struct view){ .id = p->c->moment,
+					     .label = moment_label(p->c->moment) };
+	d->views[VIEW_END] = (struct view){ .id = "end", .label = "End" };
+	d->views[VIEW_TOTAL] = (struct view){ .id = "total", .label = "Total allocated" };
 	err = get_rows(p, i, ROWS_AT_MARK, &d->views[VIEW_MARK]);
 	if (!err && !mark_is_end)
 		err = get_rows(p, i, ROWS_NOW, &d->views[VIEW_END]);
@@ -180,9 +182,9 @@ static const struct frame *frame_at(const void *ctx, uint32_t i)
 
 static int put_data(void *ctx)
 {
-	static const char *const facts[] = {"pid",    "comm",	      "cmdline",    "python",
-					    "torch",  "cuda_runtime", "version",    "start",
-					    "events", "lost",	      "attached_at"};
+	static const char *const facts[] = { "pid",    "comm",	       "cmdline",    "python",
+					     "torch",  "cuda_runtime", "version",    "start",
+					     "events", "lost",	       "attached_at" };
 	struct page *p = ctx;
 	int err;
 
@@ -207,7 +209,7 @@ static int put_data(void *ctx)
 
 static int flamegraph_end(struct export_ctx *c, void *state)
 {
-	struct page p = {.c = c};
+	struct page p = { .c = c };
 	int err = -ENOMEM;
 
 	(void)state;

@@ -15,7 +15,8 @@
 #include "lib/json.h"
 #include "lib/map64.h"
 
-/* What a browser still draws at once. The rows come largest first: what is over goes into one frame. */
+/* What a browser still draws at once. The rows come largest first: what is over goes into one
+ * frame. */
 #define MAX_NODES 100000
 
 struct node {
@@ -82,7 +83,8 @@ int flametree__find(struct flametree *t, const uint32_t *frames, uint32_t n, uin
 			if (full)
 				return -ENOENT;
 			found = t->used;
-			err = add_node(t, key, (struct node){.frame = frames[i], .parent = parent});
+			err = add_node(t, key,
+				       (struct node){ .frame = frames[i], .parent = parent });
 			if (err)
 				return err;
 		}
@@ -101,13 +103,16 @@ void flametree__put_nodes(const struct flametree *t, struct json *j)
 	json__close_array(j);
 	json__open_array(j, "parent");
 	for (size_t i = 0; i < t->used; i++)
-		json__int(j, NULL, t->nodes[i].parent == NO_NODE ? -1 : (int64_t)t->nodes[i].parent);
+		json__int(j, NULL,
+			  t->nodes[i].parent == NO_NODE ? -1 : (int64_t)t->nodes[i].parent);
 	json__close_array(j);
 	json__close_object(j);
 }
 
-/* Strings by number: names and files repeat, and the dict has each of them once, so its pointers will do. */
-int flametree__put_frames(struct json *j, size_t n, const struct frame *(*at)(const void *ctx, uint32_t i), const void *ctx)
+/* Strings by number: names and files repeat, and the dict has each of them once, so its pointers
+ * will do. */
+int flametree__put_frames(struct json *j, size_t n,
+			  const struct frame *(*at)(const void *ctx, uint32_t i), const void *ctx)
 {
 	struct map64 *numbers = map64__new();
 	uint64_t number;
@@ -130,7 +135,9 @@ int flametree__put_frames(struct json *j, size_t n, const struct frame *(*at)(co
 
 		json__uint(j, NULL, map64__get(numbers, (uintptr_t)f->name, &number) ? number : 0);
 		json__int(j, NULL,
-			  f->file && map64__get(numbers, (uintptr_t)f->file, &number) ? (int64_t)number : -1);
+			  f->file && map64__get(numbers, (uintptr_t)f->file, &number)
+				  ? (int64_t)number
+				  : -1);
 		json__uint(j, NULL, f->line);
 		json__uint(j, NULL, f->kind);
 	}
@@ -141,7 +148,8 @@ int flametree__put_frames(struct json *j, size_t n, const struct frame *(*at)(co
 
 int flametree__put_page(FILE *out, int (*data)(void *ctx), void *ctx)
 {
-	const char *html = (const char *)asset_flamegraph_html, *end = html + asset_flamegraph_html_len;
+	const char *html = (const char *)asset_flamegraph_html,
+		   *end = html + asset_flamegraph_html_len;
 	int err;
 
 	html = template__until(out, html, end, "@@STYLE@@");
@@ -155,4 +163,3 @@ int flametree__put_page(FILE *out, int (*data)(void *ctx), void *ctx)
 	fwrite(html, 1, end - html, out);
 	return err;
 }
-

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Folded stacks: "root;frame;leaf BYTES", one line a stack, of the marked moment. The root frame is the
- * device. The readers of this format have traps of their own (see put_frame), so names are bent where
- * they would be misread, and nowhere else.
+ * Folded stacks: "root;frame;leaf BYTES", one line a stack, of the marked moment. The root frame is
+ * the device. The readers of this format have traps of their own (see put_frame), so names are bent
+ * where they would be misread, and nowhere else.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -24,7 +24,8 @@ static const char *base_name(const char *path)
 }
 
 /*
- * Control characters and ';' would end a frame or a line: U+0085 is a line end to some. And a terminal acts on some.
+ * Control characters and ';' would end a frame or a line: U+0085 is a line end to some. And a
+ * terminal acts on some.
  */
 static void clean(char *s)
 {
@@ -42,8 +43,8 @@ static void clean(char *s)
 	}
 }
 
-/* "name 3" and "name 3.5": a number after white space is taken for a second count, and the line for a
- * difference. */
+/* "name 3" and "name 3.5": a number after white space is taken for a second count, and the line for
+ * a difference. */
 static bool ends_in_number(const char *s, size_t *space)
 {
 	size_t i = strlen(s);
@@ -117,7 +118,7 @@ static int put_row(FILE *out, const char *device, struct frames *frames, const s
 /* 0 also where the moment never came on this device: *found tells. */
 static int put_device(struct export_ctx *c, struct frames *frames, size_t device, bool *found)
 {
-	const struct row_opts opts = {.by = BY_STACK, .when = ROWS_AT_MARK};
+	const struct row_opts opts = { .by = BY_STACK, .when = ROWS_AT_MARK };
 	struct model_device d;
 	struct row *rows;
 	size_t n;

@@ -42,7 +42,9 @@ static const char *const notes[] = {
 #define KEY_LOC (UINT64_C(1) << 32)
 #define KEY_MODULE (UINT64_C(2) << 32)
 #define KEY_NOTE (UINT64_C(3) << 32)
-#define KEY_NODE (UINT64_C(1) << 63) /* and where the name of its class is, which is the dict's and stays there */
+#define KEY_NODE                                                                                   \
+	(UINT64_C(1)                                                                               \
+	 << 63) /* and where the name of its class is, which is the dict's and stays there */
 
 struct frames {
 	const struct dict *dict;
@@ -137,7 +139,8 @@ static int grow(struct frames *f)
 }
 
 /* Takes over `owned`, also on failure. */
-static int add_to(struct frames *f, struct map64 *map, uint64_t key, struct frame frame, char *owned, uint32_t *ret)
+static int add_to(struct frames *f, struct map64 *map, uint64_t key, struct frame frame,
+		  char *owned, uint32_t *ret)
 {
 	int err = f->n >= UINT32_MAX ? -ENOMEM : grow(f);
 
@@ -166,14 +169,15 @@ static int note(struct frames *f, enum note which, uint32_t *ret)
 		*ret = i;
 		return 0;
 	}
-	return add(f, KEY_NOTE | which, (struct frame){.name = notes[which], .kind = FRAME_NOTE}, NULL, ret);
+	return add(f, KEY_NOTE | which, (struct frame){ .name = notes[which], .kind = FRAME_NOTE },
+		   NULL, ret);
 }
 
 static int module(struct frames *f, uint32_t id, uint32_t *ret)
 {
 	struct dict_module m = dict__get_module(f->dict, id);
 	const char *name = dict__str(f->dict, m.name), *cls = dict__str(f->dict, m.cls);
-	struct frame frame = {.kind = FRAME_MODULE};
+	struct frame frame = { .kind = FRAME_MODULE };
 	char *label = NULL;
 	uint64_t i;
 
@@ -234,7 +238,9 @@ static int call(struct frames *f, const struct dict_frame *of, uint32_t *ret)
 		return err;
 	if (asprintf(&label, "%s [%s]", dict__str(f->dict, l.func), f->all[*ret].name) < 0)
 		return -ENOMEM;
-	frame = (struct frame){ .name = label, .file = *file ? file : NULL, .line = l.line, .kind = FRAME_MODULE };
+	frame = (struct frame){
+		.name = label, .file = *file ? file : NULL, .line = l.line, .kind = FRAME_MODULE
+	};
 	return add_to(f, f->calls, key, frame, label, ret);
 }
 
@@ -247,7 +253,7 @@ static int node(struct frames *f, const char *cls, uint32_t *ret)
 		*ret = i;
 		return 0;
 	}
-	return add(f, key, (struct frame){.name = cls, .kind = FRAME_TORCH}, NULL, ret);
+	return add(f, key, (struct frame){ .name = cls, .kind = FRAME_TORCH }, NULL, ret);
 }
 
 /* Why there is no frame to show. */

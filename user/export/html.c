@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The page: one HTML file with the whole history in it. The template is made of page/ when the program is built; here
- * its two holes are filled.
+ * The page: one HTML file with the whole history in it. The template is made of page/ when the
+ * program is built; here its two holes are filled.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -102,7 +102,8 @@ static void html_release(void *state)
 const struct export_format export_html = {
 	.name = "html",
 	.suffix = ".html",
-	.help = "one page with the whole history: timeline, table, flame graph, segments; any browser, offline",
+	.help = "one page with the whole history: timeline, table, flame graph, segments; any "
+		"browser, offline",
 	.next = "any browser opens it, without a network",
 	.begin = html_begin,
 	.event = html_event,

@@ -2,10 +2,11 @@
 #ifndef MT_EXPORT_HTML_H
 #define MT_EXPORT_HTML_H
 /*
- * What the files of export html share. A moment is what there was after an event of a device: every event is one, until
- * there are too many of them. Then moments are chosen: the last event of each stretch of time, and those that somebody
- * asks for (the peak, ends of steps, out of memory, --at). What happens between two chosen ones is merged into the later.
- * So memory is bound, however long the recording is.
+ * What the files of export html share. A moment is what there was after an event of a device: every
+ * event is one, until there are too many of them. Then moments are chosen: the last event of each
+ * stretch of time, and those that somebody asks for (the peak, ends of steps, out of memory, --at).
+ * What happens between two chosen ones is merged into the later. So memory is bound, however long
+ * the recording is.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,8 +21,8 @@ enum { KEEP_STEP = 1, KEEP_OOM = 2, KEEP_ASKED = 4 };
 struct page_moment {
 	uint64_t seq, time; /* of the last event in it; time: the latest of all events so far, ns */
 	/*
-	 * Less model_now.late at that time, unknown plus .told at that time: what later turned out to have been there all
-	 * along is added when all is known.
+	 * Less model_now.late at that time, unknown plus .told at that time: what later turned out
+	 * to have been there all along is added when all is known.
 	 */
 	int64_t allocated, unknown;
 	uint64_t reserved;
@@ -30,11 +31,11 @@ struct page_moment {
 
 /* --- html_curve.c */
 struct curve {
-	struct curve_part { /* of the stretches of time, those with an event in them */
+	struct curve_part {		/* of the stretches of time, those with an event in them */
 		int64_t min, max, last; /* as allocated of a moment */
 		uint64_t reserved_max, reserved;
 		uint32_t number;
-	} *parts;
+	} * parts;
 	size_t n, cap;
 	uint64_t width; /* ns */
 };
@@ -45,7 +46,8 @@ int curve__add(struct curve *c, uint64_t time, int64_t allocated, uint64_t reser
 struct page_block {
 	uint64_t addr;
 	uint32_t kin;
-	uint32_t born1, gone1; /* 1 + moment; born1 0: before the first; gone1 GONE_NEVER: there at the end */
+	uint32_t born1, gone1; /* 1 + moment; born1 0: before the first; gone1 GONE_NEVER: there at
+				  the end */
 };
 
 struct passed { /* blocks of a kin that came and went between two moments */
@@ -94,19 +96,20 @@ struct page_device {
 #define MOMENTS_CHOSEN 4096 /* stretches of time at most, and at least half of it */
 
 struct limits {
-	size_t moments, blocks, passed; /* over all devices: beyond them moments are chosen, and then fewer */
+	size_t moments, blocks,
+		passed; /* over all devices: beyond them moments are chosen, and then fewer */
 	size_t payload; /* bytes of gzip; the file is a third larger, and has to stay below 20 MB */
 };
 
 struct page_data {
 	struct export_ctx *c;
-	struct limits limits, next; /* next: when to look for fewer */
+	struct limits limits, next;  /* next: when to look for fewer */
 	struct page_device *devices; /* by the model's number */
 	size_t n;
-	uint64_t time;	 /* latest of all events */
-	uint64_t steps;	 /* that had ended */
+	uint64_t time;	/* latest of all events */
+	uint64_t steps; /* that had ended */
 	bool chosen;
-	uint64_t bucket; /* ns: the stretches of time that moments are chosen by */
+	uint64_t bucket;   /* ns: the stretches of time that moments are chosen by */
 	size_t most_steps; /* whose ends are moments */
 	bool asked_passed;
 	bool no_addresses; /* they would make the page too large */
@@ -120,8 +123,9 @@ int moments__event(struct page_data *p, const struct event *e);
 /* The stream is over, the model finished. */
 int moments__end(struct page_data *p);
 /*
- * html_thin.c. Fewer moments: about half as many as are chosen, or, where each event is one, MOMENTS_CHOSEN; and fewer still,
- * until blocks and what passed are within the limits. -EFBIG: there are no fewer.
+ * html_thin.c. Fewer moments: about half as many as are chosen, or, where each event is one,
+ * MOMENTS_CHOSEN; and fewer still, until blocks and what passed are within the limits. -EFBIG:
+ * there are no fewer.
  */
 int moments__thin(struct page_data *p);
 int passed__cmp(const void *a, const void *b); /* for qsort(): by moment, then by kin */
@@ -162,12 +166,14 @@ struct page_columns {
 		struct bytes bytes;
 		uint64_t n;
 		bool zigzag;
-	} *all;
+	} * all;
 	size_t n, cap;
 	bool failed;
 };
-/* A new column, of a device of the page (-1: of none); put numbers into it before the next one is added. */
-struct page_column *page_columns__add(struct page_columns *c, const char *name, int device, bool zigzag);
+/* A new column, of a device of the page (-1: of none); put numbers into it before the next one is
+ * added. */
+struct page_column *page_columns__add(struct page_columns *c, const char *name, int device,
+				      bool zigzag);
 void page_column__put(struct page_column *c, uint64_t v);
 
 /* --- html_head.c: what the page needs at once */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The course of what is allocated, in stretches of time that get longer with the recording: never many of them. */
+/* The course of what is allocated, in stretches of time that get longer with the recording: never
+ * many of them. */
 #include <errno.h>
 
 #include "export/html.h"
 #include "lib/array.h"
 
-#define CURVE_MAX 8192	/* stretches; at least half as many, once there were as many */
+#define CURVE_MAX 8192	 /* stretches; at least half as many, once there were as many */
 #define CURVE_FIRST 1024 /* ns */
 
 static void cover(struct curve_part *a, const struct curve_part *b)

@@ -9,7 +9,7 @@
 #include "lib/json.h"
 #include "report/doc.h"
 
-#define BUCKETS 1600 /* of the first picture, of all devices together */
+#define BUCKETS 1600	/* of the first picture, of all devices together */
 #define BUCKETS_MIN 200 /* of each */
 #define ROWS_FIRST 30
 #define STRETCHES_FIRST 2500
@@ -31,7 +31,8 @@ struct picture {
 	uint64_t min, max, reserved;
 };
 
-static void put_picture(struct json *j, const char *key, const struct picture *b, size_t n, int which)
+static void put_picture(struct json *j, const char *key, const struct picture *b, size_t n,
+			int which)
 {
 	json__open_array(j, key);
 	for (size_t i = 0; i < n; i++)
@@ -51,7 +52,8 @@ static int put_series(struct json *j, const struct page_data *p, const struct pa
 {
 	uint64_t width = d->curve.width ? d->curve.width : p->c->duration + 1;
 	size_t wanted = BUCKETS / model__devices(p->c->model);
-	uint64_t each = p->c->duration / width / (wanted > BUCKETS_MIN ? wanted : BUCKETS_MIN) + 1, held, reserved;
+	uint64_t each = p->c->duration / width / (wanted > BUCKETS_MIN ? wanted : BUCKETS_MIN) + 1,
+		 held, reserved;
 	size_t n = p->c->duration / width / each + 1, k = 0;
 	struct picture *b = calloc(n, sizeof(*b));
 	struct model_now first;
@@ -66,7 +68,8 @@ static int put_series(struct json *j, const struct page_data *p, const struct pa
 		for (; k < d->curve.n && d->curve.parts[k].number / each <= i; k++) {
 			const struct curve_part *v = &d->curve.parts[k];
 
-			widen(&b[i], moment__allocated(d, v->min), moment__allocated(d, v->max), v->reserved_max);
+			widen(&b[i], moment__allocated(d, v->min), moment__allocated(d, v->max),
+			      v->reserved_max);
 			held = moment__allocated(d, v->last);
 			reserved = v->reserved;
 		}
@@ -104,7 +107,8 @@ static int64_t asked_moment(const struct page_data *p, const struct page_device 
 	return lo < d->n ? (int64_t)lo : (int64_t)d->n - 1;
 }
 
-static int put_device(struct json *j, const struct page_data *p, const struct report_doc *doc, size_t i)
+static int put_device(struct json *j, const struct page_data *p, const struct report_doc *doc,
+		      size_t i)
 {
 	const struct page_device *d = &p->devices[model__number(p->c->model, i)];
 	struct model_device info;

@@ -55,7 +55,8 @@ int64_t moments__of(const struct page_device *d, uint64_t seq)
 	return (int64_t)lo - 1;
 }
 
-/* 1 + the moment that shows what this event brought: the first one that is not before it. The open one is d->n. */
+/* 1 + the moment that shows what this event brought: the first one that is not before it. The open
+ * one is d->n. */
 static uint32_t shown1(const struct page_device *d, uint64_t seq)
 {
 	size_t lo = 0, hi = d->n;
@@ -134,9 +135,9 @@ static int went(void *ctx, const struct model_block *b)
 
 static bool same_segment(const struct model_extent *a, const struct model_extent *b)
 {
-	return a->addr == b->addr && a->size == b->size && a->cuda_stream == b->cuda_stream && a->pool[0] == b->pool[0] &&
-	       a->pool[1] == b->pool[1] && a->told == b->told && a->expandable == b->expandable && a->kind == b->kind &&
-	       a->range == b->range;
+	return a->addr == b->addr && a->size == b->size && a->cuda_stream == b->cuda_stream &&
+	       a->pool[0] == b->pool[0] && a->pool[1] == b->pool[1] && a->told == b->told &&
+	       a->expandable == b->expandable && a->kind == b->kind && a->range == b->range;
 }
 
 static int segment(void *ctx, const struct model_extent *x)
@@ -187,7 +188,8 @@ static int close_moment(struct page_device *d, uint32_t keep)
 			d->moments[d->n - 1].keep |= keep;
 		return 0;
 	}
-	if (d->n >= UINT32_MAX - 2 || array__grow(&d->moments, &d->cap, d->n + 1, sizeof(*d->moments)))
+	if (d->n >= UINT32_MAX - 2 ||
+	    array__grow(&d->moments, &d->cap, d->n + 1, sizeof(*d->moments)))
 		return -ENOMEM;
 	err = flush_passed(d);
 	if (err)
@@ -232,7 +234,9 @@ static int note_phase(struct page_device *d, const struct model_now *now, uint64
 	}
 	if (array__grow(&d->stretches, &d->capstretches, d->nstretches + 1, sizeof(*d->stretches)))
 		return -ENOMEM;
-	d->stretches[d->nstretches++] = (struct stretch){ .start = time, .end = time, .phase = now->phase };
+	d->stretches[d->nstretches++] = (struct stretch){ .start = time,
+							  .end = time,
+							  .phase = now->phase };
 	return 0;
 }
 
@@ -251,7 +255,8 @@ static int look(struct page_data *p, uint32_t number, bool always)
 	if (!last->seq)
 		model__first(p->c->model, number, last);
 	/* What is learnt late was there before, too. */
-	if (!always && now.reserved == last->reserved && now.allocated - now.late == last->allocated - last->late &&
+	if (!always && now.reserved == last->reserved &&
+	    now.allocated - now.late == last->allocated - last->late &&
 	    now.unknown - now.late + now.told == last->unknown - last->late + last->told) {
 		*last = now;
 		return 0;
@@ -270,7 +275,8 @@ static int look(struct page_data *p, uint32_t number, bool always)
 /* A peak, before what comes now brings it down. */
 static bool is_peak(const struct page_data *p, const struct page_device *d, const struct event *e)
 {
-	bool up = e->kind == EVENT_ALLOC && (e->totals ? e->allocated > d->last.allocated : e->size > 0);
+	bool up = e->kind == EVENT_ALLOC &&
+		  (e->totals ? e->allocated > d->last.allocated : e->size > 0);
 
 	return d->open && d->last.seq && d->last.peak_seq == d->last.seq &&
 	       model__number_of(p->c->model, e->device) == d->number && !up;
@@ -309,8 +315,8 @@ static int check_limits(struct page_data *p)
 /* Calls of modules and marks move no memory. */
 static bool may_change(uint8_t kind)
 {
-	return kind != EVENT_ENTER && kind != EVENT_LEAVE && kind != EVENT_MARK && kind != EVENT_REQUESTED && kind != EVENT_USED &&
-	       kind != EVENT_LEFT;
+	return kind != EVENT_ENTER && kind != EVENT_LEAVE && kind != EVENT_MARK &&
+	       kind != EVENT_REQUESTED && kind != EVENT_USED && kind != EVENT_LEFT;
 }
 
 static int look_around(struct page_data *p)
@@ -377,7 +383,8 @@ int moments__end(struct page_data *p)
 		err = close_all(p, 0);
 	/* What came after the last moment is there at no other. */
 	for (size_t i = 0; i < p->n; i++)
-		for (size_t k = p->devices[i].nblocks; k-- > 0 && p->devices[i].blocks[k].gone1 == GONE_NEVER;)
+		for (size_t k = p->devices[i].nblocks;
+		     k-- > 0 && p->devices[i].blocks[k].gone1 == GONE_NEVER;)
 			if (p->devices[i].blocks[k].born1 > p->devices[i].n)
 				p->devices[i].blocks[k].born1 = p->devices[i].n;
 	return err;
@@ -389,7 +396,10 @@ int moments__init(struct page_data *p, struct export_ctx *c)
 
 	*p = (struct page_data){
 		.c = c,
-		.limits = { .moments = MOMENTS_EXACT, .blocks = BLOCKS_MAX, .passed = PASSED_MAX, .payload = PAYLOAD_MAX },
+		.limits = { .moments = MOMENTS_EXACT,
+			    .blocks = BLOCKS_MAX,
+			    .passed = PASSED_MAX,
+			    .payload = PAYLOAD_MAX },
 		.most_steps = MOMENTS_CHOSEN / 2,
 	};
 	p->next = p->limits;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The payload: a directory in JSON, its length before it (4 bytes, least significant first), and columns of numbers as
- * LEB128, differences where they are small; all of it through gzip. page/data.js reads it.
+ * The payload: a directory in JSON, its length before it (4 bytes, least significant first), and
+ * columns of numbers as LEB128, differences where they are small; all of it through gzip.
+ * page/data.js reads it.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -35,7 +36,8 @@ void bytes__varint(struct bytes *b, uint64_t v)
 		b->n = varint__put(b->p + b->n, v) - b->p;
 }
 
-struct page_column *page_columns__add(struct page_columns *c, const char *name, int device, bool zigzag)
+struct page_column *page_columns__add(struct page_columns *c, const char *name, int device,
+				      bool zigzag)
 {
 	static struct page_column nowhere; /* never written to: its bytes have failed */
 	struct page_column *col;
@@ -62,7 +64,8 @@ void page_column__put(struct page_column *c, uint64_t v)
 
 /* --- columns of a device */
 
-/* What seldom changes from one moment to the next: where it does, how far on that is, and by how much. */
+/* What seldom changes from one moment to the next: where it does, how far on that is, and by how
+ * much. */
 struct changes {
 	struct bytes at, by;
 	uint64_t n, since, last;
@@ -80,7 +83,8 @@ static void changes__put(struct changes *s, uint64_t v)
 	s->since++;
 }
 
-static void changes__end(struct changes *s, struct page_columns *c, const char *at, const char *by, int device)
+static void changes__end(struct changes *s, struct page_columns *c, const char *at, const char *by,
+			 int device)
 {
 	struct page_column *col = page_columns__add(c, at, device, false);
 
@@ -91,7 +95,8 @@ static void changes__end(struct changes *s, struct page_columns *c, const char *
 	col->n = s->n;
 }
 
-static void put_moments(struct page_columns *c, const struct page_data *p, const struct page_device *d, int i)
+static void put_moments(struct page_columns *c, const struct page_data *p,
+			const struct page_device *d, int i)
 {
 	struct page_column *col = page_columns__add(c, "time", i, false);
 	struct changes reserved = { 0 };
@@ -125,12 +130,15 @@ static void put_curve(struct page_columns *c, const struct page_device *d, int i
 		page_column__put(col, moment__allocated(d, v->parts[k].last) - last);
 		last = moment__allocated(d, v->parts[k].last);
 	}
-	col = page_columns__add(c, "curve.min", i, false); /* how far below and above the last one */
+	/* how far below and above the last one */
+	col = page_columns__add(c, "curve.min", i, false);
 	for (size_t k = 0; k < v->n; k++)
-		page_column__put(col, moment__allocated(d, v->parts[k].last) - moment__allocated(d, v->parts[k].min));
+		page_column__put(col, moment__allocated(d, v->parts[k].last) -
+					      moment__allocated(d, v->parts[k].min));
 	col = page_columns__add(c, "curve.max", i, false);
 	for (size_t k = 0; k < v->n; k++)
-		page_column__put(col, moment__allocated(d, v->parts[k].max) - moment__allocated(d, v->parts[k].last));
+		page_column__put(col, moment__allocated(d, v->parts[k].max) -
+					      moment__allocated(d, v->parts[k].last));
 	col = page_columns__add(c, "curve.reserved", i, false); /* at most, and at its end */
 	for (size_t k = 0; k < v->n; k++)
 		page_column__put(col, v->parts[k].reserved_max);
@@ -149,10 +157,11 @@ static uint64_t unknown_of(const struct page_device *d, int64_t value)
 }
 
 /*
- * What is allocated is blocks and what nobody knows, and is not written where they add up to it. Where they do not
- * (records were lost) the rest is a column of its own.
+ * What is allocated is blocks and what nobody knows, and is not written where they add up to it.
+ * Where they do not (records were lost) the rest is a column of its own.
  */
-static int put_rest(struct page_columns *c, const struct page_data *p, const struct page_device *d, int i)
+static int put_rest(struct page_columns *c, const struct page_data *p, const struct page_device *d,
+		    int i)
 {
 	uint64_t *sums = calloc(d->n + 2, sizeof(*sums)), live = 0;
 	struct changes unknown = { 0 }, rest = { 0 };
@@ -171,8 +180,10 @@ static int put_rest(struct page_columns *c, const struct page_data *p, const str
 	}
 	model__first(p->c->model, d->number, &first);
 	for (size_t k = 0; k <= d->n; k++) {
-		uint64_t allocated = moment__allocated(d, k ? d->moments[k - 1].allocated : (int64_t)first.allocated);
-		uint64_t nobodys = unknown_of(d, k ? d->moments[k - 1].unknown : (int64_t)first.unknown);
+		uint64_t allocated = moment__allocated(d, k ? d->moments[k - 1].allocated
+							    : (int64_t)first.allocated);
+		uint64_t nobodys = unknown_of(d, k ? d->moments[k - 1].unknown
+						   : (int64_t)first.unknown);
 
 		live += sums[k];
 		changes__put(&unknown, nobodys);
@@ -197,7 +208,8 @@ static int cmp_block(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-/* Addresses by number, in order of first use: an allocator hands out the same ones again and again. */
+/* Addresses by number, in order of first use: an allocator hands out the same ones again and again.
+ */
 static int put_addresses(struct page_columns *c, const struct page_device *d, int i)
 {
 	struct map64 *numbers = map64__new();
@@ -237,7 +249,8 @@ static void put_blocks(struct page_columns *c, struct page_device *d, int i)
 		page_column__put(col, d->blocks[k].kin);
 	col = page_columns__add(c, "life", i, false); /* 0: to the end */
 	for (size_t k = 0; k < d->nblocks; k++)
-		page_column__put(col, d->blocks[k].gone1 ? d->blocks[k].gone1 - d->blocks[k].born1 : 0);
+		page_column__put(col,
+				 d->blocks[k].gone1 ? d->blocks[k].gone1 - d->blocks[k].born1 : 0);
 }
 
 static void put_passed(struct page_columns *c, const struct page_device *d, int i)
@@ -257,7 +270,8 @@ static void put_passed(struct page_columns *c, const struct page_device *d, int 
 		page_column__put(col, d->passed[k].n);
 }
 
-/* addr, size, born1, gone1, range, flags (1: told, 2: expandable, 4: small, 8: large), stream, pool, one after the other. */
+/* addr, size, born1, gone1, range, flags (1: told, 2: expandable, 4: small, 8: large), stream,
+ * pool, one after the other. */
 static void put_segments(struct page_columns *c, const struct page_device *d, int i)
 {
 	struct page_column *col = page_columns__add(c, "segments", i, false);
@@ -272,8 +286,9 @@ static void put_segments(struct page_columns *c, const struct page_device *d, in
 		page_column__put(col, s->born1);
 		page_column__put(col, s->gone1);
 		page_column__put(col, s->x.range);
-		page_column__put(col, s->x.told | s->x.expandable << 1 | (s->x.kind == SEGMENT_OF_SMALL) << 2 |
-				 (s->x.kind == SEGMENT_OF_LARGE) << 3);
+		page_column__put(col, s->x.told | s->x.expandable << 1 |
+					      (s->x.kind == SEGMENT_OF_SMALL) << 2 |
+					      (s->x.kind == SEGMENT_OF_LARGE) << 3);
 		page_column__put(col, s->x.cuda_stream);
 		page_column__put(col, s->x.pool[0]);
 		page_column__put(col, s->x.pool[1]);
@@ -339,7 +354,8 @@ static void put_layers(struct json *j, const struct model *m)
 	json__close_array(j);
 }
 
-static int put_directory(FILE *out, const struct page_data *p, const struct page_rows *r, const struct page_columns *c)
+static int put_directory(FILE *out, const struct page_data *p, const struct page_rows *r,
+			 const struct page_columns *c)
 {
 	struct json *j = json__new(out, false);
 
@@ -388,7 +404,8 @@ static int zip(z_stream *z, const void *data, size_t n, bool last, struct bytes 
 	return 0;
 }
 
-static int compress_all(const char *directory, size_t n, const struct page_columns *c, struct bytes *ret)
+static int compress_all(const char *directory, size_t n, const struct page_columns *c,
+			struct bytes *ret)
 {
 	uint8_t length[4] = { n, n >> 8, n >> 16, n >> 24 };
 	z_stream z = { 0 };
@@ -440,13 +457,15 @@ int payload__make(struct page_data *p, struct bytes *ret)
 
 void payload__base64(FILE *out, const struct bytes *b)
 {
-	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 	char text[4096];
 	size_t n = 0;
 
 	for (size_t i = 0; i < b->n; i += 3) {
 		size_t left = b->n - i;
-		uint32_t v = (uint32_t)b->p[i] << 16 | (left > 1 ? b->p[i + 1] << 8 : 0) | (left > 2 ? b->p[i + 2] : 0);
+		uint32_t v = (uint32_t)b->p[i] << 16 | (left > 1 ? b->p[i + 1] << 8 : 0) |
+			     (left > 2 ? b->p[i + 2] : 0);
 
 		text[n++] = digits[v >> 18];
 		text[n++] = digits[v >> 12 & 63];

@@ -34,12 +34,14 @@ enum {
 };
 
 static const char *const fields[] = {
-	[ROW_DEVICE] = "row.device", [ROW_STACK] = "row.stack",	      [ROW_FILE] = "row.file",
-	[ROW_LINE] = "row.line",     [ROW_FUNCTION] = "row.function", [ROW_MODULE] = "row.module",
-	[ROW_CLASS] = "row.class",   [ROW_ROOT] = "row.root",	      [ROW_PHASE] = "row.phase",
-	[ROW_CATEGORY] = "row.category", [ROW_SOURCE] = "row.source", [ROW_NAME] = "row.name",
-	[ROW_THREAD] = "row.thread", [ROW_TID] = "row.tid",	      [ROW_BEFORE] = "row.before",
-	[ROW_NODE] = "row.node",
+	[ROW_DEVICE] = "row.device",	 [ROW_STACK] = "row.stack",
+	[ROW_FILE] = "row.file",	 [ROW_LINE] = "row.line",
+	[ROW_FUNCTION] = "row.function", [ROW_MODULE] = "row.module",
+	[ROW_CLASS] = "row.class",	 [ROW_ROOT] = "row.root",
+	[ROW_PHASE] = "row.phase",	 [ROW_CATEGORY] = "row.category",
+	[ROW_SOURCE] = "row.source",	 [ROW_NAME] = "row.name",
+	[ROW_THREAD] = "row.thread",	 [ROW_TID] = "row.tid",
+	[ROW_BEFORE] = "row.before",	 [ROW_NODE] = "row.node",
 };
 
 struct page_row {
@@ -55,7 +57,7 @@ struct page_rows {
 	struct map64 *children; /* (parent1, frame) -> node */
 	struct stack_node *nodes;
 	size_t nnodes, capnodes;
-	uint32_t smaller; /* node of what is over the limit */
+	uint32_t smaller;	 /* node of what is over the limit */
 	struct map64 *string_at; /* by where it is: alike ones are one in the dict */
 	const char **strings;
 	size_t nstrings, capstrings;
@@ -102,7 +104,8 @@ static int find_node(struct page_rows *r, const uint32_t *frames, uint32_t n, ui
 			if (array__grow(&r->nodes, &r->capnodes, r->nnodes + 1, sizeof(*r->nodes)))
 				return -ENOMEM;
 			at = r->nnodes;
-			r->nodes[r->nnodes++] = (struct stack_node){ .frame = frames[i], .parent1 = parent1 };
+			r->nodes[r->nnodes++] = (struct stack_node){ .frame = frames[i],
+								     .parent1 = parent1 };
 			err = map64__set(r->children, key, at);
 			if (err)
 				return err;
@@ -157,7 +160,8 @@ static int add_kin(struct page_rows *r, const struct page_data *p, uint32_t kin,
 }
 
 /* Rows in the order in which their first block came, so that alike recordings make alike pages. */
-static int add_device(struct page_rows *r, const struct page_data *p, const struct page_device *d, int device)
+static int add_device(struct page_rows *r, const struct page_data *p, const struct page_device *d,
+		      int device)
 {
 	int err = 0;
 

@@ -10,7 +10,8 @@
 
 #define OOMS_CHOSEN 8
 
-/* Of those that something happened at, which ones: of steps every so many, of others the first and the last. */
+/* Of those that something happened at, which ones: of steps every so many, of others the first and
+ * the last. */
 struct chooser {
 	size_t steps, ooms, every;
 	size_t step, oom;
@@ -25,7 +26,8 @@ static void count(struct chooser *c, const struct page_device *d, size_t most)
 	c->every = c->steps > most ? (c->steps + most - 1) / most : 1;
 }
 
-static bool stays(const struct page_data *p, const struct page_device *d, size_t i, int64_t peak, struct chooser *c)
+static bool stays(const struct page_data *p, const struct page_device *d, size_t i, int64_t peak,
+		  struct chooser *c)
 {
 	struct page_moment *m = &d->moments[i];
 	bool step = m->keep & KEEP_STEP && c->step++ % c->every == 0;
@@ -36,7 +38,8 @@ static bool stays(const struct page_data *p, const struct page_device *d, size_t
 		m->keep &= ~(uint32_t)KEEP_STEP;
 	if (!oom)
 		m->keep &= ~(uint32_t)KEEP_OOM;
-	return m->keep || (int64_t)i == peak || i + 1 == d->n || m->time / p->bucket != m[1].time / p->bucket;
+	return m->keep || (int64_t)i == peak || i + 1 == d->n ||
+	       m->time / p->bucket != m[1].time / p->bucket;
 }
 
 /* map[i]: the moment that what was at i is now at. */
@@ -109,7 +112,9 @@ static int move(struct page_device *d, const uint32_t *map)
 		}
 		if (array__grow(&d->passed, &d->cappassed, d->npassed + 1, sizeof(*d->passed)))
 			return -ENOMEM;
-		d->passed[d->npassed++] = (struct passed){ .moment = b.born1 - 1, .kin = b.kin, .n = 1 };
+		d->passed[d->npassed++] = (struct passed){ .moment = b.born1 - 1,
+							   .kin = b.kin,
+							   .n = 1 };
 		if (d->npassed >= UINT32_C(1) << 22 && d->npassed == d->cappassed)
 			merge_passed(d);
 	}

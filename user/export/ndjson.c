@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Every event as a JSON object, one a line. A stack is a line of its own before the first event that has it, and is
- * referred to by its number. What is not known is left out.
+ * Every event as a JSON object, one a line. A stack is a line of its own before the first event
+ * that has it, and is referred to by its number. What is not known is left out.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A recording's figures as OpenMetrics text. Labels are few: what could be many (lines) is the largest ones and the rest in
- * one, so that no scraper is flooded.
+ * A recording's figures as OpenMetrics text. Labels are few: what could be many (lines) is the
+ * largest ones and the rest in one, so that no scraper is flooded.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -27,14 +27,19 @@ static void put_one(FILE *out, const struct om_family *f, const char *value)
 
 static void put_recording(struct export_ctx *c)
 {
-	static const char *const facts[] = { "pid", "comm", "python", "torch", "cuda_runtime", "allocator", "version", "attached_at" };
+	static const char *const facts[] = { "pid",	     "comm",	  "python",  "torch",
+					     "cuda_runtime", "allocator", "version", "attached_at" };
 	static const struct om_family info = { "recording", "info", NULL, "What was recorded." };
-	static const struct om_family start = { "start_timestamp_seconds", "gauge", "seconds", "When the capture began, since 1970." };
-	static const struct om_family length = { "duration_seconds", "gauge", "seconds", "How long the capture was." };
+	static const struct om_family start = { "start_timestamp_seconds", "gauge", "seconds",
+						"When the capture began, since 1970." };
+	static const struct om_family length = { "duration_seconds", "gauge", "seconds",
+						 "How long the capture was." };
 	static const struct om_family events = { "events", "counter", NULL, "Events recorded." };
-	static const struct om_family lost = { "lost_records", "counter", NULL, "Records that were lost." };
+	static const struct om_family lost = { "lost_records", "counter", NULL,
+					       "Records that were lost." };
 	static const struct om_family steps = { "steps", "counter", NULL, "Steps that ended." };
-	static const struct om_family step = { "step_seconds", "gauge", "seconds", "Median duration of a step." };
+	static const struct om_family step = { "step_seconds", "gauge", "seconds",
+					       "Median duration of a step." };
 	const char *from = facts__get(c->facts, "start");
 	char text[32];
 	uint64_t ns;
@@ -47,10 +52,12 @@ static void put_recording(struct export_ctx *c)
 			om__label(c->out, facts[i], facts__get(c->facts, facts[i]), true);
 	fputs("} 1\n", c->out);
 	if (from && !text__parse_date(from, &ns)) {
-		snprintf(text, sizeof(text), "%" PRIu64 ".%09" PRIu64, ns / 1000000000, ns % 1000000000);
+		snprintf(text, sizeof(text), "%" PRIu64 ".%09" PRIu64, ns / 1000000000,
+			 ns % 1000000000);
 		put_one(c->out, &start, text);
 	}
-	snprintf(text, sizeof(text), "%" PRIu64 ".%09" PRIu64, c->duration / 1000000000, c->duration % 1000000000);
+	snprintf(text, sizeof(text), "%" PRIu64 ".%09" PRIu64, c->duration / 1000000000,
+		 c->duration % 1000000000);
 	put_one(c->out, &length, text);
 	snprintf(text, sizeof(text), "%" PRIu64, model__events(c->model));
 	put_one(c->out, &events, text);
@@ -69,21 +76,40 @@ enum { OF_TOTALS = 1, OF_MOMENT = 2, OF_BEFORE = 4 };
 static const struct figure_of {
 	struct om_family family;
 	size_t offset; /* of a uint64_t in struct model_device */
-	int of;	       /* OF_TOTALS: where the allocator carries totals; OF_MOMENT: where the moment came; OF_BEFORE: where it is known */
+	int of; /* OF_TOTALS: where the allocator carries totals; OF_MOMENT: where the moment came;
+		   OF_BEFORE: where it is known */
 } figures[] = {
 #define FIGURE(member) offsetof(struct model_device, member)
-	{ { "device_allocated_bytes", "gauge", "bytes", "Allocated at the end." }, FIGURE(allocated), 0 },
-	{ { "device_reserved_bytes", "gauge", "bytes", "Reserved at the end." }, FIGURE(reserved), OF_TOTALS },
-	{ { "device_peak_allocated_bytes", "gauge", "bytes", "Allocated at most." }, FIGURE(peak_allocated), 0 },
-	{ { "device_peak_reserved_bytes", "gauge", "bytes", "Reserved at most." }, FIGURE(peak_reserved), OF_TOTALS },
-	{ { "device_before_attach_bytes", "gauge", "bytes", "There at the first event." }, FIGURE(before_attach_start), OF_BEFORE },
-	{ { "device_drift_bytes", "gauge", "bytes", "Largest difference from the allocator's own total." }, FIGURE(drift), OF_TOTALS },
+	{ { "device_allocated_bytes", "gauge", "bytes", "Allocated at the end." },
+	  FIGURE(allocated),
+	  0 },
+	{ { "device_reserved_bytes", "gauge", "bytes", "Reserved at the end." },
+	  FIGURE(reserved),
+	  OF_TOTALS },
+	{ { "device_peak_allocated_bytes", "gauge", "bytes", "Allocated at most." },
+	  FIGURE(peak_allocated),
+	  0 },
+	{ { "device_peak_reserved_bytes", "gauge", "bytes", "Reserved at most." },
+	  FIGURE(peak_reserved),
+	  OF_TOTALS },
+	{ { "device_before_attach_bytes", "gauge", "bytes", "There at the first event." },
+	  FIGURE(before_attach_start),
+	  OF_BEFORE },
+	{ { "device_drift_bytes", "gauge", "bytes",
+	    "Largest difference from the allocator's own total." },
+	  FIGURE(drift),
+	  OF_TOTALS },
 	{ { "device_allocations", "counter", NULL, "Allocations seen." }, FIGURE(allocs), 0 },
 	{ { "device_frees", "counter", NULL, "Frees seen." }, FIGURE(frees), 0 },
 	{ { "device_ooms", "counter", NULL, "Out-of-memory events." }, FIGURE(ooms), 0 },
-	{ { "device_allocation_bytes", "counter", "bytes", "Bytes of all allocations seen." }, FIGURE(total_allocated), 0 },
-	{ { "moment_allocated_bytes", "gauge", "bytes", "Allocated at the moment asked for." }, FIGURE(mark_allocated), OF_MOMENT },
-	{ { "moment_reserved_bytes", "gauge", "bytes", "Reserved at the moment asked for." }, FIGURE(mark_reserved),
+	{ { "device_allocation_bytes", "counter", "bytes", "Bytes of all allocations seen." },
+	  FIGURE(total_allocated),
+	  0 },
+	{ { "moment_allocated_bytes", "gauge", "bytes", "Allocated at the moment asked for." },
+	  FIGURE(mark_allocated),
+	  OF_MOMENT },
+	{ { "moment_reserved_bytes", "gauge", "bytes", "Reserved at the moment asked for." },
+	  FIGURE(mark_reserved),
 	  OF_MOMENT | OF_TOTALS },
 #undef FIGURE
 };
@@ -103,7 +129,8 @@ static void put_figure(struct export_ctx *c, const struct figure_of *f)
 		if (!is_shown(c, i))
 			continue;
 		model__device(c->model, i, &d);
-		if (((f->of & OF_TOTALS) && !d.has_totals) || ((f->of & OF_MOMENT) && !d.marked) || ((f->of & OF_BEFORE) && !d.before_known))
+		if (((f->of & OF_TOTALS) && !d.has_totals) || ((f->of & OF_MOMENT) && !d.marked) ||
+		    ((f->of & OF_BEFORE) && !d.before_known))
 			continue;
 		memcpy(&v, (const char *)&d + f->offset, sizeof(v));
 		om__name(c->out, &f->family);
@@ -113,8 +140,10 @@ static void put_figure(struct export_ctx *c, const struct figure_of *f)
 
 static void put_fragmentation(struct export_ctx *c)
 {
-	static const struct om_family f = { "device_fragmentation_ratio", "gauge", "ratio",
-					 "(reserved - allocated) / reserved at the moment asked for." };
+	static const struct om_family f = {
+		"device_fragmentation_ratio", "gauge", "ratio",
+		"(reserved - allocated) / reserved at the moment asked for."
+	};
 	struct model_device d;
 
 	om__head(c->out, &f, true);
@@ -122,21 +151,26 @@ static void put_fragmentation(struct export_ctx *c)
 		model__device(c->model, i, &d);
 		if (is_shown(c, i) && d.has_totals && d.marked && d.mark_reserved)
 			fprintf(c->out, "memtrace_%s{device=\"%s\"} %.6f\n", f.name, d.name,
-				d.mark_reserved > d.mark_allocated ?
-					(double)(d.mark_reserved - d.mark_allocated) / (double)d.mark_reserved : 0);
+				d.mark_reserved > d.mark_allocated
+					? (double)(d.mark_reserved - d.mark_allocated) /
+						  (double)d.mark_reserved
+					: 0);
 	}
 }
 
 /* top: place among the lines, whose names may be alike; 0: the rest. */
-static void put_row(FILE *out, const char *family, const char *device, enum group by, const struct row *r, size_t top)
+static void put_row(FILE *out, const char *family, const char *device, enum group by,
+		    const struct row *r, size_t top)
 {
 	char number[24];
 
 	fprintf(out, "memtrace_%s{device=\"%s\"", family, device);
 	if (by == BY_CATEGORY)
-		om__label(out, "category", r->before_attach || !r->category ? "before attach" : r->category, true);
+		om__label(out, "category",
+			  r->before_attach || !r->category ? "before attach" : r->category, true);
 	if (by == BY_PHASE)
-		om__label(out, "phase", r->before_attach ? "before attach" : phase__name(r->phase), true);
+		om__label(out, "phase", r->before_attach ? "before attach" : phase__name(r->phase),
+			  true);
 	if (by == BY_LINE) {
 		snprintf(number, sizeof(number), "%zu", top);
 		om__label(out, "top", top ? number : "rest", true);
@@ -179,9 +213,15 @@ static int put_groups(struct export_ctx *c)
 		struct om_family family;
 		enum group by;
 	} groups[] = {
-		{ { "moment_category_bytes", "gauge", "bytes", "By what it was for, at the moment asked for." }, BY_CATEGORY },
-		{ { "moment_phase_bytes", "gauge", "bytes", "By the phase it was allocated in, at the moment asked for." }, BY_PHASE },
-		{ { "moment_line_bytes", "gauge", "bytes", "The lines that held most at the moment asked for, and the rest." }, BY_LINE },
+		{ { "moment_category_bytes", "gauge", "bytes",
+		    "By what it was for, at the moment asked for." },
+		  BY_CATEGORY },
+		{ { "moment_phase_bytes", "gauge", "bytes",
+		    "By the phase it was allocated in, at the moment asked for." },
+		  BY_PHASE },
+		{ { "moment_line_bytes", "gauge", "bytes",
+		    "The lines that held most at the moment asked for, and the rest." },
+		  BY_LINE },
 	};
 	int err = 0;
 

@@ -37,7 +37,8 @@ void passing__look(const struct export_ctx *c, size_t i, struct model_device *re
 	ret->peak_allocated += ahead.late - ret->late;
 }
 
-bool passing__device(const struct export_ctx *c, struct passing *p, struct device want, struct model_device *ret)
+bool passing__device(const struct export_ctx *c, struct passing *p, struct device want,
+		     struct model_device *ret)
 {
 	size_t n = model__devices(c->model);
 
@@ -56,7 +57,9 @@ bool passing__device(const struct export_ctx *c, struct passing *p, struct devic
 bool passing__main(const struct export_ctx *c, struct model_device *ret)
 {
 	const struct model *whole = c->ahead ? c->ahead : c->model;
-	int i = c->device_name ? model__find_device(whole, c->device_name) : model__main_device(whole), now;
+	int i = c->device_name ? model__find_device(whole, c->device_name)
+			       : model__main_device(whole),
+	    now;
 	struct model_device d;
 
 	memset(ret, 0, sizeof(*ret));
@@ -83,5 +86,6 @@ size_t passing__steps(const struct export_ctx *c)
 
 enum phase passing__phase(const struct export_ctx *c, const struct event *e)
 {
-	return e->node ? PHASE_BACKWARD : model__stack_phase(c->model, e->stack, e->thread, e->walk);
+	return e->node ? PHASE_BACKWARD
+		       : model__stack_phase(c->model, e->stack, e->thread, e->walk);
 }

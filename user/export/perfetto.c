@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Chrome's trace events as JSON, for ui.perfetto.dev: memory as counters, modules as spans of their threads, steps and
- * phases as spans of threads of their own, segments and out-of-memory as instants. Written as events pass.
+ * Chrome's trace events as JSON, for ui.perfetto.dev: memory as counters, modules as spans of their
+ * threads, steps and phases as spans of threads of their own, segments and out-of-memory as
+ * instants. Written as events pass.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -34,7 +35,7 @@ struct perfetto {
 	struct spans *spans;
 	struct counters *counters;
 	uint64_t pid; /* 0: the head is not written yet */
-	bool *named; /* threads whose name was written, by number */
+	bool *named;  /* threads whose name was written, by number */
 	uint32_t nnamed;
 	size_t steps;
 	struct stretch stretch;
@@ -55,7 +56,8 @@ static void open_event(struct perfetto *p, const char *ph, const char *name, uin
 	put_time(p, "ts", time);
 }
 
-static void put_name(struct perfetto *p, const char *what, uint64_t tid, const char *name, const char *more)
+static void put_name(struct perfetto *p, const char *what, uint64_t tid, const char *name,
+		     const char *more)
 {
 	char *text = NULL;
 
@@ -112,18 +114,21 @@ static void put_span(void *ctx, uint64_t time, bool enter, uint32_t module, uint
 	if (enter) {
 		json__string(p->j, "cat", "module");
 		json__open_object(p->j, "args");
-		json__string(p->j, "class", dict__str(p->dict, dict__get_module(p->dict, module).cls));
+		json__string(p->j, "class",
+			     dict__str(p->dict, dict__get_module(p->dict, module).cls));
 		json__close_object(p->j);
 	}
 	json__close_object(p->j);
 }
 
-static void put_counter(void *ctx, const char *device, const char *what, uint64_t time, uint64_t value)
+static void put_counter(void *ctx, const char *device, const char *what, uint64_t time,
+			uint64_t value)
 {
 	struct perfetto *p = ctx;
 	char name[64];
 
-	/* Each in an event of its own: what is allocated is part of what is reserved, and some readers pile up what is in one. */
+	/* Each in an event of its own: what is allocated is part of what is reserved, and some
+	 * readers pile up what is in one. */
 	snprintf(name, sizeof(name), "%s %s", device, what);
 	open_event(p, "C", name, time);
 	json__open_object(p->j, "args");
@@ -132,7 +137,8 @@ static void put_counter(void *ctx, const char *device, const char *what, uint64_
 	json__close_object(p->j);
 }
 
-static void put_complete(struct perfetto *p, const char *name, uint64_t tid, uint64_t begin, uint64_t end)
+static void put_complete(struct perfetto *p, const char *name, uint64_t tid, uint64_t begin,
+			 uint64_t end)
 {
 	open_event(p, "X", name, begin);
 	json__uint(p->j, "tid", tid);
@@ -140,7 +146,8 @@ static void put_complete(struct perfetto *p, const char *name, uint64_t tid, uin
 }
 
 /* An instant of the whole process, or of all. Its "args" are open. */
-static void open_instant(struct perfetto *p, const struct event *e, const char *name, const char *scope)
+static void open_instant(struct perfetto *p, const struct event *e, const char *name,
+			 const char *scope)
 {
 	uint64_t tid = tid_of(p, e->thread);
 
@@ -181,11 +188,13 @@ static void put_address(struct perfetto *p, uint64_t addr)
 	json__string(p->j, "address", text);
 }
 
-static void put_oom(struct export_ctx *c, struct perfetto *p, const struct event *e, const struct model_device *d)
+static void put_oom(struct export_ctx *c, struct perfetto *p, const struct event *e,
+		    const struct model_device *d)
 {
 	char name[80], size[24];
 
-	snprintf(name, sizeof(name), "out of memory: %s asked on %s", text__bytes(size, sizeof(size), e->size), d->name);
+	snprintf(name, sizeof(name), "out of memory: %s asked on %s",
+		 text__bytes(size, sizeof(size), e->size), d->name);
 	open_instant(p, e, name, "g");
 	json__uint(p->j, "asked", e->size);
 	json__uint(p->j, "allocated", d->allocated);
@@ -198,16 +207,18 @@ static void put_oom(struct export_ctx *c, struct perfetto *p, const struct event
 /* Memory that a device has less of. What is mapped from memory made before is that once more. */
 static bool is_segment(const struct event *e)
 {
-	return e->how == MEM_DEVICE || e->how == MEM_ASYNC || e->how == MEM_MANAGED || e->how == MEM_MAPPED ||
-	       e->how == MEM_PHYSICAL;
+	return e->how == MEM_DEVICE || e->how == MEM_ASYNC || e->how == MEM_MANAGED ||
+	       e->how == MEM_MAPPED || e->how == MEM_PHYSICAL;
 }
 
-static void put_segment(struct export_ctx *c, struct perfetto *p, const struct event *e, const char *device)
+static void put_segment(struct export_ctx *c, struct perfetto *p, const struct event *e,
+			const char *device)
 {
 	bool own = e->flags & MEM_BY_ALLOCATOR, take = e->kind == EVENT_CUDA_ALLOC;
 	char name[80];
 
-	snprintf(name, sizeof(name), "%s%s%s", device, own ? " segment" : " memory of others", take ? " taken" : " given back");
+	snprintf(name, sizeof(name), "%s%s%s", device, own ? " segment" : " memory of others",
+		 take ? " taken" : " given back");
 	open_instant(p, e, name, "p");
 	if (e->size)
 		json__uint(p->j, "bytes", e->size);
@@ -242,20 +253,24 @@ static void close_stretch(struct perfetto *p)
 	s->any = false;
 }
 
-/* Stretches as the model has them: from the first allocation in a phase to the last event before one in another. */
+/* Stretches as the model has them: from the first allocation in a phase to the last event before
+ * one in another. */
 static void put_phase(struct export_ctx *c, struct perfetto *p, const struct event *e)
 {
 	struct stretch *s = &p->stretch;
 	struct model_device main;
 
-	if (!passing__main(c, &main) || main.device.type != e->device.type || main.device.index != e->device.index)
+	if (!passing__main(c, &main) || main.device.type != e->device.type ||
+	    main.device.index != e->device.index)
 		return;
 	if (e->kind == EVENT_ALLOC) {
 		enum phase phase = passing__phase(c, e);
 
 		if (!s->any || s->phase != phase) {
 			close_stretch(p);
-			*s = (struct stretch){ .any = true, .phase = phase, .begin = e->time, .last = e->time };
+			*s = (struct stretch){
+				.any = true, .phase = phase, .begin = e->time, .last = e->time
+			};
 		}
 	}
 	if (e->time > s->last)
@@ -268,7 +283,8 @@ static void put_steps(struct export_ctx *c, struct perfetto *p)
 	struct model_step step;
 	char name[32];
 
-	if (steps < p->steps) /* from a pipe: it is steps of an optimizer that count, not those so far */
+	if (steps <
+	    p->steps) /* from a pipe: it is steps of an optimizer that count, not those so far */
 		p->steps = steps;
 	if (steps == p->steps)
 		return;
@@ -307,7 +323,8 @@ static void put_on_device(struct export_ctx *c, struct perfetto *p, const struct
 			put_segment(c, p, e, d.name);
 		break;
 	}
-	if (!p->err && (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE || e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE))
+	if (!p->err && (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE ||
+			e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE))
 		p->err = counters__device(p->counters, &d, e->time);
 	if (!p->err && e->kind == EVENT_USED)
 		p->err = counters__used(p->counters, &d, e->time, e->size);
@@ -397,7 +414,8 @@ static int perfetto_begin(struct export_ctx *c, void **state)
 
 static void put_facts(struct export_ctx *c, struct perfetto *p)
 {
-	static const char *const keys[] = { "version", "start", "cmdline", "python", "torch", "attached_at", "stop_reason" };
+	static const char *const keys[] = { "version", "start",	      "cmdline",    "python",
+					    "torch",   "attached_at", "stop_reason" };
 
 	json__open_object(p->j, "otherData");
 	json__string(p->j, "recording", c->name);
@@ -435,7 +453,8 @@ const struct export_format export_perfetto = {
 	.suffix = ".perfetto.json",
 	.looks_ahead = true,
 	.help = "a trace of counters, modules and steps: ui.perfetto.dev",
-	.next = "\"Open trace file\" on https://ui.perfetto.dev shows it, and keeps it on your machine",
+	.next = "\"Open trace file\" on https://ui.perfetto.dev shows it, and keeps it on your "
+		"machine",
 	.begin = perfetto_begin,
 	.event = perfetto_event,
 	.end = perfetto_end,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A heap profile as Go's tools write it (github.com/google/pprof, proto/profile.proto), under their names, so that
- * what reads those knows ours: all allocations, and what was in use at the marked moment. Each frame is one location
- * and one function of its own with its line in the name: some readers keep a single line of a function.
+ * A heap profile as Go's tools write it (github.com/google/pprof, proto/profile.proto), under their
+ * names, so that what reads those knows ours: all allocations, and what was in use at the marked
+ * moment. Each frame is one location and one function of its own with its line in the name: some
+ * readers keep a single line of a function.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -42,7 +43,8 @@ enum {
 struct pprof {
 	struct gzip *z;
 	struct frames *frames;
-	struct dict *strings; /* the string table: a dict of nothing else, whose string 0 is "" as it has to be */
+	struct dict *strings; /* the string table: a dict of nothing else, whose string 0 is "" as
+				 it has to be */
 	struct pb part, inner, inmost;
 	int err;
 };
@@ -82,7 +84,10 @@ static void put_number(struct pprof *p, uint32_t field, uint64_t v)
 static void put_types(struct pprof *p)
 {
 	static const char *const types[TYPES][2] = {
-		{"alloc_objects", "count"}, {"alloc_space", "bytes"}, {"inuse_objects", "count"}, {"inuse_space", "bytes"},
+		{ "alloc_objects", "count" },
+		{ "alloc_space", "bytes" },
+		{ "inuse_objects", "count" },
+		{ "inuse_space", "bytes" },
 	};
 
 	for (int i = 0; i < TYPES; i++) {
@@ -117,7 +122,8 @@ static void add_labels(struct pprof *p, const char *device, const struct row *ro
 	add_label(p, "device", device);
 	add_label(p, "module", row->module);
 	add_label(p, "module_class", row->module_class);
-	if (!total) /* what an allocation was for is known by its end, and of all there ever were it is not kept */
+	if (!total) /* what an allocation was for is known by its end, and of all there ever were it
+		       is not kept */
 		add_label(p, "category", row->category);
 	if (row->before_attach)
 		return;
@@ -151,7 +157,8 @@ static int put_sample(struct pprof *p, const char *device, const struct row *row
 static int put_view(struct export_ctx *c, struct pprof *p, size_t device, enum row_when when)
 {
 	const struct row_opts opts = {
-		.split = 1 << BY_STACK | 1 << BY_MODULE | 1 << BY_PHASE | 1 << BY_THREAD | 1 << BY_CATEGORY,
+		.split = 1 << BY_STACK | 1 << BY_MODULE | 1 << BY_PHASE | 1 << BY_THREAD |
+			 1 << BY_CATEGORY,
 		.when = when,
 	};
 	struct model_device d;
@@ -214,7 +221,8 @@ static int put_frame(struct pprof *p, uint32_t i)
 
 static void put_facts(struct export_ctx *c, struct pprof *p)
 {
-	const char *start = facts__get(c->facts, "start"), *version = facts__get(c->facts, "version");
+	const char *start = facts__get(c->facts, "start"),
+		   *version = facts__get(c->facts, "version");
 	char comment[256], name[128];
 	uint64_t time;
 
@@ -222,7 +230,8 @@ static void put_facts(struct export_ctx *c, struct pprof *p)
 		put_number(p, PROFILE_TIME, time);
 	put_number(p, PROFILE_DURATION, c->duration);
 	text__clean(name, sizeof(name), c->name, strlen(c->name));
-	snprintf(comment, sizeof(comment), "%s; in use: at %s; memtrace-bpf %s", name, c->moment, version ? version : "unknown");
+	snprintf(comment, sizeof(comment), "%s; in use: at %s; memtrace-bpf %s", name, c->moment,
+		 version ? version : "unknown");
 	put_number(p, PROFILE_COMMENT, string(p, comment));
 }
 
@@ -275,6 +284,7 @@ const struct export_format export_pprof = {
 	.name = "pprof",
 	.suffix = ".pb.gz",
 	.help = "a heap profile: pprof, Pyroscope, Parca",
-	.next = "\"go tool pprof -http=:\" or \"pprof -http=:\" and its name open it; inuse_space is the moment, alloc_space all",
+	.next = "\"go tool pprof -http=:\" or \"pprof -http=:\" and its name open it; inuse_space "
+		"is the moment, alloc_space all",
 	.end = pprof_end,
 };

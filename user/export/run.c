@@ -18,7 +18,8 @@
 struct export_run {
 	struct export_job job;
 	struct analysis *analysis;
-	struct analysis *ahead; /* the same recording, run to its end before; NULL: the format needs none */
+	struct analysis
+		*ahead; /* the same recording, run to its end before; NULL: the format needs none */
 	struct outfile *file;
 	struct export_ctx ctx;
 	void *state;
@@ -51,8 +52,8 @@ static int open_output(struct export_run *r)
 	char *path = NULL;
 	int err;
 
-	if (!a->output &&
-	    asprintf(&path, "memtrace-%s-%s%s", a->format->name, r->analysis->name, a->format->suffix) < 0) {
+	if (!a->output && asprintf(&path, "memtrace-%s-%s%s", a->format->name, r->analysis->name,
+				   a->format->suffix) < 0) {
 		log_err("not enough memory");
 		return EXIT_FAILED;
 	}
@@ -82,21 +83,25 @@ static int explain(const struct export_run *r, int err)
 	if (err == -ENOENT && r->job.model.at == AT_OOM)
 		log_err("%s: no out-of-memory in it; without --at oom the peak is shown", file);
 	else if (err == -ENOENT)
-		log_err("%s: it has no moment '%s'%s%s; without --at the peak is shown", file, r->moment,
-			r->job.device ? " for " : "", r->job.device ? r->job.device : "");
+		log_err("%s: it has no moment '%s'%s%s; without --at the peak is shown", file,
+			r->moment, r->job.device ? " for " : "",
+			r->job.device ? r->job.device : "");
 	else if (err == -ESPIPE)
-		log_err("%s: %s has to read a recording twice: save it to a file first", !strcmp(file, "-") ? "standard input" : file,
-			r->job.format->name);
+		log_err("%s: %s has to read a recording twice: save it to a file first",
+			!strcmp(file, "-") ? "standard input" : file, r->job.format->name);
 	else if (err == -ENODEV)
-		log_err("%s: %s needs CUDA events, and this recording has none%s; flamegraph, html and other formats show what it has", file, r->job.format->name,
-			r->job.device ? " of this device" : "");
+		log_err("%s: %s needs CUDA events, and this recording has none%s; flamegraph, html "
+			"and other formats show what it has",
+			file, r->job.format->name, r->job.device ? " of this device" : "");
 	else if (err == -EFBIG)
-		log_err("%s: too many different stacks and names in it for %s", file, r->job.format->name);
+		log_err("%s: too many different stacks and names in it for %s", file,
+			r->job.format->name);
 	else if (err == -ENODATA)
 		log_err("%s: no allocation in it, so there is nothing to show", file);
 	else
 		log_err("%s: cannot export: %s", file, strerror(-err));
-	return err == -ENOENT || err == -ENODEV || err == -ENODATA || err == -ESPIPE ? EXIT_UNUSABLE : EXIT_FAILED;
+	return err == -ENOENT || err == -ENODEV || err == -ENODATA || err == -ESPIPE ? EXIT_UNUSABLE
+										     : EXIT_FAILED;
 }
 
 /* A pipe cannot be read twice. What is wrong with the file is said when it is read for good. */
@@ -105,7 +110,9 @@ static void look_ahead(struct export_run *r)
 	const struct export_format *f = r->job.format;
 	struct stat st;
 
-	if (!(f->looks_ahead || (f->of_end && r->job.model.at != AT_END)) || !strcmp(r->job.recording, "-") || passed_files__stat(r->job.recording, &st) || !S_ISREG(st.st_mode))
+	if (!(f->looks_ahead || (f->of_end && r->job.model.at != AT_END)) ||
+	    !strcmp(r->job.recording, "-") || passed_files__stat(r->job.recording, &st) ||
+	    !S_ISREG(st.st_mode))
 		return;
 	log__hush(LOG_ERROR);
 	if (!analysis__open(r->job.recording, &r->job.model, &r->ahead)) {
@@ -128,7 +135,8 @@ static int convert(struct export_run *r)
 	r->ctx = (struct export_ctx){
 		.out = outfile__stream(r->file),
 		.dict = a->dict,
-		.facts = r->ahead ? r->ahead->facts : a->facts, /* all of them, from the first event on */
+		.facts = r->ahead ? r->ahead->facts
+				  : a->facts, /* all of them, from the first event on */
 		.model = a->model,
 		.ahead = r->ahead ? r->ahead->model : NULL,
 		.ahead_duration = r->ahead ? r->ahead->duration : 0,
@@ -177,7 +185,9 @@ static int finish(struct export_run *r)
 	}
 	if (*size && (!r->job.output || strcmp(r->job.output, "-")))
 		log_event(LOG_INFO, "written",
-			  LOG_FIELDS(LOG_STRING("path", name), LOG_UINT("bytes", (uint64_t)st.st_size), LOG_STRING("format", r->job.format->name)),
+			  LOG_FIELDS(LOG_STRING("path", name),
+				     LOG_UINT("bytes", (uint64_t)st.st_size),
+				     LOG_STRING("format", r->job.format->name)),
 			  "wrote %s (%s): %s", name, size, r->job.format->next);
 	return EXIT_OK;
 }

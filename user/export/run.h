@@ -9,10 +9,11 @@
 struct export_job {
 	const struct export_format *format;
 	const char *recording; /* "-": standard input */
-	const char *output;    /* NULL: memtrace-FORMAT-RECORDING in the current folder; "-": standard output */
-	const char *device;    /* NULL: all */
-	bool force;	       /* replace output if it exists */
-	bool moment_given;     /* else formats of the whole recording show its end */
+	const char *output; /* NULL: memtrace-FORMAT-RECORDING in the current folder; "-": standard
+			       output */
+	const char *device; /* NULL: all */
+	bool force;	    /* replace output if it exists */
+	bool moment_given;  /* else formats of the whole recording show its end */
 	struct model_opts model;
 };
 

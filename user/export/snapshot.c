@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What torch.cuda.memory._snapshot() gives, as torch.cuda.memory._dump_snapshot() writes it: for PyTorch's own viewer and all
- * that reads its files. Segments with their blocks at the marked moment, and the last events before it.
+ * What torch.cuda.memory._snapshot() gives, as torch.cuda.memory._dump_snapshot() writes it: for
+ * PyTorch's own viewer and all that reads its files. Segments with their blocks at the marked
+ * moment, and the last events before it.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -18,8 +19,8 @@
 #include "lib/text.h"
 
 #define TRACE_MAX 500000 /* events; what is older is forgotten, as PyTorch does it */
-#define RECENT 65536	 /* allocations among which an EVENT_REQUESTED finds the one that it is about */
-#define SIZE_BITS 56	 /* of a segment, beside its device */
+#define RECENT 65536 /* allocations among which an EVENT_REQUESTED finds the one that it is about */
+#define SIZE_BITS 56 /* of a segment, beside its device */
 
 enum action { ALLOC, FREE, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, OOM };
 
@@ -37,8 +38,9 @@ struct snapshot {
 	size_t n, cap, first; /* first: the oldest, when it is full */
 	uint64_t number, added;
 	uint64_t recent[RECENT]; /* by address: 1 + how many had been added before it */
-	struct map64 *segments; /* address -> size and device of what the allocator took: a free does not say it */
-	struct left { /* what the driver had left, and what the allocator had then */
+	struct map64 *segments;	 /* address -> size and device of what the allocator took: a free
+				    does not say it */
+	struct left {		 /* what the driver had left, and what the allocator had then */
 		bool known;
 		uint64_t bytes, reserved;
 	} left[256]; /* by device */
@@ -96,13 +98,15 @@ static int device_of(const struct export_ctx *c, unsigned int index)
 
 	for (size_t i = 0; i < model__devices(c->model); i++) {
 		model__device(c->model, i, &d);
-		if (d.device.type != DEVICE_CPU && d.device.index == index && d.device.index != DEVICE_UNKNOWN)
+		if (d.device.type != DEVICE_CPU && d.device.index == index &&
+		    d.device.index != DEVICE_UNKNOWN)
 			return (int)i;
 	}
 	return -1;
 }
 
-/* What the device had free: the driver's figure, if that is of when as much was taken as now; -1: not known. */
+/* What the device had free: the driver's figure, if that is of when as much was taken as now; -1:
+ * not known. */
 static int64_t free_of(const struct snapshot *s, const struct event *e)
 {
 	const struct left *l = &s->left[e->device.index];
@@ -112,7 +116,8 @@ static int64_t free_of(const struct snapshot *s, const struct event *e)
 	return (int64_t)l->bytes;
 }
 
-static int add_alloc(const struct export_ctx *c, struct snapshot *s, const struct event *e, struct entry entry)
+static int add_alloc(const struct export_ctx *c, struct snapshot *s, const struct event *e,
+		     struct entry entry)
 {
 	struct event charged = *e;
 
@@ -129,7 +134,8 @@ static int add_alloc(const struct export_ctx *c, struct snapshot *s, const struc
 }
 
 /* It has the stack of the allocation, as PyTorch's own has unless it is told to keep more. */
-static int add_free(const struct export_ctx *c, struct snapshot *s, const struct event *e, struct entry entry)
+static int add_free(const struct export_ctx *c, struct snapshot *s, const struct event *e,
+		    struct entry entry)
 {
 	struct live_block b;
 
@@ -150,7 +156,8 @@ static int add_free(const struct export_ctx *c, struct snapshot *s, const struct
 static int note_segment(struct snapshot *s, const struct event *e)
 {
 	return map64__set(s->segments, e->addr,
-			  (uint64_t)e->device.index << SIZE_BITS | (e->size & ((UINT64_C(1) << SIZE_BITS) - 1)));
+			  (uint64_t)e->device.index << SIZE_BITS |
+				  (e->size & ((UINT64_C(1) << SIZE_BITS) - 1)));
 }
 
 static int add_taken(struct snapshot *s, const struct event *e, struct entry entry)
@@ -161,12 +168,14 @@ static int add_taken(struct snapshot *s, const struct event *e, struct entry ent
 	return add(s, &entry) || note_segment(s, e) ? -ENOMEM : 0;
 }
 
-static int add_given(const struct export_ctx *c, struct snapshot *s, const struct event *e, struct entry entry)
+static int add_given(const struct export_ctx *c, struct snapshot *s, const struct event *e,
+		     struct entry entry)
 {
 	struct device device = { .type = DEVICE_CUDA };
 	uint64_t old;
 
-	if ((e->how != MEM_DEVICE && e->how != MEM_MAPPED) || !map64__del(s->segments, e->addr, &old))
+	if ((e->how != MEM_DEVICE && e->how != MEM_MAPPED) ||
+	    !map64__del(s->segments, e->addr, &old))
 		return 0;
 	entry.action = e->how == MEM_MAPPED ? SEGMENT_UNMAP : SEGMENT_FREE;
 	entry.device = device.index = old >> SIZE_BITS;
@@ -216,12 +225,16 @@ static int snapshot_event(struct export_ctx *c, void *state, const struct event 
 		int i = device_of(c, e->device.index);
 
 		model__device(c->model, i < 0 ? SIZE_MAX : (size_t)i, &d);
-		s->left[e->device.index] = (struct left){ .known = i >= 0, .bytes = e->size, .reserved = d.reserved };
+		s->left[e->device.index] = (struct left){ .known = i >= 0,
+							  .bytes = e->size,
+							  .reserved = d.reserved };
 	}
 	if (e->kind == EVENT_SEGMENT)
 		return note_segment(s, e);
 	if (too_late(c, s, e->device))
-		return e->kind == EVENT_CUDA_ALLOC && (e->flags & MEM_BY_ALLOCATOR) ? note_segment(s, e) : 0;
+		return e->kind == EVENT_CUDA_ALLOC && (e->flags & MEM_BY_ALLOCATOR)
+			       ? note_segment(s, e)
+			       : 0;
 	switch (e->kind) {
 	case EVENT_ALLOC:
 	case EVENT_OOM:
@@ -355,8 +368,10 @@ static int put_traces(struct writer *w, unsigned int devices)
 	return err;
 }
 
-/* Where the events of a device have blocks and segments. past->blocks is for free(), and holds both. 0 or -ENOMEM. */
-static int look_back(const struct writer *w, unsigned int device, uint64_t last, struct snapshot_past *past)
+/* Where the events of a device have blocks and segments. past->blocks is for free(), and holds
+ * both. 0 or -ENOMEM. */
+static int look_back(const struct writer *w, unsigned int device, uint64_t last,
+		     struct snapshot_past *past)
 {
 	struct snapshot_range *all = calloc(2 * w->s->n + 1, sizeof(*all)), range;
 
@@ -366,7 +381,8 @@ static int look_back(const struct writer *w, unsigned int device, uint64_t last,
 	for (size_t i = 0; i < w->s->n; i++) {
 		const struct entry *e = entry_at(w->s, i);
 
-		if (e->device != device || e->number > last || e->action == OOM || e->size > UINT64_MAX - e->addr)
+		if (e->device != device || e->number > last || e->action == OOM ||
+		    e->size > UINT64_MAX - e->addr)
 			continue;
 		range = (struct snapshot_range){ e->addr, e->addr + e->size };
 		if (e->action == ALLOC || e->action == FREE)
@@ -453,7 +469,8 @@ static int put_document(struct writer *w)
 	}
 	for (size_t i = 0; i < model__devices(w->c->model); i++) {
 		model__device(w->c->model, i, &d);
-		if (d.device.type != DEVICE_CPU && d.device.index != DEVICE_UNKNOWN && d.device.index >= devices)
+		if (d.device.type != DEVICE_CPU && d.device.index != DEVICE_UNKNOWN &&
+		    d.device.index >= devices)
 			devices = d.device.index + 1U;
 	}
 	if (!devices)

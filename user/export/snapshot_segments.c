@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The snapshot's segments, each with blocks and gaps that fill it without rest, as its readers count on; and stacks. */
+/* The snapshot's segments, each with blocks and gaps that fill it without rest, as its readers
+ * count on; and stacks. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 
 /* --- stacks */
 
-struct list { /* of frames that was written */
+struct list {		   /* of frames that was written */
 	uint32_t first, n; /* in stacks.pool */
 	uint32_t kept;
 	uint32_t next1; /* of the same hash: 1 + its number */
@@ -89,7 +90,8 @@ static int put_frame(struct stacks *s, uint32_t i)
 }
 
 /* The list of these frames, if it was written. */
-static const struct list *find(const struct stacks *s, uint64_t hash, const uint32_t *frames, uint32_t n, uint64_t *first)
+static const struct list *find(const struct stacks *s, uint64_t hash, const uint32_t *frames,
+			       uint32_t n, uint64_t *first)
 {
 	uint32_t i1 = map64__get(s->by_hash, hash, first) ? (uint32_t)*first + 1 : 0;
 
@@ -106,11 +108,13 @@ static int note(struct stacks *s, uint64_t hash, uint32_t next1, const uint32_t 
 {
 	if (s->npool > UINT32_MAX - n || s->nlists == UINT32_MAX - 1 ||
 	    array__grow(&s->pool, &s->cappool, s->npool + n, sizeof(*s->pool)) ||
-	    array__grow(&s->lists, &s->caplists, s->nlists + 1, sizeof(*s->lists)) || map64__set(s->by_hash, hash, s->nlists))
+	    array__grow(&s->lists, &s->caplists, s->nlists + 1, sizeof(*s->lists)) ||
+	    map64__set(s->by_hash, hash, s->nlists))
 		return -ENOMEM;
 	memcpy(s->pool + s->npool, frames, n * sizeof(*frames));
-	s->lists[s->nlists++] =
-		(struct list){ .first = (uint32_t)s->npool, .n = n, .kept = pickle__keep(s->p), .next1 = next1 };
+	s->lists[s->nlists++] = (struct list){
+		.first = (uint32_t)s->npool, .n = n, .kept = pickle__keep(s->p), .next1 = next1
+	};
 	s->npool += n;
 	return 0;
 }
@@ -135,7 +139,9 @@ int stacks__put(struct stacks *s, const struct row *row)
 	for (uint32_t i = n; i > 0 && !err; i--)
 		err = put_frame(s, frames[i - 1]);
 	pickle__close_list(s->p);
-	return err ? err : note(s, hash, map64__get(s->by_hash, hash, &first) ? (uint32_t)first + 1 : 0, frames, n);
+	return err ? err
+		   : note(s, hash, map64__get(s->by_hash, hash, &first) ? (uint32_t)first + 1 : 0,
+			  frames, n);
 }
 
 /* --- segments */
@@ -150,7 +156,8 @@ struct tiles {
 	unsigned int index;
 };
 
-static void put_size(struct pickle *p, uint64_t addr, uint64_t size, uint64_t requested, const char *state)
+static void put_size(struct pickle *p, uint64_t addr, uint64_t size, uint64_t requested,
+		     const char *state)
 {
 	pickle__key(p, "address");
 	pickle__uint(p, addr);
@@ -178,7 +185,9 @@ static void put_gap(struct pickle *p, uint64_t from, uint64_t to)
 static uint64_t size_of(const struct tiles *t, size_t i, uint64_t end)
 {
 	const struct live_block *b = &t->blocks[i];
-	uint64_t room = (i + 1 < t->n && t->blocks[i + 1].addr < end ? t->blocks[i + 1].addr : end) - b->addr;
+	uint64_t room = (i + 1 < t->n && t->blocks[i + 1].addr < end ? t->blocks[i + 1].addr
+								     : end) -
+			b->addr;
 
 	return b->size < room ? b->size : room;
 }
@@ -208,7 +217,8 @@ static int put_block(struct tiles *t, size_t i, uint64_t size)
 	return err;
 }
 
-/* Blocks before addr that lie nowhere: their segment was given back, and they were not. A recording gone wrong. */
+/* Blocks before addr that lie nowhere: their segment was given back, and they were not. A recording
+ * gone wrong. */
 static void skip_blocks(struct tiles *t, uint64_t addr)
 {
 	for (; t->next < t->n && t->blocks[t->next].addr < addr; t->next++)
@@ -242,7 +252,9 @@ static int put_segment(struct tiles *t, uint64_t addr, uint64_t end, const struc
 	pickle__key(t->p, "stream");
 	pickle__uint(t->p, seg && seg->stream_known ? seg->cuda_stream : 0);
 	pickle__key(t->p, "segment_type");
-	pickle__key(t->p, !seg || seg->kind == SEGMENT_ANY ? "unknown" : seg->kind == SEGMENT_OF_SMALL ? "small" : "large");
+	pickle__key(t->p, !seg || seg->kind == SEGMENT_ANY ? "unknown"
+			  : seg->kind == SEGMENT_OF_SMALL  ? "small"
+							   : "large");
 	pickle__key(t->p, "segment_pool_id");
 	pickle__pair(t->p, seg ? seg->pool[0] : 0, seg ? seg->pool[1] : 0);
 	pickle__key(t->p, "is_expandable");
@@ -314,11 +326,12 @@ static bool holds(const struct snapshot_range *r, size_t n, uint64_t addr)
 }
 
 /* Blocks, past and of the moment, that no segment holds or ever held. *ret is for free(). */
-static int find_outside(const struct tiles *t, const struct model_segments *segs, struct snapshot_past *past,
-			struct snapshot_range **ret, size_t *n)
+static int find_outside(const struct tiles *t, const struct model_segments *segs,
+			struct snapshot_past *past, struct snapshot_range **ret, size_t *n)
 {
 	size_t nknown = past->nsegments + segs->n, k = 0;
-	struct snapshot_range *known = calloc(nknown + 1, sizeof(*known)), *all = calloc(past->nblocks + t->n + 1, sizeof(*all));
+	struct snapshot_range *known = calloc(nknown + 1, sizeof(*known)),
+			      *all = calloc(past->nblocks + t->n + 1, sizeof(*all));
 
 	if (!known || !all) {
 		free(known);
@@ -328,15 +341,20 @@ static int find_outside(const struct tiles *t, const struct model_segments *segs
 	if (past->nsegments)
 		memcpy(known, past->segments, past->nsegments * sizeof(*known));
 	for (size_t i = 0; i < segs->n; i++)
-		known[past->nsegments + i] = (struct snapshot_range){ segs->all[i].addr, segs->all[i].addr + segs->all[i].size };
+		known[past->nsegments + i] = (struct snapshot_range){
+			segs->all[i].addr, segs->all[i].addr + segs->all[i].size
+		};
 	nknown = merge(known, nknown);
 	for (size_t i = 0; i < past->nblocks; i++)
 		if (!holds(known, nknown, past->blocks[i].addr))
 			all[k++] = past->blocks[i];
-	/* What lies in a segment that was given back before the moment does not: PyTorch has none such. */
+	/* What lies in a segment that was given back before the moment does not: PyTorch has none
+	 * such. */
 	for (size_t i = 0; i < t->n; i++)
-		if (!holds(known, nknown, t->blocks[i].addr) && t->blocks[i].size <= UINT64_MAX - t->blocks[i].addr)
-			all[k++] = (struct snapshot_range){ t->blocks[i].addr, t->blocks[i].addr + t->blocks[i].size };
+		if (!holds(known, nknown, t->blocks[i].addr) &&
+		    t->blocks[i].size <= UINT64_MAX - t->blocks[i].addr)
+			all[k++] = (struct snapshot_range){ t->blocks[i].addr,
+							    t->blocks[i].addr + t->blocks[i].size };
 	free(known);
 	*n = merge(all, k);
 	*ret = all;
@@ -344,7 +362,8 @@ static int find_outside(const struct tiles *t, const struct model_segments *segs
 }
 
 /* A segment for each range before `until`, and not beyond it. */
-static int put_outside(struct tiles *t, const struct snapshot_range *r, size_t n, size_t *next, uint64_t until)
+static int put_outside(struct tiles *t, const struct snapshot_range *r, size_t n, size_t *next,
+		       uint64_t until)
 {
 	int err = 0;
 
@@ -393,8 +412,8 @@ static int put_all(struct tiles *t, struct model_segments *segs, struct snapshot
 	return err;
 }
 
-int snapshot__segments(struct export_ctx *c, struct pickle *p, struct stacks *s, size_t device, struct snapshot_past *past,
-		       struct snapshot_sums *sums)
+int snapshot__segments(struct export_ctx *c, struct pickle *p, struct stacks *s, size_t device,
+		       struct snapshot_past *past, struct snapshot_sums *sums)
 {
 	struct tiles t = { .c = c, .p = p, .stacks = s, .sums = sums };
 	struct model_segments segs = { 0 };
@@ -407,7 +426,9 @@ int snapshot__segments(struct export_ctx *c, struct pickle *p, struct stacks *s,
 	t.index = d.device.index;
 	sums->without_address += d.mark_allocated;
 	for (size_t i = 0; i < t.n; i++)
-		sums->without_address -= t.blocks[i].size < sums->without_address ? t.blocks[i].size : sums->without_address;
+		sums->without_address -= t.blocks[i].size < sums->without_address
+						 ? t.blocks[i].size
+						 : sums->without_address;
 	err = model__segments(c->model, device, ROWS_AT_MARK, false, &segs);
 	if (!err)
 		err = put_all(&t, &segs, past);

@@ -23,7 +23,7 @@ struct spans {
 	const struct dict *dict;
 	spans_put *put;
 	void *ctx;
-	bool calls; /* the recording has calls of modules */
+	bool calls;		 /* the recording has calls of modules */
 	struct inside **threads; /* by thread number */
 	uint32_t nthreads;
 };
@@ -61,7 +61,8 @@ bool spans__has_calls(const struct spans *s)
 	return s->calls;
 }
 
-static void enter(struct spans *s, struct inside *in, uint32_t thread, uint32_t module, uint64_t time)
+static void enter(struct spans *s, struct inside *in, uint32_t thread, uint32_t module,
+		  uint64_t time)
 {
 	in->last = time > in->last ? time : in->last;
 	in->modules[in->n++] = module;
@@ -74,7 +75,8 @@ static void leave(struct spans *s, struct inside *in, uint32_t thread, uint64_t 
 	s->put(s->ctx, in->last, false, in->modules[--in->n], thread);
 }
 
-/* The modules around an allocation, outermost first. A module whose frame shows twice in a row is one call. */
+/* The modules around an allocation, outermost first. A module whose frame shows twice in a row is
+ * one call. */
 static uint32_t modules_of(const struct dict_stack *s, uint32_t *ret)
 {
 	uint32_t n = 0;
@@ -89,11 +91,13 @@ static uint32_t modules_of(const struct dict_stack *s, uint32_t *ret)
 }
 
 /* How many of the modules that the thread was in it has not left. */
-static uint32_t still_inside(const struct inside *was, const struct dict_stack *s, uint32_t *now, uint32_t *n)
+static uint32_t still_inside(const struct inside *was, const struct dict_stack *s, uint32_t *now,
+			     uint32_t *n)
 {
 	uint32_t kept = 0, skip = 0;
 
-	/* Where the outer frames are missing, what can be seen continues some module that the thread was in.
+	/* Where the outer frames are missing, what can be seen continues some module that the
+	 * thread was in.
 	 */
 	if (s->walk == MT_WALK_TRUNCATED || s->walk == MT_WALK_FAULT_FRAME) {
 		while (*n && skip < was->n && was->modules[skip] != now[0])
@@ -154,7 +158,8 @@ int spans__call(struct spans *s, const struct event *e)
 	if (err)
 		return err;
 	if (!s->calls) {
-		/* What was read off the allocations so far, in a recording that cannot be looked at twice. */
+		/* What was read off the allocations so far, in a recording that cannot be looked at
+		 * twice. */
 		s->calls = true;
 		spans__close(s, e->time);
 	}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * speedscope's own file format (https://www.speedscope.app/file-format-schema.json): one sampled profile
- * for each device and view, whose samples are stacks (outermost frame first) and whose weights are bytes.
- * Samples with the same outer frames come one after the other, so that speedscope's "time order", which
- * has no time here, shows one tree as well.
+ * speedscope's own file format (https://www.speedscope.app/file-format-schema.json): one sampled
+ * profile for each device and view, whose samples are stacks (outermost frame first) and whose
+ * weights are bytes. Samples with the same outer frames come one after the other, so that
+ * speedscope's "time order", which has no time here, shows one tree as well.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -62,7 +62,7 @@ static int add_sample(struct profiles *p, struct profile *profile, const struct 
 {
 	uint64_t weight = profile->counts ? row->count : row->bytes;
 	const uint32_t *frames;
-	struct sample s = {.weight = weight};
+	struct sample s = { .weight = weight };
 	int err;
 
 	if (!weight)
@@ -78,8 +78,8 @@ static int add_sample(struct profiles *p, struct profile *profile, const struct 
 	return 0;
 }
 
-static int fill_profile(struct profiles *p, struct profile *profile, const char *device, const char *view,
-			const struct row *rows, size_t n)
+static int fill_profile(struct profiles *p, struct profile *profile, const char *device,
+			const char *view, const struct row *rows, size_t n)
 {
 	int err = 0;
 
@@ -94,12 +94,13 @@ static int fill_profile(struct profiles *p, struct profile *profile, const char 
 	return err;
 }
 
-/* Adds one view of a device, if there is anything in it. -ENOENT: the moment never came on this device. */
+/* Adds one view of a device, if there is anything in it. -ENOENT: the moment never came on this
+ * device. */
 static int add_profile(struct export_ctx *c, struct profiles *p, size_t device, enum row_when when,
 		       const char *view, bool counts)
 {
-	const struct row_opts opts = {.by = BY_STACK, .when = when};
-	struct profile profile = {.counts = counts}, *all;
+	const struct row_opts opts = { .by = BY_STACK, .when = when };
+	struct profile profile = { .counts = counts }, *all;
 	struct model_device d;
 	struct row *rows;
 	size_t n;
@@ -164,7 +165,8 @@ static size_t first_profile(struct export_ctx *c, const struct profiles *p)
 		return 0;
 	model__device(c->model, main_device, &d);
 	for (size_t i = 0; i < p->n; i++)
-		if (!strncmp(p->all[i].name, d.name, strlen(d.name)) && p->all[i].name[strlen(d.name)] == ' ')
+		if (!strncmp(p->all[i].name, d.name, strlen(d.name)) &&
+		    p->all[i].name[strlen(d.name)] == ' ')
 			return i;
 	return 0;
 }
@@ -211,7 +213,8 @@ static void put_document(struct export_ctx *c, struct json *j, const struct prof
 {
 	char exporter[64];
 
-	snprintf(exporter, sizeof(exporter), "memtrace-bpf@%s", facts__get(c->facts, "version") ?: "unknown");
+	snprintf(exporter, sizeof(exporter), "memtrace-bpf@%s",
+		 facts__get(c->facts, "version") ?: "unknown");
 	json__open_object(j, NULL);
 	json__string(j, "$schema", "https://www.speedscope.app/file-format-schema.json");
 	json__string(j, "name", c->name);
@@ -232,7 +235,7 @@ static void put_document(struct export_ctx *c, struct json *j, const struct prof
 
 static int speedscope_end(struct export_ctx *c, void *state)
 {
-	struct profiles profiles = {.frames = frames__new(c->dict, c->facts)};
+	struct profiles profiles = { .frames = frames__new(c->dict, c->facts) };
 	struct json *j = json__new(c->out, false);
 	int err = -ENOMEM;
 

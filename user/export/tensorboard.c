@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * An event file for TensorBoard (tensorflow's TFRecord of Event messages): memory at the end of each step and at most within it,
- * and the same by second, for what happens outside of steps. Values are 32-bit floats, so sizes are in MiB: exact to 1 in
- * 16 million.
+ * An event file for TensorBoard (tensorflow's TFRecord of Event messages): memory at the end of
+ * each step and at most within it, and the same by second, for what happens outside of steps.
+ * Values are 32-bit floats, so sizes are in MiB: exact to 1 in 16 million.
  */
 #include <endian.h>
 #include <errno.h>
@@ -34,11 +34,11 @@ struct tensorboard {
 	struct pb event, summary, value;
 	struct curve *curves;
 	size_t ncurves;
-	size_t steps;	 /* that were written */
+	size_t steps;	     /* that were written */
 	uint64_t step_begin; /* the first one's is not known */
-	uint64_t second; /* under way */
-	uint64_t start;	 /* ns since 1970 */
-	bool begun;	 /* the head of the file is written */
+	uint64_t second;     /* under way */
+	uint64_t start;	     /* ns since 1970 */
+	bool begun;	     /* the head of the file is written */
 	int err;
 };
 
@@ -78,7 +78,8 @@ static void put_event(struct export_ctx *c, struct tensorboard *t, uint64_t step
 		put_record(c->out, &t->event);
 }
 
-static void add_scalar(struct tensorboard *t, const char *of, const char *device, const char *what, double v)
+static void add_scalar(struct tensorboard *t, const char *of, const char *device, const char *what,
+		       double v)
 {
 	char tag[64];
 
@@ -99,7 +100,8 @@ static struct curve *curve_of(struct tensorboard *t, const struct model_device *
 	struct curve *all;
 
 	for (size_t i = 0; i < t->ncurves; i++)
-		if (t->curves[i].device.type == d->device.type && t->curves[i].device.index == d->device.index)
+		if (t->curves[i].device.type == d->device.type &&
+		    t->curves[i].device.index == d->device.index)
 			return &t->curves[i];
 	all = reallocarray(t->curves, t->ncurves + 1, sizeof(*all));
 	if (!all) {
@@ -111,7 +113,8 @@ static struct curve *curve_of(struct tensorboard *t, const struct model_device *
 	return &all[t->ncurves++];
 }
 
-static void add_device(struct tensorboard *t, const char *of, const struct model_device *d, uint64_t peak)
+static void add_device(struct tensorboard *t, const char *of, const struct model_device *d,
+		       uint64_t peak)
 {
 	add_scalar(t, of, d->name, "allocated_MiB", mib(d->allocated));
 	add_scalar(t, of, d->name, "peak_MiB", mib(peak > d->allocated ? peak : d->allocated));
@@ -119,7 +122,9 @@ static void add_device(struct tensorboard *t, const char *of, const struct model
 		return;
 	add_scalar(t, of, d->name, "reserved_MiB", mib(d->reserved));
 	add_scalar(t, of, d->name, "fragmentation",
-		   d->reserved > d->allocated ? (double)(d->reserved - d->allocated) / (double)d->reserved : 0);
+		   d->reserved > d->allocated
+			   ? (double)(d->reserved - d->allocated) / (double)d->reserved
+			   : 0);
 }
 
 /* All devices as they are now, after what waited or before it: a point for each. */
@@ -145,7 +150,8 @@ static void put_step(struct export_ctx *c, struct tensorboard *t, uint64_t time,
 	struct model_step step;
 	size_t kept = 0;
 
-	/* Several at once: calls on several threads, noticed at the end. They have the same memory, and one point. */
+	/* Several at once: calls on several threads, noticed at the end. They have the same memory,
+	 * and one point. */
 	begin_event(t, time);
 	add_devices(c, t, true);
 	while (model__step(c->model, kept, &step))
@@ -238,7 +244,8 @@ static int tensorboard_begin(struct export_ctx *c, void **state)
 {
 	struct tensorboard *t;
 
-	/* What a step is can be told at the end alone: by an optimizer, or, where there is none, a call of the model. */
+	/* What a step is can be told at the end alone: by an optimizer, or, where there is none, a
+	 * call of the model. */
 	if (!c->ahead)
 		return -ESPIPE;
 	t = calloc(1, sizeof(*t));

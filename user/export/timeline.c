@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Every event as a JSON object, written as it passes: only the statistics at the end wait for the end. An
- * event is written when the next one comes, since the totals after it are the model's by then.
+ * Every event as a JSON object, written as it passes: only the statistics at the end wait for the
+ * end. An event is written when the next one comes, since the totals after it are the model's by
+ * then.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -23,8 +24,8 @@ static double fragmentation(const struct model_device *d)
 	return (double)(d->reserved - d->allocated) / (double)d->reserved;
 }
 
-void timeline__open_event(struct timeline *t, uint64_t time, const char *type, uint64_t size, const char *layer,
-			  const struct model_device *d)
+void timeline__open_event(struct timeline *t, uint64_t time, const char *type, uint64_t size,
+			  const char *layer, const struct model_device *d)
 {
 	t->written++;
 	json__open_object(t->j, NULL);
@@ -44,13 +45,15 @@ static void put_layer(void *ctx, uint64_t time, bool enter, uint32_t module, uin
 	struct timeline *t = ctx;
 	struct dict_module m = dict__get_module(t->dict, module);
 
-	timeline__open_event(t, time, enter ? "layer_enter" : "layer_exit", 0, spans__name(t->dict, module), &t->beside);
+	timeline__open_event(t, time, enter ? "layer_enter" : "layer_exit", 0,
+			     spans__name(t->dict, module), &t->beside);
 	json__string(t->j, "layer_class", dict__str(t->dict, m.cls));
 	json__uint(t->j, "thread", dict__get_thread(t->dict, thread).tid);
 	json__close_object(t->j);
 }
 
-static void put_snapshot(struct timeline *t, uint64_t time, const struct model_device *d, const char *reason)
+static void put_snapshot(struct timeline *t, uint64_t time, const struct model_device *d,
+			 const char *reason)
 {
 	timeline__open_event(t, time, "snapshot", 0, NULL, d);
 	json__string(t->j, "reason", reason);
@@ -59,7 +62,8 @@ static void put_snapshot(struct timeline *t, uint64_t time, const struct model_d
 	json__close_object(t->j);
 }
 
-static void put_snapshots(struct export_ctx *c, struct timeline *t, uint64_t time, const char *reason)
+static void put_snapshots(struct export_ctx *c, struct timeline *t, uint64_t time,
+			  const char *reason)
 {
 	struct model_device d;
 
@@ -78,7 +82,8 @@ static int put_peak(struct timeline *t, const struct model_device *d)
 	if (!d->peak_allocated || d->allocated != d->peak_allocated)
 		return 0;
 	for (size_t i = 0; i < t->nhighs && !h; i++)
-		if (t->highs[i].device.type == d->device.type && t->highs[i].device.index == d->device.index)
+		if (t->highs[i].device.type == d->device.type &&
+		    t->highs[i].device.index == d->device.index)
 			h = &t->highs[i];
 	if (!h) {
 		all = reallocarray(t->highs, t->nhighs + 1, sizeof(*all));
@@ -86,7 +91,7 @@ static int put_peak(struct timeline *t, const struct model_device *d)
 			return -ENOMEM;
 		t->highs = all;
 		h = &all[t->nhighs++];
-		*h = (struct high){.device = d->device};
+		*h = (struct high){ .device = d->device };
 	}
 	if (d->peak_allocated > h->shown) {
 		h->shown = d->peak_allocated;
@@ -95,8 +100,8 @@ static int put_peak(struct timeline *t, const struct model_device *d)
 	return 0;
 }
 
-static void put_memory(struct export_ctx *c, struct timeline *t, const struct event *e, const char *type,
-		       uint64_t size, const struct model_device *after)
+static void put_memory(struct export_ctx *c, struct timeline *t, const struct event *e,
+		       const char *type, uint64_t size, const struct model_device *after)
 {
 	bool stack = e->kind != EVENT_FREE;
 	uint32_t module;
@@ -125,7 +130,7 @@ static void put_memory(struct export_ctx *c, struct timeline *t, const struct ev
 
 static void put_lost(struct timeline *t, const struct event *e)
 {
-	static const struct model_device none = {.name = ""};
+	static const struct model_device none = { .name = "" };
 
 	timeline__open_event(t, e->time, "lost", 0, NULL, &none);
 	json__uint(t->j, "records", e->size);
@@ -150,8 +155,8 @@ static int put_on_device(struct export_ctx *c, struct timeline *t, const struct 
 		break;
 	case EVENT_FREE:
 		err = put_peak(t, before);
-		/* An allocator that does not tell how much it frees has no totals: then the block's size
-		 * shows here. */
+		/* An allocator that does not tell how much it frees has no totals: then the block's
+		 * size shows here. */
 		if (!size && before->allocated > after.allocated)
 			size = before->allocated - after.allocated;
 		if (!err)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_EXPORT_TIMELINE_H
 #define MT_EXPORT_TIMELINE_H
-/* What the parts of the timeline export share: events (timeline.c), what comes after (timeline_stats.c). */
+/* What the parts of the timeline export share: events (timeline.c), what comes after
+ * (timeline_stats.c). */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,8 +33,8 @@ struct timeline {
 };
 
 /* The fields that all kinds of event have. The object stays open. */
-void timeline__open_event(struct timeline *t, uint64_t time, const char *type, uint64_t size, const char *layer,
-			  const struct model_device *d);
+void timeline__open_event(struct timeline *t, uint64_t time, const char *type, uint64_t size,
+			  const char *layer, const struct model_device *d);
 int timeline__layers(struct export_ctx *c, struct json *j); /* "layer_stats"; 0 or -ENOMEM */
 void timeline__summary(struct export_ctx *c, struct json *j, uint64_t written); /* "summary" */
 

@@ -32,8 +32,8 @@ static void put_layer(struct json *j, const struct named *n, const char *key, bo
 	json__close_object(j);
 }
 
-/* Keys of an object must differ: of layers of one name (two models in one program) all but the first get a
- * number. */
+/* Keys of an object must differ: of layers of one name (two models in one program) all but the
+ * first get a number. */
 static int put_same_name(struct json *j, const struct named *n, size_t same, bool reserved)
 {
 	char *key;
@@ -113,7 +113,8 @@ void timeline__summary(struct export_ctx *c, struct json *j, uint64_t written)
 	json__double(j, "step_time", (double)model__step_time(c->model) / 1e9, 6);
 	if (main_device >= 0) {
 		model__device(c->model, main_device, &d);
-		put_device(j, &d); /* of the device that the summary is about, beside the whole list */
+		/* of the device that the summary is about, beside the whole list */
+		put_device(j, &d);
 	}
 	json__open_array(j, "devices");
 	for (size_t i = 0; i < model__devices(c->model); i++) {

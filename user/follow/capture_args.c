@@ -7,38 +7,65 @@
 #include "lib/text.h"
 #include "log/log.h"
 
-enum { OPT_STEPS = 0x1000, OPT_RING, OPT_REQUESTED, OPT_NO_AUTOGRAD, OPT_NO_MODULES, OPT_NO_CENSUS, OPT_CHILDREN, OPT_NAME, OPT_ALL, OPT_FOLLOW,
-       OPT_CONTAINER, OPT_POD };
+enum {
+	OPT_STEPS = 0x1000,
+	OPT_RING,
+	OPT_REQUESTED,
+	OPT_NO_AUTOGRAD,
+	OPT_NO_MODULES,
+	OPT_NO_CENSUS,
+	OPT_CHILDREN,
+	OPT_NAME,
+	OPT_ALL,
+	OPT_FOLLOW,
+	OPT_CONTAINER,
+	OPT_POD
+};
 
 static const struct argp_option pid_options[] = {
 	{ "pid", 'p', "PID", 0, "The process to attach to; may be given several times", 0 },
 	{ "name", OPT_NAME, "PATTERN", 0,
-	  "Each process whose command line, or name, matches this extended regular expression (as pgrep -f), also those that come later; may be "
+	  "Each process whose command line, or name, matches this extended regular expression (as "
+	  "pgrep -f), also those that come later; may be "
 	  "given several times",
 	  0 },
-	{ "all", OPT_ALL, NULL, 0, "Each process that has PyTorch in it, also those that come later", 0 },
-	{ "container", OPT_CONTAINER, "NAME|ID", 0, "Of those with PyTorch, or that match, the ones in this container: its name, or the beginning of its id", 0 },
+	{ "all", OPT_ALL, NULL, 0,
+	  "Each process that has PyTorch in it, also those that come later", 0 },
+	{ "container", OPT_CONTAINER, "NAME|ID", 0,
+	  "Of those with PyTorch, or that match, the ones in this container: its name, or the "
+	  "beginning of its id",
+	  0 },
 	{ "pod", OPT_POD, "NAME|UID", 0, "The same of a pod", 0 },
-	{ "follow", OPT_FOLLOW, NULL, 0, "When it has ended go on with the next one that takes its place, until Ctrl-C", 0 },
+	{ "follow", OPT_FOLLOW, NULL, 0,
+	  "When it has ended go on with the next one that takes its place, until Ctrl-C", 0 },
 	{ 0 },
 };
 
 static const struct argp_option options[] = {
-	{ "duration", 'd', "TIME", 0, "Stop after TIME (10s, 5m; default: at the target's end or Ctrl-C)", 0 },
+	{ "duration", 'd', "TIME", 0,
+	  "Stop after TIME (10s, 5m; default: at the target's end or Ctrl-C)", 0 },
 	{ "steps", OPT_STEPS, "N", 0, "Stop after N whole steps", 0 },
-	{ "ring-size", OPT_RING, "SIZE", 0, "Room for events between kernel and tool (default 16M, a power of two)", 0 },
+	{ "ring-size", OPT_RING, "SIZE", 0,
+	  "Room for events between kernel and tool (default 16M, a power of two)", 0 },
 	{ "requested", OPT_REQUESTED, NULL, 0,
-	  "Also record how much of each block was asked for, and its stream: one more probe an allocation", 0 },
+	  "Also record how much of each block was asked for, and its stream: one more probe an "
+	  "allocation",
+	  0 },
 	{ "children", OPT_CHILDREN, NULL, 0,
-	  "Follow the processes that it has started and starts, each with an output of its own; others that use the same PyTorch pay "
+	  "Follow the processes that it has started and starts, each with an output of its own; "
+	  "others that use the same PyTorch pay "
 	  "for the probes, too",
 	  0 },
 	{ "no-autograd", OPT_NO_AUTOGRAD, NULL, 0,
-	  "Do not trace what backward allocates to the lines of forward it belongs to: two probes less", 0 },
+	  "Do not trace what backward allocates to the lines of forward it belongs to: two probes "
+	  "less",
+	  0 },
 	{ "no-modules", OPT_NO_MODULES, NULL, 0,
 	  "Do not record when modules are entered and left: one record less a call", 0 },
 	{ "no-census", OPT_NO_CENSUS, NULL, 0,
-	  "Do not read from the program's own objects which blocks are parameters, gradients, optimizer state", 0 },
+	  "Do not read from the program's own objects which blocks are parameters, gradients, "
+	  "optimizer state",
+	  0 },
 	{ "verbose", 'v', NULL, 0, "Say what is being done, and what the kernel says", 0 },
 	{ "quiet", 'q', NULL, 0, "Say nothing but errors and warnings", 0 },
 	{ 0 },
@@ -81,7 +108,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_RING:
 		if (text__parse_size(arg, &n) || n < 65536 || n > (1u << 30) || (n & (n - 1)))
-			argp_error(state, "--ring-size: '%s' is no power of two between 64K and 1G", arg);
+			argp_error(state, "--ring-size: '%s' is no power of two between 64K and 1G",
+				   arg);
 		a->ring_bytes = n;
 		break;
 	case OPT_REQUESTED:
@@ -111,7 +139,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-static void add_text(struct argp_state *state, const char *option, const char **list, size_t *n, const char *arg)
+static void add_text(struct argp_state *state, const char *option, const char **list, size_t *n,
+		     const char *arg)
 {
 	if (!*arg)
 		argp_error(state, "%s wants a text", option);
@@ -141,7 +170,10 @@ void check_pick(struct argp_state *state, const struct pick_args *p)
 	if (!p->n_pids && !p->n_names && !p->n_containers && !p->n_pods && !p->all)
 		argp_error(state, "which process? -p PID, --name PATTERN, or --all");
 	if (p->n_pids && !p->n_names && !p->all && (p->n_containers || p->n_pods))
-		argp_error(state, "-p and %s: a PID says which process it is; %s chooses among those of --name or --all. Leave one out", where, where);
+		argp_error(state,
+			   "-p and %s: a PID says which process it is; %s chooses among those of "
+			   "--name or --all. Leave one out",
+			   where, where);
 }
 
 /* One PID and nothing else is the first process of its capture; all else picks. */
@@ -171,7 +203,8 @@ static error_t parse_target(int key, char *arg, struct argp_state *state)
 		add_text(state, "--name", p->names, &p->n_names, arg);
 		why = pick__bad_pattern(arg);
 		if (why)
-			argp_error(state, "--name: '%s' is no extended regular expression: %s", arg, why);
+			argp_error(state, "--name: '%s' is no extended regular expression: %s", arg,
+				   why);
 		break;
 	case OPT_CONTAINER:
 		add_text(state, "--container", p->containers, &p->n_containers, arg);
@@ -198,4 +231,6 @@ const struct argp capture_bounds_argp = { .options = options, .parser = parse };
 
 static const struct argp_child bounds[] = { { &capture_bounds_argp, 0, NULL, 0 }, { 0 } };
 
-const struct argp capture_argp = { .options = pid_options, .parser = parse_target, .children = bounds };
+const struct argp capture_argp = { .options = pid_options,
+				   .parser = parse_target,
+				   .children = bounds };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_FOLLOW_CAPTURE_ARGS_H
 #define MT_FOLLOW_CAPTURE_ARGS_H
-/* The options that every capturing command has, as argp parsers to be children of the command's own. */
+/* The options that every capturing command has, as argp parsers to be children of the command's
+ * own. */
 #include <argp.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,28 +11,29 @@
 #include "follow/pick.h"
 
 struct capture_args {
-	pid_t pid;	   /* 0: not given, or pick says who is meant */
-	struct pick_args pick; /* who is meant, where pick_args__many() of it */
-	uint64_t duration; /* ns, 0: until the target's end or Ctrl-C */
-	uint64_t steps;	   /* whole steps, 0: no bound */
-	size_t ring_bytes; /* 0: default */
-	bool requested;	   /* what was asked for of each block, too */
+	pid_t pid;		 /* 0: not given, or pick says who is meant */
+	struct pick_args pick;	 /* who is meant, where pick_args__many() of it */
+	uint64_t duration;	 /* ns, 0: until the target's end or Ctrl-C */
+	uint64_t steps;		 /* whole steps, 0: no bound */
+	size_t ring_bytes;	 /* 0: default */
+	bool requested;		 /* what was asked for of each block, too */
 	bool requested_if_there; /* likewise; where it is not to be had nothing is said */
-	bool children;	   /* follow those that it starts, or they */
-	bool no_census;	   /* do not read what blocks are for */
-	bool no_autograd;  /* do not trace what backward allocates to lines of forward */
-	bool no_modules;   /* do not tell when modules are entered and left */
+	bool children;		 /* follow those that it starts, or they */
+	bool no_census;		 /* do not read what blocks are for */
+	bool no_autograd;	 /* do not trace what backward allocates to lines of forward */
+	bool no_modules;	 /* do not tell when modules are entered and left */
 };
 
 /* The input of both is a struct capture_args. */
-extern const struct argp capture_argp;	      /* with --pid, --name and so on, one of which must be given */
+extern const struct argp capture_argp; /* with --pid, --name and so on, one of which must be given */
 extern const struct argp capture_bounds_argp; /* all but that */
 
 /* A count from an option's argument; calls argp_error() on anything but a whole number >= min. */
 uint64_t parse_count(struct argp_state *state, const char *option, const char *arg, uint64_t min);
 /* --pid's argument, likewise. */
 pid_t parse_pid(struct argp_state *state, const char *arg);
-/* Calls argp_error() where nobody is meant, or where --container or --pod would say nothing about the PIDs that were given. */
+/* Calls argp_error() where nobody is meant, or where --container or --pod would say nothing about
+ * the PIDs that were given. */
 void check_pick(struct argp_state *state, const struct pick_args *p);
 
 #endif

@@ -26,10 +26,12 @@
 #include "process/proc.h"
 
 #define FILES_WANTED 8192
-#define EXIT_NONE (-2) /* the process has ended and there was nothing to be traced in it, but in others */
+#define EXIT_NONE                                                                                  \
+	(-2) /* the process has ended and there was nothing to be traced in it, but in others */
 #define DRAIN_EVERY 10000000L /* ns */
 #define SILENCE 5000000000ULL /* ns with no event before saying so */
-#define SILENCE_STARTED 60000000000ULL /* of a command that has to import and load all it needs first */
+#define SILENCE_STARTED                                                                            \
+	60000000000ULL /* of a command that has to import and load all it needs first */
 #define TELL_EVERY 1000000000ULL
 #define PROGRESS_EVERY 500000000ULL
 
@@ -47,9 +49,9 @@ static void allow_files(void)
 static int open_relatives(struct capture_loop *loop, struct session_opts *so, struct failure *f)
 {
 	struct tracees_opts ro = { .duration = loop->args.duration,
-				     .children = loop->args.children,
-				     .output = loop->output,
-				     .ctx = loop->ctx };
+				   .children = loop->args.children,
+				   .output = loop->output,
+				   .ctx = loop->ctx };
 	const char *why = "out of memory";
 
 	allow_files();
@@ -89,10 +91,14 @@ static int open_many(struct capture_loop *loop, struct session_opts *so, struct 
 
 int capture_loop__open(struct capture_loop *loop)
 {
-	struct session_opts so = { .ring_bytes = loop->args.ring_bytes, .steps = loop->args.steps,
-				   .started = loop->started, .inside = loop->inside, .requested = loop->args.requested,
+	struct session_opts so = { .ring_bytes = loop->args.ring_bytes,
+				   .steps = loop->args.steps,
+				   .started = loop->started,
+				   .inside = loop->inside,
+				   .requested = loop->args.requested,
 				   .requested_if_there = loop->args.requested_if_there,
-				   .no_autograd = loop->args.no_autograd, .no_census = loop->args.no_census,
+				   .no_autograd = loop->args.no_autograd,
+				   .no_census = loop->args.no_census,
 				   .no_modules = loop->args.no_modules };
 	struct failure f;
 
@@ -137,7 +143,8 @@ int loop__open_signals(void)
 
 int loop__open_timer(void)
 {
-	struct itimerspec it = { .it_interval.tv_nsec = DRAIN_EVERY, .it_value.tv_nsec = DRAIN_EVERY };
+	struct itimerspec it = { .it_interval.tv_nsec = DRAIN_EVERY,
+				 .it_value.tv_nsec = DRAIN_EVERY };
 	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 
 	if (fd >= 0)
@@ -213,7 +220,8 @@ void loop__pump_relatives(struct capture_loop *loop, const struct pollfd *fds)
 
 bool loop__is_enough(const struct capture_loop *loop)
 {
-	return loop->tracees && loop->args.duration && tracees__now(loop->tracees) >= loop->args.duration;
+	return loop->tracees && loop->args.duration &&
+	       tracees__now(loop->tracees) >= loop->args.duration;
 }
 
 /* 0: attached; > 0: exit code; < 0: told to stop while waiting. */
@@ -226,14 +234,17 @@ static int attach(struct capture_loop *loop, struct pollfd *fds)
 
 	while ((err = session__attach(loop->session, &f)) == -EAGAIN) {
 		if (!said && loop->tracees)
-			log_info("PID %d has no PyTorch so far: waiting for it, and for those that it starts (Ctrl-C to give up)",
+			log_info("PID %d has no PyTorch so far: waiting for it, and for those that "
+				 "it starts (Ctrl-C to give up)",
 				 (int)loop->args.pid);
 		else if (!said)
-			log_info("PID %d is Python without PyTorch so far: waiting for `import torch` (Ctrl-C to give up)",
+			log_info("PID %d is Python without PyTorch so far: waiting for `import "
+				 "torch` (Ctrl-C to give up)",
 				 (int)loop->args.pid);
 		said = true;
 		fds[FD_TARGET].fd = proc__pidfd(session__proc(loop->session));
-		loop__wait_for(loop, fds, FD_TIMER, loop__poll_ms(loop, session__poll_ms(loop->session)));
+		loop__wait_for(loop, fds, FD_TIMER,
+			       loop__poll_ms(loop, session__poll_ms(loop->session)));
 		loop__pump_relatives(loop, fds);
 		if (loop->quit || (fds[FD_SIGNAL].revents && signalled(loop)))
 			return -1;
@@ -248,9 +259,11 @@ static int attach(struct capture_loop *loop, struct pollfd *fds)
 		if (fds[FD_TARGET].revents && loop->tracees && tracees__ever(loop->tracees))
 			return EXIT_NONE;
 		if (fds[FD_TARGET].revents && loop->started)
-			return EXIT_UNUSABLE; /* it may not have been meant to; the caller has the words */
+			/* it may not have been meant to; the caller has the words */
+			return EXIT_UNUSABLE;
 		if (fds[FD_TARGET].revents) {
-			log_err("PID %d ended without importing torch: nothing to trace", (int)loop->args.pid);
+			log_err("PID %d ended without importing torch: nothing to trace",
+				(int)loop->args.pid);
 			return EXIT_UNUSABLE;
 		}
 	}
@@ -275,7 +288,10 @@ const char *loop__say_until(char *buf, size_t size, const struct capture_loop *l
 	if (steps)
 		text__count(count, sizeof(count), steps);
 	snprintf(buf, size, "%s%s%s%s %s passed", time, *time && steps ? " or " : "", count,
-		 !steps ? "" : steps == 1 ? " step" : " steps", steps == 1 && !*time ? "has" : "have");
+		 !steps	      ? ""
+		 : steps == 1 ? " step"
+			      : " steps",
+		 steps == 1 && !*time ? "has" : "have");
 	return buf;
 }
 
@@ -290,13 +306,18 @@ static void say_attached(const struct capture_loop *loop)
 		const char *at = facts__get(session__facts(loop->session), "attached_at");
 		bool start = at && !strcmp(at, "start");
 
-		log_event(LOG_INFO, "attached", LOG_FIELDS(LOG_INT("target", loop->args.pid), LOG_BOOL("from_start", start)),
+		log_event(LOG_INFO, "attached",
+			  LOG_FIELDS(LOG_INT("target", loop->args.pid),
+				     LOG_BOOL("from_start", start)),
 			  "recording PID %d%s", (int)loop->args.pid,
-			  start ? " from PyTorch's first allocation on" : "; PyTorch may have allocated before");
+			  start ? " from PyTorch's first allocation on"
+				: "; PyTorch may have allocated before");
 		return;
 	}
-	log_event(LOG_INFO, "attached", LOG_FIELDS(LOG_INT("target", loop->args.pid), LOG_BOOL("from_start", false)),
-		  "attached to PID %d; until %s, Ctrl-C stops earlier", (int)loop->args.pid, loop__say_until(until, sizeof(until), loop));
+	log_event(LOG_INFO, "attached",
+		  LOG_FIELDS(LOG_INT("target", loop->args.pid), LOG_BOOL("from_start", false)),
+		  "attached to PID %d; until %s, Ctrl-C stops earlier", (int)loop->args.pid,
+		  loop__say_until(until, sizeof(until), loop));
 }
 
 /* One changing line on a terminal. */
@@ -310,9 +331,11 @@ static void progress(const struct capture_loop *loop, uint64_t now, bool erase)
 		fprintf(stderr, "\r\033[K");
 		return;
 	}
-	fprintf(stderr, "\r\033[K%s  %s events, %s lost, %" PRIu64 " steps ", text__time(time, sizeof(time), now),
+	fprintf(stderr, "\r\033[K%s  %s events, %s lost, %" PRIu64 " steps ",
+		text__time(time, sizeof(time), now),
 		text__count(events, sizeof(events), session__events(loop->session)),
-		text__count(lost, sizeof(lost), session__lost(loop->session)), session__steps(loop->session));
+		text__count(lost, sizeof(lost), session__lost(loop->session)),
+		session__steps(loop->session));
 	fflush(stderr);
 }
 
@@ -341,17 +364,20 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 	for (;;) {
 		loop__wait_for(loop, fds, FD_NR, loop__poll_ms(loop, -1));
 		if (fds[FD_RELATIVES].revents) {
-			/* Takes in everybody's, also what the first one's names have to be read for. */
+			/* Takes in everybody's, also what the first one's names have to be read
+			 * for. */
 			tracees__drain_new(loop->tracees);
 			fds[FD_HURRY].revents = POLLIN;
 		}
-		if (fds[FD_HURRY].revents && !fds[FD_SIGNAL].revents && !fds[FD_TARGET].revents && !fds[FD_TIMER].revents) {
+		if (fds[FD_HURRY].revents && !fds[FD_SIGNAL].revents && !fds[FD_TARGET].revents &&
+		    !fds[FD_TIMER].revents) {
 			err = session__drain_new(loop->session, loop->sinks, loop->n_sinks);
 			if (err)
 				return err;
 			continue;
 		}
-		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 && errno != EAGAIN)
+		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 &&
+		    errno != EAGAIN)
 			return -errno;
 		err = session__pump(loop->session, loop->sinks, loop->n_sinks);
 		if (err)
@@ -360,20 +386,22 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 			tracees__pump(loop->tracees);
 		now = session__now(loop->session);
 		if (!loop->tracees)
-			warn_children__look(&loop->untraced, loop->args.pid, session__facts(loop->session), now);
+			warn_children__look(&loop->untraced, loop->args.pid,
+					    session__facts(loop->session), now);
 		loop->stop_reason = stop_reason(loop, fds, now);
 		if (loop->stop_reason)
 			return 0;
 		if (!silent && !loop->tracees && now > silence && !session__events(loop->session)) {
-			log_warn("no event for %d s: attached, and waiting for PID %d to allocate a tensor (is it blocked, or "
+			log_warn("no event for %d s: attached, and waiting for PID %d to allocate "
+				 "a tensor (is it blocked, or "
 				 "are its workers the ones that do?)",
 				 (int)(silence / 1000000000), (int)loop->args.pid);
 			if (loop->started)
 				loop->waiting(loop->ctx);
 			silent = true;
 		}
-		if (loop->args.steps && !stepless && now > 2 * SILENCE && session__events(loop->session) &&
-		    !session__steps(loop->session)) {
+		if (loop->args.steps && !stepless && now > 2 * SILENCE &&
+		    session__events(loop->session) && !session__steps(loop->session)) {
 			log_warn("--steps: no optimizer step has ended in 10 s");
 			stepless = true;
 		}
@@ -391,7 +419,8 @@ static void outlive(struct capture_loop *loop, struct pollfd *fds)
 	uint64_t ticks;
 
 	fds[FD_TARGET].fd = fds[FD_HURRY].fd = -1;
-	if (loop->stop_reason && (!strcmp(loop->stop_reason, "signal") || !strcmp(loop->stop_reason, "duration")))
+	if (loop->stop_reason &&
+	    (!strcmp(loop->stop_reason, "signal") || !strcmp(loop->stop_reason, "duration")))
 		reason = loop->stop_reason;
 	if (loop->stop_reason && !strcmp(loop->stop_reason, "exec"))
 		tracees__take_first(loop->tracees);
@@ -399,7 +428,8 @@ static void outlive(struct capture_loop *loop, struct pollfd *fds)
 		tracees__pump(loop->tracees);
 	while (!reason && tracees__traced(loop->tracees)) {
 		loop__wait_for(loop, fds, FD_NR, loop__poll_ms(loop, -1));
-		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 && errno != EAGAIN)
+		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 &&
+		    errno != EAGAIN)
 			break;
 		loop__pump_relatives(loop, fds);
 		if (fds[FD_SIGNAL].revents) {
@@ -427,9 +457,11 @@ static int finish(struct capture_loop *loop)
 static int run_first(struct capture_loop *loop)
 {
 	struct pollfd fds[FD_NR] = {
-		[FD_SIGNAL] = { .fd = loop->started ? loop->signals : loop__open_signals(), .events = POLLIN },
+		[FD_SIGNAL] = { .fd = loop->started ? loop->signals : loop__open_signals(),
+				.events = POLLIN },
 		[FD_TARGET] = { .fd = proc__pidfd(session__proc(loop->session)), .events = POLLIN },
-		[FD_RELATIVES] = { .fd = loop->tracees ? tracees__wake_fd(loop->tracees) : -1, .events = POLLIN },
+		[FD_RELATIVES] = { .fd = loop->tracees ? tracees__wake_fd(loop->tracees) : -1,
+				   .events = POLLIN },
 		[FD_TIMER] = { .fd = loop__open_timer(), .events = POLLIN },
 		[FD_HURRY] = { .fd = -1, .events = POLLIN },
 	};
@@ -448,8 +480,10 @@ static int run_first(struct capture_loop *loop)
 		goto out;
 	if (loop->tracees)
 		tracees__first(loop->tracees, loop->session);
-	/* The output has its place by now, which may have taken the right to write into another's folder. */
-	err = caps__limit((loop->started ? CAPS_KILL : 0) | (loop->writes_later || loop->tracees ? CAPS_FILES : 0) |
+	/* The output has its place by now, which may have taken the right to write into another's
+	 * folder. */
+	err = caps__limit((loop->started ? CAPS_KILL : 0) |
+			  (loop->writes_later || loop->tracees ? CAPS_FILES : 0) |
 			  (session__has_multi(loop->session) ? 0 : CAPS_PERF));
 	if (err)
 		log_debug("capabilities could not be given up: %s", strerror(-err));
@@ -463,19 +497,25 @@ static int run_first(struct capture_loop *loop)
 		err = finish(loop);
 	loop->err = err;
 	log_event(LOG_DEBUG, "stopped",
-		  LOG_FIELDS(LOG_INT("target", loop->args.pid), LOG_STRING("reason", loop->stop_reason),
-			     LOG_UINT("events", session__events(loop->session)), LOG_UINT("lost", session__lost(loop->session)),
-			     LOG_UINT("steps", session__steps(loop->session)), LOG_INT("error", err)),
-		  "PID %d: stopped: %s", (int)loop->args.pid, err ? strerror(-err) : loop->stop_reason);
+		  LOG_FIELDS(LOG_INT("target", loop->args.pid),
+			     LOG_STRING("reason", loop->stop_reason),
+			     LOG_UINT("events", session__events(loop->session)),
+			     LOG_UINT("lost", session__lost(loop->session)),
+			     LOG_UINT("steps", session__steps(loop->session)),
+			     LOG_INT("error", err)),
+		  "PID %d: stopped: %s", (int)loop->args.pid,
+		  err ? strerror(-err) : loop->stop_reason);
 	if (err) {
 		status = EXIT_FAILED;
 	} else if (loop->started) {
 		; /* what became of its command the caller knows better */
 	} else if (!strcmp(loop->stop_reason, "target exited")) {
-		log_event(LOG_INFO, "ended", LOG_FIELDS(LOG_INT("target", loop->args.pid)), "PID %d has ended", (int)loop->args.pid);
+		log_event(LOG_INFO, "ended", LOG_FIELDS(LOG_INT("target", loop->args.pid)),
+			  "PID %d has ended", (int)loop->args.pid);
 	} else if (!strcmp(loop->stop_reason, "exec")) {
 		log_event(LOG_INFO, "exec", LOG_FIELDS(LOG_INT("target", loop->args.pid)),
-			  "PID %d runs another program now (exec): attach again to trace that", (int)loop->args.pid);
+			  "PID %d runs another program now (exec): attach again to trace that",
+			  (int)loop->args.pid);
 	}
 out:
 	if (status < 0) {

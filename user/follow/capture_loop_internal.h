@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_FOLLOW_CAPTURE_LOOP_INTERNAL_H
 #define MT_FOLLOW_CAPTURE_LOOP_INTERNAL_H
-/* What the loop around one first process (capture_loop.c) and that of several that are picked (capture_many.c) have in common. */
+/* What the loop around one first process (capture_loop.c) and that of several that are picked
+ * (capture_many.c) have in common. */
 #include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,7 +23,8 @@ void loop__wait_for(struct capture_loop *loop, struct pollfd *fds, size_t n, int
 /* ms, or less where one of the others wants it, -1: no hurry. */
 int loop__poll_ms(const struct capture_loop *loop, int ms);
 void loop__pump_relatives(struct capture_loop *loop, const struct pollfd *fds);
-/* There is no first process, or it has not come to anything: theirs is the time that passes, and it is over. */
+/* There is no first process, or it has not come to anything: theirs is the time that passes, and it
+ * is over. */
 bool loop__is_enough(const struct capture_loop *loop);
 /* "10.0 s have passed", "60 steps have passed", "the target's end". Returns buf or static text. */
 const char *loop__say_until(char *buf, size_t size, const struct capture_loop *loop);

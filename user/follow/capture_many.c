@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A capture of several processes that are picked: there is no first one. It lasts as long as one of them does, or, where
- * more may come (--all, --follow), until it is told to stop.
+ * A capture of several processes that are picked: there is no first one. It lasts as long as one of
+ * them does, or, where more may come (--all, --follow), until it is told to stop.
  */
 #include "follow/capture_loop_internal.h"
 
@@ -23,7 +23,8 @@ static void say_waiting(const struct capture_loop *loop, const char *now)
 	char title[512], clean[512];
 
 	pick__title(loop->pick, title, sizeof(title));
-	log_info("%swaiting for a %s (Ctrl-C to give up)", now, text__clean(clean, sizeof(clean), title, strlen(title)));
+	log_info("%swaiting for a %s (Ctrl-C to give up)", now,
+		 text__clean(clean, sizeof(clean), title, strlen(title)));
 }
 
 static int say_nobody(const struct capture_loop *loop)
@@ -32,7 +33,8 @@ static int say_nobody(const struct capture_loop *loop)
 
 	pick__title(loop->pick, title, sizeof(title));
 	tracees__nearest(loop->tracees, near, sizeof(near));
-	log_err("there is no %s%s; --follow waits for one", text__clean(clean, sizeof(clean), title, strlen(title)), near);
+	log_err("there is no %s%s; --follow waits for one",
+		text__clean(clean, sizeof(clean), title, strlen(title)), near);
 	return EXIT_UNUSABLE;
 }
 
@@ -46,16 +48,23 @@ static void say_begun(const struct capture_loop *loop)
 		return;
 	}
 	if (!traced) {
-		log_info("%zu process%s without PyTorch so far: waiting for `import torch` (Ctrl-C to give up)", hopeful,
-			 hopeful > 1 ? "es are" : " is");
+		log_info("%zu process%s without PyTorch so far: waiting for `import torch` (Ctrl-C "
+			 "to give up)",
+			 hopeful, hopeful > 1 ? "es are" : " is");
 		return;
 	}
 	if (!loop->args.duration && !loop->args.steps && !loop->until)
-		snprintf(until, sizeof(until), "%s", pick__open_ended(loop->pick) ? "Ctrl-C ends it" : "until their end, Ctrl-C stops earlier");
+		snprintf(until, sizeof(until), "%s",
+			 pick__open_ended(loop->pick) ? "Ctrl-C ends it"
+						      : "until their end, Ctrl-C stops earlier");
 	else
-		snprintf(until, sizeof(until), "until %s, Ctrl-C stops earlier", loop__say_until(passed, sizeof(passed), loop));
+		snprintf(until, sizeof(until), "until %s, Ctrl-C stops earlier",
+			 loop__say_until(passed, sizeof(passed), loop));
 	log_info("%zu process%s traced%s; %s", traced, traced > 1 ? "es are" : " is",
-		 pick__open_ended(loop->pick) || !pick__only_pids(loop->pick) ? ", and each that comes" : "", until);
+		 pick__open_ended(loop->pick) || !pick__only_pids(loop->pick)
+			 ? ", and each that comes"
+			 : "",
+		 until);
 }
 
 /* NULL: it goes on. */
@@ -80,20 +89,24 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 		if (loop->stop_reason)
 			return 0;
 		loop__wait_for(loop, fds, FD_HURRY, loop__poll_ms(loop, -1));
-		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 && errno != EAGAIN)
+		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 &&
+		    errno != EAGAIN)
 			return -errno;
 		loop__pump_relatives(loop, fds);
 		busy = tracees__traced(loop->tracees) > 0;
-		if (was_busy && !busy && !tracees__hopeful(loop->tracees) && pick__open_ended(loop->pick))
+		if (was_busy && !busy && !tracees__hopeful(loop->tracees) &&
+		    pick__open_ended(loop->pick))
 			say_waiting(loop, "none is left: ");
 		was_busy = busy;
 	}
 }
 
-/* Those of the command may have been in another's folder; what is needed for the processes that come is kept. */
+/* Those of the command may have been in another's folder; what is needed for the processes that
+ * come is kept. */
 static void limit_caps(void)
 {
-	int err = caps__limit(CAPS_FILES | (probes__kernel_multi() != PROBES_MULTI_NONE ? 0 : CAPS_PERF));
+	int err = caps__limit(CAPS_FILES |
+			      (probes__kernel_multi() != PROBES_MULTI_NONE ? 0 : CAPS_PERF));
 
 	if (err)
 		log_debug("capabilities could not be given up: %s", strerror(-err));

@@ -19,7 +19,9 @@
 
 #define CMDLINE_MAX 16384
 #define ANCESTORS_MAX 64
-#define TICK 20000000ULL /* ns: when a process was started is known to its kernel's tick, of 10 ms mostly, at its beginning */
+#define TICK                                                                                       \
+	20000000ULL /* ns: when a process was started is known to its kernel's tick, of 10 ms      \
+		       mostly, at its beginning */
 
 /* One whose place others may take. */
 struct place {
@@ -69,8 +71,11 @@ static int read_stat(pid_t pid, struct pick_process *p)
 	if (read_small(pid, "stat", text, sizeof(text)) <= 0)
 		return -ESRCH;
 	end = strrchr(text, ')');
-	if (!end || sscanf(end + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &state, &parent,
-			   &start) != 3 ||
+	if (!end ||
+	    sscanf(end + 1,
+		   " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
+		   "%llu",
+		   &state, &parent, &start) != 3 ||
 	    state == 'Z' || state == 'X')
 		return -ESRCH;
 	p->parent = parent;
@@ -196,7 +201,8 @@ struct pick *pick__new(const struct pick_args *args)
 		return NULL;
 	p->args = *args;
 	for (; p->n_names < args->n_names; p->n_names++) {
-		if (regcomp(&p->names[p->n_names], args->names[p->n_names], REG_EXTENDED | REG_NOSUB)) {
+		if (regcomp(&p->names[p->n_names], args->names[p->n_names],
+			    REG_EXTENDED | REG_NOSUB)) {
 			pick__free(p);
 			return NULL;
 		}
@@ -231,7 +237,8 @@ static bool is_ours(const struct pick *p, const struct pick_process *q)
 	if (q->pid == getpid() || !strcmp(q->comm, "sudo"))
 		return true;
 	snprintf(name, sizeof(name), "/proc/%d/exe", (int)q->pid);
-	return p->exe.st_ino && !stat(name, &st) && st.st_ino == p->exe.st_ino && st.st_dev == p->exe.st_dev;
+	return p->exe.st_ino && !stat(name, &st) && st.st_ino == p->exe.st_ino &&
+	       st.st_dev == p->exe.st_dev;
 }
 
 static bool has_started_us(const struct pick *p, pid_t pid)
@@ -252,7 +259,8 @@ static bool has_name(struct pick *p, const struct pick_process *q)
 		return false;
 	words_of(q, words, sizeof(words));
 	for (i = 0; i < p->n_names; i++) {
-		if (!regexec(&p->names[i], words, 0, NULL, 0) || !regexec(&p->names[i], q->comm, 0, NULL, 0))
+		if (!regexec(&p->names[i], words, 0, NULL, 0) ||
+		    !regexec(&p->names[i], q->comm, 0, NULL, 0))
 			return true;
 	}
 	return false;
@@ -275,7 +283,8 @@ static bool is_there(const struct pick *p, const struct pick_process *q)
 		return false;
 	container__names(q->pid, &q->cgroup, "", &n);
 	for (i = 0; i < p->args.n_containers; i++) {
-		if (begins(q->cgroup.container, p->args.containers[i]) || !strcmp(n.name, p->args.containers[i]))
+		if (begins(q->cgroup.container, p->args.containers[i]) ||
+		    !strcmp(n.name, p->args.containers[i]))
 			return true;
 	}
 	for (i = 0; i < p->args.n_pods; i++) {
@@ -287,10 +296,12 @@ static bool is_there(const struct pick *p, const struct pick_process *q)
 
 static bool is_same_program(const struct pick_process *a, const struct pick_process *b)
 {
-	return a->uid == b->uid && a->len == b->len && !memcmp(a->cmdline, b->cmdline, a->len) && cgroup__same_place(&a->cgroup, &b->cgroup);
+	return a->uid == b->uid && a->len == b->len && !memcmp(a->cmdline, b->cmdline, a->len) &&
+	       cgroup__same_place(&a->cgroup, &b->cgroup);
 }
 
-/* In the place of one that has ended. Its helpers may look like it and outlive it, but were there before its end. */
+/* In the place of one that has ended. Its helpers may look like it and outlive it, but were there
+ * before its end. */
 static bool takes_place(const struct pick *p, const struct pick_process *q)
 {
 	size_t i;
@@ -343,7 +354,8 @@ static struct place *place_of(struct pick *p, const struct pick_process *q)
 	size_t i;
 
 	for (i = 0; i < p->n_places; i++) {
-		if ((!p->place[i].holder || p->place[i].holder == q->pid) && is_same_program(&p->place[i].was, q))
+		if ((!p->place[i].holder || p->place[i].holder == q->pid) &&
+		    is_same_program(&p->place[i].was, q))
 			return &p->place[i];
 	}
 	return NULL;
@@ -384,7 +396,8 @@ void pick__ended(struct pick *p, pid_t pid, uint64_t when)
 	for (i = 0; i < p->n_places; i++) {
 		if (p->place[i].holder == pid) {
 			p->place[i].holder = 0;
-			p->place[i].since = when + clock_now(CLOCK_BOOTTIME) - clock_now(CLOCK_MONOTONIC);
+			p->place[i].since = when + clock_now(CLOCK_BOOTTIME) -
+					    clock_now(CLOCK_MONOTONIC);
 		}
 	}
 }
@@ -396,10 +409,12 @@ bool pick__open_ended(const struct pick *p)
 
 bool pick__only_pids(const struct pick *p)
 {
-	return p->args.n_pids && !p->args.n_names && !p->args.all && !p->args.n_containers && !p->args.n_pods;
+	return p->args.n_pids && !p->args.n_names && !p->args.all && !p->args.n_containers &&
+	       !p->args.n_pods;
 }
 
-static void append(char *buf, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void append(char *buf, size_t size, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 
 static void append(char *buf, size_t size, const char *fmt, ...)
 {
@@ -419,7 +434,11 @@ char *pick__title(const struct pick *p, char *buf, size_t size)
 	buf[0] = '\0';
 	if (pick__only_pids(p) && !pick__open_ended(p)) {
 		for (i = 0; i < a->n_pids; i++)
-			append(buf, size, "%s%d", i ? ", " : a->n_pids > 1 ? "PIDs " : "PID ", (int)a->pids[i]);
+			append(buf, size, "%s%d",
+			       i	       ? ", "
+			       : a->n_pids > 1 ? "PIDs "
+					       : "PID ",
+			       (int)a->pids[i]);
 		return buf;
 	}
 	if (pick__only_pids(p)) {

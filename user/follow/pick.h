@@ -2,9 +2,9 @@
 #ifndef MT_FOLLOW_PICK_H
 #define MT_FOLLOW_PICK_H
 /*
- * Which processes a capture of several is of: those with these PIDs, whose command line matches, or all; in some container
- * or pod; with --follow also those that come in the place of one that has ended. Here is only who is meant: who is there, and what
- * becomes of them, is tracees.h's.
+ * Which processes a capture of several is of: those with these PIDs, whose command line matches, or
+ * all; in some container or pod; with --follow also those that come in the place of one that has
+ * ended. Here is only who is meant: who is there, and what becomes of them, is tracees.h's.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,7 +42,8 @@ struct pick_process {
 /* 0; -ESRCH: none, or a kernel thread, or one that is ending; -ENOMEM. Until pick_process__free(). */
 int pick_process__read(pid_t pid, struct pick_process *ret);
 void pick_process__free(struct pick_process *p);
-/* "python train.py --lr 0.1": fit for a terminal, cut; without the script's folders if it would be cut with them. Returns buf. */
+/* "python train.py --lr 0.1": fit for a terminal, cut; without the script's folders if it would be
+ * cut with them. Returns buf. */
 char *pick_process__title(const struct pick_process *p, char *buf, size_t size);
 
 struct pick;
@@ -51,8 +52,9 @@ struct pick;
 bool pick_args__many(const struct pick_args *args);
 /* NULL: this is an extended regular expression; else why it is not, static. */
 const char *pick__bad_pattern(const char *pattern);
-struct pick *pick__new(const struct pick_args *args); /* a copy of args is kept. NULL: out of memory */
-void pick__free(struct pick *p);		      /* NULL is fine */
+struct pick *pick__new(
+	const struct pick_args *args); /* a copy of args is kept. NULL: out of memory */
+void pick__free(struct pick *p);       /* NULL is fine */
 
 enum pick_is {
 	PICK_NO,
@@ -61,11 +63,12 @@ enum pick_is {
 };
 
 /*
- * Is it meant? Never: this program, others of it, a sudo, and as far as only a name says so what has started us, unless
- * that has PyTorch in it.
+ * Is it meant? Never: this program, others of it, a sudo, and as far as only a name says so what
+ * has started us, unless that has PyTorch in it.
  */
 enum pick_is pick__is(struct pick *p, const struct pick_process *q);
-/* With --follow of a PID: what runs in this process is traced now; who has the same command line, user and place comes after it. */
+/* With --follow of a PID: what runs in this process is traced now; who has the same command line,
+ * user and place comes after it. */
 int pick__remember(struct pick *p, const struct pick_process *q); /* 0 or -ENOMEM */
 /* It has ended, at this time (CLOCK_MONOTONIC, ns). */
 void pick__ended(struct pick *p, pid_t pid, uint64_t when);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the kernel side tells of processes (capture/kin.h) is noted when it comes, which may be in the middle of a drain;
- * what follows from it is done in tracees__pump() and tracees__drain_new(). A process that was forked by one that is traced
- * is traced from its first instruction on: its records wait until there is one that says that it allocates, and then it gets a
- * session. Others get one that waits for PyTorch.
+ * What the kernel side tells of processes (capture/kin.h) is noted when it comes, which may be in
+ * the middle of a drain; what follows from it is done in tracees__pump() and tracees__drain_new().
+ * A process that was forked by one that is traced is traced from its first instruction on: its
+ * records wait until there is one that says that it allocates, and then it gets a session. Others
+ * get one that waits for PyTorch.
  */
 #include "follow/tracees_internal.h"
 
@@ -25,7 +26,8 @@
 #include "process/descendants.h"
 #include "process/proc.h"
 
-#define MAY_EXEC 5000000ULL	 /* ns: a process that was forked by one without PyTorch mostly does so at once */
+#define MAY_EXEC                                                                                   \
+	5000000ULL /* ns: a process that was forked by one without PyTorch mostly does so at once */
 #define LOOK_EVERY 1000000000ULL /* ns: whether a process has ended and nobody has told us */
 
 uint64_t tracees__clock(void)
@@ -44,7 +46,9 @@ struct session *tracees__session(const struct tracees *r, uint32_t number)
 {
 	if (number == r->first_number && r->first)
 		return r->first;
-	return number < MT_MEMBERS && r->numbered[number] && r->numbered[number]->state == TRACED ? r->numbered[number]->session : NULL;
+	return number < MT_MEMBERS && r->numbered[number] && r->numbered[number]->state == TRACED
+		       ? r->numbered[number]->session
+		       : NULL;
 }
 
 struct tracee *tracees__find(const struct tracees *r, pid_t pid)
@@ -126,7 +130,8 @@ static struct session *nearest(const struct tracees *r, uint32_t number)
 {
 	struct session *s = tracees__session(r, number);
 
-	return s || number >= MT_MEMBERS || !r->numbered[number] ? s : r->numbered[number]->forked_by;
+	return s || number >= MT_MEMBERS || !r->numbered[number] ? s
+								 : r->numbered[number]->forked_by;
 }
 
 static void ended(struct tracee *p, uint64_t when)
@@ -246,11 +251,14 @@ static void say_missed(struct tracees *r)
 	uint64_t missed = proc_group__missed(kin_of(r));
 
 	if (proc_group__was_full(kin_of(r)) && !r->short_said)
-		log_warn("%d processes are recorded, and no more can be at a time: others wait until one of them ends", MT_MEMBERS - 1);
+		log_warn("%d processes are recorded, and no more can be at a time: others wait "
+			 "until one of them ends",
+			 MT_MEMBERS - 1);
 	r->short_said = proc_group__was_full(kin_of(r));
 	if (missed == r->missed_said)
 		return;
-	log_warn("%" PRIu64 " processes are not followed: no more than %d are at a time", missed - r->missed_said, MT_WATCHED);
+	log_warn("%" PRIu64 " processes are not followed: no more than %d are at a time",
+		 missed - r->missed_said, MT_WATCHED);
 	r->missed_said = missed;
 }
 
@@ -274,7 +282,8 @@ static void look_for_ends(struct tracees *r, uint64_t now)
 	}
 }
 
-struct tracees *tracees__new(pid_t pid, const struct tracees_opts *opts, uint32_t *number, struct failure *f)
+struct tracees *tracees__new(pid_t pid, const struct tracees_opts *opts, uint32_t *number,
+			     struct failure *f)
 {
 	struct tracees *r = calloc(1, sizeof(*r));
 	struct epoll_event ev = { .events = EPOLLIN };
@@ -284,7 +293,8 @@ struct tracees *tracees__new(pid_t pid, const struct tracees_opts *opts, uint32_
 		r->opts = *opts;
 		r->first_pid = pid;
 		r->wake = epoll_create1(EPOLL_CLOEXEC);
-		if (r->wake < 0 || epoll_ctl(r->wake, EPOLL_CTL_ADD, proc_group__wake_fd(kin_of(r)), &ev))
+		if (r->wake < 0 ||
+		    epoll_ctl(r->wake, EPOLL_CTL_ADD, proc_group__wake_fd(kin_of(r)), &ev))
 			err = -errno;
 	}
 	if (!err && !pid) {
@@ -301,9 +311,11 @@ struct tracees *tracees__new(pid_t pid, const struct tracees_opts *opts, uint32_
 		return r;
 	}
 	if (pid)
-		failure__set(f, EXIT_FAILED, err, "PID %d cannot be followed: %s", (int)pid, strerror(-err));
+		failure__set(f, EXIT_FAILED, err, "PID %d cannot be followed: %s", (int)pid,
+			     strerror(-err));
 	else
-		failure__set(f, EXIT_FAILED, err, "processes cannot be followed: %s", strerror(-err));
+		failure__set(f, EXIT_FAILED, err, "processes cannot be followed: %s",
+			     strerror(-err));
 	tracees__free(r);
 	return NULL;
 }
@@ -390,7 +402,8 @@ int tracees__poll_ms(const struct tracees *r)
 	size_t i;
 
 	for (i = 0; i < r->top; i++) {
-		if (r->at[i] && r->at[i]->state == WAITING && (ms < 0 || session__poll_ms(r->at[i]->session) < ms))
+		if (r->at[i] && r->at[i]->state == WAITING &&
+		    (ms < 0 || session__poll_ms(r->at[i]->session) < ms))
 			ms = session__poll_ms(r->at[i]->session);
 	}
 	return ms;
@@ -408,7 +421,9 @@ size_t tracees__hopeful(const struct tracees *r)
 	for (i = 0; i < r->top; i++) {
 		const struct tracee *p = r->at[i];
 
-		n += p && (p->state == TRACED || (p->state == WAITING && (r->opts.children || session__has_python(p->session))));
+		n += p && (p->state == TRACED ||
+			   (p->state == WAITING &&
+			    (r->opts.children || session__has_python(p->session))));
 	}
 	return n;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Who is in. Where processes are picked, one that runs another program is told of by the kernel side the moment it does, long before
- * it can have PyTorch. A look at all of /proc, once a second, finds who was there before us, who changed what it is called, and
- * who has PyTorch without being a Python program by its looks.
+ * Who is in. Where processes are picked, one that runs another program is told of by the kernel
+ * side the moment it does, long before it can have PyTorch. A look at all of /proc, once a second,
+ * finds who was there before us, who changed what it is called, and who has PyTorch without being a
+ * Python program by its looks.
  */
 #include "follow/tracees_internal.h"
 
@@ -39,7 +40,8 @@ static struct tracee *take(struct tracees *r, pid_t pid, pid_t parent)
 
 	if (err == -ENOSPC && !r->full_said) {
 		r->full_said = true;
-		log_warn("PID %d is not followed: no more than %d processes are at a time", (int)pid, MT_WATCHED);
+		log_warn("PID %d is not followed: no more than %d processes are at a time",
+			 (int)pid, MT_WATCHED);
 	}
 	return err ? NULL : tracees__add(r, pid, parent, 0);
 }
@@ -102,14 +104,16 @@ static bool looks_like_python(const struct pick_process *q)
 	n = readlink(name, exe, sizeof(exe) - 1);
 	exe[n > 0 ? n : 0] = '\0';
 	base = basename(exe);
-	return !strncmp(base, "python", 6) || !strncmp(base, "pypy", 4) || !strncmp(q->comm, "python", 6);
+	return !strncmp(base, "python", 6) || !strncmp(base, "pypy", 4) ||
+	       !strncmp(q->comm, "python", 6);
 }
 
 static bool is_meant(struct tracees *r, const struct pick_process *q)
 {
 	enum pick_is is = pick__is(r->opts.pick, q);
 
-	return is == PICK_YES || (is == PICK_IF_TORCH && (looks_like_python(q) || descendants__has_torch(q->pid)));
+	return is == PICK_YES ||
+	       (is == PICK_IF_TORCH && (looks_like_python(q) || descendants__has_torch(q->pid)));
 }
 
 bool find__keeps_forked(struct tracees *r, pid_t pid)
@@ -183,7 +187,8 @@ static void look_at_new(struct tracees *r, struct seen *s)
 	pick_process__free(&q);
 }
 
-/* It could have PyTorch, and had not: only where more has been mapped is there a reason to look again. */
+/* It could have PyTorch, and had not: only where more has been mapped is there a reason to look
+ * again. */
 static void look_again(struct tracees *r, struct seen *s, uint64_t pages_before)
 {
 	s->pages = descendants__pages(s->pid);
@@ -223,7 +228,9 @@ static void scan(struct tracees *r)
 		/* Both in the order of their numbers, as the kernel lists them. */
 		while (old < r->n_seen && r->seen[old].pid < seen[n].pid)
 			old++;
-		look_at(r, &seen[n], old < r->n_seen && r->seen[old].pid == seen[n].pid ? &r->seen[old] : NULL, anew);
+		look_at(r, &seen[n],
+			old < r->n_seen && r->seen[old].pid == seen[n].pid ? &r->seen[old] : NULL,
+			anew);
 		n++;
 	}
 	if (dir)
@@ -271,19 +278,22 @@ void tracees__nearest(const struct tracees *r, char *buf, size_t size)
 	for (i = 0; i < n && said < NEAREST && len < size; i++) {
 		if (pick_process__read(near[i]->pid, &q))
 			continue;
-		len += snprintf(buf + len, size - len, "%s PID %d (%s)", said++ ? "," : ";", (int)q.pid,
-				pick_process__title(&q, title, sizeof(title)));
+		len += snprintf(buf + len, size - len, "%s PID %d (%s)", said++ ? "," : ";",
+				(int)q.pid, pick_process__title(&q, title, sizeof(title)));
 		pick_process__free(&q);
 	}
 	if (said) {
 		if (len < size)
-			snprintf(buf + len, size - len, " match%s, but %s no Python", said > 1 ? "" : "es", said > 1 ? "are" : "is");
+			snprintf(buf + len, size - len, " match%s, but %s no Python",
+				 said > 1 ? "" : "es", said > 1 ? "are" : "is");
 		return;
 	}
 	for (i = 0; i < r->n_seen && said < NEAREST && len < size; i++) {
-		if (!descendants__has_torch(r->seen[i].pid) || pick_process__read(r->seen[i].pid, &q))
+		if (!descendants__has_torch(r->seen[i].pid) ||
+		    pick_process__read(r->seen[i].pid, &q))
 			continue;
-		len += snprintf(buf + len, size - len, "%s PID %d (%s)", said++ ? "," : "; PyTorch is in", (int)q.pid,
+		len += snprintf(buf + len, size - len, "%s PID %d (%s)",
+				said++ ? "," : "; PyTorch is in", (int)q.pid,
 				pick_process__title(&q, title, sizeof(title)));
 		pick_process__free(&q);
 	}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_FOLLOW_TRACEES_INTERNAL_H
 #define MT_FOLLOW_TRACEES_INTERNAL_H
-/* What the parts of tracees.h share: what is told of and pumped (tracees.c), a process's states (tracees_state.c), who is in (tracees_find.c). */
+/* What the parts of tracees.h share: what is told of and pumped (tracees.c), a process's states
+ * (tracees_state.c), who is in (tracees_find.c). */
 #include <linux/types.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,9 +42,9 @@ struct tracee {
 	uint64_t end;	   /* the same, of the process; known once told_end */
 	struct queue early;
 	struct probes *early_from;
-	bool picked;	 /* it is meant itself, and not one that such a one has started */
-	bool is_child;	 /* started by one that is in, as far as is known */
-	bool has_events; /* in early, or some that found no room there */
+	bool picked;		  /* it is meant itself, and not one that such a one has started */
+	bool is_child;		  /* started by one that is in, as far as is known */
+	bool has_events;	  /* in early, or some that found no room there */
 	bool told_exec, told_end; /* by the kernel side */
 	bool execed, ended;	  /* and all that was recorded before has come in */
 };
@@ -51,7 +52,8 @@ struct tracee {
 /* Who was there when we looked last, in order: those are not looked at again soon. */
 struct seen {
 	pid_t pid;
-	uint64_t pages; /* of its address space, where it could come to have PyTorch; 0: it was not looked at for that */
+	uint64_t pages; /* of its address space, where it could come to have PyTorch; 0: it was not
+			   looked at for that */
 };
 
 struct tracees {
@@ -62,7 +64,8 @@ struct tracees {
 	struct tracee *at[RELATIVES_MAX]; /* below top, with gaps */
 	size_t top;
 	struct tracee *numbered[MT_MEMBERS]; /* those that have a number */
-	uint32_t retired[MT_MEMBERS]; /* numbers that are nobody's any more, and may be in the rings */
+	uint32_t retired[MT_MEMBERS]; /* numbers that are nobody's any more, and may be in the rings
+				       */
 	size_t n_retired;
 	bool short_said; /* that no number was left */
 	int wake;
@@ -80,7 +83,8 @@ struct tracees {
 	uint64_t next_scan;
 	unsigned int scans;
 	bool full_said;
-	struct probes *kept; /* programs that whoever comes next shares, also where nobody has them any more */
+	struct probes *kept; /* programs that whoever comes next shares, also where nobody has them
+				any more */
 };
 
 uint64_t tracees__clock(void); /* CLOCK_MONOTONIC, ns */
@@ -108,13 +112,15 @@ void tracee__await(struct tracee *p);
 bool tracee__after_exec(struct tracee *p);
 /* What has happened to it, and what it has recorded. It may be gone after that. */
 void tracee__pump(struct tracee *p, uint64_t now);
-/* Traced no more; it stays what it is. reason and err: as session__finish() and the output's end have them. */
+/* Traced no more; it stays what it is. reason and err: as session__finish() and the output's end
+ * have them. */
 void tracee__finish(struct tracee *p, const char *reason, int err);
 /* Not one of them any more. */
 void tracee__remove(struct tracee *p, const char *reason);
 
 /* tracees_find.c */
-/* Is this process one of them, that one of them has forked? Asked when the kernel side has put it in. */
+/* Is this process one of them, that one of them has forked? Asked when the kernel side has put it
+ * in. */
 bool find__keeps_forked(struct tracees *r, pid_t pid);
 /* One that was in, and runs another program: is it still? */
 bool find__keeps_execed(struct tracee *p);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A process's states. One that was forked by one that is traced is traced from its first instruction on: its records wait until
- * there is one that says that it allocates, and then it gets a session. Others get one that waits for PyTorch.
+ * A process's states. One that was forked by one that is traced is traced from its first
+ * instruction on: its records wait until there is one that says that it allocates, and then it gets
+ * a session. Others get one that waits for PyTorch.
  */
 #include "follow/tracees_internal.h"
 
@@ -18,8 +19,10 @@
 #include "log/log.h"
 #include "process/proc.h"
 
-#define NO_PYTHON 1000000000ULL	  /* ns: one that is picked and has none by then will have none */
-#define NO_TORCH 10000000000ULL	  /* ns: where numbers are short, one that only might have it is looked at now and then instead */
+#define NO_PYTHON 1000000000ULL /* ns: one that is picked and has none by then will have none */
+#define NO_TORCH                                                                                   \
+	10000000000ULL /* ns: where numbers are short, one that only might have it is looked at    \
+			  now and then instead */
 #define NUMBERS_SHORT (MT_MEMBERS * 3 / 4)
 
 static struct proc_group *kin_of(const struct tracees *r)
@@ -112,12 +115,15 @@ void tracee__open_forked(struct tracee *p)
 	struct session *by = p->forked_by;
 	struct failure f;
 
-	p->session = session__new_forked(by, p->pid, p->number, p->forked, p->diverged, &p->early, &f);
+	p->session = session__new_forked(by, p->pid, p->number, p->forked, p->diverged, &p->early,
+					 &f);
 	if (p->session) {
 		probes__free(p->early_from);
 		p->early_from = NULL;
 		p->forked_by = NULL;
-		log_event(LOG_INFO, "attached", LOG_FIELDS(LOG_INT("target", p->pid), LOG_INT("parent", p->parent), LOG_BOOL("forked", true)),
+		log_event(LOG_INFO, "attached",
+			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_INT("parent", p->parent),
+				     LOG_BOOL("forked", true)),
 			  "following PID %d, forked by PID %d", (int)p->pid, (int)p->parent);
 		is_traced(p);
 		return;
@@ -174,7 +180,8 @@ static void give_up(struct tracee *p)
 	if (session__has_python(p->session))
 		log_debug("PID %d has no PyTorch so far: looked at now and then", (int)p->pid);
 	else if (pick__only_pids(p->all->opts.pick))
-		log_warn("PID %d has neither a Python interpreter nor PyTorch in it: not traced (--children follows what it starts)",
+		log_warn("PID %d has neither a Python interpreter nor PyTorch in it: not traced "
+			 "(--children follows what it starts)",
 			 (int)p->pid);
 	tracee__remove(p, "");
 }
@@ -183,17 +190,23 @@ static void say_traced(const struct tracee *p)
 {
 	const char *at = facts__get(session__facts(p->session), "attached_at");
 	bool start = at && !strcmp(at, "start");
-	const char *how = start ? ", from PyTorch's first allocation on" : "; PyTorch may have allocated before";
+	const char *how = start ? ", from PyTorch's first allocation on"
+				: "; PyTorch may have allocated before";
 	struct pick_process q;
 	char title[96];
 
 	if (p->is_child || pick_process__read(p->pid, &q)) {
-		log_event(LOG_INFO, "attached", LOG_FIELDS(LOG_INT("target", p->pid), LOG_INT("parent", p->parent), LOG_BOOL("from_start", start)),
-			  "following PID %d, started by PID %d%s", (int)p->pid, (int)p->parent, how);
+		log_event(LOG_INFO, "attached",
+			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_INT("parent", p->parent),
+				     LOG_BOOL("from_start", start)),
+			  "following PID %d, started by PID %d%s", (int)p->pid, (int)p->parent,
+			  how);
 		return;
 	}
 	pick_process__title(&q, title, sizeof(title));
-	log_event(LOG_INFO, "attached", LOG_FIELDS(LOG_INT("target", p->pid), LOG_STRING("title", title), LOG_BOOL("from_start", start)),
+	log_event(LOG_INFO, "attached",
+		  LOG_FIELDS(LOG_INT("target", p->pid), LOG_STRING("title", title),
+			     LOG_BOOL("from_start", start)),
 		  "attached to PID %d (%s)%s", (int)p->pid, title, how);
 	pick_process__free(&q);
 }
@@ -210,7 +223,8 @@ static void try_to_attach(struct tracee *p, uint64_t now)
 	}
 	tracees__know_sets(p->all);
 	if (err) {
-		log__print(p->picked ? LOG_WARN : LOG_DEBUG, "PID %d is not traced: %s", (int)p->pid, f.text);
+		log__print(p->picked ? LOG_WARN : LOG_DEBUG, "PID %d is not traced: %s",
+			   (int)p->pid, f.text);
 		tracee__finish(p, "", 0);
 		p->next = UINT64_MAX;
 		return;

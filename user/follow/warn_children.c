@@ -8,7 +8,8 @@
 #include "record/stream.h"
 
 #define FIRST_PAUSE 1000000000ULL /* ns */
-#define LAST_PAUSE 16000000000ULL /* a thread's children are a file to be opened, and there may be hundreds */
+#define LAST_PAUSE                                                                                 \
+	16000000000ULL /* a thread's children are a file to be opened, and there may be hundreds */
 
 void warn_children__look(struct warn_children *u, pid_t pid, struct facts *facts, uint64_t now)
 {
@@ -26,9 +27,11 @@ void warn_children__look(struct warn_children *u, pid_t pid, struct facts *facts
 	if (n <= u->most)
 		return;
 	if (!u->most)
-		log_warn("%zu of the processes that PID %d has started %s PyTorch in %s (PID %d%s): not traced; --children follows them. "
+		log_warn("%zu of the processes that PID %d has started %s PyTorch in %s (PID "
+			 "%d%s): not traced; --children follows them. "
 			 "Without it those that it forks pay for the probes all the same",
-			 n, (int)pid, n > 1 ? "have" : "has", n > 1 ? "them" : "it", (int)first, n > 1 ? " and others" : "");
+			 n, (int)pid, n > 1 ? "have" : "has", n > 1 ? "them" : "it", (int)first,
+			 n > 1 ? " and others" : "");
 	u->most = n;
 	facts__setf(facts, "children", "%zu", n);
 }

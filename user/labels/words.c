@@ -37,7 +37,8 @@ char *report__cut(char *s, size_t columns)
 			break;
 		p = end;
 	}
-	/* What is replaced is wider than what replaces it, but maybe not longer in bytes: it ends in the same buffer. */
+	/* What is replaced is wider than what replaces it, but maybe not longer in bytes: it ends
+	 * in the same buffer. */
 	memcpy(p, ELLIPSIS, columns < 3 ? columns : 3);
 	p[columns < 3 ? columns : 3] = '\0';
 	return s;
@@ -123,7 +124,8 @@ char *report__location(char *buf, const struct row *r, const char *cwd, size_t c
 		else if (!strcmp(r->source, "hidden"))
 			strcpy(buf, "(hidden)");
 		else
-			strcpy(buf, r->phase == PHASE_BACKWARD ? "untraced (autograd thread)" : "untraced");
+			strcpy(buf, r->phase == PHASE_BACKWARD ? "untraced (autograd thread)"
+							       : "untraced");
 		return report__cut(buf, columns);
 	}
 	start = path_start(r->file, cwd);
@@ -162,9 +164,11 @@ char *report__frame(char *buf, const struct dict *d, struct dict_frame f)
 	if (!f.loc)
 		strcpy(buf, "?");
 	else if (loc.line)
-		snprintf(buf, REPORT_TEXT, "%s (%s:%u)", dict__str(d, loc.func), dict__str(d, loc.file), loc.line);
+		snprintf(buf, REPORT_TEXT, "%s (%s:%u)", dict__str(d, loc.func),
+			 dict__str(d, loc.file), loc.line);
 	else
-		snprintf(buf, REPORT_TEXT, "%s (%s)", dict__str(d, loc.func), dict__str(d, loc.file));
+		snprintf(buf, REPORT_TEXT, "%s (%s)", dict__str(d, loc.func),
+			 dict__str(d, loc.file));
 	return buf;
 }
 
@@ -288,7 +292,9 @@ double report__fragmentation(uint64_t allocated, uint64_t reserved)
 
 const char *report__moment(enum moment at)
 {
-	static const char *const names[] = { [AT_PEAK] = "peak", [AT_END] = "end", [AT_OOM] = "oom", [AT_TIME] = "time" };
+	static const char *const names[] = {
+		[AT_PEAK] = "peak", [AT_END] = "end", [AT_OOM] = "oom", [AT_TIME] = "time"
+	};
 
 	return names[at];
 }
@@ -296,8 +302,9 @@ const char *report__moment(enum moment at)
 const char *report__group(enum group by)
 {
 	static const char *const names[BY_NR] = {
-		[BY_LINE] = "line",   [BY_STACK] = "stack", [BY_MODULE] = "module",
-		[BY_LAYER] = "layer", [BY_PHASE] = "phase", [BY_THREAD] = "thread", [BY_CATEGORY] = "category",
+		[BY_LINE] = "line",	    [BY_STACK] = "stack", [BY_MODULE] = "module",
+		[BY_LAYER] = "layer",	    [BY_PHASE] = "phase", [BY_THREAD] = "thread",
+		[BY_CATEGORY] = "category",
 	};
 
 	return names[by];
@@ -308,7 +315,8 @@ unsigned report__speaks_of(enum group by, unsigned split)
 	if (split)
 		return split;
 	if (by == BY_LINE || by == BY_STACK)
-		return 1U << BY_LINE | 1U << BY_MODULE | 1U << BY_PHASE | 1U << BY_CATEGORY | (by == BY_STACK ? 1U << BY_STACK : 0);
+		return 1U << BY_LINE | 1U << BY_MODULE | 1U << BY_PHASE | 1U << BY_CATEGORY |
+		       (by == BY_STACK ? 1U << BY_STACK : 0);
 	return 1U << by;
 }
 
@@ -321,11 +329,13 @@ char *report__groups(char buf[64], enum group by, unsigned split)
 	buf[0] = '\0';
 	for (int g = 0; g < BY_NR; g++)
 		if (split & 1U << g)
-			len += snprintf(buf + len, 64 - len, "%s%s", len ? "," : "", report__group(g));
+			len += snprintf(buf + len, 64 - len, "%s%s", len ? "," : "",
+					report__group(g));
 	return buf;
 }
 
-const char *report__device_fact(const struct facts *f, const struct model_device *d, const char *what)
+const char *report__device_fact(const struct facts *f, const struct model_device *d,
+				const char *what)
 {
 	char key[40];
 
@@ -340,14 +350,17 @@ const char *report__how(uint8_t how)
 
 const char *report__segment_kind(const struct segment *s)
 {
-	return s->kind == SEGMENT_OF_SMALL ? "small" : s->kind == SEGMENT_OF_LARGE ? "large" : "unknown";
+	return s->kind == SEGMENT_OF_SMALL   ? "small"
+	       : s->kind == SEGMENT_OF_LARGE ? "large"
+					     : "unknown";
 }
 
 struct report_below report__below(const struct model_segments *s)
 {
 	struct report_below b = {
 		.segments_known = s->n,
-		.any = s->n || s->used_known || s->nothers || s->host || s->registered || s->unknown_device,
+		.any = s->n || s->used_known || s->nothers || s->host || s->registered ||
+		       s->unknown_device,
 		.missing = s->has_totals ? (int64_t)(s->reserved - s->known) : 0,
 		.nameless = (int64_t)(s->allocated - s->inside - s->outside),
 		.not_seen = s->used_known ? (int64_t)(s->used - s->used_below - s->used_others) : 0,

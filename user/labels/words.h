@@ -10,16 +10,19 @@
 #include "record/dict.h"
 #include "record/stream.h"
 
-#define REPORT_TEXT 16640 /* a string of DICT_MAX_STRING bytes with every byte escaped, and some words */
+#define REPORT_TEXT                                                                                \
+	16640 /* a string of DICT_MAX_STRING bytes with every byte escaped, and some words */
 
-/* Cuts s, in place, to so many columns at a whole character; what was cut shows as "...". Returns s. */
+/* Cuts s, in place, to so many columns at a whole character; what was cut shows as "...". Returns
+ * s. */
 char *report__cut(char *s, size_t columns);
 /* Like it, but keeps the end: "...ers.7.self_attn". */
 char *report__cut_front(char *s, size_t columns);
 /*
- * Where a row's memory comes from, in at most so many columns, cleaned: "net/model.py:336 (forward)",
- * "before attach", "native (no Python thread)", "untraced". Paths are shown from the target's folder (cwd) or
- * the installed package on, and cut from the front as far as need be. buf of REPORT_TEXT.
+ * Where a row's memory comes from, in at most so many columns, cleaned: "net/model.py:336
+ * (forward)", "before attach", "native (no Python thread)", "untraced". Paths are shown from the
+ * target's folder (cwd) or the installed package on, and cut from the front as far as need be. buf
+ * of REPORT_TEXT.
  */
 char *report__location(char *buf, const struct row *r, const char *cwd, size_t columns);
 /* Likewise in the middle: of names that begin alike the end says which it is. */
@@ -28,18 +31,21 @@ char *report__cut_middle(char *s, size_t columns);
 char *report__place(char *buf, const char *file, uint32_t line, const char *cwd);
 /* "function (file:line)", as it is: for machine formats. buf of REPORT_TEXT. */
 char *report__frame(char *buf, const struct dict *d, struct dict_frame f);
-/* The module of a row, cleaned: "encoder.layers.0", the class in angle brackets for a root, "" outside. buf of REPORT_TEXT. */
+/* The module of a row, cleaned: "encoder.layers.0", the class in angle brackets for a root, ""
+ * outside. buf of REPORT_TEXT. */
 char *report__module(char *buf, const struct row *r);
 
 /* "python (4242)", "" where it is not known; without a number where that is 0. buf of REPORT_TEXT. */
 char *report__thread(char *buf, const struct row *r);
-/* What a row is of, when rows are made by that: location, module and class, phase ...; before attach it is that. buf of REPORT_TEXT. */
+/* What a row is of, when rows are made by that: location, module and class, phase ...; before
+ * attach it is that. buf of REPORT_TEXT. */
 char *report__where(char *buf, const struct row *r, enum group by, const char *cwd, size_t columns);
 const char *report__where_title(enum group by); /* of the column with it */
 
 /*
- * The command line of the target, from the fact cmdline: a NULL-terminated array that the caller releases with
- * report__free_cmdline(). NULL: the fact is missing, is empty or is no JSON array of strings, or memory ran out.
+ * The command line of the target, from the fact cmdline: a NULL-terminated array that the caller
+ * releases with report__free_cmdline(). NULL: the fact is missing, is empty or is no JSON array of
+ * strings, or memory ran out.
  */
 char **report__cmdline(const struct facts *f);
 void report__free_cmdline(char **argv);
@@ -60,7 +66,8 @@ const char *report__about(enum figure f); /* before a number of bytes: "", "at l
 uint64_t report__fact_number(const struct facts *f, const char *key); /* 0: not there */
 
 /* The fact device.<i>.<what> of a device; NULL: not known. */
-const char *report__device_fact(const struct facts *f, const struct model_device *d, const char *what);
+const char *report__device_fact(const struct facts *f, const struct model_device *d,
+				const char *what);
 /* How memory was taken, as people know the call: "cudaMalloc". */
 const char *report__how(uint8_t how);
 const char *report__segment_kind(const struct segment *s); /* "small", "large", "unknown" */
@@ -70,7 +77,8 @@ struct report_below {
 	bool segments_known; /* segments are: not only a total */
 	int64_t missing;     /* what the allocator says is reserved, less the segments known */
 	int64_t nameless;    /* what it says is allocated, less the blocks known */
-	int64_t not_seen;    /* of what the driver says is used, at that time: neither reserved nor seen taken */
+	int64_t not_seen;    /* of what the driver says is used, at that time: neither reserved nor
+				seen taken */
 	bool adds_up;
 };
 struct report_below report__below(const struct model_segments *s);

@@ -32,7 +32,8 @@ static bool is_listed(const char *variable, const char *list)
 
 	for (const char *at = list; *at; at += n + (at[n] == ',')) {
 		n = strcspn(at, ",");
-		if (n && at[n - 1] == '*' ? len >= n - 1 && !strncmp(variable, at, n - 1) : n == len && !strncmp(variable, at, n))
+		if (n && at[n - 1] == '*' ? len >= n - 1 && !strncmp(variable, at, n - 1)
+					  : n == len && !strncmp(variable, at, n))
 			return true;
 	}
 	return false;
@@ -41,7 +42,8 @@ static bool is_listed(const char *variable, const char *list)
 /* Our environment may have what only we are to know. */
 static void keep_variables(const char *names)
 {
-	static const char always[] = "PATH,HOME,USER,LOGNAME,SHELL,LANG,LC_*,TZ,TERM,MEMTRACE_*,PYTORCH_*,TORCH_*,CUDA_*,NVIDIA_*,OMP_NUM_THREADS";
+	static const char always[] = "PATH,HOME,USER,LOGNAME,SHELL,LANG,LC_*,TZ,TERM,MEMTRACE_*,"
+				     "PYTORCH_*,TORCH_*,CUDA_*,NVIDIA_*,OMP_NUM_THREADS";
 	size_t kept = 0;
 
 	for (size_t i = 0; environ && environ[i]; i++) {
@@ -61,8 +63,8 @@ static int set_env(const struct child_opts *o)
 	if (o->variables)
 		keep_variables(o->variables);
 	if (u && u->uid != geteuid())
-		err = setenv("HOME", u->home, 1) || setenv("USER", u->name, 1) || setenv("LOGNAME", u->name, 1) ||
-		      setenv("SHELL", u->shell, 1);
+		err = setenv("HOME", u->home, 1) || setenv("USER", u->name, 1) ||
+		      setenv("LOGNAME", u->name, 1) || setenv("SHELL", u->shell, 1);
 	for (e = o->env; e && *e && !err; e++)
 		err = strchr(*e, '=') ? putenv((char *)*e) : unsetenv(*e);
 	return err ? -ENOMEM : 0;

@@ -80,7 +80,8 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 	return 0;
 }
 
-/* In the keeper. A pipe that ends without a byte: we were killed, and the command, which goes on, may need the folder. */
+/* In the keeper. A pipe that ends without a byte: we were killed, and the command, which goes on,
+ * may need the folder. */
 static void keep(const struct dryrun *d, int done, const struct user *user)
 {
 	ssize_t n;
@@ -131,8 +132,7 @@ fail:
 	return -errno;
 }
 
-__attribute__((format(printf, 2, 3)))
-static int add(struct dryrun *d, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static int add(struct dryrun *d, const char *fmt, ...)
 {
 	va_list ap;
 	int n;
@@ -177,8 +177,10 @@ static int make_env(struct dryrun *d, const struct dryrun_args *a)
 	const char *others = getenv("LD_PRELOAD");
 	int err = 0;
 
-	/* The first answers to the name libcuda.so.1 for whoever loads that, and has the runtime's functions too. */
-	err |= add(d, "LD_PRELOAD=%s/" CUDA ":%s/" NVML "%s%s", d->dir, d->dir, others && *others ? ":" : "", others ? others : "");
+	/* The first answers to the name libcuda.so.1 for whoever loads that, and has the runtime's
+	 * functions too. */
+	err |= add(d, "LD_PRELOAD=%s/" CUDA ":%s/" NVML "%s%s", d->dir, d->dir,
+		   others && *others ? ":" : "", others ? others : "");
 	if (a->vram)
 		err |= add(d, "MEMTRACE_DRYRUN_VRAM=%" PRIu64, a->vram);
 	if (a->devices)
@@ -190,7 +192,8 @@ static int make_env(struct dryrun *d, const struct dryrun_args *a)
 	err |= add(d, "CUDA_CACHE_PATH=%s/cuda", d->cache);
 	/* It speaks of the devices of this machine. */
 	if (getenv("CUDA_VISIBLE_DEVICES")) {
-		log_info("CUDA_VISIBLE_DEVICES is left out: the devices of a dry run are all visible, --devices N says how many");
+		log_info("CUDA_VISIBLE_DEVICES is left out: the devices of a dry run are all "
+			 "visible, --devices N says how many");
 		err |= add(d, "CUDA_VISIBLE_DEVICES");
 	}
 	for (const char *const *e = a->env; e && *e; e++)
@@ -212,18 +215,22 @@ struct dryrun *dryrun__new(const struct dryrun_args *args, const struct user *us
 	err = dryrun__find(d->dir, sizeof(d->dir));
 	if (err == -ENOENT) {
 		*status = EXIT_NOT_PERMITTED;
-		log_err("the libraries of the dry run are not there (" CUDA ", " NVML " in %s): `make` builds them, `make install` "
+		log_err("the libraries of the dry run are not there (" CUDA ", " NVML
+			" in %s): `make` builds them, `make install` "
 			"installs them",
 			d->dir);
 	} else if (err) {
 		*status = EXIT_NOT_PERMITTED;
-		log_err("%s: the dry run cannot be preloaded from a folder with a space or a colon in its name, or so long a one: "
+		log_err("%s: the dry run cannot be preloaded from a folder with a space or a colon "
+			"in its name, or so long a one: "
 			"install it elsewhere",
 			d->dir);
 	} else {
 		err = make_cache(d, user);
 		if (err)
-			log_err("cannot make a folder for the dry run's caches: %s; TMPDIR says where it goes", strerror(-err));
+			log_err("cannot make a folder for the dry run's caches: %s; TMPDIR says "
+				"where it goes",
+				strerror(-err));
 		else if ((err = make_env(d, args)))
 			log_err("out of memory");
 	}

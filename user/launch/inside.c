@@ -23,7 +23,8 @@ struct inside {
 	const char **env;
 };
 
-/* inside/ beside the program, or ../lib/memtrace-bpf/inside/ where it is installed. 0, or -errno, and why. */
+/* inside/ beside the program, or ../lib/memtrace-bpf/inside/ where it is installed. 0, or -errno,
+ * and why. */
 static int find_library(char *path, size_t size, char *why, size_t why_size)
 {
 	static const char *const places[] = { "inside", "../lib/memtrace-bpf/inside" };
@@ -40,15 +41,21 @@ static int find_library(char *path, size_t size, char *why, size_t why_size)
 		if (!realpath(at, real) || access(real, R_OK))
 			continue;
 		if (strlen(real) >= size || strpbrk(real, ": \t\n")) {
-			snprintf(why, why_size, "%s: cannot be preloaded from a folder with a space or a colon in its name, or so "
-				 "long a one: install it elsewhere", real);
+			snprintf(why, why_size,
+				 "%s: cannot be preloaded from a folder with a space or a colon in "
+				 "its name, or so "
+				 "long a one: install it elsewhere",
+				 real);
 			return -EINVAL;
 		}
 		strcpy(path, real);
 		return 0;
 	}
-	snprintf(why, why_size, "its library is not there (" MT_INSIDE_LIBRARY " in %s/%s or %s/%s): `make` builds it, `make install` "
-		 "installs it", exe, places[0], exe, places[1]);
+	snprintf(why, why_size,
+		 "its library is not there (" MT_INSIDE_LIBRARY
+		 " in %s/%s or %s/%s): `make` builds it, `make install` "
+		 "installs it",
+		 exe, places[0], exe, places[1]);
 	return -ENOENT;
 }
 
@@ -71,8 +78,10 @@ static int may_look(char *why, size_t size)
 
 	if (scope < 2 || (scope == 2 && !geteuid()))
 		return 0;
-	snprintf(why, size, "this machine lets nobody look into a process, not even into a child of theirs "
-		 "(kernel.yama.ptrace_scope is %d): 1 would do", scope);
+	snprintf(why, size,
+		 "this machine lets nobody look into a process, not even into a child of theirs "
+		 "(kernel.yama.ptrace_scope is %d): 1 would do",
+		 scope);
 	return -EPERM;
 }
 
@@ -105,15 +114,18 @@ static int make_env(struct inside *i, const char *library, const char *const *en
 		else
 			others = env[n] + strlen(PRELOAD);
 	}
-	if (asprintf(&i->preload, PRELOAD "%s%s%s", library, others && *others ? ":" : "", others ? others : "") < 0 ||
-	    asprintf(&i->told, MT_INSIDE_ENV "=%d:%" PRIu64 ":%" PRIu64, i->memory->fd, (uint64_t)st.st_dev, (uint64_t)st.st_ino) < 0)
+	if (asprintf(&i->preload, PRELOAD "%s%s%s", library, others && *others ? ":" : "",
+		     others ? others : "") < 0 ||
+	    asprintf(&i->told, MT_INSIDE_ENV "=%d:%" PRIu64 ":%" PRIu64, i->memory->fd,
+		     (uint64_t)st.st_dev, (uint64_t)st.st_ino) < 0)
 		return -ENOMEM;
 	i->env[k++] = i->preload;
 	i->env[k++] = i->told;
 	return 0;
 }
 
-struct inside *inside__new(const char *const *env, size_t ring_bytes, const struct user *user, int *status)
+struct inside *inside__new(const char *const *env, size_t ring_bytes, const struct user *user,
+			   int *status)
 {
 	char library[PATH_MAX], why[PATH_MAX + 256];
 	struct inside *i = calloc(1, sizeof(*i));
@@ -123,7 +135,8 @@ struct inside *inside__new(const char *const *env, size_t ring_bytes, const stru
 		log_err("out of memory");
 		return NULL;
 	}
-	if (inside__can(why, sizeof(why)) || find_library(library, sizeof(library), why, sizeof(why))) {
+	if (inside__can(why, sizeof(why)) ||
+	    find_library(library, sizeof(library), why, sizeof(why))) {
 		*status = EXIT_NOT_PERMITTED;
 		log_err("recording from inside: %s", why);
 		goto fail;

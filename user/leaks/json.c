@@ -28,14 +28,15 @@ bool leaks__others_grow(const struct leaks_opts *o, const struct growth *g)
 	return g->has_others && trend__counts(&g->others.trend, o->min_confidence);
 }
 
-void leaks_json__trend(struct json *j, const struct growth *g, const struct trend *t, double per_step, const uint64_t *values,
-		       bool figures)
+void leaks_json__trend(struct json *j, const struct growth *g, const struct trend *t,
+		       double per_step, const uint64_t *values, bool figures)
 {
 	json__string(j, "verdict", trend__verdict(t->verdict));
 	json__string(j, "confidence", trend__confidence(t->confidence));
 	json__double(j, "p", t->p, 9);
 	json__double(j, "sorted", t->sorted, 4);
-	json__double(j, g->clock == GROWTH_TIME ? "bytes_per_second" : "bytes_per_step", per_step, 3);
+	json__double(j, g->clock == GROWTH_TIME ? "bytes_per_second" : "bytes_per_step", per_step,
+		     3);
 	json__uint(j, "grown", t->grown);
 	json__uint(j, "rises", t->rises);
 	json__uint(j, "falls", t->falls);
@@ -56,7 +57,8 @@ void leaks_json__trend(struct json *j, const struct growth *g, const struct tren
 	json__close_array(j);
 }
 
-void leaks_json__figures(struct json *j, const struct growth *g, const struct growth_line *l, bool figures)
+void leaks_json__figures(struct json *j, const struct growth *g, const struct growth_line *l,
+			 bool figures)
 {
 	leaks_json__trend(j, g, &l->trend, l->per_step, l->values, figures);
 	json__string(j, "kind", growth__kind(l->kind));
@@ -84,7 +86,8 @@ void leaks_json__figures(struct json *j, const struct growth *g, const struct gr
 	json__uint(j, "held_unknown", l->row.bytes > l->named ? l->row.bytes - l->named : 0);
 }
 
-static void put_where(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o, const struct row *r, char *buf)
+static void put_where(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
+		      const struct row *r, char *buf)
 {
 	if (o->by == BY_LINE || o->by == BY_STACK)
 		report_json__line(j, r);
@@ -100,8 +103,8 @@ static void put_where(struct json *j, const struct leaks_doc *doc, const struct 
 	json__string(j, "category", r->category);
 }
 
-static void put_line(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o, const struct growth *g,
-		     const struct growth_line *l, char *buf)
+static void put_line(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
+		     const struct growth *g, const struct growth_line *l, char *buf)
 {
 	json__open_object(j, NULL);
 	put_where(j, doc, o, &l->row, buf);
@@ -110,8 +113,8 @@ static void put_line(struct json *j, const struct leaks_doc *doc, const struct l
 }
 
 /* leaks: those that count; else all others that have a verdict. Returns how many more there are. */
-static size_t put_lines(struct json *j, const char *key, const struct leaks_doc *doc, const struct leaks_opts *o,
-			const struct growth *g, bool leaks, char *buf)
+static size_t put_lines(struct json *j, const char *key, const struct leaks_doc *doc,
+			const struct leaks_opts *o, const struct growth *g, bool leaks, char *buf)
 {
 	size_t k = 0;
 
@@ -127,8 +130,8 @@ static size_t put_lines(struct json *j, const char *key, const struct leaks_doc 
 	return o->top && k > o->top ? k - o->top : 0;
 }
 
-static void put_sum(struct json *j, const char *key, const struct growth *g, const struct growth_sum *s, bool known,
-		    const struct leaks_opts *o)
+static void put_sum(struct json *j, const char *key, const struct growth *g,
+		    const struct growth_sum *s, bool known, const struct leaks_opts *o)
 {
 	if (!known) {
 		json__null(j, key);
@@ -139,8 +142,8 @@ static void put_sum(struct json *j, const char *key, const struct growth *g, con
 	json__close_object(j);
 }
 
-static int put_device(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o, size_t device, bool *found,
-		      char *buf)
+static int put_device(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
+		      size_t device, bool *found, char *buf)
 {
 	struct model_device d;
 	struct growth g;
@@ -150,7 +153,8 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 	if (err)
 		return err;
 	model__device(doc->model, device, &d);
-	*found |= growth__count(&g, o->min_confidence) || leaks__pool_grows(o, &g) || leaks__others_grow(o, &g);
+	*found |= growth__count(&g, o->min_confidence) || leaks__pool_grows(o, &g) ||
+		  leaks__others_grow(o, &g);
 	json__open_object(j, NULL);
 	json__string(j, "device", d.name);
 	json__string(j, "clock", growth__clock(g.clock));
@@ -174,7 +178,8 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 	return 0;
 }
 
-int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o, bool *found)
+int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
+		bool *found)
 {
 	size_t n = model__devices(doc->model), told = 0;
 	char *buf = malloc(REPORT_TEXT);

@@ -15,7 +15,8 @@
 
 /* What makes a line; strings are the set's own, so that the same text is the same place. */
 struct words {
-	const char *kind, *file, *func, *source, *node_class, *module, *module_root, *category, *stack;
+	const char *kind, *file, *func, *source, *node_class, *module, *module_root, *category,
+		*stack;
 	uint64_t line;
 };
 
@@ -24,7 +25,8 @@ struct leaks_ranks {
 	struct ranks_opts rank_opts;
 	struct ranks *ranks; /* who they are */
 	struct strings *strings;
-	struct map64 *by_words; /* hash to 1 + line; where two have one hash, the next free one behind it */
+	struct map64 *by_words; /* hash to 1 + line; where two have one hash, the next free one
+				   behind it */
 	struct words *words;	/* of each line */
 	struct leaks_line *lines;
 	struct leaks_cell *cells; /* sorted by line once finished */
@@ -72,9 +74,10 @@ void leaks_ranks__free(struct leaks_ranks *r)
 
 static int keep_words(struct leaks_ranks *r, struct growth_line *l)
 {
-	const char **own[] = { &l->row.file, &l->row.func, &l->row.module, &l->row.module_class, &l->row.module_root,
-			&l->row.category,
-			       &l->row.name, &l->row.source, &l->row.node_class, &l->row.thread };
+	const char **own[] = { &l->row.file,	     &l->row.func,	  &l->row.module,
+			       &l->row.module_class, &l->row.module_root, &l->row.category,
+			       &l->row.name,	     &l->row.source,	  &l->row.node_class,
+			       &l->row.thread };
 
 	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
 		if (strings__keep(r->strings, own[i]))
@@ -85,8 +88,10 @@ static int keep_words(struct leaks_ranks *r, struct growth_line *l)
 	return 0;
 }
 
-/* The frames as words, root first, NULL-terminated, for free(); *all: the same as one string. NULL on ENOMEM. */
-static const char **keep_stack(struct leaks_ranks *r, const struct dict *d, const struct row *row, const char **all)
+/* The frames as words, root first, NULL-terminated, for free(); *all: the same as one string. NULL
+ * on ENOMEM. */
+static const char **keep_stack(struct leaks_ranks *r, const struct dict *d, const struct row *row,
+			       const char **all)
 {
 	struct dict_stack s = dict__get_stack(d, row->stack);
 	const char **frames = calloc((size_t)s.n + 2, sizeof(*frames)), *text;
@@ -117,7 +122,8 @@ static const char **keep_stack(struct leaks_ranks *r, const struct dict *d, cons
 	return NULL;
 }
 
-static struct words words_of(enum group by, const char *kind, const struct row *row, const char *stack)
+static struct words words_of(enum group by, const char *kind, const struct row *row,
+			     const char *stack)
 {
 	struct words w;
 
@@ -144,13 +150,16 @@ static int line_of(struct leaks_ranks *r, const struct words *w, const char ***s
 {
 	uint64_t key, at;
 
-	for (key = hash__bytes(hash__seed(), w, sizeof(*w)); map64__get(r->by_words, key, &at); key++)
+	for (key = hash__bytes(hash__seed(), w, sizeof(*w)); map64__get(r->by_words, key, &at);
+	     key++)
 		if (!memcmp(&r->words[at], w, sizeof(*w))) {
 			*ret = (uint32_t)at;
 			return 0;
 		}
-	if (r->nlines >= UINT32_MAX || array__grow(&r->lines, &r->room_lines, r->nlines + 1, sizeof(*r->lines)) ||
-	    array__grow(&r->words, &r->room_words, r->nlines + 1, sizeof(*r->words)) || map64__set(r->by_words, key, r->nlines))
+	if (r->nlines >= UINT32_MAX ||
+	    array__grow(&r->lines, &r->room_lines, r->nlines + 1, sizeof(*r->lines)) ||
+	    array__grow(&r->words, &r->room_words, r->nlines + 1, sizeof(*r->words)) ||
+	    map64__set(r->by_words, key, r->nlines))
 		return -ENOMEM;
 	r->words[r->nlines] = *w;
 	r->lines[r->nlines] = (struct leaks_line){ .kind = w->kind, .stack = *stack };
@@ -174,9 +183,11 @@ static int keep_values(const struct leaks_opts *o, struct growth_line *l)
 }
 
 static int add_line(struct leaks_ranks *r, const struct dict *d, uint32_t device, const char *kind,
-		const struct growth_line *line)
+		    const struct growth_line *line)
 {
-	struct leaks_cell c = { .device = device, .counts = trend__counts(&line->trend, r->opts->min_confidence), .at = *line };
+	struct leaks_cell c = { .device = device,
+				.counts = trend__counts(&line->trend, r->opts->min_confidence),
+				.at = *line };
 	const char **stack = NULL, *joined = NULL;
 	struct words w;
 	int err = keep_words(r, &c.at);
@@ -201,7 +212,9 @@ static int add_line(struct leaks_ranks *r, const struct dict *d, uint32_t device
 
 static int add_device(struct leaks_ranks *r, const struct analysis *a, size_t device)
 {
-	struct leaks_device d = { .recording = r->taken, .duration = a->duration, .census = facts__get(a->facts, "census") };
+	struct leaks_device d = { .recording = r->taken,
+				  .duration = a->duration,
+				  .census = facts__get(a->facts, "census") };
 	struct model_device md;
 	const char *kind = d.kind;
 	struct growth g;
@@ -225,7 +238,8 @@ static int add_device(struct leaks_ranks *r, const struct analysis *a, size_t de
 	d.counted = growth__count(&g, r->opts->min_confidence);
 	err = strings__keep(r->strings, &kind);
 	if (!err)
-		err = array__grow(&r->devices, &r->room_devices, r->ndevices + 1, sizeof(*r->devices));
+		err = array__grow(&r->devices, &r->room_devices, r->ndevices + 1,
+				  sizeof(*r->devices));
 	if (!err)
 		r->devices[r->ndevices++] = d;
 	for (size_t i = 0; i < g.n && !err; i++)
@@ -250,7 +264,8 @@ int leaks_ranks__add(struct leaks_ranks *r, const struct analysis *a)
 
 static int cmp_device(const void *a, const void *b, void *ctx)
 {
-	const struct leaks_device *all = ctx, *x = &all[*(const uint32_t *)a], *y = &all[*(const uint32_t *)b];
+	const struct leaks_device *all = ctx, *x = &all[*(const uint32_t *)a],
+				  *y = &all[*(const uint32_t *)b];
 	bool cx = !strcmp(x->kind, "cpu"), cy = !strcmp(y->kind, "cpu");
 
 	if (cx != cy)
@@ -262,11 +277,13 @@ static int cmp_device(const void *a, const void *b, void *ctx)
 	return x < y ? -1 : x > y;
 }
 
-/* Recordings were numbered as they came; ranks are in the order of their numbers. Devices follow, and then what is on them. */
+/* Recordings were numbered as they came; ranks are in the order of their numbers. Devices follow,
+ * and then what is on them. */
 static int sort_devices(struct leaks_ranks *r)
 {
 	size_t n = ranks__count(r->ranks);
-	uint32_t *place = calloc(n + 1, sizeof(*place)), *order = calloc(r->ndevices + 1, 2 * sizeof(*order));
+	uint32_t *place = calloc(n + 1, sizeof(*place)),
+		 *order = calloc(r->ndevices + 1, 2 * sizeof(*order));
 	struct leaks_device *copy = calloc(r->ndevices + 1, sizeof(*copy));
 	int err = place && order && copy ? 0 : -ENOMEM;
 

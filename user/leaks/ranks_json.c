@@ -15,7 +15,8 @@ static void put_recording(struct json *j, const struct rank *k)
 	json__close_object(j);
 }
 
-static void put_sum(struct json *j, const char *key, const struct growth *g, const struct growth_sum *s, bool known)
+static void put_sum(struct json *j, const char *key, const struct growth *g,
+		    const struct growth_sum *s, bool known)
 {
 	if (!known) {
 		json__null(j, key);
@@ -49,7 +50,8 @@ static void put_device(struct json *j, const struct leaks_device *d)
 	json__close_object(j);
 }
 
-static void put_place(struct json *j, const struct leaks_opts *o, const struct leaks_line *l, const struct row *r)
+static void put_place(struct json *j, const struct leaks_opts *o, const struct leaks_line *l,
+		      const struct row *r)
 {
 	if (o->by == BY_LINE || o->by == BY_STACK)
 		report_json__line(j, r);
@@ -69,7 +71,8 @@ static void put_place(struct json *j, const struct leaks_opts *o, const struct l
 
 static void put_line(struct json *j, const struct leaks_ranks *r, const struct leaks_line *l)
 {
-	const struct leaks_cell *cells = leaks_ranks__cells(r, l), *most = cells + (l->most - l->first);
+	const struct leaks_cell *cells = leaks_ranks__cells(r, l),
+				*most = cells + (l->most - l->first);
 	const struct ranks *ranks = leaks_ranks__ranks(r);
 	const struct leaks_opts *o = leaks_ranks__opts(r);
 	const struct leaks_device *devices;

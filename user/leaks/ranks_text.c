@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What grows in several recordings, for people: in which of them, and what the others say of the same line. */
+/* What grows in several recordings, for people: in which of them, and what the others say of the
+ * same line. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -11,15 +12,14 @@
 #include "lib/text.h"
 #include "report/text.h"
 
-
 struct page {
 	FILE *out;
 	size_t width;
 	const struct leaks_ranks *r;
 	const struct leaks_opts *o;
 	const struct ranks *ranks;
-	size_t n; /* recordings */
-	bool *in; /* of them, those that are spoken of */
+	size_t n;			    /* recordings */
+	bool *in;			    /* of them, those that are spoken of */
 	const struct leaks_device *devices; /* of one kind */
 	size_t ndevices;
 	const struct leaks_device *all;
@@ -73,7 +73,8 @@ static void say_who(struct page *p, const struct leaks_line *l, char *buf, size_
 	if (n == all && n > 1 && !workers)
 		snprintf(buf, size, "in all %zu %s", all, job ? "ranks" : "recordings");
 	else if (!job && all > 1)
-		snprintf(buf, size, "in %zu of %zu recordings%s, %s", n + workers, all, only, p->list);
+		snprintf(buf, size, "in %zu of %zu recordings%s, %s", n + workers, all, only,
+			 p->list);
 	else if (workers || all < 2)
 		snprintf(buf, size, "in %s%s", p->list, only);
 	else
@@ -81,7 +82,8 @@ static void say_who(struct page *p, const struct leaks_line *l, char *buf, size_
 }
 
 /* "+4.00 MiB a step", "+3.90 MiB to +4.10 MiB a step" */
-static void say_rate(const struct page *p, const struct leaks_line *l, const struct growth *g, char *buf, size_t size)
+static void say_rate(const struct page *p, const struct leaks_line *l, const struct growth *g,
+		     char *buf, size_t size)
 {
 	const struct leaks_cell *c = leaks_ranks__cells(p->r, l);
 	double least = 0, most = 0;
@@ -100,7 +102,8 @@ static void say_rate(const struct page *p, const struct leaks_line *l, const str
 	if (strcmp(a, b) != 0)
 		snprintf(buf, size, "%s to %s a %s", a, b, leaks__unit(g));
 	else
-		snprintf(buf, size, "%s a %s%s", b, leaks__unit(g), l->counted > 1 ? " in each" : "");
+		snprintf(buf, size, "%s a %s%s", b, leaks__unit(g),
+			 l->counted > 1 ? " in each" : "");
 }
 
 /* Of those where it does not count, why not; -1: there is nothing to say of it. */
@@ -111,7 +114,8 @@ static int why_not(const struct leaks_cell *c, const struct leaks_device *d)
 	return c && c->at.trend.verdict != TREND_FLAT ? (int)c->at.trend.verdict : -1;
 }
 
-/* " In rank 1 it grew and then stopped." What nothing is said of has nothing that grows at this line. */
+/* " In rank 1 it grew and then stopped." What nothing is said of has nothing that grows at this
+ * line. */
 static void say_elsewhere(struct page *p, const struct leaks_line *l, char *buf, size_t size)
 {
 	static const struct {
@@ -151,7 +155,8 @@ static void sentence(struct page *p, const struct leaks_line *l)
 {
 	const struct leaks_cell *m = &leaks_ranks__cells(p->r, l)[l->most - l->first];
 	const struct leaks_device *d = &p->all[m->device];
-	char who[800], rate[120], n[96], held[1024], keeps[160], other[2048], at[REPORT_TEXT], module[128] = "", most[80] = "";
+	char who[800], rate[120], n[96], held[1024], keeps[160], other[2048], at[REPORT_TEXT],
+		module[128] = "", most[80] = "";
 
 	leaks__where(p->o->by, &m->at.row, cwd(p), at, 200);
 	if (p->o->by == BY_LINE && *m->at.row.module && strcmp(m->at.row.module, "*"))
@@ -163,9 +168,10 @@ static void sentence(struct page *p, const struct leaks_line *l)
 	leaks__say_stays(&d->of, &m->at, keeps, sizeof(keeps));
 	if (l->counted > 1)
 		snprintf(most, sizeof(most), "; in %s", ranks__at(p->ranks, d->recording)->label);
-	leaks__paragraph(p->out, p->width, "", "  ", "%s%s grows %s: %s%s in %s; %s. %s. Confidence: %s.%s", at, module,
-			who, rate,
-			 l->counted > 1 ? most : ",", leaks__rises(&d->of, &m->at.trend, n, sizeof(n)), keeps, held,
+	leaks__paragraph(p->out, p->width, "", "  ",
+			 "%s%s grows %s: %s%s in %s; %s. %s. Confidence: %s.%s", at, module, who,
+			 rate, l->counted > 1 ? most : ",",
+			 leaks__rises(&d->of, &m->at.trend, n, sizeof(n)), keeps, held,
 			 trend__confidence(m->at.trend.confidence), other);
 }
 
@@ -189,7 +195,8 @@ static void table_row(struct page *p, const struct leaks_line *l, size_t all, si
 	}
 	snprintf(in, sizeof(in), n ? "%zu/%zu" : "worker", n, all);
 	leaks__rose_in(&p->all[m->device].of, &m->at.trend, grew, sizeof(grew));
-	fprintf(p->out, "%10s  %7s  %8s  %10s  %7s  %s\n", leaks__signed(slope, sizeof(slope), m->at.per_step), in, grew,
+	fprintf(p->out, "%10s  %7s  %8s  %10s  %7s  %s\n",
+		leaks__signed(slope, sizeof(slope), m->at.per_step), in, grew,
 		text__bytes(live, sizeof(live), bytes), text__count(count, sizeof(count), blocks),
 		leaks__where(p->o->by, &m->at.row, cwd(p), at, room));
 }
@@ -206,9 +213,12 @@ static void table(struct page *p, size_t shown)
 	const struct leaks_line *lines;
 
 	n = leaks_ranks__lines(p->r, &lines);
-	fprintf(p->out, "\n%10s  %7s  %8s  %10s  %7s  %s\n", p->devices[0].of.clock == GROWTH_TIME ? "A second" : "A step",
+	fprintf(p->out, "\n%10s  %7s  %8s  %10s  %7s  %s\n",
+		p->devices[0].of.clock == GROWTH_TIME ? "A second" : "A step",
 		job ? "Ranks" : "Files", "Rose in", "At end", "Blocks",
-		p->o->by == BY_MODULE ? "Module" : p->o->by == BY_CATEGORY ? "Category" : "Location");
+		p->o->by == BY_MODULE	  ? "Module"
+		: p->o->by == BY_CATEGORY ? "Category"
+					  : "Location");
 	for (size_t i = 0; i < n && k < shown; i++)
 		if (lines[i].counted && of_kind(p, &lines[i])) {
 			table_row(p, &lines[i], all, room);
@@ -224,13 +234,15 @@ static void figures(struct page *p, size_t shown)
 	size_t n = leaks_ranks__lines(p->r, &lines), k = 0;
 
 	for (size_t i = 0; i < n && k < shown; i++) {
-		const struct leaks_cell *m = &leaks_ranks__cells(p->r, &lines[i])[lines[i].most - lines[i].first];
+		const struct leaks_cell *m = &leaks_ranks__cells(
+			p->r, &lines[i])[lines[i].most - lines[i].first];
 
 		if (!lines[i].counted || !of_kind(p, &lines[i]))
 			continue;
 		k++;
 		leaks__where(p->o->by, &m->at.row, cwd(p), at, p->width > 80 ? p->width - 56 : 24);
-		snprintf(title, sizeof(title), "%s, %s", at, ranks__at(p->ranks, p->all[m->device].recording)->label);
+		snprintf(title, sizeof(title), "%s, %s", at,
+			 ranks__at(p->ranks, p->all[m->device].recording)->label);
 		leaks__figures(p->out, &p->all[m->device].of, title, m->at.values, &m->at.trend);
 	}
 }
@@ -260,13 +272,15 @@ static bool say_pools(struct page *p)
 			continue;
 		any = true;
 		leaks__paragraph(p->out, p->width, "\n", "  ",
-				"%s of %s grows%s: %s a %s, in %s. Confidence: %s. leaks of it alone says more.",
-				 d->pool ? "The pool" : "Memory that others than PyTorch's allocator take", whose(p, d, who,
-						sizeof(who)),
-				 d->pool ? ", what tensors hold in it does not" : "", leaks__signed(slope, sizeof(slope),
-						s->per_step),
+				 "%s of %s grows%s: %s a %s, in %s. Confidence: %s. leaks of it "
+				 "alone says more.",
+				 d->pool ? "The pool"
+					 : "Memory that others than PyTorch's allocator take",
+				 whose(p, d, who, sizeof(who)),
+				 d->pool ? ", what tensors hold in it does not" : "",
+				 leaks__signed(slope, sizeof(slope), s->per_step),
 				 leaks__unit(&d->of), leaks__rises(&d->of, &s->trend, n, sizeof(n)),
-						trend__confidence(s->trend.confidence));
+				 trend__confidence(s->trend.confidence));
 	}
 	return any;
 }
@@ -304,11 +318,12 @@ static void say_nothing(struct page *p, const char *sp)
 	}
 	if (tell)
 		leaks__paragraph(p->out, p->width, "", "  ",
-				"nothing grows in any of them: %s, live at their ends within %s", sp,
-				 text__bytes(text, sizeof(text), range));
+				 "nothing grows in any of them: %s, live at their ends within %s",
+				 sp, text__bytes(text, sizeof(text), range));
 	else
 		leaks__paragraph(p->out, p->width, "", "  ",
-				"Too short to tell: %s. Some 20 tell something, 60 tell it well.", sp);
+				 "Too short to tell: %s. Some 20 tell something, 60 tell it well.",
+				 sp);
 }
 
 /* All devices of one kind. */
@@ -335,7 +350,8 @@ static void kind_text(struct page *p)
 	if (!say_pools(p) && !counted)
 		say_nothing(p, sp);
 	if (counted)
-		leaks__paragraph(p->out, p->width, "", "  ", "What is released less often than once in %s looks the same.", sp);
+		leaks__paragraph(p->out, p->width, "", "  ",
+				 "What is released less often than once in %s looks the same.", sp);
 	if (p->o->figures)
 		figures(p, shown);
 }
@@ -349,18 +365,20 @@ static void head(struct page *p)
 	report__cut(p->text, 2 * p->width);
 	leaks__paragraph(p->out, p->width, "", "  ", "%s", p->text);
 	if (ranks__empty(p->ranks))
-		leaks__paragraph(p->out, p->width, "", "  ", "%zu more without a memory event %s left aside",
-				ranks__empty(p->ranks),
+		leaks__paragraph(p->out, p->width, "", "  ",
+				 "%zu more without a memory event %s left aside",
+				 ranks__empty(p->ranks),
 				 ranks__empty(p->ranks) == 1 ? "is" : "are");
 	for (size_t i = 0; i < p->n; i++) {
 		events += ranks__at(p->ranks, i)->events;
 		lost += ranks__at(p->ranks, i)->lost;
 	}
-	leaks__paragraph(p->out, p->width, "", "  ", "%s events, %s lost", text__count(a, sizeof(a), events), text__count(b,
-			sizeof(b), lost));
+	leaks__paragraph(p->out, p->width, "", "  ", "%s events, %s lost",
+			 text__count(a, sizeof(a), events), text__count(b, sizeof(b), lost));
 	if (lost)
 		leaks__paragraph(p->out, p->width, "", "  ",
-				 "Events were lost: a block whose end was among them looks as if it had stayed. What grows below may be that.");
+				 "Events were lost: a block whose end was among them looks as if "
+				 "it had stayed. What grows below may be that.");
 }
 
 int leaks_ranks__text(FILE *out, const struct leaks_ranks *r)
@@ -371,8 +389,11 @@ int leaks_ranks__text(FILE *out, const struct leaks_ranks *r)
 
 	if (!p)
 		return -ENOMEM;
-	*p = (struct page){ .out = out, .r = r, .o = leaks_ranks__opts(r), .ranks = leaks_ranks__ranks(r),
-			.width = report_text__width(out, &ro) };
+	*p = (struct page){ .out = out,
+			    .r = r,
+			    .o = leaks_ranks__opts(r),
+			    .ranks = leaks_ranks__ranks(r),
+			    .width = report_text__width(out, &ro) };
 	p->n = ranks__count(p->ranks);
 	p->in = calloc(p->n + 1, sizeof(*p->in));
 	if (!p->in) {

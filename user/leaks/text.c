@@ -38,9 +38,11 @@ static void sentence(struct page *p, const struct growth *g, const struct growth
 	}
 	leaks__say_held(l, facts__get(p->doc->facts, "census"), held, sizeof(held));
 	leaks__say_stays(g, l, keeps, sizeof(keeps));
-	leaks__paragraph(p->out, p->width, "", "  ", "%s%s: %s a %s, in %s; %s. %s. Confidence: %s.", at, module,
-		  leaks__signed(slope, sizeof(slope), l->per_step), leaks__unit(g), leaks__rises(g, &l->trend, n, sizeof(n)),
-		  keeps, held, trend__confidence(l->trend.confidence));
+	leaks__paragraph(p->out, p->width, "", "  ",
+			 "%s%s: %s a %s, in %s; %s. %s. Confidence: %s.", at, module,
+			 leaks__signed(slope, sizeof(slope), l->per_step), leaks__unit(g),
+			 leaks__rises(g, &l->trend, n, sizeof(n)), keeps, held,
+			 trend__confidence(l->trend.confidence));
 }
 
 static void table(struct page *p, const struct growth *g, size_t shown)
@@ -48,8 +50,12 @@ static void table(struct page *p, const struct growth *g, size_t shown)
 	char slope[40], live[24], grew[24], count[32], at[REPORT_TEXT];
 	size_t room = p->width > 66 ? p->width - 55 : 12;
 
-	fprintf(p->out, "\n%10s  %8s  %5s  %10s  %7s  %s\n", g->clock == GROWTH_TIME ? "A second" : "A step", "Rose in",
-		"Stays", "At end", "Blocks", p->o->by == BY_MODULE ? "Module" : p->o->by == BY_CATEGORY ? "Category" : "Location");
+	fprintf(p->out, "\n%10s  %8s  %5s  %10s  %7s  %s\n",
+		g->clock == GROWTH_TIME ? "A second" : "A step", "Rose in", "Stays", "At end",
+		"Blocks",
+		p->o->by == BY_MODULE	  ? "Module"
+		: p->o->by == BY_CATEGORY ? "Category"
+					  : "Location");
 	for (size_t i = 0, k = 0; i < g->n && k < shown; i++) {
 		const struct growth_line *l = &g->lines[i];
 
@@ -57,9 +63,12 @@ static void table(struct page *p, const struct growth *g, size_t shown)
 			continue;
 		k++;
 		leaks__rose_in(g, &l->trend, grew, sizeof(grew));
-		fprintf(p->out, "%10s  %8s  %3u %%  %10s  %7s  %s\n", leaks__signed(slope, sizeof(slope), l->per_step), grew,
-			leaks__percent(leaks__stays(l)), text__bytes(live, sizeof(live), l->row.bytes),
-			text__count(count, sizeof(count), l->row.count), leaks__where(p->o->by, &l->row, p->cwd, at, room));
+		fprintf(p->out, "%10s  %8s  %3u %%  %10s  %7s  %s\n",
+			leaks__signed(slope, sizeof(slope), l->per_step), grew,
+			leaks__percent(leaks__stays(l)),
+			text__bytes(live, sizeof(live), l->row.bytes),
+			text__count(count, sizeof(count), l->row.count),
+			leaks__where(p->o->by, &l->row, p->cwd, at, room));
 	}
 }
 
@@ -82,7 +91,8 @@ static void say_graph(struct page *p, const struct growth *g)
 			continue;
 		graph++;
 		for (size_t k = 1; k < l->nnames; k++)
-			if (!leaks__of_graph(&l->names[k]) && (!kept || l->names[k].count > kept->count))
+			if (!leaks__of_graph(&l->names[k]) &&
+			    (!kept || l->names[k].count > kept->count))
 				kept = &l->names[k];
 	}
 	if (!graph && n < 2)
@@ -92,13 +102,17 @@ static void say_graph(struct page *p, const struct growth *g)
 		leaks__paragraph(p->out, p->width, "", "  ", "%zu lines grow, %s a %s together.", n,
 				 leaks__signed(slope, sizeof(slope), sum), leaks__unit(g));
 	if (kept)
-		snprintf(by, sizeof(by), "; among what came out of these lines: %s (%" PRIu64 " blocks)",
-			 text__clean(name, sizeof(name), kept->text, strlen(kept->text)), kept->count);
+		snprintf(by, sizeof(by),
+			 "; among what came out of these lines: %s (%" PRIu64 " blocks)",
+			 text__clean(name, sizeof(name), kept->text, strlen(kept->text)),
+			 kept->count);
 	if (graph)
 		leaks__paragraph(p->out, p->width, "", "  ",
-			  "%zu of them hold%s what autograd keeps for backward. A graph goes with the last tensor that came out of "
-			  "it: something keeps a loss or an output where its value would do (loss.item(), .detach())%s.",
-			  graph, graph == 1 ? "s" : "", by);
+				 "%zu of them hold%s what autograd keeps for backward. A graph "
+				 "goes with the last tensor that came out of "
+				 "it: something keeps a loss or an output where its value would do "
+				 "(loss.item(), .detach())%s.",
+				 graph, graph == 1 ? "s" : "", by);
 }
 
 static void say_segments(struct page *p, size_t device)
@@ -110,16 +124,21 @@ static void say_segments(struct page *p, size_t device)
 		return;
 	if (s.n)
 		leaks__paragraph(p->out, p->width, "  ", "  ",
-				"Free but stuck in segments that still have blocks: %s; could be given back: %s.",
-			  text__bytes(stuck, sizeof(stuck), s.stuck), text__bytes(size, sizeof(size), s.releasable));
+				 "Free but stuck in segments that still have blocks: %s; could be "
+				 "given back: %s.",
+				 text__bytes(stuck, sizeof(stuck), s.stuck),
+				 text__bytes(size, sizeof(size), s.releasable));
 	for (size_t i = 0; i < s.n && i < POOL_LINES && s.all[i].stuck; i++) {
 		const struct segment *g = &s.all[i];
 
-		leaks__paragraph(p->out, p->width, "  ", "    ", "segment of %s, %s stuck, taken by %s%s%s",
-				text__bytes(size, sizeof(size), g->size),
-			  text__bytes(stuck, sizeof(stuck), g->stuck),
-			  g->seen ? report__location(at, &g->taken, p->cwd, 60) : "what was there before attach",
-			  g->npins ? ", held by " : "", g->npins ? report__location(pin, &g->pins[0], p->cwd, 60) : "");
+		leaks__paragraph(p->out, p->width, "  ", "    ",
+				 "segment of %s, %s stuck, taken by %s%s%s",
+				 text__bytes(size, sizeof(size), g->size),
+				 text__bytes(stuck, sizeof(stuck), g->stuck),
+				 g->seen ? report__location(at, &g->taken, p->cwd, 60)
+					 : "what was there before attach",
+				 g->npins ? ", held by " : "",
+				 g->npins ? report__location(pin, &g->pins[0], p->cwd, 60) : "");
 	}
 	model__free_segments(&s);
 }
@@ -132,9 +151,10 @@ static void say_others(struct page *p, size_t device)
 	if (model__segments(p->doc->model, device, ROWS_NOW, false, &s))
 		return;
 	for (size_t i = 0; i < s.nothers && i < POOL_LINES; i++)
-		leaks__paragraph(p->out, p->width, "  ", "    ", "%s of it by %s at %s", text__bytes(bytes, sizeof(bytes),
-				s.others[i].row.bytes),
-			  report__how(s.others[i].how), report__location(at, &s.others[i].row, p->cwd, 60));
+		leaks__paragraph(p->out, p->width, "  ", "    ", "%s of it by %s at %s",
+				 text__bytes(bytes, sizeof(bytes), s.others[i].row.bytes),
+				 report__how(s.others[i].how),
+				 report__location(at, &s.others[i].row, p->cwd, 60));
 	model__free_segments(&s);
 }
 
@@ -145,17 +165,22 @@ static bool say_pool(struct page *p, const struct growth *g, size_t device)
 
 	if (pool) {
 		leaks__paragraph(p->out, p->width, "\n", "  ",
-			  "The pool grows, what tensors hold in it does not: reserved %s a %s, in %s. The allocator takes more from CUDA "
-			  "though enough is free: fragmentation, or sizes that never fit again. Confidence: %s.",
-			  leaks__signed(slope, sizeof(slope), g->reserved.per_step), leaks__unit(g),
-			  leaks__rises(g, &g->reserved.trend, n, sizeof(n)), trend__confidence(g->reserved.trend.confidence));
+				 "The pool grows, what tensors hold in it does not: reserved %s a "
+				 "%s, in %s. The allocator takes more from CUDA "
+				 "though enough is free: fragmentation, or sizes that never fit "
+				 "again. Confidence: %s.",
+				 leaks__signed(slope, sizeof(slope), g->reserved.per_step),
+				 leaks__unit(g), leaks__rises(g, &g->reserved.trend, n, sizeof(n)),
+				 trend__confidence(g->reserved.trend.confidence));
 		say_segments(p, device);
 	}
 	if (others) {
 		leaks__paragraph(p->out, p->width, "\n", "  ",
-			  "Memory that others than PyTorch's allocator take grows: %s a %s, in %s. Confidence: %s.",
-			  leaks__signed(slope, sizeof(slope), g->others.per_step), leaks__unit(g),
-			  leaks__rises(g, &g->others.trend, n, sizeof(n)), trend__confidence(g->others.trend.confidence));
+				 "Memory that others than PyTorch's allocator take grows: %s a %s, "
+				 "in %s. Confidence: %s.",
+				 leaks__signed(slope, sizeof(slope), g->others.per_step),
+				 leaks__unit(g), leaks__rises(g, &g->others.trend, n, sizeof(n)),
+				 trend__confidence(g->others.trend.confidence));
 		say_others(p, device);
 	}
 	return pool || others;
@@ -181,16 +206,19 @@ static void say_rest(struct page *p, const struct growth *g)
 		size_t n = 0;
 
 		for (size_t i = 0; i < g->n; i++)
-			n += g->lines[i].trend.verdict == words[w].v && !trend__counts(&g->lines[i].trend, p->o->min_confidence);
+			n += g->lines[i].trend.verdict == words[w].v &&
+			     !trend__counts(&g->lines[i].trend, p->o->min_confidence);
 		if (n && len < sizeof(text))
-			len += snprintf(text + len, sizeof(text) - len, "%s%zu %s", len ? "; " : "", n,
-					n == 1 ? words[w].one : words[w].many);
+			len += snprintf(text + len, sizeof(text) - len, "%s%zu %s", len ? "; " : "",
+					n, n == 1 ? words[w].one : words[w].many);
 	}
 	if (len)
-		leaks__paragraph(p->out, p->width, "", "  ", "No leak as far as can be told, by %s: %s.",
-				report__group(p->o->by), text);
+		leaks__paragraph(p->out, p->width, "", "  ",
+				 "No leak as far as can be told, by %s: %s.",
+				 report__group(p->o->by), text);
 	if (g->coarse)
-		leaks__paragraph(p->out, p->width, "", "  ", "There are so many of them that not all could be kept apart.");
+		leaks__paragraph(p->out, p->width, "", "  ",
+				 "There are so many of them that not all could be kept apart.");
 }
 
 static void say_nothing(struct page *p, const struct growth *g)
@@ -200,11 +228,13 @@ static void say_nothing(struct page *p, const struct growth *g)
 	leaks__span(g, p->doc->duration, sp, sizeof(sp));
 	if (g->values < TREND_MIN)
 		leaks__paragraph(p->out, p->width, "", "  ",
-				"Too short to tell: %s. Some 20 tell something, 60 tell it well.", sp);
+				 "Too short to tell: %s. Some 20 tell something, 60 tell it well.",
+				 sp);
 	else
-		leaks__paragraph(p->out, p->width, "", "  ", "nothing grows: %s, live at %s ends within %s", sp,
-			  g->clock == GROWTH_TIME ? "slice" : leaks__unit(g), text__bytes(range, sizeof(range),
-					g->allocated.trend.range));
+		leaks__paragraph(p->out, p->width, "", "  ",
+				 "nothing grows: %s, live at %s ends within %s", sp,
+				 g->clock == GROWTH_TIME ? "slice" : leaks__unit(g),
+				 text__bytes(range, sizeof(range), g->allocated.trend.range));
 }
 
 static void head(struct page *p)
@@ -212,13 +242,15 @@ static void head(struct page *p)
 	const struct leaks_doc *d = p->doc;
 	char name[512], count[32], lost[32], time[24];
 
-	leaks__paragraph(p->out, p->width, "", "  ", "%s%s%s%s%s events, %s lost", text__clean(name, sizeof(name), d->name,
-			strlen(d->name)), text__dot(),
-		  text__time(time, sizeof(time), d->duration), text__dot(), text__count(count, sizeof(count), model__events(d->model)),
-		  text__count(lost, sizeof(lost), report__lost(d->model, d->facts)));
+	leaks__paragraph(p->out, p->width, "", "  ", "%s%s%s%s%s events, %s lost",
+			 text__clean(name, sizeof(name), d->name, strlen(d->name)), text__dot(),
+			 text__time(time, sizeof(time), d->duration), text__dot(),
+			 text__count(count, sizeof(count), model__events(d->model)),
+			 text__count(lost, sizeof(lost), report__lost(d->model, d->facts)));
 	if (report__lost(d->model, d->facts))
 		leaks__paragraph(p->out, p->width, "", "  ",
-			  "Events were lost: a block whose end was among them looks as if it had stayed. What grows below may be that.");
+				 "Events were lost: a block whose end was among them looks as if "
+				 "it had stayed. What grows below may be that.");
 }
 
 static int device_text(struct page *p, size_t device, bool *found)
@@ -234,7 +266,8 @@ static int device_text(struct page *p, size_t device, bool *found)
 	model__device(p->doc->model, device, &d);
 	n = growth__count(&g, p->o->min_confidence);
 	shown = p->o->top && p->o->top < n ? p->o->top : n;
-	fprintf(p->out, "\n%s%s%s\n", d.name, text__dot(), leaks__span(&g, p->doc->duration, sp, sizeof(sp)));
+	fprintf(p->out, "\n%s%s%s\n", d.name, text__dot(),
+		leaks__span(&g, p->doc->duration, sp, sizeof(sp)));
 	for (size_t i = 0, k = 0; i < g.n && k < shown; i++)
 		if (trend__counts(&g.lines[i].trend, p->o->min_confidence)) {
 			sentence(p, &g, &g.lines[i]);
@@ -252,16 +285,19 @@ static int device_text(struct page *p, size_t device, bool *found)
 		*found = true;
 	say_rest(p, &g);
 	if (n)
-		leaks__paragraph(p->out, p->width, "", "  ", "What is released less often than once in %s looks the same.",
-				leaks__span(&g, p->doc->duration, sp, sizeof(sp)));
+		leaks__paragraph(p->out, p->width, "", "  ",
+				 "What is released less often than once in %s looks the same.",
+				 leaks__span(&g, p->doc->duration, sp, sizeof(sp)));
 	if (p->o->figures) {
 		char at[REPORT_TEXT];
 
 		leaks__figures(p->out, &g, d.name, g.allocated.values, &g.allocated.trend);
 		for (size_t i = 0, k = 0; i < g.n && k < shown; i++)
 			if (trend__counts(&g.lines[i].trend, p->o->min_confidence)) {
-				leaks__figures(p->out, &g, leaks__where(p->o->by, &g.lines[i].row, p->cwd, at, p->width - 36),
-						g.lines[i].values, &g.lines[i].trend);
+				leaks__figures(p->out, &g,
+					       leaks__where(p->o->by, &g.lines[i].row, p->cwd, at,
+							    p->width - 36),
+					       g.lines[i].values, &g.lines[i].trend);
 				k++;
 			}
 	}

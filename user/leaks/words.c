@@ -11,7 +11,8 @@
 #define FIGURES 64 /* steps told of one by one, of more the last */
 #define CHART 24   /* columns */
 
-void leaks__paragraph(FILE *out, size_t width, const char *first, const char *rest, const char *fmt, ...)
+void leaks__paragraph(FILE *out, size_t width, const char *first, const char *rest, const char *fmt,
+		      ...)
 {
 	char text[2 * REPORT_TEXT];
 	bool begun = false;
@@ -25,7 +26,8 @@ void leaks__paragraph(FILE *out, size_t width, const char *first, const char *re
 	for (char *word = text, *next; word; word = next) {
 		next = strchr(word, ' ');
 		/* A number stays with its unit. */
-		while (next && next > word && next[-1] >= '0' && next[-1] <= '9' && strchr(next + 1, ' '))
+		while (next && next > word && next[-1] >= '0' && next[-1] <= '9' &&
+		       strchr(next + 1, ' '))
 			next = strchr(next + 1, ' ');
 		if (next)
 			*next++ = '\0';
@@ -51,16 +53,18 @@ const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, si
 
 	text__count(n, sizeof(n), g->steps);
 	if (g->clock == GROWTH_TIME)
-		snprintf(buf, size, "%s in %zu equal slices (no steps)", text__time(time, sizeof(time), duration),
-			 g->values);
+		snprintf(buf, size, "%s in %zu equal slices (no steps)",
+			 text__time(time, sizeof(time), duration), g->values);
 	else if (g->clock == GROWTH_CALLS)
-		snprintf(buf, size, "%s call%s of the model (no optimizer)", n, g->steps == 1 ? "" : "s");
+		snprintf(buf, size, "%s call%s of the model (no optimizer)", n,
+			 g->steps == 1 ? "" : "s");
 	else
 		snprintf(buf, size, "%s step%s", n, g->steps == 1 ? "" : "s");
 	return buf;
 }
 
-/* Is the first of the values of a step that was under way when recording began? It rose from 0, and the step is none of those counted. */
+/* Is the first of the values of a step that was under way when recording began? It rose from 0, and
+ * the step is none of those counted. */
 static bool begins_partly(const struct growth *g, const struct trend *t)
 {
 	return g->partly && g->stride == 1 && t->values == g->values && t->rises;
@@ -79,9 +83,11 @@ const char *leaks__rises(const struct growth *g, const struct trend *t, char *bu
 	if (g->clock == GROWTH_TIME)
 		snprintf(buf, size, "%u of %u slices", t->rises, t->values);
 	else if (g->stride > 1)
-		snprintf(buf, size, "%u of %u stretches of %" PRIu64 " %ss", t->rises, t->values, g->stride, leaks__unit(g));
+		snprintf(buf, size, "%u of %u stretches of %" PRIu64 " %ss", t->rises, t->values,
+			 g->stride, leaks__unit(g));
 	else
-		snprintf(buf, size, "%u of %u %ss", t->rises - begins_partly(g, t), t->values - begins_partly(g, t), leaks__unit(g));
+		snprintf(buf, size, "%u of %u %ss", t->rises - begins_partly(g, t),
+			 t->values - begins_partly(g, t), leaks__unit(g));
 	return buf;
 }
 
@@ -95,7 +101,8 @@ const char *leaks__signed(char *buf, size_t size, double bytes)
 	return buf;
 }
 
-const char *leaks__where(enum group by, const struct row *r, const char *cwd, char *buf, size_t columns)
+const char *leaks__where(enum group by, const struct row *r, const char *cwd, char *buf,
+			 size_t columns)
 {
 	switch (by) {
 	case BY_CATEGORY:
@@ -124,17 +131,21 @@ void leaks__say_stays(const struct growth *g, const struct growth_line *l, char 
 	char b[24];
 
 	if (l->kind == GROWTH_ENLARGED)
-		snprintf(buf, size, "its blocks do not stay: each is replaced by a larger one (a tensor that is enlarged, or inputs "
-				    "that grow)");
+		snprintf(buf, size,
+			 "its blocks do not stay: each is replaced by a larger one (a tensor that "
+			 "is enlarged, or inputs "
+			 "that grow)");
 	else if (!l->ages)
 		snprintf(buf, size, "nothing of it was followed for a whole %s", leaks__unit(g));
 	else if (g->clock == GROWTH_TIME)
-		snprintf(buf, size, "%u %% of what it allocates stays, %s at the end", leaks__percent(leaks__stays(l)),
-			 text__bytes(b, sizeof(b), l->row.bytes));
+		snprintf(buf, size, "%u %% of what it allocates stays, %s at the end",
+			 leaks__percent(leaks__stays(l)), text__bytes(b, sizeof(b), l->row.bytes));
 	else
-		snprintf(buf, size, "%u %% of what it allocates stays (followed for %" PRIu64 " %s%s), %s at the end",
-			 leaks__percent(leaks__stays(l)), age, leaks__unit(g), age == 1 ? "" : "s", text__bytes(b,
-					sizeof(b), l->row.bytes));
+		snprintf(buf, size,
+			 "%u %% of what it allocates stays (followed for %" PRIu64
+			 " %s%s), %s at the end",
+			 leaks__percent(leaks__stays(l)), age, leaks__unit(g), age == 1 ? "" : "s",
+			 text__bytes(b, sizeof(b), l->row.bytes));
 }
 
 bool leaks__of_graph(const struct growth_name *n)
@@ -142,10 +153,12 @@ bool leaks__of_graph(const struct growth_name *n)
 	return !strncmp(n->text, "saved for ", 10) || !strncmp(n->text, "kept for ", 9);
 }
 
-/* Whether the name says who has it, as that of a variable or a container does, and a parameter's does not. */
+/* Whether the name says who has it, as that of a variable or a container does, and a parameter's
+ * does not. */
 static bool is_holder(const struct growth_name *n)
 {
-	return leaks__of_graph(n) || !strncmp(n->text, "global ", 7) || !strncmp(n->text, "local ", 6);
+	return leaks__of_graph(n) || !strncmp(n->text, "global ", 7) ||
+	       !strncmp(n->text, "local ", 6);
 }
 
 void leaks__say_held(const struct growth_line *l, bool census, char *buf, size_t size)
@@ -155,25 +168,28 @@ void leaks__say_held(const struct growth_line *l, bool census, char *buf, size_t
 
 	if (!l->nnames) {
 		snprintf(buf, size, "What holds it is not known%s",
-			 l->row.category && strcmp(l->row.category, "unknown") ? "" :
-			 census ? "" : " (the program's objects were not read)");
+			 l->row.category && strcmp(l->row.category, "unknown") ? ""
+			 : census					       ? ""
+				  : " (the program's objects were not read)");
 		return;
 	}
 	len = snprintf(buf, size, is_holder(&l->names[0]) ? "Held by " : "It is ");
 	for (size_t i = 0; i < l->nnames && i < 2 && len < size; i++) {
 		text__clean(name, sizeof(name), l->names[i].text, strlen(l->names[i].text));
-		len += snprintf(buf + len, size - len, "%s%s%s (%" PRIu64 " block%s)", i ? ", " : "",
-				leaks__of_graph(&l->names[i]) ? "by autograd's graph, " : "", name, l->names[i].count,
-				l->names[i].count == 1 ? "" : "s");
+		len += snprintf(buf + len, size - len, "%s%s%s (%" PRIu64 " block%s)",
+				i ? ", " : "",
+				leaks__of_graph(&l->names[i]) ? "by autograd's graph, " : "", name,
+				l->names[i].count, l->names[i].count == 1 ? "" : "s");
 	}
 	if (len < size && l->nnames > 2)
 		len += snprintf(buf + len, size - len, " and others");
 	if (len < size && l->row.bytes && l->named < l->row.bytes / 4 * 3)
 		snprintf(buf + len, size - len, "; of %u %% it is not known",
-				leaks__percent(1 - (double)l->named / (double)l->row.bytes));
+			 leaks__percent(1 - (double)l->named / (double)l->row.bytes));
 }
 
-void leaks__figures(FILE *out, const struct growth *g, const char *title, const uint64_t *v, const struct trend *t)
+void leaks__figures(FILE *out, const struct growth *g, const char *title, const uint64_t *v,
+		    const struct trend *t)
 {
 	size_t n = t->values, from = n > FIGURES ? n - FIGURES : 0;
 	uint64_t most = 1, before = from ? v[from - 1] : 0;
@@ -183,7 +199,7 @@ void leaks__figures(FILE *out, const struct growth *g, const char *title, const 
 		most = v[i] > most ? v[i] : most;
 	fprintf(out, "\n%s, live at the end of each %s%s", title,
 		g->clock == GROWTH_TIME ? "slice" : leaks__unit(g),
-				g->stride > 1 && g->clock != GROWTH_TIME ? " that is kept" : "");
+		g->stride > 1 && g->clock != GROWTH_TIME ? " that is kept" : "");
 	if (from)
 		fprintf(out, ": the last %zu of %zu", n - from, n);
 	fputc('\n', out);
@@ -191,10 +207,14 @@ void leaks__figures(FILE *out, const struct growth *g, const char *title, const 
 		unsigned bar = (unsigned)((double)v[i] / (double)most * CHART + 0.5);
 
 		fprintf(out, "%8" PRIu64 "  %10s  %11s  %.*s%s\n",
-				(uint64_t)(i + 1 + g->values - n) * (g->clock == GROWTH_TIME ? 1 : g->stride) - g->partly,
+			(uint64_t)(i + 1 + g->values - n) *
+					(g->clock == GROWTH_TIME ? 1 : g->stride) -
+				g->partly,
 			text__bytes(live, sizeof(live), v[i]),
-			v[i] == before ? "" : leaks__signed(change, sizeof(change), (double)v[i] - (double)before), (int)bar,
-			"########################", i < t->warmup ? " (warm-up)" : "");
+			v[i] == before ? ""
+				       : leaks__signed(change, sizeof(change),
+						       (double)v[i] - (double)before),
+			(int)bar, "########################", i < t->warmup ? " (warm-up)" : "");
 		before = v[i];
 	}
 }

@@ -5,8 +5,8 @@
 #include <stddef.h>
 
 /*
- * Makes room for n elements of size bytes in *(T **)array, which has room for *cap; at least doubles, so that adding one
- * by one is cheap. 0, or -ENOMEM, and then all is as it was.
+ * Makes room for n elements of size bytes in *(T **)array, which has room for *cap; at least
+ * doubles, so that adding one by one is cheap. 0, or -ENOMEM, and then all is as it was.
  */
 int array__grow(void *array, size_t *cap, size_t n, size_t size);
 

@@ -6,15 +6,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BAR_MAX 120			/* columns; what is wider is cut */
-#define BAR_TEXT (3 * BAR_MAX + 1)	/* bytes of any bar */
+#define BAR_MAX 120		   /* columns; what is wider is cut */
+#define BAR_TEXT (3 * BAR_MAX + 1) /* bytes of any bar */
 
 /* Does the locale that setlocale() chose write UTF-8? */
 bool bar__unicode(void);
 /*
- * part of whole as a bar in so many columns, filled up with spaces behind if fill. Nothing but 0 has no mark at all, and nothing
- * but the whole (or more, which is drawn as the whole) is full. buf of BAR_TEXT. Returns buf.
+ * part of whole as a bar in so many columns, filled up with spaces behind if fill. Nothing but 0
+ * has no mark at all, and nothing but the whole (or more, which is drawn as the whole) is full. buf
+ * of BAR_TEXT. Returns buf.
  */
-char *bar__draw(char *buf, uint64_t part, uint64_t whole, unsigned columns, bool unicode, bool fill);
+char *bar__draw(char *buf, uint64_t part, uint64_t whole, unsigned columns, bool unicode,
+		bool fill);
 
 #endif

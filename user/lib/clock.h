@@ -4,8 +4,8 @@
 #include <stdint.h>
 
 /*
- * The time that BPF programs and tracepoints give, ns: CLOCK_MONOTONIC of the first time namespace, whichever one we are in. Thread-safe
- * after the first call.
+ * The time that BPF programs and tracepoints give, ns: CLOCK_MONOTONIC of the first time namespace,
+ * whichever one we are in. Thread-safe after the first call.
  */
 uint64_t clock__kernel(void);
 uint64_t clock__monotonic(void); /* CLOCK_MONOTONIC as this process has it, ns */

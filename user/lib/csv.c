@@ -36,7 +36,8 @@ void csv__set_raw(bool set)
 /* Also as full-width characters, which some spreadsheets take for the same. */
 static bool is_formula(const char *s)
 {
-	static const char *const wide[] = { "\xef\xbc\x9d", "\xef\xbc\x8b", "\xef\xbc\x8d", "\xef\xbc\xa0" };
+	static const char *const wide[] = { "\xef\xbc\x9d", "\xef\xbc\x8b", "\xef\xbc\x8d",
+					    "\xef\xbc\xa0" };
 
 	if (*s && strchr("=+-@", *s))
 		return true;
@@ -47,7 +48,8 @@ static bool is_formula(const char *s)
 	return false;
 }
 
-/* A place where some program begins a cell: the field's beginning, and what follows a semicolon, which separates columns in some countries. */
+/* A place where some program begins a cell: the field's beginning, and what follows a semicolon,
+ * which separates columns in some countries. */
 static bool begins_cell(const char *field, const char *at)
 {
 	return at == field || at[-1] == ';';

@@ -112,7 +112,8 @@ size_t grid__fit(struct grid *t, size_t width, size_t wanted)
 }
 
 /* What has to stand in front of the next cell, in columns, is added up in gap. */
-static void cell(const struct grid *t, FILE *out, size_t i, const char *text, const char *colour, int *gap)
+static void cell(const struct grid *t, FILE *out, size_t i, const char *text, const char *colour,
+		 int *gap)
 {
 	size_t width = text__width(text);
 	int pad = t->width[i] > width ? (int)(t->width[i] - width) : 0;
@@ -123,7 +124,8 @@ static void cell(const struct grid *t, FILE *out, size_t i, const char *text, co
 		*gap += (int)t->width[i] + GAP;
 		return;
 	}
-	fprintf(out, "%*s%s%s%s", *gap + (t->c[i].right ? pad : 0), "", colour ? colour : "", text, colour ? "\033[0m" : "");
+	fprintf(out, "%*s%s%s%s", *gap + (t->c[i].right ? pad : 0), "", colour ? colour : "", text,
+		colour ? "\033[0m" : "");
 	*gap = GAP + (t->c[i].right ? 0 : pad);
 }
 

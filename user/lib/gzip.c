@@ -21,7 +21,8 @@ struct gzip *gzip__new(FILE *out)
 		return NULL;
 	g->out = out;
 	/* 16: gzip's header, with no time in it. */
-	if (deflateInit2(&g->z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
+	if (deflateInit2(&g->z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 16 + MAX_WBITS, 8,
+			 Z_DEFAULT_STRATEGY) != Z_OK) {
 		free(g);
 		errno = ENOMEM;
 		return NULL;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LIB_GZIP_H
 #define MT_LIB_GZIP_H
-/* A gzip stream onto a FILE: no name and no time in it, so that the same content gives the same file. */
+/* A gzip stream onto a FILE: no name and no time in it, so that the same content gives the same
+ * file. */
 #include <stddef.h>
 #include <stdio.h>
 

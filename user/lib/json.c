@@ -55,14 +55,15 @@ static void line(struct json *j)
 static void put_char(FILE *out, uint32_t c, const char *bytes, size_t n, char prev, char next)
 {
 	static const char *const shorts[] = {
-		['\b'] = "\\b", ['\t'] = "\\t", ['\n'] = "\\n", ['\f'] = "\\f", ['\r'] = "\\r",
-		['"'] = "\\\"", ['\\'] = "\\\\",
+		['\b'] = "\\b", ['\t'] = "\\t", ['\n'] = "\\n",	 ['\f'] = "\\f",
+		['\r'] = "\\r", ['"'] = "\\\"", ['\\'] = "\\\\",
 	};
 
 	if (c < sizeof(shorts) / sizeof(shorts[0]) && shorts[c])
 		fputs(shorts[c], out);
 	else if (text__acts(c) || (c == '<' && next == '!'))
-		/* JSON is read on terminals too. U+2028 ends a line in older JavaScript; "<!--" changes how HTML reads a script. */
+		/* JSON is read on terminals too. U+2028 ends a line in older JavaScript; "<!--"
+		 * changes how HTML reads a script. */
 		fprintf(out, "\\u%04x", c);
 	else if (c == '/' && prev == '<')
 		fputs("\\/", out);

@@ -2,9 +2,10 @@
 #ifndef MT_LIB_JSON_H
 #define MT_LIB_JSON_H
 /*
- * A streaming JSON writer: always valid output (control and bidirectional characters escaped, invalid UTF-8 repaired,
- * "</" written as "<\/" so that it can stand inside an HTML script element). Commas and nesting are its
- * own business; misuse aborts. Errors of the stream are the caller's to check with ferror().
+ * A streaming JSON writer: always valid output (control and bidirectional characters escaped,
+ * invalid UTF-8 repaired,
+ * "</" written as "<\/" so that it can stand inside an HTML script element). Commas and nesting are
+ * its own business; misuse aborts. Errors of the stream are the caller's to check with ferror().
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,7 +14,7 @@
 struct json;
 
 struct json *json__new(FILE *out, bool pretty); /* NULL on ENOMEM; borrows out */
-void json__free(struct json *j);		/* writes a newline after the document; NULL is fine */
+void json__free(struct json *j); /* writes a newline after the document; NULL is fine */
 
 /* key is NULL inside an array and at the top. */
 void json__open_object(struct json *j, const char *key);
@@ -23,7 +24,8 @@ void json__close_array(struct json *j);
 void json__string(struct json *j, const char *key, const char *value); /* NULL value: null */
 void json__uint(struct json *j, const char *key, uint64_t value);
 void json__int(struct json *j, const char *key, int64_t value);
-void json__double(struct json *j, const char *key, double value, int decimals); /* not finite: null */
+void json__double(struct json *j, const char *key, double value,
+		  int decimals); /* not finite: null */
 void json__bool(struct json *j, const char *key, bool value);
 void json__null(struct json *j, const char *key);
 /* The value if it is known, else null. */

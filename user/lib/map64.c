@@ -14,8 +14,8 @@ struct slot {
 };
 
 /*
- * Any key is allowed, but a slot needs a mark for "empty": key 0 means that, and the one entry whose
- * key really is 0 lives beside the table.
+ * Any key is allowed, but a slot needs a mark for "empty": key 0 means that, and the one entry
+ * whose key really is 0 lives beside the table.
  */
 struct map64 {
 	struct slot *slots;

@@ -12,7 +12,7 @@
 
 struct map64;
 
-struct map64 *map64__new(void);	  /* NULL on ENOMEM */
+struct map64 *map64__new(void);	   /* NULL on ENOMEM */
 void map64__free(struct map64 *m); /* NULL is fine */
 /* The key will be asked for soon: a large map is not in the processor's caches. */
 void map64__prefetch(const struct map64 *m, uint64_t key);

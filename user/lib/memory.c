@@ -71,8 +71,10 @@ static uint64_t of_cgroups(uint64_t free_bytes)
 	at += 3;
 	at[strcspn(at, "\n")] = '\0';
 	while ((end = strrchr(at, '/'))) {
-		if (slurp_of(at, "memory.max", max, sizeof(max)) && slurp_of(at, "memory.current", current, sizeof(current))) {
-			uint64_t left = memory__group_left(max, current, slurp_of(at, "memory.stat", stat, sizeof(stat)));
+		if (slurp_of(at, "memory.max", max, sizeof(max)) &&
+		    slurp_of(at, "memory.current", current, sizeof(current))) {
+			uint64_t left = memory__group_left(
+				max, current, slurp_of(at, "memory.stat", stat, sizeof(stat)));
 
 			free_bytes = left < free_bytes ? left : free_bytes;
 		}
@@ -86,7 +88,8 @@ uint64_t memory__available(void)
 	char buf[4096];
 	uint64_t bytes;
 
-	if (!memory__file("/proc/meminfo", buf, sizeof(buf)) || !memory__field(buf, "\nMemAvailable:", &bytes))
+	if (!memory__file("/proc/meminfo", buf, sizeof(buf)) ||
+	    !memory__field(buf, "\nMemAvailable:", &bytes))
 		return 0;
 	return of_cgroups(bytes);
 }
@@ -96,7 +99,8 @@ uint64_t memory__own(void)
 	char buf[128];
 	uint64_t pages, of_files;
 
-	if (!memory__file("/proc/self/statm", buf, sizeof(buf)) || sscanf(buf, "%*u %" SCNu64 " %" SCNu64, &pages, &of_files) != 2 || of_files > pages)
+	if (!memory__file("/proc/self/statm", buf, sizeof(buf)) ||
+	    sscanf(buf, "%*u %" SCNu64 " %" SCNu64, &pages, &of_files) != 2 || of_files > pages)
 		return 0;
 	return (pages - of_files) * (uint64_t)sysconf(_SC_PAGESIZE);
 }

@@ -6,17 +6,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes that are free to be used here: by the kernel's figure, and by the control group that we are in. 0: not known. */
+/* Bytes that are free to be used here: by the kernel's figure, and by the control group that we are
+ * in. 0: not known. */
 uint64_t memory__available(void);
 /*
- * What a control group leaves, in bytes, by its files memory.max, memory.current and memory.stat (NULL: unreadable). Pages of files that the kernel
- * keeps and can drop count as left, as in MemAvailable. UINT64_MAX: it has no limit.
+ * What a control group leaves, in bytes, by its files memory.max, memory.current and memory.stat
+ * (NULL: unreadable). Pages of files that the kernel keeps and can drop count as left, as in
+ * MemAvailable. UINT64_MAX: it has no limit.
  */
 uint64_t memory__group_left(const char *max, const char *current, const char *stat);
 /* Bytes of this process's own memory that are present, without pages of files. 0: not known. */
 uint64_t memory__own(void);
 
-/* A small file of /proc or of a control group, with a NUL behind it. buf, or NULL where it cannot be read. */
+/* A small file of /proc or of a control group, with a NUL behind it. buf, or NULL where it cannot
+ * be read. */
 char *memory__file(const char *path, char *buf, size_t size);
 /* "Name:   123 kB" in a file of such lines; name: "\nName:". */
 bool memory__field(const char *text, const char *name, uint64_t *bytes);

@@ -28,7 +28,8 @@ unsigned nearest__distance(const char *a, const char *b)
 
 		now[0] = (unsigned)i;
 		for (size_t k = 1; k <= m; k++) {
-			now[k] = least(least(one[k], now[k - 1]) + 1, one[k - 1] + (a[i - 1] != b[k - 1]));
+			now[k] = least(least(one[k], now[k - 1]) + 1,
+				       one[k - 1] + (a[i - 1] != b[k - 1]));
 			if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1])
 				now[k] = least(now[k], two[k - 2] + 1);
 		}

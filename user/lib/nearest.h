@@ -10,11 +10,12 @@ struct nearest {
 };
 
 /*
- * Takes the candidate if it is nearer than all before it, and near enough: one edit for three characters, three at most, or the word
- * is its beginning, of at least three. Borrows both.
+ * Takes the candidate if it is nearer than all before it, and near enough: one edit for three
+ * characters, three at most, or the word is its beginning, of at least three. Borrows both.
  */
 void nearest__try(struct nearest *n, const char *candidate);
-/* Edits (a character added, removed, changed, or swapped with the next) that make one word the other; words over 63 bytes: UINT_MAX. */
+/* Edits (a character added, removed, changed, or swapped with the next) that make one word the
+ * other; words over 63 bytes: UINT_MAX. */
 unsigned nearest__distance(const char *a, const char *b);
 
 #endif

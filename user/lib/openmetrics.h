@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LIB_OPENMETRICS_H
 #define MT_LIB_OPENMETRICS_H
-/* Heads and labels of the text that Prometheus reads, in both its forms. Every name begins with "memtrace_", which is added. */
+/* Heads and labels of the text that Prometheus reads, in both its forms. Every name begins with
+ * "memtrace_", which is added. */
 #include <stdbool.h>
 #include <stdio.h>
 
 struct om_family {
-	const char *name; /* "allocated_bytes"; of a counter without "_total", of an info without "_info" */
+	const char *name; /* "allocated_bytes"; of a counter without "_total", of an info without
+			     "_info" */
 	const char *type; /* "gauge", "counter", "info" */
 	const char *unit; /* that the name ends with; NULL: none */
 	const char *help; /* plain text */

@@ -19,15 +19,16 @@ struct outfile {
 	enum outfile_how how;
 	bool force;
 	bool waits;  /* OUTFILE_DIRECT with force: what it replaces is still there */
-	bool device; /* standard output, a character device, a FIFO: nothing of ours to rename or remove */
+	bool device; /* standard output, a character device, a FIFO: nothing of ours to rename or
+			remove */
 	int dir, fd;
 	FILE *stream;
 	int err;		    /* of the first failed write to the stream, negative */
 	char created[NAME_MAX + 1]; /* the name within the folder that our file has now */
 };
 
-/* What a signal has to remove. The handler may come at any instruction, so `armed` is set last and cleared
- * first. */
+/* What a signal has to remove. The handler may come at any instruction, so `armed` is set last and
+ * cleared first. */
 static struct {
 	volatile sig_atomic_t armed;
 	int dir;
@@ -50,7 +51,8 @@ const char *outfile__why(int err)
 	case ENOTDIR:
 		return "a part of its path is a file, not a folder";
 	case ENOSPC:
-		return "the disk is full (no space left on device); free some space, or write elsewhere";
+		return "the disk is full (no space left on device); free some space, or write "
+		       "elsewhere";
 	case EDQUOT:
 		return "the disk quota is used up; free some space, or write elsewhere";
 	case EFBIG:
@@ -83,7 +85,8 @@ bool outfile__is_ours(const struct stat *st)
 {
 	uid_t uid;
 
-	return st->st_uid == geteuid() || (!geteuid() && sudo_id("SUDO_UID", &uid) && st->st_uid == uid);
+	return st->st_uid == geteuid() ||
+	       (!geteuid() && sudo_id("SUDO_UID", &uid) && st->st_uid == uid);
 }
 
 void outfile__give(int fd)
@@ -92,15 +95,16 @@ void outfile__give(int fd)
 
 	if (geteuid() != 0 || !sudo_id("SUDO_UID", &uid) || !sudo_id("SUDO_GID", &gid))
 		return;
-	/* Not every file system has owners (vfat), and a network one may refuse root: the file is good all
-	 * the same. */
+	/* Not every file system has owners (vfat), and a network one may refuse root: the file is
+	 * good all the same. */
 	if (fchown(fd, uid, gid))
 		return;
 }
 
 static int create_at(int dir, const char *name)
 {
-	int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY, 0600);
+	int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY,
+			0600);
 
 	return fd < 0 ? -errno : fd;
 }
@@ -131,7 +135,8 @@ static int look_at(const struct outfile *o)
 	case S_IFCHR:
 		return 1;
 	case S_IFIFO:
-		/* One of somebody else's, in a folder that all may write to, is there to read along. */
+		/* One of somebody else's, in a folder that all may write to, is there to read
+		 * along. */
 		return !o->force ? -EEXIST : outfile__is_ours(&st) ? 1 : -EACCES;
 	case S_IFREG:
 		return o->force ? 0 : -EEXIST;
@@ -167,7 +172,8 @@ static int open_file(struct outfile *o)
 	if (there)
 		return open_device(o);
 	if (o->how == OUTFILE_DIRECT && !o->force) {
-		if (snprintf(o->created, sizeof(o->created), "%s", o->base) >= (int)sizeof(o->created))
+		if (snprintf(o->created, sizeof(o->created), "%s", o->base) >=
+		    (int)sizeof(o->created))
 			return -ENAMETOOLONG;
 		o->fd = create_at(o->dir, o->base);
 	} else {
@@ -270,7 +276,7 @@ static ssize_t stream_write(void *cookie, const char *buf, size_t size)
 
 FILE *outfile__stream(struct outfile *o)
 {
-	const cookie_io_functions_t io = {.write = stream_write};
+	const cookie_io_functions_t io = { .write = stream_write };
 
 	if (!o->stream) {
 		o->stream = fopencookie(o, "w", io);
@@ -361,8 +367,8 @@ void outfile__discard(struct outfile *o)
 		return;
 	/* Remove our file only: somebody may have put another in its place. */
 	if (o->created[0] && o->fd >= 0 && !fstat(o->fd, &ours) &&
-	    !fstatat(o->dir, o->created, &there, AT_SYMLINK_NOFOLLOW) && ours.st_ino == there.st_ino &&
-	    ours.st_dev == there.st_dev)
+	    !fstatat(o->dir, o->created, &there, AT_SYMLINK_NOFOLLOW) &&
+	    ours.st_ino == there.st_ino && ours.st_dev == there.st_dev)
 		unlinkat(o->dir, o->created, 0);
 	close_all(o);
 	release(o);
@@ -370,7 +376,8 @@ void outfile__discard(struct outfile *o)
 
 static void remove_and_die(int sig)
 {
-	/* SA_RESETHAND: the default is back; the signal is blocked until we return, then it ends the program.
+	/* SA_RESETHAND: the default is back; the signal is blocked until we return, then it ends
+	 * the program.
 	 */
 	if (on_signal.armed)
 		unlinkat(on_signal.dir, on_signal.name, 0);
@@ -379,8 +386,8 @@ static void remove_and_die(int sig)
 
 void outfile__discard_on_signal(struct outfile *o)
 {
-	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-	struct sigaction sa = {.sa_handler = remove_and_die, .sa_flags = SA_RESETHAND}, old;
+	static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
+	struct sigaction sa = { .sa_handler = remove_and_die, .sa_flags = SA_RESETHAND }, old;
 
 	if (o->device || !o->created[0])
 		return;

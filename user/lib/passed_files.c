@@ -15,7 +15,8 @@ bool passed_files__good_name(const char *name)
 	for (const char *p = name; *p; p++)
 		if (!isalnum((unsigned char)*p) && !strchr("._-+", *p))
 			return false;
-	return len && len <= 200 && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && strcmp(name, "-") != 0;
+	return len && len <= 200 && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 &&
+	       strcmp(name, "-") != 0;
 }
 
 /* Its number, -1: none of that name. */
@@ -31,8 +32,8 @@ static int find(const char *path)
 		char *end;
 		long fd = strtol(p, &end, 10);
 
-		if (isdigit((unsigned char)*p) && *end == ':' && fd > 2 && fd < 65536 && entry == (size_t)(end + 1 - p) + len &&
-		    !strncmp(end + 1, path, len))
+		if (isdigit((unsigned char)*p) && *end == ':' && fd > 2 && fd < 65536 &&
+		    entry == (size_t)(end + 1 - p) + len && !strncmp(end + 1, path, len))
 			return (int)fd;
 		p += entry;
 		p += *p == ',';
@@ -45,7 +46,8 @@ int passed_files__open(const char *path)
 	int fd = find(path);
 
 #ifndef __SANITIZE_ADDRESS__ /* whose search for leaks looks at us from outside */
-	/* Others may run as the user that we run as, and what we were handed is not theirs. Where memory may be run we are undumpable already. */
+	/* Others may run as the user that we run as, and what we were handed is not theirs. Where
+	 * memory may be run we are undumpable already. */
 	if (fd >= 0)
 		prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 #endif

@@ -14,7 +14,7 @@ enum wire { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 void pb__free(struct pb *b)
 {
 	free(b->data);
-	*b = (struct pb){0};
+	*b = (struct pb){ 0 };
 }
 
 void pb__clear(struct pb *b)
@@ -26,7 +26,8 @@ static bool make_room(struct pb *b, size_t n)
 {
 	size_t need;
 
-	if (b->failed || __builtin_add_overflow(b->len, n, &need) || array__grow(&b->data, &b->cap, need, 1))
+	if (b->failed || __builtin_add_overflow(b->len, n, &need) ||
+	    array__grow(&b->data, &b->cap, need, 1))
 		b->failed = true;
 	return !b->failed;
 }

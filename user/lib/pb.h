@@ -2,8 +2,9 @@
 #ifndef MT_LIB_PB_H
 #define MT_LIB_PB_H
 /*
- * The wire format of protocol buffers, writing only: a message is bytes in memory, put into the one around it when it is
- * whole. Where memory runs out the message says so from then on, and what is in it must not be used.
+ * The wire format of protocol buffers, writing only: a message is bytes in memory, put into the one
+ * around it when it is whole. Where memory runs out the message says so from then on, and what is
+ * in it must not be used.
  */
 #include <stdbool.h>
 #include <stddef.h>

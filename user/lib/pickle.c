@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * PyTorch's viewer takes a part of the format alone, and puts what is appended to a list onto JavaScript's stack at once: so
- * items are appended some hundred at a time.
+ * PyTorch's viewer takes a part of the format alone, and puts what is appended to a list onto
+ * JavaScript's stack at once: so items are appended some hundred at a time.
  */
 #include "lib/pickle.h"
 

@@ -2,9 +2,10 @@
 #ifndef MT_LIB_PICKLE_H
 #define MT_LIB_PICKLE_H
 /*
- * Writes Python's pickle format, protocol 2, of plain data: dicts, lists, tuples, numbers and text. No class is named, so
- * reading one runs nothing. What is there more than once can be written once and referred to. Nesting is the caller's
- * business; errors of the stream are his to check with ferror().
+ * Writes Python's pickle format, protocol 2, of plain data: dicts, lists, tuples, numbers and text.
+ * No class is named, so reading one runs nothing. What is there more than once can be written once
+ * and referred to. Nesting is the caller's business; errors of the stream are his to check with
+ * ferror().
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,7 +22,8 @@ void pickle__open_dict(struct pickle *p);
 void pickle__close_dict(struct pickle *p);
 void pickle__open_list(struct pickle *p);
 void pickle__close_list(struct pickle *p);
-void pickle__key(struct pickle *p, const char *key); /* a literal: known again by its address, and written once */
+void pickle__key(struct pickle *p,
+		 const char *key); /* a literal: known again by its address, and written once */
 void pickle__string(struct pickle *p, const char *s); /* must be UTF-8 */
 void pickle__uint(struct pickle *p, uint64_t v);
 void pickle__int(struct pickle *p, int64_t v);

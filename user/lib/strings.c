@@ -11,7 +11,8 @@
 #include "lib/map64.h"
 
 struct strings {
-	struct map64 *places; /* hash to place; where two have one hash, the next free one behind it */
+	struct map64
+		*places; /* hash to place; where two have one hash, the next free one behind it */
 	char **all;
 	size_t n, room;
 };
@@ -51,7 +52,8 @@ int strings__keep(struct strings *s, const char **text)
 		*text = "";
 		return 0;
 	}
-	for (key = hash__bytes(hash__seed(), *text, strlen(*text)); map64__get(s->places, key, &at); key++)
+	for (key = hash__bytes(hash__seed(), *text, strlen(*text)); map64__get(s->places, key, &at);
+	     key++)
 		if (!strcmp(s->all[at], *text)) {
 			*text = s->all[at];
 			return 0;

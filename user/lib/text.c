@@ -17,7 +17,8 @@ bool text__acts(uint32_t c)
 {
 	if (c < 0x20 || (c >= 0x7f && c <= 0x9f))
 		return true;
-	/* Arabic letter mark; directional marks, line and paragraph separators, embeddings, overrides, isolates. */
+	/* Arabic letter mark; directional marks, line and paragraph separators, embeddings,
+	 * overrides, isolates. */
 	return c == 0x61c || c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) ||
 	       (c >= 0x2066 && c <= 0x2069);
 }
@@ -47,7 +48,8 @@ char *text__clean(char *dst, size_t size, const char *src, size_t len)
 		dst[out++] = 'x';
 		dst[out++] = hex[(unsigned char)src[i] >> 4];
 		dst[out++] = hex[src[i] & 15];
-		/* The bytes that follow in a well-formed character are no character by themselves: escaped in turn. */
+		/* The bytes that follow in a well-formed character are no character by themselves:
+		 * escaped in turn. */
 		i++;
 	}
 	dst[out] = '\0';
@@ -90,22 +92,25 @@ static bool in_ranges(const struct range *r, size_t n, uint32_t c)
 static size_t columns(uint32_t c)
 {
 	static const struct range none[] = {
-		{ 0x0300, 0x036f }, { 0x0483, 0x0489 }, { 0x0591, 0x05bd }, { 0x0610, 0x061a },
-		{ 0x064b, 0x065f }, { 0x0900, 0x0902 }, { 0x0e34, 0x0e3a }, { 0x0e47, 0x0e4e },
-		{ 0x1ab0, 0x1aff }, { 0x1dc0, 0x1dff }, { 0x200b, 0x200f }, { 0x2028, 0x202e },
-		{ 0x2060, 0x2064 }, { 0x2066, 0x206f }, { 0x20d0, 0x20ff }, { 0x302a, 0x302d },
-		{ 0x3099, 0x309a }, { 0xfe00, 0xfe0f }, { 0xfe20, 0xfe2f }, { 0xfeff, 0xfeff },
+		{ 0x0300, 0x036f },   { 0x0483, 0x0489 }, { 0x0591, 0x05bd }, { 0x0610, 0x061a },
+		{ 0x064b, 0x065f },   { 0x0900, 0x0902 }, { 0x0e34, 0x0e3a }, { 0x0e47, 0x0e4e },
+		{ 0x1ab0, 0x1aff },   { 0x1dc0, 0x1dff }, { 0x200b, 0x200f }, { 0x2028, 0x202e },
+		{ 0x2060, 0x2064 },   { 0x2066, 0x206f }, { 0x20d0, 0x20ff }, { 0x302a, 0x302d },
+		{ 0x3099, 0x309a },   { 0xfe00, 0xfe0f }, { 0xfe20, 0xfe2f }, { 0xfeff, 0xfeff },
 		{ 0xe0100, 0xe01ef },
 	};
 	static const struct range two[] = {
-		{ 0x1100, 0x115f }, { 0x231a, 0x231b }, { 0x2329, 0x232a }, { 0x23e9, 0x23ec },
-		{ 0x2614, 0x2615 }, { 0x26a1, 0x26a1 }, { 0x2705, 0x2705 }, { 0x274c, 0x274c },
-		{ 0x2b50, 0x2b50 }, { 0x2e80, 0x3029 }, { 0x302e, 0x303e }, { 0x3041, 0x3098 },
-		{ 0x309b, 0x4dbf }, { 0x4e00, 0xa4cf }, { 0xa960, 0xa97f }, { 0xac00, 0xd7a3 },
-		{ 0xf900, 0xfaff }, { 0xfe30, 0xfe6f }, { 0xff01, 0xff60 }, { 0xffe0, 0xffe6 },
-		{ 0x17000, 0x18cff }, { 0x1b000, 0x1b2ff }, { 0x1f004, 0x1f004 }, { 0x1f0cf, 0x1f0cf },
-		{ 0x1f18e, 0x1f19a }, { 0x1f200, 0x1f320 }, { 0x1f32d, 0x1f64f }, { 0x1f680, 0x1f6ff },
-		{ 0x1f7e0, 0x1f7eb }, { 0x1f90c, 0x1f9ff }, { 0x1fa70, 0x1faff }, { 0x20000, 0x3fffd },
+		{ 0x1100, 0x115f },   { 0x231a, 0x231b },   { 0x2329, 0x232a },
+		{ 0x23e9, 0x23ec },   { 0x2614, 0x2615 },   { 0x26a1, 0x26a1 },
+		{ 0x2705, 0x2705 },   { 0x274c, 0x274c },   { 0x2b50, 0x2b50 },
+		{ 0x2e80, 0x3029 },   { 0x302e, 0x303e },   { 0x3041, 0x3098 },
+		{ 0x309b, 0x4dbf },   { 0x4e00, 0xa4cf },   { 0xa960, 0xa97f },
+		{ 0xac00, 0xd7a3 },   { 0xf900, 0xfaff },   { 0xfe30, 0xfe6f },
+		{ 0xff01, 0xff60 },   { 0xffe0, 0xffe6 },   { 0x17000, 0x18cff },
+		{ 0x1b000, 0x1b2ff }, { 0x1f004, 0x1f004 }, { 0x1f0cf, 0x1f0cf },
+		{ 0x1f18e, 0x1f19a }, { 0x1f200, 0x1f320 }, { 0x1f32d, 0x1f64f },
+		{ 0x1f680, 0x1f6ff }, { 0x1f7e0, 0x1f7eb }, { 0x1f90c, 0x1f9ff },
+		{ 0x1fa70, 0x1faff }, { 0x20000, 0x3fffd },
 	};
 
 	if (c < 0x20 || (c >= 0x7f && c <= 0x9f))
@@ -134,7 +139,8 @@ size_t text__width(const char *s)
 
 char *text__shell(char *buf, size_t size, const char *word)
 {
-	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+	static const char plain[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
 	bool quoted = !*word || word[strspn(word, plain)];
 	size_t len = strlen(word), out = 0, n;
 	uint32_t c;
@@ -189,8 +195,8 @@ char *text__bytes(char *buf, size_t size, uint64_t bytes)
 			scale = 10;
 			scaled = (uint64_t)(((unsigned __int128)bytes * scale + half) >> shift);
 		}
-		snprintf(buf, size, "%u.%0*u %ciB", (unsigned int)(scaled / scale), scale == 100 ? 2 : 1,
-			 (unsigned int)(scaled % scale), units[unit]);
+		snprintf(buf, size, "%u.%0*u %ciB", (unsigned int)(scaled / scale),
+			 scale == 100 ? 2 : 1, (unsigned int)(scaled % scale), units[unit]);
 		break;
 	}
 	return buf;
@@ -234,15 +240,17 @@ char *text__time(char *buf, size_t size, uint64_t ns)
 		uint64_t tenths = rounded(ns, units[i].tenth);
 
 		if (tenths < units[i].limit) {
-			snprintf(buf, size, "%u.%u %s", (unsigned int)(tenths / 10), (unsigned int)(tenths % 10),
-				 units[i].name);
+			snprintf(buf, size, "%u.%u %s", (unsigned int)(tenths / 10),
+				 (unsigned int)(tenths % 10), units[i].name);
 			return buf;
 		}
 	}
 	if (s < 3600)
-		snprintf(buf, size, "%u min %02u s", (unsigned int)(s / 60), (unsigned int)(s % 60));
+		snprintf(buf, size, "%u min %02u s", (unsigned int)(s / 60),
+			 (unsigned int)(s % 60));
 	else
-		snprintf(buf, size, "%llu h %02u min", (unsigned long long)(s / 3600), (unsigned int)(s / 60 % 60));
+		snprintf(buf, size, "%llu h %02u min", (unsigned long long)(s / 3600),
+			 (unsigned int)(s / 60 % 60));
 	return buf;
 }
 
@@ -254,7 +262,8 @@ struct unit {
 };
 
 /* Digits with at most one point, exact: no floating point. *end: what follows them. */
-static int parse_decimal(const char *s, uint64_t *whole, uint64_t *frac, uint64_t *denominator, const char **end)
+static int parse_decimal(const char *s, uint64_t *whole, uint64_t *frac, uint64_t *denominator,
+			 const char **end)
 {
 	bool digits = false;
 	uint64_t w = 0, f = 0, d = 1;
@@ -307,13 +316,20 @@ int text__parse_size(const char *s, uint64_t *ret)
 {
 	/* No "KB": people mean 1000 and 1024 by it. */
 	static const struct unit units[] = {
-		{ "", 1 },			{ "B", 1 },
-		{ "K", UINT64_C(1) << 10 },	{ "KiB", UINT64_C(1) << 10 },
-		{ "M", UINT64_C(1) << 20 },	{ "MiB", UINT64_C(1) << 20 },
-		{ "G", UINT64_C(1) << 30 },	{ "GiB", UINT64_C(1) << 30 },
-		{ "T", UINT64_C(1) << 40 },	{ "TiB", UINT64_C(1) << 40 },
-		{ "P", UINT64_C(1) << 50 },	{ "PiB", UINT64_C(1) << 50 },
-		{ "E", UINT64_C(1) << 60 },	{ "EiB", UINT64_C(1) << 60 },
+		{ "", 1 },
+		{ "B", 1 },
+		{ "K", UINT64_C(1) << 10 },
+		{ "KiB", UINT64_C(1) << 10 },
+		{ "M", UINT64_C(1) << 20 },
+		{ "MiB", UINT64_C(1) << 20 },
+		{ "G", UINT64_C(1) << 30 },
+		{ "GiB", UINT64_C(1) << 30 },
+		{ "T", UINT64_C(1) << 40 },
+		{ "TiB", UINT64_C(1) << 40 },
+		{ "P", UINT64_C(1) << 50 },
+		{ "PiB", UINT64_C(1) << 50 },
+		{ "E", UINT64_C(1) << 60 },
+		{ "EiB", UINT64_C(1) << 60 },
 	};
 
 	return parse_units(s, units, sizeof(units) / sizeof(units[0]), ret);

@@ -8,21 +8,24 @@
 #include <stdio.h>
 
 /*
- * Copies at most len bytes of src into dst as valid UTF-8 with no control characters (C0, C1, DEL), no
- * bidirectional overrides: each offending byte becomes \xNN. Always NUL-terminated; cut at a whole
- * character. Returns dst.
+ * Copies at most len bytes of src into dst as valid UTF-8 with no control characters (C0, C1, DEL),
+ * no bidirectional overrides: each offending byte becomes \xNN. Always NUL-terminated; cut at a
+ * whole character. Returns dst.
  */
 char *text__clean(char *dst, size_t size, const char *src, size_t len);
 /* Is this one of those characters? */
 bool text__acts(uint32_t c);
-/* Writes valid UTF-8 only: invalid bytes become U+FFFD. Control characters stay. Returns bytes written (no NUL added). */
+/* Writes valid UTF-8 only: invalid bytes become U+FFFD. Control characters stay. Returns bytes
+ * written (no NUL added). */
 size_t text__utf8(char *dst, size_t size, const char *src, size_t len);
 /*
- * The word as a shell reads it back, in single quotes where it needs them. NULL: it does not fit, or it has characters that act on
- * a terminal or are not UTF-8, so that nobody should be told to type it. Else buf.
+ * The word as a shell reads it back, in single quotes where it needs them. NULL: it does not fit,
+ * or it has characters that act on a terminal or are not UTF-8, so that nobody should be told to
+ * type it. Else buf.
  */
 char *text__shell(char *buf, size_t size, const char *word);
-/* What stands between figures on a line: a middle dot with a space on each side, " - " where the locale has no UTF-8. */
+/* What stands between figures on a line: a middle dot with a space on each side, " - " where the
+ * locale has no UTF-8. */
 const char *text__dot(void);
 /* Columns a UTF-8 string takes on a terminal. */
 size_t text__width(const char *s);

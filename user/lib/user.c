@@ -67,7 +67,8 @@ int user__become(const struct user *u)
 {
 	if (u->uid == getuid() && u->uid == geteuid())
 		return 0;
-	if (initgroups(u->name, u->gid) || setresgid(u->gid, u->gid, u->gid) || setresuid(u->uid, u->uid, u->uid))
+	if (initgroups(u->name, u->gid) || setresgid(u->gid, u->gid, u->gid) ||
+	    setresuid(u->uid, u->uid, u->uid))
 		return -errno;
 	return 0;
 }

@@ -20,7 +20,9 @@ const struct live_column live_columns[COL_NR] = {
 
 bool live_cells__shown(enum live_by by, enum live_sort sort, int width, enum live_col c)
 {
-	static const int least[COL_NR] = { [COL_PEAK] = 72, [COL_ALLOCS] = 64, [COL_CHURN] = 110, [COL_CATEGORY] = 96 };
+	static const int least[COL_NR] = {
+		[COL_PEAK] = 72, [COL_ALLOCS] = 64, [COL_CHURN] = 110, [COL_CATEGORY] = 96
+	};
 
 	if (live_columns[c].sort == (int)sort)
 		return true;
@@ -41,7 +43,8 @@ int live_cells__module_width(enum live_by by, int width)
 	return width >= 150 ? 36 : 26;
 }
 
-const char *live_cells__text(char *buf, enum live_col c, const struct live_row *r, const struct live_rows *all)
+const char *live_cells__text(char *buf, enum live_col c, const struct live_row *r,
+			     const struct live_rows *all)
 {
 	bool comes = r->rates_known && !r->row.before_attach;
 
@@ -86,15 +89,23 @@ static char *tree_words(char *buf, const struct live_row *r, int width)
 	indent = indent > width / 2 ? width / 2 : indent;
 	if (row.module && strlen(row.module) > skip)
 		row.module += skip;
-	report__where(name, &row, BY_LAYER, NULL, (size_t)(width - indent - 2 > 4 ? width - indent - 2 : 4));
-	snprintf(buf, REPORT_TEXT, "%*s%c %.*s", indent, "", !r->has_inside ? ' ' : r->open ? '-' : '+', REPORT_TEXT - 80, name);
+	report__where(name, &row, BY_LAYER, NULL,
+		      (size_t)(width - indent - 2 > 4 ? width - indent - 2 : 4));
+	snprintf(buf, REPORT_TEXT, "%*s%c %.*s", indent, "",
+		 !r->has_inside ? ' '
+		 : r->open	? '-'
+				: '+',
+		 REPORT_TEXT - 80, name);
 	return buf;
 }
 
-char *live_cells__where(char *buf, enum live_by by, const struct facts *f, const struct live_row *r, int width, bool tree)
+char *live_cells__where(char *buf, enum live_by by, const struct facts *f, const struct live_row *r,
+			int width, bool tree)
 {
-	static const enum group groups[LIVE_BY_NR] = { [LIVE_LINE] = BY_LINE, [LIVE_FUNCTION] = BY_LINE,
-						       [LIVE_MODULE] = BY_MODULE, [LIVE_CATEGORY] = BY_CATEGORY,
+	static const enum group groups[LIVE_BY_NR] = { [LIVE_LINE] = BY_LINE,
+						       [LIVE_FUNCTION] = BY_LINE,
+						       [LIVE_MODULE] = BY_MODULE,
+						       [LIVE_CATEGORY] = BY_CATEGORY,
 						       [LIVE_LAYER] = BY_LAYER };
 
 	if (r->row.filtered)
@@ -108,8 +119,10 @@ char *live_cells__where(char *buf, enum live_by by, const struct facts *f, const
 
 const char *live_cells__where_title(enum live_by by)
 {
-	static const char *const titles[LIVE_BY_NR] = { [LIVE_LINE] = "LINE", [LIVE_FUNCTION] = "FUNCTION",
-							[LIVE_MODULE] = "MODULE", [LIVE_CATEGORY] = "CATEGORY",
+	static const char *const titles[LIVE_BY_NR] = { [LIVE_LINE] = "LINE",
+							[LIVE_FUNCTION] = "FUNCTION",
+							[LIVE_MODULE] = "MODULE",
+							[LIVE_CATEGORY] = "CATEGORY",
 							[LIVE_LAYER] = "MODULE, WITH ALL INSIDE" };
 
 	return titles[by];

@@ -20,9 +20,12 @@ struct match {
 
 const char *live_detail__age(int age)
 {
-	static const char *const names[AGE_NR] = { [AGE_SECOND] = "under 1 s", [AGE_TEN] = "under 10 s", [AGE_MINUTE] = "under 1 min",
-						   [AGE_TEN_MINUTES] = "under 10 min", [AGE_HOUR] = "under 1 h",
-						   [AGE_MORE] = "older", [AGE_BEFORE] = "from before attach" };
+	static const char *const names[AGE_NR] = {
+		[AGE_SECOND] = "under 1 s",	    [AGE_TEN] = "under 10 s",
+		[AGE_MINUTE] = "under 1 min",	    [AGE_TEN_MINUTES] = "under 10 min",
+		[AGE_HOUR] = "under 1 h",	    [AGE_MORE] = "older",
+		[AGE_BEFORE] = "from before attach"
+	};
 
 	return names[age];
 }
@@ -47,10 +50,12 @@ static bool by_module(const struct match *x)
 	return x->r->by == LIVE_MODULE || x->r->by == LIVE_LAYER;
 }
 
-/* Memory from before attach is in the row of that name, unless its category, or for rows by module its module, is known. */
+/* Memory from before attach is in the row of that name, unless its category, or for rows by module
+ * its module, is known. */
 static bool is_nobodys(const struct match *x, const char *module, const char *category)
 {
-	return (x->r->by == LIVE_CATEGORY || !*module) && (!category || !strcmp(category, "unknown"));
+	return (x->r->by == LIVE_CATEGORY || !*module) &&
+	       (!category || !strcmp(category, "unknown"));
 }
 
 static bool keep(void *ctx, const struct row *r)
@@ -61,10 +66,13 @@ static bool keep(void *ctx, const struct row *r)
 		return false;
 	if (x->r->by == LIVE_LINE || x->r->by == LIVE_FUNCTION)
 		return live_rows__key(x->r->by, r) == x->row->key;
-	if (x->row->row.before_attach || (r->before_attach && is_nobodys(x, r->module, r->category)))
-		return x->row->row.before_attach && r->before_attach && is_nobodys(x, r->module, r->category);
+	if (x->row->row.before_attach ||
+	    (r->before_attach && is_nobodys(x, r->module, r->category)))
+		return x->row->row.before_attach && r->before_attach &&
+		       is_nobodys(x, r->module, r->category);
 	if (x->r->by == LIVE_CATEGORY)
-		return x->row->row.category && r->category && !strcmp(x->row->row.category, r->category);
+		return x->row->row.category && r->category &&
+		       !strcmp(x->row->row.category, r->category);
 	return is_module(x, r->module_root, r->module, r->module_class);
 }
 
@@ -77,8 +85,12 @@ static bool hide(void *ctx, const char *file)
 
 static int take_stacks(struct match *x, size_t device, struct live_detail *ret)
 {
-	struct row_opts o = { .by = BY_STACK, .when = ROWS_NOW, .innermost = x->r->innermost, .keep = keep,
-			      .hide = x->r->hide ? hide : NULL, .ctx = x };
+	struct row_opts o = { .by = BY_STACK,
+			      .when = ROWS_NOW,
+			      .innermost = x->r->innermost,
+			      .keep = keep,
+			      .hide = x->r->hide ? hide : NULL,
+			      .ctx = x };
 	int err = model__rows(x->m, device, &o, &ret->stacks, &ret->nstacks);
 
 	if (err)
@@ -100,10 +112,12 @@ static bool is_of_row(const struct match *x, const struct live_block *b)
 	    is_nobodys(x, dict__str(x->d, mod.name), category__name(b->category)))
 		return row->before_attach;
 	if (x->r->by == LIVE_CATEGORY)
-		return !row->before_attach && row->category && !strcmp(row->category, category__name(b->category));
+		return !row->before_attach && row->category &&
+		       !strcmp(row->category, category__name(b->category));
 	if (by_module(x))
 		return !row->before_attach &&
-		       is_module(x, dict__str(x->d, mod.root), dict__str(x->d, mod.name), dict__str(x->d, mod.cls));
+		       is_module(x, dict__str(x->d, mod.root), dict__str(x->d, mod.name),
+				 dict__str(x->d, mod.cls));
 	if (b->before_attach || row->before_attach)
 		return b->before_attach && row->before_attach;
 	if (!b->stack && (b->walk == MT_WALK_NO_THREAD) != !strcmp(row->source, "native"))
@@ -182,8 +196,8 @@ static int take_blocks(struct match *x, size_t device, uint64_t now, struct live
 	return err;
 }
 
-int live_detail__take(const struct live_rows *r, const struct live_row *row, const struct model *m, const struct dict *d,
-		      uint64_t now, struct live_detail *ret)
+int live_detail__take(const struct live_rows *r, const struct live_row *row, const struct model *m,
+		      const struct dict *d, uint64_t now, struct live_detail *ret)
 {
 	struct match x = { .r = r, .row = row, .m = m, .d = d, .stacks = map64__new() };
 	struct model_device dev;

@@ -24,7 +24,8 @@ struct page { /* lines one after the other, of which some are on the screen */
 	size_t skip, n; /* lines above the screen; so far */
 };
 
-static void line(struct page *g, int indent, enum ink ink, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+static void line(struct page *g, int indent, enum ink ink, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
 static void line(struct page *g, int indent, enum ink ink, const char *fmt, ...)
 {
 	char text[1024];
@@ -40,14 +41,20 @@ static void line(struct page *g, int indent, enum ink ink, const char *fmt, ...)
 
 static void figures(struct page *g, const struct live_row *r, const struct live_rows *all)
 {
-	char live[24], share[24], median[24], peak[24], growth[24], allocs[24], churn[24], asked[24], count[32];
+	char live[24], share[24], median[24], peak[24], growth[24], allocs[24], churn[24],
+		asked[24], count[32];
 
-	line(g, 0, INK_PLAIN, "%s live (%s) in %s blocks, median %s; %s at the peak", live__bytes(live, r->row.bytes),
-	     live__share(share, r->row.bytes, all->total), r->row.count ? text__count(count, sizeof(count), r->row.count) : "?",
-	     r->row.median ? live__bytes(median, r->row.median) : "-", live__bytes(peak, r->at_peak));
-	line(g, 0, INK_PLAIN, "growth %s; %s allocations and %s a second%s%s", r->growth_known ? live__change(growth, r->growth) : "-",
-	     r->rates_known ? live__rate(allocs, r->allocs) : "-", r->rates_known ? live__bytes(churn, (uint64_t)r->churn) : "-",
-	     r->row.requested ? "; asked for " : "", r->row.requested ? live__bytes(asked, r->row.requested) : "");
+	line(g, 0, INK_PLAIN, "%s live (%s) in %s blocks, median %s; %s at the peak",
+	     live__bytes(live, r->row.bytes), live__share(share, r->row.bytes, all->total),
+	     r->row.count ? text__count(count, sizeof(count), r->row.count) : "?",
+	     r->row.median ? live__bytes(median, r->row.median) : "-",
+	     live__bytes(peak, r->at_peak));
+	line(g, 0, INK_PLAIN, "growth %s; %s allocations and %s a second%s%s",
+	     r->growth_known ? live__change(growth, r->growth) : "-",
+	     r->rates_known ? live__rate(allocs, r->allocs) : "-",
+	     r->rates_known ? live__bytes(churn, (uint64_t)r->churn) : "-",
+	     r->row.requested ? "; asked for " : "",
+	     r->row.requested ? live__bytes(asked, r->row.requested) : "");
 }
 
 static void sizes_and_ages(struct page *g, const struct live_detail *x)
@@ -59,15 +66,18 @@ static void sizes_and_ages(struct page *g, const struct live_detail *x)
 		char left[64] = "", right[64] = "", a[24], b[24], c[32];
 
 		if (i < shown)
-			snprintf(left, sizeof(left), "%9s x %-10s = %9s", live__bytes(a, x->sizes[i].size),
-				 text__count(c, sizeof(c), x->sizes[i].count), live__bytes(b, x->sizes[i].bytes));
+			snprintf(left, sizeof(left), "%9s x %-10s = %9s",
+				 live__bytes(a, x->sizes[i].size),
+				 text__count(c, sizeof(c), x->sizes[i].count),
+				 live__bytes(b, x->sizes[i].bytes));
 		else if (i == shown && x->nsizes > shown)
 			snprintf(left, sizeof(left), "and %zu other sizes", x->nsizes - shown);
 		while (age < AGE_NR && !x->ages[age].count)
 			age++;
 		if (age < AGE_NR) {
-			snprintf(right, sizeof(right), "%-18s %9s in %s blocks", live_detail__age((int)age),
-				 live__bytes(a, x->ages[age].bytes), text__count(c, sizeof(c), x->ages[age].count));
+			snprintf(right, sizeof(right), "%-18s %9s in %s blocks",
+				 live_detail__age((int)age), live__bytes(a, x->ages[age].bytes),
+				 text__count(c, sizeof(c), x->ages[age].count));
 			age++;
 		}
 		if (*left || *right)
@@ -80,16 +90,19 @@ static void frame(struct page *g, const struct dict *d, struct dict_frame f, con
 	struct dict_loc loc = dict__get_loc(d, f.loc);
 	char raw[REPORT_TEXT], text[REPORT_TEXT], module[256] = "";
 	const char *name = dict__str(d, dict__get_module(d, f.module).name);
-	bool charged = f.loc && r->file && loc.line == r->line && !strcmp(dict__str(d, loc.file), r->file);
+	bool charged = f.loc && r->file && loc.line == r->line &&
+		       !strcmp(dict__str(d, loc.file), r->file);
 
 	report__frame(raw, d, f);
 	text__clean(text, sizeof(text), raw, strlen(raw));
 	if (f.module && *name)
 		text__clean(module, sizeof(module), name, strlen(name));
-	line(g, 2, charged ? INK_BOLD : INK_PLAIN, "%c %.700s%s%.200s", charged ? '>' : ' ', text, *module ? "  in " : "", module);
+	line(g, 2, charged ? INK_BOLD : INK_PLAIN, "%c %.700s%s%.200s", charged ? '>' : ' ', text,
+	     *module ? "  in " : "", module);
 }
 
-static void stack(struct page *g, const struct live_proc *proc, const struct row *r, size_t i, size_t n)
+static void stack(struct page *g, const struct live_proc *proc, const struct row *r, size_t i,
+		  size_t n)
 {
 	struct dict_stack s = dict__get_stack(proc->dict, r->stack);
 	char bytes[24], count[32], module[REPORT_TEXT], cls[128] = "";
@@ -98,11 +111,15 @@ static void stack(struct page *g, const struct live_proc *proc, const struct row
 	report__module(module, r);
 	if (r->node_class)
 		text__clean(cls, sizeof(cls), r->node_class, strlen(r->node_class));
-	line(g, 0, INK_BOLD, "STACK %zu of %zu: %s in %s blocks, %s%s%s%s%.200s%s%s", i + 1, n, live__bytes(bytes, r->bytes),
-	     r->count ? text__count(count, sizeof(count), r->count) : "?", r->before_attach ? "from before attach" : phase__name(r->phase),
-	     r->category ? ", " : "", r->category ? r->category : "", *module ? ", " : "", module, *cls ? ", by " : "", cls);
+	line(g, 0, INK_BOLD, "STACK %zu of %zu: %s in %s blocks, %s%s%s%s%.200s%s%s", i + 1, n,
+	     live__bytes(bytes, r->bytes),
+	     r->count ? text__count(count, sizeof(count), r->count) : "?",
+	     r->before_attach ? "from before attach" : phase__name(r->phase),
+	     r->category ? ", " : "", r->category ? r->category : "", *module ? ", " : "", module,
+	     *cls ? ", by " : "", cls);
 	if (!s.n)
-		line(g, 2, INK_DIM, "%s", r->before_attach ? "nobody has seen where it came from" : "no Python frames");
+		line(g, 2, INK_DIM, "%s",
+		     r->before_attach ? "nobody has seen where it came from" : "no Python frames");
 	for (uint32_t k = 0; k < s.n && k < FRAMES; k++)
 		frame(g, proc->dict, s.frames[k], r);
 	if (s.n > FRAMES)
@@ -115,7 +132,8 @@ static void draw_all(struct page *g, struct live_state *s, const struct live_row
 	const struct live_detail *x = &s->detailed;
 	char where[REPORT_TEXT];
 
-	line(g, 0, INK_BOLD, "%.900s", live_cells__where(where, live_state__by(s), proc->facts, r, g->p->columns, false));
+	line(g, 0, INK_BOLD, "%.900s",
+	     live_cells__where(where, live_state__by(s), proc->facts, r, g->p->columns, false));
 	figures(g, r, live_state__table(s));
 	sizes_and_ages(g, x);
 	for (size_t i = 0; i < x->nstacks && i < STACKS; i++)
@@ -130,23 +148,30 @@ static void segment(struct page *g, const struct live_state *s, const struct seg
 	const char *cwd = facts__get(proc->facts, "cwd");
 	char a[24], b[24], c[24], where[REPORT_TEXT];
 
-	line(g, 0, INK_BOLD, "segment at 0x%" PRIx64 ", %s, %s%s%s", x->addr, live__bytes(a, x->size), report__segment_kind(x),
-	     x->expandable ? ", expandable" : "", x->foreign ? ", taken by other code than the allocator" : "");
-	line(g, 0, INK_PLAIN, "%s allocated in %" PRIu64 " blocks, median %s", live__bytes(a, x->allocated), x->blocks, live__bytes(b, x->median));
-	line(g, 0, INK_PLAIN, "%s free: %s can go back to CUDA, %s is stuck; the largest of %" PRIu64 " gaps is %s", live__bytes(a, x->free),
-	     live__bytes(b, x->releasable), live__bytes(c, x->stuck), x->gaps, live__bytes(where, x->largest_gap));
+	line(g, 0, INK_BOLD, "segment at 0x%" PRIx64 ", %s, %s%s%s", x->addr,
+	     live__bytes(a, x->size), report__segment_kind(x), x->expandable ? ", expandable" : "",
+	     x->foreign ? ", taken by other code than the allocator" : "");
+	line(g, 0, INK_PLAIN, "%s allocated in %" PRIu64 " blocks, median %s",
+	     live__bytes(a, x->allocated), x->blocks, live__bytes(b, x->median));
+	line(g, 0, INK_PLAIN,
+	     "%s free: %s can go back to CUDA, %s is stuck; the largest of %" PRIu64 " gaps is %s",
+	     live__bytes(a, x->free), live__bytes(b, x->releasable), live__bytes(c, x->stuck),
+	     x->gaps, live__bytes(where, x->largest_gap));
 	if (x->seen) {
 		report__location(where, &x->taken, cwd, (size_t)g->p->columns - 14);
-		line(g, 0, INK_PLAIN, "taken at %s by %.900s", text__time(a, sizeof(a), x->time), where);
+		line(g, 0, INK_PLAIN, "taken at %s by %.900s", text__time(a, sizeof(a), x->time),
+		     where);
 	}
 	line(g, 0, INK_PLAIN, "%s", "");
 	line(g, 0, INK_BOLD, "HELD BY");
 	for (size_t i = 0; i < x->npins; i++) {
 		report__location(where, &x->pins[i], cwd, (size_t)g->p->columns - 24);
-		line(g, 0, INK_PLAIN, "%9s in %-6" PRIu64 " %.900s", live__bytes(a, x->pins[i].bytes), x->pins[i].count, where);
+		line(g, 0, INK_PLAIN, "%9s in %-6" PRIu64 " %.900s",
+		     live__bytes(a, x->pins[i].bytes), x->pins[i].count, where);
 	}
 	if (x->more_pins)
-		line(g, 0, INK_DIM, "%9s by %" PRIu64 " other lines", live__bytes(a, x->more_pinned), x->more_pins);
+		line(g, 0, INK_DIM, "%9s by %" PRIu64 " other lines",
+		     live__bytes(a, x->more_pinned), x->more_pins);
 }
 
 void draw_detail(struct paint *p, struct live_state *s, int y, int rows)

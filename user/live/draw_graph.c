@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Memory over time: filled up to what was allocated, brighter up to the least of a column's time, a line where what was reserved ends. */
+/* Memory over time: filled up to what was allocated, brighter up to the least of a column's time, a
+ * line where what was reserved ends. */
 #include "live/paint.h"
 
 #include <stdio.h>
@@ -35,9 +36,11 @@ static uint64_t eighths_of(uint64_t v, uint64_t top, int rows)
 	return v && !e ? 1 : e;
 }
 
-static void draw_column(struct paint *p, int x, int y, int rows, const struct graph_column *c, uint64_t top)
+static void draw_column(struct paint *p, int x, int y, int rows, const struct graph_column *c,
+			uint64_t top)
 {
-	static const char *const blocks[] = { "", "\u2581", "\u2582", "\u2583", "\u2584", "\u2585", "\u2586", "\u2587", "\u2588" };
+	static const char *const blocks[] = { "",	"\u2581", "\u2582", "\u2583", "\u2584",
+					      "\u2585", "\u2586", "\u2587", "\u2588" };
 	uint64_t most = eighths_of(c->most, top, rows), least = eighths_of(c->least, top, rows);
 	int line = c->reserved ? (int)((eighths_of(c->reserved, top, rows) - 1) / 8) : -1;
 
@@ -50,9 +53,11 @@ static void draw_column(struct paint *p, int x, int y, int rows, const struct gr
 			paint__put(p, y + rows - 1 - r, x, 1, held ? INK_ALLOCATED : INK_WITHIN,
 				   here == 8 && !held ? "\u2592" : blocks[here]);
 		else if (here)
-			paint__put(p, y + rows - 1 - r, x, 1, held ? INK_ALLOCATED : INK_WITHIN, held ? "#" : ":");
+			paint__put(p, y + rows - 1 - r, x, 1, held ? INK_ALLOCATED : INK_WITHIN,
+				   held ? "#" : ":");
 		else if (r == line)
-			paint__put(p, y + rows - 1 - r, x, 1, INK_RESERVED, p->unicode ? "\u2500" : "-");
+			paint__put(p, y + rows - 1 - r, x, 1, INK_RESERVED,
+				   p->unicode ? "\u2500" : "-");
 	}
 }
 
@@ -62,14 +67,18 @@ static void draw_axis(struct paint *p, int y, int rows, uint64_t top)
 
 	for (int r = 0; r < rows; r++) {
 		bool label = r == 0 || r == rows - 1 || (rows >= 5 && r == (rows - 1) / 2);
-		/* The label says what the upper edge of its row stands for; the lowest one the lower edge. */
-		uint64_t v = r == rows - 1 ? 0 : (uint64_t)((unsigned __int128)top * (unsigned)(rows - r) / (unsigned)rows);
+		/* The label says what the upper edge of its row stands for; the lowest one the
+		 * lower edge. */
+		uint64_t v = r == rows - 1 ? 0
+					   : (uint64_t)((unsigned __int128)top *
+							(unsigned)(rows - r) / (unsigned)rows);
 
 		if (label) {
 			live__bytes(text, v);
 			paint__right(p, y + r, 0, AXIS - 2, INK_DIM, r == rows - 1 ? "0" : text);
 		}
-		paint__put(p, y + r, AXIS - 1, 1, INK_DIM, p->unicode ? (label ? "\u2524" : "\u2502") : "|");
+		paint__put(p, y + r, AXIS - 1, 1, INK_DIM,
+			   p->unicode ? (label ? "\u2524" : "\u2502") : "|");
 	}
 }
 
@@ -84,7 +93,8 @@ static void draw_time(struct paint *p, int y, uint64_t width, size_t columns)
 	if (p->unicode)
 		legend = "\u2588 always allocated  \u2592 at times  \u2500 reserved";
 	if ((int)text__width(legend) + AXIS + 20 < p->columns)
-		paint__put(p, y, AXIS + (p->columns - AXIS - (int)text__width(legend)) / 2, p->columns, INK_DIM, legend);
+		paint__put(p, y, AXIS + (p->columns - AXIS - (int)text__width(legend)) / 2,
+			   p->columns, INK_DIM, legend);
 }
 
 void draw_graph(struct paint *p, const struct live_state *s, int y, int rows)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What stands above and below: whose memory, how much, the views there are, events and losses, keys. */
+/* What stands above and below: whose memory, how much, the views there are, events and losses,
+ * keys. */
 #include "live/paint.h"
 
 #include <inttypes.h>
@@ -15,7 +16,8 @@
 #define FRESH UINT64_C(8000000000) /* ns that a message stands in the line of events */
 
 /* "cuda:0 NVIDIA H200 80.0 GiB", and which of several. */
-static void device_words(char *buf, size_t size, const struct live_proc *p, const struct model_device *d, int i)
+static void device_words(char *buf, size_t size, const struct live_proc *p,
+			 const struct model_device *d, int i)
 {
 	const char *name = report__device_fact(p->facts, d, "name");
 	char clean[48] = "", of[48] = "";
@@ -28,8 +30,8 @@ static void device_words(char *buf, size_t size, const struct live_proc *p, cons
 	snprintf(buf, size, "%s%s%s%s", d->name, *clean ? " " : "", clean, of);
 }
 
-static void draw_bar(struct paint *p, const struct live_state *s, const struct live_proc *proc, const struct model_device *d,
-		     int device)
+static void draw_bar(struct paint *p, const struct live_state *s, const struct live_proc *proc,
+		     const struct model_device *d, int device)
 {
 	char right[200] = "", what[128] = "", clock[24], cmd[1024] = "", text[1200], of[64] = "";
 	const char *rank = proc ? facts__get(proc->facts, "rank") : NULL;
@@ -42,17 +44,20 @@ static void draw_bar(struct paint *p, const struct live_state *s, const struct l
 	}
 	if (device >= 0)
 		device_words(what, sizeof(what), proc, d, device);
-	snprintf(right, sizeof(right), "%s%s%s ", what, *what ? "  " : "", live__clock(clock, proc->now));
+	snprintf(right, sizeof(right), "%s%s%s ", what, *what ? "  " : "",
+		 live__clock(clock, proc->now));
 	room = p->columns - (int)text__width(right) - 2;
 	if (rank && *rank)
 		snprintf(of, sizeof(of), " rank %s", text__clean(text, 8, rank, strnlen(rank, 6)));
 	if (s->nprocs > 1)
-		snprintf(of + strlen(of), sizeof(of) - strlen(of), " (%zu of %zu)", s->chosen + 1, s->nprocs);
+		snprintf(of + strlen(of), sizeof(of) - strlen(of), " (%zu of %zu)", s->chosen + 1,
+			 s->nprocs);
 	report_text__command(cmd, sizeof(cmd), proc->facts, 200);
-	snprintf(text, sizeof(text), " %sPID %d%s%s  %.1000s", room > 60 ? "memtrace-bpf  " : "", (int)proc->pid, of,
-		 proc->ended ? " ENDED" : "", cmd);
+	snprintf(text, sizeof(text), " %sPID %d%s%s  %.1000s", room > 60 ? "memtrace-bpf  " : "",
+		 (int)proc->pid, of, proc->ended ? " ENDED" : "", cmd);
 	paint__put(p, 0, 0, room, INK_BAR, text);
-	paint__right(p, 0, p->columns - (int)text__width(right), (int)text__width(right), INK_BAR, right);
+	paint__right(p, 0, p->columns - (int)text__width(right), (int)text__width(right), INK_BAR,
+		     right);
 }
 
 static void draw_figures(struct paint *p, const struct model_device *d)
@@ -61,9 +66,14 @@ static void draw_figures(struct paint *p, const struct model_device *d)
 	int x = 0;
 
 	x = paint__figure(p, 1, x, "allocated", live__bytes(buf, d->allocated), 9, INK_ALLOCATED);
-	x = paint__figure(p, 1, x, "reserved", d->has_totals ? live__bytes(buf, d->reserved) : "-", 9, INK_RESERVED);
+	x = paint__figure(p, 1, x, "reserved", d->has_totals ? live__bytes(buf, d->reserved) : "-",
+			  9, INK_RESERVED);
 	live__bytes(buf, d->peak_allocated);
-	snprintf(about, sizeof(about), "%s%s", d->peak_is == FIGURE_EXACT ? "" : d->peak_is == FIGURE_LOWER_BOUND ? ">" : "~", buf);
+	snprintf(about, sizeof(about), "%s%s",
+		 d->peak_is == FIGURE_EXACT	    ? ""
+		 : d->peak_is == FIGURE_LOWER_BOUND ? ">"
+						    : "~",
+		 buf);
 	x = paint__figure(p, 1, x, "peak", about, 9, INK_PEAK);
 	if (d->before_known)
 		live__bytes(buf, d->before_attach_start);
@@ -88,29 +98,35 @@ static void draw_second(struct paint *p, const struct live_proc *proc, const str
 	int x = 0;
 
 	if (model__steps(proc->model)) {
-		snprintf(text, sizeof(text), "%s %-6s %8s a %s", model__steps_are_calls(proc->model) ? "call" : "step",
+		snprintf(text, sizeof(text), "%s %-6s %8s a %s",
+			 model__steps_are_calls(proc->model) ? "call" : "step",
 			 text__count(count, sizeof(count), model__whole_steps(proc->model)),
 			 text__time(time, sizeof(time), model__step_time(proc->model)),
 			 model__steps_are_calls(proc->model) ? "call" : "step");
 		x = part(p, x, INK_BOLD, text);
 	}
 	if (d->has_totals) {
-		snprintf(text, sizeof(text), "fragmentation %4.1f %%", 100 * report__fragmentation(d->allocated, d->reserved));
+		snprintf(text, sizeof(text), "fragmentation %4.1f %%",
+			 100 * report__fragmentation(d->allocated, d->reserved));
 		x = part(p, x, INK_PLAIN, text);
 	}
 	if (d->peak_allocated) {
 		char step[48] = "";
 
 		if (model__steps(proc->model))
-			snprintf(step, sizeof(step), "step %s, ", text__count(count, sizeof(count), d->peak_step));
-		snprintf(text, sizeof(text), "peak at %s (%s%s)", text__time(time, sizeof(time), d->peak_time), step,
+			snprintf(step, sizeof(step), "step %s, ",
+				 text__count(count, sizeof(count), d->peak_step));
+		snprintf(text, sizeof(text), "peak at %s (%s%s)",
+			 text__time(time, sizeof(time), d->peak_time), step,
 			 phase__name(d->peak_phase));
 		if (x + (int)strlen(text) > p->columns)
-			snprintf(text, sizeof(text), "peak in %s%s", step, phase__name(d->peak_phase));
+			snprintf(text, sizeof(text), "peak in %s%s", step,
+				 phase__name(d->peak_phase));
 		x = part(p, x, INK_PLAIN, text);
 	}
 	if (d->ooms) {
-		snprintf(text, sizeof(text), "%s OUT OF MEMORY", text__count(count, sizeof(count), d->ooms));
+		snprintf(text, sizeof(text), "%s OUT OF MEMORY",
+			 text__count(count, sizeof(count), d->ooms));
 		part(p, x, INK_WARN, text);
 	}
 }
@@ -123,7 +139,8 @@ void draw_head(struct paint *p, const struct live_state *s)
 
 	draw_bar(p, s, proc, &d, device);
 	if (device < 0) {
-		paint__put(p, 1, 0, p->columns, INK_DIM, proc ? "no tensor has been allocated or freed so far" : "");
+		paint__put(p, 1, 0, p->columns, INK_DIM,
+			   proc ? "no tensor has been allocated or freed so far" : "");
 		return;
 	}
 	draw_figures(p, &d);
@@ -142,7 +159,8 @@ void draw_tabs(struct paint *p, const struct live_state *s, int y)
 
 		if (v == VIEW_PROCESSES && s->nprocs < 2)
 			continue;
-		snprintf(text, sizeof(text), "%d %s", v + 1, v == VIEW_LINES && s->by_function ? "Functions" : live_view__name(v));
+		snprintf(text, sizeof(text), "%d %s", v + 1,
+			 v == VIEW_LINES && s->by_function ? "Functions" : live_view__name(v));
 		if (on)
 			x += paint__put(p, y, x, p->columns - x, INK_BAR_ON, text);
 		else
@@ -150,7 +168,8 @@ void draw_tabs(struct paint *p, const struct live_state *s, int y)
 		x += 2;
 	}
 	if (s->typing)
-		snprintf(text, sizeof(text), "%s%s_", s->typing == TYPING_FILTER ? "/" : "name: ", s->typed);
+		snprintf(text, sizeof(text), "%s%s_",
+			 s->typing == TYPING_FILTER ? "/" : "name: ", s->typed);
 	else if (s->filter[0])
 		snprintf(text, sizeof(text), "/%s%s", s->filter, s->paused ? "  PAUSED" : "");
 	else if (s->paused)
@@ -160,7 +179,11 @@ void draw_tabs(struct paint *p, const struct live_state *s, int y)
 	else
 		text[0] = '\0';
 	if (x < p->columns)
-		paint__right(p, y, x, p->columns - x, s->typing || s->paused ? INK_WARN : s->filter[0] ? INK_BOLD : INK_DIM, text);
+		paint__right(p, y, x, p->columns - x,
+			     s->typing || s->paused ? INK_WARN
+			     : s->filter[0]	    ? INK_BOLD
+						    : INK_DIM,
+			     text);
 }
 
 static void draw_events(struct paint *p, const struct live_state *s, int y)
@@ -173,14 +196,15 @@ static void draw_events(struct paint *p, const struct live_state *s, int y)
 	int x;
 
 	if (m && (s->now - m->time < FRESH || !proc)) {
-		paint__put(p, y, 0, p->columns, m->level <= LOG_WARN ? INK_WARN : INK_BOLD, m->text);
+		paint__put(p, y, 0, p->columns, m->level <= LOG_WARN ? INK_WARN : INK_BOLD,
+			   m->text);
 		return;
 	}
 	if (!proc)
 		return;
 	report__stacks(proc->model, &stacks);
-	snprintf(text, sizeof(text), "events %s  %6s/s", text__count(events, sizeof(events), proc->events),
-		 live__rate(rate, proc->rate));
+	snprintf(text, sizeof(text), "events %s  %6s/s",
+		 text__count(events, sizeof(events), proc->events), live__rate(rate, proc->rate));
 	x = paint__put(p, y, 0, p->columns, INK_PLAIN, text);
 	snprintf(text, sizeof(text), "  lost %s", text__count(lost, sizeof(lost), proc->lost));
 	x += paint__put(p, y, x, p->columns - x, proc->lost ? INK_WARN : INK_PLAIN, text);
@@ -189,11 +213,13 @@ static void draw_events(struct paint *p, const struct live_state *s, int y)
 		x += paint__put(p, y, x, p->columns - x, d.drift ? INK_WARN : INK_PLAIN, text);
 	}
 	if (stacks.all) {
-		snprintf(text, sizeof(text), "  unresolved %s", live__share(rate, stacks.failed + stacks.truncated, stacks.all));
+		snprintf(text, sizeof(text), "  unresolved %s",
+			 live__share(rate, stacks.failed + stacks.truncated, stacks.all));
 		x += paint__put(p, y, x, p->columns - x, INK_PLAIN, text);
 	}
 	if (s->stretched) {
-		snprintf(text, sizeof(text), "table every %s (1%% of a core)", text__time(stretched, sizeof(stretched), s->stretched));
+		snprintf(text, sizeof(text), "table every %s (1%% of a core)",
+			 text__time(stretched, sizeof(stretched), s->stretched));
 		paint__right(p, y, x + 2, p->columns - x - 2, INK_DIM, text);
 	} else if (proc->ended) {
 		paint__right(p, y, x + 2, p->columns - x - 2, INK_WARN, proc->end);

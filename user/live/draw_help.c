@@ -16,7 +16,9 @@ void draw_help(struct paint *p, struct live_state *s, int y, int rows)
 
 	while (live_keys__help[n].does)
 		n++;
-	first = n > (size_t)rows && s->help_first > n - (size_t)rows ? n - (size_t)rows : n > (size_t)rows ? s->help_first : 0;
+	first = n > (size_t)rows && s->help_first > n - (size_t)rows ? n - (size_t)rows
+		: n > (size_t)rows				     ? s->help_first
+								     : 0;
 	s->help_first = first;
 	p->table_rows = rows;
 	for (size_t i = first; i < n && rows > 0; i++, rows--, y++) {
@@ -24,7 +26,8 @@ void draw_help(struct paint *p, struct live_state *s, int y, int rows)
 
 		if (h->keys)
 			paint__right(p, y, 0, 32, INK_KEY, h->keys);
-		paint__put(p, y, h->keys ? 34 : 0, p->columns - 34, h->keys ? INK_PLAIN : INK_BAR, h->does);
+		paint__put(p, y, h->keys ? 34 : 0, p->columns - 34, h->keys ? INK_PLAIN : INK_BAR,
+			   h->does);
 	}
 }
 

@@ -22,7 +22,8 @@ static size_t scroll_to(struct live_state *s, size_t page)
 	return s->first;
 }
 
-static void draw_segment(struct paint *p, const struct live_proc *proc, const struct segment *g, int y, bool selected)
+static void draw_segment(struct paint *p, const struct live_proc *proc, const struct segment *g,
+			 int y, bool selected)
 {
 	enum ink ink = selected ? INK_SELECTED : INK_PLAIN;
 	char a[24], b[24], c[24], d[24], text[160], where[REPORT_TEXT];
@@ -30,15 +31,20 @@ static void draw_segment(struct paint *p, const struct live_proc *proc, const st
 
 	if (selected)
 		paint__fill(p, y, 0, p->columns, INK_SELECTED);
-	snprintf(text, sizeof(text), "%12" PRIx64 " %9s %9s %5s %9s %6" PRIu64 " %-5s%s", g->addr, live__bytes(a, g->size),
-		 live__bytes(b, g->allocated), live__share(c, g->allocated, g->size), live__bytes(d, g->stuck), g->blocks,
-		 report__segment_kind(g), g->foreign ? " foreign" : g->expandable ? " expandable" : "");
+	snprintf(text, sizeof(text), "%12" PRIx64 " %9s %9s %5s %9s %6" PRIu64 " %-5s%s", g->addr,
+		 live__bytes(a, g->size), live__bytes(b, g->allocated),
+		 live__share(c, g->allocated, g->size), live__bytes(d, g->stuck), g->blocks,
+		 report__segment_kind(g),
+		 g->foreign	 ? " foreign"
+		 : g->expandable ? " expandable"
+				 : "");
 	x = paint__put(p, y, 0, p->columns, ink, text) + 2;
 	x = x < 62 ? 62 : x;
 	if (p->columns - x < 8)
 		return;
 	if (g->npins)
-		report__location(where, &g->pins[0], facts__get(proc->facts, "cwd"), (size_t)(p->columns - x));
+		report__location(where, &g->pins[0], facts__get(proc->facts, "cwd"),
+				 (size_t)(p->columns - x));
 	else
 		strcpy(where, "(no block in it)");
 	paint__put(p, y, x, p->columns - x, ink, where);
@@ -54,14 +60,18 @@ void draw_segments(struct paint *p, struct live_state *s, int y, int rows)
 	p->table_rows = (int)page;
 	if (!s->has_segments || !g->n) {
 		paint__put(p, y, 0, p->columns, INK_DIM,
-			   s->segments_err == -EINVAL ? "the CPU allocator has no segments" : "no segment is known so far");
+			   s->segments_err == -EINVAL ? "the CPU allocator has no segments"
+						      : "no segment is known so far");
 		return;
 	}
-	snprintf(text, sizeof(text), "%zu segments  reserved %s  can go back %s  stuck %s  largest gap %s", g->n,
-		 live__bytes(a, g->known), live__bytes(b, g->releasable), live__bytes(c, g->stuck), live__bytes(d, g->largest_gap));
+	snprintf(text, sizeof(text),
+		 "%zu segments  reserved %s  can go back %s  stuck %s  largest gap %s", g->n,
+		 live__bytes(a, g->known), live__bytes(b, g->releasable), live__bytes(c, g->stuck),
+		 live__bytes(d, g->largest_gap));
 	paint__put(p, y++, 0, p->columns, INK_PLAIN, text);
 	paint__fill(p, y, 0, p->columns, INK_BAR);
-	snprintf(text, sizeof(text), "%12s %9s %9s %5s %9s %6s %-5s", "ADDRESS", "SIZE", "ALLOCATED", "USED", "STUCK", "BLOCKS", "POOL");
+	snprintf(text, sizeof(text), "%12s %9s %9s %5s %9s %6s %-5s", "ADDRESS", "SIZE",
+		 "ALLOCATED", "USED", "STUCK", "BLOCKS", "POOL");
 	paint__put(p, y, 0, p->columns, INK_BAR, text);
 	paint__put(p, y++, 62, p->columns - 62, INK_BAR, "HELD BY");
 	for (size_t i = scroll_to(s, page); i < g->n && i < s->first + page; i++)
@@ -84,10 +94,12 @@ static void whose(char *buf, size_t size, const struct live_proc *proc, int widt
 	for (size_t i = 0; i < 3 && (!s || !*s); i++)
 		s = facts__get(proc->facts, facts[i]);
 	if (proc->ended) {
-		snprintf(buf, size, "%s", width < (int)text__width(proc->end) ? "ended" : proc->end);
+		snprintf(buf, size, "%s",
+			 width < (int)text__width(proc->end) ? "ended" : proc->end);
 	} else if (s && *s && width >= 24) {
 		report__cut(text__clean(clean, sizeof(clean), s, strlen(s)), 20);
-		report_text__command(buf, size, proc->facts, (size_t)width - text__width(clean) - 1);
+		report_text__command(buf, size, proc->facts,
+				     (size_t)width - text__width(clean) - 1);
 		snprintf(buf + strlen(buf), size - strlen(buf), " %s", clean);
 	} else {
 		report_text__command(buf, size, proc->facts, (size_t)width);
@@ -98,11 +110,13 @@ static void whose(char *buf, size_t size, const struct live_proc *proc, int widt
 #define DEVICE(p) ((p)->columns < 96 ? 0 : 7)
 #define PROCESS "%c%7s %4s %-*.*s%9s %9s %9s %10s %7s %6s"
 
-static void draw_process(struct paint *p, const struct live_proc *proc, int y, bool selected, bool chosen, struct sums *sums)
+static void draw_process(struct paint *p, const struct live_proc *proc, int y, bool selected,
+			 bool chosen, struct sums *sums)
 {
 	enum ink ink = selected ? INK_SELECTED : proc->ended ? INK_DIM : INK_PLAIN;
 	const char *rank = facts__get(proc->facts, "rank");
-	char a[24], b[24], c[24], g[24], r[24], step[32], pid[16], rank_text[16] = "-", cmd[1024], text[256];
+	char a[24], b[24], c[24], g[24], r[24], step[32], pid[16], rank_text[16] = "-", cmd[1024],
+								   text[256];
 	struct model_device d = { .name = "-" };
 	int device = model__main_device(proc->model), x;
 
@@ -119,13 +133,16 @@ static void draw_process(struct paint *p, const struct live_proc *proc, int y, b
 	snprintf(pid, sizeof(pid), "%d", (int)proc->pid);
 	if (selected)
 		paint__fill(p, y, 0, p->columns, INK_SELECTED);
-	snprintf(text, sizeof(text), PROCESS, chosen ? '>' : ' ', pid, rank_text, DEVICE(p), DEVICE(p) ? 6 : 0, d.name, live__bytes(a, d.allocated),
+	snprintf(text, sizeof(text), PROCESS, chosen ? '>' : ' ', pid, rank_text, DEVICE(p),
+		 DEVICE(p) ? 6 : 0, d.name, live__bytes(a, d.allocated),
 		 d.has_totals ? live__bytes(b, d.reserved) : "-", live__bytes(c, d.peak_allocated),
-		 proc->growth_known ? live__change(g, proc->growth) : "-", text__count(step, sizeof(step), model__whole_steps(proc->model)),
+		 proc->growth_known ? live__change(g, proc->growth) : "-",
+		 text__count(step, sizeof(step), model__whole_steps(proc->model)),
 		 live__rate(r, proc->rate));
 	x = paint__put(p, y, 0, p->columns, ink, text) + 1;
 	if (!selected && proc->growth_known && proc->growth)
-		paint__right(p, y, 44 + DEVICE(p), 10, proc->growth > 0 ? INK_GREW : INK_SHRANK, live__change(g, proc->growth));
+		paint__right(p, y, 44 + DEVICE(p), 10, proc->growth > 0 ? INK_GREW : INK_SHRANK,
+			     live__change(g, proc->growth));
 	if (p->columns - x < 3)
 		return;
 	whose(cmd, sizeof(cmd), proc, p->columns - x);
@@ -140,8 +157,9 @@ void draw_processes(struct paint *p, struct live_state *s, int y, int rows)
 
 	p->table_rows = (int)page;
 	paint__fill(p, y, 0, p->columns, INK_BAR);
-	snprintf(text, sizeof(text), PROCESS " %s", ' ', "PID", "RANK", DEVICE(p), DEVICE(p) ? 6 : 0, "DEVICE", "ALLOCATED", "RESERVED", "PEAK", "GROWTH", "STEP", "EV/S",
-		 "COMMAND");
+	snprintf(text, sizeof(text), PROCESS " %s", ' ', "PID", "RANK", DEVICE(p),
+		 DEVICE(p) ? 6 : 0, "DEVICE", "ALLOCATED", "RESERVED", "PEAK", "GROWTH", "STEP",
+		 "EV/S", "COMMAND");
 	paint__put(p, y++, 0, p->columns, INK_BAR, text);
 	first = scroll_to(s, page);
 	for (size_t i = 0; i < s->nprocs; i++) {
@@ -150,7 +168,8 @@ void draw_processes(struct paint *p, struct live_state *s, int y, int rows)
 		else
 			draw_process(p, s->procs[i], -1, false, false, &sums);
 	}
-	snprintf(text, sizeof(text), PROCESS, ' ', "all", "", DEVICE(p), 0, "", live__bytes(a, sums.allocated), live__bytes(b, sums.reserved), "",
+	snprintf(text, sizeof(text), PROCESS, ' ', "all", "", DEVICE(p), 0, "",
+		 live__bytes(a, sums.allocated), live__bytes(b, sums.reserved), "",
 		 live__change(g, sums.growth), "", live__rate(r, sums.rate));
 	paint__put(p, y, 0, p->columns, INK_BOLD, text);
 }

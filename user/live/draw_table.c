@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The table of lines, functions, modules, categories: what lives, what share, how it grew, how much comes a second. */
+/* The table of lines, functions, modules, categories: what lives, what share, how it grew, how much
+ * comes a second. */
 #include "live/paint.h"
 
 #include <stdio.h>
@@ -25,7 +26,8 @@ static void draw_titles(struct paint *p, const struct live_state *s, enum live_b
 	for (int c = 0; c < COL_NR; c++) {
 		if (!live_cells__shown(by, s->sort, p->columns, c))
 			continue;
-		put(p, y, x, c, live_columns[c].sort == (int)s->sort ? INK_BAR_ON : INK_BAR, live_columns[c].title);
+		put(p, y, x, c, live_columns[c].sort == (int)s->sort ? INK_BAR_ON : INK_BAR,
+		    live_columns[c].title);
 		x += live_columns[c].width + 1;
 	}
 	if (module) {
@@ -44,8 +46,8 @@ static enum ink cell_ink(enum live_col c, const struct live_row *r, int64_t most
 	return r->growth < 0 ? INK_SHRANK : r->growth == most ? INK_GREW_MOST : INK_GREW;
 }
 
-static void draw_row(struct paint *p, const struct live_state *s, const struct live_proc *proc, const struct live_row *r, int y,
-		     bool selected, int64_t most)
+static void draw_row(struct paint *p, const struct live_state *s, const struct live_proc *proc,
+		     const struct live_row *r, int y, bool selected, int64_t most)
 {
 	enum live_by by = live_state__by(s);
 	int x = 0, module = live_cells__module_width(by, p->columns);
@@ -56,7 +58,8 @@ static void draw_row(struct paint *p, const struct live_state *s, const struct l
 	for (int c = 0; c < COL_NR; c++) {
 		if (!live_cells__shown(by, s->sort, p->columns, c))
 			continue;
-		put(p, y, x, c, selected ? INK_SELECTED : cell_ink(c, r, most), live_cells__text(buf, c, r, live_state__table(s)));
+		put(p, y, x, c, selected ? INK_SELECTED : cell_ink(c, r, most),
+		    live_cells__text(buf, c, r, live_state__table(s)));
 		x += live_columns[c].width + 1;
 	}
 	if (module) {

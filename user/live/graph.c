@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #define LEVELS 9
-#define SHIFT 2		/* each level's step is four times the one before */
-#define BUCKETS 1024	/* of a level; the last one holds 194 days */
+#define SHIFT 2	     /* each level's step is four times the one before */
+#define BUCKETS 1024 /* of a level; the last one holds 194 days */
 
 struct level {
 	struct graph_column all[BUCKETS];
@@ -14,10 +14,10 @@ struct level {
 
 struct graph {
 	bool begun;
-	uint64_t first, time;	 /* numbers of the first finest bucket; ns of the last change */
+	uint64_t first, time; /* numbers of the first finest bucket; ns of the last change */
 	uint64_t allocated, reserved; /* since then */
-	struct graph_column now; /* the finest bucket under way */
-	uint64_t number;	 /* of it */
+	struct graph_column now;      /* the finest bucket under way */
+	uint64_t number;	      /* of it */
 	struct level levels[LEVELS];
 };
 
@@ -44,7 +44,8 @@ static void merge(struct graph_column *to, const struct graph_column *c)
 	to->reserved = c->reserved > to->reserved ? c->reserved : to->reserved;
 }
 
-/* A finest bucket is complete. Those that were passed over on the way to it are held to be like hold. */
+/* A finest bucket is complete. Those that were passed over on the way to it are held to be like
+ * hold. */
 static void level__push(struct level *l, uint64_t number, const struct graph_column *c)
 {
 	uint64_t from = l->last + 1;
@@ -67,7 +68,9 @@ static void push(struct graph *g, uint64_t number, const struct graph_column *c)
 
 static struct graph_column steady(const struct graph *g)
 {
-	return (struct graph_column){ .known = true, .least = g->allocated, .most = g->allocated, .reserved = g->reserved };
+	return (struct graph_column){
+		.known = true, .least = g->allocated, .most = g->allocated, .reserved = g->reserved
+	};
 }
 
 /* Makes the bucket of time the one under way. */
@@ -79,7 +82,8 @@ static void reach(struct graph *g, uint64_t time)
 	if (!g->begun || number <= g->number)
 		return;
 	push(g, g->number, &g->now);
-	/* Of a long silence each level needs as many as it keeps: those of the coarsest, by its own steps. */
+	/* Of a long silence each level needs as many as it keeps: those of the coarsest, by its own
+	 * steps. */
 	for (n = g->number + 1; n < number;) {
 		uint64_t left = number - n, step = 1;
 
@@ -94,7 +98,9 @@ static void reach(struct graph *g, uint64_t time)
 
 void graph__add(struct graph *g, uint64_t time, uint64_t allocated, uint64_t reserved)
 {
-	struct graph_column c = { .known = true, .least = allocated, .most = allocated, .reserved = reserved };
+	struct graph_column c = {
+		.known = true, .least = allocated, .most = allocated, .reserved = reserved
+	};
 
 	if (time < g->time)
 		time = g->time;
@@ -128,7 +134,8 @@ bool graph__pass(struct graph *g, uint64_t now)
 }
 
 /* Of the finest buckets [from, to). */
-static struct graph_column read_range(const struct graph *g, unsigned level, uint64_t from, uint64_t to)
+static struct graph_column read_range(const struct graph *g, unsigned level, uint64_t from,
+				      uint64_t to)
 {
 	const struct level *l = &g->levels[level];
 	struct graph_column c = { 0 };
@@ -143,7 +150,8 @@ static struct graph_column read_range(const struct graph *g, unsigned level, uin
 	return c;
 }
 
-uint64_t graph__read(const struct graph *g, uint64_t now, uint64_t span, struct graph_column *ret, size_t columns)
+uint64_t graph__read(const struct graph *g, uint64_t now, uint64_t span, struct graph_column *ret,
+		     size_t columns)
 {
 	uint64_t end, width, newest = now / GRAPH_STEP;
 	unsigned level = 0;
@@ -161,7 +169,8 @@ uint64_t graph__read(const struct graph *g, uint64_t now, uint64_t span, struct 
 	/* The finest level that goes back far enough, and whole numbers of its steps. */
 	while (level + 1 < LEVELS && (width * columns) >> (level * SHIFT) > BUCKETS - 1)
 		level++;
-	width = (width + (UINT64_C(1) << (level * SHIFT)) - 1) >> (level * SHIFT) << (level * SHIFT);
+	width = (width + (UINT64_C(1) << (level * SHIFT)) - 1) >> (level * SHIFT)
+									  << (level * SHIFT);
 	end = newest / width + 1;
 	for (size_t i = 0; i < columns; i++) {
 		uint64_t back = columns - i, from;

@@ -136,7 +136,8 @@ static void put_rows(struct json *j, const struct live_proc *p, const struct liv
 		json__uint(j, "more_bytes", rest);
 }
 
-int live_json__line(FILE *out, const struct live_proc *p, const struct live_table *t, const char *end)
+int live_json__line(FILE *out, const struct live_proc *p, const struct live_table *t,
+		    const char *end)
 {
 	struct json *j = json__new(out, false);
 

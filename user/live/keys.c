@@ -199,7 +199,8 @@ static enum live_act enter(struct live_state *s)
 static enum live_act next_proc(struct live_state *s)
 {
 	if (s->nprocs < 2) {
-		live_state__say(s, LOG_INFO, true, "there is one process: --children follows those that it starts");
+		live_state__say(s, LOG_INFO, true,
+				"there is one process: --children follows those that it starts");
 		return ACT_DRAW;
 	}
 	live_state__choose_proc(s, (s->chosen + 1) % s->nprocs);
@@ -221,7 +222,9 @@ static enum live_act press_view(struct live_state *s, int key)
 	case '\t':
 		return show(s, (s->view + 1) % (s->nprocs > 1 ? VIEW_NR : VIEW_PROCESSES));
 	case KEY_LIVE_BACKTAB:
-		return show(s, s->view ? s->view - 1 : s->nprocs > 1 ? VIEW_PROCESSES : VIEW_SEGMENTS);
+		return show(s, s->view	       ? s->view - 1
+			       : s->nprocs > 1 ? VIEW_PROCESSES
+					       : VIEW_SEGMENTS);
 	case '1':
 	case '2':
 	case '3':
@@ -306,7 +309,8 @@ static enum live_act press_table(struct live_state *s, int key)
 
 static enum live_act press_overlay(struct live_state *s, int key, size_t page)
 {
-	if (key == KEY_LIVE_ESCAPE || key == 'q' || (s->help && key == '?') || (s->log && key == 'L')) {
+	if (key == KEY_LIVE_ESCAPE || key == 'q' || (s->help && key == '?') ||
+	    (s->log && key == 'L')) {
 		s->help = s->log = false;
 		return ACT_DRAW;
 	}

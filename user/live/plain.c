@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Without a screen: every interval what lives and where it came from, as text, with the summary at the end; or as JSON. */
+/* Without a screen: every interval what lives and where it came from, as text, with the summary at
+ * the end; or as JSON. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdio_ext.h>
@@ -25,7 +26,7 @@ struct plain {
 	int err;      /* of standard output or of memory, negative */
 };
 
-struct shown { /* a process */
+struct shown {		  /* a process */
 	struct sink sink; /* first */
 	struct plain *plain;
 	struct live_proc *proc;
@@ -91,7 +92,8 @@ static int print(struct shown *s, const char *end)
 	if (!err && l->args->format == LIVE_JSON)
 		err = live_json__line(stdout, s->proc, &l->table, end);
 	else if (!err)
-		err = live_text__block(stdout, s->proc, &l->table, l->several, (int)report_text__width(stdout, &o));
+		err = live_text__block(stdout, s->proc, &l->table, l->several,
+				       (int)report_text__width(stdout, &o));
 	return err ? err : flush_output(l);
 }
 
@@ -143,8 +145,11 @@ static struct shown *shown__new(struct plain *l, struct session *session, pid_t 
 /* The last word on a process: the summary, or the line that says so. */
 static int finish(struct shown *s, const char *reason)
 {
-	const struct report_text_opts opts = { .by = BY_LINE, .when = ROWS_AT_MARK, .top = s->plain->table.top,
-					       .select = &s->plain->args->select, .colour = s->plain->args->colour };
+	const struct report_text_opts opts = { .by = BY_LINE,
+					       .when = ROWS_AT_MARK,
+					       .top = s->plain->table.top,
+					       .select = &s->plain->args->select,
+					       .colour = s->plain->args->colour };
 	struct live_proc *p = s->proc;
 
 	pass(s, session__now(s->session));
@@ -156,13 +161,15 @@ static int finish(struct shown *s, const char *reason)
 		return err;
 	}
 	model__finish(p->model, p->now);
-	report_text__summary(stdout, p->model, model__main_device(p->model), p->dict, p->facts, &opts);
+	report_text__summary(stdout, p->model, model__main_device(p->model), p->dict, p->facts,
+			     &opts);
 	return flush_output(s->plain);
 }
 
 /* ---- processes that are picked, or started by the first ---- */
 
-static void *child_begin(void *ctx, struct session *session, pid_t pid, unsigned int number, struct sink **sink)
+static void *child_begin(void *ctx, struct session *session, pid_t pid, unsigned int number,
+			 struct sink **sink)
 {
 	struct shown *s = shown__new(ctx, session, pid);
 
@@ -225,7 +232,9 @@ int live_plain__run(const struct live_args *args)
 	struct plain l = { .args = args, .loop.args = args->capture };
 	int status;
 
-	l.table = (struct live_table){ .sort = args->sort, .top = args->top, .select = &args->select };
+	l.table = (struct live_table){ .sort = args->sort,
+				       .top = args->top,
+				       .select = &args->select };
 	l.several = args->capture.children || pick_args__many(&args->capture.pick);
 	l.loop.prints = true;
 	l.loop.ctx = &l;

@@ -41,7 +41,8 @@ struct graph *live_proc__graph(const struct live_proc *p, struct device d)
 	return NULL;
 }
 
-/* Growth is from the first end of a step to the last one, so that memory that lives within a step only is none. */
+/* Growth is from the first end of a step to the last one, so that memory that lives within a step
+ * only is none. */
 static void at_step(struct live_proc *p, uint64_t time)
 {
 	int device = model__main_device(p->model);
@@ -57,7 +58,8 @@ static void at_step(struct live_proc *p, uint64_t time)
 	if (device < 0)
 		return;
 	model__device(p->model, (size_t)device, &d);
-	p->growth = (int64_t)(d.allocated - model__noted_allocated(p->model, (size_t)device, ROWS_AT_BASE));
+	p->growth = (int64_t)(d.allocated -
+			      model__noted_allocated(p->model, (size_t)device, ROWS_AT_BASE));
 }
 
 static int on_event(struct sink *s, const struct event *e)
@@ -89,8 +91,9 @@ void live_proc__ask(struct live_proc *p, enum live_by by, const struct live_aske
 	for (int i = 0; i < LIVE_BY_NR; i++) {
 		struct live_rows *r = &p->rows[i];
 
-		if (r->asked && (r->device.type != a->device.type || r->device.index != a->device.index || r->keep != o.keep ||
-				 r->innermost != a->innermost))
+		if (r->asked &&
+		    (r->device.type != a->device.type || r->device.index != a->device.index ||
+		     r->keep != o.keep || r->innermost != a->innermost))
 			live_rows__forget(r);
 		r->asked = true;
 		r->by = i;

@@ -2,8 +2,9 @@
 #ifndef MT_LIVE_PROC_H
 #define MT_LIVE_PROC_H
 /*
- * One process of a live view: its model, fed by its events, what its devices held over time, and what is shown of its rows.
- * Knows nothing of captures and of terminals: whoever owns the capture says what time it is and how many events there were.
+ * One process of a live view: its model, fed by its events, what its devices held over time, and
+ * what is shown of its rows. Knows nothing of captures and of terminals: whoever owns the capture
+ * says what time it is and how many events there were.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -47,12 +48,13 @@ struct live_proc {
 	struct live_graph graphs[LIVE_DEVICES];
 	size_t ngraphs, last_graph;
 
-	bool by_steps;	  /* an optimizer's step has ended: growth is from one end of a step to another, else from refresh to refresh */
+	bool by_steps; /* an optimizer's step has ended: growth is from one end of a step to
+			  another, else from refresh to refresh */
 	/* Of the main device, at ends of steps: as struct live_rows has it of a row. */
 	bool growth_known;
 	int64_t growth;
 	struct live_rows rows[LIVE_BY_NR];
-	enum live_by by;  /* what is shown of them */
+	enum live_by by; /* what is shown of them */
 };
 
 /* Borrows dict and facts, which must outlive it unless live_proc__own() comes. NULL on ENOMEM. */

@@ -11,26 +11,31 @@
 
 struct live_seen {
 	uint64_t key;
-	uint64_t step, base;	/* bytes at the two moments that growth is between */
-	uint64_t count, bytes;	/* ever allocated, at the last refresh */
+	uint64_t step, base;   /* bytes at the two moments that growth is between */
+	uint64_t count, bytes; /* ever allocated, at the last refresh */
 	uint64_t new_count, new_bytes;
 	uint64_t peak;
-	uint32_t round;		/* the refresh that has it among its rows ... */
-	size_t row;		/* ... and there */
+	uint32_t round; /* the refresh that has it among its rows ... */
+	size_t row;	/* ... and there */
 };
 
 const char *live_sort__name(enum live_sort s)
 {
-	static const char *const names[SORT_NR] = { [SORT_LIVE] = "live", [SORT_PEAK] = "peak", [SORT_GROWTH] = "growth",
-						    [SORT_CHURN] = "churn", [SORT_ALLOCS] = "allocs" };
+	static const char *const names[SORT_NR] = { [SORT_LIVE] = "live",
+						    [SORT_PEAK] = "peak",
+						    [SORT_GROWTH] = "growth",
+						    [SORT_CHURN] = "churn",
+						    [SORT_ALLOCS] = "allocs" };
 
 	return names[s];
 }
 
 const char *live_by__name(enum live_by by)
 {
-	static const char *const names[LIVE_BY_NR] = { [LIVE_LINE] = "line", [LIVE_FUNCTION] = "function",
-						       [LIVE_MODULE] = "module", [LIVE_CATEGORY] = "category",
+	static const char *const names[LIVE_BY_NR] = { [LIVE_LINE] = "line",
+						       [LIVE_FUNCTION] = "function",
+						       [LIVE_MODULE] = "module",
+						       [LIVE_CATEGORY] = "category",
 						       [LIVE_LAYER] = "layer" };
 
 	return names[by];
@@ -68,11 +73,18 @@ uint64_t live_rows__key(enum live_by by, const struct row *r)
 
 void live_rows__opts(const struct live_rows *r, enum row_when when, struct row_opts *ret)
 {
-	static const unsigned split[LIVE_BY_NR] = { [LIVE_LINE] = 1U << BY_LINE, [LIVE_FUNCTION] = 1U << BY_LINE,
-						    [LIVE_MODULE] = 1U << BY_MODULE, [LIVE_CATEGORY] = 1U << BY_CATEGORY };
+	static const unsigned split[LIVE_BY_NR] = { [LIVE_LINE] = 1U << BY_LINE,
+						    [LIVE_FUNCTION] = 1U << BY_LINE,
+						    [LIVE_MODULE] = 1U << BY_MODULE,
+						    [LIVE_CATEGORY] = 1U << BY_CATEGORY };
 
-	*ret = (struct row_opts){ .by = BY_LAYER, .split = split[r->by], .when = when, .innermost = r->innermost,
-				  .hide = r->hide, .keep = r->keep, .ctx = r->ctx };
+	*ret = (struct row_opts){ .by = BY_LAYER,
+				  .split = split[r->by],
+				  .when = when,
+				  .innermost = r->innermost,
+				  .hide = r->hide,
+				  .keep = r->keep,
+				  .ctx = r->ctx };
 }
 
 static int find_device(const struct live_rows *r, const struct model *m, struct model_device *d)
@@ -93,13 +105,15 @@ static struct live_seen *see(struct live_rows *r, uint64_t key)
 		return NULL;
 	if (map64__get(r->index, key, &at))
 		return &r->seen[at];
-	if (array__grow(&r->seen, &r->seen_room, r->nseen + 1, sizeof(*r->seen)) || map64__set(r->index, key, r->nseen))
+	if (array__grow(&r->seen, &r->seen_room, r->nseen + 1, sizeof(*r->seen)) ||
+	    map64__set(r->index, key, r->nseen))
 		return NULL;
 	r->seen[r->nseen] = (struct live_seen){ .key = key };
 	return &r->seen[r->nseen++];
 }
 
-/* What each row holds of these, put into the field at this place of struct live_seen. 0 or -ENOMEM. */
+/* What each row holds of these, put into the field at this place of struct live_seen. 0 or -ENOMEM.
+ */
 static int note(struct live_rows *r, const struct row *rows, size_t n, size_t field)
 {
 	for (size_t i = 0; i < r->nseen; i++)
@@ -115,7 +129,8 @@ static int note(struct live_rows *r, const struct row *rows, size_t n, size_t fi
 }
 
 /* The same of the rows of a moment. 0 or negative. */
-static int note_moment(struct live_rows *r, const struct model *m, size_t device, enum row_when when, size_t field)
+static int note_moment(struct live_rows *r, const struct model *m, size_t device,
+		       enum row_when when, size_t field)
 {
 	struct row_opts o;
 	struct row *rows;
@@ -132,7 +147,8 @@ static int note_moment(struct live_rows *r, const struct model *m, size_t device
 }
 
 /* A row for each of the model's, put together where several are one here. */
-static int take_rows(struct live_rows *r, struct row *rows, size_t n, struct live_row *all, size_t *ret)
+static int take_rows(struct live_rows *r, struct row *rows, size_t n, struct live_row *all,
+		     size_t *ret)
 {
 	size_t k = 0;
 
@@ -147,9 +163,12 @@ static int take_rows(struct live_rows *r, struct row *rows, size_t n, struct liv
 
 			to->bytes += rows[i].bytes;
 			to->count += rows[i].count;
-			to->requested = to->requested && rows[i].requested ? to->requested + rows[i].requested : 0;
+			to->requested = to->requested && rows[i].requested
+						? to->requested + rows[i].requested
+						: 0;
 			to->median = 0;
-			if (to->category && (!rows[i].category || strcmp(to->category, rows[i].category) != 0))
+			if (to->category &&
+			    (!rows[i].category || strcmp(to->category, rows[i].category) != 0))
 				to->category = NULL;
 			to->modules = to->modules > rows[i].modules ? to->modules : rows[i].modules;
 			continue;
@@ -163,7 +182,8 @@ static int take_rows(struct live_rows *r, struct row *rows, size_t n, struct liv
 }
 
 /* A row of which nothing lives any more, unless there is one. */
-static void add_empty(const struct live_rows *r, struct live_seen *s, const struct row *row, struct live_row *all, size_t *nall)
+static void add_empty(const struct live_rows *r, struct live_seen *s, const struct row *row,
+		      struct live_row *all, size_t *nall)
 {
 	struct row *to;
 
@@ -176,7 +196,8 @@ static void add_empty(const struct live_rows *r, struct live_seen *s, const stru
 	to->bytes = to->count = to->requested = to->median = 0;
 }
 
-static int take_gone(struct live_rows *r, const struct row *rows, size_t n, struct live_row *all, size_t *nall)
+static int take_gone(struct live_rows *r, const struct row *rows, size_t n, struct live_row *all,
+		     size_t *nall)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct live_seen *s = see(r, live_rows__key(r->by, &rows[i]));
@@ -189,10 +210,11 @@ static int take_gone(struct live_rows *r, const struct row *rows, size_t n, stru
 }
 
 /*
- * All that ever came, by row: what is more of it than at the last refresh makes the rates. Where something was allocated in
- * between, and nothing of it is left, there is a row all the same.
+ * All that ever came, by row: what is more of it than at the last refresh makes the rates. Where
+ * something was allocated in between, and nothing of it is left, there is a row all the same.
  */
-static int take_totals(struct live_rows *r, struct row *rows, size_t n, struct live_row *all, size_t *nall)
+static int take_totals(struct live_rows *r, struct row *rows, size_t n, struct live_row *all,
+		       size_t *nall)
 {
 	double seconds = (double)(r->now - r->time) / 1e9;
 	bool known = r->begun && seconds > 0;
@@ -223,7 +245,8 @@ static int take_totals(struct live_rows *r, struct row *rows, size_t n, struct l
 }
 
 /* The moment of the peak stays as it is until there is a higher one. */
-static int take_peak(struct live_rows *r, const struct model *m, size_t device, const struct model_device *d)
+static int take_peak(struct live_rows *r, const struct model *m, size_t device,
+		     const struct model_device *d)
 {
 	int err;
 
@@ -266,7 +289,8 @@ static void fetched__free(struct fetched *f)
 	free(f->all);
 }
 
-static int fetch_rows(const struct live_rows *r, const struct model *m, size_t device, enum row_when when, struct row **rows, size_t *n)
+static int fetch_rows(const struct live_rows *r, const struct model *m, size_t device,
+		      enum row_when when, struct row **rows, size_t *n)
 {
 	struct row_opts o;
 
@@ -275,7 +299,8 @@ static int fetch_rows(const struct live_rows *r, const struct model *m, size_t d
 }
 
 /* Bytes of each row at the two moments that growth is between. */
-static int take_growth(struct live_rows *r, const struct model *m, size_t device, const struct fetched *f)
+static int take_growth(struct live_rows *r, const struct model *m, size_t device,
+		       const struct fetched *f)
 {
 	uint64_t until = r->now;
 	bool by_steps = model__noted(m, ROWS_AT_STEP, &until);
@@ -285,11 +310,13 @@ static int take_growth(struct live_rows *r, const struct model *m, size_t device
 		err = note_moment(r, m, device, ROWS_AT_STEP, offsetof(struct live_seen, step));
 	else if (!err)
 		err = note(r, f->now, f->n_now, offsetof(struct live_seen, step));
-	r->growth_known = model__noted(m, ROWS_AT_BASE, &r->since) && (by_steps ? until : r->now) > r->since;
+	r->growth_known = model__noted(m, ROWS_AT_BASE, &r->since) &&
+			  (by_steps ? until : r->now) > r->since;
 	return err;
 }
 
-static int fetch(struct live_rows *r, const struct model *m, size_t device, const struct model_device *d, struct fetched *f)
+static int fetch(struct live_rows *r, const struct model *m, size_t device,
+		 const struct model_device *d, struct fetched *f)
 {
 	int err = fetch_rows(r, m, device, ROWS_NOW, &f->now, &f->n_now);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Rows of modules with all inside, as the tree that they are: each under the one that it is in, those of one in the order asked for. */
+/* Rows of modules with all inside, as the tree that they are: each under the one that it is in,
+ * those of one in the order asked for. */
 #include "live/rows.h"
 
 #include <errno.h>
@@ -32,7 +33,8 @@ static bool is_in(const struct row *a, const struct row *b)
 {
 	size_t len = strlen(a->module);
 
-	if (a->before_attach || b->before_attach || a->filtered != b->filtered || strcmp(root_of(a), root_of(b)) != 0)
+	if (a->before_attach || b->before_attach || a->filtered != b->filtered ||
+	    strcmp(root_of(a), root_of(b)) != 0)
 		return false;
 	if (!len)
 		return *b->module && *root_of(a);
@@ -55,7 +57,8 @@ static int compare_names(const char *a, const char *b)
 
 static int by_place(const void *x, const void *y)
 {
-	const struct row *a = &((const struct live_row *)x)->row, *b = &((const struct live_row *)y)->row;
+	const struct row *a = &((const struct live_row *)x)->row,
+			 *b = &((const struct live_row *)y)->row;
 	int c = strcmp(root_of(a), root_of(b));
 
 	if (a->filtered != b->filtered)
@@ -75,7 +78,9 @@ static void link_parents(struct tree *t)
 
 		while (above != SIZE_MAX && !is_in(&t->r->all[above].row, &t->r->all[i].row))
 			above = t->all[above].parent;
-		*x = (struct node){ .row = i, .parent = above, .depth = above == SIZE_MAX ? 0 : t->all[above].depth + 1 };
+		*x = (struct node){ .row = i,
+				    .parent = above,
+				    .depth = above == SIZE_MAX ? 0 : t->all[above].depth + 1 };
 		if (x->depth < DEEPEST)
 			above = i;
 	}
@@ -107,7 +112,8 @@ static void lay_out(struct tree *t, size_t roots, struct live_row *to)
 		row->depth = x->depth;
 		row->has_inside = x->first;
 		row->open = open;
-		row->under = x->parent == SIZE_MAX ? NULL : t->r->all[t->all[x->parent].row].row.module;
+		row->under = x->parent == SIZE_MAX ? NULL
+						   : t->r->all[t->all[x->parent].row].row.module;
 		to[shown++] = *row;
 		row->taken = true;
 		if (open) {
@@ -135,10 +141,12 @@ static int by_sort(const void *a, const void *b, void *ctx)
 {
 	const struct sorting *s = ctx;
 
-	return live_row__compare(&s->r->all[*(const size_t *)a], &s->r->all[*(const size_t *)b], s->sort);
+	return live_row__compare(&s->r->all[*(const size_t *)a], &s->r->all[*(const size_t *)b],
+				 s->sort);
 }
 
-int live_rows__tree(struct live_rows *r, enum live_sort sort, bool (*is_open)(void *ctx, uint64_t key, unsigned depth), void *ctx)
+int live_rows__tree(struct live_rows *r, enum live_sort sort,
+		    bool (*is_open)(void *ctx, uint64_t key, unsigned depth), void *ctx)
 {
 	struct tree t = { .r = r, .n = r->n, .is_open = is_open, .ctx = ctx };
 	struct live_row *to = calloc(r->n + 1, sizeof(*to));

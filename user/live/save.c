@@ -23,7 +23,7 @@
 #include "record/flight.h"
 
 #define KEPT UINT64_C(300000000000) /* ns, as far as there is room */
-#define NAMES 100 /* tried, of files in one second */
+#define NAMES 100		    /* tried, of files in one second */
 
 struct live_save {
 	struct sink sink; /* first */
@@ -92,10 +92,16 @@ static int on_tick(struct sink *sink, uint64_t now)
 	return 0;
 }
 
-struct live_save *live_save__new(pid_t pid, struct dict *dict, const struct facts *facts, uint64_t bytes)
+struct live_save *live_save__new(pid_t pid, struct dict *dict, const struct facts *facts,
+				 uint64_t bytes)
 {
 	struct live_save *s = calloc(1, sizeof(*s));
-	struct flight_opts opts = { .window = KEPT, .max_bytes = bytes, .no_oom = true, .open = open_file, .done = file_done, .ctx = s };
+	struct flight_opts opts = { .window = KEPT,
+				    .max_bytes = bytes,
+				    .no_oom = true,
+				    .open = open_file,
+				    .done = file_done,
+				    .ctx = s };
 
 	if (!s)
 		return NULL;
@@ -136,8 +142,10 @@ int live_save__write(struct live_save *s, char *say, size_t size)
 		snprintf(say, size, "%s: %s", s->path, outfile__why(err));
 		return err;
 	}
-	snprintf(say, size, "saved %s: %s events of the last %s, %s", s->last, text__count(events, sizeof(events), r->events),
-		 text__time(span, sizeof(span), r->to > r->from ? r->to - r->from : 0), text__bytes(bytes, sizeof(bytes), r->bytes));
+	snprintf(say, size, "saved %s: %s events of the last %s, %s", s->last,
+		 text__count(events, sizeof(events), r->events),
+		 text__time(span, sizeof(span), r->to > r->from ? r->to - r->from : 0),
+		 text__bytes(bytes, sizeof(bytes), r->bytes));
 	return 0;
 }
 
@@ -148,7 +156,8 @@ const char *live_save__last(const struct live_save *s)
 
 /* ---- export ---- */
 
-/* In the child: all that is open is ours no longer, and of our rights only those to make a file are needed. */
+/* In the child: all that is open is ours no longer, and of our rights only those to make a file are
+ * needed. */
 static void export_it(const char *path, const char *format)
 {
 	const struct export_job job = { .format = export__find(format), .recording = path };

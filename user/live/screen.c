@@ -18,7 +18,8 @@
 #include "live/state.h"
 #include "live/tty_restore.h"
 
-#define ESCAPE_DELAY 40 /* ms: what comes later than that after an Esc is no part of a key's sequence */
+#define ESCAPE_DELAY                                                                               \
+	40 /* ms: what comes later than that after an Esc is no part of a key's sequence */
 
 struct screen {
 	struct tty_restore *guard;
@@ -36,13 +37,20 @@ static void set_inks(bool colour)
 		attr_t attr;
 		short colour; /* -1: none */
 	} all[INK_NR] = {
-		[INK_PLAIN] = { A_NORMAL, -1 },	     [INK_BOLD] = { A_BOLD, -1 },
-		[INK_DIM] = { A_DIM, -1 },	     [INK_BAR] = { A_REVERSE, -1 },
-		[INK_BAR_ON] = { A_REVERSE | A_BOLD | A_UNDERLINE, -1 }, [INK_SELECTED] = { A_REVERSE, -1 },
-		[INK_ALLOCATED] = { A_NORMAL, COLOR_GREEN },	 [INK_WITHIN] = { A_DIM, COLOR_GREEN },
-		[INK_RESERVED] = { A_NORMAL, COLOR_CYAN },   [INK_PEAK] = { A_BOLD, COLOR_MAGENTA },
-		[INK_GREW] = { A_NORMAL, COLOR_RED }, [INK_GREW_MOST] = { A_BOLD, COLOR_RED },
-		[INK_SHRANK] = { A_NORMAL, COLOR_GREEN },	[INK_WARN] = { A_BOLD, COLOR_RED },
+		[INK_PLAIN] = { A_NORMAL, -1 },
+		[INK_BOLD] = { A_BOLD, -1 },
+		[INK_DIM] = { A_DIM, -1 },
+		[INK_BAR] = { A_REVERSE, -1 },
+		[INK_BAR_ON] = { A_REVERSE | A_BOLD | A_UNDERLINE, -1 },
+		[INK_SELECTED] = { A_REVERSE, -1 },
+		[INK_ALLOCATED] = { A_NORMAL, COLOR_GREEN },
+		[INK_WITHIN] = { A_DIM, COLOR_GREEN },
+		[INK_RESERVED] = { A_NORMAL, COLOR_CYAN },
+		[INK_PEAK] = { A_BOLD, COLOR_MAGENTA },
+		[INK_GREW] = { A_NORMAL, COLOR_RED },
+		[INK_GREW_MOST] = { A_BOLD, COLOR_RED },
+		[INK_SHRANK] = { A_NORMAL, COLOR_GREEN },
+		[INK_WARN] = { A_BOLD, COLOR_RED },
 		[INK_KEY] = { A_BOLD, -1 },
 	};
 
@@ -105,7 +113,8 @@ void paint__fill(struct paint *p, int y, int x, int width, enum ink ink)
 	mvhline(y, x, ' ', width);
 }
 
-int paint__figure(struct paint *p, int y, int x, const char *name, const char *value, int field, enum ink ink)
+int paint__figure(struct paint *p, int y, int x, const char *name, const char *value, int field,
+		  enum ink ink)
 {
 	int n = (int)strlen(name) + 1, len = (int)text__width(value);
 
@@ -266,11 +275,21 @@ int screen__key(struct screen *s)
 	static const struct {
 		int curses, ours;
 	} keys[] = {
-		{ KEY_UP, KEY_LIVE_UP },	 { KEY_DOWN, KEY_LIVE_DOWN },	 { KEY_LEFT, KEY_LIVE_LEFT },
-		{ KEY_RIGHT, KEY_LIVE_RIGHT },	 { KEY_PPAGE, KEY_LIVE_PAGE_UP }, { KEY_NPAGE, KEY_LIVE_PAGE_DOWN },
-		{ KEY_HOME, KEY_LIVE_HOME },	 { KEY_END, KEY_LIVE_END },	 { KEY_ENTER, KEY_LIVE_ENTER },
-		{ '\r', KEY_LIVE_ENTER },	 { '\n', KEY_LIVE_ENTER },	 { 27, KEY_LIVE_ESCAPE },
-		{ KEY_BACKSPACE, KEY_LIVE_BACKSPACE }, { 127, KEY_LIVE_BACKSPACE }, { 8, KEY_LIVE_BACKSPACE },
+		{ KEY_UP, KEY_LIVE_UP },
+		{ KEY_DOWN, KEY_LIVE_DOWN },
+		{ KEY_LEFT, KEY_LIVE_LEFT },
+		{ KEY_RIGHT, KEY_LIVE_RIGHT },
+		{ KEY_PPAGE, KEY_LIVE_PAGE_UP },
+		{ KEY_NPAGE, KEY_LIVE_PAGE_DOWN },
+		{ KEY_HOME, KEY_LIVE_HOME },
+		{ KEY_END, KEY_LIVE_END },
+		{ KEY_ENTER, KEY_LIVE_ENTER },
+		{ '\r', KEY_LIVE_ENTER },
+		{ '\n', KEY_LIVE_ENTER },
+		{ 27, KEY_LIVE_ESCAPE },
+		{ KEY_BACKSPACE, KEY_LIVE_BACKSPACE },
+		{ 127, KEY_LIVE_BACKSPACE },
+		{ 8, KEY_LIVE_BACKSPACE },
 		{ KEY_BTAB, KEY_LIVE_BACKTAB },
 	};
 	int key;

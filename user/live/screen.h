@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LIVE_SCREEN_H
 #define MT_LIVE_SCREEN_H
-/* A live view on a terminal, by ncurses: draws a struct live_state, and says which keys were pressed. One at a time. */
+/* A live view on a terminal, by ncurses: draws a struct live_state, and says which keys were
+ * pressed. One at a time. */
 #include <stdbool.h>
 #include <stddef.h>
 

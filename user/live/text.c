@@ -16,15 +16,18 @@ static void print_head(FILE *out, const struct live_proc *p, const struct model_
 
 	if (who)
 		fprintf(out, "PID %d  ", (int)p->pid);
-	fprintf(out, "%s  %s  allocated %s", text__time(time, sizeof(time), p->now), d->name, live__bytes(bytes, d->allocated));
+	fprintf(out, "%s  %s  allocated %s", text__time(time, sizeof(time), p->now), d->name,
+		live__bytes(bytes, d->allocated));
 	if (d->has_totals)
 		fprintf(out, "  reserved %s", live__bytes(bytes, d->reserved));
-	fprintf(out, "  peak %s%s", report__about(d->peak_is), live__bytes(bytes, d->peak_allocated));
+	fprintf(out, "  peak %s%s", report__about(d->peak_is),
+		live__bytes(bytes, d->peak_allocated));
 	if (d->has_totals)
 		fprintf(out, "  before attach %s", live__bytes(bytes, d->before_attach_start));
 	fprintf(out, "\n  ");
 	if (model__steps(p->model))
-		fprintf(out, "step %s (%s)  ", text__count(count, sizeof(count), model__whole_steps(p->model)),
+		fprintf(out, "step %s (%s)  ",
+			text__count(count, sizeof(count), model__whole_steps(p->model)),
 			text__time(step, sizeof(step), model__step_time(p->model)));
 	fprintf(out, "%s events/s", live__rate(bytes, p->rate));
 	fprintf(out, "  %s lost\n", text__count(count, sizeof(count), p->lost));
@@ -42,7 +45,8 @@ static void put(FILE *out, enum live_col c, const char *text)
 }
 
 /* Its text in front of what the row is of; r NULL: the titles. Returns the columns that are left. */
-static int print_cells(FILE *out, const struct live_proc *p, const struct live_table *t, const struct live_row *r, int width)
+static int print_cells(FILE *out, const struct live_proc *p, const struct live_table *t,
+		       const struct live_row *r, int width)
 {
 	enum live_by by = p->by;
 	int module = live_cells__module_width(by, width), left = width - 1;
@@ -51,7 +55,8 @@ static int print_cells(FILE *out, const struct live_proc *p, const struct live_t
 	for (int c = 0; c < COL_NR; c++) {
 		if (!live_cells__shown(by, t->sort, width, c))
 			continue;
-		put(out, c, r ? live_cells__text(buf, c, r, &p->rows[p->by]) : live_columns[c].title);
+		put(out, c,
+		    r ? live_cells__text(buf, c, r, &p->rows[p->by]) : live_columns[c].title);
 		left -= live_columns[c].width + 1;
 	}
 	if (module) {
@@ -65,7 +70,8 @@ static int print_cells(FILE *out, const struct live_proc *p, const struct live_t
 	return left > 4 ? left : 4;
 }
 
-int live_text__block(FILE *out, const struct live_proc *p, const struct live_table *t, bool who, int width)
+int live_text__block(FILE *out, const struct live_proc *p, const struct live_table *t, bool who,
+		     int width)
 {
 	int device = model__main_device(p->model), left;
 	char where[REPORT_TEXT], bytes[24];

@@ -22,11 +22,11 @@
 
 #define CAUGHT_MOST (1 << 20) /* bytes of errors kept */
 
-struct shared { /* by both */
+struct shared {		     /* by both */
 	atomic_bool up;	     /* the screen is */
 	atomic_bool stopped; /* the child has put the terminal right and stops */
 	atomic_bool heard;
-	atomic_long caught;  /* bytes of errors that the child has taken */
+	atomic_long caught; /* bytes of errors that the child has taken */
 };
 
 struct tty_restore {
@@ -98,7 +98,8 @@ struct tty_restore *tty_restore__new(const char **why)
 		g->in = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
 		g->opened = true;
 	}
-	g->shared = mmap(NULL, sizeof(*g->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	g->shared = mmap(NULL, sizeof(*g->shared), PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (g->shared == MAP_FAILED)
 		g->shared = NULL;
 	if (g->in < 0 || !g->shared || tcgetattr(g->in, &g->termios)) {
@@ -149,7 +150,8 @@ void tty_restore__restore(struct tty_restore *g)
 
 /* ---- the one that waits ---- */
 
-/* What the child had written to standard error and not shown: what it says of its own end, if anything does. */
+/* What the child had written to standard error and not shown: what it says of its own end, if
+ * anything does. */
 static void pass_errors(struct tty_restore *g)
 {
 	char buf[4096];
@@ -171,11 +173,13 @@ static int ended(struct tty_restore *g, int st)
 	}
 	if (!WIFSIGNALED(st))
 		return WEXITSTATUS(st);
-	fprintf(stderr, "memtrace-bpf: ended by signal %d (%s)\n", WTERMSIG(st), strsignal(WTERMSIG(st)));
+	fprintf(stderr, "memtrace-bpf: ended by signal %d (%s)\n", WTERMSIG(st),
+		strsignal(WTERMSIG(st)));
 	return 128 + WTERMSIG(st);
 }
 
-/* The child stands still: so do we, which is what the shell waits for. Until both are told to go on. */
+/* The child stands still: so do we, which is what the shell waits for. Until both are told to go
+ * on. */
 static void stop_too(struct tty_restore *g)
 {
 	if (!atomic_load(&g->shared->stopped) && atomic_load(&g->shared->up))
@@ -184,7 +188,8 @@ static void stop_too(struct tty_restore *g)
 	kill(g->child, SIGCONT);
 }
 
-/* One that was sent to us alone. What the terminal sends, the child gets, too; what a whole group is sent, it hears of itself. */
+/* One that was sent to us alone. What the terminal sends, the child gets, too; what a whole group
+ * is sent, it hears of itself. */
 static void forward(struct tty_restore *g, const siginfo_t *si)
 {
 	const struct timespec moment = { .tv_nsec = 100000000 };
@@ -204,7 +209,8 @@ static int wait_for_child(struct tty_restore *g, const sigset_t *set)
 	for (;;) {
 		if (sigwaitinfo(set, &si) < 0) /* nothing was taken: look at the child */
 			si.si_signo = SIGCHLD;
-		if (si.si_signo == SIGINT || si.si_signo == SIGTERM || si.si_signo == SIGHUP || si.si_signo == SIGQUIT)
+		if (si.si_signo == SIGINT || si.si_signo == SIGTERM || si.si_signo == SIGHUP ||
+		    si.si_signo == SIGQUIT)
 			forward(g, &si);
 		else if (si.si_signo == SIGCONT)
 			kill(g->child, SIGCONT);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The live view of a capture under way: its processes, the keyboard, the clock, what is said meanwhile, and how it ends. */
+/* The live view of a capture under way: its processes, the keyboard, the clock, what is said
+ * meanwhile, and how it ends. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -30,10 +31,10 @@
 #include "report/text.h"
 #include "save/control.h"
 
-#define BUDGET 100 /* of the time, one part in so many goes into refreshing */
+#define BUDGET 100			/* of the time, one part in so many goes into refreshing */
 #define KEPT_BYTES (UINT64_C(64) << 20) /* of events, of each process; of many less */
-#define ENDED_KEPT 32 /* processes */
-#define EARLY UINT64_C(200000000) /* ns: the first screen has something on it soon */
+#define ENDED_KEPT 32			/* processes */
+#define EARLY UINT64_C(200000000)	/* ns: the first screen has something on it soon */
 
 static uint64_t monotonic(void)
 {
@@ -70,7 +71,10 @@ void view__take_errors(struct view *v)
 			bool said = !strncmp(line, ours, sizeof(ours) - 1); /* by an export */
 
 			line += said ? sizeof(ours) - 1 : 0;
-			on_message(v, said && strncmp(line, warning, sizeof(warning) - 1) ? LOG_INFO : LOG_WARN, line);
+			on_message(v,
+				   said && strncmp(line, warning, sizeof(warning) - 1) ? LOG_INFO
+										       : LOG_WARN,
+				   line);
 		}
 	}
 }
@@ -79,7 +83,8 @@ void view__take_errors(struct view *v)
 
 static void set_clock(struct view *v, uint64_t ns)
 {
-	struct itimerspec it = { .it_value = { .tv_sec = ns / UINT64_C(1000000000), .tv_nsec = ns % UINT64_C(1000000000) } };
+	struct itimerspec it = { .it_value = { .tv_sec = ns / UINT64_C(1000000000),
+					       .tv_nsec = ns % UINT64_C(1000000000) } };
 
 	if (v->clock >= 0)
 		timerfd_settime(v->clock, 0, &it, NULL);
@@ -109,13 +114,17 @@ static void say_end(struct view *v, struct live_proc *p, const char *reason, int
 
 	live__clock(clock, p->now);
 	if (err)
-		snprintf(why, sizeof(why), "the capture broke off at %s: %s", clock, strerror(-err));
+		snprintf(why, sizeof(why), "the capture broke off at %s: %s", clock,
+			 strerror(-err));
 	else if (!reason || !strcmp(reason, "target exited"))
-		snprintf(why, sizeof(why), "PID %d has ended (exit seen at %s)", (int)p->pid, clock);
+		snprintf(why, sizeof(why), "PID %d has ended (exit seen at %s)", (int)p->pid,
+			 clock);
 	else if (!strcmp(reason, "exec"))
-		snprintf(why, sizeof(why), "PID %d runs another program since %s", (int)p->pid, clock);
+		snprintf(why, sizeof(why), "PID %d runs another program since %s", (int)p->pid,
+			 clock);
 	else
-		snprintf(why, sizeof(why), "detached from PID %d at %s (%s)", (int)p->pid, clock, reason);
+		snprintf(why, sizeof(why), "detached from PID %d at %s (%s)", (int)p->pid, clock,
+			 reason);
 	live_proc__end(p, why);
 	live_state__say(&v->state, err ? LOG_ERROR : LOG_INFO, true, "%s", why);
 }
@@ -130,7 +139,8 @@ static void end_first(struct view *v)
 	say_end(v, v->first, v->loop.stop_reason, v->loop.err);
 }
 
-/* The rows cost the more the more blocks there are: then they come less often, and the head goes on. */
+/* The rows cost the more the more blocks there are: then they come less often, and the head goes
+ * on. */
 static void refresh_rows(struct view *v)
 {
 	uint64_t begin = cpu_time(), cost;
@@ -285,15 +295,19 @@ static int block(int fd, const int *all, size_t n)
 	return signalfd(fd, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* The screen comes when there is something to show: what cannot be attached to is said as everywhere. */
+/* The screen comes when there is something to show: what cannot be attached to is said as
+ * everywhere. */
 static int show(struct view *v)
 {
 	if (v->screen)
 		return 0;
 	v->begun = monotonic();
-	v->screen = screen__open(v->guard, report_text__colour(stdout, &(struct report_text_opts){ .colour = v->args->colour }));
+	v->screen = screen__open(v->guard,
+				 report_text__colour(stdout, &(struct report_text_opts){
+								     .colour = v->args->colour }));
 	if (!v->screen) {
-		log_err("the terminal cannot show a screen: pipe the output through cat for plain text");
+		log_err("the terminal cannot show a screen: pipe the output through cat for plain "
+			"text");
 		return EXIT_FAILED;
 	}
 	if (!tty_restore__catch_errors(v->guard))
@@ -337,7 +351,8 @@ static struct live_proc *new_proc(struct view *v, struct session *s, pid_t pid)
 	struct source *from = calloc(1, sizeof(*from));
 
 	if (from)
-		from->save = live_save__new(pid, session__dict(s), session__facts(s), KEPT_BYTES / (1 + v->state.nprocs / 4));
+		from->save = live_save__new(pid, session__dict(s), session__facts(s),
+					    KEPT_BYTES / (1 + v->state.nprocs / 4));
 	if (!p || !from || !from->save) {
 		free(from);
 		live_proc__free(p);
@@ -365,7 +380,8 @@ static int on_attached(void *ctx)
 	return status;
 }
 
-static void *child_begin(void *ctx, struct session *s, pid_t pid, unsigned int number, struct sink **sink)
+static void *child_begin(void *ctx, struct session *s, pid_t pid, unsigned int number,
+			 struct sink **sink)
 {
 	struct view *v = ctx;
 	struct live_proc *p;
@@ -453,9 +469,12 @@ static void stay(struct view *v)
 
 static void print_summary(const struct view *v, const struct live_proc *p)
 {
-	const struct report_text_opts opts = { .by = BY_LINE, .when = ROWS_AT_MARK, .top = v->args->top, .colour = v->args->colour };
+	const struct report_text_opts opts = {
+		.by = BY_LINE, .when = ROWS_AT_MARK, .top = v->args->top, .colour = v->args->colour
+	};
 
-	report_text__summary(stdout, p->model, model__main_device(p->model), p->dict, p->facts, &opts);
+	report_text__summary(stdout, p->model, model__main_device(p->model), p->dict, p->facts,
+			     &opts);
 }
 
 /* The terminal as it was, then what was said meanwhile, and the summary. */
@@ -463,7 +482,8 @@ static void leave(struct view *v)
 {
 	if (v->exporting.pid) {
 		live_export__end(&v->exporting, true);
-		live_state__say(&v->state, LOG_WARN, false, "the export was not waited for: memtrace-bpf export makes it");
+		live_state__say(&v->state, LOG_WARN, false,
+				"the export was not waited for: memtrace-bpf export makes it");
 	}
 	v->gone |= tty_restore__orphaned(v->guard);
 	view__take_errors(v);
@@ -483,7 +503,8 @@ static void leave(struct view *v)
 	if (v->gone)
 		return;
 	for (size_t i = 0; i < v->state.nprocs; i++)
-		if (v->state.procs[i]->now && (v->state.procs[i] == v->first || v->state.procs[i]->events))
+		if (v->state.procs[i]->now &&
+		    (v->state.procs[i] == v->first || v->state.procs[i]->events))
 			print_summary(v, v->state.procs[i]);
 }
 
@@ -527,8 +548,10 @@ static int capture(struct view *v)
 
 static void set_state(struct live_state *s, const struct live_args *a)
 {
-	static const enum live_view views[LIVE_BY_NR] = { [LIVE_LINE] = VIEW_LINES, [LIVE_FUNCTION] = VIEW_LINES,
-							  [LIVE_MODULE] = VIEW_MODULES, [LIVE_CATEGORY] = VIEW_CATEGORIES,
+	static const enum live_view views[LIVE_BY_NR] = { [LIVE_LINE] = VIEW_LINES,
+							  [LIVE_FUNCTION] = VIEW_LINES,
+							  [LIVE_MODULE] = VIEW_MODULES,
+							  [LIVE_CATEGORY] = VIEW_CATEGORIES,
 							  [LIVE_LAYER] = VIEW_TREE };
 	char why[200];
 

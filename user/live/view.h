@@ -24,17 +24,17 @@ struct view {
 	struct live_proc *first; /* the process that was asked for ... */
 	bool listed;		 /* ... and there is something of it to be shown */
 	int clock, signals;
-	uint64_t begun;		 /* of the view: ns, monotonic */
-	uint64_t rows_due;	 /* when rows may be taken again */
+	uint64_t begun;	   /* of the view: ns, monotonic */
+	uint64_t rows_due; /* when rows may be taken again */
 	unsigned refreshes;
-	bool gone;		 /* the terminal is */
-	bool quit;		 /* the person has asked for it */
-	bool failed;		 /* out of memory while it refreshed */
+	bool gone;   /* the terminal is */
+	bool quit;   /* the person has asked for it */
+	bool failed; /* out of memory while it refreshed */
 	struct live_export exporting;
 	struct control *control; /* NULL: there is no socket */
 };
 
-struct source { /* of a process: owner of its struct live_proc */
+struct source {			 /* of a process: owner of its struct live_proc */
 	struct session *session; /* NULL: it is over */
 	struct live_save *save;
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a live view does beside showing: saving, exporting, marking, by keys and by `memtrace-bpf ctl`. */
+/* What a live view does beside showing: saving, exporting, marking, by keys and by `memtrace-bpf
+ * ctl`. */
 #include "live/view.h"
 
 #include <errno.h>
@@ -41,7 +42,8 @@ static void on_exported(void *ctx)
 	view__drop_source(v, v->exporting.fd);
 	view__take_errors(v);
 	if (!live_export__end(&v->exporting, false))
-		live_state__say(&v->state, LOG_WARN, true, "the export failed: L has what was said");
+		live_state__say(&v->state, LOG_WARN, true,
+				"the export failed: L has what was said");
 }
 
 void view__export(struct view *v, const char *format)
@@ -71,7 +73,8 @@ bool view__mark(struct view *v, struct live_proc *p, const char *name)
 	struct source *from = view__source(p);
 
 	if (!from || !from->session || p->ended) {
-		live_state__say(&v->state, LOG_INFO, true, "%s: nothing comes that could be marked", p ? p->end : "no process");
+		live_state__say(&v->state, LOG_INFO, true, "%s: nothing comes that could be marked",
+				p ? p->end : "no process");
 		return false;
 	}
 	v->state.marks++;

@@ -79,9 +79,11 @@ char *live__clock(char *buf, uint64_t ns)
 	uint64_t s = ns / UINT64_C(1000000000);
 
 	if (s >= 86400)
-		snprintf(buf, SIZE, "%" PRIu64 "d %02u:%02u", s / 86400, (unsigned)(s / 3600 % 24), (unsigned)(s / 60 % 60));
+		snprintf(buf, SIZE, "%" PRIu64 "d %02u:%02u", s / 86400, (unsigned)(s / 3600 % 24),
+			 (unsigned)(s / 60 % 60));
 	else
-		snprintf(buf, SIZE, "%02u:%02u:%02u", (unsigned)(s / 3600), (unsigned)(s / 60 % 60), (unsigned)(s % 60));
+		snprintf(buf, SIZE, "%02u:%02u:%02u", (unsigned)(s / 3600), (unsigned)(s / 60 % 60),
+			 (unsigned)(s % 60));
 	return buf;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LIVE_WORDS_H
 #define MT_LIVE_WORDS_H
-/* Numbers in few columns, for what is read at a glance; the same width whatever they are, as far as that goes. */
+/* Numbers in few columns, for what is read at a glance; the same width whatever they are, as far as
+ * that goes. */
 #include <stddef.h>
 #include <stdint.h>
 

@@ -10,7 +10,9 @@
 
 #include "lib/text.h"
 
-static const char *const level_names[] = { [LOG_ERROR] = "error", [LOG_WARN] = "warn", [LOG_INFO] = "info", [LOG_DEBUG] = "debug" };
+static const char *const level_names[] = {
+	[LOG_ERROR] = "error", [LOG_WARN] = "warn", [LOG_INFO] = "info", [LOG_DEBUG] = "debug"
+};
 
 #define N_LEVELS (sizeof(level_names) / sizeof(*level_names))
 
@@ -44,7 +46,8 @@ char *log__part(char buf[LOG_PART], const char *file)
 	return buf;
 }
 
-/* Names of parts up to version 0.1, when most files lay in no folder, and the folders that the files lie in now. */
+/* Names of parts up to version 0.1, when most files lay in no folder, and the folders that the
+ * files lie in now. */
 static const struct {
 	const char *old, *new[5];
 } old_parts[] = {
@@ -139,7 +142,8 @@ static int set_fd(struct log_config *c, const char *text, size_t len)
 }
 
 /* One of what commas divide. */
-static int parse_one(struct log_config *c, const char *text, size_t len, bool levels_only, char *why, size_t size)
+static int parse_one(struct log_config *c, const char *text, size_t len, bool levels_only,
+		     char *why, size_t size)
 {
 	const char *equals = memchr(text, '=', len), *value = equals ? equals + 1 : text;
 	size_t key = equals ? (size_t)(equals - text) : 0, n = len - (size_t)(value - text);
@@ -158,18 +162,23 @@ static int parse_one(struct log_config *c, const char *text, size_t len, bool le
 	}
 	if (!levels_only && key == 6 && !strncmp(text, "format", 6)) {
 		c->json = n == 4 && !strncmp(value, "json", 4);
-		return c->json || (n == 4 && !strncmp(value, "text", 4)) ? 0 : refuse(why, size, text, len, "is neither text nor json");
+		return c->json || (n == 4 && !strncmp(value, "text", 4))
+			       ? 0
+			       : refuse(why, size, text, len, "is neither text nor json");
 	}
 	if (!levels_only && key == 2 && !strncmp(text, "fd", 2))
-		return set_fd(c, value, n) ? refuse(why, size, text, len, "names no descriptor") : 0;
+		return set_fd(c, value, n) ? refuse(why, size, text, len, "names no descriptor")
+					   : 0;
 	if (!is_name(text, key))
 		return refuse(why, size, text, len, "names no part of the program");
 	if (level < 0)
 		return refuse(why, size, text, len, "has none of error, warn, info, debug");
-	return set_parts(c, text, key, level) ? refuse(why, size, text, len, "is one part too many") : 0;
+	return set_parts(c, text, key, level) ? refuse(why, size, text, len, "is one part too many")
+					      : 0;
 }
 
-int log_config__parse(struct log_config *c, const char *text, bool levels_only, char *why, size_t size)
+int log_config__parse(struct log_config *c, const char *text, bool levels_only, char *why,
+		      size_t size)
 {
 	struct log_config new = *c;
 	const char *at = text;

@@ -13,7 +13,8 @@ static int file = -1;
 static uint64_t missed;
 static bool failing;
 
-/* Appending to a device is writing to it; anything else that is no file would wait, or be read by whoever made it. */
+/* Appending to a device is writing to it; anything else that is no file would wait, or be read by
+ * whoever made it. */
 static int look_at(int fd, bool made)
 {
 	struct stat st;
@@ -57,7 +58,8 @@ int log_file__take(int fd)
 {
 	int flags = fcntl(fd, F_GETFL);
 
-	if (flags < 0 || (flags & O_ACCMODE) != O_WRONLY || !(flags & O_APPEND) || fcntl(fd, F_SETFD, FD_CLOEXEC))
+	if (flags < 0 || (flags & O_ACCMODE) != O_WRONLY || !(flags & O_APPEND) ||
+	    fcntl(fd, F_SETFD, FD_CLOEXEC))
 		return -EBADF;
 	log_file__close();
 	file = fd;
@@ -91,7 +93,8 @@ static bool fits(size_t len)
 
 	if (getrlimit(RLIMIT_FSIZE, &rl) || rl.rlim_cur == RLIM_INFINITY)
 		return true;
-	return !fstat(file, &st) && (!S_ISREG(st.st_mode) || (uint64_t)st.st_size + len <= rl.rlim_cur);
+	return !fstat(file, &st) &&
+	       (!S_ISREG(st.st_mode) || (uint64_t)st.st_size + len <= rl.rlim_cur);
 }
 
 void log_file__append(const char *line, size_t len, const char **why)

@@ -28,7 +28,8 @@ void log_line__object(const struct log_line *l, struct json *j, const char *key)
 /* A whole line with its newline, to be freed; NULL: no memory. */
 char *log_line__write(const struct log_line *l, bool json, size_t *len);
 
-/* Whatever name is in it: harmless on a terminal. What the kernel's verifier says has many lines, and tabs. */
+/* Whatever name is in it: harmless on a terminal. What the kernel's verifier says has many lines,
+ * and tabs. */
 void log__clean(char *dst, size_t size, const char *src);
 
 /* 0, or -errno, and then none is open. path is kept. */
@@ -38,9 +39,11 @@ int log_file__take(int fd);
 void log_file__close(void);
 bool log_file__is_open(void);
 int log_file__fd(void);
-/* One line in one piece. What cannot be written is counted; the first time `why` is set to what to say of it. */
+/* One line in one piece. What cannot be written is counted; the first time `why` is set to what to
+ * say of it. */
 void log_file__append(const char *line, size_t len, const char **why);
-/* Lines that are missing in it, told of when one could be written again: to be asked after each that was. */
+/* Lines that are missing in it, told of when one could be written again: to be asked after each
+ * that was. */
 uint64_t log_file__missed(void);
 
 #endif

@@ -25,7 +25,10 @@ static void field(struct json *j, const struct log_field *f)
 
 	switch (f->kind) {
 	case LOG_KIND_STRING:
-		json__string(j, f->key, f->string ? text__clean(text, sizeof(text), f->string, strlen(f->string)) : NULL);
+		json__string(j, f->key,
+			     f->string
+				     ? text__clean(text, sizeof(text), f->string, strlen(f->string))
+				     : NULL);
 		break;
 	case LOG_KIND_UINT:
 		json__uint(j, f->key, f->uint);
@@ -69,8 +72,8 @@ static void plain(const struct log_line *l, FILE *out)
 	char time[40];
 
 	write_time(time, sizeof(time), &l->time);
-	fprintf(out, "%s %-5s %s%s%s[%d] %s: ", time, log_level__name(l->level), l->command, l->process ? "/" : "", l->process ? l->process : "",
-		(int)l->pid, l->part);
+	fprintf(out, "%s %-5s %s%s%s[%d] %s: ", time, log_level__name(l->level), l->command,
+		l->process ? "/" : "", l->process ? l->process : "", (int)l->pid, l->part);
 	for (const char *c = l->text; *c; c++) {
 		fputc(*c, out);
 		if (*c == '\n')

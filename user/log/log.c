@@ -35,13 +35,17 @@ static void *divert_ctx;
 
 static enum log_level terminal_level(void)
 {
-	return said_level >= 0 ? (enum log_level)said_level : config.level >= 0 ? (enum log_level)config.level : LOG_INFO;
+	return said_level >= 0	   ? (enum log_level)said_level
+	       : config.level >= 0 ? (enum log_level)config.level
+				   : LOG_INFO;
 }
 
 /* -q is of the terminal alone; whoever wants to see more wants to have it, too. */
 static enum log_level file_level(void)
 {
-	return config.level >= 0 ? (enum log_level)config.level : terminal_level() == LOG_DEBUG ? LOG_DEBUG : LOG_INFO;
+	return config.level >= 0	       ? (enum log_level)config.level
+	       : terminal_level() == LOG_DEBUG ? LOG_DEBUG
+					       : LOG_INFO;
 }
 
 static bool has_file(void)
@@ -154,9 +158,17 @@ static void file_has(const struct log_line *l)
 	missed = log_file__missed();
 	if (!missed)
 		return;
-	snprintf(text, sizeof(text), "%" PRIu64 " lines are missing before this one: they could not be written", missed);
-	append(&(struct log_line){ .time = l->time, .level = LOG_WARN, .pid = getpid(), .command = command, .part = "lib", .event = "missing",
-				   .fields = LOG_FIELDS(LOG_UINT("lines", missed)), .text = text });
+	snprintf(text, sizeof(text),
+		 "%" PRIu64 " lines are missing before this one: they could not be written",
+		 missed);
+	append(&(struct log_line){ .time = l->time,
+				   .level = LOG_WARN,
+				   .pid = getpid(),
+				   .command = command,
+				   .part = "lib",
+				   .event = "missing",
+				   .fields = LOG_FIELDS(LOG_UINT("lines", missed)),
+				   .text = text });
 }
 
 static void send_on(const struct log_line *l)
@@ -178,10 +190,17 @@ static void send_on(const struct log_line *l)
 	free(packet);
 }
 
-void log__write(enum log_level level, const char *file, const char *event, const struct log_field *fields, const char *fmt, ...)
+void log__write(enum log_level level, const char *file, const char *event,
+		const struct log_field *fields, const char *fmt, ...)
 {
 	char raw[LOG_MAX_LINE], text[LOG_MAX_TEXT], part[LOG_PART];
-	struct log_line line = { .level = level, .command = command, .process = process, .part = part, .event = event, .fields = fields, .text = text };
+	struct log_line line = { .level = level,
+				 .command = command,
+				 .process = process,
+				 .part = part,
+				 .event = event,
+				 .fields = fields,
+				 .text = text };
 	bool terminal, filed;
 	va_list args;
 	size_t len;
@@ -283,7 +302,9 @@ void log__open(void)
 	err = log_file__open(config.file);
 	if (!err)
 		return;
-	log_warn("no log: %s: %s", config.file, err == -EACCES ? "not permitted, or it is another user's, or it has several names" : outfile__why(err));
+	log_warn("no log: %s: %s", config.file,
+		 err == -EACCES ? "not permitted, or it is another user's, or it has several names"
+				: outfile__why(err));
 	free(config.file);
 	config.file = NULL;
 }
@@ -298,8 +319,8 @@ int log__hand_on(bool file_only)
 	int fd = log_file__fd();
 	char text[1024];
 
-	if (!(file_only && fd < 0) && log_config__text(&config, fd, text, sizeof(text)) && !setenv(LOG_ENV, text, 1) &&
-	    (fd < 0 || !fcntl(fd, F_SETFD, 0)))
+	if (!(file_only && fd < 0) && log_config__text(&config, fd, text, sizeof(text)) &&
+	    !setenv(LOG_ENV, text, 1) && (fd < 0 || !fcntl(fd, F_SETFD, 0)))
 		return fd;
 	unsetenv(LOG_ENV);
 	return -1;
@@ -319,7 +340,8 @@ void log__relay_to(int fd, const char *name)
 /* What a line has by itself, whoever says it. */
 static bool is_reserved(const char *key)
 {
-	static const char *const names[] = { "time", "level", "command", "process", "pid", "part", "event", "message" };
+	static const char *const names[] = { "time", "level", "command", "process",
+					     "pid",  "part",  "event",	 "message" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		if (!strcmp(names[i], key))
@@ -334,7 +356,8 @@ static size_t take_fields(json_t *said, struct log_field *fields, size_t max)
 	json_t *value;
 	size_t n = 0;
 
-	json_object_foreach(said, key, value) {
+	json_object_foreach(said, key, value)
+	{
 		if (is_reserved(key) || strlen(key) > LOG_PART || n == max)
 			continue;
 		if (json_is_string(value))
@@ -362,10 +385,17 @@ struct allowance {
 static void say_left_out(struct allowance *a, const struct timespec *now)
 {
 	char text[160];
-	struct log_line line = { .level = LOG_WARN, .pid = getpid(), .command = command, .part = "log", .text = text, .time = *now };
+	struct log_line line = { .level = LOG_WARN,
+				 .pid = getpid(),
+				 .command = command,
+				 .part = "log",
+				 .text = text,
+				 .time = *now };
 
-	snprintf(text, sizeof(text), "%s: %" PRIu64 " lines were left out: it said more than %d a second or %d KiB a minute", a->name, a->left_out,
-		 RELAYED_A_SECOND, RELAYED_A_MINUTE >> 10);
+	snprintf(text, sizeof(text),
+		 "%s: %" PRIu64
+		 " lines were left out: it said more than %d a second or %d KiB a minute",
+		 a->name, a->left_out, RELAYED_A_SECOND, RELAYED_A_MINUTE >> 10);
 	a->left_out = 0;
 	file_has(&line);
 }
@@ -399,19 +429,28 @@ static bool is_allowed(const char *name, size_t bytes, const struct timespec *no
 
 void log__relayed(pid_t pid, const char *name, json_t *said)
 {
-	const char *text = json_string_value(json_object_get(said, "message")), *part = json_string_value(json_object_get(said, "part")),
-		   *level = json_string_value(json_object_get(said, "level")), *event = json_string_value(json_object_get(said, "event"));
+	const char *text = json_string_value(json_object_get(said, "message")),
+		   *part = json_string_value(json_object_get(said, "part")),
+		   *level = json_string_value(json_object_get(said, "level")),
+		   *event = json_string_value(json_object_get(said, "event"));
 	int is = level ? log_level__of(level, strlen(level)) : -1;
 	char clean[LOG_MAX_TEXT], clean_part[LOG_PART], clean_event[LOG_PART];
 	struct log_field fields[RELAYED_FIELDS + 1];
-	struct log_line line = { .level = is, .pid = pid, .command = command, .process = name, .part = clean_part, .text = clean, .fields = fields };
+	struct log_line line = { .level = is,
+				 .pid = pid,
+				 .command = command,
+				 .process = name,
+				 .part = clean_part,
+				 .text = clean,
+				 .fields = fields };
 
 	if (!text || !part || is < 0 || !log_file__is_open())
 		return;
 	log__clean(clean, sizeof(clean), text);
 	text__clean(clean_part, sizeof(clean_part), part, strlen(part));
 	clock_gettime(CLOCK_REALTIME, &line.time);
-	if (level_of_file(clean_part) < line.level || !is_allowed(name, json_dumpb(said, NULL, 0, JSON_COMPACT), &line.time))
+	if (level_of_file(clean_part) < line.level ||
+	    !is_allowed(name, json_dumpb(said, NULL, 0, JSON_COMPACT), &line.time))
 		return;
 	if (event)
 		line.event = text__clean(clean_event, sizeof(clean_event), event, strlen(event));

@@ -31,12 +31,15 @@ bool progress__visible(void)
 {
 	const char *term = getenv("TERM");
 
-	return !log__json_on_terminal() && isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb") != 0;
+	return !log__json_on_terminal() && isatty(STDERR_FILENO) && term && *term &&
+	       strcmp(term, "dumb") != 0;
 }
 
 struct progress progress__begin(const char *what, uint64_t total, const char *noun)
 {
-	struct progress p = { .on = !under_way && progress__visible(), .noun = noun, .total = total };
+	struct progress p = { .on = !under_way && progress__visible(),
+			      .noun = noun,
+			      .total = total };
 
 	if (!p.on)
 		return p;
@@ -59,7 +62,8 @@ static void numbers(char *buf, size_t size, const struct progress *p, uint64_t p
 {
 	uint64_t done = p->done < p->total ? p->done : p->total;
 	double left = done ? (double)passed * (double)(p->total - done) / (double)done : 0;
-	int len = snprintf(buf, size, "  %3u %%", (unsigned)((unsigned __int128)done * 100 / p->total));
+	int len = snprintf(buf, size, "  %3u %%",
+			   (unsigned)((unsigned __int128)done * 100 / p->total));
 	unsigned long seconds = (unsigned long)(left / 1e9 + 0.5);
 
 	if (!done || left > 360000e9)
@@ -67,20 +71,24 @@ static void numbers(char *buf, size_t size, const struct progress *p, uint64_t p
 	if (seconds < 60)
 		snprintf(buf + len, size - len, "  %lu s left", seconds);
 	else if (seconds < 3600)
-		snprintf(buf + len, size - len, "  %lu min %02lu s left", seconds / 60, seconds % 60);
+		snprintf(buf + len, size - len, "  %lu min %02lu s left", seconds / 60,
+			 seconds % 60);
 	else
-		snprintf(buf + len, size - len, "  %lu h %02lu min left", seconds / 3600, seconds / 60 % 60);
+		snprintf(buf + len, size - len, "  %lu h %02lu min left", seconds / 3600,
+			 seconds / 60 % 60);
 }
 
 static void show(struct progress *p, uint64_t passed)
 {
 	char words[64], bar[BAR_TEXT], count[32], time[24], what[sizeof(p->what)];
-	unsigned width = columns() - 1, used, room; /* in the last column some terminals begin a new line */
+	/* in the last column some terminals begin a new line */
+	unsigned width = columns() - 1, used, room;
 
 	if (p->total)
 		numbers(words, sizeof(words), p, passed);
 	else
-		snprintf(words, sizeof(words), "  %s %s  %s", text__count(count, sizeof(count), p->count), p->noun,
+		snprintf(words, sizeof(words), "  %s %s  %s",
+			 text__count(count, sizeof(count), p->count), p->noun,
 			 text__time(time, sizeof(time), passed));
 	used = text__width(words);
 	if (used >= width)
@@ -96,7 +104,9 @@ static void show(struct progress *p, uint64_t passed)
 	room = width - used - text__width(what);
 	fprintf(stderr, "\r\033[K%s", what);
 	if (p->total && room > 8)
-		fprintf(stderr, "  %s", bar__draw(bar, p->done, p->total, room - 2 < BAR_MOST ? room - 2 : BAR_MOST, bar__unicode(), true));
+		fprintf(stderr, "  %s",
+			bar__draw(bar, p->done, p->total, room - 2 < BAR_MOST ? room - 2 : BAR_MOST,
+				  bar__unicode(), true));
 	fputs(words, stderr);
 	fflush(stderr);
 	p->shown = true;

@@ -11,7 +11,8 @@
 enum file_flag {
 	FILE_KNOWN = 1,
 	FILE_LIBRARY = 2,
-	FILE_AUTOGRAD = 4, /* torch/autograd/{graph,__init__}.py, torch/_tensor.py: functions that start a backward */
+	FILE_AUTOGRAD = 4, /* torch/autograd/{graph,__init__}.py, torch/_tensor.py: functions that
+			      start a backward */
 	FILE_FUNCTION = 8, /* torch/autograd/function.py */
 	FILE_OPTIM = 16,
 	FILE_DATA = 32,
@@ -19,7 +20,8 @@ enum file_flag {
 
 const char *phase__name(enum phase p)
 {
-	static const char *const names[PHASE_NR] = { "forward", "backward", "optimizer", "data", "other" };
+	static const char *const names[PHASE_NR] = { "forward", "backward", "optimizer", "data",
+						     "other" };
 
 	return (unsigned)p < PHASE_NR ? names[p] : "other";
 }
@@ -65,19 +67,22 @@ static bool starts_engine(struct attribution *w, uint32_t location)
 }
 
 /* One frame further to the leaf. */
-static enum phase attribution__next_phase(struct attribution *w, enum phase p, struct dict_frame f, bool root)
+static enum phase attribution__next_phase(struct attribution *w, enum phase p, struct dict_frame f,
+					  bool root)
 {
 	uint8_t flags = attribution__file(w, dict__get_loc(w->dict, f.loc).file);
 
 	if (starts_engine(w, f.loc))
 		return PHASE_BACKWARD;
-	/* The engine calls a custom Function's backward from its own thread with no Python below it. */
+	/* The engine calls a custom Function's backward from its own thread with no Python below
+	 * it. */
 	if (root && (flags & FILE_FUNCTION))
 		return PHASE_BACKWARD;
 	if (flags & FILE_OPTIM)
 		return PHASE_OPTIMIZER;
 	if (f.module)
-		return p == PHASE_BACKWARD ? p : PHASE_FORWARD; /* recomputation belongs to the backward */
+		/* recomputation belongs to the backward */
+		return p == PHASE_BACKWARD ? p : PHASE_FORWARD;
 	if ((flags & FILE_DATA) && p == PHASE_OTHER)
 		return PHASE_DATA;
 	return p;
@@ -94,7 +99,8 @@ static struct stack_words attribution__look(struct attribution *w, uint32_t stac
 		struct dict_frame f = s.frames[i];
 
 		for (int t = 0; t < 2; t++)
-			r.phase[t] = attribution__next_phase(w, r.phase[t], f, whole && i == s.n - 1);
+			r.phase[t] = attribution__next_phase(w, r.phase[t], f,
+							     whole && i == s.n - 1);
 		if (f.module) {
 			r.module = f.module;
 			r.inside_node = true;
@@ -104,7 +110,8 @@ static struct stack_words attribution__look(struct attribution *w, uint32_t stac
 		if (!f.loc)
 			continue;
 		if (starts_engine(w, f.loc))
-			r.inside_node = false; /* what called this one is outside of all nodes that it makes run */
+			/* what called this one is outside of all nodes that it makes run */
+			r.inside_node = false;
 		r.inner_loc = f.loc;
 		if (!(attribution__file(w, dict__get_loc(w->dict, f.loc).file) & FILE_LIBRARY))
 			r.user_loc = f.loc;
@@ -174,7 +181,8 @@ enum phase attribution__phase(struct attribution *w, uint32_t stack, uint32_t th
 {
 	bool autograd = attribution__autograd_thread(w, thread);
 
-	/* Torch before 2.4 did not name the engine's threads; what tells them is Python state without a frame. */
+	/* Torch before 2.4 did not name the engine's threads; what tells them is Python state
+	 * without a frame. */
 	if (!stack && walk == MT_WALK_NO_FRAME && !autograd)
 		autograd = attribution__old_torch(w);
 	return attribution__stack(w, stack).phase[autograd];
@@ -200,7 +208,8 @@ void attribution__charge(struct attribution *w, struct event *e)
 
 bool attribution__charged(const struct attribution *w, uint32_t stack, uint32_t node)
 {
-	/* A stack that is in backward itself has the engine in it, which that of a call in forward has not. */
+	/* A stack that is in backward itself has the engine in it, which that of a call in forward
+	 * has not. */
 	return node && stack && dict__get_node(w->dict, node).stack == stack;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The blocks of a device by address, now and at the mark, and what was asked for and what they are called. */
+/* The blocks of a device by address, now and at the mark, and what was asked for and what they are
+ * called. */
 #include "model/internal.h"
 
 #include <errno.h>
@@ -26,11 +27,13 @@ struct rec *blocks__at(const struct blocks *b, uint64_t addr)
 	return map64__get(b->at, addr, &i) ? &b->recs[i] : NULL;
 }
 
-static bool was_live(const struct model *m, const struct dev *dev, enum row_when when, const struct rec *rec)
+static bool was_live(const struct model *m, const struct dev *dev, enum row_when when,
+		     const struct rec *rec)
 {
 	if (when == ROWS_AT_MARK)
 		return dev->pub.marked && rec->born <= dev->mark_seq;
-	return m->noted[when - ROWS_AT_BASE].set && rec->born <= dev->noted[when - ROWS_AT_BASE].seq;
+	return m->noted[when - ROWS_AT_BASE].set &&
+	       rec->born <= dev->noted[when - ROWS_AT_BASE].seq;
 }
 
 uint64_t blocks__outside(const struct dev *dev, enum row_when when)
@@ -48,7 +51,8 @@ uint64_t blocks__outside(const struct dev *dev, enum row_when when)
 	}
 }
 
-static struct block block_of(const struct model *m, const struct dev *dev, uint64_t addr, const struct rec *rec, bool dead)
+static struct block block_of(const struct model *m, const struct dev *dev, uint64_t addr,
+			     const struct rec *rec, bool dead)
 {
 	return (struct block){
 		.addr = addr,
@@ -71,7 +75,8 @@ static int leave(const struct model *m, struct dev *dev, uint64_t addr, uint32_t
 
 		if (!was_live(m, dev, when, rec))
 			continue;
-		err = array__reserve(&gone->all, &gone->cap, sizeof(*gone->all), (uint64_t)gone->n + 1);
+		err = array__reserve(&gone->all, &gone->cap, sizeof(*gone->all),
+				     (uint64_t)gone->n + 1);
 		if (err)
 			return err;
 		gone->all[gone->n++] = block_of(m, dev, addr, rec, true);
@@ -82,12 +87,14 @@ static int leave(const struct model *m, struct dev *dev, uint64_t addr, uint32_t
 	return 0;
 }
 
-int blocks__put(const struct model *m, struct dev *dev, uint64_t addr, const struct rec *rec, bool *replaced, struct rec *old)
+int blocks__put(const struct model *m, struct dev *dev, uint64_t addr, const struct rec *rec,
+		bool *replaced, struct rec *old)
 {
 	struct blocks *b = &dev->blocks;
 	uint32_t i = b->free1 ? b->free1 - 1 : b->n;
 	uint64_t was;
-	int err = i < b->cap ? 0 : array__reserve(&b->recs, &b->cap, sizeof(*b->recs), (uint64_t)i + 1);
+	int err = i < b->cap ? 0
+			     : array__reserve(&b->recs, &b->cap, sizeof(*b->recs), (uint64_t)i + 1);
 
 	if (!err)
 		err = map64__swap(b->at, addr, i, replaced, &was);
@@ -108,7 +115,8 @@ int blocks__take(const struct model *m, struct dev *dev, uint64_t addr, struct r
 	return map64__del(dev->blocks.at, addr, &i) ? leave(m, dev, addr, i, ret) : -ENOENT;
 }
 
-int blocks__all(const struct model *m, const struct dev *dev, enum row_when when, struct block **ret, size_t *n)
+int blocks__all(const struct model *m, const struct dev *dev, enum row_when when,
+		struct block **ret, size_t *n)
 {
 	const struct blocks *b = &dev->blocks;
 	const struct gone *gone = when < ROWS_MOMENTS ? &b->gone[when] : NULL;
@@ -137,7 +145,8 @@ static int cmp_block(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-int blocks__list(const struct model *m, const struct dev *dev, enum row_when when, struct block **ret, size_t *n)
+int blocks__list(const struct model *m, const struct dev *dev, enum row_when when,
+		 struct block **ret, size_t *n)
 {
 	int err = blocks__all(m, dev, when, ret, n);
 
@@ -166,7 +175,8 @@ int blocks__ask(struct model *m, struct request_info ask, uint32_t *ret1)
 	int err;
 
 	while ((id = hash_index__next(&m->ask_index, hash, &pos)) != UINT32_MAX) {
-		if (m->asks[id].requested == ask.requested && m->asks[id].cuda_stream == ask.cuda_stream) {
+		if (m->asks[id].requested == ask.requested &&
+		    m->asks[id].cuda_stream == ask.cuda_stream) {
 			*ret1 = id + 1;
 			return 0;
 		}
@@ -191,14 +201,16 @@ int blocks__label(struct model *m, struct label label, uint32_t *ret1)
 	while ((id = hash_index__next(&m->label_index, hash, &pos)) != UINT32_MAX) {
 		const struct label *l = &m->labels[id];
 
-		if (l->name == label.name && l->module == label.module && l->category == label.category) {
+		if (l->name == label.name && l->module == label.module &&
+		    l->category == label.category) {
 			*ret1 = id + 1;
 			return 0;
 		}
 	}
 	if (m->nlabels == UINT32_MAX - 1)
 		return -ENOMEM;
-	err = array__reserve(&m->labels, &m->caplabels, sizeof(*m->labels), (uint64_t)m->nlabels + 1);
+	err = array__reserve(&m->labels, &m->caplabels, sizeof(*m->labels),
+			     (uint64_t)m->nlabels + 1);
 	if (!err)
 		err = hash_index__add(&m->label_index, hash, m->nlabels);
 	if (err)
@@ -245,7 +257,8 @@ static struct live_block describe(const struct model *m, const struct block *b)
 	};
 }
 
-bool model__live_block(const struct model *m, struct device device, uint64_t addr, struct live_block *ret)
+bool model__live_block(const struct model *m, struct device device, uint64_t addr,
+		       struct live_block *ret)
 {
 	const struct dev *dev = model__known_device(m, device);
 	const struct rec *rec = dev ? blocks__at(&dev->blocks, addr) : NULL;
@@ -260,7 +273,8 @@ bool model__live_block(const struct model *m, struct device device, uint64_t add
 	return true;
 }
 
-int model__live_blocks(const struct model *m, size_t device, enum row_when when, struct live_block **ret, size_t *n)
+int model__live_blocks(const struct model *m, size_t device, enum row_when when,
+		       struct live_block **ret, size_t *n)
 {
 	bool mark = when == ROWS_AT_MARK;
 	struct live_block *all;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What a block is for, from the phase it came in and from what happened on its device until it went, where the
- * program's own objects do not say it. Each rule needs evidence on both ends of a life; what lives on beyond what
- * the rule is about was something else (a library's workspace is made in forward and stays for ever), and becomes
- * unknown again. docs/REPORT.md has the rules in words.
+ * What a block is for, from the phase it came in and from what happened on its device until it went,
+ * where the program's own objects do not say it. Each rule needs evidence on both ends of a life;
+ * what lives on beyond what the rule is about was something else (a library's workspace is made in
+ * forward and stays for ever), and becomes unknown again. docs/REPORT.md has the rules in words.
  */
 #include "model/internal.h"
 
 #include <errno.h>
 
-/* Steps that an activation, a gradient or an input may outlive. Programs with two optimizers have two a turn. */
+/* Steps that an activation, a gradient or an input may outlive. Programs with two optimizers have
+ * two a turn. */
 #define OUTLIVED 3
 
 const char *category__name(enum category c)
@@ -79,16 +80,18 @@ static int begin_stretch(const struct model *m, struct life *l, enum phase phase
 	l->optimizers += phase == PHASE_OPTIMIZER;
 	if (phase == PHASE_FORWARD || phase == PHASE_BACKWARD || phase == PHASE_OPTIMIZER)
 		l->after = phase;
-	err = new_stamp(l, (struct stamp){
-		.refs = 1,
-		.phase = phase,
-		.after = after,
-		.forwards = l->forwards,
-		.backwards = l->backwards,
-		.optimizers = l->optimizers,
-		.steps = m->steps.n[STEP_OPT],
-		.calls = m->steps.n[STEP_CALL],
-	}, &i);
+	err = new_stamp(l,
+			(struct stamp){
+				.refs = 1,
+				.phase = phase,
+				.after = after,
+				.forwards = l->forwards,
+				.backwards = l->backwards,
+				.optimizers = l->optimizers,
+				.steps = m->steps.n[STEP_OPT],
+				.calls = m->steps.n[STEP_CALL],
+			},
+			&i);
 	if (!err)
 		l->now1 = i + 1;
 	return err;
@@ -134,14 +137,17 @@ void category__step(struct model *m)
 }
 
 /* Made outside of forward, backward and optimizer. */
-static uint8_t category_of_other(const struct model *m, const struct life *l, const struct stamp *s, uint32_t steps, bool dead)
+static uint8_t category_of_other(const struct model *m, const struct life *l, const struct stamp *s,
+				 uint32_t steps, bool dead)
 {
 	uint32_t forwards = l->forwards - s->forwards, backwards = l->backwards - s->backwards;
 	bool in_backward = l->now1 && l->stamps[l->now1 - 1].phase == PHASE_BACKWARD;
 
-	/* Between a forward and its backward: the loss. What the backward gives back was kept for it. */
+	/* Between a forward and its backward: the loss. What the backward gives back was kept for
+	 * it. */
 	if (s->after == PHASE_FORWARD && l->backwards)
-		return dead && backwards == 1 && !steps && in_backward ? CATEGORY_ACTIVATION : CATEGORY_UNKNOWN;
+		return dead && backwards == 1 && !steps && in_backward ? CATEGORY_ACTIVATION
+								       : CATEGORY_UNKNOWN;
 	/* Where there is no optimizer at all, calls of the model are what there is to count. */
 	if (!m->steps.n[STEP_OPT] && !l->optimizers)
 		steps = (uint32_t)m->steps.n[STEP_CALL] - s->calls;
@@ -151,7 +157,8 @@ static uint8_t category_of_other(const struct model *m, const struct life *l, co
 	return s->after == LIFE_NONE ? LIFE_MAYBE_INPUT : CATEGORY_INPUT;
 }
 
-static uint8_t category_by_life(const struct model *m, const struct dev *dev, const struct rec *rec, bool dead)
+static uint8_t category_by_life(const struct model *m, const struct dev *dev, const struct rec *rec,
+				bool dead)
 {
 	const struct life *l = &dev->life;
 	const struct stamp *s = &l->stamps[rec->stamp];
@@ -164,7 +171,8 @@ static uint8_t category_by_life(const struct model *m, const struct dev *dev, co
 		return dead ? CATEGORY_TEMPORARY : CATEGORY_UNKNOWN;
 	switch (s->phase) {
 	case PHASE_FORWARD:
-		return l->backwards != s->backwards && steps < OUTLIVED ? CATEGORY_ACTIVATION : CATEGORY_UNKNOWN;
+		return l->backwards != s->backwards && steps < OUTLIVED ? CATEGORY_ACTIVATION
+									: CATEGORY_UNKNOWN;
 	case PHASE_BACKWARD:
 		return steps && steps < OUTLIVED ? CATEGORY_GRADIENT : CATEGORY_UNKNOWN;
 	case PHASE_OPTIMIZER:
@@ -173,7 +181,8 @@ static uint8_t category_by_life(const struct model *m, const struct dev *dev, co
 	return category_of_other(m, l, s, steps, dead);
 }
 
-uint8_t category__category(const struct model *m, const struct dev *dev, const struct rec *rec, bool dead)
+uint8_t category__category(const struct model *m, const struct dev *dev, const struct rec *rec,
+			   bool dead)
 {
 	uint8_t c = rec->label1 ? m->labels[rec->label1 - 1].category : CATEGORY_UNKNOWN;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What is taken and given back below the blocks, what the allocator's tables say of it, and the driver's figure. */
+/* What is taken and given back below the blocks, what the allocator's tables say of it, and the
+ * driver's figure. */
 #include "model/internal.h"
 
 #include <errno.h>
@@ -55,15 +56,15 @@ static int cut_everywhere(struct model *m, enum extent_class c, uint64_t addr, u
 }
 
 /* The extent that starts at addr, or holds it, wherever it is. */
-static const struct extent *find(struct model *m, enum extent_class c, uint64_t addr, struct extents **in,
-				 struct dev **dev)
+static const struct extent *find(struct model *m, enum extent_class c, uint64_t addr,
+				 struct extents **in, struct dev **dev)
 {
 	const struct extent *e = NULL;
 
 	for (uint32_t i = 0; !e && (*in = table(m, i, dev)); i++)
 		if ((*in)->count[c])
-			e = c == EXTENT_PHYSICAL || c == EXTENT_HOST ? extents__at(*in, c, addr) :
-								       extents__over(*in, c, addr);
+			e = c == EXTENT_PHYSICAL || c == EXTENT_HOST ? extents__at(*in, c, addr)
+								     : extents__over(*in, c, addr);
 	return e;
 }
 
@@ -75,7 +76,8 @@ static bool bad_range(const struct event *e)
 static int cuda_memory__take(struct model *m, const struct event *e)
 {
 	enum extent_class c = extent__class(e->how);
-	bool loose = c == EXTENT_HOST || e->device.index == DEVICE_UNKNOWN || e->device.type == DEVICE_CPU;
+	bool loose = c == EXTENT_HOST || e->device.index == DEVICE_UNKNOWN ||
+		     e->device.type == DEVICE_CPU;
 	struct extent new = extent_of(m, e);
 	const struct extent *old;
 	struct extents *in;
@@ -93,7 +95,7 @@ static int cuda_memory__take(struct model *m, const struct event *e)
 		heap__begin(m, dev, e);
 	/* The tables may have told of it before the call came back: then they know more. */
 	old = find(m, c, e->addr, &in, &other);
-	if (old && old->told && old->addr == new.addr && old->size == new.size && other == dev) {
+	if (old && old->told && old->addr == new.addr && old->size == new.size &&other == dev) {
 		new.told = old->told;
 		new.cuda_stream = old->cuda_stream;
 		new.pool[0] = old->pool[0];
@@ -125,7 +127,8 @@ static int cuda_memory__give(struct model *m, const struct event *e)
 	if (!old)
 		return 0; /* taken before we came */
 	before = in->sums[SUM_SEGMENTS];
-	/* Mappings end piece by piece, and a segment told of may be many of them; all else ends as a whole. */
+	/* Mappings end piece by piece, and a segment told of may be many of them; all else ends as
+	 * a whole. */
 	if (e->how == MEM_MAPPED && !bad_range(e))
 		err = extents__cut(in, c, e->addr, e->size);
 	else if (old->addr == e->addr)
@@ -166,13 +169,14 @@ static int cuda_memory__segment(struct model *m, const struct event *e)
 		new.stack = old->stack;
 		new.thread = old->thread;
 		new.walk = old->walk;
-		new.flags |= old->flags & MEM_BY_ALLOCATOR;
+		new.flags |= old->flags &MEM_BY_ALLOCATOR;
 	}
 	err = cut_everywhere(m, EXTENT_MEMORY, e->addr, e->size);
 	return err ? err : extents__put(&dev->extents, EXTENT_MEMORY, &new, true);
 }
 
-/* Segments that a whole round of telling did not speak of, and that were there when it began, are gone. */
+/* Segments that a whole round of telling did not speak of, and that were there when it began, are
+ * gone. */
 static int drop_untold(struct dev *dev)
 {
 	struct extent *all;
@@ -182,7 +186,8 @@ static int drop_untold(struct dev *dev)
 	if (err)
 		return err;
 	for (size_t i = 0; i < n && !err; i++)
-		if (extent__sum(&all[i]) == SUM_SEGMENTS && all[i].told != dev->round && all[i].seq < dev->round_seq)
+		if (extent__sum(&all[i]) == SUM_SEGMENTS && all[i].told != dev->round &&
+		    all[i].seq < dev->round_seq)
 			err = extents__del(&dev->extents, EXTENT_MEMORY, all[i].addr, true);
 	free(all);
 	return err;
@@ -221,7 +226,8 @@ uint64_t cuda_memory__reserved(const struct dev *dev)
 {
 	if (dev->pub.has_totals)
 		return dev->pub.reserved;
-	return dev->extents.sums[SUM_SEGMENTS] ? dev->extents.sums[SUM_SEGMENTS] : dev->pub.allocated;
+	return dev->extents.sums[SUM_SEGMENTS] ? dev->extents.sums[SUM_SEGMENTS]
+					       : dev->pub.allocated;
 }
 
 static bool is_of_mark(const struct dev *dev, const struct used *u)
@@ -237,7 +243,8 @@ static int cuda_memory__used(struct model *m, const struct event *e)
 	if (e->device.index == DEVICE_UNKNOWN || e->device.type == DEVICE_CPU)
 		return 0;
 	/* Nothing used on a device that nothing else is known of is no news. */
-	if (!e->size && !(m->by_type[e->device.type] && m->by_type[e->device.type][e->device.index]))
+	if (!e->size &&
+	    !(m->by_type[e->device.type] && m->by_type[e->device.type][e->device.index]))
 		return 0;
 	err = heap__device(m, e->device, &dev);
 	if (err)
@@ -251,8 +258,10 @@ static int cuda_memory__used(struct model *m, const struct event *e)
 		.below = cuda_memory__reserved(dev),
 		.others = dev->extents.sums[SUM_OTHERS],
 	};
-	/* The figure comes after what it is about. If as much is taken as was at the mark, it is the mark's. */
-	if (dev->pub.marked && (!dev->mark_used.known || (is_of_mark(dev, &dev->used) && !is_of_mark(dev, &dev->mark_used))))
+	/* The figure comes after what it is about. If as much is taken as was at the mark, it is
+	 * the mark's. */
+	if (dev->pub.marked && (!dev->mark_used.known ||
+				(is_of_mark(dev, &dev->used) && !is_of_mark(dev, &dev->mark_used))))
 		dev->mark_used = dev->used;
 	return 0;
 }
@@ -279,7 +288,8 @@ static int cuda_memory__left_event(struct model *m, const struct event *e)
 
 bool cuda_memory__left(const struct dev *dev, uint64_t *ret)
 {
-	uint64_t then = dev->left.below + dev->left.others, now = cuda_memory__reserved(dev) + dev->extents.sums[SUM_OTHERS], taken;
+	uint64_t then = dev->left.below + dev->left.others,
+		 now = cuda_memory__reserved(dev) + dev->extents.sums[SUM_OTHERS], taken;
 
 	*ret = 0;
 	if (!dev->left.known)
@@ -300,7 +310,8 @@ int cuda_memory__found(struct model *m, struct dev *dev, uint64_t addr)
 		return 0;
 	e = *loose;
 	err = extents__del(&m->loose, EXTENT_MEMORY, e.addr, false);
-	/* It has been this device's from when it was taken: the mark is to find it there if that was before. */
+	/* It has been this device's from when it was taken: the mark is to find it there if that
+	 * was before. */
 	return err ? err : extents__put(&dev->extents, EXTENT_MEMORY, &e, e.seq > dev->mark_seq);
 }
 

@@ -12,11 +12,12 @@
 
 struct extent_node {
 	struct extent e;
-	uint32_t left1, right1; /* 1 + number, 0: none; left1 of an unused node: the next unused one */
+	uint32_t left1,
+		right1; /* 1 + number, 0: none; left1 of an unused node: the next unused one */
 	uint32_t priority;
 };
 
-struct extent_note { /* what was at addr before its first change after the mark */
+struct extent_note {	      /* what was at addr before its first change after the mark */
 	struct extent before; /* addr is always valid */
 	uint8_t class;
 	bool there;
@@ -220,7 +221,8 @@ static int note_before(struct extents *x, enum extent_class c, uint64_t addr)
 	if (x->nnotes >= x->limit)
 		err = compact(x);
 	if (!err)
-		err = array__reserve(&x->notes, &x->capnotes, sizeof(*x->notes), (uint64_t)x->nnotes + 1);
+		err = array__reserve(&x->notes, &x->capnotes, sizeof(*x->notes),
+				     (uint64_t)x->nnotes + 1);
 	if (err)
 		return err;
 	x->notes[x->nnotes++] = (struct extent_note){
@@ -306,7 +308,9 @@ int extents__cut(struct extents *x, enum extent_class c, uint64_t addr, uint64_t
 			part.size = old.addr + old.size - end;
 			err = extents__put(x, c, &part, true);
 		}
-		id1 = end == UINT64_MAX && old.addr + old.size == end ? 0 : ceiling_of(x, c, old.addr + 1);
+		id1 = end == UINT64_MAX && old.addr + old.size == end
+			      ? 0
+			      : ceiling_of(x, c, old.addr + 1);
 	}
 	return err;
 }
@@ -320,7 +324,8 @@ static int cmp_extent(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-int extents__list(const struct extents *x, enum extent_class c, bool at_mark, struct extent **ret, size_t *n)
+int extents__list(const struct extents *x, enum extent_class c, bool at_mark, struct extent **ret,
+		  size_t *n)
 {
 	struct extent *all = malloc(((size_t)x->count[c] + x->nnotes + 1) * sizeof(*all));
 	struct map64 *noted = at_mark ? map64__new() : NULL;

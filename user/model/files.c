@@ -28,11 +28,50 @@ const char *file__after_dir(const char *path, const char *dir)
 static bool in_torch(const char *path)
 {
 	static const char *const parts[] = {
-		"nn/", "optim/", "autograd/", "utils/", "cuda/", "distributed/", "jit/", "fx/", "amp/", "ao/", "cpu/",
-		"backends/", "distributions/", "export/", "fft/", "func/", "futures/", "linalg/", "masked/", "mps/",
-		"multiprocessing/", "nested/", "onnx/", "package/", "profiler/", "quantization/", "sparse/", "special/",
-		"testing/", "xpu/", "mtia/", "accelerator/", "compiler/", "_", "functional.py", "library.py", "overrides.py",
-		"random.py", "serialization.py", "storage.py", "types.py", "hub.py", "quasirandom.py", "return_types.py",
+		"nn/",
+		"optim/",
+		"autograd/",
+		"utils/",
+		"cuda/",
+		"distributed/",
+		"jit/",
+		"fx/",
+		"amp/",
+		"ao/",
+		"cpu/",
+		"backends/",
+		"distributions/",
+		"export/",
+		"fft/",
+		"func/",
+		"futures/",
+		"linalg/",
+		"masked/",
+		"mps/",
+		"multiprocessing/",
+		"nested/",
+		"onnx/",
+		"package/",
+		"profiler/",
+		"quantization/",
+		"sparse/",
+		"special/",
+		"testing/",
+		"xpu/",
+		"mtia/",
+		"accelerator/",
+		"compiler/",
+		"_",
+		"functional.py",
+		"library.py",
+		"overrides.py",
+		"random.py",
+		"serialization.py",
+		"storage.py",
+		"types.py",
+		"hub.py",
+		"quasirandom.py",
+		"return_types.py",
 	};
 	const char *rest = file__after_dir(path, "torch/");
 
@@ -74,7 +113,8 @@ static bool in_stdlib(const char *path, const struct facts *facts)
 
 enum file_origin file__origin(const char *path, const struct facts *facts)
 {
-	/* Names of code that is in no file and that nobody wrote as such; "<stdin>", "<string>", cells are the user's. */
+	/* Names of code that is in no file and that nobody wrote as such; "<stdin>", "<string>",
+	 * cells are the user's. */
 	static const struct {
 		const char *name;
 		enum file_origin origin;

@@ -14,7 +14,8 @@ enum file_origin {
 
 /* facts: "stdlib" says where the target's standard library lies; may be NULL. */
 enum file_origin file__origin(const char *path, const struct facts *facts);
-/* What follows dir ("torch/optim/") in path, where dir stands at its start or after a slash; else NULL. */
+/* What follows dir ("torch/optim/") in path, where dir stands at its start or after a slash; else
+ * NULL. */
 const char *file__after_dir(const char *path, const char *dir);
 
 #endif

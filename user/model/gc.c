@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What bounds the model's memory where a program goes on for days: entries that no block has any more, now or at the mark,
- * make room for others. Of sites what they ever brought is kept, by stack and thread without the size, and where those are
- * too many, by device alone.
+ * What bounds the model's memory where a program goes on for days: entries that no block has any
+ * more, now or at the mark, make room for others. Of sites what they ever brought is kept, by stack
+ * and thread without the size, and where those are too many, by device alone.
  */
 #include "model/growth_internal.h"
 
@@ -60,7 +60,8 @@ static int mark_all(const struct model *m, struct in_use *u)
 
 /* ---- sites ---- */
 
-/* What all sites with these words brought whose size is not kept: its size is their bytes. NULL: there is none. */
+/* What all sites with these words brought whose size is not kept: its size is their bytes. NULL:
+ * there is none. */
 static struct site *varied_site(const struct model *m, const struct site *of)
 {
 	uint32_t hash = heap__site_hash(m, of), pos = hash, id;
@@ -68,8 +69,8 @@ static struct site *varied_site(const struct model *m, const struct site *of)
 	while ((id = hash_index__next(&m->site_index, hash, &pos)) != UINT32_MAX) {
 		struct site *s = &m->sites[id];
 
-		if (s->varied && s->stack == of->stack && s->thread == of->thread && s->node == of->node &&
-		    s->dev == of->dev && s->walk == of->walk)
+		if (s->varied && s->stack == of->stack && s->thread == of->thread &&
+		    s->node == of->node && s->dev == of->dev && s->walk == of->walk)
 			return s;
 	}
 	return NULL;
@@ -82,7 +83,8 @@ static struct site *new_varied(struct model *m, const struct site *of)
 	struct site *s;
 
 	id = m->free_site1 ? m->free_site1 - 1 : m->nsites;
-	if (id == m->nsites && array__reserve(&m->sites, &m->capsites, sizeof(*m->sites), (uint64_t)id + 1))
+	if (id == m->nsites &&
+	    array__reserve(&m->sites, &m->capsites, sizeof(*m->sites), (uint64_t)id + 1))
 		return NULL;
 	if (hash_index__add(&m->site_index, hash, id))
 		return NULL;
@@ -109,7 +111,11 @@ static int keep_sum(struct model *m, struct site gone, uint32_t most)
 	s = varied_site(m, &gone);
 	/* By device alone: of these nothing else is known any more. */
 	if (!s && m->nvaried >= most) {
-		gone = (struct site){ .dev = gone.dev, .total = gone.total, .walk = MT_WALK_LOST, .phase = PHASE_OTHER, .varied = true };
+		gone = (struct site){ .dev = gone.dev,
+				      .total = gone.total,
+				      .walk = MT_WALK_LOST,
+				      .phase = PHASE_OTHER,
+				      .varied = true };
 		s = varied_site(m, &gone);
 	}
 	if (!s)
@@ -250,12 +256,14 @@ int gc__all(struct model *m)
 	n = m->site_index.n;
 	if (n > left)
 		left = n;
-	m->sweep_at = left > m->max_sites / 2 ? (left < UINT32_MAX / 4 ? left * 2 : UINT32_MAX / 2) : m->max_sites;
+	m->sweep_at = left > m->max_sites / 2 ? (left < UINT32_MAX / 4 ? left * 2 : UINT32_MAX / 2)
+					      : m->max_sites;
 	m->sweeps++;
 	return err;
 }
 
-/* Threads that did nothing since the last time are taken for ended. What they have under way is over with what they did last. */
+/* Threads that did nothing since the last time are taken for ended. What they have under way is
+ * over with what they did last. */
 int gc__threads(struct model *m)
 {
 	uint32_t left = 0;

@@ -52,7 +52,8 @@ void growth__unwatch(struct model *m)
 
 /* ---- units ---- */
 
-static struct growth_key key_of(const struct model *m, const struct growth_watch *w, const struct site *s)
+static struct growth_key key_of(const struct model *m, const struct growth_watch *w,
+				const struct site *s)
 {
 	struct growth_key k = { .dev = s->dev + 1 };
 	struct stack_words sw;
@@ -89,11 +90,13 @@ static int new_unit(struct model *m, uint32_t site, uint32_t *ret)
 	uint32_t hash = hash__bytes(m->seed, &k, sizeof(k)), pos = hash, id;
 
 	w->coarse |= w->n >= UNITS_MAX;
-	while ((id = hash_index__next(&w->index, hash, &pos)) != UINT32_MAX && memcmp(&w->units[id].key, &k, sizeof(k)) != 0)
+	while ((id = hash_index__next(&w->index, hash, &pos)) != UINT32_MAX &&
+	       memcmp(&w->units[id].key, &k, sizeof(k)) != 0)
 		;
 	if (id == UINT32_MAX) {
 		id = w->n;
-		if (array__reserve(&w->units, &w->cap, sizeof(*w->units), (uint64_t)id + 1) || hash_index__add(&w->index, hash, id))
+		if (array__reserve(&w->units, &w->cap, sizeof(*w->units), (uint64_t)id + 1) ||
+		    hash_index__add(&w->index, hash, id))
 			return -ENOMEM;
 		w->units[id] = (struct growth_unit){ .key = k, .site = site };
 		w->n++;
@@ -109,7 +112,8 @@ static int unit_of(struct model *m, uint32_t site, struct growth_unit **ret)
 	int err;
 
 	if (site >= w->nsites) {
-		err = array__reserve(&w->of_site, &w->nsites, sizeof(*w->of_site), (uint64_t)site + 1);
+		err = array__reserve(&w->of_site, &w->nsites, sizeof(*w->of_site),
+				     (uint64_t)site + 1);
 		if (err)
 			return err;
 	}
@@ -294,7 +298,8 @@ int growth__time(struct model *m, uint64_t time)
 
 /* ---- blocks ---- */
 
-uint64_t growth__age(const struct model *m, const struct dev *dev, const struct rec *rec, unsigned track)
+uint64_t growth__age(const struct model *m, const struct dev *dev, const struct rec *rec,
+		     unsigned track)
 {
 	const struct growth_watch *w = m->growth;
 	const struct stamp *s = &dev->life.stamps[rec->stamp];
@@ -314,7 +319,8 @@ unsigned growth__bucket(uint64_t age)
 }
 
 /* More than two steps, and born since the first value that counts. */
-bool growth__is_old(const struct growth_watch *w, const struct rec *rec, unsigned track, uint64_t age)
+bool growth__is_old(const struct growth_watch *w, const struct rec *rec, unsigned track,
+		    uint64_t age)
 {
 	const struct growth_track *t = &w->track[track];
 	uint32_t warmup = 1 + t->n / 10;
@@ -327,7 +333,8 @@ static uint64_t epoch(const struct growth_watch *w, unsigned track)
 	return track == TRACK_TIME ? w->allocs : w->track[track].passed;
 }
 
-const struct growth_late *growth__late(const struct growth_watch *w, struct growth_unit *u, unsigned track)
+const struct growth_late *growth__late(const struct growth_watch *w, struct growth_unit *u,
+				       unsigned track)
 {
 	struct growth_late *l = &u->late[track];
 	uint64_t now = epoch(w, track);
@@ -341,11 +348,13 @@ const struct growth_late *growth__late(const struct growth_watch *w, struct grow
 	return NULL;
 }
 
-static void note_gone(struct model *m, const struct dev *dev, const struct rec *rec, struct growth_unit *u, unsigned track)
+static void note_gone(struct model *m, const struct dev *dev, const struct rec *rec,
+		      struct growth_unit *u, unsigned track)
 {
 	uint64_t size = m->sites[rec->site].size, age = growth__age(m, dev, rec, track);
 	struct growth_late *l = &u->late[track];
-	uint8_t category = category__settled(&m->sites[rec->site], category__category(m, dev, rec, false));
+	uint8_t category = category__settled(&m->sites[rec->site],
+					     category__category(m, dev, rec, false));
 
 	growth__late(m->growth, u, track);
 	l->by_age[growth__bucket(age)] += size;

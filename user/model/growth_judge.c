@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What grew, from the values that were noted: by line, with how sure that is, and what of it stays. */
+/* What grew, from the values that were noted: by line, with how sure that is, and what of it stays.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/growth_internal.h"
 
-struct survey { /* of the blocks that are live at the end, by unit */
+struct survey {			     /* of the blocks that are live at the end, by unit */
 	uint64_t young[GROWTH_AGES]; /* bytes by age */
 	uint64_t old, blocks;
 	uint8_t category; /* that most of it is of */
@@ -54,7 +55,8 @@ const char *growth__kind(enum growth_kind k)
 	return k == GROWTH_ENLARGED ? "enlarged" : "piles_up";
 }
 
-/* Steps where there are some. Time where they are few and ended long before the recording did: what ran then has none. */
+/* Steps where there are some. Time where they are few and ended long before the recording did: what
+ * ran then has none. */
 static unsigned choose_track(const struct model *m)
 {
 	const struct growth_watch *w = m->growth;
@@ -64,7 +66,8 @@ static unsigned choose_track(const struct model *m)
 		return TRACK_TIME;
 	if (w->track[TRACK_STEPS].passed >= TREND_MIN || !w->track[TRACK_TIME].on)
 		return TRACK_STEPS;
-	return last < w->start || last - w->start < (w->now - w->start) / 2 ? TRACK_TIME : TRACK_STEPS;
+	return last < w->start || last - w->start < (w->now - w->start) / 2 ? TRACK_TIME
+									    : TRACK_STEPS;
 }
 
 static void describe(const struct judge *j)
@@ -72,7 +75,9 @@ static void describe(const struct judge *j)
 	const struct growth_track *t = &j->w->track[j->track];
 	struct growth *g = j->g;
 
-	g->clock = j->track == TRACK_TIME ? GROWTH_TIME : j->w->kind == STEP_OPT ? GROWTH_STEPS : GROWTH_CALLS;
+	g->clock = j->track == TRACK_TIME   ? GROWTH_TIME
+		   : j->w->kind == STEP_OPT ? GROWTH_STEPS
+					    : GROWTH_CALLS;
 	g->steps = g->clock == GROWTH_TIME ? t->passed : model__whole_steps(j->m);
 	g->partly = g->clock != GROWTH_TIME && g->steps < t->passed;
 	g->stride = t->stride;
@@ -162,7 +167,8 @@ static uint64_t sum_of_ages(const struct survey *s)
 }
 
 /* At each age, of what got so old, the share that got older (Kaplan and Meier). */
-static void survival(const struct growth_unit *u, const struct survey *s, unsigned track, struct growth_line *l)
+static void survival(const struct growth_unit *u, const struct survey *s, unsigned track,
+		     struct growth_line *l)
 {
 	double left = 1;
 	uint64_t older = 0, gone, all;
@@ -184,7 +190,11 @@ static void survival(const struct growth_unit *u, const struct survey *s, unsign
 
 static int gather_rows(struct judge *j)
 {
-	struct row_opts o = { .by = j->w->by, .when = ROWS_NOW, .any_module = true, .any_phase = true, .any_category = true };
+	struct row_opts o = { .by = j->w->by,
+			      .when = ROWS_NOW,
+			      .any_module = true,
+			      .any_phase = true,
+			      .any_category = true };
 	size_t device;
 
 	for (device = 0; j->m->order[device] != j->dev_nr; device++)
@@ -198,9 +208,11 @@ static bool is_row_of(const struct judge *j, const struct row *a, const struct r
 		return false;
 	switch (j->w->by) {
 	case BY_MODULE:
-		return a->module == b->module && a->module_class == b->module_class && a->module_root == b->module_root;
+		return a->module == b->module && a->module_class == b->module_class &&
+		       a->module_root == b->module_root;
 	case BY_STACK:
-		return a->stack == b->stack && a->node_class == b->node_class && !strcmp(a->source, b->source);
+		return a->stack == b->stack && a->node_class == b->node_class &&
+		       !strcmp(a->source, b->source);
 	default:
 		return a->file == b->file && a->func == b->func && a->line == b->line &&
 		       (a->file || !strcmp(a->source, b->source));
@@ -283,8 +295,9 @@ static void names_of(const struct judge *j, uint32_t unit, struct growth_line *l
 
 		l->named += n->bytes;
 		if (l->nnames < GROWTH_NAMES)
-			l->names[l->nnames++] =
-				(struct growth_name){ dict__str(j->m->dict, n->name), n->bytes, n->count };
+			l->names[l->nnames++] = (struct growth_name){
+				dict__str(j->m->dict, n->name), n->bytes, n->count
+			};
 	}
 }
 
@@ -364,8 +377,10 @@ static int by_line(struct judge *j)
 	return err;
 }
 
-/* All units of one category: a line is of that which most of what it has at the end is of; what it was before is not kept. */
-static int add_up(struct judge *j, uint8_t category, uint64_t *sum, struct growth_unit *all, struct survey *of_all)
+/* All units of one category: a line is of that which most of what it has at the end is of; what it
+ * was before is not kept. */
+static int add_up(struct judge *j, uint8_t category, uint64_t *sum, struct growth_unit *all,
+		  struct survey *of_all)
 {
 	int err = 0;
 
@@ -424,7 +439,8 @@ static int by_category(struct judge *j)
 	return err;
 }
 
-/* Memory that was found later to have been there all along was there at each step's end: as report --at has it. */
+/* Memory that was found later to have been there all along was there at each step's end: as report
+ * --at has it. */
 static const uint64_t *with_late(const struct judge *j, const uint64_t *values)
 {
 	struct growth_pool *pool = j->g->pool;
@@ -438,7 +454,9 @@ static void judge_sum(const struct judge *j, unsigned which, struct growth_sum *
 {
 	struct trend_opts o = { .min_growth = j->min_growth };
 
-	ret->values = j->dev_nr < j->w->nsums && j->w->sums[j->dev_nr] ? j->w->sums[j->dev_nr]->v[j->track][which] : zeros;
+	ret->values = j->dev_nr < j->w->nsums && j->w->sums[j->dev_nr]
+			      ? j->w->sums[j->dev_nr]->v[j->track][which]
+			      : zeros;
 	if (which == SUM_ALLOCATED)
 		ret->values = with_late(j, ret->values);
 	trend__judge(ret->values, j->g->values, &o, &ret->trend);

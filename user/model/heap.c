@@ -120,11 +120,14 @@ void heap__figures(const struct model *m, const struct dev *dev, struct model_de
 	}
 	ret->peak_is = FIGURE_LOWER_BOUND;
 	ret->allocated_is = dev->unsure ? FIGURE_NOT_EXACT : FIGURE_EXACT;
-	ret->mark_is = m->opts.at == AT_PEAK ? FIGURE_LOWER_BOUND : dev->mark_unsure ? FIGURE_NOT_EXACT : FIGURE_EXACT;
+	ret->mark_is = m->opts.at == AT_PEAK ? FIGURE_LOWER_BOUND
+		       : dev->mark_unsure    ? FIGURE_NOT_EXACT
+					     : FIGURE_EXACT;
 }
 
 /* The sums over all devices but the CPU, and their peaks. */
-static void heap__add_up(struct model *m, const struct dev *dev, uint64_t allocated, uint64_t reserved, uint64_t time)
+static void heap__add_up(struct model *m, const struct dev *dev, uint64_t allocated,
+			 uint64_t reserved, uint64_t time)
 {
 	struct model_all *all = &m->all;
 
@@ -167,12 +170,14 @@ static void heap__peak(struct model *m, struct dev *dev, uint64_t time, enum pha
 /* What was there before the first event with totals: everything but the blocks that we saw come. */
 void heap__begin(struct model *m, struct dev *dev, const struct event *e)
 {
-	uint64_t before = e->totals ? e->allocated : 0, allocated = dev->pub.allocated, reserved = dev->pub.reserved;
+	uint64_t before = e->totals ? e->allocated : 0, allocated = dev->pub.allocated,
+		 reserved = dev->pub.reserved;
 	bool first = !dev->any, first_totals = e->totals && !dev->pub.has_totals;
 
 	dev->any = true;
 	if (first && m->opts.at == AT_PEAK)
-		heap__mark(m, dev, e->time); /* a device on which nothing is ever allocated has a peak too: 0 */
+		/* a device on which nothing is ever allocated has a peak too: 0 */
+		heap__mark(m, dev, e->time);
 	if (e->totals) {
 		if (e->kind == EVENT_ALLOC)
 			before = e->size < before ? before - e->size : 0;
@@ -186,12 +191,16 @@ void heap__begin(struct model *m, struct dev *dev, const struct event *e)
 		for (int k = 0; k < STEP_KINDS; k++)
 			if (before > dev->step_peak[k])
 				dev->step_peak[k] = before;
-		if (before > dev->pub.peak_allocated || (first_totals && before && before == dev->pub.peak_allocated))
+		if (before > dev->pub.peak_allocated ||
+		    (first_totals && before && before == dev->pub.peak_allocated))
 			heap__peak(m, dev, e->time, PHASE_OTHER);
 		heap__add_up(m, dev, allocated, reserved, e->time);
 	}
-	for (enum row_when when = ROWS_AT_BASE; when < ROWS_MOMENTS && first; when++) /* as it was at moments noted before */
-		*dev__noted(dev, when) = (struct noted){ .allocated = e->totals ? before : dev->pub.live, .outside = dev->outside };
+	for (enum row_when when = ROWS_AT_BASE; when < ROWS_MOMENTS && first;
+	     when++) /* as it was at moments noted before */
+		*dev__noted(dev,
+			    when) = (struct noted){ .allocated = e->totals ? before : dev->pub.live,
+						    .outside = dev->outside };
 	if (first && m->time_passed)
 		heap__mark(m, dev, m->opts.at_time);
 	if (first) {
@@ -213,7 +222,9 @@ static void heap__phase(struct dev *dev, const struct event *e, uint64_t total, 
 	if (phase >= 0 && phase != dev->phase) {
 		if (dev->phase >= 0) {
 			p = &dev->phases[dev->phase];
-			p->allocated_delta = (int64_t)((uint64_t)p->allocated_delta + total - dev->phase_total); /* totals may be any */
+			/* totals may be any */
+			p->allocated_delta = (int64_t)((uint64_t)p->allocated_delta + total -
+						       dev->phase_total);
 			p->duration += dev->phase_last - dev->phase_begin;
 		}
 		dev->phase = phase;
@@ -237,13 +248,15 @@ static void heap__phase(struct dev *dev, const struct event *e, uint64_t total, 
 /* After the blocks are up to date: totals, drift, peaks. phase: of an allocation, else -1. */
 void heap__settle(struct model *m, struct dev *dev, const struct event *e, int phase)
 {
-	uint64_t total = dev->pub.allocated, reserved = dev->pub.reserved, ours = dev->outside + dev->pub.live;
+	uint64_t total = dev->pub.allocated, reserved = dev->pub.reserved,
+		 ours = dev->outside + dev->pub.live;
 
 	dev->pub.allocated = (int64_t)ours > 0 ? ours : 0;
 	if (e->totals) {
 		uint64_t drift = e->allocated > ours ? e->allocated - ours : ours - e->allocated;
 
-		/* ours may be below 0 as a signed number after losses; the distance is right all the same */
+		/* ours may be below 0 as a signed number after losses; the distance is right all
+		 * the same */
 		if ((int64_t)ours < 0)
 			drift = e->allocated - ours;
 		if (drift) {
@@ -254,7 +267,8 @@ void heap__settle(struct model *m, struct dev *dev, const struct event *e, int p
 		dev->unsure = m->losing;
 		dev->pub.allocated = e->allocated;
 		dev->pub.reserved = e->reserved;
-		if (e->reserved > e->allocated && e->reserved - e->allocated > dev->pub.most_unused) {
+		if (e->reserved > e->allocated &&
+		    e->reserved - e->allocated > dev->pub.most_unused) {
 			dev->pub.most_unused = e->reserved - e->allocated;
 			dev->pub.most_unused_reserved = e->reserved;
 		}
@@ -330,8 +344,10 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 		.dev = k->dev,
 		.walk = k->walk,
 		.module = attribution__module(m->words, k->stack, k->node, k->walk),
-		.phase = k->walk == WALK_CENSUS ? LIFE_NONE :
-						  attribution__node_phase(m->words, k->stack, k->node, k->thread, k->walk),
+		.phase = k->walk == WALK_CENSUS
+				 ? LIFE_NONE
+				 : attribution__node_phase(m->words, k->stack, k->node, k->thread,
+							   k->walk),
 	};
 	*ret = id;
 	return 0;
@@ -353,12 +369,14 @@ uint32_t heap__site_hash(const struct model *m, const struct site *s)
 
 static bool site__is(const struct site *s, const struct site_key *k)
 {
-	return !s->varied && s->size == k->size && s->stack == k->stack && s->thread == k->thread && s->node == k->node &&
-	       s->dev == k->dev && s->walk == k->walk;
+	return !s->varied && s->size == k->size && s->stack == k->stack && s->thread == k->thread &&
+	       s->node == k->node && s->dev == k->dev && s->walk == k->walk;
 }
 
-/* The seeded hash, which a target cannot make collide, is dear: it is for what is not in the table of recent ones. */
-int heap__site(struct model *m, const struct dev *dev, const struct event *e, uint8_t walk, uint32_t *ret)
+/* The seeded hash, which a target cannot make collide, is dear: it is for what is not in the table
+ * of recent ones. */
+int heap__site(struct model *m, const struct dev *dev, const struct event *e, uint8_t walk,
+	       uint32_t *ret)
 {
 	struct site_key k = {
 		.size = e->size,
@@ -368,7 +386,9 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 		.dev = m->by_type[dev->pub.device.type][dev->pub.device.index] - 1,
 		.walk = walk,
 	};
-	uint64_t quick = (e->size ^ (uint64_t)e->stack << 32 ^ (uint64_t)e->node << 20 ^ e->thread) * UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t quick = (e->size ^ (uint64_t)e->stack << 32 ^ (uint64_t)e->node << 20 ^
+			  e->thread) *
+			 UINT64_C(0x9e3779b97f4a7c15);
 	struct recent_site *recent = m->recent_sites[quick >> 52];
 	uint32_t tag = (uint32_t)(quick >> 20), hash, pos, id;
 	int err;
@@ -380,7 +400,8 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 		}
 	}
 	hash = pos = hash__bytes(m->seed, &k, sizeof(k));
-	while ((id = hash_index__next(&m->site_index, hash, &pos)) != UINT32_MAX && !site__is(&m->sites[id], &k))
+	while ((id = hash_index__next(&m->site_index, hash, &pos)) != UINT32_MAX &&
+	       !site__is(&m->sites[id], &k))
 		;
 	err = id == UINT32_MAX ? heap__new_site(m, &k, hash, &id) : 0;
 	if (err)
@@ -394,7 +415,8 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 _Static_assert(SITE_RECENT == 1 << (64 - 52), "the upper bits of a product are an index");
 
 /* The block of dev that was at addr has gone; rec is what it was. 0, or what one who watches says. */
-static int heap__left(struct model *m, struct dev *dev, uint64_t addr, const struct rec *rec, bool freed)
+static int heap__left(struct model *m, struct dev *dev, uint64_t addr, const struct rec *rec,
+		      bool freed)
 {
 	struct site *s = &m->sites[rec->site];
 	int err = m->watch.went ? observers__went(m, dev, addr, rec, true) : 0;
@@ -411,13 +433,15 @@ static int heap__left(struct model *m, struct dev *dev, uint64_t addr, const str
 	return err;
 }
 
-int heap__add(struct model *m, struct dev *dev, const struct event *e, struct rec *rec, bool *replaced)
+int heap__add(struct model *m, struct dev *dev, const struct event *e, struct rec *rec,
+	      bool *replaced)
 {
 	struct rec old;
 	int err = 0;
 
 	if (e->requested)
-		err = blocks__ask(m, (struct request_info){ e->requested, e->cuda_stream }, &rec->ask1);
+		err = blocks__ask(m, (struct request_info){ e->requested, e->cuda_stream },
+				  &rec->ask1);
 	if (!err)
 		err = blocks__put(m, dev, e->addr, rec, replaced, &old);
 	if (err) {
@@ -481,8 +505,10 @@ int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
 		if (dev->pub.has_totals)
 			dev->outside -= e->size;
 		err = heap__note_freed(dev, e->addr);
-	} else if (!err && m->sites[rec.site].walk == WALK_CENSUS && dev->pub.has_totals && e->size) {
-		/* A reading of the program's tensors knows what they use of the block, not what it was rounded to. */
+	} else if (!err && m->sites[rec.site].walk == WALK_CENSUS && dev->pub.has_totals &&
+		   e->size) {
+		/* A reading of the program's tensors knows what they use of the block, not what it
+		 * was rounded to. */
 		dev->outside -= e->size - m->sites[rec.site].size;
 	}
 	if (err)

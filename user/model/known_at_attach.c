@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What is told of blocks besides their coming and going: by the allocator's tables, and by the program's objects. */
+/* What is told of blocks besides their coming and going: by the allocator's tables, and by the
+ * program's objects. */
 #include "model/internal.h"
 
 #include <errno.h>
@@ -16,7 +17,8 @@ int heap__note_freed(struct dev *dev, uint64_t addr)
 	if (dev->freed && map64__count(dev->freed) >= FREED_MAX) {
 		map64__free(dev->freed);
 		dev->freed = NULL;
-		dev->census_done = true; /* what it adds beyond can no more be told from what went */
+		/* what it adds beyond can no more be told from what went */
+		dev->census_done = true;
 		return 0;
 	}
 	return dev->freed ? map64__set(dev->freed, addr, 1) : -ENOMEM;
@@ -46,7 +48,8 @@ static int heap__pending(struct dev *dev, const struct event *e)
 	return dev->pending ? map64__set(dev->pending, e->addr, e->size) : -ENOMEM;
 }
 
-/* Bytes that were there all along came to be known on a device whose totals are ours: they were in all of them. */
+/* Bytes that were there all along came to be known on a device whose totals are ours: they were in
+ * all of them. */
 static void heap__raise(struct model *m, struct dev *dev, uint64_t bytes)
 {
 	dev->late += bytes;
@@ -67,7 +70,8 @@ static void heap__raise(struct model *m, struct dev *dev, uint64_t bytes)
 		dev->pub.mark_before_attach += bytes;
 		dev->mark_outside += bytes;
 	}
-	if (!dev->extents.sums[SUM_SEGMENTS]) { /* then what is allocated stands for what is reserved */
+	/* then what is allocated stands for what is reserved */
+	if (!dev->extents.sums[SUM_SEGMENTS]) {
 		dev->mark_below += bytes;
 		dev->used.below += bytes;
 		dev->mark_used.below += bytes;
@@ -79,10 +83,11 @@ static void heap__raise(struct model *m, struct dev *dev, uint64_t bytes)
 }
 
 /*
- * It was there at the first event. census: nobody knows where from. outside: its bytes are among those that have no
- * block so far; else the totals follow, in the EVENT_STATE.
+ * It was there at the first event. census: nobody knows where from. outside: its bytes are among
+ * those that have no block so far; else the totals follow, in the EVENT_STATE.
  */
-static int heap__tell(struct model *m, struct dev *dev, const struct event *e, bool census, bool outside)
+static int heap__tell(struct model *m, struct dev *dev, const struct event *e, bool census,
+		      bool outside)
 {
 	struct rec rec = { .time = 0 };
 	bool replaced;
@@ -122,7 +127,8 @@ int heap__add_known_block(struct model *m, struct dev *dev, const struct event *
 	rec = blocks__at(&dev->blocks, e->addr);
 	if (rec && m->sites[rec->site].size == e->size)
 		return heap__set_ask(m, dev, e, rec);
-	/* Later than the first totals it can only be a part of what was there before and has no address yet. */
+	/* Later than the first totals it can only be a part of what was there before and has no
+	 * address yet. */
 	if (dev->pub.has_totals && ((int64_t)dev->outside < 0 || dev->outside < e->size))
 		return 0;
 	return heap__tell(m, dev, e, !e->stack && !e->walk, dev->pub.has_totals);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Modules with everything inside them: "encoder.layers.0.linear1" counts for itself, "encoder.layers.0",
- * "encoder.layers", "encoder" and the root "". Containers that are never called are layers like others.
+ * Modules with everything inside them: "encoder.layers.0.linear1" counts for itself,
+ * "encoder.layers.0", "encoder.layers", "encoder" and the root "". Containers that are never called
+ * are layers like others.
  */
 #include "model/internal.h"
 
@@ -9,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int layers__intern(struct model *m, uint32_t root, const char *name, size_t len, uint32_t *ret)
+static int layers__intern(struct model *m, uint32_t root, const char *name, size_t len,
+			  uint32_t *ret)
 {
 	struct layers *l = &m->layers;
 	uint32_t hash = hash__bytes(m->seed, name, len) ^ root, pos = hash, id;
@@ -45,7 +47,8 @@ static int layers__look(struct model *m, uint32_t module, struct chain *ret)
 	uint32_t id;
 	int err;
 
-	err = array__reserve(&l->pool, &l->cappool, sizeof(*l->pool), (uint64_t)l->npool + LAYER_CHAIN);
+	err = array__reserve(&l->pool, &l->cappool, sizeof(*l->pool),
+			     (uint64_t)l->npool + LAYER_CHAIN);
 	if (err)
 		return err;
 	err = layers__intern(m, mod.root, "", 0, &id);
@@ -98,7 +101,9 @@ int layers__chain(struct model *m, uint32_t module, struct chain *ret)
 
 static enum layer_part part_of(uint8_t phase)
 {
-	return phase == PHASE_FORWARD ? PART_FORWARD : phase == PHASE_BACKWARD ? PART_BACKWARD : PART_OTHER;
+	return phase == PHASE_FORWARD	 ? PART_FORWARD
+	       : phase == PHASE_BACKWARD ? PART_BACKWARD
+					 : PART_OTHER;
 }
 
 /* Forward, or backward, goes on in other layers from depth on. */
@@ -106,7 +111,8 @@ static void layers__close_part(struct model *m, struct thread_state *t, uint32_t
 {
 	for (uint32_t i = depth; i < t->open.n; i++)
 		if (t->last > t->begin_part[i])
-			layer_at(m, &t->open, i)->part[t->part].duration += t->last - t->begin_part[i];
+			layer_at(m, &t->open, i)->part[t->part].duration += t->last -
+									    t->begin_part[i];
 }
 
 /* The calls from depth on are over: they lasted until the thread's last allocation. */
@@ -146,8 +152,8 @@ static void add_alloc(struct layer_sums *l, const struct dev *dev, double frag)
 	l->frag_n++;
 }
 
-int layers__alloc(struct model *m, struct thread_state *t, const struct dev *dev, const struct event *e,
-		  const struct site *s)
+int layers__alloc(struct model *m, struct thread_state *t, const struct dev *dev,
+		  const struct event *e, const struct site *s)
 {
 	enum layer_part part = part_of(s->phase);
 	struct chain c;
@@ -188,7 +194,8 @@ void layers__free_block(struct model *m, const struct site *s, bool freed)
 	enum layer_part part = part_of(s->phase);
 	struct chain c;
 
-	/* Its allocation went through layers__alloc(): the chain is known, nothing is allocated here. */
+	/* Its allocation went through layers__alloc(): the chain is known, nothing is allocated
+	 * here. */
 	if (layers__chain(m, s->module, &c))
 		return;
 	for (uint32_t i = 0; i < c.n; i++) {
@@ -245,7 +252,8 @@ static struct model_layer_sums all_of(const struct layer *l)
 	for (int p = 0; p < PART_NR; p++) {
 		const struct layer_sums *s = &l->part[p];
 
-		all.peak_reserved = s->peak_reserved > all.peak_reserved ? s->peak_reserved : all.peak_reserved;
+		all.peak_reserved = s->peak_reserved > all.peak_reserved ? s->peak_reserved
+									 : all.peak_reserved;
 		all.allocs += s->allocs;
 		all.frees += s->frees;
 		all.frag_sum += s->frag_sum;

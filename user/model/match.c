@@ -10,8 +10,10 @@
 #include "lib/map64.h"
 #include "model/match_internal.h"
 
-#define MAX_PAIRS (UINT64_C(1) << 20)  /* lines of one function, of one side times the other: more are paired by number alone */
-#define MAX_WORK (UINT64_C(1) << 24)   /* the same of all functions together */
+#define MAX_PAIRS                                                                                  \
+	(UINT64_C(1) << 20) /* lines of one function, of one side times the other: more are paired \
+			       by number alone */
+#define MAX_WORK (UINT64_C(1) << 24) /* the same of all functions together */
 
 struct match *match__new(const char *old_cwd, const char *new_cwd)
 {
@@ -50,7 +52,8 @@ void match__free(struct match *m)
 
 uint64_t match__hash(const struct match *m, const char *s, uint64_t more)
 {
-	return hash__u64(m->seed, hash__bytes(m->seed, s ? s : "", s ? strlen(s) : 0) ^ more * UINT64_C(0x9e3779b97f4a7c15));
+	return hash__u64(m->seed, hash__bytes(m->seed, s ? s : "", s ? strlen(s) : 0) ^
+					  more * UINT64_C(0x9e3779b97f4a7c15));
 }
 
 /* One number for equal strings of either side. */
@@ -73,14 +76,16 @@ static int intern(struct match *m, const char *s, uint32_t *ret)
 	return 0;
 }
 
-static uint64_t place(const struct match *m, enum match_side side, uint32_t file, uint32_t func, uint32_t line)
+static uint64_t place(const struct match *m, enum match_side side, uint32_t file, uint32_t func,
+		      uint32_t line)
 {
 	uint32_t key[4] = { side, file, func, line };
 
 	return hash__bytes(m->seed, key, sizeof(key));
 }
 
-static int add_line(struct match *m, enum match_side side, uint32_t file, uint32_t func, uint32_t line, uint32_t *ret)
+static int add_line(struct match *m, enum match_side side, uint32_t file, uint32_t func,
+		    uint32_t line, uint32_t *ret)
 {
 	uint64_t key = place(m, side, file, func, line), found;
 	int err;
@@ -89,12 +94,16 @@ static int add_line(struct match *m, enum match_side side, uint32_t file, uint32
 		*ret = (uint32_t)found;
 		return 0;
 	}
-	err = m->n >= UINT32_MAX - 1 ? -ENOMEM : array__grow(&m->lines, &m->room, m->n + 1, sizeof(*m->lines));
+	err = m->n >= UINT32_MAX - 1
+		      ? -ENOMEM
+		      : array__grow(&m->lines, &m->room, m->n + 1, sizeof(*m->lines));
 	if (!err)
 		err = map64__set(m->by_place, key, m->n);
 	if (err)
 		return err;
-	m->lines[m->n] = (struct match_line){ .side = side, .file = file, .func = func, .line = line };
+	m->lines[m->n] = (struct match_line){
+		.side = side, .file = file, .func = func, .line = line
+	};
 	*ret = (uint32_t)m->n++;
 	return 0;
 }
@@ -110,12 +119,14 @@ static int add_thing(struct match *m, uint32_t line, uint64_t hash, bool detail)
 		return err;
 	err = array__grow(&m->things, &m->room_things, m->nthings + 1, sizeof(*m->things));
 	if (!err)
-		m->things[m->nthings++] = (struct match_thing){ .hash = hash, .line = line, .detail = detail };
+		m->things[m->nthings++] = (struct match_thing){ .hash = hash,
+								.line = line,
+								.detail = detail };
 	return err;
 }
 
-int match__add(struct match *m, enum match_side side, const char *file, const char *func, uint32_t line, uint64_t does,
-	       uint64_t detail)
+int match__add(struct match *m, enum match_side side, const char *file, const char *func,
+	       uint32_t line, uint64_t does, uint64_t detail)
 {
 	uint32_t file_id, func_id, id;
 	int err = intern(m, file ? file : "", &file_id);
@@ -142,7 +153,8 @@ static int cmp_thing(const void *a, const void *b)
 	return x->hash < y->hash ? -1 : x->hash > y->hash;
 }
 
-/* Of a line that does very much, those with the smallest hashes will do: they are the same ones on both sides. */
+/* Of a line that does very much, those with the smallest hashes will do: they are the same ones on
+ * both sides. */
 static void give_things(struct match *m)
 {
 	if (m->nthings)
@@ -158,9 +170,11 @@ static void give_things(struct match *m)
 	}
 }
 
-static unsigned shared(const struct match *m, const struct match_line *a, const struct match_line *b, bool detail)
+static unsigned shared(const struct match *m, const struct match_line *a,
+		       const struct match_line *b, bool detail)
 {
-	const struct match_thing *x = m->things + a->first[detail], *y = m->things + b->first[detail];
+	const struct match_thing *x = m->things + a->first[detail],
+				 *y = m->things + b->first[detail];
 	unsigned n = 0;
 
 	for (unsigned i = 0, k = 0; i < a->n[detail] && k < b->n[detail];) {
@@ -176,9 +190,9 @@ static unsigned shared(const struct match *m, const struct match_line *a, const 
 }
 
 /*
- * How much speaks for two lines being one: that they do something alike, how much of what they do that is, how much of
- * the sizes and names, that the pair before has moved by as much, that this one has not moved; and of what is equal the
- * nearer.
+ * How much speaks for two lines being one: that they do something alike, how much of what they do
+ * that is, how much of the sizes and names, that the pair before has moved by as much, that this
+ * one has not moved; and of what is equal the nearer.
  */
 #define WEIGHT INT64_C(4096)
 #define WEIGHT_PAIR (2 * WEIGHT)
@@ -192,14 +206,16 @@ static int64_t part(unsigned n, unsigned a, unsigned b)
 	return n ? n * WEIGHT / (a > b ? a : b) : 0;
 }
 
-static int64_t weigh(const struct match *m, const struct match_line *old, const struct match_line *new)
+static int64_t weigh(const struct match *m, const struct match_line *old,
+		     const struct match_line *new)
 {
 	unsigned n = shared(m, old, new, false);
-	int64_t shift = (int64_t)new->line - (int64_t)old->line, far = shift < 0 ? -shift : shift;
+	int64_t shift = (int64_t) new->line - (int64_t)old->line, far = shift < 0 ? -shift : shift;
 
 	if (!n)
 		return 0;
-	return WEIGHT_PAIR + part(n, old->n[0], new->n[0]) + WEIGHT_DETAIL * part(shared(m, old, new, true), old->n[1], new->n[1]) +
+	return WEIGHT_PAIR + part(n, old->n[0], new->n[0]) +
+	       WEIGHT_DETAIL * part(shared(m, old, new, true), old->n[1], new->n[1]) +
 	       (shift ? 0 : WEIGHT_UNMOVED) - (far < FAR ? far : FAR);
 }
 
@@ -249,16 +265,24 @@ static int64_t sum_of(const struct aligner *a, uint32_t c1)
 	return c1 ? a->c[c1 - 1].sum : 0;
 }
 
-/* The best row of pairs that ends with this one: after what is best up to here, or after the last that moved by as much. */
-static int add_candidate(struct aligner *a, struct map64 *by_shift, size_t old, size_t new, int64_t weight, uint32_t best1)
+/* The best row of pairs that ends with this one: after what is best up to here, or after the last
+ * that moved by as much. */
+static int add_candidate(struct aligner *a, struct map64 *by_shift, size_t old, size_t new,
+			 int64_t weight, uint32_t best1)
 {
-	uint64_t shift = (uint64_t)((int64_t)line_at(a, new)->line - (int64_t)line_at(a, old)->line), last1 = 0;
-	struct candidate c = { .old = (uint32_t)old, .new = (uint32_t)new, .before1 = best1, .sum = sum_of(a, best1) + weight };
+	uint64_t shift = (uint64_t)((int64_t)line_at(a, new)->line -
+				    (int64_t)line_at(a, old)->line),
+		 last1 = 0;
+	struct candidate c = { .old = (uint32_t)old,
+			       .new = (uint32_t) new,
+			       .before1 = best1,
+			       .sum = sum_of(a, best1) + weight };
 	int err = array__grow(&a->c, &a->room, a->n + 1, sizeof(*a->c));
 
 	if (err)
 		return err;
-	if (map64__get(by_shift, shift, &last1) && sum_of(a, (uint32_t)last1) + WEIGHT_FOLLOWS > sum_of(a, best1)) {
+	if (map64__get(by_shift, shift, &last1) &&
+	    sum_of(a, (uint32_t)last1) + WEIGHT_FOLLOWS > sum_of(a, best1)) {
 		c.before1 = (uint32_t)last1;
 		c.sum = sum_of(a, (uint32_t)last1) + WEIGHT_FOLLOWS + weight;
 	}
@@ -272,7 +296,8 @@ static int fill(struct aligner *a, struct span s, struct map64 *by_shift, uint32
 	int err = 0;
 
 	for (size_t i = s.old; i < s.old_end; i++) {
-		uint32_t above1 = 0, left1 = 0; /* of the line before, up to the new line before; of this one */
+		/* of the line before, up to the new line before; of this one */
+		uint32_t above1 = 0, left1 = 0;
 
 		for (size_t k = s.new; k < s.new_end; k++) {
 			uint32_t *here = &best[k - s.new + 1];
@@ -322,7 +347,8 @@ static int align(struct aligner *a, struct span s)
 static int cmp_order(const void *pa, const void *pb, void *ctx)
 {
 	const struct match *m = ctx;
-	const struct match_line *a = &m->lines[*(const uint32_t *)pa], *b = &m->lines[*(const uint32_t *)pb];
+	const struct match_line *a = &m->lines[*(const uint32_t *)pa],
+				*b = &m->lines[*(const uint32_t *)pb];
 	uint32_t fa = match__file(m, a), fb = match__file(m, b);
 
 	if (fa != fb)
@@ -375,7 +401,8 @@ int match__settle(struct match *m)
 	return err;
 }
 
-uint32_t match__number(const struct match *m, enum match_side side, const char *file, const char *func, uint32_t line)
+uint32_t match__number(const struct match *m, enum match_side side, const char *file,
+		       const char *func, uint32_t line)
 {
 	uint64_t file_id, func_id, found;
 	const struct match_line *l;
@@ -384,7 +411,8 @@ uint32_t match__number(const struct match *m, enum match_side side, const char *
 	func = func ? func : "";
 	if (!map64__get(m->strings, hash__bytes(m->seed, file, strlen(file)), &file_id) ||
 	    !map64__get(m->strings, hash__bytes(m->seed, func, strlen(func)), &func_id) ||
-	    !map64__get(m->by_place, place(m, side, (uint32_t)file_id, (uint32_t)func_id, line), &found))
+	    !map64__get(m->by_place, place(m, side, (uint32_t)file_id, (uint32_t)func_id, line),
+			&found))
 		return 0;
 	l = &m->lines[found];
 	return l->side == MATCH_NEW && l->mate1 ? l->mate1 : (uint32_t)found + 1;

@@ -8,7 +8,9 @@
 #include "lib/map64.h"
 #include "model/match_internal.h"
 
-#define MAX_GROUP (UINT64_C(1) << 16) /* files of one name, of one side times the other: more are not paired */
+#define MAX_GROUP                                                                                  \
+	(UINT64_C(1)                                                                               \
+	 << 16) /* files of one name, of one side times the other: more are not paired */
 
 struct place { /* a function that a file has */
 	uint32_t file, func;
@@ -84,7 +86,8 @@ static const char *below(const char *path, const char *cwd)
 	return len && !strncmp(path, cwd, len) && path[len] == '/' ? path + len + 1 : NULL;
 }
 
-/* How much speaks for a pair: the same place in the program's folder, then how much of the path, then functions. 0: nothing. */
+/* How much speaks for a pair: the same place in the program's folder, then how much of the path,
+ * then functions. 0: nothing. */
 static uint64_t score(const struct match *m, const struct file *old, const struct file *new)
 {
 	const char *a = m->text[old->file], *b = m->text[new->file];
@@ -100,7 +103,8 @@ static uint64_t score(const struct match *m, const struct file *old, const struc
 	}
 	if (!funcs)
 		return 0;
-	return (uint64_t)(in_a && in_b && !strcmp(in_a, in_b)) << 40 | alike(a, b) << 20 | (funcs < 0xfffff ? funcs : 0xfffff);
+	return (uint64_t)(in_a && in_b && !strcmp(in_a, in_b)) << 40 | alike(a, b) << 20 |
+	       (funcs < 0xfffff ? funcs : 0xfffff);
 }
 
 static int add_pair(struct match *m, struct file *old, struct file *new)
@@ -171,8 +175,11 @@ static size_t lonely(const struct match *m, const struct place *p, size_t n, str
 		while (end < n && p[end].file == p[i].file)
 			end++;
 		if (p[i].side == p[end - 1].side)
-			files[nfiles++] = (struct file){ .file = p[i].file, .side = p[i].side, .base = base_of(m, p[i].file),
-							 .funcs = p + i, .nfuncs = end - i };
+			files[nfiles++] = (struct file){ .file = p[i].file,
+							 .side = p[i].side,
+							 .base = base_of(m, p[i].file),
+							 .funcs = p + i,
+							 .nfuncs = end - i };
 		i = end;
 	}
 	return nfiles;
@@ -211,9 +218,9 @@ int match__pair_files(struct match *m)
 	for (size_t i = 0; i < n && !err;) {
 		size_t new = i, end;
 
-		while (new < n && files[new].base == files[i].base && files[new].side == MATCH_OLD)
-			new++;
-		for (end = new; end < n && files[end].base == files[i].base;)
+		while (new < n && files[new].base == files[i].base &&files[new].side == MATCH_OLD)
+			new ++;
+		for (end = new; end < n &&files[end].base == files[i].base;)
 			end++;
 		err = pair_group(m, files + i, new - i, files + new, end - new);
 		i = end;

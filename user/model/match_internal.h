@@ -38,7 +38,8 @@ struct match {
 	size_t n, room;
 	struct match_thing *things;
 	size_t nthings, room_things;
-	uint32_t *file_of; /* by string: of a new file that is paired with an old one, that; else itself. NULL: not settled */
+	uint32_t *file_of; /* by string: of a new file that is paired with an old one, that; else
+			      itself. NULL: not settled */
 	struct match_files *renamed;
 	size_t nrenamed, room_renamed;
 };

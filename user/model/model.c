@@ -103,7 +103,8 @@ static void model__bound(struct model *m, struct event *e)
 
 static int model__thread(struct model *m, uint32_t thread, struct thread_state **ret)
 {
-	int err = array__reserve(&m->threads, &m->nthreads, sizeof(*m->threads), (uint64_t)thread + 1);
+	int err = array__reserve(&m->threads, &m->nthreads, sizeof(*m->threads),
+				 (uint64_t)thread + 1);
 
 	if (err)
 		return err;
@@ -122,7 +123,8 @@ static int model__thread(struct model *m, uint32_t thread, struct thread_state *
 }
 
 /* stack, walk: before what autograd makes was charged to where it belongs. */
-static int model__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_t stack, uint8_t walk)
+static int model__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_t stack,
+			uint8_t walk)
 {
 	struct thread_state *t;
 	uint32_t site = 0;
@@ -148,8 +150,8 @@ static void model__pass_time(struct model *m, uint64_t time)
 
 static bool of_blocks(uint8_t kind)
 {
-	return kind == EVENT_ALLOC || kind == EVENT_FREE || kind == EVENT_OOM || kind == EVENT_BLOCK ||
-	       kind == EVENT_REQUESTED || kind == EVENT_TENSOR;
+	return kind == EVENT_ALLOC || kind == EVENT_FREE || kind == EVENT_OOM ||
+	       kind == EVENT_BLOCK || kind == EVENT_REQUESTED || kind == EVENT_TENSOR;
 }
 
 int model__event(struct model *m, const struct event *event)
@@ -255,7 +257,8 @@ void model__soon(const struct model *m, const struct event *e, size_t n)
 
 	n = n < SOON_MAX ? n : SOON_MAX;
 	for (size_t i = 0; i < n; i++)
-		if ((e[i].kind == EVENT_ALLOC || e[i].kind == EVENT_FREE) && (dev = model__known_device(m, e[i].device)))
+		if ((e[i].kind == EVENT_ALLOC || e[i].kind == EVENT_FREE) &&
+		    (dev = model__known_device(m, e[i].device)))
 			map64__prefetch(dev->blocks.at, e[i].addr);
 	for (size_t i = 0; i < n; i++)
 		if (e[i].kind == EVENT_FREE && (dev = model__known_device(m, e[i].device)) &&
@@ -347,7 +350,9 @@ void model__note(struct model *m, enum row_when when, uint64_t time)
 	for (uint32_t i = 0; i < m->ndevs; i++) {
 		struct dev *dev = m->devs[i];
 
-		*dev__noted(dev, when) = (struct noted){ .seq = m->seq, .allocated = dev->pub.allocated, .outside = dev->outside };
+		*dev__noted(dev, when) = (struct noted){ .seq = m->seq,
+							 .allocated = dev->pub.allocated,
+							 .outside = dev->outside };
 		dev->blocks.gone[when].n = 0;
 	}
 }
@@ -368,7 +373,8 @@ bool model__noted(const struct model *m, enum row_when when, uint64_t *time)
 
 uint64_t model__noted_allocated(const struct model *m, size_t device, enum row_when when)
 {
-	return device < m->ndevs ? m->devs[m->order[device]]->noted[when - ROWS_AT_BASE].allocated : 0;
+	return device < m->ndevs ? m->devs[m->order[device]]->noted[when - ROWS_AT_BASE].allocated
+				 : 0;
 }
 
 bool model__peak_line(const struct model *m, size_t device, bool innermost, struct row *ret)
@@ -414,7 +420,8 @@ int model__find_device(const struct model *m, const char *name)
 		const struct model_device *d = &m->devs[m->order[i]]->pub;
 
 		if (!strcmp(d->name, name) ||
-		    (d->device.index == 0 && !strncmp(d->name, name, len) && !strcmp(d->name + len, ":0")))
+		    (d->device.index == 0 && !strncmp(d->name, name, len) &&
+		     !strcmp(d->name + len, ":0")))
 			return i;
 	}
 	return -1;
@@ -431,7 +438,8 @@ void model__phase(const struct model *m, enum phase p, struct model_phase *ret)
 	dev = m->devs[m->order[main]];
 	*ret = dev->phases[p];
 	if (dev->phase == (int)p) { /* the stretch under way */
-		ret->allocated_delta = (int64_t)((uint64_t)ret->allocated_delta + dev->pub.allocated - dev->phase_total);
+		ret->allocated_delta = (int64_t)((uint64_t)ret->allocated_delta +
+						 dev->pub.allocated - dev->phase_total);
 		ret->duration += dev->phase_last - dev->phase_begin;
 	}
 }

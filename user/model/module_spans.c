@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Modules as they are entered and left: how often, how long. A layer is inside as long as the thread is in any module
- * of it, so that containers which are never called have a time too, and a module within itself counts once.
+ * Modules as they are entered and left: how often, how long. A layer is inside as long as the
+ * thread is in any module of it, so that containers which are never called have a time too, and a
+ * module within itself counts once.
  */
 #include "model/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#define ENTERED_DEPTH 256 /* calls within one another on a thread; what is deeper is not looked at */
+#define ENTERED_DEPTH                                                                              \
+	256 /* calls within one another on a thread; what is deeper is not looked at */
 
 static uint64_t key_of(uint32_t thread, uint32_t layer)
 {
@@ -31,7 +33,8 @@ static int begin(struct model *m, const struct event *e, struct entered *in)
 			return -ENOMEM;
 		in->begun |= UINT64_C(1) << i;
 		for (uint32_t d = 0; d < m->ndevs; d++)
-			if (m->devs[d]->pub.has_totals && m->devs[d]->pub.reserved > s->peak_reserved)
+			if (m->devs[d]->pub.has_totals &&
+			    m->devs[d]->pub.reserved > s->peak_reserved)
 				s->peak_reserved = m->devs[d]->pub.reserved;
 	}
 	return 0;
@@ -43,18 +46,22 @@ static void end(struct model *m, uint32_t thread, const struct entered *in, uint
 	uint64_t since;
 
 	for (uint32_t i = 0; i < c->n; i++)
-		if (in->begun >> i & 1 && map64__del(m->layers.open, key_of(thread, m->layers.pool[c->off + i]), &since) &&
+		if (in->begun >> i & 1 &&
+		    map64__del(m->layers.open, key_of(thread, m->layers.pool[c->off + i]),
+			       &since) &&
 		    time > since)
 			layer_at(m, c, i)->part[in->part].inside += time - since;
 }
 
 /* A wrapper and what it wraps have one name: one call, of two modules. */
-static bool is_wrapped(const struct model *m, const struct thread_state *t, const struct entered *in)
+static bool is_wrapped(const struct model *m, const struct thread_state *t,
+		       const struct entered *in)
 {
 	const struct entered *outer = t->nentered ? &t->entered[t->nentered - 1] : NULL;
 
 	return outer && outer->chain.n && in->chain.n && outer->module != in->module &&
-	       m->layers.pool[outer->chain.off + outer->chain.n - 1] == m->layers.pool[in->chain.off + in->chain.n - 1];
+	       m->layers.pool[outer->chain.off + outer->chain.n - 1] ==
+		       m->layers.pool[in->chain.off + in->chain.n - 1];
 }
 
 int layers__enter(struct model *m, struct thread_state *t, const struct event *e)
@@ -76,7 +83,8 @@ int layers__enter(struct model *m, struct thread_state *t, const struct event *e
 	if (!err)
 		err = begin(m, e, &in);
 	if (!err)
-		err = array__reserve(&t->entered, &t->capentered, sizeof(*t->entered), (uint64_t)t->nentered + 1);
+		err = array__reserve(&t->entered, &t->capentered, sizeof(*t->entered),
+				     (uint64_t)t->nentered + 1);
 	if (err)
 		return err;
 	if (in.chain.n && !is_wrapped(m, t, &in))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* For who wants to know of every block what it turned out to be, and of every event what there was after it. */
+/* For who wants to know of every block what it turned out to be, and of every event what there was
+ * after it. */
 #include "model/internal.h"
 
 #include <errno.h>
@@ -68,7 +69,8 @@ static int watch__kin(struct model *m, struct watch_kin kin, uint32_t *ret)
 	}
 	if (m->watch.nkin == UINT32_MAX - 1)
 		return -ENOMEM;
-	err = array__reserve(&m->watch.kin, &m->watch.capkin, sizeof(*m->watch.kin), (uint64_t)m->watch.nkin + 1);
+	err = array__reserve(&m->watch.kin, &m->watch.capkin, sizeof(*m->watch.kin),
+			     (uint64_t)m->watch.nkin + 1);
 	if (!err)
 		err = hash_index__add(&m->watch.index, hash, m->watch.nkin);
 	if (err)
@@ -78,7 +80,8 @@ static int watch__kin(struct model *m, struct watch_kin kin, uint32_t *ret)
 	return 0;
 }
 
-int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const struct rec *rec, bool dead)
+int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const struct rec *rec,
+		    bool dead)
 {
 	struct watch_kin kin = {
 		.site = rec->site,

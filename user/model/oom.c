@@ -7,16 +7,20 @@
 
 #define OOMS_FIRST 8
 #define OOMS_LAST 8
-#define GAP_WORK (UINT64_C(1) << 24) /* blocks to be looked at in all, and one more an event: some seconds at most */
+#define GAP_WORK                                                                                   \
+	(UINT64_C(1)                                                                               \
+	 << 24) /* blocks to be looked at in all, and one more an event: some seconds at most */
 
-/* A job may run out of memory a thousand times with many blocks; the gaps of each are worth no more than that. */
+/* A job may run out of memory a thousand times with many blocks; the gaps of each are worth no more
+ * than that. */
 static int oom__gap(struct model *m, size_t device, struct model_oom *o)
 {
 	struct model_segments s;
 	uint64_t blocks = m->devs[m->order[device]]->pub.live_blocks;
 	int err;
 
-	if (m->devs[m->order[device]]->pub.device.type == DEVICE_CPU || m->oom_work + blocks > GAP_WORK + m->seq)
+	if (m->devs[m->order[device]]->pub.device.type == DEVICE_CPU ||
+	    m->oom_work + blocks > GAP_WORK + m->seq)
 		return 0;
 	m->oom_work += blocks;
 	err = model__segments(m, device, ROWS_NOW, false, &s);
@@ -72,7 +76,8 @@ int oom__event(struct model *m, struct dev *dev, const struct event *e)
 bool model__oom(const struct model *m, size_t device, size_t i, struct model_oom *ret)
 {
 	const struct dev *dev = device < m->ndevs ? m->devs[m->order[device]] : NULL;
-	uint64_t n = dev ? dev->pub.ooms : 0, kept = n < OOMS_FIRST + OOMS_LAST ? n : OOMS_FIRST + OOMS_LAST, nr = i;
+	uint64_t n = dev ? dev->pub.ooms : 0,
+		 kept = n < OOMS_FIRST + OOMS_LAST ? n : OOMS_FIRST + OOMS_LAST, nr = i;
 
 	if (i >= kept)
 		return false;

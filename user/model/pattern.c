@@ -31,7 +31,8 @@ void pattern__cover(char *pattern, const char *name)
 			memmove(out, in, a);
 			out += a;
 		} else if (a) {
-			*out++ = '*'; /* an empty component has no room for it, and no module's name has one */
+			/* an empty component has no room for it, and no module's name has one */
+			*out++ = '*';
 		}
 		if (!same_depth && (!equal || !more)) {
 			if (equal) {

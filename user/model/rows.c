@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct key { /* what a row's blocks have in common; 0 where it is not split by it. No padding: it is compared as bytes */
+struct key { /* what a row's blocks have in common; 0 where it is not split by it. No padding: it is
+		compared as bytes */
 	uint32_t file, func, line, stack, module, layer1, thread, name, node;
 	uint8_t phase1, category, has_line, native, walk, census, charged, filtered;
 };
@@ -111,8 +112,8 @@ static void row__set_node(const struct model *m, uint32_t stack, uint32_t node, 
 		r->source = "autograd";
 }
 
-void row__line(const struct model *m, bool innermost, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk,
-	       struct row *r)
+void row__line(const struct model *m, bool innermost, uint32_t stack, uint32_t node,
+	       uint32_t thread, uint8_t walk, struct row *r)
 {
 	struct stack_words w;
 
@@ -150,7 +151,8 @@ static void bucket__set_layer(const struct table *t, struct row *r, uint32_t lay
 	r->module_root = dict__str(t->m->dict, l->root);
 }
 
-void model__stack_row(const struct model *m, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk, struct row *ret)
+void model__stack_row(const struct model *m, uint32_t stack, uint32_t node, uint32_t thread,
+		      uint8_t walk, struct row *ret)
 {
 	row__line(m, false, stack, node, thread, walk, ret);
 }
@@ -165,8 +167,8 @@ static unsigned split_of(const struct row_opts *o)
 		return o->split;
 	if (o->by != BY_LINE)
 		return SPLIT(o->by) | (o->by == BY_STACK ? SPLIT(BY_PHASE) : 0);
-	return SPLIT(BY_LINE) | (o->any_module ? 0 : SPLIT(BY_MODULE)) | (o->any_phase ? 0 : SPLIT(BY_PHASE)) |
-	       (o->any_category ? 0 : SPLIT(BY_CATEGORY));
+	return SPLIT(BY_LINE) | (o->any_module ? 0 : SPLIT(BY_MODULE)) |
+	       (o->any_phase ? 0 : SPLIT(BY_PHASE)) | (o->any_category ? 0 : SPLIT(BY_CATEGORY));
 }
 
 /* Where the program's objects say whose it is, that counts, not who allocated it. */
@@ -182,16 +184,19 @@ static uint32_t block_class__name(const struct table *t, const struct block_clas
 	return k->label1 ? t->m->labels[k->label1 - 1].name : 0;
 }
 
-/* Is it charged to the rows before_attach? Memory from before attach is, unless the table tells its category or its module. */
+/* Is it charged to the rows before_attach? Memory from before attach is, unless the table tells its
+ * category or its module. */
 static bool is_before(const struct table *t, const struct block_class *k)
 {
 	bool module = t->split != SPLIT(BY_CATEGORY) && block_class__module(t, k);
 
-	return t->m->sites[k->site].walk == WALK_CENSUS && ((t->split & SPLIT_ORIGIN) || (!k->category && !module));
+	return t->m->sites[k->site].walk == WALK_CENSUS &&
+	       ((t->split & SPLIT_ORIGIN) || (!k->category && !module));
 }
 
 /* The words of a group, from the largest of its parts. */
-static void bucket__describe(struct table *t, struct row *r, const struct block_class *k, uint32_t layer1)
+static void bucket__describe(struct table *t, struct row *r, const struct block_class *k,
+			     uint32_t layer1)
 {
 	const struct site *s = &t->m->sites[k->site];
 	struct stack_words w = attribution__stack(t->m->words, s->stack);
@@ -279,8 +284,14 @@ static int table__group(struct table *t, const struct key *key, uint32_t *ret)
 static bool block_class__kept(struct table *t, const struct block_class *k)
 {
 	const struct site *s = &t->m->sites[k->site];
-	struct row r = { .bytes = site__bytes(s, k->count), .count = k->count, .median = s->varied ? 0 : s->size, .stack = s->stack,
-			 .category = category__name(k->category), .name = block_class__name(t, k) ? dict__str(t->m->dict, block_class__name(t, k)) : NULL };
+	struct row r = { .bytes = site__bytes(s, k->count),
+			 .count = k->count,
+			 .median = s->varied ? 0 : s->size,
+			 .stack = s->stack,
+			 .category = category__name(k->category),
+			 .name = block_class__name(t, k)
+					 ? dict__str(t->m->dict, block_class__name(t, k))
+					 : NULL };
 
 	if (!t->opts->keep)
 		return true;
@@ -327,8 +338,9 @@ static int table__add(struct table *t, const struct block_class *k, uint32_t lay
 	g->row.count += k->count;
 	g->row.requested += k->requested;
 	g->asked += k->asked;
-	t->parts[t->nparts++] =
-		(struct part){ .size = s->size, .count = k->count, .group = id, .module = block_class__module(t, k) };
+	t->parts[t->nparts++] = (struct part){
+		.size = s->size, .count = k->count, .group = id, .module = block_class__module(t, k)
+	};
 	return 0;
 }
 
@@ -364,7 +376,9 @@ static int table__kin(struct table *t, const struct block *b)
 		if (array__reserve(&t->kin, &t->capkin, sizeof(*t->kin), (uint64_t)id + 1) ||
 		    hash_index__add(&t->kin_index, hash, id))
 			return -ENOMEM;
-		t->kin[t->nkin++] = (struct block_class){ .site = b->site, .label1 = b->label1, .category = b->category };
+		t->kin[t->nkin++] = (struct block_class){ .site = b->site,
+							  .label1 = b->label1,
+							  .category = b->category };
 	}
 	t->kin[id].count++;
 	if (b->ask1) {
@@ -393,7 +407,8 @@ static int table__gather(struct table *t, const struct dev *dev, uint32_t number
 			continue;
 		err = array__reserve(&t->kin, &t->capkin, sizeof(*t->kin), (uint64_t)t->nkin + 1);
 		if (!err)
-			t->kin[t->nkin++] = (struct block_class){ .site = i, .count = t->m->sites[i].total };
+			t->kin[t->nkin++] = (struct block_class){ .site = i,
+								  .count = t->m->sites[i].total };
 	}
 	return err;
 }
@@ -419,7 +434,8 @@ static void table__medians(struct table *t)
 
 		if (!i || p[-1].group != p->group)
 			seen = 0;
-		if (!t->groups[p->group].unsized && seen <= r->count / 2 && r->count / 2 < seen + p->count)
+		if (!t->groups[p->group].unsized && seen <= r->count / 2 &&
+		    r->count / 2 < seen + p->count)
 			r->median = p->size;
 		seen += p->count;
 	}
@@ -442,8 +458,10 @@ static int table__modules(struct table *t)
 	for (uint32_t i = 0; i < t->nparts; i++) {
 		const struct part *p = &t->parts[i];
 		struct bucket *g = &t->groups[p->group];
-		const char *name = dict__str(t->m->dict, dict__get_module(t->m->dict, p->module).name);
-		size_t len = strlen(name) + 4; /* an empty or short component may become "*", or gain ".*" */
+		const char *name = dict__str(t->m->dict,
+					     dict__get_module(t->m->dict, p->module).name);
+		/* an empty or short component may become "*", or gain ".*" */
+		size_t len = strlen(name) + 4;
 
 		if (i && p[-1].group == p->group && p[-1].module == p->module)
 			continue;
@@ -504,26 +522,32 @@ int row__compare(const void *a, const void *b)
 	return c;
 }
 
-/* The row of what nothing names: the others from before attach have a category, a module or a name. */
+/* The row of what nothing names: the others from before attach have a category, a module or a name.
+ */
 static bool is_anonymous(const struct bucket *g, bool filtered)
 {
-	return g->key.census && !g->key.category && !g->key.module && !g->key.name && g->key.filtered == filtered;
+	return g->key.census && !g->key.category && !g->key.module && !g->key.name &&
+	       g->key.filtered == filtered;
 }
 
 /* Bytes of which not even the blocks are known. */
 static struct row before_row(uint64_t bytes)
 {
-	struct row r = { .bytes = bytes, .anonymous = bytes, .category = category__name(CATEGORY_UNKNOWN) };
+	struct row r = { .bytes = bytes,
+			 .anonymous = bytes,
+			 .category = category__name(CATEGORY_UNKNOWN) };
 
 	row__set_before_attach(&r);
 	return r;
 }
 
-static void table__row(const struct table *t, const struct bucket *g, char *text, struct row *before, struct row *r)
+static void table__row(const struct table *t, const struct bucket *g, char *text,
+		       struct row *before, struct row *r)
 {
 	*r = g->row;
 	r->filtered = g->key.filtered;
-	if (r->modules > 1 && !(t->split & (SPLIT(BY_MODULE) | SPLIT(BY_LAYER) | SPLIT(BY_STACK))) &&
+	if (r->modules > 1 &&
+	    !(t->split & (SPLIT(BY_MODULE) | SPLIT(BY_LAYER) | SPLIT(BY_STACK))) &&
 	    (t->split & SPLIT(BY_LINE)))
 		r->module = text + g->pattern - 1;
 	r->category = g->categories ? NULL : category__name(g->category);
@@ -540,7 +564,8 @@ static void table__row(const struct table *t, const struct bucket *g, char *text
 
 static int table__rows(struct table *t, uint64_t outside, struct row **ret, size_t *n)
 {
-	struct row *rows = calloc(1, ((size_t)t->n + 1) * sizeof(*rows) + t->npatterns), before = before_row(outside);
+	struct row *rows = calloc(1, ((size_t)t->n + 1) * sizeof(*rows) + t->npatterns),
+		   before = before_row(outside);
 	uint64_t sum = 0;
 	size_t nr = 0;
 	char *text;
@@ -565,9 +590,11 @@ static int table__rows(struct table *t, uint64_t outside, struct row **ret, size
 	return 0;
 }
 
-int model__rows(const struct model *m, size_t device, const struct row_opts *opts, struct row **ret, size_t *n)
+int model__rows(const struct model *m, size_t device, const struct row_opts *opts, struct row **ret,
+		size_t *n)
 {
-	struct table t = { .m = (struct model *)(uintptr_t)m, .opts = opts }; /* only caches are written to */
+	/* only caches are written to */
+	struct table t = { .m = (struct model *)(uintptr_t)m, .opts = opts };
 	const struct dev *dev;
 	uint32_t number;
 	int err;
@@ -576,7 +603,8 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 		return -ENOENT;
 	number = m->order[device];
 	dev = m->devs[number];
-	if (opts->when < ROWS_MOMENTS && !(opts->when == ROWS_AT_MARK ? dev->pub.marked : model__noted(m, opts->when, NULL)))
+	if (opts->when < ROWS_MOMENTS &&
+	    !(opts->when == ROWS_AT_MARK ? dev->pub.marked : model__noted(m, opts->when, NULL)))
 		return -ENOENT;
 	t.sel = (struct hide){ .m = t.m, .opts = opts };
 	t.split = split_of(opts);

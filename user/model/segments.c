@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Segments, their gaps and what holds them: worked out when somebody asks, from the extents and blocks there are or
- * were at the mark, in one walk over both in order of addresses.
+ * Segments, their gaps and what holds them: worked out when somebody asks, from the extents and
+ * blocks there are or were at the mark, in one walk over both in order of addresses.
  */
 #include "model/internal.h"
 
@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the native allocator takes at once for small blocks; for large ones it takes 20 MiB or more (CUDACachingAllocator.cpp). */
+/* What the native allocator takes at once for small blocks; for large ones it takes 20 MiB or more
+ * (CUDACachingAllocator.cpp). */
 #define SMALL_BUFFER (UINT64_C(2) << 20)
 #define LARGE_BUFFER (UINT64_C(20) << 20)
 
@@ -42,7 +43,7 @@ struct gc {
 	uint32_t *site_line; /* 1 + line by site, 0: not looked at */
 	uint32_t *here;	     /* lines of the segment at hand */
 	uint32_t nhere, caphere;
-	uint64_t *sizes;     /* of its blocks */
+	uint64_t *sizes; /* of its blocks */
 	struct segment *all;
 	uint32_t n, cap;
 	struct row *pins;
@@ -61,12 +62,15 @@ static uint64_t block__size(const struct gc *s, const struct block *b)
 
 /* --- lines */
 
-static int gc__line(struct gc *s, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk, uint32_t *ret)
+static int gc__line(struct gc *s, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk,
+		    uint32_t *ret)
 {
 	struct attribution *w = s->m->words;
 	struct stack_words sw = attribution__stack(w, stack);
 	struct dict_loc loc = dict__get_loc(s->m->dict, s->innermost ? sw.inner_loc : sw.user_loc);
-	uint64_t phase = walk == WALK_CENSUS ? PHASE_OTHER : attribution__node_phase(w, stack, node, thread, walk);
+	uint64_t phase = walk == WALK_CENSUS
+				 ? PHASE_OTHER
+				 : attribution__node_phase(w, stack, node, thread, walk);
 	uint64_t kind = walk == WALK_CENSUS ? 2 : !sw.has_line && walk == MT_WALK_NO_THREAD;
 	uint64_t charged = attribution__charged(w, stack, node);
 	uint64_t key[3] = { (uint64_t)loc.file << 32 | loc.func, loc.line,
@@ -114,7 +118,8 @@ static int pin(struct gc *s, const struct block *b)
 		return err;
 	l = &s->lines[id];
 	if (!l->here) {
-		err = array__reserve(&s->here, &s->caphere, sizeof(*s->here), (uint64_t)s->nhere + 1);
+		err = array__reserve(&s->here, &s->caphere, sizeof(*s->here),
+				     (uint64_t)s->nhere + 1);
 		if (err)
 			return err;
 		s->here[s->nhere++] = id;
@@ -132,7 +137,8 @@ static int pin(struct gc *s, const struct block *b)
 static int cmp_pin(const void *a, const void *b, void *ctx)
 {
 	const struct gc *s = ctx;
-	const struct line *x = &s->lines[*(const uint32_t *)a], *y = &s->lines[*(const uint32_t *)b];
+	const struct line *x = &s->lines[*(const uint32_t *)a],
+			  *y = &s->lines[*(const uint32_t *)b];
 
 	if (x->bytes != y->bytes)
 		return x->bytes > y->bytes ? -1 : 1;
@@ -147,7 +153,8 @@ static int put_pins(struct gc *s, struct segment *seg)
 	if (s->nhere)
 		qsort_r(s->here, s->nhere, sizeof(*s->here), cmp_pin, s);
 	seg->npins = s->nhere < SEGMENT_PINS ? s->nhere : SEGMENT_PINS;
-	if (array__reserve(&s->pins, &s->cappins, sizeof(*s->pins), (uint64_t)s->npins + seg->npins))
+	if (array__reserve(&s->pins, &s->cappins, sizeof(*s->pins),
+			   (uint64_t)s->npins + seg->npins))
 		return -ENOMEM;
 	for (uint32_t i = 0; i < s->nhere; i++) {
 		struct line *l = &s->lines[s->here[i]];
@@ -181,7 +188,8 @@ static uint64_t end_of(const struct segment *seg)
 }
 
 /* Bytes of whole mappings between from and to. *e moves on to the mapping that holds to. */
-static uint64_t whole_mappings(const struct gc *s, size_t *e, size_t last, uint64_t from, uint64_t to)
+static uint64_t whole_mappings(const struct gc *s, size_t *e, size_t last, uint64_t from,
+			       uint64_t to)
 {
 	uint64_t sum = 0;
 
@@ -190,7 +198,8 @@ static uint64_t whole_mappings(const struct gc *s, size_t *e, size_t last, uint6
 		uint64_t end = x->addr + x->size, piece = x->size, lo, hi;
 
 		if (x->told) /* as many as make it up, side by side */
-			piece = (x->flags & SEGMENT_SMALL) || x->size % LARGE_BUFFER ? SMALL_BUFFER : LARGE_BUFFER;
+			piece = (x->flags & SEGMENT_SMALL) || x->size % LARGE_BUFFER ? SMALL_BUFFER
+										     : LARGE_BUFFER;
 		if (from < end && to > x->addr) {
 			lo = from > x->addr ? (from - x->addr + piece - 1) / piece * piece : 0;
 			hi = (to < end ? to - x->addr : x->size) / piece * piece;
@@ -201,7 +210,8 @@ static uint64_t whole_mappings(const struct gc *s, size_t *e, size_t last, uint6
 	}
 }
 
-static void gap(const struct gc *s, struct segment *seg, size_t *e, size_t last, uint64_t from, uint64_t to)
+static void gap(const struct gc *s, struct segment *seg, size_t *e, size_t last, uint64_t from,
+		uint64_t to)
 {
 	if (to <= from)
 		return;
@@ -228,7 +238,8 @@ static void set_median(struct gc *s, struct segment *seg)
 	seg->median = s->sizes[seg->blocks / 2];
 }
 
-/* The blocks of a segment, its gaps and pins. Blocks before it belong to no segment. It is made of extents e to last. */
+/* The blocks of a segment, its gaps and pins. Blocks before it belong to no segment. It is made of
+ * extents e to last. */
 static int fill(struct gc *s, struct segment *seg, size_t e, size_t last)
 {
 	uint64_t cursor = seg->addr, asked = 0, requested = 0;
@@ -237,8 +248,10 @@ static int fill(struct gc *s, struct segment *seg, size_t e, size_t last)
 	while (s->next_pending < s->npending && s->pending[s->next_pending].addr < seg->addr)
 		s->next_pending++;
 	for (;;) {
-		const struct block *b = s->next_block < s->nblocks ? &s->blocks[s->next_block] : NULL;
-		const struct block *p = s->next_pending < s->npending ? &s->pending[s->next_pending] : NULL;
+		const struct block *b = s->next_block < s->nblocks ? &s->blocks[s->next_block]
+								   : NULL;
+		const struct block *p = s->next_pending < s->npending ? &s->pending[s->next_pending]
+								      : NULL;
 		bool is_pending = p && (!b || p->addr < b->addr);
 		uint64_t size, addr = is_pending ? p->addr : b ? b->addr : UINT64_MAX;
 
@@ -263,7 +276,8 @@ static int fill(struct gc *s, struct segment *seg, size_t e, size_t last)
 
 			asked++;
 			requested += ask->requested;
-			/* Odd is PyTorch's number of a stream of its own, and says nothing of the handle. */
+			/* Odd is PyTorch's number of a stream of its own, and says nothing of the
+			 * handle. */
 			if (!seg->stream_known && !(ask->cuda_stream & 1)) {
 				seg->stream_known = true;
 				seg->cuda_stream = ask->cuda_stream;
@@ -298,16 +312,19 @@ static const struct extent *range_of(const struct gc *s, uint64_t addr)
 		else
 			hi = mid;
 	}
-	return lo && addr - s->reserved[lo - 1].addr < s->reserved[lo - 1].size ? &s->reserved[lo - 1] : NULL;
+	return lo && addr - s->reserved[lo - 1].addr < s->reserved[lo - 1].size
+		       ? &s->reserved[lo - 1]
+		       : NULL;
 }
 
 /* Is b, which begins where a ends, more of the same segment? */
 static bool goes_on(const struct gc *s, const struct extent *a, const struct extent *b)
 {
-	if (!segment__is_expandable(a) || !segment__is_expandable(b) || a->addr + a->size != b->addr ||
-	    range_of(s, a->addr) != range_of(s, b->addr))
+	if (!segment__is_expandable(a) || !segment__is_expandable(b) ||
+	    a->addr + a->size != b->addr || range_of(s, a->addr) != range_of(s, b->addr))
 		return false;
-	return !(a->told && b->told) || (a->cuda_stream == b->cuda_stream && !memcmp(a->pool, b->pool, sizeof(a->pool)));
+	return !(a->told && b->told) ||
+	       (a->cuda_stream == b->cuda_stream && !memcmp(a->pool, b->pool, sizeof(a->pool)));
 }
 
 enum segment_size segment__kind(const struct extent *e)
@@ -345,7 +362,8 @@ static int add_segment(struct gc *s, size_t *i)
 	size_t first = *i;
 	int err;
 
-	row__line(s->m, s->innermost, e->stack, 0, e->thread, e->how ? e->walk : WALK_CENSUS, &seg.taken);
+	row__line(s->m, s->innermost, e->stack, 0, e->thread, e->how ? e->walk : WALK_CENSUS,
+		  &seg.taken);
 	set_kind(&seg, e);
 	for ((*i)++; *i < s->nextents && goes_on(s, &s->extents[*i - 1], &s->extents[*i]); (*i)++) {
 		seg.size += s->extents[*i].size;
@@ -379,7 +397,8 @@ static int add_other(struct gc *s, uint8_t how, const struct extent *e)
 			break;
 	if (id == UINT32_MAX) {
 		id = s->nothers;
-		if (array__reserve(&s->others, &s->capothers, sizeof(*s->others), (uint64_t)id + 1) ||
+		if (array__reserve(&s->others, &s->capothers, sizeof(*s->others),
+				   (uint64_t)id + 1) ||
 		    hash_index__add(&s->other_index, hash, id))
 			return -ENOMEM;
 		s->others[s->nothers++] = (struct others){ .how = how, .line = line };
@@ -389,7 +408,8 @@ static int add_other(struct gc *s, uint8_t how, const struct extent *e)
 	return 0;
 }
 
-/* Memory made by handle, less what of it the allocator uses by a mapping and has among its segments. */
+/* Memory made by handle, less what of it the allocator uses by a mapping and has among its
+ * segments. */
 static int add_physical(struct gc *s)
 {
 	struct extent *all;
@@ -503,12 +523,15 @@ static int list_pending(struct gc *s)
 
 static int gather(struct gc *s)
 {
-	int err = blocks__list(s->m, s->dev, s->at_mark ? ROWS_AT_MARK : ROWS_NOW, &s->blocks, &s->nblocks);
+	int err = blocks__list(s->m, s->dev, s->at_mark ? ROWS_AT_MARK : ROWS_NOW, &s->blocks,
+			       &s->nblocks);
 
 	if (!err)
-		err = extents__list(&s->dev->extents, EXTENT_MEMORY, s->at_mark, &s->extents, &s->nextents);
+		err = extents__list(&s->dev->extents, EXTENT_MEMORY, s->at_mark, &s->extents,
+				    &s->nextents);
 	if (!err)
-		err = extents__list(&s->dev->extents, EXTENT_RESERVED, s->at_mark, &s->reserved, &s->nreserved);
+		err = extents__list(&s->dev->extents, EXTENT_RESERVED, s->at_mark, &s->reserved,
+				    &s->nreserved);
 	if (!err)
 		err = list_pending(s);
 	if (err)
@@ -555,8 +578,11 @@ static void sum_up(const struct gc *s, struct model_segments *ret)
 			ret->largest_gap = seg->largest_gap;
 	}
 	for (size_t i = 0; i < ret->nothers; i++)
-		*(ret->others[i].how == MEM_MANAGED ? &ret->managed : &ret->others_bytes) += ret->others[i].row.bytes;
-	/* The profiler is told of a free when it is asked for, and of its end, streams later, not at all. */
+		*(ret->others[i].how == MEM_MANAGED
+			  ? &ret->managed
+			  : &ret->others_bytes) += ret->others[i].row.bytes;
+	/* The profiler is told of a free when it is asked for, and of its end, streams later, not
+	 * at all. */
 	ret->pending_known = !dev->pub.frees;
 	ret->has_totals = dev->pub.has_totals;
 	ret->allocated = s->at_mark ? dev->pub.mark_allocated : dev->pub.allocated;
@@ -602,7 +628,8 @@ static int finish(struct gc *s, struct model_segments *ret)
 	return 0;
 }
 
-int model__segments(const struct model *m, size_t device, enum row_when when, bool innermost, struct model_segments *ret)
+int model__segments(const struct model *m, size_t device, enum row_when when, bool innermost,
+		    struct model_segments *ret)
 {
 	struct gc s = { .m = m, .at_mark = when == ROWS_AT_MARK, .innermost = innermost };
 	struct model_segments sums = { 0 }, all = { 0 };

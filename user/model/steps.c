@@ -36,7 +36,8 @@ int steps__new_device(struct model *m, struct dev *dev)
 	for (int k = 0; k < STEP_KINDS; k++) {
 		if (!m->steps.cap[k])
 			continue;
-		dev->step[k] = calloc(m->steps.cap[k], sizeof(*dev->step[k])); /* steps before: nothing was there */
+		/* steps before: nothing was there */
+		dev->step[k] = calloc(m->steps.cap[k], sizeof(*dev->step[k]));
 		if (!dev->step[k])
 			return -ENOMEM;
 	}
@@ -113,7 +114,8 @@ int steps__call(struct model *m, const struct event *e)
 }
 
 /* An allocation of a thread that is in a call: still inside? */
-int steps__alloc(struct model *m, struct thread_state *t, uint64_t time, uint32_t stack, uint8_t walk)
+int steps__alloc(struct model *m, struct thread_state *t, uint64_t time, uint32_t stack,
+		 uint8_t walk)
 {
 	uint32_t outermost = attribution__stack(m->words, stack).outermost;
 	/* A call whose module has no name: any module will do. */
@@ -159,7 +161,8 @@ size_t model__whole_steps(const struct model *m)
 {
 	const char *at = facts__get(m->words->facts, "attached_at");
 	size_t n = model__steps(m);
-	bool whole = steps__kind(m) == STEP_CALL || model__first_step_whole(m) || (at && (!strcmp(at, "start") || !strcmp(at, "fork")));
+	bool whole = steps__kind(m) == STEP_CALL || model__first_step_whole(m) ||
+		     (at && (!strcmp(at, "start") || !strcmp(at, "fork")));
 
 	return n - (n && !whole);
 }
@@ -175,7 +178,8 @@ bool model__step(const struct model *m, size_t i, struct model_step *ret)
 	if (i >= kept)
 		return false;
 	slot = (n - kept + i) % STEPS_KEPT;
-	*ret = (struct model_step){ .start = m->steps.ring[k][slot].start, .end = m->steps.ring[k][slot].end };
+	*ret = (struct model_step){ .start = m->steps.ring[k][slot].start,
+				    .end = m->steps.ring[k][slot].end };
 	if (dev && dev->step[k]) {
 		ret->peak = dev->step[k][slot].peak + dev->late;
 		ret->end_allocated = dev->step[k][slot].end_allocated + dev->late;
@@ -194,7 +198,8 @@ uint64_t model__step_time(const struct model *m)
 {
 	enum step_kind k = steps__kind(m);
 	uint64_t n = m->steps.n[k], kept = n < STEPS_KEPT ? n : STEPS_KEPT, *times, ret;
-	size_t skip = n == kept && !model__first_step_whole(m); /* the very first one is still there */
+	/* the very first one is still there */
+	size_t skip = n == kept && !model__first_step_whole(m);
 
 	if (kept <= skip)
 		return 0;

@@ -26,8 +26,9 @@ bool trend__counts(const struct trend *t, enum trend_confidence least)
 const char *trend__verdict(enum trend_verdict v)
 {
 	static const char *const names[] = {
-		[TREND_FLAT] = "flat",	       [TREND_SHORT] = "too_short", [TREND_STOPPED] = "stopped",
-		[TREND_RELEASED] = "released", [TREND_UNSURE] = "unsure",   [TREND_GROWS] = "grows",
+		[TREND_FLAT] = "flat",	     [TREND_SHORT] = "too_short",
+		[TREND_STOPPED] = "stopped", [TREND_RELEASED] = "released",
+		[TREND_UNSURE] = "unsure",   [TREND_GROWS] = "grows",
 	};
 
 	return (unsigned)v < sizeof(names) / sizeof(*names) ? names[v] : "flat";
@@ -129,7 +130,8 @@ static void look_at_range(const uint64_t *v, size_t n, struct trend *t)
 	t->last = v[n - 1];
 }
 
-/* What each quarter has of the growth. A floor is known to the end only by the last value, which noise may have raised. */
+/* What each quarter has of the growth. A floor is known to the end only by the last value, which
+ * noise may have raised. */
 static void part(const uint64_t *v, size_t n, struct trend *t)
 {
 	size_t end = n - 1 - n / STRETCHES;
@@ -144,9 +146,13 @@ static void part(const uint64_t *v, size_t n, struct trend *t)
 	rise = (double)t->grown;
 	ceiling_rise = (double)(ceiling[n - 1] - ceiling[n / STRETCHES]);
 	for (size_t q = 0; q < TREND_PARTS; q++) {
-		size_t from = q * end / TREND_PARTS, to = (q + 1) * end / TREND_PARTS, off = n - 1 - end;
+		size_t from = q * end / TREND_PARTS, to = (q + 1) * end / TREND_PARTS,
+		       off = n - 1 - end;
 		double below = rise > 0 ? (double)(floor[to] - floor[from]) / rise : 0;
-		double above = ceiling_rise > 0 ? (double)(ceiling[to + off] - ceiling[from + off]) / ceiling_rise : 0;
+		double above = ceiling_rise > 0
+				       ? (double)(ceiling[to + off] - ceiling[from + off]) /
+						 ceiling_rise
+				       : 0;
 
 		t->share[q] = below < above ? below : above;
 	}
@@ -190,8 +196,8 @@ static void decide(struct trend *t, uint64_t fell, uint64_t min_growth)
 	bool up = t->slope > 0 && t->grown >= min_growth && t->grown;
 	int c = TREND_NONE;
 
-	while (up && c < TREND_HIGH && t->p <= wanted[c + 1].p && t->values >= wanted[c + 1].values &&
-	       is_even(t, wanted[c + 1].share, 0))
+	while (up && c < TREND_HIGH && t->p <= wanted[c + 1].p &&
+	       t->values >= wanted[c + 1].values && is_even(t, wanted[c + 1].share, 0))
 		c++;
 	/* What was given back once may be again. */
 	if (c > TREND_LOW && fell > t->grown / 4)
@@ -207,7 +213,8 @@ static void decide(struct trend *t, uint64_t fell, uint64_t min_growth)
 	} else if (up) {
 		t->verdict = TREND_UNSURE;
 		c = TREND_LOW;
-	} else if (t->range >= min_growth && t->last > t->first && t->last - t->first >= t->range / 2) {
+	} else if (t->range >= min_growth && t->last > t->first &&
+		   t->last - t->first >= t->range / 2) {
 		t->verdict = TREND_STOPPED;
 	}
 	t->confidence = c;
@@ -246,12 +253,13 @@ static void judge(const uint64_t *v, size_t n, const struct trend_opts *o, struc
 }
 
 /*
- * What began to grow in the middle of a recording is no even growth in all of it. If nothing was ever given back, its second
- * half may say more: one more chance to be wrong.
+ * What began to grow in the middle of a recording is no even growth in all of it. If nothing was
+ * ever given back, its second half may say more: one more chance to be wrong.
  */
 void trend__judge(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret)
 {
-	struct trend_opts twice = { .min_growth = o->min_growth, .tests = (o->tests ? o->tests : 1) * 2 };
+	struct trend_opts twice = { .min_growth = o->min_growth,
+				    .tests = (o->tests ? o->tests : 1) * 2 };
 	struct trend half;
 
 	if (n > TREND_MAX) {

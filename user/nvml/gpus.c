@@ -17,20 +17,20 @@
 #include "log/log.h"
 
 #define MS 1000000ULL
-#define PAUSE (50 * MS)		/* between questions */
-#define SHARE 19		/* and so many times what the last answer took */
-#define RECENT (2000 * MS)	/* a GPU that was asked about within this time is in each question */
+#define PAUSE (50 * MS)	   /* between questions */
+#define SHARE 19	   /* and so many times what the last answer took */
+#define RECENT (2000 * MS) /* a GPU that was asked about within this time is in each question */
 #define AGAIN_AFTER (300000 * MS) /* a helper was killed */
 #define WAIT_MS 250
 
 static struct {
 	unsigned users;
-	pid_t pid;  /* of the helper, or of one that was killed and has not ended; 0: none */
-	int fd;	    /* valid where running */
+	pid_t pid; /* of the helper, or of one that was killed and has not ended; 0: none */
+	int fd;	   /* valid where running */
 	bool running, greeted, asked;
-	bool in_vain; /* gpus__wait() has waited for the answer under way */
-	uint64_t since;	   /* when the helper was started, or asked */
-	uint64_t retry_at; /* no new helper before; UINT64_MAX: none at all */
+	bool in_vain;		   /* gpus__wait() has waited for the answer under way */
+	uint64_t since;		   /* when the helper was started, or asked */
+	uint64_t retry_at;	   /* no new helper before; UINT64_MAX: none at all */
 	uint64_t next, not_before; /* no question before; wanted: an answer that begins at */
 	uint64_t asked_mask, wanted[GPUS_MAX]; /* when each GPU was last asked about */
 	uint64_t answered_mask;
@@ -49,7 +49,8 @@ uint64_t gpus__now(void)
 
 /* ---- the helper's life ---- */
 
-/* 0 or an error number. A fork would copy the page tables of what may be a large process, on the thread that drains. */
+/* 0 or an error number. A fork would copy the page tables of what may be a large process, on the
+ * thread that drains. */
 static int spawn(int fd)
 {
 	char parent[16], *argv[] = { "memtrace-bpf", GPUS_HELPER, parent, NULL };
@@ -64,12 +65,17 @@ static int spawn(int fd)
 	posix_spawn_file_actions_init(&files);
 	posix_spawnattr_init(&attr);
 	/* A session of its own: Ctrl-C is not for it. */
-	err = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+	err = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK |
+						      POSIX_SPAWN_SETSIGDEF);
 	err = err ?: posix_spawnattr_setsigmask(&attr, &none);
 	err = err ?: posix_spawnattr_setsigdefault(&attr, &all);
 	err = err ?: posix_spawn_file_actions_adddup2(&files, fd, STDIN_FILENO);
-	err = err ?: posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-	err = err ?: posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+	err = err
+		      ?: posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null",
+							  O_WRONLY, 0);
+	err = err
+		      ?: posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null",
+							  O_WRONLY, 0);
 	err = err ?: posix_spawn(&g.pid, "/proc/self/exe", &files, &attr, argv, environ);
 	posix_spawnattr_destroy(&attr);
 	posix_spawn_file_actions_destroy(&files);
@@ -109,7 +115,8 @@ static void start_helper(uint64_t now)
 	if (err) {
 		g.pid = 0;
 		close(fd[0]);
-		log_debug("no figures of the driver: the helper process cannot be started: %s", strerror(err));
+		log_debug("no figures of the driver: the helper process cannot be started: %s",
+			  strerror(err));
 		return;
 	}
 	g.fd = fd[0];
@@ -119,7 +126,9 @@ static void start_helper(uint64_t now)
 
 static void give_up(const char *why)
 {
-	log_warn("the NVIDIA driver %s: its figures (used, free) are missing from here on; memtrace-bpf asks again in 5 minutes", why);
+	log_warn("the NVIDIA driver %s: its figures (used, free) are missing from here on; "
+		 "memtrace-bpf asks again in 5 minutes",
+		 why);
 	g.retry_at = gpus__now() + AGAIN_AFTER;
 	end_helper();
 }
@@ -136,7 +145,8 @@ static void on_greeting(size_t len)
 	}
 	h->why[sizeof(h->why) - 1] = '\0';
 	for (unsigned i = 0; i < h->n; i++)
-		h->gpu[i].name[sizeof(h->gpu[i].name) - 1] = h->gpu[i].uuid[sizeof(h->gpu[i].uuid) - 1] = '\0';
+		h->gpu[i].name[sizeof(h->gpu[i].name) - 1] =
+			h->gpu[i].uuid[sizeof(h->gpu[i].uuid) - 1] = '\0';
 	g.greeted = true;
 	if (h->n)
 		return;
@@ -149,7 +159,8 @@ static void on_answer(const struct gpus_answer *a, size_t len)
 {
 	size_t head = offsetof(struct gpus_answer, process);
 
-	if (len < head || a->n > GPUS_PROCESSES || len != head + a->n * sizeof(*a->process) || a->end < a->begin) {
+	if (len < head || a->n > GPUS_PROCESSES || len != head + a->n * sizeof(*a->process) ||
+	    a->end < a->begin) {
 		give_up("was not understood");
 		return;
 	}
@@ -211,7 +222,8 @@ static void pump(void)
 	if (!g.running && g.users && now >= g.retry_at)
 		start_helper(now);
 	receive();
-	if (g.running && (!g.greeted || g.asked) && now > g.since && now - g.since > (g.greeted ? GPUS_ANSWERS_WITHIN : GPUS_GREETS_WITHIN) * 1000 * MS)
+	if (g.running && (!g.greeted || g.asked) && now > g.since &&
+	    now - g.since > (g.greeted ? GPUS_ANSWERS_WITHIN : GPUS_GREETS_WITHIN) * 1000 * MS)
 		give_up(g.greeted ? "has not answered for 5 s" : "was not ready within 30 s");
 	if (g.running && g.greeted && !g.asked && g.not_before && is_wanted() && now >= g.next)
 		put_question(now);
@@ -280,7 +292,8 @@ bool gpus__wait(uint64_t mask, uint64_t not_before)
 	uint64_t end = gpus__now() + WAIT_MS * MS, now;
 
 	gpus__ask(mask, not_before);
-	while (!is_answered(mask, not_before) && g.running && g.greeted && !g.in_vain && (now = gpus__now()) < end) {
+	while (!is_answered(mask, not_before) && g.running && g.greeted && !g.in_vain &&
+	       (now = gpus__now()) < end) {
 		struct pollfd p = { .fd = g.fd, .events = POLLIN };
 
 		/* Without a question under way there is a pause to wait for. */

@@ -68,8 +68,8 @@ static const struct function {
 	{ "nvmlDeviceGetUUID", NULL, offsetof(struct nvml, uuid), false },
 	{ "nvmlDeviceGetMinorNumber", NULL, offsetof(struct nvml, minor), false },
 	{ "nvmlDeviceGetMemoryInfo", NULL, offsetof(struct nvml, memory), false },
-	{ "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2", offsetof(struct nvml, processes),
-	  false },
+	{ "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2",
+	  offsetof(struct nvml, processes), false },
 	{ "nvmlDeviceGetMemoryInfo_v2", NULL, offsetof(struct nvml, memory_v2), true },
 	{ "nvmlDeviceGetMigMode", NULL, offsetof(struct nvml, mig_mode), true },
 };
@@ -105,7 +105,8 @@ static bool load(struct nvml *n, struct gpus_greeting *g)
 	return true;
 }
 
-/* NVML opens the driver's nodes itself. Where an administrator keeps them from others, the helper stays who it is. */
+/* NVML opens the driver's nodes itself. Where an administrator keeps them from others, the helper
+ * stays who it is. */
 static bool anyone_may_open_gpus(void)
 {
 	char path[32] = "/dev/nvidiactl";
@@ -129,8 +130,8 @@ static void give_up_rights(void)
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	for (int cap = 0; cap < 64; cap++)
 		prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
-	if (!geteuid() && anyone_may_open_gpus() && !setgroups(0, NULL) && !setresgid(NOBODY, NOBODY, NOBODY) &&
-	    setresuid(NOBODY, NOBODY, NOBODY))
+	if (!geteuid() && anyone_may_open_gpus() && !setgroups(0, NULL) &&
+	    !setresgid(NOBODY, NOBODY, NOBODY) && setresuid(NOBODY, NOBODY, NOBODY))
 		_exit(126); /* half of it is worse than nothing */
 	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
 	if (syscall(SYS_capset, &h, none))
@@ -143,7 +144,8 @@ static uint64_t total_of(const struct nvml *n, nvml_device d)
 	struct nvml_memory_v2 v2 = { .version = NVML_MEMORY_V2 };
 	struct nvml_memory v1 = { 0 };
 
-	/* What the driver keeps for itself no program can use. The first version of the call does not tell it apart. */
+	/* What the driver keeps for itself no program can use. The first version of the call does
+	 * not tell it apart. */
 	if (n->memory_v2 && !n->memory_v2(d, &v2) && v2.reserved <= v2.total)
 		return v2.total - v2.reserved;
 	return n->memory(d, &v1) ? 0 : v1.total;
@@ -161,13 +163,16 @@ static void look(struct helper *h, struct gpus_greeting *g)
 	for (unsigned i = 0; i < n; i++) {
 		struct gpu *gpu = &g->gpu[i];
 
-		if (h->nvml.by_index(i, &h->device[i]) || h->nvml.name(h->device[i], gpu->name, sizeof(gpu->name)) ||
+		if (h->nvml.by_index(i, &h->device[i]) ||
+		    h->nvml.name(h->device[i], gpu->name, sizeof(gpu->name)) ||
 		    h->nvml.uuid(h->device[i], gpu->uuid, sizeof(gpu->uuid))) {
 			snprintf(g->why, sizeof(g->why), "NVML does not describe GPU %u", i);
 			return;
 		}
-		gpu->minor = h->nvml.minor(h->device[i], &minor) || minor > INT_MAX ? -1 : (int)minor;
-		gpu->mig = h->nvml.mig_mode && !h->nvml.mig_mode(h->device[i], &now, &pending) && now;
+		gpu->minor = h->nvml.minor(h->device[i], &minor) || minor > INT_MAX ? -1
+										    : (int)minor;
+		gpu->mig = h->nvml.mig_mode && !h->nvml.mig_mode(h->device[i], &now, &pending) &&
+			   now;
 		if (gpu->mig)
 			h->mig |= UINT64_C(1) << i;
 		else
@@ -182,10 +187,13 @@ static bool list_processes(struct helper *h, unsigned gpu)
 	struct gpus_answer *a = &h->answer;
 	unsigned n = PROCESSES_MAX;
 
-	if (h->nvml.processes(h->device[gpu], &n, h->processes) || n > PROCESSES_MAX || n > GPUS_PROCESSES - a->n)
+	if (h->nvml.processes(h->device[gpu], &n, h->processes) || n > PROCESSES_MAX ||
+	    n > GPUS_PROCESSES - a->n)
 		return false;
 	for (unsigned i = 0; i < n; i++)
-		a->process[a->n++] = (struct gpus_process){ gpu, h->processes[i].pid, h->processes[i].used }; /* ~0: as NVML says it, too */
+		/* ~0: as NVML says it, too */
+		a->process[a->n++] = (struct gpus_process){ gpu, h->processes[i].pid,
+							    h->processes[i].used };
 	return true;
 }
 
@@ -222,13 +230,14 @@ int gpus_helper__main(int parent)
 
 	if (syscall(SYS_close_range, 3, ~0U, 0) || !h || !g)
 		return 1;
-	/* It ends itself when it is late: its parent may lack the right to, as the user is another one. */
+	/* It ends itself when it is late: its parent may lack the right to, as the user is another
+	 * one. */
 	alarm(GPUS_GREETS_WITHIN + 1);
 	loaded = load(&h->nvml, g);
 	give_up_rights();
 	/*
-	 * The socket ends with the parent, too, but a call into NVML may be under way for long. A change of the user takes this
-	 * back, so it comes after.
+	 * The socket ends with the parent, too, but a call into NVML may be under way for long. A
+	 * change of the user takes this back, so it comes after.
 	 */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)

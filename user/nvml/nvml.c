@@ -38,13 +38,15 @@ struct nvml {
 	bool nvml;
 	uint64_t seen; /* by bit: GPUs whose nodes the process has */
 	bool seen_known;
-	uint64_t next_see; /* when to look again */
+	uint64_t next_see;		  /* when to look again */
 	unsigned order[NVML_DEVICES_MAX]; /* the process's device -> GPU of the machine */
-	int n_order;			 /* -1: cannot be told; 0: not known yet */
-	int own_devices;		 /* as the process itself counts; <= 0: not known */
-	uint64_t in_use, in_use_at_ask;	 /* by bit: devices that the process's allocator has memory on */
-	uint64_t asked, judged;		 /* when it was last asked; the answer that was last looked at began */
-	unsigned missing;		 /* answers in a row without one of them */
+	int n_order;			  /* -1: cannot be told; 0: not known yet */
+	int own_devices;		  /* as the process itself counts; <= 0: not known */
+	uint64_t in_use,
+		in_use_at_ask; /* by bit: devices that the process's allocator has memory on */
+	uint64_t asked,
+		judged;	  /* when it was last asked; the answer that was last looked at began */
+	unsigned missing; /* answers in a row without one of them */
 	uint64_t said[NVML_DEVICES_MAX], said_free[NVML_DEVICES_MAX];
 	bool has_said[NVML_DEVICES_MAX], has_said_free[NVML_DEVICES_MAX];
 };
@@ -73,7 +75,8 @@ static int item(const char *s, size_t len, const char *const *uuid, unsigned n)
 	return found;
 }
 
-int nvml__order(const char *visible, const char *const *uuid, unsigned n, bool sorted, unsigned order[NVML_DEVICES_MAX])
+int nvml__order(const char *visible, const char *const *uuid, unsigned n, bool sorted,
+		unsigned order[NVML_DEVICES_MAX])
 {
 	int found, count = 0, k;
 	size_t len;
@@ -85,7 +88,8 @@ int nvml__order(const char *visible, const char *const *uuid, unsigned n, bool s
 			order[k] = (unsigned)k;
 		return sorted ? (int)n : -1;
 	}
-	/* CUDA takes the items up to the first that is none, and one twice is an error: then it sees no device. */
+	/* CUDA takes the items up to the first that is none, and one twice is an error: then it
+	 * sees no device. */
 	for (;;) {
 		visible += strspn(visible, " ");
 		len = strcspn(visible, ", ");
@@ -112,8 +116,8 @@ static uint64_t bit(unsigned i)
 }
 
 /*
- * A container may have the nodes of some GPUs only, and CUDA counts those alone. Nothing in its environment need say so.
- * A node that cannot be looked at leaves all of it unknown.
+ * A container may have the nodes of some GPUs only, and CUDA counts those alone. Nothing in its
+ * environment need say so. A node that cannot be looked at leaves all of it unknown.
  */
 static void look_for_nodes(struct nvml *s)
 {
@@ -131,7 +135,8 @@ static void look_for_nodes(struct nvml *s)
 		int err;
 
 		snprintf(path, sizeof(path), "/dev/nvidia%d", g->minor);
-		err = g->minor < 0 ? -ENOTSUP : proc__char_device(s->proc, path, &dev_major, &dev_minor);
+		err = g->minor < 0 ? -ENOTSUP
+				   : proc__char_device(s->proc, path, &dev_major, &dev_minor);
 		if (!err && dev_major == NVIDIA_MAJOR && (int)dev_minor == g->minor)
 			s->seen |= bit(i);
 		else if (err && err != -ENOENT && err != -ENODEV && err != -ENOTDIR)
@@ -139,7 +144,8 @@ static void look_for_nodes(struct nvml *s)
 	}
 }
 
-/* Where the process's own numbering cannot be told for sure, a figure is better not given than given to another device. */
+/* Where the process's own numbering cannot be told for sure, a figure is better not given than
+ * given to another device. */
 static void find_order(struct nvml *s)
 {
 	unsigned gpu[NVML_DEVICES_MAX], order[NVML_DEVICES_MAX], n = 0;
@@ -161,7 +167,8 @@ static void find_order(struct nvml *s)
 		sorted = sorted && !strcmp(gpus__get(i)->name, gpus__get(gpu[0])->name);
 	}
 	/* Otherwise CUDA puts the fastest first. */
-	if (environ__get(s->proc, &maps, "CUDA_DEVICE_ORDER", sort, sizeof(sort)) == 0 && !strcmp(sort, "PCI_BUS_ID"))
+	if (environ__get(s->proc, &maps, "CUDA_DEVICE_ORDER", sort, sizeof(sort)) == 0 &&
+	    !strcmp(sort, "PCI_BUS_ID"))
 		sorted = true;
 	err = environ__get(s->proc, &maps, "CUDA_VISIBLE_DEVICES", visible, sizeof(visible));
 	if (!s->seen_known || (mig && n > 1))
@@ -181,7 +188,8 @@ static uint64_t found_on(const struct nvml *s, const struct gpus_answer *a)
 	uint64_t found = 0;
 
 	for (unsigned i = 0; i < a->n; i++)
-		if (a->process[i].pid == (unsigned)proc__pid(s->proc) && a->process[i].gpu < GPUS_MAX)
+		if (a->process[i].pid == (unsigned)proc__pid(s->proc) &&
+		    a->process[i].gpu < GPUS_MAX)
 			found |= bit(a->process[i].gpu);
 	return found;
 }
@@ -198,7 +206,8 @@ static uint64_t in_order(const struct nvml *s)
 /* What NVML and the process itself say of its devices must agree with the order. */
 static bool is_refuted(const struct nvml *s, uint64_t found)
 {
-	return s->n_order < 0 || found & ~in_order(s) || (s->own_devices > 0 && s->own_devices != s->n_order);
+	return s->n_order < 0 || found & ~in_order(s) ||
+	       (s->own_devices > 0 && s->own_devices != s->n_order);
 }
 
 static void judge_order(struct nvml *s, uint64_t found)
@@ -207,19 +216,22 @@ static void judge_order(struct nvml *s, uint64_t found)
 		find_order(s); /* the process uses CUDA by now, so what it sees is settled */
 	if (!found || s->n_order == 0 || !is_refuted(s, found))
 		return;
-	/* A device control group, as Slurm makes it, is not seen from here. With one device there is one answer all the same. */
+	/* A device control group, as Slurm makes it, is not seen from here. With one device there
+	 * is one answer all the same. */
 	if (s->own_devices == 1 && !(found & (found - 1))) {
 		s->order[0] = (unsigned)__builtin_ctzll(found);
 		s->n_order = 1;
 		return;
 	}
 	s->n_order = -1;
-	log_debug("which GPU is the process's first cannot be told: the driver's figures are left out");
+	log_debug("which GPU is the process's first cannot be told: the driver's figures are left "
+		  "out");
 }
 
 /* ---- NVML ---- */
 
-/* NVML names processes as the machine does: in a PID namespace of its own a number would be another process's. */
+/* NVML names processes as the machine does: in a PID namespace of its own a number would be another
+ * process's. */
 static bool pids_are_the_machines(void)
 {
 	return !proc__pid_namespace();
@@ -252,7 +264,8 @@ static int used_on(const struct nvml *s, const struct gpus_answer *a, unsigned g
 	return found ? 0 : -ENOENT;
 }
 
-/* A device that the allocator has memory on cannot be one that NVML does not list the process on, but while it ends. */
+/* A device that the allocator has memory on cannot be one that NVML does not list the process on,
+ * but while it ends. */
 static bool is_missing(struct nvml *s, const struct gpus_answer *a, unsigned device, int got)
 {
 	return got == -ENOENT && a->begin >= s->asked && s->in_use_at_ask & bit(device);
@@ -283,7 +296,8 @@ static void read_answer(struct nvml *s, const struct gpus_answer *a, struct nvml
 	s->missing = missing ? s->missing + 1 : 0;
 	if (s->missing < MISSING_MAX)
 		return;
-	log_debug("NVML does not list the process on a GPU that it uses: the driver's figures are left out");
+	log_debug("NVML does not list the process on a GPU that it uses: the driver's figures are "
+		  "left out");
 	s->n_order = -1;
 	ret->n = 0;
 }
@@ -292,8 +306,9 @@ static void read_answer(struct nvml *s, const struct gpus_answer *a, struct nvml
 
 static bool read_table(const struct nvml *s, struct dryrun_usage *u)
 {
-	return s->table && proc__read(s->proc, s->table, u, sizeof(*u)) == 0 && u->magic == DRYRUN_MAGIC &&
-	       u->version == DRYRUN_VERSION && u->n_devices <= NVML_DEVICES_MAX;
+	return s->table && proc__read(s->proc, s->table, u, sizeof(*u)) == 0 &&
+	       u->magic == DRYRUN_MAGIC && u->version == DRYRUN_VERSION &&
+	       u->n_devices <= NVML_DEVICES_MAX;
 }
 
 bool nvml__is_dry_run(const struct nvml *s)
@@ -339,7 +354,8 @@ struct nvml *nvml__open(const struct proc *p, uint64_t dry_run)
 	else if (s->nvml)
 		gpus__open();
 	else
-		log_debug("in a PID namespace of our own: the driver's figures, which are by the machine's PIDs, are not "
+		log_debug("in a PID namespace of our own: the driver's figures, which are by the "
+			  "machine's PIDs, are not "
 			  "asked for");
 	return s;
 }
@@ -402,7 +418,8 @@ static int say(struct nvml *s, unsigned device, uint64_t used,
 	return fn(ctx, device, used);
 }
 
-int nvml__tell(struct nvml *s, const struct nvml_figures *f, int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx)
+int nvml__tell(struct nvml *s, const struct nvml_figures *f,
+	       int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx)
 {
 	unsigned i;
 	int err = 0;
@@ -413,12 +430,14 @@ int nvml__tell(struct nvml *s, const struct nvml_figures *f, int (*fn)(void *ctx
 	return err;
 }
 
-int nvml__tell_free(struct nvml *s, const struct nvml_figures *f, int (*fn)(void *ctx, unsigned device, uint64_t left), void *ctx)
+int nvml__tell_free(struct nvml *s, const struct nvml_figures *f,
+		    int (*fn)(void *ctx, unsigned device, uint64_t left), void *ctx)
 {
 	int err = 0;
 
 	for (unsigned i = 0; i < f->n && i < NVML_DEVICES_MAX && !err; i++) {
-		if (!s->has_said[i] || !f->has_free[i] || (s->has_said_free[i] && s->said_free[i] == f->free[i]))
+		if (!s->has_said[i] || !f->has_free[i] ||
+		    (s->has_said_free[i] && s->said_free[i] == f->free[i]))
 			continue;
 		s->has_said_free[i] = true;
 		s->said_free[i] = f->free[i];
@@ -439,7 +458,8 @@ static void read_dry_run(struct nvml *s, struct nvml_figures *ret)
 	for (i = 0; i < ret->n; i++) {
 		ret->used[i] = u.device[i].used;
 		ret->known[i] = true;
-		ret->has_free[i] = u.device[i].used <= s->dry_total[i]; /* there is no other process */
+		/* there is no other process */
+		ret->has_free[i] = u.device[i].used <= s->dry_total[i];
 		ret->free[i] = s->dry_total[i] - u.device[i].used;
 	}
 }

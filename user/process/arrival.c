@@ -8,8 +8,10 @@
 
 #define FILES_OPENED 8
 
-/* Of the libraries that come with one dlopen(); libtorch_global_deps, which torch loads before, is not one of them. */
-static const char *const libraries[] = { "libc10.", "libc10-", "libtorch_cpu.", "libtorch_cpu-", "libtorch_python." };
+/* Of the libraries that come with one dlopen(); libtorch_global_deps, which torch loads before, is
+ * not one of them. */
+static const char *const libraries[] = { "libc10.", "libc10-", "libtorch_cpu.", "libtorch_cpu-",
+					 "libtorch_python." };
 
 static bool is_library(const struct map *m, size_t from, size_t to)
 {
@@ -83,8 +85,9 @@ static bool is_relocated(const struct proc *p, const struct maps *m, const struc
 	e = elf__open_map(p, first);
 	if (!e)
 		return true;
-	known = !elf__bias(e, first->start, first->offset, &bias) && !elf__section(e, ".init_array", &addr, &size) &&
-		size >= sizeof(word) && !proc__read_u64(p, bias + addr, &word);
+	known = !elf__bias(e, first->start, first->offset, &bias) &&
+		!elf__section(e, ".init_array", &addr, &size) && size >= sizeof(word) &&
+		!proc__read_u64(p, bias + addr, &word);
 	elf__free(e);
 	/* What cannot be known is no proof. */
 	return !known || (word >= first->start && word < end);
@@ -99,7 +102,8 @@ bool arrival__untouched(const struct proc *p, const struct maps *m)
 	for (i = 0; i < m->n; i++) {
 		const struct map *map = &m->v[i];
 
-		if (!is_library(map, 0, sizeof(libraries) / sizeof(libraries[0])) || !strcmp(map->path, last))
+		if (!is_library(map, 0, sizeof(libraries) / sizeof(libraries[0])) ||
+		    !strcmp(map->path, last))
 			continue;
 		last = map->path;
 		any = true;

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A path says it in one of its parts, and the innermost part that does counts (a node of kind is a container with pods in it):
+ * A path says it in one of its parts, and the innermost part that does counts (a node of kind is a
+ * container with pods in it):
  *
  *   /docker/<id>                                        docker, cgroupfs driver
  *   /system.slice/docker-<id>.scope                     the same, systemd driver
  *   /kubepods/burstable/pod<uid>/<id>                   Kubernetes, cgroupfs driver
- *   /kubepods.slice/.../kubepods-burstable-pod<uid_>.slice/cri-containerd-<id>.scope    systemd driver
- *   /system.slice/containerd.service/kubepods-pod<uid_>.slice:cri-containerd:<id>       a systemd path under the cgroupfs driver
- *   /machine.slice/libpod-<id>.scope/container          podman; conmon, which only watches it, lies in libpod-conmon-<id>.scope
- *   /lxc.payload.<name>/..., /lxc/<name>                LXC
- *   /machine.slice/machine-<name>.scope                 systemd-nspawn, whose scope is also called systemd-nspawn@<name>.service
+ *   /kubepods.slice/.../kubepods-burstable-pod<uid_>.slice/cri-containerd-<id>.scope    systemd
+ * driver /system.slice/containerd.service/kubepods-pod<uid_>.slice:cri-containerd:<id>       a
+ * systemd path under the cgroupfs driver /machine.slice/libpod-<id>.scope/container podman; conmon,
+ * which only watches it, lies in libpod-conmon-<id>.scope /lxc.payload.<name>/..., /lxc/<name> LXC
+ *   /machine.slice/machine-<name>.scope                 systemd-nspawn, whose scope is also called
+ * systemd-nspawn@<name>.service
  */
 #include "process/cgroup.h"
 
@@ -58,8 +60,11 @@ static void set_runtime(struct cgroup *c, const char *prefix, size_t len)
 {
 	static const struct {
 		const char *prefix, *name;
-	} known[] = { { "docker", "docker" },	{ "cri-containerd", "containerd" }, { "crio", "crio" },
-		      { "libpod", "podman" },	{ "nerdctl", "nerdctl" } };
+	} known[] = { { "docker", "docker" },
+		      { "cri-containerd", "containerd" },
+		      { "crio", "crio" },
+		      { "libpod", "podman" },
+		      { "nerdctl", "nerdctl" } };
 	size_t i;
 
 	for (i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
@@ -109,9 +114,9 @@ static bool take_pod(struct cgroup *c, const char *part, size_t len)
 	size_t i, n;
 
 	len = without(part, len, ".slice");
-	n = len >= UID + 3 && !memcmp(part + len - UID - 3, "pod", 3)		    ? UID :
-	    len >= UID_PLAIN + 3 && !memcmp(part + len - UID_PLAIN - 3, "pod", 3) ? UID_PLAIN :
-										    0;
+	n = len >= UID + 3 && !memcmp(part + len - UID - 3, "pod", 3)		    ? UID
+	    : len >= UID_PLAIN + 3 && !memcmp(part + len - UID_PLAIN - 3, "pod", 3) ? UID_PLAIN
+										    : 0;
 	if (!n || (len > n + 3 && part[len - n - 4] != '-'))
 		return false;
 	part += len - n;
@@ -134,19 +139,24 @@ static bool take_name(struct cgroup *c, const char *runtime, const char *name, s
 }
 
 /* Those whose part has a name instead of an id. before: the part in front of it. */
-static bool take_named(struct cgroup *c, const char *part, size_t len, const char *before, size_t before_len)
+static bool take_named(struct cgroup *c, const char *part, size_t len, const char *before,
+		       size_t before_len)
 {
-	static const char payload[] = "lxc.payload.", machine[] = "machine-", nspawn[] = "systemd-nspawn@";
+	static const char payload[] = "lxc.payload.", machine[] = "machine-",
+			  nspawn[] = "systemd-nspawn@";
 
 	if (len > strlen(payload) && !memcmp(part, payload, strlen(payload)))
 		return take_name(c, "lxc", part + strlen(payload), len - strlen(payload));
 	if (before_len == 3 && !memcmp(before, "lxc", 3))
 		return take_name(c, "lxc", part, len);
-	if (len > strlen(machine) && !memcmp(part, machine, strlen(machine)) && ends_with(part, len, ".scope") &&
-	    !memmem(part, len, "qemu", 4))
-		return take_name(c, "nspawn", part + strlen(machine), len - strlen(machine) - strlen(".scope"));
-	if (len > strlen(nspawn) && !memcmp(part, nspawn, strlen(nspawn)) && ends_with(part, len, ".service"))
-		return take_name(c, "nspawn", part + strlen(nspawn), len - strlen(nspawn) - strlen(".service"));
+	if (len > strlen(machine) && !memcmp(part, machine, strlen(machine)) &&
+	    ends_with(part, len, ".scope") && !memmem(part, len, "qemu", 4))
+		return take_name(c, "nspawn", part + strlen(machine),
+				 len - strlen(machine) - strlen(".scope"));
+	if (len > strlen(nspawn) && !memcmp(part, nspawn, strlen(nspawn)) &&
+	    ends_with(part, len, ".service"))
+		return take_name(c, "nspawn", part + strlen(nspawn),
+				 len - strlen(nspawn) - strlen(".service"));
 	return false;
 }
 
@@ -176,7 +186,8 @@ static bool look_at(struct cgroup *c, const char *path, size_t len)
 	return found;
 }
 
-/* A line's path, after the second colon, and whether it is of the hierarchy that counts most: 3, 2, 1; 0: no such line. */
+/* A line's path, after the second colon, and whether it is of the hierarchy that counts most: 3, 2,
+ * 1; 0: no such line. */
 static int weigh(const char *line, size_t len, const char **path, size_t *path_len)
 {
 	const char *first = memchr(line, ':', len), *second;

@@ -2,8 +2,9 @@
 #ifndef MT_PROCESS_CGROUP_H
 #define MT_PROCESS_CGROUP_H
 /*
- * Which container and pod a process is in, as far as the path of its control group tells: docker, containerd, CRI-O, podman,
- * Kubernetes, LXC, systemd-nspawn, with either of their cgroup drivers, cgroup v1 and v2.
+ * Which container and pod a process is in, as far as the path of its control group tells: docker,
+ * containerd, CRI-O, podman, Kubernetes, LXC, systemd-nspawn, with either of their cgroup drivers,
+ * cgroup v1 and v2.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,7 +18,8 @@ struct cgroup {
 	char container[65];	    /* the id: 64 hexadecimal digits */
 	char runtime[24];	    /* docker, containerd, crio, podman, nerdctl, lxc, nspawn */
 	char name[65];		    /* of the container, where the path has one (LXC, nspawn) */
-	char pod[37];		    /* the pod's UID: 8-4-4-4-12 hexadecimal digits, or 32 without dashes (static pods) */
+	char pod[37]; /* the pod's UID: 8-4-4-4-12 hexadecimal digits, or 32 without dashes (static
+			 pods) */
 };
 
 /* The text of /proc/PID/cgroup. Anything may be in it; what is not understood is left out. */

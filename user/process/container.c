@@ -94,13 +94,17 @@ static void ask_docker(const char *root, const char *id, struct container_names 
 	json_decref(j);
 }
 
-/* What a runtime was told to run has annotations of whoever told it: containerd's CRI, CRI-O, nerdctl, podman. */
+/* What a runtime was told to run has annotations of whoever told it: containerd's CRI, CRI-O,
+ * nerdctl, podman. */
 static bool ask_bundle(const char *path, struct container_names *n)
 {
-	static const char *const names[] = { "io.kubernetes.cri.container-name", "io.kubernetes.container.name", "nerdctl/name",
+	static const char *const names[] = { "io.kubernetes.cri.container-name",
+					     "io.kubernetes.container.name", "nerdctl/name",
 					     "io.podman.annotations.name" };
-	static const char *const pods[] = { "io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name" };
-	static const char *const spaces[] = { "io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace" };
+	static const char *const pods[] = { "io.kubernetes.cri.sandbox-name",
+					    "io.kubernetes.pod.name" };
+	static const char *const spaces[] = { "io.kubernetes.cri.sandbox-namespace",
+					      "io.kubernetes.pod.namespace" };
 	json_t *j = read_json(path), *a = json_object_get(j, "annotations");
 	size_t i;
 
@@ -140,7 +144,8 @@ static void ask_bundles(const char *root, const char *id, struct container_names
 	}
 }
 
-/* podman tells the container itself; the file is the container's, which could have another one there. */
+/* podman tells the container itself; the file is the container's, which could have another one
+ * there. */
 static void ask_containerenv(pid_t pid, struct container_names *n)
 {
 	char *text, *line;
@@ -156,7 +161,8 @@ static void ask_containerenv(pid_t pid, struct container_names *n)
 	free(text);
 }
 
-/* A pod's processes are started with its name as that of their host; POD_NAME is what people call it when they ask for it. */
+/* A pod's processes are started with its name as that of their host; POD_NAME is what people call
+ * it when they ask for it. */
 static void ask_environment(pid_t pid, struct container_names *n)
 {
 	static const char *const variables[] = { "POD_NAME=", "HOSTNAME=" };
@@ -193,7 +199,8 @@ static void ask_environment(pid_t pid, struct container_names *n)
 	free(text);
 }
 
-void container__names(pid_t pid, const struct cgroup *c, const char *root, struct container_names *ret)
+void container__names(pid_t pid, const struct cgroup *c, const char *root,
+		      struct container_names *ret)
 {
 	memset(ret, 0, sizeof(*ret));
 	if (c->name[0]) {

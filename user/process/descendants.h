@@ -8,14 +8,15 @@
 #include <sys/types.h>
 
 /*
- * Which of a process's descendants have PyTorch in them: fills pids with the first max of them, those nearest to it
- * first, and returns how many there are. Those that may not be looked at do not count; no more than 256 are looked at.
+ * Which of a process's descendants have PyTorch in them: fills pids with the first max of them,
+ * those nearest to it first, and returns how many there are. Those that may not be looked at do not
+ * count; no more than 256 are looked at.
  */
 size_t descendants__with_torch(pid_t pid, pid_t *pids, size_t max);
 
 /*
- * All its descendants that there are now, those nearest to it first, and who started each: no more than max and 256. Returns
- * how many.
+ * All its descendants that there are now, those nearest to it first, and who started each: no more
+ * than max and 256. Returns how many.
  */
 size_t descendants__descendants(pid_t pid, pid_t *pids, pid_t *parents, size_t max);
 /* Has it PyTorch mapped? False where it may not be looked at. */

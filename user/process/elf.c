@@ -102,14 +102,16 @@ static int load_phdrs(struct elf *e, const Elf64_Ehdr *eh)
 	return 0;
 }
 
-/* Section headers are a help, not a need: what cannot be read is left out. Only ENOMEM is an error. */
+/* Section headers are a help, not a need: what cannot be read is left out. Only ENOMEM is an error.
+ */
 static int load_shdrs(struct elf *e, const Elf64_Ehdr *eh)
 {
 	uint64_t n = eh->e_shnum;
 	uint32_t strndx = eh->e_shstrndx;
 	Elf64_Shdr first, *sh;
 
-	if (!eh->e_shoff || eh->e_shentsize != sizeof(first) || elf__pread(e, eh->e_shoff, &first, sizeof(first)))
+	if (!eh->e_shoff || eh->e_shentsize != sizeof(first) ||
+	    elf__pread(e, eh->e_shoff, &first, sizeof(first)))
 		return 0;
 	if (!n)
 		n = first.sh_size; /* more than 65279 of them: the count lies there */
@@ -145,8 +147,8 @@ static void parse_notes(struct elf *e, const uint8_t *notes, uint64_t len, uint6
 		next = (desc + nh.n_descsz + align - 1) & ~(align - 1);
 		if (desc + nh.n_descsz > len)
 			return;
-		if (nh.n_type == NT_GNU_BUILD_ID && nh.n_namesz == 4 && !memcmp(notes + name, "GNU", 4) &&
-		    nh.n_descsz && nh.n_descsz <= 64) {
+		if (nh.n_type == NT_GNU_BUILD_ID && nh.n_namesz == 4 &&
+		    !memcmp(notes + name, "GNU", 4) && nh.n_descsz && nh.n_descsz <= 64) {
 			for (i = 0; i < nh.n_descsz; i++) {
 				e->build_id[2 * i] = hex[notes[desc + i] >> 4];
 				e->build_id[2 * i + 1] = hex[notes[desc + i] & 15];
@@ -222,17 +224,31 @@ static int read_dynamic(struct elf *e, const Elf64_Phdr *ph)
 		n = 0;
 	for (i = 0; i < n && dyn[i].d_tag != DT_NULL; i++) {
 		switch (dyn[i].d_tag) {
-		case DT_SYMTAB: symtab = dyn[i].d_un.d_ptr; break;
-		case DT_STRTAB: strtab = dyn[i].d_un.d_ptr; break;
-		case DT_STRSZ: strsz = dyn[i].d_un.d_val; break;
-		case DT_GNU_HASH: gnu = dyn[i].d_un.d_ptr; break;
-		case DT_HASH: sysv = dyn[i].d_un.d_ptr; break;
-		case DT_SONAME: soname = dyn[i].d_un.d_val; break;
-		default: break;
+		case DT_SYMTAB:
+			symtab = dyn[i].d_un.d_ptr;
+			break;
+		case DT_STRTAB:
+			strtab = dyn[i].d_un.d_ptr;
+			break;
+		case DT_STRSZ:
+			strsz = dyn[i].d_un.d_val;
+			break;
+		case DT_GNU_HASH:
+			gnu = dyn[i].d_un.d_ptr;
+			break;
+		case DT_HASH:
+			sysv = dyn[i].d_un.d_ptr;
+			break;
+		case DT_SONAME:
+			soname = dyn[i].d_un.d_val;
+			break;
+		default:
+			break;
 		}
 	}
 	free(dyn);
-	if (!symtab || !strtab || table_at(e, symtab, &e->symtab) || table_at(e, strtab, &e->strtab)) {
+	if (!symtab || !strtab || table_at(e, symtab, &e->symtab) ||
+	    table_at(e, strtab, &e->strtab)) {
 		e->symtab = e->strtab = (struct span){ 0, 0 };
 		return 0;
 	}
@@ -272,9 +288,11 @@ static int find_tables(struct elf *e)
 		if (e->symtab.len && sh->sh_addr != e->symtab_vaddr)
 			continue;
 		if (!e->symtab.len)
-			e->strtab = span_in_file(e, e->sh[sh->sh_link].sh_offset, e->sh[sh->sh_link].sh_size);
+			e->strtab = span_in_file(e, e->sh[sh->sh_link].sh_offset,
+						 e->sh[sh->sh_link].sh_size);
 		if (!e->symtab.len || sh->sh_size < e->symtab.len)
-			e->symtab = span_in_file(e, e->symtab.len ? e->symtab.off : sh->sh_offset, sh->sh_size);
+			e->symtab = span_in_file(e, e->symtab.len ? e->symtab.off : sh->sh_offset,
+						 sh->sh_size);
 		e->sym_n = sh->sh_size / sizeof(Elf64_Sym);
 		break;
 	}
@@ -357,8 +375,8 @@ static struct elf *open_memory(const struct proc *p, const struct map *map)
 	for (i = 0; i < maps.n && e->n_pieces < PIECES_MAX; i++) {
 		const struct map *m = &maps.v[i];
 
-		if (m->inode != map->inode || m->dev_major != map->dev_major || m->dev_minor != map->dev_minor ||
-		    m->offset > UINT64_MAX - (m->end - m->start))
+		if (m->inode != map->inode || m->dev_major != map->dev_major ||
+		    m->dev_minor != map->dev_minor || m->offset > UINT64_MAX - (m->end - m->start))
 			continue;
 		e->piece[e->n_pieces++] = (struct piece){ m->start, m->offset, m->end - m->start };
 		if (m->offset + (m->end - m->start) > e->size)
@@ -440,7 +458,8 @@ static const Elf64_Shdr *section(const struct elf *e, const char *name)
 	if (len > sizeof(buf))
 		return NULL;
 	for (i = 0; i < e->sh_n; i++)
-		if (e->sh[i].sh_type != SHT_NULL && !elf__pread_in(e, &e->shstr, e->sh[i].sh_name, buf, len) &&
+		if (e->sh[i].sh_type != SHT_NULL &&
+		    !elf__pread_in(e, &e->shstr, e->sh[i].sh_name, buf, len) &&
 		    !memcmp(buf, name, len))
 			return &e->sh[i];
 	return NULL;
@@ -457,7 +476,8 @@ int elf__section(const struct elf *e, const char *name, uint64_t *addr, uint64_t
 	return 0;
 }
 
-int elf__section_bytes(const struct elf *e, const char *name, size_t max, uint8_t **ret, size_t *len)
+int elf__section_bytes(const struct elf *e, const char *name, size_t max, uint8_t **ret,
+		       size_t *len)
 {
 	const Elf64_Shdr *sh = section(e, name);
 	uint8_t *buf;
@@ -503,15 +523,16 @@ int elf__bias(const struct elf *e, uint64_t map_start, uint64_t map_offset, uint
 
 	for (i = 0; i < e->ph_n; i++) {
 		ph = &e->ph[i];
-		if (ph->p_type != PT_LOAD || !ph->p_filesz || ((ph->p_offset ^ ph->p_vaddr) & ~mask))
+		if (ph->p_type != PT_LOAD || !ph->p_filesz ||
+		    ((ph->p_offset ^ ph->p_vaddr) & ~mask))
 			continue;
 		first = ph->p_offset & mask;
 		if (first == map_offset) {
 			found = ph;
 			break;
 		}
-		if (!found && map_offset > first && !__builtin_add_overflow(ph->p_offset, ph->p_filesz, &end) &&
-		    map_offset < end)
+		if (!found && map_offset > first &&
+		    !__builtin_add_overflow(ph->p_offset, ph->p_filesz, &end) && map_offset < end)
 			found = ph;
 	}
 	if (!found || (map_start & ~mask) || (map_offset & ~mask))

@@ -19,7 +19,8 @@ struct elf {
 	unsigned int users;
 	int fd;
 	uint64_t size;
-	/* Where the file cannot be opened, fd is /proc/PID/mem and this is where pieces of the file are in it. */
+	/* Where the file cannot be opened, fd is /proc/PID/mem and this is where pieces of the file
+	 * are in it. */
 	struct piece {
 		uint64_t addr, off, len;
 	} piece[PIECES_MAX];

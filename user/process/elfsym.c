@@ -30,7 +30,8 @@ static void sym_fill(const Elf64_Sym *s, struct elf_sym *ret)
 }
 
 /* Whether the symbol at index is a defined one of that name; len counts the name's NUL. */
-static bool sym_matches(const struct elf *e, uint64_t index, const char *name, size_t len, Elf64_Sym *s)
+static bool sym_matches(const struct elf *e, uint64_t index, const char *name, size_t len,
+			Elf64_Sym *s)
 {
 	char buf[512];
 	size_t pos, part;
@@ -80,11 +81,13 @@ static int lookup_gnu(const struct elf *e, const char *name, size_t len, Elf64_S
 	for (k = 0; k + 1 < len; k++)
 		hash = hash * 33 + (uint8_t)name[k];
 	if (gnu_header(e, &h) ||
-	    elf__pread_in(e, &e->gnu_hash, sizeof(h) + 8ull * (hash / 64 % h.bloom_words), &word, sizeof(word)))
+	    elf__pread_in(e, &e->gnu_hash, sizeof(h) + 8ull * (hash / 64 % h.bloom_words), &word,
+			  sizeof(word)))
 		return -ENOENT;
 	if (!(word >> (hash % 64) & 1) || !(word >> ((hash >> (h.bloom_shift & 31)) % 64) & 1))
 		return -ENOENT;
-	if (elf__pread_in(e, &e->gnu_hash, gnu_bucket(&h, hash % h.buckets), &index, sizeof(index)) ||
+	if (elf__pread_in(e, &e->gnu_hash, gnu_bucket(&h, hash % h.buckets), &index,
+			  sizeof(index)) ||
 	    index < h.first)
 		return -ENOENT;
 	while (left) {
@@ -121,7 +124,8 @@ static int lookup_sysv(const struct elf *e, const char *name, size_t len, Elf64_
 		if (sym_matches(e, index, name, len, ret))
 			return 0;
 		if (index >= head[1] ||
-		    elf__pread_in(e, &e->sysv_hash, 8 + 4ull * head[0] + 4ull * index, &index, sizeof(index)))
+		    elf__pread_in(e, &e->sysv_hash, 8 + 4ull * head[0] + 4ull * index, &index,
+				  sizeof(index)))
 			return -ENOENT;
 	}
 	return -ENOENT;
@@ -150,7 +154,8 @@ static uint64_t gnu_count(const struct elf *e)
 		pos = gnu_chain(&h, max);
 		if (pos >= e->gnu_hash.len)
 			return max;
-		n = (e->gnu_hash.len - pos) / 4 < CHUNK ? (uint32_t)((e->gnu_hash.len - pos) / 4) : CHUNK;
+		n = (e->gnu_hash.len - pos) / 4 < CHUNK ? (uint32_t)((e->gnu_hash.len - pos) / 4)
+							: CHUNK;
 		if (!n || elf__pread_in(e, &e->gnu_hash, pos, buf, n * sizeof(buf[0])))
 			return max;
 		for (i = 0; i < n; i++, max++)
@@ -193,7 +198,8 @@ static int each_symbol(const struct elf *e, const char *names, bool imports,
 			break;
 		}
 		for (i = 0; i < n && !ret; i++) {
-			if (!(imports ? buf[i].st_shndx == SHN_UNDEF : sym_defined(&buf[i])) || buf[i].st_name >= e->strtab.len || !names[buf[i].st_name])
+			if (!(imports ? buf[i].st_shndx == SHN_UNDEF : sym_defined(&buf[i])) ||
+			    buf[i].st_name >= e->strtab.len || !names[buf[i].st_name])
 				continue;
 			sym_fill(&buf[i], &sym);
 			ret = fn(names + buf[i].st_name, &sym, ctx);
@@ -225,14 +231,14 @@ static int each_named(const struct elf *e, bool imports,
 	return ret;
 }
 
-int elf__each_dynsym(const struct elf *e, int (*fn)(const char *name, const struct elf_sym *sym, void *ctx),
-		     void *ctx)
+int elf__each_dynsym(const struct elf *e,
+		     int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
 {
 	return each_named(e, false, fn, ctx);
 }
 
-int elf__each_import(const struct elf *e, int (*fn)(const char *name, const struct elf_sym *sym, void *ctx),
-		     void *ctx)
+int elf__each_import(const struct elf *e,
+		     int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
 {
 	return each_named(e, true, fn, ctx);
 }

@@ -41,8 +41,10 @@ static int find_table(const struct elf *e, uint64_t *vaddr, struct hdr *h)
 		*vaddr = e->ph[i].p_vaddr;
 		if (elf__read(e, *vaddr, h, sizeof(*h)) || h->version != 1)
 			return -ENOENT;
-		if (h->count_enc != PE_UDATA4 || h->table_enc != PE_TABLE || h->count > ENTRIES_MAX ||
-		    ((h->frame_enc & PE_FORMAT) != PE_SDATA4 && (h->frame_enc & PE_FORMAT) != PE_UDATA4))
+		if (h->count_enc != PE_UDATA4 || h->table_enc != PE_TABLE ||
+		    h->count > ENTRIES_MAX ||
+		    ((h->frame_enc & PE_FORMAT) != PE_SDATA4 &&
+		     (h->frame_enc & PE_FORMAT) != PE_UDATA4))
 			return -ENOENT;
 		return h->count ? 0 : -ENOENT;
 	}
@@ -50,8 +52,8 @@ static int find_table(const struct elf *e, uint64_t *vaddr, struct hdr *h)
 }
 
 /* The last entry that begins at or before vaddr. */
-static int search(const struct elf *e, uint64_t table, uint32_t count, uint64_t base, uint64_t vaddr,
-		  struct entry *ret)
+static int search(const struct elf *e, uint64_t table, uint32_t count, uint64_t base,
+		  uint64_t vaddr, struct entry *ret)
 {
 	uint32_t lo = 0, hi = count, mid;
 	struct entry en;
@@ -108,10 +110,10 @@ static int pointer_encoding(const struct elf *e, uint64_t cie, uint8_t *ret)
 	n = strnlen((const char *)b + aug, 8);
 	if (n == 8 || b[aug] != 'z')
 		return -ENOENT;
-	pos = skip_leb(b, aug + n + 1, sizeof(b)); /* code alignment */
-	pos = skip_leb(b, pos, sizeof(b));	   /* data alignment */
+	pos = skip_leb(b, aug + n + 1, sizeof(b));		 /* code alignment */
+	pos = skip_leb(b, pos, sizeof(b));			 /* data alignment */
 	pos = b[8] == 1 ? pos + 1 : skip_leb(b, pos, sizeof(b)); /* return address register */
-	pos = skip_leb(b, pos, sizeof(b));	   /* length of what the letters say */
+	pos = skip_leb(b, pos, sizeof(b)); /* length of what the letters say */
 	for (aug++; b[aug] && pos < sizeof(b); aug++) {
 		if (b[aug] == 'R') {
 			*ret = b[pos];

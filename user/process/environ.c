@@ -14,7 +14,8 @@
 #define VARIABLES_MAX 8192
 #define PAGE 4096u
 
-/* Bytes up to a NUL or size, whichever is first, page by page: what follows the text may not be there. */
+/* Bytes up to a NUL or size, whichever is first, page by page: what follows the text may not be
+ * there. */
 static int read_text(const struct proc *p, uint64_t addr, char *buf, size_t size)
 {
 	size_t len = 0, part;
@@ -44,7 +45,8 @@ static uint64_t variable_in(const struct proc *p, const struct map *map)
 	e = elf__open_map(p, map);
 	if (!e)
 		return 0;
-	if (elf__dynsym(e, "environ", &sym) == 0 && elf__bias(e, map->start, map->offset, &bias) == 0)
+	if (elf__dynsym(e, "environ", &sym) == 0 &&
+	    elf__bias(e, map->start, map->offset, &bias) == 0)
 		addr = sym.value + bias;
 	elf__free(e);
 	return addr;
@@ -82,7 +84,8 @@ static uint64_t find_variable(const struct proc *p, const struct maps *m)
 	return addr;
 }
 
-int environ__get(const struct proc *p, const struct maps *m, const char *name, char *buf, size_t size)
+int environ__get(const struct proc *p, const struct maps *m, const char *name, char *buf,
+		 size_t size)
 {
 	uint64_t at = find_variable(p, m), v, text;
 	size_t len = strlen(name), i;

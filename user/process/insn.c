@@ -60,7 +60,8 @@ static unsigned op_of(const struct insn *in) /* ModRM.reg where it extends the o
 
 /* ---- registers written ---- */
 
-/* A byte register numbered 4-7 is ah, ch, dh, bh, unless there is a REX prefix: both are meant then. */
+/* A byte register numbered 4-7 is ah, ch, dh, bh, unless there is a REX prefix: both are meant
+ * then. */
 static uint16_t reg_bit(const struct insn *in, unsigned low, bool extended)
 {
 	unsigned n = low + (extended ? 8 : 0);
@@ -318,17 +319,30 @@ static int read_prefixes(struct cursor *c, struct insn *in, uint8_t *op)
 		if (next_byte(c, op))
 			return -EINVAL;
 		switch (*op) {
-		case 0x66: in->p66 = true; break;
-		case 0x67: in->p67 = true; break;
-		case 0xf2: in->pf2 = true; break;
-		case 0xf3: in->pf3 = true; break;
-		case 0xf0: in->lock = true; break;
+		case 0x66:
+			in->p66 = true;
+			break;
+		case 0x67:
+			in->p67 = true;
+			break;
+		case 0xf2:
+			in->pf2 = true;
+			break;
+		case 0xf3:
+			in->pf3 = true;
+			break;
+		case 0xf0:
+			in->lock = true;
+			break;
 		case 0x26:
 		case 0x2e:
 		case 0x36:
-		case 0x3e: in->segment = true; break;
+		case 0x3e:
+			in->segment = true;
+			break;
 		case 0x64:
-		case 0x65: break;
+		case 0x65:
+			break;
 		default:
 			if ((*op & 0xf0) != 0x40)
 				return 0;
@@ -445,7 +459,8 @@ static int read_vex(struct cursor *c, struct insn *in, uint8_t first)
 		return -EINVAL;
 	if (map == 1) {
 		form = two_byte[in->opcode >> 4][in->opcode & 15];
-		if (form == '.' ? evex || in->opcode != 0x77 : form != 'm' && form != 'B' && (!evex || form != '!'))
+		if (form == '.' ? evex || in->opcode != 0x77
+				: form != 'm' && form != 'B' && (!evex || form != '!'))
 			return -EINVAL;
 		if (form == '!') /* conversions that only EVEX has, at 7a and 7b */
 			form = (in->opcode & 0xfe) == 0x7a ? 'm' : '!';
@@ -490,8 +505,8 @@ static int read_insn(struct cursor *c, struct insn *in)
 	if (read_operands(c, in, one_byte[op >> 4][op & 15]))
 		return -EINVAL;
 	/* the unused places of groups */
-	if ((op == 0x8f && op_of(in)) || (op == 0xfe && op_of(in) > 1) || (op == 0xff && op_of(in) == 7) ||
-	    (op == 0xc6 && op_of(in) && in->modrm != 0xf8))
+	if ((op == 0x8f && op_of(in)) || (op == 0xfe && op_of(in) > 1) ||
+	    (op == 0xff && op_of(in) == 7) || (op == 0xc6 && op_of(in) && in->modrm != 0xf8))
 		return -EINVAL;
 	return 0;
 }

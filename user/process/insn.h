@@ -20,7 +20,14 @@ enum insn_flow {
 	INSN_TRAP, /* int, syscall, hlt, ud2: not of a straight line */
 };
 
-enum insn_map { INSN_MAP_1 = 0, INSN_MAP_0F, INSN_MAP_0F38, INSN_MAP_0F3A, INSN_MAP_VEX, INSN_MAP_EVEX };
+enum insn_map {
+	INSN_MAP_1 = 0,
+	INSN_MAP_0F,
+	INSN_MAP_0F38,
+	INSN_MAP_0F3A,
+	INSN_MAP_VEX,
+	INSN_MAP_EVEX
+};
 
 struct insn {
 	uint8_t length;
@@ -32,8 +39,8 @@ struct insn {
 	uint8_t prefixes; /* count of the legacy ones */
 	bool has_modrm, has_sib;
 	bool p66, p67, pf2, pf3, lock;
-	bool segment;	  /* cs, ds, es or ss: the kernel refuses to probe these */
-	uint8_t flow;	  /* enum insn_flow */
+	bool segment; /* cs, ds, es or ss: the kernel refuses to probe these */
+	uint8_t flow; /* enum insn_flow */
 	bool has_target;
 	int32_t relative; /* of the target, from the instruction's end */
 	uint16_t writes;  /* bit n: may write general register n, in whole or in part */

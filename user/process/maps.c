@@ -33,7 +33,8 @@ static const char *scan_dec(const char *s, const char *end, uint64_t *ret)
 	uint64_t v = 0;
 
 	for (; p < end && *p >= '0' && *p <= '9'; p++)
-		if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v))
+		if (__builtin_mul_overflow(v, 10, &v) ||
+		    __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v))
 			return NULL;
 	*ret = v;
 	return p == s ? NULL : p;
@@ -48,8 +49,8 @@ static const char *scan_perms(const char *s, const char *end, struct map *m)
 {
 	if (end - s < 4)
 		return NULL;
-	if ((s[0] != 'r' && s[0] != '-') || (s[1] != 'w' && s[1] != '-') || (s[2] != 'x' && s[2] != '-') ||
-	    (s[3] != 'p' && s[3] != 's'))
+	if ((s[0] != 'r' && s[0] != '-') || (s[1] != 'w' && s[1] != '-') ||
+	    (s[2] != 'x' && s[2] != '-') || (s[3] != 'p' && s[3] != 's'))
 		return NULL;
 	m->r = s[0] == 'r';
 	m->w = s[1] == 'w';
@@ -82,7 +83,8 @@ static const char *scan_fields(const char *s, const char *end, struct map *m)
 	return s;
 }
 
-/* One line, [s, end), its newline already a NUL. The path stays in the text, as the kernel wrote it. */
+/* One line, [s, end), its newline already a NUL. The path stays in the text, as the kernel wrote
+ * it. */
 static int parse_line(char *s, char *end, struct map *m)
 {
 	static const char suffix[] = " (deleted)";

@@ -2,8 +2,9 @@
 #ifndef MT_PROCESS_MEMCACHE_H
 #define MT_PROCESS_MEMCACHE_H
 /*
- * A process's memory in blocks of 16 KiB, each read once: for looking at very many small things that lie side by side. What
- * comes from it may be of different moments and be over by now; callers check what they take from it.
+ * A process's memory in blocks of 16 KiB, each read once: for looking at very many small things
+ * that lie side by side. What comes from it may be of different moments and be over by now; callers
+ * check what they take from it.
  */
 #include <stddef.h>
 #include <stdint.h>

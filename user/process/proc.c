@@ -48,7 +48,8 @@ struct stat_line {
 };
 
 /* Reads a small file under dirfd whole, at most max bytes; *ret is malloc'd and NUL-terminated. */
-static int read_file(int dirfd, const char *name, size_t first, size_t max, char **ret, size_t *ret_len)
+static int read_file(int dirfd, const char *name, size_t first, size_t max, char **ret,
+		     size_t *ret_len)
 {
 	size_t cap = first, len = 0;
 	char *buf, *bigger;
@@ -114,8 +115,9 @@ static int read_stat_of(int dirfd, const char *name, struct stat_line *ret)
 		return err;
 	p = strrchr(text, ')');
 	n = p ? sscanf(p + 1,
-		       " %c %*d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &state,
-		       &flags, &start)
+		       " %c %*d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
+		       "%llu",
+		       &state, &flags, &start)
 	      : 0;
 	free(text);
 	if (n != 3)
@@ -261,7 +263,8 @@ static int look_at(struct proc *p)
 		err = read_cmdline(p);
 	if (err)
 		return err == -ENOENT ? -ESRCH : err;
-	p->memfd = openat(p->dirfd, "mem", O_RDONLY | O_CLOEXEC); /* the spare way to read: may be refused */
+	/* the spare way to read: may be refused */
+	p->memfd = openat(p->dirfd, "mem", O_RDONLY | O_CLOEXEC);
 	/* Still running: then the directory, opened after the pidfd, was this process's all along. */
 	return proc__alive(p) ? 0 : -ESRCH;
 }
@@ -295,7 +298,9 @@ uint32_t proc__pid_namespace(void)
 {
 	struct stat st;
 
-	return stat("/proc/self/ns/pid", &st) || st.st_ino == FIRST_PID_NAMESPACE ? 0 : (uint32_t)st.st_ino;
+	return stat("/proc/self/ns/pid", &st) || st.st_ino == FIRST_PID_NAMESPACE
+		       ? 0
+		       : (uint32_t)st.st_ino;
 }
 
 struct proc *proc__ended(pid_t pid, const struct proc *like)
@@ -305,7 +310,7 @@ struct proc *proc__ended(pid_t pid, const struct proc *like)
 	if (!p)
 		return NULL;
 	p->pid = pid;
-	p->dirfd = p->memfd = -1; /* of no use to anything that asks */
+	p->dirfd = p->memfd = -1;	    /* of no use to anything that asks */
 	p->pidfd = eventfd(1, EFD_CLOEXEC); /* readable, as that of one that has ended */
 	memcpy(p->comm, like->comm, sizeof(p->comm));
 	p->cmdline = malloc(like->cmdline_len + 1);
@@ -395,7 +400,8 @@ bool proc__lost_leader(pid_t pid)
 bool proc__says_shadow_stack(const char *status)
 {
 	static const char key[] = "x86_Thread_features:";
-	const char *line = strstr(status, key), *end = line ? strchr(line, '\n') : NULL, *at = line ? strstr(line, "shstk") : NULL;
+	const char *line = strstr(status, key), *end = line ? strchr(line, '\n') : NULL,
+		   *at = line ? strstr(line, "shstk") : NULL;
 
 	return at && (!end || at < end) && (line == status || line[-1] == '\n');
 }
@@ -425,7 +431,8 @@ bool proc__image_gone(int image)
 {
 	char c;
 
-	/* Of memory that nobody has any more everything reads as the end; of memory in use this address as an error. */
+	/* Of memory that nobody has any more everything reads as the end; of memory in use this
+	 * address as an error. */
 	return pread(image, &c, 1, 0) == 0;
 }
 
@@ -502,7 +509,8 @@ int proc__thread_sp(const struct proc *p, pid_t tid, uint64_t *ret)
 	text[n] = '\0';
 	if (!strncmp(text, "running", 7))
 		return -EBUSY;
-	/* A number, in a system call its six arguments, then the stack pointer and where it goes on. */
+	/* A number, in a system call its six arguments, then the stack pointer and where it goes
+	 * on. */
 	word = strrchr(text, ' ');
 	if (!word)
 		return -EIO;
@@ -556,8 +564,8 @@ static bool same_inode(const struct map *a, uint64_t inode, uint32_t dev_major, 
 }
 
 /*
- * What maps would say of this file. Where that is not what stat() says: overlayfs, which containers have, before Linux 6.8 shows
- * the file below it, and btrfs the device of a volume.
+ * What maps would say of this file. Where that is not what stat() says: overlayfs, which containers
+ * have, before Linux 6.8 shows the file below it, and btrfs the device of a volume.
  */
 static bool is_mapped_as(int fd, const struct map *m)
 {
@@ -570,7 +578,8 @@ static bool is_mapped_as(int fd, const struct map *m)
 
 	if (p == MAP_FAILED)
 		return false;
-	if (!read_file(AT_FDCWD, "/proc/self/maps", MAPS_TEXT_FIRST, MAPS_TEXT_MAX, &text, &len) && !maps__parse(text, len, &maps)) {
+	if (!read_file(AT_FDCWD, "/proc/self/maps", MAPS_TEXT_FIRST, MAPS_TEXT_MAX, &text, &len) &&
+	    !maps__parse(text, len, &maps)) {
 		own = maps__find(&maps, (uintptr_t)p);
 		ret = own && same_inode(own, m->inode, m->dev_major, m->dev_minor);
 		maps__free(&maps);
@@ -582,13 +591,15 @@ static bool is_mapped_as(int fd, const struct map *m)
 
 static bool same_file(int fd, const struct stat *st, const struct map *m)
 {
-	return same_inode(m, st->st_ino, major(st->st_dev), minor(st->st_dev)) || is_mapped_as(fd, m);
+	return same_inode(m, st->st_ino, major(st->st_dev), minor(st->st_dev)) ||
+	       is_mapped_as(fd, m);
 }
 
 /* Symbolic links are resolved below the target's root: an absolute one must not lead into ours. */
 static int open_any_in_root(const struct proc *p, const char *path, uint64_t flags)
 {
-	struct open_how how = { .flags = flags | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
+	struct open_how how = { .flags = flags | O_CLOEXEC,
+				.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
 	int root, fd, err;
 
 	if (path[0] != '/')
@@ -609,13 +620,17 @@ static int open_in_root(const struct proc *p, const char *path, struct stat *st)
 	return fd < 0 ? fd : only_regular(fd, st);
 }
 
-/* A map of a process that has changed its root has paths from the namespace's root on. What is left from its own on, or NULL. */
+/* A map of a process that has changed its root has paths from the namespace's root on. What is left
+ * from its own on, or NULL. */
 static const char *below_root(const struct proc *p, const char *path)
 {
 	char root[PATH_MAX];
 	ssize_t n = readlinkat(p->dirfd, "root", root, sizeof(root));
 
-	return n > 1 && n < (ssize_t)sizeof(root) && !strncmp(path, root, (size_t)n) && path[n] == '/' ? path + n : NULL;
+	return n > 1 && n < (ssize_t)sizeof(root) && !strncmp(path, root, (size_t)n) &&
+			       path[n] == '/'
+		       ? path + n
+		       : NULL;
 }
 
 int proc__open_file(const struct proc *p, const char *path)
@@ -630,7 +645,8 @@ int proc__open_file(const struct proc *p, const char *path)
 	return fd;
 }
 
-int proc__char_device(const struct proc *p, const char *path, uint32_t *dev_major, uint32_t *dev_minor)
+int proc__char_device(const struct proc *p, const char *path, uint32_t *dev_major,
+		      uint32_t *dev_minor)
 {
 	int fd = open_any_in_root(p, path, O_PATH), err = 0;
 	struct stat st;
@@ -684,10 +700,12 @@ int proc__map_path(const struct proc *p, const struct map *m, char *buf, size_t 
 
 	if (!m->inode)
 		return -ENOENT;
-	snprintf(name, sizeof(name), "/proc/%d/map_files/%" PRIx64 "-%" PRIx64, p->pid, m->start, m->end);
+	snprintf(name, sizeof(name), "/proc/%d/map_files/%" PRIx64 "-%" PRIx64, p->pid, m->start,
+		 m->end);
 	if (stat(name, &st)) {
 		err = -errno;
-		/* Closed even to root, as a FUSE mount of another user's is: the kernel goes by the link, which is this mapping's. */
+		/* Closed even to root, as a FUSE mount of another user's is: the kernel goes by the
+		 * link, which is this mapping's. */
 		if (err == -EACCES && readlink(name, path, sizeof(path)) > 0) {
 			if (strlen(name) >= size)
 				return -ENAMETOOLONG;
@@ -810,7 +828,8 @@ static bool piece_ok(const struct proc_piece *v)
 {
 	uint64_t end;
 
-	return v->len && v->len <= SSIZE_MAX / PIECES_AT_ONCE && !__builtin_add_overflow(v->addr, v->len - 1, &end);
+	return v->len && v->len <= SSIZE_MAX / PIECES_AT_ONCE &&
+	       !__builtin_add_overflow(v->addr, v->len - 1, &end);
 }
 
 /* Some pieces, at most PIECES_AT_ONCE. How many of them are dealt with, or -errno. */

@@ -35,48 +35,55 @@ struct proc;
  * thread; EXDEV /proc is that of another PID namespace than ours.
  */
 struct proc *proc__open(pid_t pid);
-/* Our own PID namespace's number, by which the kernel side gives PIDs as we know them; 0: the machine's first one, or not known. */
+/* Our own PID namespace's number, by which the kernel side gives PIDs as we know them; 0: the
+ * machine's first one, or not known. */
 uint32_t proc__pid_namespace(void);
-/* Stands for a process that has ended, of which nothing can be asked any more; like: what it was called. NULL on ENOMEM, EMFILE. */
+/* Stands for a process that has ended, of which nothing can be asked any more; like: what it was
+ * called. NULL on ENOMEM, EMFILE. */
 struct proc *proc__ended(pid_t pid, const struct proc *like);
 void proc__free(struct proc *p); /* NULL is fine */
 
 pid_t proc__pid(const struct proc *p);
-int proc__pidfd(const struct proc *p);	/* owned by p; readable when the process has ended */
-bool proc__alive(const struct proc *p); /* false once it has exited */
-uint64_t proc__started(const struct proc *p); /* CLOCK_BOOTTIME, ns, to the kernel's tick: with its PID, who it is */
+int proc__pidfd(const struct proc *p);	      /* owned by p; readable when the process has ended */
+bool proc__alive(const struct proc *p);	      /* false once it has exited */
+uint64_t proc__started(const struct proc *p); /* CLOCK_BOOTTIME, ns, to the kernel's tick: with its
+						 PID, who it is */
 /*
- * The program that runs now, to ask later whether it still does: an exec makes another one of the same process. A
- * file, for close(), or -errno.
+ * The program that runs now, to ask later whether it still does: an exec makes another one of the
+ * same process. A file, for close(), or -errno.
  */
 int proc__image(const struct proc *p);
 bool proc__image_gone(int image);
-/* Pages of its address space, of all kinds (/proc/PID/statm): changes when anything is mapped. 0 or -errno. */
+/* Pages of its address space, of all kinds (/proc/PID/statm): changes when anything is mapped. 0 or
+ * -errno. */
 int proc__pages(const struct proc *p, uint64_t *ret);
 const char *proc__comm(const struct proc *p);
 /* The NUL-separated argument vector as read at open, *len bytes; owned by p. */
 const char *proc__cmdline(const struct proc *p, size_t *len);
-/* A file of the target's mount namespace: "/proc/PID/root" + path. 0, -EINVAL not absolute, -ENAMETOOLONG. */
+/* A file of the target's mount namespace: "/proc/PID/root" + path. 0, -EINVAL not absolute,
+ * -ENAMETOOLONG. */
 int proc__root_path(const struct proc *p, const char *path, char *buf, size_t size);
 
 /*
- * Opens a regular file of the target's mount namespace for reading; symbolic links are resolved below
- * the target's root. Returns an fd (O_CLOEXEC) or -errno.
+ * Opens a regular file of the target's mount namespace for reading; symbolic links are resolved
+ * below the target's root. Returns an fd (O_CLOEXEC) or -errno.
  */
 int proc__open_file(const struct proc *p, const char *path);
 
 /*
- * The number of a device's node in the target's mount namespace, found as by proc__open_file(), without opening it.
- * 0; -ENOENT none; -ENODEV it is no character device; or another -errno: not known.
+ * The number of a device's node in the target's mount namespace, found as by proc__open_file(),
+ * without opening it. 0; -ENOENT none; -ENODEV it is no character device; or another -errno: not
+ * known.
  */
-int proc__char_device(const struct proc *p, const char *path, uint32_t *dev_major, uint32_t *dev_minor);
+int proc__char_device(const struct proc *p, const char *path, uint32_t *dev_major,
+		      uint32_t *dev_minor);
 
 /* Name of a thread (/proc/PID/task/TID/comm). 0, or -errno when the thread is gone. */
 int proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size);
 
 /*
- * Stack pointer of a thread that waits (/proc/PID/task/TID/syscall). 0; -EBUSY: it runs; or -errno: -ENOENT or -ESRCH when
- * it is gone.
+ * Stack pointer of a thread that waits (/proc/PID/task/TID/syscall). 0; -EBUSY: it runs; or -errno:
+ * -ENOENT or -ESRCH when it is gone.
  */
 int proc__thread_sp(const struct proc *p, pid_t tid, uint64_t *ret);
 
@@ -99,11 +106,14 @@ int proc__open_map(const struct proc *p, const struct map *m);
 /* The path of a mapping's file that the kernel accepts for uprobes, into buf. 0 or -errno. */
 int proc__map_path(const struct proc *p, const struct map *m, char *buf, size_t size);
 
-/* When a thread of it began, in the kernel's ticks: with its number, which thread it is. 0 or -errno. */
+/* When a thread of it began, in the kernel's ticks: with its number, which thread it is. 0 or
+ * -errno. */
 int proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret);
-/* Has its main thread ended while others run? Then the kernel lets nobody read its maps, nor attach to it by its PID. */
+/* Has its main thread ended while others run? Then the kernel lets nobody read its maps, nor attach
+ * to it by its PID. */
 bool proc__lost_leader(pid_t pid);
-/* Has it user shadow stacks (a second copy of all return addresses, x86-64)? Of its main thread; others inherit it. */
+/* Has it user shadow stacks (a second copy of all return addresses, x86-64)? Of its main thread;
+ * others inherit it. */
 bool proc__shadow_stack(const struct proc *p);
 bool proc__says_shadow_stack(const char *status); /* the text of /proc/PID/status */
 /*
@@ -114,7 +124,8 @@ int proc__read(const struct proc *p, uint64_t addr, void *buf, size_t len);
 int proc__read_u64(const struct proc *p, uint64_t addr, uint64_t *ret);
 int proc__read_u32(const struct proc *p, uint64_t addr, uint32_t *ret);
 
-/* One of many places to read: len bytes at addr into buf. err: 0, or -EFAULT, and then buf is undefined. */
+/* One of many places to read: len bytes at addr into buf. err: 0, or -EFAULT, and then buf is
+ * undefined. */
 struct proc_piece {
 	uint64_t addr;
 	void *buf;
@@ -122,8 +133,8 @@ struct proc_piece {
 	int err;
 };
 /*
- * Reads many pieces with few system calls; each is all or nothing by itself. 0 however many could not be read,
- * -ESRCH, -EPERM: then none counts.
+ * Reads many pieces with few system calls; each is all or nothing by itself. 0 however many could
+ * not be read, -ESRCH, -EPERM: then none counts.
  */
 int proc__readv(const struct proc *p, struct proc_piece *v, size_t n);
 

@@ -21,8 +21,9 @@
 #define NOT_FILTERED 2
 
 /*
- * In the child. The filter answers the call with an error of ours. Where it is not asked, the kernel looks at the call itself
- * and ends us with SIGILL, since it does not come from where such calls come from; an older one does not know it.
+ * In the child. The filter answers the call with an error of ours. Where it is not asked, the
+ * kernel looks at the call itself and ends us with SIGILL, since it does not come from where such
+ * calls come from; an older one does not know it.
  */
 static void try_it(void)
 {
@@ -58,7 +59,9 @@ bool seccomp__filters_returns(void)
 		if (errno != EINTR)
 			pid = -1;
 	/* Who cannot be asked is not trusted. */
-	known = pid > 0 && (WIFSIGNALED(status) || WEXITSTATUS(status) == NOT_FILTERED) ? NOT_FILTERED : FILTERED;
+	known = pid > 0 && (WIFSIGNALED(status) || WEXITSTATUS(status) == NOT_FILTERED)
+			? NOT_FILTERED
+			: FILTERED;
 	return known == FILTERED;
 }
 
@@ -110,5 +113,6 @@ bool seccomp__keeps_shadow_stack(const char *release)
 {
 	int major = 0, minor = 0;
 
-	return sscanf(release, "%d.%d", &major, &minor) == 2 && (major > 6 || (major == 6 && minor >= 11));
+	return sscanf(release, "%d.%d", &major, &minor) == 2 &&
+	       (major > 6 || (major == 6 && minor >= 11));
 }

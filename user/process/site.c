@@ -15,15 +15,15 @@
  * that one returns behind the branches that led there, and no branch is ever passed over.
  */
 struct body {
-	bool whole;		/* every byte of it was decoded */
-	uint64_t first_target;	/* lowest offset but the entry that a branch leads to */
-	bool indirect;		/* has jumps whose target is computed */
-	bool indexed;		/* and loads as a jump table needs them */
+	bool whole;	       /* every byte of it was decoded */
+	uint64_t first_target; /* lowest offset but the entry that a branch leads to */
+	bool indirect;	       /* has jumps whose target is computed */
+	bool indexed;	       /* and loads as a jump table needs them */
 };
 
 static const char *const reg_names[16] = { "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
 					   "r8",  "r9",	 "r10", "r11", "r12", "r13", "r14", "r15" };
-static const char *const cond_names[16] = { "o", "no", "b", "ae", "e",	"ne", "be", "a",
+static const char *const cond_names[16] = { "o", "no", "b", "ae", "e", "ne", "be", "a",
 					    "s", "ns", "p", "np", "l", "ge", "le", "g" };
 
 /* Argument registers in the order of the calling convention: rdi, rsi, rdx, rcx, r8, r9. */
@@ -59,7 +59,8 @@ static void scan_body(const uint8_t *code, size_t size, uint64_t func_size, stru
 			return;
 		pos += in.length;
 		if (in.flow == INSN_JMP_INDIRECT && !(in.modrm >> 6 == 0 && (in.modrm & 7) == 5))
-			b->indirect = true; /* but not one through a fixed place: a call of another library */
+			/* but not one through a fixed place: a call of another library */
+			b->indirect = true;
 		if (indexes_table(&in))
 			b->indexed = true;
 		if (!in.has_target)
@@ -94,13 +95,15 @@ static enum site_class emulated(const struct insn *in)
 		return SITE_JMP;
 	if (in->flow == INSN_CALL)
 		return SITE_CALL;
-	if (in->flow == INSN_JCC && ((in->map == INSN_MAP_1 && in->opcode >= 0x70 && in->opcode <= 0x7f) ||
-				     in->map == INSN_MAP_0F))
+	if (in->flow == INSN_JCC &&
+	    ((in->map == INSN_MAP_1 && in->opcode >= 0x70 && in->opcode <= 0x7f) ||
+	     in->map == INSN_MAP_0F))
 		return SITE_JCC;
 	return SITE_NONE;
 }
 
-/* Whether the kernel takes a probe there at all. Nops are left out: some become calls (see site.h). */
+/* Whether the kernel takes a probe there at all. Nops are left out: some become calls (see site.h).
+ */
 static bool steppable(const struct insn *in)
 {
 	return !in->segment && !in->lock && in->map != INSN_MAP_EVEX && in->flow != INSN_TRAP &&
@@ -147,14 +150,16 @@ static void describe(const uint8_t *code, const struct insn *in, size_t offset, 
 
 	switch (s->cls) {
 	case SITE_PUSH:
-		snprintf(s->text, sizeof(s->text), "push %%%s", reg_names[(in->opcode & 7) | (in->rex & 1) << 3]);
+		snprintf(s->text, sizeof(s->text), "push %%%s",
+			 reg_names[(in->opcode & 7) | (in->rex & 1) << 3]);
 		return;
 	case SITE_NOP:
 		snprintf(s->text, sizeof(s->text), "nop");
 		return;
 	case SITE_JMP:
 	case SITE_CALL:
-		snprintf(s->text, sizeof(s->text), "%s %+ld", s->cls == SITE_JMP ? "jmp" : "call", target);
+		snprintf(s->text, sizeof(s->text), "%s %+ld", s->cls == SITE_JMP ? "jmp" : "call",
+			 target);
 		return;
 	case SITE_JCC:
 		snprintf(s->text, sizeof(s->text), "j%s %+ld", cond_names[in->opcode & 15], target);
@@ -185,7 +190,8 @@ static void choose(const uint8_t *code, const struct insn *in, size_t offset, en
 	*ret = s;
 }
 
-int site__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args, struct site *ret)
+int site__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args,
+	       struct site *ret)
 {
 	uint16_t keep = arg_registers(args);
 	bool no_calls = args & SITE_NO_CALLS;
@@ -202,7 +208,8 @@ int site__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned ar
 	for (i = 0; i <= PASS_MAX; i++, offset += in.length) {
 		if (i == 1)
 			scan_body(code, size, func_size, &body);
-		if (insn__decode(code + offset, size - offset, &in) || !only_from_entry(&body, offset))
+		if (insn__decode(code + offset, size - offset, &in) ||
+		    !only_from_entry(&body, offset))
 			break;
 		if (no_calls && (in.flow == INSN_CALL || in.flow == INSN_CALL_INDIRECT))
 			break;
@@ -227,8 +234,13 @@ int site__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned ar
 const char *site__class_name(enum site_class c)
 {
 	static const char *const names[] = {
-		[SITE_NONE] = "none", [SITE_PUSH] = "push", [SITE_NOP] = "nop", [SITE_JMP] = "jmp",
-		[SITE_CALL] = "call", [SITE_JCC] = "jcc",   [SITE_STEPPED] = "single-step",
+		[SITE_NONE] = "none",
+		[SITE_PUSH] = "push",
+		[SITE_NOP] = "nop",
+		[SITE_JMP] = "jmp",
+		[SITE_CALL] = "call",
+		[SITE_JCC] = "jcc",
+		[SITE_STEPPED] = "single-step",
 	};
 
 	return (unsigned)c < sizeof(names) / sizeof(names[0]) ? names[c] : "none";

@@ -11,7 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* No probe on a call: the kernel emulates or steps it without its shadow stack, which ends a process that has one (proc.h). */
+/* No probe on a call: the kernel emulates or steps it without its shadow stack, which ends a
+ * process that has one (proc.h). */
 #define SITE_NO_CALLS (1u << 31)
 
 enum site_class {
@@ -32,16 +33,17 @@ struct site {
 };
 
 /*
- * code: the function's bytes from its entry, size of them; func_size: the function's own size, 0 where
- * it is not known. Only where all of the function is there is anything passed over (a branch that is
- * not seen could lead in behind the probe); otherwise the entry itself is the site.
- * args: bit mask of argument registers that the probe reads, bit i = i-th integer argument; and SITE_NO_CALLS.
- * Never picks a 5-byte nop (the kernel may turn it into a call that breaks red zones and forks) or
- * a prefixed nop that the kernel refuses. 0; -ENOTSUP where the function begins with such a nop and nothing else
- * will do; -EINVAL when not even the entry can be probed (empty, or an instruction that cannot be decoded: then
- * the entry must not be guessed at).
+ * code: the function's bytes from its entry, size of them; func_size: the function's own size, 0
+ * where it is not known. Only where all of the function is there is anything passed over (a branch
+ * that is not seen could lead in behind the probe); otherwise the entry itself is the site. args:
+ * bit mask of argument registers that the probe reads, bit i = i-th integer argument; and
+ * SITE_NO_CALLS. Never picks a 5-byte nop (the kernel may turn it into a call that breaks red zones
+ * and forks) or a prefixed nop that the kernel refuses. 0; -ENOTSUP where the function begins with
+ * such a nop and nothing else will do; -EINVAL when not even the entry can be probed (empty, or an
+ * instruction that cannot be decoded: then the entry must not be guessed at).
  */
-int site__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args, struct site *ret);
+int site__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args,
+	       struct site *ret);
 const char *site__class_name(enum site_class c); /* "push", "nop", ..., "single-step" */
 
 #endif

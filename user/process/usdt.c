@@ -26,7 +26,8 @@ static const char *text(const uint8_t *notes, size_t *pos, size_t end)
 	return nul ? s : NULL;
 }
 
-static bool read_note(const uint8_t *notes, size_t pos, size_t end, const char *provider, const char *name, struct usdt *ret)
+static bool read_note(const uint8_t *notes, size_t pos, size_t end, const char *provider,
+		      const char *name, struct usdt *ret)
 {
 	const char *what, *which, *args;
 	uint64_t v[3];
@@ -38,14 +39,16 @@ static bool read_note(const uint8_t *notes, size_t pos, size_t end, const char *
 	what = text(notes, &pos, end);
 	which = what ? text(notes, &pos, end) : NULL;
 	args = which ? text(notes, &pos, end) : NULL;
-	if (!args || strcmp(what, provider) || strcmp(which, name) || strlen(args) >= sizeof(ret->args))
+	if (!args || strcmp(what, provider) || strcmp(which, name) ||
+	    strlen(args) >= sizeof(ret->args))
 		return false;
 	*ret = (struct usdt){ .pc = v[0], .base = v[1], .semaphore = v[2] };
 	memcpy(ret->args, args, strlen(args) + 1);
 	return true;
 }
 
-size_t usdt__notes(const uint8_t *notes, size_t len, const char *provider, const char *name, struct usdt *v, size_t max)
+size_t usdt__notes(const uint8_t *notes, size_t len, const char *provider, const char *name,
+		   struct usdt *v, size_t max)
 {
 	size_t pos = 0, n = 0;
 	uint64_t desc, next;
@@ -58,7 +61,8 @@ size_t usdt__notes(const uint8_t *notes, size_t len, const char *provider, const
 		next = desc + ((uint64_t)h.n_descsz + 3) / 4 * 4;
 		if (desc + h.n_descsz > len)
 			break;
-		if (h.n_type == NT_STAPSDT && h.n_namesz == 8 && !memcmp(notes + pos + sizeof(h), "stapsdt", 8) &&
+		if (h.n_type == NT_STAPSDT && h.n_namesz == 8 &&
+		    !memcmp(notes + pos + sizeof(h), "stapsdt", 8) &&
 		    read_note(notes, desc, desc + h.n_descsz, provider, name, &v[n]))
 			n++;
 		pos = next;
@@ -73,11 +77,11 @@ static const struct {
 	uint16_t offset;
 	const char *name[4];
 } registers[] = {
-	{ 80, { "rax", "eax", "ax", "al" } },	 { 40, { "rbx", "ebx", "bx", "bl" } },
-	{ 88, { "rcx", "ecx", "cx", "cl" } },	 { 96, { "rdx", "edx", "dx", "dl" } },
-	{ 104, { "rsi", "esi", "si", "sil" } },	 { 112, { "rdi", "edi", "di", "dil" } },
-	{ 32, { "rbp", "ebp", "bp", "bpl" } },	 { 152, { "rsp", "esp", "sp", "spl" } },
-	{ 72, { "r8", "r8d", "r8w", "r8b" } },	 { 64, { "r9", "r9d", "r9w", "r9b" } },
+	{ 80, { "rax", "eax", "ax", "al" } },	   { 40, { "rbx", "ebx", "bx", "bl" } },
+	{ 88, { "rcx", "ecx", "cx", "cl" } },	   { 96, { "rdx", "edx", "dx", "dl" } },
+	{ 104, { "rsi", "esi", "si", "sil" } },	   { 112, { "rdi", "edi", "di", "dil" } },
+	{ 32, { "rbp", "ebp", "bp", "bpl" } },	   { 152, { "rsp", "esp", "sp", "spl" } },
+	{ 72, { "r8", "r8d", "r8w", "r8b" } },	   { 64, { "r9", "r9d", "r9w", "r9b" } },
 	{ 56, { "r10", "r10d", "r10w", "r10b" } }, { 48, { "r11", "r11d", "r11w", "r11b" } },
 	{ 24, { "r12", "r12d", "r12w", "r12b" } }, { 16, { "r13", "r13d", "r13w", "r13b" } },
 	{ 8, { "r14", "r14d", "r14w", "r14b" } },  { 0, { "r15", "r15d", "r15w", "r15b" } },
@@ -166,12 +170,14 @@ static void adjust(const struct elf *e, struct usdt *u)
 		u->semaphore += base - u->base;
 }
 
-/* The kernel writes to the counter, so it has to be one: 2 bytes of the section that is made of them. */
+/* The kernel writes to the counter, so it has to be one: 2 bytes of the section that is made of
+ * them. */
 static bool is_counter(const struct elf *e, uint64_t vaddr)
 {
 	uint64_t addr, size;
 
-	return elf__section(e, ".probes", &addr, &size) == 0 && size >= 2 && vaddr >= addr && vaddr - addr <= size - 2;
+	return elf__section(e, ".probes", &addr, &size) == 0 && size >= 2 && vaddr >= addr &&
+	       vaddr - addr <= size - 2;
 }
 
 static int add_site(const struct elf *e, struct usdt *u, size_t n_args, struct usdt_sites *ret)
@@ -183,8 +189,8 @@ static int add_site(const struct elf *e, struct usdt *u, size_t n_args, struct u
 	adjust(e, u);
 	if (usdt__args(u->args, ret->args[n].arg, n_args))
 		return -EINVAL;
-	if (elf__vaddr_to_offset(e, u->pc, &ret->site[n].offset) || elf__read(e, u->pc, code, sizeof(code)) ||
-	    site__pick(code, sizeof(code), 0, 0, &site))
+	if (elf__vaddr_to_offset(e, u->pc, &ret->site[n].offset) ||
+	    elf__read(e, u->pc, code, sizeof(code)) || site__pick(code, sizeof(code), 0, 0, &site))
 		return -EINVAL;
 	ret->site[n].semaphore = 0;
 	if (u->semaphore && !is_counter(e, u->semaphore))
@@ -195,7 +201,8 @@ static int add_site(const struct elf *e, struct usdt *u, size_t n_args, struct u
 	return 0;
 }
 
-static int find_in(const struct elf *e, const char *provider, const char *name, size_t n_args, struct usdt_sites *ret)
+static int find_in(const struct elf *e, const char *provider, const char *name, size_t n_args,
+		   struct usdt_sites *ret)
 {
 	struct usdt u[MT_ASKED_SITES + 1];
 	uint8_t *notes;
@@ -216,8 +223,8 @@ static int find_in(const struct elf *e, const char *provider, const char *name, 
 	return err;
 }
 
-int usdt__find(const struct proc *p, const struct map *map, const char *provider, const char *name, size_t n,
-	       struct usdt_sites *ret)
+int usdt__find(const struct proc *p, const struct map *map, const char *provider, const char *name,
+	       size_t n, struct usdt_sites *ret)
 {
 	struct usdt_sites sites = { .n = 0 };
 	struct elf *e;

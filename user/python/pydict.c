@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Dicts from outside. A dict's keys object has a header, a hash index and the entries, in this order.
- * A "split" table has its values in an array of their own: instances of one class share the keys.
+ * Dicts from outside. A dict's keys object has a header, a hash index and the entries, in this
+ * order. A "split" table has its values in an array of their own: instances of one class share the
+ * keys.
  *
- *  to 3.10    header 40 bytes, dk_size i64 at 8; entries {hash, key, value}; values in order of the keys
- *  from 3.11  header 32 bytes, log2 of the index's bytes at 9, kind at 10; entries {key, value} when all
- *             keys are str (kind 1) or the table is split (kind 2)
- *  3.11, 3.12 values[]; order of insertion in bytes before it: [-1] bytes before, [-2] used, [-3 - i] i-th
- *  from 3.13  {capacity, size, embedded, valid}, values[] at 8, order of insertion behind the values
+ *  to 3.10    header 40 bytes, dk_size i64 at 8; entries {hash, key, value}; values in order of the
+ * keys from 3.11  header 32 bytes, log2 of the index's bytes at 9, kind at 10; entries {key, value}
+ * when all keys are str (kind 1) or the table is split (kind 2) 3.11, 3.12 values[]; order of
+ * insertion in bytes before it: [-1] bytes before, [-2] used, [-3 - i] i-th from 3.13  {capacity,
+ * size, embedded, valid}, values[] at 8, order of insertion behind the values
  */
 #include "python/pydict.h"
 
@@ -99,8 +100,8 @@ static int parse_new_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *
 }
 
 /*
- * The header, and the entries of a small dict with it, as one read. In a snapshot just the fields: the
- * counter of references and the version change without meaning anything for us.
+ * The header, and the entries of a small dict with it, as one read. In a snapshot just the fields:
+ * the counter of references and the version change without meaning anything for us.
  */
 static int read_keys_head(struct pymem *m, uint64_t addr, struct keys *k, bool old, size_t head)
 {
@@ -170,7 +171,8 @@ static int grow(void **buf, size_t *cap, size_t n, size_t size)
 }
 
 /* The first k->n entries of the table, from what was seen already or in one read. */
-static int read_entries(struct pymem *m, const struct keys *k, struct pyitems *it, const uint8_t **ret)
+static int read_entries(struct pymem *m, const struct keys *k, struct pyitems *it,
+			const uint8_t **ret)
 {
 	size_t len = k->n * k->stride;
 	void *raw = it->raw;
@@ -217,7 +219,7 @@ static int combined(struct pymem *m, const struct keys *k, uint64_t used, struct
 		return err;
 	it->n = 0;
 	for (size_t i = 0; i < k->n; i++, e += k->stride) {
-		struct pyitem item = {word(e + k->key_at), word(e + k->value_at)};
+		struct pyitem item = { word(e + k->key_at), word(e + k->value_at) };
 
 		/* A deleted entry has no value. */
 		if (!item.value)
@@ -229,8 +231,10 @@ static int combined(struct pymem *m, const struct keys *k, uint64_t used, struct
 	return it->n == used ? 0 : -EAGAIN;
 }
 
-/* To 3.10, only dicts that were filled in the order of the keys stay split, and there may be many keys. */
-static int split_3_10(struct pymem *m, const struct keys *k, uint64_t values, size_t used, struct pyitems *it)
+/* To 3.10, only dicts that were filled in the order of the keys stay split, and there may be many
+ * keys. */
+static int split_3_10(struct pymem *m, const struct keys *k, uint64_t values, size_t used,
+		      struct pyitems *it)
 {
 	const uint8_t *e;
 	void *raw;
@@ -312,8 +316,8 @@ static int read_values_3_13(struct pymem *m, uint64_t addr, struct values *v)
 	if (raw[0] != v->cap || raw[1] > v->cap || raw[2] > 1)
 		return -EAGAIN;
 	/*
-	 * Embedded ones that are not valid: the attributes moved to a dict of their own, or were all taken
-	 * away. For others CPython leaves that byte as it was.
+	 * Embedded ones that are not valid: the attributes moved to a dict of their own, or were
+	 * all taken away. For others CPython leaves that byte as it was.
 	 */
 	v->n = raw[2] && !raw[3] ? 0 : raw[1];
 	memcpy(v->v, raw + 8, 8 * v->cap);
@@ -322,7 +326,8 @@ static int read_values_3_13(struct pymem *m, uint64_t addr, struct values *v)
 }
 
 /* used: the dict's count; SIZE_MAX for inline values, which have none. */
-static int split(struct pymem *m, const struct keys *k, uint64_t values, size_t used, struct pyitems *it)
+static int split(struct pymem *m, const struct keys *k, uint64_t values, size_t used,
+		 struct pyitems *it)
 {
 	struct values v;
 	const uint8_t *e;
@@ -444,7 +449,8 @@ static int read_type(struct pymem *m, uint64_t type, struct type_head *t)
 	return 0;
 }
 
-/* Where an object has its dict pointer by tp_dictoffset; negative ones count from the object's end. 0: none.
+/* Where an object has its dict pointer by tp_dictoffset; negative ones count from the object's end.
+ * 0: none.
  */
 static int dict_slot(struct pymem *m, uint64_t obj, const struct type_head *t, uint64_t *ret)
 {
@@ -467,8 +473,8 @@ static int dict_slot(struct pymem *m, uint64_t obj, const struct type_head *t, u
 		return err;
 	if ((int64_t)n < 0) /* an int keeps its sign there */
 		n = -n;
-	if (__builtin_mul_overflow(n, t->itemsize, &size) || __builtin_add_overflow(room, size, &room) ||
-	    room > UINT64_MAX / 2)
+	if (__builtin_mul_overflow(n, t->itemsize, &size) ||
+	    __builtin_add_overflow(room, size, &room) || room > UINT64_MAX / 2)
 		return -EBADMSG;
 	room = (room + 7) & ~7ull;
 	if (room < (uint64_t)-t->dictoffset)
@@ -493,7 +499,8 @@ static int find_attrs(struct pymem *m, uint64_t obj, const struct type_head *t, 
 		return -EFAULT;
 	/* The word at -32 is a list of weak references from 3.12 on. */
 	w[0] = 0;
-	err = m->l->minor == 11 ? pymem__read(m, obj - 32, w, sizeof(w)) : pymem__u64(m, obj - 24, &w[1]);
+	err = m->l->minor == 11 ? pymem__read(m, obj - 32, w, sizeof(w))
+				: pymem__u64(m, obj - 24, &w[1]);
 	if (err)
 		return err;
 	if (m->l->minor == 11) {

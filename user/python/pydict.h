@@ -2,8 +2,8 @@
 #ifndef MT_PYTHON_PYDICT_H
 #define MT_PYTHON_PYDICT_H
 /*
- * The entries of dicts and of instances' attributes, as a snapshot: taken whole, checked against the
- * dict's own count, taken again when it changed meanwhile. Internal to pyobj and nntree.
+ * The entries of dicts and of instances' attributes, as a snapshot: taken whole, checked against
+ * the dict's own count, taken again when it changed meanwhile. Internal to pyobj and nntree.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -36,8 +36,9 @@ int pymem__check_kind(struct pymem *m, uint64_t obj, uint64_t bit);
 int pymem__type(struct pymem *m, uint64_t obj, uint64_t *type);
 
 /*
- * Entries of a dict object (dict or a subclass of it; an OrderedDict's own order after move_to_end() is not
- * looked at). 0, -EBADMSG not a dict, -EAGAIN changing all the time, -E2BIG, -EFAULT, -ENOMEM.
+ * Entries of a dict object (dict or a subclass of it; an OrderedDict's own order after
+ * move_to_end() is not looked at). 0, -EBADMSG not a dict, -EAGAIN changing all the time, -E2BIG,
+ * -EFAULT, -ENOMEM.
  */
 int pydict__items(struct pymem *m, uint64_t dict, struct pyitems *ret);
 /* Attributes in an instance's own dictionary, wherever its version keeps it. type: the instance's. */

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * An object of the collector's has PyGC_Head {next, prev} in front; the low bits of both words are flags. The lists are
- * circular through a head that lies in the interpreter's state (3.9 on) or the runtime's (3.8):
+ * An object of the collector's has PyGC_Head {next, prev} in front; the low bits of both words are
+ * flags. The lists are circular through a head that lies in the interpreter's state (3.9 on) or the
+ * runtime's (3.8):
  *
  *   struct { PyGC_Head head; int threshold, count; } generations[3];
- *   PyGC_Head *generation0;                           always &generations[0].head, which is how they are found
- *   struct { PyGC_Head head; ... } permanent_generation;
+ *   PyGC_Head *generation0;                           always &generations[0].head, which is how
+ * they are found struct { PyGC_Head head; ... } permanent_generation;
  *
- * Debian 13's Python 3.13 aligns PyGC_Head to 4 bytes instead of 8 (_PyObject_MIN_ALIGNMENT), so 4 bytes of padding may
- * follow the generations.
+ * Debian 13's Python 3.13 aligns PyGC_Head to 4 bytes instead of 8 (_PyObject_MIN_ALIGNMENT), so 4
+ * bytes of padding may follow the generations.
  */
 #include "python/pygc.h"
 
@@ -25,10 +26,10 @@
 #define GENERATION 24
 #define GENERATIONS (3 * GENERATION) /* bytes */
 #define HEAD_ALIGN 4u
-#define SEARCH_MAX (512u << 10)			/* bytes of an interpreter's state: 3.13's has some 100 KiB */
+#define SEARCH_MAX (512u << 10) /* bytes of an interpreter's state: 3.13's has some 100 KiB */
 #define STEP 4096u
 #define LOOKS 8
-#define SEARCHES 8 /* while the collector may be at work, */
+#define SEARCHES 8    /* while the collector may be at work, */
 #define PAUSE 5000000 /* ns between them */
 #define FLAGS 3ull
 #define MAX_OBJECTS (256u << 20)
@@ -58,8 +59,8 @@ static bool is_link(uint64_t p)
 }
 
 /*
- * Whether its neighbours know of it. The program is at work there, most of all at the youngest list's end, so more than one
- * look, and each neighbour by itself.
+ * Whether its neighbours know of it. The program is at work there, most of all at the youngest
+ * list's end, so more than one look, and each neighbour by itself.
  */
 static int is_head(const struct proc *p, uint64_t head, bool both)
 {
@@ -84,10 +85,12 @@ static int is_head(const struct proc *p, uint64_t head, bool both)
 		if (err == -ESRCH || err == -EPERM)
 			return err;
 	}
-	return both ? (next_knows && prev_knows ? 0 : -ENOENT) : (next_knows || prev_knows ? 0 : -ENOENT);
+	return both ? (next_knows && prev_knows ? 0 : -ENOENT)
+		    : (next_knows || prev_knows ? 0 : -ENOENT);
 }
 
-/* first: address of the youngest generation; generation0: of the pointer to it, which the permanent generation follows. */
+/* first: address of the youngest generation; generation0: of the pointer to it, which the permanent
+ * generation follows. */
 static int check_lists(const struct proc *p, uint64_t first, uint64_t generation0, struct pygc *ret)
 {
 	struct pygc gc;
@@ -102,10 +105,12 @@ static int check_lists(const struct proc *p, uint64_t first, uint64_t generation
 	return err;
 }
 
-/* A pointer behind three generations that points to the first of them, with or without padding between. */
+/* A pointer behind three generations that points to the first of them, with or without padding
+ * between. */
 static bool is_generation0(uint64_t addr, uint64_t value)
 {
-	return addr >= GENERATIONS + HEAD_ALIGN && (value == addr - GENERATIONS || value == addr - GENERATIONS - HEAD_ALIGN);
+	return addr >= GENERATIONS + HEAD_ALIGN &&
+	       (value == addr - GENERATIONS || value == addr - GENERATIONS - HEAD_ALIGN);
 }
 
 int pygc__search(const struct proc *p, uint64_t base, struct pygc *ret)
@@ -180,8 +185,8 @@ static bool fatal(int err)
 }
 
 /*
- * The link from `from` is not what was remembered of it. Looks at both ends as they are now; *to is the neighbour then.
- * -EAGAIN: the lost place is no longer in this list.
+ * The link from `from` is not what was remembered of it. Looks at both ends as they are now; *to is
+ * the neighbour then. -EAGAIN: the lost place is no longer in this list.
  */
 static int repair(struct walk *w, uint64_t from, uint64_t *to, struct object *o, bool back)
 {
@@ -206,9 +211,10 @@ static int repair(struct walk *w, uint64_t from, uint64_t *to, struct object *o,
 }
 
 /*
- * From the head on in one direction; *last is how far it came. -EAGAIN: it lost its way. What is remembered is of different
- * moments, so that links may lead in a ring although each fits the next: the way must not come back to the mark, which is set
- * anew each time that it has become twice as long.
+ * From the head on in one direction; *last is how far it came. -EAGAIN: it lost its way. What is
+ * remembered is of different moments, so that links may lead in a ring although each fits the next:
+ * the way must not come back to the mark, which is set anew each time that it has become twice as
+ * long.
  */
 static int walk_list(struct walk *w, uint64_t head, bool back, uint64_t stop, uint64_t *last)
 {
@@ -255,7 +261,8 @@ static int walk_list(struct walk *w, uint64_t head, bool back, uint64_t stop, ui
 }
 
 int pygc__walk(const struct pygc *gc, struct memcache *c, uint64_t deadline,
-	       int (*fn)(uint64_t obj, uint64_t type, void *ctx), void *ctx, struct pygc_stats *stats)
+	       int (*fn)(uint64_t obj, uint64_t type, void *ctx), void *ctx,
+	       struct pygc_stats *stats)
 {
 	struct walk w = { .c = c, .fn = fn, .ctx = ctx, .stats = stats, .deadline = deadline };
 	uint64_t last, end;

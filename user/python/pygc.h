@@ -2,9 +2,10 @@
 #ifndef MT_PYTHON_PYGC_H
 #define MT_PYTHON_PYGC_H
 /*
- * All objects that CPython's garbage collector knows of, by walking its lists from outside. Where the lists begin is
- * found by what they look like (three generations, a pointer to the first, the permanent one: 3.8 to 3.13); 3.14's
- * generations are others, and free-threaded builds have no lists.
+ * All objects that CPython's garbage collector knows of, by walking its lists from outside. Where
+ * the lists begin is found by what they look like (three generations, a pointer to the first, the
+ * permanent one: 3.8 to 3.13); 3.14's generations are others, and free-threaded builds have no
+ * lists.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,15 +18,17 @@ struct python;
 #define PYGC_LISTS 4
 
 struct pygc {
-	uint64_t head[PYGC_LISTS]; /* addresses of the lists' heads, the young first, what gc.freeze() keeps last */
+	uint64_t head[PYGC_LISTS]; /* addresses of the lists' heads, the young first, what
+				      gc.freeze() keeps last */
 };
 
 /*
- * Finds the lists of the main interpreter. 0; -ENOTSUP no such thing in this version; -ENOENT nothing looks like them;
- * -ESRCH the process has ended, or its Python has; -EFAULT, -EPERM.
+ * Finds the lists of the main interpreter. 0; -ENOTSUP no such thing in this version; -ENOENT
+ * nothing looks like them; -ESRCH the process has ended, or its Python has; -EFAULT, -EPERM.
  */
 int pygc__find(const struct python *py, struct pygc *ret);
-/* The same from an address of the target on, 512 KiB at most: the state of the interpreter or of the runtime. */
+/* The same from an address of the target on, 512 KiB at most: the state of the interpreter or of
+ * the runtime. */
 int pygc__search(const struct proc *p, uint64_t base, struct pygc *ret);
 
 struct pygc_stats {
@@ -35,10 +38,12 @@ struct pygc_stats {
 };
 
 /*
- * Calls fn for every object, until it returns non-zero: that is returned then. deadline: CLOCK_MONOTONIC in ns, -ETIME
- * after it. An object was in the list at some moment of the walk; by now it may be gone. 0, -ETIME, -E2BIG, -ESRCH, -EPERM.
+ * Calls fn for every object, until it returns non-zero: that is returned then. deadline:
+ * CLOCK_MONOTONIC in ns, -ETIME after it. An object was in the list at some moment of the walk; by
+ * now it may be gone. 0, -ETIME, -E2BIG, -ESRCH, -EPERM.
  */
 int pygc__walk(const struct pygc *gc, struct memcache *c, uint64_t deadline,
-	       int (*fn)(uint64_t obj, uint64_t type, void *ctx), void *ctx, struct pygc_stats *stats);
+	       int (*fn)(uint64_t obj, uint64_t type, void *ctx), void *ctx,
+	       struct pygc_stats *stats);
 
 #endif

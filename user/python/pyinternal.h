@@ -17,8 +17,8 @@ struct pyfile {
 struct python {
 	const struct proc *proc;
 	/*
-	 * [0] defines _PyRuntime. An executable linked to a libpython may hold a copy of that one object:
-	 * then [1] is the library, which defines the rest.
+	 * [0] defines _PyRuntime. An executable linked to a libpython may hold a copy of that one
+	 * object: then [1] is the library, which defines the rest.
 	 */
 	struct pyfile file[2];
 	size_t nr_files;
@@ -28,7 +28,8 @@ struct python {
 };
 
 /* Sets *why to a formatted text in a buffer of the thread, valid until its next use; returns err. */
-int python__refuse(const char **why, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int python__refuse(const char **why, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 
 /* Fills version and layout from what the file and the process say. 0 or -errno with *why set. */
 int python__identify(struct python *py, const char **why);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The table of layouts. tests/data/pylayout_measure.c prints these numbers from a version's own headers;
- * tests/data/layout-3.N.txt is what it printed, and the unit test holds the table against them.
+ * The table of layouts. tests/data/pylayout_measure.c prints these numbers from a version's own
+ * headers; tests/data/layout-3.N.txt is what it printed, and the unit test holds the table against
+ * them.
  */
 #include <stddef.h>
 
@@ -10,36 +11,38 @@
 #define NONE PYLAYOUT_NONE
 
 /* The same in all versions that we know. */
-#define OBJECTS                                                                                              \
-	.major = 3, .ob_type = 8, .ob_size = 16, .tp_name = 24, .tp_basicsize = 32, .tp_dealloc = 48,        \
-	.tp_call = 128, .tp_flags = 168, .tp_members = 240, .tp_base = 256, .tp_dict = 264,                  \
-	.tp_dictoffset = 288, .tp_mro = 344, .str_length = 16, .str_state = 32, .bytes_val = 32,             \
-	.cell_ref = 16, .ma_used = 16, .ma_keys = 32, .ma_values = 40, .md_dict = 16, .ts_next = 8,          \
-	.ts_interp = 16
+#define OBJECTS                                                                                    \
+	.major = 3, .ob_type = 8, .ob_size = 16, .tp_name = 24, .tp_basicsize = 32,                \
+	.tp_dealloc = 48, .tp_call = 128, .tp_flags = 168, .tp_members = 240, .tp_base = 256,      \
+	.tp_dict = 264, .tp_dictoffset = 288, .tp_mro = 344, .str_length = 16, .str_state = 32,    \
+	.bytes_val = 32, .cell_ref = 16, .ma_used = 16, .ma_keys = 32, .ma_values = 40,            \
+	.md_dict = 16, .ts_next = 8, .ts_interp = 16
 
 /* Frames as objects on the heap, code objects that point to their bytecode. */
-#define TO_3_10                                                                                              \
-	OBJECTS, .rt_interp_head = 32, .rt_interp_main = 40, .is_next = 0, .is_threads = 8, .ts_frame = 24,  \
-		 .ts_thread_id = 176, .ts_native_id = NONE, .cframe_current = NONE, .fr_code = 32,           \
-		 .fr_prev = 24, .fr_owner = NONE, .shim_owner = 0, .tag_mask = UINT64_MAX,                   \
-		 .co_argcount = 16, .co_flags = 36, .co_firstlineno = 40, .co_filename = 104,                \
-		 .co_name = 112, .co_qualname = NONE, .co_linetable = 120, .co_code_adaptive = NONE,         \
-		 .str_ascii_size = 48, .str_compact_size = 72, .tuple_item = 24
+#define TO_3_10                                                                                    \
+	OBJECTS, .rt_interp_head = 32, .rt_interp_main = 40, .is_next = 0, .is_threads = 8,        \
+		 .ts_frame = 24, .ts_thread_id = 176, .ts_native_id = NONE,                        \
+		 .cframe_current = NONE, .fr_code = 32, .fr_prev = 24, .fr_owner = NONE,           \
+		 .shim_owner = 0, .tag_mask = UINT64_MAX, .co_argcount = 16, .co_flags = 36,       \
+		 .co_firstlineno = 40, .co_filename = 104, .co_name = 112, .co_qualname = NONE,    \
+		 .co_linetable = 120, .co_code_adaptive = NONE, .str_ascii_size = 48,              \
+		 .str_compact_size = 72, .tuple_item = 24
 
 /* Frames in the thread's own stack of chunks, bytecode at the end of the code object. */
-#define FROM_3_11                                                                                            \
-	OBJECTS, .fr_instr = 56, .lasti_scale = 0, .co_flags = 48, .co_filename = 112, .co_name = 120,       \
-		 .co_qualname = 128, .co_linetable = 136, .func_code = 48
+#define FROM_3_11                                                                                  \
+	OBJECTS, .fr_instr = 56, .lasti_scale = 0, .co_flags = 48, .co_filename = 112,             \
+		 .co_name = 120, .co_qualname = 128, .co_linetable = 136, .func_code = 48
 
 /* Frames of the interpreter itself between the callers' and the callees'. */
-#define FROM_3_12                                                                                            \
-	FROM_3_11, .fr_code = 0, .fr_prev = 8, .shim_owner = 3, .co_argcount = 52, .co_firstlineno = 68,     \
-		   .ht_cached_keys = 880, .str_ascii_size = 40, .str_compact_size = 56
+#define FROM_3_12                                                                                  \
+	FROM_3_11, .fr_code = 0, .fr_prev = 8, .shim_owner = 3, .co_argcount = 52,                 \
+		   .co_firstlineno = 68, .ht_cached_keys = 880, .str_ascii_size = 40,              \
+		   .str_compact_size = 56
 
 /* Versions that also describe themselves: _Py_DebugOffsets. */
-#define FROM_3_13                                                                                            \
-	FROM_3_12, .ts_frame = 72, .ts_thread_id = 152, .ts_native_id = 160, .cframe_current = NONE,         \
-		   .is_threads = 7344
+#define FROM_3_13                                                                                  \
+	FROM_3_12, .ts_frame = 72, .ts_thread_id = 152, .ts_native_id = 160,                       \
+		   .cframe_current = NONE, .is_threads = 7344
 
 static const struct pylayout rows[] = {
 	{

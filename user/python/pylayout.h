@@ -18,20 +18,26 @@ struct pylayout {
 	/* PyInterpreterState */
 	uint16_t is_next, is_threads, is_modules /* sys.modules dict */;
 	/* PyThreadState */
-	uint16_t ts_next, ts_interp, ts_frame /* frame, cframe or current_frame */, ts_thread_id, ts_native_id;
+	uint16_t ts_next, ts_interp, ts_frame /* frame, cframe or current_frame */, ts_thread_id,
+		ts_native_id;
 	uint16_t cframe_current; /* _PyCFrame.current_frame, 3.11 and 3.12 only */
 	/* PyFrameObject (to 3.10) or _PyInterpreterFrame */
 	uint16_t fr_code, fr_prev, fr_instr, fr_owner, fr_local0;
-	uint8_t lasti_scale; /* bytes per unit of f_lasti: 1 (3.8, 3.9), 2 (3.10); 0: fr_instr is a pointer */
-	uint8_t shim_owner;  /* frames with owner >= this are the interpreter's own; 0: there are none */
+	uint8_t lasti_scale; /* bytes per unit of f_lasti: 1 (3.8, 3.9), 2 (3.10); 0: fr_instr is a
+				pointer */
+	uint8_t shim_owner;  /* frames with owner >= this are the interpreter's own; 0: there are
+				none */
 	uint64_t tag_mask;   /* and-mask for object references in frames: ~3 on 3.14 */
 	/* PyCodeObject */
-	uint16_t co_argcount, co_flags, co_firstlineno, co_filename, co_name, co_qualname, co_linetable, co_code_adaptive;
+	uint16_t co_argcount, co_flags, co_firstlineno, co_filename, co_name, co_qualname,
+		co_linetable, co_code_adaptive;
 	/* PyObject, PyTypeObject, PyHeapTypeObject */
-	uint16_t ob_type, ob_size, tp_name, tp_basicsize, tp_dealloc, tp_call, tp_flags, tp_members, tp_dict, tp_base,
-		tp_dictoffset, tp_mro, ht_cached_keys;
-	/* PyUnicodeObject, PyBytesObject, PyTupleObject, PyCellObject, PyDictObject, PyModuleObject, PyFunctionObject */
-	uint16_t str_length, str_state, str_ascii_size, str_compact_size, bytes_val, tuple_item, cell_ref;
+	uint16_t ob_type, ob_size, tp_name, tp_basicsize, tp_dealloc, tp_call, tp_flags, tp_members,
+		tp_dict, tp_base, tp_dictoffset, tp_mro, ht_cached_keys;
+	/* PyUnicodeObject, PyBytesObject, PyTupleObject, PyCellObject, PyDictObject,
+	 * PyModuleObject, PyFunctionObject */
+	uint16_t str_length, str_state, str_ascii_size, str_compact_size, bytes_val, tuple_item,
+		cell_ref;
 	uint16_t ma_used, ma_keys, ma_values, md_dict, func_code;
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Each walker goes through its table from the start, as CPython's PyCode_Addr2Line does; lines are kept in 64
- * bits, which no table within memory can overflow, and judged once at the end.
+ * Each walker goes through its table from the start, as CPython's PyCode_Addr2Line does; lines are
+ * kept in 64 bits, which no table within memory can overflow, and judged once at the end.
  */
 #include <stdbool.h>
 
@@ -27,7 +27,8 @@ static uint32_t find_lnotab(const uint8_t *table, size_t len, int64_t line, int6
 	return line_or_none(line);
 }
 
-/* 3.10: pairs {bytes that the line covers, lines further (signed)}; -128 covers bytes without a line. */
+/* 3.10: pairs {bytes that the line covers, lines further (signed)}; -128 covers bytes without a
+ * line. */
 static uint32_t find_linetable(const uint8_t *table, size_t len, int64_t line, int64_t at)
 {
 	int64_t end = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * PyCodeObject has the names of all variables in a tuple, right in front of its file's name and of the bytes that say what each
- * variable is (3.11 on), or some words in front of it, and of the names of those that are shared (to 3.10).
+ * PyCodeObject has the names of all variables in a tuple, right in front of its file's name and of
+ * the bytes that say what each variable is (3.11 on), or some words in front of it, and of the
+ * names of those that are shared (to 3.10).
  */
 #include "python/pylocals.h"
 
@@ -20,8 +21,8 @@
 #define MAX_VARIABLES 1024u
 #define MAX_LOCALS (1u << 16)
 #define MAX_THREADS 4096u
-#define KIND_LOCAL 0x20 /* CO_FAST_LOCAL */
-#define KIND_FREE 0x80   /* CO_FAST_FREE */
+#define KIND_LOCAL 0x20	 /* CO_FAST_LOCAL */
+#define KIND_FREE 0x80	 /* CO_FAST_FREE */
 #define KIND_SHARED 0xc0 /* CO_FAST_CELL, CO_FAST_FREE */
 
 struct locals {
@@ -73,8 +74,8 @@ static int add(struct locals *l, const struct pylocal *x)
 	return err;
 }
 
-static int read_frame(struct pymem *m, const struct pythread *t, const struct pyframe *f, struct locals *l,
-		      bool (*wanted)(void *ctx, uint64_t obj), void *ctx)
+static int read_frame(struct pymem *m, const struct pythread *t, const struct pyframe *f,
+		      struct locals *l, bool (*wanted)(void *ctx, uint64_t obj), void *ctx)
 {
 	uint64_t slots[MAX_VARIABLES], tuple, n, obj;
 	uint8_t kinds[MAX_VARIABLES];
@@ -85,17 +86,23 @@ static int read_frame(struct pymem *m, const struct pythread *t, const struct py
 		err = proc__read(m->proc, f->addr + m->l->fr_local0, slots, n * sizeof(slots[0]));
 	for (uint64_t i = 0; !err && i < n; i++) {
 		obj = slots[i] & m->l->tag_mask;
-		if (!obj || !(kinds[i] & KIND_LOCAL) || (kinds[i] & KIND_SHARED) || !wanted(ctx, obj))
+		if (!obj || !(kinds[i] & KIND_LOCAL) || (kinds[i] & KIND_SHARED) ||
+		    !wanted(ctx, obj))
 			continue;
 		err = add(l, &(struct pylocal){
-			.obj = obj, .slot = f->addr + m->l->fr_local0 + i * sizeof(slots[0]), .frame = f->addr, .code = f->code,
-			.thread = *t, .number = (uint32_t)i,
-		});
+				     .obj = obj,
+				     .slot = f->addr + m->l->fr_local0 + i * sizeof(slots[0]),
+				     .frame = f->addr,
+				     .code = f->code,
+				     .thread = *t,
+				     .number = (uint32_t)i,
+			     });
 	}
 	return fatal(err) ? err : 0;
 }
 
-int pylocals__read(struct pymem *m, bool (*wanted)(void *ctx, uint64_t obj), void *ctx, struct pylocal **ret, size_t *n)
+int pylocals__read(struct pymem *m, bool (*wanted)(void *ctx, uint64_t obj), void *ctx,
+		   struct pylocal **ret, size_t *n)
 {
 	struct pyframe *frames = calloc(MAX_FRAMES, sizeof(*frames));
 	struct locals l = { 0 };
@@ -164,7 +171,9 @@ int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t si
 
 	err = names_of(m, l->code, &tuple, &n, kinds);
 	if (!err)
-		err = l->number < n ? pymem__u64(m, tuple + m->l->tuple_item + 8ull * l->number, &str) : -EBADMSG;
+		err = l->number < n
+			      ? pymem__u64(m, tuple + m->l->tuple_item + 8ull * l->number, &str)
+			      : -EBADMSG;
 	if (!err) {
 		err = pystr__read(m, str, name, sizeof(name), NULL);
 		err = err < 0 ? err : 0;
@@ -174,13 +183,15 @@ int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t si
 	if (err)
 		return err;
 	file = strrchr(code.file, '/');
-	snprintf(buf, size, "%s in %s (%s:%u)", name, code.name, file ? file + 1 : code.file, code.firstlineno);
+	snprintf(buf, size, "%s in %s (%s:%u)", name, code.name, file ? file + 1 : code.file,
+		 code.firstlineno);
 	pycode__free(&code);
 	/* Not a variable of the program's: "<listcomp>"'s argument, or one that a tool made. */
 	return name[0] == '.' || !name[0] ? -EBADMSG : 0;
 }
 
-/* Which of the names is the i-th of those that are free. To 3.10 these have a tuple of their own, behind the other. */
+/* Which of the names is the i-th of those that are free. To 3.10 these have a tuple of their own,
+ * behind the other. */
 static int find_free(struct pymem *m, uint64_t code, uint64_t i, uint64_t *tuple, uint64_t *at)
 {
 	uint8_t kinds[MAX_VARIABLES];

@@ -120,8 +120,9 @@ static void note(struct pymem *m, uint64_t addr, const void *buf, size_t len)
 	size_t cap = m->notes_cap ? m->notes_cap * 2 : 4096;
 
 	if (m->nnotes == m->notes_cap) {
-		struct pynote *bigger =
-			m->nnotes < MAX_NOTES ? reallocarray(m->notes, cap, sizeof(*bigger)) : NULL;
+		struct pynote *bigger = m->nnotes < MAX_NOTES
+						? reallocarray(m->notes, cap, sizeof(*bigger))
+						: NULL;
 
 		if (!bigger) {
 			m->overflow = true;
@@ -130,7 +131,7 @@ static void note(struct pymem *m, uint64_t addr, const void *buf, size_t len)
 		m->notes = bigger;
 		m->notes_cap = cap;
 	}
-	m->notes[m->nnotes++] = (struct pynote){addr, len, hash(buf, len)};
+	m->notes[m->nnotes++] = (struct pynote){ addr, len, hash(buf, len) };
 }
 
 int pymem__read(struct pymem *m, uint64_t addr, void *buf, size_t len)

@@ -2,13 +2,15 @@
 #ifndef MT_PYTHON_PYMEM_H
 #define MT_PYTHON_PYMEM_H
 /*
- * Reading a Python process's memory for one look at it (a "walk"). Two kinds of reads: what can change
- * while the program runs (dicts, instances), and what cannot (strings, types' names), which may come from
- * pages that were read earlier in the same walk. Internal to pyobj, pydict and nntree.
+ * Reading a Python process's memory for one look at it (a "walk"). Two kinds of reads: what can
+ * change while the program runs (dicts, instances), and what cannot (strings, types' names), which
+ * may come from pages that were read earlier in the same walk. Internal to pyobj, pydict and
+ * nntree.
  *
- * A system call costs the same for 8 bytes as for a page, so that a walk over many objects is ten times
- * faster from pages. For that there are snapshots: everything comes from pages, what can change is noted
- * down, and pymem__holds() reads it all again at the end. What holds was so all the while in between.
+ * A system call costs the same for 8 bytes as for a page, so that a walk over many objects is ten
+ * times faster from pages. For that there are snapshots: everything comes from pages, what can
+ * change is noted down, and pymem__holds() reads it all again at the end. What holds was so all the
+ * while in between.
  */
 #include <stdbool.h>
 #include <stddef.h>

@@ -130,7 +130,7 @@ static int code_table(struct pymem *m, uint64_t code, struct pycode *c)
 int pyobj__code(const struct python *py, uint64_t code, struct pycode *ret)
 {
 	uint32_t firstlineno;
-	struct pycode c = {0};
+	struct pycode c = { 0 };
 	struct pymem m;
 	unsigned name;
 	int err;
@@ -143,7 +143,8 @@ int pyobj__code(const struct python *py, uint64_t code, struct pycode *ret)
 	if (!err)
 		err = code_str(&m, code, m.l->co_filename, c.file, sizeof(c.file));
 	if (!err)
-		err = pymem__read(&m, code + m.l->co_firstlineno, &firstlineno, sizeof(firstlineno));
+		err = pymem__read(&m, code + m.l->co_firstlineno, &firstlineno,
+				  sizeof(firstlineno));
 	if (!err)
 		err = code_table(&m, code, &c);
 	/* It may have been freed and its memory used again while we read. */
@@ -168,7 +169,7 @@ void pycode__free(struct pycode *c)
 int pyobj__dict_each(const struct python *py, uint64_t dict,
 		     int (*fn)(uint64_t key, uint64_t value, void *ctx), void *ctx)
 {
-	struct pyitems it = {0};
+	struct pyitems it = { 0 };
 	struct pymem m;
 	int err;
 
@@ -182,7 +183,7 @@ int pyobj__dict_each(const struct python *py, uint64_t dict,
 
 static int dict_get(struct pymem *m, uint64_t dict, const char *key, uint64_t *value)
 {
-	struct pyitems it = {0};
+	struct pyitems it = { 0 };
 	int err;
 
 	err = pydict__items(m, dict, &it);
@@ -205,7 +206,7 @@ int pyobj__dict_get(const struct python *py, uint64_t dict, const char *key, uin
 
 int pyobj__attr(const struct python *py, uint64_t obj, const char *name, uint64_t *value)
 {
-	struct pyitems it = {0};
+	struct pyitems it = { 0 };
 	struct pymem m;
 	uint64_t type;
 	int err;

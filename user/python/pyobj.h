@@ -2,9 +2,9 @@
 #ifndef MT_PYTHON_PYOBJ_H
 #define MT_PYTHON_PYOBJ_H
 /*
- * Python objects read from outside: every pointer and length is hostile, every loop bounded, a torn read
- * is an error and never a crash. All return 0 or -errno (-EFAULT unmapped, -EBADMSG not what it should
- * be, -E2BIG over a bound, -ENOENT no such key).
+ * Python objects read from outside: every pointer and length is hostile, every loop bounded, a torn
+ * read is an error and never a crash. All return 0 or -errno (-EFAULT unmapped, -EBADMSG not what
+ * it should be, -E2BIG over a bound, -ENOENT no such key).
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 struct python;
 
-#define PYOBJ_MAX_STRING 4096	 /* bytes of UTF-8 taken of a str; longer ones are cut */
+#define PYOBJ_MAX_STRING 4096 /* bytes of UTF-8 taken of a str; longer ones are cut */
 #define PYOBJ_MAX_LINETABLE (1 << 20)
 #define PYOBJ_MAX_DICT (1 << 20) /* entries */
 
@@ -22,14 +22,14 @@ int pyobj__type(const struct python *py, uint64_t obj, uint64_t *type);
 /* tp_name of a type object: "Linear"; for static types it has the module in front. */
 int pyobj__type_name(const struct python *py, uint64_t type, char *buf, size_t size);
 /*
- * True if a type of type's __mro__ has this tp_name and __module__ (NULL: any). Not the tp_base chain: that
- * leaves out the second base of class A(Mixin, Module), and of what fully_shard makes.
+ * True if a type of type's __mro__ has this tp_name and __module__ (NULL: any). Not the tp_base
+ * chain: that leaves out the second base of class A(Mixin, Module), and of what fully_shard makes.
  */
 bool pyobj__is_a(const struct python *py, uint64_t type, const char *name, const char *module);
 
 struct pycode {
-	char name[256];	    /* co_qualname where there is one, else co_name */
-	char file[1024];    /* co_filename */
+	char name[256];	 /* co_qualname where there is one, else co_name */
+	char file[1024]; /* co_filename */
 	uint32_t firstlineno;
 	uint8_t *linetable; /* for free() */
 	size_t linetable_len;
@@ -38,7 +38,8 @@ struct pycode {
 int pyobj__code(const struct python *py, uint64_t code, struct pycode *ret);
 void pycode__free(struct pycode *c); /* frees the table, not c */
 
-/* Calls fn(key, value) for the entries of a dict object (dict or subclass) in order; stops when it returns non-zero and returns that. */
+/* Calls fn(key, value) for the entries of a dict object (dict or subclass) in order; stops when it
+ * returns non-zero and returns that. */
 int pyobj__dict_each(const struct python *py, uint64_t dict,
 		     int (*fn)(uint64_t key, uint64_t value, void *ctx), void *ctx);
 /* Value under a str key. */

@@ -40,7 +40,8 @@ static int read_head(struct pymem *m, uint64_t obj, struct head *ret)
 	if (err)
 		return err;
 	width = state >> 2 & 7;
-	if (!(flags & PYTYPE_STR) || (int64_t)ret->length < 0 || (width != 1 && width != 2 && width != 4))
+	if (!(flags & PYTYPE_STR) || (int64_t)ret->length < 0 ||
+	    (width != 1 && width != 2 && width != 4))
 		return -EBADMSG;
 	data = obj + (state & 1 << 6 ? m->l->str_ascii_size : m->l->str_compact_size);
 	/* Instances of subclasses of str have their text elsewhere. */
@@ -154,7 +155,8 @@ int pystr__equal(struct pymem *m, uint64_t obj, const char *text)
 	return !cut && (size_t)err == len && !memcmp(buf, text, len);
 }
 
-int pystr__find(struct pymem *m, const struct pyitems *it, const char *key, uint64_t *known, uint64_t *value)
+int pystr__find(struct pymem *m, const struct pyitems *it, const char *key, uint64_t *known,
+		uint64_t *value)
 {
 	int err;
 

@@ -40,8 +40,8 @@ static void exe_path(const struct proc *p, char *buf, size_t size)
 
 static bool same_file(const struct map *a, const struct map *b)
 {
-	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor &&
-	       !strcmp(a->path, b->path);
+	return a->inode == b->inode && a->dev_major == b->dev_major &&
+	       a->dev_minor == b->dev_minor && !strcmp(a->path, b->path);
 }
 
 /* Order to look into files: the executable, files named like an interpreter, any other library. */
@@ -93,7 +93,8 @@ static size_t list_candidates(const struct proc *p, const struct maps *m, struct
 }
 
 /* 0 when the file defines the symbol: *ret is then filled and the caller's. */
-static int open_file(const struct proc *p, const struct map *map, const char *symbol, struct pyfile *ret)
+static int open_file(const struct proc *p, const struct map *map, const char *symbol,
+		     struct pyfile *ret)
 {
 	struct elf_sym sym;
 	struct pyfile f;
@@ -119,8 +120,8 @@ static int open_file(const struct proc *p, const struct map *map, const char *sy
 }
 
 /* The first file that defines the symbol. -ENOENT, or why the likeliest file could not be opened. */
-static int find_file(const struct proc *p, const struct candidate *list, size_t n, const char *symbol,
-		     struct pyfile *ret)
+static int find_file(const struct proc *p, const struct candidate *list, size_t n,
+		     const char *symbol, struct pyfile *ret)
 {
 	int err, worst = -ENOENT;
 
@@ -181,7 +182,8 @@ static int check_machine(const struct python *py, const char **why)
 
 	if (machine == ELF_X86_64)
 		return 0;
-	return python__refuse(why, -ENOTSUP, "Python for another machine (ELF machine %u); known: x86-64",
+	return python__refuse(why, -ENOTSUP,
+			      "Python for another machine (ELF machine %u); known: x86-64",
 			      machine);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The interpreter's threads: which there are, how each finds its own state, and what it is running. */
+/* The interpreter's threads: which there are, how each finds its own state, and what it is running.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,13 +34,15 @@ static uint64_t word_of(const void *block, size_t pos)
 	return v;
 }
 
-/* A thread_id that is the address of a struct pthread of glibc, with the known place of its key blocks. */
+/* A thread_id that is the address of a struct pthread of glibc, with the known place of its key
+ * blocks. */
 static bool is_glibc(const struct python *py, uint64_t pthread)
 {
 	uint64_t self, block;
 
-	return pthread && !(pthread & 7) && !proc__read_u64(py->proc, pthread + GLIBC_SELF, &self) &&
-	       self == pthread && !proc__read_u64(py->proc, pthread + GLIBC_BLOCKS, &block) &&
+	return pthread && !(pthread & 7) &&
+	       !proc__read_u64(py->proc, pthread + GLIBC_SELF, &self) && self == pthread &&
+	       !proc__read_u64(py->proc, pthread + GLIBC_BLOCKS, &block) &&
 	       block == pthread + GLIBC_BLOCK1;
 }
 
@@ -67,8 +70,8 @@ static int add_thread(struct threads *list, const struct pythread *t)
 	return 0;
 }
 
-static int read_thread(const struct python *py, uint64_t tstate, uint64_t interp, struct pythread *ret,
-		       uint64_t *next)
+static int read_thread(const struct python *py, uint64_t tstate, uint64_t interp,
+		       struct pythread *ret, uint64_t *next)
 {
 	const struct pylayout *l = &py->layout;
 	uint64_t owner, native = 0;
@@ -124,7 +127,7 @@ int python__threads(const struct python *py, struct pythread **ret, size_t *n)
 	int err = -EAGAIN;
 
 	for (int i = 0; i < LIST_TRIES; i++) {
-		list = (struct threads){0};
+		list = (struct threads){ 0 };
 		err = list_threads(py, &list);
 		if (!err) {
 			*ret = list.v;
@@ -179,9 +182,9 @@ static bool vote_musl(const struct python *py, const struct pythread *t, struct 
 {
 	uint64_t self, tsd, values[MUSL_KEYS];
 
-	if (!t->thread_id || proc__read_u64(py->proc, t->thread_id, &self) || self != t->thread_id ||
-	    proc__read_u64(py->proc, t->thread_id + MUSL_TSD, &tsd) || !tsd ||
-	    proc__read(py->proc, tsd, values, sizeof(values)))
+	if (!t->thread_id || proc__read_u64(py->proc, t->thread_id, &self) ||
+	    self != t->thread_id || proc__read_u64(py->proc, t->thread_id + MUSL_TSD, &tsd) ||
+	    !tsd || proc__read(py->proc, tsd, values, sizeof(values)))
 		return false;
 	for (size_t i = 0; i < MUSL_KEYS; i++)
 		v->key[GLIBC_KEYS + i] += values[i] == t->tstate;
@@ -189,10 +192,12 @@ static bool vote_musl(const struct python *py, const struct pythread *t, struct 
 }
 
 /*
- * A thread with states of several interpreters has one of them under the key, so each state votes, but the
- * thread counts once. Threads that have ended, or not begun, are no pthread and do not count.
+ * A thread with states of several interpreters has one of them under the key, so each state votes,
+ * but the thread counts once. Threads that have ended, or not begun, are no pthread and do not
+ * count.
  */
-static void collect_votes(const struct python *py, const struct pythread *t, size_t n, struct votes *v)
+static void collect_votes(const struct python *py, const struct pythread *t, size_t n,
+			  struct votes *v)
 {
 	for (size_t i = 0; i < n && i < MAX_VOTERS; i++) {
 		size_t k = 0;
@@ -212,16 +217,16 @@ static uint32_t key_of_runtime(const struct python *py)
 {
 	uint32_t tss[2]; /* Py_tss_t: is it made, and the key */
 
-	if (proc__read(py->proc, py->runtime + py->layout.rt_tss_key, tss, sizeof(tss)) || tss[0] != 1 ||
-	    tss[1] >= GLIBC_KEYS)
+	if (proc__read(py->proc, py->runtime + py->layout.rt_tss_key, tss, sizeof(tss)) ||
+	    tss[0] != 1 || tss[1] >= GLIBC_KEYS)
 		return UINT32_MAX;
 	return tss[1];
 }
 
 /*
- * Extension modules keep the thread state under keys of their own too (pybind11 does), so the runtime's own
- * key goes first if any thread confirms it. Failing that, the key that most threads agree on, if they can.
- * UINT32_MAX: none.
+ * Extension modules keep the thread state under keys of their own too (pybind11 does), so the
+ * runtime's own key goes first if any thread confirms it. Failing that, the key that most threads
+ * agree on, if they can. UINT32_MAX: none.
  */
 static uint32_t elect(const struct votes *v, uint32_t key)
 {
@@ -240,7 +245,7 @@ static uint32_t elect(const struct votes *v, uint32_t key)
 
 static struct pyslot slot_of(uint32_t key)
 {
-	struct pyslot s = {0};
+	struct pyslot s = { 0 };
 
 	if (key < BLOCK_KEYS) {
 		s.off1 = GLIBC_BLOCK1 + PAIR * (int64_t)key + 8;
@@ -272,7 +277,8 @@ int python__slot(const struct python *py, struct pyslot *ret, const char **why)
 		return python__refuse(why, -ENOMEM, "out of memory");
 	err = python__threads(py, &threads, &n);
 	if (err) {
-		python__refuse(why, err, "the interpreter's threads cannot be listed: %s", strerror(-err));
+		python__refuse(why, err, "the interpreter's threads cannot be listed: %s",
+			       strerror(-err));
 		goto out;
 	}
 	collect_votes(py, threads, n, v);
@@ -309,7 +315,8 @@ static int innermost(const struct python *py, uint64_t tstate, uint64_t *ret)
 }
 
 /* Byte offset of the frame's instruction. False when it cannot be one of this code object's. */
-static bool instruction_of(const struct pylayout *l, const uint8_t *frame, uint64_t code, int32_t *ret)
+static bool instruction_of(const struct pylayout *l, const uint8_t *frame, uint64_t code,
+			   int32_t *ret)
 {
 	int32_t lasti;
 	int64_t at;
@@ -361,11 +368,14 @@ static int read_frame(const struct python *py, uint64_t addr, uint64_t code_type
 	if (type != code_type || !instruction_of(l, frame, ret->f.code, &ret->f.at))
 		return -EBADMSG;
 	/* a frame without locals may end with its mapping */
-	ret->f.local0 = proc__read_u64(py->proc, addr + l->fr_local0, &local0) ? 0 : local0 & l->tag_mask;
+	ret->f.local0 = proc__read_u64(py->proc, addr + l->fr_local0, &local0)
+				? 0
+				: local0 & l->tag_mask;
 	return 0;
 }
 
-int python__stack(const struct python *py, const struct pythread *t, struct pyframe *frames, size_t max)
+int python__stack(const struct python *py, const struct pythread *t, struct pyframe *frames,
+		  size_t max)
 {
 	uint64_t code_type = python__symbol(py, "PyCode_Type"), frame;
 	size_t n = 0, visits;

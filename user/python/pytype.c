@@ -9,7 +9,8 @@
 
 #define NAME_MAX_BYTES 1024
 
-/* A C string of at most size - 1 bytes. Bytes read page by page: what follows it may not be mapped. */
+/* A C string of at most size - 1 bytes. Bytes read page by page: what follows it may not be mapped.
+ */
 static int read_cstring(struct pymem *m, uint64_t addr, char *buf, size_t size)
 {
 	size_t at = 0;
@@ -56,7 +57,7 @@ int pytype__name(struct pymem *m, uint64_t type, char *buf, size_t size)
 
 int pytype__attr(struct pymem *m, uint64_t type, const char *name, uint64_t *value)
 {
-	struct pyitems it = {0};
+	struct pyitems it = { 0 };
 	uint64_t dict;
 	int err;
 

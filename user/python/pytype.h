@@ -9,7 +9,8 @@
 
 /* tp_name, cut at a whole character. 0, -EBADMSG not a type, -EFAULT. */
 int pytype__name(struct pymem *m, uint64_t type, char *buf, size_t size);
-/* An attribute of the type's own tp_dict. -ENOENT also for built-in types, which keep it elsewhere from 3.12 on. */
+/* An attribute of the type's own tp_dict. -ENOENT also for built-in types, which keep it elsewhere
+ * from 3.12 on. */
 int pytype__attr(struct pymem *m, uint64_t type, const char *name, uint64_t *value);
 /* The type itself and its bases in the order of lookup (__mro__). Types written to ret, or -errno. */
 int pytype__mro(struct pymem *m, uint64_t type, uint64_t *ret, size_t max);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Which Python it is, and whether our table of layouts is right about it. Three sources, each checked against
- * another: Py_Version (3.11 on) or sys.hexversion, _Py_DebugOffsets (3.13 on), and PyCode_Type's own members.
+ * Which Python it is, and whether our table of layouts is right about it. Three sources, each
+ * checked against another: Py_Version (3.11 on) or sys.hexversion, _Py_DebugOffsets (3.13 on), and
+ * PyCode_Type's own members.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -20,7 +21,8 @@
 #define MEMBER_NAME 0
 #define MEMBER_OFFSET 16
 
-/* Byte positions in _Py_DebugOffsets of 3.13 and 3.14: of a field's offset, and of its structure's size. */
+/* Byte positions in _Py_DebugOffsets of 3.13 and 3.14: of a field's offset, and of its structure's
+ * size. */
 struct described {
 	const char *name;
 	size_t field;	  /* in struct pylayout */
@@ -30,9 +32,9 @@ struct described {
 };
 
 static const struct described described[] = {
-#define D(f, p13, p14, s13, s14, w)                                                                          \
-	{                                                                                                    \
-#f, offsetof(struct pylayout, f), {p13, p14 }, {s13, s14 }, w                                \
+#define D(f, p13, p14, s13, s14, w)                                                                \
+	{                                                                                          \
+#f, offsetof(struct pylayout, f), { p13, p14 }, { s13, s14 }, w                    \
 	}
 	D(rt_interp_head, 40, 40, 24, 24, 8),	    D(is_next, 64, 64, 48, 48, 8),
 	D(is_threads, 72, 72, 48, 48, 8),	    D(is_modules, 88, 96, 48, 48, 8),
@@ -54,7 +56,8 @@ static const struct described described[] = {
 };
 
 #define DEBUG_OFFSETS_MAX 760 /* sizeof(_Py_DebugOffsets) in 3.14, the larger one */
-#define MAX_STRUCT 60000      /* PyInterpreterState has hundreds of KiB; what we read of it lies below this */
+#define MAX_STRUCT                                                                                 \
+	60000 /* PyInterpreterState has hundreds of KiB; what we read of it lies below this */
 
 static uint64_t word_at(const uint8_t *block, size_t pos)
 {
@@ -75,10 +78,11 @@ static int apply_debug_offsets(struct python *py, const uint8_t *block, const ch
 		uint64_t off = word_at(block, d->pos[col]), size = word_at(block, d->size[col]);
 
 		if (off > MAX_STRUCT || off + d->width > size)
-			return python__refuse(why, -EBADMSG,
-					      "_Py_DebugOffsets of Python 3.%d puts %s at %llu of %llu bytes",
-					      py->minor, d->name, (unsigned long long)off,
-					      (unsigned long long)size);
+			return python__refuse(
+				why, -EBADMSG,
+				"_Py_DebugOffsets of Python 3.%d puts %s at %llu of %llu bytes",
+				py->minor, d->name, (unsigned long long)off,
+				(unsigned long long)size);
 		*(uint16_t *)((char *)&l + d->field) = (uint16_t)off;
 	}
 	py->layout = l;
@@ -95,24 +99,27 @@ static int read_debug_offsets(struct python *py, uint32_t hexversion, const char
 	if (err)
 		return python__refuse(why, err, "_PyRuntime cannot be read: %s", strerror(-err));
 	if (memcmp(block, COOKIE, 8))
-		return python__refuse(why, -EBADMSG,
-				      "_PyRuntime of Python 3.%d does not begin with _Py_DebugOffsets",
-				      py->minor);
+		return python__refuse(
+			why, -EBADMSG,
+			"_PyRuntime of Python 3.%d does not begin with _Py_DebugOffsets",
+			py->minor);
 	version = word_at(block, 8);
 	if (version != hexversion)
 		return python__refuse(why, -EBADMSG,
 				      "_Py_DebugOffsets is of version %#llx, Py_Version is %#x",
 				      (unsigned long long)version, hexversion);
 	if (word_at(block, 16))
-		return python__refuse(why, -ENOTSUP,
-				      "a free-threaded build of Python %d.%d.%d; known: default (GIL) builds",
-				      py->major, py->minor, py->micro);
+		return python__refuse(
+			why, -ENOTSUP,
+			"a free-threaded build of Python %d.%d.%d; known: default (GIL) builds",
+			py->major, py->minor, py->micro);
 	return apply_debug_offsets(py, block, why);
 }
 
 static int unknown_version(int major, int minor, const char **why)
 {
-	return python__refuse(why, -ENOTSUP, "Python %d.%d is not known to this version; known: 3.8 to 3.14",
+	return python__refuse(why, -ENOTSUP,
+			      "Python %d.%d is not known to this version; known: 3.8 to 3.14",
 			      major, minor);
 }
 
@@ -141,9 +148,10 @@ static int identify_exported(struct python *py, uint64_t addr, const char **why)
 		return unknown_version(py->major, py->minor, why);
 	level = (v >> 4) & 0xf;
 	if (level == 0xa || level == 0xb)
-		return python__refuse(why, -ENOTSUP,
-				      "a pre-release of Python %d.%d (%#x), whose layout may differ",
-				      py->major, py->minor, v);
+		return python__refuse(
+			why, -ENOTSUP,
+			"a pre-release of Python %d.%d (%#x), whose layout may differ", py->major,
+			py->minor, v);
 	return py->minor >= 13 ? read_debug_offsets(py, v, why) : 0;
 }
 
@@ -158,7 +166,8 @@ static int minor_of_name(const char *name)
 	return at[9] >= '0' && at[9] <= '9' ? (at[8] - '0') * 10 + at[9] - '0' : at[8] - '0';
 }
 
-/* sys.hexversion as an int of one 30-bit digit, which every 3.x is. 0 where the layout does not lead to one.
+/* sys.hexversion as an int of one 30-bit digit, which every 3.x is. 0 where the layout does not
+ * lead to one.
  */
 static uint32_t hexversion_of_sys(const struct python *py)
 {
@@ -173,8 +182,9 @@ static uint32_t hexversion_of_sys(const struct python *py)
 }
 
 /*
- * To 3.10 the version is no exported datum. A row is right if it leads to a sys.hexversion that names that
- * row; where sys is not there yet, the file's name decides and the micro version stays unknown.
+ * To 3.10 the version is no exported datum. A row is right if it leads to a sys.hexversion that
+ * names that row; where sys is not there yet, the file's name decides and the micro version stays
+ * unknown.
  */
 static int identify_by_sys(struct python *py, const char **why)
 {
@@ -193,10 +203,12 @@ static int identify_by_sys(struct python *py, const char **why)
 		}
 	}
 	if (named < 0)
-		return python__refuse(why, -ENOTSUP, "a Python before 3.11 whose version cannot be told (%s)",
+		return python__refuse(why, -ENOTSUP,
+				      "a Python before 3.11 whose version cannot be told (%s)",
 				      py->file[0].path);
 	if (named > 10 && pylayout__find(3, named))
-		return python__refuse(why, -ENOTSUP, "a Python 3.%d that does not export Py_Version", named);
+		return python__refuse(why, -ENOTSUP,
+				      "a Python 3.%d that does not export Py_Version", named);
 	if (!use_row(py, 3, named, -1))
 		return unknown_version(3, named, why);
 	return 0;
@@ -230,14 +242,14 @@ static const struct member {
 	size_t field;
 	int since, until; /* minor versions that have this member */
 } members[] = {
-	{"co_argcount", offsetof(struct pylayout, co_argcount), 8, 99},
-	{"co_flags", offsetof(struct pylayout, co_flags), 8, 99},
-	{"co_firstlineno", offsetof(struct pylayout, co_firstlineno), 8, 99},
-	{"co_filename", offsetof(struct pylayout, co_filename), 8, 99},
-	{"co_name", offsetof(struct pylayout, co_name), 8, 99},
-	{"co_qualname", offsetof(struct pylayout, co_qualname), 11, 99},
-	{"co_lnotab", offsetof(struct pylayout, co_linetable), 8, 9},
-	{"co_linetable", offsetof(struct pylayout, co_linetable), 10, 99},
+	{ "co_argcount", offsetof(struct pylayout, co_argcount), 8, 99 },
+	{ "co_flags", offsetof(struct pylayout, co_flags), 8, 99 },
+	{ "co_firstlineno", offsetof(struct pylayout, co_firstlineno), 8, 99 },
+	{ "co_filename", offsetof(struct pylayout, co_filename), 8, 99 },
+	{ "co_name", offsetof(struct pylayout, co_name), 8, 99 },
+	{ "co_qualname", offsetof(struct pylayout, co_qualname), 11, 99 },
+	{ "co_lnotab", offsetof(struct pylayout, co_linetable), 8, 9 },
+	{ "co_linetable", offsetof(struct pylayout, co_linetable), 10, 99 },
 };
 #define NR_MEMBERS (sizeof(members) / sizeof(members[0]))
 
@@ -256,8 +268,8 @@ static int check_member(const struct python *py, const char *name, uint64_t offs
 			continue;
 		if (offset != *ours)
 			return python__refuse(why, -EBADMSG,
-					      "Python 3.%d keeps %s at %llu, not at %u as known", py->minor,
-					      name, (unsigned long long)offset, *ours);
+					      "Python 3.%d keeps %s at %llu, not at %u as known",
+					      py->minor, name, (unsigned long long)offset, *ours);
 		*seen |= 1u << i;
 	}
 	return 0;
@@ -283,10 +295,12 @@ static int check_members(const struct python *py, uint64_t table, const char **w
 	}
 	if (err)
 		return python__refuse(why, err == -E2BIG ? -EBADMSG : err,
-				      "the members of PyCode_Type cannot be read: %s", strerror(-err));
+				      "the members of PyCode_Type cannot be read: %s",
+				      strerror(-err));
 	for (size_t i = 0; i < NR_MEMBERS; i++) {
 		if (has_member(py, i) && !(seen & (1u << i)))
-			return python__refuse(why, -EBADMSG, "PyCode_Type of Python 3.%d does not list %s",
+			return python__refuse(why, -EBADMSG,
+					      "PyCode_Type of Python 3.%d does not list %s",
 					      py->minor, members[i].name);
 	}
 	return 0;
@@ -307,17 +321,20 @@ int python__cross_check(const struct python *py, const char **why)
 	if (!err)
 		err = proc__read_u64(py->proc, code + l->tp_members, &table);
 	if (err)
-		return python__refuse(why, err, "the interpreter's data cannot be read: %s", strerror(-err));
+		return python__refuse(why, err, "the interpreter's data cannot be read: %s",
+				      strerror(-err));
 	if (!interp || !of_code)
-		return python__refuse(why, -EAGAIN, "Python %d.%d is still starting, or ending", py->major,
-				      py->minor);
+		return python__refuse(why, -EAGAIN, "Python %d.%d is still starting, or ending",
+				      py->major, py->minor);
 	if (of_code != type)
-		return python__refuse(why, -EBADMSG,
-				      "PyCode_Type is not a type: %s lies elsewhere than its mappings say",
-				      py->file[py->nr_files - 1].path);
+		return python__refuse(
+			why, -EBADMSG,
+			"PyCode_Type is not a type: %s lies elsewhere than its mappings say",
+			py->file[py->nr_files - 1].path);
 	if (l->co_code_adaptive != PYLAYOUT_NONE && basicsize != l->co_code_adaptive)
-		return python__refuse(why, -EBADMSG,
-				      "Python 3.%d keeps co_code_adaptive at %llu, not at %u as known",
-				      py->minor, (unsigned long long)basicsize, l->co_code_adaptive);
+		return python__refuse(
+			why, -EBADMSG,
+			"Python 3.%d keeps co_code_adaptive at %llu, not at %u as known", py->minor,
+			(unsigned long long)basicsize, l->co_code_adaptive);
 	return check_members(py, table, why);
 }

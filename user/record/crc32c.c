@@ -5,7 +5,8 @@
 
 #define POLY_REVERSED UINT32_C(0x82f63b78)
 
-/* Eight tables: eight bytes a round. No special instruction needed, and not what a reader waits for. */
+/* Eight tables: eight bytes a round. No special instruction needed, and not what a reader waits
+ * for. */
 static uint32_t tables[8][256];
 
 static void make_tables(void)
@@ -34,9 +35,11 @@ uint32_t crc32c(const void *data, size_t len)
 		made = true;
 	}
 	for (; len >= 8; len -= 8, p += 8) {
-		c ^= (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+		c ^= (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
+		     (uint32_t)p[3] << 24;
 		c = tables[7][c & 0xff] ^ tables[6][c >> 8 & 0xff] ^ tables[5][c >> 16 & 0xff] ^
-		    tables[4][c >> 24] ^ tables[3][p[4]] ^ tables[2][p[5]] ^ tables[1][p[6]] ^ tables[0][p[7]];
+		    tables[4][c >> 24] ^ tables[3][p[4]] ^ tables[2][p[5]] ^ tables[1][p[6]] ^
+		    tables[0][p[7]];
 	}
 	while (len--)
 		c = c >> 8 ^ tables[0][(c ^ *p++) & 0xff];

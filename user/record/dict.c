@@ -15,7 +15,8 @@
 #define CHUNK_BYTES (256u << 10)
 #define MIN_SLOTS 256
 
-_Static_assert(DICT_MAX_STACK_FRAMES * sizeof(struct dict_frame) <= CHUNK_BYTES, "a stack fits a chunk");
+_Static_assert(DICT_MAX_STACK_FRAMES * sizeof(struct dict_frame) <= CHUNK_BYTES,
+	       "a stack fits a chunk");
 _Static_assert(DICT_MAX_STRING + 1 <= CHUNK_BYTES, "a string fits a chunk");
 
 /* Memory that never moves: what look-ups return stays valid while the dict grows. */
@@ -30,7 +31,7 @@ struct table {
 	char *entries;
 	size_t entry_size;
 	uint32_t n, max, room;
-	uint32_t *slots; /* entry number + 1; 0: empty */
+	uint32_t *slots;  /* entry number + 1; 0: empty */
 	uint32_t *hashes; /* beside the slots: most misses are told without touching the entry */
 	uint32_t mask;
 };
@@ -66,7 +67,8 @@ static void table__fini(struct table *t)
 	free(t->hashes);
 }
 
-static void put_slot(uint32_t *slots, uint32_t *hashes, uint32_t mask, uint32_t hash, uint32_t value)
+static void put_slot(uint32_t *slots, uint32_t *hashes, uint32_t mask, uint32_t hash,
+		     uint32_t value)
 {
 	uint32_t i = hash & mask;
 

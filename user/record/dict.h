@@ -2,10 +2,10 @@
 #ifndef MT_RECORD_DICT_H
 #define MT_RECORD_DICT_H
 /*
- * What events refer to by number: strings, code locations, modules, stacks, threads, autograd nodes. Append-only and
- * interned by content, so that a number, once handed out, means the same thing for ever and two
- * captures of one program give the same rows. A live capture fills a dict while it resolves; a reader
- * fills one from a file. Number 0 of strings is "", of all others "none".
+ * What events refer to by number: strings, code locations, modules, stacks, threads, autograd nodes.
+ * Append-only and interned by content, so that a number, once handed out, means the same thing for
+ * ever and two captures of one program give the same rows. A live capture fills a dict while it
+ * resolves; a reader fills one from a file. Number 0 of strings is "", of all others "none".
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -41,14 +41,15 @@ struct dict_thread {
 };
 
 /*
- * What an autograd node is, for allocations made while it runs: the same for all nodes of a class that one line of
- * forward made.
+ * What an autograd node is, for allocations made while it runs: the same for all nodes of a class
+ * that one line of forward made.
  */
 struct dict_node {
 	uint32_t cls;	 /* string: "AddmmBackward0" */
 	uint32_t stack;	 /* of the forward call that made it; 0: not seen */
 	uint32_t name;	 /* string: of the parameter whose gradient it accumulates, else 0 */
-	uint32_t module; /* where the stack does not tell: the module that the parameter, or a saved one, belongs to; 0: none */
+	uint32_t module; /* where the stack does not tell: the module that the parameter, or a saved
+			    one, belongs to; 0: none */
 };
 
 #define DICT_MAX_STRING 4096 /* longer ones are cut, with "..." at the end */
@@ -57,20 +58,21 @@ struct dict *dict__new(void);	 /* NULL on ENOMEM */
 void dict__free(struct dict *d); /* NULL is fine */
 
 /*
- * Each returns the number, or UINT32_MAX with errno: ENOMEM, ENOSPC (record/limits.h; some millions of
- * entries). Text is made valid UTF-8 without NUL on the way in. A stack of more than 1024 frames keeps
- * the innermost ones, as MT_WALK_TRUNCATED.
+ * Each returns the number, or UINT32_MAX with errno: ENOMEM, ENOSPC (record/limits.h; some millions
+ * of entries). Text is made valid UTF-8 without NUL on the way in. A stack of more than 1024 frames
+ * keeps the innermost ones, as MT_WALK_TRUNCATED.
  */
 uint32_t dict__string(struct dict *d, const char *s, size_t len);
 uint32_t dict__loc(struct dict *d, struct dict_loc loc);
 uint32_t dict__module(struct dict *d, struct dict_module m);
 uint32_t dict__stack(struct dict *d, const struct dict_frame *frames, uint32_t n, uint8_t walk);
-uint32_t dict__thread(struct dict *d, struct dict_thread t); /* a later name for a tid is a new number */
+uint32_t dict__thread(struct dict *d,
+		      struct dict_thread t); /* a later name for a tid is a new number */
 uint32_t dict__node(struct dict *d, struct dict_node n);
 
 /*
- * Look-ups; a number out of range gives the entry 0 ("" / none), never a crash. What they return stays
- * where it is while the dict grows.
+ * Look-ups; a number out of range gives the entry 0 ("" / none), never a crash. What they return
+ * stays where it is while the dict grows.
  */
 const char *dict__str(const struct dict *d, uint32_t id); /* NUL-terminated, owned by d */
 struct dict_loc dict__get_loc(const struct dict *d, uint32_t id);

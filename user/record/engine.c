@@ -12,7 +12,8 @@ static bool is(const char *path, const char *name)
 
 bool engine__is_file(const char *path)
 {
-	return is(path, "torch/autograd/graph.py") || is(path, "torch/autograd/__init__.py") || is(path, "torch/_tensor.py");
+	return is(path, "torch/autograd/graph.py") || is(path, "torch/autograd/__init__.py") ||
+	       is(path, "torch/_tensor.py");
 }
 
 bool engine__starts(const char *path, const char *func)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_RECORD_ENGINE_H
 #define MT_RECORD_ENGINE_H
-/* Which functions of PyTorch's start the autograd engine: what is below them on a stack runs in backward. */
+/* Which functions of PyTorch's start the autograd engine: what is below them on a stack runs in
+ * backward. */
 #include <stdbool.h>
 
 /* torch/autograd/{graph,__init__}.py, torch/_tensor.py: files with such functions */

@@ -21,7 +21,7 @@ struct fact {
 struct facts {
 	struct fact *facts;
 	size_t n, room;
-	size_t bytes; /* keys and values */
+	size_t bytes;	     /* keys and values */
 	struct map64 *index; /* hash of a key -> its place */
 	struct hash_seed seed;
 };

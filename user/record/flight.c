@@ -34,20 +34,20 @@ struct flight {
 	const struct facts *facts;
 	struct flight_opts opts;
 	struct live_set *base; /* before the first chunk */
-	struct chunk *chunks;	  /* a ring */
+	struct chunk *chunks;  /* a ring */
 	uint32_t first, n_chunks, room;
-	uint64_t bytes, events; /* in chunks */
-	struct mtr_encoder *enc; /* the chunk that fills */
+	uint64_t bytes, events;	      /* in chunks */
+	struct mtr_encoder *enc;      /* the chunk that fills */
 	uint64_t enc_first, enc_last; /* times */
 	struct mtr_decoder *dec;
 	uint64_t cut_until; /* time of the last event that left the window for want of room */
 	unsigned int files;
-	struct dump *dump;  /* of the file that is being written, NULL: none is */
-	uint64_t latest;    /* time that has come, by events or by the clock */
-	bool folded;	    /* something has gone into the base */
+	struct dump *dump; /* of the file that is being written, NULL: none is */
+	uint64_t latest;   /* time that has come, by events or by the clock */
+	bool folded;	   /* something has gone into the base */
 	/* An out of memory that waits to be written. */
 	uint64_t ooms;
-	struct event oom; /* the first */
+	struct event oom;  /* the first */
 	uint64_t last_oom; /* time */
 };
 
@@ -56,10 +56,10 @@ struct dump {
 	struct flight *fl;
 	struct mtr_writer *w;
 	struct facts *facts; /* the capture's, and what is different for this file */
-	uint64_t begin; /* of the window, ns */
+	uint64_t begin;	     /* of the window, ns */
 	bool begun;
-	bool whole; /* a step begins with it */
-	int err; /* of writing; the window is folded all the same */
+	bool whole;	  /* a step begins with it */
+	int err;	  /* of writing; the window is folded all the same */
 	uint64_t flushed; /* time */
 	struct flight_report report;
 };
@@ -216,7 +216,8 @@ static int fold(void *ctx, const struct event *e)
 
 static bool over_bounds(const struct flight *fl)
 {
-	return fl->bytes > fl->opts.max_bytes || (fl->opts.max_events && fl->events > fl->opts.max_events);
+	return fl->bytes > fl->opts.max_bytes ||
+	       (fl->opts.max_events && fl->events > fl->opts.max_events);
 }
 
 /* Lets go of what is older than the window at the time now, or more than there is room for. */
@@ -312,7 +313,8 @@ static int dump_event(void *ctx, const struct event *e)
 	return fold(d->fl, e);
 }
 
-/* Opens a file; nothing is in it. *ret, or negative: then done has been called, if there was something to be called for. */
+/* Opens a file; nothing is in it. *ret, or negative: then done has been called, if there was
+ * something to be called for. */
 static int open_dump(struct flight *fl, uint64_t begin, const char *why, struct dump **ret)
 {
 	struct dump *d = calloc(1, sizeof(*d));
@@ -392,7 +394,8 @@ static int drain(struct dump *d)
 	return err;
 }
 
-static int write_all(struct flight *fl, uint64_t begin, const char *why, const char *reason, const char *ended)
+static int write_all(struct flight *fl, uint64_t begin, const char *why, const char *reason,
+		     const char *ended)
 {
 	struct dump *d;
 	int err = close_chunk(fl);
@@ -409,7 +412,8 @@ static int write_all(struct flight *fl, uint64_t begin, const char *why, const c
 /* The file of the out of memory that waits. */
 static int write_file(struct flight *fl)
 {
-	return write_all(fl, fl->oom.time > fl->opts.window ? fl->oom.time - fl->opts.window : 0, "", "oom", "out of memory");
+	return write_all(fl, fl->oom.time > fl->opts.window ? fl->oom.time - fl->opts.window : 0,
+			 "", "oom", "out of memory");
 }
 
 int flight__save(struct flight *fl, const char *reason)
@@ -424,7 +428,8 @@ int flight__begin(struct flight *fl, uint64_t before, bool whole, const char *wh
 
 	if (fl->dump)
 		return -EBUSY;
-	err = close_chunk(fl) ?: open_dump(fl, fl->latest > before ? fl->latest - before : 0, why, &d);
+	err = close_chunk(fl)
+		      ?: open_dump(fl, fl->latest > before ? fl->latest - before : 0, why, &d);
 	if (err)
 		return err;
 	d->whole = whole && !before;
@@ -493,9 +498,10 @@ int flight__event(struct flight *fl, const struct event *e)
 	struct dict_counts have = dict__counts(fl->dict);
 	int err;
 
-	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS || e->walk >= MT_WALK_NR || e->how >= MEM_HOW_NR ||
-	    e->thread >= have.threads || e->stack >= have.stacks || e->module >= have.modules || e->node >= have.nodes ||
-	    e->name >= have.strings || e->category >= CATEGORY_NR)
+	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS || e->walk >= MT_WALK_NR ||
+	    e->how >= MEM_HOW_NR || e->thread >= have.threads || e->stack >= have.stacks ||
+	    e->module >= have.modules || e->node >= have.nodes || e->name >= have.strings ||
+	    e->category >= CATEGORY_NR)
 		return -EINVAL;
 	if (flight__full(fl))
 		return 0;

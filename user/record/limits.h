@@ -3,7 +3,8 @@
 #define MT_RECORD_LIMITS_H
 /*
  * Bounds of a record stream. dict and facts keep them while a capture fills them, so that a writer
- * never writes what a reader refuses; a reader gets them for free, since it fills the same structures.
+ * never writes what a reader refuses; a reader gets them for free, since it fills the same
+ * structures.
  */
 #define DICT_MAX_STRINGS (4u << 20)
 #define DICT_MAX_STRING_BYTES (256u << 20) /* all strings together */

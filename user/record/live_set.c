@@ -24,7 +24,7 @@ struct block {
 /* EVENT_CUDA_ALLOC, _GIVE, _SEGMENT: kept as they came. */
 struct range {
 	struct event e;
-	uint64_t seq;  /* 0: free, and the next free one is in next */
+	uint64_t seq; /* 0: free, and the next free one is in next */
 	uint32_t next;
 };
 
@@ -43,7 +43,8 @@ struct base_device {
 	bool census; /* there was one; as it was */
 	uint64_t census_size;
 	uint8_t census_flags;
-	uint64_t telling; /* number of the first of the EVENT_SEGMENTs that come now; 0: none came since the last STATE */
+	uint64_t telling; /* number of the first of the EVENT_SEGMENTs that come now; 0: none came
+			     since the last STATE */
 };
 
 struct live_set {
@@ -141,7 +142,8 @@ static int new_block(struct live_set *b, uint32_t *ret)
 		b->free_block = b->blocks[*ret].stack;
 		return 0;
 	}
-	err = b->n_blocks == b->room_blocks ? grow(&b->blocks, &b->room_blocks, sizeof(*b->blocks)) : 0;
+	err = b->n_blocks == b->room_blocks ? grow(&b->blocks, &b->room_blocks, sizeof(*b->blocks))
+					    : 0;
 	if (!err)
 		*ret = b->n_blocks++;
 	return err;
@@ -196,7 +198,8 @@ static void drop_block(struct live_set *b, struct base_device *d, uint64_t addr)
 	b->free_block = (uint32_t)old;
 }
 
-/* What the program asked for; a block that the allocator's tables tell of again was there with its line. */
+/* What the program asked for; a block that the allocator's tables tell of again was there with its
+ * line. */
 static void set_asked(struct live_set *b, struct base_device *d, const struct event *e)
 {
 	uint64_t i;
@@ -218,7 +221,8 @@ static int told_block(struct live_set *b, struct base_device *d, const struct ev
 	return 0;
 }
 
-/* A storage that was there before the first event, on a device that tells of no such blocks, becomes a block here. */
+/* A storage that was there before the first event, on a device that tells of no such blocks,
+ * becomes a block here. */
 static int set_tensor(struct live_set *b, struct base_device *d, const struct event *e)
 {
 	struct block *k;
@@ -226,7 +230,9 @@ static int set_tensor(struct live_set *b, struct base_device *d, const struct ev
 	int err;
 
 	if (!map64__get(d->blocks, e->addr, &i)) {
-		const struct event block = { .kind = EVENT_BLOCK, .device = e->device, .addr = e->addr, .size = e->size };
+		const struct event block = {
+			.kind = EVENT_BLOCK, .device = e->device, .addr = e->addr, .size = e->size
+		};
 
 		if (!(e->flags & CENSUS_FIRST))
 			return 0;
@@ -263,7 +269,9 @@ static int put_range(struct live_set *b, struct map64 *map, const struct event *
 			i = b->free_range;
 			b->free_range = b->ranges[i].next;
 		} else {
-			err = b->n_ranges == b->room_ranges ? grow(&b->ranges, &b->room_ranges, sizeof(*b->ranges)) : 0;
+			err = b->n_ranges == b->room_ranges
+				      ? grow(&b->ranges, &b->room_ranges, sizeof(*b->ranges))
+				      : 0;
 			if (err)
 				return err;
 			i = b->n_ranges++;
@@ -298,14 +306,17 @@ static bool is_part(const struct live_set *b, const struct event *e)
 	for (uint32_t i = 0; i < b->n_ranges; i++) {
 		const struct range *r = &b->ranges[i];
 
-		if (r->seq && (r->e.kind == EVENT_SEGMENT || (r->e.kind == EVENT_CUDA_ALLOC && r->e.how == e->how)) &&
+		if (r->seq &&
+		    (r->e.kind == EVENT_SEGMENT ||
+		     (r->e.kind == EVENT_CUDA_ALLOC && r->e.how == e->how)) &&
 		    overlap(&r->e, e))
 			return true;
 	}
 	return false;
 }
 
-/* Mappings go piece by piece: of what is left of a larger one, the pieces that are gone have to be told as well. */
+/* Mappings go piece by piece: of what is left of a larger one, the pieces that are gone have to be
+ * told as well. */
 static int give_mapped(struct live_set *b, const struct event *e)
 {
 	struct map64 *taken = b->taken[MEM_MAPPED];
@@ -319,9 +330,10 @@ static int give_mapped(struct live_set *b, const struct event *e)
 /* All else goes as a whole. One call gives back what several take. */
 static void give_whole(struct live_set *b, const struct event *e)
 {
-	static const uint8_t family[MEM_HOW_NR] = { [MEM_DEVICE] = 1,	 [MEM_ASYNC] = 1, [MEM_MANAGED] = 1,
-						    [MEM_HOST] = 2,	 [MEM_REGISTERED] = 2,
-						    [MEM_PHYSICAL] = 3, [MEM_RESERVED] = 4 };
+	static const uint8_t family[MEM_HOW_NR] = {
+		[MEM_DEVICE] = 1,     [MEM_ASYNC] = 1,	  [MEM_MANAGED] = 1, [MEM_HOST] = 2,
+		[MEM_REGISTERED] = 2, [MEM_PHYSICAL] = 3, [MEM_RESERVED] = 4
+	};
 
 	for (int how = 0; how < MEM_HOW_NR; how++) {
 		if (family[how] == family[e->how])
@@ -331,7 +343,8 @@ static void give_whole(struct live_set *b, const struct event *e)
 		drop_range(b, b->devices[d].segments, e->addr);
 }
 
-/* The allocator's tables are whole, and what was taken or told of before does not stand in them: it is gone. */
+/* The allocator's tables are whole, and what was taken or told of before does not stand in them: it
+ * is gone. */
 static void drop_untold(struct live_set *b, struct base_device *d, uint64_t since)
 {
 	for (uint32_t i = 0; i < b->n_ranges; i++) {
@@ -348,7 +361,8 @@ static void drop_untold(struct live_set *b, struct base_device *d, uint64_t sinc
 			told = b->ranges[k].seq >= since && b->ranges[k].e.kind == EVENT_SEGMENT &&
 			       overlap(&b->ranges[k].e, &e);
 		if (!told)
-			drop_range(b, e.kind == EVENT_SEGMENT ? d->segments : b->taken[e.how], e.addr);
+			drop_range(b, e.kind == EVENT_SEGMENT ? d->segments : b->taken[e.how],
+				   e.addr);
 	}
 }
 
@@ -525,7 +539,8 @@ static int by_addr(const void *x, const void *y)
 	return a->addr < b->addr ? -1 : a->addr > b->addr;
 }
 
-static int tell_block(const struct teller *t, struct device device, uint64_t addr, const struct block *k)
+static int tell_block(const struct teller *t, struct device device, uint64_t addr,
+		      const struct block *k)
 {
 	int err = 0;
 
@@ -583,7 +598,8 @@ static int range_by_addr(const void *x, const void *y)
 	return (*a)->addr < (*b)->addr ? -1 : (*a)->addr > (*b)->addr;
 }
 
-/* Bytes in the device's segments, each address once. Pieces given back out of the middle are not looked at. */
+/* Bytes in the device's segments, each address once. Pieces given back out of the middle are not
+ * looked at. */
 static int sum_segments(const struct live_set *b, const struct base_device *d, uint64_t *ret)
 {
 	const struct event **all = malloc((b->n_ranges + 1) * sizeof(*all));
@@ -598,13 +614,15 @@ static int sum_segments(const struct live_set *b, const struct base_device *d, u
 			       (e->kind == EVENT_CUDA_ALLOC && e->flags & MEM_BY_ALLOCATOR &&
 				(e->how == MEM_DEVICE || e->how == MEM_MAPPED));
 
-		if (b->ranges[i].seq && segment && !memcmp(&e->device, &d->device, sizeof(e->device)) &&
+		if (b->ranges[i].seq && segment &&
+		    !memcmp(&e->device, &d->device, sizeof(e->device)) &&
 		    e->size <= UINT64_MAX - e->addr)
 			all[n++] = e;
 	}
 	qsort(all, n, sizeof(*all), range_by_addr);
 	for (uint32_t i = 0; i < n; i++) {
-		uint64_t from = all[i]->addr > end ? all[i]->addr : end, to = all[i]->addr + all[i]->size;
+		uint64_t from = all[i]->addr > end ? all[i]->addr : end,
+			 to = all[i]->addr + all[i]->size;
 
 		if (to > from) {
 			sum += to - from;
@@ -632,7 +650,8 @@ static int tell_device(const struct teller *t, const struct base_device *d)
 		return err;
 	if (d->totals) {
 		if (segments == d->reserved)
-			state.flags = STATE_SEGMENTS_EXACT | (blocks == d->allocated ? STATE_EXACT : 0);
+			state.flags = STATE_SEGMENTS_EXACT |
+				      (blocks == d->allocated ? STATE_EXACT : 0);
 		err = tell(t, state);
 	}
 	if (!err && d->census) /* the beginning of the window stands for the attach */
@@ -641,14 +660,18 @@ static int tell_device(const struct teller *t, const struct base_device *d)
 					      .size = d->census_size,
 					      .flags = d->census_flags | CENSUS_FIRST });
 	if (!err && d->used)
-		err = tell(t, (struct event){ .kind = EVENT_USED, .device = d->device, .size = d->used_size });
+		err = tell(t, (struct event){ .kind = EVENT_USED,
+					      .device = d->device,
+					      .size = d->used_size });
 	if (!err && d->left)
-		err = tell(t, (struct event){ .kind = EVENT_LEFT, .device = d->device, .size = d->left_size });
+		err = tell(t, (struct event){ .kind = EVENT_LEFT,
+					      .device = d->device,
+					      .size = d->left_size });
 	return err;
 }
 
-int live_set__tell(const struct live_set *b, uint64_t time, int (*fn)(void *ctx, const struct event *e),
-		      void *ctx)
+int live_set__tell(const struct live_set *b, uint64_t time,
+		   int (*fn)(void *ctx, const struct event *e), void *ctx)
 {
 	const struct teller t = { .b = b, .time = time, .fn = fn, .ctx = ctx };
 	int err = 0;

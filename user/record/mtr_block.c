@@ -56,12 +56,12 @@ void buf__free(struct buf *b)
 }
 
 /*
- * One zstd frame of all parts into dst. Ending a zstd block with each part gives each its own Huffman
- * table: times are noise and must not spoil the columns that repeat. Returns the length, 0 if that did
- * not work out.
+ * One zstd frame of all parts into dst. Ending a zstd block with each part gives each its own
+ * Huffman table: times are noise and must not spoil the columns that repeat. Returns the length, 0
+ * if that did not work out.
  */
-static size_t compress(ZSTD_CCtx *zstd, uint8_t *dst, size_t room, const struct mtr_part *parts, size_t n,
-		       size_t raw)
+static size_t compress(ZSTD_CCtx *zstd, uint8_t *dst, size_t room, const struct mtr_part *parts,
+		       size_t n, size_t raw)
 {
 	ZSTD_outBuffer out = { dst, room, 0 };
 
@@ -79,7 +79,8 @@ static size_t compress(ZSTD_CCtx *zstd, uint8_t *dst, size_t room, const struct 
 	return out.pos;
 }
 
-int mtr_block__append(struct buf *out, ZSTD_CCtx *zstd, enum mtr_block type, const struct mtr_part *parts, size_t n)
+int mtr_block__append(struct buf *out, ZSTD_CCtx *zstd, enum mtr_block type,
+		      const struct mtr_part *parts, size_t n)
 {
 	size_t raw = 0, stored = 0, start = out->len;
 	uint8_t *header, *payload;
@@ -91,7 +92,8 @@ int mtr_block__append(struct buf *out, ZSTD_CCtx *zstd, enum mtr_block type, con
 	header = out->data + start;
 	payload = header + MTR_BLOCK_HEADER;
 	if (raw >= WORTH_COMPRESSING)
-		stored = compress(zstd, payload, out->room - start - MTR_BLOCK_HEADER, parts, n, raw);
+		stored = compress(zstd, payload, out->room - start - MTR_BLOCK_HEADER, parts, n,
+				  raw);
 	put_le32(header, type);
 	put_le32(header + 4, stored && stored < raw ? MTR_ZSTD : 0);
 	if (!stored || stored >= raw) {
@@ -162,7 +164,8 @@ static int put_node(struct buf *b, const struct dict *d, uint32_t id)
 }
 
 /* One section of entries from *from on, as many as fit a block. */
-static int put_section(struct buf *b, const struct dict *d, enum mtr_section kind, uint32_t *from, uint32_t to)
+static int put_section(struct buf *b, const struct dict *d, enum mtr_section kind, uint32_t *from,
+		       uint32_t to)
 {
 	static int (*const put[])(struct buf *, const struct dict *, uint32_t) = {
 		[MTR_STRINGS] = put_string, [MTR_LOCS] = put_loc,	[MTR_MODULES] = put_module,
@@ -184,16 +187,19 @@ static int put_section(struct buf *b, const struct dict *d, enum mtr_section kin
 	return err;
 }
 
-int mtr_block__append_dict(struct buf *out, ZSTD_CCtx *zstd, const struct dict *d, const struct dict_counts *from,
-			   const struct dict_counts *to)
+int mtr_block__append_dict(struct buf *out, ZSTD_CCtx *zstd, const struct dict *d,
+			   const struct dict_counts *from, const struct dict_counts *to)
 {
 	const struct {
 		enum mtr_section kind;
 		uint32_t from, to;
 	} sections[] = {
-		{ MTR_STRINGS, from->strings, to->strings }, { MTR_LOCS, from->locs, to->locs },
-		{ MTR_MODULES, from->modules, to->modules }, { MTR_STACKS, from->stacks, to->stacks },
-		{ MTR_THREADS, from->threads, to->threads }, { MTR_NODES, from->nodes, to->nodes },
+		{ MTR_STRINGS, from->strings, to->strings },
+		{ MTR_LOCS, from->locs, to->locs },
+		{ MTR_MODULES, from->modules, to->modules },
+		{ MTR_STACKS, from->stacks, to->stacks },
+		{ MTR_THREADS, from->threads, to->threads },
+		{ MTR_NODES, from->nodes, to->nodes },
 	};
 	struct buf b = { 0 };
 	int err = 0;

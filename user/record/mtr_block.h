@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_RECORD_MTR_BLOCK_H
 #define MT_RECORD_MTR_BLOCK_H
-/* Payloads to blocks: header, checksum, compression. Blocks gather in a buffer and are written together. */
+/* Payloads to blocks: header, checksum, compression. Blocks gather in a buffer and are written
+ * together. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,14 +24,15 @@ void buf__free(struct buf *b);
 struct ZSTD_CCtx_s;
 
 /*
- * Appends one block to out. The parts, one after the other, are its payload; each is compressed with
- * statistics of its own. 0 or -ENOMEM.
+ * Appends one block to out. The parts, one after the other, are its payload; each is compressed
+ * with statistics of its own. 0 or -ENOMEM.
  */
-int mtr_block__append(struct buf *out, struct ZSTD_CCtx_s *zstd, enum mtr_block type, const struct mtr_part *parts,
-		      size_t n);
+int mtr_block__append(struct buf *out, struct ZSTD_CCtx_s *zstd, enum mtr_block type,
+		      const struct mtr_part *parts, size_t n);
 
 /*
- * Dictionary blocks for the entries [from, to). Entries refer only to what stands before them. 0 or -ENOMEM.
+ * Dictionary blocks for the entries [from, to). Entries refer only to what stands before them. 0 or
+ * -ENOMEM.
  */
 int mtr_block__append_dict(struct buf *out, struct ZSTD_CCtx_s *zstd, const struct dict *d,
 			   const struct dict_counts *from, const struct dict_counts *to);

@@ -22,7 +22,7 @@ struct mtr_decoder {
 	uint32_t n, left;
 	uint64_t time;
 	uint32_t thread;
-	uint32_t node; /* the last one */
+	uint32_t node;	    /* the last one */
 	uint32_t called[2]; /* modules that were last entered, left */
 	uint64_t new_addr;
 	uint8_t walk;
@@ -110,8 +110,8 @@ static uint16_t allowed_fields(uint32_t version, unsigned int kind)
 	return (uint16_t)allowed;
 }
 
-int mtr_decoder__begin(struct mtr_decoder *dec, uint32_t version, const uint8_t *data, size_t len, uint64_t first,
-		       const char **why)
+int mtr_decoder__begin(struct mtr_decoder *dec, uint32_t version, const uint8_t *data, size_t len,
+		       uint64_t first, const char **why)
 {
 	const uint8_t *p = data, *end = data + len;
 	uint64_t lens[MTR_COLS], claimed;
@@ -119,7 +119,8 @@ int mtr_decoder__begin(struct mtr_decoder *dec, uint32_t version, const uint8_t 
 
 	*why = "an events block with a bad head";
 	dec->left = 0;
-	if (!varint__get(&p, end, &claimed) || !varint__get32(&p, end, &n) || !varint__get(&p, end, &dec->time))
+	if (!varint__get(&p, end, &claimed) || !varint__get32(&p, end, &n) ||
+	    !varint__get(&p, end, &dec->time))
 		return -EBADMSG;
 	for (int i = 0; i < MTR_COLS; i++) {
 		if (!varint__get(&p, end, &lens[i]))
@@ -246,7 +247,8 @@ static bool get_block(struct mtr_decoder *dec, unsigned int fields, struct event
 	e->size = before.size;
 	if ((fields & MTR_SIZE) && !get_size(dec, &e->size))
 		return false;
-	dec->touched[dec->n_touched++] = mtr_touch(e, &before); /* at most one an event: there is room */
+	/* at most one an event: there is room */
+	dec->touched[dec->n_touched++] = mtr_touch(e, &before);
 	return true;
 }
 
@@ -262,8 +264,10 @@ static bool get_range(struct mtr_decoder *dec, unsigned int fields, struct event
 	return !(fields & MTR_SIZE) || get_size(dec, &e->size);
 }
 
-/* *t: the block that EVENT_REQUESTED speaks of, NULL where the block of events does not tell of it. */
-static bool get_asked(struct mtr_decoder *dec, unsigned int fields, struct event *e, struct mtr_touched **t)
+/* *t: the block that EVENT_REQUESTED speaks of, NULL where the block of events does not tell of it.
+ */
+static bool get_asked(struct mtr_decoder *dec, unsigned int fields, struct event *e,
+		      struct mtr_touched **t)
 {
 	uint64_t back = 0;
 
@@ -280,7 +284,8 @@ static bool get_asked(struct mtr_decoder *dec, unsigned int fields, struct event
 	return true;
 }
 
-static bool get_requested(struct mtr_decoder *dec, unsigned int fields, struct event *e, const struct mtr_touched *t)
+static bool get_requested(struct mtr_decoder *dec, unsigned int fields, struct event *e,
+			  const struct mtr_touched *t)
 {
 	uint64_t v;
 
@@ -329,7 +334,8 @@ static bool get_below(struct mtr_decoder *dec, unsigned int fields, struct event
 	e->how = last->how;
 	e->flags = last->flags;
 	if (fields & MTR_HOW) {
-		if (!get(dec, MTR_COL_REST, &how) || !get(dec, MTR_COL_REST, &flags) || how >= MEM_HOW_NR || flags > UINT8_MAX)
+		if (!get(dec, MTR_COL_REST, &how) || !get(dec, MTR_COL_REST, &flags) ||
+		    how >= MEM_HOW_NR || flags > UINT8_MAX)
 			return false;
 		e->how = (uint8_t)how;
 		e->flags = (uint8_t)flags;
@@ -341,7 +347,8 @@ static bool get_below(struct mtr_decoder *dec, unsigned int fields, struct event
 	e->pool[1] = last->pool[1];
 	if ((fields & MTR_STREAM) && !get(dec, MTR_COL_REST, &e->cuda_stream))
 		return false;
-	return !(fields & MTR_POOL) || (get(dec, MTR_COL_REST, &e->pool[0]) && get(dec, MTR_COL_REST, &e->pool[1]));
+	return !(fields & MTR_POOL) ||
+	       (get(dec, MTR_COL_REST, &e->pool[0]) && get(dec, MTR_COL_REST, &e->pool[1]));
 }
 
 static bool get_stack(struct mtr_decoder *dec, unsigned int fields, struct event *e)
@@ -411,7 +418,8 @@ static bool get_tensor(struct mtr_decoder *dec, struct event *e)
 	const struct mtr_last *last = last_of(dec, e);
 	uint64_t name, module, category;
 
-	if (!get(dec, MTR_COL_REST, &name) || !get(dec, MTR_COL_REST, &module) || !get(dec, MTR_COL_REST, &category))
+	if (!get(dec, MTR_COL_REST, &name) || !get(dec, MTR_COL_REST, &module) ||
+	    !get(dec, MTR_COL_REST, &category))
 		return false;
 	name = last->name + unzigzag(name);
 	module = last->module + unzigzag(module);
@@ -468,7 +476,9 @@ static bool get_event(struct mtr_decoder *dec, struct event *e)
 		return false;
 	fields = (unsigned int)bits;
 	dec->time += unzigzag(v);
-	*e = blank; /* compilers clear a structure of this size by a string instruction, which takes as long as all the rest */
+	/* compilers clear a structure of this size by a string instruction, which takes as long as
+	 * all the rest */
+	*e = blank;
 	e->kind = (uint8_t)kind;
 	e->time = dec->time;
 	if ((fields & MTR_THREAD) && !get_thread(dec))

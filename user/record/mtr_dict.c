@@ -45,12 +45,14 @@ static bool get_text(struct cursor *c, size_t max, const char **s, size_t *len)
 }
 
 /*
- * Each of these reads one entry and puts it into d. *id: the number it got; UINT32_MAX with errno when
- * the dict did not take it. False: the entry is bad.
+ * Each of these reads one entry and puts it into d. *id: the number it got; UINT32_MAX with errno
+ * when the dict did not take it. False: the entry is bad.
  */
-typedef bool (*read_entry)(struct dict *d, struct cursor *c, const struct dict_counts *have, uint32_t *id);
+typedef bool (*read_entry)(struct dict *d, struct cursor *c, const struct dict_counts *have,
+			   uint32_t *id);
 
-static bool read_string(struct dict *d, struct cursor *c, const struct dict_counts *have, uint32_t *id)
+static bool read_string(struct dict *d, struct cursor *c, const struct dict_counts *have,
+			uint32_t *id)
 {
 	const char *s;
 	size_t len;
@@ -74,7 +76,8 @@ static bool read_loc(struct dict *d, struct cursor *c, const struct dict_counts 
 	return true;
 }
 
-static bool read_module(struct dict *d, struct cursor *c, const struct dict_counts *have, uint32_t *id)
+static bool read_module(struct dict *d, struct cursor *c, const struct dict_counts *have,
+			uint32_t *id)
 {
 	struct dict_module m;
 
@@ -86,7 +89,8 @@ static bool read_module(struct dict *d, struct cursor *c, const struct dict_coun
 	return true;
 }
 
-static bool read_stack(struct dict *d, struct cursor *c, const struct dict_counts *have, uint32_t *id)
+static bool read_stack(struct dict *d, struct cursor *c, const struct dict_counts *have,
+		       uint32_t *id)
 {
 	struct dict_frame frames[DICT_MAX_STACK_FRAMES];
 	uint32_t walk, n;
@@ -103,7 +107,8 @@ static bool read_stack(struct dict *d, struct cursor *c, const struct dict_count
 	return true;
 }
 
-static bool read_thread(struct dict *d, struct cursor *c, const struct dict_counts *have, uint32_t *id)
+static bool read_thread(struct dict *d, struct cursor *c, const struct dict_counts *have,
+			uint32_t *id)
 {
 	struct dict_thread t;
 
@@ -113,13 +118,15 @@ static bool read_thread(struct dict *d, struct cursor *c, const struct dict_coun
 	return true;
 }
 
-static bool read_node(struct dict *d, struct cursor *c, const struct dict_counts *have, uint32_t *id)
+static bool read_node(struct dict *d, struct cursor *c, const struct dict_counts *have,
+		      uint32_t *id)
 {
 	struct dict_node n;
 
 	if (!get32(c, &n.cls) || !get32(c, &n.stack) || !get32(c, &n.name) || !get32(c, &n.module))
 		return false;
-	if (n.cls >= have->strings || n.stack >= have->stacks || n.name >= have->strings || n.module >= have->modules)
+	if (n.cls >= have->strings || n.stack >= have->stacks || n.name >= have->strings ||
+	    n.module >= have->modules)
 		return false;
 	*id = dict__node(d, n);
 	return true;
@@ -147,14 +154,16 @@ static uint32_t count_of(const struct dict_counts *have, enum mtr_section kind)
 static int read_section(struct dict *d, uint32_t version, struct cursor *c, const char **why)
 {
 	static const read_entry readers[] = {
-		[MTR_STRINGS] = read_string, [MTR_LOCS] = read_loc,	  [MTR_MODULES] = read_module,
-		[MTR_STACKS] = read_stack,   [MTR_THREADS] = read_thread, [MTR_NODES] = read_node,
+		[MTR_STRINGS] = read_string, [MTR_LOCS] = read_loc,
+		[MTR_MODULES] = read_module, [MTR_STACKS] = read_stack,
+		[MTR_THREADS] = read_thread, [MTR_NODES] = read_node,
 	};
 	/* Entries refer only to earlier sections, never to their own kind. */
 	struct dict_counts have = dict__counts(d);
 	uint32_t kind, first, n, id, last = version < 3 ? MTR_THREADS : MTR_NODES;
 
-	if (!get32(c, &kind) || kind < MTR_STRINGS || kind > last || !get32(c, &first) || !get32(c, &n))
+	if (!get32(c, &kind) || kind < MTR_STRINGS || kind > last || !get32(c, &first) ||
+	    !get32(c, &n))
 		return -EBADMSG;
 	if (first != count_of(&have, kind)) {
 		*why = "a dictionary block that does not follow on the one before";
@@ -172,7 +181,8 @@ static int read_section(struct dict *d, uint32_t version, struct cursor *c, cons
 	return 0;
 }
 
-int mtr_dict__read(struct dict *d, uint32_t version, const uint8_t *data, size_t len, const char **why)
+int mtr_dict__read(struct dict *d, uint32_t version, const uint8_t *data, size_t len,
+		   const char **why)
 {
 	struct cursor c = { data, data + len };
 	int err = 0;
@@ -212,7 +222,8 @@ int mtr_facts__read(struct facts *f, const uint8_t *data, size_t len, const char
 		size_t klen, vlen;
 		int err;
 
-		if (!get_text(&c, FACTS_MAX_KEY, &key, &klen) || !get_text(&c, FACTS_MAX_VALUE, &value, &vlen))
+		if (!get_text(&c, FACTS_MAX_KEY, &key, &klen) ||
+		    !get_text(&c, FACTS_MAX_VALUE, &value, &vlen))
 			return -EBADMSG;
 		err = set_fact(f, key, klen, value, vlen);
 		if (err)

@@ -9,10 +9,11 @@ struct dict;
 struct facts;
 
 /*
- * version is that of the file. 0, -ENOMEM, or -EBADMSG and *why, a static text: then entries before the bad one may
- * have been added.
+ * version is that of the file. 0, -ENOMEM, or -EBADMSG and *why, a static text: then entries before
+ * the bad one may have been added.
  */
-int mtr_dict__read(struct dict *d, uint32_t version, const uint8_t *data, size_t len, const char **why);
+int mtr_dict__read(struct dict *d, uint32_t version, const uint8_t *data, size_t len,
+		   const char **why);
 int mtr_facts__read(struct facts *f, const uint8_t *data, size_t len, const char **why);
 
 #endif

@@ -20,11 +20,11 @@ struct mtr_encoder {
 	uint32_t n;
 	uint64_t first_time, time;
 	uint32_t thread;
-	uint32_t node;	   /* the last one */
-	uint32_t called[2]; /* modules that were last entered, left */
-	uint64_t new_addr; /* likewise */
-	uint8_t walk;	   /* of the last event without a stack */
-	struct map64 *addrs; /* address -> its last place in touched */
+	uint32_t node;		     /* the last one */
+	uint32_t called[2];	     /* modules that were last entered, left */
+	uint64_t new_addr;	     /* likewise */
+	uint8_t walk;		     /* of the last event without a stack */
+	struct map64 *addrs;	     /* address -> its last place in touched */
 	struct mtr_touched *touched; /* by each event with a block, in order */
 	uint32_t n_touched;
 	struct map64 *size_numbers; /* size -> number, in order of appearance */
@@ -147,7 +147,8 @@ static void put_new_addr(struct mtr_encoder *enc, uint64_t addr)
 }
 
 /* Adds to *fields what is stored, here and below. 0 or -ENOMEM. */
-static int put_size(struct mtr_encoder *enc, uint64_t size, uint64_t predicted, unsigned int *fields)
+static int put_size(struct mtr_encoder *enc, uint64_t size, uint64_t predicted,
+		    unsigned int *fields)
 {
 	if (size == predicted)
 		return 0;
@@ -184,7 +185,8 @@ static int put_range(struct mtr_encoder *enc, const struct event *e, unsigned in
 }
 
 /* The block that EVENT_REQUESTED speaks of, where the block of events tells of it; else NULL. */
-static struct mtr_touched *put_asked(struct mtr_encoder *enc, const struct event *e, unsigned int *fields)
+static struct mtr_touched *put_asked(struct mtr_encoder *enc, const struct event *e,
+				     unsigned int *fields)
 {
 	uint64_t place, back;
 	bool known = map64__get(enc->addrs, e->addr, &place);
@@ -203,8 +205,8 @@ static struct mtr_touched *put_asked(struct mtr_encoder *enc, const struct event
 	return &enc->touched[place];
 }
 
-static void put_requested(struct mtr_encoder *enc, const struct event *e, const struct mtr_touched *t,
-			  unsigned int *fields)
+static void put_requested(struct mtr_encoder *enc, const struct event *e,
+			  const struct mtr_touched *t, unsigned int *fields)
 {
 	if (e->requested == mtr_predict_requested(e, t, &enc->devices[enc->device].last[e->kind]))
 		return;
@@ -410,7 +412,8 @@ bool mtr_encoder__full(const struct mtr_encoder *enc)
 
 	for (int i = 0; i < MTR_COLS; i++)
 		bytes += (size_t)(enc->ends[i] - enc->cols[i]);
-	return bytes >= FULL_BYTES || enc->n == FULL_EVENTS || enc->n_devices == MTR_MAX_BLOCK_DEVICES;
+	return bytes >= FULL_BYTES || enc->n == FULL_EVENTS ||
+	       enc->n_devices == MTR_MAX_BLOCK_DEVICES;
 }
 
 uint32_t mtr_encoder__count(const struct mtr_encoder *enc)

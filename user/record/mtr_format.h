@@ -10,7 +10,8 @@
 /* As in PNG: not ASCII, and broken by whatever converts line ends. */
 #define MTR_MAGIC "\x89MTR\r\n\x1a\n"
 #define MTR_MAGIC_SIZE 8
-/* Read too: 4, with the kinds up to EVENT_MARK, 3, with the kinds up to EVENT_LEAVE, 2, with the kinds up to EVENT_USED and no nodes, and 1, with those up to EVENT_LOST. */
+/* Read too: 4, with the kinds up to EVENT_MARK, 3, with the kinds up to EVENT_LEAVE, 2, with the
+ * kinds up to EVENT_USED and no nodes, and 1, with those up to EVENT_LOST. */
 #define MTR_VERSION 5
 #define MTR_BYTE_ORDER UINT32_C(0x01020304)
 #define MTR_FILE_HEADER 16
@@ -46,8 +47,9 @@ enum mtr_column {
 };
 
 /*
- * An event's tag: three bits of code, for rare kinds four more that say which, then a bit for each field that is
- * not as predicted and thus stored. The codes leave the tags of the two frequent kinds one byte long.
+ * An event's tag: three bits of code, for rare kinds four more that say which, then a bit for each
+ * field that is not as predicted and thus stored. The codes leave the tags of the two frequent
+ * kinds one byte long.
  */
 #define MTR_CODE_ASKED 0u
 #define MTR_CODE_MAX 6u /* from EVENT_ALLOC up to here the code is the kind */
@@ -59,7 +61,8 @@ enum mtr_field {
 	MTR_DEVICE = 1 << 1,
 	MTR_TOTALS = 1 << 2,
 	MTR_SIZE = 1 << 3, /* of EVENT_REQUESTED: requested */
-	MTR_ADDR = 1 << 4, /* an address that is new in this block; of EVENT_REQUESTED: not that of the block just told of */
+	MTR_ADDR = 1 << 4, /* an address that is new in this block; of EVENT_REQUESTED: not that of
+			      the block just told of */
 	MTR_WALK = 1 << 5,
 	MTR_FIELDS_V1 = (1 << 6) - 1,
 	MTR_HOW = 1 << 6, /* and flags */
@@ -91,35 +94,37 @@ static inline unsigned int mtr_tag_kind(uint64_t tag, uint64_t *fields)
 }
 
 /*
- * Which kinds carry which fields. Those below the blocks have addresses and sizes too, each kind by itself: they
- * come in order of address, or seldom.
+ * Which kinds carry which fields. Those below the blocks have addresses and sizes too, each kind by
+ * itself: they come in order of address, or seldom.
  */
 static inline bool mtr_has_block(unsigned int kind) /* an address, mostly one that came before */
 {
 	return kind == EVENT_ALLOC || kind == EVENT_FREE;
 }
 
-static inline bool mtr_has_range(unsigned int kind) /* an address and a size, predicted from the last of the kind */
+static inline bool mtr_has_range(
+	unsigned int kind) /* an address and a size, predicted from the last of the kind */
 {
-	return kind == EVENT_CUDA_ALLOC || kind == EVENT_CUDA_FREE || kind == EVENT_SEGMENT || kind == EVENT_BLOCK ||
-	       kind == EVENT_TENSOR;
+	return kind == EVENT_CUDA_ALLOC || kind == EVENT_CUDA_FREE || kind == EVENT_SEGMENT ||
+	       kind == EVENT_BLOCK || kind == EVENT_TENSOR;
 }
 
-static inline bool mtr_repeats_size(unsigned int kind) /* no address; the size is predicted from the last of the kind */
+static inline bool mtr_repeats_size(
+	unsigned int kind) /* no address; the size is predicted from the last of the kind */
 {
 	return kind == EVENT_USED || kind == EVENT_CENSUS || kind == EVENT_LEFT;
 }
 
 static inline bool mtr_has_size(unsigned int kind)
 {
-	return mtr_has_block(kind) || mtr_has_range(kind) || kind == EVENT_OOM || kind == EVENT_LOST ||
-	       mtr_repeats_size(kind);
+	return mtr_has_block(kind) || mtr_has_range(kind) || kind == EVENT_OOM ||
+	       kind == EVENT_LOST || mtr_repeats_size(kind);
 }
 
 static inline bool mtr_has_stack(unsigned int kind)
 {
-	return kind == EVENT_ALLOC || kind == EVENT_OOM || kind == EVENT_STEP || kind == EVENT_CALL || kind == EVENT_CUDA_ALLOC ||
-	       kind == EVENT_BLOCK;
+	return kind == EVENT_ALLOC || kind == EVENT_OOM || kind == EVENT_STEP ||
+	       kind == EVENT_CALL || kind == EVENT_CUDA_ALLOC || kind == EVENT_BLOCK;
 }
 
 static inline bool mtr_has_totals(unsigned int kind)
@@ -129,7 +134,8 @@ static inline bool mtr_has_totals(unsigned int kind)
 
 static inline bool mtr_has_how(unsigned int kind)
 {
-	return mtr_has_block(kind) || mtr_has_range(kind) || kind == EVENT_STATE || kind == EVENT_CENSUS;
+	return mtr_has_block(kind) || mtr_has_range(kind) || kind == EVENT_STATE ||
+	       kind == EVENT_CENSUS;
 }
 
 static inline bool mtr_has_requested(unsigned int kind)
@@ -149,7 +155,8 @@ static inline bool mtr_has_pool(unsigned int kind)
 
 static inline bool mtr_has_node(unsigned int kind)
 {
-	return kind == EVENT_ALLOC || kind == EVENT_OOM || kind == EVENT_BLOCK || kind == EVENT_ENTER;
+	return kind == EVENT_ALLOC || kind == EVENT_OOM || kind == EVENT_BLOCK ||
+	       kind == EVENT_ENTER;
 }
 
 static inline bool mtr_is_call(unsigned int kind) /* of a module: no device, and not alone */
@@ -180,13 +187,15 @@ struct mtr_device {
 	struct mtr_last last[EVENT_KINDS];
 };
 
-/* What is remembered of a block by the events that have one: EVENT_ALLOC, _FREE, _BLOCK, and EVENT_REQUESTED of it. */
+/* What is remembered of a block by the events that have one: EVENT_ALLOC, _FREE, _BLOCK, and
+ * EVENT_REQUESTED of it. */
 struct mtr_touched {
 	uint64_t addr, size;
 	uint64_t requested; /* 0: not known */
 };
 
-/* What an event remembers of its block: a free that does not say its size leaves what the allocation said. */
+/* What an event remembers of its block: a free that does not say its size leaves what the
+ * allocation said. */
 static inline struct mtr_touched mtr_touch(const struct event *e, const struct mtr_touched *before)
 {
 	struct mtr_touched t = { e->addr, e->size ? e->size : before->size, e->requested };

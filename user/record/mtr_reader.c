@@ -19,9 +19,9 @@
 #include "record/room.h"
 #include "record/varint.h"
 
-#define LOOK_EVERY (1u << 16)	 /* events: at how much memory there is */
-#define SMALL_BLOCK (1u << 20)	 /* bytes: writers close a block of events after 64 KiB ... */
-#define MOST_COMPRESSED 1000u	 /* ... and what was allocated and freed comes to 30:1 at most */
+#define LOOK_EVERY (1u << 16)  /* events: at how much memory there is */
+#define SMALL_BLOCK (1u << 20) /* bytes: writers close a block of events after 64 KiB ... */
+#define MOST_COMPRESSED 1000u  /* ... and what was allocated and freed comes to 30:1 at most */
 
 struct block {
 	uint32_t type, flags, stored, raw, crc;
@@ -56,8 +56,9 @@ static ssize_t read_some(struct mtr_reader *r, void *dst, size_t len)
 	size_t done = 0;
 
 	while (done < len) {
-		ssize_t n = r->place ? pread(r->fd, (char *)dst + done, len - done, (off_t)r->position) :
-				       read(r->fd, (char *)dst + done, len - done);
+		ssize_t n = r->place ? pread(r->fd, (char *)dst + done, len - done,
+					     (off_t)r->position)
+				     : read(r->fd, (char *)dst + done, len - done);
 
 		if (n == 0)
 			break;
@@ -137,7 +138,8 @@ static int read_stored(struct mtr_reader *r, struct block *b)
 		return finish(r, MTR_TRUNCATED, "it stops within a block's header");
 	if (crc32c(h, 20) != get_le32(h + 20))
 		return finish(r, MTR_DAMAGED, "a block's header has a wrong checksum");
-	*b = (struct block){ get_le32(h), get_le32(h + 4), get_le32(h + 8), get_le32(h + 12), get_le32(h + 16) };
+	*b = (struct block){ get_le32(h), get_le32(h + 4), get_le32(h + 8), get_le32(h + 12),
+			     get_le32(h + 16) };
 	if (!good_header(b))
 		return finish(r, MTR_DAMAGED, "a block's header makes no sense");
 	if (make_room(&r->stored, &r->stored_room, b->stored))
@@ -173,7 +175,8 @@ static int unpack(struct mtr_reader *r, const struct block *b, const uint8_t **d
 /* An event takes a hundred times its bytes once it is kept: such a block is made to use memory up. */
 static bool is_bomb(const struct block *b)
 {
-	return b->type == MTR_EVENTS && b->raw > SMALL_BLOCK && b->raw / MOST_COMPRESSED > b->stored;
+	return b->type == MTR_EVENTS && b->raw > SMALL_BLOCK &&
+	       b->raw / MOST_COMPRESSED > b->stored;
 }
 
 static int take_end(struct mtr_reader *r, const uint8_t *data, size_t len)
@@ -202,7 +205,8 @@ static int next_block(struct mtr_reader *r)
 		return 1;
 	}
 	if (is_bomb(&b))
-		return finish(r, MTR_DAMAGED, "a block is compressed more than any that is recorded");
+		return finish(r, MTR_DAMAGED,
+			      "a block is compressed more than any that is recorded");
 	err = unpack(r, &b, &data);
 	if (err <= 0)
 		return err;

@@ -21,7 +21,7 @@ struct mtr_rolling {
 	struct renumber *renumber;
 	struct facts *own_facts;
 	struct mtr_writer *writer;
-	uint64_t before; /* bytes of it that tell what was there before */
+	uint64_t before;		   /* bytes of it that tell what was there before */
 	struct mtr_ring_segment *segments; /* a ring, the one being written last */
 	uint32_t first, n, room;
 	unsigned int number;
@@ -32,7 +32,8 @@ struct mtr_rolling {
 	int err; /* of the first thing that failed: nothing more is written */
 };
 
-struct mtr_rolling *mtr_rolling__new(const struct dict *d, const struct facts *f, const struct mtr_ring_opts *opts)
+struct mtr_rolling *mtr_rolling__new(const struct dict *d, const struct facts *f,
+				     const struct mtr_ring_opts *opts)
 {
 	struct mtr_rolling *r;
 
@@ -117,7 +118,8 @@ uint64_t mtr_rolling__most_used(const struct mtr_rolling *r)
 	return r->most;
 }
 
-void mtr_rolling__level(const struct mtr_rolling *r, struct device d, uint64_t *allocated, uint64_t *reserved)
+void mtr_rolling__level(const struct mtr_rolling *r, struct device d, uint64_t *allocated,
+			uint64_t *reserved)
 {
 	struct flight_level l;
 
@@ -227,7 +229,8 @@ static int make_room(void *ctx, uint64_t bytes)
 
 /* ---- one after the other ---- */
 
-/* The capture's facts as they are now, with what is this segment's own. why: it ends, NULL: as the capture has it. */
+/* The capture's facts as they are now, with what is this segment's own. why: it ends, NULL: as the
+ * capture has it. */
 static int copy_facts(struct mtr_rolling *r, const char *why)
 {
 	const struct mtr_ring_segment *s = current(r);
@@ -242,8 +245,9 @@ static int copy_facts(struct mtr_rolling *r, const char *why)
 	err = err ?: facts__setf(r->own_facts, "events", "%" PRIu64, s->span.events);
 	err = err ?: facts__setf(r->own_facts, "segment", "%u", s->number);
 	if (!err && s->number > 1)
-		err = facts__setf(r->own_facts, "window_start_ns", "%" PRIu64, s->span.from) ?:
-		      facts__setf(r->own_facts, "window_first_step", "%" PRIu64, s->span.first_step);
+		err = facts__setf(r->own_facts, "window_start_ns", "%" PRIu64, s->span.from)
+			      ?: facts__setf(r->own_facts, "window_first_step", "%" PRIu64,
+					     s->span.first_step);
 	return err || !why ? err : facts__set(r->own_facts, "stop_reason", why);
 }
 
@@ -257,7 +261,8 @@ static int put(void *ctx, const struct event *e)
 }
 
 /* A device that was there before the segment begins where it was. */
-static void begin_devices(const struct mtr_rolling *r, struct mtr_ring_segment *s, const struct mtr_ring_span *before)
+static void begin_devices(const struct mtr_rolling *r, struct mtr_ring_segment *s,
+			  const struct mtr_ring_span *before)
 {
 	for (uint32_t i = 0; before && i < before->n_devices; i++) {
 		struct mtr_ring_device *d = device_of(&s->span, before->devices[i].device);
@@ -314,8 +319,9 @@ static int end(struct mtr_rolling *r, const char *why)
 }
 
 /*
- * A segment is done when it has the size, and tells more of what happened than of what was there before: else where much is
- * live, most of what is written would be that. It takes no more than a quarter of the space in any case.
+ * A segment is done when it has the size, and tells more of what happened than of what was there
+ * before: else where much is live, most of what is written would be that. It takes no more than a
+ * quarter of the space in any case.
  */
 static bool is_full(const struct mtr_rolling *r)
 {
@@ -323,7 +329,8 @@ static bool is_full(const struct mtr_rolling *r)
 
 	if (bytes < r->opts.segment)
 		return false;
-	return bytes >= 2 * r->before || (bytes >= r->opts.space / 4 && bytes > r->before + r->opts.segment / 4);
+	return bytes >= 2 * r->before ||
+	       (bytes >= r->opts.space / 4 && bytes > r->before + r->opts.segment / 4);
 }
 
 static void count(struct mtr_rolling *r, const struct event *e)
@@ -343,8 +350,8 @@ static void count(struct mtr_rolling *r, const struct event *e)
 		s->steps++;
 		r->steps++;
 	}
-	if (e->kind != EVENT_ALLOC && e->kind != EVENT_FREE && e->kind != EVENT_OOM && e->kind != EVENT_BLOCK &&
-	    e->kind != EVENT_STATE && e->kind != EVENT_TENSOR)
+	if (e->kind != EVENT_ALLOC && e->kind != EVENT_FREE && e->kind != EVENT_OOM &&
+	    e->kind != EVENT_BLOCK && e->kind != EVENT_STATE && e->kind != EVENT_TENSOR)
 		return;
 	d = device_of(s, e->device);
 	if (!d)
@@ -376,8 +383,8 @@ int mtr_rolling__event(struct mtr_rolling *r, const struct event *e)
 {
 	if (r->err)
 		return r->err;
-	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS || e->walk >= MT_WALK_NR || e->how >= MEM_HOW_NR ||
-	    e->category >= CATEGORY_NR)
+	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS || e->walk >= MT_WALK_NR ||
+	    e->how >= MEM_HOW_NR || e->category >= CATEGORY_NR)
 		return -EINVAL;
 	r->err = take_in(r, e);
 	return r->err;

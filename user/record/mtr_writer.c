@@ -27,7 +27,7 @@ struct mtr_writer {
 	struct dict *dict;
 	const struct facts *facts;
 	struct mtr_writer_opts opts;
-	struct facts *written; /* facts as the file has them */
+	struct facts *written;	    /* facts as the file has them */
 	struct dict_counts defined; /* dictionary entries that the file has */
 	struct mtr_encoder *enc;
 	ZSTD_CCtx *zstd;
@@ -117,9 +117,10 @@ static uint64_t facts_room(const struct mtr_writer *w)
 }
 
 /*
- * Appends a block of the facts that changed. dropped: the fact that only the writer knows, NULL before
- * the end; it goes first and the others follow while they fit max bytes. -EFBIG: some did not, the
- * block has the others. w->written is behind when memory is short: then a fact comes twice, no harm.
+ * Appends a block of the facts that changed. dropped: the fact that only the writer knows, NULL
+ * before the end; it goes first and the others follow while they fit max bytes. -EFBIG: some did
+ * not, the block has the others. w->written is behind when memory is short: then a fact comes
+ * twice, no harm.
  */
 static int append_facts(struct mtr_writer *w, const char *dropped, uint64_t max)
 {
@@ -182,7 +183,8 @@ static int append_events(struct mtr_writer *w, struct dict_counts *defined)
 	return mtr_block__append(&w->out, w->zstd, MTR_EVENTS, parts, MTR_PARTS);
 }
 
-/* Writes the buffered events and the dictionary entries they need, or drops them when there is no room. */
+/* Writes the buffered events and the dictionary entries they need, or drops them when there is no
+ * room. */
 static int flush_events(struct mtr_writer *w)
 {
 	uint32_t n = mtr_encoder__count(w->enc);
@@ -198,7 +200,8 @@ static int flush_events(struct mtr_writer *w)
 		return err;
 	}
 	mtr_encoder__reset(w->enc);
-	if (w->opts.max_size && w->bytes + w->out.len + facts_room(w) + ROOM_FOR_END > w->opts.max_size) {
+	if (w->opts.max_size &&
+	    w->bytes + w->out.len + facts_room(w) + ROOM_FOR_END > w->opts.max_size) {
 		w->out.len = 0;
 		w->dropped += n;
 		w->full = "max-size";
@@ -213,9 +216,10 @@ static bool fit(const struct mtr_writer *w, const struct event *e)
 {
 	struct dict_counts have = dict__counts(w->dict);
 
-	return e->kind >= EVENT_ALLOC && e->kind < EVENT_KINDS && e->walk < MT_WALK_NR && e->how < MEM_HOW_NR &&
-	       e->thread < have.threads && e->stack < have.stacks && e->module < have.modules && e->node < have.nodes &&
-	       e->name < have.strings && e->category < CATEGORY_NR;
+	return e->kind >= EVENT_ALLOC && e->kind < EVENT_KINDS && e->walk < MT_WALK_NR &&
+	       e->how < MEM_HOW_NR && e->thread < have.threads && e->stack < have.stacks &&
+	       e->module < have.modules && e->node < have.nodes && e->name < have.strings &&
+	       e->category < CATEGORY_NR;
 }
 
 int mtr_writer__event(struct mtr_writer *w, const struct event *e)
@@ -226,7 +230,8 @@ int mtr_writer__event(struct mtr_writer *w, const struct event *e)
 		return w->err;
 	if (!fit(w, e))
 		return -EINVAL;
-	if (!w->full && w->opts.max_events && w->events + mtr_encoder__count(w->enc) >= w->opts.max_events)
+	if (!w->full && w->opts.max_events &&
+	    w->events + mtr_encoder__count(w->enc) >= w->opts.max_events)
 		w->full = "max-events";
 	if (w->full) {
 		w->dropped++;
@@ -263,7 +268,8 @@ int mtr_writer__flush(struct mtr_writer *w)
 	return write_out(w);
 }
 
-struct mtr_writer *mtr_writer__new(int fd, struct dict *d, const struct facts *f, const struct mtr_writer_opts *opts)
+struct mtr_writer *mtr_writer__new(int fd, struct dict *d, const struct facts *f,
+				   const struct mtr_writer_opts *opts)
 {
 	struct mtr_writer *w = calloc(1, sizeof(*w));
 	uint8_t header[MTR_FILE_HEADER];
@@ -330,7 +336,9 @@ static int finish(struct mtr_writer *w)
 	int err, cut;
 
 	if (w->opts.max_size)
-		max = w->bytes + ROOM_FOR_END < w->opts.max_size ? w->opts.max_size - w->bytes - ROOM_FOR_END : 0;
+		max = w->bytes + ROOM_FOR_END < w->opts.max_size
+			      ? w->opts.max_size - w->bytes - ROOM_FOR_END
+			      : 0;
 	snprintf(dropped, sizeof(dropped), "%llu", (unsigned long long)w->dropped);
 	cut = append_facts(w, dropped, max);
 	if (cut && cut != -EFBIG)

@@ -49,7 +49,8 @@ struct dict *renumber__dict(struct renumber *r)
 	return r->to;
 }
 
-/* Is the old number one that has a new one already? *ret is that. 0, or it is to be made: 1; or -ENOMEM. */
+/* Is the old number one that has a new one already? *ret is that. 0, or it is to be made: 1; or
+ * -ENOMEM. */
 static int look_up(struct renumber *r, enum kind kind, uint32_t old, uint32_t *ret)
 {
 	uint32_t room = r->room[kind];
@@ -126,7 +127,8 @@ static int stack(struct renumber *r, uint32_t old, uint32_t *ret)
 		return err;
 	s = dict__get_stack(r->from, old);
 	for (uint32_t i = 0; i < s.n; i++) {
-		err = loc(r, s.frames[i].loc, &r->frames[i].loc) ?: module(r, s.frames[i].module, &r->frames[i].module);
+		err = loc(r, s.frames[i].loc, &r->frames[i].loc)
+			      ?: module(r, s.frames[i].module, &r->frames[i].module);
 		if (err)
 			return err;
 	}

@@ -2,8 +2,9 @@
 #ifndef MT_RECORD_RENUMBER_H
 #define MT_RECORD_RENUMBER_H
 /*
- * Events of one dict in the numbers of another, which has only what these events speak of. A capture's dict keeps
- * everything that there ever was; a file that is to be read by itself, and is one of many, needs its own part alone.
+ * Events of one dict in the numbers of another, which has only what these events speak of. A
+ * capture's dict keeps everything that there ever was; a file that is to be read by itself, and is
+ * one of many, needs its own part alone.
  */
 #include <linux/types.h>
 #include <stdint.h>

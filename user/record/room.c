@@ -18,7 +18,8 @@ static uint64_t usual(void)
 	if (!bytes)
 		bytes = UINT64_MAX;
 	/* Addresses that are not memory count there, too. */
-	if (!getrlimit(RLIMIT_AS, &l) && l.rlim_cur != RLIM_INFINITY && l.rlim_cur - l.rlim_cur / 8 < bytes)
+	if (!getrlimit(RLIMIT_AS, &l) && l.rlim_cur != RLIM_INFINITY &&
+	    l.rlim_cur - l.rlim_cur / 8 < bytes)
 		bytes = l.rlim_cur - l.rlim_cur / 8;
 	return bytes;
 }
@@ -42,9 +43,12 @@ char *room__why(char *buf, size_t size, int err)
 	if (err == -ENOMEM)
 		snprintf(buf, size, "this recording needs more memory than this process can get");
 	else if (asked)
-		snprintf(buf, size, "this recording needs more memory than %s (--max-memory)", text__bytes(b, sizeof(b), asked));
+		snprintf(buf, size, "this recording needs more memory than %s (--max-memory)",
+			 text__bytes(b, sizeof(b), asked));
 	else
-		snprintf(buf, size, "this recording needs more memory than %s, half of what is available; --max-memory allows more",
+		snprintf(buf, size,
+			 "this recording needs more memory than %s, half of what is available; "
+			 "--max-memory allows more",
 			 text__bytes(b, sizeof(b), most));
 	return buf;
 }

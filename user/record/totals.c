@@ -9,8 +9,8 @@
 #include "lib/json.h"
 
 #define SECOND UINT64_C(1000000000) /* ns */
-#define ROW_BYTES 256	/* that a row can take as text, generously */
-#define FIXED_BYTES 640 /* that a series takes besides its rows */
+#define ROW_BYTES 256		    /* that a row can take as text, generously */
+#define FIXED_BYTES 640		    /* that a series takes besides its rows */
 #define LEVELS 5
 #define COLUMNS 10
 
@@ -24,16 +24,31 @@ struct column {
 
 enum process_column { P_EVENTS, P_LOST, P_STEPS, P_STEP_TIME, P_STEP_TIME_MAX, P_COLUMNS };
 static const struct column of_process[P_COLUMNS] = {
-	{ "events", SUM }, { "lost", SUM }, { "steps", SUM }, { "step_time", SUM }, { "step_time_max", MAX },
+	{ "events", SUM },    { "lost", SUM },		{ "steps", SUM },
+	{ "step_time", SUM }, { "step_time_max", MAX },
 };
 
-enum device_column { D_MIN, D_MAX, D_LAST, D_RMIN, D_RMAX, D_RLAST, D_ALLOCS, D_FREES, D_BYTES, D_OOMS, D_COLUMNS };
-static const struct column of_device[D_COLUMNS] = {
-	{ "allocated_min", MIN }, { "allocated_max", MAX }, { "allocated", LAST }, { "reserved_min", MIN },
-	{ "reserved_max", MAX },  { "reserved", LAST },	    { "allocs", SUM },	   { "frees", SUM },
-	{ "allocated_bytes", SUM }, { "ooms", SUM },
+enum device_column {
+	D_MIN,
+	D_MAX,
+	D_LAST,
+	D_RMIN,
+	D_RMAX,
+	D_RLAST,
+	D_ALLOCS,
+	D_FREES,
+	D_BYTES,
+	D_OOMS,
+	D_COLUMNS
 };
-_Static_assert((int)P_COLUMNS <= COLUMNS && (int)D_COLUMNS <= COLUMNS, "a row has room for all columns");
+static const struct column of_device[D_COLUMNS] = {
+	{ "allocated_min", MIN }, { "allocated_max", MAX }, { "allocated", LAST },
+	{ "reserved_min", MIN },  { "reserved_max", MAX },  { "reserved", LAST },
+	{ "allocs", SUM },	  { "frees", SUM },	    { "allocated_bytes", SUM },
+	{ "ooms", SUM },
+};
+_Static_assert((int)P_COLUMNS <= COLUMNS && (int)D_COLUMNS <= COLUMNS,
+	       "a row has room for all columns");
 
 struct row {
 	uint64_t at; /* seconds, where the step begins */
@@ -41,7 +56,7 @@ struct row {
 };
 
 struct level {
-	uint64_t step; /* s */
+	uint64_t step;	  /* s */
 	struct row *rows; /* a ring */
 	uint32_t first, n, room;
 	struct row open; /* that is being added to */
@@ -65,7 +80,7 @@ static const struct {
 struct totals {
 	uint64_t max_bytes;
 	struct totals_whole whole;
-	uint64_t last_step; /* ns, when it ended; 0: none did */
+	uint64_t last_step;			   /* ns, when it ended; 0: none did */
 	struct series *series[TOTALS_DEVICES + 1]; /* the process first */
 	uint32_t n;
 };
@@ -178,7 +193,8 @@ static int make_room(struct level *l, uint32_t max)
 	return 0;
 }
 
-/* Two rows of a level become one until there is room for one more. Rows of one step, that of the open row too, become one. */
+/* Two rows of a level become one until there is room for one more. Rows of one step, that of the
+ * open row too, become one. */
 static void coarsen(const struct series *s, struct level *l, uint32_t max)
 {
 	while (l->n >= max) {
@@ -229,7 +245,8 @@ static int put(const struct totals *t, struct series *s, int level, const struct
 	uint64_t at = r->at - r->at % l->step;
 	int err;
 
-	/* Threads' times differ by less than a millisecond: what comes late belongs to the step under way. */
+	/* Threads' times differ by less than a millisecond: what comes late belongs to the step
+	 * under way. */
 	if (l->any && at > l->open.at) {
 		err = close_row(t, s, level);
 		if (err)
@@ -312,7 +329,8 @@ static int on_device(struct totals *t, const struct event *e, uint64_t allocated
 
 static bool of_a_device(uint8_t kind)
 {
-	return kind == EVENT_ALLOC || kind == EVENT_FREE || kind == EVENT_OOM || kind == EVENT_BLOCK || kind == EVENT_STATE;
+	return kind == EVENT_ALLOC || kind == EVENT_FREE || kind == EVENT_OOM ||
+	       kind == EVENT_BLOCK || kind == EVENT_STATE;
 }
 
 int totals__event(struct totals *t, const struct event *e, uint64_t allocated, uint64_t reserved)
@@ -397,10 +415,11 @@ static void row_json(const struct series *s, const struct row *r, struct json *j
 }
 
 /*
- * later: what finer levels have under way, and this one has not yet, in order of time; what this one has under way comes
- * before it, for the next.
+ * later: what finer levels have under way, and this one has not yet, in order of time; what this
+ * one has under way comes before it, for the next.
  */
-static void level_json(const struct series *s, const struct level *l, struct row *later, uint32_t *n_later, struct json *j)
+static void level_json(const struct series *s, const struct level *l, struct row *later,
+		       uint32_t *n_later, struct json *j)
 {
 	struct row last;
 	bool any = false;
@@ -444,7 +463,8 @@ void totals__json(const struct totals *t, struct json *j)
 		uint32_t n = 0;
 
 		json__open_object(j, NULL);
-		json__string(j, "of", i ? device__name(s->d.device, name, sizeof(name)) : "process");
+		json__string(j, "of",
+			     i ? device__name(s->d.device, name, sizeof(name)) : "process");
 		json__open_array(j, "columns");
 		json__string(j, NULL, "t");
 		for (uint32_t k = 0; k < s->n_columns; k++)

@@ -17,7 +17,8 @@ static bool get_eight(const uint8_t **p, uint64_t *ret)
 	if (!ends)
 		return false;
 	*p += __builtin_ctzll(ends) / 8 + 1;
-	v &= (ends ^ (ends - 1)) & ~TOP_BITS; /* up to the last byte, which is the first without its top bit */
+	/* up to the last byte, which is the first without its top bit */
+	v &= (ends ^ (ends - 1)) & ~TOP_BITS;
 	v = (v & UINT64_C(0x007f007f007f007f)) | (v & UINT64_C(0x7f007f007f007f00)) >> 1;
 	v = (v & UINT64_C(0x00003fff00003fff)) | (v & UINT64_C(0x3fff00003fff0000)) >> 2;
 	*ret = (v & UINT64_C(0x000000000fffffff)) | (v & UINT64_C(0x0fffffff00000000)) >> 4;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_RECORD_VARINT_H
 #define MT_RECORD_VARINT_H
-/* LEB128: seven bits a byte, least significant first, bit 7 set on all but the last. At most ten bytes. */
+/* LEB128: seven bits a byte, least significant first, bit 7 set on all but the last. At most ten
+ * bytes. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -40,7 +41,8 @@ static inline bool varint__get32(const uint8_t **p, const uint8_t *end, uint32_t
 	return true;
 }
 
-/* Differences modulo 2^64, small ones of either sign in few bytes: 0, -1, 1, -2 ... become 0, 1, 2, 3 ... */
+/* Differences modulo 2^64, small ones of either sign in few bytes: 0, -1, 1, -2 ... become 0, 1, 2,
+ * 3 ... */
 static inline uint64_t zigzag(uint64_t difference)
 {
 	return difference << 1 ^ (0 - (difference >> 63));

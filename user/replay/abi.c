@@ -23,17 +23,24 @@
 #define CHUNK 4096u /* relocations at once */
 #define NONE (~0u)
 
-/* The functions' forms over all versions that have been looked at, 2.1 to 2.15; which of them is there does not matter to us. */
+/* The functions' forms over all versions that have been looked at, 2.1 to 2.15; which of them is
+ * there does not matter to us. */
 static const struct wanted {
 	const char *what;
 	const char *names[3];
 	size_t where; /* in struct replay_torch */
 } wanted[] = {
-	{ "raw_alloc_with_stream", { CLASS "21raw_alloc_with_streamEmP11CUstream_st" }, offsetof(struct replay_torch, raw_alloc) },
+	{ "raw_alloc_with_stream",
+	  { CLASS "21raw_alloc_with_streamEmP11CUstream_st" },
+	  offsetof(struct replay_torch, raw_alloc) },
 	{ "raw_delete", { CLASS "10raw_deleteEPv" }, offsetof(struct replay_torch, raw_delete) },
 	{ "init", { CLASS "4initEi" }, offsetof(struct replay_torch, init) },
-	{ "emptyCache", { CLASS "10emptyCacheESt4pairIyyE", CLASS "10emptyCacheEv" }, offsetof(struct replay_torch, empty_cache) },
-	{ "setMemoryFraction", { CLASS "17setMemoryFractionEda", CLASS "17setMemoryFractionEdi" }, offsetof(struct replay_torch, set_fraction) },
+	{ "emptyCache",
+	  { CLASS "10emptyCacheESt4pairIyyE", CLASS "10emptyCacheEv" },
+	  offsetof(struct replay_torch, empty_cache) },
+	{ "setMemoryFraction",
+	  { CLASS "17setMemoryFractionEda", CLASS "17setMemoryFractionEdi" },
+	  offsetof(struct replay_torch, set_fraction) },
 };
 #define N_WANTED (sizeof(wanted) / sizeof(*wanted))
 
@@ -94,7 +101,8 @@ static bool read_table(const struct elf *e, struct table *t)
 	struct elf_sym sym;
 	bool ok = true;
 
-	if (elf__dynsym(e, TABLE, &sym) || sym.size > TABLE_MAX || elf__section(e, ".rela.dyn", &rela, &size) || size > RELA_MAX ||
+	if (elf__dynsym(e, TABLE, &sym) || sym.size > TABLE_MAX ||
+	    elf__section(e, ".rela.dyn", &rela, &size) || size > RELA_MAX ||
 	    elf__section(e, ".dynsym", &t->dynsym, &dynsym_size))
 		return false;
 	t->addr = sym.value;
@@ -103,7 +111,9 @@ static bool read_table(const struct elf *e, struct table *t)
 	look_up(e, t);
 	r = malloc(CHUNK * sizeof(*r));
 	for (uint64_t at = 0; r && ok && at + sizeof(*r) <= size; at += CHUNK * sizeof(*r)) {
-		size_t bytes = size - at < CHUNK * sizeof(*r) ? (size_t)(size - at) / sizeof(*r) * sizeof(*r) : CHUNK * sizeof(*r);
+		size_t bytes = size - at < CHUNK * sizeof(*r)
+				       ? (size_t)(size - at) / sizeof(*r) * sizeof(*r)
+				       : CHUNK * sizeof(*r);
 
 		ok = !elf__read(e, rela + at, r, bytes);
 		for (size_t i = 0; ok && i < bytes / sizeof(*r); i++)
@@ -133,13 +143,17 @@ static int slots(struct replay_torch *ret, const char *dir, struct failure *f)
 		for (size_t j = 0; j < N_WANTED; j++) {
 			if (t.slot[j] == NONE)
 				return failure__set(f, EXIT_UNUSABLE, -ENOTSUP,
-						    "%s/%s: this PyTorch's allocator has no %s that is known here: it cannot be called", dir, files[i],
-						    wanted[j].what);
+						    "%s/%s: this PyTorch's allocator has no %s "
+						    "that is known here: it cannot be called",
+						    dir, files[i], wanted[j].what);
 			*(unsigned *)((char *)ret + wanted[j].where) = t.slot[j];
 		}
 		return 0;
 	}
-	return failure__set(f, EXIT_UNUSABLE, -ENOTSUP, "%s: no PyTorch for CUDA of version 2.1 or later: its allocator cannot be called", dir);
+	return failure__set(
+		f, EXIT_UNUSABLE, -ENOTSUP,
+		"%s: no PyTorch for CUDA of version 2.1 or later: its allocator cannot be called",
+		dir);
 }
 
 /* __version__ = '2.11.0+cu130' */
@@ -165,7 +179,8 @@ static void read_version(struct replay_torch *ret)
 		memcpy(ret->version, at, (size_t)(end - at));
 }
 
-int replay_torch__find(const struct replay_opts *opts, const struct facts *facts, struct replay_torch *ret, struct failure *f)
+int replay_torch__find(const struct replay_opts *opts, const struct facts *facts,
+		       struct replay_torch *ret, struct failure *f)
 {
 	char dir[PATH_MAX];
 	int high;
@@ -180,7 +195,8 @@ int replay_torch__find(const struct replay_opts *opts, const struct facts *facts
 		return failure__set(f, EXIT_FAILED, -errno, "%s: %s", dir, strerror(errno));
 	close(ret->dir);
 	ret->dir = high;
-	if ((size_t)snprintf(ret->lib, sizeof(ret->lib), "%s/" REPLAY_LIBRARY, dir) >= sizeof(ret->lib))
+	if ((size_t)snprintf(ret->lib, sizeof(ret->lib), "%s/" REPLAY_LIBRARY, dir) >=
+	    sizeof(ret->lib))
 		return failure__set(f, EXIT_UNUSABLE, -ENAMETOOLONG, "%s: too long a name", dir);
 	read_version(ret);
 	return slots(ret, dir, f);

@@ -24,7 +24,8 @@ struct replay_plan_maker *replay_plan__new(int fd, uint8_t device, uint64_t tota
 	p->segment = UINT32_MAX;
 	p->live = map64__new();
 	p->others = map64__new();
-	if (p->live && p->others && !plan_pools__init(&p->pools) && !plan_out__bytes(&p->out, &nothing, sizeof(nothing)))
+	if (p->live && p->others && !plan_pools__init(&p->pools) &&
+	    !plan_out__bytes(&p->out, &nothing, sizeof(nothing)))
 		return p;
 	replay_plan__free(p);
 	errno = ENOMEM;
@@ -129,19 +130,22 @@ static int flush_pending(struct replay_plan_maker *p)
 	p->info.events++;
 	p->info.allocs++;
 	p->info.asked += e->requested != 0;
-	return plan_out__event(&p->out, REPLAY_ALLOC, p->pending_index, e->time,
-			       (uint64_t[]){ slot, e->size, e->requested, p->pending_stack, e->node }, 5);
+	return plan_out__event(
+		&p->out, REPLAY_ALLOC, p->pending_index, e->time,
+		(uint64_t[]){ slot, e->size, e->requested, p->pending_stack, e->node }, 5);
 }
 
 /*
- * Memory went back to CUDA. If the device was full, the allocator did that to make room for what it took next, and a replay
- * does it by itself where the device is full; else the program had the cache emptied.
+ * Memory went back to CUDA. If the device was full, the allocator did that to make room for what it
+ * took next, and a replay does it by itself where the device is full; else the program had the
+ * cache emptied.
  */
 static int note_given(struct replay_plan_maker *p, const struct event *next)
 {
 	uint64_t outside = p->info.context_known ? p->info.context : CONTEXT_GUESS;
 	bool fell = next->totals && p->has_totals && next->reserved < p->reserved;
-	bool full = p->took && p->total && p->reserved + p->took_bytes + outside + p->others_bytes > p->total;
+	bool full = p->took && p->total &&
+		    p->reserved + p->took_bytes + outside + p->others_bytes > p->total;
 	bool gave = p->gave || fell;
 
 	p->gave = p->took = false;
@@ -156,7 +160,8 @@ static int note_given(struct replay_plan_maker *p, const struct event *next)
 	return plan_out__op(&p->out, REPLAY_EMPTY, NULL, 0);
 }
 
-static int on_alloc(struct replay_plan_maker *p, const struct event *e, uint64_t index, uint32_t stack)
+static int on_alloc(struct replay_plan_maker *p, const struct event *e, uint64_t index,
+		    uint32_t stack)
 {
 	int err = note_given(p, e);
 
@@ -185,12 +190,15 @@ static int on_free(struct replay_plan_maker *p, const struct event *e, uint64_t 
 	return err;
 }
 
-static int on_oom(struct replay_plan_maker *p, const struct event *e, uint64_t index, uint32_t stack)
+static int on_oom(struct replay_plan_maker *p, const struct event *e, uint64_t index,
+		  uint32_t stack)
 {
 	int err = note_given(p, e);
 
 	p->info.ooms++;
-	return err ? err : plan_out__event(&p->out, REPLAY_OOM, index, e->time, (uint64_t[]){ e->size, stack, e->node }, 3);
+	return err ? err
+		   : plan_out__event(&p->out, REPLAY_OOM, index, e->time,
+				     (uint64_t[]){ e->size, stack, e->node }, 3);
 }
 
 /* Memory that is not the allocator's, but the device's. */
@@ -204,7 +212,8 @@ static int others_take(struct replay_plan_maker *p, const struct event *e)
 	uint32_t number;
 	int err = take_number(p->free_others, &p->n_free_others, &p->n_others, &number);
 
-	if (err || array__grow(&p->other_size, &p->cap_other_size, p->n_others, sizeof(*p->other_size)))
+	if (err ||
+	    array__grow(&p->other_size, &p->cap_other_size, p->n_others, sizeof(*p->other_size)))
 		return err ? err : -ENOMEM;
 	p->other_size[number] = e->size;
 	p->others_bytes += e->size;
@@ -221,7 +230,9 @@ static int others_give(struct replay_plan_maker *p, const struct event *e)
 		return 0;
 	p->others_bytes -= p->other_size[number];
 	err = plan_out__op(&p->out, REPLAY_GIVE, &number, 1);
-	return err ? err : free_number(&p->free_others, &p->n_free_others, &p->cap_free_others, (uint32_t)number);
+	return err ? err
+		   : free_number(&p->free_others, &p->n_free_others, &p->cap_free_others,
+				 (uint32_t)number);
 }
 
 static int on_take(struct replay_plan_maker *p, const struct event *e)
@@ -264,7 +275,8 @@ static void on_used(struct replay_plan_maker *p, const struct event *e)
 {
 	uint64_t ours = p->reserved + p->others_bytes;
 
-	/* Between a call for memory and the event that it was for, reserved is not what it will be. */
+	/* Between a call for memory and the event that it was for, reserved is not what it will be.
+	 */
 	if (!p->has_totals || p->gave || p->took || e->size < ours || e->size < p->highest_used)
 		return;
 	p->highest_used = e->size;
@@ -302,7 +314,8 @@ static bool ours(const struct replay_plan_maker *p, const struct event *e)
 	bool call = e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE;
 
 	return e->device.type == DEVICE_CUDA &&
-	       (e->device.index == p->device || (call && (e->device.index == DEVICE_UNKNOWN || e->kind == EVENT_CUDA_FREE)));
+	       (e->device.index == p->device ||
+		(call && (e->device.index == DEVICE_UNKNOWN || e->kind == EVENT_CUDA_FREE)));
 }
 
 static bool of_state(const struct event *e)
@@ -310,7 +323,8 @@ static bool of_state(const struct event *e)
 	return e->kind == EVENT_SEGMENT || e->kind == EVENT_BLOCK;
 }
 
-int replay_plan__event(struct replay_plan_maker *p, const struct event *e, uint64_t index, uint32_t stack)
+int replay_plan__event(struct replay_plan_maker *p, const struct event *e, uint64_t index,
+		       uint32_t stack)
 {
 	int err = 0;
 

@@ -23,7 +23,8 @@ int plan_out__bytes(struct plan_out *o, const void *data, size_t size);
 /* An operation with n numbers behind it. */
 int plan_out__op(struct plan_out *o, enum replay_op op, const uint64_t *v, size_t n);
 /* With EVENT in front of them. */
-int plan_out__event(struct plan_out *o, enum replay_op op, uint64_t event, uint64_t time, const uint64_t *v, size_t n);
+int plan_out__event(struct plan_out *o, enum replay_op op, uint64_t event, uint64_t time,
+		    const uint64_t *v, size_t n);
 int plan_out__flush(struct plan_out *o);
 
 /* ---- replay_plan_pools.c: segments, and whose they are ---- */
@@ -35,10 +36,11 @@ struct plan_segment {
 
 enum plan_size { PLAN_ANY, PLAN_SMALL, PLAN_LARGE, PLAN_SIZES };
 
-struct plan_owner { /* of a segment, by its number */
+struct plan_owner {	/* of a segment, by its number */
 	uint32_t pool1; /* 1 + its pool; 0: nobody has said */
 	bool has_asked;
-	bool range;	/* the addresses of an expandable segment: a pool has one for small and one for large blocks */
+	bool range; /* the addresses of an expandable segment: a pool has one for small and one for
+		       large blocks */
 	uint8_t size;	/* enum plan_size of the blocks in it */
 	uint64_t asked; /* stream, as an allocation in it named it */
 };
@@ -61,18 +63,22 @@ int plan_pools__init(struct plan_pools *p);
 void plan_pools__free(struct plan_pools *p);
 /* A segment is there; what lay there before is not. -ENOMEM. */
 int plan_pools__add(struct plan_pools *p, uint64_t addr, uint64_t size, bool range);
-/* Memory was mapped right behind one: it is the same one, and larger. Nothing where there is none, or no room. */
+/* Memory was mapped right behind one: it is the same one, and larger. Nothing where there is none,
+ * or no room. */
 void plan_pools__extend(struct plan_pools *p, uint64_t addr, uint64_t size);
 /* One that begins there is given back. False: there was none. */
 bool plan_pools__remove(struct plan_pools *p, uint64_t addr);
 /* NULL: in none. */
 struct plan_segment *plan_pools__find(struct plan_pools *p, uint64_t addr);
-/* It is said to be of this stream and pool: of all of it, or, by an allocation, of its stream alone. */
-void plan_pools__is_of(struct plan_pools *p, uint32_t number, uint64_t stream, const uint64_t id[2]);
+/* It is said to be of this stream and pool: of all of it, or, by an allocation, of its stream
+ * alone. */
+void plan_pools__is_of(struct plan_pools *p, uint32_t number, uint64_t stream,
+		       const uint64_t id[2]);
 void plan_pools__asked_of(struct plan_pools *p, uint32_t number, uint64_t stream);
 /* A block of that size was handed out in it. */
 void plan_pools__has(struct plan_pools *p, uint32_t number, uint64_t size);
-/* At the end: the pool of each number, and how many nobody knew. owners[i].pool1 is not 0 any more. 0 or -ENOMEM. */
+/* At the end: the pool of each number, and how many nobody knew. owners[i].pool1 is not 0 any more.
+ * 0 or -ENOMEM. */
 int plan_pools__settle(struct plan_pools *p, unsigned *unknown);
 
 /* ---- replay_plan_state.c: what was there before the first event ---- */
@@ -87,13 +93,13 @@ struct replay_plan_maker {
 	struct plan_out out;
 	struct plan_pools pools;
 	struct plan_state state;
-	struct map64 *live;    /* address -> slot */
+	struct map64 *live; /* address -> slot */
 	uint32_t *free_slots;
 	size_t n_free, cap_free;
 	uint32_t n_slots;
 	/* Memory that others have from the device. */
-	struct map64 *others;  /* address or handle -> number */
-	uint64_t *other_size;  /* by number */
+	struct map64 *others; /* address or handle -> number */
+	uint64_t *other_size; /* by number */
 	size_t cap_other_size;
 	uint32_t *free_others;
 	size_t n_free_others, cap_free_others;
@@ -103,9 +109,9 @@ struct replay_plan_maker {
 	uint64_t pending_index;
 	uint32_t pending_stack;
 	bool has_pending;
-	uint32_t segment;      /* of the last REPLAY_POOL */
-	uint64_t reserved;     /* of the last event with totals */
-	uint64_t expected;     /* of the last REPLAY_RESERVED */
+	uint32_t segment;  /* of the last REPLAY_POOL */
+	uint64_t reserved; /* of the last event with totals */
+	uint64_t expected; /* of the last REPLAY_RESERVED */
 	bool has_totals, has_expected;
 	/* Memory that the allocator gave back, and took, since its last event. */
 	bool gave, took;

@@ -59,7 +59,8 @@ int plan_out__op(struct plan_out *o, enum replay_op op, const uint64_t *v, size_
 	return 0;
 }
 
-int plan_out__event(struct plan_out *o, enum replay_op op, uint64_t event, uint64_t time, const uint64_t *v, size_t n)
+int plan_out__event(struct plan_out *o, enum replay_op op, uint64_t event, uint64_t time,
+		    const uint64_t *v, size_t n)
 {
 	uint64_t all[MOST] = { event - o->event, zigzag(time - o->time) };
 

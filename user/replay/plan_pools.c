@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Segments by address, and whose they are. A segment serves the blocks of one stream and one pool. When it is taken nobody says of
- * which; readings of the allocator's tables do later, and allocations whose EVENT_REQUESTED was recorded name their stream. So
- * blocks refer to segments by number, and what these are is settled at the end.
+ * Segments by address, and whose they are. A segment serves the blocks of one stream and one pool.
+ * When it is taken nobody says of which; readings of the allocator's tables do later, and
+ * allocations whose EVENT_REQUESTED was recorded name their stream. So blocks refer to segments by
+ * number, and what these are is settled at the end.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 #include "replay/plan_internal.h"
 
 #define MAX_NUMBERS (1u << 24)
-#define MAX_SEGMENTS (1u << 17) /* at once; jobs have some 10,000 */
+#define MAX_SEGMENTS (1u << 17)	 /* at once; jobs have some 10,000 */
 #define SMALL_BLOCK (1ULL << 20) /* the largest of the pool for small blocks */
 
 int plan_pools__init(struct plan_pools *p)
@@ -74,7 +75,8 @@ void plan_pools__extend(struct plan_pools *p, uint64_t addr, uint64_t size)
 	size_t next = above(p, addr);
 	struct plan_segment *s = next ? &p->segments[next - 1] : NULL;
 
-	if (s && s->addr + s->size == addr && addr <= UINT64_MAX - size && (next == p->n || p->segments[next].addr >= addr + size))
+	if (s && s->addr + s->size == addr && addr <= UINT64_MAX - size &&
+	    (next == p->n || p->segments[next].addr >= addr + size))
 		s->size += size;
 }
 
@@ -130,8 +132,8 @@ void plan_pools__has(struct plan_pools *p, uint32_t number, uint64_t size)
 }
 
 /*
- * Ranges of expandable segments of which nobody said whose they are: none of two for blocks of the same size is of the same pool. Which
- * stream that is does not matter.
+ * Ranges of expandable segments of which nobody said whose they are: none of two for blocks of the
+ * same size is of the same pool. Which stream that is does not matter.
  */
 static unsigned tell_ranges_apart(struct plan_pools *p)
 {
@@ -161,8 +163,8 @@ static unsigned tell_ranges_apart(struct plan_pools *p)
 }
 
 /*
- * Streams by the name that allocations have for them: the pool of a segment of which both are known, else one of its own. names: what
- * has been found out so far.
+ * Streams by the name that allocations have for them: the pool of a segment of which both are
+ * known, else one of its own. names: what has been found out so far.
  */
 static bool pool_asked(struct plan_pools *p, struct map64 *names, uint64_t stream, uint32_t *ret)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What was there before the first event: segments and blocks as they were read, in the order of their addresses. */
+/* What was there before the first event: segments and blocks as they were read, in the order of
+ * their addresses. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -67,7 +68,8 @@ static int slot_of(struct replay_plan_maker *p, const struct event *block, uint6
 	return err;
 }
 
-static int write_segment(struct replay_plan_maker *p, const struct event *s, const struct event *blocks, size_t n)
+static int write_segment(struct replay_plan_maker *p, const struct event *s,
+			 const struct event *blocks, size_t n)
 {
 	struct plan_segment *seg;
 	int err = plan_pools__add(&p->pools, s->addr, s->size, false);
@@ -77,7 +79,9 @@ static int write_segment(struct replay_plan_maker *p, const struct event *s, con
 	seg = plan_pools__find(&p->pools, s->addr);
 	plan_pools__is_of(&p->pools, seg ? seg->number : 0, s->cuda_stream, s->pool);
 	err = plan_out__op(&p->out, REPLAY_SEGMENT,
-			   (uint64_t[]){ seg ? seg->number : 0, s->addr, s->size, !!(s->flags & SEGMENT_SMALL), n }, 5);
+			   (uint64_t[]){ seg ? seg->number : 0, s->addr, s->size,
+					 !!(s->flags & SEGMENT_SMALL), n },
+			   5);
 	for (size_t i = 0; i < n && !err; i++) {
 		uint64_t v[4] = { blocks[i].addr - s->addr, blocks[i].size, blocks[i].requested };
 		uint8_t bytes[4 * VARINT_MAX], *end = bytes;
@@ -122,7 +126,8 @@ int plan_state__write(struct replay_plan_maker *p, const struct event *e)
 			continue;
 		while (at < s->n_blocks && s->blocks[at].addr < seg->addr && !err)
 			err = write_block(p, &s->blocks[at++]);
-		for (from = at; at < s->n_blocks && s->blocks[at].addr + s->blocks[at].size <= seg->addr + seg->size;)
+		for (from = at; at < s->n_blocks &&
+				s->blocks[at].addr + s->blocks[at].size <= seg->addr + seg->size;)
 			at++;
 		if (!err)
 			err = write_segment(p, seg, at > from ? &s->blocks[from] : NULL, at - from);
@@ -130,7 +135,10 @@ int plan_state__write(struct replay_plan_maker *p, const struct event *e)
 	while (at < s->n_blocks && !err)
 		err = write_block(p, &s->blocks[at++]);
 	if (!err && p->info.before_known)
-		err = plan_out__op(&p->out, REPLAY_STATE, (uint64_t[]){ e->totals ? e->allocated : 0, e->totals ? e->reserved : 0 }, 2);
+		err = plan_out__op(&p->out, REPLAY_STATE,
+				   (uint64_t[]){ e->totals ? e->allocated : 0,
+						 e->totals ? e->reserved : 0 },
+				   2);
 	plan_state__free(s);
 	return err;
 }

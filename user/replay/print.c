@@ -18,16 +18,21 @@ static void print_about(FILE *out, const struct replay_about *a)
 {
 	char b[4][32], clean[600];
 
-	fprintf(out, "cuda:%d  %s events, peak %s allocated, %s reserved as recorded", a->device, text__count(b[0], sizeof(b[0]), a->events),
-		text__bytes(b[1], sizeof(b[1]), a->peak_allocated), text__bytes(b[2], sizeof(b[2]), a->peak_reserved));
+	fprintf(out, "cuda:%d  %s events, peak %s allocated, %s reserved as recorded", a->device,
+		text__count(b[0], sizeof(b[0]), a->events),
+		text__bytes(b[1], sizeof(b[1]), a->peak_allocated),
+		text__bytes(b[2], sizeof(b[2]), a->peak_reserved));
 	if (a->before)
 		fprintf(out, "; %s were there before", text__bytes(b[3], sizeof(b[3]), a->before));
-	fprintf(out, "\nPyTorch's allocator of %s (%s)\n", *a->lib_torch ? text__clean(clean, 64, a->lib_torch, strlen(a->lib_torch)) : "a version not known",
+	fprintf(out, "\nPyTorch's allocator of %s (%s)\n",
+		*a->lib_torch ? text__clean(clean, 64, a->lib_torch, strlen(a->lib_torch))
+			      : "a version not known",
 		text__clean(clean + 64, sizeof(clean) - 64, a->lib, strlen(a->lib)));
 	if (a->alloc_conf)
 		fprintf(out, "recorded with %s\n", settings(a->alloc_conf, clean, sizeof(clean)));
 	else
-		fprintf(out, "recorded with settings that are not known: PyTorch's defaults are taken\n");
+		fprintf(out, "recorded with settings that are not known: PyTorch's defaults are "
+			     "taken\n");
 }
 
 static void print_ooms(FILE *out, const struct replay_found *f)
@@ -35,8 +40,10 @@ static void print_ooms(FILE *out, const struct replay_found *f)
 	char b[32];
 
 	if (f->about->ooms)
-		fprintf(out, "Memory ran out %s time%s when it was recorded%s\n", text__count(b, sizeof(b), f->about->ooms), f->about->ooms == 1 ? "" : "s",
-			f->vram ? "; what the program did then is what is replayed." : ": without --vram what was asked for then is given here.");
+		fprintf(out, "Memory ran out %s time%s when it was recorded%s\n",
+			text__count(b, sizeof(b), f->about->ooms), f->about->ooms == 1 ? "" : "s",
+			f->vram ? "; what the program did then is what is replayed."
+				: ": without --vram what was asked for then is given here.");
 }
 
 static void print_truth(FILE *out, const struct replay_truth *t)
@@ -44,14 +51,24 @@ static void print_truth(FILE *out, const struct replay_truth *t)
 	char b[3][32];
 
 	if (t->equal) {
-		fprintf(out, "Under its own settings: %s events, the reserved memory equals the recorded at each.\n", text__count(b[0], sizeof(b[0]), t->events));
+		fprintf(out,
+			"Under its own settings: %s events, the reserved memory equals the "
+			"recorded at each.\n",
+			text__count(b[0], sizeof(b[0]), t->events));
 		return;
 	}
 	if (t->first == REPLAY_NOWHERE)
-		fprintf(out, "Approximate: a replay under its own settings could not be compared with the recording (%s).\n", t->why);
+		fprintf(out,
+			"Approximate: a replay under its own settings could not be compared with "
+			"the recording (%s).\n",
+			t->why);
 	else
-		fprintf(out, "Approximate: under its own settings a replay first differs at event %" PRIu64 " (%s reserved, recorded were %s), by up to %s "
-			     "(%s).\n", t->first, text__bytes(b[0], sizeof(b[0]), t->first_replayed), text__bytes(b[1], sizeof(b[1]), t->first_recorded),
+		fprintf(out,
+			"Approximate: under its own settings a replay first differs at event "
+			"%" PRIu64 " (%s reserved, recorded were %s), by up to %s "
+			"(%s).\n",
+			t->first, text__bytes(b[0], sizeof(b[0]), t->first_replayed),
+			text__bytes(b[1], sizeof(b[1]), t->first_recorded),
 			text__bytes(b[2], sizeof(b[2]), t->largest), t->why);
 }
 
@@ -59,8 +76,12 @@ static void print_oom(FILE *out, const struct replay_oom *o)
 {
 	char b[4][32];
 
-	fprintf(out, "    runs out of memory at event %" PRIu64 " (%s): %s asked for, %s allocated, %s reserved", o->event,
-		text__time(b[0], sizeof(b[0]), o->time), text__bytes(b[1], sizeof(b[1]), o->asked), text__bytes(b[2], sizeof(b[2]), o->allocated),
+	fprintf(out,
+		"    runs out of memory at event %" PRIu64
+		" (%s): %s asked for, %s allocated, %s reserved",
+		o->event, text__time(b[0], sizeof(b[0]), o->time),
+		text__bytes(b[1], sizeof(b[1]), o->asked),
+		text__bytes(b[2], sizeof(b[2]), o->allocated),
 		text__bytes(b[3], sizeof(b[3]), o->reserved));
 	if (*o->where)
 		fprintf(out, "\n    at %s", o->where);
@@ -75,7 +96,8 @@ static void print_row(FILE *out, const struct replay_tried *t)
 	char b[4][32], clean[200];
 
 	if (t->failed) {
-		fprintf(out, "%10s %10s %7s %6s %8s  %s\n", "-", "-", "-", "-", "-", settings(t->alloc_conf, clean, sizeof(clean)));
+		fprintf(out, "%10s %10s %7s %6s %8s  %s\n", "-", "-", "-", "-", "-",
+			settings(t->alloc_conf, clean, sizeof(clean)));
 		fprintf(out, "    %s\n", t->why);
 		return;
 	}
@@ -84,9 +106,11 @@ static void print_row(FILE *out, const struct replay_tried *t)
 		snprintf(b[3], sizeof(b[3]), "%" PRIu64, r->segments);
 	else
 		strcpy(b[3], "-");
-	fprintf(out, "%10s %10s %7s %6s %8" PRIu64 "  %s%s%s\n", text__bytes(b[0], sizeof(b[0]), r->peak_reserved),
-		text__bytes(b[1], sizeof(b[1]), r->peak_allocated), b[2], b[3], r->retries, settings(t->alloc_conf, clean, sizeof(clean)),
-		t->own ? " (its own)" : "", r->oom.there ? ": OUT OF MEMORY" : "");
+	fprintf(out, "%10s %10s %7s %6s %8" PRIu64 "  %s%s%s\n",
+		text__bytes(b[0], sizeof(b[0]), r->peak_reserved),
+		text__bytes(b[1], sizeof(b[1]), r->peak_allocated), b[2], b[3], r->retries,
+		settings(t->alloc_conf, clean, sizeof(clean)), t->own ? " (its own)" : "",
+		r->oom.there ? ": OUT OF MEMORY" : "");
 }
 
 static void print_verdict(FILE *out, const struct replay_found *f)
@@ -97,7 +121,9 @@ static void print_verdict(FILE *out, const struct replay_found *f)
 		fprintf(out, "\nRecommended: %s.\n", f->verdict);
 		return;
 	}
-	fprintf(out, "\nRecommended: PYTORCH_CUDA_ALLOC_CONF=%s: %s.\n", *f->best->alloc_conf ? settings(f->best->alloc_conf, clean, sizeof(clean)) : "\"\"", f->verdict);
+	fprintf(out, "\nRecommended: PYTORCH_CUDA_ALLOC_CONF=%s: %s.\n",
+		*f->best->alloc_conf ? settings(f->best->alloc_conf, clean, sizeof(clean)) : "\"\"",
+		f->verdict);
 	if (*f->best->costs)
 		fprintf(out, "    It costs: %s.\n", f->best->costs);
 }
@@ -111,20 +137,25 @@ void replay_text__print(FILE *out, const struct replay_found *f)
 	print_truth(out, &f->about->truth);
 	print_ooms(out, f);
 	if (f->vram)
-		fprintf(out, "A device of %s, of which others than PyTorch take what they took.\n", text__bytes(b, sizeof(b), f->vram));
-	fprintf(out, "\n%10s %10s %7s %6s %8s  %s\n", "Reserved", "Allocated", "Frag.", "Segm.", "Retries", "Settings");
+		fprintf(out, "A device of %s, of which others than PyTorch take what they took.\n",
+			text__bytes(b, sizeof(b), f->vram));
+	fprintf(out, "\n%10s %10s %7s %6s %8s  %s\n", "Reserved", "Allocated", "Frag.", "Segm.",
+		"Retries", "Settings");
 	for (size_t i = 0; i < f->n; i++) {
 		print_row(out, &f->v[i]);
 		other |= !f->v[i].own;
 	}
 	if (other && !f->about->requested)
-		fputs("What was asked for was not recorded (--requested): blocks are as large here as they were, and with other settings some would be up to\n"
-		      "1 MiB smaller.\n", out);
+		fputs("What was asked for was not recorded (--requested): blocks are as large here "
+		      "as they were, and with other settings some would be up to\n"
+		      "1 MiB smaller.\n",
+		      out);
 	for (size_t i = 0; i < f->n; i++) {
 		if (!f->searched && f->v[i].result.oom.there)
 			print_oom(out, &f->v[i].result.oom);
 		if (f->v[i].smallest)
-			fprintf(out, "    smallest --vram that fits: %" PRIu64 "M\n", f->v[i].smallest >> 20);
+			fprintf(out, "    smallest --vram that fits: %" PRIu64 "M\n",
+				f->v[i].smallest >> 20);
 	}
 	if (f->searched)
 		print_verdict(out, f);
@@ -227,7 +258,9 @@ int replay_json__print(FILE *out, const struct replay_found *f)
 	json__string(j, "torch", *a->lib_torch ? a->lib_torch : NULL);
 	json__string(j, "library", a->lib);
 	json__close_object(j);
-	json__string(j, "device", device__name((struct device){ DEVICE_CUDA, (uint8_t)a->device }, name, sizeof(name)));
+	json__string(j, "device",
+		     device__name((struct device){ DEVICE_CUDA, (uint8_t)a->device }, name,
+				  sizeof(name)));
 	if (f->vram)
 		json__uint(j, "vram", f->vram);
 	else

@@ -13,8 +13,8 @@ struct replay_tried {
 	bool failed;		/* PyTorch refused them: why */
 	char why[256];
 	struct replay_result result;
-	uint64_t smallest;	/* the least memory that it fits; 0: not looked for */
-	const char *costs;	/* what these settings cost, or need; "" */
+	uint64_t smallest; /* the least memory that it fits; 0: not looked for */
+	const char *costs; /* what these settings cost, or need; "" */
 };
 
 struct replay_found {
@@ -24,7 +24,7 @@ struct replay_found {
 	size_t n;
 	bool searched;
 	const struct replay_tried *best; /* after a search; NULL: none gains anything */
-	char verdict[256]; /* of a search, in words */
+	char verdict[256];		 /* of a search, in words */
 };
 
 void replay_text__print(FILE *out, const struct replay_found *f);

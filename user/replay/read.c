@@ -27,7 +27,8 @@ static int temporary(struct failure *f)
 	if (!dir || dir[0] != '/')
 		dir = "/tmp";
 	fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	if (fd < 0 && (size_t)snprintf(path, sizeof(path), "%s/memtrace-replay-XXXXXX", dir) < sizeof(path)) {
+	if (fd < 0 &&
+	    (size_t)snprintf(path, sizeof(path), "%s/memtrace-replay-XXXXXX", dir) < sizeof(path)) {
 		fd = mkostemp(path, O_CLOEXEC);
 		if (fd >= 0)
 			unlink(path);
@@ -36,7 +37,9 @@ static int temporary(struct failure *f)
 	if (fd >= 0)
 		close(fd);
 	if (high < 0)
-		failure__set(f, EXIT_FAILED, -errno, "%s: cannot make a file there: %s; TMPDIR says where it goes", dir, strerror(errno));
+		failure__set(f, EXIT_FAILED, -errno,
+			     "%s: cannot make a file there: %s; TMPDIR says where it goes", dir,
+			     strerror(errno));
 	return high;
 }
 
@@ -52,7 +55,8 @@ static int spool(struct replay *r, struct failure *f)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 || write(r->spool, buf, (size_t)n) != n)
-			return failure__set(f, EXIT_FAILED, -errno, "standard input: %s", strerror(errno));
+			return failure__set(f, EXIT_FAILED, -errno, "standard input: %s",
+					    strerror(errno));
 	}
 	return 0;
 }
@@ -69,8 +73,11 @@ static struct mtr_reader *open_reader(const struct replay *r, const char *path, 
 	}
 	reader = mtr_reader__open(path, &why);
 	if (!reader)
-		failure__set(f, errno == EINVAL || errno == ENOTSUP || errno == ENOENT ? EXIT_UNUSABLE : EXIT_FAILED, -errno, "%s: %s",
-			     r->spool >= 0 ? "standard input" : path, why ? why : strerror(errno));
+		failure__set(f,
+			     errno == EINVAL || errno == ENOTSUP || errno == ENOENT ? EXIT_UNUSABLE
+										    : EXIT_FAILED,
+			     -errno, "%s: %s", r->spool >= 0 ? "standard input" : path,
+			     why ? why : strerror(errno));
 	return reader;
 }
 
@@ -79,14 +86,14 @@ static int fail(const struct replay_opts *opts, int err, struct failure *f)
 	char why[256];
 
 	return failure__set(f, EXIT_FAILED, err, "%s: %s", opts->path,
-			    err == -EFBIG			    ? "more blocks at once than can be replayed" :
-			    err == -ENOBUFS || err == -ENOMEM ? room__why(why, sizeof(why), err) :
-								strerror(-err));
+			    err == -EFBIG ? "more blocks at once than can be replayed"
+			    : err == -ENOBUFS || err == -ENOMEM ? room__why(why, sizeof(why), err)
+								: strerror(-err));
 }
 
 /*
- * Goes through it once: sets about.device, to the one asked for, or that on which most was allocated at once (-1: none), and
- * about.vram. 0 or -errno and *f.
+ * Goes through it once: sets about.device, to the one asked for, or that on which most was
+ * allocated at once (-1: none), and about.vram. 0 or -errno and *f.
  */
 static int survey(struct replay *r, const struct replay_opts *opts, struct failure *f)
 {
@@ -153,14 +160,17 @@ int replay_read__plan(struct replay *r, const struct replay_opts *opts, struct f
 	if (err)
 		return err;
 	if (r->about.device < 0 || r->about.device > 254)
-		return failure__set(f, EXIT_UNUSABLE, -ENODATA, "%s: no memory of a CUDA device was allocated in it", opts->path);
+		return failure__set(f, EXIT_UNUSABLE, -ENODATA,
+				    "%s: no memory of a CUDA device was allocated in it",
+				    opts->path);
 	r->reader = open_reader(r, opts->path, f);
 	if (!r->reader)
 		return -EINVAL;
 	r->plan = temporary(f);
 	if (r->plan < 0)
 		return -EIO;
-	r->words = model__new(mtr_reader__dict(r->reader), mtr_reader__facts(r->reader), &(struct model_opts){ .at = AT_PEAK });
+	r->words = model__new(mtr_reader__dict(r->reader), mtr_reader__facts(r->reader),
+			      &(struct model_opts){ .at = AT_PEAK });
 	p = r->words ? replay_plan__new(r->plan, (uint8_t)r->about.device, r->about.vram) : NULL;
 	err = p ? plan_events(r, p) : -ENOMEM;
 	if (!err)
@@ -169,6 +179,8 @@ int replay_read__plan(struct replay *r, const struct replay_opts *opts, struct f
 	if (err)
 		return fail(opts, err, f);
 	if (!r->info.events)
-		return failure__set(f, EXIT_UNUSABLE, -ENODATA, "%s: no memory of cuda:%d was allocated in it", opts->path, r->about.device);
+		return failure__set(f, EXIT_UNUSABLE, -ENODATA,
+				    "%s: no memory of cuda:%d was allocated in it", opts->path,
+				    r->about.device);
 	return 0;
 }

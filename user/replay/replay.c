@@ -45,30 +45,43 @@ static void explain(const struct replay *r, struct replay_truth *t)
 	const struct replay_plan_info *i = &r->info;
 
 	if (i->lost)
-		snprintf(t->why, sizeof(t->why), "%" PRIu64 " records are missing in the recording", i->lost);
+		snprintf(t->why, sizeof(t->why), "%" PRIu64 " records are missing in the recording",
+			 i->lost);
 	else if (i->async)
-		snprintf(t->why, sizeof(t->why), "it was made by another allocator than PyTorch's native one");
+		snprintf(t->why, sizeof(t->why),
+			 "it was made by another allocator than PyTorch's native one");
 	else if (!t->events)
 		snprintf(t->why, sizeof(t->why), "the recording has no totals to compare with");
 	else if (i->unknown_frees || (!i->before_known && i->before))
-		snprintf(t->why, sizeof(t->why), "of %" PRIu64 " blocks that were there before the recording began nothing is known", i->unknown_frees);
+		snprintf(t->why, sizeof(t->why),
+			 "of %" PRIu64
+			 " blocks that were there before the recording began nothing is known",
+			 i->unknown_frees);
 	else if (i->before_known && !i->before_exact)
-		snprintf(t->why, sizeof(t->why), "what was there before the recording began could not be read exactly");
+		snprintf(t->why, sizeof(t->why),
+			 "what was there before the recording began could not be read exactly");
 	else if (strcmp(r->torch.version, r->about.torch))
-		snprintf(t->why, sizeof(t->why), "recorded with PyTorch %.60s, replayed by %.60s", *r->about.torch ? r->about.torch : "(not known)",
+		snprintf(t->why, sizeof(t->why), "recorded with PyTorch %.60s, replayed by %.60s",
+			 *r->about.torch ? r->about.torch : "(not known)",
 			 *r->torch.version ? r->torch.version : "(not known)");
 	else if (i->pools_unknown)
-		snprintf(t->why, sizeof(t->why), "of %u segments nobody said of which stream they are", i->pools_unknown);
+		snprintf(t->why, sizeof(t->why),
+			 "of %u segments nobody said of which stream they are", i->pools_unknown);
 	else if (!t->settings_known)
-		snprintf(t->why, sizeof(t->why), "the recording does not say under which allocator settings it was made");
+		snprintf(t->why, sizeof(t->why),
+			 "the recording does not say under which allocator settings it was made");
 	else
-		snprintf(t->why, sizeof(t->why), "not known: blocks that a second stream used (record_stream) come free later than they are freed, and "
+		snprintf(t->why, sizeof(t->why),
+			 "not known: blocks that a second stream used (record_stream) come free "
+			 "later than they are freed, and "
 			 "settings may have been changed while it ran");
 }
 
-static int own_run(const struct replay *r, unsigned flags, struct replay_answer *a, struct failure *f)
+static int own_run(const struct replay *r, unsigned flags, struct replay_answer *a,
+		   struct failure *f)
 {
-	struct replay_run_opts o = { .alloc_conf = own_conf(r), .flags = REPLAY_AS_FOUND | REPLAY_COMPARE | flags };
+	struct replay_run_opts o = { .alloc_conf = own_conf(r),
+				     .flags = REPLAY_AS_FOUND | REPLAY_COMPARE | flags };
 
 	/* Where it was never full, its size decided nothing. */
 	if (!(flags & REPLAY_REFUSE) && (r->info.ooms || r->info.retries))
@@ -80,7 +93,8 @@ static int own_run(const struct replay *r, unsigned flags, struct replay_answer 
 }
 
 /* Under another assumption: it holds where more of the events come out as recorded. */
-static int if_better(const struct replay *r, unsigned flags, bool *holds, struct replay_answer *a, struct failure *f)
+static int if_better(const struct replay *r, unsigned flags, bool *holds, struct replay_answer *a,
+		     struct failure *f)
 {
 	struct replay_answer other;
 	int err = own_run(r, flags, &other, f);
@@ -101,12 +115,14 @@ static int find_truth(struct replay *r, struct failure *f)
 
 	if (err)
 		return err;
-	/* Garbage is collected only where set_per_process_memory_fraction() was called, and nobody recorded that. */
+	/* Garbage is collected only where set_per_process_memory_fraction() was called, and nobody
+	 * recorded that. */
 	if (a.differ && has(own_conf(r), "garbage_collection_threshold"))
 		err = if_better(r, REPLAY_FRACTION, &r->fraction, &a, f);
 	/* It may also have set a limit below the device's size. */
 	if (!err && (a.differ || a.events != r->info.events) && r->info.ooms)
-		err = if_better(r, REPLAY_REFUSE | (r->fraction ? REPLAY_FRACTION : 0), &r->refuse, &a, f);
+		err = if_better(r, REPLAY_REFUSE | (r->fraction ? REPLAY_FRACTION : 0), &r->refuse,
+				&a, f);
 	if (err)
 		return err;
 	t->settings_known = r->about.alloc_conf != NULL;
@@ -126,7 +142,9 @@ static int find_truth(struct replay *r, struct failure *f)
 		t->first_time = a.oom_time;
 		t->first_recorded = r->info.peak_reserved;
 		t->first_replayed = a.oom_reserved;
-		snprintf(t->why, sizeof(t->why), "memory runs out there, which was not recorded: others may have had less of the device than is taken here");
+		snprintf(t->why, sizeof(t->why),
+			 "memory runs out there, which was not recorded: others may have had less "
+			 "of the device than is taken here");
 	}
 	return 0;
 }
@@ -217,7 +235,8 @@ static void say_where(const struct replay *r, const struct replay_answer *a, str
 	text__clean(oom->module, sizeof(oom->module), module, strlen(module));
 }
 
-static void fill_result(const struct replay *r, const struct replay_answer *a, struct replay_result *ret)
+static void fill_result(const struct replay *r, const struct replay_answer *a,
+			struct replay_result *ret)
 {
 	*ret = (struct replay_result){
 		.events = a->events,
@@ -234,7 +253,8 @@ static void fill_result(const struct replay *r, const struct replay_answer *a, s
 		.outside = a->outside,
 	};
 	if (a->peak_reserved > a->peak_allocated)
-		ret->fragmentation = (double)(a->peak_reserved - a->peak_allocated) / (double)a->peak_reserved;
+		ret->fragmentation = (double)(a->peak_reserved - a->peak_allocated) /
+				     (double)a->peak_reserved;
 	if (!a->oom)
 		return;
 	ret->oom = (struct replay_oom){
@@ -248,9 +268,13 @@ static void fill_result(const struct replay *r, const struct replay_answer *a, s
 	say_where(r, a, &ret->oom);
 }
 
-int replay__try(struct replay *r, const struct replay_opts *opts, struct replay_result *ret, struct failure *f)
+int replay__try(struct replay *r, const struct replay_opts *opts, struct replay_result *ret,
+		struct failure *f)
 {
-	struct replay_run_opts o = { .alloc_conf = opts->alloc_conf, .vram = opts->vram, .curve = opts->curve, .ctx = opts->ctx };
+	struct replay_run_opts o = { .alloc_conf = opts->alloc_conf,
+				     .vram = opts->vram,
+				     .curve = opts->curve,
+				     .ctx = opts->ctx };
 	struct replay_answer a = { 0 };
 	bool own;
 	int err;
@@ -258,11 +282,15 @@ int replay__try(struct replay *r, const struct replay_opts *opts, struct replay_
 	if (!o.alloc_conf)
 		o.alloc_conf = own_conf(r);
 	if (strlen(o.alloc_conf) > CONF_MAX)
-		return failure__set(f, EXIT_USAGE, -EINVAL, "allocator settings of more than %u characters", CONF_MAX);
-	if (o.vram && (o.vram < DRYRUN_VRAM_MIN || o.vram > DRYRUN_VRAM_MAX || o.vram <= replay__context(r))) {
+		return failure__set(f, EXIT_USAGE, -EINVAL,
+				    "allocator settings of more than %u characters", CONF_MAX);
+	if (o.vram && (o.vram < DRYRUN_VRAM_MIN || o.vram > DRYRUN_VRAM_MAX ||
+		       o.vram <= replay__context(r))) {
 		char b[24];
 
-		return failure__set(f, EXIT_USAGE, -EINVAL, "a device has 16M to 4T, and more than what others than PyTorch take of it: %s here",
+		return failure__set(f, EXIT_USAGE, -EINVAL,
+				    "a device has 16M to 4T, and more than what others than "
+				    "PyTorch take of it: %s here",
 				    text__bytes(b, sizeof(b), replay__context(r)));
 	}
 	own = !strcmp(o.alloc_conf, own_conf(r));
@@ -287,7 +315,8 @@ static uint64_t up(uint64_t bytes)
 	return (bytes + STEP - 1) & ~(STEP - 1);
 }
 
-int replay__smallest(struct replay *r, const struct replay_opts *opts, uint64_t *vram, struct replay_result *ret, struct failure *f)
+int replay__smallest(struct replay *r, const struct replay_opts *opts, uint64_t *vram,
+		     struct replay_result *ret, struct failure *f)
 {
 	struct replay_opts o = *opts;
 	struct replay_result result;
@@ -301,8 +330,10 @@ int replay__smallest(struct replay *r, const struct replay_opts *opts, uint64_t 
 		return err;
 	low = up(result.peak_allocated + replay__context(r));
 	low = low > DRYRUN_VRAM_MIN ? low - STEP : DRYRUN_VRAM_MIN;
-	/* So much it takes without being pressed; what others take may be at its highest at another time. */
-	for (high = up(result.peak_reserved + result.outside); high <= DRYRUN_VRAM_MAX; high += high / 8 / STEP * STEP + STEP) {
+	/* So much it takes without being pressed; what others take may be at its highest at another
+	 * time. */
+	for (high = up(result.peak_reserved + result.outside); high <= DRYRUN_VRAM_MAX;
+	     high += high / 8 / STEP * STEP + STEP) {
 		o.vram = high;
 		err = replay__try(r, &o, ret, f);
 		if (err)

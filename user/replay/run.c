@@ -30,14 +30,18 @@
 
 int replay_run__find(struct replay *r, struct failure *f)
 {
-	static const char *const places[] = { "replay/replayer", "../lib/memtrace-bpf/replay/replayer" };
+	static const char *const places[] = { "replay/replayer",
+					      "../lib/memtrace-bpf/replay/replayer" };
 	char exe[PATH_MAX], path[PATH_MAX + 64], *slash;
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
 	int err = dryrun__find(r->dryrun, sizeof(r->dryrun));
 
 	if (err)
-		return failure__set(f, EXIT_NOT_PERMITTED, err, "the libraries of the dry run are not there (%s): `make` builds them, "
-				    "`make install` installs them", r->dryrun);
+		return failure__set(
+			f, EXIT_NOT_PERMITTED, err,
+			"the libraries of the dry run are not there (%s): `make` builds them, "
+			"`make install` installs them",
+			r->dryrun);
 	exe[n > 0 ? n : 0] = '\0';
 	slash = strrchr(exe, '/');
 	if (slash)
@@ -47,7 +51,9 @@ int replay_run__find(struct replay *r, struct failure *f)
 		if (realpath(path, r->replayer) && !access(r->replayer, X_OK))
 			return 0;
 	}
-	return failure__set(f, EXIT_NOT_PERMITTED, -ENOENT, "%s/%s is not there: `make` builds it, `make install` installs it", exe, places[0]);
+	return failure__set(f, EXIT_NOT_PERMITTED, -ENOENT,
+			    "%s/%s is not there: `make` builds it, `make install` installs it", exe,
+			    places[0]);
 }
 
 static uint64_t seconds(const struct replay *r)
@@ -105,8 +111,9 @@ static void become(const struct replay *r, const struct replay_run_opts *o, int 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	replay_trust__become(r->own, r->user);
 	/* None of these is below 6. */
-	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 || dup2(said, STDERR_FILENO) < 0 ||
-	    dup2(r->plan, REPLAY_PLAN_FD) < 0 || dup2(answer, REPLAY_ANSWER_FD) < 0 || dup2(r->torch.dir, REPLAY_LIB_FD) < 0 ||
+	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 ||
+	    dup2(said, STDERR_FILENO) < 0 || dup2(r->plan, REPLAY_PLAN_FD) < 0 ||
+	    dup2(answer, REPLAY_ANSWER_FD) < 0 || dup2(r->torch.dir, REPLAY_LIB_FD) < 0 ||
 	    close_range(REPLAY_LIB_FD + 1, ~0u, 0))
 		_exit(126);
 	execve(r->replayer, argv.v, env.v);
@@ -121,7 +128,8 @@ struct heard {
 	bool done;
 };
 
-static int take_messages(struct heard *h, const struct replay_run_opts *o, struct replay_answer *ret)
+static int take_messages(struct heard *h, const struct replay_run_opts *o,
+			 struct replay_answer *ret)
 {
 	size_t at = 0;
 
@@ -161,9 +169,11 @@ static int64_t left(const struct timespec *until)
 }
 
 /* 0: its end of the pipes is closed. */
-static int listen_to(const struct replay *r, int answer, int said, const struct replay_run_opts *o, struct heard *h, struct replay_answer *ret)
+static int listen_to(const struct replay *r, int answer, int said, const struct replay_run_opts *o,
+		     struct heard *h, struct replay_answer *ret)
 {
-	struct pollfd p[2] = { { .fd = answer, .events = POLLIN }, { .fd = said, .events = POLLIN } };
+	struct pollfd p[2] = { { .fd = answer, .events = POLLIN },
+			       { .fd = said, .events = POLLIN } };
 	struct timespec until;
 
 	clock_gettime(CLOCK_MONOTONIC, &until);
@@ -181,7 +191,8 @@ static int listen_to(const struct replay *r, int answer, int said, const struct 
 			char rest[512];
 			bool keeps = h->n_said < sizeof(h->said) - 1;
 
-			n = read(said, keeps ? h->said + h->n_said : rest, keeps ? sizeof(h->said) - 1 - h->n_said : sizeof(rest));
+			n = read(said, keeps ? h->said + h->n_said : rest,
+				 keeps ? sizeof(h->said) - 1 - h->n_said : sizeof(rest));
 			if (n > 0 && keeps)
 				h->n_said += (size_t)n;
 			if (n <= 0)
@@ -208,7 +219,8 @@ static void explain(struct heard *h, int status, int err, struct failure *f)
 	char *what;
 
 	h->said[h->n_said] = '\0';
-	/* The runtime's words for an exception that nobody could catch, since it came while the library was loaded. */
+	/* The runtime's words for an exception that nobody could catch, since it came while the
+	 * library was loaded. */
 	what = strstr(h->said, "what():");
 	what = what ? what + strlen("what():") : h->said;
 	what += strspn(what, " \n");
@@ -218,12 +230,15 @@ static void explain(struct heard *h, int status, int err, struct failure *f)
 	else if (*what)
 		failure__set(f, EXIT_FAILED, err, "PyTorch's allocator: %.500s", what);
 	else if (WIFSIGNALED(status))
-		failure__set(f, EXIT_FAILED, err, "the replay was ended by signal %d", WTERMSIG(status));
+		failure__set(f, EXIT_FAILED, err, "the replay was ended by signal %d",
+			     WTERMSIG(status));
 	else
-		failure__set(f, EXIT_FAILED, err, "the replay ended with status %d", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+		failure__set(f, EXIT_FAILED, err, "the replay ended with status %d",
+			     WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 }
 
-static int start(const struct replay *r, const struct replay_run_opts *o, int answer[2], int said[2], pid_t *pid, struct failure *f)
+static int start(const struct replay *r, const struct replay_run_opts *o, int answer[2],
+		 int said[2], pid_t *pid, struct failure *f)
 {
 	if (pipe2(answer, O_CLOEXEC))
 		return failure__set(f, EXIT_FAILED, -errno, "pipe: %s", strerror(errno));
@@ -258,7 +273,8 @@ static int start(const struct replay *r, const struct replay_run_opts *o, int an
 	return 0;
 }
 
-int replay_run__try(const struct replay *r, const struct replay_run_opts *o, struct replay_answer *ret, struct failure *f)
+int replay_run__try(const struct replay *r, const struct replay_run_opts *o,
+		    struct replay_answer *ret, struct failure *f)
 {
 	struct heard h = { .cap = 64 * 1024 };
 	int answer[2], said[2], status = 0, err;

@@ -10,12 +10,20 @@
 #include "lib/exit.h"
 #include "lib/text.h"
 
-#define LEAST (20ULL << 20) /* less than one segment for small allocations of the large pool is no gain */
+#define LEAST                                                                                      \
+	(20ULL << 20) /* less than one segment for small allocations of the large pool is no gain */
 
-#define EXPANDABLE "cudaIpcGetMemHandle() knows nothing of such memory: what hands it to other processes has to use newer means; segments hold physical memory by 2 or 20 MiB, and mapping it takes time"
-#define SPLIT "blocks above that size are not split: what is cached of them serves only requests of about their size"
+#define EXPANDABLE                                                                                 \
+	"cudaIpcGetMemHandle() knows nothing of such memory: what hands it to other processes "    \
+	"has to use newer means; segments hold physical memory by 2 or 20 MiB, and mapping it "    \
+	"takes time"
+#define SPLIT                                                                                      \
+	"blocks above that size are not split: what is cached of them serves only requests of "    \
+	"about their size"
 #define ROUNDUP "each block takes up to so much more that it is reused by others of about its size"
-#define COLLECT "needs torch.cuda.set_per_process_memory_fraction() to be called; giving memory back and taking it anew costs time"
+#define COLLECT                                                                                    \
+	"needs torch.cuda.set_per_process_memory_fraction() to be called; giving memory back and " \
+	"taking it anew costs time"
 
 static const struct candidate {
 	const char *conf, *costs;
@@ -37,9 +45,13 @@ static const struct candidate {
 };
 #define N_CANDIDATES (sizeof(candidates) / sizeof(*candidates))
 
-static int try(struct replay *r, const struct replay_opts *opts, struct replay_tried *t, bool afresh, struct failure *f)
+static int try(struct replay *r, const struct replay_opts *opts, struct replay_tried *t,
+	       bool afresh, struct failure *f)
 {
-	struct replay_opts o = { .device = opts->device, .vram = opts->vram, .alloc_conf = t->own ? NULL : t->alloc_conf, .afresh = afresh };
+	struct replay_opts o = { .device = opts->device,
+				 .vram = opts->vram,
+				 .alloc_conf = t->own ? NULL : t->alloc_conf,
+				 .afresh = afresh };
 	int err = replay__try(r, &o, &t->result, f);
 
 	/* A version that does not know a setting is no reason to leave out the others. */
@@ -76,31 +88,38 @@ static void judge(struct replay_found *found)
 	if (least < 2 * truth->largest)
 		least = 2 * truth->largest;
 	if (best == own) {
-		snprintf(found->verdict, sizeof(found->verdict), "none of them is better than the recording's own settings");
+		snprintf(found->verdict, sizeof(found->verdict),
+			 "none of them is better than the recording's own settings");
 		return;
 	}
 	if (own->result.oom.there) {
 		if (best->result.oom.there) {
-			snprintf(found->verdict, sizeof(found->verdict), "it fits under none of them");
+			snprintf(found->verdict, sizeof(found->verdict),
+				 "it fits under none of them");
 			return;
 		}
 		found->best = best;
-		snprintf(found->verdict, sizeof(found->verdict), "it runs out of memory under its own settings, and fits so");
+		snprintf(found->verdict, sizeof(found->verdict),
+			 "it runs out of memory under its own settings, and fits so");
 		return;
 	}
 	gain = own->result.peak_reserved - best->result.peak_reserved;
 	if (gain < least) {
 		snprintf(found->verdict, sizeof(found->verdict),
-			 "none: the best of them would save %s, and less than %s is not taken for a gain%s", text__bytes(a, sizeof(a), gain),
-			 text__bytes(b, sizeof(b), least), truth->largest ? " (this replay is off by up to half of that)" : "");
+			 "none: the best of them would save %s, and less than %s is not taken for "
+			 "a gain%s",
+			 text__bytes(a, sizeof(a), gain), text__bytes(b, sizeof(b), least),
+			 truth->largest ? " (this replay is off by up to half of that)" : "");
 		return;
 	}
 	found->best = best;
-	snprintf(found->verdict, sizeof(found->verdict), "saves %s of reserved memory, %.1f %%", text__bytes(a, sizeof(a), gain),
+	snprintf(found->verdict, sizeof(found->verdict), "saves %s of reserved memory, %.1f %%",
+		 text__bytes(a, sizeof(a), gain),
 		 100.0 * (double)gain / (double)own->result.peak_reserved);
 }
 
-int replay__search(struct replay *r, const struct replay_opts *opts, struct replay_tried **ret, struct replay_found *found, struct failure *f)
+int replay__search(struct replay *r, const struct replay_opts *opts, struct replay_tried **ret,
+		   struct replay_found *found, struct failure *f)
 {
 	const struct replay_about *about = replay__about(r);
 	const char *own = about->alloc_conf ? about->alloc_conf : "";
@@ -113,8 +132,11 @@ int replay__search(struct replay *r, const struct replay_opts *opts, struct repl
 
 		if (c && (!strcmp(c->conf, own) || (c->limited && !opts->vram)))
 			continue;
-		v[n] = (struct replay_tried){ .alloc_conf = c ? c->conf : own, .own = !c, .costs = c ? c->costs : "" };
-		/* What was there at first cannot be as it was found under other settings: for all alike, then, or none. */
+		v[n] = (struct replay_tried){ .alloc_conf = c ? c->conf : own,
+					      .own = !c,
+					      .costs = c ? c->costs : "" };
+		/* What was there at first cannot be as it was found under other settings: for all
+		 * alike, then, or none. */
 		err = try(r, opts, &v[n++], about->before != 0, f);
 	}
 	if (err) {

@@ -5,9 +5,11 @@
 #include "replay/print.h"
 
 /*
- * Tries all; *v, for free(), begins with the recording's own. opts: of vram alone. found->v and the like are set; none is
- * recommended that gains less than the replay itself is known to be wrong by, or less than a hundredth. 0 or -errno and *f.
+ * Tries all; *v, for free(), begins with the recording's own. opts: of vram alone. found->v and the
+ * like are set; none is recommended that gains less than the replay itself is known to be wrong by,
+ * or less than a hundredth. 0 or -errno and *f.
  */
-int replay__search(struct replay *r, const struct replay_opts *opts, struct replay_tried **v, struct replay_found *found, struct failure *f);
+int replay__search(struct replay *r, const struct replay_opts *opts, struct replay_tried **v,
+		   struct replay_found *found, struct failure *f);
 
 #endif

@@ -27,14 +27,17 @@
 #include "replay/replay.h"
 #include "replay/wire.h"
 
-#define PATIENCE 20000 /* ms, for an interpreter to say where its torch is: it imports nothing of it */
-#define LINKS 40	 /* as many as the kernel follows */
+#define PATIENCE                                                                                   \
+	20000	 /* ms, for an interpreter to say where its torch is: it imports nothing of it */
+#define LINKS 40 /* as many as the kernel follows */
 
 /* Without what the working folder has: it would be looked at first. */
-static const char question[] = "import sys; sys.path[:1] = []; from importlib.util import find_spec; s = find_spec('torch'); "
+static const char question[] = "import sys; sys.path[:1] = []; from importlib.util import "
+			       "find_spec; s = find_spec('torch'); "
 			       "print(s.submodule_search_locations[0] if s else '')";
 
-/* ---- paths that a recording names ------------------------------------------------------------------------ */
+/* ---- paths that a recording names
+ * ------------------------------------------------------------------------ */
 
 /* A way that is being walked: where we are, and what of the path is left. */
 struct way {
@@ -43,7 +46,8 @@ struct way {
 	char left[2 * PATH_MAX];
 };
 
-/* Can only root change it? A link is replaced by whoever can write its folder, and folders have been checked before. */
+/* Can only root change it? A link is replaced by whoever can write its folder, and folders have
+ * been checked before. */
 static int roots_alone(int fd, struct stat *st)
 {
 	struct statfs fs;
@@ -52,8 +56,10 @@ static int roots_alone(int fd, struct stat *st)
 		return -errno;
 	if (fs.f_type == PROC_SUPER_MAGIC || fs.f_type == SYSFS_MAGIC)
 		return -EXDEV;
-	/* No exception for sticky folders: others may mount on what they add there, and a mount can show any owner. */
-	return st->st_uid || (!S_ISLNK(st->st_mode) && st->st_mode & (S_IWGRP | S_IWOTH)) ? -EPERM : 0;
+	/* No exception for sticky folders: others may mount on what they add there, and a mount can
+	 * show any owner. */
+	return st->st_uid || (!S_ISLNK(st->st_mode) && st->st_mode & (S_IWGRP | S_IWOTH)) ? -EPERM
+											  : 0;
 }
 
 static int begin(struct way *w)
@@ -177,8 +183,8 @@ static bool folder_of(const char *file, bool follow_it, char *buf)
 }
 
 /*
- * Does it lie with the recording, or where the user is now? It may have come with it, and all that root unpacks or clones is root's
- * alone. fd: of what was checked.
+ * Does it lie with the recording, or where the user is now? It may have come with it, and all that
+ * root unpacks or clones is root's alone. fd: of what was checked.
  */
 static bool came_along(const struct replay_opts *opts, int fd)
 {
@@ -216,7 +222,8 @@ static bool is_python(int fd)
 	return !name[strspn(name, "dmtu")];
 }
 
-/* ---- the interpreter ------------------------------------------------------------------------------------- */
+/* ---- the interpreter
+ * ------------------------------------------------------------------------------------- */
 
 void replay_trust__become(bool own, const struct user *user)
 {
@@ -236,11 +243,14 @@ static void ask(const struct replay_opts *opts, const char *python, int fd, int 
 	int null = open("/dev/null", O_RDWR);
 
 	replay_trust__become(opts->own, opts->user);
-	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0)
+	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0 ||
+	    dup2(out, STDOUT_FILENO) < 0)
 		_exit(126);
 	if (fd < 0) {
 		execvp(python, argv);
-	} else if (!chdir("/") && (fd = dup(fd)) >= 0) { /* kept open: a script's interpreter opens it by its number */
+	} else if (!chdir("/") &&
+		   (fd = dup(fd)) >=
+			   0) { /* kept open: a script's interpreter opens it by its number */
 		execveat(fd, "", argv, environ, AT_EMPTY_PATH);
 	}
 	_exit(127);
@@ -269,7 +279,8 @@ static size_t hear(int fd, pid_t pid, char *buf, size_t size)
 }
 
 /* Runs the interpreter and asks for the folder of its torch. 0, or -errno and *f. */
-static int ask_interpreter(const struct replay_opts *opts, const char *python, int fd, char *torch, size_t size, struct failure *f)
+static int ask_interpreter(const struct replay_opts *opts, const char *python, int fd, char *torch,
+			   size_t size, struct failure *f)
 {
 	int fds[2], status;
 	pid_t pid;
@@ -291,48 +302,67 @@ static int ask_interpreter(const struct replay_opts *opts, const char *python, i
 	torch[strcspn(torch, "\n")] = '\0';
 	if (torch[0] == '/')
 		return 0;
-	return failure__set(f, EXIT_UNUSABLE, -ENOENT, "%s: no Python that has PyTorch in it; --python names an interpreter that has", python);
+	return failure__set(
+		f, EXIT_UNUSABLE, -ENOENT,
+		"%s: no Python that has PyTorch in it; --python names an interpreter that has",
+		python);
 }
 
-/* ---- what was recorded ----------------------------------------------------------------------------------- */
+/* ---- what was recorded
+ * ----------------------------------------------------------------------------------- */
 
-/* The interpreter as it was called, if that was a path: a virtual environment's own. Else the file that ran. */
+/* The interpreter as it was called, if that was a path: a virtual environment's own. Else the file
+ * that ran. */
 static void interpreter(const struct facts *facts, char *buf, size_t size)
 {
 	const char *cmdline = facts__get(facts, "cmdline"), *exe = facts__get(facts, "exe");
 	json_t *words = cmdline ? json_loads(cmdline, 0, NULL) : NULL;
 	const char *first = json_string_value(json_array_get(words, 0));
 
-	snprintf(buf, size, "%s", first && first[0] == '/' && (another_each_time(first) || !access(first, X_OK)) ? first : exe ? exe : "");
+	snprintf(buf, size, "%s",
+		 first && first[0] == '/' && (another_each_time(first) || !access(first, X_OK))
+			 ? first
+		 : exe ? exe
+		       : "");
 	json_decref(words);
 }
 
 /* Why it is not used, and the command that would use it. */
-static int refuse(const struct replay_opts *opts, const struct facts *facts, const char *path, int err, struct failure *f)
+static int refuse(const struct replay_opts *opts, const struct facts *facts, const char *path,
+		  int err, struct failure *f)
 {
 	char python[PATH_MAX], word[PATH_MAX], clean[512];
 
 	text__clean(clean, sizeof(clean), path, strlen(path));
 	if (err == -EXDEV)
 		return failure__set(f, EXIT_NOT_PERMITTED, err,
-				    "%s: the recording names this file, and that name is another file for each process. It is not used. "
-				    "--python names an interpreter whose PyTorch is to be used", clean);
+				    "%s: the recording names this file, and that name is another "
+				    "file for each process. It is not used. "
+				    "--python names an interpreter whose PyTorch is to be used",
+				    clean);
 	if (err != -EPERM && err != -EEXIST)
-		return failure__set(f, EXIT_UNUSABLE, err, "%s: the recording names this file: %s", clean, strerror(-err));
+		return failure__set(f, EXIT_UNUSABLE, err, "%s: the recording names this file: %s",
+				    clean, strerror(-err));
 	interpreter(facts, python, sizeof(python));
-	if (another_each_time(python) || access(python, X_OK) || !text__shell(word, sizeof(word), python))
+	if (another_each_time(python) || access(python, X_OK) ||
+	    !text__shell(word, sizeof(word), python))
 		snprintf(word, sizeof(word), "PATH");
 	return failure__set(f, EXIT_NOT_PERMITTED, err,
 			    "%s: the recording names this file, and %s. Its code is not run. "
-			    "If you trust it, run: memtrace-bpf replay --python %s %s", clean,
-			    err == -EPERM ? "users other than root can change it" :
-					    "it lies in the folder of the recording or in the current one: both may have the same origin",
+			    "If you trust it, run: memtrace-bpf replay --python %s %s",
+			    clean,
+			    err == -EPERM ? "users other than root can change it"
+					  : "it lies in the folder of the recording or in the "
+					    "current one: both may have the same origin",
 			    word, opts->again ? opts->again : "FILE");
 }
 
-static int open_named(const struct replay_opts *opts, const struct facts *facts, const char *path, struct failure *f)
+static int open_named(const struct replay_opts *opts, const struct facts *facts, const char *path,
+		      struct failure *f)
 {
-	int fd = another_each_time(path) ? -EXDEV : opts->own ? open(path, O_PATH | O_CLOEXEC) : replay_trust__open(path);
+	int fd = another_each_time(path) ? -EXDEV
+		 : opts->own		 ? open(path, O_PATH | O_CLOEXEC)
+					 : replay_trust__open(path);
 
 	if (fd < 0 && opts->own)
 		fd = -errno;
@@ -348,11 +378,13 @@ static void say(const struct replay_opts *opts, const char *does, const char *pa
 	char clean[PATH_MAX];
 
 	if (!opts->own)
-		log_info("replay: %s %s, which the recording names", does, text__clean(clean, sizeof(clean), path, strlen(path)));
+		log_info("replay: %s %s, which the recording names", does,
+			 text__clean(clean, sizeof(clean), path, strlen(path)));
 }
 
 /* The folder by the fact torch_lib. */
-static int recorded_folder(const struct replay_opts *opts, const struct facts *facts, const char *lib, char *path, size_t size, struct failure *f)
+static int recorded_folder(const struct replay_opts *opts, const struct facts *facts,
+			   const char *lib, char *path, size_t size, struct failure *f)
 {
 	char file[PATH_MAX + sizeof(REPLAY_LIBRARY)];
 	int fd, dir = open_named(opts, facts, lib, f);
@@ -372,7 +404,8 @@ static int recorded_folder(const struct replay_opts *opts, const struct facts *f
 	return dir;
 }
 
-static int recorded_interpreter(const struct replay_opts *opts, const struct facts *facts, char *torch, size_t size, struct failure *f)
+static int recorded_interpreter(const struct replay_opts *opts, const struct facts *facts,
+				char *torch, size_t size, struct failure *f)
 {
 	const char *version = facts__get(facts, "torch");
 	char python[PATH_MAX], clean[512], known[64];
@@ -380,18 +413,25 @@ static int recorded_interpreter(const struct replay_opts *opts, const struct fac
 
 	interpreter(facts, python, sizeof(python));
 	if (!python[0] || (!another_each_time(python) && access(python, X_OK)))
-		return failure__set(f, EXIT_UNUSABLE, -ENOENT,
-				    "%s: the interpreter of the recording is not here; --python names one with PyTorch, best the same version (%s)",
-				    python[0] ? text__clean(clean, sizeof(clean), python, strlen(python)) : "(none)",
-				    version ? text__clean(known, sizeof(known), version, strlen(version)) : "not known");
+		return failure__set(
+			f, EXIT_UNUSABLE, -ENOENT,
+			"%s: the interpreter of the recording is not here; --python names one with "
+			"PyTorch, best the same version (%s)",
+			python[0] ? text__clean(clean, sizeof(clean), python, strlen(python))
+				  : "(none)",
+			version ? text__clean(known, sizeof(known), version, strlen(version))
+				: "not known");
 	fd = open_named(opts, facts, python, f);
 	if (fd < 0)
 		return fd;
 	/* Another program of root's would do what it is for, whatever it is asked. */
 	if (!opts->own && !is_python(fd)) {
 		close(fd);
-		return failure__set(f, EXIT_UNUSABLE, -ENOEXEC, "%s: the recording names this file as its interpreter, and it is no Python by its name. "
-				    "--python names an interpreter whose PyTorch is to be used", text__clean(clean, sizeof(clean), python, strlen(python)));
+		return failure__set(f, EXIT_UNUSABLE, -ENOEXEC,
+				    "%s: the recording names this file as its interpreter, and it "
+				    "is no Python by its name. "
+				    "--python names an interpreter whose PyTorch is to be used",
+				    text__clean(clean, sizeof(clean), python, strlen(python)));
 	}
 	say(opts, "runs", python);
 	err = ask_interpreter(opts, python, fd, torch, size, f);
@@ -399,16 +439,18 @@ static int recorded_interpreter(const struct replay_opts *opts, const struct fac
 	return err;
 }
 
-int replay_trust__find(const struct replay_opts *opts, const struct facts *facts, char *path, size_t size, struct failure *f)
+int replay_trust__find(const struct replay_opts *opts, const struct facts *facts, char *path,
+		       size_t size, struct failure *f)
 {
 	const char *lib = facts__get(facts, "torch_lib");
 	char torch[PATH_MAX];
 	int dir, err;
 
-	if (!opts->python && lib && lib[0] == '/' && strlen(lib) < PATH_MAX && (another_each_time(lib) || !access(lib, R_OK)))
+	if (!opts->python && lib && lib[0] == '/' && strlen(lib) < PATH_MAX &&
+	    (another_each_time(lib) || !access(lib, R_OK)))
 		return recorded_folder(opts, facts, lib, path, size, f);
-	err = opts->python ? ask_interpreter(opts, opts->python, -1, torch, sizeof(torch), f) :
-			     recorded_interpreter(opts, facts, torch, sizeof(torch), f);
+	err = opts->python ? ask_interpreter(opts, opts->python, -1, torch, sizeof(torch), f)
+			   : recorded_interpreter(opts, facts, torch, sizeof(torch), f);
 	if (err)
 		return err;
 	if ((size_t)snprintf(path, size, "%s/lib", torch) >= size)
@@ -419,9 +461,13 @@ int replay_trust__find(const struct replay_opts *opts, const struct facts *facts
 		if (dir >= 0)
 			close(dir);
 		return failure__set(f, EXIT_UNUSABLE, -err,
-				    "%s/" REPLAY_LIBRARY ": %s: a PyTorch with CUDA is needed; --python names an interpreter that has one", path, strerror(err));
+				    "%s/" REPLAY_LIBRARY
+				    ": %s: a PyTorch with CUDA is needed; --python names an "
+				    "interpreter that has one",
+				    path, strerror(err));
 	}
 	if (!opts->python && !opts->own)
-		log_info("replay: loads %s/" REPLAY_LIBRARY ", the PyTorch of that interpreter", path);
+		log_info("replay: loads %s/" REPLAY_LIBRARY ", the PyTorch of that interpreter",
+			 path);
 	return dir;
 }

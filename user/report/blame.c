@@ -15,8 +15,9 @@
 const char *blame__kind(enum blame_kind k)
 {
 	static const char *const names[] = {
-		[BLAME_NONE] = NULL,		       [BLAME_LARGEST] = "largest", [BLAME_GREW] = "grew",
-		[BLAME_HOLDS_BACK] = "holds_back",     [BLAME_OTHERS] = "others",
+		[BLAME_NONE] = NULL,	   [BLAME_LARGEST] = "largest",
+		[BLAME_GREW] = "grew",	   [BLAME_HOLDS_BACK] = "holds_back",
+		[BLAME_OTHERS] = "others",
 	};
 
 	return names[k];
@@ -24,8 +25,9 @@ const char *blame__kind(enum blame_kind k)
 
 static int keep_words(struct strings *words, struct row *r)
 {
-	const char **own[] = { &r->file, &r->func, &r->module, &r->module_class, &r->module_root, &r->category, &r->name,
-			       &r->source, &r->node_class, &r->thread };
+	const char **own[] = { &r->file,	&r->func,     &r->module, &r->module_class,
+			       &r->module_root, &r->category, &r->name,	  &r->source,
+			       &r->node_class,	&r->thread };
 
 	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
 		if (strings__keep(words, own[i]))
@@ -52,10 +54,15 @@ static int add(struct blame *b, const struct row *r, struct strings *words)
 
 /* ---- what was largest ---- */
 
-static int add_largest(struct blame *b, const struct model *m, size_t device, bool innermost, struct strings *words)
+static int add_largest(struct blame *b, const struct model *m, size_t device, bool innermost,
+		       struct strings *words)
 {
 	/* A line that many modules share is one row, as in the text report. */
-	const struct row_opts o = { .by = BY_LINE, .when = ROWS_AT_MARK, .innermost = innermost, .any_module = true, .any_phase = true };
+	const struct row_opts o = { .by = BY_LINE,
+				    .when = ROWS_AT_MARK,
+				    .innermost = innermost,
+				    .any_module = true,
+				    .any_phase = true };
 	struct row *rows = NULL;
 	size_t n = 0;
 	int err = model__rows(m, device, &o, &rows, &n);
@@ -73,23 +80,28 @@ static int add_largest(struct blame *b, const struct model *m, size_t device, bo
 }
 
 /* Once more, for another moment. What is wrong with the recording has been said. */
-static int add_largest_at(struct blame *b, const struct analysis *a, const char *device, bool innermost, struct strings *words)
+static int add_largest_at(struct blame *b, const struct analysis *a, const char *device,
+			  bool innermost, struct strings *words)
 {
 	const struct model_opts at = { .at = b->at };
 	struct analysis *again;
 	int found, err = 0;
 
 	if (!strcmp(a->path, "-")) {
-		snprintf(b->note, sizeof(b->note), "lines at the %s are not known: standard input can be read once, for --at",
+		snprintf(b->note, sizeof(b->note),
+			 "lines at the %s are not known: standard input can be read once, for --at",
 			 b->at == AT_PEAK ? "peak" : "first out of memory");
 		return 0;
 	}
 	log__hush(LOG_ERROR);
 	if (!analysis__open(a->path, &at, &again)) {
-		again->doing = b->at == AT_PEAK ? "looking for the peak in" : "looking for the out of memory in";
+		again->doing = b->at == AT_PEAK ? "looking for the peak in"
+						: "looking for the out of memory in";
 		if (!analysis__run(again, NULL, NULL)) {
 			found = model__find_device(again->model, device);
-			err = found < 0 ? 0 : add_largest(b, again->model, (size_t)found, innermost, words);
+			err = found < 0 ? 0
+					: add_largest(b, again->model, (size_t)found, innermost,
+						      words);
 		}
 		analysis__free(again);
 	}
@@ -97,8 +109,8 @@ static int add_largest_at(struct blame *b, const struct analysis *a, const char 
 	return err;
 }
 
-static int find_largest(struct blame *b, const struct analysis *a, size_t device, const struct model_opts *at, bool innermost,
-			struct strings *words)
+static int find_largest(struct blame *b, const struct analysis *a, size_t device,
+			const struct model_opts *at, bool innermost, struct strings *words)
 {
 	struct model_device d;
 
@@ -118,9 +130,11 @@ static void say_oom(struct blame *b, const struct analysis *a, size_t device, bo
 		return;
 	snprintf(where, sizeof(where), "code that is not known");
 	if (model__stack_line(a->model, o.stack, innermost, &line))
-		snprintf(where, sizeof(where), "%s:%u", text__clean(path, sizeof(path), line.file, strlen(line.file)), line.line);
-	snprintf(b->note, sizeof(b->note), "the first asked for %s at %.160s (%s, at %s)", text__bytes(size, sizeof(size), o.size), where,
-		 phase__name(o.phase), text__time(time, sizeof(time), o.time));
+		snprintf(where, sizeof(where), "%s:%u",
+			 text__clean(path, sizeof(path), line.file, strlen(line.file)), line.line);
+	snprintf(b->note, sizeof(b->note), "the first asked for %s at %.160s (%s, at %s)",
+		 text__bytes(size, sizeof(size), o.size), where, phase__name(o.phase),
+		 text__time(time, sizeof(time), o.time));
 }
 
 /* ---- what grew ---- */
@@ -142,7 +156,9 @@ int blame__grew(const struct growth *g, struct strings *words, struct blame *ret
 		err = add(ret, &r, words);
 	}
 	if (!err && !ret->n)
-		snprintf(ret->note, sizeof(ret->note), "no line grows from step to step; what does may be there for some steps only");
+		snprintf(ret->note, sizeof(ret->note),
+			 "no line grows from step to step; what does may be there for some steps "
+			 "only");
 	return err;
 }
 
@@ -180,7 +196,8 @@ static int compare_lines(const void *x, const void *y)
 }
 
 /* Rows by line of a moment, in the order of compare_lines(). */
-static int take_lines(const struct model *m, size_t device, enum row_when when, bool innermost, struct row **rows, size_t *n)
+static int take_lines(const struct model *m, size_t device, enum row_when when, bool innermost,
+		      struct row **rows, size_t *n)
 {
 	const struct row_opts o = { .split = 1U << BY_LINE, .when = when, .innermost = innermost };
 	int err = model__rows(m, device, &o, rows, n);
@@ -191,7 +208,8 @@ static int take_lines(const struct model *m, size_t device, enum row_when when, 
 }
 
 /* What each line has more at the second moment than at the first. */
-static int add_grown(struct blame *b, const struct model *m, size_t device, bool innermost, struct strings *words)
+static int add_grown(struct blame *b, const struct model *m, size_t device, bool innermost,
+		     struct strings *words)
 {
 	struct row *old = NULL, *new = NULL;
 	size_t nold = 0, nnew = 0, k = 0;
@@ -215,8 +233,9 @@ static int add_grown(struct blame *b, const struct model *m, size_t device, bool
 }
 
 /* The recording is read once more, for the two moments that growth is between. */
-static int find_grown(struct blame *b, const struct analysis *a, size_t device, const struct cond_result *of, bool innermost,
-		      const struct growth *g, struct strings *words)
+static int find_grown(struct blame *b, const struct analysis *a, size_t device,
+		      const struct cond_result *of, bool innermost, const struct growth *g,
+		      struct strings *words)
 {
 	const struct model_opts end = { .at = AT_END };
 	struct between at = { .from = of->from, .to = of->to };
@@ -228,7 +247,9 @@ static int find_grown(struct blame *b, const struct analysis *a, size_t device, 
 	if (!of->lows_known || !strcmp(a->path, "-")) {
 		err = g ? blame__grew(g, words, b) : 0;
 		if (!err && !*b->note)
-			snprintf(b->note, sizeof(b->note), "lines are those of the whole recording: standard input can be read once");
+			snprintf(b->note, sizeof(b->note),
+				 "lines are those of the whole recording: standard input can be "
+				 "read once");
 		return err;
 	}
 	model__device(a->model, device, &d);
@@ -259,7 +280,8 @@ static bool is_same(const struct row *a, const struct row *b)
 }
 
 /* By the line that has most in each segment of which a part cannot go back. */
-static int find_holders(struct blame *b, const struct model *m, size_t device, bool innermost, struct strings *words)
+static int find_holders(struct blame *b, const struct model *m, size_t device, bool innermost,
+			struct strings *words)
 {
 	struct model_segments s;
 	int err = model__segments(m, device, ROWS_AT_MARK, innermost, &s);
@@ -292,7 +314,8 @@ static int find_holders(struct blame *b, const struct model *m, size_t device, b
 	return err;
 }
 
-static int find_others(struct blame *b, const struct model *m, size_t device, bool innermost, struct strings *words)
+static int find_others(struct blame *b, const struct model *m, size_t device, bool innermost,
+		       struct strings *words)
 {
 	struct model_segments s;
 	int err = model__segments(m, device, ROWS_AT_MARK, innermost, &s);
@@ -306,7 +329,9 @@ static int find_others(struct blame *b, const struct model *m, size_t device, bo
 	if (!err && s.used_known && s.used > s.used_below + s.used_others) {
 		char size[24];
 
-		snprintf(b->note, sizeof(b->note), "%s more the driver counts for the process: CUDA's own, or taken before attaching",
+		snprintf(b->note, sizeof(b->note),
+			 "%s more the driver counts for the process: CUDA's own, or taken before "
+			 "attaching",
 			 text__bytes(size, sizeof(size), s.used - s.used_below - s.used_others));
 	}
 	model__free_segments(&s);
@@ -318,12 +343,14 @@ static void say_lost(struct blame *b, const struct analysis *a)
 	char n[32];
 
 	snprintf(b->note, sizeof(b->note),
-		 "%s events were dropped, because the ring was full: what came in between is missing from peaks and lines; try a larger --ring-size",
+		 "%s events were dropped, because the ring was full: what came in between is "
+		 "missing from peaks and lines; try a larger --ring-size",
 		 text__count(n, sizeof(n), report__lost(a->model, a->facts)));
 }
 
-int blame__find(struct analysis *a, size_t device, const struct cond_result *of, const struct model_opts *at, bool innermost,
-		const struct growth *g, struct strings *words, struct blame *ret)
+int blame__find(struct analysis *a, size_t device, const struct cond_result *of,
+		const struct model_opts *at, bool innermost, const struct growth *g,
+		struct strings *words, struct blame *ret)
 {
 	ret->at = at->at;
 	switch (of->figure) {

@@ -18,12 +18,15 @@ void report_csv__field(FILE *out, const char *s)
 void report_csv__header(FILE *out, bool segments)
 {
 	if (segments) {
-		fputs("address,size,allocated,free,stuck,largest_gap,blocks,recording,device,stream,pool,kind,expandable,"
-		      "foreign,taken_at,taken_file,taken_line,taken_function,held_file,held_line,held_function,held_bytes,held_by\r\n",
+		fputs("address,size,allocated,free,stuck,largest_gap,blocks,recording,device,"
+		      "stream,pool,kind,expandable,"
+		      "foreign,taken_at,taken_file,taken_line,taken_function,held_file,held_line,"
+		      "held_function,held_bytes,held_by\r\n",
 		      out);
 		return;
 	}
-	fputs("bytes,count,median,cumulative,recording,device,file,line,function,module,module_class,phase,category,source,"
+	fputs("bytes,count,median,cumulative,recording,device,file,line,function,module,module_"
+	      "class,phase,category,source,"
 	      "thread,stack,name,node_class\r\n",
 	      out);
 }
@@ -62,7 +65,8 @@ static int put_row(FILE *out, const struct report_doc *doc, const char *device, 
 
 	if (r->file && r->line)
 		snprintf(line, sizeof(line), "%u", r->line);
-	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, r->bytes, r->count, r->median, r->cumulative);
+	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, r->bytes, r->count, r->median,
+		r->cumulative);
 	report_csv__field(out, doc->name);
 	report_csv__field(out, device);
 	report_csv__field(out, r->file);
@@ -70,7 +74,8 @@ static int put_row(FILE *out, const struct report_doc *doc, const char *device, 
 	report_csv__field(out, r->func);
 	report_csv__field(out, r->module);
 	report_csv__field(out, r->module_class);
-	report_csv__field(out, !r->before_attach && (of & 1U << BY_PHASE) ? phase__name(r->phase) : NULL);
+	report_csv__field(out, !r->before_attach && (of & 1U << BY_PHASE) ? phase__name(r->phase)
+									  : NULL);
 	report_csv__field(out, r->category);
 	report_csv__field(out, r->source);
 	report_csv__field(out, r->thread);
@@ -95,12 +100,15 @@ static void put_where(FILE *out, const struct row *r)
 	report_csv__field(out, r ? r->func : NULL);
 }
 
-static void put_segment(FILE *out, const struct report_doc *doc, const char *device, const struct segment *s)
+static void put_segment(FILE *out, const struct report_doc *doc, const char *device,
+			const struct segment *s)
 {
 	char text[48];
 
-	fprintf(out, "0x%" PRIx64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, s->addr, s->size,
-		s->allocated, s->free, s->stuck, s->largest_gap, s->blocks);
+	fprintf(out,
+		"0x%" PRIx64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
+		",%" PRIu64,
+		s->addr, s->size, s->allocated, s->free, s->stuck, s->largest_gap, s->blocks);
 	report_csv__field(out, doc->name);
 	report_csv__field(out, device);
 	snprintf(text, sizeof(text), "0x%" PRIx64, s->cuda_stream);
@@ -138,9 +146,14 @@ static int put_segments(FILE *out, const struct report_doc *doc)
 
 int report_csv__rows(FILE *out, const struct report_doc *doc)
 {
-	struct row_opts o = { .by = doc->by, .split = doc->split, .when = ROWS_AT_MARK, .innermost = doc->innermost };
+	struct row_opts o = { .by = doc->by,
+			      .split = doc->split,
+			      .when = ROWS_AT_MARK,
+			      .innermost = doc->innermost };
 	struct model_device d;
-	struct row *rows, sum = { .source = "filtered", .module = "", .module_class = "", .before_attach = true };
+	struct row *rows, sum = {
+		.source = "filtered", .module = "", .module_class = "", .before_attach = true
+	};
 	size_t n, kept;
 	int err;
 

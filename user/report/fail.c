@@ -26,8 +26,8 @@ struct report_fail {
 	struct model *model;
 	bool feed, leaks; /* some condition is of growth; of lines that grow */
 	bool warm;
-	uint32_t number;  /* of the device that the last event was of, UINT32_MAX: there was none */
-	uint64_t time;	  /* of that event */
+	uint32_t number; /* of the device that the last event was of, UINT32_MAX: there was none */
+	uint64_t time;	 /* of that event */
 };
 
 struct report_fail *report_fail__new(void)
@@ -71,14 +71,16 @@ static int complain(const char *text, const char *what, const char *why_not, cha
 
 int report_fail__add(struct report_fail *f, const char *text, char **why)
 {
-	static const enum cond_figure not_in_it[] = { COND_RSS, COND_RETRIES, COND_RSS_GROWTH, COND_USED_GROWTH, COND_OTHER_GROWTH };
+	static const enum cond_figure not_in_it[] = { COND_RSS, COND_RETRIES, COND_RSS_GROWTH,
+						      COND_USED_GROWTH, COND_OTHER_GROWTH };
 	struct cond *c;
 	int err = cond__parse(text, &c, why);
 
 	for (size_t i = 0; !err && i < sizeof(not_in_it) / sizeof(*not_in_it); i++) {
 		if (!cond__needs(c, not_in_it[i]))
 			continue;
-		err = complain(text, cond__figure_name(not_in_it[i]), "is not in recordings; `memtrace-bpf watch` knows it", why);
+		err = complain(text, cond__figure_name(not_in_it[i]),
+			       "is not in recordings; `memtrace-bpf watch` knows it", why);
 		cond__free(c);
 		return err;
 	}
@@ -142,8 +144,10 @@ static int feed(struct report_fail *f)
 		forget(f);
 		f->warm = true;
 	}
-	/* Finding memory that was there before attach is no growth: it is left out, and the figure may be below 0. */
-	v.v[COND_ALLOCATED] = (struct cond_value){ .known = true, .value = now.allocated - now.late };
+	/* Finding memory that was there before attach is no growth: it is left out, and the figure
+	 * may be below 0. */
+	v.v[COND_ALLOCATED] = (struct cond_value){ .known = true,
+						   .value = now.allocated - now.late };
 	v.v[COND_RESERVED] = (struct cond_value){ .known = true, .value = now.reserved };
 	for (size_t i = 0; i < f->n; i++) {
 		int err = cond__feed(f->conds[i], &v);
@@ -186,7 +190,8 @@ struct judged { /* a device of a recording */
 	struct cond_values high, low;
 };
 
-static void put(struct judged *x, enum cond_figure i, bool known, uint64_t value, uint64_t of, enum figure is, const char *why)
+static void put(struct judged *x, enum cond_figure i, bool known, uint64_t value, uint64_t of,
+		enum figure is, const char *why)
 {
 	x->low.v[i] = (struct cond_value){ known, is == FIGURE_NOT_EXACT ? 0 : value, of };
 	x->high.v[i] = (struct cond_value){ known, is == FIGURE_EXACT ? value : UINT64_MAX, of };
@@ -199,24 +204,30 @@ static void put_device(struct judged *x)
 	const char *total = report__device_fact(x->a->facts, d, "total");
 	uint64_t all = total ? strtoull(total, NULL, 10) : 0, unused = 0;
 	bool cuda = d->device.type != DEVICE_CPU, reserved = d->has_totals && d->marked;
-	const char *why = !cuda ? "the CPU's allocator reserves nothing" : "the allocator says no totals", *moment;
+	const char *why = !cuda ? "the CPU's allocator reserves nothing"
+				: "the allocator says no totals",
+		   *moment;
 
 	moment = d->marked ? "" : "the moment of the report did not come";
 	unused = d->mark_reserved > d->mark_allocated ? d->mark_reserved - d->mark_allocated : 0;
 	put(x, COND_ALLOCATED, d->marked, d->mark_allocated, all, d->mark_is, moment);
 	put(x, COND_PEAK, true, d->peak_allocated, all, d->peak_is, "");
-	put(x, COND_RESERVED, reserved, d->mark_reserved, all, d->mark_is, d->has_totals ? moment : why);
+	put(x, COND_RESERVED, reserved, d->mark_reserved, all, d->mark_is,
+	    d->has_totals ? moment : why);
 	put(x, COND_UNUSED, reserved, unused, all, d->mark_is, d->has_totals ? moment : why);
 	put(x, COND_PEAK_RESERVED, d->has_totals, d->peak_reserved, all, d->peak_is, why);
-	put(x, COND_FRAGMENTATION, reserved, unused, d->mark_reserved, FIGURE_EXACT, d->has_totals ? moment : why);
+	put(x, COND_FRAGMENTATION, reserved, unused, d->mark_reserved, FIGURE_EXACT,
+	    d->has_totals ? moment : why);
 	if (reserved && !d->mark_reserved)
 		x->low.v[COND_FRAGMENTATION].of = x->high.v[COND_FRAGMENTATION].of = 1;
-	put(x, COND_OOMS, cuda, d->ooms, 0, FIGURE_EXACT, "the CPU's allocator does not tell of it");
+	put(x, COND_OOMS, cuda, d->ooms, 0, FIGURE_EXACT,
+	    "the CPU's allocator does not tell of it");
 }
 
 static void put_below(struct judged *x)
 {
-	const char *total = report__device_fact(x->a->facts, &x->d, "total"), *why = "no figure of the driver is in it";
+	const char *total = report__device_fact(x->a->facts, &x->d, "total"),
+		   *why = "no figure of the driver is in it";
 	uint64_t all = total ? strtoull(total, NULL, 10) : 0;
 	struct model_segments s;
 	bool known = !model__segments(x->a->model, x->device, ROWS_AT_MARK, x->innermost, &s);
@@ -238,7 +249,8 @@ static void put_whole(struct judged *x)
 	const struct model *m = x->a->model;
 	uint64_t time = model__step_time(m);
 
-	put(x, COND_STEP_TIME, time, time, 0, FIGURE_EXACT, "no step was seen from its beginning to its end");
+	put(x, COND_STEP_TIME, time, time, 0, FIGURE_EXACT,
+	    "no step was seen from its beginning to its end");
 	put(x, COND_LOST, true, report__lost(m, x->a->facts), 0, FIGURE_EXACT, "");
 	x->low.has_steps = x->high.has_steps = model__steps(m) > 0;
 	x->low.series = x->high.series = model__number(m, x->device);
@@ -258,10 +270,13 @@ static void put_growth(struct report_fail *f, struct judged *x)
 	if (!f->feed && !f->leaks)
 		return;
 	x->grown = !growth__judge(x->a->model, x->device, MIN_GROWTH, &x->g);
-	put(x, COND_LEAKS, x->grown && x->g.values >= TREND_MIN, x->grown ? growth__count(&x->g, TREND_MEDIUM) : 0, 0, FIGURE_EXACT, few);
+	put(x, COND_LEAKS, x->grown && x->g.values >= TREND_MIN,
+	    x->grown ? growth__count(&x->g, TREND_MEDIUM) : 0, 0, FIGURE_EXACT, few);
 	if (growth_is_known(x))
 		return;
-	put(x, COND_ALLOCATED, false, 0, 0, FIGURE_EXACT, "events were lost, and without the allocator's totals what there was after is not known");
+	put(x, COND_ALLOCATED, false, 0, 0, FIGURE_EXACT,
+	    "events were lost, and without the allocator's totals what there was after is not "
+	    "known");
 }
 
 /* The words of a figure of which only the least is known. */
@@ -269,7 +284,10 @@ static void say_at_least(struct cond_result *r)
 {
 	char text[COND_TEXT];
 
-	snprintf(text, sizeof(text), "events were lost, and figures of such a recording are only known to be at least so much: %.300s", r->text);
+	snprintf(text, sizeof(text),
+		 "events were lost, and figures of such a recording are only known to be at least "
+		 "so much: %.300s",
+		 r->text);
 	memcpy(r->text, text, sizeof(text));
 	r->verdict = COND_UNKNOWN;
 }
@@ -286,7 +304,8 @@ static int judge_one(struct cond *c, struct judged *x, struct cond_result *ret)
 	return err;
 }
 
-static struct failing *add_failing(struct report_fail *f, const struct analysis *a, const struct judged *x)
+static struct failing *add_failing(struct report_fail *f, const struct analysis *a,
+				   const struct judged *x)
 {
 	const char *rank = facts__get(a->facts, "rank"), *cwd = facts__get(a->facts, "cwd");
 	struct failing *r;
@@ -294,7 +313,9 @@ static struct failing *add_failing(struct report_fail *f, const struct analysis 
 	if (array__grow(&f->failing, &f->failing_room, f->nfailing + 1, sizeof(*f->failing)))
 		return NULL;
 	r = &f->failing[f->nfailing];
-	*r = (struct failing){ .recording = strdup(a->name), .device = x ? strdup(x->d.name) : NULL, .cwd = cwd ? strdup(cwd) : NULL };
+	*r = (struct failing){ .recording = strdup(a->name),
+			       .device = x ? strdup(x->d.name) : NULL,
+			       .cwd = cwd ? strdup(cwd) : NULL };
 	r->has_rank = rank;
 	r->rank = rank ? report__fact_number(a->facts, "rank") : 0;
 	f->nfailing++;
@@ -330,7 +351,8 @@ static int judge_device(struct report_fail *f, struct judged *x, bool first)
 		r->condition = cond__text(f->conds[i]);
 		err = judge_one(f->conds[i], x, &r->result);
 		if (!err && r->result.verdict == COND_HOLDS)
-			err = blame__find(x->a, x->device, &r->result, x->at, x->innermost, x->grown ? &x->g : NULL, f->words, &r->blame);
+			err = blame__find(x->a, x->device, &r->result, x->at, x->innermost,
+					  x->grown ? &x->g : NULL, f->words, &r->blame);
 	}
 	if (x->grown)
 		growth__free(&x->g);
@@ -347,12 +369,14 @@ static int judge_nothing(struct report_fail *f, struct analysis *a)
 		r->condition = cond__text(f->conds[i]);
 		r->empty = true;
 		r->result.verdict = COND_UNKNOWN;
-		snprintf(r->result.text, sizeof(r->result.text), "no memory event of any device is in it");
+		snprintf(r->result.text, sizeof(r->result.text),
+			 "no memory event of any device is in it");
 	}
 	return 0;
 }
 
-int report_fail__judge(struct report_fail *f, struct analysis *a, int device, const struct model_opts *at, bool innermost)
+int report_fail__judge(struct report_fail *f, struct analysis *a, int device,
+		       const struct model_opts *at, bool innermost)
 {
 	size_t n = model__devices(a->model);
 	bool first = true;

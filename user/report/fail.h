@@ -2,12 +2,12 @@
 #ifndef MT_REPORT_FAIL_H
 #define MT_REPORT_FAIL_H
 /*
- * --fail-if: conditions (cond.h) on recordings, judged while a report is made of them; what holds is said on standard error with the
- * lines that are to blame, and makes the exit code EXIT_HELD.
+ * --fail-if: conditions (cond.h) on recordings, judged while a report is made of them; what holds
+ * is said on standard error with the lines that are to blame, and makes the exit code EXIT_HELD.
  *
- * Figures are those of the report's moment; peaks, counts and step_time of the whole recording; growth is the most that there was over
- * any such window. What was there before the second step ended counts for no growth. What cannot be known, be it because events were lost, is an
- * error.
+ * Figures are those of the report's moment; peaks, counts and step_time of the whole recording;
+ * growth is the most that there was over any such window. What was there before the second step
+ * ended counts for no growth. What cannot be known, be it because events were lost, is an error.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,14 +29,15 @@ struct failing { /* a condition, of one device of one recording */
 	char *device; /* NULL: it is of the whole recording, or there is none */
 	char *cwd;    /* NULL: not known */
 	bool has_rank;
-	bool empty;   /* the recording has no event, as that of a launcher has none */
+	bool empty; /* the recording has no event, as that of a launcher has none */
 	uint64_t rank;
 	struct blame blame; /* of what holds */
 };
 
-struct report_fail *report_fail__new(void); /* NULL on ENOMEM */
+struct report_fail *report_fail__new(void);    /* NULL on ENOMEM */
 void report_fail__free(struct report_fail *f); /* NULL is fine */
-/* One more condition. 0; -EINVAL: *why says what is wrong, for free(); -ENOMEM. text must outlive f. */
+/* One more condition. 0; -EINVAL: *why says what is wrong, for free(); -ENOMEM. text must outlive
+ * f. */
 int report_fail__add(struct report_fail *f, const char *text, char **why);
 /* Is there any? NULL: no. */
 bool report_fail__any(const struct report_fail *f);
@@ -46,10 +47,11 @@ int report_fail__begin(struct report_fail *f, struct analysis *a);
 /* For analysis__run(); ctx is the struct report_fail. */
 int report_fail__event(void *ctx, const struct event *e);
 /*
- * After it: judges all, of one device (its index) or, with -1, of each but the CPU, or the CPU if there is nothing else. at: of what
- * moment the model is. 0 or -ENOMEM.
+ * After it: judges all, of one device (its index) or, with -1, of each but the CPU, or the CPU if
+ * there is nothing else. at: of what moment the model is. 0 or -ENOMEM.
  */
-int report_fail__judge(struct report_fail *f, struct analysis *a, int device, const struct model_opts *at, bool innermost);
+int report_fail__judge(struct report_fail *f, struct analysis *a, int device,
+		       const struct model_opts *at, bool innermost);
 
 /* So far, in the order of recordings. */
 size_t report_fail__count(const struct report_fail *f);
@@ -57,8 +59,8 @@ const struct failing *report_fail__at(const struct report_fail *f, size_t i);
 /* "failed": those from the i-th on, into the open object. */
 void report_fail__json(struct json *j, const struct report_fail *f, size_t from);
 /*
- * Says what holds and what cannot be judged on standard error. Returns the exit code: status, or what is worse. Recordings without
- * events are no failure beside others that have some.
+ * Says what holds and what cannot be judged on standard error. Returns the exit code: status, or
+ * what is worse. Recordings without events are no failure beside others that have some.
  */
 int report_fail__say(const struct report_fail *f, int status);
 

@@ -15,7 +15,8 @@
 
 #define COLUMNS 100 /* of a location */
 
-static void json_amount(struct json *j, const char *key, enum cond_unit unit, uint64_t value, double share)
+static void json_amount(struct json *j, const char *key, enum cond_unit unit, uint64_t value,
+			double share)
 {
 	if (unit == COND_SHARE)
 		json__double(j, key, share, 6);
@@ -89,15 +90,16 @@ static void say_where(const struct failing *r, char *buf, size_t size)
 
 	if (r->has_rank)
 		snprintf(rank, sizeof(rank), " of rank %" PRIu64, r->rank);
-	snprintf(buf, size, "%s%s%s (%s)", r->device ? " on " : "", r->device ? r->device : "", rank,
-		 text__clean(name, sizeof(name), r->recording, strlen(r->recording)));
+	snprintf(buf, size, "%s%s%s (%s)", r->device ? " on " : "", r->device ? r->device : "",
+		 rank, text__clean(name, sizeof(name), r->recording, strlen(r->recording)));
 }
 
 static void say_blame(const struct failing *r)
 {
 	static const char *const titles[] = {
 		[BLAME_GREW] = "what grew most, by line",
-		[BLAME_HOLDS_BACK] = "what cannot go back to CUDA, by the line that holds most of the same segment",
+		[BLAME_HOLDS_BACK] = "what cannot go back to CUDA, by the line that holds most of "
+				     "the same segment",
 		[BLAME_OTHERS] = "what other code than the allocator took",
 	};
 	const struct blame *b = &r->blame;
@@ -108,8 +110,10 @@ static void say_blame(const struct failing *r)
 	if (!b->n)
 		return;
 	if (b->kind == BLAME_LARGEST)
-		fprintf(stderr, "  largest at the %s:\n", b->at == AT_TIME ? "time asked for" : b->at == AT_OOM ? "first out of memory" :
-				report__moment(b->at));
+		fprintf(stderr, "  largest at the %s:\n",
+			b->at == AT_TIME  ? "time asked for"
+			: b->at == AT_OOM ? "first out of memory"
+					  : report__moment(b->at));
 	else
 		fprintf(stderr, "  %s:\n", titles[b->kind]);
 	for (size_t i = 0; i < b->n; i++) {
@@ -119,8 +123,10 @@ static void say_blame(const struct failing *r)
 
 		report__location(at, row, r->cwd, COLUMNS);
 		report__cut(report__module(module, row), 40);
-		fprintf(stderr, "  %10s  %-15s  %s%s%s%s\n", text__bytes(bytes, sizeof(bytes), row->bytes), category ? row->category : "",
-			at, *module ? " [" : "", module, *module ? "]" : "");
+		fprintf(stderr, "  %10s  %-15s  %s%s%s%s\n",
+			text__bytes(bytes, sizeof(bytes), row->bytes),
+			category ? row->category : "", at, *module ? " [" : "", module,
+			*module ? "]" : "");
 	}
 }
 
@@ -135,7 +141,8 @@ static int say_one(const struct failing *r, bool others)
 		return EXIT_OK;
 	case COND_UNKNOWN:
 		if (r->empty && others) {
-			log_info("--fail-if '%s' is not judged%s: %s", r->condition, where, c->text);
+			log_info("--fail-if '%s' is not judged%s: %s", r->condition, where,
+				 c->text);
 			return EXIT_OK;
 		}
 		log_err("--fail-if '%s' cannot be judged%s: %s", r->condition, where, c->text);
@@ -144,7 +151,8 @@ static int say_one(const struct failing *r, bool others)
 		break;
 	}
 	if (c->unit == COND_BYTES && c->value > c->limit)
-		snprintf(by, sizeof(by), ", by %s", text__bytes(text, sizeof(text), c->value - c->limit));
+		snprintf(by, sizeof(by), ", by %s",
+			 text__bytes(text, sizeof(text), c->value - c->limit));
 	if (c->figure >= COND_GROWTH)
 		snprintf(when, sizeof(when), " until %s", text__time(text, sizeof(text), c->at));
 	log_err("--fail-if '%s' holds%s: %s%s%s", r->condition, where, c->text, when, by);

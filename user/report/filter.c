@@ -35,21 +35,22 @@ enum key {
 };
 
 static const char *const keys[KEY_NR] = {
-	[KEY_ANY] = "text",	[KEY_LINE] = "line",	 [KEY_FUNC] = "func",	[KEY_MODULE] = "module",
-	[KEY_CLASS] = "class",	[KEY_CATEGORY] = "category", [KEY_PHASE] = "phase", [KEY_THREAD] = "thread",
-	[KEY_NAME] = "name",	[KEY_SOURCE] = "source", [KEY_SIZE] = "size",
+	[KEY_ANY] = "text",	 [KEY_LINE] = "line",	  [KEY_FUNC] = "func",
+	[KEY_MODULE] = "module", [KEY_CLASS] = "class",	  [KEY_CATEGORY] = "category",
+	[KEY_PHASE] = "phase",	 [KEY_THREAD] = "thread", [KEY_NAME] = "name",
+	[KEY_SOURCE] = "source", [KEY_SIZE] = "size",
 };
 
 struct value {
-	char *text;	/* part of the filter's copy */
-	uint32_t line;	/* of KEY_LINE, 0: any */
-	char op[3];	/* of KEY_SIZE */
+	char *text;    /* part of the filter's copy */
+	uint32_t line; /* of KEY_LINE, 0: any */
+	char op[3];    /* of KEY_SIZE */
 	uint64_t bytes;
 };
 
 struct term {
 	enum key key;
-	bool not;
+	bool not ;
 	size_t first, n; /* of the values: one of them must hold */
 };
 
@@ -105,7 +106,8 @@ static void parse_line(struct value *v)
 	*colon = '\0';
 }
 
-static int parse_choice(struct filter *f, const struct value *v, const char *key, const char *(*name)(int), int n)
+static int parse_choice(struct filter *f, const struct value *v, const char *key,
+			const char *(*name)(int), int n)
 {
 	char all[160] = "";
 	size_t len = 0;
@@ -130,7 +132,8 @@ static const char *phase_at(int i)
 
 static const char *source_at(int i)
 {
-	static const char *const names[] = { "frame", "autograd", "census", "native", "untraced", "hidden" };
+	static const char *const names[] = { "frame",  "autograd", "census",
+					     "native", "untraced", "hidden" };
 
 	return names[i];
 }
@@ -161,7 +164,8 @@ static int parse_value(struct filter *f, enum key key, char *text)
 	return 0;
 }
 
-/* The value at *p up to "|" or a space, without quotes, in place; *more: another one follows. Ends at the next term. */
+/* The value at *p up to "|" or a space, without quotes, in place; *more: another one follows. Ends
+ * at the next term. */
 static int take_value(struct filter *f, char **p, char **ret, bool *more)
 {
 	char *in = *p, *out = *p;
@@ -201,7 +205,9 @@ static int take_key(struct filter *f, char **p, enum key *ret)
 			*p += len + 1;
 			return 0;
 		}
-	return complain(f, "no field '%.*s'; there are line, func, module, class, category, phase, thread, name, source, size, text",
+	return complain(f,
+			"no field '%.*s'; there are line, func, module, class, category, phase, "
+			"thread, name, source, size, text",
 			(int)len, *p);
 }
 
@@ -215,7 +221,7 @@ static int take_term(struct filter *f, char **p)
 	if (f->nterms == MOST_VALUES)
 		return complain(f, "more than %d terms", MOST_VALUES);
 	*t = (struct term){ .not = **p == '-' || **p == '!', .first = f->nvalues };
-	*p += t->not;
+	*p += t->not ;
 	err = take_key(f, p, &t->key);
 	while (!err && more) {
 		err = take_value(f, p, &text, &more);
@@ -349,8 +355,9 @@ static bool any_has(const struct row *r, const char *value)
 {
 	char line[DICT_MAX_STRING + 16];
 
-	if (has(r->file, value) || has(r->func, value) || has(r->module, value) || has(r->module_class, value) ||
-	    has(r->category, value) || has(r->name, value) || has(r->thread, value) || has(r->source, value) || has(r->node_class, value))
+	if (has(r->file, value) || has(r->func, value) || has(r->module, value) ||
+	    has(r->module_class, value) || has(r->category, value) || has(r->name, value) ||
+	    has(r->thread, value) || has(r->source, value) || has(r->node_class, value))
 		return true;
 	if (r->before_attach)
 		return has("before attach", value);
@@ -358,7 +365,8 @@ static bool any_has(const struct row *r, const char *value)
 		return true;
 	if (!r->file || !strchr(value, ':'))
 		return false;
-	snprintf(line, sizeof(line), "%s:%u ", r->file, r->line); /* the space ends the number: model.py:36 is not model.py:361 */
+	/* the space ends the number: model.py:36 is not model.py:361 */
+	snprintf(line, sizeof(line), "%s:%u ", r->file, r->line);
 	return colon_has(line, value);
 }
 
@@ -398,7 +406,7 @@ bool filter__matches(const struct filter *f, const struct row *r)
 
 		for (size_t k = 0; k < t->n && !one; k++)
 			one = holds(t->key, &f->values[t->first + k], r);
-		if (one == t->not)
+		if (one == t->not )
 			return false;
 	}
 	return true;
@@ -491,11 +499,13 @@ static const char *field(enum key key, const struct row *r)
 	}
 }
 
-char *report_select__instead(const struct report_select *s, const struct row *rows, size_t n, char *buf, size_t size)
+char *report_select__instead(const struct report_select *s, const struct row *rows, size_t n,
+			     char *buf, size_t size)
 {
 	static const char *const words[KEY_NR] = {
-		[KEY_LINE] = "files", [KEY_FUNC] = "functions", [KEY_MODULE] = "modules", [KEY_CLASS] = "classes", [KEY_CATEGORY] = "categories",
-		[KEY_PHASE] = "phases", [KEY_THREAD] = "threads", [KEY_NAME] = "names",
+		[KEY_LINE] = "files",	  [KEY_FUNC] = "functions",	 [KEY_MODULE] = "modules",
+		[KEY_CLASS] = "classes",  [KEY_CATEGORY] = "categories", [KEY_PHASE] = "phases",
+		[KEY_THREAD] = "threads", [KEY_NAME] = "names",
 	};
 	const struct term *t = s->filter->terms;
 	struct nearest near = { .word = s->filter->values[t->first].text };
@@ -520,12 +530,14 @@ char *report_select__instead(const struct report_select *s, const struct row *ro
 			continue;
 		listed[k++] = value;
 		if (len < sizeof(text))
-			len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s", k > 1 ? ", " : "", value);
+			len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s",
+						k > 1 ? ", " : "", value);
 	}
 	if (!k)
 		return buf;
-	snprintf(line, sizeof(line), "%s%.200s%s%s here: %s%s", near.best ? "did you mean " : "", near.best ? near.best : "", near.best ? "? " : "",
-		 words[t->key], text, more ? " and others" : "");
+	snprintf(line, sizeof(line), "%s%.200s%s%s here: %s%s", near.best ? "did you mean " : "",
+		 near.best ? near.best : "", near.best ? "? " : "", words[t->key], text,
+		 more ? " and others" : "");
 	return text__clean(buf, size, line, strlen(line));
 }
 

@@ -4,9 +4,10 @@
 /*
  * --filter: which blocks a report shows; --hide: files that nothing is charged to.
  *
- * An expression is terms with spaces between, all of which must hold. A term is KEY:VALUE, or a word that any text of the row may
- * have in it; "-" or "!" in front of it turns it round. VALUE is alternatives with "|" between; in double quotes it may have
- * spaces and "|" in it. docs/REPORT.md has the keys.
+ * An expression is terms with spaces between, all of which must hold. A term is KEY:VALUE, or a
+ * word that any text of the row may have in it; "-" or "!" in front of it turns it round. VALUE is
+ * alternatives with "|" between; in double quotes it may have spaces and "|" in it. docs/REPORT.md
+ * has the keys.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,8 +24,9 @@ void filter__free(struct filter *f); /* NULL is fine */
 bool filter__matches(const struct filter *f, const struct row *r);
 
 /*
- * Does a path, or a folder that it is in, match one of the n patterns? A pattern stands for the end of a path or of a folder's,
- * from the start of a name on; * and ? for any text and character but "/".
+ * Does a path, or a folder that it is in, match one of the n patterns? A pattern stands for the end
+ * of a path or of a folder's, from the start of a name on; * and ? for any text and character but
+ * "/".
  */
 bool filter__hides(char *const *patterns, size_t n, const char *path);
 
@@ -35,16 +37,19 @@ struct report_select {
 	char **hide; /* patterns of --hide */
 	size_t nhide, hide_room;
 };
-/* --filter's argument, which must stay, in the place of one before. 0, or -EINVAL and why, as filter__parse(). */
+/* --filter's argument, which must stay, in the place of one before. 0, or -EINVAL and why, as
+ * filter__parse(). */
 int report_select__set_filter(struct report_select *s, const char *expr, char *why, size_t size);
 /* One more of --hide's. 0, -EINVAL: it names nothing, -ENOMEM. */
 int report_select__add_hide(struct report_select *s, const char *pattern);
 /*
- * Where a filter keeps nothing of these rows (without its keep()): what its first field has in them instead, and which of that may
- * have been meant, for a message: "did you mean blocks.0? modules here: blocks.0, blocks.1, and 5 more". Returns buf, "" where
- * its first term is of no field that has words.
+ * Where a filter keeps nothing of these rows (without its keep()): what its first field has in them
+ * instead, and which of that may have been meant, for a message: "did you mean blocks.0? modules
+ * here: blocks.0, blocks.1, and 5 more". Returns buf, "" where its first term is of no field that
+ * has words.
  */
-char *report_select__instead(const struct report_select *s, const struct row *rows, size_t n, char *buf, size_t size);
+char *report_select__instead(const struct report_select *s, const struct row *rows, size_t n,
+			     char *buf, size_t size);
 /* s may be NULL, and must outlive o. */
 void report_select__apply(const struct report_select *s, struct row_opts *o);
 /* Rows of the kept blocks, which come first; *bytes and *count: of the others. */

@@ -135,7 +135,8 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 }
 
 /* Only an allocator that carries totals says what is reserved. */
-static void put_reserved(struct json *j, const char *key, const struct model_device *d, uint64_t bytes)
+static void put_reserved(struct json *j, const char *key, const struct model_device *d,
+			 uint64_t bytes)
 {
 	if (d->has_totals)
 		json__uint(j, key, bytes);
@@ -151,7 +152,8 @@ static void put_share(struct json *j, const char *key, const struct model_device
 		json__null(j, key);
 }
 
-/* allocated, reserved, fragmentation: at the end; the moment of the document has its own at the top. */
+/* allocated, reserved, fragmentation: at the end; the moment of the document has its own at the
+ * top. */
 void report_json__figures(struct json *j, const struct model_device *d)
 {
 	json__string(j, "device", d->name);
@@ -287,7 +289,8 @@ void report_json__stack(struct json *j, const struct dict *d, const struct row *
 	json__close_array(j);
 }
 
-static void put_row(struct json *j, const struct report_doc *doc, const struct row *r, uint64_t all, char *buf)
+static void put_row(struct json *j, const struct report_doc *doc, const struct row *r, uint64_t all,
+		    char *buf)
 {
 	unsigned of = report__speaks_of(doc->by, doc->split);
 
@@ -333,7 +336,8 @@ static void put_row(struct json *j, const struct report_doc *doc, const struct r
 	json__close_object(j);
 }
 
-static void put_left_out(struct json *j, const struct report_doc *doc, const char *key, size_t rows, uint64_t bytes)
+static void put_left_out(struct json *j, const struct report_doc *doc, const char *key, size_t rows,
+			 uint64_t bytes)
 {
 	json__open_object(j, key);
 	json__uint(j, "rows", rows);
@@ -344,7 +348,10 @@ static void put_left_out(struct json *j, const struct report_doc *doc, const cha
 
 int report_json__rows(struct json *j, const struct report_doc *doc)
 {
-	struct row_opts o = { .by = doc->by, .split = doc->split, .when = ROWS_AT_MARK, .innermost = doc->innermost };
+	struct row_opts o = { .by = doc->by,
+			      .split = doc->split,
+			      .when = ROWS_AT_MARK,
+			      .innermost = doc->innermost };
 	size_t n = 0, kept, shown;
 	struct row *rows = NULL;
 	struct model_device d;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The figures of a layer (a module's calls): the same keys in the report, in the page and in the timeline. */
+/* The figures of a layer (a module's calls): the same keys in the report, in the page and in the
+ * timeline. */
 #include "lib/json.h"
 #include "model/model.h"
 #include "report/doc.h"

@@ -127,7 +127,9 @@ int report_json__segments(struct json *j, const struct report_doc *doc)
 	uint64_t sum = 0, left = 0;
 	struct model_segments s;
 	size_t shown = 0;
-	int err = doc->device < 0 ? -EINVAL : model__segments(doc->model, doc->device, ROWS_AT_MARK, doc->innermost, &s);
+	int err = doc->device < 0 ? -EINVAL
+				  : model__segments(doc->model, doc->device, ROWS_AT_MARK,
+						    doc->innermost, &s);
 
 	json__open_array(j, "rows");
 	if (err) {
@@ -225,7 +227,8 @@ int report_json__below(struct json *j, const struct report_doc *doc, size_t devi
 	json__uint(j, "managed", s.managed);
 	put_uint(j, "reserved", s.has_totals, s.reserved);
 	json__uint(j, "allocated", s.allocated);
-	put_uint(j, "cached", s.has_totals, s.reserved > s.allocated ? s.reserved - s.allocated : 0);
+	put_uint(j, "cached", s.has_totals,
+		 s.reserved > s.allocated ? s.reserved - s.allocated : 0);
 	put_uint(j, "requested", asked, s.requested);
 	put_uint(j, "rounding", asked, s.allocated - s.requested);
 	put_sums(j, &s, &b);
@@ -260,7 +263,8 @@ void report_json__ooms(struct json *j, const struct report_doc *doc, size_t devi
 		put_uint(j, "largest_gap", o.gap_known, o.largest_gap);
 		put_uint(j, "driver_used", o.used_known, o.used);
 		put_uint(j, "driver_total", all, all);
-		put_uint(j, "driver_free", o.left_known || (all && o.used_known && o.used <= all), o.left_known ? o.left : all - o.used);
+		put_uint(j, "driver_free", o.left_known || (all && o.used_known && o.used <= all),
+			 o.left_known ? o.left : all - o.used);
 		json__bool(j, "driver_free_counts_others", o.left_known);
 		json__string(j, "phase", phase__name(o.phase));
 		if (model__stack_line(doc->model, o.stack, doc->innermost, &line)) {

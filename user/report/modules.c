@@ -22,7 +22,8 @@ static int cmp_node(const void *a, const void *b)
 	return cmp_names(x->root, x->name, y->root, y->name);
 }
 
-static struct module_node *find(const struct module_tree *t, const char *root, const char *name, size_t len)
+static struct module_node *find(const struct module_tree *t, const char *root, const char *name,
+				size_t len)
 {
 	size_t lo = 0, hi = t->n;
 
@@ -45,7 +46,8 @@ static struct module_node *find(const struct module_tree *t, const char *root, c
 	return NULL;
 }
 
-/* The module that name lies in: of "a.b.c" the nearest of "a.b", "a" and the root "" that there is. */
+/* The module that name lies in: of "a.b.c" the nearest of "a.b", "a" and the root "" that there is.
+ */
 static struct module_node *parent_of(const struct module_tree *t, const struct module_node *x)
 {
 	size_t len = strlen(x->name);
@@ -65,7 +67,8 @@ static struct module_node *parent_of(const struct module_tree *t, const struct m
 /* Largest last: each goes to the front of its list. */
 static int cmp_total(const void *a, const void *b, void *ctx)
 {
-	const struct module_node *all = ctx, *x = &all[*(const uint32_t *)a], *y = &all[*(const uint32_t *)b];
+	const struct module_node *all = ctx, *x = &all[*(const uint32_t *)a],
+				 *y = &all[*(const uint32_t *)b];
 
 	if (x->total != y->total)
 		return x->total < y->total ? -1 : 1;
@@ -100,7 +103,8 @@ static bool is_module(const struct row *r)
 }
 
 /* Totals come from the rows by layer, what each holds itself from those by module. */
-static int build(struct module_tree *t, const struct row *layers, size_t nlayers, const struct row *own, size_t nown)
+static int build(struct module_tree *t, const struct row *layers, size_t nlayers,
+		 const struct row *own, size_t nown)
 {
 	t->all = calloc(nlayers + 1, sizeof(*t->all));
 	if (!t->all)
@@ -116,8 +120,13 @@ static int build(struct module_tree *t, const struct row *layers, size_t nlayers
 			};
 	qsort(t->all, t->n, sizeof(*t->all), cmp_node);
 	for (size_t i = 0; i < nown; i++) {
-		struct module_node *x = is_module(&own[i]) ? find(t, own[i].module_root, own[i].module, strlen(own[i].module)) : NULL;
-		struct module_rest *rest = own[i].filtered ? &t->filtered : own[i].before_attach ? &t->before : &t->outside;
+		struct module_node *x = is_module(&own[i])
+						? find(t, own[i].module_root, own[i].module,
+						       strlen(own[i].module))
+						: NULL;
+		struct module_rest *rest = own[i].filtered	  ? &t->filtered
+					   : own[i].before_attach ? &t->before
+								  : &t->outside;
 
 		if (x && !own[i].filtered) {
 			x->own += own[i].bytes;
@@ -129,10 +138,11 @@ static int build(struct module_tree *t, const struct row *layers, size_t nlayers
 	return hang_up(t);
 }
 
-int report_modules__build(const struct model *m, size_t device, enum row_when when, const struct report_select *select,
-			  struct module_tree *ret)
+int report_modules__build(const struct model *m, size_t device, enum row_when when,
+			  const struct report_select *select, struct module_tree *ret)
 {
-	struct row_opts by_layer = { .by = BY_LAYER, .when = when }, by_module = { .by = BY_MODULE, .when = when };
+	struct row_opts by_layer = { .by = BY_LAYER, .when = when },
+			by_module = { .by = BY_MODULE, .when = when };
 	struct row *layers = NULL, *own = NULL;
 	size_t nlayers = 0, nown = 0;
 	int err;

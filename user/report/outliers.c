@@ -22,7 +22,9 @@ void outliers__sort(uint64_t *values, size_t n)
 
 uint64_t outliers__median(const uint64_t *sorted, size_t n)
 {
-	return !n ? 0 : n % 2 ? sorted[n / 2] : sorted[n / 2 - 1] + (sorted[n / 2] - sorted[n / 2 - 1]) / 2;
+	return !n      ? 0
+	       : n % 2 ? sorted[n / 2]
+		       : sorted[n / 2 - 1] + (sorted[n / 2] - sorted[n / 2 - 1]) / 2;
 }
 
 /* The median of all n > 1 but one that has this value; of two in the middle the one nearer to it. */
@@ -52,10 +54,12 @@ static bool differs(uint64_t a, uint64_t others)
 {
 	uint64_t d = a > others ? a - others : others - a;
 
-	return d > OUTLIER_BYTES && (unsigned __int128)d * 100 > (unsigned __int128)others * OUTLIER_PERCENT;
+	return d > OUTLIER_BYTES &&
+	       (unsigned __int128)d * 100 > (unsigned __int128)others * OUTLIER_PERCENT;
 }
 
-int outliers__add(struct outliers *o, const uint64_t *values, const uint64_t *sorted, size_t n, uint32_t line1)
+int outliers__add(struct outliers *o, const uint64_t *values, const uint64_t *sorted, size_t n,
+		  uint32_t line1)
 {
 	for (size_t i = 0; i < n && n > 1; i++) {
 		uint64_t others = median_without(sorted, n, values[i]);
@@ -64,7 +68,10 @@ int outliers__add(struct outliers *o, const uint64_t *values, const uint64_t *so
 			continue;
 		if (array__grow(&o->all, &o->room, o->n + 1, sizeof(*o->all)))
 			return -ENOMEM;
-		o->all[o->n++] = (struct outlier){ .recording = (uint32_t)i, .line1 = line1, .bytes = values[i], .others = others };
+		o->all[o->n++] = (struct outlier){ .recording = (uint32_t)i,
+						   .line1 = line1,
+						   .bytes = values[i],
+						   .others = others };
 	}
 	return 0;
 }

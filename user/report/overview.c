@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* In front of the table: the moment's memory by category and by module, each adding up to all of it. */
+/* In front of the table: the moment's memory by category and by module, each adding up to all of
+ * it. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +12,13 @@
 #include "report/modules.h"
 #include "report/text.h"
 
-#define ROWS 6	      /* of a list; what is smaller is one more */
+#define ROWS 6	     /* of a list; what is smaller is one more */
 #define LABEL_MIN 15 /* "optimizer_state" */
 #define LABEL_MOST 32
 #define BAR_MIN 6
 #define BAR_WANTED 20
 #define GAP 2
-#define BETWEEN 3	       /* columns, of lists side by side */
+#define BETWEEN 3		   /* columns, of lists side by side */
 #define FIXED (2 + GAP + 10 + GAP) /* what a line takes besides label, per cent and bar */
 #define PERCENT (7 + GAP)
 #define LEAST (FIXED + LABEL_MIN + BAR_MIN)
@@ -87,7 +88,8 @@ static void add_others(struct list *l)
 	add_rest(l, label, l->others_bytes + l->all[l->n].bytes);
 }
 
-static int categories(const struct model *m, size_t device, const struct report_text_opts *o, struct list *l)
+static int categories(const struct model *m, size_t device, const struct report_text_opts *o,
+		      struct list *l)
 {
 	struct row_opts opts = { .by = BY_CATEGORY, .when = o->when };
 	uint64_t before = 0, out, count;
@@ -125,7 +127,8 @@ static void add_module(struct list *l, const struct module_node *x, uint64_t byt
 {
 	char label[256];
 
-	snprintf(label, sizeof(label), *x->name ? "%s%s" : "<%s>%s", *x->name ? x->name : x->cls, alone ? " itself" : "");
+	snprintf(label, sizeof(label), *x->name ? "%s%s" : "<%s>%s", *x->name ? x->name : x->cls,
+		 alone ? " itself" : "");
 	add(l, label, bytes);
 }
 
@@ -145,7 +148,8 @@ static void add_parts(const struct module_tree *t, uint32_t first, uint64_t all,
 	}
 }
 
-static int modules(const struct model *m, size_t device, const struct report_text_opts *o, struct list *l)
+static int modules(const struct model *m, size_t device, const struct report_text_opts *o,
+		   struct list *l)
 {
 	struct module_tree t;
 	int err = report_modules__build(m, device, o->when, o->select, &t);
@@ -182,8 +186,10 @@ static void print_item(FILE *out, const struct shape *s, const struct item *i, b
 
 	strcpy(label, i->label);
 	report__cut_front(label, s->label);
-	fprintf(out, "  %s%*s  %10s  ", label, (int)(s->label - text__width(label)), "", text__bytes(bytes, sizeof(bytes), i->bytes));
-	snprintf(percent, sizeof(percent), share > 0 && share < 0.1 ? "< 0.1 %%" : "%.1f %%", share);
+	fprintf(out, "  %s%*s  %10s  ", label, (int)(s->label - text__width(label)), "",
+		text__bytes(bytes, sizeof(bytes), i->bytes));
+	snprintf(percent, sizeof(percent), share > 0 && share < 0.1 ? "< 0.1 %%" : "%.1f %%",
+		 share);
 	if (s->percent)
 		fprintf(out, "%7s  ", percent);
 	bar__draw(bar, i->bytes, s->all, s->bar, s->unicode, fill);
@@ -248,7 +254,8 @@ static void print_alone(FILE *out, const struct list *l, const struct shape *s)
 static void print_lists(FILE *out, struct list l[2], uint64_t all, const struct report_text_opts *o)
 {
 	size_t width = report_text__width(out, o), half = (width - BETWEEN) / 2;
-	bool beside = half >= LEAST && l[0].n && l[1].n, percent = !beside || half >= LEAST + PERCENT;
+	bool beside = half >= LEAST && l[0].n && l[1].n,
+	     percent = !beside || half >= LEAST + PERCENT;
 	struct shape s[2];
 
 	percent = percent && width >= LEAST + PERCENT;
@@ -266,7 +273,8 @@ static void print_lists(FILE *out, struct list l[2], uint64_t all, const struct 
 		print_alone(out, &l[k], &s[k]);
 }
 
-int report_text__overview(FILE *out, const struct model *m, size_t device, const struct report_text_opts *o)
+int report_text__overview(FILE *out, const struct model *m, size_t device,
+			  const struct report_text_opts *o)
 {
 	struct list l[2] = { { .title = "By category" }, { .title = "By module" } };
 	struct model_device d;

@@ -21,7 +21,8 @@ struct ranks {
 	size_t nlines, room_lines, kept;
 	struct rank_cell *cells; /* sorted by line once finished */
 	size_t ncells, room_cells;
-	struct map64 *by_words;	 /* hash of the words to 1 + line; where two have one hash, the next free one behind it */
+	struct map64 *by_words; /* hash of the words to 1 + line; where two have one hash, the next
+				   free one behind it */
 	struct strings *strings;
 	struct outliers outliers;
 };
@@ -63,7 +64,8 @@ void ranks__free(struct ranks *r)
 
 /* Strings are ours: the same text is the same place. */
 struct words {
-	const char *file, *func, *module, *module_class, *module_root, *category, *name, *source, *thread;
+	const char *file, *func, *module, *module_class, *module_root, *category, *name, *source,
+		*thread;
 	uint32_t line, phase;
 	uint64_t flags;
 };
@@ -74,9 +76,9 @@ static int words_of(struct ranks *r, struct row *row, struct words *ret)
 	unsigned of = report__speaks_of(r->opts->by, r->opts->split);
 	bool line = of & 1U << BY_LINE, place = line && r->opts->words && !r->opts->split;
 	bool module = (of & (1U << BY_MODULE | 1U << BY_LAYER)) && !place,
-			phase = (of & 1U << BY_PHASE) && !place && !row->before_attach;
-	const char **own[] = { &row->file, &row->func, &row->module, &row->module_class, &row->module_root, &row->name,
-			&row->thread };
+	     phase = (of & 1U << BY_PHASE) && !place && !row->before_attach;
+	const char **own[] = { &row->file,	  &row->func, &row->module, &row->module_class,
+			       &row->module_root, &row->name, &row->thread };
 
 	if (!module)
 		row->module = row->module_class = row->module_root = "";
@@ -126,16 +128,19 @@ static int line_of(struct ranks *r, struct row *row, uint32_t *ret)
 
 	if (words_of(r, row, &w))
 		return -ENOMEM;
-	for (key = hash__bytes(hash__seed(), &w, sizeof(w)); map64__get(r->by_words, key, &at); key++)
+	for (key = hash__bytes(hash__seed(), &w, sizeof(w)); map64__get(r->by_words, key, &at);
+	     key++)
 		if (same_words(r, &r->lines[at], &w)) {
 			*ret = (uint32_t)at;
 			return 0;
 		}
-	if (r->nlines >= UINT32_MAX || array__grow(&r->lines, &r->room_lines, r->nlines + 1, sizeof(*r->lines)) ||
+	if (r->nlines >= UINT32_MAX ||
+	    array__grow(&r->lines, &r->room_lines, r->nlines + 1, sizeof(*r->lines)) ||
 	    map64__set(r->by_words, key, r->nlines))
 		return -ENOMEM;
 	r->lines[r->nlines] = (struct rank_line){ .row = *row };
-	r->lines[r->nlines].row.bytes = r->lines[r->nlines].row.count = r->lines[r->nlines].row.anonymous = 0;
+	r->lines[r->nlines].row.bytes = r->lines[r->nlines].row.count = r->lines[r->nlines]
+										.row.anonymous = 0;
 	*ret = (uint32_t)r->nlines++;
 	return 0;
 }
@@ -153,7 +158,9 @@ static int add_row(struct ranks *r, uint32_t recording, struct row row)
 		return err;
 	if (array__grow(&r->cells, &r->room_cells, r->ncells + 1, sizeof(*r->cells)))
 		return -ENOMEM;
-	r->cells[r->ncells++] = (struct rank_cell){ .recording = recording, .line = line, .bytes = bytes, .count = count };
+	r->cells[r->ncells++] = (struct rank_cell){
+		.recording = recording, .line = line, .bytes = bytes, .count = count
+	};
 	l = &r->lines[line];
 	l->row.bytes += bytes;
 	l->row.count += count;
@@ -163,8 +170,10 @@ static int add_row(struct ranks *r, uint32_t recording, struct row row)
 
 static int add_rows(struct ranks *r, const struct analysis *a, size_t device, uint32_t recording)
 {
-	struct row_opts o = { .by = r->opts->by, .split = r->opts->split, .when = ROWS_AT_MARK,
-			.innermost = r->opts->innermost };
+	struct row_opts o = { .by = r->opts->by,
+			      .split = r->opts->split,
+			      .when = ROWS_AT_MARK,
+			      .innermost = r->opts->innermost };
 	struct row *rows;
 	size_t n;
 	int err;
@@ -221,13 +230,15 @@ static char *command_of(const struct facts *f)
 		return NULL;
 	}
 	for (char **p = argv; p && *p; p++) {
-		const char *slash = p == argv ? strrchr(*p, '/') : NULL, *s = slash ? slash + 1 : *p;
+		const char *slash = p == argv ? strrchr(*p, '/') : NULL,
+			   *s = slash ? slash + 1 : *p;
 
 		if (!strncmp(*p, "--local_rank", 12) || !strncmp(*p, "--local-rank", 12)) {
 			p += !(*p)[12] && p[1];
 			continue;
 		}
-		fprintf(out, "%s%s", p == argv ? "" : " ", text__clean(word, sizeof(word), s, strlen(s)));
+		fprintf(out, "%s%s", p == argv ? "" : " ",
+			text__clean(word, sizeof(word), s, strlen(s)));
 	}
 	report__free_cmdline(argv);
 	if (fclose(out)) {
@@ -283,7 +294,8 @@ static void set_worker(struct ranks *r, size_t worker, size_t boss)
 	}
 }
 
-/* Each process inherits the variables that say which rank it is: one of the same rank as its parent helps it. */
+/* Each process inherits the variables that say which rank it is: one of the same rank as its parent
+ * helps it. */
 static void find_workers(struct ranks *r)
 {
 	size_t last = r->n - 1;
@@ -303,7 +315,8 @@ static bool wanted(const struct analysis *a, size_t i, int device, bool others)
 	model__device(a->model, i, &d);
 	if (device >= 0)
 		return (size_t)device == i && d.marked;
-	return d.marked && (others ? d.device.type != DEVICE_CPU && rank__uses(&d) : d.device.type == DEVICE_CPU || rank__uses(&d));
+	return d.marked && (others ? d.device.type != DEVICE_CPU && rank__uses(&d)
+				   : d.device.type == DEVICE_CPU || rank__uses(&d));
 }
 
 int ranks__add(struct ranks *r, const struct analysis *a, int device)
@@ -363,7 +376,8 @@ bool ranks__one_job(const struct ranks *r)
 
 static int cmp_rank(const void *a, const void *b, void *ctx)
 {
-	const struct rank *all = ctx, *x = &all[*(const uint32_t *)a], *y = &all[*(const uint32_t *)b];
+	const struct rank *all = ctx, *x = &all[*(const uint32_t *)a],
+			  *y = &all[*(const uint32_t *)b];
 
 	if (x->has_number && y->has_number && x->number != y->number)
 		return x->number < y->number ? -1 : 1;
@@ -410,14 +424,17 @@ static void set_labels(struct ranks *r)
 	for (size_t i = 0; i < r->n; i++) {
 		struct rank *k = &r->all[i];
 
-		worker = k->worker && i && (!k->has_number || r->all[i - 1].number == k->number) ? worker + 1 : k->worker;
+		worker = k->worker && i && (!k->has_number || r->all[i - 1].number == k->number)
+				 ? worker + 1
+				 : k->worker;
 		if (!job)
 			text__clean(k->label, sizeof(k->label), k->name, strlen(k->name));
 		else if (k->has_number && k->worker)
-			snprintf(k->label, sizeof(k->label), "rank %llu worker %llu", (unsigned long long)k->number,
-				 (unsigned long long)worker);
+			snprintf(k->label, sizeof(k->label), "rank %llu worker %llu",
+				 (unsigned long long)k->number, (unsigned long long)worker);
 		else
-			snprintf(k->label, sizeof(k->label), "rank %llu", (unsigned long long)k->number);
+			snprintf(k->label, sizeof(k->label), "rank %llu",
+				 (unsigned long long)k->number);
 	}
 }
 
@@ -432,10 +449,12 @@ static int cmp_cell(const void *a, const void *b)
 
 static int cmp_line(const void *a, const void *b)
 {
-	return row__compare(&((const struct rank_line *)a)->row, &((const struct rank_line *)b)->row);
+	return row__compare(&((const struct rank_line *)a)->row,
+			    &((const struct rank_line *)b)->row);
 }
 
-/* A recording's devices may have the same line: one cell for it. Then each line knows where its own begin. */
+/* A recording's devices may have the same line: one cell for it. Then each line knows where its own
+ * begin. */
 static void gather_cells(struct ranks *r)
 {
 	size_t n = 0;
@@ -445,7 +464,8 @@ static void gather_cells(struct ranks *r)
 	for (size_t i = 0; i < r->ncells; i++) {
 		struct rank_cell *last = n ? &r->cells[n - 1] : NULL;
 
-		if (last && last->line == r->cells[i].line && last->recording == r->cells[i].recording) {
+		if (last && last->line == r->cells[i].line &&
+		    last->recording == r->cells[i].recording) {
 			last->bytes += r->cells[i].bytes;
 			last->count += r->cells[i].count;
 			continue;
@@ -485,12 +505,15 @@ static int compare_line(struct ranks *r, struct compared *c, size_t line)
 	l->min = c->sorted[0];
 	l->max = c->sorted[c->n - 1];
 	l->median = outliers__median(c->sorted, c->n);
-	return !l->row.filtered && l->max - l->min > OUTLIER_BYTES ? add_outliers(r, c, (uint32_t)line + 1) : 0;
+	return !l->row.filtered && l->max - l->min > OUTLIER_BYTES
+		       ? add_outliers(r, c, (uint32_t)line + 1)
+		       : 0;
 }
 
 static int compare(struct ranks *r)
 {
-	struct compared c = { .values = calloc(r->n + 1, 2 * sizeof(*c.values)), .which = calloc(r->n + 1, sizeof(*c.which)) };
+	struct compared c = { .values = calloc(r->n + 1, 2 * sizeof(*c.values)),
+			      .which = calloc(r->n + 1, sizeof(*c.which)) };
 	int err = c.values && c.which ? 0 : -ENOMEM;
 
 	c.sorted = err ? NULL : c.values + r->n;
@@ -523,7 +546,8 @@ int ranks__finish(struct ranks *r)
 	set_labels(r);
 	gather_cells(r);
 	if (r->nlines)
-		qsort(r->lines, r->nlines, sizeof(*r->lines), cmp_line); /* cells are found by first and n from here on */
+		/* cells are found by first and n from here on */
+		qsort(r->lines, r->nlines, sizeof(*r->lines), cmp_line);
 	for (size_t i = 0; i < r->nlines; i++) {
 		sum += r->lines[i].row.bytes;
 		r->lines[i].row.cumulative = sum;
@@ -596,7 +620,8 @@ size_t ranks__outliers(const struct ranks *r, const struct outlier **ret)
 bool ranks__differs(const struct ranks *r, const struct rank_line *l, size_t recording)
 {
 	for (size_t i = 0; i < r->outliers.n; i++)
-		if (r->outliers.all[i].recording == recording && r->outliers.all[i].line1 == (l ? (size_t)(l - r->lines) + 1 : 0))
+		if (r->outliers.all[i].recording == recording &&
+		    r->outliers.all[i].line1 == (l ? (size_t)(l - r->lines) + 1 : 0))
 			return true;
 	return false;
 }

@@ -2,8 +2,8 @@
 #ifndef MT_REPORT_RANKS_H
 #define MT_REPORT_RANKS_H
 /*
- * Several recordings as one report: a line's bytes in all of them, and in each. A recording is taken in when it was read and can
- * be freed then; what is kept are the words and the sums of its rows.
+ * Several recordings as one report: a line's bytes in all of them, and in each. A recording is taken
+ * in when it was read and can be freed then; what is kept are the words and the sums of its rows.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,23 +19,27 @@ struct json;
 struct ranks;
 struct report_fail;
 
-/* Was there ever anything on it? A process that could have used a device is told of with it from the beginning. */
+/* Was there ever anything on it? A process that could have used a device is told of with it from
+ * the beginning. */
 static inline bool rank__uses(const struct model_device *d)
 {
 	return d->peak_allocated || d->peak_reserved || d->total_allocated;
 }
 
-struct rank { /* a recording */
-	uint32_t added;	  /* place in the order in which they were taken in */
+struct rank {		/* a recording */
+	uint32_t added; /* place in the order in which they were taken in */
 	char *name;
-	char label[48];	  /* "rank 3", "rank 3 worker 1"; where they are no job as much of the name as there is room for, cleaned */
-	char *cwd;	  /* NULL: not known */
-	char *command;	  /* the words of its command line, cleaned; without what is another for each rank */
+	char label[48]; /* "rank 3", "rank 3 worker 1"; where they are no job as much of the name as
+			   there is room for, cleaned */
+	char *cwd;	/* NULL: not known */
+	char *command;	/* the words of its command line, cleaned; without what is another for each
+			   rank */
 	uint64_t number, local, world; /* rank, local rank, ranks of the job */
 	bool has_number, has_local, has_world;
 	/*
-	 * A process that one of the others has started to help it, as a DataLoader does: of the same rank, or, without ranks, by
-	 * the name that PyTorch gives it. It is a part of the job and in all sums, but not compared with the others.
+	 * A process that one of the others has started to help it, as a DataLoader does: of the
+	 * same rank, or, without ranks, by the name that PyTorch gives it. It is a part of the job
+	 * and in all sums, but not compared with the others.
 	 */
 	bool worker;
 	bool data_worker; /* has that name */
@@ -46,18 +50,20 @@ struct rank { /* a recording */
 	uint32_t ndevices;
 	/* Sums over those devices, each at its own moment. */
 	uint64_t allocated, reserved, peak, total_allocated, before_attach;
-	uint64_t time;	  /* of the first of them */
-	uint64_t drift;	  /* the largest */
-	bool has_totals;  /* one of them carries totals, and drift means something */
+	uint64_t time;	     /* of the first of them */
+	uint64_t drift;	     /* the largest */
+	bool has_totals;     /* one of them carries totals, and drift means something */
 	bool before_unknown; /* of one of them what was there before attach is not known */
 	enum figure is;
-	uint64_t rows;	  /* what its rows add up to */
+	uint64_t rows; /* what its rows add up to */
 };
 
 struct rank_line { /* rows of several recordings that say the same */
-	struct row row;	   /* bytes, count and cumulative over all recordings; words owned by the ranks */
+	struct row
+		row; /* bytes, count and cumulative over all recordings; words owned by the ranks */
 	uint32_t first, n; /* of its cells, by recording */
-	uint64_t min, median, max; /* bytes in a recording, 0 in those that do not have it; workers aside */
+	uint64_t min, median,
+		max; /* bytes in a recording, 0 in those that do not have it; workers aside */
 };
 
 struct rank_cell {
@@ -68,7 +74,7 @@ struct rank_cell {
 struct ranks_opts {
 	enum group by; /* not BY_STACK */
 	unsigned split;
-	bool words;    /* of text: lines by place alone, not by module, phase and category too */
+	bool words; /* of text: lines by place alone, not by module, phase and category too */
 	bool innermost;
 	enum moment at;
 	uint64_t at_time;
@@ -79,13 +85,15 @@ struct ranks_opts {
 struct ranks *ranks__new(const struct ranks_opts *o); /* NULL: ENOMEM; *o must outlive it */
 void ranks__free(struct ranks *r);
 /*
- * Takes in what a recording had at its moment, on one device (its index) or, with -1, on all that it uses but the CPU, or the CPU if it
- * uses nothing else. 0, -ENOMEM; -ENODATA: no memory event in it, and it is only counted.
+ * Takes in what a recording had at its moment, on one device (its index) or, with -1, on all that
+ * it uses but the CPU, or the CPU if it uses nothing else. 0, -ENOMEM; -ENODATA: no memory event in
+ * it, and it is only counted.
  */
 int ranks__add(struct ranks *r, const struct analysis *a, int device);
 /* No more of them: sorts, by rank if they have one, and finds what differs. 0 or -ENOMEM. */
 int ranks__finish(struct ranks *r);
-/* At least two, of the same command, each with another rank, workers aside, and of as many ranks, as far as they say. */
+/* At least two, of the same command, each with another rank, workers aside, and of as many ranks,
+ * as far as they say. */
 bool ranks__one_job(const struct ranks *r);
 
 /* After ranks__finish(). */
@@ -93,7 +101,8 @@ size_t ranks__count(const struct ranks *r);
 const struct rank *ranks__at(const struct ranks *r, size_t i);
 size_t ranks__empty(const struct ranks *r); /* recordings without a memory event */
 size_t ranks__workers(const struct ranks *r);
-size_t ranks__lines(const struct ranks *r, size_t *kept); /* largest first; those that --filter refused behind the kept */
+size_t ranks__lines(const struct ranks *r,
+		    size_t *kept); /* largest first; those that --filter refused behind the kept */
 const struct rank_line *ranks__line(const struct ranks *r, size_t i);
 /* Bytes of a line in a recording. */
 uint64_t ranks__bytes(const struct ranks *r, const struct rank_line *l, size_t recording);
@@ -106,8 +115,8 @@ bool ranks__differs(const struct ranks *r, const struct rank_line *l, size_t rec
 /* "4 recordings of one job, ranks 0-3 of 4: python train.py" */
 void ranks__title(const struct ranks *r, char *buf, size_t size);
 /*
- * Names those for which in is true, NULL: all but workers: "rank 2", "ranks 0-3 7", "rank 0 worker 1", where they are no job some
- * of their names. Returns how many there are.
+ * Names those for which in is true, NULL: all but workers: "rank 2", "ranks 0-3 7", "rank 0 worker
+ * 1", where they are no job some of their names. Returns how many there are.
  */
 size_t ranks__list(const struct ranks *r, const bool *in, char *buf, size_t size);
 /* As one text; side: a column for each recording. 0 or -ENOMEM. */

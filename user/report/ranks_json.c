@@ -94,7 +94,8 @@ static void put_line(struct json *j, const struct ranks *r, const struct rank_li
 	json__close_object(j);
 }
 
-static void put_left_out(struct json *j, const struct ranks *r, const char *key, size_t from, size_t to)
+static void put_left_out(struct json *j, const struct ranks *r, const char *key, size_t from,
+			 size_t to)
 {
 	const struct ranks_opts *o = ranks__opts(r);
 	uint64_t sum = 0;
@@ -175,15 +176,15 @@ static void put_row(FILE *out, const struct ranks *r, const struct rank_line *l)
 
 	if (row->file && row->line)
 		snprintf(line, sizeof(line), "%u", row->line);
-	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, row->bytes, row->count,
-			row->cumulative,
-		l->min, l->median, l->max);
+	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64,
+		row->bytes, row->count, row->cumulative, l->min, l->median, l->max);
 	report_csv__field(out, row->file);
 	report_csv__field(out, line);
 	report_csv__field(out, row->func);
 	report_csv__field(out, row->module);
 	report_csv__field(out, row->module_class);
-	report_csv__field(out, !row->before_attach && (of & 1U << BY_PHASE) ? phase__name(row->phase) : NULL);
+	report_csv__field(
+		out, !row->before_attach && (of & 1U << BY_PHASE) ? phase__name(row->phase) : NULL);
 	report_csv__field(out, row->category);
 	report_csv__field(out, row->source);
 	report_csv__field(out, row->thread);
@@ -202,8 +203,8 @@ static void put_filtered(FILE *out, const struct ranks *r, size_t kept, size_t n
 		bytes += ranks__line(r, i)->row.bytes;
 		count += ranks__line(r, i)->row.count;
 	}
-	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",,,,,,,,,,,filtered,,", bytes, count, ranks__line(r,
-			n - 1)->row.cumulative);
+	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",,,,,,,,,,,filtered,,", bytes, count,
+		ranks__line(r, n - 1)->row.cumulative);
 	for (size_t i = 0; i < ranks__count(r); i++) {
 		mine = 0;
 		for (size_t k = kept; k < n; k++)
@@ -218,9 +219,12 @@ void ranks__csv(FILE *out, const struct ranks *r, size_t top)
 	const struct ranks_opts *o = ranks__opts(r);
 	size_t kept, n = ranks__lines(r, &kept), shown = top && top < kept ? top : kept;
 
-	fputs("bytes,count,cumulative,min,median,max,file,line,function,module,module_class,phase,category,source,thread,name", out);
+	fputs("bytes,count,cumulative,min,median,max,file,line,function,module,module_class,phase,"
+	      "category,source,thread,name",
+	      out);
 	for (size_t i = 0; i < ranks__count(r); i++)
-		report_csv__field(out, ranks__at(r, i)->has_number ? ranks__at(r, i)->label : ranks__at(r, i)->name);
+		report_csv__field(out, ranks__at(r, i)->has_number ? ranks__at(r, i)->label
+								   : ranks__at(r, i)->name);
 	fputs("\r\n", out);
 	for (size_t i = 0; i < shown; i++)
 		put_row(out, r, ranks__line(r, i));

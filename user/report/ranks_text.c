@@ -14,7 +14,7 @@
 #define FIGURE 10
 #define COUNT 8
 #define WHERE_MIN 24
-#define MOST_RANKS 16	 /* lines of the first table, unless --top says more */
+#define MOST_RANKS 16 /* lines of the first table, unless --top says more */
 #define MOST_OUTLIERS 10
 
 struct page {
@@ -92,8 +92,8 @@ static void print_head(struct page *p)
 	report__cut(p->text, 2 * p->width);
 	wrap(p, p->text, false);
 	if (ranks__empty(p->r))
-		snprintf(p->text, sizeof(p->text), "%zu more without a memory event %s left aside", ranks__empty(p->r),
-			 ranks__empty(p->r) == 1 ? "is" : "are");
+		snprintf(p->text, sizeof(p->text), "%zu more without a memory event %s left aside",
+			 ranks__empty(p->r), ranks__empty(p->r) == 1 ? "is" : "are");
 	if (ranks__empty(p->r))
 		wrap(p, p->text, false);
 }
@@ -121,7 +121,9 @@ static struct head head_columns(const struct page *p)
 	}
 	h.label = h.label < 18 ? h.label : 18;
 	used = h.label + GAP + FIGURE + GAP;
-	h.bar = report_text__bars(p->out, p->o, used + 2 * (FIGURE + GAP) + TIME + GAP + DEVICE + GAP + 10 <= p->width) &&
+	h.bar = report_text__bars(p->out, p->o,
+				  used + 2 * (FIGURE + GAP) + TIME + GAP + DEVICE + GAP + 10 <=
+					  p->width) &&
 		used + REPORT_BAR + GAP + DEVICE <= p->width;
 	used += h.bar ? REPORT_BAR + GAP : 0;
 	h.reserved = used + FIGURE + GAP + DEVICE <= p->width;
@@ -144,7 +146,7 @@ static void print_rank(struct page *p, const struct rank *k, const struct head *
 	if (h->bar)
 		fprintf(p->out, "%s%s%s%*s", p->colour ? "\033[36m" : "",
 			bar__draw(bar, k->allocated, h->largest, REPORT_BAR, bar__unicode(), true),
-					p->colour ? "\033[0m" : "", GAP, "");
+			p->colour ? "\033[0m" : "", GAP, "");
 	if (h->reserved)
 		bytes(p, k->reserved, FIGURE);
 	if (h->time)
@@ -233,22 +235,26 @@ static void print_outlier(struct page *p, const struct outlier *o)
 	char a[24], b[24], c[24], percent[32] = "";
 	uint64_t d = o->bytes > o->others ? o->bytes - o->others : o->others - o->bytes;
 	const char *others = p->n == 2 ? "the other has" : "the others' median is",
-			*more = o->bytes > o->others ? "more" : "less";
+		   *more = o->bytes > o->others ? "more" : "less";
 
 	if (o->others)
-		snprintf(percent, sizeof(percent), " (%.0f %%)", 100.0 * (double)d / (double)o->others);
+		snprintf(percent, sizeof(percent), " (%.0f %%)",
+			 100.0 * (double)d / (double)o->others);
 	text__bytes(a, sizeof(a), d);
 	text__bytes(b, sizeof(b), o->bytes);
 	text__bytes(c, sizeof(c), o->others);
 	if (!o->line1) {
-		snprintf(p->text, sizeof(p->text), "%s: %s %s%s in all: %s, %s %s", k->label, a, more, percent, b, others, c);
+		snprintf(p->text, sizeof(p->text), "%s: %s %s%s in all: %s, %s %s", k->label, a,
+			 more, percent, b, others, c);
 	} else {
 		char *where = malloc(REPORT_TEXT);
 
 		if (where)
-			snprintf(p->text, sizeof(p->text), "%s: %s %s%s at %s: %s, %s %s", k->label, a, more, percent,
-				 words(p, where, &ranks__line(p->r, o->line1 - 1)->row, p->width > 60 ? p->width - 20 : 40),
-						b, others, c);
+			snprintf(p->text, sizeof(p->text), "%s: %s %s%s at %s: %s, %s %s", k->label,
+				 a, more, percent,
+				 words(p, where, &ranks__line(p->r, o->line1 - 1)->row,
+				       p->width > 60 ? p->width - 20 : 40),
+				 b, others, c);
 		free(where);
 	}
 	wrap(p, p->text, true);
@@ -263,9 +269,10 @@ static void print_outliers(struct page *p)
 	if (p->n < 2)
 		return;
 	snprintf(p->text, sizeof(p->text),
-			n ? "Different by more than %d %% and %s from %s:" : "None differs by more than %d %% and %s from %s.",
+		 n ? "Different by more than %d %% and %s from %s:"
+		   : "None differs by more than %d %% and %s from %s.",
 		 OUTLIER_PERCENT, text__bytes(mib, sizeof(mib), OUTLIER_BYTES),
-				p->n == 2 ? "the other" : "the median of the others");
+		 p->n == 2 ? "the other" : "the median of the others");
 	fputc('\n', p->out);
 	bold(p, n);
 	wrap(p, p->text, false);
@@ -273,7 +280,8 @@ static void print_outliers(struct page *p)
 	for (size_t i = 0; i < n && i < MOST_OUTLIERS; i++)
 		print_outlier(p, &all[i]);
 	if (n > MOST_OUTLIERS)
-		fprintf(p->out, "  (%s more)\n", text__count(count, sizeof(count), n - MOST_OUTLIERS));
+		fprintf(p->out, "  (%s more)\n",
+			text__count(count, sizeof(count), n - MOST_OUTLIERS));
 }
 
 /* ---- the rows ---- */
@@ -328,7 +336,8 @@ static struct columns choose(const struct page *p)
 	c.count = room >= 4 * (FIGURE + GAP) + COUNT + GAP;
 	c.spread = room >= 3 * (FIGURE + GAP);
 	c.cumulative &= room >= (c.spread ? 4u : 1u) * (FIGURE + GAP);
-	c.where = p->width - FIGURE - GAP - (c.cumulative + (c.spread ? 3u : 0)) * (FIGURE + GAP) - (c.count ? COUNT + GAP : 0);
+	c.where = p->width - FIGURE - GAP - (c.cumulative + (c.spread ? 3u : 0)) * (FIGURE + GAP) -
+		  (c.count ? COUNT + GAP : 0);
 	return c;
 }
 
@@ -355,7 +364,8 @@ static void print_titles(struct page *p, const struct columns *c)
 		right(p, report__cut_front(title, FIGURE), FIGURE + 1);
 	}
 	if (c->others) {
-		snprintf(title, sizeof(title), "%zu %s", p->n - c->recordings, c->recordings ? "others" : "of them");
+		snprintf(title, sizeof(title), "%zu %s", p->n - c->recordings,
+			 c->recordings ? "others" : "of them");
 		right(p, report__cut(title, FIGURE + 1), FIGURE + 1);
 	}
 	snprintf(title, sizeof(title), "%s", o->split ? "" : report__where_title(o->by));
@@ -401,13 +411,18 @@ static void print_line(struct page *p, const struct columns *c, const struct ran
 	}
 	text__count(count, 32, l->row.count);
 	if (c->count)
-		right(p, !l->row.count ? "-" : l->row.anonymous ? strcat(count, "+") : count, COUNT);
+		right(p,
+		      !l->row.count	 ? "-"
+		      : l->row.anonymous ? strcat(count, "+")
+					 : count,
+		      COUNT);
 	print_side(p, c, l);
 	fprintf(p->out, "%s\n", words(p, p->text, &l->row, c->where));
 }
 
 /* The sum of lines that are not shown. */
-static void print_sum(struct page *p, const struct columns *c, size_t from, size_t to, const char *what)
+static void print_sum(struct page *p, const struct columns *c, size_t from, size_t to,
+		      const char *what)
 {
 	uint64_t sum = 0, count = 0;
 	char words_[64], text[32];
@@ -445,8 +460,8 @@ static void print_sum(struct page *p, const struct columns *c, size_t from, size
 		right(p, "", FIGURE + 1);
 	else if (c->others)
 		bytes(p, rest, FIGURE + 1);
-	snprintf(words_, sizeof(words_), "(%s %s%s%s)", text__count(text, sizeof(text), to - from), *what == ' ' ? "row" : what,
-		 to - from == 1 ? "" : "s", *what == ' ' ? what : "");
+	snprintf(words_, sizeof(words_), "(%s %s%s%s)", text__count(text, sizeof(text), to - from),
+		 *what == ' ' ? "row" : what, to - from == 1 ? "" : "s", *what == ' ' ? what : "");
 	fprintf(p->out, "%s\n", report__cut(words_, c->where));
 }
 
@@ -461,18 +476,21 @@ static void print_sums(struct page *p)
 		total += ranks__at(p->r, i)->total_allocated;
 		is = ranks__at(p->r, i)->is > is ? ranks__at(p->r, i)->is : is;
 	}
-	snprintf(p->text, sizeof(p->text), "Mem in all: %s%s%s", report__about(is), text__bytes(a, sizeof(a), mem),
+	snprintf(p->text, sizeof(p->text), "Mem in all: %s%s%s", report__about(is),
+		 text__bytes(a, sizeof(a), mem),
 		 p->o->at == AT_PEAK ? ", each at its own peak" : "");
 	fputc('\n', p->out);
 	wrap(p, p->text, false);
-	fprintf(p->out, "Total mem allocated: %s%s\n", report__about(is == FIGURE_EXACT ? is : FIGURE_LOWER_BOUND),
+	fprintf(p->out, "Total mem allocated: %s%s\n",
+		report__about(is == FIGURE_EXACT ? is : FIGURE_LOWER_BOUND),
 		text__bytes(a, sizeof(a), total));
 }
 
 static void print_rows(struct page *p)
 {
 	struct columns c = choose(p);
-	size_t kept, n = ranks__lines(p->r, &kept), shown = p->o->top && p->o->top < kept ? p->o->top : kept;
+	size_t kept, n = ranks__lines(p->r, &kept),
+		     shown = p->o->top && p->o->top < kept ? p->o->top : kept;
 
 	print_sums(p);
 	print_titles(p, &c);
@@ -499,14 +517,18 @@ static void print_trust(struct page *p)
 		if (overlap(p) || k->rows == k->allocated)
 			continue;
 		snprintf(p->text, sizeof(p->text),
-				"The rows of %s add up to %s, not to the %s that the allocator says: %s %s, since events were missed.",
+			 "The rows of %s add up to %s, not to the %s that the allocator says: %s "
+			 "%s, since events were missed.",
 			 k->label, text__bytes(a, 24, k->rows), text__bytes(b, 24, k->allocated),
-			 text__bytes(c, sizeof(c), k->rows > k->allocated ? k->rows - k->allocated : k->allocated - k->rows),
+			 text__bytes(c, sizeof(c),
+				     k->rows > k->allocated ? k->rows - k->allocated
+							    : k->allocated - k->rows),
 			 k->rows > k->allocated ? "too much" : "are missing");
 		wrap(p, p->text, false);
 	}
-	snprintf(p->text, sizeof(p->text), "events %s%slost %s%sdrift %s%s--apart: each by itself", text__count(a, sizeof(a), events),
-		 text__dot(), text__count(b, sizeof(b), lost), text__dot(), totals ? text__bytes(c, sizeof(c), drift) : "unknown", text__dot());
+	snprintf(p->text, sizeof(p->text), "events %s%slost %s%sdrift %s%s--apart: each by itself",
+		 text__count(a, sizeof(a), events), text__dot(), text__count(b, sizeof(b), lost),
+		 text__dot(), totals ? text__bytes(c, sizeof(c), drift) : "unknown", text__dot());
 	fputc('\n', p->out);
 	wrap(p, p->text, false);
 	for (size_t i = 0; i < p->n; i++) {
@@ -523,7 +545,12 @@ int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts 
 
 	if (!p)
 		return -ENOMEM;
-	*p = (struct page){ .out = out, .r = r, .o = o, .width = report_text__width(out, o), .n = ranks__count(r), .side = side,
+	*p = (struct page){ .out = out,
+			    .r = r,
+			    .o = o,
+			    .width = report_text__width(out, o),
+			    .n = ranks__count(r),
+			    .side = side,
 			    .colour = report_text__colour(out, o) };
 	if (!p->n) {
 		fputs("No memory event was seen.\n", out);

@@ -32,13 +32,15 @@ static size_t add_numbers(const struct ranks *r, const bool *in, char *buf, size
 			count++;
 		}
 		if (len + 48 < size)
-			len += snprintf(buf + len, size - len, first == last ? " %" PRIu64 : " %" PRIu64 "-%" PRIu64, first,
-					last);
+			len += snprintf(buf + len, size - len,
+					first == last ? " %" PRIu64 : " %" PRIu64 "-%" PRIu64,
+					first, last);
 	}
 	return count;
 }
 
-static size_t add_labels(const struct ranks *r, const bool *in, bool workers, char *buf, size_t size)
+static size_t add_labels(const struct ranks *r, const bool *in, bool workers, char *buf,
+			 size_t size)
 {
 	size_t len = strlen(buf), count = 0;
 
@@ -75,7 +77,9 @@ void ranks__title(const struct ranks *r, char *buf, size_t size)
 	char numbers[256], world[32] = "", with[48] = "";
 
 	if (!ranks__one_job(r)) {
-		snprintf(buf, size, "%zu recordings together; they do not say that they are ranks of one job", ranks__count(r));
+		snprintf(buf, size,
+			 "%zu recordings together; they do not say that they are ranks of one job",
+			 ranks__count(r));
 		return;
 	}
 	ranks__list(r, NULL, numbers, sizeof(numbers));
@@ -83,6 +87,6 @@ void ranks__title(const struct ranks *r, char *buf, size_t size)
 		snprintf(world, sizeof(world), " of %" PRIu64, ranks__at(r, 0)->world);
 	if (workers)
 		snprintf(with, sizeof(with), " and %zu worker%s", workers, workers == 1 ? "" : "s");
-	snprintf(buf, size, "%zu recordings of one job, %s%s%s: %s", ranks__count(r), numbers, world, with, ranks__at(r,
-			0)->command);
+	snprintf(buf, size, "%zu recordings of one job, %s%s%s: %s", ranks__count(r), numbers,
+		 world, with, ranks__at(r, 0)->command);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* One figure under the other: what the driver says the process uses, down to what tensors asked for. */
+/* One figure under the other: what the driver says the process uses, down to what tensors asked
+ * for. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -19,7 +20,8 @@ struct lines {
 };
 
 /* "  15.00 GiB  words", the words cut to the width. known: else the figure is "unknown". */
-static void line(struct lines *l, bool known, uint64_t bytes, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+static void line(struct lines *l, bool known, uint64_t bytes, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
 static void line(struct lines *l, bool known, uint64_t bytes, const char *fmt, ...)
 {
 	char figure[24];
@@ -28,11 +30,13 @@ static void line(struct lines *l, bool known, uint64_t bytes, const char *fmt, .
 	va_start(ap, fmt);
 	vsnprintf(l->text, sizeof(l->text), fmt, ap);
 	va_end(ap);
-	fprintf(l->out, "%*s  %s\n", FIGURE, known ? text__bytes(figure, sizeof(figure), bytes) : "unknown",
+	fprintf(l->out, "%*s  %s\n", FIGURE,
+		known ? text__bytes(figure, sizeof(figure), bytes) : "unknown",
 		report__cut(l->text, l->width - FIGURE - 2));
 }
 
-static const char *moment(char *buf, size_t size, const struct report_text_opts *o, const struct model_device *d)
+static const char *moment(char *buf, size_t size, const struct report_text_opts *o,
+			  const struct model_device *d)
 {
 	char time[24];
 
@@ -40,11 +44,13 @@ static const char *moment(char *buf, size_t size, const struct report_text_opts 
 		return "now";
 	if (o->at == AT_PEAK || o->at == AT_END)
 		return o->at == AT_PEAK ? "at the peak" : "at the end";
-	snprintf(buf, size, "at %s", text__time(time, sizeof(time), o->at == AT_OOM ? d->mark_time : o->at_time));
+	snprintf(buf, size, "at %s",
+		 text__time(time, sizeof(time), o->at == AT_OOM ? d->mark_time : o->at_time));
 	return buf;
 }
 
-static void print_used(struct lines *l, const struct model_segments *s, const struct report_below *b)
+static void print_used(struct lines *l, const struct model_segments *s,
+		       const struct report_below *b)
 {
 	char time[24];
 
@@ -52,9 +58,11 @@ static void print_used(struct lines *l, const struct model_segments *s, const st
 		line(l, false, 0, "used by the process: no figure from the driver");
 		return;
 	}
-	line(l, true, s->used, "used by the process, the driver says (at %s)", text__time(time, sizeof(time), s->used_time));
+	line(l, true, s->used, "used by the process, the driver says (at %s)",
+	     text__time(time, sizeof(time), s->used_time));
 	if (b->not_seen >= 0)
-		line(l, true, b->not_seen, "of it not seen taken then: CUDA's context, libraries' own");
+		line(l, true, b->not_seen,
+		     "of it not seen taken then: CUDA's context, libraries' own");
 }
 
 static void print_reserved(struct lines *l, const struct model_segments *s, const struct facts *f)
@@ -65,18 +73,23 @@ static void print_reserved(struct lines *l, const struct model_segments *s, cons
 
 	if (calls)
 		line(l, true, s->allocated, "allocated: blocks are %s calls",
-		     allocator && !strcmp(allocator, "pluggable") ? "the pluggable allocator's" : "cudaMallocAsync");
+		     allocator && !strcmp(allocator, "pluggable") ? "the pluggable allocator's"
+								  : "cudaMallocAsync");
 	if (calls && facts__get(f, "allocator_block"))
 		line(l, true, report__fact_number(f, "allocator_block"),
-		     "in the largest block, and %s in all tensors found: the allocator hands out parts of blocks",
+		     "in the largest block, and %s in all tensors found: the allocator hands out "
+		     "parts of blocks",
 		     text__bytes(a, sizeof(a), report__fact_number(f, "allocator_tensors")));
 	if (!s->has_totals)
 		return;
-	line(l, true, s->reserved, "reserved = %s allocated + %s cached", text__bytes(a, sizeof(a), s->allocated),
-	     text__bytes(b, sizeof(b), s->reserved > s->allocated ? s->reserved - s->allocated : 0));
+	line(l, true, s->reserved, "reserved = %s allocated + %s cached",
+	     text__bytes(a, sizeof(a), s->allocated),
+	     text__bytes(b, sizeof(b),
+			 s->reserved > s->allocated ? s->reserved - s->allocated : 0));
 	if (s->n)
 		line(l, true, s->stuck, "cached and stuck, %s can go back, largest gap %s",
-		     text__bytes(a, sizeof(a), s->releasable), text__bytes(c, sizeof(c), s->largest_gap));
+		     text__bytes(a, sizeof(a), s->releasable),
+		     text__bytes(c, sizeof(c), s->largest_gap));
 }
 
 static void print_others(struct lines *l, const struct model_segments *s, const char *cwd)
@@ -87,10 +100,12 @@ static void print_others(struct lines *l, const struct model_segments *s, const 
 	while (first < s->nothers && s->others[first].how == MEM_MANAGED)
 		first++;
 	if (s->nothers > 1)
-		snprintf(more, sizeof(more), ", %s more", text__count(n, sizeof(n), s->nothers - 1));
+		snprintf(more, sizeof(more), ", %s more",
+			 text__count(n, sizeof(n), s->nothers - 1));
 	if (first < s->nothers) {
 		report__location(where, &s->others[first].row, cwd, 40);
-		line(l, true, s->others_bytes, "taken by others (%s, %s%s)", report__how(s->others[first].how), where, more);
+		line(l, true, s->others_bytes, "taken by others (%s, %s%s)",
+		     report__how(s->others[first].how), where, more);
 	}
 	if (s->managed)
 		line(l, true, s->managed, "managed, on the device or on the host");
@@ -101,7 +116,8 @@ static void print_requested(struct lines *l, const struct model_segments *s)
 	char a[24], b[24];
 
 	if (s->requested && s->requested <= s->allocated)
-		line(l, true, s->allocated, "allocated = %s asked for + %s rounding", text__bytes(a, sizeof(a), s->requested),
+		line(l, true, s->allocated, "allocated = %s asked for + %s rounding",
+		     text__bytes(a, sizeof(a), s->requested),
 		     text__bytes(b, sizeof(b), s->allocated - s->requested));
 }
 
@@ -125,7 +141,9 @@ static void print_check(struct lines *l, const struct report_below *b)
 	if (b->nameless < 0)
 		line(l, true, 0 - (uint64_t)b->nameless, "too much in blocks: frees were missed");
 	if (b->not_seen < 0)
-		line(l, true, 0 - (uint64_t)b->not_seen, "more was seen taken than the driver says: segments without memory (vLLM sleep mode), or ends unseen");
+		line(l, true, 0 - (uint64_t)b->not_seen,
+		     "more was seen taken than the driver says: segments without memory (vLLM "
+		     "sleep mode), or ends unseen");
 }
 
 int report_text__reconcile(FILE *out, const struct model *m, size_t device, const struct facts *f,
@@ -140,7 +158,8 @@ int report_text__reconcile(FILE *out, const struct model *m, size_t device, cons
 
 	if (err) {
 		free(l);
-		return err == -ENOMEM ? err : 0; /* the CPU, or a moment that this device did not have */
+		/* the CPU, or a moment that this device did not have */
+		return err == -ENOMEM ? err : 0;
 	}
 	l->out = out;
 	l->width = report_text__width(out, o);

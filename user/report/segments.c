@@ -15,10 +15,24 @@
 #define TAKEN_MAX 36
 
 /* Numbers stand right, words left; the last column takes what room there is. */
-enum { COL_STUCK, COL_SIZE, COL_ALLOCATED, COL_GAP, COL_BLOCKS, COL_ADDRESS, COL_KIND, COL_STREAM, COL_TAKEN, COL_HELD, COL_NR };
+enum {
+	COL_STUCK,
+	COL_SIZE,
+	COL_ALLOCATED,
+	COL_GAP,
+	COL_BLOCKS,
+	COL_ADDRESS,
+	COL_KIND,
+	COL_STREAM,
+	COL_TAKEN,
+	COL_HELD,
+	COL_NR
+};
 
-static const char *const titles[COL_NR] = { "Stuck",   "Size", "Allocated", "Largest gap", "Blocks",
-					    "Address", "Kind", "Stream",    "Taken by",	   "Held by" };
+static const char *const titles[COL_NR] = {
+	"Stuck",   "Size", "Allocated", "Largest gap", "Blocks",
+	"Address", "Kind", "Stream",	"Taken by",    "Held by"
+};
 
 struct table {
 	FILE *out;
@@ -32,7 +46,8 @@ struct table {
 
 static const char *kind(struct table *t, const struct segment *s)
 {
-	snprintf(t->text, sizeof(t->text), "%s%s%s%s", s->kind == SEGMENT_ANY ? "" : report__segment_kind(s),
+	snprintf(t->text, sizeof(t->text), "%s%s%s%s",
+		 s->kind == SEGMENT_ANY ? "" : report__segment_kind(s),
 		 s->expandable ? " expandable" : "", s->foreign ? " foreign" : "",
 		 s->pool[0] || s->pool[1] ? " private pool" : "");
 	return t->text + (t->text[0] == ' ');
@@ -56,7 +71,8 @@ static const char *held(struct table *t, const struct segment *s, size_t columns
 	if (!s->blocks)
 		return s->pending ? "blocks that wait for a stream" : "(empty)";
 	if (s->npins + s->more_pins > 1)
-		snprintf(more, sizeof(more), " %s + %s more", text__bytes(bytes, sizeof(bytes), s->pins[0].bytes),
+		snprintf(more, sizeof(more), " %s + %s more",
+			 text__bytes(bytes, sizeof(bytes), s->pins[0].bytes),
 			 text__count(count, sizeof(count), s->npins - 1 + s->more_pins));
 	room = columns > text__width(more) + 20 ? columns - text__width(more) : columns;
 	report__location(t->text, &s->pins[0], t->cwd, room);
@@ -103,7 +119,8 @@ static size_t used(const struct table *t)
 
 static void choose_columns(struct table *t, size_t width)
 {
-	static const int order[] = { COL_ADDRESS, COL_STREAM, COL_TAKEN, COL_KIND, COL_BLOCKS, COL_ALLOCATED, COL_GAP };
+	static const int order[] = { COL_ADDRESS, COL_STREAM,	 COL_TAKEN, COL_KIND,
+				     COL_BLOCKS,  COL_ALLOCATED, COL_GAP };
 	bool streams = false, taken = false;
 
 	for (size_t i = 0; i < t->s->n; i++) {
@@ -114,7 +131,8 @@ static void choose_columns(struct table *t, size_t width)
 		t->has[c] = true;
 		t->width[c] = text__width(titles[c]);
 		for (size_t i = 0; i < t->shown; i++) {
-			size_t w = text__width(cell(t, &t->s->all[i], c, c == COL_TAKEN ? TAKEN_MAX : 200));
+			size_t w = text__width(
+				cell(t, &t->s->all[i], c, c == COL_TAKEN ? TAKEN_MAX : 200));
 
 			t->width[c] = w > t->width[c] ? w : t->width[c];
 		}
@@ -122,7 +140,8 @@ static void choose_columns(struct table *t, size_t width)
 	t->has[COL_STREAM] = streams; /* a column that says nothing is none */
 	t->has[COL_TAKEN] = taken;
 	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
-		size_t most = order[i] > COL_BLOCKS && order[i] != COL_KIND ? HELD_WANTED : HELD_MIN;
+		size_t most = order[i] > COL_BLOCKS && order[i] != COL_KIND ? HELD_WANTED
+									    : HELD_MIN;
 
 		if (used(t) + (t->width[COL_HELD] < most ? t->width[COL_HELD] : most) > width)
 			t->has[order[i]] = false;
@@ -162,7 +181,8 @@ static void print_rows(struct table *t, const struct report_text_opts *o)
 	for (size_t i = t->shown; i < t->s->n; i++)
 		rest += t->s->all[i].size;
 	if (t->shown < t->s->n)
-		fprintf(t->out, "(%s more of %s)\n", text__count(count, sizeof(count), t->s->n - t->shown),
+		fprintf(t->out, "(%s more of %s)\n",
+			text__count(count, sizeof(count), t->s->n - t->shown),
 			text__bytes(bytes, sizeof(bytes), rest));
 }
 
@@ -177,14 +197,17 @@ static void print_sums(FILE *out, const struct model_segments *s)
 		text__count(n, sizeof(n), s->n), s->n == 1 ? "" : "s");
 	fprintf(out, "  allocated %s\n", text__bytes(a, sizeof(a), s->allocated));
 	fprintf(out, "  cached    %s\n", text__bytes(a, sizeof(a), cached));
-	fprintf(out, "    %s can go back to CUDA (%s empty segment%s)\n", text__bytes(a, sizeof(a), s->releasable),
-		text__count(n, sizeof(n), s->empties), s->empties == 1 ? "" : "s");
+	fprintf(out, "    %s can go back to CUDA (%s empty segment%s)\n",
+		text__bytes(a, sizeof(a), s->releasable), text__count(n, sizeof(n), s->empties),
+		s->empties == 1 ? "" : "s");
 	fprintf(out, "    %s stuck beside blocks\n", text__bytes(b, sizeof(b), s->stuck));
 	if (s->pending)
 		fprintf(out, "    %s waits for a stream\n", text__bytes(b, sizeof(b), s->pending));
 	fprintf(out, "    largest gap %s\n", text__bytes(c, sizeof(c), s->largest_gap));
 	if (cached && !s->pending_known)
-		fputs("    (may include blocks freed with record_stream that still wait for a stream)\n", out);
+		fputs("    (may include blocks freed with record_stream that still wait for a "
+		      "stream)\n",
+		      out);
 }
 
 /* What is not known has a name and a size. */
@@ -196,9 +219,11 @@ static void print_unknown(FILE *out, const struct model_segments *s)
 	if (b.missing > 0)
 		fprintf(out, "%s in segments not known\n", text__bytes(x, sizeof(x), b.missing));
 	if (b.missing < 0)
-		fprintf(out, "%s too much: a segment went unseen\n", text__bytes(x, sizeof(x), 0 - (uint64_t)b.missing));
+		fprintf(out, "%s too much: a segment went unseen\n",
+			text__bytes(x, sizeof(x), 0 - (uint64_t)b.missing));
 	if (s->outside)
-		fprintf(out, "%s in %s blocks in no known segment\n", text__bytes(x, sizeof(x), s->outside),
+		fprintf(out, "%s in %s blocks in no known segment\n",
+			text__bytes(x, sizeof(x), s->outside),
 			text__count(n, sizeof(n), s->outside_blocks));
 	if (b.nameless > 0)
 		fprintf(out, "%s in blocks not known\n", text__bytes(x, sizeof(x), b.nameless));

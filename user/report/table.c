@@ -19,10 +19,22 @@
 #define WHERE_WANTED 40 /* before Module and Category are shown */
 #define MODULE_MAX 32
 
-enum { COL_MEM, COL_BAR, COL_CUMULATIVE, COL_MEDIAN, COL_COUNT, COL_CATEGORY, COL_PHASE, COL_THREAD, COL_MODULE, COL_WHERE, COL_NR };
+enum {
+	COL_MEM,
+	COL_BAR,
+	COL_CUMULATIVE,
+	COL_MEDIAN,
+	COL_COUNT,
+	COL_CATEGORY,
+	COL_PHASE,
+	COL_THREAD,
+	COL_MODULE,
+	COL_WHERE,
+	COL_NR
+};
 
-static const char *const titles[COL_NR] = { "Mem", "", "Cumulative", "Median", "Count", "Category", "Phase", "Thread", "Module",
-					      "" };
+static const char *const titles[COL_NR] = { "Mem",	"",	 "Cumulative", "Median", "Count",
+					    "Category", "Phase", "Thread",     "Module", "" };
 
 struct table {
 	FILE *out;
@@ -34,7 +46,7 @@ struct table {
 	struct row rest;     /* the sum of what --top leaves out */
 	size_t nout;	     /* rows of what --filter leaves out, behind the n ... */
 	struct row out_rest; /* ... and their sum */
-	enum group last; /* what the last column is of */
+	enum group last;     /* what the last column is of */
 	bool has[COL_NR];
 	size_t width[COL_NR], where_width;
 	char text[REPORT_TEXT];
@@ -61,7 +73,9 @@ unsigned report_text__width(FILE *out, const struct report_text_opts *o)
 
 int report_text__parse_colour(const char *s, enum report_choice *ret)
 {
-	static const char *const names[] = { [REPORT_AUTO] = "auto", [REPORT_ALWAYS] = "always", [REPORT_NEVER] = "never" };
+	static const char *const names[] = {
+		[REPORT_AUTO] = "auto", [REPORT_ALWAYS] = "always", [REPORT_NEVER] = "never"
+	};
 
 	for (int i = 0; i < 3; i++)
 		if (!strcmp(s, names[i])) {
@@ -115,7 +129,8 @@ static const char *cell(struct table *t, const struct row *r, int col, size_t co
 	case COL_MEM:
 		return text__bytes(t->text, 24, r->bytes);
 	case COL_BAR:
-		return bar__draw(t->text, r->bytes, t->n ? t->rows[0].bytes : 0, REPORT_BAR, bar__unicode(), true);
+		return bar__draw(t->text, r->bytes, t->n ? t->rows[0].bytes : 0, REPORT_BAR,
+				 bar__unicode(), true);
 	case COL_CUMULATIVE:
 		return text__bytes(t->text, 24, r->cumulative);
 	case COL_MEDIAN:
@@ -153,7 +168,8 @@ static void measure(struct table *t, size_t width)
 	for (int c = 0; c < COL_NR; c++) {
 		t->width[c] = text__width(titles[c]);
 		for (size_t i = 0; i < t->shown; i++) {
-			size_t w = text__width(cell(t, &t->rows[i], c, c == COL_MODULE ? MODULE_MAX : 200));
+			size_t w = text__width(
+				cell(t, &t->rows[i], c, c == COL_MODULE ? MODULE_MAX : 200));
 
 			if (c == COL_WHERE)
 				t->where_width = w > t->where_width ? w : t->where_width;
@@ -198,30 +214,38 @@ static bool overlap(const struct table *t)
 /* Where nothing else has to go for them. */
 static void add_bars(struct table *t, size_t width)
 {
-	t->has[COL_BAR] = report_text__bars(t->out, t->o, used(t) + REPORT_BAR + GAP + t->where_width <= width);
+	t->has[COL_BAR] = report_text__bars(t->out, t->o,
+					    used(t) + REPORT_BAR + GAP + t->where_width <= width);
 }
 
 static void choose_columns(struct table *t, size_t width)
 {
 	static const enum group groups[COL_NR] = {
-		[COL_CATEGORY] = BY_CATEGORY, [COL_PHASE] = BY_PHASE, [COL_THREAD] = BY_THREAD, [COL_MODULE] = BY_MODULE,
+		[COL_CATEGORY] = BY_CATEGORY,
+		[COL_PHASE] = BY_PHASE,
+		[COL_THREAD] = BY_THREAD,
+		[COL_MODULE] = BY_MODULE,
 	};
 	unsigned of = report__speaks_of(t->o->by, t->o->split);
 	bool known = false, modules = false;
 
 	for (size_t i = 0; i < t->n; i++) {
-		known |= t->rows[i].category && strcmp(t->rows[i].category, category__name(CATEGORY_UNKNOWN)) != 0;
+		known |= t->rows[i].category &&
+			 strcmp(t->rows[i].category, category__name(CATEGORY_UNKNOWN)) != 0;
 		modules |= t->rows[i].modules != 0;
 	}
 	for (int c = 0; c < COL_NR; c++)
-		t->has[c] = c < COL_CATEGORY || c == COL_WHERE || ((of & 1U << groups[c]) && groups[c] != t->last);
+		t->has[c] = c < COL_CATEGORY || c == COL_WHERE ||
+			    ((of & 1U << groups[c]) && groups[c] != t->last);
 	t->has[COL_CUMULATIVE] = !overlap(t); /* nothing adds up */
 	t->has[COL_BAR] = t->o->bars == REPORT_ALWAYS;
 	if (t->o->split) { /* asked for: figures go first */
-		static const int order[] = { COL_MEDIAN, COL_CUMULATIVE, COL_COUNT, COL_CATEGORY, COL_THREAD, COL_MODULE, COL_PHASE };
+		static const int order[] = { COL_MEDIAN, COL_CUMULATIVE, COL_COUNT, COL_CATEGORY,
+					     COL_THREAD, COL_MODULE,	 COL_PHASE };
 
 		measure(t, width);
-		for (size_t i = 0; i < sizeof(order) / sizeof(*order) && !fits(t, width, WHERE_MIN / 2); i++)
+		for (size_t i = 0;
+		     i < sizeof(order) / sizeof(*order) && !fits(t, width, WHERE_MIN / 2); i++)
 			t->has[order[i]] = false;
 		add_bars(t, width);
 		return;
@@ -250,7 +274,8 @@ static void print_cell(const struct table *t, int col, const char *s)
 	if (col == COL_WHERE)
 		fputs(s, t->out);
 	else if (col <= COL_COUNT)
-		fprintf(t->out, "%*s%s%s%s%*s", (int)pad, "", colour ? "\033[36m" : "", s, colour ? "\033[0m" : "", GAP, "");
+		fprintf(t->out, "%*s%s%s%s%*s", (int)pad, "", colour ? "\033[36m" : "", s,
+			colour ? "\033[0m" : "", GAP, "");
 	else
 		fprintf(t->out, "%s%*s", s, (int)pad + GAP, "");
 }
@@ -291,11 +316,13 @@ static void print_stack(struct table *t, const struct row *r)
 }
 
 /* The sum of n rows that are not shown, with what they are. */
-static void print_sum(struct table *t, const struct row *sum, size_t n, const char *before, const char *behind)
+static void print_sum(struct table *t, const struct row *sum, size_t n, const char *before,
+		      const char *behind)
 {
 	char words[64], count[32];
 
-	snprintf(words, sizeof(words), "(%s %s%s%s)", text__count(count, sizeof(count), n), before, n == 1 ? "" : "s", behind);
+	snprintf(words, sizeof(words), "(%s %s%s%s)", text__count(count, sizeof(count), n), before,
+		 n == 1 ? "" : "s", behind);
 	for (int c = 0; c < COL_NR; c++) {
 		if (!t->has[c])
 			continue;
@@ -340,16 +367,21 @@ void report_text__sums(FILE *out, const struct report_text_opts *o, const struct
 	else if (o->at == AT_END)
 		strcpy(title, "Mem at the end");
 	else
-		snprintf(title, sizeof(title), "Mem at %s%s", o->at == AT_OOM ? "the first out of memory, " : "",
-			 text__time(time, sizeof(time), o->at == AT_OOM ? dev->mark_time : o->at_time));
+		snprintf(title, sizeof(title), "Mem at %s%s",
+			 o->at == AT_OOM ? "the first out of memory, " : "",
+			 text__time(time, sizeof(time),
+				    o->at == AT_OOM ? dev->mark_time : o->at_time));
 	if (*title)
-		fprintf(out, "%s: %s%s\n", title, report__about(is), text__bytes(bytes, sizeof(bytes), mem));
+		fprintf(out, "%s: %s%s\n", title, report__about(is),
+			text__bytes(bytes, sizeof(bytes), mem));
 	/* What was not seen to be allocated is not in the sum. */
 	is = dev->peak_is == FIGURE_EXACT ? FIGURE_EXACT : FIGURE_LOWER_BOUND;
-	fprintf(out, "Total mem allocated: %s%s\n", report__about(is), text__bytes(bytes, sizeof(bytes), dev->total_allocated));
+	fprintf(out, "Total mem allocated: %s%s\n", report__about(is),
+		text__bytes(bytes, sizeof(bytes), dev->total_allocated));
 }
 
-/* The rows must add up to what the allocator says; where events were lost they cannot, and that is said. */
+/* The rows must add up to what the allocator says; where events were lost they cannot, and that is
+ * said. */
 static void print_check(const struct table *t, const struct model_device *dev)
 {
 	uint64_t mem = t->o->when == ROWS_AT_MARK ? dev->mark_allocated : dev->allocated;
@@ -361,9 +393,12 @@ static void print_check(const struct table *t, const struct model_device *dev)
 	if (t->o->when == ROWS_TOTAL)
 		mem = dev->total_allocated;
 	if (sum != mem)
-		fprintf(t->out, "These rows add up to %s, not to the %s that the allocator says: %s %s, since events were missed.\n",
+		fprintf(t->out,
+			"These rows add up to %s, not to the %s that the allocator says: %s %s, "
+			"since events were missed.\n",
 			text__bytes(a, sizeof(a), sum), text__bytes(b, sizeof(b), mem),
-			text__bytes(c, sizeof(c), sum > mem ? sum - mem : mem - sum), sum > mem ? "too much" : "are missing");
+			text__bytes(c, sizeof(c), sum > mem ? sum - mem : mem - sum),
+			sum > mem ? "too much" : "are missing");
 }
 
 static int fetch(struct table *t, const struct model *m, size_t device, const struct row_opts *opts)
@@ -402,7 +437,8 @@ static int prepare(struct table *t, const struct model *m, size_t device)
 	int err;
 
 	report_select__apply(t->o->select, &opts);
-	/* A line is one row for all the layers that run it; what it is called in them stands beside. */
+	/* A line is one row for all the layers that run it; what it is called in them stands
+	 * beside. */
 	opts.any_module = t->o->by == BY_LINE;
 	err = fetch(t, m, device, &opts);
 	if (err)
@@ -417,8 +453,8 @@ static int prepare(struct table *t, const struct model *m, size_t device)
 	return err;
 }
 
-int report_text__table(FILE *out, const struct model *m, size_t device, const struct dict *d, const struct facts *f,
-		       const struct report_text_opts *o)
+int report_text__table(FILE *out, const struct model *m, size_t device, const struct dict *d,
+		       const struct facts *f, const struct report_text_opts *o)
 {
 	struct table *t = calloc(1, sizeof(*t));
 	struct model_device dev;
@@ -426,7 +462,9 @@ int report_text__table(FILE *out, const struct model *m, size_t device, const st
 
 	if (!t)
 		return -ENOMEM;
-	*t = (struct table){ .out = out, .d = d, .o = o, .cwd = facts__get(f, "cwd"), .last = last_column(o) };
+	*t = (struct table){
+		.out = out, .d = d, .o = o, .cwd = facts__get(f, "cwd"), .last = last_column(o)
+	};
 	err = prepare(t, m, device);
 	if (!err) {
 		model__device(m, device, &dev);

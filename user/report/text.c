@@ -15,7 +15,6 @@
 #include "record/dict.h"
 #include "record/stream.h"
 
-
 /* Parts of a line with dots between; goes on in an indented line where the width is used up. */
 struct line {
 	FILE *out;
@@ -83,7 +82,8 @@ void report_text__command(char *buf, size_t size, const struct facts *f, size_t 
 	buf[0] = '\0';
 	for (; a && *a && len + 1 < size; a++) {
 		slash = a == argv ? strrchr(*a, '/') : NULL;
-		text__clean(word, sizeof(word), slash ? slash + 1 : *a, strlen(slash ? slash + 1 : *a));
+		text__clean(word, sizeof(word), slash ? slash + 1 : *a,
+			    strlen(slash ? slash + 1 : *a));
 		snprintf(buf + len, size - len, "%s%s", len ? " " : "", word);
 		len = strlen(buf);
 	}
@@ -98,7 +98,8 @@ void report_text__command(char *buf, size_t size, const struct facts *f, size_t 
 /* Which container and pod it ran in; an id only as far as people give it. */
 static void place(struct line *l, const struct facts *f)
 {
-	const char *name = facts__get(f, "container.name"), *id = facts__get(f, "container"), *pod = facts__get(f, "pod");
+	const char *name = facts__get(f, "container.name"), *id = facts__get(f, "container"),
+		   *pod = facts__get(f, "pod");
 	char clean[96];
 
 	if (pod)
@@ -125,9 +126,11 @@ static uint64_t lost(const struct model *m, const struct facts *f, const struct 
 	return n > o->lost ? n : o->lost;
 }
 
-static void print_process(FILE *out, const struct model *m, const struct facts *f, const struct report_text_opts *o)
+static void print_process(FILE *out, const struct model *m, const struct facts *f,
+			  const struct report_text_opts *o)
 {
-	uint64_t duration = o->duration ? o->duration : report__fact_number(f, "duration_ns"), n = lost(m, f, o);
+	uint64_t duration = o->duration ? o->duration : report__fact_number(f, "duration_ns"),
+		 n = lost(m, f, o);
 	struct line l = line__begin(out, o);
 	char cmd[REPORT_TEXT / 2], time[24], events[32], count[32];
 	bool red = n && report_text__colour(out, o);
@@ -138,22 +141,25 @@ static void print_process(FILE *out, const struct model *m, const struct facts *
 	version(&l, f, "torch", "torch");
 	version(&l, f, "python", "Python");
 	part(&l, "%s", text__time(time, sizeof(time), duration));
-	part(&l, "%s events, %s%s lost%s", text__count(events, sizeof(events), model__events(m)), red ? "\033[31m" : "",
-	     text__count(count, sizeof(count), n), red ? "\033[0m" : "");
+	part(&l, "%s events, %s%s lost%s", text__count(events, sizeof(events), model__events(m)),
+	     red ? "\033[31m" : "", text__count(count, sizeof(count), n), red ? "\033[0m" : "");
 	fputc('\n', out);
 }
 
 /* at_peak: what was reserved at that moment is known; else only the most there ever was. */
-static void peak_words(struct line *l, const struct model *m, const struct model_device *d, bool at_peak)
+static void peak_words(struct line *l, const struct model *m, const struct model_device *d,
+		       bool at_peak)
 {
 	char allocated[24], reserved[24], time[24], count[32], step[40] = "", res[48] = "";
 
 	if (model__steps(m))
-		snprintf(step, sizeof(step), "step %s, ", text__count(count, sizeof(count), d->peak_step));
+		snprintf(step, sizeof(step), "step %s, ",
+			 text__count(count, sizeof(count), d->peak_step));
 	text__bytes(reserved, sizeof(reserved), at_peak ? d->mark_reserved : d->peak_reserved);
 	if (d->has_totals && at_peak)
 		snprintf(res, sizeof(res), ", %s reserved", reserved);
-	part(l, "peak %s%s allocated%s at %s (%s%s)", report__about(d->peak_is), text__bytes(allocated, sizeof(allocated), d->peak_allocated), res,
+	part(l, "peak %s%s allocated%s at %s (%s%s)", report__about(d->peak_is),
+	     text__bytes(allocated, sizeof(allocated), d->peak_allocated), res,
 	     text__time(time, sizeof(time), d->peak_time), step, phase__name(d->peak_phase));
 	if (d->has_totals && !at_peak)
 		part(l, "at most %s reserved", reserved);
@@ -166,36 +172,45 @@ static const char *no_totals(const struct facts *f)
 	if (allocator && !strcmp(allocator, "cudaMallocAsync"))
 		return "blocks are cudaMallocAsync calls";
 	if (allocator && !strcmp(allocator, "pluggable"))
-		return facts__get(f, "allocator_block") ? "blocks are a pluggable allocator's calls, which hands out parts of them" :
-							  "blocks are a pluggable allocator's calls";
+		return facts__get(f, "allocator_block")
+			       ? "blocks are a pluggable allocator's calls, which hands out parts "
+				 "of them"
+			       : "blocks are a pluggable allocator's calls";
 	return "its allocator carries no totals";
 }
 
-static void print_oom(FILE *out, const struct model *m, const struct model_device *d, const struct model_oom *oom,
-		      const struct facts *f, const struct report_text_opts *o)
+static void print_oom(FILE *out, const struct model *m, const struct model_device *d,
+		      const struct model_oom *oom, const struct facts *f,
+		      const struct report_text_opts *o)
 {
 	char a[24], b[24], c[24], where[REPORT_TEXT];
 	const char *fact = report__device_fact(f, d, "total");
 	uint64_t total = fact ? strtoull(fact, NULL, 10) : 0;
-	struct row row = { .module = "", .module_class = "", .phase = oom->phase, .source = "untraced" };
+	struct row row = {
+		.module = "", .module_class = "", .phase = oom->phase, .source = "untraced"
+	};
 	struct line l = line__begin(out, o);
 	struct row_frame line;
 
 	fputs("  ", out);
 	l.at = 2;
-	part(&l, "out of memory at %s: %s asked for", text__time(a, sizeof(a), oom->time), text__bytes(b, sizeof(b), oom->size));
+	part(&l, "out of memory at %s: %s asked for", text__time(a, sizeof(a), oom->time),
+	     text__bytes(b, sizeof(b), oom->size));
 	part(&l, "allocated %s", text__bytes(a, sizeof(a), oom->allocated));
 	if (oom->has_totals)
 		part(&l, "reserved %s", text__bytes(a, sizeof(a), oom->reserved));
 	if (oom->gap_known)
-		part(&l, "largest free piece of it %s", text__bytes(b, sizeof(b), oom->largest_gap));
+		part(&l, "largest free piece of it %s",
+		     text__bytes(b, sizeof(b), oom->largest_gap));
 	if (total && oom->left_known)
-		part(&l, "the driver had %s left of %s", text__bytes(b, sizeof(b), oom->left), text__bytes(c, sizeof(c), total));
+		part(&l, "the driver had %s left of %s", text__bytes(b, sizeof(b), oom->left),
+		     text__bytes(c, sizeof(c), total));
 	else if (oom->left_known)
 		part(&l, "the driver had %s left", text__bytes(b, sizeof(b), oom->left));
 	else if (total && oom->used_known && oom->used <= total)
 		part(&l, "the driver had at most %s left of %s (other processes not counted)",
-		     text__bytes(b, sizeof(b), total - oom->used), text__bytes(c, sizeof(c), total));
+		     text__bytes(b, sizeof(b), total - oom->used),
+		     text__bytes(c, sizeof(c), total));
 	if (model__stack_line(m, oom->stack, o->innermost, &line)) {
 		row.file = line.file;
 		row.func = line.func;
@@ -207,8 +222,8 @@ static void print_oom(FILE *out, const struct model *m, const struct model_devic
 }
 
 /* The first, where the trouble starts; at the moment of one, the last too. */
-static void print_ooms(FILE *out, const struct model *m, size_t i, const struct model_device *d, const struct facts *f,
-		       const struct report_text_opts *o)
+static void print_ooms(FILE *out, const struct model *m, size_t i, const struct model_device *d,
+		       const struct facts *f, const struct report_text_opts *o)
 {
 	struct model_oom first, last;
 	size_t n = 0;
@@ -231,14 +246,16 @@ static void print_all(FILE *out, const struct model *m, const struct report_text
 	model__all(m, &all);
 	if (all.devices < 2)
 		return;
-	part(&l, "%u devices  peak %s allocated together at %s", all.devices, text__bytes(a, sizeof(a), all.peak_allocated),
+	part(&l, "%u devices  peak %s allocated together at %s", all.devices,
+	     text__bytes(a, sizeof(a), all.peak_allocated),
 	     text__time(b, sizeof(b), all.peak_allocated_time));
 	part(&l, "%s reserved at %s", text__bytes(a, sizeof(a), all.peak_reserved),
 	     text__time(b, sizeof(b), all.peak_reserved_time));
 	fputc('\n', out);
 }
 
-static void print_device(FILE *out, const struct model *m, size_t i, const struct facts *f, const struct report_text_opts *o)
+static void print_device(FILE *out, const struct model *m, size_t i, const struct facts *f,
+			 const struct report_text_opts *o)
 {
 	struct line l = line__begin(out, o);
 	struct model_device d;
@@ -251,18 +268,24 @@ static void print_device(FILE *out, const struct model *m, size_t i, const struc
 	l.at = strlen(d.name) + 2;
 	peak_words(&l, m, &d, mark && o->at == AT_PEAK);
 	if (d.has_totals) {
-		part(&l, "fragmentation %.1f %%", 100 * report__fragmentation(mark ? d.mark_allocated : d.allocated,
-									       mark ? d.mark_reserved : d.reserved));
-		part(&l, "before attach %s", text__bytes(bytes, sizeof(bytes), d.before_attach_start));
+		part(&l, "fragmentation %.1f %%",
+		     100 * report__fragmentation(mark ? d.mark_allocated : d.allocated,
+						 mark ? d.mark_reserved : d.reserved));
+		part(&l, "before attach %s",
+		     text__bytes(bytes, sizeof(bytes), d.before_attach_start));
 	} else if (d.device.type == DEVICE_CPU && (mark ? d.mark_before_attach : d.before_attach)) {
-		part(&l, "before attach: %s of tensors, else unknown (the CPU allocator carries no totals)",
-		     text__bytes(bytes, sizeof(bytes), mark ? d.mark_before_attach : d.before_attach));
+		part(&l,
+		     "before attach: %s of tensors, else unknown (the CPU allocator carries no "
+		     "totals)",
+		     text__bytes(bytes, sizeof(bytes),
+				 mark ? d.mark_before_attach : d.before_attach));
 	} else if (d.device.type == DEVICE_CPU && d.before_known) {
 		part(&l, "before attach 0 B");
 	} else if (d.device.type == DEVICE_CPU) {
 		part(&l, "before attach: unknown (the CPU allocator carries no totals)");
 	} else {
-		part(&l, "reserved%s: unknown (%s)", d.before_known ? "" : " and before attach", no_totals(f));
+		part(&l, "reserved%s: unknown (%s)", d.before_known ? "" : " and before attach",
+		     no_totals(f));
 	}
 	if (d.ooms)
 		part(&l, "%" PRIu64 " out of memory", d.ooms);
@@ -326,7 +349,8 @@ static void stack_words(struct line *l, const struct model *m)
 		part(l, "%s truncated", percent(p, sizeof(p), s.truncated, s.all));
 	for (unsigned i = 0; i < MT_WALK_NR; i++)
 		if (report__walk_failed(i) && model__walks(m, i))
-			part(l, "%s failed (%s)", percent(p, sizeof(p), model__walks(m, i), s.all), walk__name(i));
+			part(l, "%s failed (%s)", percent(p, sizeof(p), model__walks(m, i), s.all),
+			     walk__name(i));
 }
 
 /* What losses mean for the figures above. */
@@ -346,24 +370,30 @@ static void loss_words(struct line *l, const struct model *m)
 		part(l, "peaks are lower bounds");
 }
 
-/* Records that say nothing of how much memory there is, but of steps, modules and lines of forward. */
+/* Records that say nothing of how much memory there is, but of steps, modules and lines of forward.
+ */
 static void lost_words(struct line *l, const struct facts *f)
 {
 	uint64_t steps = report__fact_number(f, "counter.lost.scope_end");
-	uint64_t calls = report__fact_number(f, "counter.lost.module_call") + report__fact_number(f, "counter.modules.faults");
-	uint64_t nodes = report__fact_number(f, "counter.lost.autograd_edge") + report__fact_number(f, "counter.lost.autograd_node") +
+	uint64_t calls = report__fact_number(f, "counter.lost.module_call") +
+			 report__fact_number(f, "counter.modules.faults");
+	uint64_t nodes = report__fact_number(f, "counter.lost.autograd_edge") +
+			 report__fact_number(f, "counter.lost.autograd_node") +
 			 report__fact_number(f, "counter.autograd.faults");
 	char count[32];
 
 	if (steps)
-		part(l, "%s ends of steps lost: figures per step are not exact", text__count(count, sizeof(count), steps));
+		part(l, "%s ends of steps lost: figures per step are not exact",
+		     text__count(count, sizeof(count), steps));
 	if (calls)
 		part(l, "%s calls of modules lost", text__count(count, sizeof(count), calls));
 	if (nodes)
-		part(l, "%s autograd nodes lost: their memory has no line of forward", text__count(count, sizeof(count), nodes));
+		part(l, "%s autograd nodes lost: their memory has no line of forward",
+		     text__count(count, sizeof(count), nodes));
 }
 
-void report_text__trust(FILE *out, const struct model *m, const struct facts *f, const struct report_text_opts *o)
+void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
+			const struct report_text_opts *o)
 {
 	const char *reason = facts__get(f, "stop_reason");
 	struct line l = line__begin(out, o);
@@ -381,16 +411,19 @@ void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
 		part(&l, "%s events dropped (%s)", text__count(count, sizeof(count), dropped),
 		     reason ? text__clean(text, sizeof(text), reason, strlen(reason)) : "a bound");
 	if (facts__get(f, "driver_bypassed"))
-		part(&l, "memory that CUDA libraries take is not recorded: their calls bypass the probes");
+		part(&l, "memory that CUDA libraries take is not recorded: their calls bypass the "
+			 "probes");
 	if (nameless)
-		part(&l, "no room for %s more stacks and names", text__count(count, sizeof(count), nameless));
+		part(&l, "no room for %s more stacks and names",
+		     text__count(count, sizeof(count), nameless));
 	if (o->cut)
 		part(&l, "recording not complete: %s", o->cut);
 	fputc('\n', out);
 }
 
 /* Devices of which more than blocks is known. */
-static int print_below(FILE *out, const struct model *m, const struct facts *f, const struct report_text_opts *o)
+static int print_below(FILE *out, const struct model *m, const struct facts *f,
+		       const struct report_text_opts *o)
 {
 	char *text = NULL;
 	size_t size;
@@ -413,8 +446,8 @@ static int print_below(FILE *out, const struct model *m, const struct facts *f, 
 	return err;
 }
 
-int report_text__summary(FILE *out, const struct model *m, int device, const struct dict *d, const struct facts *f,
-			 const struct report_text_opts *o)
+int report_text__summary(FILE *out, const struct model *m, int device, const struct dict *d,
+			 const struct facts *f, const struct report_text_opts *o)
 {
 	int err = 0;
 
@@ -433,9 +466,9 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 			err = report_text__overview(out, m, device, o);
 	}
 	if (!err && device >= 0) {
-		err = o->segments ? report_text__segments(out, m, device, f, o) :
-		      o->tree	  ? report_text__tree(out, m, device, o) :
-				    report_text__table(out, m, device, d, f, o);
+		err = o->segments ? report_text__segments(out, m, device, f, o)
+		      : o->tree	  ? report_text__tree(out, m, device, o)
+				  : report_text__table(out, m, device, d, f, o);
 	} else if (device < 0) {
 		fputs("No memory event was seen.\n", out);
 	}

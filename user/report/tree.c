@@ -17,7 +17,8 @@
 
 struct tree {
 	FILE *out;
-	size_t width, used, left; /* used: by the columns in front of names; left: lines that --top still allows */
+	size_t width, used, left; /* used: by the columns in front of names; left: lines that --top
+				     still allows */
 	uint64_t hidden;	  /* nodes beyond */
 	uint64_t all_bytes;
 	bool unicode, bars, colour;
@@ -33,17 +34,20 @@ static void print_figure(FILE *out, int width, const char *s)
 }
 
 /* The name is in t->text; lead stands in front of it. */
-static void print_line(struct tree *t, uint64_t total, bool has_own, uint64_t own, uint64_t count, const char *lead)
+static void print_line(struct tree *t, uint64_t total, bool has_own, uint64_t own, uint64_t count,
+		       const char *lead)
 {
 	char figure[32], bar[BAR_TEXT];
 
 	print_figure(t->out, FIGURE, text__bytes(figure, 24, total));
 	if (t->bars)
 		fprintf(t->out, "%s%s%s  ", t->colour ? "\033[36m" : "",
-			bar__draw(bar, total, t->all_bytes, REPORT_BAR, t->unicode, true), t->colour ? "\033[0m" : "");
+			bar__draw(bar, total, t->all_bytes, REPORT_BAR, t->unicode, true),
+			t->colour ? "\033[0m" : "");
 	print_figure(t->out, FIGURE, has_own ? text__bytes(figure, 24, own) : "");
 	print_figure(t->out, COUNT, count ? text__count(figure, sizeof(figure), count) : "-");
-	fprintf(t->out, "%s%s\n", lead, report__cut(t->text, t->width - t->used - text__width(lead)));
+	fprintf(t->out, "%s%s\n", lead,
+		report__cut(t->text, t->width - t->used - text__width(lead)));
 }
 
 /* What leads from the parents to x; of what is too deep for the width the part next to x. */
@@ -57,7 +61,10 @@ static void lead_to(const struct tree *t, const struct module_node *x, char *buf
 	for (; x->parent && n < most; x = &t->modules.all[x->parent - 1])
 		way[n++] = x;
 	while (n--) {
-		const char *s = !t->unicode ? "  " : n ? (way[n]->next ? "\u2502 " : "  ") : way[n]->next ? "\u251c " : "\u2514 ";
+		const char *s = !t->unicode    ? "  "
+				: n	       ? (way[n]->next ? "\u2502 " : "  ")
+				: way[n]->next ? "\u251c "
+					       : "\u2514 ";
 
 		len += snprintf(buf + len, size - len, "%s", s);
 	}
@@ -120,13 +127,15 @@ static void print_tree(struct tree *t)
 	fprintf(t->out, "Module%s\n", t->colour ? "\033[0m" : "");
 	print_all(t, t->modules.roots);
 	if (t->hidden)
-		fprintf(t->out, "%*s(%s more)\n", (int)t->used, "", text__count(t->text, 32, t->hidden));
+		fprintf(t->out, "%*s(%s more)\n", (int)t->used, "",
+			text__count(t->text, 32, t->hidden));
 	print_rest(t, &t->modules.before, "before attach");
 	print_rest(t, &t->modules.outside, "(outside of modules)");
 	print_rest(t, &t->modules.filtered, "(not shown)");
 }
 
-int report_text__tree(FILE *out, const struct model *m, size_t device, const struct report_text_opts *o)
+int report_text__tree(FILE *out, const struct model *m, size_t device,
+		      const struct report_text_opts *o)
 {
 	struct tree *t = calloc(1, sizeof(*t));
 	struct model_device dev;
@@ -140,9 +149,13 @@ int report_text__tree(FILE *out, const struct model *m, size_t device, const str
 		t->unicode = bar__unicode();
 		t->colour = report_text__colour(out, o);
 		t->used = 2 * (FIGURE + 2) + COUNT + 2;
-		t->bars = report_text__bars(out, o, t->used + REPORT_BAR + 2 + NAME_MIN <= t->width) && t->width >= t->used + REPORT_BAR + 10;
+		t->bars = report_text__bars(out, o,
+					    t->used + REPORT_BAR + 2 + NAME_MIN <= t->width) &&
+			  t->width >= t->used + REPORT_BAR + 10;
 		t->used += t->bars ? REPORT_BAR + 2 : 0;
-		t->all_bytes = o->when == ROWS_AT_MARK ? dev.mark_allocated : o->when == ROWS_NOW ? dev.allocated : dev.total_allocated;
+		t->all_bytes = o->when == ROWS_AT_MARK ? dev.mark_allocated
+			       : o->when == ROWS_NOW   ? dev.allocated
+						       : dev.total_allocated;
 		report_text__sums(out, o, &dev);
 		print_tree(t);
 		report_modules__free(&t->modules);

@@ -108,7 +108,8 @@ static int listen_at(struct control *c)
 
 static void clear(const char *folder);
 
-int control__open(pid_t target, const char *folder, control_handler *handler, void *ctx, struct control **ret)
+int control__open(pid_t target, const char *folder, control_handler *handler, void *ctx,
+		  struct control **ret)
 {
 	struct control *c;
 	char buf[80];
@@ -129,7 +130,8 @@ int control__open(pid_t target, const char *folder, control_handler *handler, vo
 		c->clients[i].fd = -1;
 	c->handler = handler;
 	c->ctx = ctx;
-	if ((size_t)snprintf(c->path, sizeof(c->path), "%s/%d.%d.sock", folder, (int)target, (int)getpid()) >= sizeof(c->path)) {
+	if ((size_t)snprintf(c->path, sizeof(c->path), "%s/%d.%d.sock", folder, (int)target,
+			     (int)getpid()) >= sizeof(c->path)) {
 		free(c);
 		return -ENAMETOOLONG;
 	}
@@ -177,10 +179,12 @@ static bool is_trusted(int fd)
 	struct ucred u;
 	socklen_t len = sizeof(u);
 
-	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &u, &len) && (u.uid == 0 || u.uid == geteuid());
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &u, &len) &&
+	       (u.uid == 0 || u.uid == geteuid());
 }
 
-/* Where all places are taken, the one that has been there longest goes: it may be one that never says anything. */
+/* Where all places are taken, the one that has been there longest goes: it may be one that never
+ * says anything. */
 static void take_in(struct control *c)
 {
 	int fd = accept4(c->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), oldest = 0;
@@ -209,7 +213,8 @@ static bool parse(char *request, size_t len, char **word, char **argument)
 	while (len && (request[len - 1] == '\n' || request[len - 1] == ' '))
 		len--;
 	request[len] = '\0';
-	if (!len || strlen(request) != len || strcmp(text__clean(clean, sizeof(clean), request, len), request))
+	if (!len || strlen(request) != len ||
+	    strcmp(text__clean(clean, sizeof(clean), request, len), request))
 		return false;
 	*word = request;
 	*argument = request + strcspn(request, " ");
@@ -234,7 +239,9 @@ static void answer(struct control *c, FILE *out, char *request, size_t len)
 	else
 		err = c->handler(c->ctx, word, argument, j);
 	if (err == -ENOTSUP)
-		json__string(j, "error", "the capture does not know this action; it may be of another version of memtrace-bpf");
+		json__string(j, "error",
+			     "the capture does not know this action; it may be of another version "
+			     "of memtrace-bpf");
 	json__bool(j, "ok", !err);
 	json__close_object(j);
 	json__free(j);
@@ -258,7 +265,8 @@ static void serve(struct control *c, struct client *k)
 		if (fclose(out))
 			size = 0;
 	}
-	if (!size || size > CONTROL_ANSWER || send(k->fd, text, size, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)size)
+	if (!size || size > CONTROL_ANSWER ||
+	    send(k->fd, text, size, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)size)
 		hang_up(k);
 	free(text);
 }
@@ -312,13 +320,15 @@ static bool parse_name(const char *name, struct control_place *ret)
 {
 	int target, capturer, end = 0;
 
-	if (sscanf(name, "%9d.%9d.sock%n", &target, &capturer, &end) != 2 || !end || name[end] || target <= 0 || capturer <= 0)
+	if (sscanf(name, "%9d.%9d.sock%n", &target, &capturer, &end) != 2 || !end || name[end] ||
+	    target <= 0 || capturer <= 0)
 		return false;
 	*ret = (struct control_place){ target, capturer };
 	return true;
 }
 
-/* What captures that were killed have left here. Those whose program is there are left alone: one that is stopped would not take us on. */
+/* What captures that were killed have left here. Those whose program is there are left alone: one
+ * that is stopped would not take us on. */
 static void clear(const char *folder)
 {
 	DIR *d = opendir(folder);
@@ -327,7 +337,8 @@ static void clear(const char *folder)
 
 	while (d && (e = readdir(d))) {
 		if (parse_name(e->d_name, &p) && kill(p.capturer, 0) && errno == ESRCH) {
-			int fd = connect_to(folder, e->d_name); /* of another PID namespace it may be */
+			/* of another PID namespace it may be */
+			int fd = connect_to(folder, e->d_name);
 
 			if (fd >= 0)
 				close(fd);
@@ -341,7 +352,8 @@ static int by_pid(const void *x, const void *y)
 {
 	const struct control_place *a = x, *b = y;
 
-	return a->target != b->target ? (a->target < b->target ? -1 : 1) : (a->capturer > b->capturer) - (a->capturer < b->capturer);
+	return a->target != b->target ? (a->target < b->target ? -1 : 1)
+				      : (a->capturer > b->capturer) - (a->capturer < b->capturer);
 }
 
 ssize_t control__find(const char *folder, pid_t pid, struct control_place **ret)

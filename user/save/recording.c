@@ -25,7 +25,8 @@
 enum { OPT_MAX_SIZE = 0x2000, OPT_MAX_EVENTS, OPT_TELL };
 
 static const struct argp_option options[] = {
-	{ "output", 'o', "FILE", 0, "Where to (default memtrace-PID-TIME.mtr; \"-\" is standard output)", 0 },
+	{ "output", 'o', "FILE", 0,
+	  "Where to (default memtrace-PID-TIME.mtr; \"-\" is standard output)", 0 },
 	{ "force", 'f', NULL, 0, "Replace FILE if it exists", 0 },
 	{ "max-size", OPT_MAX_SIZE, "SIZE", 0, "Stop when FILE has grown to SIZE (512M, 2G)", 0 },
 	{ "max-events", OPT_MAX_EVENTS, "N", 0, "Stop after N events", 0 },
@@ -64,8 +65,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case ARGP_KEY_END:
 		if (a->ring.size && (a->oom.on || a->bounds.max_size || a->bounds.max_events))
-			argp_error(state, "--rolling goes on for ever: not with %s", a->oom.on ? "--on-oom" :
-				   a->bounds.max_size ? "--max-size" : "--max-events");
+			argp_error(state, "--rolling goes on for ever: not with %s",
+				   a->oom.on		? "--on-oom"
+				   : a->bounds.max_size ? "--max-size"
+							: "--max-events");
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -75,7 +78,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp_child children[] = { { &oom_argp, 0, NULL, 0 },
 					      { &ring_argp, 0, NULL, 0 },
-					      { &window_argp, 0, "Windows, of which each is a recording:", 2 },
+					      { &window_argp, 0,
+						"Windows, of which each is a recording:", 2 },
 					      { 0 } };
 const struct argp recording_argp = { .options = options, .parser = parse, .children = children };
 
@@ -130,7 +134,8 @@ const char *recording__path(struct recording *r)
 	if (!r->path[0]) {
 		localtime_r(&now, &tm);
 		strftime(when, sizeof(when), "%Y%m%dT%H%M%S", &tm);
-		snprintf(r->path, sizeof(r->path), "memtrace-%d-%s.mtr", (int)r->loop.args.pid, when);
+		snprintf(r->path, sizeof(r->path), "memtrace-%d-%s.mtr", (int)r->loop.args.pid,
+			 when);
 	}
 	return r->path;
 }
@@ -191,19 +196,23 @@ static void say_written(const struct recording *r, uint64_t bytes, uint64_t drop
 	char n[32], l[32], size[24];
 
 	log_event(LOG_INFO, "recorded",
-		  LOG_FIELDS(LOG_STRING("path", outfile__name(r->file)), LOG_INT("target", r->loop.args.pid), LOG_UINT("events", events),
-			     LOG_UINT("lost", lost), LOG_UINT("bytes", bytes), LOG_UINT("dropped", dropped),
-			     LOG_UINT("steps", session__steps(r->loop.session)), LOG_STRING("reason", r->loop.stop_reason)),
+		  LOG_FIELDS(LOG_STRING("path", outfile__name(r->file)),
+			     LOG_INT("target", r->loop.args.pid), LOG_UINT("events", events),
+			     LOG_UINT("lost", lost), LOG_UINT("bytes", bytes),
+			     LOG_UINT("dropped", dropped),
+			     LOG_UINT("steps", session__steps(r->loop.session)),
+			     LOG_STRING("reason", r->loop.stop_reason)),
 		  "%s: %s events, %s lost, %s (%.1f bytes an event)", outfile__name(r->file),
-		  text__count(n, sizeof(n), events), text__count(l, sizeof(l), lost), text__bytes(size, sizeof(size), bytes),
-		  events ? (double)bytes / events : 0.0);
+		  text__count(n, sizeof(n), events), text__count(l, sizeof(l), lost),
+		  text__bytes(size, sizeof(size), bytes), events ? (double)bytes / events : 0.0);
 	if (lost)
-		log_warn("%s events were lost because the ring was full: blocks may be missing, or shown though they are freed "
+		log_warn("%s events were lost because the ring was full: blocks may be missing, or "
+			 "shown though they are freed "
 			 "(a GPU's totals are exact all the same); --ring-size 64M gives more room",
 			 l);
 	if (dropped)
-		log_warn("--%s was reached: %s events after that are not in the file", r->loop.stop_reason,
-			 text__count(n, sizeof(n), dropped));
+		log_warn("--%s was reached: %s events after that are not in the file",
+			 r->loop.stop_reason, text__count(n, sizeof(n), dropped));
 	if (!events)
 		log_warn("nothing was allocated while attached");
 	else if (!r->entry && strcmp(outfile__name(r->file), "standard output"))
@@ -252,7 +261,8 @@ static int close_output(struct recording *r, int status)
 static void say_failed(const struct recording *r, int err)
 {
 	if (r->write_err)
-		log_err("%s: cannot write: %s. What was written before is readable", outfile__name(r->file), outfile__why(r->write_err));
+		log_err("%s: cannot write: %s. What was written before is readable",
+			outfile__name(r->file), outfile__why(r->write_err));
 	else if (err)
 		log_err("the capture broke off: %s", strerror(-err));
 }
@@ -297,10 +307,13 @@ static int run(struct recording *r)
 	struct sink *sinks[] = { &r->sink };
 	int status;
 
-	if ((r->loop.args.children || many) &&
-	    (r->args.oom.on || r->args.ring.size || (r->args.output && !strcmp(r->args.output, "-")))) {
-		log_err("%s write%s a file for each process: not with %s", many ? "several processes" : "--children", many ? "" : "s",
-			r->args.oom.on ? "--on-oom" : r->args.ring.size ? "--rolling" : "-o -");
+	if ((r->loop.args.children || many) && (r->args.oom.on || r->args.ring.size ||
+						(r->args.output && !strcmp(r->args.output, "-")))) {
+		log_err("%s write%s a file for each process: not with %s",
+			many ? "several processes" : "--children", many ? "" : "s",
+			r->args.oom.on	    ? "--on-oom"
+			: r->args.ring.size ? "--rolling"
+					    : "-o -");
 		return EXIT_USAGE;
 	}
 	if (r->args.ring.size && r->args.windows.given) {
@@ -363,12 +376,14 @@ static char *child_path(struct recording *r, unsigned int number)
 		snprintf(pid, sizeof(pid), ".%d", (int)r->loop.args.pid);
 	if (number > 1)
 		snprintf(again, sizeof(again), "-%u", number);
-	if (asprintf(&name, "%.*s%s%s%s", (int)(mtr ? len - 4 : len), path, pid, again, mtr ? ".mtr" : "") < 0)
+	if (asprintf(&name, "%.*s%s%s%s", (int)(mtr ? len - 4 : len), path, pid, again,
+		     mtr ? ".mtr" : "") < 0)
 		return NULL;
 	return name;
 }
 
-static void *child_begin(void *ctx, struct session *s, pid_t pid, unsigned int number, struct sink **sink)
+static void *child_begin(void *ctx, struct session *s, pid_t pid, unsigned int number,
+			 struct sink **sink)
 {
 	struct recording *first = ctx, *r = calloc(1, sizeof(*r));
 

@@ -43,22 +43,27 @@ static const char *why_not(int err)
 	case -ENXIO:
 		return "no process is attached to at the moment";
 	case -EPERM:
-		return "it writes all that comes: record with --wait, or another option for windows";
+		return "it writes all that comes: record with --wait, or another option for "
+		       "windows";
 	default:
 		return strerror(-err);
 	}
 }
 
-/* What is done to the windows of each process; it is done if it could be for one of them. who: "ctl", "signal". */
-static int to_all(struct recording *r, int (*fn)(struct windows *w, const char *who), const char *who, struct json *j)
+/* What is done to the windows of each process; it is done if it could be for one of them. who:
+ * "ctl", "signal". */
+static int to_all(struct recording *r, int (*fn)(struct windows *w, const char *who),
+		  const char *who, struct json *j)
 {
 	int err = -ENXIO, one;
 
 	if (j)
 		json__open_array(j, "processes");
-	for_each (at, r) {
+	for_each(at, r)
+	{
 		/* What has happened by now comes before it. */
-		one = at->windows ? session__drain(at->loop.session) ?: fn(at->windows, who) : -EPERM;
+		one = at->windows ? session__drain(at->loop.session) ?: fn(at->windows, who)
+				  : -EPERM;
 		if (j) {
 			json__open_object(j, NULL);
 			json__int(j, "pid", at->loop.args.pid);
@@ -86,8 +91,7 @@ static int mark(struct recording *r, const char *name, struct json *j)
 		json__string(j, "error", "a mark has a name of 1 to 127 bytes");
 		return -EINVAL;
 	}
-	for_each (at, r)
-		err = session__mark(at->loop.session, name);
+	for_each(at, r) err = session__mark(at->loop.session, name);
 	if (err)
 		json__string(j, "error", why_not(err));
 	else
@@ -97,10 +101,14 @@ static int mark(struct recording *r, const char *name, struct json *j)
 
 static int status(struct recording *r, struct json *j)
 {
-	json__string(j, "writes", r->args.oom.on ? "out of memory" : r->window_mode ? "windows" : "all");
+	json__string(j, "writes",
+		     r->args.oom.on   ? "out of memory"
+		     : r->window_mode ? "windows"
+				      : "all");
 	json__int(j, "capturer", getpid());
 	json__open_array(j, "processes");
-	for_each (at, r) {
+	for_each(at, r)
+	{
 		json__open_object(j, NULL);
 		if (at->windows) {
 			windows__tell(at->windows, j);
@@ -120,9 +128,11 @@ static int status(struct recording *r, struct json *j)
 		if (r->loop.pick)
 			pick__title(r->loop.pick, who, sizeof(who));
 		if (r->loop.pick)
-			snprintf(text, sizeof(text), "%s%s", strncmp(who, "PID", 3) ? "a " : "", who);
+			snprintf(text, sizeof(text), "%s%s", strncmp(who, "PID", 3) ? "a " : "",
+				 who);
 		else
-			snprintf(text, sizeof(text), "PID %d to import torch", (int)r->loop.args.pid);
+			snprintf(text, sizeof(text), "PID %d to import torch",
+				 (int)r->loop.args.pid);
 		json__string(j, "waiting_for", text);
 	}
 	return 0;
@@ -176,7 +186,9 @@ static void on_signal(void *ctx)
 static void add_source(struct recording *r, int fd, void (*ready)(void *ctx))
 {
 	if (r->loop.n_sources < LOOP_SOURCES)
-		r->loop.sources[r->loop.n_sources++] = (struct loop_source){ .fd = fd, .ready = ready, .ctx = r };
+		r->loop.sources[r->loop.n_sources++] = (struct loop_source){ .fd = fd,
+									     .ready = ready,
+									     .ctx = r };
 }
 
 void recording_control__open(struct recording *r)
@@ -190,7 +202,8 @@ void recording_control__open(struct recording *r)
 	else
 		add_source(r, control__fd(r->control), on_control);
 	r->signals = -1;
-	if (!r->window_mode || r->loop.started) /* of a command that we started they come with the others */
+	if (!r->window_mode ||
+	    r->loop.started) /* of a command that we started they come with the others */
 		return;
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);

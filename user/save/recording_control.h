@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SAVE_RECORDING_CONTROL_H
 #define MT_SAVE_RECORDING_CONTROL_H
-/* How a recording that runs is told what to do: the words of `memtrace-bpf ctl`, SIGUSR1 and SIGUSR2. */
+/* How a recording that runs is told what to do: the words of `memtrace-bpf ctl`, SIGUSR1 and
+ * SIGUSR2. */
 #include <stdbool.h>
 
 struct recording;

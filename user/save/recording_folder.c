@@ -32,8 +32,8 @@ static const struct recording *whole(const struct recording *r)
 
 bool recording_folder__wanted(const struct recording *r)
 {
-	return (r->loop.args.children || capture_loop__many(&r->loop)) && !r->args.windows.given && r->args.output && strcmp(r->args.output, "-") != 0 &&
-	       folder__wanted(r->args.output);
+	return (r->loop.args.children || capture_loop__many(&r->loop)) && !r->args.windows.given &&
+	       r->args.output && strcmp(r->args.output, "-") != 0 && folder__wanted(r->args.output);
 }
 
 int recording_folder__open(struct recording *r)
@@ -50,7 +50,8 @@ int recording_folder__open(struct recording *r)
 
 /* ---- names ---- */
 
-/* "train.py" of "python -u /a/train.py --lr 1", "torch.distributed.run" of "python -m torch.distributed.run": the command's, or its module's. */
+/* "train.py" of "python -u /a/train.py --lr 1", "torch.distributed.run" of "python -m
+ * torch.distributed.run": the command's, or its module's. */
 static const char *program_of(const char *args, size_t len)
 {
 	const char *end = args + len, *p = args, *base = strrchr(args, '/');
@@ -71,7 +72,8 @@ static const char *program_of(const char *args, size_t len)
 	return base;
 }
 
-/* "rank-0"; what it forks has its environment, and with it its rank: "rank-0-worker-4711"; "train-4711". */
+/* "rank-0"; what it forks has its environment, and with it its rank: "rank-0-worker-4711";
+ * "train-4711". */
 static void stem_of(const struct recording *r, char *buf, size_t size)
 {
 	const struct proc *proc = session__proc(r->loop.session);
@@ -86,7 +88,8 @@ static void stem_of(const struct recording *r, char *buf, size_t size)
 	if (*rank && !forked) {
 		snprintf(buf, size, "%s", of_rank);
 	} else if (*rank || worker) {
-		snprintf(buf, size, "%s%s%s-%d", of_rank, *rank ? "-" : "", worker ? "worker" : "child", (int)proc__pid(proc));
+		snprintf(buf, size, "%s%s%s-%d", of_rank, *rank ? "-" : "",
+			 worker ? "worker" : "child", (int)proc__pid(proc));
 	} else {
 		args = proc__cmdline(proc, &len);
 		name = len ? program_of(args, len) : proc__comm(proc);
@@ -126,7 +129,8 @@ static void set_numbers(struct recording *r, struct folder_entry *e)
 	e->first_step = steps ? 0 : -1;
 	e->last_step = (int64_t)steps - 1;
 	copy(e->comm, sizeof(e->comm), fact(r, "comm"));
-	copy(e->container, sizeof(e->container), *fact(r, "container.name") ? fact(r, "container.name") : fact(r, "container"));
+	copy(e->container, sizeof(e->container),
+	     *fact(r, "container.name") ? fact(r, "container.name") : fact(r, "container"));
 	copy(e->pod, sizeof(e->pod), fact(r, "pod"));
 }
 
@@ -137,7 +141,9 @@ static void say_began(const struct recording *r, struct folder_entry *e)
 	if (!strcmp(how, "fork"))
 		snprintf(e->began, sizeof(e->began), "forked by PID %s", fact(r, "parent"));
 	else
-		snprintf(e->began, sizeof(e->began), "attached %s", !strcmp(how, "start") ? "before PyTorch's first allocation" : "while it ran");
+		snprintf(e->began, sizeof(e->began), "attached %s",
+			 !strcmp(how, "start") ? "before PyTorch's first allocation"
+					       : "while it ran");
 }
 
 int recording_folder__note(struct recording *r)
@@ -236,7 +242,8 @@ void recording_folder__close(struct recording *r, int status)
 		if (n)
 			log_info("next: memtrace-bpf report %s", folder__path(r->folder));
 		else if (status == EXIT_OK)
-			log_warn("nothing was written: no process that was recorded allocated a tensor");
+			log_warn("nothing was written: no process that was recorded allocated a "
+				 "tensor");
 		if (!n && r->made_folder)
 			remove_folder(folder__path(r->folder));
 		folder__free(r->folder);

@@ -2,8 +2,8 @@
 #ifndef MT_SAVE_RECORDING_FOLDER_H
 #define MT_SAVE_RECORDING_FOLDER_H
 /*
- * A recording of several processes in a folder (folder.h): a file each, called after its rank or its program, and what is in it in
- * the folder's index, from its first event on.
+ * A recording of several processes in a folder (folder.h): a file each, called after its rank or
+ * its program, and what is in it in the folder's index, from its first event on.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,7 +17,8 @@ struct recording;
 bool recording_folder__wanted(const struct recording *r);
 /* Opens or makes it: before anything is attached to. An exit code, logged. */
 int recording_folder__open(struct recording *r);
-/* A process that is attached to: the name of its file is r->child_path from now on. 0 or -errno, logged. */
+/* A process that is attached to: the name of its file is r->child_path from now on. 0 or -errno,
+ * logged. */
 int recording_folder__begin(struct recording *r);
 /* The file is there: so is its entry in the index. 0 or -errno, logged. */
 int recording_folder__note(struct recording *r);
@@ -25,7 +26,8 @@ int recording_folder__note(struct recording *r);
 void recording_folder__event(struct recording *r, const struct event *e);
 /* It is written: the entry is whole. An exit code, logged. */
 int recording_folder__end(struct recording *r, uint64_t bytes);
-/* After all, where there is a folder or an entry; one that nothing was recorded into goes, with a warning unless status says why. */
+/* After all, where there is a folder or an entry; one that nothing was recorded into goes, with a
+ * warning unless status says why. */
 void recording_folder__close(struct recording *r, int status);
 
 #endif

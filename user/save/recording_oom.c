@@ -23,11 +23,13 @@ enum { OPT_ON_OOM = 0x3000, OPT_WINDOW, OPT_OOM_FILES };
 
 static const struct argp_option options[] = {
 	{ "on-oom", OPT_ON_OOM, NULL, 0,
-	  "Write nothing until the target runs out of memory, then what led up to it; --max-size and --max-events bound "
+	  "Write nothing until the target runs out of memory, then what led up to it; --max-size "
+	  "and --max-events bound "
 	  "what is kept in memory (default 64M)",
 	  1 },
 	{ "window", OPT_WINDOW, "TIME", 0, "With --on-oom: how much before it (default 30s)", 1 },
-	{ "oom-files", OPT_OOM_FILES, "N", 0, "With --on-oom: stop after N files (default 3): FILE, FILE-2, ...", 1 },
+	{ "oom-files", OPT_OOM_FILES, "N", 0,
+	  "With --on-oom: stop after N files (default 3): FILE, FILE-2, ...", 1 },
 	{ 0 },
 };
 
@@ -50,7 +52,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case ARGP_KEY_END:
 		if (!a->on && (a->window || a->files))
-			argp_error(state, "--%s goes with --on-oom", a->window ? "window" : "oom-files");
+			argp_error(state, "--%s goes with --on-oom",
+				   a->window ? "window" : "oom-files");
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -68,8 +71,8 @@ struct oom_recording {
 	const char *path;     /* of the first */
 	uint64_t window;
 	unsigned int files; /* at most */
-	int err;    /* of memory, or of a file, negative */
-	bool said; /* what went wrong */
+	int err;	    /* of memory, or of a file, negative */
+	bool said;	    /* what went wrong */
 };
 
 /* The number-th name: "run.mtr", "run-2.mtr" ...; to be freed. */
@@ -81,7 +84,8 @@ static char *name_of(const struct oom_recording *o, unsigned int number)
 
 	if (number == 1)
 		return strdup(o->path);
-	if (asprintf(&name, "%.*s-%u%s", (int)(mtr ? len - 4 : len), o->path, number, mtr ? ".mtr" : "") < 0)
+	if (asprintf(&name, "%.*s-%u%s", (int)(mtr ? len - 4 : len), o->path, number,
+		     mtr ? ".mtr" : "") < 0)
 		return NULL;
 	return name;
 }
@@ -89,7 +93,8 @@ static char *name_of(const struct oom_recording *o, unsigned int number)
 static int create(struct oom_recording *o, unsigned int number)
 {
 	char *name = name_of(o, number);
-	int err = name ? outfile__create(name, OUTFILE_RENAME, o->r->args.force, &o->file) : -ENOMEM;
+	int err = name ? outfile__create(name, OUTFILE_RENAME, o->r->args.force, &o->file)
+		       : -ENOMEM;
 
 	if (err)
 		log_err("%s: %s", name ? name : o->path, outfile__why(err));
@@ -125,16 +130,22 @@ static void say_file(const struct oom_recording *o, const struct flight_report *
 	bool named = strcmp(name, "standard output");
 
 	if (r->ooms > 1)
-		snprintf(more, sizeof(more), ", and %s times more within a moment", text__count(events, sizeof(events), r->ooms - 1));
+		snprintf(more, sizeof(more), ", and %s times more within a moment",
+			 text__count(events, sizeof(events), r->ooms - 1));
 	log_event(LOG_INFO, "oom",
-		  LOG_FIELDS(LOG_STRING("path", name), LOG_UINT("time_ns", r->oom.time), LOG_UINT("asked_bytes", r->oom.size), LOG_UINT("times", r->ooms)),
-		  "out of memory at %s (%s asked for)%s", text__time(when, sizeof(when), r->oom.time),
+		  LOG_FIELDS(LOG_STRING("path", name), LOG_UINT("time_ns", r->oom.time),
+			     LOG_UINT("asked_bytes", r->oom.size), LOG_UINT("times", r->ooms)),
+		  "out of memory at %s (%s asked for)%s",
+		  text__time(when, sizeof(when), r->oom.time),
 		  text__bytes(asked, sizeof(asked), r->oom.size), more);
 	log_event(LOG_INFO, "recorded",
-		  LOG_FIELDS(LOG_STRING("path", name), LOG_UINT("events", r->events), LOG_UINT("blocks_before", r->blocks), LOG_UINT("bytes", r->bytes)),
+		  LOG_FIELDS(LOG_STRING("path", name), LOG_UINT("events", r->events),
+			     LOG_UINT("blocks_before", r->blocks), LOG_UINT("bytes", r->bytes)),
 		  "%s: %s events from %s before it on, %s blocks that were there before, %s", name,
-		 text__count(events, sizeof(events), r->events), text__time(span, sizeof(span), before),
-		 text__count(blocks, sizeof(blocks), r->blocks), text__bytes(size, sizeof(size), r->bytes));
+		  text__count(events, sizeof(events), r->events),
+		  text__time(span, sizeof(span), before),
+		  text__count(blocks, sizeof(blocks), r->blocks),
+		  text__bytes(size, sizeof(size), r->bytes));
 	if (r->cut)
 		log_warn("there was no room in memory for all %s before it: --max-size gives more",
 			 text__time(span, sizeof(span), o->window));
@@ -185,7 +196,8 @@ int recording_oom__attached(struct recording *r)
 	const struct oom_recording *o = r->oom;
 	char window[24];
 
-	log_info("nothing is written until PID %d runs out of memory; then the %s before it, into %s",
+	log_info("nothing is written until PID %d runs out of memory; then the %s before it, into "
+		 "%s",
 		 (int)r->loop.args.pid, text__time(window, sizeof(window), o->window), o->path);
 	return EXIT_OK;
 }
@@ -226,7 +238,8 @@ static int fly(struct oom_recording *o)
 	if (!flight__files(o->flight))
 		log_info("nothing ran out of memory: nothing was written");
 	else if (flight__full(o->flight))
-		log_info("%u file%s written: not waiting for more (--oom-files)", o->files, o->files > 1 ? "s are" : " is");
+		log_info("%u file%s written: not waiting for more (--oom-files)", o->files,
+			 o->files > 1 ? "s are" : " is");
 	return EXIT_OK;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SAVE_RECORDING_OOM_H
 #define MT_SAVE_RECORDING_OOM_H
-/* --on-oom: nothing is written until the target runs out of memory; then a recording of what led up to it. */
+/* --on-oom: nothing is written until the target runs out of memory; then a recording of what led up
+ * to it. */
 #include <argp.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,9 +18,9 @@ struct oom_args {
 extern const struct argp oom_argp; /* its input is a struct oom_args */
 
 /*
- * As recording__run(): opens the process, sees whether the files could be made, captures, and writes a file for each out
- * of memory: recording's name for the first, then NAME-2 ... max_size and max_events bound what is kept in
- * memory instead of the file. Exit code, logged; 0 when none came.
+ * As recording__run(): opens the process, sees whether the files could be made, captures, and writes
+ * a file for each out of memory: recording's name for the first, then NAME-2 ... max_size and
+ * max_events bound what is kept in memory instead of the file. Exit code, logged; 0 when none came.
  */
 int recording_oom__run(struct recording *r);
 /* What the loop calls for, as recording.c has it. */

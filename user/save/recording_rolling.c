@@ -20,11 +20,14 @@ enum { OPT_ROLLING = 0x3100, OPT_SEGMENT };
 
 static const struct argp_option options[] = {
 	{ "rolling", OPT_ROLLING, "SIZE", 0,
-	  "Record for any length of time into a folder (-o FOLDER/) that never takes more than SIZE (10G): the oldest goes, its totals "
+	  "Record for any length of time into a folder (-o FOLDER/) that never takes more than "
+	  "SIZE (10G): the oldest goes, its totals "
 	  "stay",
 	  2 },
 	{ "segment", OPT_SEGMENT, "SIZE", 0,
-	  "With --rolling: what goes at a time, a recording of its own (default: a sixteenth of it, at most 256M)", 2 },
+	  "With --rolling: what goes at a time, a recording of its own (default: a sixteenth of "
+	  "it, at most 256M)",
+	  2 },
 	{ 0 },
 };
 
@@ -39,7 +42,8 @@ static void check(const struct ring_args *a, struct argp_state *state)
 		return;
 	rolling_store__segments(a->size, &min, &max);
 	if (a->segment < min || a->segment > max)
-		argp_error(state, "--segment: with this --rolling from %s to %s", text__bytes(low, sizeof(low), min),
+		argp_error(state, "--segment: with this --rolling from %s to %s",
+			   text__bytes(low, sizeof(low), min),
 			   text__bytes(high, sizeof(high), max));
 }
 
@@ -49,8 +53,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case OPT_ROLLING:
-		if (text__parse_size(arg, &a->size) || a->size < RING_SIZE_MIN || a->size > RING_SIZE_MAX)
-			argp_error(state, "--rolling: '%s' is no size of at least 1M; try 10G", arg);
+		if (text__parse_size(arg, &a->size) || a->size < RING_SIZE_MIN ||
+		    a->size > RING_SIZE_MAX)
+			argp_error(state, "--rolling: '%s' is no size of at least 1M; try 10G",
+				   arg);
 		break;
 	case OPT_SEGMENT:
 		if (text__parse_size(arg, &a->segment) || !a->segment)
@@ -108,8 +114,9 @@ int recording_rolling__attached(struct recording *r)
 {
 	char size[24];
 
-	log_info("recording PID %d into %s, at most %s: the oldest goes when it is full", (int)r->loop.args.pid,
-		 rolling_store__path(r->ring->store), text__bytes(size, sizeof(size), r->args.ring.size));
+	log_info("recording PID %d into %s, at most %s: the oldest goes when it is full",
+		 (int)r->loop.args.pid, rolling_store__path(r->ring->store),
+		 text__bytes(size, sizeof(size), r->args.ring.size));
 	return EXIT_OK;
 }
 
@@ -119,16 +126,22 @@ static void say_written(const struct ring_recording *g)
 	char n[32], l[32], size[24], gap[32], to[24];
 
 	log_event(LOG_INFO, "recorded",
-		  LOG_FIELDS(LOG_STRING("path", rolling_store__path(g->store)), LOG_UINT("events", s.events), LOG_UINT("lost", s.lost), LOG_UINT("bytes", s.bytes),
-			     LOG_UINT("segments", s.segments), LOG_UINT("dropped", s.gap_events)),
-		  "%s: %s events, %s lost, %s in %u segment%s", rolling_store__path(g->store), text__count(n, sizeof(n), s.events),
-		 text__count(l, sizeof(l), s.lost), text__bytes(size, sizeof(size), s.bytes), (unsigned int)s.segments,
-		 s.segments == 1 ? "" : "s");
+		  LOG_FIELDS(LOG_STRING("path", rolling_store__path(g->store)),
+			     LOG_UINT("events", s.events), LOG_UINT("lost", s.lost),
+			     LOG_UINT("bytes", s.bytes), LOG_UINT("segments", s.segments),
+			     LOG_UINT("dropped", s.gap_events)),
+		  "%s: %s events, %s lost, %s in %u segment%s", rolling_store__path(g->store),
+		  text__count(n, sizeof(n), s.events), text__count(l, sizeof(l), s.lost),
+		  text__bytes(size, sizeof(size), s.bytes), (unsigned int)s.segments,
+		  s.segments == 1 ? "" : "s");
 	if (s.gap_to)
 		log_info("the first %s are dropped (%s events); their totals are in " TOTALS_FILE,
-			 text__time(to, sizeof(to), s.gap_to), text__count(gap, sizeof(gap), s.gap_events));
+			 text__time(to, sizeof(to), s.gap_to),
+			 text__count(gap, sizeof(gap), s.gap_events));
 	if (s.lost)
-		log_warn("%s events were lost because the ring to the kernel was full; --ring-size 64M gives more room", l);
+		log_warn("%s events were lost because the ring to the kernel was full; --ring-size "
+			 "64M gives more room",
+			 l);
 	log_info("next: memtrace-bpf report %s", rolling_store__path(g->store));
 }
 
@@ -141,7 +154,8 @@ static int roll(struct ring_recording *g)
 	err = attached ? rolling_store__finish(g->store) : 0;
 	g->err = g->err ?: err;
 	if (g->err) {
-		log_err("%s: cannot write: %s", rolling_store__path(g->store), rolling_store__why(g->store, g->err));
+		log_err("%s: cannot write: %s", rolling_store__path(g->store),
+			rolling_store__why(g->store, g->err));
 		return EXIT_FAILED;
 	}
 	if (loop->err)
@@ -156,7 +170,8 @@ static int roll(struct ring_recording *g)
 int recording_rolling__run(struct recording *r)
 {
 	struct ring_recording g = { .sink = { .event = on_event, .tick = on_tick }, .r = r };
-	struct ring_store_opts opts = { .size = r->args.ring.size, .segment = r->args.ring.segment };
+	struct ring_store_opts opts = { .size = r->args.ring.size,
+					.segment = r->args.ring.segment };
 	struct sink *sinks[] = { &g.sink };
 	char *path = folder_path(r);
 	int status, err;
@@ -172,7 +187,8 @@ int recording_rolling__run(struct recording *r)
 	r->ring = &g;
 	status = capture_loop__open(&r->loop);
 	if (!status) {
-		err = rolling_store__open(path, session__dict(r->loop.session), session__facts(r->loop.session), &opts, &g.store);
+		err = rolling_store__open(path, session__dict(r->loop.session),
+					  session__facts(r->loop.session), &opts, &g.store);
 		if (err)
 			log_err("%s: %s", path, rolling_store__why(NULL, err));
 		status = err ? EXIT_FAILED : EXIT_OK;

@@ -16,8 +16,8 @@ struct ring_args {
 extern const struct argp ring_argp; /* its input is a struct ring_args */
 
 /*
- * As recording__run(): opens the process, then the folder, captures to the end and says what is there. A folder that nothing was
- * recorded into is removed.
+ * As recording__run(): opens the process, then the folder, captures to the end and says what is
+ * there. A folder that nothing was recorded into is removed.
  */
 int recording_rolling__run(struct recording *r);
 int recording_rolling__attached(struct recording *r); /* as the loop calls for it */

@@ -19,14 +19,16 @@
 
 bool recording_windows__wanted(const struct recording *r)
 {
-	return r->args.windows.given || (r->args.output && strcmp(r->args.output, "-") && folder__wanted(r->args.output));
+	return r->args.windows.given ||
+	       (r->args.output && strcmp(r->args.output, "-") && folder__wanted(r->args.output));
 }
 
 static bool is_several(const struct recording *r)
 {
 	const struct window_args *a = &r->args.windows;
 
-	return window_args__repeat(a) || a->wait || r->loop.args.children || capture_loop__many(&r->loop);
+	return window_args__repeat(a) || a->wait || r->loop.args.children ||
+	       capture_loop__many(&r->loop);
 }
 
 /* Where they go. 0 and a folder or a file in *o, or an exit code, logged. */
@@ -38,7 +40,8 @@ static int open_output(struct recording *r, struct windows_opts *o)
 	int err;
 
 	if (is_several(r) && !r->args.output) {
-		snprintf(name, sizeof(name), "%.*s", (int)(len > 4 && len < sizeof(name) ? len - 4 : len), path);
+		snprintf(name, sizeof(name), "%.*s",
+			 (int)(len > 4 && len < sizeof(name) ? len - 4 : len), path);
 		path = name;
 	} else if (!folder__wanted(path)) {
 		if (is_several(r)) {
@@ -63,15 +66,19 @@ static int check(const struct recording *r, const struct windows_opts *o)
 	const struct window_args *a = &r->args.windows;
 
 	if (r->args.oom.on) {
-		log_err("--on-oom has windows of its own: not with others; --on 'ooms>0' --before 30s goes with them");
+		log_err("--on-oom has windows of its own: not with others; --on 'ooms>0' --before "
+			"30s goes with them");
 		return EXIT_USAGE;
 	}
 	if (a->every && !o->duration && !o->steps && !a->until && !a->to_mark) {
-		log_err("--every: how long is each window? -d TIME, --steps N, --until CONDITION or --to-mark NAME");
+		log_err("--every: how long is each window? -d TIME, --steps N, --until CONDITION "
+			"or --to-mark NAME");
 		return EXIT_USAGE;
 	}
-	if ((a->on || a->from_mark) && window_args__repeat(a) && !o->duration && !o->steps && !a->until && !a->to_mark) {
-		log_err("--%s: when does a window end? -d TIME, --steps N, --until CONDITION, --to-mark NAME; with --windows 1 at the end",
+	if ((a->on || a->from_mark) && window_args__repeat(a) && !o->duration && !o->steps &&
+	    !a->until && !a->to_mark) {
+		log_err("--%s: when does a window end? -d TIME, --steps N, --until CONDITION, "
+			"--to-mark NAME; with --windows 1 at the end",
 			a->on ? "on" : "from-mark");
 		return EXIT_USAGE;
 	}
@@ -100,7 +107,8 @@ static void say_until(char *buf, size_t size, const struct windows_opts *o)
 	if (o->duration)
 		add_end(buf, size, text__time(text, sizeof(text), o->duration), " have passed");
 	if (o->steps)
-		add_end(buf, size, text__count(text, sizeof(text), o->steps), o->steps == 1 ? " step has passed" : " steps have passed");
+		add_end(buf, size, text__count(text, sizeof(text), o->steps),
+			o->steps == 1 ? " step has passed" : " steps have passed");
 	if (a->until)
 		add_end(buf, size, a->until, " holds");
 	if (a->to_mark)
@@ -110,7 +118,8 @@ static void say_until(char *buf, size_t size, const struct windows_opts *o)
 static int new_windows(struct recording *r, struct windows_opts *o)
 {
 	o->pid = r->loop.args.pid;
-	r->windows = windows__new(session__dict(r->loop.session), session__facts(r->loop.session), o);
+	r->windows = windows__new(session__dict(r->loop.session), session__facts(r->loop.session),
+				  o);
 	return r->windows ? 0 : -ENOMEM;
 }
 
@@ -122,13 +131,16 @@ int recording_windows__attached(struct recording *r)
 	bool said;
 
 	if (a->wait)
-		log_info("nothing is written until SIGUSR1 comes to PID %d, or `memtrace-bpf ctl start`", (int)getpid());
+		log_info("nothing is written until SIGUSR1 comes to PID %d, or `memtrace-bpf ctl "
+			 "start`",
+			 (int)getpid());
 	else if (a->on)
 		log_info("nothing is written until %s", a->on);
 	else if (a->from_mark)
 		log_info("nothing is written until the mark %s", a->from_mark);
 	else if (a->skip)
-		log_info("nothing is written until %s whole steps have passed", text__count(text, sizeof(text), a->skip));
+		log_info("nothing is written until %s whole steps have passed",
+			 text__count(text, sizeof(text), a->skip));
 	if (!windows__attached(r->windows))
 		return EXIT_OK;
 	windows__err(r->windows, &said);
@@ -165,7 +177,8 @@ static void say_end(const struct recording *r)
 	if (r->folder && !folder__read_again(r->folder))
 		folder__entries(r->folder, &n);
 	if (n)
-		log_info("next: memtrace-bpf %s %s", n == 1 ? "report" : "compare", folder__path(r->folder));
+		log_info("next: memtrace-bpf %s %s", n == 1 ? "report" : "compare",
+			 folder__path(r->folder));
 	else if (r->folder || (r->windows && !windows__written(r->windows)))
 		log_info("no window began: nothing was written");
 }
@@ -206,9 +219,13 @@ static int capture(struct recording *r, struct windows_opts *o)
 
 int recording_windows__run(struct recording *r)
 {
-	struct windows_opts o = { .args = r->args.windows, .duration = r->loop.args.duration, .steps = r->loop.args.steps,
-				  .bounds = r->args.bounds, .force = r->args.force,
-				  .of_many = r->loop.args.children || capture_loop__many(&r->loop) };
+	struct windows_opts o = { .args = r->args.windows,
+				  .duration = r->loop.args.duration,
+				  .steps = r->loop.args.steps,
+				  .bounds = r->args.bounds,
+				  .force = r->args.force,
+				  .of_many = r->loop.args.children ||
+					     capture_loop__many(&r->loop) };
 	int status = check(r, &o);
 
 	if (status)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SAVE_RECORDING_WINDOWS_H
 #define MT_SAVE_RECORDING_WINDOWS_H
-/* A capture of which only windows are written (windows.h), one after the other, of one process or of each. */
+/* A capture of which only windows are written (windows.h), one after the other, of one process or
+ * of each. */
 #include <stdbool.h>
 #include <sys/types.h>
 

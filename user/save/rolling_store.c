@@ -17,11 +17,11 @@
 #include "record/mtr_rolling.h"
 #include "record/totals.h"
 
-#define SEGMENTS_MAX 256 /* by what the index takes */
+#define SEGMENTS_MAX 256       /* by what the index takes */
 #define ENTRY_BYTES (5u << 10) /* that the index may take for a segment */
 #define TOTALS_MAX (UINT64_C(64) << 20)
 #define TOTALS_EVERY UINT64_C(10000000000) /* ns, and longer where it is large: ... */
-#define TOTALS_RATE (UINT64_C(50) << 10)  /* ... so many bytes a second */
+#define TOTALS_RATE (UINT64_C(50) << 10)   /* ... so many bytes a second */
 
 struct rolling_store {
 	struct ring_store_opts opts;
@@ -40,7 +40,8 @@ struct rolling_store {
 
 void rolling_store__segments(uint64_t size, uint64_t *min, uint64_t *max)
 {
-	*min = size / SEGMENTS_MAX > MTR_RING_SEGMENT_MIN ? size / SEGMENTS_MAX : MTR_RING_SEGMENT_MIN;
+	*min = size / SEGMENTS_MAX > MTR_RING_SEGMENT_MIN ? size / SEGMENTS_MAX
+							  : MTR_RING_SEGMENT_MIN;
 	*max = size / 4;
 }
 
@@ -59,7 +60,8 @@ const char *rolling_store__why(const struct rolling_store *s, int err)
 	case ENOENT:
 		return "the folder that it is to be in does not exist";
 	case EFBIG:
-		return "what is live takes more room than --rolling gives; give more, what was written before is readable";
+		return "what is live takes more room than --rolling gives; give more, what was "
+		       "written before is readable";
 	case EINVAL:
 		return "an event that a recording cannot hold";
 	default:
@@ -111,16 +113,18 @@ static void segment_name(char buf[32], unsigned int number)
 
 static struct folder_entry entry_of(const struct rolling_store *s, const struct mtr_ring_segment *g)
 {
-	struct folder_entry e = { .kind = "segment",
-				  .pid = number_fact(s, "pid"),
-				  .rank = number_fact(s, "rank"),
-				  .from = g->span.from,
-				  .to = g->span.to,
-				  .first_step = (int64_t)g->span.first_step,
-				  .last_step = g->span.steps ? (int64_t)(g->span.first_step + g->span.steps - 1) : -1,
-				  .events = g->span.events,
-				  .lost = g->span.lost,
-				  .bytes = g->bytes };
+	struct folder_entry e = {
+		.kind = "segment",
+		.pid = number_fact(s, "pid"),
+		.rank = number_fact(s, "rank"),
+		.from = g->span.from,
+		.to = g->span.to,
+		.first_step = (int64_t)g->span.first_step,
+		.last_step = g->span.steps ? (int64_t)(g->span.first_step + g->span.steps - 1) : -1,
+		.events = g->span.events,
+		.lost = g->span.lost,
+		.bytes = g->bytes
+	};
 	char file[32];
 	size_t len;
 
@@ -166,17 +170,20 @@ static uint64_t file_bytes(const struct rolling_store *s, const char *name)
 	return bytes;
 }
 
-/* A file was written under another name before it took the place of the old one: for a moment there were both. */
+/* A file was written under another name before it took the place of the old one: for a moment there
+ * were both. */
 static void note_rewritten(struct rolling_store *s, const char *name, uint64_t *bytes)
 {
-	uint64_t now = file_bytes(s, name), all = mtr_rolling__used(s->ring) + s->totals_bytes + s->index_bytes + now;
+	uint64_t now = file_bytes(s, name),
+		 all = mtr_rolling__used(s->ring) + s->totals_bytes + s->index_bytes + now;
 
 	*bytes = now;
 	if (all > s->most)
 		s->most = all;
 }
 
-static int index_segment(struct rolling_store *s, const struct mtr_ring_segment *g, const char *ended)
+static int index_segment(struct rolling_store *s, const struct mtr_ring_segment *g,
+			 const char *ended)
 {
 	struct folder_entry e = entry_of(s, g);
 	int err;
@@ -223,11 +230,14 @@ static int segment_done(void *ctx, const struct mtr_ring_segment *g, int err)
 	return err ?: noted;
 }
 
-static int drop_segment(void *ctx, const struct mtr_ring_segment *g, const struct mtr_ring_span *gap)
+static int drop_segment(void *ctx, const struct mtr_ring_segment *g,
+			const struct mtr_ring_span *gap)
 {
 	struct rolling_store *s = ctx;
 	/* It lies against the last one, whatever the digits that the index has. */
-	struct folder_gap note = { .from = gap->from, .to = g->span.to, .events = g->span.events, .bytes = g->bytes };
+	struct folder_gap note = {
+		.from = gap->from, .to = g->span.to, .events = g->span.events, .bytes = g->bytes
+	};
 	char name[32];
 	int err;
 
@@ -318,7 +328,8 @@ static int write_totals(struct rolling_store *s)
 
 /* ---- its life ---- */
 
-/* What the segments may take: all but what index and totals may, each there twice while it is written anew. */
+/* What the segments may take: all but what index and totals may, each there twice while it is
+ * written anew. */
 static uint64_t space_of(struct rolling_store *s)
 {
 	uint64_t index = round_up((s->opts.size / s->opts.segment + 4) * ENTRY_BYTES);
@@ -338,11 +349,13 @@ static int open_folder(struct rolling_store *s, const char *path)
 	return err ? err : n ? -EEXIST : 0;
 }
 
-int rolling_store__open(const char *path, const struct dict *d, const struct facts *f, const struct ring_store_opts *opts,
-		     struct rolling_store **ret)
+int rolling_store__open(const char *path, const struct dict *d, const struct facts *f,
+			const struct ring_store_opts *opts, struct rolling_store **ret)
 {
 	struct rolling_store *s = calloc(1, sizeof(*s));
-	struct mtr_ring_opts ro = { .open = open_segment, .done = segment_done, .drop = drop_segment, .ctx = s };
+	struct mtr_ring_opts ro = {
+		.open = open_segment, .done = segment_done, .drop = drop_segment, .ctx = s
+	};
 	uint64_t min, max;
 	int err;
 
@@ -360,8 +373,10 @@ int rolling_store__open(const char *path, const struct dict *d, const struct fac
 	err = open_folder(s, path);
 	if (err)
 		goto fail;
-	s->name = strdup(opts->name ? opts->name : strrchr(rolling_store__path(s), '/') ? strrchr(rolling_store__path(s), '/') + 1 :
-										      rolling_store__path(s));
+	s->name = strdup(opts->name ? opts->name
+			 : strrchr(rolling_store__path(s), '/')
+				 ? strrchr(rolling_store__path(s), '/') + 1
+				 : rolling_store__path(s));
 	ro.space = space_of(s);
 	ro.segment = s->opts.segment;
 	s->ring = mtr_rolling__new(d, f, &ro);
@@ -388,7 +403,8 @@ void rolling_store__free(struct rolling_store *s, bool empty)
 	totals__free(s->totals);
 	if (s->file)
 		(void)outfile__commit(s->file);
-	if (empty && s->folder && asprintf(&index, "%s/%s", rolling_store__path(s), FOLDER_INDEX) >= 0) {
+	if (empty && s->folder &&
+	    asprintf(&index, "%s/%s", rolling_store__path(s), FOLDER_INDEX) >= 0) {
 		/* Only a folder with nothing else in it goes. */
 		(void)unlink(index);
 		(void)rmdir(rolling_store__path(s));
@@ -451,7 +467,8 @@ struct ring_store_sum rolling_store__sum(const struct rolling_store *s)
 {
 	const struct mtr_ring_span *gap = mtr_rolling__gap(s->ring);
 	struct ring_store_sum sum = { .dropped = s->dropped,
-				      .bytes = mtr_rolling__used(s->ring) + s->totals_bytes + s->index_bytes };
+				      .bytes = mtr_rolling__used(s->ring) + s->totals_bytes +
+					       s->index_bytes };
 	uint64_t most = mtr_rolling__most_used(s->ring) + s->totals_bytes + s->index_bytes;
 	struct totals_whole whole;
 

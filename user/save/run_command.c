@@ -20,10 +20,11 @@
 
 #define EXIT_CANNOT_RUN 126 /* as shells have it */
 #define EXIT_NO_COMMAND 127
-#define EXIT_SIGNALLED 128  /* plus the signal's number */
-#define LOOK_AFTER 500	    /* ms, at what is mapped: time enough for the dynamic linker */
+#define EXIT_SIGNALLED 128 /* plus the signal's number */
+#define LOOK_AFTER 500	   /* ms, at what is mapped: time enough for the dynamic linker */
 
-/* The terminal's signals reach the command by themselves, as it is in our process group; others are handed on. */
+/* The terminal's signals reach the command by themselves, as it is in our process group; others are
+ * handed on. */
 static void on_signals(void *ctx)
 {
 	struct run_command *r = ctx;
@@ -63,7 +64,9 @@ static int choose_user(struct run_command *r, bool *other)
 		err = user__behind_sudo(&r->user, other);
 		if (!err)
 			return 0;
-		log_err("the user behind sudo is not known here (SUDO_UID=%s); --user NAME says whom to run it as", getenv("SUDO_UID"));
+		log_err("the user behind sudo is not known here (SUDO_UID=%s); --user NAME says "
+			"whom to run it as",
+			getenv("SUDO_UID"));
 		return EXIT_FAILED;
 	}
 	if (geteuid()) {
@@ -87,7 +90,9 @@ static int may_trace(void)
 	struct probes *p = probes__load(&po, &why);
 
 	if (!p) {
-		log_err("%s (%s); nothing was run. --inside records without privileges, --no-trace runs it and records nothing", why, strerror(errno));
+		log_err("%s (%s); nothing was run. --inside records without privileges, --no-trace "
+			"runs it and records nothing",
+			why, strerror(errno));
 		return EXIT_NOT_PERMITTED;
 	}
 	probes__free(p);
@@ -101,15 +106,20 @@ static int make_child(struct run_command *r, const struct user *user)
 	struct child_opts co = {
 		.argv = r->args.command,
 		.user = user,
-		.env = r->inside_run ? inside__env(r->inside_run) : r->dryrun ? dryrun__env(r->dryrun) : NULL,
+		.env = r->inside_run ? inside__env(r->inside_run)
+		       : r->dryrun   ? dryrun__env(r->dryrun)
+				     : NULL,
 		.variables = r->args.command_env ? r->args.command_env : few,
 		.mask = &r->mask,
 		.no_new_privs = r->inside_run,
-		.stdout_to_stderr = r->args.stdout_to_stderr || (!r->args.no_trace && output && !strcmp(output, "-")),
+		.stdout_to_stderr = r->args.stdout_to_stderr ||
+				    (!r->args.no_trace && output && !strcmp(output, "-")),
 	};
 
 	if (few && !r->args.command_env)
-		log_info("the command gets few variables of this environment, as it runs as %s; --command-env NAME,... passes more", user->name);
+		log_info("the command gets few variables of this environment, as it runs as %s; "
+			 "--command-env NAME,... passes more",
+			 user->name);
 	r->child = child__new(&co);
 	if (r->child)
 		return EXIT_OK;
@@ -129,8 +139,9 @@ static int on_ready(void *ctx)
 	r->never_ran = true;
 	text__clean(name, sizeof(name), r->args.command[0], strlen(r->args.command[0]));
 	log_err("cannot run '%s': %s%s", name, strerror(-err),
-		err == -ENOENT && getenv("SUDO_UID") && !strchr(name, '/') ?
-			"; sudo has a PATH of its own: give the whole path" : "");
+		err == -ENOENT && getenv("SUDO_UID") && !strchr(name, '/')
+			? "; sudo has a PATH of its own: give the whole path"
+			: "");
 	return err == -ENOENT ? EXIT_NO_COMMAND : EXIT_CANNOT_RUN;
 }
 
@@ -140,7 +151,8 @@ static void look_at_maps(struct run_command *r)
 		return;
 	r->looked_at_maps = true;
 	if (!dryrun__mapped(r->dryrun, child__pid(r->child)))
-		log_warn("PID %d has not taken the libraries of the dry run (is it static, set-user-ID, or unable to read them?): it "
+		log_warn("PID %d has not taken the libraries of the dry run (is it static, "
+			 "set-user-ID, or unable to read them?): it "
 			 "sees this machine's GPUs, if any",
 			 (int)child__pid(r->child));
 }
@@ -161,9 +173,11 @@ static void on_waiting(void *ctx)
 	if (!n)
 		return;
 	r->said_family = true;
-	log_warn("PyTorch is in PID %d, which the command has started%s, and not in the command itself (PID %d): not traced; "
+	log_warn("PyTorch is in PID %d, which the command has started%s, and not in the command "
+		 "itself (PID %d): not traced; "
 		 "attach with -p %d, or follow what the command starts with --children",
-		 (int)pids[0], n > 1 ? " among others" : "", (int)child__pid(r->child), (int)pids[0]);
+		 (int)pids[0], n > 1 ? " among others" : "", (int)child__pid(r->child),
+		 (int)pids[0]);
 }
 
 static int on_attached(void *ctx)
@@ -238,7 +252,8 @@ static int make_inside(struct run_command *r, const struct user *user)
 {
 	int status = EXIT_OK;
 
-	r->inside_run = inside__new(r->dryrun ? dryrun__env(r->dryrun) : NULL, r->args.capture.ring_bytes, user, &status);
+	r->inside_run = inside__new(r->dryrun ? dryrun__env(r->dryrun) : NULL,
+				    r->args.capture.ring_bytes, user, &status);
 	return r->inside_run ? EXIT_OK : status;
 }
 
@@ -270,13 +285,19 @@ int run_command__wait(struct run_command *r)
 	wait_for_end(r);
 	status = child__wait(r->child);
 	if (WIFEXITED(status)) {
-		log_event(LOG_DEBUG, "ended", LOG_FIELDS(LOG_INT("target", child__pid(r->child)), LOG_INT("exit_code", WEXITSTATUS(status))),
-			  "PID %d has ended with exit code %d", (int)child__pid(r->child), WEXITSTATUS(status));
+		log_event(LOG_DEBUG, "ended",
+			  LOG_FIELDS(LOG_INT("target", child__pid(r->child)),
+				     LOG_INT("exit_code", WEXITSTATUS(status))),
+			  "PID %d has ended with exit code %d", (int)child__pid(r->child),
+			  WEXITSTATUS(status));
 		return WEXITSTATUS(status);
 	}
-	log_event(LOG_WARN, "ended", LOG_FIELDS(LOG_INT("target", child__pid(r->child)), LOG_INT("signal", WTERMSIG(status))),
-		  "PID %d was ended by signal %d (%s)%s", (int)child__pid(r->child), WTERMSIG(status),
-		 sigdescr_np(WTERMSIG(status)), WCOREDUMP(status) ? ", core dumped" : "");
+	log_event(LOG_WARN, "ended",
+		  LOG_FIELDS(LOG_INT("target", child__pid(r->child)),
+			     LOG_INT("signal", WTERMSIG(status))),
+		  "PID %d was ended by signal %d (%s)%s", (int)child__pid(r->child),
+		  WTERMSIG(status), sigdescr_np(WTERMSIG(status)),
+		  WCOREDUMP(status) ? ", core dumped" : "");
 	return EXIT_SIGNALLED + WTERMSIG(status);
 }
 

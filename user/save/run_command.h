@@ -2,8 +2,8 @@
 #ifndef MT_SAVE_RUN_COMMAND_H
 #define MT_SAVE_RUN_COMMAND_H
 /*
- * A command that is started and recorded from its first instruction on, perhaps in the dry run: what `run` and `estimate` have
- * in common. Speaks to the person on standard error.
+ * A command that is started and recorded from its first instruction on, perhaps in the dry run:
+ * what `run` and `estimate` have in common. Speaks to the person on standard error.
  */
 #include <signal.h>
 #include <stdbool.h>
@@ -21,16 +21,18 @@ struct run_command_args {
 	bool inside;	       /* the command records itself: inside.h */
 	bool stdout_to_stderr; /* our standard output is not for it */
 	const char *user;      /* NULL: the one behind sudo, if any */
-	const char *command_env; /* as child.h's variables; NULL: all, unless user is somebody else */
-	char **command;	       /* NULL-terminated */
+	const char
+		*command_env; /* as child.h's variables; NULL: all, unless user is somebody else */
+	char **command;	      /* NULL-terminated */
 };
 
 struct run_command {
 	struct recording recording; /* first: what the loop calls us with */
 	struct run_command_args args;
 	/*
-	 * Called every second or so while PyTorch is not there, and after each drain, which ends the recording where it returns a
-	 * reason (as capture_loop.h). recording.loop.ctx is what they get: the struct run_command. May be NULL.
+	 * Called every second or so while PyTorch is not there, and after each drain, which ends
+	 * the recording where it returns a reason (as capture_loop.h). recording.loop.ctx is what
+	 * they get: the struct run_command. May be NULL.
 	 */
 	void (*idle)(struct run_command *r);
 	const char *(*drained)(struct run_command *r);
@@ -50,8 +52,8 @@ struct run_command {
 /* Takes the signals over. 0 or an exit code, logged. The caller has zeroed r and filled args. */
 int run_command__open(struct run_command *r);
 /*
- * Starts the command and records it until one of both ends. 0 or an exit code, logged; of one that never ran, what a shell
- * would say. The command may go on.
+ * Starts the command and records it until one of both ends. 0 or an exit code, logged; of one that
+ * never ran, what a shell would say. The command may go on.
  */
 int run_command__record(struct run_command *r);
 bool run_command__started(const struct run_command *r); /* it ran, or runs */

@@ -27,8 +27,10 @@ static void tell(struct recording *r, const char *state)
 		json_object_set_new(o, "steps", json_integer((json_int_t)session__steps(s)));
 	}
 	if (o && attached && r->writer) {
-		json_object_set_new(o, "bytes", json_integer((json_int_t)mtr_writer__bytes(r->writer)));
-		json_object_set_new(o, "dropped", json_integer((json_int_t)mtr_writer__dropped(r->writer)));
+		json_object_set_new(o, "bytes",
+				    json_integer((json_int_t)mtr_writer__bytes(r->writer)));
+		json_object_set_new(o, "dropped",
+				    json_integer((json_int_t)mtr_writer__dropped(r->writer)));
 	}
 	if (o && r->loop.stop_reason)
 		json_object_set_new(o, "reason", json_string(r->loop.stop_reason));

@@ -2,8 +2,10 @@
 #ifndef MT_SAVE_STATUS_PIPE_H
 #define MT_SAVE_STATUS_PIPE_H
 /*
- * What a capture tells the program that started it (--tell, which `serve` gives): lines of JSON into a pipe, which nobody waits for.
- * {"state": "opened"|"capturing"|"ended", "pid", "seconds", "events", "lost", "steps", "dropped", "bytes", "reason" (ended alone)}
+ * What a capture tells the program that started it (--tell, which `serve` gives): lines of JSON
+ * into a pipe, which nobody waits for.
+ * {"state": "opened"|"capturing"|"ended", "pid", "seconds", "events", "lost", "steps", "dropped",
+ * "bytes", "reason" (ended alone)}
  */
 struct recording;
 

@@ -9,21 +9,40 @@
 #include "follow/capture_args.h"
 #include "lib/text.h"
 
-enum { OPT_SKIP = 0x6000, OPT_ON, OPT_ON_GROWTH, OPT_UNTIL, OPT_FROM_MARK, OPT_TO_MARK, OPT_WAIT, OPT_EVERY, OPT_BEFORE, OPT_KEEP,
-       OPT_WINDOWS, OPT_LABEL };
+enum {
+	OPT_SKIP = 0x6000,
+	OPT_ON,
+	OPT_ON_GROWTH,
+	OPT_UNTIL,
+	OPT_FROM_MARK,
+	OPT_TO_MARK,
+	OPT_WAIT,
+	OPT_EVERY,
+	OPT_BEFORE,
+	OPT_KEEP,
+	OPT_WINDOWS,
+	OPT_LABEL
+};
 
 static const struct argp_option options[] = {
-	{ "skip", OPT_SKIP, "N", 0, "Begin after N whole steps; --steps and -d count from there", 2 },
-	{ "on", OPT_ON, "CONDITION", 0, "Begin whenever it comes to hold: 'allocated>70G', 'ooms>0 or fragmentation>30%'", 2 },
-	{ "on-growth", OPT_ON_GROWTH, "SIZE/SPAN", 0, "The same as --on 'growth>SIZE/SPAN': 1G/100steps, 500M/10m", 2 },
+	{ "skip", OPT_SKIP, "N", 0, "Begin after N whole steps; --steps and -d count from there",
+	  2 },
+	{ "on", OPT_ON, "CONDITION", 0,
+	  "Begin whenever it comes to hold: 'allocated>70G', 'ooms>0 or fragmentation>30%'", 2 },
+	{ "on-growth", OPT_ON_GROWTH, "SIZE/SPAN", 0,
+	  "The same as --on 'growth>SIZE/SPAN': 1G/100steps, 500M/10m", 2 },
 	{ "until", OPT_UNTIL, "CONDITION", 0, "End when it holds", 2 },
-	{ "from-mark", OPT_FROM_MARK, "NAME", 0, "Begin at a mark of that name (memtrace-bpf ctl mark NAME)", 2 },
+	{ "from-mark", OPT_FROM_MARK, "NAME", 0,
+	  "Begin at a mark of that name (memtrace-bpf ctl mark NAME)", 2 },
 	{ "to-mark", OPT_TO_MARK, "NAME", 0, "End at one", 2 },
-	{ "wait", OPT_WAIT, NULL, 0, "Begin with SIGUSR1 or `memtrace-bpf ctl start`, end with SIGUSR2 or `ctl stop`", 2 },
-	{ "every", OPT_EVERY, "TIME", 0, "A window every TIME, each as long as -d, --steps or --until say", 2 },
+	{ "wait", OPT_WAIT, NULL, 0,
+	  "Begin with SIGUSR1 or `memtrace-bpf ctl start`, end with SIGUSR2 or `ctl stop`", 2 },
+	{ "every", OPT_EVERY, "TIME", 0,
+	  "A window every TIME, each as long as -d, --steps or --until say", 2 },
 	{ "keep", OPT_KEEP, "N", 0, "Keep the newest N windows, remove older ones", 2 },
 	{ "windows", OPT_WINDOWS, "N", 0, "Stop after N windows", 2 },
-	{ "before", OPT_BEFORE, "TIME", 0, "Windows begin TIME before what they begin with: so much is kept in memory", 2 },
+	{ "before", OPT_BEFORE, "TIME", 0,
+	  "Windows begin TIME before what they begin with: so much is kept in memory", 2 },
 	{ "label", OPT_LABEL, "NAME", 0, "What the windows are called in a folder", 2 },
 	{ 0 },
 };
@@ -47,7 +66,8 @@ static unsigned int parse_number(struct argp_state *state, const char *option, c
 /* What can be known of a process while it is recorded. */
 static const char *check_condition(struct argp_state *state, const char *option, const char *arg)
 {
-	static const enum cond_figure not_here[] = { COND_RSS, COND_RSS_GROWTH, COND_LEAKS, COND_RETRIES };
+	static const enum cond_figure not_here[] = { COND_RSS, COND_RSS_GROWTH, COND_LEAKS,
+						     COND_RETRIES };
 	struct cond *c;
 	char *why;
 
@@ -55,7 +75,8 @@ static const char *check_condition(struct argp_state *state, const char *option,
 		argp_error(state, "%s: %s", option, why ? why : "out of memory");
 	for (size_t i = 0; i < sizeof(not_here) / sizeof(not_here[0]); i++) {
 		if (cond__needs(c, not_here[i]))
-			argp_error(state, "%s: %s is not known while it is recorded", option, cond__figure_name(not_here[i]));
+			argp_error(state, "%s: %s is not known while it is recorded", option,
+				   cond__figure_name(not_here[i]));
 	}
 	cond__free(c);
 	return arg;
@@ -65,7 +86,8 @@ static const char *parse_name(struct argp_state *state, const char *option, cons
 {
 	char clean[256];
 
-	if (!*arg || strlen(arg) >= 128 || strcmp(text__clean(clean, sizeof(clean), arg, strlen(arg)), arg))
+	if (!*arg || strlen(arg) >= 128 ||
+	    strcmp(text__clean(clean, sizeof(clean), arg, strlen(arg)), arg))
 		argp_error(state, "%s wants a name of 1 to 127 bytes", option);
 	return arg;
 }
@@ -73,7 +95,8 @@ static const char *parse_name(struct argp_state *state, const char *option, cons
 static void parse_growth(struct argp_state *state, struct window_args *a, const char *arg)
 {
 	if (a->on)
-		argp_error(state, "--on-growth: there is a condition already; --on 'A or B' has two");
+		argp_error(state,
+			   "--on-growth: there is a condition already; --on 'A or B' has two");
 	if (asprintf(&a->growth, "growth>%s", arg) < 0)
 		argp_failure(state, 1, 0, "out of memory");
 	a->on = check_condition(state, "--on-growth", a->growth);
@@ -82,15 +105,24 @@ static void parse_growth(struct argp_state *state, struct window_args *a, const 
 static void check(const struct window_args *a, struct argp_state *state)
 {
 	if (a->every && (a->on || a->from_mark || a->wait))
-		argp_error(state, "--every begins by the clock: not with %s", a->on ? "--on" : a->wait ? "--wait" : "--from-mark");
+		argp_error(state, "--every begins by the clock: not with %s",
+			   a->on     ? "--on"
+			   : a->wait ? "--wait"
+				     : "--from-mark");
 	if (a->skip && (a->on || a->from_mark || a->wait))
-		argp_error(state, "--skip says when the first one begins: not with %s", a->on ? "--on" : a->wait ? "--wait" : "--from-mark");
+		argp_error(state, "--skip says when the first one begins: not with %s",
+			   a->on     ? "--on"
+			   : a->wait ? "--wait"
+				     : "--from-mark");
 	if (a->wait && (a->on || a->from_mark))
-		argp_error(state, "--wait begins nothing by itself: not with %s", a->on ? "--on" : "--from-mark");
+		argp_error(state, "--wait begins nothing by itself: not with %s",
+			   a->on ? "--on" : "--from-mark");
 	if (a->before && !(a->on || a->from_mark || a->wait))
-		argp_error(state, "--before looks back from what begins a window: --on, --on-growth, --from-mark or --wait");
+		argp_error(state, "--before looks back from what begins a window: --on, "
+				  "--on-growth, --from-mark or --wait");
 	if (a->keep && !window_args__repeat(a))
-		argp_error(state, "--keep is for several windows: --every, --on, --on-growth, --from-mark or --wait");
+		argp_error(state, "--keep is for several windows: --every, --on, --on-growth, "
+				  "--from-mark or --wait");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)

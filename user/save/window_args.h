@@ -7,18 +7,18 @@
 #include <stdint.h>
 
 struct window_args {
-	bool given;	  /* any of them */
-	uint64_t skip;	  /* whole steps before the first one */
-	const char *on;	  /* condition with which one begins; NULL: none */
+	bool given;	   /* any of them */
+	uint64_t skip;	   /* whole steps before the first one */
+	const char *on;	   /* condition with which one begins; NULL: none */
 	const char *until; /* with which it ends */
 	const char *from_mark, *to_mark;
-	bool wait;	  /* nothing begins but by a signal or by ctl */
-	uint64_t every;	  /* ns from one's beginning to the next one's, 0: once */
-	uint64_t before;  /* ns to look back */
+	bool wait;	    /* nothing begins but by a signal or by ctl */
+	uint64_t every;	    /* ns from one's beginning to the next one's, 0: once */
+	uint64_t before;    /* ns to look back */
 	unsigned int keep;  /* the newest so many stay, 0: all */
 	unsigned int count; /* that many are written and no more, 0: no bound */
 	const char *label;  /* what they are called */
-	char *growth; /* what on points to, where it was made */
+	char *growth;	    /* what on points to, where it was made */
 };
 
 extern const struct argp window_argp; /* its input is a struct window_args, all zero */

@@ -35,8 +35,12 @@ static int open_conditions(struct windows *w)
 struct windows *windows__new(struct dict *d, const struct facts *f, const struct windows_opts *o)
 {
 	struct windows *w = calloc(1, sizeof(*w));
-	struct flight_opts fo = { .window = o->args.before, .no_oom = true, .bounds = o->bounds, .open = windows__open_file,
-				  .done = windows__file_done, .ctx = w };
+	struct flight_opts fo = { .window = o->args.before,
+				  .no_oom = true,
+				  .bounds = o->bounds,
+				  .open = windows__open_file,
+				  .done = windows__file_done,
+				  .ctx = w };
 
 	if (!w)
 		return NULL;
@@ -107,7 +111,8 @@ static int begin(struct windows *w, uint64_t time, bool whole, const char *why)
 	w->begun = time;
 	w->begun_steps = w->steps;
 	w->whole = whole;
-	/* A process's first step has all that comes before a training loop in it: it counts, but not its time. */
+	/* A process's first step has all that comes before a training loop in it: it counts, but
+	 * not its time. */
 	err = flight__begin(w->flight, w->opts.args.before, whole && w->steps, why);
 	if (!err)
 		log_debug("window %u begins: %s", w->written + 1, why);
@@ -131,8 +136,8 @@ static bool by_itself(const struct windows *w)
 }
 
 /*
- * When the first one begins. A step that was under way when we came is none to be counted; from a process's start on there is no
- * such one.
+ * When the first one begins. A step that was under way when we came is none to be counted; from a
+ * process's start on there is no such one.
  */
 static int plan(struct windows *w)
 {
@@ -166,13 +171,16 @@ static int look_at_step(struct windows *w, const struct event *e)
 	if (is_open(w)) {
 		if (!w->opts.steps || w->steps - w->begun_steps < w->opts.steps + !w->whole)
 			return 0;
-		snprintf(why, sizeof(why), "%s step%s", text__count(n, sizeof(n), w->opts.steps), w->opts.steps == 1 ? "" : "s");
+		snprintf(why, sizeof(why), "%s step%s", text__count(n, sizeof(n), w->opts.steps),
+			 w->opts.steps == 1 ? "" : "s");
 		return end(w, "steps", why);
 	}
 	if (!w->at_step || w->steps < w->skip)
 		return 0;
-	snprintf(why, sizeof(why), "step %s began%s%s%s", text__count(n, sizeof(n), w->steps), w->opts.args.skip && !w->written ? " after " : "",
-		 w->opts.args.skip && !w->written ? text__count(m, sizeof(m), w->opts.args.skip) : "",
+	snprintf(why, sizeof(why), "step %s began%s%s%s", text__count(n, sizeof(n), w->steps),
+		 w->opts.args.skip && !w->written ? " after " : "",
+		 w->opts.args.skip && !w->written ? text__count(m, sizeof(m), w->opts.args.skip)
+						  : "",
 		 w->opts.args.skip && !w->written ? " that were skipped" : "");
 	return begin(w, e->time, true, why);
 }
@@ -232,7 +240,8 @@ static int take(struct windows *w, const struct event *e)
 	char why[160];
 	int err = windows__attached(w) ?: look_at_time(w, e->time);
 
-	if (!err && e->kind == EVENT_MARK && is_named(w, e, w->opts.args.from_mark) && !is_open(w) && !has_all(w)) {
+	if (!err && e->kind == EVENT_MARK && is_named(w, e, w->opts.args.from_mark) &&
+	    !is_open(w) && !has_all(w)) {
 		snprintf(why, sizeof(why), "mark %s", w->opts.args.from_mark);
 		err = begin(w, e->time, false, why);
 	}
@@ -243,7 +252,8 @@ static int take(struct windows *w, const struct event *e)
 		err = look_at_step(w, e);
 	if (!err && news)
 		err = judge(w, e->time, e->kind == EVENT_STEP);
-	if (!err && e->kind == EVENT_MARK && is_named(w, e, w->opts.args.to_mark) && is_open(w) && w->begun < e->time) {
+	if (!err && e->kind == EVENT_MARK && is_named(w, e, w->opts.args.to_mark) && is_open(w) &&
+	    w->begun < e->time) {
 		snprintf(why, sizeof(why), "mark %s", w->opts.args.to_mark);
 		err = end(w, "mark", why);
 	}

@@ -2,8 +2,9 @@
 #ifndef MT_SAVE_WINDOWS_H
 #define MT_SAVE_WINDOWS_H
 /*
- * Windows of one process's stream: when one begins, what ends it, the file that it becomes and its entry in a folder. The stream is
- * taken in all the while, so that what a window begins with is known, with the lines of what was made before it.
+ * Windows of one process's stream: when one begins, what ends it, the file that it becomes and its
+ * entry in a folder. The stream is taken in all the while, so that what a window begins with is
+ * known, with the lines of what was made before it.
  *
  * Speaks to the person on standard error.
  */
@@ -23,11 +24,11 @@ struct windows;
 
 struct windows_opts {
 	struct window_args args;
-	uint64_t duration, steps; /* of each; 0: no bound */
+	uint64_t duration, steps;      /* of each; 0: no bound */
 	struct mtr_writer_opts bounds; /* of each file */
-	struct folder *folder;	  /* where they go, or else */
-	const char *path;	  /* the one file, which is there already where file is not NULL */
-	struct outfile *file;	  /* open, from now on the windows' */
+	struct folder *folder;	       /* where they go, or else */
+	const char *path;     /* the one file, which is there already where file is not NULL */
+	struct outfile *file; /* open, from now on the windows' */
 	bool force;
 	pid_t pid;
 	bool of_many; /* other processes have theirs in the same folder */
@@ -35,12 +36,15 @@ struct windows_opts {
 
 /* Borrows d, f and the folder, whose lives are longer. NULL with errno. */
 struct windows *windows__new(struct dict *d, const struct facts *f, const struct windows_opts *o);
-void windows__free(struct windows *w); /* NULL is fine; what is open should have been ended by windows__finish() */
+void windows__free(struct windows *w); /* NULL is fine; what is open should have been ended by
+					  windows__finish() */
 struct sink *windows__sink(struct windows *w);
-/* The process is attached to: a window that begins at once does so. 0 or negative, as the sink gives. */
+/* The process is attached to: a window that begins at once does so. 0 or negative, as the sink
+ * gives. */
 int windows__attached(struct windows *w);
 
-/* Somebody wants it; who: "signal", "ctl". 0, -EBUSY, -EALREADY, -EBUSY: as flight.h has them; else as the sink. */
+/* Somebody wants it; who: "signal", "ctl". 0, -EBUSY, -EALREADY, -EBUSY: as flight.h has them; else
+ * as the sink. */
 int windows__start(struct windows *w, const char *who);
 int windows__stop(struct windows *w, const char *who);
 int windows__save(struct windows *w, const char *who);
@@ -54,6 +58,7 @@ const char *windows__over(const struct windows *w);
 /* The stream is at its end: ends what is open. 0 or negative, said where it is about a file. */
 int windows__finish(struct windows *w, const char *reason);
 unsigned int windows__written(const struct windows *w);
-int windows__err(const struct windows *w, bool *said); /* what went wrong, negative; said: the person knows */
+int windows__err(const struct windows *w,
+		 bool *said); /* what went wrong, negative; said: the person knows */
 
 #endif

@@ -17,7 +17,8 @@ static char *beside(const char *path, unsigned int number)
 	bool mtr = len > 4 && !strcmp(path + len - 4, ".mtr");
 	char *name;
 
-	if (asprintf(&name, "%.*s-%u%s", (int)(mtr ? len - 4 : len), path, number, mtr ? ".mtr" : "") < 0)
+	if (asprintf(&name, "%.*s-%u%s", (int)(mtr ? len - 4 : len), path, number,
+		     mtr ? ".mtr" : "") < 0)
 		return NULL;
 	return name;
 }
@@ -53,8 +54,12 @@ int windows__open_file(void *ctx, unsigned int number)
 		return err ? err : outfile__fd(w->file);
 	}
 	name_of(w, number, name, sizeof(name));
-	path = w->opts.folder ? folder__new_path(w->opts.folder, name) : number == 1 ? strdup(w->opts.path) : beside(w->opts.path, number);
-	err = path ? outfile__create(path, OUTFILE_DIRECT, !w->opts.folder && w->opts.force, &w->file) : -ENOMEM;
+	path = w->opts.folder ? folder__new_path(w->opts.folder, name)
+	       : number == 1  ? strdup(w->opts.path)
+			      : beside(w->opts.path, number);
+	err = path ? outfile__create(path, OUTFILE_DIRECT, !w->opts.folder && w->opts.force,
+				     &w->file)
+		   : -ENOMEM;
 	if (err) {
 		log_err("%s: %s", path ? path : "a window", outfile__why(err));
 		w->said = true;
@@ -96,13 +101,19 @@ static void set_devices(const struct windows *w, struct folder_entry *e)
 	}
 }
 
-static void set_entry(const struct windows *w, const struct flight_report *r, const char *path, struct folder_entry *e)
+static void set_entry(const struct windows *w, const struct flight_report *r, const char *path,
+		      struct folder_entry *e)
 {
 	const char *start = facts__get(w->facts, "start"), *slash = strrchr(path, '/');
 	uint64_t first = w->begun_steps + !w->whole, ns;
 
-	*e = (struct folder_entry){ .pid = w->opts.pid, .rank = number_fact(w->facts, "rank"), .from = r->from, .to = r->to,
-				    .first_step = -1, .last_step = -1, .events = r->events,
+	*e = (struct folder_entry){ .pid = w->opts.pid,
+				    .rank = number_fact(w->facts, "rank"),
+				    .from = r->from,
+				    .to = r->to,
+				    .first_step = -1,
+				    .last_step = -1,
+				    .events = r->events,
 				    .bytes = r->bytes };
 	snprintf(e->file, sizeof(e->file), "%s", slash ? slash + 1 : path);
 	snprintf(e->kind, sizeof(e->kind), "window");
@@ -124,32 +135,42 @@ static void set_entry(const struct windows *w, const struct flight_report *r, co
 	set_devices(w, e);
 }
 
-static void say(const struct windows *w, const struct flight_report *r, const struct folder_entry *e, const char *path)
+static void say(const struct windows *w, const struct flight_report *r,
+		const struct folder_entry *e, const char *path)
 {
 	const struct folder_device *most = NULL;
 	char events[32], size[24], peak[24], span[24], steps[64] = "", device[64] = "";
 
 	for (size_t i = 0; i < e->n_devices; i++) {
 		if (!most || (strcmp(e->devices[i].name, "cpu") &&
-			      (!strcmp(most->name, "cpu") || e->devices[i].peak_allocated > most->peak_allocated)))
+			      (!strcmp(most->name, "cpu") ||
+			       e->devices[i].peak_allocated > most->peak_allocated)))
 			most = &e->devices[i];
 	}
 	if (most)
-		snprintf(device, sizeof(device), ", peak %s on %s", text__bytes(peak, sizeof(peak), most->peak_allocated), most->name);
+		snprintf(device, sizeof(device), ", peak %s on %s",
+			 text__bytes(peak, sizeof(peak), most->peak_allocated), most->name);
 	if (e->first_step >= 0)
-		snprintf(steps, sizeof(steps), ", %lld step%s", (long long)(e->last_step - e->first_step + 1),
+		snprintf(steps, sizeof(steps), ", %lld step%s",
+			 (long long)(e->last_step - e->first_step + 1),
 			 e->last_step > e->first_step ? "s" : "");
 	log_event(LOG_INFO, "window",
-		  LOG_FIELDS(LOG_STRING("path", path), LOG_UINT("duration_ns", r->to - r->from), LOG_UINT("events", r->events), LOG_UINT("lost", e->lost),
-			     LOG_UINT("bytes", r->bytes), LOG_STRING("from", r->began), LOG_STRING("to", r->ended)),
-		  "%s: %s%s%s, %s events, %s (from: %s; to: %s)", path, text__time(span, sizeof(span), r->to - r->from), steps, device,
-		 text__count(events, sizeof(events), r->events), text__bytes(size, sizeof(size), r->bytes), r->began, r->ended);
+		  LOG_FIELDS(LOG_STRING("path", path), LOG_UINT("duration_ns", r->to - r->from),
+			     LOG_UINT("events", r->events), LOG_UINT("lost", e->lost),
+			     LOG_UINT("bytes", r->bytes), LOG_STRING("from", r->began),
+			     LOG_STRING("to", r->ended)),
+		  "%s: %s%s%s, %s events, %s (from: %s; to: %s)", path,
+		  text__time(span, sizeof(span), r->to - r->from), steps, device,
+		  text__count(events, sizeof(events), r->events),
+		  text__bytes(size, sizeof(size), r->bytes), r->began, r->ended);
 	if (r->cut)
 		log_warn("there was no room in memory for all that --before asks for");
 	if (r->dropped)
-		log_warn("--%s was reached: %s events after that are not in it", r->reason, text__count(events, sizeof(events), r->dropped));
+		log_warn("--%s was reached: %s events after that are not in it", r->reason,
+			 text__count(events, sizeof(events), r->dropped));
 	if (e->lost)
-		log_warn("%s events were lost because the ring was full: blocks may be missing, or shown though they are freed; "
+		log_warn("%s events were lost because the ring was full: blocks may be missing, or "
+			 "shown though they are freed; "
 			 "--ring-size 64M gives more room",
 			 text__count(events, sizeof(events), e->lost));
 	if (!w->opts.folder && strcmp(path, "standard output"))
@@ -171,7 +192,9 @@ static int file_it(struct windows *w, const struct folder_entry *e)
 	bigger[w->n_kept].name = strdup(e->file);
 	if (!bigger[w->n_kept].name)
 		return -ENOMEM;
-	bigger[w->n_kept++].gap = (struct folder_gap){ .from = e->from, .to = e->to, .events = e->events, .bytes = e->bytes, .why = "keep" };
+	bigger[w->n_kept++].gap = (struct folder_gap){
+		.from = e->from, .to = e->to, .events = e->events, .bytes = e->bytes, .why = "keep"
+	};
 	if (w->n_kept <= w->opts.args.keep)
 		return 0;
 	err = folder__drop(w->opts.folder, w->kept[0].name, &w->kept[0].gap);
@@ -189,7 +212,8 @@ int windows__file_done(void *ctx, const struct flight_report *r, int err)
 
 	if (err) {
 		/* What was written before is readable, where it came to that. */
-		closed = w->file && r->events ? outfile__commit(w->file) : (outfile__discard(w->file), 0);
+		closed = w->file && r->events ? outfile__commit(w->file)
+					      : (outfile__discard(w->file), 0);
 	} else {
 		closed = outfile__commit(w->file);
 		err = path ? closed : -ENOMEM;

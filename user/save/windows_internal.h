@@ -15,24 +15,24 @@ struct windows {
 	struct flight *flight;
 	struct cond *on, *until;
 	struct values *values; /* NULL: there are no conditions */
-	bool held;	   /* what they begin with held when it was judged last: it has to come to hold */
-	uint64_t steps;	   /* ends of steps so far */
-	bool at_step;	   /* one begins with the next whole step */
-	uint64_t skip;	   /* ends of steps before that */
-	bool planned;	   /* which is known by now */
-	uint64_t due;	   /* ns, the next one of --every */
-	uint64_t now;	   /* of the last tick */
+	bool held; /* what they begin with held when it was judged last: it has to come to hold */
+	uint64_t steps; /* ends of steps so far */
+	bool at_step;	/* one begins with the next whole step */
+	uint64_t skip;	/* ends of steps before that */
+	bool planned;	/* which is known by now */
+	uint64_t due;	/* ns, the next one of --every */
+	uint64_t now;	/* of the last tick */
 	/* The one that is open. */
-	uint64_t begun;	   /* ns */
+	uint64_t begun;	      /* ns */
 	uint64_t begun_steps; /* steps by then */
-	bool whole;	   /* it began with a step */
+	bool whole;	      /* it began with a step */
 	/* What was written. */
 	struct outfile *file;
-	char *last;	   /* path */
+	char *last; /* path */
 	struct window_kept {
-		char *name; /* in the folder */
+		char *name;	       /* in the folder */
 		struct folder_gap gap; /* that it leaves */
-	} *kept; /* oldest first */
+	} * kept;		       /* oldest first */
 	unsigned int n_kept;
 	char reason[32]; /* why the last one ended */
 	unsigned int written;

@@ -155,7 +155,8 @@ static void set(struct cond_values *cv, enum cond_figure f, uint64_t value, uint
 
 static void values_of(const struct values *v, const struct level *l, struct cond_values *cv)
 {
-	uint64_t total = device_total(v, l), unused = l->reserved > l->allocated ? l->reserved - l->allocated : 0;
+	uint64_t total = device_total(v, l),
+		 unused = l->reserved > l->allocated ? l->reserved - l->allocated : 0;
 
 	set(cv, COND_ALLOCATED, l->allocated, total);
 	set(cv, COND_PEAK, l->peak, total);

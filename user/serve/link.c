@@ -22,9 +22,9 @@ struct waiting {
 struct link {
 	int fd;
 	bool gone;
-	struct waiting *queue; /* a ring */
+	struct waiting *queue;	/* a ring */
 	size_t first, n, n_fds; /* n_fds: of those that wait, with a descriptor */
-	char *in; /* LINK_MESSAGE + 1 bytes */
+	char *in;		/* LINK_MESSAGE + 1 bytes */
 };
 
 int link__pair(int fds[2])
@@ -92,7 +92,8 @@ short link__events(const struct link *l)
 
 /* ---- sending ---- */
 
-/* 0; -EAGAIN: not now; -EPIPE. What is refused for another reason (descriptors in flight: ETOOMANYREFS) is tried again. */
+/* 0; -EAGAIN: not now; -EPIPE. What is refused for another reason (descriptors in flight:
+ * ETOOMANYREFS) is tried again. */
 static int send_now(struct link *l, const struct waiting *w)
 {
 	struct iovec io = { .iov_base = w->text, .iov_len = w->len };
@@ -191,7 +192,9 @@ static int take_fd(struct msghdr *m, int *ret)
 
 	*ret = -1;
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
-		size_t n = c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
+		size_t n = c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS
+				   ? (c->cmsg_len - CMSG_LEN(0)) / sizeof(int)
+				   : 0;
 
 		for (size_t i = 0; i < n; i++) {
 			int fd;
@@ -222,13 +225,9 @@ static bool too_deep(const json_t *v, unsigned depth)
 	if (depth > DEPTH)
 		return true;
 	if (json_is_object(v)) {
-		json_object_foreach((json_t *)v, key, e)
-			if (too_deep(e, depth + 1))
-				return true;
+		json_object_foreach((json_t *)v, key, e) if (too_deep(e, depth + 1)) return true;
 	} else if (json_is_array(v)) {
-		json_array_foreach(v, i, e)
-			if (too_deep(e, depth + 1))
-				return true;
+		json_array_foreach(v, i, e) if (too_deep(e, depth + 1)) return true;
 	}
 	return false;
 }
@@ -241,7 +240,10 @@ static int receive(struct link *l, json_t **msg, int *fd)
 		struct cmsghdr head;
 		char room[CMSG_SPACE(8 * sizeof(int))];
 	} control = { 0 };
-	struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control.room) };
+	struct msghdr m = { .msg_iov = &io,
+			    .msg_iovlen = 1,
+			    .msg_control = &control,
+			    .msg_controllen = sizeof(control.room) };
 	ssize_t n = recvmsg(l->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	int err;
 

@@ -16,7 +16,7 @@
 #define BACKLOG 128
 #define UNIX_PREFIX "unix:"
 #define NEW ".new" /* after the path where a Unix socket is made */
-#define SHOWN 100 /* bytes of what was typed, in messages */
+#define SHOWN 100  /* bytes of what was typed, in messages */
 
 union address {
 	struct sockaddr any;
@@ -30,7 +30,10 @@ union address {
 
 static int no_address(const char *text, char *why)
 {
-	snprintf(why, LISTEN_WHY, "'%.*s' is no address to listen on: 127.0.0.1:8000, [::1]:8000, localhost:8000, 0.0.0.0:8000 or unix:/PATH", SHOWN, text);
+	snprintf(why, LISTEN_WHY,
+		 "'%.*s' is no address to listen on: 127.0.0.1:8000, [::1]:8000, localhost:8000, "
+		 "0.0.0.0:8000 or unix:/PATH",
+		 SHOWN, text);
 	return -EINVAL;
 }
 
@@ -67,7 +70,8 @@ static bool split(const char *text, char host[64], char port[8])
 
 static int read_inet(const char *text, union address *a, socklen_t *len, char *why)
 {
-	const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE, .ai_socktype = SOCK_STREAM };
+	const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
+					.ai_socktype = SOCK_STREAM };
 	struct addrinfo *found;
 	struct in_addr in;
 	char host[64], port[8];
@@ -76,8 +80,10 @@ static int read_inet(const char *text, union address *a, socklen_t *len, char *w
 		return no_address(text, why);
 	if (!strcmp(host, "localhost"))
 		strcpy(host, "127.0.0.1");
-	/* Not looked up: who answers for names is not asked where we listen. To getaddrinfo() "8000" is an address, too. */
-	if ((!strchr(host, ':') && inet_pton(AF_INET, host, &in) != 1) || getaddrinfo(host, port, &hints, &found))
+	/* Not looked up: who answers for names is not asked where we listen. To getaddrinfo()
+	 * "8000" is an address, too. */
+	if ((!strchr(host, ':') && inet_pton(AF_INET, host, &in) != 1) ||
+	    getaddrinfo(host, port, &hints, &found))
 		return no_address(text, why);
 	memcpy(a, found->ai_addr, found->ai_addrlen);
 	*len = found->ai_addrlen;
@@ -87,7 +93,8 @@ static int read_inet(const char *text, union address *a, socklen_t *len, char *w
 
 static bool is_loopback(const union address *a)
 {
-	return a->any.sa_family == AF_INET ? ntohl(a->in.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET : IN6_IS_ADDR_LOOPBACK(&a->in6.sin6_addr);
+	return a->any.sa_family == AF_INET ? ntohl(a->in.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET
+					   : IN6_IS_ADDR_LOOPBACK(&a->in6.sin6_addr);
 }
 
 static int check_path(const char *path, char why[LISTEN_WHY])
@@ -95,11 +102,17 @@ static int check_path(const char *path, char why[LISTEN_WHY])
 	struct sockaddr_un sa;
 
 	if (*path != '/') {
-		snprintf(why, LISTEN_WHY, "'%.*s': a Unix socket is named by its whole path, unix:/run/memtrace-bpf.sock", SHOWN, path);
+		snprintf(why, LISTEN_WHY,
+			 "'%.*s': a Unix socket is named by its whole path, "
+			 "unix:/run/memtrace-bpf.sock",
+			 SHOWN, path);
 		return -EINVAL;
 	}
 	if (strlen(path) + strlen(NEW) >= sizeof(sa.sun_path)) {
-		snprintf(why, LISTEN_WHY, "'%.*s...' is too long for a Unix socket, whose path has at most %zu bytes", SHOWN, path, sizeof(sa.sun_path) - 5);
+		snprintf(
+			why, LISTEN_WHY,
+			"'%.*s...' is too long for a Unix socket, whose path has at most %zu bytes",
+			SHOWN, path, sizeof(sa.sun_path) - 5);
 		return -EINVAL;
 	}
 	return 0;
@@ -132,15 +145,18 @@ static void describe_inet(const union address *a, bool tls, struct listen_at *re
 
 	ret->local = is_loopback(a);
 	ret->port = ntohs(six ? a->in6.sin6_port : a->in.sin_port);
-	getnameinfo(&a->any, six ? sizeof(a->in6) : sizeof(a->in), ret->host, sizeof(ret->host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
-	snprintf(ret->url, sizeof(ret->url), six ? "http%s://[%s]:%d" : "http%s://%s:%d", tls ? "s" : "", ret->host, ret->port);
+	getnameinfo(&a->any, six ? sizeof(a->in6) : sizeof(a->in), ret->host, sizeof(ret->host),
+		    port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
+	snprintf(ret->url, sizeof(ret->url), six ? "http%s://[%s]:%d" : "http%s://%s:%d",
+		 tls ? "s" : "", ret->host, ret->port);
 }
 
 static int describe_unix(const union address *a, socklen_t len, struct listen_at *ret)
 {
 	size_t n;
 
-	if (len <= offsetof(struct sockaddr_un, sun_path) || len > sizeof(a->un) || a->un.sun_path[0] != '/')
+	if (len <= offsetof(struct sockaddr_un, sun_path) || len > sizeof(a->un) ||
+	    a->un.sun_path[0] != '/')
 		return -EINVAL;
 	n = strnlen(a->un.sun_path, len - offsetof(struct sockaddr_un, sun_path));
 	if (n > strlen(NEW) && !memcmp(a->un.sun_path + n - strlen(NEW), NEW, strlen(NEW)))
@@ -175,12 +191,14 @@ int listen__describe(int fd, bool tls, struct listen_at *ret)
 
 static int refused(const char *text, const char *doing, int err, char *why)
 {
-	const char *hint = err == -EADDRINUSE	  ? ": something listens there already; name another port, or 0 for one that is free"
+	const char *hint = err == -EADDRINUSE ? ": something listens there already; name another "
+						"port, or 0 for one that is free"
 			   : err == -EADDRNOTAVAIL ? ": no such address on this machine"
-			   : err == -EACCES	  ? ": not permitted"
-						  : "";
+			   : err == -EACCES	   ? ": not permitted"
+						   : "";
 
-	snprintf(why, LISTEN_WHY, "%.*s: cannot %s: %s%s", SHOWN, text, doing, strerror(-err), hint);
+	snprintf(why, LISTEN_WHY, "%.*s: cannot %s: %s%s", SHOWN, text, doing, strerror(-err),
+		 hint);
 	return err;
 }
 
@@ -211,7 +229,8 @@ static int open_inet(const char *text, bool tls, struct listen_at *ret, char *wh
 	return err;
 }
 
-/* Where others could put something else in its place, what is done by its name would be done to that. */
+/* Where others could put something else in its place, what is done by its name would be done to
+ * that. */
 static int check_folder(const char *path, char *why)
 {
 	char folder[sizeof(((struct sockaddr_un *)0)->sun_path)];
@@ -222,7 +241,8 @@ static int check_folder(const char *path, char *why)
 		return refused(path, "look at its folder", -errno, why);
 	if (!(st.st_mode & S_IWOTH) || st.st_mode & S_ISVTX)
 		return 0;
-	snprintf(why, LISTEN_WHY, "%.*s: anybody may write in its folder; use one of your own", SHOWN, path);
+	snprintf(why, LISTEN_WHY, "%.*s: anybody may write in its folder; use one of your own",
+		 SHOWN, path);
 	return -EPERM;
 }
 
@@ -235,7 +255,8 @@ static int look_at(const char *path, const struct sockaddr_un *sa, char *why)
 	if (lstat(path, &st))
 		return errno == ENOENT ? 0 : refused(path, "look at it", -errno, why);
 	if (!S_ISSOCK(st.st_mode)) {
-		snprintf(why, LISTEN_WHY, "%.*s is there and no socket: remove it, or name another", SHOWN, path);
+		snprintf(why, LISTEN_WHY, "%.*s is there and no socket: remove it, or name another",
+			 SHOWN, path);
 		return -EEXIST;
 	}
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -258,14 +279,16 @@ static int put_unix(int fd, const char *path, const struct listen_opts *opts, st
 	int err = 0;
 
 	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s" NEW, path);
-	unlink(sa.sun_path); /* of one that was killed here */
+	unlink(sa.sun_path);		    /* of one that was killed here */
 	mask = umask(shared ? 0117 : 0177); /* by its name its mode could be another file's */
 	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)))
 		err = -errno;
 	umask(mask);
 	if (err)
 		return err;
-	if ((opts && (opts->uid != (uid_t)-1 || shared) && lchown(sa.sun_path, opts->uid, opts->gid)) || listen(fd, BACKLOG) || lstat(sa.sun_path, &st) || rename(sa.sun_path, path)) {
+	if ((opts && (opts->uid != (uid_t)-1 || shared) &&
+	     lchown(sa.sun_path, opts->uid, opts->gid)) ||
+	    listen(fd, BACKLOG) || lstat(sa.sun_path, &st) || rename(sa.sun_path, path)) {
 		err = -errno;
 		unlink(sa.sun_path);
 		return err;
@@ -275,7 +298,8 @@ static int put_unix(int fd, const char *path, const struct listen_opts *opts, st
 	return 0;
 }
 
-static int open_unix(const char *path, const struct listen_opts *opts, struct listen_at *ret, char *why)
+static int open_unix(const char *path, const struct listen_opts *opts, struct listen_at *ret,
+		     char *why)
 {
 	struct listen_at at = { .local = true, .is_unix = true };
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
@@ -303,7 +327,8 @@ static int open_unix(const char *path, const struct listen_opts *opts, struct li
 	return 0;
 }
 
-int listen__open(const char *text, bool tls, const struct listen_opts *opts, struct listen_at *ret, char *why)
+int listen__open(const char *text, bool tls, const struct listen_opts *opts, struct listen_at *ret,
+		 char *why)
 {
 	*why = '\0';
 	if (!strncmp(text, UNIX_PREFIX, strlen(UNIX_PREFIX)))

@@ -22,11 +22,32 @@
 
 #define WHY 160
 
-const char *const drop_libraries[] = { "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", NULL };
-const char *const drop_linking[] = { "/etc/ld.so.cache", "/etc/ld.so.preload", "/usr/share/zoneinfo", "/etc/localtime", "/dev/null", "/dev/urandom", NULL };
-const char *const drop_names[] = { "/etc/resolv.conf", "/run/systemd/resolve", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/services",
-				   "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates",
-				   "/usr/share/zoneinfo", "/etc/localtime", "/etc/gnutls", "/dev/urandom", NULL };
+const char *const drop_libraries[] = { "/lib",	     "/lib64",	       "/usr/lib",
+				       "/usr/lib64", "/usr/local/lib", NULL };
+const char *const drop_linking[] = { "/etc/ld.so.cache",
+				     "/etc/ld.so.preload",
+				     "/usr/share/zoneinfo",
+				     "/etc/localtime",
+				     "/dev/null",
+				     "/dev/urandom",
+				     NULL };
+const char *const drop_names[] = { "/etc/resolv.conf",
+				   "/run/systemd/resolve",
+				   "/etc/hosts",
+				   "/etc/host.conf",
+				   "/etc/nsswitch.conf",
+				   "/etc/gai.conf",
+				   "/etc/services",
+				   "/etc/ssl",
+				   "/etc/pki",
+				   "/etc/ca-certificates",
+				   "/usr/share/ca-certificates",
+				   "/usr/local/share/ca-certificates",
+				   "/usr/share/zoneinfo",
+				   "/etc/localtime",
+				   "/etc/gnutls",
+				   "/dev/urandom",
+				   NULL };
 
 static int failed(char *why, const char *what, int err)
 {
@@ -67,8 +88,9 @@ static int close_others(const struct sandbox_opts *o)
 }
 
 /*
- * What is typed at the terminal that we were started on, a password perhaps, is not for us to read, nor are we to type there (TIOCSTI). Messages go
- * on being shown: the terminal is opened once more, for writing. One that may not be opened stays as it is.
+ * What is typed at the terminal that we were started on, a password perhaps, is not for us to read,
+ * nor are we to type there (TIOCSTI). Messages go on being shown: the terminal is opened once more,
+ * for writing. One that may not be opened stays as it is.
  */
 static int leave_terminal(void)
 {
@@ -84,7 +106,8 @@ static int leave_terminal(void)
 		if (!isatty(fd))
 			continue;
 		snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
-		other = open(fd == STDIN_FILENO ? "/dev/null" : name, (fd == STDIN_FILENO ? O_RDONLY : O_WRONLY) | O_NOCTTY | O_CLOEXEC);
+		other = open(fd == STDIN_FILENO ? "/dev/null" : name,
+			     (fd == STDIN_FILENO ? O_RDONLY : O_WRONLY) | O_NOCTTY | O_CLOEXEC);
 		if (other < 0)
 			continue;
 		if (dup2(other, fd) < 0)
@@ -112,7 +135,8 @@ static int limit(int what, uint64_t to)
 	if (getrlimit(what, &have))
 		return -errno;
 	want.rlim_max = have.rlim_max < to ? have.rlim_max : to;
-	want.rlim_cur = have.rlim_cur < want.rlim_max && what != RLIMIT_CORE ? have.rlim_cur : want.rlim_max;
+	want.rlim_cur = have.rlim_cur < want.rlim_max && what != RLIMIT_CORE ? have.rlim_cur
+									     : want.rlim_max;
 	if (what == RLIMIT_NOFILE)
 		want.rlim_cur = want.rlim_max;
 	return setrlimit(what, &want) ? -errno : 0;
@@ -170,7 +194,8 @@ static int become(const struct sandbox_opts *o)
 		return 0;
 	if (!o->uid || !o->gid)
 		return -EINVAL;
-	if (setgroups(0, NULL) || setresgid(o->gid, o->gid, o->gid) || setresuid(o->uid, o->uid, o->uid))
+	if (setgroups(0, NULL) || setresgid(o->gid, o->gid, o->gid) ||
+	    setresuid(o->uid, o->uid, o->uid))
 		return -errno;
 	return 0;
 }
@@ -259,7 +284,10 @@ static int give_up_ids(const struct sandbox_opts *o, bool *bounding, char *why)
 		return failed(why, "cannot empty the bounding set of capabilities", err);
 	err = become(o);
 	if (err)
-		return failed(why, "cannot become the user without rights (needs CAP_SETUID and CAP_SETGID)", err);
+		return failed(
+			why,
+			"cannot become the user without rights (needs CAP_SETUID and CAP_SETGID)",
+			err);
 	err = empty_caps();
 	if (err)
 		return failed(why, "cannot give up capabilities", err);

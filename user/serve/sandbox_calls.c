@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * System calls that are refused. A list of what is allowed would be shorter in rights, but every new C library makes calls that it had not
- * heard of; this one has what none of ours makes, and what has been the way out of such processes.
+ * System calls that are refused. A list of what is allowed would be shorter in rights, but every
+ * new C library makes calls that it had not heard of; this one has what none of ours makes, and
+ * what has been the way out of such processes.
  */
 #include <errno.h>
 #include <sched.h>
@@ -13,36 +14,134 @@
 
 static const char *const never[] = {
 	/* others' memory and processes */
-	"ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease", "kcmp", "pidfd_open", "pidfd_getfd",
-	"pidfd_send_signal", "kill", "tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "setpriority", "sched_setaffinity",
+	"ptrace",
+	"process_vm_readv",
+	"process_vm_writev",
+	"process_madvise",
+	"process_mrelease",
+	"kcmp",
+	"pidfd_open",
+	"pidfd_getfd",
+	"pidfd_send_signal",
+	"kill",
+	"tkill",
+	"rt_sigqueueinfo",
+	"rt_tgsigqueueinfo",
+	"setpriority",
+	"sched_setaffinity",
 	/* the kernel */
-	"bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register", "keyctl", "add_key", "request_key",
-	"kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "reboot", "syslog", "acct", "quotactl", "quotactl_fd",
-	"swapon", "swapoff", "iopl", "ioperm", "modify_ldt", "personality", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex",
-	"sethostname", "setdomainname", "lookup_dcookie", "fanotify_init", "vhangup", "vmsplice", "move_pages", "migrate_pages", "mbind",
+	"bpf",
+	"perf_event_open",
+	"userfaultfd",
+	"io_uring_setup",
+	"io_uring_enter",
+	"io_uring_register",
+	"keyctl",
+	"add_key",
+	"request_key",
+	"kexec_load",
+	"kexec_file_load",
+	"init_module",
+	"finit_module",
+	"delete_module",
+	"reboot",
+	"syslog",
+	"acct",
+	"quotactl",
+	"quotactl_fd",
+	"swapon",
+	"swapoff",
+	"iopl",
+	"ioperm",
+	"modify_ldt",
+	"personality",
+	"settimeofday",
+	"clock_settime",
+	"clock_adjtime",
+	"adjtimex",
+	"sethostname",
+	"setdomainname",
+	"lookup_dcookie",
+	"fanotify_init",
+	"vhangup",
+	"vmsplice",
+	"move_pages",
+	"migrate_pages",
+	"mbind",
 	"set_mempolicy",
-	/* memory, semaphores and queues that every process of a user shares; the kernel's old asynchronous I/O */
-	"shmget", "shmat", "shmdt", "shmctl", "semget", "semop", "semtimedop", "semctl", "msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink",
-	"mq_timedsend", "mq_timedreceive", "mq_notify", "mq_getsetattr", "io_setup", "io_destroy", "io_submit", "io_cancel", "io_getevents",
+	/* memory, semaphores and queues that every process of a user shares; the kernel's old
+	   asynchronous I/O */
+	"shmget",
+	"shmat",
+	"shmdt",
+	"shmctl",
+	"semget",
+	"semop",
+	"semtimedop",
+	"semctl",
+	"msgget",
+	"msgsnd",
+	"msgrcv",
+	"msgctl",
+	"mq_open",
+	"mq_unlink",
+	"mq_timedsend",
+	"mq_timedreceive",
+	"mq_notify",
+	"mq_getsetattr",
+	"io_setup",
+	"io_destroy",
+	"io_submit",
+	"io_cancel",
+	"io_getevents",
 	"io_pgetevents",
 	/* another view of files and of everything else */
-	"mount", "umount2", "umount", "pivot_root", "chroot", "move_mount", "open_tree", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr",
-	"unshare", "setns", "open_by_handle_at", "name_to_handle_at", "memfd_secret",
+	"mount",
+	"umount2",
+	"umount",
+	"pivot_root",
+	"chroot",
+	"move_mount",
+	"open_tree",
+	"fsopen",
+	"fsconfig",
+	"fsmount",
+	"fspick",
+	"mount_setattr",
+	"unshare",
+	"setns",
+	"open_by_handle_at",
+	"name_to_handle_at",
+	"memfd_secret",
 	/* who we are */
-	"setuid", "setgid", "setreuid", "setregid", "setresuid", "setresgid", "setgroups", "setfsuid", "setfsgid", "capset",
+	"setuid",
+	"setgid",
+	"setreuid",
+	"setregid",
+	"setresuid",
+	"setresgid",
+	"setgroups",
+	"setfsuid",
+	"setfsgid",
+	"capset",
 	/* processes; clone is below */
-	"fork", "vfork", "setsid", "setpgid",
+	"fork",
+	"vfork",
+	"setsid",
+	"setpgid",
 };
 
 static const char *const running[] = { "execve", "execveat" };
 
 /* Besides Landlock, which knows not all of these, and where there is none. */
-static const char *const opening[] = { "open", "openat", "openat2", "chdir", "readlink", "readlinkat" };
+static const char *const opening[] = { "open",	"openat",   "openat2",
+				       "chdir", "readlink", "readlinkat" };
 
 static const char *const changing[] = {
-	"creat", "unlink", "unlinkat", "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat", "mkdir", "mkdirat", "rmdir", "mknod",
-	"mknodat", "chmod", "fchmodat", "chown", "lchown", "fchownat", "truncate", "utime", "utimes", "utimensat", "setxattr", "lsetxattr",
-	"removexattr", "lremovexattr",
+	"creat",   "unlink",  "unlinkat",  "rename",   "renameat",  "renameat2",   "link",
+	"linkat",  "symlink", "symlinkat", "mkdir",    "mkdirat",   "rmdir",	   "mknod",
+	"mknodat", "chmod",   "fchmodat",  "chown",    "lchown",    "fchownat",	   "truncate",
+	"utime",   "utimes",  "utimensat", "setxattr", "lsetxattr", "removexattr", "lremovexattr",
 };
 
 /* Those that the system here has no number for are not there to be refused. */
@@ -61,7 +160,8 @@ static int refuse(scmp_filter_ctx ctx, const char *const *names, size_t n, int w
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-/* Threads are processes to the kernel; clone3 has its flags in memory, where no filter looks, and the C library goes on without it. */
+/* Threads are processes to the kernel; clone3 has its flags in memory, where no filter looks, and
+ * the C library goes on without it. */
 static int refuse_processes(scmp_filter_ctx ctx, unsigned flags)
 {
 	int err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
@@ -70,39 +170,50 @@ static int refuse_processes(scmp_filter_ctx ctx, unsigned flags)
 		return err;
 	if (!(flags & (SANDBOX_THREADS | SANDBOX_EXECS)))
 		return seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 0);
-	return seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
+	return seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
+				SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
 }
 
-/* Addresses of the internet, and asking the kernel what addresses there are (netlink), as looking up names does. */
+/* Addresses of the internet, and asking the kernel what addresses there are (netlink), as looking
+ * up names does. */
 static int refuse_sockets(scmp_filter_ctx ctx, unsigned flags)
 {
 	int err;
 
 	if (!(flags & SANDBOX_CONNECTS)) {
 		err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 0);
-		return err ? err : seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(connect), 0);
+		return err ? err
+			   : seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(connect), 0);
 	}
-	err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_LT, AF_INET));
+	err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1,
+			       SCMP_A0(SCMP_CMP_LT, AF_INET));
 	if (!err)
-		err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_GT, AF_NETLINK));
+		err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1,
+				       SCMP_A0(SCMP_CMP_GT, AF_NETLINK));
 	for (int family = AF_INET + 1; family < AF_NETLINK && !err; family++) {
 		if (family != AF_INET6)
-			err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, family));
+			err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(socket), 1,
+					       SCMP_A0(SCMP_CMP_EQ, family));
 	}
 	return err;
 }
 
-/* abort() sends itself a signal, and the C library asks for its own limits with a call that could set others'. */
+/* abort() sends itself a signal, and the C library asks for its own limits with a call that could
+ * set others'. */
 static int refuse_to_others(scmp_filter_ctx ctx)
 {
-	int err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(tgkill), 1, SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid()));
+	int err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(tgkill), 1,
+				   SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid()));
 
-	return err ? err : seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prlimit64), 1, SCMP_A0(SCMP_CMP_NE, 0));
+	return err ? err
+		   : seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(prlimit64), 1,
+				      SCMP_A0(SCMP_CMP_NE, 0));
 }
 
 int sandbox__filter_calls(const struct sandbox_opts *o)
 {
-	/* A process of another architecture's calls, or x32's, is ended: that is libseccomp's own default. */
+	/* A process of another architecture's calls, or x32's, is ended: that is libseccomp's own
+	 * default. */
 	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
 	int err;
 

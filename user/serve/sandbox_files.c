@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Landlock, with the system calls themselves: the C library has none, and headers older than the kernel lack what it can. */
+/* Landlock, with the system calls themselves: the C library has none, and headers older than the
+ * kernel lack what it can. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/landlock.h>
@@ -18,10 +19,14 @@
 #define SCOPE_SIGNALS UINT64_C(2)
 
 #define FS_FIRST ((LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1) /* all of version 1 */
-#define FS_OF_FILES (LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_READ_FILE | FS_TRUNCATE | FS_IOCTL_DEV)
+#define FS_OF_FILES                                                                                \
+	(LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE |                              \
+	 LANDLOCK_ACCESS_FS_READ_FILE | FS_TRUNCATE | FS_IOCTL_DEV)
 #define FS_READ (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
 #define FS_RUN (FS_READ | LANDLOCK_ACCESS_FS_EXECUTE)
-#define FS_WRITE (FS_READ | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_REMOVE_FILE | FS_TRUNCATE)
+#define FS_WRITE                                                                                   \
+	(FS_READ | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG |                   \
+	 LANDLOCK_ACCESS_FS_REMOVE_FILE | FS_TRUNCATE)
 
 struct rules {
 	uint64_t fs, net, scoped;
@@ -36,7 +41,9 @@ static int version(void)
 
 static size_t size_of(int v)
 {
-	return v < 4 ? offsetof(struct rules, net) : v < 6 ? offsetof(struct rules, scoped) : sizeof(struct rules);
+	return v < 4   ? offsetof(struct rules, net)
+	       : v < 6 ? offsetof(struct rules, scoped)
+		       : sizeof(struct rules);
 }
 
 static int allow(int rules, const char *path, uint64_t access)

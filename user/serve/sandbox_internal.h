@@ -14,7 +14,8 @@
 #define SANDBOX_SANITIZED false
 #endif
 
-/* The rules for files, made while the paths can still be reached. *fd: -1 where the kernel has no Landlock, else the caller's to close. 0 or -errno. */
+/* The rules for files, made while the paths can still be reached. *fd: -1 where the kernel has no
+ * Landlock, else the caller's to close. 0 or -errno. */
 int sandbox__make_rules(const struct sandbox_opts *o, int *fd, int *version);
 /* They hold from here on. */
 int sandbox__obey_rules(int fd);

@@ -47,7 +47,9 @@ static int check_file(int fd, size_t max, int is_private, const char *path, char
 	if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode))
 		return refuse(-EINVAL, path, "not a file", why);
 	if (is_private && st.st_mode & (S_IROTH | S_IWOTH | S_IWGRP))
-		return refuse(-EPERM, path, "others may read or write it: chmod o-rwx,g-w, and use another one", why);
+		return refuse(-EPERM, path,
+			      "others may read or write it: chmod o-rwx,g-w, and use another one",
+			      why);
 	if ((uint64_t)st.st_size > max)
 		return refuse(-EFBIG, path, "too long", why);
 	return 0;
@@ -119,10 +121,15 @@ int secret__token(const char *path, char **ret, char *why)
 		text[--len] = '\0';
 	for (size_t i = 0; i < len; i++) {
 		if (text[i] <= ' ' || text[i] > '~')
-			err = refuse(-EINVAL, path, "a token is one line of ASCII without blanks: openssl rand -hex 32 makes one", why);
+			err = refuse(-EINVAL, path,
+				     "a token is one line of ASCII without blanks: openssl rand "
+				     "-hex 32 makes one",
+				     why);
 	}
 	if (!err && (len < SECRET_TOKEN_MIN || len > SECRET_TOKEN_MAX))
-		err = refuse(-EINVAL, path, "a token has 16 to 512 characters: openssl rand -hex 32 makes one", why);
+		err = refuse(-EINVAL, path,
+			     "a token has 16 to 512 characters: openssl rand -hex 32 makes one",
+			     why);
 	if (err)
 		secret__free(text);
 	else
@@ -146,19 +153,27 @@ static void release(struct pair *p)
 		gnutls_x509_privkey_deinit(p->key);
 }
 
-static int load(struct pair *p, const char *cert_path, const char *cert, const char *key_path, const char *key, char *why)
+static int load(struct pair *p, const char *cert_path, const char *cert, const char *key_path,
+		const char *key, char *why)
 {
-	const gnutls_datum_t c = { (unsigned char *)cert, strlen(cert) }, k = { (unsigned char *)key, strlen(key) };
+	const gnutls_datum_t c = { (unsigned char *)cert, strlen(cert) },
+			     k = { (unsigned char *)key, strlen(key) };
 	unsigned n = CHAIN;
-	int rc = gnutls_x509_crt_list_import(p->chain, &n, &c, GNUTLS_X509_FMT_PEM, GNUTLS_X509_CRT_LIST_IMPORT_FAIL_IF_EXCEED);
+	int rc = gnutls_x509_crt_list_import(p->chain, &n, &c, GNUTLS_X509_FMT_PEM,
+					     GNUTLS_X509_CRT_LIST_IMPORT_FAIL_IF_EXCEED);
 
 	if (rc < 0 || !n)
-		return refuse(-EINVAL, cert_path, rc < 0 ? gnutls_strerror(rc) : "no certificate in it", why);
+		return refuse(-EINVAL, cert_path,
+			      rc < 0 ? gnutls_strerror(rc) : "no certificate in it", why);
 	p->n = n;
 	rc = gnutls_x509_privkey_init(&p->key);
 	if (!rc)
 		rc = gnutls_x509_privkey_import2(p->key, &k, GNUTLS_X509_FMT_PEM, NULL, 0);
-	return rc < 0 ? refuse(-EINVAL, key_path, rc == GNUTLS_E_DECRYPTION_FAILED ? "the key has a password, which nobody could be asked for" : gnutls_strerror(rc), why)
+	return rc < 0 ? refuse(-EINVAL, key_path,
+			       rc == GNUTLS_E_DECRYPTION_FAILED
+				       ? "the key has a password, which nobody could be asked for"
+				       : gnutls_strerror(rc),
+			       why)
 		      : 0;
 }
 
@@ -168,14 +183,19 @@ static int key_fits(const struct pair *p, const char *key_path, char *why)
 	size_t cert_len = sizeof(of_cert), key_len = sizeof(of_key);
 
 	if (gnutls_x509_crt_get_key_id(p->chain[0], GNUTLS_KEYID_USE_SHA256, of_cert, &cert_len) ||
-	    gnutls_x509_privkey_get_key_id(p->key, GNUTLS_KEYID_USE_SHA256, of_key, &key_len) || cert_len != key_len || memcmp(of_cert, of_key, key_len))
-		return refuse(-EINVAL, key_path, "is not the key of the certificate, which has to be the first one in its file", why);
+	    gnutls_x509_privkey_get_key_id(p->key, GNUTLS_KEYID_USE_SHA256, of_key, &key_len) ||
+	    cert_len != key_len || memcmp(of_cert, of_key, key_len))
+		return refuse(-EINVAL, key_path,
+			      "is not the key of the certificate, which has to be the first one in "
+			      "its file",
+			      why);
 	return 0;
 }
 
 static int check_time(const struct pair *p, const char *path, char *warning, char *why)
 {
-	time_t now = time(NULL), from = gnutls_x509_crt_get_activation_time(p->chain[0]), to = gnutls_x509_crt_get_expiration_time(p->chain[0]);
+	time_t now = time(NULL), from = gnutls_x509_crt_get_activation_time(p->chain[0]),
+	       to = gnutls_x509_crt_get_expiration_time(p->chain[0]);
 	char date[32] = "?", text[96];
 	struct tm tm;
 
@@ -184,7 +204,10 @@ static int check_time(const struct pair *p, const char *path, char *warning, cha
 	if (gmtime_r(now < from ? &from : &to, &tm))
 		strftime(date, sizeof(date), "%Y-%m-%d", &tm);
 	if (now < from || now > to) {
-		snprintf(text, sizeof(text), now < from ? "the certificate holds from %s on" : "the certificate has expired on %s", date);
+		snprintf(text, sizeof(text),
+			 now < from ? "the certificate holds from %s on"
+				    : "the certificate has expired on %s",
+			 date);
 		return refuse(-EINVAL, path, text, why);
 	}
 	*warning = '\0';
@@ -195,7 +218,8 @@ static int check_time(const struct pair *p, const char *path, char *warning, cha
 	return 0;
 }
 
-static int check_pair(const char *cert_path, const char *cert, const char *key_path, const char *key, char *warning, char *why)
+static int check_pair(const char *cert_path, const char *cert, const char *key_path,
+		      const char *key, char *warning, char *why)
 {
 	struct pair p = { .n = 0 };
 	int err = load(&p, cert_path, cert, key_path, key, why);
@@ -208,7 +232,8 @@ static int check_pair(const char *cert_path, const char *cert, const char *key_p
 	return err;
 }
 
-int secret__tls(const char *cert_path, const char *key_path, char **ret_cert, char **ret_key, char *warning, char *why)
+int secret__tls(const char *cert_path, const char *key_path, char **ret_cert, char **ret_key,
+		char *warning, char *why)
 {
 	char *cert = NULL, *key = NULL;
 	int err = secret__read(cert_path, PEM_MAX, 0, &cert, why);

@@ -10,15 +10,20 @@
 #include "lib/text.h"
 #include "serve/summary.h"
 
-#define TARGETS 128	/* of a message */
-#define WITH_LAYERS 16	/* traces whose summary keeps its layers, the last ones that were done */
+#define TARGETS 128	 /* of a message */
+#define WITH_LAYERS 16	 /* traces whose summary keeps its layers, the last ones that were done */
 #define FACT_BYTES 32768 /* of a trace's facts, as text; the most are what a command has said */
 #define VALUE_TEXT 512
 
 static const char *const figures[FIG_NR] = {
-	[FIG_ALLOCATED] = "allocated", [FIG_RESERVED] = "reserved", [FIG_PEAK_ALLOCATED] = "peak_allocated", [FIG_TOTAL] = "total",
-	[FIG_USED] = "used",	       [FIG_FREE] = "free",
-		       [FIG_OOMS] = "ooms",	    [FIG_RETRIES] = "retries",
+	[FIG_ALLOCATED] = "allocated",
+	[FIG_RESERVED] = "reserved",
+	[FIG_PEAK_ALLOCATED] = "peak_allocated",
+	[FIG_TOTAL] = "total",
+	[FIG_USED] = "used",
+	[FIG_FREE] = "free",
+	[FIG_OOMS] = "ooms",
+	[FIG_RETRIES] = "retries",
 };
 
 void state__init(struct state *s)
@@ -129,9 +134,10 @@ static bool is_id(const json_t *v)
 
 static int take_hello(struct state *s, json_t *msg)
 {
-	if (!json_is_string(json_object_get(msg, "version")) || !json_is_object(json_object_get(msg, "limits")) ||
-	    !json_is_array(json_object_get(msg, "formats")) || !json_is_boolean(json_object_get(msg, "can_trace")) ||
-	    !text_or_none(msg, "why", 1024))
+	if (!json_is_string(json_object_get(msg, "version")) ||
+	    !json_is_object(json_object_get(msg, "limits")) ||
+	    !json_is_array(json_object_get(msg, "formats")) ||
+	    !json_is_boolean(json_object_get(msg, "can_trace")) || !text_or_none(msg, "why", 1024))
 		return -EPROTO;
 	json_decref(s->hello);
 	s->hello = json_deep_copy(msg);
@@ -144,25 +150,24 @@ static bool is_target(const json_t *t)
 	const json_t *pids = json_object_get(t, "pids"), *pid;
 	size_t i;
 
-	if (!json_is_string(json_object_get(t, "name")) || !json_is_string(json_object_get(t, "kind")) || !text_or_none(t, "name", 128) ||
-	    !text_or_none(t, "kind", 16) || !text_or_none(t, "pattern", 4096) || (pids && !json_is_array(pids)))
+	if (!json_is_string(json_object_get(t, "name")) ||
+	    !json_is_string(json_object_get(t, "kind")) || !text_or_none(t, "name", 128) ||
+	    !text_or_none(t, "kind", 16) || !text_or_none(t, "pattern", 4096) ||
+	    (pids && !json_is_array(pids)))
 		return false;
-	json_array_foreach(pids, i, pid)
-		if (!is_count(pid))
-			return false;
+	json_array_foreach(pids, i, pid) if (!is_count(pid)) return false;
 	return true;
 }
 
 static int take_targets(struct state *s, json_t *msg)
 {
-	json_t *targets = json_object_get(msg, "targets"), *left_out = json_object_get(msg, "left_out"), *t;
+	json_t *targets = json_object_get(msg, "targets"),
+	       *left_out = json_object_get(msg, "left_out"), *t;
 	size_t i;
 
 	if (!json_is_array(targets) || json_array_size(targets) > TARGETS)
 		return -EPROTO;
-	json_array_foreach(targets, i, t)
-		if (!is_target(t))
-			return -EPROTO;
+	json_array_foreach(targets, i, t) if (!is_target(t)) return -EPROTO;
 	json_decref(s->targets);
 	s->targets = json_deep_copy(targets);
 	s->processes_left_out = is_count(left_out) ? (uint64_t)json_integer_value(left_out) : 0;
@@ -175,7 +180,9 @@ static unsigned free_slot(const struct state *s, const char *target)
 	for (unsigned slot = 0;; slot++) {
 		size_t i = 0;
 
-		while (i < s->n_processes && !(s->processes[i]->pid && s->processes[i]->slot == slot && !strcmp(s->processes[i]->target, target)))
+		while (i < s->n_processes &&
+		       !(s->processes[i]->pid && s->processes[i]->slot == slot &&
+			 !strcmp(s->processes[i]->target, target)))
 			i++;
 		if (i == s->n_processes)
 			return slot;
@@ -184,7 +191,8 @@ static unsigned free_slot(const struct state *s, const char *target)
 
 static int take_process(struct state *s, json_t *msg)
 {
-	const json_t *rank = json_object_get(msg, "rank"), *started = json_object_get(msg, "started");
+	const json_t *rank = json_object_get(msg, "rank"),
+		     *started = json_object_get(msg, "started");
 	char target[sizeof(((struct state_process *)0)->target)];
 	struct state_process *p;
 	pid_t pid;
@@ -197,20 +205,25 @@ static int take_process(struct state *s, json_t *msg)
 		for (size_t i = 0; p && i < s->n_processes; i++) {
 			if (s->processes[i] != p)
 				continue;
-			memmove(s->processes + i, s->processes + i + 1, (s->n_processes - i - 1) * sizeof(*s->processes));
+			memmove(s->processes + i, s->processes + i + 1,
+				(s->n_processes - i - 1) * sizeof(*s->processes));
 			s->n_processes--;
 			free_process(p);
 			break;
 		}
 		return 0;
 	}
-	if (!is_time(started) || !json_is_string(json_object_get(msg, "name")) || !text_or_none(msg, "target", sizeof(p->target)) ||
-	    !text_or_none(msg, "container", sizeof(p->container)) || !text_or_none(msg, "pod", sizeof(p->pod)) ||
-	    (rank && !json_is_null(rank) && (!json_is_integer(rank) || json_integer_value(rank) < 0)))
+	if (!is_time(started) || !json_is_string(json_object_get(msg, "name")) ||
+	    !text_or_none(msg, "target", sizeof(p->target)) ||
+	    !text_or_none(msg, "container", sizeof(p->container)) ||
+	    !text_or_none(msg, "pod", sizeof(p->pod)) ||
+	    (rank && !json_is_null(rank) &&
+	     (!json_is_integer(rank) || json_integer_value(rank) < 0)))
 		return -EPROTO;
 	if (!p) {
 		if (s->n_processes == STATE_PROCESSES)
-			return 0; /* the broker has said how many it watches; more than we keep are not shown */
+			/* the broker has said how many it watches; more than we keep are not shown */
+			return 0;
 		p = calloc(1, sizeof(*p));
 		if (!p)
 			return 0;
@@ -239,7 +252,8 @@ static bool is_device(const json_t *d)
 {
 	const json_t *name = json_object_get(d, "device");
 
-	if (!json_is_string(name) || !json_string_length(name) || json_string_length(name) >= sizeof(((struct state_device *)0)->name))
+	if (!json_is_string(name) || !json_string_length(name) ||
+	    json_string_length(name) >= sizeof(((struct state_device *)0)->name))
 		return false;
 	for (size_t i = 0; i < FIG_NR; i++) {
 		const json_t *v = json_object_get(d, figures[i]);
@@ -265,18 +279,18 @@ static void remember(struct state_process *p, char *sample)
 
 static int take_sample(struct state *s, json_t *msg)
 {
-	json_t *devices = json_object_get(msg, "devices"), *rss = json_object_get(msg, "rss"), *d, *kept;
+	json_t *devices = json_object_get(msg, "devices"), *rss = json_object_get(msg, "rss"), *d,
+	       *kept;
 	struct state_process *p;
 	char *text;
 	pid_t pid;
 	size_t i;
 
-	if (!get_pid(msg, &pid) || !is_time(json_object_get(msg, "time")) || (rss && !is_count(rss)) || (devices && !json_is_array(devices)) ||
+	if (!get_pid(msg, &pid) || !is_time(json_object_get(msg, "time")) ||
+	    (rss && !is_count(rss)) || (devices && !json_is_array(devices)) ||
 	    json_array_size(devices) > STATE_DEVICES || !text_or_none(msg, "why", 1024))
 		return -EPROTO;
-	json_array_foreach(devices, i, d)
-		if (!is_device(d))
-			return -EPROTO;
+	json_array_foreach(devices, i, d) if (!is_device(d)) return -EPROTO;
 	p = state__process(s, pid);
 	if (!p)
 		return 0; /* of one that we have no room for, or that has gone */
@@ -285,7 +299,8 @@ static int take_sample(struct state *s, json_t *msg)
 	p->rss = (uint64_t)json_integer_value(rss);
 	copy_text(p->why, sizeof(p->why), msg, "why");
 	p->n_devices = json_array_size(devices);
-	json_array_foreach(devices, i, d) {
+	json_array_foreach(devices, i, d)
+	{
 		struct state_device *to = &p->devices[i];
 
 		memset(to, 0, sizeof(*to));
@@ -297,7 +312,8 @@ static int take_sample(struct state *s, json_t *msg)
 			to->figures[k] = (uint64_t)json_integer_value(v);
 		}
 	}
-	kept = json_pack("{s:O, s:O*, s:O*}", "time", json_object_get(msg, "time"), "rss", rss, "devices", devices);
+	kept = json_pack("{s:O, s:O*, s:O*}", "time", json_object_get(msg, "time"), "rss", rss,
+			 "devices", devices);
 	text = kept ? json_dumps(kept, JSON_COMPACT) : NULL;
 	json_decref(kept);
 	if (text)
@@ -308,16 +324,23 @@ static int take_sample(struct state *s, json_t *msg)
 
 static bool is_trace(const json_t *t)
 {
-	static const char *const states[] = { "starting", "capturing", "finishing", "done", "failed", NULL };
-	static const char *const counts[] = { "events", "lost", "steps", "bytes", "max_events", NULL };
+	static const char *const states[] = { "starting", "capturing", "finishing",
+					      "done",	  "failed",    NULL };
+	static const char *const counts[] = {
+		"events", "lost", "steps", "bytes", "max_events", NULL
+	};
 	const char *state = json_string_value(json_object_get(t, "state"));
 	const json_t *status = json_object_get(t, "status");
 	bool known = false;
 
-	if (!json_is_object(t) || !is_id(json_object_get(t, "trace_id")) || !state || !is_time(json_object_get(t, "begun")) ||
-	    !json_is_string(json_object_get(t, "model_name")) || !text_or_none(t, "model_name", VALUE_TEXT) ||
-	    !text_or_none(t, "process", VALUE_TEXT) || !text_or_none(t, "file", VALUE_TEXT) || !text_or_none(t, "error", 2048) ||
-	    (status && !json_is_null(status) && (!json_is_integer(status) || json_integer_value(status) < 400 || json_integer_value(status) > 599)))
+	if (!json_is_object(t) || !is_id(json_object_get(t, "trace_id")) || !state ||
+	    !is_time(json_object_get(t, "begun")) ||
+	    !json_is_string(json_object_get(t, "model_name")) ||
+	    !text_or_none(t, "model_name", VALUE_TEXT) || !text_or_none(t, "process", VALUE_TEXT) ||
+	    !text_or_none(t, "file", VALUE_TEXT) || !text_or_none(t, "error", 2048) ||
+	    (status && !json_is_null(status) &&
+	     (!json_is_integer(status) || json_integer_value(status) < 400 ||
+	      json_integer_value(status) > 599)))
 		return false;
 	for (size_t i = 0; counts[i]; i++) {
 		const json_t *v = json_object_get(t, counts[i]);
@@ -336,7 +359,8 @@ static void forget_layers(struct state *s)
 	size_t with = 0;
 
 	for (size_t i = s->n_traces; i-- > 0;)
-		if (s->traces[i]->summary && json_object_get(s->traces[i]->summary, "layer_stats") && ++with > WITH_LAYERS)
+		if (s->traces[i]->summary &&
+		    json_object_get(s->traces[i]->summary, "layer_stats") && ++with > WITH_LAYERS)
 			json_object_del(s->traces[i]->summary, "layer_stats");
 }
 
@@ -375,7 +399,8 @@ static struct state_trace *add_trace(struct state *s, const char *id, double beg
 /* Recordings that were there before the server are no captures of its. */
 static void count_ended(struct state *s, const struct state_trace *t)
 {
-	if (json_number_value(json_object_get(t->facts, "begun")) < json_number_value(json_object_get(s->hello, "start")))
+	if (json_number_value(json_object_get(t->facts, "begun")) <
+	    json_number_value(json_object_get(s->hello, "start")))
 		return;
 	/* A recording that was given is no capture of ours. */
 	if (json_is_true(json_object_get(t->facts, "given")))
@@ -389,11 +414,13 @@ static void count_ended(struct state *s, const struct state_trace *t)
 	s->lost += (uint64_t)json_integer_value(json_object_get(t->facts, "lost"));
 }
 
-/* When it was begun and of which process: the broker, which reads no recording, does not know that of a file that was given. */
+/* When it was begun and of which process: the broker, which reads no recording, does not know that
+ * of a file that was given. */
 static void take_origin(struct state *s, struct state_trace *t, const json_t *report)
 {
 	const json_t *pid = json_object_get(json_object_get(report, "target"), "pid");
-	const char *start = json_string_value(json_object_get(json_object_get(report, "capture"), "start"));
+	const char *start = json_string_value(
+		json_object_get(json_object_get(report, "capture"), "start"));
 	uint64_t ns;
 
 	if (!json_is_true(json_object_get(t->facts, "given")))
@@ -405,7 +432,8 @@ static void take_origin(struct state *s, struct state_trace *t, const json_t *re
 	for (size_t i = 0; i < s->n_traces; i++) {
 		if (s->traces[i] != t)
 			continue;
-		memmove(s->traces + i, s->traces + i + 1, (s->n_traces - i - 1) * sizeof(*s->traces));
+		memmove(s->traces + i, s->traces + i + 1,
+			(s->n_traces - i - 1) * sizeof(*s->traces));
 		s->n_traces--;
 		place_trace(s, t, (double)ns / 1e9);
 		break;
@@ -472,7 +500,8 @@ static int take_push(struct state *s, json_t *msg)
 
 	for (size_t i = 0; i < 2; i++)
 		for (size_t k = 0; k < 3; k++) {
-			const json_t *way = json_object_get(msg, ways[i]), *v = json_object_get(way, counts[k]);
+			const json_t *way = json_object_get(msg, ways[i]),
+				     *v = json_object_get(way, counts[k]);
 
 			if (way && !json_is_null(way) && !is_count(v))
 				return -EPROTO;

@@ -2,8 +2,9 @@
 #ifndef MT_SERVE_STATE_H
 #define MT_SERVE_STATE_H
 /*
- * What the broker has told, as the processes that speak to the outside know it: targets, their processes with the last figures, traces.
- * Nothing here reads anything but messages; all of it is bounded.
+ * What the broker has told, as the processes that speak to the outside know it: targets, their
+ * processes with the last figures, traces. Nothing here reads anything but messages; all of it is
+ * bounded.
  */
 #include <jansson.h>
 #include <stdbool.h>
@@ -20,7 +21,17 @@
 #define STATE_HISTORY 900 /* samples that are kept of each process, the last ones */
 
 /* A figure that is not known is not there: `has` has no bit for it. */
-enum state_figure { FIG_ALLOCATED, FIG_RESERVED, FIG_PEAK_ALLOCATED, FIG_TOTAL, FIG_USED, FIG_OOMS, FIG_RETRIES, FIG_FREE, FIG_NR };
+enum state_figure {
+	FIG_ALLOCATED,
+	FIG_RESERVED,
+	FIG_PEAK_ALLOCATED,
+	FIG_TOTAL,
+	FIG_USED,
+	FIG_OOMS,
+	FIG_RETRIES,
+	FIG_FREE,
+	FIG_NR
+};
 
 struct state_device {
 	char name[16]; /* "cuda:0" */
@@ -30,14 +41,15 @@ struct state_device {
 
 struct state_process {
 	pid_t pid;
-	double started;	   /* s since 1970; with pid, who it is */
-	char target[64];   /* of which --target it is; "" none */
-	char name[96];	   /* "python train.py", valid UTF-8 without control characters */
+	double started;	 /* s since 1970; with pid, who it is */
+	char target[64]; /* of which --target it is; "" none */
+	char name[96];	 /* "python train.py", valid UTF-8 without control characters */
 	char container[80], pod[80];
-	int64_t rank;	   /* -1: not known */
-	unsigned slot;	   /* the smallest number, from 0, that no other process of its target has; kept as long as it lives */
-	double time;	   /* of the last figures, s since 1970; 0: none yet */
-	char why[160];	   /* why there are no figures of devices; "" */
+	int64_t rank;  /* -1: not known */
+	unsigned slot; /* the smallest number, from 0, that no other process of its target has; kept
+			  as long as it lives */
+	double time;   /* of the last figures, s since 1970; 0: none yet */
+	char why[160]; /* why there are no figures of devices; "" */
 	bool has_rss;
 	uint64_t rss;
 	struct state_device devices[STATE_DEVICES];
@@ -50,8 +62,10 @@ struct state_process {
 struct state_trace {
 	char id[STATE_ID];
 	json_t *facts;	 /* the "trace" object as the broker told it last; see docs/SERVE.md */
-	json_t *summary; /* what POST /api/trace/memory answers, of older ones without "layer_stats"; NULL until it is done, or the broker told no report */
-	json_t *report;	 /* of the report target, capture, devices, categories, phases, the first 50 rows; NULL likewise */
+	json_t *summary; /* what POST /api/trace/memory answers, of older ones without
+			    "layer_stats"; NULL until it is done, or the broker told no report */
+	json_t *report;	 /* of the report target, capture, devices, categories, phases, the first 50
+			    rows; NULL likewise */
 };
 
 struct state {
@@ -59,20 +73,21 @@ struct state {
 	json_t *targets; /* array, as told last */
 	struct state_process *processes[STATE_PROCESSES];
 	size_t n_processes;
-	uint64_t processes_left_out; /* for which the broker has no place */
+	uint64_t processes_left_out;		  /* for which the broker has no place */
 	struct state_trace *traces[STATE_TRACES]; /* oldest first */
 	size_t n_traces;
 	uint64_t samples, messages; /* counts */
 	/* Of all captures of this server that have ended, those deleted since included. */
 	uint64_t captures_done, captures_failed, events, lost;
-	json_t *push; /* what the process that pushes has told last: {"pyroscope": {"sent","failed","dropped"}, "otlp": ...}; NULL: nothing */
+	json_t *push; /* what the process that pushes has told last: {"pyroscope":
+			 {"sent","failed","dropped"}, "otlp": ...}; NULL: nothing */
 };
 
 void state__init(struct state *s);
 void state__release(struct state *s);
 /*
- * Takes a message of the broker's that is no answer. fd (-1: none): closed. *trace: the trace that it spoke of, or NULL. 0; -EPROTO: not one, and nothing has
- * changed.
+ * Takes a message of the broker's that is no answer. fd (-1: none): closed. *trace: the trace that
+ * it spoke of, or NULL. 0; -EPROTO: not one, and nothing has changed.
  */
 int state__take(struct state *s, json_t *msg, int fd, struct state_trace **trace);
 struct state_trace *state__trace(struct state *s, const char *id); /* NULL: none */

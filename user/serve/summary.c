@@ -53,7 +53,8 @@ static const json_t *device_of(const json_t *report)
 	const char *name = json_string_value(json_object_get(report, "device"));
 	size_t i;
 
-	json_array_foreach(devices, i, d) {
+	json_array_foreach(devices, i, d)
+	{
 		const char *this = json_string_value(json_object_get(d, "device"));
 
 		if (name && this && !strcmp(name, this))
@@ -66,7 +67,8 @@ static json_t *number_or_null(const json_t *v, double scale)
 {
 	if (!json_is_number(v))
 		return json_null();
-	return scale == 1 && json_is_integer(v) ? json_integer(json_integer_value(v)) : json_real(json_number_value(v) * scale);
+	return scale == 1 && json_is_integer(v) ? json_integer(json_integer_value(v))
+						: json_real(json_number_value(v) * scale);
 }
 
 static json_t *copy_or_null(const json_t *from, const char *key)
@@ -79,13 +81,17 @@ static json_t *copy_or_null(const json_t *from, const char *key)
 /* Of each layer what the API names, and its class and calls. */
 static json_t *layer_stats(const json_t *layers, bool fragmentation)
 {
-	static const char *const keys[] = { "layer_name", "peak_allocated", "peak_reserved", "total_allocations", "total_deallocations",
-					    "avg_fragmentation", "duration_ms", "layer_class", "calls" };
+	static const char *const keys[] = {
+		"layer_name",	     "peak_allocated",	    "peak_reserved",
+		"total_allocations", "total_deallocations", "avg_fragmentation",
+		"duration_ms",	     "layer_class",	    "calls"
+	};
 	json_t *ret = json_object();
 	const char *name;
 	json_t *l;
 
-	json_object_foreach((json_t *)layers, name, l) {
+	json_object_foreach((json_t *)layers, name, l)
+	{
 		json_t *one = json_object();
 
 		for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
@@ -99,22 +105,29 @@ static json_t *layer_stats(const json_t *layers, bool fragmentation)
 
 json_t *summary__make(const json_t *facts, const json_t *report)
 {
-	const json_t *capture = json_object_get(report, "capture"), *layers = json_object_get(report, "layers");
+	const json_t *capture = json_object_get(report, "capture"),
+		     *layers = json_object_get(report, "layers");
 	const json_t *d = device_of(report);
 	bool fragmentation = !json_is_false(json_object_get(facts, "enable_fragmentation"));
 	json_t *ret;
 
-	if (!json_is_object(capture) || !json_is_array(json_object_get(report, "devices")) || !json_is_integer(json_object_get(capture, "events")))
+	if (!json_is_object(capture) || !json_is_array(json_object_get(report, "devices")) ||
+	    !json_is_integer(json_object_get(capture, "events")))
 		return NULL;
 	ret = json_object();
 	json_object_set_new(ret, "trace_id", copy_or_null(facts, "trace_id"));
 	json_object_set_new(ret, "model_name", copy_or_null(facts, "model_name"));
 	json_object_set_new(ret, "total_events", copy_or_null(capture, "events"));
-	json_object_set_new(ret, "total_layers", json_integer((json_int_t)json_object_size(layers)));
-	json_object_set_new(ret, "peak_allocated_mb", number_or_null(json_object_get(d, "peak_allocated"), 1 / MIB));
-	json_object_set_new(ret, "peak_reserved_mb", number_or_null(json_object_get(d, "peak_reserved"), 1 / MIB));
-	json_object_set_new(ret, "avg_fragmentation", fragmentation ? copy_or_null(d, "avg_fragmentation") : json_null());
-	json_object_set_new(ret, "tracing_time_ms", number_or_null(json_object_get(capture, "duration"), 1000));
+	json_object_set_new(ret, "total_layers",
+			    json_integer((json_int_t)json_object_size(layers)));
+	json_object_set_new(ret, "peak_allocated_mb",
+			    number_or_null(json_object_get(d, "peak_allocated"), 1 / MIB));
+	json_object_set_new(ret, "peak_reserved_mb",
+			    number_or_null(json_object_get(d, "peak_reserved"), 1 / MIB));
+	json_object_set_new(ret, "avg_fragmentation",
+			    fragmentation ? copy_or_null(d, "avg_fragmentation") : json_null());
+	json_object_set_new(ret, "tracing_time_ms",
+			    number_or_null(json_object_get(capture, "duration"), 1000));
 	json_object_set_new(ret, "pid", copy_or_null(facts, "pid"));
 	json_object_set_new(ret, "device", copy_or_null(d, "device"));
 	json_object_set_new(ret, "peak_allocated", copy_or_null(d, "peak_allocated"));
@@ -133,8 +146,9 @@ json_t *summary__make(const json_t *facts, const json_t *report)
 
 json_t *summary__figures(const json_t *report)
 {
-	static const char *const keys[] = { "target", "capture", "devices", "all", "device", "time", "allocated", "reserved", "fragmentation",
-					    "categories", "phases" };
+	static const char *const keys[] = { "target",	     "capture",	   "devices",	"all",
+					    "device",	     "time",	   "allocated", "reserved",
+					    "fragmentation", "categories", "phases" };
 	json_t *ret = json_object(), *rows = json_array(), *row;
 	size_t i;
 
@@ -144,7 +158,8 @@ json_t *summary__figures(const json_t *report)
 		if (v)
 			json_object_set(ret, keys[i], v);
 	}
-	json_array_foreach(json_object_get(report, "rows"), i, row) {
+	json_array_foreach(json_object_get(report, "rows"), i, row)
+	{
 		if (i >= SUMMARY_ROWS)
 			break;
 		json_array_append(rows, row);

@@ -9,7 +9,7 @@
 #include "process/proc.h"
 
 #define NAME_MAX_BYTES 512
-#define WATCHED 65536	     /* nodes looked at before the layout is as sure as it gets */
+#define WATCHED 65536		  /* nodes looked at before the layout is as sure as it gets */
 #define MAX_SEQUENCE (1ULL << 40) /* below what an address can be, above what is counted to */
 
 static const struct node_layout layouts[NODE_LAYOUTS] = {
@@ -27,15 +27,19 @@ void node_guess__init(struct node_guess *g, const char *torch_version)
 	g->first = major > 2 || (major == 2 && minor >= 13);
 }
 
-/* Could these be the sequence number and the thread of a node that was just made after the thread's last one? */
-static bool fits(const struct node_guess *g, unsigned int i, uint32_t slot, bool known, uint64_t sequence, uint64_t thread)
+/* Could these be the sequence number and the thread of a node that was just made after the thread's
+ * last one? */
+static bool fits(const struct node_guess *g, unsigned int i, uint32_t slot, bool known,
+		 uint64_t sequence, uint64_t thread)
 {
 	if (sequence >= MAX_SEQUENCE || !thread || thread > UINT32_MAX)
 		return false;
-	return !known || (sequence > g->last[slot].sequence[i] && thread == g->last[slot].thread[i]);
+	return !known ||
+	       (sequence > g->last[slot].sequence[i] && thread == g->last[slot].thread[i]);
 }
 
-void node_guess__see(struct node_guess *g, uint32_t tid, uint64_t node, const __u64 head[MT_NODE_WORDS])
+void node_guess__see(struct node_guess *g, uint32_t tid, uint64_t node,
+		     const __u64 head[MT_NODE_WORDS])
 {
 	uint32_t slot = tid % NODE_THREADS;
 	bool known = g->last[slot].tid == tid;
@@ -95,7 +99,8 @@ bool node__plain_name(const char *mangled, char *buf, size_t size)
 	const char *s = mangled + (*mangled == '*'), *name = NULL, *next;
 	size_t len = 0;
 
-	/* The "*" says that names are compared by address; of what is nested only "N parts E" is looked at. */
+	/* The "*" says that names are compared by address; of what is nested only "N parts E" is
+	 * looked at. */
 	s += *s == 'N';
 	while ((next = name_part(s, &name, &len)))
 		s = next;

@@ -2,11 +2,13 @@
 #ifndef MT_TORCH_AUTOGRAD_H
 #define MT_TORCH_AUTOGRAD_H
 /*
- * PyTorch's autograd nodes, as their first words tell: which class, which one of that class, made by which thread.
+ * PyTorch's autograd nodes, as their first words tell: which class, which one of that class, made
+ * by which thread.
  *
- * A node is known again by its address, its class's table of functions, its sequence number (which counts the nodes of
- * a thread) and the thread's number. Where the two lie depends on the version; the version's own place is believed as
- * long as what is read there behaves like it, else the other one that does, else none.
+ * A node is known again by its address, its class's table of functions, its sequence number (which
+ * counts the nodes of a thread) and the thread's number. Where the two lie depends on the version;
+ * the version's own place is believed as long as what is read there behaves like it, else the other
+ * one that does, else none.
  */
 #include <linux/types.h>
 #include <stdbool.h>
@@ -41,16 +43,19 @@ struct node_guess {
 
 void node_guess__init(struct node_guess *g, const char *torch_version);
 /* A node was made by this thread of the target. */
-void node_guess__see(struct node_guess *g, uint32_t tid, uint64_t node, const __u64 head[MT_NODE_WORDS]);
+void node_guess__see(struct node_guess *g, uint32_t tid, uint64_t node,
+		     const __u64 head[MT_NODE_WORDS]);
 /* NULL: none of those that are known. */
 const struct node_layout *node_guess__layout(const struct node_guess *g);
 
 /*
- * The class of an object, without its namespaces ("AddmmBackward0"), from the name of its type that stands before its
- * table of functions (Itanium C++ ABI). 0, -EBADMSG: no such name, -EFAULT, -ESRCH.
+ * The class of an object, without its namespaces ("AddmmBackward0"), from the name of its type that
+ * stands before its table of functions (Itanium C++ ABI). 0, -EBADMSG: no such name, -EFAULT,
+ * -ESRCH.
  */
 int node__class(const struct proc *p, uint64_t vptr, char *buf, size_t size);
-/* The last part of a mangled type name: "N5torch8autograd14AccumulateGradE" -> "AccumulateGrad". False: it is none. */
+/* The last part of a mangled type name: "N5torch8autograd14AccumulateGradE" -> "AccumulateGrad".
+ * False: it is none. */
 bool node__plain_name(const char *mangled, char *buf, size_t size);
 
 #endif

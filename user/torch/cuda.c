@@ -20,16 +20,28 @@
 /* What the library that answers without a GPU holds: tools/dryrun */
 #define DRYRUN_USAGE "memtrace_dryrun_usage"
 
-#define TAKES(name, how, size, device, flags) \
-	{ name, CUDA_TAKE, how, CUDA_SIZE_##size, CUDA_DEVICE_##device, MT_CALL_WALK | (flags) }
-#define GIVES(name, how) { name, CUDA_GIVE, how, CUDA_SIZE_NONE, CUDA_DEVICE_NONE, 0 }
-#define GIVES_SIZE(name, how) { name, CUDA_GIVE, how, CUDA_SIZE_ARG1, CUDA_DEVICE_NONE, 0 }
-#define OTHER(name, op, device, flags) { name, CUDA_##op, 0, CUDA_SIZE_NONE, CUDA_DEVICE_##device, flags }
+#define TAKES(name, how, size, device, flags)                                                      \
+	{                                                                                          \
+		name, CUDA_TAKE, how, CUDA_SIZE_##size, CUDA_DEVICE_##device,                      \
+			MT_CALL_WALK | (flags)                                                     \
+	}
+#define GIVES(name, how)                                                                           \
+	{                                                                                          \
+		name, CUDA_GIVE, how, CUDA_SIZE_NONE, CUDA_DEVICE_NONE, 0                          \
+	}
+#define GIVES_SIZE(name, how)                                                                      \
+	{                                                                                          \
+		name, CUDA_GIVE, how, CUDA_SIZE_ARG1, CUDA_DEVICE_NONE, 0                          \
+	}
+#define OTHER(name, op, device, flags)                                                             \
+	{                                                                                          \
+		name, CUDA_##op, 0, CUDA_SIZE_NONE, CUDA_DEVICE_##device, flags                    \
+	}
 #define OUT MT_CALL_OUT
 
 /*
- * Signatures: cuda_runtime_api.h and cuda.h. The _ptsz ones are what programs call that were compiled with a
- * default stream per thread.
+ * Signatures: cuda_runtime_api.h and cuda.h. The _ptsz ones are what programs call that were
+ * compiled with a default stream per thread.
  */
 static const struct cuda_function functions[] = {
 	TAKES("cudaMalloc", MEM_DEVICE, ARG1, CURRENT, OUT),
@@ -69,7 +81,8 @@ static const struct cuda_function functions[] = {
 	TAKES("cuMemAddressReserve", MEM_RESERVED, ARG1, NONE, OUT),
 	GIVES_SIZE("cuMemAddressFree", MEM_RESERVED),
 	TAKES("cuMemCreate", MEM_PHYSICAL, ARG1, PROP, OUT | MT_CALL_PROP),
-	{ "cuMemRetainAllocationHandle", CUDA_RETAIN, MEM_PHYSICAL, CUDA_SIZE_NONE, CUDA_DEVICE_NONE, OUT },
+	{ "cuMemRetainAllocationHandle", CUDA_RETAIN, MEM_PHYSICAL, CUDA_SIZE_NONE,
+	  CUDA_DEVICE_NONE, OUT },
 	GIVES("cuMemRelease", MEM_PHYSICAL),
 	TAKES("cuMemMap", MEM_MAPPED, ARG1, HANDLE, 0),
 	GIVES_SIZE("cuMemUnmap", MEM_MAPPED),
@@ -115,10 +128,11 @@ static const struct map *code_map(const struct maps *m, const struct map *file, 
 }
 
 /*
- * A return probe must be where the return address is still on top of the stack, at the very first instruction. A
- * 5-byte nop there is not probed (see site.h), nor anything that cannot be decoded.
+ * A return probe must be where the return address is still on top of the stack, at the very first
+ * instruction. A 5-byte nop there is not probed (see site.h), nor anything that cannot be decoded.
  */
-static int pick(const struct elf *e, const struct elf_sym *sym, bool entry_only, unsigned args, struct site *site)
+static int pick(const struct elf *e, const struct elf_sym *sym, bool entry_only, unsigned args,
+		struct site *site)
 {
 	uint8_t code[BODY_MAX];
 	size_t len = entry_only || sym->size > sizeof(code) ? ENTRY_BYTES : sym->size;
@@ -154,8 +168,8 @@ static void add_site(const struct looking *l, uint32_t fn, const struct elf_sym 
 	uint64_t offset;
 	struct site in;
 
-	if (sym->type != STT_FUNC || f->n == CUDA_SITES_MAX || elf__vaddr_to_offset(l->e, sym->value, &offset) ||
-	    !code_map(l->m, l->map, offset))
+	if (sym->type != STT_FUNC || f->n == CUDA_SITES_MAX ||
+	    elf__vaddr_to_offset(l->e, sym->value, &offset) || !code_map(l->m, l->map, offset))
 		return;
 	if (pick(l->e, sym, functions[fn].op != CUDA_SET_DEVICE, l->args, &in)) {
 		f->refused++;
@@ -166,7 +180,8 @@ static void add_site(const struct looking *l, uint32_t fn, const struct elf_sym 
 	}
 }
 
-/* Splits "cuMemAlloc_v2_ptsz": the length of "cuMemAlloc", the form (1 where none is named), and what comes before "_ptsz". */
+/* Splits "cuMemAlloc_v2_ptsz": the length of "cuMemAlloc", the form (1 where none is named), and
+ * what comes before "_ptsz". */
 static size_t split_name(const char *name, size_t *form_len, unsigned long *form)
 {
 	size_t len = strlen(name), base;
@@ -197,7 +212,8 @@ static int on_symbol(const char *name, const struct elf_sym *sym, void *ctx)
 	for (fn = 0; fn < FUNCTIONS; fn++) {
 		if (!strcmp(functions[fn].name, name))
 			return 0;
-		if (split_name(functions[fn].name, &known_len, &known) != base || strncmp(functions[fn].name, name, base))
+		if (split_name(functions[fn].name, &known_len, &known) != base ||
+		    strncmp(functions[fn].name, name, base))
 			continue;
 		if (known == form)
 			twin = fn;
@@ -217,7 +233,8 @@ static int on_import(const char *name, const struct elf_sym *sym, void *ctx)
 	return !strcmp(name, "__cxa_throw") || !strcmp(name, "_Unwind_Resume");
 }
 
-/* An exception must not pass a return probe. CUDA's own libraries let none out, whatever they import. */
+/* An exception must not pass a return probe. CUDA's own libraries let none out, whatever they
+ * import. */
 static bool may_throw(const struct elf *e)
 {
 	const char *soname = elf__soname(e);
@@ -226,14 +243,16 @@ static bool may_throw(const struct elf *e)
 	       elf__each_import(e, on_import, NULL) != 0;
 }
 
-static void look_into(const struct proc *p, const struct elf *e, const struct maps *m, const struct map *map, struct cuda_file *f)
+static void look_into(const struct proc *p, const struct elf *e, const struct maps *m,
+		      const struct map *map, struct cuda_file *f)
 {
 	struct looking l = { e, m, map, f, 1 | (proc__shadow_stack(p) ? SITE_NO_CALLS : 0) };
 	struct elf_sym sym;
 	uint64_t offset;
 	uint32_t fn;
 
-	if (elf__dynsym(e, DRYRUN_USAGE, &sym) == 0 && elf__bias(e, map->start, map->offset, &offset) == 0)
+	if (elf__dynsym(e, DRYRUN_USAGE, &sym) == 0 &&
+	    elf__bias(e, map->start, map->offset, &offset) == 0)
 		f->usage = sym.value + offset;
 	f->allocator = elf__dynsym(e, ALLOCATOR, &sym) == 0;
 	if (elf__machine(e) != ELF_X86_64)
@@ -250,7 +269,8 @@ static void look_into(const struct proc *p, const struct elf *e, const struct ma
 		elf__each_dynsym(e, on_symbol, &l);
 }
 
-int cuda__look(const struct proc *p, const struct maps *m, const struct map *map, struct cuda_file *ret)
+int cuda__look(const struct proc *p, const struct maps *m, const struct map *map,
+	       struct cuda_file *ret)
 {
 	struct cuda_file f = { .n = 0 };
 	struct elf *e;

@@ -2,10 +2,11 @@
 #ifndef MT_TORCH_CUDA_H
 #define MT_TORCH_CUDA_H
 /*
- * CUDA inside a process: the runtime's and the driver's functions that hand memory out and take it back, and where
- * they are. There may be several runtimes (torchvision brings one of its own), and a file that exports the
- * functions under any name is one. NAME_ptsz and NAME_ptds are NAME with a default stream per thread. NAME_v3 beside a known
- * NAME_v2 is not probed: the driver adds a form when the arguments change.
+ * CUDA inside a process: the runtime's and the driver's functions that hand memory out and take it
+ * back, and where they are. There may be several runtimes (torchvision brings one of its own), and
+ * a file that exports the functions under any name is one. NAME_ptsz and NAME_ptds are NAME with a
+ * default stream per thread. NAME_v3 beside a known NAME_v2 is not probed: the driver adds a form
+ * when the arguments change.
  */
 #include <linux/types.h>
 #include <stdbool.h>
@@ -22,11 +23,11 @@ enum cuda_op {
 	CUDA_GIVE,
 	CUDA_RETAIN, /* one more holder of the physical memory whose handle is handed out */
 	CUDA_SET_DEVICE,
-	CUDA_IMPORT,	  /* hands out a handle of memory that another process has taken */
-	CUDA_POOL,	  /* makes a pool: MT_CALL_POOL */
-	CUDA_RESET,	  /* ends a device's primary context, and what was taken in it */
-	CUDA_CTX_RETAIN,  /* hands out a device's primary context */
-	CUDA_CTX_CREATE,  /* makes another context, which is the thread's current one from then on */
+	CUDA_IMPORT,	 /* hands out a handle of memory that another process has taken */
+	CUDA_POOL,	 /* makes a pool: MT_CALL_POOL */
+	CUDA_RESET,	 /* ends a device's primary context, and what was taken in it */
+	CUDA_CTX_RETAIN, /* hands out a device's primary context */
+	CUDA_CTX_CREATE, /* makes another context, which is the thread's current one from then on */
 	CUDA_CTX_DESTROY, /* arg[0]: ends it, and what was taken in it */
 	CUDA_CTX_SET,	  /* arg[0]: the thread's current context; 0: none */
 	CUDA_CTX_PUSH,	  /* arg[0]: the same, and the one before comes back with: */
@@ -71,27 +72,33 @@ uint32_t cuda__functions(void); /* how many there are */
 
 struct cuda_site {
 	uint32_t fn;
-	uint64_t offset; /* in the file: of the function's first instruction, of cudaSetDevice the cheapest */
+	uint64_t offset; /* in the file: of the function's first instruction, of cudaSetDevice the
+			    cheapest */
 	struct site site;
 };
 
 /* What is of interest in a mapped file. */
 struct cuda_file {
-	char path[512]; /* what the kernel is given, as proc__map_path() has it; "" where no function is found */
-	bool allocator; /* defines PyTorch's caching allocator, as libc10_cuda does: calls from here are its own */
-	uint64_t usage; /* address in the target of the dry-run library's memtrace_dryrun_usage; 0: is not it */
+	char path[512]; /* what the kernel is given, as proc__map_path() has it; "" where no
+			   function is found */
+	bool allocator; /* defines PyTorch's caching allocator, as libc10_cuda does: calls from here
+			   are its own */
+	uint64_t usage; /* address in the target of the dry-run library's memtrace_dryrun_usage; 0:
+			   is not it */
 	size_t n;
-	size_t refused; /* functions at whose beginning no probe is possible */
+	size_t refused;		  /* functions at whose beginning no probe is possible */
 	const char *refused_take; /* one of them that takes memory, static; NULL: none */
 	bool throws; /* it has such functions, but a C++ exception may leave them: none is probed */
-	char newer[64]; /* a later form of a known function, with arguments that are not known: "cuMemAlloc_v3"; "" */
+	char newer[64]; /* a later form of a known function, with arguments that are not known:
+			   "cuMemAlloc_v3"; "" */
 	struct cuda_site site[CUDA_SITES_MAX];
 };
 
 /*
- * Looks into a mapped file (map: any executable mapping of it). 0, also where nothing of interest is in it; -errno
- * where it cannot be looked at.
+ * Looks into a mapped file (map: any executable mapping of it). 0, also where nothing of interest
+ * is in it; -errno where it cannot be looked at.
  */
-int cuda__look(const struct proc *p, const struct maps *m, const struct map *map, struct cuda_file *ret);
+int cuda__look(const struct proc *p, const struct maps *m, const struct map *map,
+	       struct cuda_file *ret);
 
 #endif

@@ -57,7 +57,8 @@ static int find_slot(const struct proc *p, const struct maps *m, uint64_t *ret, 
 		for (size_t i = 0; i < m->n; i++) {
 			const struct map *map = &m->v[i];
 
-			if (map->path[0] != '/' || !strcmp(map->path, last) || !has_allocator(map->path) || torch__rank(m, map->path) != rank)
+			if (map->path[0] != '/' || !strcmp(map->path, last) ||
+			    !has_allocator(map->path) || torch__rank(m, map->path) != rank)
 				continue;
 			last = map->path;
 			any = true;
@@ -66,8 +67,9 @@ static int find_slot(const struct proc *p, const struct maps *m, uint64_t *ret, 
 				return 0;
 			if (err == -ENOENT) {
 				err = e;
-				*why = e == -ENOENT ? "libc10_cuda does not export its allocator (torch before 2.0)" :
-						      "libc10_cuda cannot be read";
+				*why = e == -ENOENT ? "libc10_cuda does not export its allocator "
+						      "(torch before 2.0)"
+						    : "libc10_cuda cannot be read";
 			}
 		}
 	}
@@ -199,11 +201,15 @@ const char *cudaalloc__why(const struct cudaalloc *a)
 /* ---- calibration ---- */
 
 static const char *const field_names[F_NR] = {
-	[F_DEVICES] = "devices", [F_MAPS] = "maps", [F_NMAPS] = "number of maps", [F_LARGE] = "large pool",
-	[F_SMALL] = "small pool", [F_SETS] = "sets of a pool", [F_ACTIVE] = "active blocks", [F_STATS] = "statistics",
-	[F_DEVICE] = "Block.device", [F_STREAM] = "Block.stream", [F_SIZE] = "Block.size",
-	[F_REQUESTED] = "Block.requested_size", [F_POOL] = "Block.pool", [F_PTR] = "Block.ptr",
-	[F_ALLOCATED] = "Block.allocated", [F_PREV] = "Block.prev", [F_NEXT] = "Block.next",
+	[F_DEVICES] = "devices",	   [F_MAPS] = "maps",
+	[F_NMAPS] = "number of maps",	   [F_LARGE] = "large pool",
+	[F_SMALL] = "small pool",	   [F_SETS] = "sets of a pool",
+	[F_ACTIVE] = "active blocks",	   [F_STATS] = "statistics",
+	[F_DEVICE] = "Block.device",	   [F_STREAM] = "Block.stream",
+	[F_SIZE] = "Block.size",	   [F_REQUESTED] = "Block.requested_size",
+	[F_POOL] = "Block.pool",	   [F_PTR] = "Block.ptr",
+	[F_ALLOCATED] = "Block.allocated", [F_PREV] = "Block.prev",
+	[F_NEXT] = "Block.next",
 };
 
 /* The first field that is not known, F_NR: all are. */
@@ -304,7 +310,8 @@ int cudaalloc__calibrate(struct cudaalloc *a)
 		return err;
 	majority(looks, n, &sum);
 	if (missing_field(&sum) < F_NR) {
-		snprintf(a->why, sizeof(a->why), "in the allocator's memory, this could not be found: %s",
+		snprintf(a->why, sizeof(a->why),
+			 "in the allocator's memory, this could not be found: %s",
 			 field_names[missing_field(&sum)]);
 		return -ENOTSUP;
 	}
@@ -327,11 +334,14 @@ int cudaalloc__read(struct cudaalloc *a, struct cudaalloc_state *ret)
 	if (!err && object != a->object)
 		err = -ESTALE;
 	if (err)
-		return say(a, err, err == -ESTALE ? "the program has another allocator now" : "the allocator cannot be read");
+		return say(a, err,
+			   err == -ESTALE ? "the program has another allocator now"
+					  : "the allocator cannot be read");
 	err = pass__run(a, &a->layout, &s);
 	if (err)
-		return say(a, err, err == -ESTALE ? "the allocator's structures are not where they were" :
-						    "the allocator cannot be read");
+		return say(a, err,
+			   err == -ESTALE ? "the allocator's structures are not where they were"
+					  : "the allocator cannot be read");
 	err = state__build(a, &s, &st);
 	if (!err && st.consistent && a->active_bytes < 0)
 		stats__find_more(a, &s, &st);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* One look at the allocator's memory: which offset of a Block is what, judged by blocks that are there. */
+/* One look at the allocator's memory: which offset of a Block is what, judged by blocks that are
+ * there. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -185,7 +186,8 @@ static void find_pool(struct look *k)
 	only_known_pools(k, k->cached, &k->ncached);
 }
 
-/* allocated is 1 in what is live and 0 in what is cached; mapped, 1 in both but for unmapped blocks, is the byte after. */
+/* allocated is 1 in what is live and 0 in what is cached; mapped, 1 in both but for unmapped
+ * blocks, is the byte after. */
 static void find_allocated(struct look *k)
 {
 	size_t yes, no;
@@ -251,7 +253,8 @@ static int read_neighbours(struct look *k, struct neighbour **ret, size_t *nret)
 		err = items__read(k->a->proc, at, n, BLOCK_WINDOW, see_neighbour, v);
 	for (size_t i = 0; !err && i < n; i++) {
 		v[i].ptr = get64(v[i].w + f[F_PTR]);
-		if (v[i].read && v[i].ptr && pools__find(&k->pools, get64(v[i].w + f[F_POOL])) == v[i].of->pool)
+		if (v[i].read && v[i].ptr &&
+		    pools__find(&k->pools, get64(v[i].w + f[F_POOL])) == v[i].of->pool)
 			v[kept++] = v[i];
 	}
 	free(at);
@@ -297,7 +300,8 @@ static void find_links(struct look *k, const struct neighbour *v, size_t n)
 	}
 }
 
-/* With no block split there are no links to be seen, only two pointers that are all 0: the ones after the flags. */
+/* With no block split there are no links to be seen, only two pointers that are all 0: the ones
+ * after the flags. */
 static void guess_links(struct look *k)
 {
 	int *f = k->l->field, prev = (f[F_ALLOCATED] + 8) & ~7;
@@ -313,8 +317,8 @@ static void guess_links(struct look *k)
 /* ---- size, requested, device, stream ---- */
 
 /*
- * No device has 16 TiB. Pointers, of which one in 32 is a multiple of 512, lie above that, but for the heap of a program at a
- * fixed address.
+ * No device has 16 TiB. Pointers, of which one in 32 is a multiple of 512, lie above that, but for
+ * the heap of a program at a fixed address.
  */
 static bool size_like(uint64_t v)
 {
@@ -464,13 +468,14 @@ bool stat_array__like(const struct stat_array *s)
 		if (s->current[i] >> 62 || s->peak[i] >> 62 || s->current[i] > s->peak[i])
 			return false;
 	}
-	return s->current[0] == s->current[1] + s->current[2] && s->allocated[0] == s->allocated[1] + s->allocated[2] &&
+	return s->current[0] == s->current[1] + s->current[2] &&
+	       s->allocated[0] == s->allocated[1] + s->allocated[2] &&
 	       s->freed[0] == s->freed[1] + s->freed[2];
 }
 
 /*
- * DeviceStats begins with the arrays allocation, segment, active, inactive_split, allocated_bytes, reserved_bytes. Each
- * adds up by itself, and they fit one another.
+ * DeviceStats begins with the arrays allocation, segment, active, inactive_split, allocated_bytes,
+ * reserved_bytes. Each adds up by itself, and they fit one another.
  */
 static bool stats_like(const uint8_t *p, uint64_t some_live, uint64_t some_bytes)
 {
@@ -482,9 +487,9 @@ static bool stats_like(const uint8_t *p, uint64_t some_live, uint64_t some_bytes
 			return false;
 	}
 	return s[0].current[0] >= some_live - some_live / 4 && s[2].current[0] >= s[0].current[0] &&
-	       s[4].current[0] >= some_bytes - some_bytes / 4 && !(s[4].current[0] % 512) && !(s[5].current[0] % 512) &&
-	       s[4].current[0] / 512 >= s[0].current[0] && s[5].current[0] >= s[4].current[0] &&
-	       s[5].peak[0] >= s[4].peak[0];
+	       s[4].current[0] >= some_bytes - some_bytes / 4 && !(s[4].current[0] % 512) &&
+	       !(s[5].current[0] % 512) && s[4].current[0] / 512 >= s[0].current[0] &&
+	       s[5].current[0] >= s[4].current[0] && s[5].peak[0] >= s[4].peak[0];
 }
 
 static void find_stats(struct look *k)
@@ -563,7 +568,8 @@ static int look_at(struct look *k, const uint8_t *object, size_t len)
 	if (err >= 0)
 		err = sample_live(k, object);
 	if (!err && !k->nlive) {
-		snprintf(a->why, sizeof(a->why), "nothing is allocated through PyTorch's allocator yet");
+		snprintf(a->why, sizeof(a->why),
+			 "nothing is allocated through PyTorch's allocator yet");
 		return -EAGAIN;
 	}
 	if (!err)
@@ -575,7 +581,8 @@ static int look_at(struct look *k, const uint8_t *object, size_t len)
 	if (!err)
 		err = find_fields(k);
 	if (err)
-		snprintf(a->why, sizeof(a->why), "the allocator's structures cannot be read: %s", strerror(-err));
+		snprintf(a->why, sizeof(a->why), "the allocator's structures cannot be read: %s",
+			 strerror(-err));
 	return err == -ESTALE ? -EAGAIN : err;
 }
 

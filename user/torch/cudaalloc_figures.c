@@ -7,9 +7,10 @@
 #include "torch/cudaalloc_internal.h"
 
 /*
- * DeviceStats: nine arrays (allocation, segment, active, inactive_split, allocated_bytes, reserved_bytes, active_bytes,
- * inactive_split_bytes, requested_bytes; newer ones have a single Stat in between), then num_alloc_retries, num_ooms and two single
- * Stats (oversize_allocations, oversize_segments). What follows differs by version.
+ * DeviceStats: nine arrays (allocation, segment, active, inactive_split, allocated_bytes,
+ * reserved_bytes, active_bytes, inactive_split_bytes, requested_bytes; newer ones have a single
+ * Stat in between), then num_alloc_retries, num_ooms and two single Stats (oversize_allocations,
+ * oversize_segments). What follows differs by version.
  */
 #define ARRAYS 9
 #define SINGLES 2
@@ -20,7 +21,8 @@
 #define STATS (COUNTS_LAST + COUNTS_SIZE)
 #define COUNT_MAX (UINT64_C(1) << 40)
 
-/* The two numbers have no structure of their own: they count only where what is before and behind them has the one that is expected. */
+/* The two numbers have no structure of their own: they count only where what is before and behind
+ * them has the one that is expected. */
 static bool counts_like(const uint8_t *p, size_t at)
 {
 	struct stat_array s;
@@ -30,7 +32,8 @@ static bool counts_like(const uint8_t *p, size_t at)
 		return false;
 	for (unsigned i = 0; i < SINGLES; i++) {
 		const uint8_t *q = p + at + 16 + i * SINGLE;
-		uint64_t current = get64(q), peak = get64(q + 8), up = get64(q + 16), down = get64(q + 24);
+		uint64_t current = get64(q), peak = get64(q + 8), up = get64(q + 16),
+			 down = get64(q + 24);
 
 		if (current > peak || up < down || up - down != current || peak > up)
 			return false;
@@ -84,10 +87,12 @@ static int find(struct cudaalloc *a)
 	if (!err && object != a->object)
 		return -ESTALE;
 	if (!err)
-		err = proc__read(a->proc, a->object + (uint64_t)a->layout.field[F_DEVICES], vector, sizeof(vector));
+		err = proc__read(a->proc, a->object + (uint64_t)a->layout.field[F_DEVICES], vector,
+				 sizeof(vector));
 	if (err)
 		return err == -EFAULT ? -ESTALE : err;
-	if (!pointer_like(vector[0]) || vector[1] <= vector[0] || (vector[1] - vector[0]) % 8 || vector[1] - vector[0] > sizeof(addrs))
+	if (!pointer_like(vector[0]) || vector[1] <= vector[0] || (vector[1] - vector[0]) % 8 ||
+	    vector[1] - vector[0] > sizeof(addrs))
 		return -ESTALE;
 	n = (vector[1] - vector[0]) / 8;
 	err = proc__read(a->proc, vector[0], addrs, n * sizeof(*addrs));
@@ -116,14 +121,19 @@ static int read_stats(struct cudaalloc *a, uint8_t stats[][STATS], size_t len, s
 	int err;
 
 	for (size_t i = 0; i < shown; i++)
-		pieces[3 + i] = (struct proc_piece){ .addr = a->figures_at[i] + (uint64_t)f[F_STATS], .buf = stats[i], .len = len };
+		pieces[3 + i] = (struct proc_piece){
+			.addr = a->figures_at[i] + (uint64_t)f[F_STATS], .buf = stats[i], .len = len
+		};
 	err = proc__readv(a->proc, pieces, 3 + shown);
 	if (err)
 		return err;
 	for (size_t i = 0; i < 3 + shown; i++)
 		if (pieces[i].err)
 			return -EAGAIN;
-	return object != a->object || memcmp(vector, a->figures_vector, sizeof(vector)) || memcmp(addrs, a->figures_at, many) ? -EAGAIN : 0;
+	return object != a->object || memcmp(vector, a->figures_vector, sizeof(vector)) ||
+			       memcmp(addrs, a->figures_at, many)
+		       ? -EAGAIN
+		       : 0;
 }
 
 int cudaalloc__figures(struct cudaalloc *a, struct cuda_figures *v, size_t max)

@@ -8,7 +8,7 @@
 #include "process/proc.h"
 #include "torch/cudaalloc_internal.h"
 
-#define MAX_SETS 4 /* in a BlockPool; 2 up to 2.11, 3 in 2.13 */
+#define MAX_SETS 4	  /* in a BlockPool; 2 up to 2.11, 3 in 2.13 */
 #define PRIVATE_ENTRY 32u /* {distance, the id's two halves, PrivatePool *} */
 
 /* ---- pools ---- */
@@ -64,11 +64,11 @@ void pools__free(struct pools *ps)
 }
 
 /*
- * A BlockPool at offset off of what lies at addr: sets, a bool, the PrivatePool that it is part of. sets 0: as many as
- * there are. How many sets, 0 if it is none.
+ * A BlockPool at offset off of what lies at addr: sets, a bool, the PrivatePool that it is part of.
+ * sets 0: as many as there are. How many sets, 0 if it is none.
  */
-static unsigned pool_parse(const uint8_t *w, size_t len, uint64_t addr, size_t off, unsigned sets, struct tree *trees,
-			   bool *small, uint64_t *owner)
+static unsigned pool_parse(const uint8_t *w, size_t len, uint64_t addr, size_t off, unsigned sets,
+			   struct tree *trees, bool *small, uint64_t *owner)
 {
 	unsigned n = 0, most = sets ? sets : MAX_SETS;
 
@@ -112,8 +112,8 @@ static bool find_own_pools(const uint8_t *w, size_t len, uint64_t addr, struct l
 	return false;
 }
 
-static int add_own_pool(const struct layout *l, const struct device *d, unsigned index, bool small, struct pools *ret,
-			bool *torn)
+static int add_own_pool(const struct layout *l, const struct device *d, unsigned index, bool small,
+			struct pools *ret, bool *torn)
 {
 	size_t off = (size_t)l->field[small ? F_SMALL : F_LARGE];
 	unsigned sets = (unsigned)l->field[F_SETS], n = 0;
@@ -142,7 +142,8 @@ struct private_ctx {
 	size_t tried;
 };
 
-/* An entry of some table of the device's: if its pointer leads to pools that point back, they are private ones. */
+/* An entry of some table of the device's: if its pointer leads to pools that point back, they are
+ * private ones. */
 static int see_private(void *arg, const uint8_t *entry)
 {
 	struct private_ctx *c = arg;
@@ -193,13 +194,15 @@ static int add_private_pools(struct private_ctx *c, const struct device *d)
 			continue;
 		err = table__each(c->a->proc, &t, PRIVATE_ENTRY, see_private, c, &seen);
 		if (err == -EFAULT)
-			err = 0; /* of narrower entries, and the last ones at the end of what is mapped */
+			/* of narrower entries, and the last ones at the end of what is mapped */
+			err = 0;
 		off += TABLE_HEADER - 8;
 	}
 	return err;
 }
 
-int devices__pools(const struct cudaalloc *a, const struct layout *l, const struct devices *d, struct pools *ret)
+int devices__pools(const struct cudaalloc *a, const struct layout *l, const struct devices *d,
+		   struct pools *ret)
 {
 	struct private_ctx c = { .a = a, .l = l, .ret = ret };
 	bool torn = false;
@@ -234,7 +237,8 @@ int devices__pools(const struct cudaalloc *a, const struct layout *l, const stru
 
 /* ---- devices ---- */
 
-/* As much of the device allocator as its chunk of glibc's heap has, where that is what lies before it. */
+/* As much of the device allocator as its chunk of glibc's heap has, where that is what lies before
+ * it. */
 static int read_device(const struct cudaalloc *a, uint64_t addr, struct device *ret)
 {
 	size_t want = DEVICE_WINDOW;
@@ -262,12 +266,14 @@ void devices__free(struct devices *d)
 	memset(d, 0, sizeof(*d));
 }
 
-/* Heaps other than glibc's say nothing of a chunk's size: no window may reach into the next device allocator. */
+/* Heaps other than glibc's say nothing of a chunk's size: no window may reach into the next device
+ * allocator. */
 static void part_windows(struct devices *d)
 {
 	for (size_t i = 0; i < d->n; i++) {
 		for (size_t k = 0; k < d->n; k++) {
-			if (d->v[k].addr > d->v[i].addr && d->v[k].addr - d->v[i].addr < d->v[i].len)
+			if (d->v[k].addr > d->v[i].addr &&
+			    d->v[k].addr - d->v[i].addr < d->v[i].len)
 				d->v[i].len = d->v[k].addr - d->v[i].addr;
 		}
 	}
@@ -282,7 +288,8 @@ static int read_devices(const struct cudaalloc *a, const uint8_t *vector, struct
 	int err;
 
 	memset(ret, 0, sizeof(*ret));
-	if (!pointer_like(begin) || end <= begin || cap < end || (end - begin) % 8 || end - begin > sizeof(addrs))
+	if (!pointer_like(begin) || end <= begin || cap < end || (end - begin) % 8 ||
+	    end - begin > sizeof(addrs))
 		return -ESTALE;
 	n = (end - begin) / 8;
 	err = proc__read(a->proc, begin, addrs, end - begin);
@@ -307,7 +314,8 @@ int devices__read(const struct cudaalloc *a, const struct layout *l, struct devi
 	uint8_t vector[24];
 	int err;
 
-	err = proc__read(a->proc, a->object + (uint64_t)l->field[F_DEVICES], vector, sizeof(vector));
+	err = proc__read(a->proc, a->object + (uint64_t)l->field[F_DEVICES], vector,
+			 sizeof(vector));
 	if (err)
 		return err == -EFAULT ? -ESTALE : err;
 	return read_devices(a, vector, ret);
@@ -321,14 +329,16 @@ static bool devices_agree(const struct devices *d, struct layout *l)
 	for (size_t i = 0; i < d->n; i++) {
 		if (!find_own_pools(d->v[i].window, d->v[i].len, d->v[i].addr, i ? &other : l))
 			return false;
-		if (i && (other.field[F_LARGE] != l->field[F_LARGE] || other.field[F_SMALL] != l->field[F_SMALL] ||
+		if (i && (other.field[F_LARGE] != l->field[F_LARGE] ||
+			  other.field[F_SMALL] != l->field[F_SMALL] ||
 			  other.field[F_SETS] != l->field[F_SETS]))
 			return false;
 	}
 	return true;
 }
 
-/* The longest row of hash tables: since 2.3 there are 67, by which threads lock each other out less. */
+/* The longest row of hash tables: since 2.3 there are 67, by which threads lock each other out
+ * less. */
 static void find_maps(const uint8_t *object, size_t len, struct layout *l, bool *used)
 {
 	size_t off = 0, n, best = 0;
@@ -337,7 +347,8 @@ static void find_maps(const uint8_t *object, size_t len, struct layout *l, bool 
 	*used = false;
 	while (off + TABLE_HEADER <= len) {
 		for (n = 0; n < MAX_MAPS && off + (n + 1) * TABLE_HEADER <= len &&
-			    table__parse(object + off + n * TABLE_HEADER, &t); n++)
+			    table__parse(object + off + n * TABLE_HEADER, &t);
+		     n++)
 			*used = *used || t.count;
 		if (n > best) {
 			best = n;
@@ -377,6 +388,7 @@ int layout__find_devices(struct cudaalloc *a, const uint8_t *object, size_t len,
 		}
 	}
 	if (used)
-		return say(a, -ENOTSUP, "the allocator has blocks, but no device allocator can be made out");
+		return say(a, -ENOTSUP,
+			   "the allocator has blocks, but no device allocator can be made out");
 	return say(a, -EAGAIN, "CUDA has not been used yet");
 }

@@ -2,8 +2,9 @@
 #ifndef MT_TORCH_CUDAALLOC_INTERNAL_H
 #define MT_TORCH_CUDAALLOC_INTERNAL_H
 /*
- * What the parts of cudaalloc share: cudaalloc_find.c knows the containers and the device allocators, cudaalloc_block.c
- * a Block's fields, cudaalloc_read.c gathers all Blocks of a pass, cudaalloc_state.c makes segments and the verdict.
+ * What the parts of cudaalloc share: cudaalloc_find.c knows the containers and the device
+ * allocators, cudaalloc_block.c a Block's fields, cudaalloc_read.c gathers all Blocks of a pass,
+ * cudaalloc_state.c makes segments and the verdict.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,16 +13,17 @@
 
 #include "torch/cudaalloc.h"
 
-#define OBJECT_WINDOW (64u << 10) /* of the allocator object that is looked at; it is half as large */
-#define DEVICE_WINDOW (8u << 10)  /* of a DeviceCachingAllocator; the largest seen has 3 KiB */
-#define POOL_WINDOW 1024u	  /* of a PrivatePool */
-#define BLOCK_WINDOW 192u	  /* of a Block, while its fields are looked for */
+#define OBJECT_WINDOW                                                                              \
+	(64u << 10) /* of the allocator object that is looked at; it is half as large */
+#define DEVICE_WINDOW (8u << 10) /* of a DeviceCachingAllocator; the largest seen has 3 KiB */
+#define POOL_WINDOW 1024u	 /* of a PrivatePool */
+#define BLOCK_WINDOW 192u	 /* of a Block, while its fields are looked for */
 #define MAX_DEVICES 64u
 #define MAX_POOLS (1u << 17)
 #define MAX_BLOCKS (16u << 20)
 #define MAX_MAPS 1024u
 
-#define TREE_HEADER 48u  /* std::set: comparator, {colour, parent, left, right}, count */
+#define TREE_HEADER 48u	 /* std::set: comparator, {colour, parent, left, right}, count */
 #define TABLE_HEADER 32u /* ska::flat_hash_map and _set */
 
 /* All offsets are bytes; -1 is unknown. In the allocator object: */
@@ -30,11 +32,11 @@ enum field {
 	F_MAPS,	   /* the first flat_hash_map<void *, Block *> */
 	F_NMAPS,   /* how many, 32 bytes apart */
 	/* in a DeviceCachingAllocator: */
-	F_LARGE,   /* a BlockPool */
+	F_LARGE, /* a BlockPool */
 	F_SMALL,
-	F_SETS,	   /* how many std::sets a BlockPool begins with */
-	F_ACTIVE,  /* flat_hash_set<Block *> of all that is handed out or pending */
-	F_STATS,   /* DeviceStats */
+	F_SETS,	  /* how many std::sets a BlockPool begins with */
+	F_ACTIVE, /* flat_hash_set<Block *> of all that is handed out or pending */
+	F_STATS,  /* DeviceStats */
 	/* in a Block: */
 	F_DEVICE,
 	F_STREAM,
@@ -61,7 +63,8 @@ struct cudaalloc {
 	struct layout layout;
 	bool calibrated;
 	int active_bytes, requested_bytes; /* from DeviceStats; -1: not found yet */
-	/* Where the devices were when figures were last read, so that one system call reads them again. */
+	/* Where the devices were when figures were last read, so that one system call reads them
+	 * again. */
 	uint64_t figures_vector[2], figures_at[MAX_DEVICES];
 	size_t figures_n; /* 0: not known */
 	char why[192];
@@ -83,15 +86,18 @@ static inline bool pointer_like(uint64_t v)
 	return v >= 4096 && v < UINT64_C(1) << 56 && !(v & 7);
 }
 
-/* Reads what can be read of [addr, addr + len), up to the first page that cannot. Bytes, 0 none, or -errno. */
+/* Reads what can be read of [addr, addr + len), up to the first page that cannot. Bytes, 0 none, or
+ * -errno. */
 long window__read(const struct proc *p, uint64_t addr, uint8_t *buf, size_t len);
 
 /*
- * Reads len bytes at each of n addresses and calls fn for each, in order, with NULL where it cannot be read. Many in one
- * system call; neighbours are read together, so that sorted addresses are cheaper. 0, what fn returned, or -errno.
+ * Reads len bytes at each of n addresses and calls fn for each, in order, with NULL where it cannot
+ * be read. Many in one system call; neighbours are read together, so that sorted addresses are
+ * cheaper. 0, what fn returned, or -errno.
  */
 typedef int (*item_fn)(void *ctx, size_t i, const uint8_t *data);
-int items__read(const struct proc *p, const uint64_t *addrs, size_t n, size_t len, item_fn fn, void *ctx);
+int items__read(const struct proc *p, const uint64_t *addrs, size_t n, size_t len, item_fn fn,
+		void *ctx);
 
 /* A growing array of addresses. */
 struct addrs {
@@ -108,16 +114,17 @@ struct table {
 	uint64_t entries; /* address of the first */
 	uint64_t slots;	  /* to be looked at */
 	uint64_t count;
-	uint8_t lookups;  /* no entry is further from its place */
+	uint8_t lookups; /* no entry is further from its place */
 };
 /* Is this the header of a ska hash table? */
 bool table__parse(const uint8_t *header, struct table *ret);
 /*
- * Calls fn with each entry in use; width: bytes an entry, 24 for a map of pointers, 16 for a set. *seen: how many.
- * 0, -EFAULT the entries cannot be read, or what fn returned.
+ * Calls fn with each entry in use; width: bytes an entry, 24 for a map of pointers, 16 for a set.
+ * *seen: how many. 0, -EFAULT the entries cannot be read, or what fn returned.
  */
 typedef int (*entry_fn)(void *ctx, const uint8_t *entry);
-int table__each(const struct proc *p, const struct table *t, size_t width, entry_fn fn, void *ctx, uint64_t *seen);
+int table__each(const struct proc *p, const struct table *t, size_t width, entry_fn fn, void *ctx,
+		uint64_t *seen);
 
 struct tree {
 	uint64_t root, head; /* addresses; root 0: empty */
@@ -125,8 +132,10 @@ struct tree {
 };
 /* Is this the header of a std::set at address addr? */
 bool tree__parse(const uint8_t *header, uint64_t addr, struct tree *ret);
-/* Adds the values of n sets to out, about most of them. *torn is set where that is not all. 0 or -errno. */
-int trees__values(const struct proc *p, const struct tree *t, size_t n, uint64_t most, struct addrs *out, bool *torn);
+/* Adds the values of n sets to out, about most of them. *torn is set where that is not all. 0 or
+ * -errno. */
+int trees__values(const struct proc *p, const struct tree *t, size_t n, uint64_t most,
+		  struct addrs *out, bool *torn);
 
 /* ---- the allocator (cudaalloc_find.c) ---- */
 
@@ -157,14 +166,16 @@ struct devices {
 	size_t n;
 };
 /*
- * The device allocators and their pools, private ones too, by a layout of which F_DEVICES to F_SETS are known. 0,
- * -ESTALE they are not there, -errno.
+ * The device allocators and their pools, private ones too, by a layout of which F_DEVICES to F_SETS
+ * are known. 0, -ESTALE they are not there, -errno.
  */
 int devices__read(const struct cudaalloc *a, const struct layout *l, struct devices *ret);
 /* 0; 1 where a pool was in the middle of a change. */
-int devices__pools(const struct cudaalloc *a, const struct layout *l, const struct devices *d, struct pools *ret);
+int devices__pools(const struct cudaalloc *a, const struct layout *l, const struct devices *d,
+		   struct pools *ret);
 void devices__free(struct devices *d);
-/* Finds F_DEVICES, F_LARGE, F_SMALL, F_SETS and F_MAPS, F_NMAPS. object: len bytes of it. 0, -EAGAIN, -ENOTSUP, -errno. */
+/* Finds F_DEVICES, F_LARGE, F_SMALL, F_SETS and F_MAPS, F_NMAPS. object: len bytes of it. 0,
+ * -EAGAIN, -ENOTSUP, -errno. */
 int layout__find_devices(struct cudaalloc *a, const uint8_t *object, size_t len, struct layout *l);
 
 /* ---- Blocks (cudaalloc_block.c) ---- */
@@ -178,8 +189,8 @@ void stat_array__parse(const uint8_t *p, struct stat_array *ret);
 bool stat_array__like(const struct stat_array *s); /* does it add up? */
 
 /*
- * One look: finds all fields that can be told from what is in memory now. Fields that cannot are -1. 0, -EAGAIN with
- * a->why, or -errno.
+ * One look: finds all fields that can be told from what is in memory now. Fields that cannot are
+ * -1. 0, -EAGAIN with a->why, or -errno.
  */
 int layout__look(struct cudaalloc *a, struct layout *l);
 
@@ -195,9 +206,9 @@ struct raw {
 	uint32_t previ, nexti; /* indices, NO_BLOCK */
 	uint32_t segment;
 	uint8_t device, allocated, mapped;
-	bool valid;  /* all its fields are in range and its pool is known */
-	bool mapkey; /* the allocator's map has it under ptr */
-	bool active; /* in active_blocks */
+	bool valid;   /* all its fields are in range and its pool is known */
+	bool mapkey;  /* the allocator's map has it under ptr */
+	bool active;  /* in active_blocks */
 	bool reached; /* a segment has it */
 };
 

@@ -32,12 +32,13 @@ long window__read(const struct proc *p, uint64_t addr, uint8_t *buf, size_t len)
 	return err == -EFAULT ? (long)done : err;
 }
 
-#define RUN_MAX (64u << 10)  /* bytes of one piece */
-#define RUN_GAP 1024u	     /* less than a page: what lies between two readable items is readable too */
+#define RUN_MAX (64u << 10) /* bytes of one piece */
+#define RUN_GAP 1024u /* less than a page: what lies between two readable items is readable too */
 #define BATCH_BYTES (1u << 20)
 #define BATCH_PIECES 1024u
 
-/* Items [first, end) that are read together; base: where the first one's piece begins in the scratch memory. */
+/* Items [first, end) that are read together; base: where the first one's piece begins in the
+ * scratch memory. */
 struct batch {
 	const struct proc *p;
 	const uint64_t *addrs;
@@ -60,7 +61,8 @@ static void batch_fill(struct batch *b, size_t first, size_t n)
 		addr = b->addrs[i];
 		if (addr > UINT64_MAX / 2)
 			addr = UINT64_MAX / 2; /* fails by itself */
-		if (piece && addr >= piece->addr && addr <= stop + RUN_GAP && addr + b->len - piece->addr <= RUN_MAX &&
+		if (piece && addr >= piece->addr && addr <= stop + RUN_GAP &&
+		    addr + b->len - piece->addr <= RUN_MAX &&
 		    b->bytes + (addr + b->len > stop ? addr + b->len - stop : 0) <= BATCH_BYTES) {
 			if (addr + b->len <= stop)
 				continue;
@@ -72,7 +74,9 @@ static void batch_fill(struct batch *b, size_t first, size_t n)
 		if (b->npieces == BATCH_PIECES || b->bytes + b->len > BATCH_BYTES)
 			break;
 		piece = &b->pieces[b->npieces++];
-		*piece = (struct proc_piece){ .addr = addr, .buf = b->scratch + b->bytes, .len = b->len };
+		*piece = (struct proc_piece){ .addr = addr,
+					      .buf = b->scratch + b->bytes,
+					      .len = b->len };
 		b->bytes += b->len;
 		stop = addr + b->len;
 	}
@@ -106,7 +110,8 @@ static int batch_deliver(struct batch *b, item_fn fn, void *ctx)
 	return err;
 }
 
-int items__read(const struct proc *p, const uint64_t *addrs, size_t n, size_t len, item_fn fn, void *ctx)
+int items__read(const struct proc *p, const uint64_t *addrs, size_t n, size_t len, item_fn fn,
+		void *ctx)
 {
 	struct batch *b;
 	size_t done = 0;
@@ -186,9 +191,10 @@ void addrs__free(struct addrs *a)
 /* ---- ska::flat_hash_map ---- */
 
 /*
- * Its header: entries, number of slots - 1 (a power of two less one), shift, max_lookups, the maximum load factor 0.5f,
- * number of elements. Each entry begins with its distance from its place, negative in a free slot. There are
- * max_lookups slots more than the power of two, the last of which only ends the iteration.
+ * Its header: entries, number of slots - 1 (a power of two less one), shift, max_lookups, the
+ * maximum load factor 0.5f, number of elements. Each entry begins with its distance from its place,
+ * negative in a free slot. There are max_lookups slots more than the power of two, the last of
+ * which only ends the iteration.
  */
 bool table__parse(const uint8_t *h, struct table *ret)
 {
@@ -197,7 +203,8 @@ bool table__parse(const uint8_t *h, struct table *ret)
 	uint32_t load;
 
 	memcpy(&load, h + 20, sizeof(load));
-	if (load != 0x3f000000u || !pointer_like(entries) || (mask & (mask + 1)) || mask >= MAX_BLOCKS * 4ull)
+	if (load != 0x3f000000u || !pointer_like(entries) || (mask & (mask + 1)) ||
+	    mask >= MAX_BLOCKS * 4ull)
 		return false;
 	if (!lookups || lookups > 64 || count > mask + 1 || (!mask && count))
 		return false;
@@ -208,7 +215,8 @@ bool table__parse(const uint8_t *h, struct table *ret)
 	return true;
 }
 
-int table__each(const struct proc *p, const struct table *t, size_t width, entry_fn fn, void *ctx, uint64_t *seen)
+int table__each(const struct proc *p, const struct table *t, size_t width, entry_fn fn, void *ctx,
+		uint64_t *seen)
 {
 	uint64_t done = 0, n, at_once = RUN_MAX * 4 / width;
 	uint8_t *buf;
@@ -245,16 +253,19 @@ int table__each(const struct proc *p, const struct table *t, size_t width, entry
 
 bool tree__parse(const uint8_t *h, uint64_t addr, struct tree *ret)
 {
-	uint64_t root = get64(h + 16), left = get64(h + 24), right = get64(h + 32), count = get64(h + 40);
+	uint64_t root = get64(h + 16), left = get64(h + 24), right = get64(h + 32),
+		 count = get64(h + 40);
 	uint64_t head = addr + 8;
 	uint32_t colour;
 
-	memcpy(&colour, h + 8, sizeof(colour)); /* the four bytes behind it are whatever was there */
+	/* the four bytes behind it are whatever was there */
+	memcpy(&colour, h + 8, sizeof(colour));
 	if (colour)
 		return false;
 	if (!root && (left != head || right != head || count))
 		return false;
-	if (root && (!pointer_like(root) || !pointer_like(left) || !pointer_like(right) || !count || count > MAX_BLOCKS))
+	if (root && (!pointer_like(root) || !pointer_like(left) || !pointer_like(right) || !count ||
+		     count > MAX_BLOCKS))
 		return false;
 	if (root == head || (root && (left == head || right == head)))
 		return false;
@@ -268,7 +279,7 @@ bool tree__parse(const uint8_t *h, uint64_t addr, struct tree *ret)
 struct level {
 	struct node_ref {
 		uint64_t addr, parent;
-	} *v;
+	} * v;
 	size_t n, cap;
 };
 
@@ -307,7 +318,8 @@ static int see_node(void *ctx, size_t i, const uint8_t *data)
 		return 0;
 	}
 	if (!w->left) {
-		w->torn = true; /* more than the sets say that they have: a circle, or grown meanwhile */
+		/* more than the sets say that they have: a circle, or grown meanwhile */
+		w->torn = true;
 		return 0;
 	}
 	w->left--;
@@ -349,7 +361,8 @@ static int read_level(const struct proc *p, struct walk *w)
 	return err;
 }
 
-int trees__values(const struct proc *p, const struct tree *t, size_t n, uint64_t most, struct addrs *out, bool *torn)
+int trees__values(const struct proc *p, const struct tree *t, size_t n, uint64_t most,
+		  struct addrs *out, bool *torn)
 {
 	struct walk w = { .out = out };
 	uint64_t total = 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Gathers all Blocks that the allocator's maps, sets and pools lead to, and what can be said of each by itself. */
+/* Gathers all Blocks that the allocator's maps, sets and pools lead to, and what can be said of
+ * each by itself. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,9 @@
 #define FROM_ACTIVE 2u
 #define FROM 7u
 
-#define POINTER_ALIGN 256 /* what CUDA promises of an address; PyTorch rounds sizes to 512, not where a segment begins */
+#define POINTER_ALIGN                                                                              \
+	256 /* what CUDA promises of an address; PyTorch rounds sizes to 512, not where a segment  \
+	       begins */
 #define LINK_ROUNDS 4 /* of blocks that only their neighbours know */
 
 struct gather {
@@ -33,8 +36,8 @@ static void torn(struct gather *g, const char *why)
 /* ---- totals ---- */
 
 /* stats: what lies in the device allocator from F_STATS on, len bytes. */
-static int parse_totals(const struct cudaalloc *a, const struct layout *l, const uint8_t *stats, size_t len,
-			struct cuda_device_state *d, struct cuda_totals *ret)
+static int parse_totals(const struct cudaalloc *a, const struct layout *l, const uint8_t *stats,
+			size_t len, struct cuda_device_state *d, struct cuda_totals *ret)
 {
 	size_t active, requested;
 
@@ -65,7 +68,9 @@ static int totals_before(struct gather *g)
 		const struct device *d = &g->s->devices.v[i];
 		struct cuda_device_state *st = &g->s->state[i];
 
-		err = at > d->len ? -ESTALE : parse_totals(g->a, g->l, d->window + at, d->len - at, st, &st->before);
+		err = at > d->len ? -ESTALE
+				  : parse_totals(g->a, g->l, d->window + at, d->len - at, st,
+						 &st->before);
 	}
 	return err;
 }
@@ -138,7 +143,8 @@ static int read_maps(struct gather *g)
 
 	if (!headers)
 		return -ENOMEM;
-	err = proc__read(g->a->proc, g->a->object + (uint64_t)g->l->field[F_MAPS], headers, n * TABLE_HEADER);
+	err = proc__read(g->a->proc, g->a->object + (uint64_t)g->l->field[F_MAPS], headers,
+			 n * TABLE_HEADER);
 	if (err == -EFAULT)
 		err = -ESTALE;
 	for (size_t i = 0; i < n && !err; i++)
@@ -168,7 +174,8 @@ static int read_sets(struct gather *g)
 	bool changing = false;
 	int err;
 
-	err = trees__values(g->a->proc, g->s->pools.trees, g->s->pools.ntrees, MAX_BLOCKS, &found, &changing);
+	err = trees__values(g->a->proc, g->s->pools.trees, g->s->pools.ntrees, MAX_BLOCKS, &found,
+			    &changing);
 	if (changing)
 		torn(g, "a set of blocks was changing");
 	for (size_t i = 0; i < found.n && !err; i++)
@@ -186,7 +193,9 @@ static int add_raw(struct pass *s, uint64_t met)
 
 	if (!last || last->at != at) {
 		last = &s->v[s->n++];
-		*last = (struct raw){ .at = at, .previ = NO_BLOCK, .nexti = NO_BLOCK, .segment = NO_BLOCK };
+		*last = (struct raw){
+			.at = at, .previ = NO_BLOCK, .nexti = NO_BLOCK, .segment = NO_BLOCK
+		};
 	}
 	last->active |= (met & FROM_ACTIVE) != 0;
 	return 0;
@@ -194,7 +203,8 @@ static int add_raw(struct pass *s, uint64_t met)
 
 static bool in_range(const struct raw *b)
 {
-	if (!b->ptr || !b->size || b->size % 512 || b->size >> 48 || b->ptr >> 56 || b->ptr % POINTER_ALIGN)
+	if (!b->ptr || !b->size || b->size % 512 || b->size >> 48 || b->ptr >> 56 ||
+	    b->ptr % POINTER_ALIGN)
 		return false;
 	if (b->allocated > 1 || b->mapped > 1 || b->device != b->pool->device)
 		return false;

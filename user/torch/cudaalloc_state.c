@@ -80,8 +80,9 @@ static void walk_segment(struct build *b, uint32_t head)
 			return;
 		}
 		next = v[i].nexti;
-		if (next == NO_BLOCK || !v[next].valid || v[next].previ != i || v[next].ptr != st->end ||
-		    v[next].pool != st->pool || v[next].stream != v[i].stream)
+		if (next == NO_BLOCK || !v[next].valid || v[next].previ != i ||
+		    v[next].ptr != st->end || v[next].pool != st->pool ||
+		    v[next].stream != v[i].stream)
 			return;
 		if (!v[next].mapped) {
 			st->whole = st->expandable = true;
@@ -134,7 +135,10 @@ static int by_addr(const void *x, const void *y)
 {
 	const struct stretch *a = x, *b = y;
 
-	return a->addr < b->addr ? -1 : a->addr > b->addr ? 1 : a->first < b->first ? -1 : a->first > b->first;
+	return a->addr < b->addr     ? -1
+	       : a->addr > b->addr   ? 1
+	       : a->first < b->first ? -1
+				     : a->first > b->first;
 }
 
 static int make_stretches(struct build *b)
@@ -172,7 +176,8 @@ static void make_segments(struct build *b, struct cudaalloc_state *ret)
 			torn(b, "segments were changing");
 			st->segment = NO_BLOCK;
 			if (st->pool != pool)
-				continue; /* one of them is gone by now; its place is known to be taken */
+				continue; /* one of them is gone by now; its place is known to be
+					     taken */
 			if (st->end > last->addr + last->size)
 				last->size = st->end - last->addr;
 			last->whole = false;
@@ -182,10 +187,14 @@ static void make_segments(struct build *b, struct cudaalloc_state *ret)
 		st->segment = (uint32_t)ret->nsegments;
 		pool = st->pool;
 		last = &ret->segments[ret->nsegments++];
-		*last = (struct cuda_segment){ .addr = st->addr, .size = st->end - st->addr, .device = pool->device,
-					       .pool = { pool->id[0], pool->id[1] }, .small = pool->small,
+		*last = (struct cuda_segment){ .addr = st->addr,
+					       .size = st->end - st->addr,
+					       .device = pool->device,
+					       .pool = { pool->id[0], pool->id[1] },
+					       .small = pool->small,
 					       .stream = b->s->v[b->order[st->first]].stream,
-					       .expandable = st->expandable, .whole = st->whole };
+					       .expandable = st->expandable,
+					       .whole = st->whole };
 	}
 }
 
@@ -197,8 +206,8 @@ static bool live(const struct raw *r)
 }
 
 /*
- * In a segment whose parts were read at different times, an older state of a place may overlap a newer one: two live
- * blocks cannot both be right, and what is not live gives way.
+ * In a segment whose parts were read at different times, an older state of a place may overlap a
+ * newer one: two live blocks cannot both be right, and what is not live gives way.
  */
 static size_t drop_overlaps(const struct raw *v, uint32_t *order, size_t n)
 {
@@ -227,7 +236,8 @@ static size_t drop_overlaps(const struct raw *v, uint32_t *order, size_t n)
 	return kept;
 }
 
-static void emit(struct build *b, const struct raw *r, uint32_t segment, struct cudaalloc_state *ret)
+static void emit(struct build *b, const struct raw *r, uint32_t segment,
+		 struct cudaalloc_state *ret)
 {
 	struct cuda_block *out;
 
@@ -238,9 +248,14 @@ static void emit(struct build *b, const struct raw *r, uint32_t segment, struct 
 	if (r->allocated != (r->active && r->mapkey))
 		torn(b, "a block was being handed out or freed");
 	out = &ret->blocks[ret->nblocks++];
-	*out = (struct cuda_block){ .addr = r->ptr, .size = r->size, .stream = r->stream, .segment = segment,
+	*out = (struct cuda_block){ .addr = r->ptr,
+				    .size = r->size,
+				    .stream = r->stream,
+				    .segment = segment,
 				    .device = r->device };
-	out->state = r->allocated ? CUDA_BLOCK_LIVE : r->active ? CUDA_BLOCK_PENDING : CUDA_BLOCK_CACHED;
+	out->state = r->allocated ? CUDA_BLOCK_LIVE
+		     : r->active  ? CUDA_BLOCK_PENDING
+				  : CUDA_BLOCK_CACHED;
 	if (out->state != CUDA_BLOCK_CACHED)
 		out->requested = r->requested <= r->size ? r->requested : r->size;
 }
@@ -264,7 +279,8 @@ static void make_blocks(struct build *b, struct cudaalloc_state *ret)
 			continue;
 		}
 		seg = &ret->segments[segment];
-		for (n = 0; i < b->n && (b->v[i].segment == segment || b->v[i].segment == NO_BLOCK); i++) {
+		for (n = 0; i < b->n && (b->v[i].segment == segment || b->v[i].segment == NO_BLOCK);
+		     i++) {
 			if (b->v[i].segment == NO_BLOCK)
 				continue;
 			memcpy(sorted + n, b->order + b->v[i].first, b->v[i].n * sizeof(*sorted));
@@ -392,7 +408,8 @@ void cudaalloc_state__free(struct cudaalloc_state *s)
 	memset(s, 0, sizeof(*s));
 }
 
-/* The later StatArrays that add up to the same as the blocks, in this order: active_bytes, requested_bytes. */
+/* The later StatArrays that add up to the same as the blocks, in this order: active_bytes,
+ * requested_bytes. */
 void stats__find_more(struct cudaalloc *a, const struct pass *s, const struct cudaalloc_state *st)
 {
 	struct sums sums[MAX_DEVICES] = { { 0 } };
@@ -401,15 +418,16 @@ void stats__find_more(struct cudaalloc *a, const struct pass *s, const struct cu
 	int active = -1;
 
 	add_up(st, sums);
-	for (int off = f[F_STATS] + 6 * (int)STAT_ARRAY; off + (int)STAT_ARRAY <= f[F_LARGE]; off += 8) {
+	for (int off = f[F_STATS] + 6 * (int)STAT_ARRAY; off + (int)STAT_ARRAY <= f[F_LARGE];
+	     off += 8) {
 		bool fits = true, any = false;
 
 		for (size_t d = 0; d < s->devices.n && fits; d++) {
 			uint64_t want = active < 0 ? sums[d].active : sums[d].requested;
 
 			stat_array__parse(s->devices.v[d].window + off, &array);
-			fits = array.current[0] == want && array.current[1] + array.current[2] == want &&
-			       array.peak[0] >= want;
+			fits = array.current[0] == want &&
+			       array.current[1] + array.current[2] == want && array.peak[0] >= want;
 			any = any || want;
 		}
 		if (!fits || !any)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a call of a module is, for the probes: which classes are modules', which code runs, which function is entered. */
+/* What a call of a module is, for the probes: which classes are modules', which code runs, which
+ * function is entered. */
 #include <errno.h>
 
 #include "python/pymem.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Names come from trees, one for each outermost module that was seen. A tree is read when its root is first
- * asked for and again when a module is missing from it, but a target that makes modules all the time must not
- * make us read all the time: each tree has a pause after it, and all of them together a share of our time.
+ * Names come from trees, one for each outermost module that was seen. A tree is read when its root
+ * is first asked for and again when a module is missing from it, but a target that makes modules
+ * all the time must not make us read all the time: each tree has a pause after it, and all of them
+ * together a share of our time.
  */
 #include "torch/nnmodule.h"
 
@@ -46,7 +47,7 @@ struct nnmodules {
 	size_t nstrays;
 	struct map64 *stray_at; /* address -> index */
 	uint64_t credit, credit_at, uses;
-	bool changed; /* a name that was given is another now */
+	bool changed;	   /* a name that was given is another now */
 	bool found_holder; /* so it is for a root that was called before the model that has it */
 	char name[NN_MAX_NAME + 1], cls[NN_MAX_CLASS], root_cls[NN_MAX_CLASS];
 	char name_a[NN_MAX_NAME + 1], name_b[NN_MAX_NAME + 1]; /* being compared */
@@ -98,7 +99,8 @@ void nnmodules__free(struct nnmodules *n)
 	free(n);
 }
 
-/* Whether a module that was named has another name in the new tree; marks those that keep theirs there. */
+/* Whether a module that was named has another name in the new tree; marks those that keep theirs
+ * there. */
 static bool compare(struct nnmodules *n, const struct nntree *old, struct nntree *new)
 {
 	bool same_root = !strcmp(nntree__root_class(old), nntree__root_class(new)), changed = false;
@@ -159,7 +161,7 @@ static struct root *add_root(struct nnmodules *n, uint64_t addr)
 		drop_root(n, oldest);
 	}
 	r = &n->roots[n->nroots++];
-	*r = (struct root){.addr = addr, .used = ++n->uses};
+	*r = (struct root){ .addr = addr, .used = ++n->uses };
 	return r;
 }
 
@@ -171,13 +173,15 @@ static bool has_lonely(const struct nnmodules *n, const struct nntree *t)
 	for (size_t i = 0; i < n->nroots; i++) {
 		const struct root *r = &n->roots[i];
 
-		if (r->alone && nntree__find(t, r->addr, &at) && at && nntree__type(t, at) == r->type)
+		if (r->alone && nntree__find(t, r->addr, &at) && at &&
+		    nntree__type(t, at) == r->type)
 			return true;
 	}
 	return false;
 }
 
-/* Reads a root's tree again, or for the first time. On failure, or if the root is torn, what was known stays.
+/* Reads a root's tree again, or for the first time. On failure, or if the root is torn, what was
+ * known stays.
  */
 static int read_root(struct nnmodules *n, struct root *r)
 {
@@ -274,7 +278,8 @@ static const struct stray *find_stray(const struct nnmodules *n, uint64_t addr, 
 	return &n->strays[i];
 }
 
-static int keep_stray(struct nnmodules *n, uint64_t addr, uint64_t root, uint64_t type, const char *name)
+static int keep_stray(struct nnmodules *n, uint64_t addr, uint64_t root, uint64_t type,
+		      const char *name)
 {
 	char *copy = strdup(name);
 	struct stray *s;
@@ -294,7 +299,7 @@ static int keep_stray(struct nnmodules *n, uint64_t addr, uint64_t root, uint64_
 		}
 		s = &n->strays[n->nstrays++];
 	}
-	*s = (struct stray){.addr = addr, .root = root, .type = type, .name = copy};
+	*s = (struct stray){ .addr = addr, .root = root, .type = type, .name = copy };
 	return 0;
 }
 
@@ -314,8 +319,8 @@ static void join(struct nnmodules *n, const char *a, const char *b)
 }
 
 /*
- * A module that the root's tree does not have: the parent's name and "?". Or the parent is not in the tree
- * either but has the module below it: then its path from there.
+ * A module that the root's tree does not have: the parent's name and "?". Or the parent is not in
+ * the tree either but has the module below it: then its path from there.
  */
 static int name_stray(struct nnmodules *n, uint64_t self, uint64_t type, struct root *root,
 		      uint64_t root_addr, uint64_t parent)
@@ -329,7 +334,8 @@ static int name_stray(struct nnmodules *n, uint64_t self, uint64_t type, struct 
 	strcpy(n->name, "?");
 	if (!parent || parent == self || pymem__type(&n->m, parent, &parent_type))
 		return keep_stray(n, self, root_addr, type, n->name);
-	if (root && nntree__find(root->tree, parent, &i) && nntree__type(root->tree, i) == parent_type) {
+	if (root && nntree__find(root->tree, parent, &i) &&
+	    nntree__type(root->tree, i) == parent_type) {
 		join(n, nntree__name(root->tree, i, base), "?");
 		return keep_stray(n, self, root_addr, type, n->name);
 	}
@@ -353,7 +359,8 @@ static struct root *holder_of(struct nnmodules *n, uint64_t addr, uint64_t type)
 	for (size_t i = 0; i < n->nroots; i++) {
 		struct root *r = &n->roots[i];
 
-		if (r->addr != addr && nntree__find(r->tree, addr, &at) && nntree__type(r->tree, at) == type &&
+		if (r->addr != addr && nntree__find(r->tree, addr, &at) &&
+		    nntree__type(r->tree, at) == type &&
 		    (!best || nntree__count(r->tree) > nntree__count(best->tree)))
 			best = r;
 	}
@@ -375,7 +382,8 @@ uint64_t nnmodules__model(struct nnmodules *n, uint64_t root)
 	return root;
 }
 
-int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t parent, struct nnmodule *ret)
+int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t parent,
+		    struct nnmodule *ret)
 {
 	uint64_t type, root_type;
 	struct root *r = NULL;
@@ -408,7 +416,7 @@ int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t 
 		err = name_stray(n, self, type, r, root, parent);
 	if (err)
 		return err;
-	*ret = (struct nnmodule){.name = n->name, .cls = n->cls, .root = n->root_cls};
+	*ret = (struct nnmodule){ .name = n->name, .cls = n->cls, .root = n->root_cls };
 	return 0;
 }
 

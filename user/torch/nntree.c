@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The walk that nn.Module.named_modules() does, done from outside: depth first, children in the order of
- * _modules, a module that is reached twice keeps its first name. With a stack of its own, since the
- * target decides how deep it goes.
+ * The walk that nn.Module.named_modules() does, done from outside: depth first, children in the
+ * order of _modules, a module that is reached twice keeps its first name. With a stack of its own,
+ * since the target decides how deep it goes.
  */
 #include "torch/nntree.h"
 
@@ -88,7 +88,8 @@ static int add_text(struct nntree *t, const char *s, size_t len, uint32_t *ret)
 /* True for errors that concern one object; others end the walk. */
 static bool is_local(int err)
 {
-	return err == -EAGAIN || err == -EFAULT || err == -EBADMSG || err == -ENOENT || err == -E2BIG;
+	return err == -EAGAIN || err == -EFAULT || err == -EBADMSG || err == -ENOENT ||
+	       err == -E2BIG;
 }
 
 static int add_type(struct walk *w, uint64_t addr, uint32_t *ret)
@@ -113,7 +114,7 @@ static int add_type(struct walk *w, uint64_t addr, uint32_t *ret)
 	if (err)
 		return err;
 	*ret = t->ntypes;
-	t->types[t->ntypes++] = (struct type){.addr = addr, .text = text};
+	t->types[t->ntypes++] = (struct type){ .addr = addr, .text = text };
 	return 0;
 }
 
@@ -158,7 +159,8 @@ static int is_parallel(struct walk *w, struct type *type)
 /* The component's offset, or STRIPPED where a wrapper put it between. */
 static int component(struct walk *w, uint64_t key, const struct node *parent, uint32_t *ret)
 {
-	static const char *const own[] = {"_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module"};
+	static const char *const own[] = { "_fsdp_wrapped_module", "_orig_mod",
+					   "_checkpoint_wrapped_module" };
 	char buf[NN_MAX_NAME + 1];
 	uint64_t known;
 	uint32_t text;
@@ -193,11 +195,12 @@ static int component(struct walk *w, uint64_t key, const struct node *parent, ui
 	return 0;
 }
 
-/* Adds a module; the caller has seen that it is not there yet. p->parent is its own index for the root. */
+/* Adds a module; the caller has seen that it is not there yet. p->parent is its own index for the
+ * root. */
 static int add_node(struct walk *w, const struct pending *p, uint32_t type)
 {
 	struct nntree *t = w->t;
-	struct node node = {.addr = p->addr, .parent = p->parent, .type = type, .text = STRIPPED};
+	struct node node = { .addr = p->addr, .parent = p->parent, .type = type, .text = STRIPPED };
 	size_t len = 0;
 	int err;
 
@@ -215,8 +218,8 @@ static int add_node(struct walk *w, const struct pending *p, uint32_t type)
 		if (len > NN_MAX_NAME)
 			return -E2BIG;
 		node.depth = parent->depth + 1u;
-		/* A wrapper holds one module, so the last one without a name is what all the wrappers are
-		 * for. */
+		/* A wrapper holds one module, so the last one without a name is what all the
+		 * wrappers are for. */
 		if (!len)
 			t->root_class = t->n;
 	}
@@ -250,7 +253,8 @@ static int push_children(struct walk *w, uint64_t addr, uint32_t self)
 	if (err)
 		return err;
 	for (size_t i = w->children.n; i-- > 0;)
-		w->stack[w->n++] = (struct pending){w->children.v[i].value, w->children.v[i].key, self};
+		w->stack[w->n++] = (struct pending){ w->children.v[i].value, w->children.v[i].key,
+						     self };
 	return 0;
 }
 
@@ -276,7 +280,7 @@ static int walk(struct walk *w, uint64_t root)
 {
 	int err;
 
-	err = visit(w, &(struct pending){.addr = root});
+	err = visit(w, &(struct pending){ .addr = root });
 	/* A module without readable children is still a module, be it the root. */
 	if (err && (!is_local(err) || !w->t->n))
 		return err == -EAGAIN ? -EBADMSG : err;
@@ -294,7 +298,7 @@ static int walk(struct walk *w, uint64_t root)
 
 static int read_once(struct pymem *m, uint64_t root, struct nntree **ret)
 {
-	struct walk w = {.m = m};
+	struct walk w = { .m = m };
 	int err = -ENOMEM;
 
 	w.t = calloc(1, sizeof(*w.t));
@@ -328,7 +332,8 @@ int nntree__read(struct pymem *m, uint64_t root, struct nntree **ret)
 			t->torn = false; /* it is as it is */
 		goto out;
 	}
-	/* It changed meanwhile: object by object, each with its own check, is slower but gets through. */
+	/* It changed meanwhile: object by object, each with its own check, is slower but gets
+	 * through. */
 	for (int i = 0; i < TRIES; i++) {
 		nntree__free(t);
 		t = NULL;

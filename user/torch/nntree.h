@@ -2,7 +2,8 @@
 #ifndef MT_TORCH_NNTREE_H
 #define MT_TORCH_NNTREE_H
 /*
- * The modules below one nn.Module, as they were at one time: address, type, name, class. Internal to nnmodule.
+ * The modules below one nn.Module, as they were at one time: address, type, name, class. Internal
+ * to nnmodule.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,14 +17,16 @@
 struct nntree;
 
 /*
- * Begins a walk with m and reads the tree. Children that cannot be read, and what is beyond the limits (1e6
- * modules, depth 1024, names of NN_MAX_NAME) are left out: their names are not known, the others' are right.
- * 0; -EBADMSG root is no nn.Module or keeps changing; -EFAULT; -ESRCH; -ENOMEM.
+ * Begins a walk with m and reads the tree. Children that cannot be read, and what is beyond the
+ * limits (1e6 modules, depth 1024, names of NN_MAX_NAME) are left out: their names are not known,
+ * the others' are right. 0; -EBADMSG root is no nn.Module or keeps changing; -EFAULT; -ESRCH;
+ * -ENOMEM.
  */
 int nntree__read(struct pymem *m, uint64_t root, struct nntree **ret);
 void nntree__free(struct nntree *t); /* NULL is fine */
 
-/* True if part of it changed all the time while it was read: modules may be missing that are there. */
+/* True if part of it changed all the time while it was read: modules may be missing that are there.
+ */
 bool nntree__torn(const struct nntree *t);
 size_t nntree__count(const struct nntree *t);
 /* Index of a module; the root's is 0. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Level by level: nodes and what follows from their bytes are read many at once. Nothing is believed for its place: chunks
- * are malloc's if the size in front and the next chunk's fit, a vector is one if its buffer is a chunk of just that size,
- * objects are what their vtables say.
+ * Level by level: nodes and what follows from their bytes are read many at once. Nothing is
+ * believed for its place: chunks are malloc's if the size in front and the next chunk's fit, a
+ * vector is one if its buffer is a chunk of just that size, objects are what their vtables say.
  */
 #include "torch/pygraph.h"
 
@@ -20,16 +20,17 @@
 #define MAX_SAVED (1u << 20)
 #define MAX_CLASSES 65536u
 #define MAX_VPTRS (1u << 20)
-#define AT_ONCE 256u		/* nodes */
-#define MIN_CHUNK 32u		/* malloc_chunk: 16 bytes in front, that a chunk before uses too but for its size, */
-#define MAX_CHUNK 16384u	/* and no class of nodes is anywhere near that */
+#define AT_ONCE 256u /* nodes */
+#define MIN_CHUNK                                                                                  \
+	32u /* malloc_chunk: 16 bytes in front, that a chunk before uses too but for its size, */
+#define MAX_CHUNK 16384u /* and no class of nodes is anywhere near that */
 #define MAX_VECTOR (1u << 20)
-#define MAX_BATCH (64u << 20)	/* bytes of one batch's vectors, */
-#define MAX_CANDS (1u << 20)	/* and pointers in all of it */
-#define SIZE_FLAGS 7ull		/* PREV_INUSE, IS_MMAPPED, NON_MAIN_ARENA */
+#define MAX_BATCH (64u << 20) /* bytes of one batch's vectors, */
+#define MAX_CANDS (1u << 20)  /* and pointers in all of it */
+#define SIZE_FLAGS 7ull	      /* PREV_INUSE, IS_MMAPPED, NON_MAIN_ARENA */
 #define PREV_INUSE 1ull
 #define IS_MMAPPED 2ull
-#define SLACK 24u		/* what malloc gives more than is asked for, at most: there may be anything */
+#define SLACK 24u /* what malloc gives more than is asked for, at most: there may be anything */
 
 struct item {
 	uint64_t node, vptr, next;
@@ -133,12 +134,15 @@ static int want(struct batch *b, uint64_t addr, void *buf, size_t len)
 	int err = array__grow(&b->pieces, &b->pieces_cap, b->npieces + 1, sizeof(*b->pieces));
 
 	if (!err)
-		b->pieces[b->npieces++] = (struct proc_piece){ .addr = addr, .buf = buf, .len = len };
+		b->pieces[b->npieces++] = (struct proc_piece){ .addr = addr,
+							       .buf = buf,
+							       .len = len };
 	return err;
 }
 
 /* Room for a span, with the word in front of it. */
-static int add_span(struct batch *b, uint64_t addr, size_t len, uint32_t item, bool vectors, bool tight)
+static int add_span(struct batch *b, uint64_t addr, size_t len, uint32_t item, bool vectors,
+		    bool tight)
 {
 	size_t room = 8 + len;
 	int err;
@@ -151,7 +155,12 @@ static int add_span(struct batch *b, uint64_t addr, size_t len, uint32_t item, b
 	if (err)
 		return err;
 	b->spans[b->nspans++] = (struct span){
-		.addr = addr, .len = len, .at = b->nbytes, .item = item, .vectors = vectors, .tight = tight,
+		.addr = addr,
+		.len = len,
+		.at = b->nbytes,
+		.item = item,
+		.vectors = vectors,
+		.tight = tight,
 	};
 	b->nbytes += room;
 	return 0;
@@ -189,7 +198,8 @@ static int add_class(struct walk *w, const char *name, uint32_t *ret)
 
 	if (w->g->nclasses >= MAX_CLASSES)
 		return -E2BIG;
-	err = array__grow(&w->g->classes, &w->classes_cap, w->g->nclasses + 1, sizeof(*w->g->classes));
+	err = array__grow(&w->g->classes, &w->classes_cap, w->g->nclasses + 1,
+			  sizeof(*w->g->classes));
 	if (err)
 		return err;
 	strncpy(w->g->classes[w->g->nclasses], name, PYGRAPH_CLASS - 1);
@@ -240,7 +250,9 @@ static int begin_batch(struct walk *w, size_t from, size_t n)
 		err = kind_of(w, b->head[i][1], &kind);
 		if (err || (kind != CXX_NODE && kind != CXX_ACCUMULATE))
 			continue;
-		*it = (struct item){ .node = w->queue[from + i], .vptr = b->head[i][1], .leaf = kind == CXX_ACCUMULATE };
+		*it = (struct item){ .node = w->queue[from + i],
+				     .vptr = b->head[i][1],
+				     .leaf = kind == CXX_ACCUMULATE };
 		it->next = it->node - 8 + (size & ~SIZE_FLAGS);
 		err = class_of(w, it->vptr, &it->cls);
 		if (err) {
@@ -265,8 +277,8 @@ static void check_nodes(struct batch *b)
 		if (!s->len)
 			continue;
 		next = word(p + s->len); /* the last word of the chunk is the next one's size */
-		if ((word(p) & ~SIZE_FLAGS) != s->len || word(p + 8) != b->items[s->item].vptr || !(next & PREV_INUSE) ||
-		    (next & ~SIZE_FLAGS) < MIN_CHUNK || (next & 8))
+		if ((word(p) & ~SIZE_FLAGS) != s->len || word(p + 8) != b->items[s->item].vptr ||
+		    !(next & PREV_INUSE) || (next & ~SIZE_FLAGS) < MIN_CHUNK || (next & 8))
 			s->len = 0;
 		else
 			s->len -= 8; /* the next one's size is not the node's */
@@ -277,7 +289,8 @@ static void check_nodes(struct batch *b)
 
 static bool is_vector(const uint64_t v[3])
 {
-	return is_pointer(v[0]) && v[1] % 8 == 0 && v[2] % 8 == 0 && v[0] < v[1] && v[1] <= v[2] && v[2] - v[0] <= MAX_VECTOR;
+	return is_pointer(v[0]) && v[1] % 8 == 0 && v[2] % 8 == 0 && v[0] < v[1] && v[1] <= v[2] &&
+	       v[2] - v[0] <= MAX_VECTOR;
 }
 
 static int look_at_words(struct batch *b, uint32_t span)
@@ -292,7 +305,9 @@ static int look_at_words(struct batch *b, uint32_t span)
 			continue;
 		err = array__grow(&b->cands, &b->cands_cap, b->ncands + 1, sizeof(*b->cands));
 		if (!err)
-			b->cands[b->ncands++] = (struct cand){ .addr = v[0], .span = span, .off = off };
+			b->cands[b->ncands++] = (struct cand){ .addr = v[0],
+							       .span = span,
+							       .off = off };
 		if (err || !s.vectors || off + 24 > s.len)
 			continue;
 		v[1] = word(b->bytes + s.at + 16 + off);
@@ -308,10 +323,12 @@ static int look_at_words(struct batch *b, uint32_t span)
 static void check_vectors(struct batch *b, size_t from)
 {
 	for (size_t i = from; i < b->nspans; i++) {
-		uint64_t size = word(b->bytes + b->spans[i].at), need = (b->spans[i].len + 8 + 15) & ~15ull;
+		uint64_t size = word(b->bytes + b->spans[i].at),
+			 need = (b->spans[i].len + 8 + 15) & ~15ull;
 
 		need = need < MIN_CHUNK ? MIN_CHUNK : need;
-		if (!is_chunk(size) || ((size & ~SIZE_FLAGS) != need && (size & ~SIZE_FLAGS) != need + 16))
+		if (!is_chunk(size) ||
+		    ((size & ~SIZE_FLAGS) != need && (size & ~SIZE_FLAGS) != need + 16))
 			b->spans[i].len = 0;
 	}
 }
@@ -381,8 +398,14 @@ static int add_saved(struct walk *w, const struct cand *c)
 		return err;
 	x = &w->g->saved[w->g->nsaved++];
 	*x = (struct pygraph_saved){
-		.impl = c->addr, .slot = s->addr + c->off, .node = it->node, .vptr = it->vptr, .next = it->next,
-		.cls = it->cls, .leaf = it->leaf, .has_after = c->off + 8 + PYGRAPH_AFTER <= s->len,
+		.impl = c->addr,
+		.slot = s->addr + c->off,
+		.node = it->node,
+		.vptr = it->vptr,
+		.next = it->next,
+		.cls = it->cls,
+		.leaf = it->leaf,
+		.has_after = c->off + 8 + PYGRAPH_AFTER <= s->len,
 	};
 	if (x->has_after)
 		memcpy(x->after, w->b.bytes + s->at + 8 + c->off + 8, PYGRAPH_AFTER);
@@ -464,7 +487,8 @@ static void walk__free(struct walk *w)
 	free(w);
 }
 
-int pygraph__read(struct pytensors *t, const uint64_t *roots, size_t n, const struct pygraph_opts *o, struct pygraph *ret)
+int pygraph__read(struct pytensors *t, const uint64_t *roots, size_t n,
+		  const struct pygraph_opts *o, struct pygraph *ret)
 {
 	struct walk *w = calloc(1, sizeof(*w));
 	int err = w ? walk__init(w) : -ENOMEM;
@@ -493,15 +517,17 @@ int pygraph__read(struct pytensors *t, const uint64_t *roots, size_t n, const st
 enum { SLOT, NODE, NEXT, IMPL, CHECKS };
 
 /*
- * What is freed mostly lies about as it was. But malloc writes into the first words of a chunk, or joins it to the one before
- * and says in the one behind that it is not in use; and a tensor without owners says so itself.
+ * What is freed mostly lies about as it was. But malloc writes into the first words of a chunk, or
+ * joins it to the one before and says in the one behind that it is not in use; and a tensor without
+ * owners says so itself.
  */
 static bool is_held(const struct pygraph_saved *s, const struct proc_piece *v, const uint64_t *w)
 {
 	for (size_t i = 0; i < CHECKS; i++)
 		if (v[i].err)
 			return false;
-	return w[SLOT] == s->impl && w[NODE] == s->vptr && (w[NEXT] & PREV_INUSE) && (int32_t)w[IMPL] > 0;
+	return w[SLOT] == s->impl && w[NODE] == s->vptr && (w[NEXT] & PREV_INUSE) &&
+	       (int32_t)w[IMPL] > 0;
 }
 
 int pygraph__check(const struct proc *p, const struct pygraph *g, bool *holds)
@@ -512,10 +538,14 @@ int pygraph__check(const struct proc *p, const struct pygraph *g, bool *holds)
 
 	for (size_t i = 0; !err && i < g->nsaved; i++) {
 		const struct pygraph_saved *s = &g->saved[i];
-		uint64_t at[CHECKS] = { [SLOT] = s->slot, [NODE] = s->node, [NEXT] = s->next, [IMPL] = s->impl + 8 };
+		uint64_t at[CHECKS] = {
+			[SLOT] = s->slot, [NODE] = s->node, [NEXT] = s->next, [IMPL] = s->impl + 8
+		};
 
 		for (size_t k = 0; k < CHECKS; k++)
-			v[CHECKS * i + k] = (struct proc_piece){ .addr = at[k], .buf = &w[CHECKS * i + k], .len = 8 };
+			v[CHECKS * i + k] = (struct proc_piece){ .addr = at[k],
+								 .buf = &w[CHECKS * i + k],
+								 .len = 8 };
 	}
 	if (!err)
 		err = proc__readv(p, v, CHECKS * g->nsaved);

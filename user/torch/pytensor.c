@@ -56,12 +56,21 @@ static const struct dtype {
 	const char *name;
 	uint8_t bits;
 } dtypes[] = {
-	{ "uint8", 8 }, { "int8", 8 }, { "int16", 16 }, { "int32", 32 }, { "int64", 64 }, { "float16", 16 },
-	{ "float32", 32 }, { "float64", 64 }, { "complex32", 32 }, { "complex64", 64 }, { "complex128", 128 },
-	{ "bool", 8 }, { "qint8", 8 }, { "quint8", 8 }, { "qint32", 32 }, { "bfloat16", 16 }, { "quint4x2", 0 },
-	{ "quint2x4", 0 }, { "bits1x8", 8 }, { "bits2x4", 8 }, { "bits4x2", 8 }, { "bits8", 8 }, { "bits16", 16 },
-	{ "float8_e5m2", 8 }, { "float8_e4m3fn", 8 }, { "float8_e5m2fnuz", 8 }, { "float8_e4m3fnuz", 8 },
-	{ "uint16", 16 }, { "uint32", 32 }, { "uint64", 64 },
+	{ "uint8", 8 },		  { "int8", 8 },
+	{ "int16", 16 },	  { "int32", 32 },
+	{ "int64", 64 },	  { "float16", 16 },
+	{ "float32", 32 },	  { "float64", 64 },
+	{ "complex32", 32 },	  { "complex64", 64 },
+	{ "complex128", 128 },	  { "bool", 8 },
+	{ "qint8", 8 },		  { "quint8", 8 },
+	{ "qint32", 32 },	  { "bfloat16", 16 },
+	{ "quint4x2", 0 },	  { "quint2x4", 0 },
+	{ "bits1x8", 8 },	  { "bits2x4", 8 },
+	{ "bits4x2", 8 },	  { "bits8", 8 },
+	{ "bits16", 16 },	  { "float8_e5m2", 8 },
+	{ "float8_e4m3fn", 8 },	  { "float8_e5m2fnuz", 8 },
+	{ "float8_e4m3fnuz", 8 }, { "uint16", 16 },
+	{ "uint32", 32 },	  { "uint64", 64 },
 };
 
 #define N_DTYPES (sizeof(dtypes) / sizeof(dtypes[0]))
@@ -221,12 +230,14 @@ static int take_storage(struct round *r, struct pytensor *v, size_t i)
 	err = cxx__kind(r->t, word(s), &kind);
 	if (err || kind != CXX_STORAGE)
 		return err;
-	/* The device is told twice; and no tensor is larger than what it lies in, but for one whose storage was emptied. */
+	/* The device is told twice; and no tensor is larger than what it lies in, but for one whose
+	 * storage was emptied. */
 	if (s[data + 24] != v->device_type || (v->device_type && s[data + 25] != v->device_index))
 		return 0;
 	v->addr = word(s + data);
 	v->size = word(s + data + 32);
-	/* Allocators of memory have its address as the context, whose place among the two words depends on std::tuple. */
+	/* Allocators of memory have its address as the context, whose place among the two words
+	 * depends on std::tuple. */
 	v->context = word(s + data + 8) != v->addr && word(s + data + 16) != v->addr;
 	if (!v->addr || !v->size) {
 		v->state = PYTENSOR_NO_STORAGE;
@@ -243,14 +254,16 @@ static int read_storages(struct round *r, struct pytensor *v, size_t n)
 	int err;
 
 	for (size_t i = 0; i < n; i++)
-		want(r, i, v[i].state == PYTENSOR_NO_STORAGE ? v[i].storage : 0, r->storage[i], r->t->l.data + 40u);
+		want(r, i, v[i].state == PYTENSOR_NO_STORAGE ? v[i].storage : 0, r->storage[i],
+		     r->t->l.data + 40u);
 	err = read_wanted(r);
 	for (size_t i = 0; !err && i < n; i++)
 		err = take_storage(r, &v[i], i);
 	return err;
 }
 
-/* Sizes that do not lie in the tensor itself. What cannot be read stays 0: they are for people only. */
+/* Sizes that do not lie in the tensor itself. What cannot be read stays 0: they are for people
+ * only. */
 static int read_long_shapes(struct round *r, struct pytensor *v, size_t n)
 {
 	uint64_t at;
@@ -263,7 +276,8 @@ static int read_long_shapes(struct round *r, struct pytensor *v, size_t n)
 		at = word(r->impl[i] + r->t->l.sizes + 8);
 		if (!is_pointer(at))
 			continue;
-		err = proc__read(r->t->proc, at, v[i].sizes, 8 * (v[i].ndim < PYTENSOR_DIMS ? v[i].ndim : PYTENSOR_DIMS));
+		err = proc__read(r->t->proc, at, v[i].sizes,
+				 8 * (v[i].ndim < PYTENSOR_DIMS ? v[i].ndim : PYTENSOR_DIMS));
 		if (err && err != -EFAULT)
 			return err;
 		if (err)
@@ -280,7 +294,8 @@ static int read_grads(struct round *r, struct pytensor *v, size_t n)
 	if (!r->t->l.grad)
 		return 0;
 	for (size_t i = 0; i < n; i++)
-		want(r, i, v[i].state == PYTENSOR_BAD ? 0 : word(r->impl[i] + r->t->l.meta), r->meta[i], r->t->l.grad + 16u);
+		want(r, i, v[i].state == PYTENSOR_BAD ? 0 : word(r->impl[i] + r->t->l.meta),
+		     r->meta[i], r->t->l.grad + 16u);
 	err = read_wanted(r);
 	for (size_t i = 0; !err && i < n; i++) {
 		if (r->err[i])
@@ -316,8 +331,9 @@ static int read_once(struct round *r, struct pytensor *v, size_t n)
 /* What matters is as it was. A gradient that came or went in between is none that stays. */
 static bool same(const struct pytensor *a, const struct pytensor *b)
 {
-	return a->obj == b->obj && a->impl == b->impl && a->storage == b->storage && a->addr == b->addr && a->size == b->size &&
-	       a->state == b->state && a->grad == b->grad;
+	return a->obj == b->obj && a->impl == b->impl && a->storage == b->storage &&
+	       a->addr == b->addr && a->size == b->size && a->state == b->state &&
+	       a->grad == b->grad;
 }
 
 /* A round: all, and all once more; what is not the same is read again. again has room for n. */

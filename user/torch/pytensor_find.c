@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Finding the layout of tensors. Each field is looked for by itself, in a few tens of tensors; an offset is taken only if
- * nothing in all of them speaks against it, something in several speaks for it, and no other offset does as well.
+ * Finding the layout of tensors. Each field is looked for by itself, in a few tens of tensors; an
+ * offset is taken only if nothing in all of them speaks against it, something in several speaks for
+ * it, and no other offset does as well.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -55,10 +56,12 @@ static int vtable_info(const struct proc *p, uint64_t vptr, uint64_t *info)
 	return is_pointer(vptr) ? proc__read_u64(p, vptr - 8, info) : -EFAULT;
 }
 
-/* Of a class made from one other: {vptr, name, base}. Whether a node of autograd's is below. 1, 0 or -errno. */
+/* Of a class made from one other: {vptr, name, base}. Whether a node of autograd's is below. 1, 0
+ * or -errno. */
 static int is_node(const struct proc *p, uint64_t info)
 {
-	static const char single[] = "N10__cxxabiv120__si_class_type_infoE", node[] = "N5torch8autograd4NodeE";
+	static const char single[] = "N10__cxxabiv120__si_class_type_infoE",
+			  node[] = "N5torch8autograd4NodeE";
 	uint64_t of[3], own;
 	char name[64];
 	int err;
@@ -80,7 +83,8 @@ static int is_node(const struct proc *p, uint64_t info)
 
 static enum cxx_kind kind_of(const char *name)
 {
-	/* Of these namespaces only; classes of a program's own that derive from them are not known to us. */
+	/* Of these namespaces only; classes of a program's own that derive from them are not known
+	 * to us. */
 	if (strncmp(name, "N3c10", 5) && strncmp(name, "N2at", 4) && strncmp(name, "N5torch", 7))
 		return CXX_OTHER;
 	if (strstr(name, "UndefinedTensorImpl"))
@@ -110,7 +114,8 @@ int cxx__kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret)
 		*ret = kind_of(name);
 	if (err && err != -EFAULT)
 		return err;
-	/* A library may be unloaded and its place used again: only what is known to be right is remembered. */
+	/* A library may be unloaded and its place used again: only what is known to be right is
+	 * remembered. */
 	if (*ret != CXX_OTHER && map64__count(t->vtables) < MAX_VTABLES)
 		return map64__set(t->vtables, vptr, *ret);
 	return 0;
@@ -143,15 +148,18 @@ static unsigned width_of(uint8_t dtype)
 
 bool impl__parse(const uint8_t *impl, unsigned sizes, bool flag_first, struct pytensor *ret)
 {
-	const uint8_t *after = impl + sizes + SIZES_BYTES; /* storage_offset_, numel_, data_type_, device_opt_ */
-	uint64_t ndim = word(impl + sizes), offset = word(after), numel = word(after + 8), product = 1;
+	/* storage_offset_, numel_, data_type_, device_opt_ */
+	const uint8_t *after = impl + sizes + SIZES_BYTES;
+	uint64_t ndim = word(impl + sizes), offset = word(after), numel = word(after + 8),
+		 product = 1;
 	const uint8_t *device = after + 18 + flag_first;
 	int8_t index = (int8_t)device[1];
 	uint16_t dtype;
 
 	memcpy(&dtype, after + 16, sizeof(dtype));
 	if (ndim > MAX_DIMS || offset > 1ull << 56 || numel > 1ull << 56 || dtype > 63 ||
-	    after[flag_first ? 18 : 20] != 1 || device[0] > 31 || index < -1 || index > (device[0] ? 63 : 0))
+	    after[flag_first ? 18 : 20] != 1 || device[0] > 31 || index < -1 ||
+	    index > (device[0] ? 63 : 0))
 		return false;
 	memset(ret->sizes, 0, sizeof(ret->sizes));
 	for (size_t i = 0; ndim <= INLINE_DIMS && i < ndim; i++) {
@@ -180,7 +188,8 @@ uint64_t impl__extent(const uint8_t *impl, unsigned sizes, const struct pytensor
 	for (size_t i = 0; i < t->ndim; i++) {
 		uint64_t stride = word(impl + sizes + 48 + 8 * i), step;
 
-		if (stride > 1ull << 56 || __builtin_mul_overflow((uint64_t)t->sizes[i] - 1, stride, &step) ||
+		if (stride > 1ull << 56 ||
+		    __builtin_mul_overflow((uint64_t)t->sizes[i] - 1, stride, &step) ||
 		    __builtin_add_overflow(last, step, &last))
 			return UINT64_MAX;
 	}
@@ -222,7 +231,8 @@ static int kind_at(struct search *s, uint64_t addr, enum cxx_kind *ret)
 	return cxx__kind(s->owner, vptr, ret);
 }
 
-/* Takes the one of several offsets that most samples speak for; none if another is as good. Votes, 0: none. */
+/* Takes the one of several offsets that most samples speak for; none if another is as good. Votes,
+ * 0: none. */
 static size_t elect(const size_t *votes, size_t n, size_t *ret)
 {
 	size_t best = 0, second = 0;
@@ -335,7 +345,8 @@ static int find_sizes(struct search *s)
 		for (size_t k = 8; k < 26; k++) {
 			unsigned sizes = 8 * (k / 2);
 
-			if (sizes + SIZES_BYTES + 24 > s->v[i].impl_len || !impl__parse(s->v[i].impl, sizes, k % 2, &t))
+			if (sizes + SIZES_BYTES + 24 > s->v[i].impl_len ||
+			    !impl__parse(s->v[i].impl, sizes, k % 2, &t))
 				continue;
 			votes[k]++;
 			/* A shape that tells: nothing but sizes multiplies to that. */
@@ -364,7 +375,8 @@ static int read_storages(struct search *s)
 		err = kind_at(s, at, &kind);
 		if (err)
 			return err;
-		x->has_storage = kind == CXX_STORAGE && impl__parse(x->impl, s->l.sizes, s->l.flag_first, &x->t);
+		x->has_storage = kind == CXX_STORAGE &&
+				 impl__parse(x->impl, s->l.sizes, s->l.flag_first, &x->t);
 		if (!x->has_storage)
 			continue;
 		err = proc__read(s->owner->proc, at, x->storage, sizeof(x->storage));
@@ -376,16 +388,16 @@ static int read_storages(struct search *s)
 }
 
 /*
- * data_ptr_ {data, context, deleter, device}, size_bytes_. What wraps other tensors has a storage of some size that is
- * nowhere.
+ * data_ptr_ {data, context, deleter, device}, size_bytes_. What wraps other tensors has a storage
+ * of some size that is nowhere.
  */
 static bool data_fits(const struct sample *x, unsigned at, uint64_t need)
 {
 	const uint8_t *device = x->storage + at + 24;
 	uint64_t size = word(x->storage + at + 32);
 
-	return device[0] == x->t.device_type && (!device[0] || device[1] == x->t.device_index) && size < 1ull << 50 &&
-	       (need <= size || !word(x->storage + at));
+	return device[0] == x->t.device_type && (!device[0] || device[1] == x->t.device_index) &&
+	       size < 1ull << 50 && (need <= size || !word(x->storage + at));
 }
 
 static int find_data(struct search *s)
@@ -404,10 +416,12 @@ static int find_data(struct search *s)
 			if (!data_fits(x, 8 * k, need))
 				continue;
 			votes[k]++;
-			told[k] += need && word(x->storage + 8 * k) && word(x->storage + 8 * k + 32) == need;
+			told[k] += need && word(x->storage + 8 * k) &&
+				   word(x->storage + 8 * k + 32) == need;
 		}
 	}
-	/* On the CPU a pointer could be taken for a size; but not for one that is just what the shape needs. */
+	/* On the CPU a pointer could be taken for a size; but not for one that is just what the
+	 * shape needs. */
 	n = elect(told, 8, &at);
 	if (n < 2 || votes[at] * 10 < all * 9) {
 		s->why = "address and size of a tensor's storage were not found";
@@ -418,8 +432,9 @@ static int find_data(struct search *s)
 }
 
 /*
- * AutogradMeta {vptr, std::string name_, Variable grad_}. A string of the new ABI that is empty points into itself; the old
- * ABI's is one pointer. Every gradient seen has to be a tensor of the same number of elements, or there is none.
+ * AutogradMeta {vptr, std::string name_, Variable grad_}. A string of the new ABI that is empty
+ * points into itself; the old ABI's is one pointer. Every gradient seen has to be a tensor of the
+ * same number of elements, or there is none.
  */
 static int find_grad(struct search *s)
 {
@@ -436,7 +451,8 @@ static int find_grad(struct search *s)
 		err = kind_at(s, x->meta_at, &kind);
 		if (err)
 			return err;
-		if (kind != CXX_AUTOGRAD || proc__read(s->owner->proc, x->meta_at, x->meta, sizeof(x->meta)))
+		if (kind != CXX_AUTOGRAD ||
+		    proc__read(s->owner->proc, x->meta_at, x->meta, sizeof(x->meta)))
 			continue;
 		x->has_meta = true;
 		metas++;
@@ -456,7 +472,8 @@ static int find_grad(struct search *s)
 			return err;
 		if (kind == CXX_UNDEFINED)
 			continue;
-		if (kind != CXX_TENSOR || proc__read_u64(s->owner->proc, at + s->l.sizes + SIZES_BYTES + 8, &numel) ||
+		if (kind != CXX_TENSOR ||
+		    proc__read_u64(s->owner->proc, at + s->l.sizes + SIZES_BYTES + 8, &numel) ||
 		    numel != x->t.numel)
 			wrong++;
 	}

@@ -7,12 +7,21 @@
 struct map64;
 
 /* What an object of C++ is, by its vtable. */
-enum cxx_kind { CXX_OTHER, CXX_TENSOR, CXX_UNDEFINED, CXX_STORAGE, CXX_AUTOGRAD, CXX_NODE, CXX_ACCUMULATE };
+enum cxx_kind {
+	CXX_OTHER,
+	CXX_TENSOR,
+	CXX_UNDEFINED,
+	CXX_STORAGE,
+	CXX_AUTOGRAD,
+	CXX_NODE,
+	CXX_ACCUMULATE
+};
 
 /*
- * Byte offsets; 0: not known. Within TensorImpl, sizes_and_strides_ (a size_t, five sizes, five strides), storage_offset_,
- * numel_, data_type_ and device_opt_ follow one another in all versions, and so do data, context, deleter, device and
- * size_bytes_ in StorageImpl: that they do is part of what is verified.
+ * Byte offsets; 0: not known. Within TensorImpl, sizes_and_strides_ (a size_t, five sizes, five
+ * strides), storage_offset_, numel_, data_type_ and device_opt_ follow one another in all versions,
+ * and so do data, context, deleter, device and size_bytes_ in StorageImpl: that they do is part of
+ * what is verified.
  */
 struct pytensor_layout {
 	uint16_t cdata;	  /* THPVariable: TensorImpl * */
@@ -22,7 +31,8 @@ struct pytensor_layout {
 	uint16_t sizes;	  /* sizes_and_strides_ */
 	uint16_t data;	  /* StorageImpl: data_ptr_ */
 	uint16_t grad;	  /* AutogradMeta: grad_ */
-	bool flag_first;  /* device_opt_ has its flag in front (c10::optional of old) and not behind (std::optional) */
+	bool flag_first;  /* device_opt_ has its flag in front (c10::optional of old) and not behind
+			     (std::optional) */
 };
 
 #define IMPL_BYTES 256 /* more than any TensorImpl */
@@ -43,7 +53,8 @@ struct pytensors {
 int cxx__kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret);
 /* The same, and autograd's nodes, which take longer to tell. */
 int cxx__node_kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret);
-/* What a TensorImpl's bytes say: shape, type and device into *ret. False: they make no sense at this offset. */
+/* What a TensorImpl's bytes say: shape, type and device into *ret. False: they make no sense at
+ * this offset. */
 bool impl__parse(const uint8_t *impl, unsigned sizes, bool flag_first, struct pytensor *ret);
 /* Bytes that its storage must have at least; 0 where that cannot be said. */
 uint64_t impl__extent(const uint8_t *impl, unsigned sizes, const struct pytensor *t);

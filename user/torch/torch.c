@@ -24,23 +24,39 @@ static const struct want {
 	const char *symbols[3]; /* by version, newest first; totals were signed before torch 2.0 */
 	const char *missing;
 } wants[] = {
-	{ HOOK_REPORT, true, ARG(0) | ARG(1) | ARG(2) | ARG(3) | ARG(4),
+	{ HOOK_REPORT,
+	  true,
+	  ARG(0) | ARG(1) | ARG(2) | ARG(3) | ARG(4),
 	  { "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
 	    "_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE" },
 	  "no mapped file exports it (torch before 1.10, or torch not loaded yet)" },
-	{ HOOK_OOM, false, ARG(0) | ARG(1) | ARG(2) | ARG(3),
+	{ HOOK_OOM,
+	  false,
+	  ARG(0) | ARG(1) | ARG(2) | ARG(3),
 	  { "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
 	    "_ZN3c1027reportOutOfMemoryToProfilerEmmmNS_6DeviceE",
 	    "_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE" },
 	  "no mapped file exports it (torch before 1.13)" },
-	{ HOOK_CPU_NEW, true, ARG(1) | ARG(2),
-	  { "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm" }, "no mapped file exports it" },
-	{ HOOK_CPU_DELETE, true, ARG(1),
-	  { "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv" }, "no mapped file exports it" },
-	{ HOOK_EDGE, false, ARG(1), { "_ZN5torch8autograd4impl17set_gradient_edgeERKN2at6TensorENS0_4EdgeE" },
+	{ HOOK_CPU_NEW,
+	  true,
+	  ARG(1) | ARG(2),
+	  { "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm" },
+	  "no mapped file exports it" },
+	{ HOOK_CPU_DELETE,
+	  true,
+	  ARG(1),
+	  { "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv" },
+	  "no mapped file exports it" },
+	{ HOOK_EDGE,
+	  false,
+	  ARG(1),
+	  { "_ZN5torch8autograd4impl17set_gradient_edgeERKN2at6TensorENS0_4EdgeE" },
 	  "no mapped file exports it: backward memory is not traced to lines of forward" },
-	{ HOOK_EVALUATE, false, ARG(2),
-	  { "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_9GraphTaskEEPNS0_4NodeERNS0_11InputBufferE"
+	{ HOOK_EVALUATE,
+	  false,
+	  ARG(2),
+	  { "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_9GraphTaskEEPNS0_"
+	    "4NodeERNS0_11InputBufferE"
 	    "RKS2_INS0_10ReadyQueueEE" },
 	  "no mapped file exports it: backward memory is not traced to lines of forward" },
 };
@@ -72,7 +88,8 @@ static bool same_file(const struct map *a, const struct map *b)
 
 /* ---- which of several ---- */
 
-/* The folder of the libtorch_python in use, with its last slash; of *len bytes. NULL: none is mapped. */
+/* The folder of the libtorch_python in use, with its last slash; of *len bytes. NULL: none is
+ * mapped. */
 static const char *python_folder(const struct maps *m, size_t *len)
 {
 	size_t i;
@@ -116,11 +133,12 @@ bool torch__is_other(const struct maps *m, const char *path)
 /* Characters of a version; anything else ends the text. */
 static bool version_char(char c)
 {
-	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
-	       c == '+' || c == '-' || c == '_' || c == '!';
+	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+	       c == '.' || c == '+' || c == '-' || c == '_' || c == '!';
 }
 
-/* line: "__version__ = '2.1.0'", also "__version__: str = ...". Anything but a plain literal is none. */
+/* line: "__version__ = '2.1.0'", also "__version__: str = ...". Anything but a plain literal is
+ * none. */
 static bool parse_version_line(const char *line, const char *end, char *buf, size_t size)
 {
 	static const char name[] = "__version__";
@@ -209,7 +227,8 @@ static bool version_path(const char *lib, char *buf, size_t size)
 	return n > 0 && (size_t)n < size;
 }
 
-/* Of the files of the lowest rank alone. Deleted: PyTorch was replaced under the process, and the file there is of another version. */
+/* Of the files of the lowest rank alone. Deleted: PyTorch was replaced under the process, and the
+ * file there is of another version. */
 static void find_version(const struct proc *p, const struct maps *m, char *buf, size_t size)
 {
 	const char *last = "";
@@ -223,7 +242,8 @@ static void find_version(const struct proc *p, const struct maps *m, char *buf, 
 		for (i = 0; i < m->n && !buf[0]; i++) {
 			const struct map *map = &m->v[i];
 
-			if (map->path[0] != '/' || !strcmp(map->path, last) || rank_of(map->path, folder, len) != rank ||
+			if (map->path[0] != '/' || !strcmp(map->path, last) ||
+			    rank_of(map->path, folder, len) != rank ||
 			    !version_path(map->path, path, sizeof(path)))
 				continue;
 			last = map->path;
@@ -262,9 +282,9 @@ int torch__info(const struct proc *p, const struct maps *m, struct torch_info *r
 const char *hook__name(enum hook_id id)
 {
 	static const char *const names[HOOK_NR] = {
-		[HOOK_REPORT] = "report",	  [HOOK_OOM] = "out of memory",
-		[HOOK_CPU_NEW] = "cpu new",	  [HOOK_CPU_DELETE] = "cpu delete",
-		[HOOK_SCOPE_END] = "scope end",	  [HOOK_CODE_GONE] = "code gone",
+		[HOOK_REPORT] = "report",	    [HOOK_OOM] = "out of memory",
+		[HOOK_CPU_NEW] = "cpu new",	    [HOOK_CPU_DELETE] = "cpu delete",
+		[HOOK_SCOPE_END] = "scope end",	    [HOOK_CODE_GONE] = "code gone",
 		[HOOK_MODULE_CALL] = "module call", [HOOK_EDGE] = "autograd edge",
 		[HOOK_EVALUATE] = "autograd node",
 	};
@@ -294,9 +314,11 @@ static void name_file(const struct map *map, char *buf, size_t size)
  * The function's code as the file has it: in memory, others' breakpoints may stand in it. Reading
  * it here also brings its page in, which the kernel is happier to put a breakpoint into.
  */
-static int pick_site(const struct elf *e, uint64_t vaddr, uint64_t func_size, unsigned args, struct site *ret)
+static int pick_site(const struct elf *e, uint64_t vaddr, uint64_t func_size, unsigned args,
+		     struct site *ret)
 {
-	static const size_t guesses[] = { 256, 64, 16 }; /* of an unknown size: what the segment holds */
+	/* of an unknown size: what the segment holds */
+	static const size_t guesses[] = { 256, 64, 16 };
 	uint8_t *code;
 	size_t len, i;
 	int err;
@@ -324,8 +346,9 @@ static int fail(struct hook *h, int err, const char *why)
 }
 
 /* map: the executable mapping that holds the function; offset: the function's, in the file. */
-static int fill_hook(const struct proc *p, const struct elf *e, const struct map *map, uint64_t vaddr,
-		     uint64_t offset, uint64_t func_size, unsigned args, struct hook *h)
+static int fill_hook(const struct proc *p, const struct elf *e, const struct map *map,
+		     uint64_t vaddr, uint64_t offset, uint64_t func_size, unsigned args,
+		     struct hook *h)
 {
 	char path[sizeof(h->path)];
 	struct site site;
@@ -333,17 +356,22 @@ static int fill_hook(const struct proc *p, const struct elf *e, const struct map
 
 	if (elf__machine(e) != ELF_X86_64)
 		return fail(h, -ENOEXEC, "its file is not x86-64 code");
-	err = pick_site(e, vaddr, func_size, args | (proc__shadow_stack(p) ? SITE_NO_CALLS : 0), &site);
+	err = pick_site(e, vaddr, func_size, args | (proc__shadow_stack(p) ? SITE_NO_CALLS : 0),
+			&site);
 	if (err == -ENOTSUP)
-		return fail(h, err, "it begins with a nop that the kernel may turn into a call, which would break forked children, "
-				    "and nothing behind it can be probed");
+		return fail(h, err,
+			    "it begins with a nop that the kernel may turn into a call, which "
+			    "would break forked children, "
+			    "and nothing behind it can be probed");
 	if (err == -EINVAL)
 		return fail(h, err, "no instruction that can be probed at its beginning");
 	if (err)
 		return fail(h, err, "its code cannot be read from its file");
 	err = proc__map_path(p, map, path, sizeof(path));
 	if (err)
-		return fail(h, -ESTALE, "its file cannot be named to the kernel: it was replaced on disk, and map_files cannot be read");
+		return fail(h, -ESTALE,
+			    "its file cannot be named to the kernel: it was replaced on disk, and "
+			    "map_files cannot be read");
 	memcpy(h->path, path, sizeof(path));
 	h->inode = map->inode;
 	h->dev_major = map->dev_major;
@@ -372,9 +400,10 @@ static const struct map *exec_map_at(const struct maps *m, const struct map *fil
 	return NULL;
 }
 
-/* 0, -ESTALE where it is there and its file cannot be named to the kernel, -errno where it is there and of no use. */
+/* 0, -ESTALE where it is there and its file cannot be named to the kernel, -errno where it is there
+ * and of no use. */
 static int hook_from_file(const struct proc *p, const struct maps *m, const struct elf *e,
-			   const struct map *file, const struct want *w, struct hook *h)
+			  const struct map *file, const struct want *w, struct hook *h)
 {
 	const struct map *map;
 	struct elf_sym sym;
@@ -398,7 +427,9 @@ static int hook_from_file(const struct proc *p, const struct maps *m, const stru
 		return fail(h, -ENOENT, "its code is not mapped");
 	err = fill_hook(p, e, map, sym.value, offset, sym.size, w->args, h);
 	if (!err && w->id == HOOK_EVALUATE && h->site.offset > AT_ENTRY)
-		return fail(h, -EINVAL, "no instruction that can be probed cheaply while its return address is on top of the stack");
+		return fail(h, -EINVAL,
+			    "no instruction that can be probed cheaply while its return address is "
+			    "on top of the stack");
 	return err;
 }
 
@@ -453,16 +484,20 @@ static void init_hooks(struct hook *hooks)
 	for (i = 0; i < WANTS; i++) {
 		hooks[wants[i].id].required = wants[i].required;
 		hooks[wants[i].id].why_not = wants[i].missing;
-		snprintf(hooks[wants[i].id].symbol, sizeof(hooks[0].symbol), "%s", wants[i].symbols[0]);
+		snprintf(hooks[wants[i].id].symbol, sizeof(hooks[0].symbol), "%s",
+			 wants[i].symbols[0]);
 	}
 }
 
 static void explain_unopened(struct hook *hooks, int err)
 {
-	const char *why = err == -EACCES || err == -EPERM ? "torch's library cannot be opened: no permission (a FUSE mount of another user is closed to root, too)" :
-			  err == -ESTALE || err == -ENOENT ? "torch's library cannot be opened: replaced, and "
-							     "map_files is not permitted" :
-							     "torch's library cannot be opened";
+	const char *why = err == -EACCES || err == -EPERM
+				  ? "torch's library cannot be opened: no permission (a FUSE mount "
+				    "of another user is closed to root, too)"
+			  : err == -ESTALE || err == -ENOENT
+				  ? "torch's library cannot be opened: replaced, and "
+				    "map_files is not permitted"
+				  : "torch's library cannot be opened";
 	size_t i;
 
 	for (i = 0; i < WANTS; i++)
@@ -489,7 +524,8 @@ int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
 		if (!e && files[i].rank < 2 && errno != ENOEXEC)
 			unopened = -errno;
 		for (k = 0; e && k < WANTS; k++)
-			if (hook_from_file(p, m, e, files[i].map, &wants[k], &hooks[wants[k].id]) == -ESTALE)
+			if (hook_from_file(p, m, e, files[i].map, &wants[k], &hooks[wants[k].id]) ==
+			    -ESTALE)
 				unopened = unopened ?: -ESTALE;
 		elf__free(e);
 	}
@@ -505,7 +541,8 @@ int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
 
 /* ---- found by data ---- */
 
-int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr, unsigned args, struct hook *h)
+int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr, unsigned args,
+		     struct hook *h)
 {
 	const struct map *map = maps__find(m, addr);
 	uint64_t bias = 0, vaddr, offset, start, size;
@@ -518,11 +555,15 @@ int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr, 
 		return fail(h, -ENOENT, "its code is not from a file");
 	e = elf__open_map(p, map);
 	if (!e)
-		return fail(h, -errno, errno == ENOEXEC || errno == EIO ? "its file is not an ELF file that can be read" : "its file cannot be opened");
+		return fail(h, -errno,
+			    errno == ENOEXEC || errno == EIO
+				    ? "its file is not an ELF file that can be read"
+				    : "its file cannot be opened");
 	err = elf__bias(e, map->start, map->offset, &bias);
 	vaddr = addr - bias;
 	/* must come out as the mapping says, or the probe would go somewhere else */
-	if (err || elf__vaddr_to_offset(e, vaddr, &offset) || offset != addr - map->start + map->offset) {
+	if (err || elf__vaddr_to_offset(e, vaddr, &offset) ||
+	    offset != addr - map->start + map->offset) {
 		elf__free(e);
 		return fail(h, -ERANGE, "its file does not match its mapping");
 	}

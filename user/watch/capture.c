@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What is captured when a rule fires, one at a time: first `dump`, which needs no probe and says what is live now; then `record` for a
- * while; then `report`, and for growth `leaks`, read what was recorded, for the index and for the word on who is to blame. Each is a
- * program of its own, this one once more: what they need is gone with them, and should they fail, watching goes on.
+ * What is captured when a rule fires, one at a time: first `dump`, which needs no probe and says
+ * what is live now; then `record` for a while; then `report`, and for growth `leaks`, read what was
+ * recorded, for the index and for the word on who is to blame. Each is a program of its own, this
+ * one once more: what they need is gone with them, and should they fail, watching goes on.
  */
 #include "watch/watch.h"
 
@@ -27,12 +28,12 @@
 #include "log/log.h"
 #include "watch/spawn.h"
 
-#define DUMP_MOST UINT64_C(30000000000)	   /* ns that each may take; record beyond its time */
+#define DUMP_MOST UINT64_C(30000000000) /* ns that each may take; record beyond its time */
 #define RECORD_MORE UINT64_C(60000000000)
 #define STEPS_MOST UINT64_C(1800000000000) /* of a capture that is bounded by steps alone */
 #define REPORT_MOST UINT64_C(600000000000)
-#define KILL_AFTER UINT64_C(20000000000)   /* after it was asked to end */
-#define DOCUMENT_MAX (16u << 20)	   /* of a report, bytes */
+#define KILL_AFTER UINT64_C(20000000000) /* after it was asked to end */
+#define DOCUMENT_MAX (16u << 20)	 /* of a report, bytes */
 #define TOP "8"
 #define NICE 10 /* of what is in no hurry */
 
@@ -69,7 +70,9 @@ struct watch_capture *watch_capture__new(const struct watch_args *args, struct w
 	char path[512];
 
 	if (err) {
-		log_err("%s: %s", text__clean(path, sizeof(path), args->output, strlen(args->output)), folder__why(err));
+		log_err("%s: %s",
+			text__clean(path, sizeof(path), args->output, strlen(args->output)),
+			folder__why(err));
 		free(c);
 		return NULL;
 	}
@@ -94,7 +97,8 @@ static void drop_dump(const struct watch_capture *c, const char *file)
 
 	if (len < 4 || strchr(file, '/'))
 		return;
-	if (snprintf(path, sizeof(path), "%s/%.*s.dump.json", folder__path(c->folder), (int)len - 4, file) < (int)sizeof(path))
+	if (snprintf(path, sizeof(path), "%s/%.*s.dump.json", folder__path(c->folder), (int)len - 4,
+		     file) < (int)sizeof(path))
 		unlink(path);
 }
 
@@ -150,7 +154,8 @@ static void finish(struct watch_capture *c)
 	c->out = -1;
 }
 
-static int begin_stage(struct watch_capture *c, enum stage stage, const char *const *argv, int out, int nice_by, uint64_t most)
+static int begin_stage(struct watch_capture *c, enum stage stage, const char *const *argv, int out,
+		       int nice_by, uint64_t most)
 {
 	c->pid = watch_spawn__self(argv, out, nice_by);
 	if (c->pid < 0) {
@@ -186,7 +191,8 @@ static int begin_record(struct watch_capture *c)
 	size_t n = 8;
 
 	snprintf(pid, sizeof(pid), "%d", (int)c->shot.pid);
-	snprintf(size, sizeof(size), "%" PRIu64, c->args->max_bytes < 65536 ? UINT64_C(65536) : c->args->max_bytes);
+	snprintf(size, sizeof(size), "%" PRIu64,
+		 c->args->max_bytes < 65536 ? UINT64_C(65536) : c->args->max_bytes);
 	if (c->args->capture) {
 		snprintf(time, sizeof(time), "%" PRIu64 "ns", c->args->capture);
 		argv[n++] = "-d";
@@ -198,12 +204,14 @@ static int begin_record(struct watch_capture *c)
 		argv[n++] = steps;
 	}
 	c->begun = monotonic();
-	return begin_stage(c, RECORDING, argv, -1, 0, c->args->capture ? c->args->capture + RECORD_MORE : STEPS_MOST);
+	return begin_stage(c, RECORDING, argv, -1, 0,
+			   c->args->capture ? c->args->capture + RECORD_MORE : STEPS_MOST);
 }
 
 static int begin_report(struct watch_capture *c)
 {
-	const char *const argv[] = { "report", "--format", "json", "--at", "end", "--top", TOP, c->shot.file, NULL };
+	const char *const argv[] = { "report", "--format", "json",	 "--at", "end",
+				     "--top",  TOP,	   c->shot.file, NULL };
 
 	c->out = memfd_create("report", MFD_CLOEXEC);
 	if (c->out < 0)
@@ -234,10 +242,12 @@ static void make_paths(struct watch_capture *c)
 			*p = '-';
 	snprintf(c->stem, sizeof(c->stem), "watch-%s-%d", when, (int)s->pid);
 	path = folder__new_path(c->folder, c->stem);
-	snprintf(s->file, sizeof(s->file), "%s", path && strlen(path) < sizeof(s->file) - 16 ? path : "");
+	snprintf(s->file, sizeof(s->file), "%s",
+		 path && strlen(path) < sizeof(s->file) - 16 ? path : "");
 	free(path);
 	if (*s->file)
-		snprintf(s->snapshot, sizeof(s->snapshot), "%.*s.dump.json", (int)strlen(s->file) - 4, s->file);
+		snprintf(s->snapshot, sizeof(s->snapshot), "%.*s.dump.json",
+			 (int)strlen(s->file) - 4, s->file);
 }
 
 int watch_capture__begin(struct watch_capture *c, const struct watch_shot *shot)
@@ -301,11 +311,13 @@ static const char *string(const json_t *o, const char *key)
 /* "train.py:36 (forward)" */
 static void say_line(const json_t *row, char *buf, size_t size)
 {
-	const char *path = string(row, "file"), *func = string(row, "function"), *base = strrchr(path, '/');
+	const char *path = string(row, "file"), *func = string(row, "function"),
+		   *base = strrchr(path, '/');
 	char file[160], name[64];
 
 	base = base ? base + 1 : path;
-	snprintf(buf, size, "%s:%" PRIu64 " (%s)", text__clean(file, sizeof(file), base, strlen(base)), number(row, "line"),
+	snprintf(buf, size, "%s:%" PRIu64 " (%s)",
+		 text__clean(file, sizeof(file), base, strlen(base)), number(row, "line"),
 		 text__clean(name, sizeof(name), func, strlen(func)));
 }
 
@@ -316,11 +328,13 @@ static void read_blame(struct watch_shot *s, const json_t *rows)
 	size_t i;
 	json_t *r;
 
-	json_array_foreach(rows, i, r) {
+	json_array_foreach(rows, i, r)
+	{
 		if (!*string(r, "file"))
 			continue;
 		say_line(r, line, sizeof(line));
-		snprintf(s->blame, sizeof(s->blame), "%s %s", line, text__bytes(bytes, sizeof(bytes), number(r, "bytes")));
+		snprintf(s->blame, sizeof(s->blame), "%s %s", line,
+			 text__bytes(bytes, sizeof(bytes), number(r, "bytes")));
 		return;
 	}
 }
@@ -332,7 +346,8 @@ static void read_leaks(struct watch_shot *s, const json_t *doc)
 	double a_step;
 	size_t i;
 
-	json_array_foreach(json_object_get(doc, "devices"), i, d) {
+	json_array_foreach(json_object_get(doc, "devices"), i, d)
+	{
 		if (*s->device && strcmp(string(d, "device"), s->device))
 			continue;
 		first = json_array_get(json_object_get(d, "leaks"), 0);
@@ -340,7 +355,8 @@ static void read_leaks(struct watch_shot *s, const json_t *doc)
 		if (!*string(first, "file") || a_step < 1 || a_step > 1e18)
 			continue;
 		say_line(first, line, sizeof(line));
-		snprintf(s->blame, sizeof(s->blame), "%s +%s a %s", line, text__bytes(bytes, sizeof(bytes), (uint64_t)a_step),
+		snprintf(s->blame, sizeof(s->blame), "%s +%s a %s", line,
+			 text__bytes(bytes, sizeof(bytes), (uint64_t)a_step),
 			 strcmp(string(d, "clock"), "time") ? "step" : "second");
 		return;
 	}
@@ -351,7 +367,8 @@ static void read_devices(struct folder_entry *e, const json_t *devices)
 	size_t i;
 	json_t *d;
 
-	json_array_foreach(devices, i, d) {
+	json_array_foreach(devices, i, d)
+	{
 		struct folder_device *to = &e->devices[e->n_devices];
 
 		if (e->n_devices == FOLDER_DEVICES)
@@ -386,7 +403,9 @@ static void put_entry(struct watch_capture *c, const json_t *doc)
 	const json_t *capture = json_object_get(doc, "capture");
 	struct watch_shot *s = &c->shot;
 	const char *base = strrchr(s->file, '/');
-	struct folder_entry e = { .kind = "window", .pid = s->pid, .rank = s->rank, .first_step = -1, .last_step = -1 };
+	struct folder_entry e = {
+		.kind = "window", .pid = s->pid, .rank = s->rank, .first_step = -1, .last_step = -1
+	};
 	struct stat st;
 	int err;
 
@@ -398,7 +417,9 @@ static void put_entry(struct watch_capture *c, const json_t *doc)
 	snprintf(e.begin, sizeof(e.begin), "%s", s->begin);
 	watch_say__time(e.end);
 	snprintf(e.began, sizeof(e.began), "rule %.60s: %.80s", s->rule, s->text);
-	snprintf(e.ended, sizeof(e.ended), "%s", *string(capture, "stop_reason") ? string(capture, "stop_reason") : "the recorder ended");
+	snprintf(e.ended, sizeof(e.ended), "%s",
+		 *string(capture, "stop_reason") ? string(capture, "stop_reason")
+						 : "the recorder ended");
 	e.to = (uint64_t)(json_number_value(json_object_get(capture, "duration")) * 1e9);
 	s->events = e.events = number(capture, "events");
 	s->lost = e.lost = number(capture, "lost");
@@ -408,7 +429,8 @@ static void put_entry(struct watch_capture *c, const json_t *doc)
 		read_blame(s, json_object_get(doc, "rows"));
 	err = folder__add(c->folder, &e);
 	if (err)
-		log_warn("%s: the index cannot be written: %s", folder__path(c->folder), folder__why(err));
+		log_warn("%s: the index cannot be written: %s", folder__path(c->folder),
+			 folder__why(err));
 	drop_old(c);
 }
 
@@ -423,7 +445,8 @@ static void end_capture(struct watch_capture *c)
 	json_decref(c->doc);
 	c->doc = NULL;
 	c->w->captured++;
-	snprintf(text, sizeof(text), "%s events, %" PRIu64 " lost, %s%s%s", text__count(events, sizeof(events), s->events), s->lost,
+	snprintf(text, sizeof(text), "%s events, %" PRIu64 " lost, %s%s%s",
+		 text__count(events, sizeof(events), s->events), s->lost,
 		 text__bytes(size, sizeof(size), s->bytes), *s->blame ? what : "", s->blame);
 	watch_say__shot(c->w, "captured", s, text);
 	watch_exec__run(c->w, "captured", s);
@@ -455,7 +478,8 @@ static void end_record(struct watch_capture *c)
 	struct stat st;
 
 	if (stat(c->shot.file, &st) || !st.st_size) {
-		fail(c, "nothing was recorded: the process ended, or may not be traced; what the recorder says is on standard error");
+		fail(c, "nothing was recorded: the process ended, or may not be traced; what the "
+			"recorder says is on standard error");
 		*c->shot.file = '\0';
 		watch_exec__run(c->w, "failed", &c->shot);
 		finish(c);

@@ -66,7 +66,8 @@ void watch_find__ended(struct watch_find *f, pid_t pid, uint64_t now)
 	pick__ended(f->pick, pid, now);
 }
 
-static void look_at(struct watch_find *f, struct seen *s, bool (*fn)(void *ctx, const struct pick_process *p), void *ctx)
+static void look_at(struct watch_find *f, struct seen *s,
+		    bool (*fn)(void *ctx, const struct pick_process *p), void *ctx)
 {
 	struct pick_process p;
 	enum pick_is is;
@@ -129,7 +130,8 @@ static struct seen *list(const struct watch_find *f, size_t *n)
 	return v;
 }
 
-void watch_find__scan(struct watch_find *f, bool (*fn)(void *ctx, const struct pick_process *p), void *ctx)
+void watch_find__scan(struct watch_find *f, bool (*fn)(void *ctx, const struct pick_process *p),
+		      void *ctx)
 {
 	bool anew = !(f->scans++ % SCAN_ANEW);
 	size_t n, at = 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The last figures as text for Prometheus, in a file that node_exporter's textfile collector reads. */
+/* The last figures as text for Prometheus, in a file that node_exporter's textfile collector reads.
+ */
 #include "watch/watch.h"
 
 #include <errno.h>
@@ -15,11 +16,13 @@
 
 static void head(FILE *out, const char *name, const char *type, const char *help)
 {
-	fprintf(out, "# HELP memtrace_watch_%s %s\n# TYPE memtrace_watch_%s %s\n", name, help, name, type);
+	fprintf(out, "# HELP memtrace_watch_%s %s\n# TYPE memtrace_watch_%s %s\n", name, help, name,
+		type);
 }
 
 /* {pid="1",name="python train.py",rank="0",device="cuda:0" */
-static void labels(FILE *out, const char *name, const struct watch_target *t, const struct watch_device *d)
+static void labels(FILE *out, const char *name, const struct watch_target *t,
+		   const struct watch_device *d)
 {
 	char device[16];
 
@@ -35,15 +38,27 @@ static void labels(FILE *out, const char *name, const struct watch_target *t, co
 		fprintf(out, ",device=\"%s\"", watch_device__name(t, d, device));
 }
 
-static void one(FILE *out, const char *name, const struct watch_target *t, const struct watch_device *d, uint64_t value)
+static void one(FILE *out, const char *name, const struct watch_target *t,
+		const struct watch_device *d, uint64_t value)
 {
 	labels(out, name, t, d);
 	fprintf(out, "} %" PRIu64 "\n", value);
 }
 
-enum what { W_ALLOCATED, W_RESERVED, W_PEAK, W_TOTAL, W_USED, W_FREE, W_OOMS, W_RETRIES, W_DEVICE_NR };
+enum what {
+	W_ALLOCATED,
+	W_RESERVED,
+	W_PEAK,
+	W_TOTAL,
+	W_USED,
+	W_FREE,
+	W_OOMS,
+	W_RETRIES,
+	W_DEVICE_NR
+};
 
-static bool value_of(const struct watch_target *t, const struct watch_device *d, enum what what, uint64_t *ret)
+static bool value_of(const struct watch_target *t, const struct watch_device *d, enum what what,
+		     uint64_t *ret)
 {
 	bool known = !t->alloc_why[0];
 
@@ -84,13 +99,18 @@ static void put_devices(FILE *out, const struct watch *w)
 		const char *name, *type, *help;
 	} families[W_DEVICE_NR] = {
 		[W_ALLOCATED] = { "allocated_bytes", "gauge", "What tensors hold." },
-		[W_RESERVED] = { "reserved_bytes", "gauge", "What PyTorch's allocator took from the device." },
-		[W_PEAK] = { "peak_allocated_bytes", "gauge", "The highest allocated, as the allocator counts it." },
+		[W_RESERVED] = { "reserved_bytes", "gauge",
+				 "What PyTorch's allocator took from the device." },
+		[W_PEAK] = { "peak_allocated_bytes", "gauge",
+			     "The highest allocated, as the allocator counts it." },
 		[W_TOTAL] = { "device_memory_bytes", "gauge", "Memory of the device." },
-		[W_USED] = { "device_used_bytes", "gauge", "What the process has of the device, as the driver says." },
-		[W_FREE] = { "device_free_bytes", "gauge", "What the driver has left on the device, all processes counted." },
+		[W_USED] = { "device_used_bytes", "gauge",
+			     "What the process has of the device, as the driver says." },
+		[W_FREE] = { "device_free_bytes", "gauge",
+			     "What the driver has left on the device, all processes counted." },
 		[W_OOMS] = { "ooms_total", "counter", "Out of memory, since the process began." },
-		[W_RETRIES] = { "alloc_retries_total", "counter", "Allocations tried again after the cache was emptied." },
+		[W_RETRIES] = { "alloc_retries_total", "counter",
+				"Allocations tried again after the cache was emptied." },
 	};
 
 	for (int i = 0; i < W_DEVICE_NR; i++) {
@@ -148,14 +168,16 @@ static void put_self(FILE *out, const struct watch *w)
 
 	head(out, "processes", "gauge", "Processes that are watched.");
 	fprintf(out, "memtrace_watch_processes %zu\n", w->n_targets);
-	head(out, "captures_total", "counter", "Captures that were made, could not be, or were not to be.");
+	head(out, "captures_total", "counter",
+	     "Captures that were made, could not be, or were not to be.");
 	fprintf(out, "memtrace_watch_captures_total{result=\"made\"} %" PRIu64 "\n", w->captured);
 	fprintf(out, "memtrace_watch_captures_total{result=\"failed\"} %" PRIu64 "\n", w->failed);
 	fprintf(out, "memtrace_watch_captures_total{result=\"skipped\"} %" PRIu64 "\n", w->skipped);
 	head(out, "cpu_seconds_total", "counter", "What watching has cost, without captures.");
 	if (!getrusage(RUSAGE_SELF, &u))
-		fprintf(out, "memtrace_watch_cpu_seconds_total %.6f\n", (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-			(double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
+		fprintf(out, "memtrace_watch_cpu_seconds_total %.6f\n",
+			(double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+				(double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
 }
 
 void watch_metrics__write(struct watch *w)

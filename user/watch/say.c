@@ -68,8 +68,8 @@ static void begin_text(const char *event, const struct line *l)
 	if (l->rank >= 0)
 		snprintf(rank, sizeof(rank), " rank %" PRId64, l->rank);
 	if (l->pid)
-		snprintf(who, sizeof(who), " PID %d (%s)%s%s%s", (int)l->pid, l->name, rank, l->device && *l->device ? " " : "",
-			 l->device ? l->device : "");
+		snprintf(who, sizeof(who), " PID %d (%s)%s%s%s", (int)l->pid, l->name, rank,
+			 l->device && *l->device ? " " : "", l->device ? l->device : "");
 	printf("%s %s%s: ", watch_say__time(time), event, who);
 }
 
@@ -80,13 +80,15 @@ static void put_text(const char *text)
 	printf("%s", text__clean(clean, sizeof(clean), text, strlen(text)));
 }
 
-void watch_say__target(const struct watch *w, const char *event, const struct watch_target *t, const char *text)
+void watch_say__target(const struct watch *w, const char *event, const struct watch_target *t,
+		       const char *text)
 {
 	struct line l = { .rank = -1 };
 	struct json *j;
 
 	if (t)
-		l = (struct line){ t->pid, t->name, t->cgroup.container, t->cgroup.pod, NULL, t->rank };
+		l = (struct line){ t->pid,	  t->name, t->cgroup.container,
+				   t->cgroup.pod, NULL,	   t->rank };
 	if (!w->args.json) {
 		begin_text(event, &l);
 		put_text(text);
@@ -100,7 +102,8 @@ void watch_say__target(const struct watch *w, const char *event, const struct wa
 	end_json(j);
 }
 
-static void put_amount(struct json *j, const char *key, const struct cond_result *r, uint64_t value, double share)
+static void put_amount(struct json *j, const char *key, const struct cond_result *r, uint64_t value,
+		       double share)
 {
 	if (r->unit == COND_SHARE)
 		json__double(j, key, share, 6);
@@ -110,11 +113,16 @@ static void put_amount(struct json *j, const char *key, const struct cond_result
 		json__uint(j, key, value);
 }
 
-void watch_say__rule(const struct watch *w, const char *event, const struct watch_target *t, const struct watch_device *d,
-		     const char *rule, const struct cond_result *r)
+void watch_say__rule(const struct watch *w, const char *event, const struct watch_target *t,
+		     const struct watch_device *d, const char *rule, const struct cond_result *r)
 {
 	char device[16];
-	struct line l = { t->pid, t->name, t->cgroup.container, t->cgroup.pod, watch_device__name(t, d, device), t->rank };
+	struct line l = { t->pid,
+			  t->name,
+			  t->cgroup.container,
+			  t->cgroup.pod,
+			  watch_device__name(t, d, device),
+			  t->rank };
 	struct json *j;
 
 	if (!w->args.json) {
@@ -138,7 +146,8 @@ void watch_say__rule(const struct watch *w, const char *event, const struct watc
 	end_json(j);
 }
 
-void watch_say__shot(const struct watch *w, const char *event, const struct watch_shot *s, const char *text)
+void watch_say__shot(const struct watch *w, const char *event, const struct watch_shot *s,
+		     const char *text)
 {
 	struct line l = { s->pid, s->name, s->container, s->pod, s->device, s->rank };
 	struct json *j;

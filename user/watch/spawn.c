@@ -35,7 +35,7 @@ static void settle(int out, int nice_by, bool with_us)
 	dup2(out >= 0 ? out : STDERR_FILENO, STDOUT_FILENO);
 	if (nice_by && nice(nice_by) < 0)
 		errno = 0; /* as it is, then */
-	setpgid(0, 0); /* Ctrl-C is for us, who then ask it to end */
+	setpgid(0, 0);	   /* Ctrl-C is for us, who then ask it to end */
 	if (with_us)
 		prctl(PR_SET_PDEATHSIG, SIGINT);
 }
@@ -81,7 +81,8 @@ static void drop(struct waiting *x)
 
 static void put(struct waiting *x, const char *name, const char *value)
 {
-	if (x->n + 1 < sizeof(x->env) / sizeof(*x->env) && asprintf(&x->env[x->n], "MEMTRACE_%s=%s", name, value) > 0)
+	if (x->n + 1 < sizeof(x->env) / sizeof(*x->env) &&
+	    asprintf(&x->env[x->n], "MEMTRACE_%s=%s", name, value) > 0)
 		x->n++;
 }
 
@@ -137,7 +138,8 @@ void watch_exec__pump(uint64_t now)
 	if (exec.pid && waitpid(exec.pid, &status, WNOHANG) == exec.pid) {
 		exec.pid = 0;
 		if (!WIFEXITED(status) || WEXITSTATUS(status))
-			log_warn("--exec: the command ended with %s %d", WIFEXITED(status) ? "exit code" : "signal",
+			log_warn("--exec: the command ended with %s %d",
+				 WIFEXITED(status) ? "exit code" : "signal",
 				 WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
 	} else if (exec.pid && now >= exec.deadline) {
 		/* It leads a group of its own: with all that it has started. */

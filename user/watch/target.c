@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What is known of a process from outside: its allocator's statistics, the driver's figure, its resident memory, its steps. */
+/* What is known of a process from outside: its allocator's statistics, the driver's figure, its
+ * resident memory, its steps. */
 #include "watch/watch.h"
 
 #include <errno.h>
@@ -16,9 +17,10 @@
 #include "process/proc.h"
 #include "torch/cuda.h"
 
-#define LOOK_EVERY UINT64_C(2000000000)	 /* ns, for what is not there yet */
-#define USED_EVERY UINT64_C(5000000000)	 /* ns, between questions to the driver that no rule waits for */
-#define STEPS_RING (256u << 10)		 /* bytes: two records a step come into it */
+#define LOOK_EVERY UINT64_C(2000000000) /* ns, for what is not there yet */
+#define USED_EVERY                                                                                 \
+	UINT64_C(5000000000)	/* ns, between questions to the driver that no rule waits for */
+#define STEPS_RING (256u << 10) /* bytes: two records a step come into it */
 
 static int64_t rank_of(const struct proc *p)
 {
@@ -121,7 +123,8 @@ static uint64_t dry_run(const struct watch_target *t, const struct maps *m)
 		const char *base = strrchr(m->v[i].path, '/');
 		struct cuda_file f;
 
-		if (!m->v[i].x || !base || strncmp(base, "/libcuda.so", 11) || cuda__look(t->proc, m, &m->v[i], &f))
+		if (!m->v[i].x || !base || strncmp(base, "/libcuda.so", 11) ||
+		    cuda__look(t->proc, m, &m->v[i], &f))
 			continue;
 		if (f.usage)
 			return f.usage;
@@ -156,7 +159,9 @@ static void look_for_allocator(struct watch_target *t, uint64_t now)
 	err = cudaalloc__calibrate(t->alloc);
 	t->alloc_why[0] = '\0';
 	if (err)
-		snprintf(t->alloc_why, sizeof(t->alloc_why), "%s", err == -EAGAIN ? "CUDA has not been used so far" : cudaalloc__why(t->alloc));
+		snprintf(t->alloc_why, sizeof(t->alloc_why), "%s",
+			 err == -EAGAIN ? "CUDA has not been used so far"
+					: cudaalloc__why(t->alloc));
 }
 
 static void look_at_allocator(struct watch_target *t)
@@ -165,7 +170,8 @@ static void look_at_allocator(struct watch_target *t)
 	int n = cudaalloc__figures(t->alloc, v, WATCH_DEVICES);
 
 	if (n < 0) {
-		snprintf(t->alloc_why, sizeof(t->alloc_why), "the allocator cannot be read: %s", strerror(-n));
+		snprintf(t->alloc_why, sizeof(t->alloc_why), "the allocator cannot be read: %s",
+			 strerror(-n));
 		if (n == -ESTALE)
 			cudaalloc__calibrate(t->alloc);
 		return;
@@ -196,7 +202,8 @@ static void set_driver(struct watch_target *t, const struct nvml_figures *f)
 {
 	const char *name;
 
-	_Static_assert(WATCH_DEVICES <= NVML_DEVICES_MAX, "each device has its place in the figures");
+	_Static_assert(WATCH_DEVICES <= NVML_DEVICES_MAX,
+		       "each device has its place in the figures");
 	for (size_t i = 0; i < t->n_devices && i < WATCH_DEVICES; i++) {
 		struct watch_device *d = &t->devices[i];
 
@@ -310,7 +317,8 @@ int watch_target__look(struct watch_target *t, uint64_t now, bool steps, bool us
 	if (err)
 		return err;
 	look_for_allocator(t, now);
-	/* First, since attaching takes a while: what is read next is of the step that it counts from. */
+	/* First, since attaching takes a while: what is read next is of the step that it counts
+	 * from. */
 	if (steps)
 		look_at_steps(t);
 	if (t->alloc && cudaalloc__calibrated(t->alloc)) {
@@ -329,17 +337,20 @@ bool watch_target__glance(struct watch_target *t, bool rss)
 	return true;
 }
 
-static void put(struct cond_values *v, enum cond_figure f, bool known, uint64_t value, uint64_t of, const char *why)
+static void put(struct cond_values *v, enum cond_figure f, bool known, uint64_t value, uint64_t of,
+		const char *why)
 {
 	v->v[f] = (struct cond_value){ known, value, of };
 	v->why[f] = why;
 }
 
-static void put_device(const struct watch_target *t, const struct watch_device *d, struct cond_values *ret)
+static void put_device(const struct watch_target *t, const struct watch_device *d,
+		       struct cond_values *ret)
 {
 	const struct cuda_figures *n = &d->now;
 	uint64_t unused = n->reserved > n->allocated ? n->reserved - n->allocated : 0;
-	const char *why = t->alloc_why[0] ? t->alloc_why : "", *driver = "the driver does not say it";
+	const char *why = t->alloc_why[0] ? t->alloc_why : "",
+		   *driver = "the driver does not say it";
 	bool known = !t->alloc_why[0];
 
 	put(ret, COND_ALLOCATED, known, n->allocated, d->total, why);
@@ -349,9 +360,12 @@ static void put_device(const struct watch_target *t, const struct watch_device *
 	put(ret, COND_UNUSED, known, unused, d->total, why);
 	put(ret, COND_FRAGMENTATION, known, unused, n->reserved ? n->reserved : 1, why);
 	put(ret, COND_USED, d->used_known, d->used, d->total, driver);
-	put(ret, COND_OTHER, d->used_known && known, d->used > n->reserved ? d->used - n->reserved : 0, d->total, driver);
-	put(ret, COND_OOMS, d->counts_known, d->ooms, 0, "this PyTorch does not count them where it was looked for");
-	put(ret, COND_RETRIES, d->counts_known, d->retries, 0, "this PyTorch does not count them where it was looked for");
+	put(ret, COND_OTHER, d->used_known && known,
+	    d->used > n->reserved ? d->used - n->reserved : 0, d->total, driver);
+	put(ret, COND_OOMS, d->counts_known, d->ooms, 0,
+	    "this PyTorch does not count them where it was looked for");
+	put(ret, COND_RETRIES, d->counts_known, d->retries, 0,
+	    "this PyTorch does not count them where it was looked for");
 }
 
 /* What the probe has told of is as old as the last tick: steps since are as long as the last ones. */
@@ -365,13 +379,19 @@ static uint64_t step_now(const struct watch_target *t)
 	return t->steps + (since < t->at_once ? since : t->at_once);
 }
 
-void watch_target__values(const struct watch_target *t, const struct watch_device *d, uint64_t now, struct cond_values *ret)
+void watch_target__values(const struct watch_target *t, const struct watch_device *d, uint64_t now,
+			  struct cond_values *ret)
 {
-	static const enum cond_figure of_device[] = { COND_ALLOCATED, COND_RESERVED, COND_PEAK, COND_PEAK_RESERVED, COND_UNUSED, COND_USED,
-						      COND_OTHER, COND_FRAGMENTATION, COND_OOMS, COND_RETRIES };
-	const char *why = t->alloc_why[0] ? t->alloc_why : "PyTorch's CUDA allocator is not in the process";
+	static const enum cond_figure of_device[] = {
+		COND_ALLOCATED, COND_RESERVED, COND_PEAK,	   COND_PEAK_RESERVED, COND_UNUSED,
+		COND_USED,	COND_OTHER,    COND_FRAGMENTATION, COND_OOMS,	       COND_RETRIES
+	};
+	const char *why = t->alloc_why[0] ? t->alloc_why
+					  : "PyTorch's CUDA allocator is not in the process";
 
-	*ret = (struct cond_values){ .time = now, .sampled = true, .series = d ? d->series : t->self.series };
+	*ret = (struct cond_values){ .time = now,
+				     .sampled = true,
+				     .series = d ? d->series : t->self.series };
 	ret->has_steps = t->attached;
 	ret->step = step_now(t);
 	put(ret, COND_RSS, true, t->rss, 0, "");

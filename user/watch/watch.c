@@ -21,9 +21,13 @@
 #include "process/proc.h"
 
 #define SCAN_EVERY UINT64_C(3000000000) /* ns, for processes that come later */
-#define GLANCE_EVERY UINT64_C(100000000) /* ns, at what grows, so that the lows of steps are seen; of many processes seldomer */
-#define UNKNOWN_AFTER UINT64_C(30000000000) /* ns: what a rule asks for and is not known by then is told of, once */
-#define GLANCE_AT 8 /* processes in that time */
+#define GLANCE_EVERY                                                                               \
+	UINT64_C(100000000) /* ns, at what grows, so that the lows of steps are seen; of many      \
+			       processes seldomer */
+#define UNKNOWN_AFTER                                                                              \
+	UINT64_C(30000000000) /* ns: what a rule asks for and is not known by then is told of,     \
+				 once */
+#define GLANCE_AT 8	      /* processes in that time */
 
 static uint64_t monotonic(void)
 {
@@ -33,7 +37,8 @@ static uint64_t monotonic(void)
 	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
 
-const char *watch_device__name(const struct watch_target *t, const struct watch_device *d, char buf[16])
+const char *watch_device__name(const struct watch_target *t, const struct watch_device *d,
+			       char buf[16])
 {
 	if (!d || d == &t->self)
 		return strcpy(buf, "");
@@ -65,7 +70,8 @@ static void drop_series(struct watch *w, unsigned series)
 
 /* ---- targets ---- */
 
-/* The rules that say nothing of a process as long as its CUDA allocator cannot be read: "; 2 of 3 rules cannot be judged: ooms>0, retries>0". */
+/* The rules that say nothing of a process as long as its CUDA allocator cannot be read: "; 2 of 3
+ * rules cannot be judged: ooms>0, retries>0". */
 static void add_idle_rules(const struct watch *w, char *text, size_t size)
 {
 	size_t len = strlen(text), idle = 0, n = 0;
@@ -73,10 +79,13 @@ static void add_idle_rules(const struct watch *w, char *text, size_t size)
 	for (size_t i = 0; i < w->n_rules; i++)
 		idle += !w->rules[i].of_process;
 	if (idle)
-		len += (size_t)snprintf(text + len, size - len, "; %zu of %zu rules cannot be judged without it: ", idle, w->n_rules);
+		len += (size_t)snprintf(text + len, size - len,
+					"; %zu of %zu rules cannot be judged without it: ", idle,
+					w->n_rules);
 	for (size_t i = 0; i < w->n_rules && len < size; i++)
 		if (!w->rules[i].of_process)
-			len += (size_t)snprintf(text + len, size - len, "%s%s", n++ ? ", " : "", cond__text(w->rules[i].cond));
+			len += (size_t)snprintf(text + len, size - len, "%s%s", n++ ? ", " : "",
+						cond__text(w->rules[i].cond));
 }
 
 /* The first looks are for what may be there at once; what is not is said then, too. */
@@ -88,10 +97,13 @@ static void tell_target(struct watch *w, struct watch_target *t)
 		return;
 	t->told = true;
 	if (t->alloc && cudaalloc__calibrated(t->alloc))
-		snprintf(text, sizeof(text), "allocator and resident memory are read from outside%s", w->wants_steps && t->attached ?
-			 ", steps by a probe on their end" : "; no probe");
+		snprintf(text, sizeof(text),
+			 "allocator and resident memory are read from outside%s",
+			 w->wants_steps && t->attached ? ", steps by a probe on their end"
+						       : "; no probe");
 	else
-		snprintf(text, sizeof(text), "resident memory is read from outside; CUDA's allocator is not: %s",
+		snprintf(text, sizeof(text),
+			 "resident memory is read from outside; CUDA's allocator is not: %s",
 			 text__clean(why, sizeof(why), t->alloc_why, strlen(t->alloc_why)));
 	if (!t->alloc || !cudaalloc__calibrated(t->alloc))
 		add_idle_rules(w, text, sizeof(text));
@@ -111,7 +123,8 @@ static bool add_target(void *ctx, const struct pick_process *p)
 	t = watch_target__new(p, &err);
 	if (!t) {
 		if (err == -EPERM || err == -EACCES)
-			log_warn("PID %d may not be looked at: %s; run it with sudo", (int)p->pid, strerror(-err));
+			log_warn("PID %d may not be looked at: %s; run it with sudo", (int)p->pid,
+				 strerror(-err));
 		return false;
 	}
 	t->since = monotonic();
@@ -132,7 +145,8 @@ static void remove_target(struct watch *w, size_t i, bool replaced)
 {
 	struct watch_target *t = w->targets[i];
 
-	watch_say__target(w, "ended", t, replaced ? "it runs another program now" : "the process has ended");
+	watch_say__target(w, "ended", t,
+			  replaced ? "it runs another program now" : "the process has ended");
 	if (replaced) /* which may be meant, too */
 		w->next_scan = 0;
 	drop_series(w, t->self.series);
@@ -148,8 +162,8 @@ static void remove_target(struct watch *w, size_t i, bool replaced)
 
 /* ---- rules ---- */
 
-static void make_shot(struct watch_shot *s, const struct watch_target *t, const struct watch_device *d, const char *rule,
-		      const struct cond_result *r)
+static void make_shot(struct watch_shot *s, const struct watch_target *t,
+		      const struct watch_device *d, const char *rule, const struct cond_result *r)
 {
 	*s = (struct watch_shot){ .pid = t->pid, .rank = t->rank };
 	snprintf(s->name, sizeof(s->name), "%s", t->name);
@@ -163,14 +177,16 @@ static void make_shot(struct watch_shot *s, const struct watch_target *t, const 
 	watch_say__time(s->begin);
 }
 
-static void capture(struct watch *w, struct watch_target *t, const struct watch_shot *s, uint64_t now)
+static void capture(struct watch *w, struct watch_target *t, const struct watch_shot *s,
+		    uint64_t now)
 {
 	char text[160], time[24];
 
 	if (!w->captures)
 		return;
 	if (now < t->cooldown) {
-		snprintf(text, sizeof(text), "not captured: %s since the last one of this process; --cooldown",
+		snprintf(text, sizeof(text),
+			 "not captured: %s since the last one of this process; --cooldown",
 			 text__time(time, sizeof(time), w->args.cooldown - (t->cooldown - now)));
 	} else if (!watch_capture__begin(w->captures, s)) {
 		t->cooldown = now + w->args.cooldown;
@@ -182,7 +198,8 @@ static void capture(struct watch *w, struct watch_target *t, const struct watch_
 	watch_say__shot(w, "skipped", s, text);
 }
 
-static void fire(struct watch *w, size_t i, struct watch_target *t, struct watch_device *d, const struct cond_result *r, uint64_t now)
+static void fire(struct watch *w, size_t i, struct watch_target *t, struct watch_device *d,
+		 const struct cond_result *r, uint64_t now)
 {
 	struct watch_shot s;
 
@@ -194,7 +211,8 @@ static void fire(struct watch *w, size_t i, struct watch_target *t, struct watch
 	capture(w, t, &s, now);
 }
 
-static void judge(struct watch *w, size_t i, struct watch_target *t, struct watch_device *d, struct cond_values *v, uint64_t now)
+static void judge(struct watch *w, size_t i, struct watch_target *t, struct watch_device *d,
+		  struct cond_values *v, uint64_t now)
 {
 	struct watch_rule *rule = &w->rules[i];
 	struct watch_state *st = &d->state[i];
@@ -202,7 +220,8 @@ static void judge(struct watch *w, size_t i, struct watch_target *t, struct watc
 
 	/* Counts begin anew where the rule has told of them. */
 	v->v[COND_OOMS].value = d->ooms - (d->ooms < st->ooms ? d->ooms : st->ooms);
-	v->v[COND_RETRIES].value = d->retries - (d->retries < st->retries ? d->retries : st->retries);
+	v->v[COND_RETRIES].value = d->retries -
+				   (d->retries < st->retries ? d->retries : st->retries);
 	if (cond__eval(rule->cond, v, &r))
 		return; /* no memory: the next time */
 	if (r.verdict == COND_HOLDS && !st->holds) {
@@ -228,7 +247,8 @@ static void judge_target(struct watch *w, struct watch_target *t, uint64_t now)
 {
 	struct cond_values v;
 
-	/* What no device is needed for, once; all else of each device, or of none where there is none. */
+	/* What no device is needed for, once; all else of each device, or of none where there is
+	 * none. */
 	watch_target__values(t, NULL, now, &v);
 	v.v[COND_RSS].of = w->ram;
 	for (size_t i = 0; i < w->n_rules; i++)
@@ -252,14 +272,16 @@ static void judge_target(struct watch *w, struct watch_target *t, uint64_t now)
 static bool is_of_process(const struct cond *c)
 {
 	for (int f = 0; f < COND_NR; f++)
-		if (f != COND_RSS && f != COND_RSS_GROWTH && f != COND_STEP_TIME && cond__needs(c, f))
+		if (f != COND_RSS && f != COND_RSS_GROWTH && f != COND_STEP_TIME &&
+		    cond__needs(c, f))
 			return false;
 	return true;
 }
 
 static int open_rules(struct watch *w)
 {
-	static const enum cond_figure of_driver[] = { COND_USED, COND_OTHER, COND_USED_GROWTH, COND_OTHER_GROWTH };
+	static const enum cond_figure of_driver[] = { COND_USED, COND_OTHER, COND_USED_GROWTH,
+						      COND_OTHER_GROWTH };
 	char *why;
 
 	for (size_t i = 0; i < w->args.n_rules; i++) {
@@ -273,7 +295,9 @@ static int open_rules(struct watch *w)
 		}
 		w->n_rules++;
 		if (cond__needs(r->cond, COND_LOST) || cond__needs(r->cond, COND_LEAKS)) {
-			log_err("--rule '%s': lost and leaks are of recordings; `report --fail-if` knows them", w->args.rules[i]);
+			log_err("--rule '%s': lost and leaks are of recordings; `report --fail-if` "
+				"knows them",
+				w->args.rules[i]);
 			return EXIT_USAGE;
 		}
 		r->of_process = is_of_process(r->cond);
@@ -322,7 +346,8 @@ static void glance(struct watch *w, uint64_t now)
 				continue;
 			watch_target__values(t, d, now, &v);
 			for (size_t r = 0; r < w->n_rules; r++)
-				if (cond__needs_growth(w->rules[r].cond) && (!d == w->rules[r].of_process || !t->n_devices))
+				if (cond__needs_growth(w->rules[r].cond) &&
+				    (!d == w->rules[r].of_process || !t->n_devices))
 					cond__feed(w->rules[r].cond, &v);
 		}
 	}
@@ -372,7 +397,8 @@ static int open_signals(sigset_t *before)
 /* Not in step with anything: a program may be, too. */
 static void set_timer(int fd, uint64_t ns)
 {
-	struct itimerspec it = { .it_value = { .tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000) } };
+	struct itimerspec it = { .it_value = { .tv_sec = (time_t)(ns / 1000000000),
+					       .tv_nsec = (long)(ns % 1000000000) } };
 
 	timerfd_settime(fd, 0, &it, NULL);
 }
@@ -392,7 +418,8 @@ static bool is_over(const struct watch *w)
 {
 	if (w->args.duration && monotonic() - w->start >= w->args.duration)
 		return true;
-	return !w->n_targets && w->next_scan == UINT64_MAX && !(w->captures && watch_capture__busy(w->captures));
+	return !w->n_targets && w->next_scan == UINT64_MAX &&
+	       !(w->captures && watch_capture__busy(w->captures));
 }
 
 /* Has one of the processes? */
@@ -406,7 +433,8 @@ static bool ended(const struct pollfd *fds, size_t n)
 
 static int loop(struct watch *w, int signals, int timer)
 {
-	struct pollfd fds[2 + WATCH_TARGETS] = { { .fd = signals, .events = POLLIN }, { .fd = timer, .events = POLLIN } };
+	struct pollfd fds[2 + WATCH_TARGETS] = { { .fd = signals, .events = POLLIN },
+						 { .fd = timer, .events = POLLIN } };
 	uint64_t ticks;
 
 	set_timer(timer, 1);
@@ -415,7 +443,8 @@ static int loop(struct watch *w, int signals, int timer)
 		size_t n = 2;
 
 		for (size_t i = 0; i < w->n_targets; i++)
-			fds[n++] = (struct pollfd){ .fd = proc__pidfd(w->targets[i]->proc), .events = POLLIN };
+			fds[n++] = (struct pollfd){ .fd = proc__pidfd(w->targets[i]->proc),
+						    .events = POLLIN };
 		if (poll(fds, n, -1) < 0 && errno != EINTR)
 			return -errno;
 		if (fds[0].revents && read_signals(signals))
@@ -435,7 +464,8 @@ static int loop(struct watch *w, int signals, int timer)
 	}
 }
 
-/* A PID that was mistyped, or a launcher's, would be watched for ever. What may not be looked at is warned of later. */
+/* A PID that was mistyped, or a launcher's, would be watched for ever. What may not be looked at is
+ * warned of later. */
 static int check_pids(const struct watch *w)
 {
 	const struct pick_args *p = &w->args.pick;

@@ -2,11 +2,13 @@
 #ifndef MT_WATCH_WATCH_H
 #define MT_WATCH_WATCH_H
 /*
- * `watch`: processes are looked at from outside, a few short reads every second, until a rule holds; then what is live is written
- * down at once, and everything is recorded for a while, by programs of their own, so that nothing that goes wrong there ends the watching.
+ * `watch`: processes are looked at from outside, a few short reads every second, until a rule
+ * holds; then what is live is written down at once, and everything is recorded for a while, by
+ * programs of their own, so that nothing that goes wrong there ends the watching.
  *
- * watch.c has the loop and the rules, watch_find.c who is watched, watch_target.c what is known of each, watch_capture.c the captures,
- * watch_say.c what is told, watch_metrics.c the figures for others.
+ * watch.c has the loop and the rules, watch_find.c who is watched, watch_target.c what is known of
+ * each, watch_capture.c the captures, watch_say.c what is told, watch_metrics.c the figures for
+ * others.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,12 +54,12 @@ struct watch_state {
 
 struct watch_device {
 	struct cuda_figures now;
-	bool counts_known;	/* ooms and retries, as of the last reading that had them */
+	bool counts_known; /* ooms and retries, as of the last reading that had them */
 	uint64_t ooms, retries;
-	uint64_t total;		/* of its memory, 0: not known */
+	uint64_t total; /* of its memory, 0: not known */
 	bool used_known;
 	uint64_t used;
-	bool left_known;	/* of the device, all processes counted */
+	bool left_known; /* of the device, all processes counted */
 	uint64_t left;
 	unsigned series;
 	struct watch_state state[WATCH_RULES];
@@ -69,23 +71,24 @@ struct proc;
 
 struct watch_target {
 	pid_t pid;
-	uint64_t started;	/* CLOCK_BOOTTIME, ns */
-	char name[80];		/* "python train.py", cleaned, cut */
+	uint64_t started; /* CLOCK_BOOTTIME, ns */
+	char name[80];	  /* "python train.py", cleaned, cut */
 	char comm[64];
 	struct cgroup cgroup;
-	int64_t rank;		/* -1: not known */
+	int64_t rank; /* -1: not known */
 	struct proc *proc;
-	int image, statm;	/* proc__image(), /proc/PID/statm */
-	uint64_t pages, rss;	/* of the address space; bytes */
-	uint64_t next_look;	/* when to look for what was not there, ns */
+	int image, statm;    /* proc__image(), /proc/PID/statm */
+	uint64_t pages, rss; /* of the address space; bytes */
+	uint64_t next_look;  /* when to look for what was not there, ns */
 	uint64_t looked_pages;
 	struct cudaalloc *alloc;
-	char alloc_why[160];	/* why there are no figures; "" where there are */
+	char alloc_why[160]; /* why there are no figures; "" where there are */
 	struct watch_device devices[WATCH_DEVICES];
-	size_t n_devices;	/* that anything was allocated on */
+	size_t n_devices; /* that anything was allocated on */
 	struct nvml *smi;
-	uint64_t next_used, used_asked; /* when to ask the driver next; of nvml__ask(), 0: no answer is awaited */
-	struct watch_device self; /* of what no device has: series and states */
+	uint64_t next_used, used_asked; /* when to ask the driver next; of nvml__ask(), 0: no answer
+					   is awaited */
+	struct watch_device self;	/* of what no device has: series and states */
 	/* Steps, where a rule asks for them. */
 	struct session *session;
 	bool attached, steps_failed;
@@ -102,14 +105,15 @@ struct watch_target *watch_target__new(const struct pick_process *p, int *err);
 void watch_target__free(struct watch_target *t);
 bool watch_target__alive(const struct watch_target *t);
 /*
- * Looks: 0, or -ESRCH: it has ended; -ESTALE: it runs another program. now: CLOCK_MONOTONIC, ns. steps: they are wanted. used: the
- * driver is to be asked.
+ * Looks: 0, or -ESRCH: it has ended; -ESTALE: it runs another program. now: CLOCK_MONOTONIC, ns.
+ * steps: they are wanted. used: the driver is to be asked.
  */
 int watch_target__look(struct watch_target *t, uint64_t now, bool steps, bool used);
 /* Looks at what grows alone, which is a few microseconds' work. False: it cannot be. */
 bool watch_target__glance(struct watch_target *t, bool rss);
 /* What conditions are fed with; device NULL: of the process alone. */
-void watch_target__values(const struct watch_target *t, const struct watch_device *d, uint64_t now, struct cond_values *ret);
+void watch_target__values(const struct watch_target *t, const struct watch_device *d, uint64_t now,
+			  struct cond_values *ret);
 
 /* ---- who (watch_find.c) ---- */
 
@@ -117,10 +121,11 @@ struct watch_find;
 struct watch_find *watch_find__new(const struct pick_args *args);
 void watch_find__free(struct watch_find *f);
 /*
- * Looks for processes that are meant; calls fn for each that is new, which says whether it takes it: what is refused is asked for again only when
- * its memory has changed.
+ * Looks for processes that are meant; calls fn for each that is new, which says whether it takes
+ * it: what is refused is asked for again only when its memory has changed.
  */
-void watch_find__scan(struct watch_find *f, bool (*fn)(void *ctx, const struct pick_process *p), void *ctx);
+void watch_find__scan(struct watch_find *f, bool (*fn)(void *ctx, const struct pick_process *p),
+		      void *ctx);
 void watch_find__ended(struct watch_find *f, pid_t pid, uint64_t now);
 /* Others may come. */
 bool watch_find__open_ended(const struct watch_find *f);
@@ -132,7 +137,7 @@ struct watch_rule {
 	struct cond *cond;
 	bool of_process; /* speaks of no device */
 	uint64_t fired;
-	size_t holding;	 /* devices for which it holds now */
+	size_t holding; /* devices for which it holds now */
 };
 
 struct watch_capture;
@@ -145,10 +150,10 @@ struct watch {
 	struct watch_find *find;
 	struct watch_target *targets[WATCH_TARGETS];
 	size_t n_targets;
-	uint8_t series[COND_SERIES]; /* taken */
-	struct watch_capture *captures; /* NULL: none are made */
+	uint8_t series[COND_SERIES];		   /* taken */
+	struct watch_capture *captures;		   /* NULL: none are made */
 	uint64_t fired, captured, skipped, failed; /* counts, for the metrics */
-	uint64_t ram;	/* of the machine */
+	uint64_t ram;				   /* of the machine */
 	uint64_t start, next_scan, next_tick;
 	bool metrics_failed;
 	bool quit;
@@ -165,7 +170,7 @@ struct watch_shot {
 	char name[80], comm[64], device[16], rule[256], text[WATCH_TEXT];
 	int64_t rank;
 	char container[128], pod[128];
-	char begin[40]; /* RFC 3339 */
+	char begin[40];		       /* RFC 3339 */
 	char file[320], snapshot[320]; /* paths; "" where there is none */
 	uint64_t events, lost, bytes;
 	bool growth;	 /* it is of growth */
@@ -173,7 +178,8 @@ struct watch_shot {
 };
 
 struct watch_capture *watch_capture__new(const struct watch_args *args, struct watch *w);
-void watch_capture__free(struct watch_capture *c); /* what is under way is stopped, and written as far as it came */
+void watch_capture__free(
+	struct watch_capture *c); /* what is under way is stopped, and written as far as it came */
 bool watch_capture__busy(const struct watch_capture *c);
 /* Takes it on, if nothing else is under way. 0, -EBUSY. */
 int watch_capture__begin(struct watch_capture *c, const struct watch_shot *shot);
@@ -186,14 +192,17 @@ void watch_exec__finish(void); /* those that wait are run; ten seconds at most *
 /* ---- telling (watch_say.c, watch_metrics.c) ---- */
 
 /* Lines on standard output, one for each event. t, d, rule may be NULL. */
-void watch_say__target(const struct watch *w, const char *event, const struct watch_target *t, const char *text);
-void watch_say__rule(const struct watch *w, const char *event, const struct watch_target *t, const struct watch_device *d,
-		     const char *rule, const struct cond_result *r);
-void watch_say__shot(const struct watch *w, const char *event, const struct watch_shot *s, const char *text);
+void watch_say__target(const struct watch *w, const char *event, const struct watch_target *t,
+		       const char *text);
+void watch_say__rule(const struct watch *w, const char *event, const struct watch_target *t,
+		     const struct watch_device *d, const char *rule, const struct cond_result *r);
+void watch_say__shot(const struct watch *w, const char *event, const struct watch_shot *s,
+		     const char *text);
 /* RFC 3339, in UTC. */
 const char *watch_say__time(char buf[40]);
 /* The name of a device of a target: "cuda:0", "" for the process itself. */
-const char *watch_device__name(const struct watch_target *t, const struct watch_device *d, char buf[16]);
+const char *watch_device__name(const struct watch_target *t, const struct watch_device *d,
+			       char buf[16]);
 /* Writes the file anew. */
 void watch_metrics__write(struct watch *w);
 

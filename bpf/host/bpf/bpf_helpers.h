@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_BPF_HOST_HELPERS_H
 #define MT_BPF_HOST_HELPERS_H
-/* libbpf's header of this name, with helpers that are functions of tests/bpf_host.h, or of tools/inprocess/. */
+/* libbpf's header of this name, with helpers that are functions of tests/bpf_host.h, or of
+ * tools/inprocess/. */
 #include "vmlinux.h"
 
 #define SEC(name) __attribute__((used))
@@ -15,10 +16,11 @@
 #define __type(name, val) typeof(val) *name
 
 #define HOST_NUMBER(member) (sizeof(*(member)) / sizeof(int))
-#define HOST_MAP(map)                                                                                                  \
-	host_map(map, HOST_NUMBER((map)->type), HOST_NUMBER((map)->max_entries), sizeof(*(map)->key),                  \
-		 sizeof(*(map)->value))
-#define HOST_STORAGE(map) host_map(map, HOST_NUMBER((map)->type), 1, sizeof(*(map)->key), sizeof(*(map)->value))
+#define HOST_MAP(map)                                                                              \
+	host_map(map, HOST_NUMBER((map)->type), HOST_NUMBER((map)->max_entries),                   \
+		 sizeof(*(map)->key), sizeof(*(map)->value))
+#define HOST_STORAGE(map)                                                                          \
+	host_map(map, HOST_NUMBER((map)->type), 1, sizeof(*(map)->key), sizeof(*(map)->value))
 
 struct host_map;
 
@@ -31,7 +33,7 @@ void *host_storage(struct host_map *m, __u64 flags);
 #define bpf_map_lookup_elem(map, k) ((typeof((map)->value))host_lookup(HOST_MAP(map), k))
 #define bpf_map_update_elem(map, k, v, flags) host_update(HOST_MAP(map), k, v, flags)
 #define bpf_map_delete_elem(map, k) host_delete(HOST_MAP(map), k)
-#define bpf_task_storage_get(map, task, value_, flags)                                                                 \
+#define bpf_task_storage_get(map, task, value_, flags)                                             \
 	((void)(task), (typeof((map)->value))host_storage(HOST_STORAGE(map), flags))
 
 long bpf_probe_read_user(void *dst, __u32 size, const void *addr);
@@ -50,6 +52,7 @@ void bpf_ringbuf_submit(void *rec, __u64 flags);
 void bpf_ringbuf_discard(void *rec, __u64 flags);
 
 #define bpf_ringbuf_reserve(ring, size, flags) ((void)(ring), host_ring_reserve(size))
-#define bpf_ringbuf_output(ring, data, size, flags) ((void)(ring), host_ring_output(data, size, flags))
+#define bpf_ringbuf_output(ring, data, size, flags)                                                \
+	((void)(ring), host_ring_output(data, size, flags))
 
 #endif

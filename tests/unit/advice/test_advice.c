@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Advice, on a made-up training job that is run twice: wasteful, and with the remedy. What is said of the first has
- * to be the peak of the second, to the byte where that is claimed. Then on nonsense.
+ * Advice, on a made-up training job that is run twice: wasteful, and with the remedy. What is said
+ * of the first has to be the peak of the second, to the byte where that is claimed. Then on
+ * nonsense.
  */
 #include "unit/model_world.h"
 
@@ -14,15 +15,15 @@
 #define LOGITS 9000
 
 struct job {
-	bool plain;	/* not checkpointed */
+	bool plain;	   /* not checkpointed */
 	bool late, zeroed; /* gradients: given back after forward, never */
-	bool held;	/* the logits, until the next ones are there */
-	bool masks;	/* one each */
+	bool held;	   /* the logits, until the next ones are there */
+	bool masks;	   /* one each */
 	bool foreach;
-	bool eval;	/* a forward without backward in between, with a peak of its own */
+	bool eval; /* a forward without backward in between, with a peak of its own */
 	uint64_t grad;
-	uint8_t item;	/* bytes of an element of Adam's moments; 0: no state */
-	bool small;	/* they are in 8 bit */
+	uint8_t item; /* bytes of an element of Adam's moments; 0: no state */
+	bool small;   /* they are in 8 bit */
 };
 
 struct play {
@@ -54,8 +55,16 @@ static uint64_t take(struct play *p, uint64_t size, uint32_t stack, uint32_t nod
 	p->sizes[addr] = size;
 	p->w.allocated[0] += size;
 	p->peak = p->w.allocated[0] > p->peak ? p->w.allocated[0] : p->peak;
-	tell(p, (struct event){ .kind = EVENT_ALLOC, .device = CUDA(0), .addr = addr << 12, .size = size, .stack = stack, .node = node,
-				.walk = node ? MT_WALK_NO_FRAME : MT_WALK_OK, .thread = node ? p->w.autograd_thread : 0, .totals = true, .allocated = p->w.allocated[0],
+	tell(p, (struct event){ .kind = EVENT_ALLOC,
+				.device = CUDA(0),
+				.addr = addr << 12,
+				.size = size,
+				.stack = stack,
+				.node = node,
+				.walk = node ? MT_WALK_NO_FRAME : MT_WALK_OK,
+				.thread = node ? p->w.autograd_thread : 0,
+				.totals = true,
+				.allocated = p->w.allocated[0],
 				.reserved = 1 << 20 });
 	return addr;
 }
@@ -63,37 +72,55 @@ static uint64_t take(struct play *p, uint64_t size, uint32_t stack, uint32_t nod
 static void give(struct play *p, uint64_t addr)
 {
 	p->w.allocated[0] -= p->sizes[addr];
-	tell(p, (struct event){ .kind = EVENT_FREE, .device = CUDA(0), .addr = addr << 12, .size = p->sizes[addr], .totals = true,
-				.allocated = p->w.allocated[0], .reserved = 1 << 20 });
+	tell(p, (struct event){ .kind = EVENT_FREE,
+				.device = CUDA(0),
+				.addr = addr << 12,
+				.size = p->sizes[addr],
+				.totals = true,
+				.allocated = p->w.allocated[0],
+				.reserved = 1 << 20 });
 }
 
-static void name(struct play *p, uint64_t addr, enum category c, const char *text, uint32_t mod, uint8_t item)
+static void name(struct play *p, uint64_t addr, enum category c, const char *text, uint32_t mod,
+		 uint8_t item)
 {
-	tell(p, (struct event){ .kind = EVENT_TENSOR, .device = CUDA(0), .addr = addr << 12, .size = p->sizes[addr], .category = c,
-				.name = str(&p->w, text), .module = mod, .flags = item ? (uint8_t)(1 + __builtin_ctz(item)) : 0 });
+	tell(p, (struct event){ .kind = EVENT_TENSOR,
+				.device = CUDA(0),
+				.addr = addr << 12,
+				.size = p->sizes[addr],
+				.category = c,
+				.name = str(&p->w, text),
+				.module = mod,
+				.flags = item ? (uint8_t)(1 + __builtin_ctz(item)) : 0 });
 }
 
 static uint32_t in_module(struct play *p, const char *file, uint32_t mod)
 {
-	struct frame_spec f[] = { { .file = "/u/train.py", .func = "main" },
-				  { .file = SP "nn/modules/module.py", .func = "_call_impl", .module = mod },
-				  { .file = file, .func = "Block.forward" } };
+	struct frame_spec f[] = {
+		{ .file = "/u/train.py", .func = "main" },
+		{ .file = SP "nn/modules/module.py", .func = "_call_impl", .module = mod },
+		{ .file = file, .func = "Block.forward" }
+	};
 
 	return stack_of(&p->w, f, N(f), MT_WALK_OK);
 }
 
 static void make_stacks(struct play *p)
 {
-	struct frame_spec opt[] = { { .file = "/u/train.py", .func = "main" }, { .file = SP "optim/adam.py", .func = "AdamW.step" },
+	struct frame_spec opt[] = { { .file = "/u/train.py", .func = "main" },
+				    { .file = SP "optim/adam.py", .func = "AdamW.step" },
 				    { .file = SP "optim/adam.py", .func = "_multi_tensor_adam" } };
-	struct frame_spec loss[] = { { .file = "/u/train.py", .func = "main" }, { .file = SP "nn/functional.py", .func = "cross_entropy" } };
+	struct frame_spec loss[] = { { .file = "/u/train.py", .func = "main" },
+				     { .file = SP "nn/functional.py", .func = "cross_entropy" } };
 
 	for (int i = 0; i < LAYERS; i++) {
 		char text[32];
-		struct frame_spec f[] = { { .file = "/u/train.py", .func = "main" },
-					  { .file = SP "autograd/graph.py", .func = "_engine_run_backward" },
-					  { .file = SP "nn/modules/module.py", .func = "_call_impl" },
-					  { .file = "/u/model.py", .func = "Block.forward" } };
+		struct frame_spec f[] = {
+			{ .file = "/u/train.py", .func = "main" },
+			{ .file = SP "autograd/graph.py", .func = "_engine_run_backward" },
+			{ .file = SP "nn/modules/module.py", .func = "_call_impl" },
+			{ .file = "/u/model.py", .func = "Block.forward" }
+		};
 
 		snprintf(text, sizeof(text), "blocks.%d", i);
 		p->blocks[i] = module(&p->w, text, "Block", "Net");
@@ -103,7 +130,9 @@ static void make_stacks(struct play *p)
 		p->deep[i] = in_module(p, "/u/model.py", p->inner[i]);
 		f[2].module = p->blocks[i];
 		p->engine[i] = stack_of(&p->w, f, N(f), MT_WALK_OK);
-		p->node[i] = dict__node(p->w.d, (struct dict_node){ .cls = str(&p->w, "AddmmBackward0"), .stack = p->deep[i] });
+		p->node[i] = dict__node(p->w.d,
+					(struct dict_node){ .cls = str(&p->w, "AddmmBackward0"),
+							    .stack = p->deep[i] });
 	}
 	p->head = module(&p->w, "head", "Linear", "Net");
 	p->logits = in_module(p, "/u/model.py", p->head);
@@ -186,8 +215,9 @@ static void optimize(struct play *p, int step)
 			take(p, (n / 256 * 4 + 511) / 512 * 512, p->other, 0);
 			continue;
 		}
-		name(p, take(p, STATE, p->init, 0), CATEGORY_OPTIMIZER_STATE, i % 2 ? "AdamW exp_avg_sq of w" : "AdamW exp_avg of w",
-		     p->blocks[i / 2], p->job.item);
+		name(p, take(p, STATE, p->init, 0), CATEGORY_OPTIMIZER_STATE,
+		     i % 2 ? "AdamW exp_avg_sq of w" : "AdamW exp_avg of w", p->blocks[i / 2],
+		     p->job.item);
 	}
 	for (int i = 0; i < LAYERS; i++)
 		way[i] = p->job.foreach ? take(p, 8000, p->opt, 0) : 0;
@@ -258,7 +288,8 @@ static const struct advice *of_kind(const struct advice_list *list, enum advice_
 }
 
 /* The bad job gets this advice, and its peak would be that of the good one, which does not get it. */
-static void compare(struct job bad, struct job good, enum advice_kind kind, enum advice_figure figure)
+static void compare(struct job bad, struct job good, enum advice_kind kind,
+		    enum advice_figure figure)
 {
 	uint64_t bad_peak, good_peak;
 	struct advice_list b = play(bad, &bad_peak), g = play(good, &good_peak);
@@ -270,7 +301,8 @@ static void compare(struct job bad, struct job good, enum advice_kind kind, enum
 	assert_int_equal(a->saves, bad_peak - good_peak);
 	assert_null(of_kind(&g, kind));
 	for (size_t i = 0; i < b.n; i++) {
-		assert_true(b.all[i].saves + b.all[i].after == (b.all[i].of_reserved ? b.reserved : bad_peak));
+		assert_true(b.all[i].saves + b.all[i].after ==
+			    (b.all[i].of_reserved ? b.reserved : bad_peak));
 		assert_true(*b.all[i].text && *b.all[i].basis);
 	}
 	advice__free_list(&b);
@@ -280,43 +312,49 @@ static void compare(struct job bad, struct job good, enum advice_kind kind, enum
 static void test_checkpoint(void **state)
 {
 	(void)state;
-	compare((struct job){ .plain = true, .grad = 64 }, (struct job){ .grad = 64 }, ADVICE_CHECKPOINT, ADVICE_ESTIMATE);
+	compare((struct job){ .plain = true, .grad = 64 }, (struct job){ .grad = 64 },
+		ADVICE_CHECKPOINT, ADVICE_ESTIMATE);
 	/* The peak moves to where the remedy does nothing. */
-	compare((struct job){ .plain = true, .grad = 64, .eval = true }, (struct job){ .grad = 64, .eval = true }, ADVICE_CHECKPOINT,
-		ADVICE_ESTIMATE);
+	compare((struct job){ .plain = true, .grad = 64, .eval = true },
+		(struct job){ .grad = 64, .eval = true }, ADVICE_CHECKPOINT, ADVICE_ESTIMATE);
 }
 
 static void test_gradients(void **state)
 {
 	(void)state;
-	compare((struct job){ .late = true, .grad = 5000 }, (struct job){ .grad = 5000 }, ADVICE_GRADIENTS_LATE, ADVICE_EXACT);
-	compare((struct job){ .zeroed = true, .grad = 5000 }, (struct job){ .grad = 5000 }, ADVICE_GRADIENTS_LATE, ADVICE_ESTIMATE);
+	compare((struct job){ .late = true, .grad = 5000 }, (struct job){ .grad = 5000 },
+		ADVICE_GRADIENTS_LATE, ADVICE_EXACT);
+	compare((struct job){ .zeroed = true, .grad = 5000 }, (struct job){ .grad = 5000 },
+		ADVICE_GRADIENTS_LATE, ADVICE_ESTIMATE);
 }
 
 static void test_held(void **state)
 {
 	(void)state;
-	compare((struct job){ .plain = true, .held = true, .grad = 64 }, (struct job){ .plain = true, .grad = 64 }, ADVICE_OUTPUTS_HELD,
-		ADVICE_UP_TO);
+	compare((struct job){ .plain = true, .held = true, .grad = 64 },
+		(struct job){ .plain = true, .grad = 64 }, ADVICE_OUTPUTS_HELD, ADVICE_UP_TO);
 }
 
 static void test_buffers(void **state)
 {
 	(void)state;
-	compare((struct job){ .masks = true, .grad = 64 }, (struct job){ .grad = 64 }, ADVICE_BUFFERS, ADVICE_UP_TO);
+	compare((struct job){ .masks = true, .grad = 64 }, (struct job){ .grad = 64 },
+		ADVICE_BUFFERS, ADVICE_UP_TO);
 }
 
 static void test_foreach(void **state)
 {
 	(void)state;
-	compare((struct job){ .foreach = true, .grad = 64 }, (struct job){ .grad = 64 }, ADVICE_OPTIMIZER_FOREACH, ADVICE_EXACT);
+	compare((struct job){ .foreach = true, .grad = 64 }, (struct job){ .grad = 64 },
+		ADVICE_OPTIMIZER_FOREACH, ADVICE_EXACT);
 }
 
 static void test_state(void **state)
 {
 	(void)state;
 	for (uint8_t item = 2; item <= 4; item += 2)
-		compare((struct job){ .item = item, .grad = 64 }, (struct job){ .item = item, .small = true, .grad = 64 },
+		compare((struct job){ .item = item, .grad = 64 },
+			(struct job){ .item = item, .small = true, .grad = 64 },
 			ADVICE_OPTIMIZER_8BIT, ADVICE_ESTIMATE);
 }
 
@@ -372,8 +410,9 @@ static void test_nonsense(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_checkpoint), cmocka_unit_test(test_gradients), cmocka_unit_test(test_held),
-		cmocka_unit_test(test_buffers),	   cmocka_unit_test(test_foreach),   cmocka_unit_test(test_state),
+		cmocka_unit_test(test_checkpoint), cmocka_unit_test(test_gradients),
+		cmocka_unit_test(test_held),	   cmocka_unit_test(test_buffers),
+		cmocka_unit_test(test_foreach),	   cmocka_unit_test(test_state),
 		cmocka_unit_test(test_nonsense),
 	};
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Folders of recordings: the index as it was written, by several at a time, and as somebody else may have written it. */
+/* Folders of recordings: the index as it was written, by several at a time, and as somebody else
+ * may have written it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,8 +55,16 @@ static void put(const char *path, const char *text)
 
 static struct folder_entry entry(const char *file, const char *begin)
 {
-	struct folder_entry e = { .pid = 4242, .rank = -1, .first_step = 2, .last_step = 6, .from = 1234567890123, .to = 1234567890124,
-				  .events = 7, .lost = 1, .bytes = UINT64_C(1) << 40, .n_devices = 1 };
+	struct folder_entry e = { .pid = 4242,
+				  .rank = -1,
+				  .first_step = 2,
+				  .last_step = 6,
+				  .from = 1234567890123,
+				  .to = 1234567890124,
+				  .events = 7,
+				  .lost = 1,
+				  .bytes = UINT64_C(1) << 40,
+				  .n_devices = 1 };
 
 	snprintf(e.file, sizeof(e.file), "%s", file);
 	snprintf(e.begin, sizeof(e.begin), "%s", begin);
@@ -68,7 +77,8 @@ static struct folder_entry entry(const char *file, const char *begin)
 
 static void test_round_trip(void **state)
 {
-	struct folder_entry a = entry("a.mtr", "2026-01-02T03:04:06.000Z"), b = entry("b.mtr", "2026-01-02T03:04:05.000Z");
+	struct folder_entry a = entry("a.mtr", "2026-01-02T03:04:06.000Z"),
+			    b = entry("b.mtr", "2026-01-02T03:04:05.000Z");
 	const struct folder_entry *got;
 	struct folder *f, *again;
 	size_t n;
@@ -98,7 +108,8 @@ static void test_round_trip(void **state)
 static void test_sandbox(void **state)
 {
 	struct folder_entry a = entry("a.mtr", "1"), b = entry("b.mtr", "2");
-	const struct folder_gap one = { 5, 7, 10, 100, "room" }, two = { 7, 9, 1, 10, "room" }, apart = { 20, 30, 0, 0, "detached" };
+	const struct folder_gap one = { 5, 7, 10, 100, "room" }, two = { 7, 9, 1, 10, "room" },
+				apart = { 20, 30, 0, 0, "detached" };
 	const struct folder_gap *gaps;
 	struct folder *f;
 	size_t n;
@@ -117,7 +128,8 @@ static void test_sandbox(void **state)
 	assert_int_equal(n, 0);
 	gaps = folder__gaps(f, &n);
 	assert_int_equal(n, 2);
-	assert_true(gaps[0].from == 5 && gaps[0].to == 9 && gaps[0].events == 11 && gaps[0].bytes == 110);
+	assert_true(gaps[0].from == 5 && gaps[0].to == 9 && gaps[0].events == 11 &&
+		    gaps[0].bytes == 110);
 	assert_string_equal(gaps[1].why, "detached");
 	folder__free(f);
 }
@@ -138,7 +150,8 @@ static void test_names(void **state)
 	path = folder__new_path(f, "../bf 16/x");
 	assert_string_equal(path, in("w/_._bf_16_x-2.mtr"));
 	free(path);
-	/* Of what is not UTF-8, or acts on a terminal, nothing gets into a name; other languages do. */
+	/* Of what is not UTF-8, or acts on a terminal, nothing gets into a name; other languages
+	 * do. */
 	path = folder__new_path(f, "tr\xe9in \xc3\xa9t\xc3\xa9\xc2\x9b\xe2\x80\xae\xe6\xbc\xa2");
 	assert_string_equal(path, in("w/tr_in_\xc3\xa9t\xc3\xa9__\xe6\xbc\xa2.mtr"));
 	free(path);
@@ -180,7 +193,9 @@ static void test_what_is_there(void **state)
 }
 
 #define HEAD "{\"memtrace_folder\": 1, \"recordings\": ["
-#define REST "\"kind\": \"window\", \"from\": 0, \"to\": 1, \"events\": 0, \"lost\": 0, \"bytes\": 0, \"devices\": []}"
+#define REST                                                                                       \
+	"\"kind\": \"window\", \"from\": 0, \"to\": 1, \"events\": 0, \"lost\": 0, \"bytes\": 0, " \
+	"\"devices\": []}"
 
 static void test_hostile(void **state)
 {
@@ -200,12 +215,18 @@ static void test_hostile(void **state)
 		{ HEAD "{\"file\": \"a\\u0000b\", " REST "]}", -EBADMSG },
 		{ HEAD "{\"file\": \"a.mtr\", \"pid\": -1, " REST "]}", -EBADMSG },
 		{ HEAD "{\"file\": \"a.mtr\", \"name\": 3, " REST "]}", -EBADMSG },
-		{ HEAD "{\"file\": \"a.mtr\", \"kind\": \"window\", \"from\": -1, \"to\": 1, \"events\": 0, \"lost\": 0, \"bytes\": 0, "
-		       "\"devices\": []}]}", -EBADMSG },
-		{ HEAD "{\"file\": \"a.mtr\", \"kind\": \"window\", \"from\": 1e300, \"to\": 1, \"events\": 0, \"lost\": 0, \"bytes\": 0, "
-		       "\"devices\": []}]}", -EBADMSG },
-		{ HEAD "{\"file\": \"a.mtr\", \"kind\": \"window\", \"from\": 1, \"to\": 1, \"events\": 0, \"lost\": 0, \"bytes\": 0, "
-		       "\"devices\": [{\"device\": \"\"}]}]}", -EBADMSG },
+		{ HEAD "{\"file\": \"a.mtr\", \"kind\": \"window\", \"from\": -1, \"to\": 1, "
+		       "\"events\": 0, \"lost\": 0, \"bytes\": 0, "
+		       "\"devices\": []}]}",
+		  -EBADMSG },
+		{ HEAD "{\"file\": \"a.mtr\", \"kind\": \"window\", \"from\": 1e300, \"to\": 1, "
+		       "\"events\": 0, \"lost\": 0, \"bytes\": 0, "
+		       "\"devices\": []}]}",
+		  -EBADMSG },
+		{ HEAD "{\"file\": \"a.mtr\", \"kind\": \"window\", \"from\": 1, \"to\": 1, "
+		       "\"events\": 0, \"lost\": 0, \"bytes\": 0, "
+		       "\"devices\": [{\"device\": \"\"}]}]}",
+		  -EBADMSG },
 		{ HEAD "], \"gaps\": [{\"from\": 0}]}", -EBADMSG },
 	};
 	struct folder *f;

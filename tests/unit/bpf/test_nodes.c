@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Which autograd node an allocation is made in, as the kernel side tells it: also where nothing can be kept of the thread. */
+/* Which autograd node an allocation is made in, as the kernel side tells it: also where nothing can
+ * be kept of the thread. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Walks within a module's call end where its caller begins, if nothing speaks against that; and come to the same stack.
- * The kernel side in user space, on a thread made by hand: main() calls run(), which calls a module.
+ * Walks within a module's call end where its caller begins, if nothing speaks against that; and
+ * come to the same stack. The kernel side in user space, on a thread made by hand: main() calls
+ * run(), which calls a module.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,9 +27,9 @@
 #define TYPE (HEAP + 0x2800)
 #define CODE(i) (HEAP + 0x3000 + 0x100 * (i))
 #define FRAME(i) (CHUNK + 0x1000 + 0x100 * (i)) /* main, run, the module's call, its forward */
-#define OUTER (STACK + 0x3f00)	 /* the shim below main */
-#define SLOT (STACK + 0x3800)	 /* where the return address of the module's call lies */
-#define SHIM (STACK + 0x3600)	 /* where its Python begins */
+#define OUTER (STACK + 0x3f00)			/* the shim below main */
+#define SLOT (STACK + 0x3800) /* where the return address of the module's call lies */
+#define SHIM (STACK + 0x3600) /* where its Python begins */
 #define SHIM_2 (STACK + 0x3400)
 #define CFRAME (STACK + 0x3580)
 #define EVENT (STACK + 0x2000) /* the stack pointer at an allocation */
@@ -39,7 +40,9 @@ static uint8_t heap[AREA], chunk[AREA], stack[AREA];
 
 static uint8_t *at(uint64_t addr)
 {
-	return addr >= STACK ? stack + (addr - STACK) : addr >= CHUNK ? chunk + (addr - CHUNK) : heap + (addr - HEAP);
+	return addr >= STACK   ? stack + (addr - STACK)
+	       : addr >= CHUNK ? chunk + (addr - CHUNK)
+			       : heap + (addr - HEAP);
 }
 
 static void put(uint64_t addr, uint64_t v)
@@ -58,7 +61,8 @@ static void put_at(uint64_t frame, uint64_t code, unsigned int instr, uint64_t p
 
 static void runs(uint64_t frame)
 {
-	put(l.cframe_current != PYLAYOUT_NONE ? CFRAME + l.cframe_current : TSTATE + l.ts_frame, frame);
+	put(l.cframe_current != PYLAYOUT_NONE ? CFRAME + l.cframe_current : TSTATE + l.ts_frame,
+	    frame);
 }
 
 static void call_module(void)
@@ -148,7 +152,8 @@ static void check_frames(const struct mt_rec_stack *s, int run_at)
 	assert_int_equal(s->n, 5);
 	for (size_t i = 0, code = 3; i < 5; i++) {
 		if (i == 2) {
-			assert_true(entry(s, i)->kind == MT_FRAME_MODULE && entry(s, i)->addr == MODULE);
+			assert_true(entry(s, i)->kind == MT_FRAME_MODULE &&
+				    entry(s, i)->addr == MODULE);
 			continue;
 		}
 		assert_true(entry(s, i)->addr == CODE(code));
@@ -239,7 +244,8 @@ static void does_not(void **state)
 	}
 }
 
-/* The call is still under way, and its Python has ended: an allocation of C's, on the caller's account. */
+/* The call is still under way, and its Python has ended: an allocation of C's, on the caller's
+ * account. */
 static void on_the_way_out(void **state)
 {
 	const struct mt_rec_stack *s;
@@ -269,7 +275,8 @@ static void on_the_way_out(void **state)
 	}
 }
 
-/* A module within the module: what lies below the inner one is known from the outer one's, and again when that is left. */
+/* A module within the module: what lies below the inner one is known from the outer one's, and
+ * again when that is left. */
 static void within_one_another(void **state)
 {
 	const struct mt_rec_stack *s;
@@ -288,7 +295,9 @@ static void within_one_another(void **state)
 		put(FRAME(4) + l.fr_local0, MODULE);
 		if (l.cframe_current != PYLAYOUT_NONE)
 			put(TSTATE + l.ts_frame, CFRAME - 0x600);
-		put(l.cframe_current != PYLAYOUT_NONE ? CFRAME - 0x600 + l.cframe_current : TSTATE + l.ts_frame, FRAME(4));
+		put(l.cframe_current != PYLAYOUT_NONE ? CFRAME - 0x600 + l.cframe_current
+						      : TSTATE + l.ts_frame,
+		    FRAME(4));
 		inside = allocate(&s, &reads);
 		assert_true(inside != id && s && s->n == 7);
 		assert_true(allocate(&s, &reads) == inside && reads == 3 && !s);
@@ -309,10 +318,8 @@ static void within_one_another(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ends_early),
-		cmocka_unit_test(other_line_within),
-		cmocka_unit_test(does_not),
-		cmocka_unit_test(on_the_way_out),
+		cmocka_unit_test(ends_early),	      cmocka_unit_test(other_line_within),
+		cmocka_unit_test(does_not),	      cmocka_unit_test(on_the_way_out),
 		cmocka_unit_test(within_one_another),
 	};
 

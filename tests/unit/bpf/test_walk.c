@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The kernel side's walk over Python frames, in user space: saved stacks of CPython 3.8 to 3.13 in, the frames that are
- * known to be on them out; and interpreters made by hand, 3.14 among them. Whatever is missing or damaged, what a walk
- * says is whole is whole, and what it says at all is true.
+ * The kernel side's walk over Python frames, in user space: saved stacks of CPython 3.8 to 3.13 in,
+ * the frames that are known to be on them out; and interpreters made by hand, 3.14 among them.
+ * Whatever is missing or damaged, what a walk says is whole is whole, and what it says at all is
+ * true.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -179,7 +180,8 @@ static void ids(void **state)
 	}
 }
 
-/* A freed code object of a sent stack makes all stacks be sent anew; one that no stack has does not. */
+/* A freed code object of a sent stack makes all stacks be sent anew; one that no stack has does
+ * not. */
 static void code_goes(void **state)
 {
 	const struct mt_rec_stack *s;
@@ -202,7 +204,8 @@ static void code_goes(void **state)
 	assert_true(hit(false, &s).stack != a.stack && s);
 }
 
-/* Each page in turn paged out: the sleepable programs see all; the others what comes before it, and say so. */
+/* Each page in turn paged out: the sleepable programs see all; the others what comes before it, and
+ * say so. */
 static void paged_out(void **state)
 {
 	const struct mt_rec_stack *s;
@@ -230,7 +233,8 @@ static void paged_out(void **state)
 			} else if (m.h.walk == MT_WALK_FAULT_SELF) {
 				assert_true(s && frames_agree(s, &t));
 			} else {
-				assert_true(m.h.walk == MT_WALK_FAULT_FRAME || m.h.walk == MT_WALK_FAULT_THREAD);
+				assert_true(m.h.walk == MT_WALK_FAULT_FRAME ||
+					    m.h.walk == MT_WALK_FAULT_THREAD);
 				assert_true(!s || agree(s, &t) == s->n);
 			}
 		}
@@ -246,7 +250,8 @@ static void circles(void **state)
 	(void)state;
 	for (int minor = FIRST_MINOR; minor <= 14; minor++) {
 		struct world w = make(minor);
-		struct mt_py_layout k = image_layout(&w.l, (struct pyslot){ .off1 = 784 + 3 * 16 + 8 }, 0);
+		struct mt_py_layout k = image_layout(
+			&w.l, (struct pyslot){ .off1 = 784 + 3 * 16 + 8 }, 0);
 
 		host_reset();
 		host_add(addr(&w, 0), SIZE, w.m);
@@ -293,7 +298,8 @@ static void made_by_hand(void **state)
 	for (int minor = FIRST_MINOR; minor <= 14; minor++) {
 		struct world w = make(minor);
 		struct pythread thread = { .tstate = addr(&w, TSTATE(0)) };
-		struct mt_py_layout k = image_layout(&w.l, (struct pyslot){ .off1 = 784 + 3 * 16 + 8 }, 0);
+		struct mt_py_layout k = image_layout(
+			&w.l, (struct pyslot){ .off1 = 784 + 3 * 16 + 8 }, 0);
 		struct pyframe f[8];
 		int n;
 
@@ -309,9 +315,11 @@ static void made_by_hand(void **state)
 		assert_int_equal(s->n, n);
 		for (int i = 0; i < n; i++) {
 			assert_true(frames_of(s)[i].addr == f[i].code);
-			assert_true(frames_of(s)[i].at == f[i].at || (f[i].at == -1 && frames_of(s)[i].at == -2));
+			assert_true(frames_of(s)[i].at == f[i].at ||
+				    (f[i].at == -1 && frames_of(s)[i].at == -2));
 		}
-		host.task.thread.fsbase = addr(&w, PTHREAD(1)); /* a Python thread that runs nothing just now */
+		/* a Python thread that runs nothing just now */
+		host.task.thread.fsbase = addr(&w, PTHREAD(1));
 		assert_int_equal(hit(false, &s).h.walk, MT_WALK_NO_FRAME);
 		host.task.thread.fsbase = addr(&w, KEYS(0)); /* a thread without a state */
 		assert_int_equal(hit(false, &s).h.walk, MT_WALK_NO_THREAD);
@@ -332,15 +340,18 @@ static void full_ring(void **state)
 	host.room = 0;
 	host_run(report, &regs);
 	assert_int_equal(host.records, 0);
-	assert_int_equal(bpf_map_lookup_elem(&counters, &zero)->c[MT_CNT_RING_LOST + MT_REC_STACK], 1);
-	assert_int_equal(bpf_map_lookup_elem(&counters, &zero)->c[MT_CNT_RING_LOST + MT_REC_REPORT], 1);
+	assert_int_equal(bpf_map_lookup_elem(&counters, &zero)->c[MT_CNT_RING_LOST + MT_REC_STACK],
+			 1);
+	assert_int_equal(bpf_map_lookup_elem(&counters, &zero)->c[MT_CNT_RING_LOST + MT_REC_REPORT],
+			 1);
 	assert_int_equal(bpf_map_lookup_elem(&counters, &zero)->c[MT_CNT_WALK + MT_WALK_LOST], 1);
 	host.room = 16;
 	hit(false, &s);
 	check_whole(s, &t);
 }
 
-/* A job that makes a thousand stacks over and over sends each once, but for a few that meet others in a set. */
+/* A job that makes a thousand stacks over and over sends each once, but for a few that meet others
+ * in a set. */
 static void many_live_stacks(void **state)
 {
 	uint64_t id[1000], x = 88172645463325252ULL;
@@ -372,9 +383,10 @@ static void many_live_stacks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(known_stacks), cmocka_unit_test(ids),	     cmocka_unit_test(code_goes),
-		cmocka_unit_test(paged_out),	cmocka_unit_test(circles),   cmocka_unit_test(no_frames),
-		cmocka_unit_test(made_by_hand), cmocka_unit_test(full_ring),
+		cmocka_unit_test(known_stacks),	    cmocka_unit_test(ids),
+		cmocka_unit_test(code_goes),	    cmocka_unit_test(paged_out),
+		cmocka_unit_test(circles),	    cmocka_unit_test(no_frames),
+		cmocka_unit_test(made_by_hand),	    cmocka_unit_test(full_ring),
 		cmocka_unit_test(many_live_stacks),
 	};
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The kernel side's walk on a thread that moves: a made-up one that calls Python from Python and from C, calls modules, resumes
- * generators, returns and unwinds, at random, and allocates in between. Each time the stack that it is told to be in is
- * the one that it is in, whatever the walk remembers of earlier ones, and whatever of them still lies about in memory.
+ * The kernel side's walk on a thread that moves: a made-up one that calls Python from Python and
+ * from C, calls modules, resumes generators, returns and unwinds, at random, and allocates in
+ * between. Each time the stack that it is told to be in is the one that it is in, whatever the walk
+ * remembers of earlier ones, and whatever of them still lies about in memory.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,10 +45,12 @@ static struct {
 	uint8_t c_stack[C_SIZE], data[DATA_SIZE], heap[HEAP_SIZE];
 	struct act acts[DEPTH * 3];
 	size_t n, frames;
-	uint64_t sp, top, current, cframe; /* of C's stack, of Python's, the innermost frame, where 3.11 and 3.12 keep that */
+	uint64_t sp, top, current, cframe; /* of C's stack, of Python's, the innermost frame,
+					      where 3.11 and 3.12 keep that */
 	const struct pylayout *l;
 	uint64_t seed;
-	bool narrow; /* few places and few sizes: the same addresses and the same stacks again and again */
+	bool narrow; /* few places and few sizes: the same addresses and the same stacks again and
+			again */
 } m;
 
 static struct {
@@ -72,7 +75,9 @@ static uint64_t some(uint64_t n)
 
 static void put(uint64_t addr, uint64_t v)
 {
-	uint8_t *p = addr - C_STACK < C_SIZE ? m.c_stack + (addr - C_STACK) : addr - DATA < DATA_SIZE ? m.data + (addr - DATA) : m.heap + (addr - HEAP);
+	uint8_t *p = addr - C_STACK < C_SIZE   ? m.c_stack + (addr - C_STACK)
+		     : addr - DATA < DATA_SIZE ? m.data + (addr - DATA)
+					       : m.heap + (addr - HEAP);
 
 	memcpy(p, &v, sizeof(v));
 }
@@ -108,14 +113,17 @@ static void run_on(void)
 	struct act *a = m.n ? &m.acts[m.n - 1] : NULL;
 
 	if (a && (a->kind == PYTHON || a->kind == GENERATOR_FRAME))
-		put(a->frame + m.l->fr_instr, (get(a->frame + m.l->fr_code) & m.l->tag_mask) + m.l->co_code_adaptive + 2 * some(20));
+		put(a->frame + m.l->fr_instr, (get(a->frame + m.l->fr_code) & m.l->tag_mask) +
+						      m.l->co_code_adaptive + 2 * some(20));
 }
 
 static struct act *enter(enum kind kind)
 {
 	struct act *a = &m.acts[m.n++];
 
-	*a = (struct act){ .kind = kind, .sp = m.sp, .top = m.top, .current = m.current, .cframe = m.cframe };
+	*a = (struct act){
+		.kind = kind, .sp = m.sp, .top = m.top, .current = m.current, .cframe = m.cframe
+	};
 	return a;
 }
 
@@ -215,7 +223,8 @@ static size_t truth(struct mt_frame *f)
 		if (a->kind != PYTHON && a->kind != GENERATOR_FRAME)
 			continue;
 		f[n].addr = get(a->frame + m.l->fr_code);
-		f[n].at = (int32_t)(get(a->frame + m.l->fr_instr) - f[n].addr - m.l->co_code_adaptive);
+		f[n].at = (int32_t)(get(a->frame + m.l->fr_instr) - f[n].addr -
+				    m.l->co_code_adaptive);
 		f[n++].kind = MT_FRAME_CODE;
 		if (a->self)
 			f[n++] = (struct mt_frame){ .addr = a->self, .kind = MT_FRAME_MODULE };
@@ -255,7 +264,8 @@ static void allocate(void)
 			i++;
 		assert_true(i < n_told);
 		if (told[i].n != n || memcmp(told[i].f, f, n * sizeof(f[0])))
-			fail_msg("3.%d: another stack, of %zu entries, not %zu", m.l->minor, told[i].n, n);
+			fail_msg("3.%d: another stack, of %zu entries, not %zu", m.l->minor,
+				 told[i].n, n);
 		assert_int_equal(!!(r->stack & MT_STACK_IN_MODULE), n && told[i].n > m.frames);
 	}
 	host_drop_records();
@@ -294,7 +304,8 @@ static void step(void)
 	size_t most = m.narrow ? 14 : DEPTH - 4;
 
 	run_on();
-	if (m.frames > most || m.n > DEPTH * 3 - 8 || m.sp < C_STACK + 0x4000 || m.top > DATA + DATA_SIZE - 0x400)
+	if (m.frames > most || m.n > DEPTH * 3 - 8 || m.sp < C_STACK + 0x4000 ||
+	    m.top > DATA + DATA_SIZE - 0x400)
 		what = 15;
 	if (what < 5) {
 		allocate();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the allocator held when the probes came, out of torn readings and the log: against a made-up allocator that works
- * on between any two steps of a reading.
+ * What the allocator held when the probes came, out of torn readings and the log: against a made-up
+ * allocator that works on between any two steps of a reading.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,7 +63,8 @@ static void step(struct world *w)
 	if (!w->segment[s]) {
 		w->segment[s] = true;
 		w->reserved += SEG_BYTES;
-		say(w, (struct event){ .kind = EVENT_CUDA_ALLOC, .addr = seg_addr(s), .size = SEG_BYTES });
+		say(w, (struct event){
+			       .kind = EVENT_CUDA_ALLOC, .addr = seg_addr(s), .size = SEG_BYTES });
 		return;
 	}
 	for (unsigned i = 0; i < SLOTS; i++)
@@ -71,22 +72,28 @@ static void step(struct world *w)
 	if (empty && !rnd(w, 3)) {
 		w->segment[s] = false;
 		w->reserved -= SEG_BYTES;
-		say(w, (struct event){ .kind = EVENT_CUDA_FREE, .addr = seg_addr(s), .size = SEG_BYTES });
+		say(w, (struct event){
+			       .kind = EVENT_CUDA_FREE, .addr = seg_addr(s), .size = SEG_BYTES });
 		return;
 	}
 	if (w->live[s][k]) {
 		w->live[s][k] = false;
 		w->allocated -= w->size[s][k];
-		say(w, (struct event){ .kind = EVENT_FREE, .addr = seg_addr(s) + k * SLOT_BYTES, .size = w->size[s][k] });
+		say(w, (struct event){ .kind = EVENT_FREE,
+				       .addr = seg_addr(s) + k * SLOT_BYTES,
+				       .size = w->size[s][k] });
 	} else {
 		w->live[s][k] = true;
 		w->size[s][k] = 1 + rnd(w, 512);
 		w->allocated += w->size[s][k];
-		say(w, (struct event){ .kind = EVENT_ALLOC, .addr = seg_addr(s) + k * SLOT_BYTES, .size = w->size[s][k] });
+		say(w, (struct event){ .kind = EVENT_ALLOC,
+				       .addr = seg_addr(s) + k * SLOT_BYTES,
+				       .size = w->size[s][k] });
 	}
 }
 
-/* One reading, with so many steps of the allocator at random moments in it; misses some of what it could see. */
+/* One reading, with so many steps of the allocator at random moments in it; misses some of what it
+ * could see. */
 static void read_world(struct world *w, struct attach_state *st, unsigned steps, bool misses)
 {
 	static struct state_block blocks[SEGMENTS * SLOTS];
@@ -97,14 +104,20 @@ static void read_world(struct world *w, struct attach_state *st, unsigned steps,
 
 	for (unsigned s = 0; s < SEGMENTS; s++) {
 		if (w->segment[s] && !(misses && !rnd(w, 4)))
-			segments[r.n_segments++] = (struct state_segment){ .addr = seg_addr(s), .size = SEG_BYTES,
-									   .expandable = w->expandable, .stream = 7 };
+			segments[r.n_segments++] = (struct state_segment){
+				.addr = seg_addr(s),
+				.size = SEG_BYTES,
+				.expandable = w->expandable,
+				.stream = 7
+			};
 		for (unsigned k = 0; k < SLOTS; k++) {
 			if (every && n++ % every == 0)
 				step(w);
 			if (w->live[s][k] && !(misses && !rnd(w, 4)))
-				blocks[r.n_blocks++] = (struct state_block){ .addr = seg_addr(s) + k * SLOT_BYTES,
-									     .size = w->size[s][k], .stream = 7 };
+				blocks[r.n_blocks++] = (struct state_block){ .addr = seg_addr(s) +
+										     k * SLOT_BYTES,
+									     .size = w->size[s][k],
+									     .stream = 7 };
 		}
 	}
 	dev.allocated = w->allocated;
@@ -183,7 +196,8 @@ static void whole_life(unsigned seed, bool expandable, unsigned steps, bool miss
 		assert_int_equal(seen.blocks, t0.allocated);
 		assert_int_equal(seen.segment_bytes, t0.reserved);
 	}
-	/* Torn or not, a reading that misses nothing is enough; one that misses a quarter is made up for by others. */
+	/* Torn or not, a reading that misses nothing is enough; one that misses a quarter is made
+	 * up for by others. */
 	assert_int_equal(exact, 1);
 	attach_state__free(st);
 }
@@ -243,7 +257,8 @@ static void test_size_nobody_said(void **state)
 }
 
 /* Nothing was read: nothing is claimed, unless the log says that nothing was there. */
-/* Between attaching and reading a segment was given back, by a call that does not say its size; a total tells that it was there. */
+/* Between attaching and reading a segment was given back, by a call that does not say its size; a
+ * total tells that it was there. */
 static void test_given_back_before_the_reading(void **state)
 {
 	(void)state;
@@ -272,7 +287,8 @@ static void test_given_back_before_the_reading(void **state)
 		step(&w);
 		w.segment[s] = false;
 		w.reserved -= SEG_BYTES;
-		say(&w, (struct event){ .kind = EVENT_CUDA_FREE, .addr = seg_addr(s), .size = SEG_BYTES });
+		say(&w, (struct event){
+				.kind = EVENT_CUDA_FREE, .addr = seg_addr(s), .size = SEG_BYTES });
 		read_world(&w, st, 0, false);
 		for (unsigned i = 0; i < 20; i++)
 			step(&w);
@@ -355,10 +371,15 @@ static void test_no_reading(void **state)
 
 static struct event of_gpu(uint8_t kind, uint8_t index, uint64_t size, uint64_t allocated)
 {
-	return (struct event){ .kind = kind, .device = { DEVICE_CUDA, index }, .size = size, .totals = true, .allocated = allocated };
+	return (struct event){ .kind = kind,
+			       .device = { DEVICE_CUDA, index },
+			       .size = size,
+			       .totals = true,
+			       .allocated = allocated };
 }
 
-/* A call of the allocator was under way: it is in the reading, and its event comes when all is handed on. */
+/* A call of the allocator was under way: it is in the reading, and its event comes when all is
+ * handed on. */
 static void test_event_of_before(void **state)
 {
 	(void)state;
@@ -367,7 +388,8 @@ static void test_event_of_before(void **state)
 		struct event e = of_gpu(EVENT_STATE, 0, 0, 1024);
 
 		state_seam__emitted(&m, &e);
-		e = of_gpu((uint8_t)kind, 1, 512, 1024); /* another device, of which nothing was said */
+		/* another device, of which nothing was said */
+		e = of_gpu((uint8_t)kind, 1, 512, 1024);
 		assert_false(state_seam__before(&m, &e));
 		e = of_gpu((uint8_t)kind, 0, 512, 1024);
 		assert_true(state_seam__before(&m, &e));

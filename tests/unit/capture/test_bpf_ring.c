@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The reading end of a BPF ring buffer, on one in a file: whole records, one that is being written, one that was given up. */
+/* The reading end of a BPF ring buffer, on one in a file: whole records, one that is being written,
+ * one that was given up. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -163,7 +164,8 @@ static void test_positions_of_others(void **state)
 	close_writer(&w);
 }
 
-/* Records shorter than their type has are not read beyond their end: nothing of the session is looked at for them. */
+/* Records shorter than their type has are not read beyond their end: nothing of the session is
+ * looked at for them. */
 static void test_short_records(void **state)
 {
 	union {

@@ -27,7 +27,8 @@ static int take(void *ctx, const void *rec, size_t len)
 
 static int deal(struct demux *f, unsigned int type, unsigned int member, uint64_t addr)
 {
-	const struct mt_rec_free r = { .h = { .type = type, .member = member, .sleepable = 1 }, .addr = addr };
+	const struct mt_rec_free r = { .h = { .type = type, .member = member, .sleepable = 1 },
+				       .addr = addr };
 
 	return demux__deal(f, &r, sizeof(r));
 }
@@ -49,7 +50,8 @@ static void test_by_number(void **state)
 	assert_int_equal(a.n, 1);
 }
 
-/* Ends of code objects are everybody's, also where one of them has no room; no memory is what counts. */
+/* Ends of code objects are everybody's, also where one of them has no room; no memory is what
+ * counts. */
 static void test_ends(void **state)
 {
 	struct taker a = { .ret = -ENOMEM }, b = { .ret = -EAGAIN }, c = { 0 };

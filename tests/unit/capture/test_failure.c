@@ -16,7 +16,9 @@ static void test_names_do_not_act(void **state)
 	char longer[2000];
 
 	(void)state;
-	assert_int_equal(failure__set(&f, EXIT_UNUSABLE, -ENOENT, "%s: gone", "/tmp/a\033[31m\n\xc2\x9b.so"), -ENOENT);
+	assert_int_equal(failure__set(&f, EXIT_UNUSABLE, -ENOENT, "%s: gone",
+				      "/tmp/a\033[31m\n\xc2\x9b.so"),
+			 -ENOENT);
 	assert_int_equal(f.status, EXIT_UNUSABLE);
 	assert_string_equal(f.text, "/tmp/a\\x1b[31m\\x0a\\xc2\\x9b.so: gone");
 	memset(longer, '\a', sizeof(longer) - 1);

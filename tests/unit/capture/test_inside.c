@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Programs that run in the process itself: this program runs itself once more with the library preloaded, and the first puts
- * breakpoints on functions of the second, which compares what they return with what they did before.
+ * Programs that run in the process itself: this program runs itself once more with the library
+ * preloaded, and the first puts breakpoints on functions of the second, which compares what they
+ * return with what they did before.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,15 +33,16 @@
 typedef long (*function)(long a, long b);
 
 /*
- * Functions whose instruction at `at_NAME` gets a breakpoint. Each does something else when it is made up for wrongly.
+ * Functions whose instruction at `at_NAME` gets a breakpoint. Each does something else when it is
+ * made up for wrongly.
  */
 long insn_data[2] = { 42, 43 };
 void *insn_target;
 
-#define INSN(name, before, insn, after)                                                                                \
-	__asm__(".pushsection .text\n.balign 16\n.globl insn_" #name "\ninsn_" #name ":\n" before "\n.globl at_" #name \
-		"\nat_" #name ":\n" insn "\n" after "\n.popsection\n");                                               \
-	extern long insn_##name(long a, long b);                                                                       \
+#define INSN(name, before, insn, after)                                                            \
+	__asm__(".pushsection .text\n.balign 16\n.globl insn_" #name "\ninsn_" #name ":\n" before  \
+		"\n.globl at_" #name "\nat_" #name ":\n" insn "\n" after "\n.popsection\n");       \
+	extern long insn_##name(long a, long b);                                                   \
 	extern const char at_##name[];
 
 INSN(push, "", "push %rbx", "mov %rdi, %rbx\nlea 1(%rbx), %rax\npop %rbx\nret")
@@ -63,14 +65,20 @@ INSN(cmp32, "", "cmpl $0x1234567, insn_data(%rip)", "setne %al\nmovzbl %al, %eax
 INSN(movups, "", "movups insn_data(%rip), %xmm0", "movq %xmm0, %rax\nret")
 INSN(jmp_far, "", "jmp *insn_target(%rip)", "ud2")
 
-#define JCC_BOTH(name)                                                                                             \
-	INSN(name##_8, "cmp %rsi, %rdi", "{disp8} " #name " 1f", "mov $1, %eax\nret\n1: mov $2, %eax\nret")        \
-	INSN(name##_32, "cmp %rsi, %rdi", "{disp32} " #name " 1f", "mov $1, %eax\nret\n1: mov $2, %eax\nret")
-#define EACH_JCC(do) do(jo) do(jno) do(jb) do(jae) do(je) do(jne) do(jbe) do(ja) do(js) do(jns) do(jp) do(jnp) do(jl) do(jge) do(jle) do(jg)
+#define JCC_BOTH(name)                                                                             \
+	INSN(name##_8, "cmp %rsi, %rdi", "{disp8} " #name " 1f",                                   \
+	     "mov $1, %eax\nret\n1: mov $2, %eax\nret")                                            \
+	INSN(name##_32, "cmp %rsi, %rdi", "{disp32} " #name " 1f",                                 \
+	     "mov $1, %eax\nret\n1: mov $2, %eax\nret")
+#define EACH_JCC(do)                                                                               \
+	do                                                                                         \
+	(jo) do(jno) do(jb) do(jae) do(je) do(jne) do(jbe) do(ja) do(js) do(jns) do(jp) do(        \
+		jnp) do(jl) do(jge) do(jle) do(jg)
 EACH_JCC(JCC_BOTH)
 
 /* A call whose return is waited for, within itself, and one that is left by a jump. */
-INSN(deep, "", "push %rbp", "mov %rdi, %rax\ntest %rdi, %rdi\nje 1f\ndec %rdi\ncall insn_deep\ninc %rax\n1: pop %rbp\nret")
+INSN(deep, "", "push %rbp",
+     "mov %rdi, %rax\ntest %rdi, %rdi\nje 1f\ndec %rdi\ncall insn_deep\ninc %rax\n1: pop %rbp\nret")
 /* What the threads call, and what is called of modules. */
 INSN(record, "", "push %rbx", "pop %rbx\nret")
 INSN(module, "", "push %rbx", "pop %rbx\nret")
@@ -82,9 +90,9 @@ static const struct {
 } insns[] = {
 #define ONE(name) { #name, insn_##name, at_##name },
 #define BOTH(name) ONE(name##_8) ONE(name##_32)
-	ONE(push) ONE(push12) ONE(push_sp) ONE(nop) ONE(long_nop) ONE(endbr) ONE(jmp8) ONE(jmp32) ONE(call) ONE(ret) ONE(mov) ONE(sub_sp)
-	ONE(test) ONE(load) ONE(lea) ONE(cmp8) ONE(cmp32) ONE(movups) ONE(jmp_far)
-	EACH_JCC(BOTH)
+	ONE(push) ONE(push12) ONE(push_sp) ONE(nop) ONE(long_nop) ONE(endbr) ONE(jmp8) ONE(jmp32)
+		ONE(call) ONE(ret) ONE(mov) ONE(sub_sp) ONE(test) ONE(load) ONE(lea) ONE(cmp8)
+			ONE(cmp32) ONE(movups) ONE(jmp_far) EACH_JCC(BOTH)
 };
 
 #define INSNS (sizeof(insns) / sizeof(insns[0]))
@@ -133,7 +141,8 @@ static int second_insns(void)
 	call_all(after);
 	for (i = 0; i < INSNS * RUNS; i++) {
 		if (before[i] != after[i]) {
-			fprintf(stderr, "%s: %ld, and before %ld\n", insns[i / RUNS].name, after[i], before[i]);
+			fprintf(stderr, "%s: %ld, and before %ld\n", insns[i / RUNS].name, after[i],
+				before[i]);
 			return 1;
 		}
 	}
@@ -157,7 +166,8 @@ static int second_threads(void)
 
 	say('b');
 	await_word();
-	/* A thread that comes to a breakpoint while SIGTRAP is blocked would be ended, and all with it. */
+	/* A thread that comes to a breakpoint while SIGTRAP is blocked would be ended, and all with
+	 * it. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, NULL);
 	for (i = 0; i < THREADS; i++)
@@ -167,7 +177,8 @@ static int second_threads(void)
 	return 0;
 }
 
-static uint64_t fake_type[2], fake_object[4]; /* as long as an object's head: its type is the second word */
+static uint64_t fake_type[2],
+	fake_object[4]; /* as long as an object's head: its type is the second word */
 
 static int second_modules(void)
 {
@@ -247,8 +258,11 @@ static int second_signals(void)
 static const struct {
 	const char *name;
 	int (*run)(void);
-} seconds[] = { { "insns", second_insns },     { "threads", second_threads }, { "modules", second_modules },
-		{ "returns", second_returns }, { "signals", second_signals } };
+} seconds[] = { { "insns", second_insns },
+		{ "threads", second_threads },
+		{ "modules", second_modules },
+		{ "returns", second_returns },
+		{ "signals", second_signals } };
 
 /* ---- the first one ---- */
 
@@ -256,7 +270,7 @@ struct second {
 	struct inside_memory *m;
 	struct probes *p;
 	pid_t pid;
-	int to, from; /* its standard input and output */
+	int to, from;  /* its standard input and output */
 	char path[64]; /* of the file that our code is in */
 };
 
@@ -281,7 +295,8 @@ static void start(struct second *s, const char *what, size_t ring)
 	s->m = inside_memory__new(ring, NULL);
 	assert_non_null(s->m);
 	assert_int_equal(fstat(s->m->fd, &st), 0);
-	snprintf(told, sizeof(told), "%d:%lu:%lu", s->m->fd, (unsigned long)st.st_dev, (unsigned long)st.st_ino);
+	snprintf(told, sizeof(told), "%d:%lu:%lu", s->m->fd, (unsigned long)st.st_dev,
+		 (unsigned long)st.st_ino);
 	assert_int_equal(pipe2(in, O_CLOEXEC), 0);
 	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
 	s->pid = fork();
@@ -341,7 +356,8 @@ static uint64_t offset_of(const char *addr, char *path, size_t size)
 static int attach(struct second *s, enum call_probe which, const char *at, uint64_t cookie)
 {
 	char file[PATH_MAX], path[PATH_MAX + 64];
-	const struct probe_site site = { .offset = offset_of(at, file, sizeof(file)), .cookie = cookie };
+	const struct probe_site site = { .offset = offset_of(at, file, sizeof(file)),
+					 .cookie = cookie };
 
 	snprintf(path, sizeof(path), "%s%s", s->path, file);
 	return probes__attach_calls(s->p, s->pid, which, path, &site, 1);
@@ -453,7 +469,8 @@ static void __attribute__((unused)) test_instructions(void **state)
 	assert_int_equal(finish(&s, on_set_device, seen, 1000), 0);
 	for (i = 0; i < INSNS; i++) {
 		/* Two are come to from others, too. */
-		size_t times = !strcmp(insns[i].name, "nop") || !strcmp(insns[i].name, "mov") ? 2 : 1;
+		size_t times = !strcmp(insns[i].name, "nop") || !strcmp(insns[i].name, "mov") ? 2
+											      : 1;
 
 		if (seen->n[i] != RUNS * times)
 			print_error("%s\n", insns[i].name);
@@ -560,14 +577,16 @@ static int on_return(void *ctx, const void *rec, size_t len)
 	struct seen *seen = ctx;
 
 	(void)len;
-	if (r->h.type != MT_REC_CUDA_CALL || r->fn != 5 || r->arg[0] >= DEPTH || (long)r->result != (long)r->arg[0])
+	if (r->h.type != MT_REC_CUDA_CALL || r->fn != 5 || r->arg[0] >= DEPTH ||
+	    (long)r->result != (long)r->arg[0])
 		seen->wrong++;
 	else
 		seen->returned[r->arg[0]]++;
 	return 0;
 }
 
-/* The outermost call of each is told of when it is back, with what it was given and what it returned. */
+/* The outermost call of each is told of when it is back, with what it was given and what it
+ * returned. */
 static void __attribute__((unused)) test_returns(void **state)
 {
 	struct seen *seen = calloc(1, sizeof(*seen));
@@ -608,15 +627,17 @@ static void test_plan(void **state)
 		uint64_t slot;
 		int err;
 	} plans[] = {
-		{ { 0xff, 0xd0 }, 0x1000, -ENOTSUP },			       /* call *%rax */
-		{ { 0xe2, 0x10 }, 0x1000, -ENOTSUP },			       /* loop */
-		{ { 0xcc }, 0x1000, -ENOTSUP },				       /* int3 */
-		{ { 0x0f, 0x05 }, 0x1000, -ENOTSUP },			       /* syscall */
-		{ { 0xc2, 0x08, 0x00 }, 0x1000, -ENOTSUP },		       /* ret $8 */
-		{ { 0x06 }, 0x1000, -ENOTSUP },				       /* none */
-		{ { 0x48, 0x8b, 0x05, 0, 0, 0, 0 }, 0x7f0000000000, -ERANGE }, /* mov 0(%rip), %rax */
+		{ { 0xff, 0xd0 }, 0x1000, -ENOTSUP },	    /* call *%rax */
+		{ { 0xe2, 0x10 }, 0x1000, -ENOTSUP },	    /* loop */
+		{ { 0xcc }, 0x1000, -ENOTSUP },		    /* int3 */
+		{ { 0x0f, 0x05 }, 0x1000, -ENOTSUP },	    /* syscall */
+		{ { 0xc2, 0x08, 0x00 }, 0x1000, -ENOTSUP }, /* ret $8 */
+		{ { 0x06 }, 0x1000, -ENOTSUP },		    /* none */
+		{ { 0x48, 0x8b, 0x05, 0, 0, 0, 0 },
+		  0x7f0000000000,
+		  -ERANGE }, /* mov 0(%rip), %rax */
 		{ { 0x48, 0x8b, 0x05, 0, 0, 0, 0 }, 0x600000, 0 },
-		{ { 0x48, 0x8b, 0x07 }, 0x7f0000000000, 0 },		       /* mov (%rdi), %rax */
+		{ { 0x48, 0x8b, 0x07 }, 0x7f0000000000, 0 }, /* mov (%rdi), %rax */
 	};
 	uint8_t copy[MT_INSIDE_SLOT];
 	struct mt_inside_site site;
@@ -625,10 +646,14 @@ static void test_plan(void **state)
 
 	(void)state;
 	for (i = 0; i < sizeof(plans) / sizeof(plans[0]); i++)
-		assert_int_equal(inside_sites__plan(plans[i].code, 15, 0x400000, plans[i].slot, &site, copy), plans[i].err);
+		assert_int_equal(inside_sites__plan(plans[i].code, 15, 0x400000, plans[i].slot,
+						    &site, copy),
+				 plans[i].err);
 	/* c5 f8 10 05 disp32: vmovups disp(%rip), %xmm0 */
-	assert_int_equal(inside_sites__plan((const uint8_t[15]){ 0xc5, 0xf8, 0x10, 0x05, 0x00, 0x01, 0, 0 }, 15, 0x400000, 0x400800, &site,
-					    copy), 0);
+	assert_int_equal(
+		inside_sites__plan((const uint8_t[15]){ 0xc5, 0xf8, 0x10, 0x05, 0x00, 0x01, 0, 0 },
+				   15, 0x400000, 0x400800, &site, copy),
+		0);
 	memcpy(&disp, copy + 4, sizeof(disp));
 	assert_int_equal(disp, 0x100 - 0x800);
 	assert_int_equal(site.length, 8);
@@ -641,8 +666,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_written_by_others),
 		cmocka_unit_test(test_plan),
 #ifndef __SANITIZE_ADDRESS__ /* whose runtime wants to be the first of all libraries */
-		cmocka_unit_test(test_instructions), cmocka_unit_test(test_threads), cmocka_unit_test(test_tables),
-		cmocka_unit_test(test_returns),	     cmocka_unit_test(test_signals),
+		cmocka_unit_test(test_instructions),
+		cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_tables),
+		cmocka_unit_test(test_returns),
+		cmocka_unit_test(test_signals),
 #endif
 	};
 	size_t i;

@@ -30,10 +30,12 @@ static void zero_counters(struct probes *p, uint32_t number)
 		lost = 0;
 }
 
-/* Lost ends are counted over all members once for each time that something was lost, however often they are asked for. */
+/* Lost ends are counted over all members once for each time that something was lost, however often
+ * they are asked for. */
 static void test_lost_ends(void **state)
 {
-	static const struct probes_place place = { .counters = counters, .zero_counters = zero_counters };
+	static const struct probes_place place = { .counters = counters,
+						   .zero_counters = zero_counters };
 	static struct probes p = { .in = &place, .group = 1 };
 	uint64_t notices = 7, n = 99;
 	int i;

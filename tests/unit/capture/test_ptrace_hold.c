@@ -164,7 +164,8 @@ static void test_signal_on_its_way(void **state)
 		if (i % 3)
 			assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 		else /* its handler may not have been there yet */
-			assert_true(WIFEXITED(status) ? WEXITSTATUS(status) == SIGTERM : WTERMSIG(status) == SIGTERM);
+			assert_true(WIFEXITED(status) ? WEXITSTATUS(status) == SIGTERM
+						      : WTERMSIG(status) == SIGTERM);
 	}
 }
 
@@ -247,7 +248,8 @@ int main(void)
 		cmocka_unit_test(test_cannot_be),
 	};
 
-	count = mmap(NULL, sizeof(*count), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	count = mmap(NULL, sizeof(*count), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		     0);
 	if (count == MAP_FAILED)
 		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);

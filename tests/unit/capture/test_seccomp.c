@@ -26,7 +26,8 @@ static void filter(void)
 	struct sock_filter code[] = { BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW) };
 	struct sock_fprog program = { 1, code };
 
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
 		_exit(1);
 }
 
@@ -115,7 +116,8 @@ static void in_a_thread(void)
 	pthread_t t;
 	char c;
 
-	if (pipe(done) || pthread_create(&t, NULL, filtered_thread, &done[1]) || read(done[0], &c, 1) != 1)
+	if (pipe(done) || pthread_create(&t, NULL, filtered_thread, &done[1]) ||
+	    read(done[0], &c, 1) != 1)
 		_exit(1);
 }
 
@@ -152,7 +154,8 @@ static int decide(bool defect)
 	return wrong;
 }
 
-/* Each in a process of its own: the kernel is tried once in a process. Runs before any test that tries it here. */
+/* Each in a process of its own: the kernel is tried once in a process. Runs before any test that
+ * tries it here. */
 static int decided(bool defect)
 {
 	pid_t pid = fork();
@@ -176,8 +179,10 @@ static void test_who_gets_return_probes(void **state)
 static void test_shadow_stacks(void **state)
 {
 	(void)state;
-	assert_true(proc__says_shadow_stack("Name:\tx\nx86_Thread_features:\tshstk wrss\nx86_Thread_features_locked:\t\n"));
-	assert_false(proc__says_shadow_stack("x86_Thread_features:\t\nx86_Thread_features_locked:\tshstk\n"));
+	assert_true(proc__says_shadow_stack(
+		"Name:\tx\nx86_Thread_features:\tshstk wrss\nx86_Thread_features_locked:\t\n"));
+	assert_false(proc__says_shadow_stack(
+		"x86_Thread_features:\t\nx86_Thread_features_locked:\tshstk\n"));
 	assert_false(proc__says_shadow_stack("Name:\tx86_Thread_features: shstk\n"));
 	assert_false(proc__says_shadow_stack(""));
 	assert_false(seccomp__keeps_shadow_stack("6.8.0-31-generic"));

@@ -14,7 +14,8 @@
 #include "record/dict.h"
 #include "record/limits.h"
 
-/* A capture that has met as many threads as a recording can hold goes on, and counts those without a number. */
+/* A capture that has met as many threads as a recording can hold goes on, and counts those without
+ * a number. */
 static void test_full_dict(void **state)
 {
 	struct dict *d = dict__new();
@@ -28,11 +29,14 @@ static void test_full_dict(void **state)
 		if (symbolizer__number(n, dict__thread(d, (struct dict_thread){ .tid = i })) != i)
 			fail();
 	assert_int_equal(symbolizer__stats(n).no_room, 0);
-	assert_int_equal(symbolizer__number(n, dict__thread(d, (struct dict_thread){ .tid = i })), 0);
-	assert_int_equal(symbolizer__number(n, dict__thread(d, (struct dict_thread){ .tid = i + 1 })), 0);
+	assert_int_equal(symbolizer__number(n, dict__thread(d, (struct dict_thread){ .tid = i })),
+			 0);
+	assert_int_equal(
+		symbolizer__number(n, dict__thread(d, (struct dict_thread){ .tid = i + 1 })), 0);
 	assert_int_equal(symbolizer__stats(n).no_room, 2);
 	/* What is known keeps its number. */
-	assert_int_equal(symbolizer__number(n, dict__thread(d, (struct dict_thread){ .tid = 7 })), 7);
+	assert_int_equal(symbolizer__number(n, dict__thread(d, (struct dict_thread){ .tid = 7 })),
+			 7);
 	symbolizer__free(n);
 	dict__free(d);
 }
@@ -53,7 +57,9 @@ static void test_no_memory_is_an_error(void **state)
 
 static void push(struct queue *q, unsigned int type, uint64_t epoch, size_t max)
 {
-	const struct mt_rec_gone r = { .h = { .type = type }, .code = 0x1000 + epoch, .epoch = epoch };
+	const struct mt_rec_gone r = { .h = { .type = type },
+				       .code = 0x1000 + epoch,
+				       .epoch = epoch };
 
 	assert_int_equal(queue__push_early(q, &r, sizeof(r), max), 0);
 }
@@ -82,7 +88,8 @@ static void test_waiting_keeps_no_ends(void **state)
 	free(q.buf);
 }
 
-/* Of ends that were not kept: what is read later stands for no stack from before them; what was read before stays. */
+/* Of ends that were not kept: what is read later stands for no stack from before them; what was
+ * read before stays. */
 static void test_floor(void **state)
 {
 	struct dict *d = dict__new();

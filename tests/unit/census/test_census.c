@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The readers behind the census on memory made by hand, in this process: tensors as four generations of PyTorch lay them out,
- * lists of objects; and both damaged. tests/e2e/test_dump.py has the real ones.
+ * The readers behind the census on memory made by hand, in this process: tensors as four
+ * generations of PyTorch lay them out, lists of objects; and both damaged. tests/e2e/test_dump.py
+ * has the real ones.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -105,7 +106,8 @@ static void test_damaged_tensors(void **state)
 {
 	const struct layout *l = &layouts[2];
 	struct pytensors *t = make_world(l);
-	uint8_t *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			     0);
 	struct pytensor wild = { .obj = 0x1234567000 };
 
 	(void)state;
@@ -196,7 +198,8 @@ static struct pygc make_lists(void)
 	permanent.next = permanent.prev = at(&permanent);
 	for (size_t i = 0; i < N_OBJECTS; i++) {
 		objects[i].next = i + 1 < N_OBJECTS ? at(&objects[i + 1]) : at(&heads[2]);
-		objects[i].prev = (i ? at(&objects[i - 1]) : at(&heads[2])) | 2; /* flags of the collector's */
+		/* flags of the collector's */
+		objects[i].prev = (i ? at(&objects[i - 1]) : at(&heads[2])) | 2;
 		objects[i].type = 8;
 	}
 	heads[2].next = at(&objects[0]);
@@ -230,19 +233,22 @@ static void test_lists(void **state)
 	assert_int_equal(walk(&gc, 1, &s), -ETIME);
 }
 
-/* The collector's state with its heads at an offset of 8 * n and of 8 * n + 4, as Debian 13's Python 3.13 has them. */
+/* The collector's state with its heads at an offset of 8 * n and of 8 * n + 4, as Debian 13's
+ * Python 3.13 has them. */
 static void test_lists_are_found_at_both_alignments(void **state)
 {
 	struct pygc gc;
 
 	(void)state;
 	for (size_t shift = 0; shift <= 4; shift += 4) {
-		uint8_t *interp = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		uint8_t *interp = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE,
+				       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		uint64_t first = at(interp) + 7424 - shift, pointer = at(interp) + 7496;
 
 		assert_true(interp != MAP_FAILED);
 		for (size_t i = 0; i < 4; i++) {
-			uint64_t head = i < 3 ? first + 24 * i : pointer + 8, link[2] = { head, head };
+			uint64_t head = i < 3 ? first + 24 * i : pointer + 8,
+				 link[2] = { head, head };
 
 			memcpy(interp + (head - at(interp)), link, sizeof(link));
 		}
@@ -290,7 +296,9 @@ static void test_damaged_lists(void **state)
 
 static void test_memcache(void **state)
 {
-	uint8_t *whole = mmap(NULL, 4 * 16384, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), buf[40000];
+	uint8_t *whole = mmap(NULL, 4 * 16384, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			      -1, 0),
+		buf[40000];
 	uint8_t *p = whole + (16384 - at(whole) % 16384); /* where a block begins */
 	struct memcache *c = memcache__new(self);
 
@@ -320,9 +328,12 @@ static void test_memcache(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_layouts),		cmocka_unit_test(test_damaged_tensors),
-		cmocka_unit_test(test_nothing_to_find), cmocka_unit_test(test_lists),
-		cmocka_unit_test(test_damaged_lists),	cmocka_unit_test(test_memcache),
+		cmocka_unit_test(test_layouts),
+		cmocka_unit_test(test_damaged_tensors),
+		cmocka_unit_test(test_nothing_to_find),
+		cmocka_unit_test(test_lists),
+		cmocka_unit_test(test_damaged_lists),
+		cmocka_unit_test(test_memcache),
 		cmocka_unit_test(test_lists_are_found_at_both_alignments),
 	};
 

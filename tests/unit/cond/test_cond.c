@@ -63,7 +63,8 @@ static void is(const char *text, enum cond_verdict want, const char *words)
 
 	assert_int_equal(cond__eval(c, &v, &r), 0);
 	if (r.verdict != want || strcmp(r.text, words))
-		fail_msg("%s: %s, \"%s\" and not \"%s\"", text, cond__verdict_name(r.verdict), r.text, words);
+		fail_msg("%s: %s, \"%s\" and not \"%s\"", text, cond__verdict_name(r.verdict),
+			 r.text, words);
 	cond__free(c);
 }
 
@@ -116,7 +117,8 @@ static void test_percent(void **state)
 static void test_and_or(void **state)
 {
 	(void)state;
-	is("allocated>60G and reserved>70G", COND_HOLDS, "allocated 64.00 GiB > 60.00 GiB and reserved 72.00 GiB > 70.00 GiB");
+	is("allocated>60G and reserved>70G", COND_HOLDS,
+	   "allocated 64.00 GiB > 60.00 GiB and reserved 72.00 GiB > 70.00 GiB");
 	is("allocated>60G AND reserved>75G", COND_NO, "reserved 72.00 GiB is not > 75.00 GiB");
 	is("allocated>70G or reserved>70G", COND_HOLDS, "reserved 72.00 GiB > 70.00 GiB");
 	/* "and" binds closer. */
@@ -135,7 +137,8 @@ static void test_refused(void **state)
 	char longest[2000];
 
 	(void)state;
-	refused("alocated>70G", "'alocated>70G': no such figure 'alocated', did you mean allocated; there are: allocated, reserved, peak");
+	refused("alocated>70G", "'alocated>70G': no such figure 'alocated', did you mean "
+				"allocated; there are: allocated, reserved, peak");
 	refused("", "a figure is wanted");
 	refused("peak", "after 'peak': one of > >= < <= = != is wanted");
 	refused("peak>", "after 'peak>': what is it compared with?");
@@ -179,7 +182,8 @@ static void test_needs(void **state)
 	struct cond *c = parse("growth>1G/100steps or rss>1G and reserved_growth > 10% / 10 m");
 
 	(void)state;
-	assert_true(cond__needs(c, COND_ALLOCATED) && cond__needs(c, COND_GROWTH) && cond__needs(c, COND_RSS));
+	assert_true(cond__needs(c, COND_ALLOCATED) && cond__needs(c, COND_GROWTH) &&
+		    cond__needs(c, COND_RSS));
 	assert_true(cond__needs(c, COND_RESERVED));
 	assert_false(cond__needs(c, COND_PEAK) || cond__needs(c, COND_RSS_GROWTH));
 	assert_true(cond__needs_steps(c) && cond__needs_growth(c));
@@ -190,9 +194,14 @@ static void test_needs(void **state)
 	cond__free(c);
 }
 
-static struct cond_result at(struct cond *c, unsigned series, uint64_t step, uint64_t time, uint64_t allocated, bool most)
+static struct cond_result at(struct cond *c, unsigned series, uint64_t step, uint64_t time,
+			     uint64_t allocated, bool most)
 {
-	struct cond_values v = { .time = time, .step = step, .has_steps = step != UINT64_MAX, .series = series, .most = most };
+	struct cond_values v = { .time = time,
+				 .step = step,
+				 .has_steps = step != UINT64_MAX,
+				 .series = series,
+				 .most = most };
 	struct cond_result r;
 
 	v.v[COND_ALLOCATED] = (struct cond_value){ true, allocated, 0 };
@@ -213,8 +222,11 @@ static void test_growth_by_steps(void **state)
 
 			r = at(c, 0, i, i * S, now, false);
 			rm = at(more, 0, i, i * S, now, false);
-			/* Step 100 has to be over before it is known. What the first began with nobody saw. */
-			assert_int_equal(r.verdict, i > 101 ? COND_HOLDS : i > 100 ? COND_NO : COND_UNKNOWN);
+			/* Step 100 has to be over before it is known. What the first began with
+			 * nobody saw. */
+			assert_int_equal(r.verdict, i > 101   ? COND_HOLDS
+						    : i > 100 ? COND_NO
+							      : COND_UNKNOWN);
 			assert_int_equal(rm.verdict, i > 100 ? COND_NO : COND_UNKNOWN);
 		}
 		if (i == 13)
@@ -247,7 +259,8 @@ static void test_growth_by_time(void **state)
 	(void)state;
 	/* 10 KiB a second, and in every second one look of three in the middle of a step. */
 	for (uint64_t ms = 0; ms < 300000; ms += 333) {
-		r = at(c, 0, UINT64_MAX, ms * 1000000, 4096 + ms / 1000 * 10240 + (ms % 999 ? 0 : 1 << 20), false);
+		r = at(c, 0, UINT64_MAX, ms * 1000000,
+		       4096 + ms / 1000 * 10240 + (ms % 999 ? 0 : 1 << 20), false);
 		if (ms < 128000)
 			assert_int_equal(r.verdict, COND_UNKNOWN);
 	}
@@ -271,7 +284,9 @@ static void test_sampled(void **state)
 	for (uint64_t i = 0; i < 20000; i++) {
 		x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
 		v.step = i / 2;
-		v.v[COND_ALLOCATED] = (struct cond_value){ true, 5000 + (x >> 62 ? 100000 : 0) * (i % 2) + (x >> 61 & 1 ? 10 : 0), 0 };
+		v.v[COND_ALLOCATED] = (struct cond_value){
+			true, 5000 + (x >> 62 ? 100000 : 0) * (i % 2) + (x >> 61 & 1 ? 10 : 0), 0
+		};
 		assert_int_equal(cond__eval(c, &v, &r), 0);
 		assert_int_not_equal(r.verdict, COND_HOLDS);
 	}
@@ -279,8 +294,8 @@ static void test_sampled(void **state)
 }
 
 /*
- * Looks 20 times a second at a job whose activations rise to 20 GiB and fall again in each step of 0.7 s: for two hours without a leak,
- * and with one of 2 GiB in ten minutes.
+ * Looks 20 times a second at a job whose activations rise to 20 GiB and fall again in each step of
+ * 0.7 s: for two hours without a leak, and with one of 2 GiB in ten minutes.
  */
 static void test_looks_at_a_job(void **state)
 {
@@ -296,23 +311,29 @@ static void test_looks_at_a_job(void **state)
 			uint64_t part = phase < 350 ? phase : 700 - phase;
 
 			v.time = ms * 1000000;
-			v.v[COND_ALLOCATED] = (struct cond_value){ true, 4 * GIB + leak * ms * (2 * GIB / 600000) + 20 * GIB / 350 * part, 0 };
+			v.v[COND_ALLOCATED] = (struct cond_value){
+				true,
+				4 * GIB + leak * ms * (2 * GIB / 600000) + 20 * GIB / 350 * part, 0
+			};
 			assert_int_equal(cond__eval(c, &v, &r), 0);
 			assert_int_equal(cond__eval(all, &v, &x), 0);
 			first = !first && r.verdict == COND_HOLDS ? ms : first;
-			if (!leak && (r.verdict == COND_HOLDS || (x.verdict == COND_HOLDS && x.value > GIB / 4)))
+			if (!leak && (r.verdict == COND_HOLDS ||
+				      (x.verdict == COND_HOLDS && x.value > GIB / 4)))
 				fail_msg("at %lu ms: %s", (unsigned long)ms, x.text);
 		}
 		if (leak) {
 			assert_true(first > 600000 && first < 720000);
-			assert_true(r.verdict == COND_HOLDS && r.value > 19 * GIB / 10 && r.value < 21 * GIB / 10);
+			assert_true(r.verdict == COND_HOLDS && r.value > 19 * GIB / 10 &&
+				    r.value < 21 * GIB / 10);
 		}
 		cond__free(c);
 		cond__free(all);
 	}
 }
 
-/* Windows so long that a unit is several steps, jumps, and numbers that a broken recording may have. */
+/* Windows so long that a unit is several steps, jumps, and numbers that a broken recording may
+ * have. */
 static void test_extremes(void **state)
 {
 	struct cond *c = parse("growth>1G/1000000steps");
@@ -321,7 +342,8 @@ static void test_extremes(void **state)
 	(void)state;
 	for (uint64_t i = 0; i < 1100000; i += 50)
 		r = at(c, 0, i, i, i * 2000, false);
-	assert_true(r.verdict == COND_HOLDS && r.value >= UINT64_C(2000000000) - 2000 * 250 && r.value < UINT64_C(2001000000));
+	assert_true(r.verdict == COND_HOLDS && r.value >= UINT64_C(2000000000) - 2000 * 250 &&
+		    r.value < UINT64_C(2001000000));
 	at(c, 0, UINT64_MAX - 1, UINT64_MAX, UINT64_MAX, false);
 	at(c, 0, 0, 0, 0, false);
 	r = at(c, 0, 5, 5, UINT64_MAX, true);
@@ -343,11 +365,11 @@ static void test_extremes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_to_the_byte),	cmocka_unit_test(test_percent),
-		cmocka_unit_test(test_and_or),		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_needs),		cmocka_unit_test(test_growth_by_steps),
-		cmocka_unit_test(test_growth_by_time),	cmocka_unit_test(test_sampled),
-		cmocka_unit_test(test_looks_at_a_job),	cmocka_unit_test(test_extremes),
+		cmocka_unit_test(test_to_the_byte),    cmocka_unit_test(test_percent),
+		cmocka_unit_test(test_and_or),	       cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_needs),	       cmocka_unit_test(test_growth_by_steps),
+		cmocka_unit_test(test_growth_by_time), cmocka_unit_test(test_sampled),
+		cmocka_unit_test(test_looks_at_a_job), cmocka_unit_test(test_extremes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,7 +47,10 @@ static uint32_t str(struct tape *t, const char *s)
 
 static struct tape tape__new(const char *path, const char *folder, const char *torch)
 {
-	struct tape t = { .d = dict__new(), .f = facts__new(), .folder = folder, .fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600) };
+	struct tape t = { .d = dict__new(),
+			  .f = facts__new(),
+			  .folder = folder,
+			  .fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600) };
 
 	assert_true(t.fd >= 0);
 	facts__set(t.f, "pid", "4242");
@@ -58,7 +61,8 @@ static struct tape tape__new(const char *path, const char *folder, const char *t
 	facts__set(t.f, "attached_at", "start");
 	t.w = mtr_writer__new(t.fd, t.d, t.f, &(struct mtr_writer_opts){ 0 });
 	assert_non_null(t.w);
-	t.thread = dict__thread(t.d, (struct dict_thread){ .tid = 4242, .name = str(&t, "python") });
+	t.thread = dict__thread(t.d,
+				(struct dict_thread){ .tid = 4242, .name = str(&t, "python") });
 	return t;
 }
 
@@ -72,15 +76,19 @@ static void tape__close(struct tape *t)
 }
 
 /* file: below the program's folder, unless it is a whole path. */
-static struct dict_frame frame(struct tape *t, const char *file, const char *func, uint32_t line, const char *module, const char *cls)
+static struct dict_frame frame(struct tape *t, const char *file, const char *func, uint32_t line,
+			       const char *module, const char *cls)
 {
 	char path[256];
 	struct dict_loc loc = { 0, str(t, func), line };
-	struct dict_module mod = { module ? str(t, module) : 0, str(t, cls ? cls : ""), str(t, "Net") };
+	struct dict_module mod = { module ? str(t, module) : 0, str(t, cls ? cls : ""),
+				   str(t, "Net") };
 
-	snprintf(path, sizeof(path), "%s%s%s", *file == '/' ? "" : t->folder, *file == '/' ? "" : "/", file);
+	snprintf(path, sizeof(path), "%s%s%s", *file == '/' ? "" : t->folder,
+		 *file == '/' ? "" : "/", file);
 	loc.file = str(t, path);
-	return (struct dict_frame){ .loc = dict__loc(t->d, loc), .module = module ? dict__module(t->d, mod) : 0 };
+	return (struct dict_frame){ .loc = dict__loc(t->d, loc),
+				    .module = module ? dict__module(t->d, mod) : 0 };
 }
 
 static void put(struct tape *t, struct event e)
@@ -98,20 +106,26 @@ static void put(struct tape *t, struct event e)
 }
 
 /*
- * In forward of a layer: net.py:line of Layer.forward, called by train.py:call. On which of the frames between a recording
- * notes the module is not the same in every one.
+ * In forward of a layer: net.py:line of Layer.forward, called by train.py:call. On which of the
+ * frames between a recording notes the module is not the same in every one.
  */
-static void alloc(struct tape *t, uint64_t addr, uint64_t size, uint32_t line, const char *module, uint32_t call)
+static void alloc(struct tape *t, uint64_t addr, uint64_t size, uint32_t line, const char *module,
+		  uint32_t call)
 {
 	bool outer = t->call_noted_outside;
 	struct dict_frame f[] = {
 		frame(t, "net.py", "Layer.forward", line, NULL, NULL),
-		frame(t, SP "nn/modules/module.py", "Module._call_impl", 1786, outer ? NULL : module, "Layer"),
-		frame(t, SP "nn/modules/module.py", "Module._wrapped_call_impl", 1775, outer ? module : NULL, "Layer"),
+		frame(t, SP "nn/modules/module.py", "Module._call_impl", 1786,
+		      outer ? NULL : module, "Layer"),
+		frame(t, SP "nn/modules/module.py", "Module._wrapped_call_impl", 1775,
+		      outer ? module : NULL, "Layer"),
 		frame(t, "train.py", "<module>", call, NULL, NULL),
 	};
 
-	put(t, (struct event){ .kind = EVENT_ALLOC, .device = CUDA, .addr = addr, .size = size,
+	put(t, (struct event){ .kind = EVENT_ALLOC,
+			       .device = CUDA,
+			       .addr = addr,
+			       .size = size,
 			       .stack = dict__stack(t->d, f, 4, MT_WALK_OK) });
 }
 
@@ -131,12 +145,14 @@ static void write_old(void)
 	alloc(&t, 0x3000000, 8 * MIB, 10, "layers.1", 7);
 	alloc(&t, 0x4000000, 3 * MIB, 20, "head", 7);
 	step(&t);
-	put(&t, (struct event){ .kind = EVENT_FREE, .device = CUDA, .addr = 0x1000000, .size = 8 * MIB });
+	put(&t, (struct event){
+			.kind = EVENT_FREE, .device = CUDA, .addr = 0x1000000, .size = 8 * MIB });
 	step(&t);
 	tape__close(&t);
 }
 
-/* Two lines were put in above, in another checkout; a third layer, half the size at 12, the head allocates on another line. */
+/* Two lines were put in above, in another checkout; a third layer, half the size at 12, the head
+ * allocates on another line. */
 static void write_new(void)
 {
 	struct tape t = tape__new(new, "/home/u/two", "2.11.0");
@@ -152,14 +168,20 @@ static void write_new(void)
 	tape__close(&t);
 }
 
-/* Names that want to be escaped, in every place where a target can put one; and it is of a dry run. */
+/* Names that want to be escaped, in every place where a target can put one; and it is of a dry run.
+ */
 static void write_odd(void)
 {
 	struct tape t = tape__new(odd, "/x/\x1b[2J|*\xe2\x80\xae", "9.9\x1b|<b>");
-	struct dict_frame f = frame(&t, "</script>|\r\n.py", "\x1b]0;f\a\"`*", 3, "m|\x9b\n\"", "C<b>");
+	struct dict_frame f = frame(&t, "</script>|\r\n.py", "\x1b]0;f\a\"`*", 3, "m|\x9b\n\"",
+				    "C<b>");
 
 	facts__set(t.f, "dry_run", "1");
-	put(&t, (struct event){ .kind = EVENT_ALLOC, .device = CUDA, .addr = 1, .size = 1000, .stack = dict__stack(t.d, &f, 1, MT_WALK_OK) });
+	put(&t, (struct event){ .kind = EVENT_ALLOC,
+				.device = CUDA,
+				.addr = 1,
+				.size = 1000,
+				.stack = dict__stack(t.d, &f, 1, MT_WALK_OK) });
 	tape__close(&t);
 }
 
@@ -181,7 +203,10 @@ static void write_cpu(void)
 	struct tape t = tape__new(cpu, "/home/u/one", "2.11.0");
 	struct dict_frame f = frame(&t, "data.py", "load", 3, NULL, NULL);
 
-	put(&t, (struct event){ .kind = EVENT_ALLOC, .addr = 1, .size = MIB, .stack = dict__stack(t.d, &f, 1, MT_WALK_OK) });
+	put(&t, (struct event){ .kind = EVENT_ALLOC,
+				.addr = 1,
+				.size = MIB,
+				.stack = dict__stack(t.d, &f, 1, MT_WALK_OK) });
 	tape__close(&t);
 }
 
@@ -203,8 +228,13 @@ static void write_told(void)
 	struct dict_module m = { str(&t, "layers.0"), str(&t, "Layer"), str(&t, "Net") };
 
 	alloc(&t, 0x1000000, 8 * MIB, 10, "layers.0", 7);
-	put(&t, (struct event){ .kind = EVENT_TENSOR, .device = CUDA, .addr = 0x1000000, .size = 8 * MIB, .category = CATEGORY_PARAMETER,
-				.name = str(&t, "layers.0.weight"), .module = dict__module(t.d, m) });
+	put(&t, (struct event){ .kind = EVENT_TENSOR,
+				.device = CUDA,
+				.addr = 0x1000000,
+				.size = 8 * MIB,
+				.category = CATEGORY_PARAMETER,
+				.name = str(&t, "layers.0.weight"),
+				.module = dict__module(t.d, m) });
 	put(&t, (struct event){ .kind = EVENT_CENSUS, .device = CUDA, .size = 8 * MIB });
 	alloc(&t, 0x2000000, 4 * MIB, 12, "layers.0", 7);
 	step(&t);
@@ -305,16 +335,25 @@ static void expect(const struct output *o, const char *text)
 	assert_string_equal(o->out, text);
 }
 
-/* The lines are the same two down, the folder has another name; a layer came, the head's line is gone. */
+/* The lines are the same two down, the folder has another name; a layer came, the head's line is
+ * gone. */
 static void test_text(void **state)
 {
 	(void)state;
-	expect(run(cmd_diff, old, new, NULL), 
+	expect(run(cmd_diff, old, new, NULL),
 	       "old  old: python train.py\n"
-	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 8 events, 0 lost\n"
+	       "     torch 2.11.0 \xc2"
+	       "\xb7"
+	       " 2.0 s \xc2"
+	       "\xb7"
+	       " 8 events, 0 lost\n"
 	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
 	       "new  new: python train.py\n"
-	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 7 events, 0 lost\n"
+	       "     torch 2.11.0 \xc2"
+	       "\xb7"
+	       " 2.0 s \xc2"
+	       "\xb7"
+	       " 7 events, 0 lost\n"
 	       "     cuda:0  peak 26.00 MiB at 500.0 ms (step 1, forward)\n"
 	       "\n"
 	       "Max mem: 23.00 MiB -> 26.00 MiB, +3.00 MiB (+13.0 %)\n"
@@ -335,12 +374,20 @@ static void test_text(void **state)
 static void test_modules(void **state)
 {
 	(void)state;
-	expect(run(cmd_diff, old, new, "--by", "module", "--top", "2", NULL), 
+	expect(run(cmd_diff, old, new, "--by", "module", "--top", "2", NULL),
 	       "old  old: python train.py\n"
-	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 8 events, 0 lost\n"
+	       "     torch 2.11.0 \xc2"
+	       "\xb7"
+	       " 2.0 s \xc2"
+	       "\xb7"
+	       " 8 events, 0 lost\n"
 	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
 	       "new  new: python train.py\n"
-	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 7 events, 0 lost\n"
+	       "     torch 2.11.0 \xc2"
+	       "\xb7"
+	       " 2.0 s \xc2"
+	       "\xb7"
+	       " 7 events, 0 lost\n"
 	       "     cuda:0  peak 26.00 MiB at 500.0 ms (step 1, forward)\n"
 	       "\n"
 	       "Max mem: 23.00 MiB -> 26.00 MiB, +3.00 MiB (+13.0 %)\n"
@@ -361,7 +408,8 @@ static void test_modules(void **state)
 	       "The changes add up to that, to the byte: +3145728 bytes.\n");
 }
 
-/* A line that several modules share on one side is not named after the one that is left on the other. */
+/* A line that several modules share on one side is not named after the one that is left on the
+ * other. */
 static void test_shared_lines(void **state)
 {
 	const struct output *o;
@@ -382,12 +430,20 @@ static void test_shared_lines(void **state)
 static void test_back(void **state)
 {
 	(void)state;
-	expect(run(cmd_diff, new, old, "--top", "0", NULL), 
+	expect(run(cmd_diff, new, old, "--top", "0", NULL),
 	       "old  new: python train.py\n"
-	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 7 events, 0 lost\n"
+	       "     torch 2.11.0 \xc2"
+	       "\xb7"
+	       " 2.0 s \xc2"
+	       "\xb7"
+	       " 7 events, 0 lost\n"
 	       "     cuda:0  peak 26.00 MiB at 500.0 ms (step 1, forward)\n"
 	       "new  old: python train.py\n"
-	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 8 events, 0 lost\n"
+	       "     torch 2.11.0 \xc2"
+	       "\xb7"
+	       " 2.0 s \xc2"
+	       "\xb7"
+	       " 8 events, 0 lost\n"
 	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
 	       "\n"
 	       "Max mem: 26.00 MiB -> 23.00 MiB, -3.00 MiB (-11.5 %)\n"
@@ -408,12 +464,20 @@ static void test_back(void **state)
 static void test_unlike_moments(void **state)
 {
 	(void)state;
-	expect(run(cmd_diff, old, old, "--at", "0.15,end", "--by", "phase", NULL), 
+	expect(run(cmd_diff, old, old, "--at", "0.15,end", "--by", "phase", NULL),
 	       "old  old: python train.py\n"
-	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 8 events, 0 lost\n"
+	       "     torch 2.11.0 \xc2"
+	       "\xb7"
+	       " 2.0 s \xc2"
+	       "\xb7"
+	       " 8 events, 0 lost\n"
 	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
 	       "new  old: python train.py\n"
-	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 8 events, 0 lost\n"
+	       "     torch 2.11.0 \xc2"
+	       "\xb7"
+	       " 2.0 s \xc2"
+	       "\xb7"
+	       " 8 events, 0 lost\n"
 	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
 	       "\n"
 	       "Mem at 150.0 ms, then Mem at the end: 8.00 MiB -> 15.00 MiB, +7.00 MiB (+87.5 %)\n"
@@ -429,12 +493,20 @@ static void test_unlike_moments(void **state)
 static void test_lossy(void **state)
 {
 	(void)state;
-	expect(run(cmd_diff, old, lossy, NULL), 
+	expect(run(cmd_diff, old, lossy, NULL),
 	       "old  old: python train.py\n"
-	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 8 events, 0 lost\n"
+	       "     torch 2.11.0 \xc2"
+	       "\xb7"
+	       " 2.0 s \xc2"
+	       "\xb7"
+	       " 8 events, 0 lost\n"
 	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
 	       "new  lossy: python train.py\n"
-	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 2 events, 7 lost\n"
+	       "     torch 2.11.0 \xc2"
+	       "\xb7"
+	       " 2.0 s \xc2"
+	       "\xb7"
+	       " 2 events, 7 lost\n"
 	       "     cuda:0  peak at least 13.00 MiB at 400.0 ms (forward)\n"
 	       "\n"
 	       "Max mem: 23.00 MiB -> at least 13.00 MiB, -10.00 MiB (-43.5 %)\n"
@@ -454,19 +526,26 @@ static void test_lossy(void **state)
 static void test_csv(void **state)
 {
 	(void)state;
-	expect(run(cmd_diff, old, new, "--format", "csv", NULL), 
-	       "status,change,old_bytes,new_bytes,old_count,new_count,device,old_file,old_line,old_function,new_file,new_line,new_function,module,module_class,phase,category,source,thread,name,stack\r\n"
-	       "new,8388608,0,8388608,0,1,cuda:0,,,,/home/u/two/net.py,12,Layer.forward,layers.2,Layer,forward,unknown,frame,,,\r\n"
-	       "gone,-3145728,3145728,0,1,0,cuda:0,/home/u/one/net.py,20,Layer.forward,,,,head,Layer,forward,unknown,frame,,,\r\n"
-	       "shrank,-2097152,4194304,2097152,1,1,cuda:0,/home/u/one/net.py,12,Layer.forward,/home/u/two/net.py,14,Layer.forward,layers.0,Layer,forward,unknown,frame,,,\r\n"
-	       "unchanged,0,8388608,8388608,1,1,cuda:0,/home/u/one/net.py,10,Layer.forward,/home/u/two/net.py,12,Layer.forward,layers.0,Layer,forward,unknown,frame,,,\r\n"
-	       "unchanged,0,8388608,8388608,1,1,cuda:0,/home/u/one/net.py,10,Layer.forward,/home/u/two/net.py,12,Layer.forward,layers.1,Layer,forward,unknown,frame,,,\r\n");
+	expect(run(cmd_diff, old, new, "--format", "csv", NULL),
+	       "status,change,old_bytes,new_bytes,old_count,new_count,device,old_file,old_line,old_"
+	       "function,new_file,new_line,new_function,module,module_class,phase,category,source,"
+	       "thread,name,stack\r\n"
+	       "new,8388608,0,8388608,0,1,cuda:0,,,,/home/u/two/"
+	       "net.py,12,Layer.forward,layers.2,Layer,forward,unknown,frame,,,\r\n"
+	       "gone,-3145728,3145728,0,1,0,cuda:0,/home/u/one/"
+	       "net.py,20,Layer.forward,,,,head,Layer,forward,unknown,frame,,,\r\n"
+	       "shrank,-2097152,4194304,2097152,1,1,cuda:0,/home/u/one/net.py,12,Layer.forward,/"
+	       "home/u/two/net.py,14,Layer.forward,layers.0,Layer,forward,unknown,frame,,,\r\n"
+	       "unchanged,0,8388608,8388608,1,1,cuda:0,/home/u/one/net.py,10,Layer.forward,/home/u/"
+	       "two/net.py,12,Layer.forward,layers.0,Layer,forward,unknown,frame,,,\r\n"
+	       "unchanged,0,8388608,8388608,1,1,cuda:0,/home/u/one/net.py,10,Layer.forward,/home/u/"
+	       "two/net.py,12,Layer.forward,layers.1,Layer,forward,unknown,frame,,,\r\n");
 }
 
 static void test_json(void **state)
 {
 	(void)state;
-	expect(run(cmd_diff, old, new, "--format", "json", "--by", "stack", "--top", "1", NULL), 
+	expect(run(cmd_diff, old, new, "--format", "json", "--by", "stack", "--top", "1", NULL),
 	       "{\n"
 	       " \"memtrace\": {\n"
 	       "  \"version\": \"" MEMTRACE_VERSION "\"\n"
@@ -563,8 +642,10 @@ static void test_json(void **state)
 	       "    \"function\": \"Layer.forward\",\n"
 	       "    \"stack\": [\n"
 	       "     \"<module> (/home/u/two/train.py:9)\",\n"
-	       "     \"Module._wrapped_call_impl (/usr/lib/python3.12/site-packages/torch/nn/modules/module.py:1775)\",\n"
-	       "     \"Module._call_impl (/usr/lib/python3.12/site-packages/torch/nn/modules/module.py:1786)\",\n"
+	       "     \"Module._wrapped_call_impl "
+	       "(/usr/lib/python3.12/site-packages/torch/nn/modules/module.py:1775)\",\n"
+	       "     \"Module._call_impl "
+	       "(/usr/lib/python3.12/site-packages/torch/nn/modules/module.py:1786)\",\n"
 	       "     \"Layer.forward (/home/u/two/net.py:12)\"\n"
 	       "    ]\n"
 	       "   },\n"
@@ -581,20 +662,24 @@ static void test_json(void **state)
 	       "}\n");
 }
 
-/* What has no line cannot be told from what is new: that is said, and the sums are right all the same. */
+/* What has no line cannot be told from what is new: that is said, and the sums are right all the
+ * same. */
 static void test_before_attach(void **state)
 {
 	const char *text;
 
 	(void)state;
 	text = run(cmd_diff, late, old, NULL)->out;
-	assert_non_null(strstr(text, "Of old, 10.00 MiB were there before attaching and have no line:\nwhat is new here"));
+	assert_non_null(strstr(text, "Of old, 10.00 MiB were there before attaching and have no "
+				     "line:\nwhat is new here"));
 	assert_non_null(strstr(text, "The changes add up to that, to the byte: +5242880 bytes."));
-	assert_non_null(strstr(run(cmd_diff, old, late, NULL)->out, "Of new, 10.00 MiB were there"));
+	assert_non_null(
+		strstr(run(cmd_diff, old, late, NULL)->out, "Of new, 10.00 MiB were there"));
 	assert_null(strstr(run(cmd_diff, late, late, NULL)->out, "have no line"));
 	text = run(cmd_compare, old, late, NULL)->out;
 	assert_non_null(strstr(text, "late: 10.00 MiB were there before attaching\n"));
-	assert_non_null(strstr(text, "late: it was recorded while it ran, the first one from its start\n"));
+	assert_non_null(
+		strstr(text, "late: it was recorded while it ran, the first one from its start\n"));
 }
 
 /* A category that only one side knows is none that two rows differ in. */
@@ -612,7 +697,8 @@ static void test_plain_locale(void **state)
 
 static void test_unknown_category(void **state)
 {
-	json_t *j = json_loads(run(cmd_diff, old, told, "--format", "json", NULL)->out, 0, NULL), *rows, *row;
+	json_t *j = json_loads(run(cmd_diff, old, told, "--format", "json", NULL)->out, 0, NULL),
+	       *rows, *row;
 	bool seen = false;
 	size_t i;
 
@@ -620,7 +706,8 @@ static void test_unknown_category(void **state)
 	assert_non_null(j);
 	rows = json_object_get(j, "rows");
 	assert_int_equal(json_array_size(rows), 4);
-	json_array_foreach(rows, i, row) {
+	json_array_foreach(rows, i, row)
+	{
 		const char *was = json_string_value(json_object_get(row, "old_category"));
 
 		assert_string_equal(json_string_value(json_object_get(row, "status")), "unchanged");
@@ -643,12 +730,14 @@ static void test_odd_names(void **state)
 		o = run(cmd_diff, odd, odd, "--format", formats[i], "--top", "0", "-o", "-", NULL);
 		assert_int_equal(o->status, 0);
 		for (const char *p = o->out; *p; p++)
-			assert_true((unsigned char)*p >= ' ' || *p == '\n' || (*p == '\r' && p[1] == '\n') || (*p == '\t' && i == 3));
+			assert_true((unsigned char)*p >= ' ' || *p == '\n' ||
+				    (*p == '\r' && p[1] == '\n') || (*p == '\t' && i == 3));
 		assert_null(strstr(o->out, "\xe2\x80\xae"));
 		if (i == 1)
 			json_decref(json_loads(o->out, JSON_REJECT_DUPLICATES, NULL));
 		if (i == 3) /* the template's own scripts, and no other */
-			assert_null(strstr(strstr(strstr(o->out, "id=\"data\""), "</script>") + 1, "</script>|"));
+			assert_null(strstr(strstr(strstr(o->out, "id=\"data\""), "</script>") + 1,
+					   "</script>|"));
 	}
 	assert_null(strstr(run(cmd_compare, odd, NULL)->out, "\x1b"));
 }
@@ -683,7 +772,7 @@ static void test_usage(void **state)
 static void test_compare(void **state)
 {
 	(void)state;
-	expect(run(cmd_compare, old, new, lossy, odd, cpu, NULL), 
+	expect(run(cmd_compare, old, new, lossy, odd, cpu, NULL),
 	       "Configuration          Peak             Reserved    Frag.      Step\n"
 	       "old               23.00 MiB            25.00 MiB    8.0 %  250.0 ms\n"
 	       "new               26.00 MiB   +13.0 %  28.00 MiB    7.1 %  300.0 ms  +20.0 %\n"
@@ -708,7 +797,9 @@ static void test_compare(void **state)
 /* Names that begin and end alike are told apart, and the number of a line is never cut off. */
 static void test_compare_names(void **state)
 {
-	static const char *const names[] = { "memtrace-320-20261122T191516", "memtrace-321-20261122T191516", "memtrace-320-20261122T191600" };
+	static const char *const names[] = { "memtrace-320-20261122T191516",
+					     "memtrace-321-20261122T191516",
+					     "memtrace-320-20261122T191600" };
 	char path[3][256], all[96];
 	const struct output *o;
 
@@ -724,7 +815,8 @@ static void test_compare_names(void **state)
 		assert_int_equal(o->status, 0);
 		for (int i = 0; i < 3; i++)
 			assert_non_null(strstr(o->out, names[i]));
-		assert_true(!strstr(o->out, "net.py") || strstr(o->out, "net.py:20\n") || strstr(o->out, "net.py:20 ("));
+		assert_true(!strstr(o->out, "net.py") || strstr(o->out, "net.py:20\n") ||
+			    strstr(o->out, "net.py:20 ("));
 	}
 	/* One that is like no other is cut in its middle where room is short. */
 	setenv("COLUMNS", "80", 1);
@@ -741,12 +833,16 @@ static void test_compare_names(void **state)
 static void test_markdown(void **state)
 {
 	(void)state;
-	expect(run(cmd_compare, old, new, odd, "--format", "markdown", NULL), 
-	       "| Configuration | Peak memory | | | Reserved | Fragmentation | at most | Step time | | | Steps | Where it peaks |\n"
+	expect(run(cmd_compare, old, new, odd, "--format", "markdown", NULL),
+	       "| Configuration | Peak memory | | | Reserved | Fragmentation | at most | Step time "
+	       "| | | Steps | Where it peaks |\n"
 	       "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n"
-	       "| old | 23.00 MiB |  |  | 25.00 MiB | 8.0 % | 40.0 % | 250.0 ms |  |  | 3 | forward, net.py:20 (Layer.forward) |\n"
-	       "| new | 26.00 MiB | x1.13 | +13.0 % | 28.00 MiB | 7.1 % | 20.0 % | 300.0 ms | x1.20 | +20.0 % | 2 | forward, net.py:12 (Layer.forward) |\n"
-	       "| odd | 1000 B | x0.00 | -100.0 % | 2.00 MiB | 100.0 % | 100.0 % | - |  |  | 0 | forward, \\</script\\>\\|\\\\x0d\\\\x0a.py:3 (\\\\x1b\\]0;f\\\\x07\"\\`\\*) |\n"
+	       "| old | 23.00 MiB |  |  | 25.00 MiB | 8.0 % | 40.0 % | 250.0 ms |  |  | 3 | "
+	       "forward, net.py:20 (Layer.forward) |\n"
+	       "| new | 26.00 MiB | x1.13 | +13.0 % | 28.00 MiB | 7.1 % | 20.0 % | 300.0 ms | "
+	       "x1.20 | +20.0 % | 2 | forward, net.py:12 (Layer.forward) |\n"
+	       "| odd | 1000 B | x0.00 | -100.0 % | 2.00 MiB | 100.0 % | 100.0 % | - |  |  | 0 | "
+	       "forward, \\</script\\>\\|\\\\x0d\\\\x0a.py:3 (\\\\x1b\\]0;f\\\\x07\"\\`\\*) |\n"
 	       "\n"
 	       "* new: it ran out of memory, 1 time\n"
 	       "* new: it has 2 steps, the first one 3\n"
@@ -760,7 +856,7 @@ static void test_markdown(void **state)
 static void test_compare_json(void **state)
 {
 	(void)state;
-	expect(run(cmd_compare, old, "--name", "only", "--format", "json", NULL), 
+	expect(run(cmd_compare, old, "--name", "only", "--format", "json", NULL),
 	       "{\n"
 	       " \"memtrace\": {\n"
 	       "  \"version\": \"" MEMTRACE_VERSION "\"\n"
@@ -813,7 +909,9 @@ static void test_compare_json(void **state)
 /* The first step is never one of those that are timed. */
 static void test_steps(void **state)
 {
-	json_t *j = json_loads(run(cmd_compare, old, "--skip", "1", "--steps", "5", "--format", "json", NULL)->out, 0, NULL);
+	json_t *j = json_loads(
+		run(cmd_compare, old, "--skip", "1", "--steps", "5", "--format", "json", NULL)->out,
+		0, NULL);
 	json_t *c = json_array_get(json_object_get(j, "captures"), 0);
 
 	(void)state;
@@ -826,11 +924,25 @@ static void test_steps(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_text),	  cmocka_unit_test(test_modules),   cmocka_unit_test(test_shared_lines), cmocka_unit_test(test_back),
-		cmocka_unit_test(test_unlike_moments), cmocka_unit_test(test_lossy), cmocka_unit_test(test_csv),
-		cmocka_unit_test(test_json),	  cmocka_unit_test(test_odd_names), cmocka_unit_test(test_devices),
-		cmocka_unit_test(test_usage),	  cmocka_unit_test(test_compare),   cmocka_unit_test(test_compare_names), cmocka_unit_test(test_markdown),
-		cmocka_unit_test(test_before_attach), cmocka_unit_test(test_unknown_category), cmocka_unit_test(test_plain_locale), cmocka_unit_test(test_compare_json), cmocka_unit_test(test_steps),
+		cmocka_unit_test(test_text),
+		cmocka_unit_test(test_modules),
+		cmocka_unit_test(test_shared_lines),
+		cmocka_unit_test(test_back),
+		cmocka_unit_test(test_unlike_moments),
+		cmocka_unit_test(test_lossy),
+		cmocka_unit_test(test_csv),
+		cmocka_unit_test(test_json),
+		cmocka_unit_test(test_odd_names),
+		cmocka_unit_test(test_devices),
+		cmocka_unit_test(test_usage),
+		cmocka_unit_test(test_compare),
+		cmocka_unit_test(test_compare_names),
+		cmocka_unit_test(test_markdown),
+		cmocka_unit_test(test_before_attach),
+		cmocka_unit_test(test_unknown_category),
+		cmocka_unit_test(test_plain_locale),
+		cmocka_unit_test(test_compare_json),
+		cmocka_unit_test(test_steps),
 	};
 
 	setlocale(LC_ALL, "C.UTF-8");

@@ -80,7 +80,8 @@ static void test_exhaustion_and_merging(void **state)
 	assert_int_equal(space__alloc(&s, 1, &addr), -ENOSPC);
 	for (unsigned int i = 1; i < 8; i += 2)
 		assert_int_equal(space__free(&s, BASE + i * UNIT), UNIT);
-	assert_int_equal(space__alloc(&s, 2 * UNIT, &addr), -ENOSPC); /* half is free, and nowhere two */
+	/* half is free, and nowhere two */
+	assert_int_equal(space__alloc(&s, 2 * UNIT, &addr), -ENOSPC);
 	assert_int_equal(addr, 77);
 	assert_int_equal(space__free(&s, BASE + 4 * UNIT), UNIT);
 	assert_int_equal(take(&s, 3), 3);
@@ -98,7 +99,7 @@ static void test_what_is_no_allocation(void **state)
 
 	(void)state;
 	assert_int_equal(take(&s, 4), 0);
-	assert_int_equal(space__free(&s, BASE + UNIT), 0); /* within it */
+	assert_int_equal(space__free(&s, BASE + UNIT), 0);     /* within it */
 	assert_int_equal(space__free(&s, BASE + 4 * UNIT), 0); /* behind it */
 	assert_int_equal(space__free(&s, 0), 0);
 	assert_int_equal(space__free(&s, UINT64_MAX), 0);
@@ -113,7 +114,8 @@ static void test_what_is_no_allocation(void **state)
 	space__destroy(&s);
 }
 
-/* Extents side by side stay apart: an allocation is never in two. The highest empty one goes first. */
+/* Extents side by side stay apart: an allocation is never in two. The highest empty one goes first.
+ */
 static void test_extents(void **state)
 {
 	struct space s = new_space(4);
@@ -144,12 +146,12 @@ static void test_extents(void **state)
 }
 
 /*
- * Against the same thing done plainly: a byte for each unit says which allocation it is in, 0 for none, and NOWHERE
- * where there is no extent.
+ * Against the same thing done plainly: a byte for each unit says which allocation it is in, 0 for
+ * none, and NOWHERE where there is no extent.
  */
-#define UNITS	200
+#define UNITS 200
 #define EXTENTS 5 /* one a row of UNITS / EXTENTS units */
-#define ROW	(UNITS / EXTENTS)
+#define ROW (UNITS / EXTENTS)
 #define NOWHERE 0xffff
 
 struct naive {
@@ -204,7 +206,8 @@ static void one_alloc(struct space *s, struct naive *n, unsigned short *id)
 	int expected = naive_fit(n, size);
 	uint64_t addr = 0;
 
-	assert_int_equal(space__alloc(s, size * UNIT - draw(n, UNIT), &addr), expected < 0 ? -ENOSPC : 0);
+	assert_int_equal(space__alloc(s, size * UNIT - draw(n, UNIT), &addr),
+			 expected < 0 ? -ENOSPC : 0);
 	if (expected < 0)
 		return;
 	assert_true(addr == BASE + (unsigned int)expected * UNIT);
@@ -246,7 +249,8 @@ static void one_extent(struct space *s, struct naive *n)
 	assert_int_equal(space__shrink(s, 0, &range), highest >= 0);
 	if (highest < 0)
 		return;
-	assert_true(range.addr == BASE + (unsigned int)highest * ROW * UNIT && range.size == ROW * UNIT);
+	assert_true(range.addr == BASE + (unsigned int)highest * ROW * UNIT &&
+		    range.size == ROW * UNIT);
 	for (unsigned int i = 0; i < ROW; i++)
 		n->unit[(unsigned int)highest * ROW + i] = NOWHERE;
 }

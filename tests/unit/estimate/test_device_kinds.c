@@ -36,7 +36,8 @@ static void test_find(void **state)
 /* What the dry run takes: tools/dryrun/config.c. */
 static void test_each(void **state)
 {
-	static const char *const sms[] = { "7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12.0" };
+	static const char *const sms[] = { "7.0", "7.5",  "8.0",  "8.6", "8.9",
+					   "9.0", "10.0", "10.3", "12.0" };
 	size_t n, i, j;
 	const struct device_kind *all = device_kinds(&n);
 
@@ -71,7 +72,8 @@ static void test_context(void **state)
 	struct device_figure f;
 
 	(void)state;
-	/* reported for that very version, for another one, and for a device that nobody has measured */
+	/* reported for that very version, for another one, and for a device that nobody has
+	 * measured */
 	assert_true(device_kind__context(device_kind__find("h100"), 12080, &f));
 	assert_int_equal(f.source, FIGURE_REPORTED);
 	assert_int_equal(f.bytes, 600ULL << 20);
@@ -123,8 +125,9 @@ static void test_words(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_find), cmocka_unit_test(test_each), cmocka_unit_test(test_context),
-		cmocka_unit_test(test_nccl), cmocka_unit_test(test_words),
+		cmocka_unit_test(test_find),	cmocka_unit_test(test_each),
+		cmocka_unit_test(test_context), cmocka_unit_test(test_nccl),
+		cmocka_unit_test(test_words),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

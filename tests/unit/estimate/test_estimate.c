@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* An estimate's own arithmetic: when steps repeat, what parts add up to, what a run means, what the dry run's log says. */
+/* An estimate's own arithmetic: when steps repeat, what parts add up to, what a run means, what the
+ * dry run's log says. */
 #include "unit/model_world.h"
 
 #include <stdio.h>
@@ -15,16 +16,23 @@
 
 /* ---- when steps repeat ---- */
 
-static void block(struct repeat *r, uint8_t kind, uint8_t index, uint64_t addr, uint64_t size, uint64_t allocated, uint64_t reserved)
+static void block(struct repeat *r, uint8_t kind, uint8_t index, uint64_t addr, uint64_t size,
+		  uint64_t allocated, uint64_t reserved)
 {
-	const struct event e = { .kind = kind, .device = { DEVICE_CUDA, index }, .addr = addr, .size = size, .totals = reserved != 0,
-				 .allocated = allocated, .reserved = reserved };
+	const struct event e = { .kind = kind,
+				 .device = { DEVICE_CUDA, index },
+				 .addr = addr,
+				 .size = size,
+				 .totals = reserved != 0,
+				 .allocated = allocated,
+				 .reserved = reserved };
 
 	assert_int_equal(repeat__event(r, &e), 0);
 }
 
 /* A step that goes up to peak and down to end. */
-static bool step(struct repeat *r, uint32_t stack, uint64_t peak, uint64_t end, uint64_t reserved, struct repeat_found *f)
+static bool step(struct repeat *r, uint32_t stack, uint64_t peak, uint64_t end, uint64_t reserved,
+		 struct repeat_found *f)
 {
 	const struct event e = { .kind = EVENT_STEP, .stack = stack };
 
@@ -57,7 +65,9 @@ static void test_repeat_equal(void **state)
 /* Each of what is compared makes a difference, by a byte. */
 static void test_repeat_compares(void **state)
 {
-	static const uint64_t other[4][4] = { { 1, 151, 90, 200 }, { 1, 150, 91, 200 }, { 1, 150, 90, 201 }, { 2, 150, 90, 200 } };
+	static const uint64_t other[4][4] = {
+		{ 1, 151, 90, 200 }, { 1, 150, 91, 200 }, { 1, 150, 90, 201 }, { 2, 150, 90, 200 }
+	};
 	struct repeat_found f;
 
 	(void)state;
@@ -66,12 +76,14 @@ static void test_repeat_compares(void **state)
 
 		assert_false(step(r, 1, 150, 90, 200, &f));
 		assert_false(step(r, 1, 150, 90, 200, &f));
-		assert_false(step(r, (uint32_t)other[i][0], other[i][1], other[i][2], other[i][3], &f));
+		assert_false(
+			step(r, (uint32_t)other[i][0], other[i][1], other[i][2], other[i][3], &f));
 		repeat__free(r);
 	}
 }
 
-/* The cache's own unevenness is none of the program's; one more block a step is, however small, and so is what is reserved. */
+/* The cache's own unevenness is none of the program's; one more block a step is, however small, and
+ * so is what is reserved. */
 static void test_repeat_close(void **state)
 {
 	static const uint64_t mib = 1 << 20;
@@ -87,8 +99,8 @@ static void test_repeat_close(void **state)
 
 			if (kind == 1)
 				block(r, EVENT_ALLOC, 0, 100 + i, 512, 500 * mib, 2000 * mib);
-			found |= step(r, 1, 1000 * mib + (kind == 2 ? i * 5 : other) * mib, 500 * mib + i * 512,
-				      2000 * mib + (kind == 3 ? i : 0), &f);
+			found |= step(r, 1, 1000 * mib + (kind == 2 ? i * 5 : other) * mib,
+				      500 * mib + i * 512, 2000 * mib + (kind == 3 ? i : 0), &f);
 		}
 		assert_int_equal(found, kind == 0);
 		if (!kind)
@@ -163,7 +175,8 @@ static void test_repeat_no_totals(void **state)
 
 static void test_repeat_cpu_only(void **state)
 {
-	const struct event alloc = { .kind = EVENT_ALLOC, .size = 100, .addr = 1 }, s = { .kind = EVENT_STEP, .stack = 1 };
+	const struct event alloc = { .kind = EVENT_ALLOC, .size = 100, .addr = 1 },
+			   s = { .kind = EVENT_STEP, .stack = 1 };
 	struct repeat *r = repeat__new();
 	struct repeat_found f;
 
@@ -183,8 +196,10 @@ static void test_verdict(void **state)
 	(void)state;
 	assert_int_equal(verdict__of(&(struct verdict_facts){ .whole = true }), VERDICT_FITS);
 	/* The script caught it and went on. */
-	assert_int_equal(verdict__of(&(struct verdict_facts){ .whole = true, .ooms = 3 }), VERDICT_FITS);
-	assert_int_equal(verdict__of(&(struct verdict_facts){ .failed = true, .ooms = 1 }), VERDICT_DOES_NOT_FIT);
+	assert_int_equal(verdict__of(&(struct verdict_facts){ .whole = true, .ooms = 3 }),
+			 VERDICT_FITS);
+	assert_int_equal(verdict__of(&(struct verdict_facts){ .failed = true, .ooms = 1 }),
+			 VERDICT_DOES_NOT_FIT);
 	/* For another reason. */
 	assert_int_equal(verdict__of(&(struct verdict_facts){ .failed = true }), VERDICT_UNKNOWN);
 	/* Stopped by a bound. */
@@ -255,13 +270,15 @@ static void test_log(void **state)
 static void test_log_hostile(void **state)
 {
 	char *big = malloc(100001), *many = malloc(200000), *at = many;
-	struct known_list l = read_log("depends\n"
-				       "depends\tshape\n"
-				       "depends\tother\tx\t1\ta\t1\tb\n"
-				       "depends\tshape\tx\t-1\ta\t1\tb\n"
-				       "depends\tshape\tx\t99999999999999999999999\ta\t1\tb\n"
-				       "depends\tshape\ty\t1\ta\t99999999999\tb\n"
-				       "\n \nassumed\nassumed x\nassumed x y\nassumed x :1\nassumed x y:\nassumed x y:1z\nunmodelled\nunmodelled \nwhatever else\n");
+	struct known_list l = read_log(
+		"depends\n"
+		"depends\tshape\n"
+		"depends\tother\tx\t1\ta\t1\tb\n"
+		"depends\tshape\tx\t-1\ta\t1\tb\n"
+		"depends\tshape\tx\t99999999999999999999999\ta\t1\tb\n"
+		"depends\tshape\ty\t1\ta\t99999999999\tb\n"
+		"\n \nassumed\nassumed x\nassumed x y\nassumed x :1\nassumed x y:\nassumed x "
+		"y:1z\nunmodelled\nunmodelled \nwhatever else\n");
 
 	(void)state;
 	assert_int_equal(l.n, 1);
@@ -289,7 +306,8 @@ static void test_log_hostile(void **state)
 
 static void test_group_left(void **state)
 {
-	static const char stat[] = "anon 700\nfile 250\nactive_anon 1\ninactive_file 150\nactive_file 90\nunevictable 0\n";
+	static const char stat[] = "anon 700\nfile 250\nactive_anon 1\ninactive_file "
+				   "150\nactive_file 90\nunevictable 0\n";
 
 	(void)state;
 	assert_int_equal(memory__group_left("max\n", "900\n", stat), UINT64_MAX);
@@ -307,11 +325,18 @@ static void test_group_left(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_repeat_equal),	 cmocka_unit_test(test_repeat_compares), cmocka_unit_test(test_repeat_close),
+		cmocka_unit_test(test_repeat_equal),
+		cmocka_unit_test(test_repeat_compares),
+		cmocka_unit_test(test_repeat_close),
 		cmocka_unit_test(test_repeat_devices),
-		cmocka_unit_test(test_repeat_cycle),	 cmocka_unit_test(test_repeat_never),	 cmocka_unit_test(test_repeat_no_totals),
-		cmocka_unit_test(test_repeat_cpu_only), cmocka_unit_test(test_verdict),	 cmocka_unit_test(test_left),
-		cmocka_unit_test(test_log),		 cmocka_unit_test(test_log_hostile),
+		cmocka_unit_test(test_repeat_cycle),
+		cmocka_unit_test(test_repeat_never),
+		cmocka_unit_test(test_repeat_no_totals),
+		cmocka_unit_test(test_repeat_cpu_only),
+		cmocka_unit_test(test_verdict),
+		cmocka_unit_test(test_left),
+		cmocka_unit_test(test_log),
+		cmocka_unit_test(test_log_hostile),
 		cmocka_unit_test(test_group_left),
 	};
 

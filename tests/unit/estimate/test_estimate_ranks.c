@@ -58,17 +58,24 @@ static void test_launch(void **state)
 	} cases[] = {
 		{ "python train.py --nproc-per-node 4", LAUNCHER_NONE, 0, 0, 0, NULL },
 		{ "./torchrun.py x", LAUNCHER_NONE, 0, 0, 0, NULL },
-		{ "python -m torch.distributed.run --nproc-per-node 8 train.py --a b", LAUNCHER_TORCHRUN, 1, 8, 0, "python -u train.py --a b" },
-		{ "python3.12 -X dev -m torch.distributed.run --nproc_per_node=4 --nnodes=2:16 --rdzv-backend c10d t.py -m", LAUNCHER_TORCHRUN, 16,
-		  4, 0, "python3.12 -X dev -u t.py -m" },
-		{ "python -m torch.distributed.run --standalone --nproc-per 2 -m pkg.train --nnodes 9", LAUNCHER_TORCHRUN, 1, 2, 0,
-		  "python -u -m pkg.train --nnodes 9" },
-		{ "python -m torch.distributed.run --nproc-per-node gpu -r3 -t 3 --no-python ./run.sh x", LAUNCHER_TORCHRUN, 1, 0, 0, "./run.sh x" },
-		{ "python -m torch.distributed.launch --nproc_per_node 4 train.py x", LAUNCHER_LAUNCH, 1, 4, 0,
-		  "python -u train.py --local-rank=0 x" },
-		{ "python -m torch.distributed.launch --use_env --nproc_per_node 4 train.py x", LAUNCHER_LAUNCH, 1, 4, 0, "python -u train.py x" },
-		{ "python -m accelerate.commands.launch --num_processes 16 --num_machines 2 --mixed_precision bf16 t.py", LAUNCHER_ACCELERATE, 2, 0,
-		  16, "python -u t.py" },
+		{ "python -m torch.distributed.run --nproc-per-node 8 train.py --a b",
+		  LAUNCHER_TORCHRUN, 1, 8, 0, "python -u train.py --a b" },
+		{ "python3.12 -X dev -m torch.distributed.run --nproc_per_node=4 --nnodes=2:16 "
+		  "--rdzv-backend c10d t.py -m",
+		  LAUNCHER_TORCHRUN, 16, 4, 0, "python3.12 -X dev -u t.py -m" },
+		{ "python -m torch.distributed.run --standalone --nproc-per 2 -m pkg.train "
+		  "--nnodes 9",
+		  LAUNCHER_TORCHRUN, 1, 2, 0, "python -u -m pkg.train --nnodes 9" },
+		{ "python -m torch.distributed.run --nproc-per-node gpu -r3 -t 3 --no-python "
+		  "./run.sh x",
+		  LAUNCHER_TORCHRUN, 1, 0, 0, "./run.sh x" },
+		{ "python -m torch.distributed.launch --nproc_per_node 4 train.py x",
+		  LAUNCHER_LAUNCH, 1, 4, 0, "python -u train.py --local-rank=0 x" },
+		{ "python -m torch.distributed.launch --use_env --nproc_per_node 4 train.py x",
+		  LAUNCHER_LAUNCH, 1, 4, 0, "python -u train.py x" },
+		{ "python -m accelerate.commands.launch --num_processes 16 --num_machines 2 "
+		  "--mixed_precision bf16 t.py",
+		  LAUNCHER_ACCELERATE, 2, 0, 16, "python -u t.py" },
 		{ "deepspeed train.py", LAUNCHER_OTHER, 0, 0, 0, NULL },
 		{ "mpirun -n 4 python t.py", LAUNCHER_OTHER, 0, 0, 0, NULL },
 		{ "accelerate config", LAUNCHER_NONE, 0, 0, 0, NULL },
@@ -92,7 +99,12 @@ static void test_launch(void **state)
 		}
 		launch__free(&l);
 	}
-	assert_int_equal(launch__parse(cut(&line, "python -m torch.distributed.launch --nproc_per_node 4 train.py x"), &l, why), 0);
+	assert_int_equal(
+		launch__parse(
+			cut(&line,
+			    "python -m torch.distributed.launch --nproc_per_node 4 train.py x"),
+			&l, why),
+		0);
 	assert_int_equal(launch__set_local_rank(&l, 3), 0);
 	assert_string_equal(joined(l.command), "python -u train.py --local-rank=3 x");
 	launch__free(&l);
@@ -107,9 +119,12 @@ static void test_not_understood(void **state)
 		{ "torchrun", "torchrun: no script" },
 		{ "torchrun --nproc-per-node", "torchrun: no value for --nproc-per-node" },
 		{ "torchrun --n 8 t.py", "torchrun: an option that is not known here: --n" },
-		{ "torchrun --virtual-local-rank t.py", "torchrun: what this option does is not done here: --virtual-local-rank" },
-		{ "accelerate launch --use_fsdp t.py", "accelerate launch: what this option does is not done here: --use_fsdp" },
-		{ "torchrun --\033[1m t.py", "torchrun: an option that is not known here: --\\x1b[1m" },
+		{ "torchrun --virtual-local-rank t.py",
+		  "torchrun: what this option does is not done here: --virtual-local-rank" },
+		{ "accelerate launch --use_fsdp t.py",
+		  "accelerate launch: what this option does is not done here: --use_fsdp" },
+		{ "torchrun --\033[1m t.py",
+		  "torchrun: an option that is not known here: --\\x1b[1m" },
 	};
 	char why[LAUNCH_WHY];
 	struct launch l;
@@ -122,10 +137,12 @@ static void test_not_understood(void **state)
 	}
 }
 
-/* torchrun is a script of Python's: its first line says whose, or, where that is too long for a kernel, its folder. */
+/* torchrun is a script of Python's: its first line says whose, or, where that is too long for a
+ * kernel, its folder. */
 static void test_interpreter(void **state)
 {
-	char folder[] = "/tmp/memtrace-launch-XXXXXX", path[64], python[64], want[160], why[LAUNCH_WHY];
+	char folder[] = "/tmp/memtrace-launch-XXXXXX", path[64], python[64], want[160],
+	     why[LAUNCH_WHY];
 	char *argv[] = { path, (char *)"--nproc-per-node=2", (char *)"t.py", NULL };
 	struct launch l;
 	FILE *f;
@@ -139,7 +156,9 @@ static void test_interpreter(void **state)
 		fclose(f);
 		chmod(python, 0755);
 		f = fopen(path, "w");
-		fprintf(f, shell ? "#!/bin/sh\n'''exec' python \"$0\" \"$@\"\n" : "#!%s\nimport sys\n", python);
+		fprintf(f,
+			shell ? "#!/bin/sh\n'''exec' python \"$0\" \"$@\"\n" : "#!%s\nimport sys\n",
+			python);
 		fclose(f);
 		chmod(path, 0755);
 		assert_int_equal(launch__parse(argv, &l, why), 0);
@@ -167,7 +186,12 @@ static const char *value(const struct estimate_ranks *r, const char *name)
 static void test_one(void **state)
 {
 	struct line line;
-	struct estimate_ranks_args a = { .rank = 13, .command = cut(&line, "python -m torch.distributed.run --nnodes 4 --nproc-per-node 8 t.py") };
+	struct estimate_ranks_args a = {
+		.rank = 13,
+		.command = cut(
+			&line,
+			"python -m torch.distributed.run --nnodes 4 --nproc-per-node 8 t.py")
+	};
 	struct estimate_ranks *r;
 	int status;
 
@@ -236,17 +260,20 @@ static void test_lists(void **state)
 		size_t n;
 		unsigned first, last;
 	} cases[] = {
-		{ "0", 0, 1, 0, 0 },	       { "63,0,1", 0, 3, 0, 63 }, { "0-3,2,7", 0, 5, 0, 7 }, { "all", 0, 64, 0, 63 },
-		{ "", -EINVAL, 0, 0, 0 },      { "64", -ERANGE, 0, 0, 0 }, { "1,", -EINVAL, 0, 0, 0 }, { "3-1", -EINVAL, 0, 0, 0 },
-		{ "1 2", -EINVAL, 0, 0, 0 },   { "-1", -EINVAL, 0, 0, 0 }, { "0-64", -ERANGE, 0, 0, 0 },
-		{ "99999999999999999999", -ERANGE, 0, 0, 0 },
+		{ "0", 0, 1, 0, 0 },	      { "63,0,1", 0, 3, 0, 63 },
+		{ "0-3,2,7", 0, 5, 0, 7 },    { "all", 0, 64, 0, 63 },
+		{ "", -EINVAL, 0, 0, 0 },     { "64", -ERANGE, 0, 0, 0 },
+		{ "1,", -EINVAL, 0, 0, 0 },   { "3-1", -EINVAL, 0, 0, 0 },
+		{ "1 2", -EINVAL, 0, 0, 0 },  { "-1", -EINVAL, 0, 0, 0 },
+		{ "0-64", -ERANGE, 0, 0, 0 }, { "99999999999999999999", -ERANGE, 0, 0, 0 },
 	};
 	unsigned *ranks;
 	size_t n;
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		assert_int_equal(estimate_ranks__parse(cases[i].text, 64, &ranks, &n), cases[i].err);
+		assert_int_equal(estimate_ranks__parse(cases[i].text, 64, &ranks, &n),
+				 cases[i].err);
 		if (cases[i].err)
 			continue;
 		assert_int_equal(n, cases[i].n);
@@ -261,8 +288,9 @@ static void test_lists(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_launch),	 cmocka_unit_test(test_not_understood), cmocka_unit_test(test_interpreter),
-		cmocka_unit_test(test_one),	 cmocka_unit_test(test_cannot_be),	cmocka_unit_test(test_lists),
+		cmocka_unit_test(test_launch),	    cmocka_unit_test(test_not_understood),
+		cmocka_unit_test(test_interpreter), cmocka_unit_test(test_one),
+		cmocka_unit_test(test_cannot_be),   cmocka_unit_test(test_lists),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The store of one rank of many: its protocol, byte by byte and all at once, what others would have set, what is given up, bounds. */
+/* The store of one rank of many: its protocol, byte by byte and all at once, what others would have
+ * set, what is given up, bounds. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +20,27 @@
 #include "estimate/store.h"
 #include "estimate/store_serve.h"
 
-enum { VALIDATE, SET, COMPARE_SET, GET, ADD, CHECK, WAIT, NUM_KEYS, DELETE, APPEND, MULTI_GET, MULTI_SET, CANCEL, PING, PUSH, POP, LEN, LIST, BARRIER };
+enum {
+	VALIDATE,
+	SET,
+	COMPARE_SET,
+	GET,
+	ADD,
+	CHECK,
+	WAIT,
+	NUM_KEYS,
+	DELETE,
+	APPEND,
+	MULTI_GET,
+	MULTI_SET,
+	CANCEL,
+	PING,
+	PUSH,
+	POP,
+	LEN,
+	LIST,
+	BARRIER
+};
 
 static char heard[1 << 16];
 static size_t n_heard;
@@ -41,7 +62,9 @@ static void on_gave_up(void *ctx, const char *key)
 	strncpy(given_up, key, sizeof(given_up) - 1);
 }
 
-static const struct store_opts opts = { .patience_ms = 1000, .send = on_send, .gave_up = on_gave_up };
+static const struct store_opts opts = { .patience_ms = 1000,
+					.send = on_send,
+					.gave_up = on_gave_up };
 
 /* A request as a client makes it. */
 struct request {
@@ -286,10 +309,14 @@ static void test_queues(void **state)
 	expect_u64(2);
 	add(&r, POP, "Q", NULL, NULL);
 	tell(&r);
-	expect("\2\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0" "1", 17);
+	expect("\2\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0"
+	       "1",
+	       17);
 	add(&r, POP, "Q", NULL, NULL);
 	tell(&r);
-	expect("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0" "22", 18);
+	expect("\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0"
+	       "22",
+	       18);
 	add(&r, POP, "Q", NULL, NULL);
 	tell(&r);
 	expect_u64(0);
@@ -319,7 +346,9 @@ static void test_pieces(void **state)
 	for (size_t piece = r.n; piece; piece--) {
 		n_heard = 0;
 		for (size_t at = 0; at < r.n; at += piece)
-			assert_int_equal(store__feed(store, client, r.bytes + at, r.n - at < piece ? r.n - at : piece, 0), 0);
+			assert_int_equal(store__feed(store, client, r.bytes + at,
+						     r.n - at < piece ? r.n - at : piece, 0),
+					 0);
 		if (piece == r.n)
 			memcpy(first, heard, n_first = n_heard);
 		assert_int_equal(n_heard, n_first);
@@ -379,7 +408,9 @@ static void test_hostile(void **state)
 	add(&r, GET, "", NULL, NULL);
 	n_heard = 0;
 	tell(&r);
-	expect("\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0" "e", 17);
+	expect("\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0"
+	       "e",
+	       17);
 	/* What is kept has an end. */
 	for (unsigned i = 0; i < 5000 && !err; i++) {
 		r.n = 0;
@@ -440,7 +471,9 @@ static int ask_as(uid_t uid, uint16_t port)
 	pid_t pid = fork();
 
 	if (!pid) {
-		struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port) };
+		struct sockaddr_in at = { .sin_family = AF_INET,
+					  .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+					  .sin_port = htons(port) };
 		struct request r = { .n = 0 };
 		char c[8];
 		int fd;
@@ -453,7 +486,8 @@ static int ask_as(uid_t uid, uint16_t port)
 		if (connect(fd, (struct sockaddr *)&at, sizeof(at)))
 			_exit(9);
 		/* It may be closed before. */
-		_exit(send(fd, r.bytes, r.n, MSG_NOSIGNAL) == (ssize_t)r.n && recv(fd, c, sizeof(c), 0) == sizeof(c));
+		_exit(send(fd, r.bytes, r.n, MSG_NOSIGNAL) == (ssize_t)r.n &&
+		      recv(fd, c, sizeof(c), 0) == sizeof(c));
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A capture through the model into the stack formats; what comes out is read back and its sums are checked.
+/* A capture through the model into the stack formats; what comes out is read back and its sums are
+ * checked.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -9,7 +10,7 @@
 
 static uint64_t rows_sum(const struct model *m, size_t device, enum row_when when, uint64_t *count)
 {
-	const struct row_opts opts = {.by = BY_STACK, .when = when};
+	const struct row_opts opts = { .by = BY_STACK, .when = when };
 	struct row *rows;
 	uint64_t sum = 0;
 	size_t n;
@@ -74,9 +75,10 @@ static void test_folded_sums(void **state)
 		assert_int_equal(folded_sum(w.text, d.name), d.peak_allocated);
 	}
 	assert_non_null(strstr(w.text, "cuda:0;[before attach] 1272971264\n"));
-	assert_non_null(strstr(w.text,
-			       ";blocks.1.mlp.fc (Linear);Module._call_impl (module.py:1786);Linear.forward "
-			       "(linear.py:134) "));
+	assert_non_null(strstr(
+		w.text,
+		";blocks.1.mlp.fc (Linear);Module._call_impl (module.py:1786);Linear.forward "
+		"(linear.py:134) "));
 	world__close(&w);
 }
 
@@ -103,7 +105,8 @@ static void test_folded_one_device_at_end(void **state)
 
 static void check_profile(const json_t *profile, size_t nframes, uint64_t want)
 {
-	json_t *samples = json_object_get(profile, "samples"), *weights = json_object_get(profile, "weights");
+	json_t *samples = json_object_get(profile, "samples"),
+	       *weights = json_object_get(profile, "weights");
 	uint64_t sum = 0;
 	size_t i, k;
 	json_t *v, *frame;
@@ -119,8 +122,8 @@ static void check_profile(const json_t *profile, size_t nframes, uint64_t want)
 	json_array_foreach(samples, i, v)
 	{
 		assert_true(json_array_size(v) > 0);
-		json_array_foreach(v, k, frame)
-			assert_true(json_is_integer(frame) && (size_t)json_integer_value(frame) < nframes);
+		json_array_foreach(v, k, frame) assert_true(
+			json_is_integer(frame) && (size_t)json_integer_value(frame) < nframes);
 	}
 	assert_int_equal(sum, want);
 	assert_int_equal(json_integer_value(json_object_get(profile, "endValue")), want);
@@ -137,8 +140,9 @@ static void check_frames(const json_t *frames)
 		const char *file = json_string_value(json_object_get(v, "file"));
 
 		assert_non_null(json_string_value(json_object_get(v, "name")));
-		snprintf(key, sizeof(key), "%s|%s|%lld", json_string_value(json_object_get(v, "name")),
-			 file ? file : "", (long long)json_integer_value(json_object_get(v, "line")));
+		snprintf(key, sizeof(key), "%s|%s|%lld",
+			 json_string_value(json_object_get(v, "name")), file ? file : "",
+			 (long long)json_integer_value(json_object_get(v, "line")));
 		assert_null(json_object_get(seen, key));
 		json_object_set_new(seen, key, json_true());
 	}
@@ -147,10 +151,11 @@ static void check_frames(const json_t *frames)
 
 static void test_speedscope_sums(void **state)
 {
-	static const char *const names[] = {"cuda:0 peak", "cuda:0 end", "cuda:0 total", "cuda:0 allocations",
-					    "cpu peak",	   "cpu end",	 "cpu total",	 "cpu allocations"};
+	static const char *const names[] = { "cuda:0 peak",	   "cuda:0 end",     "cuda:0 total",
+					     "cuda:0 allocations", "cpu peak",	     "cpu end",
+					     "cpu total",	   "cpu allocations" };
 	json_t *j, *profiles, *frames;
-	uint64_t want[8], counts[2] = {0};
+	uint64_t want[8], counts[2] = { 0 };
 	struct model_device d;
 	struct world w;
 
@@ -222,7 +227,8 @@ static const json_t *view_of(const json_t *data, size_t device, size_t view)
 static void check_tree(const json_t *data)
 {
 	const json_t *nodes = json_object_get(data, "nodes");
-	const json_t *parents = json_object_get(nodes, "parent"), *frames = json_object_get(nodes, "frame");
+	const json_t *parents = json_object_get(nodes, "parent"),
+		     *frames = json_object_get(nodes, "frame");
 	size_t n = json_array_size(json_object_get(data, "frames")), i;
 	json_t *v;
 
@@ -237,8 +243,9 @@ static void check_tree(const json_t *data)
 		json_int_t x = json_integer_value(v);
 
 		if (i % 4 < 2)
-			assert_true(x >= -(json_int_t)(i % 4) &&
-				    x < (json_int_t)json_array_size(json_object_get(data, "strings")));
+			assert_true(
+				x >= -(json_int_t)(i % 4) &&
+				x < (json_int_t)json_array_size(json_object_get(data, "strings")));
 		else if (i % 4 == 3)
 			assert_true(x >= 0 && x < FRAME_KIND_NR);
 	}
@@ -246,7 +253,7 @@ static void check_tree(const json_t *data)
 
 static void test_flamegraph_sums(void **state)
 {
-	static const char *const ids[] = {"peak", "end", "total"};
+	static const char *const ids[] = { "peak", "end", "total" };
 	struct model_device d;
 	struct world w;
 	json_t *data;
@@ -286,7 +293,8 @@ static void test_flamegraph_sums(void **state)
 
 /* --- all of them */
 
-static const char *const all_formats[] = {"flamegraph", "folded", "speedscope", "timeline", "perfetto"};
+static const char *const all_formats[] = { "flamegraph", "folded", "speedscope", "timeline",
+					   "perfetto" };
 #define FORMATS (sizeof(all_formats) / sizeof(all_formats[0]))
 
 static void test_hostile_names(void **state)
@@ -322,11 +330,13 @@ static void test_hostile_names(void **state)
 		facts__set(w.f, "cmdline", "[\"</script><img src=x onerror=alert(1)>\"]");
 		for (size_t i = 0; i < n; i++) {
 			uint32_t s = dict__string(w.d, names[i], strlen(names[i]));
-			struct dict_loc loc = {.file = i % 2 ? s : 0, .func = s, .line = i % 2 ? 7 : 0};
-			struct dict_module m = {.name = s, .cls = i % 2 ? s : 0};
-			struct dict_frame frames[] = {
-				{.loc = dict__loc(w.d, loc)},
-				{.loc = dict__loc(w.d, loc), .module = dict__module(w.d, m)}};
+			struct dict_loc loc = { .file = i % 2 ? s : 0,
+						.func = s,
+						.line = i % 2 ? 7 : 0 };
+			struct dict_module m = { .name = s, .cls = i % 2 ? s : 0 };
+			struct dict_frame frames[] = { { .loc = dict__loc(w.d, loc) },
+						       { .loc = dict__loc(w.d, loc),
+							 .module = dict__module(w.d, m) } };
 
 			send(&w, alloc_of(dict__stack(w.d, frames, 2, MT_WALK_OK), MT_WALK_OK,
 					  0x1000 * (i + 1), 100 + i));
@@ -383,7 +393,8 @@ static void test_oom_moment(void **state)
 	assert_int_equal(world__end(&w), 0);
 	j = page_data(&w);
 	model__device(w.m, 0, &d);
-	assert_string_equal(json_string_value(json_object_get(view_of(j, 0, 0), "label")), "Out of memory");
+	assert_string_equal(json_string_value(json_object_get(view_of(j, 0, 0), "label")),
+			    "Out of memory");
 	assert_int_equal(array_sum(json_object_get(view_of(j, 0, 0), "bytes")), d.mark_allocated);
 	json_decref(j);
 	world__close(&w);
@@ -395,22 +406,23 @@ static void test_kinds_of_files(void **state)
 		const char *file;
 		enum frame_kind kind;
 	} files[] = {
-		{"/home/ada/train.py", FRAME_USER},
-		{"train.py", FRAME_USER},
-		{"<string>", FRAME_USER},
-		{"/home/ada/torch/train.py", FRAME_USER},
-		{"/venv/lib/python3.12/site-packages/torch/nn/functional.py", FRAME_TORCH},
-		{"/venv/lib/python3.12/site-packages/torchvision/models/resnet.py", FRAME_LIBRARY},
-		{"/usr/lib/python3/dist-packages/numpy/core.py", FRAME_LIBRARY},
-		{"/src/pytorch/torch/nn/modules/module.py", FRAME_TORCH},
-		{"<eval_with_key>.1", FRAME_TORCH},
-		{"/usr/lib/python3.11/threading.py", FRAME_STDLIB},
-		{"/opt/py/lib/python3.13t/threading.py", FRAME_STDLIB},
-		{"<frozen runpy>", FRAME_STDLIB},
-		{"/opt/app/lib/python312.zip/threading.py", FRAME_STDLIB},
-		{"/tmp/torchinductor_ada/ab/cab.py", FRAME_TORCH},
-		{"<__array_function__ internals>", FRAME_LIBRARY},
-		{"/home/ada/python3/x.py", FRAME_USER},
+		{ "/home/ada/train.py", FRAME_USER },
+		{ "train.py", FRAME_USER },
+		{ "<string>", FRAME_USER },
+		{ "/home/ada/torch/train.py", FRAME_USER },
+		{ "/venv/lib/python3.12/site-packages/torch/nn/functional.py", FRAME_TORCH },
+		{ "/venv/lib/python3.12/site-packages/torchvision/models/resnet.py",
+		  FRAME_LIBRARY },
+		{ "/usr/lib/python3/dist-packages/numpy/core.py", FRAME_LIBRARY },
+		{ "/src/pytorch/torch/nn/modules/module.py", FRAME_TORCH },
+		{ "<eval_with_key>.1", FRAME_TORCH },
+		{ "/usr/lib/python3.11/threading.py", FRAME_STDLIB },
+		{ "/opt/py/lib/python3.13t/threading.py", FRAME_STDLIB },
+		{ "<frozen runpy>", FRAME_STDLIB },
+		{ "/opt/app/lib/python312.zip/threading.py", FRAME_STDLIB },
+		{ "/tmp/torchinductor_ada/ab/cab.py", FRAME_TORCH },
+		{ "<__array_function__ internals>", FRAME_LIBRARY },
+		{ "/home/ada/python3/x.py", FRAME_USER },
 	};
 
 	(void)state;
@@ -437,10 +449,14 @@ static void test_formats_are_found(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_folded_sums),	  cmocka_unit_test(test_folded_one_device_at_end),
-		cmocka_unit_test(test_speedscope_sums),	  cmocka_unit_test(test_flamegraph_sums),
-		cmocka_unit_test(test_hostile_names),	  cmocka_unit_test(test_nothing_to_show),
-		cmocka_unit_test(test_oom_moment),	  cmocka_unit_test(test_kinds_of_files),
+		cmocka_unit_test(test_folded_sums),
+		cmocka_unit_test(test_folded_one_device_at_end),
+		cmocka_unit_test(test_speedscope_sums),
+		cmocka_unit_test(test_flamegraph_sums),
+		cmocka_unit_test(test_hostile_names),
+		cmocka_unit_test(test_nothing_to_show),
+		cmocka_unit_test(test_oom_moment),
+		cmocka_unit_test(test_kinds_of_files),
 		cmocka_unit_test(test_formats_are_found),
 	};
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* csv, ndjson, tensorboard, openmetrics, snapshot: sums that are the model's, and text that cannot get out of its place. */
+/* csv, ndjson, tensorboard, openmetrics, snapshot: sums that are the model's, and text that cannot
+ * get out of its place. */
 #include "unit/export_world.h"
 
 #include <errno.h>
@@ -13,8 +14,16 @@
 /* --- text of others */
 
 static const char *const hostile[] = {
-	"</script><script>alert(1)</script>", "\"quoted\" \\ 'names'", "tab\tnewline\nreturn\r\x1b[31m\x7f", "\xff\xfe broken \xc3",
-	"a,b,\"c\"\r\n", "=1+2", "\xc2\x85line", "\xe2\x80\xaexyz", "# EOF", "} 1",
+	"</script><script>alert(1)</script>",
+	"\"quoted\" \\ 'names'",
+	"tab\tnewline\nreturn\r\x1b[31m\x7f",
+	"\xff\xfe broken \xc3",
+	"a,b,\"c\"\r\n",
+	"=1+2",
+	"\xc2\x85line",
+	"\xe2\x80\xaexyz",
+	"# EOF",
+	"} 1",
 };
 #define HOSTILE (sizeof(hostile) / sizeof(hostile[0]))
 
@@ -22,16 +31,23 @@ static void run_hostile(struct world *w)
 {
 	for (size_t i = 0; i < HOSTILE; i++) {
 		uint32_t s = dict__string(w->d, hostile[i], strlen(hostile[i]));
-		struct dict_loc loc = {.file = s, .func = s, .line = 7};
-		struct dict_module m = {.name = s, .cls = s, .root = s};
-		struct dict_frame frames[] = {{.loc = dict__loc(w->d, loc)}, {.loc = dict__loc(w->d, loc), .module = dict__module(w->d, m)}};
-		struct event e = alloc_of(dict__stack(w->d, frames, 2, MT_WALK_OK), MT_WALK_OK, 0x1000 * (i + 1), 100 + i);
+		struct dict_loc loc = { .file = s, .func = s, .line = 7 };
+		struct dict_module m = { .name = s, .cls = s, .root = s };
+		struct dict_frame frames[] = { { .loc = dict__loc(w->d, loc) },
+					       { .loc = dict__loc(w->d, loc),
+						 .module = dict__module(w->d, m) } };
+		struct event e = alloc_of(dict__stack(w->d, frames, 2, MT_WALK_OK), MT_WALK_OK,
+					  0x1000 * (i + 1), 100 + i);
 
-		e.thread = dict__thread(w->d, (struct dict_thread){.tid = 7 + (uint32_t)i, .name = s});
+		e.thread = dict__thread(w->d,
+					(struct dict_thread){ .tid = 7 + (uint32_t)i, .name = s });
 		e.device.type = DEVICE_CUDA;
 		send(w, e);
 		if (i % 2)
-			send(w, (struct event){.kind = EVENT_FREE, .device.type = DEVICE_CUDA, .addr = e.addr, .size = e.size});
+			send(w, (struct event){ .kind = EVENT_FREE,
+						.device.type = DEVICE_CUDA,
+						.addr = e.addr,
+						.size = e.size });
 	}
 }
 
@@ -55,7 +71,9 @@ static void test_hostile(void **state)
 	static const struct {
 		const char *format, *end;
 		size_t lines;
-	} formats[] = {{"csv", "\r\n", 1 + HOSTILE + HOSTILE / 2}, {"ndjson", "\n", 2 * HOSTILE + HOSTILE / 2}, {"openmetrics", "\n", 0}};
+	} formats[] = { { "csv", "\r\n", 1 + HOSTILE + HOSTILE / 2 },
+			{ "ndjson", "\n", 2 * HOSTILE + HOSTILE / 2 },
+			{ "openmetrics", "\n", 0 } };
 
 	(void)state;
 	for (size_t k = 0; k < 3; k++) {
@@ -76,10 +94,29 @@ static void test_hostile(void **state)
 static void test_csv_field(void **state)
 {
 	static const char *const fields[][2] = {
-		{NULL, ""}, {"", ""}, {"plain", "plain"}, {"a,b", "\"a,b\""}, {"say \"a\"", "\"say \"\"a\"\"\""}, {"a\nb", "a\\x0ab"},
-		{"\xc3\xa9", "\xc3\xa9"}, {"\xff", "\\xff"}, {"\xc3\xa9,", "\"\xc3\xa9,\""},
-		{"=1+1", "'=1+1"}, {"+a", "'+a"}, {"-a", "'-a"}, {"@SUM(1,2)", "\"'@SUM(1,2)\""}, {"\xef\xbc\x9d""1", "'\xef\xbc\x9d""1"}, {"a=1", "a=1"},
-		{"\t=1", "\\x09=1"}, {"main;=1+1;f", "main;'=1+1;f"}, {"=a;-b", "'=a;'-b"}, {"a;b=1", "a;b=1"}, {"a;@b,", "\"a;'@b,\""},
+		{ NULL, "" },
+		{ "", "" },
+		{ "plain", "plain" },
+		{ "a,b", "\"a,b\"" },
+		{ "say \"a\"", "\"say \"\"a\"\"\"" },
+		{ "a\nb", "a\\x0ab" },
+		{ "\xc3\xa9", "\xc3\xa9" },
+		{ "\xff", "\\xff" },
+		{ "\xc3\xa9,", "\"\xc3\xa9,\"" },
+		{ "=1+1", "'=1+1" },
+		{ "+a", "'+a" },
+		{ "-a", "'-a" },
+		{ "@SUM(1,2)", "\"'@SUM(1,2)\"" },
+		{ "\xef\xbc\x9d"
+		  "1",
+		  "'\xef\xbc\x9d"
+		  "1" },
+		{ "a=1", "a=1" },
+		{ "\t=1", "\\x09=1" },
+		{ "main;=1+1;f", "main;'=1+1;f" },
+		{ "=a;-b", "'=a;'-b" },
+		{ "a;b=1", "a;b=1" },
+		{ "a;@b,", "\"a;'@b,\"" },
 	};
 
 	(void)state;
@@ -123,7 +160,8 @@ static void add_line(struct sums *s, json_t *o, const char *device)
 	const char *event = json_string_value(json_object_get(o, "event"));
 
 	s->steps += !strcmp(event, "step");
-	if (!json_object_get(o, "device") || strcmp(json_string_value(json_object_get(o, "device")), device))
+	if (!json_object_get(o, "device") ||
+	    strcmp(json_string_value(json_object_get(o, "device")), device))
 		return;
 	s->with_line += json_object_get(o, "line") != NULL;
 	if (!strcmp(event, "alloc")) {
@@ -137,7 +175,7 @@ static void add_line(struct sums *s, json_t *o, const char *device)
 
 static void test_ndjson(void **state)
 {
-	struct sums s = {0};
+	struct sums s = { 0 };
 	struct model_device d;
 	struct world w;
 	json_t *stacks = json_object();
@@ -194,15 +232,16 @@ static float value_of(struct pb_reader r, const char *tag)
 	float ret = -1;
 
 	while (pb_next(&r, &f)) {
-		struct pb_reader summary = {f.data, f.data + f.len};
+		struct pb_reader summary = { f.data, f.data + f.len };
 
 		while (f.number == 5 && pb_next(&summary, &v)) {
-			struct pb_reader value = {v.data, v.data + v.len};
+			struct pb_reader value = { v.data, v.data + v.len };
 			bool ours = false;
 
 			while (pb_next(&value, &part)) {
 				if (part.number == 1)
-					ours = part.len == strlen(tag) && !memcmp(part.data, tag, part.len);
+					ours = part.len == strlen(tag) &&
+					       !memcmp(part.data, tag, part.len);
 				else if (ours)
 					memcpy(&ret, &part.value, sizeof(ret));
 			}
@@ -230,7 +269,7 @@ static void test_tensorboard(void **state)
 		assert_int_equal(le32(p + 8), masked(p, 8));
 		assert_true(len <= (uint64_t)(end - p) - 16);
 		assert_int_equal(le32(p + 12 + len), masked(p + 12, len));
-		v = value_of((struct pb_reader){p + 12, p + 12 + len}, "cuda:0/peak_MiB");
+		v = value_of((struct pb_reader){ p + 12, p + 12 + len }, "cuda:0/peak_MiB");
 		steps += v >= 0;
 		peak = v > peak ? v : peak;
 		p += len + 16;
@@ -245,7 +284,7 @@ static void test_tensorboard(void **state)
 static void test_tensorboard_pipe(void **state)
 {
 	const struct export_format *f = export__find("tensorboard");
-	struct export_ctx c = {0};
+	struct export_ctx c = { 0 };
 	void *own = NULL;
 
 	(void)state;
@@ -293,7 +332,9 @@ static void test_openmetrics(void **state)
 /* What is not known has no sample, and a label says what it is called elsewhere. */
 static void test_openmetrics_of_the_cpu(void **state)
 {
-	static const char *const unknown[] = { "before_attach_bytes", "reserved_bytes", "peak_reserved_bytes", "drift_bytes", "fragmentation_ratio" };
+	static const char *const unknown[] = { "before_attach_bytes", "reserved_bytes",
+					       "peak_reserved_bytes", "drift_bytes",
+					       "fragmentation_ratio" };
 	struct world w;
 	char sample[96];
 
@@ -320,10 +361,13 @@ static void test_openmetrics_of_the_cpu(void **state)
 
 static void test_pickle(void **state)
 {
-	/* {"a": [0, 256, 65536, 2**31, 2**32, 2**63, -1, -2**40, True, None, (1, 2)], "b": "x"}, and "a" again */
-	static const char want[] = "\x80\x02}(X\x01\0\0\0aq\0](K\0M\0\1J\0\0\1\0\x8a\5\0\0\0\x80\0\x8a\5\0\0\0\0\1"
-				   "\x8a\x09\0\0\0\0\0\0\0\x80\0J\xff\xff\xff\xff\x8a\x08\0\0\0\0\0\xff\xff\xff\x88NK\1K\2\x86"
-				   "eX\x01\0\0\0bq\1X\x01\0\0\0xq\2h\0h\2u.";
+	/* {"a": [0, 256, 65536, 2**31, 2**32, 2**63, -1, -2**40, True, None, (1, 2)], "b": "x"},
+	 * and "a" again */
+	static const char want[] =
+		"\x80\x02}(X\x01\0\0\0aq\0](K\0M\0\1J\0\0\1\0\x8a\5\0\0\0\x80\0\x8a\5\0\0\0\0\1"
+		"\x8a\x09\0\0\0\0\0\0\0\x80\0J\xff\xff\xff\xff\x8a\x08\0\0\0\0\0\xff\xff\xff\x88NK"
+		"\1K\2\x86"
+		"eX\x01\0\0\0bq\1X\x01\0\0\0xq\2h\0h\2u.";
 	static const char a[] = "a", b[] = "b";
 	char *text;
 	size_t size;
@@ -375,10 +419,11 @@ static void test_snapshot_needs_a_gpu(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_hostile),		 cmocka_unit_test(test_csv_field), cmocka_unit_test(test_csv_raw),
-		cmocka_unit_test(test_ndjson),		 cmocka_unit_test(test_tensorboard),
-		cmocka_unit_test(test_tensorboard_pipe), cmocka_unit_test(test_openmetrics), cmocka_unit_test(test_openmetrics_of_the_cpu),
-		cmocka_unit_test(test_pickle),		 cmocka_unit_test(test_snapshot_needs_a_gpu),
+		cmocka_unit_test(test_hostile),	    cmocka_unit_test(test_csv_field),
+		cmocka_unit_test(test_csv_raw),	    cmocka_unit_test(test_ndjson),
+		cmocka_unit_test(test_tensorboard), cmocka_unit_test(test_tensorboard_pipe),
+		cmocka_unit_test(test_openmetrics), cmocka_unit_test(test_openmetrics_of_the_cpu),
+		cmocka_unit_test(test_pickle),	    cmocka_unit_test(test_snapshot_needs_a_gpu),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

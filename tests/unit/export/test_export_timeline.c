@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The timeline export read back: totals move as the events say, layers nest, statistics and summary agree. */
+/* The timeline export read back: totals move as the events say, layers nest, statistics and summary
+ * agree. */
 #include "unit/export_world.h"
 
 struct layer_stack {
@@ -7,11 +8,11 @@ struct layer_stack {
 	size_t n;
 };
 
-/* Follows the events of thread 4242: enters and exits nest, and each allocation is inside what was entered
- * last. */
+/* Follows the events of thread 4242: enters and exits nest, and each allocation is inside what was
+ * entered last. */
 static void check_layers(const json_t *events, uint64_t *enters)
 {
-	struct layer_stack s = {.n = 0};
+	struct layer_stack s = { .n = 0 };
 	json_t *e;
 	size_t i;
 
@@ -78,7 +79,8 @@ static void check_totals(const json_t *events, const struct model_device *d, uin
 		assert_int_equal(field(e, "allocated_bytes"), now);
 		assert_true(frag >= 0 && frag <= 1);
 		if (field(e, "reserved_bytes"))
-			assert_true(frag * field(e, "reserved_bytes") - (field(e, "reserved_bytes") - now) <
+			assert_true(frag * field(e, "reserved_bytes") -
+					    (field(e, "reserved_bytes") - now) <
 				    1e6);
 		peak = now > peak ? now : peak;
 	}
@@ -142,27 +144,31 @@ static void test_timeline_one_device(void **state)
 	json_array_foreach(json_object_get(j, "events"), i, e)
 		assert_string_equal(json_string_value(json_object_get(e, "device")), "cuda:0");
 	assert_true(i > 50);
-	assert_int_equal(json_array_size(json_object_get(json_object_get(j, "summary"), "devices")), 1);
+	assert_int_equal(json_array_size(json_object_get(json_object_get(j, "summary"), "devices")),
+			 1);
 	json_decref(j);
 	world__close(&w);
 }
 
 static uint32_t module_of(struct world *w, const char *name)
 {
-	return dict__module(w->d, (struct dict_module){.name = dict__string(w->d, name, strlen(name)),
-						       .cls = dict__string(w->d, "C", 1)});
+	return dict__module(w->d,
+			    (struct dict_module){ .name = dict__string(w->d, name, strlen(name)),
+						  .cls = dict__string(w->d, "C", 1) });
 }
 
 /* A stack of module calls, innermost first. */
 static uint32_t module_stack(struct world *w, uint8_t walk, uint32_t n, const uint32_t *modules)
 {
-	struct dict_frame frames[8] = {{0}};
-	struct dict_loc loc = {
-		.file = dict__string(w->d, "m.py", 4), .func = dict__string(w->d, "f", 1), .line = 1};
+	struct dict_frame frames[8] = { { 0 } };
+	struct dict_loc loc = { .file = dict__string(w->d, "m.py", 4),
+				.func = dict__string(w->d, "f", 1),
+				.line = 1 };
 
 	assert_true(n <= 8);
 	for (uint32_t i = 0; i < n; i++)
-		frames[i] = (struct dict_frame){.loc = dict__loc(w->d, loc), .module = modules[i]};
+		frames[i] = (struct dict_frame){ .loc = dict__loc(w->d, loc),
+						 .module = modules[i] };
 	return dict__stack(w->d, frames, n, walk);
 }
 
@@ -180,8 +186,8 @@ static void test_timeline_partial_stacks(void **state)
 	a = module_of(&w, "a");
 	b = module_of(&w, "a.b");
 	c = module_of(&w, "a.b.c");
-	whole = module_stack(&w, MT_WALK_OK, 2, (uint32_t[]){b, a});
-	cut = module_stack(&w, MT_WALK_TRUNCATED, 2, (uint32_t[]){c, b});
+	whole = module_stack(&w, MT_WALK_OK, 2, (uint32_t[]){ b, a });
+	cut = module_stack(&w, MT_WALK_TRUNCATED, 2, (uint32_t[]){ c, b });
 	send(&w, alloc_of(whole, MT_WALK_OK, 0x1000, 10));
 	send(&w, alloc_of(0, MT_WALK_BUSY, 0x2000, 10));
 	send(&w, alloc_of(cut, MT_WALK_TRUNCATED, 0x3000, 10));

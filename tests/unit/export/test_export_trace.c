@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What perfetto and pprof files have in them: spans that nest, peaks that are not lost, sums that are the model's. */
+/* What perfetto and pprof files have in them: spans that nest, peaks that are not lost, sums that
+ * are the model's. */
 #include "unit/export_world.h"
 
 #include <errno.h>
@@ -24,11 +25,12 @@ static size_t check_spans(json_t *events)
 		const char *open[64];
 		size_t n;
 		double last;
-	} threads[8] = {0};
+	} threads[8] = { 0 };
 	size_t spans = 0, i;
 	json_t *e;
 
-	json_array_foreach(events, i, e) {
+	json_array_foreach(events, i, e)
+	{
 		bool begin = !strcmp(str(e, "ph"), "B");
 		double ts = json_number_value(json_object_get(e, "ts"));
 		json_int_t tid = json_integer_value(json_object_get(e, "tid"));
@@ -61,7 +63,8 @@ static uint64_t largest(json_t *events, const char *counter)
 	size_t i;
 	json_t *e;
 
-	json_array_foreach(events, i, e) {
+	json_array_foreach(events, i, e)
+	{
 		if (strcmp(str(e, "ph"), "C") || strcmp(str(e, "name"), counter))
 			continue;
 		assert_int_equal(json_object_size(json_object_get(e, "args")), 1);
@@ -148,9 +151,9 @@ static void see(void *ctx, const char *device, const char *what, uint64_t time, 
 /* However many events, few points: and the extremes are among them. */
 static void test_counters(void **state)
 {
-	struct seen seen = {.min = UINT64_MAX};
+	struct seen seen = { .min = UINT64_MAX };
 	struct counters *c = counters__new(10 * UINT64_C(1000000000), see, &seen);
-	struct model_device d = {.name = "cpu"};
+	struct model_device d = { .name = "cpu" };
 
 	(void)state;
 	assert_non_null(c);
@@ -174,8 +177,10 @@ static void test_counters(void **state)
 
 static size_t unzip(const struct world *w, char *out, size_t room)
 {
-	z_stream z = {.next_in = (unsigned char *)w->text, .avail_in = (unsigned int)w->size, .next_out = (unsigned char *)out,
-		      .avail_out = (unsigned int)room};
+	z_stream z = { .next_in = (unsigned char *)w->text,
+		       .avail_in = (unsigned int)w->size,
+		       .next_out = (unsigned char *)out,
+		       .avail_out = (unsigned int)room };
 
 	assert_int_equal(inflateInit2(&z, 16 + MAX_WBITS), Z_OK);
 	assert_int_equal(inflate(&z, Z_FINISH), Z_STREAM_END);
@@ -204,7 +209,7 @@ static void read_sample(struct profile *p, struct pb_reader r)
 	struct pb_field f, l;
 
 	while (pb_next(&r, &f)) {
-		struct pb_reader label = {f.data, f.data + f.len};
+		struct pb_reader label = { f.data, f.data + f.len };
 
 		if (f.number == 1) {
 			assert_in_range(f.value, 1, p->locations);
@@ -230,7 +235,7 @@ static void read_sample(struct profile *p, struct pb_reader r)
 
 static void read_profile(struct profile *p, const char *data, size_t size)
 {
-	struct pb_reader r = {data, data + size};
+	struct pb_reader r = { data, data + size };
 	struct pb_field f;
 	size_t types = 0;
 
@@ -250,12 +255,12 @@ static void read_profile(struct profile *p, const char *data, size_t size)
 	assert_int_equal(p->locations, p->functions);
 	for (r.p = data; pb_next(&r, &f);)
 		if (f.number == 2)
-			read_sample(p, (struct pb_reader){f.data, f.data + f.len});
+			read_sample(p, (struct pb_reader){ f.data, f.data + f.len });
 }
 
 static void test_pprof(void **state)
 {
-	static const char *const devices[] = {"cuda:0", "cpu"};
+	static const char *const devices[] = { "cuda:0", "cpu" };
 	char *data = malloc(1 << 20);
 	struct world w;
 	size_t size;
@@ -301,8 +306,13 @@ static void test_pprof_moments(void **state)
 
 static void test_dates(void **state)
 {
-	static const char *const bad[] = {"", "2026-01-02", "2026-01-02T03:04:05", "2026-01-02T03:04:05+01:00", "1969-01-01T00:00:00Z",
-					  "9999-01-01T00:00:00Z", "2026-01-02T03:04:05.5"};
+	static const char *const bad[] = { "",
+					   "2026-01-02",
+					   "2026-01-02T03:04:05",
+					   "2026-01-02T03:04:05+01:00",
+					   "1969-01-01T00:00:00Z",
+					   "9999-01-01T00:00:00Z",
+					   "2026-01-02T03:04:05.5" };
 	uint64_t ns;
 
 	(void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What export html puts into a page: moments, blocks, and what becomes of them where moments are chosen. */
+/* What export html puts into a page: moments, blocks, and what becomes of them where moments are
+ * chosen. */
 #include "unit/export_world.h"
 
 #include <errno.h>
@@ -30,7 +31,8 @@ static uint64_t *live(const struct page_data *p, const struct page_device *d, in
 
 	assert_non_null(n);
 	for (size_t i = 0; i < d->nblocks; i++)
-		n[d->blocks[i].kin] += d->blocks[i].born1 <= moment + 1 && (!d->blocks[i].gone1 || d->blocks[i].gone1 > moment + 1);
+		n[d->blocks[i].kin] += d->blocks[i].born1 <= moment + 1 &&
+				       (!d->blocks[i].gone1 || d->blocks[i].gone1 > moment + 1);
 	return n;
 }
 
@@ -47,8 +49,8 @@ static uint64_t *came(const struct page_data *p, const struct page_device *d)
 	return n;
 }
 
-static void compare_moments(const struct page_data *every, const struct page_device *e, const struct page_data *some,
-			    const struct page_device *s)
+static void compare_moments(const struct page_data *every, const struct page_device *e,
+			    const struct page_data *some, const struct page_device *s)
 {
 	int64_t last = -1, at;
 	uint64_t *a, *b;
@@ -103,13 +105,13 @@ static void compare_curve(const struct page_device *e, const struct page_device 
 
 static void test_chosen_moments_are_exact(void **state)
 {
-	struct synthetic_opts opts = {.layers = 2, .steps = 120, .cpu = true, .oom = true};
+	struct synthetic_opts opts = { .layers = 2, .steps = 120, .cpu = true, .oom = true };
 	struct world every, some;
 	struct page_data *e = open_page(&every), *s = open_page(&some);
 	uint64_t last = 0;
 
 	(void)state;
-	s->limits = s->next = (struct limits){.moments = 300, .blocks = 20000, .passed = 50000};
+	s->limits = s->next = (struct limits){ .moments = 300, .blocks = 20000, .passed = 50000 };
 	world__run(&every, opts);
 	finish(&every);
 	world__run(&some, opts);
@@ -136,13 +138,13 @@ static void test_chosen_moments_are_exact(void **state)
 /* Blocks are never many more than there is room for, as long as there are moments to do without. */
 static void test_limits(void **state)
 {
-	struct synthetic_opts opts = {.layers = 4, .steps = 300, .cpu = true};
+	struct synthetic_opts opts = { .layers = 4, .steps = 300, .cpu = true };
 	struct world w;
 	struct page_data *p = open_page(&w);
 	size_t blocks = 0, moments = 0;
 
 	(void)state;
-	p->limits = p->next = (struct limits){.moments = 3000, .blocks = 3000, .passed = 6000};
+	p->limits = p->next = (struct limits){ .moments = 3000, .blocks = 3000, .passed = 6000 };
 	world__run(&w, opts);
 	finish(&w);
 	for (size_t i = 0; i < p->n; i++) {
@@ -159,7 +161,7 @@ static void test_limits(void **state)
 /* What one looks for is there, however few moments there are. */
 static void test_what_stays(void **state)
 {
-	struct synthetic_opts opts = {.layers = 2, .steps = 12, .cpu = true, .oom = true};
+	struct synthetic_opts opts = { .layers = 2, .steps = 12, .cpu = true, .oom = true };
 	struct world w;
 	struct page_data *p = open_page(&w);
 	struct page_device *d;
@@ -184,29 +186,44 @@ static void test_what_stays(void **state)
 	world__close(&w);
 }
 
-static const struct device cuda = {.type = DEVICE_CUDA};
+static const struct device cuda = { .type = DEVICE_CUDA };
 
 /* Two tensors turn out to have been there all along; one of them goes. */
 static void test_learnt_late(void **state)
 {
 	struct world w;
 	struct page_data *p = open_page(&w);
-	struct event tensor = {.kind = EVENT_TENSOR, .device = cuda, .flags = CENSUS_FIRST, .category = CATEGORY_PARAMETER};
+	struct event tensor = { .kind = EVENT_TENSOR,
+				.device = cuda,
+				.flags = CENSUS_FIRST,
+				.category = CATEGORY_PARAMETER };
 	struct page_device *d;
 	struct row row;
 
 	(void)state;
-	send(&w, (struct event){.kind = EVENT_ALLOC, .device = cuda, .addr = 0x1000, .size = 1000, .totals = true, .allocated = 9000, .reserved = 20000});
+	send(&w, (struct event){ .kind = EVENT_ALLOC,
+				 .device = cuda,
+				 .addr = 0x1000,
+				 .size = 1000,
+				 .totals = true,
+				 .allocated = 9000,
+				 .reserved = 20000 });
 	tensor.addr = 0x100000;
 	tensor.size = 3000;
 	send(&w, tensor);
 	tensor.addr = 0x200000;
 	tensor.size = 700;
 	tensor.device.type = DEVICE_CPU;
-	send(&w, (struct event){.kind = EVENT_ALLOC, .addr = 0x9000, .size = 50});
+	send(&w, (struct event){ .kind = EVENT_ALLOC, .addr = 0x9000, .size = 50 });
 	send(&w, tensor);
-	send(&w, (struct event){.kind = EVENT_FREE, .device = cuda, .addr = 0x100000, .size = 3000, .totals = true, .allocated = 6000, .reserved = 20000});
-	send(&w, (struct event){.kind = EVENT_FREE, .addr = 0x200000});
+	send(&w, (struct event){ .kind = EVENT_FREE,
+				 .device = cuda,
+				 .addr = 0x100000,
+				 .size = 3000,
+				 .totals = true,
+				 .allocated = 6000,
+				 .reserved = 20000 });
+	send(&w, (struct event){ .kind = EVENT_FREE, .addr = 0x200000 });
 	finish(&w);
 
 	assert_int_equal(p->n, 2);
@@ -260,20 +277,45 @@ static void test_segments(void **state)
 {
 	struct world w;
 	struct page_data *p = open_page(&w);
-	struct event take = {.kind = EVENT_CUDA_ALLOC, .how = MEM_DEVICE, .flags = MEM_BY_ALLOCATOR, .device = cuda, .addr = 0x1000000, .size = 2 << 20};
+	struct event take = { .kind = EVENT_CUDA_ALLOC,
+			      .how = MEM_DEVICE,
+			      .flags = MEM_BY_ALLOCATOR,
+			      .device = cuda,
+			      .addr = 0x1000000,
+			      .size = 2 << 20 };
 	const struct page_device *d;
 
 	(void)state;
 	send(&w, take);
-	send(&w, (struct event){.kind = EVENT_ALLOC, .device = cuda, .addr = 0x1000000, .size = 512, .totals = true, .allocated = 512, .reserved = 2 << 20});
+	send(&w, (struct event){ .kind = EVENT_ALLOC,
+				 .device = cuda,
+				 .addr = 0x1000000,
+				 .size = 512,
+				 .totals = true,
+				 .allocated = 512,
+				 .reserved = 2 << 20 });
 	/* Told of again: the same one. */
 	take.kind = EVENT_SEGMENT;
 	take.how = 0;
 	take.flags = SEGMENT_SMALL;
 	send(&w, take);
-	send(&w, (struct event){.kind = EVENT_STATE, .device = cuda, .totals = true, .allocated = 512, .reserved = 2 << 20, .flags = STATE_EXACT});
-	send(&w, (struct event){.kind = EVENT_FREE, .device = cuda, .addr = 0x1000000, .size = 512, .totals = true, .reserved = 2 << 20});
-	send(&w, (struct event){.kind = EVENT_CUDA_FREE, .how = MEM_DEVICE, .flags = MEM_BY_ALLOCATOR, .device = cuda, .addr = 0x1000000});
+	send(&w, (struct event){ .kind = EVENT_STATE,
+				 .device = cuda,
+				 .totals = true,
+				 .allocated = 512,
+				 .reserved = 2 << 20,
+				 .flags = STATE_EXACT });
+	send(&w, (struct event){ .kind = EVENT_FREE,
+				 .device = cuda,
+				 .addr = 0x1000000,
+				 .size = 512,
+				 .totals = true,
+				 .reserved = 2 << 20 });
+	send(&w, (struct event){ .kind = EVENT_CUDA_FREE,
+				 .how = MEM_DEVICE,
+				 .flags = MEM_BY_ALLOCATOR,
+				 .device = cuda,
+				 .addr = 0x1000000 });
 	finish(&w);
 	d = &p->devices[0];
 	/* What the tables say of it makes it a new one: its stream and pool are known from there. */
@@ -289,14 +331,25 @@ static void test_segments(void **state)
 /* Segments that come and go by the thousand are not kept one by one. */
 static void test_many_segments(void **state)
 {
-	struct event take = {.kind = EVENT_CUDA_ALLOC, .how = MEM_DEVICE, .flags = MEM_BY_ALLOCATOR, .device = cuda, .size = 2 << 20};
+	struct event take = { .kind = EVENT_CUDA_ALLOC,
+			      .how = MEM_DEVICE,
+			      .flags = MEM_BY_ALLOCATOR,
+			      .device = cuda,
+			      .size = 2 << 20 };
 	struct world w;
 	struct page_data *p = open_page(&w);
 	uint32_t seen = 0;
 
 	(void)state;
-	p->limits = p->next = (struct limits){.moments = 100000, .blocks = 1000, .passed = 1000, .payload = SIZE_MAX};
-	send(&w, (struct event){.kind = EVENT_ALLOC, .device = cuda, .addr = 512, .size = 512, .totals = true, .allocated = 512});
+	p->limits = p->next = (struct limits){
+		.moments = 100000, .blocks = 1000, .passed = 1000, .payload = SIZE_MAX
+	};
+	send(&w, (struct event){ .kind = EVENT_ALLOC,
+				 .device = cuda,
+				 .addr = 512,
+				 .size = 512,
+				 .totals = true,
+				 .allocated = 512 });
 	for (uint64_t i = 1; i <= 10000; i++) {
 		take.kind = EVENT_CUDA_ALLOC;
 		take.addr = i << 24;
@@ -319,7 +372,7 @@ static void test_many_segments(void **state)
 
 static char *base64(const char *s)
 {
-	struct bytes b = {.p = (uint8_t *)(uintptr_t)s, .n = strlen(s)};
+	struct bytes b = { .p = (uint8_t *)(uintptr_t)s, .n = strlen(s) };
 	char *text;
 	size_t size;
 	FILE *f = open_memstream(&text, &size);
@@ -332,7 +385,11 @@ static char *base64(const char *s)
 
 static void test_base64(void **state)
 {
-	static const char *const pairs[][2] = {{"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}, {"\xff\xfe\xfd", "//79"}};
+	static const char *const pairs[][2] = { { "f", "Zg==" },
+						{ "fo", "Zm8=" },
+						{ "foo", "Zm9v" },
+						{ "foob", "Zm9vYg==" },
+						{ "\xff\xfe\xfd", "//79" } };
 	char lots[10000], *text;
 
 	(void)state;
@@ -352,7 +409,7 @@ static void test_base64(void **state)
 static uint8_t *unzip(const struct bytes *b, size_t room, size_t *n)
 {
 	uint8_t *p = malloc(room);
-	z_stream z = {.next_in = b->p, .avail_in = b->n, .next_out = p, .avail_out = room};
+	z_stream z = { .next_in = b->p, .avail_in = b->n, .next_out = p, .avail_out = room };
 
 	assert_non_null(p);
 	assert_int_equal(inflateInit2(&z, 15 + 16), Z_OK);
@@ -365,13 +422,15 @@ static uint8_t *unzip(const struct bytes *b, size_t room, size_t *n)
 /* The column of the directory by name: its numbers, for free(). */
 static uint64_t *read_column(const uint8_t *payload, size_t size, const char *name, size_t *n)
 {
-	uint32_t length = payload[0] | payload[1] << 8 | payload[2] << 16 | (uint32_t)payload[3] << 24;
+	uint32_t length = payload[0] | payload[1] << 8 | payload[2] << 16 |
+			  (uint32_t)payload[3] << 24;
 	json_t *directory = parse((const char *)payload + 4, length), *column;
 	const uint8_t *p = payload + 4 + length, *end = payload + size;
 	uint64_t *ret = NULL;
 	size_t i;
 
-	json_array_foreach(json_object_get(directory, "columns"), i, column) {
+	json_array_foreach(json_object_get(directory, "columns"), i, column)
+	{
 		const uint8_t *next = p + json_integer_value(json_array_get(column, 1));
 
 		assert_true(next <= end);
@@ -396,7 +455,7 @@ static void test_columns(void **state)
 	struct world w;
 	struct page_data *p = open_page(&w);
 	const struct page_device *d;
-	struct bytes b = {0};
+	struct bytes b = { 0 };
 	uint64_t *a, sum = 0;
 	uint8_t *payload;
 	size_t size, n;
@@ -429,7 +488,7 @@ static void test_columns(void **state)
 /* Blocks that come and go at any time, which no gzip makes small. */
 static void send_many(struct world *w, int n)
 {
-	struct event e = {.device = cuda, .totals = true, .reserved = 1 << 30};
+	struct event e = { .device = cuda, .totals = true, .reserved = 1 << 30 };
 	uint64_t random = 1, time = 0;
 
 	for (int i = 0; i < n; i++) {
@@ -443,17 +502,23 @@ static void send_many(struct world *w, int n)
 	}
 }
 
-/* What there is no room for is left out: addresses, then moments; what cannot be left out is an error. */
+/* What there is no room for is left out: addresses, then moments; what cannot be left out is an
+ * error. */
 static void test_room(void **state)
 {
-	struct event take = {.kind = EVENT_CUDA_ALLOC, .how = MEM_DEVICE, .flags = MEM_BY_ALLOCATOR, .device = cuda, .addr = 0x1000000, .size = 2 << 20};
-	size_t room[] = {SIZE_MAX, 0, 0, 1}, n[4];
+	struct event take = { .kind = EVENT_CUDA_ALLOC,
+			      .how = MEM_DEVICE,
+			      .flags = MEM_BY_ALLOCATOR,
+			      .device = cuda,
+			      .addr = 0x1000000,
+			      .size = 2 << 20 };
+	size_t room[] = { SIZE_MAX, 0, 0, 1 }, n[4];
 	struct world w;
 
 	(void)state;
 	for (int i = 0; i < 4; i++) {
 		struct page_data *p = open_page(&w);
-		struct bytes b = {0};
+		struct bytes b = { 0 };
 
 		p->limits.payload = room[i];
 		assert_int_equal(w.sink.event(&w.sink, &take), 0);
@@ -475,7 +540,8 @@ static void test_room(void **state)
 	assert_true(n[3] < 10);
 }
 
-/* The first picture is small, whatever the recording; what came from the target cannot end the element. */
+/* The first picture is small, whatever the recording; what came from the target cannot end the
+ * element. */
 static void test_head(void **state)
 {
 	struct world w;
@@ -485,7 +551,7 @@ static void test_head(void **state)
 
 	(void)state;
 	open_page(&w);
-	world__run(&w, (struct synthetic_opts){.layers = 4, .steps = 200, .cpu = true});
+	world__run(&w, (struct synthetic_opts){ .layers = 4, .steps = 200, .cpu = true });
 	facts__set(w.f, "cmdline", "[\"</script><!--<script>\"]");
 	assert_int_equal(world__end(&w), 0);
 	begin = strstr(w.text, "id=\"head\">");
@@ -496,13 +562,16 @@ static void test_head(void **state)
 	assert_true(end - begin < 300000);
 	assert_null(memmem(begin, end - begin, "<!--", 4));
 	head = parse(begin, end - begin);
-	assert_string_equal(json_string_value(json_array_get(json_object_get(json_object_get(head, "target"), "cmdline"), 0)),
-			    "</script><!--<script>");
+	assert_string_equal(
+		json_string_value(json_array_get(
+			json_object_get(json_object_get(head, "target"), "cmdline"), 0)),
+		"</script><!--<script>");
 	assert_string_equal(json_string_value(json_object_get(head, "moments")), "every");
 	assert_int_equal(json_array_size(json_object_get(head, "devices")), 2);
 	assert_int_equal(json_array_size(json_object_get(head, "steps")), 200);
 	assert_true(json_array_size(json_object_get(head, "phases")) > 100);
-	json_array_foreach(json_object_get(head, "devices"), i, device) {
+	json_array_foreach(json_object_get(head, "devices"), i, device)
+	{
 		json_t *series = json_object_get(device, "series");
 		size_t n = json_array_size(json_object_get(series, "t"));
 

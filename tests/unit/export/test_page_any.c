@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Whatever the order of events: what the page has of a moment is what a model has that was asked for it. Streams are made
- * up at random, the same ones every time.
+ * Whatever the order of events: what the page has of a moment is what a model has that was asked
+ * for it. Streams are made up at random, the same ones every time.
  */
 #include "unit/export_world.h"
 
@@ -20,7 +20,8 @@ struct any {
 	size_t n;
 	uint64_t now;
 	struct {
-		uint64_t size[2 * PLACES]; /* what is there, 0: nothing; the second half was there before the first event */
+		uint64_t size[2 * PLACES]; /* what is there, 0: nothing; the second half was there
+					      before the first event */
 		uint64_t sum;
 	} dev[2]; /* with totals, and without */
 };
@@ -40,18 +41,31 @@ static void make_words(struct any *a)
 	assert_non_null(a->d);
 	assert_non_null(a->f);
 	root = dict__string(a->d, "Net", 3);
-	a->module = dict__module(a->d, (struct dict_module){.name = dict__string(a->d, "layer", 5), .cls = dict__string(a->d, "Linear", 6), .root = root});
-	a->thread = dict__thread(a->d, (struct dict_thread){.tid = 7, .name = dict__string(a->d, "python", 6)});
+	a->module = dict__module(a->d, (struct dict_module){ .name = dict__string(a->d, "layer", 5),
+							     .cls = dict__string(a->d, "Linear", 6),
+							     .root = root });
+	a->thread = dict__thread(
+		a->d, (struct dict_thread){ .tid = 7, .name = dict__string(a->d, "python", 6) });
 	for (uint32_t i = 0; i < 4; i++) {
-		struct dict_frame f[2] = {0};
+		struct dict_frame f[2] = { 0 };
 
-		f[0].loc = dict__loc(a->d, (struct dict_loc){.file = dict__string(a->d, "net.py", 6), .func = dict__string(a->d, "f", 1), .line = 10 + i});
-		f[1].loc = dict__loc(a->d, (struct dict_loc){.file = dict__string(a->d, i == 3 ? "/x/torch/optim/adam.py" : "main.py", i == 3 ? 22 : 7), .func = 0, .line = 5});
+		f[0].loc = dict__loc(a->d,
+				     (struct dict_loc){ .file = dict__string(a->d, "net.py", 6),
+							.func = dict__string(a->d, "f", 1),
+							.line = 10 + i });
+		f[1].loc = dict__loc(
+			a->d, (struct dict_loc){
+				      .file = dict__string(
+					      a->d, i == 3 ? "/x/torch/optim/adam.py" : "main.py",
+					      i == 3 ? 22 : 7),
+				      .func = 0,
+				      .line = 5 });
 		f[1].module = i == 1 || i == 2 ? a->module : 0;
 		a->stacks[i] = i ? dict__stack(a->d, f, 2, 0) : 0;
 	}
 	for (uint32_t i = 0; i < 3; i++)
-		a->names[i] = i ? dict__string(a->d, &"weightbias"[6 * (i - 1)], i == 1 ? 6 : 4) : 0;
+		a->names[i] = i ? dict__string(a->d, &"weightbias"[6 * (i - 1)], i == 1 ? 6 : 4)
+				: 0;
 }
 
 static void put(struct any *a, struct event e)
@@ -70,7 +84,10 @@ static uint64_t addr_of(uint32_t place)
 static void put_block_event(struct any *a, uint32_t dev, uint32_t place, bool missed)
 {
 	uint64_t *size = &a->dev[dev].size[place];
-	struct event e = {.device.type = dev ? DEVICE_CPU : DEVICE_CUDA, .addr = addr_of(place), .thread = a->thread, .totals = !dev};
+	struct event e = { .device.type = dev ? DEVICE_CPU : DEVICE_CUDA,
+			   .addr = addr_of(place),
+			   .thread = a->thread,
+			   .totals = !dev };
 
 	if (*size) {
 		e.kind = EVENT_FREE;
@@ -90,7 +107,8 @@ static void put_block_event(struct any *a, uint32_t dev, uint32_t place, bool mi
 		put(a, e);
 }
 
-/* A reading of the program's objects: of blocks that came, of those that were there before, and of what is gone. */
+/* A reading of the program's objects: of blocks that came, of those that were there before, and of
+ * what is gone. */
 static void put_census(struct any *a, bool first)
 {
 	for (uint32_t i = 0; i < 12; i++) {
@@ -99,12 +117,20 @@ static void put_census(struct any *a, bool first)
 
 		if (!size)
 			continue;
-		put(a, (struct event){.kind = EVENT_TENSOR, .device.type = dev ? DEVICE_CPU : DEVICE_CUDA, .addr = addr_of(place),
-				      .size = first && place >= PLACES ? size : size - below(a, 100), .flags = first ? CENSUS_FIRST : 0,
-				      .category = below(a, 4), .name = a->names[below(a, 3)], .module = below(a, 2) ? a->module : 0});
+		put(a,
+		    (struct event){ .kind = EVENT_TENSOR,
+				    .device.type = dev ? DEVICE_CPU : DEVICE_CUDA,
+				    .addr = addr_of(place),
+				    .size = first && place >= PLACES ? size : size - below(a, 100),
+				    .flags = first ? CENSUS_FIRST : 0,
+				    .category = below(a, 4),
+				    .name = a->names[below(a, 3)],
+				    .module = below(a, 2) ? a->module : 0 });
 	}
 	for (uint32_t dev = 0; dev < 2; dev++)
-		put(a, (struct event){.kind = EVENT_CENSUS, .device.type = dev ? DEVICE_CPU : DEVICE_CUDA, .flags = first ? CENSUS_FIRST : 0});
+		put(a, (struct event){ .kind = EVENT_CENSUS,
+				       .device.type = dev ? DEVICE_CPU : DEVICE_CUDA,
+				       .flags = first ? CENSUS_FIRST : 0 });
 }
 
 static void make(struct any *a, uint64_t seed, bool losses)
@@ -121,17 +147,24 @@ static void make(struct any *a, uint64_t seed, bool losses)
 		uint32_t what = below(a, 60), dev = below(a, 4) == 0;
 
 		if (what == 0)
-			put(a, (struct event){.kind = EVENT_STEP, .thread = a->thread});
+			put(a, (struct event){ .kind = EVENT_STEP, .thread = a->thread });
 		else if (what == 1 && a->n > 20)
 			put_census(a, a->n < EVENTS / 2);
 		else if (what == 2)
-			put(a, (struct event){.kind = EVENT_OOM, .device.type = DEVICE_CUDA, .size = 1 << 30, .totals = true, .allocated = a->dev[0].sum, .reserved = 1 << 20});
+			put(a, (struct event){ .kind = EVENT_OOM,
+					       .device.type = DEVICE_CUDA,
+					       .size = 1 << 30,
+					       .totals = true,
+					       .allocated = a->dev[0].sum,
+					       .reserved = 1 << 20 });
 		else if (what == 3 && losses) {
-			put(a, (struct event){.kind = EVENT_LOST, .size = 2});
+			put(a, (struct event){ .kind = EVENT_LOST, .size = 2 });
 			put_block_event(a, dev, below(a, PLACES), true);
 			put_block_event(a, dev, below(a, PLACES), true);
 		} else if (a->n > 30 || dev == 0)
-			put_block_event(a, dev, below(a, 8) ? below(a, PLACES) : PLACES + below(a, PLACES), false);
+			put_block_event(a, dev,
+					below(a, 8) ? below(a, PLACES) : PLACES + below(a, PLACES),
+					false);
 	}
 }
 
@@ -149,9 +182,10 @@ static int category_number(const char *name)
 	return 0;
 }
 
-static void ask_model(struct any *a, enum moment at, uint64_t time, const char *device, struct sums *ret)
+static void ask_model(struct any *a, enum moment at, uint64_t time, const char *device,
+		      struct sums *ret)
 {
-	struct model_opts opts = {.at = at, .at_time = time};
+	struct model_opts opts = { .at = at, .at_time = time };
 	struct model *m = model__new(a->d, a->f, &opts);
 	struct model_device info;
 	struct row *rows;
@@ -168,20 +202,28 @@ static void ask_model(struct any *a, enum moment at, uint64_t time, const char *
 	model__device(m, i, &info);
 	ret->allocated = info.mark_allocated;
 	ret->reserved = info.mark_reserved;
-	assert_int_equal(model__rows(m, i, &(struct row_opts){.by = BY_CATEGORY, .when = ROWS_AT_MARK}, &rows, &n), 0);
+	assert_int_equal(model__rows(m, i,
+				     &(struct row_opts){ .by = BY_CATEGORY, .when = ROWS_AT_MARK },
+				     &rows, &n),
+			 0);
 	for (size_t k = 0; k < n; k++) {
 		ret->bytes[category_number(rows[k].category)] += rows[k].bytes - rows[k].anonymous;
 		ret->unknown += rows[k].anonymous;
 	}
 	free(rows);
-	assert_int_equal(model__rows(m, i, &(struct row_opts){.by = BY_LINE, .when = ROWS_AT_MARK}, &rows, &n), 0);
+	assert_int_equal(model__rows(m, i,
+				     &(struct row_opts){ .by = BY_LINE, .when = ROWS_AT_MARK },
+				     &rows, &n),
+			 0);
 	for (size_t k = 0; k < n; k++)
-		ret->lines[rows[k].before_attach ? 15 : rows[k].line % 15] += rows[k].bytes - rows[k].anonymous;
+		ret->lines[rows[k].before_attach ? 15 : rows[k].line % 15] += rows[k].bytes -
+									      rows[k].anonymous;
 	free(rows);
 	model__free(m);
 }
 
-static void ask_page(const struct page_data *p, const struct page_device *d, int64_t moment, struct sums *ret)
+static void ask_page(const struct page_data *p, const struct page_device *d, int64_t moment,
+		     struct sums *ret)
 {
 	struct model_now first;
 	int64_t unknown, allocated;
@@ -206,20 +248,28 @@ static void ask_page(const struct page_data *p, const struct page_device *d, int
 	}
 }
 
-static void compare_at(struct any *a, const struct page_data *p, const struct page_device *d, int64_t moment, enum moment at, uint64_t time)
+static void compare_at(struct any *a, const struct page_data *p, const struct page_device *d,
+		       int64_t moment, enum moment at, uint64_t time)
 {
-	const char *name = d->number == model__number_of(p->c->model, (struct device){.type = DEVICE_CPU}) ? "cpu" : "cuda:0";
+	const char *name = d->number == model__number_of(p->c->model,
+							 (struct device){ .type = DEVICE_CPU })
+				   ? "cpu"
+				   : "cuda:0";
 	struct sums want, got;
 
 	ask_model(a, at, time, name, &want);
 	ask_page(p, d, moment, &got);
 	if (memcmp(&want, &got, sizeof(want))) {
-		print_error("%s, moment %lld at %llu: allocated %llu, %llu; reserved %llu, %llu; unknown %llu, %llu\n", name, (long long)moment,
-			    (unsigned long long)time, (unsigned long long)want.allocated, (unsigned long long)got.allocated,
-			    (unsigned long long)want.reserved, (unsigned long long)got.reserved, (unsigned long long)want.unknown,
-			    (unsigned long long)got.unknown);
+		print_error("%s, moment %lld at %llu: allocated %llu, %llu; reserved %llu, %llu; "
+			    "unknown %llu, %llu\n",
+			    name, (long long)moment, (unsigned long long)time,
+			    (unsigned long long)want.allocated, (unsigned long long)got.allocated,
+			    (unsigned long long)want.reserved, (unsigned long long)got.reserved,
+			    (unsigned long long)want.unknown, (unsigned long long)got.unknown);
 		for (int i = 0; i < CATEGORY_NR; i++)
-			print_error("  %s %llu, %llu\n", category__name(i), (unsigned long long)want.bytes[i], (unsigned long long)got.bytes[i]);
+			print_error("  %s %llu, %llu\n", category__name(i),
+				    (unsigned long long)want.bytes[i],
+				    (unsigned long long)got.bytes[i]);
 	}
 	assert_memory_equal(&want, &got, sizeof(want));
 }
@@ -252,7 +302,7 @@ static void note_odd(const struct page_data *p, const struct page_device *d)
 static void run(uint64_t seed, bool losses)
 {
 	struct any *a = malloc(sizeof(*a));
-	struct world w = {0};
+	struct world w = { 0 };
 	const struct page_data *p;
 
 	assert_non_null(a);
@@ -264,7 +314,13 @@ static void run(uint64_t seed, bool losses)
 	w.m = model__new(w.d, w.f, &w.opts);
 	w.format = export__find("html");
 	assert_non_null(w.m);
-	w.ctx = (struct export_ctx){.out = open_memstream(&w.text, &w.size), .dict = w.d, .facts = w.f, .model = w.m, .device = -1, .name = "any", .moment = "peak"};
+	w.ctx = (struct export_ctx){ .out = open_memstream(&w.text, &w.size),
+				     .dict = w.d,
+				     .facts = w.f,
+				     .model = w.m,
+				     .device = -1,
+				     .name = "any",
+				     .moment = "peak" };
 	assert_int_equal(w.format->begin(&w.ctx, &w.state), 0);
 	for (size_t i = 0; i < a->n; i++)
 		assert_int_equal(w.sink.event(&w.sink, &a->all[i]), 0);
@@ -308,7 +364,8 @@ static void test_with_losses(void **state)
 	memset(&odd, 0, sizeof(odd));
 	for (uint64_t seed = 101; seed <= 130; seed++)
 		run(seed, true);
-	assert_true(odd.told && odd.late && odd.unknown && odd.labels && odd.drift && odd.overwritten);
+	assert_true(odd.told && odd.late && odd.unknown && odd.labels && odd.drift &&
+		    odd.overwritten);
 }
 
 int main(void)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Who is meant, and where a process runs: by what control groups, runtimes and command lines look like. */
+/* Who is meant, and where a process runs: by what control groups, runtimes and command lines look
+ * like. */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -27,31 +28,44 @@
 static const struct {
 	const char *text, *path, *container, *runtime, *name, *pod;
 } known[] = {
-	/* docker: v2 with systemd, v1 with either driver, rootless, in a hybrid host where v2 has nothing */
-	{ "0::/system.slice/docker-" ID ".scope\n", "/system.slice/docker-" ID ".scope", ID, "docker", "", "" },
-	{ "12:memory:/docker/" ID "\n11:cpu,cpuacct:/docker/" ID "\n0::/system.slice/containerd.service\n", "/docker/" ID, ID, "docker", "", "" },
-	{ "0::/user.slice/user-1000.slice/user@1000.service/user.slice/docker-" ID ".scope\n", NULL, ID, "docker", "", "" },
-	{ "0::/\n9:memory:/system.slice/docker-" ID ".scope\n", "/system.slice/docker-" ID ".scope", ID, "docker", "", "" },
+	/* docker: v2 with systemd, v1 with either driver, rootless, in a hybrid host where v2 has
+	   nothing */
+	{ "0::/system.slice/docker-" ID ".scope\n", "/system.slice/docker-" ID ".scope", ID,
+	  "docker", "", "" },
+	{ "12:memory:/docker/" ID "\n11:cpu,cpuacct:/docker/" ID
+	  "\n0::/system.slice/containerd.service\n",
+	  "/docker/" ID, ID, "docker", "", "" },
+	{ "0::/user.slice/user-1000.slice/user@1000.service/user.slice/docker-" ID ".scope\n", NULL,
+	  ID, "docker", "", "" },
+	{ "0::/\n9:memory:/system.slice/docker-" ID ".scope\n", "/system.slice/docker-" ID ".scope",
+	  ID, "docker", "", "" },
 	/* from inside another cgroup namespace */
 	{ "0::/../docker-" ID ".scope\n", NULL, ID, "docker", "", "" },
-	/* Kubernetes: containerd and CRI-O with systemd, cgroupfs, the colons of a systemd path under cgroupfs, static pods, kind */
-	{ "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" UID_ ".slice/cri-containerd-" ID ".scope\n", NULL, ID,
-	  "containerd", "", UID },
-	{ "0::/kubepods.slice/kubepods-pod" UID_ ".slice/crio-" ID ".scope/container\n", NULL, ID, "crio", "", UID },
+	/* Kubernetes: containerd and CRI-O with systemd, cgroupfs, the colons of a systemd path
+	   under cgroupfs, static pods, kind */
+	{ "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" UID_
+	  ".slice/cri-containerd-" ID ".scope\n",
+	  NULL, ID, "containerd", "", UID },
+	{ "0::/kubepods.slice/kubepods-pod" UID_ ".slice/crio-" ID ".scope/container\n", NULL, ID,
+	  "crio", "", UID },
 	{ "8:memory:/kubepods/besteffort/pod" UID "/" ID "\n", NULL, ID, "", "", UID },
-	{ "5:memory:/system.slice/containerd.service/kubepods-besteffort-pod" UID_ ".slice:cri-containerd:" ID "\n", NULL, ID, "containerd", "",
-	  UID },
-	{ "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" STATIC ".slice/cri-containerd-" ID ".scope\n", NULL, ID,
-	  "containerd", "", STATIC },
-	{ "0::/system.slice/docker-" ID2 ".scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" UID_ ".slice/cri-containerd-" ID
-	  ".scope\n",
+	{ "5:memory:/system.slice/containerd.service/kubepods-besteffort-pod" UID_
+	  ".slice:cri-containerd:" ID "\n",
+	  NULL, ID, "containerd", "", UID },
+	{ "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" STATIC
+	  ".slice/cri-containerd-" ID ".scope\n",
+	  NULL, ID, "containerd", "", STATIC },
+	{ "0::/system.slice/docker-" ID2
+	  ".scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" UID_
+	  ".slice/cri-containerd-" ID ".scope\n",
 	  NULL, ID, "containerd", "", UID },
 	/* a pod's own process, and docker within a pod */
 	{ "0::/kubepods/burstable/pod" UID "\n", NULL, "", "", "", UID },
 	{ "0::/kubepods/pod" UID "/" ID2 "/docker/" ID "\n", NULL, ID, "docker", "", UID },
 	/* podman, rootful and rootless; what watches it is not in it */
 	{ "0::/machine.slice/libpod-" ID ".scope/container\n", NULL, ID, "podman", "", "" },
-	{ "0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" ID ".scope\n", NULL, ID, "podman", "", "" },
+	{ "0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" ID ".scope\n", NULL,
+	  ID, "podman", "", "" },
 	{ "0::/machine.slice/libpod-conmon-" ID ".scope\n", NULL, "", "", "", "" },
 	{ "0::/kubepods.slice/crio-conmon-" ID ".scope\n", NULL, "", "", "", "" },
 	/* containerd by itself, ECS */
@@ -62,15 +76,21 @@ static const struct {
 	{ "0::/lxc.payload.trainer/system.slice/x.service\n", NULL, "", "lxc", "trainer", "" },
 	{ "3:memory:/lxc/trainer/init.scope\n", NULL, "", "lxc", "trainer", "" },
 	{ "0::/machine.slice/machine-deb12.scope/payload\n", NULL, "", "nspawn", "deb12", "" },
-	{ "0::/machine.slice/systemd-nspawn@deb12.service/payload\n", NULL, "", "nspawn", "deb12", "" },
+	{ "0::/machine.slice/systemd-nspawn@deb12.service/payload\n", NULL, "", "nspawn", "deb12",
+	  "" },
 	{ "0::/lxc.payload.node/docker/" ID "\n", NULL, ID, "docker", "", "" },
-	/* none of them: a session, a service, slurm, a virtual machine; ids and UIDs that are not quite */
-	{ "0::/user.slice/user-1000.slice/session-3.scope\n", "/user.slice/user-1000.slice/session-3.scope", "", "", "", "" },
-	{ "0::/\n4:memory:/process_api/26bc4b698a9d0148cd3d3582040873c6\n", "/process_api/26bc4b698a9d0148cd3d3582040873c6", "", "", "", "" },
-	{ "4:memory:/slurm/uid_1000/job_17/step_0/task_0\n", "/slurm/uid_1000/job_17/step_0/task_0", "", "", "", "" },
+	/* none of them: a session, a service, slurm, a virtual machine; ids and UIDs that are not
+	   quite */
+	{ "0::/user.slice/user-1000.slice/session-3.scope\n",
+	  "/user.slice/user-1000.slice/session-3.scope", "", "", "", "" },
+	{ "0::/\n4:memory:/process_api/26bc4b698a9d0148cd3d3582040873c6\n",
+	  "/process_api/26bc4b698a9d0148cd3d3582040873c6", "", "", "", "" },
+	{ "4:memory:/slurm/uid_1000/job_17/step_0/task_0\n", "/slurm/uid_1000/job_17/step_0/task_0",
+	  "", "", "", "" },
 	{ "0::/machine.slice/machine-qemu\\x2d1\\x2dvm.scope\n", NULL, "", "", "", "" },
 	{ "0::/system.slice/docker-" ID "f.scopes\n", NULL, "", "", "", "" },
-	{ "0::/x/3F1B0C9A7D5E42116A8B9C0D1E2F30415263748596A7B8C9DADBECFD0E1F2A3B\n", NULL, "", "", "", "" },
+	{ "0::/x/3F1B0C9A7D5E42116A8B9C0D1E2F30415263748596A7B8C9DADBECFD0E1F2A3B\n", NULL, "", "",
+	  "", "" },
 	{ "0::/kubepods/pod0f1e2d3c-4b5a_6978-8796-a5b4c3d2e1f0\n", NULL, "", "", "", "" },
 	{ "0::/tripod" UID "\n", NULL, "", "", "", "" },
 	{ "0::/\n", "/", "", "", "", "" },
@@ -100,7 +120,8 @@ static void test_cgroups(void **state)
 	}
 }
 
-/* Whatever comes is read within its bounds (under `make asan` that is seen), and what is said has the form that is promised. */
+/* Whatever comes is read within its bounds (under `make asan` that is seen), and what is said has
+ * the form that is promised. */
 static void test_damaged_cgroups(void **state)
 {
 	uint64_t seed = 88172645463325252ULL;
@@ -119,7 +140,8 @@ static void test_damaged_cgroups(void **state)
 			seed ^= seed << 13;
 			seed ^= seed >> 7;
 			seed ^= seed << 17;
-			text[seed % len] = seed >> 32 & 1 ? "/:-_.\n0"[(seed >> 33) % 7] : (char)(seed >> 40);
+			text[seed % len] = seed >> 32 & 1 ? "/:-_.\n0"[(seed >> 33) % 7]
+							  : (char)(seed >> 40);
 		}
 		if (len && (seed & 3) == 3)
 			len = seed % len;
@@ -148,14 +170,16 @@ static void test_long_path(void **state)
 static void test_places(void **state)
 {
 	struct cgroup a = { .container = ID }, b = { .container = ID2 }, none = { 0 };
-	struct cgroup pod = { .container = ID, .pod = UID }, again = { .container = ID2, .pod = UID };
+	struct cgroup pod = { .container = ID, .pod = UID },
+		      again = { .container = ID2, .pod = UID };
 
 	(void)state;
 	assert_true(cgroup__same_place(&a, &a));
 	assert_false(cgroup__same_place(&a, &b));
 	assert_false(cgroup__same_place(&a, &none));
 	assert_true(cgroup__same_place(&none, &none));
-	assert_true(cgroup__same_place(&pod, &again)); /* a container that was restarted within its pod */
+	/* a container that was restarted within its pod */
+	assert_true(cgroup__same_place(&pod, &again));
 	assert_false(cgroup__same_place(&pod, &a));
 }
 
@@ -200,22 +224,26 @@ static int remove_root(void **state)
 
 static void test_names(void **state)
 {
-	struct cgroup c = { .container = ID }, other = { .container = ID2, .pod = UID }, lxc = { .runtime = "lxc", .name = "trainer" };
+	struct cgroup c = { .container = ID }, other = { .container = ID2, .pod = UID },
+		      lxc = { .runtime = "lxc", .name = "trainer" };
 	struct container_names n;
 
 	(void)state;
 	container__names(getpid(), &c, root, &n);
 	assert_string_equal(n.name, "");
 	assert_null(n.name_from);
-	write_file("/var/lib/docker/containers/" ID "/config.v2.json", "{\"ID\":\"" ID "\",\"Name\":\"/hungry_bell\",\"Config\":{}}");
+	write_file("/var/lib/docker/containers/" ID "/config.v2.json",
+		   "{\"ID\":\"" ID "\",\"Name\":\"/hungry_bell\",\"Config\":{}}");
 	container__names(getpid(), &c, root, &n);
 	assert_string_equal(n.name, "hungry_bell");
 	assert_string_equal(n.name_from, "docker");
-	write_file("/var/lib/docker/containers/" ID "/config.v2.json", "{\"ID\":\"" ID "\",\"Name\":17}");
+	write_file("/var/lib/docker/containers/" ID "/config.v2.json",
+		   "{\"ID\":\"" ID "\",\"Name\":17}");
 	container__names(getpid(), &c, root, &n);
 	assert_string_equal(n.name, "");
 	write_file("/run/containerd/io.containerd.runtime.v2.task/k8s.io/" ID2 "/config.json",
-		   "{\"annotations\":{\"io.kubernetes.cri.container-name\":\"train\",\"io.kubernetes.cri.sandbox-name\":\"llama-worker-0\","
+		   "{\"annotations\":{\"io.kubernetes.cri.container-name\":\"train\",\"io."
+		   "kubernetes.cri.sandbox-name\":\"llama-worker-0\","
 		   "\"io.kubernetes.cri.sandbox-namespace\":\"research\"}}");
 	container__names(getpid(), &other, root, &n);
 	assert_string_equal(n.name, "train");
@@ -245,7 +273,8 @@ static void test_names_of_environment(void **state)
 		pid = fork();
 		if (!pid) {
 			dup2(ready[1], 1);
-			execle("/bin/sh", "sh", "-c", "echo; kill -STOP $$", (char *)NULL, i ? both : with);
+			execle("/bin/sh", "sh", "-c", "echo; kill -STOP $$", (char *)NULL,
+			       i ? both : with);
 			_exit(1);
 		}
 		close(ready[1]);
@@ -265,7 +294,9 @@ static void test_names_of_environment(void **state)
 
 static struct pick_process process(pid_t pid, const char *comm, const char *cmdline, size_t len)
 {
-	struct pick_process q = { .pid = pid, .parent = 1, .uid = 1000, .started = UINT64_MAX / 2, .len = len };
+	struct pick_process q = {
+		.pid = pid, .parent = 1, .uid = 1000, .started = UINT64_MAX / 2, .len = len
+	};
 
 	snprintf(q.comm, sizeof(q.comm), "%s", comm);
 	q.cmdline = malloc(len + 1);
@@ -274,7 +305,8 @@ static struct pick_process process(pid_t pid, const char *comm, const char *cmdl
 }
 
 #define PROCESS(pid, comm, cmdline) process(pid, comm, cmdline, sizeof(cmdline) - 1)
-#define NOBODY 0x3ffffff0 /* no such PID: what is asked of the machine about it is answered with no */
+#define NOBODY                                                                                     \
+	0x3ffffff0 /* no such PID: what is asked of the machine about it is answered with no */
 
 static enum pick_is is(const struct pick_args *args, struct pick_process q)
 {
@@ -296,10 +328,19 @@ static void test_patterns(void **state)
 	(void)state;
 	assert_null(pick__bad_pattern("a|b(c)+$"));
 	assert_non_null(pick__bad_pattern("a("));
-	assert_int_equal(is(&a, PROCESS(NOBODY, "python", "python\0train.py\0-x\0--lr\0" "0.1\0")), PICK_YES);
-	assert_int_equal(is(&a, PROCESS(NOBODY, "python", "python\0train.py\0-x\0--lr\0" "0.2\0")), PICK_NO);
+	assert_int_equal(is(&a, PROCESS(NOBODY, "python",
+					"python\0train.py\0-x\0--lr\0"
+					"0.1\0")),
+			 PICK_YES);
+	assert_int_equal(is(&a, PROCESS(NOBODY, "python",
+					"python\0train.py\0-x\0--lr\0"
+					"0.2\0")),
+			 PICK_NO);
 	a.names[0] = "0\\.1$"; /* the last NUL is no space */
-	assert_int_equal(is(&a, PROCESS(NOBODY, "python", "python\0train.py\0--lr\0" "0.1\0")), PICK_YES);
+	assert_int_equal(is(&a, PROCESS(NOBODY, "python",
+					"python\0train.py\0--lr\0"
+					"0.1\0")),
+			 PICK_YES);
 	a.names[0] = "^pt_main_thread$"; /* what the program calls itself */
 	assert_int_equal(is(&a, PROCESS(NOBODY, "pt_main_thread", "python\0x.py\0")), PICK_YES);
 	assert_int_equal(is(&a, PROCESS(NOBODY, "python", "python\0x.py\0")), PICK_NO);
@@ -326,9 +367,14 @@ static void test_never(void **state)
 
 static void test_container_and_pod(void **state)
 {
-	struct pick_args a = { .containers = { "3f1b0c9a" }, .n_containers = 1 }, b = { .pods = { UID }, .n_pods = 1 },
-			 c = { .names = { "train" }, .n_names = 1, .containers = { "trainer" }, .n_containers = 1 };
-	struct pick_process q = PROCESS(NOBODY, "python", "python\0train.py\0"), other = PROCESS(NOBODY, "python", "python\0serve.py\0");
+	struct pick_args a = { .containers = { "3f1b0c9a" }, .n_containers = 1 },
+			 b = { .pods = { UID }, .n_pods = 1 },
+			 c = { .names = { "train" },
+			       .n_names = 1,
+			       .containers = { "trainer" },
+			       .n_containers = 1 };
+	struct pick_process q = PROCESS(NOBODY, "python", "python\0train.py\0"),
+			    other = PROCESS(NOBODY, "python", "python\0serve.py\0");
 	struct pick *p;
 
 	(void)state;
@@ -357,7 +403,8 @@ static void test_container_and_pod(void **state)
 static void test_follow(void **state)
 {
 	struct pick_args a = { .pids = { NOBODY }, .n_pids = 1, .follow = true };
-	struct pick_process q = PROCESS(NOBODY, "python", "python\0train.py\0"), next = PROCESS(NOBODY + 1, "python", "python\0train.py\0"),
+	struct pick_process q = PROCESS(NOBODY, "python", "python\0train.py\0"),
+			    next = PROCESS(NOBODY + 1, "python", "python\0train.py\0"),
 			    other = PROCESS(NOBODY + 2, "python", "python\0train.py\0-x\0");
 	struct pick *p = pick__new(&a);
 
@@ -401,14 +448,17 @@ static void test_process(void **state)
 	assert_int_equal(q.uid, geteuid());
 	pick_process__free(&q);
 	q = PROCESS(1, "python", "/usr/bin/python3\0train.py\0\x1b[31m\0");
-	assert_string_equal(pick_process__title(&q, title, sizeof(title)), "python3 train.py \\x1b[31m");
+	assert_string_equal(pick_process__title(&q, title, sizeof(title)),
+			    "python3 train.py \\x1b[31m");
 	pick_process__free(&q);
 	/* Where there is no room for folders the script's name stays. */
 	q = PROCESS(1, "python", "/usr/bin/python3\0-u\0/srv/jobs/llama/train.py\0--lr\0001\0");
-	assert_string_equal(pick_process__title(&q, title, sizeof(title)), "python3 -u train.py --lr 1");
+	assert_string_equal(pick_process__title(&q, title, sizeof(title)),
+			    "python3 -u train.py --lr 1");
 	pick_process__free(&q);
 	q = PROCESS(1, "python", "/usr/bin/python3\0-u\0/srv/train.py\0");
-	assert_string_equal(pick_process__title(&q, title, sizeof(title)), "python3 -u /srv/train.py");
+	assert_string_equal(pick_process__title(&q, title, sizeof(title)),
+			    "python3 -u /srv/train.py");
 	pick_process__free(&q);
 	assert_int_equal(pick_process__read(-1, &q), -ESRCH);
 }
@@ -416,10 +466,17 @@ static void test_process(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cgroups),	  cmocka_unit_test(test_damaged_cgroups), cmocka_unit_test(test_long_path),
-		cmocka_unit_test(test_places),	  cmocka_unit_test(test_names),		  cmocka_unit_test(test_names_of_environment),
-		cmocka_unit_test(test_patterns),  cmocka_unit_test(test_never),		  cmocka_unit_test(test_container_and_pod),
-		cmocka_unit_test(test_follow),	  cmocka_unit_test(test_process),
+		cmocka_unit_test(test_cgroups),
+		cmocka_unit_test(test_damaged_cgroups),
+		cmocka_unit_test(test_long_path),
+		cmocka_unit_test(test_places),
+		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_names_of_environment),
+		cmocka_unit_test(test_patterns),
+		cmocka_unit_test(test_never),
+		cmocka_unit_test(test_container_and_pod),
+		cmocka_unit_test(test_follow),
+		cmocka_unit_test(test_process),
 	};
 
 	return cmocka_run_group_tests(tests, make_root, remove_root);

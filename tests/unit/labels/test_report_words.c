@@ -21,9 +21,23 @@ static void test_cmdline(void **state)
 		const char *fact;
 		int n; /* -1: refused */
 	} cases[] = {
-		{ "[]", -1 }, { "[\"a\"]", 1 }, { " [ \"a\" , \"b\" ] ", 2 }, { "[\"a\"", -1 }, { "[\"a\",]", -1 },
-		{ "[\"a\"] x", -1 }, { "[1]", -1 }, { "", -1 }, { "\"a\"", -1 }, { "[\"\\", -1 }, { "[\"\\u12", -1 },
-		{ "[\"\\ud800\\u", -1 }, { "[\"\\ud83d\"]", -1 }, { "[\"\\u0000x\"]", -1 }, { "[\"\\q\"]", -1 }, { "[\"\\\"\\\\\\/\\n\"]", 1 }, { "[\"\\u00e9\\u20AC\"]", 1 },
+		{ "[]", -1 },
+		{ "[\"a\"]", 1 },
+		{ " [ \"a\" , \"b\" ] ", 2 },
+		{ "[\"a\"", -1 },
+		{ "[\"a\",]", -1 },
+		{ "[\"a\"] x", -1 },
+		{ "[1]", -1 },
+		{ "", -1 },
+		{ "\"a\"", -1 },
+		{ "[\"\\", -1 },
+		{ "[\"\\u12", -1 },
+		{ "[\"\\ud800\\u", -1 },
+		{ "[\"\\ud83d\"]", -1 },
+		{ "[\"\\u0000x\"]", -1 },
+		{ "[\"\\q\"]", -1 },
+		{ "[\"\\\"\\\\\\/\\n\"]", 1 },
+		{ "[\"\\u00e9\\u20AC\"]", 1 },
 	};
 
 	(void)state;
@@ -69,14 +83,17 @@ static void test_location(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct row r = { .file = cases[i].file, .func = cases[i].func, .line = 7 };
 
-		assert_string_equal(report__location(buf, &r, "/home/u/p", cases[i].columns), cases[i].want);
+		assert_string_equal(report__location(buf, &r, "/home/u/p", cases[i].columns),
+				    cases[i].want);
 	}
-	assert_string_equal(report__cut_front(strcpy(buf, "encoder.layers.7.self_attn"), 12), "...self_attn");
+	assert_string_equal(report__cut_front(strcpy(buf, "encoder.layers.7.self_attn"), 12),
+			    "...self_attn");
 	assert_string_equal(report__cut_front(strcpy(buf, "abc"), 12), "abc");
 	assert_string_equal(report__cut(strcpy(buf, "abcdef"), 2), "..");
 }
 
-/* What is not in the recording is said: by a bound, by losses that leave bytes exact, by what could not be kept. */
+/* What is not in the recording is said: by a bound, by losses that leave bytes exact, by what could
+ * not be kept. */
 static void test_what_is_missing(void **state)
 {
 	static const struct {
@@ -84,11 +101,14 @@ static void test_what_is_missing(void **state)
 	} cases[] = {
 		{ "counter.frames", "12", "" },
 		{ "counter.names_no_room", "12", " \xc2\xb7 no room for 12 more stacks and names" },
-		{ "counter.lost.scope_end", "2", " \xc2\xb7 2 ends of steps lost: figures per step are not exact" },
+		{ "counter.lost.scope_end", "2",
+		  " \xc2\xb7 2 ends of steps lost: figures per step are not exact" },
 		{ "counter.lost.module_call", "3", " \xc2\xb7 3 calls of modules lost" },
 		{ "counter.modules.faults", "4", " \xc2\xb7 4 calls of modules lost" },
-		{ "counter.lost.autograd_node", "5", " \xc2\xb7 5 autograd nodes lost: their memory has no line of forward" },
-		{ "counter.autograd.faults", "6", " \xc2\xb7 6 autograd nodes lost: their memory has no line of forward" },
+		{ "counter.lost.autograd_node", "5",
+		  " \xc2\xb7 5 autograd nodes lost: their memory has no line of forward" },
+		{ "counter.autograd.faults", "6",
+		  " \xc2\xb7 6 autograd nodes lost: their memory has no line of forward" },
 	};
 
 	(void)state;
@@ -105,8 +125,9 @@ static void test_what_is_missing(void **state)
 		facts__set(f, cases[i].key, cases[i].value);
 		report_text__trust(out, m, f, &(struct report_text_opts){ .width = 200 });
 		fclose(out);
-		snprintf(want, sizeof(want), "events 0 \xc2\xb7 lost 0%s \xc2\xb7 drift unknown (no totals)%s\n", i > 1 ? cases[i].words : "",
-			 i == 1 ? cases[i].words : "");
+		snprintf(want, sizeof(want),
+			 "events 0 \xc2\xb7 lost 0%s \xc2\xb7 drift unknown (no totals)%s\n",
+			 i > 1 ? cases[i].words : "", i == 1 ? cases[i].words : "");
 		assert_string_equal(text, want);
 		free(text);
 		model__free(m);

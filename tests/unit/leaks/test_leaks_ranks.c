@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* leaks of several recordings: which of them a line grows in, and what the others say of it; workers in the report of a job. */
+/* leaks of several recordings: which of them a line grows in, and what the others say of it;
+ * workers in the report of a job. */
 #include <jansson.h>
 #include <locale.h>
 #include <setjmp.h>
@@ -38,8 +39,8 @@ static uint32_t line(struct tape *t, uint32_t number, const char *func)
 }
 
 /*
- * Line 5 grows by 1 MiB a step, in rank 2 by 2; line 7 in rank 1 alone, and in rank 2 for the first 20 steps. A worker grows
- * at line 9, on the CPU.
+ * Line 5 grows by 1 MiB a step, in rank 2 by 2; line 7 in rank 1 alone, and in rank 2 for the first
+ * 20 steps. A worker grows at line 9, on the CPU.
  */
 static void write_rank(const char *path, int rank, pid_t pid, pid_t parent, int steps)
 {
@@ -58,7 +59,8 @@ static void write_rank(const char *path, int rank, pid_t pid, pid_t parent, int 
 		if (parent > 1)
 			alloc(&t, CPU, addr += 0x1000, MIB, line(&t, 9, "load"));
 		else
-			alloc(&t, cuda, addr += 0x1000, (rank == 2 ? 2 : 1) * MIB, line(&t, 5, "main"));
+			alloc(&t, cuda, addr += 0x1000, (rank == 2 ? 2 : 1) * MIB,
+			      line(&t, 5, "main"));
 		if ((rank == 1 || (rank == 2 && i < 20)) && parent == 1)
 			alloc(&t, cuda, addr += 0x1000, 4 * MIB, line(&t, 7, "step\x1b[2J"));
 		put(&t, (struct event){ .kind = EVENT_STEP });
@@ -117,12 +119,15 @@ static void test_text(void **state)
 	assert_string_equal(o->err, "");
 	has(o, "4 recordings of one job, ranks 0-2 of 3 and 1 worker: python train.py\n");
 	has(o, "\ncuda \xc2\xb7 39 steps\n"
-	       "train.py:7 (step\\x1b[2J) grows in rank 1 of 3 only: +4.00 MiB a step, in 39 of 39 steps; ");
+	       "train.py:7 (step\\x1b[2J) grows in rank 1 of 3 only: +4.00 MiB a step, in 39 of 39 "
+	       "steps; ");
 	has(o, " Confidence: high. In rank 2 it grew and then stopped.\n");
-	has(o, "\ntrain.py:5 (main) grows in all 3 ranks: +1.00 MiB to +2.00 MiB a step; in rank 2 in 39 of 39 steps; ");
+	has(o, "\ntrain.py:5 (main) grows in all 3 ranks: +1.00 MiB to +2.00 MiB a step; in rank 2 "
+	       "in 39 of 39 steps; ");
 	has(o, "\n +4.00 MiB      1/3     39/39  160.00 MiB       40  train.py:7 (step");
 	has(o, "\n +2.00 MiB      3/3     39/39  160.00 MiB      120  train.py:5 (main)\n");
-	has(o, "\ncpu \xc2\xb7 39 steps\ntrain.py:9 (load) grows in rank 1 worker 1: +1.00 MiB a step, ");
+	has(o, "\ncpu \xc2\xb7 39 steps\ntrain.py:9 (load) grows in rank 1 worker 1: +1.00 MiB a "
+	       "step, ");
 	assert_true(terminal__harmless(o->out, strcspn(o->out, "\n")));
 }
 
@@ -132,7 +137,8 @@ static void test_plain_locale(void **state)
 	(void)state;
 	setlocale(LC_ALL, "C");
 	for (int i = 0; i < 2; i++)
-		for (const char *c = leaks("--steps", ranks[1], i ? NULL : ranks[2], NULL)->out; *c; c++)
+		for (const char *c = leaks("--steps", ranks[1], i ? NULL : ranks[2], NULL)->out; *c;
+		     c++)
 			assert_true(*c > 0);
 	has(leaks(ranks[1], NULL), " - 120 events, 0 lost");
 	setlocale(LC_ALL, "C.UTF-8");
@@ -144,26 +150,35 @@ static void test_when(void **state)
 
 	(void)state;
 	assert_int_equal(leaks("--fail", ranks[0], ranks[1], NULL)->status, EXIT_FAILED);
-	assert_int_equal(leaks("--fail", "--min-growth", "1G", ranks[0], ranks[1], NULL)->status, EXIT_OK);
-	has(leaks("--min-growth", "1G", ranks[0], ranks[1], NULL), "nothing grows in any of them: 39 steps, live at their ends within ");
-	assert_int_equal(leaks("--device", "cuda:7", ranks[0], ranks[1], NULL)->status, EXIT_UNUSABLE);
+	assert_int_equal(leaks("--fail", "--min-growth", "1G", ranks[0], ranks[1], NULL)->status,
+			 EXIT_OK);
+	has(leaks("--min-growth", "1G", ranks[0], ranks[1], NULL),
+	    "nothing grows in any of them: 39 steps, live at their ends within ");
+	assert_int_equal(leaks("--device", "cuda:7", ranks[0], ranks[1], NULL)->status,
+			 EXIT_UNUSABLE);
 	assert_int_equal(leaks(ranks[0], "/nonexistent", NULL)->status, EXIT_UNUSABLE);
 	o = leaks("--device", "cuda:1", ranks[0], ranks[1], ranks[2], NULL);
 	has(o, "train.py:7 (step\\x1b[2J) grows in rank 1");
 	assert_null(strstr(o->out, "2.00 MiB a step"));
 	setenv("COLUMNS", "400", 1);
-	has(leaks(ranks[0], lone, NULL), "train.py:5 (main) grows in all 2 recordings: +1.00 MiB a step in each; in r3 in 39 of 39 steps");
-	has(leaks(ranks[1], lone, NULL), "train.py:7 (step\\x1b[2J) grows in 1 of 2 recordings only, r2: +4.00 MiB");
+	has(leaks(ranks[0], lone, NULL), "train.py:5 (main) grows in all 2 recordings: +1.00 MiB a "
+					 "step in each; in r3 in 39 of 39 steps");
+	has(leaks(ranks[1], lone, NULL),
+	    "train.py:7 (step\\x1b[2J) grows in 1 of 2 recordings only, r2: +4.00 MiB");
 	has(leaks(ranks[1], brief, NULL), "train.py:5 (main) grows in rank 1 of 2 only: +1.00 MiB");
 	has(leaks(ranks[1], brief, NULL), " In rank 0 there are too few steps to tell.\n");
 	unsetenv("COLUMNS");
-	has(leaks("--steps", ranks[1], ranks[2], NULL), "\ntrain.py:7 (step\\x1b[2J), rank 1, live at the end of each step\n");
-	/* The list says what it leaves out. Its number 0 is the end of the step that was under way: the last number is how many steps there were. */
+	has(leaks("--steps", ranks[1], ranks[2], NULL),
+	    "\ntrain.py:7 (step\\x1b[2J), rank 1, live at the end of each step\n");
+	/* The list says what it leaves out. Its number 0 is the end of the step that was under way:
+	 * the last number is how many steps there were. */
 	o = leaks("--steps", longer, NULL);
 	has(o, "\ncuda:0 \xc2\xb7 99 steps\n");
-	has(o, "\ncuda:0, live at the end of each step: the last 64 of 100\n      36   37.00 MiB    +1.00 MiB  ");
+	has(o, "\ncuda:0, live at the end of each step: the last 64 of 100\n      36   37.00 MiB   "
+	       " +1.00 MiB  ");
 	has(o, "\n      99  100.00 MiB    +1.00 MiB  ");
-	has(leaks("--steps", brief, NULL), ", live at the end of each step\n       0    1.00 MiB    +1.00 MiB  ");
+	has(leaks("--steps", brief, NULL),
+	    ", live at the end of each step\n       0    1.00 MiB    +1.00 MiB  ");
 	has(leaks("--by", "stack", ranks[1], ranks[2], NULL), "grows in rank 1 of 2 only");
 }
 
@@ -179,7 +194,8 @@ static void test_json(void **state)
 
 	(void)state;
 	for (size_t b = 0; b < sizeof(by) / sizeof(*by); b++) {
-		struct output *o = leaks("--format", "json", "--by", by[b], ranks[0], ranks[1], ranks[2], worker, NULL);
+		struct output *o = leaks("--format", "json", "--by", by[b], ranks[0], ranks[1],
+					 ranks[2], worker, NULL);
 		json_t *doc = json_loads(o->out, JSON_REJECT_DUPLICATES, NULL), *all, *first, *cell;
 		size_t i, counted = 0;
 
@@ -199,9 +215,14 @@ static void test_json(void **state)
 		if (b < 2) {
 			assert_int_equal(integer(first, "line"), 7);
 			assert_int_equal(json_array_size(json_object_get(first, "grows_in")), 1);
-			assert_int_equal(json_integer_value(json_array_get(json_object_get(first, "grows_in"), 0)), 1);
+			assert_int_equal(json_integer_value(json_array_get(
+						 json_object_get(first, "grows_in"), 0)),
+					 1);
 			assert_int_equal(json_array_size(json_object_get(first, "recordings")), 2);
-			assert_int_equal(integer(json_array_get(json_object_get(first, "recordings"), 0), "bytes"), STEPS * 4 * MIB);
+			assert_int_equal(
+				integer(json_array_get(json_object_get(first, "recordings"), 0),
+					"bytes"),
+				STEPS * 4 * MIB);
 			assert_true(!json_object_get(first, "stack") == (b == 0));
 		}
 		json_decref(doc);
@@ -225,10 +246,8 @@ static void test_workers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_text),
-		cmocka_unit_test(test_when),
-		cmocka_unit_test(test_plain_locale),
-		cmocka_unit_test(test_json),
+		cmocka_unit_test(test_text),	     cmocka_unit_test(test_when),
+		cmocka_unit_test(test_plain_locale), cmocka_unit_test(test_json),
 		cmocka_unit_test(test_workers),
 	};
 

@@ -71,8 +71,10 @@ static void test_compact(void **state)
 	/* jansson has no numbers over 2^63: this one is compared as text only. */
 	json__free(j);
 	fclose(out);
-	assert_string_equal(text, "{\"a\":\"x\",\"b\":[18446744073709551615,-9223372036854775808,{},[]],\"c\":true,"
-				  "\"d\":false,\"e\":null,\"f\":null}\n");
+	assert_string_equal(
+		text,
+		"{\"a\":\"x\",\"b\":[18446744073709551615,-9223372036854775808,{},[]],\"c\":true,"
+		"\"d\":false,\"e\":null,\"f\":null}\n");
 	free(text);
 }
 
@@ -93,7 +95,8 @@ static void test_pretty(void **state)
 	json__close_array(j);
 	json__close_object(j);
 	check(out, j,
-	      "{\n \"rows\": [\n  {\n   \"bytes\": 1,\n   \"file\": \"t.py\"\n  }\n ],\n \"none\": []\n}\n");
+	      "{\n \"rows\": [\n  {\n   \"bytes\": 1,\n   \"file\": \"t.py\"\n  }\n ],\n \"none\": "
+	      "[]\n}\n");
 }
 
 static void check_string(const char *value, const char *want)
@@ -116,9 +119,13 @@ static void test_strings(void **state)
 	check_string("</script><!--", "\"<\\/script>\\u003c!--\"\n");
 	check_string("<", "\"<\"\n");
 	check_string("\xe6\xbc\xa2\xf0\x9f\x98\x80", "\"\xe6\xbc\xa2\xf0\x9f\x98\x80\"\n");
-	check_string("\xff\xc0\xaf|\xed\xa0\x80", "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd|\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"\n");
+	check_string(
+		"\xff\xc0\xaf|\xed\xa0\x80",
+		"\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd|\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"\n");
 	check_string("\xe2\x80\xa8", "\"\\u2028\"\n");
-	check_string("\xc2\x9b" "2J\xe2\x80\xae", "\"\\u009b2J\\u202e\"\n");
+	check_string("\xc2\x9b"
+		     "2J\xe2\x80\xae",
+		     "\"\\u009b2J\\u202e\"\n");
 	for (int i = 1; i < 256; i++) { /* any byte gives JSON that reads back */
 		FILE *out = begin();
 		struct json *j = json__new(out, false);
@@ -132,7 +139,8 @@ static void test_strings(void **state)
 		fclose(out);
 		doc = json_loadb(text, text_len, 0, NULL);
 		assert_non_null(doc);
-		assert_int_equal(json_integer_value(json_object_get(doc, i < 128 ? c : "\xef\xbf\xbd")), i);
+		assert_int_equal(
+			json_integer_value(json_object_get(doc, i < 128 ? c : "\xef\xbf\xbd")), i);
 		json_decref(doc);
 		free(text);
 	}
@@ -213,8 +221,9 @@ static void misuse_deep(struct json *j)
 
 static void test_misuse_aborts(void **state)
 {
-	static void (*const misuses[])(struct json *) = { misuse_key,	    misuse_no_key, misuse_close,
-							  misuse_close_top, misuse_two,	   misuse_deep };
+	static void (*const misuses[])(struct json *) = { misuse_key,	misuse_no_key,
+							  misuse_close, misuse_close_top,
+							  misuse_two,	misuse_deep };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(misuses) / sizeof(misuses[0]); i++) {
@@ -235,8 +244,8 @@ static void test_misuse_aborts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_compact), cmocka_unit_test(test_pretty),
-		cmocka_unit_test(test_strings), cmocka_unit_test(test_doubles),
+		cmocka_unit_test(test_compact),	      cmocka_unit_test(test_pretty),
+		cmocka_unit_test(test_strings),	      cmocka_unit_test(test_doubles),
 		cmocka_unit_test(test_misuse_aborts),
 	};
 

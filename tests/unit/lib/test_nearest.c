@@ -19,10 +19,10 @@ static void test_distance(void **state)
 	assert_int_equal(nearest__distance("", "abc"), 3);
 	assert_int_equal(nearest__distance("abc", ""), 3);
 	assert_int_equal(nearest__distance("report", "report"), 0);
-	assert_int_equal(nearest__distance("reprot", "report"), 1); /* swapped */
-	assert_int_equal(nearest__distance("reort", "report"), 1);  /* removed */
+	assert_int_equal(nearest__distance("reprot", "report"), 1);  /* swapped */
+	assert_int_equal(nearest__distance("reort", "report"), 1);   /* removed */
 	assert_int_equal(nearest__distance("repport", "report"), 1); /* added */
-	assert_int_equal(nearest__distance("rebort", "report"), 1); /* changed */
+	assert_int_equal(nearest__distance("rebort", "report"), 1);  /* changed */
 	assert_int_equal(nearest__distance("kitten", "sitting"), 3);
 	memset(longest, 'x', 63);
 	longest[63] = '\0';
@@ -34,7 +34,8 @@ static void test_distance(void **state)
 
 static const char *best(const char *word)
 {
-	static const char *const there[] = { "record", "run", "report", "compare", "diff", "replay", "dump", "check" };
+	static const char *const there[] = { "record", "run",	 "report", "compare",
+					     "diff",   "replay", "dump",   "check" };
 	struct nearest n = { .word = word };
 
 	for (size_t i = 0; i < sizeof(there) / sizeof(*there); i++)

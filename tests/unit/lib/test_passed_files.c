@@ -85,8 +85,12 @@ static void test_opens(void **state)
 /* Whatever is in the variable: nothing but what it names well, and none of the standard files. */
 static void test_nonsense(void **state)
 {
-	static const char *const values[] = { "", ",", ",,,", ":", "x:a.mtr", "-1:a.mtr", "0:a.mtr", "2:a.mtr", "99999999999999999999:a.mtr", "7", "7:",
-					      "7:a.mtrx", "7:a.mt", " 7:a.mtr", "7 :a.mtr", "7;a.mtr" };
+	static const char *const values[] = { "",	 ",",	     ",,,",
+					      ":",	 "x:a.mtr",  "-1:a.mtr",
+					      "0:a.mtr", "2:a.mtr",  "99999999999999999999:a.mtr",
+					      "7",	 "7:",	     "7:a.mtrx",
+					      "7:a.mt",	 " 7:a.mtr", "7 :a.mtr",
+					      "7;a.mtr" };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++) {

@@ -32,13 +32,21 @@ static void test_clean(void **state)
 	CLEAN("a\033[31mred\n", "a\\x1b[31mred\\x0a");
 	CLEAN("nul\0inside", "nul\\x00inside");
 	CLEAN("\x7f", "\\x7f");
-	CLEAN("Stra\xc3\x9f""e \xe6\xbc\xa2 \xf0\x9f\x98\x80", "Stra\xc3\x9f""e \xe6\xbc\xa2 \xf0\x9f\x98\x80");
-	CLEAN("\xc2\x9b""31m", "\\xc2\\x9b31m");		/* C1: CSI */
-	CLEAN("\xe2\x80\xae" "abc", "\\xe2\\x80\\xae" "abc");	/* right-to-left override */
+	CLEAN("Stra\xc3\x9f"
+	      "e \xe6\xbc\xa2 \xf0\x9f\x98\x80",
+	      "Stra\xc3\x9f"
+	      "e \xe6\xbc\xa2 \xf0\x9f\x98\x80");
+	CLEAN("\xc2\x9b"
+	      "31m",
+	      "\\xc2\\x9b31m"); /* C1: CSI */
+	CLEAN("\xe2\x80\xae"
+	      "abc",
+	      "\\xe2\\x80\\xae"
+	      "abc"); /* right-to-left override */
 	CLEAN("\xe2\x81\xa6", "\\xe2\\x81\\xa6");
 	CLEAN("\xff\xfe", "\\xff\\xfe");
-	CLEAN("\xc0\xaf", "\\xc0\\xaf");	     /* overlong */
-	CLEAN("\xed\xa0\x80", "\\xed\\xa0\\x80");    /* surrogate */
+	CLEAN("\xc0\xaf", "\\xc0\\xaf");	  /* overlong */
+	CLEAN("\xed\xa0\x80", "\\xed\\xa0\\x80"); /* surrogate */
 	CLEAN("\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80");
 	CLEAN("cut\xe6\xbc", "cut\\xe6\\xbc");
 	/* Cut at whole characters and whole escapes. */
@@ -63,8 +71,14 @@ static void test_utf8(void **state)
 {
 	(void)state;
 	check_utf8("ok\n\t", 4, 10, "ok\n\t");
-	check_utf8("a\xff" "b", 3, 10, "a\xef\xbf\xbd" "b");
-	check_utf8("a\xff" "b", 3, 3, "a");
+	check_utf8("a\xff"
+		   "b",
+		   3, 10,
+		   "a\xef\xbf\xbd"
+		   "b");
+	check_utf8("a\xff"
+		   "b",
+		   3, 3, "a");
 	check_utf8("\xe6\xbc\xa2", 3, 2, "");
 	check_utf8("\xe6\xbc\xa2", 3, 3, "\xe6\xbc\xa2");
 	check_utf8("\xe6\xbc", 2, 9, "\xef\xbf\xbd\xef\xbf\xbd");
@@ -76,7 +90,9 @@ static void test_width(void **state)
 	(void)state;
 	assert_int_equal(text__width(""), 0);
 	assert_int_equal(text__width("abc"), 3);
-	assert_int_equal(text__width("Stra\xc3\x9f""e"), 6);
+	assert_int_equal(text__width("Stra\xc3\x9f"
+				     "e"),
+			 6);
 	assert_int_equal(text__width("\xe6\xbc\xa2\xe5\xad\x97"), 4);
 	assert_int_equal(text__width("e\xcc\x81"), 1); /* combining acute */
 	assert_int_equal(text__width("\xf0\x9f\x98\x80"), 2);
@@ -244,7 +260,8 @@ static void test_log(void **state)
 	log_info("unseen");
 	log__set_level(LOG_DEBUG);
 	log_debug("detail\n\n");
-	log_debug("%s", "a\x1b[31m\xc2\x9b\r\n\tb \xe2\x80\xae\xff \xc3\xa9"); /* names, and the verifier's lines */
+	/* names, and the verifier's lines */
+	log_debug("%s", "a\x1b[31m\xc2\x9b\r\n\tb \xe2\x80\xae\xff \xc3\xa9");
 	log__set_level(LOG_INFO);
 	dup2(saved, STDERR_FILENO);
 	close(saved);
@@ -252,9 +269,11 @@ static void test_log(void **state)
 	n = read(fds[0], got, sizeof(got) - 1);
 	close(fds[0]);
 	assert_true(n > 0);
-	assert_string_equal(got, "memtrace-bpf: bad 1\nmemtrace-bpf: warning: odd\nmemtrace-bpf: good\n"
-				 "memtrace-bpf: detail\n"
-				 "memtrace-bpf: a\\x1b[31m\\xc2\\x9b\\x0d\n\tb \\xe2\\x80\\xae\\xff \xc3\xa9\n");
+	assert_string_equal(
+		got,
+		"memtrace-bpf: bad 1\nmemtrace-bpf: warning: odd\nmemtrace-bpf: good\n"
+		"memtrace-bpf: detail\n"
+		"memtrace-bpf: a\\x1b[31m\\xc2\\x9b\\x0d\n\tb \\xe2\\x80\\xae\\xff \xc3\xa9\n");
 }
 
 static void test_date(void **state)
@@ -263,7 +282,8 @@ static void test_date(void **state)
 	char buf[40];
 
 	(void)state;
-	assert_string_equal(text__date(buf, sizeof(buf), UINT64_C(1767323045678999999)), "2026-01-02T03:04:05.678Z");
+	assert_string_equal(text__date(buf, sizeof(buf), UINT64_C(1767323045678999999)),
+			    "2026-01-02T03:04:05.678Z");
 	assert_int_equal(text__parse_date(buf, &ns), 0);
 	assert_true(ns == UINT64_C(1767323045678000000));
 	assert_string_equal(text__date(buf, sizeof(buf), 0), "1970-01-01T00:00:00.000Z");
@@ -272,9 +292,14 @@ static void test_date(void **state)
 static void test_clock_offset(void **state)
 {
 	(void)state;
-	assert_int_equal(clock__parse_offset("monotonic           0         0\nboottime            0         0\n"), 0);
-	assert_true(clock__parse_offset("monotonic      -86400 500000000\nboottime  7 0\n") == INT64_C(-86399500000000));
-	assert_true(clock__parse_offset("monotonic      100000         5\n") == INT64_C(100000000000005));
+	assert_int_equal(
+		clock__parse_offset(
+			"monotonic           0         0\nboottime            0         0\n"),
+		0);
+	assert_true(clock__parse_offset("monotonic      -86400 500000000\nboottime  7 0\n") ==
+		    INT64_C(-86399500000000));
+	assert_true(clock__parse_offset("monotonic      100000         5\n") ==
+		    INT64_C(100000000000005));
 	assert_int_equal(clock__parse_offset(""), 0);
 	assert_int_equal(clock__parse_offset("monotonic soon\n"), 0);
 }

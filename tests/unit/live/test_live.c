@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The live view but for its drawing: the graph's memory, rows that are compared, keys, details, lines of JSON. */
+/* The live view but for its drawing: the graph's memory, rows that are compared, keys, details,
+ * lines of JSON. */
 #include "unit/model_world.h"
 
 #include <jansson.h>
@@ -137,7 +138,8 @@ static void test_graph_time_goes_back(void **state)
 
 	(void)state;
 	graph__add(g, 9 * S, 10, 0);
-	graph__add(g, 2 * S, 20, 0); /* threads' events are a little out of order; never that much */
+	/* threads' events are a little out of order; never that much */
+	graph__add(g, 2 * S, 20, 0);
 	graph__add(g, UINT64_MAX / 2, 30, 0);
 	graph__read(g, UINT64_MAX / 2, 0, c, 10);
 	assert_int_equal(most_of(c, 10), 30);
@@ -156,8 +158,11 @@ struct live_world {
 static struct live_world live__new(void)
 {
 	struct live_world l = { .w = world__new(AT_PEAK, 0) };
-	struct frame_spec in_a[] = { { "/home/me/train.py", "main", 0 }, { "/home/me/net.py", "forward", 0 } };
-	struct frame_spec in_b[] = { { "/home/me/train.py", "main", 0 }, { "/home/me/net.py", "head", 0 }, { "/home/me/net.py", "head", 0 } };
+	struct frame_spec in_a[] = { { "/home/me/train.py", "main", 0 },
+				     { "/home/me/net.py", "forward", 0 } };
+	struct frame_spec in_b[] = { { "/home/me/train.py", "main", 0 },
+				     { "/home/me/net.py", "head", 0 },
+				     { "/home/me/net.py", "head", 0 } };
 
 	l.p = live_proc__new(4242, l.w.d, l.w.f);
 	assert_non_null(l.p);
@@ -234,15 +239,16 @@ static void test_growth_between_steps(void **state)
 	r = find(&l.s, "forward", NULL);
 	assert_true(r && !r->growth_known && !r->rates_known && r->row.bytes == 4 * MIB);
 	for (unsigned step = 0; step < 4; step++) {
-		come(&l, 0x100000, 100 * MIB, l.b); /* comes and goes within the step */
+		come(&l, 0x100000, 100 * MIB, l.b);	  /* comes and goes within the step */
 		come(&l, 0x2000 + step * 0x10, MIB, l.a); /* stays */
-		refresh(&l, 1); /* in the middle of the step */
+		refresh(&l, 1);				  /* in the middle of the step */
 		go(&l, 0x100000, 100 * MIB);
 		give(&l, (struct event){ .kind = EVENT_STEP });
 		refresh(&l, 1);
 	}
 	r = find(&l.s, "forward", NULL);
-	assert_true(r && r->growth_known && r->growth == 3 * (int64_t)MIB && r->row.bytes == 8 * MIB);
+	assert_true(r && r->growth_known && r->growth == 3 * (int64_t)MIB &&
+		    r->row.bytes == 8 * MIB);
 	/* What does not live has a row for what comes there, and has not grown. */
 	r = find(&l.s, "head", NULL);
 	assert_true(r && r->row.bytes == 0 && r->growth_known && r->growth == 0);
@@ -253,7 +259,8 @@ static void test_growth_between_steps(void **state)
 	give(&l, (struct event){ .kind = EVENT_STEP });
 	refresh(&l, 1);
 	r = find(&l.s, NULL, "blocks.0.attn");
-	assert_true(r && r->row.bytes == 8 * MIB && r->growth_known && r->growth == 3 * (int64_t)MIB);
+	assert_true(r && r->row.bytes == 8 * MIB && r->growth_known &&
+		    r->growth == 3 * (int64_t)MIB);
 	live_proc__reset(l.p);
 	refresh(&l, 1);
 	assert_false(find(&l.s, NULL, "blocks.0.attn")->growth_known);
@@ -276,7 +283,8 @@ static void test_rates(void **state)
 	r = find(&l.s, "head", NULL);
 	assert_true(r && r->rates_known && r->row.bytes == 0);
 	/* 30 in 3 s, and the 60 ms that the events took */
-	assert_true(r->allocs > 9.7 && r->allocs < 10 && r->churn > 9.7 * 2 * MIB && r->churn < 20.0 * MIB);
+	assert_true(r->allocs > 9.7 && r->allocs < 10 && r->churn > 9.7 * 2 * MIB &&
+		    r->churn < 20.0 * MIB);
 	r = find(&l.s, "forward", NULL);
 	assert_true(r->rates_known && r->allocs == 0);
 	assert_true(l.p->rate > 19 && l.p->rate < 20);
@@ -308,8 +316,12 @@ static void test_late_census_is_no_growth(void **state)
 	step(&l);
 	come(&l, 0x2000, MIB, l.a);
 	step(&l);
-	give(&l, (struct event){ .kind = EVENT_TENSOR, .addr = 0x900000000, .size = 60 * MIB, .flags = CENSUS_FIRST,
-				 .category = CATEGORY_PARAMETER, .module = module(&l.w, "head", "Linear", "Net") });
+	give(&l, (struct event){ .kind = EVENT_TENSOR,
+				 .addr = 0x900000000,
+				 .size = 60 * MIB,
+				 .flags = CENSUS_FIRST,
+				 .category = CATEGORY_PARAMETER,
+				 .module = module(&l.w, "head", "Linear", "Net") });
 	give(&l, (struct event){ .kind = EVENT_CENSUS, .flags = CENSUS_FIRST });
 	live_state__choose_view(&l.s, VIEW_MODULES);
 	step(&l);
@@ -319,7 +331,8 @@ static void test_late_census_is_no_growth(void **state)
 	live__free(&l);
 }
 
-/* A later reading of objects moves a block from one row to another: neither has grown or shrunk by it. */
+/* A later reading of objects moves a block from one row to another: neither has grown or shrunk by
+ * it. */
 static void test_block_named_later_is_no_growth(void **state)
 {
 	static const enum live_view views[] = { VIEW_MODULES, VIEW_TREE, VIEW_CATEGORIES };
@@ -327,13 +340,16 @@ static void test_block_named_later_is_no_growth(void **state)
 
 	(void)state;
 	live_state__choose_view(&l.s, VIEW_MODULES);
-	come(&l, 0x1000, 50 * MIB, l.a); /* named, and lives on */
+	come(&l, 0x1000, 50 * MIB, l.a);      /* named, and lives on */
 	come(&l, 0x100000000, 20 * MIB, l.a); /* named, and goes */
 	step(&l);
 	come(&l, 0x200000000, MIB, l.a); /* grows */
 	step(&l);
 	for (uint64_t addr = 0x1000; addr <= 0x100000000; addr += 0x100000000 - 0x1000)
-		give(&l, (struct event){ .kind = EVENT_TENSOR, .addr = addr, .size = MIB, .category = CATEGORY_OPTIMIZER_STATE,
+		give(&l, (struct event){ .kind = EVENT_TENSOR,
+					 .addr = addr,
+					 .size = MIB,
+					 .category = CATEGORY_OPTIMIZER_STATE,
 					 .module = module(&l.w, "head", "Linear", "Net") });
 	go(&l, 0x100000000, 20 * MIB);
 	step(&l);
@@ -386,7 +402,8 @@ static void test_filter_keeps_growth(void **state)
 	live__free(&l);
 }
 
-static void check_detail(struct live_world *l, size_t row, bool before, const char *category, uint64_t bytes)
+static void check_detail(struct live_world *l, size_t row, bool before, const char *category,
+			 uint64_t bytes)
 {
 	const struct live_row *r;
 
@@ -403,7 +420,8 @@ static void check_detail(struct live_world *l, size_t row, bool before, const ch
 	live_keys__press(&l->s, KEY_LIVE_ESCAPE, 10);
 }
 
-/* Of memory from before attach the category is not known, either: it is another row than what came since and has none yet. */
+/* Of memory from before attach the category is not known, either: it is another row than what came
+ * since and has none yet. */
 static void test_before_attach_is_a_category_of_its_own(void **state)
 {
 	struct live_world l = live__new();
@@ -424,18 +442,28 @@ static void test_before_attach_is_a_category_of_its_own(void **state)
 	assert_string_equal(r->all[1].row.category, "unknown");
 	assert_int_equal(r->all[1].row.bytes, 4 * MIB);
 	assert_true(r->all[1].growth_known && r->all[1].growth == 3 * (int64_t)MIB);
-	/* So are the details of the two, and those of memory from before attach whose category objects tell. */
-	give(&l, (struct event){ .kind = EVENT_TENSOR, .addr = 0x900000000, .size = 2 * MIB, .flags = CENSUS_FIRST,
-				 .category = CATEGORY_PARAMETER, .module = module(&l.w, "head", "Linear", "Net") });
-	give(&l, (struct event){ .kind = EVENT_TENSOR, .addr = 0xa00000000, .size = 5 * MIB, .flags = CENSUS_FIRST,
+	/* So are the details of the two, and those of memory from before attach whose category
+	 * objects tell. */
+	give(&l, (struct event){ .kind = EVENT_TENSOR,
+				 .addr = 0x900000000,
+				 .size = 2 * MIB,
+				 .flags = CENSUS_FIRST,
+				 .category = CATEGORY_PARAMETER,
 				 .module = module(&l.w, "head", "Linear", "Net") });
-	check_detail(&l, 0, true, NULL, 5 * MIB); /* 5 MiB of the 10 MiB are blocks that are known */
+	give(&l, (struct event){ .kind = EVENT_TENSOR,
+				 .addr = 0xa00000000,
+				 .size = 5 * MIB,
+				 .flags = CENSUS_FIRST,
+				 .module = module(&l.w, "head", "Linear", "Net") });
+	/* 5 MiB of the 10 MiB are blocks that are known */
+	check_detail(&l, 0, true, NULL, 5 * MIB);
 	check_detail(&l, 1, false, "unknown", 4 * MIB);
 	check_detail(&l, 2, false, "parameter", 2 * MIB);
 	live__free(&l);
 }
 
-/* Calls of a model that is not trained are no steps of an optimizer: growth is from one refresh to another. */
+/* Calls of a model that is not trained are no steps of an optimizer: growth is from one refresh to
+ * another. */
 static void test_growth_without_an_optimizer(void **state)
 {
 	struct live_world l = live__new();
@@ -445,7 +473,8 @@ static void test_growth_without_an_optimizer(void **state)
 	come(&l, 0x1000, MIB, l.a);
 	refresh(&l, 1);
 	for (uint64_t call = 1; call < 4; call++) {
-		give(&l, (struct event){ .kind = EVENT_CALL, .module = module(&l.w, "", "Net", "Net") });
+		give(&l, (struct event){ .kind = EVENT_CALL,
+					 .module = module(&l.w, "", "Net", "Net") });
 		come(&l, call << 32, MIB, l.a);
 		refresh(&l, 1);
 	}
@@ -456,7 +485,8 @@ static void test_growth_without_an_optimizer(void **state)
 static void press(struct live_world *l, const char *keys)
 {
 	for (; *keys; keys++)
-		if (live_keys__press(&l->s, *keys == '\n' ? KEY_LIVE_ENTER : *keys, 10) == ACT_REFRESH)
+		if (live_keys__press(&l->s, *keys == '\n' ? KEY_LIVE_ENTER : *keys, 10) ==
+		    ACT_REFRESH)
 			refresh(l, 1);
 }
 
@@ -506,15 +536,19 @@ static void test_keys(void **state)
 	assert_int_equal(live_keys__press(&l.s, KEY_LIVE_ENTER, 10), ACT_MARK);
 	/* Whatever is pressed, nothing breaks. */
 	for (unsigned i = 0; i < 20000; i++) {
-		if (live_keys__press(&l.s, i % 3 ? (int)(i * 2654435761u >> 8) % 300 : KEY_LIVE_UP + (int)(i * 40503u >> 4) % 12, i % 20) ==
-			    ACT_REFRESH && i % 7 == 0)
+		if (live_keys__press(&l.s,
+				     i % 3 ? (int)(i * 2654435761u >> 8) % 300
+					   : KEY_LIVE_UP + (int)(i * 40503u >> 4) % 12,
+				     i % 20) == ACT_REFRESH &&
+		    i % 7 == 0)
 			refresh(&l, 0);
 		assert_true(!live_state__rows(&l.s) || l.s.selected < live_state__rows(&l.s));
 	}
 	live__free(&l);
 }
 
-/* The graph zooms to spans within the time there is: neither key changes nothing, or leads to a longer span than all. */
+/* The graph zooms to spans within the time there is: neither key changes nothing, or leads to a
+ * longer span than all. */
 static void test_zoom(void **state)
 {
 	struct live_world l = live__new();
@@ -542,7 +576,8 @@ static void test_zoom(void **state)
 	live__free(&l);
 }
 
-/* What is typed at once takes the place of the name that is offered; after Backspace the offered name is edited. */
+/* What is typed at once takes the place of the name that is offered; after Backspace the offered
+ * name is edited. */
 static void test_mark_prompt(void **state)
 {
 	struct live_world l = live__new();
@@ -566,15 +601,18 @@ static void test_mark_prompt(void **state)
 
 static void test_tree(void **state)
 {
-	static const char *const names[] = { "blocks.0.attn", "blocks.0.mlp", "blocks.1.attn", "blocks-x", "head" };
+	static const char *const names[] = { "blocks.0.attn", "blocks.0.mlp", "blocks.1.attn",
+					     "blocks-x", "head" };
 	struct live_world l = live__new();
 	const struct live_rows *r;
 
 	(void)state;
 	for (size_t i = 0; i < N(names); i++) {
 		struct dict_frame f[] = {
-			{ .loc = loc(&l.w, "/home/me/net.py", "f", 7), .module = module(&l.w, names[i], "M", "Net") },
-			{ .loc = loc(&l.w, "/home/me/net.py", "main", 1), .module = module(&l.w, "", "Net", "Net") },
+			{ .loc = loc(&l.w, "/home/me/net.py", "f", 7),
+			  .module = module(&l.w, names[i], "M", "Net") },
+			{ .loc = loc(&l.w, "/home/me/net.py", "main", 1),
+			  .module = module(&l.w, "", "Net", "Net") },
 		};
 
 		come(&l, 0x1000 * (i + 1), (i + 1) * MIB, dict__stack(l.w.d, f, 2, MT_WALK_OK));
@@ -582,7 +620,8 @@ static void test_tree(void **state)
 	live_state__choose_view(&l.s, VIEW_TREE);
 	refresh(&l, 1);
 	r = live_state__table(&l.s);
-	/* <Net>, and in it by size: blocks (6), head (5), blocks-x (4); blocks is open too, and what is in it by size. */
+	/* <Net>, and in it by size: blocks (6), head (5), blocks-x (4); blocks is open too, and
+	 * what is in it by size. */
 	assert_int_equal(r->all[0].depth, 0);
 	assert_int_equal(r->all[0].row.bytes, 15 * MIB);
 	assert_string_equal(r->all[1].row.module, "blocks");
@@ -674,10 +713,13 @@ static void test_json(void **state)
 	assert_non_null(doc);
 	rows = json_object_get(doc, "rows");
 	assert_int_equal(json_array_size(rows), 1);
-	assert_int_equal(json_integer_value(json_object_get(json_array_get(rows, 0), "bytes")), 9 * MIB);
+	assert_int_equal(json_integer_value(json_object_get(json_array_get(rows, 0), "bytes")),
+			 9 * MIB);
 	assert_int_equal(json_integer_value(json_object_get(doc, "more_rows")), 1);
 	assert_int_equal(json_integer_value(json_object_get(doc, "more_bytes")), 3 * MIB);
-	assert_int_equal(json_integer_value(json_object_get(json_array_get(json_object_get(doc, "devices"), 0), "allocated")), 12 * MIB);
+	assert_int_equal(json_integer_value(json_object_get(
+				 json_array_get(json_object_get(doc, "devices"), 0), "allocated")),
+			 12 * MIB);
 	assert_null(json_object_get(doc, "end"));
 	json_decref(doc);
 	free(text);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What is logged and how: levels of parts, the environment's text, lines as JSON, the file. tests/e2e/test_log.py has the commands. */
+/* What is logged and how: levels of parts, the environment's text, lines as JSON, the file.
+ * tests/e2e/test_log.py has the commands. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -33,7 +34,8 @@ static void test_parts(void **state)
 	assert_string_equal(log__part(part, "user/serve/web/sse.c"), "serve");
 	assert_string_equal(log__part(part, "user/main.c"), "main");
 	assert_string_equal(log__part(part, "/home/user/build/user/live/view.c"), "live");
-	assert_string_equal(log__part(part, "user/a_folder_whose_name_is_longer_than_that/x.c"), "a_folder_whose_name_is_");
+	assert_string_equal(log__part(part, "user/a_folder_whose_name_is_longer_than_that/x.c"),
+			    "a_folder_whose_name_is_");
 }
 
 /* Levels that people have in their scripts mean the same messages as before. */
@@ -43,7 +45,8 @@ static void test_old_parts(void **state)
 	char why[128];
 
 	(void)state;
-	assert_int_equal(log_config__parse(&c, "target=debug,recording=error", true, why, sizeof(why)), 0);
+	assert_int_equal(
+		log_config__parse(&c, "target=debug,recording=error", true, why, sizeof(why)), 0);
 	assert_int_equal(c.n_parts, 5);
 	assert_string_equal(c.parts[0].name, "process");
 	assert_string_equal(c.parts[3].name, "census");
@@ -59,7 +62,10 @@ static void test_text(void **state)
 	char why[128], text[256];
 
 	(void)state;
-	assert_int_equal(log_config__parse(&c, "warn,capture=debug,,file=/tmp/a b.log,format=json,live=error", false, why, sizeof(why)), 0);
+	assert_int_equal(log_config__parse(
+				 &c, "warn,capture=debug,,file=/tmp/a b.log,format=json,live=error",
+				 false, why, sizeof(why)),
+			 0);
 	assert_int_equal(c.level, LOG_WARN);
 	assert_int_equal(c.n_parts, 2);
 	assert_string_equal(c.parts[0].name, "capture");
@@ -75,12 +81,15 @@ static void test_text(void **state)
 	assert_int_equal(c.n_parts, 2);
 	assert_int_equal(c.parts[0].level, LOG_INFO);
 	/* What is wrong changes nothing. */
-	assert_int_equal(log_config__parse(&c, "error,file=/x,capture=loud", false, why, sizeof(why)), -EINVAL);
+	assert_int_equal(log_config__parse(&c, "error,file=/x,capture=loud", false, why,
+					   sizeof(why)),
+			 -EINVAL);
 	assert_string_equal(why, "'capture=loud' has none of error, warn, info, debug");
 	assert_int_equal(c.level, LOG_WARN);
 	assert_string_equal(c.file, "/tmp/a b.log");
 	log_config__free(&c);
-	assert_int_equal(log_config__parse(&c, text, false, why, sizeof(why)), -EINVAL); /* it was cut */
+	/* it was cut */
+	assert_int_equal(log_config__parse(&c, text, false, why, sizeof(why)), -EINVAL);
 	assert_null(c.file);
 }
 
@@ -103,7 +112,8 @@ static void test_wrong_text(void **state)
 	check_wrong("INFO", false, "'INFO' is none of error, warn, info, debug");
 	check_wrong("", true, "'' is none of error, warn, info, debug");
 	check_wrong("info,", true, "'' is none of error, warn, info, debug");
-	check_wrong("file=/x", true, "'file=/x' has none of error, warn, info, debug"); /* that is an option of its own */
+	/* that is an option of its own */
+	check_wrong("file=/x", true, "'file=/x' has none of error, warn, info, debug");
 	check_wrong("file=", false, "'file=' names no file");
 	check_wrong("format=xml", false, "'format=xml' is neither text nor json");
 	check_wrong("=info", false, "'=info' names no part of the program");
@@ -112,7 +122,8 @@ static void test_wrong_text(void **state)
 	check_wrong("fd=99999999999", false, "'fd=99999999999' names no descriptor");
 	check_wrong("\x1b[2J", false, "'\\x1b[2J' is none of error, warn, info, debug");
 	for (int i = 0; i <= LOG_PARTS; i++)
-		snprintf(many + strlen(many), sizeof(many) - strlen(many), "%sp%d=info", i ? "," : "", i);
+		snprintf(many + strlen(many), sizeof(many) - strlen(many), "%sp%d=info",
+			 i ? "," : "", i);
 	snprintf(clean, sizeof(clean), "p%d=info", LOG_PARTS);
 	snprintf(many + strlen(many), sizeof(many) - strlen(many), ",");
 	{
@@ -132,8 +143,10 @@ static void test_json_line(void **state)
 		.command = "record",
 		.part = "capture",
 		.event = "odd",
-		.fields = LOG_FIELDS(LOG_STRING("path", "a\"b\\\n\x1b[31m\xff\xe2\x80\xae</script>"), LOG_UINT("events", UINT64_MAX), LOG_INT("error", -2),
-				     LOG_BOOL("yes", true), LOG_DOUBLE("seconds", 0.5), LOG_STRING("none", NULL)),
+		.fields = LOG_FIELDS(
+			LOG_STRING("path", "a\"b\\\n\x1b[31m\xff\xe2\x80\xae</script>"),
+			LOG_UINT("events", UINT64_MAX), LOG_INT("error", -2), LOG_BOOL("yes", true),
+			LOG_DOUBLE("seconds", 0.5), LOG_STRING("none", NULL)),
 		.text = "first\nsecond \"\\x1b\"",
 	};
 	size_t len;
@@ -141,15 +154,20 @@ static void test_json_line(void **state)
 
 	(void)state;
 	assert_non_null(line);
-	assert_string_equal(line, "{\"time\":\"2026-01-02T00:04:05.678901Z\",\"level\":\"warn\",\"command\":\"record\",\"pid\":5,\"part\":\"capture\",\"event\":\"odd\","
-				  "\"message\":\"first\\nsecond \\\"\\\\x1b\\\"\","
-				  "\"path\":\"a\\\"b\\\\\\\\x0a\\\\x1b[31m\\\\xff\\\\xe2\\\\x80\\\\xae<\\/script>\","
-				  "\"events\":18446744073709551615,\"error\":-2,\"yes\":true,\"seconds\":0.500000,\"none\":null}\n");
+	assert_string_equal(
+		line,
+		"{\"time\":\"2026-01-02T00:04:05.678901Z\",\"level\":\"warn\",\"command\":"
+		"\"record\",\"pid\":5,\"part\":\"capture\",\"event\":\"odd\","
+		"\"message\":\"first\\nsecond \\\"\\\\x1b\\\"\","
+		"\"path\":\"a\\\"b\\\\\\\\x0a\\\\x1b[31m\\\\xff\\\\xe2\\\\x80\\\\xae<\\/script>\","
+		"\"events\":18446744073709551615,\"error\":-2,\"yes\":true,\"seconds\":0.500000,"
+		"\"none\":null}\n");
 	assert_int_equal(len, strlen(line));
 	free(line);
 	/* As text no line of it begins as a message does. */
 	line = log_line__write(&l, false, &len);
-	assert_string_equal(line, "2026-01-02T00:04:05.678901Z warn  record[5] capture: first\n    second \"\\x1b\"\n");
+	assert_string_equal(line, "2026-01-02T00:04:05.678901Z warn  record[5] capture: first\n    "
+				  "second \"\\x1b\"\n");
 	free(line);
 }
 
@@ -210,7 +228,8 @@ static void test_file(void **state)
 	unlink(path);
 }
 
-/* Neither a limit nor a full disk ends anything; what is missing is counted, and said once it can be. */
+/* Neither a limit nor a full disk ends anything; what is missing is counted, and said once it can
+ * be. */
 static void test_file_full(void **state)
 {
 	struct rlimit before, small = { 8, 0 };
@@ -236,7 +255,8 @@ static void test_file_full(void **state)
 	log_file__close();
 }
 
-/* What one without a file says arrives with the one that has it, and says nothing about who it is but what is known. */
+/* What one without a file says arrives with the one that has it, and says nothing about who it is
+ * but what is known. */
 static void test_relayed(void **state)
 {
 	json_t *said;
@@ -246,19 +266,24 @@ static void test_relayed(void **state)
 	assert_int_equal(log__option_file(path, (char[64]){ "" }, 64), 0);
 	assert_int_equal(log__option_format("json", (char[64]){ "" }, 64), 0);
 	log__open();
-	said = json_pack("{s:s,s:s,s:s,s:s,s:i,s:s,s:[i],s:s,s:b}", "level", "warn", "part", "se\nrve", "message", "a\n\x1b[2J", "event", "odd\"", "pid", 1, "process",
+	said = json_pack("{s:s,s:s,s:s,s:s,s:i,s:s,s:[i],s:s,s:b}", "level", "warn", "part",
+			 "se\nrve", "message", "a\n\x1b[2J", "event", "odd\"", "pid", 1, "process",
 			 "broker", "list", 1, "path", "/x\n", "ok", 1);
 	log__relayed(77, "web", said);
 	json_decref(said);
-	said = json_pack("{s:s,s:s,s:s}", "level", "loud", "part", "serve", "message", "no such level");
+	said = json_pack("{s:s,s:s,s:s}", "level", "loud", "part", "serve", "message",
+			 "no such level");
 	log__relayed(77, "web", said);
 	json_decref(said);
-	said = json_pack("{s:s,s:s,s:s}", "level", "debug", "part", "serve", "message", "more than is wanted");
+	said = json_pack("{s:s,s:s,s:s}", "level", "debug", "part", "serve", "message",
+			 "more than is wanted");
 	log__relayed(77, "web", said);
 	json_decref(said);
 	text = read_all();
-	assert_non_null(strstr(text, "\"level\":\"warn\",\"command\":\"memtrace-bpf\",\"process\":\"web\",\"pid\":77,\"part\":\"se\\\\x0arve\",\"event\":\"odd\\\"\","
-				     "\"message\":\"a\\n\\\\x1b[2J\",\"path\":\"/x\\\\x0a\",\"ok\":true}\n"));
+	assert_non_null(strstr(
+		text, "\"level\":\"warn\",\"command\":\"memtrace-bpf\",\"process\":\"web\",\"pid\":"
+		      "77,\"part\":\"se\\\\x0arve\",\"event\":\"odd\\\"\","
+		      "\"message\":\"a\\n\\\\x1b[2J\",\"path\":\"/x\\\\x0a\",\"ok\":true}\n"));
 	assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
 	log__close();
 	unlink(path);
@@ -273,10 +298,12 @@ static size_t count_of(const char *text, const char *what)
 	return n;
 }
 
-/* A process that says things without end does not fill the disk, and others' words are not lost over it. */
+/* A process that says things without end does not fill the disk, and others' words are not lost
+ * over it. */
 static void test_relayed_without_end(void **state)
 {
-	json_t *said = json_pack("{s:s,s:s,s:s}", "level", "warn", "part", "serve", "message", "again");
+	json_t *said = json_pack("{s:s,s:s,s:s}", "level", "warn", "part", "serve", "message",
+				 "again");
 	struct timespec begin, now;
 	char *text, big[60000];
 	size_t from_web, lines;
@@ -297,7 +324,8 @@ static void test_relayed_without_end(void **state)
 		clock_gettime(CLOCK_REALTIME, &begin);
 	while (begin.tv_sec == now.tv_sec);
 	log__relayed(77, "web", said);
-	assert_true(count_of(read_all(), "web: ") >= 1 && count_of(read_all(), "lines were left out") >= 1);
+	assert_true(count_of(read_all(), "web: ") >= 1 &&
+		    count_of(read_all(), "lines were left out") >= 1);
 	/* Long lines count by their length. */
 	memset(big, 'x', sizeof(big) - 1);
 	big[sizeof(big) - 1] = '\0';
@@ -330,9 +358,13 @@ static void test_relay(void **state)
 	assert_true(n > 0);
 	o = json_loadb(got, (size_t)n, 0, NULL);
 	assert_non_null(o);
-	assert_string_equal(json_string_value(json_object_get(json_object_get(o, "log"), "message")), "hello \"you\"");
-	assert_string_equal(json_string_value(json_object_get(json_object_get(o, "log"), "process")), "push");
-	assert_int_equal(json_integer_value(json_object_get(json_object_get(o, "log"), "target")), 5);
+	assert_string_equal(
+		json_string_value(json_object_get(json_object_get(o, "log"), "message")),
+		"hello \"you\"");
+	assert_string_equal(
+		json_string_value(json_object_get(json_object_get(o, "log"), "process")), "push");
+	assert_int_equal(json_integer_value(json_object_get(json_object_get(o, "log"), "target")),
+			 5);
 	json_decref(o);
 	for (int i = 0; i < 5000; i++)
 		log_info("more than fits");
@@ -361,8 +393,15 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_parts),
-		cmocka_unit_test(test_old_parts),	  cmocka_unit_test(test_text),	   cmocka_unit_test(test_wrong_text), cmocka_unit_test(test_json_line),
-		cmocka_unit_test(test_file),	  cmocka_unit_test(test_file_full), cmocka_unit_test(test_relayed),	  cmocka_unit_test(test_relayed_without_end), cmocka_unit_test(test_relay),
+		cmocka_unit_test(test_old_parts),
+		cmocka_unit_test(test_text),
+		cmocka_unit_test(test_wrong_text),
+		cmocka_unit_test(test_json_line),
+		cmocka_unit_test(test_file),
+		cmocka_unit_test(test_file_full),
+		cmocka_unit_test(test_relayed),
+		cmocka_unit_test(test_relayed_without_end),
+		cmocka_unit_test(test_relay),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

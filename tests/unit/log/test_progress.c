@@ -49,7 +49,8 @@ static void do_work(const struct work *w)
 }
 
 /* What came out at the other end of a terminal so many columns wide. */
-static char *on_terminal(const struct work *w, unsigned short columns, const char *term, const char *locale)
+static char *on_terminal(const struct work *w, unsigned short columns, const char *term,
+			 const char *locale)
 {
 	static char buf[65536];
 	struct winsize ws = { .ws_row = 24, .ws_col = columns };
@@ -117,7 +118,11 @@ static void test_nothing_in_a_second(void **state)
 
 static void test_bar(void **state)
 {
-	struct work w = { .what = "reading run\033[2J\xe2\x80\xae.mtr", .total = 1000, .ms = 1600, .message = true, .second = true };
+	struct work w = { .what = "reading run\033[2J\xe2\x80\xae.mtr",
+			  .total = 1000,
+			  .ms = 1600,
+			  .message = true,
+			  .second = true };
 	char *s = on_terminal(&w, 80, "xterm", "C.UTF-8");
 
 	(void)state;
@@ -135,14 +140,20 @@ static void test_count(void **state)
 
 	(void)state;
 	assert_non_null(strstr(s, "reading stdin  "));
-	assert_non_null(strstr(s, ",000 events  1.")); /* 50 events a millisecond, a second and more after the start */
+	/* 50 events a millisecond, a second and more after the start */
+	assert_non_null(strstr(s, ",000 events  1."));
 	assert_null(strchr(s, '%'));
 	assert_string_equal(left(s), "");
 }
 
 static void test_narrow(void **state)
 {
-	struct work w = { .what = "reading \xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97.mtr", .total = 1000, .ms = 300, .at_once = true };
+	struct work w = { .what = "reading "
+				  "\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5"
+				  "\xad\x97.mtr",
+			  .total = 1000,
+			  .ms = 300,
+			  .at_once = true };
 	char *s;
 
 	(void)state;
@@ -153,7 +164,8 @@ static void test_narrow(void **state)
 		s = on_terminal(&w, columns, "xterm", "C");
 		assert_non_null(strstr(s, " %"));
 		for (; *s; s++)
-			assert_true(strncmp(s, "\xe2\x96", 2) != 0); /* no blocks but where the locale has them */
+			/* no blocks but where the locale has them */
+			assert_true(strncmp(s, "\xe2\x96", 2) != 0);
 	}
 }
 
@@ -190,7 +202,8 @@ static void test_draw(void **state)
 	assert_string_equal(bar__draw(buf, 10, 10, 4, false, true), "####");
 	assert_string_equal(bar__draw(buf, 11, 10, 4, false, true), "####");
 	assert_string_equal(bar__draw(buf, 5, 0, 4, false, true), "    ");
-	assert_string_equal(bar__draw(buf, UINT64_MAX / 2, UINT64_MAX, 4, true, true), "\xe2\x96\x88\xe2\x96\x89  ");
+	assert_string_equal(bar__draw(buf, UINT64_MAX / 2, UINT64_MAX, 4, true, true),
+			    "\xe2\x96\x88\xe2\x96\x89  ");
 	assert_string_equal(bar__draw(buf, 1, 1000, 3, true, false), "\xe2\x96\x8f");
 	assert_string_equal(bar__draw(buf, 1, 2, 3, true, false), "\xe2\x96\x88\xe2\x96\x8c");
 	for (unsigned columns = 0; columns < 200; columns += 7) {
@@ -202,12 +215,9 @@ static void test_draw(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_draw),
-		cmocka_unit_test(test_nothing_in_a_second),
-		cmocka_unit_test(test_bar),
-		cmocka_unit_test(test_count),
-		cmocka_unit_test(test_narrow),
-		cmocka_unit_test(test_no_terminal),
+		cmocka_unit_test(test_draw),   cmocka_unit_test(test_nothing_in_a_second),
+		cmocka_unit_test(test_bar),    cmocka_unit_test(test_count),
+		cmocka_unit_test(test_narrow), cmocka_unit_test(test_no_terminal),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What blocks are for: told by the program's objects, or by their lives; against a naive model that remembers all. */
+/* What blocks are for: told by the program's objects, or by their lives; against a naive model that
+ * remembers all. */
 #include "unit/model_world.h"
 
 enum { FORWARD, BACKWARD, OPTIMIZER, OTHER, DATA, KINDS };
@@ -11,13 +12,17 @@ static uint32_t stack_in(struct world *w, int kind, uint32_t mod, int nr)
 
 	snprintf(file, sizeof(file), "/u/%d.py", nr);
 	f[2] = (struct frame_spec){ .file = file, .func = "f" };
-	f[1] = (struct frame_spec){ .file = SP "nn/modules/module.py", .func = "_call_impl", .module = mod };
+	f[1] = (struct frame_spec){ .file = SP "nn/modules/module.py",
+				    .func = "_call_impl",
+				    .module = mod };
 	if (kind == BACKWARD)
-		f[1] = (struct frame_spec){ .file = SP "autograd/graph.py", .func = "_engine_run_backward" };
+		f[1] = (struct frame_spec){ .file = SP "autograd/graph.py",
+					    .func = "_engine_run_backward" };
 	else if (kind == OPTIMIZER)
 		f[1] = (struct frame_spec){ .file = SP "optim/adam.py", .func = "step" };
 	else if (kind == DATA)
-		f[1] = (struct frame_spec){ .file = SP "utils/data/dataloader.py", .func = "__next__" };
+		f[1] = (struct frame_spec){ .file = SP "utils/data/dataloader.py",
+					    .func = "__next__" };
 	else if (kind == OTHER)
 		f[1] = (struct frame_spec){ .file = "/u/other.py", .func = "g" };
 	return stack_of(w, f, 3, MT_WALK_OK);
@@ -28,14 +33,21 @@ static void step_ends(struct world *w)
 	feed(w, (struct event){ .kind = EVENT_STEP });
 }
 
-static void tensor(struct world *w, struct device d, uint64_t addr, uint64_t size, enum category c, const char *name,
-		   uint32_t mod, uint8_t flags)
+static void tensor(struct world *w, struct device d, uint64_t addr, uint64_t size, enum category c,
+		   const char *name, uint32_t mod, uint8_t flags)
 {
-	feed(w, (struct event){ .kind = EVENT_TENSOR, .device = d, .addr = addr, .size = size, .category = c,
-				.name = name ? str(w, name) : 0, .module = mod, .flags = flags });
+	feed(w, (struct event){ .kind = EVENT_TENSOR,
+				.device = d,
+				.addr = addr,
+				.size = size,
+				.category = c,
+				.name = name ? str(w, name) : 0,
+				.module = mod,
+				.flags = flags });
 }
 
-static struct row *split(struct world *w, const char *dev, enum row_when when, unsigned by, size_t *n)
+static struct row *split(struct world *w, const char *dev, enum row_when when, unsigned by,
+			 size_t *n)
 {
 	struct row_opts o = { .when = when, .split = by };
 	struct row *r;
@@ -60,7 +72,8 @@ static uint64_t bytes_of(struct world *w, const char *dev, enum row_when when, e
 #define AT(c) bytes_of(&w, "cuda:0", ROWS_AT_MARK, CATEGORY_##c)
 #define NOW(c) bytes_of(&w, "cuda:0", ROWS_NOW, CATEGORY_##c)
 
-/* Two steps of a training job from its start; the peak is in the first, and what it held shows later. */
+/* Two steps of a training job from its start; the peak is in the first, and what it held shows
+ * later. */
 static void test_training(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -116,7 +129,8 @@ static void test_training(void **state)
 static void test_inference(void **state)
 {
 	struct world w = world__new(AT_END, 0);
-	uint32_t lin = module(&w, "", "Net", "Net"), forward = stack_in(&w, FORWARD, lin, 1), model = stack_in(&w, OTHER, 0, 2);
+	uint32_t lin = module(&w, "", "Net", "Net"), forward = stack_in(&w, FORWARD, lin, 1),
+		 model = stack_in(&w, OTHER, 0, 2);
 	uint32_t data = stack_in(&w, OTHER, 0, 3), kept = stack_in(&w, OTHER, 0, 4);
 
 	(void)state;
@@ -134,7 +148,8 @@ static void test_inference(void **state)
 		dealloc(&w, CUDA(0), 0x4000, 40);
 		dealloc(&w, CUDA(0), 0x5000, 50);
 	}
-	/* The first batch was gone when the second one showed what it was; the model's end is like its. */
+	/* The first batch was gone when the second one showed what it was; the model's end is like
+	 * its. */
 	dealloc(&w, CUDA(0), 0x1000, 1000);
 	model__finish(w.m, w.time);
 	assert_int_equal(AT(INPUT), 20);
@@ -142,27 +157,35 @@ static void test_inference(void **state)
 	world__free(&w);
 }
 
-/* What the census names from before: rows of their own, with the rest in one, and all of it adds up. */
+/* What the census names from before: rows of their own, with the rest in one, and all of it adds
+ * up. */
 static void test_before_attach(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
-	uint32_t lin = module(&w, "lin", "Linear", "Net"), fc = module(&w, "fc", "Linear", "Net"), a = simple(&w, "/u/a.py", "f", 9);
+	uint32_t lin = module(&w, "lin", "Linear", "Net"), fc = module(&w, "fc", "Linear", "Net"),
+		 a = simple(&w, "/u/a.py", "f", 9);
 	struct row_opts o = { .by = BY_LINE, .when = ROWS_AT_MARK };
 	struct row *r;
 	size_t n, named = 0;
 
 	(void)state;
 	for (int i = 0; i < 4; i++)
-		feed(&w, (struct event){ .kind = EVENT_BLOCK, .device = CUDA(0), .addr = 0x1000 + i * 0x1000, .size = 512 });
-	w.allocated[0] = 4 * 512 + 300 + 1000; /* 300 in blocks that nobody knows, 1000 in one that a tensor shows */
+		feed(&w, (struct event){ .kind = EVENT_BLOCK,
+					 .device = CUDA(0),
+					 .addr = 0x1000 + i * 0x1000,
+					 .size = 512 });
+	/* 300 in blocks that nobody knows, 1000 in one that a tensor shows */
+	w.allocated[0] = 4 * 512 + 300 + 1000;
 	alloc(&w, CUDA(0), 0x9000, 64, a); /* the peak is here: before the names */
 	dealloc(&w, CUDA(0), 0x9000, 64);
 	tensor(&w, CUDA(0), 0x1000, 400, CATEGORY_PARAMETER, "lin.weight", lin, CENSUS_FIRST);
 	tensor(&w, CUDA(0), 0x2000, 400, CATEGORY_PARAMETER, "fc.weight", fc, CENSUS_FIRST);
-	tensor(&w, CUDA(0), 0x3000, 400, CATEGORY_OPTIMIZER_STATE, "AdamW exp_avg of fc.weight", fc, CENSUS_FIRST);
+	tensor(&w, CUDA(0), 0x3000, 400, CATEGORY_OPTIMIZER_STATE, "AdamW exp_avg of fc.weight", fc,
+	       CENSUS_FIRST);
 	tensor(&w, CUDA(0), 0x20000, 1000, CATEGORY_BUFFER, "fc.running_mean", fc, CENSUS_FIRST);
 	tensor(&w, CUDA(0), 0x30000, 100000, CATEGORY_BUFFER, "no room for it", fc, CENSUS_FIRST);
-	tensor(&w, CUDA(0), 0x4000, 513, CATEGORY_PARAMETER, "larger than its block", lin, CENSUS_FIRST);
+	tensor(&w, CUDA(0), 0x4000, 513, CATEGORY_PARAMETER, "larger than its block", lin,
+	       CENSUS_FIRST);
 	feed(&w, (struct event){ .kind = EVENT_CENSUS, .device = CUDA(0), .flags = CENSUS_FIRST });
 	tensor(&w, CUDA(0), 0x40000, 10, CATEGORY_BUFFER, "too late for it", fc, CENSUS_FIRST);
 	assert_int_equal(AT(PARAMETER), 1024);
@@ -175,7 +198,8 @@ static void test_before_attach(void **state)
 			continue;
 		assert_string_equal(r[i].source, "census");
 		named += r[i].name != NULL;
-		assert_true(r[i].name || (r[i].bytes == 812 && r[i].anonymous == 300 && r[i].count == 1));
+		assert_true(r[i].name ||
+			    (r[i].bytes == 812 && r[i].anonymous == 300 && r[i].count == 1));
 		if (r[i].name && !strcmp(r[i].name, "AdamW exp_avg of fc.weight")) {
 			assert_string_equal(r[i].module, "fc");
 			assert_string_equal(r[i].category, "optimizer_state");
@@ -196,7 +220,8 @@ static void test_before_attach(void **state)
 	world__free(&w);
 }
 
-/* An allocator without totals or tables: what the first reading finds was there in all that was counted before. */
+/* An allocator without totals or tables: what the first reading finds was there in all that was
+ * counted before. */
 static void test_no_totals(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -245,11 +270,21 @@ static void test_not_for_a_later_block(void **state)
 
 	(void)state;
 	alloc(&w, CUDA(0), 0x10, 512, a);
-	assert_int_equal(model__event(w.m, &(struct event){ .kind = EVENT_TENSOR, .device = CUDA(0), .addr = 0x10, .size = 9,
-							    .category = CATEGORY_BUFFER, .time = MS - 1 }), 0);
+	assert_int_equal(model__event(w.m, &(struct event){ .kind = EVENT_TENSOR,
+							    .device = CUDA(0),
+							    .addr = 0x10,
+							    .size = 9,
+							    .category = CATEGORY_BUFFER,
+							    .time = MS - 1 }),
+			 0);
 	assert_int_equal(NOW(BUFFER), 0);
-	assert_int_equal(model__event(w.m, &(struct event){ .kind = EVENT_TENSOR, .device = CUDA(0), .addr = 0x10, .size = 9,
-							    .category = CATEGORY_BUFFER, .time = MS }), 0);
+	assert_int_equal(model__event(w.m, &(struct event){ .kind = EVENT_TENSOR,
+							    .device = CUDA(0),
+							    .addr = 0x10,
+							    .size = 9,
+							    .category = CATEGORY_BUFFER,
+							    .time = MS }),
+			 0);
 	assert_int_equal(NOW(BUFFER), 512);
 	tensor(&w, CUDA(0), 0x10, 9, CATEGORY_GRADIENT, "g", 0, 0);
 	assert_int_equal(NOW(BUFFER), 0);
@@ -268,12 +303,13 @@ static void test_not_for_a_later_block(void **state)
 #define BLOCKS 900
 struct memory {
 	struct stretch {
-		int kind; /* -1: a step ended */
-	} history[2 * MOMENTS]; /* of one device: a new entry where the phase changes, and at each step's end */
+		int kind;	/* -1: a step ended */
+	} history[2 * MOMENTS]; /* of one device: a new entry where the phase changes, and at each
+				   step's end */
 	size_t n;
 	struct life {
 		uint64_t addr, size;
-		int kind; /* -1: told of */
+		int kind;	   /* -1: told of */
 		size_t born, died; /* entries; died: SIZE_MAX, alive */
 		enum category label;
 		bool at_mark;
@@ -324,7 +360,8 @@ static enum category memory__category(const struct memory *v, const struct life 
 	before = last_of(v, b->born);
 	switch (b->kind) {
 	case FORWARD:
-		return count(v, BACKWARD, after, end) && steps < 3 ? CATEGORY_ACTIVATION : CATEGORY_UNKNOWN;
+		return count(v, BACKWARD, after, end) && steps < 3 ? CATEGORY_ACTIVATION
+								   : CATEGORY_UNKNOWN;
 	case BACKWARD:
 		return steps && steps < 3 ? CATEGORY_GRADIENT : CATEGORY_UNKNOWN;
 	case OPTIMIZER:
@@ -333,14 +370,17 @@ static enum category memory__category(const struct memory *v, const struct life 
 	if (before == FORWARD && count(v, BACKWARD, 0, end)) {
 		bool gone_in_it = dead && v->history[end - 1].kind == BACKWARD;
 
-		return gone_in_it && count(v, BACKWARD, after, end) == 1 && !steps ? CATEGORY_ACTIVATION : CATEGORY_UNKNOWN;
+		return gone_in_it && count(v, BACKWARD, after, end) == 1 && !steps
+			       ? CATEGORY_ACTIVATION
+			       : CATEGORY_UNKNOWN;
 	}
 	if (!count(v, FORWARD, after, end) || steps >= 3)
 		return CATEGORY_UNKNOWN;
 	if (before >= 0)
 		return CATEGORY_INPUT;
 	for (size_t i = 0; i < v->nall; i++) /* one like it, later? */
-		if (v->all[i].kind == b->kind && v->all[i].size == b->size && last_of(v, v->all[i].born) >= 0)
+		if (v->all[i].kind == b->kind && v->all[i].size == b->size &&
+		    last_of(v, v->all[i].born) >= 0)
 			return CATEGORY_INPUT;
 	return CATEGORY_UNKNOWN;
 }
@@ -353,7 +393,8 @@ static void memory__compare(struct world *w, const struct memory *v, enum row_wh
 		for (size_t i = 0; i < v->nall; i++) {
 			const struct life *b = &v->all[i];
 
-			if ((when == ROWS_NOW ? b->died == SIZE_MAX : b->at_mark) && memory__category(v, b, v->n) == (enum category)c)
+			if ((when == ROWS_NOW ? b->died == SIZE_MAX : b->at_mark) &&
+			    memory__category(v, b, v->n) == (enum category)c)
 				bytes += b->size;
 		}
 		assert_int_equal(bytes_of(w, "cuda:0", when, c), bytes);
@@ -393,8 +434,13 @@ static void random_run(unsigned seed)
 	for (int i = 0; i < KINDS; i++)
 		s[i] = stack_in(&w, i, lin, i);
 	for (int i = 0; i < 5; i++) {
-		v.all[v.nall++] = (struct life){ .addr = 0x100 + i, .size = 100, .kind = -1, .died = SIZE_MAX };
-		feed(&w, (struct event){ .kind = EVENT_BLOCK, .device = CUDA(0), .addr = 0x100 + i, .size = 100 });
+		v.all[v.nall++] = (struct life){
+			.addr = 0x100 + i, .size = 100, .kind = -1, .died = SIZE_MAX
+		};
+		feed(&w, (struct event){ .kind = EVENT_BLOCK,
+					 .device = CUDA(0),
+					 .addr = 0x100 + i,
+					 .size = 100 });
 	}
 	v.total = w.allocated[0] = 500;
 	for (int moment = 0; moment < MOMENTS; moment++) {
@@ -402,12 +448,18 @@ static void random_run(unsigned seed)
 		struct life *b;
 
 		if (rand() % 6 == 0) /* mostly in the order of a training job */
-			kind = rand() % 4 ? (kind == OPTIMIZER ? OTHER : kind == OTHER ? FORWARD : kind == DATA ? FORWARD : kind + 1) :
-					    rand() % KINDS;
+			kind = rand() % 4 ? (kind == OPTIMIZER ? OTHER
+					     : kind == OTHER   ? FORWARD
+					     : kind == DATA    ? FORWARD
+							       : kind + 1)
+					  : rand() % KINDS;
 		if (what < 50) {
 			memory__happens(&v, kind);
-			v.all[v.nall] = (struct life){ .addr = 0x1000 + moment, .size = 1 + rand() % 50, .kind = kind,
-						       .born = v.n - 1, .died = SIZE_MAX };
+			v.all[v.nall] = (struct life){ .addr = 0x1000 + moment,
+						       .size = 1 + rand() % 50,
+						       .kind = kind,
+						       .born = v.n - 1,
+						       .died = SIZE_MAX };
 			b = &v.all[v.nall++];
 			v.total += b->size;
 			alloc(&w, CUDA(0), b->addr, b->size, s[kind]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A model that makes room for itself knows the same as one that keeps all; what it has let go of is still in its sums. */
+/* A model that makes room for itself knows the same as one that keeps all; what it has let go of is
+ * still in its sums. */
 #include "unit/model_world.h"
 
 #define EVENTS 60000
@@ -20,7 +21,10 @@ static struct pair pair__new(void)
 	p.little = model__new(p.all.d, p.all.f, &opts);
 	assert_non_null(p.little);
 	for (uint32_t i = 0; i < 20; i++) {
-		struct dict_frame f = { .loc = dict__loc(p.all.d, (struct dict_loc){ str(&p.all, "/job/a.py"), str(&p.all, "f"), 1 + i }) };
+		struct dict_frame f = {
+			.loc = dict__loc(p.all.d, (struct dict_loc){ str(&p.all, "/job/a.py"),
+								     str(&p.all, "f"), 1 + i })
+		};
 
 		p.stacks[i] = dict__stack(p.all.d, &f, 1, MT_WALK_OK);
 	}
@@ -62,8 +66,10 @@ static void check_same(const struct pair *p, enum group by, enum row_when when)
 	assert_int_equal(n, m);
 	assert_true(n > 1);
 	for (size_t i = 0; i < n; i++) {
-		assert_true(x[i].bytes == y[i].bytes && x[i].count == y[i].count && x[i].requested == y[i].requested);
-		assert_true(x[i].line == y[i].line && x[i].tid == y[i].tid && x[i].phase == y[i].phase);
+		assert_true(x[i].bytes == y[i].bytes && x[i].count == y[i].count &&
+			    x[i].requested == y[i].requested);
+		assert_true(x[i].line == y[i].line && x[i].tid == y[i].tid &&
+			    x[i].phase == y[i].phase);
 		assert_true((!x[i].name && !y[i].name) || !strcmp(x[i].name, y[i].name));
 		if (when != ROWS_TOTAL)
 			assert_true(x[i].median == y[i].median);
@@ -77,7 +83,8 @@ static uint64_t size_of(uint64_t i, bool ever_new)
 	return ever_new ? 512 * (1 + i) : 512 * (1 + i % 5);
 }
 
-/* threads: how many take turns. More blocks at one time than before now and then, so that peaks come. */
+/* threads: how many take turns. More blocks at one time than before now and then, so that peaks
+ * come. */
 static void run(struct pair *p, bool ever_new, uint32_t threads)
 {
 	uint64_t live[SLOTS] = { 0 }, allocated = 0;
@@ -102,12 +109,18 @@ static void run(struct pair *p, bool ever_new, uint32_t threads)
 		e.size = live[slot];
 		e.allocated = e.reserved = allocated;
 		e.stack = p->stacks[i % 20];
-		e.thread = dict__thread(p->all.d, (struct dict_thread){ .tid = 1000 + (uint32_t)i % threads, .name = name[0] });
+		e.thread = dict__thread(p->all.d,
+					(struct dict_thread){ .tid = 1000 + (uint32_t)i % threads,
+							      .name = name[0] });
 		e.requested = live[slot] - 1 - i % 500; /* of ever-new sizes, too */
 		feed_both(p, e);
 		if (i % 11 == 0)
-			feed_both(p, (struct event){ .kind = EVENT_TENSOR, .device = CUDA(0), .addr = addr, .size = live[slot],
-						.category = CATEGORY_ACTIVATION, .name = name[i % 3] });
+			feed_both(p, (struct event){ .kind = EVENT_TENSOR,
+						     .device = CUDA(0),
+						     .addr = addr,
+						     .size = live[slot],
+						     .category = CATEGORY_ACTIVATION,
+						     .name = name[i % 3] });
 		if (i % 1000 == 0)
 			feed_both(p, (struct event){ .kind = EVENT_STEP });
 	}
@@ -120,8 +133,10 @@ static void check_devices(const struct pair *p)
 	model__device(p->all.m, 0, &x);
 	model__device(p->little, 0, &y);
 	assert_int_equal(y.drift, 0);
-	assert_true(x.peak_allocated == y.peak_allocated && x.allocated == y.allocated && x.live == y.live);
-	assert_true(x.live_blocks == y.live_blocks && x.allocs == y.allocs && x.total_allocated == y.total_allocated);
+	assert_true(x.peak_allocated == y.peak_allocated && x.allocated == y.allocated &&
+		    x.live == y.live);
+	assert_true(x.live_blocks == y.live_blocks && x.allocs == y.allocs &&
+		    x.total_allocated == y.total_allocated);
 }
 
 static void test_ever_new_sizes(void **state)

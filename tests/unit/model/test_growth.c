@@ -143,9 +143,11 @@ static void test_verdicts(void **state)
 				v[i] = cases[c].fn(i, lengths[l]);
 			trend__judge(v, lengths[l], &opts, &t);
 			if (t.verdict != cases[c].verdict || t.confidence < cases[c].least)
-				fail_msg("%s, %zu values: %s, %s (p %g, shares %.2f %.2f %.2f %.2f)", cases[c].name, lengths[l],
-					 trend__verdict(t.verdict), trend__confidence(t.confidence), t.p, t.share[0], t.share[1],
-					 t.share[2], t.share[3]);
+				fail_msg(
+					"%s, %zu values: %s, %s (p %g, shares %.2f %.2f %.2f %.2f)",
+					cases[c].name, lengths[l], trend__verdict(t.verdict),
+					trend__confidence(t.confidence), t.p, t.share[0],
+					t.share[1], t.share[2], t.share[3]);
 		}
 }
 
@@ -195,8 +197,9 @@ static void test_too_short(void **state)
 
 static void test_chance(void **state)
 {
-	static const uint64_t up[] = { 1, 2, 3, 4, 5, 6, 7, 8 }, down[] = { 4, 3, 2, 1 }, same[] = { 7, 7, 7 },
-			      mixed[] = { 1, 3, 2, 4 }, ties[] = { 1, 1, 2, 2, 3, 3, 4, 4 };
+	static const uint64_t up[] = { 1, 2, 3, 4, 5, 6, 7, 8 }, down[] = { 4, 3, 2, 1 },
+			      same[] = { 7, 7, 7 }, mixed[] = { 1, 3, 2, 4 },
+			      ties[] = { 1, 1, 2, 2, 3, 3, 4, 4 };
 	double tau, p;
 
 	(void)state;
@@ -238,11 +241,14 @@ static struct growth judged(struct world *w, const char *dev)
 	return g;
 }
 
-/* 60 steps: line 1 keeps 4 KiB of the 8 that it allocates, line 2 replaces its block, line 3 enlarges it, line 4 is quiet. */
+/* 60 steps: line 1 keeps 4 KiB of the 8 that it allocates, line 2 replaces its block, line 3
+ * enlarges it, line 4 is quiet. */
 static void train(struct world *w, struct device d, int steps)
 {
-	uint32_t keeps = simple(w, "/home/u/a.py", "f", 1), replaces = simple(w, "/home/u/a.py", "f", 2),
-		 enlarges = simple(w, "/home/u/a.py", "f", 3), once = simple(w, "/home/u/a.py", "f", 4);
+	uint32_t keeps = simple(w, "/home/u/a.py", "f", 1),
+		 replaces = simple(w, "/home/u/a.py", "f", 2),
+		 enlarges = simple(w, "/home/u/a.py", "f", 3),
+		 once = simple(w, "/home/u/a.py", "f", 4);
 
 	w->reserved = 1 << 30;
 	alloc(w, d, 0x10, 1 << 20, once);
@@ -302,7 +308,8 @@ static void test_lines(void **state)
 	}
 }
 
-/* Steps are those that a report counts: one that was under way at attach is none. Its end is a value all the same. */
+/* Steps are those that a report counts: one that was under way at attach is none. Its end is a
+ * value all the same. */
 static void test_steps_are_whole(void **state)
 {
 	static const char *const at[] = { "live", "start" };
@@ -465,9 +472,15 @@ static void test_before_attach(void **state)
 
 	(void)state;
 	for (int i = 0; i < 20; i++)
-		feed(&w, (struct event){ .kind = EVENT_BLOCK, .device = CUDA(0), .addr = 0x700000 + i, .size = 4096 });
+		feed(&w, (struct event){ .kind = EVENT_BLOCK,
+					 .device = CUDA(0),
+					 .addr = 0x700000 + i,
+					 .size = 4096 });
 	for (int i = 0; i < 20; i++) {
-		feed(&w, (struct event){ .kind = EVENT_FREE, .device = CUDA(0), .addr = 0x700000 + i, .size = 4096 });
+		feed(&w, (struct event){ .kind = EVENT_FREE,
+					 .device = CUDA(0),
+					 .addr = 0x700000 + i,
+					 .size = 4096 });
 		step(&w);
 	}
 	g = judged(&w, "cuda:0");
@@ -476,7 +489,8 @@ static void test_before_attach(void **state)
 	world__free(&w);
 }
 
-/* The device's sums have what was found later to have been there all along: each is that of a report of its moment. */
+/* The device's sums have what was found later to have been there all along: each is that of a
+ * report of its moment. */
 static void test_sums_have_what_was_there_before(void **state)
 {
 	struct world w = watched(BY_LINE);
@@ -487,7 +501,11 @@ static void test_sums_have_what_was_there_before(void **state)
 	for (int i = 0; i < 20; i++) {
 		alloc(&w, CPU, 0x1000 + i, 4096, line);
 		if (i == 10)
-			feed(&w, (struct event){ .kind = EVENT_TENSOR, .device = CPU, .addr = 0x900000, .size = 1000000, .flags = CENSUS_FIRST,
+			feed(&w, (struct event){ .kind = EVENT_TENSOR,
+						 .device = CPU,
+						 .addr = 0x900000,
+						 .size = 1000000,
+						 .flags = CENSUS_FIRST,
 						 .category = CATEGORY_PARAMETER });
 		step(&w);
 	}

@@ -22,10 +22,12 @@ static struct match *new_match(void)
 	return m;
 }
 
-static void add(struct match *m, enum match_side side, const char *file, const char *func, uint32_t line, const char *does,
-		uint64_t size)
+static void add(struct match *m, enum match_side side, const char *file, const char *func,
+		uint32_t line, const char *does, uint64_t size)
 {
-	assert_int_equal(match__add(m, side, file, func, line, match__hash(m, does, 0), size ? match__hash(m, "size", size) : 0), 0);
+	assert_int_equal(match__add(m, side, file, func, line, match__hash(m, does, 0),
+				    size ? match__hash(m, "size", size) : 0),
+			 0);
 }
 
 static void settle(struct match *m)
@@ -33,9 +35,11 @@ static void settle(struct match *m)
 	assert_int_equal(match__settle(m), 0);
 }
 
-static bool same(struct match *m, const char *old_file, uint32_t old, const char *new_file, uint32_t new)
+static bool same(struct match *m, const char *old_file, uint32_t old, const char *new_file,
+		 uint32_t new)
 {
-	uint32_t a = match__number(m, OLD, old_file, "f", old), b = match__number(m, NEW, new_file, "f", new);
+	uint32_t a = match__number(m, OLD, old_file, "f", old),
+		 b = match__number(m, NEW, new_file, "f", new);
 
 	assert_int_not_equal(a, 0);
 	assert_int_not_equal(b, 0);
@@ -86,9 +90,13 @@ static void test_inserted_and_removed(void **state)
 	struct match *m = new_match();
 
 	(void)state;
-	for (int i = 0; i < 5; i++) { /* 12 is 13, 16 is 17, 20 is 21; 14 is gone and 11 is new, which the sizes tell */
+	/* 12 is 13, 16 is 17, 20 is 21; 14 is gone and 11 is new, which the sizes tell */
+	for (int i = 0; i < 5; i++) {
 		add(m, OLD, "a.py", "f", old[i], "allocates", old[i]);
-		add(m, NEW, "a.py", "f", new[i], "allocates", new[i] == 10 ? 10 : new[i] == 11 ? 99 : new[i] - 1);
+		add(m, NEW, "a.py", "f", new[i], "allocates",
+		    new[i] == 10   ? 10
+		    : new[i] == 11 ? 99
+				   : new[i] - 1);
 	}
 	settle(m);
 	assert_true(same(m, "a.py", 10, "a.py", 10));
@@ -154,14 +162,17 @@ static void test_other_function(void **state)
 	add(m, OLD, "a.py", "f", 10, "allocates", 0);
 	add(m, NEW, "a.py", "g", 10, "allocates", 0);
 	settle(m);
-	assert_int_not_equal(match__number(m, OLD, "a.py", "f", 10), match__number(m, NEW, "a.py", "g", 10));
+	assert_int_not_equal(match__number(m, OLD, "a.py", "f", 10),
+			     match__number(m, NEW, "a.py", "g", 10));
 	match__free(m);
 }
 
 static void test_renamed_folder(void **state)
 {
-	static const char *const old[] = { "/w/one/net/model.py", "/w/one/net/data/model.py", "/w/one/train.py" };
-	static const char *const new[] = { "/x/two/net/model.py", "/x/two/net/data/model.py", "/x/two/train.py" };
+	static const char *const old[] = { "/w/one/net/model.py", "/w/one/net/data/model.py",
+					   "/w/one/train.py" };
+	static const char *const new[] = { "/x/two/net/model.py", "/x/two/net/data/model.py",
+					   "/x/two/train.py" };
 	struct match *m = new_match();
 	const struct match_files *f;
 
@@ -212,7 +223,8 @@ static void test_ambiguous(void **state)
 	match__free(m);
 }
 
-/* A file that is in both is itself, whatever else ends alike; one with other functions is another one. */
+/* A file that is in both is itself, whatever else ends alike; one with other functions is another
+ * one. */
 static void test_same_path_first(void **state)
 {
 	struct match *m = new_match();
@@ -226,11 +238,13 @@ static void test_same_path_first(void **state)
 	settle(m);
 	assert_true(same(m, "/w/net/model.py", 10, "/w/net/model.py", 10));
 	assert_false(same(m, "/w/net/model.py", 10, "/x/net/model.py", 10));
-	assert_int_not_equal(match__number(m, OLD, "/w/utils.py", "f", 10), match__number(m, NEW, "/x/utils.py", "g", 10));
+	assert_int_not_equal(match__number(m, OLD, "/w/utils.py", "f", 10),
+			     match__number(m, NEW, "/x/utils.py", "g", 10));
 	match__free(m);
 }
 
-/* More lines than all pairs of them could be looked at: those that did not move are still found, in no time. */
+/* More lines than all pairs of them could be looked at: those that did not move are still found, in
+ * no time. */
 static void test_very_many(void **state)
 {
 	struct match *m = new_match();

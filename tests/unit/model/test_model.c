@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The heap state machine against sequences with known answers, and against a naive model at random. */
+/* The heap state machine against sequences with known answers, and against a naive model at random.
+ */
 #include "unit/model_world.h"
 
 static void test_peak_rises_twice(void **state)
@@ -13,7 +14,7 @@ static void test_peak_rises_twice(void **state)
 	(void)state;
 	w.reserved = 4096;
 	alloc(&w, CUDA(0), 0x10, 100, a);
-	alloc(&w, CUDA(0), 0x20, 50, b);  /* first peak: 150 */
+	alloc(&w, CUDA(0), 0x20, 50, b); /* first peak: 150 */
 	dealloc(&w, CUDA(0), 0x20, 50);
 	alloc(&w, CUDA(0), 0x30, 20, b);
 	w.reserved = 8192;
@@ -111,7 +112,8 @@ static void test_time(void **state)
 	static const struct {
 		uint64_t at, bytes;
 	} cases[] = {
-		{ 0, 500 }, { 1 * MS, 600 }, { 2 * MS - 1, 600 }, { 2 * MS, 607 }, { 3 * MS, 507 }, { 900 * MS, 507 },
+		{ 0, 500 },	 { 1 * MS, 600 }, { 2 * MS - 1, 600 },
+		{ 2 * MS, 607 }, { 3 * MS, 507 }, { 900 * MS, 507 },
 	};
 
 	(void)state;
@@ -172,7 +174,8 @@ static void test_before_attach(void **state)
 	world__free(&w);
 }
 
-/* What is told of after the moment may have been lost before it: until the totals come, nobody knows. */
+/* What is told of after the moment may have been lost before it: until the totals come, nobody
+ * knows. */
 static void test_moment_and_losses(void **state)
 {
 	static const struct {
@@ -215,7 +218,8 @@ static void test_drift(void **state)
 	assert_int_equal(device(&w, "cuda").allocated_is, FIGURE_NOT_EXACT);
 	alloc(&w, CUDA(0), 2, 8, a);
 	d = device(&w, "cuda");
-	assert_int_equal(d.allocated_is, FIGURE_NOT_EXACT); /* it may have been recorded before the loss */
+	/* it may have been recorded before the loss */
+	assert_int_equal(d.allocated_is, FIGURE_NOT_EXACT);
 	feed(&w, (struct event){ .kind = EVENT_LOST });
 	assert_int_equal(device(&w, "cuda").allocated_is, FIGURE_NOT_EXACT);
 	assert_int_equal(d.drift, 40);
@@ -381,7 +385,8 @@ static void naive__mark(struct naive *v)
 	v->marked = true;
 }
 
-static void naive__check(struct world *w, const struct naive *v, const char *dev, const uint32_t *stacks, size_t nstacks)
+static void naive__check(struct world *w, const struct naive *v, const char *dev,
+			 const uint32_t *stacks, size_t nstacks)
 {
 	size_t n, used = 0;
 	struct row *r = rows(w, dev, BY_STACK, ROWS_AT_MARK, &n);
@@ -424,12 +429,14 @@ static void random_run(unsigned seed, enum moment at)
 		stacks[i] = simple(&w, file, "f", i + 1);
 	}
 	for (int i = 0; i < 2; i++)
-		v[i].before = v[i].total = w.allocated[i] = 3000; /* and pretend blocks of 10 at 1000..1299 */
+		/* and pretend blocks of 10 at 1000..1299 */
+		v[i].before = v[i].total = w.allocated[i] = 3000;
 	for (int step_no = 0; step_no < 1000; step_no++) {
 		int d = rand() % 2, what = rand() % 100;
 		struct naive *x = &v[d];
 
-		/* Both devices must be known before the moment, or they mark themselves when they come. */
+		/* Both devices must be known before the moment, or they mark themselves when they
+		 * come. */
 		if (step_no < 2) {
 			d = step_no;
 			x = &v[d];
@@ -441,7 +448,9 @@ static void random_run(unsigned seed, enum moment at)
 			passed = true;
 		}
 		if (what < 52 && x->nlive < NAIVE_BLOCKS) {
-			struct naive_block b = { .addr = 2000 + step_no, .size = 1 + rand() % 5 * 100, .stack = stacks[rand() % 12] };
+			struct naive_block b = { .addr = 2000 + step_no,
+						 .size = 1 + rand() % 5 * 100,
+						 .stack = stacks[rand() % 12] };
 
 			x->live[x->nlive++] = b;
 			x->total += b.size;

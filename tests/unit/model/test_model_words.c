@@ -6,21 +6,29 @@ static void test_phases(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
 	uint32_t mod = module(&w, "", "Net", "Net");
-	struct frame_spec fwd[] = { { "/u/t.py", "<module>", 0 }, { SP "nn/modules/module.py", "Module._wrapped_call_impl", mod },
+	struct frame_spec fwd[] = { { "/u/t.py", "<module>", 0 },
+				    { SP "nn/modules/module.py", "Module._wrapped_call_impl", mod },
 				    { "/u/net.py", "Net.forward", 0 } };
-	struct frame_spec bwd[] = { { "/u/t.py", "<module>", 0 }, { SP "_tensor.py", "Tensor.backward", 0 } };
-	struct frame_spec bwd_old[] = { { "/u/t.py", "<module>", 0 }, { SP "autograd/__init__.py", "grad", 0 } };
+	struct frame_spec bwd[] = { { "/u/t.py", "<module>", 0 },
+				    { SP "_tensor.py", "Tensor.backward", 0 } };
+	struct frame_spec bwd_old[] = { { "/u/t.py", "<module>", 0 },
+					{ SP "autograd/__init__.py", "grad", 0 } };
 	struct frame_spec engine[] = { { SP "autograd/graph.py", "_engine_run_backward", 0 } };
 	struct frame_spec recompute[] = { { SP "autograd/graph.py", "_engine_run_backward", 0 },
-					  { SP "nn/modules/module.py", "Module._wrapped_call_impl", mod } };
-	struct frame_spec opt[] = { { "/u/t.py", "<module>", 0 }, { SP "optim/adamw.py", "AdamW.step", 0 } };
-	struct frame_spec closure[] = { { SP "optim/lbfgs.py", "step", 0 }, { "/u/t.py", "closure", 0 },
+					  { SP "nn/modules/module.py", "Module._wrapped_call_impl",
+					    mod } };
+	struct frame_spec opt[] = { { "/u/t.py", "<module>", 0 },
+				    { SP "optim/adamw.py", "AdamW.step", 0 } };
+	struct frame_spec closure[] = { { SP "optim/lbfgs.py", "step", 0 },
+					{ "/u/t.py", "closure", 0 },
 					{ SP "nn/modules/module.py", "_wrapped_call_impl", mod } };
-	struct frame_spec data[] = { { "/u/t.py", "<module>", 0 }, { SP "utils/data/dataloader.py", "__next__", 0 } };
+	struct frame_spec data[] = { { "/u/t.py", "<module>", 0 },
+				     { SP "utils/data/dataloader.py", "__next__", 0 } };
 	struct frame_spec data_fwd[] = { { SP "utils/data/dataloader.py", "__next__", 0 },
 					 { SP "nn/modules/module.py", "_wrapped_call_impl", mod } };
 	struct frame_spec other[] = { { "/u/t.py", "<module>", 0 }, { "/u/t.py", "backward", 0 } };
-	struct frame_spec custom[] = { { SP "autograd/function.py", "BackwardCFunction.apply", 0 }, { "/u/f.py", "backward", 0 } };
+	struct frame_spec custom[] = { { SP "autograd/function.py", "BackwardCFunction.apply", 0 },
+				       { "/u/f.py", "backward", 0 } };
 	struct frame_spec hook[] = { { "/u/f.py", "hook", 0 } };
 	struct {
 		struct frame_spec *f;
@@ -47,16 +55,20 @@ static void test_phases(void **state)
 		uint32_t s = stack_of(&w, cases[i].f, cases[i].n, MT_WALK_OK);
 
 		for (int again = 0; again < 2; again++)
-			assert_int_equal(model__stack_phase(w.m, s, cases[i].thread, MT_WALK_OK), cases[i].want);
+			assert_int_equal(model__stack_phase(w.m, s, cases[i].thread, MT_WALK_OK),
+					 cases[i].want);
 	}
-	assert_int_equal(model__stack_phase(w.m, 0, w.autograd_thread, MT_WALK_NO_FRAME), PHASE_BACKWARD);
+	assert_int_equal(model__stack_phase(w.m, 0, w.autograd_thread, MT_WALK_NO_FRAME),
+			 PHASE_BACKWARD);
 	assert_int_equal(model__stack_phase(w.m, 0, w.main_thread, MT_WALK_NO_FRAME), PHASE_OTHER);
 	facts__set(w.f, "torch", "2.1.2+cu118"); /* whose engine threads have no name */
-	assert_int_equal(model__stack_phase(w.m, 0, w.main_thread, MT_WALK_NO_FRAME), PHASE_BACKWARD);
+	assert_int_equal(model__stack_phase(w.m, 0, w.main_thread, MT_WALK_NO_FRAME),
+			 PHASE_BACKWARD);
 	assert_int_equal(model__stack_phase(w.m, 0, w.main_thread, MT_WALK_NO_THREAD), PHASE_OTHER);
 	assert_int_equal(model__stack_module(w.m, stack_of(&w, fwd, N(fwd), MT_WALK_OK)), mod);
 	/* The root of a truncated stack is not known. */
-	assert_int_equal(model__stack_phase(w.m, stack_of(&w, custom, 2, MT_WALK_TRUNCATED), w.main_thread, MT_WALK_TRUNCATED),
+	assert_int_equal(model__stack_phase(w.m, stack_of(&w, custom, 2, MT_WALK_TRUNCATED),
+					    w.main_thread, MT_WALK_TRUNCATED),
 			 PHASE_OTHER);
 	assert_string_equal(phase__name(PHASE_OPTIMIZER), "optimizer");
 	world__free(&w);
@@ -96,7 +108,8 @@ static void test_lines(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < N(cases); i++) {
-		struct frame_spec spec[] = { { "/home/u/root.py", "main", 0 }, { cases[i].file, "leaf", 0 } };
+		struct frame_spec spec[] = { { "/home/u/root.py", "main", 0 },
+					     { cases[i].file, "leaf", 0 } };
 		uint32_t s = stack_of(&w, spec, 2, MT_WALK_OK);
 
 		assert_true(model__stack_line(w.m, s, false, &f));
@@ -107,7 +120,9 @@ static void test_lines(void **state)
 		assert_string_equal(f.func, "leaf");
 	}
 	/* No user code at all: the innermost; a frame without a name is passed over. */
-	struct frame_spec lib[] = { { SP "a.py", "f", 0 }, { SP "nn/b.py", "g", 0 }, { NULL, NULL, 0 } };
+	struct frame_spec lib[] = { { SP "a.py", "f", 0 },
+				    { SP "nn/b.py", "g", 0 },
+				    { NULL, NULL, 0 } };
 
 	assert_true(model__stack_line(w.m, stack_of(&w, lib, 3, MT_WALK_OK), false, &f));
 	assert_string_equal(f.func, "g");
@@ -122,10 +137,13 @@ static void test_lines(void **state)
 static void test_groups(void **state)
 {
 	struct world w = world__new(AT_END, 0);
-	uint32_t enc = module(&w, "enc", "Encoder", "Net"), lin = module(&w, "enc.lin", "Linear", "Net");
-	struct frame_spec in_lin[] = { { "/u/t.py", "main", 0 }, { SP "nn/modules/module.py", "_wrapped_call_impl", enc },
+	uint32_t enc = module(&w, "enc", "Encoder", "Net"),
+		 lin = module(&w, "enc.lin", "Linear", "Net");
+	struct frame_spec in_lin[] = { { "/u/t.py", "main", 0 },
+				       { SP "nn/modules/module.py", "_wrapped_call_impl", enc },
 				       { SP "nn/modules/module.py", "_wrapped_call_impl", lin } };
-	struct frame_spec in_enc[] = { { "/u/t.py", "main", 0 }, { SP "nn/modules/module.py", "_wrapped_call_impl", enc } };
+	struct frame_spec in_enc[] = { { "/u/t.py", "main", 0 },
+				       { SP "nn/modules/module.py", "_wrapped_call_impl", enc } };
 	uint32_t a = stack_of(&w, in_lin, 3, MT_WALK_OK), b = stack_of(&w, in_enc, 2, MT_WALK_OK);
 	struct row *r;
 	size_t n;
@@ -133,8 +151,14 @@ static void test_groups(void **state)
 	(void)state;
 	alloc(&w, CUDA(0), 1, 100, a);
 	alloc(&w, CUDA(0), 2, 30, b);
-	feed(&w, (struct event){ .kind = EVENT_ALLOC, .device = CUDA(0), .addr = 3, .size = 7, .totals = true,
-				 .allocated = 137, .walk = MT_WALK_NO_THREAD, .thread = w.autograd_thread });
+	feed(&w, (struct event){ .kind = EVENT_ALLOC,
+				 .device = CUDA(0),
+				 .addr = 3,
+				 .size = 7,
+				 .totals = true,
+				 .allocated = 137,
+				 .walk = MT_WALK_NO_THREAD,
+				 .thread = w.autograd_thread });
 	r = rows(&w, "cuda", BY_LINE, ROWS_NOW, &n);
 	assert_int_equal(n, 3); /* one line, two modules; and the native one */
 	assert_string_equal(r[0].module, "enc.lin");
@@ -193,15 +217,16 @@ static void test_steps_by_optimizer(void **state)
 	struct model_step s;
 
 	(void)state;
-	alloc(&w, CUDA(0), 1, 100, a);	/* 1 */
-	feed(&w, (struct event){ .kind = EVENT_CALL, .module = mod }); /* 2: counts for nothing here */
-	step(&w);			/* 3 */
-	alloc(&w, CUDA(0), 2, 900, a);	/* 4: the peak, in step 1 */
-	dealloc(&w, CUDA(0), 2, 900);	/* 5 */
-	step(&w);			/* 6 */
-	alloc(&w, CUDA(0), 3, 1, a);	/* 7 */
-	step(&w);			/* 8 */
-	alloc(&w, CUDA(0), 4, 1, a);	/* 9: in a step that never ended */
+	alloc(&w, CUDA(0), 1, 100, a); /* 1 */
+	/* 2: counts for nothing here */
+	feed(&w, (struct event){ .kind = EVENT_CALL, .module = mod });
+	step(&w);		       /* 3 */
+	alloc(&w, CUDA(0), 2, 900, a); /* 4: the peak, in step 1 */
+	dealloc(&w, CUDA(0), 2, 900);  /* 5 */
+	step(&w);		       /* 6 */
+	alloc(&w, CUDA(0), 3, 1, a);   /* 7 */
+	step(&w);		       /* 8 */
+	alloc(&w, CUDA(0), 4, 1, a);   /* 9: in a step that never ended */
 	model__finish(w.m, w.time);
 	assert_int_equal(model__steps(w.m), 3);
 	assert_true(model__step(w.m, 0, &s));
@@ -225,7 +250,8 @@ static void test_steps_by_calls(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
 	uint32_t mod = module(&w, "", "Net", "Net"), a = simple(&w, "/u/a.py", "f", 1);
-	struct frame_spec in[] = { { "/u/t.py", "main", 0 }, { SP "nn/modules/module.py", "_wrapped_call_impl", mod } };
+	struct frame_spec in[] = { { "/u/t.py", "main", 0 },
+				   { SP "nn/modules/module.py", "_wrapped_call_impl", mod } };
 	uint32_t b = stack_of(&w, in, 2, MT_WALK_OK);
 	struct model_step s;
 
@@ -234,20 +260,25 @@ static void test_steps_by_calls(void **state)
 	assert_int_equal(model__steps(w.m), 0);
 	assert_int_equal(model__step_time(w.m), 0);
 	feed(&w, (struct event){ .kind = EVENT_CALL, .module = mod }); /* 2 */
-	alloc(&w, CUDA(0), 2, 50, b);  /* 3 */
-	alloc(&w, CUDA(0), 3, 50, b);  /* 4 */
-	dealloc(&w, CUDA(0), 3, 50);   /* 5 */
+	alloc(&w, CUDA(0), 2, 50, b);				       /* 3 */
+	alloc(&w, CUDA(0), 3, 50, b);				       /* 4 */
+	dealloc(&w, CUDA(0), 3, 50);				       /* 5 */
 	/* 6: no frames, which says nothing of where the thread is */
-	feed(&w, (struct event){ .kind = EVENT_ALLOC, .device = CUDA(0), .addr = 9, .size = 1, .totals = true,
-				 .allocated = w.allocated[0] += 1, .walk = MT_WALK_FAULT_THREAD });
+	feed(&w, (struct event){ .kind = EVENT_ALLOC,
+				 .device = CUDA(0),
+				 .addr = 9,
+				 .size = 1,
+				 .totals = true,
+				 .allocated = w.allocated[0] += 1,
+				 .walk = MT_WALK_FAULT_THREAD });
 	assert_int_equal(model__steps(w.m), 0);
-	alloc(&w, CUDA(0), 4, 10, a);  /* 7: outside */
+	alloc(&w, CUDA(0), 4, 10, a); /* 7: outside */
 	assert_int_equal(model__steps(w.m), 1);
 	feed(&w, (struct event){ .kind = EVENT_CALL, .module = mod }); /* 8 */
-	alloc(&w, CUDA(0), 5, 500, b); /* 9 */
+	alloc(&w, CUDA(0), 5, 500, b);				       /* 9 */
 	feed(&w, (struct event){ .kind = EVENT_CALL, .module = mod }); /* 10: ends the one before */
 	assert_int_equal(model__steps(w.m), 2);
-	alloc(&w, CUDA(0), 6, 1, b);   /* 11 */
+	alloc(&w, CUDA(0), 6, 1, b); /* 11 */
 	model__finish(w.m, 20 * MS);
 	assert_int_equal(model__steps(w.m), 3);
 	assert_true(model__step(w.m, 0, &s));
@@ -268,7 +299,8 @@ static void test_call_without_a_name(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
 	uint32_t mod = module(&w, "", "Net", "Net"), a = simple(&w, "/u/a.py", "f", 1);
-	struct frame_spec in[] = { { "/u/t.py", "main", 0 }, { SP "nn/modules/module.py", "_wrapped_call_impl", mod } };
+	struct frame_spec in[] = { { "/u/t.py", "main", 0 },
+				   { SP "nn/modules/module.py", "_wrapped_call_impl", mod } };
 	uint32_t b = stack_of(&w, in, 2, MT_WALK_OK);
 
 	(void)state;
@@ -326,11 +358,17 @@ static struct model_layer layer(struct world *w, const char *name, const char *r
 static void test_layers(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
-	uint32_t root = module(&w, "", "Net", "Net"), blk = module(&w, "enc.layers.0", "Block", "Net");
-	uint32_t l1 = module(&w, "enc.layers.0.l1", "Linear", "Net"), l2 = module(&w, "enc.layers.0.l2", "Linear", "Net");
+	uint32_t root = module(&w, "", "Net", "Net"),
+		 blk = module(&w, "enc.layers.0", "Block", "Net");
+	uint32_t l1 = module(&w, "enc.layers.0.l1", "Linear", "Net"),
+		 l2 = module(&w, "enc.layers.0.l2", "Linear", "Net");
 	uint32_t other = module(&w, "enc", "Encoder", "Disc");
-	struct frame_spec in1[] = { { "/u/m.py", "m", root }, { "/u/m.py", "b", blk }, { "/u/m.py", "l", l1 } };
-	struct frame_spec in2[] = { { "/u/m.py", "m", root }, { "/u/m.py", "b", blk }, { "/u/m.py", "l", l2 } };
+	struct frame_spec in1[] = { { "/u/m.py", "m", root },
+				    { "/u/m.py", "b", blk },
+				    { "/u/m.py", "l", l1 } };
+	struct frame_spec in2[] = { { "/u/m.py", "m", root },
+				    { "/u/m.py", "b", blk },
+				    { "/u/m.py", "l", l2 } };
 	struct frame_spec in3[] = { { "/u/m.py", "d", other } };
 	uint32_t a = stack_of(&w, in1, 3, MT_WALK_OK), b = stack_of(&w, in2, 3, MT_WALK_OK);
 	uint32_t c = stack_of(&w, in3, 1, MT_WALK_OK), out = simple(&w, "/u/a.py", "f", 1);
@@ -338,15 +376,15 @@ static void test_layers(void **state)
 
 	(void)state;
 	w.reserved = 1000;
-	alloc(&w, CUDA(0), 1, 100, a); /* 1: fragmentation 0.9 */
-	alloc(&w, CUDA(0), 2, 100, a); /* 2: 0.8 */
-	alloc(&w, CUDA(0), 3, 300, b); /* 3: 0.5 */
-	dealloc(&w, CUDA(0), 2, 100);  /* 4 */
+	alloc(&w, CUDA(0), 1, 100, a);	 /* 1: fragmentation 0.9 */
+	alloc(&w, CUDA(0), 2, 100, a);	 /* 2: 0.8 */
+	alloc(&w, CUDA(0), 3, 300, b);	 /* 3: 0.5 */
+	dealloc(&w, CUDA(0), 2, 100);	 /* 4 */
 	alloc(&w, CUDA(0), 4, 100, out); /* 5 */
-	alloc(&w, CUDA(0), 5, 400, c); /* 6 */
+	alloc(&w, CUDA(0), 5, 400, c);	 /* 6 */
 	w.reserved = 2000;
-	alloc(&w, CUDA(0), 6, 50, a);  /* 7 */
-	alloc(&w, CUDA(0), 7, 50, a);  /* 8 */
+	alloc(&w, CUDA(0), 6, 50, a); /* 7 */
+	alloc(&w, CUDA(0), 7, 50, a); /* 8 */
 	model__finish(w.m, w.time);
 	l = layer(&w, "enc.layers.0.l1", "Net");
 	assert_string_equal(l.cls, "Linear");
@@ -355,7 +393,8 @@ static void test_layers(void **state)
 	assert_int_equal(l.all.frees, 1);
 	assert_int_equal(l.all.duration, 2 * MS); /* 1..2 and 7..8 */
 	assert_int_equal(l.all.peak_reserved, 2000);
-	assert_true(l.all.avg_fragmentation > 0.6812 && l.all.avg_fragmentation < 0.6813); /* of .9 .8 .525 .5 */
+	/* of .9 .8 .525 .5 */
+	assert_true(l.all.avg_fragmentation > 0.6812 && l.all.avg_fragmentation < 0.6813);
 	l = layer(&w, "enc.layers.0", "Net");
 	assert_string_equal(l.cls, "Block");
 	assert_int_equal(l.all.peak_allocated, 500);
@@ -380,7 +419,8 @@ static void test_layer_parts(void **state)
 	uint32_t mod = module(&w, "fc", "Linear", "Net");
 	struct frame_spec fwd[] = { { "/u/t.py", "main", 0 }, { "/u/m.py", "forward", mod } };
 	/* A recomputation: a module's code that backward runs. */
-	struct frame_spec bwd[] = { { SP "autograd/graph.py", "_engine_run_backward", 0 }, { "/u/m.py", "forward", mod } };
+	struct frame_spec bwd[] = { { SP "autograd/graph.py", "_engine_run_backward", 0 },
+				    { "/u/m.py", "forward", mod } };
 	uint32_t f = stack_of(&w, fwd, 2, MT_WALK_OK), b = stack_of(&w, bwd, 2, MT_WALK_OK);
 	struct model_layer l;
 
@@ -411,7 +451,8 @@ static void test_layer_parts(void **state)
 	assert_int_equal(l.backward.allocs, 2);
 	assert_int_equal(l.backward.frees, 2);
 	assert_int_equal(l.backward.duration, 2 * MS); /* 3..5 */
-	assert_true(l.backward.avg_fragmentation > 0.6249 && l.backward.avg_fragmentation < 0.6251); /* of .5 .75 */
+	/* of .5 .75 */
+	assert_true(l.backward.avg_fragmentation > 0.6249 && l.backward.avg_fragmentation < 0.6251);
 	world__free(&w);
 }
 
@@ -448,7 +489,8 @@ static void test_phase_stretches(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
 	uint32_t mod = module(&w, "", "Net", "Net"), o = simple(&w, "/u/a.py", "f", 1);
-	struct frame_spec in[] = { { "/u/t.py", "main", 0 }, { SP "nn/modules/module.py", "_wrapped_call_impl", mod } };
+	struct frame_spec in[] = { { "/u/t.py", "main", 0 },
+				   { SP "nn/modules/module.py", "_wrapped_call_impl", mod } };
 	uint32_t f = stack_of(&w, in, 2, MT_WALK_OK);
 	struct model_phase p;
 
@@ -475,10 +517,17 @@ static void test_phase_stretches(void **state)
 	world__free(&w);
 }
 
-static void alloc_in(struct world *w, uint64_t addr, uint64_t size, uint32_t stack, uint8_t walk, uint32_t node, uint32_t thread)
+static void alloc_in(struct world *w, uint64_t addr, uint64_t size, uint32_t stack, uint8_t walk,
+		     uint32_t node, uint32_t thread)
 {
-	feed(w, (struct event){ .kind = EVENT_ALLOC, .device = CPU, .addr = addr, .size = size, .stack = stack, .walk = walk,
-				.node = node, .thread = thread });
+	feed(w, (struct event){ .kind = EVENT_ALLOC,
+				.device = CPU,
+				.addr = addr,
+				.size = size,
+				.stack = stack,
+				.walk = walk,
+				.node = node,
+				.thread = thread });
 }
 
 static const struct row *of_bytes(const struct row *r, size_t n, uint64_t bytes)
@@ -490,23 +539,33 @@ static const struct row *of_bytes(const struct row *r, size_t n, uint64_t bytes)
 	return NULL;
 }
 
-/* What autograd allocates belongs to the line and the module of forward, unless Python ran in the node. */
+/* What autograd allocates belongs to the line and the module of forward, unless Python ran in the
+ * node. */
 static void test_autograd(void **state)
 {
 	struct world w = world__new(AT_END, 0);
 	uint32_t fc = module(&w, "fc", "Linear", "Net"), act = module(&w, "act", "GELU", "Net");
-	struct frame_spec fwd[] = { { "/u/net.py", "main", 0 }, { SP "nn/modules/module.py", "_wrapped_call_impl", fc },
+	struct frame_spec fwd[] = { { "/u/net.py", "main", 0 },
+				    { SP "nn/modules/module.py", "_wrapped_call_impl", fc },
 				    { SP "nn/modules/linear.py", "Linear.forward", 0 } };
-	struct frame_spec engine[] = { { "/u/t.py", "<module>", 0 }, { SP "_tensor.py", "Tensor.backward", 0 },
+	struct frame_spec engine[] = { { "/u/t.py", "<module>", 0 },
+				       { SP "_tensor.py", "Tensor.backward", 0 },
 				       { SP "autograd/graph.py", "_engine_run_backward", 0 } };
-	struct frame_spec engine_old[] = { { "/u/t.py", "<module>", 0 }, { SP "autograd/__init__.py", "backward", 0 } };
-	struct frame_spec custom[] = { { "/u/t.py", "<module>", 0 }, { SP "autograd/graph.py", "_engine_run_backward", 0 },
-				       { SP "autograd/function.py", "BackwardCFunction.apply", 0 }, { "/u/f.py", "MyFn.backward", 0 } };
-	uint32_t f = stack_of(&w, fwd, N(fwd), MT_WALK_OK), e = stack_of(&w, engine, N(engine), MT_WALK_OK);
-	uint32_t old = stack_of(&w, engine_old, N(engine_old), MT_WALK_OK), c = stack_of(&w, custom, N(custom), MT_WALK_OK);
-	uint32_t addmm = dict__node(w.d, (struct dict_node){ .cls = str(&w, "AddmmBackward0"), .stack = f });
+	struct frame_spec engine_old[] = { { "/u/t.py", "<module>", 0 },
+					   { SP "autograd/__init__.py", "backward", 0 } };
+	struct frame_spec custom[] = { { "/u/t.py", "<module>", 0 },
+				       { SP "autograd/graph.py", "_engine_run_backward", 0 },
+				       { SP "autograd/function.py", "BackwardCFunction.apply", 0 },
+				       { "/u/f.py", "MyFn.backward", 0 } };
+	uint32_t f = stack_of(&w, fwd, N(fwd), MT_WALK_OK),
+		 e = stack_of(&w, engine, N(engine), MT_WALK_OK);
+	uint32_t old = stack_of(&w, engine_old, N(engine_old), MT_WALK_OK),
+		 c = stack_of(&w, custom, N(custom), MT_WALK_OK);
+	uint32_t addmm = dict__node(w.d, (struct dict_node){ .cls = str(&w, "AddmmBackward0"),
+							     .stack = f });
 	uint32_t view = dict__node(w.d, (struct dict_node){ .cls = str(&w, "AsStridedBackward0") });
-	uint32_t param = dict__node(w.d, (struct dict_node){ str(&w, "AccumulateGrad"), 0, str(&w, "act.weight"), act });
+	uint32_t param = dict__node(w.d, (struct dict_node){ str(&w, "AccumulateGrad"), 0,
+							     str(&w, "act.weight"), act });
 	const struct row *row;
 	struct row *r;
 	size_t n;
@@ -516,12 +575,13 @@ static void test_autograd(void **state)
 	alloc_in(&w, 0x2000, 10, e, MT_WALK_OK, addmm, 0);
 	alloc_in(&w, 0x3000, 20, 0, MT_WALK_NO_FRAME, addmm, w.autograd_thread);
 	alloc_in(&w, 0x4000, 40, old, MT_WALK_OK, addmm, 0);
-	alloc_in(&w, 0x5000, 100, c, MT_WALK_OK, addmm, 0);	  /* Python ran in it */
-	alloc_in(&w, 0x6000, 200, e, MT_WALK_OK, view, 0);	  /* no line of forward */
+	alloc_in(&w, 0x5000, 100, c, MT_WALK_OK, addmm, 0); /* Python ran in it */
+	alloc_in(&w, 0x6000, 200, e, MT_WALK_OK, view, 0);  /* no line of forward */
 	alloc_in(&w, 0x7000, 300, 0, MT_WALK_NO_FRAME, view, w.autograd_thread);
 	alloc_in(&w, 0x8000, 400, e, MT_WALK_OK, param, 0);
-	alloc_in(&w, 0x9000, 500, 0, MT_WALK_FAULT_THREAD, addmm, 0); /* there may have been Python */
-	alloc_in(&w, 0xa000, 600, e, MT_WALK_OK, 0, 0);	  /* between nodes */
+	/* there may have been Python */
+	alloc_in(&w, 0x9000, 500, 0, MT_WALK_FAULT_THREAD, addmm, 0);
+	alloc_in(&w, 0xa000, 600, e, MT_WALK_OK, 0, 0);	    /* between nodes */
 	alloc_in(&w, 0xb000, 700, e, MT_WALK_OK, 12345, 0); /* a node that is not there */
 	r = rows(&w, "cpu", BY_LINE, ROWS_NOW, &n);
 	assert_int_equal(rows_sum(r, n), 1 + 70 + 100 + 200 + 300 + 400 + 500 + 600 + 700);

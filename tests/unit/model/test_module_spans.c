@@ -2,9 +2,12 @@
 /* Times and counts of layers from calls of modules. */
 #include "unit/model_world.h"
 
-static void call(struct world *w, uint8_t kind, uint32_t module, uint64_t at, uint32_t thread, uint32_t node)
+static void call(struct world *w, uint8_t kind, uint32_t module, uint64_t at, uint32_t thread,
+		 uint32_t node)
 {
-	struct event e = { .kind = kind, .module = module, .time = at * MS, .thread = thread, .node = node };
+	struct event e = {
+		.kind = kind, .module = module, .time = at * MS, .thread = thread, .node = node
+	};
 
 	assert_int_equal(model__event(w->m, &e), 0);
 }
@@ -32,7 +35,8 @@ static struct model_layer layer(const struct world *w, const char *name)
 	return l;
 }
 
-static void expect(const struct world *w, const char *name, uint64_t calls, uint64_t forward, uint64_t backward)
+static void expect(const struct world *w, const char *name, uint64_t calls, uint64_t forward,
+		   uint64_t backward)
 {
 	struct model_layer l = layer(w, name);
 
@@ -47,7 +51,8 @@ static void test_containers(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
 	uint32_t root = module(&w, "", "Net", "Net"), a = module(&w, "blocks.0", "Block", "Net"),
-		 b = module(&w, "blocks.1", "Block", "Net"), deep = module(&w, "blocks.1.fc", "Linear", "Net");
+		 b = module(&w, "blocks.1", "Block", "Net"),
+		 deep = module(&w, "blocks.1.fc", "Linear", "Net");
 
 	(void)state;
 	enter(&w, root, 1);
@@ -74,7 +79,8 @@ static void test_containers(void **state)
 static void test_within_itself(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
-	uint32_t net = module(&w, "", "Net", "Net"), wrapper = module(&w, "", "OptimizedModule", "Net"),
+	uint32_t net = module(&w, "", "Net", "Net"),
+		 wrapper = module(&w, "", "OptimizedModule", "Net"),
 		 again = module(&w, "again", "Again", "Net");
 
 	(void)state;
@@ -100,7 +106,8 @@ static void test_backward(void **state)
 	struct world w = world__new(AT_PEAK, 0);
 	uint32_t net = module(&w, "", "Net", "Net"), old = module(&w, "old", "Block", "Net"),
 		 inner = module(&w, "old.fc", "Linear", "Net");
-	uint32_t node = dict__node(w.d, (struct dict_node){ .cls = str(&w, "CheckpointFunctionBackward") });
+	uint32_t node = dict__node(
+		w.d, (struct dict_node){ .cls = str(&w, "CheckpointFunctionBackward") });
 
 	(void)state;
 	enter(&w, net, 0);
@@ -119,7 +126,8 @@ static void test_backward(void **state)
 	world__free(&w);
 }
 
-/* Left without an entry, entered without a leave, a module that nobody knows, one that the dictionary does not have. */
+/* Left without an entry, entered without a leave, a module that nobody knows, one that the
+ * dictionary does not have. */
 static void test_incomplete(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -157,11 +165,13 @@ static void test_hostile(void **state)
 	world__free(&w);
 }
 
-/* Without calls in the recording time is what lies between allocations, and nobody knows how many calls there were. */
+/* Without calls in the recording time is what lies between allocations, and nobody knows how many
+ * calls there were. */
 static void test_allocations_alone(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
-	struct dict_frame f = { .loc = loc(&w, "/x/net.py", "forward", 3), .module = module(&w, "fc", "Linear", "Net") };
+	struct dict_frame f = { .loc = loc(&w, "/x/net.py", "forward", 3),
+				.module = module(&w, "fc", "Linear", "Net") };
 	uint32_t stack = dict__stack(w.d, &f, 1, MT_WALK_OK);
 
 	(void)state;
@@ -195,9 +205,9 @@ static void test_reserved(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_containers),  cmocka_unit_test(test_within_itself),
-		cmocka_unit_test(test_backward),    cmocka_unit_test(test_incomplete),
-		cmocka_unit_test(test_hostile),	    cmocka_unit_test(test_allocations_alone),
+		cmocka_unit_test(test_containers), cmocka_unit_test(test_within_itself),
+		cmocka_unit_test(test_backward),   cmocka_unit_test(test_incomplete),
+		cmocka_unit_test(test_hostile),	   cmocka_unit_test(test_allocations_alone),
 		cmocka_unit_test(test_reserved),
 	};
 

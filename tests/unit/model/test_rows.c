@@ -18,7 +18,9 @@ static const struct named cases[] = {
 	{ { "", "head" }, "*", 2 },
 	{ { "head" }, "head", 1 },
 	{ { "head", "head" }, "head", 1 },
-	{ { "a..b", "a.x.b" }, "a..b", 2 }, /* no module has an empty name: only not to be harmed by one */
+	{ { "a..b", "a.x.b" },
+	  "a..b",
+	  2 }, /* no module has an empty name: only not to be harmed by one */
 	{ { ".", "a.b", "c.d.e" }, NULL, 3 },
 	{ { "....", "a.b.c.d.e", "x" }, NULL, 3 },
 };
@@ -35,7 +37,8 @@ static void test_patterns(void **state)
 		for (size_t i = 0; i < N(cases[c].names) && cases[c].names[i]; i++) {
 			struct dict_frame f[] = {
 				{ .loc = loc(&w, "/home/me/net.py", "forward", 7) },
-				{ .loc = loc(&w, SP "nn/modules/module.py", "_wrapped_call_impl", 1),
+				{ .loc = loc(&w, SP "nn/modules/module.py", "_wrapped_call_impl",
+					     1),
 				  .module = module(&w, cases[c].names[i], "Block", "Net") },
 			};
 
@@ -61,9 +64,12 @@ static void test_patterns(void **state)
 static void test_none_among_them(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
-	struct row_opts o = { .by = BY_LINE, .when = ROWS_NOW, .any_module = true, .any_phase = true };
+	struct row_opts o = {
+		.by = BY_LINE, .when = ROWS_NOW, .any_module = true, .any_phase = true
+	};
 	struct dict_frame f[] = { { .loc = loc(&w, "/home/me/net.py", "helper", 7) },
-				  { .loc = loc(&w, SP "nn/modules/module.py", "_wrapped_call_impl", 1) } };
+				  { .loc = loc(&w, SP "nn/modules/module.py", "_wrapped_call_impl",
+					       1) } };
 	struct row *r;
 	size_t n;
 

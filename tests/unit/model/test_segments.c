@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Segments against sequences with known answers, and at random against a map of pages that is copied at the moment asked for. */
+/* Segments against sequences with known answers, and at random against a map of pages that is
+ * copied at the moment asked for. */
 #include "unit/model_world.h"
 
 #define KB UINT64_C(1024)
 #define MB (KB * KB)
 
-static void below(struct world *w, uint8_t kind, uint8_t how, struct device d, uint64_t addr, uint64_t size, uint32_t stack,
-		  uint8_t flags)
+static void below(struct world *w, uint8_t kind, uint8_t how, struct device d, uint64_t addr,
+		  uint64_t size, uint32_t stack, uint8_t flags)
 {
-	feed(w, (struct event){ .kind = kind, .how = how, .device = d, .addr = addr, .size = size, .stack = stack, .flags = flags });
+	feed(w, (struct event){ .kind = kind,
+				.how = how,
+				.device = d,
+				.addr = addr,
+				.size = size,
+				.stack = stack,
+				.flags = flags });
 }
 
 static void take(struct world *w, struct device d, uint64_t addr, uint64_t size, uint32_t stack)
@@ -37,7 +44,8 @@ static const struct segment *at(const struct model_segments *s, uint64_t addr)
 static void test_gaps_and_pins(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
-	uint32_t a = simple(&w, "/u/a.py", "f", 1), b = simple(&w, "/u/b.py", "g", 2), c = simple(&w, "/u/c.py", "take", 3);
+	uint32_t a = simple(&w, "/u/a.py", "f", 1), b = simple(&w, "/u/b.py", "g", 2),
+		 c = simple(&w, "/u/c.py", "take", 3);
 	const struct segment *s;
 	struct model_segments all;
 
@@ -50,11 +58,12 @@ static void test_gaps_and_pins(void **state)
 	alloc(&w, CUDA(0), 200 * MB, 512, a);
 	dealloc(&w, CUDA(0), 200 * MB, 512);
 	take(&w, CUDA(0), 300 * MB, 30 * MB, c);
-	alloc(&w, CUDA(0), 300 * MB, 30 * MB, a);  /* the peak: the second segment is empty */
+	alloc(&w, CUDA(0), 300 * MB, 30 * MB, a); /* the peak: the second segment is empty */
 	dealloc(&w, CUDA(0), 106 * MB, 1 * MB);
 	w.reserved -= 2 * MB;
 	below(&w, EVENT_CUDA_FREE, MEM_DEVICE, CUDA(0), 200 * MB, 0, 0, MEM_BY_ALLOCATOR);
-	assert_int_equal(device(&w, "cuda").reserved, 50 * MB); /* known before the allocator says so */
+	/* known before the allocator says so */
+	assert_int_equal(device(&w, "cuda").reserved, 50 * MB);
 	model__finish(w.m, w.time);
 
 	all = segments(&w, "cuda", ROWS_AT_MARK);
@@ -121,7 +130,8 @@ static void test_no_segments(void **state)
 	assert_int_equal(s.outside_blocks, 1);
 	assert_int_equal(s.allocated, 4 * MB);
 	model__free_segments(&s);
-	assert_int_equal(model__segments(w.m, model__find_device(w.m, "cpu"), ROWS_NOW, false, &s), -EINVAL);
+	assert_int_equal(model__segments(w.m, model__find_device(w.m, "cpu"), ROWS_NOW, false, &s),
+			 -EINVAL);
 	assert_int_equal(model__segments(w.m, 99, ROWS_NOW, false, &s), -ENOENT);
 	world__free(&w);
 }
@@ -134,11 +144,15 @@ static void test_expandable(void **state)
 	struct model_segments s;
 
 	(void)state;
-	below(&w, EVENT_CUDA_ALLOC, MEM_RESERVED, CUDA(0), 1000 * MB, 100 * MB, 0, MEM_BY_ALLOCATOR);
-	below(&w, EVENT_CUDA_ALLOC, MEM_RESERVED, CUDA(0), 1100 * MB, 100 * MB, 0, MEM_BY_ALLOCATOR);
+	below(&w, EVENT_CUDA_ALLOC, MEM_RESERVED, CUDA(0), 1000 * MB, 100 * MB, 0,
+	      MEM_BY_ALLOCATOR);
+	below(&w, EVENT_CUDA_ALLOC, MEM_RESERVED, CUDA(0), 1100 * MB, 100 * MB, 0,
+	      MEM_BY_ALLOCATOR);
 	for (uint64_t i = 0; i < 5; i++) { /* 1080 .. 1180 */
-		below(&w, EVENT_CUDA_ALLOC, MEM_PHYSICAL, CUDA(0), 7 + i, 20 * MB, a, MEM_BY_ALLOCATOR);
-		below(&w, EVENT_CUDA_ALLOC, MEM_MAPPED, CUDA(0), (1080 + 20 * i) * MB, 20 * MB, a, MEM_BY_ALLOCATOR);
+		below(&w, EVENT_CUDA_ALLOC, MEM_PHYSICAL, CUDA(0), 7 + i, 20 * MB, a,
+		      MEM_BY_ALLOCATOR);
+		below(&w, EVENT_CUDA_ALLOC, MEM_MAPPED, CUDA(0), (1080 + 20 * i) * MB, 20 * MB, a,
+		      MEM_BY_ALLOCATOR);
 		w.reserved += 20 * MB;
 	}
 	alloc(&w, CUDA(0), 1110 * MB, 25 * MB, a); /* over a mapping's end */
@@ -150,12 +164,14 @@ static void test_expandable(void **state)
 	assert_true(s.all[0].expandable);
 	assert_int_equal(at(&s, 1100 * MB)->size, 80 * MB);
 	assert_int_equal(at(&s, 1100 * MB)->largest_gap, 45 * MB);
-	assert_int_equal(at(&s, 1100 * MB)->releasable, 40 * MB); /* of 10 and 45 MiB beside the block, whole mappings */
+	/* of 10 and 45 MiB beside the block, whole mappings */
+	assert_int_equal(at(&s, 1100 * MB)->releasable, 40 * MB);
 	assert_int_equal(at(&s, 1100 * MB)->stuck, 15 * MB);
 	assert_int_equal(at(&s, 1080 * MB)->releasable, 20 * MB);
 	assert_int_equal(at(&s, 1080 * MB)->size, 20 * MB);
 	model__free_segments(&s);
-	below(&w, EVENT_CUDA_FREE, MEM_MAPPED, CUDA(0), 1140 * MB, 20 * MB, 0, MEM_BY_ALLOCATOR); /* a hole */
+	/* a hole */
+	below(&w, EVENT_CUDA_FREE, MEM_MAPPED, CUDA(0), 1140 * MB, 20 * MB, 0, MEM_BY_ALLOCATOR);
 	w.reserved -= 20 * MB;
 	assert_int_equal(device(&w, "cuda").reserved, 80 * MB);
 	s = segments(&w, "cuda", ROWS_NOW);
@@ -178,19 +194,34 @@ static void test_told(void **state)
 	size_t n;
 
 	(void)state;
-	e.kind = EVENT_SEGMENT, e.addr = 100 * MB, e.size = 60 * MB, e.cuda_stream = 0x77, e.pool[1] = 3, e.flags = SEGMENT_EXPANDABLE;
+	e.kind = EVENT_SEGMENT, e.addr = 100 * MB, e.size = 60 * MB, e.cuda_stream = 0x77,
+	e.pool[1] = 3, e.flags = SEGMENT_EXPANDABLE;
 	feed(&w, e);
-	e.addr = 200 * MB, e.size = 2 * MB, e.cuda_stream = 0, e.pool[1] = 0, e.flags = SEGMENT_SMALL;
+	e.addr = 200 * MB, e.size = 2 * MB, e.cuda_stream = 0, e.pool[1] = 0,
+	e.flags = SEGMENT_SMALL;
 	feed(&w, e);
-	e = (struct event){ .kind = EVENT_BLOCK, .device = CUDA(0), .addr = 100 * MB, .size = 8 * MB, .requested = 8 * MB - 5 };
+	e = (struct event){ .kind = EVENT_BLOCK,
+			    .device = CUDA(0),
+			    .addr = 100 * MB,
+			    .size = 8 * MB,
+			    .requested = 8 * MB - 5 };
 	feed(&w, e);
 	e.addr = 110 * MB, e.size = 2 * MB, e.requested = 2 * MB;
 	feed(&w, e);
-	e.addr = 112 * MB, e.size = 1 * MB, e.requested = 1 * MB, e.stack = a; /* from a flight recorder's window */
+	/* from a flight recorder's window */
+	e.addr = 112 * MB, e.size = 1 * MB, e.requested = 1 * MB, e.stack = a;
 	feed(&w, e);
-	e = (struct event){ .kind = EVENT_BLOCK, .device = CUDA(0), .addr = 200 * MB, .size = 512, .flags = BLOCK_PENDING };
+	e = (struct event){ .kind = EVENT_BLOCK,
+			    .device = CUDA(0),
+			    .addr = 200 * MB,
+			    .size = 512,
+			    .flags = BLOCK_PENDING };
 	feed(&w, e);
-	feed(&w, (struct event){ .kind = EVENT_STATE, .device = CUDA(0), .totals = true, .allocated = 11 * MB, .reserved = 62 * MB,
+	feed(&w, (struct event){ .kind = EVENT_STATE,
+				 .device = CUDA(0),
+				 .totals = true,
+				 .allocated = 11 * MB,
+				 .reserved = 62 * MB,
 				 .flags = STATE_EXACT });
 	w.allocated[0] = 11 * MB;
 	w.reserved = 62 * MB;
@@ -220,7 +251,8 @@ static void test_told(void **state)
 	assert_int_equal(s.pending, 512);
 	assert_true(s.pending_known);
 	assert_int_equal(s.empties, 0);
-	assert_int_equal(at(&s, 100 * MB)->releasable, 40 * MB); /* of three mappings one has blocks */
+	/* of three mappings one has blocks */
+	assert_int_equal(at(&s, 100 * MB)->releasable, 40 * MB);
 	assert_int_equal(at(&s, 100 * MB)->cuda_stream, 0x77);
 	assert_true(at(&s, 100 * MB)->pool_known);
 	assert_int_equal(at(&s, 100 * MB)->pool[1], 3);
@@ -244,7 +276,8 @@ static void test_told(void **state)
 	assert_int_equal(s.known, 42 * MB);
 	assert_int_equal(s.known, s.reserved);
 	assert_int_equal(s.pending, 0);
-	assert_false(s.pending_known); /* what was freed above: nobody says whether a stream uses it */
+	/* what was freed above: nobody says whether a stream uses it */
+	assert_false(s.pending_known);
 	assert_int_equal(at(&s, 100 * MB)->size, 40 * MB);
 	model__free_segments(&s);
 	world__free(&w);
@@ -254,13 +287,19 @@ static void test_told(void **state)
 static void test_told_in_part(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
-	struct event e = { .kind = EVENT_BLOCK, .device = CUDA(0), .addr = 100 * MB, .size = 3 * MB };
+	struct event e = {
+		.kind = EVENT_BLOCK, .device = CUDA(0), .addr = 100 * MB, .size = 3 * MB
+	};
 	struct row *r;
 	size_t n;
 
 	(void)state;
 	feed(&w, e);
-	feed(&w, (struct event){ .kind = EVENT_STATE, .device = CUDA(0), .totals = true, .allocated = 10 * MB, .reserved = 62 * MB });
+	feed(&w, (struct event){ .kind = EVENT_STATE,
+				 .device = CUDA(0),
+				 .totals = true,
+				 .allocated = 10 * MB,
+				 .reserved = 62 * MB });
 	assert_int_equal(device(&w, "cuda").state, STATE_PARTLY);
 	r = rows(&w, "cuda", BY_MODULE, ROWS_AT_MARK, &n);
 	assert_int_equal(n, 1);
@@ -295,8 +334,12 @@ static void test_others(void **state)
 	below(&w, EVENT_CUDA_ALLOC, MEM_DEVICE, CUDA(0), 510 * MB, 6 * MB, b, 0);
 	below(&w, EVENT_CUDA_ALLOC, MEM_ASYNC, CUDA(0), 600 * MB, 5 * MB, a, 0);
 	below(&w, EVENT_CUDA_ALLOC, MEM_MANAGED, CUDA(0), 700 * MB, 4 * MB, a, 0);
-	below(&w, EVENT_CUDA_ALLOC, MEM_HOST, (struct device){ .type = DEVICE_CUDA, .index = DEVICE_UNKNOWN }, 800 * MB, 9 * MB, a, 0);
-	below(&w, EVENT_CUDA_ALLOC, MEM_REGISTERED, (struct device){ .type = DEVICE_CUDA, .index = DEVICE_UNKNOWN }, 900 * MB, 3 * MB, a, 0);
+	below(&w, EVENT_CUDA_ALLOC, MEM_HOST,
+	      (struct device){ .type = DEVICE_CUDA, .index = DEVICE_UNKNOWN }, 800 * MB, 9 * MB, a,
+	      0);
+	below(&w, EVENT_CUDA_ALLOC, MEM_REGISTERED,
+	      (struct device){ .type = DEVICE_CUDA, .index = DEVICE_UNKNOWN }, 900 * MB, 3 * MB, a,
+	      0);
 	feed(&w, (struct event){ .kind = EVENT_USED, .device = CUDA(0), .size = 100 * MB });
 	below(&w, EVENT_CUDA_FREE, MEM_ASYNC, CUDA(0), 600 * MB, 0, 0, 0);
 	below(&w, EVENT_CUDA_FREE, MEM_REGISTERED, CUDA(0), 900 * MB, 0, 0, 0);
@@ -317,7 +360,8 @@ static void test_others(void **state)
 	assert_int_equal(s.used_below, 20 * MB);
 	assert_int_equal(s.used_others, 17 * MB);
 	model__free_segments(&s);
-	/* Memory of others in which the allocator puts a block is a segment; mapped, its handle counts no more. */
+	/* Memory of others in which the allocator puts a block is a segment; mapped, its handle
+	 * counts no more. */
 	alloc(&w, CUDA(0), 505 * MB, 512 * KB, a);
 	below(&w, EVENT_CUDA_ALLOC, MEM_PHYSICAL, CUDA(0), 77, 8 * MB, b, 0);
 	below(&w, EVENT_CUDA_ALLOC, MEM_MAPPED, CUDA(0), 2000 * MB, 8 * MB, b, 0);
@@ -335,7 +379,8 @@ static void test_others(void **state)
 	world__free(&w);
 }
 
-/* A device that was not known when memory was taken is known by the first block in it, from the taking on. */
+/* A device that was not known when memory was taken is known by the first block in it, from the
+ * taking on. */
 static void test_unknown_device(void **state)
 {
 	struct device unknown = { .type = DEVICE_CUDA, .index = DEVICE_UNKNOWN };
@@ -345,11 +390,15 @@ static void test_unknown_device(void **state)
 
 	(void)state;
 	w.reserved = 20 * MB;
-	alloc(&w, CUDA(1), 100 * MB, 1 * MB, a);					  /* 1 */
-	below(&w, EVENT_CUDA_ALLOC, MEM_DEVICE, unknown, 300 * MB, 10 * MB, a, MEM_BY_ALLOCATOR); /* 2 */
-	below(&w, EVENT_CUDA_ALLOC, MEM_DEVICE, unknown, 400 * MB, 10 * MB, a, MEM_BY_ALLOCATOR); /* 3 */
-	alloc(&w, CUDA(1), 101 * MB, 1 * MB, a);					  /* 4, the mark */
-	below(&w, EVENT_CUDA_ALLOC, MEM_DEVICE, unknown, 500 * MB, 10 * MB, a, MEM_BY_ALLOCATOR); /* 5 */
+	alloc(&w, CUDA(1), 100 * MB, 1 * MB, a); /* 1 */
+	/* 2 */
+	below(&w, EVENT_CUDA_ALLOC, MEM_DEVICE, unknown, 300 * MB, 10 * MB, a, MEM_BY_ALLOCATOR);
+	/* 3 */
+	below(&w, EVENT_CUDA_ALLOC, MEM_DEVICE, unknown, 400 * MB, 10 * MB, a, MEM_BY_ALLOCATOR);
+	/* 4, the mark */
+	alloc(&w, CUDA(1), 101 * MB, 1 * MB, a);
+	/* 5 */
+	below(&w, EVENT_CUDA_ALLOC, MEM_DEVICE, unknown, 500 * MB, 10 * MB, a, MEM_BY_ALLOCATOR);
 	alloc(&w, CUDA(1), 301 * MB, 1 * MB, a);
 	alloc(&w, CUDA(1), 501 * MB, 1 * MB, a);
 	model__finish(w.m, w.time);
@@ -378,9 +427,17 @@ static void test_asked(void **state)
 	(void)state;
 	take(&w, CUDA(0), 100 * MB, 20 * MB, a);
 	alloc(&w, CUDA(0), 100 * MB, 1024, a);
-	feed(&w, (struct event){ .kind = EVENT_REQUESTED, .device = CUDA(0), .addr = 100 * MB, .requested = 1000, .cuda_stream = 0x90 });
+	feed(&w, (struct event){ .kind = EVENT_REQUESTED,
+				 .device = CUDA(0),
+				 .addr = 100 * MB,
+				 .requested = 1000,
+				 .cuda_stream = 0x90 });
 	alloc(&w, CUDA(0), 101 * MB, 512, a); /* the peak; what was asked for comes after it */
-	feed(&w, (struct event){ .kind = EVENT_REQUESTED, .device = CUDA(0), .addr = 101 * MB, .requested = 4, .cuda_stream = 0x90 });
+	feed(&w, (struct event){ .kind = EVENT_REQUESTED,
+				 .device = CUDA(0),
+				 .addr = 101 * MB,
+				 .requested = 4,
+				 .cuda_stream = 0x90 });
 	dealloc(&w, CUDA(0), 100 * MB, 1024);
 	r = rows(&w, "cuda", BY_LINE, ROWS_AT_MARK, &n);
 	assert_int_equal(n, 1);
@@ -393,7 +450,11 @@ static void test_asked(void **state)
 	model__free_segments(&s);
 	dealloc(&w, CUDA(0), 101 * MB, 512);
 	alloc(&w, CUDA(0), 101 * MB, 512, a);
-	feed(&w, (struct event){ .kind = EVENT_REQUESTED, .device = CUDA(0), .addr = 101 * MB, .requested = 4, .cuda_stream = 3 });
+	feed(&w, (struct event){ .kind = EVENT_REQUESTED,
+				 .device = CUDA(0),
+				 .addr = 101 * MB,
+				 .requested = 4,
+				 .cuda_stream = 3 });
 	s = segments(&w, "cuda", ROWS_NOW);
 	assert_false(s.all[0].stream_known); /* a number of PyTorch's, no handle */
 	model__free_segments(&s);
@@ -419,11 +480,13 @@ static void test_used_of_the_peak(void **state)
 	feed(&w, used);
 	alloc(&w, CUDA(0), 100 * MB, 1 * MB, a);
 	take(&w, CUDA(0), 200 * MB, 20 * MB, a);
-	alloc(&w, CUDA(0), 200 * MB, 10 * MB, a); /* the peak: at the mark the last figure is an old one */
+	/* the peak: at the mark the last figure is an old one */
+	alloc(&w, CUDA(0), 200 * MB, 10 * MB, a);
 	s = segments(&w, "cuda", ROWS_AT_MARK);
 	assert_int_equal(s.used, 520 * MB);
 	model__free_segments(&s);
-	used.size = 541 * MB; /* as much is taken as at the mark; 1 MB more than before goes to what nobody saw */
+	/* as much is taken as at the mark; 1 MB more than before goes to what nobody saw */
+	used.size = 541 * MB;
 	feed(&w, used);
 	time = w.time;
 	used.size = 542 * MB;
@@ -486,7 +549,8 @@ static void test_ooms(void **state)
 	world__free(&w);
 }
 
-/* Other processes hold memory, too: what is left is the driver's own figure, and moves with what this process takes and gives. */
+/* Other processes hold memory, too: what is left is the driver's own figure, and moves with what
+ * this process takes and gives. */
 static void test_what_was_left_at_an_oom(void **state)
 {
 	struct world w = world__new(AT_OOM, 0);
@@ -501,7 +565,12 @@ static void test_what_was_left_at_an_oom(void **state)
 	assert_true(model__oom(w.m, 0, 0, &o));
 	assert_true(o.left_known && !o.used_known);
 	assert_int_equal(o.left, 40 * MB);
-	feed(&w, (struct event){ .kind = EVENT_CUDA_ALLOC, .how = MEM_DEVICE, .device = CUDA(0), .addr = 200 * MB, .size = 15 * MB, .stack = a });
+	feed(&w, (struct event){ .kind = EVENT_CUDA_ALLOC,
+				 .how = MEM_DEVICE,
+				 .device = CUDA(0),
+				 .addr = 200 * MB,
+				 .size = 15 * MB,
+				 .stack = a });
 	oom(&w, CUDA(0), 50 * MB);
 	assert_true(model__oom(w.m, 0, 1, &o));
 	assert_int_equal(o.left, 25 * MB);
@@ -510,7 +579,12 @@ static void test_what_was_left_at_an_oom(void **state)
 	assert_true(model__oom(w.m, 0, 2, &o));
 	assert_int_equal(o.left, 40 * MB);
 	feed(&w, (struct event){ .kind = EVENT_LEFT, .device = CUDA(0), .size = 1 * MB });
-	feed(&w, (struct event){ .kind = EVENT_CUDA_ALLOC, .how = MEM_DEVICE, .device = CUDA(0), .addr = 200 * MB, .size = 15 * MB, .stack = a });
+	feed(&w, (struct event){ .kind = EVENT_CUDA_ALLOC,
+				 .how = MEM_DEVICE,
+				 .device = CUDA(0),
+				 .addr = 200 * MB,
+				 .size = 15 * MB,
+				 .stack = a });
 	oom(&w, CUDA(0), 50 * MB);
 	assert_true(model__oom(w.m, 0, 3, &o));
 	assert_int_equal(o.left, 0); /* a neighbour gave back: the figure is old */
@@ -528,7 +602,8 @@ static void test_all_devices(void **state)
 	alloc(&w, CUDA(1), 1, 50, a);
 	alloc(&w, CPU, 1, 5000, a);
 	dealloc(&w, CUDA(0), 1, 100);
-	alloc(&w, CUDA(1), 2, 60, a); /* each has its peak, at different times: 100 and 110; together 150 */
+	/* each has its peak, at different times: 100 and 110; together 150 */
+	alloc(&w, CUDA(1), 2, 60, a);
 	model__all(w.m, &all);
 	assert_int_equal(all.devices, 2);
 	assert_int_equal(all.allocated, 110);
@@ -548,9 +623,14 @@ static void test_told_again(void **state)
 	take(&w, CUDA(0), 100 * MB, 20 * MB, a);
 	take(&w, CUDA(0), 200 * MB, 20 * MB, a);
 	alloc(&w, CUDA(0), 100 * MB, 1 * MB, a);
-	feed(&w, (struct event){ .kind = EVENT_SEGMENT, .device = CUDA(0), .addr = 100 * MB, .size = 20 * MB, .cuda_stream = 4 });
+	feed(&w, (struct event){ .kind = EVENT_SEGMENT,
+				 .device = CUDA(0),
+				 .addr = 100 * MB,
+				 .size = 20 * MB,
+				 .cuda_stream = 4 });
 	take(&w, CUDA(0), 300 * MB, 20 * MB, a);
-	feed(&w, (struct event){ .kind = EVENT_STATE, .device = CUDA(0), .flags = STATE_SEGMENTS_EXACT });
+	feed(&w, (struct event){
+			 .kind = EVENT_STATE, .device = CUDA(0), .flags = STATE_SEGMENTS_EXACT });
 	s = segments(&w, "cuda", ROWS_NOW);
 	assert_int_equal(s.n, 2);
 	assert_int_equal(at(&s, 100 * MB)->cuda_stream, 4);
@@ -565,8 +645,10 @@ static void test_told_again(void **state)
 
 #define PAGE 512
 #define PAGES 2048
-#define RANGE 512 /* pages of a reserved range; the first two are for mappings, the rest for whole segments */
-#define CHUNK 16  /* pages of a mapping */
+#define RANGE                                                                                      \
+	512	 /* pages of a reserved range; the first two are for mappings, the rest for whole  \
+		    segments */
+#define CHUNK 16 /* pages of a mapping */
 #define BLOCKS 400
 
 struct page {
@@ -609,8 +691,8 @@ static bool same(const struct page *pages, uint64_t p)
 	return p < 2 * RANGE ? p != RANGE : pages[p - 1].extent == pages[p].extent;
 }
 
-static void naive__check_one(const struct naive *v, const struct page *pages, uint64_t first, uint64_t end, const struct segment *s,
-			     bool told)
+static void naive__check_one(const struct naive *v, const struct page *pages, uint64_t first,
+			     uint64_t end, const struct segment *s, bool told)
 {
 	uint64_t used = 0, gap = 0, gaps = 0, largest = 0, whole = 0, pinned[16] = { 0 };
 	uint64_t count = 0, lines = 0;
@@ -631,7 +713,8 @@ static void naive__check_one(const struct naive *v, const struct page *pages, ui
 	assert_int_equal(s->free, (end - first - used) * PAGE);
 	assert_int_equal(s->gaps, gaps);
 	assert_int_equal(s->largest_gap, largest * PAGE);
-	for (uint64_t p = first; p < end && first < 2 * RANGE; p += CHUNK) { /* mappings go back one by one */
+	/* mappings go back one by one */
+	for (uint64_t p = first; p < end && first < 2 * RANGE; p += CHUNK) {
 		bool empty = true;
 
 		for (uint64_t q = p; q < p + CHUNK; q++)
@@ -722,7 +805,8 @@ static bool is_free(const struct naive *v, uint64_t first, uint64_t n)
 static void random_take(struct run *r, int d, uint8_t kind)
 {
 	bool map = rand() % 2;
-	uint64_t first = map ? rand() % (2 * RANGE / CHUNK) * CHUNK : 2 * RANGE + rand() % RANGE * 2;
+	uint64_t first = map ? rand() % (2 * RANGE / CHUNK) * CHUNK
+			     : 2 * RANGE + rand() % RANGE * 2;
 	uint64_t n = map ? CHUNK : 4 + rand() % 60;
 	struct naive *v = &r->v[d];
 
@@ -734,10 +818,11 @@ static void random_take(struct run *r, int d, uint8_t kind)
 		v->now[p] = (struct page){ .extent = v->ids };
 	v->reserved += n * PAGE;
 	if (kind == EVENT_SEGMENT)
-		below(&r->w, kind, 0, CUDA(d), base_of(d) + first * PAGE, n * PAGE, 0, map ? SEGMENT_EXPANDABLE : 0);
+		below(&r->w, kind, 0, CUDA(d), base_of(d) + first * PAGE, n * PAGE, 0,
+		      map ? SEGMENT_EXPANDABLE : 0);
 	else
-		below(&r->w, kind, map ? MEM_MAPPED : MEM_DEVICE, CUDA(d), base_of(d) + first * PAGE, n * PAGE, r->stacks[1],
-		      MEM_BY_ALLOCATOR);
+		below(&r->w, kind, map ? MEM_MAPPED : MEM_DEVICE, CUDA(d),
+		      base_of(d) + first * PAGE, n * PAGE, r->stacks[1], MEM_BY_ALLOCATOR);
 }
 
 static void random_give(struct run *r, int d)
@@ -760,8 +845,8 @@ static void random_give(struct run *r, int d)
 		if (v->now[p].block)
 			return;
 	before_event(r);
-	below(&r->w, EVENT_CUDA_FREE, first < 2 * RANGE ? MEM_MAPPED : MEM_DEVICE, CUDA(d), base_of(d) + first * PAGE,
-	      first < 2 * RANGE ? n * PAGE : 0, 0, MEM_BY_ALLOCATOR);
+	below(&r->w, EVENT_CUDA_FREE, first < 2 * RANGE ? MEM_MAPPED : MEM_DEVICE, CUDA(d),
+	      base_of(d) + first * PAGE, first < 2 * RANGE ? n * PAGE : 0, 0, MEM_BY_ALLOCATOR);
 	memset(&v->now[first], 0, n * sizeof(v->now[0]));
 	v->reserved -= n * PAGE;
 }
@@ -769,12 +854,15 @@ static void random_give(struct run *r, int d)
 static void random_alloc(struct run *r, int d, uint8_t kind)
 {
 	struct naive *v = &r->v[d];
-	struct naive_block b = { .first = rand() % PAGES, .n = 1, .stack = kind == EVENT_BLOCK ? 0 : 1 + rand() % 12 };
+	struct naive_block b = { .first = rand() % PAGES,
+				 .n = 1,
+				 .stack = kind == EVENT_BLOCK ? 0 : 1 + rand() % 12 };
 	uint64_t wanted = 1 + rand() % 12;
 
 	if (v->nblocks == BLOCKS || !v->now[b.first].extent || v->now[b.first].block)
 		return;
-	while (b.n < wanted && b.first + b.n < PAGES && same(v->now, b.first + b.n) && !v->now[b.first + b.n].block)
+	while (b.n < wanted && b.first + b.n < PAGES && same(v->now, b.first + b.n) &&
+	       !v->now[b.first + b.n].block)
 		b.n++;
 	before_event(r);
 	b.id = ++v->ids;
@@ -822,8 +910,12 @@ static void random_begin(struct run *r, int d, bool told)
 	if (!told)
 		return;
 	before_event(r);
-	feed(&r->w, (struct event){ .kind = EVENT_STATE, .device = CUDA(d), .totals = true, .allocated = v->total,
-				    .reserved = v->reserved, .flags = STATE_EXACT });
+	feed(&r->w, (struct event){ .kind = EVENT_STATE,
+				    .device = CUDA(d),
+				    .totals = true,
+				    .allocated = v->total,
+				    .reserved = v->reserved,
+				    .flags = STATE_EXACT });
 	after_blocks(r, d);
 }
 
@@ -842,7 +934,8 @@ static void random_run(unsigned seed, enum moment at)
 	for (int d = 0; d < 2; d++) {
 		for (uint64_t i = 0; i < 2; i++) {
 			before_event(&r);
-			below(&r.w, EVENT_CUDA_ALLOC, MEM_RESERVED, CUDA(d), base_of(d) + i * RANGE * PAGE, RANGE * PAGE, 0, MEM_BY_ALLOCATOR);
+			below(&r.w, EVENT_CUDA_ALLOC, MEM_RESERVED, CUDA(d),
+			      base_of(d) + i * RANGE * PAGE, RANGE * PAGE, 0, MEM_BY_ALLOCATOR);
 		}
 		random_begin(&r, d, seed % 2);
 	}

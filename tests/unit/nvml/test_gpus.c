@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The helper process that calls NVML, and what a process sees of the machine's GPUs. NVML is the dry run's: a file says what
- * the machine is (tools/dryrun/nvml_machine.h). This program is its own helper.
+ * The helper process that calls NVML, and what a process sees of the machine's GPUs. NVML is the
+ * dry run's: a file says what the machine is (tools/dryrun/nvml_machine.h). This program is its own
+ * helper.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -95,11 +96,13 @@ static void test_what_nvml_says(void **state)
 	const struct gpus_answer *a;
 
 	(void)state;
-	begin("4", "minor 0 7\nreserved 1 1G\nmig 2 1\nprocess 0 4711 40G\nprocess 0 4712 1G\nprocess 1 4711 2G\nprocess 3 9 3G\n");
+	begin("4", "minor 0 7\nreserved 1 1G\nmig 2 1\nprocess 0 4711 40G\nprocess 0 4712 "
+		   "1G\nprocess 1 4711 2G\nprocess 3 9 3G\n");
 	assert_int_equal(gpus__get(0)->minor, 7);
 	assert_int_equal(gpus__get(1)->minor, 1);
 	assert_int_equal(gpus__get(0)->total, VRAM);
-	assert_int_equal(gpus__get(1)->total, VRAM - GB); /* what the driver keeps no program can use */
+	/* what the driver keeps no program can use */
+	assert_int_equal(gpus__get(1)->total, VRAM - GB);
 	assert_true(gpus__get(2)->mig && !gpus__get(2)->total);
 	assert_true(strncmp(gpus__get(3)->uuid, "GPU-", 4) == 0);
 	a = ask(7);
@@ -176,7 +179,8 @@ static pid_t trace(pid_t pid)
 	return tracer;
 }
 
-/* What SIGKILL does not end, as a call into a failed GPU, is left behind. A process that somebody traces cannot be waited for either. */
+/* What SIGKILL does not end, as a call into a failed GPU, is left behind. A process that somebody
+ * traces cannot be waited for either. */
 static void test_a_helper_that_cannot_be_killed(void **state)
 {
 	int status;
@@ -238,11 +242,13 @@ static void test_the_helper_has_no_rights(void **state)
 		unsigned long long caps;
 		unsigned uid;
 
-		if (sscanf(line, "CapEff: %llx", &caps) == 1 || sscanf(line, "CapPrm: %llx", &caps) == 1)
+		if (sscanf(line, "CapEff: %llx", &caps) == 1 ||
+		    sscanf(line, "CapPrm: %llx", &caps) == 1)
 			assert_int_equal(caps, 0), n++;
 		if (!geteuid() && (sscanf(line, "CapBnd: %llx", &caps) == 1))
 			assert_int_equal(caps, 0), n++;
-		if (!geteuid() && (sscanf(line, "Uid: %u", &uid) == 1 || sscanf(line, "Gid: %u", &uid) == 1))
+		if (!geteuid() &&
+		    (sscanf(line, "Uid: %u", &uid) == 1 || sscanf(line, "Gid: %u", &uid) == 1))
 			assert_int_equal(uid, 65534), n++;
 		if (!strncmp(line, "NoNewPrivs:", 11))
 			assert_int_equal(atoi(line + 11), 1), n++;
@@ -260,7 +266,8 @@ static void test_the_helper_has_no_rights(void **state)
 			continue;
 		target[len] = '\0';
 		n++;
-		assert_true(!strncmp(target, "socket:", 7) || !strcmp(target, "/dev/null") || !strcmp(target, machine));
+		assert_true(!strncmp(target, "socket:", 7) || !strcmp(target, "/dev/null") ||
+			    !strcmp(target, machine));
 	}
 	if (d) {
 		assert_true(n >= 3);
@@ -279,7 +286,8 @@ struct target {
 };
 
 /* A process below a root with these nodes. False: we may not make nodes, or change a root. */
-static bool start(struct target *t, const char *root_name, const int *nodes, int n, const char *visible)
+static bool start(struct target *t, const char *root_name, const int *nodes, int n,
+		  const char *visible)
 {
 	char path[128], c;
 	int ready[2];
@@ -404,7 +412,8 @@ static void test_visible_devices_count_what_the_container_has(void **state)
 	stop(&t);
 }
 
-/* As Slurm does: all nodes are there, a device control group forbids the others, and CUDA counts from 0. */
+/* As Slurm does: all nodes are there, a device control group forbids the others, and CUDA counts
+ * from 0. */
 static void test_a_device_control_group(void **state)
 {
 	struct target t = on_the_fourth("slurm", (int[]){ 0, 1, 2, 3 }, 4, "0");

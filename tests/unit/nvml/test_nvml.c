@@ -15,7 +15,8 @@
 
 /* ---- which device is which ---- */
 
-static const char *const uuids[] = { "GPU-aaaa1111", "GPU-aaaa2222", "GPU-bbbb3333", "GPU-cccc4444" };
+static const char *const uuids[] = { "GPU-aaaa1111", "GPU-aaaa2222", "GPU-bbbb3333",
+				     "GPU-cccc4444" };
 
 static void check_order(const char *visible, bool sorted, int n, ...)
 {
@@ -24,7 +25,8 @@ static void check_order(const char *visible, bool sorted, int n, ...)
 	va_list ap;
 
 	if (got != n)
-		fail_msg("\"%s\": %d devices instead of %d", visible ? visible : "(not set)", got, n);
+		fail_msg("\"%s\": %d devices instead of %d", visible ? visible : "(not set)", got,
+			 n);
 	va_start(ap, n);
 	for (i = 0; i < n; i++)
 		assert_int_equal(order[i], va_arg(ap, int));
@@ -172,7 +174,10 @@ static void test_hostile_table(void **state)
 {
 	static const struct {
 		uint32_t magic, version, n_devices;
-	} bad[] = { { 0, 2, 1 }, { 0x4d544452, 1, 1 }, { 0x4d544452, 2, NVML_DEVICES_MAX + 1 }, { 0x4d544452, 2, UINT32_MAX } };
+	} bad[] = { { 0, 2, 1 },
+		    { 0x4d544452, 1, 1 },
+		    { 0x4d544452, 2, NVML_DEVICES_MAX + 1 },
+		    { 0x4d544452, 2, UINT32_MAX } };
 	struct proc *p = proc__open(getpid());
 	struct nvml_figures f;
 	struct nvml *s;
@@ -182,7 +187,9 @@ static void test_hostile_table(void **state)
 	(void)state;
 	assert_non_null(p);
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		table = (struct usage){ .magic = bad[i].magic, .version = bad[i].version, .n_devices = bad[i].n_devices };
+		table = (struct usage){ .magic = bad[i].magic,
+					.version = bad[i].version,
+					.n_devices = bad[i].n_devices };
 		table.device[0].used = 5;
 		s = nvml__open(p, (uintptr_t)&table);
 		assert_non_null(s);

@@ -73,7 +73,7 @@ static void check_image(enum image_hash hash)
 	assert_true(sym.value == IMAGE_CODE_VADDR);
 	sym.value = 7;
 	assert_int_equal(elf__dynsym(e, "alph", &sym), -ENOENT);
-	assert_int_equal(elf__dynsym(e, "wanted", &sym), -ENOENT); /* undefined */
+	assert_int_equal(elf__dynsym(e, "wanted", &sym), -ENOENT);  /* undefined */
 	assert_int_equal(elf__dynsym(e, "version", &sym), -ENOENT); /* absolute: not an address */
 	assert_int_equal(elf__dynsym(e, "", &sym), -ENOENT);
 	assert_true(sym.value == 7);
@@ -100,7 +100,8 @@ static void test_image_gnu(void **state)
 	check_image(IMAGE_GNU_HASH);
 }
 
-/* Neither hash table nor section headers: nothing says how many symbols there are, so there are none. */
+/* Neither hash table nor section headers: nothing says how many symbols there are, so there are
+ * none. */
 static void test_image_no_hash(void **state)
 {
 	struct image im;
@@ -189,7 +190,8 @@ static void test_refused(void **state)
 		fd = image_fd(im.bytes, sizeof(im.bytes));
 		assert_null(elf__open_fd(fd));
 		assert_int_equal(errno, ENOEXEC);
-		assert_int_equal(fcntl(fd, F_GETFD), -1); /* it took the descriptor over all the same */
+		/* it took the descriptor over all the same */
+		assert_int_equal(fcntl(fd, F_GETFD), -1);
 		im.bytes[at[i]] = old;
 	}
 	assert_null(elf__open_fd(image_fd(im.bytes, 63)));
@@ -234,8 +236,10 @@ static void use_all(int fd)
 	elf__free(e);
 }
 
-static const uint64_t extremes[] = { 0, 1, 0x1fff, 0x2000, 0x7fffffff, 0xffffffff, 0x7fffffffffffffff,
-				     UINT64_MAX - 23, UINT64_MAX };
+static const uint64_t extremes[] = {
+	0,	   1, 0x1fff, 0x2000, 0x7fffffff, 0xffffffff, 0x7fffffffffffffff, UINT64_MAX - 23,
+	UINT64_MAX
+};
 
 static void overwrite_each(const uint8_t *bytes, size_t len, size_t limit)
 {
@@ -355,7 +359,8 @@ static int look_up_again(const char *name, const struct elf_sym *sym, void *ctx)
 		s->lost++;
 	if (sym->type == STT_FUNC && sym->size) {
 		s->functions++;
-		if (!elf__function(s->e, sym->value, &start, &size) && start == sym->value && size == sym->size)
+		if (!elf__function(s->e, sym->value, &start, &size) && start == sym->value &&
+		    size == sym->size)
 			s->exact++;
 	}
 	return 0;
@@ -450,7 +455,8 @@ static void test_stripped_libc(void **state)
 	assert_int_equal(stripped.lost, 0);
 	assert_int_equal(elf__dynsym(e, "gnu_get_libc_version", &sym), 0);
 	elf__free(e);
-	overwrite_each(bytes, (size_t)st.st_size, 10); /* and through the real file's headers a little */
+	/* and through the real file's headers a little */
+	overwrite_each(bytes, (size_t)st.st_size, 10);
 	free(bytes);
 	free(path);
 }
@@ -458,12 +464,12 @@ static void test_stripped_libc(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_image_sysv),   cmocka_unit_test(test_image_gnu),
+		cmocka_unit_test(test_image_sysv),    cmocka_unit_test(test_image_gnu),
 		cmocka_unit_test(test_image_no_hash), cmocka_unit_test(test_addresses),
-		cmocka_unit_test(test_shared_page),  cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_corrupted),    cmocka_unit_test(test_corrupted_tables),
-		cmocka_unit_test(test_truncated),    cmocka_unit_test(test_shrinking),
-		cmocka_unit_test(test_libc),	     cmocka_unit_test(test_bias_of_libc),
+		cmocka_unit_test(test_shared_page),   cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_corrupted),     cmocka_unit_test(test_corrupted_tables),
+		cmocka_unit_test(test_truncated),     cmocka_unit_test(test_shrinking),
+		cmocka_unit_test(test_libc),	      cmocka_unit_test(test_bias_of_libc),
 		cmocka_unit_test(test_stripped_libc),
 	};
 

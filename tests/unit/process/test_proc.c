@@ -34,15 +34,20 @@ static int parse(const char *text, struct maps *m)
 
 static void test_maps_fields(void **state)
 {
-	static const char text[] =
-		"55d1598ab000-55d1598ad000 r--p 00000000 fe:00 247026                     /usr/bin/cat\n"
-		"55d1598ad000-55d1598b2000 r-xs 00002000 103:1f 18446744073709551615      /a b/c d\n"
-		"7f0000000000-7f0000001000 rw-p 00000000 00:00 0 \n"
-		"7f0000001000-7f0000002000 ---p 00000000 00:00 0\n"
-		"7f0000002000-7f0000003000 rw-p 00000000 00:01 1024                       /memfd:x (deleted)\n"
-		"7f0000003000-7f0000004000 rwxp 00000000 00:00 0                          [anon: (deleted)]\n"
-		"7f0000004000-7f0000005000 r--p 00000000 fe:00 9                          /new\\012line (deleted)\n"
-		"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]";
+	static const char text[] = "55d1598ab000-55d1598ad000 r--p 00000000 fe:00 247026           "
+				   "          /usr/bin/cat\n"
+				   "55d1598ad000-55d1598b2000 r-xs 00002000 103:1f "
+				   "18446744073709551615      /a b/c d\n"
+				   "7f0000000000-7f0000001000 rw-p 00000000 00:00 0 \n"
+				   "7f0000001000-7f0000002000 ---p 00000000 00:00 0\n"
+				   "7f0000002000-7f0000003000 rw-p 00000000 00:01 1024             "
+				   "          /memfd:x (deleted)\n"
+				   "7f0000003000-7f0000004000 rwxp 00000000 00:00 0                "
+				   "          [anon: (deleted)]\n"
+				   "7f0000004000-7f0000005000 r--p 00000000 fe:00 9                "
+				   "          /new\\012line (deleted)\n"
+				   "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0        "
+				   "          [vsyscall]";
 	struct maps m;
 
 	(void)state;
@@ -118,7 +123,10 @@ static void test_maps_find(void **state)
 
 	(void)state;
 	/* out of order, as no kernel writes them: sorted all the same */
-	assert_int_equal(parse("5000-6000 r--p 0 0:0 0\n1000-2000 r--p 0 0:0 0\n2000-3000 r-xp 0 0:0 0\n", &m), 0);
+	assert_int_equal(
+		parse("5000-6000 r--p 0 0:0 0\n1000-2000 r--p 0 0:0 0\n2000-3000 r-xp 0 0:0 0\n",
+		      &m),
+		0);
 	assert_null(maps__find(&m, 0xfff));
 	assert_true(maps__find(&m, 0x1000) == &m.v[0]);
 	assert_true(maps__find(&m, 0x1fff) == &m.v[0]);
@@ -194,7 +202,8 @@ static void check_reads(const struct proc *p)
 	addr = (uint64_t)(uintptr_t)two + page;
 	assert_int_equal(proc__read(p, addr - 64, buf, 64), 0);
 	assert_true(buf[0] == 'q' && buf[63] == 'q');
-	assert_int_equal(proc__read(p, addr - 63, buf, 64), -EFAULT); /* the last byte is unmapped */
+	/* the last byte is unmapped */
+	assert_int_equal(proc__read(p, addr - 63, buf, 64), -EFAULT);
 	got = 7;
 	assert_int_equal(proc__read_u64(p, addr - 4, &got), -EFAULT);
 	assert_int_equal(proc__read_u64(p, addr, &got), -EFAULT);
@@ -217,7 +226,9 @@ static void check_pieces(const struct proc *p)
 	for (size_t i = 0; i < N; i++) {
 		from[i] = i * 3 + 1;
 		to[i] = 0;
-		v[i] = (struct proc_piece){ .addr = (uint64_t)(uintptr_t)&from[i], .buf = &to[i], .len = 8, .err = 1 };
+		v[i] = (struct proc_piece){
+			.addr = (uint64_t)(uintptr_t)&from[i], .buf = &to[i], .len = 8, .err = 1
+		};
 		if (i % 7 == 3)
 			v[i].addr = i % 2 ? 8 : UINT64_MAX - 3;
 		if (i == 1000)
@@ -261,7 +272,8 @@ static void test_read_fallback(void **state)
 	if (!pid) {
 		struct proc *p;
 
-		if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+		if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+		    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
 			_exit(77);
 		p = proc__open(getpid());
 		if (!p)
@@ -297,7 +309,9 @@ static void test_death(void **state)
 	struct pollfd pfd = { .events = POLLIN };
 	static const uint64_t value = 5;
 	uint64_t got = 0;
-	struct proc_piece piece = { .addr = (uint64_t)(uintptr_t)&value, .buf = &got, .len = sizeof(got) };
+	struct proc_piece piece = { .addr = (uint64_t)(uintptr_t)&value,
+				    .buf = &got,
+				    .len = sizeof(got) };
 	struct maps m = { .n = 9 };
 	char name[32] = "keep";
 	struct proc *p;
@@ -307,7 +321,8 @@ static void test_death(void **state)
 	p = proc__open(pid);
 	assert_non_null(p);
 	assert_true(proc__alive(p));
-	assert_int_equal(proc__read_u64(p, (uint64_t)(uintptr_t)&value, &got), 0); /* the fork's copy */
+	/* the fork's copy */
+	assert_int_equal(proc__read_u64(p, (uint64_t)(uintptr_t)&value, &got), 0);
 	assert_true(got == 5);
 	assert_int_equal(proc__thread_comm(p, pid, name, sizeof(name)), 0);
 	assert_string_equal(name, proc__comm(p));
@@ -399,7 +414,8 @@ static void test_thread(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, named_thread, &arg), 0);
 	pthread_barrier_wait(&arg.ready);
 	assert_int_equal(proc__thread_comm(p, arg.tid, name, sizeof(name)), 0);
-	assert_string_equal(name, "a) (thread\n"); /* one line feed is the file's, this one the thread's */
+	/* one line feed is the file's, this one the thread's */
+	assert_string_equal(name, "a) (thread\n");
 	assert_int_equal(proc__thread_comm(p, arg.tid, name, 3), 0);
 	assert_string_equal(name, "a)");
 	assert_null(proc__open(arg.tid)); /* a thread's number is no process */
@@ -414,7 +430,10 @@ static void test_maps_copy(void **state)
 	struct maps m, copy;
 
 	(void)state;
-	assert_int_equal(parse("1000-2000 r-xp 00000000 fe:00 7 /a b\n3000-4000 rw-p 00000000 00:00 0\n", &m), 0);
+	assert_int_equal(
+		parse("1000-2000 r-xp 00000000 fe:00 7 /a b\n3000-4000 rw-p 00000000 00:00 0\n",
+		      &m),
+		0);
 	assert_int_equal(maps__copy(&copy, &m), 0);
 	maps__free(&m);
 	assert_int_equal(copy.n, 2);
@@ -424,7 +443,8 @@ static void test_maps_copy(void **state)
 	maps__free(&copy);
 }
 
-/* What stands for a process that has ended answers as one that has: it must not be another one that has its PID now. */
+/* What stands for a process that has ended answers as one that has: it must not be another one that
+ * has its PID now. */
 static void test_ended(void **state)
 {
 	struct proc *self = proc__open(getpid()), *p;
@@ -469,7 +489,8 @@ static void test_no_process(void **state)
 	assert_int_equal(errno, ESRCH);
 	f = fopen("/proc/2/comm", "r");
 	if (!f || !fgets(name, sizeof(name), f) || strcmp(name, "kthreadd\n")) {
-		print_message("note: no kernel thread to be seen here; that refusal was not tried\n");
+		print_message(
+			"note: no kernel thread to be seen here; that refusal was not tried\n");
 	} else {
 		assert_null(proc__open(2));
 		assert_int_equal(errno, EINVAL);
@@ -570,7 +591,8 @@ static void test_replaced_file(void **state)
 	if (fd < 0) {
 		assert_true(fd == -EPERM || fd == -EACCES);
 		assert_true(proc__map_path(p, map, name, sizeof(name)) < 0);
-		print_message("note: map_files is not permitted here; a replaced file was refused, not opened\n");
+		print_message("note: map_files is not permitted here; a replaced file was refused, "
+			      "not opened\n");
 	} else {
 		assert_int_equal(first_byte(fd), 'o');
 		close(fd);
@@ -624,8 +646,12 @@ static void test_open_by_path(void **state)
 	snprintf(fifo, sizeof(fifo), "%s/fifo", dir);
 	assert_int_equal(mkfifo(fifo, 0600), 0);
 	assert_int_equal(stat(fifo, &st), 0);
-	gone = (struct map){ .start = 0x1000, .end = 0x2000, .path = fifo, .inode = st.st_ino,
-			     .dev_major = major(st.st_dev), .dev_minor = minor(st.st_dev) };
+	gone = (struct map){ .start = 0x1000,
+			     .end = 0x2000,
+			     .path = fifo,
+			     .inode = st.st_ino,
+			     .dev_major = major(st.st_dev),
+			     .dev_minor = minor(st.st_dev) };
 	assert_int_equal(proc__open_map(p, &gone), -EINVAL); /* at once: nobody writes to it */
 	assert_int_equal(proc__map_path(p, &gone, name, sizeof(name)), -EINVAL);
 	proc__free(p);
@@ -667,9 +693,9 @@ int main(void)
 		cmocka_unit_test(test_read),	      cmocka_unit_test(test_read_fallback),
 		cmocka_unit_test(test_death),	      cmocka_unit_test(test_exec),
 		cmocka_unit_test(test_thread),	      cmocka_unit_test(test_maps_copy),
-		cmocka_unit_test(test_ended),
-		cmocka_unit_test(test_no_process),    cmocka_unit_test(test_replaced_file),
-		cmocka_unit_test(test_open_by_path),  cmocka_unit_test(test_open_file),
+		cmocka_unit_test(test_ended),	      cmocka_unit_test(test_no_process),
+		cmocka_unit_test(test_replaced_file), cmocka_unit_test(test_open_by_path),
+		cmocka_unit_test(test_open_file),
 	};
 
 	return cmocka_run_group_tests(tests, make_dir, remove_dir);

@@ -58,8 +58,10 @@ static void check(const struct expect *c, size_t n)
 				fail_msg("%s: accepted at +%u", c[i].hex, s.offset);
 			continue;
 		}
-		if (err || s.cls != c[i].cls || s.offset != c[i].offset || strcmp(s.text, c[i].text))
-			fail_msg("%s: %d, %s +%u \"%s\"", c[i].hex, err, site__class_name(s.cls), s.offset, s.text);
+		if (err || s.cls != c[i].cls || s.offset != c[i].offset ||
+		    strcmp(s.text, c[i].text))
+			fail_msg("%s: %d, %s +%u \"%s\"", c[i].hex, err, site__class_name(s.cls),
+				 s.offset, s.text);
 	}
 }
 #define CHECK(c) check(c, sizeof(c) / sizeof((c)[0]))
@@ -118,32 +120,35 @@ static void test_arguments(void **state)
 		{ "4889f7 55 c3", 0x01, SITE_STEPPED, 0, "mov" }, /* mov %rsi,%rdi */
 		{ "4889f7 55 c3", 0x02, SITE_PUSH, 3, "push %rbp" },
 		{ "4889fe 55 c3", 0x02, SITE_STEPPED, 0, "mov" }, /* mov %rdi,%rsi */
-		{ "8b17 55 c3", 0x04, SITE_STEPPED, 0, "mov" },   /* mov (%rdi),%edx */
+		{ "8b17 55 c3", 0x04, SITE_STEPPED, 0, "mov" },	  /* mov (%rdi),%edx */
 		{ "8b17 55 c3", 0x3b, SITE_PUSH, 2, "push %rbp" },
-		{ "b101 55 c3", 0x08, SITE_STEPPED, 0, "mov" }, /* mov $1,%cl: a part of rcx */
-		{ "b501 55 c3", 0x08, SITE_STEPPED, 0, "mov" }, /* mov $1,%ch */
+		{ "b101 55 c3", 0x08, SITE_STEPPED, 0, "mov" },	  /* mov $1,%cl: a part of rcx */
+		{ "b501 55 c3", 0x08, SITE_STEPPED, 0, "mov" },	  /* mov $1,%ch */
 		{ "40b601 55 c3", 0x02, SITE_STEPPED, 0, "mov" }, /* mov $1,%sil */
 		{ "41b801000000 55 c3", 0x10, SITE_STEPPED, 0, "mov" }, /* mov $1,%r8d */
 		{ "41b801000000 55 c3", 0x2f, SITE_PUSH, 6, "push %rbp" },
-		{ "4d31c9 55 c3", 0x20, SITE_STEPPED, 0, "xor" }, /* xor %r9,%r9 */
+		{ "4d31c9 55 c3", 0x20, SITE_STEPPED, 0, "xor" },	 /* xor %r9,%r9 */
 		{ "4d39c9 55 c3", ARGS_ALL, SITE_PUSH, 3, "push %rbp" }, /* cmp changes nothing */
 		{ "4885ff 55 c3", ARGS_ALL, SITE_PUSH, 3, "push %rbp" }, /* test */
 		{ "488d7f08 55 c3", 0x01, SITE_STEPPED, 0, "lea" },
-		{ "4887fe 55 c3", 0x01, SITE_STEPPED, 0, "bytes 48 87 fe" }, /* xchg %rdi,%rsi: both */
+		{ "4887fe 55 c3", 0x01, SITE_STEPPED, 0,
+		  "bytes 48 87 fe" }, /* xchg %rdi,%rsi: both */
 		{ "4887fe 55 c3", 0x02, SITE_STEPPED, 0, "bytes 48 87 fe" },
-		{ "4892 55 c3", 0x04, SITE_STEPPED, 0, "bytes 48 92" },	    /* xchg %rax,%rdx */
-		{ "5f 57 c3", 0x01, SITE_STEPPED, 0, "bytes 5f" },	    /* pop %rdi */
+		{ "4892 55 c3", 0x04, SITE_STEPPED, 0, "bytes 48 92" },	     /* xchg %rax,%rdx */
+		{ "5f 57 c3", 0x01, SITE_STEPPED, 0, "bytes 5f" },	     /* pop %rdi */
 		{ "48f7e7 55 c3", 0x04, SITE_STEPPED, 0, "bytes 48 f7 e7" }, /* mul writes rdx */
-		{ "4899 55 c3", 0x04, SITE_STEPPED, 0, "bytes 48 99" },	    /* cqto writes rdx */
+		{ "4899 55 c3", 0x04, SITE_STEPPED, 0, "bytes 48 99" },	     /* cqto writes rdx */
 		{ "4899 55 c3", 0x3b, SITE_PUSH, 2, "push %rbp" },
 		{ "f348ab 55 c3", 0x01, SITE_STEPPED, 0, "bytes f3 48 ab" }, /* rep stos */
 		{ "f348ab 55 c3", 0x08, SITE_STEPPED, 0, "bytes f3 48 ab" },
 		{ "48ffcf 55 c3", 0x01, SITE_STEPPED, 0, "bytes 48 ff cf" }, /* dec %rdi */
-		{ "480f44fe 55 c3", 0x01, SITE_STEPPED, 0, "bytes 48 0f 44 fe" }, /* cmove, taken or not */
-		{ "0f94c1 55 c3", 0x08, SITE_STEPPED, 0, "bytes 0f 94 c1" }, /* sete %cl */
-		{ "0fa2 53 c3", 0x04, SITE_STEPPED, 0, "bytes 0f a2" },	    /* cpuid */
+		{ "480f44fe 55 c3", 0x01, SITE_STEPPED, 0,
+		  "bytes 48 0f 44 fe" }, /* cmove, taken or not */
+		{ "0f94c1 55 c3", 0x08, SITE_STEPPED, 0, "bytes 0f 94 c1" },	  /* sete %cl */
+		{ "0fa2 53 c3", 0x04, SITE_STEPPED, 0, "bytes 0f a2" },		  /* cpuid */
 		{ "48c1e703 55 c3", 0x01, SITE_STEPPED, 0, "bytes 48 c1 e7 03" }, /* shl */
-		{ "c5f877 55 c3", 0x01, SITE_STEPPED, 0, "bytes c5 f8 77" }, /* vzeroupper: not looked into */
+		{ "c5f877 55 c3", 0x01, SITE_STEPPED, 0,
+		  "bytes c5 f8 77" }, /* vzeroupper: not looked into */
 		{ "c5f877 55 c3", 0, SITE_PUSH, 3, "push %rbp" },
 	};
 
@@ -193,13 +198,13 @@ static void test_refused(void **state)
 {
 	static const struct expect c[] = {
 		{ "", 0, SITE_NONE, 0, NULL },
-		{ "06", 0, SITE_NONE, 0, NULL },		  /* no instruction in 64-bit mode */
-		{ "48", 0, SITE_NONE, 0, NULL },		  /* cut off */
+		{ "06", 0, SITE_NONE, 0, NULL }, /* no instruction in 64-bit mode */
+		{ "48", 0, SITE_NONE, 0, NULL }, /* cut off */
 		{ "e90000", 0, SITE_NONE, 0, NULL },
-		{ "0f1f440000", 0, SITE_NONE, 0, NULL },	  /* nothing but a 5-byte nop */
+		{ "0f1f440000", 0, SITE_NONE, 0, NULL }, /* nothing but a 5-byte nop */
 		{ "662e0f1f840000000000", 0, SITE_NONE, 0, NULL },
-		{ "2e90 c3", 0, SITE_STEPPED, 2, "ret" },	  /* a prefix that the kernel refuses */
-		{ "f0480fb10f 06", 0, SITE_NONE, 0, NULL },	  /* lock, likewise */
+		{ "2e90 c3", 0, SITE_STEPPED, 2, "ret" },   /* a prefix that the kernel refuses */
+		{ "f0480fb10f 06", 0, SITE_NONE, 0, NULL }, /* lock, likewise */
 		{ "cc c3", 0, SITE_NONE, 0, NULL },
 		{ "0f0b", 0, SITE_NONE, 0, NULL },
 		{ "0f05 c3", 0, SITE_NONE, 0, NULL },
@@ -219,8 +224,8 @@ static void test_why_refused(void **state)
 		int err;
 	} c[] = {
 		{ "0f1f440000", true, -ENOTSUP },
-		{ "0f1f440000 55 c3", false, -ENOTSUP },     /* nobody knows who comes to the push */
-		{ "0f1f440000 55 ebfd", true, -ENOTSUP },    /* a loop comes to it */
+		{ "0f1f440000 55 c3", false, -ENOTSUP },  /* nobody knows who comes to the push */
+		{ "0f1f440000 55 ebfd", true, -ENOTSUP }, /* a loop comes to it */
 		{ "0f1f440000 cc", true, -ENOTSUP },
 		{ "0f1f440000 55 c3", true, 0 },
 		{ "cc c3", true, -EINVAL },
@@ -266,23 +271,23 @@ static void test_lengths(void **state)
 		const char *hex;
 		int length;
 	} c[] = {
-		{ "488b8424 00010000", 8 },	   /* mov 0x100(%rsp),%rax */
-		{ "8b04 8d 00000000", 7 },	   /* mov 0(,%rcx,4),%eax */
-		{ "488b05 00000000", 7 },	   /* mov 0(%rip),%rax */
-		{ "48b8 1122334455667788", 10 },   /* movabs */
+		{ "488b8424 00010000", 8 },	 /* mov 0x100(%rsp),%rax */
+		{ "8b04 8d 00000000", 7 },	 /* mov 0(,%rcx,4),%eax */
+		{ "488b05 00000000", 7 },	 /* mov 0(%rip),%rax */
+		{ "48b8 1122334455667788", 10 }, /* movabs */
 		{ "66b8 1122", 4 },
 		{ "66 48b8 1122334455667788", 11 },
 		{ "66c707 1122", 5 },
-		{ "f60701", 3 },		   /* testb $1,(%rdi) */
-		{ "f617", 2 },			   /* notb (%rdi) */
+		{ "f60701", 3 }, /* testb $1,(%rdi) */
+		{ "f617", 2 },	 /* notb (%rdi) */
 		{ "66f707 0100", 5 },
 		{ "48f7c7 01000000", 7 },
 		{ "a0 1122334455667788", 9 },
 		{ "67a0 11223344", 6 },
 		{ "c8 1000 00", 4 },
 		{ "c2 0800", 3 },
-		{ "666648e8 00000000", 8 },	   /* as before __tls_get_addr */
-		{ "66e8 0000", -1 },		   /* processors differ */
+		{ "666648e8 00000000", 8 }, /* as before __tls_get_addr */
+		{ "66e8 0000", -1 },	    /* processors differ */
 		{ "0f20c0", 3 },
 		{ "0f38f007", 4 },
 		{ "660f3a0f c8 08", 6 },
@@ -298,7 +303,7 @@ static void test_lengths(void **state)
 		{ "feff", -1 },
 		{ "ffff", -1 },
 		{ "0f0fc1 9e", 4 },
-		{ "4866 90", -1 },		   /* REX before another prefix does not count */
+		{ "4866 90", -1 }, /* REX before another prefix does not count */
 		{ "66666666666666666666666666666666 90", -1 }, /* longer than any instruction */
 		{ "2e2e2e2e2e2e2e2e2e2e2e2e2e2e 90", 15 },
 		{ "9a", -1 },
@@ -322,7 +327,8 @@ static void test_lengths(void **state)
 	}
 }
 
-/* In a process with a shadow stack: neither a call that is emulated nor one that is stepped; what comes before it will do. */
+/* In a process with a shadow stack: neither a call that is emulated nor one that is stepped; what
+ * comes before it will do. */
 static void test_no_calls(void **state)
 {
 	static const struct expect c[] = {
@@ -348,11 +354,11 @@ static void test_class_names(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_entry),	     cmocka_unit_test(test_passed_over),
-		cmocka_unit_test(test_arguments),    cmocka_unit_test(test_branches),
-		cmocka_unit_test(test_refused),	     cmocka_unit_test(test_unknown_size),
-		cmocka_unit_test(test_why_refused),  cmocka_unit_test(test_no_calls),
-		cmocka_unit_test(test_lengths),	     cmocka_unit_test(test_class_names),
+		cmocka_unit_test(test_entry),	    cmocka_unit_test(test_passed_over),
+		cmocka_unit_test(test_arguments),   cmocka_unit_test(test_branches),
+		cmocka_unit_test(test_refused),	    cmocka_unit_test(test_unknown_size),
+		cmocka_unit_test(test_why_refused), cmocka_unit_test(test_no_calls),
+		cmocka_unit_test(test_lengths),	    cmocka_unit_test(test_class_names),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,7 +28,7 @@ struct notes {
 struct note {
 	uint32_t type;
 	const char *owner;
-	uint64_t v[3]; /* pc, base, semaphore */
+	uint64_t v[3];	  /* pc, base, semaphore */
 	const char *text; /* provider, name, arguments: each with its end */
 	size_t text_len;
 };
@@ -43,7 +43,8 @@ static void pad(struct notes *n)
 
 static void add(struct notes *n, const struct note *note)
 {
-	Elf64_Nhdr h = { .n_namesz = (uint32_t)strlen(note->owner) + 1, .n_descsz = (uint32_t)(24 + note->text_len),
+	Elf64_Nhdr h = { .n_namesz = (uint32_t)strlen(note->owner) + 1,
+			 .n_descsz = (uint32_t)(24 + note->text_len),
 			 .n_type = note->type };
 
 	assert_true(n->len + sizeof(h) + h.n_namesz + h.n_descsz + 6 <= sizeof(n->bytes));
@@ -73,7 +74,10 @@ static size_t parse(const struct notes *n, size_t len, struct usdt *v, size_t ma
 
 static const struct note good[] = {
 	{ NT_STAPSDT, "stapsdt", { 0x1000, 0x2000, 0x3000 }, TEXT("pytorch\0free\0-8@%rdi") },
-	{ NT_STAPSDT, "stapsdt", { 0x1100, 0x2000, 0x3002 }, TEXT("pytorch\0malloc\0-8@%rax -1@%dl") },
+	{ NT_STAPSDT,
+	  "stapsdt",
+	  { 0x1100, 0x2000, 0x3002 },
+	  TEXT("pytorch\0malloc\0-8@%rax -1@%dl") },
 	{ NT_STAPSDT, "stapsdt", { 0x1200, 0x2000, 0 }, TEXT("libstdcxx\0malloc\0-8@%rcx") },
 	{ NT_STAPSDT, "stapsdt", { 0x1300, 0, 0 }, TEXT("pytorch\0malloc\0") },
 	{ NT_STAPSDT, "stapsdt", { 0x1400, 0, 0 }, TEXT("pytorch\0malloc\0008@(%rsp)") },
@@ -141,11 +145,23 @@ static void test_other_notes(void **state)
 		{ NT_STAPSDT, "stapsdt-too", { 1, 2, 3 }, TEXT("pytorch\0malloc\0x") },
 		{ NT_STAPSDT, "stapsdt", { 1, 2, 3 }, TEXT("pytorch\0mallo\0x") },
 		{ NT_STAPSDT, "stapsdt", { 1, 2, 3 }, TEXT("pytorchmalloc\0\0x") },
-		{ NT_STAPSDT, "stapsdt", { 1, 2, 3 }, "pytorch\0malloc\0x", 16 },  /* arguments without an end */
-		{ NT_STAPSDT, "stapsdt", { 1, 2, 3 }, "pytorch\0malloc", 14 },	   /* a name without one */
+		{ NT_STAPSDT,
+		  "stapsdt",
+		  { 1, 2, 3 },
+		  "pytorch\0malloc\0x",
+		  16 }, /* arguments without an end */
+		{ NT_STAPSDT,
+		  "stapsdt",
+		  { 1, 2, 3 },
+		  "pytorch\0malloc",
+		  14 }, /* a name without one */
 		{ NT_STAPSDT, "stapsdt", { 1, 2, 3 }, "pytorch", 7 },
 		{ NT_STAPSDT, "stapsdt", { 1, 2, 3 }, "", 0 },
-		{ NT_STAPSDT, "stapsdt", { 1, 2, 3 }, long_text, sizeof(long_text) }, /* more than there is room for */
+		{ NT_STAPSDT,
+		  "stapsdt",
+		  { 1, 2, 3 },
+		  long_text,
+		  sizeof(long_text) }, /* more than there is room for */
 	};
 	struct usdt v[4];
 	size_t i;
@@ -167,7 +183,9 @@ static void test_other_notes(void **state)
 /* Lengths that do not fit end the reading; none of them leads out of the notes or on for ever. */
 static void test_hostile_lengths(void **state)
 {
-	static const uint32_t values[] = { 0, 1, 7, 8, 9, 23, 24, 0x7fffffff, 0x80000000, 0xfffffffc, 0xfffffffd, 0xffffffff };
+	static const uint32_t values[] = { 0,	       1,	   7,	       8,
+					   9,	       23,	   24,	       0x7fffffff,
+					   0x80000000, 0xfffffffc, 0xfffffffd, 0xffffffff };
 	size_t i, k, field, at = 0, found;
 	struct notes n = all_good();
 	struct usdt v[8];
@@ -215,9 +233,23 @@ static void test_damaged(void **state)
 /* ---- arguments ---- */
 
 /* As asm/ptrace.h has them. */
-enum { R15 = 0, R14 = 8, RBP = 32, RBX = 40, R11 = 48, R8 = 72, RAX = 80, RCX = 88, RDX = 96, RSI = 104, RDI = 112, RSP = 152 };
+enum {
+	R15 = 0,
+	R14 = 8,
+	RBP = 32,
+	RBX = 40,
+	R11 = 48,
+	R8 = 72,
+	RAX = 80,
+	RCX = 88,
+	RDX = 96,
+	RSI = 104,
+	RDI = 112,
+	RSP = 152
+};
 
-static void check_arg(const struct mt_usdt_arg *a, unsigned reg, unsigned size, bool memory, int disp)
+static void check_arg(const struct mt_usdt_arg *a, unsigned reg, unsigned size, bool memory,
+		      int disp)
 {
 	assert_int_equal(a->reg, reg);
 	assert_int_equal(a->size, size);
@@ -235,7 +267,10 @@ static void test_args(void **state)
 	check_arg(&a[1], RDX, 1, false, 0);
 	check_arg(&a[2], RBX, 8, false, 0);
 	check_arg(&a[3], RBP, 8, true, -56);
-	assert_int_equal(usdt__args("8@(%rsp) 4@%r15d 2@%r11w 1@%r8b 4@%ecx 2@%si 1@%dil 8@0x10(%r14)", a, 7), 0);
+	assert_int_equal(
+		usdt__args("8@(%rsp) 4@%r15d 2@%r11w 1@%r8b 4@%ecx 2@%si 1@%dil 8@0x10(%r14)", a,
+			   7),
+		0);
 	check_arg(&a[0], RSP, 8, true, 0);
 	check_arg(&a[1], R15, 4, false, 0);
 	check_arg(&a[2], R11, 2, false, 0);
@@ -257,8 +292,9 @@ static void test_registers(void **state)
 	static const struct {
 		const char *name;
 		unsigned offset;
-	} whole[] = { { "r15", 0 },  { "r14", 8 },  { "r13", 16 }, { "r12", 24 }, { "rbp", 32 },  { "rbx", 40 },
-		      { "r11", 48 }, { "r10", 56 }, { "r9", 64 },  { "r8", 72 },  { "rax", 80 },  { "rcx", 88 },
+	} whole[] = { { "r15", 0 },  { "r14", 8 },   { "r13", 16 },  { "r12", 24 },
+		      { "rbp", 32 }, { "rbx", 40 },  { "r11", 48 },  { "r10", 56 },
+		      { "r9", 64 },  { "r8", 72 },   { "rax", 80 },  { "rcx", 88 },
 		      { "rdx", 96 }, { "rsi", 104 }, { "rdi", 112 }, { "rsp", 152 } };
 	struct mt_usdt_arg a;
 	char text[32];
@@ -278,11 +314,49 @@ static void test_registers(void **state)
 static void test_args_not_understood(void **state)
 {
 	static const char *const bad[] = {
-		"", " ", "8", "8@", "@%rax", "%rax", "8%rax", "-@%rax", "x8@%rax", "3@%rax", "0@%rax", "16@%rax", "-16@%rax",
-		"99999999999999999999@%rax", "8@%", "8@%xmm0", "8@%rip", "8@%raxx", "8@%ra", "8@%ah", "8@%RAX", "8@$5", "8@5", "8@rax",
-		"8@(%rax", "8@()", "8@(%eax)", "8@(rax)", "8@8(%rax,%rbx,8)", "8@(%rax,%rbx)", "8@sym(%rip)", "8@sym+4(%rip)",
-		"8@2147483648(%rax)", "8@-2147483649(%rax)", "8@99999999999999999999(%rax)", "8@%rax,8@%rbx", "8@%rax8@%rbx",
-		"8@%rax\t", "8@4(%rax)x", "8@%fs:0(%rax)", "8f@%xmm0", "8@-(%rax)", "8@--8(%rax)",
+		"",
+		" ",
+		"8",
+		"8@",
+		"@%rax",
+		"%rax",
+		"8%rax",
+		"-@%rax",
+		"x8@%rax",
+		"3@%rax",
+		"0@%rax",
+		"16@%rax",
+		"-16@%rax",
+		"99999999999999999999@%rax",
+		"8@%",
+		"8@%xmm0",
+		"8@%rip",
+		"8@%raxx",
+		"8@%ra",
+		"8@%ah",
+		"8@%RAX",
+		"8@$5",
+		"8@5",
+		"8@rax",
+		"8@(%rax",
+		"8@()",
+		"8@(%eax)",
+		"8@(rax)",
+		"8@8(%rax,%rbx,8)",
+		"8@(%rax,%rbx)",
+		"8@sym(%rip)",
+		"8@sym+4(%rip)",
+		"8@2147483648(%rax)",
+		"8@-2147483649(%rax)",
+		"8@99999999999999999999(%rax)",
+		"8@%rax,8@%rbx",
+		"8@%rax8@%rbx",
+		"8@%rax\t",
+		"8@4(%rax)x",
+		"8@%fs:0(%rax)",
+		"8f@%xmm0",
+		"8@-(%rax)",
+		"8@--8(%rax)",
 	};
 	struct mt_usdt_arg a[4];
 	size_t i;
@@ -297,27 +371,32 @@ static void test_args_not_understood(void **state)
 
 /* ---- in a file: probes of our own, as <sys/sdt.h> makes them ---- */
 
-#define SDT(name, args, at, semaphore, base)                                                                                \
-	".pushsection .note.stapsdt, \"?\", \"note\"\n.balign 4\n.4byte 992f - 991f, 994f - 993f, 3\n991: .asciz \"stapsdt\"\n" \
-	"992: .balign 4\n993: .8byte " at ", " base ", " semaphore "\n.asciz \"memtrace\"\n.asciz \"" name "\"\n.asciz \"" args   \
+#define SDT(name, args, at, semaphore, base)                                                       \
+	".pushsection .note.stapsdt, \"?\", \"note\"\n.balign 4\n.4byte 992f - 991f, 994f - "      \
+	"993f, 3\n991: .asciz \"stapsdt\"\n"                                                       \
+	"992: .balign 4\n993: .8byte " at ", " base ", " semaphore                                 \
+	"\n.asciz \"memtrace\"\n.asciz \"" name "\"\n.asciz \"" args                               \
 	"\"\n994: .balign 4\n.popsection\n"
 
 extern const uint8_t usdt_site[], usdt_long_nop[];
 extern const uint16_t usdt_semaphore;
 
-__asm__(".pushsection .probes, \"aw\", \"progbits\"\n.globl usdt_semaphore\nusdt_semaphore: .2byte 0\n.popsection\n"
+__asm__(".pushsection .probes, \"aw\", \"progbits\"\n.globl usdt_semaphore\nusdt_semaphore: .2byte "
+	"0\n.popsection\n"
 	".pushsection .text\n.globl usdt_site, usdt_long_nop\nusdt_site: nop\nret\n"
 	"usdt_long_nop: .byte 0x0f, 0x1f, 0x44, 0, 0\nret\n.popsection\n"
-	".pushsection .stapsdt.base, \"a\", \"progbits\"\n_.stapsdt.base: .space 1\n.popsection\n"
-	SDT("good", "-8@%rax -1@%dl", "usdt_site", "usdt_semaphore", "_.stapsdt.base")
-	SDT("twice", "8@%rax", "usdt_site", "0", "_.stapsdt.base")
-	SDT("twice", "8@%rbx", "usdt_site + 1", "0", "0")
-	SDT("moved", "8@%rax", "usdt_site + 0x40", "usdt_semaphore + 0x40", "_.stapsdt.base + 0x40")
-	SDT("unprobed", "8@%rax", "usdt_long_nop", "0", "0")
-	SDT("nowhere", "8@%rax", "0x7fffffff0000", "0", "0")
-	SDT("counted", "8@%rax", "usdt_site", "0x7fffffff0000", "0")
-	SDT("overwrites", "8@%rax", "usdt_site", "usdt_site", "0")
-	SDT("vector", "8@%xmm0", "usdt_site", "0", "0"));
+	".pushsection .stapsdt.base, \"a\", \"progbits\"\n_.stapsdt.base: .space "
+	"1\n.popsection\n" SDT("good", "-8@%rax -1@%dl", "usdt_site", "usdt_semaphore",
+			       "_.stapsdt.base") SDT("twice", "8@%rax", "usdt_site", "0",
+						     "_.stapsdt.base") SDT("twice", "8@%rbx",
+									   "usdt_site + 1", "0",
+									   "0")
+		SDT("moved", "8@%rax", "usdt_site + 0x40", "usdt_semaphore + 0x40",
+		    "_.stapsdt.base + 0x40") SDT("unprobed", "8@%rax", "usdt_long_nop", "0", "0")
+			SDT("nowhere", "8@%rax", "0x7fffffff0000", "0", "0")
+				SDT("counted", "8@%rax", "usdt_site", "0x7fffffff0000", "0")
+					SDT("overwrites", "8@%rax", "usdt_site", "usdt_site", "0")
+						SDT("vector", "8@%xmm0", "usdt_site", "0", "0"));
 
 /* Where in our own file something lies that is mapped. */
 static uint64_t offset_of(const struct maps *m, const void *addr)
@@ -365,7 +444,8 @@ static void test_in_a_file(void **state)
 
 static void test_in_a_file_refused(void **state)
 {
-	static const char *const bad[] = { "unprobed", "nowhere", "counted", "overwrites", "vector" };
+	static const char *const bad[] = { "unprobed", "nowhere", "counted", "overwrites",
+					   "vector" };
 	struct proc *p = proc__open(getpid());
 	struct usdt_sites u = { .n = 77 };
 	const struct map *map;
@@ -391,16 +471,11 @@ static void test_in_a_file_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_notes),
-		cmocka_unit_test(test_truncated),
-		cmocka_unit_test(test_other_notes),
-		cmocka_unit_test(test_hostile_lengths),
-		cmocka_unit_test(test_damaged),
-		cmocka_unit_test(test_args),
-		cmocka_unit_test(test_registers),
-		cmocka_unit_test(test_args_not_understood),
-		cmocka_unit_test(test_in_a_file),
-		cmocka_unit_test(test_in_a_file_refused),
+		cmocka_unit_test(test_notes),	    cmocka_unit_test(test_truncated),
+		cmocka_unit_test(test_other_notes), cmocka_unit_test(test_hostile_lengths),
+		cmocka_unit_test(test_damaged),	    cmocka_unit_test(test_args),
+		cmocka_unit_test(test_registers),   cmocka_unit_test(test_args_not_understood),
+		cmocka_unit_test(test_in_a_file),   cmocka_unit_test(test_in_a_file_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,21 +18,23 @@ static const struct entry {
 	const char *name;
 	size_t at, size;
 } entries[] = {
-#define E(f)                                                                                                 \
-	{                                                                                                    \
-#f, offsetof(struct pylayout, f), sizeof(((struct pylayout *)0)->f)                          \
+#define E(f)                                                                                       \
+	{                                                                                          \
+#f, offsetof(struct pylayout, f), sizeof(((struct pylayout *)0)->f)                \
 	}
-	E(rt_interp_head),   E(rt_interp_main), E(rt_tss_key),	     E(is_next),	E(is_threads),
-	E(is_modules),	     E(ts_next),	E(ts_interp),	     E(ts_frame),	E(ts_thread_id),
-	E(ts_native_id),     E(cframe_current), E(fr_code),	     E(fr_prev),	E(fr_instr),
-	E(fr_owner),	     E(fr_local0),	E(shim_owner),	     E(co_argcount),	E(co_flags),
-	E(co_firstlineno),   E(co_filename),	E(co_name),	     E(co_qualname),	E(co_linetable),
-	E(co_code_adaptive), E(ob_type),	E(ob_size),	     E(tp_name),	E(tp_basicsize),
-	E(tp_dealloc),	     E(tp_call),	E(tp_flags),	     E(tp_members),	E(tp_dict),
-	E(tp_base),	     E(tp_dictoffset),	E(tp_mro),	     E(ht_cached_keys), E(str_length),
-	E(str_state),	     E(str_ascii_size), E(str_compact_size), E(bytes_val),	E(tuple_item),
-	E(cell_ref),	     E(ma_used),	E(ma_keys),	     E(ma_values),	E(md_dict),
-	E(func_code),
+	E(rt_interp_head), E(rt_interp_main),	E(rt_tss_key),	     E(is_next),
+	E(is_threads),	   E(is_modules),	E(ts_next),	     E(ts_interp),
+	E(ts_frame),	   E(ts_thread_id),	E(ts_native_id),     E(cframe_current),
+	E(fr_code),	   E(fr_prev),		E(fr_instr),	     E(fr_owner),
+	E(fr_local0),	   E(shim_owner),	E(co_argcount),	     E(co_flags),
+	E(co_firstlineno), E(co_filename),	E(co_name),	     E(co_qualname),
+	E(co_linetable),   E(co_code_adaptive), E(ob_type),	     E(ob_size),
+	E(tp_name),	   E(tp_basicsize),	E(tp_dealloc),	     E(tp_call),
+	E(tp_flags),	   E(tp_members),	E(tp_dict),	     E(tp_base),
+	E(tp_dictoffset),  E(tp_mro),		E(ht_cached_keys),   E(str_length),
+	E(str_state),	   E(str_ascii_size),	E(str_compact_size), E(bytes_val),
+	E(tuple_item),	   E(cell_ref),		E(ma_used),	     E(ma_keys),
+	E(ma_values),	   E(md_dict),		E(func_code),
 #undef E
 };
 #define NR_ENTRIES (sizeof(entries) / sizeof(entries[0]))
@@ -51,7 +53,7 @@ static unsigned value_of(const struct pylayout *l, const struct entry *e)
 static void check_row(int minor)
 {
 	const struct pylayout *l = pylayout__find(3, minor);
-	bool seen[NR_ENTRIES] = {false};
+	bool seen[NR_ENTRIES] = { false };
 	char path[64], name[64];
 	unsigned value;
 	size_t i;
@@ -93,9 +95,10 @@ static void rows_are_what_the_headers_say(void **state)
 /* Every field of struct pylayout is either compared above or one of these. */
 static void no_field_is_forgotten(void **state)
 {
-	static const char *const others[] = {"major", "minor", "lasti_scale"};
+	static const char *const others[] = { "major", "minor", "lasti_scale" };
 	size_t total = sizeof(others) / sizeof(others[0]) + sizeof(uint64_t); /* tag_mask */
-	size_t slack = 2 * sizeof(uint64_t);				      /* alignment, twice at most */
+	/* alignment, twice at most */
+	size_t slack = 2 * sizeof(uint64_t);
 
 	(void)state;
 	for (size_t i = 0; i < NR_ENTRIES; i++)
@@ -120,8 +123,10 @@ static void rules_of_the_versions(void **state)
 		assert_true(l->tag_mask == (minor >= 14 ? ~3ULL : UINT64_MAX));
 		assert_true(l->fr_local0 > l->fr_instr && l->fr_local0 > l->fr_prev &&
 			    l->fr_local0 > l->fr_code);
-		assert_true(l->rt_interp_main == l->rt_interp_head + 8 && l->rt_tss_key > l->rt_interp_main);
-		assert_true(l->str_compact_size > l->str_ascii_size && l->str_ascii_size > l->str_state);
+		assert_true(l->rt_interp_main == l->rt_interp_head + 8 &&
+			    l->rt_tss_key > l->rt_interp_main);
+		assert_true(l->str_compact_size > l->str_ascii_size &&
+			    l->str_ascii_size > l->str_state);
 	}
 }
 

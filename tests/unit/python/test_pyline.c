@@ -42,13 +42,14 @@ static void replay_range(struct replay *r)
 		unsigned got = pyline__find(r->minor, r->table, r->len, r->first, (int32_t)at);
 
 		if (got != line)
-			fail_msg("3.%d %s at %u: line %u, the interpreter says %u", r->minor, r->name, at,
-				 got, line);
+			fail_msg("3.%d %s at %u: line %u, the interpreter says %u", r->minor,
+				 r->name, at, got, line);
 		r->positions++;
 	}
 }
 
-/* Every position of every code object of a data file must have the line that the interpreter gave it. */
+/* Every position of every code object of a data file must have the line that the interpreter gave
+ * it. */
 static void replay_version(int minor)
 {
 	struct replay *r = calloc(1, sizeof(*r));
@@ -88,7 +89,7 @@ static void replays_what_interpreters_say(void **state)
 
 static void not_started_is_the_first_line(void **state)
 {
-	static const uint8_t table[] = {0x80, 0x00};
+	static const uint8_t table[] = { 0x80, 0x00 };
 
 	(void)state;
 	for (int minor = 8; minor <= 14; minor++) {
@@ -99,9 +100,9 @@ static void not_started_is_the_first_line(void **state)
 
 static void no_line_is_zero(void **state)
 {
-	static const uint8_t table310[] = {2, 1, 4, 0x80, 2, 1};
+	static const uint8_t table310[] = { 2, 1, 4, 0x80, 2, 1 };
 	/* no columns, +1; no line, 2 units; one line + 1 */
-	static const uint8_t table311[] = {0xe8, 0x02, 0xf9, 0xd8, 0x00, 0x00};
+	static const uint8_t table311[] = { 0xe8, 0x02, 0xf9, 0xd8, 0x00, 0x00 };
 
 	(void)state;
 	assert_int_equal(pyline__find(10, table310, sizeof(table310), 10, 0), 11);
@@ -118,10 +119,11 @@ static void no_line_is_zero(void **state)
 
 static void empty_and_torn_tables(void **state)
 {
-	static const uint8_t open_varint[] = {0xe8, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x01};
-	static const uint8_t headless[] = {0x05, 0x05};
-	static const uint8_t half_pair[] = {2, 1, 2};
-	static const uint8_t below_zero[] = {0, 0x81, 4, 0};
+	static const uint8_t open_varint[] = { 0xe8, 0x7f, 0x7f, 0x7f, 0x7f,
+					       0x7f, 0x7f, 0x7f, 0x7f, 0x01 };
+	static const uint8_t headless[] = { 0x05, 0x05 };
+	static const uint8_t half_pair[] = { 2, 1, 2 };
+	static const uint8_t below_zero[] = { 0, 0x81, 4, 0 };
 
 	(void)state;
 	assert_int_equal(pyline__find(9, NULL, 0, 7, 0), 7);
@@ -140,7 +142,7 @@ static void empty_and_torn_tables(void **state)
 /* Random bytes in a block of exactly their size: a read past it is the sanitizer's to catch. */
 static void random_tables_stay_inside(void **state)
 {
-	static const int32_t ats[] = {0, 1, 2, 7, 64, 1000, INT32_MAX};
+	static const int32_t ats[] = { 0, 1, 2, 7, 64, 1000, INT32_MAX };
 	uint64_t seed = 0x9e3779b97f4a7c15ULL;
 
 	(void)state;
@@ -155,7 +157,8 @@ static void random_tables_stay_inside(void **state)
 		}
 		for (int minor = 8; minor <= 14; minor++) {
 			for (size_t a = 0; a < sizeof(ats) / sizeof(ats[0]); a++)
-				assert_true(pyline__find(minor, table, len, 1, ats[a]) <= INT32_MAX);
+				assert_true(pyline__find(minor, table, len, 1, ats[a]) <=
+					    INT32_MAX);
 		}
 		free(table);
 	}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Reads the objects of tests/workloads/objects.py in every interpreter of $MEMTRACE_PYTHONS (paths separated
- * by colons; without it python3 of $PATH) and compares with what the workload says of them.
+ * Reads the objects of tests/workloads/objects.py in every interpreter of $MEMTRACE_PYTHONS (paths
+ * separated by colons; without it python3 of $PATH) and compares with what the workload says of
+ * them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,14 +33,14 @@ struct test {
 	uint64_t first_str; /* some address on the heap */
 };
 
-#define check(t, what, ...)                                                                                  \
-	do {                                                                                                 \
-		(t)->checks++;                                                                               \
-		if (!(what)) {                                                                               \
-			print_error("%s: ", #what);                                                          \
-			print_error(__VA_ARGS__);                                                            \
-			fail();                                                                              \
-		}                                                                                            \
+#define check(t, what, ...)                                                                        \
+	do {                                                                                       \
+		(t)->checks++;                                                                     \
+		if (!(what)) {                                                                     \
+			print_error("%s: ", #what);                                                \
+			print_error(__VA_ARGS__);                                                  \
+			fail();                                                                    \
+		}                                                                                  \
 	} while (0)
 
 static uint64_t number(const char *s)
@@ -52,10 +53,11 @@ static void want_value(struct test *t, int err, uint64_t got, const char *want, 
 		       const char *name)
 {
 	if (!number(want))
-		check(t, err == -ENOENT && got == UNTOUCHED, "%s %s: %d, not -ENOENT", what, name, err);
+		check(t, err == -ENOENT && got == UNTOUCHED, "%s %s: %d, not -ENOENT", what, name,
+		      err);
 	else
-		check(t, !err && got == number(want), "%s %s: %d, %#" PRIx64 " for %s", what, name, err, got,
-		      want);
+		check(t, !err && got == number(want), "%s %s: %d, %#" PRIx64 " for %s", what, name,
+		      err, got, want);
 }
 
 static void on_str(struct test *t, char **f)
@@ -66,7 +68,8 @@ static void on_str(struct test *t, char **f)
 	int err = pyobj__str(t->py, number(f[1]), buf, sizeof(buf));
 
 	t->first_str = number(f[1]);
-	check(t, !err && !strcmp(buf, want), "str at %s: %d, \"%.40s\" for \"%.40s\"", f[1], err, buf, want);
+	check(t, !err && !strcmp(buf, want), "str at %s: %d, \"%.40s\" for \"%.40s\"", f[1], err,
+	      buf, want);
 	check(t, strlen(buf) == len, "length of str at %s", f[1]);
 	/* A small buffer gets whole characters, as many as fit. */
 	err = pyobj__str(t->py, number(f[1]), small, sizeof(small));
@@ -81,7 +84,9 @@ static void on_notstr(struct test *t, char **f)
 {
 	char buf[16] = "untouched";
 
-	check(t, pyobj__str(t->py, number(f[1]), buf, sizeof(buf)) == -EBADMSG && !strcmp(buf, "untouched"),
+	check(t,
+	      pyobj__str(t->py, number(f[1]), buf, sizeof(buf)) == -EBADMSG &&
+		      !strcmp(buf, "untouched"),
 	      "object at %s", f[1]);
 }
 
@@ -108,26 +113,27 @@ static int stop_at_third(uint64_t key, uint64_t value, void *ctx)
 
 static void on_dict(struct test *t, char **f)
 {
-	struct fold s = {.hash = 14695981039346656037u};
+	struct fold s = { .hash = 14695981039346656037u };
 	int err = pyobj__dict_each(t->py, number(f[1]), fold, &s), n = 0;
 
-	check(t, !err && s.n == number(f[2]), "dict at %s: %d, %" PRIu64 " entries for %s", f[1], err, s.n,
-	      f[2]);
-	check(t, s.hash == strtoull(f[3], NULL, 16), "dict at %s of %s entries: wrong entries or order", f[1],
-	      f[2]);
+	check(t, !err && s.n == number(f[2]), "dict at %s: %d, %" PRIu64 " entries for %s", f[1],
+	      err, s.n, f[2]);
+	check(t, s.hash == strtoull(f[3], NULL, 16),
+	      "dict at %s of %s entries: wrong entries or order", f[1], f[2]);
 	err = pyobj__dict_each(t->py, number(f[1]), stop_at_third, &n);
-	check(t, s.n < 3 ? !err && n == (int)s.n : err == 33 && n == 3, "dict at %s: %d after %d", f[1], err,
-	      n);
+	check(t, s.n < 3 ? !err && n == (int)s.n : err == 33 && n == 3, "dict at %s: %d after %d",
+	      f[1], err, n);
 }
 
 static void on_notdict(struct test *t, char **f)
 {
-	struct fold s = {0};
+	struct fold s = { 0 };
 	uint64_t v = UNTOUCHED;
 
-	check(t, pyobj__dict_each(t->py, number(f[1]), fold, &s) == -EBADMSG && !s.n, "object at %s", f[1]);
-	check(t, pyobj__dict_get(t->py, number(f[1]), "a", &v) == -EBADMSG && v == UNTOUCHED, "object at %s",
-	      f[1]);
+	check(t, pyobj__dict_each(t->py, number(f[1]), fold, &s) == -EBADMSG && !s.n,
+	      "object at %s", f[1]);
+	check(t, pyobj__dict_get(t->py, number(f[1]), "a", &v) == -EBADMSG && v == UNTOUCHED,
+	      "object at %s", f[1]);
 }
 
 static void on_get(struct test *t, char **f)
@@ -155,7 +161,8 @@ static void on_type(struct test *t, char **f)
 
 	want_value(t, err, v, f[2], "type", f[1]);
 	v = UNTOUCHED;
-	check(t, pyobj__type(t->py, number(f[1]) + 4, &v) == -EBADMSG && v == UNTOUCHED, "misaligned");
+	check(t, pyobj__type(t->py, number(f[1]) + 4, &v) == -EBADMSG && v == UNTOUCHED,
+	      "misaligned");
 }
 
 static void on_tname(struct test *t, char **f)
@@ -166,8 +173,8 @@ static void on_tname(struct test *t, char **f)
 
 	check(t, !err && !strcmp(buf, want), "type at %s: %d, %s for %s", f[1], err, buf, want);
 	err = pyobj__type_name(t->py, number(f[1]), small, sizeof(small));
-	check(t, !err && strlen(small) <= 3 && !strncmp(small, want, strlen(small)), "cut of type at %s",
-	      f[1]);
+	check(t, !err && strlen(small) <= 3 && !strncmp(small, want, strlen(small)),
+	      "cut of type at %s", f[1]);
 	free(want);
 }
 
@@ -193,7 +200,8 @@ static void on_func(struct test *t, char **f)
 
 	want_value(t, err, v, f[2], "code of function", f[1]);
 	v = UNTOUCHED;
-	check(t, pyobj__func_code(t->py, number(f[2]), &v) == -EBADMSG && v == UNTOUCHED, "not a function");
+	check(t, pyobj__func_code(t->py, number(f[2]), &v) == -EBADMSG && v == UNTOUCHED,
+	      "not a function");
 }
 
 static void on_code(struct test *t, char **f)
@@ -208,7 +216,8 @@ static void on_code(struct test *t, char **f)
 	check(t, !strcmp(c.name, name), "name %s for %s", c.name, name);
 	check(t, !strcmp(c.file, file), "file %s for %s", c.file, file);
 	check(t, c.firstlineno == number(f[4]), "line %u for %s", c.firstlineno, f[4]);
-	check(t, c.linetable_len == len && !memcmp(c.linetable, table, len), "line table of %s", name);
+	check(t, c.linetable_len == len && !memcmp(c.linetable, table, len), "line table of %s",
+	      name);
 	pycode__free(&c);
 	pycode__free(&c);
 	free(name);
@@ -218,10 +227,10 @@ static void on_code(struct test *t, char **f)
 
 static void on_notcode(struct test *t, char **f)
 {
-	struct pycode c = {.firstlineno = 77};
+	struct pycode c = { .firstlineno = 77 };
 
-	check(t, pyobj__code(t->py, number(f[1]), &c) == -EBADMSG && c.firstlineno == 77, "object at %s",
-	      f[1]);
+	check(t, pyobj__code(t->py, number(f[1]), &c) == -EBADMSG && c.firstlineno == 77,
+	      "object at %s", f[1]);
 }
 
 static void on_module(struct test *t, char **f)
@@ -260,12 +269,12 @@ static const struct {
 	size_t fields;
 	void (*fn)(struct test *t, char **f);
 } kinds[] = {
-	{"str", 3, on_str},	    {"notstr", 2, on_notstr}, {"dict", 4, on_dict},
-	{"notdict", 2, on_notdict}, {"get", 4, on_get},	      {"attr", 4, on_attr},
-	{"type", 3, on_type},	    {"tname", 3, on_tname},   {"isa", 5, on_isa},
-	{"tattr", 4, on_tattr},	    {"func", 3, on_func},     {"code", 6, on_code},
-	{"notcode", 2, on_notcode}, {"module", 3, on_module}, {"mattr", 4, on_mattr},
-	{"pair", 3, on_pair},	    {"churn", 3, on_churn},
+	{ "str", 3, on_str },	      { "notstr", 2, on_notstr }, { "dict", 4, on_dict },
+	{ "notdict", 2, on_notdict }, { "get", 4, on_get },	  { "attr", 4, on_attr },
+	{ "type", 3, on_type },	      { "tname", 3, on_tname },	  { "isa", 5, on_isa },
+	{ "tattr", 4, on_tattr },     { "func", 3, on_func },	  { "code", 6, on_code },
+	{ "notcode", 2, on_notcode }, { "module", 3, on_module }, { "mattr", 4, on_mattr },
+	{ "pair", 3, on_pair },	      { "churn", 3, on_churn },
 };
 
 struct churn {
@@ -292,7 +301,8 @@ static uint64_t now_ms(void)
 	return ts.tv_sec * 1000ull + ts.tv_nsec / 1000000;
 }
 
-/* While the target changes a dict and an instance: a right answer or an error, never a pair that never was.
+/* While the target changes a dict and an instance: a right answer or an error, never a pair that
+ * never was.
  */
 static void while_it_changes(struct test *t)
 {
@@ -303,20 +313,21 @@ static void while_it_changes(struct test *t)
 	assert_int_equal(live__next(&t->live, f), 1);
 	assert_string_equal(f[0], "churning");
 	while (now_ms() < end) {
-		struct churn c = {.t = t};
+		struct churn c = { .t = t };
 		int err = pyobj__dict_each(t->py, t->churn_dict, check_pair, &c);
 
-		check(t, !err || err == -EBADMSG || err == -EFAULT, "changing dict: %d at entry %" PRIu64,
-		      err, c.n);
+		check(t, !err || err == -EBADMSG || err == -EFAULT,
+		      "changing dict: %d at entry %" PRIu64, err, c.n);
 		good += !err;
 		bad += !!err;
 		seen += c.n;
 		err = pyobj__attr(t->py, t->churn_obj, "k3", &v);
-		check(t, !err || err == -EBADMSG || err == -EFAULT || err == -ENOENT, "changing instance: %d",
-		      err);
+		check(t, !err || err == -EBADMSG || err == -EFAULT || err == -ENOENT,
+		      "changing instance: %d", err);
 		check(t, err || v == t->pairs[3][1], "changing instance: wrong value");
 	}
-	print_message("  while it changes: %" PRIu64 " reads, %" PRIu64 " given up, %" PRIu64 " entries\n",
+	print_message("  while it changes: %" PRIu64 " reads, %" PRIu64 " given up, %" PRIu64
+		      " entries\n",
 		      good, bad, seen);
 	check(t, good && seen, "not one dict could be read");
 }
@@ -324,12 +335,13 @@ static void while_it_changes(struct test *t)
 /* There is no torch in this process. */
 static void without_torch(struct test *t)
 {
-	uint64_t codes[1] = {UNTOUCHED}, addr = UNTOUCHED;
+	uint64_t codes[1] = { UNTOUCHED }, addr = UNTOUCHED;
 	size_t n = 7;
 
 	check(t, nnmodules__call_codes(t->py, codes, 1, &n) == -ENOENT && n == 7,
 	      "codes of Module without torch");
-	check(t, nnmodules__slot_call(t->py, &addr) == -ENOENT && addr == UNTOUCHED, "tp_call without torch");
+	check(t, nnmodules__slot_call(t->py, &addr) == -ENOENT && addr == UNTOUCHED,
+	      "tp_call without torch");
 }
 
 /* Any address may be asked for. */
@@ -341,7 +353,7 @@ static void anywhere(struct test *t)
 
 	for (int i = 0; i < 4000; i++) {
 		uint64_t addr;
-		struct fold s = {0};
+		struct fold s = { 0 };
 
 		seed ^= seed << 13;
 		seed ^= seed >> 7;
@@ -361,7 +373,8 @@ static void anywhere(struct test *t)
 	}
 	for (size_t i = 0; i < 8; i++) {
 		static const uint64_t odd[8] = {
-			0, 8, 16, 4096, 1ull << 47, UINT64_MAX - 7, UINT64_MAX - 23, 1ull << 63};
+			0, 8, 16, 4096, 1ull << 47, UINT64_MAX - 7, UINT64_MAX - 23, 1ull << 63
+		};
 
 		check(t, pyobj__str(t->py, odd[i], buf, sizeof(buf)), "%#" PRIx64, odd[i]);
 		check(t, pyobj__code(t->py, odd[i], &c), "%#" PRIx64, odd[i]);
@@ -416,7 +429,8 @@ static void run_one(struct test *t, const char *python)
 				*line++ = '\0';
 			f[n++] = line;
 		}
-		for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]) && strcmp(kinds[i].word, f[0]); i++)
+		for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]) && strcmp(kinds[i].word, f[0]);
+		     i++)
 			;
 		if (i == sizeof(kinds) / sizeof(kinds[0])) {
 			assert_string_equal(f[0], "ready");

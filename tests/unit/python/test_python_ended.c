@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A Python that ends while it is looked at, in every interpreter of $MEMTRACE_PYTHONS (python3 without it): what cannot be found
- * then is not said to be of a version that is not known, or of a PyTorch that is still to come.
+ * A Python that ends while it is looked at, in every interpreter of $MEMTRACE_PYTHONS (python3
+ * without it): what cannot be found then is not said to be of a version that is not known, or of a
+ * PyTorch that is still to come.
  */
 #include <setjmp.h>
 #include <stdarg.h>

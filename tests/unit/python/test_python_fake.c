@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Interpreters made by hand in this process's own memory: what real ones do not show on demand. Builds that
- * are refused, descriptions that contradict themselves, other C libraries, lists that run in circles.
+ * Interpreters made by hand in this process's own memory: what real ones do not show on demand.
+ * Builds that are refused, descriptions that contradict themselves, other C libraries, lists that
+ * run in circles.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,8 +18,8 @@ static void refused(struct world *w, int err, const char *text)
 	int got = look(w);
 
 	if (got != err || !strstr(w->why, text))
-		fail_msg("3.%d: %s (%s), not %s (%s)", w->l.minor, strerror(got), w->why, strerror(err),
-			 text);
+		fail_msg("3.%d: %s (%s), not %s (%s)", w->l.minor, strerror(got), w->why,
+			 strerror(err), text);
 }
 
 static void check_slot(struct world *w, bool indirect, int64_t off1, int64_t off2)
@@ -120,7 +121,8 @@ static void descriptions_refused(void **state)
 /* Each entry of _Py_DebugOffsets in turn beyond its structure. */
 static void impossible_offsets_refused(void **state)
 {
-	static const uint64_t bad[] = {0x3001, 0xffff, 0x10000, UINT64_MAX, UINT64_MAX - 3, 1ull << 63};
+	static const uint64_t bad[] = { 0x3001,	    0xffff,	    0x10000,
+					UINT64_MAX, UINT64_MAX - 3, 1ull << 63 };
 	char path[64], name[32];
 	unsigned pos, size;
 	FILE *f;
@@ -183,8 +185,9 @@ static void description_wins(void **state)
 
 static void contradictions_refused(void **state)
 {
-	static const char *const names[] = {"co_argcount", NULL,      "co_flags",     "co_firstlineno",
-					    "co_filename", "co_name", "co_linetable", "co_qualname"};
+	static const char *const names[] = { "co_argcount",    NULL,	      "co_flags",
+					     "co_firstlineno", "co_filename", "co_name",
+					     "co_linetable",   "co_qualname" };
 
 	(void)state;
 	for (size_t i = 0; i < 8; i++) {
@@ -229,7 +232,8 @@ static void copied_runtime(void **state)
 	unlink(w.path);
 	map_file(w.path, "program", w.m, w.m, 0, 1);
 	refused(&w, ENOTSUP, "no mapped file exports PyCode_Type");
-	map_file(w.path2, "libpython3.12.so", w.m + 0x7000, w.m, 1, 3); /* the interpreter's unused end */
+	/* the interpreter's unused end */
+	map_file(w.path2, "libpython3.12.so", w.m + 0x7000, w.m, 1, 3);
 	check_slot(&w, false, 784 + 3 * 16 + 8, 0);
 	assert_string_equal(python__file(w.py), w.path);
 	assert_true(python__symbol(w.py, "PyCode_Type") == addr(&w, CODE_TYPE));
@@ -288,7 +292,7 @@ static void musl(void **state)
 static void no_slot(void **state)
 {
 	struct world w = make(12);
-	struct pyslot s = {.off1 = 77};
+	struct pyslot s = { .off1 = 77 };
 	const char *why = "";
 
 	(void)state;
@@ -348,7 +352,7 @@ static void hostile_lists(void **state)
 
 static int depth(struct world *w, size_t max)
 {
-	struct pythread t = {.tstate = addr(w, TSTATE(0))};
+	struct pythread t = { .tstate = addr(w, TSTATE(0)) };
 	struct pyframe f[64];
 
 	assert_true(max <= 64);
@@ -379,7 +383,8 @@ static void hostile_frames(void **state)
 		if (minor >= 11) {
 			put(&w, FRAME(0) + l->fr_instr, addr(&w, CODE) - 100);
 			assert_int_equal(depth(&w, 64), -EBADMSG);
-			put(&w, FRAME(0) + l->fr_instr, addr(&w, CODE) + (1ull << 31) + l->co_code_adaptive);
+			put(&w, FRAME(0) + l->fr_instr,
+			    addr(&w, CODE) + (1ull << 31) + l->co_code_adaptive);
 			assert_int_equal(depth(&w, 64), -EBADMSG);
 		}
 		if (minor >= 12) { /* nothing but the interpreter's own, in a circle */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Reads the stacks of tests/workloads/stacks.py from outside, in every interpreter of $MEMTRACE_PYTHONS
- * (paths separated by colons; without it python3.8 to python3.14 of $PATH), and compares with what the
- * workload says of them. Versions that are not there are skipped aloud; of versions without a layout the
- * refusal is tested.
+ * Reads the stacks of tests/workloads/stacks.py from outside, in every interpreter of
+ * $MEMTRACE_PYTHONS (paths separated by colons; without it python3.8 to python3.14 of $PATH), and
+ * compares with what the workload says of them. Versions that are not there are skipped aloud; of
+ * versions without a layout the refusal is tested.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -114,7 +114,8 @@ static void check_process(struct test *t)
 	if (err)
 		fail_msg("%s: %s", why, strerror(-err));
 	print_message("  %s, %zu threads, slot %s %" PRId64 " %" PRId64 "\n", python__file(t->py),
-		      t->nthreads, t->slot.indirect ? "indirect" : "direct", t->slot.off1, t->slot.off2);
+		      t->nthreads, t->slot.indirect ? "indirect" : "direct", t->slot.off1,
+		      t->slot.off2);
 }
 
 /* The thread's state as the kernel side will find it; the thread pointer is pthread_self() here. */
@@ -136,10 +137,11 @@ static void check_frame(struct test *t, const struct pyframe *f, const struct wa
 
 	if (err)
 		fail_msg("%s, frame %zu: %s for %s", t->name, i, strerror(-err), w->name);
-	line = pyline__find(t->version[1], code.linetable, code.linetable_len, code.firstlineno, f->at);
+	line = pyline__find(t->version[1], code.linetable, code.linetable_len, code.firstlineno,
+			    f->at);
 	if (strcmp(code.name, w->name) || strcmp(code.file, w->file) || line != w->line)
-		fail_msg("%s, frame %zu: %s (%s:%u), not %s (%s:%u)", t->name, i, code.name, code.file, line,
-			 w->name, w->file, w->line);
+		fail_msg("%s, frame %zu: %s (%s:%u), not %s (%s:%u)", t->name, i, code.name,
+			 code.file, line, w->name, w->file, w->line);
 	if (w->check_self && f->local0 != w->self)
 		fail_msg("%s, frame %zu, %s: self %#" PRIx64 ", not %#" PRIx64, t->name, i, w->name,
 			 f->local0, w->self);
@@ -297,8 +299,8 @@ static void check_sub(struct test *t)
 		    pyobj__code(t->py, f[0].code, &code))
 			continue;
 		found += !strcmp(code.name, t->sub) &&
-			 pyline__find(t->version[1], code.linetable, code.linetable_len, code.firstlineno,
-				      f[0].at) == t->sub_line;
+			 pyline__find(t->version[1], code.linetable, code.linetable_len,
+				      code.firstlineno, f[0].at) == t->sub_line;
 		pycode__free(&code);
 	}
 	assert_int_equal(found, 1);
@@ -329,7 +331,8 @@ static void look_at_all(struct test *t, size_t *whole, size_t *broken)
 	free(threads);
 }
 
-/* Threads that run, start and end while they are looked at: any answer but a crash, and mostly whole ones. */
+/* Threads that run, start and end while they are looked at: any answer but a crash, and mostly
+ * whole ones. */
 static void check_running(struct test *t)
 {
 	size_t whole = 0, broken = 0, looks = 0, slots = 0;
@@ -346,18 +349,18 @@ static void check_running(struct test *t)
 			continue;
 		slots++;
 		if (!python__slot(t->py, &slot, NULL))
-			assert_true(slot.indirect == t->slot.indirect && slot.off1 == t->slot.off1 &&
-				    slot.off2 == t->slot.off2);
+			assert_true(slot.indirect == t->slot.indirect &&
+				    slot.off1 == t->slot.off1 && slot.off2 == t->slot.off2);
 	}
-	print_message(
-		"  running: %zu looks, %zu stacks read to the thread's start, %zu torn; %zu calibrations\n",
-		looks, whole, broken, slots);
+	print_message("  running: %zu looks, %zu stacks read to the thread's start, %zu torn; %zu "
+		      "calibrations\n",
+		      looks, whole, broken, slots);
 	assert_true(looks > 10 && whole > looks);
 }
 
 static void test_interpreter(const char *python)
 {
-	struct test t = {0};
+	struct test t = { 0 };
 
 	print_message("%s\n", python);
 	live__start(&t.live, python, "tests/workloads/stacks.py");
@@ -366,8 +369,9 @@ static void test_interpreter(const char *python)
 		check_empty(&t);
 		check_sub(&t);
 		assert_true(t.checked > 10 && t.frames > 400);
-		print_message("  3.%d.%d: %zu threads, %zu frames as they should be%s%s\n", t.version[1],
-			      t.version[2], t.checked, t.frames, t.sub ? ", another interpreter" : "",
+		print_message("  3.%d.%d: %zu threads, %zu frames as they should be%s%s\n",
+			      t.version[1], t.version[2], t.checked, t.frames,
+			      t.sub ? ", another interpreter" : "",
 			      t.empty ? ", a state without frames" : "");
 		check_running(&t);
 	}
@@ -380,21 +384,24 @@ static void test_interpreter(const char *python)
 	free(t.sub);
 }
 
-/* A name in $PATH can be a launcher for versions that are not installed, so it has to run to count. */
+/* A name in $PATH can be a launcher for versions that are not installed, so it has to run to count.
+ */
 static bool runs(const char *python, int minor)
 {
 	char program[96];
 	int status;
 	pid_t pid;
 
-	snprintf(program, sizeof(program), "import sys; sys.exit(sys.version_info[:2] != (3, %d))", minor);
+	snprintf(program, sizeof(program), "import sys; sys.exit(sys.version_info[:2] != (3, %d))",
+		 minor);
 	pid = fork();
 	if (!pid) {
 		if (freopen("/dev/null", "w", stderr))
 			execlp(python, python, "-c", program, (char *)NULL);
 		_exit(127);
 	}
-	return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && !WEXITSTATUS(status);
+	return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) &&
+	       !WEXITSTATUS(status);
 }
 
 static void test_path(size_t *tested)
@@ -420,7 +427,8 @@ static void stacks_are_what_the_workload_says(void **state)
 	(void)state;
 	if (list && *list) {
 		copy = strdup(list);
-		for (char *p = strtok_r(copy, ":", &save); p; p = strtok_r(NULL, ":", &save), tested++)
+		for (char *p = strtok_r(copy, ":", &save); p;
+		     p = strtok_r(NULL, ":", &save), tested++)
 			test_interpreter(p);
 		free(copy);
 	} else {

@@ -124,12 +124,17 @@ static void test_hostile_text(void **state)
 	const char *s;
 
 	(void)state;
-	assert_string_equal(dict__str(d, STR(d, "a\xff" "b")), "a\xef\xbf\xbd" "b");
-	assert_string_equal(dict__str(d, STR(d, "a\0b\0")), "a\xef\xbf\xbd" "b\xef\xbf\xbd");
+	assert_string_equal(dict__str(d, STR(d, "a\xff"
+						"b")),
+			    "a\xef\xbf\xbd"
+			    "b");
+	assert_string_equal(dict__str(d, STR(d, "a\0b\0")), "a\xef\xbf\xbd"
+							    "b\xef\xbf\xbd");
 	assert_string_equal(dict__str(d, STR(d, "tab\tnew\n")), "tab\tnew\n");
 	/* As long as may be; one more; only bad bytes; cut within a character. */
 	memset(text, 'x', 3 * DICT_MAX_STRING);
-	assert_int_equal(strlen(dict__str(d, dict__string(d, text, DICT_MAX_STRING))), DICT_MAX_STRING);
+	assert_int_equal(strlen(dict__str(d, dict__string(d, text, DICT_MAX_STRING))),
+			 DICT_MAX_STRING);
 	s = dict__str(d, dict__string(d, text, DICT_MAX_STRING + 1));
 	assert_int_equal(strlen(s), DICT_MAX_STRING);
 	assert_string_equal(s + DICT_MAX_STRING - 4, "x...");
@@ -236,9 +241,9 @@ static void test_facts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_interning),    cmocka_unit_test(test_out_of_range),
-		cmocka_unit_test(test_stable),	     cmocka_unit_test(test_hostile_text),
-		cmocka_unit_test(test_deep_stack),   cmocka_unit_test(test_full),
+		cmocka_unit_test(test_interning),  cmocka_unit_test(test_out_of_range),
+		cmocka_unit_test(test_stable),	   cmocka_unit_test(test_hostile_text),
+		cmocka_unit_test(test_deep_stack), cmocka_unit_test(test_full),
 		cmocka_unit_test(test_facts),
 	};
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The flight recorder: what it writes tells, at the out of memory, all that a recording from the start would tell. */
+/* The flight recorder: what it writes tells, at the out of memory, all that a recording from the
+ * start would tell. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -52,7 +53,8 @@ static void check_window(struct flight_opts opts, int n, bool whole, bool cut)
 		assert_int_equal(r->events, all.n - i);
 		assert_true(r->blocks > 100);
 		if (!cut)
-			assert_true(r->from >= j->time - opts.window && r->from < j->time - opts.window + 2000000);
+			assert_true(r->from >= j->time - opts.window &&
+				    r->from < j->time - opts.window + 2000000);
 	}
 	/* The totals follow on one another from the state on. */
 	for (uint64_t last = state ? state->allocated : 0; i < all.n && !whole; i++) {
@@ -73,12 +75,16 @@ static void test_window(void **state)
 {
 	(void)state;
 	check_window((struct flight_opts){ .window = 3600 * SECOND }, 3000, true, false);
-	check_window((struct flight_opts){ .window = 3600 * SECOND, .max_files = 1 }, 90000, true, false);
+	check_window((struct flight_opts){ .window = 3600 * SECOND, .max_files = 1 }, 90000, true,
+		     false);
 	check_window((struct flight_opts){ .window = SECOND / 2 }, 10000, false, false);
 	check_window((struct flight_opts){ .window = 5 * SECOND }, 60000, false, false);
-	check_window((struct flight_opts){ .window = 50 * SECOND, .max_events = 500 }, 10000, false, true);
-	check_window((struct flight_opts){ .window = 50 * SECOND, .max_events = 40 }, 10000, false, true);
-	check_window((struct flight_opts){ .window = 500 * SECOND, .max_bytes = 64 << 10 }, 90000, false, true);
+	check_window((struct flight_opts){ .window = 50 * SECOND, .max_events = 500 }, 10000, false,
+		     true);
+	check_window((struct flight_opts){ .window = 50 * SECOND, .max_events = 40 }, 10000, false,
+		     true);
+	check_window((struct flight_opts){ .window = 500 * SECOND, .max_bytes = 64 << 10 }, 90000,
+		     false, true);
 }
 
 static void test_no_oom(void **state)
@@ -99,7 +105,8 @@ static void test_no_oom(void **state)
 	box__free(b);
 }
 
-/* A program that runs out of memory, lets something go and tries again: one trouble. Long after it, another one. */
+/* A program that runs out of memory, lets something go and tries again: one trouble. Long after it,
+ * another one. */
 static void test_again_and_again(void **state)
 {
 	struct box *b = box__new((struct flight_opts){ .window = SECOND, .max_files = 3 });
@@ -169,7 +176,8 @@ static void test_without_end(void **state)
 	assert_int_equal(flight__finish(b->fl), 0);
 	assert_int_equal(b->n, 3);
 	for (unsigned int i = 0; i < 3; i++) {
-		assert_true(b->reports[i].to - b->reports[i].oom.time <= FLIGHT_AFTER_MAX + SECOND / 100);
+		assert_true(b->reports[i].to - b->reports[i].oom.time <=
+			    FLIGHT_AFTER_MAX + SECOND / 100);
 		got = read_box(b, i, &all);
 		assert_true(got.n > 100);
 		free(got.e);
@@ -179,10 +187,12 @@ static void test_without_end(void **state)
 	box__free(b);
 }
 
-/* After it the window may fill only so much: then the file comes at once, with the out of memory in it. */
+/* After it the window may fill only so much: then the file comes at once, with the out of memory in
+ * it. */
 static void test_flood(void **state)
 {
-	struct box *b = box__new((struct flight_opts){ .window = SECOND, .max_events = 1000, .max_files = 1 });
+	struct box *b = box__new(
+		(struct flight_opts){ .window = SECOND, .max_events = 1000, .max_files = 1 });
 	struct job *j = job__new(b);
 	struct events all = { 0 };
 	struct live got;
@@ -237,7 +247,8 @@ static void check_told(struct event *list, size_t n, const struct event *want, s
 
 	if (got.n != n_want) {
 		for (size_t i = 0; i < got.n; i++)
-			print_message("%u at %" PRIx64 ", %" PRIu64 "\n", got.e[i].kind, got.e[i].addr, got.e[i].size);
+			print_message("%u at %" PRIx64 ", %" PRIu64 "\n", got.e[i].kind,
+				      got.e[i].addr, got.e[i].size);
 	}
 	assert_int_equal(got.n, n_want);
 	for (size_t i = 0; i < n_want; i++)
@@ -245,17 +256,36 @@ static void check_told(struct event *list, size_t n, const struct event *want, s
 	events__free(&got);
 }
 
-#define TOLD(list, ...)                                                                      \
-	do {                                                                                 \
-		const struct event want_[] = { __VA_ARGS__ };                                \
-		check_told(list, sizeof(list) / sizeof((list)[0]), want_, sizeof(want_) / sizeof(want_[0])); \
+#define TOLD(list, ...)                                                                            \
+	do {                                                                                       \
+		const struct event want_[] = { __VA_ARGS__ };                                      \
+		check_told(list, sizeof(list) / sizeof((list)[0]), want_,                          \
+			   sizeof(want_) / sizeof(want_[0]));                                      \
 	} while (0)
 
-#define TAKE(h, a, s, f) { .kind = EVENT_CUDA_ALLOC, .device = GPU, .how = h, .addr = a, .size = s, .flags = f, .stack = 1 }
-#define GIVE(h, a, s) { .kind = EVENT_CUDA_FREE, .device = GPU, .how = h, .addr = a, .size = s }
-#define SEGMENT(a, s, f) { .kind = EVENT_SEGMENT, .device = GPU, .addr = a, .size = s, .flags = f, .pool = { 0, 1 }, .cuda_stream = 3 }
-#define BLOCK(a, s) { .kind = EVENT_BLOCK, .device = GPU, .addr = a, .size = s }
-#define STATE(a, r, f) { .kind = EVENT_STATE, .device = GPU, .totals = true, .allocated = a, .reserved = r, .flags = f }
+#define TAKE(h, a, s, f)                                                                           \
+	{                                                                                          \
+		.kind = EVENT_CUDA_ALLOC, .device = GPU, .how = h, .addr = a, .size = s,           \
+		.flags = f, .stack = 1                                                             \
+	}
+#define GIVE(h, a, s)                                                                              \
+	{                                                                                          \
+		.kind = EVENT_CUDA_FREE, .device = GPU, .how = h, .addr = a, .size = s             \
+	}
+#define SEGMENT(a, s, f)                                                                           \
+	{                                                                                          \
+		.kind = EVENT_SEGMENT, .device = GPU, .addr = a, .size = s, .flags = f,            \
+		.pool = { 0, 1 }, .cuda_stream = 3                                                 \
+	}
+#define BLOCK(a, s)                                                                                \
+	{                                                                                          \
+		.kind = EVENT_BLOCK, .device = GPU, .addr = a, .size = s                           \
+	}
+#define STATE(a, r, f)                                                                             \
+	{                                                                                          \
+		.kind = EVENT_STATE, .device = GPU, .totals = true, .allocated = a, .reserved = r, \
+		.flags = f                                                                         \
+	}
 #define EXACT (STATE_EXACT | STATE_SEGMENTS_EXACT)
 #define MB (1u << 20)
 
@@ -266,18 +296,33 @@ static void test_segments(void **state)
 		SEGMENT(40 * MB, 20 * MB, 0),
 		BLOCK(40 * MB, MB),
 		BLOCK(20 * MB, 512),
-		{ .kind = EVENT_BLOCK, .device = GPU, .addr = 21 * MB, .size = 512, .flags = BLOCK_PENDING },
+		{ .kind = EVENT_BLOCK,
+		  .device = GPU,
+		  .addr = 21 * MB,
+		  .size = 512,
+		  .flags = BLOCK_PENDING },
 		STATE(MB + 512, 22 * MB, EXACT),
 		TAKE(MEM_DEVICE, 80 * MB, 20 * MB, MEM_BY_ALLOCATOR),
 		TAKE(MEM_DEVICE, 120 * MB, 20 * MB, 0), /* another library's */
 		TAKE(MEM_MANAGED, 160 * MB, 5 * MB, 0),
 		TAKE(MEM_HOST, 160 * MB, 5 * MB, 0),
-		{ .kind = EVENT_ALLOC, .device = GPU, .addr = 80 * MB, .size = 3 * MB, .stack = 1, .totals = true,
-		  .allocated = 4 * MB + 512, .reserved = 42 * MB },
+		{ .kind = EVENT_ALLOC,
+		  .device = GPU,
+		  .addr = 80 * MB,
+		  .size = 3 * MB,
+		  .stack = 1,
+		  .totals = true,
+		  .allocated = 4 * MB + 512,
+		  .reserved = 42 * MB },
 		GIVE(MEM_DEVICE, 160 * MB, 0), /* cudaFree */
 		GIVE(MEM_DEVICE, 20 * MB, 0),
 		GIVE(MEM_DEVICE, 999 * MB, 0), /* taken before we came */
-		{ .kind = EVENT_FREE, .device = GPU, .addr = 20 * MB, .size = 512, .totals = true, .allocated = 4 * MB,
+		{ .kind = EVENT_FREE,
+		  .device = GPU,
+		  .addr = 20 * MB,
+		  .size = 512,
+		  .totals = true,
+		  .allocated = 4 * MB,
 		  .reserved = 40 * MB },
 		{ .kind = EVENT_LOST, .size = 3 },
 		{ .kind = EVENT_LOST, .size = 4 },
@@ -289,10 +334,15 @@ static void test_segments(void **state)
 
 	(void)state;
 	TOLD(list, { .kind = EVENT_LOST, .size = 7 }, SEGMENT(40 * MB, 20 * MB, 0),
-	     TAKE(MEM_DEVICE, 80 * MB, 20 * MB, MEM_BY_ALLOCATOR), TAKE(MEM_DEVICE, 120 * MB, 20 * MB, 0),
-	     TAKE(MEM_HOST, 160 * MB, 5 * MB, 0),
-	     { .kind = EVENT_BLOCK, .device = GPU, .addr = 21 * MB, .size = 512, .flags = BLOCK_PENDING },
-	     BLOCK(40 * MB, MB), { .kind = EVENT_BLOCK, .device = GPU, .addr = 80 * MB, .size = 3 * MB, .stack = 1 },
+	     TAKE(MEM_DEVICE, 80 * MB, 20 * MB, MEM_BY_ALLOCATOR),
+	     TAKE(MEM_DEVICE, 120 * MB, 20 * MB, 0), TAKE(MEM_HOST, 160 * MB, 5 * MB, 0),
+	     { .kind = EVENT_BLOCK,
+	       .device = GPU,
+	       .addr = 21 * MB,
+	       .size = 512,
+	       .flags = BLOCK_PENDING },
+	     BLOCK(40 * MB, MB),
+	     { .kind = EVENT_BLOCK, .device = GPU, .addr = 80 * MB, .size = 3 * MB, .stack = 1 },
 	     STATE(4 * MB, 40 * MB, EXACT), { .kind = EVENT_USED, .device = GPU, .size = 101 * MB },
 	     { .kind = EVENT_LEFT, .device = GPU, .size = 6 * MB });
 }
@@ -313,9 +363,9 @@ static void test_told_again(void **state)
 	};
 
 	(void)state;
-	TOLD(list, TAKE(MEM_DEVICE, 80 * MB, 20 * MB, MEM_BY_ALLOCATOR), TAKE(MEM_DEVICE, 160 * MB, 20 * MB, 0),
-	     SEGMENT(40 * MB, 20 * MB, SEGMENT_EXPANDABLE), SEGMENT(80 * MB, 20 * MB, 0),
-	     STATE(512, 40 * MB, STATE_SEGMENTS_EXACT));
+	TOLD(list, TAKE(MEM_DEVICE, 80 * MB, 20 * MB, MEM_BY_ALLOCATOR),
+	     TAKE(MEM_DEVICE, 160 * MB, 20 * MB, 0), SEGMENT(40 * MB, 20 * MB, SEGMENT_EXPANDABLE),
+	     SEGMENT(80 * MB, 20 * MB, 0), STATE(512, 40 * MB, STATE_SEGMENTS_EXACT));
 }
 
 static void test_expandable(void **state)
@@ -335,8 +385,9 @@ static void test_expandable(void **state)
 	};
 
 	(void)state;
-	TOLD(list, SEGMENT(20 * MB, 8 * MB, SEGMENT_EXPANDABLE), TAKE(MEM_MAPPED, 28 * MB, 2 * MB, MEM_BY_ALLOCATOR),
-	     GIVE(MEM_MAPPED, 22 * MB, 2 * MB), TAKE(MEM_MAPPED, 24 * MB, 2 * MB, MEM_BY_ALLOCATOR),
+	TOLD(list, SEGMENT(20 * MB, 8 * MB, SEGMENT_EXPANDABLE),
+	     TAKE(MEM_MAPPED, 28 * MB, 2 * MB, MEM_BY_ALLOCATOR), GIVE(MEM_MAPPED, 22 * MB, 2 * MB),
+	     TAKE(MEM_MAPPED, 24 * MB, 2 * MB, MEM_BY_ALLOCATOR),
 	     TAKE(MEM_PHYSICAL, 2, 2 * MB, MEM_BY_ALLOCATOR), STATE(0, 8 * MB, 0));
 }
 
@@ -347,8 +398,13 @@ static void test_tensors(void **state)
 {
 	struct box *b = box__new((struct flight_opts){ .window = SECOND });
 	const struct device cpu = { DEVICE_CPU, 0 };
-	const struct event tensor = { .kind = EVENT_TENSOR, .device = GPU, .time = 2000, .size = 500, .name = b->w.name,
-				      .module = b->w.module, .category = CATEGORY_PARAMETER };
+	const struct event tensor = { .kind = EVENT_TENSOR,
+				      .device = GPU,
+				      .time = 2000,
+				      .size = 500,
+				      .name = b->w.name,
+				      .module = b->w.module,
+				      .category = CATEGORY_PARAMETER };
 	struct events all = { 0 };
 	struct event e;
 	struct live got;
@@ -356,15 +412,28 @@ static void test_tensors(void **state)
 
 	(void)state;
 	for (uint64_t k = 1; k <= 4; k++)
-		feed(b, (struct event){ .kind = EVENT_ALLOC, .device = GPU, .time = 1000 * k, .addr = k << 12, .size = 512 });
-	for (uint64_t k = 1; k <= 4; k++) { /* the third and the fourth are newer than the reading; nothing is at the fifth */
+		feed(b, (struct event){ .kind = EVENT_ALLOC,
+					.device = GPU,
+					.time = 1000 * k,
+					.addr = k << 12,
+					.size = 512 });
+	/* the third and the fourth are newer than the reading; nothing is at the fifth */
+	for (uint64_t k = 1; k <= 4; k++) {
 		e = tensor;
 		e.addr = (k == 4 ? 5 : k) << 12;
 		e.category = (uint8_t)k;
 		feed(b, e);
 	}
-	feed(b, (struct event){ .kind = EVENT_FREE, .device = GPU, .time = 5000, .addr = 2 << 12, .size = 512 });
-	feed(b, (struct event){ .kind = EVENT_ALLOC, .device = GPU, .time = 6000, .addr = 2 << 12, .size = 512 });
+	feed(b, (struct event){ .kind = EVENT_FREE,
+				.device = GPU,
+				.time = 5000,
+				.addr = 2 << 12,
+				.size = 512 });
+	feed(b, (struct event){ .kind = EVENT_ALLOC,
+				.device = GPU,
+				.time = 6000,
+				.addr = 2 << 12,
+				.size = 512 });
 	/* The CPU's allocator tells of nothing that was there before; one of these is freed. */
 	for (uint64_t k = 1; k <= 2; k++) {
 		e = tensor;
@@ -373,11 +442,19 @@ static void test_tensors(void **state)
 		e.flags = CENSUS_FIRST;
 		feed(b, e);
 	}
-	feed(b, (struct event){ .kind = EVENT_CENSUS, .device = GPU, .time = 7000, .size = 2000, .flags = CENSUS_TORN });
+	feed(b, (struct event){ .kind = EVENT_CENSUS,
+				.device = GPU,
+				.time = 7000,
+				.size = 2000,
+				.flags = CENSUS_TORN });
 	feed(b, (struct event){ .kind = EVENT_FREE, .device = cpu, .time = 8000, .addr = 2 << 12 });
 	assert_int_equal(flight__tick(b->fl, SECOND), 0);
 	assert_int_equal(flight__tick(b->fl, 10 * SECOND), 0);
-	feed(b, (struct event){ .kind = EVENT_OOM, .device = GPU, .time = 10 * SECOND, .size = 1, .node = b->w.node });
+	feed(b, (struct event){ .kind = EVENT_OOM,
+				.device = GPU,
+				.time = 10 * SECOND,
+				.size = 1,
+				.node = b->w.node });
 	assert_int_equal(flight__finish(b->fl), 0);
 	assert_int_equal(b->n, 1);
 	got = read_box(b, 0, &all);
@@ -388,16 +465,21 @@ static void test_tensors(void **state)
 	assert_true(i == 0 || i == 1);
 	/* Each is where its block is; the one on the CPU stands for its block. */
 	e = all.e[i ? 0 : 6];
-	assert_true(e.kind == EVENT_TENSOR && e.addr == 1 << 12 && e.size == 500 && e.flags == CENSUS_FIRST);
-	assert_true(e.name == b->w.name && e.module == b->w.module && e.category == CATEGORY_PARAMETER);
+	assert_true(e.kind == EVENT_TENSOR && e.addr == 1 << 12 && e.size == 500 &&
+		    e.flags == CENSUS_FIRST);
+	assert_true(e.name == b->w.name && e.module == b->w.module &&
+		    e.category == CATEGORY_PARAMETER);
 	e = all.e[i + 1];
-	assert_true(all.e[i].kind == EVENT_BLOCK && e.kind == EVENT_TENSOR && e.addr == all.e[i].addr);
-	assert_true(e.addr == 1 << 12 && e.size == 500 && e.flags == CENSUS_FIRST && e.name == b->w.name);
+	assert_true(all.e[i].kind == EVENT_BLOCK && e.kind == EVENT_TENSOR &&
+		    e.addr == all.e[i].addr);
+	assert_true(e.addr == 1 << 12 && e.size == 500 && e.flags == CENSUS_FIRST &&
+		    e.name == b->w.name);
 	assert_true(e.module == b->w.module && e.category == 1);
 	for (size_t k = i + 2; k < i + 5; k++)
 		assert_int_equal(all.e[k].kind, EVENT_BLOCK);
 	e = all.e[i + 5];
-	assert_true(e.kind == EVENT_CENSUS && e.size == 2000 && e.flags == (CENSUS_FIRST | CENSUS_TORN));
+	assert_true(e.kind == EVENT_CENSUS && e.size == 2000 &&
+		    e.flags == (CENSUS_FIRST | CENSUS_TORN));
 	assert_int_equal(all.e[7].node, b->w.node);
 	free(got.e);
 	events__free(&all);
@@ -409,8 +491,13 @@ static void test_errors(void **state)
 	struct box *b = box__new((struct flight_opts){ .window = SECOND });
 	struct event e = { .kind = EVENT_OOM, .time = 5 * SECOND };
 	const struct event bad[] = {
-		{ .kind = 0 }, { .kind = EVENT_KINDS }, { .kind = EVENT_OOM, .stack = 77 }, { .kind = EVENT_OOM, .thread = 77 },
-		{ .kind = EVENT_CALL, .module = 77 }, { .kind = EVENT_OOM, .walk = MT_WALK_NR }, { .kind = EVENT_CUDA_ALLOC, .how = MEM_HOW_NR },
+		{ .kind = 0 },
+		{ .kind = EVENT_KINDS },
+		{ .kind = EVENT_OOM, .stack = 77 },
+		{ .kind = EVENT_OOM, .thread = 77 },
+		{ .kind = EVENT_CALL, .module = 77 },
+		{ .kind = EVENT_OOM, .walk = MT_WALK_NR },
+		{ .kind = EVENT_CUDA_ALLOC, .how = MEM_HOW_NR },
 	};
 	int fd;
 
@@ -441,11 +528,11 @@ static void test_errors(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_window),	     cmocka_unit_test(test_no_oom),
+		cmocka_unit_test(test_window),		cmocka_unit_test(test_no_oom),
 		cmocka_unit_test(test_again_and_again), cmocka_unit_test(test_without_end),
-		cmocka_unit_test(test_flood),	     cmocka_unit_test(test_segments),
-		cmocka_unit_test(test_told_again),   cmocka_unit_test(test_expandable),
-		cmocka_unit_test(test_tensors), cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_flood),		cmocka_unit_test(test_segments),
+		cmocka_unit_test(test_told_again),	cmocka_unit_test(test_expandable),
+		cmocka_unit_test(test_tensors),		cmocka_unit_test(test_errors),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

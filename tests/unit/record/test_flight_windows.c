@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Windows of a stream: each file begins with what was there, and ends with what a recording from the start would have. */
+/* Windows of a stream: each file begins with what was there, and ends with what a recording from
+ * the start would have. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -18,7 +19,8 @@ static struct live copy_of(const struct live *l)
 }
 
 /* The file's events; *in_front: what it begins with, and ret what is live at its end. */
-static struct live read_window(const struct box *b, unsigned int file, struct live *in_front, uint64_t *peak, const char *reason)
+static struct live read_window(const struct box *b, unsigned int file, struct live *in_front,
+			       uint64_t *peak, const char *reason)
 {
 	const struct flight_report *rep = &b->reports[file];
 	struct events all = { 0 };
@@ -109,8 +111,10 @@ static void check_windows(struct flight_opts opts, uint64_t before, int steps)
 		if (!before)
 			assert_live(&in_front, &at_begin);
 		else
-			assert_true(rep.from >= at - before && rep.from < at - before + SECOND / 10);
-		assert_true(rep.from <= at && b->reports[n].to == j->time && b->reports[n].blocks > 100);
+			assert_true(rep.from >= at - before &&
+				    rep.from < at - before + SECOND / 10);
+		assert_true(rep.from <= at && b->reports[n].to == j->time &&
+			    b->reports[n].blocks > 100);
 		assert_true(peak == mine && allocated == j->allocated);
 		assert_string_equal(b->reports[n].ended, "enough");
 		free(in_front.e);
@@ -135,7 +139,8 @@ static void test_save(void **state)
 {
 	(void)state;
 	for (int keep = 0; keep < 2; keep++) {
-		struct box *b = box__new((struct flight_opts){ .no_oom = true, .window = keep ? SECOND : 0 });
+		struct box *b = box__new(
+			(struct flight_opts){ .no_oom = true, .window = keep ? SECOND : 0 });
 		struct job *j = job__new(b);
 		struct live in_front = { 0 }, got;
 		uint64_t peak;

@@ -87,85 +87,262 @@ static void test_every_kind(void **state)
 	struct events l = { 0 };
 	const struct device cpu = { DEVICE_CPU, 0 }, gpu = { DEVICE_CUDA, 0 }, other = { 255, 255 };
 	const struct event list[] = {
-		{ .kind = EVENT_ALLOC, .device = gpu, .thread = w.thread, .stack = w.stack, .time = 1000,
-		  .addr = 0x7f0000000000, .size = 512, .totals = true, .allocated = 512, .reserved = 2 << 20 },
-		{ .kind = EVENT_FREE, .device = gpu, .thread = w.thread, .time = 900, .addr = 0x7f0000000000,
-		  .size = 512, .totals = true, .reserved = 2 << 20 },
+		{ .kind = EVENT_ALLOC,
+		  .device = gpu,
+		  .thread = w.thread,
+		  .stack = w.stack,
+		  .time = 1000,
+		  .addr = 0x7f0000000000,
+		  .size = 512,
+		  .totals = true,
+		  .allocated = 512,
+		  .reserved = 2 << 20 },
+		{ .kind = EVENT_FREE,
+		  .device = gpu,
+		  .thread = w.thread,
+		  .time = 900,
+		  .addr = 0x7f0000000000,
+		  .size = 512,
+		  .totals = true,
+		  .reserved = 2 << 20 },
 		/* totals that are not as predicted, and wrap */
-		{ .kind = EVENT_FREE, .device = gpu, .time = 901, .addr = 0x7f0000000000, .size = 1024, .totals = true,
-		  .allocated = UINT64_MAX, .reserved = 1 },
-		{ .kind = EVENT_ALLOC, .device = cpu, .time = 902, .addr = 0, .walk = MT_WALK_NO_THREAD },
-		{ .kind = EVENT_ALLOC, .device = cpu, .time = UINT64_MAX, .addr = UINT64_MAX, .size = UINT64_MAX,
-		  .walk = MT_WALK_NO_THREAD, .thread = w.thread },
+		{ .kind = EVENT_FREE,
+		  .device = gpu,
+		  .time = 901,
+		  .addr = 0x7f0000000000,
+		  .size = 1024,
+		  .totals = true,
+		  .allocated = UINT64_MAX,
+		  .reserved = 1 },
+		{ .kind = EVENT_ALLOC,
+		  .device = cpu,
+		  .time = 902,
+		  .addr = 0,
+		  .walk = MT_WALK_NO_THREAD },
+		{ .kind = EVENT_ALLOC,
+		  .device = cpu,
+		  .time = UINT64_MAX,
+		  .addr = UINT64_MAX,
+		  .size = UINT64_MAX,
+		  .walk = MT_WALK_NO_THREAD,
+		  .thread = w.thread },
 		{ .kind = EVENT_FREE, .device = cpu, .time = 0, .addr = UINT64_MAX },
-		{ .kind = EVENT_ALLOC, .device = cpu, .addr = UINT64_MAX, .size = UINT64_MAX, .stack = w.cut_stack,
+		{ .kind = EVENT_ALLOC,
+		  .device = cpu,
+		  .addr = UINT64_MAX,
+		  .size = UINT64_MAX,
+		  .stack = w.cut_stack,
 		  .walk = MT_WALK_FAULT_FRAME },
-		{ .kind = EVENT_ALLOC, .device = cpu, .addr = 1, .size = 1, .stack = w.cut_stack, .walk = MT_WALK_OK },
-		{ .kind = EVENT_OOM, .device = gpu, .size = 1ull << 40, .stack = w.stack, .totals = true,
-		  .allocated = 5, .reserved = 6 },
+		{ .kind = EVENT_ALLOC,
+		  .device = cpu,
+		  .addr = 1,
+		  .size = 1,
+		  .stack = w.cut_stack,
+		  .walk = MT_WALK_OK },
+		{ .kind = EVENT_OOM,
+		  .device = gpu,
+		  .size = 1ull << 40,
+		  .stack = w.stack,
+		  .totals = true,
+		  .allocated = 5,
+		  .reserved = 6 },
 		/* a device with totals, then without, then again with what they were */
 		{ .kind = EVENT_FREE, .device = gpu, .addr = 9 },
-		{ .kind = EVENT_OOM, .device = gpu, .size = 3, .totals = true, .allocated = 5, .reserved = 6,
+		{ .kind = EVENT_OOM,
+		  .device = gpu,
+		  .size = 3,
+		  .totals = true,
+		  .allocated = 5,
+		  .reserved = 6,
 		  .walk = MT_WALK_BUSY },
 		{ .kind = EVENT_STEP, .device = cpu, .stack = w.stack, .thread = w.thread },
 		{ .kind = EVENT_CALL, .device = cpu, .module = w.module },
-		{ .kind = EVENT_CALL, .device = other, .stack = w.stack, .walk = MT_WALK_FAULT_SELF },
+		{ .kind = EVENT_CALL,
+		  .device = other,
+		  .stack = w.stack,
+		  .walk = MT_WALK_FAULT_SELF },
 		{ .kind = EVENT_LOST, .device = cpu, .size = 1234567 },
 		{ .kind = EVENT_LOST, .device = cpu, .size = 0 },
 		/* what was there before, one after the other, with a gap, and once more */
-		{ .kind = EVENT_SEGMENT, .device = gpu, .addr = 0x7f0000000000, .size = 2 << 20, .flags = SEGMENT_SMALL },
-		{ .kind = EVENT_SEGMENT, .device = gpu, .addr = 0x7f0000200000, .size = 20 << 20, .cuda_stream = 0x55aa,
+		{ .kind = EVENT_SEGMENT,
+		  .device = gpu,
+		  .addr = 0x7f0000000000,
+		  .size = 2 << 20,
+		  .flags = SEGMENT_SMALL },
+		{ .kind = EVENT_SEGMENT,
+		  .device = gpu,
+		  .addr = 0x7f0000200000,
+		  .size = 20 << 20,
+		  .cuda_stream = 0x55aa,
 		  .pool = { 0, 7 } },
-		{ .kind = EVENT_SEGMENT, .device = gpu, .addr = 0x7f0000200000, .size = 22 << 20, .cuda_stream = 0x55aa,
-		  .pool = { 0, 7 }, .flags = SEGMENT_EXPANDABLE },
-		{ .kind = EVENT_BLOCK, .device = gpu, .addr = 0x7f0000000000, .size = 512, .requested = 4 },
-		{ .kind = EVENT_BLOCK, .device = gpu, .addr = 0x7f0000000200, .size = 1024, .requested = 1024,
-		  .flags = BLOCK_PENDING, .stack = w.stack },
-		{ .kind = EVENT_BLOCK, .device = gpu, .addr = 0x7f0000200000, .size = 1024, .cuda_stream = 0x55aa },
-		{ .kind = EVENT_BLOCK, .device = gpu, .addr = 0, .size = 0, .requested = UINT64_MAX,
-		  .cuda_stream = UINT64_MAX, .walk = MT_WALK_NO_FRAME },
-		{ .kind = EVENT_STATE, .device = gpu, .totals = true, .allocated = 2560, .reserved = 24 << 20,
+		{ .kind = EVENT_SEGMENT,
+		  .device = gpu,
+		  .addr = 0x7f0000200000,
+		  .size = 22 << 20,
+		  .cuda_stream = 0x55aa,
+		  .pool = { 0, 7 },
+		  .flags = SEGMENT_EXPANDABLE },
+		{ .kind = EVENT_BLOCK,
+		  .device = gpu,
+		  .addr = 0x7f0000000000,
+		  .size = 512,
+		  .requested = 4 },
+		{ .kind = EVENT_BLOCK,
+		  .device = gpu,
+		  .addr = 0x7f0000000200,
+		  .size = 1024,
+		  .requested = 1024,
+		  .flags = BLOCK_PENDING,
+		  .stack = w.stack },
+		{ .kind = EVENT_BLOCK,
+		  .device = gpu,
+		  .addr = 0x7f0000200000,
+		  .size = 1024,
+		  .cuda_stream = 0x55aa },
+		{ .kind = EVENT_BLOCK,
+		  .device = gpu,
+		  .addr = 0,
+		  .size = 0,
+		  .requested = UINT64_MAX,
+		  .cuda_stream = UINT64_MAX,
+		  .walk = MT_WALK_NO_FRAME },
+		{ .kind = EVENT_STATE,
+		  .device = gpu,
+		  .totals = true,
+		  .allocated = 2560,
+		  .reserved = 24 << 20,
 		  .flags = STATE_EXACT | STATE_SEGMENTS_EXACT },
-		{ .kind = EVENT_FREE, .device = gpu, .addr = 0x7f0000000200, .size = 1024, .totals = true,
-		  .allocated = 1536, .reserved = 24 << 20 },
-		/* asked: as predicted; not the last one; less; the same again; of a block not told of; none known */
-		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f0000001000, .size = 1024, .totals = true,
-		  .allocated = 2560, .reserved = 24 << 20 },
-		{ .kind = EVENT_REQUESTED, .device = gpu, .addr = 0x7f0000001000, .requested = 1024 },
-		{ .kind = EVENT_REQUESTED, .device = gpu, .addr = 0x7f0000000000, .requested = 8, .thread = w.thread },
-		{ .kind = EVENT_REQUESTED, .device = gpu, .addr = 0x7f0000001000, .requested = 1000 },
-		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f0000001000, .size = 1024, .how = MEM_ASYNC },
-		{ .kind = EVENT_REQUESTED, .device = gpu, .addr = 0x7f0000001000, .requested = 1000, .cuda_stream = 3 },
-		{ .kind = EVENT_REQUESTED, .device = gpu, .addr = 0x7fffffffffff, .requested = UINT64_MAX, .cuda_stream = 3 },
+		{ .kind = EVENT_FREE,
+		  .device = gpu,
+		  .addr = 0x7f0000000200,
+		  .size = 1024,
+		  .totals = true,
+		  .allocated = 1536,
+		  .reserved = 24 << 20 },
+		/* asked: as predicted; not the last one; less; the same again; of a block not told
+		   of; none known */
+		{ .kind = EVENT_ALLOC,
+		  .device = gpu,
+		  .addr = 0x7f0000001000,
+		  .size = 1024,
+		  .totals = true,
+		  .allocated = 2560,
+		  .reserved = 24 << 20 },
+		{ .kind = EVENT_REQUESTED,
+		  .device = gpu,
+		  .addr = 0x7f0000001000,
+		  .requested = 1024 },
+		{ .kind = EVENT_REQUESTED,
+		  .device = gpu,
+		  .addr = 0x7f0000000000,
+		  .requested = 8,
+		  .thread = w.thread },
+		{ .kind = EVENT_REQUESTED,
+		  .device = gpu,
+		  .addr = 0x7f0000001000,
+		  .requested = 1000 },
+		{ .kind = EVENT_ALLOC,
+		  .device = gpu,
+		  .addr = 0x7f0000001000,
+		  .size = 1024,
+		  .how = MEM_ASYNC },
+		{ .kind = EVENT_REQUESTED,
+		  .device = gpu,
+		  .addr = 0x7f0000001000,
+		  .requested = 1000,
+		  .cuda_stream = 3 },
+		{ .kind = EVENT_REQUESTED,
+		  .device = gpu,
+		  .addr = 0x7fffffffffff,
+		  .requested = UINT64_MAX,
+		  .cuda_stream = 3 },
 		{ .kind = EVENT_REQUESTED, .device = gpu, .addr = 0x7f0000001000 },
 		{ .kind = EVENT_REQUESTED, .device = cpu, .addr = 0 },
 		/* below the blocks */
-		{ .kind = EVENT_CUDA_ALLOC, .device = gpu, .how = MEM_DEVICE, .addr = 0x7f1000000000, .size = 2 << 20,
-		  .flags = MEM_BY_ALLOCATOR, .stack = w.stack, .thread = w.thread },
-		{ .kind = EVENT_CUDA_ALLOC, .device = { DEVICE_CUDA, DEVICE_UNKNOWN }, .how = MEM_PHYSICAL, .addr = 1,
-		  .size = UINT64_MAX, .walk = MT_WALK_NO_THREAD },
-		{ .kind = EVENT_CUDA_FREE, .device = gpu, .how = MEM_DEVICE, .addr = 0x7f1000000000, .flags = MEM_BY_ALLOCATOR },
-		{ .kind = EVENT_CUDA_FREE, .device = gpu, .how = MEM_MAPPED, .addr = 0x7f2000000000, .size = 2 << 20 },
+		{ .kind = EVENT_CUDA_ALLOC,
+		  .device = gpu,
+		  .how = MEM_DEVICE,
+		  .addr = 0x7f1000000000,
+		  .size = 2 << 20,
+		  .flags = MEM_BY_ALLOCATOR,
+		  .stack = w.stack,
+		  .thread = w.thread },
+		{ .kind = EVENT_CUDA_ALLOC,
+		  .device = { DEVICE_CUDA, DEVICE_UNKNOWN },
+		  .how = MEM_PHYSICAL,
+		  .addr = 1,
+		  .size = UINT64_MAX,
+		  .walk = MT_WALK_NO_THREAD },
+		{ .kind = EVENT_CUDA_FREE,
+		  .device = gpu,
+		  .how = MEM_DEVICE,
+		  .addr = 0x7f1000000000,
+		  .flags = MEM_BY_ALLOCATOR },
+		{ .kind = EVENT_CUDA_FREE,
+		  .device = gpu,
+		  .how = MEM_MAPPED,
+		  .addr = 0x7f2000000000,
+		  .size = 2 << 20 },
 		{ .kind = EVENT_USED, .device = gpu, .size = 1ull << 34 },
 		{ .kind = EVENT_USED, .device = gpu, .size = 1ull << 34 },
 		{ .kind = EVENT_USED, .device = gpu, .size = 0 },
 		{ .kind = EVENT_LEFT, .device = gpu, .size = 1ull << 33 },
 		{ .kind = EVENT_LEFT, .device = gpu, .size = 0 },
-		/* what the autograd made: by one node, the same, another, none, on another device, of no memory */
-		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f0000003000, .size = 512, .node = 2, .stack = w.stack },
-		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f0000004000, .size = 512, .node = 2 },
-		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f0000005000, .size = 512, .node = 1 },
+		/* what the autograd made: by one node, the same, another, none, on another device,
+		   of no memory */
+		{ .kind = EVENT_ALLOC,
+		  .device = gpu,
+		  .addr = 0x7f0000003000,
+		  .size = 512,
+		  .node = 2,
+		  .stack = w.stack },
+		{ .kind = EVENT_ALLOC,
+		  .device = gpu,
+		  .addr = 0x7f0000004000,
+		  .size = 512,
+		  .node = 2 },
+		{ .kind = EVENT_ALLOC,
+		  .device = gpu,
+		  .addr = 0x7f0000005000,
+		  .size = 512,
+		  .node = 1 },
 		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f0000006000, .size = 512 },
 		{ .kind = EVENT_OOM, .device = cpu, .size = 512, .node = 1 },
-		{ .kind = EVENT_BLOCK, .device = gpu, .addr = 0x7f0000007000, .size = 512, .node = 2 },
+		{ .kind = EVENT_BLOCK,
+		  .device = gpu,
+		  .addr = 0x7f0000007000,
+		  .size = 512,
+		  .node = 2 },
 		/* what blocks are for */
-		{ .kind = EVENT_TENSOR, .device = gpu, .addr = 0x7f0000003000, .size = 512, .name = w.name,
-		  .module = w.module, .category = CATEGORY_PARAMETER, .flags = CENSUS_FIRST },
-		{ .kind = EVENT_TENSOR, .device = gpu, .addr = 0x7f0000003000, .size = 512, .name = w.name,
-		  .category = CATEGORY_GRADIENT, .flags = CENSUS_FIRST },
-		{ .kind = EVENT_TENSOR, .device = cpu, .addr = UINT64_MAX, .size = UINT64_MAX, .module = w.module },
-		{ .kind = EVENT_TENSOR, .device = gpu, .addr = 0, .size = 0, .category = CATEGORY_TEMPORARY },
-		{ .kind = EVENT_CENSUS, .device = gpu, .size = 1024, .flags = CENSUS_FIRST | CENSUS_TORN },
+		{ .kind = EVENT_TENSOR,
+		  .device = gpu,
+		  .addr = 0x7f0000003000,
+		  .size = 512,
+		  .name = w.name,
+		  .module = w.module,
+		  .category = CATEGORY_PARAMETER,
+		  .flags = CENSUS_FIRST },
+		{ .kind = EVENT_TENSOR,
+		  .device = gpu,
+		  .addr = 0x7f0000003000,
+		  .size = 512,
+		  .name = w.name,
+		  .category = CATEGORY_GRADIENT,
+		  .flags = CENSUS_FIRST },
+		{ .kind = EVENT_TENSOR,
+		  .device = cpu,
+		  .addr = UINT64_MAX,
+		  .size = UINT64_MAX,
+		  .module = w.module },
+		{ .kind = EVENT_TENSOR,
+		  .device = gpu,
+		  .addr = 0,
+		  .size = 0,
+		  .category = CATEGORY_TEMPORARY },
+		{ .kind = EVENT_CENSUS,
+		  .device = gpu,
+		  .size = 1024,
+		  .flags = CENSUS_FIRST | CENSUS_TORN },
 		{ .kind = EVENT_CENSUS, .device = gpu, .size = 1024, .flags = CENSUS_FIRST },
 		{ .kind = EVENT_CENSUS, .device = cpu, .size = 0 },
 		/* calls of modules, which have no device: the next event's is as before */
@@ -173,11 +350,19 @@ static void test_every_kind(void **state)
 		{ .kind = EVENT_ENTER, .module = w.module, .thread = w.thread },
 		{ .kind = EVENT_ENTER, .node = 2 },
 		{ .kind = EVENT_LEAVE, .thread = w.thread },
-		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f0000009000, .size = 512, .thread = w.thread },
+		{ .kind = EVENT_ALLOC,
+		  .device = gpu,
+		  .addr = 0x7f0000009000,
+		  .size = 512,
+		  .thread = w.thread },
 		{ .kind = EVENT_LEAVE, .module = w.module },
 		/* what somebody said, which has none either */
 		{ .kind = EVENT_MARK, .name = w.name, .thread = w.thread },
-		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f000000a000, .size = 512, .thread = w.thread },
+		{ .kind = EVENT_ALLOC,
+		  .device = gpu,
+		  .addr = 0x7f000000a000,
+		  .size = 512,
+		  .thread = w.thread },
 		{ .kind = EVENT_MARK },
 	};
 
@@ -293,11 +478,26 @@ static void test_other_fields(void **state)
 
 	(void)state;
 	for (unsigned int i = 0; i < 4 * EVENT_KINDS; i++) {
-		struct event e = { .kind = (uint8_t)(1 + i % (EVENT_KINDS - 1)), .walk = 1, .how = 2, .flags = 3,
-				   .totals = true, .device = { DEVICE_CUDA, 1 }, .thread = w.thread, .stack = w.stack,
-				   .module = w.module, .time = i, .addr = i % 5, .size = 6 + i % 3, .allocated = 7,
-				   .reserved = 8, .requested = 9, .cuda_stream = 10, .pool = { 11, 12 },
-				   .node = w.node, .name = w.name, .category = 4 };
+		struct event e = { .kind = (uint8_t)(1 + i % (EVENT_KINDS - 1)),
+				   .walk = 1,
+				   .how = 2,
+				   .flags = 3,
+				   .totals = true,
+				   .device = { DEVICE_CUDA, 1 },
+				   .thread = w.thread,
+				   .stack = w.stack,
+				   .module = w.module,
+				   .time = i,
+				   .addr = i % 5,
+				   .size = 6 + i % 3,
+				   .allocated = 7,
+				   .reserved = 8,
+				   .requested = 9,
+				   .cuda_stream = 10,
+				   .pool = { 11, 12 },
+				   .node = w.node,
+				   .name = w.name,
+				   .category = 4 };
 		uint16_t has = kind_has[e.kind];
 
 		events__add(&l, &e);
@@ -353,14 +553,19 @@ static double bytes_each(struct world *w, const struct events *l)
 	return (double)st.st_size / (double)l->n;
 }
 
-/* A large model at attach: what must be read from its allocator's tables must not make a large file. */
+/* A large model at attach: what must be read from its allocator's tables must not make a large
+ * file. */
 static void test_state_is_small(void **state)
 {
 	struct world w = world__new();
 	struct gen g = { .rng = 7 };
 	struct events l = { 0 };
-	struct event block = { .kind = EVENT_BLOCK, .device = { DEVICE_CUDA, 0 }, .walk = MT_WALK_OFF };
-	struct event segment = { .kind = EVENT_SEGMENT, .device = { DEVICE_CUDA, 0 }, .addr = 0x7f0000000000 };
+	struct event block = { .kind = EVENT_BLOCK,
+			       .device = { DEVICE_CUDA, 0 },
+			       .walk = MT_WALK_OFF };
+	struct event segment = { .kind = EVENT_SEGMENT,
+				 .device = { DEVICE_CUDA, 0 },
+				 .addr = 0x7f0000000000 };
 	double each;
 
 	(void)state;
@@ -389,7 +594,10 @@ static void test_state_is_small(void **state)
 static int emit_asked(void *arg, const struct event *e)
 {
 	struct events *l = arg;
-	struct event asked = { .kind = EVENT_REQUESTED, .thread = e->thread, .device = e->device, .time = e->time + 700,
+	struct event asked = { .kind = EVENT_REQUESTED,
+			       .thread = e->thread,
+			       .device = e->device,
+			       .time = e->time + 700,
 			       .addr = e->addr };
 
 	events__add(l, e);
@@ -446,7 +654,8 @@ static int emit_with_node(void *arg, const struct event *e)
 	return 0;
 }
 
-/* Two thirds as many nodes as stacks: each allocates in backward, in the order of the layers from last to first. */
+/* Two thirds as many nodes as stacks: each allocates in backward, in the order of the layers from
+ * last to first. */
 static void test_node_is_small(void **state)
 {
 	struct world w = world__new();
@@ -463,8 +672,8 @@ static void test_node_is_small(void **state)
 	gen__init(g, w.d, 1, emit_with_node, nodes);
 	for (uint32_t i = GEN_STACKS / 3; i-- > 0;) {
 		assert_true(g->stacks[GEN_STACKS / 3 + i] < 4 * GEN_STACKS);
-		nodes->of[g->stacks[GEN_STACKS / 3 + i]] =
-			dict__node(w.d, (struct dict_node){ w.name, g->stacks[i], 0, i % 2 });
+		nodes->of[g->stacks[GEN_STACKS / 3 + i]] = dict__node(
+			w.d, (struct dict_node){ w.name, g->stacks[i], 0, i % 2 });
 	}
 	for (int i = 0; i < 50; i++)
 		gen__step(g);
@@ -477,7 +686,8 @@ static void test_node_is_small(void **state)
 	}
 	with = bytes_each(&w, &l) * (double)l.n;
 	alone = bytes_each(&w, &without) * (double)without.n;
-	print_message("%zu of %zu with a node, %.2f bytes each for that\n", with_node, l.n, (with - alone) / (double)with_node);
+	print_message("%zu of %zu with a node, %.2f bytes each for that\n", with_node, l.n,
+		      (with - alone) / (double)with_node);
 	assert_true(with_node > l.n / 20);
 	assert_true((with - alone) / (double)with_node <= 1.0);
 	check_round_trip(&w, &l, 5000);
@@ -534,13 +744,16 @@ static void test_facts_follow(void **state)
 	assert_int_equal(mtr_writer__flush(wr), 0);
 	assert_true(mtr_writer__bytes(wr) == before);
 	facts__set(w.f, "duration_ns", "2");
-	facts__set(w.f, "torch", "\xff" "2.11\n");
+	facts__set(w.f, "torch",
+		   "\xff"
+		   "2.11\n");
 	assert_int_equal(mtr_writer__flush(wr), 0);
 	/* A writer that dies here leaves all that was flushed. */
 	r = read_all(fd, NULL);
 	assert_int_equal(mtr_reader__end(r, NULL, NULL), MTR_TRUNCATED);
 	assert_string_equal(facts__get(mtr_reader__facts(r), "duration_ns"), "2");
-	assert_string_equal(facts__get(mtr_reader__facts(r), "torch"), "\xef\xbf\xbd" "2.11\n");
+	assert_string_equal(facts__get(mtr_reader__facts(r), "torch"), "\xef\xbf\xbd"
+								       "2.11\n");
 	assert_null(facts__get(mtr_reader__facts(r), "dropped_events"));
 	mtr_reader__free(r);
 	facts__set(w.f, "stop_reason", "signal");
@@ -620,7 +833,8 @@ static void run_bounded(struct mtr_writer_opts opts, const char *reason)
 		assert_true(mtr_reader__size(r) <= opts.max_size);
 	if (opts.max_events)
 		assert_true(got.n <= opts.max_events);
-	assert_true(strtoull(facts__get(mtr_reader__facts(r), "dropped_events"), NULL, 10) == dropped);
+	assert_true(strtoull(facts__get(mtr_reader__facts(r), "dropped_events"), NULL, 10) ==
+		    dropped);
 	assert_true(strtoull(facts__get(mtr_reader__facts(r), "duration_ns"), NULL, 10) == g->time);
 	assert_int_equal(strlen(facts__get(mtr_reader__facts(r), "last")), 1000);
 	mtr_reader__free(r);
@@ -767,14 +981,13 @@ static void test_pipe(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_kind),	cmocka_unit_test(test_random_events),
-		cmocka_unit_test(test_other_fields),	cmocka_unit_test(test_state_is_small),
-		cmocka_unit_test(test_training_loop),	cmocka_unit_test(test_asked_is_small),
-		cmocka_unit_test(test_node_is_small),
-		cmocka_unit_test(test_large_dictionary),
-		cmocka_unit_test(test_facts_follow),	cmocka_unit_test(test_unfit_events),
-		cmocka_unit_test(test_bounds),		cmocka_unit_test(test_full_disk),
-		cmocka_unit_test(test_disk_fills_up),	cmocka_unit_test(test_pipe),
+		cmocka_unit_test(test_every_kind),    cmocka_unit_test(test_random_events),
+		cmocka_unit_test(test_other_fields),  cmocka_unit_test(test_state_is_small),
+		cmocka_unit_test(test_training_loop), cmocka_unit_test(test_asked_is_small),
+		cmocka_unit_test(test_node_is_small), cmocka_unit_test(test_large_dictionary),
+		cmocka_unit_test(test_facts_follow),  cmocka_unit_test(test_unfit_events),
+		cmocka_unit_test(test_bounds),	      cmocka_unit_test(test_full_disk),
+		cmocka_unit_test(test_disk_fills_up), cmocka_unit_test(test_pipe),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,8 @@
 #include "record/mtr_format.h"
 #include "record/varint.h"
 
-/* A recording with several blocks of each type, compressed ones among them, and where its blocks end. */
+/* A recording with several blocks of each type, compressed ones among them, and where its blocks
+ * end. */
 struct sample {
 	struct events l;
 	uint8_t *data;
@@ -98,7 +99,8 @@ static void test_torn_everywhere(void **state)
 			continue;
 		}
 		r = read_all(fd, &got);
-		assert_int_equal(mtr_reader__end(r, &offset, &why), len == s.len ? MTR_COMPLETE : MTR_TRUNCATED);
+		assert_int_equal(mtr_reader__end(r, &offset, &why),
+				 len == s.len ? MTR_COMPLETE : MTR_TRUNCATED);
 		assert_non_null(why);
 		assert_int_equal(offset, end);
 		assert_int_equal(got.n, n);
@@ -133,7 +135,8 @@ static void check_flip(const struct sample *s, int fd, size_t at, uint8_t byte)
 	while ((rc = mtr_reader__next(r, &e)) == 1)
 		events__add(&got, &e);
 	assert_int_equal(rc, 0);
-	/* The checksums tell every single bit, and where; but a version may be had, with less in it. */
+	/* The checksums tell every single bit, and where; but a version may be had, with less in
+	 * it. */
 	assert_int_equal(mtr_reader__end(r, &offset, NULL), MTR_DAMAGED);
 	if (older)
 		assert_true(got.n < s->l.n);
@@ -203,7 +206,8 @@ static void forge_header(struct forged *f)
 	f->len = 16;
 }
 
-static void forge(struct forged *f, uint32_t type, uint32_t flags, uint32_t raw, const void *payload, size_t len)
+static void forge(struct forged *f, uint32_t type, uint32_t flags, uint32_t raw,
+		  const void *payload, size_t len)
 {
 	uint8_t *h = f->data + f->len;
 
@@ -218,12 +222,18 @@ static void forge(struct forged *f, uint32_t type, uint32_t flags, uint32_t raw,
 }
 
 /* A good dictionary, then one block, then the end. How reading ends, and the number of events. */
-static enum mtr_end forged_end(uint32_t type, uint32_t flags, uint32_t raw, const void *payload, size_t len,
-			       size_t *n_events)
+static enum mtr_end forged_end(uint32_t type, uint32_t flags, uint32_t raw, const void *payload,
+			       size_t len, size_t *n_events)
 {
 	/* Strings 1, 2; location 1; module 1; stack 1; thread 1; node 1. */
-	static const char dict[] = "\x01\x01\x02\x01" "a" "\x01" "b" "\x02\x01\x01\x01\x02\x07"
-				   "\x03\x01\x01\x01\x02\x02" "\x04\x01\x01\x00\x01\x01\x01" "\x05\x01\x01\x07\x01"
+	static const char dict[] = "\x01\x01\x02\x01"
+				   "a"
+				   "\x01"
+				   "b"
+				   "\x02\x01\x01\x01\x02\x07"
+				   "\x03\x01\x01\x01\x02\x02"
+				   "\x04\x01\x01\x00\x01\x01\x01"
+				   "\x05\x01\x01\x07\x01"
 				   "\x06\x01\x01\x01\x01\x02\x01";
 	struct forged *f = malloc(sizeof(*f));
 	struct events got = { 0 };
@@ -259,17 +269,29 @@ static void test_forged_dictionary(void **state)
 {
 	(void)state;
 	assert_int_equal(END_OF(MTR_DICT, ""), MTR_COMPLETE);
-	assert_int_equal(END_OF(MTR_DICT, "\x01\x03\x01\x01" "c"), MTR_COMPLETE);
+	assert_int_equal(END_OF(MTR_DICT, "\x01\x03\x01\x01"
+					  "c"),
+			 MTR_COMPLETE);
 	/* Not the next number; an entry again; "" again. */
-	assert_int_equal(END_OF(MTR_DICT, "\x01\x04\x01\x01" "c"), MTR_DAMAGED);
-	assert_int_equal(END_OF(MTR_DICT, "\x01\x03\x01\x01" "a"), MTR_DAMAGED);
+	assert_int_equal(END_OF(MTR_DICT, "\x01\x04\x01\x01"
+					  "c"),
+			 MTR_DAMAGED);
+	assert_int_equal(END_OF(MTR_DICT, "\x01\x03\x01\x01"
+					  "a"),
+			 MTR_DAMAGED);
 	assert_int_equal(END_OF(MTR_DICT, "\x01\x03\x01\x00"), MTR_DAMAGED);
 	/* Not UTF-8; a NUL; longer than the payload; fewer than said; a kind that is none. */
 	assert_int_equal(END_OF(MTR_DICT, "\x01\x03\x01\x01\xff"), MTR_DAMAGED);
 	assert_int_equal(END_OF(MTR_DICT, "\x01\x03\x01\x01\x00"), MTR_DAMAGED);
-	assert_int_equal(END_OF(MTR_DICT, "\x01\x03\x01\x7f" "c"), MTR_DAMAGED);
-	assert_int_equal(END_OF(MTR_DICT, "\x01\x03\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01" "c"), MTR_DAMAGED);
-	assert_int_equal(END_OF(MTR_DICT, "\x01\x03\xff\xff\xff\xff\x0f\x01" "c"), MTR_DAMAGED);
+	assert_int_equal(END_OF(MTR_DICT, "\x01\x03\x01\x7f"
+					  "c"),
+			 MTR_DAMAGED);
+	assert_int_equal(END_OF(MTR_DICT, "\x01\x03\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+					  "c"),
+			 MTR_DAMAGED);
+	assert_int_equal(END_OF(MTR_DICT, "\x01\x03\xff\xff\xff\xff\x0f\x01"
+					  "c"),
+			 MTR_DAMAGED);
 	assert_int_equal(END_OF(MTR_DICT, "\x06\x02\x00"), MTR_COMPLETE);
 	assert_int_equal(END_OF(MTR_DICT, "\x07\x01\x00"), MTR_DAMAGED);
 	assert_int_equal(END_OF(MTR_DICT, "\x00\x01\x00"), MTR_DAMAGED);
@@ -295,13 +317,37 @@ static void test_forged_facts(void **state)
 {
 	(void)state;
 	assert_int_equal(END_OF(MTR_FACTS, "\x00"), MTR_COMPLETE);
-	assert_int_equal(END_OF(MTR_FACTS, "\x01\x01" "k" "\x01" "v"), MTR_COMPLETE);
-	assert_int_equal(END_OF(MTR_FACTS, "\x01\x01" "k" "\x01" "v" "\x00"), MTR_DAMAGED);
-	assert_int_equal(END_OF(MTR_FACTS, "\x02\x01" "k" "\x01" "v"), MTR_DAMAGED);
-	assert_int_equal(END_OF(MTR_FACTS, "\x01\x00\x01" "v"), MTR_DAMAGED);
-	assert_int_equal(END_OF(MTR_FACTS, "\x01\x01 \x01" "v"), MTR_DAMAGED);
-	assert_int_equal(END_OF(MTR_FACTS, "\x01\x01" "k" "\x01\xff"), MTR_DAMAGED);
-	assert_int_equal(END_OF(MTR_FACTS, "\x01\x01" "k" "\x7f" "v"), MTR_DAMAGED);
+	assert_int_equal(END_OF(MTR_FACTS, "\x01\x01"
+					   "k"
+					   "\x01"
+					   "v"),
+			 MTR_COMPLETE);
+	assert_int_equal(END_OF(MTR_FACTS, "\x01\x01"
+					   "k"
+					   "\x01"
+					   "v"
+					   "\x00"),
+			 MTR_DAMAGED);
+	assert_int_equal(END_OF(MTR_FACTS, "\x02\x01"
+					   "k"
+					   "\x01"
+					   "v"),
+			 MTR_DAMAGED);
+	assert_int_equal(END_OF(MTR_FACTS, "\x01\x00\x01"
+					   "v"),
+			 MTR_DAMAGED);
+	assert_int_equal(END_OF(MTR_FACTS, "\x01\x01 \x01"
+					   "v"),
+			 MTR_DAMAGED);
+	assert_int_equal(END_OF(MTR_FACTS, "\x01\x01"
+					   "k"
+					   "\x01\xff"),
+			 MTR_DAMAGED);
+	assert_int_equal(END_OF(MTR_FACTS, "\x01\x01"
+					   "k"
+					   "\x7f"
+					   "v"),
+			 MTR_DAMAGED);
 	assert_int_equal(END_OF(MTR_FACTS, ""), MTR_DAMAGED);
 }
 
@@ -322,10 +368,11 @@ static enum mtr_end end_of_events(const char *head, size_t head_len, const char 
 	return forged_end(MTR_EVENTS, 0, (uint32_t)len, payload, len, n);
 }
 
-#define EVENTS(head, tag, time, addr, size, stack, rest)                                                        \
-	end_of_events(head, sizeof(head) - 1, (const char *const[]){ tag, time, addr, size, stack, rest },      \
-		      (const size_t[]){ sizeof(tag) - 1, sizeof(time) - 1, sizeof(addr) - 1, sizeof(size) - 1,  \
-					sizeof(stack) - 1, sizeof(rest) - 1 },                                  \
+#define EVENTS(head, tag, time, addr, size, stack, rest)                                           \
+	end_of_events(head, sizeof(head) - 1,                                                      \
+		      (const char *const[]){ tag, time, addr, size, stack, rest },                 \
+		      (const size_t[]){ sizeof(tag) - 1, sizeof(time) - 1, sizeof(addr) - 1,       \
+					sizeof(size) - 1, sizeof(stack) - 1, sizeof(rest) - 1 },   \
 		      &n)
 
 static void test_forged_events(void **state)
@@ -336,21 +383,24 @@ static void test_forged_events(void **state)
 	/* Good, but for the end block, which counts no events. */
 	assert_int_equal(EVENTS("\0\1\0", "\x1c", "\0", "", "", "\0", "\0\0\1\0"), MTR_DAMAGED);
 	assert_int_equal(n, 1);
-	assert_int_equal(EVENTS("\0\1\0", "\x8f\x43", "\0", "\0", "", "", "\0\0\1\0\1\1"), MTR_DAMAGED);
+	assert_int_equal(EVENTS("\0\1\0", "\x8f\x43", "\0", "\0", "", "", "\0\0\1\0\1\1"),
+			 MTR_DAMAGED);
 	assert_int_equal(n, 1);
 	assert_int_equal(EVENTS("\0\1\0", "\x98\1", "\0", "\0\2", "", "", "\0\0\1\0"), MTR_DAMAGED);
 	assert_int_equal(n, 1);
-	assert_int_equal(EVENTS("\0\1\0", "\x9b\x40", "\0", "", "", "\0", "\0\0\1\0\2"), MTR_DAMAGED);
+	assert_int_equal(EVENTS("\0\1\0", "\x9b\x40", "\0", "", "", "\0", "\0\0\1\0\2"),
+			 MTR_DAMAGED);
 	assert_int_equal(n, 1);
-	assert_int_equal(EVENTS("\0\1\0", "\xbf\3", "\0", "\0", "", "", "\0\0\1\0\4\2\7"), MTR_DAMAGED);
+	assert_int_equal(EVENTS("\0\1\0", "\xbf\3", "\0", "\0", "", "", "\0\0\1\0\4\2\7"),
+			 MTR_DAMAGED);
 	assert_int_equal(n, 1);
 	assert_int_equal(EVENTS("\0\0\0", "", "", "", "", "", ""), MTR_COMPLETE);
 	assert_int_equal(EVENTS("\0\0\0", "", "", "", "", "", "\0"), MTR_DAMAGED);
 	/* From here on nothing may come out. Thread, stack, module that are not there. */
-#define NONE(...)                                            \
-	do {                                                 \
-		assert_int_equal(EVENTS(__VA_ARGS__), MTR_DAMAGED); \
-		assert_int_equal(n, 0);                      \
+#define NONE(...)                                                                                  \
+	do {                                                                                       \
+		assert_int_equal(EVENTS(__VA_ARGS__), MTR_DAMAGED);                                \
+		assert_int_equal(n, 0);                                                            \
 	} while (0)
 	NONE("\0\1\0", "\x1c", "\0", "", "", "\0", "\2\0\1\0");
 	NONE("\0\1\0", "\x1c", "\0", "", "", "\2", "\0\0\1\0");
@@ -358,20 +408,23 @@ static void test_forged_events(void **state)
 	/* Device number out of order; cut. */
 	NONE("\0\1\0", "\x1c", "\0", "", "", "\0", "\0\1\1\0");
 	NONE("\0\1\0", "\x1c", "\0", "", "", "\0", "\0\0\1");
-	/* No kind; the first event as "the one before"; bits that the kind does not have, that none has. */
+	/* No kind; the first event as "the one before"; bits that the kind does not have, that none
+	 * has. */
 	NONE("\0\1\0", "\xcf\3", "\0", "\0", "", "\0", "\0\0\1\0");
 	NONE("\0\1\0", "\xff\3", "\0", "\0", "", "\0", "\0\0\1\0");
 	NONE("\0\1\0", "\x04", "\0", "", "", "\0", "");
 	NONE("\0\1\0", "\x5c", "\0", "", "\0\1", "\0", "\0\0\1\0");
 	NONE("\0\1\0", "\x9c\1", "\0", "\0", "", "\0", "\0\0\1\0");
 	NONE("\0\1\0", "\x9c\4", "\0", "", "", "\0", "\0\0\1\0");
-	/* An address of an event that never was; a size likewise; no address; totals neither there nor not. */
+	/* An address of an event that never was; a size likewise; no address; totals neither there
+	 * nor not. */
 	NONE("\0\1\0", "\x1a", "\0", "\0", "", "", "\0\0\1\0");
 	NONE("\0\1\0", "\xda\1", "\0", "\2", "\1", "", "\0\0\1\0");
 	NONE("\0\1\0", "\x9a\1", "\0", "", "", "", "\0\0\1\0");
 	NONE("\0\1\0", "\x3c", "\0", "", "", "\0", "\0\0\1\0\2");
 	NONE("\0\1\0", "\x9c\2", "\0", "", "", "\0", "\0\0\1\0\x0a");
-	/* Asked: of nothing, of a block that never was, with no address; a bit that it does not have. */
+	/* Asked: of nothing, of a block that never was, with no address; a bit that it does not
+	 * have. */
 	NONE("\0\1\0", "\x18", "\0", "", "", "", "\0\0\1\0");
 	NONE("\0\1\0", "\x98\1", "\0", "\1", "", "", "\0\0\1\0");
 	NONE("\0\1\0", "\x98\1", "\0", "\0", "", "", "\0\0\1\0");
@@ -381,7 +434,8 @@ static void test_forged_events(void **state)
 	NONE("\0\1\0", "\x8f\x43", "\0", "\0", "", "", "\0\0\1\0\x09\0");
 	NONE("\0\1\0", "\x8f\x43", "\0", "\0", "", "", "\0\0\1\0\1\x80\2");
 	NONE("\0\1\0", "\x8f\x43", "\0", "", "", "", "\0\0\1\0\1\1");
-	/* A node of what has none; one that is not there, before the first, none. Then a tensor: name, module, category. */
+	/* A node of what has none; one that is not there, before the first, none. Then a tensor:
+	 * name, module, category. */
 	NONE("\0\1\0", "\x9c\x40", "\0", "", "", "\0", "\0\0\1\0\2");
 	NONE("\0\1\0", "\x9b\x40", "\0", "", "", "\0", "\0\0\1\0\4");
 	NONE("\0\1\0", "\x9b\x40", "\0", "", "", "\0", "\0\0\1\0\1");
@@ -395,10 +449,12 @@ static void test_forged_events(void **state)
 	NONE("\0\1\0", "\x1c", "\0\0", "", "", "\0", "\0\0\1\0");
 	NONE("\0\x7f\0", "\x1c", "\0", "", "", "\0", "\0\0\1\0");
 	NONE("\1\1\0", "\x1c", "\0", "", "", "\0", "\0\0\1\0");
-	NONE("\0\1\0", "\x1c", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", "", "", "\0", "\0\0\1\0");
+	NONE("\0\1\0", "\x1c", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", "", "", "\0",
+	     "\0\0\1\0");
 	/* Columns that claim more than there is. */
 	assert_int_equal(END_OF(MTR_EVENTS, "\0\1\0\1\1\0\0\1\x7f\x1c\0\0\0\0\1\0"), MTR_DAMAGED);
-	assert_int_equal(END_OF(MTR_EVENTS, "\0\1\0\1\xff\xff\xff\xff\xff\xff\xff\xff\xff\1\0\0\1\4\x1c\0"),
+	assert_int_equal(END_OF(MTR_EVENTS,
+				"\0\1\0\1\xff\xff\xff\xff\xff\xff\xff\xff\xff\1\0\0\1\4\x1c\0"),
 			 MTR_DAMAGED);
 	assert_int_equal(END_OF(MTR_EVENTS, ""), MTR_DAMAGED);
 #undef NONE
@@ -480,10 +536,10 @@ static void test_varints(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_torn_everywhere),	  cmocka_unit_test(test_every_bit),
-		cmocka_unit_test(test_not_a_recording),	  cmocka_unit_test(test_forged_dictionary),
-		cmocka_unit_test(test_forged_facts),	  cmocka_unit_test(test_forged_events),
-		cmocka_unit_test(test_forged_blocks),	  cmocka_unit_test(test_checksum),
+		cmocka_unit_test(test_torn_everywhere), cmocka_unit_test(test_every_bit),
+		cmocka_unit_test(test_not_a_recording), cmocka_unit_test(test_forged_dictionary),
+		cmocka_unit_test(test_forged_facts),	cmocka_unit_test(test_forged_events),
+		cmocka_unit_test(test_forged_blocks),	cmocka_unit_test(test_checksum),
 		cmocka_unit_test(test_varints),
 	};
 

@@ -30,7 +30,8 @@ static size_t example_bytes(uint8_t *dst, size_t room)
 			continue;
 		}
 		/* "0010  01 02 03   what it says" */
-		for (char *p = line + 6; inside && sscanf(p, "%2x%n", &byte, &used) == 1 && used == 2; p += 3) {
+		for (char *p = line + 6;
+		     inside && sscanf(p, "%2x%n", &byte, &used) == 1 && used == 2; p += 3) {
 			assert_true(n < room);
 			dst[n++] = (uint8_t)byte;
 			if (p[2] != ' ' || p[3] == ' ')
@@ -48,10 +49,19 @@ static void test_example(void **state)
 	uint32_t file = dict__string(w.d, "train.py", 8), func = dict__string(w.d, "main", 4);
 	struct dict_frame frame = { dict__loc(w.d, (struct dict_loc){ file, func, 7 }), 0 };
 	uint32_t stack = dict__stack(w.d, &frame, 1, MT_WALK_OK);
-	uint32_t thread = dict__thread(w.d, (struct dict_thread){ 4242, dict__string(w.d, "python", 6) });
+	uint32_t thread = dict__thread(w.d, (struct dict_thread){ 4242,
+								  dict__string(w.d, "python", 6) });
 	struct events l = { 0 };
-	struct event e = { .kind = EVENT_ALLOC, .device = gpu, .thread = thread, .stack = stack, .time = 1000000,
-			   .addr = 0x7f3210000000, .size = 1024, .totals = true, .allocated = 1024, .reserved = 2097152 };
+	struct event e = { .kind = EVENT_ALLOC,
+			   .device = gpu,
+			   .thread = thread,
+			   .stack = stack,
+			   .time = 1000000,
+			   .addr = 0x7f3210000000,
+			   .size = 1024,
+			   .totals = true,
+			   .allocated = 1024,
+			   .reserved = 2097152 };
 	uint8_t want[1024], *got;
 	size_t n, len;
 	int fd = memory_file();
@@ -59,8 +69,12 @@ static void test_example(void **state)
 	(void)state;
 	facts__set(w.f, "comm", "python");
 	events__add(&l, &e);
-	events__add(&l, &(struct event){ .kind = EVENT_REQUESTED, .device = gpu, .thread = thread, .time = e.time + 1000,
-					 .addr = e.addr, .requested = 1000 });
+	events__add(&l, &(struct event){ .kind = EVENT_REQUESTED,
+					 .device = gpu,
+					 .thread = thread,
+					 .time = e.time + 1000,
+					 .addr = e.addr,
+					 .requested = 1000 });
 	e.time += 20000;
 	e.kind = EVENT_FREE;
 	e.stack = 0;
@@ -95,9 +109,10 @@ static void write_random(struct world *w, int fd, struct events *l)
 
 static void test_other_reader(void **state)
 {
-	static const char *const kinds[] = { "",     "alloc",	"free",	 "oom",	  "step",  "call", "lost",
-					     "take", "give", "segment", "block", "state", "asked", "used",
-					     "tensor", "census", "enter", "leave", "mark", "left" };
+	static const char *const kinds[] = { "",       "alloc", "free",	 "oom",	 "step",
+					     "call",   "lost",	"take",	 "give", "segment",
+					     "block",  "state", "asked", "used", "tensor",
+					     "census", "enter", "leave", "mark", "left" };
 	char path[] = "/tmp/memtrace-test-XXXXXX", command[128], line[512], want[512];
 	struct world w = world__new();
 	struct events l = { 0 };
@@ -116,11 +131,13 @@ static void test_other_reader(void **state)
 
 		assert_true(i < l.n);
 		snprintf(want, sizeof(want),
-			 "%s %u %u %u %u %u %u %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %u %u %" PRIu64
-			 " %" PRIu64 " %u %u %u %" PRIu64 " %" PRIu64 "\n",
-			 kinds[e->kind], e->walk, e->totals, e->device.type, e->device.index, e->thread, e->stack,
-			 e->module, e->time, e->addr, e->size, e->allocated, e->reserved, e->how, e->flags, e->requested,
-			 e->cuda_stream, e->node, e->name, e->category, e->pool[0], e->pool[1]);
+			 "%s %u %u %u %u %u %u %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
+			 " %" PRIu64 " %u %u %" PRIu64 " %" PRIu64 " %u %u %u %" PRIu64 " %" PRIu64
+			 "\n",
+			 kinds[e->kind], e->walk, e->totals, e->device.type, e->device.index,
+			 e->thread, e->stack, e->module, e->time, e->addr, e->size, e->allocated,
+			 e->reserved, e->how, e->flags, e->requested, e->cuda_stream, e->node,
+			 e->name, e->category, e->pool[0], e->pool[1]);
 		assert_string_equal(line, want);
 		l.e[i].kind = 0;
 	}
@@ -141,12 +158,13 @@ static void test_other_reader(void **state)
 
 /* ---- older versions ---- */
 
-static const char *const old_kinds[] = { "",	 "alloc", "free",    "oom",   "step",  "call",	"lost",
-					 "take", "give",  "segment", "block", "state", "asked", "used",
-					 "tensor", "census", "enter", "leave" };
+static const char *const old_kinds[] = { "",	  "alloc", "free",   "oom",	"step",	 "call",
+					 "lost",  "take",  "give",   "segment", "block", "state",
+					 "asked", "used",  "tensor", "census",	"enter", "leave" };
 
 /*
- * tests/data/recording-v<version>.bin was written when there was no later version; the text is what another reader read.
+ * tests/data/recording-v<version>.bin was written when there was no later version; the text is what
+ * another reader read.
  */
 static void check_old(unsigned int version, int events)
 {
@@ -166,15 +184,19 @@ static void check_old(unsigned int version, int events)
 	assert_int_equal(mtr_reader__version(r), version);
 	while (mtr_reader__next(r, &e) == 1) {
 		assert_non_null(fgets(want, sizeof(want), text));
-		assert_in_range(e.kind, EVENT_ALLOC, version == 1 ? EVENT_LOST : version == 2 ? EVENT_USED : EVENT_LEAVE);
+		assert_in_range(e.kind, EVENT_ALLOC,
+				version == 1   ? EVENT_LOST
+				: version == 2 ? EVENT_USED
+					       : EVENT_LEAVE);
 		if (version == 3)
 			snprintf(later, sizeof(later), " %u %u %u", e.node, e.name, e.category);
 		snprintf(line, sizeof(line),
-			 "%s %u %u %u %u %u %u %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %u %u %" PRIu64
-			 " %" PRIu64 "%s %" PRIu64 " %" PRIu64,
-			 old_kinds[e.kind], e.walk, e.totals, e.device.type, e.device.index, e.thread, e.stack, e.module,
-			 e.time, e.addr, e.size, e.allocated, e.reserved, e.how, e.flags, e.requested, e.cuda_stream,
-			 later, e.pool[0], e.pool[1]);
+			 "%s %u %u %u %u %u %u %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
+			 " %" PRIu64 " %u %u %" PRIu64 " %" PRIu64 "%s %" PRIu64 " %" PRIu64,
+			 old_kinds[e.kind], e.walk, e.totals, e.device.type, e.device.index,
+			 e.thread, e.stack, e.module, e.time, e.addr, e.size, e.allocated,
+			 e.reserved, e.how, e.flags, e.requested, e.cuda_stream, later, e.pool[0],
+			 e.pool[1]);
 		want[strcspn(want, "\n")] = '\0';
 		if (version == 1) /* what there was not is 0 */
 			strcat(want, " 0 0 0 0 0 0");
@@ -206,18 +228,12 @@ static void test_old_versions_have_less(void **state)
 		struct event e;
 		char since;
 	} list[] = {
-		{ { .kind = EVENT_CUDA_ALLOC }, 2 },
-		{ { .kind = EVENT_REQUESTED }, 2 },
-		{ { .kind = EVENT_STATE }, 2 },
-		{ { .kind = EVENT_FREE, .how = 1 }, 2 },
-		{ { .kind = EVENT_FREE }, 1 },
-		{ { .kind = EVENT_TENSOR }, 3 },
-		{ { .kind = EVENT_CENSUS }, 3 },
-		{ { .kind = EVENT_ENTER }, 3 },
-		{ { .kind = EVENT_LEAVE }, 3 },
-		{ { .kind = EVENT_ALLOC, .node = 1 }, 3 },
-		{ { .kind = EVENT_MARK }, 4 },
-		{ { .kind = EVENT_LEFT }, 5 },
+		{ { .kind = EVENT_CUDA_ALLOC }, 2 }, { { .kind = EVENT_REQUESTED }, 2 },
+		{ { .kind = EVENT_STATE }, 2 },	     { { .kind = EVENT_FREE, .how = 1 }, 2 },
+		{ { .kind = EVENT_FREE }, 1 },	     { { .kind = EVENT_TENSOR }, 3 },
+		{ { .kind = EVENT_CENSUS }, 3 },     { { .kind = EVENT_ENTER }, 3 },
+		{ { .kind = EVENT_LEAVE }, 3 },	     { { .kind = EVENT_ALLOC, .node = 1 }, 3 },
+		{ { .kind = EVENT_MARK }, 4 },	     { { .kind = EVENT_LEFT }, 5 },
 	};
 
 	(void)state;
@@ -226,7 +242,8 @@ static void test_old_versions_have_less(void **state)
 		char version = (char)(1 + i % 4);
 		bool good = version >= list[i / 4].since;
 		struct events l = { 0 }, got = { 0 };
-		struct world w = e->node ? world__new() : (struct world){ .d = dict__new(), .f = facts__new() };
+		struct world w = e->node ? world__new()
+					 : (struct world){ .d = dict__new(), .f = facts__new() };
 		int fd = memory_file();
 		struct mtr_reader *r;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A stream of any length in bounded space: segments that read alone, what went, and totals that stay exact. */
+/* A stream of any length in bounded space: segments that read alone, what went, and totals that
+ * stay exact. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -44,7 +45,8 @@ static void look_at_disk(struct disk *d)
 		if (!d->fds[i])
 			continue;
 		assert_int_equal(fstat(d->fds[i], &st), 0);
-		sum += ((uint64_t)st.st_size + MTR_RING_ROUND - 1) / MTR_RING_ROUND * MTR_RING_ROUND;
+		sum += ((uint64_t)st.st_size + MTR_RING_ROUND - 1) / MTR_RING_ROUND *
+		       MTR_RING_ROUND;
 	}
 	d->most = sum > d->most ? sum : d->most;
 }
@@ -96,7 +98,12 @@ static int feed(void *arg, const struct event *e)
 static struct disk *disk__new(uint64_t space)
 {
 	struct disk *d = calloc(1, sizeof(*d));
-	struct mtr_ring_opts opts = { .space = space, .segment = SEGMENT, .open = disk_open, .done = disk_done, .drop = disk_drop, .ctx = d };
+	struct mtr_ring_opts opts = { .space = space,
+				      .segment = SEGMENT,
+				      .open = disk_open,
+				      .done = disk_done,
+				      .drop = disk_drop,
+				      .ctx = d };
 
 	assert_non_null(d);
 	d->dict = dict__new();
@@ -139,8 +146,12 @@ static void check_rows(const struct model *a, const struct model *b, size_t devi
 		uint64_t of_x = 0, of_y = 0;
 
 		for (size_t k = 0; k < n; k++) {
-			of_x += x[k].line == x[i].line && x[k].func && !strcmp(x[k].func, x[i].func) ? x[k].bytes : 0;
-			of_y += y[k].line == x[i].line && y[k].func && !strcmp(y[k].func, x[i].func) ? y[k].bytes : 0;
+			of_x += x[k].line == x[i].line && x[k].func && !strcmp(x[k].func, x[i].func)
+					? x[k].bytes
+					: 0;
+			of_y += y[k].line == x[i].line && y[k].func && !strcmp(y[k].func, x[i].func)
+					? y[k].bytes
+					: 0;
 		}
 		assert_true(of_x == of_y && of_x);
 	}
@@ -173,10 +184,12 @@ static void check_alone(const struct disk *d, unsigned int number)
 		model__device(alone, i, &a);
 		model__device(whole, i, &w);
 		assert_string_equal(a.name, w.name);
-		assert_true(a.allocated == w.allocated && a.reserved == w.reserved && a.live == w.live);
+		assert_true(a.allocated == w.allocated && a.reserved == w.reserved &&
+			    a.live == w.live);
 		assert_int_equal(a.drift, 0);
 		assert_true(a.live_blocks == w.live_blocks);
-		assert_true(s->span.devices[i].device.type != a.device.type || s->span.devices[i].peak_allocated == a.peak_allocated);
+		assert_true(s->span.devices[i].device.type != a.device.type ||
+			    s->span.devices[i].peak_allocated == a.peak_allocated);
 		if (a.device.type == DEVICE_CUDA)
 			check_rows(alone, whole, i);
 	}
@@ -203,7 +216,8 @@ static void test_rolls(void **state)
 	assert_int_equal(mtr_rolling__finish(d->ring), 0);
 	look_at_disk(d);
 	assert_true(d->most <= SPACE);
-	assert_true(mtr_rolling__most_used(d->ring) <= SPACE && mtr_rolling__most_used(d->ring) >= d->most);
+	assert_true(mtr_rolling__most_used(d->ring) <= SPACE &&
+		    mtr_rolling__most_used(d->ring) >= d->most);
 	assert_true(d->n_dropped > 10);
 	for (uint32_t i = 0; (s = mtr_rolling__segment(d->ring, i)); i++) {
 		sum += s->span.events;
@@ -212,7 +226,8 @@ static void test_rolls(void **state)
 	}
 	assert_true(sum + d->dropped_events == d->gen.events);
 	assert_true(d->gap.events == d->dropped_events);
-	assert_true(d->gap.from == d->all.e[0].time && d->gap.to == d->all.e[d->gap.events - 1].time);
+	assert_true(d->gap.from == d->all.e[0].time &&
+		    d->gap.to == d->all.e[d->gap.events - 1].time);
 	first = d->n_dropped + 1;
 	check_alone(d, first);
 	check_alone(d, d->n - 1);
@@ -231,7 +246,8 @@ static void test_gap(void **state)
 	for (uint64_t i = 0; i < d->gap.events; i++) {
 		const struct event *e = &d->all.e[i];
 
-		if (e->device.type != DEVICE_CUDA || (e->kind != EVENT_ALLOC && e->kind != EVENT_FREE))
+		if (e->device.type != DEVICE_CUDA ||
+		    (e->kind != EVENT_ALLOC && e->kind != EVENT_FREE))
 			continue;
 		allocs += e->kind == EVENT_ALLOC;
 		bytes += e->kind == EVENT_ALLOC ? e->size : 0;
@@ -272,7 +288,9 @@ static void test_too_small(void **state)
 
 static void test_errors(void **state)
 {
-	struct event e = { .kind = EVENT_ALLOC, .device = { DEVICE_CPU, 0 }, .size = 64, .addr = 4096 };
+	struct event e = {
+		.kind = EVENT_ALLOC, .device = { DEVICE_CPU, 0 }, .size = 64, .addr = 4096
+	};
 	struct event bad = { .kind = EVENT_KINDS };
 	struct mtr_ring_opts opts = { .space = SEGMENT, .segment = SEGMENT };
 	struct disk *d = disk__new(SPACE);
@@ -321,9 +339,10 @@ static json_t *level_of(const json_t *doc, const char *of, size_t level)
 	json_t *s;
 	size_t i;
 
-	json_array_foreach (json_object_get(doc, "series"), i, s)
-		if (!strcmp(json_string_value(json_object_get(s, "of")), of))
-			return json_array_get(json_object_get(s, "levels"), level);
+	json_array_foreach(json_object_get(doc, "series"), i,
+			   s) if (!strcmp(json_string_value(json_object_get(s, "of")),
+					  of)) return json_array_get(json_object_get(s, "levels"),
+								     level);
 	fail();
 	return NULL;
 }
@@ -337,14 +356,18 @@ static uint64_t at_row(const json_t *row, size_t column)
 static void check_levels(const json_t *doc, uint64_t allocs, uint64_t peak)
 {
 	for (size_t k = 0; k < 5; k++) {
-		const json_t *level = level_of(doc, "cuda:0", k), *rows = json_object_get(level, "rows"), *row;
-		uint64_t step = (uint64_t)json_integer_value(json_object_get(level, "step")), last = 0, sum = 0, max = 0;
+		const json_t *level = level_of(doc, "cuda:0", k),
+			     *rows = json_object_get(level, "rows"), *row;
+		uint64_t step = (uint64_t)json_integer_value(json_object_get(level, "step")),
+			 last = 0, sum = 0, max = 0;
 		size_t i;
 
-		json_array_foreach (rows, i, row) {
+		json_array_foreach(rows, i, row)
+		{
 			assert_int_equal(at_row(row, 0) % step, 0);
 			assert_true(!i || at_row(row, 0) > last);
-			assert_true(at_row(row, 1) <= at_row(row, 3) && at_row(row, 3) <= at_row(row, 2));
+			assert_true(at_row(row, 1) <= at_row(row, 3) &&
+				    at_row(row, 3) <= at_row(row, 2));
 			last = at_row(row, 0);
 			sum += at_row(row, 7);
 			max = at_row(row, 2) > max ? at_row(row, 2) : max;
@@ -358,7 +381,9 @@ static void check_levels(const json_t *doc, uint64_t allocs, uint64_t peak)
 static void test_totals(void **state)
 {
 	static const uint64_t pauses[] = { SECOND / 7, 3 * SECOND, 700 * SECOND, 40000 * SECOND };
-	struct event e = { .kind = EVENT_ALLOC, .device = { DEVICE_CUDA, 0 }, .totals = true, .size = 512 };
+	struct event e = {
+		.kind = EVENT_ALLOC, .device = { DEVICE_CUDA, 0 }, .totals = true, .size = 512
+	};
 	const uint64_t max = 256 << 10;
 	struct totals *t = totals__new(max);
 	uint64_t allocated = 0, peak = 0, n = 0, steps = 0;
@@ -377,7 +402,11 @@ static void test_totals(void **state)
 			n++;
 			assert_int_equal(totals__event(t, &e, allocated, 2 * allocated), 0);
 			if (i % 1000 == 999) {
-				assert_int_equal(totals__event(t, &(struct event){ .kind = EVENT_STEP, .time = e.time }, 0, 0), 0);
+				assert_int_equal(totals__event(t,
+							       &(struct event){ .kind = EVENT_STEP,
+										.time = e.time },
+							       0, 0),
+						 0);
 				steps++;
 			}
 			/* A thread that is a little behind belongs to the step under way. */
@@ -396,7 +425,8 @@ static void test_totals(void **state)
 	totals__whole(t, &whole);
 	assert_true(whole.events == n + steps && whole.steps == steps && whole.last == e.time);
 	assert_true(totals__device(t, 0, &dev) && !totals__device(t, 1, &dev));
-	assert_true(dev.allocs == n && dev.peak_allocated == peak && dev.peak_reserved == 2 * peak && dev.allocated == allocated);
+	assert_true(dev.allocs == n && dev.peak_allocated == peak &&
+		    dev.peak_reserved == 2 * peak && dev.allocated == allocated);
 	totals__free(t);
 }
 
@@ -406,8 +436,15 @@ static void test_renumber(void **state)
 {
 	struct world w = world__new();
 	struct renumber *r;
-	struct event e = { .kind = EVENT_ALLOC, .stack = w.cut_stack, .thread = w.thread, .node = w.node, .name = w.name, .module = w.module };
-	struct event own = e, other = { .stack = 99999, .thread = 99999, .node = 99999, .name = 99999, .module = 99999 };
+	struct event e = { .kind = EVENT_ALLOC,
+			   .stack = w.cut_stack,
+			   .thread = w.thread,
+			   .node = w.node,
+			   .name = w.name,
+			   .module = w.module };
+	struct event own = e, other = {
+		.stack = 99999, .thread = 99999, .node = 99999, .name = 99999, .module = 99999
+	};
 	const struct dict *to;
 
 	(void)state;
@@ -435,8 +472,9 @@ static void test_renumber(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rolls),	cmocka_unit_test(test_gap),    cmocka_unit_test(test_too_small),
-		cmocka_unit_test(test_errors),	cmocka_unit_test(test_totals), cmocka_unit_test(test_renumber),
+		cmocka_unit_test(test_rolls),	  cmocka_unit_test(test_gap),
+		cmocka_unit_test(test_too_small), cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_totals),	  cmocka_unit_test(test_renumber),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Plans of replays: whose pool a block is of, where the cache was emptied, what was there at first; and which interpreter is trusted. */
+/* Plans of replays: whose pool a block is of, where the cache was emptied, what was there at first;
+ * and which interpreter is trusted. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -34,7 +35,11 @@ static struct event *add(uint8_t kind, uint64_t addr, uint64_t size)
 {
 	struct event *e = &events[n_events++];
 
-	*e = (struct event){ .kind = kind, .device = { DEVICE_CUDA, 0 }, .addr = addr, .size = size, .time = n_events };
+	*e = (struct event){ .kind = kind,
+			     .device = { DEVICE_CUDA, 0 },
+			     .addr = addr,
+			     .size = size,
+			     .time = n_events };
 	return e;
 }
 
@@ -113,7 +118,8 @@ static void test_blocks(void **state)
 	release(0x1234000, 512); /* nobody told of it */
 	add(EVENT_ALLOC, BASE + 4096, 512)->device.type = DEVICE_CPU;
 	add(EVENT_ALLOC, BASE + 4096, 512)->device.index = 1;
-	info = planned(0, "pool 0\nreserved 2097152\nalloc 0 1024 1000 @1\nalloc 1 512 0 @3\nfree 0 @4\nalloc 0 512 0 @5\n");
+	info = planned(0, "pool 0\nreserved 2097152\nalloc 0 1024 1000 @1\nalloc 1 512 0 @3\nfree "
+			  "0 @4\nalloc 0 512 0 @5\n");
 	assert_int_equal(info.events, 4);
 	assert_int_equal(info.asked, 1);
 	assert_int_equal(info.unknown_frees, 1);
@@ -128,7 +134,10 @@ static void test_missed_free(void **state)
 	alloc(BASE, 512);
 	add(EVENT_LOST, 0, 3);
 	alloc(BASE, 1024);
-	assert_int_equal(planned(0, "pool 0\nreserved 0\nalloc 0 512 0 @0\nfree 0 @2\nalloc 0 1024 0 @2\n").mended, 1);
+	assert_int_equal(
+		planned(0, "pool 0\nreserved 0\nalloc 0 512 0 @0\nfree 0 @2\nalloc 0 1024 0 @2\n")
+			.mended,
+		1);
 }
 
 /* Segments are told of after blocks were handed out in them. */
@@ -144,14 +153,18 @@ static void test_pools(void **state)
 	segment(BASE + 32 * MIB, 20 * MIB, 0x5000, 0, 0);
 	segment(BASE + 64 * MIB, 20 * MIB, 0x5000, 7, 0);
 	segment(BASE, 20 * MIB, 0, 0, 0);
-	/* The second stream by the name that allocations have for it, once where it is known and once where not. */
+	/* The second stream by the name that allocations have for it, once where it is known and
+	 * once where not. */
 	alloc(BASE + 40 * MIB, MIB);
 	add(EVENT_REQUESTED, BASE + 40 * MIB, 0)->cuda_stream = 3;
 	alloc(BASE + 104 * MIB, MIB);
 	add(EVENT_REQUESTED, BASE + 104 * MIB, 0)->cuda_stream = 3;
-	info = planned(0, "pool 0\nreserved 20971520\nalloc 0 4194304 0 @1\npool 1\nreserved 41943040\nalloc 1 4194304 0 @3\n"
-			  "pool 2\nreserved 62914560\nalloc 2 4194304 0 @5\npool 1\nreserved 83886080\nalloc 3 4194304 0 @7\n"
-			  "pool 0\nreserved 104857600\nalloc 4 4194304 0 @9\npool 1\nalloc 5 1048576 0 @13\npool 1\nalloc 6 1048576 0 @15\n");
+	info = planned(0, "pool 0\nreserved 20971520\nalloc 0 4194304 0 @1\npool 1\nreserved "
+			  "41943040\nalloc 1 4194304 0 @3\n"
+			  "pool 2\nreserved 62914560\nalloc 2 4194304 0 @5\npool 1\nreserved "
+			  "83886080\nalloc 3 4194304 0 @7\n"
+			  "pool 0\nreserved 104857600\nalloc 4 4194304 0 @9\npool 1\nalloc 5 "
+			  "1048576 0 @13\npool 1\nalloc 6 1048576 0 @15\n");
 	assert_int_equal(info.pools, 3);
 	assert_int_equal(info.pools_unknown, 1);
 }
@@ -175,7 +188,8 @@ static void test_ranges(void **state)
 		range(BASE + i * 64 * GIB);
 		alloc(BASE + i * 64 * GIB, i & 1 ? 4 * MIB : 512);
 	}
-	info = planned(0, "pool 0\nreserved 0\nalloc 0 512 0 @1\npool 0\nalloc 1 4194304 0 @3\npool 1\nalloc 2 512 0 @5\npool 1\nalloc 3 4194304 0 @7\n");
+	info = planned(0, "pool 0\nreserved 0\nalloc 0 512 0 @1\npool 0\nalloc 1 4194304 0 "
+			  "@3\npool 1\nalloc 2 512 0 @5\npool 1\nalloc 3 4194304 0 @7\n");
 	assert_int_equal(info.pools, 2);
 	assert_int_equal(info.pools_unknown, 0);
 }
@@ -193,7 +207,8 @@ static void test_range_grows(void **state)
 	e->flags = MEM_BY_ALLOCATOR;
 	alloc(BASE + 30 * MIB, 4 * MIB);
 	alloc(BASE + 40 * MIB, 4 * MIB); /* behind it */
-	planned(0, "segment 20971520:\nstate\npool 1\nreserved 0\nalloc 0 4194304 0 @3\npool 0\nalloc 1 4194304 0 @4\n");
+	planned(0, "segment 20971520:\nstate\npool 1\nreserved 0\nalloc 0 4194304 0 @3\npool "
+		   "0\nalloc 1 4194304 0 @4\n");
 }
 
 static void full(uint64_t device)
@@ -216,7 +231,8 @@ static void full(uint64_t device)
 	assert_int_equal(info.empties, device != 2 * GIB);
 }
 
-/* Memory went back to CUDA before more was taken: because there was no room, or because the program had the cache emptied. */
+/* Memory went back to CUDA before more was taken: because there was no room, or because the program
+ * had the cache emptied. */
 static void test_full_or_emptied(void **state)
 {
 	full(2 * GIB);
@@ -239,7 +255,8 @@ static void test_emptied(void **state)
 	alloc(BASE, 512);
 	reserved = 0; /* no call was seen */
 	release(BASE, 512);
-	info = planned(80 * GIB, "pool 0\nreserved 20971520\nalloc 0 4194304 0 @1\nfree 0 @2\nempty\npool 0\nreserved 2097152\nalloc 0 512 0 @5\n"
+	info = planned(80 * GIB, "pool 0\nreserved 20971520\nalloc 0 4194304 0 @1\nfree 0 "
+				 "@2\nempty\npool 0\nreserved 2097152\nalloc 0 512 0 @5\n"
 				 "empty\nreserved 0\nfree 0 @6\n");
 	assert_int_equal(info.empties, 2);
 }
@@ -255,7 +272,8 @@ static void test_others(void **state)
 	call(EVENT_CUDA_FREE, BASE, 0, 0);
 	call(EVENT_CUDA_ALLOC, BASE, 64 * MIB, 0);
 	alloc(BASE + GIB + 512, 512);
-	info = planned(0, "take 33554432\npool 0\nreserved 0\nalloc 0 512 0 @1\ngive\ntake 67108864\nalloc 1 512 0 @5\n");
+	info = planned(0, "take 33554432\npool 0\nreserved 0\nalloc 0 512 0 @1\ngive\ntake "
+			  "67108864\nalloc 1 512 0 @5\n");
 	assert_false(info.context_known);
 }
 
@@ -267,8 +285,8 @@ static void test_state(void **state)
 	(void)state;
 	segment(BASE + 2 * MIB, 20 * MIB, 0x5000, 0, 0);
 	segment(BASE, 2 * MIB, 0, 0, SEGMENT_SMALL);
-	segment(BASE + MIB, 4 * MIB, 0, 0, 0);	    /* lies over the others: no such thing */
-	segment(BASE + GIB + 5, 2 * MIB, 0, 0, 0);  /* nor has any such an address */
+	segment(BASE + MIB, 4 * MIB, 0, 0, 0);	   /* lies over the others: no such thing */
+	segment(BASE + GIB + 5, 2 * MIB, 0, 0, 0); /* nor has any such an address */
 	add(EVENT_BLOCK, BASE + 512, 1024);
 	add(EVENT_BLOCK, BASE + 1024, 512); /* in the one before */
 	add(EVENT_BLOCK, BASE + 4 * MIB, 2 * MIB)->flags = BLOCK_PENDING;
@@ -281,7 +299,8 @@ static void test_state(void **state)
 	reserved = 22 * MIB;
 	release(BASE + 512, 1024);
 	alloc(BASE + 8 * MIB, 512);
-	info = planned(0, "segment small 2097152: 512+1024\nsegment 20971520: 0+1048576 2097152+2097152 waits\nblock\nstate\n"
+	info = planned(0, "segment small 2097152: 512+1024\nsegment 20971520: 0+1048576 "
+			  "2097152+2097152 waits\nblock\nstate\n"
 			  "reserved 23068672\nfree 0 @10\npool 1\nalloc 0 512 0 @11\n");
 	assert_true(info.before_known);
 	assert_int_equal(info.before, 1024 + 2 * MIB);
@@ -347,7 +366,8 @@ static void test_paths_of_root(void **state)
 	assert_int_equal(opened(path), 0);
 	assert_int_equal(opened(link), 0);
 	assert_int_equal(opened(in_theirs), 0);
-	/* Root's link to root's file, in a folder whose owner can put another link there at any time. */
+	/* Root's link to root's file, in a folder whose owner can put another link there at any
+	 * time. */
 	assert_int_equal(chown(theirs, 12345, 12345), 0);
 	assert_int_equal(opened(in_theirs), -EPERM);
 	assert_int_equal(chown(theirs, 0, 0), 0);
@@ -380,11 +400,17 @@ static void test_paths_of_root(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_blocks, begin),	 cmocka_unit_test_setup(test_missed_free, begin),
-		cmocka_unit_test_setup(test_pools, begin),	 cmocka_unit_test_setup(test_full_or_emptied, begin),
-		cmocka_unit_test_setup(test_emptied, begin),	 cmocka_unit_test_setup(test_others, begin),
-		cmocka_unit_test_setup(test_ranges, begin),	 cmocka_unit_test_setup(test_range_grows, begin),
-		cmocka_unit_test_setup(test_state, begin),	 cmocka_unit_test(test_paths_of_others), cmocka_unit_test(test_paths_of_root),
+		cmocka_unit_test_setup(test_blocks, begin),
+		cmocka_unit_test_setup(test_missed_free, begin),
+		cmocka_unit_test_setup(test_pools, begin),
+		cmocka_unit_test_setup(test_full_or_emptied, begin),
+		cmocka_unit_test_setup(test_emptied, begin),
+		cmocka_unit_test_setup(test_others, begin),
+		cmocka_unit_test_setup(test_ranges, begin),
+		cmocka_unit_test_setup(test_range_grows, begin),
+		cmocka_unit_test_setup(test_state, begin),
+		cmocka_unit_test(test_paths_of_others),
+		cmocka_unit_test(test_paths_of_root),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

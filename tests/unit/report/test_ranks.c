@@ -19,13 +19,16 @@
 static char dir[] = "/tmp/test_ranks.XXXXXX";
 static char ranks[RANKS][64], other[64], launcher[64], odd[2][64];
 
-/* 64 MiB of a model, 16 MiB of activations in module `where`; rank 2 has 40 MiB of a list, rank 3 lacks 4 MiB. */
-static void write_rank(const char *path, int rank, const char *command, const char *where, int world)
+/* 64 MiB of a model, 16 MiB of activations in module `where`; rank 2 has 40 MiB of a list, rank 3
+ * lacks 4 MiB. */
+static void write_rank(const char *path, int rank, const char *command, const char *where,
+		       int world)
 {
 	struct tape t = tape__new(path);
 	struct dict_frame make[] = { frame(&t, "/home/u/gemma/train.py", "main", 3, NULL) };
 	struct dict_frame call[] = { frame(&t, "/home/u/gemma/model.py", "Net.forward", 20, NULL),
-				     frame(&t, SP "nn/modules/module.py", "Module._wrapped_call_impl", 1775, where) };
+				     frame(&t, SP "nn/modules/module.py",
+					   "Module._wrapped_call_impl", 1775, where) };
 	struct dict_frame keep[] = { frame(&t, "/home/u/gemma/train.py", "main", 9, NULL) };
 	struct device d = { .type = DEVICE_CUDA, .index = rank < 0 ? 0 : (uint16_t)rank };
 
@@ -61,10 +64,12 @@ static void write_odd(int i)
 		char file[64], module[64];
 		struct dict_frame f[1];
 
-		snprintf(file, sizeof(file), "/x/\x1b]0;%d\a\xe2\x80\xae\xff\n\xe6\xbc\xa2\xe5\xad\x97.py", k);
+		snprintf(file, sizeof(file),
+			 "/x/\x1b]0;%d\a\xe2\x80\xae\xff\n\xe6\xbc\xa2\xe5\xad\x97.py", k);
 		snprintf(module, sizeof(module), "m.\x9b%d\n", k);
 		f[0] = frame(&t, file, "f\r\n", (uint32_t)k, module);
-		alloc(&t, CUDA, 0x1000 + (uint64_t)k, (2 + (uint64_t)k * (uint64_t)(i + 1)) * MIB, dict__stack(t.d, f, 1, MT_WALK_OK));
+		alloc(&t, CUDA, 0x1000 + (uint64_t)k, (2 + (uint64_t)k * (uint64_t)(i + 1)) * MIB,
+		      dict__stack(t.d, f, 1, MT_WALK_OK));
 	}
 	tape__close(&t);
 }
@@ -75,7 +80,8 @@ static int setup(void **state)
 	unsetenv("COLUMNS");
 	assert_non_null(mkdtemp(dir));
 	for (int i = 0; i < RANKS; i++) {
-		snprintf(ranks[i], sizeof(ranks[i]), "%s/r%d.mtr", dir, RANKS - i); /* names are in another order */
+		/* names are in another order */
+		snprintf(ranks[i], sizeof(ranks[i]), "%s/r%d.mtr", dir, RANKS - i);
 		write_rank(ranks[i], i, NULL, "blocks.0", 4);
 	}
 	snprintf(other, sizeof(other), "%s/other.mtr", dir);
@@ -109,7 +115,8 @@ static void test_text(void **state)
 	(void)state;
 	assert_int_equal(o->status, 0);
 	assert_string_equal(o->err, "");
-	assert_string_equal(o->out,
+	assert_string_equal(
+		o->out,
 		"4 recordings of one job, ranks 0-3 of 4: python train.py\n"
 		"1 more without a memory event is left aside\n"
 		"\n"
@@ -142,19 +149,24 @@ static void test_side_by_side(void **state)
 	struct output *o = report("--side-by-side", ranks[0], ranks[1], ranks[2], ranks[3], NULL);
 
 	(void)state;
-	assert_non_null(strstr(o->out,
+	assert_non_null(strstr(
+		o->out,
 		"       All       rank 0       rank 2     2 others  Location\n"
 		"256.00 MiB   64.00 MiB    64.00 MiB    128.00 MiB  train.py:3 (main)\n"
 		" 60.00 MiB   16.00 MiB    16.00 MiB     28.00 MiB  model.py:20 (Net.forward)\n"
 		" 40.00 MiB           -    40.00 MiB*          0 B  train.py:9 (main)\n"));
 	setenv("COLUMNS", "120", 1);
-	o = report("--side-by-side", "--top", "1", "--filter", "line:train.py", ranks[0], ranks[1], ranks[2], ranks[3], NULL);
+	o = report("--side-by-side", "--top", "1", "--filter", "line:train.py", ranks[0], ranks[1],
+		   ranks[2], ranks[3], NULL);
 	unsetenv("COLUMNS");
-	assert_non_null(strstr(o->out,
+	assert_non_null(strstr(
+		o->out,
 		"       All       rank 0       rank 1       rank 2       rank 3  Location\n"
-		"256.00 MiB   64.00 MiB    64.00 MiB    64.00 MiB    64.00 MiB   train.py:3 (main)\n"
+		"256.00 MiB   64.00 MiB    64.00 MiB    64.00 MiB    64.00 MiB   train.py:3 "
+		"(main)\n"
 		" 40.00 MiB           -            -    40.00 MiB            -   (1 more row)\n"
-		" 60.00 MiB   16.00 MiB    16.00 MiB    16.00 MiB    12.00 MiB   (1 row not shown)\n"));
+		" 60.00 MiB   16.00 MiB    16.00 MiB    16.00 MiB    12.00 MiB   (1 row not "
+		"shown)\n"));
 }
 
 static void test_bars(void **state)
@@ -165,34 +177,42 @@ static void test_bars(void **state)
 	setlocale(LC_ALL, "C");
 	o = report("--bars", ranks[0], ranks[2], NULL);
 	setlocale(LC_ALL, "C.UTF-8");
-	assert_non_null(strstr(o->out,
-		"Recording     At peak                Reserved         At  Device    Name\n"
-		"rank 0      80.00 MiB  ######      128.00 MiB   200.0 ms  cuda:0    r4\n"
-		"rank 2     120.00 MiB  ##########  128.00 MiB   300.0 ms  cuda:2    r2\n"));
+	assert_non_null(
+		strstr(o->out,
+		       "Recording     At peak                Reserved         At  Device    Name\n"
+		       "rank 0      80.00 MiB  ######      128.00 MiB   200.0 ms  cuda:0    r4\n"
+		       "rank 2     120.00 MiB  ##########  128.00 MiB   300.0 ms  cuda:2    r2\n"));
 }
 
 static bool apart(struct output *o)
 {
-	return o->status == 0 && strstr(o->out, "== ") && strstr(o->out, "Max mem: ") && !strstr(o->out, "Mem in all: ");
+	return o->status == 0 && strstr(o->out, "== ") && strstr(o->out, "Max mem: ") &&
+	       !strstr(o->out, "Mem in all: ");
 }
 
 static void test_when(void **state)
 {
 	(void)state;
 	assert_true(apart(report("--apart", ranks[0], ranks[1], NULL)));
-	assert_true(apart(report(ranks[0], ranks[0], NULL)));	/* one rank twice */
-	assert_true(apart(report(ranks[0], other, NULL)));	/* another command */
+	assert_true(apart(report(ranks[0], ranks[0], NULL))); /* one rank twice */
+	assert_true(apart(report(ranks[0], other, NULL)));    /* another command */
 	assert_true(apart(report(other, ranks[0], NULL)));
 	assert_true(apart(report(ranks[0], launcher, NULL)));
 	assert_true(apart(report("--by", "stack", ranks[0], ranks[1], NULL)));
 	assert_false(apart(report(launcher, ranks[1], ranks[0], NULL)));
 	assert_false(apart(report("--together", ranks[0], other, NULL)));
-	assert_int_equal(report("--together", "--by", "stack", ranks[0], ranks[1], NULL)->status, EXIT_USAGE);
-	assert_int_equal(report("--together", "--tree", ranks[0], ranks[1], NULL)->status, EXIT_USAGE);
-	assert_int_equal(report("--side-by-side", "--format", "json", ranks[0], ranks[1], NULL)->status, EXIT_USAGE);
+	assert_int_equal(report("--together", "--by", "stack", ranks[0], ranks[1], NULL)->status,
+			 EXIT_USAGE);
+	assert_int_equal(report("--together", "--tree", ranks[0], ranks[1], NULL)->status,
+			 EXIT_USAGE);
+	assert_int_equal(
+		report("--side-by-side", "--format", "json", ranks[0], ranks[1], NULL)->status,
+		EXIT_USAGE);
 	assert_int_equal(report("--together", "/nonexistent", NULL)->status, EXIT_UNUSABLE);
-	assert_non_null(strstr(report("--together", ranks[0], other, NULL)->out, "2 recordings together; they do not say that"));
-	assert_non_null(strstr(report("--together", launcher, NULL)->out, "No memory event was seen.\n"));
+	assert_non_null(strstr(report("--together", ranks[0], other, NULL)->out,
+			       "2 recordings together; they do not say that"));
+	assert_non_null(
+		strstr(report("--together", launcher, NULL)->out, "No memory event was seen.\n"));
 }
 
 static json_t *parse(const char *text)
@@ -216,20 +236,24 @@ static json_int_t integer(json_t *o, const char *key)
 
 static void test_json(void **state)
 {
-	static const char *const by[] = { "line", "module", "category", "phase", "thread", "line,category" };
+	static const char *const by[] = { "line",  "module", "category",
+					  "phase", "thread", "line,category" };
 
 	(void)state;
 	for (size_t b = 0; b < sizeof(by) / sizeof(*by); b++) {
-		struct output *o = report("--together", "--format", "json", "--by", by[b], ranks[0], ranks[1], ranks[2], ranks[3], NULL);
+		struct output *o = report("--together", "--format", "json", "--by", by[b], ranks[0],
+					  ranks[1], ranks[2], ranks[3], NULL);
 		json_t *doc = parse(o->out), *rows = json_object_get(doc, "rows"), *row, *rank;
 		json_int_t sum = 0, mine[RANKS] = { 0 };
 		size_t i, k;
 
 		assert_true(json_is_true(json_object_get(doc, "one_job")));
-		json_array_foreach(rows, i, row) {
+		json_array_foreach(rows, i, row)
+		{
 			json_int_t all = 0;
 
-			json_array_foreach(json_object_get(row, "recordings"), k, rank) {
+			json_array_foreach(json_object_get(row, "recordings"), k, rank)
+			{
 				mine[k] += json_integer_value(rank);
 				all += json_integer_value(rank);
 			}
@@ -237,11 +261,13 @@ static void test_json(void **state)
 			assert_int_equal(integer(row, "bytes"), all);
 			sum += all;
 			assert_int_equal(integer(row, "cumulative"), sum);
-			assert_true(integer(row, "min") <= integer(row, "median") && integer(row, "median") <= integer(row, "max"));
+			assert_true(integer(row, "min") <= integer(row, "median") &&
+				    integer(row, "median") <= integer(row, "max"));
 		}
 		assert_int_equal(sum, 356 * MIB);
 		assert_int_equal(integer(doc, "allocated"), sum);
-		json_array_foreach(json_object_get(doc, "recordings"), i, rank) {
+		json_array_foreach(json_object_get(doc, "recordings"), i, rank)
+		{
 			assert_int_equal(integer(rank, "rank"), i);
 			assert_int_equal(integer(rank, "world_size"), 4);
 			assert_int_equal(integer(rank, "allocated"), mine[i]);
@@ -257,19 +283,23 @@ static void test_json(void **state)
 
 static void test_csv(void **state)
 {
-	struct output *o = report("--together", "--format", "csv", "--by", "category", "--filter", "size:>20M", ranks[0], ranks[2], NULL);
+	struct output *o = report("--together", "--format", "csv", "--by", "category", "--filter",
+				  "size:>20M", ranks[0], ranks[2], NULL);
 
 	(void)state;
 	assert_string_equal(o->out,
-		"bytes,count,cumulative,min,median,max,file,line,function,module,module_class,phase,category,source,thread,name,rank 0,rank 2\r\n"
-		"176160768,3,176160768,67108864,88080384,109051904,,,,,,,unknown,frame,,,67108864,109051904\r\n"
-		"33554432,2,209715200,,,,,,,,,,,filtered,,,16777216,16777216\r\n");
+			    "bytes,count,cumulative,min,median,max,file,line,function,module,"
+			    "module_class,phase,category,source,thread,name,rank 0,rank 2\r\n"
+			    "176160768,3,176160768,67108864,88080384,109051904,,,,,,,unknown,frame,"
+			    ",,67108864,109051904\r\n"
+			    "33554432,2,209715200,,,,,,,,,,,filtered,,,16777216,16777216\r\n");
 }
 
 /* However wide, however odd the names. */
 static void test_widths(void **state)
 {
-	static const char *const by[] = { "line", "module", "layer", "thread", "line,module,category" };
+	static const char *const by[] = { "line", "module", "layer", "thread",
+					  "line,module,category" };
 
 	(void)state;
 	for (size_t b = 0; b < sizeof(by) / sizeof(*by); b++)
@@ -281,13 +311,15 @@ static void test_widths(void **state)
 
 				snprintf(number, sizeof(number), "%d", columns);
 				setenv("COLUMNS", number, 1);
-				o = report("--by", by[b], side ? "--side-by-side" : "--together", bars, odd[0], odd[1], NULL);
+				o = report("--by", by[b], side ? "--side-by-side" : "--together",
+					   bars, odd[0], odd[1], NULL);
 				unsetenv("COLUMNS");
 				assert_int_equal(o->status, 0);
 				for (line = strtok(o->out, "\n"); line; line = strtok(NULL, "\n")) {
 					assert_true(terminal__harmless(line, strlen(line)));
 					if (text__width(line) > (size_t)columns)
-						fail_msg("%d columns, by %s: '%s'", columns, by[b], line);
+						fail_msg("%d columns, by %s: '%s'", columns, by[b],
+							 line);
 				}
 			}
 }
@@ -300,10 +332,14 @@ static void test_outliers(void **state)
 		uint32_t first;
 		uint64_t others;
 	} cases[] = {
-		{ { 100, 100, 100, 100, 100 }, 5, 0, 0, 0 }, { { 100, 100, 150, 100, 100 }, 5, 1, 2, 100 },
-		{ { 100, 109, 91, 100 }, 4, 0, 0, 0 },	     { { 0, 100, 100 }, 3, 1, 0, 100 },
-		{ { 0, 0, 0, 2 }, 4, 1, 3, 0 },		     { { 0, 0, 0, 1 }, 4, 0, 0, 0 },
-		{ { 5, 50 }, 2, 1, 1, 5 },		     { { 50 }, 1, 0, 0, 0 },
+		{ { 100, 100, 100, 100, 100 }, 5, 0, 0, 0 },
+		{ { 100, 100, 150, 100, 100 }, 5, 1, 2, 100 },
+		{ { 100, 109, 91, 100 }, 4, 0, 0, 0 },
+		{ { 0, 100, 100 }, 3, 1, 0, 100 },
+		{ { 0, 0, 0, 2 }, 4, 1, 3, 0 },
+		{ { 0, 0, 0, 1 }, 4, 0, 0, 0 },
+		{ { 5, 50 }, 2, 1, 1, 5 },
+		{ { 50 }, 1, 0, 0, 0 },
 		{ { 10, 20, 10, 20 }, 4, 4, 1, 10 },
 	};
 
@@ -326,15 +362,17 @@ static void test_outliers(void **state)
 		free(o.all);
 	}
 	assert_int_equal(outliers__median((uint64_t[]){ 1, 2, 3, UINT64_MAX }, 4), 2);
-	assert_int_equal(outliers__median((uint64_t[]){ UINT64_MAX - 2, UINT64_MAX }, 2), UINT64_MAX - 1);
+	assert_int_equal(outliers__median((uint64_t[]){ UINT64_MAX - 2, UINT64_MAX }, 2),
+			 UINT64_MAX - 1);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_outliers), cmocka_unit_test(test_text), cmocka_unit_test(test_side_by_side), cmocka_unit_test(test_bars),
-		cmocka_unit_test(test_when),	 cmocka_unit_test(test_json), cmocka_unit_test(test_csv),
-		cmocka_unit_test(test_widths),
+		cmocka_unit_test(test_outliers),     cmocka_unit_test(test_text),
+		cmocka_unit_test(test_side_by_side), cmocka_unit_test(test_bars),
+		cmocka_unit_test(test_when),	     cmocka_unit_test(test_json),
+		cmocka_unit_test(test_csv),	     cmocka_unit_test(test_widths),
 	};
 
 	setlocale(LC_ALL, "C.UTF-8");

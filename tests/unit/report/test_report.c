@@ -26,7 +26,8 @@
 #include "unit/report_tape.h"
 
 static char dir[] = "/tmp/test_report.XXXXXX";
-static char from_start[64], segmented[64], recording[64], cpu_recording[64], drifting[64], odd[64], cut[64], damaged[64], named[64];
+static char from_start[64], segmented[64], recording[64], cpu_recording[64], drifting[64], odd[64],
+	cut[64], damaged[64], named[64];
 
 /* 100 MiB from before; at the peak 64 + 2 * 8 + 5 + 1 of our own. */
 static void write_recording(void)
@@ -34,7 +35,8 @@ static void write_recording(void)
 	struct tape t = tape__new(recording);
 	struct dict_frame fwd[] = {
 		frame(&t, "/home/u/gemma/gemma/model.py", "Attention.forward", 336, NULL),
-		frame(&t, SP "nn/modules/module.py", "Module._wrapped_call_impl", 1775, "layers.7.self_attn"),
+		frame(&t, SP "nn/modules/module.py", "Module._wrapped_call_impl", 1775,
+		      "layers.7.self_attn"),
 		frame(&t, "/home/u/gemma/gemma/model.py", "Gemma.forward", 100, NULL),
 		frame(&t, SP "nn/modules/module.py", "Module._wrapped_call_impl", 1775, ""),
 		frame(&t, "/home/u/gemma/train.py", "<module>", 12, NULL),
@@ -43,7 +45,8 @@ static void write_recording(void)
 		frame(&t, SP "optim/adamw.py", "AdamW._init_group", 150, NULL),
 		frame(&t, "/home/u/gemma/train.py", "<module>", 20, NULL),
 	};
-	uint32_t a = dict__stack(t.d, fwd, 5, MT_WALK_OK), b = dict__stack(t.d, fwd + 2, 3, MT_WALK_OK);
+	uint32_t a = dict__stack(t.d, fwd, 5, MT_WALK_OK),
+		 b = dict__stack(t.d, fwd + 2, 3, MT_WALK_OK);
 	uint32_t c = dict__stack(t.d, opt, 2, MT_WALK_OK);
 
 	t.total = 100 * MIB;
@@ -53,10 +56,16 @@ static void write_recording(void)
 	put(&t, (struct event){ .kind = EVENT_STEP });
 	alloc(&t, CUDA, 0x3000, 8 * MIB, b);
 	alloc(&t, CUDA, 0x4000, 5 * MIB, c);
-	put(&t, (struct event){ .kind = EVENT_ALLOC, .device = CUDA, .addr = 0x5000, .size = MIB, .walk = MT_WALK_NO_FRAME,
+	put(&t, (struct event){ .kind = EVENT_ALLOC,
+				.device = CUDA,
+				.addr = 0x5000,
+				.size = MIB,
+				.walk = MT_WALK_NO_FRAME,
 				.thread = t.native });
-	put(&t, (struct event){ .kind = EVENT_FREE, .device = CUDA, .addr = 0x99, .size = 10 * MIB });
-	put(&t, (struct event){ .kind = EVENT_FREE, .device = CUDA, .addr = 0x1000, .size = 64 * MIB });
+	put(&t,
+	    (struct event){ .kind = EVENT_FREE, .device = CUDA, .addr = 0x99, .size = 10 * MIB });
+	put(&t,
+	    (struct event){ .kind = EVENT_FREE, .device = CUDA, .addr = 0x1000, .size = 64 * MIB });
 	put(&t, (struct event){ .kind = EVENT_OOM, .device = CUDA, .size = 900 * MIB });
 	put(&t, (struct event){ .kind = EVENT_STEP });
 	tape__close(&t);
@@ -69,7 +78,11 @@ static void write_cpu(void)
 
 	alloc(&t, CPU, 1, 3000, dict__stack(t.d, f, 1, MT_WALK_OK));
 	put(&t, (struct event){ .kind = EVENT_FREE, .device = CPU, .addr = 2 });
-	put(&t, (struct event){ .kind = EVENT_ALLOC, .device = CPU, .addr = 3, .size = 500, .walk = MT_WALK_NO_THREAD,
+	put(&t, (struct event){ .kind = EVENT_ALLOC,
+				.device = CPU,
+				.addr = 3,
+				.size = 500,
+				.walk = MT_WALK_NO_THREAD,
 				.thread = t.native });
 	tape__close(&t);
 }
@@ -89,7 +102,8 @@ static void write_drifting(void)
 	tape__close(&t);
 }
 
-/* Attached to a model of two layers: 10 MiB in blocks from before, of which 8 have names; 3 more in none. */
+/* Attached to a model of two layers: 10 MiB in blocks from before, of which 8 have names; 3 more in
+ * none. */
 static void write_named(void)
 {
 	static const struct {
@@ -107,27 +121,43 @@ static void write_named(void)
 
 	t.reserved = 16 * MIB;
 	for (int i = 0; i < 5; i++)
-		put(&t, (struct event){ .kind = EVENT_BLOCK, .device = CUDA, .addr = 0x1000000 * (i + 1), .size = 2 * MIB });
+		put(&t, (struct event){ .kind = EVENT_BLOCK,
+					.device = CUDA,
+					.addr = 0x1000000 * (i + 1),
+					.size = 2 * MIB });
 	t.total = 13 * MIB;
 	alloc(&t, CUDA, 1, MIB, s);
 	for (int i = 0; i < 4; i++) {
-		struct dict_module m = { what[i].module ? str(&t, what[i].module) : 0, str(&t, "Linear"), str(&t, "Net") };
+		struct dict_module m = { what[i].module ? str(&t, what[i].module) : 0,
+					 str(&t, "Linear"), str(&t, "Net") };
 
-		put(&t, (struct event){ .kind = EVENT_TENSOR, .device = CUDA, .addr = 0x1000000 * (i + 1), .size = 2 * MIB,
-					.category = what[i].category, .name = str(&t, what[i].name), .flags = CENSUS_FIRST,
+		put(&t, (struct event){ .kind = EVENT_TENSOR,
+					.device = CUDA,
+					.addr = 0x1000000 * (i + 1),
+					.size = 2 * MIB,
+					.category = what[i].category,
+					.name = str(&t, what[i].name),
+					.flags = CENSUS_FIRST,
 					.module = what[i].module ? dict__module(t.d, m) : 0 });
 	}
-	put(&t, (struct event){ .kind = EVENT_CENSUS, .device = CUDA, .size = 8 * MIB, .flags = CENSUS_FIRST });
+	put(&t,
+	    (struct event){
+		    .kind = EVENT_CENSUS, .device = CUDA, .size = 8 * MIB, .flags = CENSUS_FIRST });
 	tape__close(&t);
 }
 
-/* A segment of 20 MiB with 5 in it, an empty one of 2, and 8 MiB taken by others; the driver says 40. */
+/* A segment of 20 MiB with 5 in it, an empty one of 2, and 8 MiB taken by others; the driver
+ * says 40. */
 static void write_segmented(void)
 {
 	struct tape t = tape__new(segmented);
 	struct dict_frame f[] = { frame(&t, "/home/u/gemma/a.py", "f", 1, NULL) };
 	uint32_t s = dict__stack(t.d, f, 1, MT_WALK_OK);
-	struct event take = { .kind = EVENT_CUDA_ALLOC, .how = MEM_DEVICE, .device = CUDA, .stack = s, .flags = MEM_BY_ALLOCATOR };
+	struct event take = { .kind = EVENT_CUDA_ALLOC,
+			      .how = MEM_DEVICE,
+			      .device = CUDA,
+			      .stack = s,
+			      .flags = MEM_BY_ALLOCATOR };
 
 	facts__set(t.f, "device.0.total", "1073741824");
 	for (int i = 0; i < 3; i++) {
@@ -140,11 +170,16 @@ static void write_segmented(void)
 		take.flags = i < 2 ? MEM_BY_ALLOCATOR : 0;
 		assert_int_equal(mtr_writer__event(t.w, &take), 0);
 	}
-	assert_int_equal(mtr_writer__event(t.w, &(struct event){ .kind = EVENT_USED, .device = CUDA, .size = 40 * MIB,
-								 .time = t.time, .thread = t.thread }), 0);
+	assert_int_equal(mtr_writer__event(t.w, &(struct event){ .kind = EVENT_USED,
+								 .device = CUDA,
+								 .size = 40 * MIB,
+								 .time = t.time,
+								 .thread = t.thread }),
+			 0);
 	t.reserved = 22 * MIB;
 	alloc(&t, CUDA, 110 * MIB, 5 * MIB, s);
-	put(&t, (struct event){ .kind = EVENT_OOM, .device = CUDA, .size = 2000 * MIB, .stack = s });
+	put(&t,
+	    (struct event){ .kind = EVENT_OOM, .device = CUDA, .size = 2000 * MIB, .stack = s });
 	tape__close(&t);
 }
 
@@ -154,7 +189,8 @@ static void write_odd(void)
 	struct tape t = tape__new(odd);
 	struct dict_frame f[40];
 
-	facts__set(t.f, "cmdline", "[\"py\\u001b[2Jthon\", \"\\ud83d\\ude00\", \"\\ufffd\", \"x\"]");
+	facts__set(t.f, "cmdline",
+		   "[\"py\\u001b[2Jthon\", \"\\ud83d\\ude00\", \"\\ufffd\", \"x\"]");
 	for (int i = 0; i < 40; i++) {
 		char name[64], module[64];
 
@@ -211,7 +247,8 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	const char *files[] = { from_start, recording, cpu_recording, drifting, odd, cut, damaged, segmented, named };
+	const char *files[] = { from_start, recording, cpu_recording, drifting, odd,
+				cut,	    damaged,   segmented,     named };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
@@ -230,37 +267,54 @@ static void test_text(void **state)
 	assert_int_equal(o->status, 0);
 	assert_string_equal(o->err, "");
 	assert_string_equal(o->out,
-		"python train.py (pid 4242) - torch 2.11.0+cu130 - Python 3.12.1 - 31.4 s - 10 events, 0 lost\n"
-		"cuda:0  peak 186.00 MiB allocated, 256.00 MiB reserved at 600.0 ms (step 1, backward) - fragmentation 27.3 % - "
-		"before attach 100.00 MiB\n"
-		"  1 out of memory\n"
-		"  out of memory at 900.0 ms: 900.00 MiB asked for - allocated 112.00 MiB - reserved 256.00 MiB\n"
-		"\n"
-		"Max mem: 186.00 MiB\n"
-		"Total mem allocated: 86.00 MiB\n"
-		"       Mem  Cumulative     Median  Count  Category    Phase      Module              Location\n"
-		"100.00 MiB  100.00 MiB          -      -  unknown                                    before attach\n"
-		" 64.00 MiB  164.00 MiB  64.00 MiB      1  activation  forward    layers.7.self_attn  gemma/model.py:336 (Attention.forward)\n"
-		" 16.00 MiB  180.00 MiB   8.00 MiB      2  activation  forward    <Gemma>             gemma/model.py:100 (Gemma.forward)\n"
-		"  5.00 MiB  185.00 MiB   5.00 MiB      1  unknown     optimizer                      train.py:20 (<module>)\n"
-		"  1.00 MiB  186.00 MiB   1.00 MiB      1  gradient    backward                       untraced (autograd thread)\n"
-		"\n"
-		"events 10 - lost 0 - drift 0 B - stacks 80.0 % whole - 20.0 % without Python frames\n");
+			    "python train.py (pid 4242) - torch 2.11.0+cu130 - Python 3.12.1 - "
+			    "31.4 s - 10 events, 0 lost\n"
+			    "cuda:0  peak 186.00 MiB allocated, 256.00 MiB reserved at 600.0 ms "
+			    "(step 1, backward) - fragmentation 27.3 % - "
+			    "before attach 100.00 MiB\n"
+			    "  1 out of memory\n"
+			    "  out of memory at 900.0 ms: 900.00 MiB asked for - allocated 112.00 "
+			    "MiB - reserved 256.00 MiB\n"
+			    "\n"
+			    "Max mem: 186.00 MiB\n"
+			    "Total mem allocated: 86.00 MiB\n"
+			    "       Mem  Cumulative     Median  Count  Category    Phase      "
+			    "Module              Location\n"
+			    "100.00 MiB  100.00 MiB          -      -  unknown                     "
+			    "               before attach\n"
+			    " 64.00 MiB  164.00 MiB  64.00 MiB      1  activation  forward    "
+			    "layers.7.self_attn  gemma/model.py:336 (Attention.forward)\n"
+			    " 16.00 MiB  180.00 MiB   8.00 MiB      2  activation  forward    "
+			    "<Gemma>             gemma/model.py:100 (Gemma.forward)\n"
+			    "  5.00 MiB  185.00 MiB   5.00 MiB      1  unknown     optimizer       "
+			    "               train.py:20 (<module>)\n"
+			    "  1.00 MiB  186.00 MiB   1.00 MiB      1  gradient    backward        "
+			    "               untraced (autograd thread)\n"
+			    "\n"
+			    "events 10 - lost 0 - drift 0 B - stacks 80.0 % whole - 20.0 % without "
+			    "Python frames\n");
 	o = report(recording, NULL);
 	unsetenv("COLUMNS");
-	assert_non_null(strstr(o->out, "\n\n"
-		"By category                                                    By module\n"
-		"  activation        80.00 MiB   43.0 %  ########                 layers.7.self_attn   64.00 MiB   34.4 %  ######\n"
-		"  unknown            5.00 MiB    2.7 %  #                        <Gemma> itself       16.00 MiB    8.6 %  #\n"
-		"  gradient           1.00 MiB    0.5 %  #                        (in no module)        6.00 MiB    3.2 %  #\n"
-		"  before attach    100.00 MiB   53.8 %  ##########               before attach       100.00 MiB   53.8 %  ##########\n"
-		"\n"
-		"Max mem: 186.00 MiB\n"));
+	assert_non_null(strstr(
+		o->out, "\n\n"
+			"By category                                                    By module\n"
+			"  activation        80.00 MiB   43.0 %  ########                 "
+			"layers.7.self_attn   64.00 MiB   34.4 %  ######\n"
+			"  unknown            5.00 MiB    2.7 %  #                        <Gemma> "
+			"itself       16.00 MiB    8.6 %  #\n"
+			"  gradient           1.00 MiB    0.5 %  #                        (in no "
+			"module)        6.00 MiB    3.2 %  #\n"
+			"  before attach    100.00 MiB   53.8 %  ##########               before "
+			"attach       100.00 MiB   53.8 %  ##########\n"
+			"\n"
+			"Max mem: 186.00 MiB\n"));
 }
 
 static void test_text_is_80_columns(void **state)
 {
-	static const char *const by[] = { "line", "stack", "module", "layer", "phase", "thread",
+	static const char *const by[] = { "line",     "stack",
+					  "module",   "layer",
+					  "phase",    "thread",
 					  "category", "line,module,category,phase,thread" };
 
 	(void)state;
@@ -271,18 +325,22 @@ static void test_text_is_80_columns(void **state)
 
 			snprintf(number, sizeof(number), "%d", columns);
 			setenv("COLUMNS", number, 1);
-			o = report("--by", by[i], "--top", "3", columns % 40 ? "--bars" : "--no-bars", odd, NULL);
+			o = report("--by", by[i], "--top", "3",
+				   columns % 40 ? "--bars" : "--no-bars", odd, NULL);
 			unsetenv("COLUMNS");
 			assert_int_equal(o->status, 0);
 			assert_null(strpbrk(o->out, "\x1b\a\r"));
 			assert_null(strstr(o->out, "\xe2\x80\xae"));
 			for (line = strtok(o->out, "\n"); line; line = strtok(NULL, "\n"))
-				if (strncmp(line, "    ", 4) != 0) /* stacks are shown as they are */
+				if (strncmp(line, "    ", 4) !=
+				    0) /* stacks are shown as they are */
 					if (text__width(line) > (size_t)columns)
-						fail_msg("%d columns, by %s: '%s'", columns, by[i], line);
+						fail_msg("%d columns, by %s: '%s'", columns, by[i],
+							 line);
 		}
 	assert_non_null(strstr(report(recording, NULL)->out,
-			       "\n 64.00 MiB  164.00 MiB  64.00 MiB      1  gemma/model.py:336 (Attention.forward)\n"));
+			       "\n 64.00 MiB  164.00 MiB  64.00 MiB      1  "
+			       "gemma/model.py:336 (Attention.forward)\n"));
 }
 
 static void test_top(void **state)
@@ -304,8 +362,9 @@ static void test_cpu_text(void **state)
 
 	(void)state;
 	assert_int_equal(o->status, 0);
-	assert_non_null(strstr(o->out, "cpu  peak 3.4 KiB allocated at 300.0 ms (backward)\n"
-				       "  before attach: unknown (the CPU allocator carries no totals)\n"));
+	assert_non_null(strstr(o->out,
+			       "cpu  peak 3.4 KiB allocated at 300.0 ms (backward)\n"
+			       "  before attach: unknown (the CPU allocator carries no totals)\n"));
 	assert_non_null(strstr(o->out, "drift unknown"));
 	assert_null(strstr(o->out, "fragmentation"));
 	assert_non_null(strstr(o->out, "native (no Python thread)\n"));
@@ -318,14 +377,16 @@ static void test_rows_that_do_not_add_up(void **state)
 	(void)state;
 	assert_int_equal(o->status, 0);
 	assert_non_null(strstr(o->out, "Max mem: at least 5.00 MiB\n"));
-	assert_non_null(strstr(o->out, "These rows add up to 4.00 MiB, not to the 5.00 MiB that the allocator says: 1.00 MiB are missing"));
+	assert_non_null(strstr(o->out, "These rows add up to 4.00 MiB, not to the 5.00 MiB that "
+				       "the allocator says: 1.00 MiB are missing"));
 	assert_non_null(strstr(o->out, "drift 1.00 MiB (at 1 events)"));
 	assert_non_null(strstr(o->out, "7 lost"));
 	assert_non_null(strstr(o->out, "peak at least 5.00 MiB allocated"));
 	assert_non_null(strstr(o->out, "Total mem allocated: at least 4.00 MiB\n"));
 	assert_non_null(strstr(o->out, "lost 7 - peaks are lower bounds"));
 	o = report(drifting, "--at", "end", NULL);
-	assert_non_null(strstr(o->out, "Mem at the end: 5.00 MiB\n")); /* the allocator has said it since */
+	/* the allocator has said it since */
+	assert_non_null(strstr(o->out, "Mem at the end: 5.00 MiB\n"));
 }
 
 static json_t *parse(const char *text)
@@ -353,7 +414,8 @@ static json_int_t rows_sum(json_t *doc)
 	json_int_t sum = 0;
 	size_t i;
 
-	json_array_foreach(rows, i, row) {
+	json_array_foreach(rows, i, row)
+	{
 		sum += integer(row, "bytes");
 		assert_int_equal(integer(row, "cumulative"), sum);
 		integer(row, "count");
@@ -380,27 +442,42 @@ static json_int_t filtered(const char *expr, json_int_t *out)
 	return sum;
 }
 
-/* In MiB, of the 186 of the recording: 100 before, 64 and 16 of activations, 5 of the optimizer, 1 of backward. */
+/* In MiB, of the 186 of the recording: 100 before, 64 and 16 of activations, 5 of the optimizer, 1
+ * of backward. */
 static void test_filter(void **state)
 {
 	static const struct {
 		const char *expr;
 		json_int_t mib, rows;
 	} cases[] = {
-		{ "category:activation", 80, 3 },	  { "-category:activation", 106, 2 },
-		{ "category:activation|gradient", 81, 2 }, { "module:layers.7", 64, 4 },
-		{ "module:layers.*.self_attn", 64, 4 },	  { "module:self_attn", 64, 4 },
-		{ "module:layer", 0, 5 },		  { "module:attn", 0, 5 },
-		{ "module:\"\"", 122, 1 },		  { "line:model.py", 80, 3 },
-		{ "line:MODEL.py:336", 64, 4 },		  { "line:model.py:33", 0, 5 },
-		{ "model.py:336", 64, 4 },		  { "model.py:33", 0, 5 },
-		{ "line:\"\"", 101, 3 },		  { "phase:backward", 1, 4 },
-		{ "size:>5M", 80, 3 },			  { "size:>=5M", 85, 2 },
-		{ "size:<5M", 1, 4 },			  { "size:8M", 16, 4 },
-		{ "category:activation !size:8M", 64, 4 }, { "before", 100, 4 },
-		{ "\"before attach\"", 100, 4 },	  { "source:census", 100, 4 },
-		{ "class:attention", 64, 4 },		  { "thread:pt_autograd", 1, 4 },
-		{ "func:Gemma.forward", 16, 4 },	  { "text:optimizer", 5, 4 },
+		{ "category:activation", 80, 3 },
+		{ "-category:activation", 106, 2 },
+		{ "category:activation|gradient", 81, 2 },
+		{ "module:layers.7", 64, 4 },
+		{ "module:layers.*.self_attn", 64, 4 },
+		{ "module:self_attn", 64, 4 },
+		{ "module:layer", 0, 5 },
+		{ "module:attn", 0, 5 },
+		{ "module:\"\"", 122, 1 },
+		{ "line:model.py", 80, 3 },
+		{ "line:MODEL.py:336", 64, 4 },
+		{ "line:model.py:33", 0, 5 },
+		{ "model.py:336", 64, 4 },
+		{ "model.py:33", 0, 5 },
+		{ "line:\"\"", 101, 3 },
+		{ "phase:backward", 1, 4 },
+		{ "size:>5M", 80, 3 },
+		{ "size:>=5M", 85, 2 },
+		{ "size:<5M", 1, 4 },
+		{ "size:8M", 16, 4 },
+		{ "category:activation !size:8M", 64, 4 },
+		{ "before", 100, 4 },
+		{ "\"before attach\"", 100, 4 },
+		{ "source:census", 100, 4 },
+		{ "class:attention", 64, 4 },
+		{ "thread:pt_autograd", 1, 4 },
+		{ "func:Gemma.forward", 16, 4 },
+		{ "text:optimizer", 5, 4 },
 	};
 
 	(void)state;
@@ -414,12 +491,14 @@ static void test_filter(void **state)
 
 static void test_filter_in_text_and_csv(void **state)
 {
-	static const char *const by[] = { "line", "module", "category", "phase", "thread", "stack", "line,category" };
+	static const char *const by[] = { "line",   "module", "category",     "phase",
+					  "thread", "stack",  "line,category" };
 	struct output *o = report("--filter", "category:activation", recording, NULL);
 	char *last;
 
 	(void)state;
-	assert_non_null(strstr(o->out,
+	assert_non_null(strstr(
+		o->out,
 		"Max mem: 186.00 MiB\n"
 		"Total mem allocated: 86.00 MiB\n"
 		"       Mem  Cumulative     Median  Count  Phase    Location\n"
@@ -433,22 +512,39 @@ static void test_filter_in_text_and_csv(void **state)
 		assert_non_null(strstr(o->out, "\n186.00 MiB  186.00 MiB"));
 	}
 	o = report("--filter", "category:activation", "--top", "1", recording, NULL);
-	assert_non_null(strstr(o->out, " 16.00 MiB   80.00 MiB                 2           (1 more row)\n"
-				       "106.00 MiB  186.00 MiB                 2           (3 rows not shown)\n"));
+	assert_non_null(strstr(
+		o->out, " 16.00 MiB   80.00 MiB                 2           (1 more row)\n"
+			"106.00 MiB  186.00 MiB                 2           (3 rows not shown)\n"));
 	o = report("--tree", "--filter", "module:7", recording, NULL);
 	assert_non_null(strstr(o->out, " 64.00 MiB         0 B          1  <Gemma>\n"));
 	assert_non_null(strstr(o->out, "122.00 MiB                      4  (not shown)\n"));
 	o = report("--format", "csv", "--filter", "category:activation", recording, NULL);
 	last = strstr(o->out, "\r\n111149056,2,0,195035136,run,cuda:0,,,,,,,,filtered,,,,\r\n");
-	assert_true(last && !last[strlen("\r\n111149056,2,0,195035136,run,cuda:0,,,,,,,,filtered,,,,\r\n")]);
+	assert_true(
+		last &&
+		!last[strlen("\r\n111149056,2,0,195035136,run,cuda:0,,,,,,,,filtered,,,,\r\n")]);
 	o = report("--format", "csv", "--filter", "size:<1T|>=1T before|-before", recording, NULL);
 	assert_non_null(strstr(o->out, "filtered"));
 }
 
 static void test_filter_errors(void **state)
 {
-	static const char *const wrong[] = { "", "  ", "-", "size:big", "size:=>1M", "size:>", "category:weights", "phase:",
-					     "phase:fwd", "colour:red", "line:\"x", "line:\"x\"y", "source:here", "a||b", "\x1b" "category:x" };
+	static const char *const wrong[] = { "",
+					     "  ",
+					     "-",
+					     "size:big",
+					     "size:=>1M",
+					     "size:>",
+					     "category:weights",
+					     "phase:",
+					     "phase:fwd",
+					     "colour:red",
+					     "line:\"x",
+					     "line:\"x\"y",
+					     "source:here",
+					     "a||b",
+					     "\x1b"
+					     "category:x" };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong) - 1; i++) {
@@ -458,7 +554,8 @@ static void test_filter_errors(void **state)
 			fail_msg("'%s': %d %s", wrong[i], o->status, o->err);
 		assert_string_equal(o->out, "");
 	}
-	assert_int_equal(report("--filter", "x", "--by", "segment", recording, NULL)->status, EXIT_USAGE);
+	assert_int_equal(report("--filter", "x", "--by", "segment", recording, NULL)->status,
+			 EXIT_USAGE);
 	assert_int_equal(report("--hide", "", recording, NULL)->status, EXIT_USAGE);
 	assert_int_equal(report("--hide", "//", recording, NULL)->status, EXIT_USAGE);
 	assert_int_equal(report("--color", "red", recording, NULL)->status, EXIT_USAGE);
@@ -469,10 +566,14 @@ static void test_hide(void **state)
 	static const struct {
 		const char *pattern, *row;
 	} cases[] = {
-		{ "model.py", "\n 80.00 MiB  180.00 MiB  8.00 MiB      3  forward    train.py:12 (<module>)\n" },
-		{ "gemma/gemma", "\n 80.00 MiB  180.00 MiB  8.00 MiB      3  forward    train.py:12 (<module>)\n" },
-		{ "gemma/", "\n 80.00 MiB  180.00 MiB  8.00 MiB      3  forward    module.py:1775 (_wrapped_...\n" },
-		{ "gemma/*.py", "\n  5.00 MiB  185.00 MiB  5.00 MiB      1  optimizer  adamw.py:150 (_init_group)\n" },
+		{ "model.py", "\n 80.00 MiB  180.00 MiB  8.00 MiB      3  forward    train.py:12 "
+			      "(<module>)\n" },
+		{ "gemma/gemma", "\n 80.00 MiB  180.00 MiB  8.00 MiB      3  forward    "
+				 "train.py:12 (<module>)\n" },
+		{ "gemma/", "\n 80.00 MiB  180.00 MiB  8.00 MiB      3  forward    module.py:1775 "
+			    "(_wrapped_...\n" },
+		{ "gemma/*.py", "\n  5.00 MiB  185.00 MiB  5.00 MiB      1  optimizer  "
+				"adamw.py:150 (_init_group)\n" },
 		{ "*", "\n 80.00 MiB  180.00 MiB  8.00 MiB      3  forward    (hidden)\n"
 		       "  5.00 MiB  185.00 MiB  5.00 MiB      1  optimizer  (hidden)\n" },
 		{ "ain.py", "  train.py:20 (<module>)\n" },
@@ -485,8 +586,10 @@ static void test_hide(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		o = report("--hide", cases[i].pattern, recording, NULL);
 		if (!strstr(o->out, cases[i].row))
-			fail_msg("--hide %s: no '%s' in\n%s", cases[i].pattern, cases[i].row, o->out);
-		doc = parse(report("--format", "json", "--hide", cases[i].pattern, recording, NULL)->out);
+			fail_msg("--hide %s: no '%s' in\n%s", cases[i].pattern, cases[i].row,
+				 o->out);
+		doc = parse(report("--format", "json", "--hide", cases[i].pattern, recording, NULL)
+				    ->out);
 		assert_int_equal(rows_sum(doc), 186 * MIB);
 		assert_true(json_is_null(json_object_get(doc, "filter")));
 		assert_int_equal(json_array_size(json_object_get(doc, "hide")), 1);
@@ -504,8 +607,10 @@ static void test_bars_and_colour(void **state)
 
 	(void)state;
 	for (const char *c = o->out; *c; c++)
-		assert_true(*c > 0); /* in this locale all of it is ASCII: bars, and what stands between figures */
-	assert_non_null(strstr(o->out,
+		/* in this locale all of it is ASCII: bars, and what stands between figures */
+		assert_true(*c > 0);
+	assert_non_null(strstr(
+		o->out,
 		"       Mem              Cumulative  Count  Location\n"
 		"100.00 MiB  ##########  100.00 MiB      -  before attach\n"
 		" 64.00 MiB  ######      164.00 MiB      1  gemma/model.py:336 (forward)\n"
@@ -515,7 +620,9 @@ static void test_bars_and_colour(void **state)
 	assert_non_null(strstr(o->out, "\033[36m######    \033[0m"));
 	assert_non_null(strstr(o->out, "\033[1mBy category\033[0m"));
 	o = report("--tree", "--bars", recording, NULL);
-	assert_non_null(strstr(o->out, " 64.00 MiB  ###          64.00 MiB          1        self_attn (Attention)\n"));
+	assert_non_null(strstr(
+		o->out,
+		" 64.00 MiB  ###          64.00 MiB          1        self_attn (Attention)\n"));
 }
 
 static void has_keys(json_t *o, ...)
@@ -532,16 +639,20 @@ static void has_keys(json_t *o, ...)
 static void test_json(void **state)
 {
 	struct output *o = report("--format", "json", recording, NULL);
-	json_t *doc = parse(o->out), *dev = json_array_get(json_object_get(doc, "devices"), 0), *row;
+	json_t *doc = parse(o->out), *dev = json_array_get(json_object_get(doc, "devices"), 0),
+	       *row;
 
 	(void)state;
 	assert_int_equal(o->status, 0);
-	has_keys(doc, "memtrace", "target", "capture", "devices", "device", "at", "time", "rows", "layers", "phases", NULL);
+	has_keys(doc, "memtrace", "target", "capture", "devices", "device", "at", "time", "rows",
+		 "layers", "phases", NULL);
 	has_keys(json_object_get(doc, "memtrace"), "version", "recording_format", NULL);
 	has_keys(json_object_get(doc, "target"), "pid", "cmdline", "python", "torch", NULL);
-	has_keys(json_object_get(doc, "capture"), "start", "duration", "events", "lost", "stacks", "complete", NULL);
-	has_keys(dev, "device", "allocated", "reserved", "peak_allocated", "peak_reserved", "peak_time", "fragmentation",
-		 "before_attach", "total_allocated", "allocs", "frees", "drift", NULL);
+	has_keys(json_object_get(doc, "capture"), "start", "duration", "events", "lost", "stacks",
+		 "complete", NULL);
+	has_keys(dev, "device", "allocated", "reserved", "peak_allocated", "peak_reserved",
+		 "peak_time", "fragmentation", "before_attach", "total_allocated", "allocs",
+		 "frees", "drift", NULL);
 	assert_int_equal(rows_sum(doc), 186 * MIB);
 	assert_int_equal(integer(dev, "peak_allocated"), 186 * MIB);
 	assert_int_equal(integer(dev, "allocated"), 112 * MIB);
@@ -549,21 +660,30 @@ static void test_json(void **state)
 	assert_int_equal(integer(dev, "before_attach_left"), 90 * MIB);
 	assert_int_equal(integer(dev, "drift"), 0);
 	assert_int_equal(integer(dev, "ooms"), 1);
-	/* 164, 172, 180, 185, 186, 176 and 112 of 256 MiB; the event of the failure does not count. */
-	assert_true(fabs(json_real_value(json_object_get(dev, "avg_fragmentation")) - 617.0 / 256 / 7) < 1e-6);
+	/* 164, 172, 180, 185, 186, 176 and 112 of 256 MiB; the event of the failure does not count.
+	 */
+	assert_true(fabs(json_real_value(json_object_get(dev, "avg_fragmentation")) -
+			 617.0 / 256 / 7) < 1e-6);
 	/* Two ended. The first was under way at attach. */
 	assert_int_equal(integer(json_object_get(doc, "capture"), "steps"), 1);
 	assert_string_equal(json_string_value(json_object_get(doc, "at")), "peak");
 	assert_true(json_real_value(json_object_get(doc, "time")) == 0.6);
 	row = json_array_get(json_object_get(doc, "rows"), 1);
-	assert_string_equal(json_string_value(json_object_get(row, "file")), "/home/u/gemma/gemma/model.py");
+	assert_string_equal(json_string_value(json_object_get(row, "file")),
+			    "/home/u/gemma/gemma/model.py");
 	assert_int_equal(integer(row, "line"), 336);
-	assert_string_equal(json_string_value(json_object_get(row, "function")), "Attention.forward");
-	assert_string_equal(json_string_value(json_object_get(row, "module")), "layers.7.self_attn");
+	assert_string_equal(json_string_value(json_object_get(row, "function")),
+			    "Attention.forward");
+	assert_string_equal(json_string_value(json_object_get(row, "module")),
+			    "layers.7.self_attn");
 	assert_string_equal(json_string_value(json_object_get(row, "module_class")), "Attention");
 	assert_string_equal(json_string_value(json_object_get(row, "phase")), "forward");
-	assert_int_equal(integer(json_object_get(json_object_get(doc, "layers"), "layers.7.self_attn"), "peak_allocated"), 64 * MIB);
-	assert_int_equal(integer(json_object_get(json_object_get(doc, "phases"), "forward"), "count"), 1);
+	assert_int_equal(
+		integer(json_object_get(json_object_get(doc, "layers"), "layers.7.self_attn"),
+			"peak_allocated"),
+		64 * MIB);
+	assert_int_equal(
+		integer(json_object_get(json_object_get(doc, "phases"), "forward"), "count"), 1);
 	json_decref(doc);
 }
 
@@ -572,13 +692,18 @@ static void test_json_moments(void **state)
 	static const struct {
 		const char *at;
 		json_int_t bytes;
-	} cases[] = { { "end", 112 * MIB }, { "oom", 112 * MIB }, { "0.25", 172 * MIB }, { "700ms", 176 * MIB } };
+	} cases[] = { { "end", 112 * MIB },
+		      { "oom", 112 * MIB },
+		      { "0.25", 172 * MIB },
+		      { "700ms", 176 * MIB } };
 	static const char *const by[] = { "line", "stack", "module", "phase", "thread" };
 
 	(void)state;
 	for (size_t i = 0; i < 4; i++)
 		for (size_t k = 0; k < 5; k++) {
-			json_t *doc = parse(report("--format", "json", "--at", cases[i].at, "--by", by[k], recording, NULL)->out);
+			json_t *doc = parse(report("--format", "json", "--at", cases[i].at, "--by",
+						   by[k], recording, NULL)
+						    ->out);
 
 			assert_int_equal(rows_sum(doc), cases[i].bytes);
 			assert_int_equal(integer(doc, "allocated"), cases[i].bytes);
@@ -593,14 +718,17 @@ static void test_json_stack(void **state)
 
 	(void)state;
 	assert_int_equal(json_array_size(stack), 5);
-	assert_string_equal(json_string_value(json_array_get(stack, 0)), "<module> (/home/u/gemma/train.py:12)");
-	assert_string_equal(json_string_value(json_array_get(stack, 4)), "Attention.forward (/home/u/gemma/gemma/model.py:336)");
+	assert_string_equal(json_string_value(json_array_get(stack, 0)),
+			    "<module> (/home/u/gemma/train.py:12)");
+	assert_string_equal(json_string_value(json_array_get(stack, 4)),
+			    "Attention.forward (/home/u/gemma/gemma/model.py:336)");
 	json_decref(doc);
 }
 
 static void test_json_cpu(void **state)
 {
-	static const char *const unknown[] = { "reserved", "peak_reserved", "fragmentation", "avg_fragmentation" };
+	static const char *const unknown[] = { "reserved", "peak_reserved", "fragmentation",
+					       "avg_fragmentation" };
 	json_t *doc = parse(report("--format", "json", cpu_recording, NULL)->out);
 	json_t *dev = json_array_get(json_object_get(doc, "devices"), 0), *of;
 	int phases = 0;
@@ -615,7 +743,8 @@ static void test_json_cpu(void **state)
 		assert_true(json_is_null(json_object_get(dev, unknown[i])));
 	assert_true(json_is_null(json_object_get(doc, "reserved")));
 	assert_true(json_is_null(json_object_get(doc, "fragmentation")));
-	json_object_foreach (json_object_get(doc, "phases"), key, of) {
+	json_object_foreach(json_object_get(doc, "phases"), key, of)
+	{
 		assert_true(json_is_null(json_object_get(of, "peak_reserved")));
 		phases++;
 	}
@@ -633,7 +762,8 @@ static void test_fail_if_blames_lines(void **state)
 	(void)state;
 	for (int i = 0; i < 2; i++) {
 		shared[i][0] = frame(&t, "/home/u/gemma/a.py", "f", 7, NULL);
-		shared[i][1] = frame(&t, SP "nn/modules/module.py", "Module._wrapped_call_impl", 1775, i ? "layers.1" : "layers.0");
+		shared[i][1] = frame(&t, SP "nn/modules/module.py", "Module._wrapped_call_impl",
+				     1775, i ? "layers.1" : "layers.0");
 		alloc(&t, CUDA, 16 + i, 2 * MIB, dict__stack(t.d, shared[i], 2, MT_WALK_OK));
 	}
 	alloc(&t, CUDA, 64, 3 * MIB, dict__stack(t.d, own, 1, MT_WALK_OK));
@@ -644,7 +774,8 @@ static void test_fail_if_blames_lines(void **state)
 	assert_non_null(strstr(o->err, "a.py:7 (f) [layers.*]\n    3.00 MiB  "));
 }
 
-/* Memory from before attach that is found in the middle of a recording was there all along: finding it is no growth, freeing it is none. */
+/* Memory from before attach that is found in the middle of a recording was there all along: finding
+ * it is no growth, freeing it is none. */
 static void test_fail_if_growth_leaves_out_what_was_there_before(void **state)
 {
 	struct tape t = tape__new(from_start);
@@ -652,14 +783,28 @@ static void test_fail_if_growth_leaves_out_what_was_there_before(void **state)
 	struct output *o;
 
 	(void)state;
-	stack = dict__stack(t.d, (struct dict_frame[]){ frame(&t, "/home/u/gemma/a.py", "f", 7, NULL) }, 1, MT_WALK_OK);
+	stack = dict__stack(t.d,
+			    (struct dict_frame[]){ frame(&t, "/home/u/gemma/a.py", "f", 7, NULL) },
+			    1, MT_WALK_OK);
 	for (uint64_t i = 0; i < 60; i++) {
-		put(&t, (struct event){ .kind = EVENT_ALLOC, .device = CPU, .addr = 0x1000 + i, .size = 16384, .stack = stack, .walk = MT_WALK_OK });
+		put(&t, (struct event){ .kind = EVENT_ALLOC,
+					.device = CPU,
+					.addr = 0x1000 + i,
+					.size = 16384,
+					.stack = stack,
+					.walk = MT_WALK_OK });
 		if (i == 20)
-			put(&t, (struct event){ .kind = EVENT_TENSOR, .device = CPU, .addr = 0x900000, .size = 8 * MIB, .flags = CENSUS_FIRST,
+			put(&t, (struct event){ .kind = EVENT_TENSOR,
+						.device = CPU,
+						.addr = 0x900000,
+						.size = 8 * MIB,
+						.flags = CENSUS_FIRST,
 						.category = CATEGORY_PARAMETER });
 		if (i == 40)
-			put(&t, (struct event){ .kind = EVENT_FREE, .device = CPU, .addr = 0x900000, .size = 8 * MIB });
+			put(&t, (struct event){ .kind = EVENT_FREE,
+						.device = CPU,
+						.addr = 0x900000,
+						.size = 8 * MIB });
 		put(&t, (struct event){ .kind = EVENT_STEP });
 	}
 	tape__close(&t);
@@ -677,13 +822,18 @@ static void test_recorded_from_the_start(void **state)
 {
 	struct tape t = tape__new(from_start);
 	struct dict_frame in[] = { frame(&t, "/home/u/gemma/a.py", "f", 7, NULL),
-				   frame(&t, SP "nn/modules/module.py", "Module._wrapped_call_impl", 1775, "layers.0") };
+				   frame(&t, SP "nn/modules/module.py", "Module._wrapped_call_impl",
+					 1775, "layers.0") };
 	struct output *o;
 	json_t *doc, *dev, *layer;
 
 	(void)state;
 	facts__set(t.f, "attached_at", "start");
-	put(&t, (struct event){ .kind = EVENT_ALLOC, .device = CPU, .addr = 1, .size = 1000, .stack = dict__stack(t.d, in, 2, MT_WALK_OK) });
+	put(&t, (struct event){ .kind = EVENT_ALLOC,
+				.device = CPU,
+				.addr = 1,
+				.size = 1000,
+				.stack = dict__stack(t.d, in, 2, MT_WALK_OK) });
 	tape__close(&t);
 	o = report(from_start, NULL);
 	assert_non_null(strstr(o->out, "before attach 0 B"));
@@ -698,7 +848,8 @@ static void test_recorded_from_the_start(void **state)
 	assert_int_equal(integer(layer, "peak_allocated"), 1000);
 	assert_true(json_is_null(json_object_get(layer, "peak_reserved")));
 	assert_true(json_is_null(json_object_get(layer, "avg_fragmentation")));
-	assert_true(json_is_null(json_object_get(json_object_get(layer, "forward"), "peak_reserved")));
+	assert_true(
+		json_is_null(json_object_get(json_object_get(layer, "forward"), "peak_reserved")));
 	json_decref(doc);
 }
 
@@ -732,7 +883,8 @@ static void test_json_odd(void **state)
 	json_decref(doc);
 	doc = parse(report("--format", "json", "--top", "10", odd, NULL)->out);
 	assert_int_equal(json_array_size(json_object_get(doc, "rows")), 10);
-	assert_int_equal(rows_sum(doc) + integer(json_object_get(doc, "rows_left_out"), "bytes"), integer(doc, "allocated"));
+	assert_int_equal(rows_sum(doc) + integer(json_object_get(doc, "rows_left_out"), "bytes"),
+			 integer(doc, "allocated"));
 	json_decref(doc);
 }
 
@@ -744,10 +896,12 @@ static void test_combinations(void **state)
 	(void)state;
 	setenv("COLUMNS", "100", 1);
 	o = report("--by", "module,category", recording, NULL);
-	assert_non_null(strstr(o->out,
+	assert_non_null(strstr(
+		o->out,
 		"       Mem  Cumulative     Median  Count  Category    Module\n"
 		"100.00 MiB  100.00 MiB          -      -  unknown     before attach\n"
-		" 64.00 MiB  164.00 MiB  64.00 MiB      1  activation  layers.7.self_attn (Attention)\n"
+		" 64.00 MiB  164.00 MiB  64.00 MiB      1  activation  layers.7.self_attn "
+		"(Attention)\n"
 		" 16.00 MiB  180.00 MiB   8.00 MiB      2  activation  <Gemma>\n"
 		"  5.00 MiB  185.00 MiB   5.00 MiB      1  unknown     (outside of modules)\n"
 		"  1.00 MiB  186.00 MiB   1.00 MiB      1  gradient    (outside of modules)\n"));
@@ -758,13 +912,13 @@ static void test_combinations(void **state)
 	assert_non_null(strstr(o->out, " backward   pt_autograd_0 (4300)\n"));
 	o = report("--tree", recording, NULL);
 	assert_non_null(strstr(o->out,
-		"All inside      Itself      Count  Module\n"
-		" 80.00 MiB   16.00 MiB          3  <Gemma>\n"
-		" 64.00 MiB         0 B          1    layers\n"
-		" 64.00 MiB         0 B          1      7\n"
-		" 64.00 MiB   64.00 MiB          1        self_attn (Attention)\n"
-		"100.00 MiB                      -  before attach\n"
-		"  6.00 MiB                      2  (outside of modules)\n"));
+			       "All inside      Itself      Count  Module\n"
+			       " 80.00 MiB   16.00 MiB          3  <Gemma>\n"
+			       " 64.00 MiB         0 B          1    layers\n"
+			       " 64.00 MiB         0 B          1      7\n"
+			       " 64.00 MiB   64.00 MiB          1        self_attn (Attention)\n"
+			       "100.00 MiB                      -  before attach\n"
+			       "  6.00 MiB                      2  (outside of modules)\n"));
 	o = report("--tree", "--top", "2", recording, NULL);
 	assert_non_null(strstr(o->out, "  (2 more)\n"));
 	unsetenv("COLUMNS");
@@ -788,39 +942,47 @@ static void test_named(void **state)
 	(void)state;
 	setenv("COLUMNS", "100", 1);
 	o = report(named, NULL);
-	assert_non_null(strstr(o->out,
-		"Max mem: 14.00 MiB\n"
-		"Total mem allocated: 1.00 MiB\n"
-		"     Mem  Cumulative    Median  Count  Category         Phase  Module        Location\n"
-		"7.00 MiB    7.00 MiB  2.00 MiB     2+  unknown                               before attach\n"
-		"4.00 MiB   11.00 MiB  2.00 MiB      2  parameter               layers.* (2)  before attach\n"
-		"2.00 MiB   13.00 MiB  2.00 MiB      1  optimizer_state         layers.0      before attach\n"
-		"1.00 MiB   14.00 MiB  1.00 MiB      1  unknown          other                a.py:1 (f)\n"));
+	assert_non_null(strstr(o->out, "Max mem: 14.00 MiB\n"
+				       "Total mem allocated: 1.00 MiB\n"
+				       "     Mem  Cumulative    Median  Count  Category         "
+				       "Phase  Module        Location\n"
+				       "7.00 MiB    7.00 MiB  2.00 MiB     2+  unknown             "
+				       "                  before attach\n"
+				       "4.00 MiB   11.00 MiB  2.00 MiB      2  parameter           "
+				       "    layers.* (2)  before attach\n"
+				       "2.00 MiB   13.00 MiB  2.00 MiB      1  optimizer_state     "
+				       "    layers.0      before attach\n"
+				       "1.00 MiB   14.00 MiB  1.00 MiB      1  unknown          "
+				       "other                a.py:1 (f)\n"));
 	setenv("COLUMNS", "60", 1);
 	o = report(named, NULL);
-	assert_non_null(strstr(o->out, "13.00 MiB   13.00 MiB  2.00 MiB     5+         before attach\n"));
+	assert_non_null(
+		strstr(o->out, "13.00 MiB   13.00 MiB  2.00 MiB     5+         before attach\n"));
 	setenv("COLUMNS", "80", 1);
 	o = report("--by", "category", named, NULL);
 	assert_non_null(strstr(o->out, "\n4.00 MiB   11.00 MiB  2.00 MiB      2  parameter\n"));
 	o = report("--tree", named, NULL);
 	assert_non_null(strstr(o->out,
-		"  6.00 MiB         0 B          3  <Net>\n"
-		"  6.00 MiB         0 B          3    layers\n"
-		"  4.00 MiB    4.00 MiB          2      0 (Linear)\n"
-		"  2.00 MiB    2.00 MiB          1      1 (Linear)\n"
-		"  7.00 MiB                      2  before attach\n"
-		"  1.00 MiB                      1  (outside of modules)\n"));
+			       "  6.00 MiB         0 B          3  <Net>\n"
+			       "  6.00 MiB         0 B          3    layers\n"
+			       "  4.00 MiB    4.00 MiB          2      0 (Linear)\n"
+			       "  2.00 MiB    2.00 MiB          1      1 (Linear)\n"
+			       "  7.00 MiB                      2  before attach\n"
+			       "  1.00 MiB                      1  (outside of modules)\n"));
 	unsetenv("COLUMNS");
 	doc = parse(report("--format", "json", named, NULL)->out);
-	json_array_foreach(json_object_get(doc, "rows"), i, row) {
+	json_array_foreach(json_object_get(doc, "rows"), i, row)
+	{
 		const char *name = json_string_value(json_object_get(row, "name"));
 
 		names += name != NULL;
 		if (!name || strcmp(name, "AdamW exp_avg of layers.0.weight") != 0)
 			continue;
-		assert_string_equal(json_string_value(json_object_get(row, "category")), "optimizer_state");
+		assert_string_equal(json_string_value(json_object_get(row, "category")),
+				    "optimizer_state");
 		assert_string_equal(json_string_value(json_object_get(row, "module")), "layers.0");
-		assert_string_equal(json_string_value(json_object_get(row, "module_class")), "Linear");
+		assert_string_equal(json_string_value(json_object_get(row, "module_class")),
+				    "Linear");
 		assert_string_equal(json_string_value(json_object_get(row, "source")), "census");
 		assert_true(json_is_true(json_object_get(row, "before_attach")));
 		assert_int_equal(integer(row, "anonymous"), 0);
@@ -839,11 +1001,12 @@ static void test_csv(void **state)
 	struct output *o = report("--format", "csv", cpu_recording, NULL);
 
 	(void)state;
-	assert_string_equal(o->out,
-		"bytes,count,median,cumulative,recording,device,file,line,function,module,module_class,phase,category,source,"
-		"thread,stack,name,node_class\r\n"
-		"3000,1,3000,3000,cpu,cpu,\"/home/u/gemma/a, \"\"b\"\".py\",1,f,,,other,unknown,frame,,,,\r\n"
-		"500,1,500,3500,cpu,cpu,,,,,,backward,unknown,native,,,,\r\n");
+	assert_string_equal(o->out, "bytes,count,median,cumulative,recording,device,file,line,"
+				    "function,module,module_class,phase,category,source,"
+				    "thread,stack,name,node_class\r\n"
+				    "3000,1,3000,3000,cpu,cpu,\"/home/u/gemma/a, "
+				    "\"\"b\"\".py\",1,f,,,other,unknown,frame,,,,\r\n"
+				    "500,1,500,3500,cpu,cpu,,,,,,backward,unknown,native,,,,\r\n");
 }
 
 static void test_segments(void **state)
@@ -863,7 +1026,8 @@ static void test_segments(void **state)
 	assert_non_null(strstr(o->out, "15.00 MiB  20.00 MiB   5.00 MiB    10.00 MiB"));
 	assert_non_null(strstr(o->out, "   40.00 MiB  used by the process"));
 	assert_non_null(strstr(o->out, "    8.00 MiB  taken by others (cudaMalloc, a.py:1 (f))\n"));
-	assert_non_null(strstr(o->out, "the driver had at most 984.00 MiB left of 1.00 GiB (other processes not"));
+	assert_non_null(strstr(
+		o->out, "the driver had at most 984.00 MiB left of 1.00 GiB (other processes not"));
 	doc = parse(report("--by", "segment", "--format", "json", segmented, NULL)->out);
 	dev = json_array_get(json_object_get(doc, "devices"), 0);
 	rec = json_object_get(dev, "reconciliation");
@@ -875,13 +1039,19 @@ static void test_segments(void **state)
 	assert_int_equal(integer(json_object_get(rec, "others"), "bytes"), 8 * MIB);
 	assert_int_equal(integer(rec, "used"), 40 * MIB);
 	/* At that time no total had come yet: the sums are of what was seen taken. */
-	assert_int_equal(integer(rec, "used_reserved") + integer(rec, "used_others") + integer(rec, "not_seen"), 40 * MIB);
+	assert_int_equal(integer(rec, "used_reserved") + integer(rec, "used_others") +
+				 integer(rec, "not_seen"),
+			 40 * MIB);
 	assert_int_equal(integer(rec, "not_seen"), 10 * MIB);
-	assert_int_equal(integer(json_array_get(json_object_get(dev, "out_of_memory"), 0), "largest_gap"), 10 * MIB);
+	assert_int_equal(integer(json_array_get(json_object_get(dev, "out_of_memory"), 0),
+				 "largest_gap"),
+			 10 * MIB);
 	json_decref(doc);
 	o = report("--by", "segment", "--format", "csv", segmented, NULL);
-	assert_non_null(strstr(o->out, "\r\n0x6400000,20971520,5242880,15728640,15728640,10485760,1,seg,cuda:0,,,large,false,false,"
-				       "0.100000000,/home/u/gemma/a.py,1,f,/home/u/gemma/a.py,1,f,5242880,1\r\n"));
+	assert_non_null(strstr(
+		o->out, "\r\n0x6400000,20971520,5242880,15728640,15728640,10485760,1,seg,cuda:0,,,"
+			"large,false,false,"
+			"0.100000000,/home/u/gemma/a.py,1,f,/home/u/gemma/a.py,1,f,5242880,1\r\n"));
 }
 
 static void test_cut_and_damaged(void **state)
@@ -898,7 +1068,8 @@ static void test_cut_and_damaged(void **state)
 	assert_non_null(strstr(o->out, "recording not complete: "));
 	o = report(damaged, NULL);
 	assert_non_null(strstr(o->err, "damaged at byte"));
-	assert_true(o->status == 0 || (o->status == EXIT_UNUSABLE && strstr(o->err, "no event can be read")));
+	assert_true(o->status == 0 ||
+		    (o->status == EXIT_UNUSABLE && strstr(o->err, "no event can be read")));
 }
 
 static void test_exit_codes(void **state)
@@ -918,7 +1089,8 @@ static void test_exit_codes(void **state)
 	assert_int_equal(report("--tree", "--format", "json", recording, NULL)->status, EXIT_USAGE);
 	assert_int_equal(report("--by", "segment", recording, NULL)->status, EXIT_UNUSABLE);
 	assert_int_equal(report("--device", "cuda:7", recording, NULL)->status, EXIT_UNUSABLE);
-	assert_non_null(strstr(report("--device", "cuda:7", recording, NULL)->err, "there is cuda:0"));
+	assert_non_null(
+		strstr(report("--device", "cuda:7", recording, NULL)->err, "there is cuda:0"));
 	assert_int_equal(report("--at", "oom", cpu_recording, NULL)->status, EXIT_UNUSABLE);
 	assert_int_equal(report("/nonexistent", NULL)->status, EXIT_UNUSABLE);
 	assert_int_equal(report("/dev/null", NULL)->status, EXIT_UNUSABLE);
@@ -959,7 +1131,8 @@ static void test_golden(void **state)
 		int fd;
 
 		setenv("COLUMNS", widths[i], 1);
-		o = report("--top", "12", i ? "--bars" : "--no-bars", "tests/data/report.bin", NULL);
+		o = report("--top", "12", i ? "--bars" : "--no-bars", "tests/data/report.bin",
+			   NULL);
 		snprintf(path, sizeof(path), "tests/data/report-%s.txt", widths[i]);
 		fd = open(path, O_RDONLY);
 		assert_true(fd >= 0);

@@ -58,7 +58,9 @@ static int handle(void *ctx, const char *word, const char *argument, struct json
 	}
 	if (!strcmp(word, "much")) {
 		for (int i = 0; i < 2000; i++)
-			json__string(j, "more", "................................................................");
+			json__string(
+				j, "more",
+				"................................................................");
 		return 0;
 	}
 	return -ENOTSUP;
@@ -125,7 +127,9 @@ static void test_words(void **state)
 	check(c, "mark", "{\"mark\":\"\",\"ok\":true}");
 	check(c, "mark caf\xc3\xa9\n", "{\"mark\":\"caf\xc3\xa9\",\"ok\":true}");
 	check(c, "stop", "{\"error\":\"nothing is being written\",\"ok\":false}");
-	check(c, "dance", "{\"error\":\"the capture does not know this action; it may be of another version of memtrace-bpf\",\"ok\":false}");
+	check(c, "dance",
+	      "{\"error\":\"the capture does not know this action; it may be of another version of "
+	      "memtrace-bpf\",\"ok\":false}");
 	seen.n = 0;
 	check(c, "mark \x1b[2J", "{\"error\":\"the request is no text\",\"ok\":false}");
 	check(c, "mark \xff", "{\"error\":\"the request is no text\",\"ok\":false}");
@@ -166,7 +170,8 @@ static void test_bad_clients(void **state)
 	}
 	check(c, "mark 1", "{\"mark\":\"1\",\"ok\":true}");
 	for (int i = 35; i < 40; i++) {
-		while (send(fds[i], "mark and never look at what is answered", 39, MSG_NOSIGNAL) > 0)
+		while (send(fds[i], "mark and never look at what is answered", 39, MSG_NOSIGNAL) >
+		       0)
 			;
 		control__pump(c);
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* When windows begin and end, on a stream that is made up: to the event, and what the folder's index says of them. */
+/* When windows begin and end, on a stream that is made up: to the event, and what the folder's
+ * index says of them. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -18,7 +19,8 @@
 #define MIB (UINT64_C(1) << 20)
 #define GPU ((struct device){ DEVICE_CUDA, 0 })
 
-/* A job of which each step is 10 ms and has 10 MiB of temporary memory at 4 ms; one block more stays for each. */
+/* A job of which each step is 10 ms and has 10 MiB of temporary memory at 4 ms; one block more
+ * stays for each. */
 struct job {
 	struct world w;
 	struct windows *windows;
@@ -78,7 +80,10 @@ static void tick(struct job *j)
 static void step(struct job *j)
 {
 	j->time += 2 * MS;
-	put(j, (struct event){ .kind = EVENT_ALLOC, .addr = 0x100000 + j->steps * 0x1000, .size = MIB, .stack = j->w.stack });
+	put(j, (struct event){ .kind = EVENT_ALLOC,
+			       .addr = 0x100000 + j->steps * 0x1000,
+			       .size = MIB,
+			       .stack = j->w.stack });
 	j->time += 2 * MS;
 	put(j, (struct event){ .kind = EVENT_ALLOC, .addr = 0x10000, .size = 10 * MIB });
 	j->time += 2 * MS;
@@ -91,7 +96,8 @@ static void step(struct job *j)
 
 static void mark(struct job *j, const char *name)
 {
-	put(j, (struct event){ .kind = EVENT_MARK, .name = dict__string(j->w.d, name, strlen(name)) });
+	put(j,
+	    (struct event){ .kind = EVENT_MARK, .name = dict__string(j->w.d, name, strlen(name)) });
 }
 
 static void steps(struct job *j, int n)
@@ -100,7 +106,8 @@ static void steps(struct job *j, int n)
 		step(j);
 }
 
-/* The i-th window of the folder has these steps of the capture, and so many MiB at its peak and its end. */
+/* The i-th window of the folder has these steps of the capture, and so many MiB at its peak and its
+ * end. */
 static void check(struct job *j, size_t i, int64_t first, int64_t last, uint64_t peak, uint64_t end)
 {
 	const struct folder_entry *e;
@@ -132,7 +139,8 @@ static void test_steps(void **state)
 
 	(void)state;
 	/* From a process's start on its first step counts ... */
-	make_job(&j, "start", (struct windows_opts){ .args = { .given = true, .skip = 2 }, .steps = 3 });
+	make_job(&j, "start",
+		 (struct windows_opts){ .args = { .given = true, .skip = 2 }, .steps = 3 });
 	steps(&j, 4);
 	assert_null(windows__over(j.windows));
 	step(&j);
@@ -142,7 +150,8 @@ static void test_steps(void **state)
 	check(&j, 0, 2, 4, 15, 5);
 	drop_job(&j);
 	/* ... in one that was there the one that was under way does not. */
-	make_job(&j, "live", (struct windows_opts){ .args = { .given = true, .skip = 2 }, .steps = 3 });
+	make_job(&j, "live",
+		 (struct windows_opts){ .args = { .given = true, .skip = 2 }, .steps = 3 });
 	steps(&j, 6);
 	check(&j, 0, 3, 5, 16, 6);
 	drop_job(&j);
@@ -159,8 +168,10 @@ static void test_time(void **state)
 	size_t n;
 
 	(void)state;
-	/* Nothing from after its time is in it, also where that comes before the clock was looked at. */
-	make_job(&j, "start", (struct windows_opts){ .args = { .given = true }, .duration = 15 * MS });
+	/* Nothing from after its time is in it, also where that comes before the clock was looked
+	 * at. */
+	make_job(&j, "start",
+		 (struct windows_opts){ .args = { .given = true }, .duration = 15 * MS });
 	steps(&j, 3);
 	check(&j, 0, 0, 0, 12, 12);
 	e = folder__entries(j.folder, &n);
@@ -175,12 +186,19 @@ static void test_conditions(void **state)
 	struct job j;
 
 	(void)state;
-	/* A peak between two looks at the clock is seen; as long as it holds there is no second window. */
-	make_job(&j, "live", (struct windows_opts){ .args = { .given = true, .on = "allocated>14M", .until = "allocated>16M" } });
+	/* A peak between two looks at the clock is seen; as long as it holds there is no second
+	 * window. */
+	make_job(&j, "live",
+		 (struct windows_opts){ .args = { .given = true,
+						  .on = "allocated>14M",
+						  .until = "allocated>16M" } });
 	steps(&j, 20);
 	check(&j, 0, 5, 5, 17, 17); /* within the fifth step to within the seventh */
 	drop_job(&j);
-	make_job(&j, "live", (struct windows_opts){ .args = { .given = true, .on = "allocated>14M", .count = 2 }, .steps = 1 });
+	make_job(
+		&j, "live",
+		(struct windows_opts){ .args = { .given = true, .on = "allocated>14M", .count = 2 },
+				       .steps = 1 });
 	steps(&j, 4);
 	assert_int_equal(count(&j), 0);
 	steps(&j, 12);
@@ -194,7 +212,9 @@ static void test_marks(void **state)
 	struct job j;
 
 	(void)state;
-	make_job(&j, "live", (struct windows_opts){ .args = { .given = true, .from_mark = "a", .to_mark = "b" } });
+	make_job(&j, "live",
+		 (struct windows_opts){
+			 .args = { .given = true, .from_mark = "a", .to_mark = "b" } });
 	steps(&j, 2);
 	mark(&j, "b");
 	mark(&j, "ab");
@@ -220,7 +240,10 @@ static void test_clock(void **state)
 	size_t n;
 
 	(void)state;
-	make_job(&j, "live", (struct windows_opts){ .args = { .given = true, .every = 100 * MS, .keep = 2, .label = "x" }, .steps = 2 });
+	make_job(&j, "live",
+		 (struct windows_opts){
+			 .args = { .given = true, .every = 100 * MS, .keep = 2, .label = "x" },
+			 .steps = 2 });
 	steps(&j, 55);
 	assert_int_equal(windows__finish(j.windows, "signal"), 0);
 	assert_int_equal(windows__written(j.windows), 6);
@@ -240,7 +263,9 @@ static void test_told(void **state)
 	struct job j;
 
 	(void)state;
-	make_job(&j, "live", (struct windows_opts){ .args = { .given = true, .wait = true, .before = 15 * MS } });
+	make_job(&j, "live",
+		 (struct windows_opts){
+			 .args = { .given = true, .wait = true, .before = 15 * MS } });
 	steps(&j, 30);
 	assert_int_equal(windows__stop(j.windows, "ctl"), -EALREADY);
 	assert_int_equal(windows__start(j.windows, "ctl"), 0);
@@ -257,7 +282,8 @@ static void test_told(void **state)
 	drop_job(&j);
 }
 
-static size_t expand(const struct job *j, const char *what, enum inputs_of of, int want, const char *first)
+static size_t expand(const struct job *j, const char *what, enum inputs_of of, int want,
+		     const char *first)
 {
 	char arg[96], path[128], *const args[] = { arg };
 	struct inputs in;
@@ -282,7 +308,9 @@ static void test_inputs(void **state)
 	struct job j;
 
 	(void)state;
-	make_job(&j, "live", (struct windows_opts){ .args = { .given = true, .every = 100 * MS, .label = "x" }, .steps = 2 });
+	make_job(&j, "live",
+		 (struct windows_opts){ .args = { .given = true, .every = 100 * MS, .label = "x" },
+					.steps = 2 });
 	assert_int_equal(expand(&j, "", INPUTS_EACH, EXIT_UNUSABLE, NULL), 0);
 	steps(&j, 35);
 	assert_int_equal(expand(&j, "", INPUTS_EACH, 0, "x-001.mtr"), 4);
@@ -306,8 +334,9 @@ static void test_inputs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_steps), cmocka_unit_test(test_time),  cmocka_unit_test(test_conditions),
-		cmocka_unit_test(test_marks), cmocka_unit_test(test_clock), cmocka_unit_test(test_told),
+		cmocka_unit_test(test_steps),	   cmocka_unit_test(test_time),
+		cmocka_unit_test(test_conditions), cmocka_unit_test(test_marks),
+		cmocka_unit_test(test_clock),	   cmocka_unit_test(test_told),
 		cmocka_unit_test(test_inputs),
 	};
 

@@ -151,7 +151,9 @@ static void send_fds(int to, int n)
 		char room[CMSG_SPACE(16 * sizeof(int))];
 	} control = { 0 };
 	struct iovec io = { .iov_base = "{}", .iov_len = 2 };
-	struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = &control,
+	struct msghdr m = { .msg_iov = &io,
+			    .msg_iovlen = 1,
+			    .msg_control = &control,
 			    .msg_controllen = CMSG_SPACE((size_t)n * sizeof(int)) };
 
 	control.head.cmsg_level = SOL_SOCKET;
@@ -173,7 +175,15 @@ static int next_fd(void)
 /* What is no message ends it, and no descriptor stays behind. */
 static void test_hostile(void **state)
 {
-	static const char *const texts[] = { "", "[]", "7", "{", "{\"a\":1,\"a\":2}", "{} {}", "\xff", "{\"a\":\"\xff\"}", "{\"n\":1e999}" };
+	static const char *const texts[] = { "",
+					     "[]",
+					     "7",
+					     "{",
+					     "{\"a\":1,\"a\":2}",
+					     "{} {}",
+					     "\xff",
+					     "{\"a\":\"\xff\"}",
+					     "{\"n\":1e999}" };
 	char deep[200] = "{\"a\":";
 	struct heard h = { 0 };
 	struct link *l[2];

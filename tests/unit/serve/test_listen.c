@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Addresses as people type them, and Unix sockets: whose they are, what is replaced and what is not, what is left behind. */
+/* Addresses as people type them, and Unix sockets: whose they are, what is replaced and what is
+ * not, what is left behind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,7 +62,10 @@ static void test_words(void **state)
 		{ "http://127.0.0.1:80", false, false },
 		{ "unix:", false, false },
 		{ "unix:run/x.sock", false, false },
-		{ "unix:/12345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890", false, false },
+		{ "unix:/"
+		  "12345678901234567890123456789012345678901234567890123456789012345678901234567890"
+		  "123456789012345678901234567890",
+		  false, false },
 		{ "127.0.0.1\033[2J:80", false, false },
 	};
 	char why[LISTEN_WHY];
@@ -90,7 +94,8 @@ static void try_port(const char *at, const char *scheme, bool tls)
 		return; /* no IPv6 here */
 	assert_int_equal(err, 0);
 	assert_true(first.local && !first.is_unix && first.port);
-	snprintf(again, sizeof(again), "%s%.*s:%d", scheme, (int)(strrchr(at, ':') - at), at, first.port);
+	snprintf(again, sizeof(again), "%s%.*s:%d", scheme, (int)(strrchr(at, ':') - at), at,
+		 first.port);
 	assert_string_equal(first.url, again);
 	assert_int_equal(fcntl(first.fd, F_GETFD), FD_CLOEXEC);
 	assert_true(fcntl(first.fd, F_GETFL) & O_NONBLOCK);
@@ -100,7 +105,8 @@ static void try_port(const char *at, const char *scheme, bool tls)
 	assert_int_equal(connect(fd, (struct sockaddr *)&sa, len), 0);
 	close(fd);
 	/* Two cannot have it. */
-	assert_int_equal(listen__open(again + strlen(scheme), tls, NULL, &second, why), -EADDRINUSE);
+	assert_int_equal(listen__open(again + strlen(scheme), tls, NULL, &second, why),
+			 -EADDRINUSE);
 	assert_non_null(strstr(why, "another port"));
 	assert_int_equal(listen__describe(first.fd, tls, &told), 0);
 	assert_string_equal(told.url, first.url);
@@ -141,7 +147,8 @@ static int knock(void)
 
 static void test_unix(void **state)
 {
-	const struct listen_opts opts = { geteuid() ? (uid_t)-1 : 65534, geteuid() ? getegid() : 65534 };
+	const struct listen_opts opts = { geteuid() ? (uid_t)-1 : 65534,
+					  geteuid() ? getegid() : 65534 };
 	struct listen_at at, other, told;
 	char why[LISTEN_WHY], url[128];
 	struct stat st;
@@ -225,8 +232,9 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_words), cmocka_unit_test(test_ports),	 cmocka_unit_test(test_not_here),
-		cmocka_unit_test(test_unix),  cmocka_unit_test(test_in_the_way),
+		cmocka_unit_test(test_words),	   cmocka_unit_test(test_ports),
+		cmocka_unit_test(test_not_here),   cmocka_unit_test(test_unix),
+		cmocka_unit_test(test_in_the_way),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

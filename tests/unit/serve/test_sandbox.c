@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a process can do no more once it has given up its rights: each is tried by a child of its own, which says how it went. */
+/* What a process can do no more once it has given up its rights: each is tried by a child of its
+ * own, which says how it went. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -148,16 +149,21 @@ static void test_parent_gone(void **state)
 
 static int try_no_files(const struct sandbox_done *done)
 {
-	static const char *const there[] = { "/", "/etc/passwd", "/proc/self/status", "/proc/self/maps", "/dev/null", "/usr/lib", "/tmp" };
+	static const char *const there[] = {
+		"/",	    "/etc/passwd", "/proc/self/status", "/proc/self/maps", "/dev/null",
+		"/usr/lib", "/tmp"
+	};
 
 	(void)done;
 	for (size_t i = 0; i < sizeof(there) / sizeof(there[0]); i++) {
 		if (open(there[i], O_RDONLY | O_CLOEXEC) >= 0 || errno != EACCES)
 			return 1 + i;
 	}
-	if (open(inside, O_RDONLY) >= 0 || openat(AT_FDCWD, "x", O_CREAT | O_WRONLY, 0600) >= 0 || !mkdir("/tmp/memtrace-never", 0700))
+	if (open(inside, O_RDONLY) >= 0 || openat(AT_FDCWD, "x", O_CREAT | O_WRONLY, 0600) >= 0 ||
+	    !mkdir("/tmp/memtrace-never", 0700))
 		return 20;
-	if (!unlink(inside) || !rename(inside, "/tmp/memtrace-never") || !link(inside, "/tmp/memtrace-never") || !symlink("x", "/tmp/memtrace-never"))
+	if (!unlink(inside) || !rename(inside, "/tmp/memtrace-never") ||
+	    !link(inside, "/tmp/memtrace-never") || !symlink("x", "/tmp/memtrace-never"))
 		return 21;
 	return PASSED;
 }
@@ -188,7 +194,8 @@ static int try_own_folder(const struct sandbox_done *done)
 		return 3;
 	if (mkdir(path, 0700) == 0 || symlink("/etc", path) == 0 || mkfifo(path, 0600) == 0)
 		return 4;
-	if (open("/etc/passwd", O_RDONLY) >= 0 || open("/", O_RDONLY) >= 0 || open("/proc/self/status", O_RDONLY) >= 0)
+	if (open("/etc/passwd", O_RDONLY) >= 0 || open("/", O_RDONLY) >= 0 ||
+	    open("/proc/self/status", O_RDONLY) >= 0)
 		return 5;
 	snprintf(path, sizeof(path), "%s/../../etc/passwd", folder);
 	if (open(path, O_RDONLY) >= 0)
@@ -207,7 +214,8 @@ static int try_reading_alone(const struct sandbox_done *done)
 	if (open(inside, O_RDONLY) < 0)
 		return 1;
 	snprintf(path, sizeof(path), "%s/made", folder);
-	if (open(inside, O_RDWR) >= 0 || open(path, O_CREAT | O_WRONLY, 0600) >= 0 || !unlink(inside) || !truncate(inside, 0))
+	if (open(inside, O_RDWR) >= 0 || open(path, O_CREAT | O_WRONLY, 0600) >= 0 ||
+	    !unlink(inside) || !truncate(inside, 0))
 		return 2;
 	return PASSED;
 }
@@ -235,10 +243,13 @@ static pid_t bystander; /* the same user's, outside */
 static int try_others(const struct sandbox_done *done)
 {
 	struct iovec v = { &status_fd, sizeof(status_fd) };
-	union bpf_attr attr = { .map_type = BPF_MAP_TYPE_ARRAY, .key_size = 4, .value_size = 4, .max_entries = 1 };
+	union bpf_attr attr = {
+		.map_type = BPF_MAP_TYPE_ARRAY, .key_size = 4, .value_size = 4, .max_entries = 1
+	};
 
 	(void)done;
-	if (!kill(bystander, 0) || !kill(bystander, SIGTERM) || !syscall(SYS_tgkill, bystander, bystander, SIGTERM))
+	if (!kill(bystander, 0) || !kill(bystander, SIGTERM) ||
+	    !syscall(SYS_tgkill, bystander, bystander, SIGTERM))
 		return 1;
 	if (!ptrace(PTRACE_SEIZE, bystander, NULL, NULL) || !ptrace(PTRACE_TRACEME, 0, NULL, NULL))
 		return 2;
@@ -348,15 +359,18 @@ static int try_program(const struct sandbox_done *done)
 	}
 	dup2(status_fd, STDIN_FILENO);
 	execl("/bin/sh", "sh", "-c",
-	      "n=0; while read -r name value; do case $name in Cap[PEIA]*) [ $value = 0000000000000000 ] || exit 4; n=$((n + 1));; "
-	      "NoNewPrivs:) [ $value = 1 ] || exit 5; n=$((n + 1));; esac; done; [ $n = 5 ] && exit 42",
+	      "n=0; while read -r name value; do case $name in Cap[PEIA]*) [ $value = "
+	      "0000000000000000 ] || exit 4; n=$((n + 1));; "
+	      "NoNewPrivs:) [ $value = 1 ] || exit 5; n=$((n + 1));; esac; done; [ $n = 5 ] && "
+	      "exit 42",
 	      NULL);
 	return 3;
 }
 
 static void test_processes(void **state)
 {
-	static const char *const programs[] = { "/bin/sh", "/usr/bin/sh", "/lib", "/lib64", "/usr/lib", "/usr/lib64", NULL };
+	static const char *const programs[] = { "/bin/sh",  "/usr/bin/sh", "/lib", "/lib64",
+						"/usr/lib", "/usr/lib64",  NULL };
 	struct attempt a = { nobody(0), try_alone };
 
 	(void)state;
@@ -379,7 +393,9 @@ static int listener, port;
 
 static bool connects(void)
 {
-	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = port, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in to = { .sin_family = AF_INET,
+				  .sin_port = port,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
 	return fd >= 0 && !connect(fd, (struct sockaddr *)&to, sizeof(to));
@@ -388,13 +404,18 @@ static bool connects(void)
 static int try_no_connection(const struct sandbox_done *done)
 {
 	(void)done;
-	return connects() || socket(AF_UNIX, SOCK_STREAM, 0) >= 0 || socket(AF_NETLINK, SOCK_RAW, 0) >= 0 ? 1 : PASSED;
+	return connects() || socket(AF_UNIX, SOCK_STREAM, 0) >= 0 ||
+			       socket(AF_NETLINK, SOCK_RAW, 0) >= 0
+		       ? 1
+		       : PASSED;
 }
 
 static int try_connection(const struct sandbox_done *done)
 {
-	static const int never[] = { AF_UNIX, AF_PACKET, AF_ALG, AF_VSOCK, AF_AX25, AF_UNSPEC, AF_KEY };
-	struct sockaddr_in any = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	static const int never[] = { AF_UNIX, AF_PACKET, AF_ALG, AF_VSOCK,
+				     AF_AX25, AF_UNSPEC, AF_KEY };
+	struct sockaddr_in any = { .sin_family = AF_INET,
+				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 
 	if (!connects())
 		return 1;
@@ -408,14 +429,16 @@ static int try_connection(const struct sandbox_done *done)
 		return 3;
 	if (socket(AF_INET, SOCK_RAW, 1) >= 0)
 		return 4;
-	if (done->landlock >= 4 && !bind(socket(AF_INET, SOCK_STREAM, 0), (struct sockaddr *)&any, sizeof(any)))
+	if (done->landlock >= 4 &&
+	    !bind(socket(AF_INET, SOCK_STREAM, 0), (struct sockaddr *)&any, sizeof(any)))
 		return 5;
 	return PASSED;
 }
 
 static void test_sockets(void **state)
 {
-	struct sockaddr_in any = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in any = { .sin_family = AF_INET,
+				   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t len = sizeof(any);
 	struct attempt a = { nobody(0), try_no_connection };
 
@@ -423,7 +446,8 @@ static void test_sockets(void **state)
 	if (SANDBOX_SANITIZED)
 		skip();
 	listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(bind(listener, (struct sockaddr *)&any, sizeof(any)) || listen(listener, 4), 0);
+	assert_int_equal(
+		bind(listener, (struct sockaddr *)&any, sizeof(any)) || listen(listener, 4), 0);
 	assert_int_equal(getsockname(listener, (struct sockaddr *)&any, &len), 0);
 	port = any.sin_port;
 	expect(a, PASSED);
@@ -464,8 +488,9 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_who),	    cmocka_unit_test(test_never_root), cmocka_unit_test(test_parent_gone),
-		cmocka_unit_test(test_no_files),    cmocka_unit_test(test_own_folder), cmocka_unit_test(test_others),
+		cmocka_unit_test(test_who),	    cmocka_unit_test(test_never_root),
+		cmocka_unit_test(test_parent_gone), cmocka_unit_test(test_no_files),
+		cmocka_unit_test(test_own_folder),  cmocka_unit_test(test_others),
 		cmocka_unit_test(test_processes),   cmocka_unit_test(test_sockets),
 	};
 

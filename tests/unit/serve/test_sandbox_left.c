@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What is left to a process once it has given up its rights: descriptors, the terminal, signals, limits. */
+/* What is left to a process once it has given up its rights: descriptors, the terminal, signals,
+ * limits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,7 +63,8 @@ static int try_signals(const struct sandbox_done *done)
 	sigset_t mask;
 
 	(void)done;
-	if (sigaction(SIGPIPE, NULL, &sa) || sa.sa_handler != SIG_DFL || sigprocmask(SIG_SETMASK, NULL, &mask) || sigismember(&mask, SIGUSR1))
+	if (sigaction(SIGPIPE, NULL, &sa) || sa.sa_handler != SIG_DFL ||
+	    sigprocmask(SIG_SETMASK, NULL, &mask) || sigismember(&mask, SIGUSR1))
 		return 1;
 	raise(SIGUSR1);
 	return 2;
@@ -112,14 +114,16 @@ static int on_terminal(int terminal)
 	if (setsid() < 0 || ptsname_r(terminal, name, sizeof(name)))
 		return 1;
 	fd = open(name, O_RDWR);
-	if (fd < 0 || ioctl(fd, TIOCSCTTY, 0) || dup2(fd, 0) || dup2(fd, 1) != 1 || dup2(fd, 2) != 2)
+	if (fd < 0 || ioctl(fd, TIOCSCTTY, 0) || dup2(fd, 0) || dup2(fd, 1) != 1 ||
+	    dup2(fd, 2) != 2)
 		return 2;
 	a.opts.who = "test";
 	pid = fork();
 	if (!pid)
 		_exit(in_child(&a));
 	signal(SIGHUP, SIG_IGN);
-	return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : 3;
+	return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status)
+									       : 3;
 }
 
 static void test_terminal(void **state)

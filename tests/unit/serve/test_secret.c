@@ -60,7 +60,8 @@ static void test_token(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		int err = secret__token(put(0, cases[i].text, cases[i].len, cases[i].mode), &token, why);
+		int err = secret__token(put(0, cases[i].text, cases[i].len, cases[i].mode), &token,
+					why);
 
 		if (err != cases[i].err || !strstr(err ? why : token, cases[i].want))
 			fail_msg("case %zu: %d, %s", i, err, err ? why : token);
@@ -85,7 +86,10 @@ static gnutls_x509_privkey_t make_key(void)
 	gnutls_x509_privkey_t key;
 
 	assert_int_equal(gnutls_x509_privkey_init(&key), 0);
-	assert_int_equal(gnutls_x509_privkey_generate(key, GNUTLS_PK_ECDSA, GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), 0), 0);
+	assert_int_equal(
+		gnutls_x509_privkey_generate(key, GNUTLS_PK_ECDSA,
+					     GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), 0),
+		0);
 	return key;
 }
 
@@ -191,7 +195,8 @@ static int tear_down(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_token), cmocka_unit_test(test_pair) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_token),
+					    cmocka_unit_test(test_pair) };
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -65,20 +65,30 @@ __attribute__((format(printf, 2, 3))) static int tell(int fd, const char *fmt, .
 
 static void process(int pid, double started, const char *target)
 {
-	assert_int_equal(tell(-1, "{'event': 'process', 'pid': %d, 'started': %f, 'target': '%s', 'name': 'python x'}", pid, started, target), 0);
+	assert_int_equal(tell(-1,
+			      "{'event': 'process', 'pid': %d, 'started': %f, 'target': '%s', "
+			      "'name': 'python x'}",
+			      pid, started, target),
+			 0);
 }
 
 static void test_hello(void **state)
 {
 	(void)state;
-	assert_int_equal(tell(-1, "{'event': 'hello', 'version': '1', 'can_trace': true, 'limits': {}, 'formats': []}"), 0);
+	assert_int_equal(tell(-1, "{'event': 'hello', 'version': '1', 'can_trace': true, 'limits': "
+				  "{}, 'formats': []}"),
+			 0);
 	assert_non_null(s.hello);
-	assert_true(tell(-1, "{'event': 'hello', 'version': 1, 'can_trace': true, 'limits': {}, 'formats': []}") < 0);
+	assert_true(tell(-1, "{'event': 'hello', 'version': 1, 'can_trace': true, 'limits': {}, "
+			     "'formats': []}") < 0);
 	assert_string_equal(json_string_value(json_object_get(s.hello, "version")), "1");
 	assert_true(tell(-1, "{'event': 'goodbye'}") < 0);
 	assert_true(tell(-1, "{}") < 0);
-	assert_int_equal(tell(-1, "{'event': 'targets', 'targets': [{'name': 'a', 'kind': 'pid', 'pids': [3]}]}"), 0);
-	assert_true(tell(-1, "{'event': 'targets', 'targets': [{'name': 'a', 'kind': 'pid', 'pids': ['3']}]}") < 0);
+	assert_int_equal(tell(-1, "{'event': 'targets', 'targets': [{'name': 'a', 'kind': 'pid', "
+				  "'pids': [3]}]}"),
+			 0);
+	assert_true(tell(-1, "{'event': 'targets', 'targets': [{'name': 'a', 'kind': 'pid', "
+			     "'pids': ['3']}]}") < 0);
 	assert_int_equal(json_array_size(s.targets), 1);
 	assert_int_equal(s.messages, 2);
 }
@@ -100,18 +110,23 @@ static void test_processes(void **state)
 	assert_int_equal(state__process(&s, 13)->slot, 0);
 	assert_int_equal(state__process(&s, 11)->slot, 1);
 	/* Told again it is the same, and begun again another. */
-	assert_int_equal(tell(-1, "{'event': 'sample', 'pid': 13, 'time': 10, 'rss': 5, 'devices': []}"), 0);
+	assert_int_equal(
+		tell(-1, "{'event': 'sample', 'pid': 13, 'time': 10, 'rss': 5, 'devices': []}"), 0);
 	process(13, 9, "job");
 	assert_int_equal(state__process(&s, 13)->n_history, 1);
 	process(13, 20, "job");
 	assert_int_equal(state__process(&s, 13)->n_history, 0);
 	assert_true(tell(-1, "{'event': 'process', 'pid': -1, 'started': 1, 'name': 'x'}") < 0);
 	assert_true(tell(-1, "{'event': 'process', 'pid': 5, 'started': 'x', 'name': 'x'}") < 0);
-	assert_true(tell(-1, "{'event': 'process', 'pid': 5, 'started': 1, 'name': 'x', 'rank': -4}") < 0);
+	assert_true(
+		tell(-1, "{'event': 'process', 'pid': 5, 'started': 1, 'name': 'x', 'rank': -4}") <
+		0);
 	assert_true(tell(-1, "{'event': 'process', 'pid': 5, 'started': 1}") < 0);
 	assert_null(state__process(&s, 5));
 	assert_int_equal(s.n_processes, 3);
-	assert_int_equal(tell(-1, "{'event': 'process', 'pid': 5, 'started': 1, 'name': 'a\\u001b[2Jb\\n', 'target': ''}"), 0);
+	assert_int_equal(tell(-1, "{'event': 'process', 'pid': 5, 'started': 1, 'name': "
+				  "'a\\u001b[2Jb\\n', 'target': ''}"),
+			 0);
 	assert_null(strchr(state__process(&s, 5)->name, 0x1b));
 }
 
@@ -134,32 +149,46 @@ static void test_samples(void **state)
 	process(10, 1, "job");
 	p = state__process(&s, 10);
 	for (int i = 0; i < STATE_HISTORY + 10; i++)
-		assert_int_equal(tell(-1, "{'event': 'sample', 'pid': 10, 'time': %d, 'rss': 7, 'devices': [{'device': 'cuda:0', 'allocated': %d}]}",
-				      1000 + i, i), 0);
+		assert_int_equal(tell(-1,
+				      "{'event': 'sample', 'pid': 10, 'time': %d, 'rss': 7, "
+				      "'devices': [{'device': 'cuda:0', 'allocated': %d}]}",
+				      1000 + i, i),
+				 0);
 	assert_int_equal(p->n_history, STATE_HISTORY);
-	assert_string_equal(p->history[p->history_first],
-			    "{\"time\":1010,\"rss\":7,\"devices\":[{\"device\":\"cuda:0\",\"allocated\":10}]}");
+	assert_string_equal(
+		p->history[p->history_first],
+		"{\"time\":1010,\"rss\":7,\"devices\":[{\"device\":\"cuda:0\",\"allocated\":10}]}");
 	assert_int_equal(p->devices[0].has, 1 << FIG_ALLOCATED);
 	assert_int_equal(p->devices[0].figures[FIG_ALLOCATED], STATE_HISTORY + 9);
-	assert_true(tell(-1, "{'event': 'sample', 'pid': 10, 'time': 5000, 'devices': [{'device': 'cuda:0', 'allocated': -1}]}") < 0);
-	assert_true(tell(-1, "{'event': 'sample', 'pid': 10, 'time': 5000, 'devices': [{'device': 'a name that is too long', 'allocated': 1}]}") < 0);
+	assert_true(tell(-1, "{'event': 'sample', 'pid': 10, 'time': 5000, 'devices': [{'device': "
+			     "'cuda:0', 'allocated': -1}]}") < 0);
+	assert_true(tell(-1, "{'event': 'sample', 'pid': 10, 'time': 5000, 'devices': [{'device': "
+			     "'a name that is too long', 'allocated': 1}]}") < 0);
 	assert_true(tell(-1, "{'event': 'sample', 'pid': 10, 'time': -5, 'devices': []}") < 0);
 	assert_true(p->time < 5000);
 	assert_true(p->has_rss);
 	/* What is not known any more is not what it was. */
-	assert_int_equal(tell(-1, "{'event': 'sample', 'pid': 10, 'time': 6000, 'why': 'no CUDA', 'devices': []}"), 0);
+	assert_int_equal(tell(-1, "{'event': 'sample', 'pid': 10, 'time': 6000, 'why': 'no CUDA', "
+				  "'devices': []}"),
+			 0);
 	assert_false(p->has_rss);
 	assert_int_equal(p->n_devices, 0);
 	assert_string_equal(p->why, "no CUDA");
-	assert_int_equal(tell(-1, "{'event': 'sample', 'pid': 99, 'time': 6000, 'devices': []}"), 0);
+	assert_int_equal(tell(-1, "{'event': 'sample', 'pid': 99, 'time': 6000, 'devices': []}"),
+			 0);
 }
 
-#define TRACE "{'event': 'trace', 'trace': {'trace_id': '%s', 'model_name': 'm', 'state': '%s', 'begun': %d, 'events': 5, 'lost': 1%s}}"
-#define REPORT                                                                                                                            \
-	"{\"capture\": {\"events\": 12, \"lost\": 0, \"duration\": 2.5, \"steps\": 3, \"complete\": true}, \"device\": \"cuda:0\", "          \
-	"\"devices\": [{\"device\": \"cpu\", \"peak_allocated\": 1}, {\"device\": \"cuda:0\", \"peak_allocated\": 2097152, "              \
-	"\"peak_reserved\": 4194304, \"avg_fragmentation\": 0.25}], \"rows\": [{\"bytes\": 1}], "                                         \
-	"\"layers\": {\"a.b\": {\"layer_name\": \"a.b\", \"peak_allocated\": 7, \"avg_fragmentation\": 0.5, \"forward\": {}}}}"
+#define TRACE                                                                                      \
+	"{'event': 'trace', 'trace': {'trace_id': '%s', 'model_name': 'm', 'state': '%s', "        \
+	"'begun': %d, 'events': 5, 'lost': 1%s}}"
+#define REPORT                                                                                     \
+	"{\"capture\": {\"events\": 12, \"lost\": 0, \"duration\": 2.5, \"steps\": 3, "            \
+	"\"complete\": true}, \"device\": \"cuda:0\", "                                            \
+	"\"devices\": [{\"device\": \"cpu\", \"peak_allocated\": 1}, {\"device\": \"cuda:0\", "    \
+	"\"peak_allocated\": 2097152, "                                                            \
+	"\"peak_reserved\": 4194304, \"avg_fragmentation\": 0.25}], \"rows\": [{\"bytes\": 1}], "  \
+	"\"layers\": {\"a.b\": {\"layer_name\": \"a.b\", \"peak_allocated\": 7, "                  \
+	"\"avg_fragmentation\": 0.5, \"forward\": {}}}}"
 
 static void test_traces(void **state)
 {
@@ -192,7 +221,8 @@ static void test_report(void **state)
 	json_t *layer;
 
 	(void)state;
-	assert_int_equal(tell(file_of(REPORT), TRACE, "t", "done", 20, ", 'enable_fragmentation': true"), 0);
+	assert_int_equal(
+		tell(file_of(REPORT), TRACE, "t", "done", 20, ", 'enable_fragmentation': true"), 0);
 	assert_non_null(last->summary);
 	assert_int_equal(json_integer_value(json_object_get(last->summary, "total_events")), 12);
 	assert_int_equal(json_integer_value(json_object_get(last->summary, "total_layers")), 1);
@@ -213,12 +243,16 @@ static void test_report(void **state)
 	assert_int_equal(s.lost, 1);
 	assert_int_equal(tell(file_of(REPORT), TRACE, "given", "done", 20, ", 'given': true"), 0);
 	assert_int_equal(s.captures_done, 1);
-	assert_int_equal(tell(file_of(REPORT), TRACE, "u", "done", 21, ", 'enable_fragmentation': false"), 0);
+	assert_int_equal(tell(file_of(REPORT), TRACE, "u", "done", 21,
+			      ", 'enable_fragmentation': false"),
+			 0);
 	assert_true(json_is_null(json_object_get(last->summary, "avg_fragmentation")));
 	layer = json_object_get(json_object_get(last->summary, "layer_stats"), "a.b");
 	assert_true(json_is_null(json_object_get(layer, "avg_fragmentation")));
 	/* A recording from before the server is none of its captures. */
-	assert_int_equal(tell(-1, "{'event': 'hello', 'version': '1', 'start': 30.5, 'can_trace': true, 'limits': {}, 'formats': []}"), 0);
+	assert_int_equal(tell(-1, "{'event': 'hello', 'version': '1', 'start': 30.5, 'can_trace': "
+				  "true, 'limits': {}, 'formats': []}"),
+			 0);
 	assert_int_equal(tell(-1, TRACE, "v", "done", 30, ""), 0);
 	assert_int_equal(tell(-1, TRACE, "w", "failed", 30, ""), 0);
 	assert_int_equal(s.captures_done, 2);
@@ -232,15 +266,18 @@ static double begun(const char *id)
 	return json_number_value(json_object_get(state__trace(&s, id)->facts, "begun"));
 }
 
-/* Of a file that was given, the report says when it was begun and of which process; its place in the list is by that. */
+/* Of a file that was given, the report says when it was begun and of which process; its place in
+ * the list is by that. */
 static void test_given_recordings_begin_when_they_were_made(void **state)
 {
-	static const char report[] = "{\"target\": {\"pid\": %s}, \"capture\": {\"start\": \"%s\", \"events\": 1, \"duration\": 1}, \"devices\": []}";
+	static const char report[] = "{\"target\": {\"pid\": %s}, \"capture\": {\"start\": \"%s\", "
+				     "\"events\": 1, \"duration\": 1}, \"devices\": []}";
 	char text[256];
 
 	(void)state;
 	assert_int_equal(tell(-1, TRACE, "first", "done", 2000, ""), 0);
-	snprintf(text, sizeof(text), report, "4242", "1970-01-01T00:20:00.250Z"); /* as the recorder writes it */
+	/* as the recorder writes it */
+	snprintf(text, sizeof(text), report, "4242", "1970-01-01T00:20:00.250Z");
 	assert_int_equal(tell(file_of(text), TRACE, "old", "done", 9000, ", 'given': true"), 0);
 	assert_true(begun("old") == 1200.25);
 	assert_int_equal(json_integer_value(json_object_get(last->facts, "pid")), 4242);
@@ -253,12 +290,16 @@ static void test_given_recordings_begin_when_they_were_made(void **state)
 	assert_string_equal(s.traces[0]->id, "older");
 	/* Nonsense changes nothing. */
 	for (int i = 0; i < 3; i++) {
-		static const char *const pids[] = { "-1", "99999999999", "\"x\"" }, *const starts[] = { "yesterday", "2026-01-02T03:04:05Zx", "" };
+		static const char *const pids[] = { "-1", "99999999999", "\"x\"" },
+					 *const starts[] = { "yesterday", "2026-01-02T03:04:05Zx",
+							     "" };
 
 		snprintf(text, sizeof(text), report, pids[i], starts[i]);
-		assert_int_equal(tell(file_of(text), TRACE, "bad", "done", 9000, ", 'given': true"), 0);
+		assert_int_equal(tell(file_of(text), TRACE, "bad", "done", 9000, ", 'given': true"),
+				 0);
 		assert_true(begun("bad") == 9000);
-		assert_true(json_integer_value(json_object_get(last->facts, "pid")) <= 0 || json_is_null(json_object_get(last->facts, "pid")));
+		assert_true(json_integer_value(json_object_get(last->facts, "pid")) <= 0 ||
+			    json_is_null(json_object_get(last->facts, "pid")));
 	}
 	/* What was captured here keeps what the broker knows. */
 	snprintf(text, sizeof(text), report, "4242", "1970-01-01T00:20:00Z");
@@ -268,7 +309,13 @@ static void test_given_recordings_begin_when_they_were_made(void **state)
 
 static void test_bad_reports(void **state)
 {
-	static const char *const bad[] = { "", "[]", "{", "{}", "{\"capture\": {}, \"devices\": []}", "{\"capture\": {\"events\": 1}, \"devices\": 3}", NULL };
+	static const char *const bad[] = { "",
+					   "[]",
+					   "{",
+					   "{}",
+					   "{\"capture\": {}, \"devices\": []}",
+					   "{\"capture\": {\"events\": 1}, \"devices\": 3}",
+					   NULL };
 	int fd;
 
 	(void)state;
@@ -277,7 +324,10 @@ static void test_bad_reports(void **state)
 		assert_null(last->summary);
 	}
 	/* One that says nothing of its devices has figures that are null. */
-	assert_int_equal(tell(file_of("{\"capture\": {\"events\": 1}, \"devices\": [3, {}], \"layers\": [], \"rows\": {}}"), TRACE, "t", "done", 20, ""), 0);
+	assert_int_equal(tell(file_of("{\"capture\": {\"events\": 1}, \"devices\": [3, {}], "
+				      "\"layers\": [], \"rows\": {}}"),
+			      TRACE, "t", "done", 20, ""),
+			 0);
 	assert_true(json_is_null(json_object_get(last->summary, "peak_allocated_mb")));
 	/* A descriptor is closed whatever comes of the message. */
 	fd = file_of("x");
@@ -309,9 +359,12 @@ static void test_many_traces(void **state)
 static void test_push(void **state)
 {
 	(void)state;
-	assert_int_equal(tell(-1, "{'event': 'push', 'otlp': {'sent': 1, 'failed': 0, 'dropped': 2}}"), 0);
-	assert_true(tell(-1, "{'event': 'push', 'otlp': {'sent': -1, 'failed': 0, 'dropped': 2}}") < 0);
-	assert_int_equal(json_integer_value(json_object_get(json_object_get(s.push, "otlp"), "dropped")), 2);
+	assert_int_equal(
+		tell(-1, "{'event': 'push', 'otlp': {'sent': 1, 'failed': 0, 'dropped': 2}}"), 0);
+	assert_true(tell(-1, "{'event': 'push', 'otlp': {'sent': -1, 'failed': 0, 'dropped': 2}}") <
+		    0);
+	assert_int_equal(
+		json_integer_value(json_object_get(json_object_get(s.push, "otlp"), "dropped")), 2);
 }
 
 int main(void)
@@ -324,7 +377,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_traces, begin, end),
 		cmocka_unit_test_setup_teardown(test_report, begin, end),
 		cmocka_unit_test_setup_teardown(test_bad_reports, begin, end),
-		cmocka_unit_test_setup_teardown(test_given_recordings_begin_when_they_were_made, begin, end),
+		cmocka_unit_test_setup_teardown(test_given_recordings_begin_when_they_were_made,
+						begin, end),
 		cmocka_unit_test_setup_teardown(test_many_traces, begin, end),
 		cmocka_unit_test_setup_teardown(test_push, begin, end),
 	};

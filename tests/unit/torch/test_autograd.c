@@ -35,7 +35,9 @@ static void test_names(void **state)
 	assert_string_equal(plain("14Accumulate"), "(none)");
 	assert_string_equal(plain("99999999999999999999999999Accumulate"), "(none)");
 	assert_string_equal(plain("4a\x1b[m"), "(none)");
-	assert_string_equal(plain("70aaaaaaaaaabbbbbbbbbbaaaaaaaaaabbbbbbbbbbaaaaaaaaaabbbbbbbbbbaaaaaaaaaa"), "(none)");
+	assert_string_equal(
+		plain("70aaaaaaaaaabbbbbbbbbbaaaaaaaaaabbbbbbbbbbaaaaaaaaaabbbbbbbbbbaaaaaaaaaa"),
+		"(none)");
 }
 
 struct type { /* Itanium C++ ABI, 2.9.5: what a class's table of functions has before it */
@@ -54,7 +56,8 @@ static void test_class_of_an_object(void **state)
 	static const struct type type = { NULL, "N5torch8autograd9generated12MulBackward0E" };
 	static const struct type bad_name = { NULL, "\xff\xff" };
 	static const struct type no_name = { NULL, (const char *)16 };
-	static const struct table table = { 0, &type, { NULL } }, bad = { 0, &bad_name, { NULL } }, none = { 0, &no_name, { NULL } };
+	static const struct table table = { 0, &type, { NULL } }, bad = { 0, &bad_name, { NULL } },
+				  none = { 0, &no_name, { NULL } };
 	static const struct table nothing = { 0, NULL, { NULL } };
 	struct proc *p = proc__open(getpid());
 	char buf[64];
@@ -63,9 +66,12 @@ static void test_class_of_an_object(void **state)
 	assert_non_null(p);
 	assert_int_equal(node__class(p, (uint64_t)(uintptr_t)table.functions, buf, sizeof(buf)), 0);
 	assert_string_equal(buf, "MulBackward0");
-	assert_int_equal(node__class(p, (uint64_t)(uintptr_t)bad.functions, buf, sizeof(buf)), -EBADMSG);
-	assert_int_equal(node__class(p, (uint64_t)(uintptr_t)none.functions, buf, sizeof(buf)), -EFAULT);
-	assert_int_equal(node__class(p, (uint64_t)(uintptr_t)nothing.functions, buf, sizeof(buf)), -EFAULT);
+	assert_int_equal(node__class(p, (uint64_t)(uintptr_t)bad.functions, buf, sizeof(buf)),
+			 -EBADMSG);
+	assert_int_equal(node__class(p, (uint64_t)(uintptr_t)none.functions, buf, sizeof(buf)),
+			 -EFAULT);
+	assert_int_equal(node__class(p, (uint64_t)(uintptr_t)nothing.functions, buf, sizeof(buf)),
+			 -EFAULT);
 	assert_int_equal(node__class(p, 0, buf, sizeof(buf)), -EBADMSG);
 	assert_int_equal(node__class(p, 9, buf, sizeof(buf)), -EBADMSG);
 	assert_int_equal(node__class(p, UINT64_MAX - 7, buf, sizeof(buf)), -EFAULT);
@@ -75,21 +81,25 @@ static void test_class_of_an_object(void **state)
 /* A node as torch 2.11 lays it out, and as 2.13 does: the numbers of those versions' headers. */
 static void old_node(__u64 head[MT_NODE_WORDS], uint64_t node, uint64_t sequence, uint64_t thread)
 {
-	const __u64 v[MT_NODE_WORDS] = { 0x7f0011223340, node, node - 16, sequence, sequence % 5, 0, thread };
+	const __u64 v[MT_NODE_WORDS] = { 0x7f0011223340, node, node - 16, sequence,
+					 sequence % 5,	 0,    thread };
 
 	memcpy(head, v, sizeof(v));
 }
 
 static void new_node(__u64 head[MT_NODE_WORDS], uint64_t node, uint64_t sequence, uint64_t thread)
 {
-	const __u64 v[MT_NODE_WORDS] = { 0x7f0011223340, 0x100000001, sequence, sequence % 5, 0, thread, 0 };
+	const __u64 v[MT_NODE_WORDS] = {
+		0x7f0011223340, 0x100000001, sequence, sequence % 5, 0, thread, 0
+	};
 
 	(void)node;
 	memcpy(head, v, sizeof(v));
 }
 
 static const struct node_layout *guess(const char *version,
-				       void (*make)(__u64 *head, uint64_t node, uint64_t sequence, uint64_t thread))
+				       void (*make)(__u64 *head, uint64_t node, uint64_t sequence,
+						    uint64_t thread))
 {
 	static struct node_guess g;
 	__u64 head[MT_NODE_WORDS];
@@ -100,7 +110,8 @@ static const struct node_layout *guess(const char *version,
 
 		make(head, node, 100 + i / 2, 1 + i % 2);
 		node_guess__see(&g, 4000 + (uint32_t)(i % 2), node, head);
-		node_guess__see(&g, 4000 + (uint32_t)(i % 2), node, head); /* another output of it */
+		/* another output of it */
+		node_guess__see(&g, 4000 + (uint32_t)(i % 2), node, head);
 	}
 	return node_guess__layout(&g);
 }
@@ -114,7 +125,9 @@ static void garbage(__u64 head[MT_NODE_WORDS], uint64_t node, uint64_t sequence,
 
 static void test_layouts(void **state)
 {
-	static const char *const versions[] = { "2.1.2", "2.11.0+cu130", "2.13.0", "2.15.0+cpu", "3.0", "", "no version" };
+	static const char *const versions[] = { "2.1.2",      "2.11.0+cu130", "2.13.0",
+						"2.15.0+cpu", "3.0",	      "",
+						"no version" };
 	static struct node_guess g;
 
 	(void)state;

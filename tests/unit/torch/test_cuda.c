@@ -47,13 +47,15 @@ static void test_table(void **state)
 			assert_string_not_equal(cuda__function(k)->name, f->name);
 		assert_int_equal(strncmp(f->name, "cu", 2), 0);
 		assert_true(f->op > CUDA_RETAIN ? !f->how : f->how > 0 && f->how < MEM_HOW_NR);
-		/* What a program of the kernel side is told to read is what the size and device are made of. */
+		/* What a program of the kernel side is told to read is what the size and device are
+		 * made of. */
 		assert_int_equal(!!(f->flags & MT_CALL_PITCH), f->size == CUDA_SIZE_PITCH);
 		assert_int_equal(!!(f->flags & MT_CALL_EXTENT), f->size == CUDA_SIZE_EXTENT);
 		assert_int_equal(!!(f->flags & MT_CALL_PROP), f->device == CUDA_DEVICE_PROP);
 		assert_int_equal(!!(f->flags & MT_CALL_WALK), f->op == CUDA_TAKE);
 		assert_int_equal(!!(f->flags & MT_CALL_POOL), f->op == CUDA_POOL);
-		assert_int_equal(f->flags & (MT_CALL_RUNTIME | MT_CALL_DRIVER), 0); /* of a file, not of the function */
+		/* of a file, not of the function */
+		assert_int_equal(f->flags & (MT_CALL_RUNTIME | MT_CALL_DRIVER), 0);
 		switch (f->op) {
 		case CUDA_TAKE:
 			assert_int_not_equal(f->size, CUDA_SIZE_NONE);
@@ -72,13 +74,15 @@ static void test_table(void **state)
 		default:
 			assert_true(f->op <= CUDA_CTX_POP);
 			/* Those that hand a handle out. */
-			assert_int_equal(out, f->op == CUDA_IMPORT || f->op == CUDA_POOL || f->op == CUDA_CTX_RETAIN ||
+			assert_int_equal(out, f->op == CUDA_IMPORT || f->op == CUDA_POOL ||
+						      f->op == CUDA_CTX_RETAIN ||
 						      f->op == CUDA_CTX_CREATE);
 		}
 	}
 	for (i = 1; i < MEM_HOW_NR; i++) {
 		assert_true(takes[i]);
-		assert_int_equal(gives[i], i != MEM_MANAGED); /* by what gives back any device memory */
+		/* by what gives back any device memory */
+		assert_int_equal(gives[i], i != MEM_MANAGED);
 	}
 }
 
@@ -111,9 +115,11 @@ static void test_twins(void **state)
 
 	(void)state;
 	for (i = 0; i < sizeof(twins) / sizeof(twins[0]); i++) {
-		struct cuda_function a = *cuda__function(number(twins[i][0])), b = *cuda__function(number(twins[i][1]));
+		struct cuda_function a = *cuda__function(number(twins[i][0])),
+				     b = *cuda__function(number(twins[i][1]));
 
-		if (a.op != b.op || a.how != b.how || a.size != b.size || a.device != b.device || a.flags != b.flags)
+		if (a.op != b.op || a.how != b.how || a.size != b.size || a.device != b.device ||
+		    a.flags != b.flags)
 			fail_msg("%s is not as %s", twins[i][1], twins[i][0]);
 	}
 }
@@ -137,7 +143,8 @@ static void file_open(struct file *f, const void *bytes, size_t len)
 	f->fd = mkstemp(f->path);
 	assert_true(f->fd >= 0);
 	assert_int_equal(pwrite(f->fd, bytes, len, 0), len);
-	f->code = mmap(NULL, CODE_MAPPED, PROT_READ | PROT_EXEC, MAP_PRIVATE, f->fd, IMAGE_CODE_OFF);
+	f->code = mmap(NULL, CODE_MAPPED, PROT_READ | PROT_EXEC, MAP_PRIVATE, f->fd,
+		       IMAGE_CODE_OFF);
 	assert_true(f->code != MAP_FAILED);
 	f->proc = proc__open(getpid());
 	assert_non_null(f->proc);
@@ -176,17 +183,23 @@ static int look(const void *bytes, size_t len, struct cuda_file *ret, uint64_t *
 
 static const uint8_t push[] = { 0x55, 0x31, 0xc0, 0x5d, 0xc3 };
 static const uint8_t endbr[] = { 0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x5d, 0xc3 };
-static const uint8_t late_push[] = { 0x48, 0x89, 0xd8, 0x55, 0x5d, 0xc3 }; /* mov %rbx,%rax; push %rbp; pop; ret */
+static const uint8_t late_push[] = {
+	0x48, 0x89, 0xd8, 0x55, 0x5d, 0xc3
+}; /* mov %rbx,%rax; push %rbp; pop; ret */
 static const uint8_t long_nop[] = { 0x0f, 0x1f, 0x44, 0x00, 0x00, 0xc3 };
 static const uint8_t not_code[] = { 0x06, 0x06 };
 
 #define CODE(bytes) bytes, sizeof(bytes)
 
 static const struct image_func funcs[] = {
-	{ "cudaMalloc", CODE(push) },	     { "cudaFree", CODE(endbr) },
-	{ "cudaMallocAsync", CODE(late_push) }, { "cudaSetDevice", CODE(late_push) },
-	{ "cudaHostAlloc", CODE(long_nop) },    { "cudaFreeHost", CODE(not_code) },
-	{ "cudaMalloc2", CODE(push) },	     { "cuMemCreate", CODE(push) },
+	{ "cudaMalloc", CODE(push) },
+	{ "cudaFree", CODE(endbr) },
+	{ "cudaMallocAsync", CODE(late_push) },
+	{ "cudaSetDevice", CODE(late_push) },
+	{ "cudaHostAlloc", CODE(long_nop) },
+	{ "cudaFreeHost", CODE(not_code) },
+	{ "cudaMalloc2", CODE(push) },
+	{ "cuMemCreate", CODE(push) },
 	{ "memtrace_dryrun_usage", CODE(push) },
 };
 #define FUNCS (sizeof(funcs) / sizeof(funcs[0]))
@@ -217,7 +230,8 @@ static void test_file(void **state)
 	assert_false(f.allocator);
 	/* The table of a dry run, where it lies in the process. */
 	assert_int_equal(f.usage, start + 8 * IMAGE_SLOT);
-	/* At the very first instruction, though a later one may be cheaper: the return address is on top there. */
+	/* At the very first instruction, though a later one may be cheaper: the return address is
+	 * on top there. */
 	assert_int_equal(site(&f, "cudaMalloc")->offset, IMAGE_CODE_OFF);
 	assert_int_equal(site(&f, "cudaFree")->offset, IMAGE_CODE_OFF + IMAGE_SLOT);
 	assert_int_equal(site(&f, "cudaMallocAsync")->offset, IMAGE_CODE_OFF + 2 * IMAGE_SLOT);
@@ -248,7 +262,8 @@ static void test_odd_symbols(void **state)
 	image_build(&im, funcs, FUNCS, IMAGE_SYSV_HASH);
 	symbol(&im, 0)->st_info = ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT);
 	symbol(&im, 1)->st_value = im.symtab;
-	symbol(&im, 2)->st_value = IMAGE_CODE_VADDR + CODE_MAPPED - 4; /* an instruction that may go on behind it */
+	/* an instruction that may go on behind it */
+	symbol(&im, 2)->st_value = IMAGE_CODE_VADDR + CODE_MAPPED - 4;
 	symbol(&im, 2)->st_size = 0;
 	symbol(&im, 3)->st_value = UINT64_MAX - 2;
 	symbol(&im, 7)->st_value = IMAGE_CODE_VADDR + CODE_MAPPED;
@@ -257,12 +272,13 @@ static void test_odd_symbols(void **state)
 	assert_string_equal(f.path, "");
 }
 
-/* The same function for a default stream per thread is the same function; a later form has arguments that nobody knows. */
+/* The same function for a default stream per thread is the same function; a later form has
+ * arguments that nobody knows. */
 static void test_forms(void **state)
 {
 	static const struct image_func forms[] = {
-		{ "cuMemFree_v2_ptds", CODE(push) },  { "cuMemAlloc_v3", CODE(push) },
-		{ "cuMemAlloc_v2", CODE(push) },      { "cuMemAlloc", CODE(push) },
+		{ "cuMemFree_v2_ptds", CODE(push) },	{ "cuMemAlloc_v3", CODE(push) },
+		{ "cuMemAlloc_v2", CODE(push) },	{ "cuMemAlloc", CODE(push) },
 		{ "cuMemAllocAsync_ptsz", CODE(push) }, { "cuMemRelease_v10_ptsz", CODE(push) },
 		{ "cuMemFree_v2_ptsy", CODE(push) },
 	};
@@ -274,7 +290,8 @@ static void test_forms(void **state)
 	assert_int_equal(look(&im, sizeof(im.bytes), &f, NULL), 0);
 	assert_int_equal(f.n, 3);
 	assert_int_equal(site(&f, "cuMemFree_v2")->offset, IMAGE_CODE_OFF);
-	assert_int_equal(site(&f, "cuMemAlloc_v2")->offset, IMAGE_CODE_OFF + 2 * IMAGE_SLOT); /* not that of CUDA 2 */
+	/* not that of CUDA 2 */
+	assert_int_equal(site(&f, "cuMemAlloc_v2")->offset, IMAGE_CODE_OFF + 2 * IMAGE_SLOT);
 	assert_non_null(site(&f, "cuMemAllocAsync_ptsz"));
 	assert_string_equal(f.newer, "cuMemAlloc_v3");
 	image_build(&im, forms + 4, 3, IMAGE_SYSV_HASH);
@@ -286,7 +303,8 @@ static void test_forms(void **state)
 /* Somebody's own cudaMalloc in C++ may throw: it gets no return probe. The one below it does. */
 static void test_interposer(void **state)
 {
-	static const struct image_func in_cpp[] = { { "cudaMalloc", CODE(push) }, { "__cxa_throw", CODE(push) } };
+	static const struct image_func in_cpp[] = { { "cudaMalloc", CODE(push) },
+						    { "__cxa_throw", CODE(push) } };
 	static const char driver[] = "libcuda.so.1";
 	struct cuda_file f;
 	struct image im;
@@ -311,7 +329,9 @@ static void test_interposer(void **state)
 static void test_nothing_in_it(void **state)
 {
 	static const struct image_func other = { "cudaMallocs", CODE(push) };
-	static const struct image_func allocator = { "_ZN3c104cuda20CUDACachingAllocator9allocatorE", CODE(push) };
+	static const struct image_func allocator = {
+		"_ZN3c104cuda20CUDACachingAllocator9allocatorE", CODE(push)
+	};
 	struct cuda_file f = { .n = 77 };
 	struct image im;
 
@@ -359,7 +379,9 @@ static void test_damaged(void **state)
 
 		for (k = 0; k < 1 + i % 8; k++) {
 			seed = seed * 1103515245 + 12345;
-			bad.bytes[(seed >> 8) % (i & 1 ? 0x900 : IMAGE_CODE_OFF + FUNCS * IMAGE_SLOT)] = (uint8_t)(seed >> 24);
+			bad.bytes[(seed >> 8) %
+				  (i & 1 ? 0x900 : IMAGE_CODE_OFF + FUNCS * IMAGE_SLOT)] =
+				(uint8_t)(seed >> 24);
 		}
 		assert_int_equal(pwrite(file.fd, &bad, sizeof(bad.bytes), 0), sizeof(bad.bytes));
 		if (cuda__look(file.proc, &file.maps, file.map, &f))
@@ -379,14 +401,10 @@ static void test_damaged(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_table),
-		cmocka_unit_test(test_twins),
-		cmocka_unit_test(test_file),
-		cmocka_unit_test(test_odd_symbols),
-		cmocka_unit_test(test_forms),
-		cmocka_unit_test(test_interposer),
-		cmocka_unit_test(test_nothing_in_it),
-		cmocka_unit_test(test_other_machine),
+		cmocka_unit_test(test_table),	      cmocka_unit_test(test_twins),
+		cmocka_unit_test(test_file),	      cmocka_unit_test(test_odd_symbols),
+		cmocka_unit_test(test_forms),	      cmocka_unit_test(test_interposer),
+		cmocka_unit_test(test_nothing_in_it), cmocka_unit_test(test_other_machine),
 		cmocka_unit_test(test_damaged),
 	};
 

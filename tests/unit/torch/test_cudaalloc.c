@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The reader of PyTorch's allocator, against allocators made by hand in this process. The real one: e2e/test_census.py. */
+/* The reader of PyTorch's allocator, against allocators made by hand in this process. The real one:
+ * e2e/test_census.py. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,17 +46,21 @@ static void open_world(struct fake_world *w, struct cudaalloc *a)
 }
 
 static const struct fake_block mixed[] = {
-	{ 512, 4, FAKE_LIVE },	 { 1024, 1000, FAKE_LIVE },    { 512, 512, FAKE_CACHED },
+	{ 512, 4, FAKE_LIVE },	   { 1024, 1000, FAKE_LIVE },	 { 512, 512, FAKE_CACHED },
 	{ 4096, 3000, FAKE_LIVE }, { 2048, 1500, FAKE_PENDING }, { 2 * MIB - 8192, 0, FAKE_CACHED },
 };
 static const struct fake_block one[] = { { 20 * MIB, 20 * MIB - 77, FAKE_LIVE } };
 static const struct fake_block cached[] = { { 32 * MIB, 0, FAKE_CACHED } };
 static const struct fake_block holes[] = {
-	{ 2 * MIB, 2 * MIB - 1, FAKE_LIVE }, { 4 * MIB, 0, FAKE_CACHED },  { 40 * MIB, 0, FAKE_UNMAPPED },
-	{ 6 * MIB, 6 * MIB, FAKE_LIVE },     { 90 * MIB, 0, FAKE_UNMAPPED },
+	{ 2 * MIB, 2 * MIB - 1, FAKE_LIVE }, { 4 * MIB, 0, FAKE_CACHED },
+	{ 40 * MIB, 0, FAKE_UNMAPPED },	     { 6 * MIB, 6 * MIB, FAKE_LIVE },
+	{ 90 * MIB, 0, FAKE_UNMAPPED },
 };
 
-#define SEGMENT(b, ...) { .private = -1, .blocks = (b), .n = sizeof(b) / sizeof((b)[0]), __VA_ARGS__ }
+#define SEGMENT(b, ...)                                                                            \
+	{                                                                                          \
+		.private = -1, .blocks = (b), .n = sizeof(b) / sizeof((b)[0]), __VA_ARGS__         \
+	}
 static const struct fake_segment all_kinds[] = {
 	SEGMENT(mixed, .addr = BASE, .small = true),
 	SEGMENT(one, .addr = BASE + 64 * MIB),
@@ -78,7 +83,8 @@ static const struct cuda_block *find_block(const struct cudaalloc_state *s, uint
 	return NULL;
 }
 
-/* Each mapped block of the list is in the state, as it is and in its segment; returns how many there are. */
+/* Each mapped block of the list is in the state, as it is and in its segment; returns how many
+ * there are. */
 static size_t check_segment(const struct cudaalloc_state *s, const struct fake_segment *seg)
 {
 	static const uint8_t states[] = { CUDA_BLOCK_LIVE, CUDA_BLOCK_PENDING, CUDA_BLOCK_CACHED };
@@ -113,7 +119,8 @@ static size_t check_segment(const struct cudaalloc_state *s, const struct fake_s
 	return n;
 }
 
-static void check_all(const struct cudaalloc_state *s, const struct fake_segment *segments, size_t n)
+static void check_all(const struct cudaalloc_state *s, const struct fake_segment *segments,
+		      size_t n)
 {
 	size_t blocks = 0;
 
@@ -121,7 +128,8 @@ static void check_all(const struct cudaalloc_state *s, const struct fake_segment
 		blocks += check_segment(s, &segments[i]);
 	assert_int_equal(s->nblocks, blocks);
 	for (size_t i = 1; i < s->nsegments; i++)
-		assert_true(s->segments[i - 1].addr + s->segments[i - 1].size <= s->segments[i].addr);
+		assert_true(s->segments[i - 1].addr + s->segments[i - 1].size <=
+			    s->segments[i].addr);
 }
 
 static void test_every_kind_in_every_layout(void **state)
@@ -157,7 +165,8 @@ static void test_every_kind_in_every_layout(void **state)
 /* From nothing to see, over one block that fills its segment, to all there is. */
 static void test_before_and_after_first_use(void **state)
 {
-	struct fake_world *unused = fake_world__new(&fake_layouts[1], 0), *w = fake_world__new(&fake_layouts[1], 2);
+	struct fake_world *unused = fake_world__new(&fake_layouts[1], 0),
+			  *w = fake_world__new(&fake_layouts[1], 2);
 	struct cudaalloc_state s;
 	struct cudaalloc a;
 
@@ -191,7 +200,8 @@ static void test_before_and_after_first_use(void **state)
 
 static void test_other_backends(void **state)
 {
-	static char async[] = "N3c104cuda20CUDACachingAllocator15CudaMallocAsync24CudaMallocAsyncAllocatorE";
+	static char async[] =
+		"N3c104cuda20CUDACachingAllocator15CudaMallocAsync24CudaMallocAsyncAllocatorE";
 	static char pluggable[] = "N5torch4cuda20CUDAPluggableAllocator20CUDAPluggableAllocatorE";
 	static char other[] = "7MyOwnAt";
 	struct fake_world *w = fake_world__new(&fake_layouts[1], 1);
@@ -228,8 +238,8 @@ static uint8_t *block_at(const struct fake_world *w, uint64_t addr)
 		uint8_t *p = w->mem[i];
 
 		/* the chunk is as large as a Block, and says so itself */
-		if (fake_get(p + 8) == 0 && (uint8_t *)(uintptr_t)fake_get(p + 16) != NULL && p[16 + 17] == 3 &&
-		    fake_get(p + w->l->ptr) == addr)
+		if (fake_get(p + 8) == 0 && (uint8_t *)(uintptr_t)fake_get(p + 16) != NULL &&
+		    p[16 + 17] == 3 && fake_get(p + w->l->ptr) == addr)
 			return p;
 	}
 	fail_msg("no block at that address");
@@ -394,7 +404,8 @@ static void test_trees_and_tables_that_lead_nowhere(void **state)
 		keep = fake_get(map);
 		fake_put(map, 0x1000);
 		if (fake_get(map + 24))
-			assert_true(still_there(&d, BASE + 64 * MIB) || i == (BASE + 64 * MIB) / 512 % l->nmaps);
+			assert_true(still_there(&d, BASE + 64 * MIB) ||
+				    i == (BASE + 64 * MIB) / 512 % l->nmaps);
 		fake_put(map, keep);
 	}
 	assert_int_equal(cudaalloc__read(&d.a, &d.s), 0);
@@ -425,7 +436,8 @@ static void test_totals_decide(void **state)
 	end_damage(&d);
 }
 
-/* Hundreds of segments, thousands of blocks: more than one system call's worth, tables and trees of some depth. */
+/* Hundreds of segments, thousands of blocks: more than one system call's worth, tables and trees of
+ * some depth. */
 static void test_many(void **state)
 {
 	struct fake_world *w = fake_world__new(&fake_layouts[2], 1);
@@ -436,8 +448,12 @@ static void test_many(void **state)
 
 	(void)state;
 	for (uint64_t i = 0; i < 150; i++) {
-		struct fake_segment seg = { .addr = BASE + i * 2 * MIB, .small = true, .private = -1,
-					    .stream = i % 3 * 0x100, .blocks = blocks, .n = 40 };
+		struct fake_segment seg = { .addr = BASE + i * 2 * MIB,
+					    .small = true,
+					    .private = -1,
+					    .stream = i % 3 * 0x100,
+					    .blocks = blocks,
+					    .n = 40 };
 		uint64_t left = 2 * MIB;
 
 		for (size_t k = 0; k < 40; k++) {
@@ -495,9 +511,12 @@ static void test_figures(void **state)
 			if (round == 1) {
 				w->vector[2] = w->devices[0];
 				w->vector[3] = w->devices[1];
-				fake_put(w->object + fake_layouts[i].devices, (uintptr_t)(w->vector + 2));
-				fake_put(w->object + fake_layouts[i].devices + 8, (uintptr_t)(w->vector + 4));
-				fake_put(w->object + fake_layouts[i].devices + 16, (uintptr_t)(w->vector + 4));
+				fake_put(w->object + fake_layouts[i].devices,
+					 (uintptr_t)(w->vector + 2));
+				fake_put(w->object + fake_layouts[i].devices + 8,
+					 (uintptr_t)(w->vector + 4));
+				fake_put(w->object + fake_layouts[i].devices + 16,
+					 (uintptr_t)(w->vector + 4));
 			}
 		}
 		assert_int_equal(cudaalloc__figures(&a, v, 1), 2);

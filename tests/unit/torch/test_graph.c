@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Autograd's graph read from nodes made by hand in this process, in chunks of its own malloc: what they hold is found, and what
- * only looks as if it were held is not. tests/e2e/test_dump.py has real graphs.
+ * Autograd's graph read from nodes made by hand in this process, in chunks of its own malloc: what
+ * they hold is found, and what only looks as if it were held is not. tests/e2e/test_dump.py has
+ * real graphs.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,8 +35,10 @@ struct cxx_type {
 
 static struct cxx_type plain_kind = { .name = "N10__cxxabiv117__class_type_infoE" },
 		       single_kind = { .name = "N10__cxxabiv120__si_class_type_infoE" },
-		       node_type = { .name = "N5torch8autograd4NodeE" }, mul_type = { .name = "N5torch8autograd9generated12MulBackward0E" },
-		       leaf_type = { .name = "N5torch8autograd14AccumulateGradE" }, other_type = { .name = "N3foo5OtherE" },
+		       node_type = { .name = "N5torch8autograd4NodeE" },
+		       mul_type = { .name = "N5torch8autograd9generated12MulBackward0E" },
+		       leaf_type = { .name = "N5torch8autograd14AccumulateGradE" },
+		       other_type = { .name = "N3foo5OtherE" },
 		       tensor_type = { .name = "N3c1010TensorImplE" };
 
 static struct proc *self;
@@ -157,9 +160,11 @@ static bool has(const struct pygraph *g, const void *tensor)
 static void test_finds(void **state)
 {
 	void *a = make_tensor(), *b = make_tensor(), *c = make_tensor(), *d = make_tensor();
-	void *leaf = make_node(&leaf_type, 0), *second = make_node(&mul_type, 1), *first = make_node(&mul_type, 1);
+	void *leaf = make_node(&leaf_type, 0), *second = make_node(&mul_type, 1),
+	     *first = make_node(&mul_type, 1);
 	void *next[] = { second, leaf }, *back[] = { first }, *held[] = { d };
-	void *v[] = { put_vector(first, EDGES, next, 2), put_vector(second, EDGES, back, 1), put_vector(second, EDGES + 24, held, 1) };
+	void *v[] = { put_vector(first, EDGES, next, 2), put_vector(second, EDGES, back, 1),
+		      put_vector(second, EDGES + 24, held, 1) };
 	bool holds[4];
 	struct pygraph g;
 
@@ -173,7 +178,8 @@ static void test_finds(void **state)
 	assert_true(has(&g, a) && has(&g, b) && has(&g, c) && has(&g, d));
 	for (size_t i = 0; i < g.nsaved; i++) {
 		assert_int_equal(g.saved[i].leaf, g.saved[i].impl == at(c));
-		assert_string_equal(g.classes[g.saved[i].cls], g.saved[i].leaf ? "AccumulateGrad" : "MulBackward0");
+		assert_string_equal(g.classes[g.saved[i].cls],
+				    g.saved[i].leaf ? "AccumulateGrad" : "MulBackward0");
 	}
 	assert_int_equal(pygraph__check(self, &g, holds), 0);
 	assert_true(holds[0] && holds[1] && holds[2] && holds[3]);
@@ -224,8 +230,10 @@ static void test_freed(void **state)
 /* Nothing of this belongs to the node. */
 static void test_not_its_own(void **state)
 {
-	void *node = make_node(&mul_type, 2), *neighbour = make_node(&mul_type, 1), *other = make_node(&other_type, 1);
-	void *beside = make_tensor(), *dead = make_tensor(), *slack = make_tensor(), *far = make_tensor();
+	void *node = make_node(&mul_type, 2), *neighbour = make_node(&mul_type, 1),
+	     *other = make_node(&other_type, 1);
+	void *beside = make_tensor(), *dead = make_tensor(), *slack = make_tensor(),
+	     *far = make_tensor();
 	uint64_t *array = chunk(256);
 	struct pygraph g;
 
@@ -235,7 +243,8 @@ static void test_not_its_own(void **state)
 	save(node, 0, dead, false, false);
 	put(dead, 8, 0); /* no owner */
 	put(node, malloc_usable_size(node) - 8, at(slack));
-	/* Looks like a vector, in a chunk of another size; and one that ends before it begins, and one without end. */
+	/* Looks like a vector, in a chunk of another size; and one that ends before it begins, and
+	 * one without end. */
 	array[0] = at(far);
 	put(node, EDGES, at(array));
 	put(node, EDGES + 8, at(array + 4));
@@ -251,7 +260,8 @@ static void test_not_its_own(void **state)
 	assert_int_equal(g.nodes, 1);
 	assert_int_equal(g.nsaved, 0);
 	pygraph__free(&g);
-	free(node), free(neighbour), free(other), free(beside), free(dead), free(slack), free(far), free(array);
+	free(node), free(neighbour), free(other), free(beside), free(dead), free(slack), free(far),
+		free(array);
 }
 
 /* Memory that no malloc of glibc's gave has no known end. */
@@ -327,7 +337,8 @@ static void test_flags(void **state)
 	assert_int_equal(pygraph__use(&saved[0], FLAGS, true, false), PYGRAPH_MADE);
 	assert_int_equal(pygraph__use(&saved[4], FLAGS, true, true), PYGRAPH_MADE);
 	assert_int_equal(pygraph__use(&saved[5], FLAGS, true, false), PYGRAPH_SAVED);
-	assert_int_equal(pygraph__use(&saved[5], FLAGS, true, true), PYGRAPH_HELD); /* a leaf with a node */
+	/* a leaf with a node */
+	assert_int_equal(pygraph__use(&saved[5], FLAGS, true, true), PYGRAPH_HELD);
 	assert_int_equal(pygraph__use(&saved[4], 0, true, true), PYGRAPH_HELD);
 	/* No outputs: any place of zeroes would do. */
 	g.saved += 4;
@@ -344,7 +355,8 @@ static void test_flags(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_finds),	 cmocka_unit_test(test_not_its_own), cmocka_unit_test(test_freed), cmocka_unit_test(test_no_chunk),
+		cmocka_unit_test(test_finds), cmocka_unit_test(test_not_its_own),
+		cmocka_unit_test(test_freed), cmocka_unit_test(test_no_chunk),
 		cmocka_unit_test(test_ended), cmocka_unit_test(test_flags),
 	};
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Names the modules of tests/workloads/modules.py in every interpreter of $MEMTRACE_TORCH_PYTHONS (paths
- * separated by colons, each with torch) and compares with what named_modules() says.
+ * Names the modules of tests/workloads/modules.py in every interpreter of $MEMTRACE_TORCH_PYTHONS
+ * (paths separated by colons, each with torch) and compares with what named_modules() says.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,8 +45,9 @@ static uint64_t now_ns(void)
 
 static void on_mod(struct test *t, char **f)
 {
-	char *name = live__unhex(f[4], NULL), *cls = live__unhex(f[5], NULL), *root = live__unhex(f[6], NULL);
-	struct nnmodule got = {0};
+	char *name = live__unhex(f[4], NULL), *cls = live__unhex(f[5], NULL),
+	     *root = live__unhex(f[6], NULL);
+	struct nnmodule got = { 0 };
 	int err = nnmodules__name(t->n, number(f[1]), number(f[2]), number(f[3]), &got);
 
 	if (err)
@@ -63,7 +64,7 @@ static void on_mod(struct test *t, char **f)
 
 static void on_notmod(struct test *t, char **f)
 {
-	struct nnmodule got = {.name = "untouched"};
+	struct nnmodule got = { .name = "untouched" };
 	int err = nnmodules__name(t->n, number(f[1]), number(f[2]), 0, &got);
 
 	assert_int_equal(err, -EBADMSG);
@@ -84,7 +85,8 @@ static void on_big(struct test *t, char **f)
 	assert_string_equal(got.cls, "Dropout");
 	assert_string_equal(got.root, "Thousand");
 	assert_false(nnmodules__recheck(n, &cost));
-	print_message("  tree of %s modules: %.2f ms, again %.2f ms\n", f[3], first / 1e6, cost / 1e6);
+	print_message("  tree of %s modules: %.2f ms, again %.2f ms\n", f[3], first / 1e6,
+		      cost / 1e6);
 	nnmodules__free(n);
 	t->big_root = number(f[1]);
 	t->big_last = number(f[2]);
@@ -93,7 +95,7 @@ static void on_big(struct test *t, char **f)
 static void on_codes(struct test *t, char **f)
 {
 	const struct map *m;
-	uint64_t codes[4] = {0}, addr = 0;
+	uint64_t codes[4] = { 0 }, addr = 0;
 	struct pycode c;
 	size_t n = 0;
 
@@ -120,7 +122,7 @@ static void tell(struct test *t, const char *command)
 
 static void expect_name(struct test *t, struct nnmodules *n, size_t i, const char *name)
 {
-	struct nnmodule got = {0};
+	struct nnmodule got = { 0 };
 
 	assert_int_equal(nnmodules__name(n, t->change[i], t->change[0], t->change[0], &got), 0);
 	assert_string_equal(got.name, name);
@@ -165,7 +167,8 @@ static void limited(struct test *t)
 
 	assert_non_null(n);
 	for (; now_ns() < end; calls++) {
-		assert_int_equal(nnmodules__name(n, t->change[1], t->big_root, t->big_root, &got), 0);
+		assert_int_equal(nnmodules__name(n, t->change[1], t->big_root, t->big_root, &got),
+				 0);
 		assert_string_equal(got.name, "?");
 		assert_string_equal(got.cls, "Linear");
 		assert_string_equal(got.root, "Thousand");
@@ -187,7 +190,8 @@ static void while_it_changes(struct test *t)
 	for (; now_ns() < end; rounds++) {
 		assert_int_equal(nnmodules__name(n, t->big_last, t->big_root, 0, &got), 0);
 		assert_string_equal(got.name, "blocks.109.mlp.3");
-		/* A tree that is torn at every try is let go of: a false alarm, which costs a reading and no name. */
+		/* A tree that is torn at every try is let go of: a false alarm, which costs a
+		 * reading and no name. */
 		alarms += nnmodules__recheck(n, &cost);
 		sum += cost;
 	}
@@ -222,15 +226,16 @@ static void one_line(struct test *t, char *line)
 		size_t fields;
 		void (*fn)(struct test *t, char **f);
 	} kinds[] = {
-		{"mod", 7, on_mod},
-		{"notmod", 3, on_notmod},
-		{"big", 4, on_big},
-		{"codes", 2, on_codes},
+		{ "mod", 7, on_mod },
+		{ "notmod", 3, on_notmod },
+		{ "big", 4, on_big },
+		{ "codes", 2, on_codes },
 	};
 	char *f[LIVE_FIELDS], *save = NULL;
 	size_t n = 0, i;
 
-	for (char *s = strtok_r(line, "\t", &save); s && n < LIVE_FIELDS; s = strtok_r(NULL, "\t", &save))
+	for (char *s = strtok_r(line, "\t", &save); s && n < LIVE_FIELDS;
+	     s = strtok_r(NULL, "\t", &save))
 		f[n++] = s;
 	assert_true(n > 0);
 	for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
@@ -292,12 +297,13 @@ static void test_modules(void **state)
 
 	(void)state;
 	if (!env || !*env) {
-		print_message("skipped: MEMTRACE_TORCH_PYTHONS names no interpreter that has torch\n");
+		print_message(
+			"skipped: MEMTRACE_TORCH_PYTHONS names no interpreter that has torch\n");
 		skip();
 	}
 	list = strdup(env);
 	for (char *p = strtok_r(list, ":", &save); p; p = strtok_r(NULL, ":", &save)) {
-		struct test t = {0};
+		struct test t = { 0 };
 
 		run_one(&t, p);
 	}

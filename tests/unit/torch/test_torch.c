@@ -45,7 +45,8 @@ struct lib {
 };
 
 static char dir[64]; /* of the test under way */
-static const char *const folders[] = { "torch", "torch/lib", "other", "other/torch", "other/torch/lib" };
+static const char *const folders[] = { "torch", "torch/lib", "other", "other/torch",
+				       "other/torch/lib" };
 #define FOLDERS (sizeof(folders) / sizeof(folders[0]))
 
 struct world {
@@ -97,7 +98,8 @@ static int teardown(void **state)
 	return 0;
 }
 
-static struct lib *write_lib(struct world *w, const char *name, const struct image_func *f, uint32_t n, int *ret)
+static struct lib *write_lib(struct world *w, const char *name, const struct image_func *f,
+			     uint32_t n, int *ret)
 {
 	struct lib *lib = &w->libs[w->n++];
 	struct image im;
@@ -113,7 +115,8 @@ static struct lib *write_lib(struct world *w, const char *name, const struct ima
 }
 
 /* Writes a library and maps it as the loader would map its code. */
-static struct lib *add_lib(struct world *w, const char *name, const struct image_func *f, uint32_t n)
+static struct lib *add_lib(struct world *w, const char *name, const struct image_func *f,
+			   uint32_t n)
 {
 	int fd;
 	struct lib *lib = write_lib(w, name, f, n, &fd);
@@ -126,7 +129,8 @@ static struct lib *add_lib(struct world *w, const char *name, const struct image
 }
 
 /* The same at the distances that its headers name, so that its symbols can be read. */
-static struct lib *load_lib(struct world *w, const char *name, const struct image_func *f, uint32_t n)
+static struct lib *load_lib(struct world *w, const char *name, const struct image_func *f,
+			    uint32_t n)
 {
 	int fd;
 	struct lib *lib = write_lib(w, name, f, n, &fd);
@@ -134,9 +138,11 @@ static struct lib *load_lib(struct world *w, const char *name, const struct imag
 	lib->size = IMAGE_CODE_VADDR + IMAGE_SIZE - IMAGE_CODE_OFF;
 	lib->mem = mmap(NULL, lib->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_true(lib->mem != MAP_FAILED);
-	assert_true(mmap(lib->mem, IMAGE_CODE_OFF, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) != MAP_FAILED);
-	assert_true(mmap((char *)lib->mem + IMAGE_CODE_VADDR, IMAGE_SIZE - IMAGE_CODE_OFF, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED,
-			 fd, IMAGE_CODE_OFF) != MAP_FAILED);
+	assert_true(mmap(lib->mem, IMAGE_CODE_OFF, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) !=
+		    MAP_FAILED);
+	assert_true(mmap((char *)lib->mem + IMAGE_CODE_VADDR, IMAGE_SIZE - IMAGE_CODE_OFF,
+			 PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, fd,
+			 IMAGE_CODE_OFF) != MAP_FAILED);
 	close(fd);
 	return lib;
 }
@@ -236,7 +242,8 @@ static void test_replaced(void **state)
 	if (err) {
 		assert_int_equal(err, -ENOENT);
 		assert_non_null(strstr(w->hooks[HOOK_REPORT].why_not, "cannot be opened"));
-		print_message("note: map_files is not permitted here; a replaced file was refused, not opened\n");
+		print_message("note: map_files is not permitted here; a replaced file was refused, "
+			      "not opened\n");
 	} else {
 		assert_non_null(strstr(w->hooks[HOOK_REPORT].file, "libc10.so (deleted)"));
 		read_hook(&w->hooks[HOOK_REPORT], buf, 2);
@@ -268,7 +275,8 @@ static const uint8_t not_made[8] = { 0 }, made[8] = { 0, 0, 0, 0, 0, 1 };
 static const struct image_func mine_funcs[] = { { ALLOCATOR, not_made, sizeof(not_made) } };
 static const struct image_func other_allocator[] = { { ALLOCATOR, made, sizeof(made) } };
 
-/* Version and allocator are those of the PyTorch whose functions are probed, whichever lies at lower addresses. */
+/* Version and allocator are those of the PyTorch whose functions are probed, whichever lies at
+ * lower addresses. */
 static void two_versions(struct world *w, bool other_first)
 {
 	struct torch_info info;
@@ -352,7 +360,9 @@ static void test_version(void **state)
 		const char *text, *version;
 	} c[] = {
 		{ "__version__ = '2.11.0+cu130'\n", "2.11.0+cu130" },
-		{ "from typing import Optional\n\n__all__ = ['__version__']\n__version__ = '2.1.2'\n", "2.1.2" },
+		{ "from typing import Optional\n\n__all__ = ['__version__']\n__version__ = "
+		  "'2.1.2'\n",
+		  "2.1.2" },
 		{ "__version__: str = \"2.0.1\"", "2.0.1" },
 		{ "__version__='1.13.1'  # made by setup.py\r\n", "1.13.1" },
 		{ "__version__ = '2.0\n", "" },
@@ -363,7 +373,9 @@ static void test_version(void **state)
 		{ "__version__\n", "" },
 		{ "__version__ =", "" },
 		{ "__version__2 = '7'\n__version__ = '8'\n", "8" },
-		{ "__version__ = '1234567890123456789012345678901234567890123456789012345678901234'\n", "" },
+		{ "__version__ = "
+		  "'1234567890123456789012345678901234567890123456789012345678901234'\n",
+		  "" },
 		{ "", "" },
 	};
 	struct world *w = *state;
@@ -429,13 +441,12 @@ static void test_names(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		WORLD_TEST(test_no_torch),	WORLD_TEST(test_hooks),
-		WORLD_TEST(test_replaced),	WORLD_TEST(test_two_libraries),
-		WORLD_TEST(test_two_versions),	WORLD_TEST(test_two_versions_turned),
-		WORLD_TEST(test_other_pytorch),
-		WORLD_TEST(test_other_name),	WORLD_TEST(test_missing_and_bad),
-		WORLD_TEST(test_version),	WORLD_TEST(test_at_address),
-		cmocka_unit_test(test_names),
+		WORLD_TEST(test_no_torch),	  WORLD_TEST(test_hooks),
+		WORLD_TEST(test_replaced),	  WORLD_TEST(test_two_libraries),
+		WORLD_TEST(test_two_versions),	  WORLD_TEST(test_two_versions_turned),
+		WORLD_TEST(test_other_pytorch),	  WORLD_TEST(test_other_name),
+		WORLD_TEST(test_missing_and_bad), WORLD_TEST(test_version),
+		WORLD_TEST(test_at_address),	  cmocka_unit_test(test_names),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,7 @@
 #include "log/log.h"
 #include "process/proc.h"
 
-#define TEXT_MOST 1024 /* 256 characters, as web counts them */
+#define TEXT_MOST 1024			 /* 256 characters, as web counts them */
 #define SCAN_WITHIN UINT64_C(3000000000) /* ns */
 
 /* ---- answers ---- */
@@ -33,7 +33,8 @@ void broker__answer(struct peer *p, json_int_t id, json_t *doc, int fd)
 	if (fd >= 0 && p->link && link__crowded(p->link)) {
 		close(fd);
 		json_decref(o);
-		broker__refuse(p, id, 503, NULL, "%d answers wait already: try again in a moment", LINK_FDS);
+		broker__refuse(p, id, 503, NULL, "%d answers wait already: try again in a moment",
+			       LINK_FDS);
 		return;
 	}
 	if (o) {
@@ -43,7 +44,8 @@ void broker__answer(struct peer *p, json_int_t id, json_t *doc, int fd)
 	peer__send(p, o, fd);
 }
 
-void broker__refuse(struct peer *p, json_int_t id, int status, const char *field, const char *fmt, ...)
+void broker__refuse(struct peer *p, json_int_t id, int status, const char *field, const char *fmt,
+		    ...)
 {
 	char text[700], clean[700];
 	va_list ap;
@@ -69,22 +71,26 @@ bool ask__number(struct peer *p, json_t *msg, const char *key, double min, doubl
 	if (!v || json_is_null(v))
 		return true;
 	if (!json_is_number(v) || !isfinite(d) || d < min || d > max) {
-		broker__refuse(p, ask__id(msg), 422, key, "%s: has to be a number from %g to %g", key, min, max);
+		broker__refuse(p, ask__id(msg), 422, key, "%s: has to be a number from %g to %g",
+			       key, min, max);
 		return false;
 	}
 	*ret = d;
 	return true;
 }
 
-bool ask__count(struct peer *p, json_t *msg, const char *key, uint64_t min, uint64_t max, uint64_t *ret)
+bool ask__count(struct peer *p, json_t *msg, const char *key, uint64_t min, uint64_t max,
+		uint64_t *ret)
 {
 	const json_t *v = json_object_get(msg, key);
 
 	if (!v || json_is_null(v))
 		return true;
-	if (!json_is_integer(v) || json_integer_value(v) < (json_int_t)min || json_integer_value(v) > (json_int_t)max) {
-		broker__refuse(p, ask__id(msg), 422, key, "%s: has to be a whole number from %llu to %llu", key, (unsigned long long)min,
-			       (unsigned long long)max);
+	if (!json_is_integer(v) || json_integer_value(v) < (json_int_t)min ||
+	    json_integer_value(v) > (json_int_t)max) {
+		broker__refuse(p, ask__id(msg), 422, key,
+			       "%s: has to be a whole number from %llu to %llu", key,
+			       (unsigned long long)min, (unsigned long long)max);
 		return false;
 	}
 	*ret = (uint64_t)json_integer_value(v);
@@ -99,12 +105,14 @@ bool ask__text(struct peer *p, json_t *msg, const char *key, const char **ret)
 	if (!v || json_is_null(v))
 		return true;
 	if (!s || !*s || json_string_length(v) != strlen(s) || strlen(s) > TEXT_MOST) {
-		broker__refuse(p, ask__id(msg), 422, key, "%s: has to be text of 1 to %d bytes", key, TEXT_MOST);
+		broker__refuse(p, ask__id(msg), 422, key, "%s: has to be text of 1 to %d bytes",
+			       key, TEXT_MOST);
 		return false;
 	}
 	for (const char *c = s; *c; c++)
 		if ((unsigned char)*c < ' ' || *c == 127) {
-			broker__refuse(p, ask__id(msg), 422, key, "%s: has a control character in it", key);
+			broker__refuse(p, ask__id(msg), 422, key,
+				       "%s: has a control character in it", key);
 			return false;
 		}
 	*ret = s;
@@ -123,7 +131,8 @@ struct trace *ask__trace(struct peer *p, json_t *msg, const char *key)
 	if (!id)
 		broker__refuse(p, ask__id(msg), 422, key, "%s: is missing", key);
 	else if (!t)
-		broker__refuse(p, ask__id(msg), 404, key, "Trace %s not found", text__clean(clean, sizeof(clean), id, strlen(id)));
+		broker__refuse(p, ask__id(msg), 404, key, "Trace %s not found",
+			       text__clean(clean, sizeof(clean), id, strlen(id)));
 	return t;
 }
 
@@ -151,7 +160,8 @@ static struct broker_process *only_one(struct peer *p, json_int_t id, const stru
 	const json_t *pids = NULL, *o;
 	size_t i, n;
 
-	json_array_foreach(json_object_get(p->b->targets, "targets"), i, o) {
+	json_array_foreach(json_object_get(p->b->targets, "targets"), i, o)
+	{
 		const char *name = json_string_value(json_object_get(o, "name"));
 
 		if (name && !strcmp(name, t->name))
@@ -159,11 +169,15 @@ static struct broker_process *only_one(struct peer *p, json_int_t id, const stru
 	}
 	n = json_array_size(pids);
 	if (n > 1) {
-		broker__refuse(p, id, 409, "model_name", "%zu processes are of target '%s' now: ask for one of them by its pid", n, t->name);
+		broker__refuse(
+			p, id, 409, "model_name",
+			"%zu processes are of target '%s' now: ask for one of them by its pid", n,
+			t->name);
 		return NULL;
 	}
 	if (n == 1) {
-		struct broker_process *q = process_of(p->b, (pid_t)json_integer_value(json_array_get(pids, 0)));
+		struct broker_process *q = process_of(
+			p->b, (pid_t)json_integer_value(json_array_get(pids, 0)));
 
 		if (q)
 			return q;
@@ -189,7 +203,8 @@ static const struct serve_target *of_process(const struct broker *b, const struc
 	return name ? target_named(b, name) : NULL;
 }
 
-struct broker_process *broker__find(struct peer *p, json_int_t id, json_t *msg, const struct serve_target **target)
+struct broker_process *broker__find(struct peer *p, json_int_t id, json_t *msg,
+				    const struct serve_target **target)
 {
 	struct broker *b = p->b;
 	struct broker_process *q;
@@ -198,10 +213,12 @@ struct broker_process *broker__find(struct peer *p, json_int_t id, json_t *msg, 
 	char clean[300];
 
 	*target = NULL;
-	if (!ask__count(p, msg, "pid", 1, INT32_MAX, &pid) || !ask__text(p, msg, "model_name", &name))
+	if (!ask__count(p, msg, "pid", 1, INT32_MAX, &pid) ||
+	    !ask__text(p, msg, "model_name", &name))
 		return NULL;
 	if (!pid && !name) {
-		broker__refuse(p, id, 422, "model_name", "model_name or pid: one of them has to say what is meant");
+		broker__refuse(p, id, 422, "model_name",
+			       "model_name or pid: one of them has to say what is meant");
 		return NULL;
 	}
 	if (!b->can_trace) {
@@ -210,7 +227,8 @@ struct broker_process *broker__find(struct peer *p, json_int_t id, json_t *msg, 
 	}
 	*target = name ? target_named(b, name) : NULL;
 	if (name && !*target) {
-		broker__refuse(p, id, 404, "model_name", "Target %s not found; GET /api/targets lists them",
+		broker__refuse(p, id, 404, "model_name",
+			       "Target %s not found; GET /api/targets lists them",
 			       text__clean(clean, sizeof(clean), name, strlen(name)));
 		return NULL;
 	}
@@ -219,11 +237,15 @@ struct broker_process *broker__find(struct peer *p, json_int_t id, json_t *msg, 
 	q = pid ? process_of(b, (pid_t)pid) : only_one(p, id, *target);
 	if (pid && !q) {
 		*target = NULL;
-		broker__refuse(p, id, 404, "pid", "Process %d not found among those of the targets; GET /api/targets lists them", (int)pid);
+		broker__refuse(p, id, 404, "pid",
+			       "Process %d not found among those of the targets; GET /api/targets "
+			       "lists them",
+			       (int)pid);
 	}
 	if (q && !still_there(q)) {
 		*target = NULL;
-		broker__refuse(p, id, 404, pid ? "pid" : "model_name", "PID %d has ended, or may not be traced", (int)q->pid);
+		broker__refuse(p, id, 404, pid ? "pid" : "model_name",
+			       "PID %d has ended, or may not be traced", (int)q->pid);
 		return NULL;
 	}
 	if (!q)
@@ -250,7 +272,8 @@ static bool may_have_come(const struct broker *b, const json_t *msg)
 		return !process_of((struct broker *)b, (pid_t)json_integer_value(pid));
 	if (!t || t->kind == TARGET_COMMAND)
 		return false;
-	json_array_foreach(json_object_get(b->targets, "targets"), i, o) {
+	json_array_foreach(json_object_get(b->targets, "targets"), i, o)
+	{
 		const char *its = json_string_value(json_object_get(o, "name"));
 
 		if (its && !strcmp(its, t->name))
@@ -297,14 +320,15 @@ static void stop(struct peer *p, json_t *msg)
 	if (!t)
 		return;
 	if (t->state != TRACE_STARTING && t->state != TRACE_CAPTURING) {
-		broker__refuse(p, ask__id(msg), 409, "trace_id", "trace_id: %s does not capture any more", t->id);
+		broker__refuse(p, ask__id(msg), 409, "trace_id",
+			       "trace_id: %s does not capture any more", t->id);
 		return;
 	}
 	capture__stop(p->b, t);
 	broker__answer(p, ask__id(msg), json_pack("{s:o}", "trace", trace__facts(t)), -1);
 }
 
-static void delete(struct peer *p, json_t *msg)
+static void delete (struct peer *p, json_t *msg)
 {
 	struct trace *t = ask__trace(p, msg, "trace_id");
 	size_t left = 0;
@@ -324,14 +348,16 @@ static void cancel(struct peer *p, json_t *msg)
 	if (!ask__count(p, msg, "asked", 1, INT64_MAX, &asked))
 		return;
 	if (!asked) {
-		broker__refuse(p, ask__id(msg), 422, "asked", "asked: has to be the id of a question");
+		broker__refuse(p, ask__id(msg), 422, "asked",
+			       "asked: has to be the id of a question");
 		return;
 	}
 	jobs__cancel(p->b, p, (json_int_t)asked);
 	broker__answer(p, ask__id(msg), NULL, -1);
 }
 
-static struct trace *trace_of_file(struct broker *b, const char *file, const struct trace_export **export)
+static struct trace *trace_of_file(struct broker *b, const char *file,
+				   const struct trace_export **export)
 {
 	*export = NULL;
 	for (size_t i = 0; i < b->n_traces; i++) {
@@ -366,23 +392,30 @@ static void open_file(struct peer *p, json_t *msg)
 		return;
 	t = file ? trace_of_file(p->b, file, &e) : NULL;
 	if (!t) {
-		broker__refuse(p, ask__id(msg), file ? 404 : 422, "file", "file: there is none of the name '%s'",
-			       text__clean(clean, sizeof(clean), file ? file : "", file ? strlen(file) : 0));
+		broker__refuse(p, ask__id(msg), file ? 404 : 422, "file",
+			       "file: there is none of the name '%s'",
+			       text__clean(clean, sizeof(clean), file ? file : "",
+					   file ? strlen(file) : 0));
 		return;
 	}
 	fd = e ? store__open_file(&p->b->store, e->file, &size) : trace__open(p->b, t, &size);
 	if (fd < 0) {
-		broker__refuse(p, ask__id(msg), 503, "file", "file: %s cannot be opened: %s", e ? e->file : t->file, strerror(-fd));
+		broker__refuse(p, ask__id(msg), 503, "file", "file: %s cannot be opened: %s",
+			       e ? e->file : t->file, strerror(-fd));
 		return;
 	}
 	broker__answer(p, ask__id(msg),
-		       json_pack("{s:I,s:s}", "size", (json_int_t)size, "type", e ? e->type : jobs__type(t->file)), fd);
+		       json_pack("{s:I,s:s}", "size", (json_int_t)size, "type",
+				 e ? e->type : jobs__type(t->file)),
+		       fd);
 }
 
 /* What has been sent to other servers: for /metrics. */
 static void pushed(struct peer *p, json_t *msg)
 {
-	static const char *const ways[] = { "pyroscope", "otlp" }, *const counts[] = { "sent", "failed", "dropped" };
+	static const char *const ways[] = { "pyroscope", "otlp" }, *const counts[] = { "sent",
+										       "failed",
+										       "dropped" };
 	json_t *o = json_pack("{s:s}", "event", "push");
 
 	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
@@ -405,11 +438,15 @@ static void pushed(struct peer *p, json_t *msg)
 static json_t *hello(const struct broker *b)
 {
 	const struct serve_args *a = b->args;
-	json_t *limits = json_pack("{s:I,s:i,s:i,s:f,s:I}", "max_events", (json_int_t)a->max_events, "max_traces", (int)a->max_traces,
-				   "max_captures", (int)a->max_captures, "max_duration_s", (double)a->max_duration / 1e9, "disk_bytes",
+	json_t *limits = json_pack("{s:I,s:i,s:i,s:f,s:I}", "max_events", (json_int_t)a->max_events,
+				   "max_traces", (int)a->max_traces, "max_captures",
+				   (int)a->max_captures, "max_duration_s",
+				   (double)a->max_duration / 1e9, "disk_bytes",
 				   (json_int_t)(a->max_disk > INT64_MAX ? INT64_MAX : a->max_disk));
-	json_t *o = json_pack("{s:s,s:s,s:f,s:b,s:o,s:o,s:f}", "event", "hello", "version", MEMTRACE_VERSION, "start", b->start, "can_trace",
-			      b->can_trace, "limits", limits, "formats", jobs__formats(), "interval", (double)a->interval / 1e9);
+	json_t *o = json_pack("{s:s,s:s,s:f,s:b,s:o,s:o,s:f}", "event", "hello", "version",
+			      MEMTRACE_VERSION, "start", b->start, "can_trace", b->can_trace,
+			      "limits", limits, "formats", jobs__formats(), "interval",
+			      (double)a->interval / 1e9);
 
 	if (o && !b->can_trace)
 		json_object_set_new(o, "why", json_string(b->why));
@@ -419,12 +456,16 @@ static json_t *hello(const struct broker *b)
 /* Those of commands and those that nobody looks at yet are known, too. */
 static json_t *first_targets(const struct broker *b)
 {
-	static const char *const kinds[] = { [TARGET_PID] = "pid", [TARGET_PATTERN] = "pattern", [TARGET_COMMAND] = "command", [TARGET_ALL] = "all" };
+	static const char *const kinds[] = { [TARGET_PID] = "pid",
+					     [TARGET_PATTERN] = "pattern",
+					     [TARGET_COMMAND] = "command",
+					     [TARGET_ALL] = "all" };
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < b->args->n_targets; i++) {
 		const struct serve_target *t = &b->args->targets[i];
-		json_t *o = json_pack("{s:s,s:s,s:[]}", "name", t->name, "kind", kinds[t->kind], "pids");
+		json_t *o = json_pack("{s:s,s:s,s:[]}", "name", t->name, "kind", kinds[t->kind],
+				      "pids");
 
 		if (o && t->kind == TARGET_PATTERN)
 			json_object_set_new(o, "pattern", json_string(t->text));
@@ -501,7 +542,7 @@ void broker__asked(struct peer *p, json_t *msg)
 	if (!strcmp(what, "stop"))
 		stop(p, msg);
 	else if (!strcmp(what, "delete"))
-		delete(p, msg);
+		delete (p, msg);
 	else if (!strcmp(what, "cancel"))
 		cancel(p, msg);
 	else if (!strcmp(what, "open"))
@@ -514,7 +555,8 @@ void broker__asked(struct peer *p, json_t *msg)
 
 /* ---- what is looked at ---- */
 
-/* The last one takes its place; what was the last one's holds nothing any more, for whoever comes there next. */
+/* The last one takes its place; what was the last one's holds nothing any more, for whoever comes
+ * there next. */
 static void drop_process(struct broker *b, struct broker_process *q)
 {
 	json_decref(q->msg);
@@ -537,13 +579,17 @@ static void process_changed(struct broker *b, json_t *msg)
 			return;
 		q = q ? q : &b->processes[b->n_processes++];
 		json_decref(q->msg);
-		*q = (struct broker_process){ .pid = pid, .boot_ns = (uint64_t)json_integer_value(json_object_get(msg, "boot_ns")), .msg = json_incref(msg) };
+		*q = (struct broker_process){ .pid = pid,
+					      .boot_ns = (uint64_t)json_integer_value(
+						      json_object_get(msg, "boot_ns")),
+					      .msg = json_incref(msg) };
 		snprintf(q->name, sizeof(q->name), "%s", name ? name : "");
 	}
 	broker__tell(b, json_incref(msg), -1, false);
 }
 
-/* The one who looks now has looked at all: what the one before it told of and it did not is there no more. */
+/* The one who looks now has looked at all: what the one before it told of and it did not is there
+ * no more. */
 static void drop_stale(struct broker *b)
 {
 	for (size_t i = b->n_processes; i-- > 0;) {

@@ -22,8 +22,8 @@
 #include "lib/user.h"
 #include "log/log.h"
 
-#define TELL_EVERY UINT64_C(500000000)	   /* ns */
-#define ENDS_WITHIN UINT64_C(6000000000)   /* ns, what captures when we end */
+#define TELL_EVERY UINT64_C(500000000)	       /* ns */
+#define ENDS_WITHIN UINT64_C(6000000000)       /* ns, what captures when we end */
 #define FIRST_LOOK_WITHIN UINT64_C(5000000000) /* ns */
 #define FILES_WANTED 4096
 
@@ -52,7 +52,8 @@ static bool maps_own_ids(const char *path)
 	bool all = false;
 
 	while (f && !all && fscanf(f, "%llu %*u %llu", &first, &count) == 2)
-		all = first <= BROKER_IDS && first + count >= (unsigned long long)BROKER_IDS + BROKER_IDS_NR;
+		all = first <= BROKER_IDS &&
+		      first + count >= (unsigned long long)BROKER_IDS + BROKER_IDS_NR;
 	if (f)
 		fclose(f);
 	return all;
@@ -93,13 +94,17 @@ static int choose_user(struct broker *b)
 		}
 		return 0;
 	}
-	b->own_ids = !b->args->user && maps_own_ids("/proc/self/uid_map") && maps_own_ids("/proc/self/gid_map");
+	b->own_ids = !b->args->user && maps_own_ids("/proc/self/uid_map") &&
+		     maps_own_ids("/proc/self/gid_map");
 	if (b->own_ids)
 		return 0;
 	if (!b->args->user)
-		log_warn("this user namespace has no user IDs from %u on: what has no rights runs as nobody, as other services may; --user NAME", BROKER_IDS);
+		log_warn("this user namespace has no user IDs from %u on: what has no rights runs "
+			 "as nobody, as other services may; --user NAME",
+			 BROKER_IDS);
 	if (user__named(&u, name) || !u.uid) {
-		log_err("--user: %s: %s", name, u.uid ? "no such user" : "has to be one who is not root");
+		log_err("--user: %s: %s", name,
+			u.uid ? "no such user" : "has to be one who is not root");
 		return EXIT_USAGE;
 	}
 	b->uid = u.uid;
@@ -126,7 +131,8 @@ static int choose_command_user(struct broker *b)
 	if (!user__behind_sudo(&u, &sudo) && sudo)
 		snprintf(b->command_user, sizeof(b->command_user), "%s", u.name);
 	else
-		snprintf(b->command_user, sizeof(b->command_user), "%s", b->args->user ? b->args->user : "nobody");
+		snprintf(b->command_user, sizeof(b->command_user), "%s",
+			 b->args->user ? b->args->user : "nobody");
 	return 0;
 }
 
@@ -135,9 +141,11 @@ static void find_out_whether_we_may(struct broker *b)
 	const char *missing = caps__missing();
 
 	if (!b->args->n_targets)
-		snprintf(b->why, sizeof(b->why), "no target was named: --target, --command or --all");
+		snprintf(b->why, sizeof(b->why),
+			 "no target was named: --target, --command or --all");
 	else if (*missing)
-		snprintf(b->why, sizeof(b->why), "not permitted: %s needed; run it with sudo", missing);
+		snprintf(b->why, sizeof(b->why), "not permitted: %s needed; run it with sudo",
+			 missing);
 	else
 		b->can_trace = true;
 }
@@ -145,15 +153,19 @@ static void find_out_whether_we_may(struct broker *b)
 static int open_listens(struct broker *b)
 {
 	const struct serve_args *a = b->args;
-	const struct listen_opts lo = { .uid = a->user ? b->uid : (uid_t)-1, .gid = a->user ? b->gid : (gid_t)-1 };
+	const struct listen_opts lo = { .uid = a->user ? b->uid : (uid_t)-1,
+					.gid = a->user ? b->gid : (gid_t)-1 };
 	char why[LISTEN_WHY];
 
 	for (size_t i = 0; i < a->n_listen; i++) {
-		int err = listen__open(a->listen[i], a->secrets.cert != NULL, &lo, &b->listens[i], why);
+		int err = listen__open(a->listen[i], a->secrets.cert != NULL, &lo, &b->listens[i],
+				       why);
 
 		if (err) {
 			log_err("--listen: %s", why);
-			return err == -EINVAL ? EXIT_USAGE : err == -EACCES || err == -EPERM ? EXIT_NOT_PERMITTED : EXIT_FAILED;
+			return err == -EINVAL			 ? EXIT_USAGE
+			       : err == -EACCES || err == -EPERM ? EXIT_NOT_PERMITTED
+								 : EXIT_FAILED;
 		}
 		b->n_listens++;
 	}
@@ -200,7 +212,8 @@ static void notify(const char *text)
 	memcpy(un.sun_path, path, len);
 	if (*path == '@')
 		un.sun_path[0] = '\0';
-	if (sendto(fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&un, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) < 0)
+	if (sendto(fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&un,
+		   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) < 0)
 		log_debug("systemd could not be told: %s", strerror(errno));
 	close(fd);
 }
@@ -208,9 +221,12 @@ static void notify(const char *text)
 static void say_ready(const struct broker *b)
 {
 	for (size_t i = 0; i < b->n_listens; i++) {
-		log_event(LOG_INFO, "listening", LOG_FIELDS(LOG_STRING("url", b->listens[i].url)), "listening on %s", b->listens[i].url);
+		log_event(LOG_INFO, "listening", LOG_FIELDS(LOG_STRING("url", b->listens[i].url)),
+			  "listening on %s", b->listens[i].url);
 		if (!b->listens[i].local && !b->args->secrets.cert)
-			log_warn("%s is open to the network without TLS: who listens there reads the token; --tls-cert and --tls-key", b->listens[i].url);
+			log_warn("%s is open to the network without TLS: who listens there reads "
+				 "the token; --tls-cert and --tls-key",
+				 b->listens[i].url);
 	}
 	if (!b->can_trace && !b->args->n_files && !b->n_traces)
 		log_warn("nothing can be traced: %s", b->why);
@@ -270,7 +286,8 @@ static size_t poll_what(struct broker *b, struct pollfd *fds, size_t room)
 		const struct peer *p = &b->peers[k];
 
 		if (p->link)
-			fds[n++] = (struct pollfd){ .fd = link__fd(p->link), .events = link__events(p->link) };
+			fds[n++] = (struct pollfd){ .fd = link__fd(p->link),
+						    .events = link__events(p->link) };
 		if (p->pidfd >= 0)
 			fds[n++] = (struct pollfd){ .fd = p->pidfd, .events = POLLIN };
 	}
@@ -288,7 +305,8 @@ static size_t poll_what(struct broker *b, struct pollfd *fds, size_t room)
 	return n + jobs__poll(b, fds + n, room - n);
 }
 
-/* Until somebody has something to say; while something runs, twice a second, for what has had its time. */
+/* Until somebody has something to say; while something runs, twice a second, for what has had its
+ * time. */
 static int patience(const struct broker *b)
 {
 	if (b->jobs || b->scanning || capture__count(b))
@@ -341,7 +359,9 @@ static void await_first_look(struct broker *b)
 	struct peer *p = &b->peers[PEER_LOOK];
 
 	while (p->link && !b->targets && broker__now() < until) {
-		struct pollfd fds[] = { { .fd = link__fd(p->link), .events = link__events(p->link) }, { .fd = b->signals, .events = POLLIN } };
+		struct pollfd fds[] = { { .fd = link__fd(p->link),
+					  .events = link__events(p->link) },
+					{ .fd = b->signals, .events = POLLIN } };
 
 		if (poll(fds, 2, 100) > 0 && fds[1].revents)
 			return; /* the loop's business */
@@ -363,7 +383,8 @@ static int begin(struct broker *b)
 	allow_files();
 	err = store__open(&b->store, b->args->folder, why);
 	if (err) {
-		log_err("%s: %s", b->args->folder ? b->args->folder : "the folder for recordings", why);
+		log_err("%s: %s", b->args->folder ? b->args->folder : "the folder for recordings",
+			why);
 		return err == -EINVAL ? EXIT_USAGE : EXIT_FAILED;
 	}
 	status = open_listens(b);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Captures: `record`, or `run` for a command, each a program of its own that writes into a file which was made for it. What it tells
- * on the way comes through a pipe (recording_tell.h); how it ended, and its own words, become the trace's.
+ * Captures: `record`, or `run` for a command, each a program of its own that writes into a file
+ * which was made for it. What it tells on the way comes through a pipe (recording_tell.h); how it
+ * ended, and its own words, become the trace's.
  */
 #include "serve/broker/broker.h"
 
@@ -21,12 +22,12 @@
 #include "log/log.h"
 
 #define SECOND UINT64_C(1000000000)
-#define START_WITHIN (30 * SECOND)   /* PyTorch is there and attached to, of a process */
+#define START_WITHIN (30 * SECOND) /* PyTorch is there and attached to, of a process */
 #define MORE_THAN_ASKED (30 * SECOND)
-#define URGE_AFTER (8 * SECOND)	     /* from one word to the next stronger one */
+#define URGE_AFTER (8 * SECOND) /* from one word to the next stronger one */
 #define DEFAULT_SECONDS 10.0
 #define DEFAULT_EVENTS 1000000
-#define BYTES_AN_EVENT 40	     /* of a recording, at most, but for names; docs/FORMAT.md: some 4 to 12 */
+#define BYTES_AN_EVENT 40 /* of a recording, at most, but for names; docs/FORMAT.md: some 4 to 12 */
 #define BYTES_ANYWAY (UINT64_C(8) << 20)
 #define BYTES_LEAST (UINT64_C(1) << 20)
 
@@ -65,7 +66,9 @@ static bool take_shape(struct peer *p, json_t *msg, struct wanted *w)
 		return true;
 	w->n_shape = json_array_size(a);
 	if (!json_is_array(a) || !w->n_shape || w->n_shape > BROKER_SHAPE) {
-		broker__refuse(p, ask__id(msg), 422, "input_shape", "input_shape: has to be an array of 1 to %d whole numbers", BROKER_SHAPE);
+		broker__refuse(p, ask__id(msg), 422, "input_shape",
+			       "input_shape: has to be an array of 1 to %d whole numbers",
+			       BROKER_SHAPE);
 		return false;
 	}
 	for (size_t i = 0; i < w->n_shape; i++) {
@@ -73,7 +76,9 @@ static bool take_shape(struct peer *p, json_t *msg, struct wanted *w)
 
 		w->shape[i] = json_integer_value(v);
 		if (!json_is_integer(v) || w->shape[i] < 1 || w->shape[i] > INT32_MAX) {
-			broker__refuse(p, ask__id(msg), 422, "input_shape", "input_shape: each has to be a whole number from 1 to %d", INT32_MAX);
+			broker__refuse(p, ask__id(msg), 422, "input_shape",
+				       "input_shape: each has to be a whole number from 1 to %d",
+				       INT32_MAX);
 			return false;
 		}
 	}
@@ -99,11 +104,17 @@ static bool take_wanted(struct peer *p, json_t *msg, struct wanted *w)
 	const struct serve_args *a = p->b->args;
 	double longest = (double)a->max_duration / 1e9;
 
-	*w = (struct wanted){ .fragmentation = true, .keep = true, .max_events = a->max_events < DEFAULT_EVENTS ? a->max_events : DEFAULT_EVENTS };
-	if (!ask__number(p, msg, "duration_s", 0.001, longest, &w->duration_s) || !ask__count(p, msg, "steps", 1, 1000000000, &w->steps) ||
+	*w = (struct wanted){ .fragmentation = true,
+			      .keep = true,
+			      .max_events = a->max_events < DEFAULT_EVENTS ? a->max_events
+									   : DEFAULT_EVENTS };
+	if (!ask__number(p, msg, "duration_s", 0.001, longest, &w->duration_s) ||
+	    !ask__count(p, msg, "steps", 1, 1000000000, &w->steps) ||
 	    !ask__count(p, msg, "max_events", 1, a->max_events, &w->max_events) ||
-	    !ask__count(p, msg, "batch_size", 1, INT32_MAX, &w->batch_size) || !take_shape(p, msg, w) ||
-	    !take_flag(p, msg, "enable_fragmentation", &w->fragmentation) || !take_flag(p, msg, "keep", &w->keep))
+	    !ask__count(p, msg, "batch_size", 1, INT32_MAX, &w->batch_size) ||
+	    !take_shape(p, msg, w) ||
+	    !take_flag(p, msg, "enable_fragmentation", &w->fragmentation) ||
+	    !take_flag(p, msg, "keep", &w->keep))
 		return false;
 	w->process = broker__find(p, ask__id(msg), msg, &w->target);
 	return w->process || (w->target && w->target->kind == TARGET_COMMAND);
@@ -119,13 +130,16 @@ uint64_t capture__reserved(const struct broker *b)
 	return sum;
 }
 
-/* How much of the folder may it have? So much that those which may yet run beside it get as much. 0: there is not enough. */
+/* How much of the folder may it have? So much that those which may yet run beside it get as much.
+ * 0: there is not enough. */
 static uint64_t set_aside(const struct broker *b, uint64_t max_events)
 {
 	uint64_t used = store__used(&b->store) + capture__reserved(b) + jobs__reserved(b);
 	uint64_t want = max_events * BYTES_AN_EVENT + BYTES_ANYWAY, share;
 
-	share = used < b->args->max_disk ? (b->args->max_disk - used) / (b->args->max_captures - capture__count(b)) : 0;
+	share = used < b->args->max_disk
+			? (b->args->max_disk - used) / (b->args->max_captures - capture__count(b))
+			: 0;
 	if (share < BYTES_LEAST)
 		return 0;
 	return want < share ? want : share;
@@ -137,7 +151,9 @@ static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
 	size_t kept = 0;
 
 	if (capture__count(b) >= b->args->max_captures) {
-		broker__refuse(p, id, 429, NULL, "%u captures run, which is as many as may at once (--max-captures): try again when one has ended",
+		broker__refuse(p, id, 429, NULL,
+			       "%u captures run, which is as many as may at once (--max-captures): "
+			       "try again when one has ended",
 			       b->args->max_captures);
 		return false;
 	}
@@ -145,7 +161,8 @@ static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
 		kept += b->traces[i]->given < 0;
 	/* What came to nothing is not worth being in the way. */
 	for (size_t i = 0; kept >= b->args->max_traces && i < b->n_traces;) {
-		if (b->traces[i]->state == TRACE_FAILED && b->traces[i]->given < 0 && !b->traces[i]->dropping) {
+		if (b->traces[i]->state == TRACE_FAILED && b->traces[i]->given < 0 &&
+		    !b->traces[i]->dropping) {
 			trace__delete(b, b->traces[i]);
 			kept--;
 		} else {
@@ -153,12 +170,17 @@ static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
 		}
 	}
 	if (kept >= b->args->max_traces) {
-		broker__refuse(p, id, 429, NULL, "%u traces are kept, which is as many as may be (--max-traces): delete some", b->args->max_traces);
+		broker__refuse(p, id, 429, NULL,
+			       "%u traces are kept, which is as many as may be (--max-traces): "
+			       "delete some",
+			       b->args->max_traces);
 		return false;
 	}
 	w->bytes = set_aside(b, w->max_events);
 	if (!w->bytes) {
-		broker__refuse(p, id, 429, NULL, "the server's folder holds as much as it may (--max-disk): delete some traces");
+		broker__refuse(p, id, 429, NULL,
+			       "the server's folder holds as much as it may (--max-disk): delete "
+			       "some traces");
 		return false;
 	}
 	return true;
@@ -214,10 +236,12 @@ static void put_environment(struct argv *a, const struct wanted *w)
 	size_t n = 0, at = 0;
 
 	for (size_t i = 0; i < w->n_shape; i++)
-		at += (size_t)snprintf(shape + at, sizeof(shape) - at, "%s%d", i ? "," : "", (int)w->shape[i]);
+		at += (size_t)snprintf(shape + at, sizeof(shape) - at, "%s%d", i ? "," : "",
+				       (int)w->shape[i]);
 	if (w->n_shape && asprintf(&a->env[n], "MEMTRACE_INPUT_SHAPE=%s", shape) > 0)
 		n++;
-	if (w->batch_size && asprintf(&a->env[n], "MEMTRACE_BATCH_SIZE=%" PRIu64, w->batch_size) > 0)
+	if (w->batch_size &&
+	    asprintf(&a->env[n], "MEMTRACE_BATCH_SIZE=%" PRIu64, w->batch_size) > 0)
 		n++;
 	if (asprintf(&a->env[n], "MEMTRACE_MODEL_NAME=%s", w->target->name) > 0)
 		n++;
@@ -225,15 +249,17 @@ static void put_environment(struct argv *a, const struct wanted *w)
 }
 
 /*
- * What a shell other than bash is given. It is the command's own process that is traced, and not every shell becomes its only command by itself, as
- * bash becomes its last: where that is one command, it is told to. env: what is put before its name are variables, as without exec.
+ * What a shell other than bash is given. It is the command's own process that is traced, and not
+ * every shell becomes its only command by itself, as bash becomes its last: where that is one
+ * command, it is told to. env: what is put before its name are variables, as without exec.
  */
 static char *shell_text(const char *text)
 {
 	char *ret = NULL;
 
 	text += strspn(text, " \t");
-	if (strpbrk(text, ";&|()`\n") || !strncmp(text, "exec ", 5) || asprintf(&ret, "exec env %s", text) < 0)
+	if (strpbrk(text, ";&|()`\n") || !strncmp(text, "exec ", 5) ||
+	    asprintf(&ret, "exec env %s", text) < 0)
 		ret = strdup(text);
 	return ret;
 }
@@ -274,7 +300,8 @@ static void make_id(struct broker *b, char *buf, size_t size)
 		b->last_id = now > b->last_id ? now : b->last_id + 1;
 		snprintf(buf, size, "trace_%" PRId64, b->last_id);
 		snprintf(file, sizeof(file), "%s.mtr", buf);
-	} while (trace__find(b, buf) || trace__of_recording(b, file) || store__has(&b->store, file));
+	} while (trace__find(b, buf) || trace__of_recording(b, file) ||
+		 store__has(&b->store, file));
 }
 
 static int spawn(struct broker *b, struct trace *t, const struct wanted *w)
@@ -300,7 +327,11 @@ static int spawn(struct broker *b, struct trace *t, const struct wanted *w)
 	} else {
 		put_command(b, &a, w, tell[1]);
 	}
-	err = spawn__self(&(struct spawn_opts){ .argv = a.v, .env = (const char *const *)a.env, .out = file, .keep = tell[1] }, &t->run);
+	err = spawn__self(&(struct spawn_opts){ .argv = a.v,
+						.env = (const char *const *)a.env,
+						.out = file,
+						.keep = tell[1] },
+			  &t->run);
 	for (size_t i = 0; i < sizeof(a.env) / sizeof(*a.env); i++)
 		free(a.env[i]);
 	free(a.shell);
@@ -331,7 +362,8 @@ static void fill(struct trace *t, struct peer *p, const struct wanted *w)
 	t->reserved = w->bytes;
 	t->asker = w->keep ? NULL : p;
 	/* Of a command it begins with its import of PyTorch, whenever that is. */
-	t->deadline = broker__now() + (t->is_command ? p->b->args->max_duration + MORE_THAN_ASKED : START_WITHIN);
+	t->deadline = broker__now() +
+		      (t->is_command ? p->b->args->max_duration + MORE_THAN_ASKED : START_WITHIN);
 }
 
 void capture__asked(struct peer *p, json_t *msg)
@@ -346,7 +378,9 @@ void capture__asked(struct peer *p, json_t *msg)
 	if (!take_wanted(p, msg, &w) || !has_room(p, id, &w))
 		return;
 	if (w.process && w.duration_s <= 0 && !w.steps)
-		w.duration_s = DEFAULT_SECONDS * 1e9 <= (double)b->args->max_duration ? DEFAULT_SECONDS : (double)b->args->max_duration / 1e9;
+		w.duration_s = DEFAULT_SECONDS * 1e9 <= (double)b->args->max_duration
+				       ? DEFAULT_SECONDS
+				       : (double)b->args->max_duration / 1e9;
 	make_id(b, name, sizeof(name));
 	t = trace__new(b, name);
 	if (!t) {
@@ -356,7 +390,8 @@ void capture__asked(struct peer *p, json_t *msg)
 	fill(t, p, &w);
 	err = spawn(b, t, &w);
 	if (err) {
-		broker__refuse(p, id, 503, NULL, "the capture cannot be started: %s", strerror(-err));
+		broker__refuse(p, id, 503, NULL, "the capture cannot be started: %s",
+			       strerror(-err));
 		t->dropping = true; /* nobody has heard of it */
 		trace__delete(b, t);
 		return;
@@ -368,7 +403,8 @@ void capture__asked(struct peer *p, json_t *msg)
 
 /* ---- stopping ---- */
 
-/* The next stronger word. What a command writes at its end is its own business: first it is asked as anybody would ask it. */
+/* The next stronger word. What a command writes at its end is its own business: first it is asked
+ * as anybody would ask it. */
 static void urge(struct trace *t)
 {
 	switch (t->urged++) {
@@ -376,7 +412,8 @@ static void urge(struct trace *t)
 		kill(t->run.pid, t->is_command ? SIGTERM : SIGINT);
 		break;
 	case 1:
-		/* `run` waits for its command, of which it is the parent: the number is still that one's. */
+		/* `run` waits for its command, of which it is the parent: the number is still that
+		 * one's. */
 		if (t->is_command && spawned__has_started(&t->run, t->pid))
 			kill(t->pid, SIGKILL);
 		else
@@ -404,39 +441,50 @@ static uint64_t count(const json_t *o, const char *key, uint64_t before)
 {
 	const json_t *v = json_object_get(o, key);
 
-	return json_is_integer(v) && json_integer_value(v) >= 0 ? (uint64_t)json_integer_value(v) : before;
+	return json_is_integer(v) && json_integer_value(v) >= 0 ? (uint64_t)json_integer_value(v)
+								: before;
 }
 
 /* Its process is there: when must it have ended? */
 static void begin_capturing(struct broker *b, struct trace *t)
 {
-	double longest = (double)b->args->max_duration / 1e9, wanted = t->duration_s > 0 ? t->duration_s : longest;
+	double longest = (double)b->args->max_duration / 1e9,
+	       wanted = t->duration_s > 0 ? t->duration_s : longest;
 
 	t->attached = true;
 	if (t->is_command) /* by now it runs its own program */
-		peer__send(&b->peers[PEER_LOOK], json_pack("{s:s,s:i,s:s}", "do", "add", "pid", (int)t->pid, "target", t->model), -1);
+		peer__send(&b->peers[PEER_LOOK],
+			   json_pack("{s:s,s:i,s:s}", "do", "add", "pid", (int)t->pid, "target",
+				     t->model),
+			   -1);
 	if (t->state == TRACE_STARTING)
 		t->state = TRACE_CAPTURING;
 	if (!t->stopping)
-		t->deadline = broker__now() + (uint64_t)(wanted * 1e9) + (t->duration_s > 0 ? MORE_THAN_ASKED : 0);
-	log_event(LOG_DEBUG, "attached", LOG_FIELDS(LOG_STRING("trace", t->id), LOG_INT("target", t->pid)), "%s: PID %d is traced", t->id, (int)t->pid);
+		t->deadline = broker__now() + (uint64_t)(wanted * 1e9) +
+			      (t->duration_s > 0 ? MORE_THAN_ASKED : 0);
+	log_event(LOG_DEBUG, "attached",
+		  LOG_FIELDS(LOG_STRING("trace", t->id), LOG_INT("target", t->pid)),
+		  "%s: PID %d is traced", t->id, (int)t->pid);
 	trace__tell(b, t, false);
 }
 
 static void hear(struct broker *b, struct trace *t, const json_t *o)
 {
-	const char *state = json_string_value(json_object_get(o, "state")), *reason = json_string_value(json_object_get(o, "reason"));
+	const char *state = json_string_value(json_object_get(o, "state")),
+		   *reason = json_string_value(json_object_get(o, "reason"));
 	const json_t *seconds = json_object_get(o, "seconds");
 	pid_t before = t->pid;
 
 	t->pid = (pid_t)count(o, "pid", (uint64_t)t->pid);
 	t->dropped = count(o, "dropped", t->dropped);
 	t->events = count(o, "events", t->events + t->dropped);
-	t->events -= t->dropped < t->events ? t->dropped : t->events; /* those beyond the last one that was wanted are not in the file */
+	/* those beyond the last one that was wanted are not in the file */
+	t->events -= t->dropped < t->events ? t->dropped : t->events;
 	t->lost = count(o, "lost", t->lost);
 	t->steps = count(o, "steps", t->steps);
 	t->bytes = count(o, "bytes", t->bytes);
-	if (json_is_number(seconds) && json_number_value(seconds) >= 0 && json_number_value(seconds) < 1e9)
+	if (json_is_number(seconds) && json_number_value(seconds) >= 0 &&
+	    json_number_value(seconds) < 1e9)
 		t->seconds = json_number_value(seconds);
 	if (reason)
 		text__clean(t->stop_reason, sizeof(t->stop_reason), reason, strlen(reason));
@@ -446,7 +494,8 @@ static void hear(struct broker *b, struct trace *t, const json_t *o)
 	else if (t->pid != before)
 		trace__tell(b, t, false);
 	/* The recording is over; a command goes on by itself, which nobody asked for. */
-	if (state && !strcmp(state, "ended") && t->is_command && t->attached && strcmp(t->stop_reason, "target exited") != 0)
+	if (state && !strcmp(state, "ended") && t->is_command && t->attached &&
+	    strcmp(t->stop_reason, "target exited") != 0)
 		capture__stop(b, t);
 }
 
@@ -506,28 +555,39 @@ static void keep_log(struct trace *t)
 	t->log = log;
 }
 
-static void why_it_failed(const struct broker *b, const struct trace *t, int status, char *buf, size_t size)
+static void why_it_failed(const struct broker *b, const struct trace *t, int status, char *buf,
+			  size_t size)
 {
 	char words[360];
 
 	spawned__words(&t->run, words, sizeof(words));
-	if (*words && t->is_command && !b->args->command_user && WIFEXITED(status) && WEXITSTATUS(status) >= 126)
-		snprintf(buf, size, "%s; commands run as %s here: --command-user", words, *b->command_user ? b->command_user : "who serves");
+	if (*words && t->is_command && !b->args->command_user && WIFEXITED(status) &&
+	    WEXITSTATUS(status) >= 126)
+		snprintf(buf, size, "%s; commands run as %s here: --command-user", words,
+			 *b->command_user ? b->command_user : "who serves");
 	else if (*words && t->is_command && strstr(words, "which the command has started"))
-		snprintf(buf, size, "PyTorch is in a process that the command started, and not in the command itself: write exec in front of that one");
+		snprintf(buf, size,
+			 "PyTorch is in a process that the command started, and not in the command "
+			 "itself: write exec in front of that one");
 	else if (*words)
 		snprintf(buf, size, "%s", words);
 	else if (t->stopping)
 		snprintf(buf, size, "it was stopped before anything was recorded");
 	else if (t->urged && !t->is_command)
-		snprintf(buf, size, "PID %d %s within %d s", (int)t->pid, t->opened ? "has not loaded PyTorch" : "could not be attached to",
+		snprintf(buf, size, "PID %d %s within %d s", (int)t->pid,
+			 t->opened ? "has not loaded PyTorch" : "could not be attached to",
 			 (int)(START_WITHIN / SECOND));
 	else if (WIFSIGNALED(status))
-		snprintf(buf, size, "the recorder was ended by signal %d (%s)", WTERMSIG(status), sigdescr_np(WTERMSIG(status)));
+		snprintf(buf, size, "the recorder was ended by signal %d (%s)", WTERMSIG(status),
+			 sigdescr_np(WTERMSIG(status)));
 	else if (t->is_command)
-		snprintf(buf, size, "the command ended with status %d, and nothing was recorded: has it used PyTorch?", WEXITSTATUS(status));
+		snprintf(buf, size,
+			 "the command ended with status %d, and nothing was recorded: has it used "
+			 "PyTorch?",
+			 WEXITSTATUS(status));
 	else
-		snprintf(buf, size, "nothing was recorded, and the recorder ended with status %d", WEXITSTATUS(status));
+		snprintf(buf, size, "nothing was recorded, and the recorder ended with status %d",
+			 WEXITSTATUS(status));
 }
 
 static void ended(struct broker *b, struct trace *t, int status)
@@ -551,8 +611,10 @@ static void ended(struct broker *b, struct trace *t, int status)
 		close(fd);
 	t->bytes = size;
 	log_event(LOG_DEBUG, "recorded",
-		  LOG_FIELDS(LOG_STRING("trace", t->id), LOG_INT("target", t->pid), LOG_STRING("path", t->file), LOG_UINT("events", t->events),
-			     LOG_UINT("lost", t->lost), LOG_UINT("bytes", size), LOG_UINT("steps", t->steps), LOG_STRING("reason", t->stop_reason)),
+		  LOG_FIELDS(LOG_STRING("trace", t->id), LOG_INT("target", t->pid),
+			     LOG_STRING("path", t->file), LOG_UINT("events", t->events),
+			     LOG_UINT("lost", t->lost), LOG_UINT("bytes", size),
+			     LOG_UINT("steps", t->steps), LOG_STRING("reason", t->stop_reason)),
 		  "%s: the recorder has ended", t->id);
 	if (t->dropping) {
 		trace__delete(b, t);

@@ -59,7 +59,9 @@ json_t *jobs__formats(void)
 		const struct export_format *f = export_formats[i];
 
 		jobs__suffix(f, buf, sizeof(buf));
-		json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s}", "name", f->name, "suffix", buf, "type", jobs__type(buf), "help", f->help));
+		json_array_append_new(list,
+				      json_pack("{s:s,s:s,s:s,s:s}", "name", f->name, "suffix", buf,
+						"type", jobs__type(buf), "help", f->help));
 	}
 	return list;
 }

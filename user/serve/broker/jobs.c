@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Workers: `report`, `leaks`, `diff`, `compare` and `export` of recordings, without rights, bounded in memory and time; and `dump`, which looks into a
- * process. A worker writes into a pipe, and we put that into a file: who asked gets the file only if the worker ended well, and a process that took
- * the pipe from the worker cannot read or change it afterwards.
+ * Workers: `report`, `leaks`, `diff`, `compare` and `export` of recordings, without rights, bounded
+ * in memory and time; and `dump`, which looks into a process. A worker writes into a pipe, and we
+ * put that into a file: who asked gets the file only if the worker ended well, and a process that
+ * took the pipe from the worker cannot read or change it afterwards.
  */
 #include "serve/broker/broker.h"
 
@@ -23,12 +24,12 @@
 #include "log/log.h"
 
 #define SECOND UINT64_C(1000000000)
-#define MEMORY (UINT64_C(4) << 30)	/* bytes of address space */
-#define DOCUMENT (UINT64_C(256) << 20)	/* bytes, of what is kept in memory */
+#define MEMORY (UINT64_C(4) << 30)     /* bytes of address space */
+#define DOCUMENT (UINT64_C(256) << 20) /* bytes, of what is kept in memory */
 #define CPU_SECONDS 300
 #define MOST (600 * SECOND)
 #define DUMP_MOST (60 * SECOND)
-#define PIPE (1 << 20) /* bytes, of what a worker has written and nobody has taken yet */
+#define PIPE (1 << 20)	/* bytes, of what a worker has written and nobody has taken yet */
 #define TAKEN_AT_ONCE 8 /* such pipes */
 #define NICE 5
 #define LONG_TEXT 300
@@ -47,13 +48,13 @@ struct job {
 	bool running;
 	struct spawned run;
 	uint64_t deadline;
-	int out;	/* what it writes is kept there; the worker never has this descriptor */
-	int from;	/* the worker's standard output, for reading; -1: at its end */
+	int out;  /* what it writes is kept there; the worker never has this descriptor */
+	int from; /* the worker's standard output, for reading; -1: at its end */
 	uint64_t size, most; /* bytes: taken so far, and the limit */
 	uid_t uid;
 	gid_t gid;
-	int write_err;	/* 0, or why nothing more is taken: -EFBIG, or what out's file system says */
-	bool late;	/* it had its time */
+	int write_err; /* 0, or why nothing more is taken: -EFBIG, or what out's file system says */
+	bool late;     /* it had its time */
 	/* Of an export; its names are chosen when it starts. */
 	const struct export_format *format;
 	bool plain; /* of the moment and device that go without saying */
@@ -149,7 +150,8 @@ void jobs__forget(struct broker *b, const struct peer *p, const struct trace *t)
 		for (size_t i = 0; t && i < j->n_traces; i++)
 			of_trace |= j->traces[i] == t;
 		if (of_trace && j->peer)
-			broker__refuse(j->peer, j->id, 404, "trace_id", "Trace %s not found: it has been deleted meanwhile", t->id);
+			broker__refuse(j->peer, j->id, 404, "trace_id",
+				       "Trace %s not found: it has been deleted meanwhile", t->id);
 		if (of_trace || (p && j->peer == p))
 			remove_job(b, j);
 	}
@@ -203,7 +205,9 @@ static bool add_trace(struct job *j, struct peer *p, json_t *msg, const char *ke
 	if (!t)
 		return false;
 	if (t->state != TRACE_DONE && t->state != TRACE_FINISHING) {
-		broker__refuse(p, j->id, 409, key, t->state == TRACE_FAILED ? "%s: %s failed, and nothing was recorded" : "%s: %s still captures",
+		broker__refuse(p, j->id, 409, key,
+			       t->state == TRACE_FAILED ? "%s: %s failed, and nothing was recorded"
+							: "%s: %s still captures",
 			       key, t->id);
 		return false;
 	}
@@ -223,16 +227,19 @@ static bool add_traces(struct job *j, struct peer *p, json_t *msg)
 	size_t i;
 
 	if (json_array_size(list) < 2 || json_array_size(list) > SPAWN_FILES) {
-		broker__refuse(p, j->id, 422, "traces", "traces: has to be an array of 2 to %d trace ids", SPAWN_FILES);
+		broker__refuse(p, j->id, 422, "traces",
+			       "traces: has to be an array of 2 to %d trace ids", SPAWN_FILES);
 		return false;
 	}
-	json_array_foreach(list, i, v) {
+	json_array_foreach(list, i, v)
+	{
 		const char *id = json_string_value(v);
 		struct trace *t = id ? trace__find(p->b, id) : NULL;
 
 		if (!t) {
 			id = id ? id : "";
-			broker__refuse(p, j->id, 404, "traces", "Trace %s not found", text__clean(clean, sizeof(clean), id, strlen(id)));
+			broker__refuse(p, j->id, 404, "traces", "Trace %s not found",
+				       text__clean(clean, sizeof(clean), id, strlen(id)));
 			return false;
 		}
 		if (!add_trace(j, p, msg, "traces", t))
@@ -245,22 +252,26 @@ static bool ask_report(struct job *j, struct peer *p, json_t *msg)
 {
 	put(j, "report");
 	put(j, "--format=json");
-	return put_text(j, p, msg, "at") && put_text(j, p, msg, "by") && put_text(j, p, msg, "device") && put_text(j, p, msg, "filter") &&
-	       put_text(j, p, msg, "frames") && put_top(j, p, msg) && add_trace(j, p, msg, "trace_id", NULL);
+	return put_text(j, p, msg, "at") && put_text(j, p, msg, "by") &&
+	       put_text(j, p, msg, "device") && put_text(j, p, msg, "filter") &&
+	       put_text(j, p, msg, "frames") && put_top(j, p, msg) &&
+	       add_trace(j, p, msg, "trace_id", NULL);
 }
 
 static bool ask_leaks(struct job *j, struct peer *p, json_t *msg)
 {
 	put(j, "leaks");
 	put(j, "--format=json");
-	return put_text(j, p, msg, "by") && put_text(j, p, msg, "device") && put_top(j, p, msg) && add_trace(j, p, msg, "trace_id", NULL);
+	return put_text(j, p, msg, "by") && put_text(j, p, msg, "device") && put_top(j, p, msg) &&
+	       add_trace(j, p, msg, "trace_id", NULL);
 }
 
 static bool ask_diff(struct job *j, struct peer *p, json_t *msg)
 {
 	put(j, "diff");
 	put(j, "--format=json");
-	return put_text(j, p, msg, "by") && put_text(j, p, msg, "at") && put_text(j, p, msg, "device") && put_top(j, p, msg) &&
+	return put_text(j, p, msg, "by") && put_text(j, p, msg, "at") &&
+	       put_text(j, p, msg, "device") && put_top(j, p, msg) &&
 	       add_trace(j, p, msg, "old", NULL) && add_trace(j, p, msg, "new", NULL);
 }
 
@@ -278,7 +289,10 @@ static bool ask_dump(struct job *j, struct peer *p, json_t *msg)
 
 	if (!q) {
 		if (target)
-			broker__refuse(p, j->id, 422, "model_name", "model_name: '%s' is a command, which does not run by itself", target->name);
+			broker__refuse(
+				p, j->id, 422, "model_name",
+				"model_name: '%s' is a command, which does not run by itself",
+				target->name);
 		return false;
 	}
 	put(j, "dump");
@@ -307,14 +321,18 @@ static const struct trace_export *use_export(struct trace *t, const char *key)
 static bool is_under_way(const struct broker *b, const struct job *of)
 {
 	for (const struct job *j = b->jobs; j; j = j->next)
-		if (j->running && j->kind == JOB_EXPORT && j->traces[0] == of->traces[0] && !strcmp(j->key, of->key))
+		if (j->running && j->kind == JOB_EXPORT && j->traces[0] == of->traces[0] &&
+		    !strcmp(j->key, of->key))
 			return true;
 	return false;
 }
 
 static void answer_export(struct peer *p, json_int_t id, const struct trace_export *e)
 {
-	broker__answer(p, id, json_pack("{s:s,s:I,s:s}", "file", e->file, "size", (json_int_t)e->size, "type", e->type), -1);
+	broker__answer(p, id,
+		       json_pack("{s:s,s:I,s:s}", "file", e->file, "size", (json_int_t)e->size,
+				 "type", e->type),
+		       -1);
 }
 
 /* No file has this name, and no job is about to make one. */
@@ -326,7 +344,8 @@ static bool is_free_name(const struct broker *b, const char *file)
 	return !store__has(&b->store, file);
 }
 
-/* "_flamegraph.json", with a number in front if a moment or device was asked for, or if the name is taken. */
+/* "_flamegraph.json", with a number in front if a moment or device was asked for, or if the name is
+ * taken. */
 static void name_export(const struct broker *b, struct job *j)
 {
 	struct trace *t = j->traces[0];
@@ -338,7 +357,8 @@ static void name_export(const struct broker *b, struct job *j)
 	for (; !plain || !is_free_name(b, file); plain = true)
 		snprintf(file, sizeof(file), "%s_%u%s", t->id, ++t->named, end);
 	snprintf(j->file, sizeof(j->file), "%s", file);
-	snprintf(j->part, sizeof(j->part), ".%s.part-%d-%lld", j->file, (int)j->peer->kind, (long long)j->id);
+	snprintf(j->part, sizeof(j->part), ".%s.part-%d-%lld", j->file, (int)j->peer->kind,
+		 (long long)j->id);
 }
 
 static bool ask_export(struct job *j, struct peer *p, json_t *msg)
@@ -349,12 +369,14 @@ static bool ask_export(struct job *j, struct peer *p, json_t *msg)
 	struct trace *t;
 	char clean[300];
 
-	if (!ask__text(p, msg, "format", &format) || !ask__text(p, msg, "at", &at) || !ask__text(p, msg, "device", &device))
+	if (!ask__text(p, msg, "format", &format) || !ask__text(p, msg, "at", &at) ||
+	    !ask__text(p, msg, "device", &device))
 		return false;
 	f = format ? export__find(format) : NULL;
 	if (!f) {
 		format = format ? format : "";
-		broker__refuse(p, j->id, 422, "format", "format: '%s' is none of those that GET /api/health lists",
+		broker__refuse(p, j->id, 422, "format",
+			       "format: '%s' is none of those that GET /api/health lists",
 			       text__clean(clean, sizeof(clean), format, strlen(format)));
 		return false;
 	}
@@ -387,8 +409,9 @@ void jobs__asked(struct peer *p, json_t *msg, const char *what)
 		enum job_kind kind;
 		bool (*ask)(struct job *j, struct peer *p, json_t *msg);
 	} asks[] = {
-		{ "report", JOB_DOCUMENT, ask_report },	  { "leaks", JOB_DOCUMENT, ask_leaks }, { "diff", JOB_DOCUMENT, ask_diff },
-		{ "compare", JOB_DOCUMENT, ask_compare }, { "export", JOB_EXPORT, ask_export }, { "dump", JOB_DUMP, ask_dump },
+		{ "report", JOB_DOCUMENT, ask_report }, { "leaks", JOB_DOCUMENT, ask_leaks },
+		{ "diff", JOB_DOCUMENT, ask_diff },	{ "compare", JOB_DOCUMENT, ask_compare },
+		{ "export", JOB_EXPORT, ask_export },	{ "dump", JOB_DUMP, ask_dump },
 	};
 	json_int_t id = ask__id(msg);
 
@@ -398,7 +421,10 @@ void jobs__asked(struct peer *p, json_t *msg, const char *what)
 		if (strcmp(what, asks[i].what) != 0)
 			continue;
 		if (waiting(p->b) >= BROKER_WAITING) {
-			broker__refuse(p, id, 429, NULL, "%d requests wait for a worker already: try again in a moment", BROKER_WAITING);
+			broker__refuse(
+				p, id, 429, NULL,
+				"%d requests wait for a worker already: try again in a moment",
+				BROKER_WAITING);
 			return;
 		}
 		j = new_job(asks[i].kind, p, id);
@@ -455,7 +481,8 @@ uint64_t jobs__reserved(const struct broker *b)
 	return sum;
 }
 
-/* An equal share of what neither captures nor other exports have set aside, for each worker that may yet start. 0: nothing is left. */
+/* An equal share of what neither captures nor other exports have set aside, for each worker that
+ * may yet start. 0: nothing is left. */
 static uint64_t export_share(const struct broker *b)
 {
 	uint64_t used = store__used(&b->store) + capture__reserved(b) + jobs__reserved(b);
@@ -507,7 +534,8 @@ static int write_all(int fd, const char *data, size_t n)
 	return 0;
 }
 
-/* What a worker has written until now, about so many bytes at most, so that one who writes without end does not hold us up. */
+/* What a worker has written until now, about so many bytes at most, so that one who writes without
+ * end does not hold us up. */
 static void take_output(struct job *j, size_t most)
 {
 	char buf[65536];
@@ -521,7 +549,9 @@ static void take_output(struct job *j, size_t most)
 			return;
 		if (n > 0) {
 			most -= (size_t)n;
-			j->write_err = (uint64_t)n > j->most - j->size ? -EFBIG : write_all(j->out, buf, (size_t)n);
+			j->write_err = (uint64_t)n > j->most - j->size
+					       ? -EFBIG
+					       : write_all(j->out, buf, (size_t)n);
 			j->size += j->write_err ? 0 : (uint64_t)n;
 		}
 		if (n > 0 && !j->write_err)
@@ -544,7 +574,8 @@ static int start(struct broker *b, struct job *j)
 	broker__new_user(b, &j->uid, &j->gid);
 
 	for (; !err && n < j->n_traces; n++) {
-		files[n] = (struct spawn_file){ .fd = trace__open(b, j->traces[n], &size), .name = j->traces[n]->file };
+		files[n] = (struct spawn_file){ .fd = trace__open(b, j->traces[n], &size),
+						.name = j->traces[n]->file };
 		if (files[n].fd < 0) {
 			err = files[n].fd;
 			break;
@@ -581,7 +612,8 @@ static int seal(const struct job *j, uint64_t *size)
 	struct stat st;
 	int fd;
 
-	if (fcntl(j->out, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) || fstat(j->out, &st))
+	if (fcntl(j->out, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) ||
+	    fstat(j->out, &st))
 		return -errno;
 	*size = (uint64_t)st.st_size;
 	snprintf(name, sizeof(name), "/proc/self/fd/%d", j->out);
@@ -595,27 +627,37 @@ static int explain(const struct job *j, int status, char *why, size_t size)
 	spawned__words(&j->run, why, size);
 	if (j->write_err) {
 		if (j->write_err != -EFBIG)
-			snprintf(why, size, "the file cannot be written: %s", strerror(-j->write_err));
+			snprintf(why, size, "the file cannot be written: %s",
+				 strerror(-j->write_err));
 		else
-			snprintf(why, size, "%s", j->kind == JOB_EXPORT ? "the file would be larger than its share of what is left of --max-disk"
-									: "the answer would be larger than an answer may be (256 MiB)");
+			snprintf(why, size, "%s",
+				 j->kind == JOB_EXPORT ? "the file would be larger than its share "
+							 "of what is left of --max-disk"
+						       : "the answer would be larger than an "
+							 "answer may be (256 MiB)");
 		return 503;
 	}
-	if (j->late || (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL))) {
-		snprintf(why, size, "this took more time or memory than a request may (%d s)", CPU_SECONDS);
+	if (j->late ||
+	    (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL))) {
+		snprintf(why, size, "this took more time or memory than a request may (%d s)",
+			 CPU_SECONDS);
 		return 503;
 	}
 	if (WIFSIGNALED(status)) {
-		snprintf(why, size, "the worker was ended by signal %d (%s)", WTERMSIG(status), sigdescr_np(WTERMSIG(status)));
+		snprintf(why, size, "the worker was ended by signal %d (%s)", WTERMSIG(status),
+			 sigdescr_np(WTERMSIG(status)));
 		return 503;
 	}
 	if (!*why)
 		snprintf(why, size, "the worker ended with status %d", WEXITSTATUS(status));
-	if (WEXITSTATUS(status) >= 126 || strstr(why, "out of memory") || strstr(why, "not enough memory") || strstr(why, "cannot write") ||
+	if (WEXITSTATUS(status) >= 126 || strstr(why, "out of memory") ||
+	    strstr(why, "not enough memory") || strstr(why, "cannot write") ||
 	    strstr(why, "disk is full"))
 		return 503;
 	if (j->kind == JOB_DUMP)
-		return WEXITSTATUS(status) == EXIT_UNUSABLE ? 404 : WEXITSTATUS(status) == EXIT_USAGE ? 422 : 503;
+		return WEXITSTATUS(status) == EXIT_UNUSABLE ? 404
+		       : WEXITSTATUS(status) == EXIT_USAGE  ? 422
+							    : 503;
 	/* What the request means is not there; what it says is right. */
 	return strstr(why, "no device '") || strstr(why, "no out-of-memory") ? 404 : 422;
 }
@@ -644,7 +686,8 @@ static void keep_export(struct broker *b, struct job *j)
 		t->exports = v;
 	err = !v ? -ENOMEM : store__rename(&b->store, j->part, j->file);
 	if (err) {
-		broker__refuse(j->peer, j->id, 503, NULL, "the file cannot be kept: %s", strerror(-err));
+		broker__refuse(j->peer, j->id, 503, NULL, "the file cannot be kept: %s",
+			       strerror(-err));
 		return;
 	}
 	*j->part = '\0';
@@ -672,7 +715,8 @@ static void hand_over(struct broker *b, struct job *j)
 	if (fd < 0 && j->kind == JOB_REPORT)
 		trace__fail(b, j->traces[0], 503, strerror(-fd));
 	else if (fd < 0)
-		broker__refuse(j->peer, j->id, 503, NULL, "the answer cannot be handed over: %s", strerror(-fd));
+		broker__refuse(j->peer, j->id, 503, NULL, "the answer cannot be handed over: %s",
+			       strerror(-fd));
 	else if (j->kind == JOB_REPORT)
 		trace__done(b, j->traces[0], fd);
 	else
@@ -708,7 +752,9 @@ static void ended(struct broker *b, struct job *j, int status)
 
 static void could_not_start(struct broker *b, struct job *j, int err)
 {
-	const char *why = err == -EDQUOT ? "the server's folder holds as much as it may (--max-disk): delete some traces" : strerror(-err);
+	const char *why = err == -EDQUOT ? "the server's folder holds as much as it may "
+					   "(--max-disk): delete some traces"
+					 : strerror(-err);
 
 	if (j->kind == JOB_REPORT)
 		trace__fail(b, j->traces[0], 503, why);
@@ -737,7 +783,9 @@ static void answer_those_that_waited(struct broker *b)
 	struct job *next;
 
 	for (struct job *j = b->jobs; j; j = next) {
-		const struct trace_export *e = j->running || j->kind != JOB_EXPORT ? NULL : use_export(j->traces[0], j->key);
+		const struct trace_export *e = j->running || j->kind != JOB_EXPORT
+						       ? NULL
+						       : use_export(j->traces[0], j->key);
 
 		next = j->next;
 		if (!e)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The processes that the broker talks to: what speaks HTTP, what pushes, what looks at the targets. Each is a child of its own. */
+/* The processes that the broker talks to: what speaks HTTP, what pushes, what looks at the targets.
+ * Each is a child of its own. */
 #include "serve/broker/broker.h"
 
 #include <errno.h>
@@ -24,16 +25,19 @@
 
 #define AGAIN_AFTER UINT64_C(1000000000) /* ns, doubled with each failure */
 #define AGAIN_MOST UINT64_C(60000000000)
-#define STEADY UINT64_C(60000000000)	 /* after that it has not failed at its start */
-#define MEMORY (UINT64_C(4) << 30)	 /* bytes of address space */
-#define FILES 4096			 /* descriptors */
-#define ENDS_WITHIN 20			 /* tenths of a second */
+#define STEADY UINT64_C(60000000000) /* after that it has not failed at its start */
+#define MEMORY (UINT64_C(4) << 30)   /* bytes of address space */
+#define FILES 4096		     /* descriptors */
+#define ENDS_WITHIN 20		     /* tenths of a second */
 
-static const char *const names[PEER_NR] = { [PEER_WEB] = "web", [PEER_PUSH] = "push", [PEER_LOOK] = "look" };
+static const char *const names[PEER_NR] = {
+	[PEER_WEB] = "web", [PEER_PUSH] = "push", [PEER_LOOK] = "look"
+};
 
 /* ---- in the child ---- */
 
-static void give_up_rights(const struct broker *b, enum peer_kind kind, const int *keep, size_t n_keep, pid_t parent)
+static void give_up_rights(const struct broker *b, enum peer_kind kind, const int *keep,
+			   size_t n_keep, pid_t parent)
 {
 	struct sandbox_opts d = {
 		.who = names[kind],
@@ -53,9 +57,11 @@ static void give_up_rights(const struct broker *b, enum peer_kind kind, const in
 
 	if (!sandbox__rights(&d, &done, why)) {
 		if (kind == PEER_WEB && !done.landlock)
-			log_warn("Landlock is not to be had here: what reads recordings and what pushes may read whatever their user may");
+			log_warn("Landlock is not to be had here: what reads recordings and what "
+				 "pushes may read whatever their user may");
 		else if (kind == PEER_WEB)
-			log_debug("rights are given up: Landlock %d, seccomp: %s, bounding set: %s", done.landlock, done.filtered ? "yes" : "no",
+			log_debug("rights are given up: Landlock %d, seccomp: %s, bounding set: %s",
+				  done.landlock, done.filtered ? "yes" : "no",
 				  done.bounding ? "empty" : "as it was");
 		return;
 	}
@@ -84,7 +90,8 @@ static void wipe(char *secret)
 		explicit_bzero(secret, strlen(secret));
 }
 
-/* What is another one's is nothing to be found in this one's memory. The pages are our own: the broker's stay. */
+/* What is another one's is nothing to be found in this one's memory. The pages are our own: the
+ * broker's stay. */
 static void forget_secrets(const struct serve_secrets *s, enum peer_kind kind)
 {
 	if (kind != PEER_WEB) {
@@ -96,7 +103,8 @@ static void forget_secrets(const struct serve_secrets *s, enum peer_kind kind)
 		wipe(s->push_token);
 }
 
-static void run(const struct broker *b, enum peer_kind kind, int link_fd, pid_t parent) __attribute__((noreturn));
+static void run(const struct broker *b, enum peer_kind kind, int link_fd, pid_t parent)
+	__attribute__((noreturn));
 static void run(const struct broker *b, enum peer_kind kind, int link_fd, pid_t parent)
 {
 	int keep[SERVE_LISTEN + 1] = { link_fd }, listens[SERVE_LISTEN], status = EXIT_FAILED;
@@ -106,8 +114,12 @@ static void run(const struct broker *b, enum peer_kind kind, int link_fd, pid_t 
 		keep[n + 1] = listens[n] = b->listens[n].fd;
 	forget_secrets(&b->args->secrets, kind);
 	setpgid(0, 0); /* Ctrl-C is for us, who then ask it to end */
-	log__relay_to(link_fd, names[kind]); /* what it says into the log goes by way of the broker: who has the file could write over it */
-	prctl(PR_SET_NAME, kind == PEER_WEB ? "memtrace-web" : kind == PEER_PUSH ? "memtrace-push" : "memtrace-look");
+	/* what it says into the log goes by way of the broker: who has the file could write over it
+	 */
+	log__relay_to(link_fd, names[kind]);
+	prctl(PR_SET_NAME, kind == PEER_WEB    ? "memtrace-web"
+			   : kind == PEER_PUSH ? "memtrace-push"
+					       : "memtrace-look");
 	if (kind == PEER_LOOK)
 		keep_rights(link_fd, parent);
 	else
@@ -133,7 +145,9 @@ int peer__start(struct broker *b, enum peer_kind kind)
 	pid_t parent = getpid();
 	int fds[2], err = link__pair(fds);
 
-	*p = (struct peer){ .b = b, .kind = kind, .pidfd = -1, .failures = p->failures, .begun = broker__now() };
+	*p = (struct peer){
+		.b = b, .kind = kind, .pidfd = -1, .failures = p->failures, .begun = broker__now()
+	};
 	broker__new_user(b, &p->uid, &p->gid);
 	if (!err) {
 		p->pid = fork();
@@ -297,10 +311,15 @@ bool peer__ended(struct peer *p)
 	if (b->quit)
 		return false;
 	if (WIFSIGNALED(status))
-		log_event(LOG_ERROR, "ended", LOG_FIELDS(LOG_STRING("who", names[p->kind]), LOG_INT("signal", WTERMSIG(status))),
-			  "%s: was ended by signal %d (%s)", names[p->kind], WTERMSIG(status), sigdescr_np(WTERMSIG(status)));
+		log_event(LOG_ERROR, "ended",
+			  LOG_FIELDS(LOG_STRING("who", names[p->kind]),
+				     LOG_INT("signal", WTERMSIG(status))),
+			  "%s: was ended by signal %d (%s)", names[p->kind], WTERMSIG(status),
+			  sigdescr_np(WTERMSIG(status)));
 	else
-		log_event(LOG_ERROR, "ended", LOG_FIELDS(LOG_STRING("who", names[p->kind]), LOG_INT("exit_code", WEXITSTATUS(status))),
+		log_event(LOG_ERROR, "ended",
+			  LOG_FIELDS(LOG_STRING("who", names[p->kind]),
+				     LOG_INT("exit_code", WEXITSTATUS(status))),
 			  "%s: has ended with status %d", names[p->kind], WEXITSTATUS(status));
 	if (p->kind == PEER_WEB)
 		return true;

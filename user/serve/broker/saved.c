@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Recordings that are there at the beginning: those of the command line, and what an earlier server left in the folder. Beside each of the latter is a
- * file with its facts; what that says is believed as far as it makes sense.
+ * Recordings that are there at the beginning: those of the command line, and what an earlier server
+ * left in the folder. Beside each of the latter is a file with its facts; what that says is
+ * believed as far as it makes sense.
  */
 #include "serve/broker/broker.h"
 
@@ -108,9 +109,9 @@ static void take_facts(struct trace *t, const json_t *o)
 	t->fragmentation = json_is_true(json_object_get(o, "enable_fragmentation"));
 	if (json_is_integer(json_object_get(o, "exit_status")))
 		t->exit_status = (int)(take_count(o, "exit_status") & 255);
-	json_array_foreach(shape, i, v)
-		if (t->n_shape < BROKER_SHAPE && json_is_integer(v) && json_integer_value(v) > 0)
-			t->shape[t->n_shape++] = json_integer_value(v);
+	json_array_foreach(shape, i, v) if (t->n_shape < BROKER_SHAPE && json_is_integer(v) &&
+					    json_integer_value(v) > 0)
+		t->shape[t->n_shape++] = json_integer_value(v);
 }
 
 /* False: it was not to be kept longer than its server. */
@@ -155,7 +156,8 @@ static bool is_recording(const char *name)
 {
 	size_t len = strlen(name);
 
-	return len > 10 && len < 64 && passed_files__good_name(name) && !strncmp(name, "trace_", 6) && !strcmp(name + len - 4, ".mtr");
+	return len > 10 && len < 64 && passed_files__good_name(name) &&
+	       !strncmp(name, "trace_", 6) && !strcmp(name + len - 4, ".mtr");
 }
 
 static void note_name(void *ctx, const char *name)
@@ -220,7 +222,9 @@ static void take_folder(struct broker *b)
 		qsort(names.v, names.n, sizeof(*names.v), by_name);
 	skip = names.n > b->args->max_traces ? names.n - b->args->max_traces : 0;
 	if (skip)
-		log_warn("%s: %zu recordings are in it, of which the last %u are taken (--max-traces)", b->store.path, names.n, b->args->max_traces);
+		log_warn("%s: %zu recordings are in it, of which the last %u are taken "
+			 "(--max-traces)",
+			 b->store.path, names.n, b->args->max_traces);
 	for (size_t i = 0; i < names.n; i++) {
 		struct trace *t = NULL;
 		uint64_t size = 0;
@@ -252,8 +256,9 @@ static void file_of(const char *id, char *buf, size_t size)
 }
 
 /*
- * "runs/big run.mtr" -> "trace_big_run", whose file is called "big_run.mtr"; with a number if a trace or a file has that name. No name begins with a
- * dash, which a worker would take for an option, or with a dot.
+ * "runs/big run.mtr" -> "trace_big_run", whose file is called "big_run.mtr"; with a number if a
+ * trace or a file has that name. No name begins with a dash, which a worker would take for an
+ * option, or with a dot.
  */
 static void name_given(const struct broker *b, const char *path, char *buf, size_t size)
 {
@@ -288,7 +293,8 @@ static int take_file(struct broker *b, const char *path)
 
 	text__clean(clean, sizeof(clean), path, strlen(path));
 	if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode)) {
-		log_err("%s: %s", clean, fd < 0 ? strerror(errno) : "not a recording: it is no file");
+		log_err("%s: %s", clean,
+			fd < 0 ? strerror(errno) : "not a recording: it is no file");
 		if (fd >= 0)
 			close(fd);
 		return EXIT_UNUSABLE;

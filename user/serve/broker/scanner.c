@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The process that looks at the targets: finds them, and reads their allocators' figures from outside, as `watch` does. It reads what others
- * have in their memory, with the rights to do so: should it end over that, the broker starts another one.
+ * The process that looks at the targets: finds them, and reads their allocators' figures from
+ * outside, as `watch` does. It reads what others have in their memory, with the rights to do so:
+ * should it end over that, the broker starts another one.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,7 @@
 #include "watch/watch.h"
 
 #define SCAN_EVERY UINT64_C(2000000000) /* ns */
-#define SHARE 20			/* of a processor's time one process may take: one part of so many */
+#define SHARE 20 /* of a processor's time one process may take: one part of so many */
 
 #define LEFT_OUT 1024 /* processes that are known to be left out */
 
@@ -62,7 +63,8 @@ static double date_of(uint64_t boot_ns)
 
 	clock_gettime(CLOCK_REALTIME, &real);
 	clock_gettime(CLOCK_BOOTTIME, &boot);
-	return (double)(real.tv_sec - boot.tv_sec) + (double)(real.tv_nsec - boot.tv_nsec) / 1e9 + (double)boot_ns / 1e9;
+	return (double)(real.tv_sec - boot.tv_sec) + (double)(real.tv_nsec - boot.tv_nsec) / 1e9 +
+	       (double)boot_ns / 1e9;
 }
 
 static void tell(struct look *l, json_t *msg)
@@ -75,7 +77,10 @@ static void tell(struct look *l, json_t *msg)
 
 static void tell_targets(struct look *l)
 {
-	static const char *const kinds[] = { [TARGET_PID] = "pid", [TARGET_PATTERN] = "pattern", [TARGET_COMMAND] = "command", [TARGET_ALL] = "all" };
+	static const char *const kinds[] = { [TARGET_PID] = "pid",
+					     [TARGET_PATTERN] = "pattern",
+					     [TARGET_COMMAND] = "command",
+					     [TARGET_ALL] = "all" };
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < l->args->n_targets; i++) {
@@ -85,12 +90,14 @@ static void tell_targets(struct look *l)
 		for (size_t k = 0; k < l->n; k++)
 			if (l->seen[k].targets & UINT64_C(1) << i)
 				json_array_append_new(pids, json_integer(l->seen[k].t->pid));
-		o = json_pack("{s:s,s:s,s:o}", "name", t->name, "kind", kinds[t->kind], "pids", pids);
+		o = json_pack("{s:s,s:s,s:o}", "name", t->name, "kind", kinds[t->kind], "pids",
+			      pids);
 		if (o && t->kind == TARGET_PATTERN)
 			json_object_set_new(o, "pattern", json_string(t->text));
 		json_array_append_new(list, o);
 	}
-	tell(l, json_pack("{s:s,s:o,s:I}", "event", "targets", "targets", list, "left_out", (json_int_t)l->n_left_out));
+	tell(l, json_pack("{s:s,s:o,s:I}", "event", "targets", "targets", list, "left_out",
+			  (json_int_t)l->n_left_out));
 	l->changed = false;
 }
 
@@ -105,8 +112,9 @@ static const char *target_name(const struct look *l, uint64_t targets)
 
 static json_t *process_message(const struct look *l, const struct seen *s)
 {
-	return json_pack("{s:s,s:i,s:f,s:I,s:s,s:s}", "event", "process", "pid", (int)s->t->pid, "started", s->started, "boot_ns",
-			 (json_int_t)s->t->started, "target", target_name(l, s->targets), "name", s->t->name);
+	return json_pack("{s:s,s:i,s:f,s:I,s:s,s:s}", "event", "process", "pid", (int)s->t->pid,
+			 "started", s->started, "boot_ns", (json_int_t)s->t->started, "target",
+			 target_name(l, s->targets), "name", s->t->name);
 }
 
 static void put_clean(json_t *o, const char *key, const char *text)
@@ -114,7 +122,8 @@ static void put_clean(json_t *o, const char *key, const char *text)
 	char clean[80];
 
 	if (*text)
-		json_object_set_new(o, key, json_string(text__clean(clean, sizeof(clean), text, strlen(text))));
+		json_object_set_new(
+			o, key, json_string(text__clean(clean, sizeof(clean), text, strlen(text))));
 }
 
 static void tell_process(struct look *l, const struct seen *s)
@@ -137,7 +146,8 @@ static void tell_process(struct look *l, const struct seen *s)
 
 /* ---- who has a place ---- */
 
-/* The effective user; the owner of /proc/PID would be root for any process that made itself undumpable. */
+/* The effective user; the owner of /proc/PID would be root for any process that made itself
+ * undumpable. */
 static uid_t user_of(pid_t pid)
 {
 	char path[32], line[128];
@@ -162,7 +172,8 @@ static bool is_users_own(const char *path, unsigned *uid)
 	return sscanf(path, "/user.slice/user-%u.slice/", uid) == 1;
 }
 
-/* In a container anybody may have made any number of users: they share one. A user's own containers are the user's, however many. */
+/* In a container anybody may have made any number of users: they share one. A user's own containers
+ * are the user's, however many. */
 static void name_owner(const struct pick_process *p, uid_t uid, char *buf, size_t size)
 {
 	const struct cgroup *c = &p->cgroup;
@@ -194,8 +205,9 @@ static size_t places_of(const struct look *l, const char *owner, bool named)
 }
 
 /*
- * Whose place a newcomer gets: of a --target's that of any process that only --all means; else that of an owner who has more than the newcomer's
- * would have then. Of that owner the last one that came. NULL: nobody's.
+ * Whose place a newcomer gets: of a --target's that of any process that only --all means; else that
+ * of an owner who has more than the newcomer's would have then. Of that owner the last one that
+ * came. NULL: nobody's.
  */
 static struct seen *victim(struct look *l, const char *owner, bool named)
 {
@@ -213,7 +225,8 @@ static struct seen *victim(struct look *l, const char *owner, bool named)
 			if (is_named(l, s->targets) != among)
 				continue;
 			n = places_of(l, s->owner, among);
-			if (n > most || (found && n == most && !strcmp(s->owner, found->owner) && s->came > found->came)) {
+			if (n > most || (found && n == most && !strcmp(s->owner, found->owner) &&
+					 s->came > found->came)) {
 				found = s;
 				most = n;
 			}
@@ -230,7 +243,9 @@ static void leave_out(struct look *l, pid_t pid)
 	if (l->n_left_out == LEFT_OUT)
 		return;
 	if (!l->n_left_out)
-		log_warn("there are more processes than %d: some are left out; memtrace_serve_left_out has their number", BROKER_PROCESSES);
+		log_warn("there are more processes than %d: some are left out; "
+			 "memtrace_serve_left_out has their number",
+			 BROKER_PROCESSES);
 	l->left_out[l->n_left_out++] = pid;
 	l->changed = true;
 }
@@ -254,7 +269,9 @@ static bool make_room(struct look *l, const char *owner)
 
 	if (l->n < BROKER_PROCESSES)
 		return true;
-	s = l->n_evicted < LEFT_OUT ? victim(l, owner, l->args->targets[l->now_for].kind != TARGET_ALL) : NULL;
+	s = l->n_evicted < LEFT_OUT
+		    ? victim(l, owner, l->args->targets[l->now_for].kind != TARGET_ALL)
+		    : NULL;
 	if (!s)
 		return false;
 	l->evicted[l->n_evicted++] = s->t->pid;
@@ -294,7 +311,9 @@ static bool on_process(void *ctx, const struct pick_process *p)
 		return false;
 	forget_left_out(l, p->pid);
 	s = &l->seen[l->n++];
-	*s = (struct seen){ .t = t, .targets = bit, .started = date_of(p->started), .came = ++l->came };
+	*s = (struct seen){
+		.t = t, .targets = bit, .started = date_of(p->started), .came = ++l->came
+	};
 	memcpy(s->owner, owner, sizeof(s->owner));
 	l->changed = true;
 	tell_process(l, s);
@@ -305,7 +324,8 @@ static void scan(struct look *l, bool first)
 {
 	for (size_t i = 0; i < l->args->n_targets; i++) {
 		l->now_for = i;
-		/* What a PID stands for is known once: the next process of that number is another one. */
+		/* What a PID stands for is known once: the next process of that number is another
+		 * one. */
 		if (l->find[i] && (first || watch_find__open_ended(l->find[i])))
 			watch_find__scan(l->find[i], on_process, l);
 	}
@@ -341,7 +361,8 @@ static void gone(struct look *l, size_t i)
 static void put_figure(json_t *o, const char *key, bool known, uint64_t n)
 {
 	if (known)
-		json_object_set_new(o, key, json_integer((json_int_t)(n > INT64_MAX ? INT64_MAX : n)));
+		json_object_set_new(o, key,
+				    json_integer((json_int_t)(n > INT64_MAX ? INT64_MAX : n)));
 }
 
 static json_t *device(const struct watch_target *t, size_t i)
@@ -367,17 +388,20 @@ static json_t *device(const struct watch_target *t, size_t i)
 
 static void tell_sample(struct look *l, const struct watch_target *t)
 {
-	const char *why = t->alloc_why[0] ? t->alloc_why : !t->n_devices ? "nothing was allocated on a CUDA device" : "";
+	const char *why = t->alloc_why[0] ? t->alloc_why
+			  : !t->n_devices ? "nothing was allocated on a CUDA device"
+					  : "";
 	json_t *devices = json_array(), *o;
 	char clean[160];
 
 	for (size_t i = 0; i < t->n_devices && i < 16; i++)
 		if (t->devices[i].now.peak_reserved || t->devices[i].now.reserved)
 			json_array_append_new(devices, device(t, i));
-	o = json_pack("{s:s,s:i,s:f,s:I,s:o}", "event", "sample", "pid", (int)t->pid, "time", broker__date(), "rss", (json_int_t)t->rss, "devices",
-		      devices);
+	o = json_pack("{s:s,s:i,s:f,s:I,s:o}", "event", "sample", "pid", (int)t->pid, "time",
+		      broker__date(), "rss", (json_int_t)t->rss, "devices", devices);
 	if (o && *why)
-		json_object_set_new(o, "why", json_string(text__clean(clean, sizeof(clean), why, strlen(why))));
+		json_object_set_new(
+			o, "why", json_string(text__clean(clean, sizeof(clean), why, strlen(why))));
 	/* It is told again in a moment: what nobody takes is left out. */
 	if (link__offer(l->link, o) == -EPIPE)
 		l->quit = true;
@@ -396,7 +420,8 @@ static void look(struct look *l, uint64_t now)
 			continue;
 		}
 		took = broker__now() - now;
-		s->next = now + (took * SHARE > l->args->interval ? took * SHARE : l->args->interval);
+		s->next = now +
+			  (took * SHARE > l->args->interval ? took * SHARE : l->args->interval);
 		tell_sample(l, s->t);
 		now = broker__now();
 	}
@@ -436,7 +461,8 @@ static void hear(void *ctx, json_t *msg, int fd)
 
 	l->asked |= what && !strcmp(what, "scan");
 	if (what && !strcmp(what, "add"))
-		add(l, (pid_t)json_integer_value(json_object_get(msg, "pid")), json_string_value(json_object_get(msg, "target")));
+		add(l, (pid_t)json_integer_value(json_object_get(msg, "pid")),
+		    json_string_value(json_object_get(msg, "target")));
 	if (fd >= 0)
 		close(fd);
 }
@@ -486,9 +512,11 @@ static void loop(struct look *l)
 			tell_targets(l);
 		until = next_look(l) < next_scan ? next_look(l) : next_scan;
 		now = broker__now();
-		fds[n++] = (struct pollfd){ .fd = link__fd(l->link), .events = link__events(l->link) };
+		fds[n++] = (struct pollfd){ .fd = link__fd(l->link),
+					    .events = link__events(l->link) };
 		for (size_t i = 0; i < l->n; i++)
-			fds[n++] = (struct pollfd){ .fd = proc__pidfd(l->seen[i].t->proc), .events = POLLIN };
+			fds[n++] = (struct pollfd){ .fd = proc__pidfd(l->seen[i].t->proc),
+						    .events = POLLIN };
 		poll(fds, n, until > now ? (int)((until - now) / 1000000) + 1 : 0);
 		if (link__pump(l->link, hear, l))
 			l->quit = true;

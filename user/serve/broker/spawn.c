@@ -29,8 +29,9 @@
 #endif
 
 /*
- * A copy of this program that may be run and not read. The kernel makes a process undumpable when it runs such a file, before its first
- * instruction: no process of the same user can take a descriptor from it, not even while it is being linked. -1: this system runs no memfd.
+ * A copy of this program that may be run and not read. The kernel makes a process undumpable when
+ * it runs such a file, before its first instruction: no process of the same user can take a
+ * descriptor from it, not even while it is being linked. -1: this system runs no memfd.
  */
 static int unreadable_copy(void)
 {
@@ -55,13 +56,16 @@ static int unreadable_copy(void)
 		if (n <= 0 && errno != EINTR)
 			goto failed;
 	}
-	if (fchmod(copy, 0111) || fcntl(copy, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE))
+	if (fchmod(copy, 0111) ||
+	    fcntl(copy, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE))
 		goto failed;
 	close(self);
 	return copy;
 failed:
-	log_warn("workers run the program's own file, which cannot be copied into memory to be run: %s. Other processes of the same user may "
-		 "look into them until they have opened their recordings", strerror(errno));
+	log_warn("workers run the program's own file, which cannot be copied into memory to be "
+		 "run: %s. Other processes of the same user may "
+		 "look into them until they have opened their recordings",
+		 strerror(errno));
 	if (self >= 0)
 		close(self);
 	if (copy >= 0)
@@ -119,7 +123,8 @@ static void keep_rights(const int *keep, size_t n_keep, pid_t parent)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	for (int i = 1; i < NSIG; i++)
 		signal(i, SIG_DFL);
-	prctl(PR_SET_PDEATHSIG, SIGTERM); /* which ends record, and what run hands on to its command */
+	/* which ends record, and what run hands on to its command */
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (getppid() != parent)
 		_exit(127);
 	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
@@ -130,7 +135,9 @@ static void keep_rights(const int *keep, size_t n_keep, pid_t parent)
 /* Whoever may look at a worker may look at its environment, and what is in ours is not theirs. */
 static void keep_few_variables(void)
 {
-	static const char *const names[] = { "TZ", "LANG", "LC_ALL", "ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", HANDED };
+	static const char *const names[] = { "TZ",	     "LANG",	      "LC_ALL",
+					     "ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS",
+					     HANDED };
 	char *values[sizeof(names) / sizeof(*names)];
 	bool lost = false;
 
@@ -154,7 +161,8 @@ static void name_files(const struct spawn_opts *o)
 	size_t at = 0;
 
 	for (size_t i = 0; i < o->n_files; i++) {
-		int n = snprintf(text + at, sizeof(text) - at, "%s%d:%s", i ? "," : "", o->files[i].fd, o->files[i].name);
+		int n = snprintf(text + at, sizeof(text) - at, "%s%d:%s", i ? "," : "",
+				 o->files[i].fd, o->files[i].name);
 
 		if (n < 0 || (size_t)n >= sizeof(text) - at)
 			_exit(126);
@@ -166,7 +174,8 @@ static void name_files(const struct spawn_opts *o)
 		unsetenv(HANDED);
 }
 
-static void run(const struct spawn_opts *o, int err, pid_t parent, int copy) __attribute__((noreturn));
+static void run(const struct spawn_opts *o, int err, pid_t parent, int copy)
+	__attribute__((noreturn));
 static void run(const struct spawn_opts *o, int err, pid_t parent, int copy)
 {
 	const char *argv[SPAWN_ARGS + 2] = { "memtrace-bpf" };
@@ -178,7 +187,8 @@ static void run(const struct spawn_opts *o, int err, pid_t parent, int copy)
 	for (const char *const *e = o->env; e && *e; e++)
 		putenv((char *)*e);
 	name_files(o);
-	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(o->out >= 0 ? o->out : null, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0)
+	if (null < 0 || dup2(null, STDIN_FILENO) < 0 ||
+	    dup2(o->out >= 0 ? o->out : null, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0)
 		_exit(126);
 	for (size_t i = 0; i < o->n_files; i++)
 		keep[n_keep++] = o->files[i].fd;
@@ -189,7 +199,9 @@ static void run(const struct spawn_opts *o, int err, pid_t parent, int copy)
 		keep_few_variables(); /* and no log: the last of what it says comes by way of us */
 	else if (log >= 0)
 		keep[n_keep++] = log;
-	setsid(); /* Ctrl-C is for us, who then ask it to end; and the terminal is nothing for commands of another user */
+	/* Ctrl-C is for us, who then ask it to end; and the terminal is nothing for commands of
+	 * another user */
+	setsid();
 	if (o->nice_by && nice(o->nice_by) < 0)
 		errno = 0; /* as it is, then */
 	/* The messages of a server are read by programs. */
@@ -202,12 +214,14 @@ static void run(const struct spawn_opts *o, int err, pid_t parent, int copy)
 		give_up_rights(o, keep, n_keep, parent);
 		if (copy >= 0)
 			syscall(SYS_execveat, copy, "", argv, environ, AT_EMPTY_PATH);
-		/* Here if memory may not be run (vm.memfd_noexec): passed_files__open() closes what is open until then. */
+		/* Here if memory may not be run (vm.memfd_noexec): passed_files__open() closes what
+		 * is open until then. */
 	} else {
 		keep_rights(keep, n_keep, parent);
 	}
 	execv("/proc/self/exe", (char *const *)argv);
-	say(PREFIX "this program cannot be started once more: it has been replaced, or may not be read by the user that it becomes\n");
+	say(PREFIX "this program cannot be started once more: it has been replaced, or may not be "
+		   "read by the user that it becomes\n");
 	_exit(127);
 }
 
@@ -277,7 +291,8 @@ bool spawned__ended(struct spawned *s, int *status)
 {
 	siginfo_t si = { 0 };
 
-	if (!s->pid || waitid(P_PID, (id_t)s->pid, &si, WEXITED | WNOHANG | WNOWAIT) || si.si_pid != s->pid)
+	if (!s->pid || waitid(P_PID, (id_t)s->pid, &si, WEXITED | WNOHANG | WNOWAIT) ||
+	    si.si_pid != s->pid)
 		return false;
 	/* What a command has left behind, while the number is still its own. */
 	kill(-s->pid, SIGKILL);
@@ -346,12 +361,15 @@ char *spawned__words(const struct spawned *s, char *buf, size_t size)
 	bool ours = false;
 
 	for (; at < end; at = next + 1) {
-		bool mine = (size_t)(end - at) > strlen(PREFIX) && !strncmp(at, "memtrace-bpf", 12) && (at[12] == ':' || at[12] == ' ');
+		bool mine = (size_t)(end - at) > strlen(PREFIX) &&
+			    !strncmp(at, "memtrace-bpf", 12) && (at[12] == ':' || at[12] == ' ');
 
 		next = memchr(at, '\n', (size_t)(end - at));
 		next = next ? next : end;
 		/* "See `memtrace-bpf help report`." is advice for a terminal. */
-		if (next == at || !strncmp(at, "See `", (size_t)(next - at) < 5 ? (size_t)(next - at) : 5) || (ours && !mine))
+		if (next == at ||
+		    !strncmp(at, "See `", (size_t)(next - at) < 5 ? (size_t)(next - at) : 5) ||
+		    (ours && !mine))
 			continue;
 		best = mine ? skip_prefix(at, next) : at;
 		best_end = next;

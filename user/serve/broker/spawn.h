@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SERVE_BROKER_SPAWN_H
 #define MT_SERVE_BROKER_SPAWN_H
-/* Starts this program once more, as one of its commands, with what the command needs and nothing else. */
+/* Starts this program once more, as one of its commands, with what the command needs and nothing
+ * else. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,8 +27,9 @@ struct spawn_opts {
 	size_t n_files;
 	int nice_by;
 	/*
-	 * Where it is not privileged: who it becomes, and its bounds. It is undumpable from its first instruction on, so that processes of the same
-	 * user cannot take what it was handed (where the system runs no memfd: from the first passed_files__open() on).
+	 * Where it is not privileged: who it becomes, and its bounds. It is undumpable from its
+	 * first instruction on, so that processes of the same user cannot take what it was handed
+	 * (where the system runs no memfd: from the first passed_files__open() on).
 	 */
 	bool drop;
 	uid_t uid;
@@ -53,10 +55,12 @@ void spawned__read(struct spawned *s);
 bool spawned__ended(struct spawned *s, int *status);
 /* Is it a child of this one? Its number is then nobody else's, as long as this one runs. */
 bool spawned__has_started(const struct spawned *s, pid_t pid);
-/* Kills what runs with its group, waits for it, and frees what is held. Fine for one that never ran. */
+/* Kills what runs with its group, waits for it, and frees what is held. Fine for one that never
+ * ran. */
 void spawned__close(struct spawned *s);
 /*
- * The last thing that it said which looks like an error, else the last thing at all, without "memtrace-bpf: " in front, cleaned; "" if it said nothing.
+ * The last thing that it said which looks like an error, else the last thing at all, without
+ * "memtrace-bpf: " in front, cleaned; "" if it said nothing.
  */
 char *spawned__words(const struct spawned *s, char *buf, size_t size);
 

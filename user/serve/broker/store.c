@@ -89,7 +89,9 @@ static int make_own(struct store *s, char *why)
 	if (snprintf(s->path, sizeof(s->path), "%s/" OWN "XXXXXX", in) >= (int)sizeof(s->path))
 		return fail(-ENAMETOOLONG, why, "TMPDIR is too long");
 	if (!mkdtemp(s->path)) {
-		snprintf(why, WHY, "no folder can be made in %.100s: %s; -o FOLDER says which to use", in, strerror(errno));
+		snprintf(why, WHY,
+			 "no folder can be made in %.100s: %s; -o FOLDER says which to use", in,
+			 strerror(errno));
 		return -errno;
 	}
 	s->own = true;
@@ -104,7 +106,10 @@ static int look_at(struct store *s, char *why)
 	if (s->dir < 0) {
 		int err = errno;
 
-		return fail(-err, why, !lstat(s->path, &st) && S_ISLNK(st.st_mode) ? "it is a symbolic link; name the folder itself" : strerror(err));
+		return fail(-err, why,
+			    !lstat(s->path, &st) && S_ISLNK(st.st_mode)
+				    ? "it is a symbolic link; name the folder itself"
+				    : strerror(err));
 	}
 	if (s->own)
 		outfile__give(s->dir);
@@ -127,7 +132,8 @@ int store__open(struct store *s, const char *path, char *why)
 	*s = (struct store){ .dir = -1 };
 	if (!path) {
 		err = make_own(s, why);
-	} else if (!*path || snprintf(s->path, sizeof(s->path), "%s", path) >= (int)sizeof(s->path)) {
+	} else if (!*path ||
+		   snprintf(s->path, sizeof(s->path), "%s", path) >= (int)sizeof(s->path)) {
 		err = fail(-EINVAL, why, "that is no name of a folder");
 	} else {
 		/* "folder/" is the folder. */
@@ -157,7 +163,8 @@ void store__close(struct store *s)
 
 int store__create(const struct store *s, const char *name)
 {
-	int fd = openat(s->dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY, 0600);
+	int fd = openat(s->dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY,
+			0600);
 
 	if (fd < 0)
 		return -errno;
@@ -167,7 +174,8 @@ int store__create(const struct store *s, const char *name)
 
 int store__open_file(const struct store *s, const char *name, uint64_t *size)
 {
-	int fd = openat(s->dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY), err;
+	int fd = openat(s->dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY),
+	    err;
 	struct stat st;
 
 	if (fd < 0)

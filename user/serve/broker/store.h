@@ -2,8 +2,9 @@
 #ifndef MT_SERVE_BROKER_STORE_H
 #define MT_SERVE_BROKER_STORE_H
 /*
- * The server's folder. All names in it are made here or by the broker, never by a request; each file is opened relative to the folder's
- * descriptor, through no link, and is a regular one. Files are of the user behind sudo, else of ours, for nobody else to read.
+ * The server's folder. All names in it are made here or by the broker, never by a request; each
+ * file is opened relative to the folder's descriptor, through no link, and is a regular one. Files
+ * are of the user behind sudo, else of ours, for nobody else to read.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,8 +18,8 @@ struct store {
 };
 
 /*
- * path NULL: one of our own, in TMPDIR or /var/tmp. Else it is made if it is not there; it has to be ours, and no other server's. 0, or -errno and why (256
- * bytes) says what is wrong.
+ * path NULL: one of our own, in TMPDIR or /var/tmp. Else it is made if it is not there; it has to
+ * be ours, and no other server's. 0, or -errno and why (256 bytes) says what is wrong.
  */
 int store__open(struct store *s, const char *path, char *why);
 /* One of our own is removed with all that is in it. */
@@ -26,10 +27,13 @@ void store__close(struct store *s);
 
 /* For writing and reading, exclusively; -EEXIST. The descriptor or -errno. */
 int store__create(const struct store *s, const char *name);
-/* For reading; *size in bytes. The descriptor or -errno; -EINVAL: not a regular file, or one with several names. */
+/* For reading; *size in bytes. The descriptor or -errno; -EINVAL: not a regular file, or one with
+ * several names. */
 int store__open_file(const struct store *s, const char *name, uint64_t *size);
-int store__rename(const struct store *s, const char *from, const char *to); /* never over another file */
-int store__replace(const struct store *s, const char *from, const char *to); /* over an older one of ours */
+int store__rename(const struct store *s, const char *from,
+		  const char *to); /* never over another file */
+int store__replace(const struct store *s, const char *from,
+		   const char *to); /* over an older one of ours */
 void store__remove(const struct store *s, const char *name);
 bool store__has(const struct store *s, const char *name);
 /* Bytes of all that is in it. */

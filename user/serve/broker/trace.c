@@ -20,7 +20,9 @@ static const char *const states[] = { [TRACE_STARTING] = "starting",
 
 struct trace *trace__new(struct broker *b, const char *id)
 {
-	struct trace *t = b->n_traces < sizeof(b->traces) / sizeof(*b->traces) ? calloc(1, sizeof(*t)) : NULL;
+	struct trace *t = b->n_traces < sizeof(b->traces) / sizeof(*b->traces)
+				  ? calloc(1, sizeof(*t))
+				  : NULL;
 
 	if (!t)
 		return NULL;
@@ -67,7 +69,8 @@ void trace__delete(struct broker *b, struct trace *t)
 {
 	if (capture__runs(t)) {
 		if (!t->dropping)
-			broker__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id), -1, false);
+			broker__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id),
+				     -1, false);
 		t->dropping = true;
 		/* It has its file open, and nobody else has to find it. */
 		store__remove(&b->store, t->file);
@@ -76,7 +79,8 @@ void trace__delete(struct broker *b, struct trace *t)
 		return;
 	}
 	if (!t->dropping)
-		broker__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id), -1, false);
+		broker__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id), -1,
+			     false);
 	jobs__forget(b, NULL, t);
 	if (t->given < 0) {
 		store__remove(&b->store, t->file);
@@ -87,7 +91,8 @@ void trace__delete(struct broker *b, struct trace *t)
 	for (size_t i = 0; i < b->n_traces; i++) {
 		if (b->traces[i] != t)
 			continue;
-		memmove(&b->traces[i], &b->traces[i + 1], (b->n_traces - i - 1) * sizeof(*b->traces));
+		memmove(&b->traces[i], &b->traces[i + 1],
+			(b->n_traces - i - 1) * sizeof(*b->traces));
 		b->n_traces--;
 		break;
 	}
@@ -125,9 +130,10 @@ static void put_asked(json_t *o, const struct trace *t)
 
 json_t *trace__facts(const struct trace *t)
 {
-	json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:f,s:f,s:s,s:b}", "trace_id", t->id, "model_name", t->model, "process", t->name, "state",
-			      states[t->state], "begun", t->begun, "seconds", t->seconds, "file", t->file, "enable_fragmentation",
-			      t->fragmentation);
+	json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:f,s:f,s:s,s:b}", "trace_id", t->id, "model_name",
+			      t->model, "process", t->name, "state", states[t->state], "begun",
+			      t->begun, "seconds", t->seconds, "file", t->file,
+			      "enable_fragmentation", t->fragmentation);
 
 	if (!o)
 		return NULL;
@@ -168,7 +174,8 @@ void trace__tell(struct broker *b, const struct trace *t, bool soft)
 void trace__tell_one(struct peer *p, const struct trace *t)
 {
 	if (!t->dropping)
-		peer__send(p, message(t), t->state == TRACE_DONE && t->report >= 0 ? dup(t->report) : -1);
+		peer__send(p, message(t),
+			   t->state == TRACE_DONE && t->report >= 0 ? dup(t->report) : -1);
 }
 
 /* ---- its end ---- */
@@ -177,7 +184,8 @@ void trace__fail(struct broker *b, struct trace *t, int status, const char *text
 {
 	t->state = TRACE_FAILED;
 	t->status = status;
-	snprintf(t->error, sizeof(t->error), "%s", *text ? text : "the capture failed, and said nothing");
+	snprintf(t->error, sizeof(t->error), "%s",
+		 *text ? text : "the capture failed, and said nothing");
 	trace__tell(b, t, false);
 	if (!t->bytes)
 		kept__forget(b, t);
@@ -203,7 +211,8 @@ void trace__done(struct broker *b, struct trace *t, int report)
 	t->report = report;
 	trace__tell(b, t, false);
 	kept__note(b, t);
-	/* Whoever comes later asks for it; only what pushes may be started anew, and it does not want what was before. */
+	/* Whoever comes later asks for it; only what pushes may be started anew, and it does not
+	 * want what was before. */
 	close(t->report);
 	t->report = -1;
 }

@@ -16,15 +16,22 @@ struct metric {
 
 static const struct metric of_devices[FIG_NR] = {
 	[FIG_ALLOCATED] = { "memtrace.allocated", "By", "What tensors hold.", false },
-	[FIG_RESERVED] = { "memtrace.reserved", "By", "What PyTorch's allocator took from the device.", false },
-	[FIG_PEAK_ALLOCATED] = { "memtrace.peak_allocated", "By", "The highest allocated, as the allocator counts it.", false },
+	[FIG_RESERVED] = { "memtrace.reserved", "By",
+			   "What PyTorch's allocator took from the device.", false },
+	[FIG_PEAK_ALLOCATED] = { "memtrace.peak_allocated", "By",
+				 "The highest allocated, as the allocator counts it.", false },
 	[FIG_TOTAL] = { "memtrace.device_memory", "By", "Memory of the device.", false },
-	[FIG_USED] = { "memtrace.device_used", "By", "What the process has of the device, as the driver says.", false },
-	[FIG_FREE] = { "memtrace.device_free", "By", "What the driver has left on the device, all processes counted.", false },
-	[FIG_OOMS] = { "memtrace.ooms", "{event}", "Out of memory, since the process began.", true },
-	[FIG_RETRIES] = { "memtrace.alloc_retries", "{retry}", "Allocations tried again after the cache was emptied.", true },
+	[FIG_USED] = { "memtrace.device_used", "By",
+		       "What the process has of the device, as the driver says.", false },
+	[FIG_FREE] = { "memtrace.device_free", "By",
+		       "What the driver has left on the device, all processes counted.", false },
+	[FIG_OOMS] = { "memtrace.ooms", "{event}", "Out of memory, since the process began.",
+		       true },
+	[FIG_RETRIES] = { "memtrace.alloc_retries", "{retry}",
+			  "Allocations tried again after the cache was emptied.", true },
 };
-static const struct metric resident = { "memtrace.resident", "By", "Resident memory of the process.", false };
+static const struct metric resident = { "memtrace.resident", "By",
+					"Resident memory of the process.", false };
 
 /* 64-bit numbers are text in this form of JSON. */
 static json_t *number(uint64_t v)
@@ -45,12 +52,14 @@ static json_t *nanoseconds(double t)
 
 static void add_text(json_t *attributes, const char *key, const char *value)
 {
-	json_array_append_new(attributes, json_pack("{s:s, s:{s:s}}", "key", key, "value", "stringValue", value));
+	json_array_append_new(attributes, json_pack("{s:s, s:{s:s}}", "key", key, "value",
+						    "stringValue", value));
 }
 
 static void add_number(json_t *attributes, const char *key, uint64_t value)
 {
-	json_array_append_new(attributes, json_pack("{s:s, s:{s:o}}", "key", key, "value", "intValue", number(value)));
+	json_array_append_new(attributes, json_pack("{s:s, s:{s:o}}", "key", key, "value",
+						    "intValue", number(value)));
 }
 
 static json_t *resource(const struct state_process *p, const char *host)
@@ -93,10 +102,11 @@ static json_t *attributes_of(const struct state_process *p, const struct state_d
 	return attributes;
 }
 
-static void add_point(json_t *points, const struct state_process *p, const struct state_device *d, bool counter, uint64_t value)
+static void add_point(json_t *points, const struct state_process *p, const struct state_device *d,
+		      bool counter, uint64_t value)
 {
-	json_t *point = json_pack("{s:o, s:o, s:o}", "attributes", attributes_of(p, d), "timeUnixNano", nanoseconds(p->time), "asInt",
-				  number(value));
+	json_t *point = json_pack("{s:o, s:o, s:o}", "attributes", attributes_of(p, d),
+				  "timeUnixNano", nanoseconds(p->time), "asInt", number(value));
 
 	if (counter)
 		json_object_set_new(point, "startTimeUnixNano", nanoseconds(p->started));
@@ -112,9 +122,12 @@ static void add_metric(json_t *metrics, const struct metric *m, json_t *points)
 		json_decref(points);
 		return;
 	}
-	metric = json_pack("{s:s, s:s, s:s}", "name", m->name, "unit", m->unit, "description", m->help);
+	metric = json_pack("{s:s, s:s, s:s}", "name", m->name, "unit", m->unit, "description",
+			   m->help);
 	if (m->counter) /* 2: cumulative */
-		json_object_set_new(metric, "sum", json_pack("{s:i, s:b, s:o}", "aggregationTemporality", 2, "isMonotonic", 1, "dataPoints", points));
+		json_object_set_new(metric, "sum",
+				    json_pack("{s:i, s:b, s:o}", "aggregationTemporality", 2,
+					      "isMonotonic", 1, "dataPoints", points));
 	else
 		json_object_set_new(metric, "gauge", json_pack("{s:o}", "dataPoints", points));
 	json_array_append_new(metrics, metric);
@@ -135,7 +148,8 @@ static json_t *metrics_of(const struct state_process *p, size_t *room)
 		for (size_t d = 0; d < p->n_devices && *room; d++) {
 			if (!is_known(&p->devices[d], i))
 				continue;
-			add_point(points, p, &p->devices[d], of_devices[i].counter, p->devices[d].figures[i]);
+			add_point(points, p, &p->devices[d], of_devices[i].counter,
+				  p->devices[d].figures[i]);
 			(*room)--;
 		}
 		add_metric(metrics, &of_devices[i], points);
@@ -159,15 +173,19 @@ json_t *otlp__metrics(const struct state *s, const char *host, uint64_t now)
 		json_t *metrics;
 
 		/* Times out of the range of what can be are no times. */
-		if (!(p->time > 0 && p->started > 0 && p->started < p->time + 3600 && p->time < (double)now / 1e9 + 3600))
+		if (!(p->time > 0 && p->started > 0 && p->started < p->time + 3600 &&
+		      p->time < (double)now / 1e9 + 3600))
 			continue;
 		metrics = metrics_of(p, &room);
 		if (!json_array_size(metrics)) {
 			json_decref(metrics);
 			continue;
 		}
-		json_array_append_new(resources, json_pack("{s:o, s:[{s:{s:s, s:s}, s:o}]}", "resource", resource(p, host), "scopeMetrics",
-							   "scope", "name", "memtrace-bpf", "version", MEMTRACE_VERSION, "metrics", metrics));
+		json_array_append_new(resources,
+				      json_pack("{s:o, s:[{s:{s:s, s:s}, s:o}]}", "resource",
+						resource(p, host), "scopeMetrics", "scope", "name",
+						"memtrace-bpf", "version", MEMTRACE_VERSION,
+						"metrics", metrics));
 	}
 	if (!json_array_size(resources)) {
 		json_decref(resources);

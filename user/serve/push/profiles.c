@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A round of profiles: of each process a short capture, its pprof file, and away with it. One at a time: jobs pay for a capture as long as it lasts. */
+/* A round of profiles: of each process a short capture, its pprof file, and away with it. One at a
+ * time: jobs pay for a capture as long as it lasts. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +12,9 @@
 #include "log/log.h"
 #include "serve/push/push.h"
 
-#define PROFILE (16 << 20)    /* bytes of one at most */
-#define PATIENCE 180000000000 /* ns that a capture may take besides its own time, its export included */
+#define PROFILE (16 << 20) /* bytes of one at most */
+#define PATIENCE                                                                                   \
+	180000000000 /* ns that a capture may take besides its own time, its export included */
 
 enum step { IDLE, CAPTURE, WAIT, EXPORT, OPEN, DELETE };
 
@@ -69,7 +71,8 @@ void profiles__begin(struct profiles *p)
 		return;
 	p->n = p->at = 0;
 	for (size_t i = 0; i < s->n_processes; i++)
-		p->todo[p->n++] = (struct process_id){ s->processes[i]->pid, s->processes[i]->started };
+		p->todo[p->n++] = (struct process_id){ s->processes[i]->pid,
+						       s->processes[i]->started };
 }
 
 /* NULL: it is gone, or its number is another's. */
@@ -95,7 +98,8 @@ static bool ask(struct profiles *p, enum step step, json_t *msg)
 /* The trace is deleted, whatever became of it: it was made for this alone. */
 static void next(struct profiles *p)
 {
-	if (*p->trace && ask(p, DELETE, json_pack("{s:s, s:s}", "do", "delete", "trace_id", p->trace)))
+	if (*p->trace &&
+	    ask(p, DELETE, json_pack("{s:s, s:s}", "do", "delete", "trace_id", p->trace)))
 		return;
 	*p->trace = '\0';
 	p->step = IDLE;
@@ -135,8 +139,9 @@ static void begin_capture(struct profiles *p, uint64_t now)
 	}
 	p->deadline = now + (uint64_t)(p->opts.seconds * 1e9) + PATIENCE;
 	p->of = (struct profile_of){ .from = realtime() };
-	if (!ask(p, CAPTURE, json_pack("{s:s, s:i, s:f, s:b}", "do", "capture", "pid", (int)p->todo[p->at].pid, "duration_s", p->opts.seconds,
-				       "keep", 0)))
+	if (!ask(p, CAPTURE,
+		 json_pack("{s:s, s:i, s:f, s:b}", "do", "capture", "pid", (int)p->todo[p->at].pid,
+			   "duration_s", p->opts.seconds, "keep", 0)))
 		fail(p, "it could not be asked for");
 }
 
@@ -146,7 +151,8 @@ static void look_at_trace(struct profiles *p)
 	const char *state = t ? json_string_value(json_object_get(t->facts, "state")) : NULL;
 	const char *why;
 
-	/* Between the answer and the first that is told of it there is a moment: the deadline bounds it. */
+	/* Between the answer and the first that is told of it there is a moment: the deadline
+	 * bounds it. */
 	if (!state)
 		return;
 	if (!strcmp(state, "failed")) {
@@ -154,7 +160,9 @@ static void look_at_trace(struct profiles *p)
 		fail(p, why ? why : "the capture failed");
 	} else if (!strcmp(state, "done")) {
 		p->of.until = realtime();
-		if (!ask(p, EXPORT, json_pack("{s:s, s:s, s:s}", "do", "export", "trace_id", p->trace, "format", "pprof")))
+		if (!ask(p, EXPORT,
+			 json_pack("{s:s, s:s, s:s}", "do", "export", "trace_id", p->trace,
+				   "format", "pprof")))
 			fail(p, "it could not be asked for");
 	}
 }
@@ -216,7 +224,8 @@ static void post(struct profiles *p, int fd)
 		fail(p, "its file cannot be read, or is too large");
 		return;
 	}
-	if (pyroscope__url(p->opts.url, &p->of, &url) || pyroscope__body(data, size, &body, &body_size)) {
+	if (pyroscope__url(p->opts.url, &p->of, &url) ||
+	    pyroscope__body(data, size, &body, &body_size)) {
 		fail(p, "no memory");
 	} else {
 		sender__post(p->opts.sender, PUSH_PYROSCOPE, url, pyroscope_type, body, body_size);
@@ -228,7 +237,8 @@ static void post(struct profiles *p, int fd)
 
 static void captured(struct profiles *p, const json_t *msg)
 {
-	const char *id = json_string_value(json_object_get(json_object_get(msg, "trace"), "trace_id"));
+	const char *id = json_string_value(
+		json_object_get(json_object_get(msg, "trace"), "trace_id"));
 
 	if (!id || strlen(id) >= sizeof(p->trace)) {
 		fail(p, "the broker names no trace");
@@ -250,7 +260,8 @@ bool profiles__answered(struct profiles *p, const json_t *msg, int fd, uint64_t 
 {
 	const char *why = json_string_value(json_object_get(msg, "detail"));
 
-	if (p->step == IDLE || p->step == WAIT || json_integer_value(json_object_get(msg, "id")) != (json_int_t)p->asked)
+	if (p->step == IDLE || p->step == WAIT ||
+	    json_integer_value(json_object_get(msg, "id")) != (json_int_t)p->asked)
 		return false;
 	if (p->step == DELETE) {
 		*p->trace = '\0';

@@ -18,7 +18,8 @@
 #define BACKOFF_MS 1000
 #define ATTEMPTS 6
 #define SECOND UINT64_C(1000000000)
-#define FIGURES_EVERY (15 * SECOND) /* where nobody said how often; a profile costs the job a capture */
+#define FIGURES_EVERY                                                                              \
+	(15 * SECOND) /* where nobody said how often; a profile costs the job a capture */
 #define PROFILES_EVERY (300 * SECOND)
 #define PROFILE_TAKES (5 * SECOND)
 #define FAREWELL (3 * SECOND) /* for what is under way when we are to end */
@@ -63,7 +64,8 @@ static void push_figures(struct push *p)
 	char *text = doc ? json_dumps(doc, JSON_COMPACT) : NULL;
 
 	if (text)
-		sender__post(p->sender, PUSH_OTLP, p->otlp_url, "application/json", text, strlen(text));
+		sender__post(p->sender, PUSH_OTLP, p->otlp_url, "application/json", text,
+			     strlen(text));
 	json_decref(doc);
 }
 
@@ -78,7 +80,8 @@ static struct push_counts counts_of(struct push *p, enum push_to to)
 
 static json_t *as_json(const struct push_counts *c)
 {
-	return json_pack("{s:I, s:I, s:I}", "sent", (json_int_t)c->sent, "failed", (json_int_t)c->failed, "dropped", (json_int_t)c->dropped);
+	return json_pack("{s:I, s:I, s:I}", "sent", (json_int_t)c->sent, "failed",
+			 (json_int_t)c->failed, "dropped", (json_int_t)c->dropped);
 }
 
 /* What /metrics says of it. */
@@ -102,7 +105,10 @@ static void tell(struct push *p)
 
 static int begin(struct push *p, int link_fd)
 {
-	struct sender_opts o = { .token = p->args->secrets.push_token, .ca = p->args->secrets.ca, .timeout = TIMEOUT_S, .backoff = BACKOFF_MS,
+	struct sender_opts o = { .token = p->args->secrets.push_token,
+				 .ca = p->args->secrets.ca,
+				 .timeout = TIMEOUT_S,
+				 .backoff = BACKOFF_MS,
 				 .attempts = ATTEMPTS };
 	sigset_t set;
 
@@ -127,10 +133,16 @@ static int begin(struct push *p, int link_fd)
 	if (p->args->push_otlp && !(p->otlp_url = otlp__url(p->args->push_otlp)))
 		return -ENOMEM;
 	if (p->args->push_pyroscope) {
-		struct profiles_opts po = { .url = p->args->push_pyroscope, .host = *p->host ? p->host : NULL,
-					    .seconds = (double)(p->args->push_profile ? p->args->push_profile : PROFILE_TAKES) / 1e9,
-					    .link = p->link, .state = &p->state,
-					    .sender = p->sender, .last_id = &p->last_id };
+		struct profiles_opts po = { .url = p->args->push_pyroscope,
+					    .host = *p->host ? p->host : NULL,
+					    .seconds = (double)(p->args->push_profile
+									? p->args->push_profile
+									: PROFILE_TAKES) /
+						       1e9,
+					    .link = p->link,
+					    .state = &p->state,
+					    .sender = p->sender,
+					    .last_id = &p->last_id };
 
 		p->profiles = profiles__new(&po);
 		if (!p->profiles)
@@ -172,14 +184,17 @@ static void push_what_is_due(struct push *p)
 static int until_due(const struct push *p, int ms)
 {
 	uint64_t due = p->figures_due < p->profiles_due ? p->figures_due : p->profiles_due;
-	uint64_t left = due > p->now ? (due - p->now) / 1000000 + 1 : p->state.n_processes ? 0 : 1000;
+	uint64_t left = due > p->now	       ? (due - p->now) / 1000000 + 1
+			: p->state.n_processes ? 0
+					       : 1000;
 
 	return left < (uint64_t)ms ? (int)left : ms;
 }
 
 static void turn(struct push *p)
 {
-	struct pollfd fds[2] = { { p->signals, POLLIN, 0 }, { link__fd(p->link), link__events(p->link), 0 } };
+	struct pollfd fds[2] = { { p->signals, POLLIN, 0 },
+				 { link__fd(p->link), link__events(p->link), 0 } };
 	struct signalfd_siginfo info;
 
 	sender__turn(p->sender, fds, 2, until_due(p, sender__sleep(p->sender, p->now)));
@@ -196,7 +211,9 @@ static void turn(struct push *p)
 
 int push__run(const struct serve_args *args, int link_fd)
 {
-	struct push p = { .args = args, .signals = -1, .figures_due = args->push_otlp ? 0 : UINT64_MAX,
+	struct push p = { .args = args,
+			  .signals = -1,
+			  .figures_due = args->push_otlp ? 0 : UINT64_MAX,
 			  .profiles_due = args->push_pyroscope ? 0 : UINT64_MAX };
 	uint64_t last;
 	int err = begin(&p, link_fd);

@@ -2,8 +2,9 @@
 #ifndef MT_SERVE_PUSH_PUSH_H
 #define MT_SERVE_PUSH_PUSH_H
 /*
- * Between the files of push: what the process that pushes is made of. It makes documents (push_otlp.c, push_pyroscope.c), has profiles made by the broker
- * (push_profiles.c) and sends both (push_send.c). Nothing waits for another: one loop (push.c), all else is called from it.
+ * Between the files of push: what the process that pushes is made of. It makes documents
+ * (push_otlp.c, push_pyroscope.c), has profiles made by the broker (push_profiles.c) and sends both
+ * (push_send.c). Nothing waits for another: one loop (push.c), all else is called from it.
  */
 #include <jansson.h>
 #include <poll.h>
@@ -18,20 +19,23 @@
 /* ---- documents: pure ---- */
 
 /*
- * The figures of all processes as OTLP's ExportMetricsServiceRequest in its JSON form. now: ns since 1970; host: NULL: not known. Names and units are such that a
- * collector that hands them on to Prometheus comes to the names of /metrics. NULL: no memory, or there is no figure.
+ * The figures of all processes as OTLP's ExportMetricsServiceRequest in its JSON form. now: ns
+ * since 1970; host: NULL: not known. Names and units are such that a collector that hands them on
+ * to Prometheus comes to the names of /metrics. NULL: no memory, or there is no figure.
  */
 json_t *otlp__metrics(const struct state *s, const char *host, uint64_t now);
-/* Where to post it: base with "/v1/metrics" behind it, if it is not there already. From malloc(); NULL: no memory. */
+/* Where to post it: base with "/v1/metrics" behind it, if it is not there already. From malloc();
+ * NULL: no memory. */
 char *otlp__url(const char *base);
 
 /* What a profile is of. */
 struct profile_of {
 	const struct state_process *process;
-	const char *host;	 /* NULL: not known */
-	uint64_t from, until;	 /* ns since 1970 */
+	const char *host;     /* NULL: not known */
+	uint64_t from, until; /* ns since 1970 */
 };
-/* The address to post it to at the server base ("http://pyroscope:4040"), and a body with the profile (gzip'd pprof) in it; both from malloc(). 0 or -ENOMEM. */
+/* The address to post it to at the server base ("http://pyroscope:4040"), and a body with the
+ * profile (gzip'd pprof) in it; both from malloc(). 0 or -ENOMEM. */
 int pyroscope__url(const char *base, const struct profile_of *of, char **url);
 int pyroscope__body(const void *profile, size_t size, char **body, size_t *body_size);
 /* The type of such a body. */
@@ -60,13 +64,16 @@ struct sender_opts {
 struct sender *sender__new(const struct sender_opts *o);
 void sender__free(struct sender *s); /* NULL is fine */
 /*
- * Sends body, which is taken, as soon as it can be: again where the server or the network may have failed for a while, later and later. When more waits
- * than is allowed the oldest is dropped. url is copied, type (as Content-Type) kept.
+ * Sends body, which is taken, as soon as it can be: again where the server or the network may have
+ * failed for a while, later and later. When more waits than is allowed the oldest is dropped. url
+ * is copied, type (as Content-Type) kept.
  */
-void sender__post(struct sender *s, enum push_to to, const char *url, const char *type, char *body, size_t size);
+void sender__post(struct sender *s, enum push_to to, const char *url, const char *type, char *body,
+		  size_t size);
 /* How long the loop may sleep, ms; now: ns, monotonic. */
 int sender__sleep(struct sender *s, uint64_t now);
-/* Waits for that long, or until something can be sent or is at fds (4 at most); does what there is to do. */
+/* Waits for that long, or until something can be sent or is at fds (4 at most); does what there is
+ * to do. */
 void sender__turn(struct sender *s, struct pollfd *fds, size_t n, int ms);
 struct push_counts sender__counts(const struct sender *s, enum push_to to);
 /* How many wait, those under way included. */
@@ -77,20 +84,21 @@ size_t sender__waiting(const struct sender *s);
 struct profiles;
 
 struct profiles_opts {
-	const char *url;     /* of the server */
-	const char *host;    /* NULL: not known */
-	double seconds;	     /* that a capture takes */
-	struct link *link;   /* all borrowed */
+	const char *url;   /* of the server */
+	const char *host;  /* NULL: not known */
+	double seconds;	   /* that a capture takes */
+	struct link *link; /* all borrowed */
 	struct state *state;
 	struct sender *sender;
-	uint64_t *last_id;   /* of what the broker was asked; one counter for all who ask */
+	uint64_t *last_id; /* of what the broker was asked; one counter for all who ask */
 };
 
 struct profiles *profiles__new(const struct profiles_opts *o); /* NULL: no memory */
 void profiles__free(struct profiles *p);		       /* NULL is fine */
 /* Another round through all processes, one capture at a time; nothing where one is under way. */
 void profiles__begin(struct profiles *p);
-/* Goes on where it can; to be called after each message of the broker's, and now and then. now: ns, monotonic. */
+/* Goes on where it can; to be called after each message of the broker's, and now and then. now: ns,
+ * monotonic. */
 void profiles__step(struct profiles *p, uint64_t now);
 /* An answer of the broker's; false: not ours. fd (-1: none) is taken where it is. */
 bool profiles__answered(struct profiles *p, const json_t *msg, int fd, uint64_t now);

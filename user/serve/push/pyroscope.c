@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Profiles for Pyroscope's POST /ingest: who they are of is in the address, and the body is a form of two files. */
+/* Profiles for Pyroscope's POST /ingest: who they are of is in the address, and the body is a form
+ * of two files. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,15 +14,21 @@
 
 const char pyroscope_type[] = "multipart/form-data; boundary=" BOUNDARY;
 
-/* What is in use is a state, which is not added up over time; what was allocated is an amount, which is. */
-static const char config[] = "{\"inuse_space\":{\"units\":\"bytes\",\"display-name\":\"inuse_space\",\"aggregation\":\"average\",\"sampled\":false},"
-			     "\"inuse_objects\":{\"units\":\"objects\",\"display-name\":\"inuse_objects\",\"aggregation\":\"average\",\"sampled\":false},"
-			     "\"alloc_space\":{\"units\":\"bytes\",\"display-name\":\"alloc_space\",\"aggregation\":\"sum\",\"sampled\":false},"
-			     "\"alloc_objects\":{\"units\":\"objects\",\"display-name\":\"alloc_objects\",\"aggregation\":\"sum\",\"sampled\":false}}";
+/* What is in use is a state, which is not added up over time; what was allocated is an amount,
+ * which is. */
+static const char config[] = "{\"inuse_space\":{\"units\":\"bytes\",\"display-name\":\"inuse_"
+			     "space\",\"aggregation\":\"average\",\"sampled\":false},"
+			     "\"inuse_objects\":{\"units\":\"objects\",\"display-name\":\"inuse_"
+			     "objects\",\"aggregation\":\"average\",\"sampled\":false},"
+			     "\"alloc_space\":{\"units\":\"bytes\",\"display-name\":\"alloc_"
+			     "space\",\"aggregation\":\"sum\",\"sampled\":false},"
+			     "\"alloc_objects\":{\"units\":\"objects\",\"display-name\":\"alloc_"
+			     "objects\",\"aggregation\":\"sum\",\"sampled\":false}}";
 
 static bool is_plain(char c)
 {
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+	       c == '.' || c == '_' || c == '-';
 }
 
 /* In a name with labels, and then in an address: of all else there is an underscore. */
@@ -64,7 +71,8 @@ int pyroscope__url(const char *base, const struct profile_of *of, char **url)
 		put_label(out, "pod_uid", p->pod, true);
 	if (*p->container)
 		put_label(out, "container_id", p->container, true);
-	fprintf(out, "%%7D&from=%" PRIu64 "&until=%" PRIu64 "&format=pprof&spyName=memtrace-bpf", of->from / 1000000000, of->until / 1000000000);
+	fprintf(out, "%%7D&from=%" PRIu64 "&until=%" PRIu64 "&format=pprof&spyName=memtrace-bpf",
+		of->from / 1000000000, of->until / 1000000000);
 	if (fclose(out)) {
 		free(text);
 		return -ENOMEM;
@@ -81,11 +89,15 @@ int pyroscope__body(const void *profile, size_t size, char **body, size_t *body_
 
 	if (!out)
 		return -ENOMEM;
-	fputs("--" BOUNDARY "\r\nContent-Disposition: form-data; name=\"profile\"; filename=\"profile.pprof\"\r\n"
-	      "Content-Type: application/octet-stream\r\n\r\n", out);
+	fputs("--" BOUNDARY
+	      "\r\nContent-Disposition: form-data; name=\"profile\"; filename=\"profile.pprof\"\r\n"
+	      "Content-Type: application/octet-stream\r\n\r\n",
+	      out);
 	fwrite(profile, 1, size, out);
-	fputs("\r\n--" BOUNDARY "\r\nContent-Disposition: form-data; name=\"sample_type_config\"; filename=\"sample_type_config.json\"\r\n"
-	      "Content-Type: application/json\r\n\r\n", out);
+	fputs("\r\n--" BOUNDARY "\r\nContent-Disposition: form-data; name=\"sample_type_config\"; "
+	      "filename=\"sample_type_config.json\"\r\n"
+	      "Content-Type: application/json\r\n\r\n",
+	      out);
 	fputs(config, out);
 	fputs("\r\n--" BOUNDARY "--\r\n", out);
 	if (fclose(out)) {

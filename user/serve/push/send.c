@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Posts, a few at a time, again where it may help, and never more of them in memory than is said here. */
+/* Posts, a few at a time, again where it may help, and never more of them in memory than is said
+ * here. */
 #include <curl/curl.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -14,11 +15,11 @@
 #include "log/log.h"
 #include "serve/push/push.h"
 
-#define QUEUE 64		  /* posts that there are */
-#define QUEUE_BYTES (64UL << 20)  /* and their size together */
+#define QUEUE 64		 /* posts that there are */
+#define QUEUE_BYTES (64UL << 20) /* and their size together */
 #define AT_ONCE 4
-#define LONGEST_WAIT 300	  /* s, between two attempts, whatever a server wishes */
-#define ANSWER 160		  /* bytes of an answer that are kept, for the message */
+#define LONGEST_WAIT 300 /* s, between two attempts, whatever a server wishes */
+#define ANSWER 160	 /* bytes of an answer that are kept, for the message */
 
 struct post {
 	enum push_to to;
@@ -57,7 +58,8 @@ static uint64_t monotonic(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* The library takes certificates from files alone, and we can open none: it gets one that is in memory. */
+/* The library takes certificates from files alone, and we can open none: it gets one that is in
+ * memory. */
 static int keep_ca(struct sender *s, const char *pem)
 {
 	size_t len = strlen(pem), at = 0;
@@ -148,7 +150,8 @@ static void make_room(struct sender *s, size_t size)
 	}
 }
 
-void sender__post(struct sender *s, enum push_to to, const char *url, const char *type, char *body, size_t size)
+void sender__post(struct sender *s, enum push_to to, const char *url, const char *type, char *body,
+		  size_t size)
 {
 	struct post *p, **at = &s->posts;
 
@@ -177,7 +180,8 @@ void sender__post(struct sender *s, enum push_to to, const char *url, const char
 static size_t take_answer(char *data, size_t one, size_t n, void *ctx)
 {
 	struct post *p = ctx;
-	size_t len = one * n, room = sizeof(p->answer) - p->answer_len, take = len < room ? len : room;
+	size_t len = one * n, room = sizeof(p->answer) - p->answer_len,
+	       take = len < room ? len : room;
 
 	memcpy(p->answer + p->answer_len, data, take);
 	p->answer_len += take;
@@ -199,7 +203,8 @@ static bool set_up(struct sender *s, struct post *p, CURL *e)
 
 	snprintf(type, sizeof(type), "Content-Type: %s", p->type);
 	/* No "Expect": a server that does not know it costs a second. */
-	if (!add_header(p, type) || !add_header(p, "Expect:") || (s->token_header && !add_header(p, s->token_header)))
+	if (!add_header(p, type) || !add_header(p, "Expect:") ||
+	    (s->token_header && !add_header(p, s->token_header)))
 		return false;
 	curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 0L);
@@ -216,7 +221,8 @@ static bool set_up(struct sender *s, struct post *p, CURL *e)
 	curl_easy_setopt(e, CURLOPT_PRIVATE, p);
 	curl_easy_setopt(e, CURLOPT_SSL_VERIFYPEER, 1L);
 	curl_easy_setopt(e, CURLOPT_SSL_VERIFYHOST, 2L);
-	return !curl_easy_setopt(e, CURLOPT_URL, p->url) && (!*s->ca || !curl_easy_setopt(e, CURLOPT_CAINFO, s->ca)) &&
+	return !curl_easy_setopt(e, CURLOPT_URL, p->url) &&
+	       (!*s->ca || !curl_easy_setopt(e, CURLOPT_CAINFO, s->ca)) &&
 	       !curl_multi_add_handle(s->multi, e);
 }
 
@@ -281,7 +287,8 @@ static void wait_again(struct sender *s, struct post *p, curl_off_t wish, uint64
 	p->not_before = now + ms * 1000000;
 }
 
-/* Once when it begins to fail, and once when it does no more. The address may have a password in it: it is not said. */
+/* Once when it begins to fail, and once when it does no more. The address may have a password in
+ * it: it is not said. */
 static void say(struct sender *s, struct post *p, CURLcode code, long status, bool again)
 {
 	char answer[ANSWER * 4 + 1];
@@ -291,10 +298,11 @@ static void say(struct sender *s, struct post *p, CURLcode code, long status, bo
 	s->failing[p->to] = true;
 	text__clean(answer, sizeof(answer), p->answer, p->answer_len);
 	if (code)
-		log_warn("%s could not be pushed: %s; %s", names[p->to], curl_easy_strerror(code), again ? "tried again" : "given up");
-	else
-		log_warn("%s could not be pushed: the server answers %ld%s%s; %s", names[p->to], status, *answer ? ": " : "", answer,
+		log_warn("%s could not be pushed: %s; %s", names[p->to], curl_easy_strerror(code),
 			 again ? "tried again" : "given up");
+	else
+		log_warn("%s could not be pushed: the server answers %ld%s%s; %s", names[p->to],
+			 status, *answer ? ": " : "", answer, again ? "tried again" : "given up");
 }
 
 static void ended(struct sender *s, struct post *p, CURLcode code, uint64_t now)
@@ -347,10 +355,12 @@ void sender__turn(struct sender *s, struct pollfd *fds, size_t n, int ms)
 	if (n > sizeof(waits) / sizeof(waits[0]))
 		n = sizeof(waits) / sizeof(waits[0]);
 	for (size_t i = 0; i < n; i++)
-		waits[i] = (struct curl_waitfd){ fds[i].fd,
-						 (short)((fds[i].events & POLLIN ? CURL_WAIT_POLLIN : 0) |
-							 (fds[i].events & POLLOUT ? CURL_WAIT_POLLOUT : 0)),
-						 0 };
+		waits[i] = (struct curl_waitfd){
+			fds[i].fd,
+			(short)((fds[i].events & POLLIN ? CURL_WAIT_POLLIN : 0) |
+				(fds[i].events & POLLOUT ? CURL_WAIT_POLLOUT : 0)),
+			0
+		};
 	start_some(s, monotonic());
 	curl_multi_perform(s->multi, &left);
 	curl_multi_poll(s->multi, waits, (unsigned)n, ms, NULL);
@@ -358,7 +368,8 @@ void sender__turn(struct sender *s, struct pollfd *fds, size_t n, int ms)
 	while ((m = curl_multi_info_read(s->multi, &left))) {
 		struct post *p;
 
-		if (m->msg != CURLMSG_DONE || curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &p))
+		if (m->msg != CURLMSG_DONE ||
+		    curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &p))
 			continue;
 		ended(s, p, m->data.result, monotonic());
 	}

@@ -49,7 +49,8 @@ struct auth *auth__new(const struct auth_opts *o)
 	if (!o->local && gethostname(g->machine, sizeof(g->machine) - 1))
 		g->machine[0] = '\0';
 	/* The prefix is a promise that browsers hold the sender to: this host alone, and by https. */
-	snprintf(g->cookie, sizeof(g->cookie), "%smemtrace_session_%u", o->tls ? "__Host-" : "", o->port);
+	snprintf(g->cookie, sizeof(g->cookie), "%smemtrace_session_%u", o->tls ? "__Host-" : "",
+		 o->port);
 	auth__set_rates(g, o->per_minute);
 	err = auth__set_token(g, o->token);
 	if (!err)
@@ -73,7 +74,8 @@ void auth__free(struct auth *g)
 	free(g);
 }
 
-static void refuse(struct guard_verdict *v, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void refuse(struct guard_verdict *v, int status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 static void refuse(struct guard_verdict *v, int status, const char *fmt, ...)
 {
 	va_list ap;
@@ -100,7 +102,8 @@ static bool split_host(const char *text, char name[HOST_MAX + 1], bool *six)
 			return false;
 		rest = end + 1;
 	} else {
-		len = strspn(text, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_");
+		len = strspn(text,
+			     "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_");
 		end = rest = text + len;
 	}
 	len = end - text;
@@ -114,7 +117,8 @@ static bool split_host(const char *text, char name[HOST_MAX + 1], bool *six)
 	return rest[-1] == ':' && len <= 5 && strspn(rest, "0123456789") == len;
 }
 
-/* An address in figures: a page of another site cannot make its own name one. 0.0.0.0 is not an address of anybody. */
+/* An address in figures: a page of another site cannot make its own name one. 0.0.0.0 is not an
+ * address of anybody. */
 static bool is_address(const char *name, bool six)
 {
 	static const struct in6_addr none6;
@@ -141,7 +145,8 @@ static bool is_our_name(const struct auth *g, char *name)
 	return false;
 }
 
-/* Who reaches us by a name that is not ours may be a page of another site whose name was made to point here. */
+/* Who reaches us by a name that is not ours may be a page of another site whose name was made to
+ * point here. */
 static bool host_is_ours(struct auth *g, const struct guard_request *r, struct guard_verdict *v)
 {
 	char name[HOST_MAX + 1], shown[64];
@@ -170,29 +175,35 @@ static bool origin_is_ours(const struct auth *g, const struct guard_request *r)
 		return true;
 	if (!strncasecmp(at, "https://", 8))
 		at += 8;
-	else if (!g->tls && !strncasecmp(at, "http://", 7)) /* without TLS of our own: something before us may speak it */
+	else if (!g->tls &&
+		 !strncasecmp(at, "http://",
+			      7)) /* without TLS of our own: something before us may speak it */
 		at += 7;
 	else
 		return false;
 	return r->host && !strcasecmp(at, r->host);
 }
 
-/* A link, or an address that was typed: the answer is shown to a person, and no page gets to see it. */
+/* A link, or an address that was typed: the answer is shown to a person, and no page gets to see
+ * it. */
 static bool is_navigation(const struct guard_request *r)
 {
 	bool reads = !strcmp(r->method, "GET") || !strcmp(r->method, "HEAD");
 
-	return reads && !(r->flags & (ROUTE_CHANGES | ROUTE_COSTLY)) && r->fetch_mode && !strcmp(r->fetch_mode, "navigate") && r->fetch_dest &&
+	return reads && !(r->flags & (ROUTE_CHANGES | ROUTE_COSTLY)) && r->fetch_mode &&
+	       !strcmp(r->fetch_mode, "navigate") && r->fetch_dest &&
 	       !strcmp(r->fetch_dest, "document");
 }
 
-static bool comes_from_us(const struct auth *g, const struct guard_request *r, struct guard_verdict *v)
+static bool comes_from_us(const struct auth *g, const struct guard_request *r,
+			  struct guard_verdict *v)
 {
 	if (!origin_is_ours(g, r)) {
 		refuse(v, 403, "Origin: requests by pages of other sites are refused");
 		return false;
 	}
-	if (!r->fetch_site || !strcmp(r->fetch_site, "same-origin") || !strcmp(r->fetch_site, "none") || is_navigation(r))
+	if (!r->fetch_site || !strcmp(r->fetch_site, "same-origin") ||
+	    !strcmp(r->fetch_site, "none") || is_navigation(r))
 		return true;
 	refuse(v, 403, "Sec-Fetch-Site: requests by pages of other sites are refused");
 	return false;
@@ -203,7 +214,8 @@ static bool comes_from_us(const struct auth *g, const struct guard_request *r, s
 static void too_many(const struct auth *g, struct guard_verdict *v, unsigned wait, bool costly)
 {
 	v->retry_after = wait;
-	refuse(v, 429, "too many requests: at most %u a minute%s; again in %u s", costly ? (g->per_minute < 10 ? 1 : g->per_minute / 10) : g->per_minute,
+	refuse(v, 429, "too many requests: at most %u a minute%s; again in %u s",
+	       costly ? (g->per_minute < 10 ? 1 : g->per_minute / 10) : g->per_minute,
 	       costly ? " of this kind" : "", wait);
 }
 
@@ -218,7 +230,8 @@ static const char *bearer(const char *authorization)
 	return authorization + strspn(authorization, " ");
 }
 
-static bool is_allowed(struct auth *g, struct peer *p, const struct guard_request *r, struct guard_verdict *v)
+static bool is_allowed(struct auth *g, struct peer *p, const struct guard_request *r,
+		       struct guard_verdict *v)
 {
 	const char *token;
 	int status;
@@ -234,14 +247,18 @@ static bool is_allowed(struct auth *g, struct peer *p, const struct guard_reques
 	if (!status)
 		return true;
 	if (status == 429) {
-		refuse(v, 429, "too many wrong tokens came from there; again in %u s", v->retry_after);
+		refuse(v, 429, "too many wrong tokens came from there; again in %u s",
+		       v->retry_after);
 		return false;
 	}
-	refuse(v, 401, token ? "that is not the token" : "this needs the token: Authorization: Bearer TOKEN");
+	refuse(v, 401,
+	       token ? "that is not the token"
+		     : "this needs the token: Authorization: Bearer TOKEN");
 	return false;
 }
 
-static void check_costly(struct auth *g, struct peer *p, const struct guard_request *r, struct guard_verdict *v)
+static void check_costly(struct auth *g, struct peer *p, const struct guard_request *r,
+			 struct guard_verdict *v)
 {
 	unsigned wait;
 

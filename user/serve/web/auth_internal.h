@@ -8,8 +8,8 @@
 #define SETS 256
 #define WAYS 8
 #define SESSIONS 64
-#define SESSION_ID 32	/* hexadecimal digits, of 128 random bits */
-#define FAILURES 10	/* wrong tokens that a peer may try at once, and then each minute */
+#define SESSION_ID 32 /* hexadecimal digits, of 128 random bits */
+#define FAILURES 10   /* wrong tokens that a peer may try at once, and then each minute */
 #define HOUR (3600 * UINT64_C(1000000000))
 
 enum bucket_kind { BUCKET_ALL, BUCKET_COSTLY, BUCKET_FAILURES, BUCKETS };
@@ -25,7 +25,8 @@ struct peer {
 	double spent[BUCKETS]; /* of the bucket's most, at `time` */
 	uint64_t time;
 	unsigned connections, costly;
-	uint64_t heard; /* of this machine: when the right token was heard after too many wrong ones */
+	uint64_t heard; /* of this machine: when the right token was heard after too many wrong ones
+			 */
 };
 
 struct session {
@@ -45,7 +46,8 @@ struct auth {
 	struct rate rates[BUCKETS];
 	struct hash_seed seed;
 	struct peer peers[SETS][WAYS];
-	/* All those for whom there is no place: nobody loses one by being pushed out, so nobody has their past forgotten by coming from many addresses. */
+	/* All those for whom there is no place: nobody loses one by being pushed out, so nobody has
+	 * their past forgotten by coming from many addresses. */
 	struct peer others;
 	unsigned connections, costly;
 	struct session sessions[SESSIONS];
@@ -65,10 +67,12 @@ bool auth__begin_costly(struct auth *g, struct peer *p);
 /* ---- auth_token.c ---- */
 bool auth__is_token(const struct auth *g, const char *text, size_t len);
 /*
- * 0: the token is right (and is taken); else 401, or 429 with v->retry_after: too many wrong ones came from there. On loopback, where one user's wrong
- * tokens would shut all others out, the right one is heard once a second whatever came before.
+ * 0: the token is right (and is taken); else 401, or 429 with v->retry_after: too many wrong ones
+ * came from there. On loopback, where one user's wrong tokens would shut all others out, the right
+ * one is heard once a second whatever came before.
  */
-int auth__try_token(struct auth *g, struct peer *p, const struct guard_request *r, const char *token, struct guard_verdict *v);
+int auth__try_token(struct auth *g, struct peer *p, const struct guard_request *r,
+		    const char *token, struct guard_verdict *v);
 bool auth__has_session(struct auth *g, const struct guard_request *r);
 int auth__set_token(struct auth *g, const char *token);
 

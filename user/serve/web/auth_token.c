@@ -48,7 +48,8 @@ bool auth__is_token(const struct auth *g, const char *text, size_t len)
 	return same & (len == g->token_len);
 }
 
-int auth__try_token(struct auth *g, struct peer *p, const struct guard_request *r, const char *token, struct guard_verdict *v)
+int auth__try_token(struct auth *g, struct peer *p, const struct guard_request *r,
+		    const char *token, struct guard_verdict *v)
 {
 	bool may_look = r->peer.is_local && r->now >= p->heard + SECOND, right;
 
@@ -87,7 +88,8 @@ static struct session *find(struct auth *g, const char *id, uint64_t now)
 	for (size_t i = 0; i < SESSIONS; i++) {
 		struct session *s = &g->sessions[i];
 
-		if (is_same((const unsigned char *)s->id, (const unsigned char *)id, SESSION_ID) && !is_over(s, now))
+		if (is_same((const unsigned char *)s->id, (const unsigned char *)id, SESSION_ID) &&
+		    !is_over(s, now))
 			found = s;
 	}
 	return found;
@@ -109,7 +111,8 @@ static bool next_value(const struct auth *g, const char **at, char id[SESSION_ID
 		len = strcspn(*at, ";");
 		value = *at;
 		*at += len;
-		if (len != name + 1 + SESSION_ID || strncmp(value, g->cookie, name) || value[name] != '=')
+		if (len != name + 1 + SESSION_ID || strncmp(value, g->cookie, name) ||
+		    value[name] != '=')
 			continue;
 		memcpy(id, value + name + 1, SESSION_ID);
 		id[SESSION_ID] = '\0';
@@ -140,7 +143,8 @@ bool auth__has_session(struct auth *g, const struct guard_request *r)
 
 static void say_cookie(const struct auth *g, const char *value, bool gone, char *ret)
 {
-	snprintf(ret, 200, "%s=%s; Path=/; HttpOnly; SameSite=Strict%s%s", g->cookie, value, g->tls ? "; Secure" : "", gone ? "; Max-Age=0" : "");
+	snprintf(ret, 200, "%s=%s; Path=/; HttpOnly; SameSite=Strict%s%s", g->cookie, value,
+		 g->tls ? "; Secure" : "", gone ? "; Max-Age=0" : "");
 }
 
 /* Where all places are taken, the one that has not been used for longest goes. */
@@ -157,7 +161,8 @@ static struct session *place(struct auth *g, uint64_t now)
 	return s;
 }
 
-int auth__log_in(struct auth *g, const struct guard_request *r, const char *token, char *set_cookie, struct guard_verdict *v)
+int auth__log_in(struct auth *g, const struct guard_request *r, const char *token, char *set_cookie,
+		 struct guard_verdict *v)
 {
 	struct peer *p = auth__find(g, &r->peer, r->now);
 	unsigned char random[SESSION_ID / 2];
@@ -169,7 +174,8 @@ int auth__log_in(struct auth *g, const struct guard_request *r, const char *toke
 		return 0;
 	v->status = auth__try_token(g, p, r, token, v);
 	if (v->status == 429)
-		snprintf(v->why, sizeof(v->why), "too many wrong tokens came from there; again in %u s", v->retry_after);
+		snprintf(v->why, sizeof(v->why),
+			 "too many wrong tokens came from there; again in %u s", v->retry_after);
 	else if (v->status)
 		snprintf(v->why, sizeof(v->why), "that is not the token");
 	if (v->status)

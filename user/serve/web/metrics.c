@@ -48,7 +48,8 @@ void metrics__one_real(struct metrics_writer *w, const struct om_family *f, doub
 /* ---- targets and their processes ---- */
 
 /* {target="train",process="0",rank="3" */
-static void process_labels(struct metrics_writer *w, const struct om_family *f, const struct state_process *p)
+static void process_labels(struct metrics_writer *w, const struct om_family *f,
+			   const struct state_process *p)
 {
 	char number[24];
 
@@ -65,12 +66,16 @@ static void process_labels(struct metrics_writer *w, const struct om_family *f, 
 
 static void put_targets(struct metrics_writer *w)
 {
-	static const struct om_family f = { "target_processes", "gauge", NULL, "Processes that a target of the command line means now." };
+	static const struct om_family f = {
+		"target_processes", "gauge", NULL,
+		"Processes that a target of the command line means now."
+	};
 	const json_t *target;
 	size_t i;
 
 	metrics__head(w, &f);
-	json_array_foreach(w->state->targets, i, target) {
+	json_array_foreach(w->state->targets, i, target)
+	{
 		const char *name = json_string_value(json_object_get(target, "name"));
 		const char *kind = json_string_value(json_object_get(target, "kind"));
 
@@ -105,10 +110,14 @@ static void put_infos(struct metrics_writer *w)
 
 static void put_processes(struct metrics_writer *w)
 {
-	static const struct om_family rss = { "resident_bytes", "gauge", "bytes", "Resident memory of the process." };
-	static const struct om_family start = { "process_start_time_seconds", "gauge", "seconds", "When the process began, since 1970." };
-	static const struct om_family when = { "sample_timestamp_seconds", "gauge", "seconds",
-					       "When the figures of the process were read, since 1970." };
+	static const struct om_family rss = { "resident_bytes", "gauge", "bytes",
+					      "Resident memory of the process." };
+	static const struct om_family start = { "process_start_time_seconds", "gauge", "seconds",
+						"When the process began, since 1970." };
+	static const struct om_family when = {
+		"sample_timestamp_seconds", "gauge", "seconds",
+		"When the figures of the process were read, since 1970."
+	};
 
 	put_infos(w);
 	metrics__head(w, &start);
@@ -132,7 +141,8 @@ static void put_processes(struct metrics_writer *w)
 	}
 }
 
-static void put_figure(struct metrics_writer *w, const struct om_family *f, enum state_figure figure)
+static void put_figure(struct metrics_writer *w, const struct om_family *f,
+		       enum state_figure figure)
 {
 	size_t seen = 0;
 
@@ -155,13 +165,18 @@ static void put_devices(struct metrics_writer *w)
 	/* The names are those of `watch --metrics`, without "watch". */
 	static const struct om_family families[FIG_NR] = {
 		[FIG_ALLOCATED] = { "allocated_bytes", "gauge", "bytes", "What tensors hold." },
-		[FIG_RESERVED] = { "reserved_bytes", "gauge", "bytes", "What PyTorch's allocator took from the device." },
-		[FIG_PEAK_ALLOCATED] = { "peak_allocated_bytes", "gauge", "bytes", "The highest allocated, as the allocator counts it." },
+		[FIG_RESERVED] = { "reserved_bytes", "gauge", "bytes",
+				   "What PyTorch's allocator took from the device." },
+		[FIG_PEAK_ALLOCATED] = { "peak_allocated_bytes", "gauge", "bytes",
+					 "The highest allocated, as the allocator counts it." },
 		[FIG_TOTAL] = { "device_memory_bytes", "gauge", "bytes", "Memory of the device." },
-		[FIG_USED] = { "device_used_bytes", "gauge", "bytes", "What the process has of the device, as the driver says." },
-		[FIG_FREE] = { "device_free_bytes", "gauge", "bytes", "What the driver has left on the device, all processes counted." },
+		[FIG_USED] = { "device_used_bytes", "gauge", "bytes",
+			       "What the process has of the device, as the driver says." },
+		[FIG_FREE] = { "device_free_bytes", "gauge", "bytes",
+			       "What the driver has left on the device, all processes counted." },
 		[FIG_OOMS] = { "ooms", "counter", NULL, "Out of memory, since the process began." },
-		[FIG_RETRIES] = { "alloc_retries", "counter", NULL, "Allocations tried again after the cache was emptied." },
+		[FIG_RETRIES] = { "alloc_retries", "counter", NULL,
+				  "Allocations tried again after the cache was emptied." },
 	};
 	size_t n = 0;
 
@@ -176,7 +191,8 @@ static void put_devices(struct metrics_writer *w)
 
 static void put_build(struct metrics_writer *w)
 {
-	static const struct om_family f = { "build", "info", NULL, "The program that serves this." };
+	static const struct om_family f = { "build", "info", NULL,
+					    "The program that serves this." };
 
 	metrics__head(w, &f);
 	om__name(w->out, &f);
@@ -187,7 +203,10 @@ static void put_build(struct metrics_writer *w)
 
 static void put_requests(struct metrics_writer *w, const struct metrics *m)
 {
-	static const struct om_family f = { "serve_requests", "counter", NULL, "Requests answered, by the call that was meant and status." };
+	static const struct om_family f = {
+		"serve_requests", "counter", NULL,
+		"Requests answered, by the call that was meant and status."
+	};
 	char status[16];
 
 	metrics__head(w, &f);
@@ -204,15 +223,19 @@ static void put_requests(struct metrics_writer *w, const struct metrics *m)
 	}
 	if (m->others) {
 		om__name(w->out, &f);
-		fprintf(w->out, "{method=\"other\",route=\"other\",status=\"other\"} %" PRIu64 "\n", m->others);
+		fprintf(w->out, "{method=\"other\",route=\"other\",status=\"other\"} %" PRIu64 "\n",
+			m->others);
 	}
 }
 
 static void put_traces(struct metrics_writer *w)
 {
-	static const struct om_family traces = { "serve_traces", "gauge", NULL, "Traces that there are, by state." };
-	static const struct om_family size = { "serve_recordings_bytes", "gauge", "bytes", "Size of their recordings." };
-	static const char *const states[] = { "starting", "capturing", "finishing", "done", "failed" };
+	static const struct om_family traces = { "serve_traces", "gauge", NULL,
+						 "Traces that there are, by state." };
+	static const struct om_family size = { "serve_recordings_bytes", "gauge", "bytes",
+					       "Size of their recordings." };
+	static const char *const states[] = { "starting", "capturing", "finishing", "done",
+					      "failed" };
 	size_t n[COUNT(states)] = { 0 };
 	uint64_t bytes = 0;
 
@@ -235,9 +258,12 @@ static void put_traces(struct metrics_writer *w)
 
 static void put_captures(struct metrics_writer *w)
 {
-	static const struct om_family captures = { "serve_captures", "counter", NULL, "Captures that have ended, by how." };
-	static const struct om_family events = { "serve_captured_events", "counter", NULL, "Events that ended captures have recorded." };
-	static const struct om_family lost = { "serve_lost_events", "counter", NULL, "Events that ended captures have lost." };
+	static const struct om_family captures = { "serve_captures", "counter", NULL,
+						   "Captures that have ended, by how." };
+	static const struct om_family events = { "serve_captured_events", "counter", NULL,
+						 "Events that ended captures have recorded." };
+	static const struct om_family lost = { "serve_lost_events", "counter", NULL,
+					       "Events that ended captures have lost." };
 	const struct state *s = w->state;
 
 	metrics__head(w, &captures);
@@ -252,7 +278,10 @@ static void put_captures(struct metrics_writer *w)
 /* Nothing is pushed: no series. */
 static void put_pushes(struct metrics_writer *w)
 {
-	static const struct om_family f = { "serve_pushes", "counter", NULL, "What was pushed to other servers, by what became of it." };
+	static const struct om_family f = {
+		"serve_pushes", "counter", NULL,
+		"What was pushed to other servers, by what became of it."
+	};
 	static const char *const to[] = { "pyroscope", "otlp" };
 	static const char *const results[] = { "sent", "failed", "dropped" };
 
@@ -266,23 +295,32 @@ static void put_pushes(struct metrics_writer *w)
 			json_int_t n = json_integer_value(json_object_get(counts, results[k]));
 
 			om__name(w->out, &f);
-			fprintf(w->out, "{to=\"%s\",result=\"%s\"} %" PRIu64 "\n", to[i], results[k], n > 0 ? (uint64_t)n : 0);
+			fprintf(w->out, "{to=\"%s\",result=\"%s\"} %" PRIu64 "\n", to[i],
+				results[k], n > 0 ? (uint64_t)n : 0);
 		}
 	}
 }
 
 static void put_self(struct metrics_writer *w, const struct metrics *m)
 {
-	static const struct om_family start = { "serve_start_time_seconds", "gauge", "seconds", "When the server began, since 1970." };
-	static const struct om_family can = { "serve_can_trace", "gauge", NULL, "1: captures can be made; 0: recordings are shown, and no more." };
-	static const struct om_family samples = { "serve_samples", "counter", NULL, "Times that figures of a process were read." };
-	static const struct om_family cpu = { "serve_cpu_seconds", "counter", "seconds", "Processor time of the process that answers." };
-	static const struct om_family rss = { "serve_resident_max_bytes", "gauge", "bytes", "The most memory that it ever had, resident." };
+	static const struct om_family start = { "serve_start_time_seconds", "gauge", "seconds",
+						"When the server began, since 1970." };
+	static const struct om_family can = {
+		"serve_can_trace", "gauge", NULL,
+		"1: captures can be made; 0: recordings are shown, and no more."
+	};
+	static const struct om_family samples = { "serve_samples", "counter", NULL,
+						  "Times that figures of a process were read." };
+	static const struct om_family cpu = { "serve_cpu_seconds", "counter", "seconds",
+					      "Processor time of the process that answers." };
+	static const struct om_family rss = { "serve_resident_max_bytes", "gauge", "bytes",
+					      "The most memory that it ever had, resident." };
 	struct rusage u;
 
 	put_build(w);
 	if (w->state->hello)
-		metrics__one_real(w, &start, json_number_value(json_object_get(w->state->hello, "start")));
+		metrics__one_real(w, &start,
+				  json_number_value(json_object_get(w->state->hello, "start")));
 	metrics__one(w, &can, json_is_true(json_object_get(w->state->hello, "can_trace")));
 	metrics__one(w, &samples, w->state->samples);
 	put_traces(w);
@@ -291,13 +329,18 @@ static void put_self(struct metrics_writer *w, const struct metrics *m)
 	put_requests(w, m);
 	if (getrusage(RUSAGE_SELF, &u))
 		return;
-	metrics__one_real(w, &cpu, (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
+	metrics__one_real(w, &cpu,
+			  (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+				  (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
 	metrics__one(w, &rss, (uint64_t)u.ru_maxrss * 1024);
 }
 
 static void put_left_out(struct metrics_writer *w)
 {
-	static const struct om_family f = { "serve_left_out", "gauge", NULL, "What is not shown above, since there is too much of it." };
+	static const struct om_family f = {
+		"serve_left_out", "gauge", NULL,
+		"What is not shown above, since there is too much of it."
+	};
 
 	metrics__head(w, &f);
 	om__name(w->out, &f);

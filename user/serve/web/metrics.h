@@ -2,8 +2,10 @@
 #ifndef MT_SERVE_WEB_METRICS_H
 #define MT_SERVE_WEB_METRICS_H
 /*
- * What is known of the targets and of the server itself, as text for Prometheus. The number of series is bounded by what is there at the moment, and their
- * labels do not change when a job is started again: a process is its target's name and a small number, and the PID is a label of one series alone.
+ * What is known of the targets and of the server itself, as text for Prometheus. The number of
+ * series is bounded by what is there at the moment, and their labels do not change when a job is
+ * started again: a process is its target's name and a small number, and the PID is a label of one
+ * series alone.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,7 +33,8 @@ struct metrics {
 	uint64_t others; /* that found no place above */
 };
 
-/* A request was answered. method and route: of the table, both NULL where none was meant; they are kept. */
+/* A request was answered. method and route: of the table, both NULL where none was meant; they are
+ * kept. */
 void metrics__count(struct metrics *m, const char *method, const char *route, int status);
 /* openmetrics: OpenMetrics 1.0; else Prometheus' text format 0.0.4. Errors are out's. */
 void metrics__write(FILE *out, const struct state *s, const struct metrics *m, bool openmetrics);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the last finished capture of each target has found: its devices' peaks, and what the largest of them was made of. */
+/* What the last finished capture of each target has found: its devices' peaks, and what the largest
+ * of them was made of. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -44,14 +45,16 @@ static bool has(const struct lasts *l, const char *target)
 	return false;
 }
 
-/* Newest first: of each target the first is the last one. Those that were made for a profile alone come and go. */
+/* Newest first: of each target the first is the last one. Those that were made for a profile alone
+ * come and go. */
 static void find(struct metrics_writer *w, struct lasts *l)
 {
 	for (size_t i = w->state->n_traces; i-- > 0;) {
 		const struct state_trace *t = w->state->traces[i];
 		const char *target;
 
-		if (!t->report || strcmp(text_of(t->facts, "state"), "done") || json_is_false(json_object_get(t->facts, "keep")))
+		if (!t->report || strcmp(text_of(t->facts, "state"), "done") ||
+		    json_is_false(json_object_get(t->facts, "keep")))
 			continue;
 		target = target_of(w->state, t);
 		if (has(l, target))
@@ -63,7 +66,8 @@ static void find(struct metrics_writer *w, struct lasts *l)
 	}
 }
 
-static void open_labels(struct metrics_writer *w, const struct om_family *f, const struct last *l, const char *device)
+static void open_labels(struct metrics_writer *w, const struct om_family *f, const struct last *l,
+			const char *device)
 {
 	om__name(w->out, f);
 	fputc('{', w->out);
@@ -87,11 +91,18 @@ static void put_devices(struct metrics_writer *w, const struct lasts *l)
 		struct om_family family;
 		const char *key;
 	} figures[] = {
-		{ { "capture_peak_allocated_bytes", "gauge", "bytes", "Allocated at most, in the last capture of the target." }, "peak_allocated" },
-		{ { "capture_peak_reserved_bytes", "gauge", "bytes", "Reserved at most, in the last capture of the target." }, "peak_reserved" },
-		{ { "capture_allocation_bytes", "gauge", "bytes", "Sum of all allocations in the last capture of the target." },
+		{ { "capture_peak_allocated_bytes", "gauge", "bytes",
+		    "Allocated at most, in the last capture of the target." },
+		  "peak_allocated" },
+		{ { "capture_peak_reserved_bytes", "gauge", "bytes",
+		    "Reserved at most, in the last capture of the target." },
+		  "peak_reserved" },
+		{ { "capture_allocation_bytes", "gauge", "bytes",
+		    "Sum of all allocations in the last capture of the target." },
 		  "total_allocated" },
-		{ { "capture_drift_bytes", "gauge", "bytes", "Largest difference from the allocator's own total in the last capture." }, "drift" },
+		{ { "capture_drift_bytes", "gauge", "bytes",
+		    "Largest difference from the allocator's own total in the last capture." },
+		  "drift" },
 	};
 
 	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
@@ -100,11 +111,14 @@ static void put_devices(struct metrics_writer *w, const struct lasts *l)
 			const json_t *device, *number;
 			size_t d;
 
-			json_array_foreach(json_object_get(l->of[k].trace->report, "devices"), d, device) {
+			json_array_foreach(json_object_get(l->of[k].trace->report, "devices"), d,
+					   device)
+			{
 				number = json_object_get(device, figures[i].key);
 				if (d == STATE_DEVICES || !json_is_number(number))
 					continue;
-				open_labels(w, &figures[i].family, &l->of[k], text_of(device, "device"));
+				open_labels(w, &figures[i].family, &l->of[k],
+					    text_of(device, "device"));
 				put_number(w, number);
 			}
 		}
@@ -113,38 +127,48 @@ static void put_devices(struct metrics_writer *w, const struct lasts *l)
 
 static void put_whole(struct metrics_writer *w, const struct lasts *l)
 {
-	static const struct om_family when = { "capture_timestamp_seconds", "gauge", "seconds",
-					       "When the last capture of the target began, since 1970." };
-	static const struct om_family fragmentation = { "capture_fragmentation_ratio", "gauge", "ratio",
-							"(reserved - allocated) / reserved at that peak." };
+	static const struct om_family when = {
+		"capture_timestamp_seconds", "gauge", "seconds",
+		"When the last capture of the target began, since 1970."
+	};
+	static const struct om_family fragmentation = {
+		"capture_fragmentation_ratio", "gauge", "ratio",
+		"(reserved - allocated) / reserved at that peak."
+	};
 	const json_t *number;
 
 	metrics__head(w, &when);
 	for (size_t k = 0; k < l->n; k++) {
 		open_labels(w, &when, &l->of[k], NULL);
-		fprintf(w->out, "} %.3f\n", json_number_value(json_object_get(l->of[k].trace->facts, "begun")));
+		fprintf(w->out, "} %.3f\n",
+			json_number_value(json_object_get(l->of[k].trace->facts, "begun")));
 	}
 	metrics__head(w, &fragmentation);
 	for (size_t k = 0; k < l->n; k++) {
 		number = json_object_get(l->of[k].trace->report, "fragmentation");
 		if (!json_is_number(number))
 			continue;
-		open_labels(w, &fragmentation, &l->of[k], text_of(l->of[k].trace->report, "device"));
+		open_labels(w, &fragmentation, &l->of[k],
+			    text_of(l->of[k].trace->report, "device"));
 		put_number(w, number);
 	}
 }
 
 static void put_categories(struct metrics_writer *w, const struct lasts *l)
 {
-	static const struct om_family f = { "capture_category_bytes", "gauge", "bytes",
-					    "What the peak was made of, on the device with the largest: by what it was for." };
+	static const struct om_family f = {
+		"capture_category_bytes", "gauge", "bytes",
+		"What the peak was made of, on the device with the largest: by what it was for."
+	};
 	/* What a report may call them: a label has no other values. */
-	static const char *const names[] = { "parameter", "buffer", "gradient", "optimizer_state", "activation", "input", "temporary", "unknown",
-						"before_attach" };
+	static const char *const names[] = { "parameter",	"buffer",     "gradient",
+					     "optimizer_state", "activation", "input",
+					     "temporary",	"unknown",    "before_attach" };
 
 	metrics__head(w, &f);
 	for (size_t k = 0; k < l->n; k++) {
-		const json_t *report = l->of[k].trace->report, *categories = json_object_get(report, "categories");
+		const json_t *report = l->of[k].trace->report,
+			     *categories = json_object_get(report, "categories");
 
 		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 			const json_t *number = json_object_get(categories, names[i]);
@@ -171,7 +195,8 @@ static const char *tail(const char *path)
 	return path;
 }
 
-static void put_line(struct metrics_writer *w, const struct om_family *f, const struct last *l, const json_t *row, size_t top)
+static void put_line(struct metrics_writer *w, const struct om_family *f, const struct last *l,
+		     const json_t *row, size_t top)
 {
 	const char *file = text_of(row, "file"), *function = text_of(row, "function");
 	char number[24];
@@ -180,7 +205,8 @@ static void put_line(struct metrics_writer *w, const struct om_family *f, const 
 	snprintf(number, sizeof(number), "%zu", top);
 	om__label(w->out, "top", number, true);
 	om__label(w->out, "file", *file ? tail(file) : text_of(row, "source"), true);
-	snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(row, "line")));
+	snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
+		 json_integer_value(json_object_get(row, "line")));
 	om__label(w->out, "line", *file ? number : "", true);
 	om__label(w->out, "function", tail(function), true);
 	om__label(w->out, "module", tail(text_of(row, "module")), true);
@@ -190,26 +216,33 @@ static void put_line(struct metrics_writer *w, const struct om_family *f, const 
 
 static void put_lines(struct metrics_writer *w, const struct lasts *l)
 {
-	static const struct om_family f = { "capture_line_bytes", "gauge", "bytes", 
-					    "What held most at that peak, as rows of a report: a line in a module; and the rest." };
+	static const struct om_family f = { "capture_line_bytes", "gauge", "bytes",
+					    "What held most at that peak, as rows of a report: a "
+					    "line in a module; and the rest." };
 
 	metrics__head(w, &f);
 	for (size_t k = 0; k < l->n; k++) {
-		const json_t *report = l->of[k].trace->report, *rows = json_object_get(report, "rows"), *row;
+		const json_t *report = l->of[k].trace->report,
+			     *rows = json_object_get(report, "rows"), *row;
 		json_int_t rest = json_integer_value(json_object_get(report, "allocated"));
 		size_t i;
 
-		json_array_foreach(rows, i, row) {
+		json_array_foreach(rows, i, row)
+		{
 			if (i == METRICS_LINES)
 				break;
 			put_line(w, &f, &l->of[k], row, i + 1);
-			if (__builtin_sub_overflow(rest, json_integer_value(json_object_get(row, "bytes")), &rest))
+			if (__builtin_sub_overflow(
+				    rest, json_integer_value(json_object_get(row, "bytes")), &rest))
 				rest = 0;
 		}
 		if (!rows || rest <= 0)
 			continue;
 		open_labels(w, &f, &l->of[k], text_of(report, "device"));
-		fprintf(w->out, ",top=\"rest\",file=\"\",line=\"\",function=\"\",module=\"\",category=\"\"} %" JSON_INTEGER_FORMAT "\n", rest);
+		fprintf(w->out,
+			",top=\"rest\",file=\"\",line=\"\",function=\"\",module=\"\",category=\"\"}"
+			" %" JSON_INTEGER_FORMAT "\n",
+			rest);
 	}
 }
 

@@ -39,12 +39,15 @@ static json_t *number(double v)
 
 static double bound(const json_t *limits, const char *field, double max)
 {
-	static const char *const of[][2] = { { "max_events", "max_events" }, { "duration_s", "max_duration_s" }, { "seconds", "max_duration_s" } };
+	static const char *const of[][2] = { { "max_events", "max_events" },
+					     { "duration_s", "max_duration_s" },
+					     { "seconds", "max_duration_s" } };
 
 	for (size_t i = 0; i < sizeof(of) / sizeof(*of); i++) {
 		const json_t *limit = json_object_get(limits, of[i][1]);
 
-		if (!strcmp(field, of[i][0]) && json_is_number(limit) && json_number_value(limit) < max)
+		if (!strcmp(field, of[i][0]) && json_is_number(limit) &&
+		    json_number_value(limit) < max)
 			return json_number_value(limit);
 	}
 	return max;
@@ -62,7 +65,9 @@ static bool fits(const struct field *f, const json_t *limits)
 
 static json_t *one_schema(const struct field *f, enum field_type type, const json_t *limits)
 {
-	static const char *const names[] = { [FIELD_INTEGER] = "integer", [FIELD_NUMBER] = "number", [FIELD_STRING] = "string",
+	static const char *const names[] = { [FIELD_INTEGER] = "integer",
+					     [FIELD_NUMBER] = "number",
+					     [FIELD_STRING] = "string",
 					     [FIELD_BOOLEAN] = "boolean" };
 	json_t *o = json_pack("{s:s}", "type", names[type]);
 
@@ -76,9 +81,12 @@ static json_t *one_schema(const struct field *f, enum field_type type, const jso
 		json_object_set_new(o, "minLength", json_integer((json_int_t)f->shortest));
 	if (!f->choices && !f->pattern)
 		json_object_set_new(o, "maxLength",
-				    json_integer(f->type == FIELD_STRING && f->longest ? (json_int_t)f->longest : VALIDATE_STRING));
+				    json_integer(f->type == FIELD_STRING && f->longest
+							 ? (json_int_t)f->longest
+							 : VALIDATE_STRING));
 	if (!f->choices)
-		json_object_set_new(o, "pattern", json_string(f->pattern ? f->pattern : NO_CONTROL));
+		json_object_set_new(o, "pattern",
+				    json_string(f->pattern ? f->pattern : NO_CONTROL));
 	if (f->choices) {
 		json_t *all = json_array();
 
@@ -109,10 +117,12 @@ static json_t *field_schema(const struct field *f, const json_t *limits)
 	return o;
 }
 
-static void add_parameters(json_t *to, const struct field *fields, const char *in, const json_t *limits)
+static void add_parameters(json_t *to, const struct field *fields, const char *in,
+			   const json_t *limits)
 {
 	for (const struct field *f = fields; f && f->name; f++) {
-		json_t *p = json_pack("{s:s, s:s, s:b, s:s*}", "name", f->name, "in", in, "required", f->required || *in == 'p', "description",
+		json_t *p = json_pack("{s:s, s:s, s:b, s:s*}", "name", f->name, "in", in,
+				      "required", f->required || *in == 'p', "description",
 				      f->help);
 		/* With commas between its members a list is one string of the query. */
 		if (f->type == FIELD_STRINGS) {
@@ -130,7 +140,8 @@ static void add_parameters(json_t *to, const struct field *fields, const char *i
 
 static json_t *body_of(const struct route *r, const json_t *limits)
 {
-	json_t *properties = json_object(), *required = json_array(), *schema, *extra, *example = json_object();
+	json_t *properties = json_object(), *required = json_array(), *schema, *extra,
+	       *example = json_object();
 
 	for (const struct field *f = r->in_body; f->name; f++) {
 		json_t *o = field_schema(f, limits);
@@ -156,11 +167,13 @@ static json_t *body_of(const struct route *r, const json_t *limits)
 		json_decref(example);
 		example = NULL;
 	}
-	return json_pack("{s:b, s:{s:{s:o, s:o*}}}", "required", 1, "content", "application/json", "schema", schema, "example", example);
+	return json_pack("{s:b, s:{s:{s:o, s:o*}}}", "required", 1, "content", "application/json",
+			 "schema", schema, "example", example);
 }
 
 /* A second one with the same status adds its type to the first. */
-static void add_answer(json_t *to, int status, const char *type, const char *schema, const char *help)
+static void add_answer(json_t *to, int status, const char *type, const char *schema,
+		       const char *help)
 {
 	char code[16], ref[96];
 	json_t *content, *answer, *types;
@@ -171,8 +184,8 @@ static void add_answer(json_t *to, int status, const char *type, const char *sch
 	if (answer && (!type || json_object_get(types, type)))
 		return;
 	snprintf(ref, sizeof(ref), "#/components/schemas/%s", schema ? schema : "");
-	content = schema ? json_pack("{s:{s:s}}", "schema", "$ref", ref) :
-			   json_pack("{s:{}}", "schema");
+	content = schema ? json_pack("{s:{s:s}}", "schema", "$ref", ref)
+			 : json_pack("{s:{}}", "schema");
 	if (answer) {
 		json_object_set_new(types, type, content);
 		return;
@@ -192,7 +205,8 @@ static json_t *answers_of(const struct route *r, bool token)
 
 	for (const struct answer *a = r->answers; a && a->status; a++)
 		add_answer(o, a->status, a->type, a->schema, a->help);
-	add_answer(o, 400, json, "Error", "The request is not one in HTTP, or its Host is none of this server's.");
+	add_answer(o, 400, json, "Error",
+		   "The request is not one in HTTP, or its Host is none of this server's.");
 	if (token && !(r->flags & ROUTE_OPEN))
 		add_answer(o, 401, json, "Error", "The token is missing or wrong.");
 	add_answer(o, 403, json, "Error", "The request comes from a page of another site.");
@@ -202,14 +216,17 @@ static json_t *answers_of(const struct route *r, bool token)
 	add_answer(o, 413, json, "Error", "The body is too long.");
 	if (r->in_body)
 		add_answer(o, 415, json, "Error", "The body is not application/json.");
-	add_answer(o, 422, json, "Error", "A field or parameter is not as it has to be; field says which.");
-	add_answer(o, 429, json, "Error", "Too many requests; Retry-After says when to come again.");
+	add_answer(o, 422, json, "Error",
+		   "A field or parameter is not as it has to be; field says which.");
+	add_answer(o, 429, json, "Error",
+		   "Too many requests; Retry-After says when to come again.");
 	return o;
 }
 
 static json_t *operation(const struct route *r, const json_t *limits, bool token)
 {
-	json_t *o = json_pack("{s:s, s:[s], s:s*, s:s*}", "operationId", r->id, "tags", r->tag, "summary", r->summary, "description", r->help);
+	json_t *o = json_pack("{s:s, s:[s], s:s*, s:s*}", "operationId", r->id, "tags", r->tag,
+			      "summary", r->summary, "description", r->help);
 	json_t *parameters = json_array();
 
 	add_parameters(parameters, r->in_path, "path", limits);
@@ -234,21 +251,27 @@ static json_t *components(const char *cookie)
 	ret = json_pack("{s:o}", "schemas", schemas);
 	if (cookie)
 		json_object_set_new(ret, "securitySchemes",
-				    json_pack("{s:{s:s, s:s, s:s}, s:{s:s, s:s, s:s, s:s}}", "token", "type", "http", "scheme", "bearer", "description",
-					      "The token of --token-file.", "session", "type", "apiKey", "in", "cookie", "name", cookie,
-					      "description", "What POST /api/session sets."));
+				    json_pack("{s:{s:s, s:s, s:s}, s:{s:s, s:s, s:s, s:s}}",
+					      "token", "type", "http", "scheme", "bearer",
+					      "description", "The token of --token-file.",
+					      "session", "type", "apiKey", "in", "cookie", "name",
+					      cookie, "description",
+					      "What POST /api/session sets."));
 	return ret;
 }
 
 char *openapi__text(const json_t *limits, const char *cookie, size_t *size)
 {
-	json_t *doc = json_pack("{s:s, s:{s:s, s:s, s:s}, s:[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}]}", "openapi", "3.1.0", "info", "title",
-				"memtrace-bpf", "version", MEMTRACE_VERSION, "description",
-				"What PyTorch programs hold of memory, by line and by module, asked over HTTP. Sizes are bytes unless the name says otherwise, "
-				"times seconds.",
-				"tags", "name", "traces", "description", "Captures, and what came of them", "name", "targets", "description",
-				"What can be captured", "name", "fleet", "description", "For monitoring systems", "name", "server", "description",
-				"The server itself");
+	json_t *doc = json_pack(
+		"{s:s, s:{s:s, s:s, s:s}, s:[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}]}",
+		"openapi", "3.1.0", "info", "title", "memtrace-bpf", "version", MEMTRACE_VERSION,
+		"description",
+		"What PyTorch programs hold of memory, by line and by module, asked over HTTP. "
+		"Sizes are bytes unless the name says otherwise, "
+		"times seconds.",
+		"tags", "name", "traces", "description", "Captures, and what came of them", "name",
+		"targets", "description", "What can be captured", "name", "fleet", "description",
+		"For monitoring systems", "name", "server", "description", "The server itself");
 	json_t *paths = json_object();
 	const struct route *r;
 	char *text;
@@ -270,7 +293,8 @@ char *openapi__text(const json_t *limits, const char *cookie, size_t *size)
 	json_object_set_new(doc, "paths", paths);
 	json_object_set_new(doc, "components", components(cookie));
 	if (cookie)
-		json_object_set_new(doc, "security", json_pack("[{s:[]}, {s:[]}]", "token", "session"));
+		json_object_set_new(doc, "security",
+				    json_pack("[{s:[]}, {s:[]}]", "token", "session"));
 	text = json_dumps(doc, JSON_COMPACT);
 	json_decref(doc);
 	*size = text ? strlen(text) : 0;

@@ -13,8 +13,9 @@ struct openapi_schema {
 extern const struct openapi_schema openapi_schemas[]; /* ends with a name of NULL */
 
 /*
- * As text, size bytes from malloc(); NULL: no memory. limits: the broker's, of which the bounds of fields are taken where they are narrower
- * (NULL: not known). cookie: of a server that wants a token, the name of the one that stands for it; else NULL.
+ * As text, size bytes from malloc(); NULL: no memory. limits: the broker's, of which the bounds of
+ * fields are taken where they are narrower (NULL: not known). cookie: of a server that wants a
+ * token, the name of the one that stands for it; else NULL.
  */
 char *openapi__text(const json_t *limits, const char *cookie, size_t *size);
 

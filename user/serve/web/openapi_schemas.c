@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What answers hold, as JSON Schema. In single quotes here, for the eye; openapi.c makes double ones of them. */
+/* What answers hold, as JSON Schema. In single quotes here, for the eye; openapi.c makes double
+ * ones of them. */
 #include "serve/web/openapi.h"
 
 #define NUMBER "{'type': ['number', 'null']}"
@@ -7,84 +8,137 @@
 #define TEXT "{'type': ['string', 'null']}"
 #define BYTES "{'type': 'integer', 'minimum': 0}"
 /* What there is of every trace, as it was asked for and as it has come. */
-#define TRACE_MEMBERS                                                                                                                     \
-	"'trace_id': {'type': 'string'}, 'model_name': {'type': 'string'}, 'pid': " INTEGER ", 'process': " TEXT ","                     \
-	"'state': {'type': 'string', 'enum': ['starting', 'capturing', 'finishing', 'done', 'failed']},"                                 \
-	"'begun': {'type': 'number'}, 'seconds': " NUMBER ", 'events': " INTEGER ", 'lost': " INTEGER ", 'bytes': " INTEGER ","           \
-	"'file': " TEXT ", 'max_events': " INTEGER ", 'stop_reason': " TEXT ", 'error': " TEXT ", 'status': " INTEGER
+#define TRACE_MEMBERS                                                                              \
+	"'trace_id': {'type': 'string'}, 'model_name': {'type': 'string'}, 'pid': " INTEGER        \
+	", 'process': " TEXT ","                                                                   \
+	"'state': {'type': 'string', 'enum': ['starting', 'capturing', 'finishing', 'done', "      \
+	"'failed']},"                                                                              \
+	"'begun': {'type': 'number'}, 'seconds': " NUMBER ", 'events': " INTEGER                   \
+	", 'lost': " INTEGER ", 'bytes': " INTEGER ","                                             \
+	"'file': " TEXT ", 'max_events': " INTEGER ", 'stop_reason': " TEXT ", 'error': " TEXT     \
+	", 'status': " INTEGER
 
 const struct openapi_schema openapi_schemas[] = {
 	{ "Error", "{'type': 'object', 'required': ['detail'], 'properties': {"
 		   "'detail': {'type': 'string', 'description': 'What failed, and why.'},"
-		   "'field': {'type': 'string', 'description': 'The member or parameter that is to blame.'}},"
-		   "'examples': [{'detail': 'max_events: must be at least 1, and it is -5', 'field': 'max_events'}]}" },
-	{ "Message", "{'type': 'object', 'required': ['message'], 'properties': {'message': {'type': 'string'}}}" },
-	{ "Document", "{'type': 'object', 'description': 'A document of a command of the same name; docs/REPORT.md has its members.'}" },
-	{ "Report", "{'type': 'object', 'required': ['memtrace', 'target', 'capture', 'devices', 'rows'], 'properties': {"
-		    "'memtrace': {'type': 'object'}, 'target': {'type': 'object'}, 'capture': {'type': 'object'},"
-		    "'devices': {'type': 'array', 'items': {'type': 'object'}}, 'device': " TEXT ", 'time': " NUMBER ","
-		    "'rows': {'type': 'array', 'items': {'type': 'object', 'required': ['bytes', 'count']}},"
-		    "'layers': {'type': 'object'}, 'phases': {'type': 'object'}}}" },
-	{ "Layer", "{'type': 'object', 'required': ['layer_name', 'peak_allocated', 'peak_reserved', 'total_allocations', 'total_deallocations',"
+		   "'field': {'type': 'string', 'description': 'The member or parameter that is to "
+		   "blame.'}},"
+		   "'examples': [{'detail': 'max_events: must be at least 1, and it is -5', "
+		   "'field': 'max_events'}]}" },
+	{ "Message", "{'type': 'object', 'required': ['message'], 'properties': {'message': "
+		     "{'type': 'string'}}}" },
+	{ "Document", "{'type': 'object', 'description': 'A document of a command of the same "
+		      "name; docs/REPORT.md has its members.'}" },
+	{ "Report",
+	  "{'type': 'object', 'required': ['memtrace', 'target', 'capture', 'devices', 'rows'], "
+	  "'properties': {"
+	  "'memtrace': {'type': 'object'}, 'target': {'type': 'object'}, 'capture': {'type': "
+	  "'object'},"
+	  "'devices': {'type': 'array', 'items': {'type': 'object'}}, 'device': " TEXT
+	  ", 'time': " NUMBER ","
+	  "'rows': {'type': 'array', 'items': {'type': 'object', 'required': ['bytes', 'count']}},"
+	  "'layers': {'type': 'object'}, 'phases': {'type': 'object'}}}" },
+	{ "Layer", "{'type': 'object', 'required': ['layer_name', 'peak_allocated', "
+		   "'peak_reserved', 'total_allocations', 'total_deallocations',"
 		   "'avg_fragmentation', 'duration_ms'], 'properties': {"
-		   "'layer_name': " TEXT ", 'peak_allocated': " INTEGER ", 'peak_reserved': " INTEGER ", 'total_allocations': " INTEGER ","
-		   "'total_deallocations': " INTEGER ", 'avg_fragmentation': " NUMBER ", 'duration_ms': " NUMBER ", 'layer_class': " TEXT ","
+		   "'layer_name': " TEXT ", 'peak_allocated': " INTEGER
+		   ", 'peak_reserved': " INTEGER ", 'total_allocations': " INTEGER ","
+		   "'total_deallocations': " INTEGER ", 'avg_fragmentation': " NUMBER
+		   ", 'duration_ms': " NUMBER ", 'layer_class': " TEXT ","
 		   "'calls': " INTEGER "}}" },
 	{ "Summary", "{'type': 'object', 'properties': {"
-		     "'total_events': " INTEGER ", 'total_layers': " INTEGER ", 'peak_allocated_mb': " NUMBER ", 'peak_reserved_mb': " NUMBER ","
-		     "'avg_fragmentation': " NUMBER ", 'tracing_time_ms': " NUMBER ", 'device': " TEXT ", 'peak_allocated': " INTEGER ","
-		     "'peak_reserved': " INTEGER ", 'before_attach': " INTEGER ", 'lost': " INTEGER ", 'complete': {'type': ['boolean', 'null']}}}" },
-	{ "Trace", "{'type': 'object', 'required': ['trace_id', 'model_name', 'state', 'begun'], 'properties': {" TRACE_MEMBERS ","
+		     "'total_events': " INTEGER ", 'total_layers': " INTEGER
+		     ", 'peak_allocated_mb': " NUMBER ", 'peak_reserved_mb': " NUMBER ","
+		     "'avg_fragmentation': " NUMBER ", 'tracing_time_ms': " NUMBER
+		     ", 'device': " TEXT ", 'peak_allocated': " INTEGER ","
+		     "'peak_reserved': " INTEGER ", 'before_attach': " INTEGER ", 'lost': " INTEGER
+		     ", 'complete': {'type': ['boolean', 'null']}}}" },
+	{ "Trace", "{'type': 'object', 'required': ['trace_id', 'model_name', 'state', 'begun'], "
+		   "'properties': {" TRACE_MEMBERS ","
 		   "'steps': " INTEGER ", 'summary': {'$ref': '#/components/schemas/Summary'}}}" },
-	{ "TraceResult", "{'type': 'object', 'required': ['trace_id', 'model_name'], 'properties': {"
-			 "'trace_id': {'type': 'string'}, 'model_name': " TEXT ", 'total_events': " INTEGER ", 'total_layers': " INTEGER ","
-			 "'peak_allocated_mb': {'type': ['number', 'null'], 'description': 'Of the device with the largest peak, MiB.'},"
-			 "'peak_reserved_mb': " NUMBER ","
-			 "'avg_fragmentation': {'type': ['number', 'null'], 'description': 'Mean of (reserved - allocated) / reserved over the"
-			 " events of the device; null without enable_fragmentation.'},"
-			 "'tracing_time_ms': " NUMBER ", 'pid': " INTEGER ", 'device': " TEXT ", 'peak_allocated': " INTEGER ","
-			 "'peak_reserved': " INTEGER ", 'lost': " INTEGER ", 'complete': {'type': ['boolean', 'null']},"
-			 "'layer_stats': {'type': 'object', 'additionalProperties': {'$ref': '#/components/schemas/Layer'}}},"
-			 "'examples': [{'trace_id': 'trace_1705536000000', 'model_name': 'my_model', 'total_events': 1523, 'total_layers': 1,"
-			 "'peak_allocated_mb': 245.5, 'peak_reserved_mb': 512.0, 'avg_fragmentation': 0.15, 'tracing_time_ms': 2045.23, 'pid': 4242,"
-			 "'device': 'cuda:0', 'peak_allocated': 257425408, 'peak_reserved': 536870912, 'lost': 0, 'complete': true,"
-			 "'layer_stats': {'conv1': {'layer_name': 'conv1', 'peak_allocated': 12582912, 'peak_reserved': 536870912,"
-			 "'total_allocations': 5, 'total_deallocations': 3, 'avg_fragmentation': 0.12, 'duration_ms': 2.34, 'layer_class': 'Conv2d',"
-			 "'calls': 5}}}]}" },
-	{ "TraceList", "{'type': 'object', 'required': ['active_traces', 'count', 'traces'], 'properties': {"
-		       "'active_traces': {'type': 'array', 'items': {'type': 'string'}}, 'count': " BYTES ","
-		       "'traces': {'type': 'array', 'items': {'$ref': '#/components/schemas/Trace'}}}}" },
-	{ "Export", "{'type': 'object', 'required': ['trace_id', 'format', 'download_url', 'file_size_bytes'], 'properties': {"
-		    "'trace_id': {'type': 'string'}, 'format': {'type': 'string'}, 'download_url': {'type': 'string'},"
+	{ "TraceResult",
+	  "{'type': 'object', 'required': ['trace_id', 'model_name'], 'properties': {"
+	  "'trace_id': {'type': 'string'}, 'model_name': " TEXT ", 'total_events': " INTEGER
+	  ", 'total_layers': " INTEGER ","
+	  "'peak_allocated_mb': {'type': ['number', 'null'], 'description': 'Of the device with "
+	  "the largest peak, MiB.'},"
+	  "'peak_reserved_mb': " NUMBER ","
+	  "'avg_fragmentation': {'type': ['number', 'null'], 'description': 'Mean of (reserved - "
+	  "allocated) / reserved over the"
+	  " events of the device; null without enable_fragmentation.'},"
+	  "'tracing_time_ms': " NUMBER ", 'pid': " INTEGER ", 'device': " TEXT
+	  ", 'peak_allocated': " INTEGER ","
+	  "'peak_reserved': " INTEGER ", 'lost': " INTEGER
+	  ", 'complete': {'type': ['boolean', 'null']},"
+	  "'layer_stats': {'type': 'object', 'additionalProperties': {'$ref': "
+	  "'#/components/schemas/Layer'}}},"
+	  "'examples': [{'trace_id': 'trace_1705536000000', 'model_name': 'my_model', "
+	  "'total_events': 1523, 'total_layers': 1,"
+	  "'peak_allocated_mb': 245.5, 'peak_reserved_mb': 512.0, 'avg_fragmentation': 0.15, "
+	  "'tracing_time_ms': 2045.23, 'pid': 4242,"
+	  "'device': 'cuda:0', 'peak_allocated': 257425408, 'peak_reserved': 536870912, 'lost': 0, "
+	  "'complete': true,"
+	  "'layer_stats': {'conv1': {'layer_name': 'conv1', 'peak_allocated': 12582912, "
+	  "'peak_reserved': 536870912,"
+	  "'total_allocations': 5, 'total_deallocations': 3, 'avg_fragmentation': 0.12, "
+	  "'duration_ms': 2.34, 'layer_class': 'Conv2d',"
+	  "'calls': 5}}}]}" },
+	{ "TraceList",
+	  "{'type': 'object', 'required': ['active_traces', 'count', 'traces'], 'properties': {"
+	  "'active_traces': {'type': 'array', 'items': {'type': 'string'}}, 'count': " BYTES ","
+	  "'traces': {'type': 'array', 'items': {'$ref': '#/components/schemas/Trace'}}}}" },
+	{ "Export", "{'type': 'object', 'required': ['trace_id', 'format', 'download_url', "
+		    "'file_size_bytes'], 'properties': {"
+		    "'trace_id': {'type': 'string'}, 'format': {'type': 'string'}, 'download_url': "
+		    "{'type': 'string'},"
 		    "'file_size_bytes': " BYTES ", 'file': {'type': 'string'}},"
-		    "'examples': [{'trace_id': 'trace_1705536000000', 'format': 'speedscope', 'file_size_bytes': 45678,"
+		    "'examples': [{'trace_id': 'trace_1705536000000', 'format': 'speedscope', "
+		    "'file_size_bytes': 45678,"
 		    "'download_url': '/api/trace/download/trace_1705536000000_flamegraph.json',"
 		    "'file': 'trace_1705536000000_flamegraph.json'}]}" },
-	{ "Deleted", "{'type': 'object', 'required': ['message', 'remaining_traces'], 'properties': {"
-		     "'message': {'type': 'string'}, 'remaining_traces': " BYTES "},"
-		     "'examples': [{'message': 'Trace trace_1705536000000 deleted successfully', 'remaining_traces': 1}]}" },
+	{ "Deleted",
+	  "{'type': 'object', 'required': ['message', 'remaining_traces'], 'properties': {"
+	  "'message': {'type': 'string'}, 'remaining_traces': " BYTES "},"
+	  "'examples': [{'message': 'Trace trace_1705536000000 deleted successfully', "
+	  "'remaining_traces': 1}]}" },
 	{ "Health", "{'type': 'object', 'required': ['status', 'version'], 'properties': {"
-		    "'status': {'type': 'string', 'enum': ['ok', 'starting']}, 'version': {'type': 'string'}, 'uptime_s': {'type': 'number'},"
-		    "'can_trace': {'type': 'boolean', 'description': 'Whether processes can be captured here; why has the reason where not.'},"
-		    "'why': {'type': 'string'}, 'targets': {'type': 'array', 'items': {'type': 'string'}}, 'processes': " BYTES ","
+		    "'status': {'type': 'string', 'enum': ['ok', 'starting']}, 'version': {'type': "
+		    "'string'}, 'uptime_s': {'type': 'number'},"
+		    "'can_trace': {'type': 'boolean', 'description': 'Whether processes can be "
+		    "captured here; why has the reason where not.'},"
+		    "'why': {'type': 'string'}, 'targets': {'type': 'array', 'items': {'type': "
+		    "'string'}}, 'processes': " BYTES ","
 		    "'traces': " BYTES ", 'capturing': " BYTES ", 'limits': {'type': 'object'},"
 		    "'formats': {'type': 'array', 'items': {'type': 'object'}}}}" },
-	{ "Device", "{'type': 'object', 'required': ['device'], 'properties': {'device': {'type': 'string'}, 'allocated': " BYTES ","
-		    "'reserved': " BYTES ", 'peak_allocated': " BYTES ", 'total': " BYTES ", 'used': " BYTES ", 'free': " BYTES ", 'ooms': " BYTES ","
+	{ "Device", "{'type': 'object', 'required': ['device'], 'properties': {'device': {'type': "
+		    "'string'}, 'allocated': " BYTES ","
+		    "'reserved': " BYTES ", 'peak_allocated': " BYTES ", 'total': " BYTES
+		    ", 'used': " BYTES ", 'free': " BYTES ", 'ooms': " BYTES ","
 		    "'retries': " BYTES "}}" },
-	{ "Process", "{'type': 'object', 'required': ['pid', 'started', 'target', 'name', 'devices'], 'properties': {"
-		     "'pid': {'type': 'integer'}, 'started': {'type': 'number'}, 'target': {'type': 'string'}, 'name': {'type': 'string'},"
-		     "'rank': {'type': 'integer'}, 'container': {'type': 'string'}, 'pod': {'type': 'string'}, 'time': {'type': 'number'},"
-		     "'rss': " BYTES ", 'why': {'type': 'string', 'description': 'Why there are no figures of devices.'},"
-		     "'devices': {'type': 'array', 'items': {'$ref': '#/components/schemas/Device'}}}}" },
-	{ "Targets", "{'type': 'object', 'required': ['targets', 'processes'], 'properties': {"
-		     "'targets': {'type': 'array', 'items': {'type': 'object', 'required': ['name', 'kind'], 'properties': {"
-		     "'name': {'type': 'string'}, 'kind': {'type': 'string', 'enum': ['pid', 'pattern', 'command', 'all']},"
-		     "'pattern': " TEXT ", 'pids': {'type': 'array', 'items': {'type': 'integer'}}}}},"
-		     "'processes': {'type': 'array', 'items': {'$ref': '#/components/schemas/Process'}}}}" },
-	{ "History", "{'type': 'object', 'required': ['pid', 'samples'], 'properties': {'pid': {'type': 'integer'},"
-		     "'samples': {'type': 'array', 'items': {'type': 'object', 'required': ['time'], 'properties': {"
-		     "'time': {'type': 'number'}, 'rss': " BYTES ","
-		     "'devices': {'type': 'array', 'items': {'$ref': '#/components/schemas/Device'}}}}}}}" },
+	{ "Process",
+	  "{'type': 'object', 'required': ['pid', 'started', 'target', 'name', 'devices'], "
+	  "'properties': {"
+	  "'pid': {'type': 'integer'}, 'started': {'type': 'number'}, 'target': {'type': "
+	  "'string'}, 'name': {'type': 'string'},"
+	  "'rank': {'type': 'integer'}, 'container': {'type': 'string'}, 'pod': {'type': "
+	  "'string'}, 'time': {'type': 'number'},"
+	  "'rss': " BYTES
+	  ", 'why': {'type': 'string', 'description': 'Why there are no figures of devices.'},"
+	  "'devices': {'type': 'array', 'items': {'$ref': '#/components/schemas/Device'}}}}" },
+	{ "Targets",
+	  "{'type': 'object', 'required': ['targets', 'processes'], 'properties': {"
+	  "'targets': {'type': 'array', 'items': {'type': 'object', 'required': ['name', 'kind'], "
+	  "'properties': {"
+	  "'name': {'type': 'string'}, 'kind': {'type': 'string', 'enum': ['pid', 'pattern', "
+	  "'command', 'all']},"
+	  "'pattern': " TEXT ", 'pids': {'type': 'array', 'items': {'type': 'integer'}}}}},"
+	  "'processes': {'type': 'array', 'items': {'$ref': '#/components/schemas/Process'}}}}" },
+	{ "History",
+	  "{'type': 'object', 'required': ['pid', 'samples'], 'properties': {'pid': {'type': "
+	  "'integer'},"
+	  "'samples': {'type': 'array', 'items': {'type': 'object', 'required': ['time'], "
+	  "'properties': {"
+	  "'time': {'type': 'number'}, 'rss': " BYTES ","
+	  "'devices': {'type': 'array', 'items': {'$ref': '#/components/schemas/Device'}}}}}}}" },
 	{ NULL, NULL },
 };

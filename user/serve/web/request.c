@@ -58,7 +58,8 @@ const char *request__host(struct request *r)
 
 bool request__accepts_gzip(struct request *r)
 {
-	const char *accept = MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, "Accept-Encoding");
+	const char *accept = MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND,
+							 "Accept-Encoding");
 	const char *gzip = accept ? strcasestr(accept, "gzip") : NULL;
 
 	/* "gzip;q=0" is a no. */
@@ -142,10 +143,12 @@ void request__resume(struct request *r)
 	MHD_resume_connection(r->mhd);
 }
 
-void request__respond(struct request *r, int status, struct MHD_Response *response, const char *type)
+void request__respond(struct request *r, int status, struct MHD_Response *response,
+		      const char *type)
 {
 	if (r->answered || !response) {
-		/* Without memory for an answer there is none: request__access() ends the connection. */
+		/* Without memory for an answer there is none: request__access() ends the
+		 * connection. */
 		if (response)
 			MHD_destroy_response(response);
 		r->answered = true;
@@ -163,16 +166,21 @@ void request__respond(struct request *r, int status, struct MHD_Response *respon
 
 void request__data(struct request *r, int status, const char *type, char *data, size_t size)
 {
-	struct MHD_Response *response = data ? MHD_create_response_from_buffer(size, data, MHD_RESPMEM_MUST_FREE) : NULL;
+	struct MHD_Response *response = data ? MHD_create_response_from_buffer(
+						       size, data, MHD_RESPMEM_MUST_FREE)
+					     : NULL;
 
 	if (!response)
 		free(data);
 	request__respond(r, status, response, type);
 }
 
-void request__constant(struct request *r, int status, const char *type, const void *data, size_t size)
+void request__constant(struct request *r, int status, const char *type, const void *data,
+		       size_t size)
 {
-	request__respond(r, status, MHD_create_response_from_buffer(size, (void *)data, MHD_RESPMEM_PERSISTENT), type);
+	request__respond(
+		r, status,
+		MHD_create_response_from_buffer(size, (void *)data, MHD_RESPMEM_PERSISTENT), type);
 }
 
 void request__json(struct request *r, int status, json_t *doc)
@@ -196,17 +204,21 @@ void request__error(struct request *r, int status, const char *field, const char
 		request__header(r, "Retry-After", status == 429 ? "2" : "5");
 	if (status == 401 && !has_header(r, "WWW-Authenticate"))
 		request__header(r, "WWW-Authenticate", "Bearer");
-	request__json(r, status, json_pack("{s:s, s:s*}", "detail", clean, "field", field && *field ? field : NULL));
+	request__json(r, status,
+		      json_pack("{s:s, s:s*}", "detail", clean, "field",
+				field && *field ? field : NULL));
 }
 
-/* "bytes=A-B", "bytes=A-", "bytes=-N", one range alone. false: the whole file is sent, as with any other that is asked for. */
+/* "bytes=A-B", "bytes=A-", "bytes=-N", one range alone. false: the whole file is sent, as with any
+ * other that is asked for. */
 static bool wanted_range(struct request *r, uint64_t size, uint64_t *from, uint64_t *length)
 {
 	const char *range = MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, "Range"), *p;
 	unsigned long long a, b;
 	char *end;
 
-	if (!range || strncmp(range, "bytes=", 6) || strchr(range, ',') || MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, "If-Range"))
+	if (!range || strncmp(range, "bytes=", 6) || strchr(range, ',') ||
+	    MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, "If-Range"))
 		return false;
 	p = range + 6;
 	if (strspn(p, "0123456789-") != strlen(p) || !strchr(p, '-') || strlen(p) > 40 || !size)
@@ -242,9 +254,14 @@ void request__file(struct request *r, const char *type, const char *name, int fd
 		char plain[128];
 		size_t i;
 
-		/* Names are the broker's; one that is not as those are cannot become part of the header. */
+		/* Names are the broker's; one that is not as those are cannot become part of the
+		 * header. */
 		for (i = 0; name[i] && i < sizeof(plain) - 1; i++)
-			plain[i] = strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", name[i]) ? name[i] : '_';
+			plain[i] = strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123"
+					  "456789._-",
+					  name[i])
+					   ? name[i]
+					   : '_';
 		plain[i] = '\0';
 		snprintf(text, sizeof(text), "attachment; filename=\"%s\"", plain);
 		request__header(r, "Content-Disposition", text);
@@ -252,8 +269,8 @@ void request__file(struct request *r, const char *type, const char *name, int fd
 	request__header(r, "Accept-Ranges", "bytes");
 	if (wanted_range(r, size, &from, &length)) {
 		status = 206;
-		snprintf(text, sizeof(text), "bytes %llu-%llu/%llu", (unsigned long long)from, (unsigned long long)(from + length - 1),
-			 (unsigned long long)size);
+		snprintf(text, sizeof(text), "bytes %llu-%llu/%llu", (unsigned long long)from,
+			 (unsigned long long)(from + length - 1), (unsigned long long)size);
 		request__header(r, "Content-Range", text);
 	}
 	response = MHD_create_response_from_fd_at_offset64(length, fd, from);
@@ -277,7 +294,8 @@ void request__whole(struct request *r, const char *type, const char *name, int f
 
 /* ---- the broker ---- */
 
-void request__ask(struct request *r, json_t *msg, void (*then)(struct request *r, json_t *answer, int fd))
+void request__ask(struct request *r, json_t *msg,
+		  void (*then)(struct request *r, json_t *answer, int fd))
 {
 	uint64_t id = ++r->web->last_id;
 	int err;
@@ -297,11 +315,13 @@ void request__ask(struct request *r, json_t *msg, void (*then)(struct request *r
 void request__answered(struct web *web, json_t *msg, int fd)
 {
 	const json_t *id = json_object_get(msg, "id"), *status = json_object_get(msg, "status");
-	const char *detail = json_string_value(json_object_get(msg, "detail")), *field = json_string_value(json_object_get(msg, "field"));
+	const char *detail = json_string_value(json_object_get(msg, "detail")),
+		   *field = json_string_value(json_object_get(msg, "field"));
 	struct request *r = web->requests;
 	int code = (int)json_integer_value(status);
 
-	while (r && (!r->asked || !json_is_integer(id) || (json_int_t)r->asked != json_integer_value(id)))
+	while (r && (!r->asked || !json_is_integer(id) ||
+		     (json_int_t)r->asked != json_integer_value(id)))
 		r = r->next;
 	if (!r) {
 		if (fd >= 0)
@@ -315,7 +335,8 @@ void request__answered(struct web *web, json_t *msg, int fd)
 	}
 	if (fd >= 0)
 		close(fd);
-	request__error(r, code == 404 || code == 409 || code == 422 || code == 429 ? code : 503, field, "%s",
+	request__error(r, code == 404 || code == 409 || code == 422 || code == 429 ? code : 503,
+		       field, "%s",
 		       detail ? detail : "this could not be done, and nothing says why");
 }
 
@@ -358,7 +379,10 @@ static void cancel(struct request *r)
 	struct web *web = r->web;
 
 	if (r->asked)
-		link__send(web->link, json_pack("{s:I, s:s, s:I}", "id", (json_int_t)++web->last_id, "do", "cancel", "asked", (json_int_t)r->asked), -1);
+		link__send(web->link,
+			   json_pack("{s:I, s:s, s:I}", "id", (json_int_t)++web->last_id, "do",
+				     "cancel", "asked", (json_int_t)r->asked),
+			   -1);
 	r->asked = 0;
 }
 
@@ -367,7 +391,8 @@ void request__sweep(struct web *web)
 	for (struct request *r = web->requests; r; r = r->next) {
 		if (r->asked && web->now - r->asked_at > WEB_ASK_NS) {
 			cancel(r);
-			request__error(r, 503, NULL, "the part of the server that captures has not answered");
+			request__error(r, 503, NULL,
+				       "the part of the server that captures has not answered");
 		} else if (!r->stream && !r->held && request__client_gone(r)) {
 			cancel(r);
 			give_up(r);
@@ -413,7 +438,8 @@ static void request__free(struct request *r)
 
 static struct request *request__new(struct web *web, struct MHD_Connection *mhd)
 {
-	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(
+		mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
 	struct request *r = info && info->socket_context ? calloc(1, sizeof(*r)) : NULL;
 
 	if (!r)
@@ -429,7 +455,8 @@ static struct request *request__new(struct web *web, struct MHD_Connection *mhd)
 	return r;
 }
 
-void request__completed(void *ctx, struct MHD_Connection *mhd, void **kept, enum MHD_RequestTerminationCode why)
+void request__completed(void *ctx, struct MHD_Connection *mhd, void **kept,
+			enum MHD_RequestTerminationCode why)
 {
 	struct request *r = *kept;
 
@@ -454,7 +481,8 @@ static enum MHD_Result queue(struct request *r)
 	MHD_destroy_response(r->response);
 	r->response = NULL;
 	r->sent = r->web->now;
-	metrics__count(&r->web->metrics, r->route ? r->route->method : NULL, r->route ? r->route->path : NULL, r->status);
+	metrics__count(&r->web->metrics, r->route ? r->route->method : NULL,
+		       r->route ? r->route->path : NULL, r->status);
 	return ret;
 }
 
@@ -464,7 +492,8 @@ static void handle(struct request *r)
 	struct complaint c = { .field = "" };
 
 	if (r->route->in_body) {
-		r->doc = validate__body(r->route->in_body, r->body ? r->body : "", r->body_size, &c);
+		r->doc = validate__body(r->route->in_body, r->body ? r->body : "", r->body_size,
+					&c);
 		if (!r->doc) {
 			request__error(r, 422, c.field, "%s", c.detail);
 			return;
@@ -475,8 +504,9 @@ static void handle(struct request *r)
 	r->route->handle(r);
 }
 
-enum MHD_Result request__access(void *ctx, struct MHD_Connection *mhd, const char *url, const char *method, const char *version,
-				const char *data, size_t *size, void **kept)
+enum MHD_Result request__access(void *ctx, struct MHD_Connection *mhd, const char *url,
+				const char *method, const char *version, const char *data,
+				size_t *size, void **kept)
 {
 	struct request *r = *kept;
 
@@ -486,7 +516,8 @@ enum MHD_Result request__access(void *ctx, struct MHD_Connection *mhd, const cha
 		*kept = r;
 		if (!r)
 			return MHD_NO;
-		/* A body that is far too long is not waited for: the answer goes out, and the connection ends. */
+		/* A body that is far too long is not waited for: the answer goes out, and the
+		 * connection ends. */
 		return request__begin(r, url, method) ? MHD_YES : queue(r);
 	}
 	if (*size) {

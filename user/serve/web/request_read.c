@@ -12,8 +12,10 @@ static const char *header(const struct request *r, const char *name)
 }
 
 /* Headers that say one thing each, of which a second one would be for somebody else to believe. */
-static const char *const only_once[] = { "Host",	"Origin",	 "Authorization", "Content-Type",   "Content-Length",
-					 "Transfer-Encoding", "Cookie", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest" };
+static const char *const only_once[] = { "Host",	  "Origin",	    "Authorization",
+					 "Content-Type",  "Content-Length", "Transfer-Encoding",
+					 "Cookie",	  "Sec-Fetch-Site", "Sec-Fetch-Mode",
+					 "Sec-Fetch-Dest" };
 #define ONLY_ONCE (sizeof(only_once) / sizeof(*only_once))
 
 struct heads {
@@ -25,10 +27,12 @@ struct heads {
 static bool is_name(const char *key, size_t size)
 {
 	return size && strnlen(key, size) == size &&
-	       strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~") >= size;
+	       strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-"
+			   ".^_`|~") >= size;
 }
 
-static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char *key, size_t key_size, const char *value, size_t size)
+static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char *key,
+				 size_t key_size, const char *value, size_t size)
 {
 	struct heads *h = ctx;
 
@@ -54,7 +58,8 @@ static bool check_headers(struct request *r)
 		request__error(r, 400, NULL, "the header %s came twice", only_once[i]);
 		return false;
 	}
-	if (h.bad || (length && coding) || (length && (!*length || strspn(length, "0123456789") != strlen(length))) ||
+	if (h.bad || (length && coding) ||
+	    (length && (!*length || strspn(length, "0123456789") != strlen(length))) ||
 	    (coding && strcasecmp(coding, "chunked"))) {
 		request__header(r, "Connection", "close");
 		request__error(r, 400, NULL, "the headers do not say where the request ends");
@@ -63,7 +68,8 @@ static bool check_headers(struct request *r)
 	return true;
 }
 
-/* What is open to all tells more to those who need not be all: asked again as if the route were not open. */
+/* What is open to all tells more to those who need not be all: asked again as if the route were not
+ * open. */
 static bool shows_token(struct request *r)
 {
 	struct guard_request g = r->who;
@@ -109,10 +115,14 @@ static bool check_who(struct request *r)
 	return false;
 }
 
-/* "GET http://host/path" is "GET /path" (RFC 9112, 3.2.2), where the host is that of Host: nobody between us goes by another one. */
+/* "GET http://host/path" is "GET /path" (RFC 9112, 3.2.2), where the host is that of Host: nobody
+ * between us goes by another one. */
 static bool cut_authority(struct request *r)
 {
-	size_t scheme = !strncasecmp(r->url, "http://", 7) ? 7 : !strncasecmp(r->url, "https://", 8) ? 8 : 0, len;
+	size_t scheme = !strncasecmp(r->url, "http://", 7)    ? 7
+			: !strncasecmp(r->url, "https://", 8) ? 8
+							      : 0,
+	       len;
 	const char *host = header(r, "Host");
 
 	if (!scheme)
@@ -140,9 +150,13 @@ static bool check_route(struct request *r, char *values[4], size_t *n)
 	if (!r->route && *allow) {
 		request__header(r, "Allow", allow);
 		if (!strcmp(r->method, "OPTIONS"))
-			request__respond(r, 204, MHD_create_response_from_buffer(0, (void *)"", MHD_RESPMEM_PERSISTENT), NULL);
+			request__respond(r, 204,
+					 MHD_create_response_from_buffer(0, (void *)"",
+									 MHD_RESPMEM_PERSISTENT),
+					 NULL);
 		else
-			request__error(r, 405, NULL, "%s is not for %s, which knows %s", r->method, r->url, allow);
+			request__error(r, 405, NULL, "%s is not for %s, which knows %s", r->method,
+				       r->url, allow);
 		return false;
 	}
 	if (!r->route) {
@@ -167,8 +181,11 @@ static bool check_path(struct request *r, char *values[4], size_t n)
 		const struct field *f = &r->route->in_path[i];
 
 		/* One spelling for each: "4e3" and "04" are other paths. */
-		if (f->type == FIELD_INTEGER && (values[i][0] == '0' || values[i][strspn(values[i], "0123456789")])) {
-			request__error(r, 422, f->name, "%s: must be a whole number in digits, and it is \"%.40s\"", f->name, values[i]);
+		if (f->type == FIELD_INTEGER &&
+		    (values[i][0] == '0' || values[i][strspn(values[i], "0123456789")])) {
+			request__error(r, 422, f->name,
+				       "%s: must be a whole number in digits, and it is \"%.40s\"",
+				       f->name, values[i]);
 			return false;
 		}
 		if (validate__text(f, values[i], strlen(values[i]), &c)) {
@@ -189,12 +206,14 @@ struct queries {
 static enum MHD_Result refuse(struct queries *q, const char *field, const char *what)
 {
 	text__clean(q->c.field, sizeof(q->c.field), field, strlen(field));
-	snprintf(q->c.detail, sizeof(q->c.detail), "%s: %s", *q->c.field ? q->c.field : "query", what);
+	snprintf(q->c.detail, sizeof(q->c.detail), "%s: %s", *q->c.field ? q->c.field : "query",
+		 what);
 	q->bad = true;
 	return MHD_NO;
 }
 
-static enum MHD_Result on_query(void *ctx, enum MHD_ValueKind kind, const char *key, size_t key_size, const char *value, size_t size)
+static enum MHD_Result on_query(void *ctx, enum MHD_ValueKind kind, const char *key,
+				size_t key_size, const char *value, size_t size)
 {
 	struct queries *q = ctx;
 	struct request *r = q->r;
@@ -203,13 +222,19 @@ static enum MHD_Result on_query(void *ctx, enum MHD_ValueKind kind, const char *
 
 	(void)kind;
 	if (key_size >= sizeof(name))
-		return r->route->flags & ROUTE_ANY_QUERY ? MHD_YES : refuse(q, "", "a parameter's name is too long");
+		return r->route->flags & ROUTE_ANY_QUERY
+			       ? MHD_YES
+			       : refuse(q, "", "a parameter's name is too long");
 	memcpy(name, key, key_size);
 	if (!validate__unescape(name, &key_size) || memchr(name, '\0', key_size))
-		return r->route->flags & ROUTE_ANY_QUERY ? MHD_YES : refuse(q, "", "a parameter's name is not text");
+		return r->route->flags & ROUTE_ANY_QUERY
+			       ? MHD_YES
+			       : refuse(q, "", "a parameter's name is not text");
 	f = validate__field(r->route->in_query, name);
 	if (!f)
-		return r->route->flags & ROUTE_ANY_QUERY ? MHD_YES : refuse(q, name, "this call has no such parameter");
+		return r->route->flags & ROUTE_ANY_QUERY
+			       ? MHD_YES
+			       : refuse(q, name, "this call has no such parameter");
 	if (request__query(r, name))
 		return refuse(q, name, "is given twice");
 	if (r->n_query == WEB_PARAMS)
@@ -251,7 +276,9 @@ static bool check_type(struct request *r)
 
 	if (!r->route->in_body || !type || validate__is_json_type(type))
 		return true;
-	request__error(r, 415, NULL, "the body must be application/json, and its Content-Type is \"%.80s\"", type);
+	request__error(r, 415, NULL,
+		       "the body must be application/json, and its Content-Type is \"%.80s\"",
+		       type);
 	return false;
 }
 
@@ -268,9 +295,13 @@ bool request__begin(struct request *r, const char *url, const char *method)
 		r->answered = true;
 		return false;
 	}
-	if (check_headers(r) && cut_authority(r) && check_route(r, values, &n) && check_path(r, values, n) && check_query(r) && check_type(r) && size > WEB_BODY)
-		request__error(r, 413, NULL, "the body must be at most %d bytes long, and it is %llu", WEB_BODY, size);
-	/* What the headers leave in doubt is not read on, and who asks before sending the body is told. */
+	if (check_headers(r) && cut_authority(r) && check_route(r, values, &n) &&
+	    check_path(r, values, n) && check_query(r) && check_type(r) && size > WEB_BODY)
+		request__error(r, 413, NULL,
+			       "the body must be at most %d bytes long, and it is %llu", WEB_BODY,
+			       size);
+	/* What the headers leave in doubt is not read on, and who asks before sending the body is
+	 * told. */
 	return !(r->answered && (size > WEB_DRAIN || r->status == 400 || header(r, "Expect")));
 }
 
@@ -281,7 +312,10 @@ bool request__take(struct request *r, const char *data, size_t size)
 	if (r->answered || !r->route->in_body) {
 		r->drained += size;
 		if (!r->answered && r->drained > WEB_BODY)
-			request__error(r, 413, NULL, "the body must be at most %d bytes long, and this call has none", WEB_BODY);
+			request__error(
+				r, 413, NULL,
+				"the body must be at most %d bytes long, and this call has none",
+				WEB_BODY);
 		return r->drained <= WEB_DRAIN;
 	}
 	if (r->body_size + size > r->body_room) {

@@ -10,8 +10,8 @@
 #include "serve/web/web.h"
 
 /*
- * Head and line are there: who may not ask, or asks for what is not there, has his answer already, though it is sent when the body has been read. false: the
- * body is not worth waiting for.
+ * Head and line are there: who may not ask, or asks for what is not there, has his answer already,
+ * though it is sent when the body has been read. false: the body is not worth waiting for.
  */
 bool request__begin(struct request *r, const char *url, const char *method);
 /* A piece of the body. false: it is too long even to be thrown away. */

@@ -6,7 +6,8 @@
 
 #include "serve/web/web.h"
 
-const struct route *const route_tables[] = { trace_routes, server_routes, page_routes, fleet_routes, NULL };
+const struct route *const route_tables[] = { trace_routes, server_routes, page_routes, fleet_routes,
+					     NULL };
 
 const struct route *routes__at(size_t i)
 {
@@ -18,7 +19,8 @@ const struct route *routes__at(size_t i)
 }
 
 /*
- * Does path match the route's? -1: no; else how much of it was named there by letter, so that "/api/trace/list" goes before
+ * Does path match the route's? -1: no; else how much of it was named there by letter, so that
+ * "/api/trace/list" goes before
  * "/api/trace/{trace_id}".
  */
 static int match(const char *pattern, const char *path)
@@ -64,7 +66,8 @@ static size_t cut(const char *pattern, char *path, char *values[4])
 	return n;
 }
 
-const struct route *routes__find(const char *method, char *path, char *values[4], size_t *n, char *allow, size_t size)
+const struct route *routes__find(const char *method, char *path, char *values[4], size_t *n,
+				 char *allow, size_t size)
 {
 	const struct route *best = NULL, *found = NULL;
 	const struct route *r;
@@ -90,7 +93,8 @@ const struct route *routes__find(const char *method, char *path, char *values[4]
 
 		if (!strcmp(r->method, method) || (get && !strcmp(method, "HEAD")))
 			found = r;
-		at += (size_t)snprintf(allow + at, at < size ? size - at : 0, "%s%s", r->method, get ? ", HEAD, " : ", ");
+		at += (size_t)snprintf(allow + at, at < size ? size - at : 0, "%s%s", r->method,
+				       get ? ", HEAD, " : ", ");
 	}
 	at += (size_t)snprintf(allow + at, at < size ? size - at : 0, "OPTIONS");
 	if (found)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The calls of systems that watch many machines: metrics, and profiles that are made when they are asked for. */
+/* The calls of systems that watch many machines: metrics, and profiles that are made when they are
+ * asked for. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,19 +26,45 @@ static void metrics(struct request *r)
 		request__error(r, 503, NULL, "no memory");
 		return;
 	}
-	request__data(r, 200, openmetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8" : "text/plain; version=0.0.4; charset=utf-8",
+	request__data(r, 200,
+		      openmetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+				  : "text/plain; version=0.0.4; charset=utf-8",
 		      text, size);
 }
 
 /* ---- profiles ---- */
 
 static const struct field profile_query[] = {
-	{ .name = "seconds", .type = FIELD_NUMBER, .min = 0.001, .max = 3600, .help = "How long to capture; 5 if nothing is said.", .example = "10" },
-	{ .name = "target", .type = FIELD_STRING, .shortest = 1, .longest = 64, .help = "The name of a target; not needed where there is one alone." },
-	{ .name = "pid", .type = FIELD_INTEGER, .min = 1, .max = 2147483647, .help = "A process of a target; goes before target." },
-	{ .name = "trace_id", .type = FIELD_STRING, .shortest = 1, .longest = STATE_ID - 1, .help = "A trace that there is, instead of a new capture; goes before pid and target." },
-	{ .name = "at", .type = FIELD_STRING, .pattern = PATTERN_AT, .help = "The moment that inuse_space is of: peak (as if nothing is said), end, oom, or seconds." },
-	{ .name = "device", .type = FIELD_STRING, .pattern = PATTERN_DEVICE, .help = "One device alone, as cuda:0 or cpu." },
+	{ .name = "seconds",
+	  .type = FIELD_NUMBER,
+	  .min = 0.001,
+	  .max = 3600,
+	  .help = "How long to capture; 5 if nothing is said.",
+	  .example = "10" },
+	{ .name = "target",
+	  .type = FIELD_STRING,
+	  .shortest = 1,
+	  .longest = 64,
+	  .help = "The name of a target; not needed where there is one alone." },
+	{ .name = "pid",
+	  .type = FIELD_INTEGER,
+	  .min = 1,
+	  .max = 2147483647,
+	  .help = "A process of a target; goes before target." },
+	{ .name = "trace_id",
+	  .type = FIELD_STRING,
+	  .shortest = 1,
+	  .longest = STATE_ID - 1,
+	  .help = "A trace that there is, instead of a new capture; goes before pid and target." },
+	{ .name = "at",
+	  .type = FIELD_STRING,
+	  .pattern = PATTERN_AT,
+	  .help = "The moment that inuse_space is of: peak (as if nothing is said), end, oom, or "
+		  "seconds." },
+	{ .name = "device",
+	  .type = FIELD_STRING,
+	  .pattern = PATTERN_DEVICE,
+	  .help = "One device alone, as cuda:0 or cpu." },
 	{ 0 },
 };
 
@@ -55,7 +82,8 @@ static void release_profile(void *ctx)
 	json_t *msg;
 
 	if (p->temporary && *p->id) {
-		msg = json_pack("{s:I, s:s, s:s}", "id", (json_int_t)++p->web->last_id, "do", "delete", "trace_id", p->id);
+		msg = json_pack("{s:I, s:s, s:s}", "id", (json_int_t)++p->web->last_id, "do",
+				"delete", "trace_id", p->id);
 		if (msg)
 			link__send(p->web->link, msg, -1);
 	}
@@ -88,8 +116,11 @@ static void export(struct request *r)
 {
 	const struct profile *p = request__kept(r);
 
-	request__ask(r, json_pack("{s:s, s:s, s:s, s:s*, s:s*}", "do", "export", "trace_id", p->id, "format", "pprof", "at", request__query(r, "at"),
-				  "device", request__query(r, "device")), on_export);
+	request__ask(r,
+		     json_pack("{s:s, s:s, s:s, s:s*, s:s*}", "do", "export", "trace_id", p->id,
+			       "format", "pprof", "at", request__query(r, "at"), "device",
+			       request__query(r, "device")),
+		     on_export);
 }
 
 static void wait_for_end(struct request *r)
@@ -110,13 +141,15 @@ static void wait_for_end(struct request *r)
 		return;
 	}
 	error = json_string_value(json_object_get(t->facts, "error"));
-	request__error(r, json_integer_value(json_object_get(t->facts, "status")) == 404 ? 404 : 503, NULL, "%s",
-		       error ? error : "the capture has failed, and nothing says why");
+	request__error(r,
+		       json_integer_value(json_object_get(t->facts, "status")) == 404 ? 404 : 503,
+		       NULL, "%s", error ? error : "the capture has failed, and nothing says why");
 }
 
 static void on_capture(struct request *r, json_t *answer, int fd)
 {
-	json_t *msg = json_pack("{s:s, s:O*}", "event", "trace", "trace", json_object_get(answer, "trace"));
+	json_t *msg = json_pack("{s:s, s:O*}", "event", "trace", "trace",
+				json_object_get(answer, "trace"));
 	struct profile *p = request__kept(r);
 	struct state_trace *t = NULL;
 
@@ -152,14 +185,17 @@ static json_t *whom(struct request *r)
 	const struct state *s = request__state(r);
 	const char *target = request__query(r, "target");
 	json_t *msg = json_pack("{s:s, s:b}", "do", "capture", "keep", 0);
-	double seconds = SECONDS, pid, most = json_number_value(json_object_get(json_object_get(s->hello, "limits"), "max_duration_s"));
+	double seconds = SECONDS, pid,
+	       most = json_number_value(
+		       json_object_get(json_object_get(s->hello, "limits"), "max_duration_s"));
 
 	if (most > 0 && most < seconds)
 		seconds = most;
 	request__number(r, "seconds", &seconds);
 	if (most > 0 && seconds > most) {
 		json_decref(msg);
-		request__error(r, 422, "seconds", "seconds: must be at most %.15g, and it is %.15g", most, seconds);
+		request__error(r, 422, "seconds", "seconds: must be at most %.15g, and it is %.15g",
+			       most, seconds);
 		return NULL;
 	}
 	json_object_set_new(msg, "duration_s", json_real(seconds));
@@ -179,7 +215,9 @@ static json_t *whom(struct request *r)
 	}
 	json_decref(msg);
 	if (s->n_processes)
-		request__error(r, 409, "target", "target: must be given, or pid: there are %zu processes", s->n_processes);
+		request__error(r, 409, "target",
+			       "target: must be given, or pid: there are %zu processes",
+			       s->n_processes);
 	else
 		request__error(r, 404, NULL, "There is no process of a target now");
 	return NULL;
@@ -211,27 +249,40 @@ static void profile(struct request *r)
 	msg = whom(r);
 	if (!msg)
 		return;
-	request__hold(r, true); /* until the name of the capture is known, which is to be deleted with the request */
+	/* until the name of the capture is known, which is to be deleted with the request */
+	request__hold(r, true);
 	request__ask(r, msg, on_capture);
 }
 
-#define PROFILE(name, operation, words)                                                                                                             \
-	{ .method = "GET", .path = "/debug/pprof/" name, .id = operation, .tag = "fleet", .summary = words,                                            \
-	  .help = "Captures for so long and answers with a profile for pprof, which Pyroscope and Parca take as well: inuse_space is the moment of the " \
-		  "peak, alloc_space all that was allocated. The capture is not kept. A trace that there is, is waited for and kept.",                    \
-	  .in_query = profile_query,                                                                                                                \
-	  .answers = ANSWERS({ 200, "application/octet-stream", NULL, "The profile, compressed." },                                                   \
-			     { 404, JSON, "Error", "There is no such target, process or trace." },                                                    \
-			     { 409, JSON, "Error", "It cannot be done in this state." },                                                              \
-			     { 503, JSON, "Error", "It cannot be captured; detail says why." }),                                                      \
-	  .flags = ROUTE_COSTLY | ROUTE_ANY_QUERY, .handle = profile }
+#define PROFILE(name, operation, words)                                                            \
+	{                                                                                          \
+		.method = "GET", .path = "/debug/pprof/" name, .id = operation, .tag = "fleet",    \
+		.summary = words,                                                                  \
+		.help = "Captures for so long and answers with a profile for pprof, which "        \
+			"Pyroscope and Parca take as well: inuse_space is the moment of the "      \
+			"peak, alloc_space all that was allocated. The capture is not kept. A "    \
+			"trace that there is, is waited for and kept.",                            \
+		.in_query = profile_query,                                                         \
+		.answers = ANSWERS(                                                                \
+			{ 200, "application/octet-stream", NULL, "The profile, compressed." },     \
+			{ 404, JSON, "Error", "There is no such target, process or trace." },      \
+			{ 409, JSON, "Error", "It cannot be done in this state." },                \
+			{ 503, JSON, "Error", "It cannot be captured; detail says why." }),        \
+		.flags = ROUTE_COSTLY | ROUTE_ANY_QUERY, .handle = profile                         \
+	}
 
 const struct route fleet_routes[] = {
-	{ .method = "GET", .path = "/metrics", .id = "getMetrics", .tag = "fleet", .summary = "Figures for Prometheus",
+	{ .method = "GET",
+	  .path = "/metrics",
+	  .id = "getMetrics",
+	  .tag = "fleet",
+	  .summary = "Figures for Prometheus",
 	  .help = "In Prometheus' text format, or as OpenMetrics where Accept names that.",
-	  .answers = ANSWERS({ 200, "text/plain", NULL, "The figures." }, { 200, "application/openmetrics-text", NULL, "The figures." },
+	  .answers = ANSWERS({ 200, "text/plain", NULL, "The figures." },
+			     { 200, "application/openmetrics-text", NULL, "The figures." },
 			     { 503, JSON, "Error", "There is no memory for it." }),
-	  .flags = ROUTE_ANY_QUERY, .handle = metrics },
+	  .flags = ROUTE_ANY_QUERY,
+	  .handle = metrics },
 	PROFILE("memory", "profileMemory", "A profile of what is allocated"),
 	/* Where scrapers look by themselves. */
 	PROFILE("heap", "profileHeap", "The same, by the name that pprof knows"),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What serve shows in a browser: the dashboard, the documentation of the API, and what they are made of. All of it is in the program, compressed.
- * None of it tells anybody anything: it is what asks the API, with a token where one is needed.
+ * What serve shows in a browser: the dashboard, the documentation of the API, and what they are
+ * made of. All of it is in the program, compressed. None of it tells anybody anything: it is what
+ * asks the API, with a token where one is needed.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,22 +21,31 @@ struct page_asset {
 #define FOR_EVER "public, max-age=31536000, immutable"
 
 /* To nowhere but here, and in nobody's frame. */
-#define POLICY "default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-#define POLICY_DASHBOARD POLICY "script-src 'self'; style-src 'self'; img-src 'self' data:; require-trusted-types-for 'script'; trusted-types 'none'"
-/* Both write style elements of their own, and Redoc searches in a worker that it makes of a string. */
-#define POLICY_DOCS POLICY "script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src data:; worker-src blob:"
+#define POLICY                                                                                     \
+	"default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; "            \
+	"frame-ancestors 'none'; "
+#define POLICY_DASHBOARD                                                                           \
+	POLICY "script-src 'self'; style-src 'self'; img-src 'self' data:; "                       \
+	       "require-trusted-types-for 'script'; trusted-types 'none'"
+/* Both write style elements of their own, and Redoc searches in a worker that it makes of a string.
+ */
+#define POLICY_DOCS                                                                                \
+	POLICY "script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "       \
+	       "font-src data:; worker-src blob:"
 
 static const struct page_asset *find(const char *folder, const char *name)
 {
 	size_t n = strlen(folder);
 
 	for (size_t i = 0; i < sizeof(page_assets) / sizeof(*page_assets); i++)
-		if (!strncmp(page_assets[i].path, folder, n) && !strcmp(page_assets[i].path + n, name))
+		if (!strncmp(page_assets[i].path, folder, n) &&
+		    !strcmp(page_assets[i].path + n, name))
 			return &page_assets[i];
 	return NULL;
 }
 
-/* What is in it, from malloc(); NULL: no memory. What was packed when the program was built unpacks. */
+/* What is in it, from malloc(); NULL: no memory. What was packed when the program was built
+ * unpacks. */
 static char *unpacked(const struct page_asset *a)
 {
 	z_stream z = { .next_in = (unsigned char *)a->data, .avail_in = a->size };
@@ -113,11 +123,19 @@ static void asset(struct request *r)
 	if (a)
 		answer(r, a, FOR_EVER);
 	else
-		request__error(r, 404, "file", "there is no such file; the page that named it may be of another version: load it again");
+		request__error(r, 404, "file",
+			       "there is no such file; the page that named it may be of another "
+			       "version: load it again");
 }
 
 static const struct field asset_path[] = {
-	{ .name = "file", .type = FIELD_STRING, .required = true, .shortest = 1, .longest = 80, .help = "A name that a page has in it.", .example = "\"licences.txt\"" },
+	{ .name = "file",
+	  .type = FIELD_STRING,
+	  .required = true,
+	  .shortest = 1,
+	  .longest = 80,
+	  .help = "A name that a page has in it.",
+	  .example = "\"licences.txt\"" },
 	{ .name = NULL },
 };
 
@@ -135,14 +153,43 @@ static const struct answer asset_answers[] = {
 #define OPEN (ROUTE_OPEN | ROUTE_ANY_QUERY)
 
 const struct route page_routes[] = {
-	{ .method = "GET", .path = "/", .id = "dashboard", .tag = "pages", .summary = "The dashboard",
-	  .help = "A page for people; all it is made of comes from here.", .answers = html_answers, .flags = OPEN, .handle = dashboard },
-	{ .method = "GET", .path = "/api/docs", .id = "docs", .tag = "pages", .summary = "This documentation, to try out",
-	  .help = "Swagger UI, out of the program itself.", .answers = html_answers, .flags = OPEN, .handle = docs },
-	{ .method = "GET", .path = "/api/redoc", .id = "redoc", .tag = "pages", .summary = "This documentation, to read",
-	  .help = "Redoc, out of the program itself.", .answers = html_answers, .flags = OPEN, .handle = redoc },
-	{ .method = "GET", .path = "/assets/{file}", .id = "asset", .tag = "pages", .summary = "What pages are made of",
-	  .help = "Styles and scripts, with the hash of their content in their names: they never change.", .in_path = asset_path,
-	  .answers = asset_answers, .flags = OPEN, .handle = asset },
+	{ .method = "GET",
+	  .path = "/",
+	  .id = "dashboard",
+	  .tag = "pages",
+	  .summary = "The dashboard",
+	  .help = "A page for people; all it is made of comes from here.",
+	  .answers = html_answers,
+	  .flags = OPEN,
+	  .handle = dashboard },
+	{ .method = "GET",
+	  .path = "/api/docs",
+	  .id = "docs",
+	  .tag = "pages",
+	  .summary = "This documentation, to try out",
+	  .help = "Swagger UI, out of the program itself.",
+	  .answers = html_answers,
+	  .flags = OPEN,
+	  .handle = docs },
+	{ .method = "GET",
+	  .path = "/api/redoc",
+	  .id = "redoc",
+	  .tag = "pages",
+	  .summary = "This documentation, to read",
+	  .help = "Redoc, out of the program itself.",
+	  .answers = html_answers,
+	  .flags = OPEN,
+	  .handle = redoc },
+	{ .method = "GET",
+	  .path = "/assets/{file}",
+	  .id = "asset",
+	  .tag = "pages",
+	  .summary = "What pages are made of",
+	  .help = "Styles and scripts, with the hash of their content in their names: they never "
+		  "change.",
+	  .in_path = asset_path,
+	  .answers = asset_answers,
+	  .flags = OPEN,
+	  .handle = asset },
 	{ .method = NULL },
 };

@@ -10,30 +10,49 @@
 #include "serve/web/web.h"
 
 static const struct field session_body[] = {
-	{ .name = "token", .type = FIELD_STRING, .required = true, .longest = SECRET_TOKEN_MAX, .help = "The server's token." },
+	{ .name = "token",
+	  .type = FIELD_STRING,
+	  .required = true,
+	  .longest = SECRET_TOKEN_MAX,
+	  .help = "The server's token." },
 	{ 0 },
 };
 
 static const struct field pid_path[] = {
-	{ .name = "pid", .type = FIELD_INTEGER, .required = true, .min = 1, .max = 2147483647, .help = "A process of a target.", .example = "4242" },
+	{ .name = "pid",
+	  .type = FIELD_INTEGER,
+	  .required = true,
+	  .min = 1,
+	  .max = 2147483647,
+	  .help = "A process of a target.",
+	  .example = "4242" },
 	{ 0 },
 };
 
 static const struct field history_query[] = {
-	{ .name = "since", .type = FIELD_NUMBER, .min = 0, .max = 1e11, .help = "Only samples after this time, in seconds since 1970." },
+	{ .name = "since",
+	  .type = FIELD_NUMBER,
+	  .min = 0,
+	  .max = 1e11,
+	  .help = "Only samples after this time, in seconds since 1970." },
 	{ 0 },
 };
 
 static const char *const dump_by[] = { "tensor", "module", "category", NULL };
 static const struct field dump_query[] = {
 	{ .name = "by", .type = FIELD_STRING, .choices = dump_by, .help = "What a row is." },
-	{ .name = "top", .type = FIELD_INTEGER, .min = 0, .max = 1000000, .help = "How many rows; what is left is one more. 0: all." },
+	{ .name = "top",
+	  .type = FIELD_INTEGER,
+	  .min = 0,
+	  .max = 1000000,
+	  .help = "How many rows; what is left is one more. 0: all." },
 	{ 0 },
 };
 
 json_t *process__public(const struct state_process *p)
 {
-	json_t *o = json_pack("{s:i, s:f, s:s, s:s}", "pid", (int)p->pid, "started", p->started, "target", p->target, "name", p->name);
+	json_t *o = json_pack("{s:i, s:f, s:s, s:s}", "pid", (int)p->pid, "started", p->started,
+			      "target", p->target, "name", p->name);
 
 	if (p->rank >= 0)
 		json_object_set_new(o, "rank", json_integer(p->rank));
@@ -48,9 +67,13 @@ json_t *process__public(const struct state_process *p)
 static json_t *process_now(const struct state_process *p)
 {
 	static const char *const names[FIG_NR] = {
-		[FIG_ALLOCATED] = "allocated", [FIG_RESERVED] = "reserved", [FIG_PEAK_ALLOCATED] = "peak_allocated",
-		[FIG_TOTAL] = "total",	       [FIG_USED] = "used",	    [FIG_FREE] = "free",
-			    [FIG_OOMS] = "ooms",
+		[FIG_ALLOCATED] = "allocated",
+		[FIG_RESERVED] = "reserved",
+		[FIG_PEAK_ALLOCATED] = "peak_allocated",
+		[FIG_TOTAL] = "total",
+		[FIG_USED] = "used",
+		[FIG_FREE] = "free",
+		[FIG_OOMS] = "ooms",
 		[FIG_RETRIES] = "retries",
 	};
 	json_t *o = process__public(p), *devices = json_array();
@@ -61,7 +84,8 @@ static json_t *process_now(const struct state_process *p)
 
 		for (size_t k = 0; k < FIG_NR; k++)
 			if (d->has & 1u << k)
-				json_object_set_new(one, names[k], json_integer((json_int_t)d->figures[k]));
+				json_object_set_new(one, names[k],
+						    json_integer((json_int_t)d->figures[k]));
 		json_array_append_new(devices, one);
 	}
 	if (p->time)
@@ -86,7 +110,9 @@ static size_t capturing(const struct state *s)
 static void health(struct request *r)
 {
 	struct state *s = request__state(r);
-	json_t *o = json_pack("{s:s, s:s}", "status", s->hello ? "ok" : "starting", "version", MEMTRACE_VERSION), *names, *t;
+	json_t *o = json_pack("{s:s, s:s}", "status", s->hello ? "ok" : "starting", "version",
+			      MEMTRACE_VERSION),
+	       *names, *t;
 	struct timespec now;
 	double uptime;
 	size_t i;
@@ -96,15 +122,17 @@ static void health(struct request *r)
 		return;
 	}
 	names = json_array();
-	json_array_foreach(s->targets, i, t)
-		json_array_append(names, json_object_get(t, "name"));
+	json_array_foreach(s->targets, i, t) json_array_append(names, json_object_get(t, "name"));
 	clock_gettime(CLOCK_REALTIME, &now);
-	uptime = (double)now.tv_sec + (double)now.tv_nsec / 1e9 - json_number_value(json_object_get(s->hello, "start"));
+	uptime = (double)now.tv_sec + (double)now.tv_nsec / 1e9 -
+		 json_number_value(json_object_get(s->hello, "start"));
 	json_object_set_new(o, "uptime_s", json_integer((json_int_t)uptime));
 	json_object_set(o, "can_trace", json_object_get(s->hello, "can_trace"));
-	json_object_set_new(o, "why", json_string(json_string_value(json_object_get(s->hello, "why"))
-							  ? json_string_value(json_object_get(s->hello, "why"))
-							  : ""));
+	json_object_set_new(
+		o, "why",
+		json_string(json_string_value(json_object_get(s->hello, "why"))
+				    ? json_string_value(json_object_get(s->hello, "why"))
+				    : ""));
 	json_object_set_new(o, "targets", names);
 	json_object_set_new(o, "processes", json_integer((json_int_t)s->n_processes));
 	json_object_set_new(o, "traces", json_integer((json_int_t)s->n_traces));
@@ -121,18 +149,23 @@ static void targets(struct request *r)
 
 	for (size_t i = 0; i < s->n_processes; i++)
 		json_array_append_new(processes, process_now(s->processes[i]));
-	o = json_pack("{s:o, s:o}", "targets", s->targets ? json_incref(s->targets) : json_array(), "processes", processes);
+	o = json_pack("{s:o, s:o}", "targets", s->targets ? json_incref(s->targets) : json_array(),
+		      "processes", processes);
 	request__json(r, 200, o);
 }
 
 /* NULL: answered, there is none. */
 static struct state_process *process_of(struct request *r)
 {
-	pid_t pid = (pid_t)strtol(request__path(r, "pid"), NULL, 10); /* digits alone: request_read.c */
+	/* digits alone: request_read.c */
+	pid_t pid = (pid_t)strtol(request__path(r, "pid"), NULL, 10);
 	struct state_process *p = state__process(request__state(r), pid);
 
 	if (!p)
-		request__error(r, 404, NULL, "Process %d not found among those of the targets; GET /api/targets lists them", (int)pid);
+		request__error(r, 404, NULL,
+			       "Process %d not found among those of the targets; GET /api/targets "
+			       "lists them",
+			       (int)pid);
 	return p;
 }
 
@@ -204,7 +237,9 @@ static void log_in(struct request *r)
 		request__json(r, 200, json_pack("{s:s}", "message", "this server wants no token"));
 	} else if (!auth__log_in(r->web->guard, &r->who, token, cookie, &v)) {
 		request__header(r, "Set-Cookie", cookie);
-		request__json(r, 200, json_pack("{s:s}", "message", "the cookie stands for the token from now on"));
+		request__json(r, 200,
+			      json_pack("{s:s}", "message",
+					"the cookie stands for the token from now on"));
 	} else {
 		snprintf(seconds, sizeof(seconds), "%u", v.retry_after);
 		if (v.status == 429)
@@ -229,7 +264,9 @@ static void openapi(struct request *r)
 	char *copy;
 
 	if (!w->openapi)
-		w->openapi = openapi__text(json_object_get(w->state.hello, "limits"), auth__wants_token(w->guard) ? auth__cookie(w->guard) : NULL,
+		w->openapi = openapi__text(json_object_get(w->state.hello, "limits"),
+					   auth__wants_token(w->guard) ? auth__cookie(w->guard)
+								       : NULL,
 					   &w->openapi_size);
 	copy = w->openapi ? malloc(w->openapi_size) : NULL;
 	if (copy)
@@ -237,33 +274,87 @@ static void openapi(struct request *r)
 	request__data(r, 200, "application/json", copy, w->openapi_size);
 }
 
-#define NOT_THERE { 404, JSON, "Error", "There is no such process among those of the targets." }
+#define NOT_THERE                                                                                  \
+	{                                                                                          \
+		404, JSON, "Error", "There is no such process among those of the targets."         \
+	}
 
 const struct route server_routes[] = {
-	{ .method = "GET", .path = "/api/health", .id = "getHealth", .tag = "server", .summary = "Whether the server works, and what it can do",
+	{ .method = "GET",
+	  .path = "/api/health",
+	  .id = "getHealth",
+	  .tag = "server",
+	  .summary = "Whether the server works, and what it can do",
 	  .help = "Where a token is wanted and none is given: status and version alone.",
-	  .answers = ANSWERS({ 200, JSON, "Health", "It works." }), .flags = ROUTE_OPEN, .handle = health },
-	{ .method = "GET", .path = "/api/openapi.json", .id = "getSchema", .tag = "server", .summary = "This document",
-	  .answers = ANSWERS({ 200, JSON, NULL, "The document." }), .flags = ROUTE_OPEN, .handle = openapi },
-	{ .method = "GET", .path = "/api/stream", .id = "streamAll", .tag = "server", .summary = "All that happens, as it happens",
-	  .help = "Server-sent events: `hello`, `targets`, `process`, `sample`, `trace`, `gone`. It begins with all that is there.",
-	  .answers = ANSWERS({ 200, "text/event-stream", NULL, "The events." }), .handle = stream },
-	{ .method = "POST", .path = "/api/session", .id = "logIn", .tag = "server", .summary = "A cookie instead of the token",
-	  .help = "For browsers, which cannot send a header with every request.", .in_body = session_body,
-	  .answers = ANSWERS({ 200, JSON, "Message", "The answer sets the cookie." }, { 401, JSON, "Error", "It is not the token." }), .flags = ROUTE_OPEN | ROUTE_CHANGES, .handle = log_in },
-	{ .method = "DELETE", .path = "/api/session", .id = "logOut", .tag = "server", .summary = "End the session of the cookie",
-	  .answers = ANSWERS({ 200, JSON, "Message", "There is none any more." }), .flags = ROUTE_OPEN | ROUTE_CHANGES, .handle = log_out },
-	{ .method = "GET", .path = "/api/targets", .id = "listTargets", .tag = "targets", .summary = "What can be captured",
+	  .answers = ANSWERS({ 200, JSON, "Health", "It works." }),
+	  .flags = ROUTE_OPEN,
+	  .handle = health },
+	{ .method = "GET",
+	  .path = "/api/openapi.json",
+	  .id = "getSchema",
+	  .tag = "server",
+	  .summary = "This document",
+	  .answers = ANSWERS({ 200, JSON, NULL, "The document." }),
+	  .flags = ROUTE_OPEN,
+	  .handle = openapi },
+	{ .method = "GET",
+	  .path = "/api/stream",
+	  .id = "streamAll",
+	  .tag = "server",
+	  .summary = "All that happens, as it happens",
+	  .help = "Server-sent events: `hello`, `targets`, `process`, `sample`, `trace`, `gone`. "
+		  "It begins with all that is there.",
+	  .answers = ANSWERS({ 200, "text/event-stream", NULL, "The events." }),
+	  .handle = stream },
+	{ .method = "POST",
+	  .path = "/api/session",
+	  .id = "logIn",
+	  .tag = "server",
+	  .summary = "A cookie instead of the token",
+	  .help = "For browsers, which cannot send a header with every request.",
+	  .in_body = session_body,
+	  .answers = ANSWERS({ 200, JSON, "Message", "The answer sets the cookie." },
+			     { 401, JSON, "Error", "It is not the token." }),
+	  .flags = ROUTE_OPEN | ROUTE_CHANGES,
+	  .handle = log_in },
+	{ .method = "DELETE",
+	  .path = "/api/session",
+	  .id = "logOut",
+	  .tag = "server",
+	  .summary = "End the session of the cookie",
+	  .answers = ANSWERS({ 200, JSON, "Message", "There is none any more." }),
+	  .flags = ROUTE_OPEN | ROUTE_CHANGES,
+	  .handle = log_out },
+	{ .method = "GET",
+	  .path = "/api/targets",
+	  .id = "listTargets",
+	  .tag = "targets",
+	  .summary = "What can be captured",
 	  .help = "The targets, and their processes with the last figures of each.",
-	  .answers = ANSWERS({ 200, JSON, "Targets", "The targets and processes." }), .handle = targets },
-	{ .method = "GET", .path = "/api/targets/{pid}/history", .id = "getHistory", .tag = "targets", .summary = "The last figures of a process",
-	  .in_path = pid_path, .in_query = history_query, .answers = ANSWERS({ 200, JSON, "History", "Samples, oldest first." }, NOT_THERE),
+	  .answers = ANSWERS({ 200, JSON, "Targets", "The targets and processes." }),
+	  .handle = targets },
+	{ .method = "GET",
+	  .path = "/api/targets/{pid}/history",
+	  .id = "getHistory",
+	  .tag = "targets",
+	  .summary = "The last figures of a process",
+	  .in_path = pid_path,
+	  .in_query = history_query,
+	  .answers = ANSWERS({ 200, JSON, "History", "Samples, oldest first." }, NOT_THERE),
 	  .handle = history },
-	{ .method = "GET", .path = "/api/targets/{pid}/dump", .id = "getDump", .tag = "targets", .summary = "What a process holds now",
-	  .help = "Read from outside, without a probe.", .in_path = pid_path, .in_query = dump_query,
-	  .answers = ANSWERS({ 200, JSON, "Document", "The document of `dump --format json`." }, NOT_THERE,
-			     { 409, JSON, "Error", "The process cannot be read as things are." },
-			     { 503, JSON, "Error", "It cannot be done here or now; detail says why." }),
-	  .flags = ROUTE_COSTLY, .handle = dump },
+	{ .method = "GET",
+	  .path = "/api/targets/{pid}/dump",
+	  .id = "getDump",
+	  .tag = "targets",
+	  .summary = "What a process holds now",
+	  .help = "Read from outside, without a probe.",
+	  .in_path = pid_path,
+	  .in_query = dump_query,
+	  .answers = ANSWERS(
+		  { 200, JSON, "Document", "The document of `dump --format json`." }, NOT_THERE,
+		  { 409, JSON, "Error", "The process cannot be read as things are." },
+		  { 503, JSON, "Error", "It cannot be done here or now; detail says why." }),
+	  .flags = ROUTE_COSTLY,
+	  .handle = dump },
 	{ 0 },
 };

@@ -13,70 +13,173 @@
 /* ---- what they take ---- */
 
 static const struct field memory_body[] = {
-	{ .name = "model_name", .type = FIELD_STRING, .shortest = 1, .longest = 64, .help = "The name of a target.", .example = "\"my_model\"" },
-	{ .name = "pid", .type = FIELD_INTEGER, .min = 1, .max = 2147483647, .help = "A process of a target, instead of model_name.", .example = "4242" },
-	{ .name = "duration_s", .type = FIELD_NUMBER, .min = 0.001, .max = 604800, .help = "Seconds to capture." },
-	{ .name = "steps", .type = FIELD_INTEGER, .min = 1, .max = 1000000000, .help = "Training steps to capture." },
-	{ .name = "max_events", .type = FIELD_INTEGER, .min = 1, .max = 1e12,
-	  .help = "Allocations and frees to capture at most.", .example = "10000" },
-	{ .name = "enable_fragmentation", .type = FIELD_BOOLEAN, .help = "Whether averages of fragmentation are wanted; without, they are null." },
-	{ .name = "input_shape", .type = FIELD_INTEGERS, .min = 1, .max = 2147483647, .shortest = 1, .longest = 16,
-	  .help = "For a target that is a command: MEMTRACE_INPUT_SHAPE in its environment.", .example = "[8, 3, 224, 224]" },
-	{ .name = "batch_size", .type = FIELD_INTEGER, .min = 1, .max = 2147483647,
-	  .help = "For a target that is a command: MEMTRACE_BATCH_SIZE in its environment.", .example = "8" },
-	{ .name = "wait", .type = FIELD_BOOLEAN, .help = "false: answered at once with the trace as it begins, instead of what came of it." },
+	{ .name = "model_name",
+	  .type = FIELD_STRING,
+	  .shortest = 1,
+	  .longest = 64,
+	  .help = "The name of a target.",
+	  .example = "\"my_model\"" },
+	{ .name = "pid",
+	  .type = FIELD_INTEGER,
+	  .min = 1,
+	  .max = 2147483647,
+	  .help = "A process of a target, instead of model_name.",
+	  .example = "4242" },
+	{ .name = "duration_s",
+	  .type = FIELD_NUMBER,
+	  .min = 0.001,
+	  .max = 604800,
+	  .help = "Seconds to capture." },
+	{ .name = "steps",
+	  .type = FIELD_INTEGER,
+	  .min = 1,
+	  .max = 1000000000,
+	  .help = "Training steps to capture." },
+	{ .name = "max_events",
+	  .type = FIELD_INTEGER,
+	  .min = 1,
+	  .max = 1e12,
+	  .help = "Allocations and frees to capture at most.",
+	  .example = "10000" },
+	{ .name = "enable_fragmentation",
+	  .type = FIELD_BOOLEAN,
+	  .help = "Whether averages of fragmentation are wanted; without, they are null." },
+	{ .name = "input_shape",
+	  .type = FIELD_INTEGERS,
+	  .min = 1,
+	  .max = 2147483647,
+	  .shortest = 1,
+	  .longest = 16,
+	  .help = "For a target that is a command: MEMTRACE_INPUT_SHAPE in its environment.",
+	  .example = "[8, 3, 224, 224]" },
+	{ .name = "batch_size",
+	  .type = FIELD_INTEGER,
+	  .min = 1,
+	  .max = 2147483647,
+	  .help = "For a target that is a command: MEMTRACE_BATCH_SIZE in its environment.",
+	  .example = "8" },
+	{ .name = "wait",
+	  .type = FIELD_BOOLEAN,
+	  .help = "false: answered at once with the trace as it begins, instead of what came of "
+		  "it." },
 	{ 0 },
 };
 
-const char *const serve_formats[] = { "html",	"flamegraph", "folded",	     "speedscope",  "timeline", "perfetto",
-				      "pprof", "snapshot",   "tensorboard", "openmetrics", "csv",	"ndjson",   NULL };
+const char *const serve_formats[] = { "html",	     "flamegraph",  "folded", "speedscope",
+				      "timeline",    "perfetto",    "pprof",  "snapshot",
+				      "tensorboard", "openmetrics", "csv",    "ndjson",
+				      NULL };
 
-#define BY "^(line|stack|module|layer|phase|category|thread|segment|(line|module|phase|category|thread)(,(line|module|phase|category|thread)){1,4})$"
+#define BY                                                                                         \
+	"^(line|stack|module|layer|phase|category|thread|segment|(line|module|phase|category|"     \
+	"thread)(,(line|module|phase|category|thread)){1,4})$"
 #define DIFF_BY "^(line|stack|module|layer|phase|category|thread)$"
 
 static const struct field export_body[] = {
-	{ .name = "trace_id", .type = FIELD_STRING, .required = true, .shortest = 1, .longest = STATE_ID - 1, .help = "Which trace.",
+	{ .name = "trace_id",
+	  .type = FIELD_STRING,
+	  .required = true,
+	  .shortest = 1,
+	  .longest = STATE_ID - 1,
+	  .help = "Which trace.",
 	  .example = "\"trace_1705536000000\"" },
-	{ .name = "format", .type = FIELD_STRING, .required = true, .choices = serve_formats, .help = "Which format.", .example = "\"speedscope\"" },
-	{ .name = "at", .type = FIELD_STRING, .pattern = PATTERN_AT, .help = "The moment: peak, end, oom, or seconds since the capture's start." },
-	{ .name = "device", .type = FIELD_STRING, .pattern = PATTERN_DEVICE, .help = "The device, as cuda:0 or cpu." },
+	{ .name = "format",
+	  .type = FIELD_STRING,
+	  .required = true,
+	  .choices = serve_formats,
+	  .help = "Which format.",
+	  .example = "\"speedscope\"" },
+	{ .name = "at",
+	  .type = FIELD_STRING,
+	  .pattern = PATTERN_AT,
+	  .help = "The moment: peak, end, oom, or seconds since the capture's start." },
+	{ .name = "device",
+	  .type = FIELD_STRING,
+	  .pattern = PATTERN_DEVICE,
+	  .help = "The device, as cuda:0 or cpu." },
 	{ 0 },
 };
 
 static const struct field trace_path[] = {
-	{ .name = "trace_id", .type = FIELD_STRING, .required = true, .help = "Which trace.", .example = "\"trace_1705536000000\"" },
+	{ .name = "trace_id",
+	  .type = FIELD_STRING,
+	  .required = true,
+	  .help = "Which trace.",
+	  .example = "\"trace_1705536000000\"" },
 	{ 0 },
 };
 
 static const struct field file_path[] = {
-	{ .name = "file", .type = FIELD_STRING, .required = true, .help = "A name that download_url ended in.",
+	{ .name = "file",
+	  .type = FIELD_STRING,
+	  .required = true,
+	  .help = "A name that download_url ended in.",
 	  .example = "\"trace_1705536000000_flamegraph.json\"" },
 	{ 0 },
 };
 
 static const char *const which_frames[] = { "user", "all", NULL };
 static const struct field report_query[] = {
-	{ .name = "at", .type = FIELD_STRING, .pattern = PATTERN_AT, .help = "The moment: peak, end, oom, or seconds since the capture's start.", .example = "\"peak\"" },
-	{ .name = "by", .type = FIELD_STRING, .pattern = BY, .help = "What a row is.", .example = "\"line\"" },
-	{ .name = "device", .type = FIELD_STRING, .pattern = PATTERN_DEVICE, .help = "The device, as cuda:0 or cpu." },
-	{ .name = "top", .type = FIELD_INTEGER, .min = 0, .max = 1000000, .help = "How many rows; what is left is one more. 0: all." },
-	{ .name = "filter", .type = FIELD_STRING, .shortest = 1, .help = "What rows have to match, as report --filter has it." },
-	{ .name = "frames", .type = FIELD_STRING, .choices = which_frames, .help = "Whether the innermost line of user code is charged, or of all." },
+	{ .name = "at",
+	  .type = FIELD_STRING,
+	  .pattern = PATTERN_AT,
+	  .help = "The moment: peak, end, oom, or seconds since the capture's start.",
+	  .example = "\"peak\"" },
+	{ .name = "by",
+	  .type = FIELD_STRING,
+	  .pattern = BY,
+	  .help = "What a row is.",
+	  .example = "\"line\"" },
+	{ .name = "device",
+	  .type = FIELD_STRING,
+	  .pattern = PATTERN_DEVICE,
+	  .help = "The device, as cuda:0 or cpu." },
+	{ .name = "top",
+	  .type = FIELD_INTEGER,
+	  .min = 0,
+	  .max = 1000000,
+	  .help = "How many rows; what is left is one more. 0: all." },
+	{ .name = "filter",
+	  .type = FIELD_STRING,
+	  .shortest = 1,
+	  .help = "What rows have to match, as report --filter has it." },
+	{ .name = "frames",
+	  .type = FIELD_STRING,
+	  .choices = which_frames,
+	  .help = "Whether the innermost line of user code is charged, or of all." },
 	{ 0 },
 };
 
 static const struct field diff_query[] = {
-	{ .name = "old", .type = FIELD_STRING, .required = true, .shortest = 1, .longest = STATE_ID - 1, .help = "A trace.",
+	{ .name = "old",
+	  .type = FIELD_STRING,
+	  .required = true,
+	  .shortest = 1,
+	  .longest = STATE_ID - 1,
+	  .help = "A trace.",
 	  .example = "\"trace_1705536000000\"" },
-	{ .name = "new", .type = FIELD_STRING, .required = true, .shortest = 1, .longest = STATE_ID - 1, .help = "Another, that is compared with it.",
+	{ .name = "new",
+	  .type = FIELD_STRING,
+	  .required = true,
+	  .shortest = 1,
+	  .longest = STATE_ID - 1,
+	  .help = "Another, that is compared with it.",
 	  .example = "\"trace_1705536100000\"" },
 	{ .name = "by", .type = FIELD_STRING, .pattern = DIFF_BY, .help = "What a row is." },
-	{ .name = "at", .type = FIELD_STRING, .pattern = PATTERN_AT, .help = "The moment, of both." },
+	{ .name = "at",
+	  .type = FIELD_STRING,
+	  .pattern = PATTERN_AT,
+	  .help = "The moment, of both." },
 	{ 0 },
 };
 
 static const struct field compare_query[] = {
-	{ .name = "traces", .type = FIELD_STRINGS, .required = true, .shortest = 2, .longest = 16, .help = "Traces, with commas between them.",
+	{ .name = "traces",
+	  .type = FIELD_STRINGS,
+	  .required = true,
+	  .shortest = 2,
+	  .longest = 16,
+	  .help = "Traces, with commas between them.",
 	  .example = "\"trace_1705536000000,trace_1705536100000\"" },
 	{ 0 },
 };
@@ -94,7 +197,10 @@ json_t *trace__public(const struct state_trace *t)
 		json_object_set(ret, "events", json_object_get(t->summary, "total_events"));
 		json_object_set(ret, "lost", json_object_get(t->summary, "lost"));
 		json_object_set(ret, "steps", json_object_get(t->summary, "steps"));
-		json_object_set_new(ret, "seconds", json_real(json_number_value(json_object_get(t->summary, "tracing_time_ms")) / 1000));
+		json_object_set_new(ret, "seconds",
+				    json_real(json_number_value(json_object_get(
+						      t->summary, "tracing_time_ms")) /
+					      1000));
 	}
 	json_object_set_new(ret, "summary", summary__short(t->summary));
 	return ret;
@@ -125,7 +231,9 @@ static void list(struct request *r)
 		json_array_append_new(ids, json_string(s->traces[i]->id));
 		json_array_append_new(traces, trace__public(s->traces[i]));
 	}
-	request__json(r, 200, json_pack("{s:o, s:I, s:o}", "active_traces", ids, "count", (json_int_t)s->n_traces, "traces", traces));
+	request__json(r, 200,
+		      json_pack("{s:o, s:I, s:o}", "active_traces", ids, "count",
+				(json_int_t)s->n_traces, "traces", traces));
 }
 
 /* The broker told no report with the end of it: this is the one that was asked for. */
@@ -140,7 +248,8 @@ static void on_report(struct request *r, json_t *answer, int fd)
 		close(fd);
 	json_decref(report);
 	if (!summary)
-		request__error(r, 503, NULL, "the trace has ended, and its report could not be read");
+		request__error(r, 503, NULL,
+			       "the trace has ended, and its report could not be read");
 	else
 		request__json(r, 200, summary);
 }
@@ -158,8 +267,12 @@ static void wait_for_end(struct request *r)
 	if (!strcmp(state__trace_state(t), "failed")) {
 		error = json_string_value(json_object_get(t->facts, "error"));
 		status = json_object_get(t->facts, "status");
-		request__error(r, json_integer_value(status) == 404 || json_integer_value(status) == 422 ? (int)json_integer_value(status) : 503, NULL,
-			       "%s", error ? error : "the capture has failed, and nothing says why");
+		request__error(
+			r,
+			json_integer_value(status) == 404 || json_integer_value(status) == 422
+				? (int)json_integer_value(status)
+				: 503,
+			NULL, "%s", error ? error : "the capture has failed, and nothing says why");
 	} else if (t->summary && json_object_get(t->summary, "layer_stats")) {
 		request__json(r, 200, json_incref(t->summary));
 	} else {
@@ -167,10 +280,12 @@ static void wait_for_end(struct request *r)
 	}
 }
 
-/* Takes what the broker answered as if it had been told: the trace is known from here on, whichever comes first. */
+/* Takes what the broker answered as if it had been told: the trace is known from here on, whichever
+ * comes first. */
 static struct state_trace *take_trace(struct request *r, json_t *answer)
 {
-	json_t *msg = json_pack("{s:s, s:O*}", "event", "trace", "trace", json_object_get(answer, "trace"));
+	json_t *msg = json_pack("{s:s, s:O*}", "event", "trace", "trace",
+				json_object_get(answer, "trace"));
 	struct state_trace *t = NULL;
 
 	if (msg && state__take(request__state(r), msg, -1, &t))
@@ -208,9 +323,9 @@ static bool is_target(const struct state *s, const char *name)
 	const json_t *t;
 	size_t i;
 
-	json_array_foreach(s->targets, i, t)
-		if (!strcmp(json_string_value(json_object_get(t, "name")), name))
-			return true;
+	json_array_foreach(s->targets, i,
+			   t) if (!strcmp(json_string_value(json_object_get(t, "name")),
+					  name)) return true;
 	return !s->targets;
 }
 
@@ -221,11 +336,14 @@ static void memory(struct request *r)
 
 	if (!json_object_get(body, "pid") == !json_object_get(body, "model_name")) {
 		request__error(r, 422, "model_name", "model_name: %s",
-			       json_object_get(body, "pid") ? "must not be given together with pid" : "must be given, or pid instead of it");
+			       json_object_get(body, "pid")
+				       ? "must not be given together with pid"
+				       : "must be given, or pid instead of it");
 		return;
 	}
 	if (name && !is_target(request__state(r), name)) {
-		request__error(r, 404, "model_name", "Target %s not found; GET /api/targets lists them", name);
+		request__error(r, 404, "model_name",
+			       "Target %s not found; GET /api/targets lists them", name);
 		return;
 	}
 	msg = json_copy(body);
@@ -260,17 +378,20 @@ static void on_deleted(struct request *r, json_t *answer, int fd)
 
 	if (fd >= 0)
 		close(fd);
-	snprintf(message, sizeof(message), "Trace %s deleted successfully", request__path(r, "trace_id"));
-	request__json(r, 200, json_pack("{s:s, s:I}", "message", message, "remaining_traces",
-					json_integer_value(json_object_get(answer, "remaining"))));
+	snprintf(message, sizeof(message), "Trace %s deleted successfully",
+		 request__path(r, "trace_id"));
+	request__json(r, 200,
+		      json_pack("{s:s, s:I}", "message", message, "remaining_traces",
+				json_integer_value(json_object_get(answer, "remaining"))));
 }
 
-static void delete(struct request *r)
+static void delete (struct request *r)
 {
 	const char *id = request__path(r, "trace_id");
 
 	if (trace_of(r, id))
-		request__ask(r, json_pack("{s:s, s:s}", "do", "delete", "trace_id", id), on_deleted);
+		request__ask(r, json_pack("{s:s, s:s}", "do", "delete", "trace_id", id),
+			     on_deleted);
 }
 
 /* What of the query the broker is to be asked for, besides what is in msg. */
@@ -294,7 +415,10 @@ static void report(struct request *r)
 	const char *id = request__path(r, "trace_id");
 
 	if (trace_of(r, id))
-		request__ask(r, with_query(r, json_pack("{s:s, s:s}", "do", "report", "trace_id", id), report_query), send_document);
+		request__ask(r,
+			     with_query(r, json_pack("{s:s, s:s}", "do", "report", "trace_id", id),
+					report_query),
+			     send_document);
 }
 
 static void leaks(struct request *r)
@@ -302,13 +426,15 @@ static void leaks(struct request *r)
 	const char *id = request__path(r, "trace_id");
 
 	if (trace_of(r, id))
-		request__ask(r, json_pack("{s:s, s:s}", "do", "leaks", "trace_id", id), send_document);
+		request__ask(r, json_pack("{s:s, s:s}", "do", "leaks", "trace_id", id),
+			     send_document);
 }
 
 static void diff(struct request *r)
 {
 	if (trace_of(r, request__query(r, "old")) && trace_of(r, request__query(r, "new")))
-		request__ask(r, with_query(r, json_pack("{s:s}", "do", "diff"), diff_query), send_document);
+		request__ask(r, with_query(r, json_pack("{s:s}", "do", "diff"), diff_query),
+			     send_document);
 }
 
 static void compare(struct request *r)
@@ -322,7 +448,8 @@ static void compare(struct request *r)
 
 		snprintf(id, sizeof(id), "%.*s", (int)(len < STATE_ID ? len : STATE_ID - 1), p);
 		if (len >= STATE_ID || !state__trace(request__state(r), id)) {
-			request__error(r, 404, NULL, "Trace %.*s not found", (int)(len < 80 ? len : 80), p);
+			request__error(r, 404, NULL, "Trace %.*s not found",
+				       (int)(len < 80 ? len : 80), p);
 			json_decref(ids);
 			return;
 		}
@@ -344,9 +471,11 @@ static void stream(struct request *r)
 /* Names are the broker's: of these letters, and none begins with a dot. */
 static bool is_name(const char *name)
 {
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+	static const char letters[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
-	return name && *name && *name != '.' && strlen(name) <= 128 && strspn(name, letters) == strlen(name);
+	return name && *name && *name != '.' && strlen(name) <= 128 &&
+	       strspn(name, letters) == strlen(name);
 }
 
 static void on_exported(struct request *r, json_t *answer, int fd)
@@ -362,8 +491,10 @@ static void on_exported(struct request *r, json_t *answer, int fd)
 	}
 	snprintf(url, sizeof(url), "/api/trace/download/%s", file);
 	request__json(r, 200,
-		      json_pack("{s:O, s:O, s:s, s:I, s:s}", "trace_id", json_object_get(request__body(r), "trace_id"), "format",
-				json_object_get(request__body(r), "format"), "download_url", url, "file_size_bytes",
+		      json_pack("{s:O, s:O, s:s, s:I, s:s}", "trace_id",
+				json_object_get(request__body(r), "trace_id"), "format",
+				json_object_get(request__body(r), "format"), "download_url", url,
+				"file_size_bytes",
 				json_integer_value(json_object_get(answer, "size")), "file", file));
 }
 
@@ -382,10 +513,12 @@ static void on_opened(struct request *r, json_t *answer, int fd)
 {
 	const char *type = json_string_value(json_object_get(answer, "type"));
 
-	request__whole(r, type && strlen(type) < 100 ? type : "application/octet-stream", request__kept(r), fd);
+	request__whole(r, type && strlen(type) < 100 ? type : "application/octet-stream",
+		       request__kept(r), fd);
 }
 
-static void open_file(struct request *r, const char *name, void (*then)(struct request *r, json_t *answer, int fd))
+static void open_file(struct request *r, const char *name,
+		      void (*then)(struct request *r, json_t *answer, int fd))
 {
 	request__keep(r, strdup(name), free);
 	request__ask(r, json_pack("{s:s, s:s}", "do", "open", "file", name), then);
@@ -415,10 +548,13 @@ static void recording(struct request *r)
 static void on_page(struct request *r, json_t *answer, int fd)
 {
 	(void)answer;
-	/* What is in it came from a recording. It may run its scripts, and be nobody while it does: no origin of ours, no connection. */
-	request__header(r, "Content-Security-Policy",
-			"sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-			"img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'");
+	/* What is in it came from a recording. It may run its scripts, and be nobody while it does:
+	 * no origin of ours, no connection. */
+	request__header(
+		r, "Content-Security-Policy",
+		"sandbox allow-scripts allow-downloads; default-src 'none'; script-src "
+		"'unsafe-inline'; style-src 'unsafe-inline'; "
+		"img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'");
 	request__whole(r, "text/html; charset=utf-8", NULL, fd);
 }
 
@@ -439,65 +575,168 @@ static void page(struct request *r)
 	const char *id = request__path(r, "trace_id");
 
 	if (trace_of(r, id))
-		request__ask(r, json_pack("{s:s, s:s, s:s}", "do", "export", "trace_id", id, "format", "html"), on_page_made);
+		request__ask(r,
+			     json_pack("{s:s, s:s, s:s}", "do", "export", "trace_id", id, "format",
+				       "html"),
+			     on_page_made);
 }
 
 /* ---- the table ---- */
 
-#define NOT_THERE { 404, JSON, "Error", "There is no such trace, or it has no such device or moment." }
-#define NOT_YET { 409, JSON, "Error", "The trace has not come so far." }
-#define CANNOT { 503, JSON, "Error", "It cannot be done here or now; detail says why." }
+#define NOT_THERE                                                                                  \
+	{                                                                                          \
+		404, JSON, "Error", "There is no such trace, or it has no such device or moment."  \
+	}
+#define NOT_YET                                                                                    \
+	{                                                                                          \
+		409, JSON, "Error", "The trace has not come so far."                               \
+	}
+#define CANNOT                                                                                     \
+	{                                                                                          \
+		503, JSON, "Error", "It cannot be done here or now; detail says why."              \
+	}
 
 const struct route trace_routes[] = {
-	{ .method = "POST", .path = "/api/trace/memory", .id = "traceMemory", .tag = "traces", .summary = "Capture a process",
-	  .help = "Captures until `steps` or `duration_s` are over, `max_events` have come, or the process ends, and answers with what came of it. Without "
-		  "`steps` and `duration_s`: for 10 seconds; a target that is a command: until its end.",
-	  .in_body = memory_body, .body_extra = "{\"oneOf\": [{\"required\": [\"model_name\"]}, {\"required\": [\"pid\"]}]}",
-	  .answers = ANSWERS({ 200, JSON, "TraceResult", "What came of it; with `wait` false, the trace as it begins." },
-			     { 404, JSON, "Error", "There is no such target, or it has no process." },
-			     { 409, JSON, "Error", "The process cannot be captured as things are." }, CANNOT),
-	  .flags = ROUTE_CHANGES | ROUTE_COSTLY, .handle = memory },
-	{ .method = "POST", .path = "/api/trace/export", .id = "exportTrace", .tag = "traces", .summary = "Make a file of a trace",
-	  .help = "In any format that `export` knows. The file is kept until the trace is deleted.", .in_body = export_body,
-	  .answers = ANSWERS({ 200, JSON, "Export", "Where the file is." }, NOT_THERE, NOT_YET, CANNOT), .flags = ROUTE_CHANGES | ROUTE_COSTLY,
+	{ .method = "POST",
+	  .path = "/api/trace/memory",
+	  .id = "traceMemory",
+	  .tag = "traces",
+	  .summary = "Capture a process",
+	  .help = "Captures until `steps` or `duration_s` are over, `max_events` have come, or the "
+		  "process ends, and answers with what came of it. Without "
+		  "`steps` and `duration_s`: for 10 seconds; a target that is a command: until its "
+		  "end.",
+	  .in_body = memory_body,
+	  .body_extra =
+		  "{\"oneOf\": [{\"required\": [\"model_name\"]}, {\"required\": [\"pid\"]}]}",
+	  .answers = ANSWERS(
+		  { 200, JSON, "TraceResult",
+		    "What came of it; with `wait` false, the trace as it begins." },
+		  { 404, JSON, "Error", "There is no such target, or it has no process." },
+		  { 409, JSON, "Error", "The process cannot be captured as things are." }, CANNOT),
+	  .flags = ROUTE_CHANGES | ROUTE_COSTLY,
+	  .handle = memory },
+	{ .method = "POST",
+	  .path = "/api/trace/export",
+	  .id = "exportTrace",
+	  .tag = "traces",
+	  .summary = "Make a file of a trace",
+	  .help = "In any format that `export` knows. The file is kept until the trace is deleted.",
+	  .in_body = export_body,
+	  .answers = ANSWERS({ 200, JSON, "Export", "Where the file is." }, NOT_THERE, NOT_YET,
+			     CANNOT),
+	  .flags = ROUTE_CHANGES | ROUTE_COSTLY,
 	  .handle = export },
-	{ .method = "GET", .path = "/api/trace/download/{file}", .id = "downloadFile", .tag = "traces", .summary = "A file that was made",
+	{ .method = "GET",
+	  .path = "/api/trace/download/{file}",
+	  .id = "downloadFile",
+	  .tag = "traces",
+	  .summary = "A file that was made",
 	  .in_path = file_path,
-	  .answers = ANSWERS({ 200, "*/*", NULL, "The file." }, { 206, "*/*", NULL, "The part of it that Range asked for." },
-			     { 404, JSON, "Error", "There is no such file." }, { 409, JSON, "Error", "It is not written yet." }, CANNOT),
+	  .answers = ANSWERS({ 200, "*/*", NULL, "The file." },
+			     { 206, "*/*", NULL, "The part of it that Range asked for." },
+			     { 404, JSON, "Error", "There is no such file." },
+			     { 409, JSON, "Error", "It is not written yet." }, CANNOT),
 	  .handle = download },
-	{ .method = "GET", .path = "/api/trace/list", .id = "listTraces", .tag = "traces", .summary = "All traces, oldest first",
-	  .answers = ANSWERS({ 200, JSON, "TraceList", "The traces." }), .handle = list },
-	{ .method = "GET", .path = "/api/trace/diff", .id = "diffTraces", .tag = "traces", .summary = "What changed between two traces",
-	  .in_query = diff_query, .answers = ANSWERS({ 200, JSON, "Document", "The document of `diff --format json`." }, NOT_THERE, NOT_YET, CANNOT),
-	  .flags = ROUTE_COSTLY, .handle = diff },
-	{ .method = "GET", .path = "/api/trace/compare", .id = "compareTraces", .tag = "traces", .summary = "Traces side by side",
-	  .in_query = compare_query, .answers = ANSWERS({ 200, JSON, "Document", "The document of `compare --format json`." }, NOT_THERE, NOT_YET, CANNOT),
-	  .flags = ROUTE_COSTLY, .handle = compare },
-	{ .method = "GET", .path = "/api/trace/{trace_id}", .id = "getTrace", .tag = "traces", .summary = "The report on a trace", .in_path = trace_path,
-	  .in_query = report_query, .answers = ANSWERS({ 200, JSON, "Report", "The document of `report --format json`." }, NOT_THERE, NOT_YET, CANNOT),
-	  .flags = ROUTE_COSTLY, .handle = report },
-	{ .method = "DELETE", .path = "/api/trace/{trace_id}", .id = "deleteTrace", .tag = "traces", .summary = "Delete a trace and its files",
-	  .help = "One that is still being captured is stopped first.", .in_path = trace_path,
-	  .answers = ANSWERS({ 200, JSON, "Deleted", "It is gone." }, NOT_THERE, CANNOT),
-	  .flags = ROUTE_CHANGES, .handle = delete },
-	{ .method = "POST", .path = "/api/trace/{trace_id}/stop", .id = "stopTrace", .tag = "traces", .summary = "End a capture now",
-	  .help = "What it has is kept, as if it had ended by itself.", .in_path = trace_path,
-	  .answers = ANSWERS({ 200, JSON, "Trace", "The trace." }, NOT_THERE, { 409, JSON, "Error", "It has ended already." }, CANNOT),
-	  .flags = ROUTE_CHANGES, .handle = stop },
-	{ .method = "GET", .path = "/api/trace/{trace_id}/stream", .id = "streamTrace", .tag = "traces", .summary = "A trace as it goes on",
-	  .help = "Server-sent events: `trace`, `sample`, and `end` at last.", .in_path = trace_path,
-	  .answers = ANSWERS({ 200, "text/event-stream", NULL, "The events." }, NOT_THERE), .handle = stream },
-	{ .method = "GET", .path = "/api/trace/{trace_id}/leaks", .id = "getLeaks", .tag = "traces", .summary = "What grew", .in_path = trace_path,
-	  .answers = ANSWERS({ 200, JSON, "Document", "The document of `leaks --format json`." }, NOT_THERE, NOT_YET, CANNOT), .flags = ROUTE_COSTLY,
-	  .handle = leaks },
-	{ .method = "GET", .path = "/api/trace/{trace_id}/recording", .id = "getRecording", .tag = "traces", .summary = "The recording itself",
+	{ .method = "GET",
+	  .path = "/api/trace/list",
+	  .id = "listTraces",
+	  .tag = "traces",
+	  .summary = "All traces, oldest first",
+	  .answers = ANSWERS({ 200, JSON, "TraceList", "The traces." }),
+	  .handle = list },
+	{ .method = "GET",
+	  .path = "/api/trace/diff",
+	  .id = "diffTraces",
+	  .tag = "traces",
+	  .summary = "What changed between two traces",
+	  .in_query = diff_query,
+	  .answers = ANSWERS({ 200, JSON, "Document", "The document of `diff --format json`." },
+			     NOT_THERE, NOT_YET, CANNOT),
+	  .flags = ROUTE_COSTLY,
+	  .handle = diff },
+	{ .method = "GET",
+	  .path = "/api/trace/compare",
+	  .id = "compareTraces",
+	  .tag = "traces",
+	  .summary = "Traces side by side",
+	  .in_query = compare_query,
+	  .answers = ANSWERS({ 200, JSON, "Document", "The document of `compare --format json`." },
+			     NOT_THERE, NOT_YET, CANNOT),
+	  .flags = ROUTE_COSTLY,
+	  .handle = compare },
+	{ .method = "GET",
+	  .path = "/api/trace/{trace_id}",
+	  .id = "getTrace",
+	  .tag = "traces",
+	  .summary = "The report on a trace",
 	  .in_path = trace_path,
-	  .answers = ANSWERS({ 200, "application/octet-stream", NULL, "The recording, for `memtrace-bpf report`." },
-			     { 206, "application/octet-stream", NULL, "The part of it that Range asked for." }, NOT_THERE, NOT_YET, CANNOT),
+	  .in_query = report_query,
+	  .answers = ANSWERS({ 200, JSON, "Report", "The document of `report --format json`." },
+			     NOT_THERE, NOT_YET, CANNOT),
+	  .flags = ROUTE_COSTLY,
+	  .handle = report },
+	{ .method = "DELETE",
+	  .path = "/api/trace/{trace_id}",
+	  .id = "deleteTrace",
+	  .tag = "traces",
+	  .summary = "Delete a trace and its files",
+	  .help = "One that is still being captured is stopped first.",
+	  .in_path = trace_path,
+	  .answers = ANSWERS({ 200, JSON, "Deleted", "It is gone." }, NOT_THERE, CANNOT),
+	  .flags = ROUTE_CHANGES,
+	  .handle = delete },
+	{ .method = "POST",
+	  .path = "/api/trace/{trace_id}/stop",
+	  .id = "stopTrace",
+	  .tag = "traces",
+	  .summary = "End a capture now",
+	  .help = "What it has is kept, as if it had ended by itself.",
+	  .in_path = trace_path,
+	  .answers = ANSWERS({ 200, JSON, "Trace", "The trace." }, NOT_THERE,
+			     { 409, JSON, "Error", "It has ended already." }, CANNOT),
+	  .flags = ROUTE_CHANGES,
+	  .handle = stop },
+	{ .method = "GET",
+	  .path = "/api/trace/{trace_id}/stream",
+	  .id = "streamTrace",
+	  .tag = "traces",
+	  .summary = "A trace as it goes on",
+	  .help = "Server-sent events: `trace`, `sample`, and `end` at last.",
+	  .in_path = trace_path,
+	  .answers = ANSWERS({ 200, "text/event-stream", NULL, "The events." }, NOT_THERE),
+	  .handle = stream },
+	{ .method = "GET",
+	  .path = "/api/trace/{trace_id}/leaks",
+	  .id = "getLeaks",
+	  .tag = "traces",
+	  .summary = "What grew",
+	  .in_path = trace_path,
+	  .answers = ANSWERS({ 200, JSON, "Document", "The document of `leaks --format json`." },
+			     NOT_THERE, NOT_YET, CANNOT),
+	  .flags = ROUTE_COSTLY,
+	  .handle = leaks },
+	{ .method = "GET",
+	  .path = "/api/trace/{trace_id}/recording",
+	  .id = "getRecording",
+	  .tag = "traces",
+	  .summary = "The recording itself",
+	  .in_path = trace_path,
+	  .answers = ANSWERS({ 200, "application/octet-stream", NULL,
+			       "The recording, for `memtrace-bpf report`." },
+			     { 206, "application/octet-stream", NULL,
+			       "The part of it that Range asked for." },
+			     NOT_THERE, NOT_YET, CANNOT),
 	  .handle = recording },
-	{ .method = "GET", .path = "/api/trace/{trace_id}/page", .id = "getPage", .tag = "traces", .summary = "The page of a trace",
-	  .help = "What `export html` makes, shown in place.", .in_path = trace_path,
-	  .answers = ANSWERS({ 200, "text/html", NULL, "The page." }, NOT_THERE, NOT_YET, CANNOT), .flags = ROUTE_COSTLY, .handle = page },
+	{ .method = "GET",
+	  .path = "/api/trace/{trace_id}/page",
+	  .id = "getPage",
+	  .tag = "traces",
+	  .summary = "The page of a trace",
+	  .help = "What `export html` makes, shown in place.",
+	  .in_path = trace_path,
+	  .answers = ANSWERS({ 200, "text/html", NULL, "The page." }, NOT_THERE, NOT_YET, CANNOT),
+	  .flags = ROUTE_COSTLY,
+	  .handle = page },
 	{ 0 },
 };

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Server-sent events. A reader that does not keep up first gets no samples, then is sent away: it comes again, and is told all as it is then. */
+/* Server-sent events. A reader that does not keep up first gets no samples, then is sent away: it
+ * comes again, and is told all as it is then. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "serve/web/web.h"
 
-#define STREAMS 128		/* at once */
-#define FULL (256 << 10)	/* bytes that wait: no samples are added */
-#define OVERFULL (1 << 20)	/* beyond what it is told at its beginning: it is closed */
+#define STREAMS 128	   /* at once */
+#define FULL (256 << 10)   /* bytes that wait: no samples are added */
+#define OVERFULL (1 << 20) /* beyond what it is told at its beginning: it is closed */
 #define HEARTBEAT_NS 15000000000ull
 
 struct stream {
@@ -53,7 +54,8 @@ static char *event_text(struct web *web, const char *name, const json_t *data)
 {
 	char *json = json_dumps(data, JSON_COMPACT | JSON_REAL_PRECISION(16)), *text = NULL;
 
-	if (json && asprintf(&text, "id: %llu\nevent: %s\ndata: %s\n\n", (unsigned long long)++web->stream_events, name, json) < 0)
+	if (json && asprintf(&text, "id: %llu\nevent: %s\ndata: %s\n\n",
+			     (unsigned long long)++web->stream_events, name, json) < 0)
 		text = NULL;
 	free(json);
 	return text;
@@ -139,7 +141,8 @@ static size_t of_peer(const struct request *r)
 	size_t n = 0;
 
 	for (const struct request *o = r->web->requests; o; o = o->next)
-		n += o->stream && o->conn->peer.is_unix == me->is_unix && !memcmp(o->conn->peer.key, me->key, sizeof(me->key));
+		n += o->stream && o->conn->peer.is_unix == me->is_unix &&
+		     !memcmp(o->conn->peer.key, me->key, sizeof(me->key));
 	return n;
 }
 
@@ -154,11 +157,15 @@ void request__stream(struct request *r, const char *trace)
 		return;
 	}
 	if (r->web->n_streams >= STREAMS || of_peer(r) >= STREAMS / 2) {
-		request__error(r, 429, NULL, "%d streams are open, or %d from where this comes, and more are not served", STREAMS, STREAMS / 2);
+		request__error(
+			r, 429, NULL,
+			"%d streams are open, or %d from where this comes, and more are not served",
+			STREAMS, STREAMS / 2);
 		return;
 	}
 	s = calloc(1, sizeof(*s));
-	response = s ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, on_read, s, NULL) : NULL;
+	response = s ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, on_read, s, NULL)
+		     : NULL;
 	if (!response) {
 		free(s);
 		request__error(r, 503, NULL, "no memory");
@@ -193,10 +200,12 @@ static bool is_of(struct stream *s, const json_t *msg)
 	struct state_trace *t = state__trace(&s->r->web->state, s->trace);
 	const json_t *pid = t ? json_object_get(t->facts, "pid") : NULL;
 
-	return json_is_integer(pid) && json_integer_value(pid) == json_integer_value(json_object_get(msg, "pid"));
+	return json_is_integer(pid) &&
+	       json_integer_value(pid) == json_integer_value(json_object_get(msg, "pid"));
 }
 
-static void tell(struct stream *s, const char *name, const json_t *msg, const char *text, struct state_trace *trace)
+static void tell(struct stream *s, const char *name, const json_t *msg, const char *text,
+		 struct state_trace *trace)
 {
 	const char *id = json_string_value(json_object_get(msg, "trace_id"));
 	bool sample = !strcmp(name, "sample");

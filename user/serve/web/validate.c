@@ -15,7 +15,8 @@
 
 #define EXACT 9007199254740992.0 /* 2^53: beyond it a double is not every whole number */
 
-__attribute__((format(printf, 3, 4))) static int complain(struct complaint *c, const char *field, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static int complain(struct complaint *c, const char *field,
+							  const char *fmt, ...)
 {
 	char raw[512];
 	va_list ap;
@@ -43,9 +44,11 @@ static int check_range(const struct field *f, const char *what, double v, struct
 	if (!f->min && !f->max)
 		return 0;
 	if (v < f->min)
-		return complain(c, f->name, "%s: must be at least %.15g, and it is %.15g", what, f->min, v);
+		return complain(c, f->name, "%s: must be at least %.15g, and it is %.15g", what,
+				f->min, v);
 	if (v > f->max)
-		return complain(c, f->name, "%s: must be at most %.15g, and it is %.15g", what, f->max, v);
+		return complain(c, f->name, "%s: must be at most %.15g, and it is %.15g", what,
+				f->max, v);
 	return 0;
 }
 
@@ -79,7 +82,8 @@ static bool matches(const char *pattern, const char *text)
 	return !err;
 }
 
-static int check_string(const struct field *f, const char *what, const char *s, size_t size, struct complaint *c)
+static int check_string(const struct field *f, const char *what, const char *s, size_t size,
+			struct complaint *c)
 {
 	size_t longest = f->longest && f->type == FIELD_STRING ? f->longest : VALIDATE_STRING;
 	size_t shortest = f->type == FIELD_STRING ? f->shortest : 0;
@@ -88,14 +92,19 @@ static int check_string(const struct field *f, const char *what, const char *s, 
 	if (memchr(s, '\0', size))
 		return complain(c, f->name, "%s: holds a NUL character", what);
 	if (length < shortest)
-		return complain(c, f->name, length ? "%s: must be at least %zu characters long" :
-						     "%s: is empty, and must be at least %zu characters long", what, shortest);
+		return complain(c, f->name,
+				length ? "%s: must be at least %zu characters long"
+				       : "%s: is empty, and must be at least %zu characters long",
+				what, shortest);
 	if (length > longest)
-		return complain(c, f->name, "%s: must be at most %zu characters long, and it is %zu", what, longest, length);
+		return complain(c, f->name,
+				"%s: must be at most %zu characters long, and it is %zu", what,
+				longest, length);
 	if (!f->pattern && !f->choices && has_control(s))
 		return complain(c, f->name, "%s: holds a control character", what);
 	if (f->pattern && !matches(f->pattern, s))
-		return complain(c, f->name, "%s: must match %s, and it is \"%.40s\"", what, f->pattern, s);
+		return complain(c, f->name, "%s: must match %s, and it is \"%.40s\"", what,
+				f->pattern, s);
 	if (!f->choices)
 		return 0;
 	char all[256] = "";
@@ -105,7 +114,8 @@ static int check_string(const struct field *f, const char *what, const char *s, 
 		if (!strcmp(*o, s))
 			return 0;
 		if (n < sizeof(all))
-			n += (size_t)snprintf(all + n, sizeof(all) - n, "%s%s", o == f->choices ? "" : ", ", *o);
+			n += (size_t)snprintf(all + n, sizeof(all) - n, "%s%s",
+					      o == f->choices ? "" : ", ", *o);
 	}
 	return complain(c, f->name, "%s: must be one of %s, and it is \"%.40s\"", what, all, s);
 }
@@ -138,38 +148,47 @@ static const char *word_for(const json_t *v)
 	}
 }
 
-/* One value of a field, or of an array of a field: what it has to be goes into *ret, a new reference. */
-static int check_value(const struct field *f, enum field_type type, const char *what, json_t *v, json_t **ret, struct complaint *c)
+/* One value of a field, or of an array of a field: what it has to be goes into *ret, a new
+ * reference. */
+static int check_value(const struct field *f, enum field_type type, const char *what, json_t *v,
+		       json_t **ret, struct complaint *c)
 {
 	int err;
 
 	switch (type) {
 	case FIELD_INTEGER:
 		if (!is_whole(v))
-			return complain(c, f->name, json_is_real(v) ? "%s: must be a whole number" : "%s: must be a whole number, and it is %s",
+			return complain(c, f->name,
+					json_is_real(v)
+						? "%s: must be a whole number"
+						: "%s: must be a whole number, and it is %s",
 					what, word_for(v));
 		err = check_range(f, what, json_number_value(v), c);
 		if (!err && json_is_real(v) && fabs(json_real_value(v)) > EXACT)
 			err = complain(c, f->name, "%s: is too large", what);
 		if (!err)
-			*ret = json_integer(json_is_integer(v) ? json_integer_value(v) : (json_int_t)json_real_value(v));
+			*ret = json_integer(json_is_integer(v) ? json_integer_value(v)
+							       : (json_int_t)json_real_value(v));
 		break;
 	case FIELD_NUMBER:
 		if (!json_is_number(v))
-			return complain(c, f->name, "%s: must be a number, and it is %s", what, word_for(v));
+			return complain(c, f->name, "%s: must be a number, and it is %s", what,
+					word_for(v));
 		err = check_range(f, what, json_number_value(v), c);
 		if (!err)
 			*ret = json_incref(v);
 		break;
 	case FIELD_BOOLEAN:
 		if (!json_is_boolean(v))
-			return complain(c, f->name, "%s: must be true or false, and it is %s", what, word_for(v));
+			return complain(c, f->name, "%s: must be true or false, and it is %s", what,
+					word_for(v));
 		err = 0;
 		*ret = json_incref(v);
 		break;
 	default:
 		if (!json_is_string(v))
-			return complain(c, f->name, "%s: must be a string, and it is %s", what, word_for(v));
+			return complain(c, f->name, "%s: must be a string, and it is %s", what,
+					word_for(v));
 		err = check_string(f, what, json_string_value(v), json_string_length(v), c);
 		if (!err)
 			*ret = json_incref(v);
@@ -184,13 +203,17 @@ static int check_array(const struct field *f, json_t *v, json_t **ret, struct co
 	json_t *member, *all;
 
 	if (!json_is_array(v))
-		return complain(c, f->name, "%s: must be an array, and it is %s", f->name, word_for(v));
+		return complain(c, f->name, "%s: must be an array, and it is %s", f->name,
+				word_for(v));
 	if (n < f->shortest)
-		return complain(c, f->name, "%s: must have at least %zu members, and it has %zu", f->name, f->shortest, n);
+		return complain(c, f->name, "%s: must have at least %zu members, and it has %zu",
+				f->name, f->shortest, n);
 	if (f->longest && n > f->longest)
-		return complain(c, f->name, "%s: must have at most %zu members, and it has %zu", f->name, f->longest, n);
+		return complain(c, f->name, "%s: must have at most %zu members, and it has %zu",
+				f->name, f->longest, n);
 	all = json_array();
-	json_array_foreach(v, i, member) {
+	json_array_foreach(v, i, member)
+	{
 		json_t *checked = NULL;
 		char what[64];
 
@@ -206,8 +229,8 @@ static int check_array(const struct field *f, json_t *v, json_t **ret, struct co
 }
 
 /*
- * The library takes no NUL in a name, and names that nobody knows may be anything. As another control character it is one that no field of ours
- * takes, either. From malloc().
+ * The library takes no NUL in a name, and names that nobody knows may be anything. As another
+ * control character it is one that no field of ours takes, either. From malloc().
  */
 static char *without_nul(const char *text, size_t size)
 {
@@ -228,8 +251,8 @@ static char *without_nul(const char *text, size_t size)
 }
 
 /*
- * A number that is too long for an integer is one all the same: it is told that it is out of bounds, and in a field that nobody knows it
- * harms nobody.
+ * A number that is too long for an integer is one all the same: it is told that it is out of
+ * bounds, and in a field that nobody knows it harms nobody.
  */
 static json_t *parse(const char *text, size_t size, struct complaint *c)
 {
@@ -250,11 +273,13 @@ static json_t *parse(const char *text, size_t size, struct complaint *c)
 	if (!doc && json_error_code(&e) == json_error_duplicate_key)
 		complain(c, "", "the body has a member twice (line %d)", e.line);
 	else if (!doc)
-		complain(c, "", "the body is not JSON: %.160s (line %d, column %d)", e.text, e.line, e.column);
+		complain(c, "", "the body is not JSON: %.160s (line %d, column %d)", e.text, e.line,
+			 e.column);
 	return doc;
 }
 
-json_t *validate__body(const struct field *fields, const char *text, size_t size, struct complaint *c)
+json_t *validate__body(const struct field *fields, const char *text, size_t size,
+		       struct complaint *c)
 {
 	json_t *doc, *ret;
 
@@ -321,15 +346,20 @@ static int check_list(const struct field *f, const char *text, struct complaint 
 
 		n++;
 		if (!len || characters(text, len) > VALIDATE_STRING)
-			return complain(c, f->name, len ? "%s: one of its members is too long" : "%s: one of its members is empty", f->name);
+			return complain(c, f->name,
+					len ? "%s: one of its members is too long"
+					    : "%s: one of its members is empty",
+					f->name);
 		text += len;
 		if (!*text)
 			break;
 	}
 	if (n < f->shortest)
-		return complain(c, f->name, "%s: must have at least %zu members, and it has %zu", f->name, f->shortest, n);
+		return complain(c, f->name, "%s: must have at least %zu members, and it has %zu",
+				f->name, f->shortest, n);
 	if (f->longest && n > f->longest)
-		return complain(c, f->name, "%s: must have at most %zu members, and it has %zu", f->name, f->longest, n);
+		return complain(c, f->name, "%s: must have at most %zu members, and it has %zu",
+				f->name, f->longest, n);
 	return 0;
 }
 
@@ -342,13 +372,17 @@ int validate__text(const struct field *f, const char *text, size_t size, struct 
 	switch (f->type) {
 	case FIELD_INTEGER:
 	case FIELD_NUMBER:
-		if (!validate__as_number(text, &v) || (f->type == FIELD_INTEGER && (v != trunc(v) || fabs(v) > EXACT)))
-			return complain(c, f->name, "%s: must be a %snumber, and it is \"%.40s\"", f->name,
-					f->type == FIELD_INTEGER ? "whole " : "", text);
+		if (!validate__as_number(text, &v) ||
+		    (f->type == FIELD_INTEGER && (v != trunc(v) || fabs(v) > EXACT)))
+			return complain(c, f->name, "%s: must be a %snumber, and it is \"%.40s\"",
+					f->name, f->type == FIELD_INTEGER ? "whole " : "", text);
 		return check_range(f, f->name, v, c);
 	case FIELD_BOOLEAN:
-		if (strcmp(text, "true") && strcmp(text, "false") && strcmp(text, "1") && strcmp(text, "0"))
-			return complain(c, f->name, "%s: must be true or false, and it is \"%.40s\"", f->name, text);
+		if (strcmp(text, "true") && strcmp(text, "false") && strcmp(text, "1") &&
+		    strcmp(text, "0"))
+			return complain(c, f->name,
+					"%s: must be true or false, and it is \"%.40s\"", f->name,
+					text);
 		return 0;
 	case FIELD_STRINGS:
 		return check_list(f, text, c);
@@ -359,7 +393,10 @@ int validate__text(const struct field *f, const char *text, size_t size, struct 
 
 static int digit(char c)
 {
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+	return c >= '0' && c <= '9'   ? c - '0'
+	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
+	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
+				      : -1;
 }
 
 static bool is_utf8(const char *text, size_t size)
@@ -395,8 +432,10 @@ bool validate__is_json_type(const char *type)
 	size_t len = strcspn(type, "; \t");
 	const char *more = type + len, *charset = strcasestr(more, "charset=");
 
-	if (charset && strncasecmp(charset + 8, "utf-8", 5) && strncasecmp(charset + 8, "\"utf-8\"", 7))
+	if (charset && strncasecmp(charset + 8, "utf-8", 5) &&
+	    strncasecmp(charset + 8, "\"utf-8\"", 7))
 		return false;
 	return (len == 16 && !strncasecmp(type, "application/json", 16)) ||
-	       (len > 17 && !strncasecmp(type, "application/", 12) && !strncasecmp(type + len - 5, "+json", 5));
+	       (len > 17 && !strncasecmp(type, "application/", 12) &&
+		!strncasecmp(type + len - 5, "+json", 5));
 }

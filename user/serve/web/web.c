@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The HTTP process: the library's daemons, one for each address, the link to the broker, and one loop around them. */
+/* The HTTP process: the library's daemons, one for each address, the link to the broker, and one
+ * loop around them. */
 #include "serve/web/web.h"
 
 #include <errno.h>
@@ -20,14 +21,17 @@
 #include "serve/web/request_read.h"
 
 #define TLS "SECURE128:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
-/* Bare line feeds end no line, and blanks stand in no chunk's size. What 0.9.75 knows is STRICT_FOR_CLIENT, which takes both. */
+/* Bare line feeds end no line, and blanks stand in no chunk's size. What 0.9.75 knows is
+ * STRICT_FOR_CLIENT, which takes both. */
 #if MHD_VERSION >= 0x00097701
 #define STRICT MHD_OPTION_CLIENT_DISCIPLINE_LVL, 2
 #else
 #define STRICT MHD_OPTION_STRICT_FOR_CLIENT, 1
 #endif
 #define TICK_NS 1000000000ull
-#define SPARE 64 /* connections beyond those that are counted: newcomers, while those that make room for them end */
+#define SPARE                                                                                      \
+	64 /* connections beyond those that are counted: newcomers, while those that make room for \
+	      them end */
 
 static uint64_t clock_now(void)
 {
@@ -45,7 +49,8 @@ static uint64_t received(const struct conn *c)
 	struct tcp_info info = { .tcpi_bytes_received = 0 };
 	socklen_t size = sizeof(info);
 
-	return getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &size) ? 0 : info.tcpi_bytes_received;
+	return getsockopt(c->fd, IPPROTO_TCP, TCP_INFO, &info, &size) ? 0
+								      : info.tcpi_bytes_received;
 }
 
 void conn__rested(struct conn *c)
@@ -62,7 +67,8 @@ static void refuse(struct conn *c)
 	shutdown(c->fd, SHUT_RDWR);
 }
 
-/* Since when nothing is asked over it, or its answer has been there to be read for long. 0: it is at work. */
+/* Since when nothing is asked over it, or its answer has been there to be read for long. 0: it is
+ * at work. */
 static uint64_t idle_since(const struct conn *c)
 {
 	const struct request *r = c->request;
@@ -72,7 +78,8 @@ static uint64_t idle_since(const struct conn *c)
 	return r->sent && !r->stream && c->web->now - r->sent > WEB_READ_NS ? r->sent : 0;
 }
 
-/* The connection that has been idle for longest goes, of those that have not shown a token if there are any. False: there is none. */
+/* The connection that has been idle for longest goes, of those that have not shown a token if there
+ * are any. False: there is none. */
 static bool make_room(struct web *web, const struct conn *newcomer, enum auth_room full)
 {
 	struct conn *idle = NULL;
@@ -80,9 +87,11 @@ static bool make_room(struct web *web, const struct conn *newcomer, enum auth_ro
 	for (struct conn *c = web->conns; c; c = c->next) {
 		if (c == newcomer || c->refused || !idle_since(c))
 			continue;
-		if (full == AUTH_PEER_FULL && !auth__same_peer(web->guard, &c->peer, &newcomer->peer))
+		if (full == AUTH_PEER_FULL &&
+		    !auth__same_peer(web->guard, &c->peer, &newcomer->peer))
 			continue;
-		if (!idle || c->known < idle->known || (c->known == idle->known && idle_since(c) < idle_since(idle)))
+		if (!idle || c->known < idle->known ||
+		    (c->known == idle->known && idle_since(c) < idle_since(idle)))
 			idle = c;
 	}
 	if (!idle)
@@ -95,8 +104,10 @@ static bool make_room(struct web *web, const struct conn *newcomer, enum auth_ro
 static void came(struct web *web, struct MHD_Connection *mhd, void **kept)
 {
 	enum auth_room room;
-	const union MHD_ConnectionInfo *fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-	const union MHD_ConnectionInfo *addr = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	const union MHD_ConnectionInfo *fd = MHD_get_connection_info(
+		mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+	const union MHD_ConnectionInfo *addr = MHD_get_connection_info(
+		mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
 	struct conn *c = fd ? calloc(1, sizeof(*c)) : NULL;
 
 	*kept = c;
@@ -134,7 +145,8 @@ static void left(struct web *web, struct conn *c)
 	free(c);
 }
 
-static void on_connection(void *ctx, struct MHD_Connection *mhd, void **kept, enum MHD_ConnectionNotificationCode what)
+static void on_connection(void *ctx, struct MHD_Connection *mhd, void **kept,
+			  enum MHD_ConnectionNotificationCode what)
 {
 	if (what == MHD_CONNECTION_NOTIFY_STARTED)
 		came(ctx, mhd, kept);
@@ -143,8 +155,8 @@ static void on_connection(void *ctx, struct MHD_Connection *mhd, void **kept, en
 }
 
 /*
- * A request that trickles in holds a connection for as long as its client likes: the library counts each byte as a sign of life. So the time from the
- * first byte to the last is bounded here.
+ * A request that trickles in holds a connection for as long as its client likes: the library counts
+ * each byte as a sign of life. So the time from the first byte to the last is bounded here.
  */
 static void cut_slow(struct web *web)
 {
@@ -154,7 +166,8 @@ static void cut_slow(struct web *web)
 		if (!c->began && (c->request || received(c) > c->received))
 			c->began = web->now;
 		/* Of a Unix socket nobody knows what has come over it. */
-		if ((c->began && web->now - c->began > WEB_READ_NS) || (!c->request && web->now - c->since > WEB_IDLE_S * 1000000000ull)) {
+		if ((c->began && web->now - c->began > WEB_READ_NS) ||
+		    (!c->request && web->now - c->since > WEB_IDLE_S * 1000000000ull)) {
 			log_debug("serve: a request has taken too long to arrive");
 			shutdown(c->fd, SHUT_RDWR);
 		}
@@ -212,12 +225,16 @@ static int run_once(struct web *web, struct pollfd *fds, size_t n)
 
 static int loop(struct web *web, int signals)
 {
-	struct pollfd fds[2 + SERVE_LISTEN] = { { .fd = signals, .events = POLLIN }, { .fd = link__fd(web->link) } };
+	struct pollfd fds[2 + SERVE_LISTEN] = { { .fd = signals, .events = POLLIN },
+						{ .fd = link__fd(web->link) } };
 	uint64_t swept = clock_now();
 	int err = 0;
 
 	for (size_t i = 0; i < web->n_daemons; i++)
-		fds[2 + i] = (struct pollfd){ MHD_get_daemon_info(web->daemons[i], MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd, POLLIN, 0 };
+		fds[2 + i] = (struct pollfd){
+			MHD_get_daemon_info(web->daemons[i], MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd,
+			POLLIN, 0
+		};
 	web->now = swept;
 	while (!err) {
 		err = run_once(web, fds, 2 + web->n_daemons);
@@ -263,11 +280,15 @@ static int start(struct web *web, int fd)
 		{ MHD_OPTION_END, 0, NULL },
 	};
 	struct MHD_Daemon *d = MHD_start_daemon(
-		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | (tls ? MHD_USE_TLS : 0), 0, NULL, NULL, request__access, web,
-		MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL,
-		MHD_OPTION_NOTIFY_CONNECTION, on_connection, web, MHD_OPTION_NOTIFY_COMPLETED, request__completed, web, MHD_OPTION_CONNECTION_LIMIT,
-		(unsigned)AUTH_CONNECTIONS + SPARE, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)WEB_IDLE_S, STRICT,
-		MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY, tls ? with_tls : with_tls + 3, MHD_OPTION_END);
+		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+			(tls ? MHD_USE_TLS : 0),
+		0, NULL, NULL, request__access, web, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL,
+		MHD_OPTION_NOTIFY_CONNECTION, on_connection, web, MHD_OPTION_NOTIFY_COMPLETED,
+		request__completed, web, MHD_OPTION_CONNECTION_LIMIT,
+		(unsigned)AUTH_CONNECTIONS + SPARE, MHD_OPTION_CONNECTION_TIMEOUT,
+		(unsigned)WEB_IDLE_S, STRICT, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
+		MHD_OPTION_ARRAY, tls ? with_tls : with_tls + 3, MHD_OPTION_END);
 
 	if (!d) {
 		close(fd);
@@ -280,8 +301,11 @@ static int start(struct web *web, int fd)
 static struct auth *make_guard(const struct serve_args *args, const int *fds, size_t n)
 {
 	const char *hosts[SERVE_HOSTS + 1] = { NULL };
-	struct auth_opts o = { .token = args->secrets.token, .tls = args->secrets.cert, .hosts = hosts, .local = true,
-				.per_minute = args->requests_per_minute };
+	struct auth_opts o = { .token = args->secrets.token,
+			       .tls = args->secrets.cert,
+			       .hosts = hosts,
+			       .local = true,
+			       .per_minute = args->requests_per_minute };
 
 	memcpy(hosts, args->hosts, args->n_hosts * sizeof(*hosts));
 	for (size_t i = 0; i < n; i++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the broker answers to whatever is asked of it: each question has one answer, which web can hand on, and nothing of it is believed. */
+/* What the broker answers to whatever is asked of it: each question has one answer, which web can
+ * hand on, and nothing of it is believed. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +20,8 @@
 #include "serve/broker/broker.h"
 
 static struct serve_args args = {
-	.targets = { { .name = "job", .kind = TARGET_PATTERN, .text = "no-such-command-line" }, { .name = "gpt", .kind = TARGET_COMMAND, .text = "false" } },
+	.targets = { { .name = "job", .kind = TARGET_PATTERN, .text = "no-such-command-line" },
+		     { .name = "gpt", .kind = TARGET_COMMAND, .text = "false" } },
 	.n_targets = 2,
 	.max_events = 1000,
 	.max_traces = 3,
@@ -110,7 +112,8 @@ static void refused(const char *text, int status, const char *field)
 	if (json_integer_value(json_object_get(a, "status")) != status)
 		fail_msg("%s: %s", text, json_dumps(a, 0));
 	assert_true(json_is_false(json_object_get(a, "ok")));
-	assert_int_equal(json_integer_value(json_object_get(a, "id")), json_integer_value(json_object_get(msg, "id")));
+	assert_int_equal(json_integer_value(json_object_get(a, "id")),
+			 json_integer_value(json_object_get(msg, "id")));
 	assert_true(strlen(json_string_value(json_object_get(a, "detail"))) > 5);
 	if (field)
 		assert_string_equal(json_string_value(json_object_get(a, "field")), field);
@@ -132,12 +135,19 @@ static void test_refused(void **state)
 	refused("{\"id\": 7, \"do\": \"capture\", \"pid\": 1}", 404, "pid");
 	refused("{\"id\": 8, \"do\": \"capture\", \"pid\": \"1\"}", 422, "pid");
 	refused("{\"id\": 9, \"do\": \"capture\", \"pid\": -1}", 422, "pid");
-	refused("{\"id\": 10, \"do\": \"capture\", \"model_name\": \"gpt\", \"max_events\": 1001}", 422, "max_events");
-	refused("{\"id\": 11, \"do\": \"capture\", \"model_name\": \"gpt\", \"duration_s\": 61}", 422, "duration_s");
-	refused("{\"id\": 12, \"do\": \"capture\", \"model_name\": \"gpt\", \"steps\": 0.5}", 422, "steps");
-	refused("{\"id\": 13, \"do\": \"capture\", \"model_name\": \"gpt\", \"input_shape\": [1, \"2\"]}", 422, "input_shape");
-	refused("{\"id\": 14, \"do\": \"capture\", \"model_name\": \"gpt\", \"input_shape\": []}", 422, "input_shape");
-	refused("{\"id\": 15, \"do\": \"capture\", \"model_name\": \"gpt\", \"keep\": 1}", 422, "keep");
+	refused("{\"id\": 10, \"do\": \"capture\", \"model_name\": \"gpt\", \"max_events\": 1001}",
+		422, "max_events");
+	refused("{\"id\": 11, \"do\": \"capture\", \"model_name\": \"gpt\", \"duration_s\": 61}",
+		422, "duration_s");
+	refused("{\"id\": 12, \"do\": \"capture\", \"model_name\": \"gpt\", \"steps\": 0.5}", 422,
+		"steps");
+	refused("{\"id\": 13, \"do\": \"capture\", \"model_name\": \"gpt\", \"input_shape\": [1, "
+		"\"2\"]}",
+		422, "input_shape");
+	refused("{\"id\": 14, \"do\": \"capture\", \"model_name\": \"gpt\", \"input_shape\": []}",
+		422, "input_shape");
+	refused("{\"id\": 15, \"do\": \"capture\", \"model_name\": \"gpt\", \"keep\": 1}", 422,
+		"keep");
 	refused("{\"id\": 16, \"do\": \"capture\", \"model_name\": \"gpt\"}", 429, NULL);
 	refused("{\"id\": 17, \"do\": \"stop\", \"trace_id\": \"trace_1\"}", 409, "trace_id");
 	refused("{\"id\": 18, \"do\": \"stop\"}", 422, "trace_id");
@@ -145,11 +155,16 @@ static void test_refused(void **state)
 	refused("{\"id\": 20, \"do\": \"open\", \"file\": \"../../etc/passwd\"}", 404, "file");
 	refused("{\"id\": 21, \"do\": \"open\", \"file\": \"/etc/passwd\"}", 404, "file");
 	refused("{\"id\": 22, \"do\": \"open\"}", 422, "file");
-	refused("{\"id\": 23, \"do\": \"export\", \"trace_id\": \"trace_1\", \"format\": \"docx\"}", 422, "format");
-	refused("{\"id\": 24, \"do\": \"export\", \"trace_id\": \"trace_2\", \"format\": \"csv\"}", 404, "trace_id");
-	refused("{\"id\": 25, \"do\": \"report\", \"trace_id\": \"trace_1\", \"top\": -1}", 422, "top");
-	refused("{\"id\": 26, \"do\": \"report\", \"trace_id\": \"trace_1\", \"at\": \"a\\nb\"}", 422, "at");
-	refused("{\"id\": 27, \"do\": \"diff\", \"old\": \"trace_1\", \"new\": \"trace_9\"}", 404, "new");
+	refused("{\"id\": 23, \"do\": \"export\", \"trace_id\": \"trace_1\", \"format\": \"docx\"}",
+		422, "format");
+	refused("{\"id\": 24, \"do\": \"export\", \"trace_id\": \"trace_2\", \"format\": \"csv\"}",
+		404, "trace_id");
+	refused("{\"id\": 25, \"do\": \"report\", \"trace_id\": \"trace_1\", \"top\": -1}", 422,
+		"top");
+	refused("{\"id\": 26, \"do\": \"report\", \"trace_id\": \"trace_1\", \"at\": \"a\\nb\"}",
+		422, "at");
+	refused("{\"id\": 27, \"do\": \"diff\", \"old\": \"trace_1\", \"new\": \"trace_9\"}", 404,
+		"new");
 	refused("{\"id\": 28, \"do\": \"compare\", \"traces\": [\"trace_1\"]}", 422, "traces");
 	refused("{\"id\": 29, \"do\": \"compare\", \"traces\": [\"trace_1\", 7]}", 404, "traces");
 	refused("{\"id\": 30, \"do\": \"dump\", \"pid\": 1}", 404, "pid");
@@ -160,7 +175,9 @@ static void test_refused(void **state)
 
 static void test_opens(void **state)
 {
-	json_t *msg = json_loads("{\"id\": 1, \"do\": \"open\", \"file\": \"trace_1.mtr\"}", 0, NULL), *a = ask(msg);
+	json_t *msg = json_loads("{\"id\": 1, \"do\": \"open\", \"file\": \"trace_1.mtr\"}", 0,
+				 NULL),
+	       *a = ask(msg);
 
 	(void)state;
 	assert_true(json_is_true(json_object_get(a, "ok")));
@@ -213,7 +230,9 @@ static void test_facts_survive_a_full_disk(void **state)
 /* An export gets none of what a running capture has set aside. */
 static void test_exports_leave_captures_their_share(void **state)
 {
-	json_t *msg = json_loads("{\"id\": 1, \"do\": \"export\", \"trace_id\": \"trace_1\", \"format\": \"csv\"}", 0, NULL);
+	json_t *msg = json_loads(
+		"{\"id\": 1, \"do\": \"export\", \"trace_id\": \"trace_1\", \"format\": \"csv\"}",
+		0, NULL);
 	struct trace *t = trace__new(b, "trace_2");
 	struct heard h = { 0 };
 
@@ -243,7 +262,9 @@ static uint32_t next_random(uint32_t *seed)
 
 static json_t *any(uint32_t *seed, unsigned depth)
 {
-	static const char *const texts[] = { "job", "gpt", "trace_1", "trace_1.mtr", "csv", "peak", "", "-", "--at=end", "\xc3\xa9", "a\tb", "../..", "line" };
+	static const char *const texts[] = { "job",  "gpt",   "trace_1", "trace_1.mtr", "csv",
+					     "peak", "",      "-",	 "--at=end",	"\xc3\xa9",
+					     "a\tb", "../..", "line" };
 	json_t *v;
 
 	switch (next_random(seed) % (depth > 2 ? 6 : 8)) {
@@ -282,25 +303,41 @@ static size_t jobs(void)
 
 static void test_anything(void **state)
 {
-	static const char *const dos[] = { "capture", "stop", "report", "leaks", "diff", "compare", "export", "open", "dump", "pushed", "cancel" };
-	static const char *const keys[] = { "asked", "pid", "model_name", "duration_s", "steps", "max_events", "input_shape", "batch_size", "keep", "trace_id", "at",
-					    "by", "device", "top", "filter", "frames", "old", "new", "traces", "format", "file", "enable_fragmentation" };
+	static const char *const dos[] = { "capture", "stop",	 "report", "leaks",
+					   "diff",    "compare", "export", "open",
+					   "dump",    "pushed",	 "cancel" };
+	static const char *const keys[] = { "asked",	   "pid",
+					    "model_name",  "duration_s",
+					    "steps",	   "max_events",
+					    "input_shape", "batch_size",
+					    "keep",	   "trace_id",
+					    "at",	   "by",
+					    "device",	   "top",
+					    "filter",	   "frames",
+					    "old",	   "new",
+					    "traces",	   "format",
+					    "file",	   "enable_fragmentation" };
 	static const int statuses[] = { 404, 409, 422, 429, 503 };
 	uint32_t seed = 1;
 
 	(void)state;
 	for (int i = 1; i < 20000; i++) {
-		json_t *msg = json_pack("{s:i,s:s}", "id", i, "do", dos[next_random(&seed) % (sizeof(dos) / sizeof(*dos))]), *a;
+		json_t *msg = json_pack("{s:i,s:s}", "id", i, "do",
+					dos[next_random(&seed) % (sizeof(dos) / sizeof(*dos))]),
+		       *a;
 		bool known = false;
 
 		for (uint32_t n = next_random(&seed) % 6; n; n--)
-			json_object_set_new(msg, keys[next_random(&seed) % (sizeof(keys) / sizeof(*keys))], any(&seed, 0));
+			json_object_set_new(
+				msg, keys[next_random(&seed) % (sizeof(keys) / sizeof(*keys))],
+				any(&seed, 0));
 		a = ask(msg);
 		if (a) {
 			assert_int_equal(json_integer_value(json_object_get(a, "id")), i);
 			known = json_is_true(json_object_get(a, "ok"));
 			for (size_t k = 0; k < sizeof(statuses) / sizeof(*statuses); k++)
-				known |= json_integer_value(json_object_get(a, "status")) == statuses[k];
+				known |= json_integer_value(json_object_get(a, "status")) ==
+					 statuses[k];
 		} else {
 			known = jobs(); /* it waits for a worker */
 			jobs__free(b);
@@ -321,7 +358,9 @@ static void test_waiting(void **state)
 
 	(void)state;
 	for (int i = 1; i <= BROKER_WAITING + 3; i++) {
-		json_t *msg = json_pack("{s:i,s:s,s:s}", "id", i, "do", "report", "trace_id", "trace_1"), *a = ask(msg);
+		json_t *msg = json_pack("{s:i,s:s,s:s}", "id", i, "do", "report", "trace_id",
+					"trace_1"),
+		       *a = ask(msg);
 
 		n += a && json_integer_value(json_object_get(a, "status")) == 429;
 		json_decref(a);
@@ -332,14 +371,16 @@ static void test_waiting(void **state)
 	assert_null(b->jobs);
 }
 
-/* Whoever asked has gone: the place is another's, at once. Others' questions, and what nobody asked, stay as they are. */
+/* Whoever asked has gone: the place is another's, at once. Others' questions, and what nobody
+ * asked, stay as they are. */
 static void test_cancelled(void **state)
 {
 	json_t *msg, *a;
 
 	(void)state;
 	for (int i = 1; i <= BROKER_WAITING; i++) {
-		msg = json_pack("{s:i,s:s,s:s,s:s}", "id", i, "do", i % 2 ? "report" : "export", "trace_id", "trace_1", "format", "csv");
+		msg = json_pack("{s:i,s:s,s:s,s:s}", "id", i, "do", i % 2 ? "report" : "export",
+				"trace_id", "trace_1", "format", "csv");
 		assert_null(ask(msg));
 		json_decref(msg);
 	}
@@ -348,7 +389,8 @@ static void test_cancelled(void **state)
 	assert_int_equal(json_integer_value(json_object_get(a, "status")), 429);
 	json_decref(a);
 	for (int i = 0; i <= BROKER_WAITING + 1; i++) {
-		json_t *cancel = json_pack("{s:i,s:s,s:i}", "id", 200 + i, "do", "cancel", "asked", i == 0 ? 77 : i);
+		json_t *cancel = json_pack("{s:i,s:s,s:i}", "id", 200 + i, "do", "cancel", "asked",
+					   i == 0 ? 77 : i);
 
 		if (i == 1) { /* 77 was nobody's */
 			a = ask(msg);
@@ -397,7 +439,8 @@ static void test_descriptors_of_answers_nobody_reads(void **state)
 
 	(void)state;
 	for (int i = 1; i <= 3000; i++) {
-		json_t *msg = json_pack("{s:i,s:s,s:s}", "id", i, "do", "open", "file", "trace_1.mtr");
+		json_t *msg = json_pack("{s:i,s:s,s:s}", "id", i, "do", "open", "file",
+					"trace_1.mtr");
 
 		broker__asked(&b->peers[PEER_WEB], msg);
 		json_decref(msg);
@@ -416,7 +459,8 @@ static void test_descriptors_of_answers_nobody_reads(void **state)
 /* No question at all: its sender is ended. */
 static void test_no_question(void **state)
 {
-	static const char *const texts[] = { "{}", "{\"id\": 1}", "{\"id\": 0, \"do\": \"report\"}", "{\"do\": \"report\"}", "{\"id\": 1, \"do\": 7}" };
+	static const char *const texts[] = { "{}", "{\"id\": 1}", "{\"id\": 0, \"do\": \"report\"}",
+					     "{\"do\": \"report\"}", "{\"id\": 1, \"do\": 7}" };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
@@ -433,10 +477,16 @@ static void test_no_question(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_refused), cmocka_unit_test(test_opens),	    cmocka_unit_test(test_anything),
-		cmocka_unit_test(test_waiting), cmocka_unit_test(test_cancelled),
-		cmocka_unit_test(test_no_question), cmocka_unit_test(test_opens_no_unchecked), cmocka_unit_test(test_descriptors_of_answers_nobody_reads),
-		cmocka_unit_test(test_facts_survive_a_full_disk), cmocka_unit_test(test_exports_leave_captures_their_share),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_opens),
+		cmocka_unit_test(test_anything),
+		cmocka_unit_test(test_waiting),
+		cmocka_unit_test(test_cancelled),
+		cmocka_unit_test(test_no_question),
+		cmocka_unit_test(test_opens_no_unchecked),
+		cmocka_unit_test(test_descriptors_of_answers_nobody_reads),
+		cmocka_unit_test(test_facts_survive_a_full_disk),
+		cmocka_unit_test(test_exports_leave_captures_their_share),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -11,7 +11,8 @@
 #include "serve/broker/scanner.c"
 
 static struct serve_args args = {
-	.targets = { { .name = "job", .kind = TARGET_PATTERN, .text = "x" }, { .kind = TARGET_ALL, .text = "" } },
+	.targets = { { .name = "job", .kind = TARGET_PATTERN, .text = "x" },
+		     { .kind = TARGET_ALL, .text = "" } },
 	.n_targets = 2,
 };
 static struct look l;
@@ -49,7 +50,9 @@ static void put(const char *owner, uint64_t targets, size_t n)
 	for (; n && l.n < BROKER_PROCESSES; n--) {
 		struct seen *s = &l.seen[l.n++];
 
-		*s = (struct seen){ .t = calloc(1, sizeof(*s->t)), .targets = targets, .came = ++l.came };
+		*s = (struct seen){ .t = calloc(1, sizeof(*s->t)),
+				    .targets = targets,
+				    .came = ++l.came };
 		assert_non_null(s->t);
 		s->t->pid = next_pid++;
 		s->t->image = s->t->statm = -1;
@@ -143,10 +146,21 @@ static void test_users_make_no_owners(void **state)
 	(void)state;
 	assert_string_equal(owner_of("0::/\n", 1000), "1000");
 	assert_string_equal(owner_of("0::/system.slice/docker-" ID_A ".scope\n", 1000), "in " ID_A);
-	assert_string_equal(owner_of("0::/user.slice/user-1000.slice/user@1000.service/app.slice/docker-" ID_A ".scope\n", 101000), "1000");
-	assert_string_equal(owner_of("0::/user.slice/user-1000.slice/user@1000.service/lxc.payload.a\n", 1000), "1000");
-	assert_string_equal(owner_of("0::/../../user.slice/user-7.slice/user@7.service/libpod-" ID_A ".scope/container\n", 1000), "7");
-	assert_string_equal(owner_of("0::/docker/" ID_A "/user.slice/user-1000.slice/x.scope\n", 1000), "in " ID_A);
+	assert_string_equal(
+		owner_of("0::/user.slice/user-1000.slice/user@1000.service/app.slice/docker-" ID_A
+			 ".scope\n",
+			 101000),
+		"1000");
+	assert_string_equal(
+		owner_of("0::/user.slice/user-1000.slice/user@1000.service/lxc.payload.a\n", 1000),
+		"1000");
+	assert_string_equal(owner_of("0::/../../user.slice/user-7.slice/user@7.service/libpod-" ID_A
+				     ".scope/container\n",
+				     1000),
+			    "7");
+	assert_string_equal(owner_of("0::/docker/" ID_A "/user.slice/user-1000.slice/x.scope\n",
+				     1000),
+			    "in " ID_A);
 }
 
 int main(void)
@@ -155,7 +169,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_one_owner_does_not_fill_it, begin, end),
 		cmocka_unit_test_setup_teardown(test_the_last_that_came_makes_room, begin, end),
 		cmocka_unit_test_setup_teardown(test_targets_go_before_all, begin, end),
-		cmocka_unit_test_setup_teardown(test_left_out_are_counted_while_they_live, begin, end),
+		cmocka_unit_test_setup_teardown(test_left_out_are_counted_while_they_live, begin,
+						end),
 		cmocka_unit_test(test_users_make_no_owners),
 	};
 

@@ -45,10 +45,12 @@ static void test_words(void **state)
 	assert_string_equal(words_of("one\ntwo\n"), "two");
 	/* Ours before anybody else's, the last of them. */
 	assert_string_equal(words_of("memtrace-bpf: it is full\nother\n"), "it is full");
-	assert_string_equal(words_of("memtrace-bpf: warning: first\nx\nmemtrace-bpf: second\ny\n"), "second");
+	assert_string_equal(words_of("memtrace-bpf: warning: first\nx\nmemtrace-bpf: second\ny\n"),
+			    "second");
 	assert_string_equal(words_of("memtrace-bpf: warning: first\n"), "first");
 	/* A complaint about options, with its advice for a terminal. */
-	assert_string_equal(words_of("memtrace-bpf report: --by: 'x' is none of those\nSee `memtrace-bpf help report`.\n"),
+	assert_string_equal(words_of("memtrace-bpf report: --by: 'x' is none of those\nSee "
+				     "`memtrace-bpf help report`.\n"),
 			    "--by: 'x' is none of those");
 	/* For a terminal, or for JSON: nothing that acts. */
 	assert_string_equal(words_of("\033[31mred\xff\n"), "\\x1b[31mred\\xff");

@@ -137,7 +137,8 @@ static size_t entries(const char *folder)
 	return n;
 }
 
-/* One of its own is removed with all that is in it; that of a server which was killed by the next one. */
+/* One of its own is removed with all that is in it; that of a server which was killed by the next
+ * one. */
 static void test_own(void **state)
 {
 	struct store s, next;
@@ -180,7 +181,8 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	static const char *const files[] = { "kept/a.mtr", "kept/link.mtr", "kept/pipe.mtr" }, *const folders[] = { "kept", "open", "tmp", "" };
+	static const char *const files[] = { "kept/a.mtr", "kept/link.mtr", "kept/pipe.mtr" },
+				 *const folders[] = { "kept", "open", "tmp", "" };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)

@@ -50,24 +50,39 @@ static void test_otlp(void **unused)
 	static const char wanted[] =
 		"{\"resourceMetrics\": [{\"resource\": {\"attributes\": ["
 		"{\"key\": \"service.name\", \"value\": {\"stringValue\": \"train/a b\"}},"
-		"{\"key\": \"service.instance.id\", \"value\": {\"stringValue\": \"node1/4242/1700000000\"}},"
+		"{\"key\": \"service.instance.id\", \"value\": {\"stringValue\": "
+		"\"node1/4242/1700000000\"}},"
 		"{\"key\": \"host.name\", \"value\": {\"stringValue\": \"node1\"}},"
 		"{\"key\": \"process.pid\", \"value\": {\"intValue\": \"4242\"}},"
-		"{\"key\": \"process.creation.time\", \"value\": {\"stringValue\": \"2023-11-14T22:13:20Z\"}},"
+		"{\"key\": \"process.creation.time\", \"value\": {\"stringValue\": "
+		"\"2023-11-14T22:13:20Z\"}},"
 		"{\"key\": \"container.id\", \"value\": {\"stringValue\": \"c0ffee\"}}]},"
-		"\"scopeMetrics\": [{\"scope\": {\"name\": \"memtrace-bpf\", \"version\": \"" MEMTRACE_VERSION "\"}, \"metrics\": ["
-		"{\"name\": \"memtrace.allocated\", \"unit\": \"By\", \"description\": \"What tensors hold.\", \"gauge\": {\"dataPoints\": ["
-		"{\"attributes\": [{\"key\": \"target\", \"value\": {\"stringValue\": \"train/a b\"}}, {\"key\": \"process\", \"value\":"
-		"{\"stringValue\": \"1\"}}, {\"key\": \"rank\", \"value\": {\"stringValue\": \"3\"}}, {\"key\": \"device\", \"value\":"
-		"{\"stringValue\": \"cuda:0\"}}], \"timeUnixNano\": \"1700000100250000000\", \"asInt\": \"5000000000\"}]}},"
-		"{\"name\": \"memtrace.ooms\", \"unit\": \"{event}\", \"description\": \"Out of memory, since the process began.\", \"sum\":"
-		"{\"aggregationTemporality\": 2, \"isMonotonic\": true, \"dataPoints\": [{\"attributes\": [{\"key\": \"target\", \"value\":"
-		"{\"stringValue\": \"train/a b\"}}, {\"key\": \"process\", \"value\": {\"stringValue\": \"1\"}}, {\"key\": \"rank\", \"value\":"
-		"{\"stringValue\": \"3\"}}, {\"key\": \"device\", \"value\": {\"stringValue\": \"cuda:0\"}}], \"timeUnixNano\":"
-		"\"1700000100250000000\", \"asInt\": \"2\", \"startTimeUnixNano\": \"1700000000500000000\"}]}},"
-		"{\"name\": \"memtrace.resident\", \"unit\": \"By\", \"description\": \"Resident memory of the process.\", \"gauge\":"
-		"{\"dataPoints\": [{\"attributes\": [{\"key\": \"target\", \"value\": {\"stringValue\": \"train/a b\"}}, {\"key\": \"process\","
-		"\"value\": {\"stringValue\": \"1\"}}, {\"key\": \"rank\", \"value\": {\"stringValue\": \"3\"}}], \"timeUnixNano\":"
+		"\"scopeMetrics\": [{\"scope\": {\"name\": \"memtrace-bpf\", \"version\": "
+		"\"" MEMTRACE_VERSION "\"}, \"metrics\": ["
+		"{\"name\": \"memtrace.allocated\", \"unit\": \"By\", \"description\": \"What "
+		"tensors hold.\", \"gauge\": {\"dataPoints\": ["
+		"{\"attributes\": [{\"key\": \"target\", \"value\": {\"stringValue\": \"train/a "
+		"b\"}}, {\"key\": \"process\", \"value\":"
+		"{\"stringValue\": \"1\"}}, {\"key\": \"rank\", \"value\": {\"stringValue\": "
+		"\"3\"}}, {\"key\": \"device\", \"value\":"
+		"{\"stringValue\": \"cuda:0\"}}], \"timeUnixNano\": \"1700000100250000000\", "
+		"\"asInt\": \"5000000000\"}]}},"
+		"{\"name\": \"memtrace.ooms\", \"unit\": \"{event}\", \"description\": \"Out of "
+		"memory, since the process began.\", \"sum\":"
+		"{\"aggregationTemporality\": 2, \"isMonotonic\": true, \"dataPoints\": "
+		"[{\"attributes\": [{\"key\": \"target\", \"value\":"
+		"{\"stringValue\": \"train/a b\"}}, {\"key\": \"process\", \"value\": "
+		"{\"stringValue\": \"1\"}}, {\"key\": \"rank\", \"value\":"
+		"{\"stringValue\": \"3\"}}, {\"key\": \"device\", \"value\": {\"stringValue\": "
+		"\"cuda:0\"}}], \"timeUnixNano\":"
+		"\"1700000100250000000\", \"asInt\": \"2\", \"startTimeUnixNano\": "
+		"\"1700000000500000000\"}]}},"
+		"{\"name\": \"memtrace.resident\", \"unit\": \"By\", \"description\": \"Resident "
+		"memory of the process.\", \"gauge\":"
+		"{\"dataPoints\": [{\"attributes\": [{\"key\": \"target\", \"value\": "
+		"{\"stringValue\": \"train/a b\"}}, {\"key\": \"process\","
+		"\"value\": {\"stringValue\": \"1\"}}, {\"key\": \"rank\", \"value\": "
+		"{\"stringValue\": \"3\"}}], \"timeUnixNano\":"
 		"\"1700000100250000000\", \"asInt\": \"77\"}]}}]}]}]}";
 	struct state *s = calloc(1, sizeof(*s));
 	struct state_process *p = a_process();
@@ -106,7 +121,9 @@ static void check_otlp_url(const char *base, const char *want)
 
 static void test_addresses(void **unused)
 {
-	struct profile_of of = { .host = "node,1", .from = 1700000000999999999, .until = 1700000010000000000 };
+	struct profile_of of = { .host = "node,1",
+				 .from = 1700000000999999999,
+				 .until = 1700000010000000000 };
 	struct state_process *p = a_process();
 	char *url;
 
@@ -116,8 +133,11 @@ static void test_addresses(void **unused)
 	check_otlp_url("https://c/otlp/v1/metrics", "https://c/otlp/v1/metrics");
 	of.process = p;
 	assert_int_equal(pyroscope__url("http://p:4040/", &of, &url), 0);
-	assert_string_equal(url, "http://p:4040/ingest?name=train_a_b%7Bprocess%3D1%2Crank%3D3%2Chostname%3Dnode_1%2Ccontainer_id%3Dc0ffee%7D"
-				 "&from=1700000000&until=1700000010&format=pprof&spyName=memtrace-bpf");
+	assert_string_equal(url,
+			    "http://p:4040/"
+			    "ingest?name=train_a_b%7Bprocess%3D1%2Crank%3D3%2Chostname%3Dnode_1%"
+			    "2Ccontainer_id%3Dc0ffee%7D"
+			    "&from=1700000000&until=1700000010&format=pprof&spyName=memtrace-bpf");
 	free(url);
 	/* Nothing of a name gets into the address but as a name. */
 	snprintf(p->target, sizeof(p->target), "a&from=1{x=y}#%%20\n\xff");
@@ -125,7 +145,9 @@ static void test_addresses(void **unused)
 	*p->container = '\0';
 	of.host = NULL;
 	assert_int_equal(pyroscope__url("http://p", &of, &url), 0);
-	assert_string_equal(url, "http://p/ingest?name=a_from_1_x_y___20__%7Bprocess%3D1%7D&from=1700000000&until=1700000010&format=pprof"
+	assert_string_equal(url, "http://p/"
+				 "ingest?name=a_from_1_x_y___20__%7Bprocess%3D1%7D&from=1700000000&"
+				 "until=1700000010&format=pprof"
 				 "&spyName=memtrace-bpf");
 	free(url);
 	free(p);
@@ -178,7 +200,10 @@ static bool take_request(int fd, char *told)
 		if (end && length)
 			want = (size_t)(end - text) + 4 + strtoul(length + 16, NULL, 10);
 	}
-	*told = strstr(text, "\r\nAuthorization: Bearer secret-secret-1\r\n") && strstr(text, "\r\n\r\nbody") ? 'T' : 't';
+	*told = strstr(text, "\r\nAuthorization: Bearer secret-secret-1\r\n") &&
+				strstr(text, "\r\n\r\nbody")
+			? 'T'
+			: 't';
 	return true;
 }
 
@@ -258,7 +283,9 @@ static void run_out(struct sender *s)
 
 static struct sender *a_sender(void)
 {
-	const struct sender_opts o = { .token = "secret-secret-1", .timeout = 5, .backoff = 10, .attempts = 4 };
+	const struct sender_opts o = {
+		.token = "secret-secret-1", .timeout = 5, .backoff = 10, .attempts = 4
+	};
 	struct sender *s = sender__new(&o);
 
 	assert_non_null(s);
@@ -276,7 +303,8 @@ static struct push_counts posted(struct sender *s, const char *url)
 
 static void test_sent(void **unused)
 {
-	struct server at = begin_server((const char *const[]){ ANSWER("503 Busy"), ANSWER("429 Slower"), ANSWER("200 OK"), NULL });
+	struct server at = begin_server((const char *const[]){
+		ANSWER("503 Busy"), ANSWER("429 Slower"), ANSWER("200 OK"), NULL });
 	struct sender *s = a_sender();
 	struct push_counts c = posted(s, at.url);
 
@@ -290,7 +318,8 @@ static void test_sent(void **unused)
 /* What will not be taken is not sent again, and what nobody takes is given up in the end. */
 static void test_given_up(void **unused)
 {
-	struct server at = begin_server((const char *const[]){ ANSWER("400 Bad"), ANSWER("302 Found"), ANSWER("500 Oh"), NULL });
+	struct server at = begin_server((const char *const[]){
+		ANSWER("400 Bad"), ANSWER("302 Found"), ANSWER("500 Oh"), NULL });
 	struct sender *s = a_sender();
 	struct push_counts c = posted(s, at.url);
 
@@ -317,7 +346,8 @@ static void test_bounded(void **unused)
 
 	(void)unused;
 	for (int i = 0; i < 100; i++)
-		sender__post(s, PUSH_PYROSCOPE, "http://127.0.0.1:9/", "text/plain", calloc(1, 1 << 20), 1 << 20);
+		sender__post(s, PUSH_PYROSCOPE, "http://127.0.0.1:9/", "text/plain",
+			     calloc(1, 1 << 20), 1 << 20);
 	c = sender__counts(s, PUSH_PYROSCOPE);
 	assert_int_equal(c.dropped, 100 - 64);
 	assert_int_equal(sender__waiting(s), 64);
@@ -345,8 +375,9 @@ static int end(void **unused)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_otlp),	 cmocka_unit_test(test_addresses), cmocka_unit_test(test_form),
-		cmocka_unit_test(test_sent),	 cmocka_unit_test(test_given_up),  cmocka_unit_test(test_bounded),
+		cmocka_unit_test(test_otlp),	 cmocka_unit_test(test_addresses),
+		cmocka_unit_test(test_form),	 cmocka_unit_test(test_sent),
+		cmocka_unit_test(test_given_up), cmocka_unit_test(test_bounded),
 	};
 
 	return cmocka_run_group_tests(tests, begin, end);

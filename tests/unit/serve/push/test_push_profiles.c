@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A round of profiles against a broker that is made up: what it is asked, in which order, and what becomes of it when things go wrong. */
+/* A round of profiles against a broker that is made up: what it is asked, in which order, and what
+ * becomes of it when things go wrong. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -83,7 +84,8 @@ static void answer(struct world *w, json_int_t id, json_t *doc, int fd, uint64_t
 
 static json_t *trace(const char *state)
 {
-	return json_pack("{s:s, s:s, s:s, s:f}", "trace_id", "trace_1", "model_name", "", "state", state, "begun", 1700000000.0);
+	return json_pack("{s:s, s:s, s:s, s:f}", "trace_id", "trace_1", "model_name", "", "state",
+			 state, "begun", 1700000000.0);
 }
 
 static void tell_trace(struct world *w, const char *state, uint64_t now)
@@ -94,8 +96,9 @@ static void tell_trace(struct world *w, const char *state, uint64_t now)
 
 static void tell_process(struct world *w, int pid, bool gone)
 {
-	tell(w, json_pack("{s:s, s:i, s:f, s:s, s:s, s:b}", "event", "process", "pid", pid, "started", 1700000000.0 + pid, "target", "train", "name",
-			  "python", "gone", gone));
+	tell(w,
+	     json_pack("{s:s, s:i, s:f, s:s, s:s, s:b}", "event", "process", "pid", pid, "started",
+		       1700000000.0 + pid, "target", "train", "name", "python", "gone", gone));
 }
 
 static void begin(struct world *w, int processes)
@@ -207,7 +210,10 @@ static void test_refused(void **unused)
 	(void)unused;
 	begin(&w, 2);
 	id = expect(&w, "capture");
-	answer(&w, id, json_pack("{s:b, s:i, s:s}", "ok", 0, "status", 503, "detail", "not \033[31mpermitted"), -1, 0);
+	answer(&w, id,
+	       json_pack("{s:b, s:i, s:s}", "ok", 0, "status", 503, "detail",
+			 "not \033[31mpermitted"),
+	       -1, 0);
 	assert_int_equal(profiles__failed(w.profiles), 1);
 	whole(&w, 102);
 	assert_int_equal(sender__waiting(w.sender), 1);
@@ -227,7 +233,10 @@ static void test_deleted_when_it_fails(void **unused)
 		tell_trace(&w, at ? "done" : "failed", 0);
 		if (at >= 1) {
 			id = expect(&w, "export");
-			answer(&w, id, at == 1 ? json_pack("{s:b}", "ok", 0) : json_pack("{s:b, s:s}", "ok", 1, "file", "f"), -1, 0);
+			answer(&w, id,
+			       at == 1 ? json_pack("{s:b}", "ok", 0)
+				       : json_pack("{s:b, s:s}", "ok", 1, "file", "f"),
+			       -1, 0);
 		}
 		if (at >= 2) {
 			id = expect(&w, "open");
@@ -318,8 +327,12 @@ static int last(void **unused)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round),	 cmocka_unit_test(test_refused),       cmocka_unit_test(test_deleted_when_it_fails),
-		cmocka_unit_test(test_too_long), cmocka_unit_test(test_other_process), cmocka_unit_test(test_stray_answers),
+		cmocka_unit_test(test_round),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_deleted_when_it_fails),
+		cmocka_unit_test(test_too_long),
+		cmocka_unit_test(test_other_process),
+		cmocka_unit_test(test_stray_answers),
 	};
 
 	return cmocka_run_group_tests(tests, first, last);

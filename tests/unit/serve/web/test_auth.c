@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Who may ask what, and how often: names, origins, tokens, cookies, rates, and a table that hostile addresses cannot make forget. */
+/* Who may ask what, and how often: names, origins, tokens, cookies, rates, and a table that hostile
+ * addresses cannot make forget. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,7 +50,9 @@ static struct auth *make(struct auth_opts o)
 
 static struct guard_request get(uint64_t now)
 {
-	return (struct guard_request){ .peer = inet("127.0.0.1"), .now = now, .method = "GET", .host = "127.0.0.1:8000" };
+	return (struct guard_request){
+		.peer = inet("127.0.0.1"), .now = now, .method = "GET", .host = "127.0.0.1:8000"
+	};
 }
 
 static int verdict(struct auth *g, struct guard_request r, struct guard_verdict *v)
@@ -145,7 +148,8 @@ static void test_host(void **state)
 
 static void test_own_name(void **state)
 {
-	struct auth *local = make((struct auth_opts){ .local = true }), *wide = make((struct auth_opts){ .local = false, .token = TOKEN });
+	struct auth *local = make((struct auth_opts){ .local = true }),
+		    *wide = make((struct auth_opts){ .local = false, .token = TOKEN });
 	struct guard_request r = get(START);
 	char name[128] = "";
 
@@ -183,7 +187,8 @@ static void test_origin(void **state)
 		{ "//127.0.0.1:8000", 403, 403 },
 	};
 	static const char *const methods[] = { "GET", "POST", "DELETE", "OPTIONS" };
-	struct auth *plain = make((struct auth_opts){ .local = true }), *tls = make((struct auth_opts){ .local = true, .tls = true });
+	struct auth *plain = make((struct auth_opts){ .local = true }),
+		    *tls = make((struct auth_opts){ .local = true, .tls = true });
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -210,12 +215,14 @@ static void test_fetch_site(void **state)
 	} cases[] = {
 		{ "same-origin", "cors", "empty", "POST", ROUTE_CHANGES, 0 },
 		{ "none", "navigate", "document", "GET", 0, 0 },
-		{ "cross-site", "navigate", "document", "GET", 0, 0 },		/* a link to the dashboard */
+		{ "cross-site", "navigate", "document", "GET", 0, 0 }, /* a link to the dashboard */
 		{ "cross-site", "navigate", "iframe", "GET", 0, 403 },
-		{ "cross-site", "navigate", "document", "GET", ROUTE_COSTLY, 403 }, /* a link to what makes others work */
+		{ "cross-site", "navigate", "document", "GET", ROUTE_COSTLY,
+		  403 }, /* a link to what makes others work */
 		{ "cross-site", "navigate", "document", "POST", ROUTE_CHANGES, 403 },
 		{ "cross-site", "no-cors", "image", "GET", 0, 403 },
-		{ "same-site", "no-cors", "script", "GET", 0, 403 }, /* another port of this machine is another server */
+		{ "same-site", "no-cors", "script", "GET", 0,
+		  403 }, /* another port of this machine is another server */
 		{ "cross-site", NULL, NULL, "GET", 0, 403 },
 		{ "other", "cors", "empty", "GET", 0, 403 },
 		{ "", "cors", "empty", "GET", 0, 403 },
@@ -245,8 +252,10 @@ static void test_token(void **state)
 		const char *authorization;
 		int status;
 	} cases[] = {
-		{ "Bearer " TOKEN, 0 },	      { "bearer   " TOKEN, 0 }, { "Bearer " TOKEN "x", 401 },   { "Bearer 0123456789abcdef0123456789abcde", 401 },
-		{ "Bearer ", 401 },	      { "Bearer", 401 },	  { "Basic " TOKEN, 401 },	  { TOKEN, 401 },
+		{ "Bearer " TOKEN, 0 },	      { "bearer   " TOKEN, 0 },
+		{ "Bearer " TOKEN "x", 401 }, { "Bearer 0123456789abcdef0123456789abcde", 401 },
+		{ "Bearer ", 401 },	      { "Bearer", 401 },
+		{ "Basic " TOKEN, 401 },      { TOKEN, 401 },
 		{ "Bearer " TOKEN " ", 401 }, { "", 401 },
 	};
 	struct auth *g = make((struct auth_opts){ .token = TOKEN, .local = true });
@@ -295,10 +304,12 @@ static void test_token_lengths(void **state)
 	auth__free(g);
 }
 
-/* Wrong ones are counted, and when there were too many even the right one is not looked at; a session goes on, and others' are not touched. */
+/* Wrong ones are counted, and when there were too many even the right one is not looked at; a
+ * session goes on, and others' are not touched. */
 static void test_guessing(void **state)
 {
-	struct auth *g = make((struct auth_opts){ .token = TOKEN, .local = true, .per_minute = 60000 });
+	struct auth *g = make(
+		(struct auth_opts){ .token = TOKEN, .local = true, .per_minute = 60000 });
 	struct guard_request r = get(START), in = get(START), other = get(START);
 	struct guard_verdict v;
 	char cookie[200];
@@ -328,11 +339,13 @@ static void test_guessing(void **state)
 	auth__free(g);
 }
 
-/* Any user of this machine has all of these addresses: one's wrong tokens do not shut the others out. */
+/* Any user of this machine has all of these addresses: one's wrong tokens do not shut the others
+ * out. */
 static void test_loopback_is_one_peer(void **state)
 {
 	static const char *const addresses[] = { "127.0.0.2", "127.255.255.254", "127.0.0.1" };
-	struct auth *g = make((struct auth_opts){ .token = TOKEN, .local = true, .per_minute = 60000 });
+	struct auth *g = make(
+		(struct auth_opts){ .token = TOKEN, .local = true, .per_minute = 60000 });
 	struct guard_request r = get(START);
 	struct auth_peer six = inet6("::1"), far = inet("128.0.0.1");
 	struct guard_verdict v;
@@ -381,7 +394,9 @@ static void test_session(void **state)
 	assert_int_equal(auth__log_in(g, &r, TOKEN, second, &v), 0);
 	assert_string_not_equal(cookie, second);
 	cookie[22 + 32] = '\0';
-	snprintf(header, sizeof(header), "a=b; memtrace_session_8000=short; memtrace_session_800=%s; %s; c=d", cookie + 22, cookie);
+	snprintf(header, sizeof(header),
+		 "a=b; memtrace_session_8000=short; memtrace_session_800=%s; %s; c=d", cookie + 22,
+		 cookie);
 	r.cookie = header;
 	assert_int_equal(status(g, r), 0);
 	r.origin = "null"; /* of a page that is shown in a sandbox */
@@ -397,7 +412,8 @@ static void test_session(void **state)
 	r.now += UINT64_C(11) * 3600 * SECOND;
 	assert_int_equal(status(g, r), 0);
 	auth__log_out(g, &r, gone);
-	assert_string_equal(gone, "memtrace_session_8000=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");
+	assert_string_equal(gone,
+			    "memtrace_session_8000=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");
 	assert_int_equal(status(g, r), 401);
 	second[22 + 32] = '\0';
 	r.cookie = second; /* has not been used for too long */
@@ -407,7 +423,8 @@ static void test_session(void **state)
 
 static void test_sessions_end(void **state)
 {
-	struct auth *g = make((struct auth_opts){ .token = TOKEN, .local = true, .tls = true, .port = 443 });
+	struct auth *g = make(
+		(struct auth_opts){ .token = TOKEN, .local = true, .tls = true, .port = 443 });
 	struct guard_request r = get(START);
 	struct guard_verdict v;
 	char first[200], cookie[200];
@@ -550,7 +567,8 @@ static void test_connections(void **state)
 	auth__free(g);
 }
 
-/* More addresses than there are places: whoever has spent what they had stays so, and memory does not grow. */
+/* More addresses than there are places: whoever has spent what they had stays so, and memory does
+ * not grow. */
 static void test_many_peers(void **state)
 {
 	struct auth *g = make((struct auth_opts){ .local = true, .per_minute = 100 });
@@ -604,11 +622,14 @@ static void test_unix_peer(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_host),	    cmocka_unit_test(test_own_name),	  cmocka_unit_test(test_origin),
-		cmocka_unit_test(test_fetch_site),  cmocka_unit_test(test_token),	  cmocka_unit_test(test_token_lengths),
-		cmocka_unit_test(test_guessing),    cmocka_unit_test(test_loopback_is_one_peer),    cmocka_unit_test(test_session),	  cmocka_unit_test(test_sessions_end),
-		cmocka_unit_test(test_no_token),    cmocka_unit_test(test_rate),	  cmocka_unit_test(test_costly),
-		cmocka_unit_test(test_connections), cmocka_unit_test(test_many_peers),	  cmocka_unit_test(test_unix_peer),
+		cmocka_unit_test(test_host),	   cmocka_unit_test(test_own_name),
+		cmocka_unit_test(test_origin),	   cmocka_unit_test(test_fetch_site),
+		cmocka_unit_test(test_token),	   cmocka_unit_test(test_token_lengths),
+		cmocka_unit_test(test_guessing),   cmocka_unit_test(test_loopback_is_one_peer),
+		cmocka_unit_test(test_session),	   cmocka_unit_test(test_sessions_end),
+		cmocka_unit_test(test_no_token),   cmocka_unit_test(test_rate),
+		cmocka_unit_test(test_costly),	   cmocka_unit_test(test_connections),
+		cmocka_unit_test(test_many_peers), cmocka_unit_test(test_unix_peer),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

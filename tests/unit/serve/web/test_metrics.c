@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What Prometheus reads of a made-up state: exact lines, bounded numbers of them, and nothing that a name could break. */
+/* What Prometheus reads of a made-up state: exact lines, bounded numbers of them, and nothing that
+ * a name could break. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -50,7 +51,8 @@ static size_t count(const char *text, const char *part)
 	return n;
 }
 
-static struct state_process *add_process(struct state *s, pid_t pid, const char *target, unsigned slot, int64_t rank)
+static struct state_process *add_process(struct state *s, pid_t pid, const char *target,
+					 unsigned slot, int64_t rank)
 {
 	struct state_process *p = calloc(1, sizeof(*p));
 
@@ -134,7 +136,8 @@ static void test_figures(void **unused)
 
 	(void)unused;
 	s->hello = json_pack("{s:b, s:f}", "can_trace", 1, "start", 1700000000.5);
-	s->targets = json_loads("[{\"name\": \"train\", \"kind\": \"pattern\", \"pids\": [1, 2]}]", 0, NULL);
+	s->targets = json_loads("[{\"name\": \"train\", \"kind\": \"pattern\", \"pids\": [1, 2]}]",
+				0, NULL);
 	p = add_process(s, 4242, "train", 0, 3);
 	p->has_rss = true;
 	p->rss = UINT64_MAX;
@@ -145,13 +148,19 @@ static void test_figures(void **unused)
 	add_process(s, 4243, "train", 1, -1);
 	text = written(s, &m, false);
 	check_has(text, "memtrace_target_processes{target=\"train\",kind=\"pattern\"} 2");
-	check_has(text, "memtrace_process_info{target=\"train\",process=\"0\",rank=\"3\",pid=\"4242\",pod_uid=\"0b1c\"} 1");
+	check_has(text, "memtrace_process_info{target=\"train\",process=\"0\",rank=\"3\",pid="
+			"\"4242\",pod_uid=\"0b1c\"} 1");
 	check_has(text, "memtrace_process_info{target=\"train\",process=\"1\",pid=\"4243\"} 1");
-	check_has(text, "memtrace_allocated_bytes{target=\"train\",process=\"0\",rank=\"3\",device=\"cuda:0\"} 4242000");
-	check_has(text, "memtrace_allocated_bytes{target=\"train\",process=\"0\",rank=\"3\",device=\"cuda:1\"} 4242000");
-	check_has(text, "memtrace_ooms_total{target=\"train\",process=\"0\",rank=\"3\",device=\"cuda:0\"} 4242005");
-	check_has(text, "memtrace_resident_bytes{target=\"train\",process=\"0\",rank=\"3\"} 18446744073709551615");
-	check_has(text, "memtrace_sample_timestamp_seconds{target=\"train\",process=\"0\",rank=\"3\"} 1700000100.250");
+	check_has(text, "memtrace_allocated_bytes{target=\"train\",process=\"0\",rank=\"3\",device="
+			"\"cuda:0\"} 4242000");
+	check_has(text, "memtrace_allocated_bytes{target=\"train\",process=\"0\",rank=\"3\",device="
+			"\"cuda:1\"} 4242000");
+	check_has(text, "memtrace_ooms_total{target=\"train\",process=\"0\",rank=\"3\",device="
+			"\"cuda:0\"} 4242005");
+	check_has(text, "memtrace_resident_bytes{target=\"train\",process=\"0\",rank=\"3\"} "
+			"18446744073709551615");
+	check_has(text, "memtrace_sample_timestamp_seconds{target=\"train\",process=\"0\",rank="
+			"\"3\"} 1700000100.250");
 	check_has(text, "memtrace_serve_can_trace 1");
 	check_has(text, "memtrace_serve_start_time_seconds 1700000000.500000");
 	/* What is not known is not there. */
@@ -174,13 +183,19 @@ static void test_figures(void **unused)
 	clear(s);
 }
 
-#define FACTS(id, name, state) "{\"trace_id\": \"" id "\", \"model_name\": \"" name "\", \"state\": \"" state "\", \"begun\": 1700000000.5, \"bytes\": 100}"
+#define FACTS(id, name, state)                                                                     \
+	"{\"trace_id\": \"" id "\", \"model_name\": \"" name "\", \"state\": \"" state             \
+	"\", \"begun\": 1700000000.5, \"bytes\": 100}"
 
 static void test_captures(void **unused)
 {
-	static const char report[] = "{\"device\": \"cuda:0\", \"allocated\": 1000, \"fragmentation\": 0.25, \"categories\": {\"parameter\": 600,"
-		"\"activation\": 400, \"made up\": 1}, \"devices\": [{\"device\": \"cuda:0\", \"peak_allocated\": 1000, \"peak_reserved\": 2097152,"
-		"\"drift\": null}], \"rows\": [{\"bytes\": 600, \"file\": \"train.py\", \"line\": 7, \"function\": \"step\","
+	static const char report[] =
+		"{\"device\": \"cuda:0\", \"allocated\": 1000, \"fragmentation\": 0.25, "
+		"\"categories\": {\"parameter\": 600,"
+		"\"activation\": 400, \"made up\": 1}, \"devices\": [{\"device\": \"cuda:0\", "
+		"\"peak_allocated\": 1000, \"peak_reserved\": 2097152,"
+		"\"drift\": null}], \"rows\": [{\"bytes\": 600, \"file\": \"train.py\", \"line\": "
+		"7, \"function\": \"step\","
 		"\"module\": \"head\", \"category\": \"parameter\"},"
 		"{\"bytes\": 300, \"source\": \"untraced\"}]}";
 	struct state *s = empty();
@@ -188,11 +203,15 @@ static void test_captures(void **unused)
 	char *text;
 
 	(void)unused;
-	add_trace(s, FACTS("trace_1", "train", "done"), "{\"device\": \"cuda:0\", \"allocated\": 7, \"devices\": []}");
+	add_trace(s, FACTS("trace_1", "train", "done"),
+		  "{\"device\": \"cuda:0\", \"allocated\": 7, \"devices\": []}");
 	add_trace(s, FACTS("trace_2", "train", "done"), report);
 	add_trace(s, FACTS("trace_3", "train", "capturing"), NULL);
-	add_trace(s, "{\"trace_id\": \"trace_4\", \"pid\": 77, \"state\": \"done\", \"begun\": 1}", report);
-	add_trace(s, "{\"trace_id\": \"trace_5\", \"model_name\": \"train\", \"state\": \"done\", \"begun\": 2, \"keep\": false}",
+	add_trace(s, "{\"trace_id\": \"trace_4\", \"pid\": 77, \"state\": \"done\", \"begun\": 1}",
+		  report);
+	add_trace(s,
+		  "{\"trace_id\": \"trace_5\", \"model_name\": \"train\", \"state\": \"done\", "
+		  "\"begun\": 2, \"keep\": false}",
 		  "{\"device\": \"cuda:0\", \"allocated\": 8, \"devices\": []}");
 	add_process(s, 77, "other", 0, -1);
 	s->captures_done = 3;
@@ -200,14 +219,21 @@ static void test_captures(void **unused)
 	s->push = json_loads("{\"otlp\": {\"sent\": 5, \"failed\": 1}}", 0, NULL);
 	text = written(s, &m, false);
 	check_has(text, "memtrace_capture_timestamp_seconds{target=\"train\"} 1700000000.500");
-	check_has(text, "memtrace_capture_peak_allocated_bytes{target=\"train\",device=\"cuda:0\"} 1000");
-	check_has(text, "memtrace_capture_peak_allocated_bytes{target=\"other\",device=\"cuda:0\"} 1000");
-	check_has(text, "memtrace_capture_fragmentation_ratio{target=\"train\",device=\"cuda:0\"} 0.250000");
-	check_has(text, "memtrace_capture_category_bytes{target=\"train\",device=\"cuda:0\",category=\"activation\"} 400");
+	check_has(text,
+		  "memtrace_capture_peak_allocated_bytes{target=\"train\",device=\"cuda:0\"} 1000");
+	check_has(text,
+		  "memtrace_capture_peak_allocated_bytes{target=\"other\",device=\"cuda:0\"} 1000");
+	check_has(text, "memtrace_capture_fragmentation_ratio{target=\"train\",device=\"cuda:0\"} "
+			"0.250000");
+	check_has(text, "memtrace_capture_category_bytes{target=\"train\",device=\"cuda:0\","
+			"category=\"activation\"} 400");
 #define LINE "memtrace_capture_line_bytes{target=\"train\",device=\"cuda:0\","
-	check_has(text, LINE "top=\"1\",file=\"train.py\",line=\"7\",function=\"step\",module=\"head\",category=\"parameter\"} 600");
-	check_has(text, LINE "top=\"2\",file=\"untraced\",line=\"\",function=\"\",module=\"\",category=\"\"} 300");
-	check_has(text, LINE "top=\"rest\",file=\"\",line=\"\",function=\"\",module=\"\",category=\"\"} 100");
+	check_has(text, LINE "top=\"1\",file=\"train.py\",line=\"7\",function=\"step\",module="
+			     "\"head\",category=\"parameter\"} 600");
+	check_has(text, LINE "top=\"2\",file=\"untraced\",line=\"\",function=\"\",module=\"\","
+			     "category=\"\"} 300");
+	check_has(text, LINE
+		  "top=\"rest\",file=\"\",line=\"\",function=\"\",module=\"\",category=\"\"} 100");
 	check_has(text, "memtrace_serve_traces{state=\"done\"} 4");
 	check_has(text, "memtrace_serve_traces{state=\"capturing\"} 1");
 	check_has(text, "memtrace_serve_recordings_bytes 300");
@@ -235,7 +261,8 @@ static void test_bounds(void **unused)
 			add_device(p, "cuda:0", ~0U);
 	}
 	for (int i = 0; i < METRICS_CAPTURES + 7; i++) {
-		snprintf(facts, sizeof(facts), "{\"model_name\": \"target %d\", \"state\": \"done\", \"begun\": 1}", i);
+		snprintf(facts, sizeof(facts),
+			 "{\"model_name\": \"target %d\", \"state\": \"done\", \"begun\": 1}", i);
 		add_trace(s, facts, "{\"device\": \"cuda:0\", \"allocated\": 7}");
 	}
 	for (int i = 0; i < METRICS_COUNTS + 5; i++)
@@ -246,8 +273,10 @@ static void test_bounds(void **unused)
 	check_has(text, "memtrace_serve_left_out{what=\"devices\"} 3072");
 	assert_int_equal(count(text, "\nmemtrace_capture_timestamp_seconds{"), METRICS_CAPTURES);
 	check_has(text, "memtrace_serve_left_out{what=\"captures\"} 7");
-	check_has(text, "memtrace_serve_requests_total{method=\"other\",route=\"other\",status=\"other\"} 5");
-	check_has(text, "memtrace_serve_requests_total{method=\"GET\",route=\"\",status=\"200\"} 2");
+	check_has(text, "memtrace_serve_requests_total{method=\"other\",route=\"other\",status="
+			"\"other\"} 5");
+	check_has(text,
+		  "memtrace_serve_requests_total{method=\"GET\",route=\"\",status=\"200\"} 2");
 	free(text);
 	clear(s);
 }
@@ -266,15 +295,21 @@ static void test_hostile(void **unused)
 	memset(longest, 'x', sizeof(longest) - 1);
 	longest[sizeof(longest) - 1] = '\0';
 	memcpy(longest + sizeof(longest) - 5, "\".py", 4);
-	row = json_pack("{s:i,s:s,s:s,s:i}", "bytes", 5, "file", longest, "function", "f\n\xe2\x80\xae", "line", -1);
+	row = json_pack("{s:i,s:s,s:s,s:i}", "bytes", 5, "file", longest, "function",
+			"f\n\xe2\x80\xae", "line", -1);
 	report = json_pack("{s:s,s:i,s:[o]}", "device", "cuda:0\n", "allocated", 5, "rows", row);
 	add_trace(s, FACTS("trace_1", "train", "done"), NULL);
 	s->traces[0]->report = report;
-	add_trace(s, FACTS("trace_2", "odd", "done"), "{\"device\": 3, \"allocated\": 9223372036854775807, \"devices\": {}, \"categories\": [],"
-		  "\"rows\": [3, {\"bytes\": -9223372036854775807}, {\"bytes\": \"x\", \"line\": 1e300}]}");
+	add_trace(s, FACTS("trace_2", "odd", "done"),
+		  "{\"device\": 3, \"allocated\": 9223372036854775807, \"devices\": {}, "
+		  "\"categories\": [],"
+		  "\"rows\": [3, {\"bytes\": -9223372036854775807}, {\"bytes\": \"x\", \"line\": "
+		  "1e300}]}");
 	text = written(s, &m, false);
 	assert_int_equal(count(text, "\nmemtrace_x"), 0);
-	check_has(text, "memtrace_process_info{target=\"a\\\"} 1\\\\x0amemtrace_x 1\\\\x0a\\\\\",process=\"0\",pid=\"1\",container_id=\"\\\\xff\\\\xfe\\\"\"} 1");
+	check_has(text,
+		  "memtrace_process_info{target=\"a\\\"} 1\\\\x0amemtrace_x "
+		  "1\\\\x0a\\\\\",process=\"0\",pid=\"1\",container_id=\"\\\\xff\\\\xfe\\\"\"} 1");
 	assert_null(strstr(text, "\xe2\x80\xae"));
 	assert_non_null(strstr(text, "x\\\".py\",line=\"-1\""));
 	for (const char *line = text, *end; *line; line = end + 1) {
@@ -289,8 +324,9 @@ static void test_hostile(void **unused)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_nothing_yet), cmocka_unit_test(test_figures), cmocka_unit_test(test_captures),
-		cmocka_unit_test(test_bounds),	    cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_nothing_yet), cmocka_unit_test(test_figures),
+		cmocka_unit_test(test_captures),    cmocka_unit_test(test_bounds),
+		cmocka_unit_test(test_hostile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The table of calls is whole, paths find their routes, and the schema made of it refers to nothing that is not there. */
+/* The table of calls is whole, paths find their routes, and the schema made of it refers to nothing
+ * that is not there. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -61,10 +62,12 @@ static void test_table(void **state)
 		assert_true(braces <= 4);
 		assert_true(count(r->in_query) <= WEB_PARAMS);
 		/* What changes something is not to be had by a link. */
-		assert_true(strcmp(r->method, "GET") ? r->flags & ROUTE_CHANGES : !(r->flags & ROUTE_CHANGES));
+		assert_true(strcmp(r->method, "GET") ? r->flags & ROUTE_CHANGES
+						     : !(r->flags & ROUTE_CHANGES));
 		for (size_t k = i + 1; (other = routes__at(k)); k++) {
 			assert_true(strcmp(r->id, other->id));
-			assert_true(strcmp(r->path, other->path) || strcmp(r->method, other->method));
+			assert_true(strcmp(r->path, other->path) ||
+				    strcmp(r->method, other->method));
 		}
 	}
 	assert_true(r == NULL);
@@ -115,15 +118,16 @@ static void check_refs(const json_t *doc, const json_t *v)
 	json_t *member;
 	size_t i;
 
-	json_array_foreach(v, i, member)
-		check_refs(doc, member);
-	json_object_foreach((json_t *)v, key, member) {
+	json_array_foreach(v, i, member) check_refs(doc, member);
+	json_object_foreach((json_t *)v, key, member)
+	{
 		check_refs(doc, member);
 		if (strcmp(key, "$ref"))
 			continue;
 		ref = json_string_value(member);
 		assert_int_equal(strncmp(ref, "#/components/schemas/", 21), 0);
-		if (!json_object_get(json_object_get(json_object_get(doc, "components"), "schemas"), ref + 21))
+		if (!json_object_get(json_object_get(json_object_get(doc, "components"), "schemas"),
+				     ref + 21))
 			fail_msg("%s is nowhere", ref);
 	}
 }
@@ -135,7 +139,8 @@ static void test_schema(void **state)
 
 	(void)state;
 	for (const struct openapi_schema *s = openapi_schemas; s->name; s++)
-		if (!json_object_get(json_object_get(json_object_get(doc, "components"), "schemas"), s->name))
+		if (!json_object_get(json_object_get(json_object_get(doc, "components"), "schemas"),
+				     s->name))
 			fail_msg("the schema of %s is not JSON", s->name);
 	check_refs(doc, doc);
 	for (size_t i = 0; (r = routes__at(i)); i++)
@@ -152,8 +157,11 @@ static json_int_t most_events(const json_t *doc)
 {
 	json_t *max = NULL;
 
-	assert_int_equal(json_unpack((json_t *)doc, "{s:{s:{s:{s:{s:{s:{s:{s:{s:{s:o}}}}}}}}}}", "paths", "/api/trace/memory", "post", "requestBody",
-				     "content", "application/json", "schema", "properties", "max_events", "maximum", &max), 0);
+	assert_int_equal(json_unpack((json_t *)doc, "{s:{s:{s:{s:{s:{s:{s:{s:{s:{s:o}}}}}}}}}}",
+				     "paths", "/api/trace/memory", "post", "requestBody", "content",
+				     "application/json", "schema", "properties", "max_events",
+				     "maximum", &max),
+			 0);
 	return json_integer_value(max);
 }
 
@@ -172,7 +180,10 @@ static void test_limits(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_table), cmocka_unit_test(test_find), cmocka_unit_test(test_schema), cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_table),
+		cmocka_unit_test(test_find),
+		cmocka_unit_test(test_schema),
+		cmocka_unit_test(test_limits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

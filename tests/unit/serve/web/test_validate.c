@@ -25,7 +25,8 @@ static const struct field fields[] = {
 	{ .name = "ss", .type = FIELD_STRINGS, .longest = 2 },
 	{ 0 },
 };
-static const struct field wants[] = { { .name = "must", .type = FIELD_STRING, .required = true }, { 0 } };
+static const struct field wants[] = { { .name = "must", .type = FIELD_STRING, .required = true },
+				      { 0 } };
 
 /* ret: what is made of it, as compact text; NULL: refused, with field and a part of the detail. */
 static void body(const char *text, const char *ret, const char *field, const char *part)
@@ -46,10 +47,12 @@ static void test_good(void **state)
 {
 	(void)state;
 	body("{}", "{}", NULL, NULL);
-	body(" {\"n\": 1, \"other\": [{\"n\": -5}], \"s\": \"ab\"}\n", "{\"n\":1,\"s\":\"ab\"}", NULL, NULL);
+	body(" {\"n\": 1, \"other\": [{\"n\": -5}], \"s\": \"ab\"}\n", "{\"n\":1,\"s\":\"ab\"}",
+	     NULL, NULL);
 	body("{\"n\": 100.0, \"free\": -7e2}", "{\"n\":100,\"free\":-700}", NULL, NULL);
 	body("{\"x\": 1, \"b\": false}", "{\"x\":1,\"b\":false}", NULL, NULL);
-	body("{\"s\": \"\\u00e9\\u00e9\\u00e9\\ud83d\\ude00\"}", "{\"s\":\"\u00e9\u00e9\u00e9\U0001f600\"}", NULL, NULL);
+	body("{\"s\": \"\\u00e9\\u00e9\\u00e9\\ud83d\\ude00\"}",
+	     "{\"s\":\"\u00e9\u00e9\u00e9\U0001f600\"}", NULL, NULL);
 	body("{\"c\": \"green\", \"p\": \"peak\"}", "{\"c\":\"green\",\"p\":\"peak\"}", NULL, NULL);
 	body("{\"is\": [1, 9, 3.0]}", "{\"is\":[1,9,3]}", NULL, NULL);
 	body("{\"ss\": []}", "{\"ss\":[]}", NULL, NULL);
@@ -94,9 +97,25 @@ static void test_bad_fields(void **state)
 
 static void test_bad_bodies(void **state)
 {
-	static const char *const bad[] = { "",	 " ",	"[]",	  "null", "3",	  "\"a\"", "{",	       "{\"n\":1,}",
-					   "{n:1}", "NaN", "{\"n\": NaN}", "{\"n\": 1e400}", "{\"n\":1} {}", "{\"n\":1,\"n\":2}",
-					   "{\"s\": \"\\ud800\"}", "\xff\xfe", "{\"s\":\"\xff\"}", "{\"o\":\"\xc0\xaf\"}", NULL };
+	static const char *const bad[] = { "",
+					   " ",
+					   "[]",
+					   "null",
+					   "3",
+					   "\"a\"",
+					   "{",
+					   "{\"n\":1,}",
+					   "{n:1}",
+					   "NaN",
+					   "{\"n\": NaN}",
+					   "{\"n\": 1e400}",
+					   "{\"n\":1} {}",
+					   "{\"n\":1,\"n\":2}",
+					   "{\"s\": \"\\ud800\"}",
+					   "\xff\xfe",
+					   "{\"s\":\"\xff\"}",
+					   "{\"o\":\"\xc0\xaf\"}",
+					   NULL };
 	struct complaint c;
 	char deep[5000];
 
@@ -218,8 +237,9 @@ static void test_types(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_good),	     cmocka_unit_test(test_bad_fields), cmocka_unit_test(test_bad_bodies),
-		cmocka_unit_test(test_long_strings), cmocka_unit_test(test_texts),	cmocka_unit_test(test_unescape),
+		cmocka_unit_test(test_good),	   cmocka_unit_test(test_bad_fields),
+		cmocka_unit_test(test_bad_bodies), cmocka_unit_test(test_long_strings),
+		cmocka_unit_test(test_texts),	   cmocka_unit_test(test_unescape),
 		cmocka_unit_test(test_types),
 	};
 

@@ -20,8 +20,9 @@
 #include "serve/link.h"
 #include "serve/serve.h"
 
-#define REPORT                                                                                                                        \
-	"{\"capture\": {\"events\": 12, \"duration\": 2.5}, \"device\": \"cpu\", \"devices\": [{\"device\": \"cpu\", \"peak_allocated\": 1048576}], " \
+#define REPORT                                                                                     \
+	"{\"capture\": {\"events\": 12, \"duration\": 2.5}, \"device\": \"cpu\", \"devices\": "    \
+	"[{\"device\": \"cpu\", \"peak_allocated\": 1048576}], "                                   \
 	"\"rows\": [], \"layers\": {\"a\": {\"layer_name\": \"a\"}}}"
 
 static struct link *broker;
@@ -68,8 +69,9 @@ static void tell(json_t *msg, int fd)
 
 static void tell_trace(const char *id, const char *state, int fd)
 {
-	tell(json_pack("{s:s, s:{s:s, s:s, s:s, s:i, s:s}}", "event", "trace", "trace", "trace_id", id, "model_name", "m", "state", state, "begun", 5,
-		       "file", "one.mtr"), fd);
+	tell(json_pack("{s:s, s:{s:s, s:s, s:s, s:i, s:s}}", "event", "trace", "trace", "trace_id",
+		       id, "model_name", "m", "state", state, "begun", 5, "file", "one.mtr"),
+	     fd);
 }
 
 static int begin(void **state)
@@ -95,8 +97,9 @@ static int begin(void **state)
 	close(fds[1]);
 	close(fd);
 	broker = link__new(fds[0]);
-	tell(json_pack("{s:s, s:s, s:i, s:b, s:{s:i}, s:[]}", "event", "hello", "version", "1", "start", 1, "can_trace", 1, "limits", "max_events",
-		       1000, "formats"), -1);
+	tell(json_pack("{s:s, s:s, s:i, s:b, s:{s:i}, s:[]}", "event", "hello", "version", "1",
+		       "start", 1, "can_trace", 1, "limits", "max_events", 1000, "formats"),
+	     -1);
 	return 0;
 }
 
@@ -116,14 +119,17 @@ static int end(void **state)
 
 static int client(void)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = port };
+	struct sockaddr_in a = { .sin_family = AF_INET,
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+				 .sin_port = port };
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
 	return fd;
 }
 
-__attribute__((format(printf, 3, 4))) static void ask(int fd, const char *body, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void ask(int fd, const char *body, const char *fmt,
+						      ...)
 {
 	char head[300], text[1000];
 	va_list ap;
@@ -132,8 +138,10 @@ __attribute__((format(printf, 3, 4))) static void ask(int fd, const char *body, 
 	vsnprintf(head, sizeof(head), fmt, ap);
 	va_end(ap);
 	if (body)
-		snprintf(text, sizeof(text), "%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s", head,
-			 strlen(body), body);
+		snprintf(text, sizeof(text),
+			 "%s HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+			 "application/json\r\nContent-Length: %zu\r\n\r\n%s",
+			 head, strlen(body), body);
 	else
 		snprintf(text, sizeof(text), "%s HTTP/1.1\r\nHost: localhost\r\n\r\n", head);
 	assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
@@ -178,7 +186,8 @@ static void test_answers(void **state)
 {
 	static const struct {
 		int told, comes;
-	} codes[] = { { 404, 404 }, { 409, 409 }, { 422, 422 }, { 429, 429 }, { 503, 503 }, { 500, 503 }, { 200, 503 }, { 0, 503 } };
+	} codes[] = { { 404, 404 }, { 409, 409 }, { 422, 422 }, { 429, 429 },
+		      { 503, 503 }, { 500, 503 }, { 200, 503 }, { 0, 503 } };
 	int fd = client();
 
 	(void)state;
@@ -187,7 +196,9 @@ static void test_answers(void **state)
 		ask(fd, NULL, "GET /api/trace/one?top=3");
 		await_ask("report");
 		assert_int_equal(json_integer_value(json_object_get(asked, "top")), 3);
-		answer(json_pack("{s:b, s:i, s:s}", "ok", 0, "status", codes[i].told, "detail", "so \"it\" is\n"), -1);
+		answer(json_pack("{s:b, s:i, s:s}", "ok", 0, "status", codes[i].told, "detail",
+				 "so \"it\" is\n"),
+		       -1);
 		assert_int_equal(status_of(hear(fd, "so \\\"it\\\" is")), codes[i].comes);
 	}
 	ask(fd, NULL, "GET /api/trace/one");
@@ -226,12 +237,15 @@ static void test_late_and_wrong(void **state)
 
 static void capture(int fd, const char *id)
 {
-	ask(fd, "{\"model_name\": \"m\", \"max_events\": 5, \"other\": [1]}", "POST /api/trace/memory");
+	ask(fd, "{\"model_name\": \"m\", \"max_events\": 5, \"other\": [1]}",
+	    "POST /api/trace/memory");
 	await_ask("capture");
 	assert_string_equal(json_string_value(json_object_get(asked, "model_name")), "m");
 	assert_int_equal(json_integer_value(json_object_get(asked, "max_events")), 5);
 	assert_null(json_object_get(asked, "other"));
-	answer(json_pack("{s:b, s:{s:s, s:s, s:s, s:i}}", "ok", 1, "trace", "trace_id", id, "model_name", "m", "state", "starting", "begun", 5), -1);
+	answer(json_pack("{s:b, s:{s:s, s:s, s:s, s:i}}", "ok", 1, "trace", "trace_id", id,
+			 "model_name", "m", "state", "starting", "begun", 5),
+	       -1);
 }
 
 static void test_capture(void **state)
@@ -255,8 +269,10 @@ static void test_capture(void **state)
 	answer(json_pack("{s:b}", "ok", 1), file_of(REPORT));
 	assert_int_equal(status_of(hear(fd, "\"peak_allocated_mb\":1.0")), 200);
 	capture(fd, "three");
-	tell(json_pack("{s:s, s:{s:s, s:s, s:s, s:i, s:s, s:i}}", "event", "trace", "trace", "trace_id", "three", "model_name", "m", "state", "failed",
-		       "begun", 5, "error", "it went away", "status", 404), -1);
+	tell(json_pack("{s:s, s:{s:s, s:s, s:s, s:i, s:s, s:i}}", "event", "trace", "trace",
+		       "trace_id", "three", "model_name", "m", "state", "failed", "begun", 5,
+		       "error", "it went away", "status", 404),
+	     -1);
 	assert_int_equal(status_of(hear(fd, "it went away")), 404);
 	capture(fd, "four");
 	tell(json_pack("{s:s, s:s}", "event", "gone", "trace_id", "four"), -1);
@@ -264,7 +280,9 @@ static void test_capture(void **state)
 	ask(fd, "{\"model_name\": \"m\", \"wait\": false}", "POST /api/trace/memory");
 	await_ask("capture");
 	assert_null(json_object_get(asked, "wait"));
-	answer(json_pack("{s:b, s:{s:s, s:s, s:s, s:i}}", "ok", 1, "trace", "trace_id", "five", "model_name", "m", "state", "starting", "begun", 5), -1);
+	answer(json_pack("{s:b, s:{s:s, s:s, s:s, s:i}}", "ok", 1, "trace", "trace_id", "five",
+			 "model_name", "m", "state", "starting", "begun", 5),
+	       -1);
 	assert_int_equal(status_of(hear(fd, "\"state\":\"starting\"")), 200);
 	close(fd);
 	close(other);
@@ -281,7 +299,8 @@ static void test_files(void **state)
 	await_ask("open");
 	answer(json_pack("{s:b, s:s}", "ok", 1, "type", "application/json"), file_of("0123456789"));
 	text = hear(fd, "0123456789");
-	assert_non_null(strstr(text, "Content-Disposition: attachment; filename=\"one_x.json\"\r\n"));
+	assert_non_null(
+		strstr(text, "Content-Disposition: attachment; filename=\"one_x.json\"\r\n"));
 	assert_non_null(strstr(text, "Content-Type: application/json\r\n"));
 	ask(fd, NULL, "GET /api/trace/download/one_x.json HTTP/1.1\r\nRange: bytes=2-4\r\nX:");
 	await_ask("open");
@@ -334,7 +353,9 @@ static void test_stream(void **state)
 static int slow_client(void)
 {
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), least = 4096;
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = port };
+	struct sockaddr_in a = { .sin_family = AF_INET,
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+				 .sin_port = port };
 
 	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &least, sizeof(least));
 	assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
@@ -354,15 +375,21 @@ static void test_slow_samples(void **state)
 
 	(void)state;
 	ask(quick, NULL, "GET /api/stream");
-	tell(json_pack("{s:s, s:i, s:i, s:s}", "event", "process", "pid", 7, "started", 1, "name", "python"), -1);
+	tell(json_pack("{s:s, s:i, s:i, s:s}", "event", "process", "pid", 7, "started", 1, "name",
+		       "python"),
+	     -1);
 	hear(quick, "event: process\n");
 	for (int i = 0; i < 6000; i++) {
 		json_t *devices = json_array();
 
 		for (int k = 0; k < 16; k++)
-			json_array_append_new(devices, json_pack("{s:s, s:I, s:I, s:I, s:I}", "device", "cuda:0", "allocated", most, "reserved", most,
-								 "peak_allocated", most, "used", most));
-		tell(json_pack("{s:s, s:i, s:i, s:o}", "event", "sample", "pid", 7, "time", 100000 + i, "devices", devices), -1);
+			json_array_append_new(
+				devices, json_pack("{s:s, s:I, s:I, s:I, s:I}", "device", "cuda:0",
+						   "allocated", most, "reserved", most,
+						   "peak_allocated", most, "used", most));
+		tell(json_pack("{s:s, s:i, s:i, s:o}", "event", "sample", "pid", 7, "time",
+			       100000 + i, "devices", devices),
+		     -1);
 		snprintf(until, sizeof(until), "\"time\":%d", 100000 + i);
 		all += strlen(hear(quick, until));
 	}
@@ -394,8 +421,9 @@ static void test_slow_reader(void **state)
 	memset(filler, 'x', sizeof(filler) - 1);
 	filler[sizeof(filler) - 1] = '\0';
 	for (int i = 0; i < 2000; i++) {
-		json_t *targets = json_pack("{s:s, s:[{s:s, s:s, s:s, s:[i]}]}", "event", "targets", "targets", "name", "t", "kind", "pattern",
-					    "pattern", filler, "pids", i);
+		json_t *targets = json_pack("{s:s, s:[{s:s, s:s, s:s, s:[i]}]}", "event", "targets",
+					    "targets", "name", "t", "kind", "pattern", "pattern",
+					    filler, "pids", i);
 
 		tell(targets, -1);
 		snprintf(until, sizeof(until), "\"pids\":[%d]}]}", i);
@@ -411,9 +439,12 @@ static void test_slow_reader(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_answers, begin, end), cmocka_unit_test_setup_teardown(test_late_and_wrong, begin, end),
-		cmocka_unit_test_setup_teardown(test_capture, begin, end), cmocka_unit_test_setup_teardown(test_files, begin, end),
-		cmocka_unit_test_setup_teardown(test_stream, begin, end),  cmocka_unit_test_setup_teardown(test_slow_reader, begin, end),
+		cmocka_unit_test_setup_teardown(test_answers, begin, end),
+		cmocka_unit_test_setup_teardown(test_late_and_wrong, begin, end),
+		cmocka_unit_test_setup_teardown(test_capture, begin, end),
+		cmocka_unit_test_setup_teardown(test_files, begin, end),
+		cmocka_unit_test_setup_teardown(test_stream, begin, end),
+		cmocka_unit_test_setup_teardown(test_slow_reader, begin, end),
 		cmocka_unit_test_setup_teardown(test_slow_samples, begin, end),
 	};
 
