@@ -9,6 +9,7 @@
 #   tools/deps.sh formats        what reads our exports in make formats, besides: TensorBoard, pandas, prometheus_client, flamegraph.pl
 #   tools/deps.sh api            clients of the HTTP API: requests, schemathesis, openapi-spec-validator
 #   tools/deps.sh fleet          Prometheus, pprof, and what metrics and manifests have to suit
+#   tools/deps.sh lint           what make lint checks code with: clang-format, shellcheck, ruff
 #   tools/deps.sh fuzz           libFuzzer, for the clang that is there
 #   tools/deps.sh estimate       libraries whose training scripts make estimate-truth estimates: transformers, accelerate, torchvision
 #   tools/deps.sh bench          other tools that make bench compares with; what cannot be had is named and left out
@@ -22,6 +23,7 @@
 #   tools/deps.sh docs           likewise, of the documentation that serve shows
 #   tools/deps.sh prometheus     prints the folder with prometheus and promtool
 #   tools/deps.sh pprof          prints the path of Go's pprof
+#   tools/deps.sh ruff           prints the path of ruff
 #
 # The environments lie in MEMTRACE_VENVS (default ~/.cache/memtrace-bpf) and are used again.
 set -euo pipefail
@@ -41,6 +43,8 @@ BUILD_PACKAGES=(make:make gcc:gcc g++:g++ clang:clang llvm libbpf-dev bpftool:bp
 [ "${SERVE:-1}" = 0 ] || BUILD_PACKAGES+=(libmicrohttpd-dev libcurl4-gnutls-dev libgnutls28-dev libseccomp-dev)
 TORCH_PACKAGES=(python3:python3 python3-venv util-linux)
 TEST_PACKAGES=(curl:curl nodejs:node npm:npm chromium:chromium fonts-dejavu-core mandoc:mandoc util-linux python3-pyte)
+LINT_PACKAGES=(clang-format:clang-format shellcheck:shellcheck python3-venv)
+RUFF=0.17.6
 FORMATS_PACKAGES=(python3-venv perl:perl libdevel-nytprof-perl) # the last has flamegraph.pl in it
 BENCH_PACKAGES=(bpftrace:bpftrace heaptrack:heaptrack gdb:gdb)
 
@@ -153,7 +157,7 @@ kernel_images() {
 		for image in "$dir/$meta"/usr/lib/modules/*/vmlinuz; do
 			[ ! -e "$image" ] || mv "$image" "$dir/$meta/boot/vmlinuz-$(basename "$(dirname "$image")")"
 		done
-		rm -rf "$dir/$meta/usr" "$dir/$meta/lib"
+		rm -rf "${dir:?}/$meta/usr" "${dir:?}/$meta/lib"
 		touch "$dir/$meta/.complete"
 	done
 }
@@ -484,7 +488,21 @@ print_python() {
 	echo "$dir/bin/python"
 }
 
-[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|formats|api|fleet|fuzz|estimate|bench|kernels ... or python main|newest|old|oldest|cu12|bench|estimate|readers|api|fleet"
+print_ruff() {
+	[ -x "$VENVS/ruff-$RUFF/bin/ruff" ] || die "no ruff: run tools/deps.sh lint"
+	echo "$VENVS/ruff-$RUFF/bin/ruff"
+}
+
+ruff() {
+	local dir=$VENVS/ruff-$RUFF
+	[ ! -x "$dir/bin/ruff" ] || return 0
+	rm -rf "$dir"
+	say "installing ruff $RUFF into $dir"
+	python3 -m venv "$dir" && "$dir/bin/pip" install -q --disable-pip-version-check --no-cache-dir "ruff==$RUFF" >&2 ||
+		say "pip could not install ruff: Python is not checked"
+}
+
+[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|formats|api|fleet|lint|fuzz|estimate|bench|kernels ... or python main|newest|old|oldest|cu12|bench|estimate|readers|api|fleet"
 case $1 in
 python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
@@ -493,6 +511,7 @@ page) page && exit ;;
 docs) docs && exit ;;
 prometheus) print_prometheus && exit ;;
 pprof) print_pprof && exit ;;
+ruff) print_ruff && exit ;;
 kernel-images) print_kernels && exit ;;
 esac
 for what in "$@"; do
@@ -504,6 +523,7 @@ for what in "$@"; do
 		docs >/dev/null
 		;;
 	fuzz) fuzz_packages ;;
+	lint) packages "${LINT_PACKAGES[@]}" && ruff ;;
 	bench) bench_packages && venvs main bench ;;
 	estimate) packages "${TORCH_PACKAGES[@]}" && venvs main estimate ;;
 	api) packages python3-venv && api ;;
@@ -519,7 +539,8 @@ for what in "$@"; do
 		;;
 	torch) packages "${TORCH_PACKAGES[@]}" && venvs main ;;
 	test)
-		packages "${TEST_PACKAGES[@]}" "${FORMATS_PACKAGES[@]}"
+		packages "${TEST_PACKAGES[@]}" "${FORMATS_PACKAGES[@]}" "${LINT_PACKAGES[@]}"
+		ruff
 		venvs main newest old oldest cu12
 		foreign
 		readers

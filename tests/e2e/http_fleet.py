@@ -6,7 +6,6 @@ figures, profiles that `go tool pprof` fetches, what is pushed to servers (which
 """
 import contextlib
 import email.parser
-import gzip
 import http.server
 import json
 import os

@@ -6,7 +6,6 @@ traced computes on with its code as it was, and what can go on does. Commands ge
 """
 import os
 import re
-import signal
 import socket
 import subprocess
 import threading

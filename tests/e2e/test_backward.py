@@ -11,7 +11,7 @@ import signal
 import time
 
 import mtr_reader
-from harness import Skip, TOOL, WORKLOADS, check, equal, finish, hold_up, python, record, report, run, scratch, spawn, tool
+from harness import WORKLOADS, check, equal, finish, hold_up, python, record, report, run, scratch, spawn, tool
 from truth import dry_run
 
 JOBS = ("gpt", "encoder", "mixed", "exceptions", "again")

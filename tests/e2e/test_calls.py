@@ -10,7 +10,6 @@ import glob
 import json
 import os
 import re
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 

@@ -5,7 +5,6 @@ import json
 import os
 import time
 
-import harness
 import mtr_reader
 from harness import TOOL, WORKLOADS, check, equal, interrupt, own, python, read_json, record, report, run, scratch, spawn, tool, workload
 

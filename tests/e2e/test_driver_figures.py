@@ -8,7 +8,7 @@ import os
 import time
 
 import harness
-from harness import TOOL, Skip, check, equal, finish, own, python, report, run, scratch, spawn, tool
+from harness import TOOL, Skip, check, equal, finish, python, report, run, scratch, spawn, tool
 
 DRYRUN = os.path.join(harness.OUT, "dryrun")
 GIB = 1 << 30

@@ -6,7 +6,7 @@ import signal
 import time
 
 import harness
-from harness import IS_ROOT, check, equal, finish, own, patched_bytes, python, read_json, record, run, scratch, tool, workload
+from harness import IS_ROOT, check, equal, finish, own, patched_bytes, read_json, record, run, scratch, tool, workload
 
 CYCLES = 6
 

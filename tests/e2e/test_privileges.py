@@ -6,7 +6,6 @@ what other users of the machine can do to the files that are written. The target
 (tests/kernels/c10.c) under plain Python, in a folder that only root may look into.
 """
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -17,7 +16,7 @@ import sys
 import time
 
 import harness
-from harness import IS_ROOT, OUT, REPO, Skip, check, equal, run, scratch, spawn
+from harness import IS_ROOT, REPO, Skip, check, equal, run, scratch, spawn
 
 NOT_PERMITTED = 3
 NOBODY = 65534

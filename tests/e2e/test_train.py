@@ -12,8 +12,8 @@ import time
 
 import harness
 import mtr_reader
-from harness import (IS_ROOT, TINY, WORKLOADS, Failure, check, device, equal, finish, own, record, report, run, scratch,
-                     spawn, sudo, tool, workload)
+from harness import (IS_ROOT, TINY, WORKLOADS, Failure, check, device, equal, record, report, run, scratch,
+                     spawn, tool, workload)
 
 MODEL = os.path.join(WORKLOADS, "model.py")
 MAX_BYTES_PER_EVENT = 12

@@ -13,7 +13,6 @@ answered with "did COMMAND ...":
 
 torch >= 2.1, Python >= 3.8.
 """
-import argparse
 import ctypes
 import json
 import select

@@ -3,7 +3,7 @@
 
 TRUTH_TARGETS := chaos truth attribution formats estimate-truth advice-truth
 .PHONY: demo test bench bench-page bench-serve $(TRUTH_TARGETS) leak-rates soak soak-real test-kernels distros asan asan-serve gpu-bundle \
-	deps deps-demo deps-fuzz deps-bench deps-test deps-kernels format
+	deps deps-demo deps-fuzz deps-bench deps-test deps-kernels lint format
 
 deps: ## install what building needs
 	$(Q)SERVE=$(SERVE) tools/deps.sh build
@@ -94,5 +94,9 @@ $(OUTPUT)/gpu-bundle/memtrace-bpf: $(OUTPUT)/obj/user/main.o $(LIB)
 gpu-bundle: $(OUTPUT)/gpu-bundle/memtrace-bpf all ## pack what tools/gpu_check.sh needs on a machine with a GPU
 	$(Q)OUTPUT=$(OUTPUT) tools/dev/gpu_bundle.sh $<
 
+lint: all tests ## check format, scripts, layers, words and commits
+	$(Q)tools/deps.sh lint
+	$(Q)OUTPUT=$(OUTPUT) tools/dev/lint.sh
+
 format: ## format the C code
-	clang-format -i $(shell git ls-files '*.c' '*.h' '*.cc' | grep -v '^vmlinux/')
+	git ls-files -- '*.c' '*.h' '*.cc' ':!vmlinux' ':!tests/data' | xargs clang-format -i

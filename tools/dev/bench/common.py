@@ -2,7 +2,6 @@
 """What the parts share: what a process uses, what a workload says, the states of a target, medians."""
 import contextlib
 import json
-import os
 import re
 import statistics
 import sys

@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""What make lint checks: layers, words, format, shell, python, commits. tools/dev/lint.sh says what is wrong."""
+import os
+import re
+import subprocess
+
+from harness import OUT, REPO, Skip, check, run
+
+LINT = os.path.join(REPO, "tools", "dev", "lint.sh")
+
+
+def lint(name):
+    done = subprocess.run([LINT, name], cwd=REPO, env=dict(os.environ, OUTPUT=OUT), capture_output=True, text=True, timeout=300, check=False)
+    skipped = re.search(r"^SKIP (.*)", done.stdout, re.M)
+    if skipped:
+        raise Skip(skipped[1])
+    check(done.returncode == 0, "tools/dev/lint.sh %s:\n%s%s", name, done.stdout[-3000:], done.stderr[-1000:])
+
+
+def test_layers():
+    lint("layers")
+
+
+def test_words():
+    lint("words")
+
+
+def test_format():
+    lint("format")
+
+
+def test_shell():
+    lint("shell")
+
+
+def test_python():
+    lint("python")
+
+
+def test_commits():
+    lint("commits")
+
+
+if __name__ == "__main__":
+    run(globals())

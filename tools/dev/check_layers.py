@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+Checks the layers of user/ (docs/STYLE.md, "Folders"). Prints each violation and exits with 1 if there is one.
+
+    tools/dev/check_layers.py             what files include
+    tools/dev/check_layers.py OBJECTS     and what compiled functions call: the folder with the objects of user/, .output/obj/user
+
+* user/ has main.c and folders, and no folder has more than 45 files.
+* A folder includes, and calls, only folders of lower floors.
+* No header includes itself through others.
+"""
+import collections
+import pathlib
+import re
+import subprocess
+import sys
+
+FLOORS = (
+    "lib",
+    "log",
+    "record process cond serve",
+    "python model nvml serve/push serve/web",
+    "torch labels archive",
+    "census advice",
+    "capture dump report",
+    "follow launch leaks export",
+    "save replay diff watch",
+    "estimate live serve/broker",
+    "cmd",
+)
+FLOOR = {name: i for i, line in enumerate(FLOORS) for name in line.split()}
+MAX_FILES = 45
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+USER = ROOT / "user"
+
+
+def folder_of(path):
+    return path.parent.relative_to(USER).as_posix()
+
+
+def check_folders(sources):
+    """Every file has a folder, every folder a floor, and no folder is crowded."""
+    counts = collections.Counter(folder_of(f) for f in sources)
+    for f in sources:
+        if folder_of(f) == "." and f.name != "main.c":
+            yield "%s: only main.c lies in user/ itself" % f.relative_to(ROOT)
+    for folder, n in sorted(counts.items()):
+        if folder != "." and folder not in FLOOR:
+            yield "user/%s: on no floor of check_layers.py" % folder
+        if n > MAX_FILES:
+            yield "user/%s: %d files, more than %d" % (folder, n, MAX_FILES)
+
+
+def is_lower(folder, other):
+    return folder in (".", other) or FLOOR[other] < FLOOR[folder]
+
+
+def check_includes(sources):
+    includes = {}
+    for f in sources:
+        here = folder_of(f)
+        for number, line in enumerate(f.read_text(encoding="utf-8").splitlines(), 1):
+            found = re.match(r'#include "([\w/.-]+)"', line)
+            if not found or not (USER / found[1]).is_file():
+                continue
+            includes.setdefault(f.relative_to(USER).as_posix(), []).append(found[1])
+            to = folder_of(USER / found[1])
+            if here in FLOOR | {".": 0} and to in FLOOR and not is_lower(here, to):
+                yield "%s:%d: %s includes %s, which is on no lower floor" % (f.relative_to(ROOT), number, here, to)
+    yield from find_circles(includes, "include")
+
+
+def find_circles(edges, what):
+    """A circle in a graph of names, as the path through it."""
+    done, path = set(), []
+
+    def visit(name):
+        if name in path:
+            return " -> ".join(path[path.index(name):] + [name])
+        if name in done:
+            return None
+        path.append(name)
+        for to in sorted(edges.get(name, ())):
+            circle = visit(to)
+            if circle:
+                return circle
+        path.pop()
+        done.add(name)
+        return None
+
+    for name in sorted(edges):
+        circle = visit(name)
+        if circle:
+            yield "circle of %ss: %s" % (what, circle)
+            return
+
+
+def check_calls(objects):
+    """Symbols that an object uses and another one defines."""
+    files = sorted(objects.rglob("*.o"))
+    listing = subprocess.run(["nm", "-A", *map(str, files)], check=True, capture_output=True, text=True).stdout
+    defined, used = {}, collections.defaultdict(set)
+    for line in listing.splitlines():
+        name, rest = line.rsplit(":", 1)
+        folder = pathlib.Path(name).parent.relative_to(objects).as_posix()
+        *_, kind, symbol = rest.split()
+        if kind in "TDBRC":
+            defined[symbol] = folder
+        elif kind == "U":
+            used[folder].add(symbol)
+    edges = collections.defaultdict(set)
+    for folder, symbols in sorted(used.items()):
+        for symbol in sorted(symbols & defined.keys()):
+            to = defined[symbol]
+            if to == folder or folder == ".":
+                continue
+            edges[folder].add(to)
+            if folder in FLOOR and to in FLOOR and not is_lower(folder, to):
+                yield "%s uses %s() of %s, which is on no lower floor" % (folder, symbol, to)
+    yield from find_circles(edges, "call")
+
+
+def main():
+    sources = sorted(USER.rglob("*.[ch]"))
+    violations = [*check_folders(sources), *check_includes(sources)]
+    for objects in sys.argv[1:]:
+        violations += check_calls(pathlib.Path(objects))
+    for v in violations:
+        print(v)
+    print("%d files in %d folders, %d violations" % (len(sources), len({folder_of(f) for f in sources}) - 1, len(violations)))
+    return bool(violations)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
