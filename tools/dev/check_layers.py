@@ -98,7 +98,8 @@ def find_circles(edges, what):
 
 def check_calls(objects):
     """Symbols that an object uses and another one defines."""
-    files = sorted(objects.rglob("*.o"))
+    # Objects of sources that are gone may still be there.
+    files = sorted(f for f in objects.rglob("*.o") if (USER / f.relative_to(objects)).with_suffix(".c").exists())
     listing = subprocess.run(["nm", "-A", *map(str, files)], check=True, capture_output=True, text=True).stdout
     defined, used = {}, collections.defaultdict(set)
     for line in listing.splitlines():
