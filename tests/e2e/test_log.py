@@ -71,7 +71,7 @@ def test_files_and_names():
     harness.own(log)
     with open(log, encoding="utf-8") as f:
         text, said = f.read().rstrip("\n").split("\n")
-    check(re.match(r"\S+Z error report\[\d+\] analyze: ", text), "as text: %r", text)
+    check(re.match(r"\S+Z error report\[\d+\] archive: ", text), "as text: %r", text)
     said = json.loads(said)
     equal((said["level"], said["command"]), ("error", "report"), "level and command")
     check("\u202e" not in said["message"] + err and "\\x1b[31m" in said["message"] and err.count("\n") == 1, "the name: %r, %r", said, err)
