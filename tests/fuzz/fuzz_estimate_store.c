@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "estimate/store.h"
+#include "estimate/tcp_store.h"
 #include "terminal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 struct side {
-	struct store *store;
-	struct store_client *clients[2];
+	struct tcp_store *store;
+	struct tcp_store_client *clients[2];
 	uint64_t sum; /* over what was sent, but for identities, which are at random */
 	int err[2];
 };
@@ -41,7 +41,7 @@ static void on_gave_up(void *ctx, const char *key)
 static void feed(struct side *s, unsigned which, const uint8_t *data, size_t n, uint64_t now)
 {
 	if (!s->err[which])
-		s->err[which] = store__feed(s->store, s->clients[which], data, n, now);
+		s->err[which] = tcp_store__feed(s->store, s->clients[which], data, n, now);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -52,13 +52,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size > 4000)
 		return 0;
 	for (unsigned i = 0; i < 2; i++) {
-		const struct store_opts opts = {
+		const struct tcp_store_opts opts = {
 			.patience_ms = 50, .send = on_send, .gave_up = on_gave_up, .ctx = sides[i]
 		};
 
-		sides[i]->store = store__new(&opts);
+		sides[i]->store = tcp_store__new(&opts);
 		for (unsigned k = 0; k < 2; k++)
-			sides[i]->clients[k] = store__connect(sides[i]->store, &sides[i]->err[k]);
+			sides[i]->clients[k] = tcp_store__connect(sides[i]->store,
+								  &sides[i]->err[k]);
 	}
 	while (size >= 2) {
 		unsigned which = data[0] & 1;
@@ -80,10 +81,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		data += n;
 		size -= n;
 		now += 20;
-		if (store__tick(whole.store, now) != store__tick(pieces.store, now))
+		if (tcp_store__tick(whole.store, now) != tcp_store__tick(pieces.store, now))
 			abort();
 	}
 	for (unsigned i = 0; i < 2; i++)
-		store__free(sides[i]->store);
+		tcp_store__free(sides[i]->store);
 	return 0;
 }

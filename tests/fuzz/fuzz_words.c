@@ -29,11 +29,11 @@ static void clean(const char *s, size_t len)
 	if (strlen(out) >= room || !terminal__harmless(out, strlen(out)) ||
 	    text__width(out) > strlen(out))
 		abort();
-	report__cut(out, room % 40 + 4);
+	words__cut(out, room % 40 + 4);
 	if (!terminal__harmless(out, strlen(out)) || text__width(out) > room % 40 + 4)
 		abort();
 	text__clean(out, sizeof(out), s, len);
-	report__cut_front(out, room % 40 + 4);
+	words__cut_front(out, room % 40 + 4);
 	if (!terminal__harmless(out, strlen(out)) || text__width(out) > room % 40 + 4)
 		abort();
 	again[text__utf8(again, sizeof(again) - 1, s, len)] = '\0';
@@ -68,13 +68,13 @@ static void read_cmdline(const char *s)
 	char **argv;
 
 	if (f && !facts__set(f, "cmdline", s)) {
-		argv = report__cmdline(f);
+		argv = words__cmdline(f);
 		for (size_t i = 0; argv && argv[i]; i++) {
 			if (i >= 4096)
 				abort();
 			clean(argv[i], strlen(argv[i]));
 		}
-		report__free_cmdline(argv);
+		words__free_cmdline(argv);
 	}
 	facts__free(f);
 }

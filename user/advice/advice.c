@@ -69,7 +69,7 @@ char *advice__line(const struct advising *a, uint32_t stack)
 	r.func = f.func;
 	r.line = f.line;
 	buf = malloc(REPORT_TEXT);
-	ret = buf ? strdup(report__location(buf, &r, facts__get(a->f, "cwd"), 60)) : NULL;
+	ret = buf ? strdup(words__location(buf, &r, facts__get(a->f, "cwd"), 60)) : NULL;
 	free(buf);
 	return ret;
 }

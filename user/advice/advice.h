@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "archive/analyze.h"
+#include "archive/analysis.h"
 #include "record/stream.h"
 
 struct json;

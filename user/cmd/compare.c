@@ -166,7 +166,7 @@ static int expand_all(struct compare_args *args)
 	return status;
 }
 
-static int read_all(struct compare_args *args, struct capture *all)
+static int read_all(struct compare_args *args, struct compared *all)
 {
 	char *names = args->names;
 	int status = 0;
@@ -176,13 +176,13 @@ static int read_all(struct compare_args *args, struct capture *all)
 
 		if (names)
 			name = strsep(&names, ",");
-		status = capture__read(args->in.paths[i], name && *name ? name : NULL, &args->opts,
+		status = compare__read(args->in.paths[i], name && *name ? name : NULL, &args->opts,
 				       &all[i]);
 	}
 	return status;
 }
 
-static int print(const struct compare_args *args, const struct capture *all)
+static int print(const struct compare_args *args, const struct compared *all)
 {
 	switch (args->format) {
 	case FORMAT_JSON:
@@ -207,7 +207,7 @@ int cmd_compare(int argc, char **argv)
 		.children = children,
 	};
 	struct compare_args args = { 0 };
-	struct capture *all;
+	struct compared *all;
 	int status;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &args);
@@ -223,10 +223,10 @@ int cmd_compare(int argc, char **argv)
 		status = EXIT_FAILED;
 	}
 	for (size_t i = 0; all && i < args.n; i++)
-		capture__drop(&all[i]);
+		compare__drop(&all[i]);
 	free(all);
 	inputs__free(&args.in);
-	if (analyze__check_output(stdout, "standard output"))
+	if (analysis__check_output(stdout, "standard output"))
 		return EXIT_FAILED;
 	return status;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "archive/analyze.h"
+#include "archive/analysis.h"
 #include "archive/inputs.h"
 #include "cmd/commands.h"
 #include "cmd/csv_args.h"
@@ -59,7 +59,7 @@ static const struct argp_option options[] = {
 static void parse_by(struct diff_args *a, const char *arg, struct argp_state *state)
 {
 	for (int by = 0; by < BY_NR; by++)
-		if (!strcmp(arg, report__group(by))) {
+		if (!strcmp(arg, words__group(by))) {
 			a->opts.by = by;
 			return;
 		}
@@ -86,8 +86,8 @@ static void parse_at(struct diff_args *a, const char *arg, struct argp_state *st
 	const char *comma = strchr(arg, ',');
 	char *first = comma ? strndup(arg, comma - arg) : strdup(arg);
 
-	if (!first || analyze__parse_at(first, &a->opts.at[MATCH_OLD]) ||
-	    analyze__parse_at(comma ? comma + 1 : first, &a->opts.at[MATCH_NEW]))
+	if (!first || analysis__parse_at(first, &a->opts.at[MATCH_OLD]) ||
+	    analysis__parse_at(comma ? comma + 1 : first, &a->opts.at[MATCH_NEW]))
 		argp_error(state,
 			   "--at: '%s' is none of peak, end, oom and no time in seconds, nor two "
 			   "of them",

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "archive/analyze.h"
+#include "archive/analysis.h"
 #include "cmd/commands.h"
 #include "cmd/csv_args.h"
 #include "cmd/log_args.h"
@@ -85,7 +85,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->force = true;
 		break;
 	case OPT_AT:
-		if (analyze__parse_at(arg, &a->model))
+		if (analysis__parse_at(arg, &a->model))
 			argp_error(state, "--at: '%s' is not peak, end, oom or a time in seconds",
 				   arg);
 		a->moment_given = true;

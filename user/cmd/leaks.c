@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "archive/analyze.h"
+#include "archive/analysis.h"
 #include "capture/session.h"
 #include "follow/capture_args.h"
 #include "follow/capture_loop.h"
@@ -172,7 +172,7 @@ static int printed(const struct leaks_args *a, int err, const char *name, bool f
 {
 	char path[512], wanted[64];
 
-	if (analyze__check_output(stdout, "standard output"))
+	if (analysis__check_output(stdout, "standard output"))
 		return EXIT_FAILED;
 	if (err == -ENOENT) {
 		log_err("%s: no device '%s' in it",

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "archive/analyze.h"
+#include "archive/analysis.h"
 #include "capture/session.h"
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
@@ -194,7 +194,7 @@ static int run(struct replay_args *a, FILE *curve)
 	replay__close(r);
 	if (err)
 		return f.status ? f.status : EXIT_FAILED;
-	return analyze__check_output(stdout, "standard output");
+	return analysis__check_output(stdout, "standard output");
 }
 
 /* The arguments for a shell; NULL: not fit to be shown. */
@@ -242,7 +242,7 @@ int cmd_replay(int argc, char **argv)
 	status = run(&args, curve);
 	if (curve) {
 		if (!status)
-			status = analyze__check_output(curve, args.curve);
+			status = analysis__check_output(curve, args.curve);
 		fclose(curve);
 	}
 	return status;

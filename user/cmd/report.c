@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "advice/advice.h"
-#include "archive/analyze.h"
+#include "archive/analysis.h"
 #include "archive/inputs.h"
 #include "archive/rolling_view.h"
 #include "cmd/commands.h"
@@ -128,7 +128,7 @@ static const struct argp_option options[] = {
 static bool find_group(const char *arg, size_t len, enum group *ret)
 {
 	for (int by = 0; by < BY_NR; by++) {
-		const char *name = report__group(by);
+		const char *name = words__group(by);
 
 		if (strlen(name) == len && !strncmp(arg, name, len)) {
 			*ret = by;
@@ -296,7 +296,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case OPT_AT:
-		if (analyze__parse_at(arg, &a->at))
+		if (analysis__parse_at(arg, &a->at))
 			argp_error(state,
 				   "--at: '%s' is none of peak, end, oom and no time in seconds",
 				   arg);
@@ -805,7 +805,7 @@ int cmd_report(int argc, char **argv)
 	for (size_t i = 0; i < args.select.nhide; i++)
 		free(args.select.hide[i]);
 	free(args.select.hide);
-	if (analyze__check_output(stdout, "standard output"))
+	if (analysis__check_output(stdout, "standard output"))
 		return EXIT_FAILED;
 	return status;
 }

@@ -28,7 +28,7 @@ static int cmp_u64(const void *a, const void *b)
  * The median of the steps asked for. The very first one's beginning was not seen, so it is none of
  * them; of very many only the last are kept.
  */
-static int take_steps(struct capture *c, const struct model *m, const struct compare_opts *o)
+static int take_steps(struct compared *c, const struct model *m, const struct compare_opts *o)
 {
 	struct model_step s;
 	uint64_t *times = NULL, first, number, n = 0, partly = !model__first_step_whole(m);
@@ -65,14 +65,14 @@ static bool missing(const char *s, const char *made)
 }
 
 /* What is worth keeping of a recording, so that any number of them needs no more memory than one. */
-static int take(struct capture *c, const struct analysis *a, size_t device,
+static int take(struct compared *c, const struct analysis *a, size_t device,
 		const struct compare_opts *o)
 {
 	const char *attached = facts__get(a->facts, "attached_at"), *name;
 	struct row r = { 0 };
 
 	model__device(a->model, device, &c->device);
-	name = report__device_fact(a->facts, &c->device, "name");
+	name = words__device_fact(a->facts, &c->device, "name");
 	c->torch = copy(facts__get(a->facts, "torch"));
 	c->cwd = copy(facts__get(a->facts, "cwd"));
 	c->device_name = copy(name);
@@ -84,7 +84,7 @@ static int take(struct capture *c, const struct analysis *a, size_t device,
 	c->live = !attached || !strcmp(attached, "live");
 	c->duration = a->duration;
 	c->events = model__events(a->model);
-	c->lost = report__lost(a->model, a->facts);
+	c->lost = words__lost(a->model, a->facts);
 	if (model__peak_line(a->model, device, false, &r)) {
 		c->file = copy(r.file);
 		c->func = copy(r.func);
@@ -97,11 +97,11 @@ static int take(struct capture *c, const struct analysis *a, size_t device,
 	return take_steps(c, a->model, o);
 }
 
-int capture__read(const char *path, const char *name, const struct compare_opts *o,
-		  struct capture *ret)
+int compare__read(const char *path, const char *name, const struct compare_opts *o,
+		  struct compared *ret)
 {
 	struct model_opts peak = { .at = AT_PEAK };
-	struct capture c = { 0 };
+	struct compared c = { 0 };
 	struct analysis *a = NULL;
 	size_t device;
 	int err = 0, status = analysis__open(path, &peak, &a);
@@ -121,13 +121,13 @@ int capture__read(const char *path, const char *name, const struct compare_opts 
 		status = EXIT_FAILED;
 	}
 	if (status)
-		capture__drop(&c);
+		compare__drop(&c);
 	else
 		*ret = c;
 	return status;
 }
 
-void capture__drop(struct capture *c)
+void compare__drop(struct compared *c)
 {
 	free(c->name);
 	free(c->recording);
@@ -140,19 +140,19 @@ void capture__drop(struct capture *c)
 	memset(c, 0, sizeof(*c));
 }
 
-double capture__fragmentation(const struct capture *c)
+double compare__fragmentation(const struct compared *c)
 {
-	return report__fragmentation(c->device.mark_allocated, c->device.mark_reserved);
+	return words__fragmentation(c->device.mark_allocated, c->device.mark_reserved);
 }
 
-double capture__most_fragmentation(const struct capture *c)
+double compare__most_fragmentation(const struct compared *c)
 {
 	return c->device.most_unused_reserved
 		       ? (double)c->device.most_unused / (double)c->device.most_unused_reserved
 		       : 0;
 }
 
-const char *capture__peak_phase(const struct capture *c)
+const char *compare__peak_phase(const struct compared *c)
 {
 	return c->device.peak_allocated ? phase__name(c->device.peak_phase) : "";
 }
@@ -178,7 +178,7 @@ enum {
 };
 
 /* One reason, in words; false: it does not hold. */
-static bool warn(const struct capture *first, const struct capture *c, int what, char *buf)
+static bool warn(const struct compared *first, const struct compared *c, int what, char *buf)
 {
 	char a[100], b[100];
 	bool same = c == first;
@@ -238,7 +238,7 @@ static bool warn(const struct capture *first, const struct capture *c, int what,
 	return false;
 }
 
-bool compare__warning(const struct capture *all, size_t n, size_t which, size_t i, char *buf)
+bool compare__warning(const struct compared *all, size_t n, size_t which, size_t i, char *buf)
 {
 	for (int what = 0; which < n && what < W_NR; what++)
 		if (warn(&all[0], &all[which], what, buf) && !i--)

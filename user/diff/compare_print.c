@@ -53,9 +53,9 @@ struct cells {
 };
 
 /* "backward, net/model.py:36 (forward)"; where there is no room for a function, without it. */
-static void where(struct cells *s, const struct capture *c, size_t columns_)
+static void where(struct cells *s, const struct compared *c, size_t columns_)
 {
-	const char *phase = capture__peak_phase(c), *slash = c->file ? strrchr(c->file, '/') : NULL,
+	const char *phase = compare__peak_phase(c), *slash = c->file ? strrchr(c->file, '/') : NULL,
 		   *file = slash ? slash + 1 : c->file;
 	struct row r = { .file = c->file,
 			 .func = c->func ? c->func : "",
@@ -68,23 +68,22 @@ static void where(struct cells *s, const struct capture *c, size_t columns_)
 	snprintf(s->where, sizeof(s->where), "%s", phase);
 	if (!c->file || columns_ < used + 8)
 		return;
-	report__location(place, &r, c->cwd, columns_ - used);
+	words__location(place, &r, c->cwd, columns_ - used);
 	if (!strstr(place, ")")) {
 		snprintf(place, sizeof(place), "%s:%u",
 			 text__clean(clean, sizeof(clean), file, strlen(file)), c->line);
 		/* the number of the line is at its end */
-		report__cut_front(place, columns_ - used);
+		words__cut_front(place, columns_ - used);
 	}
 	snprintf(s->where, sizeof(s->where), "%s, %.*s", phase, (int)sizeof(s->where) - 32, place);
 }
 
-static const char *cut_name(char buf[REPORT_TEXT], const struct capture *c, size_t columns_)
+static const char *cut_name(char buf[REPORT_TEXT], const struct compared *c, size_t columns_)
 {
-	return report__cut_middle(text__clean(buf, REPORT_TEXT, c->name, strlen(c->name)),
-				  columns_);
+	return words__cut_middle(text__clean(buf, REPORT_TEXT, c->name, strlen(c->name)), columns_);
 }
 
-static bool any_alike(const struct capture *all, size_t n, size_t columns_)
+static bool any_alike(const struct compared *all, size_t n, size_t columns_)
 {
 	char a[REPORT_TEXT], b[REPORT_TEXT];
 
@@ -99,7 +98,7 @@ static bool any_alike(const struct capture *all, size_t n, size_t columns_)
 }
 
 /* As wide as there is room for, and as it takes to tell them apart. */
-static size_t name_width(const struct capture *all, size_t n, size_t width)
+static size_t name_width(const struct compared *all, size_t n, size_t width)
 {
 	size_t ret = width > NAME_WIDTH + REST_WIDTH ? width - REST_WIDTH : NAME_WIDTH;
 
@@ -108,10 +107,10 @@ static size_t name_width(const struct capture *all, size_t n, size_t width)
 	return ret;
 }
 
-static void fill(struct cells *s, const struct capture *all, size_t i, size_t name_columns,
+static void fill(struct cells *s, const struct compared *all, size_t i, size_t name_columns,
 		 size_t columns_)
 {
-	const struct capture *c = &all[i], *first = &all[0];
+	const struct compared *c = &all[i], *first = &all[0];
 	char bytes[24];
 
 	cut_name(s->name, c, name_columns);
@@ -128,8 +127,8 @@ static void fill(struct cells *s, const struct capture *all, size_t i, size_t na
 	if (c->device.has_totals) {
 		text__bytes(s->reserved, sizeof(s->reserved), c->device.peak_reserved);
 		snprintf(s->fragmentation, sizeof(s->fragmentation), "%.1f %%",
-			 100 * capture__fragmentation(c));
-		snprintf(s->most, sizeof(s->most), "%.1f %%", 100 * capture__most_fragmentation(c));
+			 100 * compare__fragmentation(c));
+		snprintf(s->most, sizeof(s->most), "%.1f %%", 100 * compare__most_fragmentation(c));
 	}
 	strcpy(s->step, "-");
 	if (c->timed)
@@ -140,7 +139,7 @@ static void fill(struct cells *s, const struct capture *all, size_t i, size_t na
 	where(s, c, columns_);
 }
 
-static bool any_dry_run(const struct capture *all, size_t n)
+static bool any_dry_run(const struct compared *all, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (all[i].dry_run)
@@ -178,7 +177,7 @@ static void put_markdown(FILE *out, const char *s)
 }
 
 /* What keeps captures from being compared; as a list in Markdown. */
-static void print_notes(FILE *out, const struct capture *all, size_t n, bool markdown)
+static void print_notes(FILE *out, const struct compared *all, size_t n, bool markdown)
 {
 	char text[COMPARE_TEXT], name[REPORT_TEXT], line[COMPARE_TEXT + REPORT_TEXT];
 	bool any = false;
@@ -206,7 +205,7 @@ static void print_notes(FILE *out, const struct capture *all, size_t n, bool mar
 			any ? "" : "\n", markdown ? "* " : "", markdown ? "  " : "");
 }
 
-int compare_text__print(FILE *out, const struct capture *all, size_t n,
+int compare_text__print(FILE *out, const struct compared *all, size_t n,
 			const struct report_text_opts *o)
 {
 	struct grid *t = grid__new(columns, COL_NR);
@@ -228,7 +227,7 @@ int compare_text__print(FILE *out, const struct capture *all, size_t n,
 				   room > WHERE_WANTED ? "Where it peaks" : "Peaks in");
 		for (size_t i = 0; i < n; i++) {
 			fill(s, all, i, names, room);
-			grid__print(t, out, i, NULL, report__cut(s->where, room));
+			grid__print(t, out, i, NULL, words__cut(s->where, room));
 		}
 		print_notes(out, all, n, false);
 	}
@@ -244,7 +243,7 @@ static void put_cell(FILE *out, const char *s)
 	fputs(" |", out);
 }
 
-int compare_markdown__print(FILE *out, const struct capture *all, size_t n)
+int compare_markdown__print(FILE *out, const struct compared *all, size_t n)
 {
 	struct cells *s = calloc(1, sizeof(*s));
 
@@ -295,7 +294,7 @@ static void put_device(struct json *j, const struct model_device *d)
 		json__uint(j, "peak_reserved", d->peak_reserved);
 		json__uint(j, "reserved_at_peak", d->mark_reserved);
 		json__double(j, "fragmentation_at_peak",
-			     report__fragmentation(d->mark_allocated, d->mark_reserved), 6);
+			     words__fragmentation(d->mark_allocated, d->mark_reserved), 6);
 		json__double(j, "fragmentation_at_most",
 			     d->most_unused_reserved
 				     ? (double)d->most_unused / (double)d->most_unused_reserved
@@ -313,9 +312,9 @@ static void put_device(struct json *j, const struct model_device *d)
 	json__uint(j, "ooms", d->ooms);
 }
 
-static void put_capture(struct json *j, const struct capture *all, size_t n, size_t i)
+static void put_capture(struct json *j, const struct compared *all, size_t n, size_t i)
 {
-	const struct capture *c = &all[i];
+	const struct compared *c = &all[i];
 	char text[COMPARE_TEXT];
 
 	json__open_object(j, NULL);
@@ -355,7 +354,7 @@ static void put_capture(struct json *j, const struct capture *all, size_t n, siz
 	json__close_object(j);
 }
 
-int compare_json__print(FILE *out, const struct capture *all, size_t n)
+int compare_json__print(FILE *out, const struct compared *all, size_t n)
 {
 	struct json *j = json__new(out, true);
 

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "archive/analyze.h"
+#include "archive/analysis.h"
 #include "model/match.h"
 #include "model/model.h"
 #include "report/text.h"

@@ -41,11 +41,11 @@ static void put_side(struct json *j, const struct diff *d, enum match_side side)
 	json__string(j, "attached_at", facts__get(f, "attached_at"));
 	json__double(j, "duration", seconds(s->a->duration), 9);
 	json__uint(j, "events", model__events(s->a->model));
-	json__uint(j, "lost", report__lost(s->a->model, f));
+	json__uint(j, "lost", words__lost(s->a->model, f));
 	json__uint(j, "steps", model__whole_steps(s->a->model));
 	json__bool(j, "complete", s->a->complete);
 	json__string(j, "device", s->device.name);
-	json__string(j, "at", report__moment(at->at));
+	json__string(j, "at", words__moment(at->at));
 	json__double(j, "time", seconds(at->at == AT_TIME ? at->at_time : s->device.mark_time), 9);
 	json__uint(j, "allocated", s->device.mark_allocated);
 	json__string(j, "allocated_is", figure__name(s->device.mark_is));
@@ -110,7 +110,7 @@ static void put_place(struct json *j, const char *key, const struct dict *dict, 
 		s = dict__get_stack(dict, r->before_attach ? 0 : r->stack);
 		json__open_array(j, "stack");
 		for (uint32_t i = s.n; i-- > 0;)
-			json__string(j, NULL, report__frame(buf, dict, s.frames[i]));
+			json__string(j, NULL, words__frame(buf, dict, s.frames[i]));
 		if (row__has_leaf(r))
 			json__string(j, NULL, r->node_class);
 		json__close_array(j);
@@ -121,7 +121,7 @@ static void put_place(struct json *j, const char *key, const struct dict *dict, 
 /* What the two have in common; of a row that is in both the new one's words. */
 static void put_words(struct json *j, const struct diff *d, const struct row *r)
 {
-	unsigned of = report__speaks_of(d->opts.by, 0);
+	unsigned of = words__speaks_of(d->opts.by, 0);
 
 	if (of & (1U << BY_LINE | 1U << BY_MODULE | 1U << BY_LAYER)) {
 		json__string(j, "module", r->module);
@@ -188,7 +188,7 @@ int diff_json__print(FILE *out, const struct diff *d, size_t top)
 		put_side(j, d, MATCH_OLD);
 		put_side(j, d, MATCH_NEW);
 		json__string(j, "device", d->side[MATCH_NEW].device.name);
-		json__string(j, "by", report__group(d->opts.by));
+		json__string(j, "by", words__group(d->opts.by));
 		put_sums(j, d);
 		put_files(j, d);
 		put_rows(j, d, top, buf);
@@ -214,7 +214,7 @@ static int put_csv_row(FILE *out, const struct diff *d, const struct diff_row *d
 {
 	const struct row *r = dr->new ? dr->new : dr->old;
 	const struct dict *dict = d->side[dr->new ? MATCH_NEW : MATCH_OLD].a->dict;
-	unsigned of = report__speaks_of(d->opts.by, 0);
+	unsigned of = words__speaks_of(d->opts.by, 0);
 
 	fprintf(out, "%s,%" PRId64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64,
 		diff__status(dr->status), change(diff__old(dr), diff__new_bytes(dr)), diff__old(dr),

@@ -94,13 +94,13 @@ static char *module(struct printer *p, const struct diff_row *dr)
 		snprintf(p->text, sizeof(p->text), "(%s modules)", count);
 		return p->text;
 	}
-	report__module(p->text, &r);
+	words__module(p->text, &r);
 	if (*count) {
 		snprintf(words, sizeof(words), " (%s)", count);
-		report__cut_front(p->text, MODULE_MAX - strlen(words));
+		words__cut_front(p->text, MODULE_MAX - strlen(words));
 		return strcat(p->text, words);
 	}
-	return report__cut_front(p->text, MODULE_MAX);
+	return words__cut_front(p->text, MODULE_MAX);
 }
 
 static void module_words(struct printer *p, const struct row *r)
@@ -108,7 +108,7 @@ static void module_words(struct printer *p, const struct row *r)
 	char cls[REPORT_TEXT / 2];
 	size_t len;
 
-	report__module(p->text, r);
+	words__module(p->text, r);
 	len = strlen(p->text);
 	if (!len) {
 		strcpy(p->text, "(outside of modules)");
@@ -129,7 +129,7 @@ static char *where(struct printer *p, const struct diff_row *dr, size_t columns_
 	case BY_MODULE:
 	case BY_LAYER:
 		module_words(p, r);
-		return report__cut_front(p->text, columns_);
+		return words__cut_front(p->text, columns_);
 	case BY_PHASE:
 		return strcpy(p->text, phase__name(r->phase));
 	case BY_CATEGORY:
@@ -137,14 +137,14 @@ static char *where(struct printer *p, const struct diff_row *dr, size_t columns_
 	case BY_THREAD:
 		text__clean(p->text, sizeof(p->text), r->thread ? r->thread : "",
 			    r->thread ? strlen(r->thread) : 0);
-		return report__cut_front(p->text, columns_);
+		return words__cut_front(p->text, columns_);
 	default:
 		break;
 	}
 	if (dr->moved)
 		snprintf(was, sizeof(was), ", moved from :%u", dr->old->line);
-	report__location(p->text, r, facts__get(s->a->facts, "cwd"),
-			 columns_ > strlen(was) ? columns_ - strlen(was) : 8);
+	words__location(p->text, r, facts__get(s->a->facts, "cwd"),
+			columns_ > strlen(was) ? columns_ - strlen(was) : 8);
 	return strcat(p->text, was);
 }
 
@@ -183,7 +183,7 @@ static void print_stack(struct printer *p, const struct diff_row *dr)
 	struct dict_stack s = dict__get_stack(d, r->before_attach ? 0 : r->stack);
 
 	for (uint32_t i = s.n; i-- > 0;) {
-		report__frame(p->more, d, s.frames[i]);
+		words__frame(p->more, d, s.frames[i]);
 		fprintf(p->out, "    %s\n",
 			text__clean(p->text, sizeof(p->text), p->more, strlen(p->more)));
 	}
@@ -361,12 +361,12 @@ static void print_recording(struct printer *p, enum match_side side)
 	const struct diff_side *s = &p->d->side[side];
 	const struct facts *f = s->a->facts;
 	char bytes[24], time[24], count[32], word[64], step[48] = "";
-	uint64_t lost = report__lost(s->a->model, f);
+	uint64_t lost = words__lost(s->a->model, f);
 	const char *torch = facts__get(f, "torch");
 
 	text__clean(p->text, sizeof(p->text), s->a->name, strlen(s->a->name));
 	fprintf(p->out, "%s  %s: ", side == MATCH_OLD ? "old" : "new",
-		report__cut_front(p->text, p->width / 3));
+		words__cut_front(p->text, p->width / 3));
 	report_text__command(p->text, sizeof(p->text), f, p->width > 72 ? p->width - 40 : 32);
 	fprintf(p->out, "%s\n     ", p->text);
 	if (torch)
@@ -381,7 +381,7 @@ static void print_recording(struct printer *p, enum match_side side)
 		snprintf(step, sizeof(step), "step %s, ",
 			 text__count(count, sizeof(count), s->device.peak_step));
 	fprintf(p->out, "     %s  peak %s%s at %s (%s%s)\n", s->device.name,
-		report__about(s->device.peak_is),
+		words__about(s->device.peak_is),
 		text__bytes(bytes, sizeof(bytes), s->device.peak_allocated),
 		text__time(time, sizeof(time), s->device.peak_time), step,
 		phase__name(s->device.peak_phase));
@@ -402,9 +402,9 @@ static void print_sums(struct printer *p)
 	fprintf(p->out, "\n%s", first);
 	if (strcmp(first, second) != 0)
 		fprintf(p->out, ", then %s", second);
-	fprintf(p->out, ": %s%s -> %s%s, %s%s%s%s\n", report__about(s[0].device.mark_is),
+	fprintf(p->out, ": %s%s -> %s%s, %s%s%s%s\n", words__about(s[0].device.mark_is),
 		text__bytes(old, sizeof(old), s[0].device.mark_allocated),
-		report__about(s[1].device.mark_is),
+		words__about(s[1].device.mark_is),
 		text__bytes(new, sizeof(new), s[1].device.mark_allocated),
 		diff__signed(sign, sizeof(sign), s[0].device.mark_allocated,
 			     s[1].device.mark_allocated),

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #include "advice/advice.h"
-#include "archive/analyze.h"
+#include "archive/analysis.h"
 #include "estimate/device_kinds.h"
 #include "estimate/known.h"
 #include "estimate/parts.h"

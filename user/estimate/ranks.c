@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "estimate/launch.h"
-#include "estimate/store_serve.h"
+#include "estimate/tcp_store_serve.h"
 #include "launch/dryrun.h"
 #include "lib/exit.h"
 #include "log/log.h"
@@ -22,7 +22,7 @@ struct estimate_ranks {
 	unsigned rank, world_size, local_world_size;
 	struct launch launch;
 	char **command; /* the launch's, or as it was given */
-	struct store_server *server;
+	struct tcp_store_server *server;
 	char *env[MAX_ENV + 1];
 	size_t n_env;
 };
@@ -159,7 +159,7 @@ static int make_env(struct estimate_ranks *r)
 	add(r, "ROLE_WORLD_SIZE=%u", r->world_size);
 	add(r, "ROLE_NAME=%s", l->role ? l->role : "default");
 	add(r, "MASTER_ADDR=127.0.0.1");
-	add(r, "MASTER_PORT=%u", store_server__port(r->server));
+	add(r, "MASTER_PORT=%u", tcp_store_server__port(r->server));
 	add(r, "TORCHELASTIC_RESTART_COUNT=0");
 	add(r, "TORCHELASTIC_MAX_RESTARTS=0");
 	add(r, "TORCHELASTIC_RUN_ID=%s", l->run_id ? l->run_id : "none");
@@ -204,7 +204,7 @@ struct estimate_ranks *estimate_ranks__new(const struct estimate_ranks_args *a,
 		goto fail;
 	}
 	r->command = r->launch.command ? r->launch.command : a->command;
-	r->server = store_server__start(user);
+	r->server = tcp_store_server__start(user);
 	if (!r->server) {
 		log_err("cannot start a process for the job's store: %s", strerror(errno));
 		goto fail;
@@ -252,14 +252,14 @@ unsigned estimate_ranks__device(const struct estimate_ranks *r)
 
 const char *estimate_ranks__end(struct estimate_ranks *r)
 {
-	return store_server__end(r->server);
+	return tcp_store_server__end(r->server);
 }
 
 void estimate_ranks__free(struct estimate_ranks *r)
 {
 	if (!r)
 		return;
-	store_server__free(r->server);
+	tcp_store_server__free(r->server);
 	launch__free(&r->launch);
 	for (size_t i = 0; i < r->n_env; i++)
 		free(r->env[i]);

@@ -116,13 +116,13 @@ static int put_overflow(struct text *t)
 		head(t, "What overflows");
 		memset(&row, 0, sizeof(row));
 		model__stack_row(m, oom.stack, oom.node, oom.thread, oom.walk, &row);
-		report__location(where, &row, facts__get(e->named->facts, "cwd"), t->width - 4);
+		words__location(where, &row, facts__get(e->named->facts, "cwd"), t->width - 4);
 		fprintf(t->out, "  %s\n", where);
 		fprintf(t->out, "  asked for %s of %s", bytes(a, oom.size), d.name);
 		if (oom.has_totals)
 			fprintf(t->out, " when %s were allocated, %s reserved",
 				bytes(b, oom.allocated), bytes(c, oom.reserved));
-		report__module(where, &row);
+		words__module(where, &row);
 		fprintf(t->out, "\n  in %s%s%s\n", phase__name(oom.phase),
 			*where ? ", module " : "", where);
 	}
@@ -183,7 +183,7 @@ static void put_parts(struct text *t)
 	put_sum(t, p->allocated, "allocated",
 		model__steps(e->full->model) ? note : phase__name(d.peak_phase));
 	snprintf(note, sizeof(note), "fragmentation %.1f %%",
-		 100 * report__fragmentation(p->allocated, p->reserved));
+		 100 * words__fragmentation(p->allocated, p->reserved));
 	put_part(t, p->bytes[PART_CACHED], p->needs, part__title(PART_CACHED),
 		 p->reserved_known ? note : "not known of this allocator");
 	put_sum(t, p->reserved,
@@ -314,9 +314,9 @@ static void put_one_known(struct text *t, const struct known *k)
 		fputs("  a thread without Python", t->out);
 	else if (k->file && k->func)
 		fprintf(t->out, "  %s",
-			report__location(where, &row, cwd, t->width > 50 ? t->width - 27 : 23));
+			words__location(where, &row, cwd, t->width > 50 ? t->width - 27 : 23));
 	else if (k->file)
-		fprintf(t->out, ": %s", report__place(where, k->file, k->line, cwd));
+		fprintf(t->out, ": %s", words__place(where, k->file, k->line, cwd));
 	fputc('\n', t->out);
 }
 

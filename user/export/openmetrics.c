@@ -18,10 +18,10 @@
 #define LINES 10 /* shown one by one */
 
 /* One sample of a whole recording. */
-static void put_one(FILE *out, const struct om_family *f, const char *value)
+static void put_one(FILE *out, const struct openmetrics_family *f, const char *value)
 {
-	om__head(out, f, true);
-	om__name(out, f);
+	openmetrics__head(out, f, true);
+	openmetrics__name(out, f);
 	fprintf(out, " %s\n", value);
 }
 
@@ -29,27 +29,31 @@ static void put_recording(struct export_ctx *c)
 {
 	static const char *const facts[] = { "pid",	     "comm",	  "python",  "torch",
 					     "cuda_runtime", "allocator", "version", "attached_at" };
-	static const struct om_family info = { "recording", "info", NULL, "What was recorded." };
-	static const struct om_family start = { "start_timestamp_seconds", "gauge", "seconds",
-						"When the capture began, since 1970." };
-	static const struct om_family length = { "duration_seconds", "gauge", "seconds",
-						 "How long the capture was." };
-	static const struct om_family events = { "events", "counter", NULL, "Events recorded." };
-	static const struct om_family lost = { "lost_records", "counter", NULL,
-					       "Records that were lost." };
-	static const struct om_family steps = { "steps", "counter", NULL, "Steps that ended." };
-	static const struct om_family step = { "step_seconds", "gauge", "seconds",
-					       "Median duration of a step." };
+	static const struct openmetrics_family info = { "recording", "info", NULL,
+							"What was recorded." };
+	static const struct openmetrics_family start = { "start_timestamp_seconds", "gauge",
+							 "seconds",
+							 "When the capture began, since 1970." };
+	static const struct openmetrics_family length = { "duration_seconds", "gauge", "seconds",
+							  "How long the capture was." };
+	static const struct openmetrics_family events = { "events", "counter", NULL,
+							  "Events recorded." };
+	static const struct openmetrics_family lost = { "lost_records", "counter", NULL,
+							"Records that were lost." };
+	static const struct openmetrics_family steps = { "steps", "counter", NULL,
+							 "Steps that ended." };
+	static const struct openmetrics_family step = { "step_seconds", "gauge", "seconds",
+							"Median duration of a step." };
 	const char *from = facts__get(c->facts, "start");
 	char text[32];
 	uint64_t ns;
 
-	om__head(c->out, &info, true);
+	openmetrics__head(c->out, &info, true);
 	fputs("memtrace_recording_info{", c->out);
-	om__label(c->out, "name", c->name, false);
+	openmetrics__label(c->out, "name", c->name, false);
 	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
 		if (facts__get(c->facts, facts[i]))
-			om__label(c->out, facts[i], facts__get(c->facts, facts[i]), true);
+			openmetrics__label(c->out, facts[i], facts__get(c->facts, facts[i]), true);
 	fputs("} 1\n", c->out);
 	if (from && !text__parse_date(from, &ns)) {
 		snprintf(text, sizeof(text), "%" PRIu64 ".%09" PRIu64, ns / 1000000000,
@@ -74,7 +78,7 @@ static void put_recording(struct export_ctx *c)
 enum { OF_TOTALS = 1, OF_MOMENT = 2, OF_BEFORE = 4 };
 
 static const struct figure_of {
-	struct om_family family;
+	struct openmetrics_family family;
 	size_t offset; /* of a uint64_t in struct model_device */
 	int of; /* OF_TOTALS: where the allocator carries totals; OF_MOMENT: where the moment came;
 		   OF_BEFORE: where it is known */
@@ -124,7 +128,7 @@ static void put_figure(struct export_ctx *c, const struct figure_of *f)
 	struct model_device d;
 	uint64_t v;
 
-	om__head(c->out, &f->family, true);
+	openmetrics__head(c->out, &f->family, true);
 	for (size_t i = 0; i < model__devices(c->model); i++) {
 		if (!is_shown(c, i))
 			continue;
@@ -133,20 +137,20 @@ static void put_figure(struct export_ctx *c, const struct figure_of *f)
 		    ((f->of & OF_BEFORE) && !d.before_known))
 			continue;
 		memcpy(&v, (const char *)&d + f->offset, sizeof(v));
-		om__name(c->out, &f->family);
+		openmetrics__name(c->out, &f->family);
 		fprintf(c->out, "{device=\"%s\"} %" PRIu64 "\n", d.name, v);
 	}
 }
 
 static void put_fragmentation(struct export_ctx *c)
 {
-	static const struct om_family f = {
+	static const struct openmetrics_family f = {
 		"device_fragmentation_ratio", "gauge", "ratio",
 		"(reserved - allocated) / reserved at the moment asked for."
 	};
 	struct model_device d;
 
-	om__head(c->out, &f, true);
+	openmetrics__head(c->out, &f, true);
 	for (size_t i = 0; i < model__devices(c->model); i++) {
 		model__device(c->model, i, &d);
 		if (is_shown(c, i) && d.has_totals && d.marked && d.mark_reserved)
@@ -166,25 +170,28 @@ static void put_row(FILE *out, const char *family, const char *device, enum grou
 
 	fprintf(out, "memtrace_%s{device=\"%s\"", family, device);
 	if (by == BY_CATEGORY)
-		om__label(out, "category",
-			  r->before_attach || !r->category ? "before attach" : r->category, true);
+		openmetrics__label(out, "category",
+				   r->before_attach || !r->category ? "before attach" : r->category,
+				   true);
 	if (by == BY_PHASE)
-		om__label(out, "phase", r->before_attach ? "before attach" : phase__name(r->phase),
-			  true);
+		openmetrics__label(out, "phase",
+				   r->before_attach ? "before attach" : phase__name(r->phase),
+				   true);
 	if (by == BY_LINE) {
 		snprintf(number, sizeof(number), "%zu", top);
-		om__label(out, "top", top ? number : "rest", true);
-		om__label(out, "file", r->file ? r->file : "", true);
+		openmetrics__label(out, "top", top ? number : "rest", true);
+		openmetrics__label(out, "file", r->file ? r->file : "", true);
 		snprintf(number, sizeof(number), "%" PRIu32, r->line);
-		om__label(out, "line", r->line ? number : "", true);
-		om__label(out, "function", r->func ? r->func : "", true);
-		om__label(out, "source", r->source ? r->source : "", true);
+		openmetrics__label(out, "line", r->line ? number : "", true);
+		openmetrics__label(out, "function", r->func ? r->func : "", true);
+		openmetrics__label(out, "source", r->source ? r->source : "", true);
 	}
 	fprintf(out, "} %" PRIu64 "\n", r->bytes);
 }
 
 /* Rows of one device and moment; the ones that lines are too many of are one. */
-static int put_rows(struct export_ctx *c, const struct om_family *f, enum group by, size_t device)
+static int put_rows(struct export_ctx *c, const struct openmetrics_family *f, enum group by,
+		    size_t device)
 {
 	const struct row_opts opts = { .split = 1U << by, .when = ROWS_AT_MARK };
 	struct row *rows, rest = { 0 };
@@ -210,7 +217,7 @@ static int put_rows(struct export_ctx *c, const struct om_family *f, enum group 
 static int put_groups(struct export_ctx *c)
 {
 	static const struct {
-		struct om_family family;
+		struct openmetrics_family family;
 		enum group by;
 	} groups[] = {
 		{ { "moment_category_bytes", "gauge", "bytes",
@@ -226,7 +233,7 @@ static int put_groups(struct export_ctx *c)
 	int err = 0;
 
 	for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]) && !err; g++) {
-		om__head(c->out, &groups[g].family, true);
+		openmetrics__head(c->out, &groups[g].family, true);
 		for (size_t i = 0; i < model__devices(c->model) && !err; i++)
 			if (is_shown(c, i))
 				err = put_rows(c, &groups[g].family, groups[g].by, i);

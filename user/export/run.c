@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "archive/analyze.h"
+#include "archive/analysis.h"
 #include "archive/inputs.h"
 #include "lib/exit.h"
 #include "lib/outfile.h"

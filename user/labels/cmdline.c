@@ -17,14 +17,14 @@ static char **copy_args(const json_t *args)
 
 		argv[i] = arg ? strdup(arg) : NULL;
 		if (!argv[i]) {
-			report__free_cmdline(argv);
+			words__free_cmdline(argv);
 			argv = NULL;
 		}
 	}
 	return argv;
 }
 
-char **report__cmdline(const struct facts *f)
+char **words__cmdline(const struct facts *f)
 {
 	const char *fact = facts__get(f, "cmdline");
 	json_t *args = fact ? json_loads(fact, 0, NULL) : NULL;
@@ -34,7 +34,7 @@ char **report__cmdline(const struct facts *f)
 	return argv;
 }
 
-void report__free_cmdline(char **argv)
+void words__free_cmdline(char **argv)
 {
 	for (size_t i = 0; argv && argv[i]; i++)
 		free(argv[i]);

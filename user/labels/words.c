@@ -24,7 +24,7 @@ static size_t char_width(char **p, char one[8])
 	return text__width(one);
 }
 
-char *report__cut(char *s, size_t columns)
+char *words__cut(char *s, size_t columns)
 {
 	size_t keep = columns > 3 ? columns - 3 : 0, width = 0;
 	char *p = s, *end = s, one[8];
@@ -44,13 +44,13 @@ char *report__cut(char *s, size_t columns)
 	return s;
 }
 
-char *report__cut_front(char *s, size_t columns)
+char *words__cut_front(char *s, size_t columns)
 {
 	size_t width = text__width(s);
 	char *p = s, one[8];
 
 	if (width <= columns || columns <= 3)
-		return report__cut(s, columns);
+		return words__cut(s, columns);
 	while (*p && width > columns - 3)
 		width -= char_width(&p, one);
 	memmove(s + 3, p, strlen(p) + 1);
@@ -58,18 +58,18 @@ char *report__cut_front(char *s, size_t columns)
 	return s;
 }
 
-char *report__cut_middle(char *s, size_t columns)
+char *words__cut_middle(char *s, size_t columns)
 {
 	size_t width = 0, w;
 	char *p = s, *next = s, one[8];
 
 	if (text__width(s) <= columns || columns < 12)
-		return report__cut(s, columns);
+		return words__cut(s, columns);
 	while (w = char_width(&next, one), width + w <= columns / 3) {
 		width += w;
 		p = next;
 	}
-	report__cut_front(p, columns - width);
+	words__cut_front(p, columns - width);
 	return s;
 }
 
@@ -110,14 +110,14 @@ static size_t show(char *buf, const char *path, unsigned n, const char *line, co
 	return text__width(buf);
 }
 
-char *report__location(char *buf, const struct row *r, const char *cwd, size_t columns)
+char *words__location(char *buf, const struct row *r, const char *cwd, size_t columns)
 {
 	char path[REPORT_TEXT / 2 - 32], func[REPORT_TEXT / 2 - 32], line[16] = "";
 	const char *start, *dot, *name;
 	unsigned n;
 
 	if (r->before_attach)
-		return report__cut(strcpy(buf, "before attach"), columns);
+		return words__cut(strcpy(buf, "before attach"), columns);
 	if (!r->file) {
 		if (!strcmp(r->source, "native"))
 			strcpy(buf, "native (no Python thread)");
@@ -126,7 +126,7 @@ char *report__location(char *buf, const struct row *r, const char *cwd, size_t c
 		else
 			strcpy(buf, r->phase == PHASE_BACKWARD ? "untraced (autograd thread)"
 							       : "untraced");
-		return report__cut(buf, columns);
+		return words__cut(buf, columns);
 	}
 	start = path_start(r->file, cwd);
 	text__clean(path, sizeof(path), start, strlen(start));
@@ -144,10 +144,10 @@ char *report__location(char *buf, const struct row *r, const char *cwd, size_t c
 		if (show(buf, path, n, line, name) <= columns)
 			return buf;
 	show(buf, path_tail(path, 1), 0, line, name);
-	return report__cut(buf, columns);
+	return words__cut(buf, columns);
 }
 
-char *report__place(char *buf, const char *file, uint32_t line, const char *cwd)
+char *words__place(char *buf, const char *file, uint32_t line, const char *cwd)
 {
 	char path[REPORT_TEXT / 2];
 	const char *start = path_start(file, cwd);
@@ -157,7 +157,7 @@ char *report__place(char *buf, const char *file, uint32_t line, const char *cwd)
 	return buf;
 }
 
-char *report__frame(char *buf, const struct dict *d, struct dict_frame f)
+char *words__frame(char *buf, const struct dict *d, struct dict_frame f)
 {
 	struct dict_loc loc = dict__get_loc(d, f.loc);
 
@@ -172,7 +172,7 @@ char *report__frame(char *buf, const struct dict *d, struct dict_frame f)
 	return buf;
 }
 
-char *report__module(char *buf, const struct row *r)
+char *words__module(char *buf, const struct row *r)
 {
 	char cls[REPORT_TEXT / 2];
 
@@ -184,7 +184,7 @@ char *report__module(char *buf, const struct row *r)
 	return buf;
 }
 
-const char *report__where_title(enum group by)
+const char *words__where_title(enum group by)
 {
 	switch (by) {
 	case BY_MODULE:
@@ -202,7 +202,7 @@ const char *report__where_title(enum group by)
 	}
 }
 
-char *report__thread(char *buf, const struct row *r)
+char *words__thread(char *buf, const struct row *r)
 {
 	char name[REPORT_TEXT / 2];
 
@@ -223,7 +223,7 @@ static void module_and_class(char *buf, const struct row *r)
 		strcpy(buf, "(outside of modules)");
 		return;
 	}
-	report__module(buf, r);
+	words__module(buf, r);
 	if (!*r->module || !*r->module_class)
 		return;
 	len = strlen(buf);
@@ -231,28 +231,28 @@ static void module_and_class(char *buf, const struct row *r)
 	snprintf(buf + len, REPORT_TEXT - len, " (%s)", cls);
 }
 
-char *report__where(char *buf, const struct row *r, enum group by, const char *cwd, size_t columns)
+char *words__where(char *buf, const struct row *r, enum group by, const char *cwd, size_t columns)
 {
 	if (r->before_attach || by == BY_LINE || by == BY_STACK)
-		return report__location(buf, r, cwd, columns);
+		return words__location(buf, r, cwd, columns);
 	if (by == BY_PHASE)
 		strcpy(buf, phase__name(r->phase));
 	else if (by == BY_CATEGORY)
 		strcpy(buf, r->category ? r->category : "");
 	else if (by == BY_THREAD)
-		report__thread(buf, r);
+		words__thread(buf, r);
 	else
 		module_and_class(buf, r);
-	return report__cut_front(buf, columns);
+	return words__cut_front(buf, columns);
 }
 
-bool report__walk_failed(unsigned walk)
+bool words__walk_failed(unsigned walk)
 {
 	return walk != MT_WALK_OK && walk != MT_WALK_TRUNCATED && walk != MT_WALK_NO_THREAD &&
 	       walk != MT_WALK_NO_FRAME;
 }
 
-void report__stacks(const struct model *m, struct report_stacks *ret)
+void words__stacks(const struct model *m, struct report_stacks *ret)
 {
 	*ret = (struct report_stacks){
 		.full = model__walks(m, MT_WALK_OK),
@@ -261,36 +261,36 @@ void report__stacks(const struct model *m, struct report_stacks *ret)
 	};
 	for (unsigned i = 0; i < MT_WALK_NR; i++) {
 		ret->all += model__walks(m, i);
-		if (report__walk_failed(i))
+		if (words__walk_failed(i))
 			ret->failed += model__walks(m, i);
 	}
 }
 
-uint64_t report__fact_number(const struct facts *f, const char *key)
+uint64_t words__fact_number(const struct facts *f, const char *key)
 {
 	const char *s = facts__get(f, key);
 
 	return s ? strtoull(s, NULL, 10) : 0;
 }
 
-uint64_t report__lost(const struct model *m, const struct facts *f)
+uint64_t words__lost(const struct model *m, const struct facts *f)
 {
-	uint64_t fact = report__fact_number(f, "lost");
+	uint64_t fact = words__fact_number(f, "lost");
 
 	return fact > model__lost(m) ? fact : model__lost(m);
 }
 
-const char *report__about(enum figure f)
+const char *words__about(enum figure f)
 {
 	return f == FIGURE_LOWER_BOUND ? "at least " : f == FIGURE_NOT_EXACT ? "about " : "";
 }
 
-double report__fragmentation(uint64_t allocated, uint64_t reserved)
+double words__fragmentation(uint64_t allocated, uint64_t reserved)
 {
 	return reserved > allocated ? (double)(reserved - allocated) / (double)reserved : 0;
 }
 
-const char *report__moment(enum moment at)
+const char *words__moment(enum moment at)
 {
 	static const char *const names[] = {
 		[AT_PEAK] = "peak", [AT_END] = "end", [AT_OOM] = "oom", [AT_TIME] = "time"
@@ -299,7 +299,7 @@ const char *report__moment(enum moment at)
 	return names[at];
 }
 
-const char *report__group(enum group by)
+const char *words__group(enum group by)
 {
 	static const char *const names[BY_NR] = {
 		[BY_LINE] = "line",	    [BY_STACK] = "stack", [BY_MODULE] = "module",
@@ -310,7 +310,7 @@ const char *report__group(enum group by)
 	return names[by];
 }
 
-unsigned report__speaks_of(enum group by, unsigned split)
+unsigned words__speaks_of(enum group by, unsigned split)
 {
 	if (split)
 		return split;
@@ -320,22 +320,22 @@ unsigned report__speaks_of(enum group by, unsigned split)
 	return 1U << by;
 }
 
-char *report__groups(char buf[64], enum group by, unsigned split)
+char *words__groups(char buf[64], enum group by, unsigned split)
 {
 	size_t len = 0;
 
 	if (!split)
-		return strcpy(buf, report__group(by));
+		return strcpy(buf, words__group(by));
 	buf[0] = '\0';
 	for (int g = 0; g < BY_NR; g++)
 		if (split & 1U << g)
 			len += snprintf(buf + len, 64 - len, "%s%s", len ? "," : "",
-					report__group(g));
+					words__group(g));
 	return buf;
 }
 
-const char *report__device_fact(const struct facts *f, const struct model_device *d,
-				const char *what)
+const char *words__device_fact(const struct facts *f, const struct model_device *d,
+			       const char *what)
 {
 	char key[40];
 
@@ -343,19 +343,19 @@ const char *report__device_fact(const struct facts *f, const struct model_device
 	return d->device.type == DEVICE_CPU ? NULL : facts__get(f, key);
 }
 
-const char *report__how(uint8_t how)
+const char *words__how(uint8_t how)
 {
 	return how__name(how);
 }
 
-const char *report__segment_kind(const struct segment *s)
+const char *words__segment_kind(const struct segment *s)
 {
 	return s->kind == SEGMENT_OF_SMALL   ? "small"
 	       : s->kind == SEGMENT_OF_LARGE ? "large"
 					     : "unknown";
 }
 
-struct report_below report__below(const struct model_segments *s)
+struct report_below words__below(const struct model_segments *s)
 {
 	struct report_below b = {
 		.segments_known = s->n,

@@ -202,9 +202,9 @@ int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_
 	json__string(j, "name", doc->name);
 	json__double(j, "duration", (double)doc->duration / 1e9, 6);
 	json__uint(j, "events", model__events(doc->model));
-	json__uint(j, "lost", report__lost(doc->model, doc->facts));
+	json__uint(j, "lost", words__lost(doc->model, doc->facts));
 	json__bool(j, "complete", doc->complete);
-	json__string(j, "by", report__group(o->by));
+	json__string(j, "by", words__group(o->by));
 	json__string(j, "min_confidence", trend__confidence(o->min_confidence));
 	json__uint(j, "min_growth", o->min_growth);
 	json__open_array(j, "devices");

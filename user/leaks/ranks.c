@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "archive/analyze.h"
+#include "archive/analysis.h"
 #include "labels/words.h"
 #include "lib/array.h"
 #include "lib/hash.h"
@@ -101,7 +101,7 @@ static const char **keep_stack(struct leaks_ranks *r, const struct dict *d, cons
 	int err = frames && buf && f ? 0 : -ENOMEM;
 
 	for (uint32_t i = s.n; i-- > 0 && !err;) {
-		text = report__frame(buf, d, s.frames[i]);
+		text = words__frame(buf, d, s.frames[i]);
 		err = strings__keep(r->strings, &text);
 		frames[n++] = text;
 	}

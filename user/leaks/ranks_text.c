@@ -160,7 +160,7 @@ static void sentence(struct page *p, const struct leaks_line *l)
 
 	leaks__where(p->o->by, &m->at.row, cwd(p), at, 200);
 	if (p->o->by == BY_LINE && *m->at.row.module && strcmp(m->at.row.module, "*"))
-		snprintf(module, sizeof(module), " in %.80s", report__module(p->text, &m->at.row));
+		snprintf(module, sizeof(module), " in %.80s", words__module(p->text, &m->at.row));
 	say_who(p, l, who, sizeof(who));
 	say_rate(p, l, &d->of, rate, sizeof(rate));
 	say_elsewhere(p, l, other, sizeof(other));
@@ -362,7 +362,7 @@ static void head(struct page *p)
 	char a[32], b[32];
 
 	ranks__title(p->ranks, p->text, sizeof(p->text));
-	report__cut(p->text, 2 * p->width);
+	words__cut(p->text, 2 * p->width);
 	leaks__paragraph(p->out, p->width, "", "  ", "%s", p->text);
 	if (ranks__empty(p->ranks))
 		leaks__paragraph(p->out, p->width, "", "  ",

@@ -33,7 +33,7 @@ static void sentence(struct page *p, const struct growth *g, const struct growth
 
 	leaks__where(p->o->by, &l->row, p->cwd, at, 200);
 	if (p->o->by == BY_LINE && *l->row.module && strcmp(l->row.module, "*")) {
-		snprintf(p->more, sizeof(p->more), "%s", report__module(module, &l->row));
+		snprintf(p->more, sizeof(p->more), "%s", words__module(module, &l->row));
 		snprintf(module, sizeof(module), " in %.80s", p->more);
 	}
 	leaks__say_held(l, facts__get(p->doc->facts, "census"), held, sizeof(held));
@@ -135,10 +135,10 @@ static void say_segments(struct page *p, size_t device)
 				 "segment of %s, %s stuck, taken by %s%s%s",
 				 text__bytes(size, sizeof(size), g->size),
 				 text__bytes(stuck, sizeof(stuck), g->stuck),
-				 g->seen ? report__location(at, &g->taken, p->cwd, 60)
+				 g->seen ? words__location(at, &g->taken, p->cwd, 60)
 					 : "what was there before attach",
 				 g->npins ? ", held by " : "",
-				 g->npins ? report__location(pin, &g->pins[0], p->cwd, 60) : "");
+				 g->npins ? words__location(pin, &g->pins[0], p->cwd, 60) : "");
 	}
 	model__free_segments(&s);
 }
@@ -153,8 +153,8 @@ static void say_others(struct page *p, size_t device)
 	for (size_t i = 0; i < s.nothers && i < POOL_LINES; i++)
 		leaks__paragraph(p->out, p->width, "  ", "    ", "%s of it by %s at %s",
 				 text__bytes(bytes, sizeof(bytes), s.others[i].row.bytes),
-				 report__how(s.others[i].how),
-				 report__location(at, &s.others[i].row, p->cwd, 60));
+				 words__how(s.others[i].how),
+				 words__location(at, &s.others[i].row, p->cwd, 60));
 	model__free_segments(&s);
 }
 
@@ -215,7 +215,7 @@ static void say_rest(struct page *p, const struct growth *g)
 	if (len)
 		leaks__paragraph(p->out, p->width, "", "  ",
 				 "No leak as far as can be told, by %s: %s.",
-				 report__group(p->o->by), text);
+				 words__group(p->o->by), text);
 	if (g->coarse)
 		leaks__paragraph(p->out, p->width, "", "  ",
 				 "There are so many of them that not all could be kept apart.");
@@ -246,8 +246,8 @@ static void head(struct page *p)
 			 text__clean(name, sizeof(name), d->name, strlen(d->name)), text__dot(),
 			 text__time(time, sizeof(time), d->duration), text__dot(),
 			 text__count(count, sizeof(count), model__events(d->model)),
-			 text__count(lost, sizeof(lost), report__lost(d->model, d->facts)));
-	if (report__lost(d->model, d->facts))
+			 text__count(lost, sizeof(lost), words__lost(d->model, d->facts)));
+	if (words__lost(d->model, d->facts))
 		leaks__paragraph(p->out, p->width, "", "  ",
 				 "Events were lost: a block whose end was among them looks as if "
 				 "it had stayed. What grows below may be that.");

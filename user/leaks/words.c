@@ -108,10 +108,10 @@ const char *leaks__where(enum group by, const struct row *r, const char *cwd, ch
 	case BY_CATEGORY:
 		return strcpy(buf, r->category);
 	case BY_MODULE:
-		report__module(buf, r);
-		return *buf ? report__cut_front(buf, columns) : strcpy(buf, "outside of modules");
+		words__module(buf, r);
+		return *buf ? words__cut_front(buf, columns) : strcpy(buf, "outside of modules");
 	default:
-		return report__location(buf, r, cwd, columns);
+		return words__location(buf, r, cwd, columns);
 	}
 }
 

@@ -6,17 +6,17 @@
 
 #include "lib/text.h"
 
-static const char *suffix(const struct om_family *f)
+static const char *suffix(const struct openmetrics_family *f)
 {
 	return !strcmp(f->type, "counter") ? "_total" : !strcmp(f->type, "info") ? "_info" : "";
 }
 
-void om__name(FILE *out, const struct om_family *f)
+void openmetrics__name(FILE *out, const struct openmetrics_family *f)
 {
 	fprintf(out, "memtrace_%s%s", f->name, suffix(f));
 }
 
-void om__head(FILE *out, const struct om_family *f, bool openmetrics)
+void openmetrics__head(FILE *out, const struct openmetrics_family *f, bool openmetrics)
 {
 	const char *end = openmetrics ? "" : suffix(f);
 	const char *type = !openmetrics && !strcmp(f->type, "info") ? "gauge" : f->type;
@@ -27,7 +27,7 @@ void om__head(FILE *out, const struct om_family *f, bool openmetrics)
 	fprintf(out, "# HELP memtrace_%s%s %s\n", f->name, end, f->help);
 }
 
-void om__label(FILE *out, const char *key, const char *value, bool more)
+void openmetrics__label(FILE *out, const char *key, const char *value, bool more)
 {
 	size_t size = 4 * strlen(value) + 1;
 	char *clean = malloc(size);

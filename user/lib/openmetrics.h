@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-struct om_family {
+struct openmetrics_family {
 	const char *name; /* "allocated_bytes"; of a counter without "_total", of an info without
 			     "_info" */
 	const char *type; /* "gauge", "counter", "info" */
@@ -15,10 +15,10 @@ struct om_family {
 };
 
 /* openmetrics: as OpenMetrics 1.0 wants it; else as Prometheus' text format 0.0.4. */
-void om__head(FILE *out, const struct om_family *f, bool openmetrics);
+void openmetrics__head(FILE *out, const struct openmetrics_family *f, bool openmetrics);
 /* memtrace_NAME with what its type adds: a sample begins so. */
-void om__name(FILE *out, const struct om_family *f);
+void openmetrics__name(FILE *out, const struct openmetrics_family *f);
 /* key="value", with a comma before it where more; value is made fit for it, whatever is in it. */
-void om__label(FILE *out, const char *key, const char *value, bool more);
+void openmetrics__label(FILE *out, const char *key, const char *value, bool more);
 
 #endif

@@ -75,7 +75,7 @@ static char *function_words(char *buf, const struct row *r, int width)
 	text__clean(name, sizeof(name), r->func, strlen(r->func));
 	text__clean(file, sizeof(file), base, strlen(base));
 	snprintf(buf, REPORT_TEXT, "%s (%s)", name, file);
-	return report__cut_front(buf, (size_t)width);
+	return words__cut_front(buf, (size_t)width);
 }
 
 /* "- attn (Attention)", under what it is in; the mark says whether it is unfolded. */
@@ -89,8 +89,8 @@ static char *tree_words(char *buf, const struct live_row *r, int width)
 	indent = indent > width / 2 ? width / 2 : indent;
 	if (row.module && strlen(row.module) > skip)
 		row.module += skip;
-	report__where(name, &row, BY_LAYER, NULL,
-		      (size_t)(width - indent - 2 > 4 ? width - indent - 2 : 4));
+	words__where(name, &row, BY_LAYER, NULL,
+		     (size_t)(width - indent - 2 > 4 ? width - indent - 2 : 4));
 	snprintf(buf, REPORT_TEXT, "%*s%c %.*s", indent, "",
 		 !r->has_inside ? ' '
 		 : r->open	? '-'
@@ -109,12 +109,12 @@ char *live_cells__where(char *buf, enum live_by by, const struct facts *f, const
 						       [LIVE_LAYER] = BY_LAYER };
 
 	if (r->row.filtered)
-		return report__cut(strcpy(buf, "(what the filter leaves out)"), (size_t)width);
+		return words__cut(strcpy(buf, "(what the filter leaves out)"), (size_t)width);
 	if (by == LIVE_FUNCTION && r->row.file)
 		return function_words(buf, &r->row, width);
 	if (by == LIVE_LAYER && tree)
 		return tree_words(buf, r, width);
-	return report__where(buf, &r->row, groups[by], facts__get(f, "cwd"), (size_t)width);
+	return words__where(buf, &r->row, groups[by], facts__get(f, "cwd"), (size_t)width);
 }
 
 const char *live_cells__where_title(enum live_by by)

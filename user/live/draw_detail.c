@@ -93,7 +93,7 @@ static void frame(struct page *g, const struct dict *d, struct dict_frame f, con
 	bool charged = f.loc && r->file && loc.line == r->line &&
 		       !strcmp(dict__str(d, loc.file), r->file);
 
-	report__frame(raw, d, f);
+	words__frame(raw, d, f);
 	text__clean(text, sizeof(text), raw, strlen(raw));
 	if (f.module && *name)
 		text__clean(module, sizeof(module), name, strlen(name));
@@ -108,7 +108,7 @@ static void stack(struct page *g, const struct live_proc *proc, const struct row
 	char bytes[24], count[32], module[REPORT_TEXT], cls[128] = "";
 
 	line(g, 0, INK_PLAIN, "%s", "");
-	report__module(module, r);
+	words__module(module, r);
 	if (r->node_class)
 		text__clean(cls, sizeof(cls), r->node_class, strlen(r->node_class));
 	line(g, 0, INK_BOLD, "STACK %zu of %zu: %s in %s blocks, %s%s%s%s%.200s%s%s", i + 1, n,
@@ -149,7 +149,7 @@ static void segment(struct page *g, const struct live_state *s, const struct seg
 	char a[24], b[24], c[24], where[REPORT_TEXT];
 
 	line(g, 0, INK_BOLD, "segment at 0x%" PRIx64 ", %s, %s%s%s", x->addr,
-	     live__bytes(a, x->size), report__segment_kind(x), x->expandable ? ", expandable" : "",
+	     live__bytes(a, x->size), words__segment_kind(x), x->expandable ? ", expandable" : "",
 	     x->foreign ? ", taken by other code than the allocator" : "");
 	line(g, 0, INK_PLAIN, "%s allocated in %" PRIu64 " blocks, median %s",
 	     live__bytes(a, x->allocated), x->blocks, live__bytes(b, x->median));
@@ -158,14 +158,14 @@ static void segment(struct page *g, const struct live_state *s, const struct seg
 	     live__bytes(a, x->free), live__bytes(b, x->releasable), live__bytes(c, x->stuck),
 	     x->gaps, live__bytes(where, x->largest_gap));
 	if (x->seen) {
-		report__location(where, &x->taken, cwd, (size_t)g->p->columns - 14);
+		words__location(where, &x->taken, cwd, (size_t)g->p->columns - 14);
 		line(g, 0, INK_PLAIN, "taken at %s by %.900s", text__time(a, sizeof(a), x->time),
 		     where);
 	}
 	line(g, 0, INK_PLAIN, "%s", "");
 	line(g, 0, INK_BOLD, "HELD BY");
 	for (size_t i = 0; i < x->npins; i++) {
-		report__location(where, &x->pins[i], cwd, (size_t)g->p->columns - 24);
+		words__location(where, &x->pins[i], cwd, (size_t)g->p->columns - 24);
 		line(g, 0, INK_PLAIN, "%9s in %-6" PRIu64 " %.900s",
 		     live__bytes(a, x->pins[i].bytes), x->pins[i].count, where);
 	}

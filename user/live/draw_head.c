@@ -19,7 +19,7 @@
 static void device_words(char *buf, size_t size, const struct live_proc *p,
 			 const struct model_device *d, int i)
 {
-	const char *name = report__device_fact(p->facts, d, "name");
+	const char *name = words__device_fact(p->facts, d, "name");
 	char clean[48] = "", of[48] = "";
 	size_t n = model__devices(p->model);
 
@@ -107,7 +107,7 @@ static void draw_second(struct paint *p, const struct live_proc *proc, const str
 	}
 	if (d->has_totals) {
 		snprintf(text, sizeof(text), "fragmentation %4.1f %%",
-			 100 * report__fragmentation(d->allocated, d->reserved));
+			 100 * words__fragmentation(d->allocated, d->reserved));
 		x = part(p, x, INK_PLAIN, text);
 	}
 	if (d->peak_allocated) {
@@ -202,7 +202,7 @@ static void draw_events(struct paint *p, const struct live_state *s, int y)
 	}
 	if (!proc)
 		return;
-	report__stacks(proc->model, &stacks);
+	words__stacks(proc->model, &stacks);
 	snprintf(text, sizeof(text), "events %s  %6s/s",
 		 text__count(events, sizeof(events), proc->events), live__rate(rate, proc->rate));
 	x = paint__put(p, y, 0, p->columns, INK_PLAIN, text);

@@ -34,7 +34,7 @@ static void draw_segment(struct paint *p, const struct live_proc *proc, const st
 	snprintf(text, sizeof(text), "%12" PRIx64 " %9s %9s %5s %9s %6" PRIu64 " %-5s%s", g->addr,
 		 live__bytes(a, g->size), live__bytes(b, g->allocated),
 		 live__share(c, g->allocated, g->size), live__bytes(d, g->stuck), g->blocks,
-		 report__segment_kind(g),
+		 words__segment_kind(g),
 		 g->foreign	 ? " foreign"
 		 : g->expandable ? " expandable"
 				 : "");
@@ -43,8 +43,8 @@ static void draw_segment(struct paint *p, const struct live_proc *proc, const st
 	if (p->columns - x < 8)
 		return;
 	if (g->npins)
-		report__location(where, &g->pins[0], facts__get(proc->facts, "cwd"),
-				 (size_t)(p->columns - x));
+		words__location(where, &g->pins[0], facts__get(proc->facts, "cwd"),
+				(size_t)(p->columns - x));
 	else
 		strcpy(where, "(no block in it)");
 	paint__put(p, y, x, p->columns - x, ink, where);
@@ -97,7 +97,7 @@ static void whose(char *buf, size_t size, const struct live_proc *proc, int widt
 		snprintf(buf, size, "%s",
 			 width < (int)text__width(proc->end) ? "ended" : proc->end);
 	} else if (s && *s && width >= 24) {
-		report__cut(text__clean(clean, sizeof(clean), s, strlen(s)), 20);
+		words__cut(text__clean(clean, sizeof(clean), s, strlen(s)), 20);
 		report_text__command(buf, size, proc->facts,
 				     (size_t)width - text__width(clean) - 1);
 		snprintf(buf + strlen(buf), size - strlen(buf), " %s", clean);

@@ -63,7 +63,7 @@ static void draw_row(struct paint *p, const struct live_state *s, const struct l
 		x += live_columns[c].width + 1;
 	}
 	if (module) {
-		report__cut_front(report__module(text, &r->row), (size_t)module - 1);
+		words__cut_front(words__module(text, &r->row), (size_t)module - 1);
 		paint__put(p, y, x + 1, module - 1, selected ? INK_SELECTED : INK_DIM, text);
 		x += module + 1;
 	}

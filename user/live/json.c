@@ -24,7 +24,7 @@ static void fact_if(struct json *j, const struct facts *f, const char *name)
 static void number_if(struct json *j, const struct facts *f, const char *name)
 {
 	if (facts__get(f, name))
-		json__uint(j, name, report__fact_number(f, name));
+		json__uint(j, name, words__fact_number(f, name));
 }
 
 static void put_head(struct json *j, const struct live_proc *p)

@@ -91,7 +91,7 @@ int paint__put(struct paint *p, int y, int x, int width, enum ink ink, const cha
 	snprintf(buf, sizeof(buf), "%s", text);
 	if (!p->unicode)
 		to_ascii(buf);
-	report__cut(buf, (size_t)width);
+	words__cut(buf, (size_t)width);
 	used = (int)text__width(buf);
 	attrset(inks[ink]);
 	mvaddstr(y, x, buf);

@@ -20,7 +20,7 @@ static void print_head(FILE *out, const struct live_proc *p, const struct model_
 		live__bytes(bytes, d->allocated));
 	if (d->has_totals)
 		fprintf(out, "  reserved %s", live__bytes(bytes, d->reserved));
-	fprintf(out, "  peak %s%s", report__about(d->peak_is),
+	fprintf(out, "  peak %s%s", words__about(d->peak_is),
 		live__bytes(bytes, d->peak_allocated));
 	if (d->has_totals)
 		fprintf(out, "  before attach %s", live__bytes(bytes, d->before_attach_start));
@@ -62,7 +62,7 @@ static int print_cells(FILE *out, const struct live_proc *p, const struct live_t
 	if (module) {
 		strcpy(text, "MODULE");
 		if (r)
-			report__cut_front(report__module(text, &r->row), (size_t)module - 1);
+			words__cut_front(words__module(text, &r->row), (size_t)module - 1);
 		fprintf(out, " %s%*s", text, module - (int)text__width(text), "");
 		left -= module + 1;
 	}

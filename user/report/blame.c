@@ -345,7 +345,7 @@ static void say_lost(struct blame *b, const struct analysis *a)
 	snprintf(b->note, sizeof(b->note),
 		 "%s events were dropped, because the ring was full: what came in between is "
 		 "missing from peaks and lines; try a larger --ring-size",
-		 text__count(n, sizeof(n), report__lost(a->model, a->facts)));
+		 text__count(n, sizeof(n), words__lost(a->model, a->facts)));
 }
 
 int blame__find(struct analysis *a, size_t device, const struct cond_result *of,

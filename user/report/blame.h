@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "archive/analyze.h"
+#include "archive/analysis.h"
 #include "cond/cond.h"
 #include "model/growth.h"
 #include "model/model.h"

@@ -44,7 +44,7 @@ int report_csv__stack(FILE *out, const struct dict *d, const struct row *r)
 		return -ENOMEM;
 	}
 	for (uint32_t i = s.n; i-- > 0;)
-		fprintf(f, "%s%s", report__frame(frame, d, s.frames[i]), i ? ";" : "");
+		fprintf(f, "%s%s", words__frame(frame, d, s.frames[i]), i ? ";" : "");
 	if (row__has_leaf(r))
 		fprintf(f, "%s%s", s.n ? ";" : "", r->node_class);
 	free(frame);
@@ -59,7 +59,7 @@ int report_csv__stack(FILE *out, const struct dict *d, const struct row *r)
 
 static int put_row(FILE *out, const struct report_doc *doc, const char *device, const struct row *r)
 {
-	unsigned of = report__speaks_of(doc->by, doc->split);
+	unsigned of = words__speaks_of(doc->by, doc->split);
 	char line[16] = "";
 	int err = 0;
 
@@ -115,7 +115,7 @@ static void put_segment(FILE *out, const struct report_doc *doc, const char *dev
 	report_csv__field(out, s->stream_known ? text : NULL);
 	snprintf(text, sizeof(text), "%" PRIu64 ":%" PRIu64, s->pool[0], s->pool[1]);
 	report_csv__field(out, s->pool_known ? text : NULL);
-	report_csv__field(out, report__segment_kind(s));
+	report_csv__field(out, words__segment_kind(s));
 	report_csv__field(out, s->expandable ? "true" : "false");
 	report_csv__field(out, s->foreign ? "true" : "false");
 	snprintf(text, sizeof(text), "%.9f", (double)s->time / 1e9);

@@ -201,7 +201,7 @@ static void put(struct judged *x, enum cond_figure i, bool known, uint64_t value
 static void put_device(struct judged *x)
 {
 	const struct model_device *d = &x->d;
-	const char *total = report__device_fact(x->a->facts, d, "total");
+	const char *total = words__device_fact(x->a->facts, d, "total");
 	uint64_t all = total ? strtoull(total, NULL, 10) : 0, unused = 0;
 	bool cuda = d->device.type != DEVICE_CPU, reserved = d->has_totals && d->marked;
 	const char *why = !cuda ? "the CPU's allocator reserves nothing"
@@ -226,7 +226,7 @@ static void put_device(struct judged *x)
 
 static void put_below(struct judged *x)
 {
-	const char *total = report__device_fact(x->a->facts, &x->d, "total"),
+	const char *total = words__device_fact(x->a->facts, &x->d, "total"),
 		   *why = "no figure of the driver is in it";
 	uint64_t all = total ? strtoull(total, NULL, 10) : 0;
 	struct model_segments s;
@@ -251,7 +251,7 @@ static void put_whole(struct judged *x)
 
 	put(x, COND_STEP_TIME, time, time, 0, FIGURE_EXACT,
 	    "no step was seen from its beginning to its end");
-	put(x, COND_LOST, true, report__lost(m, x->a->facts), 0, FIGURE_EXACT, "");
+	put(x, COND_LOST, true, words__lost(m, x->a->facts), 0, FIGURE_EXACT, "");
 	x->low.has_steps = x->high.has_steps = model__steps(m) > 0;
 	x->low.series = x->high.series = model__number(m, x->device);
 	x->low.most = x->high.most = true;
@@ -317,7 +317,7 @@ static struct failing *add_failing(struct report_fail *f, const struct analysis 
 			       .device = x ? strdup(x->d.name) : NULL,
 			       .cwd = cwd ? strdup(cwd) : NULL };
 	r->has_rank = rank;
-	r->rank = rank ? report__fact_number(a->facts, "rank") : 0;
+	r->rank = rank ? words__fact_number(a->facts, "rank") : 0;
 	f->nfailing++;
 	return r->recording && (r->device || !x) ? r : NULL;
 }

@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "archive/analyze.h"
+#include "archive/analysis.h"
 #include "cond/cond.h"
 #include "model/model.h"
 #include "report/blame.h"

@@ -29,7 +29,7 @@ static void json_amount(struct json *j, const char *key, enum cond_unit unit, ui
 static void json_blame(struct json *j, const struct blame *b)
 {
 	if (b->kind == BLAME_LARGEST)
-		json__string(j, "blame_at", report__moment(b->at));
+		json__string(j, "blame_at", words__moment(b->at));
 	json__string(j, "blame_is", blame__kind(b->kind));
 	if (*b->note)
 		json__string(j, "note", b->note);
@@ -113,7 +113,7 @@ static void say_blame(const struct failing *r)
 		fprintf(stderr, "  largest at the %s:\n",
 			b->at == AT_TIME  ? "time asked for"
 			: b->at == AT_OOM ? "first out of memory"
-					  : report__moment(b->at));
+					  : words__moment(b->at));
 	else
 		fprintf(stderr, "  %s:\n", titles[b->kind]);
 	for (size_t i = 0; i < b->n; i++) {
@@ -121,8 +121,8 @@ static void say_blame(const struct failing *r)
 
 		bool category = row->category && strcmp(row->category, "unknown") != 0;
 
-		report__location(at, row, r->cwd, COLUMNS);
-		report__cut(report__module(module, row), 40);
+		words__location(at, row, r->cwd, COLUMNS);
+		words__cut(words__module(module, row), 40);
 		fprintf(stderr, "  %10s  %-15s  %s%s%s%s\n",
 			text__bytes(bytes, sizeof(bytes), row->bytes),
 			category ? row->category : "", at, *module ? " [" : "", module,

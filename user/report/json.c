@@ -5,7 +5,7 @@
 #include <linux/types.h>
 
 #include "advice/advice.h"
-#include "archive/analyze.h"
+#include "archive/analysis.h"
 #include "archive/rolling_view.h"
 #include "labels/words.h"
 #include "lib/json.h"
@@ -43,17 +43,17 @@ static void place_if(struct json *j, const char *key, const struct facts *f, con
 static void uint_if(struct json *j, const struct facts *f, const char *key)
 {
 	if (facts__get(f, key))
-		json__uint(j, key, report__fact_number(f, key));
+		json__uint(j, key, words__fact_number(f, key));
 }
 
 void report_json__target(struct json *j, const struct report_doc *doc)
 {
-	char **argv = report__cmdline(doc->facts);
+	char **argv = words__cmdline(doc->facts);
 	const struct facts *f = doc->facts;
 
 	json__open_object(j, "target");
 	if (facts__get(f, "pid"))
-		json__uint(j, "pid", report__fact_number(f, "pid"));
+		json__uint(j, "pid", words__fact_number(f, "pid"));
 	else
 		json__null(j, "pid");
 	uint_if(j, f, "parent");
@@ -79,21 +79,21 @@ void report_json__target(struct json *j, const struct report_doc *doc)
 	place_if(j, "pod_uid", f, "pod.uid");
 	place_if(j, "pod_namespace", f, "pod.namespace");
 	json__close_object(j);
-	report__free_cmdline(argv);
+	words__free_cmdline(argv);
 }
 
 static void put_stacks(struct json *j, const struct model *m)
 {
 	struct report_stacks s;
 
-	report__stacks(m, &s);
+	words__stacks(m, &s);
 	json__open_object(j, "stacks");
 	json__uint(j, "full", s.full);
 	json__uint(j, "truncated", s.truncated);
 	json__uint(j, "none", s.none);
 	json__open_object(j, "failed");
 	for (unsigned i = 0; i < MT_WALK_NR; i++)
-		if (report__walk_failed(i) && model__walks(m, i))
+		if (words__walk_failed(i) && model__walks(m, i))
 			json__uint(j, walk__name(i), model__walks(m, i));
 	json__close_object(j);
 	json__close_object(j);
@@ -107,12 +107,12 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	fact(j, "start", f, "start");
 	json__double(j, "duration", seconds(doc->duration), 9);
 	json__uint(j, "events", model__events(doc->model));
-	json__uint(j, "lost", report__lost(doc->model, f));
+	json__uint(j, "lost", words__lost(doc->model, f));
 	json__uint(j, "steps", model__whole_steps(doc->model));
 	if (model__step_time(doc->model))
 		json__double(j, "step_time", seconds(model__step_time(doc->model)), 9);
 	fact(j, "attached_at", f, "attached_at");
-	json__uint(j, "children", report__fact_number(f, "children"));
+	json__uint(j, "children", words__fact_number(f, "children"));
 	put_stacks(j, doc->model);
 	json__bool(j, "complete", doc->complete);
 	fact_if(j, f, "stop_reason");
@@ -167,7 +167,7 @@ void report_json__figures(struct json *j, const struct model_device *d)
 	json__double(j, "peak_time", seconds(d->peak_time), 9);
 	json__uint(j, "peak_step", d->peak_step);
 	json__string(j, "peak_phase", phase__name(d->peak_phase));
-	put_share(j, "fragmentation", d, report__fragmentation(d->allocated, d->reserved));
+	put_share(j, "fragmentation", d, words__fragmentation(d->allocated, d->reserved));
 	put_share(j, "avg_fragmentation", d, d->avg_fragmentation);
 	if (d->before_known) {
 		json__uint(j, "before_attach", d->before_attach_start);
@@ -249,14 +249,14 @@ static void put_moment(struct json *j, const struct report_doc *doc)
 
 	model__device(doc->model, doc->device < 0 ? SIZE_MAX : (size_t)doc->device, &d);
 	json__string(j, "device", doc->device < 0 ? NULL : d.name);
-	json__string(j, "at", report__moment(doc->at));
+	json__string(j, "at", words__moment(doc->at));
 	json__double(j, "time", seconds(doc->at == AT_TIME ? doc->at_time : d.mark_time), 9);
-	json__string(j, "by", doc->segments ? "segment" : report__groups(by, doc->by, doc->split));
+	json__string(j, "by", doc->segments ? "segment" : words__groups(by, doc->by, doc->split));
 	report_json__select(j, doc->select);
 	json__uint(j, "allocated", d.mark_allocated);
 	json__string(j, "allocated_is", figure__name(d.mark_is));
 	put_reserved(j, "reserved", &d, d.mark_reserved);
-	put_share(j, "fragmentation", &d, report__fragmentation(d.mark_allocated, d.mark_reserved));
+	put_share(j, "fragmentation", &d, words__fragmentation(d.mark_allocated, d.mark_reserved));
 	if (d.before_known)
 		json__uint(j, "before_attach", d.mark_before_attach);
 	else
@@ -283,7 +283,7 @@ void report_json__stack(struct json *j, const struct dict *d, const struct row *
 
 	json__open_array(j, "stack");
 	for (uint32_t i = s.n; i-- > 0;)
-		json__string(j, NULL, report__frame(buf, d, s.frames[i]));
+		json__string(j, NULL, words__frame(buf, d, s.frames[i]));
 	if (row__has_leaf(r))
 		json__string(j, NULL, r->node_class);
 	json__close_array(j);
@@ -292,7 +292,7 @@ void report_json__stack(struct json *j, const struct dict *d, const struct row *
 static void put_row(struct json *j, const struct report_doc *doc, const struct row *r, uint64_t all,
 		    char *buf)
 {
-	unsigned of = report__speaks_of(doc->by, doc->split);
+	unsigned of = words__speaks_of(doc->by, doc->split);
 
 	json__open_object(j, NULL);
 	json__uint(j, "bytes", r->bytes);

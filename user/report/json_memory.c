@@ -75,7 +75,7 @@ static void put_pool(struct json *j, const struct segment *s)
 		json__null(j, "stream");
 	snprintf(text, sizeof(text), "%" PRIu64 ",%" PRIu64, s->pool[0], s->pool[1]);
 	json__string(j, "pool", s->pool_known ? text : NULL);
-	json__string(j, "kind", s->kind == SEGMENT_ANY ? NULL : report__segment_kind(s));
+	json__string(j, "kind", s->kind == SEGMENT_ANY ? NULL : words__segment_kind(s));
 	json__bool(j, "expandable", s->expandable);
 	json__bool(j, "foreign", s->foreign);
 }
@@ -164,7 +164,7 @@ static void put_others(struct json *j, const struct model_segments *s)
 	json__open_array(j, "rows");
 	for (size_t i = 0; i < s->nothers; i++) {
 		json__open_object(j, NULL);
-		json__string(j, "how", report__how(s->others[i].how));
+		json__string(j, "how", words__how(s->others[i].how));
 		json__uint(j, "bytes", s->others[i].row.bytes);
 		json__uint(j, "count", s->others[i].row.count);
 		report_json__line(j, &s->others[i].row);
@@ -209,7 +209,7 @@ int report_json__below(struct json *j, const struct report_doc *doc, size_t devi
 		return err == -ENOMEM ? err : 0;
 	}
 	model__device(doc->model, device, &d);
-	b = report__below(&s);
+	b = words__below(&s);
 	asked = s.requested && s.requested <= s.allocated;
 	put_uint(j, "segments", s.n, s.n);
 	json__open_object(j, "reconciliation");
@@ -250,7 +250,7 @@ void report_json__ooms(struct json *j, const struct report_doc *doc, size_t devi
 	uint64_t all;
 
 	model__device(doc->model, device, &d);
-	total = report__device_fact(doc->facts, &d, "total");
+	total = words__device_fact(doc->facts, &d, "total");
 	all = total ? strtoull(total, NULL, 10) : 0;
 	json__open_array(j, "out_of_memory");
 	for (size_t i = 0; model__oom(doc->model, device, i, &o); i++) {

@@ -185,7 +185,7 @@ static void print_item(FILE *out, const struct shape *s, const struct item *i, b
 	double share = s->all ? 100.0 * (double)i->bytes / (double)s->all : 0;
 
 	strcpy(label, i->label);
-	report__cut_front(label, s->label);
+	words__cut_front(label, s->label);
 	fprintf(out, "  %s%*s  %10s  ", label, (int)(s->label - text__width(label)), "",
 		text__bytes(bytes, sizeof(bytes), i->bytes));
 	snprintf(percent, sizeof(percent), share > 0 && share < 0.1 ? "< 0.1 %%" : "%.1f %%",

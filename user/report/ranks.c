@@ -73,7 +73,7 @@ struct words {
 /* Of the fields of a row, those that its recordings have in common. */
 static int words_of(struct ranks *r, struct row *row, struct words *ret)
 {
-	unsigned of = report__speaks_of(r->opts->by, r->opts->split);
+	unsigned of = words__speaks_of(r->opts->by, r->opts->split);
 	bool line = of & 1U << BY_LINE, place = line && r->opts->words && !r->opts->split;
 	bool module = (of & (1U << BY_MODULE | 1U << BY_LAYER)) && !place,
 	     phase = (of & 1U << BY_PHASE) && !place && !row->before_attach;
@@ -220,13 +220,13 @@ static bool fact_number(const struct facts *f, const char *key, uint64_t *ret)
 /* Old launchers tell each process its rank on the command line: the rest of it is the job's. */
 static char *command_of(const struct facts *f)
 {
-	char **argv = report__cmdline(f), *text = NULL, word[REPORT_TEXT / 4];
+	char **argv = words__cmdline(f), *text = NULL, word[REPORT_TEXT / 4];
 	FILE *out;
 	size_t size;
 
 	out = open_memstream(&text, &size);
 	if (!out) {
-		report__free_cmdline(argv);
+		words__free_cmdline(argv);
 		return NULL;
 	}
 	for (char **p = argv; p && *p; p++) {
@@ -240,7 +240,7 @@ static char *command_of(const struct facts *f)
 		fprintf(out, "%s%s", p == argv ? "" : " ",
 			text__clean(word, sizeof(word), s, strlen(s)));
 	}
-	report__free_cmdline(argv);
+	words__free_cmdline(argv);
 	if (fclose(out)) {
 		free(text);
 		return NULL;
@@ -258,11 +258,11 @@ static int describe(struct rank *k, const struct analysis *a)
 	k->has_number = fact_number(a->facts, "rank", &k->number);
 	k->has_local = fact_number(a->facts, "local_rank", &k->local);
 	k->has_world = fact_number(a->facts, "world_size", &k->world);
-	k->pid = report__fact_number(a->facts, "pid");
-	k->parent = report__fact_number(a->facts, "parent");
+	k->pid = words__fact_number(a->facts, "pid");
+	k->parent = words__fact_number(a->facts, "parent");
 	k->data_worker = comm && !strcmp(comm, "pt_data_worker");
 	k->events = model__events(a->model);
-	k->lost = report__lost(a->model, a->facts);
+	k->lost = words__lost(a->model, a->facts);
 	k->steps = model__whole_steps(a->model);
 	k->complete = a->complete;
 	return k->name && k->command && (!cwd || k->cwd) ? 0 : -ENOMEM;

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "archive/analyze.h"
+#include "archive/analysis.h"
 #include "model/model.h"
 #include "report/outliers.h"
 #include "report/text.h"

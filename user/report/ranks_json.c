@@ -52,7 +52,7 @@ static void put_recording(struct json *j, const struct rank *k)
 
 static void put_words(struct json *j, const struct ranks_opts *o, const struct row *r)
 {
-	unsigned of = report__speaks_of(o->by, o->split);
+	unsigned of = words__speaks_of(o->by, o->split);
 
 	if (of & 1U << BY_LINE) {
 		json__string(j, "file", r->file);
@@ -151,8 +151,8 @@ int ranks__json(struct json *j, const struct ranks *r, size_t top)
 	}
 	json__close_array(j);
 	json__uint(j, "recordings_without_events", ranks__empty(r));
-	json__string(j, "at", report__moment(o->at));
-	json__string(j, "by", report__groups(by, o->by, o->split));
+	json__string(j, "at", words__moment(o->at));
+	json__string(j, "by", words__groups(by, o->by, o->split));
 	report_json__select(j, o->select);
 	json__uint(j, "allocated", allocated);
 	json__open_array(j, "rows");
@@ -170,7 +170,7 @@ int ranks__json(struct json *j, const struct ranks *r, size_t top)
 
 static void put_row(FILE *out, const struct ranks *r, const struct rank_line *l)
 {
-	unsigned of = report__speaks_of(ranks__opts(r)->by, ranks__opts(r)->split);
+	unsigned of = words__speaks_of(ranks__opts(r)->by, ranks__opts(r)->split);
 	const struct row *row = &l->row;
 	char line[16] = "";
 

@@ -48,7 +48,7 @@ static void wrap(struct page *p, const char *words, bool indent)
 		}
 		first = false;
 		if (at + w > p->width)
-			report__cut(one, p->width - at);
+			words__cut(one, p->width - at);
 		fputs(one, p->out);
 		at += text__width(one);
 		words += len;
@@ -89,7 +89,7 @@ static void bold(const struct page *p, bool on)
 static void print_head(struct page *p)
 {
 	ranks__title(p->r, p->text, sizeof(p->text));
-	report__cut(p->text, 2 * p->width);
+	words__cut(p->text, 2 * p->width);
 	wrap(p, p->text, false);
 	if (ranks__empty(p->r))
 		snprintf(p->text, sizeof(p->text), "%zu more without a memory event %s left aside",
@@ -141,7 +141,7 @@ static void print_rank(struct page *p, const struct rank *k, const struct head *
 	char time[24], word[64], bar[BAR_TEXT];
 
 	snprintf(word, sizeof(word), "%s", k->label);
-	left(p, report__cut(word, h->label), h->label);
+	left(p, words__cut(word, h->label), h->label);
 	bytes(p, k->allocated, FIGURE);
 	if (h->bar)
 		fprintf(p->out, "%s%s%s%*s", p->colour ? "\033[36m" : "",
@@ -153,12 +153,12 @@ static void print_rank(struct page *p, const struct rank *k, const struct head *
 		right(p, text__time(time, sizeof(time), k->time), TIME);
 	snprintf(word, sizeof(word), "%s", k->devices);
 	if (!h->name) {
-		fprintf(p->out, "%s\n", report__cut(word, h->rest));
+		fprintf(p->out, "%s\n", words__cut(word, h->rest));
 		return;
 	}
-	left(p, report__cut(word, DEVICE), DEVICE);
+	left(p, words__cut(word, DEVICE), DEVICE);
 	text__clean(p->text, sizeof(p->text), k->name, strlen(k->name));
-	fprintf(p->out, "%s\n", report__cut(p->text, h->rest));
+	fprintf(p->out, "%s\n", words__cut(p->text, h->rest));
 }
 
 static const char *moment(const struct page *p, char *buf, size_t size)
@@ -174,7 +174,7 @@ static const char *moment(const struct page *p, char *buf, size_t size)
 		return "At OOM";
 	default:
 		snprintf(buf, size, "At %s", text__time(time, sizeof(time), p->o->at_time));
-		return report__cut(buf, FIGURE);
+		return words__cut(buf, FIGURE);
 	}
 }
 
@@ -214,7 +214,7 @@ static char *words(struct page *p, char *buf, const struct row *r, size_t column
 	size_t len;
 
 	if (!o->split)
-		return report__where(buf, r, o->by, cwd, columns);
+		return words__where(buf, r, o->by, cwd, columns);
 	strcpy(buf, r->before_attach ? "before attach" : "");
 	row.before_attach = false;
 	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
@@ -222,11 +222,11 @@ static char *words(struct page *p, char *buf, const struct row *r, size_t column
 
 		if (!(o->split & 1U << order[i]) || (r->before_attach && !said))
 			continue;
-		report__where(p->part, &row, order[i], cwd, columns);
+		words__where(p->part, &row, order[i], cwd, columns);
 		len = strlen(buf);
 		snprintf(buf + len, REPORT_TEXT - len, "%s%s", len ? ", " : "", p->part);
 	}
-	return report__cut(buf, columns);
+	return words__cut(buf, columns);
 }
 
 static void print_outlier(struct page *p, const struct outlier *o)
@@ -361,15 +361,15 @@ static void print_titles(struct page *p, const struct columns *c)
 		if (!shown(p, c, i))
 			continue;
 		snprintf(title, sizeof(title), "%s", ranks__at(p->r, i)->label);
-		right(p, report__cut_front(title, FIGURE), FIGURE + 1);
+		right(p, words__cut_front(title, FIGURE), FIGURE + 1);
 	}
 	if (c->others) {
 		snprintf(title, sizeof(title), "%zu %s", p->n - c->recordings,
 			 c->recordings ? "others" : "of them");
-		right(p, report__cut(title, FIGURE + 1), FIGURE + 1);
+		right(p, words__cut(title, FIGURE + 1), FIGURE + 1);
 	}
-	snprintf(title, sizeof(title), "%s", o->split ? "" : report__where_title(o->by));
-	fprintf(p->out, "%s", report__cut(title, c->where));
+	snprintf(title, sizeof(title), "%s", o->split ? "" : words__where_title(o->by));
+	fprintf(p->out, "%s", words__cut(title, c->where));
 	bold(p, false);
 	fputc('\n', p->out);
 }
@@ -462,7 +462,7 @@ static void print_sum(struct page *p, const struct columns *c, size_t from, size
 		bytes(p, rest, FIGURE + 1);
 	snprintf(words_, sizeof(words_), "(%s %s%s%s)", text__count(text, sizeof(text), to - from),
 		 *what == ' ' ? "row" : what, to - from == 1 ? "" : "s", *what == ' ' ? what : "");
-	fprintf(p->out, "%s\n", report__cut(words_, c->where));
+	fprintf(p->out, "%s\n", words__cut(words_, c->where));
 }
 
 static void print_sums(struct page *p)
@@ -476,13 +476,13 @@ static void print_sums(struct page *p)
 		total += ranks__at(p->r, i)->total_allocated;
 		is = ranks__at(p->r, i)->is > is ? ranks__at(p->r, i)->is : is;
 	}
-	snprintf(p->text, sizeof(p->text), "Mem in all: %s%s%s", report__about(is),
+	snprintf(p->text, sizeof(p->text), "Mem in all: %s%s%s", words__about(is),
 		 text__bytes(a, sizeof(a), mem),
 		 p->o->at == AT_PEAK ? ", each at its own peak" : "");
 	fputc('\n', p->out);
 	wrap(p, p->text, false);
 	fprintf(p->out, "Total mem allocated: %s%s\n",
-		report__about(is == FIGURE_EXACT ? is : FIGURE_LOWER_BOUND),
+		words__about(is == FIGURE_EXACT ? is : FIGURE_LOWER_BOUND),
 		text__bytes(a, sizeof(a), total));
 }
 

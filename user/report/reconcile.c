@@ -32,7 +32,7 @@ static void line(struct lines *l, bool known, uint64_t bytes, const char *fmt, .
 	va_end(ap);
 	fprintf(l->out, "%*s  %s\n", FIGURE,
 		known ? text__bytes(figure, sizeof(figure), bytes) : "unknown",
-		report__cut(l->text, l->width - FIGURE - 2));
+		words__cut(l->text, l->width - FIGURE - 2));
 }
 
 static const char *moment(char *buf, size_t size, const struct report_text_opts *o,
@@ -76,10 +76,10 @@ static void print_reserved(struct lines *l, const struct model_segments *s, cons
 		     allocator && !strcmp(allocator, "pluggable") ? "the pluggable allocator's"
 								  : "cudaMallocAsync");
 	if (calls && facts__get(f, "allocator_block"))
-		line(l, true, report__fact_number(f, "allocator_block"),
+		line(l, true, words__fact_number(f, "allocator_block"),
 		     "in the largest block, and %s in all tensors found: the allocator hands out "
 		     "parts of blocks",
-		     text__bytes(a, sizeof(a), report__fact_number(f, "allocator_tensors")));
+		     text__bytes(a, sizeof(a), words__fact_number(f, "allocator_tensors")));
 	if (!s->has_totals)
 		return;
 	line(l, true, s->reserved, "reserved = %s allocated + %s cached",
@@ -103,9 +103,9 @@ static void print_others(struct lines *l, const struct model_segments *s, const 
 		snprintf(more, sizeof(more), ", %s more",
 			 text__count(n, sizeof(n), s->nothers - 1));
 	if (first < s->nothers) {
-		report__location(where, &s->others[first].row, cwd, 40);
+		words__location(where, &s->others[first].row, cwd, 40);
 		line(l, true, s->others_bytes, "taken by others (%s, %s%s)",
-		     report__how(s->others[first].how), where, more);
+		     words__how(s->others[first].how), where, more);
 	}
 	if (s->managed)
 		line(l, true, s->managed, "managed, on the device or on the host");
@@ -164,7 +164,7 @@ int report_text__reconcile(FILE *out, const struct model *m, size_t device, cons
 	l->out = out;
 	l->width = report_text__width(out, o);
 	model__device(m, device, &d);
-	b = report__below(&s);
+	b = words__below(&s);
 	if (b.any) {
 		fprintf(out, "%s %s:\n", d.name, moment(when, sizeof(when), o, &d));
 		print_used(l, &s, &b);

@@ -47,7 +47,7 @@ struct table {
 static const char *kind(struct table *t, const struct segment *s)
 {
 	snprintf(t->text, sizeof(t->text), "%s%s%s%s",
-		 s->kind == SEGMENT_ANY ? "" : report__segment_kind(s),
+		 s->kind == SEGMENT_ANY ? "" : words__segment_kind(s),
 		 s->expandable ? " expandable" : "", s->foreign ? " foreign" : "",
 		 s->pool[0] || s->pool[1] ? " private pool" : "");
 	return t->text + (t->text[0] == ' ');
@@ -75,7 +75,7 @@ static const char *held(struct table *t, const struct segment *s, size_t columns
 			 text__bytes(bytes, sizeof(bytes), s->pins[0].bytes),
 			 text__count(count, sizeof(count), s->npins - 1 + s->more_pins));
 	room = columns > text__width(more) + 20 ? columns - text__width(more) : columns;
-	report__location(t->text, &s->pins[0], t->cwd, room);
+	words__location(t->text, &s->pins[0], t->cwd, room);
 	if (room < columns)
 		strcat(t->text, more);
 	return t->text;
@@ -102,7 +102,7 @@ static const char *cell(struct table *t, const struct segment *s, int col, size_
 	case COL_STREAM:
 		return stream(t, s);
 	case COL_TAKEN:
-		return report__location(t->text, &s->taken, t->cwd, columns);
+		return words__location(t->text, &s->taken, t->cwd, columns);
 	}
 	return held(t, s, columns);
 }
@@ -213,7 +213,7 @@ static void print_sums(FILE *out, const struct model_segments *s)
 /* What is not known has a name and a size. */
 static void print_unknown(FILE *out, const struct model_segments *s)
 {
-	struct report_below b = report__below(s);
+	struct report_below b = words__below(s);
 	char x[24], n[32];
 
 	if (b.missing > 0)

@@ -102,7 +102,7 @@ bool report_text__bars(FILE *out, const struct report_text_opts *o, bool room)
 /* The last column's text. */
 static const char *where(struct table *t, const struct row *r, size_t columns)
 {
-	return report__where(t->text, r, t->last, t->cwd, columns);
+	return words__where(t->text, r, t->last, t->cwd, columns);
 }
 
 /* "blocks.*.mlp (4)": the modules of one line. */
@@ -112,14 +112,14 @@ static const char *modules(struct table *t, const struct row *r, size_t columns)
 
 	if (r->modules > 1 && !strcmp(r->module, "*")) {
 		snprintf(t->text, sizeof(t->text), "(%u modules)", r->modules);
-		return report__cut(t->text, columns);
+		return words__cut(t->text, columns);
 	}
-	report__module(t->text, r);
+	words__module(t->text, r);
 	if (r->modules <= 1)
-		return report__cut_front(t->text, columns);
+		return words__cut_front(t->text, columns);
 	snprintf(count, sizeof(count), " (%u)", r->modules);
 	if (columns > strlen(count))
-		report__cut_front(t->text, columns - strlen(count));
+		words__cut_front(t->text, columns - strlen(count));
 	return strcat(t->text, count);
 }
 
@@ -142,7 +142,7 @@ static const char *cell(struct table *t, const struct row *r, int col, size_t co
 	case COL_CATEGORY:
 		return r->category ? r->category : "";
 	case COL_THREAD:
-		return report__cut(report__thread(t->text, r), MODULE_MAX);
+		return words__cut(words__thread(t->text, r), MODULE_MAX);
 	case COL_PHASE:
 		return r->before_attach ? "" : phase__name(r->phase);
 	case COL_MODULE:
@@ -226,7 +226,7 @@ static void choose_columns(struct table *t, size_t width)
 		[COL_THREAD] = BY_THREAD,
 		[COL_MODULE] = BY_MODULE,
 	};
-	unsigned of = report__speaks_of(t->o->by, t->o->split);
+	unsigned of = words__speaks_of(t->o->by, t->o->split);
 	bool known = false, modules = false;
 
 	for (size_t i = 0; i < t->n; i++) {
@@ -285,8 +285,8 @@ static void print_titles(struct table *t)
 	bool colour = report_text__colour(t->out, t->o);
 	char title[32];
 
-	snprintf(title, sizeof(title), "%s", report__where_title(t->last));
-	report__cut(title, t->width[COL_WHERE]);
+	snprintf(title, sizeof(title), "%s", words__where_title(t->last));
+	words__cut(title, t->width[COL_WHERE]);
 	if (colour)
 		fputs("\033[1m", t->out);
 	for (int c = 0; c < COL_NR; c++)
@@ -302,7 +302,7 @@ static void print_stack(struct table *t, const struct row *r)
 	char frame[REPORT_TEXT];
 
 	for (uint32_t i = s.n; i-- > 0;) {
-		report__frame(frame, t->d, s.frames[i]);
+		words__frame(frame, t->d, s.frames[i]);
 		text__clean(t->text, sizeof(t->text), frame, strlen(frame));
 		fprintf(t->out, "    %s\n", t->text);
 	}
@@ -327,7 +327,7 @@ static void print_sum(struct table *t, const struct row *sum, size_t n, const ch
 		if (!t->has[c])
 			continue;
 		if (c == COL_WHERE)
-			print_cell(t, c, report__cut(words, t->width[c]));
+			print_cell(t, c, words__cut(words, t->width[c]));
 		else if (c >= COL_CATEGORY || c == COL_MEDIAN || c == COL_BAR || overlap(t))
 			print_cell(t, c, "");
 		else
@@ -372,11 +372,11 @@ void report_text__sums(FILE *out, const struct report_text_opts *o, const struct
 			 text__time(time, sizeof(time),
 				    o->at == AT_OOM ? dev->mark_time : o->at_time));
 	if (*title)
-		fprintf(out, "%s: %s%s\n", title, report__about(is),
+		fprintf(out, "%s: %s%s\n", title, words__about(is),
 			text__bytes(bytes, sizeof(bytes), mem));
 	/* What was not seen to be allocated is not in the sum. */
 	is = dev->peak_is == FIGURE_EXACT ? FIGURE_EXACT : FIGURE_LOWER_BOUND;
-	fprintf(out, "Total mem allocated: %s%s\n", report__about(is),
+	fprintf(out, "Total mem allocated: %s%s\n", words__about(is),
 		text__bytes(bytes, sizeof(bytes), dev->total_allocated));
 }
 

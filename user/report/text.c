@@ -75,7 +75,7 @@ static struct line line__begin(FILE *out, const struct report_text_opts *o)
 
 void report_text__command(char *buf, size_t size, const struct facts *f, size_t columns)
 {
-	char **argv = report__cmdline(f), **a = argv, word[REPORT_TEXT / 4];
+	char **argv = words__cmdline(f), **a = argv, word[REPORT_TEXT / 4];
 	const char *comm = facts__get(f, "comm"), *slash;
 	size_t len = 0;
 
@@ -91,8 +91,8 @@ void report_text__command(char *buf, size_t size, const struct facts *f, size_t 
 		text__clean(buf, size, comm, strlen(comm));
 	if (!*buf)
 		snprintf(buf, size, "unknown process");
-	report__cut(buf, columns);
-	report__free_cmdline(argv);
+	words__cut(buf, columns);
+	words__free_cmdline(argv);
 }
 
 /* Which container and pod it ran in; an id only as far as people give it. */
@@ -121,7 +121,7 @@ static void version(struct line *l, const struct facts *f, const char *key, cons
 
 static uint64_t lost(const struct model *m, const struct facts *f, const struct report_text_opts *o)
 {
-	uint64_t n = report__lost(m, f);
+	uint64_t n = words__lost(m, f);
 
 	return n > o->lost ? n : o->lost;
 }
@@ -129,14 +129,14 @@ static uint64_t lost(const struct model *m, const struct facts *f, const struct 
 static void print_process(FILE *out, const struct model *m, const struct facts *f,
 			  const struct report_text_opts *o)
 {
-	uint64_t duration = o->duration ? o->duration : report__fact_number(f, "duration_ns"),
+	uint64_t duration = o->duration ? o->duration : words__fact_number(f, "duration_ns"),
 		 n = lost(m, f, o);
 	struct line l = line__begin(out, o);
 	char cmd[REPORT_TEXT / 2], time[24], events[32], count[32];
 	bool red = n && report_text__colour(out, o);
 
 	report_text__command(cmd, sizeof(cmd), f, l.width > 64 ? l.width - 24 : 40);
-	part(&l, "%s (pid %" PRIu64 ")", cmd, report__fact_number(f, "pid"));
+	part(&l, "%s (pid %" PRIu64 ")", cmd, words__fact_number(f, "pid"));
 	place(&l, f);
 	version(&l, f, "torch", "torch");
 	version(&l, f, "python", "Python");
@@ -158,7 +158,7 @@ static void peak_words(struct line *l, const struct model *m, const struct model
 	text__bytes(reserved, sizeof(reserved), at_peak ? d->mark_reserved : d->peak_reserved);
 	if (d->has_totals && at_peak)
 		snprintf(res, sizeof(res), ", %s reserved", reserved);
-	part(l, "peak %s%s allocated%s at %s (%s%s)", report__about(d->peak_is),
+	part(l, "peak %s%s allocated%s at %s (%s%s)", words__about(d->peak_is),
 	     text__bytes(allocated, sizeof(allocated), d->peak_allocated), res,
 	     text__time(time, sizeof(time), d->peak_time), step, phase__name(d->peak_phase));
 	if (d->has_totals && !at_peak)
@@ -184,7 +184,7 @@ static void print_oom(FILE *out, const struct model *m, const struct model_devic
 		      const struct report_text_opts *o)
 {
 	char a[24], b[24], c[24], where[REPORT_TEXT];
-	const char *fact = report__device_fact(f, d, "total");
+	const char *fact = words__device_fact(f, d, "total");
 	uint64_t total = fact ? strtoull(fact, NULL, 10) : 0;
 	struct row row = {
 		.module = "", .module_class = "", .phase = oom->phase, .source = "untraced"
@@ -216,7 +216,7 @@ static void print_oom(FILE *out, const struct model *m, const struct model_devic
 		row.func = line.func;
 		row.line = line.line;
 		row.source = "frame";
-		part(&l, "%s", report__location(where, &row, facts__get(f, "cwd"), l.width - 4));
+		part(&l, "%s", words__location(where, &row, facts__get(f, "cwd"), l.width - 4));
 	}
 	fputc('\n', out);
 }
@@ -269,8 +269,8 @@ static void print_device(FILE *out, const struct model *m, size_t i, const struc
 	peak_words(&l, m, &d, mark && o->at == AT_PEAK);
 	if (d.has_totals) {
 		part(&l, "fragmentation %.1f %%",
-		     100 * report__fragmentation(mark ? d.mark_allocated : d.allocated,
-						 mark ? d.mark_reserved : d.reserved));
+		     100 * words__fragmentation(mark ? d.mark_allocated : d.allocated,
+						mark ? d.mark_reserved : d.reserved));
 		part(&l, "before attach %s",
 		     text__bytes(bytes, sizeof(bytes), d.before_attach_start));
 	} else if (d.device.type == DEVICE_CPU && (mark ? d.mark_before_attach : d.before_attach)) {
@@ -339,7 +339,7 @@ static void stack_words(struct line *l, const struct model *m)
 	struct report_stacks s;
 	char p[24];
 
-	report__stacks(m, &s);
+	words__stacks(m, &s);
 	if (!s.all)
 		return;
 	part(l, "stacks %s whole", percent(p, sizeof(p), s.full, s.all));
@@ -348,7 +348,7 @@ static void stack_words(struct line *l, const struct model *m)
 	if (s.truncated)
 		part(l, "%s truncated", percent(p, sizeof(p), s.truncated, s.all));
 	for (unsigned i = 0; i < MT_WALK_NR; i++)
-		if (report__walk_failed(i) && model__walks(m, i))
+		if (words__walk_failed(i) && model__walks(m, i))
 			part(l, "%s failed (%s)", percent(p, sizeof(p), model__walks(m, i), s.all),
 			     walk__name(i));
 }
@@ -374,12 +374,12 @@ static void loss_words(struct line *l, const struct model *m)
  */
 static void lost_words(struct line *l, const struct facts *f)
 {
-	uint64_t steps = report__fact_number(f, "counter.lost.scope_end");
-	uint64_t calls = report__fact_number(f, "counter.lost.module_call") +
-			 report__fact_number(f, "counter.modules.faults");
-	uint64_t nodes = report__fact_number(f, "counter.lost.autograd_edge") +
-			 report__fact_number(f, "counter.lost.autograd_node") +
-			 report__fact_number(f, "counter.autograd.faults");
+	uint64_t steps = words__fact_number(f, "counter.lost.scope_end");
+	uint64_t calls = words__fact_number(f, "counter.lost.module_call") +
+			 words__fact_number(f, "counter.modules.faults");
+	uint64_t nodes = words__fact_number(f, "counter.lost.autograd_edge") +
+			 words__fact_number(f, "counter.lost.autograd_node") +
+			 words__fact_number(f, "counter.autograd.faults");
 	char count[32];
 
 	if (steps)
@@ -398,8 +398,8 @@ void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
 	const char *reason = facts__get(f, "stop_reason");
 	struct line l = line__begin(out, o);
 	char count[32], text[64];
-	uint64_t n = lost(m, f, o), dropped = report__fact_number(f, "dropped_events");
-	uint64_t nameless = report__fact_number(f, "counter.names_no_room");
+	uint64_t n = lost(m, f, o), dropped = words__fact_number(f, "dropped_events");
+	uint64_t nameless = words__fact_number(f, "counter.names_no_room");
 
 	part(&l, "events %s", text__count(count, sizeof(count), model__events(m)));
 	part(&l, "lost %s", text__count(count, sizeof(count), n));

@@ -47,7 +47,7 @@ static void print_line(struct tree *t, uint64_t total, bool has_own, uint64_t ow
 	print_figure(t->out, FIGURE, has_own ? text__bytes(figure, 24, own) : "");
 	print_figure(t->out, COUNT, count ? text__count(figure, sizeof(figure), count) : "-");
 	fprintf(t->out, "%s%s\n", lead,
-		report__cut(t->text, t->width - t->used - text__width(lead)));
+		words__cut(t->text, t->width - t->used - text__width(lead)));
 }
 
 /* What leads from the parents to x; of what is too deep for the width the part next to x. */

@@ -27,7 +27,7 @@ static void labels(FILE *out, const char *name, const struct watch_target *t,
 	char device[16];
 
 	fprintf(out, "memtrace_watch_%s{pid=\"%d\"", name, (int)t->pid);
-	om__label(out, "name", t->name, true);
+	openmetrics__label(out, "name", t->name, true);
 	if (t->rank >= 0)
 		fprintf(out, ",rank=\"%" PRId64 "\"", t->rank);
 	if (*t->cgroup.container)
@@ -151,13 +151,13 @@ static void put_rules(FILE *out, const struct watch *w)
 	head(out, "rule_firing", "gauge", "For how many devices the rule holds now.");
 	for (size_t i = 0; i < w->n_rules; i++) {
 		fputs("memtrace_watch_rule_firing{", out);
-		om__label(out, "rule", cond__text(w->rules[i].cond), false);
+		openmetrics__label(out, "rule", cond__text(w->rules[i].cond), false);
 		fprintf(out, "} %zu\n", w->rules[i].holding);
 	}
 	head(out, "rule_fired_total", "counter", "How often it began to hold.");
 	for (size_t i = 0; i < w->n_rules; i++) {
 		fputs("memtrace_watch_rule_fired_total{", out);
-		om__label(out, "rule", cond__text(w->rules[i].cond), false);
+		openmetrics__label(out, "rule", cond__text(w->rules[i].cond), false);
 		fprintf(out, "} %" PRIu64 "\n", w->rules[i].fired);
 	}
 }

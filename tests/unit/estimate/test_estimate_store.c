@@ -17,8 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "estimate/store.h"
-#include "estimate/store_serve.h"
+#include "estimate/tcp_store.h"
+#include "estimate/tcp_store_serve.h"
 
 enum {
 	VALIDATE,
@@ -62,9 +62,9 @@ static void on_gave_up(void *ctx, const char *key)
 	strncpy(given_up, key, sizeof(given_up) - 1);
 }
 
-static const struct store_opts opts = { .patience_ms = 1000,
-					.send = on_send,
-					.gave_up = on_gave_up };
+static const struct tcp_store_opts opts = { .patience_ms = 1000,
+					    .send = on_send,
+					    .gave_up = on_gave_up };
 
 /* A request as a client makes it. */
 struct request {
@@ -142,32 +142,32 @@ static void expect_text(const char *text)
 	expect(r.bytes, r.n);
 }
 
-static struct store *store;
-static struct store_client *client;
+static struct tcp_store *store;
+static struct tcp_store_client *client;
 
 static int open_it(void **state)
 {
 	struct request r = { .n = 0 };
 
 	(void)state;
-	store = store__new(&opts);
-	client = store__connect(store, heard);
+	store = tcp_store__new(&opts);
+	client = tcp_store__connect(store, heard);
 	n_heard = 0;
 	given_up[0] = '\0';
 	opening(&r);
-	return store__feed(store, client, r.bytes, r.n, 0);
+	return tcp_store__feed(store, client, r.bytes, r.n, 0);
 }
 
 static int close_it(void **state)
 {
 	(void)state;
-	store__free(store);
+	tcp_store__free(store);
 	return 0;
 }
 
 static void tell(struct request *r)
 {
-	assert_int_equal(store__feed(store, client, r->bytes, r->n, 0), 0);
+	assert_int_equal(tcp_store__feed(store, client, r->bytes, r->n, 0), 0);
 	r->n = 0;
 }
 
@@ -256,24 +256,24 @@ static void test_others(void **state)
 
 static void test_waits(void **state)
 {
-	struct store_client *other = store__connect(store, given_up);
+	struct tcp_store_client *other = tcp_store__connect(store, given_up);
 	struct request r = { .n = 0 };
 
 	(void)state;
 	list(&r, WAIT, "p", "q");
 	tell(&r);
-	assert_int_equal(store__tick(store, 400), 600);
+	assert_int_equal(tcp_store__tick(store, 400), 600);
 	add(&r, SET, "q", "1", NULL); /* of before 2.2: all are one less */
 	r.bytes[0]--;
-	assert_int_equal(store__feed(store, other, r.bytes, r.n, 0), 0);
+	assert_int_equal(tcp_store__feed(store, other, r.bytes, r.n, 0), 0);
 	r.n = 0;
 	expect("", 0);
 	add(&r, SET, "p", "1", NULL);
 	r.bytes[0]--;
-	assert_int_equal(store__feed(store, other, r.bytes, r.n, 0), 0);
+	assert_int_equal(tcp_store__feed(store, other, r.bytes, r.n, 0), 0);
 	r.n = 0;
 	expect("\0", 1);
-	assert_int_equal(store__tick(store, 5000), -1);
+	assert_int_equal(tcp_store__tick(store, 5000), -1);
 	list(&r, WAIT, "for\033ever", NULL);
 	tell(&r);
 	begin(&r, CANCEL);
@@ -281,16 +281,16 @@ static void test_waits(void **state)
 	expect("\1", 1);
 	list(&r, WAIT, "for\033ever", NULL);
 	tell(&r);
-	assert_int_equal(store__tick(store, 999), 1);
-	assert_int_equal(store__tick(store, 1000), -1);
+	assert_int_equal(tcp_store__tick(store, 999), 1);
+	assert_int_equal(tcp_store__tick(store, 1000), -1);
 	expect("\1", 1);
 	assert_string_equal(given_up, "for\\x1bever");
 	/* One that goes waits no more. */
 	list(&r, WAIT, "z", NULL);
-	assert_int_equal(store__feed(store, other, "\x05", 1, 0), 0);
-	assert_int_equal(store__feed(store, other, r.bytes + 1, r.n - 1, 0), 0);
-	store__disconnect(store, other);
-	assert_int_equal(store__tick(store, 99999), -1);
+	assert_int_equal(tcp_store__feed(store, other, "\x05", 1, 0), 0);
+	assert_int_equal(tcp_store__feed(store, other, r.bytes + 1, r.n - 1, 0), 0);
+	tcp_store__disconnect(store, other);
+	assert_int_equal(tcp_store__tick(store, 99999), -1);
 }
 
 static void test_queues(void **state)
@@ -346,8 +346,8 @@ static void test_pieces(void **state)
 	for (size_t piece = r.n; piece; piece--) {
 		n_heard = 0;
 		for (size_t at = 0; at < r.n; at += piece)
-			assert_int_equal(store__feed(store, client, r.bytes + at,
-						     r.n - at < piece ? r.n - at : piece, 0),
+			assert_int_equal(tcp_store__feed(store, client, r.bytes + at,
+							 r.n - at < piece ? r.n - at : piece, 0),
 					 0);
 		if (piece == r.n)
 			memcpy(first, heard, n_first = n_heard);
@@ -355,7 +355,7 @@ static void test_pieces(void **state)
 		assert_memory_equal(heard, first, n_first);
 	}
 	assert_int_equal(n_first, 8 + 8 + 1 + 1 + 8 + 2 * (8 + 1));
-	store__clear(store);
+	tcp_store__clear(store);
 	r.n = n_heard = 0;
 	begin(&r, NUM_KEYS);
 	tell(&r);
@@ -364,13 +364,13 @@ static void test_pieces(void **state)
 
 static void refused(const struct request *r)
 {
-	struct store_client *c = store__connect(store, heard);
+	struct tcp_store_client *c = tcp_store__connect(store, heard);
 	struct request o = { .n = 0 };
 
 	opening(&o);
-	assert_int_equal(store__feed(store, c, o.bytes, o.n, 0), 0);
-	assert_int_equal(store__feed(store, c, r->bytes, r->n, 0), -EPROTO);
-	store__disconnect(store, c);
+	assert_int_equal(tcp_store__feed(store, c, o.bytes, o.n, 0), 0);
+	assert_int_equal(tcp_store__feed(store, c, r->bytes, r->n, 0), -EPROTO);
+	tcp_store__disconnect(store, c);
 }
 
 static void test_hostile(void **state)
@@ -416,9 +416,9 @@ static void test_hostile(void **state)
 		r.n = 0;
 		add(&r, APPEND, "k", NULL, NULL);
 		put_u64(&r, sizeof(big));
-		err = store__feed(store, client, r.bytes, r.n, 0);
+		err = tcp_store__feed(store, client, r.bytes, r.n, 0);
 		if (!err)
-			err = store__feed(store, client, big, sizeof(big), 0);
+			err = tcp_store__feed(store, client, big, sizeof(big), 0);
 	}
 	assert_int_equal(err, -ENOMEM);
 }
@@ -427,7 +427,7 @@ static void test_hostile(void **state)
 static void test_buffers_have_a_bound(void **state)
 {
 	static char piece[1 << 20];
-	struct store_client *c[16];
+	struct tcp_store_client *c[16];
 	struct request r = { .n = 0 };
 	uint64_t key = 8184;
 	size_t total = 0, n = 0;
@@ -441,13 +441,13 @@ static void test_buffers_have_a_bound(void **state)
 	for (; n < 16 && !err; n++) {
 		struct request o = { .n = 0 };
 
-		c[n] = store__connect(store, heard);
+		c[n] = tcp_store__connect(store, heard);
 		assert_non_null(c[n]);
 		opening(&o);
-		assert_int_equal(store__feed(store, c[n], o.bytes, o.n, 0), 0);
-		err = store__feed(store, c[n], r.bytes, r.n, 0);
+		assert_int_equal(tcp_store__feed(store, c[n], o.bytes, o.n, 0), 0);
+		err = tcp_store__feed(store, c[n], r.bytes, r.n, 0);
 		for (unsigned i = 0; i < 30 && !err; i++) {
-			err = store__feed(store, c[n], piece, sizeof(piece), 0);
+			err = tcp_store__feed(store, c[n], piece, sizeof(piece), 0);
 			total += err ? 0 : sizeof(piece);
 		}
 	}
@@ -456,7 +456,7 @@ static void test_buffers_have_a_bound(void **state)
 	assert_true(total > STORE_BUFFERS_MAX / 4);
 	/* Those that go make room for others. */
 	while (n)
-		store__disconnect(store, c[--n]);
+		tcp_store__disconnect(store, c[--n]);
 	n_heard = 0;
 	r.n = 0;
 	add(&r, SET, "k", "v", NULL);
@@ -495,17 +495,17 @@ static int ask_as(uid_t uid, uint16_t port)
 
 static void test_other_users_are_refused(void **state)
 {
-	struct store_server *s;
+	struct tcp_store_server *s;
 
 	(void)state;
 	signal(SIGPIPE, SIG_IGN);
-	s = store_server__start(NULL);
+	s = tcp_store_server__start(NULL);
 	assert_non_null(s);
-	assert_int_equal(ask_as(0, store_server__port(s)), 1);
+	assert_int_equal(ask_as(0, tcp_store_server__port(s)), 1);
 	if (!geteuid())
-		assert_int_equal(ask_as(65534, store_server__port(s)), 0);
-	assert_int_equal(ask_as(0, store_server__port(s)), 1);
-	store_server__free(s);
+		assert_int_equal(ask_as(65534, tcp_store_server__port(s)), 0);
+	assert_int_equal(ask_as(0, tcp_store_server__port(s)), 1);
+	tcp_store_server__free(s);
 }
 
 int main(void)

@@ -47,12 +47,12 @@ static void test_cmdline(void **state)
 		int n = -1;
 
 		facts__set(f, "cmdline", cases[i].fact);
-		argv = report__cmdline(f);
+		argv = words__cmdline(f);
 		if (argv)
 			for (n = 0; argv[n];)
 				n++;
 		assert_int_equal(n, cases[i].n);
-		report__free_cmdline(argv);
+		words__free_cmdline(argv);
 		facts__free(f);
 	}
 }
@@ -83,13 +83,13 @@ static void test_location(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct row r = { .file = cases[i].file, .func = cases[i].func, .line = 7 };
 
-		assert_string_equal(report__location(buf, &r, "/home/u/p", cases[i].columns),
+		assert_string_equal(words__location(buf, &r, "/home/u/p", cases[i].columns),
 				    cases[i].want);
 	}
-	assert_string_equal(report__cut_front(strcpy(buf, "encoder.layers.7.self_attn"), 12),
+	assert_string_equal(words__cut_front(strcpy(buf, "encoder.layers.7.self_attn"), 12),
 			    "...self_attn");
-	assert_string_equal(report__cut_front(strcpy(buf, "abc"), 12), "abc");
-	assert_string_equal(report__cut(strcpy(buf, "abcdef"), 2), "..");
+	assert_string_equal(words__cut_front(strcpy(buf, "abc"), 12), "abc");
+	assert_string_equal(words__cut(strcpy(buf, "abcdef"), 2), "..");
 }
 
 /* What is not in the recording is said: by a bound, by losses that leave bytes exact, by what could

@@ -17,7 +17,7 @@
 #include <linux/types.h>
 #include <cmocka.h>
 
-#include "archive/analyze.h"
+#include "archive/analysis.h"
 #include "cmd/commands.h"
 #include "lib/text.h"
 #include "memtrace.h"

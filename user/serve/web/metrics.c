@@ -26,47 +26,47 @@ void metrics__count(struct metrics *m, const char *method, const char *route, in
 	m->requests[m->n_requests++] = (struct metrics_count){ method, route, status, 1 };
 }
 
-void metrics__head(struct metrics_writer *w, const struct om_family *f)
+void metrics__head(struct metrics_writer *w, const struct openmetrics_family *f)
 {
-	om__head(w->out, f, w->openmetrics);
+	openmetrics__head(w->out, f, w->openmetrics);
 }
 
-void metrics__one(struct metrics_writer *w, const struct om_family *f, uint64_t value)
+void metrics__one(struct metrics_writer *w, const struct openmetrics_family *f, uint64_t value)
 {
 	metrics__head(w, f);
-	om__name(w->out, f);
+	openmetrics__name(w->out, f);
 	fprintf(w->out, " %" PRIu64 "\n", value);
 }
 
-void metrics__one_real(struct metrics_writer *w, const struct om_family *f, double value)
+void metrics__one_real(struct metrics_writer *w, const struct openmetrics_family *f, double value)
 {
 	metrics__head(w, f);
-	om__name(w->out, f);
+	openmetrics__name(w->out, f);
 	fprintf(w->out, " %.6f\n", value);
 }
 
 /* ---- targets and their processes ---- */
 
 /* {target="train",process="0",rank="3" */
-static void process_labels(struct metrics_writer *w, const struct om_family *f,
+static void process_labels(struct metrics_writer *w, const struct openmetrics_family *f,
 			   const struct state_process *p)
 {
 	char number[24];
 
-	om__name(w->out, f);
+	openmetrics__name(w->out, f);
 	fputc('{', w->out);
-	om__label(w->out, "target", p->target, false);
+	openmetrics__label(w->out, "target", p->target, false);
 	snprintf(number, sizeof(number), "%u", p->slot);
-	om__label(w->out, "process", number, true);
+	openmetrics__label(w->out, "process", number, true);
 	if (p->rank >= 0) {
 		snprintf(number, sizeof(number), "%" PRId64, p->rank);
-		om__label(w->out, "rank", number, true);
+		openmetrics__label(w->out, "rank", number, true);
 	}
 }
 
 static void put_targets(struct metrics_writer *w)
 {
-	static const struct om_family f = {
+	static const struct openmetrics_family f = {
 		"target_processes", "gauge", NULL,
 		"Processes that a target of the command line means now."
 	};
@@ -79,10 +79,10 @@ static void put_targets(struct metrics_writer *w)
 		const char *name = json_string_value(json_object_get(target, "name"));
 		const char *kind = json_string_value(json_object_get(target, "kind"));
 
-		om__name(w->out, &f);
+		openmetrics__name(w->out, &f);
 		fputc('{', w->out);
-		om__label(w->out, "target", name ? name : "", false);
-		om__label(w->out, "kind", kind ? kind : "", true);
+		openmetrics__label(w->out, "target", name ? name : "", false);
+		openmetrics__label(w->out, "kind", kind ? kind : "", true);
 		fprintf(w->out, "} %zu\n", json_array_size(json_object_get(target, "pids")));
 	}
 }
@@ -90,7 +90,8 @@ static void put_targets(struct metrics_writer *w)
 /* The one series whose labels change from start to start of a job. */
 static void put_infos(struct metrics_writer *w)
 {
-	static const struct om_family f = { "process", "info", NULL, "Which process it is." };
+	static const struct openmetrics_family f = { "process", "info", NULL,
+						     "Which process it is." };
 	char pid[24];
 
 	metrics__head(w, &f);
@@ -99,22 +100,23 @@ static void put_infos(struct metrics_writer *w)
 
 		process_labels(w, &f, p);
 		snprintf(pid, sizeof(pid), "%d", (int)p->pid);
-		om__label(w->out, "pid", pid, true);
+		openmetrics__label(w->out, "pid", pid, true);
 		if (*p->container)
-			om__label(w->out, "container_id", p->container, true);
+			openmetrics__label(w->out, "container_id", p->container, true);
 		if (*p->pod)
-			om__label(w->out, "pod_uid", p->pod, true);
+			openmetrics__label(w->out, "pod_uid", p->pod, true);
 		fputs("} 1\n", w->out);
 	}
 }
 
 static void put_processes(struct metrics_writer *w)
 {
-	static const struct om_family rss = { "resident_bytes", "gauge", "bytes",
-					      "Resident memory of the process." };
-	static const struct om_family start = { "process_start_time_seconds", "gauge", "seconds",
-						"When the process began, since 1970." };
-	static const struct om_family when = {
+	static const struct openmetrics_family rss = { "resident_bytes", "gauge", "bytes",
+						       "Resident memory of the process." };
+	static const struct openmetrics_family start = { "process_start_time_seconds", "gauge",
+							 "seconds",
+							 "When the process began, since 1970." };
+	static const struct openmetrics_family when = {
 		"sample_timestamp_seconds", "gauge", "seconds",
 		"When the figures of the process were read, since 1970."
 	};
@@ -141,7 +143,7 @@ static void put_processes(struct metrics_writer *w)
 	}
 }
 
-static void put_figure(struct metrics_writer *w, const struct om_family *f,
+static void put_figure(struct metrics_writer *w, const struct openmetrics_family *f,
 		       enum state_figure figure)
 {
 	size_t seen = 0;
@@ -154,7 +156,7 @@ static void put_figure(struct metrics_writer *w, const struct om_family *f,
 			if (!(p->devices[d].has & 1U << figure))
 				continue;
 			process_labels(w, f, p);
-			om__label(w->out, "device", p->devices[d].name, true);
+			openmetrics__label(w->out, "device", p->devices[d].name, true);
 			fprintf(w->out, "} %" PRIu64 "\n", p->devices[d].figures[figure]);
 		}
 	}
@@ -163,7 +165,7 @@ static void put_figure(struct metrics_writer *w, const struct om_family *f,
 static void put_devices(struct metrics_writer *w)
 {
 	/* The names are those of `watch --metrics`, without "watch". */
-	static const struct om_family families[FIG_NR] = {
+	static const struct openmetrics_family families[FIG_NR] = {
 		[FIG_ALLOCATED] = { "allocated_bytes", "gauge", "bytes", "What tensors hold." },
 		[FIG_RESERVED] = { "reserved_bytes", "gauge", "bytes",
 				   "What PyTorch's allocator took from the device." },
@@ -191,19 +193,19 @@ static void put_devices(struct metrics_writer *w)
 
 static void put_build(struct metrics_writer *w)
 {
-	static const struct om_family f = { "build", "info", NULL,
-					    "The program that serves this." };
+	static const struct openmetrics_family f = { "build", "info", NULL,
+						     "The program that serves this." };
 
 	metrics__head(w, &f);
-	om__name(w->out, &f);
+	openmetrics__name(w->out, &f);
 	fputc('{', w->out);
-	om__label(w->out, "version", MEMTRACE_VERSION, false);
+	openmetrics__label(w->out, "version", MEMTRACE_VERSION, false);
 	fputs("} 1\n", w->out);
 }
 
 static void put_requests(struct metrics_writer *w, const struct metrics *m)
 {
-	static const struct om_family f = {
+	static const struct openmetrics_family f = {
 		"serve_requests", "counter", NULL,
 		"Requests answered, by the call that was meant and status."
 	};
@@ -213,16 +215,16 @@ static void put_requests(struct metrics_writer *w, const struct metrics *m)
 	for (size_t i = 0; i < m->n_requests; i++) {
 		const struct metrics_count *c = &m->requests[i];
 
-		om__name(w->out, &f);
+		openmetrics__name(w->out, &f);
 		fputc('{', w->out);
-		om__label(w->out, "method", c->method ? c->method : "other", false);
-		om__label(w->out, "route", c->route ? c->route : "none", true);
+		openmetrics__label(w->out, "method", c->method ? c->method : "other", false);
+		openmetrics__label(w->out, "route", c->route ? c->route : "none", true);
 		snprintf(status, sizeof(status), "%d", c->status);
-		om__label(w->out, "status", status, true);
+		openmetrics__label(w->out, "status", status, true);
 		fprintf(w->out, "} %" PRIu64 "\n", c->n);
 	}
 	if (m->others) {
-		om__name(w->out, &f);
+		openmetrics__name(w->out, &f);
 		fprintf(w->out, "{method=\"other\",route=\"other\",status=\"other\"} %" PRIu64 "\n",
 			m->others);
 	}
@@ -230,10 +232,10 @@ static void put_requests(struct metrics_writer *w, const struct metrics *m)
 
 static void put_traces(struct metrics_writer *w)
 {
-	static const struct om_family traces = { "serve_traces", "gauge", NULL,
-						 "Traces that there are, by state." };
-	static const struct om_family size = { "serve_recordings_bytes", "gauge", "bytes",
-					       "Size of their recordings." };
+	static const struct openmetrics_family traces = { "serve_traces", "gauge", NULL,
+							  "Traces that there are, by state." };
+	static const struct openmetrics_family size = { "serve_recordings_bytes", "gauge", "bytes",
+							"Size of their recordings." };
 	static const char *const states[] = { "starting", "capturing", "finishing", "done",
 					      "failed" };
 	size_t n[COUNT(states)] = { 0 };
@@ -250,7 +252,7 @@ static void put_traces(struct metrics_writer *w)
 	}
 	metrics__head(w, &traces);
 	for (size_t k = 0; k < COUNT(states); k++) {
-		om__name(w->out, &traces);
+		openmetrics__name(w->out, &traces);
 		fprintf(w->out, "{state=\"%s\"} %zu\n", states[k], n[k]);
 	}
 	metrics__one(w, &size, bytes);
@@ -258,18 +260,20 @@ static void put_traces(struct metrics_writer *w)
 
 static void put_captures(struct metrics_writer *w)
 {
-	static const struct om_family captures = { "serve_captures", "counter", NULL,
-						   "Captures that have ended, by how." };
-	static const struct om_family events = { "serve_captured_events", "counter", NULL,
-						 "Events that ended captures have recorded." };
-	static const struct om_family lost = { "serve_lost_events", "counter", NULL,
-					       "Events that ended captures have lost." };
+	static const struct openmetrics_family captures = { "serve_captures", "counter", NULL,
+							    "Captures that have ended, by how." };
+	static const struct openmetrics_family events = {
+		"serve_captured_events", "counter", NULL,
+		"Events that ended captures have recorded."
+	};
+	static const struct openmetrics_family lost = { "serve_lost_events", "counter", NULL,
+							"Events that ended captures have lost." };
 	const struct state *s = w->state;
 
 	metrics__head(w, &captures);
-	om__name(w->out, &captures);
+	openmetrics__name(w->out, &captures);
 	fprintf(w->out, "{result=\"done\"} %" PRIu64 "\n", s->captures_done);
-	om__name(w->out, &captures);
+	openmetrics__name(w->out, &captures);
 	fprintf(w->out, "{result=\"failed\"} %" PRIu64 "\n", s->captures_failed);
 	metrics__one(w, &events, s->events);
 	metrics__one(w, &lost, s->lost);
@@ -278,7 +282,7 @@ static void put_captures(struct metrics_writer *w)
 /* Nothing is pushed: no series. */
 static void put_pushes(struct metrics_writer *w)
 {
-	static const struct om_family f = {
+	static const struct openmetrics_family f = {
 		"serve_pushes", "counter", NULL,
 		"What was pushed to other servers, by what became of it."
 	};
@@ -294,7 +298,7 @@ static void put_pushes(struct metrics_writer *w)
 		for (size_t k = 0; counts && k < COUNT(results); k++) {
 			json_int_t n = json_integer_value(json_object_get(counts, results[k]));
 
-			om__name(w->out, &f);
+			openmetrics__name(w->out, &f);
 			fprintf(w->out, "{to=\"%s\",result=\"%s\"} %" PRIu64 "\n", to[i],
 				results[k], n > 0 ? (uint64_t)n : 0);
 		}
@@ -303,18 +307,24 @@ static void put_pushes(struct metrics_writer *w)
 
 static void put_self(struct metrics_writer *w, const struct metrics *m)
 {
-	static const struct om_family start = { "serve_start_time_seconds", "gauge", "seconds",
-						"When the server began, since 1970." };
-	static const struct om_family can = {
+	static const struct openmetrics_family start = { "serve_start_time_seconds", "gauge",
+							 "seconds",
+							 "When the server began, since 1970." };
+	static const struct openmetrics_family can = {
 		"serve_can_trace", "gauge", NULL,
 		"1: captures can be made; 0: recordings are shown, and no more."
 	};
-	static const struct om_family samples = { "serve_samples", "counter", NULL,
-						  "Times that figures of a process were read." };
-	static const struct om_family cpu = { "serve_cpu_seconds", "counter", "seconds",
-					      "Processor time of the process that answers." };
-	static const struct om_family rss = { "serve_resident_max_bytes", "gauge", "bytes",
-					      "The most memory that it ever had, resident." };
+	static const struct openmetrics_family samples = {
+		"serve_samples", "counter", NULL, "Times that figures of a process were read."
+	};
+	static const struct openmetrics_family cpu = {
+		"serve_cpu_seconds", "counter", "seconds",
+		"Processor time of the process that answers."
+	};
+	static const struct openmetrics_family rss = {
+		"serve_resident_max_bytes", "gauge", "bytes",
+		"The most memory that it ever had, resident."
+	};
 	struct rusage u;
 
 	put_build(w);
@@ -337,17 +347,17 @@ static void put_self(struct metrics_writer *w, const struct metrics *m)
 
 static void put_left_out(struct metrics_writer *w)
 {
-	static const struct om_family f = {
+	static const struct openmetrics_family f = {
 		"serve_left_out", "gauge", NULL,
 		"What is not shown above, since there is too much of it."
 	};
 
 	metrics__head(w, &f);
-	om__name(w->out, &f);
+	openmetrics__name(w->out, &f);
 	fprintf(w->out, "{what=\"devices\"} %" PRIu64 "\n", w->devices_left_out);
-	om__name(w->out, &f);
+	openmetrics__name(w->out, &f);
 	fprintf(w->out, "{what=\"captures\"} %" PRIu64 "\n", w->captures_left_out);
-	om__name(w->out, &f);
+	openmetrics__name(w->out, &f);
 	fprintf(w->out, "{what=\"processes\"} %" PRIu64 "\n", w->state->processes_left_out);
 }
 

@@ -66,14 +66,14 @@ static void find(struct metrics_writer *w, struct lasts *l)
 	}
 }
 
-static void open_labels(struct metrics_writer *w, const struct om_family *f, const struct last *l,
-			const char *device)
+static void open_labels(struct metrics_writer *w, const struct openmetrics_family *f,
+			const struct last *l, const char *device)
 {
-	om__name(w->out, f);
+	openmetrics__name(w->out, f);
 	fputc('{', w->out);
-	om__label(w->out, "target", l->target, false);
+	openmetrics__label(w->out, "target", l->target, false);
 	if (device)
-		om__label(w->out, "device", device, true);
+		openmetrics__label(w->out, "device", device, true);
 }
 
 /* A number of JSON as it is there: bytes stay whole. */
@@ -88,7 +88,7 @@ static void put_number(struct metrics_writer *w, const json_t *number)
 static void put_devices(struct metrics_writer *w, const struct lasts *l)
 {
 	static const struct {
-		struct om_family family;
+		struct openmetrics_family family;
 		const char *key;
 	} figures[] = {
 		{ { "capture_peak_allocated_bytes", "gauge", "bytes",
@@ -127,11 +127,11 @@ static void put_devices(struct metrics_writer *w, const struct lasts *l)
 
 static void put_whole(struct metrics_writer *w, const struct lasts *l)
 {
-	static const struct om_family when = {
+	static const struct openmetrics_family when = {
 		"capture_timestamp_seconds", "gauge", "seconds",
 		"When the last capture of the target began, since 1970."
 	};
-	static const struct om_family fragmentation = {
+	static const struct openmetrics_family fragmentation = {
 		"capture_fragmentation_ratio", "gauge", "ratio",
 		"(reserved - allocated) / reserved at that peak."
 	};
@@ -156,7 +156,7 @@ static void put_whole(struct metrics_writer *w, const struct lasts *l)
 
 static void put_categories(struct metrics_writer *w, const struct lasts *l)
 {
-	static const struct om_family f = {
+	static const struct openmetrics_family f = {
 		"capture_category_bytes", "gauge", "bytes",
 		"What the peak was made of, on the device with the largest: by what it was for."
 	};
@@ -176,7 +176,7 @@ static void put_categories(struct metrics_writer *w, const struct lasts *l)
 			if (!json_is_integer(number))
 				continue;
 			open_labels(w, &f, &l->of[k], text_of(report, "device"));
-			om__label(w->out, "category", names[i], true);
+			openmetrics__label(w->out, "category", names[i], true);
 			put_number(w, number);
 		}
 	}
@@ -195,30 +195,32 @@ static const char *tail(const char *path)
 	return path;
 }
 
-static void put_line(struct metrics_writer *w, const struct om_family *f, const struct last *l,
-		     const json_t *row, size_t top)
+static void put_line(struct metrics_writer *w, const struct openmetrics_family *f,
+		     const struct last *l, const json_t *row, size_t top)
 {
 	const char *file = text_of(row, "file"), *function = text_of(row, "function");
 	char number[24];
 
 	open_labels(w, f, l, text_of(l->trace->report, "device"));
 	snprintf(number, sizeof(number), "%zu", top);
-	om__label(w->out, "top", number, true);
-	om__label(w->out, "file", *file ? tail(file) : text_of(row, "source"), true);
+	openmetrics__label(w->out, "top", number, true);
+	openmetrics__label(w->out, "file", *file ? tail(file) : text_of(row, "source"), true);
 	snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
 		 json_integer_value(json_object_get(row, "line")));
-	om__label(w->out, "line", *file ? number : "", true);
-	om__label(w->out, "function", tail(function), true);
-	om__label(w->out, "module", tail(text_of(row, "module")), true);
-	om__label(w->out, "category", text_of(row, "category"), true);
+	openmetrics__label(w->out, "line", *file ? number : "", true);
+	openmetrics__label(w->out, "function", tail(function), true);
+	openmetrics__label(w->out, "module", tail(text_of(row, "module")), true);
+	openmetrics__label(w->out, "category", text_of(row, "category"), true);
 	put_number(w, json_object_get(row, "bytes"));
 }
 
 static void put_lines(struct metrics_writer *w, const struct lasts *l)
 {
-	static const struct om_family f = { "capture_line_bytes", "gauge", "bytes",
-					    "What held most at that peak, as rows of a report: a "
-					    "line in a module; and the rest." };
+	static const struct openmetrics_family f = {
+		"capture_line_bytes", "gauge", "bytes",
+		"What held most at that peak, as rows of a report: a "
+		"line in a module; and the rest."
+	};
 
 	metrics__head(w, &f);
 	for (size_t k = 0; k < l->n; k++) {

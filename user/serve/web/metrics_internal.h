@@ -18,10 +18,10 @@ struct metrics_writer {
 	uint64_t devices_left_out, captures_left_out;
 };
 
-void metrics__head(struct metrics_writer *w, const struct om_family *f);
+void metrics__head(struct metrics_writer *w, const struct openmetrics_family *f);
 /* Of a family without labels, head and all. */
-void metrics__one(struct metrics_writer *w, const struct om_family *f, uint64_t value);
-void metrics__one_real(struct metrics_writer *w, const struct om_family *f, double value);
+void metrics__one(struct metrics_writer *w, const struct openmetrics_family *f, uint64_t value);
+void metrics__one_real(struct metrics_writer *w, const struct openmetrics_family *f, double value);
 /* What the last finished captures of the targets have found. */
 void metrics__captures(struct metrics_writer *w);
 

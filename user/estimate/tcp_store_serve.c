@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "estimate/store_serve.h"
+#include "estimate/tcp_store_serve.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "estimate/store.h"
+#include "estimate/tcp_store.h"
 #include "lib/user.h"
 #include "log/log.h"
 
@@ -26,7 +26,7 @@
 #define SEND_SECONDS 10
 #define KEY_SHOWN 256u
 
-struct store_server {
+struct tcp_store_server {
 	pid_t pid;
 	uint16_t port;
 	int alive; /* while we have it open the process goes on */
@@ -36,11 +36,11 @@ struct store_server {
 
 struct connection {
 	int fd;
-	struct store_client *client;
+	struct tcp_store_client *client;
 };
 
 struct serving {
-	struct store *store;
+	struct tcp_store *store;
 	int alive, told, listening;
 	size_t n;
 	struct connection *connections[CONNECTIONS_MAX];
@@ -140,7 +140,7 @@ static void let_in(struct serving *s)
 	c = s->n < CONNECTIONS_MAX ? calloc(1, sizeof(*c)) : NULL;
 	if (c) {
 		c->fd = fd;
-		c->client = store__connect(s->store, c);
+		c->client = tcp_store__connect(s->store, c);
 	}
 	if (!c || !c->client) {
 		free(c);
@@ -156,13 +156,13 @@ static void let_out(struct serving *s, size_t i)
 {
 	struct connection *c = s->connections[i];
 
-	store__disconnect(s->store, c->client);
+	tcp_store__disconnect(s->store, c->client);
 	close(c->fd);
 	free(c);
 	s->connections[i] = s->connections[--s->n];
 	/* The run is over; what it left is not for the next one. */
 	if (!s->n)
-		store__clear(s->store);
+		tcp_store__clear(s->store);
 }
 
 static bool hear(struct serving *s, const struct connection *c)
@@ -172,7 +172,7 @@ static bool hear(struct serving *s, const struct connection *c)
 
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR;
-	return n && !store__feed(s->store, c->client, buf, (size_t)n, now_ms());
+	return n && !tcp_store__feed(s->store, c->client, buf, (size_t)n, now_ms());
 }
 
 static void serve(struct serving *s)
@@ -185,7 +185,7 @@ static void serve(struct serving *s)
 		for (size_t i = 0; i < n; i++)
 			s->fds[i + 2] = (struct pollfd){ .fd = s->connections[i]->fd,
 							 .events = POLLIN };
-		if (poll(s->fds, n + 2, store__tick(s->store, now_ms())) < 0 && errno != EINTR)
+		if (poll(s->fds, n + 2, tcp_store__tick(s->store, now_ms())) < 0 && errno != EINTR)
 			return;
 		if (s->fds[0].revents)
 			return;
@@ -204,7 +204,7 @@ __attribute__((noreturn)) static void be_server(int listening, int alive, int to
 						const struct user *user, pid_t parent)
 {
 	static struct serving s;
-	const struct store_opts opts = {
+	const struct tcp_store_opts opts = {
 		.patience_ms = PATIENCE_MS, .send = send_all, .gave_up = gave_up, .ctx = &s
 	};
 	sigset_t none;
@@ -225,7 +225,7 @@ __attribute__((noreturn)) static void be_server(int listening, int alive, int to
 		_exit(1);
 	/* Forgotten by becoming somebody else. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	s.store = store__new(&opts);
+	s.store = tcp_store__new(&opts);
 	if (s.store)
 		serve(&s);
 	_exit(0);
@@ -259,9 +259,9 @@ static int listen_here(uint16_t *port)
 	return fd;
 }
 
-struct store_server *store_server__start(const struct user *user)
+struct tcp_store_server *tcp_store_server__start(const struct user *user)
 {
-	struct store_server *s = calloc(1, sizeof(*s));
+	struct tcp_store_server *s = calloc(1, sizeof(*s));
 	int listening, alive[2] = { -1, -1 }, told[2] = { -1, -1 };
 	pid_t us = getpid();
 
@@ -285,16 +285,16 @@ struct store_server *store_server__start(const struct user *user)
 	s->told = told[0];
 	if (s->pid > 0)
 		return s;
-	store_server__free(s);
+	tcp_store_server__free(s);
 	return NULL;
 }
 
-uint16_t store_server__port(const struct store_server *s)
+uint16_t tcp_store_server__port(const struct tcp_store_server *s)
 {
 	return s->port;
 }
 
-const char *store_server__end(struct store_server *s)
+const char *tcp_store_server__end(struct tcp_store_server *s)
 {
 	if (s->alive >= 0)
 		close(s->alive);
@@ -314,9 +314,9 @@ const char *store_server__end(struct store_server *s)
 	return s->key[0] ? s->key : NULL;
 }
 
-void store_server__free(struct store_server *s)
+void tcp_store_server__free(struct tcp_store_server *s)
 {
 	if (s)
-		store_server__end(s);
+		tcp_store_server__end(s);
 	free(s);
 }

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "estimate/store_internal.h"
+#include "estimate/tcp_store_internal.h"
 
-struct entry *store__find(const struct store *s, struct slice key)
+struct entry *tcp_store__find(const struct tcp_store *s, struct slice key)
 {
 	struct entry *e = s->buckets[hash__bytes(s->seed, key.data, key.n) % BUCKETS];
 
@@ -13,9 +13,9 @@ struct entry *store__find(const struct store *s, struct slice key)
 	return e;
 }
 
-struct entry *store__entry(struct store *s, struct slice key)
+struct entry *tcp_store__entry(struct tcp_store *s, struct slice key)
 {
-	struct entry *e = store__find(s, key), **bucket;
+	struct entry *e = tcp_store__find(s, key), **bucket;
 
 	if (e)
 		return e;
@@ -35,7 +35,7 @@ struct entry *store__entry(struct store *s, struct slice key)
 	return e;
 }
 
-struct value *store__make_value(struct store *s, struct slice a, struct slice b)
+struct value *tcp_store__make_value(struct tcp_store *s, struct slice a, struct slice b)
 {
 	struct value *v;
 
@@ -54,7 +54,7 @@ struct value *store__make_value(struct store *s, struct slice a, struct slice b)
 	return v;
 }
 
-void store__drop_value(struct store *s, struct value **v)
+void tcp_store__drop_value(struct tcp_store *s, struct value **v)
 {
 	if (*v)
 		s->bytes -= (*v)->n;
@@ -62,19 +62,19 @@ void store__drop_value(struct store *s, struct value **v)
 	*v = NULL;
 }
 
-void store__clear(struct store *s)
+void tcp_store__clear(struct tcp_store *s)
 {
 	for (size_t i = 0; i < BUCKETS; i++) {
 		while (s->buckets[i]) {
 			struct entry *e = s->buckets[i];
 
 			s->buckets[i] = e->next;
-			store__drop_value(s, &e->value);
+			tcp_store__drop_value(s, &e->value);
 			while (e->queue) {
 				struct value *v = e->queue;
 
 				e->queue = v->next;
-				store__drop_value(s, &v);
+				tcp_store__drop_value(s, &v);
 			}
 			free(e);
 		}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ESTIMATE_STORE_H
-#define MT_ESTIMATE_STORE_H
+#ifndef MT_ESTIMATE_TCP_STORE_H
+#define MT_ESTIMATE_TCP_STORE_H
 /*
  * The store through which the ranks of a job meet, PyTorch's TCPStore, in its protocol as of 2.1
  *to 2.15 (with and without the opening that came in 2.2): keys and values over a connection, all
@@ -16,8 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct store;
-struct store_client;
+struct tcp_store;
+struct tcp_store_client;
 
 #define STORE_KEY_MAX 8192u
 #define STORE_VALUE_MAX (8u << 20)
@@ -26,7 +26,7 @@ struct store_client;
 #define STORE_BUFFERS_MAX                                                                          \
 	(256u << 20) /* of what clients have sent and not finished, and of answers to them */
 
-struct store_opts {
+struct tcp_store_opts {
 	uint64_t patience_ms; /* how long a wait for what nobody sets may last */
 	/* Bytes for a client's connection. 0, or an error with which the client will be closed. */
 	int (*send)(void *ctx, void *connection, const void *bytes, size_t n);
@@ -35,21 +35,21 @@ struct store_opts {
 	void *ctx;
 };
 
-struct store *store__new(const struct store_opts *opts); /* NULL: out of memory */
-void store__clear(struct store *s); /* of all keys; for when there are no clients */
-void store__free(struct store *s);  /* with its clients; NULL is fine */
+struct tcp_store *tcp_store__new(const struct tcp_store_opts *opts); /* NULL: out of memory */
+void tcp_store__clear(struct tcp_store *s); /* of all keys; for when there are no clients */
+void tcp_store__free(struct tcp_store *s);  /* with its clients; NULL is fine */
 
 /* A connection. NULL: out of memory. */
-struct store_client *store__connect(struct store *s, void *connection);
-void store__disconnect(struct store *s, struct store_client *c);
+struct tcp_store_client *tcp_store__connect(struct tcp_store *s, void *connection);
+void tcp_store__disconnect(struct tcp_store *s, struct tcp_store_client *c);
 /*
  * Bytes from a client, of any number of requests or of a part of one. 0; -EPROTO: no request of
  * this protocol, or beyond a bound; -ENOMEM; what send() returned. After any of these the client is
  * to be disconnected.
  */
-int store__feed(struct store *s, struct store_client *c, const void *bytes, size_t n,
-		uint64_t now_ms);
+int tcp_store__feed(struct tcp_store *s, struct tcp_store_client *c, const void *bytes, size_t n,
+		    uint64_t now_ms);
 /* Ends the waits that are overdue. When the next one will be, in ms from now, or -1: nobody waits. */
-int store__tick(struct store *s, uint64_t now_ms);
+int tcp_store__tick(struct tcp_store *s, uint64_t now_ms);
 
 #endif

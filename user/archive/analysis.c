@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "archive/analyze.h"
+#include "archive/analysis.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -213,7 +213,7 @@ int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event 
 	return say_end(a);
 }
 
-int analyze__parse_at(const char *s, struct model_opts *ret)
+int analysis__parse_at(const char *s, struct model_opts *ret)
 {
 	uint64_t time;
 
@@ -255,7 +255,7 @@ int analysis__device(const struct analysis *a, const char *name, size_t *ret)
 	return EXIT_UNUSABLE;
 }
 
-int analyze__check_output(FILE *out, const char *name)
+int analysis__check_output(FILE *out, const char *name)
 {
 	char clean_name[512];
 	int err = 0;

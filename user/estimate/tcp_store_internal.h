@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ESTIMATE_STORE_INTERNAL_H
-#define MT_ESTIMATE_STORE_INTERNAL_H
+#ifndef MT_ESTIMATE_TCP_STORE_INTERNAL_H
+#define MT_ESTIMATE_TCP_STORE_INTERNAL_H
 /* What the store keeps (estimate_store_keys.c), for what is asked of it (estimate_store.c). */
 #include <stdbool.h>
 
-#include "estimate/store.h"
+#include "estimate/tcp_store.h"
 #include "lib/hash.h"
 
 #define BUCKETS 4096u
@@ -33,9 +33,9 @@ struct bytes {
 	size_t n, cap;
 };
 
-struct store_client {
-	struct store_client *next;
-	struct store *store;
+struct tcp_store_client {
+	struct tcp_store_client *next;
+	struct tcp_store *store;
 	void *connection;
 	struct bytes in, out;
 	bool old; /* of before 2.2 */
@@ -45,21 +45,21 @@ struct store_client {
 	uint64_t since_ms;
 };
 
-struct store {
-	struct store_opts opts;
+struct tcp_store {
+	struct tcp_store_opts opts;
 	struct hash_seed seed;
 	struct entry *buckets[BUCKETS];
 	size_t n_keys, n_entries, bytes;
 	size_t buffered; /* bytes of all clients' buffers */
-	struct store_client *clients;
+	struct tcp_store_client *clients;
 };
 
 /* NULL: there is none. */
-struct entry *store__find(const struct store *s, struct slice key);
+struct entry *tcp_store__find(const struct tcp_store *s, struct slice key);
 /* The entry of a key, made where there is none. NULL: out of memory, or of what may be kept. */
-struct entry *store__entry(struct store *s, struct slice key);
+struct entry *tcp_store__entry(struct tcp_store *s, struct slice key);
 /* a, then b. NULL: likewise. */
-struct value *store__make_value(struct store *s, struct slice a, struct slice b);
-void store__drop_value(struct store *s, struct value **v); /* of NULL: nothing */
+struct value *tcp_store__make_value(struct tcp_store *s, struct slice a, struct slice b);
+void tcp_store__drop_value(struct tcp_store *s, struct value **v); /* of NULL: nothing */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "estimate/store.h"
+#include "estimate/tcp_store.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "estimate/store_internal.h"
+#include "estimate/tcp_store_internal.h"
 #include "lib/array.h"
 #include "lib/text.h"
 
@@ -100,7 +100,7 @@ static bool whole(const struct reader *r)
 	return !r->is_short && !r->bad;
 }
 
-static int append(struct store_client *c, struct bytes *b, const void *data, size_t n)
+static int append(struct tcp_store_client *c, struct bytes *b, const void *data, size_t n)
 {
 	size_t *held = &c->store->buffered, had = b->cap;
 	int err = 0;
@@ -120,31 +120,31 @@ static int append(struct store_client *c, struct bytes *b, const void *data, siz
 	return 0;
 }
 
-static int put_u8(struct store_client *c, uint8_t n)
+static int put_u8(struct tcp_store_client *c, uint8_t n)
 {
 	return append(c, &c->out, &n, sizeof(n));
 }
 
-static int put_u64(struct store_client *c, uint64_t n)
+static int put_u64(struct tcp_store_client *c, uint64_t n)
 {
 	return append(c, &c->out, &n, sizeof(n));
 }
 
-static int put_slice(struct store_client *c, const void *data, size_t n)
+static int put_slice(struct tcp_store_client *c, const void *data, size_t n)
 {
 	int err = c->out.n + n > STORE_BYTES_MAX ? -EPROTO : put_u64(c, n);
 
 	return err ? err : append(c, &c->out, data, n);
 }
 
-static void drop(struct store_client *c, struct bytes *b)
+static void drop(struct tcp_store_client *c, struct bytes *b)
 {
 	c->store->buffered -= b->cap;
 	free(b->data);
 	*b = (struct bytes){ 0 };
 }
 
-static int flush(struct store *s, struct store_client *c)
+static int flush(struct tcp_store *s, struct tcp_store_client *c)
 {
 	int err = c->out.n ? s->opts.send(s->opts.ctx, c->connection, c->out.data, c->out.n) : 0;
 
@@ -161,9 +161,9 @@ static bool is_there(const struct entry *e)
 
 /* Tells those who waited for it, and for nothing else. one: of several only the first, which has
  * waited longest. */
-static int wake(struct store *s, struct entry *e, bool one)
+static int wake(struct tcp_store *s, struct entry *e, bool one)
 {
-	for (struct store_client *c = s->clients; c; c = c->next) {
+	for (struct tcp_store_client *c = s->clients; c; c = c->next) {
 		size_t left = 0;
 		int err;
 
@@ -188,18 +188,18 @@ static int wake(struct store *s, struct entry *e, bool one)
 	return 0;
 }
 
-static int set(struct store *s, struct slice key, struct slice value)
+static int set(struct tcp_store *s, struct slice key, struct slice value)
 {
-	struct entry *e = store__entry(s, key);
+	struct entry *e = tcp_store__entry(s, key);
 	struct value *v;
 
 	if (!e)
 		return -ENOMEM;
-	v = store__make_value(s, value, (struct slice){ 0 });
+	v = tcp_store__make_value(s, value, (struct slice){ 0 });
 	if (!v)
 		return -ENOMEM;
 	s->n_keys += !e->value;
-	store__drop_value(s, &e->value);
+	tcp_store__drop_value(s, &e->value);
 	e->value = v;
 	return wake(s, e, false);
 }
@@ -229,7 +229,7 @@ static bool is_nccl_id(struct slice key)
 }
 
 /* Sets a key that another rank would have set by now, where it is known to what. */
-static int set_for_others(struct store *s, struct slice key)
+static int set_for_others(struct tcp_store *s, struct slice key)
 {
 	char id[NCCL_ID];
 
@@ -246,7 +246,7 @@ static int set_for_others(struct store *s, struct slice key)
 
 /* ---- requests: each reads all of it before it does anything, and answers into c->out ---- */
 
-static int do_set(struct store *s, struct store_client *c, struct reader *r)
+static int do_set(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	struct slice key = take_key(r), value = take_value(r);
 
@@ -254,7 +254,7 @@ static int do_set(struct store *s, struct store_client *c, struct reader *r)
 	return whole(r) ? set(s, key, value) : 0;
 }
 
-static int do_compare_set(struct store *s, struct store_client *c, struct reader *r)
+static int do_compare_set(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	struct slice key = take_key(r), expected = take_value(r), wanted = take_value(r), now;
 	const struct entry *e;
@@ -262,7 +262,7 @@ static int do_compare_set(struct store *s, struct store_client *c, struct reader
 
 	if (!whole(r))
 		return 0;
-	e = store__find(s, key);
+	e = tcp_store__find(s, key);
 	if (!e || !e->value) {
 		/* Where it is not there, what was expected is said to be. */
 		if (expected.n)
@@ -277,21 +277,21 @@ static int do_compare_set(struct store *s, struct store_client *c, struct reader
 	return err ? err : put_slice(c, wanted.data, wanted.n);
 }
 
-static int put_value(struct store *s, struct store_client *c, struct slice key)
+static int put_value(struct tcp_store *s, struct tcp_store_client *c, struct slice key)
 {
-	const struct entry *e = store__find(s, key);
+	const struct entry *e = tcp_store__find(s, key);
 
 	return e && e->value ? put_slice(c, e->value->bytes, e->value->n) : put_u64(c, 0);
 }
 
-static int do_get(struct store *s, struct store_client *c, struct reader *r)
+static int do_get(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	struct slice key = take_key(r);
 
 	return whole(r) ? put_value(s, c, key) : 0;
 }
 
-static int do_add(struct store *s, struct store_client *c, struct reader *r)
+static int do_add(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	struct slice key = take_key(r);
 	uint64_t sum = take_u64(r);
@@ -301,7 +301,7 @@ static int do_add(struct store *s, struct store_client *c, struct reader *r)
 
 	if (!whole(r))
 		return 0;
-	e = store__find(s, key);
+	e = tcp_store__find(s, key);
 	if (e && e->value) {
 		size_t n = e->value->n < sizeof(text) - 1 ? e->value->n : sizeof(text) - 1;
 
@@ -316,8 +316,8 @@ static int do_add(struct store *s, struct store_client *c, struct reader *r)
 }
 
 /* Calls one() with each key of a list; stops at what it returns. */
-static int each_key(struct store *s, struct store_client *c, struct reader *r,
-		    int (*one)(struct store *s, struct store_client *c, struct slice key))
+static int each_key(struct tcp_store *s, struct tcp_store_client *c, struct reader *r,
+		    int (*one)(struct tcp_store *s, struct tcp_store_client *c, struct slice key))
 {
 	uint64_t n = take_u64(r);
 	struct reader look = *r;
@@ -338,15 +338,15 @@ static int each_key(struct store *s, struct store_client *c, struct reader *r,
 	return err;
 }
 
-static int missing(struct store *s, struct store_client *c, struct slice key)
+static int missing(struct tcp_store *s, struct tcp_store_client *c, struct slice key)
 {
-	int err = is_there(store__find(s, key)) ? 0 : set_for_others(s, key);
+	int err = is_there(tcp_store__find(s, key)) ? 0 : set_for_others(s, key);
 
 	(void)c;
-	return err ? err : !is_there(store__find(s, key));
+	return err ? err : !is_there(tcp_store__find(s, key));
 }
 
-static int do_check(struct store *s, struct store_client *c, struct reader *r)
+static int do_check(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	int ret = each_key(s, c, r, missing);
 
@@ -355,21 +355,21 @@ static int do_check(struct store *s, struct store_client *c, struct reader *r)
 	return put_u8(c, ret ? NOT_READY : READY);
 }
 
-static int wait_for(struct store *s, struct store_client *c, struct slice key)
+static int wait_for(struct tcp_store *s, struct tcp_store_client *c, struct slice key)
 {
 	struct entry *e;
 	int ret = missing(s, c, key);
 
 	if (ret <= 0)
 		return ret;
-	e = store__entry(s, key);
+	e = tcp_store__entry(s, key);
 	if (!e || array__grow(&c->waits, &c->cap_waits, c->n_waits + 1, sizeof(*c->waits)))
 		return -ENOMEM;
 	c->waits[c->n_waits++] = e;
 	return 0;
 }
 
-static int do_wait(struct store *s, struct store_client *c, struct reader *r)
+static int do_wait(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	int err;
 
@@ -380,13 +380,13 @@ static int do_wait(struct store *s, struct store_client *c, struct reader *r)
 	return c->n_waits ? 0 : put_u8(c, STOP_WAITING);
 }
 
-static int do_get_num_keys(struct store *s, struct store_client *c, struct reader *r)
+static int do_get_num_keys(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	(void)r;
 	return put_u64(c, s->n_keys);
 }
 
-static int do_delete_key(struct store *s, struct store_client *c, struct reader *r)
+static int do_delete_key(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	struct slice key = take_key(r);
 	struct entry *e;
@@ -394,17 +394,17 @@ static int do_delete_key(struct store *s, struct store_client *c, struct reader 
 
 	if (!whole(r))
 		return 0;
-	e = store__find(s, key);
+	e = tcp_store__find(s, key);
 	was = e && e->value;
 	if (was) {
 		/* The entry stays: somebody may wait for it. */
-		store__drop_value(s, &e->value);
+		tcp_store__drop_value(s, &e->value);
 		s->n_keys--;
 	}
 	return put_u64(c, was);
 }
 
-static int do_append(struct store *s, struct store_client *c, struct reader *r)
+static int do_append(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	struct slice key = take_key(r), value = take_value(r);
 	struct entry *e;
@@ -413,23 +413,23 @@ static int do_append(struct store *s, struct store_client *c, struct reader *r)
 	(void)c;
 	if (!whole(r))
 		return 0;
-	e = store__entry(s, key);
+	e = tcp_store__entry(s, key);
 	if (!e || !e->value)
 		return e ? set(s, key, value) : -ENOMEM;
-	v = store__make_value(s, (struct slice){ e->value->bytes, e->value->n }, value);
+	v = tcp_store__make_value(s, (struct slice){ e->value->bytes, e->value->n }, value);
 	if (!v)
 		return -ENOMEM;
-	store__drop_value(s, &e->value);
+	tcp_store__drop_value(s, &e->value);
 	e->value = v;
 	return wake(s, e, false);
 }
 
-static int do_multi_get(struct store *s, struct store_client *c, struct reader *r)
+static int do_multi_get(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	return each_key(s, c, r, put_value);
 }
 
-static int do_multi_set(struct store *s, struct store_client *c, struct reader *r)
+static int do_multi_set(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	uint64_t n = take_u64(r);
 	struct reader look = *r;
@@ -452,7 +452,7 @@ static int do_multi_set(struct store *s, struct store_client *c, struct reader *
 	return err;
 }
 
-static int do_cancel_wait(struct store *s, struct store_client *c, struct reader *r)
+static int do_cancel_wait(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	(void)s;
 	(void)r;
@@ -460,7 +460,7 @@ static int do_cancel_wait(struct store *s, struct store_client *c, struct reader
 	return put_u8(c, WAIT_CANCELED);
 }
 
-static int do_ping(struct store *s, struct store_client *c, struct reader *r)
+static int do_ping(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	const void *nonce = take(r, sizeof(uint32_t));
 
@@ -468,7 +468,7 @@ static int do_ping(struct store *s, struct store_client *c, struct reader *r)
 	return nonce ? append(c, &c->out, nonce, sizeof(uint32_t)) : 0;
 }
 
-static int do_queue_push(struct store *s, struct store_client *c, struct reader *r)
+static int do_queue_push(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	struct slice key = take_key(r), value = take_value(r);
 	struct value *v;
@@ -477,8 +477,8 @@ static int do_queue_push(struct store *s, struct store_client *c, struct reader 
 	(void)c;
 	if (!whole(r))
 		return 0;
-	e = store__entry(s, key);
-	v = e && e->n_queue < STORE_KEYS_MAX ? store__make_value(s, value, (struct slice){ 0 })
+	e = tcp_store__entry(s, key);
+	v = e && e->n_queue < STORE_KEYS_MAX ? tcp_store__make_value(s, value, (struct slice){ 0 })
 					     : NULL;
 	if (!v)
 		return -ENOMEM;
@@ -488,7 +488,7 @@ static int do_queue_push(struct store *s, struct store_client *c, struct reader 
 	return wake(s, e, true);
 }
 
-static int do_queue_pop(struct store *s, struct store_client *c, struct reader *r)
+static int do_queue_pop(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	struct slice key = take_key(r);
 	struct value *v;
@@ -497,7 +497,7 @@ static int do_queue_pop(struct store *s, struct store_client *c, struct reader *
 
 	if (!whole(r))
 		return 0;
-	e = store__find(s, key);
+	e = tcp_store__find(s, key);
 	err = put_u64(c, e ? e->n_queue : 0);
 	if (err || !e || !e->queue)
 		return err;
@@ -507,22 +507,22 @@ static int do_queue_pop(struct store *s, struct store_client *c, struct reader *
 		e->queue_end = &e->queue;
 	e->n_queue--;
 	err = put_slice(c, v->bytes, v->n);
-	store__drop_value(s, &v);
+	tcp_store__drop_value(s, &v);
 	return err;
 }
 
-static int do_queue_len(struct store *s, struct store_client *c, struct reader *r)
+static int do_queue_len(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	struct slice key = take_key(r);
 	const struct entry *e;
 
 	if (!whole(r))
 		return 0;
-	e = store__find(s, key);
+	e = tcp_store__find(s, key);
 	return put_u64(c, e ? e->n_queue : 0);
 }
 
-static int do_list_keys(struct store *s, struct store_client *c, struct reader *r)
+static int do_list_keys(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	int err = put_u64(c, s->n_keys);
 
@@ -537,7 +537,7 @@ static int do_list_keys(struct store *s, struct store_client *c, struct reader *
 }
 
 /* Of as many ranks as it says: the others have come. */
-static int do_barrier(struct store *s, struct store_client *c, struct reader *r)
+static int do_barrier(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	(void)s;
 	take_key(r);
@@ -545,7 +545,7 @@ static int do_barrier(struct store *s, struct store_client *c, struct reader *r)
 	return whole(r) ? put_u8(c, STOP_WAITING) : 0;
 }
 
-typedef int request_t(struct store *s, struct store_client *c, struct reader *r);
+typedef int request_t(struct tcp_store *s, struct tcp_store_client *c, struct reader *r);
 
 static request_t *const requests[N_QUERIES] = {
 	[SET] = do_set,
@@ -569,7 +569,7 @@ static request_t *const requests[N_QUERIES] = {
 };
 
 /* How a client begins tells which it is. False: its first bytes are not all there. */
-static bool know(struct store_client *c, struct reader *r)
+static bool know(struct tcp_store_client *c, struct reader *r)
 {
 	static const uint8_t opening[] = { VALIDATE, MAGIC & 0xff, MAGIC >> 8 & 0xff,
 					   MAGIC >> 16 & 0xff, MAGIC >> 24 };
@@ -586,7 +586,7 @@ static bool know(struct store_client *c, struct reader *r)
 }
 
 /* One request. r stays where it is if that is not all there. */
-static int one_request(struct store *s, struct store_client *c, struct reader *r)
+static int one_request(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	struct reader begin;
 	const uint8_t *type;
@@ -608,8 +608,8 @@ static int one_request(struct store *s, struct store_client *c, struct reader *r
 	return err;
 }
 
-int store__feed(struct store *s, struct store_client *c, const void *bytes, size_t n,
-		uint64_t now_ms)
+int tcp_store__feed(struct tcp_store *s, struct tcp_store_client *c, const void *bytes, size_t n,
+		    uint64_t now_ms)
 {
 	struct reader r;
 	int err;
@@ -642,11 +642,11 @@ int store__feed(struct store *s, struct store_client *c, const void *bytes, size
 
 /* ---- clients ---- */
 
-int store__tick(struct store *s, uint64_t now_ms)
+int tcp_store__tick(struct tcp_store *s, uint64_t now_ms)
 {
 	uint64_t next = UINT64_MAX;
 
-	for (struct store_client *c = s->clients; c; c = c->next) {
+	for (struct tcp_store_client *c = s->clients; c; c = c->next) {
 		uint64_t until = c->since_ms + s->opts.patience_ms;
 		char shown[SHOWN_KEY];
 
@@ -666,9 +666,9 @@ int store__tick(struct store *s, uint64_t now_ms)
 	return next == UINT64_MAX ? -1 : next > INT_MAX ? INT_MAX : (int)next;
 }
 
-struct store_client *store__connect(struct store *s, void *connection)
+struct tcp_store_client *tcp_store__connect(struct tcp_store *s, void *connection)
 {
-	struct store_client *c = calloc(1, sizeof(*c)), **last = &s->clients;
+	struct tcp_store_client *c = calloc(1, sizeof(*c)), **last = &s->clients;
 
 	if (!c)
 		return NULL;
@@ -680,9 +680,9 @@ struct store_client *store__connect(struct store *s, void *connection)
 	return c;
 }
 
-void store__disconnect(struct store *s, struct store_client *c)
+void tcp_store__disconnect(struct tcp_store *s, struct tcp_store_client *c)
 {
-	struct store_client **at = &s->clients;
+	struct tcp_store_client **at = &s->clients;
 
 	while (*at != c)
 		at = &(*at)->next;
@@ -693,9 +693,9 @@ void store__disconnect(struct store *s, struct store_client *c)
 	free(c);
 }
 
-struct store *store__new(const struct store_opts *opts)
+struct tcp_store *tcp_store__new(const struct tcp_store_opts *opts)
 {
-	struct store *s = calloc(1, sizeof(*s));
+	struct tcp_store *s = calloc(1, sizeof(*s));
 
 	if (s) {
 		s->opts = *opts;
@@ -704,12 +704,12 @@ struct store *store__new(const struct store_opts *opts)
 	return s;
 }
 
-void store__free(struct store *s)
+void tcp_store__free(struct tcp_store *s)
 {
 	if (!s)
 		return;
 	while (s->clients)
-		store__disconnect(s, s->clients);
-	store__clear(s);
+		tcp_store__disconnect(s, s->clients);
+	tcp_store__clear(s);
 	free(s);
 }

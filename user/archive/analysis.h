@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_ARCHIVE_ANALYZE_H
-#define MT_ARCHIVE_ANALYZE_H
+#ifndef MT_ARCHIVE_ANALYSIS_H
+#define MT_ARCHIVE_ANALYSIS_H
 /*
  * A recording run through the model: what report, export and the like begin with. Unlike the layers
  * below, these functions speak to the person: they log what went wrong, on what and what to try,
@@ -47,7 +47,7 @@ int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event 
 void analysis__free(struct analysis *a); /* NULL is fine */
 
 /* "peak", "end", "oom" or a time ("12.8", "12.8s", "900ms") for --at. 0 or -EINVAL. */
-int analyze__parse_at(const char *s, struct model_opts *ret);
+int analysis__parse_at(const char *s, struct model_opts *ret);
 /*
  * The device that --device names (NULL: the main one). 0 and *ret, or EXIT_UNUSABLE (logged, with
  * the devices there are).
@@ -55,6 +55,6 @@ int analyze__parse_at(const char *s, struct model_opts *ret);
 int analysis__device(const struct analysis *a, const char *name, size_t *ret);
 /* Flushes and checks an output that was written to: a full disk must not look like success. 0 or
  * EXIT_FAILED (logged). */
-int analyze__check_output(FILE *out, const char *name);
+int analysis__check_output(FILE *out, const char *name);
 
 #endif
