@@ -17,7 +17,7 @@ struct allocator {
 	char why[ALLOCATOR_WHY]; /* what it threw last */
 };
 
-/* Places of functions in the table, as replay_abi.c has found them. */
+/* Places of functions in the table, as replay/abi.c has found them. */
 struct allocator_slots {
 	unsigned raw_alloc, raw_delete, init, empty_cache, set_fraction;
 };

@@ -85,7 +85,7 @@ struct advisor {
 	uint32_t ntracks;
 };
 
-/* --- advice_window.c. Each returns 0 or -ENOMEM. */
+/* --- window.c. Each returns 0 or -ENOMEM. */
 int track__new(struct device d, struct track **ret);
 void track__free(struct track *t);
 int track__event(struct track *t, const struct model *m, const struct event *e);
@@ -123,7 +123,7 @@ void changes__absent(struct changes *c, const struct ablock *b, uint32_t from, u
 /* The peak of a window with them; sorts them. */
 uint64_t window__peak(const struct window *w, struct changes *c);
 
-/* --- advice_modules.c: which module is an instance of what is repeated */
+/* --- modules.c: which module is an instance of what is repeated */
 struct instances {
 	uint32_t *of; /* by level and module: 1 + its instance */
 	uint32_t nmodules, levels;

@@ -11,7 +11,7 @@
 enum inputs_of {
 	INPUTS_EACH,	  /* any number: a folder's are one after the other */
 	INPUTS_PROCESSES, /* of a folder one of each process */
-	INPUTS_REPORT, /* the same; a folder that --rolling wrote stays what it is (ring_view.h) */
+	INPUTS_REPORT, /* the same; a folder that --rolling wrote stays what it is (rolling_view.h) */
 	INPUTS_ENDS,   /* two: a folder alone is its first and its last */
 	INPUTS_ONE,
 };

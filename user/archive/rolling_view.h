@@ -3,7 +3,7 @@
 #define MT_ARCHIVE_ROLLING_VIEW_H
 /*
  * A folder that --rolling wrote, to be read: what the whole of it was in numbers, and which of its
- * segments a moment lies in. Nothing that is read is trusted. Speaks to the person, as analyze.h
+ * segments a moment lies in. Nothing that is read is trusted. Speaks to the person, as analysis.h
  * does.
  */
 #include <stdbool.h>

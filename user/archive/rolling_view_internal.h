@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_ARCHIVE_ROLLING_VIEW_INTERNAL_H
 #define MT_ARCHIVE_ROLLING_VIEW_INTERNAL_H
-/* What ring_view.c, which reads, and ring_view_print.c share. */
+/* What rolling_view.c, which reads, and rolling_view_print.c share. */
 #include <jansson.h>
 
 #include "archive/folder.h"

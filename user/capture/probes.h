@@ -58,7 +58,7 @@ void probes__free(struct probes *p); /* detaches; NULL is fine. Of a shared one 
 struct probes *probes__share(const struct probes_sets *sets, const struct mt_py_layout *py,
 			     const struct hook *hooks);
 struct probes *probes__share_set(struct probes *p); /* this one */
-uint32_t probes__group(const struct probes *p);	    /* of kin.h; 0: nobody is followed */
+uint32_t probes__group(const struct probes *p);	    /* of proc_group.h; 0: nobody is followed */
 bool probes__shared(const struct probes *p);	    /* by more than one */
 bool probes__have_multi(const struct probes *p);
 bool probes__sleepable(const struct probes *p);
@@ -124,7 +124,7 @@ void probes__leave_calls(struct probes *p, pid_t pid);
 /* Where pytorch:malloc's arguments are, by site; before attaching to any. n <= MT_ASKED_SITES. */
 void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t n);
 /* What else is read of autograd nodes, from now on. number, here and below: of the process, see
- * kin.h; 0 where nobody is followed. */
+ * proc_group.h; 0 where nobody is followed. */
 void probes__set_node_layout(struct probes *p, uint32_t number,
 			     const struct mt_node_layout *layout);
 /* No event is recorded from now on; that code objects are freed still is. */

@@ -6,7 +6,7 @@
  *
  *   1. drain the ring, read the code objects that new stacks mention;
  *   2. make sure that the records about all code objects freed until then are in, draining again if
- * need be (see codes.h);
+ * need be (see code_cache.h);
  *   3. hand on what the first drain brought; what the second brought waits for the next round.
  */
 #include "capture/session_internal.h"

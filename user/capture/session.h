@@ -33,7 +33,7 @@ struct session_opts {
 			 later */
 	bool late;    /* it may become anything later, as one that is ours, and is not to be held */
 	/* Of a capture that follows children: who keeps them, the sets of programs, the number of
-	 * this process (kin.h; 0: it gets one when it needs it). Else NULL, NULL, 0. */
+	 * this process (proc_group.h; 0: it gets one when it needs it). Else NULL, NULL, 0. */
 	struct proc_group *kin;
 	struct probes_sets *sets;
 	uint32_t number;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_CAPTURE_SESSION_INTERNAL_H
 #define MT_CAPTURE_SESSION_INTERNAL_H
-/* What the parts of a session share: its life (session.c), its records (records.c), its facts
+/* What the parts of a session share: its life (session.c), its records (decode.c), its facts
  * (session_facts.c). */
 #include <linux/types.h>
 #include <stdbool.h>
@@ -62,7 +62,7 @@ struct session {
 	struct session_opts opts;
 	struct target target;
 	struct probes *probes;
-	struct cuda_calls *calls;   /* into CUDA: see calls.h */
+	struct cuda_calls *calls;   /* into CUDA: see cuda_calls.h */
 	struct autograd *autograd;  /* see autograd.h; NULL: not wanted */
 	struct modules *modules;    /* see modules.h; NULL: not wanted */
 	struct mt_py_layout layout; /* that the programs were loaded with */
@@ -163,7 +163,7 @@ int session__fit(struct session *s, struct failure *f);
 /* session.c: drains the ring once and hands on what was in it. 0 or negative, as session__pump(). */
 int session__round(struct session *s);
 
-/* records.c: an event of the stream: to the sinks, or where it has to wait first. 0 or the error of
+/* decode.c: an event of the stream: to the sinks, or where it has to wait first. 0 or the error of
  * one. */
 int session__emit(struct session *s, const struct event *e);
 /* The thread of a record; NULL: no memory. Valid until the next call. */
@@ -186,10 +186,10 @@ int session__record(struct session *s, const void *rec, size_t len);
 void session__forget_roots(struct session *s);
 
 /*
- * session_state.c: the CUDA allocator's own tables. Open it before the probes come; begin when they
- * are there; then all events go through it, since those that come before all is known of what was
- * there before have to wait. pump: now and then; last: before the probes go; finish: after the last
- * event is in. 0, -ENOMEM or the error of a sink.
+ * session_attach_state.c: the CUDA allocator's own tables. Open it before the probes come; begin
+ * when they are there; then all events go through it, since those that come before all is known of
+ * what was there before have to wait. pump: now and then; last: before the probes go; finish: after
+ * the last event is in. 0, -ENOMEM or the error of a sink.
  */
 int session__open_state(struct session *s);
 int session__before_state(
@@ -225,7 +225,7 @@ int session__census_sees(struct session *s, const struct event *e);
 /* Name and module, in the dict, of the parameter whose TensorImpl is there, as of the last reading.
  * False: not known. */
 bool session__parameter(void *session, uint64_t tensor, uint32_t *name, uint32_t *module);
-/* session_state.c: what was there before is known, or is not to be had. */
+/* session_attach_state.c: what was there before is known, or is not to be had. */
 bool session__state_known(const struct session *s);
 
 /* session_facts.c: the facts about target and capture, once all is known. 0 or -ENOMEM. */

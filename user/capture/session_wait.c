@@ -7,8 +7,8 @@
  * PyTorch 2.1 to 2.15. So the size of the address space is looked at every 2 ms (one small file of
  * /proc, 5 us), the memory map is read only when that has changed, and what takes long is done
  * before: the interpreter, which runs `import torch`, is understood and the BPF programs for it are
- * loaded as soon as it is up. A command of our own is held (hold.h) while that goes on, and again
- * once PyTorch's libraries are mapped, so that only the look has to be in time.
+ * loaded as soon as it is up. A command of our own is held (ptrace_hold.h) while that goes on, and
+ * again once PyTorch's libraries are mapped, so that only the look has to be in time.
  */
 #include "capture/session_internal.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_CENSUS_INTERNAL_H
 #define MT_CENSUS_INTERNAL_H
-/* What census.c, census_names.c and census_merge.c share, and nobody else includes. */
+/* What census.c, names.c and merge.c share, and nobody else includes. */
 #include "census/census.h"
 #include "python/pydict.h"
 #include "python/pygc.h"
@@ -98,7 +98,7 @@ int census__add_text(struct reading *r, const char *s, uint32_t *ret);
 int census__name(struct reading *r, uint64_t obj, const struct label *label, bool wrapper);
 bool census__label(const struct reading *r, uint64_t obj, struct label *ret);
 
-/* census_names.c: names all that modules and optimizers hold. */
+/* names.c: names all that modules and optimizers hold. */
 int census__name_modules(struct reading *r);
 int census__name_optimizers(struct reading *r);
 /* Calls fn for the tensors that a wrapper holds, DTensor's local part among them; name: the
@@ -107,7 +107,7 @@ int census__inner(struct reading *r, uint64_t obj,
 		  int (*fn)(struct reading *r, uint64_t obj, const char *name, void *ctx),
 		  void *ctx);
 
-/* census_tensors.c */
+/* tensors.c */
 void census_list__free(struct census_list *l);
 int census_list__add(struct census_list *l, uint64_t obj, uint64_t impl, const struct label *label,
 		     bool wrapper);
@@ -116,7 +116,7 @@ int census__calibrate(struct reading *r, const char **why);
 /* Reads all tensors there are into l, which is empty. */
 int census__read_tensors(struct reading *r, struct census_list *l);
 
-/* census_locals.c: variables that hold tensors without a name, found before the tensors are read
+/* locals.c: variables that hold tensors without a name, found before the tensors are read
  * and used after it. */
 struct census_locals {
 	struct pylocal *v;
@@ -129,7 +129,7 @@ int census__name_locals(struct reading *r, struct census_list *l,
 			const struct census_locals *locals);
 void census_locals__free(struct census_locals *l);
 
-/* census_owners.c: containers that hold tensors without a name, looked at before the tensors are
+/* owners.c: containers that hold tensors without a name, looked at before the tensors are
  * read and after it. */
 struct census_owners;
 
@@ -138,10 +138,10 @@ int census__name_owners(struct reading *r, struct census_list *l,
 			const struct census_owners *before);
 void census_owners__free(struct census_owners *o); /* NULL is fine */
 
-/* census_saved.c: what autograd's graph keeps for backward. */
+/* saved.c: what autograd's graph keeps for backward. */
 int census__add_saved(struct reading *r, struct census_list *l);
 
-/* census_merge.c: tensors and their labels to storages. v and labels have n entries. */
+/* merge.c: tensors and their labels to storages. v and labels have n entries. */
 int census__merge(struct reading *r, const struct pytensor *v, const struct label *labels, size_t n,
 		  struct census_state *ret);
 

@@ -63,7 +63,7 @@ struct cond_values {
 	uint64_t step;	 /* number of the step under way; growth by steps is known only with them */
 	unsigned series; /* which device of which process: growth is each one's own; below
 			    COND_SERIES */
-	/* A look now and then, no whole history, as long as this series is fed: see cond_growth.h. */
+	/* A look now and then, no whole history, as long as this series is fed: see growth.h. */
 	bool sampled;
 	bool most; /* growth is judged by the most that it ever was, not by what it is now */
 };

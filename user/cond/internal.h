@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_COND_INTERNAL_H
 #define MT_COND_INTERNAL_H
-/* What cond_parse.c (a condition from its text) and cond.c (what is fed and judged) share. */
+/* What parse.c (a condition from its text) and cond.c (what is fed and judged) share. */
 #include "cond/cond.h"
 #include "cond/growth.h"
 

@@ -2,7 +2,7 @@
 #ifndef MT_ESTIMATE_ESTIMATE_H
 #define MT_ESTIMATE_ESTIMATE_H
 /*
- * `estimate`: what a script needs of a device that is not there. Runs of it (estimate_run.h), the
+ * `estimate`: what a script needs of a device that is not there. Runs of it (run.h), the
  * answer that is made of them, and that answer as text and JSON. docs/ESTIMATE.md has the words.
  */
 #include <stdbool.h>
@@ -115,7 +115,7 @@ int estimate_json(FILE *out, const struct estimate *e);
 /* The same as a value of a document. Without e->full what is known of the run alone. */
 int estimate_json__put(struct json *j, const char *key, const struct estimate *e);
 
-/* estimate_many.c: each of the ranks of args->rank_list, one after the other. An exit code, of the
+/* many.c: each of the ranks of args->rank_list, one after the other. An exit code, of the
  * worst of them. */
 int estimate_many(FILE *out, struct estimate_args *args);
 

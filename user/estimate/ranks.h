@@ -3,7 +3,7 @@
 #define MT_ESTIMATE_RANKS_H
 /*
  * One rank of many, by itself: the environment that torchrun would give it, and in the place of its
- * peers a process of ours that serves the store through which they would meet (estimate_store.h). A
+ * peers a process of ours that serves the store through which they would meet (tcp_store.h). A
  * launcher's own command line (torchrun, python -m torch.distributed.run, ...launch, accelerate
  * launch) is taken apart: the script is what runs, as one rank. NCCL's collectives are answered by
  * the dry run's library: docs/ESTIMATE.md, "One rank of many".

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_ESTIMATE_TCP_STORE_INTERNAL_H
 #define MT_ESTIMATE_TCP_STORE_INTERNAL_H
-/* What the store keeps (estimate_store_keys.c), for what is asked of it (estimate_store.c). */
+/* What the store keeps (tcp_store_keys.c), for what is asked of it (tcp_store.c). */
 #include <stdbool.h>
 
 #include "estimate/tcp_store.h"

@@ -2,7 +2,7 @@
 #ifndef MT_ESTIMATE_TCP_STORE_SERVE_H
 #define MT_ESTIMATE_TCP_STORE_SERVE_H
 /*
- * A process of our own that serves a store (estimate_store.h) on 127.0.0.1, for as long as we live.
+ * A process of our own that serves a store (tcp_store.h) on 127.0.0.1, for as long as we live.
  * Anybody on this machine can connect, as with PyTorch's: it holds nothing but what the job puts
  * there.
  */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the kernel side tells of processes (capture/kin.h) is noted when it comes, which may be in
- * the middle of a drain; what follows from it is done in tracees__pump() and tracees__drain_new().
- * A process that was forked by one that is traced is traced from its first instruction on: its
- * records wait until there is one that says that it allocates, and then it gets a session. Others
- * get one that waits for PyTorch.
+ * What the kernel side tells of processes (capture/proc_group.h) is noted when it comes, which may
+ * be in the middle of a drain; what follows from it is done in tracees__pump() and
+ * tracees__drain_new(). A process that was forked by one that is traced is traced from its first
+ * instruction on: its records wait until there is one that says that it allocates, and then it gets
+ * a session. Others get one that waits for PyTorch.
  */
 #include "follow/tracees_internal.h"
 

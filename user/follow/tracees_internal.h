@@ -28,7 +28,7 @@ struct tracee {
 	struct tracees *all;
 	pid_t pid, parent;
 	size_t slot;	 /* in tracees.at */
-	uint32_t number; /* of kin.h; 0: it is only watched */
+	uint32_t number; /* of capture/proc_group.h; 0: it is only watched */
 	enum state state;
 	unsigned int times; /* it was traced */
 	struct session *session;

@@ -8,7 +8,7 @@
  * asked for and what it is called, where that is known site   distinct (device, stack, node,
  * thread, walk, size): how many blocks are live, came in all stamp  a stretch of allocations in one
  * phase on a device: when a block was born, in the device's own terms. What a block was for comes
- * out of the stamp of its birth and the counters at its death, or now (life.c). label  distinct
+ * out of the stamp of its birth and the counters at its death, or now (category.c). label  distinct
  * (category, name, module) that the program's own objects gave a block mark   the moment asked for:
  * the number of the last event before it. Blocks born by then that are still live were live at the
  * mark; those that have gone since are on the device's list of them, each with what it turned out
@@ -169,10 +169,10 @@ static inline uint64_t site__bytes(const struct site *s, uint64_t count)
 {
 	return s->varied ? s->size : s->size * count;
 }
-#define SITES_KEPT (UINT32_C(1) << 18) /* unless more are in use; see sweep.c */
+#define SITES_KEPT (UINT32_C(1) << 18) /* unless more are in use; see gc.c */
 #define THREADS_KEPT 1024
 
-/* --- life.c: what a block is for, from when it came and went */
+/* --- category.c: what a block is for, from when it came and went */
 #define LIFE_NONE                                                                                  \
 	PHASE_NR /* no phase: nobody saw it come; no forward, backward or optimizer came before */
 struct stamp {
@@ -322,7 +322,7 @@ static inline struct noted *dev__noted(struct dev *dev, enum row_when when)
 	return &dev->noted[when - ROWS_AT_BASE];
 }
 
-/* --- told.c: 0 or -ENOMEM */
+/* --- known_at_attach.c: 0 or -ENOMEM */
 int heap__add_known_block(struct model *m, struct dev *dev, const struct event *e);
 int heap__asked(struct model *m, struct dev *dev, const struct event *e);
 /* EVENT_TENSOR, EVENT_CENSUS */
@@ -331,7 +331,8 @@ void heap__census(struct dev *dev, const struct event *e);
 /* A block that nobody knew of went. */
 int heap__note_freed(struct dev *dev, uint64_t addr);
 
-/* --- below.c: what is taken and given back below the blocks, and what the allocator's tables say */
+/* --- cuda_memory.c: what is taken and given back below the blocks, and what the allocator's tables
+ * say */
 /* TAKE, GIVE, SEGMENT, STATE, USED; anything else is passed over. 0 or -ENOMEM. */
 int cuda_memory__event(struct model *m, const struct event *e);
 /* A block of dev lies at addr: memory taken on a device not known that holds it is dev's. */
@@ -369,7 +370,7 @@ int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const
 		    bool dead);
 int observers__finish(struct model *m);
 
-/* --- sweep.c: makes room among sites, what was asked for and labels; among threads. 0 or -ENOMEM */
+/* --- gc.c: makes room among sites, what was asked for and labels; among threads. 0 or -ENOMEM */
 int gc__all(struct model *m);
 int gc__threads(struct model *m);
 
@@ -472,7 +473,7 @@ void layers__free_block(struct model *m, const struct site *s, bool gone);
 /* A block that was there when we came. 0 or -ENOMEM. */
 int layers__add_known_block(struct model *m, const struct site *s);
 void layers__close(struct model *m, struct thread_state *t);
-/* entered.c: EVENT_ENTER, EVENT_LEAVE; the end of the recording. 0 or -ENOMEM. */
+/* module_spans.c: EVENT_ENTER, EVENT_LEAVE; the end of the recording. 0 or -ENOMEM. */
 int layers__enter(struct model *m, struct thread_state *t, const struct event *e);
 void layers__leave(struct model *m, struct thread_state *t, const struct event *e);
 void layers__leave_all(struct model *m, struct thread_state *t, uint32_t thread, uint64_t time);
@@ -534,7 +535,7 @@ static inline struct layer *layer_at(struct model *m, const struct chain *c, uin
 	return &m->layers.all[m->layers.pool[c->off + i]];
 }
 
-/* --- select.c: what a row is charged to, where the caller has hidden files */
+/* --- hide.c: what a row is charged to, where the caller has hidden files */
 struct hide {
 	struct model *m;
 	const struct row_opts *opts;

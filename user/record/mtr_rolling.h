@@ -3,7 +3,7 @@
 #define MT_RECORD_MTR_ROLLING_H
 /*
  * A stream of any length in bounded space: written as segments, each a whole recording that begins
- * with what was live (flight_base.h) and has a dictionary of its own, so that it reads alone. When
+ * with what was live (live_set.h) and has a dictionary of its own, so that it reads alone. When
  * the next bytes would not fit, the oldest segments go, and what they were in numbers is kept as
  * the gap. Memory goes with what is live, not with what there was.
  *

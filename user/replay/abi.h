@@ -21,7 +21,7 @@ struct replay_torch {
 	unsigned raw_alloc, raw_delete, init, empty_cache, set_fraction;
 };
 
-/* Finds the PyTorch of opts->python, else the recorded one (replay_trust.h). 0, or -errno and *f;
+/* Finds the PyTorch of opts->python, else the recorded one (trust.h). 0, or -errno and *f;
  * ret->dir is the caller's to close either way. */
 int replay_torch__find(const struct replay_opts *opts, const struct facts *facts,
 		       struct replay_torch *ret, struct failure *f);

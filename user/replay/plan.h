@@ -2,7 +2,7 @@
 #ifndef MT_REPLAY_PLAN_H
 #define MT_REPLAY_PLAN_H
 /*
- * A recording's events of one device as a plan for the replayer (replay_wire.h): which block goes
+ * A recording's events of one device as a plan for the replayer (wire.h): which block goes
  * where is decided by the allocator that replays it, so a plan has no addresses but slots; what a
  * recording does not say is worked out here: which stream's pool a block was of, from the segment
  * that it lay in; where the cache was emptied, from what was given back.

@@ -8,7 +8,7 @@
 #include "replay/plan.h"
 #include "replay/wire.h"
 
-/* ---- replay_plan_out.c: operations into the file ---- */
+/* ---- plan_out.c: operations into the file ---- */
 
 struct plan_out {
 	int fd;
@@ -27,7 +27,7 @@ int plan_out__event(struct plan_out *o, enum replay_op op, uint64_t event, uint6
 		    const uint64_t *v, size_t n);
 int plan_out__flush(struct plan_out *o);
 
-/* ---- replay_plan_pools.c: segments, and whose they are ---- */
+/* ---- plan_pools.c: segments, and whose they are ---- */
 
 struct plan_segment {
 	uint64_t addr, size;
@@ -81,7 +81,7 @@ void plan_pools__has(struct plan_pools *p, uint32_t number, uint64_t size);
  * 0 or -ENOMEM. */
 int plan_pools__settle(struct plan_pools *p, unsigned *unknown);
 
-/* ---- replay_plan_state.c: what was there before the first event ---- */
+/* ---- plan_state.c: what was there before the first event ---- */
 
 struct plan_state {
 	struct event *segments, *blocks;

@@ -33,7 +33,7 @@ struct report_doc {
 	unsigned split; /* as in struct row_opts: not 0, by does not matter */
 	bool innermost;
 	bool segments;			    /* --by segment: by does not matter then */
-	const struct report_select *select; /* report_filter.h; NULL: all. Not of segments */
+	const struct report_select *select; /* filter.h; NULL: all. Not of segments */
 	size_t top;			    /* 0: all rows */
 	const struct report_fail *fail;	    /* "failed"; NULL: nothing was asked for */
 	size_t fail_from;		    /* what of it is of this recording */
@@ -57,14 +57,14 @@ int report_json__rows(struct json *j, const struct report_doc *doc);
 int report_json__device(struct json *j, const struct report_doc *doc, size_t device);
 /* Of that, what the model counts all the time. */
 void report_json__figures(struct json *j, const struct model_device *d);
-/* Parts of the document, for report_json.c: the rows of --by segment; what a device has below its
+/* Parts of the document, for json.c: the rows of --by segment; what a device has below its
  * blocks. 0 or -ENOMEM. */
 int report_json__segments(struct json *j, const struct report_doc *doc);
 int report_json__below(struct json *j, const struct report_doc *doc, size_t device);
 void report_json__ooms(struct json *j, const struct report_doc *doc, size_t device);
 /* file, line, function, module, phase and source of a row. */
 void report_json__line(struct json *j, const struct row *r);
-/* "stack" of a row, root first; buf of REPORT_TEXT (report_words.h). */
+/* "stack" of a row, root first; buf of REPORT_TEXT (labels/words.h). */
 void report_json__stack(struct json *j, const struct dict *d, const struct row *r, char *buf);
 /*
  * The figures of a layer as keys of the open object: peak_allocated to duration_ms, and the same of

@@ -31,7 +31,7 @@ struct report_text_opts {
 	uint64_t at_time;
 	bool innermost;			    /* --frames all */
 	bool segments;			    /* --by segment: by does not matter then */
-	const struct report_select *select; /* report_filter.h; NULL: all, charged as ever */
+	const struct report_select *select; /* filter.h; NULL: all, charged as ever */
 	enum report_choice bars;	    /* REPORT_AUTO: on a terminal with room for them */
 	enum report_choice colour; /* REPORT_AUTO: on a terminal, unless NO_COLOR says otherwise */
 	bool no_sums;		   /* of a table: what it adds up to has been said */

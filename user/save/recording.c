@@ -30,7 +30,7 @@ static const struct argp_option options[] = {
 	{ "force", 'f', NULL, 0, "Replace FILE if it exists", 0 },
 	{ "max-size", OPT_MAX_SIZE, "SIZE", 0, "Stop when FILE has grown to SIZE (512M, 2G)", 0 },
 	{ "max-events", OPT_MAX_EVENTS, "N", 0, "Stop after N events", 0 },
-	{ "tell", OPT_TELL, "FD", OPTION_HIDDEN, NULL, 0 }, /* for serve: recording_tell.h */
+	{ "tell", OPT_TELL, "FD", OPTION_HIDDEN, NULL, 0 }, /* for serve: status_pipe.h */
 	{ 0 },
 };
 

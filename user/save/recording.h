@@ -29,7 +29,7 @@ struct recording_args {
 	struct oom_args oom;
 	struct ring_args ring;
 	struct window_args windows;
-	int tell; /* a descriptor, recording_tell.h; 0: nobody asked */
+	int tell; /* a descriptor, status_pipe.h; 0: nobody asked */
 };
 
 extern const struct argp recording_argp; /* its input is a struct recording_args */
@@ -45,7 +45,7 @@ struct recording {
 	struct outfile *file;
 	struct mtr_writer *writer;
 	uint64_t last_flush; /* ns since the start */
-	uint64_t told;	     /* likewise; recording_tell.h */
+	uint64_t told;	     /* likewise; status_pipe.h */
 	int write_err;	     /* of the file, negative */
 	char path[64];
 	char *child_path;      /* of another process's than the first */

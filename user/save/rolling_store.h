@@ -3,9 +3,9 @@
 #define MT_SAVE_ROLLING_STORE_H
 /*
  * A capture of any length in a folder that never takes more than it may: segments
- * (record/mtr_ring.h), the folder's index with what was dropped (folder.h), and totals.json, which
- * is what the whole of it was in numbers (record/totals.h). Knows nothing of what the events come
- * from.
+ * (record/mtr_rolling.h), the folder's index with what was dropped (folder.h), and totals.json,
+ * which is what the whole of it was in numbers (record/totals.h). Knows nothing of what the events
+ * come from.
  */
 #include <stdbool.h>
 #include <stdint.h>

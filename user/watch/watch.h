@@ -6,8 +6,8 @@
  * holds; then what is live is written down at once, and everything is recorded for a while, by
  * programs of their own, so that nothing that goes wrong there ends the watching.
  *
- * watch.c has the loop and the rules, watch_find.c who is watched, watch_target.c what is known of
- * each, watch_capture.c the captures, watch_say.c what is told, watch_metrics.c the figures for
+ * watch.c has the loop and the rules, find.c who is watched, target.c what is known of
+ * each, capture.c the captures, say.c what is told, metrics.c the figures for
  * others.
  */
 #include <stdbool.h>
@@ -43,7 +43,7 @@ struct watch_args {
 	bool json;
 };
 
-/* ---- a process (watch_target.c) ---- */
+/* ---- a process (target.c) ---- */
 
 /* Of a rule and a device: is it firing, and where counts begin. */
 struct watch_state {
@@ -115,7 +115,7 @@ bool watch_target__glance(struct watch_target *t, bool rss);
 void watch_target__values(const struct watch_target *t, const struct watch_device *d, uint64_t now,
 			  struct cond_values *ret);
 
-/* ---- who (watch_find.c) ---- */
+/* ---- who (find.c) ---- */
 
 struct watch_find;
 struct watch_find *watch_find__new(const struct pick_args *args);
@@ -162,7 +162,7 @@ struct watch {
 /* Runs to the end: a signal, the targets' end, the duration. An exit code, logged. */
 int watch__run(const struct watch_args *args);
 
-/* ---- captures (watch_capture.c) ---- */
+/* ---- captures (capture.c) ---- */
 
 /* One that is to be made, or is. */
 struct watch_shot {
@@ -189,7 +189,7 @@ void watch_exec__run(struct watch *w, const char *event, const struct watch_shot
 void watch_exec__pump(uint64_t now);
 void watch_exec__finish(void); /* those that wait are run; ten seconds at most */
 
-/* ---- telling (watch_say.c, watch_metrics.c) ---- */
+/* ---- telling (say.c, metrics.c) ---- */
 
 /* Lines on standard output, one for each event. t, d, rule may be NULL. */
 void watch_say__target(const struct watch *w, const char *event, const struct watch_target *t,

@@ -3,9 +3,9 @@
 #define MT_SERVE_BROKER_BROKER_H
 /*
  * The privileged process of `serve`: docs/SERVE.md, "The processes". One loop that never waits for
- * anybody: what takes time is another process. broker.c has the loop, broker_peers.c the processes
- * that it talks to, broker_ask.c what is asked of it, broker_capture.c and broker_trace.c captures
- * and what becomes of them, broker_jobs.c workers, broker_kept.c the recordings that are there at
+ * anybody: what takes time is another process. broker.c has the loop, peers.c the processes
+ * that it talks to, ask.c what is asked of it, capture.c and trace.c captures
+ * and what becomes of them, jobs.c workers, saved.c the recordings that are there at
  * the beginning.
  */
 #include <jansson.h>
@@ -150,13 +150,13 @@ double broker__date(void);  /* s since 1970 */
 void broker__new_user(const struct broker *b, uid_t *uid, gid_t *gid);
 bool jobs__uses(const struct broker *b, uid_t uid); /* a worker runs as that user */
 
-/* ---- peers (broker_peers.c) ---- */
+/* ---- peers (peers.c) ---- */
 
 /* Starts it in a process of its own. 0 or -errno, logged. */
 int peer__start(struct broker *b, enum peer_kind kind);
 /* Takes in what it says; what it asks is answered. */
 void peer__pump(struct peer *p);
-void peer__meet(struct peer *p); /* tells it all that there is, once (broker_ask.c) */
+void peer__meet(struct peer *p); /* tells it all that there is, once (ask.c) */
 void peer__stop(struct peer *p,
 		bool wait); /* SIGTERM; wait: until it has ended, some seconds at most */
 /* It has ended. True: we have to end, too. */
@@ -167,7 +167,7 @@ void peer__send(struct peer *p, json_t *msg, int fd);
  * out. */
 void broker__tell(struct broker *b, json_t *msg, int fd, bool soft);
 
-/* ---- asked (broker_ask.c) ---- */
+/* ---- asked (ask.c) ---- */
 
 void broker__asked(struct peer *p, json_t *msg);
 /* Says no. field NULL: none is to blame. */
@@ -197,7 +197,7 @@ bool ask__text(struct peer *p, json_t *msg, const char *key,
 struct trace *ask__trace(struct peer *p, json_t *msg, const char *key);
 json_int_t ask__id(const json_t *msg);
 
-/* ---- traces (broker_trace.c) ---- */
+/* ---- traces (trace.c) ---- */
 
 struct trace *trace__new(struct broker *b,
 			 const char *id); /* in the table; NULL: no memory, or no room */
@@ -219,7 +219,7 @@ void trace__fail(struct broker *b, struct trace *t, int status, const char *text
 /* The recording, for reading. A descriptor or -errno. */
 int trace__open(const struct broker *b, const struct trace *t, uint64_t *size);
 
-/* ---- captures (broker_capture.c) ---- */
+/* ---- captures (capture.c) ---- */
 
 void capture__asked(struct peer *p, json_t *msg);
 void capture__stop(struct broker *b, struct trace *t);
@@ -229,7 +229,7 @@ size_t capture__count(const struct broker *b);
 uint64_t capture__reserved(
 	const struct broker *b); /* bytes of the folder that running captures may yet take */
 
-/* ---- workers (broker_jobs.c) ---- */
+/* ---- workers (jobs.c) ---- */
 
 void jobs__asked(struct peer *p, json_t *msg,
 		 const char *what); /* report, leaks, diff, compare, export, dump */
@@ -245,7 +245,7 @@ void jobs__free(struct broker *b);
 uint64_t jobs__reserved(
 	const struct broker *b); /* bytes of the folder that running exports may yet take */
 
-/* ---- formats (broker_formats.c) ---- */
+/* ---- formats (formats.c) ---- */
 
 struct export_format;
 json_t *jobs__formats(void);		  /* as `hello` tells them */
@@ -254,7 +254,7 @@ const char *jobs__type(const char *file); /* of the name's ending */
  * guide expect it. Returns buf. */
 char *jobs__suffix(const struct export_format *f, char *buf, size_t size);
 
-/* ---- the folder (broker_kept.c) ---- */
+/* ---- the folder (saved.c) ---- */
 
 /* What an earlier server left in it, and the files of the command line. 0 or an exit code, logged. */
 int kept__take(struct broker *b);
@@ -262,7 +262,7 @@ int kept__take(struct broker *b);
 void kept__note(const struct broker *b, const struct trace *t);
 void kept__forget(const struct broker *b, const struct trace *t);
 
-/* ---- the process that looks (looker.c) ---- */
+/* ---- the process that looks (scanner.c) ---- */
 
 int scanner__run(const struct serve_args *args, int link_fd);
 

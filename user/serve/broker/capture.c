@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Captures: `record`, or `run` for a command, each a program of its own that writes into a file
- * which was made for it. What it tells on the way comes through a pipe (recording_tell.h); how it
+ * which was made for it. What it tells on the way comes through a pipe (save/status_pipe.h); how it
  * ended, and its own words, become the trace's.
  */
 #include "serve/broker/broker.h"

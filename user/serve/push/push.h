@@ -3,8 +3,8 @@
 #define MT_SERVE_PUSH_PUSH_H
 /*
  * Between the files of push: what the process that pushes is made of. It makes documents
- * (push_otlp.c, push_pyroscope.c), has profiles made by the broker (push_profiles.c) and sends both
- * (push_send.c). Nothing waits for another: one loop (push.c), all else is called from it.
+ * (otlp.c, pyroscope.c), has profiles made by the broker (profiles.c) and sends both
+ * (send.c). Nothing waits for another: one loop (push.c), all else is called from it.
  */
 #include <jansson.h>
 #include <poll.h>
