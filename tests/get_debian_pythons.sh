@@ -5,12 +5,12 @@
 # anything and without root, and writes DESTDIR/python3.13 and DESTDIR/python3.14 that run them with
 # their own libc. Exit status 77, with the reason, where that cannot be done here.
 #
-# usage: tests/get_python314.sh DESTDIR
+# usage: tests/get_debian_pythons.sh DESTDIR
 set -u
 
 skip()
 {
-	echo "get_python314.sh: skipped: $*" >&2
+	echo "get_debian_pythons.sh: skipped: $*" >&2
 	exit 77
 }
 
