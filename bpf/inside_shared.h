@@ -78,7 +78,8 @@ struct mt_inside_table {
 	__u64 entry[MT_INSIDE_KEYS]; /* 0: free, and no key lies behind it; value 0: taken out */
 };
 
-/* Of the programs' variables, where each is among them: offsets in bytes. */
+/* Of the programs' variables, where each is among them: offsets in bytes, all of them u32.
+ * programs__share() in tools/inprocess/programs.c sets them; none lies in the first page. */
 struct mt_inside_variables {
 	__u32 size;
 	__u32 py, modules, bench_empty, bench_verify, stopped, woken, notices, code_epoch,

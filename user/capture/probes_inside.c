@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,25 @@ static bool fits(const struct mt_inside_variables *v, uint32_t at, size_t size)
 	return at <= v->size && size <= v->size - at;
 }
 
+/*
+ * Does the library say of each variable where it is? The first page holds none of them (see
+ * tools/inprocess/first.c), and a field that the library does not fill is 0.
+ */
+static bool all_said(const struct mt_inside_variables *v)
+{
+	const uint32_t *at = (const void *)v;
+	size_t i;
+
+	_Static_assert(offsetof(struct mt_inside_variables, size) == 0 &&
+			       sizeof(*v) % sizeof(*at) == 0,
+		       "the size, then one offset a variable");
+	for (i = 1; i < sizeof(*v) / sizeof(*at); i++) {
+		if (at[i] < MT_INSIDE_PAGE)
+			return false;
+	}
+	return true;
+}
+
 static bool all_fit(const struct mt_inside_variables *v)
 {
 	return v->size <= MT_INSIDE_VARIABLES_MAX && fits(v, v->py, sizeof(struct mt_py_layout)) &&
@@ -83,7 +103,7 @@ static int begin(struct inside_probes *ip, const struct probes_opts *opts)
 	struct probes *p = &ip->p;
 	struct mt_inside *at = ip->m->at;
 
-	if (!all_fit(&v))
+	if (!all_said(&v) || !all_fit(&v))
 		return -EBADMSG;
 	memset(to, 0, v.size);
 	memset(at->counters, 0, sizeof(at->counters));

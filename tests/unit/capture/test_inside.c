@@ -404,6 +404,33 @@ static int on_set_device(void *ctx, const void *rec, size_t len)
 	return 0;
 }
 
+/* A library that does not say where a variable is would have another one written in its place. */
+static void test_variable_without_place(void **state)
+{
+	const size_t n = sizeof(struct mt_inside_variables) / sizeof(uint32_t);
+	struct probes_opts opts = { 0 };
+	struct second s;
+	uint32_t *at;
+
+	(void)state;
+	start(&s, "insns", 0);
+	opts.inside = s.m;
+	at = (uint32_t *)&s.m->at->variables;
+	for (size_t i = 1; i < n; i++) {
+		const uint32_t was = at[i];
+		const char *why = "";
+
+		at[i] = 0;
+		errno = 0;
+		assert_null(probes__load(&opts, &why));
+		assert_int_equal(errno, EBADMSG);
+		assert_non_null(strstr(why, "not the one that belongs to this program"));
+		at[i] = was;
+	}
+	load(&s, false);
+	assert_int_equal(finish(&s, on_set_device, &(struct seen){ 0 }, 1000), 0);
+}
+
 /* Whoever can write to the shared memory says nothing of where we write, or what. */
 static void test_written_by_others(void **state)
 {
@@ -664,6 +691,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_written_by_others),
+		cmocka_unit_test(test_variable_without_place),
 		cmocka_unit_test(test_plan),
 #ifndef __SANITIZE_ADDRESS__ /* whose runtime wants to be the first of all libraries */
 		cmocka_unit_test(test_instructions),
