@@ -341,7 +341,7 @@ static void attach_asked(struct session *s, const struct map *map, bool new_file
 	err = usdt__find(s->target.proc, map, "pytorch", "malloc", MT_ASKED_ARGS, &u);
 	for (i = 0; !err && i < u.n; i++)
 		sites[i] = (struct probe_site){ u.site[i].offset, i, u.site[i].semaphore };
-	if (!err && s->opts.requested && s->opts.kin)
+	if (!err && s->opts.requested && s->opts.group)
 		log_info("--requested: PyTorch's probe is on in every process that maps %s, also "
 			 "in those that are not recorded",
 			 map->path);
@@ -737,7 +737,7 @@ uint64_t cuda_calls__unseen(const struct session *s)
 
 	/* First what was told: what is told of after that has hit a probe already or is on its way,
 	 * one a thread. */
-	if (!s->calls || !s->calls->smi || !s->from_start || s->opts.kin || s->opts.steps_only ||
+	if (!s->calls || !s->calls->smi || !s->from_start || s->opts.group || s->opts.steps_only ||
 	    !nvml__reports(s->calls->smi, &told) || probes__counters(s->probes, s->opts.number, c))
 		return 0;
 	hits = c[MT_CNT_HIT + MT_REC_REPORT];

@@ -19,7 +19,7 @@ static int on_record(void *ctx, const void *data, size_t len)
 		return 0;
 	p->records[h->member][h->type % RECORD_TYPES]++;
 	p->ends += h->type == MT_REC_CODE_GONE;
-	return p->group ? demux__deal(&p->feeds, data, len) : p->fn(p->ctx, data, len);
+	return p->group_id ? demux__deal(&p->feeds, data, len) : p->fn(p->ctx, data, len);
 }
 
 void probes__feed(struct probes *p, uint32_t number, probes_fn fn, void *ctx)
@@ -64,7 +64,7 @@ struct probes *probes__share(const struct probes_sets *sets, const struct mt_py_
 
 uint32_t probes__group(const struct probes *p)
 {
-	return p->group;
+	return p->group_id;
 }
 
 bool probes__shared(const struct probes *p)
@@ -86,7 +86,7 @@ struct probes *probes__load(const struct probes_opts *opts, const char **why)
 
 bool probes__everywhere(const struct probes *p)
 {
-	return p->group || p->filter;
+	return p->group_id || p->filter;
 }
 
 void probes__from_environment(struct probes_opts *opts)
@@ -201,7 +201,7 @@ bool probes__new_file(struct probes *p, uint32_t dev_major, uint32_t dev_minor, 
 	const struct file_id id = { inode, dev_major, dev_minor };
 	size_t i;
 
-	if (!p->group || p->calls_each)
+	if (!p->group_id || p->calls_each)
 		return true;
 	for (i = 0; i < p->n_files; i++) {
 		if (same_file(&p->files[i], &id))
@@ -233,8 +233,8 @@ void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t
 
 void probes__set_node_layout(struct probes *p, uint32_t number, const struct mt_node_layout *layout)
 {
-	struct mt_node_layout *l = p->group ? &proc_group__member(p->kin, number)->node
-					    : p->vars.node_layout;
+	struct mt_node_layout *l = p->group_id ? &proc_group__member(p->group, number)->node
+					       : p->vars.node_layout;
 
 	/* What says that a word is to be read comes after where it is. */
 	__atomic_store_n(&l->extra, 0, __ATOMIC_SEQ_CST);
@@ -297,7 +297,7 @@ uint64_t probes__notices(const struct probes *p)
 int probes__lost_ends(struct probes *p, uint64_t *ret)
 {
 	uint64_t c[MT_CNT_NR], sum = p->lost_ends, notices = probes__notices(p);
-	uint32_t i, n = p->group ? MT_MEMBERS : 1;
+	uint32_t i, n = p->group_id ? MT_MEMBERS : 1;
 	int err;
 
 	if (p->ends_known && notices == p->ends_notices) {
@@ -362,8 +362,8 @@ uint64_t probes__epoch(const struct probes *p)
 
 void probes__set_module_codes(struct probes *p, uint32_t number, const uint64_t *codes, size_t n)
 {
-	uint64_t *to = p->group ? (uint64_t *)proc_group__member(p->kin, number)->module_code
-				: p->vars.module_code;
+	uint64_t *to = p->group_id ? (uint64_t *)proc_group__member(p->group, number)->module_code
+				   : p->vars.module_code;
 	size_t i;
 
 	for (i = 0; i < MT_MAX_MODULE_CODES; i++)

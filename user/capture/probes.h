@@ -29,10 +29,10 @@ struct probes_sets {
 };
 
 struct probes_opts {
-	struct proc_group *kin; /* whose members' hits are recorded, each under its number; NULL:
+	struct proc_group *group; /* whose members' hits are recorded, each under its number; NULL:
 				   those of the one process attached to */
 	struct probes_sets
-		*sets; /* with kin: it is listed here as long as it is there; NULL: nowhere */
+		*sets; /* with group: it is listed here as long as it is there; NULL: nowhere */
 	struct mt_py_layout py;	      /* all zero: no Python frames */
 	size_t ring_bytes;	      /* power of two; 0: the default of 16 MiB */
 	struct inside_memory *inside; /* of the process, which runs the programs itself, in the
@@ -41,7 +41,7 @@ struct probes_opts {
 	bool verify; /* make every shortened walk once more in full, and count those that differ */
 	bool sleepable; /* begin with the sleepable programs */
 	bool modules;	/* tell of every call of a module, and of when it is left */
-	pid_t pid;	/* without kin: the process that will be attached to; 0: none will be */
+	pid_t pid;	/* without group: the process that will be attached to; 0: none will be */
 	bool filter;	/* the programs tell the process from others, even where the kernel can */
 	bool seen;	/* begin as after very many code objects: the end of each counts */
 	bool atomic;	/* no sleepable programs, even where the kernel has them */

@@ -62,8 +62,8 @@ struct probes {
 	struct place at_place[HOOK_NR];
 	unsigned int users;
 	/* With a group: */
-	struct proc_group *kin;
-	uint32_t group;
+	struct proc_group *group;
+	uint32_t group_id; /* as proc_group__new_group() gave it; 0: there is no group */
 	struct probes_sets *sets;
 	struct file_id *files; /* whose calls are attached to */
 	size_t n_files;

@@ -251,26 +251,26 @@ static int open_wake(struct probes *p)
 	return 0;
 }
 
-/* Maps that are the family's, or as small as can be where there is none. */
-static int set_family(struct probes *p, const struct probes_opts *opts)
+/* Takes the maps of the group, or makes them as small as possible without one. */
+static int set_group(struct probes *p, const struct probes_opts *opts)
 {
 	int err;
 
 	p->users = 1;
-	if (!opts->kin) {
+	if (!opts->group) {
 		bpf_map__set_max_entries(kernel(p)->skel->maps.processes, 1);
 		return bpf_map__set_max_entries(kernel(p)->skel->maps.members, 1);
 	}
-	p->kin = opts->kin;
-	p->group = proc_group__new_group(opts->kin);
-	kernel(p)->skel->rodata->group = p->group;
+	p->group = opts->group;
+	p->group_id = proc_group__new_group(opts->group);
+	kernel(p)->skel->rodata->group = p->group_id;
 	p->files = calloc(CALL_FILES_MAX, sizeof(*p->files));
 	err = p->files ? bpf_map__reuse_fd(kernel(p)->skel->maps.processes,
-					   proc_group__processes_fd(p->kin))
+					   proc_group__processes_fd(p->group))
 		       : -ENOMEM;
 	if (!err)
 		err = bpf_map__reuse_fd(kernel(p)->skel->maps.members,
-					proc_group__members_fd(p->kin));
+					proc_group__members_fd(p->group));
 	if (!err)
 		err = bpf_map__set_max_entries(kernel(p)->skel->maps.counters, MT_MEMBERS);
 	if (opts->sets && opts->sets->n < PROBES_SETS) {
@@ -366,7 +366,7 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	libbpf_set_print(print_libbpf);
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
 	p->multi = probes__kernel_multi() != PROBES_MULTI_NONE;
-	p->filter = !opts->kin && (opts->filter || probes__kernel_multi() == PROBES_MULTI_THREAD);
+	p->filter = !opts->group && (opts->filter || probes__kernel_multi() == PROBES_MULTI_THREAD);
 	handle_sections();
 	k->skel = memtrace_bpf__open();
 	if (!k->skel) {
@@ -381,7 +381,7 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	}
 	if (opts->atomic || !probes__kernel_sleepable())
 		leave_out_sleepable(k);
-	err = set_family(p, opts);
+	err = set_group(p, opts);
 	if (err)
 		goto fail;
 	if (opts->ring_bytes)

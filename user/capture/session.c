@@ -104,7 +104,7 @@ void session__free(struct session *s)
 	if (s->opts.inside)
 		inside_memory__close(s->opts.inside);
 	session__leave(s);
-	if (s->probes && s->opts.kin) {
+	if (s->probes && s->opts.group) {
 		probes__feed(s->probes, s->opts.number, NULL, NULL);
 		probes__reset_counters(s->probes, s->opts.number);
 		probes__leave_calls(s->probes, proc__pid(s->target.proc));
@@ -378,7 +378,7 @@ int session__catch_up(struct session *s)
 	s->forgotten = probes__times_forgotten(s->probes);
 	/* Which of them came before we were there cannot be told: nothing is said of stacks from
 	 * before now. */
-	if (!err && s->opts.kin && !probes__lost_ends(s->probes, &lost) && lost) {
+	if (!err && s->opts.group && !probes__lost_ends(s->probes, &lost) && lost) {
 		code_cache__lost(symbolizer__codes(s->names), 0, probes__epoch(s->probes));
 		s->gone_lost = lost;
 	}
@@ -672,7 +672,7 @@ static int housekeeping(struct session *s, uint64_t now)
 				 "exact");
 			s->lost_steps_said = true;
 		}
-		if (s->opts.kin)
+		if (s->opts.group)
 			session__set_rank(s);
 	}
 	return 0;
@@ -737,8 +737,8 @@ int session__mark(struct session *s, const char *name)
 
 static void stop(struct session *s)
 {
-	if (s->opts.kin)
-		proc_group__stop(s->opts.kin, proc__pid(s->target.proc), s->opts.number);
+	if (s->opts.group)
+		proc_group__stop(s->opts.group, proc__pid(s->target.proc), s->opts.number);
 	else
 		probes__stop(s->probes);
 }
@@ -760,10 +760,10 @@ int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks
 	stop(s);
 	err = err ? err : session__pump(s, sinks, n_sinks);
 	err = err ? err : cuda_calls__used(s, true);
-	if (!s->opts.kin)
+	if (!s->opts.group)
 		probes__detach(s->probes);
 	else if (strcmp(stop_reason, "exec"))
-		proc_group__forget(s->opts.kin, proc__pid(s->target.proc), s->opts.number);
+		proc_group__forget(s->opts.group, proc__pid(s->target.proc), s->opts.number);
 	if (s->opts.inside)
 		inside_memory__close(s->opts.inside);
 	log_debug("detached after %.1f ms", (session__now(s) - now) / 1e6);

@@ -34,11 +34,11 @@ struct session_opts {
 	bool late;    /* it may become anything later, as one that is ours, and is not to be held */
 	/* Of a capture that follows children: who keeps them, the sets of programs, the number of
 	 * this process (proc_group.h; 0: it gets one when it needs it). Else NULL, NULL, 0. */
-	struct proc_group *kin;
+	struct proc_group *group;
 	struct probes_sets *sets;
 	uint32_t number;
-	struct inside_memory *inside; /* the process is a child of ours that records itself, and not
-					 kin's; NULL: the kernel does */
+	struct inside_memory *inside; /* the process is a child of ours that records itself, without
+					 a group; NULL: the kernel does */
 	bool requested; /* EVENT_REQUESTED, where the target's PyTorch has the probe for it */
 	bool requested_if_there; /* likewise, and where it has none nothing is said */
 	bool no_autograd;	 /* what backward allocates is not traced to lines of forward */

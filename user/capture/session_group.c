@@ -20,19 +20,19 @@
 
 void session__join(struct session *s, uint64_t type_cell)
 {
-	if (!s->opts.kin || !s->probes)
+	if (!s->opts.group || !s->probes)
 		return;
-	proc_group__member(s->opts.kin, s->opts.number)->type_cell = type_cell;
+	proc_group__member(s->opts.group, s->opts.number)->type_cell = type_cell;
 	probes__feed(s->probes, s->opts.number, session__enqueue, s);
 	/* One that has ended meanwhile is told of elsewhere. */
-	proc_group__set_group(s->opts.kin, proc__pid(s->target.proc), s->opts.number,
+	proc_group__set_group(s->opts.group, proc__pid(s->target.proc), s->opts.number,
 			      probes__group(s->probes));
 }
 
 bool session__take_number(struct session *s)
 {
-	int number = s->opts.kin && !s->opts.number
-			     ? proc_group__number(s->opts.kin, proc__pid(s->target.proc))
+	int number = s->opts.group && !s->opts.number
+			     ? proc_group__number(s->opts.group, proc__pid(s->target.proc))
 			     : 0;
 
 	if (number > 0)
@@ -47,18 +47,19 @@ uint32_t session__number(const struct session *s)
 
 void session__leave(struct session *s)
 {
-	if (s->opts.kin && s->probes)
-		proc_group__set_group(s->opts.kin, proc__pid(s->target.proc), s->opts.number, 0);
+	if (s->opts.group && s->probes)
+		proc_group__set_group(s->opts.group, proc__pid(s->target.proc), s->opts.number, 0);
 }
 
 int session__fit(struct session *s, struct failure *f)
 {
 	struct probes_opts po = { .ring_bytes = s->opts.ring_bytes,
 				  .py = s->layout,
-				  .kin = s->opts.kin,
+				  .group = s->opts.group,
 				  .sets = s->opts.sets,
 				  .modules = !s->opts.no_modules && s->target.has_slot };
-	const struct hook *misfit = s->opts.kin ? probes__misfit(s->probes, s->target.hooks) : NULL;
+	const struct hook *misfit = s->opts.group ? probes__misfit(s->probes, s->target.hooks)
+						  : NULL;
 	const char *why = "";
 
 	if (!misfit)
@@ -77,7 +78,7 @@ int session__fit(struct session *s, struct failure *f)
 		s->probes = probes__load(&po, &why);
 	if (!s->probes)
 		return failure__set(f, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why, strerror(errno));
-	session__join(s, proc_group__member(s->opts.kin, s->opts.number)->type_cell);
+	session__join(s, proc_group__member(s->opts.group, s->opts.number)->type_cell);
 	return 0;
 }
 

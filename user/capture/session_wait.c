@@ -80,16 +80,16 @@ int session__load(struct session *s, struct failure *f)
 	struct probes_opts po = { .ring_bytes = s->opts.ring_bytes,
 				  .inside = s->opts.inside,
 				  .py = target__layout(&s->target),
-				  .kin = s->opts.kin,
+				  .group = s->opts.group,
 				  .sets = s->opts.sets };
 	uint64_t cell = po.py.type_cell;
 
-	if (po.kin)
+	if (po.group)
 		po.py.type_cell = 0; /* an address, and so each process's own */
 
 	if (s->probes && !memcmp(&po.py, &s->layout, sizeof(po.py))) {
-		if (po.kin)
-			proc_group__member(po.kin, s->opts.number)->type_cell = cell;
+		if (po.group)
+			proc_group__member(po.group, s->opts.number)->type_cell = cell;
 		return 0;
 	}
 	session__leave(s);
@@ -103,7 +103,7 @@ int session__load(struct session *s, struct failure *f)
 		s->probes = probes__load(&po, &why);
 	if (!s->probes)
 		return failure__set(f, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why, strerror(errno));
-	if (!po.kin)
+	if (!po.group)
 		probes__set_process(s->probes, proc__pidfd(s->target.proc));
 	session__join(s, cell);
 	return 0;
@@ -146,7 +146,7 @@ static bool is_early(struct session *s)
 	static const enum hook_id all[] = { HOOK_CODE_GONE, HOOK_CPU_DELETE, HOOK_CPU_NEW,
 					    HOOK_REPORT };
 	struct maps maps;
-	bool ret = s->opts.kin && !proc__maps(s->target.proc, &maps);
+	bool ret = s->opts.group && !proc__maps(s->target.proc, &maps);
 	size_t i;
 
 	if (!ret)

@@ -56,10 +56,10 @@ static int open_relatives(struct capture_loop *loop, struct session_opts *so, st
 
 	allow_files();
 	loop->sets = calloc(1, sizeof(*loop->sets));
-	loop->kin = loop->sets ? proc_group__new(&why) : NULL;
-	if (!loop->kin)
+	loop->group = loop->sets ? proc_group__new(&why) : NULL;
+	if (!loop->group)
 		return failure__set(f, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why, strerror(errno));
-	so->kin = loop->kin;
+	so->group = loop->group;
 	so->sets = loop->sets;
 	so->late = !loop->started; /* a launcher may never have PyTorch itself */
 	ro.session = *so;
@@ -118,13 +118,13 @@ void capture_loop__close(struct capture_loop *loop)
 {
 	tracees__free(loop->tracees);
 	session__free(loop->session);
-	proc_group__free(loop->kin);
+	proc_group__free(loop->group);
 	free(loop->sets);
 	pick__free(loop->pick);
 	loop->pick = NULL;
 	loop->session = NULL;
 	loop->tracees = NULL;
-	loop->kin = NULL;
+	loop->group = NULL;
 	loop->sets = NULL;
 }
 

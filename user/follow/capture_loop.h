@@ -72,7 +72,7 @@ struct capture_loop {
 	const struct tracees_output *output;
 	struct warn_children untraced;
 	struct tracees *tracees;
-	struct proc_group *kin;
+	struct proc_group *group;
 	struct probes_sets *sets;
 	struct pick *pick;
 	/* Set by the loop. */

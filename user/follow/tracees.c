@@ -35,9 +35,9 @@ uint64_t tracees__clock(void)
 	return clock__kernel();
 }
 
-static struct proc_group *kin_of(const struct tracees *r)
+static struct proc_group *group_of(const struct tracees *r)
 {
-	return r->opts.session.kin;
+	return r->opts.session.group;
 }
 
 /* ---- what is told of ---- */
@@ -84,9 +84,9 @@ struct tracee *tracees__add(struct tracees *r, pid_t pid, pid_t parent, uint32_t
 	if (slot < RELATIVES_MAX)
 		p = calloc(1, sizeof(*p));
 	if (!p) {
-		proc_group__forget(kin_of(r), pid, number);
+		proc_group__forget(group_of(r), pid, number);
 		if (number)
-			proc_group__free_number(kin_of(r), number);
+			proc_group__free_number(group_of(r), number);
 		return NULL;
 	}
 	p->all = r;
@@ -119,7 +119,7 @@ void tracees__retire(struct tracee *p)
 
 	if (!p->number)
 		return;
-	proc_group__give_back(kin_of(r), p->pid, p->number);
+	proc_group__give_back(group_of(r), p->pid, p->number);
 	r->numbered[p->number] = NULL;
 	r->retired[r->n_retired++] = p->number;
 	p->number = 0;
@@ -199,7 +199,7 @@ static void listen_to_kin(void *ctx)
 {
 	struct tracees *r = ctx;
 
-	proc_group__consume(kin_of(r), on_kin, r);
+	proc_group__consume(group_of(r), on_kin, r);
 }
 
 void tracees__know_sets(struct tracees *r)
@@ -239,22 +239,22 @@ static void take_in(struct tracees *r)
 		}
 	}
 	for (i = 0; i < retired; i++)
-		proc_group__free_number(kin_of(r), r->retired[i]);
+		proc_group__free_number(group_of(r), r->retired[i]);
 	r->n_retired -= retired;
 	memmove(r->retired, r->retired + retired, r->n_retired * sizeof(*r->retired));
 }
 
-/* ---- the family ---- */
+/* ---- the process group ---- */
 
 static void say_missed(struct tracees *r)
 {
-	uint64_t missed = proc_group__missed(kin_of(r));
+	uint64_t missed = proc_group__missed(group_of(r));
 
-	if (proc_group__was_full(kin_of(r)) && !r->short_said)
+	if (proc_group__was_full(group_of(r)) && !r->short_said)
 		log_warn("%d processes are recorded, and no more can be at a time: others wait "
 			 "until one of them ends",
 			 MT_MEMBERS - 1);
-	r->short_said = proc_group__was_full(kin_of(r));
+	r->short_said = proc_group__was_full(group_of(r));
 	if (missed == r->missed_said)
 		return;
 	log_warn("%" PRIu64 " processes are not followed: no more than %d are at a time",
@@ -294,18 +294,18 @@ struct tracees *tracees__new(pid_t pid, const struct tracees_opts *opts, uint32_
 		r->first_pid = pid;
 		r->wake = epoll_create1(EPOLL_CLOEXEC);
 		if (r->wake < 0 ||
-		    epoll_ctl(r->wake, EPOLL_CTL_ADD, proc_group__wake_fd(kin_of(r)), &ev))
+		    epoll_ctl(r->wake, EPOLL_CTL_ADD, proc_group__wake_fd(group_of(r)), &ev))
 			err = -errno;
 	}
 	if (!err && !pid) {
 		if (pick__only_pids(opts->pick) && !opts->children)
-			proc_group__alone(kin_of(r));
+			proc_group__alone(group_of(r));
 		if (!pick__only_pids(opts->pick) || pick__open_ended(opts->pick))
-			proc_group__tell_untracked(kin_of(r));
+			proc_group__tell_untracked(group_of(r));
 		return r;
 	}
 	if (!err)
-		err = proc_group__add(kin_of(r), pid) ?: proc_group__number(kin_of(r), pid);
+		err = proc_group__add(group_of(r), pid) ?: proc_group__number(group_of(r), pid);
 	if (err > 0) {
 		*number = r->first_number = err;
 		return r;

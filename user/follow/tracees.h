@@ -42,7 +42,7 @@ struct tracees_opts {
 };
 
 /*
- * Follows pid, whose session is to have opts->session.kin, .sets and *number; those that it has
+ * Follows pid, whose session is to have opts->session.group, .sets and *number; those that it has
  * started already are found at the next tracees__pump(). pid 0: there is no first one, opts->pick
  * says who is meant, and number is not used. opts is copied. NULL and *f on failure.
  */

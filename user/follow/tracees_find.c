@@ -28,15 +28,15 @@
 #define NEAREST 3		 /* of those that it nearly was are named */
 #define SCAN_ANEW 10		 /* of so many looks one is at everybody as if they were new */
 
-static struct proc_group *kin_of(const struct tracees *r)
+static struct proc_group *group_of(const struct tracees *r)
 {
-	return r->opts.session.kin;
+	return r->opts.session.group;
 }
 
 /* NULL: it is in already, or cannot be. */
 static struct tracee *take(struct tracees *r, pid_t pid, pid_t parent)
 {
-	int err = proc_group__add(kin_of(r), pid);
+	int err = proc_group__add(group_of(r), pid);
 
 	if (err == -ENOSPC && !r->full_said) {
 		r->full_said = true;
@@ -243,7 +243,7 @@ static void scan(struct tracees *r)
 
 void find__others(struct tracees *r, uint64_t now)
 {
-	uint64_t untold = proc_group__untold(kin_of(r));
+	uint64_t untold = proc_group__untold(group_of(r));
 	size_t i, n = r->n_strangers;
 
 	r->n_strangers = 0;

@@ -25,9 +25,9 @@
 			  now and then instead */
 #define NUMBERS_SHORT (MT_MEMBERS * 3 / 4)
 
-static struct proc_group *kin_of(const struct tracees *r)
+static struct proc_group *group_of(const struct tracees *r)
 {
-	return r->opts.session.kin;
+	return r->opts.session.group;
 }
 
 int tracee__on_early(void *tracee, const void *rec, size_t len)
@@ -78,7 +78,7 @@ void tracee__remove(struct tracee *p, const char *reason)
 	tracee__finish(p, reason, 0);
 	find__gone(p);
 	if (!p->told_end) /* the PID may be another process's by then */
-		proc_group__forget(kin_of(r), p->pid, p->number);
+		proc_group__forget(group_of(r), p->pid, p->number);
 	r->at[p->slot] = NULL;
 	while (r->top && !r->at[r->top - 1])
 		r->top--;

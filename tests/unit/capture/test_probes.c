@@ -36,7 +36,7 @@ static void test_lost_ends(void **state)
 {
 	static const struct probes_place place = { .counters = counters,
 						   .zero_counters = zero_counters };
-	static struct probes p = { .in = &place, .group = 1 };
+	static struct probes p = { .in = &place, .group_id = 1 };
 	uint64_t notices = 7, n = 99;
 	int i;
 

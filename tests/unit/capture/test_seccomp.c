@@ -139,7 +139,7 @@ static bool allows_child(void (*prepare)(void))
 /* By kernel, filter and group: does a process get return probes, and does anyone else. */
 static int decide(bool defect)
 {
-	struct probes one = { 0 }, group = { .group = 1 };
+	struct probes one = { 0 }, group = { .group_id = 1 };
 	int wrong = 0;
 
 	if (defect)
