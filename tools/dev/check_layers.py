@@ -9,6 +9,7 @@ Checks the layers of user/ (docs/STYLE.md, "Folders"). Prints each violation and
 * user/ has main.c and folders, and no folder has more than 45 files.
 * A folder includes, and calls, only folders of lower floors.
 * No header includes itself through others.
+* Each .c and .h file that a comment of user/, bpf/ or tools/ names is in the repository, or is known to be somebody else's.
 """
 import collections
 import pathlib
@@ -31,6 +32,13 @@ FLOORS = (
 )
 FLOOR = {name: i for i, line in enumerate(FLOORS) for name in line.split()}
 MAX_FILES = 45
+# Files of others that comments may name: whatever lies in these folders, and these.
+FOREIGN_FOLDERS = ("Include/", "Objects/", "Python/", "arch/", "c10/", "elf/", "include/uapi/", "kernel/", "ldso/", "linux/", "torch/csrc/")
+FOREIGN = frozenset("""
+    cmocka.h stdalign.h stdbool.h stddef.h stdint.h methodobject.h
+    cublasLt.h cuda.h cudaTypedefs.h cuda_runtime_api.h cudnn_adv.h cudnn_cnn.h cudnn_graph.h cudnn_ops.h library_types.h nccl.h nvml.h
+""".split())
+COMMENTS = {".c": r"/\*.*?\*/|//[^\n]*", ".h": r"/\*.*?\*/|//[^\n]*", ".py": r'#[^\n]*|""".*?"""', ".sh": r"#[^\n]*"}
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 USER = ROOT / "user"
 
@@ -122,9 +130,33 @@ def check_calls(objects):
     yield from find_circles(edges, "call")
 
 
+def listed(*folders):
+    """The repository's files in folders, as paths from its root."""
+    done = subprocess.run(["git", "-C", str(ROOT), "ls-files", "--", *folders], check=True, capture_output=True, text=True)
+    return done.stdout.splitlines()
+
+
+def check_named_files(commented):
+    """Files that a comment names: by the end of their path, such as capture/probes.h or probes.h."""
+    ends = set()
+    for name in listed():
+        parts = name.split("/")
+        ends |= {"/".join(parts[i:]) for i in range(len(parts))}
+    for f in commented:
+        text = (ROOT / f).read_text(encoding="utf-8", errors="replace")
+        for comment in re.finditer(COMMENTS[pathlib.Path(f).suffix], text, re.S):
+            for found in re.finditer(r"(?<![\w/.*\"-])[\w./-]*\w\.[ch]\b(?![\w(*-])", comment[0]):
+                name = found[0]
+                if name in ends or name in FOREIGN or name.startswith(FOREIGN_FOLDERS):
+                    continue
+                line = text.count("\n", 0, comment.start() + found.start()) + 1
+                yield "%s:%d: a comment names %s, which is not here" % (f, line, name)
+
+
 def main():
     sources = sorted(USER.rglob("*.[ch]"))
-    violations = [*check_folders(sources), *check_includes(sources)]
+    commented = [f for f in listed("user", "bpf", "tools") if pathlib.Path(f).suffix in COMMENTS and (ROOT / f).is_file()]
+    violations = [*check_folders(sources), *check_includes(sources), *check_named_files(commented)]
     for objects in sys.argv[1:]:
         violations += check_calls(pathlib.Path(objects))
     for v in violations:

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 # Turns a file into a C header that holds its bytes:
-#   tools/dev/embed.sh asset_flamegraph_js user/export/assets/flamegraph.js > flamegraph.js.h
+#   tools/dev/embed.sh asset_flamegraph_js user/export/assets/flamegraph.js > HEADER
 # gives asset_flamegraph_js[] and asset_flamegraph_js_len.
 set -eu
 

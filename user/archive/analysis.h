@@ -39,7 +39,7 @@ struct analysis {
 int analysis__open(const char *path, const struct model_opts *opts, struct analysis **ret);
 /*
  * Feeds every event to the model and finishes it; each (may be NULL) sees an event before the model
- * does and stops the run with a non-zero -errno. Shows progress on a terminal (lib/progress.h). A
+ * does and stops the run with a non-zero -errno. Shows progress on a terminal (log/progress.h). A
  * recording that is cut short or damaged is used up to there, with a note on standard error.
  * 0 or EXIT_FAILED, EXIT_UNUSABLE (logged; also when each failed).
  */

@@ -139,7 +139,7 @@ void probes__detach(struct probes *p);
  */
 typedef int (*probes_fn)(void *ctx, const void *rec, size_t len);
 int probes__consume(struct probes *p, probes_fn fn, void *ctx);
-/* As in ring.h. */
+/* As in bpf_ring.h. */
 uint64_t probes__written(const struct probes *p);
 uint64_t probes__taken(const struct probes *p);
 /* Whose records these are; fn NULL: nobody's any more, they are dropped. */

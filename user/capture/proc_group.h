@@ -3,7 +3,7 @@
 #define MT_CAPTURE_PROC_GROUP_H
 /*
  * The processes that a capture follows, as the kernel side keeps them: who forks, execs and ends is
- * known there before any of it has run, see bpf/group.bpf.h. Here: loading that, numbers and
+ * known there before any of it has run, see bpf/group.bpf.c. Here: loading that, numbers and
  * groups, and what has happened.
  */
 #include <linux/types.h>

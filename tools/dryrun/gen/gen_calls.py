@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 
-# Library as in calls.h: prefix of its functions, the type of its status, headers that declare them.
+# Library as in calls.def: prefix of its functions, the type of its status, headers that declare them.
 LIBRARIES = {
     "cudart": (r"cuda[A-Z]|__cuda", {"cudaError_t"}, ["cuda_runtime_api.h"]),
     "driver": (r"cu[A-Z]", {"CUresult"}, ["cuda.h"]),
