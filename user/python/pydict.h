@@ -3,7 +3,8 @@
 #define MT_PYTHON_PYDICT_H
 /*
  * The entries of dicts and of instances' attributes, as a snapshot: taken whole, checked against
- * the dict's own count, taken again when it changed meanwhile. Internal to pyobj and nntree.
+ * the dict's own count, taken again when it changed meanwhile. Internal to python/,
+ * torch/ and census/.
  */
 #include <stddef.h>
 #include <stdint.h>
