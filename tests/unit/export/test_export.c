@@ -363,20 +363,28 @@ static void test_hostile_names(void **state)
 	}
 }
 
+/* All formats of one moment. Those that stream have no moment to miss. */
 static void test_nothing_to_show(void **state)
 {
+	size_t tried = 0;
+
 	(void)state;
-	for (size_t k = 0; k < 3; k++) {
+	for (size_t k = 0; export_formats[k]; k++) {
+		const struct export_format *f = export_formats[k];
 		struct world w;
 
-		world__open(&w, all_formats[k], AT_PEAK, "peak");
+		if (f->begin)
+			continue;
+		world__open(&w, f->name, AT_PEAK, "peak");
 		assert_int_equal(world__end(&w), -ENODATA);
 		world__close(&w);
-		world__open(&w, all_formats[k], AT_OOM, "oom");
+		world__open(&w, f->name, AT_OOM, "oom");
 		world__run(&w, small);
 		assert_int_equal(world__end(&w), -ENOENT);
 		world__close(&w);
+		tried++;
 	}
+	assert_true(tried >= 3);
 }
 
 static void test_oom_moment(void **state)
