@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: report, diff, compare and export on any recording. The first two bytes choose
- * the command; the rest is made into a file as recording_file.h says. What is printed as text must
- * be harmless on a terminal, what is JSON must be JSON, and a page's or a picture's markup is the
- * program's own.
+ * libFuzzer target: report, diff, compare and export on any recording. The first byte
+ * chooses the command, as an index into commands[]. The second says how the rest becomes a file
+ * (recording_file.h). Text must be harmless on a terminal, and JSON must be JSON.
  */
 #include <jansson.h>
 #include <stdbool.h>
