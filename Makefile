@@ -46,7 +46,7 @@ SKELS := $(patsubst bpf/%.bpf.c,$(OUTPUT)/gen/%.skel.h,$(wildcard bpf/*.bpf.c))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*)) $(OUTPUT)/gen/assets/page.html.h \
 	$(if $(filter 0,$(SERVE)),,$(OUTPUT)/gen/assets/serve_pages.h)
 
-.PHONY: all clean help FORCE
+.PHONY: all clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -68,12 +68,11 @@ $(OUTPUT)/obj/%.o: %.c | $(ASSETS) $(SKELS)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)$(CC) $(CPPFLAGS) -Itests $(CFLAGS) -c -o $@ $<
 
-# What is in this build: main.c is compiled again when that has changed.
-$(OUTPUT)/gen/in_this_build.h: FORCE
-	$(Q)mkdir -p $(dir $@)
-	$(Q)echo '#define MEMTRACE_SERVE $(if $(filter 0,$(SERVE)),0,1)' | cmp -s - $@ || \
-		echo '#define MEMTRACE_SERVE $(if $(filter 0,$(SERVE)),0,1)' >$@
-
+# What is in this build: main.c is compiled again when that has changed. Written while make reads this file, so that no target is
+# made for nothing: tests run make while others run the program.
+IN_THIS_BUILD := \#define MEMTRACE_SERVE $(if $(filter 0,$(SERVE)),0,1)
+$(shell mkdir -p $(OUTPUT)/gen; echo '$(IN_THIS_BUILD)' | cmp -s - $(OUTPUT)/gen/in_this_build.h || \
+	echo '$(IN_THIS_BUILD)' >$(OUTPUT)/gen/in_this_build.h)
 $(OUTPUT)/obj/user/main.o: $(OUTPUT)/gen/in_this_build.h
 
 include bpf/build.mk tools/dev/pages.mk tools/dryrun/build.mk tools/inprocess/build.mk tools/replayer/build.mk tests/build.mk tests/fuzz/build.mk \

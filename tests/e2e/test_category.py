@@ -25,8 +25,11 @@ def compare(doc, truth):
 
 def from_start(device, *options, role="main"):
     recording, told = scratch("start-%s-%s.mtr" % (device, role)), scratch("start-%s-%s.json" % (device, role))
-    code, out, err = tool("run", *options, "-o", recording, "--", python(role), CATEGORIES, device, "7", told, root=True, seconds=120)
-    equal(code, 0, "exit code of run (%s)" % err)
+    p = spawn([TOOL, "run", *options, "-v", "-o", recording, "--", python(role), CATEGORIES, device, "7", told, "wait"], root=True)
+    p.wait_line("^ready", 120)
+    p.wait_line("[1-9][0-9]* storages named", 60, stream="err")
+    p.send()
+    equal(p.wait(120), 0, "exit code of run (%s)" % p.stderr()[-800:])
     truth = read_json(told)
     name = "cpu" if device == "cpu" else "cuda:0"
     doc = report(recording, "--device", name, at="peak")

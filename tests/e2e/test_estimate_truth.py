@@ -57,7 +57,7 @@ def test_fake_tensors_agree():
 
 def test_devices_are_documented():
     """Each device of the table in the program, with its figures, is a row of the table in the document."""
-    with open(os.path.join(harness.REPO, "user", "device_kinds.c"), encoding="utf-8") as f:
+    with open(os.path.join(harness.REPO, "user", "estimate", "device_kinds.c"), encoding="utf-8") as f:
         source = f.read()
     with open(os.path.join(harness.REPO, "docs", "ESTIMATE.md"), encoding="utf-8") as f:
         document = f.read()

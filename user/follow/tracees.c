@@ -110,6 +110,7 @@ void tracees__numbered(struct tracee *p)
 	if (number == p->number)
 		return;
 	p->number = number;
+	p->lacks_number = false;
 	p->all->numbered[number % MT_MEMBERS] = p;
 }
 
@@ -138,6 +139,7 @@ static void ended(struct tracee *p, uint64_t when)
 {
 	if (!p->told_end)
 		p->end = when;
+	p->all->unrecorded += p->lacks_number && !p->told_end;
 	p->told_end = true;
 }
 
@@ -152,6 +154,7 @@ static int on_fork(struct tracees *r, const struct mt_rec_group *k)
 		tracee__remove(p, "");
 		return 0;
 	}
+	p->lacks_number = !k->number && nearest(r, k->from);
 	p->forked = p->diverged = k->time;
 	if (!tracees__session(r, k->from) && r->numbered[k->from % MT_MEMBERS])
 		p->diverged = r->numbered[k->from % MT_MEMBERS]->diverged;
@@ -255,6 +258,12 @@ static void say_missed(struct tracees *r)
 			 "until one of them ends",
 			 MT_MEMBERS - 1);
 	r->short_said = proc_group__was_full(group_of(r));
+	if (r->unrecorded)
+		log_warn("%" PRIu64
+			 " forked processes ended before one of %d places was free: what they "
+			 "allocated is not recorded",
+			 r->unrecorded, MT_MEMBERS - 1);
+	r->unrecorded = 0;
 	if (missed == r->missed_said)
 		return;
 	log_warn("%" PRIu64 " processes are not followed: no more than %d are at a time",

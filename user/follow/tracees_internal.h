@@ -44,6 +44,7 @@ struct tracee {
 	struct probes *early_from;
 	bool picked;		  /* it is meant itself, and not one that such a one has started */
 	bool is_child;		  /* started by one that is in, as far as is known */
+	bool lacks_number;	  /* forked by one that is recorded when no number was left */
 	bool has_events;	  /* in early, or some that found no room there */
 	bool told_exec, told_end; /* by the kernel side */
 	bool execed, ended;	  /* and all that was recorded before has come in */
@@ -72,6 +73,7 @@ struct tracees {
 	size_t traced, ever;
 	uint64_t begin; /* CLOCK_MONOTONIC, ns: of the first attach */
 	uint64_t next_look, missed_said;
+	uint64_t unrecorded; /* processes that ended while they lacked a number; not reported yet */
 	bool scanned;
 	/* Where some are picked: */
 	pid_t stranger[STRANGERS_MAX]; /* that run another program, and are to be looked at */

@@ -2,13 +2,12 @@
 #ifndef MT_WATCH_WATCH_H
 #define MT_WATCH_WATCH_H
 /*
- * `watch`: processes are looked at from outside, a few short reads every second, until a rule
- * holds; then what is live is written down at once, and everything is recorded for a while, by
- * programs of their own, so that nothing that goes wrong there ends the watching.
+ * `watch` reads processes from outside, a few short reads every second, until a rule holds. Then it
+ * dumps the live tensors at once and records all events for a while. Other programs do both, so
+ * that their failure does not end `watch`.
  *
- * watch.c has the loop and the rules, find.c who is watched, target.c what is known of
- * each, capture.c the captures, say.c what is told, metrics.c the figures for
- * others.
+ * watch.c: the loop and the rules. find.c: the watched processes. target.c: one process.
+ * capture.c: captures. say.c: lines on standard output. metrics.c: figures for other programs.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -189,7 +188,7 @@ void watch_exec__run(struct watch *w, const char *event, const struct watch_shot
 void watch_exec__pump(uint64_t now);
 void watch_exec__finish(void); /* those that wait are run; ten seconds at most */
 
-/* ---- telling (say.c, metrics.c) ---- */
+/* ---- output (say.c, metrics.c) ---- */
 
 /* Lines on standard output, one for each event. t, d, rule may be NULL. */
 void watch_say__target(const struct watch *w, const char *event, const struct watch_target *t,

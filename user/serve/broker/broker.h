@@ -2,11 +2,10 @@
 #ifndef MT_SERVE_BROKER_BROKER_H
 #define MT_SERVE_BROKER_BROKER_H
 /*
- * The privileged process of `serve`: docs/SERVE.md, "The processes". One loop that never waits for
- * anybody: what takes time is another process. broker.c has the loop, peers.c the processes
- * that it talks to, ask.c what is asked of it, capture.c and trace.c captures
- * and what becomes of them, jobs.c workers, saved.c the recordings that are there at
- * the beginning.
+ * The privileged process of `serve`: docs/SERVE.md, "The processes". Its one loop never blocks:
+ * slow work runs in other processes. broker.c: the loop. peers.c: links to the other processes.
+ * ask.c: their requests. capture.c and trace.c: captures and their recordings. jobs.c: workers.
+ * saved.c: recordings that exist at the start.
  */
 #include <jansson.h>
 #include <stdbool.h>

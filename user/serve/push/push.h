@@ -2,9 +2,9 @@
 #ifndef MT_SERVE_PUSH_PUSH_H
 #define MT_SERVE_PUSH_PUSH_H
 /*
- * Between the files of push: what the process that pushes is made of. It makes documents
- * (otlp.c, pyroscope.c), has profiles made by the broker (profiles.c) and sends both
- * (send.c). Nothing waits for another: one loop (push.c), all else is called from it.
+ * Shared by the files of the process that pushes. It writes documents (otlp.c, pyroscope.c), gets
+ * profiles from the broker (profiles.c) and sends both (send.c). One loop (push.c) calls all of it,
+ * and nothing in it blocks.
  */
 #include <jansson.h>
 #include <poll.h>
