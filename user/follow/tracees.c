@@ -259,9 +259,8 @@ static void say_missed(struct tracees *r)
 			 MT_MEMBERS - 1);
 	r->short_said = proc_group__was_full(group_of(r));
 	if (r->unrecorded)
-		log_warn("%" PRIu64
-			 " forked processes ended before one of %d places was free: what they "
-			 "allocated is not recorded",
+		log_warn("%" PRIu64 " forked processes ended before one of %d places was free: "
+			 "they are not recorded",
 			 r->unrecorded, MT_MEMBERS - 1);
 	r->unrecorded = 0;
 	if (missed == r->missed_said)
@@ -467,4 +466,5 @@ void tracees__finish(struct tracees *r, const char *reason)
 		if (r->at[i])
 			tracee__remove(r->at[i], r->at[i]->ended ? "target exited" : reason);
 	}
+	say_missed(r);
 }

@@ -53,6 +53,21 @@ static void drop_early(struct tracee *p)
 	p->has_events = false;
 }
 
+/* None of them may refer to a session that is freed. One that could not be opened is not recorded,
+ * and counted. */
+static void orphan_forked_by(struct tracees *r, const struct session *s)
+{
+	size_t i;
+
+	for (i = 0; i < r->top && s; i++) {
+		if (!r->at[i] || r->at[i]->forked_by != s)
+			continue;
+		r->unrecorded += r->at[i]->has_events;
+		drop_early(r->at[i]);
+		r->at[i]->state = WATCHED;
+	}
+}
+
 void tracee__finish(struct tracee *p, const char *reason, int err)
 {
 	int ret;
@@ -60,15 +75,18 @@ void tracee__finish(struct tracee *p, const char *reason, int err)
 	if (p->state == TRACED) {
 		tracee__open_all_forked_by(p->all, p->session);
 		ret = session__finish(p->session, &p->sink, 1, reason);
+		/* The last drain may have brought more of them. */
+		tracee__open_all_forked_by(p->all, p->session);
 		p->all->opts.output->end(p->output, reason, err ? err : ret);
 		p->all->traced--;
 	}
+	p->state = WATCHED;
+	orphan_forked_by(p->all, p->session);
 	session__free(p->session);
 	p->session = NULL;
 	p->output = NULL;
 	drop_early(p);
 	tracees__retire(p);
-	p->state = WATCHED;
 }
 
 void tracee__remove(struct tracee *p, const char *reason)
@@ -137,8 +155,11 @@ void tracee__open_all_forked_by(struct tracees *r, const struct session *s)
 	size_t i;
 
 	for (i = 0; i < r->top; i++) {
-		if (r->at[i] && r->at[i]->state == FORKED && r->at[i]->forked_by == s)
-			tracee__open_forked(r->at[i]);
+		if (!r->at[i] || r->at[i]->state != FORKED || r->at[i]->forked_by != s)
+			continue;
+		tracee__open_forked(r->at[i]);
+		/* That drains the ring: another one may have taken any place. */
+		i = (size_t)-1;
 	}
 }
 
