@@ -13,8 +13,8 @@
 #define WINDOW 4096 /* a page, and a power of two */
 
 const volatile struct mt_py_layout py = {};
-const volatile __u8 modules =
-	0; /* every call of a module is told of, not only those of outermost ones */
+/* every call of a module is told of, not only those of outermost ones */
+const volatile __u8 modules = 0;
 const volatile __u8 bench_verify = 0; /* every shortened walk is made again in full, and compared */
 const volatile __u32 group = 0; /* of processes that are followed, see group.h; 0: one process is
 				   traced, and others do not get here */
@@ -23,8 +23,8 @@ const volatile __u32 only = 0;	/* without a group: the process whose hits count,
 const volatile __u8 bench_empty = 0; /* count hits, do nothing else: the price of a bare probe */
 
 /* Shared with user space while running (mapped memory). */
-__u8 stopped =
-	0; /* the capture is over: detaching takes a while, and no event may come after its end */
+/* the capture is over: detaching takes a while, and no event may come after its end */
+__u8 stopped = 0;
 #define MT_WAKE_PAUSE 500000 /* ns */
 __u64 woken = 0;	     /* when user space was woken last for a new stack, ns */
 __u64 notices = 0; /* goes up after a counter that user space is to read at once: of a lost record,

@@ -7,8 +7,8 @@
  * stack; nothing of it is left where user space is in the first one.
  */
 
-const volatile __u32 pid_ns =
-	0; /* number of user space's PID namespace, as in /proc/self/ns/pid; 0: the first one */
+/* number of user space's PID namespace, as in /proc/self/ns/pid; 0: the first one */
+const volatile __u32 pid_ns = 0;
 
 #define PID_LEVELS 32 /* of namespaces in one another, at most: MAX_PID_NS_LEVEL */
 
