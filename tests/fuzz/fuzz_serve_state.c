@@ -36,7 +36,7 @@ static void check_process(const struct state_process *p)
 	}
 }
 
-static void check_state(struct attach_state *s)
+static void check_state(struct state *s)
 {
 	if (s->n_processes > STATE_PROCESSES || s->n_traces > STATE_TRACES)
 		abort();
@@ -56,7 +56,7 @@ static void check_state(struct attach_state *s)
 static void on_message(void *ctx, json_t *msg, int fd)
 {
 	struct state_trace *trace = NULL;
-	struct attach_state *s = ctx;
+	struct state *s = ctx;
 	uint64_t before = s->messages;
 	int err = state__take(s, msg, fd, &trace);
 
@@ -99,7 +99,7 @@ static void put(int to, const uint8_t *data, size_t size, int fd)
 		close(fd);
 }
 
-static void show(const struct attach_state *s)
+static void show(const struct state *s)
 {
 	static const struct metrics none;
 	char *text = NULL;
@@ -116,7 +116,7 @@ static void show(const struct attach_state *s)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct attach_state s;
+	struct state s;
 	struct link *l;
 	int fds[2], report = -1;
 
