@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""What make lint checks: layers, words, format, shell, python, commits. tools/dev/lint.sh says what is wrong."""
+"""What make lint checks: layers, words, format, shell, python, fuzzers, commits. tools/dev/lint.sh says what is wrong."""
 import os
 import re
 import subprocess
@@ -36,6 +36,10 @@ def test_shell():
 
 def test_python():
     lint("python")
+
+
+def test_fuzzers():
+    lint("fuzzers")
 
 
 def test_commits():
