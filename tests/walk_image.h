@@ -5,7 +5,7 @@
  * A thread's Python stack for the kernel side's walk in user space: a head, then saved memory
  * (image_memory.h). For inclusion after bpf_host.h.
  */
-#include "capture/attach.h"
+#include "capture/target.h"
 #include "image_memory.h"
 #include "python/pyinternal.h"
 

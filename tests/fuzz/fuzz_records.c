@@ -14,6 +14,7 @@
 #include "capture/modules.h"
 #include "capture/session_internal.h"
 #include "capture/symbolizer.h"
+#include "lib/failure.h"
 #include "lib/map64.h"
 #include "log/log.h"
 #include "record/dict.h"

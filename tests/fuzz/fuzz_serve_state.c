@@ -42,11 +42,11 @@ static void check_state(struct state *s)
 		abort();
 	for (size_t i = 0; i < s->n_processes; i++) {
 		check_process(s->processes[i]);
-		if (state__process(s, s->processes[i]->pid) != s->processes[i])
+		if (serve_state__process(s, s->processes[i]->pid) != s->processes[i])
 			abort();
 	}
 	for (size_t i = 0; i < s->n_traces; i++) {
-		if (!*s->traces[i]->id || state__trace(s, s->traces[i]->id) != s->traces[i])
+		if (!*s->traces[i]->id || serve_state__trace(s, s->traces[i]->id) != s->traces[i])
 			abort();
 		if (s->traces[i]->summary)
 			json_decref(summary__short(s->traces[i]->summary));
@@ -58,11 +58,11 @@ static void on_message(void *ctx, json_t *msg, int fd)
 	struct state_trace *trace = NULL;
 	struct state *s = ctx;
 	uint64_t before = s->messages;
-	int err = state__take(s, msg, fd, &trace);
+	int err = serve_state__take(s, msg, fd, &trace);
 
 	if (err ? trace || s->messages != before : s->messages != before + 1)
 		abort();
-	if (trace && state__trace(s, trace->id) != trace)
+	if (trace && serve_state__trace(s, trace->id) != trace)
 		abort();
 }
 
@@ -122,7 +122,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (link__pair(fds) || !(l = link__new(fds[1])))
 		abort();
-	state__init(&s);
+	serve_state__init(&s);
 	while (size) {
 		const uint8_t *end = memchr(data, '\n', size);
 		size_t len = end ? (size_t)(end - data) : size;
@@ -142,7 +142,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		close(report);
 	check_state(&s);
 	show(&s);
-	state__release(&s);
+	serve_state__release(&s);
 	link__free(l);
 	close(fds[0]);
 	return 0;

@@ -179,7 +179,7 @@ static void read_graph(struct pytensors *t)
 	free(holds);
 	pygraph__free(&g);
 	for (size_t i = 0; i < NODES; i++) {
-		if (!node__class(self, world.nodes[i].node[0], name, sizeof(name)) &&
+		if (!autograd_node__class(self, world.nodes[i].node[0], name, sizeof(name)) &&
 		    !memchr(name, '\0', sizeof(name)))
 			abort();
 	}

@@ -154,7 +154,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		read_args(s);
 		break;
 	case 6:
-		if (node__plain_name(s, name, sizeof(name)) && !memchr(name, '\0', sizeof(name)))
+		if (autograd_node__plain_name(s, name, sizeof(name)) &&
+		    !memchr(name, '\0', sizeof(name)))
 			abort();
 		break;
 	case 7:

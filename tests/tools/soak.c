@@ -28,6 +28,7 @@
 #include "archive/folder.h"
 #include "capture/code_cache.h"
 #include "capture/symbolizer.h"
+#include "lib/failure.h"
 #include "lib/text.h"
 #include "model/model.h"
 #include "record/dict.h"

@@ -9,6 +9,8 @@ Checks the layers of user/ (docs/STYLE.md, "Folders"). Prints each violation and
 * user/ has main.c and folders, and no folder has more than 45 files.
 * A folder includes, and calls, only folders of lower floors.
 * No header includes itself through others.
+* The prefix of a function in a header, what comes before "__", is the name of its file or of a type that this header declares, and
+  folders do not share a prefix.
 * Each .c and .h file that a comment of user/, bpf/ or tools/ names is in the repository, or is known to be somebody else's.
 """
 import collections
@@ -130,6 +132,37 @@ def check_calls(objects):
     yield from find_circles(edges, "call")
 
 
+def leads_to(prefix, path):
+    """Does a prefix name this file: by its name, or its folder's and its own, or a part of that that ends at a "_"?"""
+    names = (path.stem, path.parent.name + "_" + path.stem)
+    return any(name == prefix or name.startswith(prefix + "_") or prefix.startswith(name + "_") for name in names)
+
+
+def check_prefixes(sources):
+    """A reader finds a function's file by the function's name."""
+    texts = {f: re.sub(r"/\*.*?\*/|//[^\n]*", "", f.read_text(encoding="utf-8"), flags=re.S) for f in sources}
+    defined = {}
+    for f, text in texts.items():
+        if f.suffix == ".c":
+            for found in re.finditer(r"^(?!static|return|else|typedef)\w[\w\s*]*?\b(\w+)\((?=[^;{]*\)\s*\{)", text, re.M):
+                defined[found[1]] = f
+    folders = collections.defaultdict(set)
+    for f in [f for f in sources if f.suffix == ".h"]:
+        types = set(re.findall(r"^(?:struct|enum) (\w+)(?: \{|;)", texts[f], re.M))
+        for found in re.finditer(r"^(?!static|return|typedef|extern)\w[\w\s*]*?\b(\w+)\(", texts[f], re.M):
+            name, at = found[1], defined.get(found[1])
+            prefix = name.split("__")[0]
+            if not at:
+                continue  # a macro, or a function that the generator of another file makes
+            whole = {at.stem, at.parent.name + "_" + at.stem}
+            if not (name in whole if prefix == name else prefix in types or leads_to(prefix, f) or leads_to(prefix, at)):
+                yield "%s: %s() leads to no file and no type of this header" % (f.relative_to(ROOT), name)
+            folders[prefix].add(folder_of(f))
+    for prefix, where in sorted(folders.items()):
+        if len(where) > 1 and not any(all(w.startswith(outer) for w in where) for outer in where):
+            yield "the prefix %s__ is in several folders: %s" % (prefix, ", ".join(sorted(where)))
+
+
 def listed(*folders):
     """The repository's files in folders, as paths from its root."""
     done = subprocess.run(["git", "-C", str(ROOT), "ls-files", "--", *folders], check=True, capture_output=True, text=True)
@@ -156,7 +189,7 @@ def check_named_files(commented):
 def main():
     sources = sorted(USER.rglob("*.[ch]"))
     commented = [f for f in listed("user", "bpf", "tools") if pathlib.Path(f).suffix in COMMENTS and (ROOT / f).is_file()]
-    violations = [*check_folders(sources), *check_includes(sources), *check_named_files(commented)]
+    violations = [*check_folders(sources), *check_includes(sources), *check_prefixes(sources), *check_named_files(commented)]
     for objects in sys.argv[1:]:
         violations += check_calls(pathlib.Path(objects))
     for v in violations:

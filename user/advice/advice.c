@@ -227,15 +227,15 @@ static int advise(struct advising *a, const struct model_device *d)
 	int err = 0;
 
 	if (a->t && a->t->nkept && !a->list->too_long) {
-		err = advise_checkpoint(a);
+		err = advice_checkpoint(a);
 		if (!err)
-			err = advise_lasting(a);
+			err = advice_lasting(a);
 		if (!err)
-			err = advise_gradients(a);
+			err = advice_gradients(a);
 		if (!err)
-			err = advise_step(a);
+			err = advice_step(a);
 	}
-	return err ? err : advise_cached(a, d);
+	return err ? err : advice_lasting__cached(a, d);
 }
 
 int advisor__finish(struct advisor *v, size_t device, struct advice_list *ret)

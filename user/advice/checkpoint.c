@@ -300,7 +300,7 @@ static int try_group(struct advising *a, const struct instances *s, uint32_t gro
 	return err;
 }
 
-int advise_checkpoint(struct advising *a)
+int advice_checkpoint(struct advising *a)
 {
 	struct instances s;
 	int err = instances__find(a->d, &s);

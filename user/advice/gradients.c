@@ -201,7 +201,7 @@ static int change_window(struct advising *a, const struct window *w, struct chan
 	return change_never(a, w, &at, ch, f);
 }
 
-int advise_gradients(struct advising *a)
+int advice_gradients(struct advising *a)
 {
 	struct remedy r = { 0 };
 	struct found most = { 0 };

@@ -154,12 +154,12 @@ struct advising {
 	size_t cap;
 	uint64_t peak; /* the largest of all windows */
 };
-int advise_checkpoint(struct advising *a);
-int advise_lasting(struct advising *a); /* optimizer's state, buffers, buckets */
-int advise_gradients(struct advising *a);
-int advise_step(struct advising *a); /* what lives within a step: optimizer's temporaries, logits,
+int advice_checkpoint(struct advising *a);
+int advice_lasting(struct advising *a); /* optimizer's state, buffers, buckets */
+int advice_gradients(struct advising *a);
+int advice_step(struct advising *a); /* what lives within a step: optimizer's temporaries, logits,
 					outputs held */
-int advise_cached(struct advising *a, const struct model_device *d);
+int advice_lasting__cached(struct advising *a, const struct model_device *d);
 
 /*
  * A remedy, as changes to each kept window, by its place among those: what the peak would be. Where
@@ -180,7 +180,8 @@ int advising__add(struct advising *a,
 
 /* Is one of the frames of a file whose path ends so, in a function whose name, without its class,
  * begins so (NULL: any)? */
-bool stack__is_in(const struct dict *d, uint32_t stack, const char *file, const char *func);
+bool advice_lasting__stack_is_in(const struct dict *d, uint32_t stack, const char *file,
+				 const char *func);
 
 /* Texts: NULL on ENOMEM. Names of the target's in them are cleaned. */
 char *advice__say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

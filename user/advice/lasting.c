@@ -47,8 +47,8 @@ static bool is_moment_by_name(const char *name, size_t *optimizer)
 static bool is_moment_by_line(const struct dict *d, const struct ablock *b)
 {
 	return b->window && b->phase == PHASE_OPTIMIZER && !b->name && b->size > ROUND &&
-	       (stack__is_in(d, b->stack, "torch/optim/adam.py", "_init_group") ||
-		stack__is_in(d, b->stack, "torch/optim/adamw.py", "_init_group"));
+	       (advice_lasting__stack_is_in(d, b->stack, "torch/optim/adam.py", "_init_group") ||
+		advice_lasting__stack_is_in(d, b->stack, "torch/optim/adamw.py", "_init_group"));
 }
 
 struct moments {
@@ -247,7 +247,8 @@ static int advise_buffers(struct advising *a)
 
 /* Is one of the frames of this file, and, where func is not NULL, of a function whose name ends so?
  */
-bool stack__is_in(const struct dict *d, uint32_t stack, const char *file, const char *func)
+bool advice_lasting__stack_is_in(const struct dict *d, uint32_t stack, const char *file,
+				 const char *func)
 {
 	struct dict_stack s = dict__get_stack(d, stack);
 
@@ -267,10 +268,12 @@ bool stack__is_in(const struct dict *d, uint32_t stack, const char *file, const 
 static bool is_bucket(const struct advising *a, const struct ablock *b)
 {
 	return b->window && (b->category == CATEGORY_UNKNOWN || b->category == CATEGORY_GRADIENT) &&
-	       stack__is_in(a->d, b->stack, "torch/nn/parallel/distributed.py", NULL) &&
-	       (stack__is_in(a->d, b->stack, "torch/nn/parallel/distributed.py",
-			     "_ddp_init_helper") ||
-		stack__is_in(a->d, b->stack, "torch/nn/parallel/distributed.py", "_pre_forward"));
+	       advice_lasting__stack_is_in(a->d, b->stack, "torch/nn/parallel/distributed.py",
+					   NULL) &&
+	       (advice_lasting__stack_is_in(a->d, b->stack, "torch/nn/parallel/distributed.py",
+					    "_ddp_init_helper") ||
+		advice_lasting__stack_is_in(a->d, b->stack, "torch/nn/parallel/distributed.py",
+					    "_pre_forward"));
 }
 
 /* Gradients would lie in the buckets, which are there all the time: what backward makes is copied
@@ -324,7 +327,7 @@ static int advise_buckets(struct advising *a)
 	return err;
 }
 
-int advise_lasting(struct advising *a)
+int advice_lasting(struct advising *a)
 {
 	int err = advise_state(a);
 
@@ -335,7 +338,7 @@ int advise_lasting(struct advising *a)
 
 /* ---- reserved ---- */
 
-int advise_cached(struct advising *a, const struct model_device *d)
+int advice_lasting__cached(struct advising *a, const struct model_device *d)
 {
 	uint64_t spare = d->has_totals && d->peak_reserved > d->peak_allocated
 				 ? d->peak_reserved - d->peak_allocated

@@ -103,7 +103,8 @@ static int advise_foreach(struct advising *a)
 static bool of_cross_entropy(const struct advising *a, const struct ablock *b)
 {
 	return b->born && b->phase != PHASE_BACKWARD &&
-	       stack__is_in(a->d, b->stack, "torch/nn/functional.py", "cross_entropy");
+	       advice_lasting__stack_is_in(a->d, b->stack, "torch/nn/functional.py",
+					   "cross_entropy");
 }
 
 /*
@@ -329,7 +330,7 @@ static int advise_held(struct advising *a)
 	return err;
 }
 
-int advise_step(struct advising *a)
+int advice_step(struct advising *a)
 {
 	int err = advise_foreach(a);
 

@@ -277,7 +277,7 @@ static uint32_t class_by_vptr(struct session *s, uint64_t vptr)
 	if (map64__get(a->classes, vptr, &v))
 		return (uint32_t)v;
 	v = 0;
-	if (!node__class(s->target.proc, vptr, name, sizeof(name)))
+	if (!autograd_node__class(s->target.proc, vptr, name, sizeof(name)))
 		v = symbolizer__number(s->names, dict__string(s->dict, name, strlen(name)));
 	if (v == UINT32_MAX || map64__set(a->classes, vptr, v))
 		return UINT32_MAX;

@@ -4,13 +4,14 @@
 #include <errno.h>
 #include <linux/capability.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "capture/attach.h"
+#include "capture/caps.h"
 
 static const struct {
 	unsigned bit;

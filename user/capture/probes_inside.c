@@ -15,7 +15,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "capture/attach.h"
 #include "capture/inside_memory.h"
 #include "capture/inside_sites.h"
 #include "capture/probes_internal.h"

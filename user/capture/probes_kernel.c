@@ -14,7 +14,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "capture/attach.h"
+#include "capture/caps.h"
 #include "capture/probes_internal.h"
 #include "capture/proc_group.h"
 #include "lib/clock.h"

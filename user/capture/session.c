@@ -20,12 +20,14 @@
 #include <unistd.h>
 
 #include "capture/autograd.h"
+#include "capture/caps.h"
 #include "capture/code_cache.h"
 #include "capture/cuda_calls.h"
 #include "capture/inside_memory.h"
 #include "capture/modules.h"
 #include "capture/symbolizer.h"
 #include "lib/clock.h"
+#include "lib/failure.h"
 #include "lib/map64.h"
 #include "lib/text.h"
 #include "log/log.h"

@@ -14,18 +14,13 @@
 #include "lib/exit.h"
 #include "record/stream.h"
 
+struct failure; /* lib/failure.h */
 struct inside_memory;
 struct proc_group;
 struct probes_sets;
 struct queue;
 struct session;
 struct proc;
-
-/* For a person and for an exit status: what failed, on what, why, and the next thing to try. */
-struct failure {
-	int status;	 /* exit code: of lib/exit.h */
-	char text[2048]; /* has room for a command that is offered, with its paths */
-};
 
 struct session_opts {
 	size_t ring_bytes; /* 0: default */

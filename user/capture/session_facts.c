@@ -246,7 +246,7 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 		set_counter(s, "lost", types[i], c[MT_CNT_RING_LOST + i]);
 	}
 	for (i = 0; i < MT_WALK_NR; i++)
-		set_counter(s, "walks", walk__name(i), c[MT_CNT_WALK + i]);
+		set_counter(s, "walks", facts__walk_name(i), c[MT_CNT_WALK + i]);
 	set_counter(s, "walked_again", "all", c[MT_CNT_AGAIN]);
 	set_counter(s, "walked_again", "otherwise", c[MT_CNT_AGAIN_OTHER]);
 	cuda_calls__set_facts(s, c);

@@ -14,6 +14,7 @@
 #include "capture/cuda_calls.h"
 #include "capture/modules.h"
 #include "capture/symbolizer.h"
+#include "lib/failure.h"
 #include "log/log.h"
 #include "process/proc.h"
 #include "record/dict.h"

@@ -7,12 +7,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "capture/attach.h"
 #include "capture/probes.h"
 #include "capture/proc_group.h"
 #include "capture/ptrace_hold.h"
 #include "capture/queue.h"
 #include "capture/session.h"
+#include "capture/target.h"
 #include "torch/cudaalloc.h"
 
 struct autograd;

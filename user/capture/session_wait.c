@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "capture/inside_memory.h"
+#include "lib/failure.h"
 #include "log/log.h"
 #include "process/arrival.h"
 #include "process/proc.h"

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "capture/attach.h"
+#include "capture/caps.h"
+#include "capture/target.h"
+#include "lib/failure.h"
 #include "lib/text.h"
 #include "process/proc.h"
 #include "python/pyobj.h"
@@ -16,20 +17,6 @@
 /* From 3.11 on a frame is read in one go; before, its fields lie far from its start. */
 #define OLD_FRAME_BASE 24
 #define FIRST_ARG 0x1 /* the argument registers that our probe reads */
-
-int failure__set(struct failure *f, int status, int err, const char *fmt, ...)
-{
-	char text[sizeof(f->text)];
-	va_list ap;
-
-	f->status = status;
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	/* names of the target's files are in it */
-	text__clean(f->text, sizeof(f->text), text, strlen(text));
-	return err;
-}
 
 int target__open(pid_t pid, struct target *t, struct failure *f)
 {

@@ -162,7 +162,7 @@ int census__kind_of(struct reading *r, uint64_t obj, enum type_kind *ret)
 		*ret = known;
 		return 0;
 	}
-	err = pymem__type(&r->m, obj, &type);
+	err = pydict__type_of(&r->m, obj, &type);
 	if (err)
 		return err == -ESRCH || err == -EPERM || err == -ENOMEM ? err : 0;
 	return census__type_kind(r, type, ret);

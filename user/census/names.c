@@ -289,7 +289,7 @@ static int list_items(struct reading *r, uint64_t list, uint64_t **ret, size_t *
 	uint64_t *v;
 	int err;
 
-	err = pymem__type(&r->m, list, &type);
+	err = pydict__type_of(&r->m, list, &type);
 	if (!err)
 		err = pymem__old_u64(&r->m, type + r->m.l->tp_flags, &flags);
 	if (!err && !(flags & (PYTYPE_TUPLE | 1ul << 25))) /* Py_TPFLAGS_LIST_SUBCLASS */
@@ -511,7 +511,7 @@ int census__inner(struct reading *r, uint64_t obj,
 	char key[MAX_KEY];
 	int err;
 
-	err = pymem__type(&r->m, obj, &type);
+	err = pydict__type_of(&r->m, obj, &type);
 	for (size_t i = 0; !err && i < sizeof(local) / sizeof(local[0]); i++) {
 		if (slot_offset(r, type, local[i], &offset) ||
 		    pymem__u64(&r->m, obj + offset, &value))

@@ -300,7 +300,7 @@ static void word_of(struct census_owners *l, uint64_t key, const char *before, c
 {
 	char text[64];
 
-	if (pymem__check_kind(&l->r->m, key, PYTYPE_STR) ||
+	if (pydict__check_kind(&l->r->m, key, PYTYPE_STR) ||
 	    pystr__read(&l->r->m, key, text, sizeof(text), NULL) < 0 || !*text)
 		snprintf(word, size, "[*]");
 	else
@@ -371,7 +371,7 @@ static int in_function(struct census_owners *l, const struct node *of)
 	char name[64];
 	int err = pymem__u64(&l->r->m, of->obj + closure_at(y), &closure);
 
-	if (err || !closure || pymem__check_kind(&l->r->m, closure, PYTYPE_TUPLE))
+	if (err || !closure || pydict__check_kind(&l->r->m, closure, PYTYPE_TUPLE))
 		return err;
 	err = pymem__u64(&l->r->m, closure + y->ob_size, &n);
 	if (!err)

@@ -24,7 +24,7 @@ static int on_object(void *ctx, uint64_t obj, char *name, size_t room, size_t *s
 {
 	struct reading *r = ctx;
 	uint64_t mro[PYTYPE_MRO_MAX], type;
-	int n, err = pymem__type(&r->m, obj, &type);
+	int n, err = pydict__type_of(&r->m, obj, &type);
 
 	n = err ? err : pytype__mro(&r->m, type, mro, PYTYPE_MRO_MAX);
 	if (n == -ESRCH || n == -EPERM || n == -ENOMEM)

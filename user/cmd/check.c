@@ -11,14 +11,16 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "capture/attach.h"
+#include "capture/caps.h"
 #include "capture/probes.h"
+#include "capture/target.h"
 #include "census/census.h"
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "follow/capture_args.h"
 #include "launch/dryrun.h"
 #include "lib/exit.h"
+#include "lib/failure.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "process/proc.h"
@@ -45,7 +47,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case 'p':
-		a->pid = parse_pid(state, arg);
+		a->pid = capture_args__parse_pid(state, arg);
 		break;
 	case OPT_EXPLAIN:
 		a->explain = true;

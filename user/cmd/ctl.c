@@ -55,7 +55,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case 'p':
-		a->pid = parse_pid(state, arg);
+		a->pid = capture_args__parse_pid(state, arg);
 		break;
 	case OPT_FORMAT:
 		if (strcmp(arg, "text") && strcmp(arg, "json"))

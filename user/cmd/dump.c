@@ -6,12 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "capture/attach.h"
+#include "capture/caps.h"
+#include "capture/target.h"
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "dump/dump.h"
 #include "follow/capture_args.h"
 #include "lib/exit.h"
+#include "lib/failure.h"
 #include "log/log.h"
 #include "process/proc.h"
 
@@ -40,7 +42,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case 'p':
-		a->o.pid = parse_pid(state, arg);
+		a->o.pid = capture_args__parse_pid(state, arg);
 		break;
 	case OPT_BY:
 		if (!strcmp(arg, "tensor"))
@@ -53,7 +55,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--by: '%s' is none of tensor, module, category", arg);
 		break;
 	case OPT_TOP:
-		a->o.top = parse_count(state, "--top", arg, 1);
+		a->o.top = capture_args__parse_count(state, "--top", arg, 1);
 		a->top_given = true;
 		break;
 	case OPT_FORMAT:

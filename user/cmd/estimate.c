@@ -117,7 +117,7 @@ static uint64_t parse_size(struct argp_state *state, const char *option, const c
 static uint64_t parse_limited(struct argp_state *state, const char *option, const char *arg,
 			      uint64_t min, uint64_t max)
 {
-	uint64_t n = parse_count(state, option, arg, min);
+	uint64_t n = capture_args__parse_count(state, option, arg, min);
 
 	if (n > max)
 		argp_error(state, "%s: no more than %" PRIu64, option, max);
@@ -251,7 +251,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case OPT_STEPS:
-		a->steps = parse_count(state, "--steps", arg, 1);
+		a->steps = capture_args__parse_count(state, "--steps", arg, 1);
 		break;
 	case OPT_TIME:
 		if (text__parse_time(arg, &a->max_time) || !a->max_time)
@@ -286,7 +286,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		parse_format(a, arg, state);
 		break;
 	case OPT_TOP:
-		a->top = parse_count(state, "--top", arg, 0);
+		a->top = capture_args__parse_count(state, "--top", arg, 0);
 		break;
 	case OPT_COLOR:
 		if (report_text__parse_colour(arg, &a->colour))

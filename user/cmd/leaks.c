@@ -118,7 +118,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case OPT_STEPS:
 		if (arg)
-			a->capture.steps = parse_count(state, "--steps", arg, 1);
+			a->capture.steps = capture_args__parse_count(state, "--steps", arg, 1);
 		else
 			a->o.figures = true;
 		break;
@@ -131,7 +131,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->o.device = arg;
 		break;
 	case OPT_TOP:
-		a->o.top = parse_count(state, "--top", arg, 0);
+		a->o.top = capture_args__parse_count(state, "--top", arg, 0);
 		a->top_given = true;
 		break;
 	case OPT_GROWTH:
@@ -142,7 +142,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->fail = true;
 		break;
 	case 'p':
-		a->capture.pid = parse_pid(state, arg);
+		a->capture.pid = capture_args__parse_pid(state, arg);
 		break;
 	case 'd':
 		if (text__parse_time(arg, &a->capture.duration) || !a->capture.duration)

@@ -84,7 +84,7 @@ static error_t parse_table(int key, char *arg, struct argp_state *state)
 		parse_sort(a, arg, state);
 		break;
 	case OPT_TOP:
-		a->top = parse_count(state, "--top", arg, 0);
+		a->top = capture_args__parse_count(state, "--top", arg, 0);
 		break;
 	case OPT_FILTER:
 		if (report_select__set_filter(&a->select, arg, why, sizeof(why)))
@@ -118,7 +118,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--interval: '%s' is no time of at least 100ms", arg);
 		break;
 	case 'n':
-		a->count = parse_count(state, "--count", arg, 1);
+		a->count = capture_args__parse_count(state, "--count", arg, 1);
 		break;
 	case OPT_FORMAT:
 		a->format = !strcmp(arg, "json") ? LIVE_JSON : LIVE_TEXT;

@@ -14,6 +14,7 @@
 #include "cmd/memory_args.h"
 #include "launch/dryrun.h"
 #include "lib/exit.h"
+#include "lib/failure.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "replay/print.h"
@@ -184,8 +185,8 @@ static int run(struct replay_args *a, FILE *curve)
 	if (err)
 		log_err("%s", f.text);
 	else if (!a->json)
-		replay_text__print(stdout, &found);
-	else if (replay_json__print(stdout, &found)) {
+		replay_print__text(stdout, &found);
+	else if (replay_print__json(stdout, &found)) {
 		log_err("out of memory");
 		err = -1;
 		f.status = EXIT_FAILED;

@@ -311,7 +311,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->device = arg;
 		break;
 	case OPT_TOP:
-		a->top = parse_count(state, "--top", arg, 0);
+		a->top = capture_args__parse_count(state, "--top", arg, 0);
 		a->top_given = true;
 		break;
 	case OPT_FRAMES:

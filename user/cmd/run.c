@@ -64,7 +64,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--vram: '%s' is no size between 16M and 4T", arg);
 		break;
 	case OPT_DEVICES:
-		a->dryrun.devices = parse_count(state, "--devices", arg, 1);
+		a->dryrun.devices = capture_args__parse_count(state, "--devices", arg, 1);
 		if (a->dryrun.devices > DRYRUN_DEVICES_MAX)
 			argp_error(state, "--devices: no more than %d", DRYRUN_DEVICES_MAX);
 		break;

@@ -259,7 +259,7 @@ static uint64_t parse_size(struct argp_state *state, const char *option, const c
 static unsigned parse_few(struct argp_state *state, const char *option, const char *arg,
 			  uint64_t min, uint64_t max)
 {
-	uint64_t n = parse_count(state, option, arg, min);
+	uint64_t n = capture_args__parse_count(state, option, arg, min);
 
 	if (n > max)
 		argp_error(state, "%s: no more than %llu", option, (unsigned long long)max);
@@ -350,7 +350,7 @@ static error_t parse_limit(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case OPT_EVENTS:
-		a->max_events = parse_count(state, "--max-events", arg, 1);
+		a->max_events = capture_args__parse_count(state, "--max-events", arg, 1);
 		if (a->max_events > INT64_MAX / 64)
 			argp_error(state, "--max-events: that is too many");
 		break;

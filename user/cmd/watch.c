@@ -125,7 +125,7 @@ static error_t parse_whom(int key, char *arg, struct argp_state *state)
 	case 'p':
 		if (p->n_pids == PICK_MAX)
 			argp_error(state, "--pid: no more than %d", PICK_MAX);
-		p->pids[p->n_pids++] = parse_pid(state, arg);
+		p->pids[p->n_pids++] = capture_args__parse_pid(state, arg);
 		break;
 	case OPT_NAME:
 		add(state, "--name", p->names, &p->n_names, PICK_MAX, arg);
@@ -154,7 +154,7 @@ static error_t parse_whom(int key, char *arg, struct argp_state *state)
 
 static void check_args(struct argp_state *state, struct watch_args *a)
 {
-	check_pick(state, &a->pick);
+	capture_args__check_pick(state, &a->pick);
 	for (size_t i = 0; !a->n_rules && i < sizeof(defaults) / sizeof(*defaults); i++)
 		a->rules[i] = defaults[i];
 	if (!a->n_rules)
@@ -182,7 +182,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->cooldown = time_of(state, "--cooldown", arg, 0);
 		break;
 	case OPT_MAX_CAPTURES:
-		a->max_captures = (unsigned)parse_count(state, "--max-captures", arg, 1);
+		a->max_captures = (unsigned)capture_args__parse_count(state, "--max-captures", arg,
+								      1);
 		break;
 	case OPT_MAX_BYTES:
 		if (text__parse_size(arg, &a->max_bytes) || a->max_bytes < 65536)

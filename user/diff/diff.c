@@ -78,8 +78,8 @@ static uint64_t hash_name(const struct match *m, const char *name)
  */
 static bool is_machinery(const struct dict *d, struct dict_frame f)
 {
-	const char *rest = f.loc ? file__after_dir(dict__str(d, dict__get_loc(d, f.loc).file),
-						   "torch/nn/modules/")
+	const char *rest = f.loc ? files__after_dir(dict__str(d, dict__get_loc(d, f.loc).file),
+						    "torch/nn/modules/")
 				 : NULL;
 
 	return rest && !strcmp(rest, "module.py");

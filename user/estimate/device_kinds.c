@@ -109,7 +109,7 @@ const struct device_kind *device_kinds(size_t *n)
 	return kinds;
 }
 
-const struct device_overhead *device_overheads(size_t *n)
+const struct device_overhead *device_kinds__overheads(size_t *n)
 {
 	*n = sizeof(overheads) / sizeof(*overheads);
 	return overheads;

@@ -75,6 +75,6 @@ struct device_overhead {
 	const char *from;
 };
 
-const struct device_overhead *device_overheads(size_t *n);
+const struct device_overhead *device_kinds__overheads(size_t *n);
 
 #endif

@@ -103,7 +103,7 @@ static int put_parts(struct json *j, const struct estimate *e, size_t device)
 	else
 		json__null(j, "peak_reserved");
 	json__uint(j, "needs", p.needs);
-	json__int(j, "left", estimate_left(e->args->vram, &p));
+	json__int(j, "left", estimate_parts__left(e->args->vram, &p));
 	json__string(j, "peak_is", figure__name(d.peak_is));
 	json__uint(j, "peak_step", d.peak_step + 1);
 	json__string(j, "peak_phase", phase__name(d.peak_phase));

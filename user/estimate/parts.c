@@ -120,7 +120,7 @@ enum verdict verdict__of(const struct verdict_facts *f)
 	return f->ooms ? VERDICT_DOES_NOT_FIT : VERDICT_UNKNOWN;
 }
 
-int64_t estimate_left(uint64_t vram, const struct estimate_parts *p)
+int64_t estimate_parts__left(uint64_t vram, const struct estimate_parts *p)
 {
 	return (int64_t)granule__down(vram) - (int64_t)p->needs;
 }

@@ -58,7 +58,7 @@ struct verdict_facts {
 enum verdict verdict__of(const struct verdict_facts *f);
 
 /* vram - needs; negative: so much is missing. Both below 2^63. */
-int64_t estimate_left(uint64_t vram, const struct estimate_parts *p);
+int64_t estimate_parts__left(uint64_t vram, const struct estimate_parts *p);
 
 #define ESTIMATE_GRANULE (2ULL << 20) /* in which a device's memory is handed out */
 /* The next larger, smaller whole number of granules. */

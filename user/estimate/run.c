@@ -133,7 +133,7 @@ static const char *bound(struct runner *r)
 	if (now - r->looked < LOOK_EVERY)
 		return NULL;
 	r->looked = now;
-	bytes = watch_memory(child__pid(r->cmd.child), o->max_host_memory);
+	bytes = estimate_watch__memory(child__pid(r->cmd.child), o->max_host_memory);
 	if (bytes > r->ret->host_memory)
 		r->ret->host_memory = bytes;
 	if (bytes <= o->max_host_memory)
@@ -181,8 +181,9 @@ static int record(struct runner *r)
 			r->ret->end = RUN_INTERRUPTED;
 	}
 	r->ret->at_end = run_command__has_ended(cmd);
-	r->ret->killed_workers = watch_end(child__pid(cmd->child), child__pidfd(cmd->child),
-					   cmd->dryrun ? dryrun__keeper(cmd->dryrun) : 0) != 0;
+	r->ret->killed_workers = estimate_watch__end(
+					 child__pid(cmd->child), child__pidfd(cmd->child),
+					 cmd->dryrun ? dryrun__keeper(cmd->dryrun) : 0) != 0;
 	r->ret->wait_status = child__wait(cmd->child);
 	r->ret->time = monotonic() - r->start;
 	/* That it never imported PyTorch is told by attached. */

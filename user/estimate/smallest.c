@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "capture/session.h"
+#include "lib/failure.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "replay/replay.h"

@@ -47,7 +47,7 @@ static void put_verdict(struct text *t)
 		[VERDICT_DOES_NOT_FIT] = "does not fit",
 		[VERDICT_UNKNOWN] = "not known",
 	};
-	int64_t left = estimate_left(e->args->vram, &e->parts);
+	int64_t left = estimate_parts__left(e->args->vram, &e->parts);
 	char buf[256], why[256], a[24], b[24], c[24];
 	bool bound = estimate__bound(e, 0, why, sizeof(why)) != NULL;
 

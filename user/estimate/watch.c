@@ -49,7 +49,7 @@ static uint64_t sum(uint64_t (*of)(pid_t), pid_t pid, const pid_t *pids, size_t 
 	return bytes;
 }
 
-uint64_t watch_memory(pid_t pid, uint64_t enough)
+uint64_t estimate_watch__memory(pid_t pid, uint64_t enough)
 {
 	pid_t pids[MEMBERS], parents[MEMBERS];
 	size_t n = descendants__descendants(pid, pids, parents, MEMBERS);
@@ -121,7 +121,7 @@ static unsigned end_others(pid_t spare)
 	return ended;
 }
 
-unsigned watch_end(pid_t pid, int pidfd, pid_t spare)
+unsigned estimate_watch__end(pid_t pid, int pidfd, pid_t spare)
 {
 	unsigned ended = 0, now;
 

@@ -11,12 +11,12 @@
  * several of them share are counted for each, unless that is more than `enough`: then exactly, as
  * far as the kernel tells.
  */
-uint64_t watch_memory(pid_t pid, uint64_t enough);
+uint64_t estimate_watch__memory(pid_t pid, uint64_t enough);
 /*
  * Ends a process and all that it has started: by SIGTERM, unless it would catch that and go on with
  * something, then by SIGKILL. Processes of ours that `spare` is the PID of are left alone. Returns
  * how many others than pid there were.
  */
-unsigned watch_end(pid_t pid, int pidfd, pid_t spare);
+unsigned estimate_watch__end(pid_t pid, int pidfd, pid_t spare);
 
 #endif

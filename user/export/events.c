@@ -112,7 +112,7 @@ static int flush(struct export_ctx *c, struct events *ev, void *state)
 		.event = e,
 		.number = ev->number,
 		.kind = e->kind < EVENT_KINDS && kinds[e->kind] ? kinds[e->kind] : "unknown",
-		.how = e->how ? how__name(e->how) : NULL,
+		.how = e->how ? facts__how_name(e->how) : NULL,
 		.size = e->size,
 		.requested = e->requested,
 		.tid = thread.tid,

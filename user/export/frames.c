@@ -114,7 +114,7 @@ enum frame_kind frames__kind_of_file(const char *file, const struct facts *facts
 		[FILE_STDLIB] = FRAME_STDLIB,
 	};
 
-	return kinds[file__origin(file, facts)];
+	return kinds[files__origin(file, facts)];
 }
 
 /* Room for one more. */

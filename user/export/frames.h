@@ -50,7 +50,7 @@ int frames__of_row(struct frames *f, const struct row *row, const uint32_t **ret
 /* The frame for what a format does not show one by one. 0 or -ENOMEM. */
 int frames__smaller(struct frames *f, uint32_t *ret);
 
-/* What a file is part of: see file__origin(). */
+/* What a file is part of: see files__origin(). */
 enum frame_kind frames__kind_of_file(const char *file, const struct facts *facts);
 
 #endif

@@ -16,13 +16,13 @@ static int html_begin(struct export_ctx *c, void **state)
 	struct page_data *p = malloc(sizeof(*p));
 
 	*state = p;
-	return p ? moments__init(p, c) : -ENOMEM;
+	return p ? html_moments__init(p, c) : -ENOMEM;
 }
 
 static int html_event(struct export_ctx *c, void *state, const struct event *e)
 {
 	(void)c;
-	return moments__event(state, e);
+	return html_moments__event(state, e);
 }
 
 /* What was chosen while there was more to come may be more than is wanted. */
@@ -37,7 +37,7 @@ static int choose(struct page_data *p)
 			moments += p->devices[i].n;
 		if (moments <= 2 * MOMENTS_CHOSEN)
 			break;
-		err = moments__thin(p);
+		err = html_thin__moments(p);
 	}
 	return err == -EFBIG ? 0 : err;
 }
@@ -48,14 +48,14 @@ static int make(struct page_data *p, struct bytes *payload)
 	int err = choose(p);
 
 	while (!err) {
-		err = payload__make(p, payload);
+		err = html_payload__make(p, payload);
 		if (err || payload->n <= p->limits.payload)
 			break;
 		bytes__free(payload);
 		if (!p->no_addresses)
 			p->no_addresses = true;
 		else
-			err = moments__thin(p);
+			err = html_thin__moments(p);
 	}
 	return err;
 }
@@ -78,14 +78,14 @@ static int html_end(struct export_ctx *c, void *state)
 	if (!marked)
 		return -ENOENT;
 	if (!err)
-		err = moments__end(p);
+		err = html_moments__end(p);
 	if (!err)
 		err = make(p, &payload);
 	if (!err) {
 		html = template__until(c->out, html, end, "<!--HEAD-->");
-		err = page_head__put(p);
+		err = html_head__put(p);
 		html = template__until(c->out, html, end, "<!--DATA-->");
-		payload__base64(c->out, &payload);
+		html_payload__base64(c->out, &payload);
 		fwrite(html, 1, end - html, c->out);
 	}
 	bytes__free(&payload);
@@ -95,7 +95,7 @@ static int html_end(struct export_ctx *c, void *state)
 static void html_release(void *state)
 {
 	if (state)
-		moments__free(state);
+		html_moments__free(state);
 	free(state);
 }
 

@@ -116,23 +116,23 @@ struct page_data {
 	struct event last; /* the model has seen it, we have not looked; kind 0: none */
 };
 
-int moments__init(struct page_data *p, struct export_ctx *c);
-void moments__free(struct page_data *p);
+int html_moments__init(struct page_data *p, struct export_ctx *c);
+void html_moments__free(struct page_data *p);
 /* Before the model sees e. 0 or -errno. */
-int moments__event(struct page_data *p, const struct event *e);
+int html_moments__event(struct page_data *p, const struct event *e);
 /* The stream is over, the model finished. */
-int moments__end(struct page_data *p);
+int html_moments__end(struct page_data *p);
 /*
  * html_thin.c. Fewer moments: about half as many as are chosen, or, where each event is one,
  * MOMENTS_CHOSEN; and fewer still, until blocks and what passed are within the limits. -EFBIG:
  * there are no fewer.
  */
-int moments__thin(struct page_data *p);
+int html_thin__moments(struct page_data *p);
 int passed__cmp(const void *a, const void *b); /* for qsort(): by moment, then by kin */
 /* The moment of the event with number seq, -1: before the first. */
-int64_t moments__of(const struct page_device *d, uint64_t seq);
+int64_t html_moments__of(const struct page_device *d, uint64_t seq);
 /* What there was, with all that was learnt late. */
-uint64_t moment__allocated(const struct page_device *d, int64_t value);
+uint64_t html_moments__allocated(const struct page_device *d, int64_t value);
 
 /* --- html_payload.c: bytes */
 struct bytes {
@@ -144,8 +144,8 @@ void bytes__free(struct bytes *b);
 void bytes__varint(struct bytes *b, uint64_t v);
 
 /* The payload: gzip of a directory (JSON) and columns. *ret is the caller's to free. 0, -ENOMEM. */
-int payload__make(struct page_data *p, struct bytes *ret);
-void payload__base64(FILE *out, const struct bytes *b);
+int html_payload__make(struct page_data *p, struct bytes *ret);
+void html_payload__base64(FILE *out, const struct bytes *b);
 
 /* --- html_rows.c: what blocks are */
 struct json;
@@ -174,11 +174,11 @@ struct page_columns {
  * added. */
 struct page_column *page_columns__add(struct page_columns *c, const char *name, int device,
 				      bool zigzag);
-void page_column__put(struct page_column *c, uint64_t v);
+void html_payload__put(struct page_column *c, uint64_t v);
 
 /* --- html_head.c: what the page needs at once */
-int page_head__put(struct page_data *p);
+int html_head__put(struct page_data *p);
 /* Index in the page of the i-th device of the model, -1: left out. */
-int page__device(const struct page_data *p, size_t i);
+int html_head__put_device(const struct page_data *p, size_t i);
 
 #endif

@@ -20,7 +20,7 @@ static double seconds(uint64_t ns)
 	return (double)ns / 1e9;
 }
 
-int page__device(const struct page_data *p, size_t i)
+int html_head__put_device(const struct page_data *p, size_t i)
 {
 	if (p->c->device < 0)
 		return (int)i;
@@ -61,16 +61,16 @@ static int put_series(struct json *j, const struct page_data *p, const struct pa
 	if (!b)
 		return -ENOMEM;
 	model__first(p->c->model, d->number, &first);
-	held = moment__allocated(d, (int64_t)first.allocated);
+	held = html_moments__allocated(d, (int64_t)first.allocated);
 	reserved = first.reserved;
 	for (size_t i = 0; i < n; i++) {
 		b[i] = (struct picture){ .min = held, .max = held, .reserved = reserved };
 		for (; k < d->curve.n && d->curve.parts[k].number / each <= i; k++) {
 			const struct curve_part *v = &d->curve.parts[k];
 
-			widen(&b[i], moment__allocated(d, v->min), moment__allocated(d, v->max),
-			      v->reserved_max);
-			held = moment__allocated(d, v->last);
+			widen(&b[i], html_moments__allocated(d, v->min),
+			      html_moments__allocated(d, v->max), v->reserved_max);
+			held = html_moments__allocated(d, v->last);
 			reserved = v->reserved;
 		}
 	}
@@ -94,7 +94,7 @@ static int64_t asked_moment(const struct page_data *p, const struct page_device 
 	size_t lo = 0;
 
 	if (o.at == AT_PEAK)
-		return moments__of(d, d->last.peak_seq);
+		return html_moments__of(d, d->last.peak_seq);
 	if (o.at == AT_END)
 		return (int64_t)d->n - 1;
 	if (o.at == AT_TIME) {
@@ -120,7 +120,7 @@ static int put_device(struct json *j, const struct page_data *p, const struct re
 	err = report_json__device(j, doc, i);
 	json__bool(j, "has_totals", info.has_totals);
 	json__uint(j, "moments", d->n);
-	json__int(j, "peak_moment", moments__of(d, d->last.peak_seq));
+	json__int(j, "peak_moment", html_moments__of(d, d->last.peak_seq));
 	json__int(j, "at_moment", asked_moment(p, d));
 	json__double(j, "at", seconds(doc->at == AT_TIME ? doc->at_time : info.mark_time), 9);
 	if (!err)
@@ -151,7 +151,7 @@ static void put_ooms(struct json *j, const struct page_data *p)
 
 	json__open_array(j, "ooms");
 	for (size_t i = 0; i < model__devices(p->c->model); i++) {
-		if (page__device(p, i) < 0)
+		if (html_head__put_device(p, i) < 0)
 			continue;
 		model__device(p->c->model, i, &d);
 		for (size_t k = 0; model__oom(p->c->model, i, k, &o); k++) {
@@ -207,13 +207,13 @@ static int put_devices(struct json *j, const struct page_data *p, const struct r
 
 	json__open_array(j, "devices");
 	for (size_t i = 0; i < model__devices(p->c->model) && !err; i++)
-		if (page__device(p, i) >= 0)
+		if (html_head__put_device(p, i) >= 0)
 			err = put_device(j, p, doc, i);
 	json__close_array(j);
 	return err;
 }
 
-int page_head__put(struct page_data *p)
+int html_head__put(struct page_data *p)
 {
 	const struct export_ctx *c = p->c;
 	struct model_opts asked = model__opts(c->model);
@@ -248,7 +248,7 @@ int page_head__put(struct page_data *p)
 	json__double(j, "bucket", p->chosen ? seconds(p->bucket) : 0, 9);
 	json__double(j, "at", seconds(asked.at == AT_TIME ? asked.at_time : main.mark_time), 9);
 	json__string(j, "at_name", c->moment);
-	json__int(j, "main", page__device(p, doc.device));
+	json__int(j, "main", html_head__put_device(p, doc.device));
 	err = put_devices(j, p, &doc);
 	put_steps(j, c->model);
 	put_ooms(j, p);

@@ -14,7 +14,7 @@
 #define PAYLOAD_MAX (14 << 20)
 #define STRETCHES_MAX 20000
 
-uint64_t moment__allocated(const struct page_device *d, int64_t value)
+uint64_t html_moments__allocated(const struct page_device *d, int64_t value)
 {
 	int64_t sum = value + (int64_t)d->last.late;
 
@@ -40,7 +40,7 @@ static int device(struct page_data *p, uint32_t number, struct page_device **ret
 	return 0;
 }
 
-int64_t moments__of(const struct page_device *d, uint64_t seq)
+int64_t html_moments__of(const struct page_device *d, uint64_t seq)
 {
 	size_t lo = 0, hi = d->n;
 
@@ -307,7 +307,7 @@ static int check_limits(struct page_data *p)
 	}
 	if (moments <= p->next.moments && blocks <= p->next.blocks && passed <= p->next.passed)
 		return 0;
-	err = moments__thin(p);
+	err = html_thin__moments(p);
 	/* With no fewer moments what is there is bound by what is alive at once. */
 	return err == -EFBIG ? 0 : err;
 }
@@ -356,7 +356,7 @@ static int settle(struct page_data *p)
 	return err;
 }
 
-int moments__event(struct page_data *p, const struct event *e)
+int html_moments__event(struct page_data *p, const struct event *e)
 {
 	struct model_opts asked = model__opts(p->c->model);
 	int err = settle(p);
@@ -373,7 +373,7 @@ int moments__event(struct page_data *p, const struct event *e)
 	return err;
 }
 
-int moments__end(struct page_data *p)
+int html_moments__end(struct page_data *p)
 {
 	int err = settle(p);
 
@@ -390,7 +390,7 @@ int moments__end(struct page_data *p)
 	return err;
 }
 
-int moments__init(struct page_data *p, struct export_ctx *c)
+int html_moments__init(struct page_data *p, struct export_ctx *c)
 {
 	struct model_watch w = { .went = went, .segment = segment, .ctx = p };
 
@@ -407,7 +407,7 @@ int moments__init(struct page_data *p, struct export_ctx *c)
 	return 0;
 }
 
-void moments__free(struct page_data *p)
+void html_moments__free(struct page_data *p)
 {
 	for (size_t i = 0; i < p->n; i++) {
 		struct page_device *d = &p->devices[i];

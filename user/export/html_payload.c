@@ -56,7 +56,7 @@ struct page_column *page_columns__add(struct page_columns *c, const char *name, 
 	return col;
 }
 
-void page_column__put(struct page_column *c, uint64_t v)
+void html_payload__put(struct page_column *c, uint64_t v)
 {
 	bytes__varint(&c->bytes, c->zigzag ? zigzag(v) : v);
 	c->n++;
@@ -104,7 +104,7 @@ static void put_moments(struct page_columns *c, const struct page_data *p,
 	uint64_t last = 0;
 
 	for (size_t k = 0; k < d->n; k++) {
-		page_column__put(col, d->moments[k].time - last);
+		html_payload__put(col, d->moments[k].time - last);
 		last = d->moments[k].time;
 	}
 	model__first(p->c->model, d->number, &first);
@@ -121,32 +121,32 @@ static void put_curve(struct page_columns *c, const struct page_device *d, int i
 	uint64_t last = 0;
 
 	for (size_t k = 0; k < v->n; k++) {
-		page_column__put(number, v->parts[k].number - last);
+		html_payload__put(number, v->parts[k].number - last);
 		last = v->parts[k].number;
 	}
 	col = page_columns__add(c, "curve.last", i, true);
 	last = 0;
 	for (size_t k = 0; k < v->n; k++) {
-		page_column__put(col, moment__allocated(d, v->parts[k].last) - last);
-		last = moment__allocated(d, v->parts[k].last);
+		html_payload__put(col, html_moments__allocated(d, v->parts[k].last) - last);
+		last = html_moments__allocated(d, v->parts[k].last);
 	}
 	/* how far below and above the last one */
 	col = page_columns__add(c, "curve.min", i, false);
 	for (size_t k = 0; k < v->n; k++)
-		page_column__put(col, moment__allocated(d, v->parts[k].last) -
-					      moment__allocated(d, v->parts[k].min));
+		html_payload__put(col, html_moments__allocated(d, v->parts[k].last) -
+					       html_moments__allocated(d, v->parts[k].min));
 	col = page_columns__add(c, "curve.max", i, false);
 	for (size_t k = 0; k < v->n; k++)
-		page_column__put(col, moment__allocated(d, v->parts[k].max) -
-					      moment__allocated(d, v->parts[k].last));
+		html_payload__put(col, html_moments__allocated(d, v->parts[k].max) -
+					       html_moments__allocated(d, v->parts[k].last));
 	col = page_columns__add(c, "curve.reserved", i, false); /* at most, and at its end */
 	for (size_t k = 0; k < v->n; k++)
-		page_column__put(col, v->parts[k].reserved_max);
+		html_payload__put(col, v->parts[k].reserved_max);
 	col = page_columns__add(c, "curve.rlast", i, false);
 	for (size_t k = 0; k < v->n; k++)
-		page_column__put(col, v->parts[k].reserved);
+		html_payload__put(col, v->parts[k].reserved);
 	col = page_columns__add(c, "curve.width", i, false);
-	page_column__put(col, v->width);
+	html_payload__put(col, v->width);
 }
 
 static uint64_t unknown_of(const struct page_device *d, int64_t value)
@@ -180,8 +180,8 @@ static int put_rest(struct page_columns *c, const struct page_data *p, const str
 	}
 	model__first(p->c->model, d->number, &first);
 	for (size_t k = 0; k <= d->n; k++) {
-		uint64_t allocated = moment__allocated(d, k ? d->moments[k - 1].allocated
-							    : (int64_t)first.allocated);
+		uint64_t allocated = html_moments__allocated(d, k ? d->moments[k - 1].allocated
+								  : (int64_t)first.allocated);
 		uint64_t nobodys = unknown_of(d, k ? d->moments[k - 1].unknown
 						   : (int64_t)first.unknown);
 
@@ -223,11 +223,11 @@ static int put_addresses(struct page_columns *c, const struct page_device *d, in
 			all[n] = d->blocks[k].addr;
 			number = n++;
 		}
-		page_column__put(col, number);
+		html_payload__put(col, number);
 	}
 	col = page_columns__add(c, "addr.of", i, true);
 	for (size_t k = 0; k < n; k++)
-		page_column__put(col, all[k] - (k ? all[k - 1] : 0));
+		html_payload__put(col, all[k] - (k ? all[k - 1] : 0));
 	map64__free(numbers);
 	free(all);
 	return err;
@@ -241,16 +241,16 @@ static void put_blocks(struct page_columns *c, struct page_device *d, int i)
 	if (d->nblocks)
 		qsort(d->blocks, d->nblocks, sizeof(*d->blocks), cmp_block);
 	for (size_t k = 0; k < d->nblocks; k++) {
-		page_column__put(col, d->blocks[k].born1 - last);
+		html_payload__put(col, d->blocks[k].born1 - last);
 		last = d->blocks[k].born1;
 	}
 	col = page_columns__add(c, "kin", i, false);
 	for (size_t k = 0; k < d->nblocks; k++)
-		page_column__put(col, d->blocks[k].kin);
+		html_payload__put(col, d->blocks[k].kin);
 	col = page_columns__add(c, "life", i, false); /* 0: to the end */
 	for (size_t k = 0; k < d->nblocks; k++)
-		page_column__put(col,
-				 d->blocks[k].gone1 ? d->blocks[k].gone1 - d->blocks[k].born1 : 0);
+		html_payload__put(col,
+				  d->blocks[k].gone1 ? d->blocks[k].gone1 - d->blocks[k].born1 : 0);
 }
 
 static void put_passed(struct page_columns *c, const struct page_device *d, int i)
@@ -259,15 +259,15 @@ static void put_passed(struct page_columns *c, const struct page_device *d, int 
 	uint64_t last = 0;
 
 	for (size_t k = 0; k < d->npassed; k++) {
-		page_column__put(col, d->passed[k].moment - last);
+		html_payload__put(col, d->passed[k].moment - last);
 		last = d->passed[k].moment;
 	}
 	col = page_columns__add(c, "pkin", i, false);
 	for (size_t k = 0; k < d->npassed; k++)
-		page_column__put(col, d->passed[k].kin);
+		html_payload__put(col, d->passed[k].kin);
 	col = page_columns__add(c, "pn", i, false);
 	for (size_t k = 0; k < d->npassed; k++)
-		page_column__put(col, d->passed[k].n);
+		html_payload__put(col, d->passed[k].n);
 }
 
 /* addr, size, born1, gone1, range, flags (1: told, 2: expandable, 4: small, 8: large), stream,
@@ -281,17 +281,17 @@ static void put_segments(struct page_columns *c, const struct page_device *d, in
 
 		if (!s->x.there)
 			continue;
-		page_column__put(col, s->x.addr);
-		page_column__put(col, s->x.size);
-		page_column__put(col, s->born1);
-		page_column__put(col, s->gone1);
-		page_column__put(col, s->x.range);
-		page_column__put(col, s->x.told | s->x.expandable << 1 |
-					      (s->x.kind == SEGMENT_OF_SMALL) << 2 |
-					      (s->x.kind == SEGMENT_OF_LARGE) << 3);
-		page_column__put(col, s->x.cuda_stream);
-		page_column__put(col, s->x.pool[0]);
-		page_column__put(col, s->x.pool[1]);
+		html_payload__put(col, s->x.addr);
+		html_payload__put(col, s->x.size);
+		html_payload__put(col, s->born1);
+		html_payload__put(col, s->gone1);
+		html_payload__put(col, s->x.range);
+		html_payload__put(col, s->x.told | s->x.expandable << 1 |
+					       (s->x.kind == SEGMENT_OF_SMALL) << 2 |
+					       (s->x.kind == SEGMENT_OF_LARGE) << 3);
+		html_payload__put(col, s->x.cuda_stream);
+		html_payload__put(col, s->x.pool[0]);
+		html_payload__put(col, s->x.pool[1]);
 	}
 }
 
@@ -302,10 +302,10 @@ static void put_kins(struct page_columns *c, const struct page_data *p, const st
 	struct row words;
 
 	for (uint32_t k = 0; k < n; k++)
-		page_column__put(row, page_rows__of_kin(r, k));
+		html_payload__put(row, page_rows__of_kin(r, k));
 	size = page_columns__add(c, "kin.size", -1, false);
 	for (uint32_t k = 0; k < n; k++)
-		page_column__put(size, model__block_class(p->c->model, k, &words));
+		html_payload__put(size, model__block_class(p->c->model, k, &words));
 }
 
 /* --- the whole */
@@ -316,7 +316,7 @@ static int put_columns(struct page_columns *c, struct page_data *p, const struct
 
 	for (size_t i = 0; i < model__devices(p->c->model) && !err; i++) {
 		uint32_t number = model__number(p->c->model, i);
-		int k = page__device(p, i);
+		int k = html_head__put_device(p, i);
 
 		if (k < 0 || number >= p->n)
 			continue;
@@ -425,7 +425,7 @@ static int compress_all(const char *directory, size_t n, const struct page_colum
 	return err;
 }
 
-int payload__make(struct page_data *p, struct bytes *ret)
+int html_payload__make(struct page_data *p, struct bytes *ret)
 {
 	struct page_rows *r = NULL;
 	struct page_columns c = { 0 };
@@ -455,7 +455,7 @@ int payload__make(struct page_data *p, struct bytes *ret)
 	return err;
 }
 
-void payload__base64(FILE *out, const struct bytes *b)
+void html_payload__base64(FILE *out, const struct bytes *b)
 {
 	static const char digits[] =
 		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -196,7 +196,7 @@ int page_rows__make(const struct page_data *p, struct page_rows **ret)
 		err = find_node(r, &smaller, 1, &r->smaller);
 	for (size_t i = 0; i < model__devices(p->c->model) && !err; i++) {
 		uint32_t number = model__number(p->c->model, i);
-		int device = page__device(p, i);
+		int device = html_head__put_device(p, i);
 
 		if (device >= 0 && number < p->n)
 			err = add_device(r, p, &p->devices[number], device);
@@ -256,13 +256,13 @@ void page_rows__put_columns(const struct page_rows *r, struct page_columns *c)
 	struct page_column *col = page_columns__add(c, "node.frame", -1, false);
 
 	for (size_t i = 0; i < r->nnodes; i++)
-		page_column__put(col, r->nodes[i].frame);
+		html_payload__put(col, r->nodes[i].frame);
 	col = page_columns__add(c, "node.parent", -1, false); /* how far back it is, 0: none */
 	for (size_t i = 0; i < r->nnodes; i++)
-		page_column__put(col, r->nodes[i].parent1 ? i + 1 - r->nodes[i].parent1 : 0);
+		html_payload__put(col, r->nodes[i].parent1 ? i + 1 - r->nodes[i].parent1 : 0);
 	for (size_t k = 0; k < ROW_FIELDS; k++) {
 		col = page_columns__add(c, fields[k], -1, false);
 		for (size_t i = 0; i < r->n; i++)
-			page_column__put(col, r->rows[i].f[k]);
+			html_payload__put(col, r->rows[i].f[k]);
 	}
 }

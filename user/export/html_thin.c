@@ -46,7 +46,7 @@ static bool stays(const struct page_data *p, const struct page_device *d, size_t
 static int choose(const struct page_data *p, struct page_device *d, uint32_t **map)
 {
 	struct chooser c = { 0 };
-	int64_t peak = moments__of(d, d->last.peak_seq);
+	int64_t peak = html_moments__of(d, d->last.peak_seq);
 	size_t k = 0;
 
 	*map = reallocarray(NULL, d->n + 2, sizeof(**map));
@@ -197,7 +197,7 @@ static size_t larger(size_t a, size_t b)
 	return a > b ? a : b;
 }
 
-int moments__thin(struct page_data *p)
+int html_thin__moments(struct page_data *p)
 {
 	struct limits before = count_all(p), left = before;
 	int err = 0;

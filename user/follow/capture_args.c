@@ -71,7 +71,8 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
-uint64_t parse_count(struct argp_state *state, const char *option, const char *arg, uint64_t min)
+uint64_t capture_args__parse_count(struct argp_state *state, const char *option, const char *arg,
+				   uint64_t min)
 {
 	unsigned long long n;
 	char *end;
@@ -84,9 +85,9 @@ uint64_t parse_count(struct argp_state *state, const char *option, const char *a
 	return n;
 }
 
-pid_t parse_pid(struct argp_state *state, const char *arg)
+pid_t capture_args__parse_pid(struct argp_state *state, const char *arg)
 {
-	uint64_t n = parse_count(state, "--pid", arg, 1);
+	uint64_t n = capture_args__parse_count(state, "--pid", arg, 1);
 
 	if (n > INT32_MAX)
 		argp_error(state, "--pid: '%s' is no PID", arg);
@@ -104,7 +105,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--duration: '%s' is no time; try 10s, 5m or 500ms", arg);
 		break;
 	case OPT_STEPS:
-		a->steps = parse_count(state, "--steps", arg, 1);
+		a->steps = capture_args__parse_count(state, "--steps", arg, 1);
 		break;
 	case OPT_RING:
 		if (text__parse_size(arg, &n) || n < 65536 || n > (1u << 30) || (n & (n - 1)))
@@ -151,7 +152,7 @@ static void add_text(struct argp_state *state, const char *option, const char **
 
 static void add_pid(struct argp_state *state, struct capture_args *a, const char *arg)
 {
-	pid_t pid = parse_pid(state, arg);
+	pid_t pid = capture_args__parse_pid(state, arg);
 	size_t i;
 
 	for (i = 0; i < a->pick.n_pids; i++) {
@@ -163,7 +164,7 @@ static void add_pid(struct argp_state *state, struct capture_args *a, const char
 	a->pick.pids[a->pick.n_pids++] = pid;
 }
 
-void check_pick(struct argp_state *state, const struct pick_args *p)
+void capture_args__check_pick(struct argp_state *state, const struct pick_args *p)
 {
 	const char *where = p->n_containers ? "--container" : "--pod";
 
@@ -181,7 +182,7 @@ static void check_target(struct argp_state *state, struct capture_args *a)
 {
 	const struct pick_args *p = &a->pick;
 
-	check_pick(state, p);
+	capture_args__check_pick(state, p);
 	if (!pick_args__many(p))
 		a->pid = p->pids[0];
 }

@@ -29,11 +29,12 @@ extern const struct argp capture_argp; /* with --pid, --name and so on, one of w
 extern const struct argp capture_bounds_argp; /* all but that */
 
 /* A count from an option's argument; calls argp_error() on anything but a whole number >= min. */
-uint64_t parse_count(struct argp_state *state, const char *option, const char *arg, uint64_t min);
+uint64_t capture_args__parse_count(struct argp_state *state, const char *option, const char *arg,
+				   uint64_t min);
 /* --pid's argument, likewise. */
-pid_t parse_pid(struct argp_state *state, const char *arg);
+pid_t capture_args__parse_pid(struct argp_state *state, const char *arg);
 /* Calls argp_error() where nobody is meant, or where --container or --pod would say nothing about
  * the PIDs that were given. */
-void check_pick(struct argp_state *state, const struct pick_args *p);
+void capture_args__check_pick(struct argp_state *state, const struct pick_args *p);
 
 #endif

@@ -14,12 +14,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "capture/attach.h"
+#include "capture/caps.h"
 #include "capture/probes.h"
 #include "capture/proc_group.h"
 #include "capture/session.h"
 #include "follow/tracees.h"
 #include "lib/exit.h"
+#include "lib/failure.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "log/progress.h"
@@ -128,7 +129,7 @@ void capture_loop__close(struct capture_loop *loop)
 	loop->sets = NULL;
 }
 
-int loop__open_signals(void)
+int capture_loop__open_signals(void)
 {
 	sigset_t set;
 
@@ -141,7 +142,7 @@ int loop__open_signals(void)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-int loop__open_timer(void)
+int capture_loop__open_timer(void)
 {
 	struct itimerspec it = { .it_interval.tv_nsec = DRAIN_EVERY,
 				 .it_value.tv_nsec = DRAIN_EVERY };
@@ -152,7 +153,7 @@ int loop__open_timer(void)
 	return fd;
 }
 
-void loop__wait_for(struct capture_loop *loop, struct pollfd *fds, size_t n, int ms)
+void capture_loop__wait_for(struct capture_loop *loop, struct pollfd *fds, size_t n, int ms)
 {
 	struct loop_source *sources = loop->sources, ready[LOOP_SOURCES];
 	struct pollfd all[FD_NR + LOOP_SOURCES];
@@ -172,7 +173,7 @@ void loop__wait_for(struct capture_loop *loop, struct pollfd *fds, size_t n, int
 		ready[i].ready(ready[i].ctx);
 }
 
-void loop__default_signals(int fd)
+void capture_loop__default_signals(int fd)
 {
 	struct signalfd_siginfo si;
 	sigset_t set;
@@ -202,14 +203,14 @@ static uint64_t monotonic(void)
 	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
 }
 
-int loop__poll_ms(const struct capture_loop *loop, int ms)
+int capture_loop__poll_ms(const struct capture_loop *loop, int ms)
 {
 	int theirs = loop->tracees ? tracees__poll_ms(loop->tracees) : -1;
 
 	return theirs >= 0 && (ms < 0 || theirs < ms) ? theirs : ms;
 }
 
-void loop__pump_relatives(struct capture_loop *loop, const struct pollfd *fds)
+void capture_loop__pump_relatives(struct capture_loop *loop, const struct pollfd *fds)
 {
 	if (!loop->tracees)
 		return;
@@ -218,7 +219,7 @@ void loop__pump_relatives(struct capture_loop *loop, const struct pollfd *fds)
 	tracees__pump(loop->tracees);
 }
 
-bool loop__is_enough(const struct capture_loop *loop)
+bool capture_loop__is_enough(const struct capture_loop *loop)
 {
 	return loop->tracees && loop->args.duration &&
 	       tracees__now(loop->tracees) >= loop->args.duration;
@@ -243,12 +244,13 @@ static int attach(struct capture_loop *loop, struct pollfd *fds)
 				 (int)loop->args.pid);
 		said = true;
 		fds[FD_TARGET].fd = proc__pidfd(session__proc(loop->session));
-		loop__wait_for(loop, fds, FD_TIMER,
-			       loop__poll_ms(loop, session__poll_ms(loop->session)));
-		loop__pump_relatives(loop, fds);
+		capture_loop__wait_for(loop, fds, FD_TIMER,
+				       capture_loop__poll_ms(loop,
+							     session__poll_ms(loop->session)));
+		capture_loop__pump_relatives(loop, fds);
 		if (loop->quit || (fds[FD_SIGNAL].revents && signalled(loop)))
 			return -1;
-		if (loop__is_enough(loop))
+		if (capture_loop__is_enough(loop))
 			return -1;
 		now = monotonic();
 		if (loop->started && !loop->tracees && now - told > TELL_EVERY) {
@@ -274,7 +276,7 @@ static int attach(struct capture_loop *loop, struct pollfd *fds)
 	return 0;
 }
 
-const char *loop__say_until(char *buf, size_t size, const struct capture_loop *loop)
+const char *capture_loop__say_until(char *buf, size_t size, const struct capture_loop *loop)
 {
 	uint64_t steps = loop->args.steps ? loop->args.steps : loop->drained_steps;
 	char time[24] = "", count[32] = "";
@@ -317,7 +319,7 @@ static void say_attached(const struct capture_loop *loop)
 	log_event(LOG_INFO, "attached",
 		  LOG_FIELDS(LOG_INT("target", loop->args.pid), LOG_BOOL("from_start", false)),
 		  "attached to PID %d; until %s, Ctrl-C stops earlier", (int)loop->args.pid,
-		  loop__say_until(until, sizeof(until), loop));
+		  capture_loop__say_until(until, sizeof(until), loop));
 }
 
 /* One changing line on a terminal. */
@@ -362,7 +364,7 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 	int err;
 
 	for (;;) {
-		loop__wait_for(loop, fds, FD_NR, loop__poll_ms(loop, -1));
+		capture_loop__wait_for(loop, fds, FD_NR, capture_loop__poll_ms(loop, -1));
 		if (fds[FD_RELATIVES].revents) {
 			/* Takes in everybody's, also what the first one's names have to be read
 			 * for. */
@@ -427,23 +429,23 @@ static void outlive(struct capture_loop *loop, struct pollfd *fds)
 	if (!reason)
 		tracees__pump(loop->tracees);
 	while (!reason && tracees__traced(loop->tracees)) {
-		loop__wait_for(loop, fds, FD_NR, loop__poll_ms(loop, -1));
+		capture_loop__wait_for(loop, fds, FD_NR, capture_loop__poll_ms(loop, -1));
 		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 &&
 		    errno != EAGAIN)
 			break;
-		loop__pump_relatives(loop, fds);
+		capture_loop__pump_relatives(loop, fds);
 		if (fds[FD_SIGNAL].revents) {
 			if (loop->started)
 				loop->signalled(loop->ctx);
 			reason = "signal";
 		} else if (loop->quit) {
 			reason = "signal";
-		} else if (loop__is_enough(loop)) {
+		} else if (capture_loop__is_enough(loop)) {
 			reason = "duration";
 		}
 	}
 	if (!loop->started)
-		loop__default_signals(fds[FD_SIGNAL].fd);
+		capture_loop__default_signals(fds[FD_SIGNAL].fd);
 	tracees__finish(loop->tracees, reason ? reason : "target exited");
 }
 
@@ -457,12 +459,12 @@ static int finish(struct capture_loop *loop)
 static int run_first(struct capture_loop *loop)
 {
 	struct pollfd fds[FD_NR] = {
-		[FD_SIGNAL] = { .fd = loop->started ? loop->signals : loop__open_signals(),
+		[FD_SIGNAL] = { .fd = loop->started ? loop->signals : capture_loop__open_signals(),
 				.events = POLLIN },
 		[FD_TARGET] = { .fd = proc__pidfd(session__proc(loop->session)), .events = POLLIN },
 		[FD_RELATIVES] = { .fd = loop->tracees ? tracees__wake_fd(loop->tracees) : -1,
 				   .events = POLLIN },
-		[FD_TIMER] = { .fd = loop__open_timer(), .events = POLLIN },
+		[FD_TIMER] = { .fd = capture_loop__open_timer(), .events = POLLIN },
 		[FD_HURRY] = { .fd = -1, .events = POLLIN },
 	};
 	int status = EXIT_OK, err;
@@ -492,7 +494,7 @@ static int run_first(struct capture_loop *loop)
 	err = drain(loop, fds);
 	progress(loop, 0, true);
 	if (!loop->started && !loop->tracees)
-		loop__default_signals(fds[FD_SIGNAL].fd);
+		capture_loop__default_signals(fds[FD_SIGNAL].fd);
 	if (!err)
 		err = finish(loop);
 	loop->err = err;
@@ -532,5 +534,5 @@ out:
 
 int capture_loop__run(struct capture_loop *loop)
 {
-	return capture_loop__many(loop) ? loop__run_many(loop) : run_first(loop);
+	return capture_loop__many(loop) ? capture_many__run(loop) : run_first(loop);
 }

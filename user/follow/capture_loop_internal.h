@@ -13,23 +13,23 @@
 enum { FD_SIGNAL, FD_TARGET, FD_RELATIVES, FD_TIMER, FD_HURRY, FD_NR };
 
 /* Signals that are for us, as a descriptor; negative with errno. */
-int loop__open_signals(void);
+int capture_loop__open_signals(void);
 /* From here on Ctrl-C is for those who do not want to wait. */
-void loop__default_signals(int fd);
+void capture_loop__default_signals(int fd);
 /* What drains: negative with errno. */
-int loop__open_timer(void);
+int capture_loop__open_timer(void);
 /* As poll() of the first n, and of the sources, which are told. */
-void loop__wait_for(struct capture_loop *loop, struct pollfd *fds, size_t n, int ms);
+void capture_loop__wait_for(struct capture_loop *loop, struct pollfd *fds, size_t n, int ms);
 /* ms, or less where one of the others wants it, -1: no hurry. */
-int loop__poll_ms(const struct capture_loop *loop, int ms);
-void loop__pump_relatives(struct capture_loop *loop, const struct pollfd *fds);
+int capture_loop__poll_ms(const struct capture_loop *loop, int ms);
+void capture_loop__pump_relatives(struct capture_loop *loop, const struct pollfd *fds);
 /* There is no first process, or it has not come to anything: theirs is the time that passes, and it
  * is over. */
-bool loop__is_enough(const struct capture_loop *loop);
+bool capture_loop__is_enough(const struct capture_loop *loop);
 /* "10.0 s have passed", "60 steps have passed", "the target's end". Returns buf or static text. */
-const char *loop__say_until(char *buf, size_t size, const struct capture_loop *loop);
+const char *capture_loop__say_until(char *buf, size_t size, const struct capture_loop *loop);
 
 /* capture_loop__run() of several. */
-int loop__run_many(struct capture_loop *loop);
+int capture_many__run(struct capture_loop *loop);
 
 #endif

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "capture/attach.h"
+#include "capture/caps.h"
 #include "capture/probes.h"
 #include "follow/tracees.h"
 #include "lib/exit.h"
@@ -59,7 +59,7 @@ static void say_begun(const struct capture_loop *loop)
 						      : "until their end, Ctrl-C stops earlier");
 	else
 		snprintf(until, sizeof(until), "until %s, Ctrl-C stops earlier",
-			 loop__say_until(passed, sizeof(passed), loop));
+			 capture_loop__say_until(passed, sizeof(passed), loop));
 	log_info("%zu process%s traced%s; %s", traced, traced > 1 ? "es are" : " is",
 		 pick__open_ended(loop->pick) || !pick__only_pids(loop->pick)
 			 ? ", and each that comes"
@@ -72,7 +72,7 @@ static const char *stop_reason(const struct capture_loop *loop, const struct pol
 {
 	if (loop->quit || fds[FD_SIGNAL].revents)
 		return "signal";
-	if (loop__is_enough(loop))
+	if (capture_loop__is_enough(loop))
 		return "duration";
 	if (!pick__open_ended(loop->pick) && !tracees__hopeful(loop->tracees))
 		return "target exited";
@@ -88,11 +88,11 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 		loop->stop_reason = stop_reason(loop, fds);
 		if (loop->stop_reason)
 			return 0;
-		loop__wait_for(loop, fds, FD_HURRY, loop__poll_ms(loop, -1));
+		capture_loop__wait_for(loop, fds, FD_HURRY, capture_loop__poll_ms(loop, -1));
 		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 &&
 		    errno != EAGAIN)
 			return -errno;
-		loop__pump_relatives(loop, fds);
+		capture_loop__pump_relatives(loop, fds);
 		busy = tracees__traced(loop->tracees) > 0;
 		if (was_busy && !busy && !tracees__hopeful(loop->tracees) &&
 		    pick__open_ended(loop->pick))
@@ -112,13 +112,13 @@ static void limit_caps(void)
 		log_debug("capabilities could not be given up: %s", strerror(-err));
 }
 
-int loop__run_many(struct capture_loop *loop)
+int capture_many__run(struct capture_loop *loop)
 {
 	struct pollfd fds[FD_NR] = {
-		[FD_SIGNAL] = { .fd = loop__open_signals(), .events = POLLIN },
+		[FD_SIGNAL] = { .fd = capture_loop__open_signals(), .events = POLLIN },
 		[FD_TARGET] = { .fd = -1 },
 		[FD_RELATIVES] = { .fd = tracees__wake_fd(loop->tracees), .events = POLLIN },
-		[FD_TIMER] = { .fd = loop__open_timer(), .events = POLLIN },
+		[FD_TIMER] = { .fd = capture_loop__open_timer(), .events = POLLIN },
 		[FD_HURRY] = { .fd = -1 },
 	};
 	int err;
@@ -134,7 +134,7 @@ int loop__run_many(struct capture_loop *loop)
 	say_begun(loop);
 	err = drain(loop, fds);
 	loop->err = err;
-	loop__default_signals(fds[FD_SIGNAL].fd);
+	capture_loop__default_signals(fds[FD_SIGNAL].fd);
 	tracees__finish(loop->tracees, loop->stop_reason ? loop->stop_reason : "signal");
 	close(fds[FD_SIGNAL].fd);
 	close(fds[FD_TIMER].fd);

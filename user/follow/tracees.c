@@ -15,13 +15,14 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "capture/attach.h"
 #include "capture/probes.h"
 #include "capture/proc_group.h"
 #include "capture/queue.h"
+#include "capture/session.h"
 #include "follow/pick.h"
 #include "lib/clock.h"
 #include "lib/exit.h"
+#include "lib/failure.h"
 #include "log/log.h"
 #include "process/descendants.h"
 #include "process/proc.h"
@@ -150,7 +151,7 @@ static int on_fork(struct tracees *r, const struct mt_rec_group *k)
 	if (!p)
 		return 0;
 	p->is_child = true;
-	if (!find__keeps_forked(r, p->pid)) {
+	if (!tracees_find__keeps_forked(r, p->pid)) {
 		tracee__remove(p, "");
 		return 0;
 	}
@@ -369,12 +370,12 @@ void tracees__pump(struct tracees *r)
 	size_t i;
 
 	if (!r->scanned && r->first_pid)
-		find__descendants(r, r->first_pid);
+		tracees_find__descendants(r, r->first_pid);
 	r->scanned = true;
 	tracees__know_sets(r);
 	take_in(r);
 	if (r->opts.pick)
-		find__others(r, now);
+		tracees_find__others(r, now);
 	look_for_ends(r, now);
 	for (i = 0; i < r->top; i++) {
 		if (r->at[i])

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "capture/attach.h"
+#include "capture/target.h"
 #include "follow/pick.h"
 #include "log/log.h"
 #include "process/descendants.h"
@@ -47,7 +47,7 @@ static struct tracee *take(struct tracees *r, pid_t pid, pid_t parent)
 }
 
 /* Those that are forked meanwhile by one that is in already are told of. */
-void find__descendants(struct tracees *r, pid_t pid)
+void tracees_find__descendants(struct tracees *r, pid_t pid)
 {
 	pid_t pids[FAMILY_MAX], parents[FAMILY_MAX];
 	size_t i, n, found = 1;
@@ -75,7 +75,7 @@ static void pick(struct tracees *r, const struct pick_process *q)
 	pick__remember(r->opts.pick, q);
 	tracee__await(p);
 	if (r->opts.children)
-		find__descendants(r, q->pid);
+		tracees_find__descendants(r, q->pid);
 }
 
 int tracees__take(struct tracees *r, pid_t pid, struct failure *f)
@@ -116,7 +116,7 @@ static bool is_meant(struct tracees *r, const struct pick_process *q)
 	       (is == PICK_IF_TORCH && (looks_like_python(q) || descendants__has_torch(q->pid)));
 }
 
-bool find__keeps_forked(struct tracees *r, pid_t pid)
+bool tracees_find__keeps_forked(struct tracees *r, pid_t pid)
 {
 	struct pick_process q;
 	bool ret;
@@ -130,7 +130,7 @@ bool find__keeps_forked(struct tracees *r, pid_t pid)
 	return ret;
 }
 
-bool find__keeps_execed(struct tracee *p)
+bool tracees_find__keeps_execed(struct tracee *p)
 {
 	struct tracees *r = p->all;
 	struct pick_process q;
@@ -145,7 +145,7 @@ bool find__keeps_execed(struct tracee *p)
 	return ret;
 }
 
-void find__traced(const struct tracee *p)
+void tracees_find__traced(const struct tracee *p)
 {
 	struct pick_process q;
 
@@ -155,13 +155,13 @@ void find__traced(const struct tracee *p)
 	pick_process__free(&q);
 }
 
-void find__gone(const struct tracee *p)
+void tracees_find__gone(const struct tracee *p)
 {
 	if (p->all->opts.pick && p->ended)
 		pick__ended(p->all->opts.pick, p->pid, p->end);
 }
 
-void find__untracked(struct tracees *r, pid_t pid)
+void tracees_find__untracked(struct tracees *r, pid_t pid)
 {
 	struct pick_process q;
 
@@ -193,7 +193,7 @@ static void look_again(struct tracees *r, struct seen *s, uint64_t pages_before)
 {
 	s->pages = descendants__pages(s->pid);
 	if (s->pages && s->pages != pages_before && descendants__has_torch(s->pid))
-		find__untracked(r, s->pid);
+		tracees_find__untracked(r, s->pid);
 }
 
 static void look_at(struct tracees *r, struct seen *s, const struct seen *before, bool anew)
@@ -241,14 +241,14 @@ static void scan(struct tracees *r)
 	r->too_many_strangers = false;
 }
 
-void find__others(struct tracees *r, uint64_t now)
+void tracees_find__others(struct tracees *r, uint64_t now)
 {
 	uint64_t untold = proc_group__untold(group_of(r));
 	size_t i, n = r->n_strangers;
 
 	r->n_strangers = 0;
 	for (i = 0; i < n; i++)
-		find__untracked(r, r->stranger[i]);
+		tracees_find__untracked(r, r->stranger[i]);
 	if (pick__only_pids(r->opts.pick) && !pick__open_ended(r->opts.pick))
 		return;
 	if (untold != r->untold)

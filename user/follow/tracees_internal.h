@@ -123,17 +123,17 @@ void tracee__remove(struct tracee *p, const char *reason);
 /* tracees_find.c */
 /* Is this process one of them, that one of them has forked? Asked when the kernel side has put it
  * in. */
-bool find__keeps_forked(struct tracees *r, pid_t pid);
+bool tracees_find__keeps_forked(struct tracees *r, pid_t pid);
 /* One that was in, and runs another program: is it still? */
-bool find__keeps_execed(struct tracee *p);
+bool tracees_find__keeps_execed(struct tracee *p);
 /* One that is traced from now on. */
-void find__traced(const struct tracee *p);
-void find__untracked(struct tracees *r, pid_t pid);
+void tracees_find__traced(const struct tracee *p);
+void tracees_find__untracked(struct tracees *r, pid_t pid);
 /* Those that one has started already, unless children are none of our business. */
-void find__descendants(struct tracees *r, pid_t pid);
+void tracees_find__descendants(struct tracees *r, pid_t pid);
 /* Who is to be in and is not yet. Now and then. */
-void find__others(struct tracees *r, uint64_t now);
+void tracees_find__others(struct tracees *r, uint64_t now);
 /* It is in no more. */
-void find__gone(const struct tracee *p);
+void tracees_find__gone(const struct tracee *p);
 
 #endif

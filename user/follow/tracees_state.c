@@ -10,12 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "capture/attach.h"
 #include "capture/probes.h"
 #include "capture/proc_group.h"
 #include "capture/queue.h"
+#include "capture/session.h"
 #include "follow/pick.h"
 #include "lib/exit.h"
+#include "lib/failure.h"
 #include "log/log.h"
 #include "process/proc.h"
 
@@ -94,7 +95,7 @@ void tracee__remove(struct tracee *p, const char *reason)
 	struct tracees *r = p->all;
 
 	tracee__finish(p, reason, 0);
-	find__gone(p);
+	tracees_find__gone(p);
 	if (!p->told_end) /* the PID may be another process's by then */
 		proc_group__forget(group_of(r), p->pid, p->number);
 	r->at[p->slot] = NULL;
@@ -109,7 +110,7 @@ static void is_traced(struct tracee *p)
 
 	if (p->is_child)
 		session__set_parent(p->session, p->parent);
-	find__traced(p);
+	tracees_find__traced(p);
 	p->output = r->opts.output->begin(r->opts.ctx, p->session, p->pid, ++p->times, &p->sink);
 	if (!p->output) {
 		log_err("out of memory: PID %d is not followed", (int)p->pid);
@@ -261,7 +262,7 @@ bool tracee__after_exec(struct tracee *p)
 		tracee__open_forked(p);
 	if (p->state == TRACED || p->state == FORKED)
 		tracee__finish(p, "exec", 0);
-	if (!p->ended && !find__keeps_execed(p)) {
+	if (!p->ended && !tracees_find__keeps_execed(p)) {
 		tracee__remove(p, "exec");
 		return false;
 	}

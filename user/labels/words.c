@@ -345,7 +345,7 @@ const char *words__device_fact(const struct facts *f, const struct model_device 
 
 const char *words__how(uint8_t how)
 {
-	return how__name(how);
+	return facts__how_name(how);
 }
 
 const char *words__segment_kind(const struct segment *s)

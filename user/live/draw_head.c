@@ -147,7 +147,7 @@ void draw_head(struct paint *p, const struct live_state *s)
 	draw_second(p, proc, &d);
 }
 
-void draw_tabs(struct paint *p, const struct live_state *s, int y)
+void draw_head__tabs(struct paint *p, const struct live_state *s, int y)
 {
 	const struct live_rows *r = live_state__table(s);
 	char text[LIVE_TYPED + 80], clock[24];
@@ -237,7 +237,7 @@ static int key(struct paint *p, int x, const char *name, const char *does)
 	return x + (int)strlen(does) + 2;
 }
 
-void draw_foot(struct paint *p, const struct live_state *s)
+void draw_head__foot(struct paint *p, const struct live_state *s)
 {
 	const struct live_proc *proc = live_state__proc(s);
 	int x = 0;

@@ -67,7 +67,7 @@ static int draw_message(struct paint *p, const struct live_message *m, int y, in
 	return n ? n : 1;
 }
 
-void draw_log(struct paint *p, struct live_state *s, int y, int rows)
+void draw_help__log(struct paint *p, struct live_state *s, int y, int rows)
 {
 	size_t n = s->nmessages < LIVE_MESSAGES ? s->nmessages : LIVE_MESSAGES;
 

@@ -50,7 +50,7 @@ static void draw_segment(struct paint *p, const struct live_proc *proc, const st
 	paint__put(p, y, x, p->columns - x, ink, where);
 }
 
-void draw_segments(struct paint *p, struct live_state *s, int y, int rows)
+void draw_more__segments(struct paint *p, struct live_state *s, int y, int rows)
 {
 	const struct live_proc *proc = live_state__proc(s);
 	const struct model_segments *g = &s->segments;
@@ -149,7 +149,7 @@ static void draw_process(struct paint *p, const struct live_proc *proc, int y, b
 	paint__put(p, y, x, p->columns - x, ink, cmd);
 }
 
-void draw_processes(struct paint *p, struct live_state *s, int y, int rows)
+void draw_more__processes(struct paint *p, struct live_state *s, int y, int rows)
 {
 	size_t page = rows > 2 ? (size_t)rows - 2 : 0, first;
 	struct sums sums = { 0 };

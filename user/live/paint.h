@@ -46,13 +46,13 @@ int paint__figure(struct paint *p, int y, int x, const char *name, const char *v
 void draw_head(struct paint *p, const struct live_state *s); /* rows 0 to 2 */
 void draw_graph(struct paint *p, const struct live_state *s, int y,
 		int rows); /* the last row is the time axis */
-void draw_tabs(struct paint *p, const struct live_state *s, int y);
+void draw_head__tabs(struct paint *p, const struct live_state *s, int y);
 void draw_table(struct paint *p, struct live_state *s, int y, int rows); /* with titles */
-void draw_segments(struct paint *p, struct live_state *s, int y, int rows);
-void draw_processes(struct paint *p, struct live_state *s, int y, int rows);
+void draw_more__segments(struct paint *p, struct live_state *s, int y, int rows);
+void draw_more__processes(struct paint *p, struct live_state *s, int y, int rows);
 void draw_detail(struct paint *p, struct live_state *s, int y, int rows);
 void draw_help(struct paint *p, struct live_state *s, int y, int rows);
-void draw_log(struct paint *p, struct live_state *s, int y, int rows);
-void draw_foot(struct paint *p, const struct live_state *s); /* the last two rows */
+void draw_help__log(struct paint *p, struct live_state *s, int y, int rows);
+void draw_head__foot(struct paint *p, const struct live_state *s); /* the last two rows */
 
 #endif

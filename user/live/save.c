@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "capture/attach.h"
+#include "capture/caps.h"
 #include "export/run.h"
 #include "lib/outfile.h"
 #include "lib/text.h"

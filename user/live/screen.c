@@ -140,9 +140,9 @@ static void draw_body(struct paint *p, struct live_state *s, int y, int rows)
 	if (s->detail)
 		draw_detail(p, s, y, rows);
 	else if (s->view == VIEW_SEGMENTS)
-		draw_segments(p, s, y, rows);
+		draw_more__segments(p, s, y, rows);
 	else if (s->view == VIEW_PROCESSES)
-		draw_processes(p, s, y, rows);
+		draw_more__processes(p, s, y, rows);
 	else
 		draw_table(p, s, y, rows);
 }
@@ -159,15 +159,15 @@ void screen__draw(struct screen *s, struct live_state *state)
 	graph = graph_rows(p->rows);
 	draw_head(p, state);
 	if (state->help || state->log) {
-		(state->help ? draw_help : draw_log)(p, state, y, p->rows - 2 - y);
+		(state->help ? draw_help : draw_help__log)(p, state, y, p->rows - 2 - y);
 	} else {
 		if (graph)
 			draw_graph(p, state, y, graph + 1);
 		y += graph ? graph + 1 : 0;
-		draw_tabs(p, state, y++);
+		draw_head__tabs(p, state, y++);
 		draw_body(p, state, y, p->rows - 2 - y);
 	}
-	draw_foot(p, state);
+	draw_head__foot(p, state);
 	attrset(A_NORMAL);
 	refresh();
 }

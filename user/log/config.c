@@ -16,12 +16,12 @@ static const char *const level_names[] = {
 
 #define N_LEVELS (sizeof(level_names) / sizeof(*level_names))
 
-const char *log_level__name(enum log_level level)
+const char *log_config__level_name(enum log_level level)
 {
 	return level_names[level];
 }
 
-int log_level__of(const char *name, size_t len)
+int log_config__level_of(const char *name, size_t len)
 {
 	for (size_t i = 0; i < N_LEVELS; i++) {
 		if (strlen(level_names[i]) == len && !strncmp(level_names[i], name, len))
@@ -147,7 +147,7 @@ static int parse_one(struct log_config *c, const char *text, size_t len, bool le
 {
 	const char *equals = memchr(text, '=', len), *value = equals ? equals + 1 : text;
 	size_t key = equals ? (size_t)(equals - text) : 0, n = len - (size_t)(value - text);
-	int level = log_level__of(value, n);
+	int level = log_config__level_of(value, n);
 
 	if (!equals) {
 		if (level < 0)

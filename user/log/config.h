@@ -44,8 +44,8 @@ int log_config__parse(struct log_config *c, const char *text, bool levels_only, 
 bool log_config__text(const struct log_config *c, int fd, char *buf, size_t size);
 void log_config__free(struct log_config *c);
 /* A level's name; the level of a name, or -EINVAL. */
-const char *log_level__name(enum log_level level);
-int log_level__of(const char *name, size_t len);
+const char *log_config__level_name(enum log_level level);
+int log_config__level_of(const char *name, size_t len);
 /* The part that a source file belongs to: its folder below user/. Returns buf. */
 char *log__part(char buf[LOG_PART], const char *file);
 

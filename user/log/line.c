@@ -52,7 +52,7 @@ void log_line__object(const struct log_line *l, struct json *j, const char *key)
 	write_time(time, sizeof(time), &l->time);
 	json__open_object(j, key);
 	json__string(j, "time", time);
-	json__string(j, "level", log_level__name(l->level));
+	json__string(j, "level", log_config__level_name(l->level));
 	json__string(j, "command", l->command);
 	if (l->process)
 		json__string(j, "process", l->process);
@@ -72,7 +72,7 @@ static void plain(const struct log_line *l, FILE *out)
 	char time[40];
 
 	write_time(time, sizeof(time), &l->time);
-	fprintf(out, "%s %-5s %s%s%s[%d] %s: ", time, log_level__name(l->level), l->command,
+	fprintf(out, "%s %-5s %s%s%s[%d] %s: ", time, log_config__level_name(l->level), l->command,
 		l->process ? "/" : "", l->process ? l->process : "", (int)l->pid, l->part);
 	for (const char *c = l->text; *c; c++) {
 		fputc(*c, out);

@@ -433,7 +433,7 @@ void log__relayed(pid_t pid, const char *name, json_t *said)
 		   *part = json_string_value(json_object_get(said, "part")),
 		   *level = json_string_value(json_object_get(said, "level")),
 		   *event = json_string_value(json_object_get(said, "event"));
-	int is = level ? log_level__of(level, strlen(level)) : -1;
+	int is = level ? log_config__level_of(level, strlen(level)) : -1;
 	char clean[LOG_MAX_TEXT], clean_part[LOG_PART], clean_event[LOG_PART];
 	struct log_field fields[RELAYED_FIELDS + 1];
 	struct log_line line = { .level = is,

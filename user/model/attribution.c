@@ -41,19 +41,20 @@ static uint8_t attribution__file(struct attribution *w, uint32_t file)
 	if (file < w->nfiles && w->files[file])
 		return w->files[file];
 	path = dict__str(w->dict, file);
-	if (file__origin(path, w->facts) != FILE_USER)
+	if (files__origin(path, w->facts) != FILE_USER)
 		flags |= FILE_LIBRARY;
 	if (engine__is_file(path))
 		flags |= FILE_AUTOGRAD;
 	if (file__is(path, "torch/autograd/function.py"))
 		flags |= FILE_FUNCTION;
-	if (file__after_dir(path, "torch/optim/"))
+	if (files__after_dir(path, "torch/optim/"))
 		flags |= FILE_OPTIM;
-	if (file__after_dir(path, "torch/utils/data/"))
+	if (files__after_dir(path, "torch/utils/data/"))
 		flags |= FILE_DATA;
 	/* Without memory for the cache it is worked out again. */
 	if (file < dict__counts(w->dict).strings &&
-	    !array__reserve(&w->files, &w->nfiles, sizeof(*w->files), (uint64_t)file + 1))
+	    !hash_index__reserve_array(&w->files, &w->nfiles, sizeof(*w->files),
+				       (uint64_t)file + 1))
 		w->files[file] = flags;
 	return flags;
 }
@@ -131,7 +132,8 @@ struct stack_words attribution__stack(struct attribution *w, uint32_t stack)
 		return w->stacks[stack];
 	r = attribution__look(w, stack);
 	if (stack < dict__counts(w->dict).stacks &&
-	    !array__reserve(&w->stacks, &w->nstacks, sizeof(*w->stacks), (uint64_t)stack + 1))
+	    !hash_index__reserve_array(&w->stacks, &w->nstacks, sizeof(*w->stacks),
+				       (uint64_t)stack + 1))
 		w->stacks[stack] = r;
 	return r;
 }
@@ -172,7 +174,8 @@ static bool attribution__autograd_thread(struct attribution *w, uint32_t thread)
 	name = dict__str(w->dict, dict__get_thread(w->dict, thread).name);
 	state = strncmp(name, "pt_autograd_", strlen("pt_autograd_")) ? 1 : 2;
 	if (thread < dict__counts(w->dict).threads &&
-	    !array__reserve(&w->threads, &w->nthreads, sizeof(*w->threads), (uint64_t)thread + 1))
+	    !hash_index__reserve_array(&w->threads, &w->nthreads, sizeof(*w->threads),
+				       (uint64_t)thread + 1))
 		w->threads[thread] = state;
 	return state == 2;
 }

@@ -75,8 +75,8 @@ static int leave(const struct model *m, struct dev *dev, uint64_t addr, uint32_t
 
 		if (!was_live(m, dev, when, rec))
 			continue;
-		err = array__reserve(&gone->all, &gone->cap, sizeof(*gone->all),
-				     (uint64_t)gone->n + 1);
+		err = hash_index__reserve_array(&gone->all, &gone->cap, sizeof(*gone->all),
+						(uint64_t)gone->n + 1);
 		if (err)
 			return err;
 		gone->all[gone->n++] = block_of(m, dev, addr, rec, true);
@@ -94,7 +94,8 @@ int blocks__put(const struct model *m, struct dev *dev, uint64_t addr, const str
 	uint32_t i = b->free1 ? b->free1 - 1 : b->n;
 	uint64_t was;
 	int err = i < b->cap ? 0
-			     : array__reserve(&b->recs, &b->cap, sizeof(*b->recs), (uint64_t)i + 1);
+			     : hash_index__reserve_array(&b->recs, &b->cap, sizeof(*b->recs),
+							 (uint64_t)i + 1);
 
 	if (!err)
 		err = map64__swap(b->at, addr, i, replaced, &was);
@@ -183,7 +184,8 @@ int blocks__ask(struct model *m, struct request_info ask, uint32_t *ret1)
 	}
 	if (m->nasks == UINT32_MAX - 1)
 		return -ENOMEM;
-	err = array__reserve(&m->asks, &m->capasks, sizeof(*m->asks), (uint64_t)m->nasks + 1);
+	err = hash_index__reserve_array(&m->asks, &m->capasks, sizeof(*m->asks),
+					(uint64_t)m->nasks + 1);
 	if (!err)
 		err = hash_index__add(&m->ask_index, hash, m->nasks);
 	if (err)
@@ -209,8 +211,8 @@ int blocks__label(struct model *m, struct label label, uint32_t *ret1)
 	}
 	if (m->nlabels == UINT32_MAX - 1)
 		return -ENOMEM;
-	err = array__reserve(&m->labels, &m->caplabels, sizeof(*m->labels),
-			     (uint64_t)m->nlabels + 1);
+	err = hash_index__reserve_array(&m->labels, &m->caplabels, sizeof(*m->labels),
+					(uint64_t)m->nlabels + 1);
 	if (!err)
 		err = hash_index__add(&m->label_index, hash, m->nlabels);
 	if (err)

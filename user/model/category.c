@@ -48,7 +48,8 @@ void category__drop(struct dev *dev, uint32_t stamp)
 static int new_stamp(struct life *l, struct stamp s, uint32_t *ret)
 {
 	uint32_t i = l->free1 ? l->free1 - 1 : l->n;
-	int err = array__reserve(&l->stamps, &l->cap, sizeof(*l->stamps), (uint64_t)i + 1);
+	int err = hash_index__reserve_array(&l->stamps, &l->cap, sizeof(*l->stamps),
+					    (uint64_t)i + 1);
 
 	if (err)
 		return err;

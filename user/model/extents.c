@@ -221,8 +221,8 @@ static int note_before(struct extents *x, enum extent_class c, uint64_t addr)
 	if (x->nnotes >= x->limit)
 		err = compact(x);
 	if (!err)
-		err = array__reserve(&x->notes, &x->capnotes, sizeof(*x->notes),
-				     (uint64_t)x->nnotes + 1);
+		err = hash_index__reserve_array(&x->notes, &x->capnotes, sizeof(*x->notes),
+						(uint64_t)x->nnotes + 1);
 	if (err)
 		return err;
 	x->notes[x->nnotes++] = (struct extent_note){
@@ -270,7 +270,8 @@ int extents__put(struct extents *x, enum extent_class c, const struct extent *e,
 	if (!err)
 		err = extents__del(x, c, copy.addr, false);
 	if (!err && !x->free1)
-		err = array__reserve(&x->nodes, &x->cap, sizeof(*x->nodes), (uint64_t)x->n + 1);
+		err = hash_index__reserve_array(&x->nodes, &x->cap, sizeof(*x->nodes),
+						(uint64_t)x->n + 1);
 	if (err)
 		return err;
 	id1 = x->free1;

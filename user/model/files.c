@@ -12,7 +12,7 @@ static bool starts(const char *s, const char *with)
 	return !strncmp(s, with, strlen(with));
 }
 
-const char *file__after_dir(const char *path, const char *dir)
+const char *files__after_dir(const char *path, const char *dir)
 {
 	const char *p = path;
 
@@ -73,13 +73,13 @@ static bool in_torch(const char *path)
 		"quasirandom.py",
 		"return_types.py",
 	};
-	const char *rest = file__after_dir(path, "torch/");
+	const char *rest = files__after_dir(path, "torch/");
 
 	while (rest) {
 		for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
 			if (starts(rest, parts[i]))
 				return true;
-		rest = file__after_dir(rest, "torch/");
+		rest = files__after_dir(rest, "torch/");
 	}
 	return false;
 }
@@ -96,7 +96,7 @@ static bool in_stdlib(const char *path, const struct facts *facts)
 	if (len && !strncmp(path, std, len) && path[len] == '/')
 		return true;
 	for (size_t i = 0; i < 2; i++) {
-		const char *p = file__after_dir(path, dirs[i]);
+		const char *p = files__after_dir(path, dirs[i]);
 
 		if (!p)
 			continue;
@@ -111,7 +111,7 @@ static bool in_stdlib(const char *path, const struct facts *facts)
 	return false;
 }
 
-enum file_origin file__origin(const char *path, const struct facts *facts)
+enum file_origin files__origin(const char *path, const struct facts *facts)
 {
 	/* Names of code that is in no file and that nobody wrote as such; "<stdin>", "<string>",
 	 * cells are the user's. */

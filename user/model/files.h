@@ -13,9 +13,9 @@ enum file_origin {
 };
 
 /* facts: "stdlib" says where the target's standard library lies; may be NULL. */
-enum file_origin file__origin(const char *path, const struct facts *facts);
+enum file_origin files__origin(const char *path, const struct facts *facts);
 /* What follows dir ("torch/optim/") in path, where dir stands at its start or after a slash; else
  * NULL. */
-const char *file__after_dir(const char *path, const char *dir);
+const char *files__after_dir(const char *path, const char *dir);
 
 #endif

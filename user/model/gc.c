@@ -84,7 +84,7 @@ static struct site *new_varied(struct model *m, const struct site *of)
 
 	id = m->free_site1 ? m->free_site1 - 1 : m->nsites;
 	if (id == m->nsites &&
-	    array__reserve(&m->sites, &m->capsites, sizeof(*m->sites), (uint64_t)id + 1))
+	    hash_index__reserve_array(&m->sites, &m->capsites, sizeof(*m->sites), (uint64_t)id + 1))
 		return NULL;
 	if (hash_index__add(&m->site_index, hash, id))
 		return NULL;

@@ -95,7 +95,8 @@ static int new_unit(struct model *m, uint32_t site, uint32_t *ret)
 		;
 	if (id == UINT32_MAX) {
 		id = w->n;
-		if (array__reserve(&w->units, &w->cap, sizeof(*w->units), (uint64_t)id + 1) ||
+		if (hash_index__reserve_array(&w->units, &w->cap, sizeof(*w->units),
+					      (uint64_t)id + 1) ||
 		    hash_index__add(&w->index, hash, id))
 			return -ENOMEM;
 		w->units[id] = (struct growth_unit){ .key = k, .site = site };
@@ -112,8 +113,8 @@ static int unit_of(struct model *m, uint32_t site, struct growth_unit **ret)
 	int err;
 
 	if (site >= w->nsites) {
-		err = array__reserve(&w->of_site, &w->nsites, sizeof(*w->of_site),
-				     (uint64_t)site + 1);
+		err = hash_index__reserve_array(&w->of_site, &w->nsites, sizeof(*w->of_site),
+						(uint64_t)site + 1);
 		if (err)
 			return err;
 	}
@@ -207,7 +208,7 @@ static int squeeze(struct growth_watch *w)
 static int note_sums(struct model *m, unsigned track, uint32_t at)
 {
 	struct growth_watch *w = m->growth;
-	int err = array__reserve(&w->sums, &w->nsums, sizeof(*w->sums), m->ndevs);
+	int err = hash_index__reserve_array(&w->sums, &w->nsums, sizeof(*w->sums), m->ndevs);
 
 	for (uint32_t d = 0; !err && d < m->ndevs; d++) {
 		const struct dev *dev = m->devs[d];

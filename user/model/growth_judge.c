@@ -223,7 +223,7 @@ static void words_of(const struct judge *j, const struct growth_unit *u, struct 
 {
 	const struct site *s = &j->m->sites[u->site];
 
-	row__line(j->m, false, s->stack, s->node, s->thread, s->walk, &l->row);
+	rows__line(j->m, false, s->stack, s->node, s->thread, s->walk, &l->row);
 	for (size_t i = 0; i < j->nrows; i++) {
 		if (is_row_of(j, &l->row, &j->rows[i])) {
 			l->row = j->rows[i];
@@ -262,7 +262,8 @@ static int gather_names(struct judge *j)
 			continue;
 		if (!map64__get(at, (uint64_t)unit1 << 32 | name, &i)) {
 			i = j->nnamed;
-			err = array__reserve(&j->named, &j->capnamed, sizeof(*j->named), i + 1);
+			err = hash_index__reserve_array(&j->named, &j->capnamed, sizeof(*j->named),
+							i + 1);
 			if (!err)
 				err = map64__set(at, (uint64_t)unit1 << 32 | name, i);
 			if (err)

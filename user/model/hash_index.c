@@ -62,7 +62,7 @@ int hash_index__add(struct hash_index *h, uint32_t hash, uint32_t id)
 	return 0;
 }
 
-int array__reserve(void *array, uint32_t *n, size_t esize, uint64_t need)
+int hash_index__reserve_array(void *array, uint32_t *n, size_t esize, uint64_t need)
 {
 	uint64_t cap = *n ? *n : 64;
 	char *p;

@@ -326,7 +326,8 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 		return -ENOMEM;
 	err = heap__stack_layers(m, k->stack);
 	if (!err && id == m->nsites)
-		err = array__reserve(&m->sites, &m->capsites, sizeof(*m->sites), (uint64_t)id + 1);
+		err = hash_index__reserve_array(&m->sites, &m->capsites, sizeof(*m->sites),
+						(uint64_t)id + 1);
 	if (!err)
 		err = hash_index__add(&m->site_index, hash, id);
 	if (err)
@@ -504,7 +505,7 @@ int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
 		dev->pub.frees_unknown++;
 		if (dev->pub.has_totals)
 			dev->outside -= e->size;
-		err = heap__note_freed(dev, e->addr);
+		err = known_at_attach__note_freed(dev, e->addr);
 	} else if (!err && m->sites[rec.site].walk == WALK_CENSUS && dev->pub.has_totals &&
 		   e->size) {
 		/* A reading of the program's tensors knows what they use of the block, not what it

@@ -18,10 +18,11 @@ static uint8_t hide__file(struct hide *s, uint32_t file)
 		return s->files[file];
 	if (s->opts->hide(s->opts->ctx, path))
 		flags |= HIDDEN;
-	if (file__origin(path, s->m->words->facts) != FILE_USER)
+	if (files__origin(path, s->m->words->facts) != FILE_USER)
 		flags |= LIBRARY;
 	/* Without memory for the cache it is asked again. */
-	if (!array__reserve(&s->files, &s->nfiles, sizeof(*s->files), (uint64_t)file + 1))
+	if (!hash_index__reserve_array(&s->files, &s->nfiles, sizeof(*s->files),
+				       (uint64_t)file + 1))
 		s->files[file] = flags;
 	return flags;
 }
@@ -54,7 +55,7 @@ uint32_t hide__loc(struct hide *s, uint32_t stack)
 	if (!s->opts->hide)
 		return s->opts->innermost ? w.inner_loc : w.user_loc;
 	if (stack >= s->nlocs &&
-	    array__reserve(&s->locs, &s->nlocs, sizeof(*s->locs), (uint64_t)stack + 1))
+	    hash_index__reserve_array(&s->locs, &s->nlocs, sizeof(*s->locs), (uint64_t)stack + 1))
 		return hide__seen(s, stack);
 	i = s->locs[stack];
 	if (!i)

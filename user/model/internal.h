@@ -81,7 +81,7 @@ static inline enum phase attribution__node_phase(struct attribution *w, uint32_t
 bool attribution__stack_has(const struct attribution *w, uint32_t stack, uint32_t module);
 void attribution__free(struct attribution *w);
 /* Makes *array hold at least need zeroed entries of esize. */
-int array__reserve(void *array, uint32_t *n, size_t esize, uint64_t need);
+int hash_index__reserve_array(void *array, uint32_t *n, size_t esize, uint64_t need);
 
 /* --- blocks.c: the live blocks of a device, and those there were at the mark */
 struct request_info {
@@ -323,13 +323,13 @@ static inline struct noted *dev__noted(struct dev *dev, enum row_when when)
 }
 
 /* --- known_at_attach.c: 0 or -ENOMEM */
-int heap__add_known_block(struct model *m, struct dev *dev, const struct event *e);
-int heap__asked(struct model *m, struct dev *dev, const struct event *e);
+int known_at_attach__add_block(struct model *m, struct dev *dev, const struct event *e);
+int known_at_attach__asked(struct model *m, struct dev *dev, const struct event *e);
 /* EVENT_TENSOR, EVENT_CENSUS */
-int heap__tensor(struct model *m, struct dev *dev, const struct event *e);
-void heap__census(struct dev *dev, const struct event *e);
+int known_at_attach__tensor(struct model *m, struct dev *dev, const struct event *e);
+void known_at_attach__census(struct dev *dev, const struct event *e);
 /* A block that nobody knew of went. */
-int heap__note_freed(struct dev *dev, uint64_t addr);
+int known_at_attach__note_freed(struct dev *dev, uint64_t addr);
 
 /* --- cuda_memory.c: what is taken and given back below the blocks, and what the allocator's tables
  * say */
@@ -347,8 +347,8 @@ int cuda_memory__found(struct model *m, struct dev *dev, uint64_t addr);
 int oom__event(struct model *m, struct dev *dev, const struct event *e);
 
 /* --- segments.c */
-bool segment__is_expandable(const struct extent *e);
-enum segment_size segment__kind(const struct extent *e);
+bool segments__is_expandable(const struct extent *e);
+enum segment_size segments__kind(const struct extent *e);
 
 /* --- watch.c: who wants to know of every block */
 struct observers {
@@ -376,8 +376,8 @@ int gc__threads(struct model *m);
 
 /* --- rows.c */
 /* What --by line says of memory of this stack: file, func, line, module, phase, source. */
-void row__line(const struct model *m, bool innermost, uint32_t stack, uint32_t node,
-	       uint32_t thread, uint8_t walk, struct row *r);
+void rows__line(const struct model *m, bool innermost, uint32_t stack, uint32_t node,
+		uint32_t thread, uint8_t walk, struct row *r);
 
 /* --- steps.c */
 #define STEPS_KEPT 4096

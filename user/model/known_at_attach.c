@@ -8,7 +8,7 @@
 
 /* Until the reading at attach is told, it may name a block that is there no more. */
 #define FREED_MAX (UINT32_C(1) << 20)
-int heap__note_freed(struct dev *dev, uint64_t addr)
+int known_at_attach__note_freed(struct dev *dev, uint64_t addr)
 {
 	if (dev->census_done)
 		return 0;
@@ -33,7 +33,7 @@ static int heap__set_ask(struct model *m, struct dev *dev, const struct event *e
 	return blocks__ask(m, (struct request_info){ e->requested, e->cuda_stream }, &rec->ask1);
 }
 
-int heap__asked(struct model *m, struct dev *dev, const struct event *e)
+int known_at_attach__asked(struct model *m, struct dev *dev, const struct event *e)
 {
 	struct rec *rec = blocks__at(&dev->blocks, e->addr);
 
@@ -118,7 +118,7 @@ static int heap__tell(struct model *m, struct dev *dev, const struct event *e, b
 	return m->loose.count[EXTENT_MEMORY] ? cuda_memory__found(m, dev, e->addr) : 0;
 }
 
-int heap__add_known_block(struct model *m, struct dev *dev, const struct event *e)
+int known_at_attach__add_block(struct model *m, struct dev *dev, const struct event *e)
 {
 	struct rec *rec;
 
@@ -152,7 +152,7 @@ static int heap__tensor_before(struct model *m, struct dev *dev, const struct ev
 	return heap__tell(m, dev, &told, true, dev->any);
 }
 
-int heap__tensor(struct model *m, struct dev *dev, const struct event *e)
+int known_at_attach__tensor(struct model *m, struct dev *dev, const struct event *e)
 {
 	struct rec *rec = blocks__at(&dev->blocks, e->addr);
 	struct dict_counts c = dict__counts(m->dict);
@@ -179,7 +179,7 @@ int heap__tensor(struct model *m, struct dev *dev, const struct event *e)
 	return err;
 }
 
-void heap__census(struct dev *dev, const struct event *e)
+void known_at_attach__census(struct dev *dev, const struct event *e)
 {
 	if (!(e->flags & CENSUS_FIRST))
 		return;

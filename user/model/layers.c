@@ -28,7 +28,7 @@ static int layers__intern(struct model *m, uint32_t root, const char *name, size
 	copy = strndup(name, len);
 	if (!copy)
 		return -ENOMEM;
-	if (array__reserve(&l->all, &l->cap, sizeof(*l->all), (uint64_t)l->n + 1) ||
+	if (hash_index__reserve_array(&l->all, &l->cap, sizeof(*l->all), (uint64_t)l->n + 1) ||
 	    hash_index__add(&l->index, hash, l->n)) {
 		free(copy);
 		return -ENOMEM;
@@ -47,8 +47,8 @@ static int layers__look(struct model *m, uint32_t module, struct chain *ret)
 	uint32_t id;
 	int err;
 
-	err = array__reserve(&l->pool, &l->cappool, sizeof(*l->pool),
-			     (uint64_t)l->npool + LAYER_CHAIN);
+	err = hash_index__reserve_array(&l->pool, &l->cappool, sizeof(*l->pool),
+					(uint64_t)l->npool + LAYER_CHAIN);
 	if (err)
 		return err;
 	err = layers__intern(m, mod.root, "", 0, &id);
@@ -91,7 +91,8 @@ int layers__chain(struct model *m, uint32_t module, struct chain *ret)
 		if (module >= m->max_module)
 			return layers__chain(m, 0, ret);
 	}
-	err = array__reserve(&l->chains, &l->nchains, sizeof(*l->chains), (uint64_t)module + 1);
+	err = hash_index__reserve_array(&l->chains, &l->nchains, sizeof(*l->chains),
+					(uint64_t)module + 1);
 	if (!err)
 		err = layers__look(m, module, &l->chains[module]);
 	if (!err)

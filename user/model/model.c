@@ -103,8 +103,8 @@ static void model__bound(struct model *m, struct event *e)
 
 static int model__thread(struct model *m, uint32_t thread, struct thread_state **ret)
 {
-	int err = array__reserve(&m->threads, &m->nthreads, sizeof(*m->threads),
-				 (uint64_t)thread + 1);
+	int err = hash_index__reserve_array(&m->threads, &m->nthreads, sizeof(*m->threads),
+					    (uint64_t)thread + 1);
 
 	if (err)
 		return err;
@@ -193,19 +193,19 @@ int model__event(struct model *m, const struct event *event)
 		err = oom__event(m, dev, &e);
 		break;
 	case EVENT_BLOCK:
-		err = heap__add_known_block(m, dev, &e);
+		err = known_at_attach__add_block(m, dev, &e);
 		break;
 	case EVENT_REQUESTED:
-		err = heap__asked(m, dev, &e);
+		err = known_at_attach__asked(m, dev, &e);
 		break;
 	case EVENT_TENSOR:
-		err = heap__tensor(m, dev, &e);
+		err = known_at_attach__tensor(m, dev, &e);
 		break;
 	case EVENT_CENSUS:
 		if (m->by_type[e.device.type] && m->by_type[e.device.type][e.device.index]) {
 			err = heap__device(m, e.device, &dev);
 			if (!err)
-				heap__census(dev, &e);
+				known_at_attach__census(dev, &e);
 		}
 		break;
 	case EVENT_STEP:
@@ -383,7 +383,7 @@ bool model__peak_line(const struct model *m, size_t device, bool innermost, stru
 	const struct site *s = dev && dev->peak_site1 ? &m->sites[dev->peak_site1 - 1] : NULL;
 
 	if (s)
-		row__line(m, innermost, s->stack, s->node, s->thread, s->walk, ret);
+		rows__line(m, innermost, s->stack, s->node, s->thread, s->walk, ret);
 	return s;
 }
 

@@ -83,8 +83,8 @@ int layers__enter(struct model *m, struct thread_state *t, const struct event *e
 	if (!err)
 		err = begin(m, e, &in);
 	if (!err)
-		err = array__reserve(&t->entered, &t->capentered, sizeof(*t->entered),
-				     (uint64_t)t->nentered + 1);
+		err = hash_index__reserve_array(&t->entered, &t->capentered, sizeof(*t->entered),
+						(uint64_t)t->nentered + 1);
 	if (err)
 		return err;
 	if (in.chain.n && !is_wrapped(m, t, &in))

@@ -18,8 +18,8 @@ static void watch__extent(void *ctx, const struct extent *e, bool there)
 		.cuda_stream = e->cuda_stream,
 		.pool = { e->pool[0], e->pool[1] },
 		.told = e->told,
-		.expandable = segment__is_expandable(e),
-		.kind = segment__kind(e),
+		.expandable = segments__is_expandable(e),
+		.kind = segments__kind(e),
 		.there = there,
 	};
 
@@ -69,8 +69,8 @@ static int watch__kin(struct model *m, struct watch_kin kin, uint32_t *ret)
 	}
 	if (m->watch.nkin == UINT32_MAX - 1)
 		return -ENOMEM;
-	err = array__reserve(&m->watch.kin, &m->watch.capkin, sizeof(*m->watch.kin),
-			     (uint64_t)m->watch.nkin + 1);
+	err = hash_index__reserve_array(&m->watch.kin, &m->watch.capkin, sizeof(*m->watch.kin),
+					(uint64_t)m->watch.nkin + 1);
 	if (!err)
 		err = hash_index__add(&m->watch.index, hash, m->watch.nkin);
 	if (err)
@@ -128,7 +128,7 @@ uint64_t model__block_class(const struct model *m, uint32_t kin, struct row *ret
 	struct dict_module mod = dict__get_module(m->dict, l && l->module ? l->module : s->module);
 	struct dict_thread th = dict__get_thread(m->dict, s->thread);
 
-	row__line(m, false, s->stack, s->node, s->thread, s->walk, ret);
+	rows__line(m, false, s->stack, s->node, s->thread, s->walk, ret);
 	ret->module = dict__str(m->dict, mod.name);
 	ret->module_class = dict__str(m->dict, mod.cls);
 	ret->module_root = dict__str(m->dict, mod.root);

@@ -112,8 +112,8 @@ static void row__set_node(const struct model *m, uint32_t stack, uint32_t node, 
 		r->source = "autograd";
 }
 
-void row__line(const struct model *m, bool innermost, uint32_t stack, uint32_t node,
-	       uint32_t thread, uint8_t walk, struct row *r)
+void rows__line(const struct model *m, bool innermost, uint32_t stack, uint32_t node,
+		uint32_t thread, uint8_t walk, struct row *r)
 {
 	struct stack_words w;
 
@@ -154,7 +154,7 @@ static void bucket__set_layer(const struct table *t, struct row *r, uint32_t lay
 void model__stack_row(const struct model *m, uint32_t stack, uint32_t node, uint32_t thread,
 		      uint8_t walk, struct row *ret)
 {
-	row__line(m, false, stack, node, thread, walk, ret);
+	rows__line(m, false, stack, node, thread, walk, ret);
 }
 
 #define SPLIT(by) (1U << (by))
@@ -272,7 +272,8 @@ static int table__group(struct table *t, const struct key *key, uint32_t *ret)
 			return 0;
 		}
 	}
-	if (array__reserve(&t->groups, &t->cap, sizeof(*t->groups), (uint64_t)t->n + 1) ||
+	if (hash_index__reserve_array(&t->groups, &t->cap, sizeof(*t->groups),
+				      (uint64_t)t->n + 1) ||
 	    hash_index__add(&t->index, hash, t->n))
 		return -ENOMEM;
 	t->groups[t->n] = (struct bucket){ .key = *key };
@@ -320,7 +321,8 @@ static int table__add(struct table *t, const struct block_class *k, uint32_t lay
 
 	key.filtered = !kept;
 	if (table__group(t, &key, &id) ||
-	    array__reserve(&t->parts, &t->capparts, sizeof(*t->parts), (uint64_t)t->nparts + 1))
+	    hash_index__reserve_array(&t->parts, &t->capparts, sizeof(*t->parts),
+				      (uint64_t)t->nparts + 1))
 		return -ENOMEM;
 	g = &t->groups[id];
 	if (!g->row.count) {
@@ -373,7 +375,8 @@ static int table__kin(struct table *t, const struct block *b)
 	}
 	if (id == UINT32_MAX) {
 		id = t->nkin;
-		if (array__reserve(&t->kin, &t->capkin, sizeof(*t->kin), (uint64_t)id + 1) ||
+		if (hash_index__reserve_array(&t->kin, &t->capkin, sizeof(*t->kin),
+					      (uint64_t)id + 1) ||
 		    hash_index__add(&t->kin_index, hash, id))
 			return -ENOMEM;
 		t->kin[t->nkin++] = (struct block_class){ .site = b->site,
@@ -405,7 +408,8 @@ static int table__gather(struct table *t, const struct dev *dev, uint32_t number
 	for (uint32_t i = 0; i < t->m->nsites && !err; i++) {
 		if (t->m->sites[i].dev != number || !t->m->sites[i].total)
 			continue;
-		err = array__reserve(&t->kin, &t->capkin, sizeof(*t->kin), (uint64_t)t->nkin + 1);
+		err = hash_index__reserve_array(&t->kin, &t->capkin, sizeof(*t->kin),
+						(uint64_t)t->nkin + 1);
 		if (!err)
 			t->kin[t->nkin++] = (struct block_class){ .site = i,
 								  .count = t->m->sites[i].total };

@@ -83,12 +83,13 @@ static int gc__line(struct gc *s, uint32_t stack, uint32_t node, uint32_t thread
 			return 0;
 		}
 	}
-	if (array__reserve(&s->lines, &s->caplines, sizeof(*s->lines), (uint64_t)s->nlines + 1) ||
+	if (hash_index__reserve_array(&s->lines, &s->caplines, sizeof(*s->lines),
+				      (uint64_t)s->nlines + 1) ||
 	    hash_index__add(&s->line_index, hash, s->nlines))
 		return -ENOMEM;
 	s->lines[s->nlines] = (struct line){ 0 };
 	memcpy(s->lines[s->nlines].key, key, sizeof(key));
-	row__line(s->m, s->innermost, stack, node, thread, walk, &s->lines[s->nlines].row);
+	rows__line(s->m, s->innermost, stack, node, thread, walk, &s->lines[s->nlines].row);
 	*ret = s->nlines++;
 	return 0;
 }
@@ -118,8 +119,8 @@ static int pin(struct gc *s, const struct block *b)
 		return err;
 	l = &s->lines[id];
 	if (!l->here) {
-		err = array__reserve(&s->here, &s->caphere, sizeof(*s->here),
-				     (uint64_t)s->nhere + 1);
+		err = hash_index__reserve_array(&s->here, &s->caphere, sizeof(*s->here),
+						(uint64_t)s->nhere + 1);
 		if (err)
 			return err;
 		s->here[s->nhere++] = id;
@@ -153,8 +154,8 @@ static int put_pins(struct gc *s, struct segment *seg)
 	if (s->nhere)
 		qsort_r(s->here, s->nhere, sizeof(*s->here), cmp_pin, s);
 	seg->npins = s->nhere < SEGMENT_PINS ? s->nhere : SEGMENT_PINS;
-	if (array__reserve(&s->pins, &s->cappins, sizeof(*s->pins),
-			   (uint64_t)s->npins + seg->npins))
+	if (hash_index__reserve_array(&s->pins, &s->cappins, sizeof(*s->pins),
+				      (uint64_t)s->npins + seg->npins))
 		return -ENOMEM;
 	for (uint32_t i = 0; i < s->nhere; i++) {
 		struct line *l = &s->lines[s->here[i]];
@@ -294,7 +295,7 @@ static int fill(struct gc *s, struct segment *seg, size_t e, size_t last)
 	return put_pins(s, seg);
 }
 
-bool segment__is_expandable(const struct extent *e)
+bool segments__is_expandable(const struct extent *e)
 {
 	return e->how == MEM_MAPPED || (e->told && (e->flags & SEGMENT_EXPANDABLE));
 }
@@ -320,14 +321,14 @@ static const struct extent *range_of(const struct gc *s, uint64_t addr)
 /* Is b, which begins where a ends, more of the same segment? */
 static bool goes_on(const struct gc *s, const struct extent *a, const struct extent *b)
 {
-	if (!segment__is_expandable(a) || !segment__is_expandable(b) ||
+	if (!segments__is_expandable(a) || !segments__is_expandable(b) ||
 	    a->addr + a->size != b->addr || range_of(s, a->addr) != range_of(s, b->addr))
 		return false;
 	return !(a->told && b->told) ||
 	       (a->cuda_stream == b->cuda_stream && !memcmp(a->pool, b->pool, sizeof(a->pool)));
 }
 
-enum segment_size segment__kind(const struct extent *e)
+enum segment_size segments__kind(const struct extent *e)
 {
 	if (e->told)
 		return e->flags & SEGMENT_SMALL ? SEGMENT_OF_SMALL : SEGMENT_OF_LARGE;
@@ -343,8 +344,8 @@ static void set_kind(struct segment *seg, const struct extent *e)
 		seg->cuda_stream = e->cuda_stream;
 		memcpy(seg->pool, e->pool, sizeof(seg->pool));
 	}
-	if (segment__kind(e) != SEGMENT_ANY)
-		seg->kind = segment__kind(e);
+	if (segments__kind(e) != SEGMENT_ANY)
+		seg->kind = segments__kind(e);
 }
 
 /* One or more extents from i on become a segment; *i: behind them. */
@@ -354,7 +355,7 @@ static int add_segment(struct gc *s, size_t *i)
 	struct segment seg = {
 		.addr = e->addr,
 		.size = e->size,
-		.expandable = segment__is_expandable(e),
+		.expandable = segments__is_expandable(e),
 		.foreign = extent__sum(e) != SUM_SEGMENTS,
 		.seen = e->how != 0,
 		.time = e->time,
@@ -362,8 +363,8 @@ static int add_segment(struct gc *s, size_t *i)
 	size_t first = *i;
 	int err;
 
-	row__line(s->m, s->innermost, e->stack, 0, e->thread, e->how ? e->walk : WALK_CENSUS,
-		  &seg.taken);
+	rows__line(s->m, s->innermost, e->stack, 0, e->thread, e->how ? e->walk : WALK_CENSUS,
+		   &seg.taken);
 	set_kind(&seg, e);
 	for ((*i)++; *i < s->nextents && goes_on(s, &s->extents[*i - 1], &s->extents[*i]); (*i)++) {
 		seg.size += s->extents[*i].size;
@@ -374,7 +375,8 @@ static int add_segment(struct gc *s, size_t *i)
 		s->mapped_foreign += seg.size;
 	err = fill(s, &seg, first, *i);
 	if (!err)
-		err = array__reserve(&s->all, &s->cap, sizeof(*s->all), (uint64_t)s->n + 1);
+		err = hash_index__reserve_array(&s->all, &s->cap, sizeof(*s->all),
+						(uint64_t)s->n + 1);
 	if (!err)
 		s->all[s->n++] = seg;
 	return err;
@@ -397,8 +399,8 @@ static int add_other(struct gc *s, uint8_t how, const struct extent *e)
 			break;
 	if (id == UINT32_MAX) {
 		id = s->nothers;
-		if (array__reserve(&s->others, &s->capothers, sizeof(*s->others),
-				   (uint64_t)id + 1) ||
+		if (hash_index__reserve_array(&s->others, &s->capothers, sizeof(*s->others),
+					      (uint64_t)id + 1) ||
 		    hash_index__add(&s->other_index, hash, id))
 			return -ENOMEM;
 		s->others[s->nothers++] = (struct others){ .how = how, .line = line };

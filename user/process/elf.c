@@ -30,7 +30,7 @@ static int place_of(const struct elf *e, uint64_t off, size_t len, uint64_t *ret
 	return e->n_pieces ? -EIO : 0;
 }
 
-int elf__pread(const struct elf *e, uint64_t off, void *buf, size_t len)
+int elf_file__pread(const struct elf *e, uint64_t off, void *buf, size_t len)
 {
 	uint64_t end, at;
 	size_t done = 0;
@@ -51,13 +51,14 @@ int elf__pread(const struct elf *e, uint64_t off, void *buf, size_t len)
 	return 0;
 }
 
-int elf__pread_in(const struct elf *e, const struct span *s, uint64_t off, void *buf, size_t len)
+int elf_file__pread_in(const struct elf *e, const struct span *s, uint64_t off, void *buf,
+		       size_t len)
 {
 	uint64_t end;
 
 	if (__builtin_add_overflow(off, len, &end) || end > s->len)
 		return -ERANGE;
-	return elf__pread(e, s->off + off, buf, len);
+	return elf_file__pread(e, s->off + off, buf, len);
 }
 
 static struct span span_in_file(const struct elf *e, uint64_t off, uint64_t len)
@@ -96,7 +97,7 @@ static int load_phdrs(struct elf *e, const Elf64_Ehdr *eh)
 	e->ph = malloc(eh->e_phnum * sizeof(*e->ph));
 	if (!e->ph)
 		return -ENOMEM;
-	if (elf__pread(e, eh->e_phoff, e->ph, eh->e_phnum * sizeof(*e->ph)))
+	if (elf_file__pread(e, eh->e_phoff, e->ph, eh->e_phnum * sizeof(*e->ph)))
 		return -ENOEXEC;
 	e->ph_n = eh->e_phnum;
 	return 0;
@@ -111,7 +112,7 @@ static int load_shdrs(struct elf *e, const Elf64_Ehdr *eh)
 	Elf64_Shdr first, *sh;
 
 	if (!eh->e_shoff || eh->e_shentsize != sizeof(first) ||
-	    elf__pread(e, eh->e_shoff, &first, sizeof(first)))
+	    elf_file__pread(e, eh->e_shoff, &first, sizeof(first)))
 		return 0;
 	if (!n)
 		n = first.sh_size; /* more than 65279 of them: the count lies there */
@@ -122,7 +123,7 @@ static int load_shdrs(struct elf *e, const Elf64_Ehdr *eh)
 	sh = malloc(n * sizeof(*sh));
 	if (!sh)
 		return -ENOMEM;
-	if (elf__pread(e, eh->e_shoff, sh, n * sizeof(*sh))) {
+	if (elf_file__pread(e, eh->e_shoff, sh, n * sizeof(*sh))) {
 		free(sh);
 		return 0;
 	}
@@ -176,7 +177,7 @@ static int find_build_id(struct elf *e)
 		notes = malloc(len);
 		if (!notes)
 			return -ENOMEM;
-		if (!elf__pread(e, ph->p_offset, notes, len))
+		if (!elf_file__pread(e, ph->p_offset, notes, len))
 			parse_notes(e, notes, len, ph->p_align == 8 ? 8 : 4);
 		free(notes);
 	}
@@ -191,7 +192,7 @@ static void read_string(const struct elf *e, uint64_t off, char *buf, size_t siz
 	if (off >= e->strtab.len)
 		return;
 	len = e->strtab.len - off < size - 1 ? e->strtab.len - off : size - 1;
-	if (elf__pread_in(e, &e->strtab, off, buf, len))
+	if (elf_file__pread_in(e, &e->strtab, off, buf, len))
 		len = 0;
 	buf[len] = '\0';
 }
@@ -220,7 +221,7 @@ static int read_dynamic(struct elf *e, const Elf64_Phdr *ph)
 	dyn = malloc(n ? n * sizeof(*dyn) : 1);
 	if (!dyn)
 		return -ENOMEM;
-	if (elf__pread(e, ph->p_offset, dyn, n * sizeof(*dyn)))
+	if (elf_file__pread(e, ph->p_offset, dyn, n * sizeof(*dyn)))
 		n = 0;
 	for (i = 0; i < n && dyn[i].d_tag != DT_NULL; i++) {
 		switch (dyn[i].d_tag) {
@@ -312,7 +313,7 @@ static int open_file(struct elf *e)
 			return -ENOEXEC;
 		e->size = (uint64_t)st.st_size;
 	}
-	err = elf__pread(e, 0, &eh, sizeof(eh));
+	err = elf_file__pread(e, 0, &eh, sizeof(eh));
 	if (err)
 		return -EIO;
 	if (memcmp(eh.e_ident, ELFMAG, SELFMAG) || eh.e_ident[EI_CLASS] != ELFCLASS64 ||
@@ -459,7 +460,7 @@ static const Elf64_Shdr *section(const struct elf *e, const char *name)
 		return NULL;
 	for (i = 0; i < e->sh_n; i++)
 		if (e->sh[i].sh_type != SHT_NULL &&
-		    !elf__pread_in(e, &e->shstr, e->sh[i].sh_name, buf, len) &&
+		    !elf_file__pread_in(e, &e->shstr, e->sh[i].sh_name, buf, len) &&
 		    !memcmp(buf, name, len))
 			return &e->sh[i];
 	return NULL;
@@ -490,7 +491,7 @@ int elf__section_bytes(const struct elf *e, const char *name, size_t max, uint8_
 	buf = malloc(sh->sh_size);
 	if (!buf)
 		return -ENOMEM;
-	err = elf__pread(e, sh->sh_offset, buf, sh->sh_size);
+	err = elf_file__pread(e, sh->sh_offset, buf, sh->sh_size);
 	if (err) {
 		free(buf);
 		return err;
@@ -547,5 +548,5 @@ int elf__read(const struct elf *e, uint64_t vaddr, void *buf, size_t len)
 	int err;
 
 	err = span_at(e, vaddr, &s);
-	return err ? err : elf__pread_in(e, &s, 0, buf, len);
+	return err ? err : elf_file__pread_in(e, &s, 0, buf, len);
 }

@@ -42,7 +42,8 @@ struct elf {
 };
 
 /* All reads of the file go through these. 0, -ERANGE beyond the file or the span, -EIO. */
-int elf__pread(const struct elf *e, uint64_t off, void *buf, size_t len);
-int elf__pread_in(const struct elf *e, const struct span *s, uint64_t off, void *buf, size_t len);
+int elf_file__pread(const struct elf *e, uint64_t off, void *buf, size_t len);
+int elf_file__pread_in(const struct elf *e, const struct span *s, uint64_t off, void *buf,
+		       size_t len);
 
 #endif

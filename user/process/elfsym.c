@@ -36,11 +36,11 @@ static bool sym_matches(const struct elf *e, uint64_t index, const char *name, s
 	char buf[512];
 	size_t pos, part;
 
-	if (elf__pread_in(e, &e->symtab, index * sizeof(*s), s, sizeof(*s)) || !sym_defined(s))
+	if (elf_file__pread_in(e, &e->symtab, index * sizeof(*s), s, sizeof(*s)) || !sym_defined(s))
 		return false;
 	for (pos = 0; pos < len; pos += part) {
 		part = len - pos < sizeof(buf) ? len - pos : sizeof(buf);
-		if (elf__pread_in(e, &e->strtab, s->st_name + (uint64_t)pos, buf, part) ||
+		if (elf_file__pread_in(e, &e->strtab, s->st_name + (uint64_t)pos, buf, part) ||
 		    memcmp(buf, name + pos, part))
 			return false;
 	}
@@ -64,7 +64,7 @@ static uint64_t gnu_chain(const struct gnu_hash *h, uint64_t index)
 
 static int gnu_header(const struct elf *e, struct gnu_hash *h)
 {
-	if (elf__pread_in(e, &e->gnu_hash, 0, h, sizeof(*h)))
+	if (elf_file__pread_in(e, &e->gnu_hash, 0, h, sizeof(*h)))
 		return -ENOENT;
 	if (!h->buckets || !h->bloom_words || gnu_bucket(h, h->buckets) > e->gnu_hash.len)
 		return -ENOENT;
@@ -81,13 +81,13 @@ static int lookup_gnu(const struct elf *e, const char *name, size_t len, Elf64_S
 	for (k = 0; k + 1 < len; k++)
 		hash = hash * 33 + (uint8_t)name[k];
 	if (gnu_header(e, &h) ||
-	    elf__pread_in(e, &e->gnu_hash, sizeof(h) + 8ull * (hash / 64 % h.bloom_words), &word,
-			  sizeof(word)))
+	    elf_file__pread_in(e, &e->gnu_hash, sizeof(h) + 8ull * (hash / 64 % h.bloom_words),
+			       &word, sizeof(word)))
 		return -ENOENT;
 	if (!(word >> (hash % 64) & 1) || !(word >> ((hash >> (h.bloom_shift & 31)) % 64) & 1))
 		return -ENOENT;
-	if (elf__pread_in(e, &e->gnu_hash, gnu_bucket(&h, hash % h.buckets), &index,
-			  sizeof(index)) ||
+	if (elf_file__pread_in(e, &e->gnu_hash, gnu_bucket(&h, hash % h.buckets), &index,
+			       sizeof(index)) ||
 	    index < h.first)
 		return -ENOENT;
 	while (left) {
@@ -95,7 +95,7 @@ static int lookup_gnu(const struct elf *e, const char *name, size_t len, Elf64_S
 		if (pos >= e->gnu_hash.len)
 			return -ENOENT;
 		n = (e->gnu_hash.len - pos) / 4 < 64 ? (uint32_t)((e->gnu_hash.len - pos) / 4) : 64;
-		if (!n || elf__pread_in(e, &e->gnu_hash, pos, chain, n * sizeof(chain[0])))
+		if (!n || elf_file__pread_in(e, &e->gnu_hash, pos, chain, n * sizeof(chain[0])))
 			return -ENOENT;
 		for (i = 0; i < n; i++, index++, left--) {
 			if ((chain[i] | 1) == (hash | 1) && sym_matches(e, index, name, len, ret))
@@ -117,15 +117,16 @@ static int lookup_sysv(const struct elf *e, const char *name, size_t len, Elf64_
 		top = hash & 0xf0000000;
 		hash = (hash ^ top >> 24) & ~top;
 	}
-	if (elf__pread_in(e, &e->sysv_hash, 0, head, sizeof(head)) || !head[0] ||
-	    elf__pread_in(e, &e->sysv_hash, 8 + 4ull * (hash % head[0]), &index, sizeof(index)))
+	if (elf_file__pread_in(e, &e->sysv_hash, 0, head, sizeof(head)) || !head[0] ||
+	    elf_file__pread_in(e, &e->sysv_hash, 8 + 4ull * (hash % head[0]), &index,
+			       sizeof(index)))
 		return -ENOENT;
 	for (; index && left; left--) {
 		if (sym_matches(e, index, name, len, ret))
 			return 0;
 		if (index >= head[1] ||
-		    elf__pread_in(e, &e->sysv_hash, 8 + 4ull * head[0] + 4ull * index, &index,
-				  sizeof(index)))
+		    elf_file__pread_in(e, &e->sysv_hash, 8 + 4ull * head[0] + 4ull * index, &index,
+				       sizeof(index)))
 			return -ENOENT;
 	}
 	return -ENOENT;
@@ -142,7 +143,7 @@ static uint64_t gnu_count(const struct elf *e)
 		return 0;
 	for (b = 0; b < h.buckets; b += n) {
 		n = h.buckets - b < CHUNK ? (uint32_t)(h.buckets - b) : CHUNK;
-		if (elf__pread_in(e, &e->gnu_hash, gnu_bucket(&h, b), buf, n * sizeof(buf[0])))
+		if (elf_file__pread_in(e, &e->gnu_hash, gnu_bucket(&h, b), buf, n * sizeof(buf[0])))
 			return 0;
 		for (i = 0; i < n; i++)
 			if (buf[i] > max)
@@ -156,7 +157,7 @@ static uint64_t gnu_count(const struct elf *e)
 			return max;
 		n = (e->gnu_hash.len - pos) / 4 < CHUNK ? (uint32_t)((e->gnu_hash.len - pos) / 4)
 							: CHUNK;
-		if (!n || elf__pread_in(e, &e->gnu_hash, pos, buf, n * sizeof(buf[0])))
+		if (!n || elf_file__pread_in(e, &e->gnu_hash, pos, buf, n * sizeof(buf[0])))
 			return max;
 		for (i = 0; i < n; i++, max++)
 			if (buf[i] & 1 || max >= SYM_MAX)
@@ -170,7 +171,7 @@ static uint64_t sym_count(const struct elf *e)
 	uint64_t fits = e->symtab.len / sizeof(Elf64_Sym), n = e->sym_n;
 	uint32_t head[2];
 
-	if (!n && e->sysv_hash.len && !elf__pread_in(e, &e->sysv_hash, 0, head, sizeof(head)))
+	if (!n && e->sysv_hash.len && !elf_file__pread_in(e, &e->sysv_hash, 0, head, sizeof(head)))
 		n = head[1];
 	if (!n && e->gnu_hash.len)
 		n = gnu_count(e);
@@ -193,7 +194,7 @@ static int each_symbol(const struct elf *e, const char *names, bool imports,
 		return -ENOMEM;
 	for (done = 0; done < total && !ret; done += n) {
 		n = total - done < CHUNK ? total - done : CHUNK;
-		if (elf__pread_in(e, &e->symtab, done * sizeof(*buf), buf, n * sizeof(*buf))) {
+		if (elf_file__pread_in(e, &e->symtab, done * sizeof(*buf), buf, n * sizeof(*buf))) {
 			ret = -EIO;
 			break;
 		}
@@ -222,7 +223,7 @@ static int each_named(const struct elf *e, bool imports,
 	names = malloc(e->strtab.len + 1);
 	if (!names)
 		return -ENOMEM;
-	ret = elf__pread_in(e, &e->strtab, 0, names, e->strtab.len);
+	ret = elf_file__pread_in(e, &e->strtab, 0, names, e->strtab.len);
 	if (!ret) {
 		names[e->strtab.len] = '\0';
 		ret = each_symbol(e, names, imports, fn, ctx);

@@ -34,7 +34,7 @@ void pyitems__fini(struct pyitems *it)
 	memset(it, 0, sizeof(*it));
 }
 
-int pymem__type(struct pymem *m, uint64_t obj, uint64_t *type)
+int pydict__type_of(struct pymem *m, uint64_t obj, uint64_t *type)
 {
 	uint64_t t;
 	int err;
@@ -50,12 +50,12 @@ int pymem__type(struct pymem *m, uint64_t obj, uint64_t *type)
 	return 0;
 }
 
-int pymem__check_kind(struct pymem *m, uint64_t obj, uint64_t bit)
+int pydict__check_kind(struct pymem *m, uint64_t obj, uint64_t bit)
 {
 	uint64_t type, flags;
 	int err;
 
-	err = pymem__type(m, obj, &type);
+	err = pydict__type_of(m, obj, &type);
 	if (!err)
 		err = pymem__old_u64(m, type + m->l->tp_flags, &flags);
 	if (err)
@@ -412,7 +412,7 @@ int pydict__items(struct pymem *m, uint64_t dict, struct pyitems *ret)
 	int err;
 
 	ret->n = 0;
-	err = pymem__check_kind(m, dict, PYTYPE_DICT);
+	err = pydict__check_kind(m, dict, PYTYPE_DICT);
 	for (int i = 0; !err && i < TRIES; i++) {
 		err = items_once(m, dict, ret);
 		if (err != -EAGAIN)

@@ -32,9 +32,9 @@ void pyitems__fini(struct pyitems *it); /* {0} is a valid start */
 #define PYTYPE_DICT (1ul << 29)
 #define PYTYPE_TYPE (1ul << 31)
 /* 0 if obj's type has this bit, -EBADMSG if not, -EFAULT. */
-int pymem__check_kind(struct pymem *m, uint64_t obj, uint64_t bit);
+int pydict__check_kind(struct pymem *m, uint64_t obj, uint64_t bit);
 /* Type of an object as it is now. A NULL or misaligned pointer is -EBADMSG. */
-int pymem__type(struct pymem *m, uint64_t obj, uint64_t *type);
+int pydict__type_of(struct pymem *m, uint64_t obj, uint64_t *type);
 
 /*
  * Entries of a dict object (dict or a subclass of it; an OrderedDict's own order after

@@ -44,7 +44,7 @@ static int names_of(struct pymem *m, uint64_t code, uint64_t *tuple, uint64_t *n
 
 	err = pymem__u64(m, code + at, tuple);
 	if (!err)
-		err = pymem__check_kind(m, *tuple, PYTYPE_TUPLE);
+		err = pydict__check_kind(m, *tuple, PYTYPE_TUPLE);
 	if (!err)
 		err = pymem__u64(m, *tuple + m->l->ob_size, n);
 	if (err || *n > MAX_VARIABLES)
@@ -54,7 +54,7 @@ static int names_of(struct pymem *m, uint64_t code, uint64_t *tuple, uint64_t *n
 		return 0;
 	err = pymem__u64(m, code + at + 8, &bytes);
 	if (!err)
-		err = pymem__check_kind(m, bytes, PYTYPE_BYTES);
+		err = pydict__check_kind(m, bytes, PYTYPE_BYTES);
 	if (!err)
 		err = pymem__u64(m, bytes + m->l->ob_size, &len);
 	if (err || len != *n)
@@ -201,7 +201,7 @@ static int find_free(struct pymem *m, uint64_t code, uint64_t i, uint64_t *tuple
 	if (m->l->minor < 11) {
 		err = pymem__u64(m, code + m->l->co_filename - 24, tuple);
 		if (!err)
-			err = pymem__check_kind(m, *tuple, PYTYPE_TUPLE);
+			err = pydict__check_kind(m, *tuple, PYTYPE_TUPLE);
 		if (!err)
 			err = pymem__u64(m, *tuple + m->l->ob_size, &n);
 		*at = i;

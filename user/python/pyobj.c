@@ -37,7 +37,7 @@ int pyobj__type(const struct python *py, uint64_t obj, uint64_t *type)
 	struct pymem m;
 
 	pymem__init(&m, py, false);
-	return pymem__type(&m, obj, type);
+	return pydict__type_of(&m, obj, type);
 }
 
 int pyobj__type_name(const struct python *py, uint64_t type, char *buf, size_t size)
@@ -72,7 +72,7 @@ static int check_type(struct pymem *m, uint64_t obj, const char *symbol, bool ex
 
 	if (!want)
 		return -EBADMSG;
-	err = pymem__type(m, obj, &type);
+	err = pydict__type_of(m, obj, &type);
 	if (err)
 		return err;
 	if (type == want)
@@ -107,7 +107,7 @@ static int code_table(struct pymem *m, uint64_t code, struct pycode *c)
 
 	err = pymem__u64(m, code + m->l->co_linetable, &obj);
 	if (!err)
-		err = pymem__check_kind(m, obj, PYTYPE_BYTES);
+		err = pydict__check_kind(m, obj, PYTYPE_BYTES);
 	if (!err)
 		err = pymem__u64(m, obj + m->l->ob_size, &n);
 	if (err)
@@ -212,9 +212,9 @@ int pyobj__attr(const struct python *py, uint64_t obj, const char *name, uint64_
 	int err;
 
 	pymem__init(&m, py, true);
-	err = pymem__type(&m, obj, &type);
+	err = pydict__type_of(&m, obj, &type);
 	if (!err)
-		err = pymem__check_kind(&m, type, PYTYPE_TYPE);
+		err = pydict__check_kind(&m, type, PYTYPE_TYPE);
 	if (!err)
 		err = pydict__attrs(&m, obj, type, &it);
 	if (!err)

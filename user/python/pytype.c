@@ -49,7 +49,7 @@ int pytype__name(struct pymem *m, uint64_t type, char *buf, size_t size)
 
 	if (!size)
 		return -EINVAL;
-	err = pymem__check_kind(m, type, PYTYPE_TYPE);
+	err = pydict__check_kind(m, type, PYTYPE_TYPE);
 	if (!err)
 		err = pymem__old_u64(m, type + m->l->tp_name, &name);
 	return err ? err : read_cstring(m, name, buf, size);
@@ -61,7 +61,7 @@ int pytype__attr(struct pymem *m, uint64_t type, const char *name, uint64_t *val
 	uint64_t dict;
 	int err;
 
-	err = pymem__check_kind(m, type, PYTYPE_TYPE);
+	err = pydict__check_kind(m, type, PYTYPE_TYPE);
 	if (!err)
 		err = pymem__u64(m, type + m->l->tp_dict, &dict);
 	if (err)
@@ -80,11 +80,11 @@ int pytype__mro(struct pymem *m, uint64_t type, uint64_t *ret, size_t max)
 	uint64_t mro, n;
 	int err;
 
-	err = pymem__check_kind(m, type, PYTYPE_TYPE);
+	err = pydict__check_kind(m, type, PYTYPE_TYPE);
 	if (!err)
 		err = pymem__u64(m, type + m->l->tp_mro, &mro);
 	if (!err)
-		err = pymem__check_kind(m, mro, PYTYPE_TUPLE);
+		err = pydict__check_kind(m, mro, PYTYPE_TUPLE);
 	if (!err)
 		err = pymem__u64(m, mro + m->l->ob_size, &n);
 	if (err)

@@ -231,7 +231,7 @@ const char *device__name(struct device d, char *buf, size_t size)
 	return buf;
 }
 
-const char *walk__name(unsigned walk)
+const char *facts__walk_name(unsigned walk)
 {
 	static const char *const names[] = {
 		[MT_WALK_OK] = "ok",
@@ -250,7 +250,7 @@ const char *walk__name(unsigned walk)
 	return walk < MT_WALK_NR ? names[walk] : "unknown";
 }
 
-const char *how__name(unsigned how)
+const char *facts__how_name(unsigned how)
 {
 	static const char *const names[MEM_HOW_NR] = {
 		[0] = "unknown",

@@ -209,7 +209,7 @@ static int set_fact(struct facts *f, const char *key, size_t klen, const char *v
 	return err == -ENOMEM ? err : err ? -EBADMSG : 0;
 }
 
-int mtr_facts__read(struct facts *f, const uint8_t *data, size_t len, const char **why)
+int mtr_dict__read_facts(struct facts *f, const uint8_t *data, size_t len, const char **why)
 {
 	struct cursor c = { data, data + len };
 	uint32_t n;

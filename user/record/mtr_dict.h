@@ -14,6 +14,6 @@ struct facts;
  */
 int mtr_dict__read(struct dict *d, uint32_t version, const uint8_t *data, size_t len,
 		   const char **why);
-int mtr_facts__read(struct facts *f, const uint8_t *data, size_t len, const char **why);
+int mtr_dict__read_facts(struct facts *f, const uint8_t *data, size_t len, const char **why);
 
 #endif

@@ -213,7 +213,7 @@ static int next_block(struct mtr_reader *r)
 	if (b.type == MTR_END)
 		return take_end(r, data, b.raw);
 	if (b.type == MTR_FACTS)
-		err = mtr_facts__read(r->facts, data, b.raw, &why);
+		err = mtr_dict__read_facts(r->facts, data, b.raw, &why);
 	else if (b.type == MTR_DICT)
 		err = mtr_dict__read(r->dict, r->version, data, b.raw, &why) ?: room__check();
 	else

@@ -193,9 +193,9 @@ const char *device__name(struct device d, char *buf, size_t size);
 
 /* The outcome of a walk (enum mt_walk) as in counter.walks.<name>: "no_thread". Of none: "unknown".
  */
-const char *walk__name(unsigned walk);
+const char *facts__walk_name(unsigned walk);
 /* An enum mem_how by the runtime's or driver's call for it: "cudaMalloc". Of none: "unknown". */
-const char *how__name(unsigned how);
+const char *facts__how_name(unsigned how);
 
 /* A consumer of a stream. Each call returns 0 or -errno; the producer stops on an error. */
 struct sink {

@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "capture/attach.h"
 #include "capture/session.h"
 #include "lib/exit.h"
+#include "lib/failure.h"
 #include "process/elf.h"
 #include "replay/trust.h"
 #include "replay/wire.h"

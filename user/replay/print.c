@@ -128,7 +128,7 @@ static void print_verdict(FILE *out, const struct replay_found *f)
 		fprintf(out, "    It costs: %s.\n", f->best->costs);
 }
 
-void replay_text__print(FILE *out, const struct replay_found *f)
+void replay_print__text(FILE *out, const struct replay_found *f)
 {
 	bool other = false;
 	char b[32];
@@ -233,7 +233,7 @@ static void json_tried(struct json *j, const char *key, const struct replay_trie
 	json__close_object(j);
 }
 
-int replay_json__print(FILE *out, const struct replay_found *f)
+int replay_print__json(FILE *out, const struct replay_found *f)
 {
 	const struct replay_about *a = f->about;
 	struct json *j = json__new(out, true);

@@ -27,8 +27,8 @@ struct replay_found {
 	char verdict[256];		 /* of a search, in words */
 };
 
-void replay_text__print(FILE *out, const struct replay_found *f);
+void replay_print__text(FILE *out, const struct replay_found *f);
 /* 0 or -errno. */
-int replay_json__print(FILE *out, const struct replay_found *f);
+int replay_print__json(FILE *out, const struct replay_found *f);
 
 #endif

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "capture/attach.h"
 #include "capture/session.h"
 #include "lib/exit.h"
+#include "lib/failure.h"
 #include "model/model.h"
 #include "record/mtr.h"
 #include "record/room.h"

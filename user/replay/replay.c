@@ -8,10 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "capture/attach.h"
 #include "capture/session.h"
 #include "launch/dryrun.h"
 #include "lib/exit.h"
+#include "lib/failure.h"
 #include "lib/text.h"
 #include "model/model.h"
 #include "record/dict.h"

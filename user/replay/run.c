@@ -15,11 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "capture/attach.h"
 #include "capture/session.h"
 #include "launch/child.h"
 #include "launch/dryrun.h"
 #include "lib/exit.h"
+#include "lib/failure.h"
 #include "replay/internal.h"
 #include "replay/trust.h"
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "capture/attach.h"
 #include "capture/session.h"
 #include "lib/exit.h"
+#include "lib/failure.h"
 #include "lib/text.h"
 
 #define LEAST                                                                                      \

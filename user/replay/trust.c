@@ -17,9 +17,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "capture/attach.h"
 #include "capture/session.h"
 #include "lib/exit.h"
+#include "lib/failure.h"
 #include "lib/text.h"
 #include "lib/user.h"
 #include "log/log.h"

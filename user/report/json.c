@@ -94,7 +94,7 @@ static void put_stacks(struct json *j, const struct model *m)
 	json__open_object(j, "failed");
 	for (unsigned i = 0; i < MT_WALK_NR; i++)
 		if (words__walk_failed(i) && model__walks(m, i))
-			json__uint(j, walk__name(i), model__walks(m, i));
+			json__uint(j, facts__walk_name(i), model__walks(m, i));
 	json__close_object(j);
 	json__close_object(j);
 }

@@ -307,7 +307,7 @@ static void print_stack(struct table *t, const struct row *r)
 		fprintf(t->out, "    %s\n", t->text);
 	}
 	if (s.walk)
-		fprintf(t->out, "    (%s)\n", walk__name(s.walk));
+		fprintf(t->out, "    (%s)\n", facts__walk_name(s.walk));
 	if (row__has_leaf(r)) {
 		text__clean(t->text, sizeof(t->text), r->node_class, strlen(r->node_class));
 		fprintf(t->out, "    %s\n", t->text);

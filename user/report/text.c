@@ -350,7 +350,7 @@ static void stack_words(struct line *l, const struct model *m)
 	for (unsigned i = 0; i < MT_WALK_NR; i++)
 		if (words__walk_failed(i) && model__walks(m, i))
 			part(l, "%s failed (%s)", percent(p, sizeof(p), model__walks(m, i), s.all),
-			     walk__name(i));
+			     facts__walk_name(i));
 }
 
 /* What losses mean for the figures above. */

@@ -55,10 +55,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--max-size: '%s' is no size of at least 64K", arg);
 		break;
 	case OPT_MAX_EVENTS:
-		a->bounds.max_events = parse_count(state, "--max-events", arg, 1);
+		a->bounds.max_events = capture_args__parse_count(state, "--max-events", arg, 1);
 		break;
 	case OPT_TELL:
-		a->tell = (int)parse_count(state, "--tell", arg, 3);
+		a->tell = (int)capture_args__parse_count(state, "--tell", arg, 3);
 		/* Ours alone: what a command of `run` said there would be believed. */
 		if (fcntl(a->tell, F_SETFD, FD_CLOEXEC))
 			argp_error(state, "--tell: %s: %s", arg, strerror(errno));

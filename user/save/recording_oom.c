@@ -47,7 +47,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--window: '%s' is no time; try 30s or 5m", arg);
 		break;
 	case OPT_OOM_FILES:
-		n = parse_count(state, "--oom-files", arg, 1);
+		n = capture_args__parse_count(state, "--oom-files", arg, 1);
 		a->files = n > 1000 ? 1000 : (unsigned int)n;
 		break;
 	case ARGP_KEY_END:

@@ -58,7 +58,7 @@ static uint64_t parse_span(struct argp_state *state, const char *option, const c
 
 static unsigned int parse_number(struct argp_state *state, const char *option, const char *arg)
 {
-	uint64_t n = parse_count(state, option, arg, 1);
+	uint64_t n = capture_args__parse_count(state, option, arg, 1);
 
 	return n > 1000000 ? 1000000 : (unsigned int)n;
 }
@@ -132,7 +132,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	a->given |= key >= OPT_SKIP && key <= OPT_LABEL;
 	switch (key) {
 	case OPT_SKIP:
-		a->skip = parse_count(state, "--skip", arg, 0);
+		a->skip = capture_args__parse_count(state, "--skip", arg, 0);
 		break;
 	case OPT_ON:
 		if (a->on)

@@ -26,7 +26,7 @@ static const char *const figures[FIG_NR] = {
 	[FIG_RETRIES] = "retries",
 };
 
-void state__init(struct state *s)
+void serve_state__init(struct state *s)
 {
 	memset(s, 0, sizeof(*s));
 }
@@ -46,7 +46,7 @@ static void free_trace(struct state_trace *t)
 	free(t);
 }
 
-void state__release(struct state *s)
+void serve_state__release(struct state *s)
 {
 	json_decref(s->hello);
 	json_decref(s->targets);
@@ -58,7 +58,7 @@ void state__release(struct state *s)
 	memset(s, 0, sizeof(*s));
 }
 
-struct state_trace *state__trace(struct state *s, const char *id)
+struct state_trace *serve_state__trace(struct state *s, const char *id)
 {
 	for (size_t i = 0; i < s->n_traces; i++)
 		if (!strcmp(s->traces[i]->id, id))
@@ -66,7 +66,7 @@ struct state_trace *state__trace(struct state *s, const char *id)
 	return NULL;
 }
 
-struct state_process *state__process(struct state *s, pid_t pid)
+struct state_process *serve_state__process(struct state *s, pid_t pid)
 {
 	for (size_t i = 0; i < s->n_processes; i++)
 		if (s->processes[i]->pid == pid)
@@ -74,14 +74,14 @@ struct state_process *state__process(struct state *s, pid_t pid)
 	return NULL;
 }
 
-const char *state__trace_state(const struct state_trace *t)
+const char *serve_state__trace_state(const struct state_trace *t)
 {
 	return json_string_value(json_object_get(t->facts, "state"));
 }
 
-bool state__trace_ended(const struct state_trace *t)
+bool serve_state__trace_ended(const struct state_trace *t)
 {
-	const char *state = state__trace_state(t);
+	const char *state = serve_state__trace_state(t);
 
 	return !strcmp(state, "done") || !strcmp(state, "failed");
 }
@@ -200,7 +200,7 @@ static int take_process(struct state *s, json_t *msg)
 	if (!get_pid(msg, &pid))
 		return -EPROTO;
 	copy_text(target, sizeof(target), msg, "target");
-	p = state__process(s, pid);
+	p = serve_state__process(s, pid);
 	if (json_is_true(json_object_get(msg, "gone"))) {
 		for (size_t i = 0; p && i < s->n_processes; i++) {
 			if (s->processes[i] != p)
@@ -291,7 +291,7 @@ static int take_sample(struct state *s, json_t *msg)
 	    json_array_size(devices) > STATE_DEVICES || !text_or_none(msg, "why", 1024))
 		return -EPROTO;
 	json_array_foreach(devices, i, d) if (!is_device(d)) return -EPROTO;
-	p = state__process(s, pid);
+	p = serve_state__process(s, pid);
 	if (!p)
 		return 0; /* of one that we have no room for, or that has gone */
 	p->time = json_number_value(json_object_get(msg, "time"));
@@ -405,7 +405,7 @@ static void count_ended(struct state *s, const struct state_trace *t)
 	/* A recording that was given is no capture of ours. */
 	if (json_is_true(json_object_get(t->facts, "given")))
 		return;
-	if (strcmp(state__trace_state(t), "done")) {
+	if (strcmp(serve_state__trace_state(t), "done")) {
 		s->captures_failed++;
 		return;
 	}
@@ -450,17 +450,17 @@ static int take_trace(struct state *s, json_t *msg, int fd, struct state_trace *
 
 	if (!is_trace(told))
 		return -EPROTO;
-	t = state__trace(s, id);
-	ended = t && state__trace_ended(t);
+	t = serve_state__trace(s, id);
+	ended = t && serve_state__trace_ended(t);
 	if (!t)
 		t = add_trace(s, id, json_number_value(json_object_get(told, "begun")));
 	if (!t)
 		return 0;
 	json_decref(t->facts);
 	t->facts = json_deep_copy(told);
-	if (!ended && state__trace_ended(t))
+	if (!ended && serve_state__trace_ended(t))
 		count_ended(s, t);
-	if (fd >= 0 && !strcmp(state__trace_state(t), "done")) {
+	if (fd >= 0 && !strcmp(serve_state__trace_state(t), "done")) {
 		report = summary__read(fd);
 		take_origin(s, t, report);
 		summary = report ? summary__make(t->facts, report) : NULL;
@@ -512,7 +512,7 @@ static int take_push(struct state *s, json_t *msg)
 	return 0;
 }
 
-int state__take(struct state *s, json_t *msg, int fd, struct state_trace **trace)
+int serve_state__take(struct state *s, json_t *msg, int fd, struct state_trace **trace)
 {
 	const char *event = json_string_value(json_object_get(msg, "event"));
 	int err = -EPROTO;

@@ -83,16 +83,16 @@ struct state {
 			 {"sent","failed","dropped"}, "otlp": ...}; NULL: nothing */
 };
 
-void state__init(struct state *s);
-void state__release(struct state *s);
+void serve_state__init(struct state *s);
+void serve_state__release(struct state *s);
 /*
  * Takes a message of the broker's that is no answer. fd (-1: none): closed. *trace: the trace that
  * it spoke of, or NULL. 0; -EPROTO: not one, and nothing has changed.
  */
-int state__take(struct state *s, json_t *msg, int fd, struct state_trace **trace);
-struct state_trace *state__trace(struct state *s, const char *id); /* NULL: none */
-struct state_process *state__process(struct state *s, pid_t pid);  /* NULL: none */
-const char *state__trace_state(const struct state_trace *t);	   /* "capturing" */
-bool state__trace_ended(const struct state_trace *t);		   /* done, or failed */
+int serve_state__take(struct state *s, json_t *msg, int fd, struct state_trace **trace);
+struct state_trace *serve_state__trace(struct state *s, const char *id); /* NULL: none */
+struct state_process *serve_state__process(struct state *s, pid_t pid);	 /* NULL: none */
+const char *serve_state__trace_state(const struct state_trace *t);	 /* "capturing" */
+bool serve_state__trace_ended(const struct state_trace *t);		 /* done, or failed */
 
 #endif

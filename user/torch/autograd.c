@@ -94,7 +94,7 @@ static const char *name_part(const char *s, const char **name, size_t *len)
 	return s + n;
 }
 
-bool node__plain_name(const char *mangled, char *buf, size_t size)
+bool autograd_node__plain_name(const char *mangled, char *buf, size_t size)
 {
 	const char *s = mangled + (*mangled == '*'), *name = NULL, *next;
 	size_t len = 0;
@@ -115,7 +115,7 @@ bool node__plain_name(const char *mangled, char *buf, size_t size)
 	return true;
 }
 
-int node__class(const struct proc *p, uint64_t vptr, char *buf, size_t size)
+int autograd_node__class(const struct proc *p, uint64_t vptr, char *buf, size_t size)
 {
 	char text[NAME_MAX_BYTES];
 	uint64_t type, name;
@@ -134,7 +134,7 @@ int node__class(const struct proc *p, uint64_t vptr, char *buf, size_t size)
 		n = n < sizeof(text) - at ? n : sizeof(text) - at;
 		err = proc__read(p, name + at, text + at, n);
 		if (!err && memchr(text + at, '\0', n))
-			return node__plain_name(text, buf, size) ? 0 : -EBADMSG;
+			return autograd_node__plain_name(text, buf, size) ? 0 : -EBADMSG;
 		at += n;
 	}
 	return err ? err : -EBADMSG;

@@ -53,9 +53,9 @@ const struct node_layout *node_guess__layout(const struct node_guess *g);
  * stands before its table of functions (Itanium C++ ABI). 0, -EBADMSG: no such name, -EFAULT,
  * -ESRCH.
  */
-int node__class(const struct proc *p, uint64_t vptr, char *buf, size_t size);
+int autograd_node__class(const struct proc *p, uint64_t vptr, char *buf, size_t size);
 /* The last part of a mangled type name: "N5torch8autograd14AccumulateGradE" -> "AccumulateGrad".
  * False: it is none. */
-bool node__plain_name(const char *mangled, char *buf, size_t size);
+bool autograd_node__plain_name(const char *mangled, char *buf, size_t size);
 
 #endif

@@ -90,7 +90,8 @@ static int type_name(const struct proc *p, uint64_t object, char *buf, size_t si
 	if (err)
 		return err;
 	memset(buf, 0, size);
-	if (name < UINT64_MAX - size && window__read(p, name, (uint8_t *)buf, size - 1) <= 0)
+	if (name < UINT64_MAX - size &&
+	    cudaalloc_mem__read_window(p, name, (uint8_t *)buf, size - 1) <= 0)
 		return -EFAULT;
 	return 0;
 }
@@ -254,10 +255,10 @@ static bool proved(struct cudaalloc *a, const struct layout *l)
 	copy.active_bytes = copy.requested_bytes = -1;
 	if (pass__run(&copy, l, &s))
 		return false;
-	if (!state__build(&copy, &s, &st)) {
+	if (!cudaalloc_state__build(&copy, &s, &st)) {
 		ok = st.consistent;
 		if (ok) {
-			stats__find_more(&copy, &s, &st);
+			cudaalloc_state__find_more_stats(&copy, &s, &st);
 			a->active_bytes = copy.active_bytes;
 			a->requested_bytes = copy.requested_bytes;
 		}
@@ -342,9 +343,9 @@ int cudaalloc__read(struct cudaalloc *a, struct cudaalloc_state *ret)
 		return say(a, err,
 			   err == -ESTALE ? "the allocator's structures are not where they were"
 					  : "the allocator cannot be read");
-	err = state__build(a, &s, &st);
+	err = cudaalloc_state__build(a, &s, &st);
 	if (!err && st.consistent && a->active_bytes < 0)
-		stats__find_more(a, &s, &st);
+		cudaalloc_state__find_more_stats(a, &s, &st);
 	pass__free(&s);
 	if (!err)
 		*ret = st;
@@ -370,7 +371,7 @@ int cudaalloc__devices(struct cudaalloc *a)
 		object = malloc(OBJECT_WINDOW);
 		if (!object)
 			return -ENOMEM;
-		len = window__read(a->proc, a->object, object, OBJECT_WINDOW);
+		len = cudaalloc_mem__read_window(a->proc, a->object, object, OBJECT_WINDOW);
 		err = len < 0 ? (int)len : layout__find_devices(a, object, (size_t)len, &l);
 		free(object);
 		if (err)

@@ -67,7 +67,8 @@ static int sample_cached(struct look *k)
 	bool torn = false;
 	int err;
 
-	err = trees__values(k->a->proc, k->pools.trees, k->pools.ntrees, SAMPLES, &found, &torn);
+	err = cudaalloc_mem__tree_values(k->a->proc, k->pools.trees, k->pools.ntrees, SAMPLES,
+					 &found, &torn);
 	addrs__sort(&found);
 	for (size_t i = 0; !err && i < found.n && k->ncached < SAMPLES; i++)
 		k->cached[k->ncached++] = (struct sample){ .at = found.v[i] };
@@ -97,7 +98,7 @@ static int read_samples(const struct look *k, struct sample *v, size_t *n)
 		return -ENOMEM;
 	for (size_t i = 0; i < *n; i++)
 		at[i] = v[i].at;
-	err = items__read(k->a->proc, at, *n, BLOCK_WINDOW, see_block, v);
+	err = cudaalloc_mem__read_items(k->a->proc, at, *n, BLOCK_WINDOW, see_block, v);
 	free(at);
 	for (size_t i = 0; i < *n; i++) {
 		if (v[i].read)
@@ -250,7 +251,7 @@ static int read_neighbours(struct look *k, struct neighbour **ret, size_t *nret)
 		}
 	}
 	if (!err)
-		err = items__read(k->a->proc, at, n, BLOCK_WINDOW, see_neighbour, v);
+		err = cudaalloc_mem__read_items(k->a->proc, at, n, BLOCK_WINDOW, see_neighbour, v);
 	for (size_t i = 0; !err && i < n; i++) {
 		v[i].ptr = get64(v[i].w + f[F_PTR]);
 		if (v[i].read && v[i].ptr &&
@@ -598,7 +599,7 @@ int layout__look(struct cudaalloc *a, struct layout *l)
 	k.live = calloc(SAMPLES, sizeof(*k.live));
 	k.cached = calloc(SAMPLES, sizeof(*k.cached));
 	if (object && k.live && k.cached) {
-		len = window__read(a->proc, a->object, object, OBJECT_WINDOW);
+		len = cudaalloc_mem__read_window(a->proc, a->object, object, OBJECT_WINDOW);
 		err = len < 0 ? (int)len : look_at(&k, object, (size_t)len);
 	}
 	free(k.live);

@@ -159,7 +159,7 @@ static int see_private(void *arg, const uint8_t *entry)
 		return 0;
 	if (++c->tried > MAX_POOLS)
 		return -EFBIG;
-	len = window__read(c->a->proc, addr, w, sizeof(w));
+	len = cudaalloc_mem__read_window(c->a->proc, addr, w, sizeof(w));
 	if (len < 0)
 		return (int)len;
 	for (size_t off = 0; off + sets * TREE_HEADER + 16 <= (size_t)len; off += 8) {
@@ -251,7 +251,7 @@ static int read_device(const struct cudaalloc *a, uint64_t addr, struct device *
 	ret->window = malloc(want);
 	if (!ret->window)
 		return -ENOMEM;
-	got = window__read(a->proc, addr, ret->window, want);
+	got = cudaalloc_mem__read_window(a->proc, addr, ret->window, want);
 	if (got < 0)
 		return (int)got;
 	ret->addr = addr;

@@ -88,7 +88,7 @@ static inline bool pointer_like(uint64_t v)
 
 /* Reads what can be read of [addr, addr + len), up to the first page that cannot. Bytes, 0 none, or
  * -errno. */
-long window__read(const struct proc *p, uint64_t addr, uint8_t *buf, size_t len);
+long cudaalloc_mem__read_window(const struct proc *p, uint64_t addr, uint8_t *buf, size_t len);
 
 /*
  * Reads len bytes at each of n addresses and calls fn for each, in order, with NULL where it cannot
@@ -96,8 +96,8 @@ long window__read(const struct proc *p, uint64_t addr, uint8_t *buf, size_t len)
  * cheaper. 0, what fn returned, or -errno.
  */
 typedef int (*item_fn)(void *ctx, size_t i, const uint8_t *data);
-int items__read(const struct proc *p, const uint64_t *addrs, size_t n, size_t len, item_fn fn,
-		void *ctx);
+int cudaalloc_mem__read_items(const struct proc *p, const uint64_t *addrs, size_t n, size_t len,
+			      item_fn fn, void *ctx);
 
 /* A growing array of addresses. */
 struct addrs {
@@ -134,8 +134,8 @@ struct tree {
 bool tree__parse(const uint8_t *header, uint64_t addr, struct tree *ret);
 /* Adds the values of n sets to out, about most of them. *torn is set where that is not all. 0 or
  * -errno. */
-int trees__values(const struct proc *p, const struct tree *t, size_t n, uint64_t most,
-		  struct addrs *out, bool *torn);
+int cudaalloc_mem__tree_values(const struct proc *p, const struct tree *t, size_t n, uint64_t most,
+			       struct addrs *out, bool *torn);
 
 /* ---- the allocator (cudaalloc_find.c) ---- */
 
@@ -225,8 +225,9 @@ struct pass {
 int pass__run(const struct cudaalloc *a, const struct layout *l, struct pass *ret);
 void pass__free(struct pass *s);
 /* Makes the state from a pass, which it uses up in part. 0, -ENOMEM. */
-int state__build(struct cudaalloc *a, struct pass *s, struct cudaalloc_state *ret);
+int cudaalloc_state__build(struct cudaalloc *a, struct pass *s, struct cudaalloc_state *ret);
 /* Looks for active_bytes and requested_bytes where a pass was consistent. */
-void stats__find_more(struct cudaalloc *a, const struct pass *s, const struct cudaalloc_state *st);
+void cudaalloc_state__find_more_stats(struct cudaalloc *a, const struct pass *s,
+				      const struct cudaalloc_state *st);
 
 #endif

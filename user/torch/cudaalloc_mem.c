@@ -11,7 +11,7 @@
 
 /* ---- reading ---- */
 
-long window__read(const struct proc *p, uint64_t addr, uint8_t *buf, size_t len)
+long cudaalloc_mem__read_window(const struct proc *p, uint64_t addr, uint8_t *buf, size_t len)
 {
 	size_t done = 0, n;
 	int err;
@@ -110,8 +110,8 @@ static int batch_deliver(struct batch *b, item_fn fn, void *ctx)
 	return err;
 }
 
-int items__read(const struct proc *p, const uint64_t *addrs, size_t n, size_t len, item_fn fn,
-		void *ctx)
+int cudaalloc_mem__read_items(const struct proc *p, const uint64_t *addrs, size_t n, size_t len,
+			      item_fn fn, void *ctx)
 {
 	struct batch *b;
 	size_t done = 0;
@@ -356,13 +356,13 @@ static int read_level(const struct proc *p, struct walk *w)
 	for (size_t i = 0; i < w->now.n; i++)
 		addrs[i] = w->now.v[i].addr;
 	w->next.n = 0;
-	err = items__read(p, addrs, w->now.n, NODE_SIZE, see_node, w);
+	err = cudaalloc_mem__read_items(p, addrs, w->now.n, NODE_SIZE, see_node, w);
 	free(addrs);
 	return err;
 }
 
-int trees__values(const struct proc *p, const struct tree *t, size_t n, uint64_t most,
-		  struct addrs *out, bool *torn)
+int cudaalloc_mem__tree_values(const struct proc *p, const struct tree *t, size_t n, uint64_t most,
+			       struct addrs *out, bool *torn)
 {
 	struct walk w = { .out = out };
 	uint64_t total = 0;

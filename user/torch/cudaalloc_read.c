@@ -174,8 +174,8 @@ static int read_sets(struct gather *g)
 	bool changing = false;
 	int err;
 
-	err = trees__values(g->a->proc, g->s->pools.trees, g->s->pools.ntrees, MAX_BLOCKS, &found,
-			    &changing);
+	err = cudaalloc_mem__tree_values(g->a->proc, g->s->pools.trees, g->s->pools.ntrees,
+					 MAX_BLOCKS, &found, &changing);
 	if (changing)
 		torn(g, "a set of blocks was changing");
 	for (size_t i = 0; i < found.n && !err; i++)
@@ -246,7 +246,7 @@ static int read_blocks(struct gather *g)
 		return -ENOMEM;
 	for (size_t i = 0; i < s->n; i++)
 		at[i] = s->v[i].at;
-	err = items__read(g->a->proc, at, s->n, g->block_len, see_block, g);
+	err = cudaalloc_mem__read_items(g->a->proc, at, s->n, g->block_len, see_block, g);
 	free(at);
 	return err;
 }

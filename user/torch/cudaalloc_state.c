@@ -361,7 +361,7 @@ static void verdict(struct build *b, struct cudaalloc_state *st)
 
 /* ---- */
 
-int state__build(struct cudaalloc *a, struct pass *s, struct cudaalloc_state *ret)
+int cudaalloc_state__build(struct cudaalloc *a, struct pass *s, struct cudaalloc_state *ret)
 {
 	struct build b = { .s = s, .torn = s->torn };
 	struct cudaalloc_state st = { 0 };
@@ -410,7 +410,8 @@ void cudaalloc_state__free(struct cudaalloc_state *s)
 
 /* The later StatArrays that add up to the same as the blocks, in this order: active_bytes,
  * requested_bytes. */
-void stats__find_more(struct cudaalloc *a, const struct pass *s, const struct cudaalloc_state *st)
+void cudaalloc_state__find_more_stats(struct cudaalloc *a, const struct pass *s,
+				      const struct cudaalloc_state *st)
 {
 	struct sums sums[MAX_DEVICES] = { { 0 } };
 	const int *f = a->layout.field;

@@ -227,7 +227,7 @@ static int get_root(struct nnmodules *n, uint64_t addr, struct root **ret)
 	uint64_t type;
 	int err;
 
-	err = pymem__type(&n->m, addr, &type);
+	err = pydict__type_of(&n->m, addr, &type);
 	if (r && (err || r->type != type)) {
 		drop_root(n, r);
 		r = NULL;
@@ -332,7 +332,7 @@ static int name_stray(struct nnmodules *n, uint64_t self, uint64_t type, struct 
 	size_t i;
 
 	strcpy(n->name, "?");
-	if (!parent || parent == self || pymem__type(&n->m, parent, &parent_type))
+	if (!parent || parent == self || pydict__type_of(&n->m, parent, &parent_type))
 		return keep_stray(n, self, root_addr, type, n->name);
 	if (root && nntree__find(root->tree, parent, &i) &&
 	    nntree__type(root->tree, i) == parent_type) {
@@ -372,7 +372,7 @@ uint64_t nnmodules__model(struct nnmodules *n, uint64_t root)
 	struct root *r = NULL, *holder;
 	uint64_t type;
 
-	if (pymem__type(&n->m, root, &type))
+	if (pydict__type_of(&n->m, root, &type))
 		return root;
 	holder = holder_of(n, root, type);
 	if (holder)
@@ -390,7 +390,7 @@ int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t 
 	size_t i;
 	int err;
 
-	err = pymem__type(&n->m, self, &type);
+	err = pydict__type_of(&n->m, self, &type);
 	if (!err)
 		err = get_root(n, root, &r);
 	if (err)
@@ -408,7 +408,7 @@ int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t 
 	if (r) {
 		strcpy(n->root_cls, nntree__root_class(r->tree));
 	} else {
-		err = pymem__type(&n->m, root, &root_type);
+		err = pydict__type_of(&n->m, root, &root_type);
 		if (!err)
 			err = class_name(n, root_type, n->root_cls);
 	}
@@ -429,7 +429,7 @@ static bool recheck_strays(struct nnmodules *n)
 	for (size_t i = 0; i < n->nstrays;) {
 		struct stray *s = &n->strays[i];
 		struct root *r = find_root(n, s->root);
-		bool gone = pymem__type(&n->m, s->addr, &type) || type != s->type, placed;
+		bool gone = pydict__type_of(&n->m, s->addr, &type) || type != s->type, placed;
 		size_t at;
 
 		placed = !gone && r && nntree__find(r->tree, s->addr, &at) &&

@@ -266,7 +266,7 @@ static int visit(struct walk *w, const struct pending *p)
 
 	if (map64__get(w->t->by_addr, p->addr, &seen))
 		return 0;
-	err = pymem__type(w->m, p->addr, &type);
+	err = pydict__type_of(w->m, p->addr, &type);
 	if (!err)
 		err = find_type(w, type, &type_ix);
 	if (!err)

@@ -121,7 +121,7 @@ static int kind_of(struct walk *w, uint64_t vptr, enum cxx_kind *ret)
 		*ret = known;
 		return 0;
 	}
-	err = cxx__node_kind(w->t, vptr, ret);
+	err = pytensor_find__cxx_node_kind(w->t, vptr, ret);
 	if (!err && map64__count(w->kinds) < MAX_VPTRS)
 		err = map64__set(w->kinds, vptr, *ret);
 	return err;
@@ -218,7 +218,7 @@ static int class_of(struct walk *w, uint64_t vptr, uint32_t *ret)
 		*ret = known;
 		return 0;
 	}
-	err = node__class(w->t->proc, vptr, name, sizeof(name));
+	err = autograd_node__class(w->t->proc, vptr, name, sizeof(name));
 	if (!err)
 		err = add_class(w, name, ret);
 	return err ? err : map64__set(w->classes, vptr, *ret);

@@ -188,12 +188,13 @@ static int take_impl(struct round *r, struct pytensor *v, size_t i)
 	v->storage = v->addr = v->size = v->grad = v->grad_fn = v->pyobj = 0;
 	if (r->err[i])
 		return 0;
-	err = cxx__kind(r->t, word(impl), &kind);
+	err = pytensor_find__cxx_kind(r->t, word(impl), &kind);
 	if (err)
 		return err;
 	if (kind == CXX_UNDEFINED)
 		v->state = PYTENSOR_NO_STORAGE;
-	if (kind != CXX_TENSOR || !impl__parse(impl, r->t->l.sizes, r->t->l.flag_first, v))
+	if (kind != CXX_TENSOR ||
+	    !pytensor_find__parse_impl(impl, r->t->l.sizes, r->t->l.flag_first, v))
 		return 0;
 	v->state = PYTENSOR_NO_STORAGE;
 	v->storage = word(impl + r->t->l.storage);
@@ -227,7 +228,7 @@ static int take_storage(struct round *r, struct pytensor *v, size_t i)
 	v->state = PYTENSOR_BAD;
 	if (r->err[i])
 		return 0;
-	err = cxx__kind(r->t, word(s), &kind);
+	err = pytensor_find__cxx_kind(r->t, word(s), &kind);
 	if (err || kind != CXX_STORAGE)
 		return err;
 	/* The device is told twice; and no tensor is larger than what it lies in, but for one whose
@@ -243,7 +244,7 @@ static int take_storage(struct round *r, struct pytensor *v, size_t i)
 		v->state = PYTENSOR_NO_STORAGE;
 		return 0;
 	}
-	need = impl__extent(r->impl[i], r->t->l.sizes, v);
+	need = pytensor_find__impl_extent(r->impl[i], r->t->l.sizes, v);
 	if (v->size <= 1ull << 50 && need <= v->size)
 		v->state = PYTENSOR_OK;
 	return 0;
@@ -300,7 +301,7 @@ static int read_grads(struct round *r, struct pytensor *v, size_t n)
 	for (size_t i = 0; !err && i < n; i++) {
 		if (r->err[i])
 			continue;
-		err = cxx__kind(r->t, word(r->meta[i]), &kind);
+		err = pytensor_find__cxx_kind(r->t, word(r->meta[i]), &kind);
 		if (err || kind != CXX_AUTOGRAD)
 			continue;
 		/* AutogradMeta {.., Variable grad_, std::shared_ptr<Node> grad_fn_} */

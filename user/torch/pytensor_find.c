@@ -96,7 +96,7 @@ static enum cxx_kind kind_of(const char *name)
 	return strstr(name, "TensorImpl") || strstr(name, "TensorWrapper") ? CXX_TENSOR : CXX_OTHER;
 }
 
-int cxx__kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret)
+int pytensor_find__cxx_kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret)
 {
 	uint64_t known, info;
 	char name[128];
@@ -121,11 +121,11 @@ int cxx__kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret)
 	return 0;
 }
 
-int cxx__node_kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret)
+int pytensor_find__cxx_node_kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret)
 {
 	uint64_t info;
 	char name[64];
-	int err = cxx__kind(t, vptr, ret);
+	int err = pytensor_find__cxx_kind(t, vptr, ret);
 
 	if (err || *ret != CXX_OTHER)
 		return err;
@@ -146,7 +146,8 @@ static unsigned width_of(uint8_t dtype)
 	return pytensor__dtype_bits(dtype);
 }
 
-bool impl__parse(const uint8_t *impl, unsigned sizes, bool flag_first, struct pytensor *ret)
+bool pytensor_find__parse_impl(const uint8_t *impl, unsigned sizes, bool flag_first,
+			       struct pytensor *ret)
 {
 	/* storage_offset_, numel_, data_type_, device_opt_ */
 	const uint8_t *after = impl + sizes + SIZES_BYTES;
@@ -179,7 +180,7 @@ bool impl__parse(const uint8_t *impl, unsigned sizes, bool flag_first, struct py
 	return true;
 }
 
-uint64_t impl__extent(const uint8_t *impl, unsigned sizes, const struct pytensor *t)
+uint64_t pytensor_find__impl_extent(const uint8_t *impl, unsigned sizes, const struct pytensor *t)
 {
 	uint64_t last = word(impl + sizes + SIZES_BYTES);
 
@@ -228,7 +229,7 @@ static int kind_at(struct search *s, uint64_t addr, enum cxx_kind *ret)
 	err = proc__read_u64(s->owner->proc, addr, &vptr);
 	if (err)
 		return err == -EFAULT ? 0 : err;
-	return cxx__kind(s->owner, vptr, ret);
+	return pytensor_find__cxx_kind(s->owner, vptr, ret);
 }
 
 /* Takes the one of several offsets that most samples speak for; none if another is as good. Votes,
@@ -346,7 +347,7 @@ static int find_sizes(struct search *s)
 			unsigned sizes = 8 * (k / 2);
 
 			if (sizes + SIZES_BYTES + 24 > s->v[i].impl_len ||
-			    !impl__parse(s->v[i].impl, sizes, k % 2, &t))
+			    !pytensor_find__parse_impl(s->v[i].impl, sizes, k % 2, &t))
 				continue;
 			votes[k]++;
 			/* A shape that tells: nothing but sizes multiplies to that. */
@@ -376,7 +377,8 @@ static int read_storages(struct search *s)
 		if (err)
 			return err;
 		x->has_storage = kind == CXX_STORAGE &&
-				 impl__parse(x->impl, s->l.sizes, s->l.flag_first, &x->t);
+				 pytensor_find__parse_impl(x->impl, s->l.sizes, s->l.flag_first,
+							   &x->t);
 		if (!x->has_storage)
 			continue;
 		err = proc__read(s->owner->proc, at, x->storage, sizeof(x->storage));
@@ -411,7 +413,7 @@ static int find_data(struct search *s)
 			continue;
 		all++;
 		for (size_t k = 1; k < 6; k++) {
-			uint64_t need = impl__extent(x->impl, s->l.sizes, &x->t);
+			uint64_t need = pytensor_find__impl_extent(x->impl, s->l.sizes, &x->t);
 
 			if (!data_fits(x, 8 * k, need))
 				continue;

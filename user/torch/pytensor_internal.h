@@ -50,13 +50,14 @@ struct pytensors {
 };
 
 /* -ESRCH, -EPERM, -ENOMEM; else 0 with *ret, CXX_OTHER for whatever cannot be read. */
-int cxx__kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret);
+int pytensor_find__cxx_kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret);
 /* The same, and autograd's nodes, which take longer to tell. */
-int cxx__node_kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret);
+int pytensor_find__cxx_node_kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret);
 /* What a TensorImpl's bytes say: shape, type and device into *ret. False: they make no sense at
  * this offset. */
-bool impl__parse(const uint8_t *impl, unsigned sizes, bool flag_first, struct pytensor *ret);
+bool pytensor_find__parse_impl(const uint8_t *impl, unsigned sizes, bool flag_first,
+			       struct pytensor *ret);
 /* Bytes that its storage must have at least; 0 where that cannot be said. */
-uint64_t impl__extent(const uint8_t *impl, unsigned sizes, const struct pytensor *t);
+uint64_t pytensor_find__impl_extent(const uint8_t *impl, unsigned sizes, const struct pytensor *t);
 
 #endif

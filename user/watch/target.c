@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "capture/session.h"
+#include "lib/failure.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "process/proc.h"

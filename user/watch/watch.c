@@ -14,8 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "capture/attach.h"
+#include "capture/target.h"
 #include "lib/exit.h"
+#include "lib/failure.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "process/proc.h"

@@ -118,7 +118,7 @@ static void test_words(void **state)
 	assert_non_null(strstr(buf, " a100-40g "));
 	device_kinds__options(small, sizeof(small));
 	assert_string_equal(small, "h100 h2");
-	assert_non_null(device_overheads(&n));
+	assert_non_null(device_kinds__overheads(&n));
 	assert_true(n > 0);
 }
 

@@ -211,11 +211,11 @@ static void test_left(void **state)
 	struct estimate_parts p = { .needs = 3 * GIB };
 
 	(void)state;
-	assert_int_equal(estimate_left(4 * GIB, &p), GIB);
-	assert_int_equal(estimate_left(2 * GIB, &p), -(int64_t)GIB);
+	assert_int_equal(estimate_parts__left(4 * GIB, &p), GIB);
+	assert_int_equal(estimate_parts__left(2 * GIB, &p), -(int64_t)GIB);
 	/* Memory comes in granules: what is not a whole one is not there. */
-	assert_int_equal(estimate_left(4 * GIB + 1, &p), GIB);
-	assert_int_equal(estimate_left(4 * GIB - 1, &p), GIB - ESTIMATE_GRANULE);
+	assert_int_equal(estimate_parts__left(4 * GIB + 1, &p), GIB);
+	assert_int_equal(estimate_parts__left(4 * GIB - 1, &p), GIB - ESTIMATE_GRANULE);
 	assert_int_equal(granule__up(1), ESTIMATE_GRANULE);
 	assert_int_equal(granule__up(ESTIMATE_GRANULE), ESTIMATE_GRANULE);
 }

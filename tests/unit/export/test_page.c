@@ -21,7 +21,7 @@ static void finish(struct world *w)
 {
 	model__finish(w->m, w->last);
 	w->ctx.duration = w->last;
-	assert_int_equal(moments__end(w->state), 0);
+	assert_int_equal(html_moments__end(w->state), 0);
 }
 
 /* Blocks of each kin that are there after a moment, for free(). */
@@ -58,7 +58,7 @@ static void compare_moments(const struct page_data *every, const struct page_dev
 	for (size_t i = 0; i < s->n; i++, last = at) {
 		const struct page_moment *m = &s->moments[i], *of;
 
-		at = moments__of(e, m->seq);
+		at = html_moments__of(e, m->seq);
 		assert_true(at > last);
 		of = &e->moments[at];
 		assert_int_equal(of->seq, m->seq);
@@ -127,7 +127,7 @@ static void test_chosen_moments_are_exact(void **state)
 			assert_true(s->devices[i].n < e->devices[i].n || e->devices[i].n < 400);
 			compare_moments(e, &e->devices[i], s, &s->devices[i]);
 		}
-		assert_int_equal(moments__thin(s), 0);
+		assert_int_equal(html_thin__moments(s), 0);
 		assert_true(s->bucket > last);
 		last = s->bucket;
 	}
@@ -171,12 +171,12 @@ static void test_what_stays(void **state)
 	(void)state;
 	world__run(&w, opts);
 	finish(&w);
-	while (!(err = moments__thin(p)))
+	while (!(err = html_thin__moments(p)))
 		;
 	assert_int_equal(err, -EFBIG);
 	d = &p->devices[0];
 	assert_true(d->n > 12 && d->n < 40);
-	assert_int_equal(d->moments[moments__of(d, d->last.peak_seq)].seq, d->last.peak_seq);
+	assert_int_equal(d->moments[html_moments__of(d, d->last.peak_seq)].seq, d->last.peak_seq);
 	for (size_t i = 0; i < d->n; i++) {
 		ooms += !!(d->moments[i].keep & KEEP_OOM);
 		steps += !!(d->moments[i].keep & KEEP_STEP);
@@ -229,7 +229,7 @@ static void test_learnt_late(void **state)
 	assert_int_equal(p->n, 2);
 	d = &p->devices[0];
 	assert_int_equal(d->n, 2);
-	assert_int_equal(moment__allocated(d, d->moments[0].allocated), 9000);
+	assert_int_equal(html_moments__allocated(d, d->moments[0].allocated), 9000);
 	/* Of 8000 that were there 3000 became known after this moment. */
 	assert_int_equal(d->moments[0].unknown, 8000);
 	assert_int_equal(d->last.told, 3000);
@@ -245,8 +245,8 @@ static void test_learnt_late(void **state)
 
 	d = &p->devices[1];
 	assert_int_equal(d->last.late, 700);
-	assert_int_equal(moment__allocated(d, d->moments[0].allocated), 750);
-	assert_int_equal(moment__allocated(d, d->moments[d->n - 1].allocated), 50);
+	assert_int_equal(html_moments__allocated(d, d->moments[0].allocated), 750);
+	assert_int_equal(html_moments__allocated(d, d->moments[d->n - 1].allocated), 50);
 	assert_int_equal(d->blocks[0].born1, 0);
 	assert_int_equal(d->blocks[0].gone1, d->n);
 	world__close(&w);
@@ -378,7 +378,7 @@ static char *base64(const char *s)
 	FILE *f = open_memstream(&text, &size);
 
 	assert_non_null(f);
-	payload__base64(f, &b);
+	html_payload__base64(f, &b);
 	fclose(f);
 	return text;
 }
@@ -463,7 +463,7 @@ static void test_columns(void **state)
 	(void)state;
 	world__run(&w, small);
 	finish(&w);
-	assert_int_equal(payload__make(p, &b), 0);
+	assert_int_equal(html_payload__make(p, &b), 0);
 	payload = unzip(&b, 16 << 20, &size);
 	d = &p->devices[0];
 	a = read_column(payload, size, "0.time", &n);
@@ -528,7 +528,7 @@ static void test_room(void **state)
 		assert_int_equal(p->chosen, i > 1);
 		n[i] = p->devices[0].n;
 		if (i < 2) { /* the next one has just too little */
-			assert_int_equal(payload__make(p, &b), 0);
+			assert_int_equal(html_payload__make(p, &b), 0);
 			room[i + 1] = b.n - 1;
 			bytes__free(&b);
 		}

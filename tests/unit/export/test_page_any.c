@@ -234,7 +234,7 @@ static void ask_page(const struct page_data *p, const struct page_device *d, int
 	allocated = moment < 0 ? (int64_t)first.allocated : d->moments[moment].allocated;
 	unknown += (int64_t)d->last.late - (int64_t)d->last.told;
 	ret->unknown = unknown > 0 ? unknown : 0;
-	ret->allocated = moment__allocated(d, allocated);
+	ret->allocated = html_moments__allocated(d, allocated);
 	ret->reserved = moment < 0 ? first.reserved : d->moments[moment].reserved;
 	for (size_t i = 0; i < d->nblocks; i++) {
 		const struct page_block *b = &d->blocks[i];
@@ -326,7 +326,7 @@ static void run(uint64_t seed, bool losses)
 		assert_int_equal(w.sink.event(&w.sink, &a->all[i]), 0);
 	model__finish(w.m, a->now);
 	w.ctx.duration = a->now;
-	assert_int_equal(moments__end(w.state), 0);
+	assert_int_equal(html_moments__end(w.state), 0);
 	p = w.state;
 	assert_int_equal(p->n, 2);
 	for (size_t i = 0; i < p->n; i++) {
@@ -340,7 +340,7 @@ static void run(uint64_t seed, bool losses)
 				moment++;
 			compare_at(a, p, d, moment, AT_TIME, time);
 		}
-		compare_at(a, p, d, moments__of(d, d->last.peak_seq), AT_PEAK, 0);
+		compare_at(a, p, d, html_moments__of(d, d->last.peak_seq), AT_PEAK, 0);
 		compare_at(a, p, d, (int64_t)d->n - 1, AT_END, 0);
 		note_odd(p, d);
 	}

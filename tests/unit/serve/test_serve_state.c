@@ -20,14 +20,14 @@ static struct state s;
 static int begin(void **state)
 {
 	(void)state;
-	state__init(&s);
+	serve_state__init(&s);
 	return 0;
 }
 
 static int end(void **state)
 {
 	(void)state;
-	state__release(&s);
+	serve_state__release(&s);
 	return 0;
 }
 
@@ -58,7 +58,7 @@ __attribute__((format(printf, 2, 3))) static int tell(int fd, const char *fmt, .
 	msg = json_loads(text, 0, &e);
 	if (!msg)
 		fail_msg("%s: %s", text, e.text);
-	err = state__take(&s, msg, fd, &last);
+	err = serve_state__take(&s, msg, fd, &last);
 	json_decref(msg);
 	return err;
 }
@@ -99,35 +99,35 @@ static void test_processes(void **state)
 	process(10, 1.5, "job");
 	process(11, 2.5, "job");
 	process(12, 2.5, "other");
-	assert_int_equal(state__process(&s, 10)->slot, 0);
-	assert_int_equal(state__process(&s, 11)->slot, 1);
-	assert_int_equal(state__process(&s, 12)->slot, 0);
-	assert_int_equal(state__process(&s, 10)->rank, -1);
+	assert_int_equal(serve_state__process(&s, 10)->slot, 0);
+	assert_int_equal(serve_state__process(&s, 11)->slot, 1);
+	assert_int_equal(serve_state__process(&s, 12)->slot, 0);
+	assert_int_equal(serve_state__process(&s, 10)->rank, -1);
 	/* The number is free again, and the next one has it. */
 	assert_int_equal(tell(-1, "{'event': 'process', 'pid': 10, 'gone': true}"), 0);
-	assert_null(state__process(&s, 10));
+	assert_null(serve_state__process(&s, 10));
 	process(13, 9, "job");
-	assert_int_equal(state__process(&s, 13)->slot, 0);
-	assert_int_equal(state__process(&s, 11)->slot, 1);
+	assert_int_equal(serve_state__process(&s, 13)->slot, 0);
+	assert_int_equal(serve_state__process(&s, 11)->slot, 1);
 	/* Told again it is the same, and begun again another. */
 	assert_int_equal(
 		tell(-1, "{'event': 'sample', 'pid': 13, 'time': 10, 'rss': 5, 'devices': []}"), 0);
 	process(13, 9, "job");
-	assert_int_equal(state__process(&s, 13)->n_history, 1);
+	assert_int_equal(serve_state__process(&s, 13)->n_history, 1);
 	process(13, 20, "job");
-	assert_int_equal(state__process(&s, 13)->n_history, 0);
+	assert_int_equal(serve_state__process(&s, 13)->n_history, 0);
 	assert_true(tell(-1, "{'event': 'process', 'pid': -1, 'started': 1, 'name': 'x'}") < 0);
 	assert_true(tell(-1, "{'event': 'process', 'pid': 5, 'started': 'x', 'name': 'x'}") < 0);
 	assert_true(
 		tell(-1, "{'event': 'process', 'pid': 5, 'started': 1, 'name': 'x', 'rank': -4}") <
 		0);
 	assert_true(tell(-1, "{'event': 'process', 'pid': 5, 'started': 1}") < 0);
-	assert_null(state__process(&s, 5));
+	assert_null(serve_state__process(&s, 5));
 	assert_int_equal(s.n_processes, 3);
 	assert_int_equal(tell(-1, "{'event': 'process', 'pid': 5, 'started': 1, 'name': "
 				  "'a\\u001b[2Jb\\n', 'target': ''}"),
 			 0);
-	assert_null(strchr(state__process(&s, 5)->name, 0x1b));
+	assert_null(strchr(serve_state__process(&s, 5)->name, 0x1b));
 }
 
 static void test_too_many_processes(void **state)
@@ -138,7 +138,7 @@ static void test_too_many_processes(void **state)
 	assert_int_equal(s.n_processes, STATE_PROCESSES);
 	assert_int_equal(tell(-1, "{'event': 'process', 'pid': 3, 'gone': true}"), 0);
 	process(4000, 1, "job");
-	assert_int_equal(state__process(&s, 4000)->slot, 2);
+	assert_int_equal(serve_state__process(&s, 4000)->slot, 2);
 }
 
 static void test_samples(void **state)
@@ -147,7 +147,7 @@ static void test_samples(void **state)
 
 	(void)state;
 	process(10, 1, "job");
-	p = state__process(&s, 10);
+	p = serve_state__process(&s, 10);
 	for (int i = 0; i < STATE_HISTORY + 10; i++)
 		assert_int_equal(tell(-1,
 				      "{'event': 'sample', 'pid': 10, 'time': %d, 'rss': 7, "
@@ -201,7 +201,7 @@ static void test_traces(void **state)
 	assert_string_equal(s.traces[0]->id, "t1");
 	assert_int_equal(tell(-1, TRACE, "t1", "failed", 10, ", 'error': 'why', 'status': 503"), 0);
 	assert_int_equal(s.captures_failed, 1);
-	assert_true(state__trace_ended(last));
+	assert_true(serve_state__trace_ended(last));
 	assert_true(tell(-1, TRACE, "t3", "sleeping", 10, "") < 0);
 	assert_true(tell(-1, TRACE, "", "done", 10, "") < 0);
 	for (size_t n = 0; n < STATE_ID; n++)
@@ -209,11 +209,11 @@ static void test_traces(void **state)
 	assert_true(tell(-1, TRACE, id, "done", 10, "") < 0);
 	assert_true(tell(-1, TRACE, "t2", "done", 20, ", 'status': 200") < 0);
 	assert_true(tell(-1, TRACE, "t2", "done", 20, ", 'bytes': -1") < 0);
-	assert_string_equal(state__trace_state(state__trace(&s, "t2")), "capturing");
+	assert_string_equal(serve_state__trace_state(serve_state__trace(&s, "t2")), "capturing");
 	assert_int_equal(tell(-1, "{'event': 'gone', 'trace_id': 't1'}"), 0);
 	assert_int_equal(tell(-1, "{'event': 'gone', 'trace_id': 't1'}"), 0);
 	assert_int_equal(s.n_traces, 1);
-	assert_null(state__trace(&s, "t1"));
+	assert_null(serve_state__trace(&s, "t1"));
 }
 
 static void test_report(void **state)
@@ -263,7 +263,7 @@ static void test_report(void **state)
 
 static double begun(const char *id)
 {
-	return json_number_value(json_object_get(state__trace(&s, id)->facts, "begun"));
+	return json_number_value(json_object_get(serve_state__trace(&s, id)->facts, "begun"));
 }
 
 /* Of a file that was given, the report says when it was begun and of which process; its place in
@@ -348,12 +348,12 @@ static void test_many_traces(void **state)
 		assert_int_equal(tell(i % 40 ? -1 : file_of(REPORT), TRACE, id, "done", i, ""), 0);
 	}
 	assert_int_equal(s.n_traces, STATE_TRACES);
-	assert_null(state__trace(&s, "t4"));
-	assert_non_null(state__trace(&s, "t5"));
+	assert_null(serve_state__trace(&s, "t4"));
+	assert_non_null(serve_state__trace(&s, "t5"));
 	/* Layers are kept of the last ones. */
-	assert_non_null(json_object_get(state__trace(&s, "t1000")->summary, "layer_stats"));
-	assert_null(json_object_get(state__trace(&s, "t40")->summary, "layer_stats"));
-	assert_non_null(json_object_get(state__trace(&s, "t40")->summary, "total_layers"));
+	assert_non_null(json_object_get(serve_state__trace(&s, "t1000")->summary, "layer_stats"));
+	assert_null(json_object_get(serve_state__trace(&s, "t40")->summary, "layer_stats"));
+	assert_non_null(json_object_get(serve_state__trace(&s, "t40")->summary, "total_layers"));
 }
 
 static void test_push(void **state)

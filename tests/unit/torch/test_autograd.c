@@ -17,7 +17,7 @@ static const char *plain(const char *mangled)
 {
 	static char buf[64];
 
-	return node__plain_name(mangled, buf, sizeof(buf)) ? buf : "(none)";
+	return autograd_node__plain_name(mangled, buf, sizeof(buf)) ? buf : "(none)";
 }
 
 static void test_names(void **state)
@@ -64,17 +64,21 @@ static void test_class_of_an_object(void **state)
 
 	(void)state;
 	assert_non_null(p);
-	assert_int_equal(node__class(p, (uint64_t)(uintptr_t)table.functions, buf, sizeof(buf)), 0);
+	assert_int_equal(
+		autograd_node__class(p, (uint64_t)(uintptr_t)table.functions, buf, sizeof(buf)), 0);
 	assert_string_equal(buf, "MulBackward0");
-	assert_int_equal(node__class(p, (uint64_t)(uintptr_t)bad.functions, buf, sizeof(buf)),
+	assert_int_equal(autograd_node__class(p, (uint64_t)(uintptr_t)bad.functions, buf,
+					      sizeof(buf)),
 			 -EBADMSG);
-	assert_int_equal(node__class(p, (uint64_t)(uintptr_t)none.functions, buf, sizeof(buf)),
+	assert_int_equal(autograd_node__class(p, (uint64_t)(uintptr_t)none.functions, buf,
+					      sizeof(buf)),
 			 -EFAULT);
-	assert_int_equal(node__class(p, (uint64_t)(uintptr_t)nothing.functions, buf, sizeof(buf)),
+	assert_int_equal(autograd_node__class(p, (uint64_t)(uintptr_t)nothing.functions, buf,
+					      sizeof(buf)),
 			 -EFAULT);
-	assert_int_equal(node__class(p, 0, buf, sizeof(buf)), -EBADMSG);
-	assert_int_equal(node__class(p, 9, buf, sizeof(buf)), -EBADMSG);
-	assert_int_equal(node__class(p, UINT64_MAX - 7, buf, sizeof(buf)), -EFAULT);
+	assert_int_equal(autograd_node__class(p, 0, buf, sizeof(buf)), -EBADMSG);
+	assert_int_equal(autograd_node__class(p, 9, buf, sizeof(buf)), -EBADMSG);
+	assert_int_equal(autograd_node__class(p, UINT64_MAX - 7, buf, sizeof(buf)), -EFAULT);
 	proc__free(p);
 }
 

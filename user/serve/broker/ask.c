@@ -406,7 +406,7 @@ static void open_file(struct peer *p, json_t *msg)
 	}
 	broker__answer(p, ask__id(msg),
 		       json_pack("{s:I,s:s}", "size", (json_int_t)size, "type",
-				 e ? e->type : jobs__type(t->file)),
+				 e ? e->type : broker_formats__content_type(t->file)),
 		       fd);
 }
 
@@ -445,7 +445,7 @@ static json_t *hello(const struct broker *b)
 				   (json_int_t)(a->max_disk > INT64_MAX ? INT64_MAX : a->max_disk));
 	json_t *o = json_pack("{s:s,s:s,s:f,s:b,s:o,s:o,s:f}", "event", "hello", "version",
 			      MEMTRACE_VERSION, "start", b->start, "can_trace", b->can_trace,
-			      "limits", limits, "formats", jobs__formats(), "interval",
+			      "limits", limits, "formats", broker_formats__all(), "interval",
 			      (double)a->interval / 1e9);
 
 	if (o && !b->can_trace)

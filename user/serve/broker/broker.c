@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "capture/attach.h"
+#include "capture/caps.h"
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "lib/user.h"
@@ -388,7 +388,7 @@ static int begin(struct broker *b)
 		return err == -EINVAL ? EXIT_USAGE : EXIT_FAILED;
 	}
 	status = open_listens(b);
-	status = status ? status : kept__take(b);
+	status = status ? status : broker_saved__take(b);
 	if (status)
 		return status;
 	b->signals = open_signals();

@@ -247,19 +247,19 @@ uint64_t jobs__reserved(
 /* ---- formats (formats.c) ---- */
 
 struct export_format;
-json_t *jobs__formats(void);		  /* as `hello` tells them */
-const char *jobs__type(const char *file); /* of the name's ending */
+json_t *broker_formats__all(void);			    /* as `hello` tells them */
+const char *broker_formats__content_type(const char *file); /* of the name's ending */
 /* What comes after the trace's name: "_events.csv"; of speedscope and timeline as clients of the
  * guide expect it. Returns buf. */
-char *jobs__suffix(const struct export_format *f, char *buf, size_t size);
+char *broker_formats__suffix(const struct export_format *f, char *buf, size_t size);
 
 /* ---- the folder (saved.c) ---- */
 
 /* What an earlier server left in it, and the files of the command line. 0 or an exit code, logged. */
-int kept__take(struct broker *b);
+int broker_saved__take(struct broker *b);
 /* Facts that are to be found again. */
-void kept__note(const struct broker *b, const struct trace *t);
-void kept__forget(const struct broker *b, const struct trace *t);
+void broker_saved__note(const struct broker *b, const struct trace *t);
+void broker_saved__forget(const struct broker *b, const struct trace *t);
 
 /* ---- the process that looks (scanner.c) ---- */
 

@@ -397,7 +397,7 @@ void capture__asked(struct peer *p, json_t *msg)
 		return;
 	}
 	trace__tell(b, t, false);
-	kept__note(b, t);
+	broker_saved__note(b, t);
 	broker__answer(p, id, json_pack("{s:o}", "trace", trace__facts(t)), -1);
 }
 

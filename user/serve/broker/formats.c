@@ -20,7 +20,7 @@ static const struct {
 	{ ".txt", "text/plain; charset=utf-8" },
 };
 
-const char *jobs__type(const char *file)
+const char *broker_formats__content_type(const char *file)
 {
 	size_t len = strlen(file);
 
@@ -33,7 +33,7 @@ const char *jobs__type(const char *file)
 	return "application/octet-stream";
 }
 
-char *jobs__suffix(const struct export_format *f, char *buf, size_t size)
+char *broker_formats__suffix(const struct export_format *f, char *buf, size_t size)
 {
 	size_t len = strlen(f->name);
 
@@ -50,7 +50,7 @@ char *jobs__suffix(const struct export_format *f, char *buf, size_t size)
 	return buf;
 }
 
-json_t *jobs__formats(void)
+json_t *broker_formats__all(void)
 {
 	json_t *list = json_array();
 	char buf[96];
@@ -58,10 +58,10 @@ json_t *jobs__formats(void)
 	for (size_t i = 0; export_formats[i]; i++) {
 		const struct export_format *f = export_formats[i];
 
-		jobs__suffix(f, buf, sizeof(buf));
-		json_array_append_new(list,
-				      json_pack("{s:s,s:s,s:s,s:s}", "name", f->name, "suffix", buf,
-						"type", jobs__type(buf), "help", f->help));
+		broker_formats__suffix(f, buf, sizeof(buf));
+		json_array_append_new(
+			list, json_pack("{s:s,s:s,s:s,s:s}", "name", f->name, "suffix", buf, "type",
+					broker_formats__content_type(buf), "help", f->help));
 	}
 	return list;
 }

@@ -352,7 +352,7 @@ static void name_export(const struct broker *b, struct job *j)
 	bool plain = j->plain;
 	char end[96], file[200];
 
-	jobs__suffix(j->format, end, sizeof(end));
+	broker_formats__suffix(j->format, end, sizeof(end));
 	snprintf(file, sizeof(file), "%s%s", t->id, end);
 	for (; !plain || !is_free_name(b, file); plain = true)
 		snprintf(file, sizeof(file), "%s_%u%s", t->id, ++t->named, end);
@@ -696,7 +696,8 @@ static void keep_export(struct broker *b, struct job *j)
 		memmove(&t->exports[0], &t->exports[1], --t->n_exports * sizeof(*e));
 	}
 	e = &t->exports[t->n_exports++];
-	*e = (struct trace_export){ .size = j->size, .type = jobs__type(j->file) };
+	*e = (struct trace_export){ .size = j->size,
+				    .type = broker_formats__content_type(j->file) };
 	snprintf(e->key, sizeof(e->key), "%s", j->key);
 	snprintf(e->file, sizeof(e->file), "%s", j->file);
 	answer_export(j->peer, j->id, e);

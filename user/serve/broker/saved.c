@@ -25,7 +25,7 @@
 
 /* ---- facts, written and read ---- */
 
-void kept__note(const struct broker *b, const struct trace *t)
+void broker_saved__note(const struct broker *b, const struct trace *t)
 {
 	char name[128], part[160], *text;
 	json_t *facts;
@@ -56,7 +56,7 @@ void kept__note(const struct broker *b, const struct trace *t)
 	json_decref(facts);
 }
 
-void kept__forget(const struct broker *b, const struct trace *t)
+void broker_saved__forget(const struct broker *b, const struct trace *t)
 {
 	char name[128];
 
@@ -317,7 +317,7 @@ static int take_file(struct broker *b, const char *path)
 	return EXIT_OK;
 }
 
-int kept__take(struct broker *b)
+int broker_saved__take(struct broker *b)
 {
 	int status = EXIT_OK;
 

@@ -74,7 +74,7 @@ void trace__delete(struct broker *b, struct trace *t)
 		t->dropping = true;
 		/* It has its file open, and nobody else has to find it. */
 		store__remove(&b->store, t->file);
-		kept__forget(b, t);
+		broker_saved__forget(b, t);
 		capture__stop(b, t);
 		return;
 	}
@@ -84,7 +84,7 @@ void trace__delete(struct broker *b, struct trace *t)
 	jobs__forget(b, NULL, t);
 	if (t->given < 0) {
 		store__remove(&b->store, t->file);
-		kept__forget(b, t);
+		broker_saved__forget(b, t);
 	}
 	for (size_t i = 0; i < t->n_exports; i++)
 		store__remove(&b->store, t->exports[i].file);
@@ -188,9 +188,9 @@ void trace__fail(struct broker *b, struct trace *t, int status, const char *text
 		 *text ? text : "the capture failed, and said nothing");
 	trace__tell(b, t, false);
 	if (!t->bytes)
-		kept__forget(b, t);
+		broker_saved__forget(b, t);
 	else
-		kept__note(b, t);
+		broker_saved__note(b, t);
 }
 
 void trace__finish(struct broker *b, struct trace *t)
@@ -199,7 +199,7 @@ void trace__finish(struct broker *b, struct trace *t)
 
 	t->state = TRACE_FINISHING;
 	trace__tell(b, t, false);
-	kept__note(b, t);
+	broker_saved__note(b, t);
 	err = jobs__report(b, t);
 	if (err)
 		trace__fail(b, t, 503, strerror(-err));
@@ -210,7 +210,7 @@ void trace__done(struct broker *b, struct trace *t, int report)
 	t->state = TRACE_DONE;
 	t->report = report;
 	trace__tell(b, t, false);
-	kept__note(b, t);
+	broker_saved__note(b, t);
 	/* Whoever comes later asks for it; only what pushes may be started anew, and it does not
 	 * want what was before. */
 	close(t->report);

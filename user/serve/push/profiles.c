@@ -79,7 +79,7 @@ void profiles__begin(struct profiles *p)
 static const struct state_process *current(struct profiles *p)
 {
 	const struct process_id *id = &p->todo[p->at];
-	const struct state_process *is = state__process(p->opts.state, id->pid);
+	const struct state_process *is = serve_state__process(p->opts.state, id->pid);
 
 	return is && is->started == id->started ? is : NULL;
 }
@@ -147,7 +147,7 @@ static void begin_capture(struct profiles *p, uint64_t now)
 
 static void look_at_trace(struct profiles *p)
 {
-	const struct state_trace *t = state__trace(p->opts.state, p->trace);
+	const struct state_trace *t = serve_state__trace(p->opts.state, p->trace);
 	const char *state = t ? json_string_value(json_object_get(t->facts, "state")) : NULL;
 	const char *why;
 

@@ -53,7 +53,7 @@ static void heard(void *ctx, json_t *msg, int fd)
 	struct state_trace *trace;
 
 	if (json_object_get(msg, "event"))
-		state__take(&p->state, msg, fd, &trace);
+		serve_state__take(&p->state, msg, fd, &trace);
 	else if ((!p->profiles || !profiles__answered(p->profiles, msg, fd, p->now)) && fd >= 0)
 		close(fd);
 }
@@ -112,7 +112,7 @@ static int begin(struct push *p, int link_fd)
 				 .attempts = ATTEMPTS };
 	sigset_t set;
 
-	state__init(&p->state);
+	serve_state__init(&p->state);
 	p->link = link__new(link_fd);
 	if (gethostname(p->host, sizeof(p->host) - 1))
 		*p->host = '\0';
@@ -156,7 +156,7 @@ static void end(struct push *p)
 	profiles__free(p->profiles);
 	sender__free(p->sender);
 	link__free(p->link);
-	state__release(&p->state);
+	serve_state__release(&p->state);
 	free(p->otlp_url);
 	if (p->signals >= 0)
 		close(p->signals);

@@ -467,7 +467,7 @@ void request__completed(void *ctx, struct MHD_Connection *mhd, void **kept,
 	if (!r)
 		return;
 	r->conn->request = NULL;
-	conn__rested(r->conn);
+	web__conn_rested(r->conn);
 	request__free(r);
 }
 

@@ -17,6 +17,6 @@ bool request__begin(struct request *r, const char *url, const char *method);
 /* A piece of the body. false: it is too long even to be thrown away. */
 bool request__take(struct request *r, const char *data, size_t size);
 /* A connection has nothing to do from now on. */
-void conn__rested(struct conn *c);
+void web__conn_rested(struct conn *c);
 
 #endif

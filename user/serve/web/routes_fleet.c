@@ -126,17 +126,17 @@ static void export(struct request *r)
 static void wait_for_end(struct request *r)
 {
 	const struct profile *p = request__kept(r);
-	struct state_trace *t = state__trace(request__state(r), p->id);
+	struct state_trace *t = serve_state__trace(request__state(r), p->id);
 	const char *error;
 
 	if (!t) {
 		request__error(r, 503, NULL, "the capture was deleted before its end");
 		return;
 	}
-	if (!state__trace_ended(t))
+	if (!serve_state__trace_ended(t))
 		return;
 	request__wait(r, NULL);
-	if (!strcmp(state__trace_state(t), "done")) {
+	if (!strcmp(serve_state__trace_state(t), "done")) {
 		export(r);
 		return;
 	}
@@ -156,7 +156,7 @@ static void on_capture(struct request *r, json_t *answer, int fd)
 	request__hold(r, false);
 	if (fd >= 0)
 		close(fd);
-	if (!msg || state__take(request__state(r), msg, -1, &t) || !t) {
+	if (!msg || serve_state__take(request__state(r), msg, -1, &t) || !t) {
 		request__error(r, 503, NULL, "the capture began, and nothing is known of it");
 	} else {
 		memcpy(p->id, t->id, sizeof(p->id));
@@ -229,7 +229,7 @@ static void profile(struct request *r)
 	struct profile *p;
 	json_t *msg;
 
-	if (id && !state__trace(request__state(r), id)) {
+	if (id && !serve_state__trace(request__state(r), id)) {
 		request__error(r, 404, NULL, "Trace %.40s not found", id);
 		return;
 	}

@@ -49,7 +49,7 @@ static const struct field dump_query[] = {
 	{ 0 },
 };
 
-json_t *process__public(const struct state_process *p)
+json_t *routes_server__public_process(const struct state_process *p)
 {
 	json_t *o = json_pack("{s:i, s:f, s:s, s:s}", "pid", (int)p->pid, "started", p->started,
 			      "target", p->target, "name", p->name);
@@ -76,7 +76,7 @@ static json_t *process_now(const struct state_process *p)
 		[FIG_OOMS] = "ooms",
 		[FIG_RETRIES] = "retries",
 	};
-	json_t *o = process__public(p), *devices = json_array();
+	json_t *o = routes_server__public_process(p), *devices = json_array();
 
 	for (size_t i = 0; i < p->n_devices; i++) {
 		const struct state_device *d = &p->devices[i];
@@ -103,7 +103,7 @@ static size_t capturing(const struct state *s)
 	size_t n = 0;
 
 	for (size_t i = 0; i < s->n_traces; i++)
-		n += !state__trace_ended(s->traces[i]);
+		n += !serve_state__trace_ended(s->traces[i]);
 	return n;
 }
 
@@ -159,7 +159,7 @@ static struct state_process *process_of(struct request *r)
 {
 	/* digits alone: request_read.c */
 	pid_t pid = (pid_t)strtol(request__path(r, "pid"), NULL, 10);
-	struct state_process *p = state__process(request__state(r), pid);
+	struct state_process *p = serve_state__process(request__state(r), pid);
 
 	if (!p)
 		request__error(r, 404, NULL,

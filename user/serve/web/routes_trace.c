@@ -186,7 +186,7 @@ static const struct field compare_query[] = {
 
 /* ---- what they do ---- */
 
-json_t *trace__public(const struct state_trace *t)
+json_t *routes_trace__public(const struct state_trace *t)
 {
 	json_t *ret = json_copy(t->facts);
 
@@ -209,7 +209,7 @@ json_t *trace__public(const struct state_trace *t)
 /* NULL: answered, there is none. */
 static struct state_trace *trace_of(struct request *r, const char *id)
 {
-	struct state_trace *t = state__trace(request__state(r), id);
+	struct state_trace *t = serve_state__trace(request__state(r), id);
 
 	if (!t)
 		request__error(r, 404, NULL, "Trace %.80s not found", id);
@@ -229,7 +229,7 @@ static void list(struct request *r)
 
 	for (size_t i = 0; i < s->n_traces; i++) {
 		json_array_append_new(ids, json_string(s->traces[i]->id));
-		json_array_append_new(traces, trace__public(s->traces[i]));
+		json_array_append_new(traces, routes_trace__public(s->traces[i]));
 	}
 	request__json(r, 200,
 		      json_pack("{s:o, s:I, s:o}", "active_traces", ids, "count",
@@ -239,7 +239,7 @@ static void list(struct request *r)
 /* The broker told no report with the end of it: this is the one that was asked for. */
 static void on_report(struct request *r, json_t *answer, int fd)
 {
-	struct state_trace *t = state__trace(request__state(r), request__kept(r));
+	struct state_trace *t = serve_state__trace(request__state(r), request__kept(r));
 	json_t *report = fd >= 0 ? summary__read(fd) : NULL;
 	json_t *summary = t && report ? summary__make(t->facts, report) : NULL;
 
@@ -261,10 +261,10 @@ static void wait_for_end(struct request *r)
 	const char *error;
 	json_t *status;
 
-	if (!t || !state__trace_ended(t))
+	if (!t || !serve_state__trace_ended(t))
 		return;
 	request__wait(r, NULL);
-	if (!strcmp(state__trace_state(t), "failed")) {
+	if (!strcmp(serve_state__trace_state(t), "failed")) {
 		error = json_string_value(json_object_get(t->facts, "error"));
 		status = json_object_get(t->facts, "status");
 		request__error(
@@ -288,7 +288,7 @@ static struct state_trace *take_trace(struct request *r, json_t *answer)
 				json_object_get(answer, "trace"));
 	struct state_trace *t = NULL;
 
-	if (msg && state__take(request__state(r), msg, -1, &t))
+	if (msg && serve_state__take(request__state(r), msg, -1, &t))
 		t = NULL;
 	json_decref(msg);
 	return t;
@@ -305,7 +305,7 @@ static void on_capture(struct request *r, json_t *answer, int fd)
 		return;
 	}
 	if (json_is_false(json_object_get(request__body(r), "wait"))) {
-		request__json(r, 200, trace__public(t));
+		request__json(r, 200, routes_trace__public(t));
 		return;
 	}
 	request__keep(r, strdup(t->id), free);
@@ -359,7 +359,7 @@ static void on_trace(struct request *r, json_t *answer, int fd)
 	if (fd >= 0)
 		close(fd);
 	if (t)
-		request__json(r, 200, trace__public(t));
+		request__json(r, 200, routes_trace__public(t));
 	else
 		request__error(r, 503, NULL, "nothing is known of the trace any more");
 }
@@ -447,7 +447,7 @@ static void compare(struct request *r)
 		size_t len = strcspn(p, ",");
 
 		snprintf(id, sizeof(id), "%.*s", (int)(len < STATE_ID ? len : STATE_ID - 1), p);
-		if (len >= STATE_ID || !state__trace(request__state(r), id)) {
+		if (len >= STATE_ID || !serve_state__trace(request__state(r), id)) {
 			request__error(r, 404, NULL, "Trace %.*s not found",
 				       (int)(len < 80 ? len : 80), p);
 			json_decref(ids);
@@ -539,7 +539,7 @@ static void recording(struct request *r)
 	struct state_trace *t = trace_of(r, request__path(r, "trace_id"));
 	const char *name = t ? json_string_value(json_object_get(t->facts, "file")) : NULL;
 
-	if (t && (!is_name(name) || !state__trace_ended(t)))
+	if (t && (!is_name(name) || !serve_state__trace_ended(t)))
 		request__error(r, 409, NULL, "Trace %s has no recording yet", t->id);
 	else if (t)
 		open_file(r, name, on_opened);

@@ -72,13 +72,13 @@ static void put_event(struct stream *s, const char *name, const json_t *data)
 
 static void put_trace(struct stream *s, const struct state_trace *t)
 {
-	json_t *told = trace__public(t), *end;
+	json_t *told = routes_trace__public(t), *end;
 
 	put_event(s, "trace", told);
 	json_decref(told);
-	if (!*s->trace || !state__trace_ended(t))
+	if (!*s->trace || !serve_state__trace_ended(t))
 		return;
-	end = json_pack("{s:s, s:s}", "trace_id", t->id, "state", state__trace_state(t));
+	end = json_pack("{s:s, s:s}", "trace_id", t->id, "state", serve_state__trace_state(t));
 	put_event(s, "end", end);
 	json_decref(end);
 	s->ended = true;
@@ -124,7 +124,7 @@ static void put_beginning(struct stream *s, struct state *state)
 		json_decref(o);
 	}
 	for (size_t i = 0; i < state->n_processes; i++) {
-		o = process__public(state->processes[i]);
+		o = routes_server__public_process(state->processes[i]);
 		put_event(s, "process", o);
 		json_decref(o);
 	}
@@ -148,7 +148,7 @@ static size_t of_peer(const struct request *r)
 
 void request__stream(struct request *r, const char *trace)
 {
-	struct state_trace *t = trace ? state__trace(&r->web->state, trace) : NULL;
+	struct state_trace *t = trace ? serve_state__trace(&r->web->state, trace) : NULL;
 	struct MHD_Response *response;
 	struct stream *s;
 
@@ -197,7 +197,7 @@ void sse__release(struct stream *s)
 /* Is a sample of the process that this stream's trace is of? */
 static bool is_of(struct stream *s, const json_t *msg)
 {
-	struct state_trace *t = state__trace(&s->r->web->state, s->trace);
+	struct state_trace *t = serve_state__trace(&s->r->web->state, s->trace);
 	const json_t *pid = t ? json_object_get(t->facts, "pid") : NULL;
 
 	return json_is_integer(pid) &&
@@ -232,7 +232,7 @@ void sse__told(struct web *web, json_t *msg, struct state_trace *trace)
 	if (!web->n_streams)
 		return;
 	if (trace) {
-		data = trace__public(trace);
+		data = routes_trace__public(trace);
 	} else {
 		data = json_copy(msg);
 		json_object_del(data, "event");

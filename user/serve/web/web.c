@@ -53,7 +53,7 @@ static uint64_t received(const struct conn *c)
 								      : info.tcpi_bytes_received;
 }
 
-void conn__rested(struct conn *c)
+void web__conn_rested(struct conn *c)
 {
 	c->began = 0;
 	c->since = c->web->now;
@@ -185,7 +185,7 @@ static void on_message(void *ctx, json_t *msg, int fd)
 		request__answered(web, msg, fd);
 		return;
 	}
-	if (state__take(&web->state, msg, fd, &trace)) {
+	if (serve_state__take(&web->state, msg, fd, &trace)) {
 		log_debug("serve: a message that is none");
 		return;
 	}
@@ -332,7 +332,7 @@ static void release(struct web *web)
 	for (size_t i = 0; i < web->n_daemons; i++)
 		MHD_stop_daemon(web->daemons[i]);
 	auth__free(web->guard);
-	state__release(&web->state);
+	serve_state__release(&web->state);
 	link__free(web->link);
 	free(web->openapi);
 }
@@ -355,7 +355,7 @@ int web__run(const struct serve_args *args, int link_fd, const int *listen_fds, 
 	int signals = take_signals(), err = signals < 0 ? -errno : 0;
 	size_t started = 0;
 
-	state__init(&web.state);
+	serve_state__init(&web.state);
 	web.link = link__new(link_fd);
 	web.guard = make_guard(args, listen_fds, n);
 	if (!web.link || !web.guard)

@@ -135,17 +135,17 @@ void request__respond(struct request *r, int status, struct MHD_Response *respon
 void request__resume(struct request *r);
 
 /* ---- sse.c ---- */
-/* Tells all streams what state has just taken. trace: as of state__take(). */
+/* Tells all streams what state has just taken. trace: as of serve_state__take(). */
 void sse__told(struct web *web, json_t *msg, struct state_trace *trace);
 void sse__sweep(struct web *web); /* heartbeats; clients that have gone */
 void sse__release(struct stream *s);
 
 /* ---- routes_trace.c ---- */
 /* What is told of a trace wherever it is listed. A new reference. */
-json_t *trace__public(const struct state_trace *t);
+json_t *routes_trace__public(const struct state_trace *t);
 
 /* ---- routes_server.c ---- */
 /* Likewise of a process, without its figures, as the broker tells it. */
-json_t *process__public(const struct state_process *p);
+json_t *routes_server__public_process(const struct state_process *p);
 
 #endif

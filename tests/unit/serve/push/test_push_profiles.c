@@ -69,7 +69,7 @@ static void tell(struct world *w, json_t *event)
 	struct state_trace *t;
 
 	assert_non_null(event);
-	assert_int_equal(state__take(&w->state, event, -1, &t), 0);
+	assert_int_equal(serve_state__take(&w->state, event, -1, &t), 0);
 	json_decref(event);
 }
 
@@ -108,7 +108,7 @@ static void begin(struct world *w, int processes)
 	int fds[2];
 
 	memset(w, 0, sizeof(*w));
-	state__init(&w->state);
+	serve_state__init(&w->state);
 	assert_int_equal(link__pair(fds), 0);
 	w->ours = link__new(fds[0]);
 	w->brokers = link__new(fds[1]);
@@ -133,7 +133,7 @@ static void end(struct world *w)
 	sender__free(w->sender);
 	link__free(w->ours);
 	link__free(w->brokers);
-	state__release(&w->state);
+	serve_state__release(&w->state);
 }
 
 static int a_file(void)

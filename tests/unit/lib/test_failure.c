@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "capture/attach.h"
+#include "lib/failure.h"
 
 /* A target chooses the names of its files: what they say to a terminal must not get there. */
 static void test_names_do_not_act(void **state)

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_ATTACH_H
-#define MT_CAPTURE_ATTACH_H
+#ifndef MT_CAPTURE_TARGET_H
+#define MT_CAPTURE_TARGET_H
 /* What is in a process, gathered once before attaching; `check -p` prints it, a session uses it. */
 #include <linux/types.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "capture/session.h"
 #include "memtrace.h"
 #include "python/python.h"
 #include "torch/torch.h"
 
+struct failure; /* lib/failure.h */
 struct proc;
 
 struct target {
@@ -47,26 +47,5 @@ int target__look_into_torch(struct target *t);
 void target__close(struct target *t);
 /* The kernel side's layout for this interpreter; all zero when frames cannot be read. */
 struct mt_py_layout target__layout(const struct target *t);
-/* What the user lacks to trace others, in words ("CAP_BPF, CAP_PERFMON"), "" when nothing. */
-const char *caps__missing(void);
-/* What the user lacks to look at others without tracing them, as dump does; likewise. */
-const char *caps__missing_to_read(void);
-/* Whether files that were replaced on disk can be reached, by /proc/PID/map_files. */
-bool caps__reach_replaced(void);
-enum {
-	CAPS_KILL = 1,	/* sending signals */
-	CAPS_FILES = 2, /* making files in another user's folder */
-	CAPS_PERF = 4,	/* perf uprobes, on kernels without uprobe.multi */
-};
-/*
- * Gives up, for good, every capability that a running capture does not need but those told of in
- * keep, and core files of this process. 0 or -errno.
- */
-int caps__limit(unsigned int keep);
-/* The same in a process that captures nothing: nothing but those. */
-int caps__only(unsigned int keep);
-/* Fills *f. Returns err for the caller to return. */
-int failure__set(struct failure *f, int status, int err, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
 
 #endif

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "lib/failure.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/text.h"
+
+int failure__set(struct failure *f, int status, int err, const char *fmt, ...)
+{
+	char text[sizeof(f->text)];
+	va_list ap;
+
+	f->status = status;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	/* names of the target's files are in it */
+	text__clean(f->text, sizeof(f->text), text, strlen(text));
+	return err;
+}
