@@ -111,10 +111,12 @@ class Checks:
         return dry + ([] if self.bpf else ["--inside"])
 
     def recorded(self, name, *words, **variables):
-        """As run(), of a job that is recorded from its start, and the path of its recording."""
+        """As run(), of a job that is recorded from its start, and the path of its recording. A command that goes on without a recording
+        ends with its own status: then the status is in words."""
         path = os.path.join(self.folder, name + ".mtr")
         command = [self.args.program, "run", "-q", "-f", "-o", path, *self.record_options(), "--", *self.job(*words)]
-        return (*self.run(command, self.environment(dry=False, **variables)), path)
+        code, said, error = self.run(command, self.environment(dry=False, **variables))
+        return code if code or os.path.exists(path) else "0, not recorded", said, error, path
 
     def report(self, path, at="end", by="segment"):
         done = subprocess.run([self.args.program, "report", "--format", "json", "--at", at, "--by", by, path], capture_output=True,

@@ -35,13 +35,6 @@ def test_rows_that_need_no_gpu_pass():
     check("512.0 MiB, 512.0 MiB, 512.0 MiB" in rows["D5"][2], "the dry run's context: %s", rows["D5"])
 
 
-def test_from_inside():
-    rows, out = rows_of("CDF", "--inside")
-    equal(verdicts(rows), {"C1": "pass", "D1": "pass", "D2": "pass", "D3": "pass", "D4": GPU, "D5": "pass", "F1": "needs BPF and root",
-                           "F2": "needs BPF and root"}, "verdicts")
-    check("`run --inside`" in out, "how it records: %s", out)
-
-
 def test_what_is_wrong_fails():
     """The driver gives out functions that nobody exports."""
     rows, _ = rows_of("A", expect=1, MEMTRACE_DRYRUN_BYPASS="1")

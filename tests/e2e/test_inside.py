@@ -12,6 +12,7 @@ import sys
 import time
 
 import harness
+import test_gpu_check as gpu_check
 from harness import IS_ROOT, OUT, REPO, Skip, check, device, equal, python, report, run, scratch, spawn, sudo, tool
 
 JOB = os.path.join(harness.WORKLOADS, "inside.py")
@@ -256,6 +257,15 @@ def test_a_set_user_id_program_is_not_written_to():
     finally:
         os.kill(pid, signal.SIGKILL)
         p.wait(30)
+
+
+def test_gpu_check():
+    """tools/gpu_check.sh where there is no BPF. It is here as this file runs by itself: a capture of all processes has its probes where
+    `run --inside` sets breakpoints, which is refused then."""
+    rows, out = gpu_check.rows_of("CDF", "--inside")
+    equal(gpu_check.verdicts(rows), {"C1": "pass", "D1": "pass", "D2": "pass", "D3": "pass", "D4": gpu_check.GPU, "D5": "pass",
+                                     "F1": "needs BPF and root", "F2": "needs BPF and root"}, "verdicts")
+    check("`run --inside`" in out, "how it records: %s", out)
 
 
 if __name__ == "__main__":
