@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "log/log.h"
 #include "process/proc.h"
 #include "serve/broker/broker.h"
@@ -196,7 +197,7 @@ static void ask(struct broker *b, int ends[PEER_NR], const uint8_t *data, size_t
 			asked++;
 			peer__pump(&b->peers[PEER_WEB]);
 			b->peers[PEER_WEB].met = true;
-			jobs__pump(b, broker__now());
+			jobs__pump(b, clock__monotonic());
 			link__pump(l, on_answer, &heard);
 		}
 		data += at ? len + 1 : len;
@@ -204,7 +205,7 @@ static void ask(struct broker *b, int ends[PEER_NR], const uint8_t *data, size_t
 	}
 	if (b->scanning)
 		broker__release(b); /* somebody has looked */
-	jobs__pump(b, broker__now());
+	jobs__pump(b, clock__monotonic());
 	link__pump(l, on_answer, &heard);
 	if (heard.answers > asked || b->n_traces > 16 || b->n_held)
 		abort();

@@ -8,14 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "capture/autograd.h"
 #include "capture/cuda_calls.h"
 #include "capture/modules.h"
 #include "capture/symbolizer.h"
+#include "lib/clock.h"
 #include "lib/json.h"
+#include "lib/text.h"
 #include "process/cgroup.h"
 #include "process/container.h"
 #include "process/environ.h"
@@ -204,14 +205,9 @@ void session__set_parent(struct session *s, pid_t parent)
 int session__set_start(struct session *s)
 {
 	char when[40];
-	struct timespec ts;
-	struct tm tm;
 
-	clock_gettime(CLOCK_REALTIME, &ts);
-	gmtime_r(&ts.tv_sec, &tm);
-	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", &tm);
-	return facts__setf(s->facts, "start", "%s.%03ldZ", when, ts.tv_nsec / 1000000) ? -ENOMEM
-										       : 0;
+	text__date(when, sizeof(when), clock__read(CLOCK_REALTIME));
+	return facts__set(s->facts, "start", when) ? -ENOMEM : 0;
 }
 
 static void set_counter(struct session *s, const char *what, const char *of, uint64_t n)

@@ -15,10 +15,10 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "capture/inside_memory.h"
+#include "lib/clock.h"
 #include "lib/failure.h"
 #include "log/log.h"
 #include "process/arrival.h"
@@ -36,14 +36,6 @@
 	(-20) /* nice value while a command is waited for: a look that comes late is one in vain */
 #define NO_PYTHON                                                                                  \
 	1000000000ULL /* ns after an exec: a process that is not Python by then will not be */
-
-static uint64_t monotonic(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
-}
 
 /* Another program has the process: nothing of what was known holds. 0, -EAGAIN (it is ending), or
  * negative with *f. */
@@ -188,7 +180,7 @@ static int prepare(struct session *s, struct maps *maps, uint64_t now, struct fa
 
 int session__await(struct session *s, struct failure *f)
 {
-	uint64_t now = monotonic(), pages;
+	uint64_t now = clock__monotonic(), pages;
 	struct maps maps;
 	bool grew, untouched, whole, arrived;
 	int err;
@@ -246,7 +238,7 @@ int session__await(struct session *s, struct failure *f)
 
 int session__poll_ms(const struct session *s)
 {
-	bool quiet = monotonic() - s->wait.changed > QUIET;
+	bool quiet = clock__monotonic() - s->wait.changed > QUIET;
 
 	if (quiet && s->opts.late && !s->target.has_python)
 		return PAUSE_OTHER;

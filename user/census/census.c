@@ -14,6 +14,7 @@
 
 #include "census/internal.h"
 #include "lib/array.h"
+#include "lib/clock.h"
 #include "lib/map64.h"
 #include "process/memcache.h"
 #include "process/proc.h"
@@ -36,14 +37,6 @@ const char *census_kind__name(enum census_kind k)
 	return k < CENSUS_KINDS ? names[k] : "unknown";
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
-}
-
 bool census__is_local(int err)
 {
 	return err == -EAGAIN || err == -EFAULT || err == -EBADMSG || err == -ENOENT ||
@@ -52,7 +45,7 @@ bool census__is_local(int err)
 
 int census__go_on(const struct reading *r)
 {
-	if (now_ns() > r->deadline)
+	if (clock__monotonic() > r->deadline)
 		return -ETIME;
 	return r->o->cancelled && r->o->cancelled(r->o->ctx) ? -ECANCELED : 0;
 }
@@ -371,14 +364,14 @@ int census__read(struct census *c, const struct census_opts *o, struct census_st
 	int err;
 
 	*why = "";
-	s.begin = now_ns();
+	s.begin = clock__monotonic();
 	err = reading__init(&r, c);
 	r.o = o;
 	r.deadline = s.begin + o->limit_ns;
 	if (!err)
 		err = read_all(&r, &l, &s, why);
 	if (!err) {
-		s.end = now_ns();
+		s.end = clock__monotonic();
 		s.modules = r.modules.n;
 		s.optimizers = r.optimizers.n;
 		s.torn_lists = r.torn;

@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "lib/array.h"
+#include "lib/clock.h"
 #include "lib/map64.h"
 #include "census/internal.h"
 #include "process/memcache.h"
@@ -87,14 +87,6 @@ struct census_owners {
 	struct pyitems it;
 };
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
-}
-
 static bool fatal(int err)
 {
 	return err && !census__is_local(err) && err != -ENOTSUP && err != -EINVAL;
@@ -103,7 +95,7 @@ static bool fatal(int err)
 static bool enough(const struct census_owners *l)
 {
 	return l->nnodes >= NODES_MAX || l->items >= ITEMS_MAX || l->text_len >= TEXT_MAX ||
-	       now_ns() > l->deadline;
+	       clock__monotonic() > l->deadline;
 }
 
 /* ---- types ---- */
@@ -503,7 +495,8 @@ static void look__fini(struct census_owners *l)
  */
 static int look(struct reading *r, struct census_owners *l)
 {
-	uint64_t now = now_ns(), left = r->deadline > now ? (r->deadline - now) / SHARE : 0;
+	uint64_t now = clock__monotonic(),
+		 left = r->deadline > now ? (r->deadline - now) / SHARE : 0;
 	int err;
 
 	*l = (struct census_owners){ .r = r, .types = map64__new(), .visited = map64__new() };

@@ -12,11 +12,11 @@
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "capture/session.h"
 #include "estimate/watch.h"
+#include "lib/clock.h"
 #include "lib/exit.h"
 #include "lib/map64.h"
 #include "log/log.h"
@@ -50,14 +50,6 @@ struct runner {
 	bool failed;	    /* no memory to compare steps: the run goes on to another end */
 	uint64_t start, looked;
 };
-
-static uint64_t monotonic(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000ULL + (uint64_t)ts.tv_nsec;
-}
 
 static void on_step(struct runner *r)
 {
@@ -124,7 +116,7 @@ static bool keep(void *ctx, const struct event *e)
 static const char *bound(struct runner *r)
 {
 	const struct estimate_run_opts *o = r->opts;
-	uint64_t now = monotonic(), bytes;
+	uint64_t now = clock__monotonic(), bytes;
 
 	if (now - r->start >= o->max_time) {
 		r->ret->end = RUN_TIME;
@@ -185,7 +177,7 @@ static int record(struct runner *r)
 					 child__pid(cmd->child), child__pidfd(cmd->child),
 					 cmd->dryrun ? dryrun__keeper(cmd->dryrun) : 0) != 0;
 	r->ret->wait_status = child__wait(cmd->child);
-	r->ret->time = monotonic() - r->start;
+	r->ret->time = clock__monotonic() - r->start;
 	/* That it never imported PyTorch is told by attached. */
 	return status == EXIT_UNUSABLE && !cmd->was_attached ? EXIT_OK : status;
 }
@@ -193,7 +185,7 @@ static int record(struct runner *r)
 /* The process that records. Its exit code. */
 static int run(const struct estimate_run_opts *o, struct estimate_run *ret, const sigset_t *mask)
 {
-	struct runner r = { .opts = o, .ret = ret, .start = monotonic() };
+	struct runner r = { .opts = o, .ret = ret, .start = clock__monotonic() };
 	int status;
 
 	prctl(PR_SET_PDEATHSIG, SIGTERM);

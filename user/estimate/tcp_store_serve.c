@@ -14,10 +14,10 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "estimate/tcp_store.h"
+#include "lib/clock.h"
 #include "lib/user.h"
 #include "log/log.h"
 
@@ -49,10 +49,7 @@ struct serving {
 
 static uint64_t now_ms(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+	return clock__monotonic() / 1000000;
 }
 
 /* Blocks, but no longer than SEND_SECONDS: who does not read what he asked for is not waited for. */

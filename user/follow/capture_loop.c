@@ -19,6 +19,7 @@
 #include "capture/proc_group.h"
 #include "capture/session.h"
 #include "follow/tracees.h"
+#include "lib/clock.h"
 #include "lib/exit.h"
 #include "lib/failure.h"
 #include "lib/text.h"
@@ -195,14 +196,6 @@ static bool signalled(struct capture_loop *loop)
 	return !loop->started;
 }
 
-static uint64_t monotonic(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
-}
-
 int capture_loop__poll_ms(const struct capture_loop *loop, int ms)
 {
 	int theirs = loop->tracees ? tracees__poll_ms(loop->tracees) : -1;
@@ -252,7 +245,7 @@ static int attach(struct capture_loop *loop, struct pollfd *fds)
 			return -1;
 		if (capture_loop__is_enough(loop))
 			return -1;
-		now = monotonic();
+		now = clock__monotonic();
 		if (loop->started && !loop->tracees && now - told > TELL_EVERY) {
 			if (told)
 				loop->waiting(loop->ctx);

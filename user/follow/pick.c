@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "lib/text.h"
 #include "process/container.h"
 #include "process/descendants.h"
@@ -341,14 +342,6 @@ enum pick_is pick__is(struct pick *p, const struct pick_process *q)
 
 /* ---- who comes after ---- */
 
-static uint64_t clock_now(clockid_t clock)
-{
-	struct timespec ts;
-
-	clock_gettime(clock, &ts);
-	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
-}
-
 static struct place *place_of(struct pick *p, const struct pick_process *q)
 {
 	size_t i;
@@ -396,8 +389,8 @@ void pick__ended(struct pick *p, pid_t pid, uint64_t when)
 	for (i = 0; i < p->n_places; i++) {
 		if (p->place[i].holder == pid) {
 			p->place[i].holder = 0;
-			p->place[i].since = when + clock_now(CLOCK_BOOTTIME) -
-					    clock_now(CLOCK_MONOTONIC);
+			p->place[i].since = when + clock__read(CLOCK_BOOTTIME) -
+					    clock__read(CLOCK_MONOTONIC);
 		}
 	}
 }

@@ -6,7 +6,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 int64_t clock__parse_offset(const char *text)
@@ -40,12 +39,17 @@ static int64_t offset(void)
 	return known;
 }
 
-uint64_t clock__monotonic(void)
+uint64_t clock__read(clockid_t clock)
 {
 	struct timespec ts;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
+	clock_gettime(clock, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t clock__monotonic(void)
+{
+	return clock__read(CLOCK_MONOTONIC);
 }
 
 uint64_t clock__kernel(void)

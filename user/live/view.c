@@ -16,6 +16,7 @@
 #include "capture/session.h"
 #include "follow/capture_loop.h"
 #include "follow/tracees.h"
+#include "lib/clock.h"
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "live/args.h"
@@ -36,27 +37,11 @@
 #define ENDED_KEPT 32			/* processes */
 #define EARLY UINT64_C(200000000)	/* ns: the first screen has something on it soon */
 
-static uint64_t monotonic(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
-}
-
-static uint64_t cpu_time(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
-}
-
 static void on_message(void *ctx, enum log_level level, const char *text)
 {
 	struct view *v = ctx;
 
-	v->state.now = monotonic() - v->begun;
+	v->state.now = clock__monotonic() - v->begun;
 	live_state__say(&v->state, level, false, "%s", text);
 }
 
@@ -103,7 +88,7 @@ static uint64_t pause_after(struct view *v, uint64_t cost)
 
 static void draw(struct view *v)
 {
-	v->state.now = monotonic() - v->begun;
+	v->state.now = clock__monotonic() - v->begun;
 	screen__draw(v->screen, &v->state);
 }
 
@@ -143,12 +128,12 @@ static void end_first(struct view *v)
  * on. */
 static void refresh_rows(struct view *v)
 {
-	uint64_t begin = cpu_time(), cost;
+	uint64_t begin = clock__read(CLOCK_THREAD_CPUTIME_ID), cost;
 
 	if (live_state__refresh(&v->state))
 		v->failed = v->loop.quit = true;
-	cost = cpu_time() - begin;
-	v->rows_due = monotonic() + cost * BUDGET;
+	cost = clock__read(CLOCK_THREAD_CPUTIME_ID) - begin;
+	v->rows_due = clock__monotonic() + cost * BUDGET;
 	v->state.stretched = cost * BUDGET > v->state.interval ? cost * BUDGET : 0;
 }
 
@@ -164,12 +149,12 @@ static void refresh(struct view *v, bool by_clock)
 		end_first(v); /* others may go on */
 	for (size_t i = 0; by_clock && i < v->state.nprocs; i++)
 		live_proc__rates(v->state.procs[i]);
-	if (!by_clock || (!v->state.paused && monotonic() >= v->rows_due))
+	if (!by_clock || (!v->state.paused && clock__monotonic() >= v->rows_due))
 		refresh_rows(v);
-	begin = cpu_time();
+	begin = clock__read(CLOCK_THREAD_CPUTIME_ID);
 	draw(v);
 	if (by_clock)
-		set_clock(v, pause_after(v, cpu_time() - begin));
+		set_clock(v, pause_after(v, clock__read(CLOCK_THREAD_CPUTIME_ID) - begin));
 }
 
 static void on_clock(void *ctx)
@@ -301,7 +286,7 @@ static int show(struct view *v)
 {
 	if (v->screen)
 		return 0;
-	v->begun = monotonic();
+	v->begun = clock__monotonic();
 	v->screen = screen__open(v->guard,
 				 report_text__colour(stdout, &(struct report_text_opts){
 								     .colour = v->args->colour }));
@@ -578,7 +563,7 @@ int live_view__run(const struct live_args *args, struct tty_restore *g)
 	v.loop.output = &children_output;
 	v.loop.writes_later = true;
 	set_state(&v.state, args);
-	v.begun = monotonic();
+	v.begun = clock__monotonic();
 	/* Before there is a screen, Ctrl-Z is what it always is. */
 	v.signals = block(-1, heard, sizeof(heard) / sizeof(*heard));
 	view__add_source(&v, v.signals, on_signal);

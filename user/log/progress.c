@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "lib/bar.h"
+#include "lib/clock.h"
 #include "lib/text.h"
 #include "log/log.h"
 
@@ -18,14 +18,6 @@
 
 static struct progress *current; /* the one that stands in the terminal */
 static bool under_way;
-
-static uint64_t now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
-}
 
 bool progress__visible(void)
 {
@@ -45,7 +37,7 @@ struct progress progress__begin(const char *what, uint64_t total, const char *no
 		return p;
 	under_way = true;
 	text__clean(p.what, sizeof(p.what), what, strlen(what));
-	p.start = now();
+	p.start = clock__monotonic();
 	p.next = p.start + SECOND;
 	return p;
 }
@@ -121,7 +113,7 @@ void progress__at(struct progress *p, uint64_t done, uint64_t count)
 		return;
 	p->done = done;
 	p->count = count;
-	t = now();
+	t = clock__monotonic();
 	if (t < p->next)
 		return;
 	p->next = t + EVERY;

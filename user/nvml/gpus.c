@@ -11,9 +11,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "log/log.h"
 
 #define MS 1000000ULL
@@ -38,14 +38,6 @@ static struct {
 	struct gpus_answer answer;
 	bool has_answer;
 } g = { .fd = -1 };
-
-uint64_t gpus__now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
 
 /* ---- the helper's life ---- */
 
@@ -129,7 +121,7 @@ static void give_up(const char *why)
 	log_warn("the NVIDIA driver %s: its figures (used, free) are missing from here on; "
 		 "memtrace-bpf asks again in 5 minutes",
 		 why);
-	g.retry_at = gpus__now() + AGAIN_AFTER;
+	g.retry_at = clock__monotonic() + AGAIN_AFTER;
 	end_helper();
 }
 
@@ -217,7 +209,7 @@ static bool is_wanted(void)
 
 static void pump(void)
 {
-	uint64_t now = gpus__now();
+	uint64_t now = clock__monotonic();
 
 	if (!g.running && g.users && now >= g.retry_at)
 		start_helper(now);
@@ -260,7 +252,7 @@ const struct gpu *gpus__get(unsigned i)
 
 void gpus__ask(uint64_t mask, uint64_t not_before)
 {
-	uint64_t now = gpus__now();
+	uint64_t now = clock__monotonic();
 
 	for (unsigned i = 0; i < GPUS_MAX; i++)
 		if (mask >> i & 1)
@@ -289,11 +281,11 @@ bool gpus__answered(uint64_t mask, uint64_t not_before)
 
 bool gpus__wait(uint64_t mask, uint64_t not_before)
 {
-	uint64_t end = gpus__now() + WAIT_MS * MS, now;
+	uint64_t end = clock__monotonic() + WAIT_MS * MS, now;
 
 	gpus__ask(mask, not_before);
 	while (!is_answered(mask, not_before) && g.running && g.greeted && !g.in_vain &&
-	       (now = gpus__now()) < end) {
+	       (now = clock__monotonic()) < end) {
 		struct pollfd p = { .fd = g.fd, .events = POLLIN };
 
 		/* Without a question under way there is a pause to wait for. */

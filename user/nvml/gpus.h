@@ -53,7 +53,6 @@ bool gpus__answered(uint64_t mask, uint64_t not_before);
 /* Waits for an answer about all GPUs of the mask that begins at not_before or later, at most a
  * quarter of a second. False: none came. */
 bool gpus__wait(uint64_t mask, uint64_t not_before);
-uint64_t gpus__now(void); /* ns of CLOCK_MONOTONIC */
 
 /* ---- the helper ---- */
 

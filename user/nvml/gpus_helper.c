@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "nvml/gpus.h"
 
 /* ---- NVML: types and numbers as in nvml.h ---- */
@@ -203,7 +204,7 @@ static size_t answer(struct helper *h, uint64_t mask)
 	struct nvml_memory memory;
 
 	memset(a, 0, offsetof(struct gpus_answer, process));
-	a->begin = gpus__now();
+	a->begin = clock__monotonic();
 	for (unsigned i = 0; i < h->n; i++) {
 		uint64_t bit = UINT64_C(1) << i;
 
@@ -217,7 +218,7 @@ static size_t answer(struct helper *h, uint64_t mask)
 		a->has_free |= bit;
 		a->free[i] = memory.free;
 	}
-	a->end = gpus__now();
+	a->end = clock__monotonic();
 	return offsetof(struct gpus_answer, process) + a->n * sizeof(*a->process);
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/clock.h"
 #include "log/log.h"
 #include "nvml/gpus.h"
 #include "process/environ.h"
@@ -124,9 +125,9 @@ static void look_for_nodes(struct nvml *s)
 	unsigned n = gpus__count();
 	char path[32];
 
-	if (gpus__now() < s->next_see || s->n_order)
+	if (clock__monotonic() < s->next_see || s->n_order)
 		return;
-	s->next_see = gpus__now() + SEE_EVERY;
+	s->next_see = clock__monotonic() + SEE_EVERY;
 	s->seen = 0;
 	s->seen_known = n > 0;
 	for (unsigned i = 0; i < n; i++) {
@@ -466,7 +467,7 @@ static void read_dry_run(struct nvml *s, struct nvml_figures *ret)
 
 uint64_t nvml__ask(struct nvml *s)
 {
-	uint64_t now = gpus__now(), mask = s->nvml ? mask_of(s) : 0;
+	uint64_t now = clock__monotonic(), mask = s->nvml ? mask_of(s) : 0;
 
 	/* What it has by now NVML must know when it is asked later. */
 	s->in_use_at_ask = s->in_use;

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "lib/clock.h"
 #include "process/memcache.h"
 #include "process/proc.h"
 #include "python/pylayout.h"
@@ -44,14 +45,6 @@ struct object {
 	struct link link;
 	uint64_t refs, type;
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
-}
 
 static bool is_link(uint64_t p)
 {
@@ -173,7 +166,7 @@ static int tell(struct walk *w, uint64_t at, const struct object *o)
 		return -E2BIG;
 	if (++w->since_clock >= CLOCK_EVERY) {
 		w->since_clock = 0;
-		if (now_ns() > w->deadline)
+		if (clock__monotonic() > w->deadline)
 			return -ETIME;
 	}
 	return w->fn(at + HEAD_SIZE, o->type, w->ctx);

@@ -12,12 +12,12 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "capture/session.h"
 #include "launch/child.h"
 #include "launch/dryrun.h"
+#include "lib/clock.h"
 #include "lib/exit.h"
 #include "lib/failure.h"
 #include "replay/internal.h"
@@ -160,26 +160,17 @@ static int take_messages(struct heard *h, const struct replay_run_opts *o,
 	return 0;
 }
 
-static int64_t left(const struct timespec *until)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (until->tv_sec - now.tv_sec) * 1000 + (until->tv_nsec - now.tv_nsec) / 1000000;
-}
-
 /* 0: its end of the pipes is closed. */
 static int listen_to(const struct replay *r, int answer, int said, const struct replay_run_opts *o,
 		     struct heard *h, struct replay_answer *ret)
 {
 	struct pollfd p[2] = { { .fd = answer, .events = POLLIN },
 			       { .fd = said, .events = POLLIN } };
-	struct timespec until;
+	/* twice its CPU seconds: other processes use the machine, too */
+	const uint64_t deadline = clock__monotonic() + 2 * seconds(r) * 1000000000;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += 2 * (time_t)seconds(r); /* of a machine with others on it */
 	while (p[0].fd >= 0 || p[1].fd >= 0) {
-		int64_t ms = left(&until);
+		int64_t ms = (int64_t)(deadline - clock__monotonic()) / 1000000;
 		ssize_t n;
 		int err;
 

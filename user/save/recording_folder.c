@@ -6,13 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "archive/folder.h"
 #include "capture/session.h"
 #include "follow/tracees.h"
+#include "lib/clock.h"
 #include "lib/exit.h"
+#include "lib/text.h"
 #include "log/log.h"
 #include "process/proc.h"
 #include "save/recording.h"
@@ -102,18 +103,6 @@ static void stem_of(const struct recording *r, char *buf, size_t size)
 
 /* ---- entries ---- */
 
-static void now_as_text(char buf[40])
-{
-	struct timespec ts;
-	size_t n;
-	struct tm tm;
-
-	clock_gettime(CLOCK_REALTIME, &ts);
-	gmtime_r(&ts.tv_sec, &tm);
-	n = strftime(buf, 32, "%Y-%m-%dT%H:%M:%S", &tm);
-	snprintf(buf + n, 40 - n, ".%03ldZ", ts.tv_nsec / 1000000);
-}
-
 static void copy(char *to, size_t size, const char *from)
 {
 	snprintf(to, size, "%s", from);
@@ -182,7 +171,7 @@ int recording_folder__begin(struct recording *r)
 	copy(e->kind, sizeof(e->kind), "process");
 	e->pid = r->loop.args.pid;
 	e->from = e->to = tracees__now(whole(r)->loop.tracees);
-	now_as_text(e->begin);
+	text__date(e->begin, sizeof(e->begin), clock__read(CLOCK_REALTIME));
 	return 0;
 }
 
@@ -216,7 +205,7 @@ int recording_folder__end(struct recording *r, uint64_t bytes)
 
 	e->bytes = bytes;
 	e->to = tracees__now(whole(r)->loop.tracees);
-	now_as_text(e->end);
+	text__date(e->end, sizeof(e->end), clock__read(CLOCK_REALTIME));
 	copy(e->ended, sizeof(e->ended), r->loop.stop_reason ? r->loop.stop_reason : "");
 	return recording_folder__note(r) ? EXIT_FAILED : EXIT_OK;
 }

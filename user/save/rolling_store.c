@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "archive/folder.h"
@@ -81,17 +80,6 @@ const struct totals *rolling_store__totals(const struct rolling_store *s)
 
 /* ---- the index ---- */
 
-static void rfc3339(char *buf, size_t size, uint64_t ns)
-{
-	time_t t = (time_t)(ns / 1000000000);
-	struct tm tm;
-	char when[32];
-
-	gmtime_r(&t, &tm);
-	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", &tm);
-	snprintf(buf, size, "%s.%03uZ", when, (unsigned int)(ns / 1000000 % 1000));
-}
-
 static void copy_fact(const struct rolling_store *s, const char *key, char *buf, size_t size)
 {
 	const char *value = facts__get(s->facts, key);
@@ -136,8 +124,8 @@ static struct folder_entry entry_of(const struct rolling_store *s, const struct 
 	copy_fact(s, "container", e.container, sizeof(e.container));
 	copy_fact(s, "pod", e.pod, sizeof(e.pod));
 	if (s->start) {
-		rfc3339(e.begin, sizeof(e.begin), s->start + g->span.from);
-		rfc3339(e.end, sizeof(e.end), s->start + g->span.to);
+		text__date(e.begin, sizeof(e.begin), s->start + g->span.from);
+		text__date(e.end, sizeof(e.end), s->start + g->span.to);
 	}
 	snprintf(e.began, sizeof(e.began), "%s", g->number == 1 ? "start" : "segment");
 	if (g->closed)

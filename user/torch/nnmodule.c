@@ -10,8 +10,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "lib/clock.h"
 #include "lib/map64.h"
 #include "python/pydict.h"
 #include "python/pymem.h"
@@ -53,14 +53,6 @@ struct nnmodules {
 	char name_a[NN_MAX_NAME + 1], name_b[NN_MAX_NAME + 1]; /* being compared */
 };
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
-
 struct nnmodules *nnmodules__new(const struct python *py)
 {
 	struct nnmodules *n = calloc(1, sizeof(*n));
@@ -75,7 +67,7 @@ struct nnmodules *nnmodules__new(const struct python *py)
 	}
 	pymem__init(&n->m, py, true);
 	n->credit = SAVED_NS;
-	n->credit_at = now_ns();
+	n->credit_at = clock__monotonic();
 	return n;
 }
 
@@ -185,12 +177,12 @@ static bool has_lonely(const struct nnmodules *n, const struct nntree *t)
  */
 static int read_root(struct nnmodules *n, struct root *r)
 {
-	uint64_t start = now_ns(), end, cost;
+	uint64_t start = clock__monotonic(), end, cost;
 	struct nntree *t;
 	int err;
 
 	err = nntree__read(&n->m, r->addr, &t);
-	end = now_ns();
+	end = clock__monotonic();
 	cost = end - start;
 	n->credit -= cost < n->credit ? cost : n->credit;
 	r->next_read = end + (PAUSE_COSTS * cost > PAUSE_NS ? PAUSE_COSTS * cost : PAUSE_NS);
@@ -212,7 +204,7 @@ static int read_root(struct nnmodules *n, struct root *r)
 
 static bool may_read(struct nnmodules *n)
 {
-	uint64_t now = now_ns();
+	uint64_t now = clock__monotonic();
 
 	n->credit += (now - n->credit_at) / SHARE;
 	n->credit = n->credit < SAVED_NS ? n->credit : SAVED_NS;
@@ -252,7 +244,7 @@ static bool look_up(struct nnmodules *n, struct root *r, uint64_t self, uint64_t
 	for (int again = 0; again < 2; again++) {
 		if (nntree__find(r->tree, self, ret) && nntree__type(r->tree, *ret) == type)
 			return true;
-		if (again || now_ns() < r->next_read || !may_read(n) || read_root(n, r))
+		if (again || clock__monotonic() < r->next_read || !may_read(n) || read_root(n, r))
 			return false;
 	}
 	return false;
@@ -456,7 +448,7 @@ bool nnmodules__is_urgent(const struct nnmodules *n)
 
 bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns)
 {
-	uint64_t start = now_ns();
+	uint64_t start = clock__monotonic();
 	bool changed;
 
 	for (size_t i = 0; i < n->nroots;) {
@@ -477,6 +469,6 @@ bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns)
 	changed |= n->changed | n->found_holder;
 	n->changed = n->found_holder = false;
 	if (cost_ns)
-		*cost_ns = now_ns() - start;
+		*cost_ns = clock__monotonic() - start;
 	return changed;
 }

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "archive/folder.h"
+#include "lib/clock.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
 #include "log/log.h"
@@ -54,14 +55,6 @@ struct watch_capture {
 	char stem[128];
 	json_t *doc; /* the report */
 };
-
-static uint64_t monotonic(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
 
 struct watch_capture *watch_capture__new(const struct watch_args *args, struct watch *w)
 {
@@ -164,7 +157,7 @@ static int begin_stage(struct watch_capture *c, enum stage stage, const char *co
 	}
 	c->stage = stage;
 	c->asked = false;
-	c->deadline = monotonic() + most;
+	c->deadline = clock__monotonic() + most;
 	return 0;
 }
 
@@ -203,7 +196,7 @@ static int begin_record(struct watch_capture *c)
 		argv[n++] = "--steps";
 		argv[n++] = steps;
 	}
-	c->begun = monotonic();
+	c->begun = clock__monotonic();
 	return begin_stage(c, RECORDING, argv, -1, 0,
 			   c->args->capture ? c->args->capture + RECORD_MORE : STEPS_MOST);
 }
@@ -550,7 +543,7 @@ void watch_capture__free(struct watch_capture *c)
 	if (c->stage != IDLE && c->pid)
 		c->deadline = 0;
 	while (c->stage != IDLE && c->pid) {
-		hurry(c, monotonic());
+		hurry(c, clock__monotonic());
 		for (int i = 0; i < 200 && c->pid; i++) {
 			pid_t done = waitpid(c->pid, &status, WNOHANG);
 

@@ -5,22 +5,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "lib/clock.h"
 #include "lib/json.h"
 #include "lib/text.h"
 
 const char *watch_say__time(char buf[40])
 {
-	struct timespec ts;
-	struct tm tm;
-	size_t len;
-
-	clock_gettime(CLOCK_REALTIME, &ts);
-	gmtime_r(&ts.tv_sec, &tm);
-	len = strftime(buf, 40, "%Y-%m-%dT%H:%M:%S", &tm);
-	snprintf(buf + len, 40 - len, ".%03ldZ", ts.tv_nsec / 1000000);
-	return buf;
+	return text__date(buf, 40, clock__read(CLOCK_REALTIME));
 }
 
 /* What every line begins with, as text and as JSON. */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "capture/target.h"
+#include "lib/clock.h"
 #include "lib/exit.h"
 #include "lib/failure.h"
 #include "lib/text.h"
@@ -29,14 +30,6 @@
 	UINT64_C(30000000000) /* ns: what a rule asks for and is not known by then is told of,     \
 				 once */
 #define GLANCE_AT 8	      /* processes in that time */
-
-static uint64_t monotonic(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
 
 const char *watch_device__name(const struct watch_target *t, const struct watch_device *d,
 			       char buf[16])
@@ -128,7 +121,7 @@ static bool add_target(void *ctx, const struct pick_process *p)
 				 strerror(-err));
 		return false;
 	}
-	t->since = monotonic();
+	t->since = clock__monotonic();
 	t->self.series = take_series(w);
 	for (size_t i = 0; i < WATCH_DEVICES; i++)
 		t->devices[i].series = COND_SERIES;
@@ -156,7 +149,7 @@ static void remove_target(struct watch *w, size_t i, bool replaced)
 		forget_rules(w, &t->devices[k]);
 		drop_series(w, t->devices[k].series);
 	}
-	watch_find__ended(w->find, t->pid, monotonic());
+	watch_find__ended(w->find, t->pid, clock__monotonic());
 	watch_target__free(t);
 	w->targets[i] = w->targets[--w->n_targets];
 }
@@ -417,7 +410,7 @@ static bool read_signals(int fd)
 
 static bool is_over(const struct watch *w)
 {
-	if (w->args.duration && monotonic() - w->start >= w->args.duration)
+	if (w->args.duration && clock__monotonic() - w->start >= w->args.duration)
 		return true;
 	return !w->n_targets && w->next_scan == UINT64_MAX &&
 	       !(w->captures && watch_capture__busy(w->captures));
@@ -452,7 +445,7 @@ static int loop(struct watch *w, int signals, int timer)
 			return 0;
 		if (fds[1].revents && read(timer, &ticks, sizeof(ticks)) < 0 && errno != EAGAIN)
 			return -errno;
-		now = monotonic();
+		now = clock__monotonic();
 		if (fds[0].revents || now >= w->next_tick || ended(fds, n)) {
 			w->next_tick = now + w->args.every;
 			tick(w, now);
@@ -495,8 +488,9 @@ static int begin(struct watch *w)
 	if (status)
 		return status;
 	watch_find__scan(w->find, add_target, w);
-	w->next_scan = watch_find__open_ended(w->find) ? monotonic() + SCAN_EVERY : UINT64_MAX;
-	w->next_tick = monotonic();
+	w->next_scan = watch_find__open_ended(w->find) ? clock__monotonic() + SCAN_EVERY
+						       : UINT64_MAX;
+	w->next_tick = clock__monotonic();
 	if (w->n_targets)
 		return 0;
 	watch_find__title(w->find, title, sizeof(title));
@@ -527,7 +521,7 @@ static int run(struct watch *w)
 	int signals, timer, status, err = 0;
 
 	w->ram = sysinfo(&si) ? 0 : (uint64_t)si.totalram * si.mem_unit;
-	w->start = monotonic();
+	w->start = clock__monotonic();
 	w->find = watch_find__new(&w->args.pick);
 	if (!w->find) {
 		log_err("out of memory");

@@ -25,6 +25,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "nvml/gpus.h"
 #include "nvml/nvml.h"
 #include "process/proc.h"
@@ -63,7 +64,7 @@ static void begin(const char *devices, const char *text)
 
 static const struct gpus_answer *ask(uint64_t mask)
 {
-	uint64_t now = gpus__now();
+	uint64_t now = clock__monotonic();
 
 	for (int i = 0; i < PATIENCE / 10; i++) {
 		gpus__ask(mask, now);
@@ -140,7 +141,7 @@ static void test_questions_keep_their_distance(void **state)
 		last = a->begin;
 	}
 	/* Two that want to know at about the same time are given one answer. */
-	first = gpus__now();
+	first = clock__monotonic();
 	gpus__ask(1, first);
 	gpus__ask(2, first);
 	assert_int_equal(ask(3)->known, 3);
@@ -154,7 +155,7 @@ static void test_nobody_waits_for_a_slow_driver(void **state)
 	(void)state;
 	begin("1", "process 0 5 40G\n");
 	describe("delay 3000\nprocess 0 5 40G\n");
-	now = gpus__now();
+	now = clock__monotonic();
 	for (int i = 0; i < 1000; i++) { /* at once, or this would take an hour */
 		gpus__ask(1, now);
 		assert_false(gpus__answered(1, now));
@@ -189,7 +190,7 @@ static void test_a_helper_that_cannot_be_killed(void **state)
 	(void)state;
 	begin("1", "process 0 5 40G\n");
 	describe("hang\n");
-	gpus__ask(1, gpus__now());
+	gpus__ask(1, clock__monotonic());
 	pid = helper();
 	assert_true(pid > 0);
 	tracer = trace(pid);
@@ -221,7 +222,7 @@ static void test_a_helper_that_dies(void **state)
 		sleep_ms(10);
 	assert_int_equal(gpus__count(), 0);
 	assert_null(gpus__answer()); /* an old one is no answer */
-	assert_false(gpus__wait(1, gpus__now()));
+	assert_false(gpus__wait(1, clock__monotonic()));
 	gpus__close();
 }
 

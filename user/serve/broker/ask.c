@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "lib/passed_files.h"
 #include "lib/text.h"
 #include "log/log.h"
@@ -292,7 +293,7 @@ static bool hold(struct peer *p, json_t *msg)
 	b->held[b->n_held++] = (struct held){ .peer = p, .msg = json_incref(msg) };
 	if (!b->scanning) {
 		b->scanning = true;
-		b->scan_until = broker__now() + SCAN_WITHIN;
+		b->scan_until = clock__monotonic() + SCAN_WITHIN;
 		peer__send(&b->peers[PEER_LOOK], json_pack("{s:s}", "do", "scan"), -1);
 	}
 	return true;

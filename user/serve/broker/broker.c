@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "capture/caps.h"
+#include "lib/clock.h"
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "lib/user.h"
@@ -27,20 +28,9 @@
 #define FIRST_LOOK_WITHIN UINT64_C(5000000000) /* ns */
 #define FILES_WANTED 4096
 
-uint64_t broker__now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
-}
-
 double broker__date(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_REALTIME, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+	return (double)clock__read(CLOCK_REALTIME) / 1e9;
 }
 
 /* ---- before anything runs ---- */
@@ -69,7 +59,7 @@ void broker__new_user(const struct broker *b, uid_t *uid, gid_t *gid)
 	if (!b->own_ids)
 		return;
 	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
-		random = (uint16_t)broker__now();
+		random = (uint16_t)clock__monotonic();
 	while (taken) {
 		*uid = BROKER_IDS + random++;
 		taken = jobs__uses(b, *uid);
@@ -246,7 +236,7 @@ static void read_signals(struct broker *b)
 
 static void pump_all(struct broker *b)
 {
-	uint64_t now = broker__now();
+	uint64_t now = clock__monotonic();
 	bool tell = now >= b->next_tell;
 
 	for (int k = 0; k < PEER_NR; k++) {
@@ -337,13 +327,13 @@ static void loop(struct broker *b)
 /* What captures is ended, and written as far as it came. */
 static void end_captures(struct broker *b)
 {
-	uint64_t until = broker__now() + ENDS_WITHIN;
+	uint64_t until = clock__monotonic() + ENDS_WITHIN;
 
 	for (size_t i = 0; i < b->n_traces; i++)
 		if (capture__runs(b->traces[i]))
 			capture__stop(b, b->traces[i]);
-	while (capture__count(b) && broker__now() < until) {
-		uint64_t now = broker__now();
+	while (capture__count(b) && clock__monotonic() < until) {
+		uint64_t now = clock__monotonic();
 
 		for (size_t i = b->n_traces; i-- > 0;)
 			if (capture__runs(b->traces[i]))
@@ -355,10 +345,10 @@ static void end_captures(struct broker *b)
 /* Who asks as soon as we listen is to find the processes that are there already. */
 static void await_first_look(struct broker *b)
 {
-	uint64_t until = broker__now() + FIRST_LOOK_WITHIN;
+	uint64_t until = clock__monotonic() + FIRST_LOOK_WITHIN;
 	struct peer *p = &b->peers[PEER_LOOK];
 
-	while (p->link && !b->targets && broker__now() < until) {
+	while (p->link && !b->targets && clock__monotonic() < until) {
 		struct pollfd fds[] = { { .fd = link__fd(p->link),
 					  .events = link__events(p->link) },
 					{ .fd = b->signals, .events = POLLIN } };

@@ -143,8 +143,7 @@ struct broker {
 	int status; /* exit code */
 };
 
-uint64_t broker__now(void); /* CLOCK_MONOTONIC, ns */
-double broker__date(void);  /* s since 1970 */
+double broker__date(void); /* s since 1970 */
 /* Whom the next process without rights becomes: one that no other process of ours is. */
 void broker__new_user(const struct broker *b, uid_t *uid, gid_t *gid);
 bool jobs__uses(const struct broker *b, uid_t uid); /* a worker runs as that user */

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "log/log.h"
@@ -362,7 +363,7 @@ static void fill(struct trace *t, struct peer *p, const struct wanted *w)
 	t->reserved = w->bytes;
 	t->asker = w->keep ? NULL : p;
 	/* Of a command it begins with its import of PyTorch, whenever that is. */
-	t->deadline = broker__now() +
+	t->deadline = clock__monotonic() +
 		      (t->is_command ? p->b->args->max_duration + MORE_THAN_ASKED : START_WITHIN);
 }
 
@@ -423,7 +424,7 @@ static void urge(struct trace *t)
 		kill(-t->run.pid, SIGKILL);
 		kill(t->run.pid, SIGKILL);
 	}
-	t->deadline = broker__now() + URGE_AFTER;
+	t->deadline = clock__monotonic() + URGE_AFTER;
 }
 
 void capture__stop(struct broker *b, struct trace *t)
@@ -460,7 +461,7 @@ static void begin_capturing(struct broker *b, struct trace *t)
 	if (t->state == TRACE_STARTING)
 		t->state = TRACE_CAPTURING;
 	if (!t->stopping)
-		t->deadline = broker__now() + (uint64_t)(wanted * 1e9) +
+		t->deadline = clock__monotonic() + (uint64_t)(wanted * 1e9) +
 			      (t->duration_s > 0 ? MORE_THAN_ASKED : 0);
 	log_event(LOG_DEBUG, "attached",
 		  LOG_FIELDS(LOG_STRING("trace", t->id), LOG_INT("target", t->pid)),

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "export/export.h"
+#include "lib/clock.h"
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "log/log.h"
@@ -599,7 +600,7 @@ static int start(struct broker *b, struct job *j)
 	if (out >= 0)
 		close(out);
 	j->running = !err;
-	j->deadline = broker__now() + (j->kind == JOB_DUMP ? DUMP_MOST : MOST);
+	j->deadline = clock__monotonic() + (j->kind == JOB_DUMP ? DUMP_MOST : MOST);
 	return err;
 }
 

@@ -19,6 +19,7 @@
 #include <sanitizer/lsan_interface.h>
 #endif
 
+#include "lib/clock.h"
 #include "lib/exit.h"
 #include "log/config.h"
 #include "serve/sandbox.h"
@@ -145,9 +146,11 @@ int peer__start(struct broker *b, enum peer_kind kind)
 	pid_t parent = getpid();
 	int fds[2], err = link__pair(fds);
 
-	*p = (struct peer){
-		.b = b, .kind = kind, .pidfd = -1, .failures = p->failures, .begun = broker__now()
-	};
+	*p = (struct peer){ .b = b,
+			    .kind = kind,
+			    .pidfd = -1,
+			    .failures = p->failures,
+			    .begun = clock__monotonic() };
 	broker__new_user(b, &p->uid, &p->gid);
 	if (!err) {
 		p->pid = fork();
@@ -299,7 +302,7 @@ static void forget(struct broker *b, struct peer *p)
 bool peer__ended(struct peer *p)
 {
 	struct broker *b = p->b;
-	uint64_t now = broker__now(), pause = AGAIN_AFTER;
+	uint64_t now = clock__monotonic(), pause = AGAIN_AFTER;
 	int status;
 
 	if (p->pid <= 0 || waitpid(p->pid, &status, WNOHANG) != p->pid)

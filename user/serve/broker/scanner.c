@@ -11,9 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "log/log.h"
@@ -59,12 +59,7 @@ struct look {
 
 static double date_of(uint64_t boot_ns)
 {
-	struct timespec real, boot;
-
-	clock_gettime(CLOCK_REALTIME, &real);
-	clock_gettime(CLOCK_BOOTTIME, &boot);
-	return (double)(real.tv_sec - boot.tv_sec) + (double)(real.tv_nsec - boot.tv_nsec) / 1e9 +
-	       (double)boot_ns / 1e9;
+	return (double)(clock__read(CLOCK_REALTIME) - clock__read(CLOCK_BOOTTIME) + boot_ns) / 1e9;
 }
 
 static void tell(struct look *l, json_t *msg)
@@ -335,7 +330,7 @@ static void scan(struct look *l, bool first)
 
 		for (size_t i = 0; i < l->args->n_targets; i++)
 			if (l->find[i])
-				watch_find__ended(l->find[i], pid, broker__now());
+				watch_find__ended(l->find[i], pid, clock__monotonic());
 	}
 	forget_left_out(l, 0);
 }
@@ -350,7 +345,7 @@ static void gone(struct look *l, size_t i)
 	tell(l, o);
 	for (size_t k = 0; k < l->args->n_targets; k++)
 		if (l->find[k])
-			watch_find__ended(l->find[k], s->t->pid, broker__now());
+			watch_find__ended(l->find[k], s->t->pid, clock__monotonic());
 	watch_target__free(s->t);
 	*s = l->seen[--l->n];
 	l->changed = true;
@@ -419,11 +414,11 @@ static void look(struct look *l, uint64_t now)
 			gone(l, i);
 			continue;
 		}
-		took = broker__now() - now;
+		took = clock__monotonic() - now;
 		s->next = now +
 			  (took * SHARE > l->args->interval ? took * SHARE : l->args->interval);
 		tell_sample(l, s->t);
-		now = broker__now();
+		now = clock__monotonic();
 	}
 }
 
@@ -494,24 +489,24 @@ static void loop(struct look *l)
 	bool first = true;
 
 	while (!l->quit) {
-		uint64_t now = broker__now(), until;
+		uint64_t now = clock__monotonic(), until;
 		size_t n = 0;
 
 		if (now >= next_scan || l->asked) {
 			scan(l, first);
 			first = false;
-			next_scan = broker__now() + SCAN_EVERY;
+			next_scan = clock__monotonic() + SCAN_EVERY;
 		}
 		if (l->changed)
 			tell_targets(l);
 		if (l->asked)
 			tell(l, json_pack("{s:s}", "event", "scanned"));
 		l->asked = false;
-		look(l, broker__now());
+		look(l, clock__monotonic());
 		if (l->changed)
 			tell_targets(l);
 		until = next_look(l) < next_scan ? next_look(l) : next_scan;
-		now = broker__now();
+		now = clock__monotonic();
 		fds[n++] = (struct pollfd){ .fd = link__fd(l->link),
 					    .events = link__events(l->link) };
 		for (size_t i = 0; i < l->n; i++)

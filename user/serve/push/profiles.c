@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "serve/push/push.h"
@@ -53,14 +53,6 @@ void profiles__free(struct profiles *p)
 uint64_t profiles__failed(const struct profiles *p)
 {
 	return p->failed;
-}
-
-static uint64_t realtime(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
 void profiles__begin(struct profiles *p)
@@ -138,7 +130,7 @@ static void begin_capture(struct profiles *p, uint64_t now)
 		return;
 	}
 	p->deadline = now + (uint64_t)(p->opts.seconds * 1e9) + PATIENCE;
-	p->of = (struct profile_of){ .from = realtime() };
+	p->of = (struct profile_of){ .from = clock__read(CLOCK_REALTIME) };
 	if (!ask(p, CAPTURE,
 		 json_pack("{s:s, s:i, s:f, s:b}", "do", "capture", "pid", (int)p->todo[p->at].pid,
 			   "duration_s", p->opts.seconds, "keep", 0)))
@@ -159,7 +151,7 @@ static void look_at_trace(struct profiles *p)
 		why = json_string_value(json_object_get(t->facts, "error"));
 		fail(p, why ? why : "the capture failed");
 	} else if (!strcmp(state, "done")) {
-		p->of.until = realtime();
+		p->of.until = clock__read(CLOCK_REALTIME);
 		if (!ask(p, EXPORT,
 			 json_pack("{s:s, s:s, s:s}", "do", "export", "trace_id", p->trace,
 				   "format", "pprof")))

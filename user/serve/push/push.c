@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "lib/exit.h"
 #include "log/log.h"
 
@@ -39,14 +39,6 @@ struct push {
 	struct push_counts told[PUSH_NR]; /* at first what no count is: zeroes are told, too */
 };
 
-static uint64_t clock_ns(clockid_t which)
-{
-	struct timespec t;
-
-	clock_gettime(which, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 static void heard(void *ctx, json_t *msg, int fd)
 {
 	struct push *p = ctx;
@@ -60,7 +52,8 @@ static void heard(void *ctx, json_t *msg, int fd)
 
 static void push_figures(struct push *p)
 {
-	json_t *doc = otlp__metrics(&p->state, *p->host ? p->host : NULL, clock_ns(CLOCK_REALTIME));
+	json_t *doc = otlp__metrics(&p->state, *p->host ? p->host : NULL,
+				    clock__read(CLOCK_REALTIME));
 	char *text = doc ? json_dumps(doc, JSON_COMPACT) : NULL;
 
 	if (text)
@@ -198,7 +191,7 @@ static void turn(struct push *p)
 	struct signalfd_siginfo info;
 
 	sender__turn(p->sender, fds, 2, until_due(p, sender__sleep(p->sender, p->now)));
-	p->now = clock_ns(CLOCK_MONOTONIC);
+	p->now = clock__read(CLOCK_MONOTONIC);
 	if (link__pump(p->link, heard, p))
 		p->gone = true;
 	if (p->profiles && !p->ending)
@@ -224,10 +217,10 @@ int push__run(const struct serve_args *args, int link_fd)
 		return EXIT_FAILED;
 	}
 	memset(p.told, 0xff, sizeof(p.told));
-	p.now = clock_ns(CLOCK_MONOTONIC);
+	p.now = clock__read(CLOCK_MONOTONIC);
 	while (!p.gone && !p.ending)
 		turn(&p);
-	last = clock_ns(CLOCK_MONOTONIC) + FAREWELL;
+	last = clock__read(CLOCK_MONOTONIC) + FAREWELL;
 	while (!p.gone && sender__waiting(p.sender) && p.now < last)
 		turn(&p);
 	end(&p);

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "serve/push/push.h"
@@ -50,14 +50,6 @@ struct sender {
 
 static const char *const names[PUSH_NR] = { [PUSH_PYROSCOPE] = "profiles", [PUSH_OTLP] = "metrics" };
 
-static uint64_t monotonic(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 /* The library takes certificates from files alone, and we can open none: it gets one that is in
  * memory. */
 static int keep_ca(struct sender *s, const char *pem)
@@ -87,7 +79,7 @@ struct sender *sender__new(const struct sender_opts *o)
 		return NULL;
 	s->opts = *o;
 	s->ca_fd = -1;
-	s->random = (unsigned)monotonic();
+	s->random = (unsigned)clock__monotonic();
 	s->multi = curl_multi_init();
 	if (o->token && asprintf(&s->token_header, "Authorization: Bearer %s", o->token) < 0)
 		s->token_header = NULL;
@@ -361,7 +353,7 @@ void sender__turn(struct sender *s, struct pollfd *fds, size_t n, int ms)
 				(fds[i].events & POLLOUT ? CURL_WAIT_POLLOUT : 0)),
 			0
 		};
-	start_some(s, monotonic());
+	start_some(s, clock__monotonic());
 	curl_multi_perform(s->multi, &left);
 	curl_multi_poll(s->multi, waits, (unsigned)n, ms, NULL);
 	curl_multi_perform(s->multi, &left);
@@ -371,7 +363,7 @@ void sender__turn(struct sender *s, struct pollfd *fds, size_t n, int ms)
 		if (m->msg != CURLMSG_DONE ||
 		    curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &p))
 			continue;
-		ended(s, p, m->data.result, monotonic());
+		ended(s, p, m->data.result, clock__monotonic());
 	}
 }
 

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "serve/web/openapi.h"
 #include "serve/web/web.h"
 
@@ -113,7 +113,6 @@ static void health(struct request *r)
 	json_t *o = json_pack("{s:s, s:s}", "status", s->hello ? "ok" : "starting", "version",
 			      MEMTRACE_VERSION),
 	       *names, *t;
-	struct timespec now;
 	double uptime;
 	size_t i;
 
@@ -123,8 +122,7 @@ static void health(struct request *r)
 	}
 	names = json_array();
 	json_array_foreach(s->targets, i, t) json_array_append(names, json_object_get(t, "name"));
-	clock_gettime(CLOCK_REALTIME, &now);
-	uptime = (double)now.tv_sec + (double)now.tv_nsec / 1e9 -
+	uptime = (double)clock__read(CLOCK_REALTIME) / 1e9 -
 		 json_number_value(json_object_get(s->hello, "start"));
 	json_object_set_new(o, "uptime_s", json_integer((json_int_t)uptime));
 	json_object_set(o, "can_trace", json_object_get(s->hello, "can_trace"));

@@ -13,9 +13,9 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "lib/clock.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "serve/web/request_read.h"
@@ -32,14 +32,6 @@
 #define SPARE                                                                                      \
 	64 /* connections beyond those that are counted: newcomers, while those that make room for \
 	      them end */
-
-static uint64_t clock_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
 
 /* ---- connections ---- */
 
@@ -211,7 +203,7 @@ static int run_once(struct web *web, struct pollfd *fds, size_t n)
 	fds[1].events = link__events(web->link);
 	if (poll(fds, n, (int)timeout) < 0 && errno != EINTR)
 		return -errno;
-	web->now = clock_now();
+	web->now = clock__monotonic();
 	if (fds[0].revents)
 		return -EINTR;
 	err = link__pump(web->link, on_message, web);
@@ -227,7 +219,7 @@ static int loop(struct web *web, int signals)
 {
 	struct pollfd fds[2 + SERVE_LISTEN] = { { .fd = signals, .events = POLLIN },
 						{ .fd = link__fd(web->link) } };
-	uint64_t swept = clock_now();
+	uint64_t swept = clock__monotonic();
 	int err = 0;
 
 	for (size_t i = 0; i < web->n_daemons; i++)
@@ -351,7 +343,7 @@ static int take_signals(void)
 
 int web__run(const struct serve_args *args, int link_fd, const int *listen_fds, size_t n)
 {
-	struct web web = { .args = args, .now = clock_now() };
+	struct web web = { .args = args, .now = clock__monotonic() };
 	int signals = take_signals(), err = signals < 0 ? -errno : 0;
 	size_t started = 0;
 

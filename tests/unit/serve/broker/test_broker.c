@@ -17,6 +17,7 @@
 /* after the headers that it needs */
 #include <cmocka.h>
 
+#include "lib/clock.h"
 #include "serve/broker/broker.h"
 
 static struct serve_args args = {
@@ -241,7 +242,7 @@ static void test_exports_leave_captures_their_share(void **state)
 	t->run.pid = getpid();
 	t->reserved = args.max_disk;
 	assert_null(ask(msg));
-	jobs__pump(b, broker__now());
+	jobs__pump(b, clock__monotonic());
 	assert_null(b->jobs);
 	assert_int_equal(link__pump(b->peers[PEER_WEB].link, hear, &h), 0);
 	assert_int_equal(link__pump(other, hear, &h), 0);
