@@ -11,39 +11,14 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "capture/session_opts.h"
 #include "lib/exit.h"
 #include "record/stream.h"
 
 struct failure; /* lib/failure.h */
-struct inside_memory;
-struct proc_group;
-struct probes_sets;
 struct queue;
 struct session;
 struct proc;
-
-struct session_opts {
-	size_t ring_bytes; /* 0: default */
-	bool started; /* the process is ours and waits to run its program: anything may be in it
-			 later */
-	bool late;    /* it may become anything later, as one that is ours, and is not to be held */
-	/* Of a capture that follows children: who keeps them, the sets of programs, the number of
-	 * this process (proc_group.h; 0: it gets one when it needs it). Else NULL, NULL, 0. */
-	struct proc_group *group;
-	struct probes_sets *sets;
-	uint32_t number;
-	struct inside_memory *inside; /* the process is a child of ours that records itself, without
-					 a group; NULL: the kernel does */
-	bool requested; /* EVENT_REQUESTED, where the target's PyTorch has the probe for it */
-	bool requested_if_there; /* likewise, and where it has none nothing is said */
-	bool no_autograd;	 /* what backward allocates is not traced to lines of forward */
-	bool no_modules; /* calls of modules are not told of, but for those that steps are counted
-			    by */
-	bool no_census;	 /* what blocks are for is not read from the program's objects */
-	bool steps_only; /* nothing but the ends of an optimizer's steps: no probe is hit by
-			    anything else, but for ends of code objects */
-	uint64_t steps;	 /* the stream ends with so many whole steps, to the event; 0: no bound */
-};
 
 /*
  * Opens the process and looks whether it can be traced, without attaching. NULL and *f on failure

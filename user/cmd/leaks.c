@@ -105,10 +105,11 @@ static void check_args(struct leaks_args *a, struct argp_state *state)
 				  "running process");
 	if (a->capture.pid && a->n)
 		argp_error(state, "'%s': either a recording or -p PID", a->files[0]);
-	if (!a->capture.pid && (a->capture.steps || a->capture.duration))
+	if (!a->capture.pid && (a->capture.session.steps || a->capture.duration))
 		argp_error(state, "%s is for a running process, -p PID%s",
-			   a->capture.steps ? "a number of steps" : "--duration",
-			   a->capture.steps ? "; of a recording --steps lists each step" : "");
+			   a->capture.session.steps ? "a number of steps" : "--duration",
+			   a->capture.session.steps ? "; of a recording --steps lists each step"
+						    : "");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -118,7 +119,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case OPT_STEPS:
 		if (arg)
-			a->capture.steps = capture_args__parse_count(state, "--steps", arg, 1);
+			a->capture.session.steps = capture_args__parse_count(state, "--steps", arg,
+									     1);
 		else
 			a->o.figures = true;
 		break;
@@ -357,11 +359,11 @@ static int watch(struct watcher *w, const struct leaks_args *args)
 
 static int from_process(const struct leaks_args *args)
 {
-	struct watcher w = { .sink = { .event = on_event }, .steps = args->capture.steps };
+	struct watcher w = { .sink = { .event = on_event }, .steps = args->capture.session.steps };
 	int status;
 
 	w.loop.args = args->capture;
-	w.loop.args.steps = 0;
+	w.loop.args.session.steps = 0;
 	w.loop.drained_steps = w.steps;
 	w.loop.drained = drained;
 	w.loop.ctx = &w;

@@ -91,7 +91,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state,
 				   "--vram and --devices are those of a dry run: --dry-run-cuda");
 		if (a->no_trace &&
-		    (a->recording.output || a->capture.duration || a->capture.steps ||
+		    (a->recording.output || a->capture.duration || a->capture.session.steps ||
 		     a->capture.children || a->recording.bounds.max_size ||
 		     a->recording.bounds.max_events || a->recording.oom.on ||
 		     a->recording.ring.size || a->recording.windows.given))

@@ -186,6 +186,7 @@ static int record(struct runner *r)
 static int run(const struct estimate_run_opts *o, struct estimate_run *ret, const sigset_t *mask)
 {
 	struct runner r = { .opts = o, .ret = ret, .start = clock__monotonic() };
+	struct session_opts *session = &r.cmd.args.capture.session;
 	int status;
 
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -199,10 +200,9 @@ static int run(const struct estimate_run_opts *o, struct estimate_run *ret, cons
 	r.cmd.args.dryrun.wanted = true;
 	r.cmd.args.stdout_to_stderr = true;
 	r.cmd.args.recording.output = o->path;
-	r.cmd.args.capture.no_census = r.cmd.args.capture.no_autograd =
-		r.cmd.args.capture.no_modules = o->lean;
+	session->no_census = session->no_autograd = session->no_modules = o->lean;
 	/* with it a replay under other settings is exact */
-	r.cmd.args.capture.requested_if_there = !o->lean;
+	session->requested_if_there = !o->lean;
 	r.cmd.idle = idle;
 	r.cmd.drained = drained;
 	r.cmd.recording.keep = keep;

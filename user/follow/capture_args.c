@@ -7,19 +7,23 @@
 #include "lib/text.h"
 #include "log/log.h"
 
+#define SWITCH_KEY(field, name, help) OPT_##field,
+#define SWITCH_OPTION(field, name, help) { name, OPT_##field, NULL, 0, help, 0 },
+#define SWITCH_CASE(field, name, help)                                                             \
+	case OPT_##field:                                                                          \
+		a->session.field = true;                                                           \
+		break;
+
 enum {
 	OPT_STEPS = 0x1000,
 	OPT_RING,
-	OPT_REQUESTED,
-	OPT_NO_AUTOGRAD,
-	OPT_NO_MODULES,
-	OPT_NO_CENSUS,
 	OPT_CHILDREN,
 	OPT_NAME,
 	OPT_ALL,
 	OPT_FOLLOW,
 	OPT_CONTAINER,
-	OPT_POD
+	OPT_POD,
+	SESSION_SWITCHES(SWITCH_KEY)
 };
 
 static const struct argp_option pid_options[] = {
@@ -47,28 +51,14 @@ static const struct argp_option options[] = {
 	{ "steps", OPT_STEPS, "N", 0, "Stop after N whole steps", 0 },
 	{ "ring-size", OPT_RING, "SIZE", 0,
 	  "Room for events between kernel and tool (default 16M, a power of two)", 0 },
-	{ "requested", OPT_REQUESTED, NULL, 0,
-	  "Also record how much of each block was asked for, and its stream: one more probe an "
-	  "allocation",
-	  0 },
 	{ "children", OPT_CHILDREN, NULL, 0,
 	  "Follow the processes that it has started and starts, each with an output of its own; "
 	  "others that use the same PyTorch pay "
 	  "for the probes, too",
 	  0 },
-	{ "no-autograd", OPT_NO_AUTOGRAD, NULL, 0,
-	  "Do not trace what backward allocates to the lines of forward it belongs to: two probes "
-	  "less",
-	  0 },
-	{ "no-modules", OPT_NO_MODULES, NULL, 0,
-	  "Do not record when modules are entered and left: one record less a call", 0 },
-	{ "no-census", OPT_NO_CENSUS, NULL, 0,
-	  "Do not read from the program's own objects which blocks are parameters, gradients, "
-	  "optimizer state",
-	  0 },
 	{ "verbose", 'v', NULL, 0, "Say what is being done, and what the kernel says", 0 },
 	{ "quiet", 'q', NULL, 0, "Say nothing but errors and warnings", 0 },
-	{ 0 },
+	SESSION_SWITCHES(SWITCH_OPTION){ 0 },
 };
 
 uint64_t capture_args__parse_count(struct argp_state *state, const char *option, const char *arg,
@@ -105,29 +95,18 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--duration: '%s' is no time; try 10s, 5m or 500ms", arg);
 		break;
 	case OPT_STEPS:
-		a->steps = capture_args__parse_count(state, "--steps", arg, 1);
+		a->session.steps = capture_args__parse_count(state, "--steps", arg, 1);
 		break;
 	case OPT_RING:
 		if (text__parse_size(arg, &n) || n < 65536 || n > (1u << 30) || (n & (n - 1)))
 			argp_error(state, "--ring-size: '%s' is no power of two between 64K and 1G",
 				   arg);
-		a->ring_bytes = n;
-		break;
-	case OPT_REQUESTED:
-		a->requested = true;
+		a->session.ring_bytes = n;
 		break;
 	case OPT_CHILDREN:
 		a->children = true;
 		break;
-	case OPT_NO_AUTOGRAD:
-		a->no_autograd = true;
-		break;
-	case OPT_NO_MODULES:
-		a->no_modules = true;
-		break;
-	case OPT_NO_CENSUS:
-		a->no_census = true;
-		break;
+		SESSION_SWITCHES(SWITCH_CASE)
 	case 'v':
 		log__set_level(LOG_DEBUG);
 		break;

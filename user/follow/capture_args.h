@@ -8,20 +8,15 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "capture/session_opts.h"
 #include "follow/pick.h"
 
 struct capture_args {
-	pid_t pid;		 /* 0: not given, or pick says who is meant */
-	struct pick_args pick;	 /* who is meant, where pick_args__many() of it */
-	uint64_t duration;	 /* ns, 0: until the target's end or Ctrl-C */
-	uint64_t steps;		 /* whole steps, 0: no bound */
-	size_t ring_bytes;	 /* 0: default */
-	bool requested;		 /* what was asked for of each block, too */
-	bool requested_if_there; /* likewise; where it is not to be had nothing is said */
-	bool children;		 /* follow those that it starts, or they */
-	bool no_census;		 /* do not read what blocks are for */
-	bool no_autograd;	 /* do not trace what backward allocates to lines of forward */
-	bool no_modules;	 /* do not tell when modules are entered and left */
+	pid_t pid;		     /* 0: not given, or pick chooses the processes */
+	struct pick_args pick;	     /* chooses the processes if pick_args__many() of it */
+	uint64_t duration;	     /* ns, 0: until the process ends, or Ctrl-C */
+	bool children;		     /* follow child processes, and theirs */
+	struct session_opts session; /* of each process; the capture's loop sets started to group */
 };
 
 /* The input of both is a struct capture_args. */

@@ -93,17 +93,11 @@ static int open_many(struct capture_loop *loop, struct session_opts *so, struct 
 
 int capture_loop__open(struct capture_loop *loop)
 {
-	struct session_opts so = { .ring_bytes = loop->args.ring_bytes,
-				   .steps = loop->args.steps,
-				   .started = loop->started,
-				   .inside = loop->inside,
-				   .requested = loop->args.requested,
-				   .requested_if_there = loop->args.requested_if_there,
-				   .no_autograd = loop->args.no_autograd,
-				   .no_census = loop->args.no_census,
-				   .no_modules = loop->args.no_modules };
+	struct session_opts so = loop->args.session;
 	struct failure f;
 
+	so.started = loop->started;
+	so.inside = loop->inside;
 	if (capture_loop__many(loop)) {
 		if (!open_many(loop, &so, &f))
 			return 0;
@@ -271,7 +265,7 @@ static int attach(struct capture_loop *loop, struct pollfd *fds)
 
 const char *capture_loop__say_until(char *buf, size_t size, const struct capture_loop *loop)
 {
-	uint64_t steps = loop->args.steps ? loop->args.steps : loop->drained_steps;
+	uint64_t steps = loop->args.session.steps ? loop->args.session.steps : loop->drained_steps;
 	char time[24] = "", count[32] = "";
 
 	if (loop->until)
@@ -344,7 +338,7 @@ static const char *stop_reason(struct capture_loop *loop, const struct pollfd *f
 		return "exec";
 	if (loop->args.duration && now >= loop->args.duration)
 		return "duration";
-	if (loop->args.steps && session__steps(loop->session) >= loop->args.steps)
+	if (loop->args.session.steps && session__steps(loop->session) >= loop->args.session.steps)
 		return "steps";
 	return loop->drained ? loop->drained(loop->ctx) : NULL;
 }
@@ -395,7 +389,7 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 				loop->waiting(loop->ctx);
 			silent = true;
 		}
-		if (loop->args.steps && !stepless && now > 2 * SILENCE &&
+		if (loop->args.session.steps && !stepless && now > 2 * SILENCE &&
 		    session__events(loop->session) && !session__steps(loop->session)) {
 			log_warn("--steps: no optimizer step has ended in 10 s");
 			stepless = true;

@@ -53,7 +53,7 @@ static void say_begun(const struct capture_loop *loop)
 			 hopeful, hopeful > 1 ? "es are" : " is");
 		return;
 	}
-	if (!loop->args.duration && !loop->args.steps && !loop->until)
+	if (!loop->args.duration && !loop->args.session.steps && !loop->until)
 		snprintf(until, sizeof(until), "%s",
 			 pick__open_ended(loop->pick) ? "Ctrl-C ends it"
 						      : "until their end, Ctrl-C stops earlier");

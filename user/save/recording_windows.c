@@ -221,7 +221,7 @@ int recording_windows__run(struct recording *r)
 {
 	struct windows_opts o = { .args = r->args.windows,
 				  .duration = r->loop.args.duration,
-				  .steps = r->loop.args.steps,
+				  .steps = r->loop.args.session.steps,
 				  .bounds = r->args.bounds,
 				  .force = r->args.force,
 				  .of_many = r->loop.args.children ||
@@ -232,7 +232,7 @@ int recording_windows__run(struct recording *r)
 		return status;
 	/* Of each window, and not of the capture. */
 	r->loop.args.duration = 0;
-	r->loop.args.steps = 0;
+	r->loop.args.session.steps = 0;
 	r->loop.writes_later = true;
 	say_until(r->until, sizeof(r->until), &o);
 	r->loop.until = *r->until ? r->until : NULL;

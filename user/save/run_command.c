@@ -253,7 +253,7 @@ static int make_inside(struct run_command *r, const struct user *user)
 	int status = EXIT_OK;
 
 	r->inside_run = inside__new(r->dryrun ? dryrun__env(r->dryrun) : NULL,
-				    r->args.capture.ring_bytes, user, &status);
+				    r->args.capture.session.ring_bytes, user, &status);
 	return r->inside_run ? EXIT_OK : status;
 }
 

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CAPTURE_SESSION_OPTS_H
+#define MT_CAPTURE_SESSION_OPTS_H
+/* The options of one session. The command line's are among them: follow/capture_args.h. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct inside_memory;
+struct proc_group;
+struct probes_sets;
+
+/*
+ * The switches of a capture, a bool of struct session_opts and an option of the command line each:
+ * FIELD, the option's name, its help. This list is all that a new one needs besides its use.
+ */
+#define SESSION_SWITCHES(SWITCH)                                                                   \
+	SWITCH(requested, "requested",                                                             \
+	       "Also record how much of each block was asked for, and its stream: one more probe " \
+	       "an allocation")                                                                    \
+	SWITCH(no_autograd, "no-autograd",                                                         \
+	       "Do not trace what backward allocates to the lines of forward it belongs to: two "  \
+	       "probes less")                                                                      \
+	SWITCH(no_modules, "no-modules",                                                           \
+	       "Do not record when modules are entered and left: one record less a call")          \
+	SWITCH(no_census, "no-census",                                                             \
+	       "Do not read from the program's own objects which blocks are parameters, "          \
+	       "gradients, optimizer state")
+
+#define SESSION_SWITCH_FIELD(field, name, help) bool field;
+
+struct session_opts {
+	SESSION_SWITCHES(SESSION_SWITCH_FIELD)
+	bool requested_if_there; /* requested, without a warning if PyTorch lacks the probe for it */
+	bool steps_only;   /* only the ends of optimizer steps: implies all no_* switches, and no
+			      probe but those for steps and for the ends of code objects */
+	uint64_t steps;	   /* whole steps, to the event, after which the stream ends; 0: no bound */
+	size_t ring_bytes; /* 0: default */
+	bool started;	   /* the process is our child and waits to run its program, which may come
+			      to be anything */
+	bool late; /* the process may come to be anything, but is not our child and not held */
+	/* With --children or several processes: the group, its sets of programs, and the number of
+	 * the process in it (proc_group.h; 0: given when the session needs it). Otherwise NULL,
+	 * NULL, 0. */
+	struct proc_group *group;
+	struct probes_sets *sets;
+	uint32_t number;
+	struct inside_memory *inside; /* of a child of ours that records itself; NULL: the kernel
+					 records it. Never with group */
+};
+
+#endif
