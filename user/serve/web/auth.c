@@ -17,7 +17,7 @@
 #define HOST_MAX 253
 #define BEARER "Bearer"
 
-/* ---- life ---- */
+/* ---- creation ---- */
 
 static int copy_hosts(struct auth *g, const char *const *hosts)
 {
@@ -48,7 +48,7 @@ struct auth *auth__new(const struct auth_opts *o)
 	g->seed = hash__seed();
 	if (!o->local && gethostname(g->machine, sizeof(g->machine) - 1))
 		g->machine[0] = '\0';
-	/* The prefix is a promise that browsers hold the sender to: this host alone, and by https. */
+	/* Browsers accept the prefix __Host- only for cookies set by this host over https. */
 	snprintf(g->cookie, sizeof(g->cookie), "%smemtrace_session_%u", o->tls ? "__Host-" : "",
 		 o->port);
 	auth__set_rates(g, o->per_minute);
@@ -88,7 +88,7 @@ static void refuse(struct guard_verdict *v, int status, const char *fmt, ...)
 
 /* ---- Host ---- */
 
-/* Splits "name:port" and "[::1]:port"; false: it is neither. */
+/* Splits "name:port" or "[::1]:port". False: text is neither. */
 static bool split_host(const char *text, char name[HOST_MAX + 1], bool *six)
 {
 	const char *end, *rest;
@@ -117,8 +117,8 @@ static bool split_host(const char *text, char name[HOST_MAX + 1], bool *six)
 	return rest[-1] == ':' && len <= 5 && strspn(rest, "0123456789") == len;
 }
 
-/* An address in figures: a page of another site cannot make its own name one. 0.0.0.0 is not an
- * address of anybody. */
+/* A numeric address is safe: DNS rebinding needs a host name. The unspecified address (0.0.0.0,
+ * ::) is not accepted. */
 static bool is_address(const char *name, bool six)
 {
 	static const struct in6_addr none6;
@@ -145,8 +145,8 @@ static bool is_our_name(const struct auth *g, char *name)
 	return false;
 }
 
-/* Who reaches us by a name that is not ours may be a page of another site whose name was made to
- * point here. */
+/* Rejects foreign host names, because a web page of another site may have pointed its own name
+ * at this server (DNS rebinding). */
 static bool host_is_ours(struct auth *g, const struct guard_request *r, struct guard_verdict *v)
 {
 	char name[HOST_MAX + 1], shown[64];
@@ -173,19 +173,18 @@ static bool origin_is_ours(const struct auth *g, const struct guard_request *r)
 
 	if (!at)
 		return true;
+	/* Without our own TLS, both schemes are accepted: a proxy may provide TLS. */
 	if (!strncasecmp(at, "https://", 8))
 		at += 8;
-	else if (!g->tls &&
-		 !strncasecmp(at, "http://",
-			      7)) /* without TLS of our own: something before us may speak it */
+	else if (!g->tls && !strncasecmp(at, "http://", 7))
 		at += 7;
 	else
 		return false;
 	return r->host && !strcasecmp(at, r->host);
 }
 
-/* A link, or an address that was typed: the answer is shown to a person, and no page gets to see
- * it. */
+/* True if the user navigates to the page, by a link or the address bar. The page that contains
+ * the link cannot read the answer. */
 static bool is_navigation(const struct guard_request *r)
 {
 	bool reads = !strcmp(r->method, "GET") || !strcmp(r->method, "HEAD");
@@ -209,7 +208,7 @@ static bool comes_from_us(const struct auth *g, const struct guard_request *r,
 	return false;
 }
 
-/* ---- who, and how often ---- */
+/* ---- limits and token ---- */
 
 static void too_many(const struct auth *g, struct guard_verdict *v, unsigned wait, bool costly)
 {

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SERVE_WEB_AUTH_H
 #define MT_SERVE_WEB_AUTH_H
-/*
- * Who may ask what, and how often. Knows nothing of the HTTP library; memory is bounded whatever
- * comes, and time is handed in.
- */
+/* Access control for HTTP requests: which client may call which route, and how often.
+ * Independent of the HTTP library. Memory use is bounded. The caller passes the time. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,85 +10,89 @@
 
 #include "serve/secret.h"
 
-#define AUTH_CONNECTIONS 512 /* open at once, and half of them by one peer */
-#define AUTH_COSTLY 64 /* requests with ROUTE_COSTLY in work, and a quarter of them of one peer */
+#define AUTH_CONNECTIONS 512 /* open connections; one peer may have half of them */
+#define AUTH_COSTLY 64 /* ROUTE_COSTLY requests in work; one peer may have a quarter of them */
 
 struct auth_opts {
-	const char *token; /* NULL: none is needed */
-	bool tls;	   /* cookies say Secure, and only pages that came by https are ours */
-	const char *const *
-		hosts; /* names besides by which clients may call us; NULL-terminated; NULL: none */
-	bool local; /* all that we listen on is: then "localhost" is our name, else this machine's
-		       is, too */
-	uint16_t port;	     /* for the cookie's name: cookies know no ports */
-	unsigned per_minute; /* requests of a peer; 0: not bounded. A tenth of it with ROUTE_COSTLY */
+	const char *token; /* NULL: no token is required */
+	bool tls;	   /* Cookies are marked Secure, and only an https Origin is accepted. */
+	const char *const *hosts; /* further accepted names in Host; NULL-terminated; NULL: none */
+	/* All listening addresses are loopback. The machine's own name is then not accepted in
+	 * Host. */
+	bool local;
+	/* part of the cookie's name, because browsers share cookies between ports */
+	uint16_t port;
+	/* Requests allowed for each peer; 0: no limit. ROUTE_COSTLY requests: a tenth of it. */
+	unsigned per_minute;
 };
 
 struct auth;
-/* NULL with errno: EINVAL where the token is too short or too long. */
+/* NULL with errno: EINVAL if the token is too short or too long. */
 struct auth *auth__new(const struct auth_opts *o);
-void auth__free(struct auth *g); /* NULL is fine; the token is wiped */
+void auth__free(struct auth *g); /* NULL is fine; wipes the token */
 
-/* Who is at the other end: an IPv4 address, the first half of an IPv6 one, this machine (loopback,
- * whichever address), or the user behind a Unix socket. */
+/* The client of a connection: an IPv4 address, the first half of an IPv6 address, this machine
+ * (any loopback address), or the user of a Unix socket. */
 struct auth_peer {
 	unsigned char key[16];
 	bool is_unix;
 	bool is_local; /* 127.0.0.0/8 or ::1: any user of this machine */
 };
-/* addr as accept() or the library tells it; fd: the connection's, asked for its user where it is a
- * Unix socket. */
+/* addr: the client's address from accept() or the library. fd: the connection; for a Unix
+ * socket, its peer's user ID is read. */
 struct auth_peer auth__peer(const struct sockaddr *addr, int fd);
 
 /*
- * A connection begins. If there is no room it is not counted, and auth__left() is not called for
- * it: another one of the same peer has to end first, or any.
+ * Counts a new connection. Anything but AUTH_ROOM: the connection is not counted and must not be
+ * passed to auth__disconnect(). AUTH_PEER_FULL: this peer has too many connections. AUTH_FULL: all
+ * peers together have too many.
  */
 enum auth_room { AUTH_ROOM, AUTH_PEER_FULL, AUTH_FULL };
-enum auth_room auth__came(struct auth *g, const struct auth_peer *p, uint64_t now);
-void auth__left(struct auth *g, const struct auth_peer *p);
-/* Do their connections count together? */
+enum auth_room auth__connect(struct auth *g, const struct auth_peer *p, uint64_t now);
+void auth__disconnect(struct auth *g, const struct auth_peer *p);
+/* True if the connections of both peers count against the same limit. */
 bool auth__same_peer(const struct auth *g, const struct auth_peer *a, const struct auth_peer *b);
 
-/* Headers as they came, NULL where there is none. Where one came more than once the request is
- * refused with 400 before this. */
+/* Header values as received, NULL if absent. The caller rejects repeated headers with 400
+ * before. */
 struct guard_request {
 	struct auth_peer peer;
-	uint64_t now; /* ns, monotonic */
+	uint64_t now; /* current time, ns, monotonic */
 	const char *method;
 	const char *host, *origin, *authorization, *cookie;
-	const char *fetch_site, *fetch_mode, *fetch_dest; /* Sec-Fetch-... */
-	unsigned flags; /* enum route_flags of the route; 0 where there is none */
+	const char *fetch_site, *fetch_mode, *fetch_dest; /* Sec-Fetch-... headers */
+	unsigned flags; /* enum route_flags of the route; 0 if no route matches */
 };
 
 struct guard_verdict {
-	int status;	      /* 0: may pass; 400, 401, 403, 429 */
+	int status;	      /* 0: allowed; otherwise 400, 401, 403 or 429 */
 	unsigned retry_after; /* s, with 429 */
-	char why[160];	      /* the detail */
-	bool costly; /* counts among those in work: auth__done() when it has been answered */
+	char why[160];	      /* error detail for the response */
+	bool costly; /* The request is counted as in work. Call auth__done() after the answer. */
 };
 
 /*
- * To be asked once for each request, before its body is taken. With 401 goes the header
- * WWW-Authenticate: Bearer. Host: a name of ours, or any address in figures, which no other site's
- * name can stand for (over a Unix socket, anything). Origin: absent, or as Host. Sec-Fetch-Site:
- * absent, same-origin or none; else only what leads a person's browser to a page.
+ * Call once per request, before the body is read. With 401, send the header WWW-Authenticate:
+ * Bearer. Accepted values: Host is one of our names or any numeric address (any value over a Unix
+ * socket). Origin is absent or equal to Host. Sec-Fetch-Site is absent, same-origin or none; other
+ * values are accepted only for a page that the user navigates to.
  */
 void auth__check(struct auth *g, const struct guard_request *r, struct guard_verdict *v);
 void auth__done(struct auth *g, const struct auth_peer *p, const struct guard_verdict *v);
 
-/* Does this server want a token at all? */
+/* True if the server requires a token. */
 bool auth__wants_token(const struct auth *g);
-/* The name of the cookie that stands for it. */
+/* The name of the session cookie. */
 const char *auth__cookie(const struct auth *g);
 /*
- * For POST /api/session: with the right token, which is compared in constant time, set_cookie is
- * what to answer with as Set-Cookie (at least 200 bytes). 0; 401 or 429 in v, as auth__check() has
- * it. The route itself is ROUTE_OPEN | ROUTE_CHANGES.
+ * Handles POST /api/session. Compares the token in constant time. On success returns 0 and writes
+ * the Set-Cookie value to set_cookie (at least 200 bytes). Otherwise returns 401 or 429, with *v
+ * filled as by auth__check(). The route's flags are ROUTE_OPEN | ROUTE_CHANGES.
  */
 int auth__log_in(struct auth *g, const struct guard_request *r, const char *token, char *set_cookie,
 		 struct guard_verdict *v);
-/* Ends the session of this request's cookie, if there is one; set_cookie as above takes it away. */
+/* Ends the session named by the request's cookie, if any. set_cookie (at least 200 bytes) gets
+ * the Set-Cookie value that deletes the cookie. */
 void auth__log_out(struct auth *g, const struct guard_request *r, char *set_cookie);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SERVE_WEB_AUTH_INTERNAL_H
 #define MT_SERVE_WEB_AUTH_INTERNAL_H
-/* What the files of the guard share: its peers, its sessions, its names. */
+/* Shared by auth.c, auth_peers.c and auth_token.c. */
 #include "lib/hash.h"
 #include "serve/web/auth.h"
 
@@ -9,12 +9,12 @@
 #define WAYS 8
 #define SESSIONS 64
 #define SESSION_ID 32 /* hexadecimal digits, of 128 random bits */
-#define FAILURES 10   /* wrong tokens that a peer may try at once, and then each minute */
+#define FAILURES 10   /* wrong tokens that a peer may send at once, and then per minute */
 #define HOUR (3600 * UINT64_C(1000000000))
 
 enum bucket_kind { BUCKET_ALL, BUCKET_COSTLY, BUCKET_FAILURES, BUCKETS };
 
-/* What a bucket holds, and how fast it fills; most 0: without bound. */
+/* Capacity and refill rate of a rate-limit bucket. most 0: no limit. */
 struct rate {
 	double most, per_second;
 };
@@ -22,54 +22,57 @@ struct rate {
 struct peer {
 	struct auth_peer who;
 	bool used;
-	double spent[BUCKETS]; /* of the bucket's most, at `time` */
+	double spent[BUCKETS]; /* requests taken from each bucket, as of `time` */
 	uint64_t time;
 	unsigned connections, costly;
-	uint64_t heard; /* of this machine: when the right token was heard after too many wrong ones
-			 */
+	/* Last time a local peer's correct token was accepted during its lock-out, in ns. */
+	uint64_t override;
 };
 
 struct session {
-	char id[SESSION_ID + 1]; /* "": none */
+	char id[SESSION_ID + 1]; /* "": unused entry */
 	uint64_t begun, used;
 };
 
 struct auth {
 	bool wants_token, tls, local;
-	/* Padded to one length, so that a comparison takes the same time whatever differs. */
+	/* Padded with zeroes to a fixed length, so that comparing takes the same time for any
+	 * input. */
 	unsigned char token[SECRET_TOKEN_MAX];
 	size_t token_len;
-	char **hosts; /* NULL-terminated */
+	char **hosts; /* further accepted names in Host, NULL-terminated */
 	char machine[128];
-	char cookie[64]; /* its name */
+	char cookie[64]; /* name of the session cookie */
 	unsigned per_minute;
 	struct rate rates[BUCKETS];
 	struct hash_seed seed;
 	struct peer peers[SETS][WAYS];
-	/* All those for whom there is no place: nobody loses one by being pushed out, so nobody has
-	 * their past forgotten by coming from many addresses. */
+	/* Shared entry for peers that have none because their set is full. An entry with history
+	 * is never evicted, so a flood of addresses cannot reset a peer's limits. */
 	struct peer others;
 	unsigned connections, costly;
 	struct session sessions[SESSIONS];
 };
 
 /* ---- auth_peers.c ---- */
-/* The place of a peer, or that of all others; never NULL. */
+/* The peer's entry, or the shared entry `others`. Never NULL. */
 struct peer *auth__find(struct auth *g, const struct auth_peer *p, uint64_t now);
-/* Takes one; 0, or the seconds until there is one again, and nothing is taken. */
+/* Takes a request from the bucket and returns 0. If the bucket is empty, takes nothing and
+ * returns the seconds until it refills. */
 unsigned auth__take(struct auth *g, struct peer *p, enum bucket_kind kind, uint64_t now);
-/* The seconds until there is one; 0: there is. */
-unsigned auth__ask(const struct auth *g, const struct peer *p, enum bucket_kind kind);
+/* The seconds until the bucket has a request available; 0: now. */
+unsigned auth__wait_seconds(const struct auth *g, const struct peer *p, enum bucket_kind kind);
 void auth__set_rates(struct auth *g, unsigned per_minute);
-/* One more costly request in work; false: too many are. */
+/* Counts a costly request as in work. False: the limit is reached. */
 bool auth__begin_costly(struct auth *g, struct peer *p);
 
 /* ---- auth_token.c ---- */
 bool auth__is_token(const struct auth *g, const char *text, size_t len);
 /*
- * 0: the token is right (and is taken); else 401, or 429 with v->retry_after: too many wrong ones
- * came from there. On loopback, where one user's wrong tokens would shut all others out, the right
- * one is heard once a second whatever came before.
+ * Returns 0 if the token is correct, 401 if it is wrong, or 429 with v->retry_after after too many
+ * wrong tokens from this peer. All local users share one peer entry. So that one user's wrong
+ * tokens do not lock out the others, a correct token from loopback is accepted once per second even
+ * then.
  */
 int auth__try_token(struct auth *g, struct peer *p, const struct guard_request *r,
 		    const char *token, struct guard_verdict *v);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Who comes how often: a table of bounded size, whoever comes. */
+/* Request limits per peer, in a table of fixed size. */
 #include <arpa/inet.h>
 #include <math.h>
 #include <netinet/in.h>
@@ -24,7 +24,7 @@ struct auth_peer auth__peer(const struct sockaddr *addr, int fd)
 	} else if (addr && addr->sa_family == AF_INET6) {
 		memcpy(&in6, addr, sizeof(in6));
 		p.key[0] = 6;
-		/* Who has one address has all of these. */
+		/* An IPv6 customer usually has a whole /64 network. */
 		memcpy(p.key + 4, &in6.sin6_addr, 8);
 		p.is_local = IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr);
 	} else if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &u, &len)) {
@@ -32,7 +32,7 @@ struct auth_peer auth__peer(const struct sockaddr *addr, int fd)
 		p.key[0] = 1;
 		memcpy(p.key + 4, &u.uid, sizeof(u.uid));
 	}
-	/* Every user of this machine has all of 127.0.0.0/8, and ::1: one peer. */
+	/* Any local user can use all of 127.0.0.0/8 and ::1, so all local users are one peer. */
 	if (p.is_local) {
 		memset(p.key, 0, sizeof(p.key));
 		p.key[0] = 127;
@@ -72,7 +72,8 @@ static void refill(const struct auth *g, struct peer *p, uint64_t now)
 		p->time = now;
 }
 
-/* Nothing is known of it that it would be better off without. */
+/* True if dropping the entry gives its peer no advantage: no connections, no costly requests,
+ * full buckets. */
 static bool is_forgettable(const struct auth *g, struct peer *p, uint64_t now)
 {
 	if (!p->used)
@@ -97,7 +98,7 @@ static struct peer *set_of(struct auth *g, const struct auth_peer *p)
 	return g->peers[hash__bytes(g->seed, p->key, sizeof(p->key)) % SETS];
 }
 
-static struct peer *known(struct auth *g, const struct auth_peer *p)
+static struct peer *find_own(struct auth *g, const struct auth_peer *p)
 {
 	struct peer *set = set_of(g, p);
 
@@ -110,7 +111,7 @@ static struct peer *known(struct auth *g, const struct auth_peer *p)
 
 struct peer *auth__find(struct auth *g, const struct auth_peer *p, uint64_t now)
 {
-	struct peer *set = set_of(g, p), *found = known(g, p);
+	struct peer *set = set_of(g, p), *found = find_own(g, p);
 
 	for (int i = 0; i < WAYS && !found; i++) {
 		if (!is_forgettable(g, &set[i], now))
@@ -126,7 +127,7 @@ struct peer *auth__find(struct auth *g, const struct auth_peer *p, uint64_t now)
 
 /* ---- buckets ---- */
 
-unsigned auth__ask(const struct auth *g, const struct peer *p, enum bucket_kind kind)
+unsigned auth__wait_seconds(const struct auth *g, const struct peer *p, enum bucket_kind kind)
 {
 	const struct rate *r = &g->rates[kind];
 	double over = p->spent[kind] + 1 - r->most;
@@ -142,15 +143,15 @@ unsigned auth__take(struct auth *g, struct peer *p, enum bucket_kind kind, uint6
 	unsigned wait;
 
 	refill(g, p, now);
-	wait = auth__ask(g, p, kind);
+	wait = auth__wait_seconds(g, p, kind);
 	if (!wait && g->rates[kind].most > 0)
 		p->spent[kind]++;
 	return wait;
 }
 
-/* ---- connections, and what is in work ---- */
+/* ---- connections and costly requests ---- */
 
-enum auth_room auth__came(struct auth *g, const struct auth_peer *who, uint64_t now)
+enum auth_room auth__connect(struct auth *g, const struct auth_peer *who, uint64_t now)
 {
 	struct peer *p = auth__find(g, who, now);
 
@@ -165,23 +166,24 @@ enum auth_room auth__came(struct auth *g, const struct auth_peer *who, uint64_t 
 
 bool auth__same_peer(const struct auth *g, const struct auth_peer *a, const struct auth_peer *b)
 {
-	const struct peer *p = known((struct auth *)g, a), *q = known((struct auth *)g, b);
+	const struct peer *p = find_own((struct auth *)g, a), *q = find_own((struct auth *)g, b);
 
-	return p == q; /* those without a place of their own share one */
+	return p == q; /* peers without their own entry share one */
 }
 
-/* Where it was counted: in its own place, else in that of the others. */
-static unsigned *counted(struct auth *g, const struct auth_peer *who, size_t which)
+/* The counter at offset `which` that includes this peer: in its own entry or, if that is 0, in
+ * the shared entry. */
+static unsigned *counter_of(struct auth *g, const struct auth_peer *who, size_t which)
 {
-	struct peer *p = known(g, who);
+	struct peer *p = find_own(g, who);
 	unsigned *n = p ? (unsigned *)((char *)p + which) : NULL;
 
 	return n && *n ? n : (unsigned *)((char *)&g->others + which);
 }
 
-void auth__left(struct auth *g, const struct auth_peer *who)
+void auth__disconnect(struct auth *g, const struct auth_peer *who)
 {
-	unsigned *n = counted(g, who, offsetof(struct peer, connections));
+	unsigned *n = counter_of(g, who, offsetof(struct peer, connections));
 
 	if (*n)
 		--*n;
@@ -204,7 +206,7 @@ void auth__done(struct auth *g, const struct auth_peer *who, const struct guard_
 
 	if (!v->costly)
 		return;
-	n = counted(g, who, offsetof(struct peer, costly));
+	n = counter_of(g, who, offsetof(struct peer, costly));
 	if (*n)
 		--*n;
 	if (g->costly)

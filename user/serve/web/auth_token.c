@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The token, and the sessions of browsers, which have no other way to send one with every request. */
+/* The token, and the browser sessions that replace it: a browser cannot send the token with
+ * every request. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,9 +11,9 @@
 #define IDLE (12 * HOUR)
 #define LONGEST (7 * 24 * HOUR)
 #define SECOND UINT64_C(1000000000)
-#define COOKIE_VALUES 8 /* of our cookie's name, that are looked at */
+#define COOKIE_VALUES 8 /* cookies of our name that are checked, per request */
 
-/* Every byte, whatever the first ones were. */
+/* Compares all bytes, so that the time does not depend on where the values differ. */
 static bool is_same(const unsigned char *a, const unsigned char *b, size_t len)
 {
 	volatile unsigned char differs = 0;
@@ -51,14 +52,14 @@ bool auth__is_token(const struct auth *g, const char *text, size_t len)
 int auth__try_token(struct auth *g, struct peer *p, const struct guard_request *r,
 		    const char *token, struct guard_verdict *v)
 {
-	bool may_look = r->peer.is_local && r->now >= p->heard + SECOND, right;
+	bool may_look = r->peer.is_local && r->now >= p->override + SECOND, right;
 
-	v->retry_after = auth__ask(g, p, BUCKET_FAILURES);
+	v->retry_after = auth__wait_seconds(g, p, BUCKET_FAILURES);
 	if (v->retry_after && !may_look)
 		return 429;
 	right = token && auth__is_token(g, token, strlen(token));
 	if (right) {
-		p->heard = v->retry_after ? r->now : p->heard;
+		p->override = v->retry_after ? r->now : p->override;
 		v->retry_after = 0;
 		return 0;
 	}
@@ -84,7 +85,7 @@ static struct session *find(struct auth *g, const char *id, uint64_t now)
 {
 	struct session *found = NULL;
 
-	/* All are looked at, so that how long it takes says nothing. */
+	/* Check all sessions, so that the time does not depend on which session matches. */
 	for (size_t i = 0; i < SESSIONS; i++) {
 		struct session *s = &g->sessions[i];
 
@@ -100,7 +101,8 @@ const char *auth__cookie(const struct auth *g)
 	return g->cookie;
 }
 
-/* The next value of our cookie in a Cookie header from *at on; false: no more. */
+/* Copies the next value of our cookie to id, starting at *at in a Cookie header. False: no more
+ * values. */
 static bool next_value(const struct auth *g, const char **at, char id[SESSION_ID + 1])
 {
 	size_t name = strlen(g->cookie), len;
@@ -141,14 +143,14 @@ bool auth__has_session(struct auth *g, const struct guard_request *r)
 	return s;
 }
 
-static void say_cookie(const struct auth *g, const char *value, bool gone, char *ret)
+static void format_cookie(const struct auth *g, const char *value, bool gone, char *ret)
 {
 	snprintf(ret, 200, "%s=%s; Path=/; HttpOnly; SameSite=Strict%s%s", g->cookie, value,
 		 g->tls ? "; Secure" : "", gone ? "; Max-Age=0" : "");
 }
 
-/* Where all places are taken, the one that has not been used for longest goes. */
-static struct session *place(struct auth *g, uint64_t now)
+/* A free entry, or the one not used for the longest time. */
+static struct session *free_session(struct auth *g, uint64_t now)
 {
 	struct session *s = &g->sessions[0];
 
@@ -185,11 +187,11 @@ int auth__log_in(struct auth *g, const struct guard_request *r, const char *toke
 		snprintf(v->why, sizeof(v->why), "no random bytes to be had");
 		return v->status;
 	}
-	s = place(g, r->now);
+	s = free_session(g, r->now);
 	*s = (struct session){ .begun = r->now, .used = r->now };
 	for (size_t i = 0; i < sizeof(random); i++)
 		snprintf(s->id + 2 * i, 3, "%02x", random[i]);
-	say_cookie(g, s->id, false, set_cookie);
+	format_cookie(g, s->id, false, set_cookie);
 	return 0;
 }
 
@@ -199,5 +201,5 @@ void auth__log_out(struct auth *g, const struct guard_request *r, char *set_cook
 
 	if (s)
 		explicit_bzero(s, sizeof(*s));
-	say_cookie(g, "", true, set_cookie);
+	format_cookie(g, "", true, set_cookie);
 }

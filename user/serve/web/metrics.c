@@ -47,7 +47,7 @@ void metrics__one_real(struct metrics_writer *w, const struct openmetrics_family
 
 /* ---- targets and their processes ---- */
 
-/* {target="train",process="0",rank="3" */
+/* Opens the label list: {target="train",process="0",rank="3" */
 static void process_labels(struct metrics_writer *w, const struct openmetrics_family *f,
 			   const struct state_process *p)
 {
@@ -87,7 +87,7 @@ static void put_targets(struct metrics_writer *w)
 	}
 }
 
-/* The one series whose labels change from start to start of a job. */
+/* The only series whose labels change when a job restarts. */
 static void put_infos(struct metrics_writer *w)
 {
 	static const struct openmetrics_family f = { "process", "info", NULL,
@@ -164,7 +164,7 @@ static void put_figure(struct metrics_writer *w, const struct openmetrics_family
 
 static void put_devices(struct metrics_writer *w)
 {
-	/* The names are those of `watch --metrics`, without "watch". */
+	/* Metric names equal those of `watch --metrics` without the prefix "watch". */
 	static const struct openmetrics_family families[FIG_NR] = {
 		[FIG_ALLOCATED] = { "allocated_bytes", "gauge", "bytes", "What tensors hold." },
 		[FIG_RESERVED] = { "reserved_bytes", "gauge", "bytes",
@@ -279,7 +279,7 @@ static void put_captures(struct metrics_writer *w)
 	metrics__one(w, &lost, s->lost);
 }
 
-/* Nothing is pushed: no series. */
+/* Writes no series if pushing is off. */
 static void put_pushes(struct metrics_writer *w)
 {
 	static const struct openmetrics_family f = {

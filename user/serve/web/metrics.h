@@ -2,10 +2,9 @@
 #ifndef MT_SERVE_WEB_METRICS_H
 #define MT_SERVE_WEB_METRICS_H
 /*
- * What is known of the targets and of the server itself, as text for Prometheus. The number of
- * series is bounded by what is there at the moment, and their labels do not change when a job is
- * started again: a process is its target's name and a small number, and the PID is a label of one
- * series alone.
+ * Metrics of the targets and the server for Prometheus. The number of series is bounded by the
+ * current targets and processes. Labels stay the same when a job restarts: a process is identified
+ * by its target's name and a small number. Only one series has the PID as a label.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,28 +14,29 @@
 struct state;
 
 #define METRICS_COUNTS 512
-#define METRICS_DEVICES 1024 /* of all processes together */
+#define METRICS_DEVICES 1024 /* for all processes together */
 #define METRICS_CAPTURES 64  /* targets whose last capture is shown */
-#define METRICS_LINES 10     /* of each */
-#define METRICS_PATH 160     /* bytes of a file name or function, its last ones */
+#define METRICS_LINES 10     /* lines of code shown per capture */
+#define METRICS_PATH 160     /* bytes of a file or function name; the end is kept */
 
 struct metrics_count {
-	const char *method, *route; /* of the table of calls, never what a client sent */
+	const char *method, *route; /* from the route table, never from the client */
 	int status;
 	uint64_t n;
 };
 
-/* Begins as zeroes. */
+/* Initialize with zeroes. */
 struct metrics {
 	struct metrics_count requests[METRICS_COUNTS];
 	size_t n_requests;
-	uint64_t others; /* that found no place above */
+	uint64_t others; /* requests not counted in `requests` because it is full */
 };
 
-/* A request was answered. method and route: of the table, both NULL where none was meant; they are
- * kept. */
+/* Counts an answered request. method and route: strings of the route table, not copied; both
+ * NULL if no route matched. */
 void metrics__count(struct metrics *m, const char *method, const char *route, int status);
-/* openmetrics: OpenMetrics 1.0; else Prometheus' text format 0.0.4. Errors are out's. */
+/* Writes OpenMetrics 1.0 or, if openmetrics is false, Prometheus text format 0.0.4. Check `out`
+ * for write errors. */
 void metrics__write(FILE *out, const struct state *s, const struct metrics *m, bool openmetrics);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the last finished capture of each target has found: its devices' peaks, and what the largest
- * of them was made of. */
+/* Results of each target's last finished capture: peaks per device and the composition of the
+ * largest peak. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "serve/web/metrics.h"
 #include "serve/web/metrics_internal.h"
 
-/* A capture that is shown, and the target whose it is. */
+/* A capture and the name of its target. */
 struct last {
 	const char *target;
 	const struct state_trace *trace;
@@ -25,7 +25,8 @@ static const char *text_of(const json_t *object, const char *key)
 	return text ? text : "";
 }
 
-/* Of a capture by PID the target that the process is of, as long as it is there. */
+/* The target of a trace. For a capture by PID: the target of that process, while the process is
+ * alive. */
 static const char *target_of(const struct state *s, const struct state_trace *t)
 {
 	const char *name = text_of(t->facts, "model_name");
@@ -45,8 +46,7 @@ static bool has(const struct lasts *l, const char *target)
 	return false;
 }
 
-/* Newest first: of each target the first is the last one. Those that were made for a profile alone
- * come and go. */
+/* Finds each target's newest finished trace. Skips temporary traces made for a profile. */
 static void find(struct metrics_writer *w, struct lasts *l)
 {
 	for (size_t i = w->state->n_traces; i-- > 0;) {
@@ -76,7 +76,7 @@ static void open_labels(struct metrics_writer *w, const struct openmetrics_famil
 		openmetrics__label(w->out, "device", device, true);
 }
 
-/* A number of JSON as it is there: bytes stay whole. */
+/* Prints a JSON number. Integers (bytes) keep all digits. */
 static void put_number(struct metrics_writer *w, const json_t *number)
 {
 	if (json_is_integer(number))
@@ -160,7 +160,7 @@ static void put_categories(struct metrics_writer *w, const struct lasts *l)
 		"capture_category_bytes", "gauge", "bytes",
 		"What the peak was made of, on the device with the largest: by what it was for."
 	};
-	/* What a report may call them: a label has no other values. */
+	/* All category names of a report; the label has no other values. */
 	static const char *const names[] = { "parameter",	"buffer",     "gradient",
 					     "optimizer_state", "activation", "input",
 					     "temporary",	"unknown",    "before_attach" };
@@ -182,7 +182,7 @@ static void put_categories(struct metrics_writer *w, const struct lasts *l)
 	}
 }
 
-/* The end of a path, which tells more than its beginning. */
+/* The end of a long path, which identifies the file better than its beginning. */
 static const char *tail(const char *path)
 {
 	size_t len = strlen(path);
@@ -190,7 +190,7 @@ static const char *tail(const char *path)
 	if (len <= METRICS_PATH)
 		return path;
 	path += len - METRICS_PATH;
-	while ((*path & 0xc0) == 0x80) /* not in the middle of a character */
+	while ((*path & 0xc0) == 0x80) /* do not start in the middle of a UTF-8 character */
 		path++;
 	return path;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SERVE_WEB_METRICS_INTERNAL_H
 #define MT_SERVE_WEB_METRICS_INTERNAL_H
-/* Between the files of metrics.h. */
+/* Shared by metrics.c and metrics_captures.c. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,15 +14,15 @@ struct metrics_writer {
 	FILE *out;
 	const struct state *state;
 	bool openmetrics;
-	/* What was not shown, since there was too much of it. */
+	/* Devices and captures that are not shown because of the limits in metrics.h. */
 	uint64_t devices_left_out, captures_left_out;
 };
 
 void metrics__head(struct metrics_writer *w, const struct openmetrics_family *f);
-/* Of a family without labels, head and all. */
+/* Write a whole family with one sample and no labels. */
 void metrics__one(struct metrics_writer *w, const struct openmetrics_family *f, uint64_t value);
 void metrics__one_real(struct metrics_writer *w, const struct openmetrics_family *f, double value);
-/* What the last finished captures of the targets have found. */
+/* Writes the results of each target's last finished capture. */
 void metrics__captures(struct metrics_writer *w);
 
 #endif

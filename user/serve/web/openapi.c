@@ -53,7 +53,7 @@ static double bound(const json_t *limits, const char *field, double max)
 	return max;
 }
 
-/* Is its example within what the broker allows? */
+/* True if the field's example is within the broker's limits. */
 static bool fits(const struct field *f, const json_t *limits)
 {
 	json_t *v = from_text(f->example);
@@ -124,7 +124,7 @@ static void add_parameters(json_t *to, const struct field *fields, const char *i
 		json_t *p = json_pack("{s:s, s:s, s:b, s:s*}", "name", f->name, "in", in,
 				      "required", f->required || *in == 'p', "description",
 				      f->help);
-		/* With commas between its members a list is one string of the query. */
+		/* A list is one query parameter with commas between the members. */
 		if (f->type == FIELD_STRINGS) {
 			json_object_set_new(p, "style", json_string("form"));
 			json_object_set_new(p, "explode", json_false());
@@ -171,7 +171,7 @@ static json_t *body_of(const struct route *r, const json_t *limits)
 			 "schema", schema, "example", example);
 }
 
-/* A second one with the same status adds its type to the first. */
+/* Adds an answer. If the status is already there, adds only the type. */
 static void add_answer(json_t *to, int status, const char *type, const char *schema,
 		       const char *help)
 {

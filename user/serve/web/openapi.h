@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SERVE_WEB_OPENAPI_H
 #define MT_SERVE_WEB_OPENAPI_H
-/* The schema of all calls (OpenAPI 3.1), made of the table that also routes and validates. */
+/* The OpenAPI 3.1 schema of the API, made from the same table that routes and validates
+ * requests. */
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 struct openapi_schema {
-	const char *name, *text; /* JSON, with ' for " */
+	const char *name, *text; /* name, and JSON text with ' for " */
 };
 
-extern const struct openapi_schema openapi_schemas[]; /* ends with a name of NULL */
+extern const struct openapi_schema
+	openapi_schemas[]; /* schemas of answers; ends with a name of NULL */
 
 /*
- * As text, size bytes from malloc(); NULL: no memory. limits: the broker's, of which the bounds of
- * fields are taken where they are narrower (NULL: not known). cookie: of a server that wants a
- * token, the name of the one that stands for it; else NULL.
+ * Returns the schema as text of *size bytes from malloc(), or NULL if there is no memory. limits:
+ * the broker's limits, which narrow the bounds of fields; NULL: not known. cookie: the name of the
+ * session cookie; NULL: the server requires no token.
  */
 char *openapi__text(const json_t *limits, const char *cookie, size_t *size);
 

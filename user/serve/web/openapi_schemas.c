@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What answers hold, as JSON Schema. In single quotes here, for the eye; openapi.c makes double
- * ones of them. */
+/* JSON Schemas of the answers. Single quotes are easier to read here; openapi.c replaces them
+ * with double quotes. */
 #include "serve/web/openapi.h"
 
 #define NUMBER "{'type': ['number', 'null']}"
 #define INTEGER "{'type': ['integer', 'null'], 'minimum': 0}"
 #define TEXT "{'type': ['string', 'null']}"
 #define BYTES "{'type': 'integer', 'minimum': 0}"
-/* What there is of every trace, as it was asked for and as it has come. */
+/* Members of every trace: the capture's request and its progress. */
 #define TRACE_MEMBERS                                                                              \
 	"'trace_id': {'type': 'string'}, 'model_name': {'type': 'string'}, 'pid': " INTEGER        \
 	", 'process': " TEXT ","                                                                   \

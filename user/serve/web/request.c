@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The life of a request: from the library's first word of it to its last. */
+/* The life of a request, from the library's first callback to its last. */
 #include "serve/web/web.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 #include "serve/web/request_read.h"
 
-/* ---- what a handler has ---- */
+/* ---- for handlers ---- */
 
 struct state *request__state(struct request *r)
 {
@@ -62,7 +62,7 @@ bool request__accepts_gzip(struct request *r)
 							 "Accept-Encoding");
 	const char *gzip = accept ? strcasestr(accept, "gzip") : NULL;
 
-	/* "gzip;q=0" is a no. */
+	/* "gzip;q=0" means that gzip is not accepted. */
 	return gzip && !(gzip[4] == ';' && strspn(gzip + 4, ";q=0. ") >= strcspn(gzip + 4, ","));
 }
 
@@ -147,7 +147,7 @@ void request__respond(struct request *r, int status, struct MHD_Response *respon
 		      const char *type)
 {
 	if (r->answered || !response) {
-		/* Without memory for an answer there is none: request__access() ends the
+		/* Without memory there is no answer. request__access() then closes the
 		 * connection. */
 		if (response)
 			MHD_destroy_response(response);
@@ -209,8 +209,8 @@ void request__error(struct request *r, int status, const char *field, const char
 				field && *field ? field : NULL));
 }
 
-/* "bytes=A-B", "bytes=A-", "bytes=-N", one range alone. false: the whole file is sent, as with any
- * other that is asked for. */
+/* Parses "bytes=A-B", "bytes=A-" or "bytes=-N". False: send the whole file, also for other kinds
+ * of ranges. */
 static bool wanted_range(struct request *r, uint64_t size, uint64_t *from, uint64_t *length)
 {
 	const char *range = MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, "Range"), *p;
@@ -254,7 +254,7 @@ void request__file(struct request *r, const char *type, const char *name, int fd
 		char plain[128];
 		size_t i;
 
-		/* Names are the broker's; one that is not as those are cannot become part of the
+		/* The broker chose the name. Replace characters that could break out of the
 		 * header. */
 		for (i = 0; name[i] && i < sizeof(plain) - 1; i++)
 			plain[i] = strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123"
@@ -345,7 +345,7 @@ void request__wait(struct request *r, void (*again)(struct request *r))
 	r->again = again;
 }
 
-void request__look_again(struct web *web)
+void request__run_waiting(struct web *web)
 {
 	for (struct request *r = web->requests; r; r = r->next)
 		if (r->again && !r->answered)
@@ -364,7 +364,7 @@ void request__hold(struct request *r, bool hold)
 	r->held = hold;
 }
 
-/* No answer: request__access() ends the connection. */
+/* Ends the request without an answer: request__access() closes the connection. */
 static void give_up(struct request *r)
 {
 	r->asked = 0;
@@ -373,7 +373,8 @@ static void give_up(struct request *r)
 	request__resume(r);
 }
 
-/* What nobody waits for any more takes no worker's time, and no place of those that wait for one. */
+/* Tells the broker to drop the pending question, so that it does not occupy a worker or a place
+ * in the queue. */
 static void cancel(struct request *r)
 {
 	struct web *web = r->web;
@@ -406,7 +407,7 @@ void request__abandon(struct web *web)
 		give_up(r);
 }
 
-/* ---- its life ---- */
+/* ---- life of a request ---- */
 
 static void request__free(struct request *r)
 {
@@ -467,7 +468,7 @@ void request__completed(void *ctx, struct MHD_Connection *mhd, void **kept,
 	if (!r)
 		return;
 	r->conn->request = NULL;
-	web__conn_rested(r->conn);
+	web__conn_idle(r->conn);
 	request__free(r);
 }
 
@@ -486,7 +487,7 @@ static enum MHD_Result queue(struct request *r)
 	return ret;
 }
 
-/* All of it is there: the body is looked at, and the route does what it does. */
+/* Validates the body and calls the route's handler. */
 static void handle(struct request *r)
 {
 	struct complaint c = { .field = "" };
@@ -516,8 +517,8 @@ enum MHD_Result request__access(void *ctx, struct MHD_Connection *mhd, const cha
 		*kept = r;
 		if (!r)
 			return MHD_NO;
-		/* A body that is far too long is not waited for: the answer goes out, and the
-		 * connection ends. */
+		/* If the body is far too long, answer now and close the connection without
+		 * reading it. */
 		return request__begin(r, url, method) ? MHD_YES : queue(r);
 	}
 	if (*size) {

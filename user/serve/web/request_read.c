@@ -11,7 +11,7 @@ static const char *header(const struct request *r, const char *name)
 	return MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, name);
 }
 
-/* Headers that say one thing each, of which a second one would be for somebody else to believe. */
+/* Headers that must appear at most once: two servers might use different copies. */
 static const char *const only_once[] = { "Host",	  "Origin",	    "Authorization",
 					 "Content-Type",  "Content-Length", "Transfer-Encoding",
 					 "Cookie",	  "Sec-Fetch-Site", "Sec-Fetch-Mode",
@@ -23,7 +23,7 @@ struct heads {
 	bool bad;
 };
 
-/* "Content-Length : 5" is a header to some, and to others none. */
+/* True for a valid header name. Servers disagree about "Content-Length : 5". */
 static bool is_name(const char *key, size_t size)
 {
 	return size && strnlen(key, size) == size &&
@@ -44,7 +44,8 @@ static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char 
 	return MHD_YES;
 }
 
-/* Where one ends and the next begins has to be beyond doubt, for whoever stands between. */
+/* Rejects requests whose end is ambiguous, so that a proxy and this server cannot disagree
+ * (request smuggling). */
 static bool check_headers(struct request *r)
 {
 	struct heads h = { .bad = false };
@@ -68,8 +69,8 @@ static bool check_headers(struct request *r)
 	return true;
 }
 
-/* What is open to all tells more to those who need not be all: asked again as if the route were not
- * open. */
+/* True if the client may see data that needs a token. The route is open, so check the request
+ * again without ROUTE_OPEN. */
 static bool shows_token(struct request *r)
 {
 	struct guard_request g = r->who;
@@ -115,8 +116,8 @@ static bool check_who(struct request *r)
 	return false;
 }
 
-/* "GET http://host/path" is "GET /path" (RFC 9112, 3.2.2), where the host is that of Host: nobody
- * between us goes by another one. */
+/* Changes "GET http://host/path" to "GET /path" (RFC 9112, 3.2.2). The host must equal the Host
+ * header, since proxies may use either. */
 static bool cut_authority(struct request *r)
 {
 	size_t scheme = !strncasecmp(r->url, "http://", 7)    ? 7
@@ -135,7 +136,7 @@ static bool cut_authority(struct request *r)
 	}
 	memmove(r->url, r->url + scheme + len, strlen(r->url + scheme + len) + 1);
 	if (!*r->url)
-		memcpy(r->url, "/", 2); /* the scheme was longer */
+		memcpy(r->url, "/", 2); /* there is room: the scheme was longer */
 	return true;
 }
 
@@ -180,7 +181,7 @@ static bool check_path(struct request *r, char *values[4], size_t n)
 	for (size_t i = 0; i < n; i++) {
 		const struct field *f = &r->route->in_path[i];
 
-		/* One spelling for each: "4e3" and "04" are other paths. */
+		/* Accept only one spelling of a number: "4e3" and "04" are errors. */
 		if (f->type == FIELD_INTEGER &&
 		    (values[i][0] == '0' || values[i][strspn(values[i], "0123456789")])) {
 			request__error(r, 422, f->name,
@@ -300,8 +301,8 @@ bool request__begin(struct request *r, const char *url, const char *method)
 		request__error(r, 413, NULL,
 			       "the body must be at most %d bytes long, and it is %llu", WEB_BODY,
 			       size);
-	/* What the headers leave in doubt is not read on, and who asks before sending the body is
-	 * told. */
+	/* Do not read the body if its end is ambiguous or it is too long. With Expect, the
+	 * client waits for this answer before it sends the body. */
 	return !(r->answered && (size > WEB_DRAIN || r->status == 400 || header(r, "Expect")));
 }
 

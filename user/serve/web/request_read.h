@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SERVE_WEB_REQUEST_READ_H
 #define MT_SERVE_WEB_REQUEST_READ_H
-/* What a request brings, before its route is called: who asks, which call, with what. */
+/* Reading and checking a request (headers, client, route, parameters) before its handler is
+ * called. */
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -9,14 +10,12 @@
 #include "serve/web/validate.h"
 #include "serve/web/web.h"
 
-/*
- * Head and line are there: who may not ask, or asks for what is not there, has his answer already,
- * though it is sent when the body has been read. false: the body is not worth waiting for.
- */
+/* Call when the request line and headers have arrived. Checks them and sets an error answer if a
+ * check fails; the answer is sent after the body. False: do not read the body. */
 bool request__begin(struct request *r, const char *url, const char *method);
-/* A piece of the body. false: it is too long even to be thrown away. */
+/* Adds a piece of the body. False: the body is too long even to be discarded. */
 bool request__take(struct request *r, const char *data, size_t size);
-/* A connection has nothing to do from now on. */
-void web__conn_rested(struct conn *c);
+/* Call when a request on the connection has ended: starts the idle time. */
+void web__conn_idle(struct conn *c);
 
 #endif

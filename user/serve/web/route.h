@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SERVE_WEB_ROUTE_H
 #define MT_SERVE_WEB_ROUTE_H
-/*
- * The one table of calls. Of it come the routing, the check of what a request brings, and the
- * schema that is served: what is not in it is neither taken nor documented.
- */
+/* The table of all API calls. Routing, validation and the served schema are made from it. A call
+ * that is not in the table is rejected. */
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -20,124 +18,130 @@ enum field_type {
 	FIELD_NUMBER,
 	FIELD_STRING,
 	FIELD_BOOLEAN,
-	FIELD_INTEGERS /* an array of them */,
+	FIELD_INTEGERS /* an array of integers */,
 	FIELD_STRINGS
 };
 
-/* A member of a body, or a parameter of a path or query. Of a query or path, text that reads as the
- * type. */
+/* A member of a request body, or a parameter of a path or query. Parameters are parsed from
+ * text. */
 struct field {
 	const char *name;
 	enum field_type type;
 	bool required;
-	double min, max;	    /* of numbers, and of each in an array; 0 and 0: not bounded */
-	size_t shortest, longest;   /* characters of a string, members of an array; 0: not bounded,
-				       though strings never go beyond 256 */
-	const char *const *choices; /* NULL-terminated; of strings; NULL: any */
-	const char *help;	    /* a sentence */
-	const char *example;	    /* as JSON; NULL: none */
-	const char *pattern;	    /* of a string: an extended regular expression that is one in
-				       JavaScript, too, with ^ and $; NULL: any */
+	double min, max; /* bounds of a number or of each number in an array; both 0: no limit */
+	/* Characters of a string or members of an array; 0: no limit, except 256 for strings. */
+	size_t shortest, longest;
+	const char *const *choices; /* allowed strings, NULL-terminated; NULL: any */
+	const char *help;	    /* description, one sentence */
+	const char *example;	    /* example value as JSON; NULL: none */
+	/* Extended regular expression for a string, with ^ and $, also valid in JavaScript;
+	 * NULL: any. */
+	const char *pattern;
 };
 
 struct answer {
 	int status;
-	const char *type;   /* "application/json" */
-	const char *schema; /* name of a schema of openapi.c, NULL: any */
+	const char *type;   /* MIME type, "application/json" */
+	const char *schema; /* name of a schema in openapi_schemas.c; NULL: any */
 	const char *help;
 };
 
 enum route_flags {
-	ROUTE_OPEN = 1,	     /* needs no token: what tells nobody anything */
-	ROUTE_CHANGES = 2,   /* does something: Origin has to be ours */
-	ROUTE_COSTLY = 4,    /* makes others work: few at a time, and not often */
-	ROUTE_ANY_QUERY = 8, /* a query that the table does not name is passed over; elsewhere it is
-				an error, for whoever has mistyped */
+	ROUTE_OPEN = 1,	   /* needs no token: the answer is public */
+	ROUTE_CHANGES = 2, /* changes something: Origin must be ours */
+	ROUTE_COSTLY = 4,  /* needs much work: limited in number and rate */
+	/* Unknown query parameters are ignored. Without this flag they are errors, so that
+	 * typing mistakes are found. */
+	ROUTE_ANY_QUERY = 8,
 };
 
 struct route {
-	const char *method; /* "GET"; HEAD comes with it */
-	const char *path;   /* "/api/trace/{trace_id}" */
-	const char *id;	    /* operationId */
-	const char *tag;    /* "traces", "targets", "fleet", "server" */
+	const char *method; /* HTTP method, "GET"; GET includes HEAD */
+	const char *path;   /* pattern, "/api/trace/{trace_id}" */
+	const char *id;	    /* operationId of OpenAPI */
+	const char *tag;    /* group: "traces", "targets", "fleet", "server" */
 	const char *summary, *help;
 	const struct field *in_path, *in_query,
-		*in_body; /* each ends with a name of NULL; NULL: none. in_body: an object in JSON */
-	const struct answer *answers; /* ends with status 0; 401, 404, 405, 413, 422, 429 that all
-					 can have are added */
+		/* Each ends with a name of NULL; NULL: no parameters. in_body: members of a
+		 * JSON object. */
+		*in_body;
+	/* Ends with status 0. Common errors (401, 404, 405, 413, 422, 429) are added. */
+	const struct answer *answers;
 	unsigned flags;
 	void (*handle)(struct request *r);
-	const char *body_extra; /* members of the body's schema besides, as JSON ("{\"oneOf\":
-				   ...}"); NULL: none. The handler checks what they say */
+	/* More members of the body's schema as JSON, such as {"oneOf": ...}; NULL: none. The
+	 * handler itself checks them. */
+	const char *body_extra;
 };
 
-/* For the tables. */
+/* Shorthands for the tables. */
 #define JSON "application/json"
 #define ANSWERS(...) ((const struct answer[]){ __VA_ARGS__, { 0 } })
 #define PATTERN_AT "^(peak|end|oom|[0-9]{1,9}(\\.[0-9]{1,9})?)$"
 #define PATTERN_DEVICE "^(cpu|[a-z]{1,9}:[0-9]{1,3})$"
 
-/* Each file of calls has a table; ends with method NULL. routes.c puts them together. */
+/* The calls, grouped by file. Each table ends with a method of NULL. */
 extern const struct route trace_routes[], server_routes[], page_routes[], fleet_routes[];
-extern const struct route *const route_tables[]; /* NULL-terminated */
+extern const struct route *const route_tables[]; /* all tables, NULL-terminated */
 
-/* ---- what a handler has; it answers once, at once or later ---- */
+/* ---- for handlers: each answers its request exactly once, at once or later ---- */
 
 struct state *request__state(struct request *r);
 const char *request__path(struct request *r,
-			  const char *name); /* checked; NULL: not of this route */
-const char *request__query(struct request *r, const char *name); /* checked; NULL: not given */
+			  const char *name); /* validated value; NULL: not in this route */
+const char *request__query(struct request *r,
+			   const char *name); /* validated value; NULL: not given */
 bool request__number(struct request *r, const char *name,
-		     double *ret);	      /* of the query; false: not given */
-json_t *request__body(struct request *r);     /* checked, an object; NULL: the route has none */
-const char *request__host(struct request *r); /* as the client called us, "127.0.0.1:8000" */
+		     double *ret); /* query parameter; false: not given */
+/* The validated body, an object owned by the request; NULL: the route has no body. */
+json_t *request__body(struct request *r);
+const char *request__host(struct request *r); /* Host header, "127.0.0.1:8000" */
 bool request__accepts_gzip(struct request *r);
-/* Does Accept name this type itself ("application/openmetrics-text")? */
+/* True if Accept names exactly this type, such as "application/openmetrics-text". */
 bool request__accepts(struct request *r, const char *type);
-/* What this server has answered so far: metrics.h. */
+/* Counts of the requests answered so far. */
 const struct metrics *request__metrics(struct request *r);
-/* May it see what needs a token? Of routes with ROUTE_OPEN, which are called without one, too. */
+/* True if the client may see data that needs a token. For ROUTE_OPEN routes, which are also
+ * called without a token. */
 bool request__authorized(struct request *r);
-/* What the handler keeps for itself, freed when the request ends, however it does. */
+/* Stores a handler's data. release(p) is called when the request ends, in any way. */
 void request__keep(struct request *r, void *p, void (*release)(void *));
 void *request__kept(struct request *r);
 
-/* Answers. doc is taken. */
+/* Sends a JSON answer. Takes over doc. */
 void request__json(struct request *r, int status, json_t *doc);
-/* {"detail": "..."}, with "field" where one is to blame (NULL: none). */
+/* Sends {"detail": "..."}. field: added as "field" if a parameter is wrong; NULL: none. */
 void request__error(struct request *r, int status, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
-/* data, from malloc(), is taken. */
+/* Sends data from malloc() and takes it over. */
 void request__data(struct request *r, int status, const char *type, char *data, size_t size);
-/* data stays as it is for as long as the process runs: it is not copied, however many are being
- * sent it. */
+/* Sends data without copying it. data must stay valid and unchanged until the process ends. */
 void request__constant(struct request *r, int status, const char *type, const void *data,
 		       size_t size);
-/*
- * A file: fd is taken and sent from its beginning, size bytes. name: what it is to be called when
- * it is saved, NULL: it is shown in place.
- */
+/* Sends a file of size bytes from its beginning. Takes over fd. name: file name for saving;
+ * NULL: the browser shows the file. */
 void request__file(struct request *r, const char *type, const char *name, int fd, uint64_t size);
-/* All of fd, which is taken; with -1, or what is no file, it becomes an error. */
+/* Sends the whole file. Takes over fd. If fd is -1 or not a regular file, sends an error. */
 void request__whole(struct request *r, const char *type, const char *name, int fd);
-/* A header besides, before the answer; both are copied. */
+/* Adds a header. Call before the answer. Copies both strings. */
 void request__header(struct request *r, const char *name, const char *value);
 
 /*
- * Asks the broker; msg is taken. then() is called with the answer, an object whose "ok" is true, and
- * its descriptor (-1: none; then() closes it). An answer whose "ok" is false becomes the request's
- * own, with its status and detail, and then() is not called; nor is it when the client has gone.
+ * Sends msg to the broker; takes over msg. On success calls then() with the broker's answer and its
+ * descriptor (-1: none), which then() must close. If the broker reports an error ("ok" is false),
+ * sends that error to the client instead. If the client has disconnected, then() is not called.
  */
 void request__ask(struct request *r, json_t *msg,
 		  void (*then)(struct request *r, json_t *answer, int fd));
-/* Waits: again() is called after each message of the broker's, until it has answered. */
+/* Calls again() after each message from the broker until the request is answered. NULL: stops
+ * that. */
 void request__wait(struct request *r, void (*again)(struct request *r));
-/* While it is held it goes on even if its client closes the connection; else it is ended within
- * about a second. */
+/* While held, a request continues after its client disconnects. Otherwise it ends about a second
+ * after that. */
 void request__hold(struct request *r, bool hold);
 
-/* Server-sent events: from then on the request is a stream. trace NULL: all that is told; else of
- * that trace alone, until it has ended. */
+/* Turns the request into a stream of server-sent events. trace: only events of this trace, until
+ * the trace ends; NULL: all events. */
 void request__stream(struct request *r, const char *trace);
 
 #endif

@@ -18,11 +18,8 @@ const struct route *routes__at(size_t i)
 	return NULL;
 }
 
-/*
- * Does path match the route's? -1: no; else how much of it was named there by letter, so that
- * "/api/trace/list" goes before
- * "/api/trace/{trace_id}".
- */
+/* Returns -1 if path does not match pattern, otherwise the number of literal characters. The
+ * highest number wins: "/api/trace/list" before "/api/trace/{trace_id}". */
 static int match(const char *pattern, const char *path)
 {
 	int named = 0;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The calls of systems that watch many machines: metrics, and profiles that are made when they are
- * asked for. */
+/* Calls for monitoring systems: metrics, and profiles captured on demand. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +7,7 @@
 
 #include "serve/web/web.h"
 
-#define SECONDS 5 /* of a capture whose length nobody said; scrapers wait 10 */
+#define SECONDS 5 /* default length of a capture; scrapers time out after 10 */
 
 /* ---- metrics ---- */
 
@@ -68,14 +67,14 @@ static const struct field profile_query[] = {
 	{ 0 },
 };
 
-/* A profile that is being made; id: of the trace. */
+/* A profile being made; id: of its trace. */
 struct profile {
 	struct web *web;
-	bool temporary; /* the trace was made for it, and goes with it */
+	bool temporary; /* the trace was made for this profile and is deleted with it */
 	char id[STATE_ID];
 };
 
-/* The answer of the broker's finds nobody, and is passed over. */
+/* The broker's answer to "delete" belongs to no request and is ignored. */
 static void release_profile(void *ctx)
 {
 	struct profile *p = ctx;
@@ -166,7 +165,8 @@ static void on_capture(struct request *r, json_t *answer, int fd)
 	json_decref(msg);
 }
 
-/* The target that is meant where none is named: NULL: there are several, or none. */
+/* The target used if the request names none: the only target with processes. NULL: several
+ * targets, or none. */
 static const char *only_target(const struct state *s)
 {
 	const char *ret = NULL;
@@ -179,8 +179,9 @@ static const char *only_target(const struct state *s)
 	return ret && *ret ? ret : NULL;
 }
 
-/* NULL: answered, it is not clear who is meant. */
-static json_t *whom(struct request *r)
+/* The message that asks the broker for the capture. NULL: the request was answered with an
+ * error. */
+static json_t *capture_message(struct request *r)
 {
 	const struct state *s = request__state(r);
 	const char *target = request__query(r, "target");
@@ -246,10 +247,10 @@ static void profile(struct request *r)
 		wait_for_end(r);
 		return;
 	}
-	msg = whom(r);
+	msg = capture_message(r);
 	if (!msg)
 		return;
-	/* until the name of the capture is known, which is to be deleted with the request */
+	/* Hold until the trace's ID is known, so that release_profile() can delete the trace. */
 	request__hold(r, true);
 	request__ask(r, msg, on_capture);
 }
@@ -284,7 +285,7 @@ const struct route fleet_routes[] = {
 	  .flags = ROUTE_ANY_QUERY,
 	  .handle = metrics },
 	PROFILE("memory", "profileMemory", "A profile of what is allocated"),
-	/* Where scrapers look by themselves. */
+	/* Scrapers use these names by default. */
 	PROFILE("heap", "profileHeap", "The same, by the name that pprof knows"),
 	PROFILE("allocs", "profileAllocs", "The same, by the name that scrapers know"),
 	{ 0 },

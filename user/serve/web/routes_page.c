@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * What serve shows in a browser: the dashboard, the documentation of the API, and what they are
- * made of. All of it is in the program, compressed. None of it tells anybody anything: it is what
- * asks the API, with a token where one is needed.
- */
+/* Pages for browsers: the dashboard and the API documentation. All files are compressed into the
+ * program. They contain no data and need no token; their scripts call the API. */
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
@@ -13,22 +10,22 @@
 struct page_asset {
 	const char *path, *type;
 	const unsigned char *data; /* gzip */
-	size_t size, full;	   /* of data, and of what is in it */
+	size_t size, full;	   /* bytes of data, and bytes after decompression */
 };
 
 #include "assets/serve_pages.h"
 
 #define FOR_EVER "public, max-age=31536000, immutable"
 
-/* To nowhere but here, and in nobody's frame. */
+/* Pages may connect only to this server, and other sites cannot frame them. */
 #define POLICY                                                                                     \
 	"default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; "            \
 	"frame-ancestors 'none'; "
 #define POLICY_DASHBOARD                                                                           \
 	POLICY "script-src 'self'; style-src 'self'; img-src 'self' data:; "                       \
 	       "require-trusted-types-for 'script'; trusted-types 'none'"
-/* Both write style elements of their own, and Redoc searches in a worker that it makes of a string.
- */
+/* Swagger UI and Redoc both add style elements, and Redoc's search runs in a worker made from a
+ * blob. */
 #define POLICY_DOCS                                                                                \
 	POLICY "script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "       \
 	       "font-src data:; worker-src blob:"
@@ -44,8 +41,8 @@ static const struct page_asset *find(const char *folder, const char *name)
 	return NULL;
 }
 
-/* What is in it, from malloc(); NULL: no memory. What was packed when the program was built
- * unpacks. */
+/* The decompressed asset from malloc(), or NULL if there is no memory. The data is valid,
+ * because the build made it. */
 static char *unpacked(const struct page_asset *a)
 {
 	z_stream z = { .next_in = (unsigned char *)a->data, .avail_in = a->size };
@@ -65,7 +62,8 @@ static char *unpacked(const struct page_asset *a)
 	return text;
 }
 
-/* For those who take nothing packed: once, and then for all, since who reads slowly may be many. */
+/* The decompressed asset for clients without gzip. Kept for the life of the process, because
+ * many slow clients may read it at once. */
 static const char *plain(const struct page_asset *a)
 {
 	static char *texts[sizeof(page_assets) / sizeof(*page_assets)];
@@ -97,7 +95,8 @@ static void page(struct request *r, const char *path, const char *policy)
 	request__header(r, "Content-Security-Policy", policy);
 	request__header(r, "Cross-Origin-Opener-Policy", "same-origin");
 	request__header(r, "X-Frame-Options", "DENY");
-	/* Its address stays when the program is another. */
+	/* The address stays the same when the program changes, so browsers must check for a new
+	 * version. */
 	answer(r, find("", path), "no-cache");
 }
 
@@ -149,7 +148,7 @@ static const struct answer asset_answers[] = {
 	{ 0 },
 };
 
-/* Whatever a client adds to an address (utm_source=...) changes no page. */
+/* Pages ignore unknown query parameters such as utm_source. */
 #define OPEN (ROUTE_OPEN | ROUTE_ANY_QUERY)
 
 const struct route page_routes[] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The calls about the server itself, its targets and their processes. */
+/* Calls about the server, its targets and their processes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +63,7 @@ json_t *routes_server__public_process(const struct state_process *p)
 	return o;
 }
 
-/* And its last figures. */
+/* The process's public facts and last figures. */
 static json_t *process_now(const struct state_process *p)
 {
 	static const char *const names[FIG_NR] = {
@@ -152,10 +152,10 @@ static void targets(struct request *r)
 	request__json(r, 200, o);
 }
 
-/* NULL: answered, there is none. */
+/* NULL: the request was answered with 404. */
 static struct state_process *process_of(struct request *r)
 {
-	/* digits alone: request_read.c */
+	/* request_read.c has checked that it is only digits */
 	pid_t pid = (pid_t)strtol(request__path(r, "pid"), NULL, 10);
 	struct state_process *p = serve_state__process(request__state(r), pid);
 
@@ -188,7 +188,7 @@ static void history(struct request *r)
 	for (size_t i = 0; i < p->n_history; i++) {
 		const char *sample = p->history[(p->history_first + i) % STATE_HISTORY];
 
-		/* Each begins with {"time":. */
+		/* Each sample begins with {"time": */
 		if (strtod(sample + 8, NULL) <= since)
 			continue;
 		fprintf(out, "%s%s", first ? "" : ",", sample);

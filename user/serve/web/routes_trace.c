@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The calls about traces. */
+/* Calls about traces. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "serve/web/formats.h"
 #include "serve/web/web.h"
 
-/* ---- what they take ---- */
+/* ---- parameters ---- */
 
 static const struct field memory_body[] = {
 	{ .name = "model_name",
@@ -184,7 +184,7 @@ static const struct field compare_query[] = {
 	{ 0 },
 };
 
-/* ---- what they do ---- */
+/* ---- handlers ---- */
 
 json_t *routes_trace__public(const struct state_trace *t)
 {
@@ -193,7 +193,8 @@ json_t *routes_trace__public(const struct state_trace *t)
 	if (!t->summary)
 		return ret;
 	if (json_is_true(json_object_get(ret, "given"))) {
-		/* Nobody watched it being captured: what is known is what its report says. */
+		/* The recording was given on the command line, so these facts come from its
+		 * report. */
 		json_object_set(ret, "events", json_object_get(t->summary, "total_events"));
 		json_object_set(ret, "lost", json_object_get(t->summary, "lost"));
 		json_object_set(ret, "steps", json_object_get(t->summary, "steps"));
@@ -206,7 +207,7 @@ json_t *routes_trace__public(const struct state_trace *t)
 	return ret;
 }
 
-/* NULL: answered, there is none. */
+/* NULL: the request was answered with 404. */
 static struct state_trace *trace_of(struct request *r, const char *id)
 {
 	struct state_trace *t = serve_state__trace(request__state(r), id);
@@ -236,7 +237,7 @@ static void list(struct request *r)
 				(json_int_t)s->n_traces, "traces", traces));
 }
 
-/* The broker told no report with the end of it: this is the one that was asked for. */
+/* Handles the report that was requested because the broker's end-of-trace message had none. */
 static void on_report(struct request *r, json_t *answer, int fd)
 {
 	struct state_trace *t = serve_state__trace(request__state(r), request__kept(r));
@@ -280,8 +281,8 @@ static void wait_for_end(struct request *r)
 	}
 }
 
-/* Takes what the broker answered as if it had been told: the trace is known from here on, whichever
- * comes first. */
+/* Adds the trace of the broker's answer to the state. The trace's event may arrive before or
+ * after the answer. */
 static struct state_trace *take_trace(struct request *r, json_t *answer)
 {
 	json_t *msg = json_pack("{s:s, s:O*}", "event", "trace", "trace",
@@ -317,7 +318,8 @@ static void on_capture(struct request *r, json_t *answer, int fd)
 	wait_for_end(r);
 }
 
-/* The broker looks for itself; but what it has never been told of need not trouble it. */
+/* Checks the name against the known targets, to spare the broker a request. The broker checks
+ * again. */
 static bool is_target(const struct state *s, const char *name)
 {
 	const json_t *t;
@@ -394,7 +396,7 @@ static void delete (struct request *r)
 			     on_deleted);
 }
 
-/* What of the query the broker is to be asked for, besides what is in msg. */
+/* Adds the query's parameters listed in `fields` to msg. */
 static json_t *with_query(struct request *r, json_t *msg, const struct field *fields)
 {
 	double v;
@@ -468,7 +470,7 @@ static void stream(struct request *r)
 
 /* ---- files ---- */
 
-/* Names are the broker's: of these letters, and none begins with a dot. */
+/* True for a file name as the broker makes them: only these letters, no leading dot. */
 static bool is_name(const char *name)
 {
 	static const char letters[] =
@@ -548,8 +550,8 @@ static void recording(struct request *r)
 static void on_page(struct request *r, json_t *answer, int fd)
 {
 	(void)answer;
-	/* What is in it came from a recording. It may run its scripts, and be nobody while it does:
-	 * no origin of ours, no connection. */
+	/* The page contains data from a recording. The sandbox lets its scripts run without our
+	 * origin and without network access. */
 	request__header(
 		r, "Content-Security-Policy",
 		"sandbox allow-scripts allow-downloads; default-src 'none'; script-src "

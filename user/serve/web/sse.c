@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Server-sent events. A reader that does not keep up first gets no samples, then is sent away: it
- * comes again, and is told all as it is then. */
+/* Server-sent events. A slow reader first gets no more samples and is then disconnected. After
+ * reconnecting, it gets the whole current state. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "serve/web/web.h"
 
-#define STREAMS 128	   /* at once */
-#define FULL (256 << 10)   /* bytes that wait: no samples are added */
-#define OVERFULL (1 << 20) /* beyond what it is told at its beginning: it is closed */
+#define STREAMS 128	 /* open streams */
+#define FULL (256 << 10) /* queued bytes; above this, no samples are added */
+/* queued bytes after the initial state; above this, the stream is closed */
+#define OVERFULL (1 << 20)
 #define HEARTBEAT_NS 15000000000ull
 
 struct stream {
 	struct request *r;
-	char trace[STATE_ID]; /* "": all */
+	char trace[STATE_ID]; /* ID of a trace; "": events of all traces */
 	char *text;
 	size_t at, size, room;
-	size_t most;	/* bytes that may wait */
-	uint64_t wrote; /* when something was put in last */
+	size_t most;	/* limit of queued bytes */
+	uint64_t wrote; /* when the last event was queued, in ns */
 	bool ended, cut;
 };
 
@@ -49,7 +50,7 @@ static void put(struct stream *s, const char *text, size_t size)
 	request__resume(s->r);
 }
 
-/* One event as text; from malloc(). */
+/* One event in the text format of server-sent events; from malloc(). */
 static char *event_text(struct web *web, const char *name, const json_t *data)
 {
 	char *json = json_dumps(data, JSON_COMPACT | JSON_REAL_PRECISION(16)), *text = NULL;
@@ -72,10 +73,10 @@ static void put_event(struct stream *s, const char *name, const json_t *data)
 
 static void put_trace(struct stream *s, const struct state_trace *t)
 {
-	json_t *told = routes_trace__public(t), *end;
+	json_t *public = routes_trace__public(t), *end;
 
-	put_event(s, "trace", told);
-	json_decref(told);
+	put_event(s, "trace", public);
+	json_decref(public);
 	if (!*s->trace || !serve_state__trace_ended(t))
 		return;
 	end = json_pack("{s:s, s:s}", "trace_id", t->id, "state", serve_state__trace_state(t));
@@ -111,8 +112,8 @@ static ssize_t on_read(void *ctx, uint64_t pos, char *buf, size_t max)
 	return (ssize_t)n;
 }
 
-/* All that there is now, as it would have been told. */
-static void put_beginning(struct stream *s, struct state *state)
+/* Queues the current state as a sequence of events. */
+static void put_state(struct stream *s, struct state *state)
 {
 	json_t *o;
 
@@ -134,8 +135,8 @@ static void put_beginning(struct stream *s, struct state *state)
 		put_event(s, "push", state->push);
 }
 
-/* How many the same one has: nobody is to have all of them. */
-static size_t of_peer(const struct request *r)
+/* Open streams of the request's peer. A single peer must not use up all streams. */
+static size_t count_peer_streams(const struct request *r)
 {
 	const struct auth_peer *me = &r->conn->peer;
 	size_t n = 0;
@@ -156,7 +157,7 @@ void request__stream(struct request *r, const char *trace)
 		request__error(r, 404, NULL, "Trace %s not found", trace);
 		return;
 	}
-	if (r->web->n_streams >= STREAMS || of_peer(r) >= STREAMS / 2) {
+	if (r->web->n_streams >= STREAMS || count_peer_streams(r) >= STREAMS / 2) {
 		request__error(
 			r, 429, NULL,
 			"%d streams are open, or %d from where this comes, and more are not served",
@@ -181,9 +182,9 @@ void request__stream(struct request *r, const char *trace)
 	if (t)
 		put_trace(s, t);
 	else
-		put_beginning(s, &r->web->state);
+		put_state(s, &r->web->state);
 	s->most = s->size + OVERFULL;
-	request__header(r, "X-Accel-Buffering", "no"); /* nginx would wait for more */
+	request__header(r, "X-Accel-Buffering", "no"); /* stops nginx from buffering the stream */
 	request__respond(r, 200, response, "text/event-stream");
 }
 
@@ -194,8 +195,8 @@ void sse__release(struct stream *s)
 	free(s);
 }
 
-/* Is a sample of the process that this stream's trace is of? */
-static bool is_of(struct stream *s, const json_t *msg)
+/* True if the sample is of the process that the stream's trace captures. */
+static bool is_of_trace(struct stream *s, const json_t *msg)
 {
 	struct state_trace *t = serve_state__trace(&s->r->web->state, s->trace);
 	const json_t *pid = t ? json_object_get(t->facts, "pid") : NULL;
@@ -204,8 +205,8 @@ static bool is_of(struct stream *s, const json_t *msg)
 	       json_integer_value(pid) == json_integer_value(json_object_get(msg, "pid"));
 }
 
-static void tell(struct stream *s, const char *name, const json_t *msg, const char *text,
-		 struct state_trace *trace)
+static void send_event(struct stream *s, const char *name, const json_t *msg, const char *text,
+		       struct state_trace *trace)
 {
 	const char *id = json_string_value(json_object_get(msg, "trace_id"));
 	bool sample = !strcmp(name, "sample");
@@ -216,14 +217,15 @@ static void tell(struct stream *s, const char *name, const json_t *msg, const ch
 		put(s, text, strlen(text));
 	} else if (trace && !strcmp(trace->id, s->trace)) {
 		put_trace(s, trace);
-	} else if (sample ? is_of(s, msg) : !strcmp(name, "gone") && id && !strcmp(id, s->trace)) {
+	} else if (sample ? is_of_trace(s, msg)
+			  : !strcmp(name, "gone") && id && !strcmp(id, s->trace)) {
 		put(s, text, strlen(text));
 		s->ended = !sample;
 		request__resume(s->r);
 	}
 }
 
-void sse__told(struct web *web, json_t *msg, struct state_trace *trace)
+void sse__publish(struct web *web, json_t *msg, struct state_trace *trace)
 {
 	const char *name = json_string_value(json_object_get(msg, "event"));
 	json_t *data;
@@ -240,7 +242,7 @@ void sse__told(struct web *web, json_t *msg, struct state_trace *trace)
 	text = event_text(web, name, data);
 	for (struct request *r = web->requests; text && r; r = r->next)
 		if (r->stream)
-			tell(r->stream, name, msg, text, trace);
+			send_event(r->stream, name, msg, text, trace);
 	free(text);
 	json_decref(data);
 }
@@ -250,7 +252,7 @@ void sse__sweep(struct web *web)
 	for (struct request *r = web->requests; r; r = r->next) {
 		if (!r->stream)
 			continue;
-		/* While nothing is said, nobody but us notices that it has gone. */
+		/* A disconnect is noticed only when data is sent, so check for it. */
 		if (request__client_gone(r)) {
 			r->stream->cut = true;
 			request__resume(r);

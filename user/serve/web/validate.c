@@ -13,7 +13,8 @@
 #include "lib/text.h"
 #include "lib/utf8.h"
 
-#define EXACT 9007199254740992.0 /* 2^53: beyond it a double is not every whole number */
+/* 2^53: a double represents every integer up to this */
+#define EXACT 9007199254740992.0
 
 __attribute__((format(printf, 3, 4))) static int complain(struct complaint *c, const char *field,
 							  const char *fmt, ...)
@@ -52,7 +53,7 @@ static int check_range(const struct field *f, const char *what, double v, struct
 	return 0;
 }
 
-/* As JSON Schema counts them; s is UTF-8. */
+/* Counts characters like JSON Schema; s is UTF-8. */
 static size_t characters(const char *s, size_t size)
 {
 	size_t n = 0;
@@ -120,7 +121,7 @@ static int check_string(const struct field *f, const char *what, const char *s, 
 	return complain(c, f->name, "%s: must be one of %s, and it is \"%.40s\"", what, all, s);
 }
 
-/* "1.0" is a whole number, as in JSON Schema. */
+/* True for integers and for reals such as "1.0", as in JSON Schema. */
 static bool is_whole(const json_t *v)
 {
 	double d = json_number_value(v);
@@ -148,8 +149,8 @@ static const char *word_for(const json_t *v)
 	}
 }
 
-/* One value of a field, or of an array of a field: what it has to be goes into *ret, a new
- * reference. */
+/* Checks one value, or one member of an array. *ret gets a new reference to the value in the
+ * field's type. */
 static int check_value(const struct field *f, enum field_type type, const char *what, json_t *v,
 		       json_t **ret, struct complaint *c)
 {
@@ -228,10 +229,8 @@ static int check_array(const struct field *f, json_t *v, json_t **ret, struct co
 	return 0;
 }
 
-/*
- * The library takes no NUL in a name, and names that nobody knows may be anything. As another
- * control character it is one that no field of ours takes, either. From malloc().
- */
+/* Replaces escaped NULs, which jansson rejects in member names, by another control character. No
+ * known field accepts either. From malloc(). */
 static char *without_nul(const char *text, size_t size)
 {
 	char *copy = malloc(size + 1);
@@ -250,10 +249,8 @@ static char *without_nul(const char *text, size_t size)
 	return copy;
 }
 
-/*
- * A number that is too long for an integer is one all the same: it is told that it is out of
- * bounds, and in a field that nobody knows it harms nobody.
- */
+/* Parses JSON. An integer too long for jansson becomes a real: known fields report it as out of
+ * range, unknown fields are ignored. */
 static json_t *parse(const char *text, size_t size, struct complaint *c)
 {
 	json_error_t e;
@@ -261,7 +258,7 @@ static json_t *parse(const char *text, size_t size, struct complaint *c)
 	json_t *doc = json_loadb(text, size, flags, &e);
 	char *copy = NULL;
 
-	/* Each of the two at most once. */
+	/* Retry once for each of the two errors. */
 	for (int i = 0; !doc && i < 2; i++) {
 		if (json_error_code(&e) == json_error_numeric_overflow)
 			flags |= JSON_DECODE_INT_AS_REAL;
@@ -326,7 +323,7 @@ bool validate__as_number(const char *text, double *ret)
 	char *end;
 	double v;
 
-	/* As in JSON: not "0x10", not "inf", no blanks. */
+	/* Same rules as JSON: no "0x10", no "inf", no blanks. */
 	if (!*text || strspn(text, "0123456789+-.eE") != strlen(text))
 		return false;
 	v = strtod(text, &end);
@@ -336,7 +333,7 @@ bool validate__as_number(const char *text, double *ret)
 	return true;
 }
 
-/* Members with commas between them. */
+/* Checks a parameter whose value is a comma-separated list. */
 static int check_list(const struct field *f, const char *text, struct complaint *c)
 {
 	size_t n = 0;

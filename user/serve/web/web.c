@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The HTTP process: the library's daemons, one for each address, the link to the broker, and one
- * loop around them. */
+/* The HTTP process: one libmicrohttpd daemon per address and the link to the broker, in one
+ * event loop. */
 #include "serve/web/web.h"
 
 #include <errno.h>
@@ -21,21 +21,19 @@
 #include "serve/web/request_read.h"
 
 #define TLS "SECURE128:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
-/* Bare line feeds end no line, and blanks stand in no chunk's size. What 0.9.75 knows is
- * STRICT_FOR_CLIENT, which takes both. */
+/* Strict parsing: a bare line feed does not end a line, and chunk sizes contain no blanks.
+ * libmicrohttpd 0.9.75 has this only as STRICT_FOR_CLIENT. */
 #if MHD_VERSION >= 0x00097701
 #define STRICT MHD_OPTION_CLIENT_DISCIPLINE_LVL, 2
 #else
 #define STRICT MHD_OPTION_STRICT_FOR_CLIENT, 1
 #endif
 #define TICK_NS 1000000000ull
-#define SPARE                                                                                      \
-	64 /* connections beyond those that are counted: newcomers, while those that make room for \
-	      them end */
+#define SPARE 64 /* connections beyond the counted ones: new ones, while closed ones end */
 
 /* ---- connections ---- */
 
-/* How much has come over it so far; 0: not known, of a Unix socket. */
+/* Bytes received on the connection; 0 for a Unix socket, where the count is not known. */
 static uint64_t received(const struct conn *c)
 {
 	struct tcp_info info = { .tcpi_bytes_received = 0 };
@@ -45,22 +43,22 @@ static uint64_t received(const struct conn *c)
 								      : info.tcpi_bytes_received;
 }
 
-void web__conn_rested(struct conn *c)
+void web__conn_idle(struct conn *c)
 {
 	c->began = 0;
 	c->since = c->web->now;
 	c->received = received(c);
 }
 
-/* Not counted any more; it ends when the library looks at it next. */
+/* Closes a connection. The library ends it later; it is no longer counted. */
 static void refuse(struct conn *c)
 {
 	c->refused = true;
 	shutdown(c->fd, SHUT_RDWR);
 }
 
-/* Since when nothing is asked over it, or its answer has been there to be read for long. 0: it is
- * at work. */
+/* When the connection became idle, in ns. Also idle: a client that has not read its answer for
+ * WEB_READ_NS. 0: busy. */
 static uint64_t idle_since(const struct conn *c)
 {
 	const struct request *r = c->request;
@@ -70,8 +68,8 @@ static uint64_t idle_since(const struct conn *c)
 	return r->sent && !r->stream && c->web->now - r->sent > WEB_READ_NS ? r->sent : 0;
 }
 
-/* The connection that has been idle for longest goes, of those that have not shown a token if there
- * are any. False: there is none. */
+/* Closes the longest idle connection, preferring those that have not shown a valid token. For
+ * AUTH_PEER_FULL, only of the newcomer's peer. False: no connection is idle. */
 static bool make_room(struct web *web, const struct conn *newcomer, enum auth_room full)
 {
 	struct conn *idle = NULL;
@@ -88,12 +86,12 @@ static bool make_room(struct web *web, const struct conn *newcomer, enum auth_ro
 	}
 	if (!idle)
 		return false;
-	auth__left(web->guard, &idle->peer);
+	auth__disconnect(web->guard, &idle->peer);
 	refuse(idle);
 	return true;
 }
 
-static void came(struct web *web, struct MHD_Connection *mhd, void **kept)
+static void add_connection(struct web *web, struct MHD_Connection *mhd, void **kept)
 {
 	enum auth_room room;
 	const union MHD_ConnectionInfo *fd = MHD_get_connection_info(
@@ -117,17 +115,17 @@ static void came(struct web *web, struct MHD_Connection *mhd, void **kept)
 	if (c->next)
 		c->next->prev = c;
 	web->conns = c;
-	room = auth__came(web->guard, &c->peer, web->now);
+	room = auth__connect(web->guard, &c->peer, web->now);
 	if (room != AUTH_ROOM && make_room(web, c, room))
-		room = auth__came(web->guard, &c->peer, web->now);
+		room = auth__connect(web->guard, &c->peer, web->now);
 	if (room != AUTH_ROOM)
 		refuse(c);
 }
 
-static void left(struct web *web, struct conn *c)
+static void remove_connection(struct web *web, struct conn *c)
 {
 	if (!c->refused)
-		auth__left(web->guard, &c->peer);
+		auth__disconnect(web->guard, &c->peer);
 	if (c->prev)
 		c->prev->next = c->next;
 	else
@@ -141,23 +139,22 @@ static void on_connection(void *ctx, struct MHD_Connection *mhd, void **kept,
 			  enum MHD_ConnectionNotificationCode what)
 {
 	if (what == MHD_CONNECTION_NOTIFY_STARTED)
-		came(ctx, mhd, kept);
+		add_connection(ctx, mhd, kept);
 	else if (*kept)
-		left(ctx, *kept);
+		remove_connection(ctx, *kept);
 }
 
-/*
- * A request that trickles in holds a connection for as long as its client likes: the library counts
- * each byte as a sign of life. So the time from the first byte to the last is bounded here.
- */
-static void cut_slow(struct web *web)
+/* Closes connections whose request arrives too slowly. The library's own timeout restarts with
+ * every byte. */
+static void close_slow(struct web *web)
 {
 	for (struct conn *c = web->conns; c; c = c->next) {
 		if (c->request && c->request->read)
 			continue;
 		if (!c->began && (c->request || received(c) > c->received))
 			c->began = web->now;
-		/* Of a Unix socket nobody knows what has come over it. */
+		/* For a Unix socket, `began` stays 0 between requests, so only WEB_IDLE_S
+		 * applies. */
 		if ((c->began && web->now - c->began > WEB_READ_NS) ||
 		    (!c->request && web->now - c->since > WEB_IDLE_S * 1000000000ull)) {
 			log_debug("serve: a request has taken too long to arrive");
@@ -185,8 +182,8 @@ static void on_message(void *ctx, json_t *msg, int fd)
 		free(web->openapi);
 		web->openapi = NULL;
 	}
-	sse__told(web, msg, trace);
-	request__look_again(web);
+	sse__publish(web, msg, trace);
+	request__run_waiting(web);
 }
 
 /* ---- the loop ---- */
@@ -233,14 +230,14 @@ static int loop(struct web *web, int signals)
 		if (err || web->now - swept < TICK_NS)
 			continue;
 		swept = web->now;
-		cut_slow(web);
+		close_slow(web);
 		request__sweep(web);
 		sse__sweep(web);
 	}
 	return err;
 }
 
-/* ---- its beginning and end ---- */
+/* ---- start and end ---- */
 
 __attribute__((format(printf, 2, 0))) static void on_log(void *ctx, const char *fmt, va_list ap)
 {
@@ -253,7 +250,8 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *ctx, const char *
 	log_debug("serve: %s", clean);
 }
 
-/* Paths and queries are decoded where it is known what they are: "%2F" is no "/". */
+/* Decoding is remove_connection to request_read.c, after the path is split: "%2F" is not a
+ * separator. */
 static size_t leave_escaped(void *ctx, struct MHD_Connection *mhd, char *text)
 {
 	(void)ctx;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SERVE_WEB_WEB_H
 #define MT_SERVE_WEB_WEB_H
-/* What the files of the HTTP process share: the process, its connections, its requests. One thread;
- * all is touched from its loop alone. */
+/* State of the HTTP process: its connections and requests. Single-threaded: only the event loop
+ * uses it. */
 #include <jansson.h>
 #include <microhttpd.h>
 #include <stdbool.h>
@@ -16,13 +16,13 @@
 #include "serve/web/metrics.h"
 #include "serve/web/route.h"
 
-#define WEB_BODY 65536	    /* bytes of a body that is taken */
-#define WEB_DRAIN (1 << 20) /* of one that is read for the answer that it is too long to arrive */
-#define WEB_READ_NS 10000000000ull /* that a request may take to arrive, from its first byte on */
-#define WEB_IDLE_S 60		   /* that a connection may be idle */
-#define WEB_ASK_NS 300000000000ull /* that the broker may take for an answer */
-#define WEB_PARAMS 16		   /* of a query, and of a path */
-#define WEB_HEADERS 8		   /* that a handler adds */
+#define WEB_BODY 65536	    /* largest accepted body, in bytes */
+#define WEB_DRAIN (1 << 20) /* largest body read and discarded so that the client gets the error */
+#define WEB_READ_NS 10000000000ull /* time limit for receiving a request */
+#define WEB_IDLE_S 60		   /* time limit for an idle connection */
+#define WEB_ASK_NS 300000000000ull /* time limit for the broker's answer */
+#define WEB_PARAMS 16		   /* parameters of a query */
+#define WEB_HEADERS 8		   /* headers that a handler may add */
 
 struct stream;
 
@@ -30,43 +30,43 @@ struct conn {
 	struct web *web;
 	struct MHD_Connection *mhd;
 	struct auth_peer peer;
-	struct request *request; /* that is being read or answered; NULL: between two */
+	struct request *request; /* the current request; NULL: none */
 	int fd;
-	bool refused;	/* it ends, and is not counted */
-	bool known;	/* a token or a session has come over it */
-	uint64_t began; /* when the first byte of the request was seen that has not been read yet;
-			   0: none */
-	uint64_t since; /* when it came, or its last request ended */
-	uint64_t received; /* bytes, when the last request ended */
+	bool refused;	   /* connection is closing and no longer counted */
+	bool known;	   /* client has sent a valid token or session */
+	uint64_t began;	   /* when the first byte of the unread request was seen, in ns; 0: none */
+	uint64_t since;	   /* when it was opened or its last request ended, in ns */
+	uint64_t received; /* bytes received when the last request ended; 0 for a Unix socket */
 	struct conn *next, *prev;
 };
 
 struct param {
 	const struct field *field;
-	char *value; /* into request.url or query texts */
+	char *value; /* points into request.url or query_text */
 };
 
 struct request {
 	struct web *web;
 	struct conn *conn;
 	struct MHD_Connection *mhd;
-	const struct route *route; /* NULL: none, and refused */
+	const struct route *route; /* matched route; NULL: none */
 	char method[12];
-	char *url; /* path, cut and decoded where the parameters are */
+	char *url; /* the path; cut and decoded in place at its parameters */
 	struct param path[4], query[WEB_PARAMS];
 	size_t n_path, n_query;
 	char *query_text[WEB_PARAMS];
 	size_t n_query_text;
 	char *body;
 	size_t body_size, body_room, drained;
-	json_t *doc;		  /* the checked body */
-	struct guard_request who; /* strings: the library's, as long as the request lives */
+	json_t *doc; /* validated body of the request */
+	/* Client and headers. The strings belong to the library and live as long as the request. */
+	struct guard_request who;
 	struct guard_verdict verdict;
 	char host[264];
-	bool known; /* has shown that it may see all */
+	bool known; /* may see data that needs a token */
 
 	int status;
-	struct MHD_Response *response; /* NULL: not answered yet, or already sent */
+	struct MHD_Response *response; /* answer; NULL: not made yet, or already sent */
 	bool answered, read, suspended, held;
 	struct {
 		char *name, *value;
@@ -75,12 +75,12 @@ struct request {
 
 	void *kept;
 	void (*release)(void *);
-	uint64_t asked; /* the id of what the broker is to answer; 0: nothing */
+	uint64_t asked; /* ID of the pending question to the broker; 0: none */
 	uint64_t asked_at;
 	void (*then)(struct request *r, json_t *answer, int fd);
 	void (*again)(struct request *r);
 	struct stream *stream;
-	uint64_t sent; /* when the answer was handed to the library; 0: not yet */
+	uint64_t sent; /* when the answer was handed to the library, in ns; 0: not yet */
 	struct request *next, *prev;
 };
 
@@ -94,7 +94,7 @@ struct web {
 	struct conn *conns;
 	struct request *requests;
 	uint64_t last_id;
-	uint64_t now; /* ns, monotonic, of this turn of the loop */
+	uint64_t now; /* current time, ns, monotonic; updated once per loop iteration */
 	char *openapi;
 	size_t openapi_size;
 	bool broker_gone;
@@ -104,13 +104,11 @@ struct web {
 };
 
 /* ---- routes.c ---- */
-/*
- * The route for a path and method; *path_matches: there is one for another method, and allow (128
- * bytes) has those there are. values: where the parameters of the path are, cut out of it in place.
- */
+/* Finds the route for a method and path. Cuts the path in place; values point to its parameters.
+ * allow (size bytes) gets the methods of the path, "" if no route has the path. */
 const struct route *routes__find(const char *method, char *path, char *values[4], size_t *n,
 				 char *allow, size_t size);
-/* The i'th of all; NULL: there are no more. */
+/* The i-th route of all tables; NULL: past the end. */
 const struct route *routes__at(size_t i);
 
 /* ---- request.c ---- */
@@ -119,33 +117,34 @@ enum MHD_Result request__access(void *web, struct MHD_Connection *mhd, const cha
 				size_t *size, void **kept);
 void request__completed(void *web, struct MHD_Connection *mhd, void **kept,
 			enum MHD_RequestTerminationCode why);
-/* A message of the broker's that is an answer. */
+/* Handles the broker's answer to a request. */
 void request__answered(struct web *web, json_t *msg, int fd);
-/* After each other message: whoever waits looks again. */
-void request__look_again(struct web *web);
-/* Ends those that wait too long for the broker, and those whose client has closed the connection,
- * which the library does not notice while they wait. */
+/* Runs the again() callbacks of waiting requests. Call after each broker message that is not an
+ * answer. */
+void request__run_waiting(struct web *web);
+/* Ends requests that wait too long for the broker, and waiting requests whose client has
+ * disconnected. The library does not notice a disconnect while a request is suspended. */
 void request__sweep(struct web *web);
 bool request__client_gone(const struct request *r);
-/* Takes up again what is suspended, for the end of the process. */
+/* Resumes all suspended requests and ends them. Call before the process exits. */
 void request__abandon(struct web *web);
-/* The response is taken; the usual headers are added. */
+/* Sends response and takes it over. Adds the usual headers. */
 void request__respond(struct request *r, int status, struct MHD_Response *response,
 		      const char *type);
 void request__resume(struct request *r);
 
 /* ---- sse.c ---- */
-/* Tells all streams what state has just taken. trace: as of serve_state__take(). */
-void sse__told(struct web *web, json_t *msg, struct state_trace *trace);
-void sse__sweep(struct web *web); /* heartbeats; clients that have gone */
+/* Sends a broker message to all streams, after serve_state__take(). trace: as set by that call. */
+void sse__publish(struct web *web, json_t *msg, struct state_trace *trace);
+void sse__sweep(struct web *web); /* sends heartbeats and ends streams of disconnected clients */
 void sse__release(struct stream *s);
 
 /* ---- routes_trace.c ---- */
-/* What is told of a trace wherever it is listed. A new reference. */
+/* The public facts of a trace. A new reference. */
 json_t *routes_trace__public(const struct state_trace *t);
 
 /* ---- routes_server.c ---- */
-/* Likewise of a process, without its figures, as the broker tells it. */
+/* The public facts of a process, without its figures. A new reference. */
 json_t *routes_server__public_process(const struct state_process *p);
 
 #endif

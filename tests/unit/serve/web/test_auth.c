@@ -552,17 +552,17 @@ static void test_connections(void **state)
 	int n;
 
 	(void)state;
-	for (n = 0; auth__came(g, &one, START) == AUTH_ROOM; n++)
+	for (n = 0; auth__connect(g, &one, START) == AUTH_ROOM; n++)
 		;
 	assert_int_equal(n, AUTH_CONNECTIONS / 2);
-	assert_int_equal(auth__came(g, &one, START), AUTH_PEER_FULL);
-	for (n = 0; auth__came(g, &two, START) == AUTH_ROOM; n++)
+	assert_int_equal(auth__connect(g, &one, START), AUTH_PEER_FULL);
+	for (n = 0; auth__connect(g, &two, START) == AUTH_ROOM; n++)
 		;
 	assert_int_equal(n, AUTH_CONNECTIONS / 2);
-	assert_int_equal(auth__came(g, &three, START), AUTH_FULL);
-	auth__left(g, &one);
-	assert_int_equal(auth__came(g, &three, START), AUTH_ROOM);
-	assert_int_equal(auth__came(g, &three, START), AUTH_FULL);
+	assert_int_equal(auth__connect(g, &three, START), AUTH_FULL);
+	auth__disconnect(g, &one);
+	assert_int_equal(auth__connect(g, &three, START), AUTH_ROOM);
+	assert_int_equal(auth__connect(g, &three, START), AUTH_FULL);
 	assert_true(auth__same_peer(g, &one, &one) && !auth__same_peer(g, &one, &two));
 	auth__free(g);
 }
@@ -588,18 +588,18 @@ static void test_many_peers(void **state)
 	assert_true(refused > 90000);
 	for (uint32_t i = 0; i < 100000; i++) {
 		memcpy(key + 8, &i, sizeof(i));
-		came += auth__came(g, &flood.peer, START) == AUTH_ROOM;
+		came += auth__connect(g, &flood.peer, START) == AUTH_ROOM;
 	}
 	assert_int_equal(came, AUTH_CONNECTIONS);
 	for (uint32_t i = 0; i < 100000 && came; i++) {
 		memcpy(key + 8, &i, sizeof(i));
-		auth__left(g, &flood.peer);
+		auth__disconnect(g, &flood.peer);
 		came--;
 	}
 	/* When they have been quiet for long, all is as at first. */
 	r.now += 3600 * SECOND;
 	assert_int_equal(until_429(g, r, 1000), 25);
-	assert_int_equal(auth__came(g, &r.peer, r.now), AUTH_ROOM);
+	assert_int_equal(auth__connect(g, &r.peer, r.now), AUTH_ROOM);
 	auth__free(g);
 }
 
