@@ -2,13 +2,13 @@
 #ifndef AUTOGRAD_BPF_H
 #define AUTOGRAD_BPF_H
 /*
- * Which line of forward made an autograd node, and which node runs when memory is allocated.
- *
- * A node that begins to run is kept with the task: no record. When it has ended cannot be seen,
- * since a C++ exception leaves the function that runs it and must not pass a return probe; it is
- * told at the next allocation from the stack: the call is still under way if and only if its frame
- * lies above and its return address is where it was. What is not is forgotten then, so that an
- * allocation outside of backward costs a look at the task.
+ * Finds the line of forward that made an autograd node, and the node that runs when memory is
+ * allocated.
+ * A node that begins to run is kept with the task, without a record. No probe sees its end: a C++
+ * exception can leave the engine's function, and exceptions must not pass a return probe. Instead,
+ * the next allocation checks the stack: the call is active if its frame is above the stack pointer
+ * and holds its return address. Calls that have ended are removed then, so an allocation outside of
+ * backward costs one lookup.
  */
 struct mt_node_layout node_layout = {};
 
@@ -23,7 +23,8 @@ static __always_inline void leave(struct node_slot *s)
 	s->n--;
 }
 
-/* Forgets calls that have been left, up to the first that has not. As of the stack pointer sp. */
+/* Removes calls that have ended, from the innermost on, as of the stack pointer `sp`. The result
+ * says whether a node is left. */
 static __noinline __u32 find_running(struct node_slot *s, __u64 sp)
 {
 	struct running_node *r;
@@ -37,7 +38,7 @@ static __noinline __u32 find_running(struct node_slot *s, __u64 sp)
 			if (!r->ret ||
 			    bpf_probe_read_user(&s->word, sizeof(s->word), (const void *)r->sp))
 				return MT_NODE_UNKNOWN;
-			/* Somebody else's return probe: the address is the kernel's. */
+			/* A return probe of another tool: the kernel replaced the return address. */
 			if (s->word == r->ret || (s->word && s->word == return_trampoline()))
 				return MT_NODE_CURRENT;
 		}
@@ -66,7 +67,7 @@ static __always_inline const struct mt_node_layout *current_layout(void)
 	return m ? &m->node : &node_layout;
 }
 
-/* What else there is to know of a node of its class. */
+/* Reads the additional word for nodes of this class, see struct mt_node_layout. */
 static __always_inline void read_extra(struct mt_rec_node *r)
 {
 	const struct mt_node_layout *l = current_layout();
@@ -82,8 +83,8 @@ static __always_inline void read_extra(struct mt_rec_node *r)
 	}
 }
 
-/* While it runs a node is there, and is what it was: it is read when there is something to tell of
- * it. */
+/* Sends the running node before the first record that belongs to it. A running node is alive and
+ * unchanged, so its memory is read only then. False: the ring was full. */
 static __noinline bool send_running(struct node_slot *s, __u64 time)
 {
 	struct running_node *n;
@@ -113,8 +114,8 @@ static __noinline bool send_running(struct node_slot *s, __u64 time)
 }
 
 /*
- * enum mt_node for an allocation at this stack pointer: the record of the node goes before that of
- * the allocation. Where it is lost nobody must take the one before for it.
+ * The running node of an allocation at this stack pointer, after sending its record. If the record
+ * is lost, the result is MT_NODE_UNKNOWN: the thread's previous node would be wrong.
  */
 static __noinline __u32 node_at(struct node_slot *s, __u64 sp, __u64 time)
 {
@@ -126,14 +127,14 @@ static __noinline __u32 node_at(struct node_slot *s, __u64 sp, __u64 time)
 	return is;
 }
 
-/* Nodes whose threads have no slot, as the kernel had no memory for one: the outermost of each
- * thread. */
+/* The outermost running node of threads whose task storage could not be allocated. */
 static struct {
-	__u64 tid, sp, ret, word; /* as in struct running_node and struct node_slot */
+	__u64 tid, sp, ret,
+		word; /* as in struct running_node and struct node_slot; hashed by tid */
 } unkept[MT_UNKEPT_NODES] = {};
 static __u8 any_unkept = 0;
 
-/* Does such a node run on this thread at this stack pointer? */
+/* True if such a node runs on this thread, as of this stack pointer. */
 static __noinline bool unkept_runs(__u64 sp)
 {
 	__u64 tid = (__u32)bpf_get_current_pid_tgid();
@@ -184,7 +185,7 @@ static __noinline int enter_node(struct node_slot *s, __u64 sp, __u64 node)
 	if (s->n < MT_NODE_DEPTH)
 		s->n++;
 	else
-		count(MT_CNT_NODE_DEEP); /* the outermost one */
+		count(MT_CNT_NODE_DEEP); /* drops the outermost node */
 	r = innermost(s);
 	r->sp = sp;
 	r->node = node;
@@ -214,8 +215,8 @@ int evaluate(struct pt_regs *ctx)
 	return enter_node(&t->nodes, PT_REGS_SP(ctx), PT_REGS_PARM3(ctx));
 }
 
-/* void torch::autograd::impl::set_gradient_edge(const Variable &, Edge): the edge lies in memory,
- * the node is its first word */
+/* void torch::autograd::impl::set_gradient_edge(const Variable &, Edge): the Edge is in memory, its
+ * first word is the node */
 static __always_inline int do_edge(struct pt_regs *ctx, const bool sleepable)
 {
 	struct thread_slot *t;
@@ -236,8 +237,8 @@ static __always_inline int do_edge(struct pt_regs *ctx, const bool sleepable)
 	r->h.node = within;
 	r->stack = stack_id(stack);
 	r->extra = 0;
-	/* Both were written a moment ago: a page that has to be waited for is not looked at, the
-	 * ring would wait with us. */
+	/* Both were written a moment ago. Do not wait for an absent page: the reserved record would
+	 * block the ring. */
 	if (!read_node(&r->node, sizeof(r->node), ARG(ctx, 2)) ||
 	    !read_node(r->head, sizeof(r->head), r->node)) {
 		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);

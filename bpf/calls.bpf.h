@@ -2,23 +2,21 @@
 #ifndef CALLS_BPF_H
 #define CALLS_BPF_H
 /*
- * Calls into the CUDA runtime and driver. The entry's program keeps what is known then, the
- * return's writes one record. Only plain C functions are probed so: an exception must not pass a
- * return probe.
- *
- * One call at a time and thread: the runtime calls the driver, and that is the same memory once
- * more. What is kept belongs to the task (it goes away with it, and no bucket lock is taken), and
- * the stack pointer tells whether it is still true: a call whose frame has been left, or whose
- * return address is not the kernel's any more, will not come back to us.
+ * Calls into the CUDA runtime and driver. The entry's program keeps the arguments, the return's
+ * program writes one record. Only plain C functions have return probes: an exception must not pass
+ * one.
+ * One call per thread is kept: the runtime calls the driver for the same memory. The task owns the
+ * state, and no bucket lock is taken. A kept call is dropped if the stack pointer shows that its
+ * frame has been left, or if the kernel's trampoline is no longer its return address.
  */
 struct call_slot {
-	__u64 sp; /* of the call under way: where its return address lies; 0: none */
+	__u64 sp; /* address of the active call's return address; 0: no call */
 	__u64 arg[4];
 	__u64 out;
 	__u64 caller;
-	__u64 stack; /* as walk_stack() returned it */
+	__u64 stack; /* result of walk_stack() */
 	__u64 entered;
-	__u64 word; /* what was read last */
+	__u64 word; /* word read last */
 	__u32 fn;
 	__u32 flags;
 	__u32 node; /* enum mt_node */
@@ -32,7 +30,7 @@ struct {
 	__type(value, struct call_slot);
 } calls SEC(".maps");
 
-/* Set by user space before the sites are attached; a site's cookie is its index. */
+/* Set by user space before it attaches the sites. A site's cookie is its index. */
 struct mt_usdt_args asked_args[MT_ASKED_SITES] = {};
 
 static __always_inline struct call_slot *slot_of_task(__u64 flags)
@@ -48,14 +46,14 @@ static __always_inline bool read_call(void *dst, __u32 size, __u64 addr)
 	return false;
 }
 
-/* Is the kept call still under way, so that one that begins at sp is made within it? */
+/* True if the kept call is active, so that a call that begins at `sp` is an inner call. */
 static __noinline bool within_call(struct call_slot *c, __u64 sp)
 {
 	__u64 trampoline;
 
 	if (!c || sp > c->sp)
 		return false;
-	/* sp == c->sp: a jump from one function to the other instead of a call */
+	/* sp == c->sp: a tail call */
 	if (bpf_probe_read_user(&c->word, sizeof(c->word), (const void *)c->sp) ||
 	    c->word == c->caller)
 		return false;
@@ -63,7 +61,7 @@ static __noinline bool within_call(struct call_slot *c, __u64 sp)
 	return !trampoline || c->word == trampoline;
 }
 
-/* What has to be read at the entry: properties, and arguments that are passed on the stack. */
+/* Reads arguments in memory at the entry: properties, and arguments on the stack. */
 static __noinline int read_arguments(struct call_slot *c)
 {
 	if (!c)
@@ -82,7 +80,7 @@ static __noinline int read_arguments(struct call_slot *c)
 	return 0;
 }
 
-/* And at the return of one that succeeded. */
+/* Reads results in memory at the return of a call that succeeded. */
 static __noinline int read_results(struct call_slot *c)
 {
 	if (!c)
@@ -154,7 +152,7 @@ int call_return(struct pt_regs *ctx)
 		return 0;
 	}
 	c = slot_of_task(0);
-	/* Not the outermost one; or entered before we came. */
+	/* The return of an inner call, or of a call that began before attach. */
 	if (!c || !c->sp || PT_REGS_SP(ctx) != c->sp + 8 ||
 	    (__u32)bpf_get_attach_cookie(ctx) != c->fn)
 		return 0;
@@ -206,14 +204,14 @@ int set_device(struct pt_regs *ctx)
 	return 0;
 }
 
-/* A register by its offset in struct pt_regs: a program reads what it is given at constant offsets
- * only. False: there is none. */
+/* Reads a register by its offset in struct pt_regs. The verifier allows constant offsets only.
+ * False: no such register. */
 static __noinline bool read_register(struct pt_regs *ctx, __u32 offset, __u64 *ret)
 {
 #define REGISTER(name)                                                                             \
 	case offsetof(struct pt_regs, name):                                                       \
 		*ret = *(volatile unsigned long *)&ctx->name;                                      \
-		/* Not one load at an offset that varies, which the compiler would make of them. */                                                                                                \
+		/* Keep separate loads: the compiler would merge them at a variable offset. */     \
 		asm volatile("" : : "i"(offsetof(struct pt_regs, name)));                          \
 		return true
 	switch (offset) {
@@ -239,7 +237,7 @@ static __noinline bool read_register(struct pt_regs *ctx, __u32 offset, __u64 *r
 	return false;
 }
 
-/* An argument's value into *ret, as unsigned of its size. False where it cannot be read. */
+/* Reads an argument as an unsigned number of its size. False: unreadable. */
 static __always_inline bool asked_arg(struct pt_regs *ctx, __u32 site, __u32 which, __u64 *ret)
 {
 	struct mt_usdt_arg *a;

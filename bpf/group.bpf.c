@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Who belongs to a capture of several processes: one that one of them forks, before its first
- * instruction; until it ends. One that execs still does, but is another program, which user space
- * has to look at before it is traced. Of others that run another program user space is told, where
- * it waits for some that do. Loaded only then. Nobody is stopped or held.
+ * Follows the processes of a capture of several. A forked child joins before its first instruction
+ * and stays until it ends. A process that calls exec stays too, but leaves its group until user
+ * space has examined the new program. With `strangers` set, user space also learns of other
+ * processes' execs. No process is stopped or held. Loaded for such captures only.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -17,11 +17,11 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-__u64 missed = 0;    /* processes that could not join */
-__u64 untold = 0;    /* execs of others that found no room */
-__u32 last = 0;	     /* number that was given away */
-__u32 alone = 0;     /* who is forked does not join */
-__u32 strangers = 0; /* execs of others are told of */
+__u64 missed = 0;    /* forked children that could not join */
+__u64 untold = 0;    /* other processes' execs lost to a full ring */
+__u32 last = 0;	     /* number claimed last */
+__u32 alone = 0;     /* 1: forked children do not join */
+__u32 strangers = 0; /* 1: report execs of processes that are not followed */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -38,7 +38,7 @@ static __always_inline struct mt_member *member(__u32 number)
 	return bpf_map_lookup_elem(&members, &number);
 }
 
-/* A number that nobody has, 0: there is none. One that was given back last comes last. */
+/* Claims a number; 0: all are in use. Numbers freed last are claimed last. */
 static __always_inline __u32 claim_number(void)
 {
 	__u32 i, at = last;
@@ -105,12 +105,12 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	known = alone ? 0 : bpf_map_lookup_elem(&processes, &from);
 	if (!known)
 		return 0;
-	/* Where none is left it is watched all the same: user space gives it one later. */
+	/* Without a number the child is still watched: user space assigns one later. */
 	number = MT_GROUP_GROUP(*known) ? claim_number() : 0;
 	entry = number ? MT_GROUP(MT_GROUP_GROUP(*known), number) | (*known & MT_GROUP_STOPPED) : 0;
 	if (number)
 		inherit(number, MT_GROUP_NUMBER(*known));
-	/* It is in before user space hears of it: what that changes must not be undone here. */
+	/* Add the child before the message: a later update here would undo user space's changes. */
 	if (bpf_map_update_elem(&processes, &pid, &entry, BPF_ANY))
 		goto missed;
 	if (tell(MT_GROUP_FORK, pid, entry, from, MT_GROUP_NUMBER(*known)))
@@ -145,13 +145,13 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	__u32 pid, entry, *known;
 
 	if (task->signal->live.counter)
-		return 0; /* other threads are left */
+		return 0; /* other threads still run */
 	pid = process_of(task);
 	known = bpf_map_lookup_elem(&processes, &pid);
 	if (!known)
 		return 0;
 	entry = *known;
-	/* Now, and not when user space hears of it: the PID may be another process's by then. */
+	/* Remove the process now: by the time user space reads the message, the PID may be reused. */
 	bpf_map_delete_elem(&processes, &pid);
 	tell(MT_GROUP_END, pid, entry, 0, 0);
 	return 0;

@@ -2,49 +2,49 @@
 #ifndef MT_GROUP_H
 #define MT_GROUP_H
 /*
- * The processes that a capture of several (--children, --name, --all) follows: what the programs
- * that see them come and go (group.bpf.c) and those of the probes (memtrace.bpf.c) share with one
- * another and with user space. As memtrace.h, no includes.
+ * The processes of a capture of several (--children, --name, --all). Shared by the programs that
+ * follow processes (group.bpf.c), the probes' programs (memtrace.bpf.c) and user space. No
+ * includes, as in memtrace.h.
  */
 
 /*
- * A process whose hits are recorded has a number, by which records are told apart; 0 is a capture's
- * that follows nobody. It is free again when user space has seen the end of the process and of what
- * it left in the ring. One that is only watched has none.
+ * Number of a recorded process in its records; 0 in a capture of one process. A number is free
+ * again when user space has seen the process end and has read its last records. A process that is
+ * only watched has no number.
  */
 #define MT_MEMBERS 128	/* a power of two */
-#define MT_WATCHED 1024 /* processes that are followed, with and without a number */
+#define MT_WATCHED 1024 /* followed processes, with and without a number */
 
-/* What the map "processes" says of a process: its number, whose programs' hits are its own, and
- * whether they still are. */
+/* Value in the map "processes": the group whose probes record the process, whether that has
+ * stopped, and the process's number. */
 #define MT_GROUP_STOPPED (1U << 15)
 #define MT_GROUP(group, number) ((__u32)(group) << 16 | (number))
 #define MT_GROUP_NUMBER(v) ((v) & (MT_MEMBERS - 1))
-#define MT_GROUP_GROUP(v) ((v) >> 16) /* 0: of none */
+#define MT_GROUP_GROUP(v) ((v) >> 16) /* 0: the process is in no group */
 
-/* What differs between processes of one group. A forked child begins with its parent's. */
+/* State of one process in a group. A forked child begins with a copy of its parent's. */
 struct mt_member {
 	__u32 busy;
 	__u32 pad;
 	__u64 module_code[MT_MAX_MODULE_CODES];
-	__u64 type_cell; /* in the place of struct mt_py_layout's */
+	__u64 type_cell; /* replaces type_cell of struct mt_py_layout */
 	struct mt_node_layout node;
 };
 
 enum mt_kin {
-	MT_GROUP_FORK = 1, /* a process that has not run yet has joined */
-	MT_GROUP_EXEC,	   /* it runs another program, and belongs to no group from now on */
-	MT_GROUP_END,	   /* it has ended */
-	MT_GROUP_STRANGER, /* one that is not followed runs another program: pid and time alone */
+	MT_GROUP_FORK = 1, /* a forked child joined; it has not run yet */
+	MT_GROUP_EXEC,	   /* the process runs another program and has left its group */
+	MT_GROUP_END,	   /* the process ended */
+	MT_GROUP_STRANGER, /* exec of a process that is not followed; sets pid and time only */
 };
 
 struct mt_rec_group {
 	__u32 what;   /* enum mt_kin */
-	__u32 pid;    /* of the process */
-	__u32 number; /* 0: it has none */
-	__u32 parent; /* MT_GROUP_FORK: who forked it */
-	__u32 from;   /* and that one's number */
-	__u32 group;  /* that it belongs to, of MT_GROUP_EXEC: belonged to */
+	__u32 pid;    /* the process */
+	__u32 number; /* the process's number; 0: none */
+	__u32 parent; /* MT_GROUP_FORK: the process that forked */
+	__u32 from;   /* MT_GROUP_FORK: number of `parent` */
+	__u32 group;  /* the process's group; MT_GROUP_EXEC: the group that it left */
 	__u64 time;   /* CLOCK_MONOTONIC, ns */
 };
 

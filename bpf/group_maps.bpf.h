@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef FAMILY_MAPS_BPF_H
 #define FAMILY_MAPS_BPF_H
-/* Who is followed: one of each for all programs. In a probe they are looked up and no more. */
+/* Maps of the followed processes, shared by all programs. The probes only read them. */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -2,36 +2,35 @@
 #ifndef MAPS_BPF_H
 #define MAPS_BPF_H
 /*
- * Everything the programs read and write. Nothing here takes a bucket lock in a probe: hosts with
- * many cores have been seen to lock up on shared hash inserts from probes. The only hash map is
- * looked up by programs and filled by user space.
+ * The programs' variables and maps. No probe takes a bucket lock: hosts with many cores have locked
+ * up on shared hash inserts from probes. Only user space writes the hash maps.
  */
 
-/* Set before loading; constants to the verifier, which prunes what a target does not need. */
+/* Set before loading. The verifier treats them as constants and prunes unused code. */
 #define FRAME_READ                                                                                 \
-	96 /* covers all fields of a frame in every supported version, local 0 from 3.11 on */
+	96 /* covers all used fields of a frame in every supported version; from 3.11 on also      \
+	      local 0 */
 #define WINDOW 4096 /* a page, and a power of two */
 
 const volatile struct mt_py_layout py = {};
-/* every call of a module is told of, not only those of outermost ones */
+/* 1: report every module call; 0: only calls of root_modules */
 const volatile __u8 modules = 0;
-const volatile __u8 bench_verify = 0; /* every shortened walk is made again in full, and compared */
-const volatile __u32 group = 0; /* of processes that are followed, see group.h; 0: one process is
-				   traced, and others do not get here */
-const volatile __u32 only = 0;	/* without a group: the process whose hits count, where the kernel
-				   lets others' through; 0: it does not */
-const volatile __u8 bench_empty = 0; /* count hits, do nothing else: the price of a bare probe */
+const volatile __u8 bench_verify = 0; /* 1: repeat every shortened walk in full and compare */
+const volatile __u32 group =
+	0; /* number of a process group, see group.h; 0: the capture traces one process */
+const volatile __u32 only =
+	0; /* without a group: PID to filter by if the kernel does not; otherwise 0 */
+const volatile __u8 bench_empty = 0; /* 1: only count hits */
 
-/* Shared with user space while running (mapped memory). */
-/* the capture is over: detaching takes a while, and no event may come after its end */
+/* Shared with user space while the programs run (mapped memory). */
+/* 1: the capture has ended; detaching takes a while, and no event may follow the end */
 __u8 stopped = 0;
 #define MT_WAKE_PAUSE 500000 /* ns */
-__u64 woken = 0;	     /* when user space was woken last for a new stack, ns */
-__u64 notices = 0; /* goes up after a counter that user space is to read at once: of a lost record,
-		      or an absent page */
-__u64 code_epoch = 0; /* goes up when a code object of a sent stack is freed */
+__u64 woken = 0;	     /* time of the last wakeup for a new stack, CLOCK_MONOTONIC ns */
+__u64 notices = 0;	     /* goes up when user space must read the counters at once */
+__u64 code_epoch = 0;	     /* goes up when a code object of a sent stack is freed */
 __u64 module_code[MT_MAX_MODULE_CODES] = {}; /* code objects whose local 0 is an nn.Module */
-__u8 seen_code[MT_SEEN_SLOTS] = {}; /* by hash: some sent stack mentions this code object */
+__u8 seen_code[MT_SEEN_SLOTS] = {}; /* by hash of the code object; 1: a sent stack mentions it */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -44,7 +43,7 @@ struct counters {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1); /* MT_MEMBERS with a group */
+	__uint(max_entries, 1); /* with a group: MT_MEMBERS */
 	__type(key, __u32);
 	__type(value, struct counters);
 } counters SEC(".maps");
@@ -64,44 +63,41 @@ struct {
 } root_modules SEC(".maps");
 
 /*
- * A walk in progress. Per CPU, but a task can be preempted in the middle of a program (and
- * sleepable programs can sleep), so a slot is claimed for the time of one walk.
- *
- * Everything that a walk remembers is in here and next to nothing on the stack, for a reason: from
- * Linux 6.13 on a function that uses 64 bytes of stack or more gets that stack per CPU, on the
- * assumption that no other task can enter the program there meanwhile. For uprobes that does not
- * hold: two tasks would write over one another's.
+ * State of one walk. Slots are per CPU, but a task can be preempted within a program, and sleepable
+ * programs can sleep. So each walk claims a slot.
+ * The walk keeps all its state here and almost none on the stack. From Linux 6.13 on, a function
+ * with 64 bytes of stack or more gets a per-CPU stack, because the kernel assumes that no other
+ * task enters the program there meanwhile. For uprobes that is wrong: two tasks would overwrite
+ * each other's stack.
  */
 struct window {
-	__u64 at;   /* the address of its first byte */
-	__u64 ends; /* frames that begin in the first so many bytes are in here as a whole; 0:
-		       nothing is */
+	__u64 at;   /* address of the first byte */
+	__u64 ends; /* frames that start in the first `ends` bytes are complete; 0: no data */
 	__u8 bytes[WINDOW + FRAME_READ];
 };
 
 struct scratch {
 	__u64 busy;
-	__u64 sp;    /* of the event */
-	__u64 frame; /* the next one to be read */
-	__u64 hash; /* of the entries so far: the sum over the n entries of hash(entry i) * STEP^i */
+	__u64 sp;	  /* stack pointer of the event */
+	__u64 frame;	  /* next frame to read */
+	__u64 hash;	  /* sum of hash(entry i) * STEP^i over the n entries so far */
 	__u64 power;	  /* STEP^n */
-	__u64 word, type; /* what was read last */
+	__u64 word, type; /* words read last */
 	__u32 frames;	  /* code entries among rec.n */
 	__u32 modules;	  /* module entries */
 	__u32 outcome;
 	__u32 faulted_self;
-	__u32 level;	 /* modules that the thread is in and the walk has not come to yet */
-	__u32 shortened; /* the walk ended where known frames begin */
-	/* Where the innermost module's own frames end, and how it was there. */
+	__u32 level;	 /* active modules of the thread that the walk has not reached yet */
+	__u32 shortened; /* 0, or `level` where the walk reached known frames */
+	/* State of the walk at the outer end of the innermost module's own frames. */
 	struct {
 		__u64 shim, frame, instr, prev;
 		__u32 frames, in_module;
 	} end;
 	__u64 end_hash, end_power;
-	__u64 early_hash; /* of a walk that ended where known frames begin */
-	struct window data,
-		stack; /* of the interpreter's own stack of frames, and of the C stack */
-	/* With a group: the process's number, and what is its own. */
+	__u64 early_hash;	   /* hash of the shortened walk */
+	struct window data, stack; /* the interpreter's frame chunks, and the C stack */
+	/* With a group: the process's number, and a copy of its struct mt_member. */
 	__u32 member, pad;
 	__u64 module_code[MT_MAX_MODULE_CODES], type_cell;
 	struct mt_rec_stack rec;
@@ -122,8 +118,7 @@ struct {
 	__type(value, struct scratch);
 } shared_scratch SEC(".maps");
 
-/* What the family says of the current process; 0: it is none of this group's, or there is no group.
- */
+/* MT_GROUP() of the current process; 0: it is not in this group, or there is no group. */
 static __always_inline __u32 entry_of_current(void)
 {
 	__u32 pid, *entry;
@@ -140,13 +135,13 @@ static __always_inline __u32 member_of_current(void)
 	return MT_GROUP_NUMBER(entry_of_current());
 }
 
-/* Without a group: another process made this hit. */
+/* True if another process than the traced one made this hit. Without a group only. */
 static __always_inline bool is_strangers(void)
 {
 	return only && current_process() != only;
 }
 
-/* Is a hit none of ours, or has the capture ended? */
+/* True if the hit must be ignored: it is another process's, or the capture has ended. */
 static __always_inline bool is_over(void)
 {
 	__u32 entry;
@@ -159,7 +154,7 @@ static __always_inline bool is_over(void)
 	return !entry || entry & MT_GROUP_STOPPED;
 }
 
-/* Objects of different processes have the same addresses: those of user space end below bit 48. */
+/* Makes keys differ between processes: addresses in user space are below 2^48. */
 static __always_inline __u64 own_key(__u64 addr)
 {
 	return addr | (__u64)member_of_current() << 48;
@@ -170,12 +165,12 @@ static __always_inline void count(__u32 which)
 	__u32 key = member_of_current();
 	struct counters *c = bpf_map_lookup_elem(&counters, &key);
 
-	/* Atomic: another task may run the same program on this CPU in the middle of the addition. */
+	/* Atomic: a task that preempts this one may count on the same CPU. */
 	if (c && which < MT_CNT_NR)
 		__sync_fetch_and_add(&c->c[which], 1);
 }
 
-/* For what happens rarely: all CPUs share the word. */
+/* For rare events only: all CPUs write the same word. */
 static __always_inline void count_and_tell(__u32 which)
 {
 	count(which);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The kernel side: one program a hook, entry probes only but for calls into CUDA (calls.bpf.h). A
- * probe reads registers, walks Python frames, looks up ids, puts one record into the ring. Programs
- * that walk exist twice; the sleepable twin (uprobe.s) can bring in pages that are not present and
- * takes over where those occur.
+ * The kernel side: one program per hook. All are entry probes, except for calls into CUDA
+ * (calls.bpf.h). A program reads registers, walks Python frames, looks up ids and puts one record
+ * into the ring. Programs that walk exist twice: the sleepable twin (uprobe.s) replaces the other
+ * where pages are absent, because it can bring them in.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -21,7 +21,7 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Counts a hit; false: nothing else is to be done. */
+/* Counts a hit. False: the program must return. */
 static __always_inline bool begin(__u8 type)
 {
 	if (is_over())
@@ -30,7 +30,7 @@ static __always_inline bool begin(__u8 type)
 	return !bench_empty;
 }
 
-/* A hit that there is nothing to tell of. */
+/* Ends a program without a record. */
 static __always_inline int filtered(__u8 type)
 {
 	count(MT_CNT_FILTERED + type);
@@ -63,16 +63,15 @@ static __always_inline __u64 walk(struct thread_slot *t, __u64 sp, __u64 time, c
 	return sleepable ? walk_stack_sleepable(t, sp, time) : walk_stack_atomic(t, sp, time);
 }
 
-/* What walk_stack() returned as a record has it. */
+/* The stack id for a record, from the result of walk_stack(). */
 static __always_inline __u64 stack_id(__u64 stack)
 {
 	return stack < MT_STACK_WALKS ? 0 : stack;
 }
 
 /*
- * The arguments' registers are read again after the walk instead of being kept: what a function
- * keeps while it calls others lies on its stack, of which there is to be little (see struct
- * scratch).
+ * Reads an argument from its register again, instead of keeping it across the walk: values kept
+ * across calls are on the stack, which must stay small (see struct scratch).
  */
 #define ARG(ctx, n) (*(volatile unsigned long *)&PT_REGS_PARM##n(ctx))
 
@@ -232,7 +231,7 @@ static __always_inline int do_scope_end(struct pt_regs *ctx, const bool sleepabl
 	return 0;
 }
 
-/* torch._C.DisableTorchFunctionSubclass.__exit__, as record_function.__exit__ calls it: see
+/* torch._C.DisableTorchFunctionSubclass.__exit__, called by record_function.__exit__: see
  * user/torch/torchpy.h */
 SEC("uprobe")
 int scope_end(struct pt_regs *ctx)
@@ -271,15 +270,17 @@ int code_gone(struct pt_regs *ctx)
 
 	if (group ? !entry_of_current() : is_strangers())
 		return 0;
-	/* Whether or not stopped: what is recorded already is still being read. */
+	/* Also after the capture has ended: user space still reads code objects of earlier records.
+	 */
 	count(MT_CNT_HIT + MT_REC_CODE_GONE);
 	if (bench_empty)
 		return 0;
 	if (!seen_code[seen_slot(code)])
 		return filtered(MT_REC_CODE_GONE);
-	/* First the epoch, then the record: a walk that begins from here on has the new one. */
+	/* Raise the epoch before writing the record: a walk that begins now uses the new epoch. */
 	epoch = __sync_fetch_and_add(&code_epoch, 1) + 1;
-	/* Where it is lost, user space sees the gap in the epochs and forgets all code objects. */
+	/* If the record is lost, user space sees the gap in the epochs and forgets all code
+	 * objects. */
 	r = reserve(MT_REC_CODE_GONE, sizeof(*r));
 	if (!r)
 		return 0;

@@ -2,14 +2,13 @@
 #ifndef MODULES_BPF_H
 #define MODULES_BPF_H
 /*
- * Which modules a thread is in. Entries are seen: every call of an object whose class has __call__
- * passes slot_tp_call, and user space says which classes are modules'. That a call has been left is
- * read off the stack, as for autograd's nodes: its frame lies above the stack pointer and its
- * return address is in its place as long as it is under way. So it is known to the next event of
- * the thread, whatever way it was left, and told of by a record of its own then.
+ * The modules that a thread is in. Every call of an object whose class has __call__ passes
+ * slot_tp_call, and user space says which classes are modules. No probe sees a module return.
+ * Instead, each event of the thread checks the stack, as for autograd's nodes: a call is active
+ * while its frame is above the stack pointer and holds its return address. A record then reports
+ * the modules that were left.
  */
-/* Filled by user space: type objects that calls were seen of. What is not in it is told of as if it
- * were a module's. */
+/* Classes of called objects, written by user space. An unknown class counts as a module's. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MT_MODULE_TYPES);
@@ -18,14 +17,14 @@ struct {
 } module_types SEC(".maps");
 
 static __always_inline __u32 current_node(struct thread_slot *t, __u64 sp,
-					  __u64 time); /* autograd.bpf.h */
+					  __u64 time); /* see autograd.bpf.h */
 
 struct leave_ctx {
 	struct module_slot *s;
 	__u64 sp;
 };
 
-/* The innermost call, if it has been left, is forgotten. */
+/* Removes the innermost call if it has returned. 1: stop. */
 static long leave_module(__u32 i, void *ctx)
 {
 	struct module_slot *s = ((struct leave_ctx *)ctx)->s;
@@ -35,10 +34,10 @@ static long leave_module(__u32 i, void *ctx)
 		return 1;
 	e = &s->at[(s->n - 1) & (MT_MODULE_DEPTH - 1)];
 	if (e->sp > ((struct leave_ctx *)ctx)->sp) {
-		/* Where the stack cannot be read it is as it was: later it can be. */
+		/* If the stack cannot be read now, keep the call: a later event reads it. */
 		if (!e->ret || bpf_probe_read_user(&s->word, sizeof(s->word), (const void *)e->sp))
 			return 1;
-		/* Somebody else's return probe: the address is the kernel's. */
+		/* A return probe of another tool: the kernel replaced the return address. */
 		if (s->word == e->ret || (s->word && s->word == return_trampoline()))
 			return 1;
 	}
@@ -52,21 +51,21 @@ static __noinline int leave_some(struct module_slot *s, __u64 sp)
 
 	if (!s)
 		return 0;
-	/* and not one in here, which is verified again for each turn */
+	/* bpf_loop() is verified once, a loop in this function for every turn. */
 	bpf_loop(MT_MODULE_DEPTH, leave_module, &ctx, 0);
 	if (s->same > s->n)
 		s->same = s->n;
 	return 0;
 }
 
-/* Forgets calls that have been left, up to the first that has not. As of the stack pointer sp. */
+/* Removes calls that have returned, from the innermost on, as of the stack pointer `sp`. */
 static __always_inline void leave_modules(struct module_slot *s, __u64 sp)
 {
 	if (s->n)
 		leave_some(s, sp);
 }
 
-/* An event of this thread: what it has left by now is told of before. */
+/* Reports the modules that the thread has left, before the record of its current event. */
 static __noinline int left_modules(struct module_slot *s, __u64 sp, __u64 time)
 {
 	struct mt_rec_leave *r;
@@ -79,7 +78,7 @@ static __noinline int left_modules(struct module_slot *s, __u64 sp, __u64 time)
 	count(MT_CNT_HIT + MT_REC_MODULE_LEAVE);
 	r = reserve(MT_REC_MODULE_LEAVE, sizeof(*r));
 	if (!r)
-		return 0; /* the next event tells it */
+		return 0; /* the next event reports it */
 	fill(&r->h, MT_REC_MODULE_LEAVE, time, 0, false);
 	r->keep = s->same;
 	r->pad = 0;
@@ -112,7 +111,7 @@ static __noinline bool push_module(struct module_slot *s, __u64 sp)
 	e = &s->at[s->n & (MT_MODULE_DEPTH - 1)];
 	e->sp = sp;
 	e->below.shim = 0;
-	/* of the call that it lies in */
+	/* same thread state as the call around it */
 	e->tstate = s->n ? s->at[(s->n - 1) & (MT_MODULE_DEPTH - 1)].tstate : 0;
 	if (bpf_probe_read_user(&e->ret, sizeof(e->ret), (const void *)sp))
 		e->ret = 0;
@@ -120,7 +119,8 @@ static __noinline bool push_module(struct module_slot *s, __u64 sp)
 	return true;
 }
 
-/* What was entered before we came shows on the Python stack: looked for until there is none. */
+/* Modules entered before attach are visible on the Python stack only. Walks it at each outermost
+ * call until it has no such module. The caller's stack; 0: not walked. */
 static __always_inline __u64 outer_modules(struct thread_slot *t, __u64 sp, __u64 time)
 {
 	struct module_slot *s = &t->modules;
@@ -128,7 +128,7 @@ static __always_inline __u64 outer_modules(struct thread_slot *t, __u64 sp, __u6
 
 	if (s->whole || s->n != 1)
 		return 0;
-	stack = walk_stack_atomic(0, sp, time); /* of the caller, which is not suspended yet */
+	stack = walk_stack_atomic(0, sp, time);
 	s->whole = (stack & (MT_STACK_WALKS - 1)) == MT_WALK_OK && !(stack & MT_STACK_IN_MODULE);
 	return stack;
 }
@@ -159,7 +159,8 @@ static __noinline int send_entry(struct module_slot *s, __u64 time, __u64 stack,
 	return 0;
 }
 
-static __u8 seen_module[MT_SEEN_MODULES] = {}; /* by hash: some object there was called */
+static __u8
+	seen_module[MT_SEEN_MODULES] = {}; /* table by hash of the object: it was called before */
 
 static __always_inline bool seen_before(__u64 self)
 {
@@ -185,7 +186,7 @@ static __noinline int enter_module(__u64 self, __u64 sp)
 	if (known && *known == MT_TYPE_OTHER)
 		return filtered(MT_REC_MODULE_CALL);
 	if (modules && !(known && seen_before(self)))
-		wake = wakeup(time); /* what it is called may be read too late soon */
+		wake = wakeup(time); /* the module's name must be read while it lives */
 	t = begin_thread();
 	if (!t) {
 		count(MT_CNT_MODULE_FAULT);

@@ -2,15 +2,15 @@
 #ifndef PIDS_BPF_H
 #define PIDS_BPF_H
 /*
- * A process's number as user space knows it. In a PID namespace other than the first, as in most
- * containers, that is another one than the kernel's own. Functions of their own, as they take some
- * stack; nothing of it is left where user space is in the first one.
+ * The PID of a process in user space's PID namespace. In most containers it differs from the
+ * kernel's own number. These functions are not inlined because they use some stack. If user space
+ * is in the initial namespace, the verifier removes them.
  */
 
-/* number of user space's PID namespace, as in /proc/self/ns/pid; 0: the first one */
+/* inode number of user space's PID namespace, as in /proc/self/ns/pid; 0: the initial namespace */
 const volatile __u32 pid_ns = 0;
 
-#define PID_LEVELS 32 /* of namespaces in one another, at most: MAX_PID_NS_LEVEL */
+#define PID_LEVELS 32 /* limit of nested namespaces: MAX_PID_NS_LEVEL */
 
 struct ns_common___here {
 	unsigned int inum;
@@ -31,7 +31,7 @@ struct pid___here {
 } __attribute__((preserve_access_index));
 
 struct signal_struct___here {
-	struct pid___here *pids[4]; /* by enum pid_type */
+	struct pid___here *pids[4]; /* index: enum pid_type */
 } __attribute__((preserve_access_index));
 
 struct task_struct___here {
@@ -39,8 +39,8 @@ struct task_struct___here {
 	struct signal_struct___here *signal;
 } __attribute__((preserve_access_index));
 
-/* Each has one in its own namespace and in all that this one lies in. 0: it cannot be seen from
- * user space's. */
+/* Number of a struct pid in user space's namespace; 0: not visible there. A struct pid has one
+ * number per level of nested namespaces. */
 static __noinline __u32 number_here(unsigned long pid)
 {
 	unsigned int i, level = BPF_CORE_READ((struct pid___here *)pid, level);
@@ -68,7 +68,7 @@ static __noinline __u32 thread_here(void)
 		(struct task_struct___here *)bpf_get_current_task(), thread_pid));
 }
 
-/* Of the task that runs, and of one of which the kernel tells. */
+/* PID of the current task's process. */
 static __always_inline __u32 current_process(void)
 {
 	return pid_ns ? process_here(bpf_get_current_task()) : bpf_get_current_pid_tgid() >> 32;

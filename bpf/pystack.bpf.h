@@ -2,13 +2,12 @@
 #ifndef PYSTACK_BPF_H
 #define PYSTACK_BPF_H
 /*
- * The walk over the Python frames of the current thread. A probe runs synchronously on the
- * allocating thread, so its own frame chain cannot change meanwhile and every code object and
- * module on it is alive; afterwards they may be gone, so what identifies a frame is taken here.
- *
- * A stack is sent once per CPU: its id is a hash over (code object, instruction offset, module),
- * seeded with the code epoch. When a code object that a sent stack mentions is freed, the epoch
- * goes up: all ids change, all stacks are sent again, and an id can never come to mean other code.
+ * The walk over the current thread's Python frames. A probe runs synchronously on the allocating
+ * thread, so the frames cannot change and all code objects and modules on them are alive. Later
+ * they may be gone, so the walk records their addresses and instructions.
+ * Each CPU sends a stack once. A stack's id is a hash over (code object, instruction offset,
+ * module), seeded with the code epoch. When a code object of a sent stack is freed, the epoch goes
+ * up: all ids change and all stacks are sent again. So an id never comes to mean other code.
  */
 
 static __always_inline long read_user(void *dst, __u32 size, __u64 addr, const bool sleepable)
@@ -16,7 +15,7 @@ static __always_inline long read_user(void *dst, __u32 size, __u64 addr, const b
 	long err = bpf_probe_read_user(dst, size, (const void *)addr);
 
 	if (err && sleepable) {
-		/* Not present in memory: bring it in. */
+		/* The page is absent: bring it in. */
 		count(MT_CNT_FAULT_RETRIED);
 		err = bpf_copy_from_user(dst, size, (const void *)addr);
 	}
@@ -36,12 +35,14 @@ static __always_inline __u32 seen_slot(__u64 code)
 }
 
 /*
- * The hash of a stack is made so that that of its outer part can be put to it and taken from it:
- * the sum of the entries' own, each times a power of STEP.
+ * A stack's hash is the sum of its entries' hashes, each times a power of STEP. So the hash of the
+ * outer part of a stack can be added and subtracted.
  */
 #define STEP 0x9e3779b97f4a7c15ULL
 
-/* 1 / odd, modulo 2^64: each turn makes twice as many bits right, of which the first five are. */
+/*
+ * 1 / odd modulo 2^64, by Newton's method: the first five bits are right, each turn doubles them.
+ */
 static __always_inline __u64 inverse(__u64 odd)
 {
 	__u64 x = (3 * odd) ^ 2;
@@ -58,7 +59,7 @@ static __always_inline void put_frame(struct scratch *s, __u64 addr, __s32 at, _
 	__u64 what = ((__u64)kind << 32) | (__u32)at;
 	__u32 i = s->rec.n;
 
-	/* Opaque to the compiler, which would drop the bound that the verifier wants to see. */
+	/* Hide `i` from the compiler: it would remove the check that the verifier needs. */
 	asm volatile("" : "+r"(i));
 	if (i >= MT_MAX_ENTRIES)
 		return;
@@ -81,13 +82,13 @@ static __always_inline bool is_module_code(const struct scratch *s, __u64 code)
 }
 
 /*
- * From 3.11 on frames lie close together: those of plain calls one after the other in the thread's
- * own chunks of memory, later ones at higher addresses, and the shims, one for each time that C
- * called Python, on the C stack, later ones at lower addresses. Reading a page costs little more
- * than reading a frame, so the neighbours that come next are read along.
+ * From 3.11 on frames are close together. Frames of plain calls follow each other in the thread's
+ * chunks of memory, later frames at higher addresses. Shims, one for each call from C into Python,
+ * are on the C stack, later shims at lower addresses. Reading a page costs little more than reading
+ * a frame, so the walk reads the neighbours too.
  */
 #define ON_C_STACK                                                                                 \
-	(256 * 1024) /* what lies so close above the stack pointer is taken to be on it */
+	(256 * 1024) /* addresses up to this far above the stack pointer count as C stack */
 
 static __always_inline bool in_window(const struct window *w, __u64 addr)
 {
@@ -98,12 +99,13 @@ static __always_inline __u8 *at_window(struct window *w, __u64 addr)
 {
 	__u64 off = addr - w->at;
 
-	/* Opaque to the compiler, which knows what in_window() has asked, unlike the verifier. */
+	/* Hide `off` from the compiler: it knows the result of in_window(), but the verifier does
+	 * not. */
 	asm volatile("" : "+r"(off));
 	return w->bytes + (off & (WINDOW - 1));
 }
 
-/* Upwards, from the address on. */
+/* Reads WINDOW bytes from the address on. */
 static __always_inline bool read_up(struct window *w, __u64 addr)
 {
 	w->at = addr;
@@ -113,7 +115,7 @@ static __always_inline bool read_up(struct window *w, __u64 addr)
 	return w->ends;
 }
 
-/* From the beginning of the page: what lies below need not be memory at all. */
+/* Reads from the beginning of the address's page: memory below may not be mapped. */
 static __always_inline bool read_down(struct window *w, __u64 addr)
 {
 	__u64 len = (addr & (WINDOW - 1)) + FRAME_READ;
@@ -135,12 +137,12 @@ static __always_inline bool read_one(struct window *w, __u64 addr, const bool sl
 	return w->ends;
 }
 
-/* The fields of a frame; NULL: they cannot be read. */
+/* A frame's fields, at py.frame_base. NULL: unreadable. */
 static __always_inline __u8 *frame_bytes(struct scratch *s, __u64 of, const bool sleepable)
 {
 	__u64 addr = of + py.frame_base;
 
-	if (py.lasti_scale) /* objects of their own */
+	if (py.lasti_scale) /* frames are separate objects */
 		return read_one(&s->data, addr, sleepable) ? s->data.bytes : 0;
 	if (in_window(&s->data, addr))
 		return at_window(&s->data, addr);
@@ -161,7 +163,8 @@ static __always_inline __u64 cell_type(const struct scratch *s)
 	return group ? s->type_cell : py.type_cell;
 }
 
-/* local 0 of a module's call: the module, or a cell that holds it when a closure captured `self`. */
+/* Adds the module of a module call's frame: local 0, or the content of a cell there if a closure
+ * captured `self`. */
 static __always_inline void put_self(struct scratch *s, const __u8 *frame, __u64 at,
 				     const bool sleepable)
 {
@@ -185,13 +188,12 @@ static __always_inline void put_self(struct scratch *s, const __u8 *frame, __u64
 }
 
 /*
- * A module that is called suspends the frames that called it until it is left. Which these are
- * shows on the C stack: the call's return address lies between the shim where the module's own
- * Python begins, at a lower address, and all shims of the suspended frames. So a walk that comes to
- * that shim knows the rest, if it has been there before in the same call. That this is the same
- * call, and that it is still under way, is told three ways: its return address is in its place
- * (modules.bpf.h), the shim is at the same address, and the caller's frame is at the same
- * instruction.
+ * A module call suspends the frames that called it. The module's return address on the C stack
+ * separates the two parts: the shim of the module's own Python is at a lower address, and the shims
+ * of all suspended frames are at higher addresses. A walk that reaches the module's shim can reuse
+ * the suspended frames of an earlier walk in the same call. Three checks prove that it is the same
+ * call: the return address is in its place (modules.bpf.h), the shim has the same address, and the
+ * caller's frame is at the same instruction.
  */
 static __always_inline __u64 was_at(__u64 instr, __u64 prev)
 {
@@ -207,7 +209,7 @@ static __always_inline bool is_suspended(struct scratch *s, const struct suspend
 			       *(__u64 *)(frame + py.frame_prev)) == p->was;
 }
 
-/* The walk ends there, with what is known, if it is still so. */
+/* Ends the walk with the known suspended frames. False: they have changed. */
 static __always_inline bool ends_at(struct scratch *s, const struct suspended *p,
 				    const bool sleepable)
 {
@@ -223,7 +225,8 @@ static __always_inline bool ends_at(struct scratch *s, const struct suspended *p
 
 #define LEVELS_A_SHIM 4
 
-/* The walk comes to a shim; s->frame is what lies behind it. True: that is known. */
+/* Handles a shim; s->frame is the frame after it. True: the frames from there on are known and the
+ * walk is complete. */
 static __always_inline bool pass_shim(struct scratch *s, struct thread_slot *t, __u64 shim,
 				      const bool sleepable)
 {
@@ -236,7 +239,7 @@ static __always_inline bool pass_shim(struct scratch *s, struct thread_slot *t, 
 		return false;
 	e = entry_of(t, s->level);
 	if (e->sp <= shim) {
-		s->level = 0; /* of no use any more */
+		s->level = 0; /* no recorded call can shorten this walk */
 		return false;
 	}
 	if (shim_of(e) == shim && e->below.frame == s->frame && ends_at(s, &e->below, sleepable))
@@ -296,13 +299,13 @@ static __always_inline long walk_frame(struct scratch *s, struct thread_slot *t,
 	return 0;
 }
 
-/* bpf_loop wants functions, and a pointer into the stack to give them. */
+/* Arguments of the functions that bpf_loop() calls. */
 struct loop_ctx {
 	struct scratch *s;
 	struct thread_slot *t;
 };
 
-/* A sleepable helper may not even be reachable from the other programs. */
+/* Two functions: non-sleepable programs must not contain a call of a sleepable helper. */
 static long walk_frame_atomic(__u32 i, void *ctx)
 {
 	return walk_frame(((struct loop_ctx *)ctx)->s, ((struct loop_ctx *)ctx)->t, false);
@@ -326,8 +329,8 @@ static long mark_seen(__u32 i, void *ctx)
 }
 
 /*
- * s->word, the address of a _PyCFrame, becomes the frame in it. It lies on the C stack, next to the
- * innermost shim: the same function's variables.
+ * Replaces s->word, the address of a _PyCFrame, by the frame that it points to. A _PyCFrame is on
+ * the C stack next to the innermost shim: both are variables of one function.
  */
 #define CFRAME_BELOW (2 * FRAME_READ)
 static __always_inline bool read_cframe(struct scratch *s, const bool sleepable)
@@ -340,7 +343,7 @@ static __always_inline bool read_cframe(struct scratch *s, const bool sleepable)
 	return !read_user(&s->word, sizeof(s->word), s->word + py.cframe_frame, sleepable);
 }
 
-/* The current thread's state in s->word; 0 there: it has none. False: it cannot be read. */
+/* Sets s->word to the current thread's state; 0: the thread has none. False: unreadable. */
 static __always_inline bool thread_state(struct scratch *s, const bool sleepable)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
@@ -352,7 +355,7 @@ static __always_inline bool thread_state(struct scratch *s, const bool sleepable
 	       !read_user(&s->word, sizeof(s->word), s->word + py.tls_off2, sleepable);
 }
 
-/* Its innermost frame in s->frame; 0 there where there is none, and why in s->outcome. */
+/* Sets s->frame to the thread's innermost frame. 0: there is none; s->outcome says why. */
 static __always_inline void first_frame(struct scratch *s, struct thread_slot *t,
 					const bool sleepable)
 {
@@ -391,9 +394,9 @@ static __noinline int first_frame_sleepable(struct scratch *s, struct thread_slo
 #define QUICK_READ 2048
 
 /*
- * The same within the module of the thread's last event, with fewer reads: as long as its call is
- * under way the thread has the state that it had, and what tells that it is lies above the
- * innermost frame's on the C stack. False: look more closely.
+ * Does the same as first_frame() with fewer reads, if the module of the thread's last event is
+ * still active: then the thread state is known, and one read of the C stack covers the return
+ * address and the innermost frame. False: use first_frame().
  */
 static __noinline bool quick_frame(struct scratch *s, struct thread_slot *t)
 {
@@ -407,14 +410,14 @@ static __noinline bool quick_frame(struct scratch *s, struct thread_slot *t)
 	    bpf_probe_read_user(&s->frame, sizeof(s->frame),
 				(const void *)(e->tstate + py.tstate_frame)))
 		return false;
-	/* From the frame's place, and the shim if that is known, up to the return address. */
+	/* Read from the frame, or from the shim if known, up to the return address. */
 	s->stack.at = py.tstate_cframe ? s->frame : e->sp;
 	if (e->below.shim && shim_of(e) < s->stack.at)
 		s->stack.at = shim_of(e);
 	len = e->sp + sizeof(e->ret) - s->stack.at;
 	asm volatile("" : "+r"(len));
 	if ((py.tstate_cframe &&
-	     s->frame >= e->sp) || /* the module's own Python has ended, or has not begun */
+	     s->frame >= e->sp) || /* the module's own Python has ended or has not begun */
 	    s->stack.at <= s->sp ||
 	    len < sizeof(e->ret) || len > QUICK_READ ||
 	    bpf_probe_read_user(s->stack.bytes, len, (const void *)s->stack.at))
@@ -426,8 +429,7 @@ static __noinline bool quick_frame(struct scratch *s, struct thread_slot *t)
 	s->outcome = MT_WALK_OK;
 	if (s->word != e->ret || !s->frame)
 		return false;
-	/* All that there is to see of the module's own frames, and the first of those that called
-	 * it. */
+	/* Read the module's own frames and the first frame that called it. */
 	len = s->frame + FRAME_READ - e->below.frame;
 	asm volatile("" : "+r"(len));
 	if (py.lasti_scale || !e->below.shim || len < FRAME_READ || len > QUICK_READ)
@@ -454,7 +456,7 @@ static __always_inline struct scratch *scratch_claim(void)
 		if (claim(s))
 			return s;
 	}
-	/* Any number of tasks of one CPU can be waiting for pages. */
+	/* Any number of tasks on one CPU can wait for pages in a walk. */
 	for (i = 0; i < MT_SHARED_SLOTS; i++) {
 		key = (tid + i) % MT_SHARED_SLOTS;
 		s = bpf_map_lookup_elem(&shared_scratch, &key);
@@ -465,9 +467,8 @@ static __always_inline struct scratch *scratch_claim(void)
 }
 
 /*
- * What a new stack names is read by user space, and has to be there still: it is woken at once. Not
- * for each of many in a row: where code comes and goes all the time, as with exec in a loop, every
- * stack is new.
+ * Wakes user space for a new stack, whose names must be read before its objects are freed. At most
+ * once per MT_WAKE_PAUSE: in a loop with exec() every stack is new.
  */
 static __always_inline __u64 wakeup(__u64 time)
 {
@@ -484,7 +485,7 @@ static __always_inline struct mt_sent *sent_set(__u64 id)
 	return bpf_map_lookup_elem(&sent_stacks, &set);
 }
 
-/* This CPU has sent its frames. */
+/* True if this CPU has sent the stack. */
 static __always_inline bool is_sent(__u64 id)
 {
 	const struct mt_sent *known = sent_set(id);
@@ -493,8 +494,7 @@ static __always_inline bool is_sent(__u64 id)
 			 known->id[3] == id);
 }
 
-/* Another task may do so on this CPU at the same time: an id may get lost, and its stack is sent
- * once more. */
+/* Another task on this CPU may do the same: an id can be lost, and its stack is sent again. */
 static __always_inline void is_sent_now(__u64 id)
 {
 	struct mt_sent *known = sent_set(id);
@@ -519,7 +519,7 @@ static __noinline bool send_stack(struct scratch *s, __u64 id)
 	asm volatile("" : "+r"(n));
 	if (n > MT_MAX_ENTRIES)
 		return false;
-	/* Before the frames can be seen by anyone: a code object freed from now on is noticed. */
+	/* Mark the code objects before the frames are visible: from now on their end is reported. */
 	bpf_loop(n, mark_seen, &ctx, 0);
 	s->rec.h.type = MT_REC_STACK;
 	s->rec.h.walk = s->outcome;
@@ -549,7 +549,7 @@ static __always_inline void read_stack(struct scratch *s, struct thread_slot *t,
 	s->shortened = 0;
 	s->data.ends = s->stack.ends = 0;
 	s->end.shim = s->end.frame = 0;
-	/* Before 3.12 there are no shims to tell by. */
+	/* Before 3.12 there are no shims, and every walk is a full one. */
 	s->level = 0;
 	s->hash = 0;
 	s->power = 1;
@@ -572,14 +572,14 @@ static __always_inline void read_stack(struct scratch *s, struct thread_slot *t,
 	else
 		bpf_loop(MT_MAX_VISIT, walk_frame_atomic, &ctx, 0);
 	if (s->outcome == MT_WALK_OK && (s->frame || s->frames > MT_MAX_FRAMES))
-		s->outcome = MT_WALK_TRUNCATED; /* or MT_MAX_VISIT links, most of them shims */
+		s->outcome = MT_WALK_TRUNCATED; /* also: more links than MT_MAX_VISIT */
 	if (s->outcome == MT_WALK_OK && !s->frames)
-		s->outcome = MT_WALK_NO_FRAME; /* nothing but the interpreter's own sentinel */
+		s->outcome = MT_WALK_NO_FRAME; /* only the interpreter's sentinel frame */
 	if (s->outcome == MT_WALK_OK && s->faulted_self)
 		s->outcome = MT_WALK_FAULT_SELF;
 }
 
-/* What lies below the innermost module is known from now on. */
+/* Keeps the frames suspended by the innermost module, for later walks. */
 static __noinline int learn(struct scratch *s, struct thread_slot *t)
 {
 	struct module_entry *e;
@@ -619,8 +619,9 @@ static __always_inline __u64 id_of(const struct scratch *s)
 	return id < MT_STACK_WALKS ? id + MT_STACK_WALKS : id;
 }
 
-/* What is this process's own. Its stacks have ids of their own, even where all addresses are those
- * of another one's. */
+/*
+ * Loads the current process's state. Ids differ between processes even if all addresses are equal.
+ */
 static __always_inline void begin_in_member(struct scratch *s)
 {
 	const struct mt_member *m;
@@ -635,15 +636,15 @@ static __always_inline void begin_in_member(struct scratch *s)
 	s->type_cell = m->type_cell;
 }
 
-/* The walk itself, in a slot that is ours. */
+/* The walk in a claimed slot. */
 static __always_inline __u64 walk_in(struct scratch *s, struct thread_slot *t, __u64 sp, __u64 time,
 				     const bool sleepable)
 {
 	__u64 id;
 
 	s->sp = sp;
-	/* Read before the frames are: a code object that is freed later makes ids newer than this
-	 * one. */
+	/* Read the epoch before the frames: if a code object is freed later, new ids differ from
+	 * this one. */
 	s->rec.epoch = *(volatile __u64 *)&code_epoch;
 	if (group)
 		begin_in_member(s);
@@ -654,7 +655,7 @@ static __always_inline __u64 walk_in(struct scratch *s, struct thread_slot *t, _
 	if (s->shortened) {
 		if (is_sent(id) && !bench_verify)
 			return id;
-		/* Its frames are wanted: all of them. */
+		/* The stack is new: walk again in full to send all frames. */
 		s->early_hash = s->hash;
 		read_stack(s, 0, time, sleepable);
 		count(MT_CNT_AGAIN);
@@ -669,7 +670,7 @@ static __always_inline __u64 walk_in(struct scratch *s, struct thread_slot *t, _
 	return send_stack(s, id) ? id : MT_WALK_LOST;
 }
 
-/* The sleepable programs would have had more. */
+/* True if a sleepable program could have read more. */
 static __always_inline bool is_fault(__u32 outcome)
 {
 	return outcome == MT_WALK_FAULT_FRAME || outcome == MT_WALK_FAULT_THREAD ||
@@ -677,9 +678,9 @@ static __always_inline bool is_fault(__u32 outcome)
 }
 
 /*
- * Walks, and sends the stack if it is new. The stack's id, whose lowest bits are the outcome;
- * without a stack those alone. t: what is known of the thread, as of this stack pointer; NULL:
- * nothing. Not inlined: see struct scratch.
+ * Walks, and sends a new stack. Returns the stack's id, whose lowest bits are the outcome; without
+ * frames the outcome alone. t: state of the thread as of this stack pointer, or NULL for a full
+ * walk.
  */
 static __always_inline __u64 walk_stack(struct thread_slot *t, __u64 sp, __u64 time,
 					const bool sleepable)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef RETADDR_BPF_H
 #define RETADDR_BPF_H
-/* Where the return address of a function that anybody has put a return probe on is made to point. */
+/* Address of the kernel's trampoline, which a return probe puts in place of a return address. */
 
-/* The kernel's own. */
+/* Layouts of the kernel's own structs. */
 struct xol_area___mt {
 	unsigned long vaddr;
 } __attribute__((preserve_access_index));
@@ -21,14 +21,14 @@ struct task_struct___mt {
 } __attribute__((preserve_access_index));
 
 /*
- * What the verifier knows the type of is read directly: a kernel that is locked down
- * (lockdown=confidentiality) has no bpf_probe_read_kernel() for programs.
+ * Fields of types known to the verifier are read directly: with lockdown=confidentiality, programs
+ * must not call bpf_probe_read_kernel().
  */
 #ifndef MT_KERNEL
 #define MT_KERNEL(field) (field)
 #endif
 
-/* 0 where this kernel does not tell. */
+/* The trampoline's address in this process; 0: none, or unknown to this kernel. */
 static __always_inline __u64 return_trampoline(void)
 {
 	struct task_struct___mt *task = (void *)bpf_get_current_task_btf();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_BPF_HOST_VMLINUX_H
 #define MT_BPF_HOST_VMLINUX_H
-/* What the kernel side uses of the kernel's types, for programs that run it in user space: see
- * tests/bpf_host.h and tools/inprocess/. */
+/* The kernel types that bpf/ uses, for programs that run it in user space: see tests/bpf_host.h and
+ * tools/inprocess/. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <linux/bpf.h>

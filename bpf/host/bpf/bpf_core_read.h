@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_BPF_HOST_CORE_READ_H
 #define MT_BPF_HOST_CORE_READ_H
-/* libbpf's header of this name. The one thing that is read so is where return probes make calls
- * return to. */
+/*
+ * Replaces libbpf's header. The only field read is the address of the kernel's return trampoline.
+ */
 extern __u64 host_trampoline;
 
 #define bpf_core_field_exists(...) 1

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_BPF_HOST_HELPERS_H
 #define MT_BPF_HOST_HELPERS_H
-/* libbpf's header of this name, with helpers that are functions of tests/bpf_host.h, or of
- * tools/inprocess/. */
+/* Replaces libbpf's header. tests/bpf_host.h or tools/inprocess/ define the helpers. */
 #include "vmlinux.h"
 
 #define SEC(name) __attribute__((used))
@@ -11,7 +10,7 @@
 #undef __noinline
 #define __noinline __attribute__((noinline))
 
-/* As libbpf has them: a map's definition is the types of its members. */
+/* The same as in libbpf: the types of a map's members define the map. */
 #define __uint(name, val) int(*name)[val]
 #define __type(name, val) typeof(val) *name
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_BPF_HOST_TRACING_H
 #define MT_BPF_HOST_TRACING_H
-/* libbpf's header of this name, for x86-64. */
+/* Replaces libbpf's header, for x86-64. */
 #define PT_REGS_PARM1(x) ((x)->di)
 #define PT_REGS_PARM2(x) ((x)->si)
 #define PT_REGS_PARM3(x) ((x)->dx)
