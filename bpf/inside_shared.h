@@ -16,9 +16,8 @@
 
 #define MT_INSIDE_SITES 4096 /* a power of two; at most half of the slots are used */
 #define MT_INSIDE_AT_SITE 6  /* programs at one site */
-#define MT_INSIDE_KEYS                                                                             \
-	16384 /* slots of a table: a power of two, four times the most keys that user space adds */
-#define MT_INSIDE_SLOT 32 /* bytes: an instruction and the jump back */
+#define MT_INSIDE_KEYS 16384 /* slots of a table: a power of two, 4 * the most keys */
+#define MT_INSIDE_SLOT 32    /* bytes: an instruction and the jump back */
 #define MT_INSIDE_SLOTS 512
 
 enum mt_inside_program {

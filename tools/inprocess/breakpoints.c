@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Breakpoints that the recorder has written into us: which they are it tells in a table, with the
- * programs to be run at each and what is to be done for the instruction whose place the breakpoint
- * has taken.
+ * Breakpoints that the recorder writes into this process. A table in shared memory has each
+ * breakpoint's address, the programs to run there, and how to emulate the replaced instruction.
  */
 #include <errno.h>
 #include <link.h>
@@ -22,12 +21,12 @@
 #include "breakpoints.h"
 #include "library.h"
 
-#define PATIENCE 10 /* s, for a recorder that says nothing */
+#define RECORDER_TIMEOUT 10 /* s, to wait for a recorder that does not answer */
 
 struct mt_inside *shared;
 volatile __u32 *recorded;
 
-/* Room for instructions that run out of their line, and the place that functions return to. */
+/* Room for copies of instructions, and the trampoline that functions return to. */
 __asm__(".pushsection .text\n"
 	".balign 4096\n"
 	"mt_inside_slots:\n"
@@ -47,7 +46,7 @@ __u64 breakpoints__slots(void)
 	return (uintptr_t)mt_inside_slots;
 }
 
-#define BELOW (64ULL << 20) /* its heap lies above it */
+#define BELOW (64ULL << 20) /* below the program: its heap is above it */
 #define ABOVE (1536ULL << 20)
 
 __u64 breakpoints__near_slots(void)
@@ -59,7 +58,8 @@ __u64 breakpoints__near_slots(void)
 
 	if (!program)
 		return 0;
-	/* The recorder writes to it as it does to code: nobody else can. */
+	/* Not writable here: the recorder writes through the process's memory file, as it does to
+	 * code. */
 	p = mmap(hint, MT_INSIDE_SLOT * MT_INSIDE_SLOTS, PROT_READ | PROT_EXEC,
 		 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	return p == MAP_FAILED ? 0 : (uintptr_t)p;
@@ -88,7 +88,7 @@ static const struct mt_inside_site *find(__u64 addr)
 
 /* ---- registers ---- */
 
-/* By their numbers in instructions. */
+/* Register numbers as in instructions. */
 static const __u8 by_number[16] = { REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
 				    REG_RSI, REG_RDI, REG_R8,  REG_R9,	REG_R10, REG_R11,
 				    REG_R12, REG_R13, REG_R14, REG_R15 };
@@ -124,8 +124,8 @@ static void push(greg_t *g, __u64 value)
 	*(__u64 *)g[REG_RSP] = value;
 }
 
-/* Of jcc: the low bit turns it round. */
-static bool holds(unsigned int condition, __u64 flags)
+/* True if jcc's condition holds. The low bit of a condition negates it. */
+static bool condition_holds(unsigned int condition, __u64 flags)
 {
 	bool c = flags & 1, p = flags & 4, z = flags & 0x40, s = flags & 0x80, o = flags & 0x800,
 	     is;
@@ -159,8 +159,7 @@ static bool holds(unsigned int condition, __u64 flags)
 	return is != (condition & 1);
 }
 
-/* What the instruction would have done, as of its own address. */
-void breakpoints__go_on(const struct mt_inside_site *s, long long *g)
+void breakpoints__emulate(const struct mt_inside_site *s, long long *g)
 {
 	__u64 next = s->addr + s->length;
 
@@ -173,7 +172,7 @@ void breakpoints__go_on(const struct mt_inside_site *s, long long *g)
 		next = s->target;
 		break;
 	case MT_INSIDE_BRANCH:
-		next = holds(s->operand, g[REG_EFL]) ? s->target : next;
+		next = condition_holds(s->operand, g[REG_EFL]) ? s->target : next;
 		break;
 	case MT_INSIDE_CALL:
 		push(g, next);
@@ -191,15 +190,14 @@ void breakpoints__go_on(const struct mt_inside_site *s, long long *g)
 
 /* ---- returns ---- */
 
-/* The function comes to our place instead of its own. Those of calls that were left by a jump are
- * forgotten. */
-static void wait_for_return(struct thread *t, const struct mt_inside_site *s, __u64 sp)
+/* Replaces the return address by the trampoline. Drops calls that were left without a return. */
+static void redirect_return(struct thread *t, const struct mt_inside_site *s, __u64 sp)
 {
 	__u64 *ret = (__u64 *)sp;
 
 	while (t->depth && t->at[t->depth - 1].sp < sp)
 		t->depth--;
-	/* A jump from one such function to another instead of a call: they return once. */
+	/* A tail call from one such function to another: both return once. */
 	if (t->depth && t->at[t->depth - 1].sp == sp && *ret != breakpoints__returns())
 		t->depth--;
 	if (t->depth == RETURNS_MAX)
@@ -272,7 +270,7 @@ void breakpoints__wait(enum mt_inside_wait what)
 {
 	const struct timespec ts = { .tv_nsec = 100000000 };
 	__u32 go = __atomic_load_n(&shared->go, __ATOMIC_SEQ_CST);
-	time_t until = seconds() + PATIENCE;
+	time_t until = seconds() + RECORDER_TIMEOUT;
 
 	__atomic_store_n(&shared->waits, what, __ATOMIC_SEQ_CST);
 	ring__wake();
@@ -283,8 +281,9 @@ void breakpoints__wait(enum mt_inside_wait what)
 	__atomic_store_n(&shared->waits, MT_INSIDE_RUNS, __ATOMIC_SEQ_CST);
 }
 
-/* All that one dlopen() needs is mapped when the linker says so, and relocated after that. */
-static void look_at_linker(void)
+/* The linker calls its breakpoint after it has mapped all libraries of a dlopen() and before it
+ * relocates them. */
+static void check_linker(void)
 {
 	static bool arrived;
 
@@ -310,13 +309,13 @@ static void run_all(const struct mt_inside_site *s, const greg_t *g)
 		if (program == MT_INSIDE_CALL_RETURN)
 			returns = true;
 		else if (program == MT_INSIDE_LINKER)
-			look_at_linker();
+			check_linker();
 		else if (program)
 			programs__run(program, s->at[i].cookie, &regs);
 	}
-	/* After the programs, which read where the function returns to. */
+	/* After the programs, which read the return address. */
 	if (returns)
-		wait_for_return(t, s, (__u64)g[REG_RSP]);
+		redirect_return(t, s, (__u64)g[REG_RSP]);
 }
 
 void breakpoints__trap(int number, void *info, void *context)
@@ -333,7 +332,7 @@ void breakpoints__trap(int number, void *info, void *context)
 	} else if (si->si_code > 0 && (s = find(at))) {
 		if (*recorded)
 			run_all(s, g);
-		breakpoints__go_on(s, g);
+		breakpoints__emulate(s, g);
 	} else {
 		signals__theirs(number, info, context);
 	}

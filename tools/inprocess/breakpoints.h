@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_TOOLS_INSIDE_BREAKPOINTS_H
 #define MT_TOOLS_INSIDE_BREAKPOINTS_H
-/* See breakpoints.c. */
+/* Breakpoints in this process, see breakpoints.c. */
 #include <stdbool.h>
 #include <linux/types.h>
 
 #include "memtrace.h"
 #include "inside_shared.h"
 
-/* The handler of SIGTRAP. */
+/* The handler of SIGTRAP: runs the programs of the breakpoint, then emulates its instruction. */
 void breakpoints__trap(int number, void *info, void *context);
-/* Where instructions go that run out of their line, and where calls return to whose return is
- * waited for. */
+/*
+ * Address of MT_INSIDE_SLOTS slots for copies of instructions, and of the trampoline for returns.
+ */
 __u64 breakpoints__slots(void);
-/* The same near the program itself, whose instructions may refer to its data. 0: there is no room. */
+/*
+ * Address of such slots near the program, for instructions with addresses relative to it. 0: none.
+ */
 __u64 breakpoints__near_slots(void);
 __u64 breakpoints__returns(void);
-/* Does for registers (of a ucontext) what the instruction of that site would have done. */
-void breakpoints__go_on(const struct mt_inside_site *s, long long *registers);
-/* Is libc10 among what the dynamic linker has mapped? */
+/* Emulates the instruction of the site on the registers of a ucontext. */
+void breakpoints__emulate(const struct mt_inside_site *s, long long *registers);
+/* True if the dynamic linker has mapped libc10. */
 bool breakpoints__torch_is_here(void);
-/* Waits until the recorder lets us go on, is gone, or has said nothing for long. */
+/* Waits until the recorder lets the process continue, ends, or does not answer for 10 s. */
 void breakpoints__wait(enum mt_inside_wait what);
 
 #endif

@@ -2,9 +2,9 @@
 #ifndef MT_TOOLS_INSIDE_H
 #define MT_TOOLS_INSIDE_H
 /*
- * The parts of the library that runs the programs inside a recorder's child. All but the
- * constructor runs in a signal's handler, in the middle of anything: no locks of others, no heap,
- * nothing that could come to a breakpoint itself.
+ * The library that runs the programs of bpf/ in the recorder's child. All code but the constructor
+ * runs in a signal handler: it uses no heap, no locks of other code, and no function that may have
+ * a breakpoint.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,54 +15,55 @@
 
 struct pt_regs;
 
-#define RETURNS_MAX 64 /* calls under way on a thread whose return is waited for */
+#define RETURNS_MAX 64 /* nested calls per thread whose return runs a program */
 
-/* A call whose return address is ours instead of its own. */
+/* A call that returns to the trampoline instead of its caller. */
 struct returning {
-	__u64 sp;  /* where it lies */
-	__u64 ret; /* its own */
+	__u64 sp;  /* address of the return address */
+	__u64 ret; /* the caller's return address */
 	const struct mt_inside_site *site;
 };
 
-/* What is kept of a thread, whatever runs on it. */
+/* State of a thread, common to all programs. */
 struct thread {
 	int tid;
 	int depth;
 	struct returning at[RETURNS_MAX];
 };
 
-/* What is shared with the recorder; NULL: nobody records us. */
+/* Memory shared with the recorder; NULL: this process is not recorded. */
 extern struct mt_inside *shared;
-/* Of this process alone: a forked one finds 0, whatever way it was made. NULL before there is a
- * recorder. */
+/*
+ * 1: this process is recorded. A forked child reads 0 (MADV_WIPEONFORK). NULL without a recorder.
+ */
 extern volatile __u32 *recorded;
 
-/* programs.c: the current thread's; NULL: no memory. */
+/* programs.c: the current thread's state; NULL: no memory. */
 struct thread *programs__thread(void);
-/* Runs one, with the registers of the place that it belongs to. */
+/* Runs a program with the registers at its site. */
 void programs__run(enum mt_inside_program which, __u64 cookie, struct pt_regs *regs);
-/* Maps what the recorder shares in the place of the programs' variables, and says where each is. 0
- * or -errno. */
+/* Maps the recorder's memory over the programs' variables and sets *v to their offsets. 0 or
+ * -errno. */
 int programs__share(int fd, struct mt_inside_variables *v);
 void programs__set_returns(__u64 trampoline);
 
 /* ring.c: maps the ring. 0 or -errno. */
 int ring__map(int fd, __u64 bytes);
-/* Room for a record, waited for. In a capture that is over, or whose recorder is gone, room that
- * nobody reads. */
+/* Reserves space for a record and waits while the ring is full. If the recorder has stopped or
+ * ended, returns space that is discarded. NULL: the record is too long. */
 void *ring__reserve(__u64 size);
 void ring__commit(void *rec, bool discard);
-/* The reader comes at once. */
+/* Wakes the recorder. */
 void ring__wake(void);
-/* Waits until all has been read, but no longer than this. */
+/* Waits until the recorder has read everything, at most `ms` milliseconds. */
 void ring__wait_for_reader(unsigned int ms);
-/* The words of a program that had the process before, which will not be finished. */
+/* Discards unfinished records of the program that the process ran before exec. */
 void ring__abandon(void);
 bool recorder_is_there(void);
 
-/* signals.c: SIGTRAP is ours. 0 or -errno. */
+/* signals.c: installs the handler of SIGTRAP. 0 or -errno. */
 int signals__take(void (*handler)(int, void *, void *));
-/* One that is none of ours: as the program wants it. */
+/* Handles a SIGTRAP that is not from a breakpoint with the program's own action. */
 void signals__theirs(int number, void *info, void *context);
 
 #endif

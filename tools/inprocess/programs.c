@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The kernel side's programs as functions of this library: bpf/memtrace.bpf.c as it is, with
- * helpers that do in the process itself what the kernel's do. What is one per CPU there is one in
- * all here, or one a thread where it is written in the middle of a program.
+ * bpf/memtrace.bpf.c compiled into this library, with the kernel's helpers as functions of the
+ * process. Per-CPU maps have one copy here, or one per thread if a program writes them in several
+ * steps.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -23,8 +23,7 @@
 
 __u64 host_trampoline;
 
-/* What the recorder reads and writes, too: in a section of its own, which shared memory is mapped
- * over. */
+/* Variables shared with the recorder: shared memory is mapped over their section. */
 #define SHARED __attribute__((section("mt_shared")))
 extern volatile struct mt_py_layout py SHARED;
 extern volatile __u8 modules SHARED, bench_verify SHARED, bench_empty SHARED;
@@ -34,7 +33,7 @@ extern __u64 module_code[MT_MAX_MODULE_CODES] SHARED;
 extern __u8 seen_code[MT_SEEN_SLOTS] SHARED;
 extern struct mt_usdt_args asked_args[MT_ASKED_SITES] SHARED;
 extern struct mt_node_layout node_layout SHARED;
-/* Nothing else lies in these pages: first.c and last.c come first and last in the link. */
+/* No other data is in these pages: first.c and last.c are linked first and last. */
 extern char mt_shared_first[], mt_shared_last[];
 
 #pragma GCC diagnostic push
@@ -43,20 +42,20 @@ extern char mt_shared_first[], mt_shared_last[];
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #pragma GCC diagnostic ignored "-Wattributes"
 #pragma GCC diagnostic ignored "-Wredundant-decls"
-/* The recorder writes what user space writes before it loads the programs. */
+/* Not constant here: the recorder writes these variables while the library is loaded. */
 #define const
 #include "../../bpf/memtrace.bpf.c"
 #undef const
 #pragma GCC diagnostic pop
 
-/* Made when a thread comes to a breakpoint first; a thread that has ended leaves it to another one.
- */
+/* State of a thread, allocated at its first breakpoint. A new thread reuses the block of a thread
+ * that has ended. */
 struct block {
-	struct thread thread; /* first: what others see of it */
+	struct thread thread; /* first: the part declared in library.h */
 	struct block *next;
-	__u32 loads; /* that the rest is of */
+	__u32 loads; /* value of shared->loads for the fields below */
 	bool has_slot, has_call;
-	__u8 value; /* of what was looked up last */
+	__u8 value; /* result of the last lookup */
 	__u64 cookie;
 	struct pt_regs *regs;
 	struct task_struct task;
@@ -82,7 +81,7 @@ static bool take(struct block *b, int owner, int tid)
 					   __ATOMIC_RELAXED);
 }
 
-/* One of a thread that has ended. */
+/* Claims the block of a thread that has ended. NULL: there is none. */
 static struct block *find_free(pid_t pid, int tid)
 {
 	struct block *b;
@@ -90,7 +89,7 @@ static struct block *find_free(pid_t pid, int tid)
 	for (b = __atomic_load_n(&blocks, __ATOMIC_ACQUIRE); b; b = b->next) {
 		int owner = __atomic_load_n(&b->thread.tid, __ATOMIC_RELAXED);
 
-		/* Our own number: of a thread before us, which had it. */
+		/* A block with this thread's id is from an earlier thread with the same id. */
 		if ((owner == tid || (syscall(SYS_tgkill, pid, owner, 0) && errno == ESRCH)) &&
 		    take(b, owner, tid))
 			return b;
@@ -135,7 +134,7 @@ struct thread *programs__thread(void)
 	return &self->thread;
 }
 
-/* The programs are other ones: what they kept of this thread is not theirs. */
+/* Resets the programs' state of a thread when the recorder has loaded them again. */
 static void renew(struct block *b)
 {
 	__u32 loads = __atomic_load_n(&shared->loads, __ATOMIC_ACQUIRE);
@@ -250,7 +249,7 @@ void *host_lookup(struct host_map *m, const void *key)
 		return k ? NULL : shared->counters;
 	if ((void *)m == &sent_stacks)
 		return k < MT_SENT_SETS ? &shared->sent_stacks[k] : NULL;
-	/* No program runs within another one on a thread: its slot is free. */
+	/* Free: on a thread, no program interrupts another. */
 	if ((void *)m == &scratch)
 		return k ? NULL : &self->scratch;
 	return NULL;
@@ -274,8 +273,8 @@ void *host_storage(struct host_map *m, __u64 flags)
 
 /* ---- memory ---- */
 
-/* Where process_vm_readv() is not permitted. A descriptor that was kept could have become another
- * file's. */
+/* Used if process_vm_readv() is not permitted. Opens the file each time: the program may close or
+ * reuse a kept descriptor. */
 static long read_file(void *dst, __u32 size, const void *addr)
 {
 	int fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
@@ -286,8 +285,7 @@ static long read_file(void *dst, __u32 size, const void *addr)
 	return got;
 }
 
-/* All or nothing, and nothing is zeros, as in the kernel. What cannot be read is no reason to be
- * ended. */
+/* Reads all bytes or returns zeros, as in the kernel. Unreadable memory does not fault. */
 long bpf_probe_read_user(void *dst, __u32 size, const void *addr)
 {
 	struct iovec to = { dst, size }, from = { (void *)(uintptr_t)addr, size };
@@ -306,7 +304,7 @@ long bpf_copy_from_user(void *dst, __u32 size, const void *addr)
 	return bpf_probe_read_user(dst, size, addr);
 }
 
-/* The one thing of the kernel's that is read so: a register of the program's own. */
+/* The programs read only their registers with this helper. */
 long bpf_probe_read_kernel(void *dst, __u32 size, const void *addr)
 {
 	size_t at = (uintptr_t)addr - (uintptr_t)self->regs;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The writing end of the ring, in the layout of the kernel's (user/capture/bpf_ring.c reads both):
- * a word of length and flags before each record, which is set to busy, under a lock, before the
- * record can be seen. Where it is full the writer waits: it is the recorder's own child, and
- * nothing is to be lost. Unless nobody reads any more.
+ * The writer of the ring, in the layout of the kernel's ring (user/capture/bpf_ring.c reads both).
+ * Each record has a word of length and flags before it. The writer sets it to busy under a lock
+ * before the record is visible. A writer waits while the ring is full, because records from the
+ * recorder's own child must not be lost. It stops waiting when the recorder ends.
  */
 #include <errno.h>
 #include <linux/bpf.h>
@@ -17,15 +17,16 @@
 
 #include "library.h"
 
-#define WAIT 2000000 /* ns at a time, for the reader */
-#define LONGEST 4096 /* bytes of a record */
+#define WAIT 2000000	/* ns per wait for the reader */
+#define RECORD_MAX 4096 /* bytes of the longest record */
 
 static __u64 *consumer, *producer;
 static __u8 *data;
 static __u64 mask;
 static __u32 lock;
-static bool gone; /* nobody reads any more, for good */
-static __thread __u64 nowhere[LONGEST / sizeof(__u64)] __attribute__((tls_model("initial-exec")));
+static bool gone; /* the recorder has ended */
+static __thread __u64 discarded[RECORD_MAX / sizeof(__u64)]
+	__attribute__((tls_model("initial-exec")));
 
 int ring__map(int fd, __u64 bytes)
 {
@@ -64,8 +65,8 @@ bool recorder_is_there(void)
 	return !gone && __atomic_load_n(&shared->reads, __ATOMIC_RELAXED);
 }
 
-/* Until something has been read, or a while. */
-static void wait_a_while(__u32 taken)
+/* Waits until the reader has read, at most WAIT. */
+static void wait_for_read(__u32 taken)
 {
 	const struct timespec ts = { .tv_nsec = WAIT };
 
@@ -74,7 +75,7 @@ static void wait_a_while(__u32 taken)
 	__atomic_sub_fetch(&shared->waiting, 1, __ATOMIC_SEQ_CST);
 }
 
-static __u64 whole(__u64 size)
+static __u64 record_bytes(__u64 size)
 {
 	return (size + BPF_RINGBUF_HDR_SZ + 7) & ~7ULL;
 }
@@ -91,10 +92,10 @@ static void take_lock(void)
 	}
 }
 
-/* NULL: there is no room. */
-static void *try(__u64 size)
+/* NULL: no space. */
+static void *try_reserve(__u64 size)
 {
-	__u64 at, len = whole(size);
+	__u64 at, len = record_bytes(size);
 	__u32 *head = NULL;
 
 	take_lock();
@@ -114,19 +115,19 @@ void *ring__reserve(__u64 size)
 	__u32 taken;
 	void *rec;
 
-	if (size > sizeof(nowhere))
+	if (size > sizeof(discarded))
 		return NULL;
 	for (;;) {
 		if (gone)
-			return nowhere;
+			return discarded;
 		taken = __atomic_load_n(&shared->taken, __ATOMIC_SEQ_CST);
-		rec = try(size);
+		rec = try_reserve(size);
 		if (rec)
 			return rec;
 		if (!recorder_is_there())
-			return nowhere;
+			return discarded;
 		ring__wake();
-		wait_a_while(taken);
+		wait_for_read(taken);
 	}
 }
 
@@ -134,7 +135,7 @@ void ring__commit(void *rec, bool discard)
 {
 	__u32 *head = (__u32 *)rec - 2, size;
 
-	if (rec == nowhere)
+	if (rec == discarded)
 		return;
 	size = *head & ~BPF_RINGBUF_BUSY_BIT;
 	__atomic_store_n(head, discard ? size | BPF_RINGBUF_DISCARD_BIT : size, __ATOMIC_RELEASE);
@@ -163,6 +164,6 @@ void ring__abandon(void)
 
 		if (*head & BPF_RINGBUF_BUSY_BIT)
 			__atomic_store_n(head, size | BPF_RINGBUF_DISCARD_BIT, __ATOMIC_RELEASE);
-		at += whole(size);
+		at += record_bytes(size);
 	}
 }

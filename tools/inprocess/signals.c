@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * SIGTRAP belongs to the breakpoints. A program that has a handler of its own for it gets those
- * that are not, and is told that its handler is the one; one that blocks signals blocks it not, as
- * the kernel ends a process that comes to a breakpoint while it is blocked. These functions stand
- * before the C library's of the same names.
+ * Wrappers of the C library's signal functions. SIGTRAP belongs to the breakpoints. If the program
+ * installs its own SIGTRAP handler, the wrappers keep it, report it as installed, and call it for
+ * other traps. They never block SIGTRAP: the kernel ends a process that reaches a breakpoint while
+ * SIGTRAP is blocked.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -25,14 +25,14 @@ static int (*real_pthread_sigmask)(int, const sigset_t *, sigset_t *);
 static handler_fn (*real_signal)(int, handler_fn);
 static handler_fn (*real_sysv_signal)(int, handler_fn);
 static bool taken;
-static struct sigaction theirs; /* what the program believes that SIGTRAP does; SIG_DFL at first */
+static struct sigaction theirs; /* the program's own action for SIGTRAP */
 
 static void *next(const char *name)
 {
 	return dlsym(RTLD_NEXT, name);
 }
 
-/* Others' constructors may call before ours has run. */
+/* Other libraries' constructors may call these functions before ours runs. */
 #define REAL(name)                                                                                 \
 	do {                                                                                       \
 		if (!real_##name)                                                                  \
@@ -103,7 +103,7 @@ PUBLIC handler_fn signal(int number, handler_fn handler)
 					  : real_signal(number, handler);
 }
 
-handler_fn bsd_signal(int number, handler_fn handler); /* gone from newer headers */
+handler_fn bsd_signal(int number, handler_fn handler); /* not declared in newer headers */
 
 PUBLIC handler_fn bsd_signal(int number, handler_fn handler)
 {
@@ -137,7 +137,7 @@ int signals__take(void (*handler)(int, void *, void *))
 	REAL(pthread_sigmask);
 	if (!real_sigaction || !real_pthread_sigmask)
 		return -ENOSYS;
-	/* Nothing else in the middle of it: a thread has one record at a time. */
+	/* No other signal may interrupt the handler: each thread has state for one program. */
 	sigfillset(&act.sa_mask);
 	if (real_sigaction(SIGTRAP, &act, &theirs))
 		return -errno;
@@ -147,8 +147,8 @@ int signals__take(void (*handler)(int, void *, void *))
 	return -real_pthread_sigmask(SIG_UNBLOCK, &trap, NULL);
 }
 
-/* As if there were no handler at all: the program ends of it. */
-static void end_of_it(int number)
+/* Ends the process by the signal, as without a handler. */
+static void end_process(int number)
 {
 	struct sigaction none = { .sa_handler = SIG_DFL };
 	sigset_t trap;
@@ -171,7 +171,7 @@ void signals__theirs(int number, void *info, void *context)
 	if (act.sa_handler == SIG_IGN && si->si_code <= 0)
 		return;
 	if (act.sa_handler == SIG_DFL || act.sa_handler == SIG_IGN) {
-		end_of_it(number);
+		end_process(number);
 		return;
 	}
 	if (act.sa_flags & (int)SA_RESETHAND)

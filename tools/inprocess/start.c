@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What runs when the library comes into a process, and when that ends. */
+/* Constructor and destructor of the library. */
 #include <errno.h>
 #include <inttypes.h>
 #include <link.h>
@@ -16,7 +16,7 @@
 
 #define DRAIN_AT_END 2000 /* ms */
 
-/* The recorder's memfd, whose number we were told: another file may have it by now. */
+/* Checks that the descriptor is still the recorder's memfd. */
 static bool is_ours(int fd, uint64_t device, uint64_t inode)
 {
 	struct stat st;
@@ -36,7 +36,7 @@ static struct mt_inside *map_shared(int *fd)
 	s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
 	if (s == MAP_FAILED)
 		return NULL;
-	/* Those that the process starts have inherited all this, and are none of its business. */
+	/* Children of the process inherit the variable and the descriptor but are not recorded. */
 	if (s->magic == MT_INSIDE_MAGIC && s->pid == (__u32)getpid())
 		return s;
 	munmap(s, sizeof(*s));
@@ -69,7 +69,7 @@ static int begin(int fd)
 	if (err)
 		return err;
 	programs__set_returns(breakpoints__returns());
-	/* Of a program that had the process before. */
+	/* Records of the program that the process ran before exec. */
 	ring__abandon();
 	for (i = 0; i < MT_INSIDE_SITES; i++)
 		shared->site[i] = (struct mt_inside_site){ 0 };
@@ -97,7 +97,7 @@ __attribute__((constructor)) static void start(void)
 							       : MT_INSIDE_STARTS);
 }
 
-/* What the last records name is read out of this process. */
+/* Lets the recorder read the last records: it reads the names in them from this process. */
 static void end(void)
 {
 	if (recorded && *recorded)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The calls into libc10_cuda, which may throw: why this one file is C++. The object is c10's
- * CUDAAllocator; its functions are virtual, and which place in the table each has differs by
- * version.
+ * The calls into libc10_cuda. This file is C++ because they may throw. The object is c10's
+ * CUDAAllocator. Its functions are virtual, and their indexes differ by version.
  */
 #include "allocator.h"
 
@@ -17,8 +16,8 @@ static struct allocator_slots slots;
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-/* c10::reportMemoryUsageToProfiler(void*, int64_t, size_t, size_t, c10::Device): libc10_cuda finds
- * ours first. */
+/* c10::reportMemoryUsageToProfiler(void*, int64_t, size_t, size_t, c10::Device), which replaces
+ * libc10's for libc10_cuda. */
 EXPORT void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void *ptr, int64_t size,
 								  size_t allocated, size_t reserved,
 								  uint16_t device);
@@ -29,7 +28,6 @@ EXPORT void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void *, int64_
 	allocator_totals.allocated = allocated;
 	allocator_totals.reserved = reserved;
 	allocator_totals.size = size < 0 ? 0 - (uint64_t)size : (uint64_t)size;
-	allocator_totals.told++;
 }
 
 /* c10::reportOutOfMemoryToProfiler(int64_t, size_t, size_t, c10::Device) */
@@ -49,7 +47,7 @@ static void keep(struct allocator *a, const char *what)
 	snprintf(a->why, sizeof(a->why), "%s", what ? what : "");
 }
 
-/* Calls f, and keeps what it throws. */
+/* Calls f and keeps the message of an exception. False: f threw. */
 template <typename F> static bool guarded(struct allocator *a, F f)
 {
 	a->why[0] = '\0';
@@ -82,8 +80,8 @@ bool allocator__open(struct allocator *a, const char *lib, const struct allocato
 		return false;
 	}
 	a->table = *(void ***)a->object;
-	/* c10::cuda::detail::init_p2p_access_cache(int64_t): of those that have it, some map
-	 * expandable segments by it. Otherwise libtorch_cuda calls it. */
+	/* c10::cuda::detail::init_p2p_access_cache(int64_t): some versions need it to map
+	 * expandable segments. Otherwise libtorch_cuda calls it. */
 	cache = dlsym(handle, "_ZN3c104cuda6detail21init_p2p_access_cacheEl");
 	return guarded(a, [a, cache] {
 		if (cache)
@@ -111,8 +109,8 @@ bool allocator__free(struct allocator *a, void *ptr)
 	});
 }
 
-/* From 2.7 on it takes a pool's id, two numbers in registers: 0, 0 is none. Before, it looks at
- * neither. */
+/* From 2.7 on the function takes a pool's id as two numbers; 0, 0: all pools. Older ones ignore
+ * them. */
 bool allocator__empty(struct allocator *a)
 {
 	return guarded(a, [a] {

@@ -7,12 +7,12 @@
 
 #include "dryrun/dryrun.h"
 
-#define MAX_ADDR (1ULL << 47) /* what a process's addresses are below */
+#define MAX_ADDR (1ULL << 47) /* upper limit of addresses in user space */
 
-/* Addresses are only compared: nothing is at them. */
+/* An allocation. Its address is only compared and never dereferenced. */
 struct place {
 	uint64_t addr, size;
-	void *real; /* the dry run's */
+	void *real; /* the dry run's address */
 };
 
 struct places {
@@ -31,7 +31,7 @@ static void *next(const char *name)
 	void *f = dlsym(RTLD_NEXT, name);
 
 	if (!f)
-		abort(); /* the dry run is not there */
+		abort(); /* the dry run is not preloaded */
 	return f;
 }
 
@@ -76,7 +76,7 @@ static void places__remove(struct places *p, size_t i)
 
 void device__place(uint64_t addr, uint64_t size)
 {
-	/* What was not asked for by now will not be. */
+	/* Drop old requests, which the allocator has not made until now. */
 	if (wanted.n > 64)
 		places__remove(&wanted, 0);
 	if (addr && !(addr & 511) && addr < MAX_ADDR && size < MAX_ADDR)
@@ -96,7 +96,7 @@ static uint64_t place_for(uint64_t size, void *real)
 	uint64_t addr = (uint64_t)(uintptr_t)real;
 
 	if (!is_free(addr, size))
-		/* one that was placed lies there: the dry run knows nothing of that */
+		/* An allocation placed earlier uses this address; the dry run does not know that. */
 		addr += MAX_ADDR;
 	for (size_t i = 0; i < wanted.n; i++) {
 		if (wanted.v[i].size != size)
@@ -109,7 +109,7 @@ static uint64_t place_for(uint64_t size, void *real)
 	return addr;
 }
 
-/* libc10_cuda finds these before the dry run's. */
+/* Replace the dry run's functions for libc10_cuda. */
 EXPORT int cudaMalloc(void **ptr, size_t size)
 {
 	void *real = NULL;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What was there before the first event. As it was found: each segment is taken whole, and cut into
- * its blocks and the holes between them in the order of their addresses, which is the only free
- * memory of its pool meanwhile, so that the allocator has no choice; when all segments stand, the
- * holes are freed. Under other settings only the blocks: which segments they would lie in then
- * cannot be known.
+ * Builds the blocks that existed before the first event. With REPLAY_AS_FOUND, each segment is
+ * allocated as a whole and divided into its blocks and the holes between them, in the order of
+ * addresses. A segment is then the only free memory of its pool, so the allocator must use it.
+ * After the last segment, the holes are freed. Without REPLAY_AS_FOUND only the blocks are
+ * allocated: their segments under other settings cannot be known.
  */
 #include "replayer.h"
 
@@ -12,12 +12,11 @@
 
 #include "device.h"
 
-#define SMALL_BLOCK (1ULL << 20) /* the largest that the pool for small blocks gives */
-#define LARGE_SEGMENT                                                                              \
-	(10ULL << 20) /* from this size on a segment is as large as what was asked for */
+#define SMALL_BLOCK (1ULL << 20)    /* largest request of the pool for small blocks */
+#define LARGE_SEGMENT (10ULL << 20) /* from this size on, a segment is as large as the request */
 #define GRAIN 512
 
-#define MAX_GAP (256ULL << 30) /* of addresses within one expandable segment */
+#define MAX_GAP (256ULL << 30) /* largest gap of addresses within one expandable segment */
 
 static bool keep(struct replayer_blocks *b, void *ptr)
 {
@@ -42,7 +41,7 @@ static bool free_all(struct replayer *r, struct replayer_blocks *b)
 	return true;
 }
 
-/* False: an error. Memory that runs out here is one: the recording had it. */
+/* False: an error, also if memory runs out, because the recorded run had it. */
 static bool take(struct replayer *r, uint64_t size, void **ptr)
 {
 	return allocator__alloc(&r->allocator, size, replayer__stream(r), ptr) == ALLOCATOR_OK;
@@ -71,8 +70,8 @@ static bool read_block(struct replayer *r, struct found *b)
 	       replayer__number(r, &b->asked) && replayer__number(r, &b->slot);
 }
 
-/* slot 0: freed, but waits for a stream. It counts as a hole, since when it ended waiting is not
- * known. */
+/* Slot 0 is a block that was freed but waits for a stream. It counts as a hole, because the end of
+ * its wait is unknown. */
 static bool put(struct replayer *r, const struct found *b)
 {
 	void *ptr;
@@ -82,7 +81,7 @@ static bool put(struct replayer *r, const struct found *b)
 	return b->slot ? replayer__put(r, b->slot - 1, ptr, b->asked) : keep(&r->holes, ptr);
 }
 
-/* The cut of a segment: the blocks in it, and after each the hole before the next. */
+/* Divides a segment into its blocks and holes. */
 static bool cut(struct replayer *r, uint64_t size, bool small, uint64_t n)
 {
 	struct found b, next = { 0 };
@@ -100,8 +99,8 @@ static bool cut(struct replayer *r, uint64_t size, bool small, uint64_t n)
 		    next.offset > size)
 			return false;
 		hole = next.offset - b.offset - b.size;
-		/* No request for so little goes to the pool for large blocks: it is what is left of
-		 * a larger one. */
+		/* No request of this size goes to the pool for large blocks: the hole is the rest
+		 * of a larger block. */
 		if (!small && hole && hole <= SMALL_BLOCK) {
 			void *both;
 
@@ -116,9 +115,9 @@ static bool cut(struct replayer *r, uint64_t size, bool small, uint64_t n)
 }
 
 /*
- * An expandable segment is one range of addresses, in which memory is mapped here and there: what
- * is told of are the pieces that are. The range grows at its end, so what is between two of them is
- * built, too, and given back at last.
+ * An expandable segment is one range of addresses with memory mapped in parts of it. The recording
+ * has the mapped parts. The range grows at its end, so the gaps between the parts are allocated,
+ * too, and freed at last.
  */
 static bool expandable(struct replayer *r, uint64_t addr, uint64_t size, bool small, uint64_t n)
 {
@@ -184,7 +183,7 @@ bool replayer__state(struct replayer *r)
 		return false;
 	r->allocated = allocator_totals.allocated;
 	r->reserved = allocator_totals.reserved;
-	/* What it took to build it is no part of the story. */
+	/* Exclude the allocations made here from the result. */
 	r->answer = (struct replay_answer){
 		.peak_allocated = r->allocated,
 		.peak_reserved = r->reserved,

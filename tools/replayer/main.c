@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Replays a plan (user/replay/wire.h) through PyTorch's allocator, once, and says what came of it.
- * Started by memtrace-bpf with the dry run preloaded, the settings in the environment, the plan as
- * descriptor 3, a pipe for the answer as 4 and PyTorch's libraries' folder as 5.
+ * Replays a plan (user/replay/wire.h) through PyTorch's allocator once and writes the result.
+ * memtrace-bpf starts this program with the dry run preloaded and the settings in the environment.
+ * Descriptors: 3 the plan, 4 a pipe for the result, 5 the folder of PyTorch's libraries.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +38,7 @@ static const struct replay_plan *map_plan(struct replayer *r)
 	return p;
 }
 
-static bool say(const void *message, size_t size)
+static bool send_all(const void *message, size_t size)
 {
 	const char *p = message;
 
@@ -60,14 +60,14 @@ void replayer__point(struct replayer *r)
 	struct replay_point p = { REPLAY_POINT, r->event, r->time, r->allocated, r->reserved };
 
 	if (r->n_points == sizeof(r->points) / sizeof(*r->points)) {
-		if (!say(r->points, sizeof(r->points)))
-			_exit(1); /* nobody listens */
+		if (!send_all(r->points, sizeof(r->points)))
+			_exit(1); /* the reader has closed the pipe */
 		r->n_points = 0;
 	}
 	r->points[r->n_points++] = p;
 }
 
-/* From here on what the plan says can only lead to calls of the allocator. */
+/* After this, a hostile plan can only lead to calls of the allocator. */
 static void drop_rights(void)
 {
 	struct rlimit none = { 0, 0 };
@@ -101,8 +101,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s\n", r.allocator.why[0] ? r.allocator.why : "the plan is wrong");
 		return 1;
 	}
-	if (!say(r.points, r.n_points * sizeof(*r.points)) || !say(&r.answer, sizeof(r.answer)))
+	if (!send_all(r.points, r.n_points * sizeof(*r.points)) ||
+	    !send_all(&r.answer, sizeof(r.answer)))
 		return 1;
-	/* Destructors of CUDA's users have nothing to do with it. */
+	/* Skip the destructors of CUDA libraries. */
 	_exit(0);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* One replay. */
+/* State and steps of one replay. Sizes in bytes. */
 #include "allocator.h"
 #include "replay/wire.h"
 
 struct replay_slot {
-	void *ptr; /* NULL: nothing is there */
+	void *ptr; /* NULL: the slot is empty */
 	uint64_t asked;
 };
 
@@ -23,31 +23,29 @@ struct replayer {
 	void **takes;
 	void **streams; /* by pool; the first is the default stream */
 	uint32_t pool;
-	/* While what was there at first is built. */
-	struct replayer_blocks holes,
-		gaps;	     /* gaps: where nothing is mapped in an expandable segment */
-	uint64_t *mapped_to; /* by pool, for large and for small blocks: where its expandable
-				segment has come to */
-	/* The event that it is at. */
+	/* Only while the blocks that existed before the first event are built. */
+	struct replayer_blocks holes, gaps; /* gaps: unmapped parts of expandable segments */
+	uint64_t *mapped_to; /* end of the pool's expandable segment; per pool for large, small */
+	/* The current event. */
 	uint64_t event, time, stack, node;
-	uint64_t allocated, reserved, requested; /* now */
-	uint64_t expected;			 /* reserved, as recorded */
+	uint64_t allocated, reserved, requested; /* current values */
+	uint64_t expected;			 /* reserved bytes in the recording */
 	bool has_expected;
 	struct replay_answer answer;
 	struct replay_point points[512];
 	size_t n_points;
 };
 
-/* 0: false, and allocator.why, "" where the plan is wrong. */
+/* Replays the plan. False: an error; see allocator.why, "" if the plan is invalid. */
 bool replayer__run(struct replayer *r);
-/* Hands the state of now on. */
+/* Adds the current state to the curve. */
 void replayer__point(struct replayer *r);
-/* REPLAY_SEGMENT, REPLAY_BLOCK and REPLAY_STATE: what was there before the first event. */
+/* REPLAY_SEGMENT, REPLAY_BLOCK and REPLAY_STATE: build the blocks from before the first event. */
 bool replayer__segment(struct replayer *r);
 bool replayer__block(struct replayer *r);
 bool replayer__state(struct replayer *r);
 
-/* For these: the next number of the plan. */
+/* For the functions above: reads the plan's next number. */
 bool replayer__number(struct replayer *r, uint64_t *ret);
 bool replayer__put(struct replayer *r, uint64_t slot, void *ptr, uint64_t asked);
 void *replayer__stream(const struct replayer *r);

@@ -46,13 +46,13 @@ static bool at_event(struct replayer *r)
 	return true;
 }
 
-static bool line(struct replayer *r)
+static bool read_location(struct replayer *r)
 {
 	return replayer__number(r, &r->stack) && replayer__number(r, &r->node);
 }
 
-/* After an event that was recorded: what there is now, and whether it is what there was then. */
-static void looked(struct replayer *r, uint64_t recorded_size)
+/* Updates the result after a recorded event and compares the state with the recorded state. */
+static void count_event(struct replayer *r, uint64_t recorded_size)
 {
 	struct replay_answer *a = &r->answer;
 	uint64_t before = r->reserved, difference;
@@ -110,8 +110,9 @@ static void note_oom(struct replayer *r)
 	a->oom_node = r->node;
 }
 
-/* 1: goes on, 0: memory has run out, and what the program would have done then is not known; -1: an
- * error. */
+/*
+ * 1: continue; -1: an error; 0: out of memory, because the program's reaction to that is unknown.
+ */
 static int alloc(struct replayer *r)
 {
 	uint64_t slot, size, asked, refused = device__refused();
@@ -119,7 +120,7 @@ static int alloc(struct replayer *r)
 	void *ptr = NULL;
 
 	if (!at_event(r) || !replayer__number(r, &slot) || !replayer__number(r, &size) ||
-	    !replayer__number(r, &asked) || !line(r))
+	    !replayer__number(r, &asked) || !read_location(r))
 		return -1;
 	outcome = allocator__alloc(&r->allocator, asked ? asked : size, replayer__stream(r), &ptr);
 	if (outcome == ALLOCATOR_OOM) {
@@ -129,7 +130,7 @@ static int alloc(struct replayer *r)
 	if (outcome != ALLOCATOR_OK || !replayer__put(r, slot, ptr, asked))
 		return -1;
 	r->answer.retries += device__refused() > refused;
-	looked(r, size);
+	count_event(r, size);
 	return 1;
 }
 
@@ -147,12 +148,12 @@ static bool release(struct replayer *r)
 		return false;
 	r->requested -= s->asked;
 	*s = (struct replay_slot){ 0 };
-	looked(r, 0);
+	count_event(r, 0);
 	return true;
 }
 
-/* Where there is room now, the program would have gone on with the block; what it did instead
- * follows in the plan. */
+/* If the request succeeds now, the program would have used the block. The plan continues with what
+ * the program did in the recording, so the block is freed. */
 static bool recorded_oom(struct replayer *r)
 {
 	enum allocator_outcome outcome;
@@ -160,7 +161,7 @@ static bool recorded_oom(struct replayer *r)
 	uint64_t size;
 	size_t n;
 
-	if (!at_event(r) || !replayer__number(r, &size) || !line(r))
+	if (!at_event(r) || !replayer__number(r, &size) || !read_location(r))
 		return false;
 	n = r->flags & REPLAY_REFUSE ? device__fill(rest) : 0;
 	outcome = allocator__alloc(&r->allocator, size, replayer__stream(r), &ptr);
@@ -173,7 +174,7 @@ static bool recorded_oom(struct replayer *r)
 	return outcome == ALLOCATOR_OOM;
 }
 
-static bool others(struct replayer *r, bool take)
+static bool change_outside(struct replayer *r, bool take)
 {
 	uint64_t number, size = 0;
 
@@ -183,8 +184,8 @@ static bool others(struct replayer *r, bool take)
 	if (r->takes[number])
 		device__give(r->takes[number]);
 	r->takes[number] = NULL;
-	/* Where there is no room for it, that is not the allocator's doing, and nobody knows what
-	 * its user would have done. */
+	/* If the device has no room, continue: the allocator did not cause it, and the user's
+	 * reaction is unknown. */
 	if (take)
 		device__take(size, &r->takes[number]);
 	return true;
@@ -201,7 +202,7 @@ static bool place(struct replayer *r)
 	return true;
 }
 
-/* 1: goes on, 0: it is over, -1: an error. */
+/* 1: continue; 0: the end; -1: an error. */
 static int step(struct replayer *r, enum replay_op op)
 {
 	uint64_t n;
@@ -223,7 +224,7 @@ static int step(struct replayer *r, enum replay_op op)
 		break;
 	case REPLAY_TAKE:
 	case REPLAY_GIVE:
-		ok = others(r, op == REPLAY_TAKE);
+		ok = change_outside(r, op == REPLAY_TAKE);
 		break;
 	case REPLAY_POOL:
 		ok = replayer__number(r, &n);
