@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* CRC-32C (Castagnoli) of data. "123456789" gives e3069283. */
+/* CRC-32C (Castagnoli) of len bytes. The CRC of "123456789" is e3069283. */
 uint32_t crc32c(const void *data, size_t len);
 
 #endif

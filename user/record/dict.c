@@ -19,20 +19,21 @@ _Static_assert(DICT_MAX_STACK_FRAMES * sizeof(struct dict_frame) <= CHUNK_BYTES,
 	       "a stack fits a chunk");
 _Static_assert(DICT_MAX_STRING + 1 <= CHUNK_BYTES, "a string fits a chunk");
 
-/* Memory that never moves: what look-ups return stays valid while the dict grows. */
+/* Memory that never moves, so that the results of look-ups stay valid while the dict grows. */
 struct chunk {
 	struct chunk *next;
 	size_t used;
 	_Alignas(8) char data[CHUNK_BYTES];
 };
 
-/* One kind of entry: an array of fixed-size records and a hash table of their numbers. */
+/* Entries of one kind: an array of fixed-size records and a hash table of their numbers. */
 struct table {
 	char *entries;
 	size_t entry_size;
 	uint32_t n, max, room;
 	uint32_t *slots;  /* entry number + 1; 0: empty */
-	uint32_t *hashes; /* beside the slots: most misses are told without touching the entry */
+	uint32_t *hashes; /* hash of each slot's entry, so that most mismatches need no look at the
+			     entry */
 	uint32_t mask;
 };
 
@@ -78,7 +79,7 @@ static void put_slot(uint32_t *slots, uint32_t *hashes, uint32_t mask, uint32_t 
 	hashes[i] = hash;
 }
 
-/* Makes room for one more entry, in the array and in the hash table (at most 2/3 full). */
+/* Makes room for one more entry in the array and in the hash table (at most 2/3 full). */
 static int table__reserve(struct table *t)
 {
 	if (t->n >= t->max)
@@ -115,7 +116,7 @@ static int table__reserve(struct table *t)
 	return 0;
 }
 
-/* After table__reserve(). */
+/* Adds an entry; call table__reserve() before. */
 static uint32_t table__append(struct table *t, uint32_t hash, const void *entry)
 {
 	memcpy(t->entries + t->n * t->entry_size, entry, t->entry_size);
@@ -134,7 +135,7 @@ static uint32_t fail(int err)
 	return NONE;
 }
 
-/* Entries that are their own content. They must have no padding. */
+/* Interns an entry by its bytes, which must contain no padding. */
 static uint32_t intern_plain(struct dict *d, enum kind kind, const void *entry)
 {
 	struct table *t = &d->tables[kind];
@@ -185,7 +186,7 @@ struct dict *dict__new(void)
 	    table__init(&d->tables[THREADS], sizeof(struct dict_thread), DICT_MAX_THREADS) ||
 	    table__init(&d->tables[NODES], sizeof(struct dict_node), DICT_MAX_NODES))
 		goto fail;
-	/* The entries 0. */
+	/* Entry 0 of each kind. */
 	if (dict__string(d, "", 0) || dict__loc(d, (struct dict_loc){ 0 }) ||
 	    dict__module(d, (struct dict_module){ 0 }) || dict__stack(d, NULL, 0, MT_WALK_OK) ||
 	    dict__thread(d, (struct dict_thread){ 0 }) || dict__node(d, (struct dict_node){ 0 }))
@@ -212,11 +213,13 @@ void dict__free(struct dict *d)
 	free(d);
 }
 
-/* Valid UTF-8, no NUL (strings are NUL-terminated), cut at DICT_MAX_STRING. Returns the length. */
-static size_t make_fit(char dst[DICT_MAX_STRING + 1], const char *s, size_t len)
+/* Converts a string to valid UTF-8 without NUL, at most DICT_MAX_STRING long. Returns its
+ * length. */
+static size_t clean_string(char dst[DICT_MAX_STRING + 1], const char *s, size_t len)
 {
 	static const char mark[] = "...";
-	char clean[DICT_MAX_STRING + 4]; /* one character more than fits tells that it is too long */
+	char clean[DICT_MAX_STRING +
+		   4]; /* room for one extra character, which shows that the text is too long */
 	size_t out = 0, i = 0;
 
 	while (i < len && out < sizeof(clean) - 4) {
@@ -249,7 +252,7 @@ uint32_t dict__string(struct dict *d, const char *s, size_t len)
 	uint32_t hash;
 	int err;
 
-	entry.len = (uint32_t)make_fit(fit, s, len);
+	entry.len = (uint32_t)clean_string(fit, s, len);
 	hash = (uint32_t)hash__bytes(d->seed, fit, entry.len);
 	for (uint32_t i = hash & t->mask; t->slots[i]; i = (i + 1) & t->mask) {
 		const struct string *o = table__at(t, t->slots[i] - 1);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static bool is(const char *path, const char *name)
+static bool path_ends_with(const char *path, const char *name)
 {
 	size_t len = strlen(path), n = strlen(name);
 
@@ -12,8 +12,9 @@ static bool is(const char *path, const char *name)
 
 bool engine__is_file(const char *path)
 {
-	return is(path, "torch/autograd/graph.py") || is(path, "torch/autograd/__init__.py") ||
-	       is(path, "torch/_tensor.py");
+	return path_ends_with(path, "torch/autograd/graph.py") ||
+	       path_ends_with(path, "torch/autograd/__init__.py") ||
+	       path_ends_with(path, "torch/_tensor.py");
 }
 
 bool engine__starts(const char *path, const char *func)
@@ -24,9 +25,9 @@ bool engine__starts(const char *path, const char *func)
 		return false;
 	if (dot)
 		func = dot + 1;
-	if (is(path, "torch/autograd/graph.py"))
+	if (path_ends_with(path, "torch/autograd/graph.py"))
 		return !strcmp(func, "_engine_run_backward");
 	if (!strcmp(func, "backward"))
 		return true;
-	return !strcmp(func, "grad") && is(path, "torch/autograd/__init__.py");
+	return !strcmp(func, "grad") && path_ends_with(path, "torch/autograd/__init__.py");
 }

@@ -21,8 +21,8 @@ struct fact {
 struct facts {
 	struct fact *facts;
 	size_t n, room;
-	size_t bytes;	     /* keys and values */
-	struct map64 *index; /* hash of a key -> its place */
+	size_t bytes;	     /* bytes of keys and values */
+	struct map64 *index; /* hash of a key -> index in facts */
 	struct hash_seed seed;
 };
 
@@ -62,7 +62,7 @@ static struct fact *find(const struct facts *f, const char *key)
 		return NULL;
 	if (!strcmp(f->facts[i].key, key))
 		return &f->facts[i];
-	for (i = 0; i < f->n; i++) { /* two keys with one hash */
+	for (i = 0; i < f->n; i++) { /* hash collision */
 		if (!strcmp(f->facts[i].key, key))
 			return &f->facts[i];
 	}
@@ -82,7 +82,7 @@ static bool good_key(const char *key)
 	return true;
 }
 
-/* A copy of value as valid UTF-8, NULL with errno. */
+/* Returns a copy of value as valid UTF-8, or NULL with errno. */
 static char *make_value(const char *value)
 {
 	size_t len = strnlen(value, FACTS_MAX_VALUE + 1), room = len * 3 + 1;

@@ -16,15 +16,15 @@
 #include "record/mtr_encode.h"
 #include "record/mtr_format.h"
 
-/* The window moves on by chunks: of so much of what it may hold. */
+/* Chunks in a full window; the window moves by whole chunks. */
 #define CHUNKS 8
-#define FLUSH_EVERY UINT64_C(1000000000) /* ns, of an open file */
+#define FLUSH_EVERY UINT64_C(1000000000) /* ns between flushes of an open file */
 
 struct chunk {
-	uint8_t *data; /* the payload of an events block */
+	uint8_t *data; /* payload of an events block */
 	size_t len;
 	uint32_t n;
-	uint64_t last; /* time */
+	uint64_t last; /* time of the last event, ns */
 };
 
 struct dump;
@@ -33,34 +33,34 @@ struct flight {
 	struct dict *dict;
 	const struct facts *facts;
 	struct flight_opts opts;
-	struct live_set *base; /* before the first chunk */
-	struct chunk *chunks;  /* a ring */
+	struct live_set *base; /* state before the first chunk */
+	struct chunk *chunks;  /* ring */
 	uint32_t first, n_chunks, room;
-	uint64_t bytes, events;	      /* in chunks */
-	struct mtr_encoder *enc;      /* the chunk that fills */
-	uint64_t enc_first, enc_last; /* times */
+	uint64_t bytes, events;	      /* bytes and events in chunks */
+	struct mtr_encoder *enc;      /* encoder of the open chunk */
+	uint64_t enc_first, enc_last; /* times of its first and last event */
 	struct mtr_decoder *dec;
-	uint64_t cut_until; /* time of the last event that left the window for want of room */
+	uint64_t cut_until; /* time of the last event removed at a bound */
 	unsigned int files;
-	struct dump *dump; /* of the file that is being written, NULL: none is */
-	uint64_t latest;   /* time that has come, by events or by the clock */
-	bool folded;	   /* something has gone into the base */
-	/* An out of memory that waits to be written. */
+	struct dump *dump; /* open file; NULL: none */
+	uint64_t latest;   /* latest time of events and clock */
+	bool folded;	   /* true if the base contains events */
+	/* Out-of-memory events whose file is due. */
 	uint64_t ooms;
-	struct event oom;  /* the first */
-	uint64_t last_oom; /* time */
+	struct event oom;  /* first of them */
+	uint64_t last_oom; /* time of the last of them */
 };
 
-/* A file that is or was written. */
+/* A window's file. */
 struct dump {
 	struct flight *fl;
 	struct mtr_writer *w;
-	struct facts *facts; /* the capture's, and what is different for this file */
-	uint64_t begin;	     /* of the window, ns */
-	bool begun;
-	bool whole;	  /* a step begins with it */
-	int err;	  /* of writing; the window is folded all the same */
-	uint64_t flushed; /* time */
+	struct facts *facts; /* the capture's facts, with those of this file */
+	uint64_t begin;	     /* start of the window, ns */
+	bool begun;	     /* true once start() ran */
+	bool whole;	     /* true if a step begins with the window */
+	int err;	     /* error of writing; the base is kept up to date even so */
+	uint64_t flushed;    /* time of the last flush */
 	struct flight_report report;
 };
 
@@ -145,7 +145,7 @@ static int make_room(struct flight *fl)
 	return 0;
 }
 
-/* What was encoded becomes a chunk. */
+/* Turns the encoder's events into a chunk. */
 static int close_chunk(struct flight *fl)
 {
 	struct mtr_part parts[MTR_PARTS];
@@ -185,8 +185,9 @@ static void drop_chunk(struct flight *fl)
 	fl->n_chunks--;
 }
 
-/* Each event of the oldest chunk goes to fn, then the chunk goes. 0 or the first error. */
-static int empty_chunk(struct flight *fl, int (*fn)(void *ctx, const struct event *e), void *ctx)
+/* Passes each event of the oldest chunk to fn and removes the chunk. Returns 0 or the
+ * first error. */
+static int drain_chunk(struct flight *fl, int (*fn)(void *ctx, const struct event *e), void *ctx)
 {
 	const struct chunk *c = chunk_at(fl, 0);
 	const char *why;
@@ -220,20 +221,21 @@ static bool over_bounds(const struct flight *fl)
 	       (fl->opts.max_events && fl->events > fl->opts.max_events);
 }
 
-/* Lets go of what is older than the window at the time now, or more than there is room for. */
-static int move_on(struct flight *fl, uint64_t now)
+/* Removes chunks that are older than the window at the time now, or that exceed a bound. */
+static int trim(struct flight *fl, uint64_t now)
 {
 	int err = 0;
 
 	while (fl->n_chunks && !err) {
-		/* A little more than the window: what comes later may have happened before now. */
+		/* Keep FLIGHT_AFTER more, because an out-of-memory event's file is written
+		 * later. */
 		bool old = chunk_at(fl, 0)->last + fl->opts.window + FLIGHT_AFTER < now;
 
 		if (!old && !over_bounds(fl))
 			break;
 		if (!old && chunk_at(fl, 0)->last > fl->cut_until)
 			fl->cut_until = chunk_at(fl, 0)->last;
-		err = empty_chunk(fl, fold, fl);
+		err = drain_chunk(fl, fold, fl);
 	}
 	return err;
 }
@@ -263,7 +265,8 @@ static int put(void *ctx, const struct event *e)
 	return mtr_writer__event(d->w, e);
 }
 
-/* The capture's facts as they are now, and what is different for this file. 0 or as facts__set(). */
+/* Copies the capture's facts with their present values and sets those of this file. Errors as
+ * facts__set(). */
 static int update_facts(struct dump *d)
 {
 	const struct facts *from = d->fl->facts;
@@ -276,7 +279,7 @@ static int update_facts(struct dump *d)
 		if (strcmp(key, "attached_at") || !d->fl->folded)
 			err = facts__set(d->facts, key, value);
 	}
-	if (!err && d->fl->folded) /* the beginning of the window stands for the attach */
+	if (!err && d->fl->folded) /* the start of the window counts as the attach */
 		err = facts__set(d->facts, "attached_at", "live");
 	if (!err && d->whole)
 		err = facts__set(d->facts, "window_begins", "step");
@@ -287,7 +290,7 @@ static int update_facts(struct dump *d)
 	       facts__setf(d->facts, "window_start_ns", "%" PRIu64, r->from);
 }
 
-/* What is there now stands in front of all that comes. */
+/* Begins the file with the live blocks. */
 static int start(struct dump *d, uint64_t time)
 {
 	d->begun = true;
@@ -313,8 +316,7 @@ static int dump_event(void *ctx, const struct event *e)
 	return fold(d->fl, e);
 }
 
-/* Opens a file; nothing is in it. *ret, or negative: then done has been called, if there was
- * something to be called for. */
+/* Opens an empty file as *ret. On an error after open(), calls done(). */
 static int open_dump(struct flight *fl, uint64_t begin, const char *why, struct dump **ret)
 {
 	struct dump *d = calloc(1, sizeof(*d));
@@ -345,7 +347,7 @@ static int open_dump(struct flight *fl, uint64_t begin, const char *why, struct 
 	return 0;
 }
 
-/* The file is whole. err: of what went before. Frees d. */
+/* Completes the file and frees d. err: an earlier error. */
 static int close_dump(struct dump *d, const char *reason, const char *ended, int err)
 {
 	struct flight *fl = d->fl;
@@ -370,18 +372,18 @@ static int close_dump(struct dump *d, const char *reason, const char *ended, int
 	return err;
 }
 
-/* What is kept is let go of. */
+/* Moves all kept events to the base. */
 static int move_all(struct flight *fl)
 {
 	int err = 0;
 
 	while (fl->n_chunks && !err)
-		err = empty_chunk(fl, fold, fl);
+		err = drain_chunk(fl, fold, fl);
 	fl->cut_until = 0;
 	return err;
 }
 
-/* What is kept goes into a file, and the window begins anew. */
+/* Moves all kept events to the base and writes them to the file. */
 static int drain(struct dump *d)
 {
 	struct flight *fl = d->fl;
@@ -390,7 +392,7 @@ static int drain(struct dump *d)
 	d->report.cut = fl->cut_until && fl->cut_until >= d->begin;
 	fl->cut_until = 0;
 	while (fl->n_chunks && !err)
-		err = empty_chunk(fl, dump_event, d);
+		err = drain_chunk(fl, dump_event, d);
 	return err;
 }
 
@@ -409,7 +411,7 @@ static int write_all(struct flight *fl, uint64_t begin, const char *why, const c
 	return close_dump(d, reason, ended, drain(d));
 }
 
-/* The file of the out of memory that waits. */
+/* Writes the file of the out-of-memory events. */
 static int write_file(struct flight *fl)
 {
 	return write_all(fl, fl->oom.time > fl->opts.window ? fl->oom.time - fl->opts.window : 0,
@@ -433,7 +435,7 @@ int flight__begin(struct flight *fl, uint64_t before, bool whole, const char *wh
 	if (err)
 		return err;
 	d->whole = whole && !before;
-	/* Exactly here, unless there is something to look back on. */
+	/* Without a look back the window starts here, even before its first event. */
 	err = before ? drain(d) : move_all(fl);
 	if (!err && !d->begun)
 		d->err = start(d, fl->latest);
@@ -470,8 +472,8 @@ bool flight__level(const struct flight *fl, size_t i, struct flight_level *ret)
 	return live_set__level(fl->base, i, ret);
 }
 
-/* An event of an open file, or one that nobody wants to look back on. */
-static int pass(struct flight *fl, const struct event *e)
+/* Handles an event that is not kept: writes it to the open file, or adds it to the base. */
+static int add_unkept(struct flight *fl, const struct event *e)
 {
 	struct dump *d = fl->dump;
 	int err;
@@ -486,7 +488,7 @@ static int pass(struct flight *fl, const struct event *e)
 	return 0;
 }
 
-static bool is_time(const struct flight *fl, uint64_t now)
+static bool is_due(const struct flight *fl, uint64_t now)
 {
 	if (!fl->ooms)
 		return false;
@@ -508,7 +510,7 @@ int flight__event(struct flight *fl, const struct event *e)
 	if (e->time > fl->latest)
 		fl->latest = e->time;
 	if (fl->dump || !fl->opts.window)
-		return pass(fl, e);
+		return add_unkept(fl, e);
 	if (!mtr_encoder__count(fl->enc))
 		fl->enc_first = fl->enc_last = e->time;
 	if (e->time > fl->enc_last)
@@ -528,8 +530,9 @@ int flight__event(struct flight *fl, const struct event *e)
 	if (err)
 		return err;
 	if (!fl->ooms)
-		return move_on(fl, fl->enc_last);
-	/* What led up to the out of memory must stay, what comes after it may fill only so much. */
+		return trim(fl, fl->enc_last);
+	/* Keep the events before an out-of-memory error. Later ones may exceed the bounds by a
+	 * quarter. */
 	if (fl->bytes > fl->opts.max_bytes + fl->opts.max_bytes / 4 ||
 	    (fl->opts.max_events && fl->events > fl->opts.max_events + fl->opts.max_events / 4))
 		return write_file(fl);
@@ -558,13 +561,13 @@ int flight__tick(struct flight *fl, uint64_t now)
 		fl->latest = now;
 	if (fl->dump)
 		return flush(fl->dump, now);
-	if (is_time(fl, now))
+	if (is_due(fl, now))
 		return write_file(fl);
 	if (fl->ooms)
 		return 0;
 	if (mtr_encoder__count(fl->enc) && fl->enc_first + fl->opts.window / CHUNKS < now)
 		err = close_chunk(fl);
-	return err ?: move_on(fl, now);
+	return err ?: trim(fl, now);
 }
 
 int flight__finish(struct flight *fl)

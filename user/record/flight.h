@@ -2,15 +2,14 @@
 #ifndef MT_RECORD_FLIGHT_H
 #define MT_RECORD_FLIGHT_H
 /*
- * A flight recorder: knows what is live, keeps the last part of a stream in bounded memory, and
- * writes recordings of windows: of what is kept, when the program runs out of memory or somebody
- * asks for it; of what comes from some moment on until another one. Each is whole: what was live
- * when its first event came is in it, so that it shows from there on what a recording from the
- * start would show.
+ * A flight recorder: keeps the last part of a stream in bounded memory and writes parts of it as
+ * recordings, called windows. A window holds either the events kept so far (after an out-of-memory
+ * error or on request), or the events between two moments. Every window starts with the blocks that
+ * are live at its first event. So it shows the same as a recording from the start, from there on.
  *
- * Events are kept as the blocks of a recording are (some bytes each). What leaves the window is not
- * forgotten but folded into a base: what is live, with its stack. The base takes some 60 bytes for
- * each live block, and is not bounded by anything but what the program holds.
+ * The recorder keeps events encoded, as a recording does, at a few bytes each. Events that leave
+ * the window update the base: the set of live blocks with their stacks. The base takes about 60
+ * bytes per live block. Only the program's own memory use bounds it.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,84 +21,83 @@
 struct dict;
 struct flight;
 
-/* What was written. */
+/* The result of one window. */
 struct flight_report {
-	unsigned int number;	     /* of the file, from 1 on */
-	uint64_t from, to;	     /* first and last event of the window, ns */
-	uint64_t events;	     /* of the window */
-	uint64_t blocks;	     /* that were there before it */
-	uint64_t bytes;		     /* of the file */
-	uint64_t dropped;	     /* events, by a bound */
-	char began[160], ended[160]; /* why, for people; "" of an out of memory's */
-	char reason[32];	     /* why it ended, the fact stop_reason */
-	uint64_t ooms;		     /* that it is for, at least 1; 0: it is for something else */
-	struct event oom;	     /* the first */
-	bool cut; /* the window had no room for all the time that it was to hold */
+	unsigned int number;	     /* number of the file, from 1 */
+	uint64_t from, to;	     /* times of the first and last event of the window, ns */
+	uint64_t events;	     /* number of events in the window */
+	uint64_t blocks;	     /* number of blocks that were live before the window */
+	uint64_t bytes;		     /* size of the file */
+	uint64_t dropped;	     /* number of events dropped at a bound of the file */
+	char began[160], ended[160]; /* reasons as text; began is "" after an out-of-memory error */
+	char reason[32];	     /* reason of the end, as in the fact stop_reason */
+	uint64_t ooms;	  /* out-of-memory events that caused the file; 0: another cause */
+	struct event oom; /* first out-of-memory event */
+	bool cut;	  /* true if a bound made the window shorter than requested */
 };
 
 struct flight_opts {
-	uint64_t window; /* ns to keep; 0: nothing is kept, and what a window begins with is known
-			    all the same */
-	uint64_t max_bytes;	/* of kept events; at least 64 KiB. 0: FLIGHT_BYTES */
-	uint64_t max_events;	/* kept; 0: no bound but the bytes */
-	unsigned int max_files; /* 0: no bound */
-	bool no_oom; /* an out of memory is an event like others: nothing is written for it */
-	struct mtr_writer_opts bounds; /* of each file */
+	/* Length of the window that is kept, ns. 0: keep no events, only what is live. */
+	uint64_t window;
+	uint64_t max_bytes;	       /* bound on kept events, at least 64 KiB; 0: FLIGHT_BYTES */
+	uint64_t max_events;	       /* bound on kept events; 0: only max_bytes */
+	unsigned int max_files;	       /* bound on files; 0: none */
+	bool no_oom;		       /* true: write no file after an out-of-memory error */
+	struct mtr_writer_opts bounds; /* bounds of each file */
 	/*
-	 * Opens the number-th file for writing: fd, which stays the caller's, or -errno. done (err:
-	 * 0, or how writing it failed) is told when all is in it, before anything else happens.
+	 * open() opens the file with this number for writing and returns a file descriptor, which
+	 * the caller keeps, or -errno. The recorder calls done() once the file is complete; err is
+	 * 0, or the error of writing it.
 	 */
 	int (*open)(void *ctx, unsigned int number);
 	int (*done)(void *ctx, const struct flight_report *r, int err);
 	void *ctx;
 };
 
-#define FLIGHT_WINDOW UINT64_C(30000000000) /* ns */
+#define FLIGHT_WINDOW UINT64_C(30000000000) /* default window, ns */
 #define FLIGHT_BYTES (UINT64_C(64) << 20)
 /*
- * A file is written when nothing ran out of memory for FLIGHT_AFTER after it happened, and
- * FLIGHT_AFTER_MAX after it at the latest: a program that tries again and again has one trouble,
- * not hundreds.
+ * The recorder writes a file when FLIGHT_AFTER ns passed without another out-of-memory error, and
+ * FLIGHT_AFTER_MAX ns after the first one at the latest. So a program that retries hundreds of
+ * times causes one file.
  */
 #define FLIGHT_AFTER UINT64_C(100000000)
 #define FLIGHT_AFTER_MAX UINT64_C(2000000000)
 
-/* Borrows d and f, which must outlive it. NULL with errno. */
+/* Borrows d and f, which must outlive the recorder. NULL with errno. */
 struct flight *flight__new(struct dict *d, const struct facts *f, const struct flight_opts *opts);
-void flight__free(struct flight *fl); /* NULL is fine; what was not written is gone */
+void flight__free(struct flight *fl); /* NULL is fine; drops unwritten events */
 /*
- * Takes in an event. 0; -EINVAL: one that a recording cannot hold (nothing happens); -ENOMEM or
- * what open, done or writing gave, after which there is no point in going on.
+ * Takes one event. Returns 0, or -EINVAL if a recording cannot hold the event (ignored), or -ENOMEM
+ * or the error of open, done or a write. After an error other than -EINVAL the recorder is
+ * unusable.
  */
 int flight__event(struct flight *fl, const struct event *e);
-/* Time passes, now in ns since the start; writes the file when it is time. Call some times a
- * second. As flight__event(). */
+/* Sets the clock to now (ns since the capture's start) and writes the file that is due. Call it a
+ * few times per second. Errors as flight__event(). */
 int flight__tick(struct flight *fl, uint64_t now);
-/* No event will come any more: writes what waits to be written. As flight__event(). */
+/* Ends the stream and writes the file that is due. Errors as flight__event(). */
 int flight__finish(struct flight *fl);
 
-/*
- * Writes a file of all that is kept, through open and done; then nothing is kept. why is for
- * people. 0, -EBUSY: a file is being written; else as flight__event().
- */
+/* Writes all kept events to a file, through open() and done(), and then keeps none of them. why is
+ * text for people. Returns 0, -EBUSY if a window is open, or an error as flight__event(). */
 int flight__save(struct flight *fl, const char *why);
 /*
- * Opens a file that each event goes into, from the next one on and the last before ns of those that
- * are kept, until flight__end(). why and ended are for people, reason is the fact stop_reason;
- * whole: a step begins here. 0, -EBUSY: there is one; -EALREADY: there is none; else as
- * flight__event().
+ * flight__begin() opens a window; flight__end() closes it. The window contains every event in
+ * between, and the kept events of the last `before` ns. whole: a step begins here. why and ended
+ * are text for people; reason is the fact stop_reason. Both return 0 or an error as
+ * flight__event(); begin returns -EBUSY if a window is open, end -EALREADY if none is.
  */
 int flight__begin(struct flight *fl, uint64_t before, bool whole, const char *why);
 int flight__end(struct flight *fl, const char *reason, const char *ended);
-/* Is one being written? ret (may be NULL): what is known of it so far. */
+/* True while a window is open; fills *ret (may be NULL) with its report so far. */
 bool flight__writing(const struct flight *fl, struct flight_report *ret);
-bool flight__bounded(
-	const struct flight *fl,
-	const char **reason); /* the one that is written takes no more: "max-size", "max-events" */
-/* As live_set__level(); peaks are those since the last file began. Of events that are kept nothing
- * is known yet. */
+/* True if the open window reached a bound of its file; *reason is "max-size" or "max-events". */
+bool flight__bounded(const struct flight *fl, const char **reason);
+/* As live_set__level(), without the kept events. Peaks count from the start of the last file. */
 bool flight__level(const struct flight *fl, size_t i, struct flight_level *ret);
-unsigned int flight__files(const struct flight *fl); /* written */
-bool flight__full(const struct flight *fl); /* max_files are written: events are of no more use */
+unsigned int flight__files(const struct flight *fl); /* number of files written */
+bool flight__full(
+	const struct flight *fl); /* true once max_files are written; further events are ignored */
 
 #endif

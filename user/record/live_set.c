@@ -11,53 +11,55 @@
 
 struct block {
 	uint64_t size, requested, cuda_stream;
-	uint64_t time; /* when it came */
+	uint64_t time; /* time of the allocation */
 	uint64_t tensor_size;
 	uint32_t stack, thread, node;
-	uint32_t name, module; /* what EVENT_TENSOR said, if it did */
+	uint32_t name, module; /* data of EVENT_TENSOR, if tensor is set */
 	uint8_t walk, flags, how, category;
-	uint8_t item; /* TENSOR_ITEM */
+	uint8_t item; /* element size as in TENSOR_ITEM */
 	bool tensor;
-	bool untold; /* nothing but EVENT_TENSOR ever told of it */
+	bool only_tensor; /* true if only EVENT_TENSOR reported the block */
 };
 
-/* EVENT_CUDA_ALLOC, _GIVE, _SEGMENT: kept as they came. */
+/* An EVENT_CUDA_ALLOC, EVENT_CUDA_FREE or EVENT_SEGMENT, kept unchanged. */
 struct range {
 	struct event e;
-	uint64_t seq; /* 0: free, and the next free one is in next */
+	uint64_t seq; /* number of the event; 0: unused, and next is the next unused entry */
 	uint32_t next;
 };
 
 struct base_device {
 	struct device device;
-	struct map64 *blocks;	/* address -> number in base.blocks */
-	struct map64 *segments; /* address -> number in base.ranges */
+	struct map64 *blocks;	/* address -> index in live_set.blocks */
+	struct map64 *segments; /* address -> index in live_set.ranges */
 	bool totals;
 	uint64_t allocated, reserved;
-	uint64_t live; /* bytes of blocks, but for those that only wait for a stream */
+	uint64_t live; /* bytes of blocks, without those that only wait for a stream */
 	uint64_t peak_allocated, peak_reserved;
-	bool used; /* the driver's figure is known */
+	bool used; /* true if the driver's figure is known */
 	uint64_t used_size;
-	bool left; /* so is what the driver has left */
+	bool left; /* true if the driver's free bytes are known */
 	uint64_t left_size;
-	bool census; /* there was one; as it was */
+	bool census; /* true after the first EVENT_CENSUS; its data follow */
 	uint64_t census_size;
 	uint8_t census_flags;
-	uint64_t telling; /* number of the first of the EVENT_SEGMENTs that come now; 0: none came
-			     since the last STATE */
+	/* Number of the first EVENT_SEGMENT of the current reading. 0: none since the last
+	 * EVENT_STATE. */
+	uint64_t reading;
 };
 
 struct live_set {
 	struct block *blocks;
-	uint32_t n_blocks, room_blocks, free_block; /* a free one has the next free one in stack */
+	/* Index of the first unused block; block.stack has the next one. */
+	uint32_t n_blocks, room_blocks, free_block;
 	struct range *ranges;
 	uint32_t n_ranges, room_ranges, free_range;
-	struct map64 *taken[MEM_HOW_NR]; /* address -> number in ranges */
+	struct map64 *taken[MEM_HOW_NR]; /* address -> index in ranges */
 	struct base_device *devices;
 	uint32_t n_devices;
 	uint64_t seq;
 	uint64_t lost;
-	bool losing; /* the last loss has not ended: see EVENT_LOST */
+	bool losing; /* true until the last loss has ended: see EVENT_LOST */
 };
 
 struct live_set *live_set__new(void)
@@ -149,13 +151,13 @@ static int new_block(struct live_set *b, uint32_t *ret)
 	return err;
 }
 
-/* Of what the allocator counts. */
+/* Bytes that the allocator counts as allocated. */
 static uint64_t counted(const struct block *k)
 {
 	return k->flags & BLOCK_PENDING ? 0 : k->size;
 }
 
-/* A block comes to e->addr; what was there has been freed without a word. */
+/* Adds a block at e->addr. A block already there was freed by a lost event. */
 static int put_block(struct live_set *b, struct base_device *d, const struct event *e)
 {
 	uint64_t old;
@@ -198,9 +200,8 @@ static void drop_block(struct live_set *b, struct base_device *d, uint64_t addr)
 	b->free_block = (uint32_t)old;
 }
 
-/* What the program asked for; a block that the allocator's tables tell of again was there with its
- * line. */
-static void set_asked(struct live_set *b, struct base_device *d, const struct event *e)
+/* Sets the requested bytes. A block reported again by the allocator's tables keeps its stack. */
+static void set_requested(struct live_set *b, struct base_device *d, const struct event *e)
 {
 	uint64_t i;
 
@@ -210,19 +211,19 @@ static void set_asked(struct live_set *b, struct base_device *d, const struct ev
 	b->blocks[i].cuda_stream = e->cuda_stream;
 }
 
-static int told_block(struct live_set *b, struct base_device *d, const struct event *e)
+static int confirm_block(struct live_set *b, struct base_device *d, const struct event *e)
 {
 	uint64_t i;
 
 	if (!map64__get(d->blocks, e->addr, &i) || b->blocks[i].size != e->size ||
 	    ((b->blocks[i].flags ^ e->flags) & BLOCK_PENDING))
 		return put_block(b, d, e);
-	set_asked(b, d, e);
+	set_requested(b, d, e);
 	return 0;
 }
 
-/* A storage that was there before the first event, on a device that tells of no such blocks,
- * becomes a block here. */
+/* Adds a tensor's storage. A storage from before the first event becomes a block if no event has
+ * reported one. */
 static int set_tensor(struct live_set *b, struct base_device *d, const struct event *e)
 {
 	struct block *k;
@@ -239,11 +240,12 @@ static int set_tensor(struct live_set *b, struct base_device *d, const struct ev
 		err = put_block(b, d, &block);
 		if (err || !map64__get(d->blocks, e->addr, &i))
 			return err;
-		b->blocks[i].untold = true;
-		d->peak_allocated += d->totals ? 0 : e->size; /* it was there all the while */
+		b->blocks[i].only_tensor = true;
+		d->peak_allocated += d->totals ? 0
+					       : e->size; /* the storage existed during the peak */
 	}
 	k = &b->blocks[i];
-	if (k->time > e->time) /* the tensor was in the one before */
+	if (k->time > e->time) /* the tensor belonged to an earlier block at this address */
 		return 0;
 	k->tensor = true;
 	k->tensor_size = e->size;
@@ -300,7 +302,7 @@ static bool overlap(const struct event *a, const struct event *b)
 	return a->addr - b->addr < b->size || b->addr - a->addr < a->size;
 }
 
-/* A segment that is kept, or anything taken in another piece, of which e is a part. */
+/* True if a kept segment, or a larger range of the same kind, contains e. */
 static bool is_part(const struct live_set *b, const struct event *e)
 {
 	for (uint32_t i = 0; i < b->n_ranges; i++) {
@@ -315,9 +317,9 @@ static bool is_part(const struct live_set *b, const struct event *e)
 	return false;
 }
 
-/* Mappings go piece by piece: of what is left of a larger one, the pieces that are gone have to be
- * told as well. */
-static int give_mapped(struct live_set *b, const struct event *e)
+/* Mappings are removed piece by piece. A removed piece of a larger range has to be kept as an
+ * event. */
+static int free_mapped(struct live_set *b, const struct event *e)
 {
 	struct map64 *taken = b->taken[MEM_MAPPED];
 	uint64_t i;
@@ -327,40 +329,39 @@ static int give_mapped(struct live_set *b, const struct event *e)
 	return is_part(b, e) ? put_range(b, taken, e) : 0;
 }
 
-/* All else goes as a whole. One call gives back what several take. */
-static void give_whole(struct live_set *b, const struct event *e)
+/* Other memory is given back as a whole. One kind of call frees the memory of several kinds. */
+static void free_whole(struct live_set *b, const struct event *e)
 {
-	static const uint8_t family[MEM_HOW_NR] = {
+	static const uint8_t freed_by[MEM_HOW_NR] = {
 		[MEM_DEVICE] = 1,     [MEM_ASYNC] = 1,	  [MEM_MANAGED] = 1, [MEM_HOST] = 2,
 		[MEM_REGISTERED] = 2, [MEM_PHYSICAL] = 3, [MEM_RESERVED] = 4
 	};
 
 	for (int how = 0; how < MEM_HOW_NR; how++) {
-		if (family[how] == family[e->how])
+		if (freed_by[how] == freed_by[e->how])
 			drop_range(b, b->taken[how], e->addr);
 	}
-	for (uint32_t d = 0; d < b->n_devices && family[e->how] == 1; d++)
+	for (uint32_t d = 0; d < b->n_devices && freed_by[e->how] == 1; d++)
 		drop_range(b, b->devices[d].segments, e->addr);
 }
 
-/* The allocator's tables are whole, and what was taken or told of before does not stand in them: it
- * is gone. */
-static void drop_untold(struct live_set *b, struct base_device *d, uint64_t since)
+/* Removes ranges older than a complete reading of the allocator's tables that the reading lacks. */
+static void drop_missing(struct live_set *b, struct base_device *d, uint64_t since)
 {
 	for (uint32_t i = 0; i < b->n_ranges; i++) {
 		struct event e = b->ranges[i].e;
 		bool segment = e.kind == EVENT_SEGMENT ||
 			       (e.kind == EVENT_CUDA_ALLOC && e.flags & MEM_BY_ALLOCATOR &&
 				(e.how == MEM_DEVICE || e.how == MEM_MAPPED));
-		bool told = false;
+		bool found = false;
 
 		if (!b->ranges[i].seq || b->ranges[i].seq >= since || !segment ||
 		    memcmp(&e.device, &d->device, sizeof(e.device)))
 			continue;
-		for (uint32_t k = 0; k < b->n_ranges && !told && e.kind == EVENT_CUDA_ALLOC; k++)
-			told = b->ranges[k].seq >= since && b->ranges[k].e.kind == EVENT_SEGMENT &&
-			       overlap(&b->ranges[k].e, &e);
-		if (!told)
+		for (uint32_t k = 0; k < b->n_ranges && !found && e.kind == EVENT_CUDA_ALLOC; k++)
+			found = b->ranges[k].seq >= since && b->ranges[k].e.kind == EVENT_SEGMENT &&
+				overlap(&b->ranges[k].e, &e);
+		if (!found)
 			drop_range(b, e.kind == EVENT_SEGMENT ? d->segments : b->taken[e.how],
 				   e.addr);
 	}
@@ -390,18 +391,18 @@ static int fold_on_device(struct live_set *b, struct base_device *d, const struc
 		drop_block(b, d, e->addr);
 		break;
 	case EVENT_BLOCK:
-		return told_block(b, d, e);
+		return confirm_block(b, d, e);
 	case EVENT_REQUESTED:
-		set_asked(b, d, e);
+		set_requested(b, d, e);
 		break;
 	case EVENT_SEGMENT:
-		if (!d->telling)
-			d->telling = b->seq;
+		if (!d->reading)
+			d->reading = b->seq;
 		return put_range(b, d->segments, e);
 	case EVENT_STATE:
-		if (d->telling && e->flags & (STATE_EXACT | STATE_SEGMENTS_EXACT))
-			drop_untold(b, d, d->telling);
-		d->telling = 0;
+		if (d->reading && e->flags & (STATE_EXACT | STATE_SEGMENTS_EXACT))
+			drop_missing(b, d, d->reading);
+		d->reading = 0;
 		break;
 	case EVENT_TENSOR:
 		return set_tensor(b, d, e);
@@ -444,8 +445,8 @@ int live_set__fold(struct live_set *b, const struct event *e)
 		if (e->kind == EVENT_CUDA_ALLOC)
 			return put_range(b, b->taken[e->how], e);
 		if (e->how == MEM_MAPPED)
-			return give_mapped(b, e);
-		give_whole(b, e);
+			return free_mapped(b, e);
+		free_whole(b, e);
 		return 0;
 	}
 	d = device_of(b, e->device);
@@ -487,7 +488,7 @@ uint64_t live_set__blocks(const struct live_set *b)
 	return n;
 }
 
-/* ---- telling ---- */
+/* ---- giving the state back ---- */
 
 struct teller {
 	const struct live_set *b;
@@ -544,7 +545,7 @@ static int tell_block(const struct teller *t, struct device device, uint64_t add
 {
 	int err = 0;
 
-	if (!k->untold)
+	if (!k->only_tensor)
 		err = tell(t, (struct event){ .kind = EVENT_BLOCK,
 					      .device = device,
 					      .addr = addr,
@@ -569,7 +570,7 @@ static int tell_block(const struct teller *t, struct device device, uint64_t add
 	return err;
 }
 
-/* *sum: bytes of those that count as allocated. */
+/* sum: bytes that count as allocated. */
 static int tell_blocks(const struct teller *t, const struct base_device *d, uint64_t *sum)
 {
 	size_t n = 0, pos = 0, count = map64__count(d->blocks);
@@ -598,8 +599,8 @@ static int range_by_addr(const void *x, const void *y)
 	return (*a)->addr < (*b)->addr ? -1 : (*a)->addr > (*b)->addr;
 }
 
-/* Bytes in the device's segments, each address once. Pieces given back out of the middle are not
- * looked at. */
+/* Bytes in the device's segments, each address once. Ignores pieces given back from their
+ * middle. */
 static int sum_segments(const struct live_set *b, const struct base_device *d, uint64_t *ret)
 {
 	const struct event **all = malloc((b->n_ranges + 1) * sizeof(*all));
@@ -654,7 +655,7 @@ static int tell_device(const struct teller *t, const struct base_device *d)
 				      (blocks == d->allocated ? STATE_EXACT : 0);
 		err = tell(t, state);
 	}
-	if (!err && d->census) /* the beginning of the window stands for the attach */
+	if (!err && d->census) /* the start of the window counts as the attach */
 		err = tell(t, (struct event){ .kind = EVENT_CENSUS,
 					      .device = d->device,
 					      .size = d->census_size,

@@ -2,9 +2,9 @@
 #ifndef MT_RECORD_LIVE_SET_H
 #define MT_RECORD_LIVE_SET_H
 /*
- * What is there after some events: blocks, what was taken from CUDA, segments, totals. Events go in
- * one after the other; what comes out are events again, as few as tell the same. The memory it
- * takes goes with what is live.
+ * The state after a series of events: live blocks, memory taken from CUDA, segments and totals. The
+ * set takes events one by one and gives the state back as a minimal series of events. Its memory
+ * grows with the number of live blocks.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,31 +13,31 @@
 
 struct live_set;
 
-/* How much of a device is held, after what was folded last; the allocator's own totals where it
- * carries them. */
+/* Memory held on one device after the last event: the allocator's own totals, or, without them, the
+ * sum of the blocks. */
 struct flight_level {
 	struct device device;
 	bool totals;
 	uint64_t allocated, reserved;
-	uint64_t peak_allocated, peak_reserved; /* since live_set__new_peaks() */
+	uint64_t peak_allocated, peak_reserved; /* peaks since live_set__new_peaks() */
 };
 
-struct live_set *live_set__new(void);	 /* NULL on ENOMEM */
+struct live_set *live_set__new(void);	 /* NULL if memory is short */
 void live_set__free(struct live_set *b); /* NULL is fine */
-/* 0 or -ENOMEM, after which it tells of less than there is. */
+/* Applies one event. Returns 0, or -ENOMEM, after which the set is incomplete. */
 int live_set__fold(struct live_set *b, const struct event *e);
 /*
- * Tells fn what is there, all at the given time: EVENT_LOST if records were lost, EVENT_CUDA_ALLOC,
- * _GIVE and _SEGMENT in the order in which they came, EVENT_BLOCK by address with stack, thread,
- * node and what was asked for, each followed by what EVENT_TENSOR said of it, EVENT_STATE for
- * devices whose totals are known, the last EVENT_CENSUS, the last EVENT_USED and EVENT_LEFT. 0, the
- * first that fn returned other than 0, or -ENOMEM.
+ * Calls fn for each event of the state, all with the given time. Order: EVENT_LOST if records were
+ * lost; EVENT_CUDA_ALLOC, EVENT_CUDA_FREE and EVENT_SEGMENT in the order of arrival. Then for each
+ * device EVENT_BLOCK by address, each followed by its EVENT_TENSOR; EVENT_STATE if the totals are
+ * known; the last EVENT_CENSUS, EVENT_USED and EVENT_LEFT. Returns 0, the first nonzero result of
+ * fn, or -ENOMEM.
  */
 int live_set__tell(const struct live_set *b, uint64_t time,
 		   int (*fn)(void *ctx, const struct event *e), void *ctx);
-uint64_t live_set__blocks(const struct live_set *b); /* live */
-/* Of the i-th device that was heard of, from 0 on. False: there is none. */
+uint64_t live_set__blocks(const struct live_set *b); /* number of live blocks */
+/* Fills *ret for the i-th device that appeared, from 0. Returns false after the last device. */
 bool live_set__level(const struct live_set *b, size_t i, struct flight_level *ret);
-void live_set__new_peaks(struct live_set *b); /* peaks are what is there now */
+void live_set__new_peaks(struct live_set *b); /* resets peaks to the present values */
 
 #endif

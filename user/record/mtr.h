@@ -2,8 +2,9 @@
 #ifndef MT_RECORD_MTR_H
 #define MT_RECORD_MTR_H
 /*
- * The .mtr file: docs/FORMAT.md lays down its bytes. Append-only blocks with length and CRC-32C,
- * written without seeking, readable up to the last whole block whatever happened to the writer.
+ * The .mtr file; docs/FORMAT.md specifies its bytes. It is a sequence of blocks with length and
+ * CRC-32C, written without seeking. If the writer dies, the file is readable up to its last whole
+ * block.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,72 +17,76 @@ struct mtr_reader;
 
 struct mtr_writer_opts {
 	/*
-	 * Bytes, 0: no bound. When reached, events are counted and dropped. The file never gets
-	 * longer; some 20 KiB and what the facts take are kept free for its end.
+	 * Bound on the file, bytes; 0: none. At the bound the writer counts and drops events, and
+	 * the file grows no further. The writer keeps 16 KiB plus the size of the facts free for
+	 * the end of the file.
 	 */
 	uint64_t max_size;
-	uint64_t max_events; /* 0: no bound */
-	/*
-	 * Asked before so many bytes are written: other than 0 they are not, and that is the error
-	 * of the write. NULL: nobody is asked.
-	 */
+	uint64_t max_events; /* bound on events; 0: none */
+	/* Called before each write with its size. A result other than 0 cancels the write and
+	 * becomes its error. May be NULL. */
 	int (*room)(void *ctx, uint64_t bytes);
 	void *ctx;
 };
 
 /*
- * Writes the file header at once, so that a full disk or a closed pipe shows before attaching. The
- * writer borrows fd, d and f: all must outlive it. NULL with errno; EFBIG: max_size is too small
- * for a recording of anything. A pipe with no reader gives EPIPE if SIGPIPE is ignored.
+ * Writes the file header at once, so that a full disk or a closed pipe fails before attaching. The
+ * writer borrows fd, d and f, which must outlive it. NULL with errno; EFBIG: max_size is too small
+ * for any recording; EPIPE: a pipe without a reader, if SIGPIPE is ignored.
  */
 struct mtr_writer *mtr_writer__new(int fd, struct dict *d, const struct facts *f,
 				   const struct mtr_writer_opts *opts);
 /*
- * Buffers one event; flushes a block when enough has come together. 0; -EINVAL for an event that
- * refers to what d does not have (nothing happens); -errno of the write, and from then on of every
- * call: nothing is written after a torn block. Kept are time, thread and device of every kind;
- * totals of the kinds up to LOST and of STATE; stack and walk of ALLOC, OOM, STEP, CALL, TAKE and
- * BLOCK; how and flags of ALLOC, FREE, TAKE, GIVE, SEGMENT, BLOCK, STATE, TENSOR and CENSUS; of all
- * else what stream.h names with the kind.
+ * Buffers one event and writes full blocks. Returns 0; -EINVAL if the event refers to entries that
+ * d lacks (ignored); or -errno of a write. After a failed write every call returns that error and
+ * writes nothing.
+ *
+ * The file stores only some fields of each kind. All kinds: time and thread; all but ENTER, LEAVE
+ * and MARK: device. The kinds up to LOST, and STATE: totals. ALLOC, OOM, STEP, CALL, CUDA_ALLOC and
+ * BLOCK: stack and walk. ALLOC, FREE, CUDA_ALLOC, CUDA_FREE, SEGMENT, BLOCK, STATE, TENSOR and
+ * CENSUS: how and flags. stream.h names the other fields with each kind.
  */
 int mtr_writer__event(struct mtr_writer *w, const struct event *e);
-/* Writes out what is buffered and the facts as they are now. Call about once a second. */
+/* Writes all buffered events, and the facts with their present values. Call it about once
+ * a second. */
 int mtr_writer__flush(struct mtr_writer *w);
-/* True once a bound was reached; reason is "max-size" or "max-events". */
+/* True once a bound is reached; *reason is "max-size" or "max-events". */
 bool mtr_writer__full(const struct mtr_writer *w, const char **reason);
-uint64_t mtr_writer__bytes(const struct mtr_writer *w);	  /* written so far */
-uint64_t mtr_writer__dropped(const struct mtr_writer *w); /* events dropped by a bound */
+uint64_t mtr_writer__bytes(const struct mtr_writer *w);	  /* bytes written so far */
+uint64_t mtr_writer__dropped(const struct mtr_writer *w); /* number of events dropped at a bound */
 /*
- * Flushes, writes the last facts, dropped_events among them, and the end block: the recording is
- * complete. Frees, whatever happens. 0 or -errno; -EFBIG: complete, but some facts that grew at the
- * end did not fit max_size. NULL is fine.
+ * Writes the buffered events, the last facts with dropped_events, and the end block. Frees the
+ * writer in any case. Returns 0 or -errno; -EFBIG: the file is complete, but some facts did not fit
+ * max_size. NULL is fine.
  */
 int mtr_writer__close(struct mtr_writer *w);
 
 enum mtr_end {
-	MTR_COMPLETE, /* the end block was there */
-	MTR_TRUNCATED, /* the file stops in the middle: the writer was killed, or the copy is short */
-	MTR_DAMAGED,   /* a block's CRC or contents are wrong; what precedes it is good */
+	MTR_COMPLETE,  /* file has an end block */
+	MTR_TRUNCATED, /* file stops early: the writer was killed, or the copy is short */
+	MTR_DAMAGED,   /* a block has a wrong CRC or contents; earlier blocks are good */
 };
 
 /*
- * Opens a recording; path "-" is standard input; pipes work. On failure NULL, errno, and *why (if
- * not NULL) a static text: EINVAL not a recording; ENOTSUP a newer format; else that of open/read.
+ * Opens a recording. Path "-" is standard input; pipes work. On an error returns NULL, sets errno,
+ * and sets *why (if why is not NULL) to a static text. EINVAL: not a recording; ENOTSUP: a newer
+ * format; otherwise the error of open or read.
  */
 struct mtr_reader *mtr_reader__open(const char *path, const char **why);
 void mtr_reader__free(struct mtr_reader *r);
-/* The next event: 1 and *e, 0 at the end of what can be read, or -errno (I/O error). */
+/* Reads the next event. Returns 1 and *e, 0 at the end of the readable part, or -errno. */
 int mtr_reader__next(struct mtr_reader *r, struct event *e);
-/* Up to most events at once, none of them from after the next change of dict or facts. As __next,
- * but how many: 1 to most. */
+/* Reads up to `most` events at once and stops where dict or facts change. Returns the number of
+ * events, otherwise as mtr_reader__next(). */
 int mtr_reader__some(struct mtr_reader *r, struct event *e, int most);
-/* Grow while reading; owned by the reader. */
+/* Both grow while the reader reads; the reader owns them. */
 const struct dict *mtr_reader__dict(const struct mtr_reader *r);
 const struct facts *mtr_reader__facts(const struct mtr_reader *r);
-/* After __next returned 0: how it ended, at which byte, and a static text for a message. */
+/* How the file ended, after mtr_reader__next() returned 0. *offset: end of the last whole block;
+ * *why: a static text for a message. */
 enum mtr_end mtr_reader__end(const struct mtr_reader *r, uint64_t *offset, const char **why);
 uint64_t mtr_reader__position(const struct mtr_reader *r); /* bytes read, for progress */
-uint64_t mtr_reader__size(const struct mtr_reader *r);	   /* of the file; 0 for a pipe */
+uint64_t mtr_reader__size(const struct mtr_reader *r);	   /* bytes of the file; 0 for a pipe */
 uint32_t mtr_reader__version(const struct mtr_reader *r);
 
 #endif

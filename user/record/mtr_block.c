@@ -11,7 +11,7 @@
 
 #define ZSTD_LEVEL 3
 #define WORTH_COMPRESSING 64
-#define PART_OVERHEAD 64 /* of a zstd block boundary, generously */
+#define PART_OVERHEAD 64 /* upper bound of a zstd block boundary, bytes */
 
 int buf__reserve(struct buf *b, size_t len)
 {
@@ -56,9 +56,9 @@ void buf__free(struct buf *b)
 }
 
 /*
- * One zstd frame of all parts into dst. Ending a zstd block with each part gives each its own
- * Huffman table: times are noise and must not spoil the columns that repeat. Returns the length, 0
- * if that did not work out.
+ * Compresses all parts into one zstd frame at dst. Each part ends its own zstd block and so gets
+ * its own Huffman table, because the noise of the times would spoil the other columns. Returns the
+ * length, or 0 on failure.
  */
 static size_t compress(ZSTD_CCtx *zstd, uint8_t *dst, size_t room, const struct mtr_part *parts,
 		       size_t n, size_t raw)
@@ -72,7 +72,7 @@ static size_t compress(ZSTD_CCtx *zstd, uint8_t *dst, size_t room, const struct 
 	for (size_t i = 0; i < n; i++) {
 		ZSTD_inBuffer in = { parts[i].data, parts[i].len, 0 };
 
-		/* All of it at once, or a remainder says that room was short. */
+		/* A remainder means that dst is too short. */
 		if (ZSTD_compressStream2(zstd, &out, &in, i + 1 < n ? ZSTD_e_flush : ZSTD_e_end))
 			return 0;
 	}
@@ -114,7 +114,7 @@ int mtr_block__append(struct buf *out, ZSTD_CCtx *zstd, enum mtr_block type,
 
 /* ---- dictionary ---- */
 
-/* Well below MTR_MAX_BLOCK with the largest entry on top. */
+/* Far below MTR_MAX_BLOCK, even with the largest entry added. */
 #define DICT_BLOCK_BYTES (1u << 20)
 
 static int put_string(struct buf *b, const struct dict *d, uint32_t id)
@@ -163,7 +163,7 @@ static int put_node(struct buf *b, const struct dict *d, uint32_t id)
 	return buf__varint(b, n.cls) ?: buf__varint(b, n.stack) ?: buf__varint(b, n.name) ?: buf__varint(b, n.module);
 }
 
-/* One section of entries from *from on, as many as fit a block. */
+/* Appends one section with as many entries from *from on as fit a block. */
 static int put_section(struct buf *b, const struct dict *d, enum mtr_section kind, uint32_t *from,
 		       uint32_t to)
 {

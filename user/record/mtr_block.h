@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_RECORD_MTR_BLOCK_H
 #define MT_RECORD_MTR_BLOCK_H
-/* Payloads to blocks: header, checksum, compression. Blocks gather in a buffer and are written
- * together. */
+/* Builds blocks from payloads: header, checksum, compression. The caller collects blocks in a
+ * buffer and writes them together. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,7 +15,7 @@ struct buf {
 	size_t len, room;
 };
 
-/* Makes room for len more bytes: 0 or -ENOMEM. */
+/* Makes room for len more bytes. Returns 0 or -ENOMEM, as buf__put() and buf__varint() do. */
 int buf__reserve(struct buf *b, size_t len);
 int buf__put(struct buf *b, const void *data, size_t len);
 int buf__varint(struct buf *b, uint64_t v);
@@ -23,17 +23,13 @@ void buf__free(struct buf *b);
 
 struct ZSTD_CCtx_s;
 
-/*
- * Appends one block to out. The parts, one after the other, are its payload; each is compressed
- * with statistics of its own. 0 or -ENOMEM.
- */
+/* Appends one block to out. Its payload is the concatenation of the parts; each part is compressed
+ * with its own statistics. Returns 0 or -ENOMEM. */
 int mtr_block__append(struct buf *out, struct ZSTD_CCtx_s *zstd, enum mtr_block type,
 		      const struct mtr_part *parts, size_t n);
 
-/*
- * Dictionary blocks for the entries [from, to). Entries refer only to what stands before them. 0 or
- * -ENOMEM.
- */
+/* Appends dictionary blocks for the entries [from, to). Entries refer only to earlier entries.
+ * Returns 0 or -ENOMEM. */
 int mtr_block__append_dict(struct buf *out, struct ZSTD_CCtx_s *zstd, const struct dict *d,
 			   const struct dict_counts *from, const struct dict_counts *to);
 

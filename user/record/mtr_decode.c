@@ -16,21 +16,21 @@ struct cursor {
 
 struct mtr_decoder {
 	const struct dict *dict;
-	struct dict_counts counts; /* of dict, which does not grow within a block */
+	struct dict_counts counts; /* counts of dict, which does not grow within a block */
 	struct cursor cols[MTR_COLS];
-	uint16_t allowed[EVENT_KINDS]; /* fields, by kind, in a file of its version */
+	uint16_t allowed[EVENT_KINDS]; /* fields allowed by kind, in a file of this version */
 	uint32_t n, left;
 	uint64_t time;
 	uint32_t thread;
-	uint32_t node;	    /* the last one */
-	uint32_t called[2]; /* modules that were last entered, left */
+	uint32_t node;	    /* last node */
+	uint32_t called[2]; /* modules last entered and left */
 	uint64_t new_addr;
 	uint8_t walk;
-	struct mtr_touched *touched; /* by each event with a block, in order */
+	struct mtr_touched *touched; /* state after each event with a block, in order */
 	uint32_t n_touched;
-	uint64_t *sizes; /* by number */
+	uint64_t *sizes; /* sizes by number */
 	uint32_t n_sizes;
-	size_t room; /* of touched and sizes: events */
+	size_t room; /* room of touched and sizes, events */
 	struct mtr_device devices[MTR_MAX_BLOCK_DEVICES];
 	uint32_t n_devices, device;
 };
@@ -72,7 +72,7 @@ static int make_room(struct mtr_decoder *dec, size_t events)
 	return 0;
 }
 
-/* The last kind that a file of the version may have. */
+/* The last kind that a file of this version may have. */
 static unsigned int last_kind(uint32_t version)
 {
 	static const uint8_t last[] = { 0, EVENT_LOST, EVENT_USED, EVENT_LEAVE, EVENT_MARK };
@@ -80,7 +80,7 @@ static unsigned int last_kind(uint32_t version)
 	return version < sizeof(last) ? last[version] : EVENT_KINDS - 1;
 }
 
-/* The fields that a kind may have; 0: the file's version has no such kind. */
+/* The fields that a kind may have. 0: the file's version lacks the kind. */
 static uint16_t allowed_fields(uint32_t version, unsigned int kind)
 {
 	unsigned int allowed = MTR_THREAD | MTR_DEVICE;
@@ -130,7 +130,7 @@ int mtr_decoder__begin(struct mtr_decoder *dec, uint32_t version, const uint8_t 
 		*why = "an events block that does not follow on the one before";
 		return -EBADMSG;
 	}
-	/* An event takes a byte of tag and one of time at least. */
+	/* An event takes at least one byte of tag and one of time. */
 	if (n > MTR_MAX_BLOCK_EVENTS || n > lens[MTR_COL_TAG] || n > lens[MTR_COL_TIME])
 		return -EBADMSG;
 	for (int i = 0; i < MTR_COLS; i++) {
@@ -198,7 +198,7 @@ static bool get_size(struct mtr_decoder *dec, uint64_t *size)
 
 	if (!get(dec, MTR_COL_SIZE, &number) || number > dec->n_sizes)
 		return false;
-	if (number == dec->n_sizes) { /* at most one an event: there is room */
+	if (number == dec->n_sizes) { /* has room: at most one new size per event */
 		if (!get(dec, MTR_COL_SIZE, &dec->sizes[number]))
 			return false;
 		dec->n_sizes++;
@@ -212,7 +212,7 @@ static struct mtr_last *last_of(struct mtr_decoder *dec, const struct event *e)
 	return &dec->devices[dec->device].last[e->kind];
 }
 
-/* The place back steps before the last one told of, NULL: there is none. */
+/* The entry `back` places before the latest one; NULL: none. */
 static struct mtr_touched *touched(struct mtr_decoder *dec, uint64_t back)
 {
 	return back < dec->n_touched ? &dec->touched[dec->n_touched - 1 - back] : NULL;
@@ -247,7 +247,7 @@ static bool get_block(struct mtr_decoder *dec, unsigned int fields, struct event
 	e->size = before.size;
 	if ((fields & MTR_SIZE) && !get_size(dec, &e->size))
 		return false;
-	/* at most one an event: there is room */
+	/* has room: at most one entry per event */
 	dec->touched[dec->n_touched++] = mtr_touch(e, &before);
 	return true;
 }
@@ -264,10 +264,9 @@ static bool get_range(struct mtr_decoder *dec, unsigned int fields, struct event
 	return !(fields & MTR_SIZE) || get_size(dec, &e->size);
 }
 
-/* *t: the block that EVENT_REQUESTED speaks of, NULL where the block of events does not tell of it.
- */
-static bool get_asked(struct mtr_decoder *dec, unsigned int fields, struct event *e,
-		      struct mtr_touched **t)
+/* *t: the block of this EVENT_REQUESTED; NULL if no earlier event of this events block has it. */
+static bool get_requested_block(struct mtr_decoder *dec, unsigned int fields, struct event *e,
+				struct mtr_touched **t)
 {
 	uint64_t back = 0;
 
@@ -309,7 +308,7 @@ static bool get_memory(struct mtr_decoder *dec, unsigned int fields, struct even
 	} else if (mtr_has_range(e->kind)) {
 		good = get_range(dec, fields, e);
 	} else if (e->kind == EVENT_REQUESTED) {
-		good = get_asked(dec, fields, e, &t);
+		good = get_requested_block(dec, fields, e, &t);
 	} else if (mtr_has_size(e->kind)) {
 		e->size = mtr_repeats_size(e->kind) ? last_of(dec, e)->size : 0;
 		if (fields & MTR_SIZE)
@@ -326,7 +325,7 @@ static bool get_memory(struct mtr_decoder *dec, unsigned int fields, struct even
 	return true;
 }
 
-static bool get_below(struct mtr_decoder *dec, unsigned int fields, struct event *e)
+static bool get_how_stream_pool(struct mtr_decoder *dec, unsigned int fields, struct event *e)
 {
 	const struct mtr_last *last = last_of(dec, e);
 	uint64_t how, flags;
@@ -445,12 +444,12 @@ static bool get_called(struct mtr_decoder *dec, struct event *e)
 	return true;
 }
 
-/* The tag has only bits that its kind, its place and the file's version allow. */
+/* True if the tag has only bits that the kind, the position and the file's version allow. */
 static bool good_tag(const struct mtr_decoder *dec, unsigned int kind, uint64_t fields)
 {
 	if (kind >= EVENT_KINDS || !dec->allowed[kind] || (fields & ~(uint64_t)dec->allowed[kind]))
 		return false;
-	/* The first event says thread and device: there is nothing before it to be as. */
+	/* The first event must have thread and device, because nothing precedes it. */
 	return dec->n || (~fields & (MTR_THREAD | MTR_DEVICE)) == 0;
 }
 
@@ -476,8 +475,8 @@ static bool get_event(struct mtr_decoder *dec, struct event *e)
 		return false;
 	fields = (unsigned int)bits;
 	dec->time += unzigzag(v);
-	/* compilers clear a structure of this size by a string instruction, which takes as long as
-	 * all the rest */
+	/* a copy is faster: compilers clear a structure of this size with a slow string
+	 * instruction */
 	*e = blank;
 	e->kind = (uint8_t)kind;
 	e->time = dec->time;
@@ -499,7 +498,7 @@ static bool get_event(struct mtr_decoder *dec, struct event *e)
 			return false;
 		e->module = (uint32_t)v;
 	}
-	if (!get_below(dec, fields, e))
+	if (!get_how_stream_pool(dec, fields, e))
 		return false;
 	if (kind == EVENT_TENSOR ? !get_tensor(dec, e) : fields & MTR_NODE && !get_node(dec, e))
 		return false;
@@ -518,7 +517,7 @@ int mtr_decoder__next(struct mtr_decoder *dec, struct event *e, const char **why
 {
 	if (!dec->left)
 		return 0;
-	/* With the last event every column must be used up. */
+	/* The last event must use up every column. */
 	if (!get_event(dec, e) || (dec->left == 1 && !at_ends(dec))) {
 		dec->left = 0;
 		*why = "an event that makes no sense";

@@ -24,7 +24,7 @@ static bool get32(struct cursor *c, uint32_t *v)
 	return varint__get32(&c->at, c->end, v);
 }
 
-/* UTF-8 with no NUL, length first. Points into the payload. */
+/* Reads UTF-8 text without NUL, length first. *s points into the payload. */
 static bool get_text(struct cursor *c, size_t max, const char **s, size_t *len)
 {
 	uint64_t n;
@@ -44,10 +44,8 @@ static bool get_text(struct cursor *c, size_t max, const char **s, size_t *len)
 	return true;
 }
 
-/*
- * Each of these reads one entry and puts it into d. *id: the number it got; UINT32_MAX with errno
- * when the dict did not take it. False: the entry is bad.
- */
+/* Reads one entry and adds it to d. *id: its number, or UINT32_MAX with errno if the dict refused
+ * it. Returns false if the entry is bad. */
 typedef bool (*read_entry)(struct dict *d, struct cursor *c, const struct dict_counts *have,
 			   uint32_t *id);
 
@@ -174,7 +172,8 @@ static int read_section(struct dict *d, uint32_t version, struct cursor *c, cons
 			return -EBADMSG;
 		if (id == UINT32_MAX && errno == ENOMEM)
 			return -ENOMEM;
-		/* Also when an entry was there already: numbers would shift. */
+		/* An entry that the dict already had is an error, too, because later numbers would
+		 * shift. */
 		if (id != first + i)
 			return -EBADMSG;
 	}

@@ -10,22 +10,22 @@
 
 #define FULL_BYTES (64u << 10)
 #define FULL_EVENTS (32u << 10)
-#define EVENT_MAX 192 /* bytes that one event can take, all columns together */
+#define EVENT_MAX 192 /* upper bound of an event's bytes in all columns together */
 
 struct mtr_encoder {
 	const struct dict *dict;
-	uint8_t *cols[MTR_COLS]; /* where each begins, and where to go on */
+	uint8_t *cols[MTR_COLS]; /* start of each column; ends has the end */
 	uint8_t *ends[MTR_COLS];
 	uint8_t head[VARINT_MAX * (3 + MTR_COLS)];
 	uint32_t n;
 	uint64_t first_time, time;
 	uint32_t thread;
-	uint32_t node;		     /* the last one */
-	uint32_t called[2];	     /* modules that were last entered, left */
-	uint64_t new_addr;	     /* likewise */
-	uint8_t walk;		     /* of the last event without a stack */
-	struct map64 *addrs;	     /* address -> its last place in touched */
-	struct mtr_touched *touched; /* by each event with a block, in order */
+	uint32_t node;		     /* last node */
+	uint32_t called[2];	     /* modules last entered and left */
+	uint64_t new_addr;	     /* last new address */
+	uint8_t walk;		     /* walk of the last event without a stack */
+	struct map64 *addrs;	     /* address -> index of its last entry in touched */
+	struct mtr_touched *touched; /* state after each event with a block, in order */
 	uint32_t n_touched;
 	struct map64 *size_numbers; /* size -> number, in order of appearance */
 	struct mtr_device devices[MTR_MAX_BLOCK_DEVICES];
@@ -104,7 +104,7 @@ static unsigned int put_device(struct mtr_encoder *enc, struct device device)
 	while (i < enc->n_devices && memcmp(&enc->devices[i].device, &device, sizeof(device)))
 		i++;
 	put(enc, MTR_COL_REST, i);
-	if (i == enc->n_devices) { /* mtr_encoder__full() keeps room for one */
+	if (i == enc->n_devices) { /* has room: mtr_encoder__full() reserves one device */
 		enc->devices[enc->n_devices++] = (struct mtr_device){ .device = device };
 		*enc->ends[MTR_COL_REST]++ = device.type;
 		*enc->ends[MTR_COL_REST]++ = device.index;
@@ -146,7 +146,8 @@ static void put_new_addr(struct mtr_encoder *enc, uint64_t addr)
 	enc->new_addr = addr;
 }
 
-/* Adds to *fields what is stored, here and below. 0 or -ENOMEM. */
+/* Stores the size if it differs from its prediction, and then sets MTR_SIZE in *fields. Returns 0
+ * or -ENOMEM. */
 static int put_size(struct mtr_encoder *enc, uint64_t size, uint64_t predicted,
 		    unsigned int *fields)
 {
@@ -184,9 +185,10 @@ static int put_range(struct mtr_encoder *enc, const struct event *e, unsigned in
 	return err ?: put_size(enc, e->size, last->size, fields);
 }
 
-/* The block that EVENT_REQUESTED speaks of, where the block of events tells of it; else NULL. */
-static struct mtr_touched *put_asked(struct mtr_encoder *enc, const struct event *e,
-				     unsigned int *fields)
+/* Stores the address of an EVENT_REQUESTED. Returns its block, or NULL if no earlier event of this
+ * events block has it. */
+static struct mtr_touched *put_requested_block(struct mtr_encoder *enc, const struct event *e,
+					       unsigned int *fields)
 {
 	uint64_t place, back;
 	bool known = map64__get(enc->addrs, e->addr, &place);
@@ -225,7 +227,7 @@ static int put_memory(struct mtr_encoder *enc, const struct event *e, unsigned i
 	else if (mtr_has_range(e->kind))
 		err = put_range(enc, e, fields);
 	else if (e->kind == EVENT_REQUESTED)
-		t = put_asked(enc, e, fields);
+		t = put_requested_block(enc, e, fields);
 	else if (mtr_repeats_size(e->kind))
 		err = put_size(enc, e->size, enc->devices[enc->device].last[e->kind].size, fields);
 	else if (mtr_has_size(e->kind))
@@ -278,7 +280,7 @@ static unsigned int put_totals(struct mtr_encoder *enc, const struct event *e)
 	return MTR_TOTALS;
 }
 
-static unsigned int put_below(struct mtr_encoder *enc, const struct event *e)
+static unsigned int put_how_stream_pool(struct mtr_encoder *enc, const struct event *e)
 {
 	const struct mtr_last *last = &enc->devices[enc->device].last[e->kind];
 	unsigned int fields = 0;
@@ -326,7 +328,8 @@ static void put_called(struct mtr_encoder *enc, const struct event *e)
 	*last = e->module;
 }
 
-/* Only what the kind has: predictions are made from events as a reader gets them. */
+/* Copies only the fields that the kind stores, so that encoder and decoder predict from the same
+ * values. */
 static struct event as_read(const struct event *e)
 {
 	struct event r = { .kind = e->kind, .thread = e->thread, .time = e->time };
@@ -379,7 +382,7 @@ int mtr_encoder__add(struct mtr_encoder *enc, const struct event *event)
 		enc->first_time = enc->time = e->time;
 	put(enc, MTR_COL_TIME, zigzag(e->time - enc->time));
 	enc->time = e->time;
-	/* The order in which the rest column is read. */
+	/* The decoder reads the rest column in this order. */
 	fields |= put_thread(enc, e->thread);
 	if (!enc->n || mtr_has_device(e->kind))
 		fields |= put_device(enc, e->device);
@@ -392,7 +395,7 @@ int mtr_encoder__add(struct mtr_encoder *enc, const struct event *event)
 		fields |= put_totals(enc, e);
 	if (e->kind == EVENT_CALL)
 		put(enc, MTR_COL_REST, e->module);
-	fields |= put_below(enc, e);
+	fields |= put_how_stream_pool(enc, e);
 	fields |= put_node(enc, e->node);
 	if (e->kind == EVENT_TENSOR)
 		put_tensor(enc, e);

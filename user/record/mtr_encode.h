@@ -2,8 +2,9 @@
 #ifndef MT_RECORD_MTR_ENCODE_H
 #define MT_RECORD_MTR_ENCODE_H
 /*
- * Events to the payload of an events block. One column a field, since like compresses well with
- * like; predictions start anew with each block, so that a block needs nothing but the dictionary.
+ * Encodes events as the payload of an events block. Each field has its own column, because similar
+ * values compress well together. Predictions restart with each block, so a block depends only on
+ * the dictionary.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -20,15 +21,16 @@ struct mtr_part {
 };
 #define MTR_PARTS (MTR_COLS + 1)
 
-struct mtr_encoder *mtr_encoder__new(const struct dict *d); /* NULL on ENOMEM; borrows d */
+struct mtr_encoder *mtr_encoder__new(const struct dict *d); /* NULL if memory is short; borrows d */
 void mtr_encoder__free(struct mtr_encoder *enc);
-/* The event must be fit: see mtr_writer.c. 0 or -ENOMEM, after which the encoder is of no more use.
- */
+/* Adds an event, which mtr_writer.c has checked. Returns 0, or -ENOMEM, after which the encoder is
+ * unusable. */
 int mtr_encoder__add(struct mtr_encoder *enc, const struct event *e);
-bool mtr_encoder__full(
-	const struct mtr_encoder *enc); /* time for a block: no event may be added any more */
+/* True if the block is full; the caller must then add no more events. */
+bool mtr_encoder__full(const struct mtr_encoder *enc);
 uint32_t mtr_encoder__count(const struct mtr_encoder *enc);
-/* The payload, as head and columns; valid until the next call. first: events in earlier blocks. */
+/* The payload as head and columns, valid until the next call. first: number of events in earlier
+ * blocks. */
 void mtr_encoder__parts(struct mtr_encoder *enc, uint64_t first, struct mtr_part parts[MTR_PARTS]);
 void mtr_encoder__reset(struct mtr_encoder *enc);
 

@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_RECORD_MTR_FORMAT_H
 #define MT_RECORD_MTR_FORMAT_H
-/* The numbers of docs/FORMAT.md, shared by writer and reader. */
+/* Constants of docs/FORMAT.md, shared by writer and reader. */
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "record/stream.h"
 
-/* As in PNG: not ASCII, and broken by whatever converts line ends. */
+/* Not ASCII and with both line ends, as in PNG, so that conversions of line ends damage it
+ * visibly. */
 #define MTR_MAGIC "\x89MTR\r\n\x1a\n"
 #define MTR_MAGIC_SIZE 8
-/* Read too: 4, with the kinds up to EVENT_MARK, 3, with the kinds up to EVENT_LEAVE, 2, with the
- * kinds up to EVENT_USED and no nodes, and 1, with those up to EVENT_LOST. */
+/* Readers also accept older versions. Version 4 ends with the kind EVENT_MARK, 3 with EVENT_LEAVE,
+ * 2 with EVENT_USED and without nodes, 1 with EVENT_LOST. */
 #define MTR_VERSION 5
 #define MTR_BYTE_ORDER UINT32_C(0x01020304)
 #define MTR_FILE_HEADER 16
 
 #define MTR_BLOCK_HEADER 24
-#define MTR_MAX_BLOCK (16u << 20) /* stored and raw */
+#define MTR_MAX_BLOCK (16u << 20) /* bytes, stored and uncompressed */
 #define MTR_MAX_BLOCK_EVENTS (1u << 20)
 #define MTR_MAX_BLOCK_DEVICES 256
 
 enum mtr_block { MTR_FACTS = 1, MTR_DICT = 2, MTR_EVENTS = 3, MTR_END = 4 };
 
-#define MTR_ZSTD 1u /* block flag */
+#define MTR_ZSTD 1u /* flag of a compressed block */
 
 /* Sections of a dictionary block. */
 enum mtr_section {
@@ -47,30 +48,31 @@ enum mtr_column {
 };
 
 /*
- * An event's tag: three bits of code, for rare kinds four more that say which, then a bit for each
- * field that is not as predicted and thus stored. The codes leave the tags of the two frequent
- * kinds one byte long.
+ * An event's tag has three bits of code, four more bits for rare kinds, and one bit for each field
+ * that the block stores. A block stores only fields that differ from their prediction. With these
+ * codes the tags of EVENT_ALLOC and EVENT_FREE take one byte.
  */
 #define MTR_CODE_ASKED 0u
-#define MTR_CODE_MAX 6u /* from EVENT_ALLOC up to here the code is the kind */
+#define MTR_CODE_MAX 6u /* codes from EVENT_ALLOC to here equal the kind */
 #define MTR_CODE_RARE 7u
-#define MTR_RARE_FIRST 7u /* the kind is this plus what the four bits say */
+#define MTR_RARE_FIRST 7u /* kind of the value 0 of the four extra bits */
 
 enum mtr_field {
 	MTR_THREAD = 1 << 0,
 	MTR_DEVICE = 1 << 1,
 	MTR_TOTALS = 1 << 2,
-	MTR_SIZE = 1 << 3, /* of EVENT_REQUESTED: requested */
-	MTR_ADDR = 1 << 4, /* an address that is new in this block; of EVENT_REQUESTED: not that of
-			      the block just told of */
+	MTR_SIZE = 1 << 3, /* EVENT_REQUESTED: its requested bytes */
+	/* An address that is new in this block. EVENT_REQUESTED: an address other than that of the
+	 * latest block. */
+	MTR_ADDR = 1 << 4,
 	MTR_WALK = 1 << 5,
 	MTR_FIELDS_V1 = (1 << 6) - 1,
-	MTR_HOW = 1 << 6, /* and flags */
+	MTR_HOW = 1 << 6, /* how and flags */
 	MTR_REQUESTED = 1 << 7,
 	MTR_STREAM = 1 << 8,
 	MTR_POOL = 1 << 9,
 	MTR_FIELDS_V2 = (1 << 10) - 1,
-	MTR_NODE = 1 << 10, /* there is one */
+	MTR_NODE = 1 << 10, /* a node follows */
 };
 
 static inline uint32_t mtr_tag(unsigned int kind, unsigned int fields)
@@ -82,7 +84,8 @@ static inline uint32_t mtr_tag(unsigned int kind, unsigned int fields)
 	return MTR_CODE_RARE | (kind - MTR_RARE_FIRST) << 3 | fields << 7;
 }
 
-/* The kind, which may be none (EVENT_KINDS or more), and *fields, which may have any bit. */
+/* Returns the kind, which may be invalid (EVENT_KINDS or more); sets *fields, which may have any
+ * bit. */
 static inline unsigned int mtr_tag_kind(uint64_t tag, uint64_t *fields)
 {
 	unsigned int code = tag & 7;
@@ -93,24 +96,24 @@ static inline unsigned int mtr_tag_kind(uint64_t tag, uint64_t *fields)
 	return code == MTR_CODE_RARE ? MTR_RARE_FIRST + (tag >> 3 & 15) : code;
 }
 
-/*
- * Which kinds carry which fields. Those below the blocks have addresses and sizes too, each kind by
- * itself: they come in order of address, or seldom.
- */
-static inline bool mtr_has_block(unsigned int kind) /* an address, mostly one that came before */
+/* The fields of each kind. Kinds other than ALLOC and FREE predict address and size from the last
+ * event of the same kind. */
+
+/* Kinds with an address that usually occurred before. */
+static inline bool mtr_has_block(unsigned int kind)
 {
 	return kind == EVENT_ALLOC || kind == EVENT_FREE;
 }
 
-static inline bool mtr_has_range(
-	unsigned int kind) /* an address and a size, predicted from the last of the kind */
+/* Kinds with an address and a size, predicted from the last event of the kind. */
+static inline bool mtr_has_range(unsigned int kind)
 {
 	return kind == EVENT_CUDA_ALLOC || kind == EVENT_CUDA_FREE || kind == EVENT_SEGMENT ||
 	       kind == EVENT_BLOCK || kind == EVENT_TENSOR;
 }
 
-static inline bool mtr_repeats_size(
-	unsigned int kind) /* no address; the size is predicted from the last of the kind */
+/* Kinds without an address whose size is predicted from the last event of the kind. */
+static inline bool mtr_repeats_size(unsigned int kind)
 {
 	return kind == EVENT_USED || kind == EVENT_CENSUS || kind == EVENT_LEFT;
 }
@@ -159,7 +162,8 @@ static inline bool mtr_has_node(unsigned int kind)
 	       kind == EVENT_ENTER;
 }
 
-static inline bool mtr_is_call(unsigned int kind) /* of a module: no device, and not alone */
+/* Calls of modules, which have no device. */
+static inline bool mtr_is_call(unsigned int kind)
 {
 	return kind == EVENT_ENTER || kind == EVENT_LEAVE;
 }
@@ -169,17 +173,17 @@ static inline bool mtr_has_device(unsigned int kind)
 	return !mtr_is_call(kind) && kind != EVENT_MARK;
 }
 
-/* What the last event of a kind on a device said: what the next one is predicted from. */
+/* The last event of a kind on a device; predicts the next one. */
 struct mtr_last {
-	uint64_t end; /* address and size, one after the other */
+	uint64_t end; /* address plus size */
 	uint64_t size;
 	uint64_t cuda_stream, pool[2];
-	uint32_t name, module; /* of EVENT_TENSOR */
+	uint32_t name, module; /* EVENT_TENSOR only */
 	uint8_t how, flags;
-	bool requested; /* it was known */
+	bool requested; /* whether requested was known */
 };
 
-/* Of a device within a block. */
+/* The state of a device within an events block. */
 struct mtr_device {
 	struct device device;
 	bool totals;
@@ -187,20 +191,19 @@ struct mtr_device {
 	struct mtr_last last[EVENT_KINDS];
 };
 
-/* What is remembered of a block by the events that have one: EVENT_ALLOC, _FREE, _BLOCK, and
- * EVENT_REQUESTED of it. */
+/* The state of an allocator block, as of its last EVENT_ALLOC, EVENT_FREE, EVENT_BLOCK or
+ * EVENT_REQUESTED. */
 struct mtr_touched {
 	uint64_t addr, size;
-	uint64_t requested; /* 0: not known */
+	uint64_t requested; /* requested bytes; 0: unknown */
 };
 
-/* What an event remembers of its block: a free that does not say its size leaves what the
- * allocation said. */
+/* The new state of an allocator block. A free without a size keeps the size of the allocation. */
 static inline struct mtr_touched mtr_touch(const struct event *e, const struct mtr_touched *before)
 {
 	struct mtr_touched t = { e->addr, e->size ? e->size : before->size, e->requested };
 
-	/* The cache hands out a block again for what is asked for again. */
+	/* The allocator reuses a cached block for a request of the same size. */
 	if (!t.requested && t.size == before->size)
 		t.requested = before->requested;
 	return t;
@@ -214,7 +217,7 @@ static inline uint64_t mtr_predict_requested(const struct event *e, const struct
 	return t->requested ? t->requested : t->size;
 }
 
-/* Of EVENT_REQUESTED and _BLOCK: how much smaller than the block. */
+/* Base size: the file stores it minus the requested bytes. */
 static inline uint64_t mtr_requested_base(const struct event *e, const struct mtr_touched *t)
 {
 	return e->kind == EVENT_BLOCK ? e->size : t->size;
@@ -224,7 +227,7 @@ static inline void mtr_remember(struct mtr_last *last, const struct event *e)
 {
 	last->how = e->how;
 	last->flags = e->flags;
-	if (mtr_has_block(e->kind)) /* the rest has no use */
+	if (mtr_has_block(e->kind)) /* nothing predicts from the other fields */
 		return;
 	last->end = e->addr + e->size;
 	last->size = e->size;

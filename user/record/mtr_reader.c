@@ -19,9 +19,9 @@
 #include "record/room.h"
 #include "record/varint.h"
 
-#define LOOK_EVERY (1u << 16)  /* events: at how much memory there is */
-#define SMALL_BLOCK (1u << 20) /* bytes: writers close a block of events after 64 KiB ... */
-#define MOST_COMPRESSED 1000u  /* ... and what was allocated and freed comes to 30:1 at most */
+#define LOOK_EVERY (1u << 16)  /* events between checks of memory */
+#define SMALL_BLOCK (1u << 20) /* bytes; writers close a block after 64 KiB */
+#define MOST_COMPRESSED 1000u  /* times; measured blocks of events compress at most 30:1 */
 
 struct block {
 	uint32_t type, flags, stored, raw, crc;
@@ -30,18 +30,19 @@ struct block {
 struct mtr_reader {
 	int fd;
 	bool close_fd;
-	bool place; /* it may be read at any: others who read the same descriptor do not move us */
+	bool by_position; /* true: read by position, so that other readers of the descriptor do not
+			     interfere */
 	uint32_t version;
-	uint64_t size;	   /* 0: not a regular file */
-	uint64_t position; /* bytes read */
-	uint64_t good;	   /* where the last whole block ended */
-	uint64_t events;   /* in the blocks so far */
-	uint64_t looked;   /* events, when room__check() was asked last */
+	uint64_t size;	     /* bytes; 0: not a regular file */
+	uint64_t position;   /* bytes read */
+	uint64_t good;	     /* end of the last whole block */
+	uint64_t events;     /* number of events in earlier blocks */
+	uint64_t checked_at; /* number of events at the last room__check() */
 	struct dict *dict;
 	struct facts *facts;
 	struct mtr_decoder *dec;
 	ZSTD_DCtx *zstd;
-	uint8_t *stored, *raw; /* of the block at hand */
+	uint8_t *stored, *raw; /* buffers of the current block */
 	size_t stored_room, raw_room;
 	bool in_events;
 	bool ended;
@@ -50,15 +51,15 @@ struct mtr_reader {
 	const char *why;
 };
 
-/* Up to len bytes, fewer only at the end of the file. Count or -errno. */
+/* Reads len bytes, or fewer at the end of the file. Returns their number or -errno. */
 static ssize_t read_some(struct mtr_reader *r, void *dst, size_t len)
 {
 	size_t done = 0;
 
 	while (done < len) {
-		ssize_t n = r->place ? pread(r->fd, (char *)dst + done, len - done,
-					     (off_t)r->position)
-				     : read(r->fd, (char *)dst + done, len - done);
+		ssize_t n = r->by_position ? pread(r->fd, (char *)dst + done, len - done,
+						   (off_t)r->position)
+					   : read(r->fd, (char *)dst + done, len - done);
 
 		if (n == 0)
 			break;
@@ -79,7 +80,7 @@ static ssize_t read_some(struct mtr_reader *r, void *dst, size_t len)
 	return (ssize_t)done;
 }
 
-/* Ends reading: 0, as the caller of __next gets it. */
+/* Ends reading; returns 0 for the caller of mtr_reader__next(). */
 static int finish(struct mtr_reader *r, enum mtr_end end, const char *why)
 {
 	r->ended = true;
@@ -103,7 +104,7 @@ static int make_room(uint8_t **buf, size_t *room, size_t need)
 
 	if (*buf && need <= *room)
 		return 0;
-	bigger = realloc(*buf, need + 1); /* never NULL for what is empty */
+	bigger = realloc(*buf, need + 1); /* +1, so that an empty buffer is not NULL */
 	if (!bigger)
 		return -ENOMEM;
 	*buf = bigger;
@@ -115,15 +116,14 @@ static bool good_header(const struct block *b)
 {
 	if (b->stored > MTR_MAX_BLOCK || b->raw > MTR_MAX_BLOCK)
 		return false;
-	/* Of a type that we do not know, the flags may be anything. */
+	/* Blocks of an unknown type may have any flags. */
 	if (b->type < MTR_FACTS || b->type > MTR_END)
 		return true;
 	return !(b->flags & ~MTR_ZSTD) && (b->flags & MTR_ZSTD || b->stored == b->raw);
 }
 
-/*
- * Reads one block's header and stored payload. 1; 0 when reading is over (r->end says how); -errno.
- */
+/* Reads one block's header and stored payload. Returns 1, 0 at the end (r->end says why), or
+ * -errno. */
 static int read_stored(struct mtr_reader *r, struct block *b)
 {
 	uint8_t h[MTR_BLOCK_HEADER];
@@ -154,7 +154,7 @@ static int read_stored(struct mtr_reader *r, struct block *b)
 	return 1;
 }
 
-/* The payload as it was before compression. As read_stored(). */
+/* Decompresses the payload. Returns as read_stored(). */
 static int unpack(struct mtr_reader *r, const struct block *b, const uint8_t **data)
 {
 	size_t n;
@@ -172,14 +172,15 @@ static int unpack(struct mtr_reader *r, const struct block *b, const uint8_t **d
 	return 1;
 }
 
-/* An event takes a hundred times its bytes once it is kept: such a block is made to use memory up. */
-static bool is_bomb(const struct block *b)
+/* True for a block made to exhaust memory: kept events take a hundred times their
+ * compressed bytes. */
+static bool is_too_compressed(const struct block *b)
 {
 	return b->type == MTR_EVENTS && b->raw > SMALL_BLOCK &&
 	       b->raw / MOST_COMPRESSED > b->stored;
 }
 
-static int take_end(struct mtr_reader *r, const uint8_t *data, size_t len)
+static int read_end(struct mtr_reader *r, const uint8_t *data, size_t len)
 {
 	const uint8_t *p = data;
 	uint64_t events;
@@ -190,7 +191,7 @@ static int take_end(struct mtr_reader *r, const uint8_t *data, size_t len)
 	return finish(r, MTR_COMPLETE, "complete");
 }
 
-/* Takes up the next block. 1; 0 when reading is over; -errno. */
+/* Reads the next block. Returns 1, 0 at the end, or -errno. */
 static int next_block(struct mtr_reader *r)
 {
 	const uint8_t *data;
@@ -204,14 +205,14 @@ static int next_block(struct mtr_reader *r)
 		r->good = r->position;
 		return 1;
 	}
-	if (is_bomb(&b))
+	if (is_too_compressed(&b))
 		return finish(r, MTR_DAMAGED,
 			      "a block is compressed more than any that is recorded");
 	err = unpack(r, &b, &data);
 	if (err <= 0)
 		return err;
 	if (b.type == MTR_END)
-		return take_end(r, data, b.raw);
+		return read_end(r, data, b.raw);
 	if (b.type == MTR_FACTS)
 		err = mtr_dict__read_facts(r->facts, data, b.raw, &why);
 	else if (b.type == MTR_DICT)
@@ -229,8 +230,8 @@ static int next_block(struct mtr_reader *r)
 	return 1;
 }
 
-/* Up to most events of the block at hand; fewer where it ends. */
-static int take_events(struct mtr_reader *r, struct event *e, int most)
+/* Reads up to `most` events of the current block, fewer at its end. */
+static int read_events(struct mtr_reader *r, struct event *e, int most)
 {
 	const char *why;
 	int n = 0, got = 1;
@@ -257,14 +258,14 @@ int mtr_reader__some(struct mtr_reader *r, struct event *e, int most)
 
 		if (got < 0)
 			return got;
-		if (got > 0 && r->events >= r->looked + LOOK_EVERY) {
-			r->looked = r->events;
+		if (got > 0 && r->events >= r->checked_at + LOOK_EVERY) {
+			r->checked_at = r->events;
 			got = room__check();
 			if (got)
 				return fail(r, got);
 		}
 		if (r->in_events)
-			n = take_events(r, e, most);
+			n = read_events(r, e, most);
 	}
 	return n ? n : r->err;
 }
@@ -276,7 +277,7 @@ int mtr_reader__next(struct mtr_reader *r, struct event *e)
 
 /* ---- opening ---- */
 
-/* 0 or -errno with *why. */
+/* Returns 0, or -errno with *why. */
 static int read_file_header(struct mtr_reader *r, const char **why)
 {
 	uint8_t h[MTR_FILE_HEADER];
@@ -322,7 +323,7 @@ static int open_file(struct mtr_reader *r, const char *path, const char **why)
 	}
 	if (!fstat(r->fd, &st) && S_ISREG(st.st_mode)) {
 		r->size = (uint64_t)st.st_size;
-		r->place = r->close_fd; /* standard input is read from where it stands */
+		r->by_position = r->close_fd; /* standard input is read from its present position */
 	}
 	return read_file_header(r, why);
 }

@@ -17,19 +17,19 @@ struct mtr_rolling {
 	const struct facts *facts;
 	struct mtr_ring_opts opts;
 	struct live_set *base;
-	/* The segment being written; writer is NULL between two. */
+	/* The open part. writer is NULL if no part is open. */
 	struct renumber *renumber;
 	struct facts *own_facts;
 	struct mtr_writer *writer;
-	uint64_t before;		   /* bytes of it that tell what was there before */
-	struct mtr_ring_segment *segments; /* a ring, the one being written last */
+	uint64_t before;		   /* bytes of the part that describe earlier blocks */
+	struct mtr_ring_segment *segments; /* ring of parts; the open part is last */
 	uint32_t first, n, room;
 	unsigned int number;
 	uint64_t steps;
-	uint64_t used, most; /* used: by closed segments */
+	uint64_t used, most; /* used: bytes of closed parts; most: largest total */
 	bool has_gap;
 	struct mtr_ring_span gap;
-	int err; /* of the first thing that failed: nothing more is written */
+	int err; /* first error; nothing is written after it */
 };
 
 struct mtr_rolling *mtr_rolling__new(const struct dict *d, const struct facts *f,
@@ -57,7 +57,7 @@ struct mtr_rolling *mtr_rolling__new(const struct dict *d, const struct facts *f
 	return r;
 }
 
-/* The writer and what it borrows; returns what closing it gave. */
+/* Frees the writer and the objects it borrows. Returns the error of closing it. */
 static int close_writer(struct mtr_rolling *r)
 {
 	int err = mtr_writer__close(r->writer);
@@ -74,14 +74,14 @@ void mtr_rolling__free(struct mtr_rolling *r)
 {
 	if (!r)
 		return;
-	r->err = r->err ?: -ECANCELED; /* closing writes nothing more */
+	r->err = r->err ?: -ECANCELED; /* makes closing write nothing */
 	close_writer(r);
 	live_set__free(r->base);
 	free(r->segments);
 	free(r);
 }
 
-/* ---- the segments ---- */
+/* ---- parts ---- */
 
 static struct mtr_ring_segment *segment_at(const struct mtr_rolling *r, uint32_t i)
 {
@@ -154,7 +154,7 @@ static int add_segment(struct mtr_rolling *r, struct mtr_ring_segment s)
 	return 0;
 }
 
-/* NULL: there are more than are kept. */
+/* Returns the device's entry, or NULL if the table is full. */
 static struct mtr_ring_device *device_of(struct mtr_ring_span *s, struct device d)
 {
 	for (uint32_t i = 0; i < s->n_devices; i++)
@@ -166,8 +166,8 @@ static struct mtr_ring_device *device_of(struct mtr_ring_span *s, struct device 
 	return &s->devices[s->n_devices++];
 }
 
-/* What came right after becomes a part of it. */
-static void lengthen(struct mtr_ring_span *into, const struct mtr_ring_span *s)
+/* Adds a period to the one that precedes it. */
+static void add_span(struct mtr_ring_span *into, const struct mtr_ring_span *s)
 {
 	into->to = s->to;
 	into->steps += s->steps;
@@ -202,15 +202,15 @@ static int drop_oldest(struct mtr_rolling *r)
 	r->n--;
 	r->used -= on_disk(s.bytes);
 	if (r->has_gap)
-		lengthen(&r->gap, &s.span);
+		add_span(&r->gap, &s.span);
 	else
 		r->gap = s.span;
 	r->has_gap = true;
 	return r->opts.drop(r->opts.ctx, &s, &r->gap);
 }
 
-/* The writer is about to write so much more into the segment at hand. */
-static int make_room(void *ctx, uint64_t bytes)
+/* Makes room before the writer adds bytes to the open part. */
+static int make_room_for(void *ctx, uint64_t bytes)
 {
 	struct mtr_rolling *r = ctx;
 	uint64_t now = on_disk(current(r)->bytes + bytes);
@@ -227,10 +227,10 @@ static int make_room(void *ctx, uint64_t bytes)
 	return err;
 }
 
-/* ---- one after the other ---- */
+/* ---- one part after another ---- */
 
-/* The capture's facts as they are now, with what is this segment's own. why: it ends, NULL: as the
- * capture has it. */
+/* Copies the capture's facts and adds this part's own. why: stop_reason of the part; NULL: the
+ * capture's. */
 static int copy_facts(struct mtr_rolling *r, const char *why)
 {
 	const struct mtr_ring_segment *s = current(r);
@@ -260,7 +260,7 @@ static int put(void *ctx, const struct event *e)
 	return err ?: mtr_writer__event(r->writer, &own);
 }
 
-/* A device that was there before the segment begins where it was. */
+/* Starts each known device at its present level. */
 static void begin_devices(const struct mtr_rolling *r, struct mtr_ring_segment *s,
 			  const struct mtr_ring_span *before)
 {
@@ -274,13 +274,13 @@ static void begin_devices(const struct mtr_rolling *r, struct mtr_ring_segment *
 	}
 }
 
-/* The next segment, for events from this time on. */
+/* Opens the next part, whose events start at this time. */
 static int begin(struct mtr_rolling *r, uint64_t time)
 {
 	struct mtr_ring_segment s = { .number = r->number + 1,
 				      .span = { .from = time, .to = time, .first_step = r->steps },
 				      .blocks = live_set__blocks(r->base) };
-	struct mtr_writer_opts opts = { .room = make_room, .ctx = r };
+	struct mtr_writer_opts opts = { .room = make_room_for, .ctx = r };
 	int err, fd;
 
 	begin_devices(r, &s, r->n ? &current(r)->span : r->has_gap ? &r->gap : NULL);
@@ -306,22 +306,22 @@ static int begin(struct mtr_rolling *r, uint64_t time)
 	return err;
 }
 
-/* The segment at hand is whole. */
+/* Closes the open part. */
 static int end(struct mtr_rolling *r, const char *why)
 {
 	struct mtr_ring_segment *s = current(r);
-	int err = copy_facts(r, why) ?: close_writer(r), said;
+	int err = copy_facts(r, why) ?: close_writer(r), done_err;
 
 	r->used += on_disk(s->bytes);
 	s->closed = !err;
-	said = r->opts.done(r->opts.ctx, s, err);
-	return err ?: said;
+	done_err = r->opts.done(r->opts.ctx, s, err);
+	return err ?: done_err;
 }
 
 /*
- * A segment is done when it has the size, and tells more of what happened than of what was there
- * before: else where much is live, most of what is written would be that. It takes no more than a
- * quarter of the space in any case.
+ * True if the part reached its size and at least half of it are new events. Otherwise, with many
+ * live blocks, most of the space would describe earlier blocks. A part of a quarter of the space
+ * needs fewer new events.
  */
 static bool is_full(const struct mtr_rolling *r)
 {
@@ -368,7 +368,7 @@ static void count(struct mtr_rolling *r, const struct event *e)
 	d->total_allocated += e->kind == EVENT_ALLOC ? e->size : 0;
 }
 
-static int take_in(struct mtr_rolling *r, const struct event *e)
+static int add_event(struct mtr_rolling *r, const struct event *e)
 {
 	int err = r->writer ? 0 : begin(r, e->time);
 
@@ -386,7 +386,7 @@ int mtr_rolling__event(struct mtr_rolling *r, const struct event *e)
 	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS || e->walk >= MT_WALK_NR ||
 	    e->how >= MEM_HOW_NR || e->category >= CATEGORY_NR)
 		return -EINVAL;
-	r->err = take_in(r, e);
+	r->err = add_event(r, e);
 	return r->err;
 }
 

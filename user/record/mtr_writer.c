@@ -17,25 +17,25 @@
 #include "record/mtr_format.h"
 #include "record/varint.h"
 
-/* Kept free under max_size for facts that come or grow until the end, and for the end block. */
+/* Bytes kept free under max_size for new or longer facts and for the end block. */
 #define ROOM_FOR_NEW_FACTS (16u << 10)
 #define ROOM_FOR_END (2 * MTR_BLOCK_HEADER + 2 * VARINT_MAX)
 
 struct mtr_writer {
 	int fd;
-	int err; /* of the first write that failed; nothing is written after it */
+	int err; /* error of the first failed write; nothing is written after it */
 	struct dict *dict;
 	const struct facts *facts;
 	struct mtr_writer_opts opts;
-	struct facts *written;	    /* facts as the file has them */
-	struct dict_counts defined; /* dictionary entries that the file has */
+	struct facts *written;	    /* facts with the values in the file */
+	struct dict_counts defined; /* dictionary entries in the file */
 	struct mtr_encoder *enc;
 	ZSTD_CCtx *zstd;
 	struct buf out;
 	uint64_t bytes;
-	uint64_t events; /* in the file */
+	uint64_t events; /* number of events in the file */
 	uint64_t dropped;
-	const char *full; /* NULL: not full */
+	const char *full; /* reason; NULL: not full */
 };
 
 static void writer__free(struct mtr_writer *w)
@@ -49,7 +49,7 @@ static void writer__free(struct mtr_writer *w)
 	free(w);
 }
 
-/* Writes all of it, or sets w->err. */
+/* Writes the whole buffer, or sets w->err. */
 static int write_out(struct mtr_writer *w)
 {
 	size_t done = 0;
@@ -74,7 +74,7 @@ static int write_out(struct mtr_writer *w)
 		}
 		if (n < 0 && errno == EINTR)
 			continue;
-		/* A file that takes nothing and says no error: as good as full. */
+		/* write() returned 0, which gives no error: treat it as a full disk. */
 		w->err = n < 0 ? -errno : -ENOSPC;
 		return w->err;
 	}
@@ -103,7 +103,7 @@ static bool fact_is_new(const struct mtr_writer *w, const char *key, const char 
 	return !old || strcmp(old, value);
 }
 
-/* What all facts would take now, uncompressed: what may still have to be written at the end. */
+/* Bytes that all facts would take uncompressed: an upper bound for the facts at the end. */
 static uint64_t facts_room(const struct mtr_writer *w)
 {
 	uint64_t bytes = MTR_BLOCK_HEADER + VARINT_MAX + ROOM_FOR_NEW_FACTS;
@@ -117,10 +117,9 @@ static uint64_t facts_room(const struct mtr_writer *w)
 }
 
 /*
- * Appends a block of the facts that changed. dropped: the fact that only the writer knows, NULL
- * before the end; it goes first and the others follow while they fit max bytes. -EFBIG: some did
- * not, the block has the others. w->written is behind when memory is short: then a fact comes
- * twice, no harm.
+ * Appends a block of the changed facts. dropped: text of the fact dropped_events, which comes
+ * first; NULL before the end. Other facts follow while they is_valid max bytes; -EFBIG: some did
+ * not. If memory is short, w->written can miss a fact, which is then written twice.
  */
 static int append_facts(struct mtr_writer *w, const char *dropped, uint64_t max)
 {
@@ -160,7 +159,7 @@ static int append_facts(struct mtr_writer *w, const char *dropped, uint64_t max)
 
 /* ---- events ---- */
 
-/* Bytes that blocks other than those at the end may still take; w->out counts as taken. */
+/* Bytes still available to blocks before the end; w->out counts as used. */
 static uint64_t room_left(const struct mtr_writer *w)
 {
 	uint64_t taken = w->bytes + w->out.len + facts_room(w) + ROOM_FOR_END;
@@ -183,8 +182,8 @@ static int append_events(struct mtr_writer *w, struct dict_counts *defined)
 	return mtr_block__append(&w->out, w->zstd, MTR_EVENTS, parts, MTR_PARTS);
 }
 
-/* Writes the buffered events and the dictionary entries they need, or drops them when there is no
- * room. */
+/* Writes the buffered events with the dictionary entries they need, or drops them if they do not
+ * is_valid. */
 static int flush_events(struct mtr_writer *w)
 {
 	uint32_t n = mtr_encoder__count(w->enc);
@@ -212,7 +211,7 @@ static int flush_events(struct mtr_writer *w)
 	return write_out(w);
 }
 
-static bool fit(const struct mtr_writer *w, const struct event *e)
+static bool is_valid(const struct mtr_writer *w, const struct event *e)
 {
 	struct dict_counts have = dict__counts(w->dict);
 
@@ -228,7 +227,7 @@ int mtr_writer__event(struct mtr_writer *w, const struct event *e)
 
 	if (w->err)
 		return w->err;
-	if (!fit(w, e))
+	if (!is_valid(w, e))
 		return -EINVAL;
 	if (!w->full && w->opts.max_events &&
 	    w->events + mtr_encoder__count(w->enc) >= w->opts.max_events)
@@ -253,12 +252,12 @@ int mtr_writer__flush(struct mtr_writer *w)
 	if (w->err)
 		return w->err;
 	err = flush_events(w);
-	/* Once the bound is reached what room there is belongs to the facts at the end. */
+	/* At the bound, the remaining room is reserved for the facts at the end. */
 	if (err || (w->full && w->opts.max_size))
 		return err;
 	before = w->out.len;
 	err = append_facts(w, NULL, room_left(w));
-	if (err == -EFBIG) /* the end will have room for it */
+	if (err == -EFBIG) /* the facts at the end have room for it */
 		err = 0;
 	if (err) {
 		w->out.len = before;
@@ -282,7 +281,7 @@ struct mtr_writer *mtr_writer__new(int fd, struct dict *d, const struct facts *f
 	w->facts = f;
 	if (opts)
 		w->opts = *opts;
-	/* What every reader knows without being told. */
+	/* Entry 0 of each kind is never written. */
 	w->defined = (struct dict_counts){ 1, 1, 1, 1, 1, 1 };
 	w->written = facts__new();
 	w->enc = mtr_encoder__new(d);
@@ -326,7 +325,7 @@ uint64_t mtr_writer__dropped(const struct mtr_writer *w)
 	return w->dropped;
 }
 
-/* The last facts and the end block, within what max_size leaves. */
+/* Writes the last facts and the end block, within max_size. */
 static int finish(struct mtr_writer *w)
 {
 	uint64_t max = UINT64_MAX;

@@ -14,7 +14,7 @@ enum kind { STRINGS, LOCS, MODULES, STACKS, THREADS, NODES, KINDS };
 struct renumber {
 	const struct dict *from;
 	struct dict *to;
-	uint32_t *number[KINDS]; /* by the old one; 0: not met yet */
+	uint32_t *number[KINDS]; /* new number by old number; 0: none yet */
 	uint32_t room[KINDS];
 	struct dict_frame frames[DICT_MAX_STACK_FRAMES];
 };
@@ -49,8 +49,8 @@ struct dict *renumber__dict(struct renumber *r)
 	return r->to;
 }
 
-/* Is the old number one that has a new one already? *ret is that. 0, or it is to be made: 1; or
- * -ENOMEM. */
+/* Looks up the new number of an old one. Returns 0 and *ret, 1 if the caller must create the entry,
+ * or -ENOMEM. */
 static int look_up(struct renumber *r, enum kind kind, uint32_t old, uint32_t *ret)
 {
 	uint32_t room = r->room[kind];
@@ -62,7 +62,7 @@ static int look_up(struct renumber *r, enum kind kind, uint32_t old, uint32_t *r
 		uint32_t more = room ? room : 256, *bigger;
 
 		while (more <= old)
-			more *= 2; /* the dict's limits are far below where this would wrap */
+			more *= 2; /* cannot overflow: the dict's bounds are far below */
 		bigger = realloc(r->number[kind], more * sizeof(*bigger));
 		if (!bigger)
 			return -ENOMEM;
@@ -74,8 +74,10 @@ static int look_up(struct renumber *r, enum kind kind, uint32_t old, uint32_t *r
 	return !*ret;
 }
 
-/* made: as the dict gave it. It has room for all that a dict of the same bounds has. */
-static int keep(struct renumber *r, enum kind kind, uint32_t old, uint32_t made, uint32_t *ret)
+/* Stores the new number of an entry. It cannot exceed a bound, because both dicts have the same
+ * bounds. */
+static int set_number(struct renumber *r, enum kind kind, uint32_t old, uint32_t made,
+		      uint32_t *ret)
 {
 	if (made == UINT32_MAX)
 		return -ENOMEM;
@@ -91,7 +93,7 @@ static int string(struct renumber *r, uint32_t old, uint32_t *ret)
 	if (err <= 0)
 		return err;
 	s = dict__str(r->from, old);
-	return keep(r, STRINGS, old, dict__string(r->to, s, strlen(s)), ret);
+	return set_number(r, STRINGS, old, dict__string(r->to, s, strlen(s)), ret);
 }
 
 static int loc(struct renumber *r, uint32_t old, uint32_t *ret)
@@ -103,7 +105,7 @@ static int loc(struct renumber *r, uint32_t old, uint32_t *ret)
 		return err;
 	l = dict__get_loc(r->from, old);
 	err = string(r, l.file, &l.file) ?: string(r, l.func, &l.func);
-	return err ?: keep(r, LOCS, old, dict__loc(r->to, l), ret);
+	return err ?: set_number(r, LOCS, old, dict__loc(r->to, l), ret);
 }
 
 static int module(struct renumber *r, uint32_t old, uint32_t *ret)
@@ -115,7 +117,7 @@ static int module(struct renumber *r, uint32_t old, uint32_t *ret)
 		return err;
 	m = dict__get_module(r->from, old);
 	err = string(r, m.name, &m.name) ?: string(r, m.cls, &m.cls) ?: string(r, m.root, &m.root);
-	return err ?: keep(r, MODULES, old, dict__module(r->to, m), ret);
+	return err ?: set_number(r, MODULES, old, dict__module(r->to, m), ret);
 }
 
 static int stack(struct renumber *r, uint32_t old, uint32_t *ret)
@@ -132,7 +134,7 @@ static int stack(struct renumber *r, uint32_t old, uint32_t *ret)
 		if (err)
 			return err;
 	}
-	return keep(r, STACKS, old, dict__stack(r->to, r->frames, s.n, s.walk), ret);
+	return set_number(r, STACKS, old, dict__stack(r->to, r->frames, s.n, s.walk), ret);
 }
 
 static int thread(struct renumber *r, uint32_t old, uint32_t *ret)
@@ -144,7 +146,7 @@ static int thread(struct renumber *r, uint32_t old, uint32_t *ret)
 		return err;
 	t = dict__get_thread(r->from, old);
 	err = string(r, t.name, &t.name);
-	return err ?: keep(r, THREADS, old, dict__thread(r->to, t), ret);
+	return err ?: set_number(r, THREADS, old, dict__thread(r->to, t), ret);
 }
 
 static int node(struct renumber *r, uint32_t old, uint32_t *ret)
@@ -157,7 +159,7 @@ static int node(struct renumber *r, uint32_t old, uint32_t *ret)
 	n = dict__get_node(r->from, old);
 	err = string(r, n.cls, &n.cls) ?: stack(r, n.stack, &n.stack) ?: string(r, n.name, &n.name) ?:
 	      module(r, n.module, &n.module);
-	return err ?: keep(r, NODES, old, dict__node(r->to, n), ret);
+	return err ?: set_number(r, NODES, old, dict__node(r->to, n), ret);
 }
 
 int renumber__event(struct renumber *r, struct event *e)

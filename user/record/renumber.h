@@ -2,9 +2,9 @@
 #ifndef MT_RECORD_RENUMBER_H
 #define MT_RECORD_RENUMBER_H
 /*
- * Events of one dict in the numbers of another, which has only what these events speak of. A
- * capture's dict keeps everything that there ever was; a file that is to be read by itself, and is
- * one of many, needs its own part alone.
+ * Copies events from one dict to a new, smaller one that holds only the entries these events need.
+ * A capture's dict keeps all entries since the start; each part of a rolling recording needs only
+ * some.
  */
 #include <linux/types.h>
 #include <stdint.h>
@@ -14,12 +14,13 @@
 struct dict;
 struct renumber;
 
-/* Borrows from, which may grow and must outlive it. NULL on ENOMEM. */
+/* Borrows from, which may grow and must outlive the result. NULL if memory is short. */
 struct renumber *renumber__new(const struct dict *from);
-void renumber__free(struct renumber *r); /* the new dict with it; NULL is fine */
-/* Where what renumber__event() meets goes to; owned by r. */
+void renumber__free(struct renumber *r); /* frees the new dict, too; NULL is fine */
+/* The new dict, owned by r; renumber__event() fills it. */
 struct dict *renumber__dict(struct renumber *r);
-/* *e in the numbers of the new dict; what from does not have becomes 0, "none". 0 or -ENOMEM. */
+/* Changes the numbers in e to those of the new dict. Numbers that from lacks become 0, "none".
+ * Returns 0 or -ENOMEM. */
 int renumber__event(struct renumber *r, struct event *e);
 
 #endif

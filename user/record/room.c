@@ -8,16 +8,16 @@
 #include "lib/memory.h"
 #include "lib/text.h"
 
-static uint64_t most, asked; /* bytes; 0: not known yet, not asked for */
+static uint64_t bound, set_bound; /* bounds in bytes: by default, and as set; 0: none yet */
 
-static uint64_t usual(void)
+static uint64_t default_bound(void)
 {
 	uint64_t bytes = memory__available() / 2;
 	struct rlimit l;
 
 	if (!bytes)
 		bytes = UINT64_MAX;
-	/* Addresses that are not memory count there, too. */
+	/* RLIMIT_AS also counts addresses without memory. */
 	if (!getrlimit(RLIMIT_AS, &l) && l.rlim_cur != RLIM_INFINITY &&
 	    l.rlim_cur - l.rlim_cur / 8 < bytes)
 		bytes = l.rlim_cur - l.rlim_cur / 8;
@@ -26,14 +26,14 @@ static uint64_t usual(void)
 
 void room__set(uint64_t bytes)
 {
-	asked = bytes;
+	set_bound = bytes;
 }
 
 int room__check(void)
 {
-	if (!most)
-		most = usual();
-	return memory__own() > (asked ? asked : most) ? -ENOBUFS : 0;
+	if (!bound)
+		bound = default_bound();
+	return memory__own() > (set_bound ? set_bound : bound) ? -ENOBUFS : 0;
 }
 
 char *room__why(char *buf, size_t size, int err)
@@ -42,13 +42,13 @@ char *room__why(char *buf, size_t size, int err)
 
 	if (err == -ENOMEM)
 		snprintf(buf, size, "this recording needs more memory than this process can get");
-	else if (asked)
+	else if (set_bound)
 		snprintf(buf, size, "this recording needs more memory than %s (--max-memory)",
-			 text__bytes(b, sizeof(b), asked));
+			 text__bytes(b, sizeof(b), set_bound));
 	else
 		snprintf(buf, size,
 			 "this recording needs more memory than %s, half of what is available; "
 			 "--max-memory allows more",
-			 text__bytes(b, sizeof(b), most));
+			 text__bytes(b, sizeof(b), bound));
 	return buf;
 }

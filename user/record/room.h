@@ -2,20 +2,19 @@
 #ifndef MT_RECORD_ROOM_H
 #define MT_RECORD_ROOM_H
 /*
- * How much memory this process may have while it reads recordings. A few KB of a file can have
- * millions of allocations that are never freed, and each of them is kept. Readers ask as they go
- * on. For one thread.
+ * A bound on the memory of this process while it reads recordings. A file of a few KB can describe
+ * millions of allocations that are never freed, and the model keeps each of them. Readers check the
+ * bound as they go. Single-threaded.
  */
 #include <stddef.h>
 #include <stdint.h>
 
-/* A bound in bytes in place of the usual one: half of what is available when reading begins, and
- * what RLIMIT_AS allows. */
+/* Sets a bound in bytes. Without it the bound is half of the memory available at the first check,
+ * and 7/8 of RLIMIT_AS. */
 void room__set(uint64_t bytes);
-/* 0, or -ENOBUFS: the process has more than that. Costs a read of /proc. */
+/* Returns 0, or -ENOBUFS if the process uses more than the bound. Reads /proc. */
 int room__check(void);
-/* For people, of -ENOBUFS and -ENOMEM: "this recording needs more memory than ...", and what to do.
- * buf of 256. Returns buf. */
+/* Text for -ENOBUFS and -ENOMEM: the reason and the remedy. buf: 256 bytes. Returns buf. */
 char *room__why(char *buf, size_t size, int err);
 
 #endif

@@ -9,12 +9,12 @@
 #include "lib/json.h"
 
 #define SECOND UINT64_C(1000000000) /* ns */
-#define ROW_BYTES 256		    /* that a row can take as text, generously */
-#define FIXED_BYTES 640		    /* that a series takes besides its rows */
+#define ROW_BYTES 256		    /* upper bound of a row as text */
+#define FIXED_BYTES 640		    /* bytes of a series without its rows */
 #define LEVELS 5
 #define COLUMNS 10
 
-/* How values of one step of time and the next become one. */
+/* How two values of a column are merged. */
 enum how { SUM, MIN, MAX, LAST };
 
 struct column {
@@ -23,7 +23,7 @@ struct column {
 };
 
 enum process_column { P_EVENTS, P_LOST, P_STEPS, P_STEP_TIME, P_STEP_TIME_MAX, P_COLUMNS };
-static const struct column of_process[P_COLUMNS] = {
+static const struct column process_columns[P_COLUMNS] = {
 	{ "events", SUM },    { "lost", SUM },		{ "steps", SUM },
 	{ "step_time", SUM }, { "step_time_max", MAX },
 };
@@ -41,7 +41,7 @@ enum device_column {
 	D_OOMS,
 	D_COLUMNS
 };
-static const struct column of_device[D_COLUMNS] = {
+static const struct column device_columns[D_COLUMNS] = {
 	{ "allocated_min", MIN }, { "allocated_max", MAX }, { "allocated", LAST },
 	{ "reserved_min", MIN },  { "reserved_max", MAX },  { "reserved", LAST },
 	{ "allocs", SUM },	  { "frees", SUM },	    { "allocated_bytes", SUM },
@@ -51,37 +51,37 @@ _Static_assert((int)P_COLUMNS <= COLUMNS && (int)D_COLUMNS <= COLUMNS,
 	       "a row has room for all columns");
 
 struct row {
-	uint64_t at; /* seconds, where the step begins */
+	uint64_t at; /* start of the row's interval, s */
 	uint64_t v[COLUMNS];
 };
 
 struct level {
-	uint64_t step;	  /* s */
-	struct row *rows; /* a ring */
+	uint64_t step;	  /* length of the interval, s */
+	struct row *rows; /* ring */
 	uint32_t first, n, room;
-	struct row open; /* that is being added to */
-	bool any;	 /* it is there */
+	struct row open; /* row that collects events */
+	bool has_open;	 /* true if open is valid */
 };
 
 struct series {
 	const struct column *columns;
 	uint32_t n_columns;
-	struct totals_device d; /* of a device's */
+	struct totals_device d; /* only for a device */
 	struct level levels[LEVELS];
 };
 
-/* The last one has all time in it, and its step doubles when it is full. */
+/* The last level covers the whole capture; its step doubles when it is full. */
 static const struct {
 	uint64_t step; /* s */
 	uint32_t rows;
 } levels[LEVELS] = { { 1, 3600 }, { 10, 8640 }, { 60, 10080 }, { 600, 4320 }, { 3600, 1024 } };
-#define ROWS_MIN 16 /* of a level, however little room there is */
+#define ROWS_MIN 16 /* least rows of a level, even with little room */
 
 struct totals {
 	uint64_t max_bytes;
 	struct totals_whole whole;
-	uint64_t last_step;			   /* ns, when it ended; 0: none did */
-	struct series *series[TOTALS_DEVICES + 1]; /* the process first */
+	uint64_t last_step;			   /* end of the last step, ns; 0: none yet */
+	struct series *series[TOTALS_DEVICES + 1]; /* the process first, then devices */
 	uint32_t n;
 };
 
@@ -105,7 +105,7 @@ struct totals *totals__new(uint64_t max_bytes)
 	if (!t)
 		return NULL;
 	t->max_bytes = max_bytes;
-	t->series[0] = series__new(of_process, P_COLUMNS);
+	t->series[0] = series__new(process_columns, P_COLUMNS);
 	if (!t->series[0]) {
 		free(t);
 		return NULL;
@@ -126,7 +126,7 @@ void totals__free(struct totals *t)
 	free(t);
 }
 
-/* Rows that a level may have, so that all series together fit. */
+/* Most rows of a level, so that all series together fit max_bytes. */
 static uint32_t rows_max(const struct totals *t, int level)
 {
 	uint64_t all = 0, room = t->max_bytes / t->n;
@@ -146,8 +146,8 @@ static struct row *row_at(const struct level *l, uint32_t i)
 	return &l->rows[(l->first + i) % l->room];
 }
 
-/* What came later goes into what was before it. */
-static void add_up(const struct series *s, struct row *into, const struct row *later)
+/* Merges the values of a later row into an earlier one. */
+static void merge_row(const struct series *s, struct row *into, const struct row *later)
 {
 	for (uint32_t i = 0; i < s->n_columns; i++) {
 		uint64_t *v = &into->v[i], w = later->v[i];
@@ -169,13 +169,13 @@ static void add_up(const struct series *s, struct row *into, const struct row *l
 	}
 }
 
-/* Room for one more row, by growing, or by letting go of the oldest where it may not. */
+/* Makes room for one more row: grows the ring, or removes the oldest rows at the bound. */
 static int make_room(struct level *l, uint32_t max)
 {
 	uint32_t room = l->room ? l->room * 2 : 64;
 	struct row *bigger;
 
-	while (l->n >= max) { /* max may have become less */
+	while (l->n >= max) { /* max shrinks when series are added */
 		l->first = (l->first + 1) % l->room;
 		l->n--;
 	}
@@ -193,8 +193,8 @@ static int make_room(struct level *l, uint32_t max)
 	return 0;
 }
 
-/* Two rows of a level become one until there is room for one more. Rows of one step, that of the
- * open row too, become one. */
+/* Doubles the level's step until there is room for one more row. Merges rows of the same new
+ * interval. */
 static void coarsen(const struct series *s, struct level *l, uint32_t max)
 {
 	while (l->n >= max) {
@@ -206,7 +206,7 @@ static void coarsen(const struct series *s, struct level *l, uint32_t max)
 
 			r.at -= r.at % l->step;
 			if (k && row_at(l, k - 1)->at == r.at)
-				add_up(s, row_at(l, k - 1), &r);
+				merge_row(s, row_at(l, k - 1), &r);
 			else
 				*row_at(l, k++) = r;
 		}
@@ -216,7 +216,7 @@ static void coarsen(const struct series *s, struct level *l, uint32_t max)
 
 static int put(const struct totals *t, struct series *s, int level, const struct row *r);
 
-/* The open row is over: it is kept, and goes into the next level. */
+/* Closes the open row: appends it to its level and adds it to the next one. */
 static int close_row(const struct totals *t, struct series *s, int level)
 {
 	struct level *l = &s->levels[level];
@@ -224,11 +224,11 @@ static int close_row(const struct totals *t, struct series *s, int level)
 	struct row done = l->open;
 	int err;
 
-	l->any = false;
+	l->has_open = false;
 	if (level == LEVELS - 1)
 		coarsen(s, l, max);
 	if (l->n && row_at(l, l->n - 1)->at == done.at - done.at % l->step) {
-		add_up(s, row_at(l, l->n - 1), &done);
+		merge_row(s, row_at(l, l->n - 1), &done);
 		return 0;
 	}
 	err = make_room(l, max);
@@ -245,21 +245,21 @@ static int put(const struct totals *t, struct series *s, int level, const struct
 	uint64_t at = r->at - r->at % l->step;
 	int err;
 
-	/* Threads' times differ by less than a millisecond: what comes late belongs to the step
-	 * under way. */
-	if (l->any && at > l->open.at) {
+	/* Events of different threads can be out of order by up to 1 ms. Late events count for the
+	 * open row. */
+	if (l->has_open && at > l->open.at) {
 		err = close_row(t, s, level);
 		if (err)
 			return err;
 		at = r->at - r->at % l->step;
 	}
-	if (l->any) {
-		add_up(s, &l->open, r);
+	if (l->has_open) {
+		merge_row(s, &l->open, r);
 		return 0;
 	}
 	l->open = *r;
 	l->open.at = at;
-	l->any = true;
+	l->has_open = true;
 	return 0;
 }
 
@@ -276,7 +276,7 @@ static int series_of(struct totals *t, struct device device, struct series **ret
 	*ret = NULL;
 	if (t->n > TOTALS_DEVICES)
 		return 0;
-	s = series__new(of_device, D_COLUMNS);
+	s = series__new(device_columns, D_COLUMNS);
 	if (!s)
 		return -ENOMEM;
 	s->d.device = device;
@@ -285,7 +285,8 @@ static int series_of(struct totals *t, struct device device, struct series **ret
 	return 0;
 }
 
-static int on_device(struct totals *t, const struct event *e, uint64_t allocated, uint64_t reserved)
+static int add_on_device(struct totals *t, const struct event *e, uint64_t allocated,
+			 uint64_t reserved)
 {
 	struct row r = { .at = e->time / SECOND };
 	struct totals_device *d;
@@ -327,7 +328,7 @@ static int on_device(struct totals *t, const struct event *e, uint64_t allocated
 	return put(t, s, 0, &r);
 }
 
-static bool of_a_device(uint8_t kind)
+static bool has_levels(uint8_t kind)
 {
 	return kind == EVENT_ALLOC || kind == EVENT_FREE || kind == EVENT_OOM ||
 	       kind == EVENT_BLOCK || kind == EVENT_STATE;
@@ -347,7 +348,8 @@ int totals__event(struct totals *t, const struct event *e, uint64_t allocated, u
 	if (e->kind == EVENT_STEP) {
 		t->whole.steps++;
 		r.v[P_STEPS] = 1;
-		/* The first one was under way when we came. */
+		/* The duration of the first step is unknown, because it began before the
+		 * capture. */
 		if (t->last_step && e->time > t->last_step)
 			r.v[P_STEP_TIME] = r.v[P_STEP_TIME_MAX] = e->time - t->last_step;
 		t->last_step = e->time;
@@ -355,7 +357,7 @@ int totals__event(struct totals *t, const struct event *e, uint64_t allocated, u
 	if (e->time > t->whole.last)
 		t->whole.last = e->time;
 	err = put(t, t->series[0], 0, &r);
-	return err || !of_a_device(e->kind) ? err : on_device(t, e, allocated, reserved);
+	return err || !has_levels(e->kind) ? err : add_on_device(t, e, allocated, reserved);
 }
 
 void totals__whole(const struct totals *t, struct totals_whole *ret)
@@ -370,8 +372,6 @@ bool totals__device(const struct totals *t, uint32_t i, struct totals_device *re
 	*ret = t->series[i + 1]->d;
 	return true;
 }
-
-/* ---- as text ---- */
 
 static void whole_json(const struct totals *t, struct json *j)
 {
@@ -414,17 +414,15 @@ static void row_json(const struct series *s, const struct row *r, struct json *j
 	json__close_array(j);
 }
 
-/*
- * later: what finer levels have under way, and this one has not yet, in order of time; what this
- * one has under way comes before it, for the next.
- */
+/* later: open rows of finer levels that this level lacks, in order of time. The function adds this
+ * level's own open row for the next level. */
 static void level_json(const struct series *s, const struct level *l, struct row *later,
 		       uint32_t *n_later, struct json *j)
 {
 	struct row last;
 	bool any = false;
 
-	if (l->any) {
+	if (l->has_open) {
 		memmove(later + 1, later, *n_later * sizeof(*later));
 		later[0] = l->open;
 		++*n_later;
@@ -437,7 +435,7 @@ static void level_json(const struct series *s, const struct level *l, struct row
 
 		r.at -= r.at % l->step;
 		if (any && r.at <= last.at) {
-			add_up(s, &last, &r);
+			merge_row(s, &last, &r);
 			continue;
 		}
 		if (any)

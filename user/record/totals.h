@@ -2,10 +2,9 @@
 #ifndef MT_RECORD_TOTALS_H
 #define MT_RECORD_TOTALS_H
 /*
- * What a capture of any length was in numbers, in bounded memory: for the process and for each
- * device, at steps of time that are coarser the longer ago they are. The coarsest reaches back to
- * the beginning, always: where it has no room for more its step doubles. A step in which nothing
- * happened has no row.
+ * Numbers of a capture of any length in bounded memory: time series of the process and of each
+ * device. Recent rows are fine, older rows coarser. The coarsest series always reaches back to the
+ * start; its interval doubles when it is full. An interval without events has no row.
  */
 #include <linux/types.h>
 #include <stdbool.h>
@@ -16,36 +15,35 @@
 
 struct totals;
 
-#define TOTALS_FILE "totals.json" /* in a rolling folder */
+#define TOTALS_FILE "totals.json" /* name of the file in a rolling folder */
 #define TOTALS_DEVICES                                                                             \
-	64 /* of which there are numbers; events of more are counted for the process alone */
+	64 /* devices with a series; events of further devices count for the process alone */
 
-/* Since the beginning. */
+/* Numbers of a device since the start. */
 struct totals_device {
 	struct device device;
-	uint64_t allocated, reserved; /* now */
+	uint64_t allocated, reserved; /* bytes now */
 	uint64_t peak_allocated, peak_time,
-		peak_step; /* first reached; time in ns, steps before it */
+		peak_step; /* peak, first reached: time in ns, number of steps before it */
 	uint64_t peak_reserved, peak_reserved_time;
 	uint64_t allocs, frees, total_allocated, ooms;
 };
 struct totals_whole {
-	uint64_t events, lost, steps, last; /* last: ns, of an event */
+	uint64_t events, lost, steps, last; /* last: time of an event, ns */
 	uint32_t devices;
 };
 
-/* max_bytes: of what totals__write() writes, at most; at least 16 KiB. NULL on ENOMEM. */
+/* max_bytes bounds the text of totals__json(); at least 16 KiB. NULL if memory is short. */
 struct totals *totals__new(uint64_t max_bytes);
 void totals__free(struct totals *t); /* NULL is fine */
-/* An event, and what is allocated and reserved on its device after it. 0 or -ENOMEM. */
+/* Adds an event. allocated and reserved: bytes on its device after it. Returns 0 or -ENOMEM. */
 int totals__event(struct totals *t, const struct event *e, uint64_t allocated, uint64_t reserved);
 void totals__whole(const struct totals *t, struct totals_whole *ret);
-bool totals__device(const struct totals *t, uint32_t i,
-		    struct totals_device *ret); /* false: no more */
+/* Fills *ret for the i-th device. Returns false after the last device. */
+bool totals__device(const struct totals *t, uint32_t i, struct totals_device *ret);
 
 struct json;
-/* The rows as docs/LONG.md describes them: the members "whole" and "series" of an object that is
- * open. */
+/* Writes the members "whole" and "series" of docs/LONG.md into the open JSON object. */
 void totals__json(const struct totals *t, struct json *j);
 
 #endif

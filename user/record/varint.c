@@ -6,7 +6,8 @@
 
 #define TOP_BITS UINT64_C(0x8080808080808080)
 
-/* Up to eight bytes in one go: how many they are is hard to guess for a branch. */
+/* Decodes a number of up to eight bytes without branches on its length, which are hard to
+ * predict. */
 static bool get_eight(const uint8_t **p, uint64_t *ret)
 {
 	uint64_t v, ends;
@@ -17,7 +18,7 @@ static bool get_eight(const uint8_t **p, uint64_t *ret)
 	if (!ends)
 		return false;
 	*p += __builtin_ctzll(ends) / 8 + 1;
-	/* up to the last byte, which is the first without its top bit */
+	/* keep the bytes up to the last one, the first byte with a clear top bit */
 	v &= (ends ^ (ends - 1)) & ~TOP_BITS;
 	v = (v & UINT64_C(0x007f007f007f007f)) | (v & UINT64_C(0x7f007f007f007f00)) >> 1;
 	v = (v & UINT64_C(0x00003fff00003fff)) | (v & UINT64_C(0x3fff00003fff0000)) >> 2;

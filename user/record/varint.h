@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_RECORD_VARINT_H
 #define MT_RECORD_VARINT_H
-/* LEB128: seven bits a byte, least significant first, bit 7 set on all but the last. At most ten
- * bytes. */
+/* LEB128: seven bits per byte, least significant first; bit 7 is set on all bytes but the last. At
+ * most ten bytes. */
 #include <stdbool.h>
 #include <stdint.h>
 
 #define VARINT_MAX 10
 
-/* Writes v at p, where VARINT_MAX bytes have room. Returns what follows. */
+/* Writes v at p, which has room for VARINT_MAX bytes. Returns the end. */
 static inline uint8_t *varint__put(uint8_t *p, uint64_t v)
 {
 	while (v >= 0x80) {
@@ -21,7 +21,7 @@ static inline uint8_t *varint__put(uint8_t *p, uint64_t v)
 
 bool varint__get_long(const uint8_t **p, const uint8_t *end, uint64_t *ret);
 
-/* Reads one and moves *p past it. False: it is cut short by end, or does not fit 64 bits. */
+/* Reads a number and moves *p past it. False: the number is cut off by end or exceeds 64 bits. */
 static inline bool varint__get(const uint8_t **p, const uint8_t *end, uint64_t *ret)
 {
 	if (__builtin_expect(*p < end && **p < 0x80, 1)) {
@@ -41,8 +41,8 @@ static inline bool varint__get32(const uint8_t **p, const uint8_t *end, uint32_t
 	return true;
 }
 
-/* Differences modulo 2^64, small ones of either sign in few bytes: 0, -1, 1, -2 ... become 0, 1, 2,
- * 3 ... */
+/* Maps differences modulo 2^64 so that small ones of either sign take few bytes: 0, -1, 1, -2, ...
+ * become 0, 1, 2, 3, ... */
 static inline uint64_t zigzag(uint64_t difference)
 {
 	return difference << 1 ^ (0 - (difference >> 63));
