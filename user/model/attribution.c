@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* From a stack to phase, module and line: each stack is looked at once. */
+/* Phase, module and line of a stack. Each stack is examined once. */
 #include "model/internal.h"
 
 #include <stdlib.h>
@@ -11,8 +11,9 @@
 enum file_flag {
 	FILE_KNOWN = 1,
 	FILE_LIBRARY = 2,
-	FILE_AUTOGRAD = 4, /* torch/autograd/{graph,__init__}.py, torch/_tensor.py: functions that
-			      start a backward */
+	/* torch/autograd/{graph,__init__}.py and torch/_tensor.py, whose functions start a
+	 * backward */
+	FILE_AUTOGRAD = 4,
 	FILE_FUNCTION = 8, /* torch/autograd/function.py */
 	FILE_OPTIM = 16,
 	FILE_DATA = 32,
@@ -51,7 +52,7 @@ static uint8_t attribution__file(struct attribution *w, uint32_t file)
 		flags |= FILE_OPTIM;
 	if (files__after_dir(path, "torch/utils/data/"))
 		flags |= FILE_DATA;
-	/* Without memory for the cache it is worked out again. */
+	/* Without memory for the cache, the next call computes the flags again. */
 	if (file < dict__counts(w->dict).strings &&
 	    !hash_index__reserve_array(&w->files, &w->nfiles, sizeof(*w->files),
 				       (uint64_t)file + 1))
@@ -67,7 +68,7 @@ static bool starts_engine(struct attribution *w, uint32_t location)
 	       engine__starts(dict__str(w->dict, loc.file), dict__str(w->dict, loc.func));
 }
 
-/* One frame further to the leaf. */
+/* Phase after one more frame, from the root to the leaf. */
 static enum phase attribution__next_phase(struct attribution *w, enum phase p, struct dict_frame f,
 					  bool root)
 {
@@ -75,25 +76,25 @@ static enum phase attribution__next_phase(struct attribution *w, enum phase p, s
 
 	if (starts_engine(w, f.loc))
 		return PHASE_BACKWARD;
-	/* The engine calls a custom Function's backward from its own thread with no Python below
-	 * it. */
+	/* The engine calls a custom Function's backward on its own thread, without Python frames
+	 * below. */
 	if (root && (flags & FILE_FUNCTION))
 		return PHASE_BACKWARD;
 	if (flags & FILE_OPTIM)
 		return PHASE_OPTIMIZER;
 	if (f.module)
-		/* recomputation belongs to the backward */
+		/* recomputation (checkpointing) counts as backward */
 		return p == PHASE_BACKWARD ? p : PHASE_FORWARD;
 	if ((flags & FILE_DATA) && p == PHASE_OTHER)
 		return PHASE_DATA;
 	return p;
 }
 
-static struct stack_words attribution__look(struct attribution *w, uint32_t stack)
+static struct stack_words attribution__examine(struct attribution *w, uint32_t stack)
 {
 	struct stack_words r = { .known = true, .phase = { PHASE_OTHER, PHASE_BACKWARD } };
 	struct dict_stack s = dict__get_stack(w->dict, stack);
-	/* The outermost frames of a truncated stack are missing: its last one is no root. */
+	/* A truncated stack lacks its outermost frames, so its last frame is not the root. */
 	bool whole = s.walk == MT_WALK_OK || s.walk == MT_WALK_FAULT_SELF;
 
 	for (uint32_t i = s.n; i-- > 0;) {
@@ -111,7 +112,7 @@ static struct stack_words attribution__look(struct attribution *w, uint32_t stac
 		if (!f.loc)
 			continue;
 		if (starts_engine(w, f.loc))
-			/* what called this one is outside of all nodes that it makes run */
+			/* frames further out are outside all nodes that this engine runs */
 			r.inside_node = false;
 		r.inner_loc = f.loc;
 		if (!(attribution__file(w, dict__get_loc(w->dict, f.loc).file) & FILE_LIBRARY))
@@ -130,7 +131,7 @@ struct stack_words attribution__stack(struct attribution *w, uint32_t stack)
 
 	if (stack < w->nstacks && w->stacks[stack].known)
 		return w->stacks[stack];
-	r = attribution__look(w, stack);
+	r = attribution__examine(w, stack);
 	if (stack < dict__counts(w->dict).stacks &&
 	    !hash_index__reserve_array(&w->stacks, &w->nstacks, sizeof(*w->stacks),
 				       (uint64_t)stack + 1))
@@ -156,7 +157,7 @@ static bool attribution__old_torch(struct attribution *w)
 		unsigned long major, minor;
 
 		if (!v || !*v)
-			return false; /* may come yet */
+			return false; /* the fact may come later */
 		major = strtoul(v, &end, 10);
 		minor = *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
 		w->old_torch = major < 2 || (major == 2 && minor < 4);
@@ -184,14 +185,13 @@ enum phase attribution__phase(struct attribution *w, uint32_t stack, uint32_t th
 {
 	bool autograd = attribution__autograd_thread(w, thread);
 
-	/* Torch before 2.4 did not name the engine's threads; what tells them is Python state
-	 * without a frame. */
+	/* PyTorch before 2.4 did not name autograd threads. They have Python state and no frame. */
 	if (!stack && walk == MT_WALK_NO_FRAME && !autograd)
 		autograd = attribution__old_torch(w);
 	return attribution__stack(w, stack).phase[autograd];
 }
 
-/* The stack says nothing of its own: there is none, or it ends where the engine was started. */
+/* The stack has no frames of the node's own: it is empty, or ends where the engine was started. */
 static bool attribution__only_engine(struct attribution *w, uint32_t stack, uint8_t walk)
 {
 	if (stack)
@@ -211,8 +211,7 @@ void attribution__charge(struct attribution *w, struct event *e)
 
 bool attribution__charged(const struct attribution *w, uint32_t stack, uint32_t node)
 {
-	/* A stack that is in backward itself has the engine in it, which that of a call in forward
-	 * has not. */
+	/* A stack inside a backward has an engine frame, and a forward call's stack has none. */
 	return node && stack && dict__get_node(w->dict, node).stack == stack;
 }
 
@@ -226,7 +225,8 @@ uint32_t attribution__module(struct attribution *w, uint32_t stack, uint32_t nod
 	n = dict__get_node(w->dict, node);
 	if (n.module || (!stack && !attribution__only_engine(w, stack, walk)))
 		return n.module;
-	/* No module was called within the node: it is the one of the call that made it. */
+	/* Without a module call in the node, the module is that of the forward call that made the
+	 * node. */
 	return attribution__stack(w, n.stack).module;
 }
 

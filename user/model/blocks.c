@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The blocks of a device by address, now and at the mark, and what was asked for and what they are
- * called. */
+/* Blocks of a device by address, now and at the mark, with their requests and labels. */
 #include "model/internal.h"
 
 #include <errno.h>
@@ -63,7 +62,8 @@ static struct block block_of(const struct model *m, const struct dev *dev, uint6
 	};
 }
 
-/* The i-th record's block, which was at addr, is no more. */
+/* Removes the block at addr, which has record i. Adds it to the lists of the moments at which it
+ * was live. */
 static int leave(const struct model *m, struct dev *dev, uint64_t addr, uint32_t i, struct rec *ret)
 {
 	struct blocks *b = &dev->blocks;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What a block is for, from the phase it came in and from what happened on its device until it went,
- * where the program's own objects do not say it. Each rule needs evidence on both ends of a life;
- * what lives on beyond what the rule is about was something else (a library's workspace is made in
- * forward and stays for ever), and becomes unknown again. docs/REPORT.md has the rules in words.
+ * Category of a block whose role the program's own objects do not give. Rules use the phase of its
+ * birth and the device's events until its death. Each rule needs evidence from both ends of the
+ * life. A block that outlives its rule becomes unknown again, such as a library's workspace made in
+ * forward. docs/REPORT.md lists the rules.
  */
 #include "model/internal.h"
 
 #include <errno.h>
 
-/* Steps that an activation, a gradient or an input may outlive. Programs with two optimizers have
- * two a turn. */
+/* Steps after which an activation, gradient or input no longer counts as one. Programs with two
+ * optimizers have two steps per iteration. */
 #define OUTLIVED 3
 
 const char *category__name(enum category c)
@@ -44,7 +44,7 @@ void category__drop(struct dev *dev, uint32_t stamp)
 	unref(&dev->life, stamp);
 }
 
-/* A stamp for now, with one reference: the caller's. */
+/* Adds a stamp with one reference, which the caller owns. */
 static int new_stamp(struct life *l, struct stamp s, uint32_t *ret)
 {
 	uint32_t i = l->free1 ? l->free1 - 1 : l->n;
@@ -120,13 +120,13 @@ int category__known(const struct model *m, struct dev *dev, int phase, uint32_t 
 	int err;
 
 	(void)m;
-	if (!l->told1[phase]) {
+	if (!l->known1[phase]) {
 		err = new_stamp(l, s, &i);
 		if (err)
 			return err;
-		l->told1[phase] = i + 1;
+		l->known1[phase] = i + 1;
 	}
-	*ret = l->told1[phase] - 1;
+	*ret = l->known1[phase] - 1;
 	l->stamps[*ret].refs++;
 	return 0;
 }
@@ -137,24 +137,25 @@ void category__step(struct model *m)
 		end_stretch(&m->devs[i]->life);
 }
 
-/* Made outside of forward, backward and optimizer. */
+/* Category of a block allocated outside forward, backward and optimizer. */
 static uint8_t category_of_other(const struct model *m, const struct life *l, const struct stamp *s,
 				 uint32_t steps, bool dead)
 {
 	uint32_t forwards = l->forwards - s->forwards, backwards = l->backwards - s->backwards;
 	bool in_backward = l->now1 && l->stamps[l->now1 - 1].phase == PHASE_BACKWARD;
 
-	/* Between a forward and its backward: the loss. What the backward gives back was kept for
-	 * it. */
+	/* Between a forward and its backward: the loss. A block freed in that backward was an
+	 * activation. */
 	if (s->after == PHASE_FORWARD && l->backwards)
 		return dead && backwards == 1 && !steps && in_backward ? CATEGORY_ACTIVATION
 								       : CATEGORY_UNKNOWN;
-	/* Where there is no optimizer at all, calls of the model are what there is to count. */
+	/* Without an optimizer, steps are calls of the model. */
 	if (!m->steps.n[STEP_OPT] && !l->optimizers)
 		steps = (uint32_t)m->steps.n[STEP_CALL] - s->calls;
 	if (!forwards || steps >= OUTLIVED)
 		return CATEGORY_UNKNOWN;
-	/* Before the first forward models are made, too. What makes a batch makes another one. */
+	/* Models are built before the first forward, too. It is an input if its site allocates
+	 * again. */
 	return s->after == LIFE_NONE ? LIFE_MAYBE_INPUT : CATEGORY_INPUT;
 }
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What is taken and given back below the blocks, what the allocator's tables say of it, and the
- * driver's figure. */
+/* Memory taken from and returned to CUDA, the allocator's tables, and driver-reported use. */
 #include "model/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#define DEVICES_MAX 256 /* that an address without a device is looked for on; a process has some */
+#define DEVICES_MAX 256 /* devices searched for an address without a device */
 
 static struct extent extent_of(const struct model *m, const struct event *e)
 {
@@ -25,7 +24,7 @@ static struct extent extent_of(const struct model *m, const struct event *e)
 	};
 }
 
-/* The i-th table, the loose one last; NULL: no more. *dev: whose it is, NULL: nobody's. */
+/* The i-th table of extents, model.loose last; NULL: no more. *dev: its device, NULL for loose. */
 static struct extents *table(struct model *m, uint32_t i, struct dev **dev)
 {
 	uint32_t n = m->ndevs < DEVICES_MAX ? m->ndevs : DEVICES_MAX;
@@ -34,7 +33,7 @@ static struct extents *table(struct model *m, uint32_t i, struct dev **dev)
 	return i < n ? &m->devs[i]->extents : i == n ? &m->loose : NULL;
 }
 
-/* Segments were taken or given back: what the allocator has reserved is known before it says so. */
+/* Segments were added or removed: updates reserved bytes before the allocator reports them. */
 static void reserved_changed(struct model *m, struct dev *dev, uint64_t before, uint64_t time)
 {
 	uint64_t now = dev->extents.sums[SUM_SEGMENTS], sum = dev->pub.reserved + (now - before);
@@ -55,7 +54,7 @@ static int cut_everywhere(struct model *m, enum extent_class c, uint64_t addr, u
 	return err;
 }
 
-/* The extent that starts at addr, or holds it, wherever it is. */
+/* The extent on any device that contains addr. Physical and host memory must start at addr. */
 static const struct extent *find(struct model *m, enum extent_class c, uint64_t addr,
 				 struct extents **in, struct dev **dev)
 {
@@ -93,10 +92,10 @@ static int cuda_memory__take(struct model *m, const struct event *e)
 		return err;
 	if (dev && heap__is_new(dev, e))
 		heap__begin(m, dev, e);
-	/* The tables may have told of it before the call came back: then they know more. */
+	/* The allocator's tables may have listed it before the call returned. They know more. */
 	old = find(m, c, e->addr, &in, &other);
-	if (old && old->told && old->addr == new.addr && old->size == new.size &&other == dev) {
-		new.told = old->told;
+	if (old && old->listed && old->addr == new.addr && old->size == new.size &&other == dev) {
+		new.listed = old->listed;
 		new.cuda_stream = old->cuda_stream;
 		new.pool[0] = old->pool[0];
 		new.pool[1] = old->pool[1];
@@ -125,10 +124,10 @@ static int cuda_memory__give(struct model *m, const struct event *e)
 		return 0;
 	old = find(m, c, e->addr, &in, &dev);
 	if (!old)
-		return 0; /* taken before we came */
+		return 0; /* taken before attach */
 	before = in->sums[SUM_SEGMENTS];
-	/* Mappings end piece by piece, and a segment told of may be many of them; all else ends as
-	 * a whole. */
+	/* A mapping can end in part, and a listed segment may be many mappings. Other memory is
+	 * returned as a whole. */
 	if (e->how == MEM_MAPPED && !bad_range(e))
 		err = extents__cut(in, c, e->addr, e->size);
 	else if (old->addr == e->addr)
@@ -153,15 +152,15 @@ static int cuda_memory__segment(struct model *m, const struct event *e)
 	err = heap__device(m, e->device, &dev);
 	if (err)
 		return err;
-	if (!dev->telling) {
-		dev->telling = true;
+	if (!dev->listing) {
+		dev->listing = true;
 		dev->round_seq = m->seq;
 		if (!++dev->round)
 			dev->round = 1;
 	}
-	new.told = dev->round;
+	new.listed = dev->round;
 	new.how = 0;
-	/* Who took it is known if we saw it. */
+	/* If its allocation was seen, keep the caller. */
 	old = find(m, EXTENT_MEMORY, e->addr, &in, &other);
 	if (old) {
 		new.how = old->how;
@@ -175,9 +174,9 @@ static int cuda_memory__segment(struct model *m, const struct event *e)
 	return err ? err : extents__put(&dev->extents, EXTENT_MEMORY, &new, true);
 }
 
-/* Segments that a whole round of telling did not speak of, and that were there when it began, are
- * gone. */
-static int drop_untold(struct dev *dev)
+/* Removes segments that a complete round of EVENT_SEGMENTs did not list and that are older than the
+ * round. */
+static int drop_unlisted(struct dev *dev)
 {
 	struct extent *all;
 	size_t n;
@@ -186,7 +185,7 @@ static int drop_untold(struct dev *dev)
 	if (err)
 		return err;
 	for (size_t i = 0; i < n && !err; i++)
-		if (extent__sum(&all[i]) == SUM_SEGMENTS && all[i].told != dev->round &&
+		if (extent__sum(&all[i]) == SUM_SEGMENTS && all[i].listed != dev->round &&
 		    all[i].seq < dev->round_seq)
 			err = extents__del(&dev->extents, EXTENT_MEMORY, all[i].addr, true);
 	free(all);
@@ -195,7 +194,7 @@ static int drop_untold(struct dev *dev)
 
 static int cuda_memory__state(struct model *m, const struct event *e)
 {
-	bool exact = e->flags & STATE_EXACT, telling;
+	bool exact = e->flags & STATE_EXACT, listing;
 	struct dev *dev;
 	int err;
 
@@ -204,13 +203,14 @@ static int cuda_memory__state(struct model *m, const struct event *e)
 	err = heap__device(m, e->device, &dev);
 	if (err)
 		return err;
-	telling = dev->telling;
-	dev->telling = false;
-	if (telling && (e->flags & (STATE_EXACT | STATE_SEGMENTS_EXACT)))
-		err = drop_untold(dev);
+	listing = dev->listing;
+	dev->listing = false;
+	if (listing && (e->flags & (STATE_EXACT | STATE_SEGMENTS_EXACT)))
+		err = drop_unlisted(dev);
 	if (err)
 		return err;
-	/* Only the first is the beginning; of a later one nobody knows which event it comes after. */
+	/* Only the first EVENT_STATE is the state at attach. A later one has no known place among
+	 * the events. */
 	if (heap__is_new(dev, e) || !dev->pub.has_totals) {
 		if (heap__is_new(dev, e))
 			heap__begin(m, dev, e);
@@ -242,7 +242,7 @@ static int cuda_memory__used(struct model *m, const struct event *e)
 
 	if (e->device.index == DEVICE_UNKNOWN || e->device.type == DEVICE_CPU)
 		return 0;
-	/* Nothing used on a device that nothing else is known of is no news. */
+	/* Ignore a use of 0 on a device without other events. */
 	if (!e->size &&
 	    !(m->by_type[e->device.type] && m->by_type[e->device.type][e->device.index]))
 		return 0;
@@ -258,8 +258,8 @@ static int cuda_memory__used(struct model *m, const struct event *e)
 		.below = cuda_memory__reserved(dev),
 		.others = dev->extents.sums[SUM_OTHERS],
 	};
-	/* The figure comes after what it is about. If as much is taken as was at the mark, it is
-	 * the mark's. */
+	/* The driver reports use after the fact. If the sums are still those of the mark, the
+	 * figure is the mark's. */
 	if (dev->pub.marked && (!dev->mark_used.known ||
 				(is_of_mark(dev, &dev->used) && !is_of_mark(dev, &dev->mark_used))))
 		dev->mark_used = dev->used;
@@ -310,8 +310,8 @@ int cuda_memory__found(struct model *m, struct dev *dev, uint64_t addr)
 		return 0;
 	e = *loose;
 	err = extents__del(&m->loose, EXTENT_MEMORY, e.addr, false);
-	/* It has been this device's from when it was taken: the mark is to find it there if that
-	 * was before. */
+	/* The memory was on this device since it was taken. If that was before the mark, the mark
+	 * includes it. */
 	return err ? err : extents__put(&dev->extents, EXTENT_MEMORY, &e, e.seq > dev->mark_seq);
 }
 

@@ -12,13 +12,13 @@
 
 struct extent_node {
 	struct extent e;
-	uint32_t left1,
-		right1; /* 1 + number, 0: none; left1 of an unused node: the next unused one */
+	/* 1 + index, 0: none; in a free node, left1 is the next free one */
+	uint32_t left1, right1;
 	uint32_t priority;
 };
 
-struct extent_note {	      /* what was at addr before its first change after the mark */
-	struct extent before; /* addr is always valid */
+struct extent_note {	      /* content of addr before its first change after the mark */
+	struct extent before; /* addr is set even if there is false */
 	uint8_t class;
 	bool there;
 };
@@ -42,14 +42,14 @@ enum extent_sum extent__sum(const struct extent *e)
 {
 	bool allocator = e->flags & MEM_BY_ALLOCATOR;
 
-	if (e->told)
+	if (e->listed)
 		return SUM_SEGMENTS;
 	switch (e->how) {
 	case MEM_DEVICE:
 		return allocator ? SUM_SEGMENTS : SUM_OTHERS;
 	case MEM_MAPPED:
 		return allocator ? SUM_SEGMENTS : SUM_NONE;
-	case MEM_PHYSICAL: /* of the allocator's: its mappings count */
+	case MEM_PHYSICAL: /* the allocator's counts as mappings */
 		return allocator ? SUM_NONE : SUM_OTHERS;
 	case MEM_ASYNC:
 		return SUM_OTHERS;
@@ -82,14 +82,14 @@ void extents__mark(struct extents *x)
 	memcpy(x->mark_sums, x->sums, sizeof(x->mark_sums));
 }
 
-/* --- the tree */
+/* --- the treap */
 
 static struct extent_node *node(const struct extents *x, uint32_t id1)
 {
 	return &x->nodes[id1 - 1];
 }
 
-/* Of the tree t: what starts before addr to *l, the rest to *r. */
+/* Splits tree t: extents that start before addr go to *l, the rest to *r. */
 static void split(struct extents *x, uint32_t t, uint64_t addr, uint32_t *l, uint32_t *r)
 {
 	while (t) {
@@ -106,7 +106,7 @@ static void split(struct extents *x, uint32_t t, uint64_t addr, uint32_t *l, uin
 	*l = *r = 0;
 }
 
-/* All of a lies before all of b. */
+/* Joins two trees; all extents of a lie before those of b. */
 static uint32_t merge(struct extents *x, uint32_t a, uint32_t b)
 {
 	uint32_t root, *at = &root;
@@ -128,14 +128,14 @@ static uint32_t merge(struct extents *x, uint32_t a, uint32_t b)
 
 static uint32_t draw(struct extents *x)
 {
-	/* xorshift64*: the seed is secret and random, no more is asked of it */
+	/* xorshift64*: the random, secret seed is enough */
 	x->random ^= x->random >> 12;
 	x->random ^= x->random << 25;
 	x->random ^= x->random >> 27;
 	return x->random * UINT64_C(0x2545f4914f6cdd1d) >> 32;
 }
 
-/* The one with the largest start that is not over addr; 0: none. */
+/* The extent with the largest start <= addr; 0: none. */
 static uint32_t floor_of(const struct extents *x, enum extent_class c, uint64_t addr)
 {
 	uint32_t t = x->root1[c], best = 0;
@@ -151,7 +151,7 @@ static uint32_t floor_of(const struct extents *x, enum extent_class c, uint64_t 
 	return best;
 }
 
-/* The one with the smallest start that is at addr or after; 0: none. */
+/* The extent with the smallest start >= addr; 0: none. */
 static uint32_t ceiling_of(const struct extents *x, enum extent_class c, uint64_t addr)
 {
 	uint32_t t = x->root1[c], best = 0;
@@ -183,7 +183,7 @@ const struct extent *extents__over(const struct extents *x, enum extent_class c,
 
 /* --- notes */
 
-/* Of each address only the first note counts. */
+/* Drops all notes except the first of each address. */
 static int compact(struct extents *x)
 {
 	struct map64 *seen[EXTENT_CLASSES] = { 0 };
@@ -205,7 +205,7 @@ static int compact(struct extents *x)
 	for (int c = 0; c < EXTENT_CLASSES; c++)
 		map64__free(seen[c]);
 	if (err)
-		return err; /* some notes may be there twice: no harm */
+		return err; /* duplicate notes may remain, which does no harm */
 	x->nnotes = n;
 	x->limit = n > NOTES_MIN / 2 ? 2 * n : NOTES_MIN;
 	return 0;
@@ -246,7 +246,8 @@ int extents__del(struct extents *x, enum extent_class c, uint64_t addr, bool lat
 	if (err)
 		return err;
 	split(x, x->root1[c], addr, &l, &mid);
-	split(x, mid, addr + 1, &mid, &r); /* addr is not the last there is: a size follows it */
+	/* addr + 1 does not overflow: an extent does not reach the last address. */
+	split(x, mid, addr + 1, &mid, &r);
 	x->sums[extent__sum(&node(x, mid)->e)] -= node(x, mid)->e.size;
 	x->count[c]--;
 	if (x->changed && c == EXTENT_MEMORY)
@@ -263,7 +264,7 @@ int extents__put(struct extents *x, enum extent_class c, const struct extent *e,
 	uint32_t id1, l, r;
 	int err;
 
-	/* No extent is empty or reaches beyond the last address. */
+	/* An extent is not empty and does not reach the last address. */
 	if (!copy.size || copy.size > UINT64_MAX - copy.addr)
 		return 0;
 	err = later ? note_before(x, c, copy.addr) : 0;
@@ -343,7 +344,7 @@ int extents__list(const struct extents *x, enum extent_class c, bool at_mark, st
 		if (note->there)
 			all[k++] = note->before;
 	}
-	/* In order, by the next start each time: no recursion, no stack to keep. */
+	/* Iterates by the next start, without recursion. */
 	for (uint32_t id1 = err ? 0 : ceiling_of(x, c, 0); id1;) {
 		const struct extent *e = &node(x, id1)->e;
 

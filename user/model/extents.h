@@ -2,12 +2,11 @@
 #ifndef MT_MODEL_EXTENTS_H
 #define MT_MODEL_EXTENTS_H
 /*
- * Ranges of addresses that were taken from CUDA, in order, and what they were at the mark. A
- * balanced tree (a treap, so that no order of events makes it slow): O(log n) a change. What
- * changes after a mark is noted with what was there before; a mark forgets the notes, so a mark
- * costs nothing. Notes beyond the first of an address say nothing more and are thrown away as they
- * pile up: memory is bound by the extents there are and the distinct addresses touched since the
- * mark.
+ * Address ranges taken from CUDA, in order, now and at the mark. A treap keeps them, so each change
+ * costs O(log n) whatever the order of events. A change after the mark adds a note with the
+ * previous content; setting the mark drops all notes. Only the first note of an address counts, and
+ * others are dropped as they accumulate. So memory is bounded by extents and by addresses changed
+ * since the mark.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,41 +15,43 @@
 #include "record/stream.h"
 
 enum extent_class {
-	EXTENT_MEMORY,	 /* at an address: segments, other allocations, mappings */
+	EXTENT_MEMORY,	 /* by address: segments, other allocations, mappings */
 	EXTENT_PHYSICAL, /* cuMemCreate: addr is the handle */
 	EXTENT_RESERVED, /* addresses without memory */
 	EXTENT_HOST,
 	EXTENT_CLASSES,
 };
 
-/* What extents are added up by. */
+/* Sum that an extent belongs to. */
 enum extent_sum {
-	SUM_SEGMENTS, /* the allocator's: memory it took, mappings it made, segments it told of */
-	SUM_OTHERS,   /* device memory that somebody else took */
+	SUM_SEGMENTS, /* the allocator's memory, mappings and segments */
+	SUM_OTHERS,   /* device memory taken by other code */
 	SUM_MANAGED,
 	SUM_HOST,
 	SUM_REGISTERED,
-	SUM_NONE, /* not memory of its own: addresses, mappings of others, what the allocator maps
-		     from */
+	/* Not counted: addresses, mappings of other code, and physical memory that the allocator
+	 * maps. */
+	SUM_NONE,
 	SUM_NR,
 };
 
 struct extent {
 	uint64_t addr, size;
-	uint64_t time; /* when it was taken, if how is not 0 */
-	uint64_t seq;  /* of the event: later ones are larger */
+	uint64_t time; /* when it was taken, ns, if how is not 0 */
+	uint64_t seq;  /* number of the event that added it */
 	uint64_t cuda_stream, pool[2];
 	uint32_t stack, thread;
-	uint32_t told; /* the round of EVENT_SEGMENTs that spoke of it last, 0: none; then stream,
-			  pool and flags are known */
-	uint8_t how;   /* enum mem_how; 0: was there when we came */
+	/* Last round of EVENT_SEGMENTs that listed it, 0: none. If not 0, stream, pool and flags
+	 * are known. */
+	uint32_t listed;
+	uint8_t how;   /* enum mem_how; 0: from before attach */
 	uint8_t flags; /* enum event_flag */
 	uint8_t walk;
 };
 
 struct extents {
 	struct extent_node *nodes;
-	uint32_t n, cap, free1; /* free1: 1 + first of the unused ones */
+	uint32_t n, cap, free1; /* free1: 1 + the first free node */
 	uint32_t root1[EXTENT_CLASSES];
 	uint64_t random;
 	uint32_t count[EXTENT_CLASSES];
@@ -59,31 +60,32 @@ struct extents {
 	struct extent_note *notes;
 	uint32_t nnotes, capnotes, limit;
 	uint64_t mark_sums[SUM_NR];
-	/* For who wants to know: of EXTENT_MEMORY, what came and what went. NULL: nobody. */
+	/* Optional callback for each EXTENT_MEMORY that is added or removed. */
 	void (*changed)(void *ctx, const struct extent *e, bool there);
 	void *ctx;
 };
 
-enum extent_class extent__class(uint8_t how); /* of a take or give */
+enum extent_class extent__class(uint8_t how); /* how: of an EVENT_CUDA_ALLOC or _FREE */
 enum extent_sum extent__sum(const struct extent *e);
 
 void extents__init(struct extents *x, uint64_t random);
 void extents__free(struct extents *x);
-/* The moment asked for is now. */
+/* Sets the mark to now. */
 void extents__mark(struct extents *x);
-/* The extent that starts at addr; that which holds addr. NULL: none. Valid until the next change. */
+/* __at: the extent that starts at addr. __over: the one that contains addr. NULL: none. Valid until
+ * the next change. */
 const struct extent *extents__at(const struct extents *x, enum extent_class c, uint64_t addr);
 const struct extent *extents__over(const struct extents *x, enum extent_class c, uint64_t addr);
-/* Adds e; one that starts at the same address is replaced. later: it came after the mark. 0 or
+/* Adds e, and replaces an extent with the same start. later: e came after the mark. 0 or
  * -ENOMEM. */
 int extents__put(struct extents *x, enum extent_class c, const struct extent *e, bool later);
-/* Takes away the one that starts at addr. later: as above, false where it is only to live in
- * another table. */
-int extents__del(struct extents *x, enum extent_class c, uint64_t addr, bool later);
-/* Takes [addr, addr + size) out of whatever lies there: what sticks out on either side stays. 0 or
+/* Removes the extent that starts at addr. later: as above; false to move it to another table. 0 or
  * -ENOMEM. */
+int extents__del(struct extents *x, enum extent_class c, uint64_t addr, bool later);
+/* Removes [addr, addr + size) from all extents; the rest of each stays. 0 or -ENOMEM. */
 int extents__cut(struct extents *x, enum extent_class c, uint64_t addr, uint64_t size);
-/* All of a class in order of addresses, for free(): now or at the mark. 0 or -ENOMEM. */
+/* All extents of a class in order of addresses, now or at the mark. The caller frees *ret. 0 or
+ * -ENOMEM. */
 int extents__list(const struct extents *x, enum extent_class c, bool at_mark, struct extent **ret,
 		  size_t *n);
 

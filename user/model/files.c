@@ -24,7 +24,7 @@ const char *files__after_dir(const char *path, const char *dir)
 	return NULL;
 }
 
-/* A folder named torch may be a user's own: what is in PyTorch's must follow. */
+/* A user's own folder may be named torch, so a known part of PyTorch must follow. */
 static bool in_torch(const char *path)
 {
 	static const char *const parts[] = {
@@ -84,7 +84,7 @@ static bool in_torch(const char *path)
 	return false;
 }
 
-/* ".../lib/python3.12/..." and its kin (lib64, python3.13t, python312.zip). */
+/* ".../lib/python3.12/..." and variants (lib64, python3.13t, python312.zip). */
 static bool in_stdlib(const char *path, const struct facts *facts)
 {
 	static const char *const dirs[] = { "lib/python3", "lib64/python3" };
@@ -113,8 +113,8 @@ static bool in_stdlib(const char *path, const struct facts *facts)
 
 enum file_origin files__origin(const char *path, const struct facts *facts)
 {
-	/* Names of code that is in no file and that nobody wrote as such; "<stdin>", "<string>",
-	 * cells are the user's. */
+	/* Names of generated code that is in no file. "<stdin>", "<string>" and notebook cells are
+	 * user code. */
 	static const struct {
 		const char *name;
 		enum file_origin origin;
@@ -132,7 +132,7 @@ enum file_origin files__origin(const char *path, const struct facts *facts)
 	for (size_t i = 0; i < sizeof(generated) / sizeof(*generated); i++)
 		if (starts(path, generated[i].name))
 			return generated[i].origin;
-	/* A package may bring folders of packages along: the innermost counts. */
+	/* Packages may be nested; the innermost decides. */
 	for (size_t i = 0; i < sizeof(packages) / sizeof(*packages); i++)
 		for (const char *p = path; (p = strstr(p, packages[i]));) {
 			p += strlen(packages[i]);

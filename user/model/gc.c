@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What bounds the model's memory where a program goes on for days: entries that no block has any
- * more, now or at the mark, make room for others. Of sites what they ever brought is kept, by stack
- * and thread without the size, and where those are too many, by device alone.
+ * Bounds the model's memory in programs that run for days. Entries that no block uses, now or at
+ * the mark, are removed. Allocations of removed sites are summed by
+ * stack and thread without sizes, and beyond a limit by device alone.
  */
 #include "model/growth_internal.h"
 
@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VARIED_PART 4 /* of the sites that may be kept, this part is for sums without a size */
+#define VARIED_PART 4 /* fraction of the sites kept that sums without sizes may use */
 
-/* An entry for each number, to tell those in use. */
+/* A flag for each entry in use. */
 struct in_use {
 	uint8_t *sites, *asks, *labels;
 };
@@ -60,8 +60,7 @@ static int mark_all(const struct model *m, struct in_use *u)
 
 /* ---- sites ---- */
 
-/* What all sites with these words brought whose size is not kept: its size is their bytes. NULL:
- * there is none. */
+/* The sum over sites like this one whose sizes are not kept. NULL: none yet. */
 static struct site *varied_site(const struct model *m, const struct site *of)
 {
 	uint32_t hash = heap__site_hash(m, of), pos = hash, id;
@@ -76,7 +75,7 @@ static struct site *varied_site(const struct model *m, const struct site *of)
 	return NULL;
 }
 
-/* A new one. NULL: no memory. */
+/* Adds an empty sum. NULL: no memory. */
 static struct site *new_varied(struct model *m, const struct site *of)
 {
 	uint32_t hash = heap__site_hash(m, of), id;
@@ -99,7 +98,7 @@ static struct site *new_varied(struct model *m, const struct site *of)
 	return s;
 }
 
-/* What a site brought goes where it is kept from now on; the site itself is gone already. */
+/* Adds what a removed site allocated to its sum. */
 static int keep_sum(struct model *m, struct site gone, uint32_t most)
 {
 	uint64_t bytes = site__bytes(&gone, gone.total);
@@ -109,7 +108,7 @@ static int keep_sum(struct model *m, struct site gone, uint32_t most)
 		return 0;
 	gone.varied = true;
 	s = varied_site(m, &gone);
-	/* By device alone: of these nothing else is known any more. */
+	/* Too many sums: use that of the device. */
 	if (!s && m->nvaried >= most) {
 		gone = (struct site){ .dev = gone.dev,
 				      .total = gone.total,
@@ -127,7 +126,7 @@ static int keep_sum(struct model *m, struct site gone, uint32_t most)
 	return 0;
 }
 
-/* The index anew, with those in use; the others become free, and *gone has what they were. */
+/* Rebuilds the index from the sites in use and frees the others; *gone receives a copy of them. */
 static int take_apart(struct model *m, const uint8_t *used, struct site **gone, uint32_t *n)
 {
 	*gone = NULL;
@@ -172,9 +171,9 @@ static int sweep_sites(struct model *m, const uint8_t *used)
 	return err;
 }
 
-/* ---- what was asked for, and names ---- */
+/* ---- asks and labels ---- */
 
-/* Entries in use move together: their numbers change, and number says how. */
+/* Moves the entries in use together. number receives the new index of each. */
 static uint32_t pack(void *array, size_t size, uint32_t n, const uint8_t *used, uint32_t *number)
 {
 	uint32_t k = 0;
@@ -238,7 +237,7 @@ int gc__all(struct model *m)
 	uint32_t left, n;
 	int err = 0;
 
-	/* An export of the whole history speaks of all that there was, to its end. */
+	/* An export of the whole history needs all entries to the end. */
 	if (m->watch.went) {
 		m->sweep_at = UINT32_MAX;
 		return 0;
@@ -251,7 +250,7 @@ int gc__all(struct model *m)
 	free(u.sites);
 	free(u.asks);
 	free(u.labels);
-	/* Where most of it is in use, the next one is to be worth its while. */
+	/* If most entries are in use, wait for twice as many before the next sweep. */
 	left = m->nasks > m->nlabels ? m->nasks : m->nlabels;
 	n = m->site_index.n;
 	if (n > left)
@@ -262,8 +261,8 @@ int gc__all(struct model *m)
 	return err;
 }
 
-/* Threads that did nothing since the last time are taken for ended. What they have under way is
- * over with what they did last. */
+/* Treats threads without events since the last sweep as ended. Their layers and calls end with
+ * their last event. */
 int gc__threads(struct model *m)
 {
 	uint32_t left = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What is noted while the events pass; growth_judge.c makes something of it. */
+/* Records live bytes while events pass; growth_judge.c evaluates them. */
 #include "model/growth.h"
 
 #include <errno.h>
@@ -10,8 +10,8 @@
 
 #define UNITS_MAX (1u << 20)
 #define CELLS_MAX (UINT64_C(1) << 24) /* values of all units together: 128 MiB */
-#define LEAST 32		      /* values, however many units there are */
-#define STEPS_ENOUGH 16		      /* then nobody will ask for slices of time */
+#define LEAST 32		      /* values kept of each unit, however many units there are */
+#define STEPS_ENOUGH 16		      /* enough steps to stop counting slices of time */
 
 int growth__watch(struct model *m, enum group by)
 {
@@ -157,8 +157,8 @@ int growth__fill(struct growth_watch *w, struct growth_unit *u, unsigned track)
 	return 0;
 }
 
-/* Every second value stays. */
-static int thin(struct growth_watch *w, unsigned track)
+/* Keeps every second value. */
+static int drop_every_second(struct growth_watch *w, unsigned track)
 {
 	struct growth_track *t = &w->track[track];
 	int err = 0;
@@ -182,15 +182,15 @@ static int thin(struct growth_watch *w, unsigned track)
 	return 0;
 }
 
-/* So many lines that there is no room for so many values of each. */
-static int squeeze(struct growth_watch *w)
+/* Halves the number of values kept of each unit, because there are too many units. */
+static int halve_values(struct growth_watch *w)
 {
 	int err = 0;
 
 	w->max /= 2;
 	for (unsigned t = 0; !err && t < TRACK_NR; t++)
 		while (!err && w->track[t].n > w->max)
-			err = thin(w, t);
+			err = drop_every_second(w, t);
 	for (uint32_t i = 0; !err && i < w->n; i++)
 		for (int t = 0; t < TRACK_NR; t++) {
 			struct growth_series *s = &w->units[i].s[t];
@@ -224,23 +224,23 @@ static int note_sums(struct model *m, unsigned track, uint32_t at)
 	return err;
 }
 
-/* What is live now is one more value. */
-static int value(struct model *m, unsigned track)
+/* Adds the live bytes of now as a value. */
+static int add_value(struct model *m, unsigned track)
 {
 	struct growth_watch *w = m->growth;
 	struct growth_track *t = &w->track[track];
 	int err = 0;
 
 	if (t->n == w->max)
-		err = thin(w, track);
+		err = drop_every_second(w, track);
 	if (!err && w->cells > CELLS_MAX && w->max > LEAST)
-		err = squeeze(w);
+		err = halve_values(w);
 	if (!err && t->passed % t->stride == 0)
 		err = note_sums(m, track, t->n++);
 	return err;
 }
 
-static void forget(struct growth_watch *w, unsigned track)
+static void clear_track(struct growth_watch *w, unsigned track)
 {
 	for (uint32_t i = 0; i < w->n; i++) {
 		struct growth_series *s = &w->units[i].s[track];
@@ -262,16 +262,16 @@ int growth__step(struct model *m, enum step_kind kind)
 	if (kind != w->kind) {
 		if (kind == STEP_CALL)
 			return 0;
-		/* One step of an optimizer, and calls count no more. */
+		/* After the first optimizer step, calls no longer count. */
 		if (t->passed)
-			forget(w, TRACK_STEPS);
+			clear_track(w, TRACK_STEPS);
 		t->on = true;
 		w->kind = kind;
 	}
 	t->passed++;
 	if (t->passed == STEPS_ENOUGH)
-		forget(w, TRACK_TIME);
-	return value(m, TRACK_STEPS);
+		clear_track(w, TRACK_TIME);
+	return add_value(m, TRACK_STEPS);
 }
 
 int growth__time(struct model *m, uint64_t time)
@@ -289,10 +289,10 @@ int growth__time(struct model *m, uint64_t time)
 	if (!t->on || w->now <= w->start)
 		return 0;
 	while (!err && (w->now - w->start) / GROWTH_SLICE / t->stride > w->max)
-		err = thin(w, TRACK_TIME);
+		err = drop_every_second(w, TRACK_TIME);
 	while (!err && (w->now - w->start) / GROWTH_SLICE / t->stride > t->n) {
 		t->passed = (t->n + 1) * t->stride;
-		err = value(m, TRACK_TIME);
+		err = add_value(m, TRACK_TIME);
 	}
 	return err;
 }
@@ -319,7 +319,7 @@ unsigned growth__bucket(uint64_t age)
 	return i;
 }
 
-/* More than two steps, and born since the first value that counts. */
+/* Older than two steps and allocated after the warm-up. */
 bool growth__is_old(const struct growth_watch *w, const struct rec *rec, unsigned track,
 		    uint64_t age)
 {
@@ -364,7 +364,7 @@ static void note_gone(struct model *m, const struct dev *dev, const struct rec *
 	l->blocks++;
 }
 
-/* What was there before the first event, nobody knows where from, can only become less. */
+/* Blocks from before attach can only be freed. */
 static bool is_followed(const struct site *s)
 {
 	return s->walk != WALK_CENSUS;

@@ -2,10 +2,10 @@
 #ifndef MT_MODEL_GROWTH_H
 #define MT_MODEL_GROWTH_H
 /*
- * What grows over steps, by line, stack, module or category. A model that is told to watch keeps,
- * of each, the live bytes at the ends of steps (at most 256 of them; of more steps every second
- * one, then every fourth ...) and how old its blocks got; O(1) an event, memory bound by distinct
- * lines. Where a recording has no steps, equal slices of time take their place.
+ * Growth over steps, by line, stack, module or category. A watching model keeps the live bytes of
+ * each at the ends of steps, at most 256 values. With more steps it keeps every second one, then
+ * every fourth. It also keeps the ages that blocks reached. O(1) an event; memory is bounded by
+ * distinct lines. A recording without steps is divided into equal slices of time.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,50 +14,50 @@
 #include "model/model.h"
 #include "model/trend.h"
 
-#define GROWTH_AGES 16 /* 1, 2, 4 ... steps */
-#define GROWTH_NAMES 4 /* told of a line */
+#define GROWTH_AGES 16 /* ages of 1, 2, 4 ... steps */
+#define GROWTH_NAMES 4 /* names reported for a line */
 
 enum growth_clock {
-	GROWTH_STEPS, /* an optimizer's */
-	GROWTH_CALLS, /* of the outermost module: a recording without optimizer steps */
-	GROWTH_TIME,  /* neither */
+	GROWTH_STEPS, /* an optimizer's steps */
+	GROWTH_CALLS, /* calls of the root module, without optimizer steps */
+	GROWTH_TIME,  /* slices of time, without steps or calls */
 };
 
 enum growth_kind {
-	GROWTH_PILES_UP, /* blocks stay, and more come */
-	GROWTH_ENLARGED, /* blocks do not stay: what takes their place is larger */
+	GROWTH_PILES_UP, /* blocks stay, and more are allocated */
+	GROWTH_ENLARGED, /* blocks are replaced by larger ones */
 };
 
 /* Before the first event. by: line, stack, module or category. 0, -ENOMEM, -EINVAL. */
 int growth__watch(struct model *m, enum group by);
 
-struct growth_name { /* what the program's objects call blocks of a line that are live at the end */
+struct growth_name {	  /* name, in the program's objects, of blocks live at the end */
 	const char *text; /* owned by the dict */
 	uint64_t bytes, count;
 };
 
 struct growth_line {
-	struct row row; /* where: as --by has it; bytes and count are of what was live after the
-			   last value, if it has gone since or not */
+	/* Words as with --by. bytes and count: of the blocks live after the last value, freed since
+	 * or not. */
+	struct row row;
 	enum growth_kind kind;
 	struct trend trend;
-	const uint64_t *
-		values; /* live bytes at each value's moment, trend.values of them, the last ones */
-	double per_step;    /* trend.slope by step, or by second with GROWTH_TIME */
-	uint64_t allocated; /* bytes in all */
-	uint64_t old; /* of row.bytes: older than two steps, and born while steps were counted */
-	/*
-	 * Of the bytes that it allocates, the share that is live 1, 2, 4 ... steps later (with
-	 * GROWTH_TIME: slices); what was not followed for so long counts as far as it was.
-	 */
+	/* Live bytes at each value's moment: the last trend.values values. */
+	const uint64_t *values;
+	double per_step;    /* trend.slope per step, or per second with GROWTH_TIME */
+	uint64_t allocated; /* sum of all its allocations, bytes */
+	/* Bytes of row.bytes that are older than two steps and were allocated after the warm-up. */
+	uint64_t old;
+	/* Share of the allocated bytes that is still live 1, 2, 4 ... steps (GROWTH_TIME: slices)
+	 * later. Blocks with a shorter history count up to their age. */
 	double survives[GROWTH_AGES];
-	unsigned ages;				/* of these, those that anything was followed for */
-	struct growth_name names[GROWTH_NAMES]; /* by bytes */
+	unsigned ages;				/* number of valid entries in survives */
+	struct growth_name names[GROWTH_NAMES]; /* by bytes, largest first */
 	size_t nnames;
-	uint64_t named; /* bytes that have a name, those of other names too */
+	uint64_t named; /* bytes of all blocks that have a name */
 };
 
-struct growth_sum { /* of the device as a whole */
+struct growth_sum { /* growth of the whole device */
 	struct trend trend;
 	const uint64_t *values;
 	double per_step;
@@ -65,30 +65,29 @@ struct growth_sum { /* of the device as a whole */
 
 struct growth {
 	enum growth_clock clock;
-	uint64_t steps; /* that were recorded from their beginning to their end, as a report counts
-			   them; slices */
-	bool partly;	/* the first value is of the end of a step that was under way when recording
-			   began: it is none of steps */
-	uint64_t stride; /* steps from one value to the next; slices */
-	double slice;	 /* s from one value to the next, with GROWTH_TIME */
+	/* Whole steps, as a report counts them; slices with GROWTH_TIME. */
+	uint64_t steps;
+	/* The first value is the end of a step that was under way at attach, which steps does not
+	 * count. */
+	bool partly;
+	uint64_t stride; /* steps (slices) between two values */
+	double slice;	 /* s between two values, with GROWTH_TIME */
 	size_t values;
-	uint32_t tested; /* lines whose live bytes at steps' ends were not always the same */
-	bool coarse;	 /* so many lines that not all are apart */
-	struct growth_line
-		*lines; /* that grow, or did: by verdict (what grows first), then by bytes a step */
+	uint32_t tested; /* lines whose live bytes changed between steps */
+	bool coarse;	 /* too many lines: some are combined */
+	/* Lines that grow or grew: by verdict (growing first), then by bytes per step. */
+	struct growth_line *lines;
 	size_t n;
-	struct growth_sum allocated, reserved,
-		others; /* others: taken from CUDA by other code than the allocator */
+	/* others: memory taken from CUDA by code other than the allocator. */
+	struct growth_sum allocated, reserved, others;
 	bool has_reserved, has_others;
 	void *pool;
 };
 
-/*
- * After model__finish(). min_growth: bytes, over the recording, that are worth a word. 0, -ENOMEM,
- * -EINVAL (nobody watched). ret is for growth__free(), and good as long as the model.
- */
+/* After model__finish(). min_growth: bytes over the recording; less is flat. 0, -ENOMEM, or -EINVAL
+ * without growth__watch(). Free ret with growth__free(); it must not outlive the model. */
 int growth__judge(struct model *m, size_t device, uint64_t min_growth, struct growth *ret);
-/* Number of lines for which trend__counts(). */
+/* Number of lines for which trend__counts() is true. */
 size_t growth__count(const struct growth *g, enum trend_confidence least);
 void growth__free(struct growth *g);
 const char *growth__clock(enum growth_clock c); /* "steps", "calls", "time" */

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What grew, from the values that were noted: by line, with how sure that is, and what of it stays.
- */
+/* Finds what grew from the recorded values: by line, with a confidence and the share that stays. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/growth_internal.h"
 
-struct survey {			     /* of the blocks that are live at the end, by unit */
+struct survey {			     /* blocks of a unit live at the end */
 	uint64_t young[GROWTH_AGES]; /* bytes by age */
 	uint64_t old, blocks;
-	uint8_t category; /* that most of it is of */
+	uint8_t category; /* category with the most bytes */
 	uint64_t of_category[CATEGORY_NR];
 };
 
-struct named { /* blocks of a unit that have one name */
+struct named { /* blocks of a unit with one name */
 	uint32_t unit, name;
 	uint64_t bytes, count;
 };
@@ -28,10 +27,10 @@ struct judge {
 	uint64_t min_growth;
 	struct growth *g;
 	struct survey *survey;
-	struct block *blocks; /* live ones */
+	struct block *blocks; /* live blocks */
 	size_t nblocks;
-	uint64_t *by_category; /* BY_CATEGORY: values of each */
-	struct row *rows;      /* of what is live */
+	uint64_t *by_category; /* BY_CATEGORY: values of each category */
+	struct row *rows;      /* rows of live blocks */
 	size_t nrows;
 	struct named *named;
 	uint32_t nnamed, capnamed;
@@ -40,7 +39,7 @@ struct judge {
 struct growth_pool {
 	uint64_t *by_category;
 	struct row *rows;
-	uint64_t allocated[TREND_MAX]; /* of the device */
+	uint64_t allocated[TREND_MAX]; /* the device's allocated bytes */
 };
 
 const char *growth__clock(enum growth_clock c)
@@ -55,8 +54,7 @@ const char *growth__kind(enum growth_kind k)
 	return k == GROWTH_ENLARGED ? "enlarged" : "piles_up";
 }
 
-/* Steps where there are some. Time where they are few and ended long before the recording did: what
- * ran then has none. */
+/* Steps if there are any. Time if steps are few and ended long before the recording did. */
 static unsigned choose_track(const struct model *m)
 {
 	const struct growth_watch *w = m->growth;
@@ -119,7 +117,7 @@ static void add_live(const struct judge *j, const struct rec *rec, struct survey
 	s->old += growth__is_old(j->w, rec, j->track, age) ? size : 0;
 }
 
-static int look_at_blocks(struct judge *j)
+static int survey_blocks(struct judge *j)
 {
 	uint64_t addr, i;
 	size_t pos = 0;
@@ -166,7 +164,7 @@ static uint64_t sum_of_ages(const struct survey *s)
 	return sum;
 }
 
-/* At each age, of what got so old, the share that got older (Kaplan and Meier). */
+/* For each age, the share of bytes that got older among those that reached it (Kaplan-Meier). */
 static void survival(const struct growth_unit *u, const struct survey *s, unsigned track,
 		     struct growth_line *l)
 {
@@ -341,7 +339,7 @@ static int add_line(struct judge *j, const struct growth_unit *u)
 	struct growth *g = j->g;
 	size_t first = 0;
 
-	/* Before a line first had anything there was nothing to grow. */
+	/* A line's values begin with the first that is not 0. */
 	while (first + 1 < g->values && !l.values[first])
 		first++;
 	l.values += first;
@@ -378,8 +376,8 @@ static int by_line(struct judge *j)
 	return err;
 }
 
-/* All units of one category: a line is of that which most of what it has at the end is of; what it
- * was before is not kept. */
+/* Adds up the units of one category. A line belongs to the category with most of its bytes at the
+ * end; earlier categories are not kept. */
 static int add_up(struct judge *j, uint8_t category, uint64_t *sum, struct growth_unit *all,
 		  struct survey *of_all)
 {
@@ -440,8 +438,7 @@ static int by_category(struct judge *j)
 	return err;
 }
 
-/* Memory that was found later to have been there all along was there at each step's end: as report
- * --at has it. */
+/* Adds memory from before attach that was found late to each step's end, as report --at does. */
 static const uint64_t *with_late(const struct judge *j, const uint64_t *values)
 {
 	struct growth_pool *pool = j->g->pool;
@@ -470,7 +467,7 @@ static int judge_all(struct judge *j)
 	int err;
 
 	describe(j);
-	err = look_at_blocks(j);
+	err = survey_blocks(j);
 	if (!err)
 		err = gather_names(j);
 	if (!err && j->w->by != BY_CATEGORY)
@@ -479,7 +476,7 @@ static int judge_all(struct judge *j)
 		err = j->w->by == BY_CATEGORY ? by_category(j) : by_line(j);
 	if (err)
 		return err;
-	/* A block whose end was lost looks as if it had stayed. */
+	/* A block whose free was lost looks as if it had stayed. */
 	for (size_t i = 0; i < g->n && j->m->lost; i++)
 		if (g->lines[i].trend.confidence > TREND_MEDIUM)
 			g->lines[i].trend.confidence = TREND_MEDIUM;

@@ -73,7 +73,7 @@ int hash_index__reserve_array(void *array, uint32_t *n, size_t esize, uint64_t n
 		cap *= 2;
 	if (cap > UINT32_MAX || cap > SIZE_MAX / esize)
 		return -ENOMEM;
-	memcpy(&p, array, sizeof(p)); /* a pointer of any type */
+	memcpy(&p, array, sizeof(p)); /* copied as bytes: array points to a pointer of any type */
 	p = realloc(p, cap * esize);
 	if (!p)
 		return -ENOMEM;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Devices, blocks and sites: who holds what now, at the peak, and whether the totals agree. */
+/* Devices, blocks and sites: allocated bytes now and at the peak, and drift from the allocator's
+ * totals. */
 #include "model/growth_internal.h"
 
 #include <errno.h>
@@ -125,7 +126,7 @@ void heap__figures(const struct model *m, const struct dev *dev, struct model_de
 					     : FIGURE_EXACT;
 }
 
-/* The sums over all devices but the CPU, and their peaks. */
+/* Updates the sums over all devices except the CPU, and their peaks. */
 static void heap__add_up(struct model *m, const struct dev *dev, uint64_t allocated,
 			 uint64_t reserved, uint64_t time)
 {
@@ -167,7 +168,7 @@ static void heap__peak(struct model *m, struct dev *dev, uint64_t time, enum pha
 		heap__mark(m, dev, time);
 }
 
-/* What was there before the first event with totals: everything but the blocks that we saw come. */
+/* Before attach: the first total less the blocks that were seen. */
 void heap__begin(struct model *m, struct dev *dev, const struct event *e)
 {
 	uint64_t before = e->totals ? e->allocated : 0, allocated = dev->pub.allocated,
@@ -176,7 +177,7 @@ void heap__begin(struct model *m, struct dev *dev, const struct event *e)
 
 	dev->any = true;
 	if (first && m->opts.at == AT_PEAK)
-		/* a device on which nothing is ever allocated has a peak too: 0 */
+		/* a device without allocations has a peak of 0 */
 		heap__mark(m, dev, e->time);
 	if (e->totals) {
 		if (e->kind == EVENT_ALLOC)
@@ -197,7 +198,7 @@ void heap__begin(struct model *m, struct dev *dev, const struct event *e)
 		heap__add_up(m, dev, allocated, reserved, e->time);
 	}
 	for (enum row_when when = ROWS_AT_BASE; when < ROWS_MOMENTS && first;
-	     when++) /* as it was at moments noted before */
+	     when++) /* moments noted earlier get this state */
 		*dev__noted(dev,
 			    when) = (struct noted){ .allocated = e->totals ? before : dev->pub.live,
 						    .outside = dev->outside };
@@ -211,10 +212,10 @@ void heap__begin(struct model *m, struct dev *dev, const struct event *e)
 	if (dev->peak_seq && dev->peak_seq == m->seq)
 		dev->peak_seq--;
 	if (dev->pub.marked && dev->mark_seq && dev->mark_seq == m->seq)
-		dev->mark_seq--; /* what the event at hand brings comes after */
+		dev->mark_seq--; /* the current event comes after the mark */
 }
 
-/* A stretch of a phase: see model.h. total is that before the event. */
+/* Updates the stretch of a phase (see model.h). total: allocated bytes before the event. */
 static void heap__phase(struct dev *dev, const struct event *e, uint64_t total, int phase)
 {
 	struct model_phase *p;
@@ -222,7 +223,7 @@ static void heap__phase(struct dev *dev, const struct event *e, uint64_t total, 
 	if (phase >= 0 && phase != dev->phase) {
 		if (dev->phase >= 0) {
 			p = &dev->phases[dev->phase];
-			/* totals may be any */
+			/* wraps around: totals come from the target and may be any number */
 			p->allocated_delta = (int64_t)((uint64_t)p->allocated_delta + total -
 						       dev->phase_total);
 			p->duration += dev->phase_last - dev->phase_begin;
@@ -245,7 +246,6 @@ static void heap__phase(struct dev *dev, const struct event *e, uint64_t total, 
 		dev->phase_last = e->time;
 }
 
-/* After the blocks are up to date: totals, drift, peaks. phase: of an allocation, else -1. */
 void heap__settle(struct model *m, struct dev *dev, const struct event *e, int phase)
 {
 	uint64_t total = dev->pub.allocated, reserved = dev->pub.reserved,
@@ -255,8 +255,7 @@ void heap__settle(struct model *m, struct dev *dev, const struct event *e, int p
 	if (e->totals) {
 		uint64_t drift = e->allocated > ours ? e->allocated - ours : ours - e->allocated;
 
-		/* ours may be below 0 as a signed number after losses; the distance is right all
-		 * the same */
+		/* after losses ours may be negative; the unsigned distance is still right */
 		if ((int64_t)ours < 0)
 			drift = e->allocated - ours;
 		if (drift) {
@@ -285,7 +284,7 @@ void heap__settle(struct model *m, struct dev *dev, const struct event *e, int p
 	dev->mark_open &= !e->totals;
 }
 
-/* After an allocation or free: what fragmentation is on average. */
+/* Adds an allocation or free to the average fragmentation. */
 static void heap__average(struct dev *dev, const struct event *e)
 {
 	if (!e->totals)
@@ -302,7 +301,7 @@ struct site_key {
 	uint8_t walk, pad;
 };
 
-/* Modules around the one that allocates are layers too: this is where their classes are learnt. */
+/* Adds the modules around the one that allocates, so that their layers have a class. */
 static int heap__stack_layers(struct model *m, uint32_t stack)
 {
 	struct dict_stack s = dict__get_stack(m->dict, stack);
@@ -374,8 +373,8 @@ static bool site__is(const struct site *s, const struct site_key *k)
 	       s->node == k->node && s->dev == k->dev && s->walk == k->walk;
 }
 
-/* The seeded hash, which a target cannot make collide, is dear: it is for what is not in the table
- * of recent ones. */
+/* The seeded hash resists collisions made by the target but is slow. The cache of recent sites
+ * avoids it. */
 int heap__site(struct model *m, const struct dev *dev, const struct event *e, uint8_t walk,
 	       uint32_t *ret)
 {
@@ -415,7 +414,7 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 
 _Static_assert(SITE_RECENT == 1 << (64 - 52), "the upper bits of a product are an index");
 
-/* The block of dev that was at addr has gone; rec is what it was. 0, or what one who watches says. */
+/* Handles the end of the block at addr; rec is its record. 0 or the observer's error. */
 static int heap__left(struct model *m, struct dev *dev, uint64_t addr, const struct rec *rec,
 		      bool freed)
 {
@@ -508,8 +507,7 @@ int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
 		err = known_at_attach__note_freed(dev, e->addr);
 	} else if (!err && m->sites[rec.site].walk == WALK_CENSUS && dev->pub.has_totals &&
 		   e->size) {
-		/* A reading of the program's tensors knows what they use of the block, not what it
-		 * was rounded to. */
+		/* The census knew the tensors' bytes in the block, not the block's rounded size. */
 		dev->outside -= e->size - m->sites[rec.site].size;
 	}
 	if (err)

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Which line of a stack is charged where files are hidden; what a caller may choose blocks by. */
+/* The line that a stack is charged to when the caller hides files. */
 #include "model/internal.h"
 
 #include <stdlib.h>
 
 #include "model/files.h"
 
-enum { LOOKED_AT = 1, HIDDEN = 2, LIBRARY = 4 };
+enum { KNOWN = 1, HIDDEN = 2, LIBRARY = 4 };
 
-/* A file is asked about once. */
+/* Calls the caller's hide() once for each file. */
 static uint8_t hide__file(struct hide *s, uint32_t file)
 {
 	const char *path = dict__str(s->m->dict, file);
-	uint8_t flags = LOOKED_AT;
+	uint8_t flags = KNOWN;
 
 	if (file < s->nfiles && s->files[file])
 		return s->files[file];
@@ -20,19 +20,19 @@ static uint8_t hide__file(struct hide *s, uint32_t file)
 		flags |= HIDDEN;
 	if (files__origin(path, s->m->words->facts) != FILE_USER)
 		flags |= LIBRARY;
-	/* Without memory for the cache it is asked again. */
+	/* Without memory for the cache, the next call asks again. */
 	if (!hash_index__reserve_array(&s->files, &s->nfiles, sizeof(*s->files),
 				       (uint64_t)file + 1))
 		s->files[file] = flags;
 	return flags;
 }
 
-static uint32_t hide__seen(struct hide *s, uint32_t stack)
+static uint32_t hide__visible_loc(struct hide *s, uint32_t stack)
 {
 	struct dict_stack st = dict__get_stack(s->m->dict, stack);
 	uint32_t inner = 0;
 
-	for (uint32_t i = 0; i < st.n; i++) { /* the innermost first */
+	for (uint32_t i = 0; i < st.n; i++) { /* innermost first */
 		uint32_t loc = st.frames[i].loc;
 		uint8_t file = loc ? hide__file(s, dict__get_loc(s->m->dict, loc).file) : HIDDEN;
 
@@ -56,10 +56,10 @@ uint32_t hide__loc(struct hide *s, uint32_t stack)
 		return s->opts->innermost ? w.inner_loc : w.user_loc;
 	if (stack >= s->nlocs &&
 	    hash_index__reserve_array(&s->locs, &s->nlocs, sizeof(*s->locs), (uint64_t)stack + 1))
-		return hide__seen(s, stack);
+		return hide__visible_loc(s, stack);
 	i = s->locs[stack];
 	if (!i)
-		s->locs[stack] = i = hide__seen(s, stack) + 1;
+		s->locs[stack] = i = hide__visible_loc(s, stack) + 1;
 	return i - 1;
 }
 

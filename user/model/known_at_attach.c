@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What is told of blocks besides their coming and going: by the allocator's tables, and by the
- * program's objects. */
+/* Blocks from before attach, from the allocator's tables, and names of blocks from the program's
+ * objects. */
 #include "model/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-/* Until the reading at attach is told, it may name a block that is there no more. */
+/* Limit on freed addresses. Until its last event, the reading at attach may name a block that was
+ * freed. */
 #define FREED_MAX (UINT32_C(1) << 20)
 int known_at_attach__note_freed(struct dev *dev, uint64_t addr)
 {
@@ -17,14 +18,14 @@ int known_at_attach__note_freed(struct dev *dev, uint64_t addr)
 	if (dev->freed && map64__count(dev->freed) >= FREED_MAX) {
 		map64__free(dev->freed);
 		dev->freed = NULL;
-		/* what it adds beyond can no more be told from what went */
+		/* blocks that it names from here on may have been freed */
 		dev->census_done = true;
 		return 0;
 	}
 	return dev->freed ? map64__set(dev->freed, addr, 1) : -ENOMEM;
 }
 
-/* What a block that is told of again is said to be: so from its beginning. */
+/* A repeated report of a block gives its request, valid from its allocation on. */
 static int heap__set_ask(struct model *m, struct dev *dev, const struct event *e, struct rec *rec)
 {
 	if (!e->requested)
@@ -40,7 +41,7 @@ int known_at_attach__asked(struct model *m, struct dev *dev, const struct event 
 	return rec ? heap__set_ask(m, dev, e, rec) : 0;
 }
 
-/* Freed, and not free yet. */
+/* Keeps a block that was freed and still waits for a stream. */
 static int heap__pending(struct dev *dev, const struct event *e)
 {
 	if (!dev->pending)
@@ -48,12 +49,12 @@ static int heap__pending(struct dev *dev, const struct event *e)
 	return dev->pending ? map64__set(dev->pending, e->addr, e->size) : -ENOMEM;
 }
 
-/* Bytes that were there all along came to be known on a device whose totals are ours: they were in
- * all of them. */
-static void heap__raise(struct model *m, struct dev *dev, uint64_t bytes)
+/* On a device without totals, adds bytes from before attach that were found late to all its
+ * sums. */
+static void heap__add_late(struct model *m, struct dev *dev, uint64_t bytes)
 {
 	dev->late += bytes;
-	dev->outside += bytes; /* on its way to be a block */
+	dev->outside += bytes; /* becomes a block in heap__add_known() */
 	dev->pub.allocated += bytes;
 	dev->pub.peak_allocated += bytes;
 	for (int k = 0; k < STEP_KINDS; k++)
@@ -70,7 +71,7 @@ static void heap__raise(struct model *m, struct dev *dev, uint64_t bytes)
 		dev->pub.mark_before_attach += bytes;
 		dev->mark_outside += bytes;
 	}
-	/* then what is allocated stands for what is reserved */
+	/* without segments, allocated stands for reserved */
 	if (!dev->extents.sums[SUM_SEGMENTS]) {
 		dev->mark_below += bytes;
 		dev->used.below += bytes;
@@ -82,21 +83,19 @@ static void heap__raise(struct model *m, struct dev *dev, uint64_t bytes)
 	}
 }
 
-/*
- * It was there at the first event. census: nobody knows where from. outside: its bytes are among
- * those that have no block so far; else the totals follow, in the EVENT_STATE.
- */
-static int heap__tell(struct model *m, struct dev *dev, const struct event *e, bool census,
-		      bool outside)
+/* Adds a block from before the first event. census: its origin is not known. outside: its bytes are
+ * part of dev->outside; otherwise an EVENT_STATE sets the totals later. */
+static int heap__add_known(struct model *m, struct dev *dev, const struct event *e, bool census,
+			   bool outside)
 {
 	struct rec rec = { .time = 0 };
 	bool replaced;
 	int err;
 
 	if (dev->any && !outside)
-		rec.born = m->seq; /* it was not in the sums until now */
+		rec.born = m->seq; /* no sum included it until now */
 	if (dev->pub.marked && outside && dev->mark_outside < e->size)
-		rec.born = m->seq; /* the sums of the mark have no room for it */
+		rec.born = m->seq; /* the mark's sums have no room for it */
 	err = heap__site(m, dev, e, census ? WALK_CENSUS : e->walk, &rec.site);
 	if (!err)
 		err = category__known(m, dev, m->sites[rec.site].phase, &rec.stamp);
@@ -127,17 +126,16 @@ int known_at_attach__add_block(struct model *m, struct dev *dev, const struct ev
 	rec = blocks__at(&dev->blocks, e->addr);
 	if (rec && m->sites[rec->site].size == e->size)
 		return heap__set_ask(m, dev, e, rec);
-	/* Later than the first totals it can only be a part of what was there before and has no
-	 * address yet. */
+	/* After the first totals, a block must fit into the bytes that have no known block yet. */
 	if (dev->pub.has_totals && ((int64_t)dev->outside < 0 || dev->outside < e->size))
 		return 0;
-	return heap__tell(m, dev, e, !e->stack && !e->walk, dev->pub.has_totals);
+	return heap__add_known(m, dev, e, !e->stack && !e->walk, dev->pub.has_totals);
 }
 
-/* A tensor from before the first event in a block that nothing told of. */
+/* Adds a tensor's block from before the first event that the allocator's tables did not list. */
 static int heap__tensor_before(struct model *m, struct dev *dev, const struct event *e)
 {
-	struct event told = { .device = e->device, .addr = e->addr, .size = e->size };
+	struct event block = { .device = e->device, .addr = e->addr, .size = e->size };
 	uint64_t one;
 
 	if (!e->size || dev->census_done || (dev->freed && map64__get(dev->freed, e->addr, &one)))
@@ -147,9 +145,9 @@ static int heap__tensor_before(struct model *m, struct dev *dev, const struct ev
 	if (!dev->pub.has_totals && dev->any) {
 		if (e->size > INT64_MAX - dev->pub.peak_allocated)
 			return 0;
-		heap__raise(m, dev, e->size);
+		heap__add_late(m, dev, e->size);
 	}
-	return heap__tell(m, dev, &told, true, dev->any);
+	return heap__add_known(m, dev, &block, true, dev->any);
 }
 
 int known_at_attach__tensor(struct model *m, struct dev *dev, const struct event *e)
@@ -168,7 +166,7 @@ int known_at_attach__tensor(struct model *m, struct dev *dev, const struct event
 		err = heap__tensor_before(m, dev, e);
 		rec = blocks__at(&dev->blocks, e->addr);
 	}
-	/* Another block since, or a stretch that the block cannot hold. */
+	/* The block was allocated later, or is too small for the tensor. */
 	if (err || !rec || rec->time > e->time || e->size > m->sites[rec->site].size)
 		return err;
 	if (!label.category && !label.name && !label.module)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Modules with everything inside them: "encoder.layers.0.linear1" counts for itself,
+ * Layers: a module with everything inside it. "encoder.layers.0.linear1" counts for itself and for
  * "encoder.layers.0", "encoder.layers", "encoder" and the root "". Containers that are never called
- * are layers like others.
+ * are layers, too.
  */
 #include "model/internal.h"
 
@@ -38,7 +38,7 @@ static int layers__intern(struct model *m, uint32_t root, const char *name, size
 	return 0;
 }
 
-static int layers__look(struct model *m, uint32_t module, struct chain *ret)
+static int layers__build_chain(struct model *m, uint32_t module, struct chain *ret)
 {
 	struct layers *l = &m->layers;
 	struct dict_module mod = dict__get_module(m->dict, module);
@@ -94,7 +94,7 @@ int layers__chain(struct model *m, uint32_t module, struct chain *ret)
 	err = hash_index__reserve_array(&l->chains, &l->nchains, sizeof(*l->chains),
 					(uint64_t)module + 1);
 	if (!err)
-		err = layers__look(m, module, &l->chains[module]);
+		err = layers__build_chain(m, module, &l->chains[module]);
 	if (!err)
 		*ret = l->chains[module];
 	return err;
@@ -107,7 +107,7 @@ static enum layer_part part_of(uint8_t phase)
 					 : PART_OTHER;
 }
 
-/* Forward, or backward, goes on in other layers from depth on. */
+/* Ends the current part (such as forward) in layers from depth on. */
 static void layers__close_part(struct model *m, struct thread_state *t, uint32_t depth)
 {
 	for (uint32_t i = depth; i < t->open.n; i++)
@@ -116,7 +116,7 @@ static void layers__close_part(struct model *m, struct thread_state *t, uint32_t
 									    t->begin_part[i];
 }
 
-/* The calls from depth on are over: they lasted until the thread's last allocation. */
+/* Ends the calls from depth on, at the thread's last allocation. */
 static void layers__close_from(struct model *m, struct thread_state *t, uint32_t depth)
 {
 	for (uint32_t i = depth; i < t->open.n; i++)
@@ -195,8 +195,7 @@ void layers__free_block(struct model *m, const struct site *s, bool freed)
 	enum layer_part part = part_of(s->phase);
 	struct chain c;
 
-	/* Its allocation went through layers__alloc(): the chain is known, nothing is allocated
-	 * here. */
+	/* layers__alloc() made the chain, so nothing is allocated here. */
 	if (layers__chain(m, s->module, &c))
 		return;
 	for (uint32_t i = 0; i < c.n; i++) {
@@ -227,7 +226,7 @@ size_t model__layers(const struct model *m)
 	return m->layers.n;
 }
 
-/* What is known of the time in a layer in backward: allocations show only what lies between them. */
+/* Time in a layer. In backward, allocations show only the time between them. */
 static uint64_t time_in(const struct layer_sums *l)
 {
 	return l->inside > l->duration ? l->inside : l->duration;

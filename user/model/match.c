@@ -10,10 +10,9 @@
 #include "lib/map64.h"
 #include "model/match_internal.h"
 
-#define MAX_PAIRS                                                                                  \
-	(UINT64_C(1) << 20) /* lines of one function, of one side times the other: more are paired \
-			       by number alone */
-#define MAX_WORK (UINT64_C(1) << 24) /* the same of all functions together */
+/* Old lines times new lines of a function. Above this, lines pair by number alone. */
+#define MAX_PAIRS (UINT64_C(1) << 20)
+#define MAX_WORK (UINT64_C(1) << 24) /* the same limit over all functions */
 
 struct match *match__new(const char *old_cwd, const char *new_cwd)
 {
@@ -56,7 +55,7 @@ uint64_t match__hash(const struct match *m, const char *s, uint64_t more)
 					  more * UINT64_C(0x9e3779b97f4a7c15));
 }
 
-/* One number for equal strings of either side. */
+/* Number of a string; equal strings of both sides have the same number. */
 static int intern(struct match *m, const char *s, uint32_t *ret)
 {
 	uint64_t key = hash__bytes(m->seed, s, strlen(s)), found;
@@ -108,7 +107,7 @@ static int add_line(struct match *m, enum match_side side, uint32_t file, uint32
 	return 0;
 }
 
-/* What a line does is kept once. */
+/* Adds an action of a line once. */
 static int add_thing(struct match *m, uint32_t line, uint64_t hash, bool detail)
 {
 	uint64_t key = hash__u64(m->seed, hash ^ (uint64_t)line << 1 ^ detail), old;
@@ -153,8 +152,8 @@ static int cmp_thing(const void *a, const void *b)
 	return x->hash < y->hash ? -1 : x->hash > y->hash;
 }
 
-/* Of a line that does very much, those with the smallest hashes will do: they are the same ones on
- * both sides. */
+/* A line with very many actions keeps those with the smallest hashes, which are the same on both
+ * sides. */
 static void give_things(struct match *m)
 {
 	if (m->nthings)
@@ -189,11 +188,8 @@ static unsigned shared(const struct match *m, const struct match_line *a,
 	return n;
 }
 
-/*
- * How much speaks for two lines being one: that they do something alike, how much of what they do
- * that is, how much of the sizes and names, that the pair before has moved by as much, that this
- * one has not moved; and of what is equal the nearer.
- */
+/* Weights of a pair of lines: a common action, its share of all actions, the share of details, the
+ * same shift as the previous pair, and no shift. Among equals the nearer line wins. */
 #define WEIGHT INT64_C(4096)
 #define WEIGHT_PAIR (2 * WEIGHT)
 #define WEIGHT_DETAIL 4
@@ -219,13 +215,13 @@ static int64_t weigh(const struct match *m, const struct match_line *old,
 	       (shift ? 0 : WEIGHT_UNMOVED) - (far < FAR ? far : FAR);
 }
 
-struct span { /* lines of a function, by number: places in order[] */
+struct span { /* lines of a function, as index ranges in order[] */
 	size_t old, old_end, new, new_end;
 };
 
-struct candidate { /* a pair, and the best row of pairs that ends with it */
+struct candidate { /* a pair, and the best sequence of pairs that ends with it */
 	uint32_t old, new;
-	uint32_t before1; /* 1 + the one before it; 0: none */
+	uint32_t before1; /* 1 + the previous pair; 0: none */
 	int64_t sum;
 };
 
@@ -265,8 +261,8 @@ static int64_t sum_of(const struct aligner *a, uint32_t c1)
 	return c1 ? a->c[c1 - 1].sum : 0;
 }
 
-/* The best row of pairs that ends with this one: after what is best up to here, or after the last
- * that moved by as much. */
+/* Adds a pair with the best sequence that ends with it. It follows the best sequence so far, or the
+ * last pair with the same shift. */
 static int add_candidate(struct aligner *a, struct map64 *by_shift, size_t old, size_t new,
 			 int64_t weight, uint32_t best1)
 {
@@ -290,13 +286,13 @@ static int add_candidate(struct aligner *a, struct map64 *by_shift, size_t old, 
 	return !last1 || sum_of(a, (uint32_t)last1) < c.sum ? map64__set(by_shift, shift, a->n) : 0;
 }
 
-/* best[k]: the best row of pairs with the old lines so far and the first k new ones. */
+/* best[k]: the best sequence of pairs over the old lines so far and the first k new ones. */
 static int fill(struct aligner *a, struct span s, struct map64 *by_shift, uint32_t *best)
 {
 	int err = 0;
 
 	for (size_t i = s.old; i < s.old_end; i++) {
-		/* of the line before, up to the new line before; of this one */
+		/* previous line, up to the previous new line; this line */
 		uint32_t above1 = 0, left1 = 0;
 
 		for (size_t k = s.new; k < s.new_end; k++) {
@@ -317,7 +313,7 @@ static int fill(struct aligner *a, struct span s, struct map64 *by_shift, uint32
 	return 0;
 }
 
-/* The lines of one function, in order, so that most speaks for it. */
+/* Pairs the lines of one function, in order, with the largest sum of weights. */
 static int align(struct aligner *a, struct span s)
 {
 	uint64_t pairs = (uint64_t)(s.old_end - s.old) * (s.new_end - s.new);
@@ -360,7 +356,8 @@ static int cmp_order(const void *pa, const void *pb, void *ctx)
 	return a->line < b->line ? -1 : a->line > b->line;
 }
 
-/* Functions of paired files that have one name: from order[at] on; what follows it is at the end. */
+/* Lines of one function name in paired files, from order[at] on. new_end is where the next function
+ * starts. */
 static struct span function_at(const struct aligner *a, size_t at)
 {
 	const struct match_line *first = line_at(a, at);

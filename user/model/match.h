@@ -2,12 +2,11 @@
 #ifndef MT_MODEL_MATCH_H
 #define MT_MODEL_MATCH_H
 /*
- * Which line of one version of a program is which line of another: what two recordings are compared
- * by. Fed with the lines of both and with what each of them does, it pairs files (the same path, or
- * the one that ends alike), functions (the same name in paired files) and then the lines of a
- * function, in order, so that most speaks for it: what they do, how much of it, and that they have
- * moved by as much as the line before. Lines that do nothing alike are never paired, nor are files
- * where two would do equally well.
+ * Pairs the lines of two versions of a program, to compare two recordings. The caller adds the
+ * lines of both sides and what each line does. Files are paired by equal path, or by the longest
+ * common end; functions by name in paired files. The lines of a function are paired in order,
+ * by their actions, by the share of equal actions, and by equal shifts. Lines with nothing in
+ * common stay unpaired, and so do files with two equally good partners.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -16,26 +15,27 @@ enum match_side { MATCH_OLD, MATCH_NEW, MATCH_SIDES };
 
 struct match;
 
-/* cwd: the programs' folders, below which equal paths mean the same file; NULL: not known. Strings
- * must outlive it. NULL on ENOMEM. */
+/* old_cwd, new_cwd: the programs' folders, below which equal paths mean the same file; NULL: not
+ * known. All strings must outlive the result. NULL on ENOMEM. */
 struct match *match__new(const char *old_cwd, const char *new_cwd);
-void match__free(struct match *m); /* NULL is fine */
+void match__free(struct match *m); /* accepts NULL */
 /*
- * A line, and one of the things that it does; any number of times. does: what it has to have in
- * common with a line to be the same (a call of that function, an allocation in that phase); detail:
- * what only makes it likelier (its size), 0: none. 0 or -ENOMEM.
+ * Adds a line and one action of it. A line may be added many times. does: an action that both lines
+ * of a pair must share, such as a call of a function. detail: an action that makes a pair more
+ * likely, such as a size; 0: none. 0 or -ENOMEM.
  */
 int match__add(struct match *m, enum match_side side, const char *file, const char *func,
 	       uint32_t line, uint64_t does, uint64_t detail);
-uint64_t match__hash(const struct match *m, const char *s, uint64_t more); /* for does and detail */
-/* After all were added: finds the pairs. 0 or -ENOMEM. */
+uint64_t match__hash(const struct match *m, const char *s,
+		     uint64_t more); /* value for does or detail */
+/* Finds the pairs after all lines were added. 0 or -ENOMEM. */
 int match__settle(struct match *m);
-/* Of a line that was added, after match__settle(): alike for two lines that are a pair, and for no
- * others. 0: never added. */
+/* Number of an added line, after match__settle(). The two lines of a pair have the same number. 0:
+ * the line was not added. */
 uint32_t match__number(const struct match *m, enum match_side side, const char *file,
 		       const char *func, uint32_t line);
 
-/* Files that are a pair under different paths, in order of their old names. */
+/* Paired files with different paths, in order of their old paths. */
 struct match_files {
 	const char *old, *new;
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Which file of one version is which of the other, where a folder has another name. */
+/* Pairs files whose paths differ between the versions. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,11 +8,10 @@
 #include "lib/map64.h"
 #include "model/match_internal.h"
 
-#define MAX_GROUP                                                                                  \
-	(UINT64_C(1)                                                                               \
-	 << 16) /* files of one name, of one side times the other: more are not paired */
+/* Old files times new files of one name. Above this, they stay unpaired. */
+#define MAX_GROUP (UINT64_C(1) << 16)
 
-struct place { /* a function that a file has */
+struct place { /* a function of a file */
 	uint32_t file, func;
 	uint8_t side;
 };
@@ -21,7 +20,7 @@ struct file {
 	uint32_t file;
 	uint8_t side;
 	bool taken;
-	uint64_t base; /* hash of its last part */
+	uint64_t base; /* hash of the file name */
 	const struct place *funcs;
 	size_t nfuncs;
 };
@@ -63,7 +62,7 @@ static uint64_t base_of(const struct match *m, uint32_t file)
 	return match__hash(m, slash ? slash + 1 : path, 0);
 }
 
-/* How many of their last parts are alike. */
+/* Number of common path components at the end. */
 static uint64_t alike(const char *a, const char *b)
 {
 	const char *x = a + strlen(a), *y = b + strlen(b);
@@ -86,8 +85,8 @@ static const char *below(const char *path, const char *cwd)
 	return len && !strncmp(path, cwd, len) && path[len] == '/' ? path + len + 1 : NULL;
 }
 
-/* How much speaks for a pair: the same place in the program's folder, then how much of the path,
- * then functions. 0: nothing. */
+/* Weight of a pair: the same path below the programs' folders, then common path components, then
+ * common functions. 0: no common function. */
 static uint64_t score(const struct match *m, const struct file *old, const struct file *new)
 {
 	const char *a = m->text[old->file], *b = m->text[new->file];
@@ -119,7 +118,7 @@ static int add_pair(struct match *m, struct file *old, struct file *new)
 	return 0;
 }
 
-/* The best partner of one of them, by its place; SIZE_MAX: none, or two that are equally good. */
+/* Index of the best partner. SIZE_MAX: none, or two are equally good. */
 static size_t best(const uint64_t *scores, size_t n, size_t step, const struct file *of)
 {
 	size_t found = SIZE_MAX;
@@ -138,7 +137,7 @@ static size_t best(const uint64_t *scores, size_t n, size_t step, const struct f
 	return found;
 }
 
-/* Files of one name: those that are each other's best, then of the rest those that are, and so on. */
+/* Pairs files of one name that are each other's best partner, then repeats with the rest. */
 static int pair_group(struct match *m, struct file *old, size_t nold, struct file *new, size_t nnew)
 {
 	bool more = nold && nnew && (uint64_t)nold * nnew <= MAX_GROUP;
@@ -164,8 +163,9 @@ static int pair_group(struct match *m, struct file *old, size_t nold, struct fil
 	return err;
 }
 
-/* The files that only one side has; places are sorted. */
-static size_t lonely(const struct match *m, const struct place *p, size_t n, struct file *files)
+/* The files that only one side has. places must be sorted. */
+static size_t unpaired_files(const struct match *m, const struct place *p, size_t n,
+			     struct file *files)
 {
 	size_t nfiles = 0;
 
@@ -213,7 +213,7 @@ int match__pair_files(struct match *m)
 	}
 	for (size_t i = 0; i < m->ntext; i++)
 		m->file_of[i] = (uint32_t)i;
-	n = lonely(m, places, unique_places(m, places), files);
+	n = unpaired_files(m, places, unique_places(m, places), files);
 	qsort_r(files, n, sizeof(*files), cmp_file, m);
 	for (size_t i = 0; i < n && !err;) {
 		size_t new = i, end;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_MODEL_MATCH_INTERNAL_H
 #define MT_MODEL_MATCH_INTERNAL_H
-/* What match.c (lines) and match_files.c (files) share. */
+/* Shared by match.c (lines) and match_files.c (files). */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,12 +11,12 @@
 
 struct map64;
 
-#define MATCH_THINGS 32 /* of what a line does, looked at */
+#define MATCH_THINGS 32 /* most actions and most details of a line that are compared */
 
 struct match_line {
-	uint32_t file, func, line; /* strings by number */
-	uint32_t mate1;		   /* 1 + the line that it is a pair with; 0: none */
-	size_t first[2];	   /* in things: what it does, and details */
+	uint32_t file, func, line; /* file, func: string numbers */
+	uint32_t mate1;		   /* 1 + its partner; 0: none */
+	size_t first[2];	   /* in things: first action, first detail */
 	uint8_t n[2], side;
 };
 
@@ -29,17 +29,18 @@ struct match_thing {
 struct match {
 	const char *cwd[MATCH_SIDES];
 	struct hash_seed seed;
-	struct map64 *strings;	/* hash -> number */
-	struct map64 *by_place; /* hash of side, file, function, line -> place in lines */
-	struct map64 *known;	/* what lines do: hash of both */
+	struct map64 *strings;	/* hash -> string number */
+	struct map64 *by_place; /* hash of side, file, function and line -> index in lines */
+	struct map64 *known;	/* hashes of (line, action) that things already has */
 	const char **text;	/* strings by number */
 	size_t ntext, room_text;
 	struct match_line *lines;
 	size_t n, room;
 	struct match_thing *things;
 	size_t nthings, room_things;
-	uint32_t *file_of; /* by string: of a new file that is paired with an old one, that; else
-			      itself. NULL: not settled */
+	/* By string number: the old file that a new file is paired with, or the file itself. NULL:
+	 * not settled. */
+	uint32_t *file_of;
 	struct match_files *renamed;
 	size_t nrenamed, room_renamed;
 };
@@ -49,6 +50,6 @@ static inline uint32_t match__file(const struct match *m, const struct match_lin
 	return l->side == MATCH_NEW ? m->file_of[l->file] : l->file;
 }
 
-int match__pair_files(struct match *m); /* fills file_of and renamed. 0 or -ENOMEM */
+int match__pair_files(struct match *m); /* sets file_of and renamed. 0 or -ENOMEM */
 
 #endif

@@ -67,7 +67,7 @@ void model__free(struct model *m)
 	free(m->ask_index.slots);
 	free(m->labels);
 	free(m->label_index.slots);
-	free(m->watch.kin);
+	free(m->watch.classes);
 	free(m->watch.index.slots);
 	free(m->site_index.slots);
 	for (uint32_t i = 0; i < m->nthreads; i++)
@@ -80,7 +80,7 @@ void model__free(struct model *m)
 	free(m);
 }
 
-/* Numbers that the dict does not have become 0, "none", so that no table grows by a bad one. */
+/* Replaces numbers beyond the dict by 0 ("none"), so that a bad number cannot grow a table. */
 static void model__bound(struct model *m, struct event *e)
 {
 	struct dict_counts c;
@@ -122,7 +122,7 @@ static int model__thread(struct model *m, uint32_t thread, struct thread_state *
 	return 0;
 }
 
-/* stack, walk: before what autograd makes was charged to where it belongs. */
+/* stack, walk: as recorded, before autograd allocations were charged to their forward call. */
 static int model__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_t stack,
 			uint8_t walk)
 {
@@ -172,7 +172,7 @@ int model__event(struct model *m, const struct event *event)
 		model__pass_time(m, m->opts.at_time);
 	m->seq++;
 	if (m->site_index.n >= m->sweep_at || m->nasks >= m->sweep_at || m->nlabels >= m->sweep_at)
-		err = gc__all(m); /* here, where nothing but live blocks has their numbers */
+		err = gc__all(m); /* here only live blocks hold indexes of sites, asks and labels */
 	if (err)
 		return err;
 	if (of_blocks(e.kind)) {
@@ -224,14 +224,14 @@ int model__event(struct model *m, const struct event *event)
 		else if (!err)
 			layers__leave(m, t, &e);
 		break;
-	case EVENT_MARK: /* moves nothing, nor is it one of them */
+	case EVENT_MARK: /* a mark changes no memory and is not counted */
 		return 0;
 	case EVENT_LOST:
 		m->lost += e.size;
 		m->losing = e.size;
 		for (uint32_t i = 0; i < m->ndevs; i++)
 			heap__lost(m->devs[i]);
-		return 0; /* a note about events, not one of them */
+		return 0; /* a loss is not counted as an event */
 	default:
 		err = cuda_memory__event(m, &e);
 	}
@@ -278,13 +278,13 @@ void model__finish(struct model *m, uint64_t now)
 			layers__close(m, m->threads[i]);
 			layers__leave_all(m, m->threads[i], i, now);
 		}
-	/* Fails only for want of memory for one more step to list: the steps before it stay. */
+	/* Fails only if memory for the last step is missing; earlier steps stay. */
 	(void)steps__finish(m);
 	if (m->opts.at == AT_TIME && m->opts.at_time > now)
 		m->opts.at_time = now;
 	if (m->opts.at == AT_TIME && !m->time_passed)
 		model__pass_time(m, m->opts.at_time);
-	/* Told of, and then no event came: this is all that there is. */
+	/* A device with blocks from before attach and no event: its state is complete. */
 	for (uint32_t i = 0; i < m->ndevs; i++)
 		if (!m->devs[i]->any) {
 			heap__begin(m, m->devs[i], &(struct event){ .time = now });
@@ -317,7 +317,7 @@ size_t model__devices(const struct model *m)
 	return m->ndevs;
 }
 
-/* The capture was there before PyTorch's first allocation. */
+/* The capture began before PyTorch's first allocation. */
 static bool seen_from_start(const struct model *m)
 {
 	const char *at = facts__get(m->words->facts, "attached_at");
@@ -437,7 +437,7 @@ void model__phase(const struct model *m, enum phase p, struct model_phase *ret)
 		return;
 	dev = m->devs[m->order[main]];
 	*ret = dev->phases[p];
-	if (dev->phase == (int)p) { /* the stretch under way */
+	if (dev->phase == (int)p) { /* the current stretch */
 		ret->allocated_delta = (int64_t)((uint64_t)ret->allocated_delta +
 						 dev->pub.allocated - dev->phase_total);
 		ret->duration += dev->phase_last - dev->phase_begin;

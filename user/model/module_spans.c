@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Modules as they are entered and left: how often, how long. A layer is inside as long as the
- * thread is in any module of it, so that containers which are never called have a time too, and a
- * module within itself counts once.
+ * Calls and time of modules, from EVENT_ENTER and EVENT_LEAVE. A thread is in a layer while it is
+ * in any module of it. So containers that are never called have a time, and recursive calls count
+ * once.
  */
 #include "model/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#define ENTERED_DEPTH                                                                              \
-	256 /* calls within one another on a thread; what is deeper is not looked at */
+/* Nested calls on a thread; deeper ones are ignored. */
+#define ENTERED_DEPTH 256
 
 static uint64_t key_of(uint32_t thread, uint32_t layer)
 {
 	return (uint64_t)thread << 32 | layer;
 }
 
-/* Begins the time of all layers of c that the thread is not in yet; the call that did ends it. */
+/* Starts the time of those layers of the call that the thread was not in. The call's end adds that
+ * time. */
 static int begin(struct model *m, const struct event *e, struct entered *in)
 {
 	const struct chain *c = &in->chain;
@@ -53,7 +54,7 @@ static void end(struct model *m, uint32_t thread, const struct entered *in, uint
 			layer_at(m, c, i)->part[in->part].inside += time - since;
 }
 
-/* A wrapper and what it wraps have one name: one call, of two modules. */
+/* A wrapper and the module that it wraps have one name and count as one call. */
 static bool is_wrapped(const struct model *m, const struct thread_state *t,
 		       const struct entered *in)
 {

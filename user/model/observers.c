@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* For who wants to know of every block what it turned out to be, and of every event what there was
- * after it. */
+/* Callbacks for each block that is freed and each segment that changes (model__watch()). */
 #include "model/internal.h"
 
 #include <errno.h>
@@ -17,7 +16,7 @@ static void watch__extent(void *ctx, const struct extent *e, bool there)
 		.range = range ? range->addr : 0,
 		.cuda_stream = e->cuda_stream,
 		.pool = { e->pool[0], e->pool[1] },
-		.told = e->told,
+		.told = e->listed,
 		.expandable = segments__is_expandable(e),
 		.kind = segments__kind(e),
 		.there = there,
@@ -53,37 +52,38 @@ struct model_opts model__opts(const struct model *m)
 	return m->opts;
 }
 
-static int watch__kin(struct model *m, struct watch_kin kin, uint32_t *ret)
+static int watch__class(struct model *m, struct watch_class class, uint32_t *ret)
 {
-	uint32_t key[3] = { kin.site, kin.label1, kin.category };
+	uint32_t key[3] = { class.site, class.label1, class.category };
 	uint32_t hash = hash__bytes(m->seed, key, sizeof(key)), pos = hash, id;
 	int err;
 
 	while ((id = hash_index__next(&m->watch.index, hash, &pos)) != UINT32_MAX) {
-		const struct watch_kin *k = &m->watch.kin[id];
+		const struct watch_class *k = &m->watch.classes[id];
 
-		if (k->site == kin.site && k->label1 == kin.label1 && k->category == kin.category) {
+		if (k->site == class.site && k->label1 == class.label1 &&
+		    k->category == class.category) {
 			*ret = id;
 			return 0;
 		}
 	}
-	if (m->watch.nkin == UINT32_MAX - 1)
+	if (m->watch.nclasses == UINT32_MAX - 1)
 		return -ENOMEM;
-	err = hash_index__reserve_array(&m->watch.kin, &m->watch.capkin, sizeof(*m->watch.kin),
-					(uint64_t)m->watch.nkin + 1);
+	err = hash_index__reserve_array(&m->watch.classes, &m->watch.capclasses,
+					sizeof(*m->watch.classes), (uint64_t)m->watch.nclasses + 1);
 	if (!err)
-		err = hash_index__add(&m->watch.index, hash, m->watch.nkin);
+		err = hash_index__add(&m->watch.index, hash, m->watch.nclasses);
 	if (err)
 		return err;
-	*ret = m->watch.nkin;
-	m->watch.kin[m->watch.nkin++] = kin;
+	*ret = m->watch.nclasses;
+	m->watch.classes[m->watch.nclasses++] = class;
 	return 0;
 }
 
 int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const struct rec *rec,
 		    bool dead)
 {
-	struct watch_kin kin = {
+	struct watch_class class = {
 		.site = rec->site,
 		.label1 = rec->label1,
 		.category = category__category(m, dev, rec, dead),
@@ -95,7 +95,7 @@ int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const
 		.born = rec->born,
 		.gone = dead ? m->seq : 0,
 	};
-	int err = watch__kin(m, kin, &b.kin);
+	int err = watch__class(m, class, &b.kin);
 
 	return err ? err : m->watch.went(m->watch.ctx, &b);
 }
@@ -117,12 +117,12 @@ int observers__finish(struct model *m)
 
 uint32_t model__kins(const struct model *m)
 {
-	return m->watch.nkin;
+	return m->watch.nclasses;
 }
 
 uint64_t model__block_class(const struct model *m, uint32_t kin, struct row *ret)
 {
-	const struct watch_kin *k = &m->watch.kin[kin];
+	const struct watch_class *k = &m->watch.classes[kin];
 	const struct site *s = &m->sites[k->site];
 	const struct label *l = k->label1 ? &m->labels[k->label1 - 1] : NULL;
 	struct dict_module mod = dict__get_module(m->dict, l && l->module ? l->module : s->module);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Out of memory: what was asked for, what there was. */
+/* Out-of-memory events: the requested size and the state at that moment. */
 #include "model/internal.h"
 
 #include <errno.h>
@@ -7,12 +7,11 @@
 
 #define OOMS_FIRST 8
 #define OOMS_LAST 8
-#define GAP_WORK                                                                                   \
-	(UINT64_C(1)                                                                               \
-	 << 24) /* blocks to be looked at in all, and one more an event: some seconds at most */
+/* Limit on blocks walked for gaps, plus one for each event: a few seconds at most. */
+#define GAP_WORK (UINT64_C(1) << 24)
 
-/* A job may run out of memory a thousand times with many blocks; the gaps of each are worth no more
- * than that. */
+/* Finds the largest gap. The limit keeps jobs with many blocks and many out-of-memory events
+ * fast. */
 static int oom__gap(struct model *m, size_t device, struct model_oom *o)
 {
 	struct model_segments s;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the names of several modules have in common. */
+/* Patterns that cover the names of several modules. */
 #include "model/internal.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ void pattern__cover(char *pattern, const char *name)
 	bool same_depth = components(pattern) == components(name), more = true;
 	char *out = pattern, *in = pattern;
 
-	if (!*pattern) { /* the outermost module: "" has nothing in common with any other */
+	if (!*pattern) { /* the root module's name "" has no component in common with others */
 		strcpy(pattern, "*");
 		return;
 	}
@@ -31,7 +31,7 @@ void pattern__cover(char *pattern, const char *name)
 			memmove(out, in, a);
 			out += a;
 		} else if (a) {
-			/* an empty component has no room for it, and no module's name has one */
+			/* an empty component has no room for "*"; module names have none */
 			*out++ = '*';
 		}
 		if (!same_depth && (!equal || !more)) {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The table: sites of a device put together by line, stack, module ... */
+/* The table of rows: a device's sites grouped by line, stack, module ... */
 #include "model/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct key { /* what a row's blocks have in common; 0 where it is not split by it. No padding: it is
-		compared as bytes */
+/* Properties that a row's blocks share; 0 where the table does not split. No padding, since keys
+ * are compared as bytes. */
+struct key {
 	uint32_t file, func, line, stack, module, layer1, thread, name, node;
 	uint8_t phase1, category, has_line, native, walk, census, charged, filtered;
 };
@@ -16,15 +17,15 @@ struct bucket {
 	struct key key;
 	struct row row;
 	uint64_t largest; /* bytes of the largest part so far */
-	size_t pattern;	  /* 1 + place in the table's patterns; 0: the row's own module will do */
-	uint64_t asked;	  /* blocks of which it is known what was asked for */
+	size_t pattern;	  /* 1 + offset in table.patterns; 0: the row's own module */
+	uint64_t asked;	  /* number of blocks whose requested size is known */
 	uint32_t name;
 	uint8_t category;
 	bool categories, names; /* several */
-	bool unsized;		/* of some of its blocks the size is not known */
+	bool unsized;		/* the size of some blocks is not known */
 };
 
-struct block_class { /* blocks of a site that are alike in all that a row may say */
+struct block_class { /* blocks of a site with equal properties */
 	uint64_t count, requested, asked;
 	uint32_t site, label1;
 	uint8_t category;
@@ -40,16 +41,16 @@ struct table {
 	const struct row_opts *opts;
 	struct hide sel;
 	unsigned split; /* bits 1 << BY_* */
-	bool by_name;	/* what was there before attach is split by name */
-	struct block_class *kin;
-	uint32_t nkin, capkin;
-	struct hash_index kin_index;
+	bool by_name;	/* memory from before attach is split by name */
+	struct block_class *classes;
+	uint32_t nclasses, capclasses;
+	struct hash_index class_index;
 	struct bucket *groups;
 	uint32_t n, cap;
 	struct part *parts;
 	uint32_t nparts, capparts;
 	struct hash_index index;
-	char *patterns; /* of modules, one behind the other; groups know their places */
+	char *patterns; /* module patterns one after another, by offset */
 	size_t npatterns, cappatterns;
 };
 
@@ -71,7 +72,7 @@ static void row__set_line(const struct model *m, bool innermost, uint32_t stack,
 	}
 }
 
-/* As the rows of this table have it. False: there is a line, and it is hidden. */
+/* Charges the row as this table does. False: the row has a line, and it is hidden. */
 static bool table__set_line(struct table *t, uint32_t stack, struct row *r)
 {
 	uint32_t id = hide__loc(&t->sel, stack);
@@ -143,7 +144,7 @@ static void bucket__set_layer(const struct table *t, struct row *r, uint32_t lay
 {
 	const struct layer *l;
 
-	if (layer == UINT32_MAX) /* outside of any module */
+	if (layer == UINT32_MAX) /* outside all modules */
 		return;
 	l = &t->m->layers.all[layer];
 	r->module = l->name;
@@ -158,7 +159,7 @@ void model__stack_row(const struct model *m, uint32_t stack, uint32_t node, uint
 }
 
 #define SPLIT(by) (1U << (by))
-/* What says where in the program a block was made; of what was there before attach nobody knows. */
+/* Splits by a block's origin. Memory from before attach has no known origin. */
 #define SPLIT_ORIGIN (SPLIT(BY_LINE) | SPLIT(BY_STACK) | SPLIT(BY_PHASE) | SPLIT(BY_THREAD))
 
 static unsigned split_of(const struct row_opts *o)
@@ -171,7 +172,7 @@ static unsigned split_of(const struct row_opts *o)
 	       (o->any_phase ? 0 : SPLIT(BY_PHASE)) | (o->any_category ? 0 : SPLIT(BY_CATEGORY));
 }
 
-/* Where the program's objects say whose it is, that counts, not who allocated it. */
+/* The owner from the program's objects takes precedence over the module that allocated. */
 static uint32_t block_class__module(const struct table *t, const struct block_class *k)
 {
 	uint32_t module = k->label1 ? t->m->labels[k->label1 - 1].module : 0;
@@ -184,8 +185,8 @@ static uint32_t block_class__name(const struct table *t, const struct block_clas
 	return k->label1 ? t->m->labels[k->label1 - 1].name : 0;
 }
 
-/* Is it charged to the rows before_attach? Memory from before attach is, unless the table tells its
- * category or its module. */
+/* Whether the block goes to the row before_attach. Memory from before attach does, unless the table
+ * shows its category or its module. */
 static bool is_before(const struct table *t, const struct block_class *k)
 {
 	bool module = t->split != SPLIT(BY_CATEGORY) && block_class__module(t, k);
@@ -194,7 +195,7 @@ static bool is_before(const struct table *t, const struct block_class *k)
 	       ((t->split & SPLIT_ORIGIN) || (!k->category && !module));
 }
 
-/* The words of a group, from the largest of its parts. */
+/* Fills a row from the block class, which is the group's largest part. */
 static void bucket__describe(struct table *t, struct row *r, const struct block_class *k,
 			     uint32_t layer1)
 {
@@ -281,7 +282,7 @@ static int table__group(struct table *t, const struct key *key, uint32_t *ret)
 	return 0;
 }
 
-/* Is it one of those to be shown? */
+/* Whether row_opts.keep accepts the block class. */
 static bool block_class__kept(struct table *t, const struct block_class *k)
 {
 	const struct site *s = &t->m->sites[k->site];
@@ -346,7 +347,7 @@ static int table__add(struct table *t, const struct block_class *k, uint32_t lay
 	return 0;
 }
 
-static int table__add_kin(struct table *t, const struct block_class *k)
+static int table__add_class(struct table *t, const struct block_class *k)
 {
 	bool kept = block_class__kept(t, k);
 	struct chain c;
@@ -362,36 +363,36 @@ static int table__add_kin(struct table *t, const struct block_class *k)
 	return err;
 }
 
-static int table__kin(struct table *t, const struct block *b)
+static int table__count_block(struct table *t, const struct block *b)
 {
 	uint32_t id_of[3] = { b->site, b->label1, b->category };
 	uint32_t hash = hash__bytes(t->m->seed, id_of, sizeof(id_of)), pos = hash, id;
 
-	while ((id = hash_index__next(&t->kin_index, hash, &pos)) != UINT32_MAX) {
-		const struct block_class *k = &t->kin[id];
+	while ((id = hash_index__next(&t->class_index, hash, &pos)) != UINT32_MAX) {
+		const struct block_class *k = &t->classes[id];
 
 		if (k->site == b->site && k->label1 == b->label1 && k->category == b->category)
 			break;
 	}
 	if (id == UINT32_MAX) {
-		id = t->nkin;
-		if (hash_index__reserve_array(&t->kin, &t->capkin, sizeof(*t->kin),
+		id = t->nclasses;
+		if (hash_index__reserve_array(&t->classes, &t->capclasses, sizeof(*t->classes),
 					      (uint64_t)id + 1) ||
-		    hash_index__add(&t->kin_index, hash, id))
+		    hash_index__add(&t->class_index, hash, id))
 			return -ENOMEM;
-		t->kin[t->nkin++] = (struct block_class){ .site = b->site,
-							  .label1 = b->label1,
-							  .category = b->category };
+		t->classes[t->nclasses++] = (struct block_class){ .site = b->site,
+								  .label1 = b->label1,
+								  .category = b->category };
 	}
-	t->kin[id].count++;
+	t->classes[id].count++;
 	if (b->ask1) {
-		t->kin[id].requested += t->m->asks[b->ask1 - 1].requested;
-		t->kin[id].asked++;
+		t->classes[id].requested += t->m->asks[b->ask1 - 1].requested;
+		t->classes[id].asked++;
 	}
 	return 0;
 }
 
-/* What was live, put together by kin. Of what ever came in only the site is known. */
+/* Collects the block classes: from live blocks, or for ROWS_TOTAL from sites, without labels. */
 static int table__gather(struct table *t, const struct dev *dev, uint32_t number)
 {
 	struct block *blocks = NULL;
@@ -401,18 +402,19 @@ static int table__gather(struct table *t, const struct dev *dev, uint32_t number
 	if (t->opts->when != ROWS_TOTAL) {
 		err = blocks__all(t->m, dev, t->opts->when, &blocks, &n);
 		for (size_t i = 0; i < n && !err; i++)
-			err = table__kin(t, &blocks[i]);
+			err = table__count_block(t, &blocks[i]);
 		free(blocks);
 		return err;
 	}
 	for (uint32_t i = 0; i < t->m->nsites && !err; i++) {
 		if (t->m->sites[i].dev != number || !t->m->sites[i].total)
 			continue;
-		err = hash_index__reserve_array(&t->kin, &t->capkin, sizeof(*t->kin),
-						(uint64_t)t->nkin + 1);
+		err = hash_index__reserve_array(&t->classes, &t->capclasses, sizeof(*t->classes),
+						(uint64_t)t->nclasses + 1);
 		if (!err)
-			t->kin[t->nkin++] = (struct block_class){ .site = i,
-								  .count = t->m->sites[i].total };
+			t->classes[t->nclasses++] = (struct block_class){
+				.site = i, .count = t->m->sites[i].total
+			};
 	}
 	return err;
 }
@@ -454,7 +456,7 @@ static int cmp_module(const void *a, const void *b)
 	return x->module < y->module ? -1 : x->module > y->module;
 }
 
-/* How many modules each group has, and what they have in common. */
+/* Counts the modules of each group and builds their common pattern. */
 static int table__modules(struct table *t)
 {
 	if (t->nparts)
@@ -464,7 +466,7 @@ static int table__modules(struct table *t)
 		struct bucket *g = &t->groups[p->group];
 		const char *name = dict__str(t->m->dict,
 					     dict__get_module(t->m->dict, p->module).name);
-		/* an empty or short component may become "*", or gain ".*" */
+		/* a component may become "*", and the pattern may gain ".*" */
 		size_t len = strlen(name) + 4;
 
 		if (i && p[-1].group == p->group && p[-1].module == p->module)
@@ -526,15 +528,14 @@ int row__compare(const void *a, const void *b)
 	return c;
 }
 
-/* The row of what nothing names: the others from before attach have a category, a module or a name.
- */
+/* The group of blocks before attach without category, module or name. */
 static bool is_anonymous(const struct bucket *g, bool filtered)
 {
 	return g->key.census && !g->key.category && !g->key.module && !g->key.name &&
 	       g->key.filtered == filtered;
 }
 
-/* Bytes of which not even the blocks are known. */
+/* Row of bytes that lie in no known block. */
 static struct row before_row(uint64_t bytes)
 {
 	struct row r = { .bytes = bytes,
@@ -577,7 +578,7 @@ static int table__rows(struct table *t, uint64_t outside, struct row **ret, size
 	if (!rows)
 		return -ENOMEM;
 	before.filtered = t->opts->keep && !t->opts->keep(t->opts->ctx, &before);
-	text = (char *)(rows + t->n + 1); /* one allocation, so that one free() does */
+	text = (char *)(rows + t->n + 1); /* one allocation, so that one free() releases all */
 	if (t->npatterns)
 		memcpy(text, t->patterns, t->npatterns);
 	for (uint32_t i = 0; i < t->n; i++)
@@ -597,7 +598,7 @@ static int table__rows(struct table *t, uint64_t outside, struct row **ret, size
 int model__rows(const struct model *m, size_t device, const struct row_opts *opts, struct row **ret,
 		size_t *n)
 {
-	/* only caches are written to */
+	/* only caches change */
 	struct table t = { .m = (struct model *)(uintptr_t)m, .opts = opts };
 	const struct dev *dev;
 	uint32_t number;
@@ -614,16 +615,16 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 	t.split = split_of(opts);
 	t.by_name = !opts->split && opts->by == BY_LINE && !opts->any_module && !opts->any_category;
 	err = table__gather(&t, dev, number);
-	for (uint32_t i = 0; i < t.nkin && !err; i++)
-		err = table__add_kin(&t, &t.kin[i]);
+	for (uint32_t i = 0; i < t.nclasses && !err; i++)
+		err = table__add_class(&t, &t.classes[i]);
 	if (!err) {
 		table__medians(&t);
 		err = table__modules(&t);
 	}
 	if (!err)
 		err = table__rows(&t, blocks__outside(dev, opts->when), ret, n);
-	free(t.kin);
-	free(t.kin_index.slots);
+	free(t.classes);
+	free(t.class_index.slots);
 	free(t.groups);
 	free(t.parts);
 	free(t.patterns);

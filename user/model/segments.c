@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Segments, their gaps and what holds them: worked out when somebody asks, from the extents and
- * blocks there are or were at the mark, in one walk over both in order of addresses.
- */
+/* Segments, their gaps and the lines that pin them. Computed on request, from the extents and
+ * blocks of now or of the mark, in one pass in order of addresses. */
 #include "model/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What the native allocator takes at once for small blocks; for large ones it takes 20 MiB or more
- * (CUDACachingAllocator.cpp). */
+/* Sizes that the native allocator takes from CUDA: 2 MiB for small blocks, 20 MiB or more for large
+ * ones (CUDACachingAllocator.cpp). */
 #define SMALL_BUFFER (UINT64_C(2) << 20)
 #define LARGE_BUFFER (UINT64_C(20) << 20)
 
 struct line { /* blocks of one line and phase */
 	uint64_t key[3];
 	struct row row;
-	/* of the segment at hand */
+	/* In the current segment. */
 	uint64_t bytes, count;
 	uint32_t module;
 	bool here, mixed;
@@ -35,15 +33,15 @@ struct gc {
 	bool at_mark, innermost;
 	struct extent *extents, *reserved;
 	size_t nextents, nreserved;
-	struct block *blocks, *pending; /* pending: with their size */
+	struct block *blocks, *pending; /* pending: size is set */
 	size_t nblocks, npending, next_block, next_pending;
 	struct line *lines;
 	uint32_t nlines, caplines;
 	struct hash_index line_index;
-	uint32_t *site_line; /* 1 + line by site, 0: not looked at */
-	uint32_t *here;	     /* lines of the segment at hand */
+	uint32_t *site_line; /* 1 + line by site, 0: not looked up */
+	uint32_t *here;	     /* lines in the current segment */
 	uint32_t nhere, caphere;
-	uint64_t *sizes; /* of its blocks */
+	uint64_t *sizes; /* sizes of its blocks */
 	struct segment *all;
 	uint32_t n, cap;
 	struct row *pins;
@@ -51,7 +49,7 @@ struct gc {
 	struct others *others;
 	uint32_t nothers, capothers;
 	struct hash_index other_index;
-	uint64_t mapped_foreign; /* bytes of mappings by others that the allocator uses */
+	uint64_t mapped_foreign; /* mappings by other code that the allocator uses, bytes */
 	uint64_t asked_blocks;
 };
 
@@ -146,7 +144,7 @@ static int cmp_pin(const void *a, const void *b, void *ctx)
 	return x < y ? -1 : x > y;
 }
 
-/* The lines of the segment at hand, largest first. */
+/* Adds the lines of the current segment as its pins, largest first. */
 static int put_pins(struct gc *s, struct segment *seg)
 {
 	struct dict_module mod;
@@ -188,7 +186,7 @@ static uint64_t end_of(const struct segment *seg)
 	return seg->addr + seg->size;
 }
 
-/* Bytes of whole mappings between from and to. *e moves on to the mapping that holds to. */
+/* Bytes of whole mappings in [from, to). *e moves to the mapping that contains to. */
 static uint64_t whole_mappings(const struct gc *s, size_t *e, size_t last, uint64_t from,
 			       uint64_t to)
 {
@@ -198,7 +196,7 @@ static uint64_t whole_mappings(const struct gc *s, size_t *e, size_t last, uint6
 		const struct extent *x = &s->extents[*e];
 		uint64_t end = x->addr + x->size, piece = x->size, lo, hi;
 
-		if (x->told) /* as many as make it up, side by side */
+		if (x->listed) /* a listed segment is a run of mappings of this size */
 			piece = (x->flags & SEGMENT_SMALL) || x->size % LARGE_BUFFER ? SMALL_BUFFER
 										     : LARGE_BUFFER;
 		if (from < end && to > x->addr) {
@@ -239,8 +237,8 @@ static void set_median(struct gc *s, struct segment *seg)
 	seg->median = s->sizes[seg->blocks / 2];
 }
 
-/* The blocks of a segment, its gaps and pins. Blocks before it belong to no segment. It is made of
- * extents e to last. */
+/* Sets a segment's blocks, gaps and pins. Blocks before it are outside all segments. e, last:
+ * index of its first extent, and of the one after its last. */
 static int fill(struct gc *s, struct segment *seg, size_t e, size_t last)
 {
 	uint64_t cursor = seg->addr, asked = 0, requested = 0;
@@ -277,8 +275,7 @@ static int fill(struct gc *s, struct segment *seg, size_t e, size_t last)
 
 			asked++;
 			requested += ask->requested;
-			/* Odd is PyTorch's number of a stream of its own, and says nothing of the
-			 * handle. */
+			/* Odd values are PyTorch's own stream numbers, not handles. */
 			if (!seg->stream_known && !(ask->cuda_stream & 1)) {
 				seg->stream_known = true;
 				seg->cuda_stream = ask->cuda_stream;
@@ -297,10 +294,10 @@ static int fill(struct gc *s, struct segment *seg, size_t e, size_t last)
 
 bool segments__is_expandable(const struct extent *e)
 {
-	return e->how == MEM_MAPPED || (e->told && (e->flags & SEGMENT_EXPANDABLE));
+	return e->how == MEM_MAPPED || (e->listed && (e->flags & SEGMENT_EXPANDABLE));
 }
 
-/* The reserved range that holds addr; NULL: not known. */
+/* The reserved range that contains addr; NULL: not known. */
 static const struct extent *range_of(const struct gc *s, uint64_t addr)
 {
 	size_t lo = 0, hi = s->nreserved;
@@ -318,19 +315,19 @@ static const struct extent *range_of(const struct gc *s, uint64_t addr)
 		       : NULL;
 }
 
-/* Is b, which begins where a ends, more of the same segment? */
-static bool goes_on(const struct gc *s, const struct extent *a, const struct extent *b)
+/* Whether b, which follows a, belongs to the same segment. */
+static bool same_segment(const struct gc *s, const struct extent *a, const struct extent *b)
 {
 	if (!segments__is_expandable(a) || !segments__is_expandable(b) ||
 	    a->addr + a->size != b->addr || range_of(s, a->addr) != range_of(s, b->addr))
 		return false;
-	return !(a->told && b->told) ||
+	return !(a->listed && b->listed) ||
 	       (a->cuda_stream == b->cuda_stream && !memcmp(a->pool, b->pool, sizeof(a->pool)));
 }
 
 enum segment_size segments__kind(const struct extent *e)
 {
-	if (e->told)
+	if (e->listed)
 		return e->flags & SEGMENT_SMALL ? SEGMENT_OF_SMALL : SEGMENT_OF_LARGE;
 	if (e->flags & MEM_BY_ALLOCATOR)
 		return e->size == SMALL_BUFFER ? SEGMENT_OF_SMALL : SEGMENT_OF_LARGE;
@@ -339,7 +336,7 @@ enum segment_size segments__kind(const struct extent *e)
 
 static void set_kind(struct segment *seg, const struct extent *e)
 {
-	if (e->told) {
+	if (e->listed) {
 		seg->stream_known = seg->pool_known = true;
 		seg->cuda_stream = e->cuda_stream;
 		memcpy(seg->pool, e->pool, sizeof(seg->pool));
@@ -348,7 +345,7 @@ static void set_kind(struct segment *seg, const struct extent *e)
 		seg->kind = segments__kind(e);
 }
 
-/* One or more extents from i on become a segment; *i: behind them. */
+/* Makes a segment from one or more extents, from *i on; *i moves past them. */
 static int add_segment(struct gc *s, size_t *i)
 {
 	const struct extent *e = &s->extents[*i];
@@ -366,9 +363,10 @@ static int add_segment(struct gc *s, size_t *i)
 	rows__line(s->m, s->innermost, e->stack, 0, e->thread, e->how ? e->walk : WALK_CENSUS,
 		   &seg.taken);
 	set_kind(&seg, e);
-	for ((*i)++; *i < s->nextents && goes_on(s, &s->extents[*i - 1], &s->extents[*i]); (*i)++) {
+	for ((*i)++; *i < s->nextents && same_segment(s, &s->extents[*i - 1], &s->extents[*i]);
+	     (*i)++) {
 		seg.size += s->extents[*i].size;
-		if (!seg.pool_known && s->extents[*i].told)
+		if (!seg.pool_known && s->extents[*i].listed)
 			set_kind(&seg, &s->extents[*i]);
 	}
 	if (seg.foreign && e->how == MEM_MAPPED)
@@ -382,7 +380,7 @@ static int add_segment(struct gc *s, size_t *i)
 	return err;
 }
 
-/* --- what others took */
+/* --- memory taken by other code */
 
 static int add_other(struct gc *s, uint8_t how, const struct extent *e)
 {
@@ -410,8 +408,7 @@ static int add_other(struct gc *s, uint8_t how, const struct extent *e)
 	return 0;
 }
 
-/* Memory made by handle, less what of it the allocator uses by a mapping and has among its
- * segments. */
+/* Adds physical memory, less the part that the allocator maps and has among its segments. */
 static int add_physical(struct gc *s)
 {
 	struct extent *all;
@@ -432,7 +429,7 @@ static int add_physical(struct gc *s)
 	return err;
 }
 
-/* --- the walk */
+/* --- the pass over extents and blocks */
 
 static int walk(struct gc *s, struct model_segments *ret)
 {
@@ -490,7 +487,7 @@ static int cmp_block(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-/* Where a block lies by now, nothing waits any more. */
+/* Lists pending blocks. An address that holds a live block is no longer pending. */
 static int list_pending(struct gc *s)
 {
 	uint64_t addr, size;
@@ -504,7 +501,7 @@ static int list_pending(struct gc *s)
 	while (map64__next(s->dev->pending, &pos, &addr, &size)) {
 		size_t lo = 0, hi = s->nblocks;
 
-		while (lo < hi) { /* the first block that starts behind addr */
+		while (lo < hi) { /* first block that starts after addr */
 			size_t mid = lo + (hi - lo) / 2;
 
 			if (s->blocks[mid].addr <= addr)
@@ -555,7 +552,7 @@ static void sum_requested(const struct gc *s, struct model_segments *ret)
 		ret->requested += s->m->asks[ask1 - 1].requested;
 	}
 	if (ret->inside + ret->outside != ret->allocated)
-		ret->requested = 0; /* there are blocks that we do not know */
+		ret->requested = 0; /* some blocks are not known */
 }
 
 static void sum_up(const struct gc *s, struct model_segments *ret)
@@ -583,8 +580,7 @@ static void sum_up(const struct gc *s, struct model_segments *ret)
 		*(ret->others[i].how == MEM_MANAGED
 			  ? &ret->managed
 			  : &ret->others_bytes) += ret->others[i].row.bytes;
-	/* The profiler is told of a free when it is asked for, and of its end, streams later, not
-	 * at all. */
+	/* PyTorch reports a free when the program frees, and not when the streams are done. */
 	ret->pending_known = !dev->pub.frees;
 	ret->has_totals = dev->pub.has_totals;
 	ret->allocated = s->at_mark ? dev->pub.mark_allocated : dev->pub.allocated;
@@ -600,7 +596,7 @@ static void sum_up(const struct gc *s, struct model_segments *ret)
 	sum_requested(s, ret);
 }
 
-/* What the caller gets: the segments' pins are known by number until all are there. */
+/* Moves the results to the caller. Pins become pointers, since their array moved while it grew. */
 static int finish(struct gc *s, struct model_segments *ret)
 {
 	struct row *pin = s->pins;
@@ -611,7 +607,7 @@ static int finish(struct gc *s, struct model_segments *ret)
 	ret->others = calloc((size_t)s->nothers + 1, sizeof(*ret->others));
 	for (size_t i = 0; i < ret->n; i++) {
 		ret->all[i].pins = pin;
-		if (pin) /* NULL: no segment has any */
+		if (pin) /* NULL: no segment has pins */
 			pin += ret->all[i].npins;
 	}
 	if (!ret->others)
@@ -652,7 +648,7 @@ int model__segments(const struct model *m, size_t device, enum row_when when, bo
 	if (!err) {
 		all.outside = sums.outside;
 		all.outside_blocks = sums.outside_blocks;
-		s.all = all.all; /* borrowed once more, for the sums */
+		s.all = all.all; /* borrowed for sum_up() */
 		s.n = all.n;
 		sum_up(&s, &all);
 		s.all = NULL;

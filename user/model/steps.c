@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Steps, found both ways at once: which way counts is known only when the whole recording was seen
- * (one EVENT_STEP is enough for the calls to count no more).
- */
+/* Finds steps of optimizers and of calls together. If the recording has one EVENT_STEP, the calls
+ * do not count. */
 #include "model/growth_internal.h"
 
 #include <errno.h>
@@ -36,7 +34,7 @@ int steps__new_device(struct model *m, struct dev *dev)
 	for (int k = 0; k < STEP_KINDS; k++) {
 		if (!m->steps.cap[k])
 			continue;
-		/* steps before: nothing was there */
+		/* no memory in earlier steps */
 		dev->step[k] = calloc(m->steps.cap[k], sizeof(*dev->step[k]));
 		if (!dev->step[k])
 			return -ENOMEM;
@@ -44,7 +42,7 @@ int steps__new_device(struct model *m, struct dev *dev)
 	return 0;
 }
 
-/* Of a window, when it began. */
+/* A window's start; 0 for other recordings. */
 static uint64_t begin_of(const struct model *m)
 {
 	const char *s = facts__get(m->words->facts, "window_start_ns");
@@ -113,12 +111,12 @@ int steps__call(struct model *m, const struct event *e)
 	return 0;
 }
 
-/* An allocation of a thread that is in a call: still inside? */
+/* An allocation on a thread that is in a call: ends the call if it is outside. */
 int steps__alloc(struct model *m, struct thread_state *t, uint64_t time, uint32_t stack,
 		 uint8_t walk)
 {
 	uint32_t outermost = attribution__stack(m->words, stack).outermost;
-	/* A call whose module has no name: any module will do. */
+	/* A call whose module has no name: any root module matches. */
 	bool inside = t->call_module ? outermost == t->call_module : outermost != 0;
 
 	if (!inside && t->call_module)
@@ -128,7 +126,7 @@ int steps__alloc(struct model *m, struct thread_state *t, uint64_t time, uint32_
 			t->call_last = time;
 		return 0;
 	}
-	/* A stack that is not whole may miss the module. */
+	/* A truncated stack may lack the module. */
 	return walk == MT_WALK_OK ? steps__close_call(m, t) : 0;
 }
 
@@ -198,7 +196,7 @@ uint64_t model__step_time(const struct model *m)
 {
 	enum step_kind k = steps__kind(m);
 	uint64_t n = m->steps.n[k], kept = n < STEPS_KEPT ? n : STEPS_KEPT, *times, ret;
-	/* the very first one is still there */
+	/* the first step is still kept */
 	size_t skip = n == kept && !model__first_step_whole(m);
 
 	if (kept <= skip)

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STRETCHES 16		 /* that the values are parted into, at most */
-#define FAIR (1.0 / TREND_PARTS) /* share of a quarter in growth that is even */
+#define STRETCHES 16		 /* maximum of stretches that values are divided into */
+#define FAIR (1.0 / TREND_PARTS) /* share of each quarter in even growth */
 
-/* What it takes to be so sure: see docs/LEAKS.md for how often that is wrong. */
+/* Requirements for each confidence; docs/LEAKS.md has the error rates. */
 static const struct {
 	double p, share;
 	uint32_t values;
@@ -83,7 +83,8 @@ static double median(double *v, size_t n)
 	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
-/* The median over all pairs; without memory for them, from end to end. */
+/* Median slope over all pairs of values. Without memory for the pairs: from the first to the
+ * last. */
 static void fit(const uint64_t *v, size_t n, struct trend *t)
 {
 	double *slopes = malloc(n * (n - 1) / 2 * sizeof(*slopes)), from[TREND_MAX], middle;
@@ -116,7 +117,7 @@ static void count_changes(const uint64_t *v, size_t n, struct trend *t)
 	}
 }
 
-static void look_at_range(const uint64_t *v, size_t n, struct trend *t)
+static void set_range(const uint64_t *v, size_t n, struct trend *t)
 {
 	uint64_t low = v[0], high = v[0];
 
@@ -130,9 +131,9 @@ static void look_at_range(const uint64_t *v, size_t n, struct trend *t)
 	t->last = v[n - 1];
 }
 
-/* What each quarter has of the growth. A floor is known to the end only by the last value, which
- * noise may have raised. */
-static void part(const uint64_t *v, size_t n, struct trend *t)
+/* Share of each quarter in the growth. The last stretch is left out: there, the floor rests on few
+ * values, and noise may raise it. */
+static void set_shares(const uint64_t *v, size_t n, struct trend *t)
 {
 	size_t end = n - 1 - n / STRETCHES;
 	uint64_t floor[TREND_MAX], ceiling[TREND_MAX];
@@ -158,8 +159,8 @@ static void part(const uint64_t *v, size_t n, struct trend *t)
 	}
 }
 
-/* *fell: the largest fall from one stretch's floor to a later one's. */
-static void look_at_order(const uint64_t *v, size_t n, struct trend *t, uint64_t *fell)
+/* fell: largest fall from one stretch's floor to a later one's. */
+static void set_order(const uint64_t *v, size_t n, struct trend *t, uint64_t *fell)
 {
 	uint64_t low[STRETCHES], high[STRETCHES], most = 0;
 	uint32_t k = n < STRETCHES ? n : STRETCHES;
@@ -199,7 +200,7 @@ static void decide(struct trend *t, uint64_t fell, uint64_t min_growth)
 	while (up && c < TREND_HIGH && t->p <= wanted[c + 1].p &&
 	       t->values >= wanted[c + 1].values && is_even(t, wanted[c + 1].share, 0))
 		c++;
-	/* What was given back once may be again. */
+	/* A series that was released once may be released again. */
 	if (c > TREND_LOW && fell > t->grown / 4)
 		c = TREND_LOW;
 	if (c >= TREND_MEDIUM) {
@@ -231,7 +232,7 @@ static void judge(const uint64_t *v, size_t n, const struct trend_opts *o, struc
 	if (t.warmup < n) {
 		v += t.warmup;
 		n -= t.warmup;
-		look_at_range(v, n, &t);
+		set_range(v, n, &t);
 	}
 	if (t.values < TREND_MIN) {
 		t.verdict = t.range >= o->min_growth && t.last > t.first ? TREND_SHORT : TREND_FLAT;
@@ -243,8 +244,8 @@ static void judge(const uint64_t *v, size_t n, const struct trend_opts *o, struc
 		return;
 	}
 	fit(v, n, &t);
-	part(v, n, &t);
-	look_at_order(v, n, &t, &fell);
+	set_shares(v, n, &t);
+	set_order(v, n, &t, &fell);
 	t.p *= o->tests ? o->tests : 1;
 	if (t.p > 1)
 		t.p = 1;
@@ -252,10 +253,8 @@ static void judge(const uint64_t *v, size_t n, const struct trend_opts *o, struc
 	*ret = t;
 }
 
-/*
- * What began to grow in the middle of a recording is no even growth in all of it. If nothing was
- * ever given back, its second half may say more: one more chance to be wrong.
- */
+/* Growth that began in the middle is not even over all values. If nothing was released, the second
+ * half is tested alone, which counts as one more test. */
 void trend__judge(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret)
 {
 	struct trend_opts twice = { .min_growth = o->min_growth,
