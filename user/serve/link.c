@@ -9,9 +9,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BUFFER (1 << 20) /* bytes that the kernel is to keep for us */
-#define AT_ONCE 256	 /* messages that one call of link__pump() takes */
-#define DEPTH 32	 /* of a message's arrays and objects */
+#define BUFFER (1 << 20) /* send buffer requested from the kernel, in bytes */
+#define AT_ONCE 256	 /* messages handled in one call of link__pump() */
+#define DEPTH 32	 /* nesting limit of arrays and objects */
 
 struct waiting {
 	char *text;
@@ -22,9 +22,9 @@ struct waiting {
 struct link {
 	int fd;
 	bool gone;
-	struct waiting *queue;	/* a ring */
-	size_t first, n, n_fds; /* n_fds: of those that wait, with a descriptor */
-	char *in;		/* LINK_MESSAGE + 1 bytes */
+	struct waiting *queue;	/* ring buffer of waiting messages */
+	size_t first, n, n_fds; /* n_fds: waiting messages with a descriptor */
+	char *in;		/* receive buffer, LINK_MESSAGE + 1 bytes */
 };
 
 int link__pair(int fds[2])
@@ -33,7 +33,7 @@ int link__pair(int fds[2])
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds))
 		return -errno;
-	/* As much as the kernel allows; more of it waits in the queue. */
+	/* The kernel may grant less; the rest waits in the queue. */
 	for (int i = 0; i < 2; i++)
 		setsockopt(fds[i], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	return 0;
@@ -92,8 +92,8 @@ short link__events(const struct link *l)
 
 /* ---- sending ---- */
 
-/* 0; -EAGAIN: not now; -EPIPE. What is refused for another reason (descriptors in flight:
- * ETOOMANYREFS) is tried again. */
+/* Returns 0, -EAGAIN (try later) or -EPIPE (the other end is closed). All other errors, such as
+ * ETOOMANYREFS (too many descriptors in flight), also become -EAGAIN. */
 static int send_now(struct link *l, const struct waiting *w)
 {
 	struct iovec io = { .iov_base = w->text, .iov_len = w->len };
@@ -185,7 +185,8 @@ int link__offer(struct link *l, json_t *msg)
 
 /* ---- receiving ---- */
 
-/* The descriptor that came with it, -1: none. What is more than one is closed: -EPROTO. */
+/* Sets *ret to the received descriptor, or -1. With several descriptors, closes all of them and
+ * returns -EPROTO. */
 static int take_fd(struct msghdr *m, int *ret)
 {
 	int err = m->msg_flags & MSG_CTRUNC ? -EPROTO : 0;
@@ -215,7 +216,7 @@ static int take_fd(struct msghdr *m, int *ret)
 	return err;
 }
 
-/* jansson bounds the depth of what it reads, but by far more than anything of ours has. */
+/* Checks the nesting depth, because jansson's limit is much higher than needed. */
 static bool too_deep(const json_t *v, unsigned depth)
 {
 	const char *key;
@@ -232,7 +233,7 @@ static bool too_deep(const json_t *v, unsigned depth)
 	return false;
 }
 
-/* One message. 1, 0: there is none, or -errno. */
+/* Receives one message. Returns 1, 0 (no message is waiting) or -errno. */
 static int receive(struct link *l, json_t **msg, int *fd)
 {
 	struct iovec io = { .iov_base = l->in, .iov_len = LINK_MESSAGE + 1 };
@@ -270,7 +271,7 @@ int link__pump(struct link *l, void (*fn)(void *ctx, json_t *msg, int fd), void 
 	int err = 0;
 
 	flush(l);
-	/* What the other end said before it went is heard all the same. */
+	/* Read also when the other end has closed: its last messages are still there. */
 	for (int i = 0; i < AT_ONCE; i++) {
 		json_t *msg;
 		int fd;

@@ -2,44 +2,44 @@
 #ifndef MT_SERVE_LINK_H
 #define MT_SERVE_LINK_H
 /*
- * The wire between the processes of `serve`: a pair of sockets (SOCK_SEQPACKET) on which each
- * message is a JSON object, with a descriptor beside it or without. Neither side trusts the other,
- * and neither waits for it: what cannot be sent at once is queued, up to a bound. What is said is
- * in docs/SERVE.md, "The processes".
+ * Messages between the processes of `serve` over a socket pair (SOCK_SEQPACKET). Each message is a
+ * JSON object, with or without a file descriptor. Neither side trusts the other. Sending never
+ * blocks: messages are queued, up to a limit. For the messages see docs/SERVE.md, "The processes".
  */
 #include <jansson.h>
 #include <stdbool.h>
 
-#define LINK_MESSAGE 65536 /* bytes of a message at most */
-#define LINK_ID 80	   /* bytes of a trace's id, with the NUL */
-#define LINK_QUEUE 4096	   /* messages that wait to be sent, at most */
-#define LINK_FDS 64	   /* descriptors that may wait in it: link__crowded() */
+#define LINK_MESSAGE 65536 /* largest message, in bytes */
+#define LINK_ID 80	   /* size of a trace's ID, in bytes, with the NUL */
+#define LINK_QUEUE 4096	   /* messages waiting to be sent, at most */
+#define LINK_FDS 64	   /* waiting descriptors at which link__crowded() is true */
 
 struct link;
 
-/* Both ends, close-on-exec and non-blocking. 0 or -errno. */
+/* Creates both ends, close-on-exec and non-blocking. Returns 0 or -errno. */
 int link__pair(int fds[2]);
-/* Takes fd over. NULL: no memory, and fd is closed. */
+/* Takes over fd. NULL: no memory; fd is then closed. */
 struct link *link__new(int fd);
-void link__free(struct link *l); /* what waits is dropped; NULL is fine */
+void link__free(struct link *l); /* drops waiting messages; NULL is fine */
 int link__fd(const struct link *l);
-/* What to poll() for: POLLIN, and POLLOUT where something waits. */
+/* Events for poll(): POLLIN, and POLLOUT if messages are waiting. */
 short link__events(const struct link *l);
 /*
- * Sends msg with fd (-1: none). Takes both, whatever comes of it: msg's reference, and fd is closed
- * once it is sent. 0; -E2BIG: longer than LINK_MESSAGE; -ENOBUFS: too many wait; -EPIPE: there is
- * no other end.
+ * Sends msg with fd (-1: none), now or later. Always takes over both: the reference to msg, and fd,
+ * which is closed after sending. Returns 0, -E2BIG (longer than LINK_MESSAGE), -ENOBUFS (queue
+ * full) or -EPIPE (the other end is closed).
  */
 int link__send(struct link *l, json_t *msg, int fd);
-/* So many messages with descriptors wait for the other end that no more should be opened for it. */
+/* True if so many messages with descriptors are waiting that the caller should not open more
+ * files for this link. */
 bool link__crowded(const struct link *l);
-/* As above, but dropped without a word (-ENOBUFS) where anything waits: for what is told again in a
- * moment. */
+/* Like link__send() without a descriptor, but drops msg with -ENOBUFS if any message is waiting.
+ * For messages that are soon repeated. */
 int link__offer(struct link *l, json_t *msg);
 /*
- * Sends what waits, and calls fn for each message that is there; msg is borrowed, fd (-1: none) is
- * fn's to close. 0; -EPIPE: the other end is gone; -EPROTO: it does not speak so (no object, too
- * long, several descriptors).
+ * Sends waiting messages and calls fn for each received one. fn borrows msg and must close fd (-1:
+ * none). Returns 0, -EPIPE (the other end is closed) or -EPROTO (the message is not an object, too
+ * long, or has several descriptors).
  */
 int link__pump(struct link *l, void (*fn)(void *ctx, json_t *msg, int fd), void *ctx);
 

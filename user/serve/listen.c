@@ -15,8 +15,8 @@
 
 #define BACKLOG 128
 #define UNIX_PREFIX "unix:"
-#define NEW ".new" /* after the path where a Unix socket is made */
-#define SHOWN 100  /* bytes of what was typed, in messages */
+#define NEW ".new" /* suffix of a Unix socket's temporary path */
+#define SHOWN 100  /* bytes of the address shown in messages */
 
 union address {
 	struct sockaddr any;
@@ -26,7 +26,7 @@ union address {
 	struct sockaddr_storage storage;
 };
 
-/* ---- what was typed ---- */
+/* ---- parsing of addresses ---- */
 
 static int no_address(const char *text, char *why)
 {
@@ -37,7 +37,7 @@ static int no_address(const char *text, char *why)
 	return -EINVAL;
 }
 
-/* Splits "[HOST]:PORT", "HOST:PORT" and either without a port. */
+/* Splits "[HOST]:PORT" or "HOST:PORT"; the port is optional. */
 static bool split(const char *text, char host[64], char port[8])
 {
 	const char *colon = strrchr(text, ':'), *end;
@@ -50,7 +50,7 @@ static bool split(const char *text, char host[64], char port[8])
 		colon = end[1] ? end + 1 : NULL;
 	} else {
 		if (colon && colon != strchr(text, ':'))
-			return false; /* IPv6, of which nobody knows where it ends */
+			return false; /* An IPv6 address without brackets is ambiguous. */
 		end = colon ? colon : text + strlen(text);
 	}
 	len = end - text;
@@ -80,8 +80,8 @@ static int read_inet(const char *text, union address *a, socklen_t *len, char *w
 		return no_address(text, why);
 	if (!strcmp(host, "localhost"))
 		strcpy(host, "127.0.0.1");
-	/* Not looked up: who answers for names is not asked where we listen. To getaddrinfo()
-	 * "8000" is an address, too. */
+	/* No name lookup: a name server must not decide the listening address. inet_pton() comes
+	 * first because getaddrinfo() also accepts a bare number such as "8000". */
 	if ((!strchr(host, ':') && inet_pton(AF_INET, host, &in) != 1) ||
 	    getaddrinfo(host, port, &hints, &found))
 		return no_address(text, why);
@@ -136,7 +136,7 @@ int listen__is_local(const char *text, bool *ret, char *why)
 	return err;
 }
 
-/* ---- what it became ---- */
+/* ---- description ---- */
 
 static void describe_inet(const union address *a, bool tls, struct listen_at *ret)
 {
@@ -160,7 +160,7 @@ static int describe_unix(const union address *a, socklen_t len, struct listen_at
 		return -EINVAL;
 	n = strnlen(a->un.sun_path, len - offsetof(struct sockaddr_un, sun_path));
 	if (n > strlen(NEW) && !memcmp(a->un.sun_path + n - strlen(NEW), NEW, strlen(NEW)))
-		n -= strlen(NEW); /* it remembers where it was made */
+		n -= strlen(NEW); /* the socket keeps its temporary name */
 	snprintf(ret->path, sizeof(ret->path), "%.*s", (int)n, a->un.sun_path);
 	snprintf(ret->url, sizeof(ret->url), UNIX_PREFIX "%s", ret->path);
 	ret->local = ret->is_unix = true;
@@ -215,7 +215,7 @@ static int open_inet(const char *text, bool tls, struct listen_at *ret, char *wh
 	if (fd < 0)
 		return refused(text, "make a socket", -errno, why);
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	/* Who asks for [::] has not asked for IPv4. */
+	/* [::] must not also listen on IPv4. */
 	if (a.any.sa_family == AF_INET6)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
 	if (bind(fd, &a.any, len) || listen(fd, BACKLOG)) {
@@ -229,8 +229,7 @@ static int open_inet(const char *text, bool tls, struct listen_at *ret, char *wh
 	return err;
 }
 
-/* Where others could put something else in its place, what is done by its name would be done to
- * that. */
+/* In a world-writable folder without the sticky bit, other users could replace the socket. */
 static int check_folder(const char *path, char *why)
 {
 	char folder[sizeof(((struct sockaddr_un *)0)->sun_path)];
@@ -246,8 +245,8 @@ static int check_folder(const char *path, char *why)
 	return -EPERM;
 }
 
-/* 0: there is nothing, or one that nobody listens on any more. */
-static int look_at(const char *path, const struct sockaddr_un *sa, char *why)
+/* Returns 0 if the path does not exist or is a socket without a listener. */
+static int check_existing(const char *path, const struct sockaddr_un *sa, char *why)
 {
 	struct stat st;
 	int fd, err = 0;
@@ -262,15 +261,16 @@ static int look_at(const char *path, const struct sockaddr_un *sa, char *why)
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return refused(path, "make a socket", -errno, why);
-	/* EAGAIN: somebody who is behind; EPROTOTYPE: somebody who speaks otherwise */
+	/* EAGAIN: the listener's queue is full; EPROTOTYPE: not a stream socket */
 	if (!connect(fd, (const struct sockaddr *)sa, sizeof(*sa)) || errno != ECONNREFUSED)
 		err = refused(path, "listen", -EADDRINUSE, why);
 	close(fd);
 	return err;
 }
 
-/* Made under another name, and there only when it answers with the right owner. */
-static int put_unix(int fd, const char *path, const struct listen_opts *opts, struct listen_at *ret)
+/* Creates the socket under a temporary name and renames it once its owner is set and it listens. */
+static int bind_unix(int fd, const char *path, const struct listen_opts *opts,
+		     struct listen_at *ret)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	bool shared = opts && opts->gid != (gid_t)-1;
@@ -279,8 +279,9 @@ static int put_unix(int fd, const char *path, const struct listen_opts *opts, st
 	int err = 0;
 
 	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s" NEW, path);
-	unlink(sa.sun_path);		    /* of one that was killed here */
-	mask = umask(shared ? 0117 : 0177); /* by its name its mode could be another file's */
+	unlink(sa.sun_path); /* left over from a killed server */
+	/* set the mode by umask: chmod() by name could reach another file */
+	mask = umask(shared ? 0117 : 0177);
 	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)))
 		err = -errno;
 	umask(mask);
@@ -310,13 +311,13 @@ static int open_unix(const char *path, const struct listen_opts *opts, struct li
 	if (err)
 		return err;
 	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
-	err = look_at(path, &sa, why);
+	err = check_existing(path, &sa, why);
 	if (err)
 		return err;
 	at.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (at.fd < 0)
 		return refused(path, "make a socket", -errno, why);
-	err = put_unix(at.fd, path, opts, &at);
+	err = bind_unix(at.fd, path, opts, &at);
 	if (err) {
 		close(at.fd);
 		return refused(path, "listen", err, why);

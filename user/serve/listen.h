@@ -1,52 +1,53 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SERVE_LISTEN_H
 #define MT_SERVE_LISTEN_H
-/* Where the server listens: an address and a port, or a Unix socket. */
+/* Listening sockets: an address with a port, or a Unix socket. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-#define LISTEN_PORT 8000 /* where none is given */
+#define LISTEN_PORT 8000 /* default port */
 #define LISTEN_WHY 256
 
-/* Whose a Unix socket is. */
+/* Owner of a Unix socket. */
 struct listen_opts {
-	uid_t uid; /* (uid_t)-1: who we are */
-	gid_t gid; /* (gid_t)-1: likewise, and only the owner may connect; else its members may, too
-		    */
+	uid_t uid; /* (uid_t)-1: unchanged */
+	/* Group whose members may connect. (gid_t)-1: unchanged, and only the owner may
+	 * connect. */
+	gid_t gid;
 };
 
 struct listen_at {
 	int fd;
-	bool local; /* a loopback address or a Unix socket: nobody outside of this machine reaches
-		       it */
+	bool local; /* loopback address or Unix socket: not reachable from other machines */
 	bool is_unix;
-	uint16_t port;	/* as the system gave it; 0 of a Unix socket */
-	char host[64];	/* "127.0.0.1", "::1"; "" of a Unix socket */
-	char url[160];	/* "http://127.0.0.1:8000", "http://[::1]:8000", "unix:/run/x.sock" */
-	char path[108]; /* of a Unix socket, else "" */
-	dev_t dev;	/* which file that is */
+	uint16_t port;	/* actual port; 0 for a Unix socket */
+	char host[64];	/* "127.0.0.1", "::1"; "" for a Unix socket */
+	char url[160];	/* "http://127.0.0.1:8000", "http://[::1]:8000" or "unix:/run/x.sock" */
+	char path[108]; /* path of a Unix socket, otherwise "" */
+	dev_t dev;	/* device and inode of the Unix socket's file */
 	ino_t ino;
 };
 
 /*
- * text: "127.0.0.1:8000", "[::1]:8000", "localhost:8000" (which is 127.0.0.1), "0.0.0.0:80",
- * "[::]:80", "127.0.0.1", "unix:/run/x.sock". Port 0: one that is free. Names are not looked up.
- * tls: url says https. Bound, listening, non-blocking, close-on-exec. A Unix socket that nobody
- * listens on any more is replaced; one where somebody does, and what is no socket, is not. 0;
- * -EINVAL: text is none of these; else -errno. why: at least LISTEN_WHY bytes, says what failed and
- * what to do. opts NULL: all -1.
+ * Opens a listening socket: bound, non-blocking, close-on-exec.
+ * text: "127.0.0.1:8000", "[::1]:8000", "localhost:8000" (127.0.0.1), "0.0.0.0:80", "[::]:80",
+ * "127.0.0.1" or "unix:/run/x.sock". Port 0 selects a free port. Names are not looked up.
+ * tls: the URL begins with https. opts NULL: all -1. A Unix socket without a listener is replaced;
+ * any other existing file is an error. Returns 0, -EINVAL (text is not an address) or another
+ * -errno. why: at least LISTEN_WHY bytes, gets the error and what to do.
  */
 int listen__open(const char *text, bool tls, const struct listen_opts *opts, struct listen_at *ret,
 		 char *why);
-/* Would it be local? For what has to be known before anything is opened. 0, -EINVAL with why. */
+/* Sets *ret to true if the address would be local. Opens nothing. Returns 0, or -EINVAL with the
+ * error in why. */
 int listen__is_local(const char *text, bool *ret, char *why);
-/* What fd, which listens, is: for a process that was handed it. url says http, or https with tls. 0
- * or -errno. */
+/* Describes the inherited listening socket fd. tls: the URL begins with https. Returns 0 or
+ * -errno. */
 int listen__describe(int fd, bool tls, struct listen_at *ret);
-/* Closes it, and removes a Unix socket if it is still the one that was made. For the one process
- * that opened it. */
+/* Closes the socket and removes its file if it is still the same file. Only for the process that
+ * opened it. */
 void listen__close(struct listen_at *at);
 
 #endif

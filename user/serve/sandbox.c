@@ -88,9 +88,9 @@ static int close_others(const struct sandbox_opts *o)
 }
 
 /*
- * What is typed at the terminal that we were started on, a password perhaps, is not for us to read,
- * nor are we to type there (TIOCSTI). Messages go on being shown: the terminal is opened once more,
- * for writing. One that may not be opened stays as it is.
+ * Detaches from the controlling terminal, so that this process can neither read typed passwords nor
+ * inject input (TIOCSTI). Terminals on standard output and error are reopened write-only; one that
+ * cannot be reopened stays.
  */
 static int leave_terminal(void)
 {
@@ -122,12 +122,13 @@ static int reset_signals(void)
 	sigset_t none;
 
 	for (int i = 1; i < NSIG; i++)
-		signal(i, SIG_DFL); /* those that cannot be set are so anyway */
+		signal(i, SIG_DFL); /* failures are fine: such signals have no handler */
 	sigemptyset(&none);
 	return sigprocmask(SIG_SETMASK, &none, NULL) ? -errno : 0;
 }
 
-/* Both limits: what is given up here is not to be had again. One that is lower already stays. */
+/* Lowers the soft and the hard limit, so that neither can be raised again. Lower existing limits
+ * stay. */
 static int limit(int what, uint64_t to)
 {
 	struct rlimit have, want;
@@ -157,7 +158,7 @@ static int limit_all(const struct sandbox_opts *o)
 	return err;
 }
 
-/* ---- who we are, and what we may ---- */
+/* ---- user, groups and capabilities ---- */
 
 static int get_caps(struct __user_cap_data_struct data[2])
 {
@@ -166,7 +167,8 @@ static int get_caps(struct __user_cap_data_struct data[2])
 	return syscall(SYS_capget, &h, data) ? -errno : 0;
 }
 
-/* While we may still. Without CAP_SETPCAP there is no way, and none back either: no_new_privs. */
+/* Empties the bounding set; *ret: done. Without CAP_SETPCAP this is impossible, but no_new_privs
+ * then prevents regaining capabilities. */
 static int empty_bounding(bool *ret)
 {
 	struct __user_cap_data_struct data[2] = { 0 };
@@ -177,7 +179,7 @@ static int empty_bounding(bool *ret)
 		return err;
 	if (!(data[CAP_TO_INDEX(CAP_SETPCAP)].effective & CAP_TO_MASK(CAP_SETPCAP)))
 		return 0;
-	/* EINVAL: beyond the last one that this kernel knows */
+	/* EINVAL: the kernel does not know this capability */
 	for (int cap = 0; cap < 64; cap++) {
 		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) && errno != EINVAL)
 			return -errno;
@@ -209,9 +211,9 @@ static int empty_caps(void)
 	return syscall(SYS_capset, &h, none) ? -errno : 0;
 }
 
-/* ---- is it gone? ---- */
+/* ---- verification ---- */
 
-static const char *who_is_wrong(void)
+static const char *find_remaining_id(void)
 {
 	uid_t r, e, s;
 	gid_t rg, eg, sg;
@@ -220,13 +222,13 @@ static const char *who_is_wrong(void)
 		return "the user";
 	if (getresgid(&rg, &eg, &sg) || rg != eg || eg != sg)
 		return "the group";
-	/* What the filter of calls forbids is no proof, so this is asked before there is one. */
+	/* Try before the seccomp filter is active, because its refusal would prove nothing. */
 	if (!setresuid(-1, 0, -1) || !setresuid(0, -1, -1))
 		return "the way back to root";
 	return NULL;
 }
 
-static const char *what_is_left(const struct sandbox_opts *o, bool was_root, bool bounding)
+static const char *find_remaining_right(const struct sandbox_opts *o, bool was_root, bool bounding)
 {
 	struct __user_cap_data_struct data[2] = { 0 };
 
@@ -248,11 +250,11 @@ static const char *what_is_left(const struct sandbox_opts *o, bool was_root, boo
 		return "dumpable";
 	if (was_root && (getgroups(0, NULL) || getuid() != o->uid || getgid() != o->gid))
 		return "the user and groups";
-	return who_is_wrong();
+	return find_remaining_id();
 }
 
-/* The root folder itself is never among what may be read. */
-static int try_files(void)
+/* Checks that Landlock works: the folder / must not be readable. */
+static int check_files(void)
 {
 	int fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
@@ -262,7 +264,7 @@ static int try_files(void)
 	return -EPERM;
 }
 
-/* Told once the user is another: the kernel forgets it then. */
+/* Call after changing the user, because the kernel then clears the death signal. */
 static int follow_parent(const struct sandbox_opts *o)
 {
 	if (!o->death_signal)
@@ -298,7 +300,7 @@ static int give_up_ids(const struct sandbox_opts *o, bool *bounding, char *why)
 	err = follow_parent(o);
 	if (err)
 		return failed(why, "the parent has ended", err);
-	left = what_is_left(o, was_root, *bounding);
+	left = find_remaining_right(o, was_root, *bounding);
 	if (!left)
 		return 0;
 	snprintf(why, WHY, "%s could not be given up", left);
@@ -307,11 +309,11 @@ static int give_up_ids(const struct sandbox_opts *o, bool *bounding, char *why)
 
 static int give_up_files(int rules, char *why)
 {
-	int err = sandbox__obey_rules(rules);
+	int err = sandbox__enforce_rules(rules);
 
 	if (err)
 		return failed(why, "Landlock", err);
-	err = try_files();
+	err = check_files();
 	if (err)
 		snprintf(why, WHY, "Landlock is on, and / can be read all the same");
 	return err;
@@ -334,7 +336,7 @@ int sandbox__rights(const struct sandbox_opts *o, struct sandbox_done *ret, char
 	err = limit_all(o);
 	if (err)
 		return failed(why, "cannot set limits", err);
-	/* Before the user is another, who may not reach the paths. */
+	/* Before changing the user, who may not be able to reach the paths. */
 	if (!SANDBOX_SANITIZED)
 		err = sandbox__make_rules(o, &rules, &done.landlock);
 	if (err)
@@ -348,7 +350,7 @@ int sandbox__rights(const struct sandbox_opts *o, struct sandbox_done *ret, char
 		return err;
 	if (!SANDBOX_SANITIZED) {
 		err = sandbox__filter_calls(o);
-		/* EINVAL, ENOSYS: a kernel built without */
+		/* EINVAL, ENOSYS: the kernel has no seccomp */
 		if (err && err != -EINVAL && err != -ENOSYS)
 			return failed(why, "cannot filter system calls", err);
 		done.filtered = !err;

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * System calls that are refused. A list of what is allowed would be shorter in rights, but every
- * new C library makes calls that it had not heard of; this one has what none of ours makes, and
- * what has been the way out of such processes.
- */
+/* Denied system calls. A list of allowed calls would be stricter but break with each new C
+ * library. This list has dangerous calls that the server's processes never make. */
 #include <errno.h>
 #include <sched.h>
 #include <seccomp.h>
@@ -13,7 +10,7 @@
 #include "serve/sandbox_internal.h"
 
 static const char *const never[] = {
-	/* others' memory and processes */
+	/* other processes and their memory */
 	"ptrace",
 	"process_vm_readv",
 	"process_vm_writev",
@@ -29,7 +26,7 @@ static const char *const never[] = {
 	"rt_tgsigqueueinfo",
 	"setpriority",
 	"sched_setaffinity",
-	/* the kernel */
+	/* kernel interfaces */
 	"bpf",
 	"perf_event_open",
 	"userfaultfd",
@@ -69,8 +66,7 @@ static const char *const never[] = {
 	"migrate_pages",
 	"mbind",
 	"set_mempolicy",
-	/* memory, semaphores and queues that every process of a user shares; the kernel's old
-	   asynchronous I/O */
+	/* shared memory, semaphores and queues (System V), old asynchronous I/O */
 	"shmget",
 	"shmat",
 	"shmdt",
@@ -95,7 +91,7 @@ static const char *const never[] = {
 	"io_cancel",
 	"io_getevents",
 	"io_pgetevents",
-	/* another view of files and of everything else */
+	/* mounts, namespaces and file handles */
 	"mount",
 	"umount2",
 	"umount",
@@ -113,7 +109,7 @@ static const char *const never[] = {
 	"open_by_handle_at",
 	"name_to_handle_at",
 	"memfd_secret",
-	/* who we are */
+	/* user, group and capabilities */
 	"setuid",
 	"setgid",
 	"setreuid",
@@ -124,7 +120,7 @@ static const char *const never[] = {
 	"setfsuid",
 	"setfsgid",
 	"capset",
-	/* processes; clone is below */
+	/* new processes; for clone see refuse_processes() */
 	"fork",
 	"vfork",
 	"setsid",
@@ -133,7 +129,7 @@ static const char *const never[] = {
 
 static const char *const running[] = { "execve", "execveat" };
 
-/* Besides Landlock, which knows not all of these, and where there is none. */
+/* Files, in addition to Landlock, which does not cover all of these calls and may be missing. */
 static const char *const opening[] = { "open",	"openat",   "openat2",
 				       "chdir", "readlink", "readlinkat" };
 
@@ -144,7 +140,7 @@ static const char *const changing[] = {
 	"utime",   "utimes",  "utimensat", "setxattr", "lsetxattr", "removexattr", "lremovexattr",
 };
 
-/* Those that the system here has no number for are not there to be refused. */
+/* Denies the calls in names. Skips calls that this architecture does not have. */
 static int refuse(scmp_filter_ctx ctx, const char *const *names, size_t n, int with)
 {
 	int err = 0;
@@ -160,8 +156,8 @@ static int refuse(scmp_filter_ctx ctx, const char *const *names, size_t n, int w
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-/* Threads are processes to the kernel; clone3 has its flags in memory, where no filter looks, and
- * the C library goes on without it. */
+/* Denies new processes, but threads are also made by clone. clone3 passes its flags in memory,
+ * which seccomp cannot read. ENOSYS makes the C library use clone. */
 static int refuse_processes(scmp_filter_ctx ctx, unsigned flags)
 {
 	int err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
@@ -174,8 +170,7 @@ static int refuse_processes(scmp_filter_ctx ctx, unsigned flags)
 				SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
 }
 
-/* Addresses of the internet, and asking the kernel what addresses there are (netlink), as looking
- * up names does. */
+/* Denies sockets. With SANDBOX_CONNECTS allows internet sockets, and netlink for name lookup. */
 static int refuse_sockets(scmp_filter_ctx ctx, unsigned flags)
 {
 	int err;
@@ -198,8 +193,8 @@ static int refuse_sockets(scmp_filter_ctx ctx, unsigned flags)
 	return err;
 }
 
-/* abort() sends itself a signal, and the C library asks for its own limits with a call that could
- * set others'. */
+/* Denies signals and limits for other processes. abort() signals its own process, and the C
+ * library reads its own limits with prlimit64. */
 static int refuse_to_others(scmp_filter_ctx ctx)
 {
 	int err = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(tgkill), 1,
@@ -212,8 +207,7 @@ static int refuse_to_others(scmp_filter_ctx ctx)
 
 int sandbox__filter_calls(const struct sandbox_opts *o)
 {
-	/* A process of another architecture's calls, or x32's, is ended: that is libseccomp's own
-	 * default. */
+	/* libseccomp's default kills a process that uses calls of another architecture or x32. */
 	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
 	int err;
 

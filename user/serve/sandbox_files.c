@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Landlock, with the system calls themselves: the C library has none, and headers older than the
- * kernel lack what it can. */
+/* Landlock by direct system calls: the C library has no wrappers, and old headers lack new
+ * flags. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/landlock.h>
@@ -10,15 +10,15 @@
 
 #include "serve/sandbox_internal.h"
 
-/* include/uapi/linux/landlock.h of Linux 6.12 */
-#define FS_TRUNCATE (UINT64_C(1) << 14)	 /* version 3 */
-#define FS_IOCTL_DEV (UINT64_C(1) << 15) /* 5 */
-#define NET_BIND_TCP UINT64_C(1)	 /* 4 */
+/* Constants of include/uapi/linux/landlock.h, Linux 6.12 */
+#define FS_TRUNCATE (UINT64_C(1) << 14)	 /* Landlock version 3 */
+#define FS_IOCTL_DEV (UINT64_C(1) << 15) /* Landlock version 5 */
+#define NET_BIND_TCP UINT64_C(1)	 /* Landlock version 4 */
 #define NET_CONNECT_TCP UINT64_C(2)
-#define SCOPE_ABSTRACT_SOCKETS UINT64_C(1) /* 6 */
+#define SCOPE_ABSTRACT_SOCKETS UINT64_C(1) /* Landlock version 6 */
 #define SCOPE_SIGNALS UINT64_C(2)
 
-#define FS_FIRST ((LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1) /* all of version 1 */
+#define FS_FIRST ((LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1) /* all rights of Landlock version 1 */
 #define FS_OF_FILES                                                                                \
 	(LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_WRITE_FILE |                              \
 	 LANDLOCK_ACCESS_FS_READ_FILE | FS_TRUNCATE | FS_IOCTL_DEV)
@@ -110,7 +110,7 @@ int sandbox__make_rules(const struct sandbox_opts *o, int *ret, int *ret_version
 	return 0;
 }
 
-int sandbox__obey_rules(int fd)
+int sandbox__enforce_rules(int fd)
 {
 	return syscall(SYS_landlock_restrict_self, fd, 0) ? -errno : 0;
 }

@@ -14,12 +14,12 @@
 #define SANDBOX_SANITIZED false
 #endif
 
-/* The rules for files, made while the paths can still be reached. *fd: -1 where the kernel has no
- * Landlock, else the caller's to close. 0 or -errno. */
+/* Creates the Landlock rules while the paths can still be opened. *fd: the caller closes it; -1
+ * if the kernel has no Landlock. Returns 0 or -errno. */
 int sandbox__make_rules(const struct sandbox_opts *o, int *fd, int *version);
-/* They hold from here on. */
-int sandbox__obey_rules(int fd);
-/* From here on the kernel answers no other calls than ours. */
+/* Enforces the rules for this process. Returns 0 or -errno. */
+int sandbox__enforce_rules(int fd);
+/* Enables the seccomp filter for this process. Returns 0 or -errno. */
 int sandbox__filter_calls(const struct sandbox_opts *o);
 
 #endif

@@ -15,7 +15,7 @@
 #include "lib/text.h"
 
 #define PEM_MAX 1048576
-#define CHAIN 16 /* certificates of a file that are looked at */
+#define CHAIN 16 /* certificates of a file that are checked, at most */
 #define MONTH (30 * 24 * 3600)
 #define SHOWN 80
 
@@ -37,7 +37,7 @@ static int refuse(int err, const char *path, const char *what, char *why)
 	return err;
 }
 
-/* By the descriptor: what is looked at is what is read. */
+/* Checks the open descriptor, so that the checked file is also the file that is read. */
 static int check_file(int fd, size_t max, int is_private, const char *path, char *why)
 {
 	struct stat st;

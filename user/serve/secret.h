@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SERVE_SECRET_H
 #define MT_SERVE_SECRET_H
-/* What is read from files before the rights to do so are given up: token, certificate and key. All
- * text is wiped when it is freed. */
+/* Token, certificate and key, read before the process gives up its rights. secret__free() wipes
+ * the text. */
 #include <stddef.h>
 #include <stdint.h>
 
 #define SECRET_WHY 256
-#define SECRET_TOKEN_MIN 16 /* bytes */
+#define SECRET_TOKEN_MIN 16 /* shortest and longest token, in bytes */
 #define SECRET_TOKEN_MAX 512
 
 /*
- * The token of a file: its first line, SECRET_TOKEN_MIN to SECRET_TOKEN_MAX bytes of printing ASCII
- * without blanks. Refused with -EPERM where others than its owner and group may read it. 0, -errno;
- * why: at least SECRET_WHY bytes. *ret is freed by secret__free().
+ * Reads a token: the first line of a file, SECRET_TOKEN_MIN to SECRET_TOKEN_MAX visible ASCII
+ * characters. Returns 0, -EPERM (users other than owner and group can read or write the file, or
+ * the group can write it) or another -errno. why: at least SECRET_WHY bytes, gets the error. Free
+ * *ret with secret__free().
  */
 int secret__token(const char *path, char **ret, char *why);
 /*
- * A certificate (PEM; those between it and the authority behind it) and its key, which only their
- * owner and group may read. Refused, -EINVAL, are what does not read as such, a key that is not the
- * certificate's, and one that has expired or is not yet valid. *warning: "", or what to tell (it
- * ends within a month; at least SECRET_WHY bytes). *cert and *key are freed by secret__free().
+ * Reads a PEM certificate, optionally with its chain, and its private key. Access to the key file
+ * as for secret__token(). Returns -EINVAL if the text is malformed, the key does not match, or the
+ * certificate is expired or not yet valid. *warning (at least SECRET_WHY bytes): "" or a warning
+ * that the certificate expires within a month. Free *cert and *key with secret__free().
  */
 int secret__tls(const char *cert_path, const char *key_path, char **cert, char **key, char *warning,
 		char *why);
-/* A file of at most max bytes, with a NUL behind; is_private: refused with -EPERM where others may
- * read it. */
+/* Reads a file of at most max bytes and adds a NUL. is_private: returns -EPERM as
+ * secret__token() does. Free *ret with secret__free(). */
 int secret__read(const char *path, size_t max, int is_private, char **ret, char *why);
 void secret__free(char *text); /* NULL is fine */
 

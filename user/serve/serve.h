@@ -1,92 +1,89 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SERVE_SERVE_H
 #define MT_SERVE_SERVE_H
-/*
- * `serve`: what was asked for on the command line, and where each of its processes begins.
- * docs/SERVE.md, "The processes".
- */
+/* Options of `serve` and the entry points of its processes. See docs/SERVE.md, "The processes". */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-#define SERVE_LISTEN 16	  /* addresses */
-#define SERVE_HOSTS 32	  /* names of --allow-host */
-#define SERVE_TARGETS 64  /* of the command line */
-#define SERVE_FILES 256	  /* recordings of the command line */
-#define SERVE_TOKEN 1024  /* bytes of a token at most */
-#define SERVE_PEM 1048576 /* bytes of a certificate, key or bundle at most */
+#define SERVE_LISTEN 16	  /* listening addresses, at most */
+#define SERVE_HOSTS 32	  /* names given with --allow-host, at most */
+#define SERVE_TARGETS 64  /* targets given on the command line, at most */
+#define SERVE_FILES 256	  /* recordings given on the command line, at most */
+#define SERVE_TOKEN 1024  /* largest token file, in bytes */
+#define SERVE_PEM 1048576 /* largest certificate, key or bundle, in bytes */
 
 enum serve_kind { TARGET_PID, TARGET_PATTERN, TARGET_COMMAND, TARGET_ALL };
 
-/* --target, --command, --all. Strings are the caller's. */
+/* A target from --target, --command or --all. Strings belong to the caller. */
 struct serve_target {
-	char name[64]; /* letters, digits, '.', '_', '-' and '/'; "" of TARGET_ALL */
+	char name[64]; /* letters, digits, '.', '_', '-' and '/'; "" for TARGET_ALL */
 	enum serve_kind kind;
-	pid_t pid;	  /* of TARGET_PID */
-	const char *text; /* the pattern, the command; of TARGET_PID as it was given */
-	bool has_user;	  /* only processes of `user` count (--target-user) */
+	pid_t pid;	  /* for TARGET_PID */
+	const char *text; /* pattern or command; for TARGET_PID the option's text */
+	bool has_user;	  /* only processes of `user` match (--target-user) */
 	uid_t user;
 };
 
-/* What files hold that only the broker can read: read before anybody gives up rights, handed over
- * in memory. NULL: none. All end with a NUL byte. */
+/* Contents of files that only the broker may read. The broker reads them before any process
+ * gives up rights, and passes them on in memory. NUL-terminated; NULL: not given. */
 struct serve_secrets {
-	char *token;	  /* one word, of visible ASCII characters */
-	char *cert, *key; /* PEM */
-	char *ca;	  /* PEM, for push to https; NULL: what the system trusts */
-	char *push_token; /* is sent as "Authorization: Bearer" with what is pushed */
+	char *token;	  /* one word of visible ASCII characters */
+	char *cert, *key; /* PEM text */
+	char *ca;	  /* PEM text for push to https; NULL: the system's certificates */
+	char *push_token; /* sent as "Authorization: Bearer" with each push */
 };
 
 struct serve_args {
 	const char *listen[SERVE_LISTEN];
 	size_t n_listen;
 	const char *token_file, *tls_cert, *tls_key;
-	const char *hosts[SERVE_HOSTS]; /* that Host may name besides the addresses listened on */
+	const char *hosts[SERVE_HOSTS]; /* names accepted in Host besides the listening addresses */
 	size_t n_hosts;
 	struct serve_target targets[SERVE_TARGETS];
 	size_t n_targets;
-	const char *target_users[SERVE_TARGETS]; /* NAME=USER, as given */
+	const char *target_users[SERVE_TARGETS]; /* NAME=USER as given */
 	size_t n_target_users;
 	const char *files[SERVE_FILES];
 	size_t n_files;
-	const char *folder;	  /* -o; NULL: one of our own, that goes with us */
-	const char *user;	  /* that web, push and workers run as; NULL: IDs of their own */
-	const char *command_user; /* that commands are run as; NULL: the one behind sudo, else as
-				     above. May be root */
-	const char *command_env;  /* variables of ours that commands get, as child.h has them; NULL:
-				     none */
-	/* Limits. */
-	uint64_t max_events; /* of a trace; also what a request that says none gets, if that is less
-			      */
-	unsigned max_traces; /* that are kept */
-	unsigned max_captures;	      /* at once */
-	uint64_t max_duration;	      /* ns, of a capture */
-	uint64_t max_disk;	      /* bytes, of the folder */
-	unsigned max_workers;	      /* at once */
-	unsigned requests_per_minute; /* of each peer; 0: not limited */
-	uint64_t interval;	      /* ns between two looks at each process */
-	/* What commands of --command are run on. */
-	uint64_t vram;	  /* bytes; 0: as `run --dry-run-cuda` has it */
-	unsigned devices; /* 0: likewise */
-	bool no_dry_run;  /* on the CUDA that is here */
-	/* push. NULL: not wanted. */
-	const char *push_pyroscope, *push_otlp; /* URLs */
-	uint64_t push_every;			/* ns */
-	uint64_t push_profile;			/* ns that each capture for a profile takes */
+	const char *folder; /* -o; NULL: a temporary folder, removed at exit */
+	const char *user;   /* user of web, push and workers; NULL: IDs of their own */
+	/* User of commands; may be root. NULL: the user behind sudo, otherwise as `user`. */
+	const char *command_user;
+	/* variables passed to commands, in the format of child.h; NULL: none */
+	const char *command_env;
+	/* Limits of captures and requests. */
+	uint64_t max_events;	      /* events per trace; also caps the default of requests */
+	unsigned max_traces;	      /* stored traces */
+	unsigned max_captures;	      /* captures at the same time */
+	uint64_t max_duration;	      /* longest capture, in ns */
+	uint64_t max_disk;	      /* size limit of the folder, in bytes */
+	unsigned max_workers;	      /* workers at the same time */
+	unsigned requests_per_minute; /* requests per minute of each peer; 0: no limit */
+	uint64_t interval;	      /* time between two samples of each process, in ns */
+	/* Device that commands of --command run on. */
+	uint64_t vram;	  /* device memory in bytes; 0: the default of `run --dry-run-cuda` */
+	unsigned devices; /* number of devices; 0: the default of `run --dry-run-cuda` */
+	bool no_dry_run;  /* use the machine's real CUDA */
+	/* Servers that push sends to. NULL: none. */
+	const char *push_pyroscope, *push_otlp; /* URLs of Pyroscope and of an OTLP collector */
+	uint64_t push_every;			/* time between two pushes, in ns */
+	uint64_t push_profile;			/* length of the capture for each profile, in ns */
 	const char *push_token_file, *push_ca;
-	bool push_insecure; /* the token may go to http URLs of other machines */
+	bool push_insecure; /* allows sending the token to http URLs of other machines */
 	bool verbose;
 	struct serve_secrets secrets;
 };
 
-/* The broker: opens all, starts the others, runs to the end. Exit code, logged. */
+/* The broker: opens everything, starts the other processes and runs until the end. Logs errors.
+ * Returns the exit code. */
 int broker__run(const struct serve_args *args);
 
 /*
- * The others. Each runs in a child of the broker that has given up its rights, with nothing open
- * but what is named here and standard error; both descriptors are the callee's. They return an exit
- * code when the broker is gone (link says so) or asks them to end (SIGTERM).
+ * The other processes. Each runs in a child of the broker that has given up its rights. Only these
+ * descriptors and standard error are open; the callee closes them. Both return an exit code after
+ * the broker exits (the link closes) or after SIGTERM.
  */
 int web__run(const struct serve_args *args, int link_fd, const int *listen_fds, size_t n_listen);
 int push__run(const struct serve_args *args, int link_fd);

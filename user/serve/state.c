@@ -10,9 +10,10 @@
 #include "lib/text.h"
 #include "serve/summary.h"
 
-#define TARGETS 128	 /* of a message */
-#define WITH_LAYERS 16	 /* traces whose summary keeps its layers, the last ones that were done */
-#define FACT_BYTES 32768 /* of a trace's facts, as text; the most are what a command has said */
+#define TARGETS 128    /* targets in a message, at most */
+#define WITH_LAYERS 16 /* newest finished traces whose summary keeps its layers */
+/* limit of a trace's facts as JSON text; most of it is a command's output */
+#define FACT_BYTES 32768
 #define VALUE_TEXT 512
 
 static const char *const figures[FIG_NR] = {
@@ -86,7 +87,7 @@ bool serve_state__trace_ended(const struct state_trace *t)
 	return !strcmp(state, "done") || !strcmp(state, "failed");
 }
 
-/* ---- what a message may hold ---- */
+/* ---- validation of messages ---- */
 
 static bool is_time(const json_t *v)
 {
@@ -100,7 +101,7 @@ static bool is_count(const json_t *v)
 	return json_is_integer(v) && json_integer_value(v) >= 0;
 }
 
-/* Absent, or a string of fewer bytes than size. */
+/* True if the value is absent or a string shorter than size bytes. */
 static bool text_or_none(const json_t *msg, const char *key, size_t size)
 {
 	const json_t *v = json_object_get(msg, key);
@@ -130,7 +131,7 @@ static bool is_id(const json_t *v)
 	return json_is_string(v) && json_string_length(v) && json_string_length(v) < STATE_ID;
 }
 
-/* ---- one kind of message each ---- */
+/* ---- one function per kind of message ---- */
 
 static int take_hello(struct state *s, json_t *msg)
 {
@@ -174,7 +175,7 @@ static int take_targets(struct state *s, json_t *msg)
 	return 0;
 }
 
-/* The smallest number that no process of this target has. */
+/* The smallest slot number that no other process of this target has. */
 static unsigned free_slot(const struct state *s, const char *target)
 {
 	for (unsigned slot = 0;; slot++) {
@@ -222,14 +223,15 @@ static int take_process(struct state *s, json_t *msg)
 		return -EPROTO;
 	if (!p) {
 		if (s->n_processes == STATE_PROCESSES)
-			/* the broker has said how many it watches; more than we keep are not shown */
+			/* The broker reports how many processes it watches; those beyond this
+			 * limit are not shown. */
 			return 0;
 		p = calloc(1, sizeof(*p));
 		if (!p)
 			return 0;
 		s->processes[s->n_processes++] = p;
 	} else if (p->started != json_number_value(started)) {
-		/* Another one by the same number. */
+		/* The PID was reused by a new process. */
 		for (size_t i = 0; i < STATE_HISTORY; i++)
 			free(p->history[i]);
 		memset(p, 0, sizeof(*p));
@@ -264,8 +266,9 @@ static bool is_device(const json_t *d)
 	return true;
 }
 
-/* As text: as objects the samples of many processes would be hundreds of megabytes. Takes sample. */
-static void remember(struct state_process *p, char *sample)
+/* Adds a sample to the process's history and takes it over. As text: JSON objects for many
+ * processes would need hundreds of megabytes. */
+static void add_sample(struct state_process *p, char *sample)
 {
 	size_t at = (p->history_first + p->n_history) % STATE_HISTORY;
 
@@ -293,7 +296,7 @@ static int take_sample(struct state *s, json_t *msg)
 	json_array_foreach(devices, i, d) if (!is_device(d)) return -EPROTO;
 	p = serve_state__process(s, pid);
 	if (!p)
-		return 0; /* of one that we have no room for, or that has gone */
+		return 0; /* the process was skipped for lack of room, or has ended */
 	p->time = json_number_value(json_object_get(msg, "time"));
 	p->has_rss = rss;
 	p->rss = (uint64_t)json_integer_value(rss);
@@ -317,7 +320,7 @@ static int take_sample(struct state *s, json_t *msg)
 	text = kept ? json_dumps(kept, JSON_COMPACT) : NULL;
 	json_decref(kept);
 	if (text)
-		remember(p, text);
+		add_sample(p, text);
 	s->samples++;
 	return 0;
 }
@@ -353,7 +356,8 @@ static bool is_trace(const json_t *t)
 	return known && json_dumpb(t, NULL, 0, JSON_COMPACT) <= FACT_BYTES;
 }
 
-/* What is large is kept of the last ones only: 10^5 layers of a thousand traces would be much. */
+/* Drops the layers of older summaries: a thousand traces of 10^5 layers would need too much
+ * memory. */
 static void forget_layers(struct state *s)
 {
 	size_t with = 0;
@@ -371,7 +375,7 @@ static void remove_trace(struct state *s, size_t i)
 	s->n_traces--;
 }
 
-/* Its place: by when it began; those that were made at the same time as they are told. */
+/* Inserts t in order of start time, after traces with the same time. */
 static void place_trace(struct state *s, struct state_trace *t, double begun)
 {
 	size_t at = s->n_traces;
@@ -396,13 +400,13 @@ static struct state_trace *add_trace(struct state *s, const char *id, double beg
 	return t;
 }
 
-/* Recordings that were there before the server are no captures of its. */
+/* Counts an ended capture. Recordings from before the server's start do not count. */
 static void count_ended(struct state *s, const struct state_trace *t)
 {
 	if (json_number_value(json_object_get(t->facts, "begun")) <
 	    json_number_value(json_object_get(s->hello, "start")))
 		return;
-	/* A recording that was given is no capture of ours. */
+	/* Recordings given on the command line do not count. */
 	if (json_is_true(json_object_get(t->facts, "given")))
 		return;
 	if (strcmp(serve_state__trace_state(t), "done")) {
@@ -414,8 +418,8 @@ static void count_ended(struct state *s, const struct state_trace *t)
 	s->lost += (uint64_t)json_integer_value(json_object_get(t->facts, "lost"));
 }
 
-/* When it was begun and of which process: the broker, which reads no recording, does not know that
- * of a file that was given. */
+/* Takes PID and start time of a given recording from its report, because the broker does not
+ * read recordings. */
 static void take_origin(struct state *s, struct state_trace *t, const json_t *report)
 {
 	const json_t *pid = json_object_get(json_object_get(report, "target"), "pid");
@@ -492,7 +496,7 @@ static int take_gone(struct state *s, json_t *msg)
 	return 0;
 }
 
-/* What push has told of itself. */
+/* Counts reported by the push process. */
 static int take_push(struct state *s, json_t *msg)
 {
 	static const char *const counts[] = { "sent", "failed", "dropped" };

@@ -78,7 +78,7 @@ static json_t *copy_or_null(const json_t *from, const char *key)
 	return v && !json_is_object(v) && !json_is_array(v) ? json_incref(v) : json_null();
 }
 
-/* Of each layer what the API names, and its class and calls. */
+/* Copies the fields documented in the API for each layer, and its class and calls. */
 static json_t *layer_stats(const json_t *layers, bool fragmentation)
 {
 	static const char *const keys[] = {

@@ -7,7 +7,7 @@
 
 #include "serve/push/push.h"
 
-#define POINTS 4096 /* of a request at most */
+#define POINTS 4096 /* data points of a request, at most */
 
 struct metric {
 	const char *name, *unit, *help;
@@ -33,7 +33,7 @@ static const struct metric of_devices[FIG_NR] = {
 static const struct metric resident = { "memtrace.resident", "By",
 					"Resident memory of the process.", false };
 
-/* 64-bit numbers are text in this form of JSON. */
+/* OTLP's JSON form writes 64-bit numbers as strings. */
 static json_t *number(uint64_t v)
 {
 	char text[24];
@@ -42,7 +42,8 @@ static json_t *number(uint64_t v)
 	return json_string(text);
 }
 
-/* Seconds as a floating point number has them; a whole second stays whole. */
+/* Converts seconds to nanoseconds. Whole seconds are exact, fractions have the precision of a
+ * double. */
 static json_t *nanoseconds(double t)
 {
 	uint64_t s = (uint64_t)t;
@@ -84,7 +85,7 @@ static json_t *resource(const struct state_process *p, const char *host)
 	return json_pack("{s:o}", "attributes", attributes);
 }
 
-/* The labels of /metrics. */
+/* The same labels as /metrics. */
 static json_t *attributes_of(const struct state_process *p, const struct state_device *d)
 {
 	json_t *attributes = json_array();
@@ -113,7 +114,7 @@ static void add_point(json_t *points, const struct state_process *p, const struc
 	json_array_append_new(points, point);
 }
 
-/* points is taken; none of them: no metric. */
+/* Adds a metric and takes over points. Without points, adds nothing. */
 static void add_metric(json_t *metrics, const struct metric *m, json_t *points)
 {
 	json_t *metric;
@@ -133,7 +134,7 @@ static void add_metric(json_t *metrics, const struct metric *m, json_t *points)
 	json_array_append_new(metrics, metric);
 }
 
-/* A number that OTLP's 64 bits with a sign have no place for is no figure. */
+/* True if the figure is known and fits OTLP's signed 64 bits. */
 static bool is_known(const struct state_device *d, int figure)
 {
 	return d->has & 1U << figure && d->figures[figure] <= INT64_MAX;
@@ -172,7 +173,7 @@ json_t *otlp__metrics(const struct state *s, const char *host, uint64_t now)
 		const struct state_process *p = s->processes[i];
 		json_t *metrics;
 
-		/* Times out of the range of what can be are no times. */
+		/* Skip processes with impossible times. */
 		if (!(p->time > 0 && p->started > 0 && p->started < p->time + 3600 &&
 		      p->time < (double)now / 1e9 + 3600))
 			continue;

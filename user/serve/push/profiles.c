@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A round of profiles: of each process a short capture, its pprof file, and away with it. One at a
- * time: jobs pay for a capture as long as it lasts. */
+/* A round of profiles: for each process a short capture, its export to pprof, the push, and
+ * deletion of the trace. One process at a time, because a capture slows its job. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +12,9 @@
 #include "log/log.h"
 #include "serve/push/push.h"
 
-#define PROFILE (16 << 20) /* bytes of one at most */
-#define PATIENCE                                                                                   \
-	180000000000 /* ns that a capture may take besides its own time, its export included */
+#define PROFILE (16 << 20) /* largest profile, in bytes */
+#define CAPTURE_SLACK                                                                              \
+	180000000000 /* time limit for a capture beyond its own length, including export */
 
 enum step { IDLE, CAPTURE, WAIT, EXPORT, OPEN, DELETE };
 
@@ -28,11 +28,12 @@ struct profiles {
 	struct process_id todo[STATE_PROCESSES];
 	size_t n, at;
 	enum step step;
-	uint64_t asked, deadline; /* the id that is to be answered; ns, monotonic */
+	/* asked: ID of the pending request to the broker; deadline: ns, monotonic */
+	uint64_t asked, deadline;
 	char trace[40];
 	struct profile_of of;
-	struct process_id silent[STATE_PROCESSES]; /* whose failure has been told */
-	size_t n_silent;
+	struct process_id logged[STATE_PROCESSES]; /* processes whose failure was logged */
+	size_t n_logged;
 	uint64_t failed;
 };
 
@@ -67,7 +68,7 @@ void profiles__begin(struct profiles *p)
 						       s->processes[i]->started };
 }
 
-/* NULL: it is gone, or its number is another's. */
+/* The current process. NULL: it has ended, or its PID was reused. */
 static const struct state_process *current(struct profiles *p)
 {
 	const struct process_id *id = &p->todo[p->at];
@@ -87,7 +88,7 @@ static bool ask(struct profiles *p, enum step step, json_t *msg)
 	return !link__send(p->opts.link, msg, -1);
 }
 
-/* The trace is deleted, whatever became of it: it was made for this alone. */
+/* Deletes the temporary trace, then goes on to the next process. */
 static void next(struct profiles *p)
 {
 	if (*p->trace &&
@@ -98,15 +99,15 @@ static void next(struct profiles *p)
 	p->at++;
 }
 
-/* Of each process once. */
-static bool was_told(struct profiles *p, const struct process_id *id)
+/* True if a failure of this process was logged before; remembers it otherwise. */
+static bool was_logged(struct profiles *p, const struct process_id *id)
 {
-	for (size_t i = 0; i < p->n_silent; i++)
-		if (p->silent[i].pid == id->pid && p->silent[i].started == id->started)
+	for (size_t i = 0; i < p->n_logged; i++)
+		if (p->logged[i].pid == id->pid && p->logged[i].started == id->started)
 			return true;
-	if (p->n_silent == STATE_PROCESSES)
-		p->n_silent = 0;
-	p->silent[p->n_silent++] = *id;
+	if (p->n_logged == STATE_PROCESSES)
+		p->n_logged = 0;
+	p->logged[p->n_logged++] = *id;
 	return false;
 }
 
@@ -116,7 +117,7 @@ static void fail(struct profiles *p, const char *why)
 	char clean[400];
 
 	p->failed++;
-	if (!was_told(p, id)) {
+	if (!was_logged(p, id)) {
 		text__clean(clean, sizeof(clean), why, strlen(why));
 		log_warn("no profile of PID %d to push: %s", (int)id->pid, clean);
 	}
@@ -129,7 +130,7 @@ static void begin_capture(struct profiles *p, uint64_t now)
 		p->at++;
 		return;
 	}
-	p->deadline = now + (uint64_t)(p->opts.seconds * 1e9) + PATIENCE;
+	p->deadline = now + (uint64_t)(p->opts.seconds * 1e9) + CAPTURE_SLACK;
 	p->of = (struct profile_of){ .from = clock__read(CLOCK_REALTIME) };
 	if (!ask(p, CAPTURE,
 		 json_pack("{s:s, s:i, s:f, s:b}", "do", "capture", "pid", (int)p->todo[p->at].pid,
@@ -143,8 +144,7 @@ static void look_at_trace(struct profiles *p)
 	const char *state = t ? json_string_value(json_object_get(t->facts, "state")) : NULL;
 	const char *why;
 
-	/* Between the answer and the first that is told of it there is a moment: the deadline
-	 * bounds it. */
+	/* The trace's first event may arrive after the answer. The deadline limits the wait. */
 	if (!state)
 		return;
 	if (!strcmp(state, "failed")) {

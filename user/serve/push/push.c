@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The process that pushes: hears what the broker tells, and sends it on every now and then. */
+/* The push process: receives state from the broker and sends it to other servers at intervals. */
 #include "serve/push/push.h"
 
 #include <curl/curl.h>
@@ -19,27 +19,28 @@
 #define ATTEMPTS 6
 #define SECOND UINT64_C(1000000000)
 #define FIGURES_EVERY                                                                              \
-	(15 * SECOND) /* where nobody said how often; a profile costs the job a capture */
+	(15 * SECOND) /* default interval; profiles are rarer because each needs a capture */
 #define PROFILES_EVERY (300 * SECOND)
 #define PROFILE_TAKES (5 * SECOND)
-#define FAREWELL (3 * SECOND) /* for what is under way when we are to end */
+#define END_TIMEOUT (3 * SECOND) /* time for pending posts after SIGTERM */
 
 struct push {
 	const struct serve_args *args;
 	struct link *link;
 	struct state state;
 	struct sender *sender;
-	struct profiles *profiles; /* NULL: not wanted */
-	char *otlp_url;		   /* NULL: likewise */
+	struct profiles *profiles; /* NULL: profiles are not pushed */
+	char *otlp_url;		   /* NULL: metrics are not pushed */
 	char host[256];
 	int signals;
 	uint64_t last_id, now;
-	uint64_t figures_due, profiles_due; /* ns, monotonic; UINT64_MAX: never */
+	uint64_t figures_due, profiles_due; /* next push in ns, monotonic; UINT64_MAX: never */
 	bool gone, ending;
-	struct push_counts told[PUSH_NR]; /* at first what no count is: zeroes are told, too */
+	/* counts last reported; initially invalid, so that zeroes are reported too */
+	struct push_counts reported[PUSH_NR];
 };
 
-static void heard(void *ctx, json_t *msg, int fd)
+static void on_message(void *ctx, json_t *msg, int fd)
 {
 	struct push *p = ctx;
 	struct state_trace *trace;
@@ -77,17 +78,17 @@ static json_t *as_json(const struct push_counts *c)
 			 (json_int_t)c->failed, "dropped", (json_int_t)c->dropped);
 }
 
-/* What /metrics says of it. */
-static void tell(struct push *p)
+/* Reports changed counts to the broker, for /metrics. */
+static void report_counts(struct push *p)
 {
 	struct push_counts now[PUSH_NR];
 	json_t *msg;
 
 	for (int i = 0; i < PUSH_NR; i++)
 		now[i] = counts_of(p, i);
-	if (!memcmp(now, p->told, sizeof(now)))
+	if (!memcmp(now, p->reported, sizeof(now)))
 		return;
-	memcpy(p->told, now, sizeof(now));
+	memcpy(p->reported, now, sizeof(now));
 	msg = json_pack("{s:I, s:s}", "id", (json_int_t)++p->last_id, "do", "pushed");
 	if (p->profiles)
 		json_object_set_new(msg, "pyroscope", as_json(&now[PUSH_PYROSCOPE]));
@@ -156,8 +157,8 @@ static void end(struct push *p)
 	curl_global_cleanup();
 }
 
-/* The first time once there are processes to tell of. */
-static void push_what_is_due(struct push *p)
+/* Starts pushes that are due. The first starts when a process is known. */
+static void push_due(struct push *p)
 {
 	uint64_t every = p->args->push_every;
 
@@ -173,7 +174,7 @@ static void push_what_is_due(struct push *p)
 	}
 }
 
-/* Or ms, if that is less. */
+/* Milliseconds until the next push, at most ms. */
 static int until_due(const struct push *p, int ms)
 {
 	uint64_t due = p->figures_due < p->profiles_due ? p->figures_due : p->profiles_due;
@@ -184,7 +185,7 @@ static int until_due(const struct push *p, int ms)
 	return left < (uint64_t)ms ? (int)left : ms;
 }
 
-static void turn(struct push *p)
+static void run_once(struct push *p)
 {
 	struct pollfd fds[2] = { { p->signals, POLLIN, 0 },
 				 { link__fd(p->link), link__events(p->link), 0 } };
@@ -192,12 +193,12 @@ static void turn(struct push *p)
 
 	sender__turn(p->sender, fds, 2, until_due(p, sender__sleep(p->sender, p->now)));
 	p->now = clock__read(CLOCK_MONOTONIC);
-	if (link__pump(p->link, heard, p))
+	if (link__pump(p->link, on_message, p))
 		p->gone = true;
 	if (p->profiles && !p->ending)
 		profiles__step(p->profiles, p->now);
-	push_what_is_due(p);
-	tell(p);
+	push_due(p);
+	report_counts(p);
 	while (read(p->signals, &info, sizeof(info)) == sizeof(info))
 		p->ending = true;
 }
@@ -216,13 +217,13 @@ int push__run(const struct serve_args *args, int link_fd)
 		end(&p);
 		return EXIT_FAILED;
 	}
-	memset(p.told, 0xff, sizeof(p.told));
+	memset(p.reported, 0xff, sizeof(p.reported));
 	p.now = clock__read(CLOCK_MONOTONIC);
 	while (!p.gone && !p.ending)
-		turn(&p);
-	last = clock__read(CLOCK_MONOTONIC) + FAREWELL;
+		run_once(&p);
+	last = clock__read(CLOCK_MONOTONIC) + END_TIMEOUT;
 	while (!p.gone && sender__waiting(p.sender) && p.now < last)
-		turn(&p);
+		run_once(&p);
 	end(&p);
 	return 0;
 }

@@ -2,9 +2,9 @@
 #ifndef MT_SERVE_PUSH_PUSH_H
 #define MT_SERVE_PUSH_PUSH_H
 /*
- * Shared by the files of the process that pushes. It writes documents (otlp.c, pyroscope.c), gets
- * profiles from the broker (profiles.c) and sends both (send.c). One loop (push.c) calls all of it,
- * and nothing in it blocks.
+ * Parts of the push process: documents (otlp.c, pyroscope.c), profiles from the broker
+ * (profiles.c), sending (send.c). The event loop in push.c calls them. No function blocks except
+ * sender__turn().
  */
 #include <jansson.h>
 #include <poll.h>
@@ -16,36 +16,37 @@
 #include "serve/serve.h"
 #include "serve/state.h"
 
-/* ---- documents: pure ---- */
+/* ---- documents: no side effects ---- */
 
 /*
- * The figures of all processes as OTLP's ExportMetricsServiceRequest in its JSON form. now: ns
- * since 1970; host: NULL: not known. Names and units are such that a collector that hands them on
- * to Prometheus comes to the names of /metrics. NULL: no memory, or there is no figure.
+ * The figures of all processes as OTLP's ExportMetricsServiceRequest in JSON. now: ns since 1970;
+ * host: NULL: not known. A collector that exports to Prometheus turns the names and units into the
+ * names of /metrics. NULL: no memory, or no figures.
  */
 json_t *otlp__metrics(const struct state *s, const char *host, uint64_t now);
-/* Where to post it: base with "/v1/metrics" behind it, if it is not there already. From malloc();
- * NULL: no memory. */
+/* The URL to post metrics to: base, with "/v1/metrics" appended if missing. From malloc(); NULL:
+ * no memory. */
 char *otlp__url(const char *base);
 
-/* What a profile is of. */
+/* Origin of a profile. */
 struct profile_of {
 	const struct state_process *process;
 	const char *host;     /* NULL: not known */
-	uint64_t from, until; /* ns since 1970 */
+	uint64_t from, until; /* captured interval, ns since 1970 */
 };
-/* The address to post it to at the server base ("http://pyroscope:4040"), and a body with the
- * profile (gzip'd pprof) in it; both from malloc(). 0 or -ENOMEM. */
+/* The URL for posting a profile to the server base ("http://pyroscope:4040"), and the body with
+ * the gzip'd pprof profile. Both from malloc(). Return 0 or -ENOMEM. */
 int pyroscope__url(const char *base, const struct profile_of *of, char **url);
 int pyroscope__body(const void *profile, size_t size, char **body, size_t *body_size);
-/* The type of such a body. */
+/* Content-Type of the body. */
 extern const char pyroscope_type[];
 
 /* ---- sending ---- */
 
 enum push_to { PUSH_PYROSCOPE, PUSH_OTLP, PUSH_NR };
 
-/* sent: taken by the server; failed: given up; dropped: never tried, since too much waited. */
+/* sent: accepted by the server; failed: given up; dropped: never sent because the queue was
+ * full. */
 struct push_counts {
 	uint64_t sent, failed, dropped;
 };
@@ -53,30 +54,30 @@ struct push_counts {
 struct sender;
 
 struct sender_opts {
-	const char *token; /* NULL: none */
-	const char *ca;	   /* PEM; NULL: what the system trusts */
-	unsigned timeout;  /* s, of a post */
-	unsigned backoff;  /* ms before the second attempt; twice as long before each other */
+	const char *token; /* bearer token; NULL: none */
+	const char *ca;	   /* PEM; NULL: the system's certificates */
+	unsigned timeout;  /* time limit of a post, in s */
+	unsigned backoff;  /* delay before the second attempt, in ms; doubles with each attempt */
 	unsigned attempts;
 };
 
-/* NULL with errno. */
+/* NULL with errno on failure. */
 struct sender *sender__new(const struct sender_opts *o);
 void sender__free(struct sender *s); /* NULL is fine */
 /*
- * Sends body, which is taken, as soon as it can be: again where the server or the network may have
- * failed for a while, later and later. When more waits than is allowed the oldest is dropped. url
- * is copied, type (as Content-Type) kept.
+ * Queues body, which it takes over, for sending. Repeats failed attempts with growing delays if the
+ * error may be temporary. When the queue is full, drops the oldest post. Copies url but keeps a
+ * pointer to type, the Content-Type.
  */
 void sender__post(struct sender *s, enum push_to to, const char *url, const char *type, char *body,
 		  size_t size);
-/* How long the loop may sleep, ms; now: ns, monotonic. */
+/* Longest time the event loop may sleep, in ms. now: ns, monotonic. */
 int sender__sleep(struct sender *s, uint64_t now);
-/* Waits for that long, or until something can be sent or is at fds (4 at most); does what there is
- * to do. */
+/* Sends queued posts and handles answers. Waits up to ms milliseconds for the network or an
+ * event in fds (4 at most). */
 void sender__turn(struct sender *s, struct pollfd *fds, size_t n, int ms);
 struct push_counts sender__counts(const struct sender *s, enum push_to to);
-/* How many wait, those under way included. */
+/* Number of queued posts, including those being sent. */
 size_t sender__waiting(const struct sender *s);
 
 /* ---- profiles ---- */
@@ -84,25 +85,27 @@ size_t sender__waiting(const struct sender *s);
 struct profiles;
 
 struct profiles_opts {
-	const char *url;   /* of the server */
+	const char *url;   /* URL of the server */
 	const char *host;  /* NULL: not known */
-	double seconds;	   /* that a capture takes */
-	struct link *link; /* all borrowed */
+	double seconds;	   /* length of a capture */
+	struct link *link; /* link, state, sender and last_id are borrowed */
 	struct state *state;
 	struct sender *sender;
-	uint64_t *last_id; /* of what the broker was asked; one counter for all who ask */
+	/* ID of the last request to the broker, shared by all senders of requests */
+	uint64_t *last_id;
 };
 
 struct profiles *profiles__new(const struct profiles_opts *o); /* NULL: no memory */
 void profiles__free(struct profiles *p);		       /* NULL is fine */
-/* Another round through all processes, one capture at a time; nothing where one is under way. */
+/* Starts a round through all processes, one capture at a time. Does nothing if a round is
+ * running. */
 void profiles__begin(struct profiles *p);
-/* Goes on where it can; to be called after each message of the broker's, and now and then. now: ns,
- * monotonic. */
+/* Continues the round. Call after each broker message and regularly. now: ns, monotonic. */
 void profiles__step(struct profiles *p, uint64_t now);
-/* An answer of the broker's; false: not ours. fd (-1: none) is taken where it is. */
+/* Handles an answer from the broker. False: the answer is not for this round. On true, fd (-1:
+ * none) is closed. */
 bool profiles__answered(struct profiles *p, const json_t *msg, int fd, uint64_t now);
-/* Profiles that could not be made. */
+/* Number of profiles that failed. */
 uint64_t profiles__failed(const struct profiles *p);
 
 #endif

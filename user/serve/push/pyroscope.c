@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Profiles for Pyroscope's POST /ingest: who they are of is in the address, and the body is a form
- * of two files. */
+/* Profiles for Pyroscope's POST /ingest. The URL names the process; the body is a form with two
+ * files. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,13 +9,12 @@
 
 #include "serve/push/push.h"
 
-/* No profile has it in it: a gzip'd one is random bytes, and this is 128 bits of them. */
+/* 128 random bits, so that no profile contains the boundary. */
 #define BOUNDARY "memtrace-bpf-5d1f0c7a9b3e48629f6a2c84d0e7b513"
 
 const char pyroscope_type[] = "multipart/form-data; boundary=" BOUNDARY;
 
-/* What is in use is a state, which is not added up over time; what was allocated is an amount,
- * which is. */
+/* Memory in use is averaged over time; allocated memory is added up. */
 static const char config[] = "{\"inuse_space\":{\"units\":\"bytes\",\"display-name\":\"inuse_"
 			     "space\",\"aggregation\":\"average\",\"sampled\":false},"
 			     "\"inuse_objects\":{\"units\":\"objects\",\"display-name\":\"inuse_"
@@ -31,14 +30,14 @@ static bool is_plain(char c)
 	       c == '.' || c == '_' || c == '-';
 }
 
-/* In a name with labels, and then in an address: of all else there is an underscore. */
+/* Writes s for a URL; replaces special characters with underscores. */
 static void put_plain(FILE *out, const char *s)
 {
 	for (; *s; s++)
 		fputc(is_plain(*s) ? *s : '_', out);
 }
 
-/* ",key=value", the comma and the sign as the address needs them. */
+/* Writes ",key=value" with comma and equals sign percent-encoded. */
 static void put_label(FILE *out, const char *key, const char *value, bool more)
 {
 	fprintf(out, "%s%s%%3D", more ? "%2C" : "", key);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Posts, a few at a time, again where it may help, and never more of them in memory than is said
- * here. */
+/* Sends posts, a few at a time, and repeats failed ones. The queue has a fixed limit. */
 #include <curl/curl.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -15,11 +14,12 @@
 #include "log/log.h"
 #include "serve/push/push.h"
 
-#define QUEUE 64		 /* posts that there are */
-#define QUEUE_BYTES (64UL << 20) /* and their size together */
+#define QUEUE 64		 /* queued posts, at most */
+#define QUEUE_BYTES (64UL << 20) /* total size of queued posts, at most */
 #define AT_ONCE 4
-#define LONGEST_WAIT 300 /* s, between two attempts, whatever a server wishes */
-#define ANSWER 160	 /* bytes of an answer that are kept, for the message */
+/* longest delay between two attempts, in s, also if the server asks for more */
+#define LONGEST_WAIT 300
+#define ANSWER 160 /* bytes of a server's answer kept for messages */
 
 struct post {
 	enum push_to to;
@@ -27,8 +27,8 @@ struct post {
 	const char *type;
 	size_t size;
 	unsigned attempts;
-	uint64_t not_before; /* ns, monotonic */
-	CURL *easy;	     /* under way */
+	uint64_t not_before; /* earliest next attempt, ns, monotonic */
+	CURL *easy;	     /* transfer in progress; NULL: none */
 	struct curl_slist *headers;
 	char answer[ANSWER];
 	size_t answer_len;
@@ -38,20 +38,20 @@ struct post {
 struct sender {
 	struct sender_opts opts;
 	CURLM *multi;
-	struct post *posts; /* oldest first */
+	struct post *posts; /* list of posts, oldest first */
 	size_t n, bytes, busy;
 	struct push_counts counts[PUSH_NR];
-	bool failing[PUSH_NR]; /* said so, and not yet that it is well again */
+	bool failing[PUSH_NR]; /* a failure was logged, and no recovery since */
 	char *token_header;
-	char ca[40]; /* a path; "" none */
+	char ca[40]; /* path of the certificates; "": none */
 	int ca_fd;
 	unsigned random;
 };
 
 static const char *const names[PUSH_NR] = { [PUSH_PYROSCOPE] = "profiles", [PUSH_OTLP] = "metrics" };
 
-/* The library takes certificates from files alone, and we can open none: it gets one that is in
- * memory. */
+/* libcurl reads certificates only from files, which the sandbox does not allow to open. Passes a
+ * file in memory instead. */
 static int keep_ca(struct sender *s, const char *pem)
 {
 	size_t len = strlen(pem), at = 0;
@@ -168,7 +168,7 @@ void sender__post(struct sender *s, enum push_to to, const char *url, const char
 	s->bytes += size;
 }
 
-/* Of the answer its beginning; the rest is read and forgotten. */
+/* Keeps the beginning of the answer and discards the rest. */
 static size_t take_answer(char *data, size_t one, size_t n, void *ctx)
 {
 	struct post *p = ctx;
@@ -194,7 +194,7 @@ static bool set_up(struct sender *s, struct post *p, CURL *e)
 	char type[160];
 
 	snprintf(type, sizeof(type), "Content-Type: %s", p->type);
-	/* No "Expect": a server that does not know it costs a second. */
+	/* No "Expect" header: servers that do not support it cause a delay of 1 s. */
 	if (!add_header(p, type) || !add_header(p, "Expect:") ||
 	    (s->token_header && !add_header(p, s->token_header)))
 		return false;
@@ -224,7 +224,7 @@ static void give_up(struct sender *s, struct post *p)
 	drop(s, p);
 }
 
-/* Where there is no memory for it, in a second again. */
+/* Starts a transfer. Without memory, tries again in 1 s. */
 static void start(struct sender *s, struct post *p, uint64_t now)
 {
 	p->attempts++;
@@ -241,8 +241,8 @@ static void start(struct sender *s, struct post *p, uint64_t now)
 		give_up(s, p);
 }
 
-/* Those whose time has come, oldest first. */
-static void start_some(struct sender *s, uint64_t now)
+/* Starts the posts that are due, oldest first. */
+static void start_due(struct sender *s, uint64_t now)
 {
 	for (struct post *p = s->posts, *next; p && s->busy < AT_ONCE; p = next) {
 		next = p->next;
@@ -251,12 +251,12 @@ static void start_some(struct sender *s, uint64_t now)
 	}
 }
 
-static bool may_help(CURLcode code, long status)
+static bool is_retryable(CURLcode code, long status)
 {
 	switch (code) {
 	case CURLE_OK:
 		return status == 408 || status == 429 || status >= 500;
-	/* No later attempt sends it otherwise. */
+	/* Repeating the post cannot fix these errors. */
 	case CURLE_URL_MALFORMAT:
 	case CURLE_UNSUPPORTED_PROTOCOL:
 		return false;
@@ -265,23 +265,23 @@ static bool may_help(CURLcode code, long status)
 	}
 }
 
-/* Twice as long each time, and not all at once when a server comes back. */
-static void wait_again(struct sender *s, struct post *p, curl_off_t wish, uint64_t now)
+/* Sets the next attempt: twice the last delay plus a random part, so that clients do not all
+ * return at once. */
+static void schedule_retry(struct sender *s, struct post *p, curl_off_t retry_after, uint64_t now)
 {
 	uint64_t ms = (uint64_t)s->opts.backoff << (p->attempts - 1 < 10 ? p->attempts - 1 : 10);
 
 	s->random = s->random * 1103515245u + 12345u;
 	ms += ms * (s->random >> 16 & 0xff) / 1024;
-	if (wish > 0 && (uint64_t)wish * 1000 > ms)
-		ms = (uint64_t)wish * 1000;
+	if (retry_after > 0 && (uint64_t)retry_after * 1000 > ms)
+		ms = (uint64_t)retry_after * 1000;
 	if (ms > LONGEST_WAIT * 1000UL)
 		ms = LONGEST_WAIT * 1000UL;
 	p->not_before = now + ms * 1000000;
 }
 
-/* Once when it begins to fail, and once when it does no more. The address may have a password in
- * it: it is not said. */
-static void say(struct sender *s, struct post *p, CURLcode code, long status, bool again)
+/* Logs the first failure after a success. Omits the URL, which may contain a password. */
+static void log_failure(struct sender *s, struct post *p, CURLcode code, long status, bool again)
 {
 	char answer[ANSWER * 4 + 1];
 
@@ -297,14 +297,14 @@ static void say(struct sender *s, struct post *p, CURLcode code, long status, bo
 			 status, *answer ? ": " : "", answer, again ? "tried again" : "given up");
 }
 
-static void ended(struct sender *s, struct post *p, CURLcode code, uint64_t now)
+static void finish_post(struct sender *s, struct post *p, CURLcode code, uint64_t now)
 {
-	curl_off_t wish = 0;
+	curl_off_t retry_after = 0;
 	long status = 0;
 	bool again;
 
 	curl_easy_getinfo(p->easy, CURLINFO_RESPONSE_CODE, &status);
-	curl_easy_getinfo(p->easy, CURLINFO_RETRY_AFTER, &wish);
+	curl_easy_getinfo(p->easy, CURLINFO_RETRY_AFTER, &retry_after);
 	stop(s, p);
 	if (!code && status >= 200 && status < 300) {
 		if (s->failing[p->to])
@@ -314,10 +314,10 @@ static void ended(struct sender *s, struct post *p, CURLcode code, uint64_t now)
 		drop(s, p);
 		return;
 	}
-	again = may_help(code, status) && p->attempts < s->opts.attempts;
-	say(s, p, code, status, again);
+	again = is_retryable(code, status) && p->attempts < s->opts.attempts;
+	log_failure(s, p, code, status, again);
 	if (again) {
-		wait_again(s, p, wish, now);
+		schedule_retry(s, p, retry_after, now);
 		return;
 	}
 	give_up(s, p);
@@ -325,7 +325,7 @@ static void ended(struct sender *s, struct post *p, CURLcode code, uint64_t now)
 
 int sender__sleep(struct sender *s, uint64_t now)
 {
-	long least = 60000, wish = -1;
+	long least = 60000, timeout = -1;
 
 	for (const struct post *p = s->posts; p && s->busy < AT_ONCE; p = p->next) {
 		uint64_t left = p->not_before > now ? (p->not_before - now) / 1000000 + 1 : 0;
@@ -333,8 +333,8 @@ int sender__sleep(struct sender *s, uint64_t now)
 		if (!p->easy && (long)left < least)
 			least = (long)left;
 	}
-	if (!curl_multi_timeout(s->multi, &wish) && wish >= 0 && wish < least)
-		least = wish;
+	if (!curl_multi_timeout(s->multi, &timeout) && timeout >= 0 && timeout < least)
+		least = timeout;
 	return (int)least;
 }
 
@@ -353,7 +353,7 @@ void sender__turn(struct sender *s, struct pollfd *fds, size_t n, int ms)
 				(fds[i].events & POLLOUT ? CURL_WAIT_POLLOUT : 0)),
 			0
 		};
-	start_some(s, clock__monotonic());
+	start_due(s, clock__monotonic());
 	curl_multi_perform(s->multi, &left);
 	curl_multi_poll(s->multi, waits, (unsigned)n, ms, NULL);
 	curl_multi_perform(s->multi, &left);
@@ -363,7 +363,7 @@ void sender__turn(struct sender *s, struct pollfd *fds, size_t n, int ms)
 		if (m->msg != CURLMSG_DONE ||
 		    curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &p))
 			continue;
-		ended(s, p, m->data.result, clock__monotonic());
+		finish_post(s, p, m->data.result, clock__monotonic());
 	}
 }
 
