@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * PyTorch's allocator tells every block that it hands out and takes back to this function of
- * libc10. Ours is met first: it forgets what the block's bytes were, so that no stale value is read
- * as a result, and calls the real one, where observers look.
+ * PyTorch's allocator reports every block it allocates and frees to this function of libc10. The
+ * dry run replaces it, marks the block's bytes as unknown, so that no stale value is read as a
+ * result, and calls the original, which observers probe.
  */
 #include "core.h"
 
 #include <dlfcn.h>
 #include <sys/types.h>
 
-struct c10_device { /* c10::Device: passed in one register */
+struct c10_device { /* c10::Device, passed in one register */
 	int8_t type, index;
 };
 
@@ -29,8 +29,7 @@ static report_t *find_real(void)
 
 	if (real)
 		return real;
-	/* Not RTLD_NEXT: Python loads its libraries with RTLD_LOCAL, which that does not look into.
-	 */
+	/* Not RTLD_NEXT: it does not search libraries loaded with RTLD_LOCAL, as Python's are. */
 	libc10 = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
 	if (!libc10)
 		return NULL;
@@ -40,7 +39,7 @@ static report_t *find_real(void)
 	return real;
 }
 
-#define BLOCKS 4096u /* that are looked at: the newest of each place */
+#define BLOCKS 4096u /* slots of a hash table, each with its newest block */
 
 static struct {
 	uintptr_t at;

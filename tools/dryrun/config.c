@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define G (1ull << 30)
-#define VRAM_MAX (4096 * G) /* 64 devices of it, with room for addresses, fit into 47 bits */
+#define VRAM_MAX (4096 * G) /* 64 devices of this size, with addresses, fit into 47 bits */
 #define DEFAULT_NAME "NVIDIA A100-SXM4-80GB (dry run)"
 #define DEFAULT_VRAM (80 * G)
 #define DEFAULT_CONTEXT (512ull << 20)
@@ -66,8 +66,7 @@ bool dryrun__parse_size(const char *text, uint64_t *size)
 
 static void __attribute__((noreturn)) bad(const char *name, const char *value, const char *expected)
 {
-	/* The value is the user's own, but it may be anything: no more than a line of it, and
-	 * nothing that moves a cursor. */
+	/* Print at most one line of the value, and no control characters. */
 	fprintf(stderr, "memtrace-bpf: dry run: %s=", name);
 	for (int i = 0; value[i] && i < 80; i++)
 		fputc(isprint((unsigned char)value[i]) ? value[i] : '?', stderr);
@@ -128,7 +127,7 @@ static void read_flag(const char *name, bool *flag)
 static void read_sm(void)
 {
 	static const char name[] = "MEMTRACE_DRYRUN_SM";
-	/* Those whose figures device.c has. */
+	/* Kinds with properties in props.c. */
 	static const char *const known[] = { "7.0", "7.5",  "8.0",  "8.6", "8.9",
 					     "9.0", "10.0", "10.3", "12.0" };
 	const char *value = getenv(name);

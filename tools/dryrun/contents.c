@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The few bytes of device memory that are known: what small copies brought there. Pages in a hash
- * table, so that they can be bounded and that the device's addresses need nothing behind them. A
- * page may have bytes that nobody put there, which are zero, and bytes that are a guess (a sum over
- * ranks that are not there): it knows which are neither.
+ * Known bytes of device memory, written by small copies. A hash table of pages limits the memory,
+ * and device addresses need no memory behind them. In a page, each byte is known, zero because
+ * never written, or a guess (a sum over absent ranks).
  */
 #include "core.h"
 
@@ -17,13 +16,13 @@
 struct page {
 	struct page *next;
 	uint64_t number;
-	uint64_t known[DRYRUN_PAGE / 64]; /* a bit a byte */
+	uint64_t known[DRYRUN_PAGE / 64]; /* a bit per byte */
 	unsigned char bytes[DRYRUN_PAGE];
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct page *buckets[BUCKETS];
-static unsigned int n_pages; /* read without the lock: none is the common case */
+static unsigned int n_pages; /* read without the lock, because 0 is common */
 
 void contents__lock(void)
 {
@@ -58,7 +57,7 @@ static void drop(struct page **at)
 	__atomic_store_n(&n_pages, n_pages - 1, __ATOMIC_RELEASE);
 }
 
-/* NULL: the bound is reached, or there is no host memory; the bytes will be read as zeros. */
+/* NULL: too many pages, or no host memory; the bytes will read as zeros. */
 static struct page *make(uint64_t number)
 {
 	struct page **at = slot(number);
@@ -84,7 +83,7 @@ static size_t piece(uint64_t addr, uint64_t size)
 	return (size_t)(size < left ? size : left);
 }
 
-/* Bits [from, to) of a page that are in its word number i. */
+/* Bits [from, to) of a page within its word i. */
 static uint64_t bits(unsigned int i, unsigned int from, unsigned int to)
 {
 	unsigned int low = from > 64 * i ? from - 64 * i : 0,
@@ -111,7 +110,7 @@ static bool is_known(const struct page *page, unsigned int from, unsigned int to
 	return true;
 }
 
-/* from NULL: byte, everywhere. */
+/* from NULL: fill with `byte`. */
 static void put(uint64_t addr, const void *from, int byte, size_t size)
 {
 	contents__lock();
@@ -156,7 +155,7 @@ enum contents contents__state(uint64_t addr, size_t size)
 		known &= page && is_known(page, at, at + (unsigned int)n);
 		any |= page != NULL;
 		if (done >= DRYRUN_SMALL_COPY && !known)
-			break; /* of a large range it is enough that it is not known */
+			break; /* large ranges only need to be unknown */
 	}
 	contents__unlock();
 	return known ? CONTENTS_KNOWN : any ? CONTENTS_IN_PART : CONTENTS_NONE;
@@ -178,7 +177,7 @@ void contents__doubt(uint64_t addr, size_t size)
 	contents__unlock();
 }
 
-/* The part of the page that is in the range: true when there is any. */
+/* Intersects the page with the range. False: empty. */
 static bool overlap(const struct page *page, uint64_t addr, uint64_t size, uint64_t *from,
 		    uint64_t *to)
 {
@@ -201,8 +200,7 @@ void contents__read(uint64_t addr, void *to, size_t size)
 {
 	uint64_t first = addr / DRYRUN_PAGE, last = (addr + size - 1) / DRYRUN_PAGE;
 
-	/* A large destination has been filled already, and in a way that costs no memory: see
-	 * write_zeros(). */
+	/* The caller has filled larger destinations without touching pages: see write_zeros(). */
 	if (size <= DRYRUN_SMALL_COPY)
 		memset(to, 0, size);
 	if (!size || empty())

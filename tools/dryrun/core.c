@@ -13,8 +13,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct device devices[DRYRUN_MAX_DEVICES];
 static int n_devices;
-static bool forked; /* from a process that had a context: CUDA does not work in such a child, nor
-		       does this */
+static bool forked; /* forked from a process with a context: CUDA fails */
 static __thread int current;
 static __thread int last_error;
 
@@ -59,8 +58,8 @@ static void in_child(void)
 	after_fork();
 }
 
-/* The devices that CUDA_VISIBLE_DEVICES lists by number: as in CUDA, the first that is none ends
- * the list. */
+/* Counts the devices listed by CUDA_VISIBLE_DEVICES. As in CUDA, the first invalid one ends the
+ * list. */
 static int count_visible(int n)
 {
 	const char *text = getenv("CUDA_VISIBLE_DEVICES");
@@ -75,7 +74,7 @@ static int count_visible(int n)
 
 		if (end == text || device < 0 || device >= n || (*end && *end != ','))
 			break;
-		if (taken & 1ull << device) /* CUDA takes a list with a device twice for none */
+		if (taken & 1ull << device) /* CUDA rejects a list that repeats a device */
 			return 0;
 		taken |= 1ull << device;
 		visible++;
@@ -90,7 +89,7 @@ static void begin(void)
 {
 	const struct dryrun_config *config = dryrun__config();
 
-	/* Read at the first call, as CUDA does: programs set it from within. */
+	/* Read at the first call, as in CUDA: programs set the variable themselves. */
 	n_devices = count_visible(config->n_devices);
 	for (int i = 0; i < n_devices; i++) {
 		devices[i].arena.align = DRYRUN_GRANULE;
@@ -160,7 +159,7 @@ int dryrun__runtime_major(void)
 			major = 12;
 			dlclose(handle);
 		} else {
-			return 13; /* neither yet: asked again at the next call */
+			return 13; /* no runtime is loaded yet: look again at the next call */
 		}
 		__atomic_store_n(&known, major, __ATOMIC_RELAXED);
 	}
@@ -168,9 +167,8 @@ int dryrun__runtime_major(void)
 }
 
 /*
- * Addresses for a device: more than it has memory, since a device maps any free pages behind an
- * address and so never fails for fragmentation. Nothing is behind them; the host faults on them as
- * on a real device's.
+ * Reserves more addresses than the device has memory: a real device maps any free pages and never
+ * fails for fragmentation. No memory is behind them: access by the host faults, as on a device.
  */
 static int reserve(struct device *d)
 {
@@ -236,7 +234,7 @@ void dryrun__reset(int device)
 		return;
 	d = &devices[device];
 	dryrun__lock();
-	/* As CUDA says it: pools, and what cuMemCreate took, belong to no context. */
+	/* As in CUDA, memory of pools and of cuMemCreate survives the context. */
 	for (size_t i = d->arena.used.n; i-- > 0;)
 		if (!pool__chunk(device, d->arena.used.at[i].addr))
 			memory__give(device, d->arena.used.at[i].addr);

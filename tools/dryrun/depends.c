@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Reads of a kernel's results, counted by operation and line of Python. Programs make one in every
- * step and some many, so the operation, which takes long to find, is looked for once for a place:
- * by the code that asked for the copy and the line. In no program does a figure depend on what a
- * checkpoint is made of, or what is printed.
+ * Counts reads of a kernel's results by operation and line of Python. Finding the operation is slow
+ * and programs read in every step, so it is found once per calling code and line. Reads for
+ * checkpoints and printing are left out: no result depends on them.
  */
 #include "depends.h"
 #include "core.h"
@@ -18,7 +17,7 @@
 #define BUCKETS 1024u
 #define MAX_PLACES 8192u
 
-struct entry { /* an operation at a line */
+struct entry { /* an operation and a line */
 	struct entry *next;
 	uint64_t count;
 	bool shape;
@@ -29,9 +28,9 @@ struct entry { /* an operation at a line */
 struct key {
 	struct key *next;
 	const void *caller;
-	uint64_t hash; /* of the lines, and of what size a read has as far as that matters */
+	uint64_t hash; /* hash of the lines and of the class of the read's size */
 	uint64_t count;
-	struct entry *entry; /* NULL: nothing depends on it */
+	struct entry *entry; /* NULL: the read is left out */
 	struct truth truth;
 };
 
@@ -73,7 +72,7 @@ static uint64_t mix_place(uint64_t hash, const struct place *place)
 	return mix(hash, &place->line, sizeof(place->line));
 }
 
-/* A field of a line: no tab, no end of line. */
+/* Replaces control characters: fields of a log line are separated by tabs. */
 static const char *field(char *text)
 {
 	for (char *p = text; *p; p++)
@@ -93,7 +92,7 @@ static void write_line(const struct entry *e)
 		    field(place.function));
 }
 
-/* Lock held. NULL: no host memory, or too many already. */
+/* NULL: no host memory, or too many entries. Lock held. */
 static struct entry *make_entry(const struct operation *op, const struct place *place)
 {
 	uint64_t hash = mix_place(mix(0xcbf29ce484222325ull, op->name, strlen(op->name)), place);
@@ -124,14 +123,14 @@ static struct key *find(const void *caller, uint64_t hash)
 	return k;
 }
 
-/* Whether what was read may decide anything. Large copies, and those of whole tensors, are for a
- * checkpoint. */
+/* False for reads that decide nothing: large ones and copies of whole tensors are for
+ * checkpoints. */
 static bool matters(const struct python_read *read, const struct operation *op, size_t size)
 {
 	return read->purpose == READ_FOR_USE && (!op->copy || size <= DRYRUN_SMALL_COPY);
 }
 
-/* The slow part: what this place is. NULL: it cannot be kept. */
+/* The slow part: finds the operation of a new place. NULL: no memory. */
 static struct key *learn(const void *caller, uint64_t hash, const struct python_read *read,
 			 size_t size)
 {
@@ -197,7 +196,7 @@ void depends__read(void *to, size_t size, const void *caller)
 
 __attribute__((destructor)) static void write_all(void)
 {
-	/* Threads may be running still; who of them holds the lock may be gone. */
+	/* At exit, a thread that is already gone may hold the lock. */
 	if (!dryrun__config()->log || pthread_mutex_trylock(&mutex))
 		return;
 	for (unsigned int b = 0; b < BUCKETS; b++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * What of a program depends on values that only a device would have: reads of a kernel's results by
- * the host, by operation and line. docs/DRYRUN.md has the form of the log's lines.
+ * Places where the program depends on values that only a device computes: reads of a kernel's
+ * results by the host, counted by operation and line. docs/DRYRUN.md describes the log's lines.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,26 +11,26 @@
 #define PLACE_FILE 1024
 #define PLACE_FUNCTION 128
 
-/* A line of Python. Texts are UTF-8 as the interpreter has them; an unknown one is "". */
+/* A line of Python. Texts are UTF-8 from the interpreter; "" if unknown. */
 struct place {
 	char file[PLACE_FILE], function[PLACE_FUNCTION];
-	int line; /* 0: not known */
+	int line; /* 0: unknown */
 };
 
 enum python_purpose {
 	READ_FOR_USE,
-	READ_TO_KEEP, /* by torch.save() and the like, or to be printed: nothing is decided by it */
+	READ_TO_KEEP, /* for torch.save(), printing and the like */
 };
 
 struct python_read {
-	struct place inner; /* where the thread is */
-	struct place user; /* the innermost that is not PyTorch's own; inner, where there is none */
+	struct place inner; /* the thread's line */
+	struct place user;  /* innermost line outside of PyTorch; if there is none, `inner` */
 	enum python_purpose purpose;
 };
 
 /*
- * Where the calling thread is. torch: the folder of PyTorch's package with its slash, "" when that
- * is unknown. Takes the GIL: no lock may be held. false: the thread runs no Python, or the
+ * Finds the calling thread's place. torch: folder of PyTorch's package with a slash at the end, or
+ * "". Takes the GIL, so the caller must hold no lock. False: the thread runs no Python, or the
  * interpreter is ending.
  */
 bool python__where(const char *torch, struct python_read *read);
@@ -38,23 +38,22 @@ bool python__where(const char *torch, struct python_read *read);
 #define OPERATION_NAME 128
 
 struct operation {
-	char name[OPERATION_NAME]; /* of the outermost operation of PyTorch's below Python */
-	bool shape;		   /* the size of its result depends on values */
-	bool copy;		   /* it copies a tensor, and does nothing besides */
-	bool checks; /* it reads a truth value to see whether its arguments are right */
+	char name[OPERATION_NAME]; /* outermost PyTorch operation that the Python line called */
+	bool shape;		   /* the result's size depends on values */
+	bool copy;		   /* only copies a tensor */
+	bool checks;		   /* reads a truth value to check arguments */
 };
 
-/* By the calling thread's native stack. Slow: some tens of microseconds. */
+/* Finds the operation from the calling thread's native stack. Takes tens of microseconds. */
 void operation__now(struct operation *op);
-/* The folder of the package that the code at an address belongs to: ".../torch/", "" where it is
- * not PyTorch. */
+/* Folder of the package with the code at an address: ".../torch/", or "" if it is not PyTorch's. */
 const char *operation__torch(const void *code);
 
-/* A copy of size bytes to the host, whose bytes are a kernel's result, is done; caller: where the
- * program asked for it. */
+/* Call after a copy of `size` bytes of a kernel's result to the host. caller: return address in the
+ * program. */
 void depends__read(void *to, size_t size, const void *caller);
 
-/* Around a fork. */
+/* Held across fork(). */
 void depends__lock(void);
 void depends__unlock(void);
 void depends__forget(void);

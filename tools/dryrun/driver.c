@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* The driver API, as far as PyTorch, Triton and the memory model need it; what is not here is
+/* The driver API as far as PyTorch, Triton and the memory model need it. The others are
  * generated. */
 #include "core.h"
 #include "lib.h"
@@ -17,7 +17,8 @@
 
 typedef uint64_t devptr;
 
-/* An exported function, and what it does as a function of its own: see behind() in entry.c */
+/* An exported function, and its implementation as a separate function: see internal_function() in
+ * entry.c. */
 #define HIDDEN(name, args, ...)                                                                    \
 	static __attribute__((noinline)) int name##_hidden(__VA_ARGS__);                           \
 	API(int, name, __VA_ARGS__)                                                                \
@@ -26,7 +27,7 @@ typedef uint64_t devptr;
 	}                                                                                          \
 	static int name##_hidden(__VA_ARGS__)
 
-/* The same for a default stream per thread: work is done at once here, on whichever stream. */
+/* The same for the per-thread default stream: work completes at once on every stream. */
 #define PER_THREAD(name, args, ...)                                                                \
 	API(int, name##_ptsz, __VA_ARGS__)                                                         \
 	{                                                                                          \
@@ -101,7 +102,7 @@ API(int, cuGetErrorString, int error, const char **text)
 API(int, cuGetExportTable, const void **table, const void *id)
 {
 	*table = NULL;
-	/* what is behind it is not documented; who asks falls back or fails cleanly */
+	/* not documented; callers fall back or fail cleanly */
 	return CUDA_NOT_FOUND;
 }
 
@@ -210,14 +211,14 @@ API(int, cuDeviceSetMemPool, int device, struct pool *pool)
 	return valid(device) ? pool__set_current(device, pool) : CUDA_INVALID_DEVICE;
 }
 
-/* ---- contexts: one a device, the primary one ---- */
+/* ---- contexts: the primary one of each device ---- */
 
 struct context {
-	char unused; /* an address of its own is all it is */
+	char unused; /* only the struct's address is used */
 };
 
 static struct context contexts[DRYRUN_MAX_DEVICES];
-static __thread bool no_context; /* cuCtxSetCurrent(NULL) was the last word */
+static __thread bool no_context; /* after cuCtxSetCurrent(NULL) */
 
 #define MAX_PUSHED 16
 
@@ -299,7 +300,7 @@ API(int, cuCtxGetDevice, int *device)
 	return CUDA_OK;
 }
 
-/* Of a context that was given; NULL, or what is none of ours, is the current one: see entry.c. */
+/* The device of a context; NULL or an unknown context is the current one, see entry.c. */
 static int device_of(const struct context *context)
 {
 	return context >= contexts && context < contexts + dryrun__n_devices()
@@ -323,7 +324,7 @@ API(int, cuCtxGetFlags, unsigned int *flags)
 
 API(int, cuCtxGetApiVersion, struct context *context, unsigned int *version)
 {
-	*version = 3020; /* what drivers of 12 and 13 say */
+	*version = 3020; /* value of the drivers of CUDA 12 and 13 */
 	return CUDA_OK;
 }
 
@@ -491,7 +492,7 @@ HIDDEN(cuMemAllocFromPoolAsync, (ptr, size, pool, stream), devptr *ptr, size_t s
 
 HIDDEN(cuMemFreeAsync, (ptr, stream), devptr ptr, void *stream)
 {
-	dryrun__stream_work(stream); /* as cudaFreeAsync: never refused */
+	dryrun__stream_work(stream); /* as cudaFreeAsync: always succeeds */
 	return dryrun__free((void *)(uintptr_t)ptr) ? host__free_pooled((void *)(uintptr_t)ptr)
 						    : CUDA_OK;
 }
@@ -501,7 +502,7 @@ PER_THREAD(cuMemAllocFromPoolAsync, (ptr, size, pool, stream), devptr *ptr, size
 	   struct pool *pool, void *stream)
 PER_THREAD(cuMemFreeAsync, (ptr, stream), devptr ptr, void *stream)
 
-struct pool_props { /* CUmemPoolProps, its beginning */
+struct pool_props { /* CUmemPoolProps, first members */
 	int type, handle_types, location_type, location_id;
 };
 
@@ -803,7 +804,7 @@ API(int, cuMemImportFromShareableHandle, uint64_t *handle, void *from, int type)
 	return CUDA_NOT_SUPPORTED;
 }
 
-/* ---- modules and kernels: handles that say nothing ---- */
+/* ---- modules and kernels: opaque handles ---- */
 
 static int new_handle(void **out)
 {
@@ -840,7 +841,7 @@ API(int, cuModuleUnload, void *module)
 	return CUDA_OK;
 }
 
-/* The module itself: functions are never told apart, and they live as long as it does. */
+/* Returns the module as the function: functions are not distinguished, and live as long as it. */
 API(int, cuModuleGetFunction, void **function, void *module, const char *name)
 {
 	if (!function || !module)
@@ -855,13 +856,13 @@ API(int, cuModuleGetLoadingMode, int *mode)
 	return CUDA_OK;
 }
 
-/* By CUfunction_attribute. */
+/* attribute: CUfunction_attribute. */
 API(int, cuFuncGetAttribute, int *value, int attribute, void *function)
 {
 	const struct arch *a = props__arch();
 
 	switch (attribute) {
-	case 0: /* threads a block */
+	case 0: /* threads per block */
 		*value = 1024;
 		break;
 	case 4: /* registers */
@@ -908,7 +909,7 @@ API(int, cuLaunchCooperativeKernel, void *function, unsigned int gx, unsigned in
 	return err ? err : dryrun__stream_work(stream);
 }
 
-struct launch_config { /* CUlaunchConfig, its beginning */
+struct launch_config { /* CUlaunchConfig, first members */
 	unsigned int grid[3], block[3], shared;
 	void *stream;
 };
@@ -1000,7 +1001,7 @@ API(int, cuLaunchHostFunc, void *stream, void (*call)(void *), void *what)
 	return call ? stream__host_func(stream, call, what) : CUDA_INVALID_VALUE;
 }
 
-/* The fourth argument says how the stream waits for the host: there is nothing to wait for. */
+/* The fourth argument says how the stream waits for the host; streams never wait here. */
 API(int, cuLaunchHostFunc_v2, void *stream, void (*call)(void *), void *what, unsigned int mode)
 {
 	return call ? stream__host_func(stream, call, what) : CUDA_INVALID_VALUE;
@@ -1015,7 +1016,7 @@ API(int, cuStreamGetCtx, void *stream, struct context **context)
 API(int, cuStreamGetCtx_v2, void *stream, struct context **context, void **green)
 {
 	if (green)
-		*green = NULL; /* the stream is of no green context */
+		*green = NULL; /* the stream has no green context */
 	if (context)
 		*context = &contexts[stream__device(stream)];
 	return CUDA_OK;
@@ -1056,7 +1057,7 @@ API(int, cuEventElapsedTime, float *ms, void *start, void *end)
 	return event__elapsed(ms, start, end);
 }
 
-/* ---- what entry.c hands out in the place of exported functions ---- */
+/* ---- returned by entry.c instead of the exported functions ---- */
 
 const struct driver_hidden driver__hidden[] = {
 	{ "cuMemAlloc_v2", (void *)(uintptr_t)cuMemAlloc_v2_hidden },

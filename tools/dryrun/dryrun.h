@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * The dry-run CUDA runtime: a preloaded library that answers the CUDA runtime and driver without a
- * device, so that PyTorch's own allocator, autograd and modules run unchanged. Allocations hand out
- * addresses against a chosen amount of memory; kernels do nothing; small copies really carry their
- * bytes. docs/DRYRUN.md says what is modelled.
+ * The dry-run CUDA runtime: a preloaded library that implements the CUDA runtime and driver without
+ * a device, so that PyTorch's own allocator, autograd and modules run unchanged. Allocations get
+ * addresses from a chosen amount of memory; kernels do nothing; small copies transfer their bytes.
+ * docs/DRYRUN.md describes the model.
  *
- * What is here is what the parts share. Nothing of it is exported: a function that the program may
- * call is defined with API(). CUDA's types are pointers and integers to us, so no CUDA header is
- * needed; every layout that is written was measured on the headers of CUDA 12.1, 13.0 and 13.2, and
- * is given where it is written.
+ * This header declares what the library's parts share. None of it is exported: API() defines the
+ * functions that programs call. CUDA's types are pointers and integers here, so no CUDA header is
+ * needed. The layouts were measured on the headers of CUDA 12.1, 13.0 and 13.2, and are documented
+ * where they are used.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,17 +17,17 @@
 
 #define DRYRUN_MAX_DEVICES 64
 #define DRYRUN_PAGE 4096u
-#define DRYRUN_GRANULE (2u << 20) /* of device memory: what cudaMalloc and cuMemCreate round to */
+#define DRYRUN_GRANULE (2u << 20) /* bytes; cudaMalloc and cuMemCreate round to it */
 #define DRYRUN_SMALL_COPY                                                                          \
-	(64u << 10) /* up to so many bytes a copy to or from a device carries its bytes */
+	(64u << 10) /* bytes; larger copies to or from a device do not transfer data */
 
 #define EXPORT __attribute__((visibility("default")))
-/* A function of CUDA's, by its name in the program's view. */
+/* Defines an exported function of CUDA. */
 #define API(type, name, ...)                                                                       \
 	EXPORT type name(__VA_ARGS__);                                                             \
 	EXPORT type name(__VA_ARGS__)
 
-/* Results of the runtime and of the driver API, which number these alike. */
+/* Results that the runtime and the driver API number alike. */
 enum {
 	CUDA_OK = 0,
 	CUDA_INVALID_VALUE = 1,
@@ -49,45 +49,46 @@ enum {
 	CUDA_CAPTURED_EVENT = 907,
 };
 
-/* ---- config.c: what the environment says; read before the program begins, a bad value ends it
- * with 64 ---- */
+/* ---- config.c: the environment, read at startup; an invalid value ends the program with 64
+ * ---- */
 
 struct dryrun_config {
 	uint64_t vram;		  /* bytes of each device */
-	uint64_t context;	  /* bytes that a device's context takes at its first use */
-	uint64_t cudnn_workspace; /* bytes that cuDNN is said to need for a convolution */
+	uint64_t context;	  /* bytes of a device's context, charged at its first use */
+	uint64_t cudnn_workspace; /* bytes of workspace that cuDNN reports for a convolution */
 	int n_devices;
 	int sm_major, sm_minor;
-	int processors; /* 0: as the kind of device has */
+	int processors; /* 0: the number of the device kind */
 	char name[256];
-	const char *log;    /* a path, "-" for stderr, NULL: nowhere */
-	bool bypass;	    /* driver functions by name are not the exported ones: see entry.c */
-	bool host_init;	    /* a model's weights on the host are given their values */
-	const char *values; /* MEMTRACE_DRYRUN_VALUES; valid where it is set, NULL: none */
+	const char *log;    /* path; "-": stderr; NULL: no log */
+	bool bypass;	    /* cuGetProcAddress returns internal functions, see entry.c */
+	bool host_init;	    /* initialize weights on the host */
+	const char *values; /* MEMTRACE_DRYRUN_VALUES, validated; NULL: not set */
 };
 
 const struct dryrun_config *dryrun__config(void);
 
-/* A size as "85899345920", "80G", "512M", "64K" (binary units); false when it is none or above what
- * an address holds. */
+/* Parses "85899345920", "80G", "512M" or "64K" (binary units) to bytes. False: invalid, or larger
+ * than an address space. */
 bool dryrun__parse_size(const char *text, uint64_t *size);
 
 /* ---- log.c ---- */
 
-/* Notes the first use of a function (or of one of its cases) whose effect is not modelled. Any
- * thread. */
+/* Logs the first use of a function, or of a case of it, whose effect is not modelled.
+ * Thread-safe. */
 void dryrun__unmodelled(const char *name);
 
-/* One line into the log, if there is one. */
+/* Writes a line to the log, if there is one. */
 void dryrun__log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* ---- core.c: devices, and which one a thread uses ---- */
+/* ---- core.c: devices, and each thread's current device ---- */
 
-/* All state below is guarded by one lock; it is held over a fork. Do not call out with it held. */
+/* One lock guards all state below and is held across fork(). Do not call code of the program while
+ * holding it. */
 void dryrun__lock(void);
 void dryrun__unlock(void);
 
-/* Devices that CUDA_VISIBLE_DEVICES leaves; constant from the first question on. */
+/* Number of devices that CUDA_VISIBLE_DEVICES leaves; constant after the first call. */
 int dryrun__n_devices(void);
 
 /* The calling thread's device. */
@@ -95,74 +96,75 @@ int dryrun__device(void);
 int dryrun__set_device(int device);
 
 /*
- * The calling thread's last error, as cudaGetLastError has it. dryrun__result() notes a failure and
- * hands its argument back; every runtime function ends with it.
+ * The calling thread's last error, as for cudaGetLastError. Every runtime function ends with
+ * dryrun__result(), which stores a failure and returns its argument.
  */
 int dryrun__result(int error);
 int dryrun__last_error(bool clear);
 
-/* Major version of the runtime library that the program has loaded: 12 or 13. Some signatures and
- * layouts go by it. */
+/* Major version of the loaded runtime library, 12 or 13. Some signatures and layouts depend on
+ * it. */
 int dryrun__runtime_major(void);
 
-/* Makes the device's context if it has none: reserves its addresses, charges the context. 0 or an
+/* Creates the device's context if needed: reserves addresses and charges the context. 0 or an
  * error. */
 int dryrun__use(int device);
 bool dryrun__in_use(int device);
-/* Ends a device's context: what it held is given back. */
+/* Destroys a device's context and frees its memory. */
 void dryrun__reset(int device);
 
 /* ---- memory.c: device memory ---- */
 
-/* size bytes, rounded as a device rounds them; *ptr is NULL for 0 bytes. 0, CUDA_OUT_OF_MEMORY or
+/* Allocates `size` bytes with a device's rounding; 0 bytes: *ptr is NULL. 0, CUDA_OUT_OF_MEMORY or
  * another error. */
 int dryrun__alloc(int device, uint64_t size, void **ptr);
-/* NULL is no error. */
+/* NULL is allowed. */
 int dryrun__free(void *ptr);
-/* Bytes taken without an address (cuMemCreate), and given back. size: a multiple of the granule. */
+/* Charges bytes without an address (cuMemCreate), or returns them. size: a multiple of the
+ * granule. */
 int dryrun__charge(int device, uint64_t size);
 void dryrun__refund(int device, uint64_t size);
-/* What cudaMemGetInfo says. */
+/* The values of cudaMemGetInfo, in bytes. */
 void dryrun__memory(int device, uint64_t *available, uint64_t *total);
 
 enum dryrun_place {
-	PLACE_PAGEABLE, /* host memory that CUDA does not know, or any address it does not know */
+	PLACE_PAGEABLE, /* host memory not registered with CUDA, or an unknown address */
 	PLACE_PINNED,
 	PLACE_DEVICE,
-	PLACE_MANAGED, /* of a device by its kind, but the host reads and writes it */
+	PLACE_MANAGED, /* device memory by its kind, but the host reads and writes it */
 };
 
 struct dryrun_range {
 	enum dryrun_place place;
 	int device;
 	uint64_t base,
-		size; /* of the allocation that the address is in; 0, 0: the address is in none */
-	unsigned int flags; /* PLACE_PINNED: of cudaHostAlloc or cudaHostRegister */
+		size; /* bytes of the allocation that contains the address; base and size 0: none */
+	unsigned int flags; /* PLACE_PINNED: flags of cudaHostAlloc or cudaHostRegister */
 };
 
-/* What an address is. Never fails: an unknown one is pageable. */
+/* Finds the kind of memory at an address. Never fails: unknown addresses are pageable. */
 void dryrun__where(const void *ptr, struct dryrun_range *range);
 
-/* Whether the address belongs to a device: the host must not touch it. */
+/* True for device memory, which the host must not access. */
 bool dryrun__is_device(const void *ptr);
 
 /*
- * Copies between any two places. Up to DRYRUN_SMALL_COPY bytes are carried; a larger copy to a
- * device is forgotten, and one from a device writes zeros.
+ * Copies between any two places. Up to DRYRUN_SMALL_COPY bytes are transferred. A larger copy to a
+ * device makes its bytes unknown; a larger copy from a device writes zeros.
  */
 void dryrun__copy(void *to, const void *from, size_t size);
 void dryrun__fill(void *to, int byte, size_t size);
-/* The program's own copy, asked for at the address caller: as above, and noted where the host reads
- * a kernel's result. */
+/* The same for a copy by the program; counts a read of a kernel's result. caller: return address in
+ * the program. */
 void dryrun__copy_for(const void *caller, void *to, const void *from, size_t size);
-/* Whether bytes are what copies put there, not a kernel's result; all of the host's are. */
+/* True if copies wrote all bytes, not a kernel. Always true for host memory. */
 bool dryrun__known(const void *ptr, size_t size);
-/* Bytes that were put there are a guess: they stay, and count as a kernel's result. */
+/* Keeps the bytes as a guess: they count as a kernel's result. */
 void dryrun__doubt(void *ptr, size_t size);
 
 /* ---- driver.c ---- */
 
-/* What exported functions of the driver do, by their names; ends with a NULL name. */
+/* Functions of the driver behind the exported names; a NULL name ends the list. */
 struct driver_hidden {
 	const char *name;
 	void *function;
@@ -172,17 +174,16 @@ extern const struct driver_hidden driver__hidden[];
 
 /* ---- c10.c ---- */
 
-/* How large the block is that PyTorch's allocator has handed out at ptr; 0: that is not known any
- * more, or never was. */
+/* Bytes of the block that PyTorch's allocator returned at ptr; 0: unknown. */
 uint64_t dryrun__block_size(const void *ptr);
 
 /* ---- lib_nccl_peers.c ---- */
 
-/* A number that a kernel has made of what every rank has sent, its own: true where that was just
- * gathered, once. */
+/* Replaces a number that the host reads by one computed from just gathered numbers. True:
+ * replaced. */
 bool dryrun__of_gathered(void *number, size_t size);
 
-/* ---- what libcuda.so.1 shows to an observer outside, and to our NVML ---- */
+/* ---- exported by libcuda.so.1 for observers in other processes and for the NVML here ---- */
 
 #define DRYRUN_USAGE_MAGIC 0x4d544452u
 
@@ -190,10 +191,9 @@ struct dryrun_usage {
 	uint32_t magic, version, n_devices, pad;
 	struct {
 		uint64_t total, used /* by this process, context included */, context,
-			refused /* how often there was no room */;
+			refused /* number of failed allocations */;
 	} device[DRYRUN_MAX_DEVICES];
-	uint64_t reports; /* calls of c10::reportMemoryUsageToProfiler: what records can tell that
-			     it has seen all */
+	uint64_t reports; /* calls of c10::reportMemoryUsageToProfiler, to count losses */
 };
 
 extern struct dryrun_usage memtrace_dryrun_usage;
@@ -201,18 +201,17 @@ extern struct dryrun_usage memtrace_dryrun_usage;
 /* ---- stream.c ---- */
 
 /*
- * For NCCL's answers: the next cudaStreamWaitEvent of a stream that has no collectives is preceded
- * by a pause in which the watchdog sees the work done.
+ * For NCCL: before the next cudaStreamWaitEvent of a stream without collectives, pauses so that the
+ * watchdog sees the work done.
  */
 void dryrun__collective_enqueued(void *stream);
 /*
- * Work put on a stream: a node, where the stream is being captured. CUDA_CAPTURE_INVALIDATED, and
- * the work is not done, where something was done in the capture that cannot be captured: until the
- * capture is ended.
+ * Adds work to a stream; during a capture, a node. CUDA_CAPTURE_INVALIDATED: the capture has become
+ * invalid and accepts no work until it ends.
  */
 int dryrun__stream_work(void *stream);
-/* The host waits for a stream. CUDA_CAPTURE_UNSUPPORTED, and the capture invalidated, where it is
- * being captured. */
+/* The host waits for a stream. During a capture: CUDA_CAPTURE_UNSUPPORTED, and the capture becomes
+ * invalid. */
 int dryrun__stream_wait(void *stream);
-/* The host waits for a device, with all its streams; otherwise as above. */
+/* The host waits for all streams of a device; errors as above. */
 int dryrun__device_wait(int device);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Driver functions by name and version. A name that has several forms means the newest one that the
- * version asked for has: gen/entries.def knows since when each is there. That is also what cuda.h's
- * macros choose for its own version, but for the few names that they keep behind (cuCtxGetDevice in
- * CUDA 13), where the form below takes either's arguments.
+ * Driver functions by name and version. A name with several forms means the newest form that exists
+ * in the requested version; gen/entries.def has each form's first version. The macros in cuda.h
+ * choose the same way, except for a few names (cuCtxGetDevice in CUDA 13), whose form here accepts
+ * both argument lists.
  */
 #include "dryrun.h"
 
@@ -34,7 +34,7 @@ static int compare(const void *name, const void *entry)
 	return strcmp(name, ((const struct entry *)entry)->name);
 }
 
-/* A function that this library exports; dlsym looks into what it needs as well. */
+/* A function exported by this library. dlsym() also searches the libraries that it needs. */
 static void *own_symbol(const char *name)
 {
 	void *own = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), *found;
@@ -51,11 +51,10 @@ static void *own_symbol(const char *name)
 }
 
 /*
- * With MEMTRACE_DRYRUN_BYPASS: the function behind the exported one, as a driver might have it. So
- * are the calls of programs that ask for addresses missed by who looks at the exported functions
- * only.
+ * With MEMTRACE_DRYRUN_BYPASS: an internal function with the exported one's effect, as in real
+ * drivers. Tests use it to show that probes on exported functions miss such calls.
  */
-static void *behind(const char *name)
+static void *internal_function(const char *name)
 {
 	for (size_t i = 0; dryrun__config()->bypass && driver__hidden[i].name; i++)
 		if (!strcmp(driver__hidden[i].name, name))
@@ -63,12 +62,12 @@ static void *behind(const char *name)
 	return NULL;
 }
 
-/* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM: the form for it, where there is one. */
+/* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM: prefer the per-thread form. */
 #define PER_THREAD 2u
 
 static void *of_stream(const char *name, uint64_t flags)
 {
-	void *found = behind(name);
+	void *found = internal_function(name);
 	char own[MAX_NAME + 16];
 
 	if (!found && flags & PER_THREAD) {
@@ -91,7 +90,7 @@ static void *find(const char *name, int version, uint64_t flags, int *status)
 	entry = bsearch(name, entries, sizeof(entries) / sizeof(*entries), sizeof(*entries),
 			compare);
 	if (!entry) {
-		/* one of a form's own name, or of a CUDA that the table does not know */
+		/* a form's own name, or a function newer than the table */
 		found = of_stream(name, flags);
 		*status = found ? FOUND : NO_SYMBOL;
 		return found;
@@ -104,8 +103,8 @@ static void *find(const char *name, int version, uint64_t flags, int *status)
 	}
 	snprintf(full, sizeof(full), form > 1 ? "%s_v%d" : "%s", name, form);
 	found = of_stream(full, flags);
-	/* Since 12.0 the headers' name for another function: its own later form takes what nobody
-	 * passes any more. */
+	/* Since 12.0 the headers use this name for cuGraphInstantiateWithFlags; its own later form
+	 * is obsolete. */
 	if (version >= 12000 && !strcmp(name, "cuGraphInstantiate"))
 		found = own_symbol("cuGraphInstantiateWithFlags");
 	*status = found ? FOUND : NO_SYMBOL;
@@ -130,14 +129,14 @@ API(int, cuGetProcAddress, const char *name, void **function, int version, uint6
 	return cuGetProcAddress_v2(name, function, version, flags, NULL);
 }
 
-/* What PyTorch's table of entry points holds for a name that nothing here answers. */
+/* Entry in PyTorch's table for functions that are not implemented here. */
 static int not_supported(void)
 {
 	dryrun__unmodelled("a driver function that the dry run does not have");
 	return CUDA_NOT_SUPPORTED;
 }
 
-/* PyTorch asserts that no entry is NULL, used or not. */
+/* PyTorch asserts that no entry of its table is NULL. */
 static int entry_point(const char *name, void **function, int version, uint64_t flags, int *status)
 {
 	int state;
@@ -152,7 +151,7 @@ static int entry_point(const char *name, void **function, int version, uint64_t 
 	return CUDA_OK;
 }
 
-/* Without a version it is that of the runtime that the program has loaded, which is asked. */
+/* Calls without a version get that of the loaded runtime. */
 static int runtime_version(void)
 {
 	int (*ask)(int *) = (int (*)(int *))(uintptr_t)dlsym(RTLD_DEFAULT, "cudaRuntimeGetVersion");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Memory of the host that CUDA knows: pinned, registered, managed. Pages come when they are
- * touched. */
+/* Host memory known to CUDA: pinned, registered, managed. Pages are allocated at first access. */
 #include "host.h"
 
 #include <errno.h>
@@ -20,7 +19,7 @@ struct range {
 static struct range *ranges; /* sorted by address, disjoint; under the lock */
 static size_t n, room;
 
-/* The first range that ends above addr. */
+/* Index of the first range that ends above addr. */
 static size_t after(uint64_t addr)
 {
 	size_t low = 0, high = n;
@@ -36,7 +35,7 @@ static size_t after(uint64_t addr)
 	return low;
 }
 
-/* Lock held. 0, -EEXIST when a part of it is known already, -ENOMEM. */
+/* 0; -EEXIST: overlaps a known range; -ENOMEM. Lock held. */
 static int add(const struct range *r)
 {
 	size_t at = after(r->addr);
@@ -58,7 +57,7 @@ static int add(const struct range *r)
 	return 0;
 }
 
-/* Takes out the range that begins at ptr and is of one of the two kinds. */
+/* Removes the range that starts at ptr if it is of one of the two kinds. */
 static bool take_out(const void *ptr, enum kind one, enum kind other, struct range *r)
 {
 	bool found = false;

@@ -2,18 +2,18 @@
 #pragma once
 #include "core.h"
 
-/* Pinned memory (cudaHostAlloc): readable and writable, zeros, of whole pages. 0 or an error of
- * CUDA's. */
+/* Allocates pinned memory (cudaHostAlloc): readable and writable zeros, whole pages. 0 or a CUDA
+ * error. */
 int host__alloc(uint64_t size, unsigned int flags, void **ptr);
-/* NULL is no error. */
+/* NULL is allowed. */
 int host__free(void *ptr);
-/* Managed memory: the host's pages; a device is not charged for it. */
+/* Allocates managed memory in host pages; no device is charged. */
 int host__alloc_managed(uint64_t size, void **ptr);
-/* CUDA_INVALID_VALUE: it is none. */
+/* CUDA_INVALID_VALUE: not managed memory. */
 int host__free_managed(void *ptr);
-/* Both out of a pool. */
+/* Allocate and free pinned or managed memory of a pool. */
 int host__alloc_pooled(uint64_t size, bool managed, void **ptr);
 int host__free_pooled(void *ptr);
-/* The caller's memory, known as pinned from now on. */
+/* Registers the caller's memory as pinned. */
 int host__register(void *ptr, uint64_t size, unsigned int flags);
 int host__unregister(void *ptr);

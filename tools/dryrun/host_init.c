@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Weights that a model is given on the host, before it goes to the device. Of large tensors a copy
- * to the device forgets what they were, so what they are begun with is for nothing; but it makes
- * their pages, and a model of 7e9 parameters would need 27 GB of the host's memory. Where such a
- * tensor's pages have not been touched, they are left so: it is zero.
+ * Skips the initialization of weights on the host before a model moves to the device. For large
+ * tensors the copy to the device drops the values, but initializing them would allocate their
+ * pages: 27 GB for a model of 7e9 parameters. If no page of such a tensor has been touched, it
+ * stays zero.
  *
- * PyTorch's operations are functions that its libraries call by name, so ours are met first.
- * Tensor& comes and goes as a pointer, std::optional<Generator> as one to the caller's copy.
+ * PyTorch's libraries call operations by symbol, so these definitions replace them. Tensor& is
+ * passed as a pointer, std::optional<Generator> as a pointer to the caller's copy.
  */
 #include "depends.h"
 #include "dryrun.h"
@@ -18,15 +18,13 @@
 #include <unistd.h>
 
 #define LARGE (1u << 20)
-#define TOUCHED                                                                                    \
-	(3ull << 62) /* of an entry of /proc/PID/pagemap: there is a page, or it is swapped out */
+#define TOUCHED (3ull << 62) /* bits in /proc/PID/pagemap: page present, or swapped out */
 #define N_PAGES 512
 
 typedef void *random_t(void *self, double a, double b, void *generator);
 typedef void *zero_t(void *self);
 
-/* PyTorch's own interface for compiled code, in plain C: since 2.2. A tensor is a pointer to its
- * object there. */
+/* PyTorch's C interface for compiled code, since 2.2. A tensor is a pointer to its object. */
 static struct {
 	int (*device)(void *tensor, int32_t *type);
 	int (*dtype)(void *tensor, int32_t *type);
@@ -58,7 +56,7 @@ static bool find_shim(void)
 		{ "aoti_torch_get_storage_size", &shim.storage },
 		{ "aoti_torch_get_data_ptr", &shim.data },
 	};
-	static int known; /* 1: there, 2: not there */
+	static int known; /* 1: available, 2: not available */
 	int state = __atomic_load_n(&known, __ATOMIC_ACQUIRE);
 
 	if (!state) {
@@ -75,8 +73,8 @@ static bool find_shim(void)
 	return state == 1;
 }
 
-/* Bytes of a tensor of floating point on the host that has its storage to itself; 0: it is none, or
- * a small one. */
+/* Bytes of a floating-point host tensor that owns its whole storage; 0: another tensor, or a small
+ * one. */
 static uint64_t size_of(void *tensor)
 {
 	static const unsigned char sizes[] = { [5] = 2, [6] = 4, [7] = 8, [15] = 2 };
@@ -92,7 +90,7 @@ static uint64_t size_of(void *tensor)
 	return size >= LARGE ? (uint64_t)size : 0;
 }
 
-/* The first and the last page may be shared with others: they are not asked for. */
+/* Skips the first and the last page, which other data may share. */
 static bool is_untouched(uint64_t at, uint64_t size)
 {
 	uint64_t first = (at + DRYRUN_PAGE - 1) / DRYRUN_PAGE, end = (at + size) / DRYRUN_PAGE,
@@ -132,7 +130,7 @@ static bool leave(void *tensor, bool random)
 	if (!size || (random && !begins_model()) || shim.data(tensor, &at) || !at ||
 	    !is_untouched((uintptr_t)at, size))
 		return false;
-	if (!random) { /* so are the others already */
+	if (!random) { /* then the others are resolved, too */
 		uint64_t begin = DRYRUN_PAGE - (uintptr_t)at % DRYRUN_PAGE,
 			 end = ((uintptr_t)at + size) % DRYRUN_PAGE;
 
@@ -157,7 +155,7 @@ static bool leave(void *tensor, bool random)
 		return !call || leave(self, true) ? self : call(self, a, b, generator);            \
 	}
 
-/* at::_ops::normal_::call and uniform_: from 2.5 on with std::optional, before with c10's. */
+/* at::_ops::normal_::call and uniform_: std::optional from 2.5 on, c10::optional before. */
 RANDOM(_ZN2at4_ops7normal_4callERNS_6TensorEddSt8optionalINS_9GeneratorEE)
 RANDOM(_ZN2at4_ops7normal_4callERNS_6TensorEddN3c108optionalINS_9GeneratorEEE)
 RANDOM(_ZN2at4_ops8uniform_4callERNS_6TensorEddSt8optionalINS_9GeneratorEE)

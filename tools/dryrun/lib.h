@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * What the answers of CUDA's mathematics and communication libraries share. Their handles are ours:
- * none may reach the real library. A function that only puts work onto a stream, in memory that its
- * caller gave, is modelled by doing nothing; what the dry run cannot know is written into its log.
+ * Shared by the models of CUDA's math and communication libraries. Their handles are defined here
+ * and must not reach the real libraries. Functions that only enqueue work in the caller's memory do
+ * nothing. Results that the dry run cannot know are noted in its log.
  */
 #include "dryrun.h"
 
@@ -23,14 +23,14 @@ enum library {
 	LIB_cupti,
 };
 
-/* Results, as each library's header numbers them. 0 is success everywhere. */
+/* Results as numbered by each library's header. 0 is success everywhere. */
 enum {
 	CUBLAS_NOT_INITIALIZED = 1,
 	CUBLAS_INVALID_VALUE = 7,
 	CUBLAS_NOT_SUPPORTED = 15,
 	CUFFT_INVALID_VALUE = 4,
 	CUFFT_NOT_SUPPORTED = 16,
-	CURAND_INTERNAL_ERROR = 999, /* there is no "not supported" */
+	CURAND_INTERNAL_ERROR = 999, /* the library has no "not supported" */
 	CUSOLVER_INVALID_VALUE = 3,
 	CUSOLVER_NOT_SUPPORTED = 9,
 	CUSPARSE_ALLOC_FAILED = 2,
@@ -45,19 +45,18 @@ enum {
 	CUFILE_NOT_SUPPORTED = 5007, /* GPUDirect Storage not supported on current platform */
 };
 
-/* cudaDataType, as cuBLAS, cuFFT, cuSOLVER and cuSPARSE share it: bytes of an element; 16, the
- * most, if unknown. */
+/* Bytes per element of a cudaDataType, shared by cuBLAS, cuFFT, cuSOLVER and cuSPARSE; 16, the
+ * largest, if unknown. */
 unsigned int lib__data_size(int type);
 
-/* Stores a handle: not NULL, given once, never an address of anything. handle may be NULL. */
+/* Stores a new handle: unique, not NULL, not an address. handle may be NULL. */
 void lib__give(void **handle);
 
-/* CUDNN_STATUS_NOT_SUPPORTED and _BAD_PARAM of the cuDNN that the program has loaded: renumbered
- * in 9. */
+/* CUDNN_STATUS_NOT_SUPPORTED and _BAD_PARAM of the loaded cuDNN: version 9 renumbered them. */
 int lib__cudnn_not_supported(void);
 int lib__cudnn_bad_param(void);
 
-/* A function that has no effect on memory: its arguments need no look. */
+/* Defines a function without an effect on memory, whatever its arguments. */
 #define NO_EFFECT(name)                                                                            \
 	API(int, name, void)                                                                       \
 	{                                                                                          \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * cuBLAS and cuBLASLt. Their workspace is the caller's: PyTorch takes it from its own allocator, so
- * products are modelled by doing nothing. What they allocate inside is in no figure.
+ * cuBLAS and cuBLASLt. PyTorch allocates the workspace itself, so matrix products do nothing.
+ * Memory that the real libraries allocate internally is not counted.
  */
 #include "lib.h"
 
@@ -48,7 +48,7 @@ API(int, cublasDestroy_v2, void *h)
 	return 0;
 }
 
-/* A pair of functions that set and tell a member of the handle. */
+/* Defines a setter and a getter for a member of the handle. */
 #define SETTING(setter, getter, type, member)                                                      \
 	API(int, setter, void *h, type value)                                                      \
 	{                                                                                          \
@@ -124,8 +124,7 @@ struct heuristic {
 };
 _Static_assert(sizeof(struct heuristic) == 96, "cublasLtMatmulHeuristicResult_t");
 
-/* One algorithm that needs no workspace. A request beyond the array of results is the caller's own
- * fault. */
+/* Returns one algorithm that needs no workspace. The caller guarantees the size of the array. */
 API(int, cublasLtMatmulAlgoGetHeuristic, void *h, void *operation, void *a, void *b, void *c,
     void *d, void *preference, int requested, struct heuristic *results, int *n)
 {
@@ -136,7 +135,7 @@ API(int, cublasLtMatmulAlgoGetHeuristic, void *h, void *operation, void *a, void
 	return 0;
 }
 
-/* Of an algorithm that the caller chose by itself: it works, without a workspace. */
+/* Accepts any algorithm chosen by the caller, without a workspace. */
 API(int, cublasLtMatmulAlgoCheck, void *h, void *operation, void *a, void *b, void *c, void *d,
     void *algorithm, struct heuristic *result)
 {

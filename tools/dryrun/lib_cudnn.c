@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * cuDNN 8 and 9, as PyTorch uses it: convolutions through the backend API and through the older
- * one, batch norm, recurrent networks, CTC, grid sampling. Layouts and numbers are those of
- * cudnn_graph.h, cudnn_ops.h, cudnn_cnn.h and cudnn_adv.h.
+ * cuDNN 8 and 9 as used by PyTorch: convolutions through the backend API and the legacy API, batch
+ * norm, recurrent networks, CTC, grid sampling. Layouts and numbers: cudnn_graph.h, cudnn_ops.h,
+ * cudnn_cnn.h, cudnn_adv.h.
  *
- * The workspace of a convolution is chosen by the real library from what it measured on the device;
- * it enters the peak almost one to one and cannot be known here. It is a parameter,
- * MEMTRACE_DRYRUN_CUDNN_WORKSPACE, and the log says that it was used.
+ * The real library chooses a convolution's workspace by measurements on the device. It affects the
+ * peak almost one to one and cannot be known here. MEMTRACE_DRYRUN_CUDNN_WORKSPACE sets it, and the
+ * log notes its use.
  */
 #include "lib.h"
 
@@ -23,16 +23,16 @@
 enum { TRAINING = 1 };					   /* cudnnForwardMode_t */
 enum { BIAS_NONE, BIAS_INPUT, BIAS_BOTH, BIAS_RECURRENT }; /* cudnnRNNBiasMode_t */
 
-/* Every descriptor of ours, whichever kind: what a later question needs of it. */
+/* A descriptor of any kind: the values that later calls need. */
 struct descriptor {
-	int type, format; /* of the elements; of a filter */
+	int type, format; /* type of the elements; format of a filter */
 	int n;
 	int dims[MAX_DIMS], strides[MAX_DIMS];
-	/* recurrent network */
+	/* of a recurrent network */
 	int cell, bias, directions, skip_input, input, hidden, projected, layers;
-	/* its data */
+	/* of a recurrent network's data */
 	int length, batch, width;
-	/* backend: a convolution, or made of one */
+	/* backend: a convolution, or contains one */
 	bool convolution;
 };
 
@@ -50,8 +50,7 @@ static int by_version(int in_8, int in_9)
 	int major = atomic_load(&known);
 
 	if (!major) {
-		/* The wheels name it so; one of another name, linked by the program itself, is
-		 * taken for the newest. */
+		/* The name in PyTorch's wheels. A library of another name counts as the newest. */
 		if (!dl_iterate_phdr(version, &major))
 			return in_9;
 		atomic_store(&known, major);
@@ -74,7 +73,7 @@ static int alloc_failed(void)
 	return by_version(2, 4003);
 }
 
-/* What is taken for the workspace of a convolution, said once. */
+/* Assumed workspace of a convolution in bytes; logged once. */
 static size_t workspace(void)
 {
 	static atomic_bool told;
@@ -85,7 +84,7 @@ static size_t workspace(void)
 	return size;
 }
 
-/* A size that the real library alone knows, answered with a guess. */
+/* Returns a guess for a size that only the real library knows. */
 static int guess(atomic_bool *told, const char *what, size_t *to, uint64_t size)
 {
 	if (!to)
@@ -245,7 +244,7 @@ NO_EFFECT(cudnnSetCTCLossDescriptor_v9)
 NO_EFFECT(cudnnSetDropoutDescriptor)
 NO_EFFECT(cudnnRestoreDropoutDescriptor)
 
-/* ---- work: in memory that the caller gave ---- */
+/* ---- work in the caller's memory ---- */
 
 NO_EFFECT(cudnnConvolutionForward)
 NO_EFFECT(cudnnConvolutionBackwardData)
@@ -273,9 +272,9 @@ NO_EFFECT(cudnnRNNBackwardData_v8)
 NO_EFFECT(cudnnRNNBackwardWeights)
 NO_EFFECT(cudnnRNNBackwardWeights_v8)
 
-/* ---- convolutions: the older API ---- */
+/* ---- convolutions: the legacy API ---- */
 
-/* cudnnConvolution{Fwd,BwdData,BwdFilter}AlgoPerf_t, which are alike. */
+/* cudnnConvolution{Fwd,BwdData,BwdFilter}AlgoPerf_t, which have one layout. */
 struct performance {
 	int algorithm, status;
 	float time;
@@ -290,7 +289,7 @@ static int one_algorithm(int wanted, int *n, struct performance *results)
 	if (wanted < 1 || !n || !results)
 		return lib__cudnn_bad_param();
 	memset(results, 0, sizeof(*results));
-	/* of each direction: implicit GEMM with precomputed indices, or algorithm 1; deterministic */
+	/* in each direction: implicit GEMM with precomputed indices, or algorithm 1; deterministic */
 	results->algorithm = 1;
 	results->memory = workspace();
 	results->determinism = 1;
@@ -353,8 +352,7 @@ API(int, cudnnBackendDestroyDescriptor, struct descriptor *d)
 	return 0;
 }
 
-/* A graph is of convolutions if an operation in it is one; so are its engines and plans, which
- * refer to it. */
+/* A graph with a convolution is a convolution, and so are engines and plans that refer to it. */
 API(int, cudnnBackendSetAttribute, struct descriptor *d, int name, int type, int64_t n,
     struct descriptor *const *elements)
 {
@@ -367,8 +365,8 @@ API(int, cudnnBackendSetAttribute, struct descriptor *d, int name, int type, int
 }
 
 /*
- * Heuristics find one configuration, a configuration has one engine: both into descriptors that the
- * caller made. All else that is a number is 0, and all else there is none of.
+ * Heuristics return one configuration, a configuration one engine, in the caller's descriptors.
+ * Other numbers are 0, other lists empty.
  */
 API(int, cudnnBackendGetAttribute, struct descriptor *d, int name, int type, int64_t wanted,
     int64_t *n, void *elements)
@@ -381,7 +379,7 @@ API(int, cudnnBackendGetAttribute, struct descriptor *d, int name, int type, int
 		return lib__cudnn_bad_param();
 	if (n)
 		*n = count;
-	if (!count || !wanted || !elements) /* asked how many there are */
+	if (!count || !wanted || !elements) /* the caller asks for the count only */
 		return 0;
 	if (type == TYPE_DESCRIPTOR) {
 		if (!results[0])
@@ -403,8 +401,7 @@ NO_EFFECT(cudnnBackendFinalize)
 NO_EFFECT(cudnnBackendInitialize)
 NO_EFFECT(cudnnBackendExecute)
 
-/* ---- batch norm: without an activation fused into it, the real library asks for little or nothing
- * ---- */
+/* ---- batch norm: without a fused activation the real library needs little or no memory ---- */
 
 API(int, cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize, void *h, int mode,
     int operations, void *x, void *z, void *y, void *scale, void *activation, size_t *size)
@@ -464,8 +461,8 @@ static int gates(const struct descriptor *r)
 	return r->cell == 2 /* LSTM */ ? 4 : r->cell == 3 /* GRU */ ? 3 : 1;
 }
 
-/* Numbers as large as a network has: their products stay within 64 bits. */
-static bool sane(const struct descriptor *r)
+/* Limits the numbers of a network, so that products fit into 64 bits. */
+static bool in_limits(const struct descriptor *r)
 {
 	return r && r->input >= 0 && r->input < 1 << 20 && r->hidden > 0 && r->hidden < 1 << 20 &&
 	       r->projected > 0 && r->projected <= r->hidden && r->layers > 0 &&
@@ -499,7 +496,7 @@ static uint64_t layer_biases(const struct descriptor *r)
 				       : 1);
 }
 
-/* All matrices, layer by layer, then all biases: elements. */
+/* Number of elements: matrices layer by layer, then biases. */
 static uint64_t weights(const struct descriptor *r)
 {
 	uint64_t n = 0;
@@ -510,12 +507,11 @@ static uint64_t weights(const struct descriptor *r)
 }
 
 struct part {
-	uint64_t at;	   /* elements from the start of the weights */
-	int rows, columns; /* 0 rows: there is none */
+	uint64_t at;	   /* offset in the weights, in elements */
+	int rows, columns; /* 0 rows: absent */
 };
 
-/* The matrix and the bias of a linear layer: of the input for the gates, of the state for the
- * gates, the projection. */
+/* Finds matrix and bias of a linear layer: input to gates, state to gates, or the projection. */
 static void find_part(const struct descriptor *r, int pseudo_layer, int linear, struct part *matrix,
 		      struct part *bias)
 {
@@ -582,7 +578,7 @@ API(int, cudnnSetRNNDescriptor_v8, struct descriptor *r, int algorithm, int cell
 		.projected = projected,
 		.layers = layers,
 	};
-	return sane(r) ? 0 : lib__cudnn_bad_param();
+	return in_limits(r) ? 0 : lib__cudnn_bad_param();
 }
 
 API(int, cudnnSetRNNDataDescriptor, struct descriptor *d, int type, int layout, int length,
@@ -599,7 +595,7 @@ API(int, cudnnSetRNNDataDescriptor, struct descriptor *d, int type, int layout, 
 
 API(int, cudnnGetRNNWeightSpaceSize, void *h, const struct descriptor *r, size_t *size)
 {
-	if (!sane(r) || !size)
+	if (!in_limits(r) || !size)
 		return lib__cudnn_bad_param();
 	*size = weights(r) * type_size(r->type);
 	return 0;
@@ -611,7 +607,8 @@ API(int, cudnnGetRNNWeightParams, void *h, const struct descriptor *r, int pseud
 {
 	struct part matrix, bias;
 
-	if (!sane(r) || pseudo_layer < 0 || pseudo_layer >= r->layers * r->directions || linear < 0)
+	if (!in_limits(r) || pseudo_layer < 0 || pseudo_layer >= r->layers * r->directions ||
+	    linear < 0)
 		return lib__cudnn_bad_param();
 	find_part(r, pseudo_layer, linear, &matrix, &bias);
 	give_part(r, &matrix, base, matrix_desc, matrix_at);
@@ -619,8 +616,7 @@ API(int, cudnnGetRNNWeightParams, void *h, const struct descriptor *r, int pseud
 	return 0;
 }
 
-/* Of all steps: what the gates came to, and the states, for each layer. The real sizes are cuDNN's
- * own. */
+/* Bytes of gates and states of all layers and steps. cuDNN's real size is not documented. */
 static uint64_t rnn_reserve(const struct descriptor *r, uint64_t length, uint64_t batch)
 {
 	return length * batch * (gates(r) + 2) * r->hidden * r->directions * r->layers *
@@ -635,7 +631,7 @@ static uint64_t rnn_workspace(const struct descriptor *r, uint64_t length, uint6
 API(int, cudnnGetRNNTempSpaceSizes, void *h, const struct descriptor *r, int mode,
     const struct descriptor *x, size_t *size, size_t *reserve)
 {
-	if (!sane(r) || !x)
+	if (!in_limits(r) || !x)
 		return lib__cudnn_bad_param();
 	if (size)
 		GUESS("cuDNN recurrent network: workspace", size,
@@ -646,8 +642,7 @@ API(int, cudnnGetRNNTempSpaceSizes, void *h, const struct descriptor *r, int mod
 	return 0;
 }
 
-/* The same before cuDNN 9: the width of the input comes with each question, as dimension 1 of its
- * descriptor. */
+/* Before cuDNN 9 the input width is dimension 1 of the descriptor in each later call. */
 
 API(int, cudnnSetRNNDescriptor_v6, void *h, struct descriptor *r, int hidden, int layers,
     void *dropout, int input_mode, int direction, int cell, int algorithm, int precision)
@@ -667,7 +662,7 @@ API(int, cudnnSetRNNProjectionLayers, void *h, struct descriptor *r, int recurre
 
 NO_EFFECT(cudnnSetRNNMatrixMathType)
 
-/* The network with what the caller says of it besides. */
+/* Copies the network and adds the caller's other arguments. */
 static int complete(struct descriptor *to, const struct descriptor *r, const struct descriptor *x,
 		    int type)
 {
@@ -676,7 +671,7 @@ static int complete(struct descriptor *to, const struct descriptor *r, const str
 	*to = *r;
 	to->input = x->dims[1];
 	to->type = type;
-	return sane(to) ? 0 : lib__cudnn_bad_param();
+	return in_limits(to) ? 0 : lib__cudnn_bad_param();
 }
 
 API(int, cudnnGetRNNParamsSize, void *h, const struct descriptor *r, const struct descriptor *x,

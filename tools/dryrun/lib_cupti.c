@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * CUPTI: what a profiler asks about the device is not supported (gen/calls.def). The real library
- * is kept out: it asks the driver for what is not documented, and some versions answer the refusal
- * by calling themselves without end.
+ * CUPTI: profilers' questions about the device are not supported (gen/calls.def). The real library
+ * must not load: it uses undocumented driver functions, and some versions recurse endlessly when
+ * refused.
  */
 #include "lib.h"
 

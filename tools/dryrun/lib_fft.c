@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* cuFFT: plans are numbers, transforms do nothing; the size of a plan's workspace is a guess. */
+/* cuFFT: plans are numbers, transforms do nothing, and the size of a plan's workspace is a
+ * guess. */
 #include "lib.h"
 
 #include <stdatomic.h>
 
 #define MAX_RANK 3
 
-/* Whether one kernel can do all of a transform in shared memory: then cuFFT asks for no workspace. */
+/* True if one kernel can compute a transform in shared memory: cuFFT then needs no workspace. */
 static bool one_pass(long long n)
 {
 	static const int primes[] = { 2, 3, 5, 7 };
@@ -19,14 +20,14 @@ static bool one_pass(long long n)
 	return n == 1;
 }
 
-/* A transform of more than one pass has a second place as large as its data. */
+/* A transform of several passes needs a second buffer as large as its data. */
 static int plan_size(int rank, const long long *n, int type, long long batch, size_t *size)
 {
 	uint64_t total = lib__data_size(type);
 
 	if (rank < 1 || rank > MAX_RANK || !n || batch < 1)
 		return CUFFT_INVALID_VALUE;
-	if (type == 0 || type == 1 || type == 2) /* real: half as many complex numbers, and some */
+	if (type == 0 || type == 1 || type == 2) /* real data: half the complex numbers */
 		total *= 2;
 	for (int i = 0; i < rank; i++)
 		if (n[i] < 1 || __builtin_mul_overflow(total, (uint64_t)n[i], &total))

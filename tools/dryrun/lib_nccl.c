@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * NCCL with one rank that is alive: this one. What the others would send is taken for what this one
- * sends, so that counts, sizes and flags that a script reads back are plausible: a sum over n ranks
- * is n times this rank's values, a gather has them in every place. Only small data is moved
- * (dryrun__copy). The numbers of types and operations are those of nccl.h.
+ * NCCL with one live rank. Other ranks are assumed to send the same data as this one, so that
+ * counts, sizes and flags read back are plausible: a sum over n ranks is n times this rank's
+ * values, a gather repeats them. Only small data is copied (dryrun__copy). Numbers of types and
+ * operations: nccl.h.
  */
 #include "lib_nccl.h"
 
@@ -57,7 +57,7 @@ static int create(struct comm **to, int ranks, int rank, int device)
 		return NCCL_SYSTEM_ERROR;
 	*c = (struct comm){ NCCL_MAGIC, ranks, rank, device };
 	*to = c;
-	/* Its buffers on the device, tens to hundreds of MiB by topology, are in no figure. */
+	/* Its device buffers, tens to hundreds of MiB by topology, are not counted. */
 	dryrun__unmodelled("NCCL communicator: buffers");
 	return NCCL_OK;
 }
@@ -132,8 +132,8 @@ API(int, ncclCommSplit, void *comm, int color, int key, struct comm **to, void *
 		*to = NULL;
 		return NCCL_OK;
 	}
-	/* How many ranks named this colour, only they know, unless PyTorch is heard to say it; its
-	 * key is the rank among them. */
+	/* Only the other ranks know how many ranks gave this colour, unless PyTorch's split is in
+	 * progress. The key is the rank. */
 	if (c->ranks == 1)
 		return create(to, 1, 0, c->device);
 	n = nccl__split_size();
@@ -293,7 +293,7 @@ static float from_half(uint16_t h)
 		 bits;
 	float f;
 
-	if (!exponent) { /* zero, or below the normal numbers: multiples of 2^-24 */
+	if (!exponent) { /* zero or subnormal: a multiple of 2^-24 */
 		f = (float)fraction * 0x1p-24f;
 		return sign ? -f : f;
 	}
@@ -315,7 +315,7 @@ static uint16_t to_half(float f)
 	exponent = (int)(bits >> 23) - 112;
 	if (exponent >= 31)
 		return (uint16_t)(sign | 0x7c00);
-	if (exponent <= 0) { /* to the nearest multiple of 2^-24, ties to even */
+	if (exponent <= 0) { /* round to the nearest multiple of 2^-24, ties to even */
 		float scaled = (f < 0 ? -f : f) * 0x1p24f;
 		uint32_t n = (uint32_t)scaled;
 		float rest = scaled - (float)n;
@@ -327,7 +327,7 @@ static uint16_t to_half(float f)
 	return (uint16_t)(sign | (bits + 0xfff + (bits >> 13 & 1)) >> 13);
 }
 
-/* x for each of n ranks, reduced. */
+/* x reduced over n ranks with equal values. */
 #define REDUCED(x)                                                                                 \
 	({                                                                                         \
 		__auto_type x_ = (x);                                                              \
@@ -376,14 +376,14 @@ static void reduce(void *data, size_t count, enum type type, int op, int n)
 		for (size_t i = 0; i < count; i++)
 			half[i] = to_bfloat16(REDUCED(from_bfloat16(half[i])));
 		break;
-	default: /* 8-bit floating point: kept as it is */
+	default: /* 8-bit floating point: unchanged */
 		break;
 	}
 }
 
 /* ---- collectives ---- */
 
-/* The communicator, or NULL; and how many bytes count elements are. */
+/* The communicator, or NULL; sets *size to the bytes of `count` elements. */
 static struct comm *begin(void *comm, size_t count, int type, void *stream, size_t *size)
 {
 	struct comm *c = find(comm);
@@ -434,8 +434,8 @@ static void *slot(const void *base, size_t size, int n)
 }
 
 /*
- * One of a rank's share into each of the ranks' places; where it is not known how many there are,
- * into all that the block has from there on. More than small data is not moved anyway.
+ * Copies one rank's share to the places of all ranks. If their number is unknown, fills the rest of
+ * the block. Large data is not copied.
  */
 static void spread(void *to, const void *from, size_t size, int n)
 {
@@ -460,8 +460,8 @@ API(int, ncclAllReduce, const void *from, void *to, size_t count, int type, int 
 		return NCCL_INVALID_ARGUMENT;
 	reduce_into(to, from, count, size, type, op, c->ranks);
 	/*
-	 * Gradients: DDP lets go of its first buckets when it makes better ones. What others keep
-	 * beyond the wait for it was seen with none of FSDP's, which are many.
+	 * Gradients of DDP, which frees its first buckets after this when it builds better ones.
+	 * FSDP's many collectives need no pause: none kept memory beyond its wait when measured.
 	 */
 	if (size > DRYRUN_SMALL_COPY)
 		dryrun__collective_enqueued(stream);
@@ -565,7 +565,7 @@ API(int, ncclScatter, const void *from, void *to, size_t count, int type, int ro
 	return NCCL_OK;
 }
 
-/* What this rank keeps for itself is what it is taken to get from each. */
+/* Assumes that this rank gets from each rank what it keeps for itself. */
 API(int, ncclAlltoAll, const void *from, void *to, size_t count, int type, void *comm, void *stream)
 {
 	size_t size;
@@ -599,8 +599,7 @@ API(int, ncclRecv, void *to, size_t count, int type, int peer, void *comm, void 
 	return NCCL_OK;
 }
 
-/* An operation of the caller's own; its factor may be in device memory: values are kept as they
- * are. */
+/* An operation with the caller's factor, which may be in device memory: values stay unchanged. */
 API(int, ncclRedOpCreatePreMulSum, int *op, void *scalar, int type, int residence, void *comm)
 {
 	if (!op || !find(comm))

@@ -12,7 +12,7 @@
 
 #define GROUP_MAX 65536u
 #define RECORD_MAGIC 0x4d54504cu
-#define FILE_MAX (16u << 20) /* of what one rank leaves */
+#define FILE_MAX (16u << 20) /* bytes that one rank may store */
 #define PATH_SIZE 4096
 #define NOT_HEARD "NCCL: small data from another rank, taken for zeros"
 
@@ -28,7 +28,7 @@ struct op {
 
 struct group {
 	unsigned int depth;
-	int ranks, rank; /* of the communicator; -1: of several */
+	int ranks, rank; /* of the communicator; -1: several communicators */
 	struct op *ops;
 	size_t n, cap;
 };
@@ -59,9 +59,9 @@ static void remember(const struct comm *c, struct op op)
 	g->ops[g->n++] = op;
 }
 
-/* What was sent to that peer, or to all, in this group, of the same size: the exchange is taken to
- * be symmetric. */
-static const struct op *sent(const struct group *g, const struct op *to)
+/* Finds a send in this group to the same peer or to all, with the same size: exchanges are assumed
+ * symmetric. */
+static const struct op *find_send(const struct group *g, const struct op *to)
 {
 	for (size_t i = 0; i < g->n; i++) {
 		const struct op *o = &g->ops[i];
@@ -74,10 +74,11 @@ static const struct op *sent(const struct group *g, const struct op *to)
 }
 
 /*
- * A gather at its root: nothing is sent, and as much is received from each of the others, side by
- * side. The place between that is the root's own has its data already, and so would the others'.
+ * A gather at its root receives equal sizes from all other ranks into adjacent places. The gap is
+ * the root's own place, which has its data already. Returns that place, as the model for the other
+ * ranks' data; NULL: the group is no gather.
  */
-static const char *own_place(const struct group *g)
+static const char *gather_place(const struct group *g)
 {
 	const char *low = NULL, *high = NULL;
 	size_t size = g->n ? g->ops[0].size : 0;
@@ -101,8 +102,8 @@ static const char *own_place(const struct group *g)
 }
 
 /*
- * Numbers that this rank sent last, by how many they are: the shape of what it hands on in a
- * pipeline. What comes back is of the same shape.
+ * Numbers that this rank sent last, by count: in a pipeline, the shape of its output. Data that
+ * comes back has the same shape.
  */
 #define NUMBERS_MAX 8
 
@@ -152,13 +153,13 @@ void nccl__group_end(void)
 
 	if (!g->depth || --g->depth)
 		return;
-	own = own_place(g);
+	own = gather_place(g);
 	for (size_t i = 0; i < g->n; i++) {
 		const struct op *o = &g->ops[i], *same;
 
 		if (o->sends || o->filled || o->size > DRYRUN_SMALL_COPY)
 			continue;
-		same = sent(g, o);
+		same = find_send(g, o);
 		if (same && same->ptr != o->ptr)
 			dryrun__copy(o->ptr, same->ptr, o->size);
 		else if (own)
@@ -169,15 +170,15 @@ void nccl__group_end(void)
 	g->n = 0;
 }
 
-/* ---- what ranks leave for one another ---- */
+/* ---- files for the other ranks ---- */
 
 struct record {
 	uint32_t magic, size;
 	int32_t ranks, from, to;
-	uint32_t zeros; /* no bytes follow: all are 0 */
+	uint32_t zeros; /* all bytes are 0 and left out of the file */
 };
 
-struct left { /* by another rank, in memory */
+struct left { /* data of another rank */
 	struct left *next;
 	struct record head;
 	bool used;
@@ -194,8 +195,7 @@ static struct {
 	const char *folder; /* NULL: none */
 	int rank, world, fd;
 	size_t written;
-	off_t size_at; /* of a number of 8 bytes that was broadcast last, and is not known; 0: there
-			  is none */
+	off_t size_at; /* file offset of the last broadcast 8-byte number, if unknown; 0: none */
 	struct file *files; /* by rank */
 } peers = { .fd = -1 };
 
@@ -240,10 +240,10 @@ static bool all_zero(const unsigned char *bytes, size_t n)
 }
 
 /*
- * PyTorch broadcasts an object as its size and then its bytes; the size went through a kernel
- * (torch.cat), so that what was broadcast is 0 here, but the bytes say how many they are.
+ * PyTorch broadcasts an object as its size and then its bytes. The size is a kernel's result
+ * (torch.cat) and so unknown here. The length of the bytes then corrects the size in the file.
  */
-static void tell_size(bool is_number, bool is_bytes, const struct record *head)
+static void correct_size(bool is_number, bool is_bytes, const struct record *head)
 {
 	uint64_t size = head->size;
 
@@ -283,14 +283,14 @@ void nccl__send(const struct comm *c, int to, const void *from, size_t size, enu
 		peers.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	}
 	if (peers.fd >= 0 && peers.written + n <= FILE_MAX) {
-		tell_size(is_number, kind == NCCL_BYTES && to == NCCL_TO_ALL, head);
+		correct_size(is_number, kind == NCCL_BYTES && to == NCCL_TO_ALL, head);
 		if (write(peers.fd, bytes, n) == (ssize_t)n)
 			peers.written += n;
 	}
 	pthread_mutex_unlock(&mutex);
 }
 
-/* Reads all that a rank has left. A file that was cut off is good up to there. */
+/* Reads all data of a rank. A truncated file is valid up to its last whole record. */
 static void read_file(struct file *f, int rank)
 {
 	char path[PATH_SIZE];
@@ -319,8 +319,8 @@ static void read_file(struct file *f, int rank)
 		fclose(in);
 }
 
-/* The next one from that rank in the communicator; after the last, the last once more: a loop goes
- * on. */
+/* The next data of that rank in the communicator. After the last, repeats the last: loops
+ * continue. */
 static const struct left *next_of(struct file *f, const struct comm *c, int from, size_t size)
 {
 	const struct left *last = NULL;
@@ -339,9 +339,9 @@ static const struct left *next_of(struct file *f, const struct comm *c, int from
 }
 
 /*
- * Whose file it is in: the rank's own, where the communicator is the world. Else its number there
- * is not known: the nearest on that side that has left something of this kind, as pipelines and
- * meshes are laid out.
+ * Finds data by sender. In the world communicator, the rank names the file. In others the global
+ * rank is unknown: uses the nearest rank on that side with data of this kind, as in pipelines and
+ * meshes.
  */
 static const struct left *find(const struct comm *c, int from, size_t size)
 {
@@ -372,8 +372,7 @@ void nccl__receive(const struct comm *c, int from, void *to, size_t size, enum n
 			dryrun__copy(to, l->bytes, size);
 		pthread_mutex_unlock(&mutex);
 	}
-	/* An object's size, of which kernels make the sum, and then, when its bytes are there, the
-	 * end. */
+	/* A number is an object's size, which kernels sum up. The object's bytes end that. */
 	if (l && kind == NCCL_NUMBERS)
 		nccl__gathered(to, size, 2);
 	if (group.depth)
@@ -386,10 +385,10 @@ void nccl__receive(const struct comm *c, int from, void *to, size_t size, enum n
 		dryrun__unmodelled(NOT_HEARD);
 }
 
-/* ---- one number of each ---- */
+/* ---- numbers gathered from all ranks ---- */
 
 static __thread struct {
-	unsigned int left; /* so many times it will be read */
+	unsigned int left; /* remaining reads */
 	uint64_t number;
 } gathered;
 
@@ -429,10 +428,9 @@ int nccl__split_size(void)
 
 #ifdef __x86_64__
 /*
- * PyTorch's process group, asked to split off another, knows the ranks; ncclCommSplit(), which it
- * calls in turn, is told none. The method is virtual, and its place in the table of methods is
- * filled by name: ours is met first, and calls the real one. What it returns goes where the first
- * argument says.
+ * PyTorch's process group knows the number of ranks that it splits off, but does not pass it to
+ * ncclCommSplit(). The virtual method is bound by symbol, so this definition replaces it and calls
+ * the original. The first argument is the place of the result.
  */
 struct ranks { /* std::vector<int> */
 	const int *begin, *end, *limit;

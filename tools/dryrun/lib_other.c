@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * What nobody modelled by hand: one function for each line of gen/calls.def. All are weak, so that
- * a function written elsewhere in this library takes the place of its line.
+ * Functions without a model: one for each line of gen/calls.def. All are weak: a definition
+ * elsewhere in this library replaces them.
  */
 #include "dryrun.h"
 #include "lib.h"
@@ -10,9 +10,9 @@
 #include <string.h>
 
 /*
- * Integers and pointers are passed in the same places whatever their types are, and apart from
- * floating-point numbers, on x86-64 and on AArch64: a function may be defined with more of them
- * than a caller passes, as long as it reads those only that are there.
+ * On x86-64 and AArch64, integers and pointers use the same registers whatever their types, and
+ * floating-point numbers use others. So a function may declare more arguments than callers pass, if
+ * it reads only those passed.
  */
 #define ONE(n) long a##n
 #define ARGUMENTS                                                                                  \
@@ -42,7 +42,7 @@
 		return ANSWER_##answer(LIB_##library);                                             \
 	}
 
-/* Results of a library that does not know what it is asked for. */
+/* Each library's result for "not supported". */
 static const int not_supported[] = {
 	[LIB_cudart] = CUDA_NOT_SUPPORTED,	   [LIB_driver] = CUDA_NOT_SUPPORTED,
 	[LIB_cublas] = CUBLAS_NOT_SUPPORTED,	   [LIB_cublaslt] = CUBLAS_NOT_SUPPORTED,
@@ -58,7 +58,7 @@ static void tell(atomic_bool *told, const char *name)
 		dryrun__unmodelled(name);
 }
 
-/* A result in host memory. On the device it is as whatever a kernel leaves behind: not written. */
+/* Clears a result in host memory. Results in device memory are not written, as by a kernel. */
 static void zero(void *to, size_t size)
 {
 	if (to && !dryrun__is_device(to))
@@ -76,7 +76,7 @@ static long unknown(enum library library)
 
 void lib__give(void **handle)
 {
-	/* not canonical: reading it faults, wherever memory is */
+	/* not canonical: access always faults */
 	static atomic_uintptr_t last = 0x4d54000000000000;
 
 	if (handle)
@@ -85,7 +85,7 @@ void lib__give(void **handle)
 
 unsigned int lib__data_size(int type)
 {
-	/* library_types.h: pairs of a real and its complex type, in the order 32F 64F 16F 8I, and
+	/* library_types.h: a real and its complex type in turns, in the order 32F 64F 16F 8I, and
 	 * so on. */
 	static const unsigned char sizes[] = {
 		[0] = 4,  [4] = 8,  [1] = 8,  [5] = 16, [2] = 2,  [6] = 4,  [3] = 1,  [7] = 2,

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * cuSOLVER: decompositions do nothing, in memory that the caller gave; their status in device
- * memory stays as it was, 0 in fresh memory: success. How much workspace each wants is known to the
- * library alone and not documented: the sizes here are those of the same routine in LAPACK with
- * blocks of 32, and the log says so.
+ * cuSOLVER: decompositions in the caller's memory do nothing. Their status in device memory stays
+ * unchanged, 0 (success) in fresh memory. The real workspace sizes are not documented. The sizes
+ * here are those of LAPACK's routines with blocks of 32, and the log says so.
  */
 #include "lib.h"
 
@@ -54,7 +53,8 @@ API(int, cusolverDnGetStream, struct solver *handle, void **stream)
 	return 0;
 }
 
-/* Elements of a workspace; sizes are the caller's, any int: no product of three may wrap. */
+/* Stores a workspace size in elements. The sizes come from the caller: products of three ints must
+ * not overflow. */
 static int give(int *to, double elements)
 {
 	if (!to || !(elements >= 0) || elements > INT_MAX)
@@ -84,7 +84,7 @@ static double max(double a, double b)
 	return a > b ? a : b;
 }
 
-/* The routines' sizes, in elements of the matrix. */
+/* Workspace sizes of the routines, in elements of the matrix. */
 static double blocked(double n)
 {
 	return max(n, 1) * BLOCK;
@@ -249,7 +249,7 @@ FOR_TYPE(D, orgqr, ormqr, syevd, syevj, syevjBatched)
 FOR_TYPE(C, ungqr, unmqr, heevd, heevj, heevjBatched)
 FOR_TYPE(Z, ungqr, unmqr, heevd, heevj, heevjBatched)
 
-/* ---- the 64-bit API: bytes, on the device and on the host ---- */
+/* ---- the 64-bit API: sizes in bytes, for device and host ---- */
 
 API(int, cusolverDnXgetrf_bufferSize, void *h, void *params, int64_t m, int64_t n, int type,
     void *a, int64_t lda, int compute, size_t *device, size_t *host)

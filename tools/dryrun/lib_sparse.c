@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * cuSPARSE and cuSPARSELt. Products of a sparse with a dense matrix do nothing. How many elements a
- * product of two sparse matrices has depends on their values: it is not supported (gen/calls.def),
- * rather than answered wrongly.
+ * cuSPARSE and cuSPARSELt. Products of a sparse and a dense matrix do nothing. The size of a
+ * product of two sparse matrices depends on their values, so it is not supported (gen/calls.def).
  */
 #include "lib.h"
 
@@ -26,7 +25,7 @@ static int create(struct matrix **to, int64_t rows, int64_t columns, int64_t ele
 	return 0;
 }
 
-/* Pointers, types and the like follow, of which nothing is asked for later. */
+/* Ignores the arguments after these (pointers, types): no later call needs them. */
 #define MATRIX(name)                                                                               \
 	API(int, name, struct matrix **to, int64_t rows, int64_t columns, int64_t elements)        \
 	{                                                                                          \
@@ -40,7 +39,7 @@ MATRIX(cusparseCreateConstCsr)
 MATRIX(cusparseCreateConstCsc)
 MATRIX(cusparseCreateConstCoo)
 
-/* Blocked: elements are blocks of a size that comes after their number. */
+/* Blocked: elements are blocks; the block size follows their number. */
 API(int, cusparseCreateBsr, struct matrix **to, int64_t rows, int64_t columns, int64_t blocks,
     int64_t height, int64_t width)
 {
@@ -71,8 +70,7 @@ API(int, cusparseSpMatGetSize, const struct matrix *m, int64_t *rows, int64_t *c
 	return 0;
 }
 
-/* Formats that are rarely met have a size of their own, which nothing here knows: they are not
- * made. */
+/* Rare formats, whose creation fails: later calls would need sizes that are not kept here. */
 #define NOT_MADE(name)                                                                             \
 	API(int, name, void **to)                                                                  \
 	{                                                                                          \
@@ -116,8 +114,8 @@ NO_EFFECT(cusparseSetMatFillMode)
 NO_EFFECT(cusparseSetMatDiagType)
 NO_EFFECT(cusparseSetMatIndexBase)
 
-/* ---- workspaces: the caller asks for one more than it needs, and none is needed to do nothing
- * ---- */
+/* ---- workspaces: the dry run needs none, but reports the size that the real library is assumed to
+ * need ---- */
 
 static int guess(size_t *to, size_t size)
 {
@@ -157,7 +155,7 @@ API(int, cusparseSpSM_bufferSize, void *h, int op_a, int op_b, void *alpha, void
 	return guess(size, 0);
 }
 
-/* A sort has a second place for keys and values of 32 bits. */
+/* A sort needs a second buffer for keys and values of 32 bits. */
 static int sort_size(int elements, size_t *size)
 {
 	return elements < 0 ? CUSPARSE_INVALID_VALUE : guess(size, (size_t)elements * 8);
@@ -175,7 +173,7 @@ API(int, cusparseXcsrsort_bufferSizeExt, void *h, int m, int n, int elements, vo
 	return sort_size(elements, size);
 }
 
-/* Where the size's type is int. */
+/* For functions whose size is an int. */
 static int guess_narrow(int *size)
 {
 	size_t wide;
@@ -206,7 +204,7 @@ FOR_TYPE(D)
 FOR_TYPE(C)
 FOR_TYPE(Z)
 
-/* No pivot is zero, as far as anybody knows. */
+/* Reports that no pivot is zero. */
 #define PIVOT(name)                                                                                \
 	API(int, name, void *h, void *info, int *position)                                         \
 	{                                                                                          \
@@ -227,8 +225,7 @@ NO_EFFECT(cusparseSDDMM_preprocess)
 NO_EFFECT(cusparseSpSV_solve)
 NO_EFFECT(cusparseSpSM_solve)
 
-/* ---- cuSPARSELt: 2 of 4 elements. Its objects are the caller's memory, 512 bytes or more, ours to
- * fill ---- */
+/* ---- cuSPARSELt: 2:4 sparsity. Its objects are 512 bytes or more of the caller's memory ---- */
 
 struct structured {
 	int64_t rows, columns;
@@ -246,7 +243,7 @@ API(int, cusparseLtStructuredDescriptorInit, void *h, void *descriptor, int64_t 
 	return 0;
 }
 
-/* Half of the elements, and their places: an eighth of a byte for each that there was. */
+/* Half of the elements, and one eighth of a byte of metadata per original element. */
 API(int, cusparseLtSpMMACompressedSize2, void *h, const void *descriptor, size_t *size,
     size_t *buffer)
 {

@@ -34,7 +34,7 @@ void log__unlock(void)
 void dryrun__log(const char *format, ...)
 {
 	const char *path = dryrun__config()->log;
-	char line[2048]; /* a path, and what is said of it */
+	char line[2048]; /* a path and a text */
 	va_list args;
 	int n;
 
@@ -52,8 +52,7 @@ void dryrun__log(const char *format, ...)
 	if (fd < 0)
 		fd = strcmp(path, "-") ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)
 				       : STDERR_FILENO;
-	/* One write a line: processes of one job may share the file. There is nowhere to say that
-	 * it failed. */
+	/* One write per line: several processes may share the file. A failure cannot be reported. */
 	if (fd >= 0 && write(fd, line, (size_t)n) < 0)
 		fd = -1;
 	pthread_mutex_unlock(&mutex);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Device memory as cudaMalloc gives it: from a granule (2 MiB) upwards in granules, below it 512
- * bytes a piece out of granules that are shared.
+ * Device memory as from cudaMalloc: sizes of a granule (2 MiB) or more in granules, smaller ones in
+ * pieces of 512 bytes of shared granules.
  */
 #include "core.h"
 #include "depends.h"
@@ -11,10 +11,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define SMALL (1u << 20) /* below it allocations share granules */
-#define BIG_WRITE                                                                                  \
-	(4u << 20) /* above it zeros for the host are made by dropping pages, where that is        \
-		      possible */
+#define SMALL (1u << 20)     /* smaller allocations share granules */
+#define BIG_WRITE (4u << 20) /* larger ranges are zeroed by dropping pages if possible */
 
 void memory__publish(int device)
 {
@@ -113,7 +111,7 @@ int dryrun__alloc(int device, uint64_t size, void **ptr)
 	return err;
 }
 
-/* The device whose reserved addresses hold addr; -1. */
+/* The device whose reserved addresses contain addr; -1: none. */
 static int device_of(uint64_t addr)
 {
 	for (int i = 0; i < dryrun__n_devices(); i++) {
@@ -147,7 +145,7 @@ int dryrun__free(void *ptr)
 		while (space__shrink(&d->small, 0, &range))
 			memory__give(device, range.addr);
 	} else if (pool__free(addr)) {
-		/* A granule that is shared, and a chunk of a pool, are no allocations. */
+		/* Shared granules and chunks of pools are not allocations. */
 		if (space__find(&d->arena, addr, &range) && range.addr == addr &&
 		    !pool__find(device, addr, &range) &&
 		    (d->small.extents.n == 0 ||
@@ -232,8 +230,7 @@ bool dryrun__is_device(const void *ptr)
 	return range.place == PLACE_DEVICE;
 }
 
-/* Whether [at, at + size) is one private anonymous mapping, so that a dropped page of it is a page
- * of zeros. */
+/* True if [at, at + size) is one private anonymous mapping: its dropped pages read as zeros. */
 static bool is_anonymous(uint64_t at, uint64_t size)
 {
 	FILE *maps = fopen("/proc/self/maps", "re");
@@ -261,8 +258,8 @@ static bool is_anonymous(uint64_t at, uint64_t size)
 }
 
 /*
- * Zeros for the host. Programs fetch whole models (checkpoints); pages that the kernel has not made
- * yet read as zero and take nothing, so large ones are dropped instead of being written.
+ * Zeroes host memory. Programs copy whole models (checkpoints); dropped pages read as zeros and use
+ * no memory, so large ranges are dropped instead of written.
  */
 static void write_zeros(void *to, size_t size)
 {
@@ -278,7 +275,7 @@ static void write_zeros(void *to, size_t size)
 	memset(to, 0, size);
 }
 
-/* A piece is known or not as a whole: a tensor that is in part a kernel's result is one. */
+/* Each piece is known or unknown as a whole: a kernel's result makes all of a tensor unknown. */
 static void copy_within(uint64_t to, uint64_t from, size_t size)
 {
 	unsigned char piece[DRYRUN_PAGE];

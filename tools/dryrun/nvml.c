@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * NVML: a library of its own, since one file has one name to be found by. What this process has
- * taken is read from libcuda.so.1 next to this one. MEMTRACE_DRYRUN_NVML names a file with the rest
- * of the machine: see nvml_machine.c.
+ * NVML, in a library of its own name. Reads this process's usage from libcuda.so.1 in the same
+ * folder. MEMTRACE_DRYRUN_NVML names a file that describes the rest of the machine: see
+ * nvml_machine.c.
  */
 #include "dryrun.h"
 #include "nvml_machine.h"
@@ -30,7 +30,7 @@ struct nvml_device {
 
 static struct nvml_device devices[DRYRUN_MAX_DEVICES];
 
-/* NVML sees all devices, whatever CUDA_VISIBLE_DEVICES hides. */
+/* NVML sees all devices and ignores CUDA_VISIBLE_DEVICES. */
 static int n_devices(void)
 {
 	return dryrun__config()->n_devices;
@@ -153,7 +153,7 @@ API(int, nvmlDeviceGetHandleByPciBusId_v2, const char *text, struct nvml_device 
 	char own[16];
 	size_t size = strlen(text);
 
-	/* The domain may have four digits or eight. */
+	/* The PCI domain may have four or eight digits. */
 	for (int i = 0; i < n_devices(); i++) {
 		props__bus_id(i, own, sizeof(own));
 		if (!strcasecmp(own, text) ||
@@ -312,7 +312,7 @@ static bool memory_of(int device, struct memory_v2 *out)
 	return true;
 }
 
-/* The first version of the call has no field for what the driver reserves: it counts as used. */
+/* The first version has no field for memory reserved by the driver, and counts it as used. */
 API(int, nvmlDeviceGetMemoryInfo, struct nvml_device *device, struct memory *out)
 {
 	int i = index_of(device);
@@ -353,7 +353,7 @@ struct process_v2 { /* of _v2 and _v3 */
 	unsigned int gpu_instance, compute_instance;
 };
 
-/* This process, once it has a context, and those that the machine's file names. */
+/* This process, once it has a context, and the processes in the machine's file. */
 static int list_processes(struct nvml_device *device, unsigned int *count, struct process_v1 *v1,
 			  struct process_v2 *v2)
 {
@@ -421,7 +421,7 @@ API(int, nvmlDeviceGetGraphicsRunningProcesses_v3, struct nvml_device *device, u
 	return NVML_OK;
 }
 
-/* ---- what there is not ---- */
+/* ---- not supported ---- */
 
 API(int, nvmlDeviceGetNvLinkRemoteDeviceType, struct nvml_device *device, unsigned int link,
     void *out)
@@ -440,7 +440,7 @@ API(int, nvmlDeviceGetNvLinkState, struct nvml_device *device, unsigned int link
 	return NVML_NOT_SUPPORTED;
 }
 
-/* Success and no fabric: PyTorch's expandable segments take any other answer for a broken
+/* Success without a fabric: PyTorch's expandable segments treat other results as a broken
  * installation. */
 API(int, nvmlDeviceGetGpuFabricInfoV, struct nvml_device *device, unsigned int *out)
 {

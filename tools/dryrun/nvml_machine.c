@@ -10,7 +10,7 @@
 
 #define TEXT_MAX 8192
 
-/* Opened when the library is loaded: the program may give up the right to open it later. */
+/* Opened at load time: the program may later drop the right to open it. */
 static int file = -1;
 static bool named;
 

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * What NVML says of the machine besides this process. The file that MEMTRACE_DRYRUN_NVML names is
- * read again at each question, so a test can change the machine while others look at it. One
- * directive a line:
+ * NVML's view of the machine besides this process. Each query reads the file
+ * MEMTRACE_DRYRUN_NVML again, so a test can change it during a run. One directive per line:
  *
- *     process DEVICE PID BYTES   a process holds so much on the device
- *     minor DEVICE NUMBER        its node is /dev/nvidiaNUMBER; without the line NUMBER is DEVICE
+ *     process DEVICE PID BYTES   memory of a process on the device
+ *     minor DEVICE NUMBER        node /dev/nvidiaNUMBER; default: DEVICE
  *     mig DEVICE 0|1             multi-instance GPU mode
- *     reserved DEVICE BYTES      memory that the driver keeps for itself
- *     delay MILLISECONDS         how long a question about memory or processes takes
- *     hang                       such a question never comes back
+ *     reserved DEVICE BYTES      memory reserved by the driver
+ *     delay MILLISECONDS         duration of queries for memory or processes
+ *     hang                       such queries never return
  *     no_v2                      a driver without nvmlDeviceGetMemoryInfo_v2
  *
- * Devices count from 0; BYTES may have a unit (40G).
+ * Devices are numbered from 0. BYTES may have a unit (40G).
  */
 #include "dryrun.h"
 
@@ -33,8 +32,7 @@ struct machine {
 	bool hang, no_v2;
 };
 
-/* False: the file cannot be read, or has a line that is none of these. Without the variable: the
- * defaults. */
+/* False: the file is unreadable or has an invalid line. Without the variable, sets the defaults. */
 bool machine__read(struct machine *m);
-/* The delay, or for ever. */
+/* Waits for the configured delay, or for ever. */
 void machine__wait(const struct machine *m);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Which operation of PyTorch's a thread is in. Each has a function at::_ops::NAME_OVERLOAD::call
- * that libtorch_cpu exports, and the C++ compilers' tables for exceptions lead from any place to
- * its callers.
+ * Finds the PyTorch operation that a thread runs. Each operation has a function
+ * at::_ops::NAME_OVERLOAD::call, exported by libtorch_cpu. Exception tables allow unwinding the
+ * stack to it.
  */
 #include "depends.h"
 
@@ -14,9 +14,9 @@
 #include <string.h>
 
 #define MAX_DEPTH 96
-#define OPS "_ZN2at4_ops" /* at::_ops::, and then the length of a name and the name */
+#define OPS "_ZN2at4_ops" /* at::_ops::, followed by the length of a name and the name */
 
-/* Operations that have a result, or something on the way to it, whose size depends on values. */
+/* Operations whose result or temporaries have sizes that depend on values. */
 static const char *const shapes[] = {
 	"nonzero",
 	"nonzero_numpy",
@@ -46,8 +46,7 @@ static const char *const shapes[] = {
 	"tensor_split",
 };
 
-/* What the name of an overload adds to its operation's; not all there are, which would cost
- * operations their names. */
+/* Suffixes of overload names. Rare suffixes that also end operations' names are left out. */
 static const char *const overloads[] = {
 	"_self_Tensor", "_dtype_layout", "_Tensor", "_tensor_indices_or_sections",
 	"_device",	"_dtype",	 "_other",  "_ScalarSelf",
@@ -57,7 +56,7 @@ static const char *const overloads[] = {
 static const char *const copies[] = { "copy_", "_to_copy",	 "to",	      "contiguous",
 				      "clone", "_foreach_copy_", "_copy_from" };
 
-/* Their arguments are looked at for being right, by one truth value. */
+/* Operations that check their arguments by one truth value. */
 static const char *const checked[] = { "repeat_interleave" };
 
 #define HAS(list, name) has(list, sizeof(list) / sizeof(*(list)), name)
@@ -70,7 +69,7 @@ static bool has(const char *const *list, size_t n, const char *name)
 	return false;
 }
 
-/* The operation's name out of a mangled one; false: it is none. */
+/* Extracts the operation's name from a mangled symbol. False: not an operation. */
 static bool read_name(const char *symbol, char name[OPERATION_NAME])
 {
 	unsigned long length;
@@ -101,8 +100,7 @@ static const char *base(const char *path)
 	return slash ? slash + 1 : path ?: "";
 }
 
-/* The interpreter's own code: below it is what the line of Python called, and above it another
- * matter. */
+/* True for the interpreter's code: frames above it belong to an outer line of Python. */
 static bool is_python(const Dl_info *at)
 {
 	const char *library = base(at->dli_fname), *symbol = at->dli_sname ?: "";
@@ -111,8 +109,7 @@ static bool is_python(const Dl_info *at)
 	       !strncmp(library, "libpython", 9) || !strncmp(library, "python", 6);
 }
 
-/* A function that is in nobody's table of operations, of an extension: what of its name comes
- * before the arguments. */
+/* For a function of an extension that is not an operation: its name without arguments. */
 static void name_function(const Dl_info *at, char name[OPERATION_NAME])
 {
 	static char *(*demangle)(const char *, char *, size_t *, int *);
@@ -163,7 +160,7 @@ void operation__now(struct operation *op)
 	if (!op->name[0])
 		memcpy(op->name, other[0] ? other : "?", sizeof(other));
 	if (!op->shape && strstr(other, "nms"))
-		op->shape = true; /* torchvision's, which chooses boxes by their scores */
+		op->shape = true; /* torchvision operations that select boxes by score */
 }
 
 const char *operation__torch(const void *code)
@@ -181,7 +178,7 @@ const char *operation__torch(const void *code)
 	copy = strndup(info.dli_fname, (size_t)(at - info.dli_fname) + strlen("/torch/"));
 	if (!copy)
 		return "";
-	/* Two threads may come here at once; one copy is left over then. */
+	/* If two threads store a copy at once, one copy leaks. */
 	__atomic_store_n(&known, copy, __ATOMIC_RELEASE);
 	return copy;
 }

@@ -217,7 +217,7 @@ static int grow(struct pool *p, uint64_t size)
 	int err = memory__take(p->device, chunk, &addr);
 
 	if (err && chunk != size) {
-		/* Near the device's end: no more than is needed. */
+		/* Not enough memory left for a whole chunk: take only what is needed. */
 		chunk = (size + DRYRUN_GRANULE - 1) & ~(uint64_t)(DRYRUN_GRANULE - 1);
 		err = memory__take(p->device, chunk, &addr);
 	}
@@ -332,7 +332,7 @@ int pool__set(struct pool *p, int attribute, const void *value)
 	dryrun__lock();
 	if (attribute == RELEASE_THRESHOLD)
 		p->threshold = *(const uint64_t *)value;
-	else if (*(const uint64_t *)value) /* the high marks can only be set back */
+	else if (*(const uint64_t *)value) /* peak values can only be reset */
 		err = CUDA_INVALID_VALUE;
 	else if (attribute == RESERVED_HIGH)
 		p->reserved_high = p->space.extent_bytes;

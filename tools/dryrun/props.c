@@ -7,8 +7,8 @@
 
 #define K 1024
 
-/* From the vendor's data sheets and its table of compute capabilities; of each the largest part
- * that is common. */
+/* From the vendor's data sheets and table of compute capabilities; the largest common device of
+ * each. */
 static const struct arch archs[] = {
 	{ 7, 0, 80, 2048, 32, 96 * K, 96 * K, 0, 6144 * K, 4096, 1530000, 877000 },	 /* V100 */
 	{ 7, 5, 40, 1024, 16, 64 * K, 64 * K, 0, 4096 * K, 256, 1590000, 5001000 },	 /* T4 */
@@ -31,7 +31,7 @@ const struct arch *props__arch(void)
 	for (size_t i = 0; i < sizeof(archs) / sizeof(*archs); i++)
 		if (archs[i].major == config->sm_major && archs[i].minor == config->sm_minor)
 			return &archs[i];
-	return &archs[2]; /* config.c lets no other through */
+	return &archs[2]; /* config.c accepts no other kind */
 }
 
 int props__processors(void)
@@ -50,60 +50,60 @@ void props__uuid(int device, unsigned char uuid[16])
 	uuid[15] = (unsigned char)device;
 }
 
-/* Attributes by cudaDeviceAttr, which CUdevice_attribute equals; -1: not known here. */
+/* Attributes by cudaDeviceAttr, equal to CUdevice_attribute; -1: unknown. */
 static int fixed_attribute(int attribute)
 {
 	switch (attribute) {
-	case 1: /* threads a block */
+	case 1: /* threads per block */
 	case 2:
 	case 3:
 		return 1024;
 	case 4:
 		return 64;
-	case 5: /* blocks a grid */
+	case 5: /* blocks per grid */
 		return INT32_MAX;
 	case 6:
 	case 7:
 		return 65535;
-	case 8: /* shared memory a block */
+	case 8: /* shared memory per block */
 		return 48 * K;
 	case 9: /* constant memory */
 		return 64 * K;
-	case 10: /* warp */
+	case 10: /* warp size */
 		return 32;
 	case 11: /* pitch */
 		return INT32_MAX;
-	case 12: /* registers a block, and a multiprocessor */
+	case 12: /* registers per block and per multiprocessor */
 	case 82:
 		return 65536;
-	case 14: /* alignments of textures */
+	case 14: /* texture alignment */
 	case 30:
 		return 512;
 	case 51:
 		return 32;
 	case 40: /* copy engines */
 		return 3;
-	case 15: /* copies beside kernels */
+	case 15: /* concurrent copy and kernel */
 	case 19: /* maps host memory */
-	case 31: /* kernels beside kernels */
+	case 31: /* concurrent kernels */
 	case 32: /* ECC */
 	case 41: /* unified addresses */
-	case 78: /* priorities of streams */
-	case 79: /* caches of L1 */
+	case 78: /* stream priorities */
+	case 79: /* L1 caches */
 	case 80:
 	case 83: /* managed memory */
 	case 89:
-	case 90:  /* preemption */
+	case 90:  /* compute preemption */
 	case 91:  /* host pointers of registered memory */
 	case 95:  /* cooperative launch */
 	case 98:  /* remote writes */
-	case 99:  /* registering host memory, read-only too */
+	case 99:  /* registering host memory, also read-only */
 	case 102: /* virtual memory management */
 	case 113:
-	case 114: /* timelines */
+	case 114: /* timeline semaphores */
 	case 115: /* memory pools */
 		return 1;
-	case 93: /* 64-bit stream memory operations, and both kinds of waiting for a value */
+	case 93: /* 64-bit stream memory operations, waiting for values */
 	case 94:
 	case 92:
 	case 122:
@@ -111,8 +111,7 @@ static int fixed_attribute(int attribute)
 		return 1;
 	case 87: /* single to double precision */
 		return 2;
-	case 17: /* what there is not: time limits, integration, a compute mode, TCC, more boards,
-		    domains */
+	case 17: /* not supported: time limits, TCC and others */
 	case 18:
 	case 20:
 	case 34:
@@ -124,7 +123,7 @@ static int fixed_attribute(int attribute)
 	case 88:
 	case 100:
 	case 101:
-	case 103: /* handles of memory that other processes could take: none */
+	case 103: /* shareable memory handles */
 	case 104:
 	case 105:
 	case 107: /* compression */
@@ -136,9 +135,9 @@ static int fixed_attribute(int attribute)
 	case 119:
 	case 121:
 	case 124:
-	case 125: /* events of other processes */
+	case 125: /* IPC events */
 	case 128: /* fabric handles */
-	case 129: /* unified functions */
+	case 129: /* unified function pointers */
 	case 130: /* NUMA */
 	case 132: /* multicast */
 	case 133: /* MPS */
@@ -147,7 +146,7 @@ static int fixed_attribute(int attribute)
 		return 1;
 	case 131:
 	case 134:
-		return -1; /* NUMA nodes: -1 is CUDA's own answer for none */
+		return -1; /* no NUMA node: CUDA's value is -1 */
 	default:
 		return INT32_MIN;
 	}
@@ -195,7 +194,7 @@ int props__attribute(int attribute, int device)
 	}
 	if ((attribute >= 21 && attribute <= 29) || (attribute >= 42 && attribute <= 49) ||
 	    (attribute >= 52 && attribute <= 74) || attribute == 77)
-		return 16384; /* sizes of textures and surfaces: what all devices have at least */
+		return 16384; /* texture and surface sizes: the minimum of all devices */
 	value = fixed_attribute(attribute);
 	if (value != INT32_MIN)
 		return value;
@@ -217,9 +216,9 @@ static void set_size(unsigned char *prop, unsigned int offset, uint64_t value)
 #define PROP_SIZE_13 1008
 #define PROP_SIZE_12 1032
 
-/* Offsets of cudaDeviceProp by its headers in CUDA 12.1 and 13.0; up to 368 they agree. */
+/* Offsets of cudaDeviceProp in the headers of CUDA 12.1 and 13.0; equal up to 368. */
 static const struct {
-	short attribute, at13, at12; /* -1: not in that one */
+	short attribute, at13, at12; /* -1: no such member */
 	bool is_size;
 } fields[] = {
 	{ 8, 296, 296, true },	 /* sharedMemPerBlock */

@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* What a device says of itself. */
+/* Properties of devices. */
 #include <stddef.h>
 #include <stdint.h>
 
 #define DRYRUN_PCI_BUS(device) ((device) + 1)
 
-/* What a kind of device (by its compute capability) has. Sizes in bytes. */
+/* Properties of a device kind, by compute capability. Sizes in bytes. */
 struct arch {
 	int major, minor;
-	int processors, threads, blocks;    /* multiprocessors; of each: threads, blocks */
-	int shared, shared_block, reserved; /* shared memory of a multiprocessor, of one block that
-					       asks for it, taken from each block */
+	int processors, threads, blocks;    /* multiprocessors; threads and blocks of each */
+	int shared, shared_block, reserved; /* shared memory: total, most, reserved per block */
 	int l2, bus_width, clock_khz, memory_khz;
 };
 
 const struct arch *props__arch(void);
-/* Multiprocessors: what the environment says, or that kind's. */
+/* Number of multiprocessors: from the environment, or of the device kind. */
 int props__processors(void);
-/* The runtime's and the driver's attribute; those that are not known are 0 and are noted. */
+/* An attribute of the runtime and the driver. Unknown ones are 0 and logged. */
 int props__attribute(int attribute, int device);
 /* "0000:01:00.0" */
 void props__bus_id(int device, char *text, size_t size);
 void props__uuid(int device, unsigned char uuid[16]);
-/* Fills cudaDeviceProp in the layout of that runtime. */
+/* Fills cudaDeviceProp in the layout of the runtime version. */
 void props__fill(void *prop, int device, int runtime_major);

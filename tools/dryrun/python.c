@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The line of Python that a thread is at, by the interpreter's own functions: whichever interpreter
- * it is, 3.8 or later, linked into the program or a library. None is there in a program without
- * Python.
+ * Finds a thread's line of Python with the interpreter's own functions: Python 3.8 or later, in the
+ * program or in a library. A program without Python has none.
  *
- * PyTorch has let go of the GIL where it copies to the host. To take it here is what the thread is
- * about to do anyway, and it waits for nobody who could wait for us: neither this library nor
- * PyTorch holds a lock around such a copy.
+ * PyTorch releases the GIL for copies to the host and takes it again afterwards. Taking it here
+ * cannot deadlock: neither this library nor PyTorch holds a lock during such a copy.
  */
 #include "depends.h"
 
@@ -18,7 +16,7 @@
 
 #define MAX_FRAMES 64
 
-typedef void object; /* PyObject and what begins with it */
+typedef void object; /* PyObject and its subtypes */
 
 static struct {
 	int (*initialized)(void), (*finalizing)(void);
@@ -94,7 +92,7 @@ static void take_text(object *from, const char *name, const char *other, char *t
 	const char *utf8 = text ? py.utf8(text, NULL) : NULL;
 
 	if (text && !utf8)
-		py.clear(); /* not a string, or one with a lone surrogate */
+		py.clear(); /* not a string, or a string with a lone surrogate */
 	snprintf(to, size, "%s", utf8 ?: "");
 	if (text)
 		py.put(text);
@@ -128,7 +126,7 @@ static object *caller(object *frame)
 	return NULL;
 }
 
-/* PyTorch's own Python, what it has generated, and what Python has built in. */
+/* True for PyTorch's own Python code, generated code and built-in modules. */
 static bool is_torch(const char *file, const char *torch)
 {
 	return (*torch && !strncmp(file, torch, strlen(torch))) ||
@@ -151,7 +149,7 @@ static bool keeps(const char *file)
 /* GIL held, no error set. */
 static bool walk(const char *torch, struct python_read *read)
 {
-	object *frame = py.frame(), *back; /* borrowed */
+	object *frame = py.frame(), *back; /* borrowed reference */
 	bool found = false;
 
 	if (!frame)

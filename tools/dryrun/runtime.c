@@ -111,7 +111,7 @@ API(int, cudaGetDeviceProperties, void *prop, int device)
 	return get_properties(prop, device, dryrun__runtime_major());
 }
 
-/* The name that CUDA 12 gave its own layout. */
+/* The name in CUDA 12 for its layout. */
 API(int, cudaGetDeviceProperties_v2, void *prop, int device)
 {
 	return get_properties(prop, device, 12);
@@ -193,7 +193,7 @@ API(int, cudaDeviceSetCacheConfig, int config)
 	return CUDA_OK;
 }
 
-/* ---- peers: all devices reach all others ---- */
+/* ---- peers: every device can access every other ---- */
 
 API(int, cudaDeviceCanAccessPeer, int *can, int device, int peer)
 {
@@ -244,7 +244,7 @@ API(int, cudaDeviceGetP2PAttribute, int *value, int attribute, int device, int p
 	if (!err)
 		err = valid(peer);
 	if (!err)
-		*value = device != peer && attribute != 1; /* 1: their rank in speed */
+		*value = device != peer && attribute != 1; /* 1: performance rank */
 	return dryrun__result(err);
 }
 
@@ -259,7 +259,7 @@ API(int, cudaMalloc, void **ptr, size_t size)
 
 static int free_any(void *ptr)
 {
-	int err = dryrun__use(dryrun__device()); /* cudaFree(NULL) is how programs make a context */
+	int err = dryrun__use(dryrun__device()); /* cudaFree(NULL) creates a context */
 
 	if (err || !ptr)
 		return err;
@@ -350,8 +350,7 @@ API(int, cudaHostGetFlags, unsigned int *flags, void *ptr)
 	return CUDA_OK;
 }
 
-struct pointer_attributes { /* cudaPointerAttributes: 24 bytes in 12; 13 reserves 64 more, which
-			       stay as they are */
+struct pointer_attributes { /* cudaPointerAttributes of 12; 13 adds reserved bytes */
 	int type, device;
 	void *device_pointer, *host_pointer;
 };
@@ -396,7 +395,7 @@ API(int, cudaMemPrefetchAsync, const void *ptr, size_t size, int device, void *s
 	return CUDA_OK;
 }
 
-/* ---- copies: the direction is in the addresses, whatever kind says ---- */
+/* ---- copies: the addresses determine the direction; `kind` is ignored ---- */
 
 static int copy(const void *caller, void *to, const void *from, size_t size)
 {
@@ -448,7 +447,7 @@ static int copy_rows(const void *caller, char *to, size_t to_pitch, const char *
 		err = dryrun__stream_work(stream);
 	if (err)
 		return dryrun__result(err);
-	/* To the host in rows, it is one read: of its last row. */
+	/* Count a copy of rows to the host as one read, at its last row. */
 	for (size_t row = 0; row < height; row++) {
 		if (row + 1 < height)
 			dryrun__copy(to + row * to_pitch, from + row * from_pitch, width);
@@ -503,7 +502,7 @@ API(int, cudaMemset2DAsync, void *ptr, size_t pitch, int value, size_t width, si
 	return CUDA_OK;
 }
 
-/* ---- what another process would have to share: there is none ---- */
+/* ---- IPC: not supported ---- */
 
 API(int, cudaIpcGetMemHandle, void *handle, void *ptr)
 {
@@ -571,7 +570,7 @@ API(int, cudaMallocFromPoolAsync, void **ptr, size_t size, struct pool *pool, vo
 	return dryrun__result(err ? err : pool__alloc(pool, size, ptr));
 }
 
-/* In an invalidated capture too: the caller is about to give up, and an error here would end the
+/* Also in an invalidated capture: the caller is already failing, and an error would end the
  * program. */
 API(int, cudaFreeAsync, void *ptr, void *stream)
 {
@@ -600,7 +599,7 @@ API(int, cudaDeviceSetMemPool, int device, struct pool *pool)
 	return dryrun__result(err ? err : pool__set_current(device, pool));
 }
 
-struct pool_props { /* cudaMemPoolProps, its beginning */
+struct pool_props { /* cudaMemPoolProps, first members */
 	int type, handle_types, location_type, location_id;
 };
 
@@ -636,7 +635,7 @@ API(int, cudaMemPoolGetAccess, int *flags, struct pool *pool, void *location)
 {
 	if (!pool__valid(pool))
 		return dryrun__result(CUDA_INVALID_VALUE);
-	*flags = 3; /* read and write, from everywhere */
+	*flags = 3; /* read and write access */
 	return CUDA_OK;
 }
 
@@ -645,7 +644,7 @@ API(int, cudaMemPoolTrimTo, struct pool *pool, size_t keep)
 	return dryrun__result(pool__trim(pool, keep));
 }
 
-/* Memory of graphs comes from the pools here: see docs/DRYRUN.md. */
+/* Memory nodes of graphs allocate from pools here: see docs/DRYRUN.md. */
 API(int, cudaDeviceGetGraphMemAttribute, int device, int attribute, void *value)
 {
 	*(uint64_t *)value = 0;

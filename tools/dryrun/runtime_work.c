@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* The runtime API: streams, events, graphs, kernels and what goes with them. */
+/* The runtime API: streams, events, graphs, kernels, module variables. */
 #include "core.h"
 #include "pool.h"
 #include "props.h"
@@ -195,8 +195,8 @@ API(int, cudaStreamGetCaptureInfo_v3, void *stream, int *status, uint64_t *id, v
 	return dryrun__result(capture__info(stream, status, id, graph, deps, n_deps));
 }
 
-/* CUDA 13 gave the plain name the arguments of _v3; in 12 there are the first three, and the others
- * are not to be looked at. */
+/* From CUDA 13 on this name has the arguments of _v3. CUDA 12 passes the first three only; do not
+ * read the others. */
 API(int, cudaStreamGetCaptureInfo, void *stream, int *status, uint64_t *id, void **graph,
     const void *const **deps, const void **edges, size_t *n_deps)
 {
@@ -208,7 +208,7 @@ API(int, cudaStreamGetCaptureInfo, void *stream, int *status, uint64_t *id, void
 API(int, cudaStreamUpdateCaptureDependencies, void *stream, void *deps, void *a, void *b,
     unsigned int flags)
 {
-	return CUDA_OK; /* which node waits for which is not kept */
+	return CUDA_OK; /* dependencies of nodes are not stored */
 }
 
 API(int, cudaThreadExchangeStreamCaptureMode, int *mode)
@@ -237,7 +237,7 @@ API(int, cudaGraphDestroy, struct graph *graph)
 	return CUDA_OK;
 }
 
-/* An executable graph is one more reference to what it was made of. */
+/* An executable graph is another reference to the graph it was made from. */
 API(int, cudaGraphInstantiateWithFlags, struct graph **exec, struct graph *graph,
     unsigned long long flags)
 {
@@ -247,7 +247,7 @@ API(int, cudaGraphInstantiateWithFlags, struct graph **exec, struct graph *graph
 	return CUDA_OK;
 }
 
-/* In 12 and 13 as _WithFlags; the form of 11, with more arguments, is not there. */
+/* The signature of 12 and 13, as _WithFlags; that of 11 is not supported. */
 API(int, cudaGraphInstantiate, struct graph **exec, struct graph *graph, unsigned long long flags)
 {
 	return cudaGraphInstantiateWithFlags(exec, graph, flags);
@@ -287,7 +287,7 @@ API(int, cudaGraphGetNodes, struct graph *graph, void **nodes, size_t *n)
 
 API(int, cudaGraphNodeGetType, void *node, int *type)
 {
-	*type = 0; /* a kernel */
+	*type = 0; /* kernel node */
 	return CUDA_OK;
 }
 
@@ -377,7 +377,8 @@ API(int, cudaLaunchKernelExC, const struct launch_config *config, const void *fu
 				config->stream);
 }
 
-/* What <<<>>> leaves for the stub of the kernel that follows; calls may nest in arguments. */
+/* Launch configurations from <<<>>> for the kernel stub that follows; calls may nest in
+ * arguments. */
 #define MAX_NESTED 32
 
 static __thread struct launch_config pending[MAX_NESTED];
@@ -433,9 +434,8 @@ struct function_attributes { /* cudaFuncAttributes: 144 bytes in 12 and 13 */
 _Static_assert(sizeof(struct function_attributes) == 144, "cudaFuncAttributes");
 
 /*
- * For what a function was compiled. PyTorch's wheels have no code for 8.9 and 10.3, where that
- * for 8.6 and 10.0 runs; CUB refuses ("invalid device function") a version that it was not compiled
- * for.
+ * Compiled version of a function. PyTorch's wheels run the code for 8.6 and 10.0 on 8.9 and 10.3.
+ * CUB rejects versions that it was not compiled for ("invalid device function").
  */
 static int code_version(void)
 {
@@ -491,7 +491,7 @@ static int blocks_for(int threads, size_t shared)
 	return n < 1 ? 1 : n;
 }
 
-/* Registers are not known: threads, blocks and shared memory are what limits here. */
+/* Register use is unknown: only threads, blocks and shared memory limit occupancy here. */
 API(int, cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, int *n, const void *function,
     int threads, size_t shared, unsigned int flags)
 {
@@ -525,10 +525,9 @@ API(int, cudaOccupancyMaxPotentialClusterSize, int *n, const void *function, con
 	return CUDA_OK;
 }
 
-/* ---- variables of modules: each gets an address of its own, of which only small copies know
- * anything ---- */
+/* ---- variables of modules: each has its own address; small copies to them are kept ---- */
 
-#define SYMBOL_SPACE (1u << 20) /* between two of them */
+#define SYMBOL_SPACE (1u << 20) /* distance between two variables */
 
 API(int, cudaGetSymbolAddress, void **ptr, const void *symbol)
 {
@@ -549,8 +548,8 @@ API(int, cudaGetSymbolAddress, void **ptr, const void *symbol)
 		;
 	dryrun__unlock();
 	if (!s) {
-		/* In the module's own memory, which is in the context's figure: charged here, since
-		 * what a context has is a guess. */
+		/* A variable is in its module's memory, part of the context. The context's size is
+		 * a guess, so the variable is charged separately. */
 		err = dryrun__alloc(device, SYMBOL_SPACE - 1, &fresh);
 		s = err ? NULL : malloc(sizeof(*s));
 		if (!err && !s) {
@@ -601,7 +600,7 @@ API(int, cudaMemcpyFromSymbol, void *to, const void *symbol, size_t size, size_t
 	return CUDA_OK;
 }
 
-/* ---- the profiler, which sees nothing ---- */
+/* ---- the profiler: no effect ---- */
 
 API(int, cudaProfilerStart, void)
 {

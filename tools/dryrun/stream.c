@@ -6,28 +6,27 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define DEFAULT_STREAMS 2 /* handles 1 and 2: of the device, of the thread; 0 is the first again */
+#define DEFAULT_STREAMS 2 /* handles 1 and 2: the device's, the thread's; 0 is the same as 1 */
 #define EVENT_NO_TIMING 2u
 #define WATCHDOG_PAUSE_NS (110 * 1000000l)
 #define NODES_A_GRAPH (1u << 20)
 
 struct capture {
-	struct capture *next; /* of all that are alive */
+	struct capture *next; /* list of all captures */
 	uint64_t id;
 	int device;
 	bool invalidated;
-	unsigned int
-		refs; /* the stream that began it, and every stream and event that it has reached */
+	unsigned int refs; /* streams and events in the capture */
 	bool ended;
 	struct graph *graph;
-	void *last; /* node: what a next one would wait for */
+	void *last; /* node that the next node depends on */
 };
 
 struct stream {
 	int device, priority;
 	unsigned int flags;
 	struct capture *capture;
-	bool origin; /* where the capture was begun, and must be ended */
+	bool origin; /* stream that began the capture and must end it */
 	bool of_collectives;
 };
 
@@ -56,11 +55,10 @@ struct user_object {
 	void (*destroy)(void *);
 };
 
-/* Captures, and what points to them. Few threads come here; streams that do not capture take no
- * lock. */
+/* Captures and references to them. Streams that do not capture take no lock. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t last_id;
-static struct capture *captures; /* alive: none is the common case */
+static struct capture *captures; /* number of captures; mostly 0 */
 static bool collective;
 
 void stream__lock(void)
@@ -106,7 +104,7 @@ static bool none_captures(void)
 	return !__atomic_load_n(&captures, __ATOMIC_RELAXED);
 }
 
-/* The capture under way on a stream. Mutex held; one that has ended is let go of. */
+/* The active capture of a stream; drops a reference to an ended one. Mutex held. */
 static struct capture *capture_of(struct stream *s)
 {
 	if (s && s->capture && s->capture->ended)
@@ -180,7 +178,7 @@ int dryrun__stream_work(void *stream)
 	return err;
 }
 
-/* A wait by the host for something in a capture: what it answers. Mutex held. */
+/* Invalidates a capture because the host waits for it. Returns the error. Mutex held. */
 static int invalidate(struct capture *c, int why)
 {
 	if (c->invalidated)
@@ -314,8 +312,7 @@ int stream__wait_event(void *stream, void *event)
 
 	if (!e)
 		return CUDA_INVALID_HANDLE;
-	/* Not where the next collective waits for the computation, but where that waits for
-	 * collectives. */
+	/* Skip waits of collectives for computation: only waits for collectives matter. */
 	if (!(s && __atomic_load_n(&s->of_collectives, __ATOMIC_RELAXED)) &&
 	    __atomic_exchange_n(&collective, false, __ATOMIC_RELAXED))
 		nanosleep(&(struct timespec){ .tv_nsec = WATCHDOG_PAUSE_NS }, NULL);
@@ -327,7 +324,7 @@ int stream__wait_event(void *stream, void *event)
 	if ((e->capture && e->capture->invalidated) || (capture_of(s) && s->capture->invalidated)) {
 		err = CUDA_CAPTURE_INVALIDATED;
 	} else if (e->capture && !s->capture) {
-		/* The stream joins the capture. */
+		/* the stream joins the capture */
 		e->capture->refs++;
 		s->capture = e->capture;
 		s->origin = false;
@@ -341,7 +338,7 @@ int stream__host_func(void *stream, void (*call)(void *), void *what)
 	int status, err = dryrun__stream_work(stream);
 
 	capture__info(stream, &status, NULL, NULL, NULL, NULL);
-	/* In a capture it belongs to the replays, of which nothing is seen. */
+	/* Events of a capture belong to replays, which do nothing here. */
 	if (!err && status == CAPTURE_NONE)
 		call(what);
 	return err;
@@ -467,7 +464,7 @@ size_t graph__n_nodes(const struct graph *g)
 	return g->n_nodes;
 }
 
-/* Nodes are told apart and nothing else: a handle is the graph's address and the node's number. */
+/* Nodes are only distinguished: a handle is the graph's address plus the node's number. */
 void *graph__node(struct graph *g, size_t index)
 {
 	return (void *)(((uintptr_t)g << 16) + index + 1);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Streams, events and graphs. All work is done by the time its call returns, so a stream is never
- * busy and an event is done once it is recorded. A capture counts what is put on its streams; a
- * replay does nothing more than any other kernel. What waits for a captured stream invalidates the
- * capture, in whichever mode: its streams then refuse all work until it is ended. Calls that are
- * unsafe in some modes only (cudaMalloc) are not refused.
+ * Streams, events and graphs. Work completes before its call returns, so streams are never busy and
+ * a recorded event is done. A capture counts the work on its streams; a replay does nothing, like
+ * any kernel. Waiting for a captured stream invalidates the capture in every mode: its streams then
+ * reject work until it ends. Calls that are unsafe in some modes only (cudaMalloc) are allowed.
  */
 #include "dryrun.h"
 
@@ -13,7 +12,7 @@ struct stream;
 struct event;
 struct graph;
 
-/* For a fork. */
+/* Held across fork(). */
 void stream__lock(void);
 void stream__unlock(void);
 
@@ -21,27 +20,27 @@ int stream__new(unsigned int flags, int priority, void **stream);
 int stream__destroy(void *stream);
 int stream__priority(void *stream);
 unsigned int stream__flags(void *stream);
-/* Of the calling thread where it is one of the default streams. */
+/* The calling thread's device for a default stream. */
 int stream__device(void *stream);
 
 int event__new(unsigned int flags, void **event);
 int event__destroy(void *event);
 int event__record(void *event, void *stream);
 int event__elapsed(float *ms, void *start, void *end);
-/* The host waits for an event. CUDA_CAPTURED_EVENT, and the capture invalidated, where it was
- * recorded in a capture. */
+/* The host waits for an event. Recorded in a capture: CUDA_CAPTURED_EVENT, and the capture becomes
+ * invalid. */
 int event__wait(void *event);
 int stream__wait_event(void *stream, void *event);
-/* Calls it before it returns; on a stream that is being captured it becomes a node, and is not
- * called. */
+/* Calls the function before returning. During a capture, adds a node and does not call it. */
 int stream__host_func(void *stream, void (*call)(void *), void *what);
 
 enum { CAPTURE_NONE, CAPTURE_ACTIVE, CAPTURE_INVALIDATED };
 
-/* graph: to capture into, or NULL for a new one. */
+/* graph: the graph to capture into; NULL: a new one. */
 int capture__begin(void *stream, struct graph *graph);
 int capture__end(void *stream, struct graph **graph);
-/* All outputs may be NULL. deps: the node that a next one would wait for, good until then. */
+/* Outputs may be NULL. deps: the node that the next node will depend on, valid until that is
+ * added. */
 int capture__info(void *stream, int *status, uint64_t *id, void **graph, const void *const **deps,
 		  size_t *n_deps);
 
@@ -56,5 +55,5 @@ struct user_object;
 struct user_object *user_object__new(void *what, void (*destroy)(void *), unsigned int count);
 void user_object__put(struct user_object *o, unsigned int count);
 void user_object__get(struct user_object *o, unsigned int count);
-/* The graph takes count references over and drops them at its end. */
+/* The graph takes over `count` references and drops them when it is destroyed. */
 int graph__keep(struct graph *g, struct user_object *o, unsigned int count);

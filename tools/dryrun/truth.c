@@ -12,7 +12,7 @@
 #define MAX_LINE 4096
 #define MAX_SOURCE (4 << 20)
 
-/* The text of a line of a file, without what is quoted; false: there is none. */
+/* Reads a line of source without the contents of string literals. False: no such line. */
 static bool read_source(const struct place *place, char line[MAX_LINE])
 {
 	int fd = open(place->file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -34,7 +34,7 @@ static bool read_source(const struct place *place, char line[MAX_LINE])
 	return at == place->line;
 }
 
-/* "not", but for "is not" and "not in". */
+/* True for "not", except in "is not" and "not in". */
 static bool is_negated(const char *text)
 {
 	const char *at = text;
@@ -51,8 +51,8 @@ static bool is_negated(const char *text)
 	return false;
 }
 
-/* Behind the parenthesis or bracket that belongs to the one at `at`, or the text's end. */
-static const char *closed(const char *at)
+/* Position after the bracket that closes the one at `at`, or the text's end. */
+static const char *after_bracket(const char *at)
 {
 	int depth = 0;
 
@@ -65,14 +65,14 @@ static const char *closed(const char *at)
 	return at;
 }
 
-/* Where the operand ends that begins at `at`: a name with its parts, calls and indices, or what is
- * in parentheses, and calls of that. */
+/* End of the operand that begins at `at`: a name with attributes, calls and indices, or a
+ * parenthesis and calls of it. */
 static const char *operand_end(const char *at)
 {
 	at += strspn(at, " ");
 	while (*at) {
 		if (*at == '(' || *at == '[')
-			at = closed(at);
+			at = after_bracket(at);
 		else if (isalnum((unsigned char)*at) || *at == '_' || *at == '.')
 			at++;
 		else
@@ -81,7 +81,7 @@ static const char *operand_end(const char *at)
 	return at;
 }
 
-/* Is what stands at `at` turned round before the host reads it? By a `not` it is after that. */
+/* True if the operand at `at` is inverted before the host reads it. `not` inverts it afterwards. */
 static bool is_inverted(const char *text, const char *at)
 {
 	static const char call[] = "logical_not";
@@ -89,15 +89,16 @@ static bool is_inverted(const char *text, const char *at)
 	bool inverted = strstr(at, ".logical_not()") != NULL;
 
 	for (const char *p = text; p < at; p++) {
-		end = *p == '~'					  ? operand_end(p + 1)
-		      : !strncmp(p, "logical_not(", sizeof(call)) ? closed(p + sizeof(call) - 1)
-								  : p;
+		end = *p == '~' ? operand_end(p + 1)
+		      : !strncmp(p, "logical_not(", sizeof(call))
+			      ? after_bracket(p + sizeof(call) - 1)
+			      : p;
 		inverted ^= at < end;
 	}
 	return inverted;
 }
 
-/* What a check for finite numbers finds of healthy ones; false, too, where it is none. */
+/* The result of a check for finite numbers on valid data. False: also for another expression. */
 static bool finds_finite(const char *text)
 {
 	const char *finite = strstr(text, "isfinite("), *nan = strstr(text, "isnan("),
@@ -108,7 +109,7 @@ static bool finds_finite(const char *text)
 	return (nan || inf) && is_inverted(text, nan ?: inf);
 }
 
-/* Of a name with its classes before it. */
+/* The last part of a qualified name. */
 static const char *last_part(const char *name)
 {
 	const char *dot = strrchr(name, '.');
@@ -117,8 +118,8 @@ static const char *last_part(const char *name)
 }
 
 /*
- * One truth value. An assertion is taken to hold, a check of arguments too, and what is looked at
- * for being finite is so: zeros are. `not` turns it round, as in `assert not ...`.
+ * Guesses one truth value: assertions and argument checks hold, and zeros are finite. `not` inverts
+ * the result, as in `assert not ...`.
  */
 static bool is_true(const struct operation *op, const struct python_read *read)
 {
@@ -127,8 +128,8 @@ static bool is_true(const struct operation *op, const struct python_read *read)
 
 	if (op->checks || strstr(read->inner.file, "/torch/distributions/"))
 		return true;
-	/* Whether a mask leaves out nothing, and a row is one sequence: that decides what attention
-	 * is done with. */
+	/* A mask that hides nothing, and rows with one sequence each: these decide which attention
+	 * runs. */
 	if (strstr(read->inner.file, "/transformers/") &&
 	    (!strcmp(asks, "_ignore_causal_mask_sdpa") ||
 	     !strcmp(asks, "find_packed_sequence_indices")))

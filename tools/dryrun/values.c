@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* MEMTRACE_DRYRUN_VALUES: FILE:LINE=VALUE, or VALUE@READ from that read on; more after a comma or a
- * semicolon. */
+/* Parses MEMTRACE_DRYRUN_VALUES: FILE:LINE=VALUE, or VALUE@READ from that read on; separated by
+ * commas or semicolons. */
 #include "truth.h"
 #include "dryrun.h"
 
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* true, false, a number; and the read from which on it is so. */
+/* Parses true, false or a number, and the number of the first read. */
 static bool read_value(char *text, struct said *said)
 {
 	char *at = strchr(text, '@'), *rest = NULL;
@@ -31,7 +31,7 @@ static bool read_value(char *text, struct said *said)
 	       !isspace((unsigned char)*text);
 }
 
-/* The first of a list; where the next begins, NULL: it is not understood. */
+/* Parses the first entry. Returns the start of the next; NULL: invalid. */
 static const char *read_one(const char *text, struct said *said)
 {
 	const char *end = text + strcspn(text, ",;"),
@@ -69,7 +69,7 @@ bool values__valid(const char *text)
 	return true;
 }
 
-/* A whole path, or the last parts of it. */
+/* True if `end` is the whole path or its last components. */
 static bool ends_with(const char *path, const char *end, size_t size)
 {
 	size_t n = strlen(path);
@@ -91,7 +91,7 @@ bool values__find(const struct place *place, struct said *said)
 	return false;
 }
 
-/* Two bytes with a point may be of either kind of half. */
+/* A 2-byte number with a decimal point may be float16 or bfloat16: not encoded. */
 bool values__encode(struct truth *truth, const struct said *said, size_t size)
 {
 	int64_t whole = (int64_t)said->number;
@@ -102,7 +102,7 @@ bool values__encode(struct truth *truth, const struct said *said, size_t size)
 	else if (said->is_float && size == 4)
 		memcpy(truth->bytes, &single, 4);
 	else if (!said->is_float && (size == 1 || size == 2 || size == 4 || size == 8))
-		/* the lowest bytes come first on all that CUDA runs on */
+		/* all hosts of CUDA are little-endian */
 		memcpy(truth->bytes, &whole, size);
 	else
 		return false;

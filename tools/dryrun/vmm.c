@@ -6,11 +6,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-struct memory { /* of cuMemCreate */
+struct memory { /* memory from cuMemCreate */
 	uint64_t size;
 	int device;
-	unsigned int handles, mappings; /* references; neither: the slot is free */
-	unsigned int generation;	/* so that a stale handle is known as one */
+	unsigned int handles, mappings; /* references; both 0: the slot is free */
+	unsigned int generation;	/* detects stale handles */
 	unsigned int next_free;
 	unsigned char props[VMM_PROPS_SIZE];
 };
@@ -22,7 +22,7 @@ struct mapping {
 
 #define NO_SLOT UINT32_MAX
 
-/* All under the lock. */
+/* Guarded by dryrun__lock(). */
 static struct space_ranges reserved;
 static struct memory *memories;
 static unsigned int n_memories, memories_room, first_free = NO_SLOT;
@@ -46,8 +46,7 @@ int vmm__reserve(uint64_t size, uint64_t align, uint64_t *addr)
 	if (at == MAP_FAILED)
 		return CUDA_OUT_OF_MEMORY;
 	base = ((uintptr_t)at + align - 1) & ~(align - 1);
-	/* What is too much on both sides goes back, so that giving the range back needs to know no
-	 * more than the range. */
+	/* Unmap the excess on both sides, so that freeing needs only the range. */
 	if (base > (uintptr_t)at)
 		munmap(at, base - (uintptr_t)at);
 	if ((uintptr_t)at + align > base)
@@ -63,7 +62,7 @@ int vmm__reserve(uint64_t size, uint64_t align, uint64_t *addr)
 	return CUDA_OK;
 }
 
-/* The first mapping that ends above addr. */
+/* Index of the first mapping that ends above addr. */
 static size_t after(uint64_t addr)
 {
 	size_t low = 0, high = n_mappings;
@@ -104,7 +103,7 @@ int vmm__unreserve(uint64_t addr, uint64_t size)
 	return err;
 }
 
-/* A handle is slot + 1 and the slot's generation, so never 0. */
+/* slot + 1 and the slot's generation; never 0. */
 static uint64_t handle_of(unsigned int slot)
 {
 	return (uint64_t)memories[slot].generation << 32 | (slot + 1);
@@ -190,7 +189,7 @@ int vmm__create(int device, uint64_t size, const void *props, uint64_t *handle)
 	return err;
 }
 
-/* What is passed between processes: a file that says what memory it is. */
+/* Content of the file that an exported handle refers to. */
 struct shared {
 	uint64_t magic, size;
 	unsigned char props[VMM_PROPS_SIZE];
