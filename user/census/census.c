@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * One reading: all objects of the collector's lists, sorted by type; names from modules and
- * optimizers; then the tensors themselves, in bulk, their gradients and what wrappers hold; then
- * storages.
+ * One reading. It sorts the objects in the collector's lists by type and names those that modules
+ * and optimizers hold. It then reads the tensors in bulk, with their gradients and the contents of
+ * wrappers, and combines them into storages.
  */
 #include "census/census.h"
 
@@ -22,9 +22,9 @@
 #include "python/python.h"
 #include "python/pytype.h"
 
-#define WALKS 3 /* over lists that keep changing */
+#define WALKS 3 /* attempts while the lists keep changing */
 #define MAX_TYPES (1u << 20)
-#define OBJECTS_AT_ONCE 16384 /* some 2 ms */
+#define OBJECTS_AT_ONCE 16384 /* about 2 ms */
 
 const char *census_kind__name(enum census_kind k)
 {
@@ -43,7 +43,7 @@ bool census__is_local(int err)
 	       err == -E2BIG;
 }
 
-int census__go_on(const struct reading *r)
+int census__check_time(const struct reading *r)
 {
 	if (clock__monotonic() > r->deadline)
 		return -ETIME;
@@ -65,7 +65,7 @@ static int find_types(struct census *c)
 	int err;
 
 	err = type_object(c->py, "torch._C", "TensorBase", &c->tensor_base);
-	if (err) /* torch 2.0 and before */
+	if (err) /* PyTorch 2.0 and before */
 		err = type_object(c->py, "torch._C", "_TensorBase", &c->tensor_base);
 	if (!err)
 		err = type_object(c->py, "torch", "Tensor", &c->tensor);
@@ -76,15 +76,13 @@ static int find_types(struct census *c)
 	if (!err)
 		err = type_object(c->py, "torch.optim.optimizer", "Optimizer", &c->optimizer);
 	if (!err && type_object(c->py, "torch._C", "_FunctionBase", &c->function))
-		c->function = 0; /* what nodes of such functions keep has no name then */
+		c->function = 0; /* tensors saved by such functions stay without a name */
 	return err;
 }
 
-/*
- * As pytype__mro(), from the blocks of memory that the objects came from: there are thousands of
- * types, and a system call costs as much for a word as for a block.
- */
-static int remembered_mro(struct reading *r, uint64_t type, uint64_t *ret)
+/* As pytype__mro(), through the cache of memory blocks. There are thousands of types, and a system
+ * call costs the same for a word as for a block. */
+static int cached_mro(struct reading *r, uint64_t type, uint64_t *ret)
 {
 	const struct pylayout *l = r->m.l;
 	struct memcache *c = r->c->cache;
@@ -107,12 +105,12 @@ static int remembered_mro(struct reading *r, uint64_t type, uint64_t *ret)
 	return err ? err : (int)n;
 }
 
-static int look_at_type(struct reading *r, uint64_t type, enum type_kind *ret)
+static int examine_type(struct reading *r, uint64_t type, enum type_kind *ret)
 {
 	uint64_t mro[PYTYPE_MRO_MAX];
-	int n = remembered_mro(r, type, mro);
+	int n = cached_mro(r, type, mro);
 
-	/* The block may be of another moment than the type. */
+	/* The cached block may be older than the type. */
 	if (n < 0 || mro[0] != type)
 		n = pytype__mro(&r->m, type, mro, PYTYPE_MRO_MAX);
 	*ret = TYPE_OTHER;
@@ -139,7 +137,7 @@ int census__type_kind(struct reading *r, uint64_t type, enum type_kind *ret)
 		*ret = known;
 		return 0;
 	}
-	err = look_at_type(r, type, ret);
+	err = examine_type(r, type, ret);
 	if (!err && map64__count(r->types) < MAX_TYPES)
 		err = map64__set(r->types, type, *ret);
 	return err;
@@ -194,7 +192,7 @@ int census__name(struct reading *r, uint64_t obj, const struct label *label, boo
 		if (label->kind >= old->kind)
 			return 0;
 		if (old->cls && !label->cls)
-			old->kind = label->kind; /* a name within a module says more */
+			old->kind = label->kind; /* the name within a module stays */
 		else
 			*old = *label;
 		return 0;
@@ -223,8 +221,8 @@ bool census__label(const struct reading *r, uint64_t obj, struct label *ret)
 
 /* ---- objects ---- */
 
-static int take(struct reading *r, struct found_list *list, size_t max, uint64_t obj, uint64_t type,
-		enum type_kind kind)
+static int add_object(struct reading *r, struct found_list *list, size_t max, uint64_t obj,
+		      uint64_t type, enum type_kind kind)
 {
 	uint64_t known;
 	int err;
@@ -243,8 +241,8 @@ static int take(struct reading *r, struct found_list *list, size_t max, uint64_t
 
 struct walk {
 	struct reading *r;
-	unsigned since; /* we looked at the time */
-	/* Of the last types seen: most objects are of a few. */
+	unsigned since; /* objects since the last check of the time */
+	/* The last types seen, since most objects share a few types. */
 	struct {
 		uint64_t type;
 		enum type_kind kind;
@@ -260,7 +258,7 @@ static int on_object(uint64_t obj, uint64_t type, void *ctx)
 
 	if (++w->since >= OBJECTS_AT_ONCE) {
 		w->since = 0;
-		err = census__go_on(w->r);
+		err = census__check_time(w->r);
 		if (err)
 			return err;
 	}
@@ -274,12 +272,13 @@ static int on_object(uint64_t obj, uint64_t type, void *ctx)
 	switch (w->last[slot].kind) {
 	case TYPE_TENSOR:
 	case TYPE_WRAPPER:
-		return take(w->r, &w->r->tensors, CENSUS_MAX_TENSORS, obj, type,
-			    w->last[slot].kind);
+		return add_object(w->r, &w->r->tensors, CENSUS_MAX_TENSORS, obj, type,
+				  w->last[slot].kind);
 	case TYPE_MODULE:
-		return take(w->r, &w->r->modules, CENSUS_MAX_MODULES, obj, type, TYPE_MODULE);
+		return add_object(w->r, &w->r->modules, CENSUS_MAX_MODULES, obj, type, TYPE_MODULE);
 	case TYPE_OPTIMIZER:
-		return take(w->r, &w->r->optimizers, CENSUS_MAX_MODULES, obj, type, TYPE_OPTIMIZER);
+		return add_object(w->r, &w->r->optimizers, CENSUS_MAX_MODULES, obj, type,
+				  TYPE_OPTIMIZER);
 	default:
 		return 0;
 	}
@@ -297,7 +296,7 @@ static int walk_objects(struct reading *r, uint64_t *objects)
 		err = pygc__walk(&r->c->gc, r->c->cache, UINT64_MAX, on_object, &w, &stats);
 		if (err || !stats.torn)
 			break;
-		/* The collector may be at work just now: it is done soon. */
+		/* The garbage collector may be running; wait for it. */
 		nanosleep(&pause, NULL);
 	}
 	r->torn |= stats.torn;
@@ -416,7 +415,7 @@ struct census *census__open(const struct python *py, const char **why)
 	}
 	if (!err)
 		return c;
-	/* What is missing then is missing because of that. */
+	/* If the process has ended, report that as the cause. */
 	if (err != -ENOMEM && err != -EPERM && python__ended(py)) {
 		*why = "the process has ended, or its Python has";
 		err = -ESRCH;

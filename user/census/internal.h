@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_CENSUS_INTERNAL_H
 #define MT_CENSUS_INTERNAL_H
-/* What census.c, names.c and merge.c share, and nobody else includes. */
+/* Shared by the files of the census. */
 #include "census/census.h"
 #include "python/pydict.h"
 #include "python/pygc.h"
@@ -13,14 +13,14 @@ struct memcache;
 
 #define CENSUS_MAX_TENSORS (4u << 20)
 #define CENSUS_MAX_MODULES (1u << 20)
-#define CENSUS_NAME_ROOM                                                                           \
-	16384 /* for the longest name: a path of modules, a key, and what it is of */
+/* Maximum length of a name: module path, key, and the parameter that it is for. */
+#define CENSUS_NAME_ROOM 16384
 #define CENSUS_MAX_TEXT (256u << 20)
 
 enum type_kind {
 	TYPE_OTHER,
 	TYPE_TENSOR,
-	TYPE_WRAPPER /* a tensor's subclass */,
+	TYPE_WRAPPER /* subclass of Tensor */,
 	TYPE_MODULE,
 	TYPE_OPTIMIZER
 };
@@ -32,11 +32,11 @@ struct census {
 	struct pytensors *tensors;
 	struct pygc gc;
 	size_t saved_flags; /* see pygraph__find_flags() */
-	uint64_t tensor_base, tensor, parameter, module, optimizer, function; /* type objects in the
-		target; the last may be 0 */
+	/* Addresses of type objects in the target; function may be 0. */
+	uint64_t tensor_base, tensor, parameter, module, optimizer, function;
 };
 
-/* A Python object that the walk over all of them found. */
+/* A Python object found by walking the collector's lists. */
 struct found {
 	uint64_t obj, type;
 };
@@ -46,19 +46,19 @@ struct found_list {
 	size_t n, cap;
 };
 
-/* What a tensor is called. Texts are offsets into the reading's; 0 is "". */
+/* Name and role of a tensor. Texts are offsets into reading.text; 0 is "". */
 struct label {
 	uint32_t name, module, cls, root;
 	uint8_t kind; /* enum census_kind */
-	bool leaf;    /* what graphs begin with: no activation, whatever is kept of it */
-	bool grad;    /* it is the gradient of that, else it lies in it: */
-	uint32_t of;  /* the tensor of the list that it was found by, + 1; 0: none */
+	bool leaf;    /* a leaf of autograd's graph, so not an activation */
+	bool grad;    /* the gradient of tensor of; otherwise a part of it */
+	uint32_t of;  /* 1 + index in the list of the tensor that led to it; 0: none */
 };
 
 struct named {
 	uint64_t obj;
 	struct label label;
-	bool wrapper; /* of a subclass: what it holds may be tensors */
+	bool wrapper; /* a subclass, which may contain tensors */
 };
 
 struct reading {
@@ -67,17 +67,17 @@ struct reading {
 	const struct census_opts *o;
 	uint64_t deadline;
 	struct map64 *types; /* type object -> enum type_kind */
-	struct map64 *seen;  /* object -> enum type_kind, of those in the lists below */
+	struct map64 *seen;  /* object -> enum type_kind, for objects in the lists below */
 	struct found_list tensors, modules, optimizers;
 	struct named *named;
 	size_t nnamed, named_cap;
-	struct map64 *by_obj; /* object -> index of named */
+	struct map64 *by_obj; /* object -> index in named */
 	char *text;
 	size_t text_len, text_cap;
 	bool torn;
 };
 
-/* All that is to be read, with what it is called. */
+/* All tensors to read, each with its label. */
 struct census_list {
 	struct pytensor *v;
 	struct label *labels;
@@ -85,42 +85,41 @@ struct census_list {
 	size_t n, cap;
 };
 
-/* True for errors that concern one object; others end the reading. */
+/* Whether an error concerns one object only. Other errors end the reading. */
 bool census__is_local(int err);
-/* 0 while there is time; -ETIME, -ECANCELED. */
-int census__go_on(const struct reading *r);
-/* What a type is. 0 or an error that ends the reading. */
+/* 0, or -ETIME or -ECANCELED when the reading must end. */
+int census__check_time(const struct reading *r);
+/* Kind of a type. 0 or an error that ends the reading. */
 int census__type_kind(struct reading *r, uint64_t type, enum type_kind *ret);
-/* The same of an object as it is now; TYPE_OTHER for whatever cannot be read. */
+/* Kind of an object's current type; TYPE_OTHER if it cannot be read. Returns as above. */
 int census__kind_of(struct reading *r, uint64_t obj, enum type_kind *ret);
 int census__add_text(struct reading *r, const char *s, uint32_t *ret);
-/* Gives an object a name unless it has a better one. */
+/* Names an object, unless its label is of an earlier kind. */
 int census__name(struct reading *r, uint64_t obj, const struct label *label, bool wrapper);
 bool census__label(const struct reading *r, uint64_t obj, struct label *ret);
 
-/* names.c: names all that modules and optimizers hold. */
+/* names.c: names the tensors of modules and of optimizers. */
 int census__name_modules(struct reading *r);
 int census__name_optimizers(struct reading *r);
-/* Calls fn for the tensors that a wrapper holds, DTensor's local part among them; name: the
- * attribute's, "" for that one. */
+/* Calls fn for the tensors inside a wrapper. name: the attribute; "" for DTensor's local part. */
 int census__inner(struct reading *r, uint64_t obj,
 		  int (*fn)(struct reading *r, uint64_t obj, const char *name, void *ctx),
 		  void *ctx);
 
-/* tensors.c */
+/* tensors.c: the list of tensors */
 void census_list__free(struct census_list *l);
 int census_list__add(struct census_list *l, uint64_t obj, uint64_t impl, const struct label *label,
 		     bool wrapper);
-/* Finds the layout, if it is not known yet. */
+/* Finds the layout of tensors, if not known yet. */
 int census__calibrate(struct reading *r, const char **why);
-/* Reads all tensors there are into l, which is empty. */
+/* Reads all tensors into l, which must be empty. */
 int census__read_tensors(struct reading *r, struct census_list *l);
 
-/* locals.c: variables that hold tensors without a name, found before the tensors are read
- * and used after it. */
+/* locals.c: variables that hold unnamed tensors. Found before the tensors are read, and checked
+ * after. */
 struct census_locals {
 	struct pylocal *v;
-	struct pyitem *globals; /* likewise, of the main module */
+	struct pyitem *globals; /* variables of the main module */
 	size_t n, nglobals;
 };
 
@@ -129,19 +128,19 @@ int census__name_locals(struct reading *r, struct census_list *l,
 			const struct census_locals *locals);
 void census_locals__free(struct census_locals *l);
 
-/* owners.c: containers that hold tensors without a name, looked at before the tensors are
- * read and after it. */
+/* owners.c: containers that hold unnamed tensors. Found before the tensors are read, and again
+ * after. */
 struct census_owners;
 
 int census__find_owners(struct reading *r, struct census_owners **ret);
 int census__name_owners(struct reading *r, struct census_list *l,
 			const struct census_owners *before);
-void census_owners__free(struct census_owners *o); /* NULL is fine */
+void census_owners__free(struct census_owners *o); /* accepts NULL */
 
-/* saved.c: what autograd's graph keeps for backward. */
+/* saved.c: adds tensors that autograd's graph saved for backward. */
 int census__add_saved(struct reading *r, struct census_list *l);
 
-/* merge.c: tensors and their labels to storages. v and labels have n entries. */
+/* merge.c: combines n tensors and their labels into storages. */
 int census__merge(struct reading *r, const struct pytensor *v, const struct label *labels, size_t n,
 		  struct census_state *ret);
 

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Tensors that have no other name have that of the variable that holds them: of a function that
- * runs, or of the main module. A variable that has another value by now may have had it all along:
- * only what is the same before and after counts.
- */
+/* Names tensors by the variable that holds them: of a running function or of the main module. A
+ * variable counts only if its value is the same before and after the tensors are read. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +21,7 @@ static bool is_nameless_tensor(void *ctx, uint64_t obj)
 	       !map64__get(r->by_obj, obj, &i);
 }
 
-/* The main module's dictionary; 0 entries where it cannot be read. */
+/* Reads the main module's dictionary; no entries if it cannot be read. */
 static int read_globals(struct reading *r, struct pyitems *it)
 {
 	uint64_t module, dict;
@@ -74,7 +71,7 @@ void census_locals__free(struct census_locals *l)
 	memset(l, 0, sizeof(*l));
 }
 
-/* Whether each variable still is what it was: those of functions, then the main module's. */
+/* Sets for each variable whether it still has its value: first function variables, then globals. */
 static int check(struct reading *r, const struct census_locals *l, bool *holds)
 {
 	struct map64 *now = map64__new();
@@ -97,7 +94,7 @@ static int check(struct reading *r, const struct census_locals *l, bool *holds)
 	return err;
 }
 
-/* Tensors without a name that are in the list, by their objects. */
+/* Index in the list by object, for tensors without a name. */
 static int index_nameless(const struct census_list *l, struct map64 *by_obj)
 {
 	int err = 0;
@@ -115,7 +112,7 @@ static bool same_tensor(const struct pytensor *a, const struct pytensor *b)
 	       a->storage == b->storage && a->addr == b->addr && a->size == b->size;
 }
 
-/* "local x in GPT.forward (gpt.py:52)", "global x" */
+/* Text of a variable: "local x in GPT.forward (gpt.py:52)", "global x". */
 static int text_of(struct reading *r, const struct census_locals *l, size_t i, char *buf,
 		   size_t size)
 {
@@ -148,8 +145,8 @@ static int give_names(struct reading *r, struct census_list *l, const struct cen
 	return err;
 }
 
-/* The variables are looked at, then the tensors once more, then the variables: what they hold did
- * not change meanwhile. */
+/* Checks the variables, reads their tensors again, and checks the variables once more. So both
+ * stayed the same. */
 int census__name_locals(struct reading *r, struct census_list *l,
 			const struct census_locals *locals)
 {

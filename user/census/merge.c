@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Tensors that share a storage are one; the best of their names is its name. */
+/* Combines tensors that share a storage and selects the storage's name. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 struct cand {
 	uint64_t addr, size;
-	uint32_t ix; /* of the tensor */
+	uint32_t ix; /* index of the tensor */
 	uint8_t kind, device_type, device_index;
 	bool leaf;
 };
@@ -39,7 +39,7 @@ static bool is_better(const struct label *a, const struct label *b)
 	return a->kind != b->kind ? a->kind < b->kind : a->name && !b->name;
 }
 
-/* One for each TensorImpl, with the best of what it is called. */
+/* Makes a candidate for each TensorImpl, with its best label. */
 static int candidates(const struct pytensor *v, const struct label *labels, size_t n,
 		      struct cand **ret, size_t *count, struct census_state *s)
 {
@@ -83,9 +83,9 @@ static int candidates(const struct pytensor *v, const struct label *labels, size
 	return 0;
 }
 
-/* Which of its tensors gives a storage its name, and how many others could. */
+/* The tensor that names a storage, and the number of others with different names. */
 struct best {
-	uint32_t ix, more, name; /* name: offset of its text */
+	uint32_t ix, more, name; /* name: text offset */
 	bool leaf;
 };
 
@@ -96,10 +96,10 @@ static bool is_inside(const struct census_tensor *t, const struct cand *c)
 	       c->size <= t->size - (c->addr - t->addr);
 }
 
-/* Another tensor of the storage: the better name wins; of those that are as good, the first, and
- * the others are counted. */
-static void contest(const struct reading *r, const struct label *labels, uint32_t ix, uint8_t kind,
-		    struct census_tensor *t, struct best *b)
+/* Compares another tensor of the storage: the better kind or a non-empty name wins. Among equals
+ * the first stays and the others are counted. */
+static void compare_names(const struct reading *r, const struct label *labels, uint32_t ix,
+			  uint8_t kind, struct census_tensor *t, struct best *b)
 {
 	const char *now = r->text + labels[b->ix].name, *other = r->text + labels[ix].name;
 
@@ -111,7 +111,7 @@ static void contest(const struct reading *r, const struct label *labels, uint32_
 	}
 }
 
-/* Storages in order; whose is which tensor goes to owner. */
+/* Groups sorted candidates into storages. owner: index of each tensor's storage. */
 static void group(const struct reading *r, const struct pytensor *v, const struct label *labels,
 		  const struct cand *c, size_t n, struct census_state *s, uint32_t *owner,
 		  struct best *best)
@@ -129,7 +129,7 @@ static void group(const struct reading *r, const struct pytensor *v, const struc
 			t->kind = c[i].kind;
 			t->allocated = !v[c[i].ix].context;
 		} else {
-			contest(r, labels, c[i].ix, c[i].kind, t, &best[s->ntensors - 1]);
+			compare_names(r, labels, c[i].ix, c[i].kind, t, &best[s->ntensors - 1]);
 		}
 		t->views++;
 		best[s->ntensors - 1].leaf |= c[i].leaf;
@@ -137,7 +137,7 @@ static void group(const struct reading *r, const struct pytensor *v, const struc
 	}
 }
 
-/* A storage that many parameters lie in is not one of them. */
+/* Name of a storage. With several parameters in it: "NAME and N more". */
 static int name_several(struct reading *r, const struct label *l, uint32_t more, uint32_t *name)
 {
 	char text[CENSUS_NAME_ROOM];
@@ -157,13 +157,13 @@ static int describe(struct reading *r, const struct pytensor *v, const struct la
 
 	for (size_t i = 0; !err && i < s->ntensors; i++)
 		err = name_several(r, &labels[best[i].ix], best[i].more, &best[i].name);
-	/* The texts stay where they are from here on. */
+	/* From here on the texts do not move. */
 	for (size_t i = 0; !err && i < s->ntensors; i++) {
 		const struct pytensor *from = &v[best[i].ix];
 		const struct label *l = &labels[best[i].ix];
 		struct census_tensor *t = &s->tensors[i];
 
-		/* A view of what a graph begins with is made by the graph, its memory is not. */
+		/* A view of a graph's leaf is made by the graph, but its memory is not. */
 		if (t->kind == CENSUS_ACTIVATION && best[i].leaf)
 			t->kind = CENSUS_OTHER;
 		t->name = r->text + best[i].name;
@@ -276,7 +276,7 @@ void census_state__keep_params(struct census_state *s)
 		return;
 	while (map64__next(s->params, &pos, &impl, &i))
 		at[i] = 1;
-	/* Each moves to a place that is not after its own. */
+	/* Entries only move towards the start. */
 	for (i = 0; i < s->ntensors; i++) {
 		if (!at[i])
 			continue;
@@ -284,7 +284,7 @@ void census_state__keep_params(struct census_state *s)
 		at[i] = n++;
 	}
 	for (pos = 0; map64__next(s->params, &pos, &impl, &i);)
-		map64__set(s->params, impl, at[i]); /* is there: takes no memory, moves nothing */
+		map64__set(s->params, impl, at[i]); /* the key exists, so this needs no memory */
 	s->ntensors = n;
 	kept = realloc(s->tensors, (n ? n : 1) * sizeof(*kept));
 	if (kept)

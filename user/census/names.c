@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Names: of what modules hold, by the dotted names that named_parameters() of the outermost module
- * would give, without the parts that wrappers add; of what optimizers hold, by the parameter that
- * it is for.
- */
+/* Names of tensors in modules: the dotted names of the root module's named_parameters(), without
+ * the parts that wrappers add. Names of optimizer state: by the parameter that it is for. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +13,9 @@
 #include "python/pytype.h"
 #include "torch/nntree.h"
 
-#define MAX_KEY 512 /* bytes of an attribute's name; longer ones are cut, and then marked */
+#define MAX_KEY 512 /* bytes of an attribute's name; longer names are cut and end in ".." */
 #define MAX_NAME (NN_MAX_NAME + MAX_KEY + 64)
-#define MAX_LIST 65536u /* items of a list looked at */
+#define MAX_LIST 65536u /* list items examined */
 #define MAX_STATE_DEPTH 3
 #define LIST_ITEMS 24	 /* PyListObject.ob_item */
 #define DESCR_MEMBER 40	 /* PyMemberDescrObject.d_member */
@@ -42,7 +39,7 @@ static const char *join(char *buf, size_t size, const char *prefix, const char *
 	return buf;
 }
 
-/* A name for the object, if it is a tensor. */
+/* Names the object if it is a tensor. */
 static int name_tensor(struct reading *r, uint64_t obj, const char *name, struct label label)
 {
 	enum type_kind kind;
@@ -59,8 +56,8 @@ static int name_tensor(struct reading *r, uint64_t obj, const char *name, struct
 
 struct tree {
 	struct nntree *t;
-	bool graph; /* made by torch.fx out of another module, whose parts it may hold under names
-		       of its own */
+	/* Made by torch.fx from another module, whose parts it may hold under other names. */
+	bool graph;
 	size_t order;
 };
 
@@ -76,7 +73,7 @@ static int by_worth(const void *a, const void *b)
 	return x->order < y->order ? -1 : 1;
 }
 
-/* Adds what modules hold as modules to *children. */
+/* Adds all submodules to *children. */
 static int find_children(struct reading *r, struct map64 *children)
 {
 	struct pyitems attrs = { 0 }, items = { 0 };
@@ -96,7 +93,7 @@ static int find_children(struct reading *r, struct map64 *children)
 				err = map64__set(children, items.v[k].value, 1);
 		r->torn |= err == -EAGAIN;
 		if (census__is_local(err))
-			err = census__go_on(r);
+			err = census__check_time(r);
 	}
 	pyitems__fini(&attrs);
 	pyitems__fini(&items);
@@ -128,8 +125,8 @@ static int add_tree(struct reading *r, const struct found *f, struct map64 *done
 	return 0;
 }
 
-/* All trees: of the modules that no other one holds, then of those that are left, because they hold
- * one another. */
+/* Reads all module trees: first from modules that no other module holds, then from the rest, which
+ * hold one another. */
 static int read_trees(struct reading *r, struct tree **v, size_t *n)
 {
 	struct map64 *children = map64__new(), *done = map64__new();
@@ -149,7 +146,8 @@ static int read_trees(struct reading *r, struct tree **v, size_t *n)
 		for (size_t i = 0; !err && i < r->modules.n; i++) {
 			if (map64__get(pass ? done : children, r->modules.v[i].obj, &x))
 				continue;
-			err = census__go_on(r) ?: add_tree(r, &r->modules.v[i], done, v, n, &cap);
+			err = census__check_time(r)
+				      ?: add_tree(r, &r->modules.v[i], done, v, n, &cap);
 		}
 	}
 	map64__free(children);
@@ -172,7 +170,7 @@ static int name_items(struct module_walk *w, const struct pyitems *it, const str
 	for (size_t i = 0; !err && i < it->n; i++) {
 		enum type_kind kind;
 
-		/* The value first: most attributes are no tensors. */
+		/* Check the value first: most attributes are not tensors. */
 		err = census__kind_of(w->r, it->v[i].value, &kind);
 		if (err || (kind != TYPE_TENSOR && kind != TYPE_WRAPPER))
 			continue;
@@ -218,7 +216,7 @@ static int name_module(struct module_walk *w, const struct nntree *t, size_t i)
 	label.kind = CENSUS_BUFFER;
 	if (!err)
 		err = name_dict(w, "_buffers", &w->known_buffers, &label);
-	/* Tensors that the program keeps in attributes of its own have names too. */
+	/* Tensors in the program's own attributes have names, too. */
 	label.kind = CENSUS_OTHER;
 	return err ? err : name_items(w, &w->attrs, &label);
 }
@@ -228,7 +226,7 @@ static int name_tree(struct module_walk *w, const struct nntree *t)
 	int err = 0;
 
 	for (size_t i = 0; i < nntree__count(t); i++) {
-		err = i % 16 ? 0 : census__go_on(w->r);
+		err = i % 16 ? 0 : census__check_time(w->r);
 		if (!err)
 			err = name_module(w, t, i);
 		w->r->torn |= err == -EAGAIN;
@@ -238,8 +236,9 @@ static int name_tree(struct module_walk *w, const struct nntree *t)
 	return 0;
 }
 
-/* As a snapshot; where things change meanwhile, object by object, each with its own check. */
-static int name_tree_whole(struct module_walk *w, const struct nntree *t)
+/* Names a tree from a snapshot. If memory changed meanwhile, repeats it object by object, each with
+ * its own check. */
+static int name_tree_snapshot(struct module_walk *w, const struct nntree *t)
 {
 	size_t n = w->r->nnamed;
 	bool torn = w->r->torn;
@@ -270,7 +269,7 @@ int census__name_modules(struct reading *r)
 	if (n)
 		qsort(trees, n, sizeof(*trees), by_worth);
 	for (size_t i = 0; !err && i < n; i++)
-		err = name_tree_whole(w, trees[i].t);
+		err = name_tree_snapshot(w, trees[i].t);
 	for (size_t i = 0; i < n; i++)
 		nntree__free(trees[i].t);
 	free(trees);
@@ -282,7 +281,7 @@ int census__name_modules(struct reading *r)
 
 /* ---- optimizers ---- */
 
-/* Objects in a list or tuple, at most MAX_LIST. *ret is for free(). */
+/* Reads the items of a list or tuple, at most MAX_LIST. The caller frees *ret. */
 static int list_items(struct reading *r, uint64_t list, uint64_t **ret, size_t *n)
 {
 	uint64_t type, flags, count, at;
@@ -319,13 +318,13 @@ static int list_items(struct reading *r, uint64_t list, uint64_t **ret, size_t *
 
 struct state_walk {
 	struct reading *r;
-	const char *cls; /* the optimizer's */
+	const char *cls; /* class of the optimizer */
 	const char *of;	 /* " of layers.3.weight", or "" */
 	struct label label;
 };
 
-/* Whatever is under a key of a parameter's state: a tensor, or lists and dicts of some. what:
- * "exp_avg". */
+/* Names the tensors in an entry of a parameter's state: a tensor, or lists and dicts of tensors.
+ * what: the key, "exp_avg". */
 static int name_state(struct state_walk *w, uint64_t obj, const char *what, int depth)
 {
 	char name[MAX_NAME * 2], key[MAX_KEY];
@@ -380,7 +379,7 @@ static int name_param_state(struct reading *r, const char *cls, const struct pyi
 	return name_state(&w, item->value, "", 0);
 }
 
-/* Parameters that are in no module, and tensors among the settings (a learning rate that is one). */
+/* Names parameters outside modules, and tensors among the settings, such as a learning rate. */
 static int name_group(struct reading *r, const char *cls, uint64_t group, size_t number)
 {
 	struct state_walk w = { .r = r, .cls = cls, .of = "" };
@@ -426,7 +425,7 @@ static int name_optimizer(struct reading *r, const struct found *f)
 	err = pytype__name(&r->m, f->type, cls, sizeof(cls));
 	if (!err)
 		err = pydict__attrs(&r->m, f->obj, f->type, &attrs);
-	/* The groups first: a parameter's name is part of that of its state. */
+	/* Groups first: they give parameters outside modules the names used for their state. */
 	if (!err && pystr__find(&r->m, &attrs, "param_groups", NULL, &value) == 0)
 		err = list_items(r, value, &list, &n);
 	for (size_t i = 0; !err && i < n; i++)
@@ -437,7 +436,7 @@ static int name_optimizer(struct reading *r, const struct found *f)
 	if (!err)
 		err = pydict__items(&r->m, value, &items);
 	for (size_t i = 0; !err && i < items.n; i++) {
-		err = i % 16 ? 0 : census__go_on(r);
+		err = i % 16 ? 0 : census__check_time(r);
 		if (!err)
 			err = name_param_state(r, cls, &items.v[i]);
 		r->torn |= err == -EAGAIN;
@@ -473,7 +472,7 @@ int census__name_optimizers(struct reading *r)
 
 /* ---- wrappers ---- */
 
-/* Where instances keep a __slots__ attribute: DTensor has its local part in one. -ENOENT: no such
+/* Offset of a __slots__ attribute in an instance, such as DTensor's local part. -ENOENT: no such
  * slot. */
 static int slot_offset(struct reading *r, uint64_t type, const char *name, uint64_t *ret)
 {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Tensors that have no name because a container has them: a list, a dict, an attribute of an
- * object, what a function closes over. From the variables of the main module and of the functions
- * that run, by the shortest way: "global history[*]", "local trainer.outputs[*]['loss'] in main
- * (train.py:31)". All items of a list have one name, since what counts is who keeps them. What is
- * the same before and after the tensors were read counts, and nothing else.
+ * Names tensors by the container that holds them: a list, dict, attribute of an object, or closure.
+ * The search starts at variables of the main module and of running functions. It takes the shortest
+ * path: "global history[*]", "local trainer.outputs[*]['loss'] in main (train.py:31)". All items of
+ * a list share a name. A path counts only if it is the same before and after the tensors are read.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -24,21 +23,20 @@
 
 #define DEPTH_MAX 5
 #define PATH_MAX_LEN 200
-#define NODES_MAX 100000u  /* containers looked into */
-#define ITEMS_MAX 2000000u /* things found in them */
+#define NODES_MAX 100000u  /* containers examined */
+#define ITEMS_MAX 2000000u /* items found in containers */
 #define TEXT_MAX (32u << 20)
-#define WITHIN 300000000ull /* ns, of one look; */
-#define SHARE 8		    /* of the time that is left for the reading, one in so many */
+#define SEARCH_MAX_NS 300000000ull /* limit of one search, ns */
+#define SEARCH_SHARE 8		   /* one search takes at most 1/8 of the remaining time */
 #define CHUNK 512
 #define CELLS_MAX 256
-#define WORDS_MAX                                                                                  \
-	16 /* keys of a dict that are a word of the name each; of larger ones all are [*] */
+/* Maximum size of a dict whose keys appear in names; larger ones show [*]. */
+#define WORDS_MAX 16
 
 #define TYPE_HEAP (1ul << 9)
 #define TYPE_LIST (1ul << 25)
-#define TYPE_ATOMS                                                                                 \
-	(1ul << 24 | PYTYPE_BYTES | PYTYPE_STR | 1ul << 30 |                                       \
-	 PYTYPE_TYPE) /* int, bytes, str, exceptions, types */
+/* int, bytes, str, exceptions and types */
+#define TYPE_ATOMS (1ul << 24 | PYTYPE_BYTES | PYTYPE_STR | 1ul << 30 | PYTYPE_TYPE)
 
 #define DEQUE_BLOCK 64
 
@@ -57,13 +55,13 @@ enum shape {
 
 struct node {
 	uint64_t obj, type;
-	uint32_t path; /* in text */
+	uint32_t path; /* offset in text */
 	uint32_t root;
 	uint8_t shape, depth;
 };
 
 struct root {
-	char *suffix; /* of the name: " in main (train.py:31)", "" */
+	char *suffix; /* end of the name: " in main (train.py:31)", "" */
 };
 
 struct owned {
@@ -75,7 +73,7 @@ struct census_owners {
 	struct reading *r;
 	struct map64 *types; /* type object -> enum shape */
 	struct map64 *visited;
-	struct node *nodes; /* a queue */
+	struct node *nodes; /* queue of containers to examine */
 	size_t nnodes, capnodes;
 	struct root *roots;
 	size_t nroots, caproots;
@@ -92,7 +90,7 @@ static bool fatal(int err)
 	return err && !census__is_local(err) && err != -ENOTSUP && err != -EINVAL;
 }
 
-static bool enough(const struct census_owners *l)
+static bool is_over_limit(const struct census_owners *l)
 {
 	return l->nnodes >= NODES_MAX || l->items >= ITEMS_MAX || l->text_len >= TEXT_MAX ||
 	       clock__monotonic() > l->deadline;
@@ -172,11 +170,12 @@ static int add_text(struct census_owners *l, const char *s, uint32_t *ret)
 	return 0;
 }
 
-/* The path of what lies in a node: made once for all that have the same. */
+/* A child of a node. Its path is made on first use and shared by all children with the same
+ * word. */
 struct child {
 	const struct node *of;
 	char word[96];
-	uint32_t path; /* 0: not made yet */
+	uint32_t path; /* offset in text, 0: not made yet */
 };
 
 static int path_of(struct census_owners *l, struct child *c, uint32_t *ret)
@@ -195,8 +194,8 @@ static int path_of(struct census_owners *l, struct child *c, uint32_t *ret)
 	return 0;
 }
 
-/* Something found: a tensor is one's that is owned, a container is looked into later. */
-static int found(struct census_owners *l, struct child *c, uint64_t obj)
+/* Handles an object found in a container: records a tensor, or queues a container. */
+static int add_found(struct census_owners *l, struct child *c, uint64_t obj)
 {
 	uint64_t type, one;
 	enum shape shape;
@@ -234,12 +233,12 @@ static int array_of(struct census_owners *l, struct child *c, uint64_t at, uint6
 	uint64_t v[CHUNK];
 	int err = 0;
 
-	for (uint64_t i = 0; !err && i < n && !enough(l); i += CHUNK) {
+	for (uint64_t i = 0; !err && i < n && !is_over_limit(l); i += CHUNK) {
 		uint64_t k = n - i < CHUNK ? n - i : CHUNK;
 
 		err = pymem__read(&l->r->m, at + i * 8, v, k * 8);
 		for (uint64_t j = 0; !err && j < k; j++)
-			err = found(l, c, v[j]);
+			err = add_found(l, c, v[j]);
 	}
 	return err;
 }
@@ -267,7 +266,8 @@ static int in_tuple(struct census_owners *l, struct child *c)
 	return array_of(l, c, c->of->obj + l->r->m.l->tuple_item, n);
 }
 
-/* {ob_size, leftblock, rightblock, leftindex, rightindex}; a block is {left, items[64], right}. */
+/* Layout: {ob_size, leftblock, rightblock, leftindex, rightindex}; block: {left, items[64],
+ * right}. */
 static int in_deque(struct census_owners *l, struct child *c)
 {
 	uint64_t head[5], block[DEQUE_BLOCK + 2], left;
@@ -277,16 +277,16 @@ static int in_deque(struct census_owners *l, struct child *c)
 	if (err || head[3] >= DEQUE_BLOCK)
 		return err;
 	left = head[0];
-	for (uint64_t at = head[1], i = head[3]; !err && left && at && !enough(l);
+	for (uint64_t at = head[1], i = head[3]; !err && left && at && !is_over_limit(l);
 	     at = block[DEQUE_BLOCK + 1], i = 0) {
 		err = pymem__read(&l->r->m, at, block, sizeof(block));
 		for (; !err && left && i < DEQUE_BLOCK; i++, left--)
-			err = found(l, c, block[1 + i]);
+			err = add_found(l, c, block[1 + i]);
 	}
 	return err;
 }
 
-/* "['loss']", ".loss" of an object; "[*]" for what is no short word. */
+/* Path component of a key: "['loss']", ".loss"; "[*]" if the key is not a short string. */
 static void word_of(struct census_owners *l, uint64_t key, const char *before, const char *after,
 		    char *word, size_t size)
 {
@@ -310,20 +310,19 @@ static int in_items(struct census_owners *l, const struct node *of, const char *
 			uint64_t type;
 			enum shape shape;
 
-			/* Most attributes are nothing that holds a tensor: no need for their names.
-			 */
+			/* Most attributes cannot hold a tensor; skip their names. */
 			err = shape_of(l, l->it.v[i].value, &type, &shape);
 			if (err || shape == SHAPE_NONE)
 				continue;
 			word_of(l, l->it.v[i].key, before, after, c.word, sizeof(c.word));
-			err = found(l, &c, l->it.v[i].value);
+			err = add_found(l, &c, l->it.v[i].value);
 		}
 		return err;
 	}
-	for (size_t i = 0; !err && i < l->it.n && !(i % CHUNK == 0 && enough(l)); i++) {
+	for (size_t i = 0; !err && i < l->it.n && !(i % CHUNK == 0 && is_over_limit(l)); i++) {
 		struct child c = { .of = of, .word = "[*]" };
 
-		err = found(l, &c, l->it.v[i].value);
+		err = add_found(l, &c, l->it.v[i].value);
 	}
 	return err;
 }
@@ -347,15 +346,15 @@ static uint16_t closure_at(const struct pylayout *l)
 	return l->minor < 10 ? 48 : 72;
 }
 
-static int in_one(struct census_owners *l, struct child *c, uint64_t slot)
+static int in_slot(struct census_owners *l, struct child *c, uint64_t slot)
 {
 	uint64_t obj;
 	int err = pymem__u64(&l->r->m, slot, &obj);
 
-	return err || !obj ? err : found(l, c, obj);
+	return err || !obj ? err : add_found(l, c, obj);
 }
 
-/* What it closes over, by name: each such variable has a cell. */
+/* Examines a function's closure: one cell for each variable, by name. */
 static int in_function(struct census_owners *l, const struct node *of)
 {
 	const struct pylayout *y = l->r->m.l;
@@ -374,7 +373,7 @@ static int in_function(struct census_owners *l, const struct node *of)
 		if (pylocals__free_name(&l->r->m, code, i, name, sizeof(name)))
 			strcpy(name, "?");
 		snprintf(c.word, sizeof(c.word), "'s cell %s", name);
-		err = in_one(l, &c, closure + y->tuple_item + 8 * i);
+		err = in_slot(l, &c, closure + y->tuple_item + 8 * i);
 	}
 	return err;
 }
@@ -397,17 +396,17 @@ static int in_node(struct census_owners *l, const struct node *n)
 	case SHAPE_FUNCTION:
 		return in_function(l, n);
 	case SHAPE_CELL:
-		return in_one(l, &c, n->obj + l->r->m.l->cell_ref);
+		return in_slot(l, &c, n->obj + l->r->m.l->cell_ref);
 	case SHAPE_METHOD:
 		strcpy(c.word, ".__self__");
-		return in_one(l, &c, n->obj + l->r->m.l->ob_type + 16);
+		return in_slot(l, &c, n->obj + l->r->m.l->ob_type + 16);
 	}
 	return 0;
 }
 
-/* ---- where it begins ---- */
+/* ---- start of the search ---- */
 
-/* A variable of this name, with "" or what follows the path. */
+/* Adds a variable. suffix: text after the path. */
 static int add_root(struct census_owners *l, const char *name, const char *suffix, uint64_t obj)
 {
 	struct node none = { .depth = 0 };
@@ -422,7 +421,7 @@ static int add_root(struct census_owners *l, const char *name, const char *suffi
 	none.root = l->nroots++;
 	none.path = 0; /* "" */
 	snprintf(c.word, sizeof(c.word), "%s", name);
-	return found(l, &c, obj);
+	return add_found(l, &c, obj);
 }
 
 static int add_globals(struct census_owners *l)
@@ -448,7 +447,7 @@ static int add_globals(struct census_owners *l)
 	return fatal(err) ? err : 0;
 }
 
-static bool any(void *ctx, uint64_t obj)
+static bool is_container(void *ctx, uint64_t obj)
 {
 	struct census_owners *l = ctx;
 	enum shape shape;
@@ -462,7 +461,7 @@ static int add_locals(struct census_owners *l)
 	char text[64 + PYOBJ_MAX_STRING], name[80], *in;
 	struct pylocal *v = NULL;
 	size_t n = 0;
-	int err = pylocals__read(&l->r->m, any, l, &v, &n);
+	int err = pylocals__read(&l->r->m, is_container, l, &v, &n);
 
 	for (size_t i = 0; !err && i < n; i++) {
 		int at = snprintf(text, sizeof(text), "local ");
@@ -478,7 +477,7 @@ static int add_locals(struct census_owners *l)
 	return err;
 }
 
-static void look__fini(struct census_owners *l)
+static void search__fini(struct census_owners *l)
 {
 	for (size_t i = 0; i < l->nroots; i++)
 		free(l->roots[i].suffix);
@@ -491,16 +490,16 @@ static void look__fini(struct census_owners *l)
 	pyitems__fini(&l->it);
 }
 
-/* One look at all of it. 0 or an error that ends the reading; what else cannot be read is left out.
- */
-static int look(struct reading *r, struct census_owners *l)
+/* Searches all containers once. 0 or an error that ends the reading; unreadable objects are left
+ * out. */
+static int search(struct reading *r, struct census_owners *l)
 {
 	uint64_t now = clock__monotonic(),
-		 left = r->deadline > now ? (r->deadline - now) / SHARE : 0;
+		 left = r->deadline > now ? (r->deadline - now) / SEARCH_SHARE : 0;
 	int err;
 
 	*l = (struct census_owners){ .r = r, .types = map64__new(), .visited = map64__new() };
-	l->deadline = now + (left < WITHIN ? left : WITHIN);
+	l->deadline = now + (left < SEARCH_MAX_NS ? left : SEARCH_MAX_NS);
 	err = l->types && l->visited ? array__grow(&l->text, &l->text_cap, 1, 1) : -ENOMEM;
 	if (err)
 		return err;
@@ -510,13 +509,13 @@ static int look(struct reading *r, struct census_owners *l)
 	err = add_globals(l);
 	if (!err)
 		err = add_locals(l);
-	for (size_t i = 0; !err && i < l->nnodes && !enough(l); i++) {
-		struct node n = l->nodes[i]; /* the queue moves as it grows */
+	for (size_t i = 0; !err && i < l->nnodes && !is_over_limit(l); i++) {
+		struct node n = l->nodes[i]; /* a copy: the queue moves as it grows */
 
 		err = in_node(l, &n);
 		err = fatal(err) ? err : 0;
 		if (!err && i % 1024 == 0)
-			err = census__go_on(r);
+			err = census__check_time(r);
 	}
 	return err;
 }
@@ -524,11 +523,11 @@ static int look(struct reading *r, struct census_owners *l)
 int census__find_owners(struct reading *r, struct census_owners **ret)
 {
 	struct census_owners *l = calloc(1, sizeof(*l));
-	int err = l ? look(r, l) : -ENOMEM;
+	int err = l ? search(r, l) : -ENOMEM;
 
 	if (err) {
 		if (l)
-			look__fini(l);
+			search__fini(l);
 		free(l);
 		return err;
 	}
@@ -539,7 +538,7 @@ int census__find_owners(struct reading *r, struct census_owners **ret)
 void census_owners__free(struct census_owners *o)
 {
 	if (o)
-		look__fini(o);
+		search__fini(o);
 	free(o);
 }
 
@@ -577,7 +576,7 @@ int census__name_owners(struct reading *r, struct census_list *list,
 	int err = was && is ? index_owned(before, was) : -ENOMEM;
 
 	if (!err)
-		err = look(r, &after);
+		err = search(r, &after);
 	if (!err)
 		err = index_owned(&after, is);
 	for (size_t n = 0; !err && n < list->n; n++) {
@@ -590,7 +589,7 @@ int census__name_owners(struct reading *r, struct census_list *list,
 			continue;
 		err = give_name(r, &list->labels[n], before, &before->owned[i]);
 	}
-	look__fini(&after);
+	search__fini(&after);
 	map64__free(was);
 	map64__free(is);
 	return err;

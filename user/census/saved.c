@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What autograd's graph keeps for backward: from the nodes that the tensors known so far come from.
- * What a node of the graph made is an activation: the result that a node keeps of its own, and what
- * has a node it came from. Anything else that is kept (a batch, a mask) is told by which node keeps
- * it, and not what it is.
+ * Adds tensors that autograd's graph saved for backward, from the nodes of the tensors known so
+ * far. A saved tensor is an activation if a node of the graph made it: it is the node's own result,
+ * or has a grad_fn. Other saved tensors, such as a batch or a mask, are named by the node that
+ * saved them.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,13 +13,13 @@
 #include "python/pytype.h"
 #include "torch/pygraph.h"
 
-static int go_on(void *ctx)
+static int check_time(void *ctx)
 {
-	return census__go_on(ctx);
+	return census__check_time(ctx);
 }
 
-/* pygraph__object_fn: the context of a torch.autograd.Function, an object of the class made for its
- * backward. */
+/* pygraph__object_fn for the context of a torch.autograd.Function: an object of the class that
+ * PyTorch makes for its backward. */
 static int on_object(void *ctx, uint64_t obj, char *name, size_t room, size_t *size)
 {
 	struct reading *r = ctx;
@@ -42,7 +42,7 @@ static int on_object(void *ctx, uint64_t obj, char *name, size_t room, size_t *s
 static int find_graph(struct reading *r, const struct census_list *l, struct pygraph *g)
 {
 	struct pygraph_opts o = { .object = r->c->function ? on_object : NULL,
-				  .go_on = go_on,
+				  .go_on = check_time,
 				  .ctx = r };
 	uint64_t *roots = calloc(l->n + 1, sizeof(*roots));
 	size_t n = 0;
@@ -60,7 +60,7 @@ static int find_graph(struct reading *r, const struct census_list *l, struct pyg
 	return err;
 }
 
-/* By what of each class keeps them. */
+/* Texts by the class of the node that saved the tensor. */
 static int add_texts(struct reading *r, const struct pygraph *g, uint32_t *names)
 {
 	char text[sizeof("saved for ") + PYGRAPH_CLASS];
@@ -73,9 +73,10 @@ static int add_texts(struct reading *r, const struct pygraph *g, uint32_t *names
 	return err;
 }
 
-/* What each is, after it was read; what its node has let go of meanwhile is not told. */
-static int judge(struct reading *r, const struct pygraph *g, const uint32_t *names,
-		 struct pytensor *v, struct label *labels)
+/* Labels the saved tensors after they were read. A tensor that its node has released meanwhile is
+ * dropped. */
+static int label_saved(struct reading *r, const struct pygraph *g, const uint32_t *names,
+		       struct pytensor *v, struct label *labels)
 {
 	bool *holds = calloc(3 * g->nsaved, sizeof(*holds)), *made = holds + g->nsaved,
 	     *known = made + g->nsaved;
@@ -119,7 +120,7 @@ static int add(struct reading *r, struct census_list *l, const struct pygraph *g
 	if (!err)
 		err = pytensors__read(r->c->tensors, l->v + from, g->nsaved);
 	if (!err)
-		err = judge(r, g, names, l->v + from, l->labels + from);
+		err = label_saved(r, g, names, l->v + from, l->labels + from);
 	free(names);
 	return err;
 }
@@ -134,6 +135,6 @@ int census__add_saved(struct reading *r, struct census_list *l)
 	err = find_graph(r, l, &g);
 	if (!err && g.nsaved)
 		err = add(r, l, &g);
-	pygraph__free(&g); /* nothing in it after an error */
+	pygraph__free(&g); /* empty after an error */
 	return err;
 }

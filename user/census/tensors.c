@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The tensors themselves, in bulk: those that have names and all others, their gradients, and what
- * wrappers hold. */
+/* Reads the tensors in bulk, named and unnamed, with their gradients and the contents of
+ * wrappers. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +10,8 @@
 #include "lib/array.h"
 #include "lib/map64.h"
 
-#define SAMPLES 200 /* tensors to find the layout by, of those with names and of all */
-#define ENOUGH 8    /* samples with names */
+#define SAMPLES 200 /* tensors used to find the layout, of each kind */
+#define ENOUGH 8    /* named samples that suffice */
 #define WRAPPED_DEPTH 3
 
 void census_list__free(struct census_list *l)
@@ -56,12 +56,12 @@ int census__calibrate(struct reading *r, const char **why)
 	for (i = 0; i < r->nnamed && n < SAMPLES; i += 1 + r->nnamed / SAMPLES)
 		if (!r->named[i].wrapper)
 			objs[n++] = r->named[i].obj;
-	/* Tensors without a name come and go: they are looked at only where there is little else. */
+	/* Unnamed tensors come and go; use them only if there are few others. */
 	few = n < ENOUGH;
 	for (i = 0; few && i < r->tensors.n && n < 2 * SAMPLES; i += 1 + r->tensors.n / SAMPLES)
 		objs[n++] = r->tensors.v[i].obj;
 	i = pytensors__calibrate(r->c->tensors, objs, n, why);
-	/* Known before, and only the gradients still are not. */
+	/* Success if the layout is known, even if gradients are not. */
 	return pytensors__calibrated(r->c->tensors) ? 0 : (int)i;
 }
 
@@ -80,7 +80,7 @@ static int gather(struct reading *r, struct census_list *l)
 	return err;
 }
 
-/* The gradients of the tensors from..to. */
+/* Adds the gradients of tensors [from, to). */
 static int add_grads(struct reading *r, struct census_list *l, size_t from, size_t to)
 {
 	char name[CENSUS_NAME_ROOM];
@@ -120,8 +120,7 @@ static int on_inner(struct reading *r, uint64_t obj, const char *name, void *ctx
 
 	label.grad = false;
 	label.of = in->outer + 1;
-	/* A tensor that has memory of its own is no mere wrapper: what hangs on it is something
-	 * else. */
+	/* A tensor with its own storage is not a wrapper; its attributes are other tensors. */
 	if (*name && in->l->v[in->outer].state != PYTENSOR_NO_STORAGE)
 		return 0;
 	if (*name && label.name) {
@@ -134,7 +133,7 @@ static int on_inner(struct reading *r, uint64_t obj, const char *name, void *ctx
 	return err ? err : census_list__add(in->l, obj, 0, &label, kind == TYPE_WRAPPER);
 }
 
-/* What the wrappers among from..to hold. */
+/* Adds the tensors inside the wrappers among [from, to). */
 static int add_inner(struct reading *r, struct census_list *l, size_t from, size_t to)
 {
 	int err = 0;
@@ -148,15 +147,15 @@ static int add_inner(struct reading *r, struct census_list *l, size_t from, size
 			continue;
 		err = census__kind_of(r, obj, &kind);
 		if (!err && kind == TYPE_WRAPPER)
-			err = census__go_on(r) ?: census__inner(r, obj, on_inner, &in);
+			err = census__check_time(r) ?: census__inner(r, obj, on_inner, &in);
 	}
 	return err;
 }
 
 /*
- * Gradients are freed at each step, and others come where they were: between the reading of a
- * tensor and that of its gradient it may have become another's. So it is the one's whose it is
- * still, with the same memory, after that was read.
+ * Gradients are freed at each step and their memory is reused. So a gradient may belong to another
+ * tensor by the time it is read. It is kept if its tensor still has it, with the same memory, when
+ * read again.
  */
 static int confirm_grads(struct reading *r, struct census_list *l)
 {
@@ -214,7 +213,7 @@ static int read_listed(struct reading *r, struct census_list *l)
 	pymem__forget(&r->m);
 	for (int depth = 0; !err && from < l->n && depth < WRAPPED_DEPTH; depth++) {
 		to = l->n;
-		err = census__go_on(r);
+		err = census__check_time(r);
 		if (!err)
 			err = pytensors__read(r->c->tensors, l->v + from, to - from);
 		if (!err)
@@ -223,7 +222,7 @@ static int read_listed(struct reading *r, struct census_list *l)
 			err = add_inner(r, l, from, to);
 		from = to;
 	}
-	/* What came last of all is not looked into any more. */
+	/* The last level is read but not searched for wrappers. */
 	if (!err && from < l->n)
 		err = pytensors__read(r->c->tensors, l->v + from, l->n - from);
 	return err ? err : confirm_grads(r, l);
