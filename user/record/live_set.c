@@ -297,6 +297,14 @@ static void drop_range(struct live_set *b, struct map64 *map, uint64_t addr)
 	b->free_range = (uint32_t)i;
 }
 
+/* Memory that the allocator took, or that its tables name. */
+static bool is_segment(const struct event *e)
+{
+	return e->kind == EVENT_SEGMENT ||
+	       (e->kind == EVENT_CUDA_ALLOC && e->flags & MEM_BY_ALLOCATOR &&
+		(e->how == MEM_DEVICE || e->how == MEM_MAPPED));
+}
+
 static bool overlap(const struct event *a, const struct event *b)
 {
 	return a->addr - b->addr < b->size || b->addr - a->addr < a->size;
@@ -350,12 +358,9 @@ static void drop_missing(struct live_set *b, struct base_device *d, uint64_t sin
 {
 	for (uint32_t i = 0; i < b->n_ranges; i++) {
 		struct event e = b->ranges[i].e;
-		bool segment = e.kind == EVENT_SEGMENT ||
-			       (e.kind == EVENT_CUDA_ALLOC && e.flags & MEM_BY_ALLOCATOR &&
-				(e.how == MEM_DEVICE || e.how == MEM_MAPPED));
 		bool found = false;
 
-		if (!b->ranges[i].seq || b->ranges[i].seq >= since || !segment ||
+		if (!b->ranges[i].seq || b->ranges[i].seq >= since || !is_segment(&e) ||
 		    memcmp(&e.device, &d->device, sizeof(e.device)))
 			continue;
 		for (uint32_t k = 0; k < b->n_ranges && !found && e.kind == EVENT_CUDA_ALLOC; k++)
@@ -375,6 +380,67 @@ static void take_level(struct base_device *d)
 		d->peak_allocated = allocated;
 	if (d->reserved > d->peak_reserved)
 		d->peak_reserved = d->reserved;
+}
+
+/* A segment that is kept and shares addresses with e; NULL: none. */
+static const struct event *find_segment(const struct live_set *b, const struct event *e)
+{
+	struct event range = *e;
+
+	range.size = range.size ? range.size : 1;
+	for (uint32_t i = 0; i < b->n_ranges; i++) {
+		const struct event *r = &b->ranges[i].e;
+
+		if (b->ranges[i].seq && is_segment(r) && overlap(r, &range))
+			return r;
+	}
+	return NULL;
+}
+
+/*
+ * The allocator took a segment, or gave one back, and reports its totals only with its next event.
+ * Its reserved total changes at once, as in the model.
+ */
+static void change_reserved(struct live_set *b, struct device device, uint64_t size, bool taken)
+{
+	for (uint32_t i = 0; i < b->n_devices; i++) {
+		struct base_device *d = &b->devices[i];
+
+		if (memcmp(&d->device, &device, sizeof(device)) || !d->totals)
+			continue;
+		if (taken)
+			d->reserved += size;
+		else
+			d->reserved -= size < d->reserved ? size : d->reserved;
+		take_level(d);
+	}
+}
+
+static int fold_cuda_alloc(struct live_set *b, const struct event *e)
+{
+	/* The allocator's tables may have named it before the call returned. */
+	bool is_new = is_segment(e) && !find_segment(b, e);
+	int err = put_range(b, b->taken[e->how], e);
+
+	if (!err && is_new)
+		change_reserved(b, e->device, e->size, true);
+	return err;
+}
+
+static int fold_cuda_free(struct live_set *b, const struct event *e)
+{
+	const struct event *segment = e->how == MEM_DEVICE || e->how == MEM_MAPPED
+					      ? find_segment(b, e)
+					      : NULL;
+
+	/* Only mappings end in pieces. */
+	if (segment && (e->how == MEM_MAPPED || segment->addr == e->addr))
+		change_reserved(b, segment->device,
+				e->how == MEM_MAPPED && e->size ? e->size : segment->size, false);
+	if (e->how == MEM_MAPPED)
+		return free_mapped(b, e);
+	free_whole(b, e);
+	return 0;
 }
 
 static int fold_on_device(struct live_set *b, struct base_device *d, const struct event *e)
@@ -442,12 +508,7 @@ int live_set__fold(struct live_set *b, const struct event *e)
 	case EVENT_CUDA_FREE:
 		if (e->how >= MEM_HOW_NR)
 			return 0;
-		if (e->kind == EVENT_CUDA_ALLOC)
-			return put_range(b, b->taken[e->how], e);
-		if (e->how == MEM_MAPPED)
-			return free_mapped(b, e);
-		free_whole(b, e);
-		return 0;
+		return e->kind == EVENT_CUDA_ALLOC ? fold_cuda_alloc(b, e) : fold_cuda_free(b, e);
 	}
 	d = device_of(b, e->device);
 	err = d ? fold_on_device(b, d, e) : -ENOMEM;
@@ -611,11 +672,7 @@ static int sum_segments(const struct live_set *b, const struct base_device *d, u
 		return -ENOMEM;
 	for (uint32_t i = 0; i < b->n_ranges; i++) {
 		const struct event *e = &b->ranges[i].e;
-		bool segment = e->kind == EVENT_SEGMENT ||
-			       (e->kind == EVENT_CUDA_ALLOC && e->flags & MEM_BY_ALLOCATOR &&
-				(e->how == MEM_DEVICE || e->how == MEM_MAPPED));
-
-		if (b->ranges[i].seq && segment &&
+		if (b->ranges[i].seq && is_segment(e) &&
 		    !memcmp(&e->device, &d->device, sizeof(e->device)) &&
 		    e->size <= UINT64_MAX - e->addr)
 			all[n++] = e;

@@ -73,7 +73,7 @@ static int ask_rows(struct model *m, size_t device)
 		{ .by = BY_MODULE, .when = ROWS_NOW },
 		{ .by = BY_STACK, .when = ROWS_TOTAL, .any_category = true },
 	};
-	static const uint64_t sums[] = { 39 * TAPE_MIB, 3 * TAPE_MIB + 512, 35 * TAPE_MIB + 512 };
+	static const uint64_t sums[] = { 39 * TAPE_MIB, 4 * TAPE_MIB + 512, 60 * TAPE_MIB + 512 };
 	int err = 0;
 
 	for (size_t i = 0; i < sizeof(opts) / sizeof(*opts) && !err; i++) {
