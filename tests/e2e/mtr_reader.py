@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Reads a .mtr recording by docs/FORMAT.md alone: a second opinion on what memtrace-bpf writes.
+"""Reads a .mtr recording by docs/internals/FORMAT.md alone: a second opinion on what memtrace-bpf writes.
 
 As a program: prints every event on a line of its own, facts as "# key value" at the end. Exit status 0 if the
 recording is complete, 1 if it is cut off or damaged, 77 if there is no zstd library.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Writes .mtr recordings by docs/FORMAT.md alone: facts, names, and allocations of one thread on one device that are never freed. For
+Writes .mtr recordings by docs/internals/FORMAT.md alone: facts, names, and allocations of one thread on one device that are never freed. For
 recordings that no program of ours would make.
 """
 import ctypes

@@ -53,7 +53,7 @@ class Verdict:
 
 
 class Judge:
-    """Reads a recording by docs/FORMAT.md alone."""
+    """Reads a recording by docs/internals/FORMAT.md alone."""
 
     def __init__(self, recording, truth, device):
         with open(truth, encoding="utf-8") as f:

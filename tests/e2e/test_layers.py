@@ -12,7 +12,7 @@ from harness import check, equal, own, record, report, run, scratch, tool, workl
 
 
 class Calls:
-    """By root class and dotted name: calls (of a wrapper and what it wraps one), ns; read by docs/FORMAT.md alone."""
+    """By root class and dotted name: calls (of a wrapper and what it wraps one), ns; read by docs/internals/FORMAT.md alone."""
 
     def __init__(self, recording):
         self.calls, self.ns, self.open = collections.Counter(), collections.Counter(), collections.defaultdict(list)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 Compares a recording with what PyTorch's own allocator wrote about the same run (tests/workloads/oracle.py), event for
-event and byte for byte. Reads the recording by docs/FORMAT.md alone (mtr_reader.py), and besides what `report` says.
+event and byte for byte. Reads the recording by docs/internals/FORMAT.md alone (mtr_reader.py), and besides what `report` says.
 
 compare() gives a Verdict: for each aspect "exact", why it is not, or that it could not be compared.
 """

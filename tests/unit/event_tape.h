@@ -2,9 +2,9 @@
 #ifndef MT_TESTS_EVENT_TAPE_H
 #define MT_TESTS_EVENT_TAPE_H
 /*
- * A stream of events in which every kind occurs, with the rare orders: docs/FORMAT.md ("What the
- * events mean") has the rules. Whatever computes what is live must agree on it. Stacks, threads and
- * names are number 0.
+ * A stream of events in which every kind occurs, with the rare orders: docs/internals/FORMAT.md
+ * ("What the events mean") has the rules. Whatever computes what is live must agree on it. Stacks,
+ * threads and names are number 0.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -204,6 +204,25 @@ static const struct event event_tape[] = {
 	  .addr = TAPE_SEG + 4 * TAPE_MIB,
 	  .size = 4 * TAPE_MIB,
 	  TAPE_TOTALS(62 * TAPE_MIB, 84 * TAPE_MIB) },
+	/* A census finds a tensor of 8 MiB there, in a block that no event brought. */
+	{ .kind = EVENT_TENSOR,
+	  .time = 8910,
+	  TAPE_CUDA_1,
+	  .addr = TAPE_SEG + 16 * TAPE_MIB,
+	  .size = 8 * TAPE_MIB,
+	  .flags = CENSUS_FIRST,
+	  .category = CATEGORY_OPTIMIZER_STATE },
+	{ .kind = EVENT_CENSUS,
+	  .time = 8910,
+	  TAPE_CUDA_1,
+	  .size = 8 * TAPE_MIB,
+	  .flags = CENSUS_FIRST },
+	{ .kind = EVENT_FREE,
+	  .time = 8920,
+	  TAPE_CUDA_1,
+	  .addr = TAPE_SEG + 16 * TAPE_MIB,
+	  .size = 8 * TAPE_MIB,
+	  TAPE_TOTALS(54 * TAPE_MIB, 84 * TAPE_MIB) },
 	/* The CPU's allocator keeps no totals. */
 	{ .kind = EVENT_ALLOC, .time = 9000, .addr = 0x5000, .size = 4096 },
 	{ .kind = EVENT_ALLOC, .time = 9001, .addr = 0x9000, .size = 8192 },

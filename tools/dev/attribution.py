@@ -34,7 +34,7 @@ themselves. No GPU is needed: where it says CUDA, the allocator is the real one,
 
     make attribution
 
-makes this file. Nothing in it is written by hand. The recording is read by docs/FORMAT.md alone, not by the program's own
+makes this file. Nothing in it is written by hand. The recording is read by docs/internals/FORMAT.md alone, not by the program's own
 reader.
 
 ## What is compared

@@ -35,7 +35,7 @@ of every allocation and free, its counters, its peaks, its segments and blocks (
 
     make truth
 
-makes this file. Nothing in it is written by hand. The recording is read by docs/FORMAT.md alone, not by the program's own
+makes this file. Nothing in it is written by hand. The recording is read by docs/internals/FORMAT.md alone, not by the program's own
 reader; what `memtrace-bpf report` says is compared as well.
 
 ## What is compared

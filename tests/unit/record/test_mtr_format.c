@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* docs/FORMAT.md says what the writer does. */
+/* docs/internals/FORMAT.md says what the writer does. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -10,11 +10,11 @@
 
 #include "mtr_util.h"
 
-/* ---- the example of docs/FORMAT.md ---- */
+/* ---- the example of docs/internals/FORMAT.md ---- */
 
 static size_t example_bytes(uint8_t *dst, size_t room)
 {
-	FILE *doc = fopen("docs/FORMAT.md", "r");
+	FILE *doc = fopen("docs/internals/FORMAT.md", "r");
 	char line[256];
 	bool inside = false;
 	size_t n = 0;
@@ -96,7 +96,7 @@ static void test_example(void **state)
 	close(fd);
 }
 
-/* ---- a reader that knows docs/FORMAT.md and nothing of this code ---- */
+/* ---- a reader that knows docs/internals/FORMAT.md and nothing of this code ---- */
 
 static void write_random(struct world *w, int fd, struct events *l)
 {

@@ -113,12 +113,15 @@ struct blocks {
 	struct device device;
 };
 
+/* The blocks that the live set names. A tensor from before attach may be all that names one. */
 static int on_told(void *ctx, const struct event *e)
 {
 	struct blocks *b = ctx;
 
-	if (e->kind != EVENT_BLOCK || e->flags & BLOCK_PENDING ||
-	    memcmp(&e->device, &b->device, sizeof(e->device)))
+	if ((e->kind != EVENT_BLOCK && e->kind != EVENT_TENSOR) ||
+	    (e->kind == EVENT_BLOCK && e->flags & BLOCK_PENDING) ||
+	    memcmp(&e->device, &b->device, sizeof(e->device)) ||
+	    (e->kind == EVENT_TENSOR && b->n && b->v[b->n - 1].addr == e->addr))
 		return 0;
 	assert_true(b->n < BLOCKS);
 	b->v[b->n++] = (struct block){ e->addr, e->size };

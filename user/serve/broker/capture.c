@@ -28,7 +28,8 @@
 #define URGE_AFTER (8 * SECOND) /* from one word to the next stronger one */
 #define DEFAULT_SECONDS 10.0
 #define DEFAULT_EVENTS 1000000
-#define BYTES_AN_EVENT 40 /* of a recording, at most, but for names; docs/FORMAT.md: some 4 to 12 */
+#define BYTES_AN_EVENT                                                                             \
+	40 /* of a recording, at most, but for names; docs/internals/FORMAT.md: some 4 to 12 */
 #define BYTES_ANYWAY (UINT64_C(8) << 20)
 #define BYTES_LEAST (UINT64_C(1) << 20)
 
