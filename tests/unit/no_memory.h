@@ -31,7 +31,7 @@ static struct {
 	/* Set by a test whose work has caches: it may succeed without one, and then checks its
 	 * results itself. */
 	bool caches;
-	size_t left;	/* allocations until the first that fails */
+	size_t left; /* allocations until the first that fails */
 	bool failed;
 	void *live[NO_MEMORY_LIVE];
 	size_t n_live;

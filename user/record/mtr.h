@@ -2,9 +2,9 @@
 #ifndef MT_RECORD_MTR_H
 #define MT_RECORD_MTR_H
 /*
- * The .mtr file; docs/internals/FORMAT.md specifies its bytes. It is a sequence of blocks with length and
- * CRC-32C, written without seeking. If the writer dies, the file is readable up to its last whole
- * block.
+ * The .mtr file; docs/internals/FORMAT.md specifies its bytes. It is a sequence of blocks with
+ * length and CRC-32C, written without seeking. If the writer dies, the file is readable up to its
+ * last whole block.
  */
 #include <stdbool.h>
 #include <stdint.h>
