@@ -40,13 +40,11 @@ static const struct device_kind kinds[] = {
 	  "cudaMemGetInfo, CUDA 13.0" },
 };
 
-/*
- * In use by the process, less what PyTorch had reserved: from its messages of out of memory, which
- * have both to 0.01 GiB, or from nvidia-smi. By device, and for the newest CUDA that somebody said.
- */
+/* Bytes in use by the process minus PyTorch's reserved bytes, for the newest CUDA with a report.
+ * Sources: PyTorch's out-of-memory messages (to 0.01 GiB) or nvidia-smi. */
 static const struct {
 	const char *option;
-	int cuda; /* major * 10 + minor of PyTorch's CUDA; 0: not said */
+	int cuda; /* major * 10 + minor of PyTorch's CUDA; 0: not reported */
 	unsigned mib;
 	enum figure_source source;
 	const char *from;
@@ -118,14 +116,14 @@ const struct device_overhead *device_kinds__overheads(size_t *n)
 const struct device_kind *device_kind__find(const char *text)
 {
 	static const struct {
-		const char *other, *option;
-	} others[] = { { "a100-80g", "a100" }, { "h100-80g", "h100" }, { "v100-16g", "v100" } };
+		const char *alias, *option;
+	} aliases[] = { { "a100-80g", "a100" }, { "h100-80g", "h100" }, { "v100-16g", "v100" } };
 
 	if (!strncasecmp(text, "rtx", 3))
 		text += text[3] == '-' ? 4 : 3;
-	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++)
-		if (!strcasecmp(text, others[i].other))
-			text = others[i].option;
+	for (size_t i = 0; i < sizeof(aliases) / sizeof(*aliases); i++)
+		if (!strcasecmp(text, aliases[i].alias))
+			text = aliases[i].option;
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
 		if (!strcasecmp(text, kinds[i].option))
 			return &kinds[i];

@@ -2,8 +2,8 @@
 #ifndef MT_ESTIMATE_DEVICE_KINDS_H
 #define MT_ESTIMATE_DEVICE_KINDS_H
 /*
- * Devices that an estimate can be made for (--device), and what is taken of their memory by others
- * than PyTorch's allocator. No figure of a device was measured by us: each says where it is from.
+ * Devices for which a job can be estimated (--device), with the memory that code other than
+ * PyTorch's allocator takes. All figures are other people's measurements; each names its source.
  * docs/ESTIMATE.md, "Devices", has the same tables.
  */
 #include <stdbool.h>
@@ -11,66 +11,65 @@
 #include <stdint.h>
 
 enum figure_source {
-	FIGURE_UNKNOWN,	 /* nobody said; bytes is 0 and means nothing */
-	FIGURE_ASSUMED,	 /* taken from something like it */
-	FIGURE_REPORTED, /* somebody's measurement, made public */
-	FIGURE_MEASURED, /* ours */
+	FIGURE_UNKNOWN,	 /* unknown; bytes is 0 without meaning */
+	FIGURE_ASSUMED,	 /* taken from a similar device or setting */
+	FIGURE_REPORTED, /* published measurement by other people */
+	FIGURE_MEASURED, /* our own measurement */
 };
 
 struct device_figure {
 	uint64_t bytes;
 	enum figure_source source;
-	const char *from; /* a few words: whose, on what; never NULL */
+	const char *from; /* source in a few words: who, on which device; never NULL */
 };
 
 struct device_kind {
-	const char *option; /* "h100" */
-	const char *name;   /* as NVML and PyTorch say it */
+	const char *option; /* name on the command line, such as "h100" */
+	const char *name;   /* name in NVML and PyTorch */
 	int sm_major, sm_minor;
 	int processors; /* multiprocessors */
 	/*
-	 * As cudaMemGetInfo has it: less than the card's own, since the driver keeps some back. It
-	 * differs by some 10 MiB between drivers, and by 6 % with ECC on or off on cards with GDDR:
-	 * the smallest that was reported exactly, for a whole card.
+	 * Total memory according to cudaMemGetInfo. It is less than the card's own, because the
+	 * driver reserves a part. The figure is the smallest exact report for a whole card. It
+	 * differs by about 10 MiB between drivers, and by 6 % with ECC on or off on cards with
+	 * GDDR.
 	 */
 	uint64_t total_bytes;
 	const char *total_from;
 };
 
-/* Of a command line: case does not matter, nor does a "rtx" or "rtx-" before the name. NULL: not
- * known. */
+/* Finds a device by the text of a command line. Ignores case and a leading "rtx" or "rtx-". NULL:
+ * unknown device. */
 const struct device_kind *device_kind__find(const char *text);
 const struct device_kind *device_kinds(size_t *n);
-/* "h100 h200 ...", for messages. Returns buf; cut at size. */
+/* Writes "h100 h200 ..." to buf, for messages; cut at size. Returns buf. */
 char *device_kinds__options(char *buf, size_t size);
 
-/* "assumed", "reported", ... */
+/* Returns "assumed", "reported", ... */
 const char *figure_source__name(enum figure_source source);
 
 /*
- * What CUDA's context takes on such a device in a process that trains with PyTorch, with the code
- * of all kernels used until then (CUDA_MODULE_LOADING=LAZY, PyTorch's default): the handles of
- * cuBLAS and cuDNN are in it, NCCL is not. cuda_version as CUDART_VERSION has it, 12040 for 12.4;
- * 0: not known. A figure that was reported with another version counts as assumed. kind NULL: any
- * device. Always fills ret; false where nothing is known.
+ * Memory of the CUDA context in a process that trains with PyTorch on this device. It includes the
+ * code of all kernels used so far (CUDA_MODULE_LOADING=LAZY, PyTorch's default) and the handles of
+ * cuBLAS and cuDNN, but not NCCL. The argument cuda_version is as CUDART_VERSION, 12040 for 12.4;
+ * 0: unknown. A figure reported for another version counts as assumed. kind NULL: any device.
+ * Always fills *ret; returns false if the figure is unknown.
  */
 bool device_kind__context(const struct device_kind *kind, int cuda_version,
 			  struct device_figure *ret);
 
 /*
- * What one communicator of NCCL takes on a device with its default settings: channels' buffers and
- * its own kernels. n_ranks on one node, 1 or more. Depends on links, number of nodes and which
- * collectives are used, so that other jobs may be far off. Always fills ret; false where nothing is
- * known.
+ * Memory of one NCCL communicator on a device with default settings: buffers of its channels and
+ * its own kernels. n_ranks: ranks on one node, at least 1. Links, nodes and collectives change the
+ * figure considerably. Always fills *ret; returns false if the figure is unknown.
  */
 bool device_kind__nccl(const struct device_kind *kind, unsigned n_ranks, struct device_figure *ret);
 
-/* What else takes memory, in words; whether an estimate has it in its figure, and where it is from.
- */
+/* Another kind of memory use, as text for people. */
 struct device_overhead {
 	const char *what;
-	const char *bytes; /* in words: these depend on the device */
-	bool in_allocator; /* PyTorch's allocator hands it out: it is in the peak already */
+	const char *bytes; /* amount, in words, because it depends on the device */
+	bool in_allocator; /* true if PyTorch's allocator provides it, so the peak includes it */
 	enum figure_source source;
 	const char *from;
 };

@@ -15,9 +15,8 @@
 #include "lib/user.h"
 #include "log/log.h"
 
-#define TRY_STEPS                                                                                  \
-	8 /* more than the first run had: a run that is short of memory may need some until it     \
-	     repeats */
+/* Additional steps of later runs: a run short of memory may repeat later than the first run. */
+#define TRY_STEPS 8
 
 bool estimate__failed(const struct estimate_run *run)
 {
@@ -45,7 +44,7 @@ bool estimate__other_user(const struct estimate *e, struct user *user)
 	return !user__behind_sudo(user, &other) && other;
 }
 
-/* Where the script writes to as another user. */
+/* Creates the file that the script writes to, which may run as another user. */
 static int make_log(const struct estimate *e)
 {
 	struct user user;
@@ -73,7 +72,7 @@ static int make_dir(struct estimate *e)
 	if (!tmp || tmp[0] != '/' || strlen(tmp) > sizeof(e->dir) - 32)
 		tmp = "/tmp";
 	snprintf(e->dir, sizeof(e->dir), "%s/memtrace-estimate-XXXXXX", tmp);
-	/* Passed through, not read: the log in it is the script's to open. */
+	/* Search permission only: the script must be able to open the log in it. */
 	err = mkdtemp(e->dir) && !chmod(e->dir, 0711) ? make_log(e) : -errno;
 	if (!err)
 		return EXIT_OK;
@@ -92,14 +91,14 @@ static void remove_dir(const struct estimate *e)
 	rmdir(e->dir);
 }
 
-/* As one rank of many, where that is wanted. */
+/* Runs the script, as one rank of many if requested. */
 static int run_ranked(struct estimate *e, struct estimate_run_opts *o,
 		      struct run_command_args *args, struct estimate_run *ret)
 {
 	struct estimate_ranks_args ra = e->args->ranks;
 	struct user user;
 	struct estimate_ranks *r;
-	const char *unheard;
+	const char *missing_key;
 	int status;
 
 	ra.command = args->command;
@@ -117,9 +116,9 @@ static int run_ranked(struct estimate *e, struct estimate_run_opts *o,
 	if (args->dryrun.devices < e->local_world_size)
 		args->dryrun.devices = e->local_world_size;
 	status = estimate_run(o, ret);
-	unheard = estimate_ranks__end(r);
-	free(e->unheard);
-	e->unheard = unheard ? strdup(unheard) : NULL;
+	missing_key = estimate_ranks__end(r);
+	free(e->missing_key);
+	e->missing_key = missing_key ? strdup(missing_key) : NULL;
 	estimate_ranks__free(r);
 	return status;
 }
@@ -137,7 +136,7 @@ int estimate__try(struct estimate *e, const char *name, uint64_t vram, bool lean
 		.max_host_memory = e->args->max_host_memory,
 		.lean = lean,
 		.until_oom = lean,
-		/* What it says it has said before. */
+		/* later runs repeat the output of the first */
 		.quiet = e->run.time ? estimate__path(e, "try.txt", quiet, sizeof(quiet)) : NULL,
 	};
 
@@ -156,8 +155,8 @@ int estimate__try(struct estimate *e, const char *name, uint64_t vram, bool lean
 	return run_ranked(e, &o, &args, ret);
 }
 
-/* The recording through the model. 0 or an exit code, logged. */
-static int look(struct estimate *e, const char *name, struct analysis **ret)
+/* Runs the recording through the model. Returns 0 or an exit code, logged. */
+static int analyse(struct estimate *e, const char *name, struct analysis **ret)
 {
 	static const struct model_opts opts = { .at = AT_PEAK };
 	char path[128];
@@ -174,7 +173,7 @@ static int look(struct estimate *e, const char *name, struct analysis **ret)
 	return EXIT_FAILED;
 }
 
-/* The CUDA device that most is needed of. */
+/* Chooses the CUDA device that needs most. */
 static int choose_device(struct estimate *e)
 {
 	const struct model *m = e->full->model;
@@ -209,7 +208,7 @@ static enum verdict judge(const struct estimate *e)
 	return verdict__of(&f);
 }
 
-/* CUDART_VERSION, of "2.11.0+cu130"; 0: it does not say. */
+/* CUDART_VERSION of a torch version such as "2.11.0+cu130"; 0: unknown. */
 static int cuda_version(const char *torch)
 {
 	const char *cu = torch ? strstr(torch, "+cu") : NULL;
@@ -221,7 +220,7 @@ static int cuda_version(const char *torch)
 	return (int)(n / 10 * 1000 + n % 10 * 10);
 }
 
-/* A figure that was reported with another CUDA is an assumption. */
+/* Sets e->context: a figure reported for another CUDA version counts as assumed. */
 static void source_context(struct estimate *e)
 {
 	const struct estimate_args *a = e->args;
@@ -234,9 +233,9 @@ static void source_context(struct estimate *e)
 		e->context = f;
 }
 
-#define TAIL 2048 /* bytes of what a script has said, at its end */
+#define TAIL 2048 /* bytes shown from the end of a script's hidden output */
 
-/* The last lines of what the script said where nobody saw it. */
+/* Logs the last lines of the script's hidden output. */
 static void show_tail(const struct estimate *e)
 {
 	char path[128], buf[TAIL + 1], clean[4 * TAIL + 1], *line, *at;
@@ -255,7 +254,7 @@ static void show_tail(const struct estimate *e)
 			log_info("  %s", text__clean(clean, sizeof(clean), line, strlen(line)));
 }
 
-/* It did not fit: what does it want? */
+/* Runs the script with unlimited memory after it did not fit. */
 static int run_full(struct estimate *e)
 {
 	int status;
@@ -269,7 +268,7 @@ static int run_full(struct estimate *e)
 		log_err("the run with as much memory as it wants could not be made");
 		return status ? status : EXIT_FAILED;
 	}
-	return look(e, "full.mtr", &e->full);
+	return analyse(e, "full.mtr", &e->full);
 }
 
 int estimate__run(struct estimate *e)
@@ -282,7 +281,7 @@ int estimate__run(struct estimate *e)
 		status = estimate__try(e, "named.mtr", e->args->vram, false, &e->run);
 	if (status || !e->run.attached)
 		return status;
-	status = look(e, "named.mtr", &e->named);
+	status = analyse(e, "named.mtr", &e->named);
 	if (status)
 		return status;
 	e->verdict = judge(e);
@@ -302,7 +301,7 @@ int estimate__run(struct estimate *e)
 			 "named");
 	status = choose_device(e);
 	if (e->device < 0 && e->verdict == VERDICT_FITS)
-		e->verdict = VERDICT_UNKNOWN; /* nothing was asked for */
+		e->verdict = VERDICT_UNKNOWN; /* the script allocated nothing */
 	if (!status && e->device >= 0 &&
 	    advisor__finish(e->advisor, (size_t)e->device, &e->advice)) {
 		log_err("out of memory");
@@ -322,7 +321,7 @@ void estimate__free(struct estimate *e)
 	analysis__free(e->named);
 	advisor__free(e->advisor);
 	advice__free_list(&e->advice);
-	free(e->unheard);
+	free(e->missing_key);
 	known__free(&e->known);
 	if (*e->dir)
 		remove_dir(e);
@@ -351,13 +350,13 @@ const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_
 		reasons[count++] = "it failed";
 	if (*buf)
 		reasons[count++] = buf;
-	if (e->unheard)
+	if (e->missing_key)
 		reasons[count++] = "it waited for what only another rank would have told it";
 	if (e->known.kinds[KNOWN_SHAPE])
 		reasons[count++] = "sizes of some results depend on values that were not computed";
 	if (e->device >= 0)
 		model__device(e->full->model, (size_t)e->device, &d);
-	/* What is found missing when the recording has its last step already is in no event of it. */
+	/* The counter shows losses after the last step, for which the recording has no event. */
 	if (d.peak_is != FIGURE_EXACT || facts__get(e->full->facts, "counter.reports_unseen"))
 		reasons[count++] = "events were lost";
 	else if (d.drift)
@@ -368,24 +367,24 @@ const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_
 	return reasons[i];
 }
 
-static void say_failed(const struct estimate *e)
+static void log_failed(const struct estimate *e)
 {
 	const struct estimate_run *run = e->full ? &e->full_run : &e->run;
 	int status = run->wait_status;
-	char how[96];
+	char ending[96];
 
 	if (!estimate__failed(run))
 		return;
 	if (WIFEXITED(status))
-		snprintf(how, sizeof(how), "ended with exit status %d", WEXITSTATUS(status));
+		snprintf(ending, sizeof(ending), "ended with exit status %d", WEXITSTATUS(status));
 	else
-		snprintf(how, sizeof(how), "was ended by signal %d (%s)", WTERMSIG(status),
+		snprintf(ending, sizeof(ending), "was ended by signal %d (%s)", WTERMSIG(status),
 			 sigdescr_np(WTERMSIG(status)));
-	log_err("the command %s: what was seen until then is no estimate", how);
+	log_err("the command %s: what was seen until then is no estimate", ending);
 }
 
-/* PyTorch was never there. */
-static void say_nothing(const struct estimate *e)
+/* Logs that the script never imported PyTorch. */
+static void log_no_torch(const struct estimate *e)
 {
 	static const char *const ends[] = {
 		[RUN_ENDED] = "the command ended",
@@ -413,8 +412,8 @@ int estimate__status(const struct estimate *e)
 void estimate__complain(const struct estimate *e)
 {
 	if (!e->full)
-		say_nothing(e);
-	say_failed(e);
+		log_no_torch(e);
+	log_failed(e);
 	if (e->full && e->device < 0 && !estimate__failed(&e->full_run))
 		log_err("PyTorch was not seen to allocate anything on a CUDA device: does the "
 			"script choose the CPU?");

@@ -2,8 +2,9 @@
 #ifndef MT_ESTIMATE_ESTIMATE_H
 #define MT_ESTIMATE_ESTIMATE_H
 /*
- * `estimate`: what a script needs of a device that is not there. Runs of it (run.h), the
- * answer that is made of them, and that answer as text and JSON. docs/ESTIMATE.md has the words.
+ * `estimate`: the memory that a script needs of a device, without that device. Runs the script in
+ * the dry run (run.h), builds the answer, and prints it as text or JSON. docs/ESTIMATE.md explains
+ * the terms.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,96 +28,98 @@ enum estimate_format { ESTIMATE_TEXT, ESTIMATE_JSON };
 enum estimate_tracer { TRACER_AUTO, TRACER_INSIDE, TRACER_BPF };
 
 struct estimate_args {
-	struct run_command_args run; /* command, user, and in dryrun all but memory and context */
-	const struct device_kind *kind; /* NULL: --device was not given */
+	/* Command, user, and dryrun without memory and context. */
+	struct run_command_args run;
+	const struct device_kind *kind; /* --device; NULL: not given */
 	uint64_t vram;
 	struct device_figure context;
-	struct estimate_ranks_args ranks; /* its command is run's */
-	const char *rank_list;		  /* of --rank, where it is more than a number; else NULL */
+	struct estimate_ranks_args ranks; /* command is ignored; run.command counts */
+	const char *rank_list; /* text of --rank if it is more than a number; otherwise NULL */
 	uint64_t steps, max_time, max_host_memory;
 	bool min_vram, no_search;
-	const char *output; /* NULL: the recording is not kept */
+	const char *output; /* path of the recording to keep; NULL: none */
 	bool force;
 	enum estimate_tracer tracer;
 	enum estimate_format format;
 	enum report_choice colour;
-	size_t top; /* rows of a table of the text */
+	size_t top; /* rows per table of the text */
 };
 
-/* The least memory that the script runs with. */
+/* The smallest memory that the script runs with. */
 struct estimate_smallest {
 	bool asked, found;
-	uint64_t vram;	   /* found: the script ran with so much, and no request was refused */
-	bool less_refused; /* and with a granule less one was */
-	uint64_t guess;	   /* by a replay of the full run; 0: none */
-	unsigned runs;	   /* of the script that it took */
-	const char *why;   /* not found: static text */
+	uint64_t vram;	   /* valid if found: the script ran with it, and no request was refused */
+	bool less_refused; /* true if a run with one granule less had a refused request */
+	uint64_t guess;	   /* result of replaying the full run; 0: none */
+	unsigned runs;	   /* runs of the script that the search took */
+	const char *why;   /* reason if not found; static text */
 };
 
 struct estimate {
 	const struct estimate_args *args;
-	char dir[64]; /* a folder for recordings and logs */
-	/* With the memory that is asked about. named is NULL where PyTorch was never there. */
+	char dir[64]; /* folder for recordings and logs */
+	/* Run with the requested memory. named is NULL if the script never imported PyTorch. */
 	struct estimate_run run;
 	struct analysis *named;
-	/* What the answer's figures are of: the same, or where it did not fit, a run that may have
-	 * all it wants. */
+	/* Run that provides the figures: the same one, or, if it did not fit, a run with unlimited
+	 * memory. */
 	struct estimate_run full_run;
 	struct analysis *full;
-	bool full_is_whole; /* it came to its end: else its figures are lower bounds */
+	bool full_is_whole; /* true if that run ended normally; otherwise its figures are lower
+			       bounds */
 	uint64_t full_vram;
-	struct advisor *advisor; /* of the full run */
+	struct advisor *advisor; /* advisor of the full run */
 	struct advice_list advice;
-	bool of_ranks; /* one of many: */
+	bool of_ranks; /* true for one of several ranks: */
 	unsigned rank, world_size, local_world_size;
-	char *unheard; /* what it waited for, of another rank, and did not get; NULL: nothing */
-	struct known_list known; /* of the full run */
-	struct device_figure
-		context; /* args' own, with what the script's CUDA makes of its source */
+	char *missing_key; /* key that the script expected from another rank without success; NULL:
+			      none */
+	struct known_list known; /* unknowns of the full run */
+	/* The context of args; its source depends on the script's CUDA version. */
+	struct device_figure context;
 	enum verdict verdict;
-	int device; /* the model's index of the one that most is needed of; -1: none was used */
-	struct estimate_parts parts; /* of that */
+	int device; /* model index of the device that needs most; -1: no device was used */
+	struct estimate_parts parts; /* parts of that device */
 	struct estimate_smallest smallest;
 };
 
-/* A run came to an end that says all: it repeated, was as long as wanted, or ended by itself and
- * well. */
+/* True if the run ended normally: its steps repeated, it reached the requested steps, or the script
+ * succeeded. */
 bool estimate__whole(const struct estimate_run *run);
-/* It ended by itself and not well. */
+/* True if the script ended with an error. */
 bool estimate__failed(const struct estimate_run *run);
-/* Where the figures are no more than lower bounds: reasons in words, the i-th; NULL: no more. buf
- * is used for some. */
+/* The i-th reason why the figures are only lower bounds; NULL: no more. The text may be in buf. */
 const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_t size);
 
-/* Runs the script as often as is needed. 0 or an exit code, logged. e is zeroed but for args. */
+/* Runs the script as often as necessary. Returns 0 or an exit code, logged. The caller zeroes e and
+ * sets args. */
 int estimate__run(struct estimate *e);
 void estimate__free(struct estimate *e);
-/* Paths in the folder. */
+/* Path of a file in the folder. */
 const char *estimate__path(const struct estimate *e, const char *name, char *buf, size_t size);
-/* Does somebody else than us run the script? *user: who. What is wrong with the name
- * run_command__record() says. */
+/* True if the script runs as another user, who is then *user. run_command__record() reports a wrong
+ * user name. */
 bool estimate__other_user(const struct estimate *e, struct user *user);
-/* One more run of it with so much memory, into a recording of that name. */
+/* Runs the script once more with vram bytes of memory and records it under this name. */
 int estimate__try(struct estimate *e, const char *name, uint64_t vram, bool lean,
 		  struct estimate_run *ret);
 
-/* Finds e->smallest from the full run. 0 or an exit code, logged. */
+/* Fills e->smallest from the full run. Returns 0 or an exit code, logged. */
 int estimate_smallest__find(struct estimate *e);
 
-/* The exit code that says it: EXIT_OK it fits, EXIT_HELD it does not, EXIT_UNUSABLE it cannot be
- * said. */
+/* Exit code of the verdict. EXIT_OK: fits; EXIT_HELD: does not fit; EXIT_UNUSABLE: unknown. */
 int estimate__status(const struct estimate *e);
-/* What became of the command, where that has to be said besides. Logs. */
+/* Logs why the command gave no estimate, if so. */
 void estimate__complain(const struct estimate *e);
 
-/* 0 or -ENOMEM. e->full must be there. */
+/* Prints the answer; needs e->full. Both return 0 or -ENOMEM. */
 int estimate_text(FILE *out, const struct estimate *e);
 int estimate_json(FILE *out, const struct estimate *e);
-/* The same as a value of a document. Without e->full what is known of the run alone. */
+/* Writes the same as a value of a document. Without e->full writes only the data of the run. */
 int estimate_json__put(struct json *j, const char *key, const struct estimate *e);
 
-/* many.c: each of the ranks of args->rank_list, one after the other. An exit code, of the
- * worst of them. */
+/* Estimates each rank of args->rank_list in turn (many.c). Returns the exit code of the
+ * worst rank. */
 int estimate_many(FILE *out, struct estimate_args *args);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The answer for programs: docs/ESTIMATE.md, "JSON". */
+/* The answer as JSON: docs/ESTIMATE.md, "JSON". */
 #include "estimate/estimate.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include "record/mtr.h"
 #include "report/doc.h"
 
-#define ESTIMATE_FORMAT 1 /* grows where a key goes or means something else */
+#define ESTIMATE_FORMAT 1 /* grows when a key is removed or changes its meaning */
 
 static double seconds(uint64_t ns)
 {
@@ -51,7 +51,7 @@ static void put_rank(struct json *j, const struct estimate *e)
 	json__uint(j, "rank", e->rank);
 	json__uint(j, "world_size", e->world_size);
 	json__uint(j, "local_world_size", e->local_world_size);
-	json__string(j, "waited_for", e->unheard);
+	json__string(j, "waited_for", e->missing_key);
 	if (e->world_size > 1 && device_kind__nccl(e->args->kind, e->local_world_size, &nccl))
 		json__uint(j, "nccl_communicator", nccl.bytes);
 	json__close_object(j);
@@ -238,7 +238,7 @@ static void put_verdict(struct json *j, const struct estimate *e)
 	json__close_array(j);
 }
 
-/* Tables: whole documents of report, at the peak. */
+/* Writes the tables: documents of `report`, at the peak. */
 static int put_reports(struct json *j, const struct estimate *e)
 {
 	struct report_doc doc = report_doc__of(e->full, e->device);

@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MOST 4096	   /* entries kept */
-#define LINE_MOST 4096	   /* bytes of a line that are looked at */
-#define LOG_MOST (4 << 20) /* bytes of a log */
+#define ENTRIES_MAX 4096    /* most entries kept */
+#define LINE_MAX_BYTES 4096 /* most bytes of a line */
+#define LOG_MAX (4 << 20)   /* most bytes of a log */
 
 const char *known_kind__name(enum known_kind k)
 {
@@ -60,7 +60,7 @@ static int add(struct known_list *l, const struct known *k)
 		x->count = k->count > x->count ? k->count : x->count;
 		return 0;
 	}
-	if (l->n == MOST) {
+	if (l->n == ENTRIES_MAX) {
 		l->more = true;
 		return 0;
 	}
@@ -80,7 +80,7 @@ static int add(struct known_list *l, const struct known *k)
 	return err;
 }
 
-static char *word(char **at, const char *ends)
+static char *next_word(char **at, const char *ends)
 {
 	char *s = *at ? *at : NULL;
 
@@ -94,7 +94,7 @@ static char *word(char **at, const char *ends)
 	return s;
 }
 
-static bool number(const char *s, uint64_t *ret)
+static bool parse_number(const char *s, uint64_t *ret)
 {
 	char *end;
 
@@ -106,35 +106,34 @@ static bool number(const char *s, uint64_t *ret)
 }
 
 /* "depends<TAB>shape|value<TAB>OPERATION<TAB>COUNT<TAB>FILE<TAB>LINE<TAB>FUNCTION" */
-static bool depends(char *at, struct known *k)
+static bool parse_depends(char *at, struct known *k)
 {
-	char *kind = word(&at, "\t"), *count, *line;
+	char *kind = next_word(&at, "\t"), *count, *line;
 	uint64_t n;
 
-	k->name = word(&at, "\t");
-	count = word(&at, "\t");
-	k->file = word(&at, "\t");
-	line = word(&at, "\t");
-	k->func = word(&at, "\t");
-	if (!kind || !k->name || !*k->name || !number(count, &k->count))
+	k->name = next_word(&at, "\t");
+	count = next_word(&at, "\t");
+	k->file = next_word(&at, "\t");
+	line = next_word(&at, "\t");
+	k->func = next_word(&at, "\t");
+	if (!kind || !k->name || !*k->name || !parse_number(count, &k->count))
 		return false;
 	k->kind = !strcmp(kind, "shape") ? KNOWN_SHAPE : KNOWN_VALUE;
-	if (number(line, &n) && n <= UINT32_MAX)
+	if (parse_number(line, &n) && n <= UINT32_MAX)
 		k->line = (uint32_t)n;
 	return k->kind == KNOWN_SHAPE || !strcmp(kind, "value");
 }
 
-/* "NAME NUMBER", or "NAME FILE:LINE" with what was taken there behind it, or nothing where the name
- * says it. The file's name may have spaces. */
-static bool assumed(char *at, struct known *k)
+/* "NAME NUMBER", or "NAME FILE:LINE VALUE", where VALUE may be missing. FILE may contain spaces. */
+static bool parse_assumed(char *at, struct known *k)
 {
 	char *colon;
 	uint64_t n;
 	size_t digits;
 
 	k->kind = KNOWN_ASSUMED;
-	k->name = word(&at, " \t");
-	if (!k->name || !*k->name || !at || number(at, &k->count))
+	k->name = next_word(&at, " \t");
+	if (!k->name || !*k->name || !at || parse_number(at, &k->count))
 		return k->name && *k->name && at;
 	colon = strrchr(at, ':');
 	digits = colon ? strspn(colon + 1, "0123456789") : 0;
@@ -146,25 +145,25 @@ static bool assumed(char *at, struct known *k)
 		colon[1 + digits] = '\0';
 		k->value = colon + 2 + digits;
 	}
-	if (number(colon + 1, &n) && n <= UINT32_MAX)
+	if (parse_number(colon + 1, &n) && n <= UINT32_MAX)
 		k->line = (uint32_t)n;
 	return true;
 }
 
-static int line(struct known_list *l, char *text)
+static int parse_line(struct known_list *l, char *text)
 {
 	struct known k = { 0 };
-	char *at = text, *what = word(&at, " \t");
+	char *at = text, *what = next_word(&at, " \t");
 	bool good = false;
 
 	if (!strcmp(what, "depends")) {
-		good = depends(at, &k);
+		good = parse_depends(at, &k);
 	} else if (!strcmp(what, "unmodelled")) {
 		k.kind = KNOWN_UNMODELLED;
 		k.name = at;
 		good = k.name && *k.name;
 	} else if (!strcmp(what, "assumed")) {
-		good = assumed(at, &k);
+		good = parse_assumed(at, &k);
 	}
 	return good ? add(l, &k) : 0;
 }
@@ -182,9 +181,9 @@ static int compare(const void *a, const void *b)
 
 static int read_all(FILE *f, struct known_list *l)
 {
-	char text[LINE_MOST];
+	char text[LINE_MAX_BYTES];
 	size_t bytes = 0;
-	bool rest = false; /* of a line too long */
+	bool rest = false; /* in the rest of a line that is too long */
 	int err = 0;
 
 	while (!err && fgets(text, sizeof(text), f)) {
@@ -192,14 +191,14 @@ static int read_all(FILE *f, struct known_list *l)
 		bool whole = len && text[len - 1] == '\n';
 
 		bytes += len;
-		if (bytes > LOG_MOST) {
+		if (bytes > LOG_MAX) {
 			l->more = true;
 			break;
 		}
 		if (whole)
 			text[len - 1] = '\0';
 		if (!rest && len)
-			err = line(l, text);
+			err = parse_line(l, text);
 		rest = !whole;
 	}
 	return err;

@@ -2,41 +2,44 @@
 #ifndef MT_ESTIMATE_KNOWN_H
 #define MT_ESTIMATE_KNOWN_H
 /*
- * What a dry run could not know, as its log has it (docs/DRYRUN.md): functions that nobody answers
- * for, figures that were assumed, and what the script did with values that were not computed. The
- * log is the script's to write to: nothing in it is trusted.
+ * The unknowns of a dry run, read from its log (docs/DRYRUN.md): functions that are not modelled,
+ * assumed figures, and values that no kernel computed but the script used. The script can write to
+ * the log, so the reader checks all input.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum known_kind {
-	KNOWN_UNMODELLED, /* name: a function */
-	KNOWN_ASSUMED,	  /* name, and count has the bytes or number that was taken; or it was at a
-			     place: file, line, value */
-	KNOWN_SHAPE,	  /* sizes of what an operation returns depend on values: a lower bound */
-	KNOWN_VALUE,	  /* the host read a value that no kernel has computed */
+	KNOWN_UNMODELLED, /* function that is not modelled; name: the function */
+	/* Assumed figure: name, and its amount in count. Or an assumption at a place: name, file,
+	 * line, value. */
+	KNOWN_ASSUMED,
+	KNOWN_SHAPE, /* result sizes that depend on values: a lower bound */
+	KNOWN_VALUE, /* value that the host read and no kernel computed */
 	KNOWN_NR,
 };
-const char *known_kind__name(enum known_kind k); /* "unmodelled", "assumed", "shape", "value" */
+/* Returns "unmodelled", "assumed", "shape" or "value". */
+const char *known_kind__name(enum known_kind k);
 
 struct known {
 	enum known_kind kind;
-	char *name;	   /* as it stands in the log */
-	uint64_t count;	   /* KNOWN_SHAPE, KNOWN_VALUE: how often, at least */
-	char *file, *func; /* NULL: not known */
+	char *name;	   /* name as in the log */
+	uint64_t count;	   /* least number of occurrences, for KNOWN_SHAPE and KNOWN_VALUE */
+	char *file, *func; /* NULL: unknown */
 	uint32_t line;
-	char *value; /* KNOWN_ASSUMED at a place: what was taken; NULL: the name says it */
+	char *value; /* assumed value of KNOWN_ASSUMED at a place; NULL: the name implies it */
 };
 
 struct known_list {
-	struct known *all; /* by kind, the most frequent first */
+	struct known *all; /* entries by kind, most frequent first */
 	size_t n;
-	size_t kinds[KNOWN_NR]; /* of each */
-	bool more;		/* than could be kept */
+	size_t kinds[KNOWN_NR]; /* number of entries of each kind */
+	bool more;		/* true if entries were dropped at a bound */
 };
 
-/* An empty list where there is no such file. 0, -ENOMEM, or -errno. */
+/* Reads the log at path. A missing file gives an empty list. Returns 0, -ENOMEM, or
+ * another -errno. */
 int known__read(const char *path, struct known_list *ret);
 void known__free(struct known_list *l);
 

@@ -14,13 +14,14 @@
 
 #define MAX_PROCESSES (1u << 20)
 
-/* Which of a launcher's options there are, as '-' has them; '_' means the same. */
+/* An option of a launcher, with '-' in its name; '_' means the same. */
 struct option_of {
 	const char *name;
 	char letter;
 	bool value;
 	void (*take)(struct launch *l, const char *value);
-	bool refused; /* the script would not run as it would under the launcher */
+	bool refused; /* true: the option would change how the script runs, and the parser does not
+			 support it */
 };
 
 static unsigned number(const char *text)
@@ -31,7 +32,7 @@ static unsigned number(const char *text)
 	return isdigit((unsigned char)text[0]) && !*end && n <= MAX_PROCESSES ? (unsigned)n : 0;
 }
 
-/* "2", or "1:4": then as many as there may be. */
+/* "2", or "1:4" for a range; its maximum counts. */
 static void take_nodes(struct launch *l, const char *value)
 {
 	const char *colon = strchr(value, ':');
@@ -39,7 +40,7 @@ static void take_nodes(struct launch *l, const char *value)
 	l->nodes = number(colon ? colon + 1 : value);
 }
 
-/* "8"; "gpu", "auto" and "cpu" are as many as a machine has: not known here. */
+/* "8"; words such as "gpu" and "auto" stand for an unknown number. */
 static void take_processes(struct launch *l, const char *value)
 {
 	l->processes = number(value);
@@ -70,7 +71,7 @@ static void take_accumulation(struct launch *l, const char *value)
 	l->accumulation = value;
 }
 
-/* These say how the script is run; they are looked at by name where that matters. */
+/* Options that read_options() recognizes by name. */
 #define MODULE "module"
 #define NO_PYTHON "no-python"
 #define USE_ENV "use-env"
@@ -139,17 +140,17 @@ static const struct option_of accelerate_options[] = {
 	{ NULL, 0, false, NULL, false },
 };
 
-static const char *base(const char *path)
+static const char *file_name(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 
 	return slash ? slash + 1 : path;
 }
 
-/* "python", "python3", "python3.12" */
+/* True for "python", "python3", "python3.12", ... */
 static bool is_python(const char *path)
 {
-	const char *s = base(path);
+	const char *s = file_name(path);
 
 	if (strncmp(s, "python", 6))
 		return false;
@@ -165,7 +166,7 @@ static int refuse(char *why, const struct launch *l, const char *what, const cha
 	return -EINVAL;
 }
 
-/* Where the program is, as a shell finds it. */
+/* Finds a program in PATH, as a shell does. */
 static bool in_path(const char *name, char *buf, size_t size)
 {
 	const char *path = getenv("PATH"), *at, *end;
@@ -183,10 +184,8 @@ static bool in_path(const char *name, char *buf, size_t size)
 	return false;
 }
 
-/*
- * The interpreter that a script of Python's is for: its first line says so. Where that is too long
- * for a kernel, installers let a shell look for it: then the one in the same folder.
- */
+/* The interpreter of a Python script, from its first line. If that path is too long for the kernel,
+ * installers use a shell; then the interpreter is the one in the script's folder. */
 static char *interpreter_of(const char *program)
 {
 	char path[PATH_MAX], line[PATH_MAX + 3] = "", *end;
@@ -211,8 +210,8 @@ static char *interpreter_of(const char *program)
 	return strdup(end && !access(path, X_OK) ? path : "python3");
 }
 
-/* Is arg (of n characters) this option, written in any way, or the beginning of it? */
-static bool begins(const struct option_of *o, const char *arg, size_t n)
+/* True if the n characters of arg are the option's name or its beginning, with '-' or '_'. */
+static bool name_begins(const struct option_of *o, const char *arg, size_t n)
 {
 	if (strlen(o->name) < n)
 		return false;
@@ -223,7 +222,7 @@ static bool begins(const struct option_of *o, const char *arg, size_t n)
 	return true;
 }
 
-/* NULL: none, or a beginning of several. */
+/* Finds an option by its name or a unique beginning. NULL: none. */
 static const struct option_of *find_option(const struct option_of *all, const char *arg)
 {
 	const struct option_of *found = NULL;
@@ -238,7 +237,7 @@ static const struct option_of *find_option(const struct option_of *all, const ch
 	}
 	n = strcspn(arg + 2, "=");
 	for (; all->name; all++) {
-		if (!begins(all, arg + 2, n))
+		if (!name_begins(all, arg + 2, n))
 			continue;
 		if (all->name[n] == '\0')
 			return all;
@@ -253,7 +252,7 @@ struct how {
 	bool module, no_python, use_env;
 };
 
-/* Reads options up to the script; *at is left there. */
+/* Reads options up to the script and leaves *at there. */
 static int read_options(struct launch *l, char ***at, const struct option_of *all, struct how *how,
 			char *why)
 {
@@ -291,7 +290,7 @@ static int read_options(struct launch *l, char ***at, const struct option_of *al
 	return *arg ? 0 : refuse(why, l, "no script", "");
 }
 
-/* interpreter FLAGS -u [-m] SCRIPT [--local-rank=N] ARGUMENTS */
+/* Builds: interpreter FLAGS -u [-m] SCRIPT [--local-rank=N] ARGUMENTS */
 static int make_command(struct launch *l, char **flags, size_t n_flags, char **script,
 			const struct how *how)
 {
@@ -332,8 +331,8 @@ int launch__set_local_rank(struct launch *l, unsigned local_rank)
 	return 0;
 }
 
-/* Which launcher a program or a module of Python's is; *argv is moved behind its name. */
-static void which(struct launch *l, char ***argv, bool module)
+/* Recognizes a launcher by the name of a program or Python module, and moves *argv past it. */
+static void find_launcher(struct launch *l, char ***argv, bool module)
 {
 	static const struct {
 		const char *name;
@@ -350,7 +349,7 @@ static void which(struct launch *l, char ***argv, bool module)
 		{ "srun", LAUNCHER_OTHER, false },
 		{ "horovodrun", LAUNCHER_OTHER, false },
 	};
-	const char *name = module ? **argv : base(**argv);
+	const char *name = module ? **argv : file_name(**argv);
 
 	if (!module && !strcmp(name, "accelerate") && (*argv)[1] && !strcmp((*argv)[1], "launch")) {
 		l->launcher = LAUNCHER_ACCELERATE;
@@ -368,7 +367,7 @@ static void which(struct launch *l, char ***argv, bool module)
 	}
 }
 
-/* Python's own options before its -m or script. */
+/* Counts Python's own options before -m or the script. */
 static size_t python_flags(char **argv)
 {
 	size_t n = 0;
@@ -382,7 +381,7 @@ static size_t python_flags(char **argv)
 	return n;
 }
 
-static void from_environment(struct launch *l)
+static void read_environment(struct launch *l)
 {
 	const char *nodes = getenv("PET_NNODES"), *processes = getenv("PET_NPROC_PER_NODE");
 
@@ -410,16 +409,16 @@ int launch__parse(char **argv, struct launch *l, char *why)
 		if (!*at)
 			return 0;
 		if (strcmp(*at, "-m"))
-			which(l, &at, false); /* python /path/bin/torchrun */
+			find_launcher(l, &at, false); /* as in: python /path/bin/torchrun */
 		else if (at[1])
-			which(l, (at++, &at), true);
+			find_launcher(l, (at++, &at), true);
 	} else {
-		which(l, &at, false);
+		find_launcher(l, &at, false);
 	}
 	if (l->launcher == LAUNCHER_NONE || l->launcher == LAUNCHER_OTHER)
 		return 0;
 	if (l->launcher != LAUNCHER_ACCELERATE)
-		from_environment(l);
+		read_environment(l);
 	err = read_options(
 		l, &at, l->launcher == LAUNCHER_ACCELERATE ? accelerate_options : torchrun_options,
 		&how, why);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Several ranks of a job, each a run of its own: one row each, and all there is to say of the one
- * that needs most. */
+/* Estimates several ranks of a job, one run each. Prints a row per rank, and the full answer for
+ * the rank that needs most. */
 #include "estimate/estimate.h"
 
 #include <errno.h>
@@ -15,8 +15,8 @@
 struct many {
 	FILE *out;
 	struct estimate_args *args;
-	struct json *json;    /* NULL: text */
-	struct estimate most; /* of them; only where there is one with figures */
+	struct json *json;    /* NULL: text output */
+	struct estimate most; /* rank that needs most, among those with figures */
 	bool have_most;
 	int status;
 };
@@ -44,7 +44,7 @@ static void put_row(const struct many *m, const struct estimate *e)
 	fflush(m->out);
 }
 
-/* The worst is what a script has to know: one that does not fit, one that is not known. */
+/* The more important exit code: "does not fit" first, then "unknown". */
 static int worse(int a, int b)
 {
 	if (a == EXIT_HELD || b == EXIT_HELD)
@@ -52,8 +52,8 @@ static int worse(int a, int b)
 	return a ? a : b;
 }
 
-/* Done with e: it is kept, if it needs most, or freed. 0 or -ENOMEM. */
-static int take(struct many *m, struct estimate *e)
+/* Prints e, then keeps it if it needs most, or frees it. Returns 0 or -ENOMEM. */
+static int finish_rank(struct many *m, struct estimate *e)
 {
 	int err = 0;
 
@@ -89,8 +89,8 @@ static int run_all(struct many *m, const unsigned *ranks, size_t n)
 			return status;
 		}
 		if (e.run.end == RUN_INTERRUPTED)
-			n = i + 1; /* the rest is not wanted */
-		if (take(m, &e)) {
+			n = i + 1; /* skip the other ranks */
+		if (finish_rank(m, &e)) {
 			log_err("out of memory");
 			return EXIT_FAILED;
 		}
@@ -98,7 +98,7 @@ static int run_all(struct many *m, const unsigned *ranks, size_t n)
 	return EXIT_OK;
 }
 
-/* Which ranks are meant. 0 or an exit code, logged. */
+/* Parses the list of ranks. Returns 0 or an exit code, logged. */
 static int choose(const struct estimate_args *args, unsigned **ranks, size_t *n)
 {
 	struct estimate_ranks_args ra = args->ranks;

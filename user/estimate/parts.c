@@ -7,7 +7,7 @@
 
 static const struct {
 	const char *name, *title;
-} words[PART_NR] = {
+} part_words[PART_NR] = {
 	[PART_WEIGHTS] = { "weights", "weights and buffers" },
 	[PART_GRADIENTS] = { "gradients", "gradients" },
 	[PART_OPTIMIZER] = { "optimizer_state", "optimizer state" },
@@ -22,12 +22,12 @@ static const struct {
 
 const char *part__name(enum part p)
 {
-	return words[p].name;
+	return part_words[p].name;
 }
 
 const char *part__title(enum part p)
 {
-	return words[p].title;
+	return part_words[p].title;
 }
 
 const char *verdict__name(enum verdict v)
@@ -62,7 +62,7 @@ static enum part part_of(const char *category)
 	return PART_OTHER;
 }
 
-static int outside(const struct model *m, size_t device, uint64_t *bytes)
+static int outside_bytes(const struct model *m, size_t device, uint64_t *bytes)
 {
 	struct model_segments s;
 	int err = model__segments(m, device, ROWS_AT_MARK, false, &s);
@@ -95,7 +95,7 @@ int estimate_parts(const struct model *m, size_t device, uint64_t context,
 	}
 	if (!err)
 		free(rows);
-	/* Where events were lost, blocks may be missing: what they were is not known. */
+	/* Lost events can hide blocks; their bytes count as other. */
 	p.allocated = d.peak_allocated;
 	if (sum < p.allocated)
 		p.bytes[PART_OTHER] += p.allocated - sum;
@@ -104,8 +104,8 @@ int estimate_parts(const struct model *m, size_t device, uint64_t context,
 	p.reserved_known = d.has_totals;
 	p.reserved = d.has_totals && d.peak_reserved > p.allocated ? d.peak_reserved : p.allocated;
 	p.bytes[PART_CACHED] = p.reserved - p.allocated;
-	/* Without totals the blocks themselves are what CUDA was asked for. */
-	err = d.has_totals ? outside(m, device, &p.bytes[PART_OUTSIDE]) : 0;
+	/* Without totals, each block is itself a request to CUDA. */
+	err = d.has_totals ? outside_bytes(m, device, &p.bytes[PART_OUTSIDE]) : 0;
 	p.bytes[PART_CONTEXT] = context;
 	p.needs = p.reserved + p.bytes[PART_OUTSIDE] + context;
 	if (!err)

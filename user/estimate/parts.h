@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_ESTIMATE_PARTS_H
 #define MT_ESTIMATE_PARTS_H
-/* What a job needs of a device's memory, in parts that add up to the byte, and what that means for
- * a device of some size. */
+/* Splits a job's device memory into parts that add up exactly, and judges whether it fits
+ * a device. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,52 +16,50 @@ enum part {
 	PART_ACTIVATIONS,
 	PART_INPUTS,
 	PART_TEMPORARY,
-	PART_OTHER, /* of which nothing is known: libraries' workspaces, mostly */
+	PART_OTHER, /* no role found: mostly workspaces of libraries */
 	PART_ALLOCATED_NR,
-	PART_CACHED = PART_ALLOCATED_NR, /* the most that was reserved, less the most that was
-					    allocated */
-	PART_OUTSIDE, /* taken from the device by other code than PyTorch's allocator, when most was
-			 allocated */
-	PART_CONTEXT, /* not measured: what is said of CUDA's context */
+	PART_CACHED = PART_ALLOCATED_NR, /* peak of reserved bytes minus peak of allocated bytes */
+	PART_OUTSIDE, /* device memory taken by other code than PyTorch's allocator, at the peak */
+	PART_CONTEXT, /* CUDA context; a given figure, not measured */
 	PART_NR,
 };
-const char *part__name(enum part p);  /* "optimizer_state" */
-const char *part__title(enum part p); /* for people */
+const char *part__name(enum part p);  /* name in JSON, such as "optimizer_state" */
+const char *part__title(enum part p); /* name for people */
 
 struct estimate_parts {
 	uint64_t bytes[PART_NR];
-	uint64_t allocated;  /* at the peak: the parts up to PART_ALLOCATED_NR */
-	uint64_t reserved;   /* that and PART_CACHED */
-	uint64_t needs;	     /* all of them */
-	bool reserved_known; /* false: no totals are carried (another backend); PART_CACHED is 0 and
-				says nothing */
+	uint64_t allocated; /* bytes at the peak: sum of the parts below PART_ALLOCATED_NR */
+	uint64_t reserved;  /* allocated and PART_CACHED */
+	uint64_t needs;	    /* sum of all parts */
+	/* False if the allocator reports no totals (another backend). PART_CACHED is then 0 without
+	 * meaning. */
+	bool reserved_known;
 };
 
-/* Of a device of a model that was made AT_PEAK. 0 or -ENOMEM. */
+/* Fills *ret for a device of a model with AT_PEAK. Returns 0 or -ENOMEM. */
 int estimate_parts(const struct model *m, size_t device, uint64_t context,
 		   struct estimate_parts *ret);
 
 enum verdict { VERDICT_FITS, VERDICT_DOES_NOT_FIT, VERDICT_UNKNOWN };
-const char *verdict__name(enum verdict v); /* "fits", "does_not_fit", "unknown" */
+const char *verdict__name(enum verdict v); /* returns "fits", "does_not_fit" or "unknown" */
 
-/* What was seen of a run with the memory that is asked about. */
+/* Observations of a run with the requested memory. */
 struct verdict_facts {
-	bool whole; /* the run ended by itself without an error, its steps repeated, or were as many
-		       as were asked for */
-	bool failed;   /* it ended by itself, with an error */
-	uint64_t ooms; /* requests that were refused */
+	/* True if the run ended without an error, its steps repeated, or it reached the requested
+	 * steps. */
+	bool whole;
+	bool failed;   /* true if the script ended with an error */
+	uint64_t ooms; /* number of refused requests */
 };
-/*
- * A refused request after which the script went on to a whole run was handled by it. A run that was
- * cut off with nothing refused may still overflow.
- */
+/* Judges a run. If the run ended normally, the script handled any refused request. A run that was
+ * cut off without a refused request may still overflow, so it is unknown. */
 enum verdict verdict__of(const struct verdict_facts *f);
 
-/* vram - needs; negative: so much is missing. Both below 2^63. */
+/* vram minus needs; negative: the missing bytes. Both are below 2^63. */
 int64_t estimate_parts__left(uint64_t vram, const struct estimate_parts *p);
 
-#define ESTIMATE_GRANULE (2ULL << 20) /* in which a device's memory is handed out */
-/* The next larger, smaller whole number of granules. */
+#define ESTIMATE_GRANULE (2ULL << 20) /* allocation unit of device memory, bytes */
+/* Rounds up or down to a whole number of granules. */
 static inline uint64_t granule__up(uint64_t bytes)
 {
 	return (bytes + ESTIMATE_GRANULE - 1) / ESTIMATE_GRANULE * ESTIMATE_GRANULE;

@@ -15,20 +15,20 @@
 #include "log/log.h"
 
 #define MAX_ENV 40
-#define MACHINE 8u	 /* ranks a machine where nobody says */
-#define RANKS_LIST 1024u /* of a list of ranks: each is a run */
+#define MACHINE 8u	 /* default of ranks per machine */
+#define RANKS_LIST 1024u /* most entries of a list; each takes a run */
 
 struct estimate_ranks {
 	unsigned rank, world_size, local_world_size;
 	struct launch launch;
-	char **command; /* the launch's, or as it was given */
+	char **command; /* command of the launcher, or as given */
 	struct tcp_store_server *server;
 	char *env[MAX_ENV + 1];
 	size_t n_env;
 };
 
-/* What the command line is. 0, or -EINVAL, logged. */
-static int look(const struct estimate_ranks_args *a, struct launch *l)
+/* Parses the command line. Returns 0, or -EINVAL, logged. */
+static int parse_command(const struct estimate_ranks_args *a, struct launch *l)
 {
 	char why[LAUNCH_WHY];
 	int err = launch__parse(a->command, l, why);
@@ -54,7 +54,7 @@ bool estimate_ranks__wanted(const struct estimate_ranks_args *a)
 
 	if (a->world_size || a->rank || a->local_world_size)
 		return true;
-	/* One that cannot be understood: estimate_ranks__new() says so. */
+	/* estimate_ranks__new() reports a command line that does not parse. */
 	if (launch__parse(a->command, &l, why))
 		return true;
 	ret = l.launcher != LAUNCHER_NONE && l.launcher != LAUNCHER_OTHER;
@@ -62,8 +62,8 @@ bool estimate_ranks__wanted(const struct estimate_ranks_args *a)
 	return ret;
 }
 
-/* The most ranks a machine, of up to 8, that divides the world. */
-static unsigned share(unsigned world_size)
+/* The largest number of ranks per machine up to 8 that divides the world size. */
+static unsigned default_local_size(unsigned world_size)
 {
 	unsigned n = world_size < MACHINE ? world_size : MACHINE;
 
@@ -72,8 +72,8 @@ static unsigned share(unsigned world_size)
 	return n;
 }
 
-static int sizes(const struct estimate_ranks_args *a, const struct launch *l, unsigned *world_size,
-		 unsigned *local)
+static int find_sizes(const struct estimate_ranks_args *a, const struct launch *l,
+		      unsigned *world_size, unsigned *local)
 {
 	unsigned long long all = a->world_size;
 	unsigned processes = a->local_world_size ? a->local_world_size : l->processes;
@@ -103,10 +103,10 @@ static int sizes(const struct estimate_ranks_args *a, const struct launch *l, un
 	*world_size = (unsigned)all;
 	if (!processes && l->all && l->nodes && l->all % l->nodes == 0)
 		processes = l->all / l->nodes;
-	/* A world of another size than the launcher's: its machines may no longer divide it. */
+	/* The launcher's ranks per machine may not divide the given world size. */
 	if (!a->local_world_size &&
 	    (!processes || processes > *world_size || *world_size % processes))
-		processes = share(*world_size);
+		processes = default_local_size(*world_size);
 	if (processes > *world_size || *world_size % processes || processes > DRYRUN_DEVICES_MAX) {
 		log_err("--local-world-size %u: it must divide the world's %u ranks, and be no "
 			"more than %d",
@@ -121,11 +121,11 @@ int estimate_ranks__size(const struct estimate_ranks_args *a, unsigned *world_si
 			 unsigned *local_world_size)
 {
 	struct launch l;
-	int err = look(a, &l);
+	int err = parse_command(a, &l);
 
 	if (err)
 		return err;
-	err = sizes(a, &l, world_size, local_world_size);
+	err = find_sizes(a, &l, world_size, local_world_size);
 	launch__free(&l);
 	return err;
 }
@@ -143,7 +143,7 @@ __attribute__((format(printf, 2, 3))) static void add(struct estimate_ranks *r, 
 	va_end(ap);
 }
 
-/* As torchrun has it; a store that an agent keeps makes rank 0 a client, too. */
+/* Sets torchrun's variables. TORCHELASTIC_USE_AGENT_STORE makes rank 0 a client, too. */
 static int make_env(struct estimate_ranks *r)
 {
 	const struct launch *l = &r->launch;
@@ -166,7 +166,7 @@ static int make_env(struct estimate_ranks *r)
 	add(r, "TORCHELASTIC_USE_AGENT_STORE=True");
 	add(r, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
 	add(r, "GLOO_SOCKET_IFNAME=lo");
-	/* As torchrun does where several processes share a machine. */
+	/* torchrun sets this if several processes share a machine. */
 	add(r, "OMP_NUM_THREADS=%s", getenv("OMP_NUM_THREADS") ? getenv("OMP_NUM_THREADS") : "1");
 	if (r->n_env != base)
 		return -ENOMEM;
@@ -191,9 +191,9 @@ struct estimate_ranks *estimate_ranks__new(const struct estimate_ranks_args *a,
 		return NULL;
 	}
 	r->rank = a->rank;
-	err = look(a, &r->launch);
+	err = parse_command(a, &r->launch);
 	if (!err)
-		err = sizes(a, &r->launch, &r->world_size, &r->local_world_size);
+		err = find_sizes(a, &r->launch, &r->world_size, &r->local_world_size);
 	if (!err && r->rank >= r->world_size) {
 		log_err("--rank %u: the world has %u ranks, the first is 0", r->rank,
 			r->world_size);
@@ -291,7 +291,7 @@ static int by_number(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-/* "3" or "0-3", appended. */
+/* Appends "3" or "0-3". */
 static int take_range(const char **text, unsigned world_size, unsigned *all, size_t *n)
 {
 	unsigned from, to;

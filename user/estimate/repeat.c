@@ -14,7 +14,7 @@ struct level {
 	uint64_t peak_allocated, peak_reserved, allocated, reserved;
 };
 
-/* In this step. */
+/* Counts within one step. */
 struct number {
 	uint64_t allocs, frees;
 };
@@ -27,12 +27,13 @@ struct step {
 
 struct repeat {
 	struct device devices[DEVICES];
-	struct map64 *blocks[DEVICES]; /* of a device whose allocator carries no totals: sizes */
+	struct map64 *blocks[DEVICES]; /* sizes by address, on a device whose allocator reports no
+					  totals */
 	size_t n;
 	struct step now;
-	struct step kept[KEPT]; /* step i is at i % KEPT, from 0 on */
+	struct step kept[KEPT]; /* step i is at index i % KEPT, from 0 */
 	uint64_t steps;
-	bool too_many; /* devices: nothing can be said */
+	bool too_many; /* true if there are too many devices to compare */
 };
 
 struct repeat *repeat__new(void)
@@ -49,7 +50,7 @@ void repeat__free(struct repeat *r)
 	free(r);
 }
 
-/* -1: there is no room for one more. */
+/* Returns the device's index, or -1 if the table is full. */
 static int find(struct repeat *r, struct device d)
 {
 	for (size_t i = 0; i < r->n; i++)
@@ -61,7 +62,7 @@ static int find(struct repeat *r, struct device d)
 	return (int)r->n++;
 }
 
-static int without_totals(struct repeat *r, int i, const struct event *e)
+static int count_block(struct repeat *r, int i, const struct event *e)
 {
 	struct level *l = &r->now.of[i];
 	uint64_t known;
@@ -92,7 +93,7 @@ static int on_block(struct repeat *r, const struct event *e)
 		l->allocated = e->allocated;
 		l->reserved = e->reserved;
 	} else {
-		err = without_totals(r, i, e);
+		err = count_block(r, i, e);
 	}
 	r->now.number[i].allocs += e->kind == EVENT_ALLOC;
 	r->now.number[i].frees += e->kind == EVENT_FREE;
@@ -128,20 +129,19 @@ uint64_t repeat__steps(const struct repeat *r)
 	return r->steps;
 }
 
-static uint64_t apart(uint64_t a, uint64_t b)
+static uint64_t difference(uint64_t a, uint64_t b)
 {
 	return a > b ? a - b : b - a;
 }
 
 /*
- * A block from the cache may be up to 1 MiB larger than what was asked for, and counts as a whole:
- * which one is taken depends on all that was before, and what is allocated is not quite the same
- * even where a program does the very same.
+ * Compares two levels. A cached block may be up to 1 MiB larger than requested and counts in full.
+ * Which one is used depends on the history, so allocated bytes differ even between identical steps.
  */
 static bool close_to(const struct level *a, const struct level *b, uint64_t *spread)
 {
-	uint64_t peak = apart(a->peak_allocated, b->peak_allocated),
-		 end = apart(a->allocated, b->allocated);
+	uint64_t peak = difference(a->peak_allocated, b->peak_allocated),
+		 end = difference(a->allocated, b->allocated);
 
 	if (peak > *spread)
 		*spread = peak;
@@ -149,8 +149,8 @@ static bool close_to(const struct level *a, const struct level *b, uint64_t *spr
 	       peak <= a->peak_allocated / REPEAT_CLOSE && end <= a->allocated / REPEAT_CLOSE;
 }
 
-static bool alike(const struct repeat *r, const struct step *a, const struct step *b,
-		  uint64_t *spread)
+static bool steps_are_close(const struct repeat *r, const struct step *a, const struct step *b,
+			    uint64_t *spread)
 {
 	if (a->stack != b->stack || memcmp(a->number, b->number, sizeof(a->number)) != 0)
 		return false;
@@ -160,9 +160,9 @@ static bool alike(const struct repeat *r, const struct step *a, const struct ste
 	return true;
 }
 
-/* As many blocks are there after the last n steps as before: nothing grows that is too small to be
- * seen. */
-static bool even(const struct repeat *r, unsigned n)
+/* True if the last n steps did not change the number of blocks. This detects growth too small for
+ * the bytes to show. */
+static bool blocks_are_constant(const struct repeat *r, unsigned n)
 {
 	uint64_t more[DEVICES] = { 0 }; /* modulo 2^64 */
 
@@ -178,8 +178,8 @@ static bool even(const struct repeat *r, unsigned n)
 	return true;
 }
 
-/* Are the last n steps the same as those `cycle` before each? */
-static bool same(const struct repeat *r, unsigned cycle, unsigned n, uint64_t *spread)
+/* True if each of the last n steps equals the step `cycle` before it. */
+static bool repeats(const struct repeat *r, unsigned cycle, unsigned n, uint64_t *spread)
 {
 	bool equal = true, near = true;
 
@@ -191,9 +191,9 @@ static bool same(const struct repeat *r, unsigned cycle, unsigned n, uint64_t *s
 				  *b = &r->kept[(r->steps - 1 - i - cycle) % KEPT];
 
 		equal = equal && a->stack == b->stack && !memcmp(a->of, b->of, sizeof(a->of));
-		near = near && alike(r, a, b, spread);
+		near = near && steps_are_close(r, a, b, spread);
 	}
-	return equal || (near && even(r, n));
+	return equal || (near && blocks_are_constant(r, n));
 }
 
 bool repeat__found(const struct repeat *r, struct repeat_found *ret)
@@ -205,7 +205,7 @@ bool repeat__found(const struct repeat *r, struct repeat_found *ret)
 	for (unsigned cycle = 1; cycle <= REPEAT_CYCLE; cycle++) {
 		unsigned n = cycle == 1 ? REPEAT_EQUAL - 1 : cycle;
 
-		if (!same(r, cycle, n, &spread))
+		if (!repeats(r, cycle, n, &spread))
 			continue;
 		*ret = (struct repeat_found){ .first = r->steps - n - cycle + 1,
 					      .last = r->steps,

@@ -2,13 +2,14 @@
 #ifndef MT_ESTIMATE_REPEAT_H
 #define MT_ESTIMATE_REPEAT_H
 /*
- * Does a training job do the same over and over? Of each whole step of an optimizer, and of each
- * device but the CPU, this is compared: the most that was allocated and reserved within it, and
- * what was allocated and reserved at its end, and the stack that called the optimizer. All forward
- * and backward passes between two steps are of the second. Equal are steps in which all that is the
- * same to the byte; or what was reserved is, with as many allocations and frees, no more blocks at
- * the end than at the beginning, and what was allocated differs by less than the REPEAT_CLOSE-th
- * part: the allocator may hand out larger blocks than asked for.
+ * Finds out whether the steps of a training job repeat. For each optimizer step and each device but
+ * the CPU it compares the peaks of allocated and reserved bytes, both values at the step's end, and
+ * the stack that called the optimizer. All passes between two steps belong to the second.
+ *
+ * Steps are equal if all these values are the same. Steps also count as equal if reserved bytes and
+ * the numbers of allocations and frees are the same, the number of blocks does not grow, and
+ * allocated bytes differ by less than 1/REPEAT_CLOSE. The allocator may hand out larger blocks than
+ * requested.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,24 +19,24 @@
 
 struct repeat;
 
-#define REPEAT_EQUAL 3 /* steps in a row that are equal ... */
-#define REPEAT_CYCLE                                                                               \
-	8 /* ... or twice the same cycle of 2 to so many steps: jobs with several optimizers */
+#define REPEAT_EQUAL 3 /* equal steps in a row that end the search ... */
+/* ... or the longest cycle of steps, seen twice, for jobs with several optimizers. */
+#define REPEAT_CYCLE 8
 
 #define REPEAT_CLOSE 256
 
 struct repeat_found {
-	uint64_t first, last; /* steps, from 1 on */
-	unsigned cycle;	      /* steps that one is long; 1: they are all equal */
-	uint64_t spread; /* bytes by which their peaks of allocated memory differ at the most */
+	uint64_t first, last; /* steps, from 1 */
+	unsigned cycle;	      /* steps per cycle; 1: all steps are equal */
+	uint64_t spread;      /* largest difference between their peaks of allocated bytes */
 };
 
-struct repeat *repeat__new(void);    /* NULL on ENOMEM */
+struct repeat *repeat__new(void);    /* NULL if memory is short */
 void repeat__free(struct repeat *r); /* NULL is fine */
-/* 0 or -ENOMEM. */
+/* Adds an event. Returns 0 or -ENOMEM. */
 int repeat__event(struct repeat *r, const struct event *e);
-uint64_t repeat__steps(const struct repeat *r); /* that ended */
-/* At the end of the last step that ended it was so. */
+uint64_t repeat__steps(const struct repeat *r); /* number of finished steps */
+/* True if the last finished step completed a repetition; fills *ret. */
 bool repeat__found(const struct repeat *r, struct repeat_found *ret);
 
 #endif

@@ -21,7 +21,7 @@
 #include "lib/map64.h"
 #include "log/log.h"
 
-#define LOOK_EVERY 250000000ULL /* ns, at the host's memory */
+#define LOOK_EVERY 250000000ULL /* ns between checks of the host's memory */
 
 const char *run_end__name(enum run_end e)
 {
@@ -38,17 +38,17 @@ const char *run_end__name(enum run_end e)
 	return names[e];
 }
 
-/* In the process that records. */
+/* State of the recording process. */
 struct runner {
-	struct run_command cmd; /* first: what its calls get */
+	struct run_command cmd; /* first member, as its callbacks receive it */
 	const struct estimate_run_opts *opts;
-	struct estimate_run *ret; /* shared with the process that asked */
+	struct estimate_run *ret; /* memory shared with the parent process */
 	struct repeat *repeat;
-	struct map64 *gone; /* addresses that blocks came and went at since the end */
-	bool over;	    /* all that belongs into the recording is there */
-	bool blind;	    /* events after that were lost */
-	bool failed;	    /* no memory to compare steps: the run goes on to another end */
-	uint64_t start, looked;
+	struct map64 *changed; /* addresses where blocks came or went after the recording ended */
+	bool over;	       /* true if the recording is complete */
+	bool lost;	       /* true if events were lost after that */
+	bool failed; /* true if there was no memory to compare steps; another bound ends the run */
+	uint64_t start, checked_at;
 };
 
 static void on_step(struct runner *r)
@@ -78,11 +78,9 @@ static void on_oom(struct runner *r)
 	}
 }
 
-/*
- * The recording ends with a step, to the event, however late the script is stopped. What blocks are
- * for is read from its objects once more after that, and told of blocks that have been there since.
- */
-static bool keep(void *ctx, const struct event *e)
+/* Chooses the events to record. The recording ends exactly with a step, even if the script runs on.
+ * A final census follows; it keeps only tensors whose blocks did not change since that step. */
+static bool keep_event(void *ctx, const struct event *e)
 {
 	struct runner *r = ctx;
 	uint64_t one;
@@ -98,22 +96,22 @@ static bool keep(void *ctx, const struct event *e)
 	switch (e->kind) {
 	case EVENT_ALLOC:
 	case EVENT_FREE:
-		r->blind |= map64__set(r->gone, e->addr, 1) != 0;
+		r->lost |= map64__set(r->changed, e->addr, 1) != 0;
 		return false;
 	case EVENT_LOST:
-		r->blind = true;
+		r->lost = true;
 		return false;
 	case EVENT_TENSOR:
-		return !r->blind && !map64__get(r->gone, e->addr, &one);
+		return !r->lost && !map64__get(r->changed, e->addr, &one);
 	case EVENT_CENSUS:
-		return !r->blind;
+		return !r->lost;
 	default:
 		return false;
 	}
 }
 
-/* A bound that was reached; NULL: none. */
-static const char *bound(struct runner *r)
+/* Returns the name of a bound that was reached, or NULL. */
+static const char *reached_bound(struct runner *r)
 {
 	const struct estimate_run_opts *o = r->opts;
 	uint64_t now = clock__monotonic(), bytes;
@@ -122,9 +120,9 @@ static const char *bound(struct runner *r)
 		r->ret->end = RUN_TIME;
 		return "duration";
 	}
-	if (now - r->looked < LOOK_EVERY)
+	if (now - r->checked_at < LOOK_EVERY)
 		return NULL;
-	r->looked = now;
+	r->checked_at = now;
 	bytes = estimate_watch__memory(child__pid(r->cmd.child), o->max_host_memory);
 	if (bytes > r->ret->host_memory)
 		r->ret->host_memory = bytes;
@@ -138,12 +136,12 @@ static const char *drained(struct run_command *cmd)
 {
 	struct runner *r = (struct runner *)cmd;
 
-	return r->over ? "steps" : bound(r);
+	return r->over ? "steps" : reached_bound(r);
 }
 
 static void idle(struct run_command *cmd)
 {
-	if (bound((struct runner *)cmd))
+	if (reached_bound((struct runner *)cmd))
 		cmd->recording.loop.quit = true;
 }
 
@@ -168,7 +166,7 @@ static int record(struct runner *r)
 	if (!run_command__started(cmd))
 		return status ? status : EXIT_FAILED;
 	if (r->ret->end == RUN_ENDED && !run_command__has_ended(cmd)) {
-		/* Nobody told it to stop but a signal, or it is recorded no more. */
+		/* A signal ended the recording, or the process can no longer be recorded. */
 		if (!status)
 			r->ret->end = RUN_INTERRUPTED;
 	}
@@ -178,11 +176,11 @@ static int record(struct runner *r)
 					 cmd->dryrun ? dryrun__keeper(cmd->dryrun) : 0) != 0;
 	r->ret->wait_status = child__wait(cmd->child);
 	r->ret->time = clock__monotonic() - r->start;
-	/* That it never imported PyTorch is told by attached. */
+	/* attached tells the caller that the script never imported PyTorch. */
 	return status == EXIT_UNUSABLE && !cmd->was_attached ? EXIT_OK : status;
 }
 
-/* The process that records. Its exit code. */
+/* Body of the recording process. Returns its exit code. */
 static int run(const struct estimate_run_opts *o, struct estimate_run *ret, const sigset_t *mask)
 {
 	struct runner r = { .opts = o, .ret = ret, .start = clock__monotonic() };
@@ -201,38 +199,39 @@ static int run(const struct estimate_run_opts *o, struct estimate_run *ret, cons
 	r.cmd.args.stdout_to_stderr = true;
 	r.cmd.args.recording.output = o->path;
 	session->no_census = session->no_autograd = session->no_modules = o->lean;
-	/* with it a replay under other settings is exact */
+	/* makes a replay under other settings exact */
 	session->requested_if_there = !o->lean;
 	r.cmd.idle = idle;
 	r.cmd.drained = drained;
-	r.cmd.recording.keep = keep;
+	r.cmd.recording.keep = keep_event;
 	r.cmd.recording.keep_ctx = &r;
 	r.repeat = repeat__new();
-	r.gone = map64__new();
-	status = r.repeat && r.gone ? run_command__open(&r.cmd) : EXIT_FAILED;
+	r.changed = map64__new();
+	status = r.repeat && r.changed ? run_command__open(&r.cmd) : EXIT_FAILED;
 	if (!status) {
 		status = record(&r);
 		run_command__close(&r.cmd);
 	}
 	repeat__free(r.repeat);
-	map64__free(r.gone);
+	map64__free(r.changed);
 	return status;
 }
 
-/* The terminal's Ctrl-C is for the script, and for us: no more runs. Others are handed on. */
-static int await(pid_t pid, int signals, struct estimate_run *ret)
+/* Waits for the process. Ctrl-C reaches it through the terminal; other signals are forwarded. After
+ * any signal no further run starts. */
+static int wait_for_child(pid_t pid, int signals, struct estimate_run *ret)
 {
 	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0u), status;
 	struct pollfd fds[] = { { .fd = signals, .events = POLLIN },
 				{ .fd = pidfd, .events = POLLIN } };
 	struct signalfd_siginfo si;
-	bool told = false;
+	bool signalled = false;
 
 	while (pidfd >= 0 && !fds[1].revents) {
 		if (poll(fds, 2, -1) < 0 && errno != EINTR)
 			break;
 		while (fds[0].revents && read(signals, &si, sizeof(si)) == sizeof(si)) {
-			told = true;
+			signalled = true;
 			if (si.ssi_signo != SIGINT && si.ssi_signo != SIGQUIT)
 				kill(pid, (int)si.ssi_signo);
 		}
@@ -241,7 +240,7 @@ static int await(pid_t pid, int signals, struct estimate_run *ret)
 		close(pidfd);
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
-	if (told)
+	if (signalled)
 		ret->end = RUN_INTERRUPTED;
 	if (WIFEXITED(status))
 		return WEXITSTATUS(status);
@@ -278,7 +277,7 @@ int estimate_run(const struct estimate_run_opts *opts, struct estimate_run *ret)
 	if (pid < 0)
 		log_err("cannot start a process: %s", strerror(errno));
 	else
-		status = await(pid, signals, shared);
+		status = wait_for_child(pid, signals, shared);
 	if (signals >= 0)
 		close(signals);
 	sigprocmask(SIG_SETMASK, &old, NULL);

@@ -2,9 +2,9 @@
 #ifndef MT_ESTIMATE_RUN_H
 #define MT_ESTIMATE_RUN_H
 /*
- * One dry run of the script, recorded into a file, until its steps repeat, it ends, or a bound is
- * reached. It is made in a process of its own, forked off: what records gives up the right to
- * record on the way. Speaks to the person on standard error.
+ * One dry run of the script, recorded into a file, until its steps repeat, it ends, or it reaches a
+ * bound. The run has its own process, forked from the caller, because recording gives up rights
+ * that the next run needs. Messages go to standard error.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,45 +13,45 @@
 #include "save/run_command.h"
 
 enum run_end {
-	RUN_ENDED,    /* by itself: wait_status */
-	RUN_REPEATED, /* from here on: we ended it */
-	RUN_STEPS,    /* as many as were asked for */
-	RUN_OOM,      /* a request was refused, and that was to end it */
+	RUN_ENDED,    /* the script ended: wait_status */
+	RUN_REPEATED, /* the steps repeated; the runner stopped the script, as for all ends below */
+	RUN_STEPS,    /* requested number of steps */
+	RUN_OOM,      /* a request was refused, with until_oom */
 	RUN_TIME,
 	RUN_HOST_MEMORY,
-	RUN_INTERRUPTED, /* we were told to stop */
+	RUN_INTERRUPTED, /* a signal asked this program to stop */
 };
-const char *run_end__name(enum run_end e); /* "ended", "repeated", ... */
+const char *run_end__name(enum run_end e); /* returns "ended", "repeated", ... */
 
 struct estimate_run_opts {
-	const struct run_command_args *
-		args; /* command, user, dryrun and so on; of the recording the output is set here */
-	const char *path;	  /* of the recording: there is no such file */
-	uint64_t steps;		  /* stop after so many; 0: when they repeat */
-	uint64_t steps_at_most;	  /* and after so many in any case; 0: no bound */
-	bool until_oom;		  /* stop where a request is refused */
-	bool lean;		  /* only what decides about fitting is wanted of the recording */
+	/* Command, user, dryrun and so on. The runner sets the recording's output. */
+	const struct run_command_args *args;
+	const char *path;	  /* path of the recording; must not exist */
+	uint64_t steps;		  /* steps after which to stop; 0: when they repeat */
+	uint64_t steps_at_most;	  /* most steps in any case; 0: no bound */
+	bool until_oom;		  /* stop at the first refused request */
+	bool lean;		  /* record only the data that decide whether the job fits */
 	uint64_t max_time;	  /* ns */
-	uint64_t max_host_memory; /* bytes of the process and those that it starts */
-	const char *quiet; /* a file for the script's output and for our messages; NULL: they go on
-			      as they are */
+	uint64_t max_host_memory; /* bytes of the script's process and its descendants */
+	/* File for the script's output and our messages; NULL: unchanged. */
+	const char *quiet;
 };
 
 struct estimate_run {
 	enum run_end end;
-	bool attached;	 /* PyTorch was there: there is a recording */
-	bool at_end;	 /* it had ended by itself when it was to be stopped */
-	int wait_status; /* as of waitpid(), where it ended by itself */
+	bool attached;	 /* true if PyTorch was found, so a recording exists */
+	bool at_end;	 /* true if the script had ended before the runner stopped it */
+	int wait_status; /* status of waitpid(), if the script ended */
 	uint64_t steps;
-	uint64_t ooms;	    /* requests of PyTorch that were refused */
-	uint64_t after_oom; /* steps that ended after the last of them */
+	uint64_t ooms;	    /* refused requests of PyTorch */
+	uint64_t after_oom; /* steps finished after the last of them */
 	struct repeat_found repeat;
-	uint64_t time;	      /* ns from the start of the script to its end */
-	uint64_t host_memory; /* bytes at the most, as far as was looked */
-	bool killed_workers;  /* processes that it had started were there when it was stopped */
+	uint64_t time;	      /* ns from the script's start to its end */
+	uint64_t host_memory; /* largest sampled memory of the processes, bytes */
+	bool killed_workers;  /* true if child processes still ran when the script was stopped */
 };
 
-/* 0, or an exit code: the recording could not be made, logged. */
+/* Runs the script. Returns 0 or an exit code, logged: the recording failed. */
 int estimate_run(const struct estimate_run_opts *opts, struct estimate_run *ret);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The smallest memory that a script runs with: found by runs of it, from a first guess on. */
+/* Finds the smallest memory that a script runs with. Each try runs the script; the first size is a
+ * guess. */
 #include "estimate/estimate.h"
 
 #include <inttypes.h>
@@ -14,12 +15,14 @@
 
 struct search {
 	struct estimate *e;
-	uint64_t fails, fits; /* granules; the largest, smallest that were seen to or must */
-	bool fails_seen, fits_seen;
+	uint64_t fails, fits; /* granules: largest size known or assumed to fail, smallest known or
+				 assumed to fit */
+	bool fails_run, fits_run;
 	const char *why;
 };
 
-/* Runs the script. 0 or an exit code, logged; *fits: to its end, and nothing was refused. */
+/* Runs the script. Returns 0 or an exit code, logged. *fits: it ended normally without a refused
+ * request. */
 static int try(struct search *s, uint64_t granules, bool *fits)
 {
 	struct estimate_smallest *r = &s->e->smallest;
@@ -42,27 +45,29 @@ static int try(struct search *s, uint64_t granules, bool *fits)
 				 : "a run with less memory was stopped before it came to an end";
 	if (*fits) {
 		s->fits = granules;
-		s->fits_seen = true;
+		s->fits_run = true;
 	} else if (run.ooms) {
 		s->fails = granules;
-		s->fails_seen = true;
+		s->fails_run = true;
 	}
 	return EXIT_OK;
 }
 
-/* From a guess on, outwards, until there is one on each side. */
-static int around(struct search *s, uint64_t guess)
+/* Searches outwards from a guess until one size fails and one fits. */
+static int search_around(struct search *s, uint64_t guess_by_replay)
 {
-	uint64_t step = 1, at = guess;
+	uint64_t step = 1, at = guess_by_replay;
 	bool fits, up;
 	int status;
 
-	if (guess <= s->fails || guess > s->fits)
+	if (guess_by_replay <= s->fails || guess_by_replay > s->fits)
 		return EXIT_OK;
 	status = try(s, at, &fits);
 	up = !fits;
 	while (!status && !s->why && s->fails + 1 < s->fits && s->e->smallest.runs < TRIES) {
-		at = up ? guess + step : guess > step ? guess - step : 0;
+		at = up			      ? guess_by_replay + step
+		     : guess_by_replay > step ? guess_by_replay - step
+					      : 0;
 		step *= 4;
 		if (at <= s->fails || at >= s->fits)
 			break;
@@ -80,20 +85,17 @@ static int bisect(struct search *s)
 
 	while (!status && !s->why && s->fails + 1 < s->fits && s->e->smallest.runs < TRIES)
 		status = try(s, s->fails + (s->fits - s->fails) / 2, &fits);
-	/* What was taken for granted on either side is run, too. */
-	if (!status && !s->why && !s->fits_seen)
+	/* Run the assumed bounds, too. */
+	if (!status && !s->why && !s->fits_run)
 		status = try(s, s->fits, &fits);
-	if (!status && !s->why && s->fits_seen && !s->fails_seen && s->fits > 1)
+	if (!status && !s->why && s->fits_run && !s->fails_run && s->fits > 1)
 		status = try(s, s->fits - 1, &fits);
 	return status;
 }
 
-/*
- * What the full run's blocks would do with less, by PyTorch's allocator alone: some ms a try, where
- * a run of the script takes seconds. A guess: a script may ask what there is, and do otherwise. 0:
- * none.
- */
-static uint64_t guess(const struct estimate *e)
+/* Guesses the smallest size by a replay through PyTorch's allocator, in milliseconds instead of
+ * seconds. The script may behave differently with less memory. 0: no guess. */
+static uint64_t guess_by_replay(const struct estimate *e)
 {
 	struct replay_opts o = { .path = e->full->path,
 				 .alloc_conf = e->args->run.dryrun.alloc_conf,
@@ -127,8 +129,8 @@ int estimate_smallest__find(struct estimate *e)
 		r->why = "no run of it came to an end with nothing refused";
 		return EXIT_OK;
 	}
-	/* With all that was ever reserved nothing has to be given back; with less than was
-	 * allocated it cannot run. */
+	/* The peak of reserved bytes always fits; less than the peak of allocated bytes
+	 * never does. */
 	s.fits = granule__up(e->parts.needs) / ESTIMATE_GRANULE;
 	s.fails = granule__down(e->parts.allocated + e->parts.bytes[PART_OUTSIDE] +
 				e->parts.bytes[PART_CONTEXT]) /
@@ -138,15 +140,15 @@ int estimate_smallest__find(struct estimate *e)
 		s.fails = DRYRUN_VRAM_MIN / ESTIMATE_GRANULE - 1;
 	if (s.fits <= s.fails)
 		s.fits = s.fails + 1;
-	r->guess = guess(e);
-	status = r->guess ? around(&s, r->guess / ESTIMATE_GRANULE) : EXIT_OK;
+	r->guess = guess_by_replay(e);
+	status = r->guess ? search_around(&s, r->guess / ESTIMATE_GRANULE) : EXIT_OK;
 	if (!status && !s.why)
 		status = bisect(&s);
 	if (status)
 		return status;
-	r->found = !s.why && s.fits_seen;
+	r->found = !s.why && s.fits_run;
 	r->vram = s.fits * ESTIMATE_GRANULE;
-	r->less_refused = s.fails_seen && s.fails + 1 == s.fits;
+	r->less_refused = s.fails_run && s.fails + 1 == s.fits;
 	r->why = s.why ? s.why : "no run with less memory than it takes when it may came to an end";
 	return EXIT_OK;
 }

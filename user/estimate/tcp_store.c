@@ -15,14 +15,14 @@
 #include "lib/text.h"
 
 #define MAGIC 0x3c85f7ceu
-#define REQUEST_MAX (STORE_BYTES_MAX / 4) /* of a client's bytes that are not yet a whole request */
-#define LARGE (1u << 20)		  /* bytes: a buffer that is not kept once it is empty */
+#define REQUEST_MAX (STORE_BYTES_MAX / 4) /* most bytes of an unfinished request */
+#define LARGE (1u << 20)		  /* bytes; larger buffers are freed when they are empty */
 #define NCCL_ID 128u
 #define LAST_WORKER ":last_worker"
 #define SHOWN_KEY 256u
 
-/* As of 2.2, where a client begins with VALIDATE and MAGIC; before, there is none, and all are one
- * less. */
+/* Requests as of 2.2, where a client begins with VALIDATE and MAGIC. Before 2.2 VALIDATE is
+ * missing, so all numbers are one less. */
 enum query {
 	VALIDATE,
 	SET,
@@ -48,7 +48,7 @@ enum query {
 enum { READY, NOT_READY };
 enum { STOP_WAITING, WAIT_CANCELED };
 
-/* A request as it is read: what is missing at the end sets short. */
+/* A request being parsed; is_short is set if bytes are missing. */
 struct reader {
 	const char *at, *end;
 	bool is_short, bad;
@@ -106,7 +106,7 @@ static int append(struct tcp_store_client *c, struct bytes *b, const void *data,
 	int err = 0;
 
 	if (b->n + n > had) {
-		/* It may grow to twice that. */
+		/* array__grow() may double the size. */
 		err = *held - had + 2 * (b->n + n) > STORE_BUFFERS_MAX
 			      ? -ENOMEM
 			      : array__grow(&b->data, &b->cap, b->n + n, 1);
@@ -159,8 +159,8 @@ static bool is_there(const struct entry *e)
 	return e && (e->value || e->queue);
 }
 
-/* Tells those who waited for it, and for nothing else. one: of several only the first, which has
- * waited longest. */
+/* Answers the clients that waited only for this entry. one: only the first, which waited
+ * longest. */
 static int wake(struct tcp_store *s, struct entry *e, bool one)
 {
 	for (struct tcp_store_client *c = s->clients; c; c = c->next) {
@@ -179,7 +179,7 @@ static int wake(struct tcp_store *s, struct entry *e, bool one)
 		if (left)
 			continue;
 		err = put_u8(c, STOP_WAITING);
-		/* A connection that is broken is noticed where it is read from. */
+		/* Reading from a broken connection will report the error. */
 		if (!err)
 			flush(s, c);
 		if (one)
@@ -204,7 +204,7 @@ static int set(struct tcp_store *s, struct slice key, struct slice value)
 	return wake(s, e, false);
 }
 
-/* ---- what the other ranks would have set ---- */
+/* ---- keys of the missing ranks ---- */
 
 static bool ends_with(struct slice key, const char *text)
 {
@@ -213,11 +213,8 @@ static bool ends_with(struct slice key, const char *text)
 	return key.n >= n && !memcmp(key.data + key.n - n, text, n);
 }
 
-/*
- * A communicator's identity: ".../cuda//0", ".../cuda//0:1" for a pair, ".../cuda//0_1" for one of
- * several roots, from 2.15 on ".../nccl_storekey_0": digits and what joins them after what the
- * backend for CUDA puts before.
- */
+/* True for the key of an NCCL communicator's identity: ".../cuda//0", ".../cuda//0:1" for a pair,
+ * ".../cuda//0_1" for one of several roots, ".../nccl_storekey_0" from 2.15 on. */
 static bool is_nccl_id(struct slice key)
 {
 	size_t i = key.n;
@@ -228,8 +225,8 @@ static bool is_nccl_id(struct slice key)
 			     ends_with((struct slice){ key.data, i }, "nccl_storekey"));
 }
 
-/* Sets a key that another rank would have set by now, where it is known to what. */
-static int set_for_others(struct tcp_store *s, struct slice key)
+/* Sets a key that another rank would have set, if its value is known. */
+static int set_for_missing_rank(struct tcp_store *s, struct slice key)
 {
 	char id[NCCL_ID];
 
@@ -237,14 +234,14 @@ static int set_for_others(struct tcp_store *s, struct slice key)
 		return set(s, key, (struct slice){ "1", 1 });
 	if (!is_nccl_id(key))
 		return 0;
-	/* Any will do: the dry run's NCCL looks at none. */
+	/* Any identity works, because the dry run's NCCL ignores it. */
 	memset(id, 0, sizeof(id));
 	if (getrandom(id, 32, 0) < 0)
 		return -errno;
 	return set(s, key, (struct slice){ id, sizeof(id) });
 }
 
-/* ---- requests: each reads all of it before it does anything, and answers into c->out ---- */
+/* ---- requests: each parses completely before it acts, and answers into c->out ---- */
 
 static int do_set(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
@@ -264,7 +261,7 @@ static int do_compare_set(struct tcp_store *s, struct tcp_store_client *c, struc
 		return 0;
 	e = tcp_store__find(s, key);
 	if (!e || !e->value) {
-		/* Where it is not there, what was expected is said to be. */
+		/* TCPStore answers with the expected value if the key is absent. */
 		if (expected.n)
 			return put_slice(c, expected.data, expected.n);
 		now = wanted;
@@ -315,32 +312,32 @@ static int do_add(struct tcp_store *s, struct tcp_store_client *c, struct reader
 	return err ? err : put_u64(c, sum);
 }
 
-/* Calls one() with each key of a list; stops at what it returns. */
+/* Calls one() for each key of a list; stops at its first nonzero result. */
 static int each_key(struct tcp_store *s, struct tcp_store_client *c, struct reader *r,
 		    int (*one)(struct tcp_store *s, struct tcp_store_client *c, struct slice key))
 {
 	uint64_t n = take_u64(r);
-	struct reader look = *r;
+	struct reader ahead = *r;
 	int err = 0;
 
 	if (n > STORE_KEYS_MAX)
 		r->bad = true;
-	for (uint64_t i = 0; i < n && whole(&look); i++)
-		take_key(&look);
-	if (!whole(r) || !whole(&look)) {
-		r->is_short |= look.is_short;
-		r->bad |= look.bad;
+	for (uint64_t i = 0; i < n && whole(&ahead); i++)
+		take_key(&ahead);
+	if (!whole(r) || !whole(&ahead)) {
+		r->is_short |= ahead.is_short;
+		r->bad |= ahead.bad;
 		return 0;
 	}
 	for (uint64_t i = 0; i < n && !err; i++)
 		err = one(s, c, take_key(r));
-	r->at = look.at;
+	r->at = ahead.at;
 	return err;
 }
 
 static int missing(struct tcp_store *s, struct tcp_store_client *c, struct slice key)
 {
-	int err = is_there(tcp_store__find(s, key)) ? 0 : set_for_others(s, key);
+	int err = is_there(tcp_store__find(s, key)) ? 0 : set_for_missing_rank(s, key);
 
 	(void)c;
 	return err ? err : !is_there(tcp_store__find(s, key));
@@ -397,7 +394,7 @@ static int do_delete_key(struct tcp_store *s, struct tcp_store_client *c, struct
 	e = tcp_store__find(s, key);
 	was = e && e->value;
 	if (was) {
-		/* The entry stays: somebody may wait for it. */
+		/* Keep the entry, because clients may wait for it. */
 		tcp_store__drop_value(s, &e->value);
 		s->n_keys--;
 	}
@@ -432,18 +429,18 @@ static int do_multi_get(struct tcp_store *s, struct tcp_store_client *c, struct 
 static int do_multi_set(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	uint64_t n = take_u64(r);
-	struct reader look = *r;
+	struct reader ahead = *r;
 	int err = 0;
 
 	(void)c;
 	if (n > STORE_KEYS_MAX)
 		r->bad = true;
-	for (uint64_t i = 0; i < n && whole(&look); i++) {
-		take_key(&look);
-		take_value(&look);
+	for (uint64_t i = 0; i < n && whole(&ahead); i++) {
+		take_key(&ahead);
+		take_value(&ahead);
 	}
-	r->is_short |= look.is_short;
-	r->bad |= look.bad;
+	r->is_short |= ahead.is_short;
+	r->bad |= ahead.bad;
 	for (uint64_t i = 0; i < n && whole(r) && !err; i++) {
 		struct slice key = take_key(r), value = take_value(r);
 
@@ -536,7 +533,7 @@ static int do_list_keys(struct tcp_store *s, struct tcp_store_client *c, struct 
 	return err;
 }
 
-/* Of as many ranks as it says: the others have come. */
+/* Answers at once, as if all other ranks had arrived. */
 static int do_barrier(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	(void)s;
@@ -568,8 +565,8 @@ static request_t *const requests[N_QUERIES] = {
 	[BARRIER] = do_barrier,
 };
 
-/* How a client begins tells which it is. False: its first bytes are not all there. */
-static bool know(struct tcp_store_client *c, struct reader *r)
+/* Recognizes the client's protocol by its first bytes. False: more bytes are needed. */
+static bool detect_protocol(struct tcp_store_client *c, struct reader *r)
 {
 	static const uint8_t opening[] = { VALIDATE, MAGIC & 0xff, MAGIC >> 8 & 0xff,
 					   MAGIC >> 16 & 0xff, MAGIC >> 24 };
@@ -585,7 +582,7 @@ static bool know(struct tcp_store_client *c, struct reader *r)
 	return true;
 }
 
-/* One request. r stays where it is if that is not all there. */
+/* Handles one request. Leaves r unchanged if the request is incomplete. */
 static int one_request(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	struct reader begin;
@@ -593,7 +590,7 @@ static int one_request(struct tcp_store *s, struct tcp_store_client *c, struct r
 	unsigned query;
 	int err;
 
-	if (!c->known && (!know(c, r) || r->at == r->end))
+	if (!c->known && (!detect_protocol(c, r) || r->at == r->end))
 		return 0;
 	begin = *r;
 	type = take(r, 1);
@@ -647,7 +644,7 @@ int tcp_store__tick(struct tcp_store *s, uint64_t now_ms)
 	uint64_t next = UINT64_MAX;
 
 	for (struct tcp_store_client *c = s->clients; c; c = c->next) {
-		uint64_t until = c->since_ms + s->opts.patience_ms;
+		uint64_t until = c->since_ms + s->opts.wait_limit_ms;
 		char shown[SHOWN_KEY];
 
 		if (!c->n_waits)

@@ -2,16 +2,16 @@
 #ifndef MT_ESTIMATE_TCP_STORE_H
 #define MT_ESTIMATE_TCP_STORE_H
 /*
- * The store through which the ranks of a job meet, PyTorch's TCPStore, in its protocol as of 2.1
- *to 2.15 (with and without the opening that came in 2.2): keys and values over a connection, all
- *numbers in the host's order. One rank is alive. What the others would have set, where it is known
- *what that is, is there as soon as somebody waits for it:
+ * The store through which the ranks of a job meet: PyTorch's TCPStore in the protocol of 2.1 to
+ * 2.15, with and without the opening of 2.2. Clients set and get keys over a connection; all
+ * numbers are in host byte order. Only one rank runs. The store itself sets two kinds of keys of
+ * the missing ranks as soon as a client waits for them:
  *
- *	PREFIX:last_worker	the last of a store-based barrier to come; likewise where a barrier
- *is one request the identity of a communicator of NCCL, which its rank 0 makes
+ * - PREFIX:last_worker, set by the last rank to reach a store-based barrier;
+ * - the identity of an NCCL communicator, created by its rank 0.
  *
- * A wait for any other key that nobody sets is ended after a while, and the key is told. What comes
- *in is not trusted.
+ * A barrier in one request succeeds at once. Any other wait ends after a while, and the store
+ * reports its key. The store checks all input.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -21,35 +21,36 @@ struct tcp_store_client;
 
 #define STORE_KEY_MAX 8192u
 #define STORE_VALUE_MAX (8u << 20)
-#define STORE_KEYS_MAX (128u << 10)  /* of one request; and of the store */
-#define STORE_BYTES_MAX (256u << 20) /* of all keys and values */
-#define STORE_BUFFERS_MAX                                                                          \
-	(256u << 20) /* of what clients have sent and not finished, and of answers to them */
+#define STORE_KEYS_MAX (128u << 10)  /* keys per request, and in the store */
+#define STORE_BYTES_MAX (256u << 20) /* sum of all keys and values */
+/* Sum of the clients' unfinished requests and their answers. */
+#define STORE_BUFFERS_MAX (256u << 20)
 
 struct tcp_store_opts {
-	uint64_t patience_ms; /* how long a wait for what nobody sets may last */
-	/* Bytes for a client's connection. 0, or an error with which the client will be closed. */
+	uint64_t wait_limit_ms; /* longest wait for a key that no client sets */
+	/* Sends bytes to a client's connection. Returns 0, or an error, for which the client is
+	 * closed. */
 	int (*send)(void *ctx, void *connection, const void *bytes, size_t n);
-	/* A wait was given up: key, cleaned for a terminal. NULL: nobody is told. */
+	/* Called when a wait timed out. key is clean for a terminal. May be NULL. */
 	void (*gave_up)(void *ctx, const char *key);
 	void *ctx;
 };
 
-struct tcp_store *tcp_store__new(const struct tcp_store_opts *opts); /* NULL: out of memory */
-void tcp_store__clear(struct tcp_store *s); /* of all keys; for when there are no clients */
-void tcp_store__free(struct tcp_store *s);  /* with its clients; NULL is fine */
+struct tcp_store *tcp_store__new(const struct tcp_store_opts *opts); /* NULL if memory is short */
+void tcp_store__clear(struct tcp_store *s); /* removes all keys; call it without clients */
+void tcp_store__free(struct tcp_store *s);  /* frees its clients, too; NULL is fine */
 
-/* A connection. NULL: out of memory. */
+/* Adds a connection. NULL if memory is short. */
 struct tcp_store_client *tcp_store__connect(struct tcp_store *s, void *connection);
 void tcp_store__disconnect(struct tcp_store *s, struct tcp_store_client *c);
 /*
- * Bytes from a client, of any number of requests or of a part of one. 0; -EPROTO: no request of
- * this protocol, or beyond a bound; -ENOMEM; what send() returned. After any of these the client is
- * to be disconnected.
+ * Takes bytes from a client: several requests, or a part of one. Returns 0; -EPROTO: an invalid
+ * request or a bound; -ENOMEM; or the error of send(). After an error the caller must disconnect
+ * the client.
  */
 int tcp_store__feed(struct tcp_store *s, struct tcp_store_client *c, const void *bytes, size_t n,
 		    uint64_t now_ms);
-/* Ends the waits that are overdue. When the next one will be, in ms from now, or -1: nobody waits. */
+/* Ends overdue waits. Returns the ms until the next one is due, or -1 if no client waits. */
 int tcp_store__tick(struct tcp_store *s, uint64_t now_ms);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_ESTIMATE_TCP_STORE_INTERNAL_H
 #define MT_ESTIMATE_TCP_STORE_INTERNAL_H
-/* What the store keeps (tcp_store_keys.c), for what is asked of it (tcp_store.c). */
+/* Data of the store (tcp_store_keys.c), shared with its requests (tcp_store.c). */
 #include <stdbool.h>
 
 #include "estimate/tcp_store.h"
@@ -15,17 +15,17 @@ struct slice {
 };
 
 struct value {
-	struct value *next; /* in a queue */
+	struct value *next; /* next value in a queue */
 	size_t n;
 	char bytes[];
 };
 
 struct entry {
 	struct entry *next;
-	struct value *value; /* NULL: only a queue, or only waited for */
+	struct value *value; /* NULL: the key has only a queue or waiting clients */
 	struct value *queue, **queue_end;
 	size_t n_queue, n;
-	char key[]; /* n bytes, then a 0 */
+	char key[]; /* n bytes and a NUL */
 };
 
 struct bytes {
@@ -38,9 +38,9 @@ struct tcp_store_client {
 	struct tcp_store *store;
 	void *connection;
 	struct bytes in, out;
-	bool old; /* of before 2.2 */
+	bool old; /* true for the protocol before 2.2 */
 	bool known;
-	struct entry **waits; /* for these that are not there */
+	struct entry **waits; /* absent keys that the client waits for */
 	size_t n_waits, cap_waits;
 	uint64_t since_ms;
 };
@@ -50,16 +50,17 @@ struct tcp_store {
 	struct hash_seed seed;
 	struct entry *buckets[BUCKETS];
 	size_t n_keys, n_entries, bytes;
-	size_t buffered; /* bytes of all clients' buffers */
+	size_t buffered; /* sum of all clients' buffers, bytes */
 	struct tcp_store_client *clients;
 };
 
-/* NULL: there is none. */
+/* Returns the entry of a key, or NULL. */
 struct entry *tcp_store__find(const struct tcp_store *s, struct slice key);
-/* The entry of a key, made where there is none. NULL: out of memory, or of what may be kept. */
+/* Returns the entry of a key; creates it if it is absent. NULL if memory is short or a bound is
+ * reached. */
 struct entry *tcp_store__entry(struct tcp_store *s, struct slice key);
-/* a, then b. NULL: likewise. */
+/* Creates a value of a followed by b. NULL as above. */
 struct value *tcp_store__make_value(struct tcp_store *s, struct slice a, struct slice b);
-void tcp_store__drop_value(struct tcp_store *s, struct value **v); /* of NULL: nothing */
+void tcp_store__drop_value(struct tcp_store *s, struct value **v); /* NULL is fine */
 
 #endif

@@ -22,16 +22,16 @@
 #include "log/log.h"
 
 #define CONNECTIONS_MAX 256u
-#define PATIENCE_MS 30000u
+#define WAIT_LIMIT_MS 30000u
 #define SEND_SECONDS 10
-#define KEY_SHOWN 256u
+#define KEY_TEXT 256u
 
 struct tcp_store_server {
 	pid_t pid;
 	uint16_t port;
-	int alive; /* while we have it open the process goes on */
-	int told;  /* what it tells us: the key that was given up */
-	char key[KEY_SHOWN];
+	int alive;  /* pipe that keeps the process running while it is open */
+	int report; /* pipe from the process: key whose wait timed out */
+	char key[KEY_TEXT];
 };
 
 struct connection {
@@ -41,7 +41,7 @@ struct connection {
 
 struct serving {
 	struct tcp_store *store;
-	int alive, told, listening;
+	int alive, report, listening;
 	size_t n;
 	struct connection *connections[CONNECTIONS_MAX];
 	struct pollfd fds[CONNECTIONS_MAX + 2];
@@ -52,7 +52,8 @@ static uint64_t now_ms(void)
 	return clock__monotonic() / 1000000;
 }
 
-/* Blocks, but no longer than SEND_SECONDS: who does not read what he asked for is not waited for. */
+/* Sends, blocking for at most SEND_SECONDS, so that a client that does not read cannot block the
+ * store. */
 static int send_all(void *ctx, void *connection, const void *bytes, size_t n)
 {
 	const struct connection *c = connection;
@@ -78,16 +79,13 @@ static void gave_up(void *ctx, const char *key)
 
 	log_warn("the script waits for '%s' in the job's store, which another rank would set: "
 		 "given up after %u s",
-		 key, PATIENCE_MS / 1000);
-	if (write(s->told, key, strlen(key) + 1) < 0)
+		 key, WAIT_LIMIT_MS / 1000);
+	if (write(s->report, key, strlen(key) + 1) < 0)
 		log_debug("cannot tell: %s", strerror(errno));
 }
 
-/*
- * Does a process of ours hold the other end? Loopback is everybody's. The kernel's table says whose
- * each socket is; as long as it is connected, for one without a process is root's there. Where
- * there is no table it is taken for ours.
- */
+/* True if a process of the same user holds the other end, because every user can connect to
+ * loopback. The kernel's table has the user of each socket. Without a table the answer is true. */
 static bool is_ours(int fd)
 {
 	static const char *const tables[][2] = { { "/proc/net/tcp", "" },
@@ -104,7 +102,7 @@ static bool is_ours(int fd)
 		FILE *f = fopen(tables[i][0], "re");
 
 		none = none && !f;
-		/* As seen from their end: local address, remote address, state 1. */
+		/* The other end's row: local address, remote address, state 1. */
 		snprintf(ends, sizeof(ends), ": %s%08X:%04X %s%08X:%04X 01 ", tables[i][1],
 			 them.sin_addr.s_addr, ntohs(them.sin_port), tables[i][1],
 			 us.sin_addr.s_addr, ntohs(us.sin_port));
@@ -121,7 +119,7 @@ static bool is_ours(int fd)
 	return found || none;
 }
 
-static void let_in(struct serving *s)
+static void accept_client(struct serving *s)
 {
 	const struct timeval limit = { .tv_sec = SEND_SECONDS };
 	int fd = accept4(s->listening, NULL, NULL, SOCK_CLOEXEC), on = 1;
@@ -149,7 +147,7 @@ static void let_in(struct serving *s)
 	s->connections[s->n++] = c;
 }
 
-static void let_out(struct serving *s, size_t i)
+static void close_client(struct serving *s, size_t i)
 {
 	struct connection *c = s->connections[i];
 
@@ -157,12 +155,12 @@ static void let_out(struct serving *s, size_t i)
 	close(c->fd);
 	free(c);
 	s->connections[i] = s->connections[--s->n];
-	/* The run is over; what it left is not for the next one. */
+	/* The run is over; its keys must not reach the next run. */
 	if (!s->n)
 		tcp_store__clear(s->store);
 }
 
-static bool hear(struct serving *s, const struct connection *c)
+static bool read_client(struct serving *s, const struct connection *c)
 {
 	static char buf[64 << 10];
 	ssize_t n = recv(c->fd, buf, sizeof(buf), MSG_DONTWAIT);
@@ -186,41 +184,41 @@ static void serve(struct serving *s)
 			return;
 		if (s->fds[0].revents)
 			return;
-		/* From the end, as the last takes the place of one that goes. */
+		/* Backwards, because the last connection moves into the place of a closed one. */
 		for (size_t i = n; i-- > 0;) {
-			if (s->fds[i + 2].revents && !hear(s, s->connections[i]))
-				let_out(s, i);
+			if (s->fds[i + 2].revents && !read_client(s, s->connections[i]))
+				close_client(s, i);
 		}
 		if (s->fds[1].revents)
-			let_in(s);
+			accept_client(s);
 	}
 }
 
-/* The process: nothing of ours is open in it but what it needs. */
-__attribute__((noreturn)) static void be_server(int listening, int alive, int told,
+/* The server process; closes all descriptors that it does not need. */
+__attribute__((noreturn)) static void be_server(int listening, int alive, int report,
 						const struct user *user, pid_t parent)
 {
 	static struct serving s;
 	const struct tcp_store_opts opts = {
-		.patience_ms = PATIENCE_MS, .send = send_all, .gave_up = gave_up, .ctx = &s
+		.wait_limit_ms = WAIT_LIMIT_MS, .send = send_all, .gave_up = gave_up, .ctx = &s
 	};
 	sigset_t none;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(0);
-	/* The terminal's signals are for the job; we end when that does. */
+	/* The terminal's signals are for the job; the server ends with its parent. */
 	signal(SIGINT, SIG_IGN);
 	signal(SIGQUIT, SIG_IGN);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	s.listening = dup2(listening, 3);
 	s.alive = dup2(alive, 4);
-	s.told = dup2(told, 5);
+	s.report = dup2(report, 5);
 	close_range(6, ~0U, 0);
 	if (user && user__become(user))
 		_exit(1);
-	/* Forgotten by becoming somebody else. */
+	/* A change of user resets this setting. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	s.store = tcp_store__new(&opts);
 	if (s.store)
@@ -228,8 +226,8 @@ __attribute__((noreturn)) static void be_server(int listening, int alive, int to
 	_exit(0);
 }
 
-/* Above 5, so that be_server() can put each into its place. */
-static int above(int fd)
+/* Moves a descriptor above 5, so that be_server() can use the numbers 3 to 5. */
+static int move_above_5(int fd)
 {
 	int high = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 6);
 
@@ -242,7 +240,7 @@ static int listen_here(uint16_t *port)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET,
 				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	int fd = above(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	int fd = move_above_5(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	socklen_t size = sizeof(at);
 
 	if (fd < 0)
@@ -259,27 +257,27 @@ static int listen_here(uint16_t *port)
 struct tcp_store_server *tcp_store_server__start(const struct user *user)
 {
 	struct tcp_store_server *s = calloc(1, sizeof(*s));
-	int listening, alive[2] = { -1, -1 }, told[2] = { -1, -1 };
+	int listening, alive[2] = { -1, -1 }, report[2] = { -1, -1 };
 	pid_t us = getpid();
 
 	if (!s)
 		return NULL;
 	listening = listen_here(&s->port);
-	if (listening >= 0 && !pipe2(alive, O_CLOEXEC) && !pipe2(told, O_CLOEXEC | O_NONBLOCK)) {
-		alive[0] = above(alive[0]);
-		told[1] = above(told[1]);
+	if (listening >= 0 && !pipe2(alive, O_CLOEXEC) && !pipe2(report, O_CLOEXEC | O_NONBLOCK)) {
+		alive[0] = move_above_5(alive[0]);
+		report[1] = move_above_5(report[1]);
 		s->pid = fork();
 		if (!s->pid)
-			be_server(listening, alive[0], told[1], user, us);
+			be_server(listening, alive[0], report[1], user, us);
 	}
 	if (listening >= 0)
 		close(listening);
 	if (alive[0] >= 0)
 		close(alive[0]);
-	if (told[1] >= 0)
-		close(told[1]);
+	if (report[1] >= 0)
+		close(report[1]);
 	s->alive = alive[1];
-	s->told = told[0];
+	s->report = report[0];
 	if (s->pid > 0)
 		return s;
 	tcp_store_server__free(s);
@@ -301,12 +299,12 @@ const char *tcp_store_server__end(struct tcp_store_server *s)
 			;
 	}
 	s->pid = 0;
-	if (s->told >= 0) {
-		ssize_t n = read(s->told, s->key, sizeof(s->key) - 1);
+	if (s->report >= 0) {
+		ssize_t n = read(s->report, s->key, sizeof(s->key) - 1);
 
 		s->key[n > 0 ? n : 0] = '\0';
-		close(s->told);
-		s->told = -1;
+		close(s->report);
+		s->report = -1;
 	}
 	return s->key[0] ? s->key : NULL;
 }

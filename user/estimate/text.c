@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The answer for people: the verdict first, what it is made of, what was not known. */
+/* The answer as text: the verdict, its parts, and the unknowns. */
 #include "estimate/estimate.h"
 
 #include <errno.h>
@@ -13,12 +13,12 @@
 #include "lib/text.h"
 
 #define BAR 20
-#define KNOWN_SHOWN 8 /* of each kind */
+#define KNOWN_SHOWN 8 /* entries shown per kind */
 
 struct text {
 	FILE *out;
 	const struct estimate *e;
-	struct report_text_opts opts; /* of the tables */
+	struct report_text_opts opts; /* options of the tables */
 	bool colour;
 	unsigned width;
 };
@@ -95,7 +95,7 @@ static void put_smallest(struct text *t)
 				: "which was run; with 2 MiB less was not found to fail");
 }
 
-/* ---- the request that was refused ---- */
+/* ---- the refused request ---- */
 
 static int put_overflow(struct text *t)
 {
@@ -149,7 +149,7 @@ static void put_sum(struct text *t, uint64_t n, const char *title, const char *n
 		note);
 }
 
-/* Nothing here knows what NCCL takes: it is not in the sum. */
+/* Prints NCCL's memory, which is not in the sum because it is not measured. */
 static void put_nccl(struct text *t)
 {
 	const struct estimate *e = t->e;
@@ -240,7 +240,7 @@ static void put_phases(struct text *t)
 	struct model_phase p;
 
 	if (model__main_device(t->e->full->model) != t->e->device)
-		return; /* phases are known of the main one */
+		return; /* the model has phases only for its main device */
 	head(t, "Phase      Allocated at the most    Reserved   Times");
 	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
 		model__phase(t->e->full->model, order[i], &p);
@@ -269,9 +269,9 @@ static int put_tables(struct text *t)
 				  &lines);
 }
 
-/* ---- what was not known ---- */
+/* ---- unknowns ---- */
 
-/* The dry run's own words for what it takes for granted. */
+/* Prints an assumption of the dry run in words. */
 static void put_assumed(struct text *t, const struct known *k, const char *name)
 {
 	char value[256], bytes_[24];
@@ -347,7 +347,7 @@ static void put_known(struct text *t)
 	}
 }
 
-/* ---- how it was found ---- */
+/* ---- the run ---- */
 
 static void put_run(struct text *t)
 {
@@ -367,9 +367,10 @@ static void put_run(struct text *t)
 		e->args->run.dryrun.sm_major ? e->args->run.dryrun.sm_minor : 0);
 	if (e->of_ranks)
 		fprintf(t->out, "rank %u of %u, %u on a machine%s%s\n  ", e->rank, e->world_size,
-			e->local_world_size, e->unheard ? ": it waited in vain for " : "",
-			e->unheard ? text__clean(word, sizeof(word), e->unheard, strlen(e->unheard))
-				   : "");
+			e->local_world_size, e->missing_key ? ": it waited in vain for " : "",
+			e->missing_key ? text__clean(word, sizeof(word), e->missing_key,
+						     strlen(e->missing_key))
+				       : "");
 	text__time(time, sizeof(time), run->time);
 	text__count(count, sizeof(count), run->steps);
 	fprintf(t->out, "%s step%s of an optimizer, %s; ", run->steps ? count : "no",

@@ -14,9 +14,9 @@
 #include "process/descendants.h"
 
 #define MEMBERS 256
-#define TERM_WITHIN 3000 /* ms */
+#define TERM_WITHIN 3000 /* ms until SIGKILL */
 #define KILL_WITHIN 10000
-#define ROUNDS 5 /* one that is ended may have started another just before */
+#define ROUNDS 5 /* rounds of killing, because a process may start another just before its end */
 
 static uint64_t rss_of(pid_t pid)
 {
@@ -58,8 +58,8 @@ uint64_t estimate_watch__memory(pid_t pid, uint64_t enough)
 	return bytes > enough && n ? sum(pss_of, pid, pids, n) : bytes;
 }
 
-/* Has it a handler for SIGTERM? What that would do, saving a checkpoint perhaps, is not wanted of a
- * run that computed nothing. */
+/* True if the process handles SIGTERM. Its handler could save a checkpoint, which is useless after
+ * a run that computed nothing. */
 static bool catches_term(pid_t pid)
 {
 	char path[48], buf[4096], *at;
@@ -92,7 +92,7 @@ static void end_one(pid_t pid, int pidfd)
 	ended_within(pidfd, KILL_WITHIN);
 }
 
-/* What it had started, and what has come to us from those that are gone. */
+/* Kills the remaining descendants, also those inherited from dead processes. */
 static unsigned end_others(pid_t spare)
 {
 	pid_t pids[MEMBERS], parents[MEMBERS], again[MEMBERS];
@@ -102,7 +102,7 @@ static unsigned end_others(pid_t spare)
 
 	for (size_t i = 0; i < n; i++)
 		fds[i] = pids[i] == spare ? -1 : (int)syscall(SYS_pidfd_open, pids[i], 0u);
-	/* Those that are still there are those that the descriptors are of. */
+	/* A process that is still listed is the one that its descriptor refers to. */
 	m = descendants__descendants(getpid(), again, parents, MEMBERS);
 	for (size_t i = 0; i < n; i++) {
 		bool there = false;

@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_ESTIMATE_WATCH_H
 #define MT_ESTIMATE_WATCH_H
-/* The processes of a script that is run: what they take of this machine's memory, and their end. */
+/* The processes of a running script: their memory use and their end. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 /*
- * Bytes that a process and those that it has started hold of this machine's memory. Pages that
- * several of them share are counted for each, unless that is more than `enough`: then exactly, as
- * far as the kernel tells.
+ * Bytes of host memory that a process and its descendants hold. The fast sum counts shared pages
+ * once per process. If it exceeds `enough`, the function returns the exact sum, if the kernel has
+ * it.
  */
 uint64_t estimate_watch__memory(pid_t pid, uint64_t enough);
-/*
- * Ends a process and all that it has started: by SIGTERM, unless it would catch that and go on with
- * something, then by SIGKILL. Processes of ours that `spare` is the PID of are left alone. Returns
- * how many others than pid there were.
- */
+/* Ends a process with SIGTERM, or with SIGKILL if it handles SIGTERM or does not end. Then kills
+ * all its descendants, but not process `spare`. Returns the number of killed descendants. */
 unsigned estimate_watch__end(pid_t pid, int pidfd, pid_t spare);
 
 #endif

@@ -118,7 +118,7 @@ static uint64_t facts_room(const struct mtr_writer *w)
 
 /*
  * Appends a block of the changed facts. dropped: text of the fact dropped_events, which comes
- * first; NULL before the end. Other facts follow while they is_valid max bytes; -EFBIG: some did
+ * first; NULL before the end. Other facts follow while they fit max bytes; -EFBIG: some did
  * not. If memory is short, w->written can miss a fact, which is then written twice.
  */
 static int append_facts(struct mtr_writer *w, const char *dropped, uint64_t max)
@@ -183,7 +183,7 @@ static int append_events(struct mtr_writer *w, struct dict_counts *defined)
 }
 
 /* Writes the buffered events with the dictionary entries they need, or drops them if they do not
- * is_valid. */
+ * fit. */
 static int flush_events(struct mtr_writer *w)
 {
 	uint32_t n = mtr_encoder__count(w->enc);

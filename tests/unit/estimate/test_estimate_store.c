@@ -62,7 +62,7 @@ static void on_gave_up(void *ctx, const char *key)
 	strncpy(given_up, key, sizeof(given_up) - 1);
 }
 
-static const struct tcp_store_opts opts = { .patience_ms = 1000,
+static const struct tcp_store_opts opts = { .wait_limit_ms = 1000,
 					    .send = on_send,
 					    .gave_up = on_gave_up };
 
