@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LIVE_ARGS_H
 #define MT_LIVE_ARGS_H
-/* What memtrace-bpf -p PID is asked for. */
+/* Options of the live view (memtrace-bpf -p PID). */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,14 +11,14 @@
 #include "report/filter.h"
 #include "report/text.h"
 
-enum live_format { LIVE_SCREEN /* where there is one */, LIVE_TEXT, LIVE_JSON };
+enum live_format { LIVE_SCREEN /* LIVE_SCREEN needs a terminal */, LIVE_TEXT, LIVE_JSON };
 
 struct live_args {
 	struct capture_args capture;
 	enum live_format format;
-	uint64_t interval; /* ns; 0: not given */
-	uint64_t count;	   /* intervals, 0: no bound */
-	size_t top;	   /* rows of text and JSON, 0: all */
+	uint64_t interval; /* refresh interval in ns; 0: not given */
+	uint64_t count;	   /* number of intervals; 0: no limit */
+	size_t top;	   /* rows of text and JSON; 0: all */
 	enum live_by by;
 	enum live_sort sort;
 	bool innermost;
@@ -28,9 +28,10 @@ struct live_args {
 
 struct tty_restore;
 
-/* On a terminal: the view, to the end of it. Exit code, logged. */
+/* Runs the live view on a terminal until its end. Logs errors. Returns the exit code. */
 int live_view__run(const struct live_args *args, struct tty_restore *g);
-/* A block of text every interval, then the summary. Exit code, logged. */
+/* Prints a block of text or JSON every interval and a summary at the end. Logs errors. Returns
+ * the exit code. */
 int live_plain__run(const struct live_args *args);
 
 #endif

@@ -26,7 +26,8 @@ bool live_cells__shown(enum live_by by, enum live_sort sort, int width, enum liv
 
 	if (live_columns[c].sort == (int)sort)
 		return true;
-	/* What is gone has no category, and of modules it is said in the row. */
+	/* The category of freed blocks is not known, so category rows have no rates. A module
+	 * row covers several categories. */
 	if (by == LIVE_CATEGORY && (c == COL_CATEGORY || c == COL_ALLOCS || c == COL_CHURN))
 		return false;
 	if (by == LIVE_LAYER && c == COL_CATEGORY)
@@ -46,7 +47,7 @@ int live_cells__module_width(enum live_by by, int width)
 const char *live_cells__text(char *buf, enum live_col c, const struct live_row *r,
 			     const struct live_rows *all)
 {
-	bool comes = r->rates_known && !r->row.before_attach;
+	bool has_rates = r->rates_known && !r->row.before_attach;
 
 	switch (c) {
 	case COL_LIVE:
@@ -58,9 +59,9 @@ const char *live_cells__text(char *buf, enum live_col c, const struct live_row *
 	case COL_GROWTH:
 		return r->growth_known ? live__change(buf, r->growth) : "-";
 	case COL_ALLOCS:
-		return comes ? live__rate(buf, r->allocs) : "-";
+		return has_rates ? live__rate(buf, r->allocs) : "-";
 	case COL_CHURN:
-		return comes ? live__bytes(buf, (uint64_t)r->churn) : "-";
+		return has_rates ? live__bytes(buf, (uint64_t)r->churn) : "-";
 	default:
 		return !r->row.bytes ? "" : r->row.category ? r->row.category : "(several)";
 	}
@@ -78,7 +79,7 @@ static char *function_words(char *buf, const struct row *r, int width)
 	return words__cut_front(buf, (size_t)width);
 }
 
-/* "- attn (Attention)", under what it is in; the mark says whether it is unfolded. */
+/* "- attn (Attention)", indented below its parent. The mark shows whether it is unfolded. */
 static char *tree_words(char *buf, const struct live_row *r, int width)
 {
 	int indent = r->depth < 32 ? 2 * (int)r->depth : 64;

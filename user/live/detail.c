@@ -15,7 +15,7 @@ struct match {
 	const struct live_row *row;
 	const struct model *m;
 	const struct dict *d;
-	struct map64 *stacks; /* that the row's blocks came by */
+	struct map64 *stacks; /* stacks of the row's blocks */
 };
 
 const char *live_detail__age(int age)
@@ -30,7 +30,7 @@ const char *live_detail__age(int age)
 	return names[age];
 }
 
-/* Is this module the row's, or (of a row with all inside) in it? */
+/* True if the module is the row's module or, for inclusive rows, inside it. */
 static bool is_module(const struct match *x, const char *root, const char *name, const char *cls)
 {
 	const struct row *row = &x->row->row;
@@ -50,9 +50,9 @@ static bool by_module(const struct match *x)
 	return x->r->by == LIVE_MODULE || x->r->by == LIVE_LAYER;
 }
 
-/* Memory from before attach is in the row of that name, unless its category, or for rows by module
- * its module, is known. */
-static bool is_nobodys(const struct match *x, const char *module, const char *category)
+/* True for memory without attribution, which is in the row "before attach" if it was allocated
+ * then: unknown category or, for rows by module, no module. */
+static bool is_unattributed(const struct match *x, const char *module, const char *category)
 {
 	return (x->r->by == LIVE_CATEGORY || !*module) &&
 	       (!category || !strcmp(category, "unknown"));
@@ -67,9 +67,9 @@ static bool keep(void *ctx, const struct row *r)
 	if (x->r->by == LIVE_LINE || x->r->by == LIVE_FUNCTION)
 		return live_rows__key(x->r->by, r) == x->row->key;
 	if (x->row->row.before_attach ||
-	    (r->before_attach && is_nobodys(x, r->module, r->category)))
+	    (r->before_attach && is_unattributed(x, r->module, r->category)))
 		return x->row->row.before_attach && r->before_attach &&
-		       is_nobodys(x, r->module, r->category);
+		       is_unattributed(x, r->module, r->category);
 	if (x->r->by == LIVE_CATEGORY)
 		return x->row->row.category && r->category &&
 		       !strcmp(x->row->row.category, r->category);
@@ -109,7 +109,7 @@ static bool is_of_row(const struct match *x, const struct live_block *b)
 	uint64_t ignored;
 
 	if ((by_module(x) || x->r->by == LIVE_CATEGORY) && b->before_attach &&
-	    is_nobodys(x, dict__str(x->d, mod.name), category__name(b->category)))
+	    is_unattributed(x, dict__str(x->d, mod.name), category__name(b->category)))
 		return row->before_attach;
 	if (x->r->by == LIVE_CATEGORY)
 		return !row->before_attach && row->category &&
@@ -145,7 +145,7 @@ static int by_size(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-/* Those that make most of the row, largest part first. */
+/* Block sizes with the largest total, in descending order. */
 static void take_sizes(uint64_t *sizes, size_t n, struct live_detail *ret)
 {
 	qsort(sizes, n, sizeof(*sizes), by_size);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LIVE_DETAIL_H
 #define MT_LIVE_DETAIL_H
-/* All there is to know of a row: the stacks that its memory came by, the sizes of its blocks and
- * their ages. */
+/* Details of a row: its allocation stacks, and sizes and ages of its blocks. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,27 +15,25 @@ struct dict;
 enum { AGE_SECOND, AGE_TEN, AGE_MINUTE, AGE_TEN_MINUTES, AGE_HOUR, AGE_MORE, AGE_BEFORE, AGE_NR };
 
 struct detail_sum {
-	uint64_t size; /* of each; of ages 0 */
+	uint64_t size; /* bytes of each block; 0 for ages */
 	uint64_t count, bytes;
 };
 
 struct live_detail {
-	struct row *stacks; /* largest first; strings are the dict's */
+	struct row *stacks; /* largest first; strings belong to the dict */
 	size_t nstacks;
-	struct detail_sum sizes[DETAIL_SIZES]; /* those that make most of it */
-	size_t nsizes; /* there are more than these, where it is more than DETAIL_SIZES */
+	struct detail_sum sizes[DETAIL_SIZES]; /* block sizes with the largest part of the row */
+	size_t nsizes; /* number of different block sizes; may exceed DETAIL_SIZES */
 	struct detail_sum ages[AGE_NR];
-	uint64_t bytes; /* of the blocks that sizes and ages are of: what nothing is known of has
-			   none */
+	/* bytes of the counted blocks; blocks without attribution are not counted */
+	uint64_t bytes;
 };
 
-/*
- * Of the blocks of a row of r, which the model has on this device at this time (ns). d: the
- * model's. 0 or -ENOMEM, -ENOENT.
- */
+/* Collects the details of a row of r at time now (ns). d: the model's dict. Returns 0, -ENOMEM
+ * or -ENOENT. Release with live_detail__release(). */
 int live_detail__take(const struct live_rows *r, const struct live_row *row, const struct model *m,
 		      const struct dict *d, uint64_t now, struct live_detail *ret);
 void live_detail__release(struct live_detail *x);
-const char *live_detail__age(int age); /* "under 10 s" */
+const char *live_detail__age(int age); /* label of an age, "under 10 s" */
 
 #endif

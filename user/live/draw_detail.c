@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* All of a row: its stacks, sizes and ages. */
+/* The detail page of a row: stacks, sizes and ages. */
 #include "live/paint.h"
 
 #include <inttypes.h>
@@ -15,13 +15,13 @@
 #include "live/words.h"
 #include "record/dict.h"
 
-#define FRAMES 200 /* of a stack */
+#define FRAMES 200 /* frames shown per stack */
 #define STACKS 50
 
-struct page { /* lines one after the other, of which some are on the screen */
+struct page { /* text lines of which a part is on the screen */
 	struct paint *p;
 	int y, end;
-	size_t skip, n; /* lines above the screen; so far */
+	size_t skip, n; /* lines scrolled off the top; lines written so far */
 };
 
 static void line(struct page *g, int indent, enum ink ink, const char *fmt, ...)
@@ -187,7 +187,7 @@ void draw_detail(struct paint *p, struct live_state *s, int y, int rows)
 		draw_all(&g, s, r);
 	else
 		line(&g, 0, INK_DIM, "it is gone");
-	/* Not further than to the last line. */
+	/* Do not scroll past the last line. */
 	most = g.n > (size_t)rows ? g.n - (size_t)rows : 0;
 	if (s->detail_first > most) {
 		s->detail_first = most;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Memory over time: filled up to what was allocated, brighter up to the least of a column's time, a
- * line where what was reserved ends. */
+/* Graph of memory over time: filled up to the allocated bytes, brighter up to a column's lowest
+ * value, with a line at the reserved bytes. */
 #include "live/paint.h"
 
 #include <stdio.h>
@@ -11,11 +11,11 @@
 #include "live/state.h"
 #include "live/words.h"
 
-#define AXIS 11 /* columns in front */
+#define AXIS 11 /* columns left of the graph for the axis labels */
 #define MOST_COLUMNS 512
-#define AT_LEAST UINT64_C(30000000000) /* ns */
+#define AT_LEAST UINT64_C(30000000000) /* shortest span of the graph, in ns */
 
-/* The next of few numbers, so that the scale does not change with each column. */
+/* Rounds up to one of few values, so that the scale changes rarely. */
 static uint64_t round_up(uint64_t v)
 {
 	static const unsigned eighths[] = { 8, 10, 12, 14, 16 };
@@ -67,8 +67,7 @@ static void draw_axis(struct paint *p, int y, int rows, uint64_t top)
 
 	for (int r = 0; r < rows; r++) {
 		bool label = r == 0 || r == rows - 1 || (rows >= 5 && r == (rows - 1) / 2);
-		/* The label says what the upper edge of its row stands for; the lowest one the
-		 * lower edge. */
+		/* A label is the value at the upper edge of its row; the lowest label is 0. */
 		uint64_t v = r == rows - 1 ? 0
 					   : (uint64_t)((unsigned __int128)top *
 							(unsigned)(rows - r) / (unsigned)rows);
@@ -112,7 +111,7 @@ void draw_graph(struct paint *p, const struct live_state *s, int y, int rows)
 	g = live_proc__graph(proc, d.device);
 	if (!g)
 		return;
-	/* What has only begun does not fill it. */
+	/* A capture shorter than AT_LEAST does not fill the graph. */
 	if (!span)
 		span = proc->now > AT_LEAST ? proc->now : AT_LEAST;
 	width = graph__read(g, proc->now, span, c, (size_t)columns);

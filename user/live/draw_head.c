@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What stands above and below: whose memory, how much, the views there are, events and losses,
- * keys. */
+/* Top and bottom lines of the screen: process, device, memory, views, events and losses, keys. */
 #include "live/paint.h"
 
 #include <inttypes.h>
@@ -13,9 +12,9 @@
 #include "live/words.h"
 #include "report/text.h"
 
-#define FRESH UINT64_C(8000000000) /* ns that a message stands in the line of events */
+#define FRESH UINT64_C(8000000000) /* time that a message is shown, in ns */
 
-/* "cuda:0 NVIDIA H200 80.0 GiB", and which of several. */
+/* "cuda:0 NVIDIA H200 80.0 GiB", with its number if there are several devices */
 static void device_words(char *buf, size_t size, const struct live_proc *p,
 			 const struct model_device *d, int i)
 {

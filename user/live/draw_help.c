@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Keys, and messages so far. */
+/* The pages with the keys and with the messages. */
 #include "live/paint.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ void draw_help(struct paint *p, struct live_state *s, int y, int rows)
 	}
 }
 
-/* In as many rows as it takes. Returns how many. */
+/* Draws a message, wrapped to the width. Returns the number of rows used. */
 static int draw_message(struct paint *p, const struct live_message *m, int y, int rows)
 {
 	enum ink ink = m->level <= LOG_WARN ? INK_WARN : INK_PLAIN;
@@ -43,7 +43,7 @@ static int draw_message(struct paint *p, const struct live_message *m, int y, in
 	while (*from && n < rows) {
 		size_t len = strlen(from), end;
 
-		/* As much as there is room for, up to a space if there is one. */
+		/* Cut the line at the width, at a space if there is one. */
 		snprintf(part, sizeof(part), "%s", from);
 		while ((int)text__width(part) > width) {
 			for (end = strlen(part) - 1; end && (part[end] & 0xc0) == 0x80; end--)

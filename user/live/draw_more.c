@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Segments, and processes. */
+/* The views of segments and of processes. */
 #include "live/paint.h"
 
 #include <errno.h>
@@ -84,8 +84,8 @@ struct sums {
 	double rate;
 };
 
-/* Where it runs: the pod, or the container, or by its command. */
-static void whose(char *buf, size_t size, const struct live_proc *proc, int width)
+/* The process's name: its pod, container or command. */
+static void process_words(char *buf, size_t size, const struct live_proc *proc, int width)
 {
 	static const char *const facts[] = { "pod", "container.name", "container" };
 	const char *s = NULL;
@@ -106,7 +106,7 @@ static void whose(char *buf, size_t size, const struct live_proc *proc, int widt
 	}
 }
 
-/* The device where there is room for it. */
+/* Width of the device column; 0 on narrow screens. */
 #define DEVICE(p) ((p)->columns < 96 ? 0 : 7)
 #define PROCESS "%c%7s %4s %-*.*s%9s %9s %9s %10s %7s %6s"
 
@@ -145,7 +145,7 @@ static void draw_process(struct paint *p, const struct live_proc *proc, int y, b
 			     live__change(g, proc->growth));
 	if (p->columns - x < 3)
 		return;
-	whose(cmd, sizeof(cmd), proc, p->columns - x);
+	process_words(cmd, sizeof(cmd), proc, p->columns - x);
 	paint__put(p, y, x, p->columns - x, ink, cmd);
 }
 

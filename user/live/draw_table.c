@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The table of lines, functions, modules, categories: what lives, what share, how it grew, how much
- * comes a second. */
+/* The table of lines, functions, modules or categories with bytes, share, growth and rate. */
 #include "live/paint.h"
 
 #include <stdio.h>

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #define LEVELS 9
-#define SHIFT 2	     /* each level's step is four times the one before */
-#define BUCKETS 1024 /* of a level; the last one holds 194 days */
+#define SHIFT 2	     /* the step grows by a factor of 4 from level to level */
+#define BUCKETS 1024 /* buckets per level; the last level covers 194 days */
 
 struct level {
 	struct graph_column all[BUCKETS];
@@ -14,10 +14,10 @@ struct level {
 
 struct graph {
 	bool begun;
-	uint64_t first, time; /* numbers of the first finest bucket; ns of the last change */
-	uint64_t allocated, reserved; /* since then */
-	struct graph_column now;      /* the finest bucket under way */
-	uint64_t number;	      /* of it */
+	uint64_t first, time; /* first: number of the first bucket; time: last change, in ns */
+	uint64_t allocated, reserved; /* values since `time` */
+	struct graph_column now;      /* current bucket of the finest level */
+	uint64_t number;	      /* number of the current bucket */
 	struct level levels[LEVELS];
 };
 
@@ -44,8 +44,7 @@ static void merge(struct graph_column *to, const struct graph_column *c)
 	to->reserved = c->reserved > to->reserved ? c->reserved : to->reserved;
 }
 
-/* A finest bucket is complete. Those that were passed over on the way to it are held to be like
- * hold. */
+/* Adds a complete bucket of the finest level. Skipped buckets get the same values. */
 static void level__push(struct level *l, uint64_t number, const struct graph_column *c)
 {
 	uint64_t from = l->last + 1;
@@ -66,24 +65,24 @@ static void push(struct graph *g, uint64_t number, const struct graph_column *c)
 		level__push(&g->levels[i], number >> (i * SHIFT), c);
 }
 
-static struct graph_column steady(const struct graph *g)
+static struct graph_column current_values(const struct graph *g)
 {
 	return (struct graph_column){
 		.known = true, .least = g->allocated, .most = g->allocated, .reserved = g->reserved
 	};
 }
 
-/* Makes the bucket of time the one under way. */
-static void reach(struct graph *g, uint64_t time)
+/* Makes the bucket of `time` the current one. */
+static void advance_to(struct graph *g, uint64_t time)
 {
 	uint64_t number = time / GRAPH_STEP, n;
-	struct graph_column same = steady(g);
+	struct graph_column same = current_values(g);
 
 	if (!g->begun || number <= g->number)
 		return;
 	push(g, g->number, &g->now);
-	/* Of a long silence each level needs as many as it keeps: those of the coarsest, by its own
-	 * steps. */
+	/* After a long pause, fill only as many buckets as each level keeps; fill coarse levels
+	 * by their own step. */
 	for (n = g->number + 1; n < number;) {
 		uint64_t left = number - n, step = 1;
 
@@ -111,7 +110,7 @@ void graph__add(struct graph *g, uint64_t time, uint64_t allocated, uint64_t res
 			g->levels[i].last = g->number >> (i * SHIFT);
 	}
 	if (time / GRAPH_STEP != g->number)
-		reach(g, time);
+		advance_to(g, time);
 	merge(&g->now, &c);
 	g->time = time;
 	g->allocated = allocated;
@@ -124,16 +123,16 @@ void graph__peak(struct graph *g, uint64_t allocated)
 		g->now.most = allocated;
 }
 
-bool graph__pass(struct graph *g, uint64_t now)
+bool graph__extend(struct graph *g, uint64_t now)
 {
 	if (g->begun && now > g->time) {
-		reach(g, now);
+		advance_to(g, now);
 		g->time = now;
 	}
 	return g->begun;
 }
 
-/* Of the finest buckets [from, to). */
+/* The values of the finest-level buckets [from, to), read from `level`. */
 static struct graph_column read_range(const struct graph *g, unsigned level, uint64_t from,
 				      uint64_t to)
 {
@@ -166,7 +165,8 @@ uint64_t graph__read(const struct graph *g, uint64_t now, uint64_t span, struct 
 		span = (newest - g->first + 1) * GRAPH_STEP;
 	width = (span / GRAPH_STEP + columns - 1) / columns;
 	width = width ? width : 1;
-	/* The finest level that goes back far enough, and whole numbers of its steps. */
+	/* Choose the finest level that reaches back far enough, and round the width up to its
+	 * step. */
 	while (level + 1 < LEVELS && (width * columns) >> (level * SHIFT) > BUCKETS - 1)
 		level++;
 	width = (width + (UINT64_C(1) << (level * SHIFT)) - 1) >> (level * SHIFT)

@@ -2,9 +2,9 @@
 #ifndef MT_LIVE_GRAPH_H
 #define MT_LIVE_GRAPH_H
 /*
- * What a device had allocated and reserved over time, in bounded memory: the last four minutes by
- * quarters of a second, what is older by coarser and coarser steps, so that weeks fit. A step keeps
- * the least and the most that was allocated in it, so that no peak is lost however coarse it is.
+ * History of a device's allocated and reserved bytes in bounded memory. The last four minutes have
+ * a resolution of 0.25 s; older history is coarser, so that weeks fit. Each step keeps the lowest
+ * and highest allocated bytes, so that no peak is lost.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,27 +13,26 @@
 struct graph;
 
 struct graph_column {
-	bool known;	      /* false: before the first, or forgotten */
-	uint64_t least, most; /* allocated */
-	uint64_t reserved;    /* at most; 0 where it is not known */
+	bool known;	      /* false: before the first value, or too old */
+	uint64_t least, most; /* lowest and highest allocated bytes */
+	uint64_t reserved;    /* highest reserved bytes; 0: not known */
 };
 
-#define GRAPH_STEP UINT64_C(250000000) /* ns, the finest */
+#define GRAPH_STEP UINT64_C(250000000) /* finest step, in ns */
 
-struct graph *graph__new(void);	   /* NULL on ENOMEM */
+struct graph *graph__new(void);	   /* NULL: no memory */
 void graph__free(struct graph *g); /* NULL is fine */
-/* From time (ns) on so much is allocated and reserved. A time before the last one counts as the
- * last one. */
+/* Sets the allocated and reserved bytes from time (ns) on. An earlier time counts as the last
+ * one. */
 void graph__add(struct graph *g, uint64_t time, uint64_t allocated, uint64_t reserved);
-/* Between the last time and now so much was allocated for a moment: what a device without totals
- * knows of its peak. */
+/* Adds a momentary peak between the last time and now, for devices without allocator totals. */
 void graph__peak(struct graph *g, uint64_t allocated);
-/* Nothing changed until now. False: nothing was added yet. */
-bool graph__pass(struct graph *g, uint64_t now);
+/* Extends the last values until now (ns). False: no values were added yet. */
+bool graph__extend(struct graph *g, uint64_t now);
 /*
- * The time until now, so many columns of the same width; the last one is still under way. span: ns,
- * 0: all there is. Returns the columns' width, ns: a whole number of steps, and columns begin at
- * whole numbers of it, so that they do not move about.
+ * Reads the last span ns (0: all) into columns of equal width; the last column is incomplete.
+ * Returns the width in ns, a multiple of the step. Columns begin at multiples of the width, so that
+ * they do not move between reads.
  */
 uint64_t graph__read(const struct graph *g, uint64_t now, uint64_t span, struct graph_column *ret,
 		     size_t columns);

@@ -132,7 +132,7 @@ static void put_rows(struct json *j, const struct live_proc *p, const struct liv
 	}
 	json__close_array(j);
 	json__uint(j, "more_rows", more);
-	if (p->by != LIVE_LAYER) /* they overlap */
+	if (p->by != LIVE_LAYER) /* inclusive rows overlap, so their sum has no meaning */
 		json__uint(j, "more_bytes", rest);
 }
 

@@ -64,7 +64,8 @@ static enum live_act type(struct live_state *s, int key)
 		s->typing = TYPING_NOTHING;
 		return ACT_REFRESH;
 	case KEY_LIVE_BACKSPACE:
-		while (len && (s->typed[len - 1] & 0xc0) == 0x80) /* all of a character */
+		/* remove all bytes of the character */
+		while (len && (s->typed[len - 1] & 0xc0) == 0x80)
 			len--;
 		if (len)
 			len--;
@@ -100,7 +101,7 @@ static size_t less(size_t n, size_t by)
 	return n > by ? n - by : 0;
 }
 
-/* How far down something is that is only looked through. */
+/* Scrolls a page that has no selected row. */
 static enum live_act scroll(size_t *first, int key, size_t page)
 {
 	switch (key) {
@@ -146,7 +147,7 @@ static enum live_act move(struct live_state *s, int key, size_t page)
 
 #define SECOND UINT64_C(1000000000)
 
-/* To the next shorter span, or the next longer one; 0, all there is, is the longest. */
+/* Selects the next shorter or longer span. 0 (the whole history) is the longest. */
 static enum live_act zoom(struct live_state *s, bool in)
 {
 	static const uint64_t spans[] = { 30, 120, 600, 3600, 14400, 86400 }; /* seconds */
@@ -257,7 +258,7 @@ static enum live_act press_view(struct live_state *s, int key)
 	}
 }
 
-/* In the tree: unfold; fold, or to the module around it. */
+/* In the tree: unfolds the module; or folds it, or selects its parent. */
 static enum live_act unfold(struct live_state *s, bool open)
 {
 	const struct live_row *row = live_state__row(s);

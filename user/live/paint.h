@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LIVE_PAINT_H
 #define MT_LIVE_PAINT_H
-/* What the parts of the screen draw with. Text from the target is cleaned and cut by the caller;
- * characters that the terminal cannot show are replaced here. */
+/* Drawing functions for the parts of the screen. The caller cleans and cuts text from the
+ * target. Characters that the terminal cannot show are replaced here. */
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -12,11 +12,11 @@ enum ink {
 	INK_PLAIN,
 	INK_BOLD,
 	INK_DIM,
-	INK_BAR,    /* top line, titles */
-	INK_BAR_ON, /* in them, what is chosen */
+	INK_BAR,    /* top line and titles */
+	INK_BAR_ON, /* selected item in them */
 	INK_SELECTED,
 	INK_ALLOCATED,
-	INK_WITHIN, /* between least and most allocated */
+	INK_WITHIN, /* between lowest and highest allocated bytes */
 	INK_RESERVED,
 	INK_PEAK,
 	INK_GREW,
@@ -30,24 +30,25 @@ enum ink {
 struct paint {
 	int rows, columns;
 	bool unicode;
-	int table_rows; /* for screen__page() */
+	int table_rows; /* set by draw_table() for screen__page() */
 };
 
-/* At most width columns at y, x; what is wider is cut. Returns the columns used. */
+/* Draws text at (y, x), cut to width columns. Returns the columns used. */
 int paint__put(struct paint *p, int y, int x, int width, enum ink ink, const char *text);
-/* The same with its end at x + width. */
+/* Draws text right-aligned, ending at x + width. */
 void paint__right(struct paint *p, int y, int x, int width, enum ink ink, const char *text);
 void paint__fill(struct paint *p, int y, int x, int width, enum ink ink);
-/* "name value  " with the value in a field of so many columns; returns the x after it. */
+/* Draws "name value  " with the value in a field of `field` columns. Returns the next x. */
 int paint__figure(struct paint *p, int y, int x, const char *name, const char *value, int field,
 		  enum ink ink);
 
-/* The parts; each is given the rows it may use. */
+/* Parts of the screen. Each draws in the given rows only. */
 void draw_head(struct paint *p, const struct live_state *s); /* rows 0 to 2 */
 void draw_graph(struct paint *p, const struct live_state *s, int y,
 		int rows); /* the last row is the time axis */
 void draw_head__tabs(struct paint *p, const struct live_state *s, int y);
-void draw_table(struct paint *p, struct live_state *s, int y, int rows); /* with titles */
+/* the first row has the titles */
+void draw_table(struct paint *p, struct live_state *s, int y, int rows);
 void draw_more__segments(struct paint *p, struct live_state *s, int y, int rows);
 void draw_more__processes(struct paint *p, struct live_state *s, int y, int rows);
 void draw_detail(struct paint *p, struct live_state *s, int y, int rows);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Without a screen: every interval what lives and where it came from, as text, with the summary at
- * the end; or as JSON. */
+/* Live view without a screen: text or JSON every interval, and a summary at the end. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdio_ext.h>
@@ -22,16 +21,16 @@ struct plain {
 	const struct live_args *args;
 	struct capture_loop loop;
 	struct live_table table;
-	bool several; /* processes may be shown */
-	int err;      /* of standard output or of memory, negative */
+	bool several; /* more than one process may be shown */
+	int err;      /* negative error of standard output or of memory */
 };
 
-struct shown {		  /* a process */
-	struct sink sink; /* first */
+struct shown {		  /* a process in the output */
+	struct sink sink; /* first member, so that a sink is also its struct shown */
 	struct plain *plain;
 	struct live_proc *proc;
 	struct session *session;
-	uint64_t next; /* ns since the start */
+	uint64_t next; /* time of the next output, ns since the start */
 	uint64_t blocks;
 };
 
@@ -42,7 +41,7 @@ static int on_event(struct sink *s, const struct event *e)
 	return p->sink.event(&p->sink, e);
 }
 
-/* 0 or the negative error of standard output, which gets no more then. */
+/* Returns 0 or the negative error of standard output. After an error, output is discarded. */
 static int flush_output(struct plain *l)
 {
 	errno = 0;
@@ -54,7 +53,7 @@ static int flush_output(struct plain *l)
 	return l->err;
 }
 
-/* Who read us has had enough: no failure. */
+/* EPIPE is not a failure: the reader has closed the pipe. */
 static int output_status(const struct plain *l)
 {
 	if (l->err == -EPIPE)
@@ -74,7 +73,8 @@ static int refresh(struct shown *s)
 	if (device < 0)
 		return 0;
 	model__device(s->proc->model, (size_t)device, &d);
-	live_proc__ask(s->proc, a->by, &(struct live_asked){ d.device, a->innermost, &a->select });
+	live_proc__select(s->proc, a->by,
+			  &(struct live_selection){ d.device, a->innermost, &a->select });
 	err = live_rows__refresh(r, s->proc->model, s->proc->now);
 	if (err)
 		return err;
@@ -82,7 +82,7 @@ static int refresh(struct shown *s)
 	return 0;
 }
 
-/* end: why no more comes, "" while it goes on. */
+/* Prints a process. end: reason for the last output; "" if more follows. */
 static int print(struct shown *s, const char *end)
 {
 	struct plain *l = s->plain;
@@ -99,7 +99,7 @@ static int print(struct shown *s, const char *end)
 
 static void pass(struct shown *s, uint64_t now)
 {
-	live_proc__pass(s->proc, now, session__events(s->session), session__lost(s->session));
+	live_proc__set_time(s->proc, now, session__events(s->session), session__lost(s->session));
 }
 
 static int on_tick(struct sink *sink, uint64_t now)
@@ -142,7 +142,7 @@ static struct shown *shown__new(struct plain *l, struct session *session, pid_t 
 	return s;
 }
 
-/* The last word on a process: the summary, or the line that says so. */
+/* Prints the last output of a process: a summary or a final line. */
 static int finish(struct shown *s, const char *reason)
 {
 	const struct report_text_opts opts = { .by = BY_LINE,
@@ -166,7 +166,7 @@ static int finish(struct shown *s, const char *reason)
 	return flush_output(s->plain);
 }
 
-/* ---- processes that are picked, or started by the first ---- */
+/* ---- selected processes and child processes ---- */
 
 static void *child_begin(void *ctx, struct session *session, pid_t pid, unsigned int number,
 			 struct sink **sink)

@@ -41,8 +41,8 @@ struct graph *live_proc__graph(const struct live_proc *p, struct device d)
 	return NULL;
 }
 
-/* Growth is from the first end of a step to the last one, so that memory that lives within a step
- * only is none. */
+/* Measures growth from the first step end to the last, so that memory that lives only within a
+ * step does not count. */
 static void at_step(struct live_proc *p, uint64_t time)
 {
 	int device = model__main_device(p->model);
@@ -82,7 +82,7 @@ static int on_event(struct sink *s, const struct event *e)
 	return 0;
 }
 
-void live_proc__ask(struct live_proc *p, enum live_by by, const struct live_asked *a)
+void live_proc__select(struct live_proc *p, enum live_by by, const struct live_selection *a)
 {
 	struct row_opts o = { 0 };
 
@@ -145,7 +145,7 @@ void live_proc__free(struct live_proc *p)
 	free(p);
 }
 
-void live_proc__pass(struct live_proc *p, uint64_t now, uint64_t events, uint64_t lost)
+void live_proc__set_time(struct live_proc *p, uint64_t now, uint64_t events, uint64_t lost)
 {
 	p->now = now > p->now ? now : p->now;
 	p->events = events;
@@ -160,7 +160,7 @@ void live_proc__pass(struct live_proc *p, uint64_t now, uint64_t events, uint64_
 		g = find_graph(p, d.device);
 		if (!g)
 			continue;
-		if (d.has_totals && graph__pass(g->graph, p->now))
+		if (d.has_totals && graph__extend(g->graph, p->now))
 			continue;
 		graph__add(g->graph, p->now, d.allocated, d.has_totals ? d.reserved : 0);
 		if (d.peak_allocated > g->peak)

@@ -11,12 +11,12 @@
 
 struct live_seen {
 	uint64_t key;
-	uint64_t step, base;   /* bytes at the two moments that growth is between */
-	uint64_t count, bytes; /* ever allocated, at the last refresh */
+	uint64_t step, base;   /* bytes at the end and start of the growth interval */
+	uint64_t count, bytes; /* totals ever allocated, as of the last refresh */
 	uint64_t new_count, new_bytes;
 	uint64_t peak;
-	uint32_t round; /* the refresh that has it among its rows ... */
-	size_t row;	/* ... and there */
+	uint32_t round; /* number of the last refresh that has this row */
+	size_t row;	/* index of the row in that refresh */
 };
 
 const char *live_sort__name(enum live_sort s)
@@ -52,7 +52,7 @@ uint64_t live_rows__key(enum live_by by, const struct row *r)
 {
 	uint64_t key = 1 + (r->filtered ? 2 : 0);
 
-	/* One row, but for modules in modules, which lie over one another. */
+	/* Filtered memory is one row, except in the module tree. */
 	if (r->filtered && by != LIVE_LAYER)
 		return mix(key, "filtered");
 	if (r->before_attach)
@@ -97,7 +97,7 @@ static int find_device(const struct live_rows *r, const struct model *m, struct 
 	return -ENOENT;
 }
 
-static struct live_seen *see(struct live_rows *r, uint64_t key)
+static struct live_seen *find_seen(struct live_rows *r, uint64_t key)
 {
 	uint64_t at;
 
@@ -112,14 +112,14 @@ static struct live_seen *see(struct live_rows *r, uint64_t key)
 	return &r->seen[r->nseen++];
 }
 
-/* What each row holds of these, put into the field at this place of struct live_seen. 0 or -ENOMEM.
- */
+/* Stores the bytes of each row in the field at offset `field` of struct live_seen. Returns 0 or
+ * -ENOMEM. */
 static int note(struct live_rows *r, const struct row *rows, size_t n, size_t field)
 {
 	for (size_t i = 0; i < r->nseen; i++)
 		*(uint64_t *)((char *)&r->seen[i] + field) = 0;
 	for (size_t i = 0; i < n; i++) {
-		struct live_seen *s = see(r, live_rows__key(r->by, &rows[i]));
+		struct live_seen *s = find_seen(r, live_rows__key(r->by, &rows[i]));
 
 		if (!s)
 			return -ENOMEM;
@@ -128,7 +128,7 @@ static int note(struct live_rows *r, const struct row *rows, size_t n, size_t fi
 	return 0;
 }
 
-/* The same of the rows of a moment. 0 or negative. */
+/* Like note(), for the rows at a noted moment. Returns 0 or a negative error. */
 static int note_moment(struct live_rows *r, const struct model *m, size_t device,
 		       enum row_when when, size_t field)
 {
@@ -146,7 +146,7 @@ static int note_moment(struct live_rows *r, const struct model *m, size_t device
 	return err;
 }
 
-/* A row for each of the model's, put together where several are one here. */
+/* Merges the model's rows with the same key. */
 static int take_rows(struct live_rows *r, struct row *rows, size_t n, struct live_row *all,
 		     size_t *ret)
 {
@@ -154,7 +154,7 @@ static int take_rows(struct live_rows *r, struct row *rows, size_t n, struct liv
 
 	for (size_t i = 0; i < n; i++) {
 		uint64_t key = live_rows__key(r->by, &rows[i]);
-		struct live_seen *s = see(r, key);
+		struct live_seen *s = find_seen(r, key);
 
 		if (!s)
 			return -ENOMEM;
@@ -181,9 +181,9 @@ static int take_rows(struct live_rows *r, struct row *rows, size_t n, struct liv
 	return 0;
 }
 
-/* A row of which nothing lives any more, unless there is one. */
-static void add_empty(const struct live_rows *r, struct live_seen *s, const struct row *row,
-		      struct live_row *all, size_t *nall)
+/* Adds an empty row for freed memory, if there is no row with its key. */
+static void add_empty_row(const struct live_rows *r, struct live_seen *s, const struct row *row,
+			  struct live_row *all, size_t *nall)
 {
 	struct row *to;
 
@@ -200,19 +200,17 @@ static int take_gone(struct live_rows *r, const struct row *rows, size_t n, stru
 		     size_t *nall)
 {
 	for (size_t i = 0; i < n; i++) {
-		struct live_seen *s = see(r, live_rows__key(r->by, &rows[i]));
+		struct live_seen *s = find_seen(r, live_rows__key(r->by, &rows[i]));
 
 		if (!s)
 			return -ENOMEM;
-		add_empty(r, s, &rows[i], all, nall);
+		add_empty_row(r, s, &rows[i], all, nall);
 	}
 	return 0;
 }
 
-/*
- * All that ever came, by row: what is more of it than at the last refresh makes the rates. Where
- * something was allocated in between, and nothing of it is left, there is a row all the same.
- */
+/* Computes rates from the totals since the last refresh. Adds an empty row if all its new memory
+ * was freed. */
 static int take_totals(struct live_rows *r, struct row *rows, size_t n, struct live_row *all,
 		       size_t *nall)
 {
@@ -222,13 +220,13 @@ static int take_totals(struct live_rows *r, struct row *rows, size_t n, struct l
 	for (size_t i = 0; i < r->nseen; i++)
 		r->seen[i].new_count = r->seen[i].new_bytes = 0;
 	for (size_t i = 0; i < n; i++) {
-		struct live_seen *s = see(r, live_rows__key(r->by, &rows[i]));
+		struct live_seen *s = find_seen(r, live_rows__key(r->by, &rows[i]));
 
 		if (!s)
 			return -ENOMEM;
 		s->new_count += rows[i].count;
 		s->new_bytes += rows[i].bytes;
-		add_empty(r, s, &rows[i], all, nall);
+		add_empty_row(r, s, &rows[i], all, nall);
 	}
 	for (size_t i = 0; i < r->nseen; i++) {
 		struct live_seen *s = &r->seen[i];
@@ -244,7 +242,7 @@ static int take_totals(struct live_rows *r, struct row *rows, size_t n, struct l
 	return 0;
 }
 
-/* The moment of the peak stays as it is until there is a higher one. */
+/* Updates the bytes at the peak if there is a new peak. */
 static int take_peak(struct live_rows *r, const struct model *m, size_t device,
 		     const struct model_device *d)
 {
@@ -275,7 +273,7 @@ static void finish_rows(struct live_rows *r, struct live_row *all, size_t n)
 }
 
 struct fetched {
-	struct row *now, *ever, *base; /* all hold strings of the rows that are shown */
+	struct row *now, *ever, *base; /* must outlive the shown rows, which use their strings */
 	size_t n_now, n_ever, n_base;
 	struct live_row *all;
 	size_t n;
@@ -298,7 +296,7 @@ static int fetch_rows(const struct live_rows *r, const struct model *m, size_t d
 	return model__rows(m, device, &o, rows, n);
 }
 
-/* Bytes of each row at the two moments that growth is between. */
+/* Reads each row's bytes at the start and end of the growth interval. */
 static int take_growth(struct live_rows *r, const struct model *m, size_t device,
 		       const struct fetched *f)
 {
@@ -320,7 +318,7 @@ static int fetch(struct live_rows *r, const struct model *m, size_t device,
 {
 	int err = fetch_rows(r, m, device, ROWS_NOW, &f->now, &f->n_now);
 
-	if (!err && r->by != LIVE_CATEGORY) /* of what is gone the category is not known */
+	if (!err && r->by != LIVE_CATEGORY) /* the category of freed memory is not known */
 		err = fetch_rows(r, m, device, ROWS_TOTAL, &f->ever, &f->n_ever);
 	if (!err && model__noted(m, ROWS_AT_BASE, NULL))
 		err = fetch_rows(r, m, device, ROWS_AT_BASE, &f->base, &f->n_base);

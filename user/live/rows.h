@@ -2,13 +2,13 @@
 #ifndef MT_LIVE_ROWS_H
 #define MT_LIVE_ROWS_H
 /*
- * The rows of a live view: those of the model, each with what it held at the peak, how much it grew
- * and how much is allocated there per second. Rates compare with the rows of the refresh before. A
- * row is the same one as long as it says the same: line, module, category.
+ * Rows of a live view: the model's rows with their bytes at the peak, growth and rates. Rates are
+ * relative to the last refresh. A row keeps its identity while its line, function, module or
+ * category stays the same.
  *
- * Growth compares two moments that the model has noted, ROWS_AT_BASE and ROWS_AT_STEP, or now where
- * no step is noted. Blocks of both are attributed by what is known now: a block that is named
- * later, or a filter, makes no growth.
+ * Growth is the difference between two moments noted in the model: ROWS_AT_BASE, and ROWS_AT_STEP
+ * or, without steps, now. Blocks of both moments use current attribution, so that later naming or a
+ * filter does not appear as growth.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,67 +21,69 @@ enum live_by { LIVE_LINE, LIVE_FUNCTION, LIVE_MODULE, LIVE_CATEGORY, LIVE_LAYER,
 enum live_sort { SORT_LIVE, SORT_PEAK, SORT_GROWTH, SORT_CHURN, SORT_ALLOCS, SORT_NR };
 
 struct live_row {
-	struct row row; /* strings are the dict's and the model's; of a line of several modules
-			   live_rows's */
+	/* Strings belong to the dict or the model; for a line called by several modules, to
+	 * struct live_rows. */
+	struct row row;
 	uint64_t key;
-	uint64_t at_peak; /* bytes at the moment of the device's peak */
+	uint64_t at_peak; /* bytes at the device's peak */
 	bool growth_known;
-	int64_t growth; /* bytes since the model's ROWS_AT_BASE */
+	int64_t growth; /* bytes since ROWS_AT_BASE */
 	bool rates_known;
-	double allocs, churn; /* per second: allocations, bytes of them */
-	/* By live_rows__tree(): */
+	double allocs, churn; /* allocations and allocated bytes per second */
+	/* Set by live_rows__tree(): */
 	unsigned depth;
 	bool has_inside, open, taken;
-	const char *under; /* the module that it is in; NULL: none */
+	const char *under; /* parent module; NULL: none */
 };
 
-struct live_seen; /* of a row, from refresh to refresh */
+struct live_seen; /* state of a row between refreshes */
 
 struct live_rows {
-	/* What is asked for; after a change live_rows__forget() is due. */
+	/* Selection. After changing it, call live_rows__forget(). */
 	bool asked;
 	struct device device;
 	enum live_by by;
 	bool innermost;
-	bool (*hide)(void *ctx, const char *file); /* these three as in struct row_opts */
+	bool (*hide)(void *ctx, const char *file); /* hide, keep and ctx as in struct row_opts */
 	bool (*keep)(void *ctx, const struct row *r);
 	void *ctx;
 
-	/* What there is. */
+	/* Result of the last refresh. */
 	struct live_row *all;
-	size_t n, shown; /* shown: the first of them, the rest is inside of what is not open */
+	size_t n, shown; /* n: all rows; shown: rows before those hidden in folded modules */
 	uint64_t total;	 /* bytes allocated on the device */
-	uint64_t since;	 /* ns: growth is since then; valid if growth_known */
+	uint64_t since;	 /* start of growth, in ns; valid if growth_known */
 	bool growth_known;
 
-	/* Of its own. */
-	void *strings[3]; /* hold those of the above */
+	/* Private members. */
+	void *strings[3]; /* string storage of the rows */
 	struct live_seen *seen;
 	size_t nseen, seen_room;
 	struct map64 *index;
-	uint64_t time, peak_event, now; /* time: of the last refresh */
+	uint64_t time, peak_event, now; /* time: of the last refresh, in ns */
 	bool begun, has_peak;
 	uint32_t round;
 };
 
-/* Takes the rows as they are now (ns). 0 or -ENOMEM, -ENOENT: there is no such device. all is then
- * as it was. */
+/* Reads the rows at time now (ns). Returns 0, -ENOMEM, or -ENOENT if the device is not known.
+ * After an error the rows are unchanged. */
 int live_rows__refresh(struct live_rows *r, const struct model *m, uint64_t now);
-/* Rates and peaks start again: after a change of what is asked for. */
+/* Resets rates and peaks. Call after changing the selection. */
 void live_rows__forget(struct live_rows *r);
 void live_rows__sort(struct live_rows *r, enum live_sort sort);
-/* The same of LIVE_LAYER, as a tree, of which is_open says what is unfolded. 0 or -ENOMEM. */
+/* Sorts LIVE_LAYER rows as a tree. is_open tells whether a module is unfolded. Returns 0 or
+ * -ENOMEM. */
 int live_rows__tree(struct live_rows *r, enum live_sort sort,
 		    bool (*is_open)(void *ctx, uint64_t key, unsigned depth), void *ctx);
 int live_row__compare(const struct live_row *x, const struct live_row *y,
-		      enum live_sort sort); /* as for qsort() */
+		      enum live_sort sort); /* comparison for qsort() */
 void live_rows__release(struct live_rows *r);
-/* As the model is asked for them. */
+/* The options for reading these rows from the model. */
 void live_rows__opts(const struct live_rows *r, enum row_when when, struct row_opts *ret);
-/* Which row blocks of this kind are in: as a keep() gets them. */
+/* The key of the row that contains r, for use in a keep() function. */
 uint64_t live_rows__key(enum live_by by, const struct row *r);
 
-const char *live_sort__name(enum live_sort s); /* "live" */
+const char *live_sort__name(enum live_sort s); /* name of a sort order, "live" */
 const char *live_by__name(enum live_by by);
 
 #endif

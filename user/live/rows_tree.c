@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Rows of modules with all inside, as the tree that they are: each under the one that it is in,
- * those of one in the order asked for. */
+/* Sorts inclusive module rows as a tree: children follow their parent, siblings in the requested
+ * order. */
 #include "live/rows.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DEEPEST 64 /* what is deeper stands beside its parent */
+#define DEEPEST 64 /* deeper modules are shown at this depth */
 
 struct node {
-	size_t row, parent; /* SIZE_MAX: none */
-	size_t first, next; /* node + 1; 0: none */
+	size_t row, parent; /* index of the row and of its parent; SIZE_MAX: none */
+	size_t first, next; /* first child and next sibling as index + 1; 0: none */
 	unsigned depth;
 };
 
@@ -28,7 +28,7 @@ static const char *root_of(const struct row *r)
 	return r->module_root ? r->module_root : "";
 }
 
-/* Is a the module that b is in, or one around that? */
+/* True if module a contains b or is b. */
 static bool is_in(const struct row *a, const struct row *b)
 {
 	size_t len = strlen(a->module);
@@ -41,7 +41,7 @@ static bool is_in(const struct row *a, const struct row *b)
 	return !strncmp(a->module, b->module, len) && b->module[len] == '.';
 }
 
-/* A module comes before what is in it: "." is less than whatever a name may have. */
+/* Orders a module before its children: "." sorts before all other characters of a name. */
 static int compare_names(const char *a, const char *b)
 {
 	for (; *a && *a == *b; a++, b++)
@@ -68,7 +68,7 @@ static int by_place(const void *x, const void *y)
 	return c ? c : compare_names(a->module, b->module);
 }
 
-/* Rows are by place: the parent is one of those that led to the row before. */
+/* Finds the parents of rows in tree order: a parent is an ancestor of the row before. */
 static void link_parents(struct tree *t)
 {
 	size_t above = SIZE_MAX;
@@ -86,7 +86,7 @@ static void link_parents(struct tree *t)
 	}
 }
 
-/* In the order asked for, from the last on: each is put in front of those of the same parent. */
+/* Builds the child lists from the last row to the first, so that prepending keeps the order. */
 static void link_children(struct tree *t, const size_t *order, size_t *roots)
 {
 	for (size_t i = t->n; i-- > 0;) {
@@ -98,7 +98,7 @@ static void link_children(struct tree *t, const size_t *order, size_t *roots)
 	}
 }
 
-/* What is open first, as it is to be shown; what is not behind it. */
+/* Writes the visible rows in display order, then the hidden ones. */
 static void lay_out(struct tree *t, size_t roots, struct live_row *to)
 {
 	size_t shown = 0, hidden = t->n, id = roots;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The terminal: taking it over and giving it back, keys, what the parts draw with. */
+/* The terminal: setup and restoration, keys and drawing functions. */
 #include "live/screen.h"
 
 #include <curses.h>
@@ -18,8 +18,7 @@
 #include "live/state.h"
 #include "live/tty_restore.h"
 
-#define ESCAPE_DELAY                                                                               \
-	40 /* ms: what comes later than that after an Esc is no part of a key's sequence */
+#define ESCAPE_DELAY 40 /* ms after Esc in which further bytes belong to a key sequence */
 
 struct screen {
 	struct tty_restore *guard;
@@ -35,7 +34,7 @@ static void set_inks(bool colour)
 {
 	static const struct {
 		attr_t attr;
-		short colour; /* -1: none */
+		short colour; /* foreground colour; -1: none */
 	} all[INK_NR] = {
 		[INK_PLAIN] = { A_NORMAL, -1 },
 		[INK_BOLD] = { A_BOLD, -1 },
@@ -65,7 +64,7 @@ static void set_inks(bool colour)
 
 /* ---- drawing ---- */
 
-/* Where the locale knows nothing but ASCII, curses would make something wider of the rest. */
+/* Replaces other characters in an ASCII locale, where curses would draw them wider. */
 static void to_ascii(char *s)
 {
 	char *to = s;
@@ -127,7 +126,7 @@ int paint__figure(struct paint *p, int y, int x, const char *name, const char *v
 	return x + n + field + 2;
 }
 
-/* The graph has what the rest can spare. */
+/* Height of the graph: a third of the free rows, 4 to 16; none on small screens. */
 static int graph_rows(int rows)
 {
 	int n = (rows - 6) / 3;
@@ -174,7 +173,7 @@ void screen__draw(struct screen *s, struct live_state *state)
 
 /* ---- the terminal ---- */
 
-/* Curses puts handlers of its own in the place of what would end us; the guard does that. */
+/* Starts curses but keeps our signal handlers: tty_restore restores the terminal. */
 static struct screen *take_over(struct screen *s)
 {
 	static const int all[] = { SIGINT, SIGTERM, SIGTSTP, SIGWINCH };
@@ -297,7 +296,7 @@ int screen__key(struct screen *s)
 	if (s->suspended)
 		return -1;
 	key = getch();
-	if (key == ERR) /* or is there nobody any more? */
+	if (key == ERR) /* no key, or no terminal any more */
 		return isatty(fileno(s->in)) ? -1 : -2;
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
 		if (key == keys[i].curses)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LIVE_SCREEN_H
 #define MT_LIVE_SCREEN_H
-/* A live view on a terminal, by ncurses: draws a struct live_state, and says which keys were
- * pressed. One at a time. */
+/* The terminal of a live view, with ncurses: draws a struct live_state and reads keys. Only one
+ * may be open. */
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -10,20 +10,21 @@ struct tty_restore;
 struct live_state;
 struct screen;
 
-/* Takes over the terminal. NULL: it could not be. */
+/* Takes over the terminal. NULL on failure. */
 struct screen *screen__open(struct tty_restore *g, bool colour);
-/* Gives the terminal back; NULL is fine. */
+/* Restores the terminal. NULL is fine. */
 void screen__close(struct screen *s);
 void screen__draw(struct screen *s, struct live_state *state);
-/* The terminal shows something else by now, or has another size: before the next drawing. */
+/* Call before drawing if the terminal's content is unknown (screen__redraw()) or its size has
+ * changed (screen__resized()). */
 void screen__redraw(struct screen *s);
 void screen__resized(struct screen *s);
-/* Gives the terminal back until screen__resume(). */
+/* Restores the terminal until screen__resume(). */
 void screen__suspend(struct screen *s);
 void screen__resume(struct screen *s);
-/* The next key, a character or enum live_key; -1: none so far; -2: the terminal is gone. */
+/* The next key, a character or enum live_key. -1: none; -2: the terminal is gone. */
 int screen__key(struct screen *s);
-/* Rows of the table that are on the screen. */
+/* Number of table rows on the screen. */
 size_t screen__page(const struct screen *s);
 
 #endif

@@ -58,7 +58,7 @@ int live_state__add(struct live_state *s, struct live_proc *p)
 	return err;
 }
 
-struct live_proc *live_state__take_old(struct live_state *s, size_t most)
+struct live_proc *live_state__remove_ended(struct live_state *s, size_t most)
 {
 	struct live_proc *old = NULL;
 	size_t n = 0, at = 0;
@@ -145,7 +145,8 @@ static int refresh_detail(struct live_state *s, const struct live_proc *p)
 	struct live_detail fresh;
 	int err;
 
-	if (!row || row->key != s->selected_key) /* it is gone: what there was of it stays */
+	/* the selected row is gone: keep its last details */
+	if (!row || row->key != s->selected_key)
 		return 0;
 	err = live_detail__take(live_state__table(s), row, p->model, p->dict, p->now, &fresh);
 	if (err)
@@ -155,8 +156,8 @@ static int refresh_detail(struct live_state *s, const struct live_proc *p)
 	return 0;
 }
 
-/* A launcher has PyTorch, and no tensors. */
-static void choose_one_with_memory(struct live_state *s)
+/* Selects a process with tensors: a launcher has PyTorch loaded but no tensors. */
+static void select_process_with_memory(struct live_state *s)
 {
 	for (size_t i = 0; i < s->nprocs && !s->proc_chosen && live_state__device(s, NULL) < 0; i++)
 		if (model__main_device(s->procs[i]->model) >= 0)
@@ -169,7 +170,7 @@ int live_state__refresh(struct live_state *s)
 	struct model_device d;
 	int device, err = 0;
 
-	choose_one_with_memory(s);
+	select_process_with_memory(s);
 	p = live_state__proc(s);
 	device = live_state__device(s, &d);
 	if (device < 0)
@@ -177,9 +178,9 @@ int live_state__refresh(struct live_state *s)
 	if (s->view == VIEW_SEGMENTS) {
 		err = refresh_segments(s, p, device);
 	} else if (s->view != VIEW_PROCESSES) {
-		const struct live_asked a = { d.device, s->innermost, &s->select };
+		const struct live_selection a = { d.device, s->innermost, &s->select };
 
-		live_proc__ask(p, live_state__by(s), &a);
+		live_proc__select(p, live_state__by(s), &a);
 		err = live_rows__refresh(live_state__table(s), p->model, p->now);
 	}
 	if (err && err != -ENOENT)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A live view as blocks of text. */
+/* Text output of a live view. */
 #include "live/json.h"
 
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static void put(FILE *out, enum live_col c, const char *text)
 		fprintf(out, "%*s%s ", room, "", text);
 }
 
-/* Its text in front of what the row is of; r NULL: the titles. Returns the columns that are left. */
+/* Prints the cells before the row's name; r NULL: the titles. Returns the remaining columns. */
 static int print_cells(FILE *out, const struct live_proc *p, const struct live_table *t,
 		       const struct live_row *r, int width)
 {

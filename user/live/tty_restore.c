@@ -20,42 +20,43 @@
 
 #include "lib/exit.h"
 
-#define CAUGHT_MOST (1 << 20) /* bytes of errors kept */
+#define CAUGHT_MOST (1 << 20) /* bytes of buffered errors */
 
-struct shared {		     /* by both */
-	atomic_bool up;	     /* the screen is */
-	atomic_bool stopped; /* the child has put the terminal right and stops */
-	atomic_bool heard;
-	atomic_long caught; /* bytes of errors that the child has taken */
+struct shared {		     /* memory shared by the two processes */
+	atomic_bool up;	     /* the screen is up */
+	atomic_bool stopped; /* the child has restored the terminal and is stopping */
+	atomic_bool child_got_signal;
+	atomic_long caught; /* bytes of errors that the child has read */
 };
 
 struct tty_restore {
 	struct shared *shared;
 	pid_t waits, child;
 	int in, out;
-	bool opened; /* in was */
+	bool opened; /* `in` was opened here */
 	struct termios termios;
-	char restore[256]; /* what to write */
+	char restore[256]; /* terminal sequences that restore it */
 	size_t len;
-	int errors, real; /* a file that stands for standard error, and where that went */
+	/* errors: file in place of standard error; real: the original standard error */
+	int errors, real;
 };
 
-/* tputs() has no argument for it. */
-static struct tty_restore *collecting;
+/* global, because tputs() passes no context */
+static struct tty_restore *collect_target;
 
 static int collect(int c)
 {
-	if (collecting->len < sizeof(collecting->restore))
-		collecting->restore[collecting->len++] = (char)c;
+	if (collect_target->len < sizeof(collect_target->restore))
+		collect_target->restore[collect_target->len++] = (char)c;
 	return c;
 }
 
-/* What takes a terminal from a screen of curses to where a shell expects it. */
+/* Collects the sequences that leave the curses screen and reset the terminal. */
 static void collect_restore(struct tty_restore *g)
 {
 	static const char *const names[] = { "sgr0", "op", "rmkx", "cnorm", "rmcup" };
 
-	collecting = g;
+	collect_target = g;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		const char *s = tigetstr(names[i]);
 
@@ -109,7 +110,7 @@ struct tty_restore *tty_restore__new(const char **why)
 	}
 	g->waits = getpid();
 	collect_restore(g);
-	del_curterm(cur_term); /* curses has one of its own */
+	del_curterm(cur_term); /* curses creates its own */
 	return g;
 }
 
@@ -133,12 +134,12 @@ int tty_restore__input(const struct tty_restore *g)
 
 void tty_restore__restore(struct tty_restore *g)
 {
-	pid_t group = tcgetpgrp(g->in); /* negative: it is nobody's */
+	pid_t group = tcgetpgrp(g->in); /* negative: the terminal has no foreground group */
 	sigset_t set, old;
 
 	if (write(g->out, g->restore, g->len) < 0)
 		return; /* the terminal is gone */
-	/* We may be in the background by now: whose it is has set it as they need it. */
+	/* In the background, leave the settings to the foreground process. */
 	if (group >= 0 && group != getpgrp())
 		return;
 	sigemptyset(&set);
@@ -148,10 +149,9 @@ void tty_restore__restore(struct tty_restore *g)
 	sigprocmask(SIG_SETMASK, &old, NULL);
 }
 
-/* ---- the one that waits ---- */
+/* ---- the waiting process ---- */
 
-/* What the child had written to standard error and not shown: what it says of its own end, if
- * anything does. */
+/* Prints the errors that the child wrote but did not show, such as the reason of a crash. */
 static void pass_errors(struct tty_restore *g)
 {
 	char buf[4096];
@@ -178,9 +178,8 @@ static int ended(struct tty_restore *g, int st)
 	return 128 + WTERMSIG(st);
 }
 
-/* The child stands still: so do we, which is what the shell waits for. Until both are told to go
- * on. */
-static void stop_too(struct tty_restore *g)
+/* The child was stopped: stop too, so that the shell continues. Continue the child afterwards. */
+static void stop_with_child(struct tty_restore *g)
 {
 	if (!atomic_load(&g->shared->stopped) && atomic_load(&g->shared->up))
 		tty_restore__restore(g);
@@ -188,8 +187,8 @@ static void stop_too(struct tty_restore *g)
 	kill(g->child, SIGCONT);
 }
 
-/* One that was sent to us alone. What the terminal sends, the child gets, too; what a whole group
- * is sent, it hears of itself. */
+/* Forwards a signal sent to this process only. Signals from the terminal or to the process group
+ * reach the child anyway; `child_got_signal` then prevents a second one. */
 static void forward(struct tty_restore *g, const siginfo_t *si)
 {
 	const struct timespec moment = { .tv_nsec = 100000000 };
@@ -197,7 +196,7 @@ static void forward(struct tty_restore *g, const siginfo_t *si)
 	if (si->si_code == SI_KERNEL)
 		return;
 	nanosleep(&moment, NULL);
-	if (!atomic_load(&g->shared->heard))
+	if (!atomic_load(&g->shared->child_got_signal))
 		kill(g->child, si->si_signo);
 }
 
@@ -207,7 +206,7 @@ static int wait_for_child(struct tty_restore *g, const sigset_t *set)
 	int st;
 
 	for (;;) {
-		if (sigwaitinfo(set, &si) < 0) /* nothing was taken: look at the child */
+		if (sigwaitinfo(set, &si) < 0) /* interrupted: check the child */
 			si.si_signo = SIGCHLD;
 		if (si.si_signo == SIGINT || si.si_signo == SIGTERM || si.si_signo == SIGHUP ||
 		    si.si_signo == SIGQUIT)
@@ -217,12 +216,12 @@ static int wait_for_child(struct tty_restore *g, const sigset_t *set)
 		while (waitpid(g->child, &st, WNOHANG | WUNTRACED) > 0) {
 			if (!WIFSTOPPED(st))
 				return ended(g, st);
-			stop_too(g);
+			stop_with_child(g);
 		}
 	}
 }
 
-static sigset_t waited_for(void)
+static sigset_t wait_set(void)
 {
 	static const int all[] = { SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT };
 	sigset_t set;
@@ -235,9 +234,9 @@ static sigset_t waited_for(void)
 
 bool tty_restore__fork(struct tty_restore *g, int *status)
 {
-	sigset_t set = waited_for(), old;
+	sigset_t set = wait_set(), old;
 
-	/* Made before, so that what a child that crashed had to say can be told. */
+	/* Created before the fork, so that the errors of a crashed child can be printed. */
 	g->errors = memfd_create("memtrace-errors", MFD_CLOEXEC);
 	fflush(NULL);
 	sigprocmask(SIG_BLOCK, &set, &old);
@@ -248,7 +247,7 @@ bool tty_restore__fork(struct tty_restore *g, int *status)
 	}
 	if (!g->child) {
 		prctl(PR_SET_PDEATHSIG, SIGTERM);
-		/* What we must hear of, the screen reads from a signalfd; all else as it was. */
+		/* Restore the signal mask; the screen reads its signals from a signalfd. */
 		sigprocmask(SIG_SETMASK, &old, NULL);
 	} else {
 		sigprocmask(SIG_SETMASK, &old, NULL);
@@ -271,9 +270,9 @@ void tty_restore__stop(struct tty_restore *g)
 	atomic_store(&g->shared->stopped, false);
 }
 
-void tty_restore__heard(struct tty_restore *g)
+void tty_restore__stop_forwarding(struct tty_restore *g)
 {
-	atomic_store(&g->shared->heard, true);
+	atomic_store(&g->shared->child_got_signal, true);
 }
 
 bool tty_restore__orphaned(const struct tty_restore *g)
@@ -292,7 +291,7 @@ int tty_restore__catch_errors(struct tty_restore *g)
 	return 0;
 }
 
-int tty_restore__caught(struct tty_restore *g, char *buf, int size)
+int tty_restore__read_errors(struct tty_restore *g, char *buf, int size)
 {
 	long at = atomic_load(&g->shared->caught);
 	ssize_t n = g->errors < 0 ? 0 : pread(g->errors, buf, size - 1, at);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The live view of a capture under way: its processes, the keyboard, the clock, what is said
- * meanwhile, and how it ends. */
+/* The live view of a running capture: processes, keyboard, clock, messages and end. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -32,10 +31,11 @@
 #include "report/text.h"
 #include "save/control.h"
 
-#define BUDGET 100			/* of the time, one part in so many goes into refreshing */
-#define KEPT_BYTES (UINT64_C(64) << 20) /* of events, of each process; of many less */
-#define ENDED_KEPT 32			/* processes */
-#define EARLY UINT64_C(200000000)	/* ns: the first screen has something on it soon */
+#define BUDGET 100 /* refreshing may use 1/BUDGET of the time */
+/* bytes of events kept for each process; less if there are many processes */
+#define KEPT_BYTES (UINT64_C(64) << 20)
+#define ENDED_KEPT 32		  /* processes kept after their end */
+#define EARLY UINT64_C(200000000) /* delay of the first refreshes, in ns */
 
 static void on_message(void *ctx, enum log_level level, const char *text)
 {
@@ -45,15 +45,16 @@ static void on_message(void *ctx, enum log_level level, const char *text)
 	live_state__say(&v->state, level, false, "%s", text);
 }
 
-/* What others than log.h had to say: libraries, a sanitizer. */
+/* Shows errors not written by log.h: from libraries or a sanitizer. */
 void view__take_errors(struct view *v)
 {
 	static const char ours[] = "memtrace-bpf: ", warning[] = "warning: ";
 	char buf[1024], *line, *rest;
 
-	while (tty_restore__caught(v->guard, buf, sizeof(buf)) > 0) {
+	while (tty_restore__read_errors(v->guard, buf, sizeof(buf)) > 0) {
 		for (line = strtok_r(buf, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-			bool said = !strncmp(line, ours, sizeof(ours) - 1); /* by an export */
+			/* written by an export */
+			bool said = !strncmp(line, ours, sizeof(ours) - 1);
 
 			line += said ? sizeof(ours) - 1 : 0;
 			on_message(v,
@@ -75,7 +76,7 @@ static void set_clock(struct view *v, uint64_t ns)
 		timerfd_settime(v->clock, 0, &it, NULL);
 }
 
-/* How long to wait for the next refresh, after one whose drawing has cost so much. */
+/* Time until the next refresh, depending on the cost of the last one in ns. */
 static uint64_t pause_after(struct view *v, uint64_t cost)
 {
 	uint64_t wanted = v->state.interval;
@@ -92,8 +93,8 @@ static void draw(struct view *v)
 	screen__draw(v->screen, &v->state);
 }
 
-/* Why nothing more comes from a process, and when that was. */
-static void say_end(struct view *v, struct live_proc *p, const char *reason, int err)
+/* Logs why and when a process's events ended. */
+static void log_end(struct view *v, struct live_proc *p, const char *reason, int err)
 {
 	char why[96], clock[24];
 
@@ -120,12 +121,12 @@ static void end_first(struct view *v)
 
 	if (!v->listed || v->first->ended || session__attached(s))
 		return;
-	live_proc__pass(v->first, session__now(s), session__events(s), session__lost(s));
-	say_end(v, v->first, v->loop.stop_reason, v->loop.err);
+	live_proc__set_time(v->first, session__now(s), session__events(s), session__lost(s));
+	log_end(v, v->first, v->loop.stop_reason, v->loop.err);
 }
 
-/* The rows cost the more the more blocks there are: then they come less often, and the head goes
- * on. */
+/* Refreshes the rows. With many blocks that is slow, so rows are refreshed less often than the
+ * top lines. */
 static void refresh_rows(struct view *v)
 {
 	uint64_t begin = clock__read(CLOCK_THREAD_CPUTIME_ID), cost;
@@ -137,7 +138,7 @@ static void refresh_rows(struct view *v)
 	v->state.stretched = cost * BUDGET > v->state.interval ? cost * BUDGET : 0;
 }
 
-/* by_clock: it is time, and not a key that asked for it. */
+/* by_clock: called by the timer, not by a key. */
 static void refresh(struct view *v, bool by_clock)
 {
 	uint64_t begin;
@@ -146,7 +147,7 @@ static void refresh(struct view *v, bool by_clock)
 	if (tty_restore__orphaned(v->guard))
 		v->quit = v->loop.quit = true;
 	if (!v->loop.err && v->loop.stop_reason)
-		end_first(v); /* others may go on */
+		end_first(v); /* other processes may continue */
 	for (size_t i = 0; by_clock && i < v->state.nprocs; i++)
 		live_proc__rates(v->state.procs[i]);
 	if (!by_clock || (!v->state.paused && clock__monotonic() >= v->rows_due))
@@ -168,7 +169,7 @@ static void on_clock(void *ctx)
 
 /* ---- keys and signals ---- */
 
-static void act(struct view *v, enum live_act a)
+static void run_action(struct view *v, enum live_act a)
 {
 	struct live_proc *p = live_state__proc(&v->state);
 
@@ -225,14 +226,14 @@ static void on_key(void *ctx)
 	int key, n = 0;
 
 	while (n++ < 64 && (key = screen__key(v->screen)) >= 0)
-		act(v, live_keys__press(&v->state, key, screen__page(v->screen)));
+		run_action(v, live_keys__press(&v->state, key, screen__page(v->screen)));
 	if (key != -2)
 		return;
 	v->gone = v->quit = v->loop.quit = true;
 	view__drop_source(v, tty_restore__input(v->guard));
 }
 
-/* Ctrl-Z: the shell gets its terminal back, and we go on with a screen of our own when it says so. */
+/* Ctrl-Z: restores the terminal and stops; returns when continued. */
 static void suspend(struct view *v)
 {
 	screen__suspend(v->screen);
@@ -280,8 +281,7 @@ static int block(int fd, const int *all, size_t n)
 	return signalfd(fd, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* The screen comes when there is something to show: what cannot be attached to is said as
- * everywhere. */
+/* Opens the screen when there are data to show, so that attach errors appear as normal messages. */
 static int show(struct view *v)
 {
 	if (v->screen)
@@ -313,7 +313,7 @@ static int on_tick(struct sink *s, uint64_t now)
 	struct live_proc *p = (struct live_proc *)s;
 	const struct source *from = p->owner;
 
-	live_proc__pass(p, now, session__events(from->session), session__lost(from->session));
+	live_proc__set_time(p, now, session__events(from->session), session__lost(from->session));
 	if (p->also)
 		p->also->tick(p->also, now);
 	return 0;
@@ -392,12 +392,12 @@ static const char *child_full(void *output)
 	return NULL;
 }
 
-/* Those of hours ago are not looked at any more, and each takes memory. */
+/* Frees processes that ended long ago, to limit memory. */
 static void drop_old(struct view *v)
 {
 	struct live_proc *old;
 
-	while ((old = live_state__take_old(&v->state, ENDED_KEPT))) {
+	while ((old = live_state__remove_ended(&v->state, ENDED_KEPT))) {
 		if (old == v->first) {
 			v->first = NULL;
 			v->listed = false;
@@ -407,7 +407,7 @@ static void drop_old(struct view *v)
 	}
 }
 
-/* The session goes, and what it has read stays for who looks at it. */
+/* Ends a session but keeps its dict and facts for viewing. */
 static void child_end(void *output, const char *reason, int err)
 {
 	struct live_proc *p = output;
@@ -417,20 +417,20 @@ static void child_end(void *output, const char *reason, int err)
 	struct facts *facts;
 
 	p->now = session__now(s) > p->now ? session__now(s) : p->now;
-	live_proc__pass(p, p->now, session__events(s), session__lost(s));
+	live_proc__set_time(p, p->now, session__events(s), session__lost(s));
 	session__give_words(s, &dict, &facts);
 	live_proc__own(p);
 	from->session = NULL;
 	drop_old(p->view);
-	say_end(p->view, p, reason, err);
+	log_end(p->view, p, reason, err);
 }
 
 static const struct tracees_output children_output = { child_begin, child_full, child_end };
 
-/* ---- to the end ---- */
+/* ---- end ---- */
 
-/* Nothing comes any more, and all of it stays to be looked at. */
-static void stay(struct view *v)
+/* Keeps the view open after the capture has ended, until the user quits. */
+static void view_after_end(struct view *v)
 {
 	static const int ends[] = { SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT, SIGWINCH };
 	struct pollfd fds[LOOP_SOURCES];
@@ -462,8 +462,8 @@ static void print_summary(const struct view *v, const struct live_proc *p)
 			     &opts);
 }
 
-/* The terminal as it was, then what was said meanwhile, and the summary. */
-static void leave(struct view *v)
+/* Restores the terminal, then prints the messages and the summary. */
+static void finish_view(struct view *v)
 {
 	if (v->exporting.pid) {
 		live_export__end(&v->exporting, true);
@@ -493,7 +493,7 @@ static void leave(struct view *v)
 			print_summary(v, v->state.procs[i]);
 }
 
-static int begin_first(struct view *v, struct sink **sink)
+static int start_first(struct view *v, struct sink **sink)
 {
 	v->first = new_proc(v, v->loop.session, v->loop.args.pid);
 	if (!v->first) {
@@ -512,18 +512,18 @@ static int capture(struct view *v)
 	int status = capture_loop__open(&v->loop);
 
 	if (!status && !capture_loop__many(&v->loop))
-		status = begin_first(v, &sink);
+		status = start_first(v, &sink);
 	if (status)
 		return status;
 	status = capture_loop__run(&v->loop);
 	if (!v->screen)
 		return status;
 	end_first(v);
-	tty_restore__heard(v->guard);
-	/* A signal, or q: what was wanted. */
+	tty_restore__stop_forwarding(v->guard);
+	/* End at once after a signal or q. */
 	if (v->loop.err || !v->loop.stop_reason || strcmp(v->loop.stop_reason, "signal") != 0)
-		stay(v);
-	leave(v);
+		view_after_end(v);
+	finish_view(v);
 	if (v->loop.err)
 		log_err("the capture broke off: %s", strerror(-v->loop.err));
 	if (v->failed)
@@ -553,7 +553,7 @@ static void set_state(struct live_state *s, const struct live_args *a)
 
 int live_view__run(const struct live_args *args, struct tty_restore *g)
 {
-	static const int heard[] = { SIGTSTP, SIGCONT, SIGWINCH };
+	static const int handled[] = { SIGTSTP, SIGCONT, SIGWINCH };
 	struct view v = { .args = args, .guard = g, .clock = -1, .signals = -1 };
 	int status;
 
@@ -564,8 +564,8 @@ int live_view__run(const struct live_args *args, struct tty_restore *g)
 	v.loop.writes_later = true;
 	set_state(&v.state, args);
 	v.begun = clock__monotonic();
-	/* Before there is a screen, Ctrl-Z is what it always is. */
-	v.signals = block(-1, heard, sizeof(heard) / sizeof(*heard));
+	/* on_signal() handles Ctrl-Z also before the screen is open. */
+	v.signals = block(-1, handled, sizeof(handled) / sizeof(*handled));
 	view__add_source(&v, v.signals, on_signal);
 	status = capture(&v);
 	for (size_t i = 0; i < v.state.nprocs; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LIVE_VIEW_H
 #define MT_LIVE_VIEW_H
-/* The live view of a capture under way, for view.c and view_do.c alone. */
+/* The live view of a running capture; shared by view.c and view_do.c. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -21,35 +21,35 @@ struct view {
 	struct screen *screen;
 	struct live_state state;
 	struct capture_loop loop;
-	struct live_proc *first; /* the process that was asked for ... */
-	bool listed;		 /* ... and there is something of it to be shown */
+	struct live_proc *first; /* the process given on the command line */
+	bool listed;		 /* `first` is in the list of processes */
 	int clock, signals;
-	uint64_t begun;	   /* of the view: ns, monotonic */
-	uint64_t rows_due; /* when rows may be taken again */
+	uint64_t begun;	   /* start of the view, ns, monotonic */
+	uint64_t rows_due; /* earliest next refresh of the rows, ns, monotonic */
 	unsigned refreshes;
-	bool gone;   /* the terminal is */
-	bool quit;   /* the person has asked for it */
-	bool failed; /* out of memory while it refreshed */
+	bool gone;   /* the terminal is gone */
+	bool quit;   /* the user asked to quit */
+	bool failed; /* a refresh ran out of memory */
 	struct live_export exporting;
-	struct control *control; /* NULL: there is no socket */
+	struct control *control; /* control socket; NULL: none */
 };
 
-struct source {			 /* of a process: owner of its struct live_proc */
-	struct session *session; /* NULL: it is over */
+struct source {			 /* capture of a process: owner of its struct live_proc */
+	struct session *session; /* NULL: the capture is over */
 	struct live_save *save;
 };
 
-struct source *view__source(const struct live_proc *p); /* NULL: p is */
+struct source *view__source(const struct live_proc *p); /* NULL if p is NULL */
 void view__add_source(struct view *v, int fd, void (*ready)(void *ctx));
 void view__drop_source(struct view *v, int fd);
-void view__take_errors(struct view *v); /* what others than log.h had to say */
+void view__take_errors(struct view *v); /* shows errors written to standard error by others */
 
-/* What came of it is said on the line of events. True: there is a file, a mark. */
+/* Save or mark, and show a message. True on success. */
 bool view__save(struct view *v, struct live_proc *p);
 bool view__mark(struct view *v, struct live_proc *p, const char *name);
-/* Of the last file of the process that is shown, which is made if there is none. */
+/* Exports the process's last file, saving one first if there is none. */
 void view__export(struct view *v, const char *format);
-/* The socket for `memtrace-bpf ctl`, where there can be one. */
+/* Opens the socket for `memtrace-bpf ctl`, if possible. */
 void view__open_control(struct view *v);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a live view does beside showing: saving, exporting, marking, by keys and by `memtrace-bpf
+/* Actions of a live view besides drawing: save, export and mark, by keys and by `memtrace-bpf
  * ctl`. */
 #include "live/view.h"
 
@@ -26,11 +26,11 @@ bool view__save(struct view *v, struct live_proc *p)
 		live_state__say(&v->state, LOG_INFO, true, "nothing is kept that could be saved");
 		return false;
 	}
-	/* What has happened by now comes before it. */
+	/* Read pending events first. */
 	if (from->session && !p->ended && session__drain(from->session))
 		v->failed = v->loop.quit = true;
 	err = live_save__write(from->save, say, sizeof(say));
-	/* Where it lies is worth knowing afterwards. */
+	/* Keep the message after the view, because it has the path. */
 	live_state__say(&v->state, err ? LOG_WARN : LOG_INFO, false, "%s", say);
 	return !err;
 }
@@ -93,7 +93,7 @@ static bool is_captured(const struct live_proc *p)
 	return from && from->session && !p->ended;
 }
 
-static int nobody(struct json *j)
+static int no_process_error(struct json *j)
 {
 	json__string(j, "error", "it could be done for no process");
 	return -ENXIO;
@@ -107,7 +107,7 @@ static int mark_all(struct view *v, const char *name, struct json *j)
 		if (is_captured(v->state.procs[i]))
 			any |= view__mark(v, v->state.procs[i], name);
 	if (!any)
-		return nobody(j);
+		return no_process_error(j);
 	json__string(j, "mark", name);
 	return 0;
 }
@@ -135,7 +135,7 @@ static int save_all(struct view *v, struct json *j)
 		json__close_object(j);
 	}
 	json__close_array(j);
-	return any ? 0 : nobody(j);
+	return any ? 0 : no_process_error(j);
 }
 
 static int status(const struct view *v, struct json *j)

@@ -17,7 +17,7 @@ char *live__bytes(char *buf, uint64_t bytes)
 		snprintf(buf, SIZE, "%" PRIu64 " B", bytes);
 		return buf;
 	}
-	/* What would be written as 1024.0 is one of the next unit. */
+	/* Use the next unit if rounding would print 1024.0. */
 	while (unit < 5 && (unit < 0 || v >= 1023.95)) {
 		v /= 1024;
 		unit++;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LIVE_WORDS_H
 #define MT_LIVE_WORDS_H
-/* Numbers in few columns, for what is read at a glance; the same width whatever they are, as far as
- * that goes. */
+/* Numbers in few columns, with a nearly constant width. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -10,17 +9,17 @@ struct live_proc;
 struct live_row;
 struct live_state;
 
-/* "61.2 GiB", "512 B": at most 9 characters. buf of 24. */
+/* "61.2 GiB", "512 B": at most 9 characters; buf of 24 bytes. */
 char *live__bytes(char *buf, uint64_t bytes);
-/* "+61.2 GiB", "-3.0 KiB", "0": at most 10. */
+/* "+61.2 GiB", "-3.0 KiB", "0": at most 10 characters. */
 char *live__change(char *buf, int64_t bytes);
-/* "12.4k", "7.0", "1.2M": at most 6. */
+/* "12.4k", "7.0", "1.2M": at most 6 characters. */
 char *live__rate(char *buf, double per_second);
-/* "100%", "12.3%", "<0.1%", "0": at most 5. */
+/* "100%", "12.3%", "<0.1%", "0": at most 5 characters. */
 char *live__share(char *buf, uint64_t part, uint64_t whole);
-/* "00:03:12", "3d 04:05" */
+/* Elapsed time, "00:03:12" or "3d 04:05". */
 char *live__clock(char *buf, uint64_t ns);
-/* "10 min", "2 h": of an axis. */
+/* Label of a time axis, "10 min" or "2 h". */
 char *live__span(char *buf, uint64_t ns);
 
 #endif

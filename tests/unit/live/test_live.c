@@ -71,7 +71,7 @@ static void test_graph(void **state)
 	graph__add(g, S, 100, 1000);
 	graph__add(g, S + S / 10, 700, 1000); /* a moment's peak within a step */
 	graph__add(g, S + S / 5, 50, 1000);
-	graph__pass(g, 10 * S);
+	graph__extend(g, 10 * S);
 	width = graph__read(g, 10 * S, 15 * S, c, 60);
 	assert_int_equal(width, GRAPH_STEP);
 	assert_int_equal(most_of(c, 60), 700);
@@ -95,7 +95,7 @@ static void test_graph_of_days(void **state)
 	(void)state;
 	for (uint64_t t = 0; t < 10 * hour; t += 10 * S)
 		graph__add(g, t, t == 5 * hour ? 999 : 10 + (t / (10 * S)) % 7, 50);
-	graph__pass(g, 30 * 24 * hour);
+	graph__extend(g, 30 * 24 * hour);
 	graph__read(g, 30 * 24 * hour, 0, c, 100);
 	assert_int_equal(most_of(c, 100), 999);
 	for (size_t i = 0; i < 100; i++)
@@ -210,7 +210,7 @@ static void go(struct live_world *l, uint64_t addr, uint64_t size)
 static void refresh(struct live_world *l, uint64_t seconds)
 {
 	l->w.time += seconds * S;
-	live_proc__pass(l->p, l->w.time, model__events(l->p->model), 0);
+	live_proc__set_time(l->p, l->w.time, model__events(l->p->model), 0);
 	live_proc__rates(l->p);
 	assert_int_equal(live_state__refresh(&l->s), 0);
 }
