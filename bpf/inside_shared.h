@@ -5,9 +5,11 @@
  * The contract between a recorder and the library that runs the programs inside the recorder's own
  * child (tools/inprocess/, user/capture/probes_inside.c). Both map one memfd. It replaces the
  * kernel's BPF maps and the programs' variables:
+ *
  *   0                    struct mt_inside
  *   MT_INSIDE_VARIABLES  the programs' variables; the library maps them over its own
  *   MT_INSIDE_RING       the ring: a page that the reader writes, a page that writers write, data
+ *
  * No includes, as in memtrace.h.
  */
 #define MT_INSIDE_MAGIC 0x31306564736e694dULL

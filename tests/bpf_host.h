@@ -2,13 +2,11 @@
 #ifndef TESTS_BPF_HOST_H
 #define TESTS_BPF_HOST_H
 /*
- * The kernel side's programs as functions of this one: bpf/memtrace.bpf.c as it is, compiled for
- * the machine itself, with helpers that read a made-up memory, keep maps in arrays and put records
- * into a list. For inclusion in one file of a program, which is compiled with bpf/host first among
- * its folders of headers.
+ * Runs the programs of bpf/memtrace.bpf.c in user space, for tests: compiled for the host, with
+ * helpers that read simulated memory, keep maps in arrays and append records to a list. For
+ * inclusion in one file of a program that has bpf/host first in its include path.
  *
- * What the verifier promises of the programs is not looked at here, but what comes out of them is;
- * and with sanitizers most of what the verifier would refuse shows as well.
+ * The verifier's rules are not checked here. With sanitizers, most violations show anyway.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -24,7 +22,7 @@
 #define HOST_RECORDS 4096
 #define HOST_REGIONS 256
 
-/* Memory of the target. data: borrowed. absent: not in memory just now, but can be brought in. */
+/* Memory of the target. data: borrowed. absent: unreadable until a sleepable read brings it in. */
 struct host_region {
 	uint64_t addr, size;
 	uint8_t *data;
@@ -34,7 +32,7 @@ struct host_region {
 struct host_map {
 	void *map;
 	unsigned type;
-	size_t max, key, value, n; /* n: of a hash, elements */
+	size_t max, key, value, n; /* n: elements of a hash map */
 	uint8_t *keys, *values;
 };
 
@@ -50,14 +48,14 @@ static struct {
 	size_t maps;
 	struct host_record record[HOST_RECORDS];
 	size_t records;
-	bool no_storage; /* no memory for what is kept of a task */
-	size_t room;	 /* records that the ring takes from now on */
-	size_t open;	 /* reserved and neither submitted nor discarded */
-	size_t reads;	 /* of the target's memory */
+	bool no_storage; /* task storage fails as without memory */
+	size_t room;	 /* records that the ring still accepts */
+	size_t open;	 /* reserved records, not yet submitted or discarded */
+	size_t reads;	 /* reads of the target's memory */
 	long (*live)(void *dst, size_t size,
-		     uint64_t addr); /* instead of regions: reads a process. 0 or -EFAULT */
+		     uint64_t addr); /* replaces the regions, to read a process; 0 or -EFAULT */
 	struct task_struct task;
-	struct pt_regs *regs; /* of the program that runs */
+	struct pt_regs *regs; /* registers of the running program */
 	uint64_t cookie, now;
 } host;
 
@@ -141,7 +139,7 @@ long host_delete(struct host_map *m, const void *key)
 	return 0;
 }
 
-/* There is one task. */
+/* One task only. */
 void *host_storage(struct host_map *m, __u64 flags)
 {
 	if (!m->n && (!(flags & BPF_LOCAL_STORAGE_GET_F_CREATE) || host.no_storage))
@@ -159,7 +157,7 @@ static const struct host_region *host_find(uint64_t addr)
 	return NULL;
 }
 
-/* All or nothing, and nothing is zeros, as in the kernel. */
+/* Reads all bytes or returns zeros, as in the kernel. */
 static long host_read(void *dst, size_t size, uint64_t addr, bool absent_too)
 {
 	uint8_t *to = dst;
@@ -194,7 +192,7 @@ long bpf_copy_from_user(void *dst, __u32 size, const void *addr)
 	return host_read(dst, size, (uintptr_t)addr, true);
 }
 
-/* The one thing of the kernel's that is read so: a register of the program's own. */
+/* The programs read only their registers with this helper. */
 long bpf_probe_read_kernel(void *dst, __u32 size, const void *addr)
 {
 	size_t at = (uintptr_t)addr - (uintptr_t)host.regs;
@@ -260,7 +258,7 @@ void *host_ring_reserve(__u64 size)
 	host.room--;
 	host.open++;
 	p = host_alloc(1, sizeof(*p) + size);
-	*p = size; /* in front of it, as in the kernel */
+	*p = size; /* the record's length precedes it, as in the kernel */
 	memset(p + 1, 0xa5, size);
 	return p + 1;
 }
@@ -309,7 +307,7 @@ long host_ring_output(const void *data, __u64 size, __u64 flags)
 #pragma GCC diagnostic ignored "-Wunknown-attributes"
 #pragma GCC diagnostic ignored "-Wignored-attributes"
 #endif
-/* What user space writes before it loads the programs is written here while they are there. */
+/* Not constant here: tests write these variables. */
 #define const
 #include "../bpf/memtrace.bpf.c"
 #undef const
@@ -322,7 +320,7 @@ static void host_drop_records(void)
 	host.records = 0;
 }
 
-/* As after loading: no memory, empty maps, an empty ring. */
+/* Restores the state after loading: no memory, empty maps, an empty ring. */
 static void host_reset(void)
 {
 	struct mt_py_layout none = { 0 };
@@ -360,7 +358,7 @@ static void host_add(uint64_t addr, uint64_t size, void *data)
 							    .data = data };
 }
 
-/* A hit of a probe with these registers; its records are behind those that are there. */
+/* Runs a program with these registers. Its records are appended to the list. */
 static int host_run(int (*program)(struct pt_regs *), struct pt_regs *regs)
 {
 	host.regs = regs;

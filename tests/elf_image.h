@@ -2,9 +2,8 @@
 #ifndef MT_TESTS_ELF_IMAGE_H
 #define MT_TESTS_ELF_IMAGE_H
 /*
- * A small shared library made by hand: its tables in the first page, code in the second, at a
- * virtual address that is not the file offset. For tests that want a file whose every byte they
- * know.
+ * Builds a small shared library for tests that need every byte of a file: tables in the first page,
+ * code in the second, at a virtual address that differs from the file offset.
  */
 #include <assert.h>
 #include <elf.h>
@@ -16,7 +15,7 @@
 
 #define IMAGE_CODE_OFF 0x1000u
 #define IMAGE_CODE_VADDR 0x5000u
-#define IMAGE_SLOT 64u /* bytes of code for each function */
+#define IMAGE_SLOT 64u /* bytes of code per function */
 #define IMAGE_SIZE 0x2000u
 #define IMAGE_FUNCS_MAX 16u
 
@@ -24,13 +23,13 @@ enum image_hash { IMAGE_NO_HASH, IMAGE_SYSV_HASH, IMAGE_GNU_HASH };
 
 struct image_func {
 	const char *name;
-	const uint8_t *code; /* at most IMAGE_SLOT bytes; the rest of the slot is int3 */
+	const uint8_t *code; /* at most IMAGE_SLOT bytes; int3 fills the rest */
 	uint32_t size;
 };
 
 struct image {
 	uint8_t bytes[IMAGE_SIZE];
-	uint32_t symtab, strtab, hash, dynamic; /* file offsets, and virtual addresses too */
+	uint32_t symtab, strtab, hash, dynamic; /* file offsets, equal to virtual addresses */
 };
 
 static inline uint32_t image_gnu_hash(const char *s)
@@ -88,24 +87,24 @@ static inline void image_headers(struct image *im, uint32_t code_size)
 	memcpy(im->bytes + 0xf80, note, sizeof(note));
 }
 
-/* Symbols 1..n are the functions, n + 1 is undefined ("wanted"), n + 2 absolute ("version"). */
+/* Symbols 1..n: the functions; n + 1: undefined ("wanted"); n + 2: absolute ("version"). */
 static inline void image_hash_table(struct image *im, const struct image_func *f, uint32_t n,
 				    enum image_hash hash)
 {
 	uint32_t *t = (uint32_t *)(void *)(im->bytes + im->hash), i;
 
 	if (hash == IMAGE_SYSV_HASH) {
-		t[0] = 1; /* one bucket: the chain runs through all */
+		t[0] = 1; /* one bucket with all symbols */
 		t[1] = n + 3;
 		t[2] = 1;
 		for (i = 1; i < n + 2; i++)
 			t[3 + i] = i + 1;
 	} else if (hash == IMAGE_GNU_HASH) {
 		t[0] = 1;
-		t[1] = 1; /* the first symbol hashed */
+		t[1] = 1; /* first hashed symbol */
 		t[2] = 1;
 		t[3] = 6;
-		t[4] = t[5] = UINT32_MAX; /* the filter lets all through */
+		t[4] = t[5] = UINT32_MAX; /* the Bloom filter accepts all symbols */
 		t[6] = 1;
 		for (i = 0; i < n; i++)
 			t[7 + i] = image_gnu_hash(f[i].name) & ~1u;
@@ -158,7 +157,7 @@ static inline void image_build(struct image *im, const struct image_func *f, uin
 	memcpy(im->bytes + im->dynamic, dyn, sizeof(dyn));
 }
 
-/* A memory file of the bytes. */
+/* A memory file with these bytes. */
 static inline int image_fd(const void *bytes, size_t len)
 {
 	int fd = memfd_create("image", MFD_CLOEXEC);

@@ -2,17 +2,17 @@
 #ifndef MT_TESTS_FAKE_CUDAALLOC_H
 #define MT_TESTS_FAKE_CUDAALLOC_H
 /*
- * A caching allocator made by hand in this very process, from a list of segments, in the layout of
- * any build: maps, sets, pools, Blocks and statistics lie in memory as those of PyTorch do.
+ * Builds a caching allocator in this process from a list of segments, in the memory layout of any
+ * build of PyTorch: maps, sets, pools, Blocks and statistics.
  */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Offsets in bytes, as they differ between builds. */
+/* Offsets in bytes; they differ between builds. */
 struct fake_layout {
-	size_t nmaps, maps, devices; /* in the object */
+	size_t nmaps, maps, devices; /* in the allocator object */
 	size_t large, pool_size, sets, active,
 		graph_pools; /* in a device allocator, of device_size bytes */
 	size_t device_size;
@@ -22,7 +22,7 @@ struct fake_layout {
 	size_t block_size;
 };
 
-/* As 2.1, 2.11 and 2.13 have it. */
+/* Layouts of 2.1, 2.11 and 2.13. */
 static const struct fake_layout fake_layouts[] = {
 	{ .nmaps = 1,
 	  .maps = 0x30,
@@ -97,12 +97,12 @@ struct fake_segment {
 	uint64_t addr, stream;
 	uint8_t device;
 	bool small, expandable;
-	int private; /* index of a private pool, -1: the device's own */
+	int private; /* index of a private pool; -1: the device's own pools */
 	const struct fake_block *blocks;
 	size_t n;
 };
 
-/* As much as a reader may look at: what follows is nothing of this world. */
+/* Bytes that a reader may look at in an object; beyond is other memory. */
 #define FAKE_OBJECT (64u << 10)
 #define FAKE_DEVICE (8u << 10)
 #define FAKE_MEMS 65536
@@ -111,17 +111,17 @@ struct fake_segment {
 struct fake_world {
 	const struct fake_layout *l;
 	uint8_t *object;
-	void *slot; /* what the exported symbol holds */
+	void *slot; /* content of the exported symbol */
 	void *vtable[4], *typeinfo[2];
 	size_t ndevices;
 	uint8_t *devices[8];
 	void *vector[8];
-	uint8_t *private[8][FAKE_PRIVATE]; /* made when first used */
-	void *mem[FAKE_MEMS];		   /* all that was allocated */
+	uint8_t *private[8][FAKE_PRIVATE]; /* allocated when first used */
+	void *mem[FAKE_MEMS];		   /* all allocations */
 	size_t nmem;
 };
 
-/* A program whose malloc is not glibc's brings its own. */
+/* A program whose malloc is not glibc's defines FAKE_CALLOC. */
 #ifndef FAKE_CALLOC
 #define FAKE_CALLOC(size) calloc(1, size)
 #define FAKE_FREE(p) free(p)
@@ -153,13 +153,13 @@ static inline uint64_t fake_get(const void *at)
 
 static inline void fake_set_init(uint8_t *set)
 {
-	fake_put(set, (uintptr_t)set ^ 0x55); /* a comparator, or what was there */
+	fake_put(set, (uintptr_t)set ^ 0x55); /* comparator object: arbitrary bytes */
 	memset(set + 12, 0xa5, 4);
 	fake_put(set + 24, (uintptr_t)(set + 8));
 	fake_put(set + 32, (uintptr_t)(set + 8));
 }
 
-/* By address; not balanced, which no reader needs. */
+/* Sorted by address, not balanced: readers do not need that. */
 static inline void fake_set_add(struct fake_world *w, uint8_t *set, uint8_t *block)
 {
 	uint8_t *node = fake_alloc(w, 40), *at = (uint8_t *)(uintptr_t)fake_get(set + 16),
@@ -205,7 +205,7 @@ static inline void fake_table_size(struct fake_world *w, uint8_t *t, size_t widt
 	fake_put(t + 24, 0);
 }
 
-/* As an empty one is made: no slots of its own. */
+/* An empty table: no slots of its own. */
 static inline void fake_table_init(struct fake_world *w, uint8_t *t, size_t width)
 {
 	fake_table_size(w, t, width, 0);
@@ -213,7 +213,7 @@ static inline void fake_table_init(struct fake_world *w, uint8_t *t, size_t widt
 	t[17] = 3;
 }
 
-/* entry: width bytes, the key at 8. */
+/* entry: width bytes with the key at offset 8. */
 static inline void fake_table_add(struct fake_world *w, uint8_t *t, size_t width,
 				  const uint8_t *entry)
 {
@@ -237,7 +237,7 @@ static inline void fake_table_add(struct fake_world *w, uint8_t *t, size_t width
 				memcpy(mine, other, width);
 			}
 		}
-		entry = mine; /* the one that found no place: over again in a larger table */
+		entry = mine; /* insert the displaced entry again, into a larger table */
 	}
 	fake_table_size(w, t, width, mask ? (unsigned)__builtin_popcountll(mask) + 1 : 2);
 	for (i = 0; mask && i < slots; i++) {
@@ -299,7 +299,7 @@ static inline void fake_world__free(struct fake_world *w)
 	free(w);
 }
 
-/* The id of a private pool is {0, index + 1}. */
+/* Id of a private pool: {0, index + 1}. */
 static inline uint8_t *fake_pool(struct fake_world *w, const struct fake_segment *s)
 {
 	const struct fake_layout *l = w->l;

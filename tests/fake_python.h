@@ -2,9 +2,8 @@
 #ifndef TESTS_FAKE_PYTHON_H
 #define TESTS_FAKE_PYTHON_H
 /*
- * An interpreter made by hand in this process's own memory: a mapped file that exports its symbols,
- * the data behind them, three threads and a stack. For inclusion in one test program, after
- * cmocka.h.
+ * Builds an interpreter in this process's memory: a mapped file that exports symbols, its data,
+ * three threads and a stack. For inclusion in one test program, after cmocka.h.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +15,7 @@
 #include "process/proc.h"
 #include "python/python.h"
 
-/* Where things lie in the world; its first page is the file's. */
+/* Offsets in the world; its first page is the file's. */
 #define RUNTIME 0x1000
 #define CODE_TYPE 0x2000
 #define TYPE_TYPE 0x2400
@@ -27,11 +26,11 @@
 #define TSTATE(i) (0x8000 + 0x400 * (i))
 #define CFRAME(i) (0x9c00 + 0x40 * (i))
 #define PTHREAD(i) (0xa000 + 0x1000 * (i))
-#define KEYS(i) (0xd000 + 0x400 * (i)) /* second blocks of keys, or musl's arrays */
+#define KEYS(i) (0xd000 + 0x400 * (i)) /* second-level key blocks of glibc, or musl's arrays */
 #define FRAME(i) (0xe000 + 0x200 * (i))
 #define CODE 0xf000
 #define SIZE 0x10000
-#define GUARD 0x1000 /* unmapped, behind it all */
+#define GUARD 0x1000 /* unmapped page after the world */
 
 #define NR_THREADS 3
 #define NR_FRAMES 3
@@ -71,7 +70,7 @@ static const struct symbol {
 	{ "Py_Version", VERSION },
 };
 
-/* A file that exports n of the symbols, whose code is one page at `to`. */
+/* Maps a file that exports n of the symbols; its code is one page at `to`. */
 static void map_file(char *path, const char *name, uint8_t *to, const uint8_t *world, size_t first,
 		     size_t n)
 {
@@ -178,7 +177,8 @@ static void put_types(struct world *w)
 		put_member(w, n++, "co_qualname", l->co_qualname);
 }
 
-/* Thread i: a pthread as glibc has it, and its state; threads are listed last to first. */
+/* Thread i: a glibc pthread and its thread state. The interpreter's list has the last thread
+ * first. */
 static void put_thread(struct world *w, size_t i)
 {
 	const struct pylayout *l = &w->l;
@@ -199,8 +199,7 @@ static uint64_t key_slot(size_t thread, size_t key)
 	return PTHREAD(thread) + 784 + 16 * key + 8;
 }
 
-/* Thread 0 runs frame 0, which frame 1 called (a shim where there are shims), which frame 2 called.
- */
+/* Thread 0 runs frame 0, called by frame 1 (a shim in versions with shims), called by frame 2. */
 static void put_frames(struct world *w)
 {
 	const struct pylayout *l = &w->l;
@@ -226,7 +225,7 @@ static void put_frames(struct world *w)
 	}
 }
 
-/* A world that is all right, its state under key 3. */
+/* A valid world; the thread state is under key 3. */
 static struct world make(int minor)
 {
 	struct world w = { .l = *pylayout__find(3, minor) };
@@ -255,7 +254,7 @@ static struct world make(int minor)
 	return w;
 }
 
-/* 0, or the errno that opening failed with; the reason is in w->why. */
+/* Opens the interpreter. 0 or the errno; w->why has the reason. */
 static int look(struct world *w)
 {
 	struct maps maps;

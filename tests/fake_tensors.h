@@ -2,16 +2,15 @@
 #ifndef TESTS_FAKE_TENSORS_H
 #define TESTS_FAKE_TENSORS_H
 /*
- * Tensors made by hand in this process, as several generations of PyTorch lay them out: Python
- * object, TensorImpl, StorageImpl, AutogradMeta, each of a C++ class with a name. For inclusion in
- * one file.
+ * Builds tensors in this process in the layouts of several PyTorch versions: Python object,
+ * TensorImpl, StorageImpl and AutogradMeta, each with a C++ class name. For inclusion in one file.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-/* Offsets as measured from PyTorch's headers. */
+/* Offsets measured from PyTorch's headers. */
 struct layout {
 	const char *versions;
 	unsigned cdata, storage, meta, pyobj, sizes, data, string;
@@ -60,7 +59,7 @@ static void put(void *to, unsigned offset, uint64_t v)
 	memcpy((uint8_t *)to + offset, &v, sizeof(v));
 }
 
-/* A float32 of shape [rows, cols]; its storage has just these bytes. */
+/* A float32 tensor of shape [rows, cols] with a storage of exactly its size. */
 static void put_impl(const struct layout *l, struct fake *f, uint64_t rows, uint64_t cols)
 {
 	uint8_t *after = (uint8_t *)f->impl + l->sizes + 88;
@@ -83,7 +82,7 @@ static void put_impl(const struct layout *l, struct fake *f, uint64_t rows, uint
 	memcpy(after + 18, device, 3);
 	put(f->storage, 0, vptr(&storage_type));
 	put(f->storage, l->data, 0x7f0000000000 + at(f) % 0x10000000);
-	/* the context, behind the deleter */
+	/* DataPtr's context, next to its deleter */
 	put(f->storage, l->data + 16, 0x7f0000000000 + at(f) % 0x10000000);
 	put(f->storage, l->data + 24, 0xff00);
 	put(f->storage, l->data + 32, rows * cols * 4);

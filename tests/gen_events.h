@@ -2,9 +2,9 @@
 #ifndef MT_TESTS_GEN_EVENTS_H
 #define MT_TESTS_GEN_EVENTS_H
 /*
- * Events as a training loop makes them, from nothing but a seed: 24 layers of 14 operations, forward
- * on one thread and backward on another, a cache of free blocks by size as c10's allocator keeps,
- * some tensors whose size changes with every batch, some CPU tensors, 5 to 50 us between events.
+ * Generates the events of a training loop from a seed: 24 layers of 14 operations, forward and
+ * backward on two threads, a cache of free blocks by size as in c10's allocator, tensors whose size
+ * changes with each batch, CPU tensors. Events are 5 to 50 us apart.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -59,7 +59,7 @@ static inline __attribute__((format(printf, 2, 3))) uint32_t gen__str(struct dic
 	return dict__string(d, s, (size_t)n);
 }
 
-/* Stacks of 20 to 45 frames which share most of them, as those of a program do. */
+/* Stacks of 20 to 45 frames that share most frames, as in real programs. */
 static inline void gen__dict(struct gen *g, struct dict *d)
 {
 	static const char *const files[] = {
@@ -73,7 +73,7 @@ static inline void gen__dict(struct gen *g, struct dict *d)
 		uint32_t n = 20 + s % 25;
 
 		for (uint32_t i = 0; i < n; i++) {
-			uint32_t depth = n - i; /* root: 1 */
+			uint32_t depth = n - i; /* the root has depth 1 */
 			uint32_t what = depth > 6 ? s % 97 * 8 + depth : depth;
 			struct dict_loc l = {
 				dict__string(d, files[what % 3], strlen(files[what % 3])),
@@ -180,7 +180,7 @@ static inline void gen__cpu(struct gen *g, uint32_t stack)
 	gen__emit(g, &e);
 }
 
-/* One step: forward keeps half of what it makes, backward frees it, the optimizer frees the
+/* One step: forward keeps half of its blocks, backward frees them, the optimizer frees
  * gradients. */
 static inline void gen__step(struct gen *g)
 {
@@ -194,7 +194,7 @@ static inline void gen__step(struct gen *g)
 		uint64_t size = g->sizes[i % GEN_OPS * 7 % GEN_SIZES];
 
 		if (i % 12 == 5)
-			/* as long as the batch's sequences */
+			/* size by the batch's sequence length */
 			size = (gen__random(g) % 20000 + 1) * 512;
 		if (gen__random(g) % 20 == 0)
 			gen__cpu(g, i);

@@ -2,9 +2,9 @@
 #ifndef TESTS_IMAGE_MEMORY_H
 #define TESTS_IMAGE_MEMORY_H
 /*
- * Saved memory of a process: pieces of address (8 bytes), length (2), bytes, all little-endian; one
- * of length 0 ends them. Loaded as the whole pages that they lie on, zeros elsewhere, since that is
- * what a process has. For inclusion in one file.
+ * Saved memory of a process: pieces of address (8 bytes), length (2 bytes) and bytes,
+ * little-endian; length 0 ends the list. Loaded as whole pages with zeros elsewhere. For inclusion
+ * in one file.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 #define IMAGE_PAGE 4096u
 #define IMAGE_PAGES 1024
-#define IMAGE_SLOTS 4096 /* more than there are pages: a power of two */
+#define IMAGE_SLOTS 4096 /* hash slots for the pages: a power of two */
 #define IMAGE_PIECES 8192
 
 struct image_piece {
@@ -26,7 +26,7 @@ struct image_piece {
 static struct {
 	uint8_t pages[IMAGE_PAGES][IMAGE_PAGE];
 	uint64_t addr[IMAGE_PAGES];
-	uint16_t slot[IMAGE_SLOTS]; /* by address: 1 + page */
+	uint16_t slot[IMAGE_SLOTS]; /* 1 + page number, by address */
 	size_t n;
 	struct image_piece piece[IMAGE_PIECES];
 	size_t n_pieces;
@@ -38,8 +38,7 @@ static inline void image_clear(void)
 	image.n = image.n_pieces = 0;
 }
 
-/* The page of an address, made where there is none if so wanted; NULL where there is none, or no
- * room. */
+/* The page of an address; make: add it if missing. NULL: missing, or no room. */
 static uint8_t *image_page(uint64_t addr, bool make)
 {
 	uint64_t base = addr & ~(uint64_t)(IMAGE_PAGE - 1);
@@ -57,7 +56,7 @@ static uint8_t *image_page(uint64_t addr, bool make)
 	return image.pages[image.n++];
 }
 
-/* Bytes that could be read, from addr on. */
+/* Reads at most `size` bytes from addr on. Returns the bytes that were readable. */
 static inline size_t image_read(void *dst, size_t size, uint64_t addr)
 {
 	uint8_t *to = dst;
@@ -94,7 +93,7 @@ static void image_put(uint64_t addr, const uint8_t *data, size_t len)
 	}
 }
 
-/* Adds the pieces at the beginning of data; bytes that were theirs. */
+/* Loads the pieces at the start of data. Returns their length in bytes. */
 static inline size_t image_parse(const uint8_t *data, size_t size)
 {
 	size_t at = 0, len;
@@ -114,7 +113,7 @@ static inline size_t image_parse(const uint8_t *data, size_t size)
 	return at;
 }
 
-/* Remembers that a piece is to be saved. */
+/* Marks a piece for image_save(). */
 static inline void image_touch(uint64_t addr, size_t len)
 {
 	if (len && image.n_pieces < IMAGE_PIECES)
@@ -128,9 +127,9 @@ static int image_by_addr(const void *a, const void *b)
 	return p->addr < q->addr ? -1 : p->addr > q->addr;
 }
 
-#define IMAGE_NEAR 32 /* bytes between two pieces that are saved too */
+#define IMAGE_NEAR 32 /* largest gap in bytes that joins two pieces */
 
-/* Writes what was touched, as read() has it now. False: something could not be written. */
+/* Saves the marked pieces with their bytes from read(). False: a write failed. */
 static inline bool image_save(FILE *f, bool (*read)(void *dst, size_t size, uint64_t addr))
 {
 	static uint8_t buf[1 << 16];

@@ -2,8 +2,8 @@
 #ifndef TESTS_LIVE_H
 #define TESTS_LIVE_H
 /*
- * A real interpreter that runs a workload, for unit tests: what it prints is read line by line,
- * what it should do is written to it, and it ends when its input does. For inclusion in one test
+ * Runs a workload in a real interpreter for unit tests. Tests read its output line by line and
+ * write commands to it. The workload ends when its input is closed. For inclusion in one test
  * program.
  */
 #include <signal.h>
@@ -57,7 +57,7 @@ static void live__start(struct live *l, const char *python, const char *script)
 	}
 }
 
-/* The next line in its tab-separated fields; their number, 0 at the end. */
+/* Reads the next line, separated by tabs. Returns the number of fields; 0: end of output. */
 static size_t live__next(struct live *l, char **fields)
 {
 	ssize_t len = getline(&l->line, &l->line_cap, l->out);
@@ -85,7 +85,7 @@ static void live__tell(struct live *l, const char *command)
 	fflush(l->in);
 }
 
-/* True if the workload ended well. */
+/* True if the workload exited with 0. */
 static bool live__stop(struct live *l)
 {
 	int status;
@@ -98,7 +98,7 @@ static bool live__stop(struct live *l)
 	return waitpid(l->pid, &status, 0) == l->pid && WIFEXITED(status) && !WEXITSTATUS(status);
 }
 
-/* Hex to text, "-" is the empty one; malloc'd. */
+/* Hex digits to text; "-" is the empty text. malloc'd. */
 __attribute__((unused)) static char *live__unhex(const char *hex, size_t *len)
 {
 	size_t n = strcmp(hex, "-") ? strlen(hex) / 2 : 0;

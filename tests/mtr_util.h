@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_TESTS_MTR_UTIL_H
 #define MT_TESTS_MTR_UTIL_H
-/* Recordings in memory, for the tests of writer and reader. After cmocka.h. */
+/* Recordings in memory for the tests of writer and reader. Include after cmocka.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,7 +92,7 @@ static inline int file_of(const void *data, size_t len)
 	return fd;
 }
 
-/* Opens afresh, from the first byte. */
+/* Opens the recording from its first byte. */
 static inline struct mtr_reader *open_fd(int fd, const char **why)
 {
 	char path[64];
@@ -101,7 +101,7 @@ static inline struct mtr_reader *open_fd(int fd, const char **why)
 	return mtr_reader__open(path, why);
 }
 
-/* Reads all of fd into l (if not NULL). The reader stays open, at its end. */
+/* Reads all events of fd into l (may be NULL). Returns the reader, at the end. */
 static inline struct mtr_reader *read_all(int fd, struct events *l)
 {
 	struct mtr_reader *r = open_fd(fd, NULL);
@@ -117,7 +117,7 @@ static inline struct mtr_reader *read_all(int fd, struct events *l)
 	return r;
 }
 
-/* A little dictionary, and one fact. */
+/* A small dictionary and one fact. */
 struct world {
 	struct dict *d;
 	struct facts *f;
@@ -168,7 +168,7 @@ static inline void write_events(struct world *w, int fd, const struct events *l,
 	assert_int_equal(mtr_writer__close(wr), 0);
 }
 
-/* What stream.h says of the kinds. */
+/* Fields of each event kind, see stream.h. */
 enum {
 	HAS_TOTALS = 1,
 	HAS_ADDR = 2,
@@ -207,7 +207,7 @@ static const uint16_t kind_has[EVENT_KINDS] = {
 	[EVENT_MARK] = HAS_NAME | HAS_NO_DEVICE,
 };
 
-/* Anything that an event of a kind up to max can say; with more devices than a block can hold. */
+/* Adds an event with random fields, of a kind up to max, on more devices than a block can list. */
 static inline void add_random_kind(const struct world *w, struct gen *g, struct events *l,
 				   unsigned int max)
 {

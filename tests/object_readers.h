@@ -2,8 +2,8 @@
 #ifndef TESTS_OBJECT_READERS_H
 #define TESTS_OBJECT_READERS_H
 /*
- * Everything that reads Python objects from outside, run on one interpreter: by the tool that saves
- * what they read, and by the fuzzer that has them read it again, damaged. For inclusion in one file.
+ * Runs all readers of Python objects on one interpreter. One tool saves what they read, a fuzzer
+ * lets them read a damaged copy. For inclusion in one file.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static const char *const symbol_names[SYMBOLS] = { "PyCode_Type", "PyType_Type",
 
 #define ROOTS_MAX 32
 
-/* What a saved interpreter's file begins with; its memory follows (image_memory.h). */
+/* Head of a saved interpreter's file; its memory follows (image_memory.h). */
 struct object_head {
 	uint8_t minor, n_roots, pad[6];
 	uint64_t runtime;
@@ -180,7 +180,7 @@ static void read_locals(const struct python *py)
 	pymem__fini(&m);
 }
 
-/* What hangs on the interpreter itself. */
+/* Runs the readers that need the interpreter alone. */
 static void read_interpreter(const struct python *py)
 {
 	struct pyframe frames[64];

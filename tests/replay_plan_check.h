@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_TESTS_REPLAY_PLAN_CHECK_H
 #define MT_TESTS_REPLAY_PLAN_CHECK_H
-/* Reads a plan as the replayer does, and writes it as text: "alloc 0 512 300 @7", "free 0 @9" ...
- * NULL: it is none that it would take. */
+/* Decodes a plan as the replayer does, into text: "alloc 0 512 300 @7", "free 0 @9" ... NULL: the
+ * replayer would reject it. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ static bool plan_numbers(struct plan_reader *r, size_t from, size_t n)
 	return true;
 }
 
-/* slot becomes live, or not. */
+/* Changes the state of slot i. False: it has that state already. */
 static bool plan_turn(uint8_t *is, uint64_t n, uint64_t i, bool live)
 {
 	if (i >= n || is[i] == live)
@@ -142,7 +142,7 @@ static bool plan_ops(struct plan_reader *r)
 	return false;
 }
 
-/* For free(). */
+/* The result is malloc'd. */
 static char *plan_text(int fd)
 {
 	off_t size = lseek(fd, 0, SEEK_END);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef TESTS_TERMINAL_H
 #define TESTS_TERMINAL_H
-/* Is a text harmless on a terminal? Written apart from user/lib/text.c, which has to make it so. */
+/* Checks that a text is safe to print on a terminal. Independent of user/lib/text.c, which makes
+ * texts safe. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* A character's code and, in *len, its bytes; -1: not UTF-8. */
+/* Decodes a character and its length in bytes; -1: not UTF-8. */
 static inline int32_t terminal__char(const uint8_t *p, size_t left, size_t *len)
 {
 	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
@@ -28,7 +29,7 @@ static inline int32_t terminal__char(const uint8_t *p, size_t left, size_t *len)
 	return c < least[*len] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? -1 : (int32_t)c;
 }
 
-/* Valid UTF-8, whatever it does. */
+/* True for valid UTF-8, also with control characters. */
 static inline bool terminal__utf8(const char *s, size_t size)
 {
 	size_t len;
@@ -40,7 +41,7 @@ static inline bool terminal__utf8(const char *s, size_t size)
 	return true;
 }
 
-/* Valid UTF-8 without control characters and without what changes the direction of text. */
+/* True for UTF-8 without control characters and characters that change the text's direction. */
 static inline bool terminal__harmless(const char *s, size_t size)
 {
 	size_t len;

@@ -2,8 +2,8 @@
 #ifndef TESTS_WALK_IMAGE_H
 #define TESTS_WALK_IMAGE_H
 /*
- * A thread's Python stack for the kernel side's walk in user space: a head, then saved memory
- * (image_memory.h). For inclusion after bpf_host.h.
+ * A thread's saved Python stack, for running the kernel side's walk in user space: a head, then
+ * saved memory (image_memory.h). Include after bpf_host.h.
  */
 #include "capture/target.h"
 #include "image_memory.h"
@@ -13,12 +13,12 @@ struct image_head {
 	uint8_t minor, indirect;
 	uint8_t pad[6];
 	int64_t off1, off2; /* struct pyslot */
-	uint64_t thread;    /* the thread pointer */
+	uint64_t thread;    /* thread pointer */
 	uint64_t type_cell;
 	uint64_t module_code[MT_MAX_MODULE_CODES];
 };
 
-/* The programs' constants for an interpreter, as user space makes them. */
+/* The programs' constants for an interpreter, as in user/capture. */
 static struct mt_py_layout image_layout(const struct pylayout *l, struct pyslot slot,
 					uint64_t type_cell)
 {
@@ -30,7 +30,7 @@ static struct mt_py_layout image_layout(const struct pylayout *l, struct pyslot 
 	return k;
 }
 
-/* The host is reset and has the image. Bytes of the file that were its, 0: it is none. */
+/* Resets the host and loads the image. Returns the image's length in bytes; 0: invalid. */
 static inline size_t image_load(const uint8_t *data, size_t size)
 {
 	struct mt_py_layout layout;

@@ -2,10 +2,9 @@
 #ifndef TESTS_FUZZ_FAKE_PROCESS_H
 #define TESTS_FUZZ_FAKE_PROCESS_H
 /*
- * The memory of a process that there is none of: what reads one by proc__read() reads what
- * fake_memory() says, and the process has not ended. A hundred times faster than asking the kernel.
- * For inclusion in one file of a program that is linked with
- * --wrap=process_vm_readv,--wrap=poll.
+ * Simulates a process's memory: proc__read() gets its bytes from fake_memory(), and the process
+ * never ends. A hundred times faster than process_vm_readv(). For inclusion in one file of a
+ * program linked with --wrap=process_vm_readv,--wrap=poll.
  */
 #include <errno.h>
 #include <poll.h>
@@ -13,7 +12,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-/* Bytes that could be read, from addr on. */
+/* Reads at most `size` bytes from addr on. Returns the bytes that were readable. */
 static size_t fake_memory(void *dst, size_t size, uint64_t addr);
 
 ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: conditions as a person types them, up to a NUL, and after it values that they
- * are fed with. What is read must say the same of the same values, in words that a terminal can
- * bear; what is not must say why.
+ * libFuzzer target: a condition's text, then NUL and values for it. An accepted condition must keep
+ * its text, evaluate equal values equally and give safe text. A rejected one must have a safe
+ * reason.
  */
 #include <stdlib.h>
 #include <string.h>

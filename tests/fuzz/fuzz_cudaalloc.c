@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: an allocator made by hand in this process, of which the input overwrites words;
- * before its layout is looked for, or between that and a pass. Each damage is 8 bytes: which piece
- * of memory, which word, what to write.
+ * libFuzzer target: an allocator built in this process; the input overwrites words in it, before
+ * its layout is searched or between that and a pass. Each damage has 8 bytes: piece of memory,
+ * word, value.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -10,8 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What glibc's malloc has in front of what it gives is looked at; the sanitizer's has other things
- * there. */
+/* The readers check the header of glibc's malloc; the sanitizer's malloc has another one. */
 #define HEAD 16
 
 static void *with_head(size_t size)
@@ -63,7 +62,7 @@ static const struct fake_segment segments[] = {
 	{ .addr = BASE + 4 * MIB, .device = 1, .small = true, .private = 0, .blocks = mixed, .n = 7 },
 };
 
-/* What the header promises of any state. */
+/* Checks what cudaalloc.h promises of every state. */
 static void check(const struct cudaalloc_state *s)
 {
 	uint64_t end = 0;
@@ -94,12 +93,12 @@ static void damage(struct fake_world *w, const uint8_t *d)
 {
 	uint16_t piece = (uint16_t)(d[0] | (d[1] & 0x7f) << 8), word = (uint16_t)(d[2] | d[3] << 8);
 	uint8_t *at = w->mem[piece % w->nmem];
-	size_t size = at == w->object ? FAKE_OBJECT : 40; /* the smallest piece, a node */
+	size_t size = at == w->object ? FAKE_OBJECT : 40; /* smallest piece: a tree node */
 	uint64_t value;
 
 	for (size_t i = 0; i < w->ndevices; i++)
 		size = at == w->devices[i] ? w->l->device_size : size;
-	if (d[1] & 0x80) /* a pointer to some other piece */
+	if (d[1] & 0x80) /* a pointer to another piece */
 		value = (uintptr_t)w->mem[(size_t)(d[4] | d[5] << 8) % w->nmem] + (d[6] & 0x78);
 	else
 		value = (uint64_t)(d[4] | d[5] << 8 | d[6] << 16) << (d[7] & 0x3f);

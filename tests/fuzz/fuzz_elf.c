@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* libFuzzer target: any bytes as an ELF file. */
+/* libFuzzer target: bytes as an ELF file. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

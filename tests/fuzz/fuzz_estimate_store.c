@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: any bytes as what two clients of the store send: a byte, whose lowest bit says
- * which of them, its others and the next how many bytes follow. What is answered does not depend on
- * how it was cut: a second store gets it in pieces of one.
+ * libFuzzer target: messages of two clients of the store. Each chunk has one byte, whose lowest bit
+ * is the client; its other bits and the next byte are the length. Answers must not depend on how
+ * messages are divided: a second store gets single bytes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 struct side {
 	struct tcp_store *store;
 	struct tcp_store_client *clients[2];
-	uint64_t sum; /* over what was sent, but for identities, which are at random */
+	uint64_t sum; /* sum of the answers, without random identities */
 	int err[2];
 };
 
@@ -74,8 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (!whole.err[which] != !pieces.err[which] ||
 		    (!whole.err[which] && whole.sum != pieces.sum))
 			abort();
-		/* Errors throw away what was to be said in the same call: from there on they need
-		 * not agree. */
+		/* An error drops the answers of the same call, so later answers may differ. */
 		if (whole.err[which])
 			break;
 		data += n;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: what lies in a folder of recordings, its index and, after a NUL, the totals of
- * one that rolls. Somebody else may have written both. What is taken in is written and read again,
- * and is the same; what is said of a run a terminal can bear.
+ * libFuzzer target: the index of a folder of recordings and, after a NUL, the totals of a rolling
+ * folder. Both may be hostile. Accepted data must be equal after writing and reading, and log
+ * messages must be safe to print.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,8 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static char dir[] = "/dev/shm/memtrace-fuzz-XXXXXX", index_path[64], totals_path[64];
 
-/* What is said of it is shown to people, too. */
-static void hear(void *ctx, enum log_level level, const char *text)
+/* Log messages go to a terminal, too. */
+static void check_message(void *ctx, enum log_level level, const char *text)
 {
 	(void)ctx;
 	(void)level;
@@ -46,7 +46,7 @@ static void set_up(void)
 	snprintf(index_path, sizeof(index_path), "%s/" FOLDER_INDEX, dir);
 	snprintf(totals_path, sizeof(totals_path), "%s/" TOTALS_FILE, dir);
 	atexit(clean_up);
-	log__divert(hear, NULL);
+	log__divert(check_message, NULL);
 }
 
 static void put(const char *path, const uint8_t *data, size_t size)
@@ -58,8 +58,8 @@ static void put(const char *path, const uint8_t *data, size_t size)
 	close(fd);
 }
 
-/* What was read is written by a change that changes nothing, and read again. */
-static void again(struct folder *f)
+/* Writes the index with an empty change and reads it again. */
+static void rewrite(struct folder *f)
 {
 	const struct folder_entry *had, *have;
 	struct folder_entry first;
@@ -136,7 +136,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			abort();
 		return 0;
 	}
-	again(f);
+	rewrite(f);
 	folder__free(f);
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* libFuzzer target: any bytes as the text of a maps file. */
+/* libFuzzer target: bytes as the text of a maps file. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (maps__parse((const char *)data, size, &m)) {
 		if (m.n != 12345)
-			abort(); /* touched on failure */
+			abort(); /* outputs changed on failure */
 		return 0;
 	}
 	for (i = 0; i < m.n; i++) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* libFuzzer target: the recording reader on any bytes, made into a file as recording_file.h says. */
+/* libFuzzer target: the recording reader, on a file made from the input (recording_file.h). */
 #include "record/dict.h"
 #include "record/mtr.h"
 #include "recording_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Whatever comes out must be fit for those who believe the reader. */
+/* Checks what the reader promises its callers. */
 static void check_event(const struct mtr_reader *r, const struct event *e)
 {
 	struct dict_counts n = dict__counts(mtr_reader__dict(r));

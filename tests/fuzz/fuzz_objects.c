@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: the readers of Python objects on saved memory of CPython 3.8 to 3.13
- * (tests/data/objects-3.N.bin), damaged. The input: which image, what to read, then steps of 8
- * bytes, each a word that is overwritten: which piece, where in it, with what. A threads' list, a
- * dict, a name of a gigabyte, a module that holds itself: all are a few such words away.
+ * libFuzzer target: the readers of Python objects on damaged memory of CPython 3.8 to 3.13
+ * (tests/data/objects-3.N.bin). The input: image, reader, then steps of 8 bytes that overwrite a
+ * word: piece, offset, value. Few words make cycles of threads, huge dicts and names, and modules
+ * that contain themselves.
  */
 #include "saved_python.h"
 
@@ -29,7 +29,7 @@ static uint64_t value(const uint8_t *d)
 {
 	const struct image_piece *p = &image.piece[(d[0] | (size_t)d[1] << 8) % image.n_pieces];
 
-	if (d[3] & 0x80) /* somewhere else in there */
+	if (d[3] & 0x80) /* a pointer to another place in the image */
 		return p->addr + (d[2] & 0x7f) % p->len;
 	return ((uint64_t)d[0] | (uint64_t)d[1] << 8 | (uint64_t)d[2] << 16) << (d[3] & 0x3f);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: what user space makes of the kernel side's records, on saved memory of an
- * interpreter. The records are whole, as the kernel side's are, and everything in them is the
- * target's: addresses, ids, stacks, sizes, in any order. The first byte chooses the interpreter;
- * then each record is 16 bytes.
+ * libFuzzer target: decoding of the kernel side's records, on a saved interpreter's memory. Records
+ * are well-formed as from the kernel side, but their values are the target's: addresses, ids,
+ * stacks, sizes, in any order. The first byte chooses the interpreter. Each record has 16 bytes.
  */
 #include <stdio.h>
 #include <unistd.h>
@@ -23,7 +22,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-/* There is no kernel side. */
+/* No kernel side: stubs of its functions. */
 int __wrap_probes__add_root(struct probes *p, uint32_t number, uint64_t self);
 void __wrap_probes__clear_roots(struct probes *p, uint32_t number);
 void __wrap_probes__bump_epoch(struct probes *p);
@@ -101,7 +100,7 @@ int __wrap_session__through_state(struct session *s, const struct event *e)
 	return session__dispatch(s, e);
 }
 
-/* Whatever comes out must be fit for those who believe it. */
+/* Checks what the stream promises its sinks. */
 static struct session *current;
 
 static int on_event(struct sink *sink, const struct event *e)

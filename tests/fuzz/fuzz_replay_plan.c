@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* libFuzzer target: any recording made into a plan of a replay, which has to be one that the
- * replayer takes. */
+/* libFuzzer target: a recording made into a replay plan, which the replayer must accept. */
 #include <sys/mman.h>
 
 #include "record/mtr.h"

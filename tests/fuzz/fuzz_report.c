@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 #include "cmd/commands.h"
-#define RECORDING_AT 1 /* behind the command */
+#define RECORDING_AT 1 /* offset after the command byte */
 #include "recording_file.h"
 #include "terminal.h"
 
@@ -20,8 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const struct {
 	int (*run)(int argc, char **argv);
 	const char *argv[MAX_ARGS];
-	char kind;  /* t: text; j: JSON; h: markup; b: binary */
-	bool twice; /* two recordings, which are one */
+	char kind;  /* t: text; j: JSON; h: HTML; b: binary */
+	bool twice; /* true: two inputs, the same recording */
 } commands[] = {
 	{ cmd_report, { "report" }, 't' },
 	{ cmd_report, { "report", "--by", "stack", "--top", "0" }, 't' },
@@ -103,7 +103,7 @@ static size_t take_output(void)
 static void check_text(const char *text, size_t size)
 {
 	for (const char *line = text; line < text + size;) {
-		/* as CSV has it */
+		/* the first line, as in CSV */
 		size_t len = strcspn(line, "\n"),
 		       end = len && line[len - 1] == '\r' ? len - 1 : len;
 
@@ -120,7 +120,7 @@ static void check_output(char kind, size_t size)
 	if (kind == 't')
 		check_text(output, size);
 	if (kind == 'j') {
-		/* a u64 may be more than its integers */
+		/* u64 values can exceed jansson's integers */
 		doc = json_loadb(output, size, JSON_DECODE_INT_AS_REAL, NULL);
 		if (!doc)
 			abort();
@@ -170,7 +170,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!status)
 		check_output(commands[which].kind, len);
 	free(text);
-	/* argp sorts the array: each is freed all the same */
+	/* argp reorders the array: keep the pointers to free */
 	for (size_t i = 0; i < n; i++)
 		free(argv[i]);
 	return 0;

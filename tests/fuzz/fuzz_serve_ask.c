@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: what the process that speaks HTTP asks of the privileged one, raw messages, one
- * a line: as if somebody else had taken that process over. Nothing is started: that is where the
- * road ends here, and what would have been is looked at. Each question has one answer at most, of
- * the statuses there are, in words that a terminal can bear.
+ * libFuzzer target: messages from the web process to the privileged broker, raw, one per line, as
+ * from a compromised web process. Nothing is started: commands are checked instead. Each question
+ * gets at most one answer, with a valid status and safe text.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +38,7 @@ static struct serve_args args = {
 	.interval = 1000000000,
 };
 
-/* What is to be run: our own commands, and values that are nothing but values. */
+/* Checks a command: only our own commands and valid values may run. */
 int __wrap_spawn__self(const struct spawn_opts *o, struct spawned *ret)
 {
 	static const char *const commands[] = { "record", "run",     "report", "leaks",
@@ -68,7 +67,7 @@ static void clean_up(void)
 	char why[256];
 
 	if (!store__open(&b.store, folder, why)) {
-		b.store.own = true; /* so that it goes */
+		b.store.own = true; /* the store is freed at the end */
 		store__close(&b.store);
 	}
 }
@@ -169,7 +168,7 @@ static void on_answer(void *ctx, json_t *msg, int fd)
 	if (fd >= 0)
 		close(fd);
 	if (!json_object_get(msg, "id"))
-		return; /* told */
+		return; /* the failure was reported */
 	h->answers++;
 	if (json_integer_value(json_object_get(msg, "id")) < 1)
 		abort();
@@ -204,7 +203,7 @@ static void ask(struct broker *b, int ends[PEER_NR], const uint8_t *data, size_t
 		size -= at ? len + 1 : len;
 	}
 	if (b->scanning)
-		broker__release(b); /* somebody has looked */
+		broker__release(b); /* act as a client that has read the result */
 	jobs__pump(b, clock__monotonic());
 	link__pump(l, on_answer, &heard);
 	if (heard.answers > asked || b->n_traces > 16 || b->n_held)

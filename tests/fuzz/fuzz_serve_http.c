@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: bytes on a connection to the process that speaks HTTP, whole, in a thread: the
- * library, what we make of requests, and every call, with a broker that says no, or hands a
- * document over. Answers are those that there are, whatever was sent. What is read in the answers
- * is counted by their lengths, so that nothing that was sent can pose as one.
+ * libFuzzer target: bytes on a connection to the web process, in a thread with the HTTP library and
+ * all routes. The broker refuses or returns a document. Responses must be valid. The test skips
+ * bodies by their length, so that data sent cannot look like a response.
  */
 #include <errno.h>
 #include <poll.h>
@@ -21,7 +20,7 @@
 #include "serve/link.h"
 #include "serve/serve.h"
 
-#define PATIENCE 3 /* ms, for the next byte of an answer */
+#define RESPONSE_TIMEOUT 3 /* ms to wait for the next byte of a response */
 #define ANSWERS (1 << 20)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -38,10 +37,10 @@ static void *serve(void *ctx)
 {
 	(void)ctx;
 	web__run(&args, link_end, &listening, 1);
-	abort(); /* nobody has asked it to end */
+	abort(); /* the server ended without a request to stop */
 }
 
-/* A document, as workers write them. */
+/* A document as a worker writes it. */
 static int document(void)
 {
 	static const char text[] = "{\"memtrace\":{},\"devices\":[],\"rows\":[]}";
@@ -99,7 +98,7 @@ static void set_up(void)
 	log__set_level(LOG_ERROR);
 	at_len = sizeof(at);
 	listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	/* A name that the kernel makes up: nothing is left in any folder. */
+	/* An abstract socket name from the kernel: no file is left. */
 	if (listening < 0 || bind(listening, (struct sockaddr *)&none, sizeof(none.sun_family)) ||
 	    listen(listening, 16) || getsockname(listening, (struct sockaddr *)&at, &at_len) ||
 	    link__pair(fds) || !(to_web = link__new(fds[0])))
@@ -119,7 +118,7 @@ static void set_up(void)
 	     "\"process\":\"x\",\"state\":\"done\",\"begun\":1.5,\"file\":\"trace_1.mtr\"}}");
 }
 
-/* Answers one after the other. A stream has no length; a part of one may be missing at the end. */
+/* Checks the responses in order. A stream has no length, and its last part may be incomplete. */
 static void check_answers(char *text, size_t len)
 {
 	static const int known[] = { 100, 200, 204, 206, 400, 401, 403, 404, 405, 409, 411,
@@ -138,7 +137,7 @@ static void check_answers(char *text, size_t len)
 		if (sscanf(text, "HTTP/1.%*1[01] %d ", &status) != 1) {
 			if (first)
 				abort();
-			return; /* behind the library's own answer, which says its headers twice */
+			return; /* after the library's own error response, which repeats headers */
 		}
 		for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
 			ok |= known[i] == status;
@@ -152,7 +151,7 @@ static void check_answers(char *text, size_t len)
 		len -= (size_t)(end + 4 - text);
 		text = end + 4;
 		if (body > len)
-			return; /* HEAD, or it is not all here */
+			return; /* HEAD, or an incomplete response */
 		if (status == 400 || status == 413 || status == 414 || status == 431)
 			return;
 		text += body;
@@ -172,7 +171,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		abort();
-	/* The fuzzer's own timer interrupts it where the server is slow to accept. */
+	/* The fuzzer's timer interrupts connect() while the server is slow to accept. */
 	while (connect(fd, (struct sockaddr *)&at, at_len)) {
 		if (errno != EINTR) {
 			perror("connect");
@@ -186,7 +185,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		};
 		ssize_t n;
 
-		if (poll(fds, 2, PATIENCE) <= 0 || got == ANSWERS)
+		if (poll(fds, 2, RESPONSE_TIMEOUT) <= 0 || got == ANSWERS)
 			break;
 		if (fds[1].revents && link__pump(to_web, answer, NULL))
 			abort();
@@ -202,7 +201,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		}
 	}
 	close(fd);
-	if (!head) /* whose answers have a length, and nothing of it */
+	if (!head) /* a response to HEAD has a length but no body */
 		check_answers(answers, got);
 	return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: what a client brings to a call of the table: a path, after a NUL the values of
- * a query, after another the body. What is taken is as the table says, looked at apart from what
- * took it; what is not is complained about in words that a terminal can bear.
+ * libFuzzer target: a request to the route table: a path, a NUL, query values, a NUL, a body.
+ * Accepted values must match the table, by checks independent of the validator. Rejections must
+ * have safe text.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const methods[] = { "GET", "POST", "DELETE", "HEAD", "PUT" };
 
-/* The next piece, up to a NUL or the end, in memory of its own size so that what is read beyond it
- * is found. */
+/* The next piece, up to a NUL or the end, in memory of its exact size, so that sanitizers find
+ * reads beyond it. */
 static char *next(const uint8_t **data, size_t *left, size_t *len)
 {
 	char *piece;
@@ -54,7 +54,7 @@ static bool is_choice(const struct field *f, const char *s)
 	return !f->choices;
 }
 
-/* As a schema counts them. */
+/* Length in characters, as in JSON Schema. */
 static size_t characters(const char *s)
 {
 	size_t n = 0;
@@ -116,7 +116,7 @@ static void check_body(const struct field *fields, const json_t *doc)
 		abort();
 }
 
-/* What has passed as text is what its type says. */
+/* Checks that accepted text matches its type. */
 static void check_text(const struct field *f, const char *text, size_t len)
 {
 	double number;

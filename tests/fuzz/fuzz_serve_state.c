@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: what comes over the wire between the processes of serve, one message a line,
- * raw, and what the process that speaks HTTP makes of it. A line that begins with '=' is the report
- * that the next message's descriptor has. Whatever comes, what is known stays bounded and can be
- * shown: to Prometheus, too.
+ * libFuzzer target: raw messages between serve's processes, one per line, and the state that the
+ * web process builds from them. A line that begins with '=' is a report, passed as the next
+ * message's descriptor. The state must stay bounded and printable, also as Prometheus metrics.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +74,7 @@ static int report_fd(const uint8_t *data, size_t size)
 	return fd;
 }
 
-/* As another process would, with none of our own code. */
+/* Sends a message with none of serve's own code. */
 static void put(int to, const uint8_t *data, size_t size, int fd)
 {
 	struct iovec io = { .iov_base = (void *)data, .iov_len = size };

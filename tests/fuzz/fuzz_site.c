@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* libFuzzer target: any bytes as a function's code; the first two choose the rest of the input. */
+/* libFuzzer target: bytes as a function's code; the first two bytes choose the other arguments. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The site must be where an instruction begins, and what lies before it must not branch. */
+/* The site must be at the start of an instruction, with no branch before it. */
 static void check_site(const uint8_t *code, size_t size, const struct site *s)
 {
 	struct insn in;
@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (size < 2)
 		return 0;
-	/* a copy of just the size: a read beyond it is noticed */
+	/* a copy of the exact size, so that sanitizers find reads beyond it */
 	code = malloc(size - 2 ? size - 2 : 1);
 	if (!code)
 		return 0;

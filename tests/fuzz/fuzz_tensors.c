@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: what reads PyTorch's own objects, on tensors, autograd nodes and lists of
- * objects made by hand in this process. The first byte chooses the layout and what is read; then
- * each 8 bytes are a word that is overwritten.
+ * libFuzzer target: the readers of PyTorch's objects, on tensors, autograd nodes and lists built in
+ * this process. The first byte chooses layout and reader. Each further 8 bytes overwrite a word.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -19,12 +18,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define NODES 8
-#define NODE_BODY 480 /* as tests/unit/torch/test_graph.c has them */
+#define NODE_BODY 480 /* layout of tests/unit/torch/test_graph.c */
 #define NODE_EDGES 96
 #define NODE_SAVED 112
 #define OBJECTS 64
 
-/* A chunk as glibc's malloc has it: its size before it, and that of the next behind it. */
+/* A chunk of glibc's malloc, between its size and the next chunk's size. */
 struct chunk {
 	uint64_t before, size;
 	uint64_t node[(NODE_BODY + 2 * NODE_SAVED) / 8];
@@ -49,7 +48,7 @@ static struct {
 
 static struct proc *self;
 
-/* The world, and the types of the fakes. */
+/* The world and the types of the fake objects. */
 static size_t fake_memory(void *dst, size_t size, uint64_t addr)
 {
 	const struct {
@@ -108,7 +107,7 @@ static void make_nodes(void)
 		v->size = sizeof(*v) | 1;
 		v->at[0] = at(world.nodes[(i + 1) % NODES].node);
 		v->at[3] = at(world.nodes[(i * 3) % NODES].node);
-		put(world.fakes[i].impl, 8, 1 | 1ull << 32); /* owners */
+		put(world.fakes[i].impl, 8, 1 | 1ull << 32); /* reference counts */
 	}
 	world.end.size = sizeof(world.end) | 1;
 }
@@ -150,7 +149,7 @@ static void read_tensors(struct pytensors *t)
 	for (size_t i = 0; i < N_FAKES; i++) {
 		if (v[i].state > PYTENSOR_BAD)
 			abort();
-		/* What the header promises of a good one: its elements lie in its storage. */
+		/* Checks a good tensor: its elements are within its storage. */
 		if (v[i].state == PYTENSOR_OK && (!v[i].addr || v[i].addr + v[i].size < v[i].addr))
 			abort();
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: the kernel side's programs, in user space, on any memory. The input is an image
- * as tests/walk_image.h has them, then steps of 8 bytes: damage to it, or a probe that is hit. At
- * the end an allocation, seen by both programs for it.
+ * libFuzzer target: the kernel side's programs in user space, on hostile memory. The input is an
+ * image (tests/walk_image.h), then steps of 8 bytes: damage, or a probe hit. At the end, both
+ * programs for allocations run.
  */
 #include <stdio.h>
 
@@ -12,7 +12,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define MAX_STEPS 64
-#define MAX_READS (6 * MT_MAX_VISIT + 2 * MT_MODULE_DEPTH) /* of memory, in one hit */
+#define MAX_READS (6 * MT_MAX_VISIT + 2 * MT_MODULE_DEPTH) /* reads of memory per hit */
 
 static const struct {
 	int (*run)(struct pt_regs *);
@@ -84,7 +84,7 @@ static void hit(size_t which, struct pt_regs *regs)
 		check_record(&host.record[i]);
 }
 
-/* An address in the image, or whatever else the bytes make. */
+/* An address in the image, or an arbitrary value. */
 static uint64_t value(const uint8_t *d)
 {
 	if (image.n && d[0] & 0x80)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: any bytes as what texts are made of and what texts are read from. The first
- * byte chooses: text for a terminal, JSON written, a command line read back, line tables, notes of
- * static probes and their arguments, mangled names, a list of visible devices.
+ * libFuzzer target: parsers and printers of small texts. The first byte chooses: terminal text,
+ * JSON output, a command line, line tables, notes of static probes and their arguments, mangled
+ * names, lists of visible devices.
  */
 #include <jansson.h>
 #include <stdlib.h>
@@ -99,7 +99,7 @@ static void read_args(const char *s)
 	if (usdt__args(s, v, MT_ASKED_ARGS))
 		return;
 	for (size_t i = 0; i < MT_ASKED_ARGS; i++) {
-		/* the kernel side shifts by it, and reads the register where it is said to be */
+		/* the kernel side shifts by `size` and reads the register at offset `reg` */
 		if ((v[i].size != 1 && v[i].size != 2 && v[i].size != 4 && v[i].size != 8) ||
 		    v[i].reg > 160)
 			abort();

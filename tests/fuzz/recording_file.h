@@ -2,10 +2,9 @@
 #ifndef TESTS_FUZZ_RECORDING_FILE_H
 #define TESTS_FUZZ_RECORDING_FILE_H
 /*
- * A fuzzer's input as a recording. First byte 0: the rest is a file as it is. 1: the rest is {type,
- * flags, length (2 bytes), payload} again and again, made into blocks with right checksums, since a
- * fuzzer does not find those by itself. 2 or 3: the rest is what tape.h makes a recording of. Of
- * larger ones the rest when divided by 4 counts.
+ * Makes a recording from a fuzzer's input. First byte, modulo 4: 0: the rest is a file. 1: the rest
+ * is a list of {type, flags, length (2 bytes), payload}, made into blocks with valid checksums,
+ * which fuzzers do not find. 2 or 3: the rest is the input of tape.h.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -46,8 +45,7 @@ static void put_blocks(int fd, const uint8_t *p, size_t size)
 		put_le32(h, p[0]);
 		put_le32(h + 4, p[1]);
 		put_le32(h + 8, (uint32_t)len);
-		/* A compressed block has to say its length: the zstd frame's own, if it is told
-		 * there. */
+		/* Length of a compressed block: from the zstd frame if it has one. */
 		put_le32(h + 12, p[1] & MTR_ZSTD && len > 8 ? p[4 + 5] : (uint32_t)len);
 		put_le32(h + 16, crc32c(p + 4, len));
 		put_le32(h + 20, crc32c(h, 20));
@@ -58,7 +56,7 @@ static void put_blocks(int fd, const uint8_t *p, size_t size)
 	}
 }
 
-/* The path of it, the same for every input. */
+/* The recording's path, the same for every input. */
 static char *recording_file(const uint8_t *data, size_t size)
 {
 	static char path[32];
@@ -82,12 +80,12 @@ size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed);
 
-/* Bytes of the input that precede the recording. */
+/* Bytes of the input before the recording. */
 #ifndef RECORDING_AT
 #define RECORDING_AT 0
 #endif
 
-/* Some other bytes, as ever, or another tape. */
+/* Mutates bytes as libFuzzer does, or makes another tape. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed)
 {
 	struct dice d = { .state = seed | 1ULL << 32 };

@@ -2,8 +2,8 @@
 #ifndef TESTS_FUZZ_SAVED_PYTHON_H
 #define TESTS_FUZZ_SAVED_PYTHON_H
 /*
- * Saved memory of CPython 3.8 to 3.13 (tests/data/objects-3.N.bin) in the place of a process's. For
- * inclusion in one file of a program that is linked with
+ * Saved memory of CPython 3.8 to 3.13 (tests/data/objects-3.N.bin) instead of a process's. For
+ * inclusion in one file of a program linked with
  * --wrap=process_vm_readv,--wrap=poll,--wrap=python__symbol,--wrap=pymem__init.
  */
 #include <stdio.h>
@@ -30,7 +30,7 @@ static struct {
 	} files[SAVED_IMAGES];
 	struct object_head head;
 	struct proc *self;
-	int loaded; /* 1 + which */
+	int loaded; /* 1 + index of the loaded image */
 	bool pages;
 } saved;
 
@@ -49,13 +49,13 @@ uint64_t __wrap_python__symbol(const struct python *py, const char *name)
 	return 0;
 }
 
-/* With pages it is the same at a tenth of the speed. */
+/* No paging: it gives equal results at a tenth of the speed. */
 void __wrap_pymem__init(struct pymem *m, const struct python *py, bool paging)
 {
 	__real_pymem__init(m, py, paging && saved.pages);
 }
 
-/* 0, or the process ends. */
+/* Returns 0, or ends the process on errors. */
 static int saved__init(void)
 {
 	char path[64];
@@ -77,7 +77,7 @@ static int saved__init(void)
 	return 0;
 }
 
-/* The interpreter that a byte chooses, its memory undamaged if nobody left damage there. */
+/* Loads the interpreter that a byte chooses; restores damaged memory. */
 static void saved__load(uint8_t which, struct python *py)
 {
 	int i = which % SAVED_IMAGES;

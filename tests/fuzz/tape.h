@@ -2,10 +2,10 @@
 #ifndef TESTS_FUZZ_TAPE_H
 #define TESTS_FUZZ_TAPE_H
 /*
- * A whole recording from a few bytes: each decides something, a generator that they seed decides
- * the rest. The program's own writer encodes it, so that dictionary, checksums and predictions are
- * right and only the meaning is hostile: it reaches the model and what is printed of it, where
- * changed bytes of a file end in the decoder.
+ * Makes a whole recording from a few bytes. Each byte decides something and seeds a generator for
+ * the rest. The program's writer encodes it, so dictionary, checksums and predictions are valid and
+ * only the meaning is hostile. It reaches the model and the printers, while a changed file fails in
+ * the decoder.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static uint64_t roll(struct dice *d)
 	return d->state;
 }
 
-/* 0 to n - 1, n up to 256 by a byte of the input. */
+/* A number below n (at most 256), from a byte of the input. */
 static uint32_t pick(struct dice *d, uint32_t n)
 {
 	return (uint32_t)((d->at < d->end && n <= 256 ? *d->at++ : roll(d) >> 16) % n);
@@ -132,7 +132,7 @@ static uint32_t any_string(struct dice *d, struct dict *dict)
 
 	if (!seldom(d))
 		return dict__string(dict, word, len);
-	/* As long as may be, or longer; of a module's name many levels. */
+	/* Names of the maximum length or longer; module names with many levels. */
 	for (size_t times = 1 + roll(d) % 2000; times && n + len + 1 < sizeof(longer); times--) {
 		memcpy(longer + n, word, len);
 		n += len;
@@ -252,7 +252,7 @@ static struct device any_device(struct dice *d)
 	return (struct device){ types[pick(d, 5)], (uint8_t)pick(d, 256) };
 }
 
-/* What was used before comes again: frees of what is there, blocks of segments that are. */
+/* Values used before, to be used again: live blocks to free, segments to divide. */
 struct memory {
 	struct {
 		uint64_t addr, size;
@@ -300,7 +300,7 @@ static struct event any_event(struct dice *d, const struct dict *dict, struct me
 	return e;
 }
 
-/* Into an empty file. */
+/* Writes the recording into an empty file. */
 static void put_tape(int fd, const uint8_t *data, size_t size)
 {
 	struct dice d = { .at = data, .end = data + size, .state = 0x9e3779b97f4a7c15 };
@@ -333,7 +333,7 @@ static void put_tape(int fd, const uint8_t *data, size_t size)
 	any_facts(&d, facts, dict);
 	if (mtr_writer__close(w))
 		abort();
-	/* One that was cut off, now and then. */
+	/* Sometimes cut off the end. */
 	end = lseek(fd, 0, SEEK_END);
 	if (seldom(&d) && ftruncate(fd, end - (off_t)(roll(&d) % 100) % (end + 1)))
 		abort();

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A library with the names of PyTorch's hooks and nothing behind them, for machines too small for
+/* A library with the names of PyTorch's hooks and empty functions, for machines too small for
  * PyTorch. */
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Registers that a callee must save make the compiler begin with a push, as the real ones do. */
+/* Clobbered callee-saved registers make the function start with a push, as in the real ones. */
 #define KEEP(...) __asm__ volatile("" : : __VA_ARGS__ : "rbx", "r12")
 
 void report(void *ptr, int64_t size, size_t allocated, size_t reserved,
@@ -19,7 +19,8 @@ void report(void *ptr, int64_t size, size_t allocated, size_t reserved, int devi
 	KEEP("r"(ptr), "r"(size), "r"(allocated), "r"(reserved), "r"(device));
 }
 
-/* -DPROLOGUE='"..."': a function of just these instructions, for tests of where a probe is put. */
+/* -DPROLOGUE='"..."': a function of exactly these instructions, to test the choice of probe
+ * sites. */
 #ifdef PROLOGUE
 __asm__(".globl _ZN3c1025ProfiledCPUMemoryReporter3NewEPvm\n"
 	".type _ZN3c1025ProfiledCPUMemoryReporter3NewEPvm, @function\n"
@@ -40,8 +41,7 @@ void cpu_delete(void *self, void *ptr)
 
 /* ---- autograd ---- */
 
-#define NODE_WORDS                                                                                 \
-	59 /* sizeof(torch::autograd::Node) up to PyTorch 2.12, in words: user/torch/autograd.c */
+#define NODE_WORDS 59 /* words of torch::autograd::Node up to PyTorch 2.12: user/torch/autograd.c */
 #define NODE_SEQUENCE 3
 #define NODE_THREAD 6
 #define NODES_MAX 4096
@@ -53,7 +53,7 @@ void evaluate(void *engine, void *task, void *node,
 				       "ptrINS0_9GraphTaskEEPNS0_4NodeERNS0_11InputBufferE"
 				       "RKS2_INS0_10ReadyQueueEE");
 
-/* As the C++ ABI has it: before a class's table of functions, its type, which points to its name. */
+/* C++ ABI: the type information before a vtable points to the class's name. */
 static const void *const type[] = { NULL, "N5torch8autograd9generated12MulBackward0E" };
 static const void *const functions[] = { type, NULL };
 
@@ -65,15 +65,15 @@ void set_gradient_edge(void *tensor, void **edge)
 	KEEP("r"(tensor), "r"(edge));
 }
 
-/* Allocates while the node runs. */
+/* Allocates in the running node. */
 void evaluate(void *engine, void *task, void *node, uintptr_t block)
 {
 	KEEP("r"(engine), "r"(task), "r"(node));
 	cpu_new(NULL, (void *)block, 64);
-	KEEP("r"(engine), "r"(node)); /* not a jump to cpu_new() */
+	KEEP("r"(engine), "r"(node)); /* prevents a tail call of cpu_new() */
 }
 
-/* A line of forward: makes a node. */
+/* A line of forward that makes a node. */
 void forward(void)
 {
 	void *edge[2] = { nodes[made], NULL };
@@ -92,8 +92,8 @@ static void *run(void *block)
 	return NULL;
 }
 
-/* All nodes made so far run on a thread of the engine's own, as in backward; each allocates 64
- * bytes, the first at block. */
+/* Runs all nodes on a thread of the engine, as in backward; each allocates 64 bytes, the first at
+ * `block`. */
 int backward(void *block)
 {
 	pthread_t thread;

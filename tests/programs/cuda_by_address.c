@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A runtime as NVIDIA's is: it asks the driver for the addresses of its functions, and calls what
- * it is given. */
+/* A CUDA runtime that gets the driver's functions by address, as NVIDIA's runtime does. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>

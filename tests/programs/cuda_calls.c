@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Calls CUDA's functions, and says on standard output what a tracer is to tell of it: "take HOW
- * ADDR SIZE DEVICE", "give HOW ADDR SIZE DEVICE", in order; "failed FUNCTION" for calls that did
- * not succeed, "missing FUNCTION" for those that a library does not have. A library to be loaded
- * into a process that is traced: cuda_load(RUNTIME, DRIVER), paths, or "" for what is there
- * already; then one of the functions at the end.
+ * Calls CUDA's functions and prints what a tracer must record, in order: "take HOW ADDR SIZE
+ * DEVICE", "give HOW ADDR SIZE DEVICE"; "failed FUNCTION" for failed calls; "missing FUNCTION" for
+ * functions that a library lacks. A library to load into a traced process: call cuda_load(RUNTIME,
+ * DRIVER) with paths, or "" for libraries already loaded, then one of the functions at the end.
  */
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -25,7 +24,7 @@ enum {
 	PHYSICAL,
 	MAPPED,
 	RESERVED
-}; /* as user/record/stream.h has them */
+}; /* numbers as in user/record/stream.h */
 #define NO_DEVICE 255
 #define GRAIN (2ull << 20)
 
@@ -85,7 +84,7 @@ static const char *const names[] = {
 	"cudaMallocFromPoolAsync_ptsz",
 	"cudaSetDevice",
 };
-/* And those that are not called by cuda_refused(). */
+/* Functions that cuda_refused() does not call. */
 static const char *const more[] = {
 	"cudaMemPoolCreate",
 	"cudaDeviceReset",
@@ -120,7 +119,7 @@ static function find(const char *name)
 	return (function)f;
 }
 
-/* Calls; true: it succeeded. */
+/* True: the call succeeded. */
 static int call(const char *name, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e)
 {
 	function f = find(name);
@@ -143,7 +142,7 @@ static void give(int how, uint64_t addr, uint64_t size, int device)
 	printf("give %d %#" PRIx64 " %" PRIu64 " %d\n", how, addr, size, device);
 }
 
-/* One taking and one giving back, of a kind where the address comes through the first argument. */
+/* Allocates and frees once; the address is returned through the first argument. */
 static void pair(const char *taking, const char *giving, int how, uint64_t size, int device)
 {
 	uint64_t p = 0;
@@ -208,7 +207,7 @@ static void from_pool(void)
 		give(ASYNC, p, 12345, 0);
 }
 
-/* As PyTorch's expandable segments do it: addresses, memory, both together; two pieces unmapped at
+/* Does what PyTorch's expandable segments do: addresses, memory, mapping; unmaps two pieces at
  * once. */
 static void segments(void)
 {
@@ -227,8 +226,8 @@ static void segments(void)
 			return;
 		take(MAPPED, base + i * GRAIN, GRAIN, 0);
 	}
-	/* The first is released while it is mapped: its memory stays until it is not. The second
-	 * has two holders. */
+	/* The first is released while mapped, so its memory stays until it is unmapped. The second
+	 * has two references. */
 	call("cuMemRelease", handle[0], 0, 0, 0, 0);
 	if (call("cuMemRetainAllocationHandle", (uint64_t)&again, base + GRAIN, 0, 0, 0))
 		call("cuMemRelease", again, 0, 0, 0, 0);
@@ -253,7 +252,7 @@ static void *thread(void *arg)
 	return NULL;
 }
 
-/* Taken by a thread each, given back by this one. */
+/* Each of several threads allocates; this thread frees. */
 static void threads(void)
 {
 	pthread_t t[4];
@@ -279,14 +278,14 @@ static void everything(void)
 
 	pair("cudaMalloc", "cudaFree", DEVICE, 1 << 20, 0);
 	pair("cudaMalloc", "cudaFree", DEVICE, 3, 0);
-	if (call("cudaMalloc", (uint64_t)&p, 1ull << 50, 0, 0, 0)) /* more than there is */
+	if (call("cudaMalloc", (uint64_t)&p, 1ull << 50, 0, 0, 0)) /* more than the device has */
 		take(DEVICE, p, 1ull << 50, 0);
-	call("cudaFree", 0, 0, 0, 0, 0); /* nothing */
+	call("cudaFree", 0, 0, 0, 0, 0); /* NULL */
 	pitched("cudaMallocPitch", "cudaFree");
 	pitched_3d();
 	pair("cudaMallocAsync", "cudaFreeAsync", ASYNC, 5000, 0);
 	pair("cudaMallocAsync_ptsz", "cudaFreeAsync_ptsz", ASYNC, 6000, 0);
-	pair("cudaMallocAsync", "cudaFree", ASYNC, 7000, 0); /* is allowed */
+	pair("cudaMallocAsync", "cudaFree", ASYNC, 7000, 0); /* allowed by CUDA */
 	from_pool();
 	pair("cudaMallocManaged", "cudaFree", MANAGED, 8000, 0);
 	pair("cudaHostAlloc", "cudaFreeHost", HOST, 9000, NO_DEVICE);
@@ -321,7 +320,7 @@ int cuda_calls(void)
 	return 0;
 }
 
-/* Every function of the runtime, once, where none can succeed: with no driver. */
+/* Calls every function of the runtime once without a driver, so that all fail. */
 int cuda_refused(void)
 {
 	static uint64_t memory[512] __attribute__((aligned(4096)));
@@ -331,7 +330,7 @@ int cuda_refused(void)
 		if (!strncmp(names[i], "cuda", 4) &&
 		    call(names[i], (uint64_t)memory, sizeof(memory), (uint64_t)memory,
 			 (uint64_t)memory, 0))
-			printf("take 0 0 0 0\n"); /* is nowhere recorded */
+			printf("take 0 0 0 0\n"); /* not part of any recording */
 	pitched_3d();
 	fflush(stdout);
 	return 0;
@@ -339,12 +338,12 @@ int cuda_refused(void)
 
 static void *on_no_device(void *arg)
 {
-	/* the first; but that is not said by any call */
+	/* on the first device, but no call says so */
 	pair("cudaMalloc", "cudaFree", DEVICE, 4000, NO_DEVICE);
 	return arg;
 }
 
-/* With two devices or more; nobody has set this thread's one before. */
+/* Needs two devices or more. This thread has not set a device before. */
 int cuda_devices(void)
 {
 	struct prop prop = { .type = 1, .location_type = 1, .location_id = 1 };
@@ -361,7 +360,7 @@ int cuda_devices(void)
 	pthread_create(&t, NULL, on_no_device, NULL);
 	pthread_join(t, NULL);
 	if (call("cudaFree", p, 0, 0, 0, 0))
-		give(DEVICE, p, 3000, 1); /* where it is, not the current one */
+		give(DEVICE, p, 3000, 1); /* on the block's device, not the current one */
 	if (call("cuMemCreate", (uint64_t)&handle, GRAIN, (uint64_t)&prop, 0, 0)) {
 		take(PHYSICAL, handle, GRAIN, 1);
 		if (call("cuMemRelease", handle, 0, 0, 0, 0))
@@ -371,8 +370,7 @@ int cuda_devices(void)
 	return 0;
 }
 
-/* cuMemCreate on the host is the host's memory, and so is what comes out of a pool there. A mapping
- * of it is not more of it. */
+/* Host memory from cuMemCreate and pools is no device memory. A mapping adds nothing. */
 int cuda_places(void)
 {
 	struct prop host = { .type = 1, .location_type = 2 },
@@ -395,7 +393,7 @@ int cuda_places(void)
 		return 1;
 	give(HOST, handle, GRAIN, NO_DEVICE);
 
-	/* Another process's memory would be in that one's sum. */
+	/* Imported memory counts for the process that created it. */
 	if (!call("cuMemCreate", (uint64_t)&handle, GRAIN, (uint64_t)&ours, 0, 0))
 		return 1;
 	take(PHYSICAL, handle, GRAIN, 0);
@@ -423,8 +421,8 @@ int cuda_places(void)
 	return 0;
 }
 
-/* One call ends what was taken in a device's context: not pools, not what cuMemCreate took, not the
- * other device's. */
+/* One call frees what was allocated in a device's context: not pools, not memory of cuMemCreate,
+ * not the other device's. */
 static int reset(const char *function, int device)
 {
 	struct prop prop = { .type = 1, .location_type = 1, .location_id = device };
@@ -470,8 +468,7 @@ int cuda_reset(void)
 	return code;
 }
 
-/* Whose context is current says which device it is; of a context that was made before anybody
- * looked nothing is known. */
+/* The current context determines the device. Contexts created before attach are unknown. */
 int cuda_contexts(void)
 {
 	uint64_t first = 0, second = 0;
@@ -489,7 +486,7 @@ int cuda_contexts(void)
 	pair("cuMemAlloc_v2", "cuMemFree_v2", DEVICE, 4000, 0);
 	call("cuCtxSetCurrent", second, 0, 0, 0, 0);
 	pair("cudaMalloc", "cudaFree", DEVICE, 5000, 1);
-	call("cudaSetDevice", 7, 0, 0, 0, 0); /* there is none: the device stays */
+	call("cudaSetDevice", 7, 0, 0, 0, 0); /* no such device: the current device stays */
 	pair("cudaMalloc", "cudaFree", DEVICE, 6000, 1);
 	call("cuCtxSetCurrent", first, 0, 0, 0, 0);
 	pair("cudaMalloc", "cudaFree", DEVICE, 7000, NO_DEVICE);
@@ -499,8 +496,8 @@ int cuda_contexts(void)
 	return 0;
 }
 
-/* By address, as libraries find the driver's functions: the one for a default stream per thread is
- * a function of its own. */
+/* Calls driver functions by address, as libraries do. The per-thread default stream has separate
+ * functions. */
 int cuda_by_address(void)
 {
 	uint64_t p[2] = { 0 };
@@ -537,7 +534,7 @@ int cuda_many(void)
 
 /* ---- what only cuda_fake.c allows ---- */
 
-/* A context of the program's own ends, and what was taken in it; what was taken outside stays. */
+/* Destroys a context of the program's own: its memory is freed, other memory stays. */
 int cuda_own_context(void)
 {
 	uint64_t context = 0, p[3] = { 0 };
@@ -581,7 +578,7 @@ static void *dying(void *arg)
 	return arg;
 }
 
-/* Calls that never come back, and whether those after them are seen. */
+/* Calls that never return, followed by calls that must be recorded. */
 int cuda_odd(void)
 {
 	void (**hook)(void);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A library with the names of CUDA's functions and nothing behind them but addresses, for what the
- * real ones do too rarely or never: jumps from one function to another, calls that are left by a
- * longjmp or end with their thread.
+ * A library with the names of CUDA's functions that only hands out addresses. It does what real
+ * CUDA libraries rarely do: tail calls between functions, calls left by longjmp, calls that end
+ * with their thread.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -20,7 +20,7 @@ struct pitched {
 	size_t pitch, xsize, ysize;
 };
 
-void (*fake_hook)(void); /* what cudaMallocManaged calls before it does anything */
+void (*fake_hook)(void); /* called first by cudaMallocManaged */
 
 static uint64_t hand_out(size_t size)
 {
@@ -46,7 +46,7 @@ int cuMemFree_v2(uint64_t ptr)
 int cudaMalloc(void **ptr, size_t size)
 {
 	uint64_t p = 0;
-	int err = cuMemAlloc_v2(&p, size); /* as the real one does */
+	int err = cuMemAlloc_v2(&p, size); /* as the real runtime */
 
 	if (!err)
 		*ptr = (void *)p;
@@ -65,7 +65,7 @@ int cudaMallocAsync(void **ptr, size_t size, void *stream)
 	return 0;
 }
 
-/* A jump, when compiled with optimization: one frame, two functions. */
+/* A tail call when optimized: two functions, one frame. */
 int cudaMallocAsync_ptsz(void **ptr, size_t size, void *stream)
 {
 	return cudaMallocAsync(ptr, size, stream);

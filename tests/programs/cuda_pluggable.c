@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* An allocator for torch.cuda.memory.CUDAPluggableAllocator: CUDA's own. */
+/* An allocator for torch.cuda.memory.CUDAPluggableAllocator that calls cudaMalloc. */
 #include <sys/types.h>
 
 int cudaMalloc(void **ptr, size_t size);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* An allocator for torch.cuda.memory.CUDAPluggableAllocator: one call of CUDA's, and parts of it
- * for tensors, as RMM's pools. */
+/* An allocator for torch.cuda.memory.CUDAPluggableAllocator that takes one large block from CUDA
+ * and divides it, as RMM's pools do. */
 #include <stddef.h>
 #include <sys/types.h>
 

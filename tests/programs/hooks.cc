@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A library with the names of PyTorch's hooks: each checks that its arguments are what its caller
- * gave it, by adding them up, and each throws when told to. Their beginnings are one of each class
- * of instruction that a probe can sit on (the kernel emulates push, jcc, jmp and call, and steps
- * over a mov), so that whatever is done to a process is done to all of them.
+ * A library with the names of PyTorch's hooks. Each hook checks its arguments by adding them up and
+ * throws when told to. The hooks start with different classes of probed instructions (the kernel
+ * emulates push, jcc, jmp and call, and steps over a mov), so that all of them are tested.
  */
 #include "hooks.h"
 
@@ -58,15 +57,15 @@ __asm__(".text\nhooks_nothing:\n\tret\n");
 ENTRY("_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
       "\tcall hooks_nothing\n\tjmp hooks_oom@PLT");
 
-/* With NOP5 two of them begin with the nop that the kernel may turn into a call: nothing may be put
- * there. */
+/* -DNOP5: two hooks start with a nop that the kernel may turn into a call, where no probe is
+ * allowed. */
 #define NOP5_BYTES "\t.byte 0x0f, 0x1f, 0x44, 0x00, 0x00\n"
 #ifdef NOP5
 #define NOP NOP5_BYTES
 #else
 #define NOP
 #endif
-#ifdef NOP5_LOOP /* and one where a branch leads to what is behind it: no place is left */
+#ifdef NOP5_LOOP /* a hook without any probe site: a branch leads behind the nop */
 ENTRY("_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm",
       NOP5_BYTES "1:\ttest %rdx, %rdx\n\tjs 1b\n\tjmp hooks_new@PLT");
 #else
@@ -78,7 +77,7 @@ ENTRY("_ZN5torch8autograd4impl17set_gradient_edgeERKN2at6TensorENS0_4EdgeE",
       "\tmov %rdi, %rax\n\tjmp *hooks_edge_at(%rip)");
 __asm__(".section .data.rel.local, \"aw\"\nhooks_edge_at:\n\t.quad hooks_edge\n.text\n");
 
-/* These two begin with a push, as the compiler makes them of registers that are to be kept. */
+/* These two start with a push, which compilers make for callee-saved registers. */
 #define KEEP(...) __asm__ volatile("" : : __VA_ARGS__ : "rbx", "r12")
 
 __attribute__((visibility("default"))) void c10::reportMemoryUsageToProfiler(

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef HOOKS_H
 #define HOOKS_H
-/* PyTorch's functions that are probed, as far as their names and their arguments go: see hooks.cc. */
+/* PyTorch's probed functions with the real names and arguments: see hooks.cc. */
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,10 +10,10 @@ namespace hooks
 {
 
 struct thrown {
-	uint64_t words; /* of the call that threw: an odd size, pointer or number asks for it */
+	uint64_t words; /* arguments of the call that threw (odd ones throw) */
 };
 
-/* What a call adds to hooks_sum(), or throws. */
+/* The value that a call adds to hooks_sum(), or throws. */
 inline uint64_t mix(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 {
 	uint64_t h = a * 0x9e3779b97f4a7c15;
@@ -58,7 +58,7 @@ struct InputBuffer {
 	uint64_t number = 0;
 };
 
-/* Beginning like the real one: a table of functions, a sequence number, a thread. */
+/* Same first members as the real class: vtable, sequence number, thread. */
 struct Node {
 	virtual ~Node() = default;
 	virtual void run(InputBuffer &)

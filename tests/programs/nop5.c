@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What a probe on a 5-byte nop does to a process, where the kernel turns such a nop into a call: to
- *one that it is told about, a child of its own that it makes for it. Says on standard output, of
- *whoever called the function at the nop:
+ * Shows what a probe on a 5-byte nop does to a process on kernels that turn such a nop into a call.
+ * The process is a child of this program. Prints, for the process that called the function:
  *
- *   kernel errno N	 of the system call that the kernel's trampoline makes: ENXIO where the
- *hazard is, EPROTO where it is mended, ENOSYS where nops stay nops forked signal N	 what ended
- *a child that was forked after the first hits, 0: nothing wrong N of M	 results of a function that
- *keeps something below its stack pointer, as functions may that call none
+ *   kernel errno N       result of the system call in the kernel's trampoline: ENXIO if the kernel
+ *                        has the defect, EPROTO if it is fixed, ENOSYS if nops stay nops
+ *   forked signal N      signal that ended a child forked after the first hits; 0: none
+ *   wrong N of M         wrong results of a function that uses the red zone below its stack pointer
  *
- * Attaches by perf events, as root.
+ * Sets probes through perf events and needs root.
  */
 #include <errno.h>
 #include <linux/perf_event.h>
@@ -35,7 +34,7 @@ __asm__(".globl at_entry, red_zone, red_zone_nop\n"
 	"red_zone_nop:\n" NOP5
 	"\tmov -8(%rsp), %rax\n\tmov -16(%rsp), %rdx\n\tadd %rdx, %rax\n\tret\n");
 
-/* Where in this program's file an address is. */
+/* Offset of an address in this program's file. */
 static uint64_t file_offset(const void *address)
 {
 	unsigned long start, end, offset, ret = 0;
@@ -67,7 +66,7 @@ static int probe(pid_t pid, const void *address)
 	return (int)syscall(SYS_perf_event_open, &attr, pid, -1, -1, 0);
 }
 
-/* In the child: a line when a probe is to come, and it goes on once that is there. */
+/* In the child: prints a line to request a probe and waits until it is set. */
 static void pause_for_probe(int out, int in)
 {
 	char c = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Another PyTorch's libc10_cuda, as a C++ library may bring it along: it has an allocator, which
- * takes memory for itself. */
+/* A second libc10_cuda, as some C++ libraries bundle it, whose allocator takes memory for
+ * itself. */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdio.h>

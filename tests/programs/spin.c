@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * A thread that does nothing but read the clock, and notes the longest time between two readings:
- * how long the process stood still. Of each gap the kernel knows how much of it the thread was
- * ready and waited for a core
- * (/proc/thread-self/schedstat, second figure): that is another program's doing, and noted apart.
+ * A thread that only reads the clock and keeps the longest time between two readings: the longest
+ * pause of the process. The kernel's count of time ready but not running
+ * (/proc/thread-self/schedstat, second figure) is kept separately: other programs cause that.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -65,7 +64,7 @@ static void *spin(void *unused)
 	return NULL;
 }
 
-/* Begins anew; 0 or an errno. */
+/* Resets the figures; 0 or an errno. */
 int spin_start(void)
 {
 	longest = longest_net = 0;

@@ -1,27 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A target that calls the hooks of hooks.cc as fast as it can, knows how often it has called each,
- * and adds up what came of it. Does what standard input says, a line each, and answers each with
- * one line of JSON:
+ * A target that calls the hooks of hooks.cc as fast as it can, counts the calls and checks their
+ * results. Reads one command per line from standard input and answers each with one line of JSON:
  *
- *   flood THREADS CALLS   each thread so many rounds of allocations and frees; "flood THREADS 0"
- * goes on until the next line beside THREADS        threads that go on while all that follows is
- * done, until the line "calm" throw CALLS           each hook is left by an exception so often, and
- * so are two at a time fork N, vfork N, spawn N    children that call the hooks (but those of
- * spawn, which are programs of their own) threads N             so many at once, that live for a
- * few calls each reload N              the library with the hooks is unloaded, loaded again and
- * called so often load PATH N           a library with cudaMalloc and cudaFree is loaded, called
- * and unloaded so often; before that once for a while without being called, since a tracer may take
- * some time to see it hold PATH, cuda N     a library is loaded and kept; its cudaMalloc and
- * cudaFree are called so often signals SECONDS       rounds while SIGPROF comes as often as it can,
- * to a handler that allocates strict, filter        rounds under seccomp: in a child that may only
- * read, write and exit; in itself, with a filter exec N                (answers nothing) becomes
- * itself again, so often
+ *   flood THREADS CALLS      rounds of allocations and frees per thread; 0: until the next line
+ *   beside THREADS, calm     starts threads that run during the next commands; ends them
+ *   throw CALLS              exceptions leave each hook, and two hooks at a time
+ *   fork N, vfork N, spawn N children that call the hooks (spawn: another program)
+ *   threads N                N threads at once that make a few calls each
+ *   reload N                 unloads, loads and calls the library with the hooks
+ *   load PATH N              loads, calls and unloads a library with cudaMalloc and cudaFree; first
+ *                            keeps it loaded without calls, so that a tracer can find it
+ *   hold PATH, cuda N        loads such a library and keeps it; calls it
+ *   signals SECONDS          rounds under frequent SIGALRM, whose handler allocates
+ *   strict, filter           rounds under seccomp: in a strict child; here with a filter
+ *   exec N                   executes itself N times, without an answer
  *
- * The answer's counts are all calls by this process since its start; "wrong" is how many of its own
- * results were not what they have to be, "bad" how many children ended otherwise than they had to.
- * All addresses differ: that of round n of a thread is its base + 16 * n, so a recording can be
- * told to be without a gap.
+ * The answer's counts cover all calls since the process started. "wrong" counts wrong results,
+ * "bad" counts children with a wrong exit. Addresses are unique: round n of a thread uses its base
+ * + 16 * n, so a recording can be checked for gaps.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -54,8 +51,7 @@ namespace
 {
 
 constexpr int SLOTS = 8;
-constexpr int DEVICES = 64,
-	      BESIDE = 100; /* numbers of devices: each thread has totals of its own */
+constexpr int DEVICES = 64, BESIDE = 100; /* BESIDE: first device of background threads */
 constexpr int OOM_EVERY = 1000, NODE_EVERY = 100;
 
 struct Counts {
@@ -67,7 +63,7 @@ std::atomic<bool> stopped;
 std::atomic<int> next_base;
 char **arguments;
 
-/* The functions of one library with the hooks, as of now. */
+/* The functions of the loaded library with the hooks. */
 struct Library {
 	void *handle = nullptr;
 	uint64_t (*sum)() = nullptr;
@@ -111,7 +107,7 @@ struct Library {
 	}
 };
 
-/* One thread's calls: what it has called and what that has to add up to. */
+/* One thread's calls, with the expected sum of their values. */
 class Worker
 {
       public:
@@ -158,8 +154,8 @@ class Worker
 				drop(i);
 	}
 
-	/* Every hook is left by what it throws itself; evaluate_function also by what a hook throws
-	 * that its node calls. */
+	/* Every hook throws; evaluate_function() also passes on what a hook called by its node
+	 * throws. */
 	void throw_all()
 	{
 		uint64_t ptr = first + 16 * rounds++;
@@ -313,7 +309,7 @@ class Worker
 	at::Tensor tensor{ 2 };
 };
 
-/* n: 0: until `stopped`. */
+/* n: rounds; 0: until `stopped`. */
 void rounds(const Library &lib, uint64_t n, int device = -1)
 {
 	int base = next_base++;
@@ -355,7 +351,7 @@ void flood(const Library &lib, int threads, uint64_t n)
 	wait(all);
 }
 
-/* What a child does, and its exit code: 42. It counts for itself. */
+/* Runs in a child, which counts for itself. Returns its exit code; 42: success. */
 int child(const Library &lib)
 {
 	uint64_t wrong = total.wrong;
@@ -384,8 +380,7 @@ void forks(const Library &lib)
 	expect(pid, 42 << 8, "fork");
 }
 
-/* The child has our memory and none of our identity: it leaves no trace in it but what the sum of
- * this thread is. */
+/* The child shares this process's memory: its only effect is this thread's sum. */
 void vforks(const Library &lib)
 {
 	volatile uint64_t before = lib.sum();
@@ -421,7 +416,7 @@ void threads(const Library &lib, int n)
 	wait(all);
 }
 
-/* Gone means gone: nothing else may hold it. */
+/* Unloads a library and checks that nothing else holds it. */
 void close(void *handle, const char *path)
 {
 	if (dlclose(handle) || dlopen(path, RTLD_NOW | RTLD_NOLOAD))
@@ -473,7 +468,7 @@ std::atomic<int> signals;
 
 void on_signal(int)
 {
-	/* not allowed, and done: none that gets it is in malloc */
+	/* malloc in a handler is safe here: no interrupted thread is within malloc */
 	void *p = malloc(100 + signals % 1000);
 
 	memset(p, 1, 100);
@@ -498,8 +493,8 @@ void under_signals(const Library &lib, double seconds)
 		total.bad++;
 }
 
-/* read, write, exit and sigreturn are all that is left: its end is exit itself, since exit_group is
- * not among them. */
+/* Strict mode allows read, write, exit and sigreturn only, so the child ends by exit, not
+ * exit_group. */
 void strict(const Library &lib)
 {
 	pid_t pid = fork();
@@ -512,8 +507,8 @@ void strict(const Library &lib)
 	expect(pid, 42 << 8, "strict seccomp");
 }
 
-/* In all threads of this process and for good: what it needs to go on, nothing else; all else ends
- * it. */
+/* Allows all threads of this process only the system calls that it needs; others end the
+ * process. */
 void filter()
 {
 	static const int allowed[] = {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Prints what user/torch/cudaalloc.h reads of a process, for tests: one JSON document a line. For
- * each line on standard input one pass; "calibrate" calibrates first, else that is done when it is
- * needed; "quiet" leaves blocks and segments out.
+ * Prints the state that user/torch/cudaalloc.h reads from a process, for tests: one JSON document
+ * per pass. Each line on standard input starts a pass. "calibrate" calibrates first; otherwise
+ * calibration runs when needed. "quiet" omits blocks and segments.
  *
  *   alloc_dump PID
  */

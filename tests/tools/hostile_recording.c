@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Writes a recording in which every name there can be is one of those on standard input: files,
- *functions, modules, classes, threads, nodes, tensors, facts. Each is a line of hexadecimal digits.
- *For tests/e2e/test_hostile.py.
+ * Writes a recording whose names are all read from standard input: files, functions, modules,
+ * classes, threads, nodes, tensors, facts. One name per line, in hex digits. For
+ * tests/e2e/test_hostile.py.
  *
- *	hostile_recording FILE <names
+ *   hostile_recording FILE <names
  */
 #include <fcntl.h>
 #include <linux/types.h>

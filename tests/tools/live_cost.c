@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What a refresh of the live view costs, by how many blocks live: processor time of the rows of
- * each view, and how often it may be shown anew within 1 % of a core. live_cost [BLOCKS ...]
+ * Measures the processor time of a live view refresh by the number of live blocks, and the refresh
+ * rate that uses 1 % of a core: live_cost [BLOCKS ...]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "record/dict.h"
 #include "record/stream.h"
 
-#define LINES 2000 /* of code that allocate, in a hundred modules each twice */
+#define LINES 2000 /* allocating lines, each in two of a hundred modules */
 #define ROUNDS 3
 
 static double cpu_ms(void)

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Writes a made-up recording of any length, the same every time: make_events FILE EVENTS
+ * Writes a synthetic recording of any length, always the same: make_events FILE EVENTS
  *
- * A GPT of 24 blocks in training, by the number of things and by their order like a real one: some
- * thousand stacks of twenty frames, calls of modules that nest, activations that live from forward
- * to backward, gradients of autograd's nodes, an optimizer; a caching allocator that hands out what
- * was given back last, and takes memory below now and then; parameters and states, so that there
- * are some 100,000 live blocks in the middle of a step.
+ * It models the training of a GPT of 24 blocks: a few thousand stacks of twenty frames, nested
+ * module calls, activations that live from forward to backward, gradients, an optimizer, parameters
+ * and optimizer states. The caching allocator reuses the block freed last. About 100,000 blocks are
+ * live in the middle of a step.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,16 +19,16 @@
 #include "record/mtr.h"
 
 #define LAYERS 24
-#define PARTS 12   /* modules a layer */
-#define OPS 14	   /* allocations a call of a module */
-#define MICRO 12   /* forwards before the backward that gives their memory back */
-#define KEPT 50000 /* parameters, gradients and the optimizer's states */
-#define CLASSES 64 /* sizes */
+#define PARTS 12   /* modules per layer */
+#define OPS 14	   /* allocations per module call */
+#define MICRO 12   /* forwards before each backward */
+#define KEPT 50000 /* parameters, gradients and optimizer states */
+#define CLASSES 64 /* size classes */
 #define LIVE_MAX (KEPT + LAYERS * PARTS * OPS * MICRO + 4096)
 
 struct block {
 	uint64_t addr;
-	uint32_t size; /* class */
+	uint32_t size; /* size class */
 };
 
 struct world {
@@ -80,7 +79,7 @@ static struct dict_frame frame(struct world *g, const char *func, const char *fi
 	return (struct dict_frame){ .loc = dict__loc(g->d, loc), .module = module };
 }
 
-/* The stack of one operation, innermost first. */
+/* Stack of an operation, innermost frame first. */
 static uint32_t stack(struct world *g, unsigned int layer, unsigned int part, unsigned int op)
 {
 	struct dict_frame f[24];
@@ -218,7 +217,7 @@ static void forward(struct world *g)
 			call(g, EVENT_ENTER, g->modules[l][p]);
 			for (unsigned int o = 0; o < OPS; o++) {
 				alloc(g, (l + p + o) % CLASSES / 2, g->stacks[l][p][o], 0);
-				if (!(o & 1)) /* something short-lived */
+				if (!(o & 1)) /* a temporary */
 					alloc(g, (l * p + o) % 8, g->stacks[l][p][o], 0),
 						give(g, g->n - 1, g->main);
 			}

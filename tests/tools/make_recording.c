@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Writes a made-up recording, for tests of the exports where nothing can be captured:
- * make_recording FILE [oom|tiny] */
+/* Writes a synthetic recording for tests of the exports: make_recording FILE [oom|tiny] */
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -19,7 +18,7 @@ static int write_event(struct sink *s, const struct event *e)
 
 int main(int argc, char **argv)
 {
-	/* whose exports are small enough to be kept: with all that there is in it */
+	/* tiny: every kind of data once, with exports small enough to keep in the repository */
 	bool tiny = argc > 2 && !strcmp(argv[2], "tiny");
 	struct synthetic_opts opts = {
 		.layers = tiny ? 1 : 12,

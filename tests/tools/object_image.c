@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Saves what the readers of Python objects read of a process (tests/workloads/object_image.py): for
- *tests/fuzz/fuzz_objects.c.
+ * Saves what the readers of Python objects read from a process (tests/workloads/object_image.py),
+ * for tests/fuzz/fuzz_objects.c.
  *
- *	object_image PID FILE KIND ADDRESS ...
+ *   object_image PID FILE KIND ADDRESS ...
  */
 #include <errno.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local, unsigned l
 	return got;
 }
 
-/* Whole pages would be far more than what is read. */
+/* Without paging: whole pages are far more than the readers need. */
 void __wrap_pymem__init(struct pymem *m, const struct python *py, bool paging)
 {
 	(void)paging;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * rank_of_many WORLD_SIZE RANK LOCAL_WORLD_SIZE COMMAND [ARGUMENT...]: one rank of a job in the dry
- * run, not recorded; 0: as the launcher's command line says. Its exit status is ours; on standard
- * error what was waited for in vain.
+ * Runs one rank of a job in the dry run without recording: rank_of_many WORLD_SIZE RANK
+ * LOCAL_WORLD_SIZE COMMAND [ARGUMENT...]. 0: take the value from the launcher's command line. The
+ * exit status is the command's. Standard error names what the rank waited for at a timeout.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static int run(const struct estimate_ranks *r)
 
 	for (; own[n] && n < 125; n++)
 		env[n] = own[n];
-	/* The libraries of the dry run, for the job alone. */
+	/* Only the job gets the dry run's libraries. */
 	if (getenv("DRYRUN_PRELOAD")) {
 		snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", getenv("DRYRUN_PRELOAD"));
 		snprintf(devices, sizeof(devices), "MEMTRACE_DRYRUN_DEVICES=%u",

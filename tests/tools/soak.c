@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Records as the kernel side writes them, as many as are asked for, through what a capture does
- * with them in user space: the queue, the rounds and the decoding of a session, its dict; then the
- * rolling recorder with its folder, the model, and a flight recorder. Made up are the records,
- * their clock, and what code objects say (of which there are none to read); the rest is the
- * program's own.
+ * Feeds generated kernel-side records through a capture's user space: the session's queue, rounds
+ * and decoding, its dict; then the rolling recorder, the model and a flight recorder. Generated are
+ * the records, their clock and the contents of code objects; everything else is the program's code.
  *
- *   soak [-n EVENTS] [-s FOLDER-SIZE] [-t NS-AN-EVENT] [-c EVENTS-A-NEW-LINE] [-F] [-w] FOLDER
+ *   soak [-n EVENTS] [-s FOLDER-SIZE] [-t NS-PER-EVENT] [-c EVENTS-PER-NEW-LINE] [-F] [-w] FOLDER
  *
- * Prints what memory and disk it takes on the way; at the end it compares all totals with its own.
- * -F: with the flight recorder. Exits with 1 if anything differs, or if memory went on growing
- * after a tenth of the way; -w: that is not looked at. SIGTERM ends it early.
+ * Prints memory and disk use during the run and compares all totals at the end. -F: with the flight
+ * recorder. Exits with 1 if a total differs, or if memory grows after the first tenth of the run;
+ * -w: ignore memory growth. SIGTERM ends the run early.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,18 +35,16 @@
 #include "record/totals.h"
 #include "save/rolling_store.h"
 
-#define BATCH 4096 /* records a round */
+#define BATCH 4096 /* records per round */
 #define GPUS 2
-#define DEVICES (GPUS + 1) /* the CPU last, which carries no totals */
-#define SLOTS 4000	   /* blocks that a device may hold */
-#define LINES 1000	   /* that allocate again and again */
-#define DEPTH 8		   /* frames */
-#define STEP_LINE                                                                                  \
-	(LINES -                                                                                   \
-	 1) /* not one of them: where an optimizer's step ends, called by the line before it */
+#define DEVICES (GPUS + 1)    /* the CPU is last and has no totals */
+#define SLOTS 4000	      /* live blocks per device */
+#define LINES 1000	      /* lines that allocate repeatedly */
+#define DEPTH 8		      /* frames */
+#define STEP_LINE (LINES - 1) /* the line where an optimizer's step ends */
 #define STEP_EVENTS 5000
 #define CODE UINT64_C(0x7f0000000000)
-#define GROWTH 1.10 /* that memory may grow from a tenth of the way to the end */
+#define GROWTH 1.10 /* largest factor between memory at a tenth of the run and at the end */
 
 struct slot {
 	uint64_t size; /* 0: free */
@@ -56,7 +52,7 @@ struct slot {
 
 struct device_state {
 	struct slot slots[SLOTS];
-	uint32_t order[SLOTS]; /* live ones first */
+	uint32_t order[SLOTS]; /* live blocks first */
 	uint32_t live;
 	uint64_t allocated, reserved, peak, peak_reserved, allocs, frees, total;
 };
@@ -65,16 +61,16 @@ static struct {
 	uint64_t events_max, ns, new_line_every;
 	uint64_t rng, time, events, steps, sizes, next_line;
 	uint32_t tid, next_tid;
-	uint64_t epoch, ends, bumps; /* as the kernel side counts them */
-	uint64_t sent[LINES];	     /* 1 + epoch under which the stack was sent last */
+	uint64_t epoch, ends, bumps; /* the kernel side's counters */
+	uint64_t sent[LINES];	     /* 1 + epoch of the last time the stack was sent */
 	struct device_state d[DEVICES];
-	struct code code; /* the last that was asked for */
+	struct code code; /* result of the last lookup */
 	struct dict *dict;
 	int (*fn)(void *ctx, const void *rec, size_t len);
 	void *ctx;
 } g;
 
-/* ---- what stands for the kernel side, and for the target's memory ---- */
+/* ---- stand-ins for the kernel side and the target's memory ---- */
 
 int __wrap_probes__consume(struct probes *p, int (*fn)(void *ctx, const void *rec, size_t len),
 			   void *ctx);
@@ -170,8 +166,7 @@ int __wrap_code_cache__need(struct code_cache *c, uint64_t addr, uint64_t epoch)
 	return 0;
 }
 
-/* One code object a line; from LINES on they are of source that was made up on the fly and ran
- * once. */
+/* One code object per line. From LINES on: generated source that ran once. */
 const struct code *__wrap_code_cache__find(const struct code_cache *c, uint64_t addr,
 					   uint64_t epoch)
 {
@@ -197,7 +192,7 @@ const struct code *__wrap_code_cache__find(const struct code_cache *c, uint64_t 
 		n = snprintf(name, sizeof(name), "step%" PRIu64, line < LINES ? line : 0);
 	g.code.func = dict__string(g.dict, name, (size_t)n);
 	if (g.code.file == UINT32_MAX || g.code.func == UINT32_MAX)
-		return NULL; /* the dict is full: a frame without a name */
+		return NULL; /* the dict is full: the frame has no name */
 	return &g.code;
 }
 
@@ -261,7 +256,7 @@ static uint64_t stack_id(uint64_t line, uint64_t epoch)
 	       1;
 }
 
-/* A stack is sent before the first event of an epoch that refers to it. */
+/* Sends a stack before its first event in an epoch. */
 static int send_stack(uint64_t line, uint64_t *ret)
 {
 	struct {
@@ -291,7 +286,7 @@ static int send_stack(uint64_t line, uint64_t *ret)
 	return emit(&rec, sizeof(rec));
 }
 
-/* The code object of a line that ran once goes: all ids are others from then on. */
+/* Frees the code object of a line that ran once: all stack ids change. */
 static int end_line(uint64_t line)
 {
 	struct mt_rec_gone rec = { .h = header(MT_REC_CODE_GONE), .code = CODE + 64 * line };
@@ -305,7 +300,7 @@ static uint64_t pick_size(uint64_t line)
 {
 	uint64_t r = draw();
 
-	/* A line allocates in a few sizes; one in 50 is of a size that there never was before. */
+	/* A line allocates a few sizes; one allocation in 50 has a new size. */
 	if (r % 50)
 		return 512 * (1 + (line * 13 + (r >> 32) % 3) % 64);
 	return 512 * (65 + g.sizes++ % (UINT64_C(1) << 24));
@@ -386,7 +381,7 @@ static int step(void)
 	return err ?: emit(&rec, sizeof(rec));
 }
 
-/* How much is held goes up and down slowly, so that there are new peaks now and then. */
+/* The amount of live memory rises and falls slowly, so new peaks occur. */
 static int one(void)
 {
 	unsigned int device = (unsigned int)(draw() % 8);
@@ -398,7 +393,7 @@ static int one(void)
 	device = device < 5 ? 0 : device < 7 ? 1 : GPUS;
 	d = &g.d[device];
 	want = 800 + (uint32_t)(g.events / 1000 % 800) + (uint32_t)(draw() % 400);
-	if (g.events % 50 == 49) /* a thread that there never was before */
+	if (g.events % 50 == 49) /* a new thread */
 		g.tid = 1000 + g.next_tid++ % 4000000;
 	else if (g.events % 50 == 5)
 		g.tid = 100 + (g.events / 50 & 1);
@@ -420,7 +415,7 @@ int __wrap_probes__consume(struct probes *p, int (*fn)(void *ctx, const void *re
 	(void)p;
 	g.fn = fn;
 	g.ctx = ctx;
-	/* A round looks twice: what comes while it reads waits for the next one. */
+	/* A round drains twice: records that arrive meanwhile belong to the next round. */
 	if (((struct session *)ctx)->queue.len)
 		return 0;
 	for (int i = 0; i < BATCH && !err && g.events < g.events_max; i++)
@@ -428,10 +423,10 @@ int __wrap_probes__consume(struct probes *p, int (*fn)(void *ctx, const void *re
 	return err < 0 ? err : BATCH;
 }
 
-/* ---- who takes it in ---- */
+/* ---- the sinks ---- */
 
 struct soak {
-	struct sink sink; /* first */
+	struct sink sink; /* must be the first member */
 	struct session *s;
 	struct rolling_store *store;
 	struct model *m;
@@ -489,7 +484,7 @@ static int die(const char *what, int err)
 	return 1;
 }
 
-/* ---- what came of it ---- */
+/* ---- the checks ---- */
 
 static bool differs, grew, short_run;
 
@@ -574,8 +569,8 @@ static void check_totals(const struct totals *t)
 	}
 }
 
-/* The last segment alone tells what is there at the end; all of them, and the gap, have all events.
- */
+/* The last part alone has the state at the end. All parts together, and the gap, have all
+ * events. */
 static void check_folder(const char *path)
 {
 	struct folder *f;
@@ -636,7 +631,7 @@ static void progress(const struct soak *k, double begun)
 
 static volatile sig_atomic_t told_to_end;
 
-/* What came until then is compared all the same. */
+/* Ends the run early; totals are compared all the same. */
 static void on_signal(int sig)
 {
 	(void)sig;
@@ -695,7 +690,7 @@ static struct session *make_session(void)
 		return NULL;
 	s->names = symbolizer__new(s->dict, NULL);
 	s->start = 1;
-	/* never looked into: all that is asked of it is answered above */
+	/* opaque: the wrapped functions above never use it */
 	s->probes = (struct probes *)s;
 	if (!s->names || facts__set(s->facts, "pid", "1") || facts__set(s->facts, "comm", "soak") ||
 	    facts__set(s->facts, "start", "2026-01-01T00:00:00.000Z"))

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * How often a verdict on growth is wrong: trend_rates [ROUNDS]. Series at random, of jobs that leak
- * and of jobs that do not, as many as asked for of each kind and length; the same ones each time.
- * Prints a table for docs/LEAKS.md: of each, how many are said to grow, with high and with at least
- * medium confidence.
+ * Measures how often verdicts on growth are wrong: trend_rates [ROUNDS]. Random series of jobs with
+ * and without leaks, the same ones in each run. Prints the table for docs/LEAKS.md: for each kind
+ * and length, the share reported as growing with high and with at least medium confidence.
  */
 #include <math.h>
 #include <stdint.h>
@@ -13,7 +12,7 @@
 #include "model/trend.h"
 
 #define MIB (UINT64_C(1) << 20)
-#define TESTS 20 /* lines of a job whose bytes change at all */
+#define TESTS 20 /* lines of a job whose bytes change */
 
 static uint64_t state;
 
@@ -37,7 +36,7 @@ static double at_least_0(double x)
 	return x > 0 ? x : 0;
 }
 
-/* ---- that do not grow for ever ---- */
+/* ---- series without endless growth ---- */
 
 static void noise(double *v, size_t n)
 {
@@ -45,7 +44,7 @@ static void noise(double *v, size_t n)
 		v[i] = 100 + 20 * normal();
 }
 
-/* One of eight lengths, each as likely. */
+/* One of eight lengths with equal probability. */
 static void buckets(double *v, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -62,7 +61,7 @@ static void random_walk(double *v, size_t n)
 	}
 }
 
-/* The collector comes at some time or other. */
+/* The garbage collector runs at random steps. */
 static void collected(double *v, size_t n)
 {
 	double x = 0;
@@ -73,7 +72,7 @@ static void collected(double *v, size_t n)
 	}
 }
 
-/* Emptied regularly, after less than half of the steps. */
+/* Emptied regularly, in periods below half of the steps. */
 static void sawtooth(double *v, size_t n)
 {
 	double period = 3 + floor(uniform() * ((double)n / 2 - 3)), at = floor(uniform() * period);
@@ -82,7 +81,7 @@ static void sawtooth(double *v, size_t n)
 		v[i] = fmod((double)i + at, period);
 }
 
-/* Emptied after 60 to 100 % of the steps: once, or not at all. */
+/* Emptied after 60 to 100 % of the steps: once or never. */
 static void slow_sawtooth(double *v, size_t n)
 {
 	double period = (0.6 + 0.4 * uniform()) * (double)n, at = floor(uniform() * period);
@@ -91,7 +90,7 @@ static void slow_sawtooth(double *v, size_t n)
 		v[i] = fmod((double)i + at, period);
 }
 
-/* Full after 5 to 80 % of the steps. */
+/* Grows until 5 to 80 % of the steps. */
 static void filling(double *v, size_t n)
 {
 	double full = (0.05 + 0.75 * uniform()) * (double)n;
@@ -100,7 +99,7 @@ static void filling(double *v, size_t n)
 		v[i] = (double)i < full ? (double)i : full;
 }
 
-/* One entry for each of 4 to 20 keys that come at random. */
+/* One entry per key; 4 to 20 keys appear at random. */
 static void keyed(double *v, size_t n)
 {
 	unsigned keys = 4 + (unsigned)(uniform() * 17), seen = 0, count = 0;
@@ -114,7 +113,7 @@ static void keyed(double *v, size_t n)
 	}
 }
 
-/* Sequences of 10 to 40 steps, each as large as it is long. */
+/* Sequences of 10 to 40 steps; size is proportional to length. */
 static void generation(double *v, size_t n)
 {
 	double left = 0, x = 0;
@@ -128,7 +127,7 @@ static void generation(double *v, size_t n)
 	}
 }
 
-/* ---- that do ---- */
+/* ---- series with a leak ---- */
 
 static void leak(double *v, size_t n)
 {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Saves what the kernel side's walk needs of a process that stands still
- *(tests/workloads/walk_stack.py): an image for tests/unit/bpf/test_walk.c and
- *tests/fuzz/fuzz_walk.c, and on standard output the frames as user/python/pythread.c sees them.
+ * Saves what the kernel side's walk reads from a stopped process (tests/workloads/walk_stack.py):
+ * an image for tests/unit/bpf/test_walk.c and tests/fuzz/fuzz_walk.c. Prints the frames found by
+ * user/python/pythread.c.
  *
- *	walk_image PID IMAGE [ADDRESS ...]     of the objects whose _wrapped_call_impl is on the
- *stack
+ *   walk_image PID IMAGE [ADDRESS ...]
+ *
+ * ADDRESS: an object whose _wrapped_call_impl is on the stack.
  */
 #include <fcntl.h>
 #include <inttypes.h>

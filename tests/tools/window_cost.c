@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What windows cost the recorder, on the events of a recording: ns an event of being between
- * windows, in one, with look-back, and of plain recording. window_cost RECORDING: docs/WINDOWS.md.
+ * Measures the recorder's cost of windows on a recording's events, in ns per event: between
+ * windows, in a window, with look-back, and plain recording. window_cost RECORDING:
+ * docs/WINDOWS.md.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -101,7 +102,7 @@ int main(int argc, char **argv)
 	}
 	if (!n)
 		return 1;
-	/* The writer puts no more into the dict than is there. */
+	/* The cast is safe: the writer adds nothing that the dict lacks. */
 	for (int i = 0; i < 3 && !err; i++) {
 		struct dict *d = (struct dict *)mtr_reader__dict(r);
 		const struct facts *f = mtr_reader__facts(r);
