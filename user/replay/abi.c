@@ -18,17 +18,17 @@
 
 #define CLASS "_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
 #define TABLE "_ZTVN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocatorE"
-#define TABLE_MAX 4096u /* bytes; 2.15's has 470 */
+#define TABLE_MAX 4096u /* bytes; version 2.15 has 470 */
 #define RELA_MAX (1ULL << 28)
-#define CHUNK 4096u /* relocations at once */
+#define CHUNK 4096u /* relocations per read */
 #define NONE (~0u)
 
-/* The functions' forms over all versions that have been looked at, 2.1 to 2.15; which of them is
- * there does not matter to us. */
+/* Forms of each function in PyTorch 2.1 to 2.15. Each version has only one form; the call is the
+ * same. */
 static const struct wanted {
 	const char *what;
 	const char *names[3];
-	size_t where; /* in struct replay_torch */
+	size_t where; /* offset in struct replay_torch */
 } wanted[] = {
 	{ "raw_alloc_with_stream",
 	  { CLASS "21raw_alloc_with_streamEmP11CUstream_st" },
@@ -46,12 +46,12 @@ static const struct wanted {
 
 struct table {
 	uint64_t addr, size;
-	uint64_t function[N_WANTED]; /* addresses in the file, 0: not there */
+	uint64_t function[N_WANTED]; /* addresses in the file; 0: missing */
 	unsigned slot[N_WANTED];
 	uint64_t dynsym, n_dynsym;
 };
 
-static void look_up(const struct elf *e, struct table *t)
+static void find_functions(const struct elf *e, struct table *t)
 {
 	for (size_t i = 0; i < N_WANTED; i++) {
 		t->slot[i] = NONE;
@@ -64,7 +64,7 @@ static void look_up(const struct elf *e, struct table *t)
 	}
 }
 
-/* What a relocation puts into the table: a function of the file itself. 0: something else. */
+/* Returns the address that a relocation writes, if it is a function of this file; otherwise 0. */
 static uint64_t target_of(const struct elf *e, const struct table *t, const Elf64_Rela *r)
 {
 	uint32_t type = (uint32_t)ELF64_R_TYPE(r->r_info);
@@ -80,11 +80,11 @@ static uint64_t target_of(const struct elf *e, const struct table *t, const Elf6
 	return sym.st_shndx == SHN_UNDEF ? 0 : sym.st_value;
 }
 
-static void take(const struct elf *e, struct table *t, const Elf64_Rela *r)
+static void match_relocation(const struct elf *e, struct table *t, const Elf64_Rela *r)
 {
 	uint64_t to, in = r->r_offset - t->addr;
 
-	/* Two words stand before the first function: an offset and the class's type. */
+	/* Skip two words before the first function: an offset and the class's type. */
 	if (in >= t->size || in < 16 || in % 8)
 		return;
 	to = target_of(e, t, r);
@@ -93,7 +93,7 @@ static void take(const struct elf *e, struct table *t, const Elf64_Rela *r)
 			t->slot[i] = (unsigned)(in / 8 - 2);
 }
 
-/* Fills in t->slot. False: the file has no such table. */
+/* Fills t->slot. False: the file has no such table. */
 static bool read_table(const struct elf *e, struct table *t)
 {
 	Elf64_Rela *r = NULL;
@@ -108,7 +108,7 @@ static bool read_table(const struct elf *e, struct table *t)
 	t->addr = sym.value;
 	t->size = sym.size;
 	t->n_dynsym = dynsym_size / sizeof(Elf64_Sym);
-	look_up(e, t);
+	find_functions(e, t);
 	r = malloc(CHUNK * sizeof(*r));
 	for (uint64_t at = 0; r && ok && at + sizeof(*r) <= size; at += CHUNK * sizeof(*r)) {
 		size_t bytes = size - at < CHUNK * sizeof(*r)
@@ -117,14 +117,14 @@ static bool read_table(const struct elf *e, struct table *t)
 
 		ok = !elf__read(e, rela + at, r, bytes);
 		for (size_t i = 0; ok && i < bytes / sizeof(*r); i++)
-			take(e, t, &r[i]);
+			match_relocation(e, t, &r[i]);
 	}
 	ok = ok && r;
 	free(r);
 	return ok;
 }
 
-static int slots(struct replay_torch *ret, const char *dir, struct failure *f)
+static int find_slots(struct replay_torch *ret, const char *dir, struct failure *f)
 {
 	static const char *const files[] = { "libtorch_cuda.so", "libtorch_python.so" };
 
@@ -156,7 +156,7 @@ static int slots(struct replay_torch *ret, const char *dir, struct failure *f)
 		dir);
 }
 
-/* __version__ = '2.11.0+cu130' */
+/* Parses a line such as: __version__ = '2.11.0+cu130' */
 static void read_version(struct replay_torch *ret)
 {
 	int fd = openat(ret->dir, "../version.py", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -189,7 +189,7 @@ int replay_torch__find(const struct replay_opts *opts, const struct facts *facts
 	ret->dir = replay_trust__find(opts, facts, dir, sizeof(dir), f);
 	if (ret->dir < 0)
 		return ret->dir;
-	/* Above the places that descriptors have in the replayer. */
+	/* Move the descriptor above the numbers that the replayer uses. */
 	high = fcntl(ret->dir, F_DUPFD_CLOEXEC, 16);
 	if (high < 0)
 		return failure__set(f, EXIT_FAILED, -errno, "%s: %s", dir, strerror(errno));
@@ -199,5 +199,5 @@ int replay_torch__find(const struct replay_opts *opts, const struct facts *facts
 	    sizeof(ret->lib))
 		return failure__set(f, EXIT_UNUSABLE, -ENAMETOOLONG, "%s: too long a name", dir);
 	read_version(ret);
-	return slots(ret, dir, f);
+	return find_slots(ret, dir, f);
 }

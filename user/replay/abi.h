@@ -2,10 +2,9 @@
 #ifndef MT_REPLAY_ABI_H
 #define MT_REPLAY_ABI_H
 /*
- * Where a PyTorch is, and where in its allocator's table of virtual functions each function stands.
- * PyTorch's pluggable allocator derives from the same class as the native one, and its table,
- * unlike that one's, has names: the functions are exported. So each place is known by name,
- * whatever the version.
+ * Finds a PyTorch, and the slots of its allocator's functions in the table of virtual functions.
+ * PyTorch's pluggable allocator derives from the same class as the native one, and its functions
+ * are exported by name. So the slots of both are known without a list of versions.
  */
 #include <limits.h>
 #include <stdbool.h>
@@ -15,14 +14,14 @@ struct failure;
 struct replay_opts;
 
 struct replay_torch {
-	char lib[PATH_MAX]; /* libc10_cuda.so, for messages */
-	int dir;	    /* its folder (O_PATH), by which it is loaded; -1: none */
-	char version[64];   /* of torch/version.py; "" not known */
+	char lib[PATH_MAX]; /* path of libc10_cuda.so, for messages */
+	int dir;	    /* descriptor (O_PATH) of its folder, which loads it; -1: none */
+	char version[64];   /* version in torch/version.py; "": unknown */
 	unsigned raw_alloc, raw_delete, init, empty_cache, set_fraction;
 };
 
-/* Finds the PyTorch of opts->python, else the recorded one (trust.h). 0, or -errno and *f;
- * ret->dir is the caller's to close either way. */
+/* Finds the PyTorch of opts->python, otherwise the recorded one (trust.h). Returns 0, or -errno and
+ * *f. The caller closes ret->dir in both cases. */
 int replay_torch__find(const struct replay_opts *opts, const struct facts *facts,
 		       struct replay_torch *ret, struct failure *f);
 

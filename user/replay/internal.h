@@ -13,19 +13,20 @@ struct mtr_reader;
 struct model;
 
 struct replay {
-	struct mtr_reader *reader; /* its dictionary has the names */
-	struct model *words;	   /* empty: for what stacks mean */
-	int spool;		   /* the recording, where it came through a pipe; -1 */
+	struct mtr_reader *reader; /* reader of the recording; its dictionary has the names */
+	struct model *resolver;	   /* model without events, which resolves stacks */
+	int spool;		   /* copy of a recording that came through a pipe; -1: none */
 	int plan;
 	struct replay_plan_info info;
 	struct replay_torch torch;
 	bool own; /* as in replay_opts */
 	const struct user *user;
 	struct replay_about about;
-	bool refuse;   /* what ran out of memory did not do so because of the device's size: that is
-			  not known, or there was a lower limit */
-	bool fraction; /* under its own settings: set_per_process_memory_fraction() seems to have
-			  been called */
+	/* True if something other than the device's size caused the out-of-memory errors: the size
+	 * is unknown, or a lower limit was set. */
+	bool refuse;
+	/* True if set_per_process_memory_fraction() was probably called in the recorded program. */
+	bool fraction;
 	char replayer[PATH_MAX], dryrun[PATH_MAX];
 };
 
@@ -38,16 +39,16 @@ struct replay_run_opts {
 	void *ctx;
 };
 
-/* Starts the replayer and waits for its end. 0, or -errno and *f: what it said. */
+/* Runs the replayer to its end. Returns 0, or -errno and its message in *f. */
 int replay_run__try(const struct replay *r, const struct replay_run_opts *opts,
 		    struct replay_answer *ret, struct failure *f);
-/* Where it is, in r->replayer. 0, or -errno and *f. */
+/* Finds the replayer and sets r->replayer. Returns 0, or -errno and *f. */
 int replay_run__find(struct replay *r, struct failure *f);
-/* What is not PyTorch's on the device, before anybody else takes any. */
+/* Bytes of the device that CUDA and other code take before PyTorch allocates. */
 uint64_t replay__context(const struct replay *r);
 
-/* Reads the recording of opts->path into a plan: sets reader, words, spool, plan, info, and what of
- * about is known by that. */
+/* Converts the recording of opts->path to a plan. Sets reader, resolver, spool, plan, info, and the
+ * fields of about that follow from them. */
 int replay_read__plan(struct replay *r, const struct replay_opts *opts, struct failure *f);
 
 #endif

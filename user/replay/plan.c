@@ -9,7 +9,7 @@
 #include "lib/array.h"
 #include "replay/plan_internal.h"
 
-#define CONTEXT_GUESS (512ULL << 20) /* where the driver's figure is not known yet */
+#define CONTEXT_GUESS (512ULL << 20) /* bytes, until the driver's figure is known */
 
 struct replay_plan_maker *replay_plan__new(int fd, uint8_t device, uint64_t total)
 {
@@ -46,7 +46,7 @@ void replay_plan__free(struct replay_plan_maker *p)
 	free(p);
 }
 
-/* A number out of those that are free, else a new one. */
+/* Returns a free number, or a new one. */
 static int take_number(uint32_t *free_numbers, size_t *n_free, uint32_t *n, uint32_t *ret)
 {
 	if (*n_free) {
@@ -74,8 +74,8 @@ int replay_plan__slot(struct replay_plan_maker *p, uint64_t addr, uint32_t *ret)
 	return err ? err : map64__set(p->live, addr, *ret);
 }
 
-/* What the recorded allocator said after an event stands before it in the plan. */
-static int expect(struct replay_plan_maker *p, const struct event *e)
+/* Writes the recorded reserved bytes after the event; the plan has them before the event. */
+static int write_expected(struct replay_plan_maker *p, const struct event *e)
 {
 	if (!e->totals)
 		return 0;
@@ -99,7 +99,7 @@ static int free_slot(struct replay_plan_maker *p, uint64_t slot, uint64_t index,
 	return err ? err : free_number(&p->free_slots, &p->n_free, &p->cap_free, (uint32_t)slot);
 }
 
-/* The allocation that waited for what was asked. */
+/* Writes the pending allocation. */
 static int flush_pending(struct replay_plan_maker *p)
 {
 	const struct event *e = &p->pending;
@@ -117,12 +117,12 @@ static int flush_pending(struct replay_plan_maker *p)
 	}
 	seg = plan_pools__find(&p->pools, e->addr);
 	number = seg ? seg->number : 0;
-	plan_pools__has(&p->pools, number, e->size);
+	plan_pools__note_block(&p->pools, number, e->size);
 	if (!err && number != p->segment)
 		err = plan_out__op(&p->out, REPLAY_POOL, (uint64_t[]){ number }, 1);
 	p->segment = number;
 	if (!err)
-		err = expect(p, e);
+		err = write_expected(p, e);
 	if (!err)
 		err = replay_plan__slot(p, e->addr, &slot);
 	if (err)
@@ -136,9 +136,9 @@ static int flush_pending(struct replay_plan_maker *p)
 }
 
 /*
- * Memory went back to CUDA. If the device was full, the allocator did that to make room for what it
- * took next, and a replay does it by itself where the device is full; else the program had the
- * cache emptied.
+ * Decides why the allocator gave memory back. On a full device it did so for the next request, and
+ * a replay repeats that by itself. Otherwise the program emptied the cache, and the plan must say
+ * so.
  */
 static int note_given(struct replay_plan_maker *p, const struct event *next)
 {
@@ -183,7 +183,7 @@ static int on_free(struct replay_plan_maker *p, const struct event *e, uint64_t 
 		return 0;
 	}
 	if (!err)
-		err = expect(p, e);
+		err = write_expected(p, e);
 	if (!err)
 		err = free_slot(p, slot, index, e->time);
 	p->info.events++;
@@ -201,13 +201,13 @@ static int on_oom(struct replay_plan_maker *p, const struct event *e, uint64_t i
 				     (uint64_t[]){ e->size, stack, e->node }, 3);
 }
 
-/* Memory that is not the allocator's, but the device's. */
-static bool counts(const struct event *e)
+/* True for calls that take device memory. */
+static bool is_device_memory(const struct event *e)
 {
 	return e->how == MEM_DEVICE || e->how == MEM_ASYNC || e->how == MEM_PHYSICAL;
 }
 
-static int others_take(struct replay_plan_maker *p, const struct event *e)
+static int take_for_others(struct replay_plan_maker *p, const struct event *e)
 {
 	uint32_t number;
 	int err = take_number(p->free_others, &p->n_free_others, &p->n_others, &number);
@@ -221,7 +221,7 @@ static int others_take(struct replay_plan_maker *p, const struct event *e)
 	return err ? err : plan_out__op(&p->out, REPLAY_TAKE, (uint64_t[]){ number, e->size }, 2);
 }
 
-static int others_give(struct replay_plan_maker *p, const struct event *e)
+static int give_from_others(struct replay_plan_maker *p, const struct event *e)
 {
 	uint64_t number;
 	int err;
@@ -241,15 +241,15 @@ static int on_take(struct replay_plan_maker *p, const struct event *e)
 	int err;
 
 	if (!(e->flags & MEM_BY_ALLOCATOR)) {
-		if (!counts(e) || map64__get(p->others, e->addr, &number) || !e->size)
+		if (!is_device_memory(e) || map64__get(p->others, e->addr, &number) || !e->size)
 			return 0;
-		return others_take(p, e);
+		return take_for_others(p, e);
 	}
 	if (e->how == MEM_DEVICE || e->how == MEM_PHYSICAL) {
 		p->took = true;
 		p->took_bytes = e->size;
 	}
-	/* Expandable segments: whatever is mapped there is of one stream. */
+	/* All mappings in the range of an expandable segment belong to one stream. */
 	if (e->how == MEM_RESERVED)
 		return plan_pools__add(&p->pools, e->addr, e->size, true);
 	if (e->how == MEM_MAPPED)
@@ -263,7 +263,7 @@ static int on_take(struct replay_plan_maker *p, const struct event *e)
 static int on_give(struct replay_plan_maker *p, const struct event *e)
 {
 	if (!(e->flags & MEM_BY_ALLOCATOR))
-		return others_give(p, e);
+		return give_from_others(p, e);
 	if (e->how == MEM_DEVICE)
 		p->gave |= plan_pools__remove(&p->pools, e->addr);
 	else
@@ -273,14 +273,13 @@ static int on_give(struct replay_plan_maker *p, const struct event *e)
 
 static void on_used(struct replay_plan_maker *p, const struct event *e)
 {
-	uint64_t ours = p->reserved + p->others_bytes;
+	uint64_t known = p->reserved + p->others_bytes;
 
-	/* Between a call for memory and the event that it was for, reserved is not what it will be.
-	 */
-	if (!p->has_totals || p->gave || p->took || e->size < ours || e->size < p->highest_used)
+	/* Ignore figures between a memory call and its event, while reserved is outdated. */
+	if (!p->has_totals || p->gave || p->took || e->size < known || e->size < p->highest_used)
 		return;
 	p->highest_used = e->size;
-	p->info.context = e->size - ours;
+	p->info.context = e->size - known;
 	p->info.context_known = true;
 }
 
@@ -294,22 +293,22 @@ static int on_segment(struct replay_plan_maker *p, const struct event *e)
 		seg = plan_pools__find(&p->pools, e->addr);
 	}
 	if (seg)
-		plan_pools__is_of(&p->pools, seg->number, e->cuda_stream, e->pool);
+		plan_pools__set_pool(&p->pools, seg->number, e->cuda_stream, e->pool);
 	return err;
 }
 
-static void on_asked(struct replay_plan_maker *p, const struct event *e)
+static void on_requested(struct replay_plan_maker *p, const struct event *e)
 {
 	const struct plan_segment *seg = plan_pools__find(&p->pools, e->addr);
 
 	if (seg)
-		plan_pools__asked_of(&p->pools, seg->number, e->cuda_stream);
+		plan_pools__set_stream(&p->pools, seg->number, e->cuda_stream);
 	if (p->has_pending && p->pending.addr == e->addr && e->requested <= p->pending.size)
 		p->pending.requested = e->requested;
 }
 
-/* Of memory calls the device is not always known. */
-static bool ours(const struct replay_plan_maker *p, const struct event *e)
+/* True for events of this device. The device of a memory call may be unknown. */
+static bool is_on_device(const struct replay_plan_maker *p, const struct event *e)
 {
 	bool call = e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE;
 
@@ -318,7 +317,7 @@ static bool ours(const struct replay_plan_maker *p, const struct event *e)
 		(call && (e->device.index == DEVICE_UNKNOWN || e->kind == EVENT_CUDA_FREE)));
 }
 
-static bool of_state(const struct event *e)
+static bool is_state(const struct event *e)
 {
 	return e->kind == EVENT_SEGMENT || e->kind == EVENT_BLOCK;
 }
@@ -330,10 +329,10 @@ int replay_plan__event(struct replay_plan_maker *p, const struct event *e, uint6
 
 	if (e->kind == EVENT_LOST)
 		p->info.lost += e->size;
-	if (!ours(p, e))
+	if (!is_on_device(p, e))
 		return 0;
 	if (!p->state.over) {
-		if (of_state(e))
+		if (is_state(e))
 			return plan_state__keep(&p->state, e);
 		if (e->kind == EVENT_STATE || e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) {
 			err = plan_state__write(p, e);
@@ -342,7 +341,7 @@ int replay_plan__event(struct replay_plan_maker *p, const struct event *e, uint6
 		if (err)
 			return err;
 	}
-	/* Whatever comes next, what was asked for the last one has come by now. */
+	/* No EVENT_REQUESTED for the pending allocation can follow now. */
 	if (e->kind != EVENT_REQUESTED)
 		err = flush_pending(p);
 	if (err)
@@ -361,7 +360,7 @@ int replay_plan__event(struct replay_plan_maker *p, const struct event *e, uint6
 	case EVENT_SEGMENT:
 		return on_segment(p, e);
 	case EVENT_REQUESTED:
-		on_asked(p, e);
+		on_requested(p, e);
 		return 0;
 	case EVENT_USED:
 		on_used(p, e);

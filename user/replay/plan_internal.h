@@ -1,48 +1,50 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_REPLAY_PLAN_INTERNAL_H
 #define MT_REPLAY_PLAN_INTERNAL_H
-/* What the parts of replay_plan share: its output, and whose pool a block is of. */
+/* Data shared by the parts of replay_plan: the output, and the pools of blocks. */
 #include <stddef.h>
 
 #include "lib/map64.h"
 #include "replay/plan.h"
 #include "replay/wire.h"
 
-/* ---- plan_out.c: operations into the file ---- */
+/* ---- plan_out.c: writing operations ---- */
 
 struct plan_out {
 	int fd;
 	uint64_t at; /* bytes written */
 	size_t n;
 	uint8_t buf[1 << 16];
-	uint64_t event, time; /* of the last operation that had them */
+	uint64_t event, time; /* event and time of the last operation with EVENT */
 };
 
-/* All: 0 or -errno. */
+/* Writes raw bytes. All functions return 0 or -errno. */
 int plan_out__bytes(struct plan_out *o, const void *data, size_t size);
-/* An operation with n numbers behind it. */
+/* Writes an operation with n numbers. */
 int plan_out__op(struct plan_out *o, enum replay_op op, const uint64_t *v, size_t n);
-/* With EVENT in front of them. */
+/* Writes an operation with EVENT and n numbers. */
 int plan_out__event(struct plan_out *o, enum replay_op op, uint64_t event, uint64_t time,
 		    const uint64_t *v, size_t n);
 int plan_out__flush(struct plan_out *o);
 
-/* ---- plan_pools.c: segments, and whose they are ---- */
+/* ---- plan_pools.c: segments and their pools ---- */
 
 struct plan_segment {
 	uint64_t addr, size;
-	uint32_t number; /* never used again; 0 is of blocks in no known segment */
+	uint32_t number; /* unique number; 0: blocks in no known segment */
 };
 
 enum plan_size { PLAN_ANY, PLAN_SMALL, PLAN_LARGE, PLAN_SIZES };
 
-struct plan_owner {	/* of a segment, by its number */
-	uint32_t pool1; /* 1 + its pool; 0: nobody has said */
-	bool has_asked;
-	bool range; /* the addresses of an expandable segment: a pool has one for small and one for
-		       large blocks */
-	uint8_t size;	/* enum plan_size of the blocks in it */
-	uint64_t asked; /* stream, as an allocation in it named it */
+/* The pool of a segment, by the segment's number. */
+struct plan_owner {
+	uint32_t pool1; /* 1 + pool; 0: unknown */
+	bool has_stream;
+	/* True for the address range of an expandable segment. A pool has one for small and one for
+	 * large blocks. */
+	bool range;
+	uint8_t size;	 /* enum plan_size of its blocks */
+	uint64_t stream; /* stream according to an allocation in it */
 };
 
 struct plan_pool {
@@ -50,7 +52,7 @@ struct plan_pool {
 };
 
 struct plan_pools {
-	struct plan_segment *segments; /* there now, by address */
+	struct plan_segment *segments; /* present segments, by address */
 	size_t n, cap;
 	struct plan_owner *owners;
 	size_t n_owners, cap_owners;
@@ -58,35 +60,35 @@ struct plan_pools {
 	uint32_t n_pools;
 };
 
-/* 0 or -ENOMEM. */
+/* Returns 0 or -ENOMEM. */
 int plan_pools__init(struct plan_pools *p);
 void plan_pools__free(struct plan_pools *p);
-/* A segment is there; what lay there before is not. -ENOMEM. */
+/* Adds a segment and removes segments that it overlaps. Returns 0 or -ENOMEM. */
 int plan_pools__add(struct plan_pools *p, uint64_t addr, uint64_t size, bool range);
-/* Memory was mapped right behind one: it is the same one, and larger. Nothing where there is none,
- * or no room. */
+/* Extends the segment that ends at addr. Does nothing without such a segment, or if another segment
+ * follows too closely. */
 void plan_pools__extend(struct plan_pools *p, uint64_t addr, uint64_t size);
-/* One that begins there is given back. False: there was none. */
+/* Removes the segment that starts at addr. False: no such segment. */
 bool plan_pools__remove(struct plan_pools *p, uint64_t addr);
-/* NULL: in none. */
+/* Returns the segment that contains addr, or NULL. */
 struct plan_segment *plan_pools__find(struct plan_pools *p, uint64_t addr);
-/* It is said to be of this stream and pool: of all of it, or, by an allocation, of its stream
- * alone. */
-void plan_pools__is_of(struct plan_pools *p, uint32_t number, uint64_t stream,
-		       const uint64_t id[2]);
-void plan_pools__asked_of(struct plan_pools *p, uint32_t number, uint64_t stream);
-/* A block of that size was handed out in it. */
-void plan_pools__has(struct plan_pools *p, uint32_t number, uint64_t size);
-/* At the end: the pool of each number, and how many nobody knew. owners[i].pool1 is not 0 any more.
- * 0 or -ENOMEM. */
+/* plan_pools__set_pool() sets a segment's stream and private pool, from the allocator's tables.
+ * plan_pools__set_stream() sets only its stream, from an allocation. */
+void plan_pools__set_pool(struct plan_pools *p, uint32_t number, uint64_t stream,
+			  const uint64_t id[2]);
+void plan_pools__set_stream(struct plan_pools *p, uint32_t number, uint64_t stream);
+/* Notes the size of a block in the segment. */
+void plan_pools__note_block(struct plan_pools *p, uint32_t number, uint64_t size);
+/* Chooses a pool for every segment at the end, so that no pool1 is 0. *unknown: segments whose
+ * stream is unknown. Returns 0 or -ENOMEM. */
 int plan_pools__settle(struct plan_pools *p, unsigned *unknown);
 
-/* ---- plan_state.c: what was there before the first event ---- */
+/* ---- plan_state.c: blocks from before the first event ---- */
 
 struct plan_state {
 	struct event *segments, *blocks;
 	size_t n_segments, cap_segments, n_blocks, cap_blocks;
-	bool over; /* all has been told, or an event came */
+	bool over; /* true after an EVENT_STATE or the first other event */
 };
 
 struct replay_plan_maker {
@@ -97,23 +99,23 @@ struct replay_plan_maker {
 	uint32_t *free_slots;
 	size_t n_free, cap_free;
 	uint32_t n_slots;
-	/* Memory that others have from the device. */
+	/* Device memory of other code than the allocator. */
 	struct map64 *others; /* address or handle -> number */
-	uint64_t *other_size; /* by number */
+	uint64_t *other_size; /* size by number */
 	size_t cap_other_size;
 	uint32_t *free_others;
 	size_t n_free_others, cap_free_others;
 	uint32_t n_others;
 	uint64_t others_bytes;
-	struct event pending; /* an allocation whose EVENT_REQUESTED may come */
+	struct event pending; /* allocation that may still get an EVENT_REQUESTED */
 	uint64_t pending_index;
 	uint32_t pending_stack;
 	bool has_pending;
-	uint32_t segment;  /* of the last REPLAY_POOL */
-	uint64_t reserved; /* of the last event with totals */
-	uint64_t expected; /* of the last REPLAY_RESERVED */
+	uint32_t segment;  /* segment of the last REPLAY_POOL */
+	uint64_t reserved; /* reserved bytes after the last event with totals */
+	uint64_t expected; /* value of the last REPLAY_RESERVED */
 	bool has_totals, has_expected;
-	/* Memory that the allocator gave back, and took, since its last event. */
+	/* Memory that the allocator gave back or took since its last event. */
 	bool gave, took;
 	uint64_t took_bytes;
 	uint64_t highest_used;
@@ -122,13 +124,13 @@ struct replay_plan_maker {
 	struct replay_plan_info info;
 };
 
-/* Keeps it. 0 or -ENOMEM. */
+/* Keeps an EVENT_SEGMENT or EVENT_BLOCK. Returns 0 or -ENOMEM. */
 int plan_state__keep(struct plan_state *s, const struct event *e);
 void plan_state__free(struct plan_state *s);
-/* Writes all that was kept; e: EVENT_STATE, or the first other event. 0 or -errno. */
+/* Writes all kept events. e: EVENT_STATE, or the first other event. Returns 0 or -errno. */
 int plan_state__write(struct replay_plan_maker *p, const struct event *e);
 
-/* A slot for a block at that address. 0 or -errno. */
+/* Assigns a slot to a block at addr. Returns 0 or -errno. */
 int replay_plan__slot(struct replay_plan_maker *p, uint64_t addr, uint32_t *ret);
 
 #endif

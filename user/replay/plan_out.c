@@ -42,12 +42,13 @@ int plan_out__bytes(struct plan_out *o, const void *data, size_t size)
 	return 0;
 }
 
-#define MOST 8 /* numbers of an operation, those of EVENT included */
+/* Most numbers of an operation, with those of EVENT. */
+#define NUMBERS_MAX 8
 
 int plan_out__op(struct plan_out *o, enum replay_op op, const uint64_t *v, size_t n)
 {
 	uint8_t *p;
-	int err = sizeof(o->buf) - o->n < 1 + MOST * VARINT_MAX ? plan_out__flush(o) : 0;
+	int err = sizeof(o->buf) - o->n < 1 + NUMBERS_MAX * VARINT_MAX ? plan_out__flush(o) : 0;
 
 	if (err)
 		return err;
@@ -62,7 +63,7 @@ int plan_out__op(struct plan_out *o, enum replay_op op, const uint64_t *v, size_
 int plan_out__event(struct plan_out *o, enum replay_op op, uint64_t event, uint64_t time,
 		    const uint64_t *v, size_t n)
 {
-	uint64_t all[MOST] = { event - o->event, zigzag(time - o->time) };
+	uint64_t all[NUMBERS_MAX] = { event - o->event, zigzag(time - o->time) };
 
 	if (n)
 		memcpy(all + 2, v, n * sizeof(*v));

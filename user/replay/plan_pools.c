@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Segments by address, and whose they are. A segment serves the blocks of one stream and one pool.
- * When it is taken nobody says of which; readings of the allocator's tables do later, and
- * allocations whose EVENT_REQUESTED was recorded name their stream. So blocks refer to segments by
- * number, and what these are is settled at the end.
+ * Segments by address, and their pools. A segment serves the blocks of one stream and one pool. The
+ * call that takes it does not tell which. Later readings of the allocator's tables do, and an
+ * EVENT_REQUESTED names the stream of its allocation. So blocks refer to segments by number, and
+ * plan_pools__settle() chooses the pools at the end.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,12 +13,12 @@
 #include "replay/plan_internal.h"
 
 #define MAX_NUMBERS (1u << 24)
-#define MAX_SEGMENTS (1u << 17)	 /* at once; jobs have some 10,000 */
-#define SMALL_BLOCK (1ULL << 20) /* the largest of the pool for small blocks */
+#define MAX_SEGMENTS (1u << 17)	 /* present at one time; jobs have about 10,000 */
+#define SMALL_BLOCK (1ULL << 20) /* largest block in the pool for small blocks */
 
 int plan_pools__init(struct plan_pools *p)
 {
-	p->n_pools = 1; /* the default stream, outside of all private pools */
+	p->n_pools = 1; /* pool 0: the default stream without a private pool */
 	if (array__grow(&p->owners, &p->cap_owners, 1, sizeof(*p->owners)))
 		return -ENOMEM;
 	p->owners[p->n_owners++] = (struct plan_owner){ 0 };
@@ -31,8 +31,8 @@ void plan_pools__free(struct plan_pools *p)
 	free(p->owners);
 }
 
-/* The first that ends above addr. */
-static size_t above(const struct plan_pools *p, uint64_t addr)
+/* Returns the index of the first segment that ends above addr. */
+static size_t find_above(const struct plan_pools *p, uint64_t addr)
 {
 	size_t low = 0, high = p->n;
 
@@ -49,7 +49,7 @@ static size_t above(const struct plan_pools *p, uint64_t addr)
 
 int plan_pools__add(struct plan_pools *p, uint64_t addr, uint64_t size, bool range)
 {
-	size_t from = above(p, addr), to = from;
+	size_t from = find_above(p, addr), to = from;
 	uint32_t number = 0;
 
 	if (!size || addr > UINT64_MAX - size || p->n >= MAX_SEGMENTS)
@@ -72,7 +72,7 @@ int plan_pools__add(struct plan_pools *p, uint64_t addr, uint64_t size, bool ran
 
 void plan_pools__extend(struct plan_pools *p, uint64_t addr, uint64_t size)
 {
-	size_t next = above(p, addr);
+	size_t next = find_above(p, addr);
 	struct plan_segment *s = next ? &p->segments[next - 1] : NULL;
 
 	if (s && s->addr + s->size == addr && addr <= UINT64_MAX - size &&
@@ -82,7 +82,7 @@ void plan_pools__extend(struct plan_pools *p, uint64_t addr, uint64_t size)
 
 bool plan_pools__remove(struct plan_pools *p, uint64_t addr)
 {
-	size_t i = above(p, addr);
+	size_t i = find_above(p, addr);
 
 	if (i == p->n || p->segments[i].addr != addr)
 		return false;
@@ -93,7 +93,7 @@ bool plan_pools__remove(struct plan_pools *p, uint64_t addr)
 
 struct plan_segment *plan_pools__find(struct plan_pools *p, uint64_t addr)
 {
-	size_t i = above(p, addr);
+	size_t i = find_above(p, addr);
 
 	return i < p->n && p->segments[i].addr <= addr ? &p->segments[i] : NULL;
 }
@@ -111,35 +111,34 @@ static uint32_t pool_of(struct plan_pools *p, uint64_t stream, uint64_t id0, uin
 	return p->n_pools++;
 }
 
-void plan_pools__is_of(struct plan_pools *p, uint32_t number, uint64_t stream, const uint64_t id[2])
+void plan_pools__set_pool(struct plan_pools *p, uint32_t number, uint64_t stream,
+			  const uint64_t id[2])
 {
 	if (number)
 		p->owners[number].pool1 = 1 + pool_of(p, stream, id[0], id[1]);
 }
 
-void plan_pools__asked_of(struct plan_pools *p, uint32_t number, uint64_t stream)
+void plan_pools__set_stream(struct plan_pools *p, uint32_t number, uint64_t stream)
 {
 	if (number) {
-		p->owners[number].has_asked = true;
-		p->owners[number].asked = stream;
+		p->owners[number].has_stream = true;
+		p->owners[number].stream = stream;
 	}
 }
 
-void plan_pools__has(struct plan_pools *p, uint32_t number, uint64_t size)
+void plan_pools__note_block(struct plan_pools *p, uint32_t number, uint64_t size)
 {
 	if (number && !p->owners[number].size)
 		p->owners[number].size = size <= SMALL_BLOCK ? PLAN_SMALL : PLAN_LARGE;
 }
 
-/*
- * Ranges of expandable segments of which nobody said whose they are: none of two for blocks of the
- * same size is of the same pool. Which stream that is does not matter.
- */
-static unsigned tell_ranges_apart(struct plan_pools *p)
+/* Gives unknown ranges of expandable segments distinct pools. Two ranges for blocks of the same
+ * size never share a pool. The choice of the stream does not affect the replay. */
+static unsigned separate_ranges(struct plan_pools *p)
 {
 	bool used[PLAN_SIZES][REPLAY_MAX_POOLS] = { 0 };
 	uint32_t next[PLAN_SIZES] = { 0 };
-	unsigned told = 0;
+	unsigned separated = 0;
 
 	for (size_t i = 1; i < p->n_owners; i++)
 		if (p->owners[i].range && p->owners[i].pool1)
@@ -155,18 +154,17 @@ static unsigned tell_ranges_apart(struct plan_pools *p)
 		if (*n == p->n_pools)
 			pool_of(p, UINT64_MAX - *n, 0, 0);
 		if (*n == p->n_pools)
-			break; /* so many there are not */
+			break; /* no more pools */
 		o->pool1 = 1 + (*n)++;
-		told++;
+		separated++;
 	}
-	return told;
+	return separated;
 }
 
-/*
- * Streams by the name that allocations have for them: the pool of a segment of which both are
- * known, else one of its own. names: what has been found out so far.
- */
-static bool pool_asked(struct plan_pools *p, struct map64 *names, uint64_t stream, uint32_t *ret)
+/* Returns the pool of a stream named by allocations. A segment with both a name and a pool defines
+ * it; otherwise the stream gets a new pool. names: streams defined so far. */
+static bool pool_of_stream(struct plan_pools *p, struct map64 *names, uint64_t stream,
+			   uint32_t *ret)
 {
 	uint64_t pool;
 
@@ -179,23 +177,23 @@ static bool pool_asked(struct plan_pools *p, struct map64 *names, uint64_t strea
 	return true;
 }
 
-static int settle_asked(struct plan_pools *p, unsigned *unknown)
+static int settle_streams(struct plan_pools *p, unsigned *unknown)
 {
 	struct map64 *names = map64__new();
 	uint32_t pool;
 	int err = names ? 0 : -ENOMEM;
 
 	for (size_t i = 1; i < p->n_owners && !err; i++)
-		if (p->owners[i].pool1 && p->owners[i].has_asked)
-			err = map64__set(names, p->owners[i].asked, p->owners[i].pool1 - 1);
+		if (p->owners[i].pool1 && p->owners[i].has_stream)
+			err = map64__set(names, p->owners[i].stream, p->owners[i].pool1 - 1);
 	for (size_t i = 1; i < p->n_owners && !err; i++) {
 		struct plan_owner *o = &p->owners[i];
 
 		if (o->pool1)
 			continue;
-		if (!o->has_asked)
+		if (!o->has_stream)
 			++*unknown;
-		else if (pool_asked(p, names, o->asked, &pool))
+		else if (pool_of_stream(p, names, o->stream, &pool))
 			o->pool1 = 1 + pool;
 		else
 			err = -ENOMEM;
@@ -209,10 +207,10 @@ int plan_pools__settle(struct plan_pools *p, unsigned *unknown)
 	int err;
 
 	*unknown = 0;
-	err = settle_asked(p, unknown);
+	err = settle_streams(p, unknown);
 	if (err)
 		return err;
-	*unknown -= tell_ranges_apart(p);
+	*unknown -= separate_ranges(p);
 	for (size_t i = 0; i < p->n_owners; i++)
 		if (!p->owners[i].pool1)
 			p->owners[i].pool1 = 1;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What was there before the first event: segments and blocks as they were read, in the order of
- * their addresses. */
+/* The state before the first event: segments and blocks as read, in order of address. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -40,8 +39,8 @@ static int by_addr(const void *a, const void *b)
 	return (x->addr > y->addr) - (x->addr < y->addr);
 }
 
-/* Sorts, and leaves out what overlaps what is before it. */
-static size_t tidy(struct event *v, size_t n)
+/* Sorts by address and drops entries that overlap an earlier one. */
+static size_t sort_and_drop_overlaps(struct event *v, size_t n)
 {
 	size_t kept = 0;
 
@@ -77,7 +76,7 @@ static int write_segment(struct replay_plan_maker *p, const struct event *s,
 	if (err)
 		return err;
 	seg = plan_pools__find(&p->pools, s->addr);
-	plan_pools__is_of(&p->pools, seg ? seg->number : 0, s->cuda_stream, s->pool);
+	plan_pools__set_pool(&p->pools, seg ? seg->number : 0, s->cuda_stream, s->pool);
 	err = plan_out__op(&p->out, REPLAY_SEGMENT,
 			   (uint64_t[]){ seg ? seg->number : 0, s->addr, s->size,
 					 !!(s->flags & SEGMENT_SMALL), n },
@@ -113,15 +112,16 @@ int plan_state__write(struct replay_plan_maker *p, const struct event *e)
 	int err = 0;
 
 	s->over = true;
-	s->n_segments = tidy(s->segments, s->n_segments);
-	s->n_blocks = tidy(s->blocks, s->n_blocks);
+	s->n_segments = sort_and_drop_overlaps(s->segments, s->n_segments);
+	s->n_blocks = sort_and_drop_overlaps(s->blocks, s->n_blocks);
 	p->info.before_known = s->n_segments || s->n_blocks;
 	p->info.before_exact = e->kind == EVENT_STATE && e->flags & STATE_EXACT;
 	for (size_t i = 0; i < s->n_segments && !err; i++) {
 		const struct event *seg = &s->segments[i];
 		size_t from;
 
-		/* What no segment that is made of whole grains can hold is of none. */
+		/* A segment that is no multiple of the grain is damaged; its blocks count as
+		 * outside segments. */
 		if (seg->size % GRAIN || seg->addr % GRAIN)
 			continue;
 		while (at < s->n_blocks && s->blocks[at].addr < seg->addr && !err)

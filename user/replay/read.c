@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A recording into a plan: which device, then all of its events. */
+/* Reads a recording and makes the plan: first chooses the device, then converts the events. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 #define TOTAL_MAX (1ULL << 50)
 
-/* A file without a name, above the descriptors that the replayer gets. */
+/* Creates an unnamed file whose descriptor is above the numbers that the replayer uses. */
 static int temporary(struct failure *f)
 {
 	const char *dir = getenv("TMPDIR");
@@ -91,10 +91,8 @@ static int fail(const struct replay_opts *opts, int err, struct failure *f)
 								: strerror(-err));
 }
 
-/*
- * Goes through it once: sets about.device, to the one asked for, or that on which most was
- * allocated at once (-1: none), and about.vram. 0 or -errno and *f.
- */
+/* Reads the recording once and sets about.device and about.vram. The device is the requested one,
+ * or the one with the largest peak of allocated bytes (-1: none). Returns 0, or -errno and *f. */
 static int survey(struct replay *r, const struct replay_opts *opts, struct failure *f)
 {
 	struct mtr_reader *reader = open_reader(r, opts->path, f);
@@ -143,7 +141,7 @@ static int plan_events(struct replay *r, struct replay_plan_maker *p)
 			return got;
 		charged = e;
 		if (e.kind == EVENT_ALLOC || e.kind == EVENT_OOM)
-			model__charge(r->words, &charged);
+			model__charge(r->resolver, &charged);
 		err = replay_plan__event(p, &e, index++, charged.stack);
 	}
 	return err;
@@ -169,9 +167,9 @@ int replay_read__plan(struct replay *r, const struct replay_opts *opts, struct f
 	r->plan = temporary(f);
 	if (r->plan < 0)
 		return -EIO;
-	r->words = model__new(mtr_reader__dict(r->reader), mtr_reader__facts(r->reader),
-			      &(struct model_opts){ .at = AT_PEAK });
-	p = r->words ? replay_plan__new(r->plan, (uint8_t)r->about.device, r->about.vram) : NULL;
+	r->resolver = model__new(mtr_reader__dict(r->reader), mtr_reader__facts(r->reader),
+				 &(struct model_opts){ .at = AT_PEAK });
+	p = r->resolver ? replay_plan__new(r->plan, (uint8_t)r->about.device, r->about.vram) : NULL;
 	err = p ? plan_events(r, p) : -ENOMEM;
 	if (!err)
 		err = replay_plan__finish(p, &r->info);

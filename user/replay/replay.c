@@ -18,7 +18,7 @@
 #include "record/mtr.h"
 #include "replay/internal.h"
 
-#define CONTEXT_DEFAULT (512ULL << 20) /* the dry run's own guess */
+#define CONTEXT_DEFAULT (512ULL << 20) /* the dry run's default */
 #define CONF_MAX 4096u
 #define STEP (2ULL << 20)
 
@@ -34,12 +34,12 @@ static const char *own_conf(const struct replay *r)
 	return r->about.alloc_conf ? r->about.alloc_conf : "";
 }
 
-static bool has(const char *conf, const char *key)
+static bool contains(const char *conf, const char *key)
 {
 	return strstr(conf, key) != NULL;
 }
 
-/* What is known of why a replay may differ, in order of weight. */
+/* Sets t->why to the most important known reason for a difference. */
 static void explain(const struct replay *r, struct replay_truth *t)
 {
 	const struct replay_plan_info *i = &r->info;
@@ -83,18 +83,19 @@ static int own_run(const struct replay *r, unsigned flags, struct replay_answer 
 	struct replay_run_opts o = { .alloc_conf = own_conf(r),
 				     .flags = REPLAY_AS_FOUND | REPLAY_COMPARE | flags };
 
-	/* Where it was never full, its size decided nothing. */
+	/* A device that was never full did not influence the allocator, so its size is
+	 * irrelevant. */
 	if (!(flags & REPLAY_REFUSE) && (r->info.ooms || r->info.retries))
 		o.vram = r->about.vram <= DRYRUN_VRAM_MAX ? r->about.vram : 0;
-	if (has(o.alloc_conf, "expandable_segments:True"))
+	if (contains(o.alloc_conf, "expandable_segments:True"))
 		o.flags |= REPLAY_EXPANDABLE;
 	memset(a, 0, sizeof(*a));
 	return replay_run__try(r, &o, a, f);
 }
 
-/* Under another assumption: it holds where more of the events come out as recorded. */
-static int if_better(const struct replay *r, unsigned flags, bool *holds, struct replay_answer *a,
-		     struct failure *f)
+/* Replays under another assumption and keeps the result if more events match. */
+static int keep_if_better(const struct replay *r, unsigned flags, bool *holds,
+			  struct replay_answer *a, struct failure *f)
 {
 	struct replay_answer other;
 	int err = own_run(r, flags, &other, f);
@@ -115,14 +116,14 @@ static int find_truth(struct replay *r, struct failure *f)
 
 	if (err)
 		return err;
-	/* Garbage is collected only where set_per_process_memory_fraction() was called, and nobody
-	 * recorded that. */
-	if (a.differ && has(own_conf(r), "garbage_collection_threshold"))
-		err = if_better(r, REPLAY_FRACTION, &r->fraction, &a, f);
-	/* It may also have set a limit below the device's size. */
+	/* The allocator collects garbage only after set_per_process_memory_fraction(), a call that
+	 * a recording lacks. */
+	if (a.differ && contains(own_conf(r), "garbage_collection_threshold"))
+		err = keep_if_better(r, REPLAY_FRACTION, &r->fraction, &a, f);
+	/* That call may also have set a limit below the device's size. */
 	if (!err && (a.differ || a.events != r->info.events) && r->info.ooms)
-		err = if_better(r, REPLAY_REFUSE | (r->fraction ? REPLAY_FRACTION : 0), &r->refuse,
-				&a, f);
+		err = keep_if_better(r, REPLAY_REFUSE | (r->fraction ? REPLAY_FRACTION : 0),
+				     &r->refuse, &a, f);
 	if (err)
 		return err;
 	t->settings_known = r->about.alloc_conf != NULL;
@@ -136,7 +137,7 @@ static int find_truth(struct replay *r, struct failure *f)
 	t->at_peak = (int64_t)(a.peak_reserved - r->info.peak_reserved);
 	if (!t->equal)
 		explain(r, t);
-	/* It ended before anything was different. */
+	/* The replay ran out of memory before any difference. */
 	if (a.oom && !a.differ && a.events != r->info.events) {
 		t->first = a.oom_event;
 		t->first_time = a.oom_time;
@@ -202,7 +203,7 @@ void replay__close(struct replay *r)
 {
 	if (!r)
 		return;
-	model__free(r->words);
+	model__free(r->resolver);
 	mtr_reader__free(r->reader);
 	if (r->spool >= 0)
 		close(r->spool);
@@ -218,7 +219,7 @@ const struct replay_about *replay__about(const struct replay *r)
 	return &r->about;
 }
 
-static void say_where(const struct replay *r, const struct replay_answer *a, struct replay_oom *oom)
+static void set_where(const struct replay *r, const struct replay_answer *a, struct replay_oom *oom)
 {
 	const struct dict *d = mtr_reader__dict(r->reader);
 	uint32_t stack = a->oom_stack <= UINT32_MAX ? (uint32_t)a->oom_stack : 0;
@@ -227,11 +228,11 @@ static void say_where(const struct replay *r, const struct replay_answer *a, str
 	struct row_frame frame;
 	const char *module;
 
-	if (model__stack_line(r->words, stack, false, &frame)) {
+	if (model__stack_line(r->resolver, stack, false, &frame)) {
 		snprintf(line, sizeof(line), "%s:%u (%s)", frame.file, frame.line, frame.func);
 		text__clean(oom->where, sizeof(oom->where), line, strlen(line));
 	}
-	module = dict__str(d, dict__get_module(d, model__module(r->words, stack, node, 0)).name);
+	module = dict__str(d, dict__get_module(d, model__module(r->resolver, stack, node, 0)).name);
 	text__clean(oom->module, sizeof(oom->module), module, strlen(module));
 }
 
@@ -265,7 +266,7 @@ static void fill_result(const struct replay *r, const struct replay_answer *a,
 		.allocated = a->oom_allocated,
 		.reserved = a->oom_reserved,
 	};
-	say_where(r, a, &ret->oom);
+	set_where(r, a, &ret->oom);
 }
 
 int replay__try(struct replay *r, const struct replay_opts *opts, struct replay_result *ret,
@@ -296,9 +297,9 @@ int replay__try(struct replay *r, const struct replay_opts *opts, struct replay_
 	own = !strcmp(o.alloc_conf, own_conf(r));
 	if (own && !opts->afresh)
 		o.flags |= REPLAY_AS_FOUND;
-	if (own ? r->fraction : has(o.alloc_conf, "garbage_collection_threshold"))
+	if (own ? r->fraction : contains(o.alloc_conf, "garbage_collection_threshold"))
 		o.flags |= REPLAY_FRACTION;
-	if (has(o.alloc_conf, "expandable_segments:True"))
+	if (contains(o.alloc_conf, "expandable_segments:True"))
 		o.flags |= REPLAY_EXPANDABLE;
 	if (o.curve)
 		o.flags |= REPLAY_CURVE;
@@ -310,7 +311,7 @@ int replay__try(struct replay *r, const struct replay_opts *opts, struct replay_
 	return err;
 }
 
-static uint64_t up(uint64_t bytes)
+static uint64_t round_up(uint64_t bytes)
 {
 	return (bytes + STEP - 1) & ~(STEP - 1);
 }
@@ -328,11 +329,11 @@ int replay__smallest(struct replay *r, const struct replay_opts *opts, uint64_t 
 	err = replay__try(r, &o, &result, f);
 	if (err)
 		return err;
-	low = up(result.peak_allocated + replay__context(r));
+	low = round_up(result.peak_allocated + replay__context(r));
 	low = low > DRYRUN_VRAM_MIN ? low - STEP : DRYRUN_VRAM_MIN;
-	/* So much it takes without being pressed; what others take may be at its highest at another
-	 * time. */
-	for (high = up(result.peak_reserved + result.outside); high <= DRYRUN_VRAM_MAX;
+	/* This size suffices without pressure. Memory of other code may peak at another time, so
+	 * try larger ones. */
+	for (high = round_up(result.peak_reserved + result.outside); high <= DRYRUN_VRAM_MAX;
 	     high += high / 8 / STEP * STEP + STEP) {
 		o.vram = high;
 		err = replay__try(r, &o, ret, f);

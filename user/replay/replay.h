@@ -2,43 +2,44 @@
 #ifndef MT_REPLAY_REPLAY_H
 #define MT_REPLAY_REPLAY_H
 /*
- * The blocks of a recording, in order, once more through PyTorch's own CUDA caching allocator,
- * under other settings or with another amount of memory: the target's own libc10_cuda, on the dry
- * run's device (docs/DRYRUN.md), in a process of its own that has neither Python nor the rest of
- * PyTorch in it and ends with the try (some 15 ms and 0.3 us an event).
+ * Replays the allocations of a recording through PyTorch's own CUDA caching allocator, with other
+ * settings or another amount of memory. The allocator is the target's libc10_cuda on the dry run's
+ * device (docs/DRYRUN.md). It runs in a process without Python and the rest of PyTorch. A try takes
+ * about 15 ms plus 0.3 us per event.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-struct failure; /* capture/session.h: exit status and text */
+struct failure; /* lib/failure.h: exit status and text */
 struct replay;
 struct user;
 
 #define REPLAY_NOWHERE UINT64_MAX
 
 struct replay_opts {
-	const char *path;   /* the recording, "-": standard input */
-	const char *python; /* an interpreter that has the PyTorch to use; NULL: the one that was
-			       recorded, if only root can change it */
-	const char *again;  /* arguments of this call, quoted for a shell: for the message that
-			       offers --python; NULL: just the file's place */
-	/* The recording is of a command that we have just run, as this user (NULL: as we are): the
-	 * same user may run its PyTorch again, whoever can change it. */
+	const char *path; /* path of the recording; "-": standard input */
+	/* Interpreter whose PyTorch to use. NULL: the recorded one, if only root can change it. */
+	const char *python;
+	/* Arguments of this command, quoted for a shell, for the message that offers --python.
+	 * NULL: the message has a placeholder for the file. */
+	const char *again;
+	/* True if this program has just recorded the command, as this user (NULL: the present one).
+	 * That user may run its PyTorch again, whoever can change it. */
 	bool own;
 	const struct user *user;
-	int device; /* index of the CUDA device; -1: the one that most was allocated on. A replay is
-		       of one device */
-	/* From here on what may differ from try to try. */
-	const char *alloc_conf; /* as PYTORCH_CUDA_ALLOC_CONF has it; "": PyTorch's defaults; NULL:
-				   the recording's own */
-	uint64_t vram; /* bytes of the device, what is not PyTorch's included; 0: no limit */
-	/*
-	 * What was there before the first event is laid out anew under the recording's own
-	 * settings, too, as it must be under others, so that both can be compared.
-	 */
+	/* Index of the CUDA device to replay; -1: the device with the largest peak. */
+	int device;
+	/* The fields below can differ from try to try. */
+
+	/* Settings as in PYTORCH_CUDA_ALLOC_CONF; "": PyTorch's defaults; NULL: the recording's
+	 * own. */
+	const char *alloc_conf;
+	uint64_t vram; /* bytes of the device, all users included; 0: no limit */
+	/* Rebuilds the blocks from before the first event without their recorded layout, even under
+	 * the recording's own settings. Other settings require it, so both become comparable. */
 	bool afresh;
-	/* Where not NULL: `reserved` and `allocated` after each event in which the first changed. */
+	/* Called after each event that changed `reserved`. May be NULL. */
 	int (*curve)(void *ctx, uint64_t event, uint64_t time, uint64_t allocated,
 		     uint64_t reserved);
 	void *ctx;
@@ -46,82 +47,81 @@ struct replay_opts {
 
 struct replay_oom {
 	bool there;
-	uint64_t event;		      /* the recording's event that it was at, from 0 on */
-	uint64_t time;		      /* ns, of it */
+	uint64_t event;		      /* number of the event in the recording, from 0 */
+	uint64_t time;		      /* time of that event, ns */
 	uint64_t asked;		      /* bytes of the block that did not fit */
-	uint64_t allocated, reserved; /* when it failed */
-	char where[256]; /* line of user code that asked, "" where it is not known; cleaned for a
-			    terminal */
+	uint64_t allocated, reserved; /* bytes at the failure */
+	/* Line of user code, clean for a terminal; "": unknown. */
+	char where[256];
 	char module[128];
 };
 
-/* All in bytes, of the one device. */
+/* All sizes are bytes on the replayed device. */
 struct replay_result {
-	uint64_t events; /* allocations and frees that were replayed: up to an OOM */
+	uint64_t events; /* replayed allocations and frees, up to an out-of-memory error */
 	uint64_t peak_allocated, peak_reserved;
-	uint64_t peak_requested; /* what the program had asked for at the most; 0: not recorded */
-	uint64_t reserved_event,
-		reserved_time; /* where peak_reserved was first reached; event: the recording's */
+	uint64_t peak_requested; /* peak of requested bytes; 0: not recorded */
+	/* Event in the recording, and its time, at which peak_reserved was first reached. */
+	uint64_t reserved_event, reserved_time;
 	uint64_t end_allocated, end_reserved;
 	double fragmentation; /* (peak_reserved - peak_allocated) / peak_reserved */
-	uint64_t segments; /* cudaMallocs not given back, at the peak; expandable segments are none */
-	uint64_t takes;	   /* cudaMallocs in all */
-	uint64_t retries; /* allocations that the device refused at first: cached memory was given
-			     back for them */
-	uint64_t outside; /* the most that the device had taken from it by others: the context,
-			     other libraries, at the peak */
-	struct replay_oom oom; /* the first */
+	uint64_t segments;    /* cudaMallocs live at the peak; expandable segments do not count */
+	uint64_t takes;	      /* cudaMallocs in total */
+	/* Allocations that the device refused before the allocator gave back cached memory. */
+	uint64_t retries;
+	/* Peak of device memory taken by other code: the CUDA context and other libraries. */
+	uint64_t outside;
+	struct replay_oom oom; /* first out-of-memory error */
 };
 
-/* How true a replay is: the recording under its own settings against what it says itself, after
- * each event. */
+/* Accuracy of the replay: its totals under the recording's own settings, compared with the recorded
+ * ones after each event. */
 struct replay_truth {
-	bool settings_known; /* the recording says under which settings it was made; else PyTorch's
-				defaults are taken */
-	uint64_t events;     /* compared */
-	bool equal;	     /* reserved and allocated were the recorded ones after each of them */
-	uint64_t first; /* the first that was not: the recording's event; REPLAY_NOWHERE: none */
-	uint64_t first_time, first_recorded, first_replayed; /* reserved there */
-	uint64_t largest; /* the largest difference in reserved at any event, bytes */
-	int64_t at_peak;  /* replayed less recorded peak of reserved */
-	char why[384];	  /* what is known of the reason; "" */
+	/* true if the recording has its settings; otherwise the replay uses PyTorch's defaults */
+	bool settings_known;
+	uint64_t events; /* number of compared events */
+	bool equal;	 /* true if reserved and allocated were the same after each of them */
+	uint64_t first;	 /* first differing event of the recording; REPLAY_NOWHERE: none */
+	/* its time, and reserved bytes at it */
+	uint64_t first_time, first_recorded, first_replayed;
+	uint64_t largest; /* largest difference of reserved bytes */
+	int64_t at_peak;  /* replayed minus recorded peak of reserved bytes */
+	char why[384];	  /* likely reason of the difference; "": none */
 };
 
-/* What is known of the recording, once it is open. Strings are owned by the replay. */
+/* Facts about an open recording. The replay owns the strings. */
 struct replay_about {
-	const char *torch;	/* of the recording, "" not known */
-	const char *lib;	/* the libc10_cuda that is used */
-	const char *lib_torch;	/* its version, "" not known */
-	const char *alloc_conf; /* the recording's own settings, NULL: not recorded */
+	const char *torch;	/* PyTorch version of the recording; "": unknown */
+	const char *lib;	/* path of the libc10_cuda in use */
+	const char *lib_torch;	/* its version; "": unknown */
+	const char *alloc_conf; /* the recording's settings; NULL: not recorded */
 	int device;
-	uint64_t vram;				/* the device's memory as recorded, 0: not known */
-	uint64_t events;			/* allocations and frees of the device */
-	uint64_t peak_allocated, peak_reserved; /* as recorded; 0: no totals */
-	uint64_t before;			/* bytes that were there before the first event */
+	uint64_t vram;				/* recorded memory of the device; 0: unknown */
+	uint64_t events;			/* number of allocations and frees on the device */
+	uint64_t peak_allocated, peak_reserved; /* recorded peaks; 0: the recording has no totals */
+	uint64_t before;			/* bytes of blocks from before the first event */
 	uint64_t lost;
-	uint64_t ooms;	/* times that memory ran out when it was recorded */
-	bool requested; /* sizes are those asked for, of (almost) all blocks */
-	unsigned pools; /* streams and private pools that blocks were told apart by */
+	uint64_t ooms;	/* recorded out-of-memory errors */
+	bool requested; /* true if at least 99 % of the allocations have their requested bytes */
+	unsigned pools; /* number of streams and private pools */
 	struct replay_truth truth;
 };
 
-/*
- * Reads the recording into a file without a name in TMPDIR (some bytes an event), finds the
- * allocator, and replays it once under its own settings. NULL and *f.
- */
+/* Reads the recording into an unnamed file in TMPDIR (a few bytes per event), finds the allocator,
+ * and replays the recording once under its own settings. NULL and *f. */
 struct replay *replay__open(const struct replay_opts *opts, struct failure *f);
 const struct replay_about *replay__about(const struct replay *r);
-/* Of opts only what follows `device` is looked at. 0, also where memory ran out: ret->oom. Else
- * -errno and *f (settings that PyTorch refuses ...). */
+/* Replays with the fields of opts after `device`. Returns 0, also after an out-of-memory error (see
+ * ret->oom), or -errno and *f, for example if PyTorch refuses the settings. */
 int replay__try(struct replay *r, const struct replay_opts *opts, struct replay_result *ret,
 		struct failure *f);
-/* The smallest vram, in steps of 2 MiB, that a try with these settings does not run out of, found
- * by bisection; *ret is of that try. */
+/* Finds by bisection the smallest vram, in steps of 2 MiB, without an out-of-memory error. *ret is
+ * the result with that vram. Returns as replay__try(). */
 int replay__smallest(struct replay *r, const struct replay_opts *opts, uint64_t *vram,
 		     struct replay_result *ret, struct failure *f);
 void replay__close(struct replay *r); /* NULL is fine */
 
-/* All of it for one try. */
+/* Opens a replay, makes one try and closes it. */
 int replay__run(const struct replay_opts *opts, struct replay_result *ret, struct failure *f);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The replayer as a process: its environment, its bounds, its answer. */
+/* Runs the replayer as a process: its environment, bounds and answer. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -23,10 +23,10 @@
 #include "replay/internal.h"
 #include "replay/trust.h"
 
-#define MEMORY (8ULL << 30) /* of its own: 16 bytes a block, and the allocator's tables */
-#define SECONDS 60	    /* and one more for so many events: */
+#define MEMORY (8ULL << 30) /* bytes: 16 per block, and the allocator's tables */
+#define SECONDS 60	    /* CPU seconds, plus one per EVENTS_A_SECOND */
 #define EVENTS_A_SECOND 20000
-#define SAID 4096
+#define MESSAGES_MAX 4096
 
 int replay_run__find(struct replay *r, struct failure *f)
 {
@@ -73,20 +73,21 @@ __attribute__((format(printf, 2, 3))) static void add(struct strings *s, const c
 
 	va_start(ap, fmt);
 	if (vasprintf(&p, fmt, ap) < 0)
-		_exit(126); /* in the child */
+		_exit(126); /* runs in the child */
 	va_end(ap);
 	s->v[s->n++] = p;
 }
 
-static void bound(int what, uint64_t most)
+static void set_limit(int what, uint64_t most)
 {
 	struct rlimit l = { most, most };
 
 	setrlimit(what, &l);
 }
 
-/* In the child: no way back. */
-static void become(const struct replay *r, const struct replay_run_opts *o, int answer, int said)
+/* Turns the child into the replayer. */
+static void exec_replayer(const struct replay *r, const struct replay_run_opts *o, int answer,
+			  int messages)
 {
 	const char *libraries = getenv("LD_LIBRARY_PATH");
 	struct strings argv = { 0 }, env = { 0 };
@@ -106,13 +107,13 @@ static void become(const struct replay *r, const struct replay_run_opts *o, int 
 	add(&env, "PYTORCH_CUDA_ALLOC_CONF=%s", o->alloc_conf);
 	if (libraries)
 		add(&env, "LD_LIBRARY_PATH=%s", libraries);
-	bound(RLIMIT_CPU, seconds(r));
-	bound(RLIMIT_DATA, MEMORY);
+	set_limit(RLIMIT_CPU, seconds(r));
+	set_limit(RLIMIT_DATA, MEMORY);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	replay_trust__become(r->own, r->user);
-	/* None of these is below 6. */
+	/* All of these descriptors are at least 6. */
 	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 ||
-	    dup2(said, STDERR_FILENO) < 0 || dup2(r->plan, REPLAY_PLAN_FD) < 0 ||
+	    dup2(messages, STDERR_FILENO) < 0 || dup2(r->plan, REPLAY_PLAN_FD) < 0 ||
 	    dup2(answer, REPLAY_ANSWER_FD) < 0 || dup2(r->torch.dir, REPLAY_LIB_FD) < 0 ||
 	    close_range(REPLAY_LIB_FD + 1, ~0u, 0))
 		_exit(126);
@@ -120,16 +121,16 @@ static void become(const struct replay *r, const struct replay_run_opts *o, int 
 	_exit(127);
 }
 
-struct heard {
-	char *answer; /* whole messages */
+struct output {
+	char *answer; /* complete messages */
 	size_t n, cap;
-	char said[SAID];
-	size_t n_said;
+	char messages[MESSAGES_MAX];
+	size_t n_messages;
 	bool done;
 };
 
-static int take_messages(struct heard *h, const struct replay_run_opts *o,
-			 struct replay_answer *ret)
+static int read_answers(struct output *h, const struct replay_run_opts *o,
+			struct replay_answer *ret)
 {
 	size_t at = 0;
 
@@ -160,13 +161,13 @@ static int take_messages(struct heard *h, const struct replay_run_opts *o,
 	return 0;
 }
 
-/* 0: its end of the pipes is closed. */
-static int listen_to(const struct replay *r, int answer, int said, const struct replay_run_opts *o,
-		     struct heard *h, struct replay_answer *ret)
+/* Reads answer and messages until the replayer closes both pipes. Returns 0 or -errno. */
+static int read_output(const struct replay *r, int answer, int messages,
+		       const struct replay_run_opts *o, struct output *h, struct replay_answer *ret)
 {
 	struct pollfd p[2] = { { .fd = answer, .events = POLLIN },
-			       { .fd = said, .events = POLLIN } };
-	/* twice its CPU seconds: other processes use the machine, too */
+			       { .fd = messages, .events = POLLIN } };
+	/* twice the CPU limit, because other processes use the machine, too */
 	const uint64_t deadline = clock__monotonic() + 2 * seconds(r) * 1000000000;
 
 	while (p[0].fd >= 0 || p[1].fd >= 0) {
@@ -180,12 +181,12 @@ static int listen_to(const struct replay *r, int answer, int said, const struct 
 			return -errno;
 		if (p[1].fd >= 0 && p[1].revents) {
 			char rest[512];
-			bool keeps = h->n_said < sizeof(h->said) - 1;
+			bool has_room = h->n_messages < sizeof(h->messages) - 1;
 
-			n = read(said, keeps ? h->said + h->n_said : rest,
-				 keeps ? sizeof(h->said) - 1 - h->n_said : sizeof(rest));
-			if (n > 0 && keeps)
-				h->n_said += (size_t)n;
+			n = read(messages, has_room ? h->messages + h->n_messages : rest,
+				 has_room ? sizeof(h->messages) - 1 - h->n_messages : sizeof(rest));
+			if (n > 0 && has_room)
+				h->n_messages += (size_t)n;
 			if (n <= 0)
 				p[1].fd = -1;
 		}
@@ -195,7 +196,7 @@ static int listen_to(const struct replay *r, int answer, int said, const struct 
 				p[0].fd = -1;
 			else
 				h->n += (size_t)n;
-			err = take_messages(h, o, ret);
+			err = read_answers(h, o, ret);
 			if (err)
 				return err;
 		}
@@ -204,16 +205,15 @@ static int listen_to(const struct replay *r, int answer, int said, const struct 
 	return 0;
 }
 
-/* What it said last that is not a frame of a C++ stack, for a person. */
-static void explain(struct heard *h, int status, int err, struct failure *f)
+/* Builds the message from the replayer's last error, without its C++ stack. */
+static void explain(struct output *h, int status, int err, struct failure *f)
 {
 	char *what;
 
-	h->said[h->n_said] = '\0';
-	/* The runtime's words for an exception that nobody could catch, since it came while the
-	 * library was loaded. */
-	what = strstr(h->said, "what():");
-	what = what ? what + strlen("what():") : h->said;
+	h->messages[h->n_messages] = '\0';
+	/* The C++ runtime's text of an exception that was thrown while the library was loading. */
+	what = strstr(h->messages, "what():");
+	what = what ? what + strlen("what():") : h->messages;
 	what += strspn(what, " \n");
 	what[strcspn(what, "\n")] = '\0';
 	if (err == -ETIMEDOUT || (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU))
@@ -229,18 +229,18 @@ static void explain(struct heard *h, int status, int err, struct failure *f)
 }
 
 static int start(const struct replay *r, const struct replay_run_opts *o, int answer[2],
-		 int said[2], pid_t *pid, struct failure *f)
+		 int messages[2], pid_t *pid, struct failure *f)
 {
 	if (pipe2(answer, O_CLOEXEC))
 		return failure__set(f, EXIT_FAILED, -errno, "pipe: %s", strerror(errno));
-	if (pipe2(said, O_CLOEXEC)) {
+	if (pipe2(messages, O_CLOEXEC)) {
 		close(answer[0]);
 		close(answer[1]);
 		return failure__set(f, EXIT_FAILED, -errno, "pipe: %s", strerror(errno));
 	}
-	/* In the child they are put in the places 3 to 5, so none may be there before. */
+	/* Move the descriptors above 5, because the child uses the numbers 3 to 5. */
 	for (int i = 0; i < 2; i++) {
-		int *fds[] = { &answer[i], &said[i] };
+		int *fds[] = { &answer[i], &messages[i] };
 
 		for (int j = 0; j < 2; j++) {
 			int high = fcntl(*fds[j], F_DUPFD_CLOEXEC, 16);
@@ -253,12 +253,12 @@ static int start(const struct replay *r, const struct replay_run_opts *o, int an
 	}
 	*pid = fork();
 	if (!*pid)
-		become(r, o, answer[1], said[1]);
+		exec_replayer(r, o, answer[1], messages[1]);
 	close(answer[1]);
-	close(said[1]);
+	close(messages[1]);
 	if (*pid < 0) {
 		close(answer[0]);
-		close(said[0]);
+		close(messages[0]);
 		return failure__set(f, EXIT_FAILED, -errno, "fork: %s", strerror(errno));
 	}
 	return 0;
@@ -267,23 +267,23 @@ static int start(const struct replay *r, const struct replay_run_opts *o, int an
 int replay_run__try(const struct replay *r, const struct replay_run_opts *o,
 		    struct replay_answer *ret, struct failure *f)
 {
-	struct heard h = { .cap = 64 * 1024 };
-	int answer[2], said[2], status = 0, err;
+	struct output h = { .cap = 64 * 1024 };
+	int answer[2], messages[2], status = 0, err;
 	pid_t pid = -1;
 
 	h.answer = malloc(h.cap);
 	if (!h.answer)
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	err = start(r, o, answer, said, &pid, f);
+	err = start(r, o, answer, messages, &pid, f);
 	if (err) {
 		free(h.answer);
 		return err;
 	}
-	err = listen_to(r, answer[0], said[0], o, &h, ret);
+	err = read_output(r, answer[0], messages[0], o, &h, ret);
 	if (err)
 		kill(pid, SIGKILL);
 	close(answer[0]);
-	close(said[0]);
+	close(messages[0]);
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (!err && (!h.done || status))

@@ -10,8 +10,8 @@
 #include "lib/failure.h"
 #include "lib/text.h"
 
-#define LEAST                                                                                      \
-	(20ULL << 20) /* less than one segment for small allocations of the large pool is no gain */
+/* Smallest gain worth a recommendation: one segment for small allocations of the large pool. */
+#define LEAST_GAIN (20ULL << 20)
 
 #define EXPANDABLE                                                                                 \
 	"cudaIpcGetMemHandle() knows nothing of such memory: what hands it to other processes "    \
@@ -27,7 +27,7 @@
 
 static const struct candidate {
 	const char *conf, *costs;
-	bool limited; /* only where the memory has a limit */
+	bool limited; /* true: useful only with limited memory */
 } candidates[] = {
 	{ "", "", false },
 	{ "expandable_segments:True", EXPANDABLE, false },
@@ -54,7 +54,7 @@ static int try(struct replay *r, const struct replay_opts *opts, struct replay_t
 				 .afresh = afresh };
 	int err = replay__try(r, &o, &t->result, f);
 
-	/* A version that does not know a setting is no reason to leave out the others. */
+	/* A PyTorch version that refuses one setting can still try the others. */
 	if (err && !t->own && f->status == EXIT_FAILED) {
 		t->failed = true;
 		text__clean(t->why, sizeof(t->why), f->text, strlen(f->text));
@@ -63,7 +63,7 @@ static int try(struct replay *r, const struct replay_opts *opts, struct replay_t
 	return err;
 }
 
-/* Whether a is the better: fits, and if both do or neither, the less reserved. */
+/* True if a is better: it fits, or, if both or none fit, it reserves less. */
 static bool better(const struct replay_tried *a, const struct replay_tried *b)
 {
 	if (a->result.oom.there != b->result.oom.there)
@@ -83,8 +83,8 @@ static void judge(struct replay_found *found)
 	for (size_t i = 1; i < found->n; i++)
 		if (!found->v[i].failed && better(&found->v[i], best))
 			best = &found->v[i];
-	if (least < LEAST)
-		least = LEAST;
+	if (least < LEAST_GAIN)
+		least = LEAST_GAIN;
 	if (least < 2 * truth->largest)
 		least = 2 * truth->largest;
 	if (best == own) {
@@ -135,8 +135,8 @@ int replay__search(struct replay *r, const struct replay_opts *opts, struct repl
 		v[n] = (struct replay_tried){ .alloc_conf = c ? c->conf : own,
 					      .own = !c,
 					      .costs = c ? c->costs : "" };
-		/* What was there at first cannot be as it was found under other settings: for all
-		 * alike, then, or none. */
+		/* Other settings cannot restore the layout from before the first event. For a fair
+		 * comparison no try restores it. */
 		err = try(r, opts, &v[n++], about->before != 0, f);
 	}
 	if (err) {

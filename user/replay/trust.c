@@ -27,28 +27,27 @@
 #include "replay/replay.h"
 #include "replay/wire.h"
 
-#define PATIENCE                                                                                   \
-	20000	 /* ms, for an interpreter to say where its torch is: it imports nothing of it */
-#define LINKS 40 /* as many as the kernel follows */
+/* Limit on the interpreter, ms; it only looks for torch and does not import it. */
+#define TIMEOUT 20000
+#define LINKS 40 /* as many links as the kernel follows */
 
-/* Without what the working folder has: it would be looked at first. */
+/* Removes the current folder from the path, which Python would search first. */
 static const char question[] = "import sys; sys.path[:1] = []; from importlib.util import "
 			       "find_spec; s = find_spec('torch'); "
 			       "print(s.submodule_search_locations[0] if s else '')";
 
-/* ---- paths that a recording names
- * ------------------------------------------------------------------------ */
+/* ---- paths from a recording ---- */
 
-/* A way that is being walked: where we are, and what of the path is left. */
-struct way {
+/* A walk along a path: the present folder, and the rest of the path. */
+struct walk {
 	int at;
 	unsigned links;
 	char left[2 * PATH_MAX];
 };
 
-/* Can only root change it? A link is replaced by whoever can write its folder, and folders have
- * been checked before. */
-static int roots_alone(int fd, struct stat *st)
+/* Returns 0 if only root can change the file. A link is safe if its folder is, which was checked
+ * before. */
+static int check_root_only(int fd, struct stat *st)
 {
 	struct statfs fs;
 
@@ -56,24 +55,24 @@ static int roots_alone(int fd, struct stat *st)
 		return -errno;
 	if (fs.f_type == PROC_SUPER_MAGIC || fs.f_type == SYSFS_MAGIC)
 		return -EXDEV;
-	/* No exception for sticky folders: others may mount on what they add there, and a mount can
-	 * show any owner. */
+	/* Sticky folders are no exception: others may mount on folders that they add there, with
+	 * any owner. */
 	return st->st_uid || (!S_ISLNK(st->st_mode) && st->st_mode & (S_IWGRP | S_IWOTH)) ? -EPERM
 											  : 0;
 }
 
-static int begin(struct way *w)
+static int begin(struct walk *w)
 {
 	struct stat st;
 
 	if (w->at >= 0)
 		close(w->at);
 	w->at = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	return w->at < 0 ? -errno : roots_alone(w->at, &st);
+	return w->at < 0 ? -errno : check_root_only(w->at, &st);
 }
 
-/* Puts what the link says in front of the rest of the path. */
-static int follow(struct way *w, int link)
+/* Puts the link's target before the rest of the path. */
+static int follow(struct walk *w, int link)
 {
 	char to[2 * PATH_MAX];
 	ssize_t n = readlinkat(link, "", to, PATH_MAX);
@@ -91,7 +90,7 @@ static int follow(struct way *w, int link)
 	return to[0] == '/' ? begin(w) : 0;
 }
 
-static int step(struct way *w)
+static int step(struct walk *w)
 {
 	char name[PATH_MAX], *from = w->left + strspn(w->left, "/");
 	size_t n = strcspn(from, "/");
@@ -108,7 +107,7 @@ static int step(struct way *w)
 	fd = openat(w->at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	err = roots_alone(fd, &st);
+	err = check_root_only(fd, &st);
 	if (!err && S_ISLNK(st.st_mode)) {
 		err = follow(w, fd);
 		close(fd);
@@ -121,7 +120,7 @@ static int step(struct way *w)
 
 int replay_trust__open(const char *path)
 {
-	struct way w = { .at = -1 };
+	struct walk w = { .at = -1 };
 	int err;
 
 	if (path[0] != '/')
@@ -139,8 +138,8 @@ int replay_trust__open(const char *path)
 	return err;
 }
 
-/* By its text alone: nothing there is opened. */
-static bool another_each_time(const char *path)
+/* True for a path into a folder that differs between processes. Checks only the text. */
+static bool differs_by_process(const char *path)
 {
 	static const char *const folders[] = { "/proc", "/sys", "/dev/fd" };
 
@@ -154,7 +153,8 @@ static bool another_each_time(const char *path)
 	return false;
 }
 
-/* Is it the folder, or somewhere in it? All is in the root folder, which says nothing. */
+/* True if path is the folder or lies in it. False for the root folder, because it contains every
+ * path. */
 static bool is_in(const char *path, const char *folder)
 {
 	size_t n = strlen(folder);
@@ -162,7 +162,7 @@ static bool is_in(const char *path, const char *folder)
 	return n > 1 && !strncmp(path, folder, n) && (!path[n] || path[n] == '/');
 }
 
-/* The folder of a file, without links. False: not known. */
+/* Finds the real folder of a file. False: unknown. */
 static bool folder_of(const char *file, bool follow_it, char *buf)
 {
 	char path[PATH_MAX], *slash;
@@ -182,11 +182,9 @@ static bool folder_of(const char *file, bool follow_it, char *buf)
 	return realpath(slash ? path : ".", buf);
 }
 
-/*
- * Does it lie with the recording, or where the user is now? It may have come with it, and all that
- * root unpacks or clones is root's alone. fd: of what was checked.
- */
-static bool came_along(const struct replay_opts *opts, int fd)
+/* True if the checked file fd lies with the recording or in the current folder. It may then have
+ * the same origin as the recording, even if root owns it. */
+static bool is_near_recording(const struct replay_opts *opts, int fd)
 {
 	char link[32], path[PATH_MAX], folder[PATH_MAX];
 	ssize_t n;
@@ -205,7 +203,8 @@ static bool came_along(const struct replay_opts *opts, int fd)
 	return false;
 }
 
-/* "python3.12", "python3.13t": the file's own name, wherever links to it have others. */
+/* True if the file's own name is that of a Python: "python3.12", "python3.13t". Ignores
+ * link names. */
 static bool is_python(int fd)
 {
 	char link[32], path[PATH_MAX];
@@ -222,8 +221,7 @@ static bool is_python(int fd)
 	return !name[strspn(name, "dmtu")];
 }
 
-/* ---- the interpreter
- * ------------------------------------------------------------------------------------- */
+/* ---- the interpreter ---- */
 
 void replay_trust__become(bool own, const struct user *user)
 {
@@ -236,8 +234,9 @@ void replay_trust__become(bool own, const struct user *user)
 		_exit(126);
 }
 
-/* fd: of what was checked; -1: the user named it, and it may be in PATH. In the child. */
-static void ask(const struct replay_opts *opts, const char *python, int fd, int out)
+/* Runs the interpreter in the child. fd: the checked file; -1: the user named it, perhaps
+ * for PATH. */
+static void run_interpreter(const struct replay_opts *opts, const char *python, int fd, int out)
 {
 	char *const argv[] = { (char *)python, "-c", (char *)question, NULL };
 	int null = open("/dev/null", O_RDWR);
@@ -250,20 +249,21 @@ static void ask(const struct replay_opts *opts, const char *python, int fd, int 
 		execvp(python, argv);
 	} else if (!chdir("/") &&
 		   (fd = dup(fd)) >=
-			   0) { /* kept open: a script's interpreter opens it by its number */
+			   0) { /* without O_CLOEXEC: a script's interpreter opens it by number */
 		execveat(fd, "", argv, environ, AT_EMPTY_PATH);
 	}
 	_exit(127);
 }
 
-/* What it writes, until its end; it is killed where that does not come. Bytes. */
-static size_t hear(int fd, pid_t pid, char *buf, size_t size)
+/* Reads the interpreter's output to its end or the time limit, then kills it. Returns the bytes
+ * read. */
+static size_t read_output(int fd, pid_t pid, char *buf, size_t size)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 	size_t n = 0;
 
 	while (n < size - 1) {
-		int ready = poll(&p, 1, PATIENCE);
+		int ready = poll(&p, 1, TIMEOUT);
 		ssize_t got;
 
 		if (ready < 0 && errno == EINTR)
@@ -273,12 +273,12 @@ static size_t hear(int fd, pid_t pid, char *buf, size_t size)
 			break;
 		n += (size_t)got;
 	}
-	kill(pid, SIGKILL); /* nothing, where it has ended */
+	kill(pid, SIGKILL); /* no effect if it has ended */
 	buf[n] = '\0';
 	return n;
 }
 
-/* Runs the interpreter and asks for the folder of its torch. 0, or -errno and *f. */
+/* Runs the interpreter to find the folder of its torch. Returns 0, or -errno and *f. */
 static int ask_interpreter(const struct replay_opts *opts, const char *python, int fd, char *torch,
 			   size_t size, struct failure *f)
 {
@@ -289,13 +289,13 @@ static int ask_interpreter(const struct replay_opts *opts, const char *python, i
 		return failure__set(f, EXIT_FAILED, -errno, "pipe: %s", strerror(errno));
 	pid = fork();
 	if (!pid)
-		ask(opts, python, fd, fds[1]);
+		run_interpreter(opts, python, fd, fds[1]);
 	close(fds[1]);
 	if (pid < 0) {
 		close(fds[0]);
 		return failure__set(f, EXIT_FAILED, -errno, "fork: %s", strerror(errno));
 	}
-	hear(fds[0], pid, torch, size);
+	read_output(fds[0], pid, torch, size);
 	close(fds[0]);
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
@@ -308,28 +308,27 @@ static int ask_interpreter(const struct replay_opts *opts, const char *python, i
 		python);
 }
 
-/* ---- what was recorded
- * ----------------------------------------------------------------------------------- */
+/* ---- the recorded PyTorch ---- */
 
-/* The interpreter as it was called, if that was a path: a virtual environment's own. Else the file
- * that ran. */
-static void interpreter(const struct facts *facts, char *buf, size_t size)
+/* Finds the interpreter: the path in the command line, for a virtual environment, otherwise the
+ * executable. */
+static void find_interpreter(const struct facts *facts, char *buf, size_t size)
 {
 	const char *cmdline = facts__get(facts, "cmdline"), *exe = facts__get(facts, "exe");
 	json_t *words = cmdline ? json_loads(cmdline, 0, NULL) : NULL;
 	const char *first = json_string_value(json_array_get(words, 0));
 
 	snprintf(buf, size, "%s",
-		 first && first[0] == '/' && (another_each_time(first) || !access(first, X_OK))
+		 first && first[0] == '/' && (differs_by_process(first) || !access(first, X_OK))
 			 ? first
 		 : exe ? exe
 		       : "");
 	json_decref(words);
 }
 
-/* Why it is not used, and the command that would use it. */
-static int refuse(const struct replay_opts *opts, const struct facts *facts, const char *path,
-		  int err, struct failure *f)
+/* Explains why the path is not used, and which command would use it. */
+static int explain_refusal(const struct replay_opts *opts, const struct facts *facts,
+			   const char *path, int err, struct failure *f)
 {
 	char python[PATH_MAX], word[PATH_MAX], clean[512];
 
@@ -343,8 +342,8 @@ static int refuse(const struct replay_opts *opts, const struct facts *facts, con
 	if (err != -EPERM && err != -EEXIST)
 		return failure__set(f, EXIT_UNUSABLE, err, "%s: the recording names this file: %s",
 				    clean, strerror(-err));
-	interpreter(facts, python, sizeof(python));
-	if (another_each_time(python) || access(python, X_OK) ||
+	find_interpreter(facts, python, sizeof(python));
+	if (differs_by_process(python) || access(python, X_OK) ||
 	    !text__shell(word, sizeof(word), python))
 		snprintf(word, sizeof(word), "PATH");
 	return failure__set(f, EXIT_NOT_PERMITTED, err,
@@ -360,20 +359,20 @@ static int refuse(const struct replay_opts *opts, const struct facts *facts, con
 static int open_named(const struct replay_opts *opts, const struct facts *facts, const char *path,
 		      struct failure *f)
 {
-	int fd = another_each_time(path) ? -EXDEV
-		 : opts->own		 ? open(path, O_PATH | O_CLOEXEC)
-					 : replay_trust__open(path);
+	int fd = differs_by_process(path) ? -EXDEV
+		 : opts->own		  ? open(path, O_PATH | O_CLOEXEC)
+					  : replay_trust__open(path);
 
 	if (fd < 0 && opts->own)
 		fd = -errno;
-	if (fd >= 0 && !opts->own && came_along(opts, fd)) {
+	if (fd >= 0 && !opts->own && is_near_recording(opts, fd)) {
 		close(fd);
 		fd = -EEXIST;
 	}
-	return fd < 0 ? refuse(opts, facts, path, fd, f) : fd;
+	return fd < 0 ? explain_refusal(opts, facts, path, fd, f) : fd;
 }
 
-static void say(const struct replay_opts *opts, const char *does, const char *path)
+static void log_use(const struct replay_opts *opts, const char *does, const char *path)
 {
 	char clean[PATH_MAX];
 
@@ -382,7 +381,7 @@ static void say(const struct replay_opts *opts, const char *does, const char *pa
 			 text__clean(clean, sizeof(clean), path, strlen(path)));
 }
 
-/* The folder by the fact torch_lib. */
+/* Opens the folder in the fact torch_lib. */
 static int recorded_folder(const struct replay_opts *opts, const struct facts *facts,
 			   const char *lib, char *path, size_t size, struct failure *f)
 {
@@ -391,7 +390,7 @@ static int recorded_folder(const struct replay_opts *opts, const struct facts *f
 
 	if (dir < 0)
 		return dir;
-	/* Loaded by the folder's descriptor and this name. */
+	/* The replayer loads this name from the folder's descriptor. */
 	snprintf(file, sizeof(file), "%s/" REPLAY_LIBRARY, lib);
 	fd = open_named(opts, facts, file, f);
 	if (fd < 0) {
@@ -400,7 +399,7 @@ static int recorded_folder(const struct replay_opts *opts, const struct facts *f
 	}
 	close(fd);
 	snprintf(path, size, "%s", lib);
-	say(opts, "loads", file);
+	log_use(opts, "loads", file);
 	return dir;
 }
 
@@ -411,8 +410,8 @@ static int recorded_interpreter(const struct replay_opts *opts, const struct fac
 	char python[PATH_MAX], clean[512], known[64];
 	int fd, err;
 
-	interpreter(facts, python, sizeof(python));
-	if (!python[0] || (!another_each_time(python) && access(python, X_OK)))
+	find_interpreter(facts, python, sizeof(python));
+	if (!python[0] || (!differs_by_process(python) && access(python, X_OK)))
 		return failure__set(
 			f, EXIT_UNUSABLE, -ENOENT,
 			"%s: the interpreter of the recording is not here; --python names one with "
@@ -424,7 +423,7 @@ static int recorded_interpreter(const struct replay_opts *opts, const struct fac
 	fd = open_named(opts, facts, python, f);
 	if (fd < 0)
 		return fd;
-	/* Another program of root's would do what it is for, whatever it is asked. */
+	/* Another program of root's could have side effects. */
 	if (!opts->own && !is_python(fd)) {
 		close(fd);
 		return failure__set(f, EXIT_UNUSABLE, -ENOEXEC,
@@ -433,7 +432,7 @@ static int recorded_interpreter(const struct replay_opts *opts, const struct fac
 				    "--python names an interpreter whose PyTorch is to be used",
 				    text__clean(clean, sizeof(clean), python, strlen(python)));
 	}
-	say(opts, "runs", python);
+	log_use(opts, "runs", python);
 	err = ask_interpreter(opts, python, fd, torch, size, f);
 	close(fd);
 	return err;
@@ -447,7 +446,7 @@ int replay_trust__find(const struct replay_opts *opts, const struct facts *facts
 	int dir, err;
 
 	if (!opts->python && lib && lib[0] == '/' && strlen(lib) < PATH_MAX &&
-	    (another_each_time(lib) || !access(lib, R_OK)))
+	    (differs_by_process(lib) || !access(lib, R_OK)))
 		return recorded_folder(opts, facts, lib, path, size, f);
 	err = opts->python ? ask_interpreter(opts, opts->python, -1, torch, sizeof(torch), f)
 			   : recorded_interpreter(opts, facts, torch, sizeof(torch), f);

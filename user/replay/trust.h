@@ -2,12 +2,11 @@
 #ifndef MT_REPLAY_TRUST_H
 #define MT_REPLAY_TRUST_H
 /*
- * Finds PyTorch's libraries. Replay runs code from them. The user may name an interpreter; it is
- * run as it is. A path that only the recording names is used if nobody but root can change what it
- * leads to: whoever made the recording, or was traced, chose that path. That a file belongs to the
- * user says nothing: what the user unpacked or cloned belongs to the user, too. Nor is anything
- * used that lies in the folder of the recording or in the current one: what root unpacked belongs
- * to root. Only a file whose name is that of a Python is run.
+ * Finds PyTorch's libraries, whose code a replay runs. An interpreter that the user names is run
+ * unchecked. A path that only the recording names may come from an attacker. Therefore every part
+ * of it must be writable by root alone. Ownership by the user proves nothing, because the user also
+ * owns files that the user unpacked. The path must not lie in the folder of the recording or in the
+ * current one, because root owns what root unpacked. Only a file named like a Python is run.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,20 +17,21 @@ struct replay_opts;
 struct user;
 
 /*
- * Opens the file or folder with O_PATH, component by component, links included. 0 or the
- * descriptor, the caller's; -EINVAL not absolute, -EPERM something on the way is not root's, or
- * others can write it; -EXDEV it leads into /proc or /sys, where a name is another file for each
- * process; else what opening gave.
+ * Opens the file or folder with O_PATH and checks each part of its path, links included. Returns a
+ * descriptor, which the caller closes, or an error. -EINVAL: not absolute; -EPERM: others than root
+ * can change a part of it; -EXDEV: it leads into /proc or /sys, where a name differs between
+ * processes; or another -errno.
  */
 int replay_trust__open(const char *path);
 /*
- * Opens (O_PATH) the folder with libc10_cuda.so: of opts->python's PyTorch, or of the one that was
- * recorded. path gets its name, for messages. The descriptor, the caller's, or -errno and *f.
+ * Opens (O_PATH) the folder of libc10_cuda.so: of opts->python's PyTorch, or of the recorded one.
+ * Writes its path to path, for messages. Returns the descriptor, which the caller closes, or -errno
+ * and *f.
  */
 int replay_trust__find(const struct replay_opts *opts, const struct facts *facts, char *path,
 		       size_t size, struct failure *f);
-/* In a child that is to run such code: becomes the user behind sudo, or, of an own recording
- * (struct replay_opts), that user. Exits where it cannot. */
+/* Drops rights in a child before it runs such code: becomes the user behind sudo, or, with own
+ * (struct replay_opts), user. Exits on failure. */
 void replay_trust__become(bool own, const struct user *user);
 
 #endif
