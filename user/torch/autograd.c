@@ -9,12 +9,14 @@
 #include "process/proc.h"
 
 #define NAME_MAX_BYTES 512
-#define WATCHED 65536		  /* nodes looked at before the layout is as sure as it gets */
-#define MAX_SEQUENCE (1ULL << 40) /* below what an address can be, above what is counted to */
+#define WATCHED 65536		  /* nodes examined before the statistics stop */
+#define MAX_SEQUENCE (1ULL << 40) /* smaller than any address, larger than any count */
 
 static const struct node_layout layouts[NODE_LAYOUTS] = {
-	{ 3, 6, 472 }, /* up to 2.12: enable_shared_from_this before them */
-	{ 2, 5, 464 }, /* from 2.13 on: a count of references */
+	/* up to 2.12: after enable_shared_from_this */
+	{ 3, 6, 472 },
+	/* from 2.13 on: after a reference count */
+	{ 2, 5, 464 },
 };
 
 void node_guess__init(struct node_guess *g, const char *torch_version)
@@ -27,8 +29,8 @@ void node_guess__init(struct node_guess *g, const char *torch_version)
 	g->first = major > 2 || (major == 2 && minor >= 13);
 }
 
-/* Could these be the sequence number and the thread of a node that was just made after the thread's
- * last one? */
+/* Whether the values can be the sequence number and thread of a node made after the thread's
+ * previous one. */
 static bool fits(const struct node_guess *g, unsigned int i, uint32_t slot, bool known,
 		 uint64_t sequence, uint64_t thread)
 {
@@ -44,7 +46,8 @@ void node_guess__see(struct node_guess *g, uint32_t tid, uint64_t node,
 	uint32_t slot = tid % NODE_THREADS;
 	bool known = g->last[slot].tid == tid;
 
-	if (g->seen >= WATCHED || (known && g->last[slot].node == node)) /* its next output */
+	if (g->seen >= WATCHED ||
+	    (known && g->last[slot].node == node)) /* a further output of the same node */
 		return;
 	g->seen++;
 	for (unsigned int i = 0; i < NODE_LAYOUTS; i++) {
@@ -61,8 +64,8 @@ void node_guess__see(struct node_guess *g, uint32_t tid, uint64_t node,
 	g->last[slot].node = node;
 }
 
-/* A node may come by unusual ways: some that do not fit are no proof. */
-static bool believed(const struct node_guess *g, unsigned int i)
+/* Some nodes are made in unusual ways, so a few mismatches are accepted. */
+static bool is_plausible(const struct node_guess *g, unsigned int i)
 {
 	return g->bad[i] <= 4 + g->good[i] / 8;
 }
@@ -72,13 +75,13 @@ const struct node_layout *node_guess__layout(const struct node_guess *g)
 	for (unsigned int k = 0; k < NODE_LAYOUTS; k++) {
 		unsigned int i = (g->first + k) % NODE_LAYOUTS;
 
-		if (believed(g, i))
+		if (is_plausible(g, i))
 			return &layouts[i];
 	}
 	return NULL;
 }
 
-/* One part: its length in figures, then so many characters. NULL: there is none. */
+/* Parses one component: its length in decimal, then the characters. NULL: no component. */
 static const char *name_part(const char *s, const char **name, size_t *len)
 {
 	size_t n = 0;
@@ -99,8 +102,8 @@ bool autograd_node__plain_name(const char *mangled, char *buf, size_t size)
 	const char *s = mangled + (*mangled == '*'), *name = NULL, *next;
 	size_t len = 0;
 
-	/* The "*" says that names are compared by address; of what is nested only "N parts E" is
-	 * looked at. */
+	/* "*" means that names are compared by address. Nested names must be plain "N components
+	 * E". */
 	s += *s == 'N';
 	while ((next = name_part(s, &name, &len)))
 		s = next;
@@ -127,7 +130,7 @@ int autograd_node__class(const struct proc *p, uint64_t vptr, char *buf, size_t 
 	err = proc__read_u64(p, vptr - 8, &type);
 	if (!err)
 		err = proc__read_u64(p, type + 8, &name);
-	/* In pieces that do not cross pages: what follows the name may not be there. */
+	/* Reads pieces within a page: the next page may not exist. */
 	while (!err && at < sizeof(text)) {
 		size_t n = 64 - (name + at) % 64;
 

@@ -11,13 +11,13 @@
 #include "process/site.h"
 
 #define ENTRY_BYTES 16 /* enough for any instruction */
-#define BODY_MAX 4096  /* of cudaSetDevice, whose probe may be further in */
+#define BODY_MAX 4096  /* in cudaSetDevice, whose probe may be after the entry */
 #define STT_FUNC 2
 
-/* c10::cuda::CUDACachingAllocator::allocator, the pointer to the one in use */
+/* c10::cuda::CUDACachingAllocator::allocator, a pointer to the current allocator */
 #define ALLOCATOR "_ZN3c104cuda20CUDACachingAllocator9allocatorE"
 
-/* What the library that answers without a GPU holds: tools/dryrun */
+/* Symbol of the library that stands in for a GPU (tools/dryrun). */
 #define DRYRUN_USAGE "memtrace_dryrun_usage"
 
 #define TAKES(name, how, size, device, flags)                                                      \
@@ -39,10 +39,8 @@
 	}
 #define OUT MT_CALL_OUT
 
-/*
- * Signatures: cuda_runtime_api.h and cuda.h. The _ptsz ones are what programs call that were
- * compiled with a default stream per thread.
- */
+/* Signatures: cuda_runtime_api.h and cuda.h. Programs compiled with a default stream per thread
+ * call the _ptsz forms. */
 static const struct cuda_function functions[] = {
 	TAKES("cudaMalloc", MEM_DEVICE, ARG1, CURRENT, OUT),
 	TAKES("cudaMallocPitch", MEM_DEVICE, PITCH, CURRENT, OUT | MT_CALL_PITCH),
@@ -127,10 +125,8 @@ static const struct map *code_map(const struct maps *m, const struct map *file, 
 	return NULL;
 }
 
-/*
- * A return probe must be where the return address is still on top of the stack, at the very first
- * instruction. A 5-byte nop there is not probed (see site.h), nor anything that cannot be decoded.
- */
+/* A return probe needs the return address on top of the stack, so it must be at the first
+ * instruction. That must be decodable and not a 5-byte nop (see site.h). */
 static int pick(const struct elf *e, const struct elf_sym *sym, bool entry_only, unsigned args,
 		struct site *site)
 {
@@ -150,11 +146,11 @@ static bool known_offset(const struct cuda_file *f, uint64_t offset)
 
 	for (i = 0; i < f->n; i++)
 		if (f->site[i].offset == offset)
-			return true; /* two names of one function */
+			return true; /* another name of the same function */
 	return false;
 }
 
-struct looking {
+struct search {
 	const struct elf *e;
 	const struct maps *m;
 	const struct map *map;
@@ -162,7 +158,7 @@ struct looking {
 	unsigned args; /* for site__pick() */
 };
 
-static void add_site(const struct looking *l, uint32_t fn, const struct elf_sym *sym)
+static void add_site(const struct search *l, uint32_t fn, const struct elf_sym *sym)
 {
 	struct cuda_file *f = l->f;
 	uint64_t offset;
@@ -180,8 +176,8 @@ static void add_site(const struct looking *l, uint32_t fn, const struct elf_sym 
 	}
 }
 
-/* Splits "cuMemAlloc_v2_ptsz": the length of "cuMemAlloc", the form (1 where none is named), and
- * what comes before "_ptsz". */
+/* Splits "cuMemAlloc_v2_ptsz". Returns the length of "cuMemAlloc". *form: 2 (1 if not named).
+ * *form_len: length without "_ptsz". */
 static size_t split_name(const char *name, size_t *form_len, unsigned long *form)
 {
 	size_t len = strlen(name), base;
@@ -198,11 +194,11 @@ static size_t split_name(const char *name, size_t *form_len, unsigned long *form
 	return base - 2;
 }
 
-/* Other forms of the functions that the table has. */
+/* Finds other forms of the functions in the table. */
 static int on_symbol(const char *name, const struct elf_sym *sym, void *ctx)
 {
 	unsigned long form, known, newest = 0;
-	const struct looking *l = ctx;
+	const struct search *l = ctx;
 	size_t base, len, known_len;
 	uint32_t fn, twin = FUNCTIONS;
 
@@ -233,8 +229,8 @@ static int on_import(const char *name, const struct elf_sym *sym, void *ctx)
 	return !strcmp(name, "__cxa_throw") || !strcmp(name, "_Unwind_Resume");
 }
 
-/* An exception must not pass a return probe. CUDA's own libraries let none out, whatever they
- * import. */
+/* An exception must not pass a return probe. CUDA's own libraries never throw to callers, whatever
+ * they import. */
 static bool may_throw(const struct elf *e)
 {
 	const char *soname = elf__soname(e);
@@ -243,10 +239,10 @@ static bool may_throw(const struct elf *e)
 	       elf__each_import(e, on_import, NULL) != 0;
 }
 
-static void look_into(const struct proc *p, const struct elf *e, const struct maps *m,
-		      const struct map *map, struct cuda_file *f)
+static void find_functions(const struct proc *p, const struct elf *e, const struct maps *m,
+			   const struct map *map, struct cuda_file *f)
 {
-	struct looking l = { e, m, map, f, 1 | (proc__shadow_stack(p) ? SITE_NO_CALLS : 0) };
+	struct search l = { e, m, map, f, 1 | (proc__shadow_stack(p) ? SITE_NO_CALLS : 0) };
 	struct elf_sym sym;
 	uint64_t offset;
 	uint32_t fn;
@@ -279,7 +275,7 @@ int cuda__look(const struct proc *p, const struct maps *m, const struct map *map
 	e = elf__open_map(p, map);
 	if (!e)
 		return -errno;
-	look_into(p, e, m, map, &f);
+	find_functions(p, e, m, map, &f);
 	elf__free(e);
 	if (f.n)
 		err = proc__map_path(p, map, f.path, sizeof(f.path));

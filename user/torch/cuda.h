@@ -2,11 +2,10 @@
 #ifndef MT_TORCH_CUDA_H
 #define MT_TORCH_CUDA_H
 /*
- * CUDA inside a process: the runtime's and the driver's functions that hand memory out and take it
- * back, and where they are. There may be several runtimes (torchvision brings one of its own), and
- * a file that exports the functions under any name is one. NAME_ptsz and NAME_ptds are NAME with a
- * default stream per thread. NAME_v3 beside a known NAME_v2 is not probed: the driver adds a form
- * when the arguments change.
+ * Functions of the CUDA runtime and driver that allocate and free memory, and their locations in a
+ * process. Any file that exports them counts, and there may be several runtimes (torchvision brings
+ * its own). NAME_ptsz and NAME_ptds are NAME with a default stream per thread. A newer form, such
+ * as NAME_v3 next to a known NAME_v2, is not probed: its arguments differ.
  */
 #include <linux/types.h>
 #include <stdbool.h>
@@ -21,20 +20,20 @@
 enum cuda_op {
 	CUDA_TAKE,
 	CUDA_GIVE,
-	CUDA_RETAIN, /* one more holder of the physical memory whose handle is handed out */
+	CUDA_RETAIN, /* adds a reference to the physical memory of the returned handle */
 	CUDA_SET_DEVICE,
-	CUDA_IMPORT,	 /* hands out a handle of memory that another process has taken */
-	CUDA_POOL,	 /* makes a pool: MT_CALL_POOL */
-	CUDA_RESET,	 /* ends a device's primary context, and what was taken in it */
-	CUDA_CTX_RETAIN, /* hands out a device's primary context */
-	CUDA_CTX_CREATE, /* makes another context, which is the thread's current one from then on */
-	CUDA_CTX_DESTROY, /* arg[0]: ends it, and what was taken in it */
-	CUDA_CTX_SET,	  /* arg[0]: the thread's current context; 0: none */
-	CUDA_CTX_PUSH,	  /* arg[0]: the same, and the one before comes back with: */
+	CUDA_IMPORT,	  /* returns a handle of memory that another process allocated */
+	CUDA_POOL,	  /* creates a pool: MT_CALL_POOL */
+	CUDA_RESET,	  /* ends a device's primary context and frees its memory */
+	CUDA_CTX_RETAIN,  /* returns a device's primary context */
+	CUDA_CTX_CREATE,  /* creates a context and makes it the thread's current one */
+	CUDA_CTX_DESTROY, /* arg[0]: context to destroy with its memory */
+	CUDA_CTX_SET,	  /* arg[0]: the thread's new current context; 0: none */
+	CUDA_CTX_PUSH,	  /* arg[0]: as for CUDA_CTX_SET, until CUDA_CTX_POP */
 	CUDA_CTX_POP,
 };
 
-/* How a call says how much it takes. */
+/* Argument with the size of the allocation. */
 enum cuda_size {
 	CUDA_SIZE_NONE,
 	CUDA_SIZE_ARG1,	  /* arg[1] */
@@ -42,14 +41,14 @@ enum cuda_size {
 	CUDA_SIZE_EXTENT, /* pitch (arg[1]) x height (arg[2]) x depth (arg[3]): see MT_CALL_EXTENT */
 };
 
-/* Whose device a call is about. */
+/* Device that a call allocates on. */
 enum cuda_device {
-	CUDA_DEVICE_NONE,    /* no device's memory, or not to be told from the call */
-	CUDA_DEVICE_CURRENT, /* the thread's current one */
-	CUDA_DEVICE_PROP,    /* in the properties that are passed: MT_CALL_PROP */
-	CUDA_DEVICE_HANDLE,  /* that of the physical memory whose handle is arg[3] */
-	CUDA_DEVICE_POOL,    /* that of the pool arg[2] */
-	CUDA_DEVICE_ARG0,    /* arg[0] itself, and so on */
+	CUDA_DEVICE_NONE,    /* not device memory, or not known from the call */
+	CUDA_DEVICE_CURRENT, /* the thread's current device */
+	CUDA_DEVICE_PROP,    /* from the properties argument: MT_CALL_PROP */
+	CUDA_DEVICE_HANDLE,  /* device of the physical memory with handle arg[3] */
+	CUDA_DEVICE_POOL,    /* device of pool arg[2] */
+	CUDA_DEVICE_ARG0,    /* arg[0] is the device index */
 	CUDA_DEVICE_ARG1,
 	CUDA_DEVICE_ARG2,
 	CUDA_DEVICE_ARG3,
@@ -64,40 +63,44 @@ struct cuda_function {
 	uint8_t flags;	  /* enum mt_call_flag */
 };
 
-/* A function by its number, as sites and records have it; NULL where there is no such number. */
+/* Function by number, as used in sites and records. NULL: no such number. */
 const struct cuda_function *cuda__function(uint32_t fn);
-uint32_t cuda__functions(void); /* how many there are */
+uint32_t cuda__functions(void); /* number of functions */
 
 #define CUDA_SITES_MAX 128
 
 struct cuda_site {
 	uint32_t fn;
-	uint64_t offset; /* in the file: of the function's first instruction, of cudaSetDevice the
-			    cheapest */
+	/* File offset of the probed instruction: the function's first, or in cudaSetDevice the
+	 * cheapest to probe. */
+	uint64_t offset;
 	struct site site;
 };
 
-/* What is of interest in a mapped file. */
+/* CUDA functions in a mapped file. */
 struct cuda_file {
-	char path[512]; /* what the kernel is given, as proc__map_path() has it; "" where no
-			   function is found */
-	bool allocator; /* defines PyTorch's caching allocator, as libc10_cuda does: calls from here
-			   are its own */
-	uint64_t usage; /* address in the target of the dry-run library's memtrace_dryrun_usage; 0:
-			   is not it */
+	/* Path for the kernel, from proc__map_path(); "" if no function is found. */
+	char path[512];
+	/* The file defines PyTorch's caching allocator, as libc10_cuda does: calls from it are the
+	 * allocator's. */
+	bool allocator;
+	/* Address of memtrace_dryrun_usage in the target, from the dry-run library; 0: another
+	 * library. */
+	uint64_t usage;
 	size_t n;
-	size_t refused;		  /* functions at whose beginning no probe is possible */
-	const char *refused_take; /* one of them that takes memory, static; NULL: none */
-	bool throws; /* it has such functions, but a C++ exception may leave them: none is probed */
-	char newer[64]; /* a later form of a known function, with arguments that are not known:
-			   "cuMemAlloc_v3"; "" */
+	size_t refused; /* number of functions that cannot be probed at entry */
+	/* A refused function that allocates memory, static text; NULL: none. */
+	const char *refused_take;
+	/* The file has such functions, but C++ exceptions may leave them: none is probed. */
+	bool throws;
+	/* A newer form of a known function, whose arguments are not known: "cuMemAlloc_v3"; "":
+	 * none. */
+	char newer[64];
 	struct cuda_site site[CUDA_SITES_MAX];
 };
 
-/*
- * Looks into a mapped file (map: any executable mapping of it). 0, also where nothing of interest
- * is in it; -errno where it cannot be looked at.
- */
+/* Finds CUDA functions in a mapped file. map: an executable mapping of the file. 0 also if none is
+ * found; -errno if the file cannot be read. */
 int cuda__look(const struct proc *p, const struct maps *m, const struct map *map,
 	       struct cuda_file *ret);
 

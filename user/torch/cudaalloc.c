@@ -11,11 +11,13 @@
 #include "torch/cudaalloc_internal.h"
 #include "torch/torch.h"
 
-/* std::atomic<c10::cuda::CUDACachingAllocator::CUDAAllocator *>, exported since torch 2.0 */
+/* std::atomic<c10::cuda::CUDACachingAllocator::CUDAAllocator *>, exported since PyTorch 2.0 */
 #define SYMBOL "_ZN3c104cuda20CUDACachingAllocator9allocatorE"
-#define LOOKS 7 /* a majority of them was always right where single ones went wrong in one of ten */
+#define ATTEMPTS                                                                                   \
+	7 /* attempts whose majority decides: in tests it was always right, and one attempt in ten \
+	     was wrong */
 
-/* ---- the object ---- */
+/* ---- the allocator object ---- */
 
 static bool has_allocator(const char *path)
 {
@@ -25,7 +27,7 @@ static bool has_allocator(const char *path)
 	       !strncmp(base, "libtorch_cuda.", 14) || !strncmp(base, "libtorch.", 9);
 }
 
-/* The symbol's address by a file's lowest mapping. 0, -ENOENT, -errno. */
+/* Address of the symbol, from the file's lowest mapping. 0, -ENOENT, -errno. */
 static int symbol_address(const struct proc *p, const struct map *map, uint64_t *ret)
 {
 	struct elf_sym sym;
@@ -45,7 +47,7 @@ static int symbol_address(const struct proc *p, const struct map *map, uint64_t 
 	return err;
 }
 
-/* Of several, that of the PyTorch whose functions are probed. */
+/* Finds the allocator pointer. Among several PyTorchs, uses the one whose functions are probed. */
 static int find_slot(const struct proc *p, const struct maps *m, uint64_t *ret, const char **why)
 {
 	const char *last = "";
@@ -76,7 +78,7 @@ static int find_slot(const struct proc *p, const struct maps *m, uint64_t *ret, 
 	return err;
 }
 
-/* The mangled name of an object's type: through its virtual table's type information. */
+/* Mangled type name of an object, from its vtable's type information. */
 static int type_name(const struct proc *p, uint64_t object, char *buf, size_t size)
 {
 	uint64_t vtable, info, name;
@@ -111,8 +113,8 @@ const char *alloc_backend__name(enum alloc_backend b)
 	return (unsigned)b <= ALLOC_UNKNOWN ? backends[b].name : "unknown";
 }
 
-/* What the slot points to now, and of which type it is. */
-static int look_at_object(struct cudaalloc *a)
+/* Reads the allocator pointer and the type of its object. */
+static int read_object(struct cudaalloc *a)
 {
 	uint64_t object;
 	int err;
@@ -148,7 +150,7 @@ struct cudaalloc *cudaalloc__open(const struct proc *p, const struct maps *m, co
 	err = find_slot(p, m, &a->slot, why);
 	if (!err) {
 		*why = "the allocator cannot be read";
-		err = look_at_object(a);
+		err = read_object(a);
 	}
 	if (err) {
 		free(a);
@@ -178,7 +180,7 @@ int cudaalloc__look(struct cudaalloc *a)
 	if (err || (object == a->object && a->backend != ALLOC_UNKNOWN))
 		return err;
 	before = *a;
-	err = look_at_object(a);
+	err = read_object(a);
 	if (err)
 		*a = before;
 	return err;
@@ -213,7 +215,7 @@ static const char *const field_names[F_NR] = {
 	[F_NEXT] = "Block.next",
 };
 
-/* The first field that is not known, F_NR: all are. */
+/* First field that is not known; F_NR: all are known. */
 static int missing_field(const struct layout *l)
 {
 	int i = 0;
@@ -223,8 +225,8 @@ static int missing_field(const struct layout *l)
 	return i;
 }
 
-/* Field by field, what most looks say; not knowing is no vote. */
-static void majority(const struct layout *looks, unsigned n, struct layout *ret)
+/* Takes for each field the value that most attempts found. */
+static void majority(const struct layout *attempts, unsigned n, struct layout *ret)
 {
 	for (int f = 0; f < F_NR; f++) {
 		unsigned best = 0;
@@ -234,17 +236,17 @@ static void majority(const struct layout *looks, unsigned n, struct layout *ret)
 			unsigned votes = 0;
 
 			for (unsigned k = 0; k < n; k++)
-				votes += looks[k].field[f] == looks[i].field[f];
-			if (looks[i].field[f] >= 0 && votes > best) {
+				votes += attempts[k].field[f] == attempts[i].field[f];
+			if (attempts[i].field[f] >= 0 && votes > best) {
 				best = votes;
-				ret->field[f] = looks[i].field[f];
+				ret->field[f] = attempts[i].field[f];
 			}
 		}
 	}
 }
 
-/* Does a pass by this layout add up to all of the allocator's own sums? Then it is the right one. */
-static bool proved(struct cudaalloc *a, const struct layout *l)
+/* Whether a pass with this layout matches the allocator's own totals, which proves the layout. */
+static bool is_proved(struct cudaalloc *a, const struct layout *l)
 {
 	struct cudaalloc copy = *a;
 	struct cudaalloc_state st;
@@ -276,7 +278,7 @@ static int accept(struct cudaalloc *a, const struct layout *l)
 	return 0;
 }
 
-static int say(struct cudaalloc *a, int err, const char *why)
+static int set_why(struct cudaalloc *a, int err, const char *why)
 {
 	snprintf(a->why, sizeof(a->why), "%s", why);
 	return err;
@@ -284,32 +286,32 @@ static int say(struct cudaalloc *a, int err, const char *why)
 
 int cudaalloc__calibrate(struct cudaalloc *a)
 {
-	struct layout looks[LOOKS], sum;
+	struct layout attempts[ATTEMPTS], sum;
 	unsigned n = 0, later = 0;
 	int err;
 
-	err = look_at_object(a);
+	err = read_object(a);
 	if (err)
-		return say(a, err, "the allocator cannot be read");
+		return set_why(a, err, "the allocator cannot be read");
 	if (a->backend == ALLOC_NONE)
-		return say(a, -EAGAIN, "the allocator is not made yet");
+		return set_why(a, -EAGAIN, "the allocator is not made yet");
 	if (a->backend != ALLOC_NATIVE)
-		return say(a, -ENOTSUP, "not PyTorch's own caching allocator");
-	for (int i = 0; i < LOOKS; i++) {
-		err = layout__look(a, &looks[n]);
+		return set_why(a, -ENOTSUP, "not PyTorch's own caching allocator");
+	for (int i = 0; i < ATTEMPTS; i++) {
+		err = layout__find_fields(a, &attempts[n]);
 		if (err == -ESRCH || err == -EPERM || err == -ENOMEM)
 			return err;
 		if (err == -EAGAIN && ++later == 2 && !n)
-			return err; /* nothing to see; a moment ago, too */
+			return err; /* two attempts found nothing */
 		if (err)
 			continue;
-		if (missing_field(&looks[n]) == F_NR && proved(a, &looks[n]))
-			return accept(a, &looks[n]);
+		if (missing_field(&attempts[n]) == F_NR && is_proved(a, &attempts[n]))
+			return accept(a, &attempts[n]);
 		n++;
 	}
 	if (!n)
 		return err;
-	majority(looks, n, &sum);
+	majority(attempts, n, &sum);
 	if (missing_field(&sum) < F_NR) {
 		snprintf(a->why, sizeof(a->why),
 			 "in the allocator's memory, this could not be found: %s",
@@ -330,19 +332,19 @@ int cudaalloc__read(struct cudaalloc *a, struct cudaalloc_state *ret)
 	int err;
 
 	if (!a->calibrated)
-		return say(a, -EINVAL, "the allocator's layout is not known yet");
+		return set_why(a, -EINVAL, "the allocator's layout is not known yet");
 	err = proc__read_u64(a->proc, a->slot, &object);
 	if (!err && object != a->object)
 		err = -ESTALE;
 	if (err)
-		return say(a, err,
-			   err == -ESTALE ? "the program has another allocator now"
-					  : "the allocator cannot be read");
+		return set_why(a, err,
+			       err == -ESTALE ? "the program has another allocator now"
+					      : "the allocator cannot be read");
 	err = pass__run(a, &a->layout, &s);
 	if (err)
-		return say(a, err,
-			   err == -ESTALE ? "the allocator's structures are not where they were"
-					  : "the allocator cannot be read");
+		return set_why(a, err,
+			       err == -ESTALE ? "the allocator's structures are not where they were"
+					      : "the allocator cannot be read");
 	err = cudaalloc_state__build(a, &s, &st);
 	if (!err && st.consistent && a->active_bytes < 0)
 		cudaalloc_state__find_more_stats(a, &s, &st);
@@ -361,7 +363,7 @@ int cudaalloc__devices(struct cudaalloc *a)
 	int err;
 
 	if (a->backend != ALLOC_NATIVE) {
-		err = look_at_object(a);
+		err = read_object(a);
 		if (err || a->backend != ALLOC_NATIVE)
 			return err;
 	}

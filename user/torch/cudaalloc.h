@@ -2,13 +2,11 @@
 #ifndef MT_TORCH_CUDAALLOC_H
 #define MT_TORCH_CUDAALLOC_H
 /*
- * PyTorch's CUDA caching allocator, read from outside: what it has handed out, what it keeps, and
- * the segments that both lie in. Nothing is stopped, so a pass over a running program's allocator
- * may be torn; it says so.
- *
- * No table of offsets and no version: the object is found by the one symbol that every libc10_cuda
- * exports, the layout by looking for structures that agree with one another (libstdc++'s std::set,
- * ska::flat_hash_map, Block's own links).
+ * PyTorch's CUDA caching allocator, read from outside: its live and cached blocks, and their
+ * segments. The process runs on, so a reading may be torn, which the result says.
+ * The allocator object is found by a symbol that every libc10_cuda exports. Offsets are found
+ * without version tables, by structures that agree with one another: libstdc++'s std::set,
+ * ska::flat_hash_map, and the links between Blocks.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,57 +17,53 @@ struct proc;
 struct cudaalloc;
 
 enum alloc_backend {
-	ALLOC_NONE,	  /* the library is mapped, but has not made its allocator yet */
-	ALLOC_NATIVE,	  /* the caching allocator: the only one that can be read */
+	ALLOC_NONE,	  /* the library is mapped, and no allocator exists yet */
+	ALLOC_NATIVE,	  /* the caching allocator, the only one that can be read */
 	ALLOC_CUDA_ASYNC, /* backend:cudaMallocAsync */
 	ALLOC_PLUGGABLE,  /* torch.cuda.memory.CUDAPluggableAllocator */
 	ALLOC_UNKNOWN,
 };
 
-/*
- * Finds the allocator of a process. Borrows p, which has to outlive it; m is used only here. NULL
- * with errno, and *why set to static text: ENOENT no mapped libc10_cuda exports it, or what the
- * reading failed with.
- */
+/* Finds the allocator of a process. Borrows p, which must outlive the result; uses m only during
+ * the call. NULL with errno and *why, a static text. ENOENT: no mapped libc10_cuda exports it. */
 struct cudaalloc *cudaalloc__open(const struct proc *p, const struct maps *m, const char **why);
-void cudaalloc__free(struct cudaalloc *a); /* NULL is fine */
+void cudaalloc__free(struct cudaalloc *a); /* accepts NULL */
 
-/* As it was when last looked at, by any function that reads: a program may change its allocator
- * until it first uses CUDA. */
+/* Backend at the last read. A program may change its allocator until it first uses CUDA. */
 enum alloc_backend cudaalloc__backend(const struct cudaalloc *a);
-/* Looks, which is one short read where nothing has changed. 0 or -errno, and all is as it was: the
+/* Updates the backend; one short read if nothing changed. 0, or -errno without a change: the
  * process may have ended. */
 int cudaalloc__look(struct cudaalloc *a);
-const char *alloc_backend__name(
-	enum alloc_backend b); /* "native", "cudaMallocAsync", "pluggable", ... */
-/* The C++ type's mangled name, "" where there is none. Hostile text; owned by a. */
+/* "native", "cudaMallocAsync", "pluggable", ... */
+const char *alloc_backend__name(enum alloc_backend b);
+/* Mangled name of the allocator's C++ type, "" if none. Hostile text; owned by a. */
 const char *cudaalloc__type(const struct cudaalloc *a);
 
 /*
- * Finds out how this build lays its structures out. May be called again at any time. 0, or
- *   -EAGAIN   there is not enough to see yet: CUDA not used, or nothing allocated. Try again later.
- *   -ENOTSUP  another backend, or structures that are not understood
- *   -EFAULT, -ESRCH, -EPERM, -ENOMEM
- * cudaalloc__why() then has it in words. A failure keeps the layout that was known before.
+ * Finds the layout of this build's structures. May be repeated at any time. 0, or
+ *     -EAGAIN   too little to see: CUDA is not used yet, or nothing is allocated. Try again later.
+ *     -ENOTSUP  another backend, or unknown structures
+ *     -EFAULT, -ESRCH, -EPERM, -ENOMEM
+ * cudaalloc__why() then returns the reason. A failure keeps an earlier layout.
  */
 int cudaalloc__calibrate(struct cudaalloc *a);
 bool cudaalloc__calibrated(const struct cudaalloc *a);
-const char *cudaalloc__why(
-	const struct cudaalloc *a); /* of the last failure; owned by a, until the next call */
+/* Reason of the last failure; owned by a, valid until the next call. */
+const char *cudaalloc__why(const struct cudaalloc *a);
 
-/* ---- what a pass finds ---- */
+/* ---- result of a pass over the allocator ---- */
 
 enum cuda_block_state {
-	CUDA_BLOCK_LIVE,    /* handed out; snapshots call it active_allocated */
-	CUDA_BLOCK_PENDING, /* freed, but another stream may still use it: active_pending_free */
-	CUDA_BLOCK_CACHED,  /* kept for later: inactive */
+	CUDA_BLOCK_LIVE,    /* allocated; snapshots call it active_allocated */
+	CUDA_BLOCK_PENDING, /* freed, but another stream may use it: active_pending_free */
+	CUDA_BLOCK_CACHED,  /* cached by the allocator: inactive */
 };
 
-/* Addresses are the device's, sizes bytes. */
+/* Addresses are device addresses, sizes are bytes. */
 struct cuda_block {
 	uint64_t addr, size;
-	uint64_t requested; /* what the program asked for; 0 where the block is cached */
-	uint64_t stream;    /* the cudaStream_t; 0 is the default stream */
+	uint64_t requested; /* requested bytes; 0 for a cached block */
+	uint64_t stream;    /* the cudaStream_t; 0: default stream */
 	uint32_t segment;   /* index into segments */
 	uint8_t device;
 	uint8_t state; /* enum cuda_block_state */
@@ -78,66 +72,67 @@ struct cuda_block {
 struct cuda_segment {
 	uint64_t addr, size;
 	uint64_t stream;
-	uint64_t pool[2];	 /* the private pool's id; both 0: the device's own pools */
-	uint32_t first, nblocks; /* its blocks */
+	uint64_t pool[2];	 /* id of its private pool; both 0: a pool of the device */
+	uint32_t first, nblocks; /* its blocks: index of the first, and number */
 	uint8_t device;
-	bool small;	 /* of the pool for allocations up to 1 MiB */
-	bool expandable; /* one mapped stretch of an expandable segment */
-	bool whole; /* false: blocks of it could not be read, and it may be larger on either side */
+	bool small;	 /* in the pool for allocations up to 1 MiB */
+	bool expandable; /* one mapped range of an expandable segment */
+	/* False: some of its blocks could not be read, so it may be larger on either side. */
+	bool whole;
 };
 
 /* The allocator's own statistics. */
 struct cuda_totals {
 	uint64_t allocated, reserved;
-	uint64_t active, requested; /* with what is pending; only where more_known */
-	uint64_t count;		    /* of live blocks */
+	/* With pending blocks; valid if more_known. */
+	uint64_t active, requested;
+	uint64_t count; /* number of live blocks */
 };
 
 struct cuda_device_state {
-	struct cuda_totals before, after; /* the pass */
+	struct cuda_totals before, after; /* totals before and after the pass */
 	bool more_known;		  /* active and requested were found in this build */
 	bool consistent;
-	const char *why; /* static text; "" where consistent */
+	const char *why; /* static text; "" if consistent */
 };
 
 /*
- * One pass. A consistent device's blocks and segments are all that there is, and add up to its
- * totals, which did not move while it was read. In a torn one, some are missing, and those that are
- * there were so at some moment of the pass: each live block is in the allocator's own map under its
- * address, in a known pool, in range, and overlaps no other. What is not certain is left out.
+ * Result of one pass. On a consistent device, blocks and segments are complete and match its
+ * totals, which did not change during the pass. On a torn device, some are missing. The others
+ * existed at some moment of the pass. Each live block is in the allocator's map under its address,
+ * in a known pool, in range, and overlaps no other block.
  */
 struct cudaalloc_state {
 	struct cuda_device_state *devices;
-	struct cuda_segment *segments; /* by address */
-	struct cuda_block *blocks;     /* by segment, then by address */
+	struct cuda_segment *segments; /* sorted by address */
+	struct cuda_block *blocks;     /* sorted by segment, then by address */
 	size_t ndevices, nsegments, nblocks;
-	bool consistent; /* all devices are */
-	const char *why; /* of the first one that is not; static text */
+	bool consistent; /* all devices are consistent */
+	const char *why; /* reason of the first device that is not; static text */
 };
 
 /*
- * Makes one pass. *ret is untouched on failure: -EINVAL not calibrated, -ESTALE the program has
- * another allocator now or its structures are no longer where they were (calibrate again), -EFBIG,
- * -ENOMEM, -EFAULT, -ESRCH, -EPERM.
+ * Makes one pass. The caller frees *ret with cudaalloc_state__free(); it is unchanged on failure.
+ * -EINVAL: not calibrated. -ESTALE: another allocator, or its structures moved; calibrate again. Or
+ * -EFBIG, -ENOMEM, -EFAULT, -ESRCH, -EPERM.
  */
 int cudaalloc__read(struct cudaalloc *a, struct cudaalloc_state *ret);
-void cudaalloc_state__free(struct cudaalloc_state *s); /* what it holds, not s; zeroes it */
+void cudaalloc_state__free(struct cudaalloc_state *s); /* frees its contents and zeroes it */
 
-/* What the allocator says of a device, and no block of it: some four short reads for all of them. */
+/* The allocator's own figures for a device, without blocks: about four short reads for all
+ * devices. */
 struct cuda_figures {
 	uint64_t allocated, reserved, peak_allocated, peak_reserved;
-	uint64_t blocks;	/* live */
-	bool counts_known;	/* those below were found in this build */
+	uint64_t blocks;	/* live blocks */
+	bool counts_known;	/* ooms and retries were found in this build */
 	uint64_t ooms, retries; /* since the process began */
 };
 
-/*
- * The figures of the first max devices, as they are now; the program goes on, so two of them may be
- * of two moments. How many devices; or -errno as cudaalloc__read(), -EINVAL not calibrated.
- */
+/* Current figures of the first max devices. The program runs on, so two figures may be from
+ * different moments. Returns the number of devices, or -errno as cudaalloc__read(). */
 int cudaalloc__figures(struct cudaalloc *a, struct cuda_figures *v, size_t max);
 
-/* How many devices the allocator knows, used or not; 0 before CUDA's first use. Or -errno. */
+/* Number of devices that the allocator knows, used or not; 0 before CUDA's first use. Or -errno. */
 int cudaalloc__devices(struct cudaalloc *a);
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* One look at the allocator's memory: which offset of a Block is what, judged by blocks that are
- * there. */
+/* Finds the fields of a Block from the Blocks in the allocator's memory. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,20 +8,20 @@
 #include "process/proc.h"
 #include "torch/cudaalloc_internal.h"
 
-#define SAMPLES 2048u  /* of either kind */
-#define LINKED 256u    /* samples whose neighbours are looked at */
-#define LINK_SPAN 0x40 /* prev and next begin within this many bytes of ptr */
+#define SAMPLES 2048u  /* maximum of live samples, and of cached ones */
+#define LINKED 256u    /* samples whose neighbours are read */
+#define LINK_SPAN 0x40 /* prev and next are within this many bytes after ptr */
 
 struct sample {
-	uint64_t at, key; /* key: the address in the map, 0: a free block of a set */
+	uint64_t at, key; /* key: its address in the map, 0: a cached block from a set */
 	uint64_t ptr;
-	uint64_t next_ptr; /* of the block behind it; 0: none known */
+	uint64_t next_ptr; /* ptr of the next block; 0: not known */
 	const struct pool *pool;
 	bool read;
 	uint8_t w[BLOCK_WINDOW];
 };
 
-struct look {
+struct search {
 	struct cudaalloc *a;
 	struct layout *l;
 	struct devices devices;
@@ -33,9 +32,9 @@ struct look {
 
 /* ---- samples ---- */
 
-static int see_live(void *ctx, const uint8_t *entry)
+static int on_live(void *ctx, const uint8_t *entry)
 {
-	struct look *k = ctx;
+	struct search *k = ctx;
 	uint64_t key = get64(entry + 8), at = get64(entry + 16);
 
 	if (!key || !pointer_like(at))
@@ -44,7 +43,7 @@ static int see_live(void *ctx, const uint8_t *entry)
 	return k->nlive == SAMPLES;
 }
 
-static int sample_live(struct look *k, const uint8_t *object)
+static int sample_live(struct search *k, const uint8_t *object)
 {
 	const int *f = k->l->field;
 	struct table t;
@@ -54,14 +53,14 @@ static int sample_live(struct look *k, const uint8_t *object)
 	for (int i = 0; i < f[F_NMAPS] && !err; i++) {
 		if (!table__parse(object + f[F_MAPS] + i * (int)TABLE_HEADER, &t))
 			continue;
-		err = table__each(k->a->proc, &t, 24, see_live, k, &seen);
+		err = table__each(k->a->proc, &t, 24, on_live, k, &seen);
 		if (err == -EFAULT)
 			err = 0;
 	}
 	return err < 0 ? err : 0;
 }
 
-static int sample_cached(struct look *k)
+static int sample_cached(struct search *k)
 {
 	struct addrs found = { 0 };
 	bool torn = false;
@@ -76,7 +75,7 @@ static int sample_cached(struct look *k)
 	return err;
 }
 
-static int see_block(void *ctx, size_t i, const uint8_t *data)
+static int on_block(void *ctx, size_t i, const uint8_t *data)
 {
 	struct sample *s = (struct sample *)ctx + i;
 
@@ -87,8 +86,8 @@ static int see_block(void *ctx, size_t i, const uint8_t *data)
 	return 0;
 }
 
-/* Their memory, and without those that have none. */
-static int read_samples(const struct look *k, struct sample *v, size_t *n)
+/* Reads the samples' memory and drops unreadable ones. */
+static int read_samples(const struct search *k, struct sample *v, size_t *n)
 {
 	uint64_t *at = malloc(*n * sizeof(*at) + 1);
 	size_t kept = 0;
@@ -98,7 +97,7 @@ static int read_samples(const struct look *k, struct sample *v, size_t *n)
 		return -ENOMEM;
 	for (size_t i = 0; i < *n; i++)
 		at[i] = v[i].at;
-	err = cudaalloc_mem__read_items(k->a->proc, at, *n, BLOCK_WINDOW, see_block, v);
+	err = cudaalloc_mem__read_items(k->a->proc, at, *n, BLOCK_WINDOW, on_block, v);
 	free(at);
 	for (size_t i = 0; i < *n; i++) {
 		if (v[i].read)
@@ -110,7 +109,7 @@ static int read_samples(const struct look *k, struct sample *v, size_t *n)
 
 /* ---- ptr, pool, allocated ---- */
 
-/* A program that runs changes some of them under our hands. */
+/* Whether nearly all agree: the program runs on and changes some of them. */
 static bool most(size_t yes, size_t all)
 {
 	return yes && yes * 10 >= all * 9;
@@ -127,7 +126,7 @@ static void keep(struct sample *v, size_t *n, const bool *good)
 	*n = kept;
 }
 
-static void find_ptr(struct look *k)
+static void find_ptr(struct search *k)
 {
 	size_t best = 0, yes;
 	bool good[SAMPLES];
@@ -154,7 +153,7 @@ static void find_ptr(struct look *k)
 		k->cached[i].ptr = get64(k->cached[i].w + at);
 }
 
-static void only_known_pools(struct look *k, struct sample *v, size_t *n)
+static void keep_known_pools(struct search *k, struct sample *v, size_t *n)
 {
 	bool good[SAMPLES];
 
@@ -165,7 +164,7 @@ static void only_known_pools(struct look *k, struct sample *v, size_t *n)
 	keep(v, n, good);
 }
 
-static void find_pool(struct look *k)
+static void find_pool(struct search *k)
 {
 	size_t best = 0, yes;
 	int at = -1;
@@ -179,17 +178,17 @@ static void find_pool(struct look *k)
 			at = (int)off;
 		}
 	}
-	/* those of a private pool that is being made are not known */
+	/* blocks of a private pool under construction have an unknown pool */
 	if (best * 2 < k->nlive || !best)
 		return;
 	k->l->field[F_POOL] = at;
-	only_known_pools(k, k->live, &k->nlive);
-	only_known_pools(k, k->cached, &k->ncached);
+	keep_known_pools(k, k->live, &k->nlive);
+	keep_known_pools(k, k->cached, &k->ncached);
 }
 
-/* allocated is 1 in what is live and 0 in what is cached; mapped, 1 in both but for unmapped
- * blocks, is the byte after. */
-static void find_allocated(struct look *k)
+/* allocated is 1 in live blocks and 0 in cached ones. The next byte is mapped: 1, except in
+ * unmapped blocks. */
+static void find_allocated(struct search *k)
 {
 	size_t yes, no;
 
@@ -210,13 +209,13 @@ static void find_allocated(struct look *k)
 
 struct neighbour {
 	struct sample *of;
-	int off; /* where of has its address */
+	int off; /* offset in of that holds its address */
 	bool read;
 	uint64_t ptr;
 	uint8_t w[BLOCK_WINDOW];
 };
 
-static int see_neighbour(void *ctx, size_t i, const uint8_t *data)
+static int on_neighbour(void *ctx, size_t i, const uint8_t *data)
 {
 	struct neighbour *n = (struct neighbour *)ctx + i;
 
@@ -227,8 +226,9 @@ static int see_neighbour(void *ctx, size_t i, const uint8_t *data)
 	return 0;
 }
 
-/* Whatever a sample points to from where its links are; what is a block of the same pool stays. */
-static int read_neighbours(struct look *k, struct neighbour **ret, size_t *nret)
+/* Reads all Blocks that samples point to from the range of the links. Keeps those in the same
+ * pool. */
+static int read_neighbours(struct search *k, struct neighbour **ret, size_t *nret)
 {
 	size_t from_live = k->nlive < LINKED ? k->nlive : LINKED;
 	size_t from_cached = k->ncached < LINKED ? k->ncached : LINKED;
@@ -251,7 +251,7 @@ static int read_neighbours(struct look *k, struct neighbour **ret, size_t *nret)
 		}
 	}
 	if (!err)
-		err = cudaalloc_mem__read_items(k->a->proc, at, n, BLOCK_WINDOW, see_neighbour, v);
+		err = cudaalloc_mem__read_items(k->a->proc, at, n, BLOCK_WINDOW, on_neighbour, v);
 	for (size_t i = 0; !err && i < n; i++) {
 		v[i].ptr = get64(v[i].w + f[F_PTR]);
 		if (v[i].read && v[i].ptr &&
@@ -268,8 +268,8 @@ static int read_neighbours(struct look *k, struct neighbour **ret, size_t *nret)
 	return 0;
 }
 
-/* next points to a block at a higher address whose prev points back; prev the other way round. */
-static void find_links(struct look *k, const struct neighbour *v, size_t n)
+/* next points to a block with a higher address, whose prev points back; prev is the reverse. */
+static void find_links(struct search *k, const struct neighbour *v, size_t n)
 {
 	unsigned votes[LINK_SPAN / 8][LINK_SPAN / 8] = { { 0 } }, best = 0;
 	int *f = k->l->field, base = f[F_PTR];
@@ -301,9 +301,9 @@ static void find_links(struct look *k, const struct neighbour *v, size_t n)
 	}
 }
 
-/* With no block split there are no links to be seen, only two pointers that are all 0: the ones
- * after the flags. */
-static void guess_links(struct look *k)
+/* Without split blocks there are no links. Then prev and next are the two zero pointers after the
+ * flags. */
+static void guess_links(struct search *k)
 {
 	int *f = k->l->field, prev = (f[F_ALLOCATED] + 8) & ~7;
 
@@ -317,16 +317,14 @@ static void guess_links(struct look *k)
 
 /* ---- size, requested, device, stream ---- */
 
-/*
- * No device has 16 TiB. Pointers, of which one in 32 is a multiple of 512, lie above that, but for
- * the heap of a program at a fixed address.
- */
+/* No device has 16 TiB. Pointers that are multiples of 512 lie above that, except in programs
+ * loaded at a fixed address. */
 static bool size_like(uint64_t v)
 {
 	return v && !(v % 512) && v < UINT64_C(1) << 44;
 }
 
-static void find_size(struct look *k)
+static void find_size(struct search *k)
 {
 	size_t ok, fits, best = 0;
 	int *f = k->l->field;
@@ -340,7 +338,7 @@ static void find_size(struct look *k)
 			fits += k->live[i].next_ptr && k->live[i].ptr + v == k->live[i].next_ptr;
 		}
 		if (most(ok, k->nlive) && fits + 1 > best) {
-			best = fits + 1; /* the first of equals stays */
+			best = fits + 1; /* the first of equal candidates stays */
 			f[F_SIZE] = off;
 		}
 	}
@@ -358,7 +356,7 @@ static void find_size(struct look *k)
 	}
 }
 
-static void find_device(struct look *k)
+static void find_device(struct search *k)
 {
 	size_t ok;
 
@@ -373,8 +371,8 @@ static void find_device(struct look *k)
 	}
 }
 
-/* The first word after the device that is the same all along a segment. */
-static void find_stream(struct look *k, const struct neighbour *v, size_t n)
+/* Finds the first word after device that is equal in all blocks of a segment. */
+static void find_stream(struct search *k, const struct neighbour *v, size_t n)
 {
 	const int *f = k->l->field;
 	size_t ok, all;
@@ -404,11 +402,11 @@ static int by_value(const void *a, const void *b)
 }
 
 struct matches {
-	const uint64_t *at; /* of live samples, sorted */
+	const uint64_t *at; /* addresses of live samples, sorted */
 	size_t n, found;
 };
 
-static int see_active(void *ctx, const uint8_t *entry)
+static int on_active(void *ctx, const uint8_t *entry)
 {
 	struct matches *m = ctx;
 	uint64_t at = get64(entry + 8);
@@ -418,8 +416,8 @@ static int see_active(void *ctx, const uint8_t *entry)
 	return 0;
 }
 
-/* The device's table that has the same blocks as the maps. */
-static int find_active(struct look *k)
+/* Finds the device's table that contains the same blocks as the maps. */
+static int find_active(struct search *k)
 {
 	struct matches m = { .n = k->nlive };
 	uint64_t *at = malloc(k->nlive * sizeof(*at) + 1), seen;
@@ -440,7 +438,7 @@ static int find_active(struct look *k)
 			if (!table__parse(dev->window + off, &t) || !t.count)
 				continue;
 			m.found = 0;
-			err = table__each(k->a->proc, &t, 16, see_active, &m, &seen);
+			err = table__each(k->a->proc, &t, 16, on_active, &m, &seen);
 			if (err == -EFAULT)
 				err = 0;
 			if (m.found > best) {
@@ -474,10 +472,8 @@ bool stat_array__like(const struct stat_array *s)
 	       s->freed[0] == s->freed[1] + s->freed[2];
 }
 
-/*
- * DeviceStats begins with the arrays allocation, segment, active, inactive_split, allocated_bytes,
- * reserved_bytes. Each adds up by itself, and they fit one another.
- */
+/* Checks for DeviceStats: it begins with the arrays allocation, segment, active, inactive_split,
+ * allocated_bytes, reserved_bytes. Each must add up, and they must agree with one another. */
 static bool stats_like(const uint8_t *p, uint64_t some_live, uint64_t some_bytes)
 {
 	struct stat_array s[6];
@@ -493,7 +489,7 @@ static bool stats_like(const uint8_t *p, uint64_t some_live, uint64_t some_bytes
 	       s[5].current[0] >= s[4].current[0] && s[5].peak[0] >= s[4].peak[0];
 }
 
-static void find_stats(struct look *k)
+static void find_stats(struct search *k)
 {
 	int *f = k->l->field;
 
@@ -525,7 +521,7 @@ static void find_stats(struct look *k)
 
 /* ---- */
 
-static int find_fields(struct look *k)
+static int find_fields(struct search *k)
 {
 	struct neighbour *near = NULL;
 	int *f = k->l->field, err;
@@ -555,7 +551,7 @@ static int find_fields(struct look *k)
 	return find_active(k);
 }
 
-static int look_at(struct look *k, const uint8_t *object, size_t len)
+static int search_object(struct search *k, const uint8_t *object, size_t len)
 {
 	struct cudaalloc *a = k->a;
 	int err;
@@ -587,9 +583,9 @@ static int look_at(struct look *k, const uint8_t *object, size_t len)
 	return err == -ESTALE ? -EAGAIN : err;
 }
 
-int layout__look(struct cudaalloc *a, struct layout *l)
+int layout__find_fields(struct cudaalloc *a, struct layout *l)
 {
-	struct look k = { .a = a, .l = l };
+	struct search k = { .a = a, .l = l };
 	uint8_t *object = malloc(OBJECT_WINDOW);
 	int err = -ENOMEM;
 	long len;
@@ -600,7 +596,7 @@ int layout__look(struct cudaalloc *a, struct layout *l)
 	k.cached = calloc(SAMPLES, sizeof(*k.cached));
 	if (object && k.live && k.cached) {
 		len = cudaalloc_mem__read_window(a->proc, a->object, object, OBJECT_WINDOW);
-		err = len < 0 ? (int)len : look_at(&k, object, (size_t)len);
+		err = len < 0 ? (int)len : search_object(&k, object, (size_t)len);
 	}
 	free(k.live);
 	free(k.cached);

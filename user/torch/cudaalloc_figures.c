@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the allocator's own statistics say, for who looks often and wants no blocks. */
+/* The allocator's own statistics, without blocks, for frequent reading. */
 #include <errno.h>
 #include <string.h>
 
@@ -7,10 +7,10 @@
 #include "torch/cudaalloc_internal.h"
 
 /*
- * DeviceStats: nine arrays (allocation, segment, active, inactive_split, allocated_bytes,
- * reserved_bytes, active_bytes, inactive_split_bytes, requested_bytes; newer ones have a single
- * Stat in between), then num_alloc_retries, num_ooms and two single Stats (oversize_allocations,
- * oversize_segments). What follows differs by version.
+ * DeviceStats: nine arrays, then num_alloc_retries, num_ooms and two single Stats
+ * (oversize_allocations, oversize_segments). The arrays are allocation, segment, active,
+ * inactive_split, allocated_bytes, reserved_bytes, active_bytes, inactive_split_bytes and
+ * requested_bytes. Newer versions have single Stats in between. The rest differs by version.
  */
 #define ARRAYS 9
 #define SINGLES 2
@@ -21,8 +21,8 @@
 #define STATS (COUNTS_LAST + COUNTS_SIZE)
 #define COUNT_MAX (UINT64_C(1) << 40)
 
-/* The two numbers have no structure of their own: they count only where what is before and behind
- * them has the one that is expected. */
+/* num_alloc_retries and num_ooms have no structure to check. So the arrays before and the Stats
+ * after them must be plausible. */
 static bool counts_like(const uint8_t *p, size_t at)
 {
 	struct stat_array s;
@@ -41,7 +41,8 @@ static bool counts_like(const uint8_t *p, size_t at)
 	return true;
 }
 
-/* Behind requested_bytes; where that was not found, where it may be. 0: not there. */
+/* Finds them after requested_bytes, or where they may be if its offset is not known. 0: not
+ * found. */
 static size_t find_counts(const struct cudaalloc *a, const uint8_t *p, size_t len)
 {
 	size_t at = COUNTS, last = COUNTS_LAST;
@@ -76,7 +77,7 @@ static void parse(const struct cudaalloc *a, const uint8_t *p, size_t len, struc
 	ret->ooms = get64(p + counts + 8);
 }
 
-/* Finds where the devices are. 0 or -errno. */
+/* Finds the device allocators. 0 or -errno. */
 static int find(struct cudaalloc *a)
 {
 	uint64_t object, vector[2], addrs[MAX_DEVICES];
@@ -107,7 +108,8 @@ static int find(struct cudaalloc *a)
 	return 0;
 }
 
-/* Reads the statistics, and that they are still where they were: -EAGAIN they are not, -errno. */
+/* Reads the statistics and checks that the devices have not moved. -EAGAIN: they moved; or
+ * -errno. */
 static int read_stats(struct cudaalloc *a, uint8_t stats[][STATS], size_t len, size_t shown)
 {
 	const int *f = a->layout.field;
@@ -145,7 +147,7 @@ int cudaalloc__figures(struct cudaalloc *a, struct cuda_figures *v, size_t max)
 
 	if (!a->calibrated)
 		return -EINVAL;
-	/* The statistics end where the pools begin. */
+	/* The pools begin after the statistics. */
 	len = (size_t)(f[F_LARGE] - f[F_STATS]);
 	len = len < STATS ? len : STATS;
 	if (len < 6 * STAT_ARRAY)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The allocator object's device allocators, and their pools. */
+/* The device allocators of the allocator object, and their pools. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 #include "process/proc.h"
 #include "torch/cudaalloc_internal.h"
 
-#define MAX_SETS 4	  /* in a BlockPool; 2 up to 2.11, 3 in 2.13 */
-#define PRIVATE_ENTRY 32u /* {distance, the id's two halves, PrivatePool *} */
+#define MAX_SETS 4	  /* sets in a BlockPool: 2 up to PyTorch 2.11, 3 in 2.13 */
+#define PRIVATE_ENTRY 32u /* {distance, two halves of the id, PrivatePool *} */
 
 /* ---- pools ---- */
 
@@ -63,10 +63,8 @@ void pools__free(struct pools *ps)
 	memset(ps, 0, sizeof(*ps));
 }
 
-/*
- * A BlockPool at offset off of what lies at addr: sets, a bool, the PrivatePool that it is part of.
- * sets 0: as many as there are. How many sets, 0 if it is none.
- */
+/* Parses a BlockPool at w + off, read from addr: sets, a bool, its PrivatePool. sets: number
+ * expected, 0: any. Returns the number of sets, 0: not a BlockPool. */
 static unsigned pool_parse(const uint8_t *w, size_t len, uint64_t addr, size_t off, unsigned sets,
 			   struct tree *trees, bool *small, uint64_t *owner)
 {
@@ -85,7 +83,7 @@ static unsigned pool_parse(const uint8_t *w, size_t len, uint64_t addr, size_t o
 	return n;
 }
 
-/* The device's own two: the first that belong to nobody, the large one and then the small one. */
+/* Finds the device's own pools: the first two without a PrivatePool, large then small. */
 static bool find_own_pools(const uint8_t *w, size_t len, uint64_t addr, struct layout *l)
 {
 	struct tree trees[MAX_SETS];
@@ -127,7 +125,7 @@ static int add_own_pool(const struct layout *l, const struct device *d, unsigned
 		if (tree__parse(d->window + off, d->addr + off, &trees[n]))
 			n++;
 		else
-			*torn = true; /* in the middle of a change */
+			*torn = true; /* it was changing */
 	}
 	return pools_add(ret, &pool, trees, n);
 }
@@ -142,9 +140,8 @@ struct private_ctx {
 	size_t tried;
 };
 
-/* An entry of some table of the device's: if its pointer leads to pools that point back, they are
- * private ones. */
-static int see_private(void *arg, const uint8_t *entry)
+/* Adds private pools from a table entry, if its pointer leads to pools that point back. */
+static int on_private(void *arg, const uint8_t *entry)
 {
 	struct private_ctx *c = arg;
 	uint8_t w[POOL_WINDOW];
@@ -192,9 +189,9 @@ static int add_private_pools(struct private_ctx *c, const struct device *d)
 		if (!table__parse(d->window + off, &t) || !t.count || t.slots > MAX_POOLS ||
 		    (c->l->field[F_ACTIVE] >= 0 && off == (size_t)c->l->field[F_ACTIVE]))
 			continue;
-		err = table__each(c->a->proc, &t, PRIVATE_ENTRY, see_private, c, &seen);
+		err = table__each(c->a->proc, &t, PRIVATE_ENTRY, on_private, c, &seen);
 		if (err == -EFAULT)
-			/* of narrower entries, and the last ones at the end of what is mapped */
+			/* a table with smaller entries, read beyond its end */
 			err = 0;
 		off += TABLE_HEADER - 8;
 	}
@@ -237,8 +234,7 @@ int devices__pools(const struct cudaalloc *a, const struct layout *l, const stru
 
 /* ---- devices ---- */
 
-/* As much of the device allocator as its chunk of glibc's heap has, where that is what lies before
- * it. */
+/* Reads a device allocator. glibc's chunk size limits the window, if plausible. */
 static int read_device(const struct cudaalloc *a, uint64_t addr, struct device *ret)
 {
 	size_t want = DEVICE_WINDOW;
@@ -266,9 +262,8 @@ void devices__free(struct devices *d)
 	memset(d, 0, sizeof(*d));
 }
 
-/* Heaps other than glibc's say nothing of a chunk's size: no window may reach into the next device
- * allocator. */
-static void part_windows(struct devices *d)
+/* Other heaps have no chunk sizes, so cut each window where the next device allocator begins. */
+static void split_windows(struct devices *d)
 {
 	for (size_t i = 0; i < d->n; i++) {
 		for (size_t k = 0; k < d->n; k++) {
@@ -279,7 +274,7 @@ static void part_windows(struct devices *d)
 	}
 }
 
-/* vector: {begin, end, end of storage}, of pointers. 0, -ESTALE if it cannot be one, -errno. */
+/* vector: {begin, end, end of storage} of pointers. 0, -ESTALE: not such a vector, or -errno. */
 static int read_devices(const struct cudaalloc *a, const uint8_t *vector, struct devices *ret)
 {
 	uint64_t begin = get64(vector), end = get64(vector + 8), cap = get64(vector + 16);
@@ -305,7 +300,7 @@ static int read_devices(const struct cudaalloc *a, const uint8_t *vector, struct
 	}
 	if (err)
 		devices__free(ret);
-	part_windows(ret);
+	split_windows(ret);
 	return err;
 }
 
@@ -321,7 +316,7 @@ int devices__read(const struct cudaalloc *a, const struct layout *l, struct devi
 	return read_devices(a, vector, ret);
 }
 
-/* Every device allocator has the pools, at the same place. */
+/* Whether all device allocators have their pools at the same offsets. */
 static bool devices_agree(const struct devices *d, struct layout *l)
 {
 	struct layout other = *l;
@@ -337,8 +332,7 @@ static bool devices_agree(const struct devices *d, struct layout *l)
 	return true;
 }
 
-/* The longest row of hash tables: since 2.3 there are 67, by which threads lock each other out
- * less. */
+/* Finds the longest run of hash tables: 67 since PyTorch 2.3, to reduce lock contention. */
 static void find_maps(const uint8_t *object, size_t len, struct layout *l, bool *used)
 {
 	size_t off = 0, n, best = 0;
@@ -359,7 +353,7 @@ static void find_maps(const uint8_t *object, size_t len, struct layout *l, bool 
 	}
 }
 
-static int say(struct cudaalloc *a, int err, const char *why)
+static int set_why(struct cudaalloc *a, int err, const char *why)
 {
 	snprintf(a->why, sizeof(a->why), "%s", why);
 	return err;
@@ -373,13 +367,13 @@ int layout__find_devices(struct cudaalloc *a, const uint8_t *object, size_t len,
 
 	find_maps(object, len, l, &used);
 	if (l->field[F_MAPS] < 0)
-		return say(a, -ENOTSUP, "no table of blocks in the allocator's object");
+		return set_why(a, -ENOTSUP, "no table of blocks in the allocator's object");
 	for (size_t off = 0; off + 24 <= len; off += 8) {
 		err = read_devices(a, object + off, &d);
 		if (err == -ESTALE)
 			continue;
 		if (err)
-			return say(a, err, "the allocator's devices cannot be read");
+			return set_why(a, err, "the allocator's devices cannot be read");
 		ok = devices_agree(&d, l);
 		devices__free(&d);
 		if (ok) {
@@ -388,7 +382,7 @@ int layout__find_devices(struct cudaalloc *a, const uint8_t *object, size_t len,
 		}
 	}
 	if (used)
-		return say(a, -ENOTSUP,
-			   "the allocator has blocks, but no device allocator can be made out");
-	return say(a, -EAGAIN, "CUDA has not been used yet");
+		return set_why(a, -ENOTSUP,
+			       "the allocator has blocks, but no device allocator can be made out");
+	return set_why(a, -EAGAIN, "CUDA has not been used yet");
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Many small reads as few large ones, and the two C++ containers that the allocator is made of. */
+/* Combines many small reads into few large ones, and reads the C++ containers that the allocator
+ * uses. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,13 +33,12 @@ long cudaalloc_mem__read_window(const struct proc *p, uint64_t addr, uint8_t *bu
 	return err == -EFAULT ? (long)done : err;
 }
 
-#define RUN_MAX (64u << 10) /* bytes of one piece */
-#define RUN_GAP 1024u /* less than a page: what lies between two readable items is readable too */
+#define RUN_MAX (64u << 10) /* maximum bytes of one piece */
+#define RUN_GAP 1024u /* less than a page, so the gap between two readable items is readable */
 #define BATCH_BYTES (1u << 20)
 #define BATCH_PIECES 1024u
 
-/* Items [first, end) that are read together; base: where the first one's piece begins in the
- * scratch memory. */
+/* Items [first, end) that one system call reads. */
 struct batch {
 	const struct proc *p;
 	const uint64_t *addrs;
@@ -60,7 +60,7 @@ static void batch_fill(struct batch *b, size_t first, size_t n)
 	for (i = first; i < n; i++) {
 		addr = b->addrs[i];
 		if (addr > UINT64_MAX / 2)
-			addr = UINT64_MAX / 2; /* fails by itself */
+			addr = UINT64_MAX / 2; /* this read fails */
 		if (piece && addr >= piece->addr && addr <= stop + RUN_GAP &&
 		    addr + b->len - piece->addr <= RUN_MAX &&
 		    b->bytes + (addr + b->len > stop ? addr + b->len - stop : 0) <= BATCH_BYTES) {
@@ -83,7 +83,7 @@ static void batch_fill(struct batch *b, size_t first, size_t n)
 	b->end = i;
 }
 
-/* Hands the batch's items on. Of a piece that could not be read whole, each by itself. */
+/* Passes the batch's items to fn. If a piece failed, reads its items one by one. */
 static int batch_deliver(struct batch *b, item_fn fn, void *ctx)
 {
 	const struct proc_piece *piece = b->pieces;
@@ -191,10 +191,9 @@ void addrs__free(struct addrs *a)
 /* ---- ska::flat_hash_map ---- */
 
 /*
- * Its header: entries, number of slots - 1 (a power of two less one), shift, max_lookups, the
- * maximum load factor 0.5f, number of elements. Each entry begins with its distance from its place,
- * negative in a free slot. There are max_lookups slots more than the power of two, the last of
- * which only ends the iteration.
+ * Header: entries, number of slots - 1 (slots: a power of two), shift, max_lookups, load factor
+ * 0.5f, number of elements. An entry begins with its distance from its place, negative in a free
+ * slot. max_lookups extra slots follow; the last one ends the iteration.
  */
 bool table__parse(const uint8_t *h, struct table *ret)
 {
@@ -237,7 +236,7 @@ int table__each(const struct proc *p, const struct table *t, size_t width, entry
 			if (distance < 0)
 				continue;
 			if (distance > t->lookups)
-				continue; /* not such an entry: the count will not come out */
+				continue; /* not such a table: the count will not match */
 			(*seen)++;
 			err = fn(ctx, buf + i * width);
 		}
@@ -249,7 +248,7 @@ int table__each(const struct proc *p, const struct table *t, size_t width, entry
 
 /* ---- std::set ---- */
 
-#define NODE_SIZE 40u /* colour, parent, left, right, the value */
+#define NODE_SIZE 40u /* colour, parent, left, right, value */
 
 bool tree__parse(const uint8_t *h, uint64_t addr, struct tree *ret)
 {
@@ -258,7 +257,7 @@ bool tree__parse(const uint8_t *h, uint64_t addr, struct tree *ret)
 	uint64_t head = addr + 8;
 	uint32_t colour;
 
-	/* the four bytes behind it are whatever was there */
+	/* its four padding bytes are not initialized */
 	memcpy(&colour, h + 8, sizeof(colour));
 	if (colour)
 		return false;
@@ -275,7 +274,7 @@ bool tree__parse(const uint8_t *h, uint64_t addr, struct tree *ret)
 	return true;
 }
 
-/* The nodes of one level of all trees, and what each one's parent has to be. */
+/* Nodes of one level of all trees, each with its expected parent. */
 struct level {
 	struct node_ref {
 		uint64_t addr, parent;
@@ -301,12 +300,12 @@ static int level_add(struct level *l, uint64_t addr, uint64_t parent)
 struct walk {
 	struct level now, next;
 	struct addrs *out;
-	uint64_t left; /* nodes that may still be seen */
+	uint64_t left; /* limit of further nodes */
 	uint64_t found;
 	bool torn;
 };
 
-static int see_node(void *ctx, size_t i, const uint8_t *data)
+static int on_node(void *ctx, size_t i, const uint8_t *data)
 {
 	struct walk *w = ctx;
 	const struct node_ref *ref = &w->now.v[i];
@@ -318,7 +317,7 @@ static int see_node(void *ctx, size_t i, const uint8_t *data)
 		return 0;
 	}
 	if (!w->left) {
-		/* more than the sets say that they have: a circle, or grown meanwhile */
+		/* more nodes than the sets' counts: a cycle, or a set that grew */
 		w->torn = true;
 		return 0;
 	}
@@ -356,7 +355,7 @@ static int read_level(const struct proc *p, struct walk *w)
 	for (size_t i = 0; i < w->now.n; i++)
 		addrs[i] = w->now.v[i].addr;
 	w->next.n = 0;
-	err = cudaalloc_mem__read_items(p, addrs, w->now.n, NODE_SIZE, see_node, w);
+	err = cudaalloc_mem__read_items(p, addrs, w->now.n, NODE_SIZE, on_node, w);
 	free(addrs);
 	return err;
 }

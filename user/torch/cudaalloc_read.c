@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Gathers all Blocks that the allocator's maps, sets and pools lead to, and what can be said of
- * each by itself. */
+/* Collects all Blocks that the allocator's maps, sets and pools lead to, and checks each one. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,22 +7,21 @@
 #include "process/proc.h"
 #include "torch/cudaalloc_internal.h"
 
-/* Where a Block was met: from low bits, which an address of one does not use. */
+/* Origin of a Block pointer, in bits that an aligned address does not use. */
 #define FROM_MAP 1u
 #define FROM_ACTIVE 2u
 #define FROM 7u
 
-#define POINTER_ALIGN                                                                              \
-	256 /* what CUDA promises of an address; PyTorch rounds sizes to 512, not where a segment  \
-	       begins */
-#define LINK_ROUNDS 4 /* of blocks that only their neighbours know */
+/* CUDA's alignment of addresses. PyTorch rounds sizes to 512, not a segment's start. */
+#define POINTER_ALIGN 256
+#define LINK_ROUNDS 4 /* rounds of adding blocks found only through neighbours */
 
 struct gather {
 	const struct cudaalloc *a;
 	const struct layout *l;
 	struct pass *s;
-	struct addrs at;   /* Blocks, with where they were met */
-	struct addrs keys; /* of the map: the device address and the Block, in turn */
+	struct addrs at;   /* Block pointers with their origin */
+	struct addrs keys; /* from the maps: device address and Block, alternating */
 	size_t block_len;
 };
 
@@ -35,7 +33,7 @@ static void torn(struct gather *g, const char *why)
 
 /* ---- totals ---- */
 
-/* stats: what lies in the device allocator from F_STATS on, len bytes. */
+/* stats: len bytes of the device allocator, from F_STATS on. */
 static int parse_totals(const struct cudaalloc *a, const struct layout *l, const uint8_t *stats,
 			size_t len, struct cuda_device_state *d, struct cuda_totals *ret)
 {
@@ -58,7 +56,7 @@ static int parse_totals(const struct cudaalloc *a, const struct layout *l, const
 	return 0;
 }
 
-/* Before: from the windows, which were read first of all. */
+/* Totals before the pass, from the windows, which are read first. */
 static int totals_before(struct gather *g)
 {
 	size_t at = (size_t)g->l->field[F_STATS];
@@ -92,9 +90,9 @@ static int totals_after(struct gather *g)
 	return err == -EFAULT ? -ESTALE : err;
 }
 
-/* ---- where Blocks are met ---- */
+/* ---- Block pointers ---- */
 
-static int see_mapped(void *ctx, const uint8_t *entry)
+static int on_mapped(void *ctx, const uint8_t *entry)
 {
 	struct gather *g = ctx;
 	uint64_t key = get64(entry + 8), at = get64(entry + 16);
@@ -108,7 +106,7 @@ static int see_mapped(void *ctx, const uint8_t *entry)
 	return err ? err : addrs__add(&g->keys, at);
 }
 
-static int see_active(void *ctx, const uint8_t *entry)
+static int on_active(void *ctx, const uint8_t *entry)
 {
 	struct gather *g = ctx;
 	uint64_t at = get64(entry + 8);
@@ -116,7 +114,7 @@ static int see_active(void *ctx, const uint8_t *entry)
 	return pointer_like(at) ? addrs__add(&g->at, at | FROM_ACTIVE) : 0;
 }
 
-/* A table that grew or was freed under our hands is no reason to give up. */
+/* Reads a table; if it changes or is freed meanwhile, the pass is torn and goes on. */
 static int read_table(struct gather *g, const uint8_t *header, size_t width, entry_fn fn)
 {
 	struct table t;
@@ -148,7 +146,7 @@ static int read_maps(struct gather *g)
 	if (err == -EFAULT)
 		err = -ESTALE;
 	for (size_t i = 0; i < n && !err; i++)
-		err = read_table(g, headers + i * TABLE_HEADER, 24, see_mapped);
+		err = read_table(g, headers + i * TABLE_HEADER, 24, on_mapped);
 	free(headers);
 	return err;
 }
@@ -163,7 +161,7 @@ static int read_active(struct gather *g)
 
 		if (off + TABLE_HEADER > d->len)
 			return -ESTALE;
-		err = read_table(g, d->window + off, 16, see_active);
+		err = read_table(g, d->window + off, 16, on_active);
 	}
 	return err;
 }
@@ -213,7 +211,7 @@ static bool in_range(const struct raw *b)
 	return !b->allocated || (b->mapped && b->requested && b->requested <= b->size);
 }
 
-static int see_block(void *ctx, size_t i, const uint8_t *w)
+static int on_block(void *ctx, size_t i, const uint8_t *w)
 {
 	struct gather *g = ctx;
 	const int *f = g->l->field;
@@ -246,12 +244,12 @@ static int read_blocks(struct gather *g)
 		return -ENOMEM;
 	for (size_t i = 0; i < s->n; i++)
 		at[i] = s->v[i].at;
-	err = cudaalloc_mem__read_items(g->a->proc, at, s->n, g->block_len, see_block, g);
+	err = cudaalloc_mem__read_items(g->a->proc, at, s->n, g->block_len, on_block, g);
 	free(at);
 	return err;
 }
 
-/* The index of the Block at an address, NO_BLOCK. */
+/* Index of the Block at an address, or NO_BLOCK. */
 static uint32_t find_block(const struct pass *s, uint64_t at)
 {
 	size_t low = 0, high = s->n;
@@ -267,7 +265,7 @@ static uint32_t find_block(const struct pass *s, uint64_t at)
 	return low < s->n && s->v[low].at == at ? (uint32_t)low : NO_BLOCK;
 }
 
-/* Adds what the blocks' links lead to and was not met yet. How many, or -errno. */
+/* Adds Blocks that links lead to and that were not found yet. Returns their number, or -errno. */
 static long add_linked(struct gather *g)
 {
 	struct pass *s = g->s;
@@ -308,13 +306,13 @@ static int make_blocks(struct gather *g)
 		more = add_linked(g);
 		if (more <= 0)
 			break;
-		/* a block is in a set or a table, unless it is on its way from one to the other */
+		/* a block is in a set or a table, except while it moves between them */
 		torn(g, "a block was in none of the tables");
 	}
 	return more < 0 ? (int)more : 0;
 }
 
-/* Blocks of the map, each under its own address. */
+/* Flags the blocks that the map has under their own address. */
 static void match_keys(struct gather *g)
 {
 	struct pass *s = g->s;

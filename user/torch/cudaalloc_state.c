@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* From the Blocks of a pass to segments, blocks in order, and the verdict. */
+/* Makes segments and sorted blocks from the Blocks of a pass, and checks them against the
+ * totals. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "torch/cudaalloc_internal.h"
 
-/* A stretch of blocks that lie one behind the other: order[first, first + n). */
+/* A run of adjacent blocks: order[first, first + n). */
 struct stretch {
 	uint64_t addr, end;
 	const struct pool *pool;
 	size_t first, n;
-	uint32_t segment; /* which it became */
+	uint32_t segment; /* index of its segment */
 	bool whole, expandable;
 };
 
 struct build {
 	struct pass *s;
-	uint32_t *order; /* indices of blocks */
+	uint32_t *order; /* indexes of blocks */
 	size_t norder;
 	struct stretch *v;
 	size_t n;
@@ -32,7 +33,7 @@ static void torn(struct build *b, const char *why)
 
 /* ---- stretches ---- */
 
-static void take(struct build *b, struct stretch *st, uint32_t i)
+static void add_block(struct build *b, struct stretch *st, uint32_t i)
 {
 	struct raw *r = &b->s->v[i];
 
@@ -49,11 +50,11 @@ static struct stretch *begin_stretch(struct build *b, uint32_t i)
 	const struct raw *r = &b->s->v[i];
 
 	*st = (struct stretch){ .addr = r->ptr, .end = r->ptr, .pool = r->pool, .first = b->norder };
-	take(b, st, i);
+	add_block(b, st, i);
 	return st;
 }
 
-/* The first of a segment: nothing before it, or what is not mapped. */
+/* Whether the block is the first of a segment: no previous block, or an unmapped one. */
 static bool is_head(const struct pass *s, uint32_t i)
 {
 	const struct raw *r = &s->v[i], *prev;
@@ -66,7 +67,7 @@ static bool is_head(const struct pass *s, uint32_t i)
 	return prev->valid && !prev->mapped && prev->nexti == i && prev->ptr + prev->size == r->ptr;
 }
 
-/* From its head along the links, as long as both neighbours agree. */
+/* Follows the links from the head of a segment while both neighbours agree. */
 static void walk_segment(struct build *b, uint32_t head)
 {
 	struct stretch *st = begin_stretch(b, head);
@@ -90,7 +91,7 @@ static void walk_segment(struct build *b, uint32_t head)
 		}
 		if (v[next].reached)
 			return;
-		take(b, st, next);
+		add_block(b, st, next);
 		i = next;
 	}
 }
@@ -103,8 +104,8 @@ static int by_ptr(const void *x, const void *y, void *arg)
 	return a->ptr < c->ptr ? -1 : a->ptr > c->ptr ? 1 : a->at < c->at ? -1 : a->at > c->at;
 }
 
-/* What no head led to: pieces, by address. */
-static int group_rest(struct build *b)
+/* Groups the blocks that no head leads to, by address. */
+static int group_unreached(struct build *b)
 {
 	uint32_t *rest = malloc(b->s->n * sizeof(*rest) + 1);
 	struct stretch *st = NULL;
@@ -123,7 +124,7 @@ static int group_rest(struct build *b)
 	}
 	for (size_t i = 0; i < n; i++) {
 		if (st && st->pool == v[rest[i]].pool && v[rest[i]].ptr <= st->end)
-			take(b, st, rest[i]);
+			add_block(b, st, rest[i]);
 		else
 			st = begin_stretch(b, rest[i]);
 	}
@@ -155,7 +156,7 @@ static int make_stretches(struct build *b)
 		if (!b->v[i].whole)
 			torn(b, "links between blocks were changing");
 	}
-	err = group_rest(b);
+	err = group_unreached(b);
 	if (!err && b->n)
 		qsort(b->v, b->n, sizeof(*b->v), by_addr);
 	return err;
@@ -163,7 +164,7 @@ static int make_stretches(struct build *b)
 
 /* ---- segments ---- */
 
-/* Those that overlap are one, of which parts were read at different times. */
+/* Merges overlapping stretches: their parts were read at different times. */
 static void make_segments(struct build *b, struct cudaalloc_state *ret)
 {
 	struct cuda_segment *last = NULL;
@@ -176,8 +177,8 @@ static void make_segments(struct build *b, struct cudaalloc_state *ret)
 			torn(b, "segments were changing");
 			st->segment = NO_BLOCK;
 			if (st->pool != pool)
-				continue; /* one of them is gone by now; its place is known to be
-					     taken */
+				continue; /* one of the two no longer exists; the other keeps its
+					     place */
 			if (st->end > last->addr + last->size)
 				last->size = st->end - last->addr;
 			last->whole = false;
@@ -205,17 +206,15 @@ static bool live(const struct raw *r)
 	return r->allocated && r->mapkey;
 }
 
-/*
- * In a segment whose parts were read at different times, an older state of a place may overlap a
- * newer one: two live blocks cannot both be right, and what is not live gives way.
- */
+/* Drops overlapping blocks in a segment whose parts were read at different times. A live block wins
+ * over others; two live blocks are both dropped. */
 static size_t drop_overlaps(const struct raw *v, uint32_t *order, size_t n)
 {
 	bool *drop = calloc(n + 1, sizeof(*drop));
 	size_t kept = 0, last = 0;
 
 	if (!drop)
-		return 0; /* leaving all out is right, if not much */
+		return 0; /* without memory, dropping all is still correct */
 	for (size_t i = 1; i < n; i++) {
 		const struct raw *a = &v[order[last]], *c = &v[order[i]];
 
@@ -243,7 +242,7 @@ static void emit(struct build *b, const struct raw *r, uint32_t segment,
 
 	if (r->allocated && !r->mapkey) {
 		torn(b, "a block was being handed out");
-		return; /* or is something else: not certain */
+		return; /* allocated, but not in the map: uncertain */
 	}
 	if (r->allocated != (r->active && r->mapkey))
 		torn(b, "a block was being handed out or freed");
@@ -260,7 +259,7 @@ static void emit(struct build *b, const struct raw *r, uint32_t segment,
 		out->requested = r->requested <= r->size ? r->requested : r->size;
 }
 
-/* The stretches of a segment follow one another. */
+/* Adds the blocks of each segment; its stretches are adjacent in v. */
 static void make_blocks(struct build *b, struct cudaalloc_state *ret)
 {
 	uint32_t *sorted = malloc(b->norder * sizeof(*sorted) + 1);
@@ -299,7 +298,7 @@ static void make_blocks(struct build *b, struct cudaalloc_state *ret)
 	free(sorted);
 }
 
-/* ---- the verdict ---- */
+/* ---- check against the totals ---- */
 
 struct sums {
 	uint64_t live, count, active, requested, mapped;
@@ -323,7 +322,7 @@ static void add_up(const struct cudaalloc_state *st, struct sums *sums)
 	}
 }
 
-static const char *judge(const struct cuda_device_state *d, const struct sums *sum)
+static const char *find_mismatch(const struct cuda_device_state *d, const struct sums *sum)
 {
 	const struct cuda_totals *t = &d->after;
 
@@ -338,7 +337,7 @@ static const char *judge(const struct cuda_device_state *d, const struct sums *s
 	return "";
 }
 
-static void verdict(struct build *b, struct cudaalloc_state *st)
+static void set_consistency(struct build *b, struct cudaalloc_state *st)
 {
 	struct sums sums[MAX_DEVICES] = { { 0 } };
 
@@ -348,7 +347,7 @@ static void verdict(struct build *b, struct cudaalloc_state *st)
 	for (size_t i = 0; i < st->ndevices; i++) {
 		struct cuda_device_state *d = &st->devices[i];
 
-		d->why = judge(d, &sums[i]);
+		d->why = find_mismatch(d, &sums[i]);
 		if (!d->why[0] && b->torn)
 			d->why = b->torn;
 		d->consistent = !d->why[0];
@@ -389,7 +388,7 @@ int cudaalloc_state__build(struct cudaalloc *a, struct pass *s, struct cudaalloc
 	st.devices = s->state;
 	st.ndevices = s->devices.n;
 	s->state = NULL;
-	verdict(&b, &st);
+	set_consistency(&b, &st);
 	*ret = st;
 	memset(&st, 0, sizeof(st));
 	err = 0;
@@ -408,8 +407,7 @@ void cudaalloc_state__free(struct cudaalloc_state *s)
 	memset(s, 0, sizeof(*s));
 }
 
-/* The later StatArrays that add up to the same as the blocks, in this order: active_bytes,
- * requested_bytes. */
+/* Finds the StatArrays that equal the blocks' sums: active_bytes, then requested_bytes. */
 void cudaalloc_state__find_more_stats(struct cudaalloc *a, const struct pass *s,
 				      const struct cudaalloc_state *st)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a call of a module is, for the probes: which classes are modules', which code runs, which
- * function is entered. */
+/* Data for the probes on module calls: module types, the code object of a call, and the function to
+ * probe. */
 #include <errno.h>
 
 #include "python/pymem.h"
@@ -29,7 +29,8 @@ static int module_type(const struct python *py, uint64_t *type)
 	return err;
 }
 
-/* A method that gets its object as local 0 as long as no closure takes it: *code, or -ENOENT. */
+/* Code object of a method that keeps self in local 0, so not in a closure cell. -ENOENT: no such
+ * method. */
 static int method_code(const struct python *py, uint64_t type, const char *name, uint64_t *code)
 {
 	const struct pylayout *l = python__layout(py);

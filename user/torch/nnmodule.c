@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Names come from trees, one for each outermost module that was seen. A tree is read when its root
- * is first asked for and again when a module is missing from it, but a target that makes modules
- * all the time must not make us read all the time: each tree has a pause after it, and all of them
- * together a share of our time.
+ * Names come from trees, one for each root module. A tree is read on first use and again when a
+ * module is missing from it. Pauses after each reading, and a share of time for all readings, limit
+ * the cost in targets that make modules all the time.
  */
 #include "torch/nnmodule.h"
 
@@ -20,20 +19,20 @@
 
 #define MAX_ROOTS 256
 #define MAX_STRAYS 4096
-#define PAUSE_NS 50000000ull   /* a tree is not read again sooner, */
-#define PAUSE_COSTS 20	       /* nor sooner than this many times what reading it took */
-#define SHARE 10	       /* all reading takes at most 1/SHARE of the time, */
-#define SAVED_NS 2000000000ull /* after this much at once */
+#define PAUSE_NS 50000000ull   /* minimum time between two readings of a tree */
+#define PAUSE_COSTS 20	       /* minimum pause, as a multiple of the reading's duration */
+#define SHARE 10	       /* all readings take at most 1/SHARE of the time */
+#define SAVED_NS 2000000000ull /* maximum of unused reading time that is saved up */
 
 struct root {
 	uint64_t addr, type;
 	struct nntree *tree;
 	uint64_t next_read; /* ns */
-	uint64_t used;	    /* for the choice of the one to drop */
-	bool alone;	    /* said to be nobody else's by nnmodules__model() */
+	uint64_t used;	    /* order of use; the least recently used root is dropped */
+	bool sole;	    /* nnmodules__model() returned it as its own root */
 };
 
-/* A module that no tree has, and what it was called. */
+/* A module outside all trees, and its name. */
 struct stray {
 	uint64_t addr, root, type;
 	char *name;
@@ -47,10 +46,10 @@ struct nnmodules {
 	size_t nstrays;
 	struct map64 *stray_at; /* address -> index */
 	uint64_t credit, credit_at, uses;
-	bool changed;	   /* a name that was given is another now */
-	bool found_holder; /* so it is for a root that was called before the model that has it */
+	bool changed;	   /* a name that was returned has changed */
+	bool found_holder; /* a root turned out to be part of another root's tree */
 	char name[NN_MAX_NAME + 1], cls[NN_MAX_CLASS], root_cls[NN_MAX_CLASS];
-	char name_a[NN_MAX_NAME + 1], name_b[NN_MAX_NAME + 1]; /* being compared */
+	char name_a[NN_MAX_NAME + 1], name_b[NN_MAX_NAME + 1]; /* names being compared */
 };
 
 struct nnmodules *nnmodules__new(const struct python *py)
@@ -91,8 +90,8 @@ void nnmodules__free(struct nnmodules *n)
 	free(n);
 }
 
-/* Whether a module that was named has another name in the new tree; marks those that keep theirs
- * there. */
+/* Whether a named module has another name in the new tree. Marks the modules that keep their
+ * names. */
 static bool compare(struct nnmodules *n, const struct nntree *old, struct nntree *new)
 {
 	bool same_root = !strcmp(nntree__root_class(old), nntree__root_class(new)), changed = false;
@@ -157,24 +156,22 @@ static struct root *add_root(struct nnmodules *n, uint64_t addr)
 	return r;
 }
 
-/* Does it have a root further down that was said to be nobody's? */
-static bool has_lonely(const struct nnmodules *n, const struct nntree *t)
+/* Whether the tree contains a module that nnmodules__model() returned as its own root. */
+static bool has_sole_root(const struct nnmodules *n, const struct nntree *t)
 {
 	size_t at;
 
 	for (size_t i = 0; i < n->nroots; i++) {
 		const struct root *r = &n->roots[i];
 
-		if (r->alone && nntree__find(t, r->addr, &at) && at &&
+		if (r->sole && nntree__find(t, r->addr, &at) && at &&
 		    nntree__type(t, at) == r->type)
 			return true;
 	}
 	return false;
 }
 
-/* Reads a root's tree again, or for the first time. On failure, or if the root is torn, what was
- * known stays.
- */
+/* Reads a root's tree. On failure, or if the root is torn, keeps the old tree. */
 static int read_root(struct nnmodules *n, struct root *r)
 {
 	uint64_t start = clock__monotonic(), end, cost;
@@ -194,7 +191,7 @@ static int read_root(struct nnmodules *n, struct root *r)
 	}
 	if (r->tree && compare(n, r->tree, t))
 		n->changed = true;
-	else if (!r->tree && has_lonely(n, t))
+	else if (!r->tree && has_sole_root(n, t))
 		n->found_holder = true;
 	nntree__free(r->tree);
 	r->tree = t;
@@ -212,7 +209,7 @@ static bool may_read(struct nnmodules *n)
 	return n->credit > 0;
 }
 
-/* The tree below a module, *ret NULL where it may not be read now. */
+/* Gets the root at addr. *ret is NULL if it may not be read now. */
 static int get_root(struct nnmodules *n, uint64_t addr, struct root **ret)
 {
 	struct root *r = find_root(n, addr);
@@ -238,8 +235,9 @@ static int get_root(struct nnmodules *n, uint64_t addr, struct root **ret)
 	return 0;
 }
 
-/* Looks a module up in a tree, which is read again if it may be. */
-static bool look_up(struct nnmodules *n, struct root *r, uint64_t self, uint64_t type, size_t *ret)
+/* Finds a module in a tree, and reads the tree again if allowed. */
+static bool find_module(struct nnmodules *n, struct root *r, uint64_t self, uint64_t type,
+			size_t *ret)
 {
 	for (int again = 0; again < 2; again++) {
 		if (nntree__find(r->tree, self, ret) && nntree__type(r->tree, *ret) == type)
@@ -295,7 +293,7 @@ static int keep_stray(struct nnmodules *n, uint64_t addr, uint64_t root, uint64_
 	return 0;
 }
 
-/* Joins two names into n->name; where that is too long, what is unknown gets shorter, not wrong. */
+/* Joins two names into n->name. If that is too long, the name is "?". */
 static void join(struct nnmodules *n, const char *a, const char *b)
 {
 	size_t la = strlen(a), lb = strlen(b);
@@ -310,10 +308,8 @@ static void join(struct nnmodules *n, const char *a, const char *b)
 	memcpy(n->name + la, b, lb + 1);
 }
 
-/*
- * A module that the root's tree does not have: the parent's name and "?". Or the parent is not in
- * the tree either but has the module below it: then its path from there.
- */
+/* Names a module outside the root's tree: the parent's name and "?". If the parent is outside, too,
+ * but contains the module: the path below the parent. */
 static int name_stray(struct nnmodules *n, uint64_t self, uint64_t type, struct root *root,
 		      uint64_t root_addr, uint64_t parent)
 {
@@ -334,15 +330,15 @@ static int name_stray(struct nnmodules *n, uint64_t self, uint64_t type, struct 
 	known = find_stray(n, parent, root_addr);
 	if (known && known->type == parent_type)
 		strcpy(base, known->name);
-	/* From here on root may be gone: roots make room for one another. */
-	if (!get_root(n, parent, &r) && r && look_up(n, r, self, type, &i))
+	/* get_root() may drop root to make room. */
+	if (!get_root(n, parent, &r) && r && find_module(n, r, self, type, &i))
 		join(n, base, nntree__name(r->tree, i, n->name_a));
 	else
 		join(n, base, "?");
 	return keep_stray(n, self, root_addr, type, n->name);
 }
 
-/* NULL: no other root is known to have it. */
+/* The largest other root whose tree contains the module; NULL: none. */
 static struct root *holder_of(struct nnmodules *n, uint64_t addr, uint64_t type)
 {
 	struct root *best = NULL;
@@ -370,7 +366,7 @@ uint64_t nnmodules__model(struct nnmodules *n, uint64_t root)
 	if (holder)
 		return holder->addr;
 	if (!get_root(n, root, &r) && r)
-		r->alone = true;
+		r->sole = true;
 	return root;
 }
 
@@ -387,7 +383,7 @@ int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t 
 		err = get_root(n, root, &r);
 	if (err)
 		return err;
-	if (r && look_up(n, r, self, type, &i)) {
+	if (r && find_module(n, r, self, type, &i)) {
 		nntree__mark(r->tree, i);
 		ret->name = nntree__name(r->tree, i, n->name);
 		ret->cls = strcpy(n->cls, nntree__class(r->tree, i));
@@ -412,7 +408,7 @@ int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t 
 	return 0;
 }
 
-/* Forgets strays that are gone. True if one has a place in a tree by now. */
+/* Drops strays that no longer exist. True: a stray is in its root's tree now. */
 static bool recheck_strays(struct nnmodules *n)
 {
 	bool changed = false;
@@ -434,7 +430,7 @@ static bool recheck_strays(struct nnmodules *n)
 		map64__del(n->stray_at, s->addr, NULL);
 		free(s->name);
 		*s = n->strays[--n->nstrays];
-		/* The slot is there already: setting it again takes no memory. */
+		/* The key exists, so this needs no memory. */
 		if (i < n->nstrays)
 			map64__set(n->stray_at, s->addr, i);
 	}
@@ -460,9 +456,9 @@ bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns)
 	for (size_t i = 0; i < n->nroots; i++) {
 		struct root *r = &n->roots[i];
 
-		if (!r->alone || !holder_of(n, r->addr, r->type))
+		if (!r->sole || !holder_of(n, r->addr, r->type))
 			continue;
-		r->alone = false;
+		r->sole = false;
 		n->changed = true;
 	}
 	changed = recheck_strays(n);

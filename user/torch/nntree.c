@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The walk that nn.Module.named_modules() does, done from outside: depth first, children in the
- * order of _modules, a module that is reached twice keeps its first name. With a stack of its own,
- * since the target decides how deep it goes.
+ * Does the walk of nn.Module.named_modules() from outside: depth first, in the order of _modules. A
+ * module that is reached twice keeps its first name. The stack is on the heap, since the target
+ * decides the depth.
  */
 #include "torch/nntree.h"
 
@@ -19,16 +19,16 @@
 #define MAX_MODULES 1000000u
 #define MAX_DEPTH 1024u
 #define MAX_TEXT (64u << 20)
-#define MAX_ITEMS (32u << 20) /* entries of dicts in one walk, so that a hostile tree ends too */
+#define MAX_ITEMS (32u << 20) /* dict entries in one walk, which bounds hostile trees */
 #define MAX_PENDING (4u << 20)
-#define STRIPPED UINT32_MAX /* instead of a component: a wrapper's own, not part of the name */
+#define STRIPPED UINT32_MAX /* component added by a wrapper, not part of the name */
 #define TRIES 3
 #define NOT_A_MODULE UINT32_MAX
 
 struct node {
 	uint64_t addr;
-	uint32_t parent; /* index; the root's is its own */
-	uint32_t type;	 /* index */
+	uint32_t parent; /* index; the root is its own parent */
+	uint32_t type;	 /* index in types */
 	uint32_t text;	 /* offset of its component, or STRIPPED */
 	uint16_t len;	 /* bytes of the whole name */
 	uint16_t depth : 15;
@@ -39,7 +39,7 @@ enum parallel { PARALLEL_UNKNOWN, PARALLEL_NO, PARALLEL_YES };
 
 struct type {
 	uint64_t addr;
-	uint32_t text; /* offset of its name */
+	uint32_t text; /* text offset of its name */
 	enum parallel parallel;
 };
 
@@ -49,7 +49,7 @@ struct nntree {
 	char *text; /* NUL-terminated strings */
 	size_t n, cap, ntypes, types_cap, text_len, text_cap;
 	struct map64 *by_addr;
-	size_t root_class; /* index of a node */
+	size_t root_class; /* index of the node whose class the root has */
 	bool torn;
 };
 
@@ -61,12 +61,12 @@ struct pending {
 struct walk {
 	struct pymem *m;
 	struct nntree *t;
-	struct map64 *types; /* address -> index or NOT_A_MODULE */
-	struct map64 *keys;  /* address of a str -> offset of its text */
+	struct map64 *types; /* address -> index, or NOT_A_MODULE */
+	struct map64 *keys;  /* address of a str -> text offset */
 	struct pyitems attrs, children;
 	struct pending *stack;
 	size_t n, cap, items;
-	uint64_t known; /* the str "_modules" */
+	uint64_t known; /* address of the str "_modules" */
 };
 
 static int add_text(struct nntree *t, const char *s, size_t len, uint32_t *ret)
@@ -85,7 +85,7 @@ static int add_text(struct nntree *t, const char *s, size_t len, uint32_t *ret)
 	return 0;
 }
 
-/* True for errors that concern one object; others end the walk. */
+/* Whether an error concerns one object only. Other errors end the walk. */
 static bool is_local(int err)
 {
 	return err == -EAGAIN || err == -EFAULT || err == -EBADMSG || err == -ENOENT ||
@@ -140,7 +140,7 @@ static int find_type(struct walk *w, uint64_t addr, uint32_t *ret)
 	return 0;
 }
 
-/* Whether the holder is one of those wrappers that call what they hold "module". */
+/* Whether the type is a wrapper that names its module "module". */
 static int is_parallel(struct walk *w, struct type *type)
 {
 	int err;
@@ -156,7 +156,7 @@ static int is_parallel(struct walk *w, struct type *type)
 	return type->parallel == PARALLEL_YES;
 }
 
-/* The component's offset, or STRIPPED where a wrapper put it between. */
+/* Offset of the name's component, or STRIPPED for a wrapper's own. */
 static int component(struct walk *w, uint64_t key, const struct node *parent, uint32_t *ret)
 {
 	static const char *const own[] = { "_fsdp_wrapped_module", "_orig_mod",
@@ -195,8 +195,7 @@ static int component(struct walk *w, uint64_t key, const struct node *parent, ui
 	return 0;
 }
 
-/* Adds a module; the caller has seen that it is not there yet. p->parent is its own index for the
- * root. */
+/* Adds a new module. The root is its own p->parent. */
 static int add_node(struct walk *w, const struct pending *p, uint32_t type)
 {
 	struct nntree *t = w->t;
@@ -218,8 +217,8 @@ static int add_node(struct walk *w, const struct pending *p, uint32_t type)
 		if (len > NN_MAX_NAME)
 			return -E2BIG;
 		node.depth = parent->depth + 1u;
-		/* A wrapper holds one module, so the last one without a name is what all the
-		 * wrappers are for. */
+		/* A wrapper holds one module, so the last module with an empty name is the wrapped
+		 * one. */
 		if (!len)
 			t->root_class = t->n;
 	}
@@ -233,7 +232,7 @@ static int add_node(struct walk *w, const struct pending *p, uint32_t type)
 	return 0;
 }
 
-/* Puts a module's children on the stack, the first on top. */
+/* Pushes a module's children, the first on top. */
 static int push_children(struct walk *w, uint64_t addr, uint32_t self)
 {
 	uint64_t type = w->t->types[w->t->nodes[self].type].addr, modules;
@@ -281,7 +280,7 @@ static int walk(struct walk *w, uint64_t root)
 	int err;
 
 	err = visit(w, &(struct pending){ .addr = root });
-	/* A module without readable children is still a module, be it the root. */
+	/* A module without readable children still counts, even as the root. */
 	if (err && (!is_local(err) || !w->t->n))
 		return err == -EAGAIN ? -EBADMSG : err;
 	w->t->torn = err == -EAGAIN;
@@ -329,11 +328,11 @@ int nntree__read(struct pymem *m, uint64_t root, struct nntree **ret)
 	err = read_once(m, root, &t);
 	if (pymem__holds(m) || err == -ENOMEM) {
 		if (!err)
-			t->torn = false; /* it is as it is */
+			t->torn = false; /* the snapshot was consistent */
 		goto out;
 	}
-	/* It changed meanwhile: object by object, each with its own check, is slower but gets
-	 * through. */
+	/* Memory changed meanwhile. Object by object, each with its own check, is slower but
+	 * succeeds. */
 	for (int i = 0; i < TRIES; i++) {
 		nntree__free(t);
 		t = NULL;

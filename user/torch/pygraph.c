@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Level by level: nodes and what follows from their bytes are read many at once. Nothing is
- * believed for its place: chunks are malloc's if the size in front and the next chunk's fit, a
- * vector is one if its buffer is a chunk of just that size, objects are what their vtables say.
- */
+/* Reads nodes level by level, many at once. Everything is checked: a malloc chunk by its size word
+ * and the next chunk's, a vector by a buffer chunk of exactly its size, an object by its vtable. */
 #include "torch/pygraph.h"
 
 #include <errno.h>
@@ -20,17 +17,17 @@
 #define MAX_SAVED (1u << 20)
 #define MAX_CLASSES 65536u
 #define MAX_VPTRS (1u << 20)
-#define AT_ONCE 256u /* nodes */
-#define MIN_CHUNK                                                                                  \
-	32u /* malloc_chunk: 16 bytes in front, that a chunk before uses too but for its size, */
-#define MAX_CHUNK 16384u /* and no class of nodes is anywhere near that */
+#define AT_ONCE 256u /* nodes in a batch */
+/* malloc_chunk: a header of 16 bytes, whose first word the previous chunk may use. */
+#define MIN_CHUNK 32u
+#define MAX_CHUNK 16384u /* larger than any node class */
 #define MAX_VECTOR (1u << 20)
-#define MAX_BATCH (64u << 20) /* bytes of one batch's vectors, */
-#define MAX_CANDS (1u << 20)  /* and pointers in all of it */
+#define MAX_BATCH (64u << 20) /* bytes of a batch's vectors */
+#define MAX_CANDS (1u << 20)  /* pointers in a batch */
 #define SIZE_FLAGS 7ull	      /* PREV_INUSE, IS_MMAPPED, NON_MAIN_ARENA */
 #define PREV_INUSE 1ull
 #define IS_MMAPPED 2ull
-#define SLACK 24u /* what malloc gives more than is asked for, at most: there may be anything */
+#define SLACK 24u /* malloc's maximum of extra bytes, whose content is undefined */
 
 struct item {
 	uint64_t node, vptr, next;
@@ -38,19 +35,19 @@ struct item {
 	bool leaf, function;
 };
 
-/* Bytes that belong to a node: itself, or a vector's buffer. */
+/* Memory that belongs to a node: the node itself, or a vector's buffer. */
 struct span {
 	uint64_t addr;
-	size_t len, at; /* at: in the batch's bytes */
+	size_t len, at; /* at: offset in the batch's bytes */
 	uint32_t item;
-	bool vectors; /* look for vectors too */
-	bool tight;   /* ends where its last element does */
+	bool vectors; /* search it for vectors, too */
+	bool tight;   /* no extra bytes after its last element */
 };
 
-/* A word that may point to something. */
+/* A word that may be a pointer. */
 struct cand {
 	uint64_t addr;
-	uint64_t head[2]; /* vptr; of c10's objects, the count of their owners in the lower half */
+	uint64_t head[2]; /* vptr; in c10 objects the reference count, in the lower half */
 	uint32_t span;
 	uint32_t off;
 	enum cxx_kind kind;
@@ -72,9 +69,9 @@ struct walk {
 	struct pytensors *t;
 	const struct pygraph_opts *o;
 	struct pygraph *g;
-	struct map64 *seen;    /* nodes */
-	struct map64 *kinds;   /* vptr -> enum cxx_kind, of all that was met */
-	struct map64 *classes; /* vptr, or a Python class's name's hash -> index + 1 */
+	struct map64 *seen;    /* nodes already queued */
+	struct map64 *kinds;   /* vptr -> enum cxx_kind */
+	struct map64 *classes; /* vptr, or hash of a Python class name -> index + 1 */
 	uint64_t *queue;
 	size_t nqueue, queue_cap, saved_cap, classes_cap;
 	struct batch b;
@@ -88,7 +85,7 @@ static uint64_t word(const uint8_t *p)
 	return v;
 }
 
-/* Of anything that malloc gave. */
+/* Whether p can be a pointer from malloc. */
 static bool is_pointer(uint64_t p)
 {
 	return p >= 4096 && p % 16 == 0 && p < 1ull << 56;
@@ -129,7 +126,7 @@ static int kind_of(struct walk *w, uint64_t vptr, enum cxx_kind *ret)
 
 /* ---- pieces ---- */
 
-static int want(struct batch *b, uint64_t addr, void *buf, size_t len)
+static int add_piece(struct batch *b, uint64_t addr, void *buf, size_t len)
 {
 	int err = array__grow(&b->pieces, &b->pieces_cap, b->npieces + 1, sizeof(*b->pieces));
 
@@ -140,7 +137,7 @@ static int want(struct batch *b, uint64_t addr, void *buf, size_t len)
 	return err;
 }
 
-/* Room for a span, with the word in front of it. */
+/* Adds a span to read, with room for the word before it. */
 static int add_span(struct batch *b, uint64_t addr, size_t len, uint32_t item, bool vectors,
 		    bool tight)
 {
@@ -166,7 +163,7 @@ static int add_span(struct batch *b, uint64_t addr, size_t len, uint32_t item, b
 	return 0;
 }
 
-/* From the word in front on. What cannot be read has a length of 0 then. */
+/* Reads the spans and the word before each. An unreadable span gets length 0. */
 static int read_spans(struct walk *w, size_t from)
 {
 	struct batch *b = &w->b;
@@ -174,7 +171,8 @@ static int read_spans(struct walk *w, size_t from)
 
 	b->npieces = 0;
 	for (size_t i = from; !err && i < b->nspans; i++)
-		err = want(b, b->spans[i].addr - 8, b->bytes + b->spans[i].at, 8 + b->spans[i].len);
+		err = add_piece(b, b->spans[i].addr - 8, b->bytes + b->spans[i].at,
+				8 + b->spans[i].len);
 	if (!err)
 		err = proc__readv(w->t->proc, b->pieces, b->npieces);
 	for (size_t i = from; !err && i < b->nspans; i++)
@@ -229,7 +227,7 @@ static bool fatal(int err)
 	return err == -ESRCH || err == -EPERM || err == -ENOMEM;
 }
 
-/* Which of those from the queue are nodes, and how large. */
+/* Finds out which queued addresses are nodes, and their sizes. */
 static int begin_batch(struct walk *w, size_t from, size_t n)
 {
 	struct batch *b = &w->b;
@@ -237,7 +235,7 @@ static int begin_batch(struct walk *w, size_t from, size_t n)
 
 	b->n = b->npieces = b->nspans = b->nbytes = b->ncands = 0;
 	for (size_t i = 0; !err && i < n; i++)
-		err = want(b, w->queue[from + i] - 8, b->head[i], sizeof(b->head[i]));
+		err = add_piece(b, w->queue[from + i] - 8, b->head[i], sizeof(b->head[i]));
 	if (!err)
 		err = proc__readv(w->t->proc, b->pieces, b->npieces);
 	for (size_t i = 0; !err && i < n; i++) {
@@ -266,7 +264,7 @@ static int begin_batch(struct walk *w, size_t from, size_t n)
 	return err;
 }
 
-/* Nodes that are still what they were, in chunks that the next chunk agrees with. */
+/* Drops nodes that changed meanwhile or whose chunk does not match the next one. */
 static void check_nodes(struct batch *b)
 {
 	for (size_t i = 0; i < b->nspans; i++) {
@@ -276,12 +274,12 @@ static void check_nodes(struct batch *b)
 
 		if (!s->len)
 			continue;
-		next = word(p + s->len); /* the last word of the chunk is the next one's size */
+		next = word(p + s->len); /* the last word is the size word of the next chunk */
 		if ((word(p) & ~SIZE_FLAGS) != s->len || word(p + 8) != b->items[s->item].vptr ||
 		    !(next & PREV_INUSE) || (next & ~SIZE_FLAGS) < MIN_CHUNK || (next & 8))
 			s->len = 0;
 		else
-			s->len -= 8; /* the next one's size is not the node's */
+			s->len -= 8; /* without that size word */
 	}
 }
 
@@ -293,7 +291,7 @@ static bool is_vector(const uint64_t v[3])
 	       v[2] - v[0] <= MAX_VECTOR;
 }
 
-static int look_at_words(struct batch *b, uint32_t span)
+static int find_pointers(struct batch *b, uint32_t span)
 {
 	const struct span s = b->spans[span];
 	uint64_t v[3];
@@ -312,14 +310,14 @@ static int look_at_words(struct batch *b, uint32_t span)
 			continue;
 		v[1] = word(b->bytes + s.at + 16 + off);
 		v[2] = word(b->bytes + s.at + 24 + off);
-		/* As long as what it could hold, to begin with. */
+		/* Read up to the vector's capacity. */
 		if (is_vector(v))
 			err = add_span(b, v[0], v[2] - v[0], s.item, false, true);
 	}
 	return err;
 }
 
-/* The buffer of a vector is a chunk for just that many bytes. */
+/* Drops vectors whose buffer is not a chunk of exactly their size. */
 static void check_vectors(struct batch *b, size_t from)
 {
 	for (size_t i = from; i < b->nspans; i++) {
@@ -333,8 +331,9 @@ static void check_vectors(struct batch *b, size_t from)
 	}
 }
 
-/* The Python object of a torch.autograd.Function's node: what it keeps is in vectors of that. */
-static int look_for_objects(struct walk *w)
+/* Adds the Python object of a torch.autograd.Function's node: the tensors it saved are in vectors
+ * of that object. */
+static int find_objects(struct walk *w)
 {
 	struct batch *b = &w->b;
 	size_t n = b->nspans;
@@ -373,7 +372,7 @@ static int resolve(struct walk *w)
 
 	b->npieces = 0;
 	for (size_t i = 0; !err && i < b->ncands; i++)
-		err = want(b, b->cands[i].addr, b->cands[i].head, sizeof(b->cands[i].head));
+		err = add_piece(b, b->cands[i].addr, b->cands[i].head, sizeof(b->cands[i].head));
 	if (!err)
 		err = proc__readv(w->t->proc, b->pieces, b->npieces);
 	for (size_t i = 0; !err && i < b->ncands; i++) {
@@ -412,7 +411,7 @@ static int add_saved(struct walk *w, const struct cand *c)
 	return 0;
 }
 
-static int take(struct walk *w)
+static int add_candidates(struct walk *w)
 {
 	struct batch *b = &w->b;
 	int err = resolve(w);
@@ -420,7 +419,7 @@ static int take(struct walk *w)
 	for (size_t i = 0; !err && i < b->ncands; i++) {
 		switch (b->cands[i].kind) {
 		case CXX_TENSOR:
-			/* What has no owner is no more, though its memory still is as it was. */
+			/* A reference count of 0 means that the object was freed. */
 			if ((int32_t)b->cands[i].head[1] > 0)
 				err = add_saved(w, &b->cands[i]);
 			break;
@@ -448,12 +447,12 @@ static int read_batch(struct walk *w, size_t from, size_t n)
 	if (err)
 		return err;
 	check_nodes(b);
-	err = look_for_objects(w);
+	err = find_objects(w);
 	objects = b->nspans;
 	if (!err)
 		err = read_spans(w, nodes);
 	for (size_t i = 0; !err && i < objects; i++)
-		err = look_at_words(b, i);
+		err = find_pointers(b, i);
 	vectors = b->nspans;
 	if (!err)
 		err = read_spans(w, objects);
@@ -461,9 +460,9 @@ static int read_batch(struct walk *w, size_t from, size_t n)
 		return err;
 	check_vectors(b, objects);
 	for (size_t i = objects; !err && i < vectors; i++)
-		err = look_at_words(b, i);
+		err = find_pointers(b, i);
 	w->g->nodes += b->n;
-	return err ? err : take(w);
+	return err ? err : add_candidates(w);
 }
 
 static int walk__init(struct walk *w)
@@ -517,9 +516,9 @@ int pygraph__read(struct pytensors *t, const uint64_t *roots, size_t n,
 enum { SLOT, NODE, NEXT, IMPL, CHECKS };
 
 /*
- * What is freed mostly lies about as it was. But malloc writes into the first words of a chunk, or
- * joins it to the one before and says in the one behind that it is not in use; and a tensor without
- * owners says so itself.
+ * Whether the node still holds the tensor. Freed memory mostly stays unchanged, with three
+ * exceptions. malloc overwrites the first words of a chunk, or merges it and clears PREV_INUSE in
+ * the next one. A freed tensor has a reference count of 0.
  */
 static bool is_held(const struct pygraph_saved *s, const struct proc_piece *v, const uint64_t *w)
 {

@@ -2,11 +2,11 @@
 #ifndef MT_TORCH_PYGRAPH_H
 #define MT_TORCH_PYGRAPH_H
 /*
- * Autograd's graph read from outside, for the tensors that it keeps for backward and that no Python
- * object knows of. From nodes that tensors lead to, every node that a node leads to. Where a class
- * keeps what is in no table: a word of a node, or of a vector of its own, that points to a
- * c10::TensorImpl (as its vtable says) is a tensor that the node holds. How far a node goes is what
- * glibc's malloc says of it; with another allocator nothing is found.
+ * Autograd's graph, read from outside, for tensors saved for backward that no Python object holds.
+ * The search follows nodes from the tensors' grad_fn. The fields of node classes are not known. The
+ * node holds a tensor if a word in it, or in a vector of it, points to a c10::TensorImpl (by its
+ * vtable). glibc malloc's chunk headers give the size of a node; with other allocators nothing is
+ * found.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,28 +16,28 @@ struct map64;
 struct proc;
 struct pytensors;
 
-#define PYGRAPH_AFTER 64 /* bytes behind the pointer to a saved tensor */
+#define PYGRAPH_AFTER 64 /* bytes kept after the pointer to a saved tensor */
 #define PYGRAPH_CLASS 256
 
 struct pygraph_saved {
 	uint64_t impl; /* c10::TensorImpl */
-	uint64_t slot; /* where the pointer to it lies, */
-	uint64_t node; /* in what this node holds, */
-	uint64_t vptr; /* which is of this class, */
-	uint64_t next; /* and ends here: the size of malloc's next chunk */
-	uint32_t cls;  /* the class's name: index of classes */
-	bool leaf;     /* the variable that a node accumulates the gradient of: not saved */
+	uint64_t slot; /* address of the pointer to impl */
+	uint64_t node; /* node that holds it */
+	uint64_t vptr; /* vtable of the node */
+	uint64_t next; /* size word of malloc's chunk after the node */
+	uint32_t cls;  /* class name of the node: index in classes */
+	bool leaf;     /* the variable of an AccumulateGrad node, not a saved tensor */
 	bool has_after;
 	uint8_t after[PYGRAPH_AFTER];
 };
 
-/* What a Python object that a node of a torch.autograd.Function leads to is: 0, its class's name
- * and bytes; -ENOENT none. */
+/* Examines a Python object that a torch.autograd.Function's node points to. 0 with its class's name
+ * and its size in bytes; -ENOENT: not such an object. */
 typedef int pygraph__object_fn(void *ctx, uint64_t obj, char *name, size_t room, size_t *size);
 
 struct pygraph_opts {
-	pygraph__object_fn *object; /* NULL: Functions' own are not found */
-	int (*go_on)(void *ctx);    /* asked now and then; not 0: ends it with that */
+	pygraph__object_fn *object; /* NULL: do not search Functions' Python objects */
+	int (*go_on)(void *ctx); /* called now and then; not 0: ends the search with that value */
 	void *ctx;
 };
 
@@ -46,31 +46,31 @@ struct pygraph {
 	size_t nsaved;
 	char (*classes)[PYGRAPH_CLASS];
 	size_t nclasses;
-	size_t nodes; /* that were read */
+	size_t nodes; /* number of nodes read */
 };
 
-/*
- * Reads the graph from n nodes on; addresses that are none are passed over. 0 with *ret, or what
- * go_on said; -ENOMEM, -ESRCH, -EPERM.
- */
+/* Reads the graph from n root nodes; ignores addresses that are not nodes. 0 with *ret, the value
+ * of go_on(), -ENOMEM, -ESRCH, -EPERM. */
 int pygraph__read(struct pytensors *t, const uint64_t *roots, size_t n,
 		  const struct pygraph_opts *o, struct pygraph *ret);
-/* Looks again: holds[i] is whether the i-th is held by its node still. 0, -ENOMEM, -ESRCH, -EPERM. */
+/* Reads again: holds[i] is whether its node still holds the i-th tensor. 0, -ENOMEM, -ESRCH,
+ * -EPERM. */
 int pygraph__check(const struct proc *p, const struct pygraph *g, bool *holds);
 /*
- * Where behind the pointer SavedVariable has its flags {.., was the original saved, is it a leaf,
- * is it the node's own output}, found by what has to be so of all; 0: not found. grad_fn[i]: the
- * i-th has a node of its own; known[i]: that was read.
+ * Finds SavedVariable's flags (saved original, leaf, output), as an offset after the tensor
+ * pointer, from values that must agree over all saved tensors. 0: not found. grad_fn[i]: the i-th
+ * tensor has a node; known[i]: that was read.
  */
 size_t pygraph__find_flags(const struct pygraph *g, const bool *grad_fn, const bool *known);
 enum pygraph_use {
-	PYGRAPH_HELD,  /* it is there, and no more is known */
-	PYGRAPH_SAVED, /* for backward */
-	PYGRAPH_MADE,  /* likewise, and made by the graph: the node's own output, or it has a node
-			  itself */
+	PYGRAPH_HELD,  /* held by a node, purpose not known */
+	PYGRAPH_SAVED, /* saved for backward */
+	/* Saved for backward, and made by the graph: it is the node's own output or has a
+	 * grad_fn. */
+	PYGRAPH_MADE,
 };
 enum pygraph_use pygraph__use(const struct pygraph_saved *s, size_t flags, bool known,
 			      bool grad_fn);
-void pygraph__free(struct pygraph *g); /* what it holds; zeroes it */
+void pygraph__free(struct pygraph *g); /* frees its contents and zeroes it */
 
 #endif

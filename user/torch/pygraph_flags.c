@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * torch/csrc/autograd/saved_variable.h: behind data_ lie pointers, version and output number, then
- * five bools side by side: was_default_constructed_, is_inplace_on_view_, saved_original_,
- * is_leaf_, is_output_. The original is saved unless it is an output that is no leaf; of an
- * original, a leaf is what has no node of its own.
+ * torch/csrc/autograd/saved_variable.h: after data_ come pointers, version and output number, then
+ * five bools: was_default_constructed_, is_inplace_on_view_, saved_original_, is_leaf_, is_output_.
+ * The original is saved unless it is an output and not a leaf. A saved original is a leaf if it has
+ * no node.
  */
 #include <string.h>
 
 #include "torch/pygraph.h"
 
-#define FIRST 24u /* three pointers at least */
+#define FIRST 24u /* at least three pointers */
 #define STEP 8u
-#define ENOUGH                                                                                     \
-	4u /* that fit: five bytes that agree with one another and with what the tensor says are   \
-	      no accident */
-#define MAX_NUMBER 4096u /* outputs of a node */
+/* Matches that suffice: five bytes that agree with one another and with the tensor are no
+ * coincidence. */
+#define ENOUGH 4u
+#define MAX_NUMBER 4096u /* maximum of output numbers of a node */
 
 enum { DEFAULT, INPLACE, ORIGINAL, LEAF, OUTPUT, FLAGS };
 
@@ -53,8 +53,8 @@ size_t pygraph__find_flags(const struct pygraph *g, const bool *grad_fn, const b
 			outputs += f[OUTPUT] && (f[LEAF] || !f[ORIGINAL]);
 			others += !f[OUTPUT] && !f[LEAF] && known[i] && grad_fn[i];
 		}
-		/* Both sorts, so that it is not a place with nothing in it. Words that nobody has
-		 * written yet may be anything. */
+		/* Needs outputs and others, so that zeroed memory does not match. Uninitialized
+		 * words may hold any value. */
 		if (!outputs || !others || good < ENOUGH || bad * 2 > good)
 			continue;
 		if (found)

@@ -51,7 +51,7 @@ unsigned pytensors__storage_at(const struct pytensors *t)
 	return t->l.storage;
 }
 
-/* c10::ScalarType's order (c10/core/ScalarType.h); numbers are never used again for another type. */
+/* In the order of c10::ScalarType (c10/core/ScalarType.h), whose numbers are never reused. */
 static const struct dtype {
 	const char *name;
 	uint8_t bits;
@@ -96,13 +96,13 @@ static uint64_t word(const uint8_t *p)
 	return v;
 }
 
-/* One round: the pieces that are read at once, and what came of them. */
+/* One round of reads and its results. */
 struct round {
 	struct pytensors *t;
 	struct proc_piece *pieces;
-	uint32_t *whose; /* tensor of a piece */
-	int *err;	 /* of a tensor's piece */
-	size_t n;	 /* pieces */
+	uint32_t *whose; /* tensor index of each piece */
+	int *err;	 /* result for each tensor */
+	size_t n;	 /* number of pieces */
 	uint8_t (*impl)[IMPL_BYTES];
 	uint8_t (*storage)[STORAGE_BYTES];
 	uint8_t (*meta)[META_BYTES];
@@ -144,8 +144,8 @@ static bool is_pointer(uint64_t p)
 	return p >= 4096 && p % 8 == 0 && p < 1ull << 56;
 }
 
-/* Tensor i's part of what is to be read next, if there is an address. */
-static void want(struct round *r, size_t i, uint64_t addr, void *buf, size_t len)
+/* Adds a read for tensor i if addr is plausible. */
+static void add_piece(struct round *r, size_t i, uint64_t addr, void *buf, size_t len)
 {
 	r->err[i] = -EFAULT;
 	if (!is_pointer(addr))
@@ -169,7 +169,7 @@ static int read_links(struct round *r, struct pytensor *v, size_t n)
 	int err;
 
 	for (size_t i = 0; i < n; i++)
-		want(r, i, v[i].obj ? v[i].obj + r->t->l.cdata : 0, &r->words[i], 8);
+		add_piece(r, i, v[i].obj ? v[i].obj + r->t->l.cdata : 0, &r->words[i], 8);
 	err = read_wanted(r);
 	for (size_t i = 0; !err && i < n; i++)
 		if (v[i].obj)
@@ -177,7 +177,7 @@ static int read_links(struct round *r, struct pytensor *v, size_t n)
 	return err;
 }
 
-/* What a TensorImpl says; state is BAD unless it is one. */
+/* Parses a TensorImpl; the state stays BAD if it is not one. */
 static int take_impl(struct round *r, struct pytensor *v, size_t i)
 {
 	const uint8_t *impl = r->impl[i];
@@ -208,7 +208,7 @@ static int read_impls(struct round *r, struct pytensor *v, size_t n)
 	int err;
 
 	for (size_t i = 0; i < n; i++)
-		want(r, i, v[i].impl, r->impl[i], r->impl_len);
+		add_piece(r, i, v[i].impl, r->impl[i], r->impl_len);
 	err = read_wanted(r);
 	for (size_t i = 0; !err && i < n; i++)
 		err = take_impl(r, &v[i], i);
@@ -231,14 +231,14 @@ static int take_storage(struct round *r, struct pytensor *v, size_t i)
 	err = pytensor_find__cxx_kind(r->t, word(s), &kind);
 	if (err || kind != CXX_STORAGE)
 		return err;
-	/* The device is told twice; and no tensor is larger than what it lies in, but for one whose
-	 * storage was emptied. */
+	/* StorageImpl has the device, too, and they must agree. A tensor fits into its storage,
+	 * unless the storage was emptied. */
 	if (s[data + 24] != v->device_type || (v->device_type && s[data + 25] != v->device_index))
 		return 0;
 	v->addr = word(s + data);
 	v->size = word(s + data + 32);
-	/* Allocators of memory have its address as the context, whose place among the two words
-	 * depends on std::tuple. */
+	/* Allocators use the memory's address as context. Its position among the two words depends
+	 * on std::tuple. */
 	v->context = word(s + data + 8) != v->addr && word(s + data + 16) != v->addr;
 	if (!v->addr || !v->size) {
 		v->state = PYTENSOR_NO_STORAGE;
@@ -255,16 +255,16 @@ static int read_storages(struct round *r, struct pytensor *v, size_t n)
 	int err;
 
 	for (size_t i = 0; i < n; i++)
-		want(r, i, v[i].state == PYTENSOR_NO_STORAGE ? v[i].storage : 0, r->storage[i],
-		     r->t->l.data + 40u);
+		add_piece(r, i, v[i].state == PYTENSOR_NO_STORAGE ? v[i].storage : 0, r->storage[i],
+			  r->t->l.data + 40u);
 	err = read_wanted(r);
 	for (size_t i = 0; !err && i < n; i++)
 		err = take_storage(r, &v[i], i);
 	return err;
 }
 
-/* Sizes that do not lie in the tensor itself. What cannot be read stays 0: they are for people
- * only. */
+/* Reads sizes that are outside the TensorImpl. Unreadable ones stay 0, since they are only
+ * displayed. */
 static int read_long_shapes(struct round *r, struct pytensor *v, size_t n)
 {
 	uint64_t at;
@@ -295,8 +295,8 @@ static int read_grads(struct round *r, struct pytensor *v, size_t n)
 	if (!r->t->l.grad)
 		return 0;
 	for (size_t i = 0; i < n; i++)
-		want(r, i, v[i].state == PYTENSOR_BAD ? 0 : word(r->impl[i] + r->t->l.meta),
-		     r->meta[i], r->t->l.grad + 16u);
+		add_piece(r, i, v[i].state == PYTENSOR_BAD ? 0 : word(r->impl[i] + r->t->l.meta),
+			  r->meta[i], r->t->l.grad + 16u);
 	err = read_wanted(r);
 	for (size_t i = 0; !err && i < n; i++) {
 		if (r->err[i])
@@ -329,7 +329,7 @@ static int read_once(struct round *r, struct pytensor *v, size_t n)
 	return err ? err : read_grads(r, v, n);
 }
 
-/* What matters is as it was. A gradient that came or went in between is none that stays. */
+/* Whether two readings agree. A gradient that came or went in between is temporary. */
 static bool same(const struct pytensor *a, const struct pytensor *b)
 {
 	return a->obj == b->obj && a->impl == b->impl && a->storage == b->storage &&
@@ -337,7 +337,7 @@ static bool same(const struct pytensor *a, const struct pytensor *b)
 	       a->grad == b->grad;
 }
 
-/* A round: all, and all once more; what is not the same is read again. again has room for n. */
+/* Reads all tensors twice, and those that differ again. again has room for n. */
 static int read_round(struct round *r, struct pytensor *v, struct pytensor *again, size_t n)
 {
 	int err;

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Finding the layout of tensors. Each field is looked for by itself, in a few tens of tensors; an
- * offset is taken only if nothing in all of them speaks against it, something in several speaks for
- * it, and no other offset does as well.
- */
+/* Finds the layout of tensors from a few tens of samples, field by field. An offset is used only if
+ * no sample contradicts it, several confirm it, and no other offset fits as well. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +12,7 @@
 #define MAX_SAMPLES 256
 #define MIN_SAMPLES 3
 #define MAX_VTABLES 4096
-#define MAX_BASES 16 /* classes between a node's and what all of them are */
+#define MAX_BASES 16 /* base classes between a node's class and Node */
 
 static uint64_t word(const uint8_t *p)
 {
@@ -30,7 +27,7 @@ static bool is_pointer(uint64_t p)
 	return p >= 4096 && p % 8 == 0 && p < 1ull << 56;
 }
 
-/* The name that type information has, in the C++ ABI's mangling: "N3c1010TensorImplE". */
+/* Mangled type name from type information (C++ ABI): "N3c1010TensorImplE". */
 static int info_name(const struct proc *p, uint64_t info, char *buf, size_t size)
 {
 	uint64_t name;
@@ -50,14 +47,14 @@ static int info_name(const struct proc *p, uint64_t info, char *buf, size_t size
 	return err;
 }
 
-/* The type information that a vtable has in front of it. */
+/* Reads the type information pointer in front of a vtable. */
 static int vtable_info(const struct proc *p, uint64_t vptr, uint64_t *info)
 {
 	return is_pointer(vptr) ? proc__read_u64(p, vptr - 8, info) : -EFAULT;
 }
 
-/* Of a class made from one other: {vptr, name, base}. Whether a node of autograd's is below. 1, 0
- * or -errno. */
+/* Whether a class derives from autograd's Node, by single inheritance: {vptr, name, base}. 1, 0 or
+ * -errno. */
 static int is_node(const struct proc *p, uint64_t info)
 {
 	static const char single[] = "N10__cxxabiv120__si_class_type_infoE",
@@ -70,7 +67,7 @@ static int is_node(const struct proc *p, uint64_t info)
 		err = info_name(p, info, name, sizeof(name));
 		if (err || !strcmp(name, node))
 			return err ? err : 1;
-		/* What has no base ends with its name. */
+		/* A class without a base has no third word. */
 		err = proc__read(p, info, of, sizeof(of));
 		if (!err)
 			err = vtable_info(p, of[0], &own) ?: info_name(p, own, name, sizeof(name));
@@ -83,8 +80,7 @@ static int is_node(const struct proc *p, uint64_t info)
 
 static enum cxx_kind kind_of(const char *name)
 {
-	/* Of these namespaces only; classes of a program's own that derive from them are not known
-	 * to us. */
+	/* Only these namespaces: a program's own derived classes are not supported. */
 	if (strncmp(name, "N3c10", 5) && strncmp(name, "N2at", 4) && strncmp(name, "N5torch", 7))
 		return CXX_OTHER;
 	if (strstr(name, "UndefinedTensorImpl"))
@@ -114,8 +110,8 @@ int pytensor_find__cxx_kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *r
 		*ret = kind_of(name);
 	if (err && err != -EFAULT)
 		return err;
-	/* A library may be unloaded and its place used again: only what is known to be right is
-	 * remembered. */
+	/* A library may be unloaded and its addresses reused, so only positive results are
+	 * cached. */
 	if (*ret != CXX_OTHER && map64__count(t->vtables) < MAX_VTABLES)
 		return map64__set(t->vtables, vptr, *ret);
 	return 0;
@@ -201,10 +197,10 @@ uint64_t pytensor_find__impl_extent(const uint8_t *impl, unsigned sizes, const s
 
 struct sample {
 	uint64_t obj;
-	uint8_t head[48]; /* of the Python object */
+	uint8_t head[48]; /* the start of the Python object */
 	uint8_t impl[IMPL_BYTES], storage[STORAGE_BYTES], meta[META_BYTES];
 	uint64_t impl_at, meta_at;
-	size_t impl_len; /* bytes that could be read */
+	size_t impl_len; /* number of readable bytes */
 	struct pytensor t;
 	bool has_storage, has_meta;
 };
@@ -217,7 +213,7 @@ struct search {
 	const char *why;
 };
 
-/* Of an object that a word points to. */
+/* Kind of the object at addr. */
 static int kind_at(struct search *s, uint64_t addr, enum cxx_kind *ret)
 {
 	uint64_t vptr;
@@ -232,8 +228,7 @@ static int kind_at(struct search *s, uint64_t addr, enum cxx_kind *ret)
 	return pytensor_find__cxx_kind(s->owner, vptr, ret);
 }
 
-/* Takes the one of several offsets that most samples speak for; none if another is as good. Votes,
- * 0: none. */
+/* Selects the offset with most votes; none if another has as many. Returns its votes, 0: none. */
 static size_t elect(const size_t *votes, size_t n, size_t *ret)
 {
 	size_t best = 0, second = 0;
@@ -273,7 +268,7 @@ static int find_cdata(struct search *s)
 	return 0;
 }
 
-/* Reads the TensorImpls; samples without one go. */
+/* Reads the TensorImpls and drops samples without one. */
 static int read_impls(struct search *s)
 {
 	size_t kept = 0;
@@ -289,7 +284,8 @@ static int read_impls(struct search *s)
 			return err;
 		if (kind != CXX_TENSOR)
 			continue;
-		/* 176 bytes is the smallest that is known; past the end there may be nothing. */
+		/* The smallest known TensorImpl has 176 bytes, and the memory after it may not be
+		 * readable. */
 		x->impl_len = IMPL_BYTES;
 		err = proc__read(s->owner->proc, x->impl_at, x->impl, x->impl_len);
 		if (err == -EFAULT) {
@@ -305,7 +301,7 @@ static int read_impls(struct search *s)
 	return 0;
 }
 
-/* The field that points to an object of this kind, of as many samples as have one. */
+/* Finds the field that points to an object of this kind in most samples. */
 static int find_pointer(struct search *s, enum cxx_kind want, uint16_t *ret, size_t *votes_ret)
 {
 	size_t votes[6] = { 0 }, at = 0;
@@ -332,7 +328,7 @@ static void find_pyobj(struct search *s)
 	for (size_t i = 0; i < s->n; i++)
 		for (size_t k = 4; k < 12; k++)
 			votes[k] += (word(s->v[i].impl + 8 * k) & ~3ull) == s->v[i].obj;
-	/* Without it, no name is lost but those of what wrappers hold. */
+	/* Without it, only tensors inside wrappers lose their names. */
 	if (elect(votes, 12, &at) * 10 >= s->n * 9)
 		s->l.pyobj = 8 * at;
 }
@@ -350,7 +346,7 @@ static int find_sizes(struct search *s)
 			    !pytensor_find__parse_impl(s->v[i].impl, sizes, k % 2, &t))
 				continue;
 			votes[k]++;
-			/* A shape that tells: nothing but sizes multiplies to that. */
+			/* A useful shape: only sizes multiply to the number of elements. */
 			shaped[k] += t.ndim >= 1 && t.ndim <= INLINE_DIMS && t.numel > 1;
 		}
 	}
@@ -389,10 +385,8 @@ static int read_storages(struct search *s)
 	return 0;
 }
 
-/*
- * data_ptr_ {data, context, deleter, device}, size_bytes_. What wraps other tensors has a storage
- * of some size that is nowhere.
- */
+/* Checks data_ptr_ {data, context, deleter, device}, size_bytes_. A wrapper of tensors has a
+ * storage with a size and no memory. */
 static bool data_fits(const struct sample *x, unsigned at, uint64_t need)
 {
 	const uint8_t *device = x->storage + at + 24;
@@ -422,8 +416,8 @@ static int find_data(struct search *s)
 				   word(x->storage + 8 * k + 32) == need;
 		}
 	}
-	/* On the CPU a pointer could be taken for a size; but not for one that is just what the
-	 * shape needs. */
+	/* On the CPU a pointer may look like a size, but not like exactly the size that the shape
+	 * needs. */
 	n = elect(told, 8, &at);
 	if (n < 2 || votes[at] * 10 < all * 9) {
 		s->why = "address and size of a tensor's storage were not found";
@@ -434,9 +428,9 @@ static int find_data(struct search *s)
 }
 
 /*
- * AutogradMeta {vptr, std::string name_, Variable grad_}. A string of the new ABI that is empty
- * points into itself; the old ABI's is one pointer. Every gradient seen has to be a tensor of the
- * same number of elements, or there is none.
+ * Finds AutogradMeta {vptr, std::string name_, Variable grad_}. An empty string of the new ABI
+ * points into itself; one of the old ABI is a single pointer. Every gradient must be null or a
+ * tensor with the same number of elements.
  */
 static int find_grad(struct search *s)
 {
@@ -479,7 +473,7 @@ static int find_grad(struct search *s)
 		    numel != x->t.numel)
 			wrong++;
 	}
-	/* One may change under our eyes. */
+	/* a gradient may change meanwhile */
 	if (wrong * 10 <= metas)
 		s->l.grad = grad;
 	return 0;
@@ -522,7 +516,7 @@ int pytensors__calibrate(struct pytensors *t, const uint64_t *objs, size_t n, co
 	s.v = calloc(MAX_SAMPLES, sizeof(*s.v));
 	if (!s.v)
 		return -ENOMEM;
-	/* From all over: neighbours are of one kind. */
+	/* Spread over all tensors, since adjacent ones are similar. */
 	for (size_t i = 0; i < n && s.n < MAX_SAMPLES; i += 1 + (n - 1) / MAX_SAMPLES) {
 		struct sample *x = &s.v[s.n];
 

@@ -11,17 +11,18 @@
 
 #define FILES_MAX 4096u
 #define VERSION_TEXT_MAX (16u << 10)
-#define CODE_MAX (64u << 10) /* of one function; the probed ones have some hundred bytes */
+#define CODE_MAX (64u << 10) /* bytes of one function; the probed ones have a few hundred */
 
 #define ARG(n) (1u << (n))
-#define AT_ENTRY 4 /* bytes: of an endbr64; behind it the stack is as it was */
+#define AT_ENTRY 4 /* bytes of an endbr64, after which the stack is still unchanged */
 
-/* The functions of torch's libraries. args: the argument registers that the probe's program reads. */
+/* Functions to find in torch's libraries. args: argument registers that the probe's program
+ * reads. */
 static const struct want {
 	enum hook_id id;
 	bool required;
 	unsigned args;
-	const char *symbols[3]; /* by version, newest first; totals were signed before torch 2.0 */
+	const char *symbols[3]; /* by version, newest first; totals were signed before PyTorch 2.0 */
 	const char *missing;
 } wants[] = {
 	{ HOOK_REPORT,
@@ -63,10 +64,10 @@ static const struct want {
 #define WANTS (sizeof(wants) / sizeof(wants[0]))
 #define SYMBOLS (sizeof(wants[0].symbols) / sizeof(wants[0].symbols[0]))
 
-/* A mapped file, once: the mapping stands for all of its mappings. */
+/* A mapped file; map: its first mapping. */
 struct file {
 	const struct map *map;
-	int rank; /* lower is looked at first */
+	int rank; /* lower ranks are searched first */
 };
 
 static const char *base_name(const char *path)
@@ -86,10 +87,9 @@ static bool same_file(const struct map *a, const struct map *b)
 	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
 }
 
-/* ---- which of several ---- */
+/* ---- several PyTorchs ---- */
 
-/* The folder of the libtorch_python in use, with its last slash; of *len bytes. NULL: none is
- * mapped. */
+/* Folder of the libtorch_python in use: *len bytes, with the last slash. NULL: none is mapped. */
 static const char *python_folder(const struct maps *m, size_t *len)
 {
 	size_t i;
@@ -130,15 +130,14 @@ bool torch__is_other(const struct maps *m, const char *path)
 
 /* ---- version ---- */
 
-/* Characters of a version; anything else ends the text. */
+/* Characters of a version; any other ends it. */
 static bool version_char(char c)
 {
 	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
 	       c == '.' || c == '+' || c == '-' || c == '_' || c == '!';
 }
 
-/* line: "__version__ = '2.1.0'", also "__version__: str = ...". Anything but a plain literal is
- * none. */
+/* Parses "__version__ = '2.1.0'" or "__version__: str = '2.1.0'". Other expressions are ignored. */
 static bool parse_version_line(const char *line, const char *end, char *buf, size_t size)
 {
 	static const char name[] = "__version__";
@@ -227,8 +226,8 @@ static bool version_path(const char *lib, char *buf, size_t size)
 	return n > 0 && (size_t)n < size;
 }
 
-/* Of the files of the lowest rank alone. Deleted: PyTorch was replaced under the process, and the
- * file there is of another version. */
+/* Reads the version next to the files of the lowest rank. A deleted file means that PyTorch was
+ * replaced since: the version file is another version's. */
 static void find_version(const struct proc *p, const struct maps *m, char *buf, size_t size)
 {
 	const char *last = "";
@@ -310,14 +309,12 @@ static void name_file(const struct map *map, char *buf, size_t size)
 		snprintf(buf + n, size - (size_t)n, "%s", mark);
 }
 
-/*
- * The function's code as the file has it: in memory, others' breakpoints may stand in it. Reading
- * it here also brings its page in, which the kernel is happier to put a breakpoint into.
- */
+/* Picks the site from the file's code, since memory may contain breakpoints of others. Reading also
+ * brings in the page where the kernel sets the breakpoint. */
 static int pick_site(const struct elf *e, uint64_t vaddr, uint64_t func_size, unsigned args,
 		     struct site *ret)
 {
-	/* of an unknown size: what the segment holds */
+	/* unknown size: up to the end of the segment */
 	static const size_t guesses[] = { 256, 64, 16 };
 	uint8_t *code;
 	size_t len, i;
@@ -345,7 +342,7 @@ static int fail(struct hook *h, int err, const char *why)
 	return err;
 }
 
-/* map: the executable mapping that holds the function; offset: the function's, in the file. */
+/* map: the executable mapping with the function. offset: the function's, in the file. */
 static int fill_hook(const struct proc *p, const struct elf *e, const struct map *map,
 		     uint64_t vaddr, uint64_t offset, uint64_t func_size, unsigned args,
 		     struct hook *h)
@@ -400,8 +397,8 @@ static const struct map *exec_map_at(const struct maps *m, const struct map *fil
 	return NULL;
 }
 
-/* 0, -ESTALE where it is there and its file cannot be named to the kernel, -errno where it is there
- * and of no use. */
+/* Fills the hook if the file exports a symbol of it. 0; -ESTALE: the kernel cannot open the
+ * file; or -errno: the symbol cannot be used. */
 static int hook_from_file(const struct proc *p, const struct maps *m, const struct elf *e,
 			  const struct map *file, const struct want *w, struct hook *h)
 {
@@ -442,7 +439,7 @@ static int file_cmp(const void *a, const void *b)
 	return x->map < y->map ? -1 : x->map > y->map;
 }
 
-/* The distinct files with an executable mapping, best first. */
+/* Lists the distinct files with an executable mapping, by rank. */
 static size_t list_files(const struct maps *m, struct file *files, size_t max)
 {
 	size_t n = 0, len = 0, i, k;
@@ -539,7 +536,7 @@ int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
 	return unopened == -EACCES || unopened == -EPERM ? -EPERM : unopened ? -ESTALE : -ENOENT;
 }
 
-/* ---- found by data ---- */
+/* ---- functions found by address ---- */
 
 int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr, unsigned args,
 		     struct hook *h)
@@ -561,7 +558,7 @@ int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr, 
 				    : "its file cannot be opened");
 	err = elf__bias(e, map->start, map->offset, &bias);
 	vaddr = addr - bias;
-	/* must come out as the mapping says, or the probe would go somewhere else */
+	/* must match the mapping, or the probe would be set elsewhere */
 	if (err || elf__vaddr_to_offset(e, vaddr, &offset) ||
 	    offset != addr - map->start + map->offset) {
 		elf__free(e);

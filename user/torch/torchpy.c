@@ -8,8 +8,8 @@
 #include "python/pyobj.h"
 #include "python/python.h"
 
-/* PyMethodDescrObject.d_method and PyMethodDef.ml_meth: Include/cpython/descrobject.h,
- * methodobject.h, 3.8 to 3.14. */
+/* PyMethodDescrObject.d_method and PyMethodDef.ml_meth (Include/cpython/descrobject.h,
+ * methodobject.h), 3.8 to 3.14. */
 #define D_METHOD 40
 #define ML_METH 8
 
