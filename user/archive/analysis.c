@@ -217,16 +217,14 @@ int analysis__parse_at(const char *s, struct model_opts *ret)
 {
 	uint64_t time;
 
-	if (!strcmp(s, "peak"))
-		ret->at = AT_PEAK;
-	else if (!strcmp(s, "end"))
-		ret->at = AT_END;
-	else if (!strcmp(s, "oom"))
-		ret->at = AT_OOM;
-	else if (!text__parse_time(s, &time))
-		*ret = (struct model_opts){ .at = AT_TIME, .at_time = time };
-	else
+	for (int at = 0; at < AT_TIME; at++)
+		if (!strcmp(s, moment_names[at])) {
+			ret->at = at;
+			return 0;
+		}
+	if (text__parse_time(s, &time))
 		return -EINVAL;
+	*ret = (struct model_opts){ .at = AT_TIME, .at_time = time };
 	return 0;
 }
 

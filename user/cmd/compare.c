@@ -10,22 +10,22 @@
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "cmd/memory_args.h"
+#include "cmd/report_args.h"
 #include "diff/compare.h"
 #include "log/log.h"
 
-enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_MARKDOWN, FORMAT_NR };
+enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_MARKDOWN };
 
 struct compare_args {
+	struct report_args shown;
 	struct compare_opts opts;
-	struct report_text_opts text;
-	enum format format;
 	char *names; /* --name, cut at its commas */
 	char **files;
 	size_t n;
 	struct inputs in; /* what they are */
 };
 
-enum { OPT_DEVICE = 0x5000, OPT_NAME, OPT_FORMAT, OPT_STEPS, OPT_SKIP, OPT_COLOR };
+enum { OPT_NAME = OPT_COMMANDS_OWN, OPT_STEPS, OPT_SKIP };
 
 static const struct argp_option options[] = {
 	{ "name", OPT_NAME, "A,B,...", 0,
@@ -35,21 +35,9 @@ static const struct argp_option options[] = {
 	{ "skip", OPT_SKIP, "N", 0, "Leave out the first N whole steps where time is measured", 0 },
 	{ "steps", OPT_STEPS, "N", 0, "Measure the time of N steps (default: all)", 0 },
 	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default), json or markdown", 0 },
-	{ "color", OPT_COLOR, "WHEN", 0,
-	  "auto (default: on a terminal, unless NO_COLOR is set), always or never", 0 },
+	OPTION_COLOR(0),
 	{ 0 },
 };
-
-static int choose(const char *option, const char *arg, const char *const *names, int n,
-		  struct argp_state *state)
-{
-	for (int i = 0; i < n; i++)
-		if (!strcmp(arg, names[i]))
-			return i;
-	argp_error(state, "%s: '%s' is none of %s, %s, %s", option, arg, names[0], names[1],
-		   names[2]);
-	return 0;
-}
 
 static uint64_t number(const char *option, const char *arg, struct argp_state *state)
 {
@@ -74,30 +62,17 @@ static size_t count_names(const char *s)
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-	static const char *const formats[] = { "text", "json", "markdown" };
-	static const char *const colours[] = {
-		[REPORT_AUTO] = "auto", [REPORT_ALWAYS] = "always", [REPORT_NEVER] = "never"
-	};
 	struct compare_args *a = state->input;
 
 	switch (key) {
 	case OPT_NAME:
 		a->names = arg;
 		break;
-	case OPT_DEVICE:
-		a->opts.device = arg;
-		break;
 	case OPT_SKIP:
 		a->opts.skip = number("--skip", arg, state);
 		break;
 	case OPT_STEPS:
 		a->opts.steps = number("--steps", arg, state);
-		break;
-	case OPT_FORMAT:
-		a->format = choose("--format", arg, formats, FORMAT_NR, state);
-		break;
-	case OPT_COLOR:
-		a->text.colour = choose("--color", arg, colours, 3, state);
 		break;
 	case ARGP_KEY_ARGS:
 		a->files = state->argv + state->next;
@@ -110,7 +85,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_END:
 		break;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return report_args__parse(key, arg, state, &a->shown);
 	}
 	return 0;
 }
@@ -184,18 +159,21 @@ static int read_all(struct compare_args *args, struct compared *all)
 
 static int print(const struct compare_args *args, const struct compared *all)
 {
-	switch (args->format) {
+	const struct report_text_opts o = { .colour = args->shown.colour };
+
+	switch (args->shown.format) {
 	case FORMAT_JSON:
 		return compare_json__print(stdout, all, args->n);
 	case FORMAT_MARKDOWN:
 		return compare_markdown__print(stdout, all, args->n);
 	default:
-		return compare_text__print(stdout, all, args->n, &args->text);
+		return compare_text__print(stdout, all, args->n, &o);
 	}
 }
 
 int cmd_compare(int argc, char **argv)
 {
+	static const char *const formats[] = { "text", "json", "markdown", NULL };
 	static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
@@ -206,11 +184,12 @@ int cmd_compare(int argc, char **argv)
 		       "against the first.",
 		.children = children,
 	};
-	struct compare_args args = { 0 };
+	struct compare_args args = { .shown.formats = formats };
 	struct compared *all;
 	int status;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	args.opts.device = args.shown.device;
 	status = expand_all(&args);
 	if (status) {
 		inputs__free(&args.in);

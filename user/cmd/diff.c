@@ -11,28 +11,23 @@
 #include "cmd/csv_args.h"
 #include "cmd/log_args.h"
 #include "cmd/memory_args.h"
+#include "cmd/report_args.h"
 #include "diff/diff.h"
-#include "follow/capture_args.h"
-#include "labels/words.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
 #include "log/log.h"
 
-enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_CSV, FORMAT_FLAMEGRAPH, FORMAT_NR };
+enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_CSV, FORMAT_FLAMEGRAPH };
 
-#define DEFAULT_TOP 20 /* of text; programs get all rows */
+#define DEFAULT_TOP 20 /* rows of text; JSON and CSV have all rows */
 
 struct diff_args {
+	struct report_args shown;
 	struct diff_opts opts;
-	const char *device, *output;
-	bool force, top_given;
-	size_t top;
-	enum format format;
-	enum report_choice colour;
+	const char *output;
+	bool force;
 	const char *files[MATCH_SIDES];
 };
-
-enum { OPT_AT = 0x4000, OPT_BY, OPT_DEVICE, OPT_TOP, OPT_FORMAT, OPT_COLOR };
 
 static const struct argp_option options[] = {
 	{ "at", OPT_AT, "MOMENT", 0,
@@ -48,37 +43,12 @@ static const struct argp_option options[] = {
 	  "Rows, the rest in one; 0: all (default 20 in text, all in json and csv)", 0 },
 	{ "format", OPT_FORMAT, "FORMAT", 0,
 	  "text (default), json, csv or flamegraph (one page for any browser)", 0 },
-	{ "color", OPT_COLOR, "WHEN", 0,
-	  "auto (default: on a terminal, unless NO_COLOR is set), always or never", 0 },
+	OPTION_COLOR(0),
 	{ "output", 'o', "OUT", 0,
 	  "Where to (default: standard output; of a flame graph memtrace-diff-OLD-NEW.html)", 0 },
 	{ "force", 'f', NULL, 0, "Replace OUT if it exists", 0 },
 	{ 0 },
 };
-
-static void parse_by(struct diff_args *a, const char *arg, struct argp_state *state)
-{
-	for (int by = 0; by < BY_NR; by++)
-		if (!strcmp(arg, words__group(by))) {
-			a->opts.by = by;
-			return;
-		}
-	argp_error(state,
-		   "--by: '%s' is none of line, stack, module, layer, phase, category, thread",
-		   arg);
-}
-
-static void parse_format(struct diff_args *a, const char *arg, struct argp_state *state)
-{
-	static const char *const names[FORMAT_NR] = { "text", "json", "csv", "flamegraph" };
-
-	for (int i = 0; i < FORMAT_NR; i++)
-		if (!strcmp(arg, names[i])) {
-			a->format = i;
-			return;
-		}
-	argp_error(state, "--format: '%s' is none of text, json, csv, flamegraph", arg);
-}
 
 /* "peak", or "5,10": of both, or of one each. */
 static void parse_at(struct diff_args *a, const char *arg, struct argp_state *state)
@@ -103,23 +73,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_AT:
 		parse_at(a, arg, state);
 		break;
-	case OPT_BY:
-		parse_by(a, arg, state);
-		break;
-	case OPT_DEVICE:
-		a->device = arg;
-		break;
-	case OPT_TOP:
-		a->top = capture_args__parse_count(state, "--top", arg, 0);
-		a->top_given = true;
-		break;
-	case OPT_FORMAT:
-		parse_format(a, arg, state);
-		break;
-	case OPT_COLOR:
-		if (report_text__parse_colour(arg, &a->colour))
-			argp_error(state, "--color: '%s' is none of auto, always, never", arg);
-		break;
 	case 'o':
 		a->output = arg;
 		break;
@@ -134,8 +87,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			a->files[state->arg_num] = arg;
 		break;
 	case ARGP_KEY_END:
-		if (a->format == FORMAT_FLAMEGRAPH && a->opts.by != BY_LINE &&
-		    a->opts.by != BY_STACK)
+		if (a->shown.format == FORMAT_FLAMEGRAPH && a->shown.by != BY_LINE &&
+		    a->shown.by != BY_STACK)
 			argp_error(state, "--format flamegraph is by stack");
 		if (!a->files[MATCH_OLD])
 			argp_error(state, "which two recordings? memtrace-bpf diff OLD NEW");
@@ -145,7 +98,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "only one of them can be standard input");
 		break;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return report_args__parse(key, arg, state, &a->shown);
 	}
 	return 0;
 }
@@ -168,7 +121,7 @@ static int read_side(struct diff_args *args, enum match_side side, struct analys
 static int choose_devices(struct analysis *const a[MATCH_SIDES], const struct diff_args *args,
 			  size_t ret[MATCH_SIDES])
 {
-	const char *name = args->device;
+	const char *name = args->shown.device;
 	struct model_device d[MATCH_SIDES] = { 0 };
 
 	for (int k = MATCH_NEW; !name && k >= MATCH_OLD; k--) {
@@ -203,14 +156,15 @@ static int choose_devices(struct analysis *const a[MATCH_SIDES], const struct di
 
 static int print(FILE *out, struct diff *d, const struct diff_args *args)
 {
-	struct diff_text_opts o = { .top = args->top_given ? args->top : DEFAULT_TOP,
-				    .colour = args->colour };
+	size_t top = args->shown.top;
+	struct diff_text_opts o = { .top = args->shown.top_given ? top : DEFAULT_TOP,
+				    .colour = args->shown.colour };
 
-	switch (args->format) {
+	switch (args->shown.format) {
 	case FORMAT_JSON:
-		return diff_json__print(out, d, args->top);
+		return diff_json__print(out, d, top);
 	case FORMAT_CSV:
-		return diff_csv__print(out, d, args->top);
+		return diff_csv__print(out, d, top);
 	case FORMAT_FLAMEGRAPH:
 		return diff_flame__print(out, d);
 	default:
@@ -241,7 +195,7 @@ static int write_file(struct diff *d, const struct diff_args *args, const char *
 	err = outfile__commit(file);
 	if (err)
 		log_err("%s: cannot write: %s", name, outfile__why(err));
-	else if (args->format == FORMAT_FLAMEGRAPH && strcmp(path, "-") != 0)
+	else if (args->shown.format == FORMAT_FLAMEGRAPH && strcmp(path, "-") != 0)
 		log_event(LOG_INFO, "written",
 			  LOG_FIELDS(LOG_STRING("path", name), LOG_STRING("format", "flamegraph")),
 			  "wrote %s: any browser opens it, without a network", name);
@@ -254,7 +208,7 @@ static int write_out(struct diff *d, const struct diff_args *args)
 	char *path = NULL;
 	int status;
 
-	if (args->output || args->format != FORMAT_FLAMEGRAPH)
+	if (args->output || args->shown.format != FORMAT_FLAMEGRAPH)
 		return write_file(d, args, args->output ? args->output : "-");
 	if (asprintf(&path, "memtrace-diff-%s-%s.html", d->side[MATCH_OLD].a->name,
 		     d->side[MATCH_NEW].a->name) < 0) {
@@ -278,7 +232,8 @@ static int run(struct diff_args *args)
 	if (!status)
 		status = choose_devices(a, args, device);
 	if (!status) {
-		args->opts.any_module = args->format == FORMAT_TEXT;
+		args->opts.by = args->shown.by;
+		args->opts.any_module = args->shown.format == FORMAT_TEXT;
 		err = diff__new(a[MATCH_OLD], device[MATCH_OLD], a[MATCH_NEW], device[MATCH_NEW],
 				&args->opts, &d);
 		if (err)
@@ -293,6 +248,11 @@ static int run(struct diff_args *args)
 
 int cmd_diff(int argc, char **argv)
 {
+	static const char *const formats[] = { [FORMAT_TEXT] = "text",
+					       [FORMAT_JSON] = "json",
+					       [FORMAT_CSV] = "csv",
+					       [FORMAT_FLAMEGRAPH] = "flamegraph",
+					       NULL };
 	static const struct argp_child children[] = {
 		CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
 	};
@@ -306,8 +266,7 @@ int cmd_diff(int argc, char **argv)
 		       "name.",
 		.children = children,
 	};
-	struct diff_args args = { 0 };
-
+	struct diff_args args = { .shown = { .groups = group_names, .formats = formats } };
 	struct inputs in;
 	int status;
 

@@ -10,6 +10,7 @@
 #include "capture/target.h"
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
+#include "cmd/report_args.h"
 #include "dump/dump.h"
 #include "follow/capture_args.h"
 #include "lib/exit.h"
@@ -21,17 +22,14 @@
 #define TOP 40
 
 struct dump_args {
+	struct report_args shown;
 	struct dump_opts o;
-	bool json;
-	bool top_given;
 };
-
-enum { OPT_BY = 0x5000, OPT_FORMAT, OPT_TOP };
 
 static const struct argp_option options[] = {
 	{ "pid", 'p', "PID", 0, "The process to look at", 0 },
 	{ "by", OPT_BY, "GROUP", 0, "One row a tensor (default), module or category", 0 },
-	{ "top", OPT_TOP, "N", 0, "Rows a device (default: 40 as text, all as JSON)", 0 },
+	{ "top", OPT_TOP, "N", 0, "Rows a device; 0: all (default 40 in text, all in json)", 0 },
 	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json", 0 },
 	{ 0 },
 };
@@ -44,25 +42,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'p':
 		a->o.pid = capture_args__parse_pid(state, arg);
 		break;
-	case OPT_BY:
-		if (!strcmp(arg, "tensor"))
-			a->o.by = DUMP_BY_TENSOR;
-		else if (!strcmp(arg, "module"))
-			a->o.by = DUMP_BY_MODULE;
-		else if (!strcmp(arg, "category"))
-			a->o.by = DUMP_BY_CATEGORY;
-		else
-			argp_error(state, "--by: '%s' is none of tensor, module, category", arg);
-		break;
-	case OPT_TOP:
-		a->o.top = capture_args__parse_count(state, "--top", arg, 1);
-		a->top_given = true;
-		break;
-	case OPT_FORMAT:
-		if (strcmp(arg, "text") && strcmp(arg, "json"))
-			argp_error(state, "--format: '%s' is neither text nor json", arg);
-		a->json = !strcmp(arg, "json");
-		break;
 	case ARGP_KEY_ARG:
 		argp_error(state, "'%s': which process? -p PID", arg);
 		break;
@@ -71,7 +50,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "which process? -p PID");
 		break;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return report_args__parse(key, arg, state, &a->shown);
 	}
 	return 0;
 }
@@ -104,7 +83,7 @@ static int print(const struct dump *d, struct dump_args *a)
 	err = dump__group(d, a->o.by, &rows, &n);
 	if (err)
 		return err;
-	if (a->json)
+	if (a->shown.format)
 		err = dump__json(stdout, d, rows, n, &a->o);
 	else
 		dump__text(stdout, d, rows, n, &a->o);
@@ -151,6 +130,11 @@ static int look(struct target *t, struct dump_args *a, struct failure *f)
 
 int cmd_dump(int argc, char **argv)
 {
+	static const char *const formats[] = { "text", "json", NULL };
+	static const char *const groups[] = { [DUMP_BY_TENSOR] = "tensor",
+					      [DUMP_BY_MODULE] = "module",
+					      [DUMP_BY_CATEGORY] = "category",
+					      NULL };
 	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
@@ -160,14 +144,14 @@ int cmd_dump(int argc, char **argv)
 		       "optimizer state, others. Read from outside: no probe, nothing is stopped.",
 		.children = children,
 	};
-	struct dump_args a = { .o.top = SIZE_MAX };
+	struct dump_args a = { .shown = { .groups = groups, .formats = formats } };
 	struct failure f = { 0 };
 	struct target t;
 	int err;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &a);
-	if (!a.json && !a.top_given)
-		a.o.top = TOP;
+	a.o.by = a.shown.by;
+	a.o.top = a.shown.top_given || a.shown.format ? a.shown.top : TOP;
 	err = target__open(a.o.pid, &t, &f);
 	if (!err) {
 		err = proc__maps(t.proc, &t.maps);

@@ -10,6 +10,7 @@
 
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
+#include "cmd/report_args.h"
 #include "estimate/estimate.h"
 #include "estimate/watch.h"
 #include "launch/inside.h"
@@ -24,8 +25,7 @@
 #define HOST_SHARE 80			       /* per cent of what is available here */
 
 enum {
-	OPT_VRAM = 0x6000,
-	OPT_DEVICE,
+	OPT_VRAM = OPT_COMMANDS_OWN,
 	OPT_DEVICES,
 	OPT_SM,
 	OPT_CONTEXT,
@@ -41,10 +41,12 @@ enum {
 	OPT_NO_SEARCH,
 	OPT_USER,
 	OPT_TRACER,
-	OPT_FORMAT,
-	OPT_COLOR,
-	OPT_TOP,
 	OPT_COMMAND_ENV
+};
+
+struct options {
+	struct report_args shown;
+	struct estimate_args estimate;
 };
 
 static const struct argp_option options[] = {
@@ -98,9 +100,7 @@ static const struct argp_option options[] = {
 	{ "force", 'f', NULL, 0, "Replace FILE if it exists", 3 },
 	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json", 3 },
 	{ "top", OPT_TOP, "N", 0, "Rows of each table of the text; 0: all (default 10)", 3 },
-	{ "color", OPT_COLOR, "WHEN", 0,
-	  "auto (default: on a terminal, unless NO_COLOR is set), always or never", 3 },
-	{ "colour", OPT_COLOR, "WHEN", OPTION_ALIAS | OPTION_HIDDEN, NULL, 3 },
+	OPTION_COLOR(3),
 	{ 0 },
 };
 
@@ -163,7 +163,8 @@ static void parse_rank(struct estimate_args *a, const char *arg, struct argp_sta
 /* What the device is. */
 static error_t parse_target(int key, char *arg, struct argp_state *state)
 {
-	struct estimate_args *a = state->input;
+	struct options *o = state->input;
+	struct estimate_args *a = &o->estimate;
 	struct dryrun_args *d = &a->run.dryrun;
 
 	switch (key) {
@@ -206,30 +207,9 @@ static error_t parse_target(int key, char *arg, struct argp_state *state)
 		d->alloc_conf = arg;
 		break;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return report_args__parse(key, arg, state, &o->shown);
 	}
 	return 0;
-}
-
-static void parse_format(struct estimate_args *a, const char *arg, struct argp_state *state)
-{
-	a->format = strcmp(arg, "json") ? ESTIMATE_TEXT : ESTIMATE_JSON;
-	if (a->format == ESTIMATE_TEXT && strcmp(arg, "text") != 0)
-		argp_error(state, "--format: '%s' is none of text, json", arg);
-}
-
-static void parse_tracer(struct estimate_args *a, const char *arg, struct argp_state *state)
-{
-	static const char *const names[] = {
-		[TRACER_AUTO] = "auto", [TRACER_INSIDE] = "inside", [TRACER_BPF] = "bpf"
-	};
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-		if (!strcmp(arg, names[i])) {
-			a->tracer = i;
-			return;
-		}
-	argp_error(state, "--tracer: '%s' is none of auto, inside, bpf", arg);
 }
 
 static void check_options(struct estimate_args *a, struct argp_state *state)
@@ -247,7 +227,11 @@ static void check_options(struct estimate_args *a, struct argp_state *state)
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-	struct estimate_args *a = state->input;
+	static const char *const tracers[] = {
+		[TRACER_AUTO] = "auto", [TRACER_INSIDE] = "inside", [TRACER_BPF] = "bpf", NULL
+	};
+	struct options *o = state->input;
+	struct estimate_args *a = &o->estimate;
 
 	switch (key) {
 	case OPT_STEPS:
@@ -268,7 +252,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->no_search = true;
 		break;
 	case OPT_TRACER:
-		parse_tracer(a, arg, state);
+		a->tracer = report_args__choose(state, "--tracer", arg, tracers);
 		break;
 	case OPT_USER:
 		a->run.user = arg;
@@ -281,16 +265,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case 'f':
 		a->force = true;
-		break;
-	case OPT_FORMAT:
-		parse_format(a, arg, state);
-		break;
-	case OPT_TOP:
-		a->top = capture_args__parse_count(state, "--top", arg, 0);
-		break;
-	case OPT_COLOR:
-		if (report_text__parse_colour(arg, &a->colour))
-			argp_error(state, "--color: '%s' is none of auto, always, never", arg);
 		break;
 	case ARGP_KEY_ARG:
 		a->run.command = state->argv + state->next - 1;
@@ -406,6 +380,9 @@ static int answer(const struct estimate *e)
 
 int cmd_estimate(int argc, char **argv)
 {
+	static const char *const formats[] = {
+		[ESTIMATE_TEXT] = "text", [ESTIMATE_JSON] = "json", NULL
+	};
 	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
@@ -418,21 +395,24 @@ int cmd_estimate(int argc, char **argv)
 		       "\vExit status: 0 it fits, 4 it does not, 2 neither can be said (the script "
 		       "failed, or was stopped by a bound).",
 	};
-	struct estimate_args args = { .top = DEFAULT_TOP };
-	struct estimate e = { .args = &args };
+	struct options o = { .shown = { .formats = formats, .top = DEFAULT_TOP } };
+	struct estimate e = { .args = &o.estimate };
 	struct outfile *file = NULL;
 	int status, err;
 
-	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &args);
-	status = complete(&args);
+	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &o);
+	o.estimate.format = o.shown.format;
+	o.estimate.top = o.shown.top;
+	o.estimate.colour = o.shown.colour;
+	status = complete(&o.estimate);
 	if (status)
 		return status;
-	if (args.rank_list)
-		return estimate_many(stdout, &args);
-	if (args.output) {
-		err = outfile__create(args.output, OUTFILE_RENAME, args.force, &file);
+	if (o.estimate.rank_list)
+		return estimate_many(stdout, &o.estimate);
+	if (o.estimate.output) {
+		err = outfile__create(o.estimate.output, OUTFILE_RENAME, o.estimate.force, &file);
 		if (err) {
-			log_err("%s: %s", args.output, outfile__why(err));
+			log_err("%s: %s", o.estimate.output, outfile__why(err));
 			return EXIT_FAILED;
 		}
 	}

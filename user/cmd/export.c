@@ -4,15 +4,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "archive/analysis.h"
 #include "cmd/commands.h"
 #include "cmd/csv_args.h"
 #include "cmd/log_args.h"
 #include "cmd/memory_args.h"
+#include "cmd/report_args.h"
 #include "export/run.h"
 #include "lib/nearest.h"
 
-enum { OPT_AT = 0x2000, OPT_DEVICE };
+struct options {
+	struct report_args shown;
+	struct export_job job;
+};
 
 static const struct argp_option options[] = {
 	{ "output", 'o', "OUT", 0,
@@ -75,7 +78,8 @@ static void parse_format(struct argp_state *state, struct export_job *a, const c
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-	struct export_job *a = state->input;
+	struct options *o = state->input;
+	struct export_job *a = &o->job;
 
 	switch (key) {
 	case 'o':
@@ -83,15 +87,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case 'f':
 		a->force = true;
-		break;
-	case OPT_AT:
-		if (analysis__parse_at(arg, &a->model))
-			argp_error(state, "--at: '%s' is not peak, end, oom or a time in seconds",
-				   arg);
-		a->moment_given = true;
-		break;
-	case OPT_DEVICE:
-		a->device = arg;
 		break;
 	case ARGP_KEY_ARG:
 		if (state->arg_num == 0)
@@ -109,7 +104,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 				   a->format ? a->format->name : "FORMAT");
 		break;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return report_args__parse(key, arg, state, &o->shown);
 	}
 	return 0;
 }
@@ -130,8 +125,11 @@ int cmd_export(int argc, char **argv)
 		.help_filter = help_filter,
 		.children = children,
 	};
-	struct export_job job = { 0 };
+	struct options o = { 0 };
 
-	argp_parse(&argp, argc, argv, 0, NULL, &job);
-	return export__run(&job);
+	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	o.job.model = o.shown.at;
+	o.job.moment_given = o.shown.at_given;
+	o.job.device = o.shown.device;
+	return export__run(&o.job);
 }

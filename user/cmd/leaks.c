@@ -21,29 +21,21 @@
 #include "lib/text.h"
 #include "cmd/log_args.h"
 #include "cmd/memory_args.h"
-#include "labels/words.h"
+#include "cmd/report_args.h"
 
 #define TOP 10		/* lines of text */
 #define MIN_GROWTH 1024 /* bytes */
 
 struct leaks_args {
+	struct report_args shown;
 	struct leaks_opts o;
 	struct capture_args capture;
-	bool json, fail, top_given;
+	bool json, fail;
 	char **files;
 	size_t n;
 };
 
-enum {
-	OPT_BY = 0x7000,
-	OPT_DEVICE,
-	OPT_TOP,
-	OPT_FORMAT,
-	OPT_CONFIDENCE,
-	OPT_GROWTH,
-	OPT_STEPS,
-	OPT_FAIL
-};
+enum { OPT_CONFIDENCE = OPT_COMMANDS_OWN, OPT_GROWTH, OPT_STEPS, OPT_FAIL };
 
 static const struct argp_option options[] = {
 	{ "steps", OPT_STEPS, "N", OPTION_ARG_OPTIONAL,
@@ -66,38 +58,6 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
-static bool one_of(const char *arg, const char *const *names, size_t n, size_t *ret)
-{
-	for (*ret = 0; *ret < n; ++*ret)
-		if (names[*ret] && !strcmp(arg, names[*ret]))
-			return true;
-	return false;
-}
-
-static void parse_words(struct leaks_args *a, int key, const char *arg, struct argp_state *state)
-{
-	static const char *const groups[] = { "line", "stack", "module", "category" };
-	static const enum group by[] = { BY_LINE, BY_STACK, BY_MODULE, BY_CATEGORY };
-	static const char *const levels[] = {
-		[TREND_LOW] = "low", [TREND_MEDIUM] = "medium", [TREND_HIGH] = "high"
-	};
-	static const char *const formats[] = { "text", "json" };
-	size_t i;
-
-	if (key == OPT_BY && one_of(arg, groups, 4, &i))
-		a->o.by = by[i];
-	else if (key == OPT_BY)
-		argp_error(state, "--by: '%s' is none of line, stack, module, category", arg);
-	else if (key == OPT_CONFIDENCE && one_of(arg, levels, 4, &i))
-		a->o.min_confidence = i;
-	else if (key == OPT_CONFIDENCE)
-		argp_error(state, "--min-confidence: '%s' is none of low, medium, high", arg);
-	else if (one_of(arg, formats, 2, &i))
-		a->json = i;
-	else
-		argp_error(state, "--format: '%s' is neither text nor json", arg);
-}
-
 static void check_args(struct leaks_args *a, struct argp_state *state)
 {
 	if (!a->capture.pid && !a->n)
@@ -114,6 +74,9 @@ static void check_args(struct leaks_args *a, struct argp_state *state)
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
+	static const char *const levels[] = {
+		[TREND_LOW] = "low", [TREND_MEDIUM] = "medium", [TREND_HIGH] = "high", NULL
+	};
 	struct leaks_args *a = state->input;
 
 	switch (key) {
@@ -124,17 +87,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		else
 			a->o.figures = true;
 		break;
-	case OPT_BY:
 	case OPT_CONFIDENCE:
-	case OPT_FORMAT:
-		parse_words(a, key, arg, state);
-		break;
-	case OPT_DEVICE:
-		a->o.device = arg;
-		break;
-	case OPT_TOP:
-		a->o.top = capture_args__parse_count(state, "--top", arg, 0);
-		a->top_given = true;
+		a->o.min_confidence = report_args__choose(state, "--min-confidence", arg, levels);
 		break;
 	case OPT_GROWTH:
 		if (text__parse_size(arg, &a->o.min_growth))
@@ -164,7 +118,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		check_args(a, state);
 		break;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return report_args__parse(key, arg, state, &a->shown);
 	}
 	return 0;
 }
@@ -406,6 +360,9 @@ static char **join_steps(int *argc, char **argv, char **joined)
 
 int cmd_leaks(int argc, char **argv)
 {
+	static const char *const formats[] = { "text", "json", NULL };
+	static const char *const groups[] = { "line", "stack", "module", "category", NULL };
+	static const enum group by[] = { BY_LINE, BY_STACK, BY_MODULE, BY_CATEGORY };
 	static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
@@ -419,7 +376,8 @@ int cmd_leaks(int argc, char **argv)
 		.children = children,
 	};
 	struct leaks_args args = {
-		.o = { .by = BY_LINE, .min_confidence = TREND_MEDIUM, .min_growth = MIN_GROWTH }
+		.shown = { .groups = groups, .formats = formats },
+		.o = { .min_confidence = TREND_MEDIUM, .min_growth = MIN_GROWTH },
 	};
 	char *joined = NULL, **v = join_steps(&argc, argv, &joined);
 	struct inputs in;
@@ -430,8 +388,10 @@ int cmd_leaks(int argc, char **argv)
 		return EXIT_FAILED;
 	}
 	argp_parse(&argp, argc, v, 0, NULL, &args);
-	if (!args.top_given)
-		args.o.top = args.json ? 0 : TOP;
+	args.json = args.shown.format;
+	args.o.by = by[args.shown.by];
+	args.o.device = args.shown.device;
+	args.o.top = args.shown.top_given || args.json ? args.shown.top : TOP;
 	status = inputs__expand(args.files, args.n, INPUTS_PROCESSES, &in);
 	args.files = in.paths;
 	args.n = in.n;

@@ -6,21 +6,18 @@
 
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
+#include "cmd/report_args.h"
 #include "follow/capture_args.h"
 #include "lib/text.h"
 #include "live/args.h"
 #include "live/tty_restore.h"
 #include "log/log.h"
 
-enum {
-	OPT_TOP = 0x4000,
-	OPT_COLOR,
-	OPT_FORMAT,
-	OPT_BY,
-	OPT_SORT,
-	OPT_FILTER,
-	OPT_HIDE,
-	OPT_FRAMES
+enum { OPT_SORT = OPT_COMMANDS_OWN };
+
+struct options {
+	struct report_args shown;
+	struct live_args live;
 };
 
 static const struct argp_option options[] = {
@@ -40,74 +37,15 @@ static const struct argp_option options[] = {
 	{ "filter", OPT_FILTER, "EXPR", 0, "Show what matches, as report has it", 0 },
 	{ "hide", OPT_HIDE, "PATTERN", 0,
 	  "Charge nothing to this file, or to files in this folder; may be given again", 0 },
-	{ "frames", OPT_FRAMES, "WHICH", 0,
-	  "user (default): charge the innermost line of user code; all: of any code", 0 },
-	{ "color", OPT_COLOR, "WHEN", 0,
-	  "auto (default: on a terminal, unless NO_COLOR is set), always or never", 0 },
-	{ "colour", OPT_COLOR, "WHEN", OPTION_ALIAS | OPTION_HIDDEN, NULL, 0 },
+	OPTION_FRAMES,
+	OPTION_COLOR(0),
 	{ 0 },
 };
 
-static void parse_by(struct live_args *a, const char *arg, struct argp_state *state)
-{
-	for (int by = 0; by < LIVE_BY_NR; by++) {
-		if (!strcmp(arg, live_by__name(by))) {
-			a->by = by;
-			return;
-		}
-	}
-	argp_error(state, "--by: '%s' is none of line, function, module, layer, category", arg);
-}
-
-static void parse_sort(struct live_args *a, const char *arg, struct argp_state *state)
-{
-	for (int sort = 0; sort < SORT_NR; sort++) {
-		if (!strcmp(arg, live_sort__name(sort))) {
-			a->sort = sort;
-			return;
-		}
-	}
-	argp_error(state, "--sort: '%s' is none of live, peak, growth, churn, allocs", arg);
-}
-
-/* Options of what is shown. */
-static error_t parse_table(int key, char *arg, struct argp_state *state)
-{
-	struct live_args *a = state->input;
-	char why[256];
-
-	switch (key) {
-	case OPT_BY:
-		parse_by(a, arg, state);
-		break;
-	case OPT_SORT:
-		parse_sort(a, arg, state);
-		break;
-	case OPT_TOP:
-		a->top = capture_args__parse_count(state, "--top", arg, 0);
-		break;
-	case OPT_FILTER:
-		if (report_select__set_filter(&a->select, arg, why, sizeof(why)))
-			argp_error(state, "--filter: %s", why);
-		break;
-	case OPT_HIDE:
-		if (report_select__add_hide(&a->select, arg))
-			argp_error(state, "--hide: which file or folder?");
-		break;
-	case OPT_FRAMES:
-		a->innermost = !strcmp(arg, "all");
-		if (!a->innermost && strcmp(arg, "user") != 0)
-			argp_error(state, "--frames: '%s' is none of user, all", arg);
-		break;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-	return 0;
-}
-
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-	struct live_args *a = state->input;
+	struct options *o = state->input;
+	struct live_args *a = &o->live;
 
 	switch (key) {
 	case ARGP_KEY_INIT:
@@ -120,20 +58,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'n':
 		a->count = capture_args__parse_count(state, "--count", arg, 1);
 		break;
-	case OPT_FORMAT:
-		a->format = !strcmp(arg, "json") ? LIVE_JSON : LIVE_TEXT;
-		if (a->format == LIVE_TEXT && strcmp(arg, "text") != 0)
-			argp_error(state, "--format: '%s' is none of text, json", arg);
-		break;
-	case OPT_COLOR:
-		if (report_text__parse_colour(arg, &a->colour))
-			argp_error(state, "--color: '%s' is none of auto, always, never", arg);
+	case OPT_SORT:
+		a->sort = report_args__choose(state, "--sort", arg, live_sort_names);
 		break;
 	case ARGP_KEY_ARG:
 		argp_error(state, "'%s': which process? -p PID", arg);
 		break;
 	default:
-		return parse_table(key, arg, state);
+		return report_args__parse(key, arg, state, &o->shown);
 	}
 	return 0;
 }
@@ -162,6 +94,7 @@ static int show(struct live_args *args)
 
 int cmd_live(int argc, char **argv)
 {
+	static const char *const formats[] = { "text", "json", NULL };
 	static const struct argp_child children[] = { { &capture_argp, 0, "Target and bounds:", 1 },
 						      LOG_ARGP_CHILD,
 						      { 0 } };
@@ -176,11 +109,19 @@ int cmd_live(int argc, char **argv)
 		       "target's end where there is no screen.",
 		.children = children,
 	};
-	struct live_args args = { .top = 10 };
+	struct options o = {
+		.shown = { .groups = live_by_names, .formats = formats, .format = -1, .top = 10 },
+	};
 	int status;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &args);
-	status = show(&args);
-	filter__free(args.select.filter);
+	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	o.live.format = o.shown.format < 0 ? LIVE_SCREEN : o.shown.format ? LIVE_JSON : LIVE_TEXT;
+	o.live.top = o.shown.top;
+	o.live.by = o.shown.by;
+	o.live.innermost = o.shown.innermost;
+	o.live.select = o.shown.select;
+	o.live.colour = o.shown.colour;
+	status = show(&o.live);
+	report_select__drop(&o.shown.select);
 	return status;
 }

@@ -45,7 +45,7 @@ static void put_side(struct json *j, const struct diff *d, enum match_side side)
 	json__uint(j, "steps", model__whole_steps(s->a->model));
 	json__bool(j, "complete", s->a->complete);
 	json__string(j, "device", s->device.name);
-	json__string(j, "at", words__moment(at->at));
+	json__string(j, "at", moment_names[at->at]);
 	json__double(j, "time", seconds(at->at == AT_TIME ? at->at_time : s->device.mark_time), 9);
 	json__uint(j, "allocated", s->device.mark_allocated);
 	json__string(j, "allocated_is", figure__name(s->device.mark_is));
@@ -188,7 +188,7 @@ int diff_json__print(FILE *out, const struct diff *d, size_t top)
 		put_side(j, d, MATCH_OLD);
 		put_side(j, d, MATCH_NEW);
 		json__string(j, "device", d->side[MATCH_NEW].device.name);
-		json__string(j, "by", words__group(d->opts.by));
+		json__string(j, "by", group_names[d->opts.by]);
 		put_sums(j, d);
 		put_files(j, d);
 		put_rows(j, d, top, buf);

@@ -52,7 +52,7 @@ struct dump_opts {
 	char python[32];
 	const struct torch_info *torch;
 	enum dump_by { DUMP_BY_TENSOR, DUMP_BY_MODULE, DUMP_BY_CATEGORY } by;
-	size_t top; /* rows a device; SIZE_MAX: all */
+	size_t top; /* rows a device; 0: all */
 };
 
 /* Reads. alloc: NULL where there is no CUDA. 0, or -errno with *why. */

@@ -182,7 +182,7 @@ void dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, si
 		for (size_t k = 0; k < n; k++) {
 			if (rows[k].device != i)
 				continue;
-			if (shown++ < o->top) {
+			if (shown++ < o->top || !o->top) {
 				row_text(out, &rows[k], o->by);
 			} else {
 				left += rows[k].count;
@@ -297,7 +297,7 @@ int dump__json(FILE *out, const struct dump *d, const struct dump_row *rows, siz
 	json__close_array(j);
 	json__open_array(j, "rows");
 	for (size_t i = 0; i < n; i++) {
-		if (shown[rows[i].device]++ < o->top) {
+		if (shown[rows[i].device]++ < o->top || !o->top) {
 			row_json(j, d, &rows[i], o->by);
 		} else {
 			left++;

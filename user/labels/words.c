@@ -290,26 +290,6 @@ double words__fragmentation(uint64_t allocated, uint64_t reserved)
 	return reserved > allocated ? (double)(reserved - allocated) / (double)reserved : 0;
 }
 
-const char *words__moment(enum moment at)
-{
-	static const char *const names[] = {
-		[AT_PEAK] = "peak", [AT_END] = "end", [AT_OOM] = "oom", [AT_TIME] = "time"
-	};
-
-	return names[at];
-}
-
-const char *words__group(enum group by)
-{
-	static const char *const names[BY_NR] = {
-		[BY_LINE] = "line",	    [BY_STACK] = "stack", [BY_MODULE] = "module",
-		[BY_LAYER] = "layer",	    [BY_PHASE] = "phase", [BY_THREAD] = "thread",
-		[BY_CATEGORY] = "category",
-	};
-
-	return names[by];
-}
-
 unsigned words__speaks_of(enum group by, unsigned split)
 {
 	if (split)
@@ -325,12 +305,12 @@ char *words__groups(char buf[64], enum group by, unsigned split)
 	size_t len = 0;
 
 	if (!split)
-		return strcpy(buf, words__group(by));
+		return strcpy(buf, group_names[by]);
 	buf[0] = '\0';
 	for (int g = 0; g < BY_NR; g++)
 		if (split & 1U << g)
 			len += snprintf(buf + len, 64 - len, "%s%s", len ? "," : "",
-					words__group(g));
+					group_names[g]);
 	return buf;
 }
 

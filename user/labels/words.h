@@ -84,8 +84,6 @@ struct report_below {
 struct report_below words__below(const struct model_segments *s);
 
 double words__fragmentation(uint64_t allocated, uint64_t reserved);
-const char *words__moment(enum moment at); /* "peak" */
-const char *words__group(enum group by);   /* "line" */
 /* What rows speak of, as bits 1 << BY_*; split as in struct row_opts. */
 unsigned words__speaks_of(enum group by, unsigned split);
 char *words__groups(char buf[64], enum group by, unsigned split); /* "module,category" */

@@ -204,7 +204,7 @@ int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_
 	json__uint(j, "events", model__events(doc->model));
 	json__uint(j, "lost", words__lost(doc->model, doc->facts));
 	json__bool(j, "complete", doc->complete);
-	json__string(j, "by", words__group(o->by));
+	json__string(j, "by", group_names[o->by]);
 	json__string(j, "min_confidence", trend__confidence(o->min_confidence));
 	json__uint(j, "min_growth", o->min_growth);
 	json__open_array(j, "devices");

@@ -140,7 +140,7 @@ int leaks_ranks__json(struct json *j, const struct leaks_ranks *r)
 		put_recording(j, ranks__at(ranks, i));
 	json__close_array(j);
 	json__uint(j, "recordings_without_events", ranks__empty(ranks));
-	json__string(j, "by", words__group(o->by));
+	json__string(j, "by", group_names[o->by]);
 	json__string(j, "min_confidence", trend__confidence(o->min_confidence));
 	json__uint(j, "min_growth", o->min_growth);
 	json__open_array(j, "devices");

@@ -214,8 +214,8 @@ static void say_rest(struct page *p, const struct growth *g)
 	}
 	if (len)
 		leaks__paragraph(p->out, p->width, "", "  ",
-				 "No leak as far as can be told, by %s: %s.",
-				 words__group(p->o->by), text);
+				 "No leak as far as can be told, by %s: %s.", group_names[p->o->by],
+				 text);
 	if (g->coarse)
 		leaks__paragraph(p->out, p->width, "", "  ",
 				 "There are so many of them that not all could be kept apart.");

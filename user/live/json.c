@@ -116,8 +116,8 @@ static void put_rows(struct json *j, const struct live_proc *p, const struct liv
 		return;
 	model__device(p->model, (size_t)device, &d);
 	json__string(j, "device", d.name);
-	json__string(j, "by", live_by__name(p->by));
-	json__string(j, "sort", live_sort__name(t->sort));
+	json__string(j, "by", live_by_names[p->by]);
+	json__string(j, "sort", live_sort_names[t->sort]);
 	report_json__select(j, t->select);
 	json__open_array(j, "rows");
 	for (size_t i = 0; i < p->rows[p->by].n; i++) {

@@ -19,27 +19,14 @@ struct live_seen {
 	size_t row;	/* index of the row in that refresh */
 };
 
-const char *live_sort__name(enum live_sort s)
-{
-	static const char *const names[SORT_NR] = { [SORT_LIVE] = "live",
-						    [SORT_PEAK] = "peak",
-						    [SORT_GROWTH] = "growth",
-						    [SORT_CHURN] = "churn",
-						    [SORT_ALLOCS] = "allocs" };
-
-	return names[s];
-}
-
-const char *live_by__name(enum live_by by)
-{
-	static const char *const names[LIVE_BY_NR] = { [LIVE_LINE] = "line",
-						       [LIVE_FUNCTION] = "function",
-						       [LIVE_MODULE] = "module",
-						       [LIVE_CATEGORY] = "category",
-						       [LIVE_LAYER] = "layer" };
-
-	return names[by];
-}
+const char *const live_sort_names[] = {
+	[SORT_LIVE] = "live",	[SORT_PEAK] = "peak",	  [SORT_GROWTH] = "growth",
+	[SORT_CHURN] = "churn", [SORT_ALLOCS] = "allocs", [SORT_NR] = NULL
+};
+const char *const live_by_names[] = {
+	[LIVE_LINE] = "line",	      [LIVE_FUNCTION] = "function", [LIVE_MODULE] = "module",
+	[LIVE_CATEGORY] = "category", [LIVE_LAYER] = "layer",	    [LIVE_BY_NR] = NULL
+};
 
 static uint64_t mix(uint64_t h, const char *s)
 {

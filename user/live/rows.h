@@ -83,7 +83,7 @@ void live_rows__opts(const struct live_rows *r, enum row_when when, struct row_o
 /* The key of the row that contains r, for use in a keep() function. */
 uint64_t live_rows__key(enum live_by by, const struct row *r);
 
-const char *live_sort__name(enum live_sort s); /* name of a sort order, "live" */
-const char *live_by__name(enum live_by by);
+/* The words of --sort and --by, NULL at the end. */
+extern const char *const live_sort_names[], *const live_by_names[];
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/grammar.h"
 #include "model/growth_internal.h"
 
 #define SOON_MAX 64
@@ -479,6 +480,11 @@ bool model__stack_line(const struct model *m, uint32_t stack, bool innermost, st
 	};
 	return true;
 }
+
+const char *const moment_names[] = { WORD_ARRAY(MOMENT_WORDS) "time", NULL };
+const char *const group_names[] = { WORD_ARRAY(GROUP_WORDS) NULL };
+_Static_assert(sizeof(group_names) / sizeof(*group_names) == BY_NR + 1,
+	       "a word of --by for each group");
 
 void model__all(const struct model *m, struct model_all *ret)
 {

@@ -23,6 +23,7 @@ const char *category__name(enum category c); /* "optimizer_state" */
 /* AT_PEAK: each device's peak of allocated bytes, where it was first reached. AT_OOM: the first
  * out-of-memory event. AT_TIME: after the last event with time <= at_time. */
 enum moment { AT_PEAK, AT_END, AT_OOM, AT_TIME };
+extern const char *const moment_names[]; /* as --at has them; "time"; NULL at the end */
 
 struct model_opts {
 	enum moment at;	  /* moment whose live blocks are kept ("the mark") */
@@ -123,6 +124,7 @@ void model__all(const struct model *m, struct model_all *ret);
 int model__find_device(const struct model *m, const char *name);
 
 enum group { BY_LINE, BY_STACK, BY_MODULE, BY_LAYER, BY_PHASE, BY_THREAD, BY_CATEGORY, BY_NR };
+extern const char *const group_names[]; /* as --by has them; NULL at the end */
 /*
  * How rows are grouped. A row describes its largest part in all fields that the grouping does not
  * cover. file, func, module and thread are NULL or "" unless the grouping covers them; BY_STACK

@@ -29,7 +29,7 @@ static void json_amount(struct json *j, const char *key, enum cond_unit unit, ui
 static void json_blame(struct json *j, const struct blame *b)
 {
 	if (b->kind == BLAME_LARGEST)
-		json__string(j, "blame_at", words__moment(b->at));
+		json__string(j, "blame_at", moment_names[b->at]);
 	json__string(j, "blame_is", blame__kind(b->kind));
 	if (*b->note)
 		json__string(j, "note", b->note);
@@ -113,7 +113,7 @@ static void say_blame(const struct failing *r)
 		fprintf(stderr, "  largest at the %s:\n",
 			b->at == AT_TIME  ? "time asked for"
 			: b->at == AT_OOM ? "first out of memory"
-					  : words__moment(b->at));
+					  : moment_names[b->at]);
 	else
 		fprintf(stderr, "  %s:\n", titles[b->kind]);
 	for (size_t i = 0; i < b->n; i++) {

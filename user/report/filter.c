@@ -465,6 +465,14 @@ int report_select__add_hide(struct report_select *s, const char *pattern)
 	return 0;
 }
 
+void report_select__drop(struct report_select *s)
+{
+	filter__free(s->filter);
+	for (size_t i = 0; i < s->nhide; i++)
+		free(s->hide[i]);
+	free(s->hide);
+}
+
 void report_select__apply(const struct report_select *s, struct row_opts *o)
 {
 	if (!s)

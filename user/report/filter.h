@@ -42,6 +42,8 @@ struct report_select {
 int report_select__set_filter(struct report_select *s, const char *expr, char *why, size_t size);
 /* One more of --hide's. 0, -EINVAL: it names nothing, -ENOMEM. */
 int report_select__add_hide(struct report_select *s, const char *pattern);
+/* Frees what the struct owns, not the struct. */
+void report_select__drop(struct report_select *s);
 /*
  * Where a filter keeps nothing of these rows (without its keep()): what its first field has in them
  * instead, and which of that may have been meant, for a message: "did you mean blocks.0? modules

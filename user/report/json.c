@@ -249,7 +249,7 @@ static void put_moment(struct json *j, const struct report_doc *doc)
 
 	model__device(doc->model, doc->device < 0 ? SIZE_MAX : (size_t)doc->device, &d);
 	json__string(j, "device", doc->device < 0 ? NULL : d.name);
-	json__string(j, "at", words__moment(doc->at));
+	json__string(j, "at", moment_names[doc->at]);
 	json__double(j, "time", seconds(doc->at == AT_TIME ? doc->at_time : d.mark_time), 9);
 	json__string(j, "by", doc->segments ? "segment" : words__groups(by, doc->by, doc->split));
 	report_json__select(j, doc->select);

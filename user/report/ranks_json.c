@@ -151,7 +151,7 @@ int ranks__json(struct json *j, const struct ranks *r, size_t top)
 	}
 	json__close_array(j);
 	json__uint(j, "recordings_without_events", ranks__empty(r));
-	json__string(j, "at", words__moment(o->at));
+	json__string(j, "at", moment_names[o->at]);
 	json__string(j, "by", words__groups(by, o->by, o->split));
 	report_json__select(j, o->select);
 	json__uint(j, "allocated", allocated);

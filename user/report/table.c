@@ -71,20 +71,6 @@ unsigned report_text__width(FILE *out, const struct report_text_opts *o)
 	return width < 40 ? 40 : width;
 }
 
-int report_text__parse_colour(const char *s, enum report_choice *ret)
-{
-	static const char *const names[] = {
-		[REPORT_AUTO] = "auto", [REPORT_ALWAYS] = "always", [REPORT_NEVER] = "never"
-	};
-
-	for (int i = 0; i < 3; i++)
-		if (!strcmp(s, names[i])) {
-			*ret = i;
-			return 0;
-		}
-	return -EINVAL;
-}
-
 bool report_text__colour(FILE *out, const struct report_text_opts *o)
 {
 	const char *term = getenv("TERM"), *no = getenv("NO_COLOR");

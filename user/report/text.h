@@ -19,9 +19,6 @@ struct report_select;
 
 enum report_choice { REPORT_AUTO, REPORT_ALWAYS, REPORT_NEVER };
 
-/* "auto", "always", "never" of --color. 0 or -EINVAL. */
-int report_text__parse_colour(const char *s, enum report_choice *ret);
-
 struct report_text_opts {
 	enum group by;
 	unsigned split; /* as in struct row_opts: not 0, by does not matter */

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "cmd/report_args.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "archive/analysis.h"
+#include "follow/capture_args.h"
+#include "lib/exit.h"
+
+int report_args__choose(struct argp_state *state, const char *option, const char *arg,
+			const char *const *words)
+{
+	char all[256] = "";
+	size_t used = 0;
+
+	for (int i = 0; words[i]; i++) {
+		if (!strcmp(arg, words[i]))
+			return i;
+		if (used < sizeof(all))
+			used += snprintf(all + used, sizeof(all) - used, "%s%s", i ? ", " : "",
+					 words[i]);
+	}
+	argp_error(state, "%s: '%s' is none of %s", option, arg, all);
+	return 0;
+}
+
+static void parse_hide(struct report_args *a, const char *arg, struct argp_state *state)
+{
+	int err = report_select__add_hide(&a->select, arg);
+
+	if (err == -EINVAL)
+		argp_error(state, "--hide: which file or folder?");
+	else if (err)
+		argp_failure(state, EXIT_FAILED, 0, "out of memory");
+}
+
+error_t report_args__parse(int key, char *arg, struct argp_state *state, struct report_args *a)
+{
+	static const char *const frames[] = { "user", "all", NULL };
+	static const char *const choices[] = { [REPORT_AUTO] = "auto",
+					       [REPORT_ALWAYS] = "always",
+					       [REPORT_NEVER] = "never",
+					       NULL };
+	char why[256];
+
+	switch (key) {
+	case OPT_AT:
+		a->at_given = true;
+		if (analysis__parse_at(arg, &a->at))
+			argp_error(state,
+				   "--at: '%s' is none of peak, end, oom and no time in seconds",
+				   arg);
+		break;
+	case OPT_BY:
+		a->by = report_args__choose(state, "--by", arg, a->groups);
+		break;
+	case OPT_DEVICE:
+		a->device = arg;
+		break;
+	case OPT_TOP:
+		a->top = capture_args__parse_count(state, "--top", arg, 0);
+		a->top_given = true;
+		break;
+	case OPT_FRAMES:
+		a->innermost = report_args__choose(state, "--frames", arg, frames);
+		break;
+	case OPT_FILTER:
+		if (report_select__set_filter(&a->select, arg, why, sizeof(why)))
+			argp_error(state, "--filter: %s", why);
+		break;
+	case OPT_HIDE:
+		parse_hide(a, arg, state);
+		break;
+	case OPT_FORMAT:
+		a->format = report_args__choose(state, "--format", arg, a->formats);
+		break;
+	case OPT_COLOR:
+		a->colour = report_args__choose(state, "--color", arg, choices);
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}

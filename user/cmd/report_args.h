@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CMD_REPORT_ARGS_H
+#define MT_CMD_REPORT_ARGS_H
+/*
+ * Options of the commands that show memory. A command names the options that it has in its own
+ * table, with these keys, and passes to report_args__parse() the keys that it does not parse itself.
+ */
+#include <argp.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "model/model.h"
+#include "report/filter.h"
+#include "report/text.h"
+
+enum {
+	OPT_AT = 0x8400,
+	OPT_BY,
+	OPT_DEVICE,
+	OPT_TOP,
+	OPT_FRAMES,
+	OPT_FILTER,
+	OPT_HIDE,
+	OPT_FORMAT,
+	OPT_COLOR,
+	OPT_COMMANDS_OWN /* first key that is free for the command */
+};
+
+/* Entries of options whose help is the same in all commands. */
+#define OPTION_FRAMES                                                                              \
+	{                                                                                          \
+		"frames", OPT_FRAMES, "WHICH", 0,                                                  \
+			"user (default): charge the innermost line of user code; all: of any "     \
+			"code",                                                                    \
+			0                                                                          \
+	}
+#define OPTION_COLOR(group)                                                                        \
+	{ "color",                                                                                 \
+	  OPT_COLOR,                                                                               \
+	  "WHEN",                                                                                  \
+	  0,                                                                                       \
+	  "auto (default: on a terminal, unless NO_COLOR is set), always or never",                \
+	  group },                                                                                 \
+	{                                                                                          \
+		"colour", OPT_COLOR, "WHEN", OPTION_ALIAS | OPTION_HIDDEN, NULL, group             \
+	}
+
+struct report_args {
+	/* Set by the command. Words of --by and --format, NULL-terminated, the default first. */
+	const char *const *groups, *const *formats;
+	int by, format; /* index of the word given */
+	struct model_opts at;
+	bool at_given;
+	const char *device; /* NULL: not given */
+	size_t top;	    /* set by the command: the default; 0: all rows */
+	bool top_given;
+	bool innermost;		     /* --frames all */
+	struct report_select select; /* for report_select__drop() */
+	enum report_choice colour;
+};
+
+/* Parses an option. ARGP_ERR_UNKNOWN: it is none of them. */
+error_t report_args__parse(int key, char *arg, struct argp_state *state, struct report_args *a);
+/* The index of arg in words (NULL-terminated). Calls argp_error() if arg is none of them. */
+int report_args__choose(struct argp_state *state, const char *option, const char *arg,
+			const char *const *words);
+
+#endif

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "report/files.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "advice/advice.h"
+#include "archive/analysis.h"
+#include "archive/rolling_view.h"
+#include "lib/json.h"
+#include "lib/text.h"
+#include "log/log.h"
+#include "report/doc.h"
+#include "report/fail.h"
+#include "report/filter.h"
+#include "report/ranks.h"
+
+bool report_files__can_be_together(const struct report_files *args)
+{
+	return !args->tree && !args->segments && !args->advice &&
+	       (args->split || args->by != BY_STACK);
+}
+
+/* What goes to another stream first looks as it will on standard output. */
+static struct report_text_opts text_opts(const struct report_files *args)
+{
+	struct report_text_opts o = {
+		.by = args->by,
+		.split = args->split,
+		.tree = args->tree,
+		.when = ROWS_AT_MARK,
+		.at = args->at.at,
+		.at_time = args->at.at_time,
+		.innermost = args->innermost,
+		.segments = args->segments,
+		.select = args->select,
+		.bars = args->bars,
+		.colour = args->colour,
+		.overview = args->overview,
+		.top = args->top,
+	};
+
+	o.width = report_text__width(stdout, &o);
+	o.colour = report_text__colour(stdout, &o) ? REPORT_ALWAYS : REPORT_NEVER;
+	return o;
+}
+
+static int print_text(const struct analysis *a, const struct report_files *args, int device,
+		      bool first, FILE *out)
+{
+	struct report_text_opts o = text_opts(args);
+
+	o.duration = a->duration;
+	o.at_time = model__opts(a->model).at_time;
+	o.cut = a->complete ? NULL : a->end_why;
+	if (!first)
+		fputc('\n', out);
+	if (args->n > 1) {
+		char name[4096];
+
+		fprintf(out, "== %s\n", text__clean(name, sizeof(name), a->path, strlen(a->path)));
+	}
+	return report_text__summary(out, a->model, device, a->dict, a->facts, &o);
+}
+
+/* Where reports go: out, as text and CSV, or j; and into ranks, if they may be one. */
+struct reports {
+	const struct report_files *args;
+	FILE *out;
+	struct json *j;
+	struct ranks *ranks;
+	size_t fail_from; /* what --fail-if has found of the recording under way */
+	const struct rolling_view *rolling; /* that the recording under way is a segment of */
+	bool apart;			    /* each has a report of its own */
+	bool first;
+};
+
+static int print(const struct analysis *a, struct reports *s, int device,
+		 const struct advice_list *advice)
+{
+	const struct report_files *args = s->args;
+	struct report_doc doc = report_doc__of(a, device);
+	int err;
+
+	doc.at = args->at.at;
+	doc.at_time = model__opts(a->model).at_time;
+	doc.by = args->by;
+	doc.split = args->split;
+	doc.innermost = args->innermost;
+	doc.segments = args->segments;
+	doc.select = args->select;
+	doc.top = args->top;
+	doc.fail = args->fail;
+	doc.fail_from = s->fail_from;
+	doc.rolling = s->rolling;
+	doc.advice = advice;
+
+	switch (args->format) {
+	case REPORT_AS_JSON:
+		return report_json__document(s->j, NULL, &doc);
+	case REPORT_AS_CSV:
+		return report_csv__rows(s->out, &doc);
+	case REPORT_AS_TEXT:
+		break;
+	}
+	if (s->rolling)
+		rolling_view__print(s->rolling, s->out);
+	err = print_text(a, args, device, s->first, s->out);
+	if (!err && advice) {
+		fputc('\n', s->out);
+		advice__text(s->out, advice, text_opts(args).width);
+	}
+	return err;
+}
+
+/* A device whose allocator has segments; "" if none has. */
+static void find_segments(const struct analysis *a, char *buf, size_t size)
+{
+	struct model_device d;
+
+	*buf = '\0';
+	for (size_t i = 0; i < model__devices(a->model) && !*buf; i++) {
+		model__device(a->model, i, &d);
+		if (d.has_totals)
+			snprintf(buf, size, "%s", d.name);
+	}
+}
+
+static int check_segments(const struct analysis *a, const struct report_files *args, size_t device,
+			  const struct model_device *d)
+{
+	struct model_segments s;
+	int err = model__segments(a->model, device, ROWS_AT_MARK, args->innermost, &s);
+	bool none = !err && !s.n && (s.reserved || !s.has_totals);
+	char path[512], other[64];
+
+	if (!err)
+		model__free_segments(&s);
+	if (err == -ENOMEM) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	if (!err && !none)
+		return 0;
+	find_segments(a, other, sizeof(other));
+	log_err("%s: no segments of %s in it, %s; try %s%s",
+		text__clean(path, sizeof(path), a->path, strlen(a->path)), d->name,
+		d->device.type == DEVICE_CPU ? "the CPU's allocator has none"
+					     : "the allocator's blocks only",
+		d->device.type == DEVICE_CPU && *other ? "--device " : "--by line",
+		d->device.type == DEVICE_CPU ? other : "");
+	return EXIT_UNUSABLE;
+}
+
+/* The device to report on; -1 where the recording has none and none was asked for. */
+static int choose_device(const struct analysis *a, const struct report_files *args, int *ret)
+{
+	struct model_device d;
+	char path[512];
+	size_t device;
+	int status;
+
+	*ret = -1;
+	if (!model__devices(a->model) && !args->device)
+		return 0;
+	status = analysis__device(a, args->device, &device);
+	if (status)
+		return status;
+	model__device(a->model, device, &d);
+	if (!d.marked) {
+		text__clean(path, sizeof(path), a->path, strlen(a->path));
+		log_err("%s: no out-of-memory event of %s in it; try --at peak", path, d.name);
+		return EXIT_UNUSABLE;
+	}
+	*ret = device;
+	return args->segments ? check_segments(a, args, device, &d) : 0;
+}
+
+/* Who sees the events besides the model. */
+struct onlookers {
+	struct report_fail *fail;
+	struct advisor *advisor;
+};
+
+static int look(void *ctx, const struct event *e)
+{
+	const struct onlookers *o = ctx;
+	int err = o->fail ? report_fail__event(o->fail, e) : 0;
+
+	return err || !o->advisor ? err : advisor__event(o->advisor, e);
+}
+
+static int run(struct analysis *a, struct reports *s, struct advisor *advisor)
+{
+	struct report_fail *fail = s->args->fail;
+	struct onlookers o = { fail, advisor };
+
+	if (!fail && !advisor)
+		return analysis__run(a, NULL, NULL);
+	if (fail)
+		s->fail_from = report_fail__count(fail);
+	if (fail && report_fail__begin(fail, a)) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	return analysis__run(a, look, &o);
+}
+
+/* A filter with a slip of the pen keeps nothing, which looks like a job that has nothing. */
+static void warn_of_nothing(const struct analysis *a, const struct report_select *select,
+			    size_t device)
+{
+	struct row_opts o = { .by = BY_LINE, .when = ROWS_AT_MARK };
+	char path[512], expr[256], instead[1024];
+	uint64_t bytes, count;
+	struct row *rows;
+	size_t n, kept;
+
+	report_select__apply(select, &o);
+	if (model__rows(a->model, device, &o, &rows, &n))
+		return;
+	kept = report_select__kept(rows, n, &bytes, &count);
+	free(rows);
+	o.keep = NULL;
+	if (kept || model__rows(a->model, device, &o, &rows, &n))
+		return;
+	report_select__instead(select, rows, n, instead, sizeof(instead));
+	log_warn("%s: --filter: nothing matches '%s'; %s",
+		 text__clean(path, sizeof(path), a->path, strlen(a->path)),
+		 text__clean(expr, sizeof(expr), select->expr, strlen(select->expr)),
+		 *instead ? instead : "--by module, category or thread shows what there is");
+	free(rows);
+}
+
+/* With the advice that was asked for. */
+static int print_advised(const struct analysis *a, struct reports *s, int device,
+			 struct advisor *advisor)
+{
+	struct advice_list list = { 0 };
+	int err;
+
+	if (!advisor || device < 0)
+		return print(a, s, device, NULL);
+	err = advisor__finish(advisor, (size_t)device, &list);
+	if (err)
+		return err;
+	err = print(a, s, device, &list);
+	advice__free_list(&list);
+	return err;
+}
+
+static int report_recording(const char *path, struct reports *s)
+{
+	const struct report_files *args = s->args;
+	struct advisor *advisor = NULL;
+	struct analysis *a;
+	int status, device, err = 0;
+
+	status = analysis__open(path, &args->at, &a);
+	if (status)
+		return status;
+	if (args->advice) {
+		advisor = advisor__new(a);
+		if (!advisor) {
+			log_err("out of memory");
+			analysis__free(a);
+			return EXIT_FAILED;
+		}
+	}
+	status = run(a, s, advisor);
+	if (!status)
+		status = choose_device(a, args, &device);
+	if (!status && args->fail &&
+	    report_fail__judge(args->fail, a, args->device ? device : -1, &args->at,
+			       args->innermost)) {
+		log_err("out of memory");
+		status = EXIT_FAILED;
+	}
+	if (!status) {
+		if (s->ranks)
+			err = ranks__add(s->ranks, a, args->device ? device : -1);
+		if (err == -ENODATA)
+			err = 0;
+		if (s->apart && device >= 0 && args->select->filter)
+			warn_of_nothing(a, args->select, (size_t)device);
+		if (!err && s->apart)
+			err = print_advised(a, s, device, advisor);
+		s->first = false;
+		if (err) {
+			log_err("%s", strerror(-err));
+			status = EXIT_FAILED;
+		}
+	}
+	advisor__free(advisor);
+	analysis__free(a);
+	return status;
+}
+
+/* A recording, or of a folder that --rolling wrote the segment that the moment is in. */
+static int report_file(const char *path, struct reports *s)
+{
+	struct rolling_view *v;
+	const char *segment;
+	int status;
+
+	if (!rolling_view__is(path))
+		return report_recording(path, s);
+	status = rolling_view__open(path, &v);
+	if (status)
+		return status;
+	status = rolling_view__segment(v, &s->args->at, s->args->device, &segment);
+	s->rolling = v;
+	if (!status)
+		status = report_recording(segment, s);
+	s->rolling = NULL;
+	rolling_view__free(v);
+	return status;
+}
+
+static int print_together(struct reports *s)
+{
+	struct report_text_opts o = text_opts(s->args);
+
+	switch (s->args->format) {
+	case REPORT_AS_JSON:
+		return ranks__json(s->j, s->ranks, s->args->top);
+	case REPORT_AS_CSV:
+		ranks__csv(s->out, s->ranks, s->args->top);
+		return 0;
+	case REPORT_AS_TEXT:
+		break;
+	}
+	return ranks__text(s->out, s->ranks, &o, s->args->side);
+}
+
+static int report_together(struct reports *s)
+{
+	int worst = EXIT_OK, err = 0;
+
+	for (size_t i = 0; i < s->args->n; i++) {
+		int status = report_file(s->args->paths[i], s);
+
+		worst = status > worst ? status : worst;
+	}
+	/* Where none could be read there is nothing to say. */
+	if (worst == EXIT_OK || ranks__count(s->ranks)) {
+		err = ranks__finish(s->ranks);
+		if (!err)
+			err = print_together(s);
+	}
+	if (err) {
+		log_err("%s", strerror(-err));
+		return EXIT_FAILED;
+	}
+	return worst;
+}
+
+static int report_apart(struct reports *s)
+{
+	const struct report_files *args = s->args;
+	int worst = EXIT_OK;
+
+	if (s->j && args->n > 1)
+		json__open_array(s->j, NULL);
+	if (args->format == REPORT_AS_CSV)
+		report_csv__header(stdout, args->segments);
+	for (size_t i = 0; i < args->n; i++) {
+		int status = report_file(args->paths[i], s);
+
+		worst = status > worst ? status : worst;
+	}
+	if (s->j && args->n > 1)
+		json__close_array(s->j);
+	return worst;
+}
+
+/* Whether they are ranks of one job shows when all were read: until then what each by itself would
+ * say is kept. */
+static int report_either(struct reports *s)
+{
+	const struct report_files *args = s->args;
+	int worst = EXIT_OK, err = 0;
+	char *text = NULL;
+	size_t size, i;
+
+	s->out = open_memstream(&text, &size);
+	if (!s->out)
+		return EXIT_FAILED;
+	for (i = 0; i < args->n; i++) {
+		int status = report_file(args->paths[i], s);
+
+		worst = status > worst ? status : worst;
+		if (ranks__count(s->ranks) &&
+		    !ranks__at(s->ranks, ranks__count(s->ranks) - 1)->has_number)
+			break; /* no rank: that is settled */
+	}
+	if (fclose(s->out))
+		err = -ENOMEM;
+	s->out = stdout;
+	if (!err && i >= args->n && ranks__one_job(s->ranks)) {
+		err = ranks__finish(s->ranks);
+		if (!err)
+			err = print_together(s);
+	} else if (!err) {
+		fputs(text, stdout);
+		ranks__free(s->ranks);
+		s->ranks = NULL;
+	}
+	free(text);
+	for (i++; i < args->n && !err; i++) {
+		int status = report_file(args->paths[i], s);
+
+		worst = status > worst ? status : worst;
+	}
+	if (!err)
+		return worst;
+	log_err("%s", strerror(-err));
+	return EXIT_FAILED;
+}
+
+int report_files__print(const struct report_files *args)
+{
+	const struct ranks_opts ro = {
+		.by = args->by,
+		.split = args->split,
+		.words = args->format == REPORT_AS_TEXT,
+		.innermost = args->innermost,
+		.at = args->at.at,
+		.at_time = args->at.at_time,
+		.select = args->select,
+		.fail = args->fail,
+	};
+	bool together = args->together == TOGETHER_YES;
+	bool either = args->together == TOGETHER_AUTO && args->n > 1 &&
+		      args->format == REPORT_AS_TEXT && report_files__can_be_together(args);
+	struct reports s = { .args = args, .out = stdout, .apart = !together, .first = true };
+	int status = EXIT_FAILED;
+
+	s.j = args->format == REPORT_AS_JSON ? json__new(stdout, true) : NULL;
+	s.ranks = together || either ? ranks__new(&ro) : NULL;
+	if ((args->format == REPORT_AS_JSON && !s.j) || ((together || either) && !s.ranks))
+		log_err("out of memory");
+	else
+		status = together ? report_together(&s)
+			 : either ? report_either(&s)
+				  : report_apart(&s);
+	ranks__free(s.ranks);
+	json__free(s.j);
+	return status;
+}
+

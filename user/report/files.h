@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_REPORT_FILES_H
+#define MT_REPORT_FILES_H
+/* Reports of recordings by their paths: one report for each, or one for all of them. */
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "model/model.h"
+#include "report/text.h"
+
+struct report_fail;
+struct report_select;
+
+enum report_format { REPORT_AS_TEXT, REPORT_AS_JSON, REPORT_AS_CSV };
+
+/* One report for all recordings. AUTO: in text, if they are ranks of one job. */
+enum report_together { TOGETHER_AUTO, TOGETHER_YES, TOGETHER_NO };
+
+struct report_files {
+	char *const *paths;
+	size_t n;
+	struct model_opts at;
+	enum group by;
+	unsigned split;	    /* as in struct row_opts */
+	bool segments;	    /* rows are segments: by and split do not matter */
+	bool tree;	    /* in text, modules in a tree */
+	const char *device; /* NULL: the main device of each recording */
+	size_t top;	    /* rows; 0: all */
+	bool innermost;	    /* --frames all */
+	const struct report_select *select;
+	enum report_choice bars, colour;
+	bool overview; /* in text, categories and modules before the table */
+	bool side;     /* in a text of all, a column for each recording */
+	bool advice;
+	enum report_together together;
+	struct report_fail *fail; /* NULL: no --fail-if */
+	enum report_format format;
+};
+
+/* Can rows of several recordings be added up, as --together does? */
+bool report_files__can_be_together(const struct report_files *args);
+/* Prints to standard output. Returns the worst exit code (lib/exit.h); logs errors. */
+int report_files__print(const struct report_files *args);
+
+#endif
