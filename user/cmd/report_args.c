@@ -39,10 +39,9 @@ static void parse_hide(struct report_args *a, const char *arg, struct argp_state
 error_t report_args__parse(int key, char *arg, struct argp_state *state, struct report_args *a)
 {
 	static const char *const frames[] = { "user", "all", NULL };
-	static const char *const choices[] = { [REPORT_AUTO] = "auto",
-					       [REPORT_ALWAYS] = "always",
-					       [REPORT_NEVER] = "never",
-					       NULL };
+	static const char *const choices[] = {
+		[REPORT_AUTO] = "auto", [REPORT_ALWAYS] = "always", [REPORT_NEVER] = "never", NULL
+	};
 	char why[256];
 
 	switch (key) {

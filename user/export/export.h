@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "lib/grammar.h"
 #include "model/model.h"
 #include "record/stream.h"
 
@@ -53,9 +54,8 @@ struct export_format {
 	void (*release)(void *state);
 };
 
-extern const struct export_format export_csv, export_flamegraph, export_folded, export_html,
-	export_ndjson, export_openmetrics, export_perfetto, export_pprof, export_snapshot,
-	export_speedscope, export_tensorboard, export_timeline;
+#define DECLARE_FORMAT(word) extern const struct export_format export_##word;
+EXPORT_WORDS(DECLARE_FORMAT, DECLARE_FORMAT)
 /* NULL-terminated. */
 extern const struct export_format *const export_formats[];
 const struct export_format *export__find(const char *name);

@@ -3,21 +3,8 @@
 
 #include "export/export.h"
 
-const struct export_format *const export_formats[] = {
-	&export_html,
-	&export_flamegraph,
-	&export_folded,
-	&export_speedscope,
-	&export_timeline,
-	&export_perfetto,
-	&export_pprof,
-	&export_snapshot,
-	&export_tensorboard,
-	&export_openmetrics,
-	&export_csv,
-	&export_ndjson,
-	NULL,
-};
+#define ADDRESS(word) &export_##word,
+const struct export_format *const export_formats[] = { EXPORT_WORDS(ADDRESS, ADDRESS) NULL };
 
 const struct export_format *export__find(const char *name)
 {

@@ -2,9 +2,9 @@
 #ifndef MT_LIB_GRAMMAR_H
 #define MT_LIB_GRAMMAR_H
 /*
- * The words of options that the command line and the HTTP API share. Each list names its words once;
- * the macros make an array of names or a regular expression of a list. Expressions are extended
- * regular expressions that JavaScript reads as well.
+ * The words of options that the command line and the HTTP API share. Each list names its words
+ * once; the macros make an array of names or a regular expression of a list. Expressions are
+ * extended regular expressions that JavaScript reads as well.
  */
 
 /* --by, in the order of enum group (model/model.h). */
@@ -14,7 +14,7 @@
 #define SPLIT_WORDS(first, next) first(line) next(module) next(phase) next(thread) next(category)
 /* --at, in the order of enum moment (model/model.h). */
 #define MOMENT_WORDS(first, next) first(peak) next(end) next(oom)
-/* Export formats, in the order of help: export/NAME.c has export_NAME. */
+/* Export formats, in the order of help. */
 #define EXPORT_WORDS(first, next)                                                                  \
 	first(html) next(flamegraph) next(folded) next(speedscope) next(timeline) next(perfetto)   \
 		next(pprof) next(snapshot) next(tensorboard) next(openmetrics) next(csv)           \
@@ -29,8 +29,8 @@
 #define PATTERN_AT "^(" WORD_CHOICE(MOMENT_WORDS) "|[0-9]{1,9}(\\.[0-9]{1,9})?)$"
 #define PATTERN_GROUP "^(" WORD_CHOICE(GROUP_WORDS) ")$"
 #define PATTERN_GROUPS                                                                             \
-	"^(" WORD_CHOICE(GROUP_WORDS) "|segment|(" WORD_CHOICE(SPLIT_WORDS) ")(,("                 \
-		WORD_CHOICE(SPLIT_WORDS) ")){1,4})$"
+	"^(" WORD_CHOICE(GROUP_WORDS) "|segment|(" WORD_CHOICE(SPLIT_WORDS) ")(,(" WORD_CHOICE(    \
+		SPLIT_WORDS) ")){1,4})$"
 #define PATTERN_DEVICE "^(cpu|[a-z]{1,9}:[0-9]{1,3})$"
 
 #endif

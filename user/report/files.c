@@ -449,4 +449,3 @@ int report_files__print(const struct report_files *args)
 	json__free(s.j);
 	return status;
 }
-

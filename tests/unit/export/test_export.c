@@ -440,10 +440,12 @@ static void test_kinds_of_files(void **state)
 
 static void test_formats_are_found(void **state)
 {
+	static const char *const words[] = { WORD_ARRAY(EXPORT_WORDS) };
 	size_t n = 0;
 
 	(void)state;
 	for (; export_formats[n]; n++) {
+		assert_string_equal(export_formats[n]->name, words[n]);
 		assert_ptr_equal(export__find(export_formats[n]->name), export_formats[n]);
 		assert_non_null(export_formats[n]->help);
 		assert_non_null(export_formats[n]->next);

@@ -77,8 +77,6 @@ struct route {
 /* Shorthands for the tables. */
 #define JSON "application/json"
 #define ANSWERS(...) ((const struct answer[]){ __VA_ARGS__, { 0 } })
-#define PATTERN_AT "^(peak|end|oom|[0-9]{1,9}(\\.[0-9]{1,9})?)$"
-#define PATTERN_DEVICE "^(cpu|[a-z]{1,9}:[0-9]{1,3})$"
 
 /* The calls, grouped by file. Each table ends with a method of NULL. */
 extern const struct route trace_routes[], server_routes[], page_routes[], fleet_routes[];

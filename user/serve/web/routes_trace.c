@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/grammar.h"
 #include "serve/summary.h"
-#include "serve/web/formats.h"
 #include "serve/web/web.h"
 
 /* ---- parameters ---- */
@@ -65,15 +65,7 @@ static const struct field memory_body[] = {
 	{ 0 },
 };
 
-const char *const serve_formats[] = { "html",	     "flamegraph",  "folded", "speedscope",
-				      "timeline",    "perfetto",    "pprof",  "snapshot",
-				      "tensorboard", "openmetrics", "csv",    "ndjson",
-				      NULL };
-
-#define BY                                                                                         \
-	"^(line|stack|module|layer|phase|category|thread|segment|(line|module|phase|category|"     \
-	"thread)(,(line|module|phase|category|thread)){1,4})$"
-#define DIFF_BY "^(line|stack|module|layer|phase|category|thread)$"
+static const char *const formats[] = { WORD_ARRAY(EXPORT_WORDS) NULL };
 
 static const struct field export_body[] = {
 	{ .name = "trace_id",
@@ -86,7 +78,7 @@ static const struct field export_body[] = {
 	{ .name = "format",
 	  .type = FIELD_STRING,
 	  .required = true,
-	  .choices = serve_formats,
+	  .choices = formats,
 	  .help = "Which format.",
 	  .example = "\"speedscope\"" },
 	{ .name = "at",
@@ -127,7 +119,7 @@ static const struct field report_query[] = {
 	  .example = "\"peak\"" },
 	{ .name = "by",
 	  .type = FIELD_STRING,
-	  .pattern = BY,
+	  .pattern = PATTERN_GROUPS,
 	  .help = "What a row is.",
 	  .example = "\"line\"" },
 	{ .name = "device",
@@ -165,7 +157,7 @@ static const struct field diff_query[] = {
 	  .longest = STATE_ID - 1,
 	  .help = "Another, that is compared with it.",
 	  .example = "\"trace_1705536100000\"" },
-	{ .name = "by", .type = FIELD_STRING, .pattern = DIFF_BY, .help = "What a row is." },
+	{ .name = "by", .type = FIELD_STRING, .pattern = PATTERN_GROUP, .help = "What a row is." },
 	{ .name = "at",
 	  .type = FIELD_STRING,
 	  .pattern = PATTERN_AT,
