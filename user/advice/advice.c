@@ -37,7 +37,7 @@ const char *advice__figure(enum advice_figure f)
 
 /* ---- texts ---- */
 
-char *advice__say(const char *fmt, ...)
+char *advice__format(const char *fmt, ...)
 {
 	char *raw = NULL, *clean;
 	size_t len;
@@ -50,7 +50,7 @@ char *advice__say(const char *fmt, ...)
 	if (n < 0)
 		return NULL;
 	len = strlen(raw);
-	clean = malloc(4 * len + 1); /* \xNN for each */
+	clean = malloc(4 * len + 1); /* room for \xNN per byte */
 	if (clean)
 		text__clean(clean, 4 * len + 1, raw, len);
 	free(raw);
@@ -140,7 +140,7 @@ int remedy__advise(struct advising *a, struct remedy *r, struct advice *of)
 	return advising__add(a, of);
 }
 
-/* ---- of a recording ---- */
+/* ---- a recording ---- */
 
 struct advisor *advisor__new(const struct analysis *a)
 {
@@ -161,7 +161,7 @@ void advisor__free(struct advisor *v)
 	free(v);
 }
 
-static bool same(struct device a, struct device b)
+static bool same_device(struct device a, struct device b)
 {
 	return a.type == b.type && a.index == b.index;
 }
@@ -173,7 +173,7 @@ static int track_of(struct advisor *v, struct device d, struct track **ret)
 
 	*ret = NULL;
 	for (uint32_t i = 0; i < v->ntracks; i++)
-		if (same(v->tracks[i]->device, d)) {
+		if (same_device(v->tracks[i]->device, d)) {
 			*ret = v->tracks[i];
 			return 0;
 		}
@@ -249,7 +249,7 @@ int advisor__finish(struct advisor *v, size_t device, struct advice_list *ret)
 
 	model__device(a.m, device, &d);
 	for (uint32_t i = 0; i < v->ntracks; i++)
-		if (same(v->tracks[i]->device, d.device))
+		if (same_device(v->tracks[i]->device, d.device))
 			a.t = v->tracks[i];
 	snprintf(list.device, sizeof(list.device), "%s", d.name);
 	list.peak = d.peak_allocated;

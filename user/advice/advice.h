@@ -2,10 +2,10 @@
 #ifndef MT_ADVICE_ADVICE_H
 #define MT_ADVICE_ADVICE_H
 /*
- * What would make the peak of a recording smaller, on the side of the model, each with its bytes.
- * Found from the recording alone: the allocations of the steps with the largest peaks are gone
- * through once more as if the remedy were there, so that a peak that moves elsewhere is seen. Needs
- * memory for some steps and for what is live, not for each event.
+ * Advice on how to shrink the peak of a recording by changes to the training script, with the bytes
+ * saved. It uses the recording alone. It replays the steps with the largest peaks as if the remedy
+ * were in place, so it notices if the peak only moves. Memory use grows with the kept steps and the
+ * live blocks, not with the number of events.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,78 +18,83 @@
 struct json;
 
 enum advice_kind {
-	ADVICE_CHECKPOINT,	  /* compute these modules again in backward */
-	ADVICE_OPTIMIZER_8BIT,	  /* the optimizer's two moments in 8 bit */
-	ADVICE_OPTIMIZER_FOREACH, /* what an optimizer's step takes for all parameters at once */
+	ADVICE_CHECKPOINT,	  /* recompute these modules in backward */
+	ADVICE_OPTIMIZER_8BIT,	  /* keep the optimizer's two moments in 8 bit */
+	ADVICE_OPTIMIZER_FOREACH, /* temporaries of an optimizer step over all parameters at once */
 	ADVICE_GRADIENTS_LATE,	  /* gradients that live on into the next forward */
-	ADVICE_BUFFERS,		  /* buffers of several modules that are alike */
-	ADVICE_LOGITS,		  /* what is as large as the vocabulary */
-	ADVICE_OUTPUTS_HELD, /* what forward made and a variable holds, where backward may not need
-				it */
-	ADVICE_DDP_BUCKETS,  /* gradients twice: as such, and in the buckets of
-				DistributedDataParallel */
-	ADVICE_CACHED,	     /* reserved and not allocated */
+	ADVICE_BUFFERS,		  /* equal buffers of several modules */
+	ADVICE_LOGITS,		  /* blocks as large as the vocabulary */
+	ADVICE_OUTPUTS_HELD, /* outputs of forward that a variable keeps alive during backward */
+	/* gradients stored twice: separately, and in the buckets of DistributedDataParallel */
+	ADVICE_DDP_BUCKETS,
+	ADVICE_CACHED, /* bytes reserved but not allocated */
 	ADVICE_KINDS,
 };
-const char *advice__kind(enum advice_kind k); /* "checkpoint" */
+const char *advice__kind(enum advice_kind k); /* returns the kind's name, such as "checkpoint" */
 
-/* What a figure of advice is. */
+/* Reliability of a saving. */
 enum advice_figure {
-	ADVICE_EXACT,	 /* what the recording says, block by block: these would not be there */
-	ADVICE_ESTIMATE, /* the remedy allocates, too, and how much is reckoned */
-	ADVICE_UP_TO,	 /* no more than this: part of it may be needed */
+	ADVICE_EXACT,	 /* the recording shows each block that would disappear */
+	ADVICE_ESTIMATE, /* estimate, because the remedy allocates, too */
+	ADVICE_UP_TO,	 /* upper bound, because a part may be needed */
 };
-const char *advice__figure(enum advice_figure f); /* "exact", "estimate", "upper_bound" */
+const char *advice__figure(enum advice_figure f); /* returns "exact", "estimate" or "upper_bound" */
 
 struct advice {
 	enum advice_kind kind;
 	enum advice_figure figure;
-	bool of_reserved; /* saves is of the largest reserved, not of the peak of what is allocated */
-	uint64_t saves;	  /* bytes of the peak, this remedy alone; those of several do not add up */
-	uint64_t after;	  /* the peak then */
-	char *text;	  /* what to write, in a line */
-	char *where; /* modules, or a line: "blocks.* (Block)", "train.py:41 (step)"; "" where it is
-			of no place */
-	char *basis; /* what was counted, what was supposed */
-	char *costs; /* what it costs; NULL: nothing to speak of */
+	/* true: saves refers to the peak of reserved bytes; false: of allocated bytes */
+	bool of_reserved;
+	/* bytes saved by this remedy alone; savings of several remedies do not add up */
+	uint64_t saves;
+	uint64_t after; /* peak with the remedy, bytes */
+	char *text;	/* remedy, one line */
+	/* Place: modules such as "blocks.* (Block)", or a line such as "train.py:41 (step)"; "":
+	 * none. */
+	char *where;
+	char *basis; /* measured and assumed facts behind the figure */
+	char *costs; /* drawbacks; NULL: none worth a mention */
 };
 
 struct advice_list {
-	struct advice *all; /* what saves most first */
+	struct advice *all; /* entries, largest saving first */
 	size_t n;
 	char device[DEVICE_NAME];
-	uint64_t peak, reserved; /* of the device */
-	uint64_t steps;		 /* that were gone through again: those unlike one another */
-	uint64_t others;	 /* the largest peak of a step that was not; 0: none */
-	uint64_t unnamed; /* bytes that were there before the first event: advice speaks only of
-			     what names them */
-	bool too_long; /* the step of the peak has too many allocations to be gone through: nothing
-			  is said of it */
+	uint64_t peak, reserved; /* peaks of the device, bytes */
+	uint64_t steps;		 /* number of distinct steps that were replayed */
+	uint64_t others;	 /* largest peak of a step that was not replayed; 0: none */
+	/* Bytes from before the first event. Advice uses them only if the program's objects name
+	 * them. */
+	uint64_t unnamed;
+	/* True if the step of the peak has too many allocations to replay, so there is no advice
+	 * about it. */
+	bool too_long;
 };
 
-#define ADVICE_LEAST_PERCENT 1 /* what saves less of the peak is not said */
+#define ADVICE_LEAST_PERCENT 1 /* smallest saving worth a mention, in percent of the peak */
 #define ADVICE_MOST 8
 
 struct advisor;
-/* For a recording that was opened and not yet run; borrows it. NULL on ENOMEM. */
+/* For a recording that is open but not yet run; borrows it. NULL if memory is short. */
 struct advisor *advisor__new(const struct analysis *a);
-/* For analysis__run(), with the advisor as ctx: sees an event before the model does. 0 or -ENOMEM. */
+/* Callback for analysis__run(), with the advisor as ctx. Takes an event before the model does.
+ * Returns 0 or -ENOMEM. */
 int advisor__event(void *advisor, const struct event *e);
-/* After the run: advice for a device by its index in the model. 0 and *ret, for
+/* Computes advice after the run for a device, by its index in the model. Returns 0 and *ret, for
  * advice__free_list(), or -ENOMEM. */
 int advisor__finish(struct advisor *v, size_t device, struct advice_list *ret);
 void advisor__free(struct advisor *v); /* NULL is fine */
 
-/* All of it for a file, by itself; device NULL: the main one. 0 and *ret, or EXIT_FAILED,
- * EXIT_UNUSABLE (logged). */
+/* Computes advice for a file. device NULL: the main device. Returns 0 and *ret, or EXIT_FAILED or
+ * EXIT_UNUSABLE, logged. */
 int advice__of(const char *path, const char *device, struct advice_list *ret);
 void advice__free_list(struct advice_list *list);
 
-/* Some lines for people, indented; says so where there is none. Of the target's text nothing acts
- * on a terminal. */
+/* Prints the advice as indented lines. Says so if the list is empty. Text of the target is cleaned.
+ */
 void advice__text(FILE *out, const struct advice_list *list, unsigned width);
-/* An array of objects: kind, saves_bytes, of, figure, peak_after, where, text, basis, costs (null:
- * none). */
+/* Writes an array of objects: kind, saves_bytes, of, figure, peak_after, where, text, basis, costs
+ * (null: none). */
 void advice__json(struct json *j, const char *key, const struct advice_list *list);
 
 #endif

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Repeated modules whose forward would be computed again in backward: what they keep for backward
- * is not there from the end of a module's forward to the beginning of its backward; what it gives
- * on to the next one stays, as that one's input. Then all that its forward allocates comes once
- * more, for a moment what of it is given back within the forward, too.
+ * Advice to recompute repeated modules in backward. Blocks that a module keeps for backward would
+ * be absent from the end of its forward to the start of its backward. Its output stays, as the next
+ * module's input. Backward then repeats the allocations of the forward.
  */
 #include "advice/internal.h"
 
@@ -13,24 +12,24 @@
 
 #include "lib/array.h"
 
-/* An instance in one epoch of forward. */
+/* A call of a module instance in one forward. */
 struct call {
 	uint32_t instance1, epoch;
 	uint32_t leave;	      /* place of the last allocation in its forward */
-	uint32_t back;	      /* where its backward begins; NEVER: it has none */
-	uint32_t output;      /* 1 + the block that came last in it */
-	uint64_t live, most;  /* bytes of its forward: now, at most so far */
-	uint64_t again, kept; /* at most when it is computed again; kept for backward */
+	uint32_t back;	      /* place where its backward starts; NEVER: it has none */
+	uint32_t output;      /* 1 + last block allocated in it */
+	uint64_t live, most;  /* bytes allocated in its forward: now, and peak so far */
+	uint64_t again, kept; /* peak of recomputing it; bytes kept for backward */
 };
 
-struct cuda_calls {
+struct call_list {
 	struct call *all;
 	size_t n, cap;
-	struct map64 *at; /* epoch and instance -> number */
+	struct map64 *at; /* epoch and instance -> index */
 };
 
-/* -1: none, -2: no memory */
-static int64_t call_of(struct cuda_calls *c, uint32_t instance1, uint32_t epoch, bool make)
+/* Returns an index, -1: no call, -2: memory is short. */
+static int64_t call_of(struct call_list *c, uint32_t instance1, uint32_t epoch, bool make)
 {
 	uint64_t key = (uint64_t)epoch << 32 | instance1, i;
 
@@ -50,20 +49,20 @@ static uint32_t instance_of(const struct instances *s, uint32_t level, uint32_t 
 	return module < s->nmodules ? s->of[(size_t)level * s->nmodules + module] : 0;
 }
 
-static bool of_forward(const struct ablock *b)
+static bool is_from_forward(const struct ablock *b)
 {
 	return b->born && b->phase == PHASE_FORWARD;
 }
 
-/* Where the calls of a window end. */
+/* Finds the calls in a window and the ends of their forwards. */
 static int find_calls(const struct window *w, const struct instances *s, uint32_t group,
-		      struct cuda_calls *c)
+		      struct call_list *c)
 {
 	uint32_t level = s->groups[group].level;
 
 	for (uint32_t p = 1; p <= w->n; p++) {
 		const struct ablock *b = &w->blocks[w->moves[p] >> 1];
-		uint32_t instance = of_forward(b) ? instance_of(s, level, b->module) : 0;
+		uint32_t instance = is_from_forward(b) ? instance_of(s, level, b->module) : 0;
 		struct call *call;
 		int64_t i;
 
@@ -81,9 +80,10 @@ static int find_calls(const struct window *w, const struct instances *s, uint32_
 	return 0;
 }
 
-/* Where backward comes to them: what it allocates in them first, or gives back of what they kept. */
+/* Finds the starts of the calls' backwards: the first allocation for the module, or the first free
+ * of a kept block. */
 static void find_backwards(const struct window *w, const struct instances *s, uint32_t group,
-			   struct cuda_calls *c)
+			   struct call_list *c)
 {
 	uint32_t level = s->groups[group].level, phase = PHASE_OTHER;
 
@@ -95,7 +95,7 @@ static void find_backwards(const struct window *w, const struct instances *s, ui
 
 		if (!goes)
 			phase = b->phase;
-		instance = goes && !of_forward(b) ? 0 : instance_of(s, level, b->module);
+		instance = goes && !is_from_forward(b) ? 0 : instance_of(s, level, b->module);
 		if (!instance || (goes ? phase : b->phase) != PHASE_BACKWARD)
 			continue;
 		i = call_of(c, instance, b->epoch, false);
@@ -104,25 +104,23 @@ static void find_backwards(const struct window *w, const struct instances *s, ui
 	}
 }
 
-/*
- * Is it kept for backward, and given back there? Where the step ended out of memory before, what
- * was there then would have been kept.
- */
+/* True if a block is kept for backward and freed there. If the step ended out of memory before its
+ * backward, all blocks live then count as kept. */
 static bool is_kept(const struct window *w, const struct ablock *b, const struct call *call)
 {
 	if (call->back == NEVER)
-		return of_forward(b) && w->oom >= call->leave && b->gone > w->oom;
-	return of_forward(b) && b->gone != NEVER && b->gone > call->leave && b->gone >= call->back;
+		return is_from_forward(b) && w->oom >= call->leave && b->gone > w->oom;
+	return is_from_forward(b) && b->gone != NEVER && b->gone > call->leave &&
+	       b->gone >= call->back;
 }
 
-/* What they hold at most when they are computed again, which ends with the last block that is kept.
- */
-static void find_again(const struct window *w, const struct instances *s, uint32_t group,
-		       struct cuda_calls *c)
+/* Computes the peak of recomputing each call, up to its last kept block. */
+static void find_recompute_peaks(const struct window *w, const struct instances *s, uint32_t group,
+				 struct call_list *c)
 {
 	for (uint32_t p = 1; p <= w->n; p++) {
 		const struct ablock *b = &w->blocks[w->moves[p] >> 1];
-		uint32_t instance = of_forward(b)
+		uint32_t instance = is_from_forward(b)
 					    ? instance_of(s, s->groups[group].level, b->module)
 					    : 0;
 		int64_t i = instance && s->all[instance - 1].group == group
@@ -147,24 +145,24 @@ static void find_again(const struct window *w, const struct instances *s, uint32
 struct sum {
 	uint32_t calls;
 	uint64_t kept, inputs;
-	uint32_t stack; /* of a block that is kept */
-	bool cut;	/* of a step that ended out of memory before its backward */
+	uint32_t stack; /* stack of a kept block */
+	bool cut;	/* true if the step ended out of memory before its backward */
 };
 
 static int change_window(const struct window *w, const struct instances *s, uint32_t group,
 			 struct changes *ch, struct sum *sum)
 {
-	struct cuda_calls c = { .at = map64__new() };
+	struct call_list c = { .at = map64__new() };
 	int err = c.at ? find_calls(w, s, group, &c) : -ENOMEM;
 
 	*sum = (struct sum){ 0 };
 	if (!err) {
 		find_backwards(w, s, group, &c);
-		find_again(w, s, group, &c);
+		find_recompute_peaks(w, s, group, &c);
 	}
 	for (uint32_t k = 0; k < w->nblocks && !err; k++) {
 		const struct ablock *b = &w->blocks[k];
-		uint32_t instance = of_forward(b)
+		uint32_t instance = is_from_forward(b)
 					    ? instance_of(s, s->groups[group].level, b->module)
 					    : 0;
 		int64_t i = instance && s->all[instance - 1].group == group
@@ -175,7 +173,7 @@ static int change_window(const struct window *w, const struct instances *s, uint
 		if (!call || (call->back == NEVER && !w->oom))
 			continue;
 		if (call->output == k + 1) {
-			/* The input of the next one is kept where it was not. */
+			/* The remedy keeps the next call's input longer. */
 			if (b->gone < call->back && call->back != NEVER) {
 				changes__add(ch, b->gone, (int64_t)b->size, false);
 				changes__add(ch, call->back, changes__less(b->size), false);
@@ -205,13 +203,13 @@ static int change_window(const struct window *w, const struct instances *s, uint
 	return err ? err : ch->err;
 }
 
-/* In steps of a job on a GPU; what a dry run takes says nothing. NULL: not known, or no memory. */
+/* Cost as a share of a step on a GPU. A dry run has no useful times. NULL if memory is short. */
 static char *costs_of(const struct advising *a, const struct instances *s, uint32_t group)
 {
 	uint64_t forward = 0, step = model__step_time(a->m);
 
 	if (facts__get(a->f, "dry_run") || !step || !model__sees_calls(a->m))
-		return advice__say("one more forward of them in each backward");
+		return advice__format("one more forward of them in each backward");
 	for (size_t i = 0; i < model__layers(a->m); i++) {
 		struct model_layer l;
 
@@ -225,12 +223,13 @@ static char *costs_of(const struct advising *a, const struct instances *s, uint3
 		}
 	}
 	forward /= model__steps(a->m) ? model__steps(a->m) : 1;
-	return advice__say("one more forward of them in each backward: %.0f %% of a step's time, "
-			   "as the host sees it",
-			   100.0 * (double)forward / (double)step);
+	return advice__format(
+		"one more forward of them in each backward: %.0f %% of a step's time, "
+		"as the host sees it",
+		100.0 * (double)forward / (double)step);
 }
 
-/* Hugging Face's models bring checkpointing along. */
+/* True for models of Hugging Face, which support checkpointing themselves. */
 static bool is_of_transformers(const struct dict *d, uint32_t stack)
 {
 	struct dict_stack s = dict__get_stack(d, stack);
@@ -242,8 +241,8 @@ static bool is_of_transformers(const struct dict *d, uint32_t stack)
 	return false;
 }
 
-static int say(struct advising *a, const struct instances *s, uint32_t group, struct remedy *r,
-	       const struct sum *sum)
+static int add_advice(struct advising *a, const struct instances *s, uint32_t group,
+		      struct remedy *r, const struct sum *sum)
 {
 	const struct instance_group *g = &s->groups[group];
 	char kept[24], inputs[24];
@@ -251,26 +250,26 @@ static int say(struct advising *a, const struct instances *s, uint32_t group, st
 	struct advice of = { .kind = ADVICE_CHECKPOINT,
 			     .figure = sum->cut ? ADVICE_UP_TO : ADVICE_ESTIMATE };
 
-	of.text = advice__say(
+	of.text = advice__format(
 		"checkpoint %s: %s", one ? g->pattern : "these modules",
 		is_of_transformers(a->d, sum->stack)
 			? "model.gradient_checkpointing_enable()"
 			: "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)");
-	of.where = advice__say("%s (%s)", g->pattern, *g->cls ? g->cls : "class not known");
-	of.basis = advice__say("%u calls in the step of the peak keep %s for backward; %s of "
-			       "inputs stay, and one call's own comes "
-			       "back at a time%s",
-			       sum->calls, advice__bytes(kept, sum->kept),
-			       advice__bytes(inputs, sum->inputs),
-			       sum->cut ? "; the step ended out of memory, and what its rest would "
-					  "have taken is not known"
-					: "");
+	of.where = advice__format("%s (%s)", g->pattern, *g->cls ? g->cls : "class not known");
+	of.basis = advice__format(
+		"%u calls in the step of the peak keep %s for backward; %s of "
+		"inputs stay, and one call's own comes "
+		"back at a time%s",
+		sum->calls, advice__bytes(kept, sum->kept), advice__bytes(inputs, sum->inputs),
+		sum->cut ? "; the step ended out of memory, and what its rest would "
+			   "have taken is not known"
+			 : "");
 	of.costs = costs_of(a, s, group);
 	return remedy__advise(a, r, &of);
 }
 
-/* The window that has the peak. */
-static uint32_t of_peak(const struct track *t)
+/* Returns the window with the largest peak. */
+static uint32_t peak_window(const struct track *t)
 {
 	uint32_t best = 0;
 
@@ -292,7 +291,7 @@ static int try_group(struct advising *a, const struct instances *s, uint32_t gro
 		struct sum one;
 
 		err = change_window(&a->t->kept[i], s, group, &r->c[i], &one);
-		if (i == of_peak(a->t))
+		if (i == peak_window(a->t))
 			*sum = one;
 	}
 	if (!err && sum->calls > 1)
@@ -327,7 +326,7 @@ int advice_checkpoint(struct advising *a)
 		remedy__free(&r);
 	}
 	if (!err && best_after < a->peak)
-		err = say(a, &s, best_group, &best, &best_sum);
+		err = add_advice(a, &s, best_group, &best, &best_sum);
 	remedy__free(&best);
 	instances__free(&s);
 	return err;

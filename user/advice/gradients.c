@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Gradients that are there when the next forward begins: zero_grad() comes after it, or sets them
- * to zero instead of giving them back. From the step to the forward there is nothing that needs
- * them; with set_to_none=True each comes anew where backward makes it.
+ * Advice about gradients that are live when the next forward starts, because zero_grad() comes
+ * later or fills them with zeros. No code needs them between step and forward. With
+ * set_to_none=True backward allocates each one again.
  */
 #include "advice/internal.h"
 
@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK 256 /* so many of a module are looked at for each */
+#define LOOK 256 /* most blocks of a module to examine per block */
 
-/* Places in a window; NEVER: there is none. */
+/* Places in a window; NEVER: none. */
 struct places {
 	uint32_t forward, backward; /* first allocation in that phase */
 };
@@ -35,11 +35,11 @@ static struct places places_of(const struct window *w)
 }
 
 struct found {
-	uint64_t late, never, n; /* bytes given back late, bytes never given back; blocks */
-	uint32_t stack;		 /* of a forward that they live into, 0: none */
+	uint64_t late, never, n; /* bytes freed late, bytes never freed; number of blocks */
+	uint32_t stack;		 /* stack of a forward that they live into; 0: none */
 };
 
-/* Made in a backward before this step, and given back after its forward began. */
+/* True for a block from a backward before this step, freed after its forward began. */
 static bool is_late(const struct window *w, const struct ablock *b, const struct places *at)
 {
 	return !b->born && b->window && w->stepped && b->phase == PHASE_BACKWARD &&
@@ -47,7 +47,7 @@ static bool is_late(const struct window *w, const struct ablock *b, const struct
 	       b->category != CATEGORY_OPTIMIZER_STATE && b->category != CATEGORY_BUFFER;
 }
 
-/* Blocks by the module that they are of. */
+/* Blocks by module. */
 struct by_module {
 	struct entry {
 		uint32_t module, number;
@@ -64,7 +64,7 @@ static int compare(const void *x, const void *y)
 	return (a->number > b->number) - (a->number < b->number);
 }
 
-/* The first one of a module, or where it would be. */
+/* Returns the index of a module's first entry, or where it would be. */
 static size_t first_of(const struct by_module *m, uint32_t module)
 {
 	size_t lo = 0, hi = m->n;
@@ -80,7 +80,7 @@ static size_t first_of(const struct by_module *m, uint32_t module)
 	return lo;
 }
 
-/* Parameters: numbers are of t->lasting. */
+/* Indexes the parameters among t->lasting. */
 static int index_parameters(const struct track *t, struct by_module *ret)
 {
 	ret->all = malloc(((size_t)t->nlasting + 1) * sizeof(*ret->all));
@@ -93,8 +93,7 @@ static int index_parameters(const struct track *t, struct by_module *ret)
 	return 0;
 }
 
-/* What a window's backward makes and gives back: numbers are of its blocks, which are in the order
- * in which they came. */
+/* Indexes the blocks that backward allocates and frees in a window, in the order of allocation. */
 static int index_passing(const struct window *w, uint32_t from, struct by_module *ret)
 {
 	ret->all = malloc(((size_t)w->nblocks + 1) * sizeof(*ret->all));
@@ -111,12 +110,12 @@ static int index_passing(const struct window *w, uint32_t from, struct by_module
 }
 
 /*
- * Where the gradient of a parameter would come anew: backward makes a block of its size in the
- * parameter's module, adds it to what is there, and gives it back; with nothing there it would
- * stay. Each is taken once.
+ * Returns the place where a parameter's gradient would be allocated again. Backward allocates a
+ * block of its size for its module, adds it to the existing gradient and frees it. Without that
+ * gradient the block would stay. Each block counts once.
  */
-static uint32_t comes_anew(const struct window *w, const struct ablock *g,
-			   const struct by_module *passing, uint8_t *taken, uint32_t from)
+static uint32_t reallocation_place(const struct window *w, const struct ablock *g,
+				   const struct by_module *passing, uint8_t *used, uint32_t from)
 {
 	uint32_t module = g->owner ? g->owner : g->module;
 	size_t first = first_of(passing, module);
@@ -125,18 +124,18 @@ static uint32_t comes_anew(const struct window *w, const struct ablock *g,
 	     i < passing->n && i < first + LOOK && passing->all[i].module == module; i++) {
 		uint32_t number = passing->all[i].number;
 
-		if (taken[number] || !block__as_large(w->blocks[number].size, g->size))
+		if (used[number] || !block__as_large(w->blocks[number].size, g->size))
 			continue;
-		taken[number] = 1;
+		used[number] = 1;
 		return w->blocks[number].gone + 1;
 	}
 	return from;
 }
 
 /*
- * Is a block that stays the gradient of a parameter? Where nothing names it: backward made it in
- * the module of a parameter that is as large. Several in one storage are given back all together,
- * or not at all.
+ * True if a lasting block is the gradient of a parameter. A block without a name counts if backward
+ * allocated it for a module with a parameter of that size. Gradients that share a storage do not
+ * count, because they are only freed together.
  */
 static bool is_gradient(const struct advising *a, const struct ablock *b,
 			const struct by_module *parameters)
@@ -159,8 +158,8 @@ static int change_never(struct advising *a, const struct window *w, const struct
 			struct changes *ch, struct found *f)
 {
 	struct by_module parameters = { 0 }, passing = { 0 };
-	uint8_t *taken = calloc((size_t)w->nblocks + 1, 1);
-	int err = taken ? index_parameters(a->t, &parameters) : -ENOMEM;
+	uint8_t *used = calloc((size_t)w->nblocks + 1, 1);
+	int err = used ? index_parameters(a->t, &parameters) : -ENOMEM;
 	const struct ablock *b;
 
 	if (!err)
@@ -169,12 +168,12 @@ static int change_never(struct advising *a, const struct window *w, const struct
 		if (b->window >= w->number || !is_gradient(a, b, &parameters))
 			continue;
 		changes__add(ch, 0, changes__less(b->size), false);
-		changes__add(ch, comes_anew(w, b, &passing, taken, at->backward), (int64_t)b->size,
-			     false);
+		changes__add(ch, reallocation_place(w, b, &passing, used, at->backward),
+			     (int64_t)b->size, false);
 		f->never += b->size;
 		f->n++;
 	}
-	free(taken);
+	free(used);
 	free(parameters.all);
 	free(passing.all);
 	return err;
@@ -219,11 +218,11 @@ int advice_gradients(struct advising *a)
 		struct advice of = { .kind = ADVICE_GRADIENTS_LATE,
 				     .figure = most.never ? ADVICE_ESTIMATE : ADVICE_EXACT };
 
-		of.text = advice__say(
+		of.text = advice__format(
 			"gradients away before forward: optimizer.zero_grad(set_to_none=True) "
 			"right after optimizer.step()");
 		of.where = advice__line(a, most.stack);
-		of.basis = advice__say(
+		of.basis = advice__format(
 			"%llu gradient%s with %s there when the next forward begins%s",
 			(unsigned long long)most.n, most.n == 1 ? "" : "s",
 			advice__bytes(bytes, most.late + most.never),

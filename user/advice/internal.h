@@ -2,38 +2,37 @@
 #ifndef MT_ADVICE_INTERNAL_H
 #define MT_ADVICE_INTERNAL_H
 /*
- * What the files of advice share. A window is what a device's allocator did from the end of one
- * step to the end of the next. Those with the largest peaks are kept, one of those that are alike.
- * A remedy is a list of changes to a window: so many bytes less from here on, so many more from
- * there; going through the window with them gives the peak that there would be.
+ * Declarations shared by the files of advice. A window has a device's allocations and frees from the end of one step to the end of the next; a place is an index of one. From similar windows only the one with the largest
+ * peak is kept, and only a few of these. A remedy is a list of changes to a window: bytes added or
+ * removed at a place. Replaying the window with its changes gives the new peak.
  */
 #include "advice/advice.h"
 #include "lib/map64.h"
 #include "record/dict.h"
 
 #define WINDOWS_KEPT 4
-#define WINDOW_MOVES                                                                               \
-	(UINT32_C(1) << 21) /* allocations and frees; a longer one is not gone through */
+/* Most allocations and frees of a window; a longer one is not replayed. */
+#define WINDOW_MOVES (UINT32_C(1) << 21)
 #define NEVER UINT32_MAX
 
 struct ablock {
 	uint64_t addr, size;
-	uint64_t window; /* number of the one that it was born in; 0: it was there before the first
-			    event */
-	uint64_t tensor_size; /* bytes, as the program's objects have it; 0: they say nothing of it */
-	uint32_t place;	      /* in that window */
-	uint32_t born,
-		gone; /* place in this window; born 0: before; gone NEVER: it is there at the end */
-	uint32_t stack, node, module, thread; /* module: of the stack, or of the node */
-	uint32_t name, owner; /* of the tensor: string, and the module that it belongs to */
-	uint32_t epoch;	      /* of forward, in which it came or after which */
+	uint64_t window; /* number of the window of its allocation; 0: before the first event */
+	/* bytes of its tensor according to the program's objects; 0: unknown */
+	uint64_t tensor_size;
+	uint32_t place; /* place of its allocation in that window */
+	/* Places in the current window. born 0: allocated before; gone NEVER: live at the end. */
+	uint32_t born, gone;
+	uint32_t stack, node, module, thread; /* module: from the stack or the node */
+	uint32_t name, owner;		      /* tensor's name (string) and owning module */
+	uint32_t epoch;			      /* number of the latest forward at the allocation */
 	uint8_t phase, walk;
-	uint8_t after; /* forward, backward or optimizer, which came last before it; PHASE_NR: none */
-	uint8_t category, item; /* enum category; bytes of an element, 0: not known */
+	uint8_t after; /* latest of forward, backward and optimizer before it; PHASE_NR: none */
+	uint8_t category, item; /* category: enum category; item: bytes of an element, 0: unknown */
 };
 
-/* Of one size, as far as can be told: a large block may have what was not worth splitting off
- * beyond what was asked for. */
+/* True if two blocks have the same size, as far as it is known. The allocator may leave a remainder
+ * of up to 1 MiB in a large block. */
 #define UNSPLIT (UINT64_C(1) << 20)
 static inline bool block__as_large(uint64_t a, uint64_t b)
 {
@@ -41,39 +40,41 @@ static inline bool block__as_large(uint64_t a, uint64_t b)
 }
 
 struct window {
-	uint64_t number; /* from 1 */
-	uint64_t base;	 /* allocated when it begins */
+	uint64_t number; /* number, from 1 */
+	uint64_t base;	 /* allocated bytes at its start */
 	uint64_t peak;
 	uint64_t signature;
-	uint32_t *moves; /* by place, from 1: 2 * the block's number, + 1 where it goes */
+	uint32_t *moves; /* block numbers by place, from 1: 2 * number, + 1 for a free */
 	struct ablock *blocks;
 	uint32_t n, nblocks;
 	size_t capmoves, capblocks;
-	uint32_t end; /* place behind the last one, where a step ended; NEVER: none did */
-	uint32_t oom; /* place of the last move before the first out of memory in it; 0: there was
-			 none */
-	bool known;   /* base and peak are */
-	bool part;    /* of a step that is too long */
-	bool stepped; /* a step ended where it begins */
+	uint32_t end; /* place after the last one; NEVER: no step ended the window */
+	uint32_t oom; /* place of the last move before its first out-of-memory error; 0: none */
+	bool known;   /* true if base and peak are known */
+	bool part;    /* true if it is a part of a step that is too long */
+	bool stepped; /* true if a step ended at its start */
 };
 
-struct track { /* of a device */
+/* The allocations of one device. */
+struct track {
 	struct device device;
-	struct map64 *at; /* address -> 2 * number, + 1 where it was born in the window under way;
-			     else among the old */
+	/* address -> 2 * number, + 1 if allocated in the current window; otherwise the number is in
+	 * old. */
+	struct map64 *at;
 	struct ablock *old;
-	uint32_t nold, free1; /* free1: 1 + the first free one; the next is in its place */
+	/* free1: 1 + first unused entry of old; its place has the next one. */
+	uint32_t nold, free1;
 	size_t capold;
 	struct window now, kept[WINDOWS_KEPT];
 	uint32_t nkept;
-	uint64_t number;	/* of the window under way */
-	uint64_t total;		/* allocated */
-	uint64_t others;	/* the largest peak of a window that is not kept */
-	uint64_t unlike;	/* windows that are not kept, and unlike those that are */
-	struct ablock *lasting; /* what was live when the last step ended, and what of the rest the
-				   program's objects named */
+	uint64_t number; /* number of the current window */
+	uint64_t total;	 /* allocated bytes */
+	uint64_t others; /* largest peak of a window that is not kept */
+	/* Blocks that were live at the end of the last step, and later ones that the program's
+	 * objects name. */
+	struct ablock *lasting;
 	uint32_t nlasting;
-	struct map64 *lasting_at; /* window and place -> number */
+	struct map64 *lasting_at; /* window and place -> index in lasting */
 	uint8_t after;
 	uint32_t epoch;
 	bool any, too_long;
@@ -85,65 +86,63 @@ struct advisor {
 	uint32_t ntracks;
 };
 
-/* --- window.c. Each returns 0 or -ENOMEM. */
+/* ---- window.c: all functions return 0 or -ENOMEM ---- */
 int track__new(struct device d, struct track **ret);
 void track__free(struct track *t);
 int track__event(struct track *t, const struct model *m, const struct event *e);
-int track__step(struct track *t); /* a step ended, or all did */
-/*
- * All events came. What was there when the last step ended is to be had from here on: a program
- * that ends gives back what it had, and that is no part of any step.
- */
+int track__step(struct track *t); /* ends a window with a step */
+/* Ends the last window. lasting then has the blocks that were live when the last step ended. Frees
+ * at the end of the program belong to no step. */
 int track__end(struct track *t);
-/* Of that: i from 0, in no order. NULL: no more. */
+/* Returns the next lasting block and advances *i, which starts at 0. NULL: no more. The order is
+ * undefined. */
 const struct ablock *track__lasting(const struct track *t, uint32_t *i);
-/* Is this block of a window part of it? */
+/* True if a block of a window is among the lasting blocks. */
 bool track__lasts(const struct track *t, const struct ablock *b);
 
 struct change {
-	uint32_t at; /* before the move at this place; 0: from the beginning */
-	bool once;   /* for a moment */
+	uint32_t at; /* place of the move that it precedes; 0: from the start */
+	bool once;   /* true: only for a moment */
 	int64_t bytes;
 };
 
 struct changes {
 	struct change *all;
 	size_t n, cap;
-	int err; /* -ENOMEM: some are missing */
+	int err; /* -ENOMEM: changes are missing */
 };
 void changes__add(struct changes *c, uint32_t at, int64_t bytes, bool once);
-/* So many bytes fewer. Of any number, as recordings may have any. */
+/* Negates bytes. Works for any number, because a recording may contain any. */
 static inline int64_t changes__less(uint64_t bytes)
 {
 	return (int64_t)(0 - bytes);
 }
-/* A block would not be there from one place on; at the other it would be there again, or it goes
- * there in any case. */
+/* Removes a block at place from, and restores it at place to, unless it is freed before. */
 void changes__absent(struct changes *c, const struct ablock *b, uint32_t from, uint32_t to);
-/* The peak of a window with them; sorts them. */
+/* Returns the peak of a window with the changes, which it sorts. */
 uint64_t window__peak(const struct window *w, struct changes *c);
 
-/* --- modules.c: which module is an instance of what is repeated */
+/* ---- modules.c: groups of repeated modules ---- */
 struct instances {
-	uint32_t *of; /* by level and module: 1 + its instance */
+	uint32_t *of; /* 1 + instance, by level and module */
 	uint32_t nmodules, levels;
 	struct instance {
-		uint32_t module; /* dict number; 0: the recording does not have it itself */
+		uint32_t module; /* dict number; 0: not in the recording */
 		uint32_t group;
 	} * all;
 	uint32_t n;
 	struct instance_group {
-		char *pattern;	 /* "blocks.*" */
-		const char *cls; /* "" where it is not known */
+		char *pattern;	 /* name pattern, such as "blocks.*" */
+		const char *cls; /* class; "": unknown */
 		uint32_t n, level;
 	} * groups;
 	uint32_t ngroups;
 };
-int instances__find(const struct dict *d,
-		    struct instances *ret); /* 0 or -ENOMEM; ret is to be freed in any case */
+/* Returns 0 or -ENOMEM. Free ret in both cases. */
+int instances__find(const struct dict *d, struct instances *ret);
 void instances__free(struct instances *s);
 
-/* --- what each kind of advice is made of: into list. 0 or -ENOMEM. */
+/* ---- the kinds of advice; each adds to list and returns 0 or -ENOMEM ---- */
 struct advising {
 	const struct advisor *v;
 	struct track *t;
@@ -152,41 +151,40 @@ struct advising {
 	const struct facts *f;
 	struct advice_list *list;
 	size_t cap;
-	uint64_t peak; /* the largest of all windows */
+	uint64_t peak; /* largest peak of all windows */
 };
 int advice_checkpoint(struct advising *a);
-int advice_lasting(struct advising *a); /* optimizer's state, buffers, buckets */
+int advice_lasting(struct advising *a); /* optimizer state, buffers, buckets */
 int advice_gradients(struct advising *a);
-int advice_step(struct advising *a); /* what lives within a step: optimizer's temporaries, logits,
-					outputs held */
+/* blocks that live within a step: the optimizer's temporaries, logits, held outputs */
+int advice_step(struct advising *a);
 int advice_lasting__cached(struct advising *a, const struct model_device *d);
 
-/*
- * A remedy, as changes to each kept window, by its place among those: what the peak would be. Where
- * a window that is not kept had a larger one, *sure is false.
- */
+/* A remedy: its changes to each kept window. remedy__peak() gives the new peak; *sure is false if a
+ * window that is not kept had a larger one. */
 struct remedy {
 	struct changes c[WINDOWS_KEPT];
 };
 int remedy__peak(const struct advising *a, struct remedy *r, uint64_t *after, bool *sure);
 void remedy__free(struct remedy *r);
 /*
- * The same, and where it saves enough into the list. *of: kind, figure and the texts, which it
- * takes; an exact figure becomes an upper bound where it is not sure. 0 or -ENOMEM.
+ * Adds the remedy to the list if it saves enough. *of has kind, figure and texts, which the
+ * function takes over. An exact figure that is not sure becomes an upper bound. Returns 0 or
+ * -ENOMEM.
  */
 int remedy__advise(struct advising *a, struct remedy *r, struct advice *of);
-int advising__add(struct advising *a,
-		  const struct advice *of); /* the texts are the list's then, also on -ENOMEM */
+/* Adds an entry to the list, which takes over the texts, also on -ENOMEM. */
+int advising__add(struct advising *a, const struct advice *of);
 
-/* Is one of the frames of a file whose path ends so, in a function whose name, without its class,
- * begins so (NULL: any)? */
+/* True if a frame's file path ends with `file` and its function's name, without the class, starts
+ * with `func` (NULL: any). */
 bool advice_lasting__stack_is_in(const struct dict *d, uint32_t stack, const char *file,
 				 const char *func);
 
-/* Texts: NULL on ENOMEM. Names of the target's in them are cleaned. */
-char *advice__say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-char *advice__line(const struct advising *a,
-		   uint32_t stack); /* "train.py:41 (step)"; "" where there is none */
+/* Texts, allocated; NULL if memory is short. The target's names in them are cleaned. */
+char *advice__format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Returns a line such as "train.py:41 (step)"; "": none. */
+char *advice__line(const struct advising *a, uint32_t stack);
 const char *advice__bytes(char buf[24], uint64_t bytes);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What stays from step to step: the optimizer's state, buffers, the buckets of
- * DistributedDataParallel; what is reserved. */
+/* Advice about memory that lasts from step to step: optimizer state, buffers, the buckets of
+ * DistributedDataParallel, and reserved bytes. */
 #include "advice/internal.h"
 
 #include <errno.h>
@@ -9,12 +9,12 @@
 
 #include "lib/array.h"
 
-#define ROUND 512 /* the allocator's */
-#define SMALL_STATE                                                                                \
-	4096 /* elements: what has less stays as it is in the 8-bit optimizers there are */
-#define STATE_BLOCK 256 /* elements that have one scale of 4 bytes there */
+#define ROUND 512 /* rounding of the allocator, bytes */
+/* Elements; 8-bit optimizers leave smaller states unchanged. */
+#define SMALL_STATE 4096
+#define STATE_BLOCK 256 /* elements per 4-byte scale in an 8-bit state */
 
-/* A block that stays would have so many bytes less: in all kept windows that it is in. */
+/* Shrinks a lasting block by some bytes in all kept windows that contain it. */
 static void shrink(const struct track *t, struct remedy *r, const struct ablock *b, uint64_t less)
 {
 	for (uint32_t i = 0; i < t->nkept; i++)
@@ -29,9 +29,9 @@ static uint64_t rounded(uint64_t bytes)
 	return (bytes + ROUND - 1) / ROUND * ROUND;
 }
 
-/* ---- the optimizer's state ---- */
+/* ---- optimizer state ---- */
 
-/* "AdamW" of "AdamW exp_avg of layers.3.weight" */
+/* Splits a name such as "AdamW exp_avg of layers.3.weight"; *optimizer is the length of "AdamW". */
 static bool is_moment_by_name(const char *name, size_t *optimizer)
 {
 	const char *p = strchr(name, ' ');
@@ -42,8 +42,7 @@ static bool is_moment_by_name(const char *name, size_t *optimizer)
 	return true;
 }
 
-/* Where nothing names it: Adam's own makes two for a parameter, of the same kind as that, in its
- * first step. */
+/* Recognizes a moment without a name: Adam allocates both for a parameter in its first step. */
 static bool is_moment_by_line(const struct dict *d, const struct ablock *b)
 {
 	return b->window && b->phase == PHASE_OPTIMIZER && !b->name && b->size > ROUND &&
@@ -53,16 +52,15 @@ static bool is_moment_by_line(const struct dict *d, const struct ablock *b)
 
 struct moments {
 	uint64_t n, bytes, less8, less16;
-	uint32_t of_parameters; /* bytes of an element of all parameters; 0: they differ, or are not
-				   known */
-	bool guessed;		/* the size of an element is not known of all */
-	bool by_line;		/* some have no name */
-	const char *optimizer;	/* a name that begins with it */
+	uint32_t of_parameters; /* bytes per element of all parameters; 0: different or unknown */
+	bool guessed;		/* true if some element sizes are unknown */
+	bool by_line;		/* true if some moments have no name */
+	const char *optimizer;	/* text that starts with the optimizer's name */
 	size_t len;
 };
 
-/* Bytes of a moment in 8 bit: one an element, and the scales. Both are tensors of their own. */
-static uint64_t in_8bit(uint64_t elements)
+/* Bytes of a moment in 8 bit: one per element, plus the scales, which are a separate tensor. */
+static uint64_t bytes_in_8bit(uint64_t elements)
 {
 	return rounded(elements) + rounded((elements + STATE_BLOCK - 1) / STATE_BLOCK * 4);
 }
@@ -80,7 +78,7 @@ static void add_moment(const struct track *t, const struct ablock *b, struct mom
 		return;
 	if (item > 2 && rounded(elements * 2) < b->size)
 		m->less16 += b->size - rounded(elements * 2);
-	small = in_8bit(elements);
+	small = bytes_in_8bit(elements);
 	if (elements < SMALL_STATE || small >= b->size)
 		return;
 	m->less8 += b->size - small;
@@ -127,11 +125,12 @@ static int advise_state(struct advising *a)
 		struct advice of = { .kind = ADVICE_OPTIMIZER_8BIT,
 				     .figure = m.guessed ? ADVICE_UP_TO : ADVICE_ESTIMATE };
 
-		of.text = advice__say("optimizer state in 8 bit: bitsandbytes.optim.AdamW8bit or "
-				      "torchao.optim.AdamW8bit instead of %.*s",
-				      (int)m.len, m.optimizer);
-		of.where = advice__say("%s", "");
-		of.basis = advice__say(
+		of.text = advice__format(
+			"optimizer state in 8 bit: bitsandbytes.optim.AdamW8bit or "
+			"torchao.optim.AdamW8bit instead of %.*s",
+			(int)m.len, m.optimizer);
+		of.where = advice__format("%s", "");
+		of.basis = advice__format(
 			"%llu moments%s have %s; one byte an element and a scale for each %d are "
 			"%s less%s%s%s",
 			(unsigned long long)m.n, m.by_line ? ", by the line that made them," : "",
@@ -139,7 +138,7 @@ static int advise_state(struct advising *a)
 			m.guessed ? ", if they are float32, which the recording does not say" : "",
 			m.less16 ? "; in bfloat16 " : "",
 			m.less16 ? advice__bytes(less16, m.less16) : "");
-		of.costs = advice__say("a less exact state");
+		of.costs = advice__format("a less exact state");
 		err = remedy__advise(a, &r, &of);
 	}
 	remedy__free(&r);
@@ -155,7 +154,7 @@ static const char *last_part(const char *name)
 	return dot ? dot + 1 : name;
 }
 
-/* What a module keeps of what it has seen is its own. */
+/* True for statistics of a module, which modules cannot share. */
 static bool is_own(const char *name)
 {
 	return !strncmp(name, "running_", 8) || !strncmp(name, "num_batches", 11);
@@ -189,7 +188,7 @@ static bool are_alike(const struct sorted *a, const struct sorted *b)
 	return !strcmp(a->name, b->name) && !strcmp(a->cls, b->cls) && a->b->size == b->b->size;
 }
 
-static int say_buffers(struct advising *a, const struct buffers *s, size_t from, size_t to)
+static int advise_alike(struct advising *a, const struct buffers *s, size_t from, size_t to)
 {
 	struct remedy r = { 0 };
 	char each[24];
@@ -199,15 +198,15 @@ static int say_buffers(struct advising *a, const struct buffers *s, size_t from,
 
 	for (size_t i = from + 1; i < to; i++)
 		shrink(a->t, &r, s->all[i].b, s->all[i].b->size);
-	of.text = advice__say(
+	of.text = advice__format(
 		"one buffer for all, if they hold the same: make %s once and hand it to each %s",
 		s->all[from].name, *s->all[from].cls ? s->all[from].cls : "module");
-	of.where = advice__say("%s in %s and %zu more (%s)", s->all[from].name,
-			       dict__str(a->d, m.name), to - from - 1,
-			       *s->all[from].cls ? s->all[from].cls : "class not known");
-	of.basis = advice__say("%zu buffers of %s, each in memory of its own; whether they hold "
-			       "the same is not known",
-			       to - from, advice__bytes(each, s->all[from].b->size));
+	of.where = advice__format("%s in %s and %zu more (%s)", s->all[from].name,
+				  dict__str(a->d, m.name), to - from - 1,
+				  *s->all[from].cls ? s->all[from].cls : "class not known");
+	of.basis = advice__format("%zu buffers of %s, each in memory of its own; whether they hold "
+				  "the same is not known",
+				  to - from, advice__bytes(each, s->all[from].b->size));
 	err = remedy__advise(a, &r, &of);
 	remedy__free(&r);
 	return err;
@@ -237,7 +236,7 @@ static int advise_buffers(struct advising *a)
 		for (k = i + 1; k < s.n && are_alike(&s.all[i], &s.all[k]); k++)
 			;
 		if (k - i > 1)
-			err = say_buffers(a, &s, i, k);
+			err = advise_alike(a, &s, i, k);
 	}
 	free(s.all);
 	return err;
@@ -245,8 +244,6 @@ static int advise_buffers(struct advising *a)
 
 /* ---- buckets ---- */
 
-/* Is one of the frames of this file, and, where func is not NULL, of a function whose name ends so?
- */
 bool advice_lasting__stack_is_in(const struct dict *d, uint32_t stack, const char *file,
 				 const char *func)
 {
@@ -276,8 +273,8 @@ static bool is_bucket(const struct advising *a, const struct ablock *b)
 					    "_pre_forward"));
 }
 
-/* Gradients would lie in the buckets, which are there all the time: what backward makes is copied
- * there and given back. */
+/* Applies gradient_as_bucket_view to a window: gradients lie in the buckets, which exist all the
+ * time. Backward copies its results there and frees them. */
 static void without_gradients(const struct window *w, const struct track *t, struct changes *ch)
 {
 	for (uint32_t k = 0; k < w->nblocks; k++) {
@@ -292,7 +289,7 @@ static void without_gradients(const struct window *w, const struct track *t, str
 	}
 }
 
-/* Gradients that are views of buckets are one tensor there: "grad of a and 12 more". */
+/* Gradients that are already views of buckets have names such as "grad of a and 12 more". */
 static int advise_buckets(struct advising *a)
 {
 	uint64_t buckets = 0, parameters = 0, viewed = 0, n = 0;
@@ -308,19 +305,20 @@ static int advise_buckets(struct advising *a)
 		}
 		parameters += b->category == CATEGORY_PARAMETER ? b->size : 0;
 	}
-	/* The parameters that take part are those of the buckets; there may be others. */
+	/* The buckets cover the parameters that take part, not necessarily all. */
 	if (n && !viewed && buckets <= parameters + parameters / 8 && buckets >= parameters / 8) {
 		char bytes[24];
 		struct advice of = { .kind = ADVICE_DDP_BUCKETS, .figure = ADVICE_ESTIMATE };
 
 		for (uint32_t i = 0; i < a->t->nkept; i++)
 			without_gradients(&a->t->kept[i], a->t, &r.c[i]);
-		of.text = advice__say("gradients as views of DDP's buckets: "
-				      "DistributedDataParallel(..., gradient_as_bucket_view=True)");
-		of.where = advice__say("%s", "");
-		of.basis = advice__say("%llu buckets hold %s, the gradients have as much again",
-				       (unsigned long long)n, advice__bytes(bytes, buckets));
-		of.costs = advice__say("gradients cannot be detached in place");
+		of.text = advice__format(
+			"gradients as views of DDP's buckets: "
+			"DistributedDataParallel(..., gradient_as_bucket_view=True)");
+		of.where = advice__format("%s", "");
+		of.basis = advice__format("%llu buckets hold %s, the gradients have as much again",
+					  (unsigned long long)n, advice__bytes(bytes, buckets));
+		of.costs = advice__format("gradients cannot be detached in place");
 		err = remedy__advise(a, &r, &of);
 	}
 	remedy__free(&r);
@@ -350,10 +348,10 @@ int advice_lasting__cached(struct advising *a, const struct model_device *d)
 	if (!spare || spare < d->peak_reserved / 20)
 		return 0;
 	of.after = d->peak_allocated;
-	of.text = advice__say("other settings of the allocator (PYTORCH_CUDA_ALLOC_CONF): "
-			      "`memtrace-bpf replay FILE --search` tries them");
-	of.where = advice__say("%s", "");
-	of.basis = advice__say("the largest reserved less the largest allocated: what the "
-			       "allocator keeps beyond what is in use");
+	of.text = advice__format("other settings of the allocator (PYTORCH_CUDA_ALLOC_CONF): "
+				 "`memtrace-bpf replay FILE --search` tries them");
+	of.where = advice__format("%s", "");
+	of.basis = advice__format("the largest reserved less the largest allocated: what the "
+				  "allocator keeps beyond what is in use");
 	return advising__add(a, &of);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What of a model is repeated: modules with a number for a name, as nn.ModuleList and nn.Sequential
- * give them
- * ("blocks.3"). Those of one class, as many numbers deep, are a group: "layer1.0" and "layer4.2"
- * are both a Bottleneck.
+ * Groups of repeated modules: modules whose name is a number, as in nn.ModuleList and nn.Sequential
+ * ("blocks.3"). A group has one class and one number of numeric name parts: "layer1.0" and
+ * "layer4.2" are both a Bottleneck.
  */
 #include "advice/internal.h"
 
@@ -29,12 +28,14 @@ struct search {
 	struct instances *s;
 	struct named *by_name;
 	uint32_t n;
-	struct prefix { /* of an instance */
+	/* Name of an instance. */
+	struct prefix {
 		const char *root, *name;
 		size_t len;
 		uint32_t instance;
-	} last[LEVELS]; /* modules come in order of their names, so those of one instance one after
-			   the other */
+		/* Latest instance per level. Modules come in order of their names, so those of one
+		 * instance are adjacent. */
+	} last[LEVELS];
 	size_t capall, capgroups;
 };
 
@@ -46,7 +47,7 @@ static int by_name(const void *x, const void *y)
 	return c ? c : strcmp(a->name, b->name);
 }
 
-/* How long the part of name is that ends with its level-th number; 0: it has not so many. */
+/* Length of the part of name up to its level-th number; 0: too few numbers. */
 static size_t prefix_length(const char *name, uint32_t level)
 {
 	const char *p = name;
@@ -62,7 +63,7 @@ static size_t prefix_length(const char *name, uint32_t level)
 	}
 }
 
-/* The module of that name; 0: the recording does not have it. */
+/* Returns the module of that name; 0: not in the recording. */
 static uint32_t module_named(const struct search *s, const char *root, const char *name, size_t len)
 {
 	size_t lo = 0, hi = s->n;
@@ -85,7 +86,7 @@ static uint32_t module_named(const struct search *s, const char *root, const cha
 	return 0;
 }
 
-/* "blocks.*" of "blocks.3". NULL on ENOMEM. */
+/* Makes "blocks.*" from "blocks.3". NULL if memory is short. */
 static char *pattern_of(const char *name, size_t len)
 {
 	char *p = malloc(len + 1), *out = p;
@@ -113,8 +114,7 @@ static char *pattern_of(const char *name, size_t len)
 	return p;
 }
 
-/* "layer1.*, layer2.*": names that a group's pattern does not have yet are added, as long as it is
- * short. */
+/* Adds a name's pattern to those of the group ("layer1.*, layer2.*") while the list is short. */
 static int add_pattern(struct instance_group *g, const char *name, size_t len)
 {
 	char *one = pattern_of(name, len), *all;
@@ -139,7 +139,7 @@ static int add_pattern(struct instance_group *g, const char *name, size_t len)
 	return 0;
 }
 
-/* UINT32_MAX: no room, or -ENOMEM in *err. */
+/* Returns UINT32_MAX if the table is full, or with -ENOMEM in *err. */
 static uint32_t group_of(struct search *s, const char *cls, uint32_t level, const char *name,
 			 size_t len, int *err)
 {
@@ -162,8 +162,8 @@ static uint32_t group_of(struct search *s, const char *cls, uint32_t level, cons
 	return i;
 }
 
-/* The instance that the first len characters of a module's name are. 0, *ret from 1; 0: none. Or
- * -ENOMEM. */
+/* Finds or adds the instance named by the first len characters of a module's name. *ret: its number
+ * from 1, or 0: none. Returns 0 or -ENOMEM. */
 static int instance_of(struct search *s, const struct named *m, size_t len, uint32_t level,
 		       uint32_t *ret)
 {

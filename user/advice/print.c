@@ -9,7 +9,7 @@
 #define INDENT 14
 #define LEAST_WIDTH 60
 
-/* Words of s in lines of so many columns; the first one begins where the cursor is. */
+/* Prints the words of s in lines of this width; the first line starts at the cursor. */
 static void wrap(FILE *out, const char *s, unsigned width)
 {
 	unsigned at = INDENT;
@@ -37,7 +37,7 @@ static void wrap(FILE *out, const char *s, unsigned width)
 	fputc('\n', out);
 }
 
-static const char *before(enum advice_figure f)
+static const char *qualifier(enum advice_figure f)
 {
 	return f == ADVICE_EXACT ? "" : f == ADVICE_ESTIMATE ? "about" : "up to";
 }
@@ -48,12 +48,13 @@ static void print_one(FILE *out, const struct advice *a, unsigned width)
 
 	fprintf(out, "  %10s  ", text__bytes(saves, sizeof(saves), a->saves));
 	wrap(out, a->text, width);
-	snprintf(line, sizeof(line), "%s%s%s%s", before(a->figure), *before(a->figure) ? "; " : "",
+	snprintf(line, sizeof(line), "%s%s%s%s", qualifier(a->figure),
+		 *qualifier(a->figure) ? "; " : "",
 		 a->of_reserved ? "of what is reserved, which would be " : "the peak would be ",
 		 text__bytes(after, sizeof(after), a->after));
 	fprintf(out, "%*s", INDENT, "");
 	wrap(out, line, width);
-	/* One pattern of modules is in the text. */
+	/* The text already has a single pattern of modules. */
 	if (*a->where && (a->kind != ADVICE_CHECKPOINT || strchr(a->where, ','))) {
 		bool modules = a->kind == ADVICE_BUFFERS || a->kind == ADVICE_CHECKPOINT;
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What comes and goes within a step: the optimizer's temporaries, logits, outputs that a variable
- * holds. */
+/* Advice about memory that comes and goes within a step: the optimizer's temporaries, logits, and
+ * outputs held by a variable. */
 #include "advice/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The window that has the peak. */
-static const struct window *of_peak(const struct advising *a)
+/* Returns the window with the largest peak. */
+static const struct window *peak_window(const struct advising *a)
 {
 	const struct window *w = &a->t->kept[0];
 
@@ -20,8 +20,8 @@ static const struct window *of_peak(const struct advising *a)
 
 /* ---- foreach ---- */
 
-/* The implementations that torch.optim takes all parameters together with: "_multi_tensor_adamw".
- * NULL: it is none. */
+/* Returns "adamw" for a stack in "_multi_tensor_adamw", which handles all parameters at once;
+ * otherwise NULL. */
 static const char *foreach_of(const struct dict *d, uint32_t stack)
 {
 	struct dict_stack s = dict__get_stack(d, stack);
@@ -61,7 +61,7 @@ static int advise_foreach(struct advising *a)
 		for (uint32_t k = 0; k < w->nblocks; k++) {
 			const struct ablock *b = &w->blocks[k];
 
-			/* What stays is state. */
+			/* Blocks that stay are state. */
 			if (!b->born || b->gone == NEVER || b->phase != PHASE_OPTIMIZER ||
 			    !(one = foreach_of(a->d, b->stack)))
 				continue;
@@ -69,7 +69,7 @@ static int advise_foreach(struct advising *a)
 			changes__add(&r.c[i], b->gone + 1, (int64_t)b->size, false);
 			optimizer = one;
 			stack = b->stack;
-			n += w == of_peak(a);
+			n += w == peak_window(a);
 			largest = b->size > largest ? b->size : largest;
 		}
 	}
@@ -79,17 +79,18 @@ static int advise_foreach(struct advising *a)
 				     .figure = fused ? ADVICE_EXACT : ADVICE_UP_TO };
 		char bytes[24];
 
-		of.text = fused ? advice__say("one kernel for the optimizer's step: fused=True (or "
-					      "foreach=False, slower)")
-				: advice__say("the optimizer's step parameter by parameter: "
-					      "foreach=False");
+		of.text = fused ? advice__format(
+					  "one kernel for the optimizer's step: fused=True (or "
+					  "foreach=False, slower)")
+				: advice__format("the optimizer's step parameter by parameter: "
+						 "foreach=False");
 		of.where = advice__line(a, stack);
-		of.basis = advice__say(
+		of.basis = advice__format(
 			"%llu temporary block%s of %s in the step of the peak, up to %s each",
 			(unsigned long long)n, n == 1 ? "" : "s", optimizer,
 			advice__bytes(bytes, largest));
 		if (!fused)
-			of.costs = advice__say("a slower step of the optimizer");
+			of.costs = advice__format("a slower step of the optimizer");
 		err = remedy__advise(a, &r, &of);
 	}
 	remedy__free(&r);
@@ -100,7 +101,7 @@ static int advise_foreach(struct advising *a)
 
 #define PARTS 4
 
-static bool of_cross_entropy(const struct advising *a, const struct ablock *b)
+static bool is_from_cross_entropy(const struct advising *a, const struct ablock *b)
 {
 	return b->born && b->phase != PHASE_BACKWARD &&
 	       advice_lasting__stack_is_in(a->d, b->stack, "torch/nn/functional.py",
@@ -108,8 +109,9 @@ static bool of_cross_entropy(const struct advising *a, const struct ablock *b)
 }
 
 /*
- * The largest block that a cross entropy makes in forward: its log-probabilities are as large as the
- * logits. 0: there is none, or so many alike in one forward that it is computed in parts already.
+ * Returns the size of the largest block that a cross entropy allocates in forward. Its
+ * log-probabilities have the size of the logits. Returns 0 if there is no such block, or if several
+ * similar ones show that the loss is already computed in parts.
  */
 static uint64_t logits_size(const struct advising *a, const struct window *w, uint32_t *stack)
 {
@@ -119,14 +121,14 @@ static uint64_t logits_size(const struct advising *a, const struct window *w, ui
 	for (uint32_t i = 0; i < w->nblocks; i++) {
 		const struct ablock *b = &w->blocks[i];
 
-		if ((!largest || b->size > largest->size) && of_cross_entropy(a, b))
+		if ((!largest || b->size > largest->size) && is_from_cross_entropy(a, b))
 			largest = b;
 	}
 	for (uint32_t i = 0; largest && i < w->nblocks; i++) {
 		const struct ablock *b = &w->blocks[i];
 
 		parts += b->epoch == largest->epoch && b->size >= largest->size / 2 &&
-			 of_cross_entropy(a, b);
+			 is_from_cross_entropy(a, b);
 	}
 	if (!largest || parts >= PARTS)
 		return 0;
@@ -134,7 +136,7 @@ static uint64_t logits_size(const struct advising *a, const struct window *w, ui
 	return largest->size;
 }
 
-/* As large as the logits, also in half or twice as wide a type, or a position a sequence less. */
+/* True for sizes near the logits': the same, or in a type of half or double width. */
 static bool as_large(uint64_t size, uint64_t logits)
 {
 	for (uint64_t times = 1; times <= 4; times *= 2) {
@@ -146,7 +148,7 @@ static bool as_large(uint64_t size, uint64_t logits)
 	return false;
 }
 
-/* Of the model's last layer, or of the loss: neither is inside of what is repeated. */
+/* True for a block of the model's last layer or of the loss: not within a repeated module. */
 static bool is_logits(const struct ablock *b, const struct instances *s, uint64_t logits)
 {
 	bool inside = b->module < s->nmodules && s->of[b->module];
@@ -178,7 +180,7 @@ static int advise_logits(struct advising *a)
 				     false);
 			changes__add(&r.c[i], b->gone + 1, (int64_t)(b->size - b->size / CHUNKS),
 				     false);
-			n += w == of_peak(a);
+			n += w == peak_window(a);
 		}
 		logits = size > logits ? size : logits;
 	}
@@ -186,14 +188,17 @@ static int advise_logits(struct advising *a)
 		char bytes[24];
 		struct advice of = { .kind = ADVICE_LOGITS, .figure = ADVICE_UP_TO };
 
-		of.text = advice__say("cross entropy in parts: head and loss together, for some of "
-				      "the positions at a time (a fused linear "
-				      "cross entropy, or torch.utils.checkpoint around both)");
+		of.text = advice__format(
+			"cross entropy in parts: head and loss together, for some of "
+			"the positions at a time (a fused linear "
+			"cross entropy, or torch.utils.checkpoint around both)");
 		of.where = advice__line(a, stack);
-		of.basis = advice__say("%u block%s of about %s in the step of the peak; reckoned "
-				       "with %d parts of them",
-				       n, n == 1 ? "" : "s", advice__bytes(bytes, logits), CHUNKS);
-		of.costs = advice__say("logits are computed twice where the parts are not fused");
+		of.basis = advice__format(
+			"%u block%s of about %s in the step of the peak; reckoned "
+			"with %d parts of them",
+			n, n == 1 ? "" : "s", advice__bytes(bytes, logits), CHUNKS);
+		of.costs = advice__format(
+			"logits are computed twice where the parts are not fused");
 		err = remedy__advise(a, &r, &of);
 	}
 	remedy__free(&r);
@@ -201,13 +206,10 @@ static int advise_logits(struct advising *a)
 	return err;
 }
 
-/* ---- outputs that are held ---- */
+/* ---- held outputs ---- */
 
-/*
- * The backward that follows a place: where it begins, NEVER if there is none, and where the next
- * allocation after it is made, or the step ends. What is given back in between may have been held
- * by it.
- */
+/* Finds the first backward after a place. Returns its start, or NEVER; *end: the next allocation
+ * after it, or the end of the step. Blocks freed until then may have belonged to autograd. */
 static uint32_t backward_after(const struct window *w, uint32_t place, uint32_t *end)
 {
 	uint32_t begin = NEVER;
@@ -233,8 +235,7 @@ static bool from_forward(const struct ablock *b)
 	return b->phase == PHASE_FORWARD || (b->phase == PHASE_OTHER && b->after == PHASE_FORWARD);
 }
 
-/* Held over into the next step: the window begins with it, and gives it back when its variable gets
- * another value. */
+/* True for a block that was held from the step before until its variable got a new value. */
 static bool is_held_over(const struct window *w, const struct ablock *b)
 {
 	return !b->born && b->window && b->window + 1 == w->number && w->stepped &&
@@ -244,11 +245,12 @@ static bool is_held_over(const struct window *w, const struct ablock *b)
 
 struct held {
 	uint64_t bytes, largest, n;
-	uint64_t over; /* bytes held over from the step before */
+	uint64_t over; /* bytes held from the step before */
 	uint32_t stack;
 };
 
-/* Was one like it held over into this window? Then this one is into the next. */
+/* True if the window started with a similar held block, so this one is held into the next
+ * window. */
 static bool has_precursor(const struct window *w, const struct ablock *of)
 {
 	for (uint32_t i = 0; i < w->nblocks; i++) {
@@ -261,10 +263,8 @@ static bool has_precursor(const struct window *w, const struct ablock *of)
 	return false;
 }
 
-/*
- * What is left of a step's forward beyond its backward is held by a variable, in this step and on
- * into the next. In this step it would go with the beginning of backward at the earliest.
- */
+/* Removes the blocks of forward that outlive their backward, because a variable holds them. With
+ * the remedy such a block would be freed at the start of backward. */
 static void change_held(const struct track *t, const struct window *w, struct changes *ch,
 			struct held *h)
 {
@@ -284,8 +284,8 @@ static void change_held(const struct track *t, const struct window *w, struct ch
 			begin = backward_after(w, b->born, &end);
 		if (begin == NEVER || b->gone <= end)
 			continue;
-		/* What stays for good is something else; of the last step nobody knows what would
-		 * have stayed. */
+		/* A block that stays for good has another cause, unless a similar one shows the
+		 * pattern. */
 		if (b->gone == NEVER && track__lasts(t, b) && !has_precursor(w, b))
 			continue;
 		changes__absent(ch, b, begin, b->gone);
@@ -315,15 +315,15 @@ static int advise_held(struct advising *a)
 		char bytes[24];
 		struct advice of = { .kind = ADVICE_OUTPUTS_HELD, .figure = ADVICE_UP_TO };
 
-		of.text = advice__say(
+		of.text = advice__format(
 			"let go of the output when the loss is there: del it before backward");
 		of.where = advice__line(a, most.stack);
-		of.basis = advice__say("%llu block%s of forward with %s %s still there when the "
-				       "optimizer's step begins: held by a "
-				       "variable, not by autograd",
-				       (unsigned long long)most.n, most.n == 1 ? "" : "s",
-				       advice__bytes(bytes, most.bytes),
-				       most.n == 1 ? "is" : "are");
+		of.basis = advice__format("%llu block%s of forward with %s %s still there when the "
+					  "optimizer's step begins: held by a "
+					  "variable, not by autograd",
+					  (unsigned long long)most.n, most.n == 1 ? "" : "s",
+					  advice__bytes(bytes, most.bytes),
+					  most.n == 1 ? "is" : "are");
 		err = remedy__advise(a, &r, &of);
 	}
 	remedy__free(&r);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a device's allocator did, step by step: the steps with the largest peaks, block by block. */
+/* Records each device's allocations by step, and keeps the steps with the largest peaks block by
+ * block. */
 #include "advice/internal.h"
 
 #include <errno.h>
@@ -97,24 +98,23 @@ static void swap(struct window *a, struct window *b)
 	*b = w;
 }
 
-static void not_kept(struct track *t, const struct window *w)
+static void note_dropped(struct track *t, const struct window *w)
 {
 	if (w->peak > t->others)
 		t->others = w->peak;
-	t->unlike++;
 }
 
-/* The window under way is kept, or not; what is in t->now then is of no use but for its memory. */
-static void keep(struct track *t)
+/* Keeps or drops the current window. Afterwards t->now has only reusable memory. */
+static void keep_or_drop(struct track *t)
 {
 	struct window *w = &t->now, *least = NULL;
 
-	/* Where nothing is allocated, there is no more than at the end of the one before. */
+	/* A window without allocations cannot exceed the end of the one before. */
 	if (!w->known || !w->signature)
 		return;
 	if (w->part) {
 		t->too_long |= w->peak > t->others;
-		not_kept(t, w);
+		note_dropped(t, w);
 		return;
 	}
 	for (uint32_t i = 0; i < t->nkept; i++) {
@@ -133,13 +133,13 @@ static void keep(struct track *t)
 		*w = (struct window){ 0 };
 	} else if (w->peak > least->peak) {
 		swap(least, w);
-		not_kept(t, w);
+		note_dropped(t, w);
 	} else {
-		not_kept(t, w);
+		note_dropped(t, w);
 	}
 }
 
-/* What is live stays as what was there before the next window. */
+/* Ends the current window. Its live blocks become old blocks of the next one. */
 static int end_window(struct track *t, bool stepped, bool part)
 {
 	struct window *w = &t->now;
@@ -152,7 +152,7 @@ static int end_window(struct track *t, bool stepped, bool part)
 			err = put_old(t, w->blocks[i]);
 	if (err)
 		return err;
-	keep(t);
+	keep_or_drop(t);
 	w->n = w->nblocks = w->oom = 0;
 	w->signature = w->peak = 0;
 	w->known = false;
@@ -164,11 +164,11 @@ static int end_window(struct track *t, bool stepped, bool part)
 
 int track__step(struct track *t)
 {
-	/* What comes after the step is no part of it. */
+	/* Frees after the last step belong to no step. */
 	return end_window(t, true, false);
 }
 
-/* ---- what lasts ---- */
+/* ---- lasting blocks ---- */
 
 const struct ablock *track__lasting(const struct track *t, uint32_t *i)
 {
@@ -229,7 +229,7 @@ static int add_block(struct window *w, const struct ablock *b)
 	return 0;
 }
 
-/* Before a move, and after it with what is allocated then. */
+/* Sets base and peak before the first move of a window. */
 static void begin_move(struct track *t)
 {
 	struct window *w = &t->now;
@@ -306,8 +306,8 @@ static int alloc_block(struct track *t, const struct model *m, const struct even
 	return err;
 }
 
-/* It was there before the first event, or is told of again. */
-static int told(struct track *t, const struct event *e)
+/* Adds a block from before the first event; ignores a repeated one. */
+static int add_known(struct track *t, const struct event *e)
 {
 	struct ablock b = {
 		.addr = e->addr, .size = e->size, .phase = PHASE_OTHER, .after = PHASE_NR
@@ -316,11 +316,12 @@ static int told(struct track *t, const struct event *e)
 
 	if (known || (e->flags & BLOCK_PENDING && e->kind == EVENT_BLOCK))
 		return 0;
-	t->total += e->size; /* where the allocator carries totals, they come with the next event */
+	/* the next event corrects the total, if the allocator reports totals */
+	t->total += e->size;
 	return put_old(t, b);
 }
 
-static int tensor(struct track *t, const struct event *e)
+static int name_block(struct track *t, const struct event *e)
 {
 	struct ablock *b = block_at(t, e->addr);
 	uint8_t item = e->flags & TENSOR_ITEM;
@@ -329,7 +330,7 @@ static int tensor(struct track *t, const struct event *e)
 	if (!b && !(e->flags & CENSUS_FIRST))
 		return 0;
 	if (!b) {
-		err = told(t, e);
+		err = add_known(t, e);
 		b = err ? NULL : block_at(t, e->addr);
 		if (!b)
 			return err;
@@ -349,9 +350,9 @@ int track__event(struct track *t, const struct model *m, const struct event *e)
 
 	switch (e->kind) {
 	case EVENT_BLOCK:
-		return told(t, e);
+		return add_known(t, e);
 	case EVENT_TENSOR:
-		return tensor(t, e);
+		return name_block(t, e);
 	case EVENT_OOM:
 		w->oom = w->oom ? w->oom : w->n;
 		return 0;
@@ -366,7 +367,7 @@ int track__event(struct track *t, const struct model *m, const struct event *e)
 		if (err)
 			return err;
 	}
-	/* The allocator's own total counts: it has what nobody told of. */
+	/* Use the allocator's own total, because it includes unseen blocks. */
 	if (e->totals)
 		t->total = e->kind == EVENT_FREE    ? e->allocated + e->size
 			   : e->allocated > e->size ? e->allocated - e->size
@@ -374,7 +375,7 @@ int track__event(struct track *t, const struct model *m, const struct event *e)
 	begin_move(t);
 	if (e->kind == EVENT_FREE)
 		return free_block(t, e->addr, e->size);
-	if (block_at(t, e->addr)) { /* its end was not seen */
+	if (block_at(t, e->addr)) { /* the event of its free was lost */
 		err = free_block(t, e->addr, 0);
 		if (err)
 			return err;
@@ -382,7 +383,7 @@ int track__event(struct track *t, const struct model *m, const struct event *e)
 	return alloc_block(t, m, e);
 }
 
-/* ---- what would be ---- */
+/* ---- replaying with changes ---- */
 
 void changes__add(struct changes *c, uint32_t at, int64_t bytes, bool once)
 {
@@ -414,8 +415,8 @@ static int by_place(const void *x, const void *y)
 	return (a->bytes > b->bytes) - (a->bytes < b->bytes);
 }
 
-/* A recording may say any size: none of them ends us. */
-static int64_t plus(int64_t a, int64_t b)
+/* Adds modulo 2^64, because a recording may contain any size. */
+static int64_t add_wrapping(int64_t a, int64_t b)
 {
 	return (int64_t)((uint64_t)a + (uint64_t)b);
 }
@@ -430,16 +431,17 @@ uint64_t window__peak(const struct window *w, struct changes *c)
 	for (uint32_t p = 0; p <= w->n; p++) {
 		for (; k < c->n && c->all[k].at <= p; k++) {
 			if (!c->all[k].once)
-				total = plus(total, c->all[k].bytes);
-			else if (plus(total, c->all[k].bytes) > most)
-				most = plus(total, c->all[k].bytes);
+				total = add_wrapping(total, c->all[k].bytes);
+			else if (add_wrapping(total, c->all[k].bytes) > most)
+				most = add_wrapping(total, c->all[k].bytes);
 		}
 		if (p && total > most)
 			most = total;
 		if (p) {
 			uint64_t size = w->blocks[w->moves[p] >> 1].size;
 
-			total = plus(total, w->moves[p] & 1 ? changes__less(size) : (int64_t)size);
+			total = add_wrapping(total,
+					     w->moves[p] & 1 ? changes__less(size) : (int64_t)size);
 		}
 		if (total > most)
 			most = total;
