@@ -25,7 +25,7 @@ enum advice_kind {
 	ADVICE_BUFFERS,		  /* equal buffers of several modules */
 	ADVICE_LOGITS,		  /* blocks as large as the vocabulary */
 	ADVICE_OUTPUTS_HELD, /* outputs of forward that a variable keeps alive during backward */
-	/* gradients stored twice: separately, and in the buckets of DistributedDataParallel */
+	/* Gradients stored twice: separately, and in the buckets of DistributedDataParallel. */
 	ADVICE_DDP_BUCKETS,
 	ADVICE_CACHED, /* bytes reserved but not allocated */
 	ADVICE_KINDS,
@@ -45,7 +45,7 @@ struct advice {
 	enum advice_figure figure;
 	/* true: saves refers to the peak of reserved bytes; false: of allocated bytes */
 	bool of_reserved;
-	/* bytes saved by this remedy alone; savings of several remedies do not add up */
+	/* Bytes saved by this remedy alone; savings of several remedies do not add up. */
 	uint64_t saves;
 	uint64_t after; /* peak with the remedy, bytes */
 	char *text;	/* remedy, one line */

@@ -2,9 +2,11 @@
 #ifndef MT_ADVICE_INTERNAL_H
 #define MT_ADVICE_INTERNAL_H
 /*
- * Declarations shared by the files of advice. A window has a device's allocations and frees from the end of one step to the end of the next; a place is an index of one. From similar windows only the one with the largest
- * peak is kept, and only a few of these. A remedy is a list of changes to a window: bytes added or
- * removed at a place. Replaying the window with its changes gives the new peak.
+ * Declarations shared by the files of advice. A window has a device's allocations and frees from
+ * the end of one step to the end of the next; a place is an index of one. From similar windows only
+ * the one with the largest peak is kept, and only a few of these. A remedy is a list of changes to
+ * a window: bytes added or removed at a place. Replaying the window with its changes gives the new
+ * peak.
  */
 #include "advice/advice.h"
 #include "lib/map64.h"
@@ -18,7 +20,7 @@
 struct ablock {
 	uint64_t addr, size;
 	uint64_t window; /* number of the window of its allocation; 0: before the first event */
-	/* bytes of its tensor according to the program's objects; 0: unknown */
+	/* Bytes of its tensor according to the program's objects; 0: unknown. */
 	uint64_t tensor_size;
 	uint32_t place; /* place of its allocation in that window */
 	/* Places in the current window. born 0: allocated before; gone NEVER: live at the end. */
@@ -156,7 +158,7 @@ struct advising {
 int advice_checkpoint(struct advising *a);
 int advice_lasting(struct advising *a); /* optimizer state, buffers, buckets */
 int advice_gradients(struct advising *a);
-/* blocks that live within a step: the optimizer's temporaries, logits, held outputs */
+/* Blocks that live within a step: the optimizer's temporaries, logits, held outputs. */
 int advice_step(struct advising *a);
 int advice_lasting__cached(struct advising *a, const struct model_device *d);
 

@@ -316,7 +316,7 @@ static int add_known(struct track *t, const struct event *e)
 
 	if (known || (e->flags & BLOCK_PENDING && e->kind == EVENT_BLOCK))
 		return 0;
-	/* the next event corrects the total, if the allocator reports totals */
+	/* The next event corrects the total, if the allocator reports totals. */
 	t->total += e->size;
 	return put_old(t, b);
 }

@@ -136,7 +136,7 @@ int estimate__try(struct estimate *e, const char *name, uint64_t vram, bool lean
 		.max_host_memory = e->args->max_host_memory,
 		.lean = lean,
 		.until_oom = lean,
-		/* later runs repeat the output of the first */
+		/* Later runs repeat the output of the first. */
 		.quiet = e->run.time ? estimate__path(e, "try.txt", quiet, sizeof(quiet)) : NULL,
 	};
 

@@ -199,7 +199,7 @@ static int run(const struct estimate_run_opts *o, struct estimate_run *ret, cons
 	r.cmd.args.stdout_to_stderr = true;
 	r.cmd.args.recording.output = o->path;
 	session->no_census = session->no_autograd = session->no_modules = o->lean;
-	/* makes a replay under other settings exact */
+	/* Makes a replay under other settings exact. */
 	session->requested_if_there = !o->lean;
 	r.cmd.idle = idle;
 	r.cmd.drained = drained;

@@ -247,7 +247,7 @@ static bool get_block(struct mtr_decoder *dec, unsigned int fields, struct event
 	e->size = before.size;
 	if ((fields & MTR_SIZE) && !get_size(dec, &e->size))
 		return false;
-	/* has room: at most one entry per event */
+	/* Has room: at most one entry per event. */
 	dec->touched[dec->n_touched++] = mtr_touch(e, &before);
 	return true;
 }
@@ -475,7 +475,7 @@ static bool get_event(struct mtr_decoder *dec, struct event *e)
 		return false;
 	fields = (unsigned int)bits;
 	dec->time += unzigzag(v);
-	/* a copy is faster: compilers clear a structure of this size with a slow string
+	/* A copy is faster: compilers clear a structure of this size with a slow string
 	 * instruction */
 	*e = blank;
 	e->kind = (uint8_t)kind;

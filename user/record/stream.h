@@ -88,7 +88,7 @@ enum category {
 	CATEGORY_GRADIENT,
 	CATEGORY_OPTIMIZER_STATE,
 	CATEGORY_ACTIVATION, /* created in forward, live when backward begins */
-	/* created outside forward, backward and the optimizer, live when forward begins */
+	/* Created outside forward, backward and the optimizer, live when forward begins. */
 	CATEGORY_INPUT,
 	CATEGORY_TEMPORARY, /* freed in the phase that allocated it */
 	CATEGORY_NR,

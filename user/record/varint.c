@@ -18,7 +18,7 @@ static bool get_eight(const uint8_t **p, uint64_t *ret)
 	if (!ends)
 		return false;
 	*p += __builtin_ctzll(ends) / 8 + 1;
-	/* keep the bytes up to the last one, the first byte with a clear top bit */
+	/* Keep the bytes up to the last one, the first byte with a clear top bit. */
 	v &= (ends ^ (ends - 1)) & ~TOP_BITS;
 	v = (v & UINT64_C(0x007f007f007f007f)) | (v & UINT64_C(0x7f007f007f007f00)) >> 1;
 	v = (v & UINT64_C(0x00003fff00003fff)) | (v & UINT64_C(0x3fff00003fff0000)) >> 2;

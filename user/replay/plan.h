@@ -23,7 +23,7 @@ struct replay_plan_info {
 	bool before_known;	/* true if those blocks are known; otherwise the plan lacks them */
 	bool before_exact;	/* true if their segments are known, to the byte */
 	uint64_t unknown_frees; /* frees of unknown blocks; the plan lacks them */
-	/* blocks whose free is missing, inferred from a new block at the address */
+	/* Blocks whose free is missing, inferred from a new block at the address. */
 	uint64_t mended;
 	uint64_t lost;
 	uint64_t asked;	  /* allocations with known requested bytes */
@@ -33,7 +33,7 @@ struct replay_plan_info {
 	/* Largest driver-reported use minus all memory known from calls. */
 	uint64_t context;
 	bool context_known;
-	/* true if the blocks are CUDA calls, from an allocator other than the native one */
+	/* True if the blocks are CUDA calls, from an allocator other than the native one. */
 	bool async;
 	uint32_t pools;
 	unsigned pools_unknown; /* segments of unknown stream; the plan uses the default stream */

@@ -23,7 +23,7 @@ struct replay_found {
 	const struct replay_tried *v;
 	size_t n;
 	bool searched;
-	/* recommended try after a search; NULL: no try is better */
+	/* Recommended try after a search; NULL: no try is better. */
 	const struct replay_tried *best;
 	char verdict[256]; /* result of the search, as text */
 };

@@ -77,12 +77,12 @@ struct replay_result {
 /* Accuracy of the replay: its totals under the recording's own settings, compared with the recorded
  * ones after each event. */
 struct replay_truth {
-	/* true if the recording has its settings; otherwise the replay uses PyTorch's defaults */
+	/* True if the recording has its settings; otherwise the replay uses PyTorch's defaults. */
 	bool settings_known;
 	uint64_t events; /* number of compared events */
 	bool equal;	 /* true if reserved and allocated were the same after each of them */
 	uint64_t first;	 /* first differing event of the recording; REPLAY_NOWHERE: none */
-	/* its time, and reserved bytes at it */
+	/* Its time, and reserved bytes at it. */
 	uint64_t first_time, first_recorded, first_replayed;
 	uint64_t largest; /* largest difference of reserved bytes */
 	int64_t at_peak;  /* replayed minus recorded peak of reserved bytes */

@@ -167,7 +167,7 @@ static int read_output(const struct replay *r, int answer, int messages,
 {
 	struct pollfd p[2] = { { .fd = answer, .events = POLLIN },
 			       { .fd = messages, .events = POLLIN } };
-	/* twice the CPU limit, because other processes use the machine, too */
+	/* Twice the CPU limit, because other processes use the machine, too. */
 	const uint64_t deadline = clock__monotonic() + 2 * seconds(r) * 1000000000;
 
 	while (p[0].fd >= 0 || p[1].fd >= 0) {

@@ -34,7 +34,7 @@ enum replay_op {
 	REPLAY_TAKE,  /* number, size: other code takes device memory */
 	REPLAY_GIVE,  /* number: it gives that memory back */
 	REPLAY_POOL,  /* segment: further allocations belong to its pool */
-	/* reserved bytes after the next event and, until the next such operation, after all later
+	/* Reserved bytes after the next event and, until the next such operation, after all later
 	 * ones */
 	REPLAY_RESERVED,
 	REPLAY_PLACE, /* address, size: result of the allocator's next call for this size */
@@ -80,7 +80,7 @@ enum replay_flag {
 	 */
 	REPLAY_AS_FOUND = 1 << 0,
 	REPLAY_COMPARE = 1 << 1, /* compare with the recorded totals */
-	/* behave as after torch.cuda.set_per_process_memory_fraction(1.0) */
+	/* Behave as after torch.cuda.set_per_process_memory_fraction(1.0). */
 	REPLAY_FRACTION = 1 << 2,
 	REPLAY_CURVE = 1 << 3, /* send a REPLAY_POINT when reserved changes */
 	REPLAY_EXPANDABLE = 1 << 4,
@@ -104,7 +104,7 @@ struct replay_answer {
 	uint64_t segments, takes, retries, outside;
 	uint64_t oom, oom_event, oom_time, oom_asked, oom_allocated, oom_reserved, oom_stack,
 		oom_node;
-	/* fields of REPLAY_COMPARE */
+	/* Fields of REPLAY_COMPARE. */
 	uint64_t compared, differ, first, first_time, first_recorded, first_replayed, largest,
 		recorded_peak;
 	uint64_t sizes; /* blocks whose size differs from the recorded one */
