@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WINDOW 1000000 /* ns */
-#define WINDOWS 200000 /* of a long recording there are as many as that */
+#define WINDOW 1000000 /* window length, in ns */
+#define WINDOWS 200000 /* largest number of windows; a long recording has longer windows */
 
 enum what { ALLOCATED, RESERVED, USED, WHAT_NR };
 
@@ -16,9 +16,9 @@ struct point {
 };
 
 struct counter {
-	bool any, put;		      /* points wait; some were put */
-	uint64_t until, put_value;    /* put_value: the last one */
-	struct point low, high, last; /* of the window under way */
+	bool any, put;		      /* any: unwritten points exist; put: a point was written */
+	uint64_t until, put_value;    /* until: end of the window; put_value: last written value */
+	struct point low, high, last; /* points of the current window */
 };
 
 struct series {
@@ -92,8 +92,8 @@ static void add(struct counters *c, struct series *s, enum what what, struct poi
 		k->low = k->high = k->last = p;
 		return;
 	}
-	/* Threads' times are some microseconds apart: points are put in the order of events, so
-	 * their times must not go back. */
+	/* Times of different threads may differ by some microseconds. Points are put in the
+	 * order of events, so times must not decrease. */
 	if (p.time < k->last.time)
 		p.time = k->last.time;
 	if (p.value < k->low.value)

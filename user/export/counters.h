@@ -2,26 +2,26 @@
 #ifndef MT_EXPORT_COUNTERS_H
 #define MT_EXPORT_COUNTERS_H
 /*
- * Curves of memory by device, thinned out: of each window of time the smallest, the largest and the
- * last value are put, each at its own time, and nothing where nothing has changed. So no peak is
- * lost, and there are not many points.
+ * Memory curves of a device for charts, with few points. For each time window the lowest, highest
+ * and last value are put, each at its own time. Unchanged values are not repeated, and no peak is
+ * lost.
  */
 #include <stdint.h>
 
 #include "model/model.h"
 
 struct counters;
-/* what: "allocated", "reserved", "in use (driver)". */
+/* Receives a point. what: "allocated", "reserved" or "in use (driver)". */
 typedef void counters_put(void *ctx, const char *device, const char *what, uint64_t time,
 			  uint64_t value);
 
-/* duration: of the recording, ns; 0: not known. NULL on ENOMEM. */
+/* duration: of the recording, in ns; 0: not known. NULL: no memory. */
 struct counters *counters__new(uint64_t duration, counters_put *put, void *ctx);
 void counters__free(struct counters *c); /* NULL is fine */
 int counters__device(struct counters *c, const struct model_device *d,
-		     uint64_t time); /* 0 or -ENOMEM */
+		     uint64_t time); /* adds a device's totals at time; 0 or -ENOMEM */
 int counters__used(struct counters *c, const struct model_device *d, uint64_t time,
-		   uint64_t used);	/* the same */
-void counters__end(struct counters *c); /* puts what is left */
+		   uint64_t used);	/* adds driver-reported use; 0 or -ENOMEM */
+void counters__end(struct counters *c); /* puts the remaining points */
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Every event as a line of a table (RFC 4180), with its names in the first. What is not known is
- * empty. */
+/* Events as CSV (RFC 4180) with a header line. Unknown values are empty. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -28,7 +27,7 @@ static void seconds(FILE *out, uint64_t ns)
 	fprintf(out, "%" PRIu64 ".%09" PRIu64, ns / 1000000000, ns % 1000000000);
 }
 
-static int put(struct export_ctx *c, void *state, const struct told *t)
+static int put(struct export_ctx *c, void *state, const struct event_row *t)
 {
 	const struct event *e = t->event;
 	FILE *out = c->out;

@@ -22,7 +22,7 @@ static bool has_stack(uint8_t kind)
 	       kind == EVENT_BLOCK;
 }
 
-/* Of no device: of the whole process, or of a thread. */
+/* False for events of the whole process or of a thread. */
 static bool is_of_device(uint8_t kind)
 {
 	return kind != EVENT_STEP && kind != EVENT_CALL && kind != EVENT_LOST &&
@@ -34,7 +34,7 @@ static const char *non_empty(const char *s)
 	return s && *s ? s : NULL;
 }
 
-static void set_module(const struct export_ctx *c, uint32_t module, struct told *t)
+static void set_module(const struct export_ctx *c, uint32_t module, struct event_row *t)
 {
 	struct dict_module m = dict__get_module(c->dict, module);
 
@@ -45,7 +45,7 @@ static void set_module(const struct export_ctx *c, uint32_t module, struct told 
 }
 
 static void set_stack(const struct export_ctx *c, uint32_t stack, uint32_t node, uint32_t thread,
-		      uint8_t walk, struct told *t)
+		      uint8_t walk, struct event_row *t)
 {
 	struct row row;
 
@@ -59,7 +59,7 @@ static void set_stack(const struct export_ctx *c, uint32_t stack, uint32_t node,
 	set_module(c, model__module(c->model, stack, node, walk), t);
 }
 
-static void set_block(const struct export_ctx *c, const struct events *ev, struct told *t)
+static void set_block(const struct export_ctx *c, const struct events *ev, struct event_row *t)
 {
 	const struct live_block *b = &ev->block;
 	const struct event *e = t->event;
@@ -79,7 +79,7 @@ static void set_block(const struct export_ctx *c, const struct events *ev, struc
 	t->lifetime = t->has_lifetime ? e->time - b->time : 0;
 }
 
-static void set_where(const struct export_ctx *c, const struct events *ev, struct told *t)
+static void set_where(const struct export_ctx *c, const struct events *ev, struct event_row *t)
 {
 	struct event charged = *t->event;
 
@@ -102,13 +102,13 @@ static void set_where(const struct export_ctx *c, const struct events *ev, struc
 		t->name = non_empty(dict__str(c->dict, charged.name));
 }
 
-/* The event that waits; the model has seen it and none after it. */
+/* Puts the waiting event. Call when the model has processed it, but no later event. */
 static int flush(struct export_ctx *c, struct events *ev, void *state)
 {
 	const struct event *e = &ev->wait.event;
 	struct dict_thread thread = dict__get_thread(c->dict, e->thread);
 	struct model_device d;
-	struct told t = {
+	struct event_row t = {
 		.event = e,
 		.number = ev->number,
 		.kind = e->kind < EVENT_KINDS && kinds[e->kind] ? kinds[e->kind] : "unknown",
@@ -121,9 +121,9 @@ static int flush(struct export_ctx *c, struct events *ev, void *state)
 	};
 
 	ev->wait.any = false;
-	t.step -= e->kind == EVENT_STEP && t.step; /* the one that it ended */
+	t.step -= e->kind == EVENT_STEP && t.step; /* belongs to the step that it ended */
 	if (is_of_device(e->kind) && passing__device(c, &ev->wait, e->device, &d)) {
-		if (!passing__wanted(c, d.name))
+		if (!passing__is_selected(c, d.name))
 			return 0;
 		t.device = d.name;
 		t.has_totals = true;
@@ -144,7 +144,7 @@ int events__pass(struct export_ctx *c, struct events *ev, void *state, const str
 	ev->number++;
 	ev->block_known = e->kind == EVENT_FREE &&
 			  model__live_block(c->model, e->device, e->addr, &ev->block);
-	passing__wait(c, &ev->wait, e);
+	passing__hold(c, &ev->wait, e);
 	return err;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_EXPORT_EVENTS_H
 #define MT_EXPORT_EVENTS_H
-/* Every event of a recording in words, one after the other, when the model knows the totals after
- * it: for csv and ndjson. */
+/* All events of a recording, described for csv and ndjson. An event is put when the model has
+ * its totals, that is when the next event arrives. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -11,34 +11,37 @@
 #include "model/model.h"
 #include "record/stream.h"
 
-struct told {
+struct event_row {
 	const struct event *event;
-	uint64_t number;    /* from 1, of the recording; what --device leaves out counts too */
-	const char *kind;   /* "alloc" */
-	const char *device; /* NULL: of none */
-	const char *how;    /* "cudaMalloc"; NULL: not about that */
-	uint64_t size;	    /* of a free too, if its block is known; 0: none, or not known */
-	uint64_t requested; /* 0: not known */
+	/* number in the recording, from 1; events excluded by --device count too */
+	uint64_t number;
+	const char *kind;   /* kind of event, "alloc" */
+	const char *device; /* device name; NULL: event without a device */
+	const char *how;    /* "cudaMalloc"; NULL: not applicable */
+	uint64_t size;	    /* bytes; also of a free if its block is known; 0: none or not known */
+	uint64_t requested; /* requested bytes; 0: not known */
 	bool has_totals, has_reserved;
-	uint64_t allocated, reserved; /* of the device, after it */
+	uint64_t allocated, reserved; /* the device's totals after the event */
 	uint32_t tid;
 	const char *thread;
-	uint64_t step; /* that it came in, from 0 */
-	/* Where: of a free that of its block's allocation. NULL: not known, or none. */
+	uint64_t step; /* current step, from 0 */
+	/* Place of the allocation; for a free, of the freed block's allocation. NULL: none or
+	 * not known. */
 	const char *phase, *module, *module_class, *file, *function, *source;
 	uint32_t line, stack;
-	const char *category, *name; /* of what goes: what it turned out to be; of a tensor, what
-					the program's objects say */
+	/* Category and name of a freed block or a tensor; name of a mark. NULL: none. */
+	const char *category, *name;
 	bool has_lifetime;
-	uint64_t lifetime; /* ns, of what goes */
+	uint64_t lifetime; /* lifetime of the freed block, in ns */
 };
 
 struct events {
 	struct passing wait;
-	struct live_block block; /* that goes with the event that waits */
+	struct live_block block; /* block freed by the waiting event */
 	bool block_known;
 	uint64_t number;
-	int (*put)(struct export_ctx *c, void *state, const struct told *t); /* 0 or -errno */
+	/* receives each event; 0 or -errno */
+	int (*put)(struct export_ctx *c, void *state, const struct event_row *t);
 };
 
 int events__pass(struct export_ctx *c, struct events *ev, void *state, const struct event *e);

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_EXPORT_EXPORT_H
 #define MT_EXPORT_EXPORT_H
-/*
- * One format, one file. A format either looks at the finished model (flame graph, folded,
- * speedscope) or wants every event as it passes (timeline); the table says which.
- */
+/* Export formats: one output file each. A format reads either the finished model (flame graph,
+ * folded, speedscope) or every event (timeline). struct export_format tells which. */
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -19,44 +17,45 @@ struct export_ctx {
 	const struct dict *dict;
 	const struct facts *facts;
 	struct model *model;
-	const struct model *ahead; /* of formats that look ahead: all of the recording; NULL where
-				      it cannot be read twice */
-	uint64_t ahead_duration;   /* ns; 0 without ahead */
-	int device; /* index into the model's devices; -1: all of them, where the format can */
-	const char *name;   /* what to call it: the recording's file name */
-	const char *moment; /* what the model's marked moment is called: "peak", "end", "oom", "12.8
-			       s" */
-	/* --device as given, NULL: all. For formats that stream, since the devices are not known
-	 * before the end. */
+	/* model of the whole recording for formats that look ahead; NULL if the input cannot be
+	 * read twice */
+	const struct model *ahead;
+	uint64_t ahead_duration; /* duration of the recording, in ns; 0 without `ahead` */
+	int device;	  /* index into the model's devices; -1: all, if the format can show them */
+	const char *name; /* file name of the recording */
+	const char *moment; /* name of the model's marked moment: "peak", "end", "oom", "12.8 s" */
+	/* The --device option, NULL: all. Formats that stream need it, because the devices are
+	 * known only at the end. */
 	const char *device_name;
-	uint64_t duration; /* ns; valid in end() */
-	bool complete;	   /* the recording is whole; valid in end() */
+	uint64_t duration; /* duration of the recording, in ns; valid in end() */
+	bool complete;	   /* the recording is complete; valid in end() */
 };
 
 struct export_format {
-	const char *name;   /* "speedscope" */
-	const char *suffix; /* ".speedscope.json": memtrace-<recording><suffix> */
-	const char *help;   /* one line for --help: file, and who reads it */
-	bool looks_ahead;   /* what it writes of an event depends on later ones */
-	bool of_end; /* it shows the end unless --at says otherwise, and looks ahead to any other
-			moment */
-	const char *next; /* what to do with the file, for the message after it was written */
-	/* For formats that want every event: called before the model has seen it, and once at the
-	 * start. May be NULL. */
+	const char *name;   /* name on the command line, "speedscope" */
+	const char *suffix; /* ".speedscope.json" of the file name memtrace-<recording><suffix> */
+	const char *help;   /* one line for --help: the file and its readers */
+	bool looks_ahead;   /* the output for an event depends on later events */
+	/* Shows the end of the recording unless --at is given; looks ahead for any other
+	 * moment. */
+	bool of_end;
+	const char *next; /* advice on what to do with the file, for the final message */
+	/* For formats that read every event: begin() is called once, event() before the model
+	 * processes each event. May be NULL. */
 	int (*begin)(struct export_ctx *c, void **state);
 	int (*event)(struct export_ctx *c, void *state, const struct event *e);
 	/*
-	 * Writes the document (what is left of it). 0 or -errno: -ENOENT the moment never came,
-	 * -ENODATA there is nothing to show; errors of c->out are the caller's to check.
+	 * Writes the document, or the rest of it. Returns 0 or -errno: -ENOENT if the moment does
+	 * not exist, -ENODATA if there is nothing to show. The caller checks c->out for errors.
 	 */
 	int (*end)(struct export_ctx *c, void *state);
-	/* Frees state, whether end() was called or not. NULL where there is no begin(). */
+	/* Frees state, also if end() was not called. NULL if there is no begin(). */
 	void (*release)(void *state);
 };
 
 #define DECLARE_FORMAT(word) extern const struct export_format export_##word;
 EXPORT_WORDS(DECLARE_FORMAT, DECLARE_FORMAT)
-/* NULL-terminated. */
+/* NULL-terminated array. */
 extern const struct export_format *const export_formats[];
 const struct export_format *export__find(const char *name);
 

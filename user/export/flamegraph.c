@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The flame graph: one HTML page that needs nothing else. What it shows is data in a script element
- * of type application/json: one tree of frames that all devices and views share (a stack is a
- * node), and for each view the bytes and blocks of the stacks in it (flametree.h).
+ * The flame graph: a self-contained HTML page. Its data is JSON in a script element: one tree of
+ * frames shared by all devices and views (flametree.h), and bytes and blocks of each view's stacks.
  * assets/flamegraph.js draws it.
  */
 #include <errno.h>
@@ -19,7 +18,7 @@ struct view {
 	const char *id, *label;
 	struct row *rows;
 	size_t n;
-	size_t smaller; /* rows that went into the one frame */
+	size_t smaller; /* rows combined into one frame */
 };
 
 enum { VIEW_MARK, VIEW_END, VIEW_TOTAL, VIEW_NR };
@@ -27,7 +26,7 @@ enum { VIEW_MARK, VIEW_END, VIEW_TOTAL, VIEW_NR };
 struct page_device {
 	struct model_device info;
 	bool main;
-	struct view views[VIEW_NR]; /* rows NULL: not there */
+	struct view views[VIEW_NR]; /* rows NULL: the view does not exist */
 };
 
 struct page {
@@ -37,10 +36,10 @@ struct page {
 	struct page_device *devices;
 	size_t ndevices;
 	struct flametree *tree;
-	uint32_t smaller; /* node for what the tree has no room for */
+	uint32_t smaller; /* node for rows that do not fit into the tree */
 };
 
-/* The node of a row, or the one for what is over the limit. */
+/* The node of a row, or p->smaller if the tree is full. */
 static int node_of_row(struct page *p, struct view *v, const struct row *row, uint32_t *ret)
 {
 	const uint32_t *frames;

@@ -15,8 +15,8 @@
 #include "lib/json.h"
 #include "lib/map64.h"
 
-/* What a browser still draws at once. The rows come largest first: what is over goes into one
- * frame. */
+/* Limit of what a browser draws quickly. Rows come in descending order of size; those over the
+ * limit share one frame. */
 #define MAX_NODES 100000
 
 struct node {
@@ -109,8 +109,7 @@ void flametree__put_nodes(const struct flametree *t, struct json *j)
 	json__close_object(j);
 }
 
-/* Strings by number: names and files repeat, and the dict has each of them once, so its pointers
- * will do. */
+/* Equal strings are stored once in the dict, so pointers identify them. */
 int flametree__put_frames(struct json *j, size_t n,
 			  const struct frame *(*at)(const void *ctx, uint32_t i), const void *ctx)
 {
@@ -129,7 +128,7 @@ int flametree__put_frames(struct json *j, size_t n,
 		json__string(j, NULL, s);
 	}
 	json__close_array(j);
-	json__open_array(j, "frames"); /* name, file (-1: none), line, kind, one after the other */
+	json__open_array(j, "frames"); /* name, file (-1: none), line and kind of each frame */
 	for (size_t i = 0; i < n && !err; i++) {
 		const struct frame *f = at(ctx, (uint32_t)i);
 

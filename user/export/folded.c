@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Folded stacks: "root;frame;leaf BYTES", one line a stack, of the marked moment. The root frame is
- * the device. The readers of this format have traps of their own (see put_frame), so names are bent
- * where they would be misread, and nowhere else.
- */
+/* Folded stacks of the marked moment: one line "root;frame;leaf BYTES" per stack. The root frame
+ * is the device. Names are changed only if readers would misparse them; see put_frame(). */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -23,10 +20,8 @@ static const char *base_name(const char *path)
 	return slash && slash[1] ? slash + 1 : path;
 }
 
-/*
- * Control characters and ';' would end a frame or a line: U+0085 is a line end to some. And a
- * terminal acts on some.
- */
+/* Replaces control characters and ';', which would end a line or a frame. Some readers end lines
+ * at U+0085. */
 static void clean(char *s)
 {
 	size_t left = strlen(s), n;
@@ -43,8 +38,8 @@ static void clean(char *s)
 	}
 }
 
-/* "name 3" and "name 3.5": a number after white space is taken for a second count, and the line for
- * a difference. */
+/* True for "name 3" and "name 3.5": readers would parse the number as a second count of a
+ * difference. */
 static bool ends_in_number(const char *s, size_t *space)
 {
 	size_t i = strlen(s);
@@ -68,7 +63,7 @@ static void avoid_traps(char *s)
 		s[--n] = '_';
 	if (ends_in_number(s, &space))
 		s[space] = '_';
-	/* "-" and "--" separate, "_[k]" and the like colour and vanish. */
+	/* Readers treat "-" and "--" as separators and "_[k]" as a colour mark. */
 	if (!strcmp(s, "-") || !strcmp(s, "--"))
 		s[0] = '_';
 	if (n >= 4 && s[n - 4] == '_' && s[n - 3] == '[' && s[n - 1] == ']')
@@ -115,7 +110,7 @@ static int put_row(FILE *out, const char *device, struct frames *frames, const s
 	return err;
 }
 
-/* 0 also where the moment never came on this device: *found tells. */
+/* Also returns 0 if the moment does not exist on this device; *found tells. */
 static int put_device(struct export_ctx *c, struct frames *frames, size_t device, bool *found)
 {
 	const struct row_opts opts = { .by = BY_STACK, .when = ROWS_AT_MARK };

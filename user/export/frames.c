@@ -38,21 +38,19 @@ static const char *const notes[] = {
 	[NOTE_SMALLER] = "[smaller stacks]",
 };
 
-/* Keys of the map: one space for code locations, modules and notes. */
+/* Keys of the map, shared by code locations, modules and notes. */
 #define KEY_LOC (UINT64_C(1) << 32)
 #define KEY_MODULE (UINT64_C(2) << 32)
 #define KEY_NOTE (UINT64_C(3) << 32)
-#define KEY_NODE                                                                                   \
-	(UINT64_C(1)                                                                               \
-	 << 63) /* and where the name of its class is, which is the dict's and stays there */
+#define KEY_NODE (UINT64_C(1) << 63) /* combined with the address of the class name in the dict */
 
 struct frames {
 	const struct dict *dict;
 	const struct facts *facts;
 	struct map64 *by_key;
-	struct map64 *calls; /* by module and location; NULL: modules have no location */
+	struct map64 *calls; /* (module, location) -> frame; NULL: modules have no location */
 	struct frame *all;
-	char **owned; /* beside all: the name, where it is not the dict's; else NULL */
+	char **owned; /* same index as `all`: names not stored in the dict, otherwise NULL */
 	size_t n, room;
 	uint32_t *row;
 	size_t row_room;
@@ -117,7 +115,7 @@ enum frame_kind frames__kind_of_file(const char *file, const struct facts *facts
 	return kinds[files__origin(file, facts)];
 }
 
-/* Room for one more. */
+/* Makes room for one more frame. */
 static int grow(struct frames *f)
 {
 	size_t room = f->room ? f->room * 2 : 256;
@@ -219,7 +217,7 @@ static int location(struct frames *f, uint32_t id, uint32_t *ret)
 	return add(f, KEY_LOC | id, frame, NULL, ret);
 }
 
-/* A call of a module, as the function of nn.Module that it is. */
+/* A module call as the function of nn.Module. */
 static int call(struct frames *f, const struct dict_frame *of, uint32_t *ret)
 {
 	struct dict_loc l = dict__get_loc(f->dict, of->loc);
@@ -244,7 +242,7 @@ static int call(struct frames *f, const struct dict_frame *of, uint32_t *ret)
 	return add_to(f, f->calls, key, frame, label, ret);
 }
 
-/* What autograd ran. */
+/* Frame of an autograd node. */
 static int node(struct frames *f, const char *cls, uint32_t *ret)
 {
 	uint64_t key = KEY_NODE | (uintptr_t)cls, i;
@@ -256,7 +254,7 @@ static int node(struct frames *f, const char *cls, uint32_t *ret)
 	return add(f, key, (struct frame){ .name = cls, .kind = FRAME_TORCH }, NULL, ret);
 }
 
-/* Why there is no frame to show. */
+/* Reason for the missing Python frames. */
 static enum note why_empty(const struct row *row, const struct dict_stack *s)
 {
 	if (row->before_attach)

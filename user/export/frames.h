@@ -2,10 +2,10 @@
 #ifndef MT_EXPORT_FRAMES_H
 #define MT_EXPORT_FRAMES_H
 /*
- * The rows of a model as stacks of frames to show. What all stack formats share: a call of a module
- * is a frame with the module's name instead of nn.Module's own machinery, and memory without a
- * whole Python stack gets a frame in brackets that says why. Frames are numbered in order of first
- * use and alike ones have one number.
+ * Converts a model's rows to stacks of frames for stack formats. A module call becomes one frame
+ * with the module's name, without the frames inside nn.Module. Memory without a complete Python
+ * stack gets a frame in brackets with the reason. Equal frames have one number, assigned in order
+ * of first use.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -23,34 +23,35 @@ enum frame_kind {
 };
 
 struct frame {
-	const char *name; /* "forward", "encoder.layers.0 (TransformerEncoderLayer)", "[before
-			     attach]"; hostile text */
-	const char *file; /* NULL: none, as for notes, and for modules unless frames__keep_calls() */
-	uint32_t line;	  /* 0: unknown */
+	/* "forward", "encoder.layers.0 (TransformerEncoderLayer)" or "[before attach]";
+	 * untrusted text */
+	const char *name;
+	/* NULL: none, as for notes, and for modules without frames__keep_calls() */
+	const char *file;
+	uint32_t line; /* line; 0: not known */
 	enum frame_kind kind;
 };
 
 struct frames;
 
 struct frames *frames__new(const struct dict *d,
-			   const struct facts *facts); /* borrows both. NULL on ENOMEM */
+			   const struct facts *facts); /* borrows both; NULL: no memory */
 void frames__free(struct frames *f);		       /* NULL is fine */
 /*
- * From now on a module's frame is that of nn.Module's function which calls it, with its file and
- * line and the module behind the function's name: "Module._wrapped_call_impl [blocks.0 (Block)]".
- * Before the first row. 0 or -ENOMEM.
+ * Shows module calls as the function of nn.Module that makes the call, with file, line and module:
+ * "Module._wrapped_call_impl [blocks.0 (Block)]". Call before the first row. Returns 0 or -ENOMEM.
  */
 int frames__keep_calls(struct frames *f);
 size_t frames__count(const struct frames *f);
 const struct frame *frames__at(const struct frames *f,
-			       uint32_t i); /* good until the next frames__of_row() */
-/* The frames of a row grouped BY_STACK, outermost first, never none; *ret is f's, good until the
- * next call. 0 or -ENOMEM. */
+			       uint32_t i); /* valid until the next frames__of_row() */
+/* The frames of a row grouped BY_STACK, outermost first; at least one. *ret belongs to f and is
+ * valid until the next call. Returns 0 or -ENOMEM. */
 int frames__of_row(struct frames *f, const struct row *row, const uint32_t **ret, uint32_t *n);
-/* The frame for what a format does not show one by one. 0 or -ENOMEM. */
+/* The frame that stands for all rows a format leaves out. Returns 0 or -ENOMEM. */
 int frames__smaller(struct frames *f, uint32_t *ret);
 
-/* What a file is part of: see files__origin(). */
+/* The kind of code a file belongs to; see files__origin(). */
 enum frame_kind frames__kind_of_file(const char *file, const struct facts *facts);
 
 #endif

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * The page: one HTML file with the whole history in it. The template is made of page/ when the
- * program is built; here its two holes are filled.
- */
+/* The html format: one page with the whole history. The template is made from page/ at build
+ * time; two parts are filled in here. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +23,7 @@ static int html_event(struct export_ctx *c, void *state, const struct event *e)
 	return html_moments__event(state, e);
 }
 
-/* What was chosen while there was more to come may be more than is wanted. */
+/* Reduces moments chosen during streaming to the final number. */
 static int choose(struct page_data *p)
 {
 	int err = 0;
@@ -42,7 +40,8 @@ static int choose(struct page_data *p)
 	return err == -EFBIG ? 0 : err;
 }
 
-/* As much as there is room for: every moment and address, every moment, fewer moments. */
+/* Makes the payload, as complete as the size limit allows: first without addresses, then with
+ * fewer moments. */
 static int make(struct page_data *p, struct bytes *payload)
 {
 	int err = choose(p);

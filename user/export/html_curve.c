@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The course of what is allocated, in stretches of time that get longer with the recording: never
- * many of them. */
+/* Curve of allocated bytes in time intervals. The intervals grow with the recording, so that
+ * their number is bounded. */
 #include <errno.h>
 
 #include "export/html.h"
 #include "lib/array.h"
 
-#define CURVE_MAX 8192	 /* stretches; at least half as many, once there were as many */
-#define CURVE_FIRST 1024 /* ns */
+#define CURVE_MAX 8192	 /* largest number of intervals */
+#define CURVE_FIRST 1024 /* first interval, in ns */
 
 static void cover(struct curve_part *a, const struct curve_part *b)
 {

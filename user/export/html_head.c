@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the page shows first, before the payload is read: small whatever the recording. */
+/* Data shown before the payload is read; small for any recording. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "lib/json.h"
 #include "report/doc.h"
 
-#define BUCKETS 1600	/* of the first picture, of all devices together */
-#define BUCKETS_MIN 200 /* of each */
+#define BUCKETS 1600	/* buckets of the first chart, for all devices together */
+#define BUCKETS_MIN 200 /* smallest number of buckets per device */
 #define ROWS_FIRST 30
 #define STRETCHES_FIRST 2500
 #define STEPS_FIRST 4096
@@ -47,7 +47,7 @@ static void widen(struct picture *b, uint64_t min, uint64_t max, uint64_t reserv
 	b->reserved = reserved > b->reserved ? reserved : b->reserved;
 }
 
-/* A bucket is some stretches of the curve; what was there when it begins is part of it. */
+/* Each bucket covers some intervals of the curve and includes the value at its start. */
 static int put_series(struct json *j, const struct page_data *p, const struct page_device *d)
 {
 	uint64_t width = d->curve.width ? d->curve.width : p->c->duration + 1;
@@ -87,8 +87,8 @@ static int put_series(struct json *j, const struct page_data *p, const struct pa
 	return 0;
 }
 
-/* The moment that the exporter was asked for, on this device. */
-static int64_t asked_moment(const struct page_data *p, const struct page_device *d)
+/* Index of the moment that the user requested, on this device. */
+static int64_t requested_moment(const struct page_data *p, const struct page_device *d)
 {
 	struct model_opts o = model__opts(p->c->model);
 	size_t lo = 0;
@@ -121,7 +121,7 @@ static int put_device(struct json *j, const struct page_data *p, const struct re
 	json__bool(j, "has_totals", info.has_totals);
 	json__uint(j, "moments", d->n);
 	json__int(j, "peak_moment", html_moments__of(d, d->last.peak_seq));
-	json__int(j, "at_moment", asked_moment(p, d));
+	json__int(j, "at_moment", requested_moment(p, d));
 	json__double(j, "at", seconds(doc->at == AT_TIME ? doc->at_time : info.mark_time), 9);
 	if (!err)
 		err = put_series(j, p, d);
@@ -173,7 +173,7 @@ static void put_ooms(struct json *j, const struct page_data *p)
 	json__close_array(j);
 }
 
-/* Stretches of the main device; where they are too many, those over some length. */
+/* Phases of the main device. If there are too many, only the longer ones. */
 static void put_phases(struct json *j, const struct page_data *p, const struct page_device *d)
 {
 	uint64_t least = 0, longest = p->c->duration;

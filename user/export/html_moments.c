@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Moments, and what was there from which to which. */
+/* Moments, and the blocks and segments live at them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "lib/array.h"
 #include "lib/map64.h"
 
-#define MOMENTS_EXACT 1500000 /* over all devices */
+#define MOMENTS_EXACT 1500000 /* limit of moments over all devices */
 #define BLOCKS_MAX 3000000
 #define PASSED_MAX 3000000
 #define PAYLOAD_MAX (14 << 20)
@@ -55,9 +55,8 @@ int64_t html_moments__of(const struct page_device *d, uint64_t seq)
 	return (int64_t)lo - 1;
 }
 
-/* 1 + the moment that shows what this event brought: the first one that is not before it. The open
- * one is d->n. */
-static uint32_t shown1(const struct page_device *d, uint64_t seq)
+/* Returns 1 + the index of the first moment not before event seq; d->n + 1 for the open moment. */
+static uint32_t moment1_of(const struct page_device *d, uint64_t seq)
 {
 	size_t lo = 0, hi = d->n;
 
@@ -74,22 +73,22 @@ static uint32_t shown1(const struct page_device *d, uint64_t seq)
 	return lo + 1;
 }
 
-/* --- what comes and goes between two moments */
+/* --- blocks allocated and freed between two moments */
 
-static int pass(struct page_device *d, uint32_t kin, uint64_t n)
+static int add_passed(struct page_device *d, uint32_t block_class, uint64_t n)
 {
 	uint64_t at;
 
 	if (!d->open_at && !(d->open_at = map64__new()))
 		return -ENOMEM;
-	if (map64__get(d->open_at, kin, &at)) {
+	if (map64__get(d->open_at, block_class, &at)) {
 		d->open_passed[at].n += n;
 		return 0;
 	}
 	if (array__grow(&d->open_passed, &d->capopen, d->nopen + 1, sizeof(*d->open_passed)))
 		return -ENOMEM;
-	d->open_passed[d->nopen] = (struct passed){ .kin = kin, .n = n };
-	return map64__set(d->open_at, kin, d->nopen++);
+	d->open_passed[d->nopen] = (struct passed){ .block_class = block_class, .n = n };
+	return map64__set(d->open_at, block_class, d->nopen++);
 }
 
 static int flush_passed(struct page_device *d)
@@ -108,23 +107,23 @@ static int flush_passed(struct page_device *d)
 	return 0;
 }
 
-static int went(void *ctx, const struct model_block *b)
+static int on_block(void *ctx, const struct model_block *b)
 {
 	struct page_data *p = ctx;
 	struct page_device *d;
-	struct page_block block = { .addr = b->addr, .kin = b->kin };
+	struct page_block block = { .addr = b->addr, .block_class = b->kin };
 	struct model_now now;
 	int err = device(p, b->device, &d);
 
 	if (err)
 		return err;
-	/* Not there any more when the first event came. */
+	/* Skip blocks freed before the device's first event. */
 	if (b->gone && !model__now(p->c->model, b->device, &now))
 		return 0;
-	block.born1 = shown1(d, b->born);
+	block.born1 = moment1_of(d, b->born);
 	block.gone1 = b->gone ? d->n + 1 : GONE_NEVER;
 	if (b->gone && block.born1 == block.gone1)
-		return pass(d, b->kin, 1);
+		return add_passed(d, b->kin, 1);
 	if (array__grow(&d->blocks, &d->capblocks, d->nblocks + 1, sizeof(*d->blocks)))
 		return -ENOMEM;
 	d->blocks[d->nblocks++] = block;
@@ -158,12 +157,12 @@ static int segment(void *ctx, const struct model_extent *x)
 	if (!x->there) {
 		if (map64__del(d->segment_at, x->addr, &at)) {
 			d->segments[at].gone1 = here1;
-			/* Told of before the first event, and gone by then. */
+			/* Reported before the first event and freed by then. */
 			d->segments[at].x.there = here1 > d->segments[at].born1;
 		}
 		return 0;
 	}
-	/* Told of again, it goes and comes in one event. */
+	/* A repeated report removes and adds the segment in one event: undo the removal. */
 	s = d->nsegments ? &d->segments[d->nsegments - 1] : NULL;
 	if (s && s->gone1 == here1 && same_segment(&s->x, x)) {
 		s->gone1 = GONE_NEVER;
@@ -178,7 +177,7 @@ static int segment(void *ctx, const struct model_extent *x)
 
 /* --- moments */
 
-/* What d->now has becomes a moment. */
+/* Turns d->now into a moment. */
 static int close_moment(struct page_device *d, uint32_t keep)
 {
 	int err;
@@ -240,8 +239,8 @@ static int note_phase(struct page_device *d, const struct model_now *now, uint64
 	return 0;
 }
 
-/* What there is on a device after the last event. always: the event was about its blocks. */
-static int look(struct page_data *p, uint32_t number, bool always)
+/* Reads the state of a device after the last event. always: the event was about its blocks. */
+static int read_device(struct page_data *p, uint32_t number, bool always)
 {
 	struct page_device *d;
 	struct model_now now, *last;
@@ -254,7 +253,7 @@ static int look(struct page_data *p, uint32_t number, bool always)
 	last = &d->last;
 	if (!last->seq)
 		model__first(p->c->model, number, last);
-	/* What is learnt late was there before, too. */
+	/* Ignore memory that the model learned of late: it existed before. */
 	if (!always && now.reserved == last->reserved &&
 	    now.allocated - now.late == last->allocated - last->late &&
 	    now.unknown - now.late + now.told == last->unknown - last->late + last->told) {
@@ -272,7 +271,7 @@ static int look(struct page_data *p, uint32_t number, bool always)
 	return err ? err : note_phase(d, &now, p->time);
 }
 
-/* A peak, before what comes now brings it down. */
+/* True if the device is at its peak and e will not raise it. */
 static bool is_peak(const struct page_data *p, const struct page_device *d, const struct event *e)
 {
 	bool up = e->kind == EVENT_ALLOC &&
@@ -308,28 +307,28 @@ static int check_limits(struct page_data *p)
 	if (moments <= p->next.moments && blocks <= p->next.blocks && passed <= p->next.passed)
 		return 0;
 	err = html_thin__moments(p);
-	/* With no fewer moments what is there is bound by what is alive at once. */
+	/* When no moments can be dropped, the number of live blocks bounds the memory. */
 	return err == -EFBIG ? 0 : err;
 }
 
-/* Calls of modules and marks move no memory. */
+/* Events of module calls, marks and statistics do not change memory. */
 static bool may_change(uint8_t kind)
 {
 	return kind != EVENT_ENTER && kind != EVENT_LEAVE && kind != EVENT_MARK &&
 	       kind != EVENT_REQUESTED && kind != EVENT_USED && kind != EVENT_LEFT;
 }
 
-static int look_around(struct page_data *p)
+static int read_all_devices(struct page_data *p)
 {
 	int err = 0;
 
 	for (size_t i = 0; i < model__devices(p->c->model) && !err; i++)
-		err = look(p, i, false);
+		err = read_device(p, i, false);
 	return err;
 }
 
-/* What the last event has left. */
-static int settle(struct page_data *p)
+/* Processes the last event's effect on the model. */
+static int process_last_event(struct page_data *p)
 {
 	uint8_t kind = p->last.kind;
 	uint64_t steps = model__steps(p->c->model);
@@ -342,9 +341,9 @@ static int settle(struct page_data *p)
 	if (p->last.time > p->time)
 		p->time = p->last.time;
 	if (blocks && number != UINT32_MAX)
-		err = look(p, number, true);
+		err = read_device(p, number, true);
 	else if (may_change(kind))
-		err = look_around(p);
+		err = read_all_devices(p);
 	if (!err && steps != p->steps)
 		err = close_all(p, KEEP_STEP);
 	p->steps = steps;
@@ -359,12 +358,12 @@ static int settle(struct page_data *p)
 int html_moments__event(struct page_data *p, const struct event *e)
 {
 	struct model_opts asked = model__opts(p->c->model);
-	int err = settle(p);
+	int err = process_last_event(p);
 
 	if (!err)
 		err = choose(p, e);
-	if (!err && asked.at == AT_TIME && !p->asked_passed && e->time > asked.at_time) {
-		p->asked_passed = true;
+	if (!err && asked.at == AT_TIME && !p->requested_passed && e->time > asked.at_time) {
+		p->requested_passed = true;
 		err = close_all(p, KEEP_ASKED);
 	}
 	if (!err)
@@ -375,13 +374,13 @@ int html_moments__event(struct page_data *p, const struct event *e)
 
 int html_moments__end(struct page_data *p)
 {
-	int err = settle(p);
+	int err = process_last_event(p);
 
 	if (!err)
-		err = look_around(p);
+		err = read_all_devices(p);
 	if (!err)
 		err = close_all(p, 0);
-	/* What came after the last moment is there at no other. */
+	/* Blocks allocated after the last moment are shown at it. */
 	for (size_t i = 0; i < p->n; i++)
 		for (size_t k = p->devices[i].nblocks;
 		     k-- > 0 && p->devices[i].blocks[k].gone1 == GONE_NEVER;)
@@ -392,7 +391,7 @@ int html_moments__end(struct page_data *p)
 
 int html_moments__init(struct page_data *p, struct export_ctx *c)
 {
-	struct model_watch w = { .went = went, .segment = segment, .ctx = p };
+	struct model_watch w = { .went = on_block, .segment = segment, .ctx = p };
 
 	*p = (struct page_data){
 		.c = c,

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * The payload: a directory in JSON, its length before it (4 bytes, least significant first), and
- * columns of numbers as LEB128, differences where they are small; all of it through gzip.
- * page/data.js reads it.
- */
+/* The payload, compressed with gzip: the length of the JSON directory (4 bytes, little-endian),
+ * the directory, and columns of numbers as LEB128, partly as differences. page/data.js reads it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +36,8 @@ void bytes__varint(struct bytes *b, uint64_t v)
 struct page_column *page_columns__add(struct page_columns *c, const char *name, int device,
 				      bool zigzag)
 {
-	static struct page_column nowhere; /* never written to: its bytes have failed */
+	/* dummy result; nothing is written, because it is marked as failed */
+	static struct page_column nowhere;
 	struct page_column *col;
 
 	nowhere.bytes.failed = true;
@@ -64,8 +62,8 @@ void html_payload__put(struct page_column *c, uint64_t v)
 
 /* --- columns of a device */
 
-/* What seldom changes from one moment to the next: where it does, how far on that is, and by how
- * much. */
+/* A column of rarely changing values, stored as pairs: distance to the next change and the
+ * difference. */
 struct changes {
 	struct bytes at, by;
 	uint64_t n, since, last;
@@ -113,7 +111,7 @@ static void put_moments(struct page_columns *c, const struct page_data *p,
 	changes__end(&reserved, c, "reserved.at", "reserved.by", i);
 }
 
-/* Where every event is a moment, the moments have it. */
+/* Not needed if every event is a moment. */
 static void put_curve(struct page_columns *c, const struct page_device *d, int i)
 {
 	struct page_column *number = page_columns__add(c, "curve.number", i, false), *col;
@@ -130,7 +128,7 @@ static void put_curve(struct page_columns *c, const struct page_device *d, int i
 		html_payload__put(col, html_moments__allocated(d, v->parts[k].last) - last);
 		last = html_moments__allocated(d, v->parts[k].last);
 	}
-	/* how far below and above the last one */
+	/* distances below and above the last value */
 	col = page_columns__add(c, "curve.min", i, false);
 	for (size_t k = 0; k < v->n; k++)
 		html_payload__put(col, html_moments__allocated(d, v->parts[k].last) -
@@ -139,7 +137,7 @@ static void put_curve(struct page_columns *c, const struct page_device *d, int i
 	for (size_t k = 0; k < v->n; k++)
 		html_payload__put(col, html_moments__allocated(d, v->parts[k].max) -
 					       html_moments__allocated(d, v->parts[k].last));
-	col = page_columns__add(c, "curve.reserved", i, false); /* at most, and at its end */
+	col = page_columns__add(c, "curve.reserved", i, false); /* highest value and last value */
 	for (size_t k = 0; k < v->n; k++)
 		html_payload__put(col, v->parts[k].reserved_max);
 	col = page_columns__add(c, "curve.rlast", i, false);
@@ -156,10 +154,8 @@ static uint64_t unknown_of(const struct page_device *d, int64_t value)
 	return sum > 0 ? sum : 0;
 }
 
-/*
- * What is allocated is blocks and what nobody knows, and is not written where they add up to it.
- * Where they do not (records were lost) the rest is a column of its own.
- */
+/* Allocated bytes normally equal live blocks plus unknown bytes, so they are not stored. If
+ * records were lost, the difference is stored as a column. */
 static int put_rest(struct page_columns *c, const struct page_data *p, const struct page_device *d,
 		    int i)
 {
@@ -172,7 +168,7 @@ static int put_rest(struct page_columns *c, const struct page_data *p, const str
 	for (size_t k = 0; k < d->nblocks; k++) {
 		const struct page_block *b = &d->blocks[k];
 		struct row row;
-		uint64_t size = model__block_class(p->c->model, b->kin, &row);
+		uint64_t size = model__block_class(p->c->model, b->block_class, &row);
 
 		sums[b->born1] += size;
 		if (b->gone1)
@@ -182,12 +178,12 @@ static int put_rest(struct page_columns *c, const struct page_data *p, const str
 	for (size_t k = 0; k <= d->n; k++) {
 		uint64_t allocated = html_moments__allocated(d, k ? d->moments[k - 1].allocated
 								  : (int64_t)first.allocated);
-		uint64_t nobodys = unknown_of(d, k ? d->moments[k - 1].unknown
-						   : (int64_t)first.unknown);
+		uint64_t unknown_bytes = unknown_of(d, k ? d->moments[k - 1].unknown
+							 : (int64_t)first.unknown);
 
 		live += sums[k];
-		changes__put(&unknown, nobodys);
-		changes__put(&rest, allocated - live - nobodys);
+		changes__put(&unknown, unknown_bytes);
+		changes__put(&rest, allocated - live - unknown_bytes);
 	}
 	changes__end(&unknown, c, "unknown.at", "unknown.by", i);
 	changes__end(&rest, c, "rest.at", "rest.by", i);
@@ -201,15 +197,14 @@ static int cmp_block(const void *a, const void *b)
 
 	if (x->born1 != y->born1)
 		return x->born1 < y->born1 ? -1 : 1;
-	if (x->kin != y->kin)
-		return x->kin < y->kin ? -1 : 1;
+	if (x->block_class != y->block_class)
+		return x->block_class < y->block_class ? -1 : 1;
 	if (x->gone1 != y->gone1)
 		return x->gone1 < y->gone1 ? -1 : 1;
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-/* Addresses by number, in order of first use: an allocator hands out the same ones again and again.
- */
+/* Addresses as numbers in order of first use, because allocators reuse addresses often. */
 static int put_addresses(struct page_columns *c, const struct page_device *d, int i)
 {
 	struct map64 *numbers = map64__new();
@@ -246,8 +241,8 @@ static void put_blocks(struct page_columns *c, struct page_device *d, int i)
 	}
 	col = page_columns__add(c, "kin", i, false);
 	for (size_t k = 0; k < d->nblocks; k++)
-		html_payload__put(col, d->blocks[k].kin);
-	col = page_columns__add(c, "life", i, false); /* 0: to the end */
+		html_payload__put(col, d->blocks[k].block_class);
+	col = page_columns__add(c, "life", i, false); /* 0: live until the end */
 	for (size_t k = 0; k < d->nblocks; k++)
 		html_payload__put(col,
 				  d->blocks[k].gone1 ? d->blocks[k].gone1 - d->blocks[k].born1 : 0);
@@ -264,14 +259,14 @@ static void put_passed(struct page_columns *c, const struct page_device *d, int 
 	}
 	col = page_columns__add(c, "pkin", i, false);
 	for (size_t k = 0; k < d->npassed; k++)
-		html_payload__put(col, d->passed[k].kin);
+		html_payload__put(col, d->passed[k].block_class);
 	col = page_columns__add(c, "pn", i, false);
 	for (size_t k = 0; k < d->npassed; k++)
 		html_payload__put(col, d->passed[k].n);
 }
 
-/* addr, size, born1, gone1, range, flags (1: told, 2: expandable, 4: small, 8: large), stream,
- * pool, one after the other. */
+/* addr, size, born1, gone1, range, flags (1: told, 2: expandable, 4: small, 8: large), stream
+ * and pool of each segment. */
 static void put_segments(struct page_columns *c, const struct page_device *d, int i)
 {
 	struct page_column *col = page_columns__add(c, "segments", i, false);
@@ -295,20 +290,21 @@ static void put_segments(struct page_columns *c, const struct page_device *d, in
 	}
 }
 
-static void put_kins(struct page_columns *c, const struct page_data *p, const struct page_rows *r)
+static void put_block_classes(struct page_columns *c, const struct page_data *p,
+			      const struct page_rows *r)
 {
 	struct page_column *row = page_columns__add(c, "kin.row", -1, false), *size;
 	uint32_t n = model__kins(p->c->model);
 	struct row words;
 
 	for (uint32_t k = 0; k < n; k++)
-		html_payload__put(row, page_rows__of_kin(r, k));
+		html_payload__put(row, page_rows__of_class(r, k));
 	size = page_columns__add(c, "kin.size", -1, false);
 	for (uint32_t k = 0; k < n; k++)
 		html_payload__put(size, model__block_class(p->c->model, k, &words));
 }
 
-/* --- the whole */
+/* --- complete payload */
 
 static int put_columns(struct page_columns *c, struct page_data *p, const struct page_rows *r)
 {
@@ -330,7 +326,7 @@ static int put_columns(struct page_columns *c, struct page_data *p, const struct
 		put_passed(c, &p->devices[number], k);
 		put_segments(c, &p->devices[number], k);
 	}
-	put_kins(c, p, r);
+	put_block_classes(c, p, r);
 	page_rows__put_columns(r, c);
 	for (size_t i = 0; i < c->n; i++)
 		c->failed |= c->all[i].bytes.failed;
@@ -362,7 +358,7 @@ static int put_directory(FILE *out, const struct page_data *p, const struct page
 	if (!j)
 		return -ENOMEM;
 	json__open_object(j, NULL);
-	json__open_array(j, "columns"); /* name, bytes, numbers, zigzag */
+	json__open_array(j, "columns"); /* name, bytes, count of numbers, zigzag */
 	for (size_t i = 0; i < c->n; i++) {
 		json__open_array(j, NULL);
 		json__string(j, NULL, c->all[i].name);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What blocks are: rows, strings by number, and stacks as one tree of frames. */
+/* Attribution of blocks: rows, strings by number, and stacks as one tree of frames. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +11,12 @@
 #include "lib/json.h"
 #include "lib/map64.h"
 
-#define NODES_MAX 400000 /* of the tree of stacks; what is over is one frame */
+#define NODES_MAX 400000 /* limit of the stack tree; further stacks share one frame */
 
 enum {
 	ROW_DEVICE,
 	ROW_STACK,
-	ROW_FILE, /* strings are 1 + number, 0: none */
+	ROW_FILE, /* strings are 1 + number; 0: none */
 	ROW_LINE,
 	ROW_FUNCTION,
 	ROW_MODULE,
@@ -57,14 +57,14 @@ struct page_rows {
 	struct map64 *children; /* (parent1, frame) -> node */
 	struct stack_node *nodes;
 	size_t nnodes, capnodes;
-	uint32_t smaller;	 /* node of what is over the limit */
-	struct map64 *string_at; /* by where it is: alike ones are one in the dict */
+	uint32_t smaller;	 /* node for stacks over the limit */
+	struct map64 *string_at; /* address -> number; the dict stores equal strings once */
 	const char **strings;
 	size_t nstrings, capstrings;
 	struct map64 *row_at; /* hash -> row */
 	struct page_row *rows;
 	size_t n, cap;
-	uint32_t *of_kin;
+	uint32_t *row_of_class;
 };
 
 static int string1(struct page_rows *r, const char *s, uint32_t *ret)
@@ -87,7 +87,7 @@ static int string1(struct page_rows *r, const char *s, uint32_t *ret)
 	return err;
 }
 
-/* The node of frames from the root; where the tree is full, that of what is left out. */
+/* The node of a stack; r->smaller if the tree is full. */
 static int find_node(struct page_rows *r, const uint32_t *frames, uint32_t n, uint32_t *ret)
 {
 	uint32_t parent1 = 0;
@@ -133,7 +133,8 @@ static int find_row(struct page_rows *r, const struct page_row *row, uint32_t *r
 	return map64__set(r->row_at, hash, r->n++);
 }
 
-static int add_kin(struct page_rows *r, const struct page_data *p, uint32_t kin, int device)
+static int add_block_class(struct page_rows *r, const struct page_data *p, uint32_t block_class,
+			   int device)
 {
 	struct row row;
 	struct page_row out = { .f = { [ROW_DEVICE] = device } };
@@ -141,7 +142,7 @@ static int add_kin(struct page_rows *r, const struct page_data *p, uint32_t kin,
 	uint32_t n;
 	int err;
 
-	model__block_class(p->c->model, kin, &row);
+	model__block_class(p->c->model, block_class, &row);
 	err = frames__of_row(r->frames, &row, &frames, &n);
 	if (!err)
 		err = find_node(r, frames, n, &out.f[ROW_STACK]);
@@ -156,21 +157,21 @@ static int add_kin(struct page_rows *r, const struct page_data *p, uint32_t kin,
 		      string1(r, row.thread, &out.f[ROW_THREAD]) ?: string1(r, row.node_class, &out.f[ROW_NODE]);
 	if (!err && !row.before_attach)
 		err = string1(r, phase__name(row.phase), &out.f[ROW_PHASE]);
-	return err ? err : find_row(r, &out, &r->of_kin[kin]);
+	return err ? err : find_row(r, &out, &r->row_of_class[block_class]);
 }
 
-/* Rows in the order in which their first block came, so that alike recordings make alike pages. */
+/* Rows in the order of their first block, so that similar recordings give similar pages. */
 static int add_device(struct page_rows *r, const struct page_data *p, const struct page_device *d,
 		      int device)
 {
 	int err = 0;
 
 	for (size_t i = 0; i < d->nblocks && !err; i++)
-		if (r->of_kin[d->blocks[i].kin] == UINT32_MAX)
-			err = add_kin(r, p, d->blocks[i].kin, device);
+		if (r->row_of_class[d->blocks[i].block_class] == UINT32_MAX)
+			err = add_block_class(r, p, d->blocks[i].block_class, device);
 	for (size_t i = 0; i < d->npassed && !err; i++)
-		if (r->of_kin[d->passed[i].kin] == UINT32_MAX)
-			err = add_kin(r, p, d->passed[i].kin, device);
+		if (r->row_of_class[d->passed[i].block_class] == UINT32_MAX)
+			err = add_block_class(r, p, d->passed[i].block_class, device);
 	return err;
 }
 
@@ -187,10 +188,10 @@ int page_rows__make(const struct page_data *p, struct page_rows **ret)
 	r->children = map64__new();
 	r->string_at = map64__new();
 	r->row_at = map64__new();
-	r->of_kin = malloc(((size_t)kins + 1) * sizeof(*r->of_kin));
-	if (!r->frames || !r->children || !r->string_at || !r->row_at || !r->of_kin)
+	r->row_of_class = malloc(((size_t)kins + 1) * sizeof(*r->row_of_class));
+	if (!r->frames || !r->children || !r->string_at || !r->row_at || !r->row_of_class)
 		return -ENOMEM;
-	memset(r->of_kin, 0xff, ((size_t)kins + 1) * sizeof(*r->of_kin));
+	memset(r->row_of_class, 0xff, ((size_t)kins + 1) * sizeof(*r->row_of_class));
 	err = frames__smaller(r->frames, &smaller);
 	if (!err)
 		err = find_node(r, &smaller, 1, &r->smaller);
@@ -215,13 +216,13 @@ void page_rows__free(struct page_rows *r)
 	free(r->nodes);
 	free(r->strings);
 	free(r->rows);
-	free(r->of_kin);
+	free(r->row_of_class);
 	free(r);
 }
 
-uint32_t page_rows__of_kin(const struct page_rows *r, uint32_t kin)
+uint32_t page_rows__of_class(const struct page_rows *r, uint32_t block_class)
 {
-	return r->of_kin[kin] == UINT32_MAX ? 0 : r->of_kin[kin];
+	return r->row_of_class[block_class] == UINT32_MAX ? 0 : r->row_of_class[block_class];
 }
 
 void page_rows__put_words(const struct page_rows *r, struct json *j)
@@ -239,7 +240,7 @@ void page_rows__put_words(const struct page_rows *r, struct json *j)
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		json__string(j, NULL, kinds[i]);
 	json__close_array(j);
-	json__open_array(j, "frames"); /* name, file, line, kind, one after the other */
+	json__open_array(j, "frames"); /* name, file, line and kind of each frame */
 	for (size_t i = 0; i < frames__count(r->frames); i++) {
 		const struct frame *f = frames__at(r->frames, i);
 
@@ -257,7 +258,8 @@ void page_rows__put_columns(const struct page_rows *r, struct page_columns *c)
 
 	for (size_t i = 0; i < r->nnodes; i++)
 		html_payload__put(col, r->nodes[i].frame);
-	col = page_columns__add(c, "node.parent", -1, false); /* how far back it is, 0: none */
+	/* distance back to the parent; 0: none */
+	col = page_columns__add(c, "node.parent", -1, false);
 	for (size_t i = 0; i < r->nnodes; i++)
 		html_payload__put(col, r->nodes[i].parent1 ? i + 1 - r->nodes[i].parent1 : 0);
 	for (size_t k = 0; k < ROW_FIELDS; k++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Fewer moments: which ones stay, and what becomes of what was there between them. */
+/* Dropping of moments, and the merging of changes between them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,7 @@
 
 #define OOMS_CHOSEN 8
 
-/* Of those that something happened at, which ones: of steps every so many, of others the first and
- * the last. */
+/* Choice among kept moments: every n-th step, and the first and last out-of-memory events. */
 struct chooser {
 	size_t steps, ooms, every;
 	size_t step, oom;
@@ -26,8 +25,8 @@ static void count(struct chooser *c, const struct page_device *d, size_t most)
 	c->every = c->steps > most ? (c->steps + most - 1) / most : 1;
 }
 
-static bool stays(const struct page_data *p, const struct page_device *d, size_t i, int64_t peak,
-		  struct chooser *c)
+static bool is_kept(const struct page_data *p, const struct page_device *d, size_t i, int64_t peak,
+		    struct chooser *c)
 {
 	struct page_moment *m = &d->moments[i];
 	bool step = m->keep & KEEP_STEP && c->step++ % c->every == 0;
@@ -42,7 +41,7 @@ static bool stays(const struct page_data *p, const struct page_device *d, size_t
 	       m->time / p->bucket != m[1].time / p->bucket;
 }
 
-/* map[i]: the moment that what was at i is now at. */
+/* Drops moments. map[i]: new index of old moment i. */
 static int choose(const struct page_data *p, struct page_device *d, uint32_t **map)
 {
 	struct chooser c = { 0 };
@@ -54,13 +53,13 @@ static int choose(const struct page_data *p, struct page_device *d, uint32_t **m
 		return -ENOMEM;
 	count(&c, d, p->most_steps);
 	for (size_t i = 0; i < d->n; i++) {
-		bool stay = stays(p, d, i, peak, &c);
+		bool stay = is_kept(p, d, i, peak, &c);
 
 		(*map)[i] = k;
 		d->moments[k] = d->moments[i];
 		k += stay;
 	}
-	(*map)[d->n] = k; /* the open one */
+	(*map)[d->n] = k; /* the open moment */
 	d->n = k;
 	return 0;
 }
@@ -71,7 +70,7 @@ int passed__cmp(const void *a, const void *b)
 
 	if (x->moment != y->moment)
 		return x->moment < y->moment ? -1 : 1;
-	return x->kin < y->kin ? -1 : x->kin > y->kin;
+	return x->block_class < y->block_class ? -1 : x->block_class > y->block_class;
 }
 
 static void merge_passed(struct page_device *d)
@@ -89,12 +88,12 @@ static void merge_passed(struct page_device *d)
 	d->npassed = k;
 }
 
-static uint32_t moved(const uint32_t *map, uint32_t moment1)
+static uint32_t map_moment1(const uint32_t *map, uint32_t moment1)
 {
 	return moment1 ? map[moment1 - 1] + 1 : 0;
 }
 
-/* Blocks that came and went between two moments that are left are counted, no more. */
+/* Blocks allocated and freed between two remaining moments become counts. */
 static int move(struct page_device *d, const uint32_t *map)
 {
 	size_t k = 0;
@@ -104,8 +103,8 @@ static int move(struct page_device *d, const uint32_t *map)
 	for (size_t i = 0; i < d->nblocks; i++) {
 		struct page_block b = d->blocks[i];
 
-		b.born1 = moved(map, b.born1);
-		b.gone1 = moved(map, b.gone1);
+		b.born1 = map_moment1(map, b.born1);
+		b.gone1 = map_moment1(map, b.gone1);
 		if (!b.gone1 || b.born1 != b.gone1) {
 			d->blocks[k++] = b;
 			continue;
@@ -113,7 +112,7 @@ static int move(struct page_device *d, const uint32_t *map)
 		if (array__grow(&d->passed, &d->cappassed, d->npassed + 1, sizeof(*d->passed)))
 			return -ENOMEM;
 		d->passed[d->npassed++] = (struct passed){ .moment = b.born1 - 1,
-							   .kin = b.kin,
+							   .block_class = b.block_class,
 							   .n = 1 };
 		if (d->npassed >= UINT32_C(1) << 22 && d->npassed == d->cappassed)
 			merge_passed(d);
@@ -133,8 +132,8 @@ static int move_segments(struct page_device *d, const uint32_t *map)
 	for (size_t i = 0; i < d->nsegments && !err; i++) {
 		struct page_segment s = d->segments[i];
 
-		s.born1 = moved(map, s.born1);
-		s.gone1 = moved(map, s.gone1);
+		s.born1 = map_moment1(map, s.born1);
+		s.gone1 = map_moment1(map, s.gone1);
 		if (!s.x.there || (s.gone1 && s.gone1 <= s.born1))
 			continue;
 		d->segments[k] = s;
@@ -146,8 +145,8 @@ static int move_segments(struct page_device *d, const uint32_t *map)
 	return err;
 }
 
-/* Longer stretches of time, and ends of steps less often. False: there is one stretch. */
-static bool lengthen(struct page_data *p)
+/* Doubles the interval and keeps fewer step ends. False: there is only one interval. */
+static bool widen_intervals(struct page_data *p)
 {
 	if (!p->chosen) {
 		p->bucket = p->time / (MOMENTS_CHOSEN / 2) + 1;
@@ -155,7 +154,7 @@ static bool lengthen(struct page_data *p)
 	}
 	if (p->bucket > p->time)
 		return false;
-	/* The recording has become longer since. */
+	/* The recording has grown since the last call. */
 	while (p->time / p->bucket > MOMENTS_CHOSEN)
 		p->bucket *= 2;
 	p->bucket *= 2;
@@ -163,7 +162,7 @@ static bool lengthen(struct page_data *p)
 	return true;
 }
 
-static int thin(struct page_data *p)
+static int thin_devices(struct page_data *p)
 {
 	int err = 0;
 
@@ -202,13 +201,13 @@ int html_thin__moments(struct page_data *p)
 	struct limits before = count_all(p), left = before;
 	int err = 0;
 
-	/* With room for more to come: so it is not done at every event. */
+	/* Leave room for growth, so that dropping is not repeated at every event. */
 	while (!err && (left.moments >= before.moments || left.blocks > p->limits.blocks / 4 * 3 ||
 			left.passed > p->limits.passed / 4 * 3)) {
-		err = lengthen(p) ? 0 : -EFBIG;
+		err = widen_intervals(p) ? 0 : -EFBIG;
 		p->chosen = true;
 		if (!err)
-			err = thin(p);
+			err = thin_devices(p);
 		left = count_all(p);
 	}
 	p->next = (struct limits){

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Every event as a JSON object, one a line. A stack is a line of its own before the first event
- * that has it, and is referred to by its number. What is not known is left out.
- */
+/* Events as JSON objects, one per line. A stack is a separate line before its first use; events
+ * refer to its number. Unknown values are left out. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,7 +16,7 @@
 
 struct ndjson {
 	struct events events;
-	uint8_t *shown; /* stacks that were written, by number */
+	uint8_t *shown; /* written stacks, by number */
 	size_t nshown;
 };
 
@@ -49,7 +47,7 @@ static int put_frames(struct export_ctx *c, uint32_t stack)
 	json__open_object(j, NULL);
 	json__string(j, "event", "stack");
 	json__uint(j, "stack", stack);
-	json__open_array(j, "frames"); /* the innermost first */
+	json__open_array(j, "frames"); /* innermost first */
 	for (uint32_t i = 0; i < s.n; i++) {
 		struct dict_loc l = dict__get_loc(c->dict, s.frames[i].loc);
 		struct dict_module m = dict__get_module(c->dict, s.frames[i].module);
@@ -85,7 +83,7 @@ static int show_stack(struct export_ctx *c, struct ndjson *n, uint32_t stack)
 	return put_frames(c, stack);
 }
 
-static void put_body(struct json *j, const struct told *t)
+static void put_body(struct json *j, const struct event_row *t)
 {
 	const struct event *e = t->event;
 	char address[24];
@@ -118,7 +116,7 @@ static void put_body(struct json *j, const struct told *t)
 	put_uint(j, "stack", t->stack, t->stack);
 }
 
-static int put(struct export_ctx *c, void *state, const struct told *t)
+static int put(struct export_ctx *c, void *state, const struct event_row *t)
 {
 	int err = show_stack(c, state, t->stack);
 	struct json *j = err ? NULL : json__new(c->out, false);

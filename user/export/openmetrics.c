@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * A recording's figures as OpenMetrics text. Labels are few: what could be many (lines) is the
- * largest ones and the rest in one, so that no scraper is flooded.
- */
+/* Figures of a recording as OpenMetrics text. Has few labels: only the largest lines are shown
+ * separately, to limit the number of series. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -15,9 +13,9 @@
 #include "lib/openmetrics.h"
 #include "lib/text.h"
 
-#define LINES 10 /* shown one by one */
+#define LINES 10 /* lines shown separately */
 
-/* One sample of a whole recording. */
+/* Writes a family with one sample. */
 static void put_one(FILE *out, const struct openmetrics_family *f, const char *value)
 {
 	openmetrics__head(out, f, true);
@@ -79,9 +77,10 @@ enum { OF_TOTALS = 1, OF_MOMENT = 2, OF_BEFORE = 4 };
 
 static const struct figure_of {
 	struct openmetrics_family family;
-	size_t offset; /* of a uint64_t in struct model_device */
-	int of; /* OF_TOTALS: where the allocator carries totals; OF_MOMENT: where the moment came;
-		   OF_BEFORE: where it is known */
+	size_t offset; /* offset of a uint64_t in struct model_device */
+	/* Conditions. OF_TOTALS: the allocator reports totals; OF_MOMENT: the moment exists;
+	 * OF_BEFORE: the value is known. */
+	int of;
 } figures[] = {
 #define FIGURE(member) offsetof(struct model_device, member)
 	{ { "device_allocated_bytes", "gauge", "bytes", "Allocated at the end." },
@@ -162,7 +161,7 @@ static void put_fragmentation(struct export_ctx *c)
 	}
 }
 
-/* top: place among the lines, whose names may be alike; 0: the rest. */
+/* top: rank of the line, which keeps equal names distinct; 0: the remaining lines. */
 static void put_row(FILE *out, const char *family, const char *device, enum group by,
 		    const struct row *r, size_t top)
 {
@@ -189,7 +188,7 @@ static void put_row(FILE *out, const char *family, const char *device, enum grou
 	fprintf(out, "} %" PRIu64 "\n", r->bytes);
 }
 
-/* Rows of one device and moment; the ones that lines are too many of are one. */
+/* Writes the rows of a device at the marked moment. Lines beyond the limit are combined. */
 static int put_rows(struct export_ctx *c, const struct openmetrics_family *f, enum group by,
 		    size_t device)
 {

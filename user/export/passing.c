@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-void passing__wait(const struct export_ctx *c, struct passing *p, const struct event *e)
+void passing__hold(const struct export_ctx *c, struct passing *p, const struct event *e)
 {
 	p->event = *e;
 	p->any = true;
@@ -11,7 +11,7 @@ void passing__wait(const struct export_ctx *c, struct passing *p, const struct e
 		memset(&p->before, 0, sizeof(p->before));
 }
 
-bool passing__wanted(const struct export_ctx *c, const char *device)
+bool passing__is_selected(const struct export_ctx *c, const char *device)
 {
 	const char *want = c->device_name;
 	size_t n = strlen(want ? want : "");
@@ -21,14 +21,14 @@ bool passing__wanted(const struct export_ctx *c, const char *device)
 	return !strncmp(want, device, n) && !strcmp(device + n, ":0");
 }
 
-void passing__look(const struct export_ctx *c, size_t i, struct model_device *ret)
+void passing__device_at(const struct export_ctx *c, size_t i, struct model_device *ret)
 {
 	struct model_device ahead;
 	int k;
 
 	model__device(c->model, i, ret);
 	if (ret->has_totals)
-		return; /* these are right from the first event on */
+		return; /* allocator totals are correct from the first event */
 	k = c->ahead ? model__find_device(c->ahead, ret->name) : -1;
 	if (k < 0)
 		return;
@@ -45,7 +45,7 @@ bool passing__device(const struct export_ctx *c, struct passing *p, struct devic
 	for (size_t i = 0; i < n; i++) {
 		size_t k = (p->device + i) % n;
 
-		passing__look(c, k, ret);
+		passing__device_at(c, k, ret);
 		if (ret->device.type == want.type && ret->device.index == want.index) {
 			p->device = k;
 			return true;
@@ -68,7 +68,7 @@ bool passing__main(const struct export_ctx *c, struct model_device *ret)
 	model__device(whole, i, &d);
 	now = model__find_device(c->model, d.name);
 	if (now >= 0) {
-		passing__look(c, now, ret);
+		passing__device_at(c, now, ret);
 	} else {
 		memcpy(ret->name, d.name, sizeof(ret->name));
 		ret->device = d.device;
@@ -78,7 +78,7 @@ bool passing__main(const struct export_ctx *c, struct model_device *ret)
 
 size_t passing__steps(const struct export_ctx *c)
 {
-	/* Before the first step of an optimizer the model takes calls for steps. */
+	/* Before the first optimizer step, the model counts module calls as steps. */
 	if (c->ahead && !model__steps_are_calls(c->ahead) && model__steps_are_calls(c->model))
 		return 0;
 	return model__steps(c->model);

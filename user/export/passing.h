@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_EXPORT_PASSING_H
 #define MT_EXPORT_PASSING_H
-/*
- * What formats that write events as they pass have in common. An event is written when the next one
- * comes, since the totals after it are the model's by then; until that it waits here.
- */
+/* Shared by formats that write every event. Because the totals after an event are known only
+ * when the next event arrives, each event waits here until then. */
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -12,31 +10,29 @@
 #include "model/model.h"
 #include "record/stream.h"
 
-struct passing {  /* begins as all 0 */
-	bool any; /* an event waits */
+struct passing {  /* initialize with zeroes */
+	bool any; /* an event is waiting */
 	struct event event;
-	struct model_device before; /* its device before it; all 0 when that was not there yet */
-	size_t device;		    /* of the last event, as a hint */
+	struct model_device before; /* the event's device before the event; zeroes if it had none */
+	size_t device;		    /* index of the last event's device, as a search hint */
 };
 
-/* e, which the model has not seen, waits from now on. */
-void passing__wait(const struct export_ctx *c, struct passing *p, const struct event *e);
-/* Is the device one that --device, if given, asks for? "cuda" is "cuda:0". */
-bool passing__wanted(const struct export_ctx *c, const char *device);
-/*
- * A device as it is, with what is known only later to have been there: what tensors hold on the CPU
- * is read when events come already.
- */
-void passing__look(const struct export_ctx *c, size_t i, struct model_device *ret);
-/* The device of an event as the model has it now. False: not there (yet). */
+/* Stores e, which the model has not processed, as the waiting event. */
+void passing__hold(const struct export_ctx *c, struct passing *p, const struct event *e);
+/* True if --device is not given or selects this device. "cuda" means "cuda:0". */
+bool passing__is_selected(const struct export_ctx *c, const char *device);
+/* The current state of device i. Adds CPU tensors that the model found later but that existed
+ * before. */
+void passing__device_at(const struct export_ctx *c, size_t i, struct model_device *ret);
+/* The state of an event's device in the model. False: the device does not exist yet. */
 bool passing__device(const struct export_ctx *c, struct passing *p, struct device want,
 		     struct model_device *ret);
-/* The device that the document is about, as it is now: with totals of 0 where it is not there yet.
- * False: none. */
+/* The current state of the document's main device, with zero totals if it does not exist yet.
+ * False: no device. */
 bool passing__main(const struct export_ctx *c, struct model_device *ret);
-/* Steps that have ended, of the kind that the recording has in the end, if it is known. */
+/* Number of finished steps. Counts optimizer steps if the whole recording has them. */
 size_t passing__steps(const struct export_ctx *c);
-/* The phase of an allocation or an out-of-memory event. */
+/* Phase of an allocation or out-of-memory event. */
 enum phase passing__phase(const struct export_ctx *c, const struct event *e);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Chrome's trace events as JSON, for ui.perfetto.dev: memory as counters, modules as spans of their
- * threads, steps and phases as spans of threads of their own, segments and out-of-memory as
- * instants. Written as events pass.
+ * Chrome trace events as JSON for ui.perfetto.dev, written as events arrive. Memory is shown as
+ * counters, modules as spans of threads, steps and phases as spans of two extra threads, segments
+ * and out-of-memory as instants.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -18,11 +18,11 @@
 #include "lib/text.h"
 #include "record/dict.h"
 
-/* Threads that there are not: numbers that Linux gives to none. */
+/* Thread IDs that Linux does not assign. */
 #define TID_STEPS 4194305
 #define TID_PHASES 4194306
 
-struct stretch { /* of allocations in one phase on the main device */
+struct stretch { /* interval of allocations in one phase on the main device */
 	bool any;
 	enum phase phase;
 	uint64_t begin, last;
@@ -77,7 +77,7 @@ static void put_name(struct perfetto *p, const char *what, uint64_t tid, const c
 	free(text);
 }
 
-/* The thread's number for the document; its name is written at its first use. */
+/* The thread's ID in the document. Writes its name on first use. */
 static uint64_t tid_of(struct perfetto *p, uint32_t thread)
 {
 	struct dict_thread t = dict__get_thread(p->dict, thread);
@@ -127,8 +127,8 @@ static void put_counter(void *ctx, const char *device, const char *what, uint64_
 	struct perfetto *p = ctx;
 	char name[64];
 
-	/* Each in an event of its own: what is allocated is part of what is reserved, and some
-	 * readers pile up what is in one. */
+	/* One event per counter: allocated is part of reserved, but some readers stack the
+	 * values of one event. */
 	snprintf(name, sizeof(name), "%s %s", device, what);
 	open_event(p, "C", name, time);
 	json__open_object(p->j, "args");
@@ -145,7 +145,7 @@ static void put_complete(struct perfetto *p, const char *name, uint64_t tid, uin
 	put_time(p, "dur", end > begin ? end - begin : 0);
 }
 
-/* An instant of the whole process, or of all. Its "args" are open. */
+/* Opens an instant event with the given scope, and its "args". */
 static void open_instant(struct perfetto *p, const struct event *e, const char *name,
 			 const char *scope)
 {
@@ -204,7 +204,7 @@ static void put_oom(struct export_ctx *c, struct perfetto *p, const struct event
 	close_instant(p);
 }
 
-/* Memory that a device has less of. What is mapped from memory made before is that once more. */
+/* True for memory taken from the device. Mapping of previously created memory is counted again. */
 static bool is_segment(const struct event *e)
 {
 	return e->how == MEM_DEVICE || e->how == MEM_ASYNC || e->how == MEM_MANAGED ||
@@ -253,8 +253,8 @@ static void close_stretch(struct perfetto *p)
 	s->any = false;
 }
 
-/* Stretches as the model has them: from the first allocation in a phase to the last event before
- * one in another. */
+/* Phases as in the model: from the first allocation in a phase to the last event before the next
+ * phase. */
 static void put_phase(struct export_ctx *c, struct perfetto *p, const struct event *e)
 {
 	struct stretch *s = &p->stretch;
@@ -284,11 +284,11 @@ static void put_steps(struct export_ctx *c, struct perfetto *p)
 	char name[32];
 
 	if (steps <
-	    p->steps) /* from a pipe: it is steps of an optimizer that count, not those so far */
+	    p->steps) /* reading from a pipe: optimizer steps replace the calls counted so far */
 		p->steps = steps;
 	if (steps == p->steps)
 		return;
-	while (model__step(c->model, kept, &step)) /* at most some thousand; a step is long */
+	while (model__step(c->model, kept, &step)) /* at most a few thousand steps are kept */
 		kept++;
 	for (size_t i = steps - p->steps < kept ? kept - (steps - p->steps) : 0; i < kept; i++) {
 		model__step(c->model, i, &step);
@@ -308,7 +308,7 @@ static void put_on_device(struct export_ctx *c, struct perfetto *p, const struct
 {
 	struct model_device d;
 
-	if (!passing__device(c, &p->wait, e->device, &d) || !passing__wanted(c, d.name))
+	if (!passing__device(c, &p->wait, e->device, &d) || !passing__is_selected(c, d.name))
 		return;
 	switch (e->kind) {
 	case EVENT_ALLOC:
@@ -332,14 +332,14 @@ static void put_on_device(struct export_ctx *c, struct perfetto *p, const struct
 		put_phase(c, p, e);
 }
 
-/* The facts of a recording are read with its first events. */
+/* Call after the first event, because the recording's facts come with it. */
 static void put_head(struct export_ctx *c, struct perfetto *p)
 {
 	const char *pid = facts__get(c->facts, "pid"), *comm = facts__get(c->facts, "comm");
 
 	if (p->pid)
 		return;
-	/* 0 is no process to some readers. */
+	/* Some readers do not accept process 0. */
 	p->pid = pid ? strtoul(pid, NULL, 10) & INT32_MAX : 1;
 	if (!p->pid)
 		p->pid = 1;
@@ -377,7 +377,7 @@ static int perfetto_event(struct export_ctx *c, void *state, const struct event 
 
 	put_head(c, p);
 	err = flush(c, p);
-	passing__wait(c, &p->wait, e);
+	passing__hold(c, &p->wait, e);
 	return err;
 }
 
@@ -443,7 +443,7 @@ static int perfetto_end(struct export_ctx *c, void *state)
 	json__close_array(p->j);
 	put_facts(c, p);
 	json__close_object(p->j);
-	json__free(p->j); /* writes the last line end: not later, when the stream may be gone */
+	json__free(p->j); /* writes the final line end, while the stream is still open */
 	p->j = NULL;
 	return p->err;
 }

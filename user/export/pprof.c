@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A heap profile as Go's tools write it (github.com/google/pprof, proto/profile.proto), under their
- * names, so that what reads those knows ours: all allocations, and what was in use at the marked
- * moment. Each frame is one location and one function of its own with its line in the name: some
- * readers keep a single line of a function.
+ * A heap profile in Go's pprof format (github.com/google/pprof, proto/profile.proto) with its
+ * sample types, so that its tools accept it. It has all allocations and the memory in use at the
+ * marked moment. Each frame is a location and a function of its own, because some readers keep only
+ * one line per function.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -19,7 +19,7 @@
 #include "lib/text.h"
 #include "record/dict.h"
 
-/* Numbers of fields in profile.proto. */
+/* Field numbers of profile.proto. */
 enum { TYPE_TYPE = 1, TYPE_UNIT };
 enum { LABEL_KEY = 1, LABEL_STR, LABEL_NUM };
 enum { SAMPLE_LOCATION = 1, SAMPLE_VALUE, SAMPLE_LABEL };
@@ -38,13 +38,13 @@ enum {
 	PROFILE_DEFAULT_TYPE,
 };
 
-#define TYPES 4 /* of values: of all allocations two, of what is in use two */
+#define TYPES 4 /* sample values: two for all allocations, two for memory in use */
 
 struct pprof {
 	struct gzip *z;
 	struct frames *frames;
-	struct dict *strings; /* the string table: a dict of nothing else, whose string 0 is "" as
-				 it has to be */
+	/* String table: a dict used only for strings, whose string 0 is "" as required. */
+	struct dict *strings;
 	struct pb part, inner, inmost;
 	int err;
 };
@@ -60,7 +60,7 @@ static uint32_t string(struct pprof *p, const char *s)
 	return id;
 }
 
-/* p->part becomes a field of the profile. */
+/* Writes p->part as a field of the profile. */
 static void put_part(struct pprof *p, uint32_t field)
 {
 	if (p->part.failed) {
@@ -122,8 +122,7 @@ static void add_labels(struct pprof *p, const char *device, const struct row *ro
 	add_label(p, "device", device);
 	add_label(p, "module", row->module);
 	add_label(p, "module_class", row->module_class);
-	if (!total) /* what an allocation was for is known by its end, and of all there ever were it
-		       is not kept */
+	if (!total) /* the category is known only for live blocks, not for all allocations */
 		add_label(p, "category", row->category);
 	if (row->before_attach)
 		return;
@@ -133,7 +132,7 @@ static void add_labels(struct pprof *p, const char *device, const struct row *ro
 		add_number_label(p, "tid", row->tid);
 }
 
-/* One sample; the values of the other kind are 0. */
+/* Writes a sample. Values of the other view are 0. */
 static int put_sample(struct pprof *p, const char *device, const struct row *row, bool total)
 {
 	const uint32_t *frames;
@@ -143,7 +142,7 @@ static int put_sample(struct pprof *p, const char *device, const struct row *row
 	if (err)
 		return err;
 	pb__clear(&p->part);
-	while (n--) /* the innermost first */
+	while (n--) /* innermost first */
 		pb__uint(&p->part, SAMPLE_LOCATION, (uint64_t)frames[n] + 1);
 	pb__uint(&p->part, SAMPLE_VALUE, total ? row->count : 0);
 	pb__uint(&p->part, SAMPLE_VALUE, total ? row->bytes : 0);

@@ -19,7 +19,7 @@ struct export_run {
 	struct export_job job;
 	struct analysis *analysis;
 	struct analysis
-		*ahead; /* the same recording, run to its end before; NULL: the format needs none */
+		*ahead; /* the same recording, processed to its end in advance; NULL: not needed */
 	struct outfile *file;
 	struct export_ctx ctx;
 	void *state;
@@ -75,7 +75,8 @@ static int each_event(void *ctx, const struct event *e)
 	return r->job.format->event(&r->ctx, r->state, e);
 }
 
-/* Says why a format came to nothing, and whether that is the file's doing: EXIT_UNUSABLE. */
+/* Logs the reason of a failed export. Returns EXIT_UNUSABLE if the recording lacks the data,
+ * otherwise EXIT_FAILED. */
 static int explain(const struct export_run *r, int err)
 {
 	const char *file = r->job.recording;
@@ -104,7 +105,8 @@ static int explain(const struct export_run *r, int err)
 										     : EXIT_FAILED;
 }
 
-/* A pipe cannot be read twice. What is wrong with the file is said when it is read for good. */
+/* Processes the recording in advance if the format needs it and the input is not a pipe. Errors
+ * are reported by the second reading. */
 static void look_ahead(struct export_run *r)
 {
 	const struct export_format *f = r->job.format;
@@ -136,7 +138,7 @@ static int convert(struct export_run *r)
 		.out = outfile__stream(r->file),
 		.dict = a->dict,
 		.facts = r->ahead ? r->ahead->facts
-				  : a->facts, /* all of them, from the first event on */
+				  : a->facts, /* all facts, from the first event on */
 		.model = a->model,
 		.ahead = r->ahead ? r->ahead->model : NULL,
 		.ahead_duration = r->ahead ? r->ahead->duration : 0,
@@ -151,7 +153,7 @@ static int convert(struct export_run *r)
 	status = analysis__run(a, f->event ? each_event : NULL, r);
 	if (status)
 		return status;
-	r->job.model = model__opts(a->model); /* of a time after the end it has made the end */
+	r->job.model = model__opts(a->model); /* a time after the end has been set to the end */
 	name_moment(r);
 	r->ctx.duration = a->duration;
 	r->ctx.complete = a->complete;
@@ -165,7 +167,7 @@ static int convert(struct export_run *r)
 	return err ? explain(r, err) : EXIT_OK;
 }
 
-/* Gives the file its name, and says so. */
+/* Renames the file to its final name and logs it. */
 static int finish(struct export_run *r)
 {
 	char name[512], size[24] = "";
@@ -173,7 +175,7 @@ static int finish(struct export_run *r)
 	int err;
 
 	text__clean(name, sizeof(name), outfile__name(r->file), strlen(outfile__name(r->file)));
-	/* What is not flushed yet is part of it; that the flush may fail is the commit's to say. */
+	/* Include buffered data in the size. outfile__commit() reports a write error. */
 	fflush(outfile__stream(r->file));
 	if (!fstat(outfile__fd(r->file), &st) && S_ISREG(st.st_mode))
 		text__bytes(size, sizeof(size), st.st_size);

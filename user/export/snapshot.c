@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What torch.cuda.memory._snapshot() gives, as torch.cuda.memory._dump_snapshot() writes it: for
- * PyTorch's own viewer and all that reads its files. Segments with their blocks at the marked
- * moment, and the last events before it.
+ * The output of torch.cuda.memory._snapshot() as torch.cuda.memory._dump_snapshot() writes it, for
+ * PyTorch's viewer and similar tools. It has the segments and blocks at the marked moment and the
+ * last events before it.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -18,14 +18,14 @@
 #include "lib/map64.h"
 #include "lib/text.h"
 
-#define TRACE_MAX 500000 /* events; what is older is forgotten, as PyTorch does it */
-#define RECENT 65536 /* allocations among which an EVENT_REQUESTED finds the one that it is about */
-#define SIZE_BITS 56 /* of a segment, beside its device */
+#define TRACE_MAX 500000 /* events kept; older events are dropped, as in PyTorch */
+#define RECENT 65536 /* recent allocations searched for the one that an EVENT_REQUESTED describes */
+#define SIZE_BITS 56 /* bits of a segment's size; the other bits hold its device */
 
 enum action { ALLOC, FREE, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, OOM };
 
 struct entry {
-	uint64_t number; /* of the event, from 1 */
+	uint64_t number; /* event number, from 1 */
 	uint64_t time, addr, size;
 	uint64_t cuda_stream;
 	uint32_t stack, node, thread;
@@ -35,18 +35,21 @@ struct entry {
 
 struct snapshot {
 	struct entry *ring;
-	size_t n, cap, first; /* first: the oldest, when it is full */
+	size_t n, cap, first; /* first: index of the oldest entry when the ring is full */
 	uint64_t number, added;
-	uint64_t recent[RECENT]; /* by address: 1 + how many had been added before it */
-	struct map64 *segments;	 /* address -> size and device of what the allocator took: a free
-				    does not say it */
-	struct left {		 /* what the driver had left, and what the allocator had then */
+	uint64_t recent[RECENT]; /* by address: 1 + the number of entries added before */
+	/* Address -> size and device of memory taken by the allocator, because a free event
+	 * lacks both. */
+	struct map64 *segments;
+	/* memory left on the device according to the driver, and the reserved bytes at that
+	 * time */
+	struct left {
 		bool known;
 		uint64_t bytes, reserved;
 	} left[256]; /* by device */
 };
 
-static bool of_interest(const struct event *e)
+static bool is_of_gpu(const struct event *e)
 {
 	return e->device.type != DEVICE_CPU && e->device.index != DEVICE_UNKNOWN;
 }
@@ -58,7 +61,7 @@ static struct entry *entry_at(struct snapshot *s, size_t i)
 
 static uint64_t *recent_of(struct snapshot *s, uint64_t addr)
 {
-	/* Blocks lie 512 bytes apart. */
+	/* Blocks are aligned to 512 bytes. */
 	return &s->recent[(addr >> 9 ^ addr >> 25) % RECENT];
 }
 
@@ -78,8 +81,9 @@ static int add(struct snapshot *s, const struct entry *entry)
 	return 0;
 }
 
-/* Later than the moment: of no interest, if it is known when that is. */
-static bool too_late(const struct export_ctx *c, const struct snapshot *s, struct device device)
+/* True if the event is after the marked moment. False also if the moment is not known yet. */
+static bool is_after_moment(const struct export_ctx *c, const struct snapshot *s,
+			    struct device device)
 {
 	struct model_device d;
 
@@ -91,7 +95,7 @@ static bool too_late(const struct export_ctx *c, const struct snapshot *s, struc
 	return false;
 }
 
-/* Index into the model's devices of the one with this number; -1: none. */
+/* The model's index of the device with this number; -1: none. */
 static int device_of(const struct export_ctx *c, unsigned int index)
 {
 	struct model_device d;
@@ -105,8 +109,8 @@ static int device_of(const struct export_ctx *c, unsigned int index)
 	return -1;
 }
 
-/* What the device had free: the driver's figure, if that is of when as much was taken as now; -1:
- * not known. */
+/* Free bytes on the device: the driver's figure, if the reserved bytes have not changed since.
+ * -1: not known. */
 static int64_t free_of(const struct snapshot *s, const struct event *e)
 {
 	const struct left *l = &s->left[e->device.index];
@@ -133,7 +137,7 @@ static int add_alloc(const struct export_ctx *c, struct snapshot *s, const struc
 	return add(s, &entry);
 }
 
-/* It has the stack of the allocation, as PyTorch's own has unless it is told to keep more. */
+/* Adds a free with the stack of the allocation, as PyTorch does by default. */
 static int add_free(const struct export_ctx *c, struct snapshot *s, const struct event *e,
 		    struct entry entry)
 {
@@ -160,7 +164,7 @@ static int note_segment(struct snapshot *s, const struct event *e)
 				  (e->size & ((UINT64_C(1) << SIZE_BITS) - 1)));
 }
 
-static int add_taken(struct snapshot *s, const struct event *e, struct entry entry)
+static int add_segment_alloc(struct snapshot *s, const struct event *e, struct entry entry)
 {
 	if (!(e->flags & MEM_BY_ALLOCATOR) || (e->how != MEM_DEVICE && e->how != MEM_MAPPED))
 		return 0;
@@ -168,8 +172,8 @@ static int add_taken(struct snapshot *s, const struct event *e, struct entry ent
 	return add(s, &entry) || note_segment(s, e) ? -ENOMEM : 0;
 }
 
-static int add_given(const struct export_ctx *c, struct snapshot *s, const struct event *e,
-		     struct entry entry)
+static int add_segment_free(const struct export_ctx *c, struct snapshot *s, const struct event *e,
+			    struct entry entry)
 {
 	struct device device = { .type = DEVICE_CUDA };
 	uint64_t old;
@@ -181,12 +185,12 @@ static int add_given(const struct export_ctx *c, struct snapshot *s, const struc
 	entry.device = device.index = old >> SIZE_BITS;
 	if (!entry.size)
 		entry.size = old & ((UINT64_C(1) << SIZE_BITS) - 1);
-	if (of_interest(e))
+	if (is_of_gpu(e))
 		device = e->device;
-	return too_late(c, s, device) ? 0 : add(s, &entry);
+	return is_after_moment(c, s, device) ? 0 : add(s, &entry);
 }
 
-static void set_asked(struct snapshot *s, const struct event *e)
+static void set_requested(struct snapshot *s, const struct event *e)
 {
 	uint64_t added = *recent_of(s, e->addr);
 	struct entry *entry;
@@ -216,9 +220,9 @@ static int snapshot_event(struct export_ctx *c, void *state, const struct event 
 		.device = e->device.index,
 	};
 
-	if (e->kind == EVENT_CUDA_FREE) /* which does not always say on what device */
-		return add_given(c, s, e, entry);
-	if (!of_interest(e))
+	if (e->kind == EVENT_CUDA_FREE) /* the event may lack a device */
+		return add_segment_free(c, s, e, entry);
+	if (!is_of_gpu(e))
 		return 0;
 	if (e->kind == EVENT_LEFT) {
 		struct model_device d;
@@ -231,7 +235,7 @@ static int snapshot_event(struct export_ctx *c, void *state, const struct event 
 	}
 	if (e->kind == EVENT_SEGMENT)
 		return note_segment(s, e);
-	if (too_late(c, s, e->device))
+	if (is_after_moment(c, s, e->device))
 		return e->kind == EVENT_CUDA_ALLOC && (e->flags & MEM_BY_ALLOCATOR)
 			       ? note_segment(s, e)
 			       : 0;
@@ -242,9 +246,9 @@ static int snapshot_event(struct export_ctx *c, void *state, const struct event 
 	case EVENT_FREE:
 		return add_free(c, s, e, entry);
 	case EVENT_CUDA_ALLOC:
-		return add_taken(s, e, entry);
+		return add_segment_alloc(s, e, entry);
 	case EVENT_REQUESTED:
-		set_asked(s, e);
+		set_requested(s, e);
 		break;
 	}
 	return 0;
@@ -298,7 +302,7 @@ static int put_entry(struct writer *w, const struct entry *e, const char *action
 	pickle__key(w->p, action);
 	if (e->action == OOM) {
 		pickle__key(w->p, "device_free");
-		pickle__int(w->p, (int64_t)e->addr); /* as free_of() had it */
+		pickle__int(w->p, (int64_t)e->addr); /* value of free_of() */
 	} else {
 		pickle__key(w->p, "addr");
 		pickle__uint(w->p, e->addr);
@@ -342,7 +346,7 @@ static int put_trace(struct writer *w, unsigned int device, uint64_t last)
 	return err;
 }
 
-/* The same, of those that --device asks for. */
+/* Like device_of(), but -1 for devices that --device excludes. */
 static int shown_device(const struct writer *w, unsigned int index)
 {
 	int i = device_of(w->c, index);
@@ -350,7 +354,8 @@ static int shown_device(const struct writer *w, unsigned int index)
 	return w->c->device < 0 || w->c->device == i ? i : -1;
 }
 
-/* A list for each number, whether there is such a device or not: readers index by it. */
+/* Writes one list per device number, also for missing devices, because readers use it as an
+ * index. */
 static int put_traces(struct writer *w, unsigned int devices)
 {
 	struct model_device d;
@@ -368,10 +373,10 @@ static int put_traces(struct writer *w, unsigned int devices)
 	return err;
 }
 
-/* Where the events of a device have blocks and segments. past->blocks is for free(), and holds
- * both. 0 or -ENOMEM. */
-static int look_back(const struct writer *w, unsigned int device, uint64_t last,
-		     struct snapshot_past *past)
+/* Collects address ranges of the device's blocks and segments from the events. The caller frees
+ * past->blocks, which holds both arrays. Returns 0 or -ENOMEM. */
+static int collect_ranges(const struct writer *w, unsigned int device, uint64_t last,
+			  struct snapshot_past *past)
 {
 	struct snapshot_range *all = calloc(2 * w->s->n + 1, sizeof(*all)), range;
 
@@ -402,7 +407,7 @@ static int put_device(struct writer *w, size_t device)
 	model__device(w->c->model, device, &d);
 	if (!d.marked)
 		return -ENOENT;
-	err = look_back(w, d.device.index, d.mark_event, &past);
+	err = collect_ranges(w, d.device.index, d.mark_event, &past);
 	if (!err)
 		err = snapshot__segments(w->c, w->p, w->stacks, device, &past, &w->sums);
 	free(past.blocks);
@@ -428,7 +433,7 @@ static int put_segments(struct writer *w, unsigned int devices)
 	return err ? err : marked ? 0 : -ENOENT;
 }
 
-/* What the file cannot show by itself, beside what is PyTorch's. */
+/* Adds a "memtrace_bpf" entry with information that PyTorch's format does not have. */
 static void put_notes(const struct writer *w)
 {
 	const char *version = facts__get(w->c->facts, "version");

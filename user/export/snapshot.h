@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_EXPORT_SNAPSHOT_H
 #define MT_EXPORT_SNAPSHOT_H
-/* What the parts of the snapshot export share: events (snapshot.c), segments and their blocks,
+/* Shared by the parts of the snapshot export: events (snapshot.c), and segments, blocks and
  * stacks (snapshot_segments.c). */
 #include <stddef.h>
 #include <stdint.h>
@@ -10,34 +10,35 @@
 #include "lib/pickle.h"
 #include "model/model.h"
 
-/* Stacks as lists of frames, innermost first; each frame and each list is written once. */
+/* Writes stacks as lists of frames, innermost first. Each frame and each list is written once. */
 struct stacks;
 struct stacks *stacks__new(const struct export_ctx *c,
-			   struct pickle *p);		  /* borrows both. NULL on ENOMEM */
-void stacks__free(struct stacks *s);			  /* NULL is fine */
-int stacks__put(struct stacks *s, const struct row *row); /* the value of a key. 0 or -ENOMEM */
+			   struct pickle *p); /* borrows both; NULL: no memory */
+void stacks__free(struct stacks *s);	      /* NULL is fine */
+/* writes a stack as the value of a key; 0 or -ENOMEM */
+int stacks__put(struct stacks *s, const struct row *row);
 
-struct snapshot_sums {		  /* what the segments do not show */
-	uint64_t without_address; /* bytes that were there before, of which it is not known where */
-	uint64_t outside;	  /* bytes of blocks that lie in no segment that we know */
-	uint64_t made_up;	  /* bytes of the segments that stand for those */
-	uint64_t cut; /* bytes of blocks beyond the end of their segment or within the next block: a
-			 recording gone wrong */
-	uint64_t unasked; /* blocks of which it is not known what was asked for: their own size
-			     stands for it */
+struct snapshot_sums {		  /* memory that the segments do not show */
+	uint64_t without_address; /* bytes from before attach at unknown addresses */
+	uint64_t outside;	  /* bytes of blocks outside known segments */
+	uint64_t made_up;	  /* bytes of segments invented for such blocks */
+	/* bytes of blocks beyond their segment's end or overlapping the next block, from a
+	 * corrupt recording */
+	uint64_t cut;
+	uint64_t unasked; /* blocks with unknown requested size; their own size is used */
 };
 struct snapshot_range {
 	uint64_t addr, end;
 };
-struct snapshot_past { /* where the events have blocks and segments of the device; both get sorted
-			  and merged */
+/* address ranges of blocks and segments in the events; sorted and merged in place */
+struct snapshot_past {
 	struct snapshot_range *blocks, *segments;
 	size_t nblocks, nsegments;
 };
 /*
- * Appends a device's segments at the marked moment to the list that is open, and, since readers
- * want one below every block of the events too, a segment for each stretch of those that lie in
- * none. 0, -ENOMEM, -ENOENT (the moment never came).
+ * Appends the device's segments at the marked moment to the open list. Readers need a segment below
+ * every block of the events, so blocks outside known segments get invented ones. Returns 0,
+ * -ENOMEM, or -ENOENT if the moment does not exist.
  */
 int snapshot__segments(struct export_ctx *c, struct pickle *p, struct stacks *s, size_t device,
 		       struct snapshot_past *past, struct snapshot_sums *sums);

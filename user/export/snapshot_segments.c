@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The snapshot's segments, each with blocks and gaps that fill it without rest, as its readers
- * count on; and stacks. */
+/* Segments of the snapshot, each completely filled with blocks and gaps, as readers require; and
+ * stacks. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,23 +13,23 @@
 
 /* --- stacks */
 
-struct list {		   /* of frames that was written */
-	uint32_t first, n; /* in stacks.pool */
+struct list {		   /* a written list of frames */
+	uint32_t first, n; /* range in stacks.pool */
 	uint32_t kept;
-	uint32_t next1; /* of the same hash: 1 + its number */
+	uint32_t next1; /* 1 + the next list with the same hash */
 };
 
 struct stacks {
 	struct pickle *p;
 	struct frames *frames;
 	struct hash_seed seed;
-	uint32_t *kept1; /* 1 + where the frame is kept, by its number */
+	uint32_t *kept1; /* by frame number: 1 + the index of the written frame */
 	size_t nkept;
 	uint32_t *pool;
 	size_t npool, cappool;
 	struct list *lists;
 	size_t nlists, caplists;
-	struct map64 *by_hash; /* number of the first list */
+	struct map64 *by_hash; /* hash -> number of the first list */
 };
 
 struct stacks *stacks__new(const struct export_ctx *c, struct pickle *p)
@@ -89,7 +89,7 @@ static int put_frame(struct stacks *s, uint32_t i)
 	return 0;
 }
 
-/* The list of these frames, if it was written. */
+/* The written list with these frames, or NULL. */
 static const struct list *find(const struct stacks *s, uint64_t hash, const uint32_t *frames,
 			       uint32_t n, uint64_t *first)
 {
@@ -181,7 +181,7 @@ static void put_gap(struct pickle *p, uint64_t from, uint64_t to)
 	pickle__close_dict(p);
 }
 
-/* Blocks do not overlap; where a recording says so, each ends where the next begins. */
+/* Size of block i; in a corrupt recording, an overlapping block ends where the next one begins. */
 static uint64_t size_of(const struct tiles *t, size_t i, uint64_t end)
 {
 	const struct live_block *b = &t->blocks[i];
@@ -217,15 +217,14 @@ static int put_block(struct tiles *t, size_t i, uint64_t size)
 	return err;
 }
 
-/* Blocks before addr that lie nowhere: their segment was given back, and they were not. A recording
- * gone wrong. */
+/* Skips blocks before addr that lie in no segment, which happens only in corrupt recordings. */
 static void skip_blocks(struct tiles *t, uint64_t addr)
 {
 	for (; t->next < t->n && t->blocks[t->next].addr < addr; t->next++)
 		t->sums->cut += t->blocks[t->next].size;
 }
 
-/* From addr on, to end; the blocks from t->next on that lie in it are in it. */
+/* Writes a segment [addr, end) with its blocks, starting at t->next. */
 static int put_segment(struct tiles *t, uint64_t addr, uint64_t end, const struct segment *seg)
 {
 	uint64_t allocated = 0, requested = 0, at = addr;
@@ -285,7 +284,7 @@ static int put_segment(struct tiles *t, uint64_t addr, uint64_t end, const struc
 	return err;
 }
 
-/* --- what lies in no segment */
+/* --- blocks outside known segments */
 
 static int by_start(const void *a, const void *b)
 {
@@ -294,7 +293,7 @@ static int by_start(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-/* Sorts them; those that overlap or touch become one. Returns how many there are. */
+/* Sorts the ranges and merges overlapping or adjacent ones. Returns their number. */
 static size_t merge(struct snapshot_range *r, size_t n)
 {
 	size_t k = 0;
@@ -325,7 +324,8 @@ static bool holds(const struct snapshot_range *r, size_t n, uint64_t addr)
 	return lo && addr < r[lo - 1].end;
 }
 
-/* Blocks, past and of the moment, that no segment holds or ever held. *ret is for free(). */
+/* Finds blocks of the events and of the moment that lie in no current or past segment. The
+ * caller frees *ret. */
 static int find_outside(const struct tiles *t, const struct model_segments *segs,
 			struct snapshot_past *past, struct snapshot_range **ret, size_t *n)
 {
@@ -348,8 +348,7 @@ static int find_outside(const struct tiles *t, const struct model_segments *segs
 	for (size_t i = 0; i < past->nblocks; i++)
 		if (!holds(known, nknown, past->blocks[i].addr))
 			all[k++] = past->blocks[i];
-	/* What lies in a segment that was given back before the moment does not: PyTorch has none
-	 * such. */
+	/* A block in a past segment is left out: PyTorch has no such blocks. */
 	for (size_t i = 0; i < t->n; i++)
 		if (!holds(known, nknown, t->blocks[i].addr) &&
 		    t->blocks[i].size <= UINT64_MAX - t->blocks[i].addr)
@@ -361,7 +360,7 @@ static int find_outside(const struct tiles *t, const struct model_segments *segs
 	return 0;
 }
 
-/* A segment for each range before `until`, and not beyond it. */
+/* Writes an invented segment for each range before `until`, cut at `until`. */
 static int put_outside(struct tiles *t, const struct snapshot_range *r, size_t n, size_t *next,
 		       uint64_t until)
 {

@@ -10,12 +10,12 @@
 #include "memtrace.h"
 #include "record/dict.h"
 
-#define MAX_DEPTH 256 /* modules that a thread is in at a time */
+#define MAX_DEPTH 256 /* nesting depth of modules per thread */
 
-struct inside { /* what a thread is in */
+struct inside { /* modules that a thread is in */
 	uint32_t n;
-	uint32_t deeper;    /* calls entered beyond those that there is room for */
-	uint64_t last;	    /* when it was last seen to enter or leave */
+	uint32_t deeper;    /* number of calls beyond MAX_DEPTH */
+	uint64_t last;	    /* time of the last enter or leave, in ns */
 	uint32_t modules[]; /* outermost first */
 };
 
@@ -23,7 +23,7 @@ struct spans {
 	const struct dict *dict;
 	spans_put *put;
 	void *ctx;
-	bool calls;		 /* the recording has calls of modules */
+	bool calls;		 /* the recording has events of module calls */
 	struct inside **threads; /* by thread number */
 	uint32_t nthreads;
 };
@@ -33,7 +33,7 @@ const char *spans__name(const struct dict *d, uint32_t module)
 	struct dict_module m = dict__get_module(d, module);
 	const char *name = dict__str(d, m.name);
 
-	/* The outermost module has no name: its class is all that can be said. */
+	/* The root module has no name, so use its class. */
 	return !module ? NULL : *name ? name : dict__str(d, m.cls);
 }
 
@@ -75,7 +75,7 @@ static void leave(struct spans *s, struct inside *in, uint32_t thread, uint64_t 
 	s->put(s->ctx, in->last, false, in->modules[--in->n], thread);
 }
 
-/* The modules around an allocation, outermost first. A module whose frame shows twice in a row is
+/* The modules of an allocation's stack, outermost first. A module in two successive frames is
  * one call. */
 static uint32_t modules_of(const struct dict_stack *s, uint32_t *ret)
 {
@@ -90,15 +90,14 @@ static uint32_t modules_of(const struct dict_stack *s, uint32_t *ret)
 	return n;
 }
 
-/* How many of the modules that the thread was in it has not left. */
+/* Number of modules that the thread has not left since its last allocation. */
 static uint32_t still_inside(const struct inside *was, const struct dict_stack *s, uint32_t *now,
 			     uint32_t *n)
 {
 	uint32_t kept = 0, skip = 0;
 
-	/* Where the outer frames are missing, what can be seen continues some module that the
-	 * thread was in.
-	 */
+	/* If outer frames are missing, the visible modules continue the ones that the thread was
+	 * in. */
 	if (s->walk == MT_WALK_TRUNCATED || s->walk == MT_WALK_FAULT_FRAME) {
 		while (*n && skip < was->n && was->modules[skip] != now[0])
 			skip++;
@@ -158,8 +157,7 @@ int spans__call(struct spans *s, const struct event *e)
 	if (err)
 		return err;
 	if (!s->calls) {
-		/* What was read off the allocations so far, in a recording that cannot be looked at
-		 * twice. */
+		/* End the calls inferred from allocations. Happens when reading from a pipe. */
 		s->calls = true;
 		spans__close(s, e->time);
 	}
@@ -189,7 +187,7 @@ int spans__alloc(struct spans *s, const struct event *e)
 	int err;
 
 	if (s->calls || (!stack.n && walk_failed(e->walk)))
-		return 0; /* nothing is known of where the thread is */
+		return 0; /* the thread's position is not known */
 	n = modules_of(&stack, now);
 	err = inside_of(s, e->thread, &was);
 	if (err)

@@ -2,9 +2,9 @@
 #ifndef MT_EXPORT_SPANS_H
 #define MT_EXPORT_SPANS_H
 /*
- * When threads enter and leave modules: as the recording has it. In one that does not they are read
- * off the allocations: a thread is inside the modules of the stack of its last allocation. They
- * nest, each thread's balance, and its times do not go back.
+ * Module calls of threads as enter and leave events. A recording without such events gets them from
+ * its allocations: a thread is inside the modules of its last allocation's stack. Calls nest, every
+ * enter has a leave, and times of a thread do not decrease.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,21 +13,22 @@
 #include "record/stream.h"
 
 struct spans;
-/* A thread enters, or leaves, a module; numbers are the dict's. */
+/* Receives an enter or leave. module and thread are numbers of the dict. */
 typedef void spans_put(void *ctx, uint64_t time, bool enter, uint32_t module, uint32_t thread);
 
-/* calls: it is known that the recording has EVENT_ENTERs. Borrows d. NULL on ENOMEM. */
+/* calls: the recording is known to have EVENT_ENTER events. Borrows d. NULL: no memory. */
 struct spans *spans__new(const struct dict *d, bool calls, spans_put *put, void *ctx);
-void spans__free(struct spans *s);	      /* NULL is fine */
-bool spans__has_calls(const struct spans *s); /* as told, or since the first came */
+void spans__free(struct spans *s); /* NULL is fine */
+/* as passed to spans__new(), or because a call has been seen */
+bool spans__has_calls(const struct spans *s);
 int spans__call(struct spans *s,
-		const struct event *e); /* EVENT_ENTER, EVENT_LEAVE. 0 or -ENOMEM */
-/* An EVENT_ALLOC: leaves and enters what it shows to have been left and entered since the thread's
- * last one. 0 or -ENOMEM. */
+		const struct event *e); /* for EVENT_ENTER and EVENT_LEAVE; 0 or -ENOMEM */
+/* For EVENT_ALLOC: puts the calls entered and left since the thread's last allocation. Returns 0
+ * or -ENOMEM. */
 int spans__alloc(struct spans *s, const struct event *e);
-void spans__close(struct spans *s, uint64_t time); /* every thread leaves what it is in */
+void spans__close(struct spans *s, uint64_t time); /* leaves all modules of all threads */
 
-/* The module's dotted name, of the outermost one its class; NULL: no module. */
+/* The module's dotted name, or its class for the root module. NULL: no module. */
 const char *spans__name(const struct dict *d, uint32_t module);
 
 #endif

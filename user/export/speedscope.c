@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * speedscope's own file format (https://www.speedscope.app/file-format-schema.json): one sampled
- * profile for each device and view, whose samples are stacks (outermost frame first) and whose
- * weights are bytes. Samples with the same outer frames come one after the other, so that
- * speedscope's "time order", which has no time here, shows one tree as well.
+ * The speedscope file format (https://www.speedscope.app/file-format-schema.json): a sampled
+ * profile per device and view. Samples are stacks, outermost frame first; weights are bytes.
+ * Samples are sorted by frames, so that speedscope's "time order" view shows a tree.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -16,12 +15,12 @@
 
 struct sample {
 	uint32_t *frames, n;
-	uint64_t weight; /* > 0 */
+	uint64_t weight; /* greater than 0 */
 };
 
 struct profile {
 	char *name;
-	bool counts; /* weights are numbers of allocations, not bytes */
+	bool counts; /* weights count allocations instead of bytes */
 	struct sample *samples;
 	size_t n;
 };
@@ -94,8 +93,8 @@ static int fill_profile(struct profiles *p, struct profile *profile, const char 
 	return err;
 }
 
-/* Adds one view of a device, if there is anything in it. -ENOENT: the moment never came on this
- * device. */
+/* Adds a view of a device, unless it is empty. Returns -ENOENT if the moment does not exist on
+ * this device. */
 static int add_profile(struct export_ctx *c, struct profiles *p, size_t device, enum row_when when,
 		       const char *view, bool counts)
 {
@@ -155,7 +154,7 @@ static int collect(struct export_ctx *c, struct profiles *p)
 	return err ? err : marked ? 0 : -ENOENT;
 }
 
-/* The profile to show first: the marked moment of the device that a report would be about. */
+/* The profile shown first: the marked moment of the main device. */
 static size_t first_profile(struct export_ctx *c, const struct profiles *p)
 {
 	int main_device = model__main_device(c->model);

@@ -9,7 +9,7 @@ const char *template__until(FILE *out, const char *html, const char *end, const 
 	const char *at = memmem(html, end - html, mark, strlen(mark));
 
 	if (!at)
-		abort(); /* the template is our own */
+		abort(); /* impossible: the template is built in */
 	fwrite(html, 1, at - html, out);
 	return at + strlen(mark);
 }

@@ -3,10 +3,8 @@
 #define MT_EXPORT_TEMPLATE_H
 #include <stdio.h>
 
-/*
- * Writes a template of our own, which ends at end, up to a mark that is in it. Returns what follows
- * the mark. Errors of out are the caller's to check.
- */
+/* Writes a built-in HTML template, which ends at `end`, up to `mark`. Returns the text after the
+ * mark. The caller checks `out` for errors. */
 const char *template__until(FILE *out, const char *html, const char *end, const char *mark);
 
 #endif

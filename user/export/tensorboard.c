@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * An event file for TensorBoard (tensorflow's TFRecord of Event messages): memory at the end of
- * each step and at most within it, and the same by second, for what happens outside of steps.
- * Values are 32-bit floats, so sizes are in MiB: exact to 1 in 16 million.
+ * An event file for TensorBoard (TensorFlow's TFRecord of Event messages): memory at each step's
+ * end, peak memory within the step, and both per second. Values are 32-bit floats, so sizes are in
+ * MiB, exact to 1 in 16 million.
  */
 #include <endian.h>
 #include <errno.h>
@@ -17,14 +17,14 @@
 #include "lib/text.h"
 #include "record/crc32c.h"
 
-/* Numbers of fields in tensorflow's event.proto and summary.proto. */
+/* Field numbers of TensorFlow's event.proto and summary.proto. */
 enum { EVENT_WALL_TIME = 1, EVENT_STEP_NUMBER = 2, EVENT_FILE_VERSION = 3, EVENT_SUMMARY = 5 };
 enum { SUMMARY_VALUE = 1 };
 enum { VALUE_TAG = 1, VALUE_SIMPLE = 2 };
 
 #define SECOND UINT64_C(1000000000)
 
-struct curve { /* of a device */
+struct curve { /* values of a device */
 	struct device device;
 	uint64_t step_peak, second_peak;
 };
@@ -34,11 +34,11 @@ struct tensorboard {
 	struct pb event, summary, value;
 	struct curve *curves;
 	size_t ncurves;
-	size_t steps;	     /* that were written */
-	uint64_t step_begin; /* the first one's is not known */
-	uint64_t second;     /* under way */
+	size_t steps;	     /* number of written steps */
+	uint64_t step_begin; /* start of the current step; not known for the first */
+	uint64_t second;     /* current second */
 	uint64_t start;	     /* ns since 1970 */
-	bool begun;	     /* the head of the file is written */
+	bool begun;	     /* the file's head is written */
 	int err;
 };
 
@@ -127,7 +127,7 @@ static void add_device(struct tensorboard *t, const char *of, const struct model
 			   : 0);
 }
 
-/* All devices as they are now, after what waited or before it: a point for each. */
+/* Adds a point for each device in its current state. */
 static void add_devices(struct export_ctx *c, struct tensorboard *t, bool by_step)
 {
 	struct model_device d;
@@ -135,8 +135,8 @@ static void add_devices(struct export_ctx *c, struct tensorboard *t, bool by_ste
 	uint64_t *peak;
 
 	for (size_t i = 0; i < model__devices(c->model); i++) {
-		passing__look(c, i, &d);
-		curve = passing__wanted(c, d.name) ? curve_of(t, &d) : NULL;
+		passing__device_at(c, i, &d);
+		curve = passing__is_selected(c, d.name) ? curve_of(t, &d) : NULL;
 		if (!curve)
 			continue;
 		peak = by_step ? &curve->step_peak : &curve->second_peak;
@@ -150,8 +150,8 @@ static void put_step(struct export_ctx *c, struct tensorboard *t, uint64_t time,
 	struct model_step step;
 	size_t kept = 0;
 
-	/* Several at once: calls on several threads, noticed at the end. They have the same memory,
-	 * and one point. */
+	/* Several steps may end at once: calls on several threads, noticed at the end. They get
+	 * one point. */
 	begin_event(t, time);
 	add_devices(c, t, true);
 	while (model__step(c->model, kept, &step))
@@ -197,7 +197,7 @@ static int flush(struct export_ctx *c, struct tensorboard *t)
 	if (!t->wait.any)
 		return 0;
 	t->wait.any = false;
-	if (passing__device(c, &t->wait, e->device, &d) && passing__wanted(c, d.name)) {
+	if (passing__device(c, &t->wait, e->device, &d) && passing__is_selected(c, d.name)) {
 		curve = curve_of(t, &d);
 		if (curve && d.allocated > curve->step_peak)
 			curve->step_peak = d.allocated;
@@ -216,14 +216,14 @@ static int tensorboard_event(struct export_ctx *c, void *state, const struct eve
 
 	put_head(c, t);
 	err = flush(c, t);
-	/* The model stands before e: that is how the second before ended. */
+	/* The model has not processed e, so this is the state at the end of the previous second. */
 	if (e->time / SECOND > t->second && e->time < UINT64_MAX - SECOND) {
 		if (model__devices(c->model))
 			put_second(c, t, e->time / SECOND);
 		else
 			t->second = e->time / SECOND;
 	}
-	passing__wait(c, &t->wait, e);
+	passing__hold(c, &t->wait, e);
 	return err ? err : t->err;
 }
 
@@ -244,8 +244,7 @@ static int tensorboard_begin(struct export_ctx *c, void **state)
 {
 	struct tensorboard *t;
 
-	/* What a step is can be told at the end alone: by an optimizer, or, where there is none, a
-	 * call of the model. */
+	/* Only the whole recording tells whether steps are optimizer steps or module calls. */
 	if (!c->ahead)
 		return -ESPIPE;
 	t = calloc(1, sizeof(*t));
@@ -264,7 +263,7 @@ static int tensorboard_end(struct export_ctx *c, void *state)
 
 	put_head(c, t);
 	err = flush(c, t);
-	steps = passing__steps(c); /* calls under way end with the recording */
+	steps = passing__steps(c); /* calls in progress end with the recording */
 	if (!err && steps > t->steps)
 		put_step(c, t, last, steps);
 	if (!err && model__devices(c->model))

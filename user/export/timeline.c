@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Every event as a JSON object, written as it passes: only the statistics at the end wait for the
- * end. An event is written when the next one comes, since the totals after it are the model's by
- * then.
- */
+/* Events as JSON objects, written as they arrive. Only the statistics are written at the end. An
+ * event is written when the next one arrives, because only then are its totals known. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -15,7 +12,7 @@
 #include "lib/json.h"
 #include "record/dict.h"
 
-#define SNAPSHOT_EVERY 1000000000 /* ns */
+#define SNAPSHOT_EVERY 1000000000 /* ns between two snapshots */
 
 static double fragmentation(const struct model_device *d)
 {
@@ -39,14 +36,14 @@ void timeline__open_event(struct timeline *t, uint64_t time, const char *type, u
 	json__string(t->j, "device", d->name);
 }
 
-/* Of a layer: beside the device that was told before. */
+/* Writes a module call with the device of the last event. */
 static void put_layer(void *ctx, uint64_t time, bool enter, uint32_t module, uint32_t thread)
 {
 	struct timeline *t = ctx;
 	struct dict_module m = dict__get_module(t->dict, module);
 
 	timeline__open_event(t, time, enter ? "layer_enter" : "layer_exit", 0,
-			     spans__name(t->dict, module), &t->beside);
+			     spans__name(t->dict, module), &t->layer_device);
 	json__string(t->j, "layer_class", dict__str(t->dict, m.cls));
 	json__uint(t->j, "thread", dict__get_thread(t->dict, thread).tid);
 	json__close_object(t->j);
@@ -68,16 +65,16 @@ static void put_snapshots(struct export_ctx *c, struct timeline *t, uint64_t tim
 	struct model_device d;
 
 	for (size_t i = 0; i < model__devices(c->model); i++) {
-		passing__look(c, i, &d);
-		if (passing__wanted(c, d.name))
+		passing__device_at(c, i, &d);
+		if (passing__is_selected(c, d.name))
 			put_snapshot(t, time, &d, reason);
 	}
 }
 
-/* d: just before memory goes down, or at the end. A peak that no snapshot has shown gets one. */
+/* Writes a snapshot for a new peak. d: state before memory shrinks, or at the end. */
 static int put_peak(struct timeline *t, const struct model_device *d)
 {
-	struct high *h = NULL, *all;
+	struct snapshot_peak *h = NULL, *all;
 
 	if (!d->peak_allocated || d->allocated != d->peak_allocated)
 		return 0;
@@ -91,7 +88,7 @@ static int put_peak(struct timeline *t, const struct model_device *d)
 			return -ENOMEM;
 		t->highs = all;
 		h = &all[t->nhighs++];
-		*h = (struct high){ .device = d->device };
+		*h = (struct snapshot_peak){ .device = d->device };
 	}
 	if (d->peak_allocated > h->shown) {
 		h->shown = d->peak_allocated;
@@ -144,19 +141,19 @@ static int put_on_device(struct export_ctx *c, struct timeline *t, const struct 
 	uint64_t size = e->size;
 	int err = 0;
 
-	if (!passing__device(c, &t->wait, e->device, &after) || !passing__wanted(c, after.name))
+	if (!passing__device(c, &t->wait, e->device, &after) ||
+	    !passing__is_selected(c, after.name))
 		return 0;
 	switch (e->kind) {
 	case EVENT_ALLOC:
-		t->beside = before->name[0] ? *before : after;
+		t->layer_device = before->name[0] ? *before : after;
 		err = spans__alloc(t->spans, e);
 		if (!err)
 			put_memory(c, t, e, "alloc", size, &after);
 		break;
 	case EVENT_FREE:
 		err = put_peak(t, before);
-		/* An allocator that does not tell how much it frees has no totals: then the block's
-		 * size shows here. */
+		/* If the free event has no size, use the difference of the totals. */
 		if (!size && before->allocated > after.allocated)
 			size = before->allocated - after.allocated;
 		if (!err)
@@ -169,7 +166,7 @@ static int put_on_device(struct export_ctx *c, struct timeline *t, const struct 
 	return err;
 }
 
-/* Writes the event that waits; the model has seen it and none after it. */
+/* Writes the waiting event. Call when the model has processed it, but no later event. */
 static int flush(struct export_ctx *c, struct timeline *t)
 {
 	const struct event *e = &t->wait.event;
@@ -182,7 +179,7 @@ static int flush(struct export_ctx *c, struct timeline *t)
 	if (e->kind == EVENT_LOST && e->size)
 		put_lost(t, e);
 	if (e->kind == EVENT_ENTER || e->kind == EVENT_LEAVE) {
-		passing__main(c, &t->beside);
+		passing__main(c, &t->layer_device);
 		err = spans__call(t->spans, e);
 	} else if (e->kind == EVENT_MARK) {
 		err = 0;
@@ -208,7 +205,7 @@ static int timeline_event(struct export_ctx *c, void *state, const struct event 
 	struct timeline *t = state;
 	int err = flush(c, t);
 
-	passing__wait(c, &t->wait, e);
+	passing__hold(c, &t->wait, e);
 	return err;
 }
 
@@ -252,13 +249,13 @@ static int timeline_end(struct export_ctx *c, void *state)
 	int err = flush(c, t);
 
 	for (size_t i = 0; i < model__devices(c->model) && !err; i++) {
-		passing__look(c, i, &d);
-		if (passing__wanted(c, d.name))
+		passing__device_at(c, i, &d);
+		if (passing__is_selected(c, d.name))
 			err = put_peak(t, &d);
 	}
 	if (err)
 		return err;
-	passing__main(c, &t->beside);
+	passing__main(c, &t->layer_device);
 	spans__close(t->spans, last);
 	put_snapshots(c, t, end, "end");
 	json__close_array(t->j);
@@ -267,7 +264,7 @@ static int timeline_end(struct export_ctx *c, void *state)
 		return err;
 	timeline__summary(c, t->j, t->written);
 	json__close_object(t->j);
-	json__free(t->j); /* writes the last line end: not later, when the stream may be gone */
+	json__free(t->j); /* writes the final line end, while the stream is still open */
 	t->j = NULL;
 	return 0;
 }

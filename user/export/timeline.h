@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_EXPORT_TIMELINE_H
 #define MT_EXPORT_TIMELINE_H
-/* What the parts of the timeline export share: events (timeline.c), what comes after
+/* Shared by the parts of the timeline export: events (timeline.c), and statistics at the end
  * (timeline_stats.c). */
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,9 +14,9 @@
 #include "model/model.h"
 #include "record/stream.h"
 
-struct high {
+struct snapshot_peak {
 	struct device device;
-	uint64_t shown; /* the peak that a snapshot was written for */
+	uint64_t shown; /* peak for which a snapshot was written */
 };
 
 struct timeline {
@@ -24,18 +24,20 @@ struct timeline {
 	const struct dict *dict;
 	struct passing wait;
 	struct spans *spans;
-	struct model_device beside; /* that layers are told beside: calls of modules have none */
+	/* device shown with layer events, since module calls have none */
+	struct model_device layer_device;
 	uint64_t written;
 	uint64_t next_snapshot;
-	size_t steps; /* that snapshots were written for */
-	struct high *highs;
+	size_t steps; /* steps for which snapshots were written */
+	struct snapshot_peak *highs;
 	size_t nhighs;
 };
 
-/* The fields that all kinds of event have. The object stays open. */
+/* Opens an event object with the fields common to all kinds. */
 void timeline__open_event(struct timeline *t, uint64_t time, const char *type, uint64_t size,
 			  const char *layer, const struct model_device *d);
-int timeline__layers(struct export_ctx *c, struct json *j); /* "layer_stats"; 0 or -ENOMEM */
-void timeline__summary(struct export_ctx *c, struct json *j, uint64_t written); /* "summary" */
+int timeline__layers(struct export_ctx *c, struct json *j); /* writes "layer_stats"; 0 or -ENOMEM */
+/* writes "summary" */
+void timeline__summary(struct export_ctx *c, struct json *j, uint64_t written);
 
 #endif

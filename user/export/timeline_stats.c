@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The timeline's statistics by layer, and its totals. */
+/* Statistics of the timeline: layers and totals. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +32,8 @@ static void put_layer(struct json *j, const struct named *n, const char *key, bo
 	json__close_object(j);
 }
 
-/* Keys of an object must differ: of layers of one name (two models in one program) all but the
- * first get a number. */
+/* Object keys must differ, so layers with equal names (two models in one program) get a number,
+ * except for the first. */
 static int put_same_name(struct json *j, const struct named *n, size_t same, bool reserved)
 {
 	char *key;
@@ -113,7 +113,7 @@ void timeline__summary(struct export_ctx *c, struct json *j, uint64_t written)
 	json__double(j, "step_time", (double)model__step_time(c->model) / 1e9, 6);
 	if (main_device >= 0) {
 		model__device(c->model, main_device, &d);
-		/* of the device that the summary is about, beside the whole list */
+		/* figures of the main device, in addition to the list of all devices */
 		put_device(j, &d);
 	}
 	json__open_array(j, "devices");

@@ -24,28 +24,29 @@ static void finish(struct world *w)
 	assert_int_equal(html_moments__end(w->state), 0);
 }
 
-/* Blocks of each kin that are there after a moment, for free(). */
+/* Live blocks of each block class after a moment; the caller frees the array. */
 static uint64_t *live(const struct page_data *p, const struct page_device *d, int64_t moment)
 {
 	uint64_t *n = calloc(model__kins(p->c->model) + 1, sizeof(*n));
 
 	assert_non_null(n);
 	for (size_t i = 0; i < d->nblocks; i++)
-		n[d->blocks[i].kin] += d->blocks[i].born1 <= moment + 1 &&
-				       (!d->blocks[i].gone1 || d->blocks[i].gone1 > moment + 1);
+		n[d->blocks[i].block_class] += d->blocks[i].born1 <= moment + 1 &&
+					       (!d->blocks[i].gone1 ||
+						d->blocks[i].gone1 > moment + 1);
 	return n;
 }
 
-/* Blocks of each kin that came after the first event. */
+/* Blocks of each block class allocated after the first event. */
 static uint64_t *came(const struct page_data *p, const struct page_device *d)
 {
 	uint64_t *n = calloc(model__kins(p->c->model) + 1, sizeof(*n));
 
 	assert_non_null(n);
 	for (size_t i = 0; i < d->nblocks; i++)
-		n[d->blocks[i].kin] += d->blocks[i].born1 > 0;
+		n[d->blocks[i].block_class] += d->blocks[i].born1 > 0;
 	for (size_t i = 0; i < d->npassed; i++)
-		n[d->passed[i].kin] += d->passed[i].n;
+		n[d->passed[i].block_class] += d->passed[i].n;
 	return n;
 }
 
@@ -237,7 +238,7 @@ static void test_learnt_late(void **state)
 	assert_int_equal(d->nblocks, 2);
 	assert_int_equal(d->blocks[0].born1, 0);
 	assert_int_equal(d->blocks[0].gone1, 2);
-	assert_int_equal(model__block_class(w.m, d->blocks[0].kin, &row), 3000);
+	assert_int_equal(model__block_class(w.m, d->blocks[0].block_class, &row), 3000);
 	assert_string_equal(row.category, "parameter");
 	assert_true(row.before_attach);
 	assert_int_equal(d->blocks[1].born1, 1);

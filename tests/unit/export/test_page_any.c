@@ -239,7 +239,7 @@ static void ask_page(const struct page_data *p, const struct page_device *d, int
 	for (size_t i = 0; i < d->nblocks; i++) {
 		const struct page_block *b = &d->blocks[i];
 		struct row row;
-		uint64_t size = model__block_class(p->c->model, b->kin, &row);
+		uint64_t size = model__block_class(p->c->model, b->block_class, &row);
 
 		if (b->born1 > moment + 1 || (b->gone1 && b->gone1 <= moment + 1))
 			continue;
@@ -289,7 +289,7 @@ static void note_odd(const struct page_data *p, const struct page_device *d)
 	for (size_t i = 0; i < d->nblocks; i++) {
 		struct row row;
 
-		model__block_class(p->c->model, d->blocks[i].kin, &row);
+		model__block_class(p->c->model, d->blocks[i].block_class, &row);
 		odd.labels += row.name != NULL;
 	}
 	for (size_t i = 0; i < model__devices(p->c->model); i++) {
