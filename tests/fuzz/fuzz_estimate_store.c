@@ -53,7 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	for (unsigned i = 0; i < 2; i++) {
 		const struct tcp_store_opts opts = {
-			.patience_ms = 50, .send = on_send, .gave_up = on_gave_up, .ctx = sides[i]
+			.wait_limit_ms = 50, .send = on_send, .gave_up = on_gave_up, .ctx = sides[i]
 		};
 
 		sides[i]->store = tcp_store__new(&opts);

@@ -3,7 +3,7 @@
 #define MT_DIFF_DIFF_H
 /*
  * What changed between two recordings: their rows at one moment each, put beside each other. A row
- * is the same in both if its line is (model/match.h), or its stack, line by line, and its module,
+ * is the same in both if its line is (diff/match.h), or its stack, line by line, and its module,
  * phase and category are.
  */
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 #include "archive/analysis.h"
-#include "model/match.h"
+#include "diff/match.h"
 #include "model/model.h"
 #include "report/text.h"
 

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Phase, module and line of a stack. Each stack is examined once. */
-#include "model/internal.h"
+#include "model/attribution.h"
 
+#include <linux/types.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "memtrace.h"
 #include "model/files.h"
+#include "model/hash_index.h"
+#include "record/dict.h"
 #include "record/engine.h"
 
 enum file_flag {

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Blocks of a device by address, now and at the mark, with their requests and labels. */
-#include "model/internal.h"
+#include "model/blocks.h"
 
 #include <errno.h>
 #include <stdlib.h>
+
+#include "lib/hash.h"
+#include "lib/map64.h"
+#include "model/category.h"
+#include "model/device.h"
+#include "model/hash_index.h"
+#include "model/state.h"
 
 int blocks__init(struct blocks *b)
 {
@@ -50,8 +57,8 @@ uint64_t blocks__outside(const struct dev *dev, enum row_when when)
 	}
 }
 
-static struct block block_of(const struct model *m, const struct dev *dev, uint64_t addr,
-			     const struct rec *rec, bool dead)
+struct block blocks__of(const struct model *m, const struct dev *dev, uint64_t addr,
+			const struct rec *rec, bool dead)
 {
 	return (struct block){
 		.addr = addr,
@@ -79,7 +86,7 @@ static int leave(const struct model *m, struct dev *dev, uint64_t addr, uint32_t
 						(uint64_t)gone->n + 1);
 		if (err)
 			return err;
-		gone->all[gone->n++] = block_of(m, dev, addr, rec, true);
+		gone->all[gone->n++] = blocks__of(m, dev, addr, rec, true);
 	}
 	*ret = *rec;
 	rec->site = b->free1;
@@ -131,7 +138,7 @@ int blocks__all(const struct model *m, const struct dev *dev, enum row_when when
 		all[k++] = gone->all[g];
 	while (map64__next(b->at, &pos, &addr, &i))
 		if (!gone || was_live(m, dev, when, &b->recs[i]))
-			all[k++] = block_of(m, dev, addr, &b->recs[i], false);
+			all[k++] = blocks__of(m, dev, addr, &b->recs[i], false);
 	for (size_t j = 0; j < k; j++)
 		all[j].category = category__settled(&m->sites[all[j].site], all[j].category);
 	*ret = all;
@@ -234,72 +241,4 @@ int blocks__index_words(struct model *m)
 	for (uint32_t i = 0; i < m->nlabels && !err; i++)
 		err = hash_index__add(&m->label_index, label_hash(m, m->labels[i]), i);
 	return err;
-}
-
-static struct live_block describe(const struct model *m, const struct block *b)
-{
-	const struct site *s = &m->sites[b->site];
-	const struct label *l = b->label1 ? &m->labels[b->label1 - 1] : NULL;
-	const struct request_info *ask = b->ask1 ? &m->asks[b->ask1 - 1] : NULL;
-
-	return (struct live_block){
-		.addr = b->addr,
-		.size = s->size,
-		.requested = ask ? ask->requested : 0,
-		.stream_known = ask != NULL,
-		.cuda_stream = ask ? ask->cuda_stream : 0,
-		.stack = s->stack,
-		.node = s->node,
-		.thread = s->thread,
-		.walk = s->walk == WALK_CENSUS ? MT_WALK_OFF : s->walk,
-		.before_attach = s->walk == WALK_CENSUS,
-		.category = b->category,
-		.name = l && l->name ? dict__str(m->dict, l->name) : NULL,
-		.module = l && l->module ? l->module : s->module,
-	};
-}
-
-bool model__live_block(const struct model *m, struct device device, uint64_t addr,
-		       struct live_block *ret)
-{
-	const struct dev *dev = model__known_device(m, device);
-	const struct rec *rec = dev ? blocks__at(&dev->blocks, addr) : NULL;
-	struct block b;
-
-	if (!rec)
-		return false;
-	b = block_of(m, dev, addr, rec, true);
-	b.category = category__settled(&m->sites[b.site], b.category);
-	*ret = describe(m, &b);
-	ret->time = rec->time;
-	return true;
-}
-
-int model__live_blocks(const struct model *m, size_t device, enum row_when when,
-		       struct live_block **ret, size_t *n)
-{
-	bool mark = when == ROWS_AT_MARK;
-	struct live_block *all;
-	const struct dev *dev;
-	struct block *blocks;
-	int err;
-
-	if (device >= m->ndevs)
-		return -ENOENT;
-	dev = m->devs[m->order[device]];
-	if (mark && !dev->pub.marked)
-		return -ENOENT;
-	err = blocks__list(m, dev, mark ? ROWS_AT_MARK : ROWS_NOW, &blocks, n);
-	if (err)
-		return err;
-	all = calloc(*n + 1, sizeof(*all));
-	for (size_t i = 0; i < *n && all; i++) {
-		const struct rec *rec = mark ? NULL : blocks__at(&dev->blocks, blocks[i].addr);
-
-		all[i] = describe(m, &blocks[i]);
-		all[i].time = rec ? rec->time : 0;
-	}
-	free(blocks);
-	*ret = all;
-	return all ? 0 : -ENOMEM;
 }

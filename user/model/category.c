@@ -5,9 +5,15 @@
  * life. A block that outlives its rule becomes unknown again, such as a library's workspace made in
  * forward. docs/REPORT.md lists the rules.
  */
-#include "model/internal.h"
+#include "model/category.h"
 
 #include <errno.h>
+
+#include "model/blocks.h"
+#include "model/device.h"
+#include "model/hash_index.h"
+#include "model/state.h"
+#include "model/steps.h"
 
 /* Steps after which an activation, gradient or input no longer counts as one. Programs with two
  * optimizers have two steps per iteration. */

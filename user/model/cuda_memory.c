@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Memory taken from and returned to CUDA, the allocator's tables, and driver-reported use. */
-#include "model/internal.h"
+#include "model/events.h"
 
 #include <errno.h>
 #include <stdlib.h>
+
+#include "model/device.h"
+#include "model/extents.h"
+#include "model/state.h"
 
 #define DEVICES_MAX 256 /* devices searched for an address without a device */
 
@@ -39,7 +43,7 @@ static void reserved_changed(struct model *m, struct dev *dev, uint64_t before, 
 	uint64_t now = dev->extents.sums[SUM_SEGMENTS], sum = dev->pub.reserved + (now - before);
 
 	if (dev->pub.has_totals && now != before)
-		heap__set_reserved(m, dev, (int64_t)sum > 0 ? sum : 0, time);
+		dev__set_reserved(m, dev, (int64_t)sum > 0 ? sum : 0, time);
 }
 
 static int cut_everywhere(struct model *m, enum extent_class c, uint64_t addr, uint64_t size)
@@ -87,11 +91,11 @@ static int cuda_memory__take(struct model *m, const struct event *e)
 	if (!e->how || e->how >= MEM_HOW_NR || bad_range(e))
 		return 0;
 	if (!loose)
-		err = heap__device(m, e->device, &dev);
+		err = dev__get(m, e->device, &dev);
 	if (err)
 		return err;
-	if (dev && heap__is_new(dev, e))
-		heap__begin(m, dev, e);
+	if (dev && dev__is_new(dev, e))
+		dev__begin(m, dev, e);
 	/* The allocator's tables may have listed it before the call returned. They know more. */
 	old = find(m, c, e->addr, &in, &other);
 	if (old && old->listed && old->addr == new.addr && old->size == new.size &&other == dev) {
@@ -149,7 +153,7 @@ static int cuda_memory__segment(struct model *m, const struct event *e)
 
 	if (bad_range(e) || e->device.index == DEVICE_UNKNOWN || e->device.type == DEVICE_CPU)
 		return 0;
-	err = heap__device(m, e->device, &dev);
+	err = dev__get(m, e->device, &dev);
 	if (err)
 		return err;
 	if (!dev->listing) {
@@ -200,7 +204,7 @@ static int cuda_memory__state(struct model *m, const struct event *e)
 
 	if (e->device.index == DEVICE_UNKNOWN || e->device.type == DEVICE_CPU)
 		return 0;
-	err = heap__device(m, e->device, &dev);
+	err = dev__get(m, e->device, &dev);
 	if (err)
 		return err;
 	listing = dev->listing;
@@ -211,23 +215,15 @@ static int cuda_memory__state(struct model *m, const struct event *e)
 		return err;
 	/* Only the first EVENT_STATE is the state at attach. A later one has no known place among
 	 * the events. */
-	if (heap__is_new(dev, e) || !dev->pub.has_totals) {
-		if (heap__is_new(dev, e))
-			heap__begin(m, dev, e);
-		heap__settle(m, dev, e, -1);
+	if (dev__is_new(dev, e) || !dev->pub.has_totals) {
+		if (dev__is_new(dev, e))
+			dev__begin(m, dev, e);
+		dev__set_totals(m, dev, e, -1);
 		dev->pub.state = exact ? STATE_FULL : STATE_PARTLY;
 	} else if (dev->pub.state == STATE_NONE) {
 		dev->pub.state = STATE_PARTLY;
 	}
 	return 0;
-}
-
-uint64_t cuda_memory__reserved(const struct dev *dev)
-{
-	if (dev->pub.has_totals)
-		return dev->pub.reserved;
-	return dev->extents.sums[SUM_SEGMENTS] ? dev->extents.sums[SUM_SEGMENTS]
-					       : dev->pub.allocated;
 }
 
 static bool is_of_mark(const struct dev *dev, const struct used *u)
@@ -246,16 +242,16 @@ static int cuda_memory__used(struct model *m, const struct event *e)
 	if (!e->size &&
 	    !(m->by_type[e->device.type] && m->by_type[e->device.type][e->device.index]))
 		return 0;
-	err = heap__device(m, e->device, &dev);
+	err = dev__get(m, e->device, &dev);
 	if (err)
 		return err;
 	if (!dev->any)
-		heap__begin(m, dev, e);
+		dev__begin(m, dev, e);
 	dev->used = (struct used){
 		.known = true,
 		.time = e->time,
 		.bytes = e->size,
-		.below = cuda_memory__reserved(dev),
+		.below = dev__reserved(dev),
 		.others = dev->extents.sums[SUM_OTHERS],
 	};
 	/* The driver reports use after the fact. If the sums are still those of the mark, the
@@ -273,14 +269,14 @@ static int cuda_memory__left_event(struct model *m, const struct event *e)
 
 	if (e->device.index == DEVICE_UNKNOWN || e->device.type == DEVICE_CPU)
 		return 0;
-	err = heap__device(m, e->device, &dev);
+	err = dev__get(m, e->device, &dev);
 	if (err)
 		return err;
 	dev->left = (struct used){
 		.known = true,
 		.time = e->time,
 		.bytes = e->size,
-		.below = cuda_memory__reserved(dev),
+		.below = dev__reserved(dev),
 		.others = dev->extents.sums[SUM_OTHERS],
 	};
 	return 0;
@@ -289,7 +285,7 @@ static int cuda_memory__left_event(struct model *m, const struct event *e)
 bool cuda_memory__left(const struct dev *dev, uint64_t *ret)
 {
 	uint64_t then = dev->left.below + dev->left.others,
-		 now = cuda_memory__reserved(dev) + dev->extents.sums[SUM_OTHERS], taken;
+		 now = dev__reserved(dev) + dev->extents.sums[SUM_OTHERS], taken;
 
 	*ret = 0;
 	if (!dev->left.known)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "lib/map64.h"
-#include "model/internal.h"
+#include "model/hash_index.h"
 
 #define NOTES_MIN 4096
 
@@ -361,4 +361,18 @@ int extents__list(const struct extents *x, enum extent_class c, bool at_mark, st
 	*ret = all;
 	*n = k;
 	return 0;
+}
+
+bool extent__is_expandable(const struct extent *e)
+{
+	return e->how == MEM_MAPPED || (e->listed && (e->flags & SEGMENT_EXPANDABLE));
+}
+
+enum segment_size extent__kind(const struct extent *e)
+{
+	if (e->listed)
+		return e->flags & SEGMENT_SMALL ? SEGMENT_OF_SMALL : SEGMENT_OF_LARGE;
+	if (e->flags & MEM_BY_ALLOCATOR)
+		return e->size == SMALL_BUFFER ? SEGMENT_OF_SMALL : SEGMENT_OF_LARGE;
+	return SEGMENT_ANY;
 }

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/model.h"
 #include "record/stream.h"
 
 enum extent_class {
@@ -49,6 +50,10 @@ struct extent {
 	uint8_t walk;
 };
 
+/* Sizes that the native allocator takes from CUDA: 2 MiB for small blocks, 20 MiB or more for large
+ * ones (CUDACachingAllocator.cpp). */
+#define SMALL_BUFFER (UINT64_C(2) << 20)
+
 struct extents {
 	struct extent_node *nodes;
 	uint32_t n, cap, free1; /* free1: 1 + the first free node */
@@ -67,6 +72,10 @@ struct extents {
 
 enum extent_class extent__class(uint8_t how); /* how: of an EVENT_CUDA_ALLOC or _FREE */
 enum extent_sum extent__sum(const struct extent *e);
+/* The segment that the extent is, or is a part of, can grow. */
+bool extent__is_expandable(const struct extent *e);
+/* The size of blocks that the extent is for. */
+enum segment_size extent__kind(const struct extent *e);
 
 void extents__init(struct extents *x, uint64_t random);
 void extents__free(struct extents *x);

@@ -4,11 +4,21 @@
  * the mark, are removed. Allocations of removed sites are summed by
  * stack and thread without sizes, and beyond a limit by device alone.
  */
-#include "model/growth_internal.h"
+#include "model/gc.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "lib/map64.h"
+#include "model/blocks.h"
+#include "model/device.h"
+#include "model/growth_internal.h"
+#include "model/hash_index.h"
+#include "model/heap.h"
+#include "model/layers.h"
+#include "model/state.h"
+#include "model/steps.h"
 
 #define VARIED_PART 4 /* fraction of the sites kept that sums without sizes may use */
 

@@ -8,7 +8,8 @@
  * are many steps.
  */
 #include "model/growth.h"
-#include "model/internal.h"
+#include "model/hash_index.h"
+#include "model/state.h"
 
 enum { TRACK_STEPS, TRACK_TIME, TRACK_NR };
 enum { SUM_ALLOCATED, SUM_RESERVED, SUM_TAKEN, GROWTH_SUMS };

@@ -4,7 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/map64.h"
+#include "model/blocks.h"
+#include "model/device.h"
+#include "model/extents.h"
 #include "model/growth_internal.h"
+#include "model/hash_index.h"
+#include "model/heap.h"
+#include "model/rows.h"
+#include "model/state.h"
+#include "model/steps.h"
+#include "record/dict.h"
 
 struct survey {			     /* blocks of a unit live at the end */
 	uint64_t young[GROWTH_AGES]; /* bytes by age */

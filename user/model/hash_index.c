@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "model/internal.h"
+#include "model/hash_index.h"
 
 #include <errno.h>
 #include <stdlib.h>

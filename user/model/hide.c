@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The line that a stack is charged to when the caller hides files. */
-#include "model/internal.h"
+#include "model/rows.h"
 
 #include <stdlib.h>
 
+#include "model/attribution.h"
 #include "model/files.h"
+#include "model/hash_index.h"
+#include "model/state.h"
+#include "record/dict.h"
 
 enum { KNOWN = 1, HIDDEN = 2, LIBRARY = 4 };
 

@@ -1,29 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Blocks from before attach, from the allocator's tables, and names of blocks from the program's
  * objects. */
-#include "model/internal.h"
+#include "model/events.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-/* Limit on freed addresses. Until its last event, the reading at attach may name a block that was
- * freed. */
-#define FREED_MAX (UINT32_C(1) << 20)
-int known_at_attach__note_freed(struct dev *dev, uint64_t addr)
-{
-	if (dev->census_done)
-		return 0;
-	if (!dev->freed)
-		dev->freed = map64__new();
-	if (dev->freed && map64__count(dev->freed) >= FREED_MAX) {
-		map64__free(dev->freed);
-		dev->freed = NULL;
-		/* blocks that it names from here on may have been freed */
-		dev->census_done = true;
-		return 0;
-	}
-	return dev->freed ? map64__set(dev->freed, addr, 1) : -ENOMEM;
-}
+#include "lib/map64.h"
+#include "model/blocks.h"
+#include "model/category.h"
+#include "model/device.h"
+#include "model/extents.h"
+#include "model/heap.h"
+#include "model/layers.h"
+#include "model/state.h"
+#include "model/steps.h"
+#include "record/dict.h"
 
 /* A repeated report of a block gives its request, valid from its allocation on. */
 static int heap__set_ask(struct model *m, struct dev *dev, const struct event *e, struct rec *rec)

@@ -4,11 +4,19 @@
  * "encoder.layers.0", "encoder.layers", "encoder" and the root "". Containers that are never called
  * are layers, too.
  */
-#include "model/internal.h"
+#include "model/layers.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "lib/hash.h"
+#include "lib/map64.h"
+#include "model/device.h"
+#include "model/hash_index.h"
+#include "model/heap.h"
+#include "model/state.h"
+#include "record/dict.h"
 
 static int layers__intern(struct model *m, uint32_t root, const char *name, size_t len,
 			  uint32_t *ret)

@@ -5,8 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/grammar.h"
+#include "lib/hash.h"
+#include "lib/map64.h"
+#include "model/attribution.h"
+#include "model/blocks.h"
+#include "model/device.h"
+#include "model/events.h"
+#include "model/extents.h"
+#include "model/gc.h"
 #include "model/growth_internal.h"
+#include "model/hash_index.h"
+#include "model/heap.h"
+#include "model/layers.h"
+#include "model/observers.h"
+#include "model/state.h"
+#include "model/steps.h"
+#include "record/dict.h"
 
 #define SOON_MAX 64
 
@@ -146,7 +160,7 @@ static void model__pass_time(struct model *m, uint64_t time)
 {
 	m->time_passed = true;
 	for (uint32_t i = 0; i < m->ndevs; i++)
-		heap__mark(m, m->devs[i], time);
+		dev__mark(m, m->devs[i], time);
 }
 
 static bool of_blocks(uint8_t kind)
@@ -177,7 +191,7 @@ int model__event(struct model *m, const struct event *event)
 	if (err)
 		return err;
 	if (of_blocks(e.kind)) {
-		err = heap__device(m, e.device, &dev);
+		err = dev__get(m, e.device, &dev);
 		if (!err && m->growth)
 			err = growth__time(m, e.time);
 		if (err)
@@ -204,7 +218,7 @@ int model__event(struct model *m, const struct event *event)
 		break;
 	case EVENT_CENSUS:
 		if (m->by_type[e.device.type] && m->by_type[e.device.type][e.device.index]) {
-			err = heap__device(m, e.device, &dev);
+			err = dev__get(m, e.device, &dev);
 			if (!err)
 				known_at_attach__census(dev, &e);
 		}
@@ -231,7 +245,7 @@ int model__event(struct model *m, const struct event *event)
 		m->lost += e.size;
 		m->losing = e.size;
 		for (uint32_t i = 0; i < m->ndevs; i++)
-			heap__lost(m->devs[i]);
+			dev__lost(m->devs[i]);
 		return 0; /* a loss is not counted as an event */
 	default:
 		err = cuda_memory__event(m, &e);
@@ -243,13 +257,6 @@ int model__event(struct model *m, const struct event *event)
 	return err;
 }
 
-struct dev *model__known_device(const struct model *m, struct device d)
-{
-	const uint32_t *by_index = m->by_type[d.type];
-
-	return by_index && by_index[d.index] ? m->devs[by_index[d.index] - 1] : NULL;
-}
-
 void model__soon(const struct model *m, const struct event *e, size_t n)
 {
 	const struct rec *going[SOON_MAX];
@@ -259,10 +266,10 @@ void model__soon(const struct model *m, const struct event *e, size_t n)
 	n = n < SOON_MAX ? n : SOON_MAX;
 	for (size_t i = 0; i < n; i++)
 		if ((e[i].kind == EVENT_ALLOC || e[i].kind == EVENT_FREE) &&
-		    (dev = model__known_device(m, e[i].device)))
+		    (dev = dev__known(m, e[i].device)))
 			map64__prefetch(dev->blocks.at, e[i].addr);
 	for (size_t i = 0; i < n; i++)
-		if (e[i].kind == EVENT_FREE && (dev = model__known_device(m, e[i].device)) &&
+		if (e[i].kind == EVENT_FREE && (dev = dev__known(m, e[i].device)) &&
 		    (going[k] = blocks__at(&dev->blocks, e[i].addr)))
 			__builtin_prefetch(going[k++], 1);
 	for (size_t i = 0; i < k; i++)
@@ -288,60 +295,13 @@ void model__finish(struct model *m, uint64_t now)
 	/* A device with blocks from before attach and no event: its state is complete. */
 	for (uint32_t i = 0; i < m->ndevs; i++)
 		if (!m->devs[i]->any) {
-			heap__begin(m, m->devs[i], &(struct event){ .time = now });
-			heap__settle(m, m->devs[i], &(struct event){ .time = now }, -1);
+			dev__begin(m, m->devs[i], &(struct event){ .time = now });
+			dev__set_totals(m, m->devs[i], &(struct event){ .time = now }, -1);
 		}
 	for (uint32_t i = 0; m->opts.at == AT_END && i < m->ndevs; i++)
-		heap__mark(m, m->devs[i], now);
+		dev__mark(m, m->devs[i], now);
 	if (m->watch.went && !m->watch.err)
 		m->watch.err = observers__finish(m);
-}
-
-const char *state__name(enum state s)
-{
-	return s == STATE_FULL ? "exact" : s == STATE_PARTLY ? "approximate" : "none";
-}
-
-const char *figure__name(enum figure f)
-{
-	static const char *const names[] = {
-		[FIGURE_EXACT] = "exact",
-		[FIGURE_LOWER_BOUND] = "lower_bound",
-		[FIGURE_NOT_EXACT] = "not_exact",
-	};
-
-	return names[f];
-}
-
-size_t model__devices(const struct model *m)
-{
-	return m->ndevs;
-}
-
-/* The capture began before PyTorch's first allocation. */
-static bool seen_from_start(const struct model *m)
-{
-	const char *at = facts__get(m->words->facts, "attached_at");
-
-	return at && !strcmp(at, "start");
-}
-
-void model__device(const struct model *m, size_t i, struct model_device *ret)
-{
-	const struct dev *dev;
-
-	memset(ret, 0, sizeof(*ret));
-	if (i >= m->ndevs)
-		return;
-	dev = m->devs[m->order[i]];
-	*ret = dev->pub;
-	ret->before_attach = heap__before_attach(dev);
-	ret->before_known = dev->pub.has_totals || seen_from_start(m);
-	ret->late = dev->late;
-	ret->avg_fragmentation = dev->frag_n ? dev->frag_sum / (double)dev->frag_n : 0;
-	ret->mark_event = dev->mark_seq;
-	heap__figures(m, dev, ret);
-	ret->peak_step = dev->peak_step[m->steps.n[STEP_OPT] ? STEP_OPT : STEP_CALL];
 }
 
 void model__note(struct model *m, enum row_when when, uint64_t time)
@@ -363,147 +323,4 @@ void model__forget(struct model *m, enum row_when when)
 	m->noted[when - ROWS_AT_BASE].set = false;
 	for (uint32_t i = 0; i < m->ndevs; i++)
 		m->devs[i]->blocks.gone[when].n = 0;
-}
-
-bool model__noted(const struct model *m, enum row_when when, uint64_t *time)
-{
-	if (time)
-		*time = m->noted[when - ROWS_AT_BASE].time;
-	return m->noted[when - ROWS_AT_BASE].set;
-}
-
-uint64_t model__noted_allocated(const struct model *m, size_t device, enum row_when when)
-{
-	return device < m->ndevs ? m->devs[m->order[device]]->noted[when - ROWS_AT_BASE].allocated
-				 : 0;
-}
-
-bool model__peak_line(const struct model *m, size_t device, bool innermost, struct row *ret)
-{
-	const struct dev *dev = device < m->ndevs ? m->devs[m->order[device]] : NULL;
-	const struct site *s = dev && dev->peak_site1 ? &m->sites[dev->peak_site1 - 1] : NULL;
-
-	if (s)
-		rows__line(m, innermost, s->stack, s->node, s->thread, s->walk, ret);
-	return s;
-}
-
-int model__main_device(const struct model *m)
-{
-	int best = -1;
-
-	for (uint32_t i = 0; i < m->ndevs; i++) {
-		const struct model_device *d = &m->devs[m->order[i]]->pub;
-
-		if (best < 0 || (d->device.type != DEVICE_CPU &&
-				 d->peak_allocated > m->devs[m->order[best]]->pub.peak_allocated))
-			best = i;
-	}
-	return best;
-}
-
-bool model__reserves(const struct model *m)
-{
-	int i = model__main_device(m);
-	struct model_device d;
-
-	if (i < 0)
-		return false;
-	model__device(m, (size_t)i, &d);
-	return d.has_totals;
-}
-
-int model__find_device(const struct model *m, const char *name)
-{
-	size_t len = strlen(name);
-
-	for (uint32_t i = 0; i < m->ndevs; i++) {
-		const struct model_device *d = &m->devs[m->order[i]]->pub;
-
-		if (!strcmp(d->name, name) ||
-		    (d->device.index == 0 && !strncmp(d->name, name, len) &&
-		     !strcmp(d->name + len, ":0")))
-			return i;
-	}
-	return -1;
-}
-
-void model__phase(const struct model *m, enum phase p, struct model_phase *ret)
-{
-	int main = model__main_device(m);
-	const struct dev *dev;
-
-	memset(ret, 0, sizeof(*ret));
-	if (main < 0 || (unsigned)p >= PHASE_NR)
-		return;
-	dev = m->devs[m->order[main]];
-	*ret = dev->phases[p];
-	if (dev->phase == (int)p) { /* the current stretch */
-		ret->allocated_delta = (int64_t)((uint64_t)ret->allocated_delta +
-						 dev->pub.allocated - dev->phase_total);
-		ret->duration += dev->phase_last - dev->phase_begin;
-	}
-}
-
-void model__charge(const struct model *m, struct event *e)
-{
-	attribution__charge(m->words, e);
-}
-
-enum phase model__stack_phase(const struct model *m, uint32_t stack, uint32_t thread, uint8_t walk)
-{
-	return attribution__phase(m->words, stack, thread, walk);
-}
-
-uint32_t model__stack_module(const struct model *m, uint32_t stack)
-{
-	return attribution__stack(m->words, stack).module;
-}
-
-uint32_t model__module(const struct model *m, uint32_t stack, uint32_t node, uint8_t walk)
-{
-	return attribution__module(m->words, stack, node, walk);
-}
-
-bool model__stack_line(const struct model *m, uint32_t stack, bool innermost, struct row_frame *ret)
-{
-	struct stack_words w = attribution__stack(m->words, stack);
-	struct dict_loc loc;
-
-	if (!w.has_line)
-		return false;
-	loc = dict__get_loc(m->dict, innermost ? w.inner_loc : w.user_loc);
-	*ret = (struct row_frame){
-		.func = dict__str(m->dict, loc.func),
-		.file = dict__str(m->dict, loc.file),
-		.line = loc.line,
-	};
-	return true;
-}
-
-const char *const moment_names[] = { WORD_ARRAY(MOMENT_WORDS) "time", NULL };
-const char *const group_names[] = { WORD_ARRAY(GROUP_WORDS) NULL };
-_Static_assert(sizeof(group_names) / sizeof(*group_names) == BY_NR + 1,
-	       "a word of --by for each group");
-
-void model__all(const struct model *m, struct model_all *ret)
-{
-	*ret = m->all;
-	for (uint32_t i = 0; i < m->ndevs; i++)
-		ret->devices += m->devs[i]->pub.device.type != DEVICE_CPU;
-}
-
-uint64_t model__walks(const struct model *m, unsigned walk)
-{
-	return walk < MT_WALK_NR ? m->walks[walk] : 0;
-}
-
-uint64_t model__events(const struct model *m)
-{
-	return m->events;
-}
-
-uint64_t model__lost(const struct model *m)
-{
-	return m->lost;
 }

@@ -4,10 +4,13 @@
  * in any module of it. So containers that are never called have a time, and recursive calls count
  * once.
  */
-#include "model/internal.h"
-
 #include <errno.h>
 #include <stdlib.h>
+
+#include "lib/map64.h"
+#include "model/hash_index.h"
+#include "model/layers.h"
+#include "model/state.h"
 
 /* Nested calls on a thread; deeper ones are ignored. */
 #define ENTERED_DEPTH 256

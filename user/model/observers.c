@@ -1,8 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Callbacks for each block that is freed and each segment that changes (model__watch()). */
-#include "model/internal.h"
+#include "model/observers.h"
 
 #include <errno.h>
+
+#include "lib/hash.h"
+#include "lib/map64.h"
+#include "model/blocks.h"
+#include "model/category.h"
+#include "model/device.h"
+#include "model/extents.h"
+#include "model/hash_index.h"
+#include "model/state.h"
 
 static void watch__extent(void *ctx, const struct extent *e, bool there)
 {
@@ -17,8 +26,8 @@ static void watch__extent(void *ctx, const struct extent *e, bool there)
 		.cuda_stream = e->cuda_stream,
 		.pool = { e->pool[0], e->pool[1] },
 		.told = e->listed,
-		.expandable = segments__is_expandable(e),
-		.kind = segments__kind(e),
+		.expandable = extent__is_expandable(e),
+		.kind = extent__kind(e),
 		.there = there,
 	};
 
@@ -45,11 +54,6 @@ void model__watch(struct model *m, const struct model_watch *w)
 int model__watched(const struct model *m)
 {
 	return m->watch.err;
-}
-
-struct model_opts model__opts(const struct model *m)
-{
-	return m->opts;
 }
 
 static int watch__class(struct model *m, struct watch_class class, uint32_t *ret)
@@ -113,79 +117,4 @@ int observers__finish(struct model *m)
 			err = observers__went(m, m->devs[i], addr, &b->recs[k], false);
 	}
 	return err;
-}
-
-uint32_t model__kins(const struct model *m)
-{
-	return m->watch.nclasses;
-}
-
-uint64_t model__block_class(const struct model *m, uint32_t kin, struct row *ret)
-{
-	const struct watch_class *k = &m->watch.classes[kin];
-	const struct site *s = &m->sites[k->site];
-	const struct label *l = k->label1 ? &m->labels[k->label1 - 1] : NULL;
-	struct dict_module mod = dict__get_module(m->dict, l && l->module ? l->module : s->module);
-	struct dict_thread th = dict__get_thread(m->dict, s->thread);
-
-	rows__line(m, false, s->stack, s->node, s->thread, s->walk, ret);
-	ret->module = dict__str(m->dict, mod.name);
-	ret->module_class = dict__str(m->dict, mod.cls);
-	ret->module_root = dict__str(m->dict, mod.root);
-	ret->category = category__name(category__settled(s, k->category));
-	ret->name = l && l->name ? dict__str(m->dict, l->name) : NULL;
-	if (s->walk != WALK_CENSUS) {
-		ret->thread = dict__str(m->dict, th.name);
-		ret->tid = th.tid;
-	}
-	return s->size;
-}
-
-static uint64_t not_below_0(uint64_t v)
-{
-	return (int64_t)v > 0 ? v : 0;
-}
-
-uint32_t model__number(const struct model *m, size_t i)
-{
-	return m->order[i];
-}
-
-uint32_t model__number_of(const struct model *m, struct device d)
-{
-	const uint32_t *by_index = m->by_type[d.type];
-
-	uint32_t number1 = by_index ? by_index[d.type == DEVICE_CPU ? 0 : d.index] : 0;
-
-	return number1 ? number1 - 1 : UINT32_MAX;
-}
-
-bool model__now(const struct model *m, uint32_t number, struct model_now *ret)
-{
-	const struct dev *dev = number < m->ndevs ? m->devs[number] : NULL;
-
-	*ret = (struct model_now){ .seq = m->seq };
-	if (!dev || !dev->any)
-		return false;
-	ret->allocated = dev->pub.allocated;
-	ret->reserved = dev->pub.reserved;
-	ret->unknown = not_below_0(dev->outside);
-	ret->late = dev->late;
-	ret->told = dev->told;
-	ret->peak_seq = dev->peak_seq;
-	ret->peak = dev->pub.peak_allocated;
-	ret->phase = dev->phase;
-	return true;
-}
-
-void model__first(const struct model *m, uint32_t number, struct model_now *ret)
-{
-	const struct dev *dev = m->devs[number];
-
-	*ret = (struct model_now){
-		.allocated = dev->first_allocated,
-		.reserved = dev->first_reserved,
-		.unknown = not_below_0(dev->first_outside),
-		.phase = -1,
-	};
 }

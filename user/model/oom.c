@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Out-of-memory events: the requested size and the state at that moment. */
-#include "model/internal.h"
+#include "model/events.h"
 
 #include <errno.h>
 #include <stdlib.h>
+
+#include "model/attribution.h"
+#include "model/device.h"
+#include "model/state.h"
 
 #define OOMS_FIRST 8
 #define OOMS_LAST 8
@@ -45,12 +49,12 @@ int oom__event(struct model *m, struct dev *dev, const struct event *e)
 	size_t i = 0;
 	int err;
 
-	if (heap__is_new(dev, e))
-		heap__begin(m, dev, e);
-	heap__settle(m, dev, e, -1);
+	if (dev__is_new(dev, e))
+		dev__begin(m, dev, e);
+	dev__set_totals(m, dev, e, -1);
 	dev->pub.ooms++;
 	if (!nr && m->opts.at == AT_OOM)
-		heap__mark(m, dev, e->time);
+		dev__mark(m, dev, e->time);
 	o.number = nr;
 	o.phase = attribution__node_phase(m->words, e->stack, e->node, e->thread, e->walk);
 	o.allocated = dev->pub.allocated;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Patterns that cover the names of several modules. */
-#include "model/internal.h"
+#include "model/model.h"
 
 #include <string.h>
 

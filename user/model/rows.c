@@ -1,10 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The table of rows: a device's sites grouped by line, stack, module ... */
-#include "model/internal.h"
+#include "model/rows.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "lib/hash.h"
+#include "model/attribution.h"
+#include "model/blocks.h"
+#include "model/category.h"
+#include "model/device.h"
+#include "model/hash_index.h"
+#include "model/heap.h"
+#include "model/layers.h"
+#include "model/state.h"
+#include "record/dict.h"
 
 /* Properties that a row's blocks share; 0 where the table does not split. No padding, since keys
  * are compared as bytes. */
@@ -609,7 +620,8 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 	number = m->order[device];
 	dev = m->devs[number];
 	if (opts->when < ROWS_MOMENTS &&
-	    !(opts->when == ROWS_AT_MARK ? dev->pub.marked : model__noted(m, opts->when, NULL)))
+	    !(opts->when == ROWS_AT_MARK ? dev->pub.marked
+					 : m->noted[opts->when - ROWS_AT_BASE].set))
 		return -ENOENT;
 	t.sel = (struct hide){ .m = t.m, .opts = opts };
 	t.split = split_of(opts);
@@ -631,4 +643,41 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 	free(t.index.slots);
 	hide__free(&t.sel);
 	return err;
+}
+
+uint64_t model__block_class(const struct model *m, uint32_t kin, struct row *ret)
+{
+	const struct watch_class *k = &m->watch.classes[kin];
+	const struct site *s = &m->sites[k->site];
+	const struct label *l = k->label1 ? &m->labels[k->label1 - 1] : NULL;
+	struct dict_module mod = dict__get_module(m->dict, l && l->module ? l->module : s->module);
+	struct dict_thread th = dict__get_thread(m->dict, s->thread);
+
+	rows__line(m, false, s->stack, s->node, s->thread, s->walk, ret);
+	ret->module = dict__str(m->dict, mod.name);
+	ret->module_class = dict__str(m->dict, mod.cls);
+	ret->module_root = dict__str(m->dict, mod.root);
+	ret->category = category__name(category__settled(s, k->category));
+	ret->name = l && l->name ? dict__str(m->dict, l->name) : NULL;
+	if (s->walk != WALK_CENSUS) {
+		ret->thread = dict__str(m->dict, th.name);
+		ret->tid = th.tid;
+	}
+	return s->size;
+}
+
+bool model__stack_line(const struct model *m, uint32_t stack, bool innermost, struct row_frame *ret)
+{
+	struct stack_words w = attribution__stack(m->words, stack);
+	struct dict_loc loc;
+
+	if (!w.has_line)
+		return false;
+	loc = dict__get_loc(m->dict, innermost ? w.inner_loc : w.user_loc);
+	*ret = (struct row_frame){
+		.func = dict__str(m->dict, loc.func),
+		.file = dict__str(m->dict, loc.file),
+		.line = loc.line,
+	};
+	return true;
 }

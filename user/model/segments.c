@@ -1,15 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Segments, their gaps and the lines that pin them. Computed on request, from the extents and
  * blocks of now or of the mark, in one pass in order of addresses. */
-#include "model/internal.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Sizes that the native allocator takes from CUDA: 2 MiB for small blocks, 20 MiB or more for large
- * ones (CUDACachingAllocator.cpp). */
-#define SMALL_BUFFER (UINT64_C(2) << 20)
+#include "lib/hash.h"
+#include "lib/map64.h"
+#include "model/attribution.h"
+#include "model/blocks.h"
+#include "model/device.h"
+#include "model/extents.h"
+#include "model/gc.h"
+#include "model/hash_index.h"
+#include "model/heap.h"
+#include "model/rows.h"
+#include "model/state.h"
+#include "record/dict.h"
+
 #define LARGE_BUFFER (UINT64_C(20) << 20)
 
 struct line { /* blocks of one line and phase */
@@ -292,11 +300,6 @@ static int fill(struct gc *s, struct segment *seg, size_t e, size_t last)
 	return put_pins(s, seg);
 }
 
-bool segments__is_expandable(const struct extent *e)
-{
-	return e->how == MEM_MAPPED || (e->listed && (e->flags & SEGMENT_EXPANDABLE));
-}
-
 /* The reserved range that contains addr; NULL: not known. */
 static const struct extent *range_of(const struct gc *s, uint64_t addr)
 {
@@ -318,20 +321,11 @@ static const struct extent *range_of(const struct gc *s, uint64_t addr)
 /* Whether b, which follows a, belongs to the same segment. */
 static bool same_segment(const struct gc *s, const struct extent *a, const struct extent *b)
 {
-	if (!segments__is_expandable(a) || !segments__is_expandable(b) ||
+	if (!extent__is_expandable(a) || !extent__is_expandable(b) ||
 	    a->addr + a->size != b->addr || range_of(s, a->addr) != range_of(s, b->addr))
 		return false;
 	return !(a->listed && b->listed) ||
 	       (a->cuda_stream == b->cuda_stream && !memcmp(a->pool, b->pool, sizeof(a->pool)));
-}
-
-enum segment_size segments__kind(const struct extent *e)
-{
-	if (e->listed)
-		return e->flags & SEGMENT_SMALL ? SEGMENT_OF_SMALL : SEGMENT_OF_LARGE;
-	if (e->flags & MEM_BY_ALLOCATOR)
-		return e->size == SMALL_BUFFER ? SEGMENT_OF_SMALL : SEGMENT_OF_LARGE;
-	return SEGMENT_ANY;
 }
 
 static void set_kind(struct segment *seg, const struct extent *e)
@@ -341,8 +335,8 @@ static void set_kind(struct segment *seg, const struct extent *e)
 		seg->cuda_stream = e->cuda_stream;
 		memcpy(seg->pool, e->pool, sizeof(seg->pool));
 	}
-	if (segments__kind(e) != SEGMENT_ANY)
-		seg->kind = segments__kind(e);
+	if (extent__kind(e) != SEGMENT_ANY)
+		seg->kind = extent__kind(e);
 }
 
 /* Makes a segment from one or more extents, from *i on; *i moves past them. */
@@ -352,7 +346,7 @@ static int add_segment(struct gc *s, size_t *i)
 	struct segment seg = {
 		.addr = e->addr,
 		.size = e->size,
-		.expandable = segments__is_expandable(e),
+		.expandable = extent__is_expandable(e),
 		.foreign = extent__sum(e) != SUM_SEGMENTS,
 		.seen = e->how != 0,
 		.time = e->time,

@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Finds steps of optimizers and of calls together. If the recording has one EVENT_STEP, the calls
  * do not count. */
-#include "model/growth_internal.h"
+#include "model/steps.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "model/attribution.h"
+#include "model/category.h"
+#include "model/device.h"
+#include "model/growth_internal.h"
+#include "model/layers.h"
+#include "model/state.h"
 
 static int steps__grow(struct model *m, enum step_kind kind)
 {
@@ -138,80 +145,4 @@ int steps__finish(struct model *m)
 		if (m->threads[i] && m->threads[i]->in_call)
 			err = steps__close_call(m, m->threads[i]);
 	return err;
-}
-
-static enum step_kind steps__kind(const struct model *m)
-{
-	return m->steps.n[STEP_OPT] ? STEP_OPT : STEP_CALL;
-}
-
-bool model__steps_are_calls(const struct model *m)
-{
-	return steps__kind(m) == STEP_CALL;
-}
-
-size_t model__steps(const struct model *m)
-{
-	return m->steps.n[steps__kind(m)];
-}
-
-size_t model__whole_steps(const struct model *m)
-{
-	const char *at = facts__get(m->words->facts, "attached_at");
-	size_t n = model__steps(m);
-	bool whole = steps__kind(m) == STEP_CALL || model__first_step_whole(m) ||
-		     (at && (!strcmp(at, "start") || !strcmp(at, "fork")));
-
-	return n - (n && !whole);
-}
-
-bool model__step(const struct model *m, size_t i, struct model_step *ret)
-{
-	enum step_kind k = steps__kind(m);
-	uint64_t n = m->steps.n[k], kept = n < STEPS_KEPT ? n : STEPS_KEPT;
-	int main = model__main_device(m);
-	const struct dev *dev = main < 0 ? NULL : m->devs[m->order[main]];
-	uint32_t slot;
-
-	if (i >= kept)
-		return false;
-	slot = (n - kept + i) % STEPS_KEPT;
-	*ret = (struct model_step){ .start = m->steps.ring[k][slot].start,
-				    .end = m->steps.ring[k][slot].end };
-	if (dev && dev->step[k]) {
-		ret->peak = dev->step[k][slot].peak + dev->late;
-		ret->end_allocated = dev->step[k][slot].end_allocated + dev->late;
-	}
-	return true;
-}
-
-static int cmp_u64(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-uint64_t model__step_time(const struct model *m)
-{
-	enum step_kind k = steps__kind(m);
-	uint64_t n = m->steps.n[k], kept = n < STEPS_KEPT ? n : STEPS_KEPT, *times, ret;
-	/* the first step is still kept */
-	size_t skip = n == kept && !model__first_step_whole(m);
-
-	if (kept <= skip)
-		return 0;
-	times = malloc(kept * sizeof(*times));
-	if (!times)
-		return 0;
-	for (size_t i = skip; i < kept; i++) {
-		const struct step_span *s = &m->steps.ring[k][(n - kept + i) % STEPS_KEPT];
-
-		times[i - skip] = s->end - s->start;
-	}
-	kept -= skip;
-	qsort(times, kept, sizeof(*times), cmp_u64);
-	ret = kept % 2 ? times[kept / 2] : (times[kept / 2 - 1] + times[kept / 2]) / 2;
-	free(times);
-	return ret;
 }

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "diff/match_internal.h"
 #include "lib/array.h"
 #include "lib/map64.h"
-#include "model/match_internal.h"
 
 /* Old files times new files of one name. Above this, they stay unpaired. */
 #define MAX_GROUP (UINT64_C(1) << 16)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_MATCH_INTERNAL_H
-#define MT_MODEL_MATCH_INTERNAL_H
+#ifndef MT_DIFF_MATCH_INTERNAL_H
+#define MT_DIFF_MATCH_INTERNAL_H
 /* Shared by match.c (lines) and match_files.c (files). */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "diff/match.h"
 #include "lib/hash.h"
-#include "model/match.h"
 
 struct map64;
 

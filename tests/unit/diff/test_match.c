@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "model/match.h"
+#include "diff/match.h"
 
 #define OLD MATCH_OLD
 #define NEW MATCH_NEW

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_MODEL_MATCH_H
-#define MT_MODEL_MATCH_H
+#ifndef MT_DIFF_MATCH_H
+#define MT_DIFF_MATCH_H
 /*
  * Pairs the lines of two versions of a program, to compare two recordings. The caller adds the
  * lines of both sides and what each line does. Files are paired by equal path, or by the longest

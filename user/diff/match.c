@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "model/match.h"
+#include "diff/match.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "diff/match_internal.h"
 #include "lib/array.h"
 #include "lib/hash.h"
 #include "lib/map64.h"
-#include "model/match_internal.h"
 
 /* Old lines times new lines of a function. Above this, lines pair by number alone. */
 #define MAX_PAIRS (UINT64_C(1) << 20)

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_MODEL_ATTRIBUTION_H
+#define MT_MODEL_ATTRIBUTION_H
+/* Phase, module and line of each stack, cached by stack number. */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model/model.h"
+
+struct stack_words {
+	bool known;
+	uint8_t phase[2]; /* enum phase; [1]: on an autograd thread */
+	bool has_line;
+	bool engine;		      /* the innermost frame starts the autograd engine */
+	bool inside_node;	      /* a module call inside the autograd node */
+	uint32_t module;	      /* innermost, 0: none */
+	uint32_t outermost;	      /* root module, 0: none */
+	uint32_t user_loc, inner_loc; /* dict locations, if has_line */
+};
+
+struct attribution {
+	const struct dict *dict;
+	const struct facts *facts;
+	uint8_t *files; /* flags by dict string */
+	uint32_t nfiles;
+	struct stack_words *stacks;
+	uint32_t nstacks;
+	uint8_t *threads; /* by thread number; 0: not checked yet, 1: no, 2: autograd thread */
+	uint32_t nthreads;
+	int old_torch; /* PyTorch before 2.4 did not name autograd threads; -1: not checked yet */
+};
+struct stack_words attribution__stack(struct attribution *w, uint32_t stack);
+enum phase attribution__phase(struct attribution *w, uint32_t stack, uint32_t thread, uint8_t walk);
+/*
+ * Charges an allocation made in an autograd node. If no Python code ran in the node, the stack of
+ * the forward call that made the node replaces e's stack. attribution__charged() is then true for
+ * the stack and node.
+ */
+void attribution__charge(struct attribution *w, struct event *e);
+bool attribution__charged(const struct attribution *w, uint32_t stack, uint32_t node);
+/* Module of an allocation, 0: none. */
+uint32_t attribution__module(struct attribution *w, uint32_t stack, uint32_t node, uint8_t walk);
+/* Phase of an allocation. In an autograd node it is backward, even if the stack is the forward
+ * call's. */
+static inline enum phase attribution__node_phase(struct attribution *w, uint32_t stack,
+						 uint32_t node, uint32_t thread, uint8_t walk)
+{
+	return node ? PHASE_BACKWARD : attribution__phase(w, stack, thread, walk);
+}
+bool attribution__stack_has(const struct attribution *w, uint32_t stack, uint32_t module);
+void attribution__free(struct attribution *w);
+
+#endif

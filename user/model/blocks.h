@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_MODEL_BLOCKS_H
+#define MT_MODEL_BLOCKS_H
+/* The live blocks of a device, now and at the mark. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/map64.h"
+#include "model/model.h"
+
+struct dev;
+
+struct request_info {
+	uint64_t requested, cuda_stream;
+};
+
+struct label {
+	uint32_t name, module;
+	uint8_t category;
+};
+
+struct rec {		 /* record of a live block */
+	uint64_t born;	 /* event that allocated it, 0: before the first one */
+	uint64_t time;	 /* ns, of that event */
+	uint32_t site;	 /* in a free record: the next free one */
+	uint32_t ask1;	 /* 1 + index in model.asks, 0: not known */
+	uint32_t label1; /* 1 + index in model.labels, 0: no label */
+	uint32_t stamp;
+};
+
+struct block { /* result of a query: a block and its category as known now */
+	uint64_t addr;
+	union {
+		uint64_t size; /* size of a pending block */
+		struct {
+			uint32_t site, ask1;
+		};
+	};
+	uint32_t label1;
+	uint8_t category;
+};
+
+struct blocks {
+	struct map64 *at; /* address -> index of its record */
+	struct rec *recs;
+	uint32_t n, cap, free1; /* free1: 1 + the first free record */
+	struct gone {		/* blocks live at a moment (enum row_when), freed since */
+		struct block *all;
+		uint32_t n, cap;
+	} gone[ROWS_MOMENTS];
+};
+
+int blocks__init(struct blocks *b);
+void blocks__free(struct blocks *b);
+/* NULL: no live block. Valid until the next blocks__put(). */
+struct rec *blocks__at(const struct blocks *b, uint64_t addr);
+/* Adds a block. replaced: addr held a live block, which is removed and copied to *old. 0 or
+ * -ENOMEM. */
+int blocks__put(const struct model *m, struct dev *dev, uint64_t addr, const struct rec *rec,
+		bool *replaced, struct rec *old);
+/* Removes the block at addr and copies it to *ret. 0, -ENOENT or -ENOMEM. */
+int blocks__take(const struct model *m, struct dev *dev, uint64_t addr, struct rec *ret);
+/* All blocks in order of addresses, now or at a moment. The caller frees *ret. 0 or -ENOMEM. */
+int blocks__list(const struct model *m, const struct dev *dev, enum row_when when,
+		 struct block **ret, size_t *n);
+/* As blocks__list(), in any order. */
+int blocks__all(const struct model *m, const struct dev *dev, enum row_when when,
+		struct block **ret, size_t *n);
+/* Bytes of the moment's total outside known blocks. */
+uint64_t blocks__outside(const struct dev *dev, enum row_when when);
+int blocks__ask(struct model *m, struct request_info ask, uint32_t *ret1);
+int blocks__label(struct model *m, struct label label, uint32_t *ret1);
+/* Rebuilds the indexes of asks and labels after they were renumbered. 0 or -ENOMEM. */
+int blocks__index_words(struct model *m);
+/* The block of this record, with its category. dead: as if it were freed now. */
+struct block blocks__of(const struct model *m, const struct dev *dev, uint64_t addr,
+			const struct rec *rec, bool dead);
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_MODEL_CATEGORY_H
+#define MT_MODEL_CATEGORY_H
+/* A block's category, from its birth and death. */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model/heap.h"
+#include "model/model.h"
+
+struct dev;
+struct rec;
+
+/* No phase: its allocation was not seen, or no forward, backward or optimizer came before it. */
+#define LIFE_NONE PHASE_NR
+struct stamp {
+	uint32_t refs;
+	/* after: last of forward, backward and optimizer before the stretch, or LIFE_NONE. */
+	uint8_t phase, after;
+	/* Stretches of each phase that had begun, with this one. */
+	uint32_t forwards, backwards, optimizers;
+	/* Steps and calls that had ended. In a free stamp, steps is 1 + the next free one. */
+	uint32_t steps, calls;
+};
+
+struct life {
+	struct stamp *stamps;
+	uint32_t n, cap, free1;
+	uint32_t now1; /* 1 + stamp of the current stretch, 0: none */
+	/* Stamps by phase of blocks from before the first event. */
+	uint32_t known1[PHASE_NR + 1];
+	uint8_t after; /* last of forward, backward and optimizer */
+	uint32_t forwards, backwards, optimizers;
+};
+/* Stamp of a block that is allocated now in this phase; takes a reference. 0 or -ENOMEM. */
+int category__born(const struct model *m, struct dev *dev, enum phase phase, uint32_t *ret);
+/* Stamp of a block from before the first event; phase may be LIFE_NONE. 0 or -ENOMEM. */
+int category__known(const struct model *m, struct dev *dev, int phase, uint32_t *ret);
+void category__drop(struct dev *dev, uint32_t stamp);
+/* A step ended: the next allocation begins a new stretch, whatever its phase. */
+void category__step(struct model *m);
+/* Category as known now. dead: the block is freed now. Pass the result to category__settled()
+ * before use. */
+#define LIFE_MAYBE_INPUT CATEGORY_NR
+uint8_t category__category(const struct model *m, const struct dev *dev, const struct rec *rec,
+			   bool dead);
+/* Decides LIFE_MAYBE_INPUT, which depends on later blocks of the site. */
+static inline uint8_t category__settled(const struct site *s, uint8_t category)
+{
+	return category != LIFE_MAYBE_INPUT ? category
+	       : s->again		    ? CATEGORY_INPUT
+					    : CATEGORY_UNKNOWN;
+}
+
+#endif

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Figures of the model, for its callers. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/grammar.h"
+#include "model/attribution.h"
+#include "model/device.h"
+#include "model/heap.h"
+#include "model/rows.h"
+#include "model/state.h"
+#include "model/steps.h"
+
+const char *const moment_names[] = { WORD_ARRAY(MOMENT_WORDS) "time", NULL };
+const char *const group_names[] = { WORD_ARRAY(GROUP_WORDS) NULL };
+_Static_assert(sizeof(group_names) / sizeof(*group_names) == BY_NR + 1,
+	       "a word of --by for each group");
+
+const char *state__name(enum state s)
+{
+	return s == STATE_FULL ? "exact" : s == STATE_PARTLY ? "approximate" : "none";
+}
+
+const char *figure__name(enum figure f)
+{
+	static const char *const names[] = {
+		[FIGURE_EXACT] = "exact",
+		[FIGURE_LOWER_BOUND] = "lower_bound",
+		[FIGURE_NOT_EXACT] = "not_exact",
+	};
+
+	return names[f];
+}
+
+size_t model__devices(const struct model *m)
+{
+	return m->ndevs;
+}
+
+/* The capture began before PyTorch's first allocation. */
+static bool seen_from_start(const struct model *m)
+{
+	const char *at = facts__get(m->words->facts, "attached_at");
+
+	return at && !strcmp(at, "start");
+}
+
+void model__device(const struct model *m, size_t i, struct model_device *ret)
+{
+	const struct dev *dev;
+
+	memset(ret, 0, sizeof(*ret));
+	if (i >= m->ndevs)
+		return;
+	dev = m->devs[m->order[i]];
+	*ret = dev->pub;
+	ret->before_attach = dev__before_attach(dev);
+	ret->before_known = dev->pub.has_totals || seen_from_start(m);
+	ret->late = dev->late;
+	ret->avg_fragmentation = dev->frag_n ? dev->frag_sum / (double)dev->frag_n : 0;
+	ret->mark_event = dev->mark_seq;
+	dev__figures(m, dev, ret);
+	ret->peak_step = dev->peak_step[m->steps.n[STEP_OPT] ? STEP_OPT : STEP_CALL];
+}
+
+bool model__noted(const struct model *m, enum row_when when, uint64_t *time)
+{
+	if (time)
+		*time = m->noted[when - ROWS_AT_BASE].time;
+	return m->noted[when - ROWS_AT_BASE].set;
+}
+
+uint64_t model__noted_allocated(const struct model *m, size_t device, enum row_when when)
+{
+	return device < m->ndevs ? m->devs[m->order[device]]->noted[when - ROWS_AT_BASE].allocated
+				 : 0;
+}
+
+bool model__peak_line(const struct model *m, size_t device, bool innermost, struct row *ret)
+{
+	const struct dev *dev = device < m->ndevs ? m->devs[m->order[device]] : NULL;
+	const struct site *s = dev && dev->peak_site1 ? &m->sites[dev->peak_site1 - 1] : NULL;
+
+	if (s)
+		rows__line(m, innermost, s->stack, s->node, s->thread, s->walk, ret);
+	return s;
+}
+
+int model__main_device(const struct model *m)
+{
+	int best = -1;
+
+	for (uint32_t i = 0; i < m->ndevs; i++) {
+		const struct model_device *d = &m->devs[m->order[i]]->pub;
+
+		if (best < 0 || (d->device.type != DEVICE_CPU &&
+				 d->peak_allocated > m->devs[m->order[best]]->pub.peak_allocated))
+			best = i;
+	}
+	return best;
+}
+
+bool model__reserves(const struct model *m)
+{
+	int i = model__main_device(m);
+	struct model_device d;
+
+	if (i < 0)
+		return false;
+	model__device(m, (size_t)i, &d);
+	return d.has_totals;
+}
+
+int model__find_device(const struct model *m, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (uint32_t i = 0; i < m->ndevs; i++) {
+		const struct model_device *d = &m->devs[m->order[i]]->pub;
+
+		if (!strcmp(d->name, name) ||
+		    (d->device.index == 0 && !strncmp(d->name, name, len) &&
+		     !strcmp(d->name + len, ":0")))
+			return i;
+	}
+	return -1;
+}
+
+void model__phase(const struct model *m, enum phase p, struct model_phase *ret)
+{
+	int main = model__main_device(m);
+	const struct dev *dev;
+
+	memset(ret, 0, sizeof(*ret));
+	if (main < 0 || (unsigned)p >= PHASE_NR)
+		return;
+	dev = m->devs[m->order[main]];
+	*ret = dev->phases[p];
+	if (dev->phase == (int)p) { /* the current stretch */
+		ret->allocated_delta = (int64_t)((uint64_t)ret->allocated_delta +
+						 dev->pub.allocated - dev->phase_total);
+		ret->duration += dev->phase_last - dev->phase_begin;
+	}
+}
+
+void model__charge(const struct model *m, struct event *e)
+{
+	attribution__charge(m->words, e);
+}
+
+enum phase model__stack_phase(const struct model *m, uint32_t stack, uint32_t thread, uint8_t walk)
+{
+	return attribution__phase(m->words, stack, thread, walk);
+}
+
+uint32_t model__stack_module(const struct model *m, uint32_t stack)
+{
+	return attribution__stack(m->words, stack).module;
+}
+
+uint32_t model__module(const struct model *m, uint32_t stack, uint32_t node, uint8_t walk)
+{
+	return attribution__module(m->words, stack, node, walk);
+}
+
+void model__all(const struct model *m, struct model_all *ret)
+{
+	*ret = m->all;
+	for (uint32_t i = 0; i < m->ndevs; i++)
+		ret->devices += m->devs[i]->pub.device.type != DEVICE_CPU;
+}
+
+uint64_t model__walks(const struct model *m, unsigned walk)
+{
+	return walk < MT_WALK_NR ? m->walks[walk] : 0;
+}
+
+uint64_t model__events(const struct model *m)
+{
+	return m->events;
+}
+
+uint64_t model__lost(const struct model *m)
+{
+	return m->lost;
+}
+
+static enum step_kind steps__kind(const struct model *m)
+{
+	return m->steps.n[STEP_OPT] ? STEP_OPT : STEP_CALL;
+}
+
+bool model__steps_are_calls(const struct model *m)
+{
+	return steps__kind(m) == STEP_CALL;
+}
+
+size_t model__steps(const struct model *m)
+{
+	return m->steps.n[steps__kind(m)];
+}
+
+size_t model__whole_steps(const struct model *m)
+{
+	const char *at = facts__get(m->words->facts, "attached_at");
+	size_t n = model__steps(m);
+	bool whole = steps__kind(m) == STEP_CALL || model__first_step_whole(m) ||
+		     (at && (!strcmp(at, "start") || !strcmp(at, "fork")));
+
+	return n - (n && !whole);
+}
+
+bool model__step(const struct model *m, size_t i, struct model_step *ret)
+{
+	enum step_kind k = steps__kind(m);
+	uint64_t n = m->steps.n[k], kept = n < STEPS_KEPT ? n : STEPS_KEPT;
+	int main = model__main_device(m);
+	const struct dev *dev = main < 0 ? NULL : m->devs[m->order[main]];
+	uint32_t slot;
+
+	if (i >= kept)
+		return false;
+	slot = (n - kept + i) % STEPS_KEPT;
+	*ret = (struct model_step){ .start = m->steps.ring[k][slot].start,
+				    .end = m->steps.ring[k][slot].end };
+	if (dev && dev->step[k]) {
+		ret->peak = dev->step[k][slot].peak + dev->late;
+		ret->end_allocated = dev->step[k][slot].end_allocated + dev->late;
+	}
+	return true;
+}
+
+static int cmp_u64(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+uint64_t model__step_time(const struct model *m)
+{
+	enum step_kind k = steps__kind(m);
+	uint64_t n = m->steps.n[k], kept = n < STEPS_KEPT ? n : STEPS_KEPT, *times, ret;
+	/* the first step is still kept */
+	size_t skip = n == kept && !model__first_step_whole(m);
+
+	if (kept <= skip)
+		return 0;
+	times = malloc(kept * sizeof(*times));
+	if (!times)
+		return 0;
+	for (size_t i = skip; i < kept; i++) {
+		const struct step_span *s = &m->steps.ring[k][(n - kept + i) % STEPS_KEPT];
+
+		times[i - skip] = s->end - s->start;
+	}
+	kept -= skip;
+	qsort(times, kept, sizeof(*times), cmp_u64);
+	ret = kept % 2 ? times[kept / 2] : (times[kept / 2 - 1] + times[kept / 2]) / 2;
+	free(times);
+	return ret;
+}
+
+struct model_opts model__opts(const struct model *m)
+{
+	return m->opts;
+}
+
+uint32_t model__kins(const struct model *m)
+{
+	return m->watch.nclasses;
+}
+
+static uint64_t not_below_0(uint64_t v)
+{
+	return (int64_t)v > 0 ? v : 0;
+}
+
+uint32_t model__number(const struct model *m, size_t i)
+{
+	return m->order[i];
+}
+
+uint32_t model__number_of(const struct model *m, struct device d)
+{
+	const uint32_t *by_index = m->by_type[d.type];
+
+	uint32_t number1 = by_index ? by_index[d.type == DEVICE_CPU ? 0 : d.index] : 0;
+
+	return number1 ? number1 - 1 : UINT32_MAX;
+}
+
+bool model__now(const struct model *m, uint32_t number, struct model_now *ret)
+{
+	const struct dev *dev = number < m->ndevs ? m->devs[number] : NULL;
+
+	*ret = (struct model_now){ .seq = m->seq };
+	if (!dev || !dev->any)
+		return false;
+	ret->allocated = dev->pub.allocated;
+	ret->reserved = dev->pub.reserved;
+	ret->unknown = not_below_0(dev->outside);
+	ret->late = dev->late;
+	ret->told = dev->told;
+	ret->peak_seq = dev->peak_seq;
+	ret->peak = dev->pub.peak_allocated;
+	ret->phase = dev->phase;
+	return true;
+}
+
+void model__first(const struct model *m, uint32_t number, struct model_now *ret)
+{
+	const struct dev *dev = m->devs[number];
+
+	*ret = (struct model_now){
+		.allocated = dev->first_allocated,
+		.reserved = dev->first_reserved,
+		.unknown = not_below_0(dev->first_outside),
+		.phase = -1,
+	};
+}

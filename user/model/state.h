@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_MODEL_STATE_H
+#define MT_MODEL_STATE_H
+/*
+ * The model's state, shared by its files. One pass over the events, O(1) each; O(depth) for modules.
+ *
+ * block  a live address. The device's block map leads to its record: site, birth, requested size
+ *        and label if known.
+ * site   a distinct (device, stack, node, thread, walk, size), with its live and total blocks.
+ * stamp  a stretch of allocations in one phase on a device: when a block was born. The category
+ *        of a block follows from its stamp and the device's counters at its death, or now.
+ * label  a distinct (category, name, module) that the program's own objects gave a block.
+ * mark   the moment in opts.at, kept as the number of the last event before it. Blocks born by
+ *        then were live at the mark. The device lists those that were freed since, each with its
+ *        category. So a mark at each new peak costs nothing.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <linux/types.h>
+
+#include "lib/hash.h"
+#include "memtrace.h"
+#include "model/attribution.h"
+#include "model/device.h"
+#include "model/extents.h"
+#include "model/heap.h"
+#include "model/layers.h"
+#include "model/model.h"
+#include "model/observers.h"
+#include "model/steps.h"
+#include "record/dict.h"
+
+struct growth_watch;
+
+#define SITE_RECENT 4096 /* sets */
+#define SITE_WAYS 4
+
+struct model {
+	struct model_opts opts;
+	const struct dict *dict;
+	struct attribution *words; /* a pointer, because look-ups on a const model fill its caches */
+	struct hash_seed seed;
+	struct dev **devs; /* by number */
+	uint32_t ndevs;
+	uint32_t *order;	/* numbers in the order of model__devices() */
+	uint32_t *by_type[256]; /* number + 1 by index */
+	struct dev *last_dev;
+	struct site *sites;
+	uint32_t nsites, capsites;
+	struct hash_index site_index;
+	/* Cache of recent sites by a fast hash, most recent first: steps repeat the same sites. */
+	struct recent_site {
+		uint32_t tag, id1; /* id1: 1 + site */
+	} recent_sites[SITE_RECENT][SITE_WAYS];
+	struct layers layers;
+	struct steps steps;
+	struct growth_watch *growth; /* NULL: growth__watch() was not called */
+	uint32_t free_site1; /* 1 + the first free site, whose stack is the next one; 0: none */
+	uint32_t nvaried, max_sites, sweep_at, sweeps;
+	struct thread_state **threads;
+	uint32_t nthreads;
+	/* nstates: threads with a state. threads_at: number of them that starts a sweep. */
+	uint32_t nstates, threads_at;
+	uint64_t threads_swept; /* number of the event of the last sweep */
+	struct {
+		bool set;
+		uint64_t time;
+	} noted[2];	  /* ROWS_AT_BASE, ROWS_AT_STEP */
+	bool time_passed; /* AT_TIME: the mark was set */
+	bool finished;
+	uint64_t walks[MT_WALK_NR];
+	uint64_t events, lost;
+	bool losing;	      /* a loss began, and its end is not known yet */
+	uint64_t seq;	      /* number of the current event, from 1 */
+	struct extents loose; /* host memory, and device memory on an unknown device */
+	struct request_info *asks;
+	uint32_t nasks, capasks;
+	struct hash_index ask_index;
+	struct label *labels;
+	uint32_t nlabels, caplabels;
+	struct hash_index label_index;
+	struct model_all all;
+	uint64_t oom_work; /* blocks walked so far for the gaps at out-of-memory events */
+	struct observers watch;
+	/* Sizes of the dict when last read. */
+	uint32_t max_stack, max_thread, max_module, max_node;
+};
+
+/* The i-th layer of a chain. Valid until a layer is added. */
+static inline struct layer *layer_at(struct model *m, const struct chain *c, uint32_t i)
+{
+	return &m->layers.all[m->layers.pool[c->off + i]];
+}
+
+#endif

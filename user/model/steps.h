@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_MODEL_STEPS_H
+#define MT_MODEL_STEPS_H
+/* Steps: optimizer steps, or calls of the root module. */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "record/stream.h"
+
+struct dev;
+struct model;
+struct thread_state;
+
+enum step_kind { STEP_OPT, STEP_CALL, STEP_KINDS };
+
+struct step_level {
+	uint64_t peak, end_allocated; /* less dev.late at that time */
+};
+
+#define STEPS_KEPT 4096
+#define STEP_DEVICES 64
+
+struct steps {
+	struct step_span {
+		uint64_t start, end;
+	} * ring[STEP_KINDS];
+	uint32_t cap[STEP_KINDS];
+	uint64_t n[STEP_KINDS];
+	uint64_t last_end[STEP_KINDS];
+	bool called; /* an EVENT_CALL came */
+};
+struct thread_state;
+int steps__end(struct model *m, enum step_kind kind, uint64_t time);
+int steps__call(struct model *m, const struct event *e);
+int steps__alloc(struct model *m, struct thread_state *t, uint64_t time, uint32_t stack,
+		 uint8_t walk);
+int steps__new_device(struct model *m, struct dev *dev);
+int steps__finish(struct model *m);
+/* Ends the thread's current call. 0 or -ENOMEM. */
+int steps__close_call(struct model *m, struct thread_state *t);
+
+#endif
