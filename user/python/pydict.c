@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Dicts from outside. A dict's keys object has a header, a hash index and the entries, in this
- * order. A "split" table has its values in an array of their own: instances of one class share the
- * keys.
+ * Layout of dicts. A dict's keys object has a header, a hash index and the entries. A "split" table
+ * has its values in a separate array: instances of a class share the keys.
  *
- *  to 3.10    header 40 bytes, dk_size i64 at 8; entries {hash, key, value}; values in order of the
- * keys from 3.11  header 32 bytes, log2 of the index's bytes at 9, kind at 10; entries {key, value}
- * when all keys are str (kind 1) or the table is split (kind 2) 3.11, 3.12 values[]; order of
- * insertion in bytes before it: [-1] bytes before, [-2] used, [-3 - i] i-th from 3.13  {capacity,
- * size, embedded, valid}, values[] at 8, order of insertion behind the values
+ * to 3.10     header 40 bytes: dk_size i64 at 8; entries {hash, key, value};
+ *             values in the order of the keys
+ * from 3.11   header 32 bytes: log2 of the index's bytes at 9, kind at 10; entries {key, value}
+ *             if all keys are str (kind 1) or the table is split (kind 2)
+ * 3.11, 3.12  values[]; before it the order of insertion: byte [-1] is its size, [-2] used,
+ *             [-3 - i] the i-th key
+ * from 3.13   {capacity, size, embedded, valid}, values[] at 8, then the order of insertion
  */
 #include "python/pydict.h"
 
@@ -20,7 +21,7 @@
 #include "python/pyobj.h"
 
 #define TRIES 3
-#define WINDOW 1024 /* of a keys object, read in one go: holds 40 entries and more */
+#define WINDOW 1024 /* bytes of a keys object read at once: about 40 entries */
 #define SHARED_KEYS_MAX 30
 #define VALUES_PREFIX_MAX 32 /* SHARED_KEYS_MAX + 2, in whole words */
 
@@ -63,12 +64,12 @@ int pydict__check_kind(struct pymem *m, uint64_t obj, uint64_t bit)
 	return flags & bit ? 0 : -EBADMSG;
 }
 
-/* What a keys object's header says. */
+/* Parsed header of a keys object. */
 struct keys {
-	uint64_t entries; /* their address */
+	uint64_t entries; /* address of the entries */
 	size_t n;
 	uint8_t stride, key_at, value_at;
-	uint8_t seen[WINDOW]; /* from the header on */
+	uint8_t seen[WINDOW]; /* the first bytes, from the header on */
 	size_t seen_len;
 	size_t head; /* bytes from the header to the entries */
 };
@@ -99,10 +100,8 @@ static int parse_new_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *
 	return 0;
 }
 
-/*
- * The header, and the entries of a small dict with it, as one read. In a snapshot just the fields:
- * the counter of references and the version change without meaning anything for us.
- */
+/* Reads the header, and with it the entries of a small dict. In a snapshot, only the needed fields:
+ * reference count and version may change. */
 static int read_keys_head(struct pymem *m, uint64_t addr, struct keys *k, bool old, size_t head)
 {
 	int err;
@@ -124,7 +123,7 @@ static int read_keys_head(struct pymem *m, uint64_t addr, struct keys *k, bool o
 	return err < 0 ? err : 0;
 }
 
-/* -EAGAIN: it makes no sense (now). */
+/* Reads and parses the header. -EAGAIN: implausible, so possibly changing. */
 static int read_keys(struct pymem *m, uint64_t addr, struct keys *k)
 {
 	bool old = m->l->minor <= 10;
@@ -170,7 +169,7 @@ static int grow(void **buf, size_t *cap, size_t n, size_t size)
 	return 0;
 }
 
-/* The first k->n entries of the table, from what was seen already or in one read. */
+/* The first k->n entries, from the bytes read with the header or by another read. */
 static int read_entries(struct pymem *m, const struct keys *k, struct pyitems *it,
 			const uint8_t **ret)
 {
@@ -231,7 +230,7 @@ static int combined(struct pymem *m, const struct keys *k, uint64_t used, struct
 	return it->n == used ? 0 : -EAGAIN;
 }
 
-/* To 3.10, only dicts that were filled in the order of the keys stay split, and there may be many
+/* To 3.10, a dict stays split only if it was filled in the order of the keys. It may have many
  * keys. */
 static int split_3_10(struct pymem *m, const struct keys *k, uint64_t values, size_t used,
 		      struct pyitems *it)
@@ -265,7 +264,7 @@ static int split_3_10(struct pymem *m, const struct keys *k, uint64_t values, si
 	return 0;
 }
 
-/* From 3.11 on, values of a split table: the i-th one inserted is that of key order[i]. */
+/* Values of a split table from 3.11 on: the i-th inserted value has key order[i]. */
 struct values {
 	uint64_t v[SHARED_KEYS_MAX];
 	uint8_t order[SHARED_KEYS_MAX];
@@ -315,17 +314,15 @@ static int read_values_3_13(struct pymem *m, uint64_t addr, struct values *v)
 		return err;
 	if (raw[0] != v->cap || raw[1] > v->cap || raw[2] > 1)
 		return -EAGAIN;
-	/*
-	 * Embedded ones that are not valid: the attributes moved to a dict of their own, or were
-	 * all taken away. For others CPython leaves that byte as it was.
-	 */
+	/* Embedded values are invalid if the attributes moved to a dict or were all removed.
+	 * CPython does not maintain this byte for other values. */
 	v->n = raw[2] && !raw[3] ? 0 : raw[1];
 	memcpy(v->v, raw + 8, 8 * v->cap);
 	memcpy(v->order, raw + 8 + 8 * v->cap, v->cap);
 	return 0;
 }
 
-/* used: the dict's count; SIZE_MAX for inline values, which have none. */
+/* used: the dict's count; SIZE_MAX: inline values, which have no count. */
 static int split(struct pymem *m, const struct keys *k, uint64_t values, size_t used,
 		 struct pyitems *it)
 {
@@ -397,9 +394,9 @@ static int items_once(struct pymem *m, uint64_t dict, struct pyitems *it)
 	err = read_keys(m, a.keys, &k);
 	if (!err)
 		err = a.values ? split(m, &k, a.values, a.used, it) : combined(m, &k, a.used, it);
-	if (m->snapshot) /* checked at its end */
+	if (m->snapshot) /* pymem__holds() checks it */
 		return err;
-	/* Keys that were let go of while we read them can be anything, also unmapped. */
+	/* Keys freed during the reading may contain anything, or be unmapped. */
 	if (read_head(m, dict, &b))
 		return -EFAULT;
 	if (a.used != b.used || a.keys != b.keys || a.values != b.values)
@@ -437,7 +434,7 @@ static int read_type(struct pymem *m, uint64_t type, struct type_head *t)
 	err = pymem__old_u64(m, type + m->l->tp_flags, &t->flags);
 	if (!err)
 		err = pymem__old_u64(m, type + m->l->tp_basicsize, &t->basicsize);
-	if (!err) /* tp_itemsize comes next to tp_basicsize */
+	if (!err) /* tp_itemsize follows tp_basicsize */
 		err = pymem__old_u64(m, type + m->l->tp_basicsize + 8, &t->itemsize);
 	if (!err)
 		err = pymem__old_u64(m, type + m->l->tp_dictoffset, &dictoffset);
@@ -449,9 +446,8 @@ static int read_type(struct pymem *m, uint64_t type, struct type_head *t)
 	return 0;
 }
 
-/* Where an object has its dict pointer by tp_dictoffset; negative ones count from the object's end.
- * 0: none.
- */
+/* Address of an object's dict pointer, by tp_dictoffset; negative offsets count from the object's
+ * end. 0: none. */
 static int dict_slot(struct pymem *m, uint64_t obj, const struct type_head *t, uint64_t *ret)
 {
 	uint64_t size, n, room = t->basicsize;
@@ -471,7 +467,7 @@ static int dict_slot(struct pymem *m, uint64_t obj, const struct type_head *t, u
 	err = pymem__u64(m, obj + m->l->ob_size, &n);
 	if (err)
 		return err;
-	if ((int64_t)n < 0) /* an int keeps its sign there */
+	if ((int64_t)n < 0) /* the sign of an int is in its ob_size */
 		n = -n;
 	if (__builtin_mul_overflow(n, t->itemsize, &size) ||
 	    __builtin_add_overflow(room, size, &room) || room > UINT64_MAX / 2)
@@ -483,7 +479,7 @@ static int dict_slot(struct pymem *m, uint64_t obj, const struct type_head *t, u
 	return 0;
 }
 
-/* Where the attributes are: a dict object, values of their own, or neither. */
+/* Finds an object's attributes: a dict object, inline values, or neither. */
 static int find_attrs(struct pymem *m, uint64_t obj, const struct type_head *t, uint64_t *dict,
 		      uint64_t *values)
 {
@@ -497,7 +493,7 @@ static int find_attrs(struct pymem *m, uint64_t obj, const struct type_head *t, 
 	}
 	if (obj < 32)
 		return -EFAULT;
-	/* The word at -32 is a list of weak references from 3.12 on. */
+	/* From 3.12 on the word at -32 is a list of weak references. */
 	w[0] = 0;
 	err = m->l->minor == 11 ? pymem__read(m, obj - 32, w, sizeof(w))
 				: pymem__u64(m, obj - 24, &w[1]);

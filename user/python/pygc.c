@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * An object of the collector's has PyGC_Head {next, prev} in front; the low bits of both words are
- * flags. The lists are circular through a head that lies in the interpreter's state (3.9 on) or the
- * runtime's (3.8):
+ * A tracked object has PyGC_Head {next, prev} before it; the low bits of both are flags. The lists
+ * are circular. Their heads are in the interpreter's state (3.9 on) or the runtime's (3.8):
  *
  *   struct { PyGC_Head head; int threshold, count; } generations[3];
- *   PyGC_Head *generation0;                           always &generations[0].head, which is how
- * they are found struct { PyGC_Head head; ... } permanent_generation;
+ *   PyGC_Head *generation0;  // always &generations[0].head: the search looks for it
+ *   struct { PyGC_Head head; ... } permanent_generation;
  *
- * Debian 13's Python 3.13 aligns PyGC_Head to 4 bytes instead of 8 (_PyObject_MIN_ALIGNMENT), so 4
+ * Debian 13's Python 3.13 aligns PyGC_Head to 4 bytes instead of 8 (_PyObject_MIN_ALIGNMENT). So 4
  * bytes of padding may follow the generations.
  */
 #include "python/pygc.h"
@@ -27,11 +26,11 @@
 #define GENERATION 24
 #define GENERATIONS (3 * GENERATION) /* bytes */
 #define HEAD_ALIGN 4u
-#define SEARCH_MAX (512u << 10) /* bytes of an interpreter's state: 3.13's has some 100 KiB */
+#define SEARCH_MAX (512u << 10) /* bytes searched; 3.13's interpreter state has about 100 KiB */
 #define STEP 4096u
 #define LOOKS 8
-#define SEARCHES 8    /* while the collector may be at work, */
-#define PAUSE 5000000 /* ns between them */
+#define SEARCHES 8    /* attempts, since the collector may be running */
+#define PAUSE 5000000 /* ns between two attempts */
 #define FLAGS 3ull
 #define MAX_OBJECTS (256u << 20)
 #define MAX_REPAIRS 10000u
@@ -51,10 +50,8 @@ static bool is_link(uint64_t p)
 	return p && p % HEAD_ALIGN == 0 && p < 1ull << 56;
 }
 
-/*
- * Whether its neighbours know of it. The program is at work there, most of all at the youngest
- * list's end, so more than one look, and each neighbour by itself.
- */
+/* Whether the neighbours of a head point back to it; both: both must. The program changes the
+ * lists, so each neighbour may confirm it in a different attempt. */
 static int is_head(const struct proc *p, uint64_t head, bool both)
 {
 	bool next_knows = false, prev_knows = false;
@@ -82,8 +79,8 @@ static int is_head(const struct proc *p, uint64_t head, bool both)
 		    : (next_knows || prev_knows ? 0 : -ENOENT);
 }
 
-/* first: address of the youngest generation; generation0: of the pointer to it, which the permanent
- * generation follows. */
+/* first: address of the youngest generation. generation0: address of the pointer to it; the
+ * permanent generation follows. */
 static int check_lists(const struct proc *p, uint64_t first, uint64_t generation0, struct pygc *ret)
 {
 	struct pygc gc;
@@ -98,8 +95,7 @@ static int check_lists(const struct proc *p, uint64_t first, uint64_t generation
 	return err;
 }
 
-/* A pointer behind three generations that points to the first of them, with or without padding
- * between. */
+/* Whether a word points to three generations right before it, with or without padding. */
 static bool is_generation0(uint64_t addr, uint64_t value)
 {
 	return addr >= GENERATIONS + HEAD_ALIGN &&
@@ -160,7 +156,7 @@ struct walk {
 	uint64_t deadline, since_clock;
 };
 
-static int tell(struct walk *w, uint64_t at, const struct object *o)
+static int report_object(struct walk *w, uint64_t at, const struct object *o)
 {
 	if (++w->stats->objects > MAX_OBJECTS)
 		return -E2BIG;
@@ -177,10 +173,8 @@ static bool fatal(int err)
 	return err == -ESRCH || err == -EPERM;
 }
 
-/*
- * The link from `from` is not what was remembered of it. Looks at both ends as they are now; *to is
- * the neighbour then. -EAGAIN: the lost place is no longer in this list.
- */
+/* Reads the link of `from` and its neighbour *to again, since the cached link is outdated. -EAGAIN:
+ * `from` is no longer in this list. */
 static int repair(struct walk *w, uint64_t from, uint64_t *to, struct object *o, bool back)
 {
 	struct link l;
@@ -204,10 +198,9 @@ static int repair(struct walk *w, uint64_t from, uint64_t *to, struct object *o,
 }
 
 /*
- * From the head on in one direction; *last is how far it came. -EAGAIN: it lost its way. What is
- * remembered is of different moments, so that links may lead in a ring although each fits the next:
- * the way must not come back to the mark, which is set anew each time that it has become twice as
- * long.
+ * Walks a list from its head in one direction; *last is the last object reached. -EAGAIN: the way
+ * is lost. Cached links are from different moments and may form a circle. So the walk must not
+ * return to mark, which moves after 64, 128, 256 ... steps.
  */
 static int walk_list(struct walk *w, uint64_t head, bool back, uint64_t stop, uint64_t *last)
 {
@@ -245,7 +238,7 @@ static int walk_list(struct walk *w, uint64_t head, bool back, uint64_t stop, ui
 			steps = 0;
 			until *= 2;
 		}
-		err = tell(w, to, &o);
+		err = report_object(w, to, &o);
 		if (err)
 			return err;
 		from = to;
@@ -262,14 +255,14 @@ int pygc__walk(const struct pygc *gc, struct memcache *c, uint64_t deadline,
 	int err;
 
 	memset(stats, 0, sizeof(*stats));
-	/* Objects move from younger to older lists, so none is missed that way. */
+	/* Objects move from younger to older lists, so this order misses none. */
 	for (size_t i = 0; i < PYGC_LISTS; i++) {
 		err = walk_list(&w, gc->head[i], false, 0, &last);
 		if (err == -EAGAIN)
 			err = walk_list(&w, gc->head[i], true, last, &end);
 		if (err && err != -EAGAIN)
 			return err;
-		/* From the other end it met the place where the way was lost, or it did not. */
+		/* After a lost way, the walk from the other end must reach the same place. */
 		stats->torn |= err == -EAGAIN;
 	}
 	return 0;

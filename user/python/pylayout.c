@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * The table of layouts. tests/data/pylayout_measure.c prints these numbers from a version's own
- * headers; tests/data/layout-3.N.txt is what it printed, and the unit test holds the table against
- * them.
- */
+/* The table of layouts. tests/data/pylayout_measure.c prints these numbers from a version's
+ * headers. The unit test compares the table with its output, tests/data/layout-3.N.txt. */
 #include <stddef.h>
 
 #include "python/pylayout.h"
 
 #define NONE PYLAYOUT_NONE
 
-/* The same in all versions that we know. */
+/* Equal in all known versions. */
 #define OBJECTS                                                                                    \
 	.major = 3, .ob_type = 8, .ob_size = 16, .tp_name = 24, .tp_basicsize = 32,                \
 	.tp_dealloc = 48, .tp_call = 128, .tp_flags = 168, .tp_members = 240, .tp_base = 256,      \
@@ -18,7 +15,7 @@
 	.bytes_val = 32, .cell_ref = 16, .ma_used = 16, .ma_keys = 32, .ma_values = 40,            \
 	.md_dict = 16, .ts_next = 8, .ts_interp = 16
 
-/* Frames as objects on the heap, code objects that point to their bytecode. */
+/* Heap-allocated frame objects; code objects point to their bytecode. */
 #define TO_3_10                                                                                    \
 	OBJECTS, .rt_interp_head = 32, .rt_interp_main = 40, .is_next = 0, .is_threads = 8,        \
 		 .ts_frame = 24, .ts_thread_id = 176, .ts_native_id = NONE,                        \
@@ -28,18 +25,18 @@
 		 .co_linetable = 120, .co_code_adaptive = NONE, .str_ascii_size = 48,              \
 		 .str_compact_size = 72, .tuple_item = 24
 
-/* Frames in the thread's own stack of chunks, bytecode at the end of the code object. */
+/* Frames in the thread's data stack; bytecode at the end of the code object. */
 #define FROM_3_11                                                                                  \
 	OBJECTS, .fr_instr = 56, .lasti_scale = 0, .co_flags = 48, .co_filename = 112,             \
 		 .co_name = 120, .co_qualname = 128, .co_linetable = 136, .func_code = 48
 
-/* Frames of the interpreter itself between the callers' and the callees'. */
+/* Shim frames of the interpreter between C callers and Python frames. */
 #define FROM_3_12                                                                                  \
 	FROM_3_11, .fr_code = 0, .fr_prev = 8, .shim_owner = 3, .co_argcount = 52,                 \
 		   .co_firstlineno = 68, .ht_cached_keys = 880, .str_ascii_size = 40,              \
 		   .str_compact_size = 56
 
-/* Versions that also describe themselves: _Py_DebugOffsets. */
+/* Versions with _Py_DebugOffsets. */
 #define FROM_3_13                                                                                  \
 	FROM_3_12, .ts_frame = 72, .ts_thread_id = 152, .ts_native_id = 160,                       \
 		   .cframe_current = NONE, .is_threads = 7344
@@ -148,7 +145,7 @@ static const struct pylayout rows[] = {
 		.is_modules = 7688,
 		.fr_owner = 74,
 		.fr_local0 = 80,
-		.tag_mask = ~3ULL, /* low bits say how the reference is held; NULL is 1 */
+		.tag_mask = ~3ULL, /* tag bits of the reference; NULL is 1 */
 		.co_code_adaptive = 208,
 		.tuple_item = 32,
 	},

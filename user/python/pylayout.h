@@ -2,10 +2,10 @@
 #ifndef MT_PYTHON_PYLAYOUT_H
 #define MT_PYTHON_PYLAYOUT_H
 /*
- * Where CPython keeps what: one row a minor version, 3.8 to 3.14, default (GIL) builds, x86-64. Byte
- * offsets into the named C structures; NONE where a version has no such field. Measured against the
- * headers of each version (CPython's Include/internal and Include/cpython); patch releases agree.
- * From 3.13 on the interpreter describes itself (_Py_DebugOffsets) and that wins over this table.
+ * Layouts of CPython's structures: one row for each minor version, 3.8 to 3.14, default (GIL)
+ * builds, x86-64. Values are byte offsets in the named C structures; NONE if the version has no
+ * such field. They were measured with the headers of each version; patch releases agree. From 3.13
+ * on the interpreter's own _Py_DebugOffsets replace the table's values.
  */
 #include <stdint.h>
 
@@ -25,9 +25,8 @@ struct pylayout {
 	uint16_t fr_code, fr_prev, fr_instr, fr_owner, fr_local0;
 	uint8_t lasti_scale; /* bytes per unit of f_lasti: 1 (3.8, 3.9), 2 (3.10); 0: fr_instr is a
 				pointer */
-	uint8_t shim_owner;  /* frames with owner >= this are the interpreter's own; 0: there are
-				none */
-	uint64_t tag_mask;   /* and-mask for object references in frames: ~3 on 3.14 */
+	uint8_t shim_owner;  /* frames with owner >= this are shims; 0: no shims */
+	uint64_t tag_mask;   /* mask for object references in frames: ~3 on 3.14 */
 	/* PyCodeObject */
 	uint16_t co_argcount, co_flags, co_firstlineno, co_filename, co_name, co_qualname,
 		co_linetable, co_code_adaptive;
@@ -41,7 +40,7 @@ struct pylayout {
 	uint16_t ma_used, ma_keys, ma_values, md_dict, func_code;
 };
 
-/* The row of a version, or NULL where there is none. Read-only. */
+/* Row of a version; NULL: none. Read-only. */
 const struct pylayout *pylayout__find(int major, int minor);
 
 #endif

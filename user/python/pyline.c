@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Each walker goes through its table from the start, as CPython's PyCode_Addr2Line does; lines are
- * kept in 64 bits, which no table within memory can overflow, and judged once at the end.
- */
+/* Each function reads its table from the start, as PyCode_Addr2Line does. Lines are 64-bit, so no
+ * table can overflow them, and are checked at the end. */
 #include <stdbool.h>
 
 #include "python/pyline.h"
 
-/* A line that cannot be one (hostile deltas) is no line. */
+/* 0 for an impossible line (hostile deltas). */
 static uint32_t line_or_none(int64_t line)
 {
 	return line > 0 && line <= INT32_MAX ? (uint32_t)line : 0;
 }
 
-/* To 3.9: pairs {bytes further, lines further (signed)}; the last line goes on without end. */
+/* To 3.9: pairs {byte delta, line delta (signed)}. The last line has no end. */
 static uint32_t find_lnotab(const uint8_t *table, size_t len, int64_t line, int64_t at)
 {
 	int64_t addr = 0;
@@ -27,8 +25,7 @@ static uint32_t find_lnotab(const uint8_t *table, size_t len, int64_t line, int6
 	return line_or_none(line);
 }
 
-/* 3.10: pairs {bytes that the line covers, lines further (signed)}; -128 covers bytes without a
- * line. */
+/* 3.10: pairs {bytes of the line, line delta (signed)}; -128: bytes without a line. */
 static uint32_t find_linetable(const uint8_t *table, size_t len, int64_t line, int64_t at)
 {
 	int64_t end = 0;
@@ -45,7 +42,8 @@ static uint32_t find_linetable(const uint8_t *table, size_t len, int64_t line, i
 	return 0;
 }
 
-/* Six bits a byte, low ones first, bit 6: more follow; the lowest bit of the number is its sign. */
+/* Six bits per byte, low bits first; bit 6: more bytes follow. The lowest bit of the number is the
+ * sign. */
 static bool signed_varint(const uint8_t *p, const uint8_t *end, int64_t *ret)
 {
 	uint64_t v = 0;
@@ -60,7 +58,7 @@ static bool signed_varint(const uint8_t *p, const uint8_t *end, int64_t *ret)
 	return false;
 }
 
-/* Lines that an entry of the location table moves on by. False when the entry is torn. */
+/* Line delta of an entry of the location table. False: incomplete entry. */
 static bool location_delta(const uint8_t *p, const uint8_t *end, int64_t *ret)
 {
 	unsigned code = (*p >> 3) & 15;
@@ -69,18 +67,18 @@ static bool location_delta(const uint8_t *p, const uint8_t *end, int64_t *ret)
 	case 13: /* no columns */
 	case 14: /* long form */
 		return signed_varint(p + 1, end, ret);
-	case 10: /* one line, wide columns */
+	case 10: /* one line, long columns */
 	case 11:
 	case 12:
 		*ret = code - 10;
 		return true;
-	default: /* 15: no line; 0 to 9: the same line */
+	default: /* 15: no line; 0 to 9: same line */
 		*ret = 0;
 		return true;
 	}
 }
 
-/* From 3.11: entries that begin with a byte that has bit 7, which no other byte of an entry has. */
+/* From 3.11: the first byte of each entry has bit 7, and no other byte has. */
 static uint32_t find_location(const uint8_t *table, size_t len, int64_t line, int64_t at)
 {
 	const uint8_t *p = table, *end = table + len;

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * PyCodeObject has the names of all variables in a tuple, right in front of its file's name and of
- * the bytes that say what each variable is (3.11 on), or some words in front of it, and of the
- * names of those that are shared (to 3.10).
- */
+/* PyCodeObject has a tuple of all variable names. From 3.11 on it is right before the bytes of
+ * variable kinds and co_filename. To 3.10 the tuples of free and cell variables are in between. */
 #include "python/pylocals.h"
 
 #include <errno.h>
@@ -35,7 +32,7 @@ static bool fatal(int err)
 	return err == -ESRCH || err == -EPERM || err == -ENOMEM;
 }
 
-/* The tuple of names, and how many of them are in the frame's first slots. */
+/* The tuple of names, their number, and their kinds. */
 static int names_of(struct pymem *m, uint64_t code, uint64_t *tuple, uint64_t *n, uint8_t *kinds)
 {
 	unsigned at = m->l->co_filename - (m->l->minor >= 11 ? 16u : 32u);
@@ -130,7 +127,7 @@ int pylocals__read(struct pymem *m, bool (*wanted)(void *ctx, uint64_t obj), voi
 	return 0;
 }
 
-/* A call that is over leaves its variables lying about. */
+/* A call that ended leaves its variables in memory. */
 static bool is_running(const struct pyframe *frames, int depth, const struct pylocal *x)
 {
 	for (int i = 0; i < depth; i++)
@@ -186,12 +183,12 @@ int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t si
 	snprintf(buf, size, "%s in %s (%s:%u)", name, code.name, file ? file + 1 : code.file,
 		 code.firstlineno);
 	pycode__free(&code);
-	/* Not a variable of the program's: "<listcomp>"'s argument, or one that a tool made. */
+	/* Not a variable of the program: the argument of "<listcomp>", or made by a tool. */
 	return name[0] == '.' || !name[0] ? -EBADMSG : 0;
 }
 
-/* Which of the names is the i-th of those that are free. To 3.10 these have a tuple of their own,
- * behind the other. */
+/* Index of the i-th free variable in the tuple of names. To 3.10, free variables have their own
+ * tuple. */
 static int find_free(struct pymem *m, uint64_t code, uint64_t i, uint64_t *tuple, uint64_t *at)
 {
 	uint8_t kinds[MAX_VARIABLES];

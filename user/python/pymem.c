@@ -11,14 +11,14 @@
 #define PAGE 4096u
 #define NPAGES 1024u
 #define MAX_NOTES (1u << 20)
-#define NO_PAGE UINT64_MAX /* not a page's address */
+#define NO_PAGE UINT64_MAX /* not the address of a page */
 
 struct pypages {
 	uint64_t tag[NPAGES];
 	uint8_t data[NPAGES][PAGE];
 };
 
-/* Something that was read in a snapshot. */
+/* Data read in a snapshot. */
 struct pynote {
 	uint64_t addr;
 	uint32_t len, hash;
@@ -54,7 +54,7 @@ void pymem__forget(struct pymem *m)
 	forget_pages(m);
 }
 
-/* The page that holds addr, read at most once a walk; NULL with *err set. */
+/* The cached page of addr, read at most once per walk. NULL with *err set. */
 static const uint8_t *page(struct pymem *m, uint64_t addr, int *err)
 {
 	uint64_t base = addr & ~(uint64_t)(PAGE - 1);
@@ -83,7 +83,7 @@ int pymem__read_old(struct pymem *m, uint64_t addr, void *buf, size_t len)
 		m->pages = malloc(sizeof(*m->pages));
 		forget_pages(m);
 	}
-	/* Pages only save time: without memory for them, reading directly is as right. */
+	/* Pages only save time; without memory for them, read directly. */
 	if (!m->pages || len > PAGE)
 		return proc__read(m->proc, addr, buf, len);
 	while (len) {

@@ -2,15 +2,12 @@
 #ifndef MT_PYTHON_PYMEM_H
 #define MT_PYTHON_PYMEM_H
 /*
- * Reading a Python process's memory for one look at it (a "walk"). Two kinds of reads: what can
- * change while the program runs (dicts, instances), and what cannot (strings, types' names), which
- * may come from pages that were read earlier in the same walk. Internal to pyobj, pydict and
- * nntree.
- *
- * A system call costs the same for 8 bytes as for a page, so that a walk over many objects is ten
- * times faster from pages. For that there are snapshots: everything comes from pages, what can
- * change is noted down, and pymem__holds() reads it all again at the end. What holds was so all the
- * while in between.
+ * Memory of a Python process, read in a "walk". Data that may change (dicts, instances) is read
+ * each time. Constant data (strings, type names) may come from pages cached in the same walk.
+ * Internal to python/, torch/ and census/.
+ * A system call costs the same for 8 bytes as for a page, so paged walks over many objects are ten
+ * times faster. In a snapshot, all data comes from pages, and changeable data is noted.
+ * pymem__holds() reads the noted data again: if it is equal, it was constant during the snapshot.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,30 +24,32 @@ struct pymem {
 	const struct python *py;
 	const struct proc *proc;
 	const struct pylayout *l;
-	struct pypages *pages; /* NULL until needed, and where paging is off */
+	struct pypages *pages; /* NULL until needed, and without paging */
 	bool paging;
 	bool snapshot;
-	bool overflow; /* more than can be noted: the snapshot cannot be checked */
+	bool overflow; /* too many notes: the snapshot cannot be checked */
 	struct pynote *notes;
 	size_t nnotes, notes_cap;
 };
 
-/* Borrows py. paging: worth it for a walk over many objects, not for one string. */
+/* Borrows py. paging: cache pages, for walks over many objects. */
 void pymem__init(struct pymem *m, const struct python *py, bool paging);
 void pymem__fini(struct pymem *m);
-/* Begins another walk: nothing read before is used again. */
+/* Starts another walk: drops everything cached. */
 void pymem__forget(struct pymem *m);
-/* Begins a walk that is a snapshot; without paging it is an ordinary one. */
+/* Starts a walk as a snapshot; without paging, as an ordinary walk. */
 void pymem__begin_snapshot(struct pymem *m);
-/* Ends a snapshot: true if all that was read still is as it was read. */
+/* Ends a snapshot. True: all data is still as it was read. */
 bool pymem__holds(struct pymem *m);
 
-/* Both all or nothing: 0, -EFAULT, -ESRCH, -EPERM. An address range that wraps around is -EFAULT. */
+/* Each reads all or nothing: 0, -EFAULT, -ESRCH, -EPERM. -EFAULT also if the address range wraps
+ * around. _old: constant data, which may come from cached pages. */
 int pymem__read(struct pymem *m, uint64_t addr, void *buf, size_t len);
 int pymem__read_old(struct pymem *m, uint64_t addr, void *buf, size_t len);
 int pymem__u64(struct pymem *m, uint64_t addr, uint64_t *ret);
 int pymem__old_u64(struct pymem *m, uint64_t addr, uint64_t *ret);
-/* Fills buf from addr up to len bytes or the end of addr's page, as it is now. Bytes or -errno. */
+/* Reads the current memory from addr up to len bytes or the end of the page. Number of bytes, or
+ * -errno. */
 int pymem__read_page(struct pymem *m, uint64_t addr, void *buf, size_t len);
 
 #endif

@@ -11,8 +11,8 @@
 #include "python/python.h"
 #include "python/pytype.h"
 
-/* What keeps changing is, for our callers, not what it should be. */
-static int settle(int err)
+/* Maps "keeps changing" to "not such an object" for callers. */
+static int map_error(int err)
 {
 	return err == -EAGAIN ? -EBADMSG : err;
 }
@@ -64,7 +64,7 @@ bool pyobj__is_a(const struct python *py, uint64_t type, const char *name, const
 	return err == 1;
 }
 
-/* 0 if obj is an instance of the exported type of this name (itself or derived). */
+/* 0 if obj is an instance of the exported type symbol, or of a subclass unless exact. */
 static int check_type(struct pymem *m, uint64_t obj, const char *symbol, bool exact)
 {
 	uint64_t want = python__symbol(m->py, symbol), type, mro[PYTYPE_MRO_MAX];
@@ -147,7 +147,7 @@ int pyobj__code(const struct python *py, uint64_t code, struct pycode *ret)
 				  sizeof(firstlineno));
 	if (!err)
 		err = code_table(&m, code, &c);
-	/* It may have been freed and its memory used again while we read. */
+	/* The object may have been freed and its memory reused meanwhile. */
 	if (!err)
 		err = check_type(&m, code, "PyCode_Type", true);
 	if (err) {
@@ -174,7 +174,7 @@ int pyobj__dict_each(const struct python *py, uint64_t dict,
 	int err;
 
 	pymem__init(&m, py, false);
-	err = settle(pydict__items(&m, dict, &it));
+	err = map_error(pydict__items(&m, dict, &it));
 	for (size_t i = 0; !err && i < it.n; i++)
 		err = fn(it.v[i].key, it.v[i].value, ctx);
 	pyitems__fini(&it);
@@ -201,7 +201,7 @@ int pyobj__dict_get(const struct python *py, uint64_t dict, const char *key, uin
 	pymem__init(&m, py, true);
 	err = dict_get(&m, dict, key, value);
 	pymem__fini(&m);
-	return settle(err);
+	return map_error(err);
 }
 
 int pyobj__attr(const struct python *py, uint64_t obj, const char *name, uint64_t *value)
@@ -221,7 +221,7 @@ int pyobj__attr(const struct python *py, uint64_t obj, const char *name, uint64_
 		err = pystr__find(&m, &it, name, NULL, value);
 	pyitems__fini(&it);
 	pymem__fini(&m);
-	return settle(err);
+	return map_error(err);
 }
 
 int pyobj__module(const struct python *py, const char *name, uint64_t *module)
@@ -244,7 +244,7 @@ int pyobj__module_attr(const struct python *py, uint64_t module, const char *nam
 	if (!err)
 		err = dict_get(&m, dict, name, value);
 	pymem__fini(&m);
-	return settle(err);
+	return map_error(err);
 }
 
 int pyobj__type_attr(const struct python *py, uint64_t type, const char *name, uint64_t *value)
@@ -255,7 +255,7 @@ int pyobj__type_attr(const struct python *py, uint64_t type, const char *name, u
 	pymem__init(&m, py, true);
 	err = pytype__attr(&m, type, name, value);
 	pymem__fini(&m);
-	return settle(err);
+	return map_error(err);
 }
 
 int pyobj__func_code(const struct python *py, uint64_t func, uint64_t *code)

@@ -8,7 +8,7 @@
 #include "python/pyobj.h"
 
 #define REPLACEMENT 0xfffdu
-#define CHUNK 256 /* characters read at a time */
+#define CHUNK 256 /* characters per read */
 
 struct head {
 	uint64_t data;	 /* address */
@@ -44,7 +44,7 @@ static int read_head(struct pymem *m, uint64_t obj, struct head *ret)
 	    (width != 1 && width != 2 && width != 4))
 		return -EBADMSG;
 	data = obj + (state & 1 << 6 ? m->l->str_ascii_size : m->l->str_compact_size);
-	/* Instances of subclasses of str have their text elsewhere. */
+	/* Instances of str subclasses have their text elsewhere. */
 	if (!(state & 1 << 5)) {
 		err = pymem__old_u64(m, obj + m->l->str_compact_size, &data);
 		if (err)
@@ -55,7 +55,7 @@ static int read_head(struct pymem *m, uint64_t obj, struct head *ret)
 	return 0;
 }
 
-/* Appends a character to buf[at..size) if it fits. Bytes, 0: it does not. */
+/* Appends a character to buf[at..size). Number of bytes; 0: no room. */
 static size_t put(char *buf, size_t at, size_t size, uint32_t c)
 {
 	uint8_t out[4];
@@ -109,7 +109,7 @@ int pystr__read(struct pymem *m, uint64_t obj, char *buf, size_t size, bool *cut
 	if (err)
 		return err;
 	while (done < h.length && at < size - 1) {
-		/* A character takes a byte at least, so more than there is room for is not needed. */
+		/* A character takes at least one byte, so read no more than room. */
 		size_t room = size - 1 - at, n = h.length - done < CHUNK ? h.length - done : CHUNK;
 		size_t i, put_n;
 
@@ -146,7 +146,7 @@ int pystr__equal(struct pymem *m, uint64_t obj, const char *text)
 		return 0;
 	if (err)
 		return err;
-	/* Each character is 1 to 4 bytes of UTF-8. */
+	/* A character has 1 to 4 bytes of UTF-8. */
 	if (h.length > len || h.length * 4 < len)
 		return 0;
 	err = pystr__read(m, obj, buf, sizeof(buf), &cut);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Which file in the process is the interpreter, where it lies, and what it exports. */
+/* Finds the file of the interpreter, its address and its exported symbols. */
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include "python/pyinternal.h"
 #include "python/pyobj.h"
 
-#define MAX_FILES 4096 /* mapped files looked into; torch brings a few hundred */
+#define MAX_FILES 4096 /* mapped files examined; torch brings a few hundred */
 
 int python__refuse(const char **why, int err, const char *fmt, ...)
 {
@@ -25,7 +25,7 @@ int python__refuse(const char **why, int err, const char *fmt, ...)
 	return err;
 }
 
-/* Path of the process's executable as its maps have it, "" where the kernel will not say. */
+/* Path of the process's executable as in its maps; "": not readable. */
 static void exe_path(const struct proc *p, char *buf, size_t size)
 {
 	char link[64];
@@ -44,7 +44,7 @@ static bool same_file(const struct map *a, const struct map *b)
 	       a->dev_minor == b->dev_minor && !strcmp(a->path, b->path);
 }
 
-/* Order to look into files: the executable, files named like an interpreter, any other library. */
+/* Order of examination: the executable, files named like an interpreter, other libraries. */
 static int rank_of(const struct map *m, const char *exe)
 {
 	const char *base = strrchr(m->path, '/');
@@ -59,7 +59,7 @@ static int rank_of(const struct map *m, const char *exe)
 struct candidate {
 	const struct map *map;
 	int rank;
-	size_t at; /* keeps the order of the maps within a rank */
+	size_t at; /* order of the maps, within a rank */
 };
 
 static int by_rank(const void *a, const void *b)
@@ -69,7 +69,7 @@ static int by_rank(const void *a, const void *b)
 	return x->rank != y->rank ? x->rank - y->rank : (x->at > y->at) - (x->at < y->at);
 }
 
-/* One executable mapping of each file: every file with code has one, and data files drop out. */
+/* Lists one executable mapping of each file. Data files have none. */
 static size_t list_candidates(const struct proc *p, const struct maps *m, struct candidate *list)
 {
 	const struct map *last = NULL;
@@ -92,7 +92,7 @@ static size_t list_candidates(const struct proc *p, const struct maps *m, struct
 	return n;
 }
 
-/* 0 when the file defines the symbol: *ret is then filled and the caller's. */
+/* Opens a file that defines the symbol. 0: the caller owns *ret. */
 static int open_file(const struct proc *p, const struct map *map, const char *symbol,
 		     struct pyfile *ret)
 {
@@ -119,7 +119,8 @@ static int open_file(const struct proc *p, const struct map *map, const char *sy
 	return 0;
 }
 
-/* The first file that defines the symbol. -ENOENT, or why the likeliest file could not be opened. */
+/* Finds the first file that defines the symbol. -ENOENT, or the error of opening the most likely
+ * file. */
 static int find_file(const struct proc *p, const struct candidate *list, size_t n,
 		     const char *symbol, struct pyfile *ret)
 {
@@ -175,7 +176,7 @@ out:
 	return err;
 }
 
-/* The code is for x86-64 offsets and thread blocks alone. */
+/* Offsets and thread blocks are known for x86-64 only. */
 static int check_machine(const struct python *py, const char **why)
 {
 	uint16_t machine = elf__machine(py->file[0].elf);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The interpreter's threads: which there are, how each finds its own state, and what it is running.
- */
+/* The interpreter's threads: their list, the path to each thread's state, and their frames. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,22 +8,22 @@
 
 #define MAX_INTERPS 64
 #define MAX_THREADS 65536
-#define MAX_VOTERS 256 /* threads that the slot is looked for in */
-#define LIST_TRIES 5   /* the lists are read while the process changes them */
+#define MAX_VOTERS 256 /* threads searched for the slot */
+#define LIST_TRIES 5   /* attempts, since the process changes the lists */
 
-/* glibc's struct pthread, x86-64; it lies at the thread pointer. Constant from 2.21 on. */
+/* glibc's struct pthread, x86-64, at the thread pointer; the same since 2.21. */
 #define GLIBC_SELF 16 /* header.self */
 #define GLIBC_TID 720
 #define GLIBC_BLOCK1 784  /* specific_1stblock: 32 pairs {seq, data} */
-#define GLIBC_BLOCKS 1296 /* specific[]: 32 pointers to such blocks, [0] to the one above */
+#define GLIBC_BLOCKS 1296 /* specific[]: 32 pointers to such blocks, the first to that block */
 #define BLOCK_KEYS 32
 #define PAIR 16
 #define GLIBC_KEYS (BLOCK_KEYS * BLOCK_KEYS)
-/* musl's, 1.2.2 on: a pointer to an array of values. */
+/* musl 1.2.2 and later: a pointer to an array of values. */
 #define MUSL_TSD 128
 #define MUSL_KEYS 128
 
-#define NR_KEYS (GLIBC_KEYS + MUSL_KEYS) /* musl's keys come after glibc's in what follows */
+#define NR_KEYS (GLIBC_KEYS + MUSL_KEYS) /* indexes of musl's keys follow glibc's */
 
 static uint64_t word_of(const void *block, size_t pos)
 {
@@ -34,7 +33,7 @@ static uint64_t word_of(const void *block, size_t pos)
 	return v;
 }
 
-/* A thread_id that is the address of a struct pthread of glibc, with the known place of its key
+/* Whether thread_id is the address of glibc's struct pthread, checked by its self pointer and key
  * blocks. */
 static bool is_glibc(const struct python *py, uint64_t pthread)
 {
@@ -88,7 +87,7 @@ static int read_thread(const struct python *py, uint64_t tstate, uint64_t interp
 	if (err)
 		return err;
 	if (owner != interp)
-		return -EAGAIN; /* freed and used for something else meanwhile */
+		return -EAGAIN; /* freed and reused meanwhile */
 	if (l->ts_native_id == PYLAYOUT_NONE && is_glibc(py, ret->thread_id) &&
 	    !proc__read_u32(py->proc, ret->thread_id + GLIBC_TID, &tid))
 		native = tid;
@@ -149,7 +148,8 @@ bool python__ended(const struct python *py)
 	return err == -ESRCH || !proc__alive(py->proc) || (!err && !interp);
 }
 
-/* How many threads have their state under each key, and of how many it was looked for. */
+/* For each key, the number of threads with their state under it; and the number of threads
+ * searched. */
 struct votes {
 	uint32_t key[NR_KEYS];
 	uint32_t threads;
@@ -191,11 +191,8 @@ static bool vote_musl(const struct python *py, const struct pythread *t, struct 
 	return true;
 }
 
-/*
- * A thread with states of several interpreters has one of them under the key, so each state votes,
- * but the thread counts once. Threads that have ended, or not begun, are no pthread and do not
- * count.
- */
+/* Each thread state votes for the keys that hold it. A thread with states of several interpreters
+ * counts once. Threads that ended or have not begun have no pthread and do not count. */
 static void collect_votes(const struct python *py, const struct pythread *t, size_t n,
 			  struct votes *v)
 {
@@ -212,10 +209,10 @@ static void collect_votes(const struct python *py, const struct pythread *t, siz
 	}
 }
 
-/* The key that the runtime says it uses; UINT32_MAX where what it says cannot be one. */
+/* The key in the runtime's state; UINT32_MAX: implausible. */
 static uint32_t key_of_runtime(const struct python *py)
 {
-	uint32_t tss[2]; /* Py_tss_t: is it made, and the key */
+	uint32_t tss[2]; /* Py_tss_t: initialized flag, key */
 
 	if (proc__read(py->proc, py->runtime + py->layout.rt_tss_key, tss, sizeof(tss)) ||
 	    tss[0] != 1 || tss[1] >= GLIBC_KEYS)
@@ -224,9 +221,9 @@ static uint32_t key_of_runtime(const struct python *py)
 }
 
 /*
- * Extension modules keep the thread state under keys of their own too (pybind11 does), so the
- * runtime's own key goes first if any thread confirms it. Failing that, the key that most threads
- * agree on, if they can. UINT32_MAX: none.
+ * Selects the runtime's own key if any thread confirms it, because extension modules (pybind11)
+ * keep the thread state under keys of their own. Otherwise the key with most votes. UINT32_MAX:
+ * none.
  */
 static uint32_t elect(const struct votes *v, uint32_t key)
 {
@@ -299,7 +296,7 @@ out:
 	return err;
 }
 
-/* The innermost frame's address, 0 where the thread runs no Python. */
+/* Address of the innermost frame; 0: the thread runs no Python code. */
 static int innermost(const struct python *py, uint64_t tstate, uint64_t *ret)
 {
 	const struct pylayout *l = &py->layout;
@@ -314,7 +311,7 @@ static int innermost(const struct python *py, uint64_t tstate, uint64_t *ret)
 	return err;
 }
 
-/* Byte offset of the frame's instruction. False when it cannot be one of this code object's. */
+/* Byte offset of a frame's instruction. False: outside this code object. */
 static bool instruction_of(const struct pylayout *l, const uint8_t *frame, uint64_t code,
 			   int32_t *ret)
 {
@@ -341,7 +338,7 @@ struct link {
 	struct pyframe f;
 };
 
-/* 0, or -errno where this is not a whole frame (any more). */
+/* Reads a frame. 0, or -errno if it is not a complete frame (any more). */
 static int read_frame(const struct python *py, uint64_t addr, uint64_t code_type, struct link *ret)
 {
 	const struct pylayout *l = &py->layout;
@@ -367,7 +364,7 @@ static int read_frame(const struct python *py, uint64_t addr, uint64_t code_type
 		return err;
 	if (type != code_type || !instruction_of(l, frame, ret->f.code, &ret->f.at))
 		return -EBADMSG;
-	/* a frame without locals may end with its mapping */
+	/* a frame without locals may end at the end of its mapping */
 	ret->f.local0 = proc__read_u64(py->proc, addr + l->fr_local0, &local0)
 				? 0
 				: local0 & l->tag_mask;
@@ -387,7 +384,7 @@ int python__stack(const struct python *py, const struct pythread *t, struct pyfr
 	err = innermost(py, t->tstate, &frame);
 	if (err)
 		return err;
-	/* shims come at most one a frame; a list that goes in circles ends here too */
+	/* at most one shim per frame; the limit also ends circular lists */
 	for (visits = 0; frame && n < max && visits < 3 * max + 64; visits++) {
 		err = read_frame(py, frame, code_type, &link);
 		if (err)

@@ -9,8 +9,8 @@
 
 #define NAME_MAX_BYTES 1024
 
-/* A C string of at most size - 1 bytes. Bytes read page by page: what follows it may not be mapped.
- */
+/* Reads a C string of at most size - 1 bytes, in pieces within a page, since the next page may not
+ * be mapped. */
 static int read_cstring(struct pymem *m, uint64_t addr, char *buf, size_t size)
 {
 	size_t at = 0;
@@ -33,7 +33,7 @@ static int read_cstring(struct pymem *m, uint64_t addr, char *buf, size_t size)
 			return 0;
 		at += n;
 	}
-	/* Cut: not within a character, whose later bytes are 10xxxxxx. */
+	/* Cut before an incomplete character, whose later bytes are 10xxxxxx. */
 	while (at && (buf[at - 1] & 0xc0) == 0x80)
 		at--;
 	if (at && (buf[at - 1] & 0xc0) == 0xc0)

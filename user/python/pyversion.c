@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Which Python it is, and whether our table of layouts is right about it. Three sources, each
- * checked against another: Py_Version (3.11 on) or sys.hexversion, _Py_DebugOffsets (3.13 on), and
- * PyCode_Type's own members.
- */
+/* Finds the Python version and checks the layout. It compares three sources: Py_Version (3.11 on)
+ * or sys.hexversion, _Py_DebugOffsets (3.13 on), and PyCode_Type's members. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -25,10 +22,10 @@
  * size. */
 struct described {
 	const char *name;
-	size_t field;	  /* in struct pylayout */
+	size_t field;	  /* offset in struct pylayout */
 	uint16_t pos[2];  /* 3.13, 3.14 */
-	uint16_t size[2]; /* 0: bounded by sanity alone */
-	uint8_t width;	  /* bytes of the field */
+	uint16_t size[2]; /* 0: limited by MAX_STRUCT only */
+	uint8_t width;	  /* size of the field, bytes */
 };
 
 static const struct described described[] = {
@@ -56,8 +53,8 @@ static const struct described described[] = {
 };
 
 #define DEBUG_OFFSETS_MAX 760 /* sizeof(_Py_DebugOffsets) in 3.14, the larger one */
-#define MAX_STRUCT                                                                                 \
-	60000 /* PyInterpreterState has hundreds of KiB; what we read of it lies below this */
+/* PyInterpreterState has hundreds of KiB; the fields needed are below this offset. */
+#define MAX_STRUCT 60000
 
 static uint64_t word_at(const uint8_t *block, size_t pos)
 {
@@ -67,7 +64,7 @@ static uint64_t word_at(const uint8_t *block, size_t pos)
 	return v;
 }
 
-/* The interpreter's own description wins over the table, as far as it is possible at all. */
+/* Replaces the table's offsets by the interpreter's own, if these are plausible. */
 static int apply_debug_offsets(struct python *py, const uint8_t *block, const char **why)
 {
 	size_t col = py->minor == 13 ? 0 : 1;
@@ -155,7 +152,7 @@ static int identify_exported(struct python *py, uint64_t addr, const char **why)
 	return py->minor >= 13 ? read_debug_offsets(py, v, why) : 0;
 }
 
-/* "libpython3.8.so.1.0", "python3.8": the minor version in a file's name, -1 where there is none. */
+/* Minor version in a file name ("libpython3.8.so.1.0", "python3.8"); -1: none. */
 static int minor_of_name(const char *name)
 {
 	const char *base = strrchr(name, '/'), *at;
@@ -166,9 +163,7 @@ static int minor_of_name(const char *name)
 	return at[9] >= '0' && at[9] <= '9' ? (at[8] - '0') * 10 + at[9] - '0' : at[8] - '0';
 }
 
-/* sys.hexversion as an int of one 30-bit digit, which every 3.x is. 0 where the layout does not
- * lead to one.
- */
+/* Reads sys.hexversion, an int of one 30-bit digit. 0: the layout does not lead to it. */
 static uint32_t hexversion_of_sys(const struct python *py)
 {
 	uint64_t sys, obj, size;
@@ -182,9 +177,8 @@ static uint32_t hexversion_of_sys(const struct python *py)
 }
 
 /*
- * To 3.10 the version is no exported datum. A row is right if it leads to a sys.hexversion that
- * names that row; where sys is not there yet, the file's name decides and the micro version stays
- * unknown.
+ * To 3.10 no symbol exports the version. A row is right if it leads to a sys.hexversion of the same
+ * version. If sys does not exist yet, the file's name decides, and the micro version is not known.
  */
 static int identify_by_sys(struct python *py, const char **why)
 {
@@ -221,7 +215,7 @@ int python__identify(struct python *py, const char **why)
 	return addr ? identify_exported(py, addr, why) : identify_by_sys(py, why);
 }
 
-/* A name in the target's memory, read in small steps as its end may be the end of a mapping. */
+/* Reads a name byte by byte, since the mapping may end after it. */
 static int read_name(const struct python *py, uint64_t addr, char *buf, size_t size)
 {
 	int err;
@@ -236,11 +230,11 @@ static int read_name(const struct python *py, uint64_t addr, char *buf, size_t s
 	return -E2BIG;
 }
 
-/* What PyCode_Type must say of its members; offsets are of struct pylayout. */
+/* Members of PyCode_Type, with their offset in struct pylayout. */
 static const struct member {
 	const char *name;
 	size_t field;
-	int since, until; /* minor versions that have this member */
+	int since, until; /* range of minor versions that have this member */
 } members[] = {
 	{ "co_argcount", offsetof(struct pylayout, co_argcount), 8, 99 },
 	{ "co_flags", offsetof(struct pylayout, co_flags), 8, 99 },
