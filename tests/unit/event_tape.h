@@ -2,9 +2,9 @@
 #ifndef MT_TESTS_EVENT_TAPE_H
 #define MT_TESTS_EVENT_TAPE_H
 /*
- * A stream of events in which every kind occurs, with the rare orders: docs/internals/FORMAT.md
- * ("What the events mean") has the rules. Whatever computes what is live must agree on it. Stacks,
- * threads and names are number 0.
+ * A stream of events of every kind, also in rare orders: docs/internals/FORMAT.md
+ * ("What the events mean") has the rules. All code that computes live blocks must agree on them.
+ * Stacks, threads and names are number 0.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -46,7 +46,7 @@ static const struct event event_tape[] = {
 	{ .kind = EVENT_CENSUS, TAPE_CUDA, .size = 2 * TAPE_MIB - 512, .flags = CENSUS_FIRST },
 	{ .kind = EVENT_USED, .time = 1000, TAPE_CUDA, .size = 600 * TAPE_MIB },
 	{ .kind = EVENT_LEFT, .time = 1000, TAPE_CUDA, .size = 400 * TAPE_MIB },
-	/* A new block, and what the program asked for. */
+	/* A new block, and its requested size. */
 	{ .kind = EVENT_ALLOC,
 	  .time = 2000,
 	  TAPE_CUDA,
@@ -81,7 +81,7 @@ static const struct event event_tape[] = {
 	  .addr = TAPE_SEG + 2 * TAPE_MIB,
 	  .size = 3 * TAPE_MIB,
 	  TAPE_TOTALS(36 * TAPE_MIB, 50 * TAPE_MIB) },
-	/* The free of the 4 MiB block was lost: another block comes to its address. */
+	/* The free of the 4 MiB block was lost: another block has its address. */
 	{ .kind = EVENT_LOST, .time = 5000, .size = 1 },
 	{ .kind = EVENT_ALLOC,
 	  .time = 5001,
@@ -90,14 +90,14 @@ static const struct event event_tape[] = {
 	  .size = TAPE_MIB,
 	  TAPE_TOTALS(33 * TAPE_MIB, 50 * TAPE_MIB) },
 	{ .kind = EVENT_LOST, .time = 5002 },
-	/* A free of a block that no event brought. */
+	/* A free of a block without an event. */
 	{ .kind = EVENT_FREE,
 	  .time = 6000,
 	  TAPE_CUDA,
 	  .addr = TAPE_SEG + 19 * TAPE_MIB,
 	  .size = 0,
 	  TAPE_TOTALS(33 * TAPE_MIB, 50 * TAPE_MIB) },
-	/* The second segment's block goes, then the segment. */
+	/* Frees the second segment's block, then the segment. */
 	{ .kind = EVENT_FREE,
 	  .time = 7000,
 	  TAPE_CUDA,
@@ -116,7 +116,7 @@ static const struct event event_tape[] = {
 	  .size = 900 * TAPE_MIB,
 	  TAPE_TOTALS(3 * TAPE_MIB, 20 * TAPE_MIB) },
 	{ .kind = EVENT_MARK, .time = 8500 },
-	/* An expandable segment: addresses, then two mappings; the second goes again. */
+	/* An expandable segment: addresses, then two mappings; the second is unmapped. */
 	{ .kind = EVENT_CUDA_ALLOC,
 	  .time = 8600,
 	  TAPE_CUDA,
@@ -170,7 +170,7 @@ static const struct event event_tape[] = {
 	  .addr = TAPE_MAPS,
 	  .size = TAPE_MIB,
 	  TAPE_TOTALS(4 * TAPE_MIB, 40 * TAPE_MIB) },
-	/* Memory that other code than the allocator took. */
+	/* Memory of other code than the allocator. */
 	{ .kind = EVENT_CUDA_ALLOC,
 	  .time = 8700,
 	  TAPE_CUDA,
@@ -191,7 +191,7 @@ static const struct event event_tape[] = {
 	  TAPE_CUDA,
 	  TAPE_TOTALS(4 * TAPE_MIB, 40 * TAPE_MIB),
 	  .flags = STATE_SEGMENTS_EXACT },
-	/* Another device, of which nothing was read: 64 MiB were there before its first event. */
+	/* Another device without a reading: 64 MiB from before its first event. */
 	{ .kind = EVENT_ALLOC,
 	  .time = 8900,
 	  TAPE_CUDA_1,
@@ -204,7 +204,7 @@ static const struct event event_tape[] = {
 	  .addr = TAPE_SEG + 4 * TAPE_MIB,
 	  .size = 4 * TAPE_MIB,
 	  TAPE_TOTALS(62 * TAPE_MIB, 84 * TAPE_MIB) },
-	/* A census finds a tensor of 8 MiB there, in a block that no event brought. */
+	/* A census finds a tensor of 8 MiB on it, in a block without an event. */
 	{ .kind = EVENT_TENSOR,
 	  .time = 8910,
 	  TAPE_CUDA_1,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_TESTS_EXPORT_WORLD_H
 #define MT_TESTS_EXPORT_WORLD_H
-/* What the tests of the exports share: events through a model into a format, in memory. */
+/* Shared by the tests of exports: runs events through a model into a format, in memory. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -77,7 +77,7 @@ static inline void world__open(struct world *w, const char *format, enum moment 
 	world__prepare(w, format, at, moment);
 }
 
-/* Finishes the model and writes the document into w->text. Returns what end() did. */
+/* Finishes the model and writes the document into w->text. Returns the result of end(). */
 static inline int world__end(struct world *w)
 {
 	int err;
@@ -120,7 +120,7 @@ static inline int feed_event(struct sink *s, const struct event *e)
 	return model__event(((struct feed *)s)->m, e);
 }
 
-/* A world that has seen all of the synthetic capture before. */
+/* Opens a world with a model that has already seen the whole synthetic capture. */
 static inline void world__open_ahead(struct world *w, const char *format, enum moment at,
 				     const char *moment, struct synthetic_opts opts)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_TESTS_FLIGHT_BOX_H
 #define MT_TESTS_FLIGHT_BOX_H
-/* A flight recorder whose files are in memory, and a job at random for it to record. After
- * cmocka.h. */
+/* A flight recorder with files in memory, and a random job to record. Include after cmocka.h. */
 #include <fcntl.h>
 #include <inttypes.h>
 
@@ -71,7 +70,7 @@ static inline void feed(struct box *b, struct event e)
 	assert_int_equal(flight__event(b->fl, &e), 0);
 }
 
-/* ---- what is there, by the simplest means ---- */
+/* ---- live blocks, by the simplest means ---- */
 
 struct live {
 	struct event *e;
@@ -115,7 +114,7 @@ static inline int by_place(const void *x, const void *y)
 	return c ? c : a->addr < b->addr ? -1 : a->addr > b->addr;
 }
 
-/* Where a block came from, too. */
+/* Compares blocks, including their stacks. */
 static inline void assert_live(struct live *got, struct live *want)
 {
 	assert_int_equal(got->n, want->n);
@@ -135,7 +134,7 @@ static inline void assert_live(struct live *got, struct live *want)
 	}
 }
 
-/* What is live in the file at its first out of memory, and its events. */
+/* Live blocks of the file at its first out-of-memory event, and its events. */
 static inline struct live read_box(const struct box *b, unsigned int file, struct events *all)
 {
 	struct live l = { 0 };
@@ -155,8 +154,8 @@ static inline struct live read_box(const struct box *b, unsigned int file, struc
 	return l;
 }
 
-/* A job: two devices, one with totals; addresses that come again, some that were never freed, some
- * never allocated. */
+/* A job on two devices, one with totals. Addresses repeat; some blocks are never freed, some frees
+ * have no allocation. */
 struct job {
 	struct gen g;
 	struct live live;
@@ -185,7 +184,7 @@ static inline void job__step(struct job *j, struct box *b)
 		e.device.index = 0;
 	}
 	e.thread = r >> 32 & 1 ? b->w.thread : 0;
-	if (j->sizes[i] && r >> 33 & 7) { /* else allocated once more: its free was missed */
+	if (j->sizes[i] && r >> 33 & 7) { /* otherwise allocate again: its free was missed */
 		e.kind = EVENT_FREE;
 		e.size = j->sizes[i];
 	} else {
@@ -195,7 +194,7 @@ static inline void job__step(struct job *j, struct box *b)
 			 : e.stack	       ? MT_WALK_FAULT_FRAME
 					       : MT_WALK_NO_THREAD;
 	}
-	if (r >> 38 % 50 == 0) /* of what nobody allocated */
+	if (r >> 38 % 50 == 0) /* a free without an allocation */
 		e.addr += 512;
 	else
 		j->sizes[i] = e.kind == EVENT_ALLOC ? e.size : 0;
@@ -236,7 +235,7 @@ static inline struct job *job__new(struct box *b)
 
 	assert_non_null(j);
 	j->g.rng = 4711;
-	j->allocated = 5 << 20; /* what was there before */
+	j->allocated = 5 << 20; /* bytes from before attach */
 	job__event(j, b,
 		   (struct event){ .kind = EVENT_BLOCK,
 				   .device = GPU,

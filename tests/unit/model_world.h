@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_TESTS_MODEL_WORLD_H
 #define MT_TESTS_MODEL_WORLD_H
-/* A dict, facts, a model, and allocators that keep their own totals, for tests to feed by hand. */
+/* A dict, facts, a model and simulated allocators with their own totals, driven by tests. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,7 @@ struct world {
 	struct facts *f;
 	struct model *m;
 	uint64_t time;
-	uint64_t allocated[4], reserved; /* the allocators' own totals, by index */
+	uint64_t allocated[4], reserved; /* totals by the allocators, by device index */
 	uint32_t main_thread, autograd_thread;
 };
 
@@ -170,7 +170,7 @@ struct frame_spec {
 	uint32_t module;
 };
 
-/* Root first, as people write stacks. */
+/* frames from the root on, the usual order of stacks */
 static inline uint32_t stack_of(struct world *w, const struct frame_spec *f, uint32_t n,
 				uint8_t walk)
 {

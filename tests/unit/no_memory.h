@@ -2,7 +2,7 @@
 #ifndef MT_TESTS_NO_MEMORY_H
 #define MT_TESTS_NO_MEMORY_H
 /*
- * Makes the n-th allocation fail, for every n that a piece of work has, and checks that the work
+ * Makes the n-th allocation fail, for every n of a piece of work, and checks that the work
  * returns -ENOMEM and keeps nothing. The program is linked with --wrap for the functions below
  * (tests/build.mk). Allocations inside libc and other libraries do not fail.
  */
@@ -92,7 +92,7 @@ void *__wrap_calloc(size_t n, size_t size)
 void *__wrap_reallocarray(void *p, size_t n, size_t size);
 void *__wrap_reallocarray(void *p, size_t n, size_t size)
 {
-	/* A block that becomes smaller stays where it is: that does not fail. */
+	/* A block that shrinks stays in its place: that does not fail. */
 	bool grows = !p || n * size > malloc_usable_size(p);
 	void *bigger = grows && no_memory__fails() ? no_memory__none()
 						   : __real_reallocarray(p, n, size);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_TESTS_PB_READER_H
 #define MT_TESTS_PB_READER_H
-/* Reads the wire format of protocol buffers, field by field; asserts that it is well-formed. After
+/* Reads the protobuf wire format field by field and asserts that it is well-formed. Include after
  * cmocka.h. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,8 +10,8 @@
 
 struct pb_field {
 	uint32_t number, wire;
-	uint64_t value;	  /* of wire 0, 1 and 5 */
-	const char *data; /* of wire 2 */
+	uint64_t value;	  /* for wire types 0, 1 and 5 */
+	const char *data; /* for wire type 2 */
 	size_t len;
 };
 
@@ -51,7 +51,7 @@ static inline bool pb_next(struct pb_reader *r, struct pb_field *f)
 		n = f->wire == 1 ? 8 : 4;
 		assert_true(f->wire == 1 || f->wire == 5);
 		assert_true(n <= (size_t)(r->end - r->p));
-		memcpy(&f->value, r->p, n); /* little-endian, as this machine is */
+		memcpy(&f->value, r->p, n); /* little-endian, as this machine */
 		r->p += n;
 	}
 	return true;

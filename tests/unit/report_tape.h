@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef TESTS_REPORT_TAPE_H
 #define TESTS_REPORT_TAPE_H
-/* Recordings written by hand, and what `memtrace-bpf report` says of them. To be included after
+/* Generated recordings, and the output of `memtrace-bpf report` for them. Include after
  * cmocka.h. */
 #include <fcntl.h>
 #include <stdio.h>
@@ -124,7 +124,7 @@ static inline void read_back(int fd, char *buf, size_t size)
 	close(fd);
 }
 
-/* A command with these arguments, in a process of its own: argp exits on wrong usage. */
+/* Runs a command in a child: argp exits on wrong usage. */
 static inline struct output *run_command(int (*command)(int, char **), const char *name,
 					 const char *first, va_list ap)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef TESTS_DROP_ATTEMPT_H
 #define TESTS_DROP_ATTEMPT_H
-/* A child that gives up its rights and then tries something. After cmocka.h. */
+/* A child that drops its rights and then tries something. Include after cmocka.h. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,13 +11,12 @@
 #include "serve/sandbox_internal.h"
 
 #define NOBODY 65534
-#define PASSED 42 /* so that a child which ended early for another reason is none that passed */
+#define PASSED 42 /* differs from other exit codes, so that an early end does not count as passed */
 #define REFUSED 100
 
 struct attempt {
 	struct sandbox_opts opts;
-	int (*try)(const struct sandbox_done
-			   *done); /* PASSED, or a number that says what was not as it should be */
+	int (*try)(const struct sandbox_done *done); /* PASSED, or a number for the failed check */
 };
 
 static int status_fd;

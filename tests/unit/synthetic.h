@@ -2,9 +2,9 @@
 #ifndef MT_TESTS_SYNTHETIC_H
 #define MT_TESTS_SYNTHETIC_H
 /*
- * A made-up capture, the same every time: a small GPT in training, attached to while it runs.
- * Modules, phases, steps, threads, blocks from before the attach, a stack that could not be read,
- * and, if wanted, an out-of-memory event. All in a header, so that a test stays one file.
+ * Generates a capture, always the same: training of a small GPT with attach while it runs. Modules,
+ * phases, steps, threads, blocks from before attach, an unreadable stack, and optionally an
+ * out-of-memory event. A header, so that each test is one file.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -18,8 +18,8 @@
 
 struct synthetic_opts {
 	unsigned int layers, steps;
-	bool cpu; /* the data loader's tensors, on a second device */
-	bool oom; /* in the last step */
+	bool cpu; /* true: data loader tensors on a second device */
+	bool oom; /* true: out of memory in the last step */
 };
 
 #define SYN_BLOCKS 65536
@@ -30,7 +30,7 @@ struct synthetic {
 	struct dict *d;
 	struct sink *sink;
 	struct synthetic_opts opts;
-	struct dict_frame path[SYN_DEPTH]; /* outermost first */
+	struct dict_frame path[SYN_DEPTH]; /* outermost frame first */
 	uint32_t depth;
 	uint32_t main_thread, autograd, native;
 	uint64_t now, addr, allocated, reserved;
@@ -62,7 +62,7 @@ static void syn_pop(struct synthetic *s, uint32_t to)
 #define SYN_SITE "/opt/venv/lib/python3.12/site-packages/"
 #define SYN_APP "/home/ada/gpt/"
 
-/* A call of a module, as nn.Module makes it. */
+/* A module call as made by nn.Module. */
 static void syn_call(struct synthetic *s, const char *name, const char *cls)
 {
 	struct dict_module m = { .name = syn_str(s, name),
@@ -134,7 +134,7 @@ static void syn_free(struct synthetic *s, uint32_t i)
 	syn_send(s, &e);
 }
 
-/* Frees what was allocated since, newest first, but what is to stay. */
+/* Frees blocks allocated since `to`, newest first, except those to keep. */
 static void syn_free_down(struct synthetic *s, uint32_t to)
 {
 	while (s->n > to)
@@ -264,7 +264,7 @@ static void syn_backward(struct synthetic *s, uint32_t activations, bool first)
 	syn_pop(s, depth);
 }
 
-/* The optimizer's first step makes its state, which stays. */
+/* The optimizer's first step allocates its state, which stays. */
 static void syn_optimizer(struct synthetic *s, bool first)
 {
 	uint32_t depth = s->depth, before;
@@ -336,7 +336,7 @@ static uint32_t syn_thread(struct dict *d, uint32_t tid, const char *name)
 						     .name = dict__string(d, name, strlen(name)) });
 }
 
-/* Sends the whole capture to sink. 0, or what the sink returned. *duration: ns. */
+/* Sends the whole capture to the sink. 0, or the sink's error. *duration: ns. */
 static inline int synthetic__run(struct dict *d, struct facts *f, struct sink *sink,
 				 struct synthetic_opts opts, uint64_t *duration)
 {
@@ -349,7 +349,7 @@ static inline int synthetic__run(struct dict *d, struct facts *f, struct sink *s
 	s->sink = sink;
 	s->opts = opts;
 	s->addr = UINT64_C(0x7f0000000000);
-	s->allocated = 1214 * SYN_MIB; /* the parameters, which were there before */
+	s->allocated = 1214 * SYN_MIB; /* parameters from before attach */
 	s->reserved = 1300 * SYN_MIB;
 	syn_facts(f);
 	s->main_thread = syn_thread(d, 4242, "python");
@@ -369,7 +369,7 @@ static inline int synthetic__run(struct dict *d, struct facts *f, struct sink *s
 			syn_oom(s);
 		syn_backward(s, activations, !i);
 		syn_optimizer(s, !i);
-		if (i) /* the batch of the step before goes, what the first step made stays */
+		if (i) /* frees the previous batch; blocks of the first step stay */
 			syn_free(s, s->n - 1);
 	}
 	err = s->err;

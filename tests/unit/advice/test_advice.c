@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Advice, on a made-up training job that is run twice: wasteful, and with the remedy. What is said
- * of the first has to be the peak of the second, to the byte where that is claimed. Then on
- * nonsense.
+ * Advice on a simulated training job that runs twice: wasteful, and with the remedy. The predicted
+ * peak must equal the second run's peak, to the byte where advice claims that. Then invalid
+ * recordings.
  */
 #include "unit/model_world.h"
 
@@ -15,15 +15,15 @@
 #define LOGITS 9000
 
 struct job {
-	bool plain;	   /* not checkpointed */
-	bool late, zeroed; /* gradients: given back after forward, never */
-	bool held;	   /* the logits, until the next ones are there */
-	bool masks;	   /* one each */
+	bool plain;	   /* without checkpointing */
+	bool late, zeroed; /* gradients: freed after forward; never freed */
+	bool held;	   /* logits are held until the next ones exist */
+	bool masks;	   /* one mask per block */
 	bool foreach;
-	bool eval; /* a forward without backward in between, with a peak of its own */
+	bool eval; /* a forward without backward in between, with its own peak */
 	uint64_t grad;
-	uint8_t item; /* bytes of an element of Adam's moments; 0: no state */
-	bool small;   /* they are in 8 bit */
+	uint8_t item; /* bytes per element of Adam's moments; 0: no state */
+	bool small;   /* the moments have 8 bits */
 };
 
 struct play {
@@ -148,7 +148,7 @@ struct kept {
 	bool graded, held;
 };
 
-/* What a block keeps, and something on its way before the last of it. */
+/* Allocates what a block keeps, and a temporary before the last tensor. */
 static void forward_block(struct play *p, struct kept *k, int i, bool again, bool keeps)
 {
 	uint32_t deep = again ? p->engine[i] : p->deep[i];
@@ -287,7 +287,8 @@ static const struct advice *of_kind(const struct advice_list *list, enum advice_
 	return NULL;
 }
 
-/* The bad job gets this advice, and its peak would be that of the good one, which does not get it. */
+/* The bad job must get this advice with the good job's peak as the prediction. The good job must
+ * not get it. */
 static void compare(struct job bad, struct job good, enum advice_kind kind,
 		    enum advice_figure figure)
 {
@@ -314,7 +315,7 @@ static void test_checkpoint(void **state)
 	(void)state;
 	compare((struct job){ .plain = true, .grad = 64 }, (struct job){ .grad = 64 },
 		ADVICE_CHECKPOINT, ADVICE_ESTIMATE);
-	/* The peak moves to where the remedy does nothing. */
+	/* The remedy moves the peak to a place that it does not affect. */
 	compare((struct job){ .plain = true, .grad = 64, .eval = true },
 		(struct job){ .grad = 64, .eval = true }, ADVICE_CHECKPOINT, ADVICE_ESTIMATE);
 }
@@ -358,7 +359,7 @@ static void test_state(void **state)
 			ADVICE_OPTIMIZER_8BIT, ADVICE_ESTIMATE);
 }
 
-/* Whatever comes, it ends, and no figure is more than there is. */
+/* Random events: advice must end, and no figure may exceed the total. */
 static void test_nonsense(void **state)
 {
 	uint64_t seed = 88172645463325252;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Folders of recordings: the index as it was written, by several at a time, and as somebody else
- * may have written it. */
+/* Folders of recordings: an index written here, by several processes at once, and by hostile
+ * writers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -94,11 +94,11 @@ static void test_round_trip(void **state)
 	assert_int_equal(folder__read(in("w"), &again, NULL), 0);
 	got = folder__entries(again, &n);
 	assert_int_equal(n, 2);
-	assert_memory_equal(&got[0], &b, sizeof(b)); /* in order of time */
+	assert_memory_equal(&got[0], &b, sizeof(b)); /* sorted by time */
 	assert_memory_equal(&got[1], &a, sizeof(a));
 	folder__free(again);
 	a.events = 8;
-	assert_int_equal(folder__add(f, &a), 0); /* in its place */
+	assert_int_equal(folder__add(f, &a), 0); /* inserted at its place */
 	got = folder__entries(f, &n);
 	assert_int_equal(n, 2);
 	assert_int_equal(got[1].events, 8);
@@ -134,7 +134,7 @@ static void test_sandbox(void **state)
 	folder__free(f);
 }
 
-/* A name that is not there yet, and none that is more than a name. */
+/* New names must not exist yet and must not leave the folder. */
 static void test_names(void **state)
 {
 	struct folder_entry e = entry("../evil.mtr", "1");
@@ -150,8 +150,7 @@ static void test_names(void **state)
 	path = folder__new_path(f, "../bf 16/x");
 	assert_string_equal(path, in("w/_._bf_16_x-2.mtr"));
 	free(path);
-	/* Of what is not UTF-8, or acts on a terminal, nothing gets into a name; other languages
-	 * do. */
+	/* New names drop invalid UTF-8 and control characters, and keep other scripts. */
 	path = folder__new_path(f, "tr\xe9in \xc3\xa9t\xc3\xa9\xc2\x9b\xe2\x80\xae\xe6\xbc\xa2");
 	assert_string_equal(path, in("w/tr_in_\xc3\xa9t\xc3\xa9__\xe6\xbc\xa2.mtr"));
 	free(path);
@@ -173,12 +172,12 @@ static void test_what_is_there(void **state)
 	assert_int_equal(folder__create(in("theirs"), false, &f), -ENOTEMPTY);
 	assert_int_equal(folder__create(in("theirs"), true, &f), 0);
 	folder__free(f);
-	assert_int_equal(folder__create(in("theirs"), false, &f), 0); /* is one by now */
+	assert_int_equal(folder__create(in("theirs"), false, &f), 0); /* the folder exists by now */
 	folder__free(f);
 	assert_int_equal(symlink("theirs", in("to-theirs")), 0);
 	assert_false(folder__wanted(in("to-theirs")));
 	assert_int_equal(folder__create(in("to-theirs"), true, &f), -ELOOP);
-	assert_true(folder__wanted(in("to-theirs/"))); /* said in so many words */
+	assert_true(folder__wanted(in("to-theirs/"))); /* explicitly named as a folder */
 	assert_int_equal(folder__create(in("to-theirs/"), false, &f), 0);
 	folder__free(f);
 	put(in("file"), "");
@@ -242,11 +241,11 @@ static void test_hostile(void **state)
 		else
 			assert_non_null(why);
 	}
-	/* And it is not written over. */
+	/* The file is not overwritten. */
 	assert_int_equal(folder__create(in("h"), true, &f), -EBADMSG);
 }
 
-/* Several captures at once: nothing of anybody's is lost. */
+/* Several captures write at once: no entry is lost. */
 static void test_many_writers(void **state)
 {
 	struct folder *f;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Which autograd node an allocation is made in, as the kernel side tells it: also where nothing can
- * be kept of the thread. */
+/* The autograd node of an allocation as the kernel side reports it, also without task storage. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +11,7 @@
 #define AREA 0x2000
 #define STACK 0x7f0000000000ULL
 #define NODE 0x500000000000ULL
-#define OUTER (STACK + 0x1800) /* where the return address of an outer node's call lies */
+#define OUTER (STACK + 0x1800) /* address of an outer node's return address */
 #define INNER (STACK + 0x1000)
 #define RETURN 0x4711000ULL
 
@@ -66,7 +65,7 @@ static void node_that_runs(void **state)
 	assert_int_equal(counted(MT_CNT_NODE_FAULT), 0);
 }
 
-/* No memory for what is kept of the thread: a node does run, and which is not known. */
+/* Without task storage, a running node is reported as unknown. */
 static void node_that_is_not_kept(void **state)
 {
 	(void)state;
@@ -74,11 +73,11 @@ static void node_that_is_not_kept(void **state)
 	run_node(INNER, NODE);
 	assert_int_equal(node_of_allocation(INNER - 0x100), MT_NODE_UNKNOWN);
 	assert_int_equal(counted(MT_CNT_NODE_FAULT), 1);
-	/* It returned: none runs. */
+	/* The node returned: no node runs. */
 	assert_int_equal(node_of_allocation(INNER + 0x100), MT_NODE_NONE);
 	put(INNER, 0);
 	assert_int_equal(node_of_allocation(INNER - 0x100), MT_NODE_NONE);
-	/* Another thread's allocations are none of its business. */
+	/* Other threads' allocations are not affected. */
 	put(INNER, RETURN);
 	host.task.pid += MT_UNKEPT_NODES;
 	assert_int_equal(node_of_allocation(INNER - 0x100), MT_NODE_NONE);
@@ -91,7 +90,7 @@ static void outer_node_outlasts_inner_one(void **state)
 	run_node(OUTER, NODE);
 	run_node(INNER, NODE + 0x100);
 	assert_int_equal(node_of_allocation(INNER + 0x100), MT_NODE_UNKNOWN);
-	/* A slot after all: the one that it has is known, the outer one is not. */
+	/* Storage is available now: the inner node is known, the outer one is not. */
 	host.no_storage = false;
 	run_node(INNER, NODE + 0x100);
 	assert_int_equal(node_of_allocation(INNER - 0x100), MT_NODE_CURRENT);

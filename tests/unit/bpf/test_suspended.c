@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Walks within a module's call end where its caller begins, if nothing speaks against that; and
- * come to the same stack. The kernel side in user space, on a thread made by hand: main() calls
+ * Walks within a module call stop at the call's caller if three checks hold, and give the same
+ * stack id as full walks. Runs the kernel side in user space on a simulated thread: main() calls
  * run(), which calls a module.
  */
 #include <setjmp.h>
@@ -26,13 +26,13 @@
 #define MODULE (HEAP + 0x2000)
 #define TYPE (HEAP + 0x2800)
 #define CODE(i) (HEAP + 0x3000 + 0x100 * (i))
-#define FRAME(i) (CHUNK + 0x1000 + 0x100 * (i)) /* main, run, the module's call, its forward */
+#define FRAME(i) (CHUNK + 0x1000 + 0x100 * (i)) /* main, run, call, forward */
 #define OUTER (STACK + 0x3f00)			/* the shim below main */
-#define SLOT (STACK + 0x3800) /* where the return address of the module's call lies */
-#define SHIM (STACK + 0x3600) /* where its Python begins */
+#define SLOT (STACK + 0x3800)			/* address of the module call's return address */
+#define SHIM (STACK + 0x3600)			/* shim where the module's Python begins */
 #define SHIM_2 (STACK + 0x3400)
 #define CFRAME (STACK + 0x3580)
-#define EVENT (STACK + 0x2000) /* the stack pointer at an allocation */
+#define EVENT (STACK + 0x2000) /* stack pointer of the allocation */
 #define RETURN 0x4711000ULL
 
 static struct pylayout l;
@@ -50,7 +50,7 @@ static void put(uint64_t addr, uint64_t v)
 	memcpy(at(addr), &v, sizeof(v));
 }
 
-/* A frame at an instruction of its code, or, without code, a shim. */
+/* Writes a frame at an instruction of its code; without code: a shim. */
 static void put_at(uint64_t frame, uint64_t code, unsigned int instr, uint64_t prev)
 {
 	put(frame + l.fr_code, code);
@@ -116,7 +116,8 @@ static uint64_t counted(uint32_t which)
 	return bpf_map_lookup_elem(&counters, &zero)->c[which];
 }
 
-/* An allocation: its stack's id, the record of its frames or NULL, and how many reads it took. */
+/* Allocates. Returns the stack's id; sets the record of its frames or NULL, and the number of
+ * reads. */
 static uint64_t allocate(const struct mt_rec_stack **frames, size_t *reads)
 {
 	struct pt_regs regs = { .di = 0x1000, .si = 512, .r8 = 1, .sp = EVENT };
@@ -183,7 +184,7 @@ static void ends_early(void **state)
 	}
 }
 
-/* Another instruction within the module: a new stack, of which all frames are sent. */
+/* Another instruction in the module: a new stack, sent with all frames. */
 static void other_line_within(void **state)
 {
 	const struct mt_rec_stack *s;
@@ -204,7 +205,7 @@ static void other_line_within(void **state)
 	}
 }
 
-/* What is at odds with the call's being under way: each alone makes the walk a full one. */
+/* Each failed check alone makes the walk a full one. */
 static void does_not(void **state)
 {
 	const struct mt_rec_stack *s;
@@ -216,26 +217,26 @@ static void does_not(void **state)
 		make(minor);
 		id = allocate(&s, &reads);
 
-		/* The caller went on, although the return address is still there. */
+		/* The caller is at another instruction, with the return address in place. */
 		put_at(FRAME(1), CODE(1), 24, FRAME(0));
 		assert_true(allocate(&s, &reads) != id);
 		check_frames(s, 24);
 		put_at(FRAME(1), CODE(1), 20, FRAME(0));
 		assert_true(allocate(&s, &reads) == id);
 
-		/* The return address is another one: left. */
+		/* Another return address: the module returned. */
 		put(SLOT, RETURN + 8);
 		assert_true(allocate(&s, &reads) == id && reads > 3);
 		assert_int_equal(counted(MT_CNT_HIT + MT_REC_MODULE_LEAVE), 1);
 		call_module();
 		assert_true(allocate(&s, &reads) == id);
 
-		/* The module's Python began elsewhere on the stack. */
+		/* The module's Python began at another place on the stack. */
 		put_at(SHIM_2, 0, 0, FRAME(1));
 		put_at(FRAME(2), CODE(2), 30, SHIM_2);
 		assert_true(allocate(&s, &reads) == id && reads >= 3);
 
-		/* And somebody else called it. */
+		/* Another frame called the module. */
 		put_at(FRAME(1) + 0x1000, CODE(1), 28, FRAME(0));
 		put_at(SHIM_2, 0, 0, FRAME(1) + 0x1000);
 		assert_true(allocate(&s, &reads) != id);
@@ -244,8 +245,7 @@ static void does_not(void **state)
 	}
 }
 
-/* The call is still under way, and its Python has ended: an allocation of C's, on the caller's
- * account. */
+/* The call is active but its Python has ended: C code allocates on the caller's behalf. */
 static void on_the_way_out(void **state)
 {
 	const struct mt_rec_stack *s;
@@ -262,7 +262,7 @@ static void on_the_way_out(void **state)
 		} else {
 			runs(FRAME(1));
 		}
-		/* Where the module was called from, a stack that is known since then. */
+		/* The stack of the module's call is known from before. */
 		out = allocate(&s, &reads);
 		assert_true(out != id && !s);
 		for (size_t i = 0; i < host.records; i++) {
@@ -275,8 +275,8 @@ static void on_the_way_out(void **state)
 	}
 }
 
-/* A module within the module: what lies below the inner one is known from the outer one's, and
- * again when that is left. */
+/* A module within a module: the inner walk reuses the outer call's frames, also after the inner one
+ * returns. */
 static void within_one_another(void **state)
 {
 	const struct mt_rec_stack *s;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The kernel side's walk over Python frames, in user space: saved stacks of CPython 3.8 to 3.13 in,
- * the frames that are known to be on them out; and interpreters made by hand, 3.14 among them.
- * Whatever is missing or damaged, what a walk says is whole is whole, and what it says at all is
- * true.
+ * The kernel side's walk over Python frames, in user space: on saved stacks of CPython 3.8 to 3.13,
+ * and on simulated interpreters, also of 3.14. With missing or damaged memory, a walk reported as
+ * complete is complete, and all reported frames are right.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +20,7 @@
 #define LAST_IMAGE 13
 #define MAX_FILE (1 << 16)
 
-/* What is on the stack: frames and modules as the records have them. */
+/* The expected stack: frames and modules as in records. */
 struct truth {
 	struct mt_frame f[MT_MAX_ENTRIES];
 	size_t n;
@@ -64,7 +63,7 @@ static size_t load(int minor, struct truth *t)
 	return size;
 }
 
-/* An allocation. What its record says; *stack: that of the frames, NULL where there is none. */
+/* An allocation. Returns its record; *stack: the record of the frames, NULL if none was sent. */
 static struct mt_rec_mem hit(bool sleepable, const struct mt_rec_stack **stack)
 {
 	struct pt_regs regs = { .di = 0x1000, .si = 512, .dx = 512, .cx = 1024, .r8 = 1 };
@@ -96,7 +95,7 @@ static const struct mt_frame *frames_of(const struct mt_rec_stack *s)
 	return (const struct mt_frame *)(s + 1);
 }
 
-/* Entries that are as they have to be, from the innermost on. */
+/* Number of leading entries, from the innermost on, that are as expected. */
 static size_t agree(const struct mt_rec_stack *s, const struct truth *t)
 {
 	const struct mt_frame *f = frames_of(s);
@@ -109,7 +108,7 @@ static size_t agree(const struct mt_rec_stack *s, const struct truth *t)
 	return i;
 }
 
-/* All frames are there, whatever is said of modules. */
+/* All frames are there; modules are ignored. */
 static bool frames_agree(const struct mt_rec_stack *s, const struct truth *t)
 {
 	const struct mt_frame *f = frames_of(s);
@@ -149,7 +148,7 @@ static void known_stacks(void **state)
 			first = hit(sleepable, &s);
 			check_whole(s, &t);
 			again = hit(sleepable, &s);
-			assert_null(s); /* is known by now */
+			assert_null(s); /* the stack is known */
 			assert_true(again.stack == first.stack && again.h.walk == MT_WALK_OK);
 		}
 	}
@@ -165,7 +164,7 @@ static void ids(void **state)
 	for (int minor = FIRST_MINOR; minor <= LAST_IMAGE; minor++) {
 		load(minor, &t);
 		a = hit(false, &s);
-		host.task.pid = 4711; /* another thread in the same place */
+		host.task.pid = 4711; /* another thread with the same stack */
 		b = hit(false, &s);
 		assert_true(b.stack == a.stack && b.h.tid == 4711 && !s);
 		code_epoch++;
@@ -180,8 +179,8 @@ static void ids(void **state)
 	}
 }
 
-/* A freed code object of a sent stack makes all stacks be sent anew; one that no stack has does
- * not. */
+/* When a code object of a sent stack is freed, all stacks are sent again. Other code objects have
+ * no effect. */
 static void code_goes(void **state)
 {
 	const struct mt_rec_stack *s;
@@ -204,8 +203,8 @@ static void code_goes(void **state)
 	assert_true(hit(false, &s).stack != a.stack && s);
 }
 
-/* Each page in turn paged out: the sleepable programs see all; the others what comes before it, and
- * say so. */
+/* Each page in turn is paged out: sleepable programs see all frames; others see the frames before
+ * the page and say so. */
 static void paged_out(void **state)
 {
 	const struct mt_rec_stack *s;
@@ -241,7 +240,7 @@ static void paged_out(void **state)
 	}
 }
 
-/* A frame that points back at one before it: the walk ends. */
+/* A frame points back to an earlier one: the walk ends. */
 static void circles(void **state)
 {
 	const struct mt_rec_stack *s;
@@ -262,7 +261,7 @@ static void circles(void **state)
 		assert_int_equal(m.h.walk, MT_WALK_TRUNCATED);
 		assert_int_equal(s->n, MT_MAX_FRAMES);
 		assert_true(host.reads < 4 * MT_MAX_VISIT);
-		if (minor >= 12) { /* and one of shims alone */
+		if (minor >= 12) { /* and a cycle of shims only */
 			for (size_t i = 0; i < NR_FRAMES; i++)
 				w.m[FRAME(i) + w.l.fr_owner] = (uint8_t)w.l.shim_owner;
 			m = hit(false, &s);
@@ -318,7 +317,7 @@ static void made_by_hand(void **state)
 			assert_true(frames_of(s)[i].at == f[i].at ||
 				    (f[i].at == -1 && frames_of(s)[i].at == -2));
 		}
-		/* a Python thread that runs nothing just now */
+		/* a Python thread that runs nothing */
 		host.task.thread.fsbase = addr(&w, PTHREAD(1));
 		assert_int_equal(hit(false, &s).h.walk, MT_WALK_NO_FRAME);
 		host.task.thread.fsbase = addr(&w, KEYS(0)); /* a thread without a state */
@@ -327,7 +326,7 @@ static void made_by_hand(void **state)
 	}
 }
 
-/* Frames that found no room in the ring are not taken for sent. */
+/* Frames that did not fit into the ring are sent again. */
 static void full_ring(void **state)
 {
 	const struct mt_rec_stack *s;
@@ -350,8 +349,7 @@ static void full_ring(void **state)
 	check_whole(s, &t);
 }
 
-/* A job that makes a thousand stacks over and over sends each once, but for a few that meet others
- * in a set. */
+/* A job with a thousand repeated stacks sends each once, except for a few collisions in a set. */
 static void many_live_stacks(void **state)
 {
 	uint64_t id[1000], x = 88172645463325252ULL;
@@ -359,7 +357,7 @@ static void many_live_stacks(void **state)
 	struct truth t;
 
 	(void)state;
-	load(LAST_IMAGE, &t); /* maps are empty */
+	load(LAST_IMAGE, &t); /* the maps are empty */
 	for (i = 0; i < 1000; i++) {
 		x ^= x << 13;
 		x ^= x >> 7;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The kernel side's walk on a thread that moves: a made-up one that calls Python from Python and
- * from C, calls modules, resumes generators, returns and unwinds, at random, and allocates in
- * between. Each time the stack that it is told to be in is the one that it is in, whatever the walk
- * remembers of earlier ones, and whatever of them still lies about in memory.
+ * The kernel side's walk on a simulated thread that randomly calls Python from Python and from C,
+ * calls modules, resumes generators, returns, unwinds, and allocates in between. Each reported
+ * stack must be the current one, whatever the walk remembers and whatever old data is in memory.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +17,7 @@
 #define C_SIZE 0x20000u
 #define DATA UINT64_C(0x7f1000000000)
 #define DATA_SIZE 0x8000u
-#define HEAP UINT64_C(0x7f2000000000) /* generators' frames, modules, the thread's own */
+#define HEAP UINT64_C(0x7f2000000000) /* generators' frames, modules, the thread state */
 #define HEAP_SIZE 0x8000u
 #define TSTATE (HEAP + 0x100)
 #define GENERATOR(i) (HEAP + 0x1000 + (uint64_t)(i)*0x200)
@@ -34,10 +33,10 @@
 
 enum kind { PYTHON, GENERATOR_FRAME, EVAL, C_CALL };
 
-/* Something that is left again; what was before it. */
+/* An active call; the state to restore when it is left. */
 struct act {
 	enum kind kind;
-	uint64_t frame, self; /* of Python's: where; the module that it is a call of */
+	uint64_t frame, self; /* Python call: its frame; its module if it is a module call */
 	uint64_t sp, top, current, cframe;
 };
 
@@ -45,12 +44,10 @@ static struct {
 	uint8_t c_stack[C_SIZE], data[DATA_SIZE], heap[HEAP_SIZE];
 	struct act acts[DEPTH * 3];
 	size_t n, frames;
-	uint64_t sp, top, current, cframe; /* of C's stack, of Python's, the innermost frame,
-					      where 3.11 and 3.12 keep that */
+	uint64_t sp, top, current, cframe; /* C, Python; the frame, its _PyCFrame (3.11, 3.12) */
 	const struct pylayout *l;
 	uint64_t seed;
-	bool narrow; /* few places and few sizes: the same addresses and the same stacks again and
-			again */
+	bool narrow; /* few places and sizes, so that addresses and stacks repeat */
 } m;
 
 static struct {
@@ -107,7 +104,7 @@ static void set_current(uint64_t frame)
 		put(m.cframe + m.l->cframe_current, frame);
 }
 
-/* Where the innermost frame is goes on while it runs. */
+/* The innermost frame advances to its next instruction. */
 static void run_on(void)
 {
 	struct act *a = m.n ? &m.acts[m.n - 1] : NULL;
@@ -165,13 +162,13 @@ static void function(uint64_t code, uint64_t self)
 	m.acts[m.n - 1].top = frame;
 }
 
-/* C calls Python: the interpreter's own variables lie on its stack. */
+/* C calls Python: the interpreter's variables are on the C stack. */
 static void eval(void)
 {
 	enter(EVAL);
 	m.sp -= 8 * (40 + some(60));
 	for (uint64_t at = m.sp; at < m.acts[m.n - 1].sp && m.seed & 64; at += 8)
-		put(at, pick(1000)); /* or what was there before is there still */
+		put(at, pick(1000)); /* or old data stays */
 	if (m.l->cframe_current != PYLAYOUT_NONE) {
 		m.cframe = m.sp + 8 * some(4);
 		put(TSTATE + m.l->ts_frame, m.cframe);
@@ -192,7 +189,7 @@ static void call_module(void)
 
 	enter(C_CALL);
 	m.sp -= 8 * (4 + some(30));
-	put(m.sp, UINT64_C(0x7f4000000000) + 16 * some(3)); /* few places that call */
+	put(m.sp, UINT64_C(0x7f4000000000) + 16 * some(3)); /* few call sites */
 	regs.sp = m.sp;
 	host_run(module_call, &regs);
 	eval();
@@ -212,7 +209,7 @@ static void resume(void)
 	python(GENERATOR(which), GENERATOR_FRAME, CODE(1 + which), 0);
 }
 
-/* The stack as it is: innermost first. */
+/* The current stack, innermost frame first. */
 static size_t truth(struct mt_frame *f)
 {
 	size_t n = 0;
@@ -323,11 +320,11 @@ static void step(void)
 			leave_one();
 	} else {
 		for (uint64_t many = pick(m.n); many; many--)
-			leave_one(); /* an exception that nobody there catches */
+			leave_one(); /* an exception that no frame catches */
 	}
 }
 
-/* Where there are shims, what is remembered was made use of. */
+/* In versions with shims, some walks were shortened. */
 static void check_used(void)
 {
 	uint32_t zero = 0;

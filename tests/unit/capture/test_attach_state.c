@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the allocator held when the probes came, out of torn readings and the log: against a made-up
- * allocator that works on between any two steps of a reading.
+ * The allocator's content at attach, from torn readings and the log of events: a simulated
+ * allocator changes between any two steps of a reading.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 
 #include "capture/attach_state.h"
 
-#define SLOTS 64 /* of one segment: a block each */
+#define SLOTS 64 /* blocks of one segment */
 #define SEGMENTS 12
 #define SLOT_BYTES 512ULL
 #define SEG_BYTES (SLOTS * SLOT_BYTES)
@@ -23,7 +23,7 @@ struct world {
 	bool segment[SEGMENTS], live[SEGMENTS][SLOTS];
 	uint64_t allocated, reserved;
 	uint64_t size[SEGMENTS][SLOTS];
-	struct attach_state *log; /* NULL: nobody looks */
+	struct attach_state *log; /* NULL: no log is kept */
 	bool expandable;
 };
 
@@ -49,7 +49,7 @@ static void say(struct world *w, struct event e)
 		e.flags = MEM_BY_ALLOCATOR;
 		e.how = w->expandable ? MEM_MAPPED : MEM_DEVICE;
 		if (e.kind == EVENT_CUDA_FREE && !w->expandable)
-			e.size = 0; /* cudaFree does not say it */
+			e.size = 0; /* cudaFree does not report the size */
 	}
 	if (w->log)
 		assert_int_equal(attach_state__hold(w->log, &e), 0);
@@ -92,8 +92,8 @@ static void step(struct world *w)
 	}
 }
 
-/* One reading, with so many steps of the allocator at random moments in it; misses some of what it
- * could see. */
+/* One reading with `steps` random changes of the allocator during it; misses: it skips some
+ * blocks. */
 static void read_world(struct world *w, struct attach_state *st, unsigned steps, bool misses)
 {
 	static struct state_block blocks[SEGMENTS * SLOTS];
@@ -196,8 +196,8 @@ static void whole_life(unsigned seed, bool expandable, unsigned steps, bool miss
 		assert_int_equal(seen.blocks, t0.allocated);
 		assert_int_equal(seen.segment_bytes, t0.reserved);
 	}
-	/* Torn or not, a reading that misses nothing is enough; one that misses a quarter is made
-	 * up for by others. */
+	/* A torn reading without skipped blocks is enough. If readings skip a quarter, others fill
+	 * the gaps. */
 	assert_int_equal(exact, 1);
 	attach_state__free(st);
 }
@@ -211,7 +211,7 @@ static void test_still(void **state)
 	}
 }
 
-/* In the middle of readings blocks and segments come and go. */
+/* Blocks and segments come and go during readings. */
 static void test_torn(void **state)
 {
 	(void)state;
@@ -226,8 +226,8 @@ static void test_readings_that_miss(void **state)
 		whole_life(seed, seed & 1, seed % 50, true, 40);
 }
 
-/* A segment given back before any reading has no size that anyone said: this is told, not guessed. */
-static void test_size_nobody_said(void **state)
+/* A segment freed before any reading has no known size: reported as unknown. */
+static void test_unknown_size(void **state)
 {
 	struct world w = { .seed = 5 }, t0;
 	struct attach_state *st = attach_state__new();
@@ -250,15 +250,14 @@ static void test_size_nobody_said(void **state)
 	w.reserved -= SEG_BYTES;
 	say(&w, (struct event){ .kind = EVENT_CUDA_FREE, .addr = seg_addr(s), .size = SEG_BYTES });
 	read_world(&w, st, 0, false);
-	t0.reserved -= SEG_BYTES; /* as far as anyone can know before an event says more */
+	t0.reserved -= SEG_BYTES; /* the most that can be known before the next event */
 	assert_int_equal(attach_state__emit(st, on_event, &seen), 0);
 	assert_int_equal(seen.blocks, t0.allocated);
 	attach_state__free(st);
 }
 
-/* Nothing was read: nothing is claimed, unless the log says that nothing was there. */
-/* Between attaching and reading a segment was given back, by a call that does not say its size; a
- * total tells that it was there. */
+/* Between attach and reading a segment was freed by a call without a size. A total shows that it
+ * existed. */
 static void test_given_back_before_the_reading(void **state)
 {
 	(void)state;
@@ -302,7 +301,7 @@ static void test_given_back_before_the_reading(void **state)
 	}
 }
 
-/* The probe was not in place for all CPUs at once: an event was missed after others had been seen. */
+/* The probe was not set on all CPUs at once: an event was missed after others were seen. */
 static void test_missed_while_arming(void **state)
 {
 	unsigned left_out = 0;
@@ -325,7 +324,7 @@ static void test_missed_while_arming(void **state)
 		step(&w);
 		w.log = st;
 		t0 = w;
-		if (memcmp(segments, w.segment, sizeof(segments))) { /* their T0 is another */
+		if (memcmp(segments, w.segment, sizeof(segments))) { /* their T0 differs */
 			attach_state__free(st);
 			continue;
 		}
@@ -343,6 +342,7 @@ static void test_missed_while_arming(void **state)
 	assert_true(left_out > 5);
 }
 
+/* Without a reading the state is unknown, unless the log shows that nothing was there. */
 static void test_no_reading(void **state)
 {
 	(void)state;
@@ -378,8 +378,7 @@ static struct event of_gpu(uint8_t kind, uint8_t index, uint64_t size, uint64_t 
 			       .allocated = allocated };
 }
 
-/* A call of the allocator was under way: it is in the reading, and its event comes when all is
- * handed on. */
+/* The allocator was in a call: its effect is in the reading, and its event follows. */
 static void test_event_of_before(void **state)
 {
 	(void)state;
@@ -388,12 +387,12 @@ static void test_event_of_before(void **state)
 		struct event e = of_gpu(EVENT_STATE, 0, 0, 1024);
 
 		state_seam__emitted(&m, &e);
-		/* another device, of which nothing was said */
+		/* another device, without a known state */
 		e = of_gpu((uint8_t)kind, 1, 512, 1024);
 		assert_false(state_seam__before(&m, &e));
 		e = of_gpu((uint8_t)kind, 0, 512, 1024);
 		assert_true(state_seam__before(&m, &e));
-		assert_false(state_seam__before(&m, &e)); /* one at the most */
+		assert_false(state_seam__before(&m, &e)); /* at most one */
 	}
 }
 
@@ -442,7 +441,7 @@ int main(void)
 		cmocka_unit_test(test_still),
 		cmocka_unit_test(test_torn),
 		cmocka_unit_test(test_readings_that_miss),
-		cmocka_unit_test(test_size_nobody_said),
+		cmocka_unit_test(test_unknown_size),
 		cmocka_unit_test(test_given_back_before_the_reading),
 		cmocka_unit_test(test_missed_while_arming),
 		cmocka_unit_test(test_no_reading),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The reading end of a BPF ring buffer, on one in a file: whole records, one that is being written,
- * one that was given up. */
+/* The reader of a BPF ring buffer, on a ring in a file: complete, unfinished and discarded
+ * records. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -15,14 +15,14 @@
 #include "capture/bpf_ring.h"
 #include "capture/session_internal.h"
 
-#define BYTES 4096u /* of data: a page */
+#define BYTES 4096u /* bytes of data: a page */
 
 struct writer {
 	int fd;
-	uint8_t *map; /* the consumer's page, the producer's, the data */
+	uint8_t *map; /* the consumer's page, the producer's page, the data */
 	uint64_t *producer;
 	struct bpf_ring *ring;
-	uint64_t sum; /* of what was handed on */
+	uint64_t sum; /* sum of the records' values */
 	int err;
 };
 
@@ -45,7 +45,7 @@ static void close_writer(struct writer *w)
 	close(w->fd);
 }
 
-/* A record of 8 bytes; where its head is. */
+/* Writes a record of 8 bytes. Returns the address of its header. */
 static uint32_t *put(struct writer *w, uint64_t v, uint32_t flags)
 {
 	uint8_t *at = w->map + 2 * (size_t)BYTES + *w->producer % BYTES;
@@ -72,7 +72,7 @@ static void test_in_order(void **state)
 	(void)state;
 	open_writer(&w);
 	assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), 0);
-	/* Several times round. */
+	/* Several times around the ring. */
 	for (int i = 0; i < 1000; i++) {
 		put(&w, 1, 0);
 		put(&w, 2, BPF_RINGBUF_DISCARD_BIT);
@@ -137,7 +137,7 @@ static void test_too_long(void **state)
 	close_writer(&w);
 }
 
-/* Whoever can write to the file says nothing of what we read, but how far there is something. */
+/* Other writers of the file control only how far the reader reads, not its position. */
 static void test_positions_of_others(void **state)
 {
 	struct writer w;
@@ -147,13 +147,13 @@ static void test_positions_of_others(void **state)
 	put(&w, 1, 0);
 	put(&w, 2, 0);
 	assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), 2);
-	/* Ours is not where the file says that it is. */
+	/* The consumer position in the file is ignored. */
 	*(uint64_t *)w.map = 0;
 	assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), 0);
 	put(&w, 3, 0);
 	assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), 1);
 	assert_int_equal(w.sum, 123);
-	/* More than the ring can hold; further back than we are. */
+	/* More data than the ring holds; a position before the reader's. */
 	*w.producer += BYTES;
 	*w.producer += 8;
 	assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), -EBADMSG);
@@ -164,8 +164,7 @@ static void test_positions_of_others(void **state)
 	close_writer(&w);
 }
 
-/* Records shorter than their type has are not read beyond their end: nothing of the session is
- * looked at for them. */
+/* Records shorter than their type are not read beyond their end. The decoder rejects them first. */
 static void test_short_records(void **state)
 {
 	union {

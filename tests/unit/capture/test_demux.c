@@ -50,8 +50,8 @@ static void test_by_number(void **state)
 	assert_int_equal(a.n, 1);
 }
 
-/* Ends of code objects are everybody's, also where one of them has no room; no memory is what
- * counts. */
+/* All members get the ends of code objects, also if one member's queue is full. Only missing memory
+ * counts as a loss. */
 static void test_ends(void **state)
 {
 	struct taker a = { .ret = -ENOMEM }, b = { .ret = -EAGAIN }, c = { 0 };

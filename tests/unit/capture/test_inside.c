@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Programs that run in the process itself: this program runs itself once more with the library
- * preloaded, and the first puts breakpoints on functions of the second, which compares what they
- * return with what they did before.
+ * The recorder inside a process. This program runs itself again with the library preloaded. The
+ * first process sets breakpoints on functions of the second, which compares their results with
+ * earlier ones.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,8 +33,8 @@
 typedef long (*function)(long a, long b);
 
 /*
- * Functions whose instruction at `at_NAME` gets a breakpoint. Each does something else when it is
- * made up for wrongly.
+ * Functions with a breakpoint at `at_NAME`. A wrong emulation of that instruction changes the
+ * result.
  */
 long insn_data[2] = { 42, 43 };
 void *insn_target;
@@ -76,10 +76,10 @@ INSN(jmp_far, "", "jmp *insn_target(%rip)", "ud2")
 		jnp) do(jl) do(jge) do(jle) do(jg)
 EACH_JCC(JCC_BOTH)
 
-/* A call whose return is waited for, within itself, and one that is left by a jump. */
+/* Nested calls whose return is awaited, and one left by longjmp. */
 INSN(deep, "", "push %rbp",
      "mov %rdi, %rax\ntest %rdi, %rdi\nje 1f\ndec %rdi\ncall insn_deep\ninc %rax\n1: pop %rbp\nret")
-/* What the threads call, and what is called of modules. */
+/* Called by the threads; used for module calls. */
 INSN(record, "", "push %rbx", "pop %rbx\nret")
 INSN(module, "", "push %rbx", "pop %rbx\nret")
 
@@ -104,7 +104,7 @@ static const long values[] = { 0, 1, 42, -1, INT_MAX, LONG_MIN, LONG_MAX };
 #define CALLS 20000
 #define DEPTH 20
 
-/* ---- the second one ---- */
+/* ---- the second process ---- */
 
 static void say(char c)
 {
@@ -166,8 +166,7 @@ static int second_threads(void)
 
 	say('b');
 	await_word();
-	/* A thread that comes to a breakpoint while SIGTRAP is blocked would be ended, and all with
-	 * it. */
+	/* A breakpoint on a thread with SIGTRAP blocked would end the process. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, NULL);
 	for (i = 0; i < THREADS; i++)
@@ -177,8 +176,7 @@ static int second_threads(void)
 	return 0;
 }
 
-static uint64_t fake_type[2],
-	fake_object[4]; /* as long as an object's head: its type is the second word */
+static uint64_t fake_type[2], fake_object[4]; /* head of an object: the second word is its type */
 
 static int second_modules(void)
 {
@@ -218,7 +216,7 @@ static void on_trap(int number)
 	traps++;
 }
 
-/* Its own handler, its own breakpoints; a child that is no business of the recorder's. */
+/* Its own SIGTRAP handler and breakpoints, and a child that is not recorded. */
 static int second_signals(void)
 {
 	struct sigaction act = { .sa_handler = on_trap }, old;
@@ -264,14 +262,14 @@ static const struct {
 		{ "returns", second_returns },
 		{ "signals", second_signals } };
 
-/* ---- the first one ---- */
+/* ---- the first process ---- */
 
 struct second {
 	struct inside_memory *m;
 	struct probes *p;
 	pid_t pid;
-	int to, from;  /* its standard input and output */
-	char path[64]; /* of the file that our code is in */
+	int to, from;  /* the process's standard input and output */
+	char path[64]; /* path of the file with our code */
 };
 
 static char *library(void)
@@ -334,7 +332,7 @@ static void load(struct second *s, bool modules)
 	assert_non_null(s->p);
 }
 
-/* Where an address of ours is in our file: the second one's is the same. */
+/* Offset of one of our addresses in our file; equal in the second process. */
 static uint64_t offset_of(const char *addr, char *path, size_t size)
 {
 	struct proc *self = proc__open(getpid());
@@ -363,7 +361,7 @@ static int attach(struct second *s, enum call_probe which, const char *at, uint6
 	return probes__attach_calls(s->p, s->pid, which, path, &site, 1);
 }
 
-/* Goes on when what is read is read, to its end. */
+/* Lets the process continue to its end while reading all records. */
 static int finish(struct second *s, probes_fn fn, void *ctx, unsigned int pause)
 {
 	int status;
@@ -382,7 +380,7 @@ static int finish(struct second *s, probes_fn fn, void *ctx, unsigned int pause)
 }
 
 struct seen {
-	uint64_t n[256]; /* by cookie */
+	uint64_t n[256]; /* count by cookie */
 	uint64_t next[THREADS];
 	uint64_t others, wrong, returned[DEPTH];
 };
@@ -404,7 +402,7 @@ static int on_set_device(void *ctx, const void *rec, size_t len)
 	return 0;
 }
 
-/* A library that does not say where a variable is would have another one written in its place. */
+/* A library without an offset for a variable is refused: another variable would be overwritten. */
 static void test_variable_without_place(void **state)
 {
 	const size_t n = sizeof(struct mt_inside_variables) / sizeof(uint32_t);
@@ -431,7 +429,7 @@ static void test_variable_without_place(void **state)
 	assert_int_equal(finish(&s, on_set_device, &(struct seen){ 0 }, 1000), 0);
 }
 
-/* Whoever can write to the shared memory says nothing of where we write, or what. */
+/* Other writers of the shared memory cannot change where the recorder writes, or what. */
 static void test_written_by_others(void **state)
 {
 	uint8_t before[4096], after[4096];
@@ -456,7 +454,7 @@ static void test_written_by_others(void **state)
 	s.m->at->slots[0] = s.m->at->slots[1] = text.start;
 	s.m->at->linker = text.start + 1024;
 	s.m->at->returns = text.start;
-	/* Two that run from copies, and one that does not. */
+	/* Two sites run from copies, one does not. */
 	assert_int_equal(attach(&s, CALL_SET_DEVICE, at_mov, 1), 0);
 	assert_int_equal(attach(&s, CALL_SET_DEVICE, at_sub_sp, 1), 0);
 	assert_int_equal(attach(&s, CALL_SET_DEVICE, at_push, 1), 0);
@@ -469,11 +467,11 @@ static void test_written_by_others(void **state)
 	probes__detach(s.p);
 	assert_int_equal(proc__read(proc, text.start, after, sizeof(after)), 0);
 	assert_memory_equal(before, after, sizeof(after));
-	/* Nor can it be made shorter than what we read. */
+	/* Nor can the file be made shorter than the mapping. */
 	assert_int_equal(ftruncate(s.m->fd, 4096), -1);
 	maps__free(&maps);
 	proc__free(proc);
-	/* Its instructions are its own again: it would end otherwise, without the sites. */
+	/* Its instructions are restored: with breakpoints but without sites it would end. */
 	assert_int_equal(finish(&s, on_set_device, &(struct seen){ 0 }, 1000), 0);
 }
 
@@ -495,7 +493,7 @@ static void __attribute__((unused)) test_instructions(void **state)
 	}
 	assert_int_equal(finish(&s, on_set_device, seen, 1000), 0);
 	for (i = 0; i < INSNS; i++) {
-		/* Two are come to from others, too. */
+		/* Two sites are also jumped to */
 		size_t times = !strcmp(insns[i].name, "nop") || !strcmp(insns[i].name, "mov") ? 2
 											      : 1;
 
@@ -507,7 +505,7 @@ static void __attribute__((unused)) test_instructions(void **state)
 	free(seen);
 }
 
-/* In a ring that is full all the time nothing is lost, and each thread's are in their order. */
+/* With a ring that is always full no record is lost, and each thread's records are in order. */
 static void __attribute__((unused)) test_threads(void **state)
 {
 	struct seen *seen = calloc(1, sizeof(*seen));
@@ -532,7 +530,7 @@ struct churn {
 	uint64_t calls;
 };
 
-/* Of a table whose other keys come and go meanwhile. */
+/* A table key is found while other keys come and go. */
 static int on_module(void *ctx, const void *rec, size_t len)
 {
 	const struct mt_hdr *h = rec;
@@ -612,8 +610,7 @@ static int on_return(void *ctx, const void *rec, size_t len)
 	return 0;
 }
 
-/* The outermost call of each is told of when it is back, with what it was given and what it
- * returned. */
+/* The outermost call is reported when it returns, with arguments and result. */
 static void __attribute__((unused)) test_returns(void **state)
 {
 	struct seen *seen = calloc(1, sizeof(*seen));
@@ -642,11 +639,11 @@ static void __attribute__((unused)) test_signals(void **state)
 	load(&s, false);
 	assert_int_equal(attach(&s, CALL_SET_DEVICE, at_record, 1), 0);
 	assert_int_equal(finish(&s, on_set_device, seen, 1000), 0);
-	assert_int_equal(seen->n[1], 3); /* not the forked one's */
+	assert_int_equal(seen->n[1], 3); /* without the forked child's call */
 	free(seen);
 }
 
-/* What is not made up for is refused, and where a copy of it could not refer to what it does. */
+/* Instructions that cannot be emulated are refused, and copies that cannot reach their data. */
 static void test_plan(void **state)
 {
 	static const struct {
@@ -659,7 +656,7 @@ static void test_plan(void **state)
 		{ { 0xcc }, 0x1000, -ENOTSUP },		    /* int3 */
 		{ { 0x0f, 0x05 }, 0x1000, -ENOTSUP },	    /* syscall */
 		{ { 0xc2, 0x08, 0x00 }, 0x1000, -ENOTSUP }, /* ret $8 */
-		{ { 0x06 }, 0x1000, -ENOTSUP },		    /* none */
+		{ { 0x06 }, 0x1000, -ENOTSUP },		    /* invalid */
 		{ { 0x48, 0x8b, 0x05, 0, 0, 0, 0 },
 		  0x7f0000000000,
 		  -ERANGE }, /* mov 0(%rip), %rax */
@@ -693,7 +690,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_written_by_others),
 		cmocka_unit_test(test_variable_without_place),
 		cmocka_unit_test(test_plan),
-#ifndef __SANITIZE_ADDRESS__ /* whose runtime wants to be the first of all libraries */
+#ifndef __SANITIZE_ADDRESS__ /* the sanitizer's runtime must be the first library */
 		cmocka_unit_test(test_instructions),
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_tables),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* How often the sums over all CPUs are made: user/capture/probes.h. */
+/* Sums of counters over all CPUs: user/capture/probes.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,8 +30,7 @@ static void zero_counters(struct probes *p, uint32_t number)
 		lost = 0;
 }
 
-/* Lost ends are counted over all members once for each time that something was lost, however often
- * they are asked for. */
+/* Lost ends are summed over all members once per loss, however often they are requested. */
 static void test_lost_ends(void **state)
 {
 	static const struct probes_place place = { .counters = counters,
@@ -50,7 +49,7 @@ static void test_lost_ends(void **state)
 	for (i = 0; i < 1000; i++)
 		assert_true(!probes__lost_ends(&p, &n) && n == 5);
 	assert_int_equal(sums, 2 * MT_MEMBERS);
-	/* A number that begins to stand for another process takes nothing away. */
+	/* Reusing a number for another process keeps earlier counts. */
 	probes__reset_counters(&p, 3);
 	assert_true(!probes__lost_ends(&p, &n) && n == 5);
 	lost = 1;

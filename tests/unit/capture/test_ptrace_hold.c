@@ -19,7 +19,7 @@
 
 #include "capture/ptrace_hold.h"
 
-static volatile uint64_t *count; /* by the child that runs; shared */
+static volatile uint64_t *count; /* shared; written by the child */
 
 static void nap(long ms)
 {
@@ -33,7 +33,7 @@ static void on_signal(int number)
 	_exit(number);
 }
 
-/* Counts on until a signal comes, and ends with that signal's number. */
+/* A child that counts until a signal, and exits with the signal's number. */
 static pid_t runner(void)
 {
 	pid_t pid = fork();
@@ -82,13 +82,13 @@ static void test_stands_and_goes_on(void **state)
 		assert_int_equal(*count, before);
 		ptrace_hold__release(&h);
 		assert_true(runs());
-		ptrace_hold__release(&h); /* nothing is held: nothing happens */
+		ptrace_hold__release(&h); /* not held: no effect */
 	}
 	status = end(pid, SIGUSR1);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == SIGUSR1);
 }
 
-/* One that the kernel is at work for most of the time, and that waits for children of its own. */
+/* A child mostly in system calls, with children that it waits for. */
 static pid_t worker(void)
 {
 	pid_t pid = fork(), child;
@@ -126,7 +126,7 @@ static void test_many_times(void **state)
 	end(pid, SIGKILL);
 }
 
-/* A signal that comes while it stands is for it, afterwards. */
+/* A signal that arrives while the child is held is delivered afterwards. */
 static void test_signal_waits(void **state)
 {
 	struct ptrace_hold h = { 0 };
@@ -144,7 +144,7 @@ static void test_signal_waits(void **state)
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == SIGTERM);
 }
 
-/* Signals that come all the time, one of them just when it is to be stopped: none is lost. */
+/* Frequent signals, one while the child is being stopped: none is lost. */
 static void test_signal_on_its_way(void **state)
 {
 	struct ptrace_hold h;
@@ -163,7 +163,7 @@ static void test_signal_on_its_way(void **state)
 		status = end(pid, 0);
 		if (i % 3)
 			assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-		else /* its handler may not have been there yet */
+		else /* its handler may not have been installed yet */
 			assert_true(WIFEXITED(status) ? WEXITSTATUS(status) == SIGTERM
 						      : WTERMSIG(status) == SIGTERM);
 	}
@@ -190,7 +190,7 @@ static void test_one_that_was_stopped_stays_so(void **state)
 	end(pid, SIGKILL);
 }
 
-/* Whoever holds it ends: it goes on. */
+/* If the holder ends, the child continues. */
 static void test_holder_killed(void **state)
 {
 	int tell[2], status;

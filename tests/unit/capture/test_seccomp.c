@@ -83,7 +83,8 @@ static void test_mode(void **state)
 		assert_int_equal(mode_of_child(NULL), 0);
 }
 
-/* Before 6.11 there is no such call; from 6.14 on it is exempted. In between it depends. */
+/* Before 6.11 the call does not exist; from 6.14 on it is exempt; in between it depends on the
+ * kernel. */
 static void test_this_kernel(void **state)
 {
 	int major = 0, minor = 0;
@@ -95,7 +96,7 @@ static void test_this_kernel(void **state)
 	if (major == 6 && minor >= 11 && minor <= 13)
 		skip();
 	assert_false(seccomp__filters_returns());
-	assert_false(seccomp__filters_returns()); /* and nothing is left of the child */
+	assert_false(seccomp__filters_returns()); /* no child is left */
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 	assert_int_equal(errno, ECHILD);
 }
@@ -136,7 +137,7 @@ static bool allows_child(void (*prepare)(void))
 	return ret;
 }
 
-/* By kernel, filter and group: does a process get return probes, and does anyone else. */
+/* By kernel, filter and group: whether the process gets return probes, and others. */
 static int decide(bool defect)
 {
 	struct probes one = { 0 }, group = { .group_id = 1 };
@@ -154,8 +155,8 @@ static int decide(bool defect)
 	return wrong;
 }
 
-/* Each in a process of its own: the kernel is tried once in a process. Runs before any test that
- * tries it here. */
+/* Each in a child: the kernel is tested once per process. Runs before other tests that test it
+ * here. */
 static int decided(bool defect)
 {
 	pid_t pid = fork();

@@ -14,8 +14,8 @@
 #include "record/dict.h"
 #include "record/limits.h"
 
-/* A capture that has met as many threads as a recording can hold goes on, and counts those without
- * a number. */
+/* With more threads than a recording can hold, the capture continues and counts those without a
+ * number. */
 static void test_full_dict(void **state)
 {
 	struct dict *d = dict__new();
@@ -34,7 +34,7 @@ static void test_full_dict(void **state)
 	assert_int_equal(
 		symbolizer__number(n, dict__thread(d, (struct dict_thread){ .tid = i + 1 })), 0);
 	assert_int_equal(symbolizer__stats(n).no_room, 2);
-	/* What is known keeps its number. */
+	/* Known threads keep their number. */
 	assert_int_equal(symbolizer__number(n, dict__thread(d, (struct dict_thread){ .tid = 7 })),
 			 7);
 	symbolizer__free(n);
@@ -64,7 +64,7 @@ static void push(struct queue *q, unsigned int type, uint64_t epoch, size_t max)
 	assert_int_equal(queue__push_early(q, &r, sizeof(r), max), 0);
 }
 
-/* A process that is waited for takes no memory while others make and drop code. */
+/* A waiting process uses no memory while others create and free code. */
 static void test_waiting_keeps_no_ends(void **state)
 {
 	struct queue q = { 0 };
@@ -75,7 +75,7 @@ static void test_waiting_keeps_no_ends(void **state)
 		push(&q, MT_REC_CODE_GONE, i, 4096);
 	assert_int_equal(q.cap, 0);
 	assert_int_equal(q.floor, 1000000);
-	/* From the first record of its own on each end counts. */
+	/* Ends count from the process's first record on. */
 	push(&q, MT_REC_CPU_DELETE, 0, 4096);
 	push(&q, MT_REC_CODE_GONE, 1000001, 4096);
 	assert_int_equal(q.floor, 1000000);
@@ -88,8 +88,8 @@ static void test_waiting_keeps_no_ends(void **state)
 	free(q.buf);
 }
 
-/* Of ends that were not kept: what is read later stands for no stack from before them; what was
- * read before stays. */
+/* After dropped ends, names read later are not used for earlier stacks; names read before stay
+ * valid. */
 static void test_floor(void **state)
 {
 	struct dict *d = dict__new();

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The readers behind the census on memory made by hand, in this process: tensors as four
- * generations of PyTorch lay them out, lists of objects; and both damaged. tests/e2e/test_dump.py
- * has the real ones.
+ * The census's readers on simulated memory in this process: tensors in the layouts of four PyTorch
+ * versions, lists of objects, both also damaged. tests/e2e/test_dump.py covers real ones.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -85,7 +84,7 @@ static void test_layouts(void **state)
 			assert_false(v[i].context);
 			assert_int_equal(v[i].grad, i % 2 && i % 3 ? at(grads[i].impl) : 0);
 		}
-		/* From a TensorImpl alone, as a gradient is. */
+		/* A TensorImpl without a Python object, such as a gradient. */
 		v[0] = (struct pytensor){ .impl = at(grads[1].impl) };
 		assert_int_equal(pytensors__read(t, v, 1), 0);
 		assert_int_equal(v[0].state, PYTENSOR_OK);
@@ -115,31 +114,31 @@ static void test_damaged_tensors(void **state)
 	assert_int_equal(mprotect(page + 4096, 4096, PROT_NONE), 0);
 	assert_int_equal(pytensors__read(t, &wild, 1), 0);
 	assert_int_equal(wild.state, PYTENSOR_BAD);
-	put(fakes[0].obj, l->cdata, 0x10); /* nowhere */
+	put(fakes[0].obj, l->cdata, 0x10); /* unmapped */
 	assert_int_equal(state_of(t, 0), PYTENSOR_BAD);
-	put(fakes[1].obj, l->cdata, at(page) + 4096 - 16); /* its end is not there */
+	put(fakes[1].obj, l->cdata, at(page) + 4096 - 16); /* its end is unmapped */
 	assert_int_equal(state_of(t, 1), PYTENSOR_BAD);
 	put(fakes[2].impl, 0, at(page)); /* no such type */
 	assert_int_equal(state_of(t, 2), PYTENSOR_BAD);
-	put(fakes[3].impl, l->sizes, 1ull << 60); /* so many dimensions */
+	put(fakes[3].impl, l->sizes, 1ull << 60); /* too many dimensions */
 	assert_int_equal(state_of(t, 3), PYTENSOR_BAD);
 	put(fakes[4].impl, l->sizes + 8, UINT64_MAX / 2); /* sizes that overflow */
 	assert_int_equal(state_of(t, 4), PYTENSOR_BAD);
-	put(fakes[5].impl, l->sizes + 96, 7); /* not what sizes multiply to */
+	put(fakes[5].impl, l->sizes + 96, 7); /* not the product of the sizes */
 	assert_int_equal(state_of(t, 5), PYTENSOR_BAD);
-	put(fakes[6].storage, l->data + 32, 8); /* smaller than the tensor in it */
+	put(fakes[6].storage, l->data + 32, 8); /* smaller than the tensor */
 	assert_int_equal(state_of(t, 6), PYTENSOR_BAD);
 	put(fakes[7].storage, l->data + 24, 1); /* on another device */
 	assert_int_equal(state_of(t, 7), PYTENSOR_BAD);
 	put(fakes[8].storage, 0, vptr(&tensor_type)); /* no storage */
 	assert_int_equal(state_of(t, 8), PYTENSOR_BAD);
-	put(fakes[9].storage, l->data, 0); /* nowhere: what wraps others has that */
+	put(fakes[9].storage, l->data, 0); /* NULL, as in wrapper tensors */
 	assert_int_equal(state_of(t, 9), PYTENSOR_NO_STORAGE);
 	put(fakes[10].impl, l->storage, 0);
 	assert_int_equal(state_of(t, 10), PYTENSOR_NO_STORAGE);
-	put(fakes[11].impl, l->meta, 0x18); /* the tensor is as good without */
+	put(fakes[11].impl, l->meta, 0x18); /* the tensor is valid without it */
 	assert_int_equal(state_of(t, 11), PYTENSOR_OK);
-	put(fakes[12].impl, l->sizes + 48, UINT64_MAX); /* strides that lead out of it */
+	put(fakes[12].impl, l->sizes + 48, UINT64_MAX); /* strides that lead outside */
 	assert_int_equal(state_of(t, 12), PYTENSOR_BAD);
 	assert_int_equal(state_of(t, 13), PYTENSOR_OK);
 	munmap(page, 8192);
@@ -198,7 +197,7 @@ static struct pygc make_lists(void)
 	permanent.next = permanent.prev = at(&permanent);
 	for (size_t i = 0; i < N_OBJECTS; i++) {
 		objects[i].next = i + 1 < N_OBJECTS ? at(&objects[i + 1]) : at(&heads[2]);
-		/* flags of the collector's */
+		/* flags of the garbage collector */
 		objects[i].prev = (i ? at(&objects[i - 1]) : at(&heads[2])) | 2;
 		objects[i].type = 8;
 	}
@@ -233,8 +232,8 @@ static void test_lists(void **state)
 	assert_int_equal(walk(&gc, 1, &s), -ETIME);
 }
 
-/* The collector's state with its heads at an offset of 8 * n and of 8 * n + 4, as Debian 13's
- * Python 3.13 has them. */
+/* The collector's list heads at an offset of 8 * n, and of 8 * n + 4 as in Debian 13's Python
+ * 3.13. */
 static void test_lists_are_found_at_both_alignments(void **state)
 {
 	struct pygc gc;
@@ -267,23 +266,23 @@ static void test_damaged_lists(void **state)
 	struct pygc_stats s;
 
 	(void)state;
-	/* Broken in one place: the rest is found from the other end. */
+	/* One broken link: the rest is found from the other end. */
 	objects[1000].next = 0xdead0000;
 	assert_int_equal(walk(&gc, UINT64_MAX, &s), 0);
 	assert_true(told >= N_OBJECTS - 1);
-	/* In two: what lies between is missing, and that is said. */
+	/* Two broken links: the part between is reported as missing. */
 	gc = make_lists();
 	objects[1000].next = 0xdead0000;
 	objects[3000].prev = 0x1;
 	assert_int_equal(walk(&gc, UINT64_MAX, &s), 0);
 	assert_true(s.torn);
 	assert_true(told >= N_OBJECTS - 2100 && told < N_OBJECTS - 1900);
-	/* A ring without the head. */
+	/* A cycle without the head. */
 	gc = make_lists();
 	objects[500].next = at(&objects[100]);
 	assert_int_equal(walk(&gc, UINT64_MAX, &s), 0);
 	assert_true(told <= N_OBJECTS);
-	/* Nothing there at all. */
+	/* No list. */
 	gc = make_lists();
 	heads[2].next = heads[2].prev = 0x3;
 	assert_int_equal(walk(&gc, UINT64_MAX, &s), 0);
@@ -299,7 +298,7 @@ static void test_memcache(void **state)
 	uint8_t *whole = mmap(NULL, 4 * 16384, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
 			      -1, 0),
 		buf[40000];
-	uint8_t *p = whole + (16384 - at(whole) % 16384); /* where a block begins */
+	uint8_t *p = whole + (16384 - at(whole) % 16384); /* start of a block */
 	struct memcache *c = memcache__new(self);
 
 	(void)state;
@@ -308,14 +307,14 @@ static void test_memcache(void **state)
 		p[i] = (uint8_t)(i / 7);
 	assert_int_equal(memcache__read(c, at(p) + 5, buf, 40000), 0);
 	assert_memory_equal(buf, p + 5, 40000);
-	p[6000] ^= 1; /* remembered as it was, until asked how it is */
+	p[6000] ^= 1; /* the cached content stays until a refresh */
 	assert_int_equal(memcache__read(c, at(p) + 6000, buf, 1), 0);
 	assert_int_equal(buf[0], p[6000] ^ 1);
 	assert_int_equal(memcache__read_now(c, at(p) + 6000, buf, 1), 0);
 	assert_int_equal(buf[0], p[6000]);
 	assert_int_equal(memcache__read(c, at(p) + 6000, buf, 1), 0);
 	assert_int_equal(buf[0], p[6000]);
-	/* A block with a hole. */
+	/* A block with an unmapped page. */
 	assert_int_equal(mprotect(p + 12288, 4096 + 16384, PROT_NONE), 0);
 	memcache__forget(c);
 	assert_int_equal(memcache__read(c, at(p) + 12288 - 8, buf, 8), 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Conditions: what is read, what is refused and in which words, and what holds, to the byte. */
+/* Conditions: parsing, rejections and their messages, and evaluation to the byte. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -98,7 +98,7 @@ static void test_percent(void **state)
 	is("reserved>89.99%", COND_HOLDS, "reserved 72.00 GiB > 71.99 GiB (89.99% of 80.00 GiB)");
 	is("fragmentation>11.111111%", COND_HOLDS, "fragmentation 11.1% > 11.1111%");
 	is("fragmentation>11.111112%", COND_NO, "fragmentation 11.1% is not > 11.1111%");
-	/* A third of three bytes is one. */
+	/* A third of three bytes is one byte. */
 	v.v[COND_ALLOCATED] = (struct cond_value){ true, UINT64_MAX, UINT64_MAX };
 	c = parse("allocated>=100%");
 	assert_int_equal(cond__eval(c, &v, &r), 0);
@@ -121,11 +121,11 @@ static void test_and_or(void **state)
 	   "allocated 64.00 GiB > 60.00 GiB and reserved 72.00 GiB > 70.00 GiB");
 	is("allocated>60G AND reserved>75G", COND_NO, "reserved 72.00 GiB is not > 75.00 GiB");
 	is("allocated>70G or reserved>70G", COND_HOLDS, "reserved 72.00 GiB > 70.00 GiB");
-	/* "and" binds closer. */
+	/* "and" binds more tightly than "or". */
 	is("lost>0 or lost>0 and ooms>0", COND_HOLDS, "lost 3 > 0");
 	is("ooms>0 and lost>0 or lost>0", COND_HOLDS, "lost 3 > 0");
 	is("ooms>0 or lost>5", COND_NO, "ooms 0 is not > 0 and lost 3 is not > 5");
-	/* What is not known matters only where the rest does not settle it. */
+	/* An unknown figure matters only if the other terms do not decide. */
 	is("rss>1G or lost>0", COND_HOLDS, "lost 3 > 0");
 	is("rss>1G and ooms>0", COND_NO, "ooms 0 is not > 0");
 	is("rss>1G and lost>0", COND_UNKNOWN, "rss is not known: nothing says what it is");
@@ -209,7 +209,7 @@ static struct cond_result at(struct cond *c, unsigned series, uint64_t step, uin
 	return r;
 }
 
-/* A step takes 1000 bytes and gives them back; what stays is 10 a step. */
+/* A step allocates 1000 bytes and frees most; 10 bytes per step stay. */
 static void test_growth_by_steps(void **state)
 {
 	struct cond *c = parse("growth>=1000/100steps"), *more = parse("growth>1000/100steps");
@@ -222,8 +222,8 @@ static void test_growth_by_steps(void **state)
 
 			r = at(c, 0, i, i * S, now, false);
 			rm = at(more, 0, i, i * S, now, false);
-			/* Step 100 has to be over before it is known. What the first began with
-			 * nobody saw. */
+			/* Step 100 must end before it counts. The start of the first step was not
+			 * seen. */
 			assert_int_equal(r.verdict, i > 101   ? COND_HOLDS
 						    : i > 100 ? COND_NO
 							      : COND_UNKNOWN);
@@ -235,13 +235,13 @@ static void test_growth_by_steps(void **state)
 			assert_true(r.value == (i > 101 ? 1000 : 990) && r.unit == COND_BYTES);
 	}
 	assert_string_equal(r.text, "growth 1000 B >= 1000 B in 100 steps");
-	/* It ends, and then falls: the most stays known, and when it was. */
+	/* The condition holds, then the values fall: the largest value and its time stay known. */
 	for (uint64_t i = 301; i < 600; i++)
 		r = at(c, 0, i, i * S, 100, true);
 	assert_true(r.verdict == COND_HOLDS && r.value == 1000 && r.at < 302 * S);
 	r = at(c, 0, 600, 600 * S, 100, false);
 	assert_true(r.verdict == COND_NO && r.value == 0);
-	/* Another device is another series, and a process that has gone is forgotten. */
+	/* Another device is another series. A process that ended is forgotten. */
 	assert_int_equal(at(c, 7, 600, S, 100, false).verdict, COND_UNKNOWN);
 	cond__forget(c, 0);
 	cond__forget(c, 1000);
@@ -257,7 +257,7 @@ static void test_growth_by_time(void **state)
 	struct cond_result r = { 0 };
 
 	(void)state;
-	/* 10 KiB a second, and in every second one look of three in the middle of a step. */
+	/* 10 KiB/s; one of three samples per second is in the middle of a step. */
 	for (uint64_t ms = 0; ms < 300000; ms += 333) {
 		r = at(c, 0, UINT64_MAX, ms * 1000000,
 		       4096 + ms / 1000 * 10240 + (ms % 999 ? 0 : 1 << 20), false);
@@ -266,13 +266,13 @@ static void test_growth_by_time(void **state)
 	}
 	assert_true(r.verdict == COND_HOLDS && r.value == 128 * 10240);
 	assert_string_equal(r.text, "growth 1.25 MiB > 1.00 MiB in 2 min 08 s");
-	/* An hour with nothing said: it stayed as it was. */
+	/* An hour without values: the last value stays. */
 	r = at(c, 0, UINT64_MAX, 4000 * S, 4096, false);
 	assert_true(r.verdict == COND_NO && !r.value);
 	cond__free(c);
 }
 
-/* Looks at times that fall anywhere in a step of a job that does not grow. */
+/* Samples at arbitrary times within the steps of a job that does not grow. */
 static void test_sampled(void **state)
 {
 	struct cond *c = parse("growth>1000/100steps");
@@ -294,8 +294,8 @@ static void test_sampled(void **state)
 }
 
 /*
- * Looks 20 times a second at a job whose activations rise to 20 GiB and fall again in each step of
- * 0.7 s: for two hours without a leak, and with one of 2 GiB in ten minutes.
+ * 20 samples/s of a job whose activations rise to 20 GiB and fall in each step of 0.7 s, for two
+ * hours: without a leak, and with a leak of 2 GiB in ten minutes.
  */
 static void test_looks_at_a_job(void **state)
 {
@@ -332,8 +332,7 @@ static void test_looks_at_a_job(void **state)
 	}
 }
 
-/* Windows so long that a unit is several steps, jumps, and numbers that a broken recording may
- * have. */
+/* Very long windows, jumps in time, and the numbers of damaged recordings. */
 static void test_extremes(void **state)
 {
 	struct cond *c = parse("growth>1G/1000000steps");

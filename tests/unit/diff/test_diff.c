@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* diff and compare on recordings written here, byte by byte as text, JSON, CSV and Markdown. */
+/* diff and compare on generated recordings, byte by byte as text, JSON, CSV and Markdown. */
 #include <fcntl.h>
 #include <jansson.h>
 #include <locale.h>
@@ -35,7 +35,7 @@ struct tape {
 	struct mtr_writer *w;
 	uint64_t time, total, reserved;
 	uint32_t thread;
-	const char *folder; /* of the program's files */
+	const char *folder; /* the program's folder */
 	bool call_noted_outside;
 	int fd;
 };
@@ -75,7 +75,7 @@ static void tape__close(struct tape *t)
 	facts__free(t->f);
 }
 
-/* file: below the program's folder, unless it is a whole path. */
+/* file: relative to the program's folder, or an absolute path. */
 static struct dict_frame frame(struct tape *t, const char *file, const char *func, uint32_t line,
 			       const char *module, const char *cls)
 {
@@ -106,8 +106,8 @@ static void put(struct tape *t, struct event e)
 }
 
 /*
- * In forward of a layer: net.py:line of Layer.forward, called by train.py:call. On which of the
- * frames between a recording notes the module is not the same in every one.
+ * Allocates in a layer's forward: net.py:line of Layer.forward, called by train.py:call. Recordings
+ * differ in the frame that has the module entry.
  */
 static void alloc(struct tape *t, uint64_t addr, uint64_t size, uint32_t line, const char *module,
 		  uint32_t call)
@@ -151,8 +151,8 @@ static void write_old(void)
 	tape__close(&t);
 }
 
-/* Two lines were put in above, in another checkout; a third layer, half the size at 12, the head
- * allocates on another line. */
+/* In another folder: two new lines above, a third layer, half the size at line 12, the head
+ * allocates at another line. */
 static void write_new(void)
 {
 	struct tape t = tape__new(new, "/home/u/two", "2.11.0");
@@ -168,8 +168,7 @@ static void write_new(void)
 	tape__close(&t);
 }
 
-/* Names that want to be escaped, in every place where a target can put one; and it is of a dry run.
- */
+/* Names that need escaping, wherever a target can put one, in a dry run. */
 static void write_odd(void)
 {
 	struct tape t = tape__new(odd, "/x/\x1b[2J|*\xe2\x80\xae", "9.9\x1b|<b>");
@@ -185,7 +184,7 @@ static void write_odd(void)
 	tape__close(&t);
 }
 
-/* An allocation of 1 MiB is missing. */
+/* One allocation of 1 MiB is missing. */
 static void write_lossy(void)
 {
 	struct tape t = tape__new(lossy, "/home/u/one", "2.11.0");
@@ -210,7 +209,7 @@ static void write_cpu(void)
 	tape__close(&t);
 }
 
-/* Attached when 10 MiB were there. */
+/* Attached when 10 MiB were allocated. */
 static void write_late(void)
 {
 	struct tape t = tape__new(late, "/home/u/one", "2.11.0");
@@ -221,7 +220,7 @@ static void write_late(void)
 	tape__close(&t);
 }
 
-/* The same as old; of one block the program's objects say what it is. */
+/* The old recording plus a census: the program's objects name one block. */
 static void write_told(void)
 {
 	struct tape t = tape__new(told, "/home/u/one", "2.11.0");
@@ -295,7 +294,7 @@ static void read_back(FILE *f, char *buf, size_t size)
 	fclose(f);
 }
 
-/* A command in a process of its own: argp exits on wrong usage. */
+/* Runs a command in a child: argp exits on wrong usage. */
 static struct output *run(int (*command)(int argc, char **argv), const char *first, ...)
 {
 	static struct output o;
@@ -335,7 +334,7 @@ static void expect(const struct output *o, const char *text)
 	assert_string_equal(o->out, text);
 }
 
-/* The lines are the same two down, the folder has another name; a layer came, the head's line is
+/* The lines moved by two, the folder has another name, a layer is new, and the head's line is
  * gone. */
 static void test_text(void **state)
 {
@@ -408,8 +407,8 @@ static void test_modules(void **state)
 	       "The changes add up to that, to the byte: +3145728 bytes.\n");
 }
 
-/* A line that several modules share on one side is not named after the one that is left on the
- * other. */
+/* A line shared by several modules on one side is not named after the module left on the other
+ * side. */
 static void test_shared_lines(void **state)
 {
 	const struct output *o;
@@ -426,7 +425,7 @@ static void test_shared_lines(void **state)
 	unsetenv("COLUMNS");
 }
 
-/* The other way round all is the other way round. */
+/* In reverse order all differences are reversed. */
 static void test_back(void **state)
 {
 	(void)state;
@@ -489,7 +488,7 @@ static void test_unlike_moments(void **state)
 	       "The changes add up to that, to the byte: +7340032 bytes.\n");
 }
 
-/* What is missing is said, and how much it is. */
+/* Missing bytes are reported with their amount. */
 static void test_lossy(void **state)
 {
 	(void)state;
@@ -662,8 +661,7 @@ static void test_json(void **state)
 	       "}\n");
 }
 
-/* What has no line cannot be told from what is new: that is said, and the sums are right all the
- * same. */
+/* Blocks without a line cannot be matched: the output says so, and totals stay right. */
 static void test_before_attach(void **state)
 {
 	const char *text;
@@ -682,8 +680,7 @@ static void test_before_attach(void **state)
 		strstr(text, "late: it was recorded while it ran, the first one from its start\n"));
 }
 
-/* A category that only one side knows is none that two rows differ in. */
-/* In a locale without them there are no middle dots. */
+/* ASCII locale: no middle dots. */
 static void test_plain_locale(void **state)
 {
 	(void)state;
@@ -695,6 +692,7 @@ static void test_plain_locale(void **state)
 	setlocale(LC_ALL, "C.UTF-8");
 }
 
+/* Rows do not differ in a category that only one side knows. */
 static void test_unknown_category(void **state)
 {
 	json_t *j = json_loads(run(cmd_diff, old, told, "--format", "json", NULL)->out, 0, NULL),
@@ -735,7 +733,7 @@ static void test_odd_names(void **state)
 		assert_null(strstr(o->out, "\xe2\x80\xae"));
 		if (i == 1)
 			json_decref(json_loads(o->out, JSON_REJECT_DUPLICATES, NULL));
-		if (i == 3) /* the template's own scripts, and no other */
+		if (i == 3) /* only the template's own scripts */
 			assert_null(strstr(strstr(strstr(o->out, "id=\"data\""), "</script>") + 1,
 					   "</script>|"));
 	}
@@ -794,7 +792,7 @@ static void test_compare(void **state)
 	       "nothing, so that the time of a step is the host's alone.\n");
 }
 
-/* Names that begin and end alike are told apart, and the number of a line is never cut off. */
+/* Similar names stay distinguishable, and line numbers are never cut off. */
 static void test_compare_names(void **state)
 {
 	static const char *const names[] = { "memtrace-320-20261122T191516",
@@ -818,7 +816,7 @@ static void test_compare_names(void **state)
 		assert_true(!strstr(o->out, "net.py") || strstr(o->out, "net.py:20\n") ||
 			    strstr(o->out, "net.py:20 ("));
 	}
-	/* One that is like no other is cut in its middle where room is short. */
+	/* A unique name is cut in its middle if space is short. */
 	setenv("COLUMNS", "80", 1);
 	o = run(cmd_compare, path[0], old, NULL);
 	assert_non_null(strstr(o->out, "memtrace...261122T191516  "));
@@ -906,7 +904,7 @@ static void test_compare_json(void **state)
 	       "}\n");
 }
 
-/* The first step is never one of those that are timed. */
+/* The first step is not timed. */
 static void test_steps(void **state)
 {
 	json_t *j = json_loads(

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Lines of two versions of a program, paired. */
+/* Pairs lines of two versions of a program. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -63,7 +63,7 @@ static void test_unmoved(void **state)
 	match__free(m);
 }
 
-/* Two lines were put in above: although 26 is there in both, it is 24 that is 26 now. */
+/* Two lines inserted above: line 26 exists in both, but line 24 became 26. */
 static void test_moved(void **state)
 {
 	struct match *m = new_match();
@@ -83,14 +83,14 @@ static void test_moved(void **state)
 	match__free(m);
 }
 
-/* A line was put in, and one taken out, in the middle: what is around them stays what it was. */
+/* One line inserted and one removed in the middle: the lines around them stay paired. */
 static void test_inserted_and_removed(void **state)
 {
 	static const uint32_t old[] = { 10, 12, 14, 16, 20 }, new[] = { 10, 11, 13, 17, 21 };
 	struct match *m = new_match();
 
 	(void)state;
-	/* 12 is 13, 16 is 17, 20 is 21; 14 is gone and 11 is new, which the sizes tell */
+	/* 12 is 13, 16 is 17, 20 is 21; sizes show that 14 is gone and 11 is new */
 	for (int i = 0; i < 5; i++) {
 		add(m, OLD, "a.py", "f", old[i], "allocates", old[i]);
 		add(m, NEW, "a.py", "f", new[i], "allocates",
@@ -107,7 +107,7 @@ static void test_inserted_and_removed(void **state)
 	match__free(m);
 }
 
-/* One line left in the gap between two pairs: the one nearest in order. */
+/* One line between two pairs: matches the nearest in order. */
 static void test_order(void **state)
 {
 	struct match *m = new_match();
@@ -126,7 +126,7 @@ static void test_order(void **state)
 	match__free(m);
 }
 
-/* Never crosses: what was above is not below. */
+/* Pairs keep their order. */
 static void test_never_crosses(void **state)
 {
 	struct match *m = new_match();
@@ -141,7 +141,7 @@ static void test_never_crosses(void **state)
 	match__free(m);
 }
 
-/* A line that does something else is not the same line, wherever it stands. */
+/* A line with other allocations is another line, wherever it is. */
 static void test_does_something_else(void **state)
 {
 	struct match *m = new_match();
@@ -191,7 +191,7 @@ static void test_renamed_folder(void **state)
 	match__free(m);
 }
 
-/* The end of the path alone would do for both: the place below the program's folder tells. */
+/* Both files end alike: the path below the program's folder decides. */
 static void test_below_the_folder(void **state)
 {
 	struct match *m = new_match();
@@ -206,7 +206,7 @@ static void test_below_the_folder(void **state)
 	match__free(m);
 }
 
-/* Two that would do equally well: neither is taken. */
+/* Two equally good candidates: none is chosen. */
 static void test_ambiguous(void **state)
 {
 	struct match *m = new_match();
@@ -223,8 +223,7 @@ static void test_ambiguous(void **state)
 	match__free(m);
 }
 
-/* A file that is in both is itself, whatever else ends alike; one with other functions is another
- * one. */
+/* A file in both versions matches itself, not a file with an equal ending or other functions. */
 static void test_same_path_first(void **state)
 {
 	struct match *m = new_match();
@@ -243,8 +242,7 @@ static void test_same_path_first(void **state)
 	match__free(m);
 }
 
-/* More lines than all pairs of them could be looked at: those that did not move are still found, in
- * no time. */
+/* Too many lines to compare all pairs: unmoved lines are still matched, quickly. */
 static void test_very_many(void **state)
 {
 	struct match *m = new_match();

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* The code itself, not the library's object: that one is never built with a sanitizer. */
+/* Includes the code: the library's objects are never built with sanitizers. */
 #include "../../../tools/dryrun/space.c"
 
 #define BASE 0x7f0000000000ull
@@ -41,8 +41,8 @@ static void test_first_fit(void **state)
 	assert_int_equal(take(&s, 1), 6);
 	assert_int_equal(space__free(&s, BASE), 2 * UNIT);
 	assert_int_equal(space__free(&s, BASE + 5 * UNIT), UNIT);
-	assert_int_equal(take(&s, 3), 7); /* in neither gap: the lowest that is large enough */
-	assert_int_equal(take(&s, 1), 0); /* the lowest, not the one that fits best */
+	assert_int_equal(take(&s, 3), 7); /* too large for the gaps */
+	assert_int_equal(take(&s, 1), 0); /* first fit, not best fit */
 	assert_int_equal(take(&s, 1), 1);
 	assert_int_equal(take(&s, 1), 5);
 	space__destroy(&s);
@@ -80,12 +80,12 @@ static void test_exhaustion_and_merging(void **state)
 	assert_int_equal(space__alloc(&s, 1, &addr), -ENOSPC);
 	for (unsigned int i = 1; i < 8; i += 2)
 		assert_int_equal(space__free(&s, BASE + i * UNIT), UNIT);
-	/* half is free, and nowhere two */
+	/* half is free, but no two adjacent units */
 	assert_int_equal(space__alloc(&s, 2 * UNIT, &addr), -ENOSPC);
 	assert_int_equal(addr, 77);
 	assert_int_equal(space__free(&s, BASE + 4 * UNIT), UNIT);
 	assert_int_equal(take(&s, 3), 3);
-	for (unsigned int i = 0; i < 8; i++) /* 3: with 4 and 5; others are gone already */
+	for (unsigned int i = 0; i < 8; i++) /* 3 joins 4 and 5; the others are free already */
 		space__free(&s, BASE + i * UNIT);
 	assert_int_equal(s.used_bytes, 0);
 	assert_int_equal(take(&s, 8), 0);
@@ -99,14 +99,14 @@ static void test_what_is_no_allocation(void **state)
 
 	(void)state;
 	assert_int_equal(take(&s, 4), 0);
-	assert_int_equal(space__free(&s, BASE + UNIT), 0);     /* within it */
-	assert_int_equal(space__free(&s, BASE + 4 * UNIT), 0); /* behind it */
+	assert_int_equal(space__free(&s, BASE + UNIT), 0);     /* inside an allocation */
+	assert_int_equal(space__free(&s, BASE + 4 * UNIT), 0); /* after the last allocation */
 	assert_int_equal(space__free(&s, 0), 0);
 	assert_int_equal(space__free(&s, UINT64_MAX), 0);
 	assert_int_equal(s.used_bytes, 4 * UNIT);
 	assert_false(space__find(&s, BASE - 1, &range));
 	assert_false(space__find(&s, BASE + 4 * UNIT, &range));
-	assert_true(range.addr == 1 && range.size == 2); /* untouched */
+	assert_true(range.addr == 1 && range.size == 2); /* unchanged */
 	assert_true(space__find(&s, BASE + 4 * UNIT - 1, &range));
 	assert_true(range.addr == BASE && range.size == 4 * UNIT);
 	assert_int_equal(space__free(&s, BASE), 4 * UNIT);
@@ -114,8 +114,8 @@ static void test_what_is_no_allocation(void **state)
 	space__destroy(&s);
 }
 
-/* Extents side by side stay apart: an allocation is never in two. The highest empty one goes first.
- */
+/* Adjacent extents stay separate: no allocation crosses them. shrink() removes the highest
+ * empty one. */
 static void test_extents(void **state)
 {
 	struct space s = new_space(4);
@@ -131,10 +131,10 @@ static void test_extents(void **state)
 	assert_true(addr == BASE - 4 * UNIT);
 	assert_int_equal(space__alloc(&s, 2 * UNIT, &addr), 0);
 	assert_true(addr == BASE);
-	assert_false(space__shrink(&s, 9 * UNIT, &range)); /* fewer would stay */
+	assert_false(space__shrink(&s, 9 * UNIT, &range)); /* too few would remain */
 	assert_true(space__shrink(&s, 8 * UNIT, &range));
 	assert_true(range.addr == BASE + 4 * UNIT && range.size == 4 * UNIT);
-	assert_false(space__shrink(&s, 0, &range)); /* both that are left have something in them */
+	assert_false(space__shrink(&s, 0, &range)); /* both remaining extents are in use */
 	assert_int_equal(space__free(&s, BASE - 4 * UNIT), 3 * UNIT);
 	assert_true(space__shrink(&s, 0, &range));
 	assert_true(range.addr == BASE - 4 * UNIT);
@@ -146,11 +146,11 @@ static void test_extents(void **state)
 }
 
 /*
- * Against the same thing done plainly: a byte for each unit says which allocation it is in, 0 for
- * none, and NOWHERE where there is no extent.
+ * Compared with a naive model: one byte per unit with the allocation's number, 0 if free, NOWHERE
+ * outside of extents.
  */
 #define UNITS 200
-#define EXTENTS 5 /* one a row of UNITS / EXTENTS units */
+#define EXTENTS 5 /* rows of UNITS / EXTENTS units each */
 #define ROW (UNITS / EXTENTS)
 #define NOWHERE 0xffff
 

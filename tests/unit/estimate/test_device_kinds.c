@@ -33,7 +33,7 @@ static void test_find(void **state)
 	assert_null(device_kind__find("h10"));
 }
 
-/* What the dry run takes: tools/dryrun/config.c. */
+/* Kinds accepted by the dry run: tools/dryrun/config.c. */
 static void test_each(void **state)
 {
 	static const char *const sms[] = { "7.0", "7.5",  "8.0",  "8.6", "8.9",
@@ -72,8 +72,7 @@ static void test_context(void **state)
 	struct device_figure f;
 
 	(void)state;
-	/* reported for that very version, for another one, and for a device that nobody has
-	 * measured */
+	/* measured for this version; for another version; for no device of the kind */
 	assert_true(device_kind__context(device_kind__find("h100"), 12080, &f));
 	assert_int_equal(f.source, FIGURE_REPORTED);
 	assert_int_equal(f.bytes, 600ULL << 20);

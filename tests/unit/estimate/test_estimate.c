@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* An estimate's own arithmetic: when steps repeat, what parts add up to, what a run means, what the
- * dry run's log says. */
+/* The estimate's arithmetic: repeated steps, sums of parts, verdicts, the dry run's log. */
 #include "unit/model_world.h"
 
 #include <stdio.h>
@@ -14,7 +13,7 @@
 
 #define GIB (UINT64_C(1) << 30)
 
-/* ---- when steps repeat ---- */
+/* ---- repeated steps ---- */
 
 static void block(struct repeat *r, uint8_t kind, uint8_t index, uint64_t addr, uint64_t size,
 		  uint64_t allocated, uint64_t reserved)
@@ -30,7 +29,7 @@ static void block(struct repeat *r, uint8_t kind, uint8_t index, uint64_t addr, 
 	assert_int_equal(repeat__event(r, &e), 0);
 }
 
-/* A step that goes up to peak and down to end. */
+/* A step that rises to `peak` and ends at `end`. */
 static bool step(struct repeat *r, uint32_t stack, uint64_t peak, uint64_t end, uint64_t reserved,
 		 struct repeat_found *f)
 {
@@ -49,7 +48,7 @@ static void test_repeat_equal(void **state)
 
 	(void)state;
 	assert_false(repeat__found(r, &f));
-	assert_false(step(r, 1, 100, 50, 200, &f)); /* no optimizer's state yet */
+	assert_false(step(r, 1, 100, 50, 200, &f)); /* no optimizer state yet */
 	assert_false(step(r, 1, 150, 90, 200, &f));
 	assert_false(step(r, 1, 150, 90, 200, &f));
 	assert_true(step(r, 1, 150, 90, 200, &f));
@@ -57,12 +56,12 @@ static void test_repeat_equal(void **state)
 	assert_int_equal(f.last, 4);
 	assert_int_equal(f.cycle, 1);
 	assert_int_equal(repeat__steps(r), 4);
-	/* One that is not is no end of what was found, but of its being so now. */
+	/* A different step later keeps the result, but steps no longer repeat. */
 	assert_false(step(r, 1, 151, 90, 200, &f));
 	repeat__free(r);
 }
 
-/* Each of what is compared makes a difference, by a byte. */
+/* A difference of one byte in any compared value matters. */
 static void test_repeat_compares(void **state)
 {
 	static const uint64_t other[4][4] = {
@@ -82,8 +81,8 @@ static void test_repeat_compares(void **state)
 	}
 }
 
-/* The cache's own unevenness is none of the program's; one more block a step is, however small, and
- * so is what is reserved. */
+/* Small variations of the cache are ignored; one more block per step and more reserved memory
+ * are not. */
 static void test_repeat_close(void **state)
 {
 	static const uint64_t mib = 1 << 20;
@@ -109,7 +108,7 @@ static void test_repeat_close(void **state)
 	}
 }
 
-/* What comes within a step does not matter if it is less than the peak; a second device does. */
+/* Changes within a step below the peak are ignored; a second device is not. */
 static void test_repeat_devices(void **state)
 {
 	struct repeat *r = repeat__new();
@@ -126,7 +125,7 @@ static void test_repeat_devices(void **state)
 	repeat__free(r);
 }
 
-/* Two optimizers, as those of a GAN have it: no step is like the one before. */
+/* Two optimizers as in a GAN: consecutive steps always differ. */
 static void test_repeat_cycle(void **state)
 {
 	struct repeat *r = repeat__new();
@@ -144,7 +143,7 @@ static void test_repeat_cycle(void **state)
 	repeat__free(r);
 }
 
-/* A job that takes a little more each step never does. */
+/* A job that grows a little in each step never repeats. */
 static void test_repeat_never(void **state)
 {
 	struct repeat *r = repeat__new();
@@ -156,7 +155,7 @@ static void test_repeat_never(void **state)
 	repeat__free(r);
 }
 
-/* Without totals the sizes of blocks are summed up; frees do not say theirs. */
+/* Without totals, block sizes are summed up; frees have no size. */
 static void test_repeat_no_totals(void **state)
 {
 	const struct event e = { .kind = EVENT_STEP, .stack = 1 };
@@ -195,14 +194,14 @@ static void test_verdict(void **state)
 {
 	(void)state;
 	assert_int_equal(verdict__of(&(struct verdict_facts){ .whole = true }), VERDICT_FITS);
-	/* The script caught it and went on. */
+	/* The script caught the error and continued. */
 	assert_int_equal(verdict__of(&(struct verdict_facts){ .whole = true, .ooms = 3 }),
 			 VERDICT_FITS);
 	assert_int_equal(verdict__of(&(struct verdict_facts){ .failed = true, .ooms = 1 }),
 			 VERDICT_DOES_NOT_FIT);
-	/* For another reason. */
+	/* Failed for another reason. */
 	assert_int_equal(verdict__of(&(struct verdict_facts){ .failed = true }), VERDICT_UNKNOWN);
-	/* Stopped by a bound. */
+	/* Stopped by a limit. */
 	assert_int_equal(verdict__of(&(struct verdict_facts){ 0 }), VERDICT_UNKNOWN);
 }
 
@@ -213,7 +212,7 @@ static void test_left(void **state)
 	(void)state;
 	assert_int_equal(estimate_parts__left(4 * GIB, &p), GIB);
 	assert_int_equal(estimate_parts__left(2 * GIB, &p), -(int64_t)GIB);
-	/* Memory comes in granules: what is not a whole one is not there. */
+	/* Memory comes in granules; a partial granule is unusable. */
 	assert_int_equal(estimate_parts__left(4 * GIB + 1, &p), GIB);
 	assert_int_equal(estimate_parts__left(4 * GIB - 1, &p), GIB - ESTIMATE_GRANULE);
 	assert_int_equal(granule__up(1), ESTIMATE_GRANULE);
@@ -259,14 +258,14 @@ static void test_log(void **state)
 	assert_string_equal(l.all[3].value, "2.5");
 	assert_int_equal(l.all[4].kind, KNOWN_SHAPE);
 	assert_string_equal(l.all[4].func, "route");
-	/* The largest count is the one. */
+	/* The largest count is used. */
 	assert_int_equal(l.all[5].count, 4);
 	assert_int_equal(l.all[5].line, 12);
 	assert_null(l.all[6].file);
 	known__free(&l);
 }
 
-/* The script can write to it, too. */
+/* The script can write to the log, too. */
 static void test_log_hostile(void **state)
 {
 	char *big = malloc(100001), *many = malloc(200000), *at = many;
@@ -312,10 +311,10 @@ static void test_group_left(void **state)
 	(void)state;
 	assert_int_equal(memory__group_left("max\n", "900\n", stat), UINT64_MAX);
 	assert_int_equal(memory__group_left("1000\n", "900\n", NULL), 100);
-	/* What the kernel keeps of files it gives back. */
+	/* The kernel can reclaim its file cache. */
 	assert_int_equal(memory__group_left("1000\n", "1000\n", stat), 240);
 	assert_int_equal(memory__group_left("1000\n", "1000\n", "anon 1\n"), 0);
-	/* More than there may be, and less than its files: read at different moments. */
+	/* Use above the limit, and less than its file cache: values read at different times. */
 	assert_int_equal(memory__group_left("1000\n", "1900\n", stat), 0);
 	assert_int_equal(memory__group_left("1000\n", "200\n", stat), 1000);
 	assert_int_equal(memory__group_left("", "", ""), UINT64_MAX);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Launchers' command lines taken apart, what they come to for one rank, and lists of ranks. */
+/* Launchers' command lines parsed for one rank, and lists of ranks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@
 
 #define MAX_ARGS 40
 
-/* A line, cut at its spaces. */
+/* A command line, split at spaces. */
 struct line {
 	char text[512];
 	char *argv[MAX_ARGS];
@@ -36,7 +36,7 @@ static char **cut(struct line *l, const char *text)
 	return l->argv;
 }
 
-/* What is run, joined again. */
+/* The resulting command, joined. */
 static const char *joined(char **argv)
 {
 	static char text[1024];
@@ -137,8 +137,8 @@ static void test_not_understood(void **state)
 	}
 }
 
-/* torchrun is a script of Python's: its first line says whose, or, where that is too long for a
- * kernel, its folder. */
+/* torchrun is a Python script: its first line names the interpreter, or its folder if the path is
+ * too long for the kernel. */
 static void test_interpreter(void **state)
 {
 	char folder[] = "/tmp/memtrace-launch-XXXXXX", path[64], python[64], want[160],
@@ -216,7 +216,7 @@ static void test_one(void **state)
 
 	a = (struct estimate_ranks_args){ .command = cut(&line, "python t.py") };
 	assert_false(estimate_ranks__wanted(&a));
-	a.world_size = 12; /* no machine of 8 makes 12 */
+	a.world_size = 12; /* 12 is not a multiple of 8 */
 	assert_true(estimate_ranks__wanted(&a));
 	a.rank = 11;
 	r = estimate_ranks__new(&a, NULL, &status);

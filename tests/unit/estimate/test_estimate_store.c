@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The store of one rank of many: its protocol, byte by byte and all at once, what others would have
- * set, what is given up, bounds. */
+/* The store that stands in for the other ranks: its protocol byte by byte, values that other ranks
+ * would set, timeouts, limits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -101,7 +101,7 @@ static void opening(struct request *r)
 	put(r, "\xce\xf7\x85\x3c", 4);
 }
 
-/* A type and texts, each with its length. */
+/* Adds a type and texts, each with its length. */
 static void add(struct request *r, uint8_t type, const char *a, const char *b, const char *c)
 {
 	begin(r, type);
@@ -184,13 +184,13 @@ static void test_values(void **state)
 	add(&r, GET, "a", NULL, NULL);
 	tell(&r);
 	expect_text("one!");
-	add(&r, COMPARE_SET, "a", "other", "new"); /* it is not that */
+	add(&r, COMPARE_SET, "a", "other", "new"); /* the value differs */
 	tell(&r);
 	expect_text("one!");
 	add(&r, COMPARE_SET, "a", "one!", "new");
 	tell(&r);
 	expect_text("new");
-	add(&r, COMPARE_SET, "nobody", "x", "y"); /* not there: what was expected comes back */
+	add(&r, COMPARE_SET, "nobody", "x", "y"); /* missing key: returns the expected value */
 	tell(&r);
 	expect_text("x");
 	add(&r, COMPARE_SET, "b", "", "first");
@@ -244,7 +244,7 @@ static void test_others(void **state)
 	put_u64(&r, 64);
 	tell(&r);
 	expect("\0", 1);
-	/* Not these: nothing is said */
+	/* Other keys: no answer */
 	list(&r, WAIT, "0", NULL);
 	tell(&r);
 	list(&r, WAIT, "cuda//", NULL);
@@ -263,7 +263,7 @@ static void test_waits(void **state)
 	list(&r, WAIT, "p", "q");
 	tell(&r);
 	assert_int_equal(tcp_store__tick(store, 400), 600);
-	add(&r, SET, "q", "1", NULL); /* of before 2.2: all are one less */
+	add(&r, SET, "q", "1", NULL); /* protocol before 2.2: all type numbers are one less */
 	r.bytes[0]--;
 	assert_int_equal(tcp_store__feed(store, other, r.bytes, r.n, 0), 0);
 	r.n = 0;
@@ -285,7 +285,7 @@ static void test_waits(void **state)
 	assert_int_equal(tcp_store__tick(store, 1000), -1);
 	expect("\1", 1);
 	assert_string_equal(given_up, "for\\x1bever");
-	/* One that goes waits no more. */
+	/* A client that disconnects stops waiting. */
 	list(&r, WAIT, "z", NULL);
 	assert_int_equal(tcp_store__feed(store, other, "\x05", 1, 0), 0);
 	assert_int_equal(tcp_store__feed(store, other, r.bytes + 1, r.n - 1, 0), 0);
@@ -326,7 +326,7 @@ static void test_queues(void **state)
 	expect("nonc", 4);
 }
 
-/* However it is cut, the answers are the same. */
+/* Answers do not depend on how requests are divided. */
 static void test_pieces(void **state)
 {
 	static char first[sizeof(heard)];
@@ -397,7 +397,7 @@ static void test_hostile(void **state)
 	begin(&r, WAIT);
 	put_u64(&r, STORE_KEYS_MAX + 1);
 	refused(&r);
-	/* A key with zeros in it, and one that is empty, are keys. */
+	/* Keys may contain NULs and may be empty. */
 	r.n = 0;
 	begin(&r, SET);
 	put_u64(&r, 3);
@@ -411,7 +411,7 @@ static void test_hostile(void **state)
 	expect("\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0"
 	       "e",
 	       17);
-	/* What is kept has an end. */
+	/* Stored data is limited. */
 	for (unsigned i = 0; i < 5000 && !err; i++) {
 		r.n = 0;
 		add(&r, APPEND, "k", NULL, NULL);
@@ -423,7 +423,7 @@ static void test_hostile(void **state)
 	assert_int_equal(err, -ENOMEM);
 }
 
-/* Requests that are never finished, over many connections. */
+/* Unfinished requests on many connections. */
 static void test_buffers_have_a_bound(void **state)
 {
 	static char piece[1 << 20];
@@ -454,7 +454,7 @@ static void test_buffers_have_a_bound(void **state)
 	assert_int_equal(err, -ENOMEM);
 	assert_true(total <= STORE_BUFFERS_MAX);
 	assert_true(total > STORE_BUFFERS_MAX / 4);
-	/* Those that go make room for others. */
+	/* Closed connections free their share. */
 	while (n)
 		tcp_store__disconnect(store, c[--n]);
 	n_heard = 0;
@@ -485,7 +485,7 @@ static int ask_as(uid_t uid, uint16_t port)
 		fd = socket(AF_INET, SOCK_STREAM, 0);
 		if (connect(fd, (struct sockaddr *)&at, sizeof(at)))
 			_exit(9);
-		/* It may be closed before. */
+		/* The store may close the connection first. */
 		_exit(send(fd, r.bytes, r.n, MSG_NOSIGNAL) == (ssize_t)r.n &&
 		      recv(fd, c, sizeof(c), 0) == sizeof(c));
 	}

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A capture through the model into the stack formats; what comes out is read back and its sums are
- * checked.
- */
+/* A capture exported through the model into the stack formats; the outputs are parsed and their
+ * sums checked. */
 #include <errno.h>
 #include <stdbool.h>
 
@@ -27,7 +26,7 @@ static uint64_t rows_sum(const struct model *m, size_t device, enum row_when whe
 
 /* --- folded */
 
-/* The sum of the lines whose root frame is that; checks the shape of each. */
+/* Sum of the lines with this root frame; checks each line's format. */
 static uint64_t folded_sum(const char *text, const char *root)
 {
 	uint64_t sum = 0;
@@ -44,7 +43,7 @@ static uint64_t folded_sum(const char *text, const char *root)
 		bytes = strtoull(space, &rest, 10);
 		assert_ptr_equal(rest, end);
 		assert_true(bytes > 0);
-		/* "name 3 100" would be read as two counts. */
+		/* "name 3 100" could be read as two counts. */
 		for (rest = (char *)space - 2;
 		     rest > text && ((*rest >= '0' && *rest <= '9') || *rest == '.'); rest--)
 			;
@@ -280,7 +279,7 @@ static void test_flamegraph_sums(void **state)
 					 json_array_size(json_object_get(view, "node")));
 		}
 	}
-	/* One page that needs nothing else. */
+	/* A single page without references. */
 	assert_null(strstr(w.text, "@@"));
 	assert_null(strstr(w.text, "src="));
 	assert_null(strstr(w.text, "href="));
@@ -291,7 +290,7 @@ static void test_flamegraph_sums(void **state)
 	world__close(&w);
 }
 
-/* --- all of them */
+/* --- all formats */
 
 static const char *const all_formats[] = { "flamegraph", "folded", "speedscope", "timeline",
 					   "perfetto" };
@@ -363,7 +362,7 @@ static void test_hostile_names(void **state)
 	}
 }
 
-/* All formats of one moment. Those that stream have no moment to miss. */
+/* All formats of a moment; streaming formats have no moment that could be missing. */
 static void test_nothing_to_show(void **state)
 {
 	size_t tried = 0;

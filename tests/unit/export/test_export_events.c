@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* csv, ndjson, tensorboard, openmetrics, snapshot: sums that are the model's, and text that cannot
- * get out of its place. */
+/* csv, ndjson, tensorboard, openmetrics, snapshot: sums equal the model's, and hostile text cannot
+ * break the format. */
 #include "unit/export_world.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "terminal.h"
 #include "unit/pb_reader.h"
 
-/* --- text of others */
+/* --- hostile text */
 
 static const char *const hostile[] = {
 	"</script><script>alert(1)</script>",
@@ -51,7 +51,7 @@ static void run_hostile(struct world *w)
 	}
 }
 
-/* Number of lines; each must be harmless on a terminal. */
+/* Counts lines; each must be safe on a terminal. */
 static size_t check_lines(const struct world *w, const char *end)
 {
 	size_t n = 0, len;
@@ -189,7 +189,7 @@ static void test_ndjson(void **state)
 		char *key = stack ? json_dumps(stack, JSON_ENCODE_ANY) : NULL;
 
 		if (stack && strcmp(json_string_value(json_object_get(o, "event")), "stack"))
-			assert_non_null(json_object_get(stacks, key)); /* told of before */
+			assert_non_null(json_object_get(stacks, key)); /* defined earlier */
 		else if (stack)
 			assert_int_equal(json_object_set_new(stacks, key, json_true()), 0);
 		if (strcmp(json_string_value(json_object_get(o, "event")), "stack"))
@@ -225,7 +225,7 @@ static uint32_t masked(const void *p, size_t n)
 	return ((c >> 15) | (c << 17)) + 0xa282ead8;
 }
 
-/* The largest value under a tag of the summary in one event; also checks its shape. */
+/* Largest value of a tag in an event's summary; also checks the event's format. */
 static float value_of(struct pb_reader r, const char *tag)
 {
 	struct pb_field f, v, part;
@@ -329,7 +329,7 @@ static void test_openmetrics(void **state)
 	world__close(&w);
 }
 
-/* What is not known has no sample, and a label says what it is called elsewhere. */
+/* Unknown figures have no sample. A label has the name used elsewhere. */
 static void test_openmetrics_of_the_cpu(void **state)
 {
 	static const char *const unknown[] = { "before_attach_bytes", "reserved_bytes",
@@ -361,8 +361,8 @@ static void test_openmetrics_of_the_cpu(void **state)
 
 static void test_pickle(void **state)
 {
-	/* {"a": [0, 256, 65536, 2**31, 2**32, 2**63, -1, -2**40, True, None, (1, 2)], "b": "x"},
-	 * and "a" again */
+	/* Pickle of {"a": [0, 256, 65536, 2**31, 2**32, 2**63, -1, -2**40, True, None, (1, 2)],
+	 * "b": "x"}, and "a" once more */
 	static const char want[] =
 		"\x80\x02}(X\x01\0\0\0aq\0](K\0M\0\1J\0\0\1\0\x8a\5\0\0\0\x80\0\x8a\5\0\0\0\0\1"
 		"\x8a\x09\0\0\0\0\0\0\0\x80\0J\xff\xff\xff\xff\x8a\x08\0\0\0\0\0\xff\xff\xff\x88NK"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The timeline export read back: totals move as the events say, layers nest, statistics and summary
+/* The timeline export parsed: totals follow the events, layers nest, statistics and summary
  * agree. */
 #include "unit/export_world.h"
 
@@ -8,8 +8,8 @@ struct layer_stack {
 	size_t n;
 };
 
-/* Follows the events of thread 4242: enters and exits nest, and each allocation is inside what was
- * entered last. */
+/* Checks thread 4242's events: enters and exits nest, and each allocation is within the innermost
+ * layer. */
 static void check_layers(const json_t *events, uint64_t *enters)
 {
 	struct layer_stack s = { .n = 0 };
@@ -50,7 +50,7 @@ static uint64_t field(const json_t *e, const char *name)
 	return json_integer_value(v);
 }
 
-/* Each allocation and free moves the device's total by its size; the peak is what the model says. */
+/* Each allocation and free changes the device's total by its size; the peak is the model's. */
 static void check_totals(const json_t *events, const struct model_device *d, uint64_t start)
 {
 	uint64_t now = start, peak = 0, allocs = 0, frees = 0, snapshots = 0, peak_shown = 0;
@@ -105,7 +105,7 @@ static void test_timeline(void **state)
 	j = parse(w.text, w.size);
 	events = json_object_get(j, "events");
 	check_layers(events, &enters);
-	/* Each step: the root, an embedding, two blocks with 10 modules each, the head. */
+	/* Per step: the root, an embedding, two blocks of 10 modules each, the head. */
 	assert_int_equal(enters, 3 * (1 + 1 + 2 * 10 + 1));
 	for (size_t i = 0; i < model__devices(w.m); i++) {
 		model__device(w.m, i, &d);
@@ -122,7 +122,7 @@ static void test_timeline(void **state)
 	summary = json_object_get(j, "summary");
 	model__device(w.m, 0, &d);
 	assert_int_equal(field(summary, "peak_allocated"), d.peak_allocated);
-	assert_int_equal(field(summary, "steps"), 2); /* the first of the three was under way */
+	assert_int_equal(field(summary, "steps"), 2); /* the first of three was active at attach */
 	assert_int_equal(field(summary, "events"), model__events(w.m));
 	json_decref(j);
 	world__close(&w);
@@ -172,7 +172,7 @@ static uint32_t module_stack(struct world *w, uint8_t walk, uint32_t n, const ui
 	return dict__stack(w->d, frames, n, walk);
 }
 
-/* What cannot be seen of a stack is not taken for having been left. */
+/* Modules that a partial stack does not show are not taken as left. */
 static void test_timeline_partial_stacks(void **state)
 {
 	uint32_t a, b, c, whole, cut;

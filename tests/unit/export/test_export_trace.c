@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What perfetto and pprof files have in them: spans that nest, peaks that are not lost, sums that
- * are the model's. */
+/* The content of perfetto and pprof files: spans nest, peaks are kept, sums are the model's. */
 #include "unit/export_world.h"
 
 #include <errno.h>
@@ -17,7 +16,7 @@ static const char *str(json_t *o, const char *key)
 	return json_string_value(json_object_get(o, key)) ?: "";
 }
 
-/* Spans of each thread nest and their times do not go back. Returns how many there are. */
+/* Checks that each thread's spans nest in order of time. Returns the number of spans. */
 static size_t check_spans(json_t *events)
 {
 	struct {
@@ -107,7 +106,7 @@ static void test_perfetto(void **state)
 	assert_int_equal(largest(events, "cpu reserved"), 0);
 	assert_int_equal(count(events, "X", "step"), model__steps(w.m));
 	assert_true(count(events, "X", "phase") >= 3 * model__steps(w.m));
-	assert_int_equal(count(events, "i", ""), 1); /* the out-of-memory */
+	assert_int_equal(count(events, "i", ""), 1); /* the out-of-memory event */
 	json_decref(doc);
 	world__close(&w);
 }
@@ -148,7 +147,7 @@ static void see(void *ctx, const char *device, const char *what, uint64_t time, 
 	s->last_time = time;
 }
 
-/* However many events, few points: and the extremes are among them. */
+/* Few points for any number of events, with the extremes among them. */
 static void test_counters(void **state)
 {
 	struct seen seen = { .min = UINT64_MAX };
@@ -191,7 +190,7 @@ static size_t unzip(const struct world *w, char *out, size_t room)
 struct profile {
 	uint64_t values[4];
 	size_t samples, locations, functions, strings, time;
-	const char *device; /* as a string's length and data: only samples with this label count */
+	const char *device; /* label as length and data of a string: counts only samples with it */
 	struct pb_field string[4096];
 };
 

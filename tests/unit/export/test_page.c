@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What export html puts into a page: moments, blocks, and what becomes of them where moments are
- * chosen. */
+/* The data that export html puts into a page: moments, blocks, and their limits. */
 #include "unit/export_world.h"
 
 #include <errno.h>
@@ -9,14 +8,14 @@
 #include "export/html.h"
 #include "record/varint.h"
 
-/* The state of the format is page_data. */
+/* The format's state is struct page_data. */
 static struct page_data *open_page(struct world *w)
 {
 	world__open(w, "html", AT_PEAK, "peak");
 	return w->state;
 }
 
-/* Finishes the model; the document is not written. */
+/* Finishes the model without writing the document. */
 static void finish(struct world *w)
 {
 	model__finish(w->m, w->last);
@@ -37,7 +36,7 @@ static uint64_t *live(const struct page_data *p, const struct page_device *d, in
 	return n;
 }
 
-/* Blocks of each block class allocated after the first event. */
+/* Blocks of each block class allocated after the first event; the caller frees the array. */
 static uint64_t *came(const struct page_data *p, const struct page_device *d)
 {
 	uint64_t *n = calloc(model__kins(p->c->model) + 1, sizeof(*n));
@@ -80,7 +79,7 @@ static void compare_moments(const struct page_data *every, const struct page_dev
 	free(b);
 }
 
-/* The extremes of each stretch of time are those of the events in it. */
+/* The minimum and maximum of each time span are its events'. */
 static void compare_curve(const struct page_device *e, const struct page_device *s)
 {
 	size_t at = 0;
@@ -136,7 +135,7 @@ static void test_chosen_moments_are_exact(void **state)
 	world__close(&some);
 }
 
-/* Blocks are never many more than there is room for, as long as there are moments to do without. */
+/* Blocks stay near the limit while moments can be dropped. */
 static void test_limits(void **state)
 {
 	struct synthetic_opts opts = { .layers = 4, .steps = 300, .cpu = true };
@@ -159,7 +158,7 @@ static void test_limits(void **state)
 	world__close(&w);
 }
 
-/* What one looks for is there, however few moments there are. */
+/* The important moments stay, however few there are. */
 static void test_what_stays(void **state)
 {
 	struct synthetic_opts opts = { .layers = 2, .steps = 12, .cpu = true, .oom = true };
@@ -189,7 +188,7 @@ static void test_what_stays(void **state)
 
 static const struct device cuda = { .type = DEVICE_CUDA };
 
-/* Two tensors turn out to have been there all along; one of them goes. */
+/* A census finds two tensors from before attach, then one is freed. */
 static void test_learnt_late(void **state)
 {
 	struct world w;
@@ -231,7 +230,7 @@ static void test_learnt_late(void **state)
 	d = &p->devices[0];
 	assert_int_equal(d->n, 2);
 	assert_int_equal(html_moments__allocated(d, d->moments[0].allocated), 9000);
-	/* Of 8000 that were there 3000 became known after this moment. */
+	/* 3000 of the 8000 bytes from before attach become known after this moment. */
 	assert_int_equal(d->moments[0].unknown, 8000);
 	assert_int_equal(d->last.told, 3000);
 	assert_int_equal(d->moments[1].unknown - (int64_t)d->last.told, 5000);
@@ -253,7 +252,7 @@ static void test_learnt_late(void **state)
 	world__close(&w);
 }
 
-/* A free was missed: what is at the address now is another block. */
+/* A missed free: another block is at the address now. */
 static void test_overwritten(void **state)
 {
 	struct world w;
@@ -295,7 +294,7 @@ static void test_segments(void **state)
 				 .totals = true,
 				 .allocated = 512,
 				 .reserved = 2 << 20 });
-	/* Told of again: the same one. */
+	/* A repeated record: the same segment. */
 	take.kind = EVENT_SEGMENT;
 	take.how = 0;
 	take.flags = SEGMENT_SMALL;
@@ -319,7 +318,7 @@ static void test_segments(void **state)
 				 .addr = 0x1000000 });
 	finish(&w);
 	d = &p->devices[0];
-	/* What the tables say of it makes it a new one: its stream and pool are known from there. */
+	/* A reading with a stream and a pool starts a new segment entry. */
 	assert_int_equal(d->nsegments, 2);
 	assert_false(d->segments[0].x.told);
 	assert_true(d->segments[1].x.told);
@@ -329,7 +328,7 @@ static void test_segments(void **state)
 	world__close(&w);
 }
 
-/* Segments that come and go by the thousand are not kept one by one. */
+/* Thousands of short-lived segments are not kept one by one. */
 static void test_many_segments(void **state)
 {
 	struct event take = { .kind = EVENT_CUDA_ALLOC,
@@ -420,7 +419,7 @@ static uint8_t *unzip(const struct bytes *b, size_t room, size_t *n)
 	return p;
 }
 
-/* The column of the directory by name: its numbers, for free(). */
+/* A column of the directory by name; malloc'd. */
 static uint64_t *read_column(const uint8_t *payload, size_t size, const char *name, size_t *n)
 {
 	uint32_t length = payload[0] | payload[1] << 8 | payload[2] << 16 |
@@ -479,14 +478,14 @@ static void test_columns(void **state)
 	assert_int_equal(n, model__kins(w.m));
 	free(a);
 	a = read_column(payload, size, "0.rest.at", &n);
-	assert_int_equal(n, 0); /* nothing was lost */
+	assert_int_equal(n, 0); /* no losses */
 	free(a);
 	free(payload);
 	bytes__free(&b);
 	world__close(&w);
 }
 
-/* Blocks that come and go at any time, which no gzip makes small. */
+/* Blocks with random lifetimes, which gzip cannot compress. */
 static void send_many(struct world *w, int n)
 {
 	struct event e = { .device = cuda, .totals = true, .reserved = 1 << 30 };
@@ -503,7 +502,7 @@ static void send_many(struct world *w, int n)
 	}
 }
 
-/* What there is no room for is left out: addresses, then moments; what cannot be left out is an
+/* If space is short, addresses are dropped, then moments; other data that does not fit is an
  * error. */
 static void test_room(void **state)
 {
@@ -528,7 +527,7 @@ static void test_room(void **state)
 		assert_int_equal(p->no_addresses, i > 0);
 		assert_int_equal(p->chosen, i > 1);
 		n[i] = p->devices[0].n;
-		if (i < 2) { /* the next one has just too little */
+		if (i < 2) { /* the next one has slightly too little space */
 			assert_int_equal(html_payload__make(p, &b), 0);
 			room[i + 1] = b.n - 1;
 			bytes__free(&b);
@@ -541,7 +540,7 @@ static void test_room(void **state)
 	assert_true(n[3] < 10);
 }
 
-/* The first picture is small, whatever the recording; what came from the target cannot end the
+/* The first picture is small for any recording, and text from the target cannot end its HTML
  * element. */
 static void test_head(void **state)
 {

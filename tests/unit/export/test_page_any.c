@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Whatever the order of events: what the page has of a moment is what a model has that was asked
- * for it. Streams are made up at random, the same ones every time.
+ * For random event streams, the page's data of a moment equals that of a model evaluated at the
+ * moment. The streams are the same in each run.
  */
 #include "unit/export_world.h"
 
@@ -20,10 +20,9 @@ struct any {
 	size_t n;
 	uint64_t now;
 	struct {
-		uint64_t size[2 * PLACES]; /* what is there, 0: nothing; the second half was there
-					      before the first event */
+		uint64_t size[2 * PLACES]; /* 0: free; second half: before attach */
 		uint64_t sum;
-	} dev[2]; /* with totals, and without */
+	} dev[2]; /* with and without totals */
 };
 
 static uint32_t below(struct any *a, uint32_t n)
@@ -70,7 +69,7 @@ static void make_words(struct any *a)
 
 static void put(struct any *a, struct event e)
 {
-	/* Clocks of two threads do not quite agree. */
+	/* Timestamps of two threads are slightly out of order. */
 	a->now += below(a, 3) ? below(a, 2000) : 0;
 	e.time = below(a, 10) ? a->now : a->now - (a->now > 500 ? 500 : a->now);
 	a->all[a->n++] = e;
@@ -107,8 +106,7 @@ static void put_block_event(struct any *a, uint32_t dev, uint32_t place, bool mi
 		put(a, e);
 }
 
-/* A reading of the program's objects: of blocks that came, of those that were there before, and of
- * what is gone. */
+/* A census: names new blocks, blocks from before, and freed ones. */
 static void put_census(struct any *a, bool first)
 {
 	for (uint32_t i = 0; i < 12; i++) {
@@ -168,7 +166,7 @@ static void make(struct any *a, uint64_t seed, bool losses)
 	}
 }
 
-/* Bytes by category, and what nothing is known of. */
+/* Bytes by category, and without one. */
 struct sums {
 	uint64_t bytes[CATEGORY_NR], lines[16], unknown, allocated, reserved;
 };
@@ -274,7 +272,7 @@ static void compare_at(struct any *a, const struct page_data *p, const struct pa
 	assert_memory_equal(&want, &got, sizeof(want));
 }
 
-/* How much of what is odd there was in all streams. */
+/* Counts of rare cases over all streams. */
 static struct {
 	uint64_t told, late, unknown, drift, overwritten, labels;
 } odd;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Who is meant, and where a process runs: by what control groups, runtimes and command lines look
- * like. */
+/* Selection of processes and the places they run in: formats of control groups, container runtimes
+ * and command lines. */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -28,8 +28,7 @@
 static const struct {
 	const char *text, *path, *container, *runtime, *name, *pod;
 } known[] = {
-	/* docker: v2 with systemd, v1 with either driver, rootless, in a hybrid host where v2 has
-	   nothing */
+	/* docker: v2 with systemd, v1 with either driver, rootless, hybrid host with empty v2 */
 	{ "0::/system.slice/docker-" ID ".scope\n", "/system.slice/docker-" ID ".scope", ID,
 	  "docker", "", "" },
 	{ "12:memory:/docker/" ID "\n11:cpu,cpuacct:/docker/" ID
@@ -39,10 +38,10 @@ static const struct {
 	  ID, "docker", "", "" },
 	{ "0::/\n9:memory:/system.slice/docker-" ID ".scope\n", "/system.slice/docker-" ID ".scope",
 	  ID, "docker", "", "" },
-	/* from inside another cgroup namespace */
+	/* seen from another cgroup namespace */
 	{ "0::/../docker-" ID ".scope\n", NULL, ID, "docker", "", "" },
-	/* Kubernetes: containerd and CRI-O with systemd, cgroupfs, the colons of a systemd path
-	   under cgroupfs, static pods, kind */
+	/* Kubernetes: containerd and CRI-O with systemd, cgroupfs, escaped systemd path under
+	 * cgroupfs, static pods, kind */
 	{ "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" UID_
 	  ".slice/cri-containerd-" ID ".scope\n",
 	  NULL, ID, "containerd", "", UID },
@@ -59,28 +58,27 @@ static const struct {
 	  ".scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" UID_
 	  ".slice/cri-containerd-" ID ".scope\n",
 	  NULL, ID, "containerd", "", UID },
-	/* a pod's own process, and docker within a pod */
+	/* a pod's pause process, and docker within a pod */
 	{ "0::/kubepods/burstable/pod" UID "\n", NULL, "", "", "", UID },
 	{ "0::/kubepods/pod" UID "/" ID2 "/docker/" ID "\n", NULL, ID, "docker", "", UID },
-	/* podman, rootful and rootless; what watches it is not in it */
+	/* podman, rootful and rootless; its monitor is outside */
 	{ "0::/machine.slice/libpod-" ID ".scope/container\n", NULL, ID, "podman", "", "" },
 	{ "0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" ID ".scope\n", NULL,
 	  ID, "podman", "", "" },
 	{ "0::/machine.slice/libpod-conmon-" ID ".scope\n", NULL, "", "", "", "" },
 	{ "0::/kubepods.slice/crio-conmon-" ID ".scope\n", NULL, "", "", "", "" },
-	/* containerd by itself, ECS */
+	/* plain containerd, ECS */
 	{ "0::/system.slice/nerdctl-" ID ".scope\n", NULL, ID, "nerdctl", "", "" },
 	{ "4:memory:/default/" ID "\n", NULL, ID, "", "", "" },
 	{ "4:memory:/ecs/0123456789abcdef0123456789abcdef/" ID "\n", NULL, ID, "", "", "" },
-	/* those with a name in the path */
+	/* runtimes with the name in the path */
 	{ "0::/lxc.payload.trainer/system.slice/x.service\n", NULL, "", "lxc", "trainer", "" },
 	{ "3:memory:/lxc/trainer/init.scope\n", NULL, "", "lxc", "trainer", "" },
 	{ "0::/machine.slice/machine-deb12.scope/payload\n", NULL, "", "nspawn", "deb12", "" },
 	{ "0::/machine.slice/systemd-nspawn@deb12.service/payload\n", NULL, "", "nspawn", "deb12",
 	  "" },
 	{ "0::/lxc.payload.node/docker/" ID "\n", NULL, ID, "docker", "", "" },
-	/* none of them: a session, a service, slurm, a virtual machine; ids and UIDs that are not
-	   quite */
+	/* no container: a session, a service, slurm, a virtual machine; malformed ids and UIDs */
 	{ "0::/user.slice/user-1000.slice/session-3.scope\n",
 	  "/user.slice/user-1000.slice/session-3.scope", "", "", "", "" },
 	{ "0::/\n4:memory:/process_api/26bc4b698a9d0148cd3d3582040873c6\n",
@@ -105,7 +103,7 @@ static void test_cgroups(void **state)
 
 	(void)state;
 	for (i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-		/* where reading on would be seen */
+		/* exact size, so that sanitizers find reads beyond the end */
 		char *text = malloc(strlen(known[i].text) ?: 1);
 
 		memcpy(text, known[i].text, strlen(known[i].text));
@@ -120,8 +118,8 @@ static void test_cgroups(void **state)
 	}
 }
 
-/* Whatever comes is read within its bounds (under `make asan` that is seen), and what is said has
- * the form that is promised. */
+/* Random input: reads stay within bounds (checked by `make asan`), and results have the promised
+ * format. */
 static void test_damaged_cgroups(void **state)
 {
 	uint64_t seed = 88172645463325252ULL;
@@ -178,7 +176,7 @@ static void test_places(void **state)
 	assert_false(cgroup__same_place(&a, &b));
 	assert_false(cgroup__same_place(&a, &none));
 	assert_true(cgroup__same_place(&none, &none));
-	/* a container that was restarted within its pod */
+	/* a container restarted within its pod */
 	assert_true(cgroup__same_place(&pod, &again));
 	assert_false(cgroup__same_place(&pod, &a));
 }
@@ -255,7 +253,7 @@ static void test_names(void **state)
 	assert_string_equal(n.name_from, "cgroup");
 }
 
-/* With nothing on the host to read it from, as where the tool runs in a container itself. */
+/* Names when the host has no files, as when the tool runs in a container. */
 static void test_names_of_environment(void **state)
 {
 	char *const with[] = { "A=HOSTNAME=no", "HOSTNAME=worker-7", "POD_NAME=", NULL };
@@ -290,7 +288,7 @@ static void test_names_of_environment(void **state)
 	}
 }
 
-/* ---- who is meant ---- */
+/* ---- selection ---- */
 
 static struct pick_process process(pid_t pid, const char *comm, const char *cmdline, size_t len)
 {
@@ -305,8 +303,7 @@ static struct pick_process process(pid_t pid, const char *comm, const char *cmdl
 }
 
 #define PROCESS(pid, comm, cmdline) process(pid, comm, cmdline, sizeof(cmdline) - 1)
-#define NOBODY                                                                                     \
-	0x3ffffff0 /* no such PID: what is asked of the machine about it is answered with no */
+#define NOBODY 0x3ffffff0 /* no such PID: queries about it find nothing */
 
 static enum pick_is is(const struct pick_args *args, struct pick_process q)
 {
@@ -336,12 +333,12 @@ static void test_patterns(void **state)
 					"python\0train.py\0-x\0--lr\0"
 					"0.2\0")),
 			 PICK_NO);
-	a.names[0] = "0\\.1$"; /* the last NUL is no space */
+	a.names[0] = "0\\.1$"; /* the last NUL is not a space */
 	assert_int_equal(is(&a, PROCESS(NOBODY, "python",
 					"python\0train.py\0--lr\0"
 					"0.1\0")),
 			 PICK_YES);
-	a.names[0] = "^pt_main_thread$"; /* what the program calls itself */
+	a.names[0] = "^pt_main_thread$"; /* the thread name that the program sets */
 	assert_int_equal(is(&a, PROCESS(NOBODY, "pt_main_thread", "python\0x.py\0")), PICK_YES);
 	assert_int_equal(is(&a, PROCESS(NOBODY, "python", "python\0x.py\0")), PICK_NO);
 	a.names[1] = "^python x";
@@ -390,7 +387,7 @@ static void test_container_and_pod(void **state)
 	strcpy(q.cgroup.pod, UID);
 	assert_int_equal(pick__is(p, &q), PICK_IF_TORCH);
 	pick__free(p);
-	p = pick__new(&c); /* both have to hold */
+	p = pick__new(&c); /* both must match */
 	assert_int_equal(pick__is(p, &q), PICK_NO);
 	q.cgroup = other.cgroup = (struct cgroup){ .name = "trainer" };
 	assert_int_equal(pick__is(p, &q), PICK_YES);
@@ -412,9 +409,9 @@ static void test_follow(void **state)
 	assert_true(pick__only_pids(p) && pick__open_ended(p));
 	assert_int_equal(pick__is(p, &q), PICK_YES);
 	assert_int_equal(pick__remember(p, &q), 0);
-	assert_int_equal(pick__is(p, &next), PICK_NO); /* a worker of its, for one */
+	assert_int_equal(pick__is(p, &next), PICK_NO); /* for example a worker */
 	pick__ended(p, q.pid, UINT64_MAX / 4);
-	next.started = 1; /* one that was there before, and outlives it */
+	next.started = 1; /* older than the parent, and outlives it */
 	assert_int_equal(pick__is(p, &next), PICK_NO);
 	next.started = UINT64_MAX / 2;
 	next.uid++;
@@ -426,7 +423,7 @@ static void test_follow(void **state)
 	assert_int_equal(pick__is(p, &other), PICK_NO);
 	assert_int_equal(pick__is(p, &next), PICK_YES);
 	assert_int_equal(pick__remember(p, &next), 0);
-	assert_int_equal(pick__is(p, &other), PICK_NO); /* the place is taken */
+	assert_int_equal(pick__is(p, &other), PICK_NO); /* the limit is reached */
 	pick__ended(p, next.pid, UINT64_MAX / 4);
 	next.pid = NOBODY + 3;
 	assert_int_equal(pick__is(p, &next), PICK_YES);
@@ -451,7 +448,7 @@ static void test_process(void **state)
 	assert_string_equal(pick_process__title(&q, title, sizeof(title)),
 			    "python3 train.py \\x1b[31m");
 	pick_process__free(&q);
-	/* Where there is no room for folders the script's name stays. */
+	/* If there is no space for folders, the script's name stays. */
 	q = PROCESS(1, "python", "/usr/bin/python3\0-u\0/srv/jobs/llama/train.py\0--lr\0001\0");
 	assert_string_equal(pick_process__title(&q, title, sizeof(title)),
 			    "python3 -u train.py --lr 1");

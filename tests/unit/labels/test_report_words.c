@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Locations cut to a column, command lines out of facts. */
+/* Locations shortened to a column, and command lines from facts. */
 #include <locale.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@ static void test_cmdline(void **state)
 {
 	static const struct {
 		const char *fact;
-		int n; /* -1: refused */
+		int n; /* -1: rejected */
 	} cases[] = {
 		{ "[]", -1 },
 		{ "[\"a\"]", 1 },
@@ -92,8 +92,7 @@ static void test_location(void **state)
 	assert_string_equal(words__cut(strcpy(buf, "abcdef"), 2), "..");
 }
 
-/* What is not in the recording is said: by a bound, by losses that leave bytes exact, by what could
- * not be kept. */
+/* The recording's gaps are reported: by a limit, by losses with exact bytes, by full tables. */
 static void test_what_is_missing(void **state)
 {
 	static const struct {

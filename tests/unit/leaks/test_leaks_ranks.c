@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* leaks of several recordings: which of them a line grows in, and what the others say of it;
- * workers in the report of a job. */
+/* leaks of several recordings: the ranks where a line grows, and the other ranks' values;
+ * workers in a job's report. */
 #include <jansson.h>
 #include <locale.h>
 #include <setjmp.h>
@@ -39,8 +39,8 @@ static uint32_t line(struct tape *t, uint32_t number, const char *func)
 }
 
 /*
- * Line 5 grows by 1 MiB a step, in rank 2 by 2; line 7 in rank 1 alone, and in rank 2 for the first
- * 20 steps. A worker grows at line 9, on the CPU.
+ * Line 5 grows by 1 MiB/step, in rank 2 by 2 MiB/step; line 7 grows in rank 1, and in rank 2 for
+ * the first 20 steps. A worker grows at line 9, on the CPU.
  */
 static void write_rank(const char *path, int rank, pid_t pid, pid_t parent, int steps)
 {
@@ -131,7 +131,7 @@ static void test_text(void **state)
 	assert_true(terminal__harmless(o->out, strcspn(o->out, "\n")));
 }
 
-/* In a locale without them there are no middle dots. */
+/* ASCII locale: no middle dots. */
 static void test_plain_locale(void **state)
 {
 	(void)state;
@@ -170,8 +170,8 @@ static void test_when(void **state)
 	unsetenv("COLUMNS");
 	has(leaks("--steps", ranks[1], ranks[2], NULL),
 	    "\ntrain.py:7 (step\\x1b[2J), rank 1, live at the end of each step\n");
-	/* The list says what it leaves out. Its number 0 is the end of the step that was under way:
-	 * the last number is how many steps there were. */
+	/* The list says what it omits. Number 0 is the end of the step active at attach, so the
+	 * last number is the number of steps. */
 	o = leaks("--steps", longer, NULL);
 	has(o, "\ncuda:0 \xc2\xb7 99 steps\n");
 	has(o, "\ncuda:0, live at the end of each step: the last 64 of 100\n      36   37.00 MiB   "
@@ -229,7 +229,7 @@ static void test_json(void **state)
 	}
 }
 
-/* A worker is a part of the job, and of no comparison. */
+/* A worker belongs to the job but is not compared. */
 static void test_workers(void **state)
 {
 	struct output *o = report("--at", "end", ranks[0], worker, ranks[1], ranks[2], NULL);

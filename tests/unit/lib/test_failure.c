@@ -9,7 +9,7 @@
 
 #include "lib/failure.h"
 
-/* A target chooses the names of its files: what they say to a terminal must not get there. */
+/* File names come from the target: messages must not pass on their control characters. */
 static void test_names_do_not_act(void **state)
 {
 	struct failure f;

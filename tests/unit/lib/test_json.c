@@ -35,7 +35,7 @@ static void check(FILE *out, struct json *j, const char *want)
 	assert_int_equal(ferror(out), 0);
 	fclose(out);
 	assert_string_equal(text, want);
-	/* A reader that is not ours. */
+	/* Parsed by jansson, an independent reader. */
 	doc = json_loadb(text, text_len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
 	assert_non_null(doc);
 	json_decref(doc);
@@ -68,7 +68,7 @@ static void test_compact(void **state)
 
 	(void)state;
 	fill(j);
-	/* jansson has no numbers over 2^63: this one is compared as text only. */
+	/* jansson has no numbers above 2^63: this one is compared as text. */
 	json__free(j);
 	fclose(out);
 	assert_string_equal(
@@ -126,7 +126,7 @@ static void test_strings(void **state)
 	check_string("\xc2\x9b"
 		     "2J\xe2\x80\xae",
 		     "\"\\u009b2J\\u202e\"\n");
-	for (int i = 1; i < 256; i++) { /* any byte gives JSON that reads back */
+	for (int i = 1; i < 256; i++) { /* any byte must give JSON that parses to it */
 		FILE *out = begin();
 		struct json *j = json__new(out, false);
 		json_t *doc;
@@ -167,7 +167,7 @@ static void test_doubles(void **state)
 	check_double(3, -5, "3\n");
 	check_double(NAN, 2, "null\n");
 	check_double(-INFINITY, 2, "null\n");
-	/* The longest there is. */
+	/* The longest text. */
 	out = begin();
 	j = json__new(out, false);
 	json__double(j, NULL, -1.7976931348623157e308, 99);
@@ -175,7 +175,7 @@ static void test_doubles(void **state)
 	fclose(out);
 	assert_int_equal(text_len, 1 + 309 + 1 + 17 + 1);
 	free(text);
-	/* A decimal comma stays out of JSON. */
+	/* A locale's decimal comma must not appear in JSON. */
 	if (setlocale(LC_NUMERIC, "de_DE.UTF-8")) {
 		check_double(1.5, 2, "1.50\n");
 		setlocale(LC_NUMERIC, "C");

@@ -18,14 +18,14 @@ static void test_any_key(void **state)
 	(void)state;
 	for (size_t i = 0; i < 5; i++) {
 		assert_false(map64__get(m, keys[i], &v));
-		assert_true(v == 77); /* untouched */
+		assert_true(v == 77); /* unchanged */
 		assert_false(map64__del(m, keys[i], &v));
 		assert_true(v == 77);
 		assert_int_equal(map64__set(m, keys[i], keys[i] ^ 5), 0);
 		assert_int_equal(map64__count(m), i + 1);
 	}
 	for (size_t i = 0; i < 5; i++) {
-		assert_int_equal(map64__set(m, keys[i], i), 0); /* again: replaces */
+		assert_int_equal(map64__set(m, keys[i], i), 0); /* replaces the value */
 		assert_true(map64__get(m, keys[i], &v));
 		assert_true(v == i);
 	}
@@ -44,7 +44,7 @@ static void test_any_key(void **state)
 
 #define KEYS 3000
 
-/* Against a plain array, with keys as addresses come: deletion must never lose a neighbour. */
+/* Compared with a plain array, with keys like real addresses: deletion must keep all other keys. */
 static void test_against_array(void **state)
 {
 	static uint64_t values[KEYS];
@@ -62,7 +62,7 @@ static void test_against_array(void **state)
 		rng ^= rng >> 7;
 		rng ^= rng << 17;
 		i = rng % KEYS;
-		key = i % 3 ? i * 512 + 0x7f0000000000 : i; /* 0 among them */
+		key = i % 3 ? i * 512 + 0x7f0000000000 : i; /* also the key 0 */
 		if (rng >> 40 & 1) {
 			count += !there[i];
 			there[i] = true;

@@ -51,8 +51,8 @@ static void test_best(void **state)
 	assert_string_equal(best("dif"), "diff");
 	assert_string_equal(best("rn"), "run");
 	assert_string_equal(best("chekc"), "check");
-	/* Nothing that it could be: a letter or two say nothing, nor does a word of another kind. */
-	assert_string_equal(best("repo"), "report"); /* not typed to its end */
+	/* No suggestion for words of one or two letters or for unrelated words. */
+	assert_string_equal(best("repo"), "report"); /* a prefix */
 	assert_null(best("re"));
 	assert_null(best("x"));
 	assert_null(best(""));

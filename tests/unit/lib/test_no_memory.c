@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What lib/ does when memory runs out: each allocation fails once. */
+/* lib/ without memory: each allocation fails once. */
 #include "unit/no_memory.h"
 
 #include <stdio.h>
@@ -27,7 +27,7 @@ static int fill_map(void *ctx)
 		err = map64__set(m, n * 4096, n);
 		n += !err;
 	}
-	/* What was put in before the failure is all there. */
+	/* Entries added before the failure are kept. */
 	if (m)
 		assert_int_equal(map64__count(m), n);
 	for (uint64_t key, i = 0; m && i < n; i++) {
@@ -202,7 +202,7 @@ static void test_pb(void **state)
 	assert_true(no_memory__try(make_pb, NULL) > 2);
 }
 
-/* Nothing is left behind in the folder, either. */
+/* No file is left in the folder. */
 static int write_outfile(void *ctx)
 {
 	struct outfile *o;

@@ -139,7 +139,7 @@ static void test_force_replaces(void **state)
 	assert_contents(path, "new");
 
 	o = create(OUTFILE_DIRECT, true);
-	assert_contents(path, "new"); /* nothing has come of it yet */
+	assert_contents(path, "new"); /* not visible before the commit */
 	outfile__discard(o);
 	assert_contents(path, "new");
 	assert_int_equal(entries(), 1);
@@ -241,7 +241,7 @@ static void test_full_disk_is_told(void **state)
 	assert_int_equal(outfile__create("/dev/full", OUTFILE_RENAME, false, &o), 0);
 	fputs("x", outfile__stream(o));
 	assert_int_equal(outfile__commit(o), -ENOSPC);
-	/* Also when the write failed long before the end. */
+	/* Also if an early write failed. */
 	assert_int_equal(outfile__create("/dev/full", OUTFILE_RENAME, true, &o), 0);
 	for (int i = 0; i < 100000; i++)
 		fputs("more than fits in any buffer\n", outfile__stream(o));

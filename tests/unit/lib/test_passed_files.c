@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Files that are handed over by name, and the recordings that are read through them. */
+/* Files handed over by name, and recordings read through them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-/* after the headers that it needs */
+/* cmocka needs the headers above */
 #include <cmocka.h>
 
 #include "lib/passed_files.h"
@@ -71,7 +71,7 @@ static void test_opens(void **state)
 	equals(passed_files__open("aa.mtr"), "second");
 	assert_int_equal(passed_files__stat("aa.mtr", &st), 0);
 	assert_int_equal(st.st_size, 6);
-	/* Others are opened, as ever. */
+	/* Other names are opened as usual. */
 	assert_int_equal(passed_files__open("aaa.mtr"), -1);
 	assert_int_equal(errno, ENOENT);
 	assert_int_equal(passed_files__open("./a.mtr"), -1);
@@ -82,7 +82,8 @@ static void test_opens(void **state)
 	assert_true(S_ISCHR(st.st_mode));
 }
 
-/* Whatever is in the variable: nothing but what it names well, and none of the standard files. */
+/* The variable may have any content: only well-formed entries count, and never the standard
+ * files. */
 static void test_nonsense(void **state)
 {
 	static const char *const values[] = { "",	 ",",	     ",,,",
@@ -98,7 +99,7 @@ static void test_nonsense(void **state)
 		assert_int_equal(passed_files__open("a.mtr"), -1);
 		assert_int_equal(errno, ENOENT);
 	}
-	/* One that is not open. */
+	/* A descriptor that is not open. */
 	setenv(HANDED, "60000:a.mtr", 1);
 	assert_int_equal(passed_files__open("a.mtr"), -1);
 	unsetenv(HANDED);

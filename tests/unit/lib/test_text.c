@@ -15,7 +15,7 @@
 
 static void check_clean(const char *src, size_t len, size_t size, const char *want)
 {
-	char *buf = malloc(size); /* exactly: a sanitizer sees one byte too many */
+	char *buf = malloc(size); /* exact size, so that sanitizers find writes beyond it */
 
 	assert_ptr_equal(text__clean(buf, size, src, len), buf);
 	assert_string_equal(buf, want);
@@ -49,7 +49,7 @@ static void test_clean(void **state)
 	CLEAN("\xed\xa0\x80", "\\xed\\xa0\\x80"); /* surrogate */
 	CLEAN("\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80");
 	CLEAN("cut\xe6\xbc", "cut\\xe6\\xbc");
-	/* Cut at whole characters and whole escapes. */
+	/* Shortened at whole characters and whole escapes. */
 	check_clean("abcdef", 6, 4, "abc");
 	check_clean("ab\xe6\xbc\xa2", 5, 5, "ab");
 	check_clean("ab\xe6\xbc\xa2", 5, 6, "ab\xe6\xbc\xa2");
@@ -212,7 +212,7 @@ static void test_parse_size(void **state)
 	check_size("-1", -EINVAL, 0);
 	check_size(" 1", -EINVAL, 0);
 	check_size("1 K", -EINVAL, 0);
-	check_size("1KB", -EINVAL, 0); /* 1000 or 1024? */
+	check_size("1KB", -EINVAL, 0); /* ambiguous: 1000 or 1024 */
 	check_size("1.5.5", -EINVAL, 0);
 	check_size("0x10", -EINVAL, 0);
 	check_size("1e3", -EINVAL, 0);
@@ -241,7 +241,7 @@ static void test_parse_time(void **state)
 	check_parse_time("", -EINVAL, 0);
 }
 
-/* What log__print() puts on standard error. */
+/* The text that log__print() writes to standard error. */
 static void test_log(void **state)
 {
 	char got[512] = "";
@@ -260,7 +260,7 @@ static void test_log(void **state)
 	log_info("unseen");
 	log__set_level(LOG_DEBUG);
 	log_debug("detail\n\n");
-	/* names, and the verifier's lines */
+	/* names from targets, and the verifier's log */
 	log_debug("%s", "a\x1b[31m\xc2\x9b\r\n\tb \xe2\x80\xae\xff \xc3\xa9");
 	log__set_level(LOG_INFO);
 	dup2(saved, STDERR_FILENO);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The live view but for its drawing: the graph's memory, rows that are compared, keys, details,
- * lines of JSON. */
+/* The live view without its drawing: the graph's memory, compared rows, keys, details, lines
+ * of JSON. */
 #include "unit/model_world.h"
 
 #include <jansson.h>
@@ -69,22 +69,22 @@ static void test_graph(void **state)
 	graph__read(g, 5 * S, 0, c, 60);
 	assert_int_equal(most_of(c, 60), 0);
 	graph__add(g, S, 100, 1000);
-	graph__add(g, S + S / 10, 700, 1000); /* a moment's peak within a step */
+	graph__add(g, S + S / 10, 700, 1000); /* a short peak within a step */
 	graph__add(g, S + S / 5, 50, 1000);
 	graph__extend(g, 10 * S);
 	width = graph__read(g, 10 * S, 15 * S, c, 60);
 	assert_int_equal(width, GRAPH_STEP);
 	assert_int_equal(most_of(c, 60), 700);
 	assert_true(c[59].known && c[59].most == 50 && c[59].least == 50 && c[59].reserved == 1000);
-	assert_false(c[0].known); /* before the first */
-	/* The column that it was in has the least and the most. */
+	assert_false(c[0].known); /* before the first value */
+	/* The column with the event has both the minimum and the maximum. */
 	for (size_t i = 0; i < 60; i++)
 		if (c[i].known && c[i].most == 700)
 			assert_int_equal(c[i].least, 50);
 	graph__free(g);
 }
 
-/* However old it is, and however long nothing has happened: a peak stays, and time has no holes. */
+/* After days or long idle times a peak stays, and the graph has no gaps. */
 static void test_graph_of_days(void **state)
 {
 	struct graph *g = graph__new();
@@ -101,9 +101,9 @@ static void test_graph_of_days(void **state)
 	for (size_t i = 0; i < 100; i++)
 		known += c[i].known;
 	assert_true(known >= 80);
-	for (size_t i = 100 - known + 2; i < 100; i++) /* it went on as it was */
+	for (size_t i = 100 - known + 2; i < 100; i++) /* the value stayed as it was */
 		assert_true(c[i].known && c[i].least == c[i].most);
-	/* The last minutes, in full. */
+	/* The last minutes have full resolution. */
 	graph__add(g, 30 * 24 * hour + S, 77, 50);
 	graph__read(g, 30 * 24 * hour + S, 25 * S, c, 100);
 	assert_true(c[99].known && c[99].most == 77);
@@ -112,7 +112,7 @@ static void test_graph_of_days(void **state)
 	graph__free(g);
 }
 
-/* Columns begin at whole numbers of their width: what is past does not change when time passes. */
+/* Columns start at multiples of their width, so past columns do not change. */
 static void test_graph_stands_still(void **state)
 {
 	struct graph *g = graph__new();
@@ -138,7 +138,7 @@ static void test_graph_time_goes_back(void **state)
 
 	(void)state;
 	graph__add(g, 9 * S, 10, 0);
-	/* threads' events are a little out of order; never that much */
+	/* threads' events are slightly out of order; a large step back is ignored */
 	graph__add(g, 2 * S, 20, 0);
 	graph__add(g, UINT64_MAX / 2, 30, 0);
 	graph__read(g, UINT64_MAX / 2, 0, c, 10);
@@ -239,7 +239,7 @@ static void test_growth_between_steps(void **state)
 	r = find(&l.s, "forward", NULL);
 	assert_true(r && !r->growth_known && !r->rates_known && r->row.bytes == 4 * MIB);
 	for (unsigned step = 0; step < 4; step++) {
-		come(&l, 0x100000, 100 * MIB, l.b);	  /* comes and goes within the step */
+		come(&l, 0x100000, 100 * MIB, l.b);	  /* allocated and freed within the step */
 		come(&l, 0x2000 + step * 0x10, MIB, l.a); /* stays */
 		refresh(&l, 1);				  /* in the middle of the step */
 		go(&l, 0x100000, 100 * MIB);
@@ -249,11 +249,11 @@ static void test_growth_between_steps(void **state)
 	r = find(&l.s, "forward", NULL);
 	assert_true(r && r->growth_known && r->growth == 3 * (int64_t)MIB &&
 		    r->row.bytes == 8 * MIB);
-	/* What does not live has a row for what comes there, and has not grown. */
+	/* A row without live blocks shows its allocations and has not grown. */
 	r = find(&l.s, "head", NULL);
 	assert_true(r && r->row.bytes == 0 && r->growth_known && r->growth == 0);
 	assert_int_equal(r->at_peak, 100 * MIB);
-	/* Another view knows as much. */
+	/* Other views have the same data. */
 	live_state__choose_view(&l.s, VIEW_MODULES);
 	refresh(&l, 1);
 	give(&l, (struct event){ .kind = EVENT_STEP });
@@ -282,7 +282,7 @@ static void test_rates(void **state)
 	refresh(&l, 3);
 	r = find(&l.s, "head", NULL);
 	assert_true(r && r->rates_known && r->row.bytes == 0);
-	/* 30 in 3 s, and the 60 ms that the events took */
+	/* 30 allocations in 3 s, plus the events' own 60 ms */
 	assert_true(r->allocs > 9.7 && r->allocs < 10 && r->churn > 9.7 * 2 * MIB &&
 		    r->churn < 20.0 * MIB);
 	r = find(&l.s, "forward", NULL);
@@ -305,7 +305,7 @@ static int64_t growth_of(struct live_world *l, const char *mod)
 	return r->growth;
 }
 
-/* Objects are read some time after attach: what they say was there before is no growth. */
+/* A census some time after attach: blocks that it finds from before attach are no growth. */
 static void test_late_census_is_no_growth(void **state)
 {
 	struct live_world l = live__new();
@@ -326,13 +326,12 @@ static void test_late_census_is_no_growth(void **state)
 	live_state__choose_view(&l.s, VIEW_MODULES);
 	step(&l);
 	assert_int_equal(growth_of(&l, "head"), 0);
-	assert_int_equal(growth_of(&l, ""), 0); /* the 40 MiB that nothing names */
+	assert_int_equal(growth_of(&l, ""), 0); /* the 40 MiB without names */
 	assert_int_equal(growth_of(&l, "blocks.0.attn"), MIB);
 	live__free(&l);
 }
 
-/* A later reading of objects moves a block from one row to another: neither has grown or shrunk by
- * it. */
+/* A later census moves a block to another row: neither row has grown or shrunk. */
 static void test_block_named_later_is_no_growth(void **state)
 {
 	static const enum live_view views[] = { VIEW_MODULES, VIEW_TREE, VIEW_CATEGORIES };
@@ -340,8 +339,8 @@ static void test_block_named_later_is_no_growth(void **state)
 
 	(void)state;
 	live_state__choose_view(&l.s, VIEW_MODULES);
-	come(&l, 0x1000, 50 * MIB, l.a);      /* named, and lives on */
-	come(&l, 0x100000000, 20 * MIB, l.a); /* named, and goes */
+	come(&l, 0x1000, 50 * MIB, l.a);      /* named, stays live */
+	come(&l, 0x100000000, 20 * MIB, l.a); /* named, freed later */
 	step(&l);
 	come(&l, 0x200000000, MIB, l.a); /* grows */
 	step(&l);
@@ -374,7 +373,7 @@ static void test_block_named_later_is_no_growth(void **state)
 	live__free(&l);
 }
 
-/* A filter chooses rows; what they grew by, and since when, stays known. */
+/* A filter selects rows; their growth and its start stay known. */
 static void test_filter_keeps_growth(void **state)
 {
 	struct live_world l = live__new();
@@ -420,8 +419,8 @@ static void check_detail(struct live_world *l, size_t row, bool before, const ch
 	live_keys__press(&l->s, KEY_LIVE_ESCAPE, 10);
 }
 
-/* Of memory from before attach the category is not known, either: it is another row than what came
- * since and has none yet. */
+/* Memory from before attach without a category has its own row, apart from new blocks without
+ * one. */
 static void test_before_attach_is_a_category_of_its_own(void **state)
 {
 	struct live_world l = live__new();
@@ -442,8 +441,7 @@ static void test_before_attach_is_a_category_of_its_own(void **state)
 	assert_string_equal(r->all[1].row.category, "unknown");
 	assert_int_equal(r->all[1].row.bytes, 4 * MIB);
 	assert_true(r->all[1].growth_known && r->all[1].growth == 3 * (int64_t)MIB);
-	/* So are the details of the two, and those of memory from before attach whose category
-	 * objects tell. */
+	/* Details differ likewise, also from memory of before attach whose category is known. */
 	give(&l, (struct event){ .kind = EVENT_TENSOR,
 				 .addr = 0x900000000,
 				 .size = 2 * MIB,
@@ -455,15 +453,14 @@ static void test_before_attach_is_a_category_of_its_own(void **state)
 				 .size = 5 * MIB,
 				 .flags = CENSUS_FIRST,
 				 .module = module(&l.w, "head", "Linear", "Net") });
-	/* 5 MiB of the 10 MiB are blocks that are known */
+	/* 5 of the 10 MiB are known blocks */
 	check_detail(&l, 0, true, NULL, 5 * MIB);
 	check_detail(&l, 1, false, "unknown", 4 * MIB);
 	check_detail(&l, 2, false, "parameter", 2 * MIB);
 	live__free(&l);
 }
 
-/* Calls of a model that is not trained are no steps of an optimizer: growth is from one refresh to
- * another. */
+/* Calls of a model in inference are no optimizer steps: growth is counted per refresh. */
 static void test_growth_without_an_optimizer(void **state)
 {
 	struct live_world l = live__new();
@@ -502,7 +499,7 @@ static void test_keys(void **state)
 	assert_string_equal(live_state__row(&l.s)->row.func, "forward");
 	live_keys__press(&l.s, KEY_LIVE_DOWN, 10);
 	assert_string_equal(live_state__row(&l.s)->row.func, "head");
-	/* The row that was chosen stays so where it goes to. */
+	/* The selection follows its row. */
 	come(&l, 0x800000000, 20 * MIB, l.b);
 	refresh(&l, 1);
 	assert_int_equal(l.s.selected, 0);
@@ -512,7 +509,7 @@ static void test_keys(void **state)
 	press(&l, "3");
 	assert_int_equal(l.s.view, VIEW_CATEGORIES);
 	press(&l, "1l");
-	/* A filter; one that is none is said to be so, and is still being typed. */
+	/* An invalid filter is reported and stays in the prompt. */
 	press(&l, "/func:head\n");
 	assert_int_equal(l.s.typing, TYPING_NOTHING);
 	assert_string_equal(live_state__row(&l.s)->row.func, "head");
@@ -534,7 +531,7 @@ static void test_keys(void **state)
 	press(&l, "m");
 	assert_string_equal(l.s.typed, "mark 1");
 	assert_int_equal(live_keys__press(&l.s, KEY_LIVE_ENTER, 10), ACT_MARK);
-	/* Whatever is pressed, nothing breaks. */
+	/* Random keys must not break anything. */
 	for (unsigned i = 0; i < 20000; i++) {
 		if (live_keys__press(&l.s,
 				     i % 3 ? (int)(i * 2654435761u >> 8) % 300
@@ -547,8 +544,7 @@ static void test_keys(void **state)
 	live__free(&l);
 }
 
-/* The graph zooms to spans within the time there is: neither key changes nothing, or leads to a
- * longer span than all. */
+/* The graph's zoom stays within the available time: keys at the limits have no effect. */
 static void test_zoom(void **state)
 {
 	struct live_world l = live__new();
@@ -576,8 +572,7 @@ static void test_zoom(void **state)
 	live__free(&l);
 }
 
-/* What is typed at once takes the place of the name that is offered; after Backspace the offered
- * name is edited. */
+/* Typing replaces the suggested name; after Backspace the suggestion can be edited. */
 static void test_mark_prompt(void **state)
 {
 	struct live_world l = live__new();
@@ -591,7 +586,7 @@ static void test_mark_prompt(void **state)
 	press(&l, "7");
 	assert_string_equal(l.s.typed, "mark 7");
 	live_keys__press(&l.s, KEY_LIVE_ESCAPE, 10);
-	/* A filter is edited, not replaced. */
+	/* The prompt starts with the current filter. */
 	press(&l, "/head\n/x");
 	assert_string_equal(l.s.typed, "headx");
 	live__free(&l);
@@ -620,8 +615,8 @@ static void test_tree(void **state)
 	live_state__choose_view(&l.s, VIEW_TREE);
 	refresh(&l, 1);
 	r = live_state__table(&l.s);
-	/* <Net>, and in it by size: blocks (6), head (5), blocks-x (4); blocks is open too, and
-	 * what is in it by size. */
+	/* <Net> contains by size: blocks (6), head (5), blocks-x (4); blocks is open, sorted
+	 * by size. */
 	assert_int_equal(r->all[0].depth, 0);
 	assert_int_equal(r->all[0].row.bytes, 15 * MIB);
 	assert_string_equal(r->all[1].row.module, "blocks");
@@ -633,7 +628,7 @@ static void test_tree(void **state)
 	assert_string_equal(r->all[5].row.module, "blocks-x");
 	assert_int_equal(r->shown, 6);
 	assert_true(r->n > r->shown);
-	/* Unfolded it shows what is in it, and stays so. */
+	/* An unfolded row stays unfolded. */
 	live_keys__press(&l.s, KEY_LIVE_DOWN, 10);
 	live_keys__press(&l.s, KEY_LIVE_DOWN, 10);
 	live_keys__press(&l.s, KEY_LIVE_RIGHT, 10);
@@ -642,7 +637,7 @@ static void test_tree(void **state)
 	assert_string_equal(r->all[3].row.module, "blocks.0.mlp");
 	assert_string_equal(r->all[3].under, "blocks.0");
 	assert_string_equal(r->all[4].row.module, "blocks.0.attn");
-	/* Left from within goes to what it is in, and from there folds. */
+	/* Left selects the parent row, and there folds it. */
 	live_keys__press(&l.s, KEY_LIVE_DOWN, 10);
 	live_keys__press(&l.s, KEY_LIVE_LEFT, 10);
 	assert_int_equal(l.s.selected, 2);
@@ -665,7 +660,7 @@ static void test_detail(void **state)
 	come(&l, 0x100000, 16 * MIB, l.a);
 	come(&l, 0x200000, 64 * MIB, l.b);
 	refresh(&l, 1);
-	live_keys__press(&l.s, KEY_LIVE_DOWN, 10); /* b is larger: a is the second */
+	live_keys__press(&l.s, KEY_LIVE_DOWN, 10); /* b is larger, so a is second */
 	assert_string_equal(live_state__row(&l.s)->row.func, "forward");
 	press(&l, "\n");
 	assert_true(l.s.detail);
@@ -676,7 +671,7 @@ static void test_detail(void **state)
 	assert_true(x->sizes[1].size == MIB && x->sizes[1].count == 5);
 	assert_int_equal(x->bytes, 21 * MIB);
 	assert_true(x->ages[AGE_TEN].count == 1 && x->ages[AGE_TEN_MINUTES].count == 5);
-	/* The same blocks by module, by category and by module with all inside. */
+	/* The same blocks by module, by category, and by module with submodules. */
 	press(&l, "2");
 	live_keys__press(&l.s, KEY_LIVE_DOWN, 10);
 	press(&l, "\n");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What is logged and how: levels of parts, the environment's text, lines as JSON, the file.
- * tests/e2e/test_log.py has the commands. */
+/* Logging: levels of parts, the environment variable's syntax, JSON lines, the log file.
+ * tests/e2e/test_log.py covers the commands. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -38,7 +38,7 @@ static void test_parts(void **state)
 			    "a_folder_whose_name_is_");
 }
 
-/* Levels that people have in their scripts mean the same messages as before. */
+/* Level names of older versions select the same messages. */
 static void test_old_parts(void **state)
 {
 	struct log_config c = LOG_CONFIG_INIT;
@@ -76,11 +76,11 @@ static void test_text(void **state)
 	assert_true(log_config__text(&c, 7, text, sizeof(text)));
 	assert_string_equal(text, "format=json,warn,capture=debug,live=error,fd=7");
 	assert_false(log_config__text(&c, 7, text, 20));
-	/* A part that is named again has its last level. */
+	/* If a part is named twice, the last level counts. */
 	assert_int_equal(log_config__parse(&c, "capture=info", true, why, sizeof(why)), 0);
 	assert_int_equal(c.n_parts, 2);
 	assert_int_equal(c.parts[0].level, LOG_INFO);
-	/* What is wrong changes nothing. */
+	/* An invalid text changes nothing. */
 	assert_int_equal(log_config__parse(&c, "error,file=/x,capture=loud", false, why,
 					   sizeof(why)),
 			 -EINVAL);
@@ -88,7 +88,7 @@ static void test_text(void **state)
 	assert_int_equal(c.level, LOG_WARN);
 	assert_string_equal(c.file, "/tmp/a b.log");
 	log_config__free(&c);
-	/* it was cut */
+	/* the text was cut */
 	assert_int_equal(log_config__parse(&c, text, false, why, sizeof(why)), -EINVAL);
 	assert_null(c.file);
 }
@@ -112,7 +112,7 @@ static void test_wrong_text(void **state)
 	check_wrong("INFO", false, "'INFO' is none of error, warn, info, debug");
 	check_wrong("", true, "'' is none of error, warn, info, debug");
 	check_wrong("info,", true, "'' is none of error, warn, info, debug");
-	/* that is an option of its own */
+	/* the file has its own option */
 	check_wrong("file=/x", true, "'file=/x' has none of error, warn, info, debug");
 	check_wrong("file=", false, "'file=' names no file");
 	check_wrong("format=xml", false, "'format=xml' is neither text nor json");
@@ -164,7 +164,7 @@ static void test_json_line(void **state)
 		"\"none\":null}\n");
 	assert_int_equal(len, strlen(line));
 	free(line);
-	/* As text no line of it begins as a message does. */
+	/* As text, no continuation line looks like the start of a message. */
 	line = log_line__write(&l, false, &len);
 	assert_string_equal(line, "2026-01-02T00:04:05.678901Z warn  record[5] capture: first\n    "
 				  "second \"\\x1b\"\n");
@@ -204,11 +204,11 @@ static void test_file(void **state)
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_mode & 07777, 0600);
 	append("one\n", NULL);
-	assert_int_equal(log_file__open(path), 0); /* once more: appended to */
+	assert_int_equal(log_file__open(path), 0); /* opening again appends */
 	append("two\n", NULL);
 	assert_string_equal(read_all(), "one\ntwo\n");
 	log_file__close();
-	/* Not through a link, nor one with another name, nor what is no file. */
+	/* Links, hard links and special files are refused. */
 	snprintf(other, sizeof(other), "%s.link", path);
 	assert_int_equal(symlink(path, other), 0);
 	assert_int_equal(log_file__open(other), -ELOOP);
@@ -228,8 +228,8 @@ static void test_file(void **state)
 	unlink(path);
 }
 
-/* Neither a limit nor a full disk ends anything; what is missing is counted, and said once it can
- * be. */
+/* Neither a size limit nor a full disk ends the program. Lost lines are counted and reported when
+ * possible. */
 static void test_file_full(void **state)
 {
 	struct rlimit before, small = { 8, 0 };
@@ -241,7 +241,7 @@ static void test_file_full(void **state)
 	setrlimit(RLIMIT_FSIZE, &small);
 	append("12345\n", NULL);
 	append("12345\n", outfile__why(-EFBIG));
-	append("12345\n", NULL); /* has been said */
+	append("12345\n", NULL); /* the count was reported */
 	assert_int_equal(log_file__missed(), 0);
 	setrlimit(RLIMIT_FSIZE, &before);
 	append("end\n", NULL);
@@ -255,8 +255,8 @@ static void test_file_full(void **state)
 	log_file__close();
 }
 
-/* What one without a file says arrives with the one that has it, and says nothing about who it is
- * but what is known. */
+/* Messages of a process without a log file reach the process with the file, marked with what that
+ * process knows of the sender. */
 static void test_relayed(void **state)
 {
 	json_t *said;
@@ -298,8 +298,7 @@ static size_t count_of(const char *text, const char *what)
 	return n;
 }
 
-/* A process that says things without end does not fill the disk, and others' words are not lost
- * over it. */
+/* A process that logs endlessly neither fills the disk nor displaces others' messages. */
 static void test_relayed_without_end(void **state)
 {
 	json_t *said = json_pack("{s:s,s:s,s:s}", "level", "warn", "part", "serve", "message",
@@ -319,7 +318,7 @@ static void test_relayed_without_end(void **state)
 	text = read_all();
 	from_web = count_of(text, "again") - 1;
 	assert_true(from_web >= 150 && from_web <= 200 * (size_t)(now.tv_sec - begin.tv_sec + 1));
-	/* The next that is written says how many were not. */
+	/* The next line written says how many were dropped. */
 	do
 		clock_gettime(CLOCK_REALTIME, &begin);
 	while (begin.tv_sec == now.tv_sec);
@@ -340,7 +339,7 @@ static void test_relayed_without_end(void **state)
 	unlink(path);
 }
 
-/* Without a file, over a socket; what it is that cannot be sent is not waited for. */
+/* Messages go over a socket; a message that cannot be sent at once is dropped. */
 static void test_relay(void **state)
 {
 	char got[4096];

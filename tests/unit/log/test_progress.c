@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a terminal gets of something that takes its time; bars. */
+/* Terminal output of long operations; progress bars. */
 #include <locale.h>
 #include <pty.h>
 #include <setjmp.h>
@@ -21,10 +21,10 @@
 struct work {
 	const char *what;
 	uint64_t total;
-	unsigned ms; /* how long it takes */
+	unsigned ms; /* duration */
 	bool message;
-	bool second;  /* another begins within it */
-	bool at_once; /* not only after a second */
+	bool second;  /* a second operation starts meanwhile */
+	bool at_once; /* true: show at once; false: after a second */
 };
 
 static void do_work(const struct work *w)
@@ -48,7 +48,7 @@ static void do_work(const struct work *w)
 	progress__end(&p);
 }
 
-/* What came out at the other end of a terminal so many columns wide. */
+/* Output at the other end of a terminal with this many columns. */
 static char *on_terminal(const struct work *w, unsigned short columns, const char *term,
 			 const char *locale)
 {
@@ -73,7 +73,7 @@ static char *on_terminal(const struct work *w, unsigned short columns, const cha
 	return buf;
 }
 
-/* What is left to be read once all is written: each line as far as it was not erased. */
+/* Text that remains on the terminal after erased lines. */
 static char *left(char *s)
 {
 	static char out[65536];
@@ -140,7 +140,7 @@ static void test_count(void **state)
 
 	(void)state;
 	assert_non_null(strstr(s, "reading stdin  "));
-	/* 50 events a millisecond, a second and more after the start */
+	/* 50 events per ms, shown after more than a second */
 	assert_non_null(strstr(s, ",000 events  1."));
 	assert_null(strchr(s, '%'));
 	assert_string_equal(left(s), "");
@@ -164,7 +164,7 @@ static void test_narrow(void **state)
 		s = on_terminal(&w, columns, "xterm", "C");
 		assert_non_null(strstr(s, " %"));
 		for (; *s; s++)
-			/* no blocks but where the locale has them */
+			/* block characters only if the locale has them */
 			assert_true(strncmp(s, "\xe2\x96", 2) != 0);
 	}
 }

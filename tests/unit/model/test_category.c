@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What blocks are for: told by the program's objects, or by their lives; against a naive model that
- * remembers all. */
+/* Categories of blocks, from the census or from lifetimes; compared with a naive model that keeps
+ * everything. */
 #include "unit/model_world.h"
 
 enum { FORWARD, BACKWARD, OPTIMIZER, OTHER, DATA, KINDS };
@@ -72,8 +72,8 @@ static uint64_t bytes_of(struct world *w, const char *dev, enum row_when when, e
 #define AT(c) bytes_of(&w, "cuda:0", ROWS_AT_MARK, CATEGORY_##c)
 #define NOW(c) bytes_of(&w, "cuda:0", ROWS_NOW, CATEGORY_##c)
 
-/* Two steps of a training job from its start; the peak is in the first, and what it held shows
- * later. */
+/* Two steps of training from the start. The peak is in the first; later events show what its blocks
+ * were. */
 static void test_training(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -87,10 +87,10 @@ static void test_training(void **state)
 	alloc(&w, CUDA(0), 0x3000, 100, s[FORWARD]);
 	alloc(&w, CUDA(0), 0x3100, 7, s[FORWARD]);
 	dealloc(&w, CUDA(0), 0x3100, 7);
-	alloc(&w, CUDA(0), 0x3200, 5000, s[FORWARD]); /* a library's workspace: stays for ever */
+	alloc(&w, CUDA(0), 0x3200, 5000, s[FORWARD]); /* a library's workspace, never freed */
 	alloc(&w, CUDA(0), 0x3300, 3, s[OTHER]);      /* the loss */
 	alloc(&w, CUDA(0), 0x4000, 90, s[BACKWARD]);  /* a gradient */
-	alloc(&w, CUDA(0), 0x4100, 50, s[BACKWARD]);  /* on the way: the peak */
+	alloc(&w, CUDA(0), 0x4100, 50, s[BACKWARD]);  /* a temporary at the peak */
 	assert_int_equal(AT(UNKNOWN), 1000 + 10 + 90 + 50 + 3);
 	assert_int_equal(AT(ACTIVATION), 5100);
 	dealloc(&w, CUDA(0), 0x3000, 100);
@@ -103,9 +103,9 @@ static void test_training(void **state)
 	assert_int_equal(AT(GRADIENT), 90);
 	dealloc(&w, CUDA(0), 0x4000, 90);
 	dealloc(&w, CUDA(0), 0x2000, 10);
-	assert_int_equal(AT(INPUT), 0); /* a forward began in its life, as in that of the model */
+	assert_int_equal(AT(INPUT), 0); /* a forward began in its life */
 	alloc(&w, CUDA(0), 0x2100, 10, s[OTHER]);
-	assert_int_equal(AT(INPUT), 10); /* made like this one */
+	assert_int_equal(AT(INPUT), 10); /* allocated like the first batch */
 	alloc(&w, CUDA(0), 0x3000, 100, s[FORWARD]);
 	assert_int_equal(NOW(INPUT), 10);
 	tensor(&w, CUDA(0), 0x1000, 1000, CATEGORY_PARAMETER, "lin.weight", lin, 0);
@@ -125,7 +125,7 @@ static void test_training(void **state)
 	world__free(&w);
 }
 
-/* No backward, no optimizer: calls of the model are the steps. */
+/* Without backward and optimizer, the model's calls are the steps. */
 static void test_inference(void **state)
 {
 	struct world w = world__new(AT_END, 0);
@@ -148,8 +148,8 @@ static void test_inference(void **state)
 		dealloc(&w, CUDA(0), 0x4000, 40);
 		dealloc(&w, CUDA(0), 0x5000, 50);
 	}
-	/* The first batch was gone when the second one showed what it was; the model's end is like
-	 * its. */
+	/* The first batch was freed before the second showed its category; the model's blocks end
+	 * likewise. */
 	dealloc(&w, CUDA(0), 0x1000, 1000);
 	model__finish(w.m, w.time);
 	assert_int_equal(AT(INPUT), 20);
@@ -157,8 +157,8 @@ static void test_inference(void **state)
 	world__free(&w);
 }
 
-/* What the census names from before: rows of their own, with the rest in one, and all of it adds
- * up. */
+/* Blocks from before attach: named ones have their own rows, others share one, and the rows
+ * add up. */
 static void test_before_attach(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -174,9 +174,9 @@ static void test_before_attach(void **state)
 					 .device = CUDA(0),
 					 .addr = 0x1000 + i * 0x1000,
 					 .size = 512 });
-	/* 300 in blocks that nobody knows, 1000 in one that a tensor shows */
+	/* 300 bytes in unknown blocks, 1000 in a block that a tensor names */
 	w.allocated[0] = 4 * 512 + 300 + 1000;
-	alloc(&w, CUDA(0), 0x9000, 64, a); /* the peak is here: before the names */
+	alloc(&w, CUDA(0), 0x9000, 64, a); /* the peak, before the names are known */
 	dealloc(&w, CUDA(0), 0x9000, 64);
 	tensor(&w, CUDA(0), 0x1000, 400, CATEGORY_PARAMETER, "lin.weight", lin, CENSUS_FIRST);
 	tensor(&w, CUDA(0), 0x2000, 400, CATEGORY_PARAMETER, "fc.weight", fc, CENSUS_FIRST);
@@ -208,10 +208,10 @@ static void test_before_attach(void **state)
 	assert_int_equal(named, 4);
 	free(r);
 	r = split(&w, "cuda:0", ROWS_AT_MARK, 1U << BY_MODULE | 1U << BY_CATEGORY, &n);
-	assert_int_equal(n, 6); /* lin and fc parameters, state, buffer, line 9's, nobody's */
+	assert_int_equal(n, 6); /* lin and fc parameters, state, buffer, line 9, unknown */
 	assert_int_equal(rows_sum(r, n), 4 * 512 + 1300 + 64);
 	free(r);
-	/* The tensor's block was larger than the tensor: what is left goes with it. */
+	/* The tensor's block was larger than the tensor: freeing it removes all of it. */
 	dealloc(&w, CUDA(0), 0x20000, 1024);
 	assert_int_equal(device(&w, "cuda").drift, 0);
 	assert_int_equal(device(&w, "cuda").before_attach, 4 * 512 + 300 - 24);
@@ -220,8 +220,8 @@ static void test_before_attach(void **state)
 	world__free(&w);
 }
 
-/* An allocator without totals or tables: what the first reading finds was there in all that was
- * counted before. */
+/* An allocator without totals or tables: blocks found by the first census count as allocated
+ * before. */
 static void test_no_totals(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -232,7 +232,7 @@ static void test_no_totals(void **state)
 
 	(void)state;
 	alloc(&w, CPU, 0x10, 100, a);
-	dealloc(&w, CPU, 0x999, 0); /* there before, and gone when the names come */
+	dealloc(&w, CPU, 0x999, 0); /* from before attach, freed when the names arrive */
 	step_ends(&w);
 	dealloc(&w, CPU, 0x10, 0);
 	alloc(&w, CPU, 0x20, 30, a);
@@ -257,12 +257,12 @@ static void test_no_totals(void **state)
 	assert_true(model__step(w.m, 1, &s));
 	assert_int_equal(s.peak, 1100);
 	assert_int_equal(s.end_allocated, 1030);
-	alloc(&w, CPU, 0x30, 1070, a); /* as high as the peak was: no new one */
+	alloc(&w, CPU, 0x30, 1070, a); /* as high as the peak, so no new peak */
 	assert_int_equal(device(&w, "cpu").peak_time, 1 * MS);
 	world__free(&w);
 }
 
-/* The name belongs to the block that was there when the reading began. */
+/* A name belongs to the block that was live when the census began. */
 static void test_not_for_a_later_block(void **state)
 {
 	struct world w = world__new(AT_END, 0);
@@ -297,20 +297,19 @@ static void test_not_for_a_later_block(void **state)
 	world__free(&w);
 }
 
-/* --- random streams against a model that remembers everything and looks through it */
+/* --- random streams, compared with a model that keeps and searches everything */
 
 #define MOMENTS 700
 #define BLOCKS 900
 struct memory {
 	struct stretch {
-		int kind;	/* -1: a step ended */
-	} history[2 * MOMENTS]; /* of one device: a new entry where the phase changes, and at each
-				   step's end */
+		int kind;	/* -1: end of a step */
+	} history[2 * MOMENTS]; /* an entry per change of phase and end of step */
 	size_t n;
 	struct life {
 		uint64_t addr, size;
-		int kind;	   /* -1: told of */
-		size_t born, died; /* entries; died: SIZE_MAX, alive */
+		int kind;	   /* -1: named by a census */
+		size_t born, died; /* indexes of entries; died: SIZE_MAX while live */
 		enum category label;
 		bool at_mark;
 	} all[BLOCKS];
@@ -324,7 +323,7 @@ static void memory__happens(struct memory *v, int kind)
 		v->history[v->n++].kind = kind;
 }
 
-/* How often a stretch of kind began (a step ended) in entries from to end. */
+/* Number of phases of a kind (or ends of steps) that began in the entries from `from` to `end`. */
 static size_t count(const struct memory *v, int kind, size_t from, size_t end)
 {
 	size_t n = 0;
@@ -352,7 +351,7 @@ static enum category memory__category(const struct memory *v, const struct life 
 		return b->label;
 	if (b->kind < 0)
 		return CATEGORY_UNKNOWN;
-	after = b->born + 1; /* entries after the one it was born in */
+	after = b->born + 1; /* entries after its allocation */
 	if (end == after)
 		return dead ? CATEGORY_TEMPORARY : CATEGORY_UNKNOWN;
 	steps_seen = count(v, -1, 0, end);
@@ -378,7 +377,7 @@ static enum category memory__category(const struct memory *v, const struct life 
 		return CATEGORY_UNKNOWN;
 	if (before >= 0)
 		return CATEGORY_INPUT;
-	for (size_t i = 0; i < v->nall; i++) /* one like it, later? */
+	for (size_t i = 0; i < v->nall; i++) /* a similar block, later? */
 		if (v->all[i].kind == b->kind && v->all[i].size == b->size &&
 		    last_of(v, v->all[i].born) >= 0)
 			return CATEGORY_INPUT;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A model that makes room for itself knows the same as one that keeps all; what it has let go of is
- * still in its sums. */
+/* A model that drops old data gives the same results as a model that keeps all; sums include
+ * dropped data. */
 #include "unit/model_world.h"
 
 #define EVENTS 60000
@@ -8,7 +8,7 @@
 #define SLOTS 300
 
 struct pair {
-	struct world all; /* its model keeps everything */
+	struct world all; /* model without dropping */
 	struct model *little;
 	uint32_t stacks[20];
 };
@@ -54,7 +54,7 @@ static uint64_t sum(const struct row *rows, size_t n)
 	return bytes;
 }
 
-/* The same rows, all words of them. */
+/* Compares all rows and their texts. */
 static void check_same(const struct pair *p, enum group by, enum row_when when)
 {
 	const struct row_opts opts = { .by = by, .when = when };
@@ -83,8 +83,8 @@ static uint64_t size_of(uint64_t i, bool ever_new)
 	return ever_new ? 512 * (1 + i) : 512 * (1 + i % 5);
 }
 
-/* threads: how many take turns. More blocks at one time than before now and then, so that peaks
- * come. */
+/* threads: number of threads in turns. The number of live blocks sometimes rises, so new peaks
+ * occur. */
 static void run(struct pair *p, bool ever_new, uint32_t threads)
 {
 	uint64_t live[SLOTS] = { 0 }, allocated = 0;
@@ -112,7 +112,7 @@ static void run(struct pair *p, bool ever_new, uint32_t threads)
 		e.thread = dict__thread(p->all.d,
 					(struct dict_thread){ .tid = 1000 + (uint32_t)i % threads,
 							      .name = name[0] });
-		e.requested = live[slot] - 1 - i % 500; /* of ever-new sizes, too */
+		e.requested = live[slot] - 1 - i % 500; /* new sizes, too */
 		feed_both(p, e);
 		if (i % 11 == 0)
 			feed_both(p, (struct event){ .kind = EVENT_TENSOR,
@@ -154,7 +154,7 @@ static void test_ever_new_sizes(void **state)
 	check_same(&p, BY_LINE, ROWS_AT_MARK);
 	check_same(&p, BY_THREAD, ROWS_AT_MARK);
 	check_same(&p, BY_CATEGORY, ROWS_AT_MARK);
-	/* 20 lines on 3 threads are few: each is known, and its sizes are not. */
+	/* 20 lines on 3 threads are few: each line is kept, but not its sizes. */
 	check_same(&p, BY_LINE, ROWS_TOTAL);
 	check_same(&p, BY_THREAD, ROWS_TOTAL);
 	model__device(p.little, 0, &d);
@@ -166,7 +166,7 @@ static void test_ever_new_sizes(void **state)
 	pair__free(&p);
 }
 
-/* So many threads that not even their sums are kept apart: the sum is still all that there was. */
+/* With too many threads even per-thread sums are dropped; the total remains exact. */
 static void test_ever_new_threads(void **state)
 {
 	struct pair p = pair__new();
@@ -191,7 +191,7 @@ static void test_ever_new_threads(void **state)
 	pair__free(&p);
 }
 
-/* Few enough: nothing is let go, medians of all included. */
+/* With few blocks nothing is dropped, also not medians. */
 static void test_few(void **state)
 {
 	struct pair p = pair__new();

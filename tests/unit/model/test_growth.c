@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What grows: series with known answers, then whole recordings made by hand. */
+/* Growth: series with known results, then generated recordings. */
 #include "unit/model_world.h"
 
 #include "model/growth.h"
@@ -29,7 +29,7 @@ static uint64_t leak(uint64_t i, uint64_t n)
 
 static uint64_t noisy_leak(uint64_t i, uint64_t n)
 {
-	return leak(i, n) + noise(i) * 20; /* up to 5 steps' worth */
+	return leak(i, n) + noise(i) * 20; /* noise of up to 5 steps' growth */
 }
 
 static uint64_t rare_leak(uint64_t i, uint64_t n)
@@ -75,7 +75,7 @@ static uint64_t cache(uint64_t i, uint64_t n)
 	return (i < n / 2 ? i : n / 2) * 8 * KIB;
 }
 
-/* New ones are ever less frequent. */
+/* New entries become less frequent. */
 static uint64_t slowing_cache(uint64_t i, uint64_t n)
 {
 	uint64_t v = 0, add = 512 * KIB;
@@ -161,14 +161,14 @@ static void test_figures(void **state)
 		v[i] = leak(i, 60);
 	trend__judge(v, 60, &opts, &t);
 	assert_int_equal(t.values, 60);
-	assert_int_equal(t.rises, 60); /* the first one from nothing */
+	assert_int_equal(t.rises, 60); /* the first rise is from 0 */
 	assert_int_equal(t.falls, 0);
 	assert_true(t.slope == 4.0 * KIB);
 	assert_true(t.spread == 0);
 	assert_int_equal(t.fall, 0);
 	assert_true(t.sorted == 1);
 	assert_true(t.p <= 1e-6);
-	/* Many lines are many chances to be wrong. */
+	/* More tested lines need stronger evidence. */
 	trend__judge(v, 60, &(struct trend_opts){ .tests = UINT32_MAX }, &t);
 	assert_true(t.p > 1e-3);
 }
@@ -188,7 +188,7 @@ static void test_too_short(void **state)
 	}
 	trend__judge(v, TREND_MIN, &opts, &t);
 	assert_int_equal(t.verdict, TREND_UNSURE);
-	/* Extremes do no harm. */
+	/* Extreme values. */
 	for (size_t i = 0; i < TREND_MIN; i++)
 		v[i] = i % 2 ? UINT64_MAX : 0;
 	trend__judge(v, TREND_MIN, &opts, &t);
@@ -241,8 +241,8 @@ static struct growth judged(struct world *w, const char *dev)
 	return g;
 }
 
-/* 60 steps: line 1 keeps 4 KiB of the 8 that it allocates, line 2 replaces its block, line 3
- * enlarges it, line 4 is quiet. */
+/* 60 steps: line 1 keeps 4 of 8 KiB, line 2 replaces its block, line 3 enlarges it, line 4 does not
+ * change. */
 static void train(struct world *w, struct device d, int steps)
 {
 	uint32_t keeps = simple(w, "/home/u/a.py", "f", 1),
@@ -269,7 +269,7 @@ static void train(struct world *w, struct device d, int steps)
 static void check_train(const struct growth *g, uint32_t steps, uint64_t stride)
 {
 	assert_int_equal(g->clock, GROWTH_STEPS);
-	assert_int_equal(g->steps + g->partly, steps); /* the first one was under way at attach */
+	assert_int_equal(g->steps + g->partly, steps); /* the first step was active at attach */
 	assert_int_equal(g->stride, stride);
 	assert_int_equal(g->n, 2);
 	assert_int_equal(g->lines[0].row.line, 1);
@@ -308,8 +308,8 @@ static void test_lines(void **state)
 	}
 }
 
-/* Steps are those that a report counts: one that was under way at attach is none. Its end is a
- * value all the same. */
+/* Steps are counted as in reports: without the step that was active at attach. Its end still is a
+ * value. */
 static void test_steps_are_whole(void **state)
 {
 	static const char *const at[] = { "live", "start" };
@@ -331,7 +331,7 @@ static void test_steps_are_whole(void **state)
 	}
 }
 
-/* What a program frees when it ends is as good as there. */
+/* Blocks that the program frees at its end count as live. */
 static void test_end_of_program(void **state)
 {
 	struct world w = watched(BY_LINE);
@@ -347,7 +347,7 @@ static void test_end_of_program(void **state)
 	world__free(&w);
 }
 
-/* What was lost may be what would have taken them away. */
+/* A lost record may be the missing free. */
 static void test_losses(void **state)
 {
 	struct world w = watched(BY_LINE);
@@ -383,7 +383,7 @@ static void test_groups(void **state)
 	}
 }
 
-/* Calls of a model are steps until an optimizer's first one. */
+/* Calls of a model are steps until the optimizer's first step. */
 static void test_calls_then_steps(void **state)
 {
 	struct world w = watched(BY_LINE);
@@ -416,12 +416,12 @@ static void test_calls(void **state)
 	g = judged(&w, "cpu");
 	assert_int_equal(g.clock, GROWTH_CALLS);
 	assert_int_equal(g.n, 1);
-	assert_int_equal(g.lines[0].trend.confidence, TREND_MEDIUM); /* they are few */
+	assert_int_equal(g.lines[0].trend.confidence, TREND_MEDIUM); /* few calls */
 	growth__free(&g);
 	world__free(&w);
 }
 
-/* No steps at all: slices of time; the end, where all is given back, is none. */
+/* Without steps, slices of time; the end, where everything is freed, does not count. */
 static void test_time(void **state)
 {
 	struct world w = watched(BY_LINE);
@@ -439,13 +439,13 @@ static void test_time(void **state)
 	assert_true(g.values > 60 && g.values <= TREND_MAX);
 	assert_int_equal(g.n, 1);
 	assert_int_equal(g.lines[0].trend.confidence, TREND_HIGH);
-	/* 100 bytes a ms. */
+	/* 100 bytes per ms */
 	assert_true(g.lines[0].per_step > 99e3 && g.lines[0].per_step < 101e3);
 	growth__free(&g);
 	world__free(&w);
 }
 
-/* A file may say anything of its time. */
+/* Times in a file may be arbitrary. */
 static void test_time_jumps(void **state)
 {
 	struct world w = watched(BY_LINE);
@@ -464,7 +464,7 @@ static void test_time_jumps(void **state)
 	world__free(&w);
 }
 
-/* What was there before has no line, and can only become less. */
+/* Memory from before attach has no line and can only shrink. */
 static void test_before_attach(void **state)
 {
 	struct world w = watched(BY_LINE);
@@ -489,8 +489,8 @@ static void test_before_attach(void **state)
 	world__free(&w);
 }
 
-/* The device's sums have what was found later to have been there all along: each is that of a
- * report of its moment. */
+/* The device's totals include memory found later to be from before attach, as in a report of each
+ * moment. */
 static void test_sums_have_what_was_there_before(void **state)
 {
 	struct world w = watched(BY_LINE);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The heap state machine against sequences with known answers, and against a naive model at random.
- */
+/* The heap state machine: sequences with known results, and random ones compared with a naive
+ * model. */
 #include "unit/model_world.h"
 
 static void test_peak_rises_twice(void **state)
@@ -19,7 +19,7 @@ static void test_peak_rises_twice(void **state)
 	alloc(&w, CUDA(0), 0x30, 20, b);
 	w.reserved = 8192;
 	alloc(&w, CUDA(0), 0x40, 300, b); /* second: 420, at 5 ms */
-	alloc(&w, CUDA(0), 0x50, 0, b);	  /* as high, not higher */
+	alloc(&w, CUDA(0), 0x50, 0, b);	  /* equal to the peak, so no new peak */
 	dealloc(&w, CUDA(0), 0x10, 100);
 	dealloc(&w, CUDA(0), 0x40, 300);
 	alloc(&w, CUDA(0), 0x60, 1, a);
@@ -106,7 +106,7 @@ static void test_oom_is_the_first(void **state)
 	world__free(&w);
 }
 
-/* Events come at 1, 2, 3 ms; each moment against what must be live then. */
+/* Events at 1, 2, 3 ms; the live blocks at each moment. */
 static void test_time(void **state)
 {
 	static const struct {
@@ -123,7 +123,7 @@ static void test_time(void **state)
 		struct row *r;
 		size_t n;
 
-		w.allocated[0] = 500; /* before we came */
+		w.allocated[0] = 500; /* bytes from before attach */
 		alloc(&w, CUDA(0), 1, 100, a);
 		alloc(&w, CUDA(0), 2, 7, a);
 		dealloc(&w, CUDA(0), 1, 100);
@@ -146,7 +146,7 @@ static void test_before_attach(void **state)
 
 	(void)state;
 	w.allocated[0] = 1000;
-	dealloc(&w, CUDA(0), 0x99, 300); /* a block that we never saw; the peak lies before it */
+	dealloc(&w, CUDA(0), 0x99, 300); /* a block from before attach; the peak is earlier */
 	alloc(&w, CUDA(0), 0x10, 200, a);
 	d = device(&w, "cuda");
 	assert_int_equal(d.before_attach_start, 1000);
@@ -174,8 +174,8 @@ static void test_before_attach(void **state)
 	world__free(&w);
 }
 
-/* What is told of after the moment may have been lost before it: until the totals come, nobody
- * knows. */
+/* Losses reported after the moment may be from before it: figures are inexact until totals
+ * arrive. */
 static void test_moment_and_losses(void **state)
 {
 	static const struct {
@@ -212,24 +212,24 @@ static void test_drift(void **state)
 
 	(void)state;
 	alloc(&w, CUDA(0), 1, 100, a);
-	w.allocated[0] += 40; /* an allocation that was lost */
+	w.allocated[0] += 40; /* a lost allocation */
 	assert_int_equal(device(&w, "cuda").peak_is, FIGURE_EXACT);
 	feed(&w, (struct event){ .kind = EVENT_LOST, .size = 3 });
 	assert_int_equal(device(&w, "cuda").allocated_is, FIGURE_NOT_EXACT);
 	alloc(&w, CUDA(0), 2, 8, a);
 	d = device(&w, "cuda");
-	/* it may have been recorded before the loss */
+	/* it may be from before the loss */
 	assert_int_equal(d.allocated_is, FIGURE_NOT_EXACT);
 	feed(&w, (struct event){ .kind = EVENT_LOST });
 	assert_int_equal(device(&w, "cuda").allocated_is, FIGURE_NOT_EXACT);
 	assert_int_equal(d.drift, 40);
 	assert_int_equal(d.drift_events, 1);
-	assert_int_equal(d.allocated, 148); /* the allocator's word */
+	assert_int_equal(d.allocated, 148); /* the allocator's total */
 	assert_int_equal(d.live, 108);
-	w.allocated[0] -= 100; /* the free of 1 was lost: address comes again */
+	w.allocated[0] -= 100; /* the free of 1 was lost: its address is allocated again */
 	alloc(&w, CUDA(0), 1, 60, a);
 	d = device(&w, "cuda");
-	assert_int_equal(d.peak_is, FIGURE_LOWER_BOUND); /* for good */
+	assert_int_equal(d.peak_is, FIGURE_LOWER_BOUND); /* permanently */
 	assert_int_equal(d.allocated_is, FIGURE_EXACT);
 	assert_int_equal(d.overwritten, 1);
 	assert_int_equal(d.live, 68);
@@ -237,14 +237,14 @@ static void test_drift(void **state)
 	assert_int_equal(d.drift, 40);
 	assert_int_equal(d.drift_events, 2);
 	assert_int_equal(d.frees, 0);
-	dealloc(&w, CUDA(0), 77, 40); /* the lost block: ours goes below what was there before */
+	dealloc(&w, CUDA(0), 77, 40); /* frees the lost block */
 	d = device(&w, "cuda");
 	assert_int_equal(d.before_attach, 0);
 	assert_int_equal(d.drift, 40);
 	assert_int_equal(model__lost(w.m), 3);
 	assert_int_equal(model__events(w.m), 4);
 	dealloc(&w, CUDA(0), 1, 60);
-	dealloc(&w, CUDA(0), 2, 8); /* ours is now -40 */
+	dealloc(&w, CUDA(0), 2, 8); /* the recorded sum is -40 */
 	assert_int_equal(device(&w, "cuda").drift, 40);
 	assert_int_equal(device(&w, "cuda").allocated, 0);
 	world__free(&w);
@@ -264,8 +264,8 @@ static void test_two_devices_and_cpu(void **state)
 	alloc(&w, CUDA(0), 1, 100, a); /* one address, three blocks */
 	dealloc(&w, CUDA(1), 1, 300);
 	alloc(&w, CPU, 2, 5, a);
-	dealloc(&w, CPU, 1, 0);	  /* the CPU does not say the size */
-	dealloc(&w, CPU, 777, 0); /* nor was this one ours */
+	dealloc(&w, CPU, 1, 0);	  /* the CPU allocator does not report sizes of frees */
+	dealloc(&w, CPU, 777, 0); /* nor was this block recorded */
 	assert_int_equal(model__devices(w.m), 3);
 	assert_int_equal(model__find_device(w.m, "cuda:0"), 0);
 	assert_int_equal(model__find_device(w.m, "cuda"), 0);
@@ -313,7 +313,7 @@ static void test_median(void **state)
 	world__free(&w);
 }
 
-/* Numbers that the dict does not have, kinds that do not exist, sizes beyond reason: no crash. */
+/* Missing dictionary numbers, unknown kinds, extreme sizes: no crash. */
 static void test_hostile(void **state)
 {
 	struct world w = world__new(AT_TIME, 5 * MS);
@@ -364,7 +364,7 @@ static void test_hostile(void **state)
 	world__free(&w);
 }
 
-/* --- against a model that keeps a list of blocks and copies it at the moment asked for */
+/* --- compared with a naive model: a list of blocks, copied at the requested moment */
 
 #define NAIVE_BLOCKS 512
 struct naive {
@@ -429,14 +429,14 @@ static void random_run(unsigned seed, enum moment at)
 		stacks[i] = simple(&w, file, "f", i + 1);
 	}
 	for (int i = 0; i < 2; i++)
-		/* and pretend blocks of 10 at 1000..1299 */
+		/* and 300 simulated blocks of 10 bytes at 1000..1299 */
 		v[i].before = v[i].total = w.allocated[i] = 3000;
 	for (int step_no = 0; step_no < 1000; step_no++) {
 		int d = rand() % 2, what = rand() % 100;
 		struct naive *x = &v[d];
 
-		/* Both devices must be known before the moment, or they mark themselves when they
-		 * come. */
+		/* Both devices must be known before the moment: otherwise their first event
+		 * marks it. */
 		if (step_no < 2) {
 			d = step_no;
 			x = &v[d];

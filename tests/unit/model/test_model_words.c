@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the model makes of stacks: phases, lines, modules, layers, steps, groups. */
+/* The model's results from stacks: phases, lines, modules, layers, steps, groups. */
 #include "unit/model_world.h"
 
 static void test_phases(void **state)
@@ -61,12 +61,12 @@ static void test_phases(void **state)
 	assert_int_equal(model__stack_phase(w.m, 0, w.autograd_thread, MT_WALK_NO_FRAME),
 			 PHASE_BACKWARD);
 	assert_int_equal(model__stack_phase(w.m, 0, w.main_thread, MT_WALK_NO_FRAME), PHASE_OTHER);
-	facts__set(w.f, "torch", "2.1.2+cu118"); /* whose engine threads have no name */
+	facts__set(w.f, "torch", "2.1.2+cu118"); /* this version's engine threads have no name */
 	assert_int_equal(model__stack_phase(w.m, 0, w.main_thread, MT_WALK_NO_FRAME),
 			 PHASE_BACKWARD);
 	assert_int_equal(model__stack_phase(w.m, 0, w.main_thread, MT_WALK_NO_THREAD), PHASE_OTHER);
 	assert_int_equal(model__stack_module(w.m, stack_of(&w, fwd, N(fwd), MT_WALK_OK)), mod);
-	/* The root of a truncated stack is not known. */
+	/* A truncated stack has an unknown root. */
 	assert_int_equal(model__stack_phase(w.m, stack_of(&w, custom, 2, MT_WALK_TRUNCATED),
 					    w.main_thread, MT_WALK_TRUNCATED),
 			 PHASE_OTHER);
@@ -119,7 +119,7 @@ static void test_lines(void **state)
 		assert_string_equal(f.file, cases[i].file);
 		assert_string_equal(f.func, "leaf");
 	}
-	/* No user code at all: the innermost; a frame without a name is passed over. */
+	/* Without user code the innermost named frame counts. */
 	struct frame_spec lib[] = { { SP "a.py", "f", 0 },
 				    { SP "nn/b.py", "g", 0 },
 				    { NULL, NULL, 0 } };
@@ -160,7 +160,7 @@ static void test_groups(void **state)
 				 .walk = MT_WALK_NO_THREAD,
 				 .thread = w.autograd_thread });
 	r = rows(&w, "cuda", BY_LINE, ROWS_NOW, &n);
-	assert_int_equal(n, 3); /* one line, two modules; and the native one */
+	assert_int_equal(n, 3); /* one line in two modules; and the native one */
 	assert_string_equal(r[0].module, "enc.lin");
 	assert_string_equal(r[0].module_class, "Linear");
 	assert_string_equal(r[0].file, "/u/t.py");
@@ -174,7 +174,7 @@ static void test_groups(void **state)
 	assert_null(r[0].file);
 	free(r);
 	r = rows(&w, "cuda", BY_LAYER, ROWS_NOW, &n);
-	assert_int_equal(n, 4); /* "" and enc have 130 each, enc.lin 100, outside 7 */
+	assert_int_equal(n, 4); /* "" and enc have 130 each, enc.lin 100, (no module) 7 */
 	assert_int_equal(r[0].bytes, 130);
 	assert_string_equal(r[0].module, "");
 	assert_string_equal(r[0].module_class, "Net");
@@ -218,7 +218,7 @@ static void test_steps_by_optimizer(void **state)
 
 	(void)state;
 	alloc(&w, CUDA(0), 1, 100, a); /* 1 */
-	/* 2: counts for nothing here */
+	/* 2: ignored here */
 	feed(&w, (struct event){ .kind = EVENT_CALL, .module = mod });
 	step(&w);		       /* 3 */
 	alloc(&w, CUDA(0), 2, 900, a); /* 4: the peak, in step 1 */
@@ -226,7 +226,7 @@ static void test_steps_by_optimizer(void **state)
 	step(&w);		       /* 6 */
 	alloc(&w, CUDA(0), 3, 1, a);   /* 7 */
 	step(&w);		       /* 8 */
-	alloc(&w, CUDA(0), 4, 1, a);   /* 9: in a step that never ended */
+	alloc(&w, CUDA(0), 4, 1, a);   /* 9: in an unfinished step */
 	model__finish(w.m, w.time);
 	assert_int_equal(model__steps(w.m), 3);
 	assert_true(model__step(w.m, 0, &s));
@@ -263,7 +263,7 @@ static void test_steps_by_calls(void **state)
 	alloc(&w, CUDA(0), 2, 50, b);				       /* 3 */
 	alloc(&w, CUDA(0), 3, 50, b);				       /* 4 */
 	dealloc(&w, CUDA(0), 3, 50);				       /* 5 */
-	/* 6: no frames, which says nothing of where the thread is */
+	/* 6: without frames, so the thread's place is unknown */
 	feed(&w, (struct event){ .kind = EVENT_ALLOC,
 				 .device = CUDA(0),
 				 .addr = 9,
@@ -272,11 +272,11 @@ static void test_steps_by_calls(void **state)
 				 .allocated = w.allocated[0] += 1,
 				 .walk = MT_WALK_FAULT_THREAD });
 	assert_int_equal(model__steps(w.m), 0);
-	alloc(&w, CUDA(0), 4, 10, a); /* 7: outside */
+	alloc(&w, CUDA(0), 4, 10, a); /* 7: outside of modules */
 	assert_int_equal(model__steps(w.m), 1);
 	feed(&w, (struct event){ .kind = EVENT_CALL, .module = mod }); /* 8 */
 	alloc(&w, CUDA(0), 5, 500, b);				       /* 9 */
-	feed(&w, (struct event){ .kind = EVENT_CALL, .module = mod }); /* 10: ends the one before */
+	feed(&w, (struct event){ .kind = EVENT_CALL, .module = mod }); /* 10: ends the last call */
 	assert_int_equal(model__steps(w.m), 2);
 	alloc(&w, CUDA(0), 6, 1, b); /* 11 */
 	model__finish(w.m, 20 * MS);
@@ -332,7 +332,7 @@ static void test_many_steps(void **state)
 	assert_int_equal(s.end, w.time);
 	assert_false(model__step(w.m, 4096, &s));
 	assert_int_equal(model__step_time(w.m), 3 * MS);
-	/* A device that comes late has nothing in the steps before. */
+	/* A device that appears later has nothing in earlier steps. */
 	alloc(&w, CUDA(1), 1, 50000, a);
 	step(&w);
 	assert_true(model__step(w.m, 4095, &s));
@@ -393,7 +393,7 @@ static void test_layers(void **state)
 	assert_int_equal(l.all.frees, 1);
 	assert_int_equal(l.all.duration, 2 * MS); /* 1..2 and 7..8 */
 	assert_int_equal(l.all.peak_reserved, 2000);
-	/* of .9 .8 .525 .5 */
+	/* average of .9 .8 .525 .5 */
 	assert_true(l.all.avg_fragmentation > 0.6812 && l.all.avg_fragmentation < 0.6813);
 	l = layer(&w, "enc.layers.0", "Net");
 	assert_string_equal(l.cls, "Block");
@@ -412,13 +412,13 @@ static void test_layers(void **state)
 	world__free(&w);
 }
 
-/* What a module has of forward and of backward: times, bytes and fragmentation apart. */
+/* A module's forward and backward separately: times, bytes and fragmentation. */
 static void test_layer_parts(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
 	uint32_t mod = module(&w, "fc", "Linear", "Net");
 	struct frame_spec fwd[] = { { "/u/t.py", "main", 0 }, { "/u/m.py", "forward", mod } };
-	/* A recomputation: a module's code that backward runs. */
+	/* Recomputation: backward runs the module's code. */
 	struct frame_spec bwd[] = { { SP "autograd/graph.py", "_engine_run_backward", 0 },
 				    { "/u/m.py", "forward", mod } };
 	uint32_t f = stack_of(&w, fwd, 2, MT_WALK_OK), b = stack_of(&w, bwd, 2, MT_WALK_OK);
@@ -451,7 +451,7 @@ static void test_layer_parts(void **state)
 	assert_int_equal(l.backward.allocs, 2);
 	assert_int_equal(l.backward.frees, 2);
 	assert_int_equal(l.backward.duration, 2 * MS); /* 3..5 */
-	/* of .5 .75 */
+	/* average of .5 .75 */
 	assert_true(l.backward.avg_fragmentation > 0.6249 && l.backward.avg_fragmentation < 0.6251);
 	world__free(&w);
 }
@@ -498,7 +498,7 @@ static void test_phase_stretches(void **state)
 	w.reserved = 4096;
 	alloc(&w, CUDA(0), 1, 100, f); /* 1 */
 	alloc(&w, CUDA(0), 2, 100, f); /* 2 */
-	dealloc(&w, CUDA(0), 1, 100);  /* 3: still the forward's */
+	dealloc(&w, CUDA(0), 1, 100);  /* 3: still in the forward */
 	alloc(&w, CUDA(0), 3, 5, o);   /* 4 */
 	alloc(&w, CUDA(0), 4, 50, f);  /* 5 */
 	dealloc(&w, CUDA(0), 3, 5);    /* 6 */
@@ -539,8 +539,8 @@ static const struct row *of_bytes(const struct row *r, size_t n, uint64_t bytes)
 	return NULL;
 }
 
-/* What autograd allocates belongs to the line and the module of forward, unless Python ran in the
- * node. */
+/* Autograd's allocations belong to the line and module of forward, unless Python code ran in
+ * the node. */
 static void test_autograd(void **state)
 {
 	struct world w = world__new(AT_END, 0);
@@ -575,14 +575,14 @@ static void test_autograd(void **state)
 	alloc_in(&w, 0x2000, 10, e, MT_WALK_OK, addmm, 0);
 	alloc_in(&w, 0x3000, 20, 0, MT_WALK_NO_FRAME, addmm, w.autograd_thread);
 	alloc_in(&w, 0x4000, 40, old, MT_WALK_OK, addmm, 0);
-	alloc_in(&w, 0x5000, 100, c, MT_WALK_OK, addmm, 0); /* Python ran in it */
+	alloc_in(&w, 0x5000, 100, c, MT_WALK_OK, addmm, 0); /* Python code ran in the node */
 	alloc_in(&w, 0x6000, 200, e, MT_WALK_OK, view, 0);  /* no line of forward */
 	alloc_in(&w, 0x7000, 300, 0, MT_WALK_NO_FRAME, view, w.autograd_thread);
 	alloc_in(&w, 0x8000, 400, e, MT_WALK_OK, param, 0);
-	/* there may have been Python */
+	/* Python code may have run */
 	alloc_in(&w, 0x9000, 500, 0, MT_WALK_FAULT_THREAD, addmm, 0);
 	alloc_in(&w, 0xa000, 600, e, MT_WALK_OK, 0, 0);	    /* between nodes */
-	alloc_in(&w, 0xb000, 700, e, MT_WALK_OK, 12345, 0); /* a node that is not there */
+	alloc_in(&w, 0xb000, 700, e, MT_WALK_OK, 12345, 0); /* an unknown node */
 	r = rows(&w, "cpu", BY_LINE, ROWS_NOW, &n);
 	assert_int_equal(rows_sum(r, n), 1 + 70 + 100 + 200 + 300 + 400 + 500 + 600 + 700);
 	row = of_bytes(r, n, 70);
@@ -602,7 +602,7 @@ static void test_autograd(void **state)
 	assert_int_equal(row->phase, PHASE_BACKWARD);
 	assert_string_equal(row->source, "frame");
 	assert_string_equal(row->node_class, "AddmmBackward0");
-	assert_string_equal(row->module, "fc"); /* of the node, as no module was called in it */
+	assert_string_equal(row->module, "fc"); /* the node's module */
 	row = of_bytes(r, n, 200 + 600 + 700);
 	assert_string_equal(row->file, "/u/t.py");
 	assert_int_equal(row->phase, PHASE_BACKWARD);
@@ -626,10 +626,10 @@ static void test_autograd(void **state)
 	r = rows(&w, "cpu", BY_MODULE, ROWS_NOW, &n);
 	assert_string_equal(of_bytes(r, n, 171)->module, "fc");
 	free(r);
-	/* What the walks were is what they were. */
+	/* Outcomes of walks are unchanged. */
 	assert_int_equal(model__walks(w.m, MT_WALK_NO_FRAME), 2);
 	assert_int_equal(model__walks(w.m, MT_WALK_FAULT_THREAD), 1);
-	/* Charging goes for all that is like an allocation. */
+	/* The same holds for all events like an allocation. */
 	struct event charged = { .kind = EVENT_OOM, .stack = e, .node = addmm };
 
 	model__charge(w.m, &charged);

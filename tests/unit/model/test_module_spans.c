@@ -63,7 +63,7 @@ static void test_containers(void **state)
 	leave(&w, deep, 9);
 	leave(&w, b, 10);
 	leave(&w, root, 20);
-	enter(&w, a, 30); /* by itself: its model's time too */
+	enter(&w, a, 30); /* alone: its model's time too */
 	leave(&w, a, 31);
 	model__finish(w.m, 40 * MS);
 	expect(&w, "", 1, 20, 0);
@@ -75,7 +75,7 @@ static void test_containers(void **state)
 	world__free(&w);
 }
 
-/* A module within itself, a wrapper and what it wraps, the same module on two threads. */
+/* A recursive module, a wrapper and its module, one module on two threads. */
 static void test_within_itself(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -100,7 +100,7 @@ static void test_within_itself(void **state)
 	world__free(&w);
 }
 
-/* What a checkpoint calls again runs in a node. */
+/* A recomputation by checkpointing runs in a node. */
 static void test_backward(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -126,8 +126,8 @@ static void test_backward(void **state)
 	world__free(&w);
 }
 
-/* Left without an entry, entered without a leave, a module that nobody knows, one that the
- * dictionary does not have. */
+/* A leave without an entry, an entry without a leave, an unknown module, a module number without an
+ * entry in the dictionary. */
 static void test_incomplete(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -140,7 +140,7 @@ static void test_incomplete(void **state)
 	enter(&w, 0, 11);
 	enter(&w, 77, 12);
 	enter(&w, fc, 13);
-	leave(&w, 0, 14); /* and what lies in it */
+	leave(&w, 0, 14); /* and the calls in it */
 	enter(&w, fc, 15);
 	model__finish(w.m, 20 * MS);
 	expect(&w, "", 1, 10, 0);
@@ -148,7 +148,7 @@ static void test_incomplete(void **state)
 	world__free(&w);
 }
 
-/* Deeper than anything that is recorded, and times that run backwards: nothing breaks. */
+/* Extreme depths, and times that run backwards. */
 static void test_hostile(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -165,8 +165,7 @@ static void test_hostile(void **state)
 	world__free(&w);
 }
 
-/* Without calls in the recording time is what lies between allocations, and nobody knows how many
- * calls there were. */
+/* Without recorded calls, times are the spans between allocations, and counts are unknown. */
 static void test_allocations_alone(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -184,7 +183,7 @@ static void test_allocations_alone(void **state)
 	world__free(&w);
 }
 
-/* What was reserved while a thread was inside, also where nothing was allocated there. */
+/* Reserved memory while a thread was in a module, also without allocations in it. */
 static void test_reserved(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);

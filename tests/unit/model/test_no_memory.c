@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the model does when memory runs out: each allocation fails once. */
+/* The model without memory: each allocation fails once. */
 #include "unit/no_memory.h"
 
 #include <linux/types.h>
@@ -37,7 +37,7 @@ static void make_words(struct words *w)
 	w->node = dict__node(w->d, (struct dict_node){ .cls = func, .stack = w->deep });
 }
 
-/* The tape with numbers of w in it. */
+/* Event i of the tape with numbers of w. */
 static struct event with_words(const struct words *w, size_t i)
 {
 	struct event e = event_tape[i];

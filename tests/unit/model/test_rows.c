@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Rows of lines that several modules run: one row a line, and what the modules have in common. */
+/* Rows of lines run by several modules: one row per line, with the common part of the modules'
+ * names. */
 #include "unit/model_world.h"
 
 struct named {
@@ -20,7 +21,7 @@ static const struct named cases[] = {
 	{ { "head", "head" }, "head", 1 },
 	{ { "a..b", "a.x.b" },
 	  "a..b",
-	  2 }, /* no module has an empty name: only not to be harmed by one */
+	  2 }, /* an empty module name, which is invalid but harmless */
 	{ { ".", "a.b", "c.d.e" }, NULL, 3 },
 	{ { "....", "a.b.c.d.e", "x" }, NULL, 3 },
 };
@@ -60,7 +61,7 @@ static void test_patterns(void **state)
 	}
 }
 
-/* Blocks outside of any module in the same row leave the name of the one module there is. */
+/* Blocks outside of modules in a row keep the name of its only module. */
 static void test_none_among_them(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Segments against sequences with known answers, and at random against a map of pages that is
- * copied at the moment asked for. */
+/* Segments: sequences with known results, and random ones compared with a map of pages. */
 #include "unit/model_world.h"
 
 #define KB UINT64_C(1024)
@@ -62,7 +61,7 @@ static void test_gaps_and_pins(void **state)
 	dealloc(&w, CUDA(0), 106 * MB, 1 * MB);
 	w.reserved -= 2 * MB;
 	below(&w, EVENT_CUDA_FREE, MEM_DEVICE, CUDA(0), 200 * MB, 0, 0, MEM_BY_ALLOCATOR);
-	/* known before the allocator says so */
+	/* known before the allocator reports it */
 	assert_int_equal(device(&w, "cuda").reserved, 50 * MB);
 	model__finish(w.m, w.time);
 
@@ -76,7 +75,7 @@ static void test_gaps_and_pins(void **state)
 	assert_int_equal(all.empties, 1);
 	assert_int_equal(all.stuck, 14 * MB);
 	assert_int_equal(all.largest_gap, 12 * MB);
-	s = &all.all[0]; /* what hurts most */
+	s = &all.all[0]; /* the worst segment first */
 	assert_int_equal(s->addr, 100 * MB);
 	assert_int_equal(s->allocated, 6 * MB);
 	assert_int_equal(s->blocks, 3);
@@ -136,7 +135,7 @@ static void test_no_segments(void **state)
 	world__free(&w);
 }
 
-/* Mappings side by side are one segment, unless two reserved ranges meet there. */
+/* Adjacent mappings are one segment, except across two reserved ranges. */
 static void test_expandable(void **state)
 {
 	struct world w = world__new(AT_END, 0);
@@ -155,7 +154,7 @@ static void test_expandable(void **state)
 		      MEM_BY_ALLOCATOR);
 		w.reserved += 20 * MB;
 	}
-	alloc(&w, CUDA(0), 1110 * MB, 25 * MB, a); /* over a mapping's end */
+	alloc(&w, CUDA(0), 1110 * MB, 25 * MB, a); /* crosses a mapping's end */
 	s = segments(&w, "cuda", ROWS_NOW);
 	assert_int_equal(s.n, 2);
 	assert_int_equal(s.known, 100 * MB);
@@ -164,7 +163,7 @@ static void test_expandable(void **state)
 	assert_true(s.all[0].expandable);
 	assert_int_equal(at(&s, 1100 * MB)->size, 80 * MB);
 	assert_int_equal(at(&s, 1100 * MB)->largest_gap, 45 * MB);
-	/* of 10 and 45 MiB beside the block, whole mappings */
+	/* whole mappings of the 10 and 45 MiB next to the block */
 	assert_int_equal(at(&s, 1100 * MB)->releasable, 40 * MB);
 	assert_int_equal(at(&s, 1100 * MB)->stuck, 15 * MB);
 	assert_int_equal(at(&s, 1080 * MB)->releasable, 20 * MB);
@@ -182,7 +181,7 @@ static void test_expandable(void **state)
 	world__free(&w);
 }
 
-/* What the allocator's tables say at attach; unmapping takes pieces out of what was told as one. */
+/* The allocator's tables at attach; unmapping removes parts of recorded segments. */
 static void test_told(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -251,7 +250,7 @@ static void test_told(void **state)
 	assert_int_equal(s.pending, 512);
 	assert_true(s.pending_known);
 	assert_int_equal(s.empties, 0);
-	/* of three mappings one has blocks */
+	/* one of three mappings has blocks */
 	assert_int_equal(at(&s, 100 * MB)->releasable, 40 * MB);
 	assert_int_equal(at(&s, 100 * MB)->cuda_stream, 0x77);
 	assert_true(at(&s, 100 * MB)->pool_known);
@@ -267,7 +266,7 @@ static void test_told(void **state)
 	dealloc(&w, CUDA(0), 110 * MB, 2 * MB); /* a known block */
 	below(&w, EVENT_CUDA_FREE, MEM_MAPPED, CUDA(0), 140 * MB, 20 * MB, 0, MEM_BY_ALLOCATOR);
 	w.reserved -= 20 * MB;
-	alloc(&w, CUDA(0), 200 * MB, 512, a); /* waits no more */
+	alloc(&w, CUDA(0), 200 * MB, 512, a); /* no longer waits */
 	d = device(&w, "cuda");
 	assert_int_equal(d.frees_unknown, 0);
 	assert_int_equal(d.drift, 0);
@@ -276,14 +275,14 @@ static void test_told(void **state)
 	assert_int_equal(s.known, 42 * MB);
 	assert_int_equal(s.known, s.reserved);
 	assert_int_equal(s.pending, 0);
-	/* what was freed above: nobody says whether a stream uses it */
+	/* freed above: whether a stream uses it is unknown */
 	assert_false(s.pending_known);
 	assert_int_equal(at(&s, 100 * MB)->size, 40 * MB);
 	model__free_segments(&s);
 	world__free(&w);
 }
 
-/* What the tables did not tell stays without a number. */
+/* Values missing in the tables stay unknown. */
 static void test_told_in_part(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -343,7 +342,7 @@ static void test_others(void **state)
 	feed(&w, (struct event){ .kind = EVENT_USED, .device = CUDA(0), .size = 100 * MB });
 	below(&w, EVENT_CUDA_FREE, MEM_ASYNC, CUDA(0), 600 * MB, 0, 0, 0);
 	below(&w, EVENT_CUDA_FREE, MEM_REGISTERED, CUDA(0), 900 * MB, 0, 0, 0);
-	below(&w, EVENT_CUDA_FREE, MEM_DEVICE, CUDA(0), 1, 0, 0, 0); /* taken before we came */
+	below(&w, EVENT_CUDA_FREE, MEM_DEVICE, CUDA(0), 1, 0, 0, 0); /* allocated before attach */
 	s = segments(&w, "cuda", ROWS_NOW);
 	assert_int_equal(s.n, 1);
 	assert_int_equal(s.nothers, 2);
@@ -360,8 +359,8 @@ static void test_others(void **state)
 	assert_int_equal(s.used_below, 20 * MB);
 	assert_int_equal(s.used_others, 17 * MB);
 	model__free_segments(&s);
-	/* Memory of others in which the allocator puts a block is a segment; mapped, its handle
-	 * counts no more. */
+	/* Other memory that the allocator places a block in is a segment. Once mapped, its handle
+	 * no longer counts. */
 	alloc(&w, CUDA(0), 505 * MB, 512 * KB, a);
 	below(&w, EVENT_CUDA_ALLOC, MEM_PHYSICAL, CUDA(0), 77, 8 * MB, b, 0);
 	below(&w, EVENT_CUDA_ALLOC, MEM_MAPPED, CUDA(0), 2000 * MB, 8 * MB, b, 0);
@@ -379,8 +378,8 @@ static void test_others(void **state)
 	world__free(&w);
 }
 
-/* A device that was not known when memory was taken is known by the first block in it, from the
- * taking on. */
+/* Memory of an unknown device: the first block in it determines the device, from its
+ * allocation on. */
 static void test_unknown_device(void **state)
 {
 	struct device unknown = { .type = DEVICE_CUDA, .index = DEVICE_UNKNOWN };
@@ -432,7 +431,7 @@ static void test_asked(void **state)
 				 .addr = 100 * MB,
 				 .requested = 1000,
 				 .cuda_stream = 0x90 });
-	alloc(&w, CUDA(0), 101 * MB, 512, a); /* the peak; what was asked for comes after it */
+	alloc(&w, CUDA(0), 101 * MB, 512, a); /* the peak; the requested size arrives later */
 	feed(&w, (struct event){ .kind = EVENT_REQUESTED,
 				 .device = CUDA(0),
 				 .addr = 101 * MB,
@@ -456,16 +455,16 @@ static void test_asked(void **state)
 				 .requested = 4,
 				 .cuda_stream = 3 });
 	s = segments(&w, "cuda", ROWS_NOW);
-	assert_false(s.all[0].stream_known); /* a number of PyTorch's, no handle */
+	assert_false(s.all[0].stream_known); /* PyTorch's number, not a handle */
 	model__free_segments(&s);
-	alloc(&w, CUDA(0), 102 * MB, 512, a); /* nobody knows of this one */
+	alloc(&w, CUDA(0), 102 * MB, 512, a); /* a block that the tables do not list */
 	r = rows(&w, "cuda", BY_LINE, ROWS_NOW, &n);
 	assert_int_equal(r[0].requested, 0);
 	free(r);
 	world__free(&w);
 }
 
-/* The driver's figure comes a moment after what it is about. */
+/* The driver's figure arrives slightly after its event. */
 static void test_used_of_the_peak(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -480,17 +479,17 @@ static void test_used_of_the_peak(void **state)
 	feed(&w, used);
 	alloc(&w, CUDA(0), 100 * MB, 1 * MB, a);
 	take(&w, CUDA(0), 200 * MB, 20 * MB, a);
-	/* the peak: at the mark the last figure is an old one */
+	/* the peak: at the mark the last figure is old */
 	alloc(&w, CUDA(0), 200 * MB, 10 * MB, a);
 	s = segments(&w, "cuda", ROWS_AT_MARK);
 	assert_int_equal(s.used, 520 * MB);
 	model__free_segments(&s);
-	/* as much is taken as at the mark; 1 MB more than before goes to what nobody saw */
+	/* as much memory as at the mark; 1 MB more than before is from an unseen allocation */
 	used.size = 541 * MB;
 	feed(&w, used);
 	time = w.time;
 	used.size = 542 * MB;
-	feed(&w, used); /* not the nearest any more */
+	feed(&w, used); /* no longer the nearest */
 	dealloc(&w, CUDA(0), 200 * MB, 10 * MB);
 	w.reserved -= 20 * MB;
 	below(&w, EVENT_CUDA_FREE, MEM_DEVICE, CUDA(0), 200 * MB, 0, 0, MEM_BY_ALLOCATOR);
@@ -506,7 +505,7 @@ static void test_used_of_the_peak(void **state)
 	assert_int_equal(s.used, 521 * MB);
 	assert_int_equal(s.used_below + s.used_others, 20 * MB);
 	model__free_segments(&s);
-	/* Another peak, of which no figure tells: taken and given back between two. */
+	/* Another peak between two figures. */
 	take(&w, CUDA(0), 300 * MB, 50 * MB, a);
 	alloc(&w, CUDA(0), 300 * MB, 50 * MB, a);
 	dealloc(&w, CUDA(0), 300 * MB, 50 * MB);
@@ -515,7 +514,7 @@ static void test_used_of_the_peak(void **state)
 	feed(&w, used);
 	s = segments(&w, "cuda", ROWS_AT_MARK);
 	assert_int_equal(s.used, 521 * MB);
-	assert_int_equal(s.used_below + s.used_others, 20 * MB); /* its own time's */
+	assert_int_equal(s.used_below + s.used_others, 20 * MB); /* at the figure's own time */
 	model__free_segments(&s);
 	world__free(&w);
 }
@@ -549,8 +548,8 @@ static void test_ooms(void **state)
 	world__free(&w);
 }
 
-/* Other processes hold memory, too: what is left is the driver's own figure, and moves with what
- * this process takes and gives. */
+/* Other processes hold memory, too: the remaining memory is the driver's figure, updated by this
+ * process's allocations. */
 static void test_what_was_left_at_an_oom(void **state)
 {
 	struct world w = world__new(AT_OOM, 0);
@@ -587,7 +586,7 @@ static void test_what_was_left_at_an_oom(void **state)
 				 .stack = a });
 	oom(&w, CUDA(0), 50 * MB);
 	assert_true(model__oom(w.m, 0, 3, &o));
-	assert_int_equal(o.left, 0); /* a neighbour gave back: the figure is old */
+	assert_int_equal(o.left, 0); /* another process freed memory: the figure is old */
 	world__free(&w);
 }
 
@@ -602,7 +601,7 @@ static void test_all_devices(void **state)
 	alloc(&w, CUDA(1), 1, 50, a);
 	alloc(&w, CPU, 1, 5000, a);
 	dealloc(&w, CUDA(0), 1, 100);
-	/* each has its peak, at different times: 100 and 110; together 150 */
+	/* peaks at different times: 100 and 110; together 150 */
 	alloc(&w, CUDA(1), 2, 60, a);
 	model__all(w.m, &all);
 	assert_int_equal(all.devices, 2);
@@ -612,7 +611,7 @@ static void test_all_devices(void **state)
 	world__free(&w);
 }
 
-/* A later telling replaces what was known; what it does not speak of is gone. */
+/* A later reading replaces the state: segments missing in it are gone. */
 static void test_told_again(void **state)
 {
 	struct world w = world__new(AT_END, 0);
@@ -645,14 +644,12 @@ static void test_told_again(void **state)
 
 #define PAGE 512
 #define PAGES 2048
-#define RANGE                                                                                      \
-	512	 /* pages of a reserved range; the first two are for mappings, the rest for whole  \
-		    segments */
-#define CHUNK 16 /* pages of a mapping */
+#define RANGE 512 /* pages per reserved range; ranges 0 and 1 have mappings */
+#define CHUNK 16  /* pages per mapping */
 #define BLOCKS 400
 
 struct page {
-	uint32_t extent; /* number of the taking, 0: none */
+	uint32_t extent; /* number of the allocation, 0: none */
 	uint32_t block;	 /* number of the block, 0: none */
 };
 
@@ -683,7 +680,7 @@ static void naive__mark(struct naive *v)
 	v->marked = true;
 }
 
-/* Does a segment go on from page p - 1 to page p? */
+/* True if page p continues the segment of page p - 1. */
 static bool same(const struct page *pages, uint64_t p)
 {
 	if (!pages[p - 1].extent || !pages[p].extent)
@@ -713,7 +710,7 @@ static void naive__check_one(const struct naive *v, const struct page *pages, ui
 	assert_int_equal(s->free, (end - first - used) * PAGE);
 	assert_int_equal(s->gaps, gaps);
 	assert_int_equal(s->largest_gap, largest * PAGE);
-	/* mappings go back one by one */
+	/* mappings are freed one by one */
 	for (uint64_t p = first; p < end && first < 2 * RANGE; p += CHUNK) {
 		bool empty = true;
 
@@ -775,7 +772,7 @@ struct run {
 	bool passed, oomed[2];
 };
 
-/* To be called before each event: the moment may lie between the last and this one. */
+/* Call before each event: the moment may be between the last event and this one. */
 static void before_event(struct run *r)
 {
 	if (r->at == AT_TIME && !r->passed && r->w.time + MS > r->at_time) {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The helper process that calls NVML, and what a process sees of the machine's GPUs. NVML is the
- * dry run's: a file says what the machine is (tools/dryrun/nvml_machine.h). This program is its own
- * helper.
+ * The helper process that calls NVML, and the GPUs visible to a process. NVML is the dry run's: a
+ * file describes the machine (tools/dryrun/nvml_machine.h). This program is its own helper.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,8 +30,8 @@
 #include "process/proc.h"
 
 #define GB (1ull << 30)
-#define VRAM (80 * GB) /* of a device of the dry run */
-#define PATIENCE 20000 /* ms, for what comes in a moment on an idle machine */
+#define VRAM (80 * GB)	 /* bytes of a dry-run device */
+#define WAIT_LIMIT 20000 /* ms; limit for what takes a moment on an idle machine */
 
 static char folder[] = "/tmp/memtrace-gpus-XXXXXX", machine[64];
 
@@ -40,7 +39,7 @@ static void describe(const char *text)
 {
 	int fd = open(machine, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
 
-	/* Never empty in between: the helper may look at any time. */
+	/* Replace the file at once: the helper may read at any time. */
 	assert_true(fd >= 0);
 	assert_int_equal(pwrite(fd, text, strlen(text), 0), strlen(text));
 	assert_int_equal(ftruncate(fd, (off_t)strlen(text)), 0);
@@ -57,7 +56,7 @@ static void begin(const char *devices, const char *text)
 	setenv("MEMTRACE_DRYRUN_DEVICES", devices, 1);
 	describe(text);
 	gpus__open();
-	for (int i = 0; i < PATIENCE / 10 && !gpus__count(); i++)
+	for (int i = 0; i < WAIT_LIMIT / 10 && !gpus__count(); i++)
 		sleep_ms(10);
 	assert_int_equal(gpus__count(), atoi(devices));
 }
@@ -66,7 +65,7 @@ static const struct gpus_answer *ask(uint64_t mask)
 {
 	uint64_t now = clock__monotonic();
 
-	for (int i = 0; i < PATIENCE / 10; i++) {
+	for (int i = 0; i < WAIT_LIMIT / 10; i++) {
 		gpus__ask(mask, now);
 		if (gpus__answered(mask, now))
 			return gpus__answer();
@@ -76,7 +75,7 @@ static const struct gpus_answer *ask(uint64_t mask)
 	return NULL;
 }
 
-/* The only child that we have while there is one. */
+/* The only child of this process. */
 static pid_t helper(void)
 {
 	char path[64];
@@ -102,19 +101,19 @@ static void test_what_nvml_says(void **state)
 	assert_int_equal(gpus__get(0)->minor, 7);
 	assert_int_equal(gpus__get(1)->minor, 1);
 	assert_int_equal(gpus__get(0)->total, VRAM);
-	/* what the driver keeps no program can use */
+	/* memory reserved by the driver is unusable */
 	assert_int_equal(gpus__get(1)->total, VRAM - GB);
 	assert_true(gpus__get(2)->mig && !gpus__get(2)->total);
 	assert_true(strncmp(gpus__get(3)->uuid, "GPU-", 4) == 0);
 	a = ask(7);
 	assert_int_equal(a->known, 7);
-	assert_int_equal(a->n, 3); /* nobody asked about the fourth */
+	assert_int_equal(a->n, 3); /* the fourth was not requested */
 	assert_int_equal(a->process[0].pid, 4711);
 	assert_int_equal(a->process[0].used, 40 * GB);
 	assert_int_equal(a->process[2].gpu, 1);
 	assert_int_equal(a->free[0], VRAM - 41 * GB);
 	assert_int_equal(a->free[1], VRAM - 3 * GB);
-	assert_int_equal(a->has_free, 3); /* that of the whole card says nothing of a part */
+	assert_int_equal(a->has_free, 3); /* the card's figure is not that of a slice */
 	gpus__close();
 	assert_int_equal(gpus__count(), 0);
 }
@@ -140,7 +139,7 @@ static void test_questions_keep_their_distance(void **state)
 		assert_true(a->begin >= last + 50000000);
 		last = a->begin;
 	}
-	/* Two that want to know at about the same time are given one answer. */
+	/* Two requests at about the same time share an answer. */
 	first = clock__monotonic();
 	gpus__ask(1, first);
 	gpus__ask(2, first);
@@ -156,7 +155,7 @@ static void test_nobody_waits_for_a_slow_driver(void **state)
 	begin("1", "process 0 5 40G\n");
 	describe("delay 3000\nprocess 0 5 40G\n");
 	now = clock__monotonic();
-	for (int i = 0; i < 1000; i++) { /* at once, or this would take an hour */
+	for (int i = 0; i < 1000; i++) { /* fast, or this would take an hour */
 		gpus__ask(1, now);
 		assert_false(gpus__answered(1, now));
 	}
@@ -173,15 +172,15 @@ static pid_t trace(pid_t pid)
 	if (!tracer) {
 		if (ptrace(PTRACE_SEIZE, pid, NULL, NULL))
 			_exit(1);
-		kill(getpid(), SIGSTOP); /* and never waits for it */
+		kill(getpid(), SIGSTOP); /* must not wait for it */
 		pause();
 		_exit(0);
 	}
 	return tracer;
 }
 
-/* What SIGKILL does not end, as a call into a failed GPU, is left behind. A process that somebody
- * traces cannot be waited for either. */
+/* A helper that SIGKILL does not end, as in a call into a failed GPU, is abandoned. A traced
+ * process cannot be waited for either. */
 static void test_a_helper_that_cannot_be_killed(void **state)
 {
 	int status;
@@ -201,8 +200,8 @@ static void test_a_helper_that_cannot_be_killed(void **state)
 	}
 	alarm(60);
 	gpus__close();
-	assert_int_equal(waitpid(pid, NULL, WNOHANG), 0); /* it is still there */
-	/* No second one as long as it is. */
+	assert_int_equal(waitpid(pid, NULL, WNOHANG), 0); /* it still exists */
+	/* No second helper while the first exists. */
 	gpus__open();
 	assert_int_equal(gpus__count(), 0);
 	gpus__close();
@@ -218,10 +217,10 @@ static void test_a_helper_that_dies(void **state)
 	begin("1", "process 0 5 40G\n");
 	ask(1);
 	kill(helper(), SIGKILL);
-	for (int i = 0; i < PATIENCE / 10 && gpus__count(); i++)
+	for (int i = 0; i < WAIT_LIMIT / 10 && gpus__count(); i++)
 		sleep_ms(10);
 	assert_int_equal(gpus__count(), 0);
-	assert_null(gpus__answer()); /* an old one is no answer */
+	assert_null(gpus__answer()); /* the old answer is not used */
 	assert_false(gpus__wait(1, clock__monotonic()));
 	gpus__close();
 }
@@ -278,7 +277,7 @@ static void test_the_helper_has_no_rights(void **state)
 	gpus__close();
 }
 
-/* ---- what a process sees ---- */
+/* ---- the GPUs visible to a process ---- */
 
 struct target {
 	pid_t pid;
@@ -286,7 +285,8 @@ struct target {
 	struct nvml *smi;
 };
 
-/* A process below a root with these nodes. False: we may not make nodes, or change a root. */
+/* Starts a process in a root folder with these device nodes. False: no rights for mknod or
+ * chroot. */
 static bool start(struct target *t, const char *root_name, const int *nodes, int n,
 		  const char *visible)
 {
@@ -347,7 +347,7 @@ static struct nvml_figures figures(struct target *t)
 	struct nvml_figures f;
 	uint64_t asked;
 
-	for (int i = 0; i < PATIENCE / 10; i++) {
+	for (int i = 0; i < WAIT_LIMIT / 10; i++) {
 		asked = nvml__ask(t->smi);
 		for (int k = 0; k < 20; k++) {
 			if (nvml__answered(t->smi, asked, &f))
@@ -359,7 +359,7 @@ static struct nvml_figures figures(struct target *t)
 	return f;
 }
 
-/* Eight GPUs, the process on the fourth of them. */
+/* Eight GPUs; the process has the fourth. */
 static struct target on_the_fourth(const char *name, const int *nodes, int n, const char *visible)
 {
 	struct target t = { 0 };
@@ -396,7 +396,7 @@ static void test_a_machine_with_all(void **state)
 	struct nvml_figures f = figures(&t);
 
 	(void)state;
-	assert_int_equal(f.n, 5); /* two of the eight are no nodes, one is not there */
+	assert_int_equal(f.n, 5); /* eight less two that are no nodes and one missing */
 	assert_int_equal(f.used[3], 60 * GB);
 	assert_true(f.known[0] && !f.used[0]);
 	stop(&t);
@@ -413,7 +413,7 @@ static void test_visible_devices_count_what_the_container_has(void **state)
 	stop(&t);
 }
 
-/* As Slurm does: all nodes are there, a device control group forbids the others, and CUDA counts
+/* As with Slurm: all nodes exist, a device control group denies the others, and CUDA counts
  * from 0. */
 static void test_a_device_control_group(void **state)
 {
@@ -428,7 +428,7 @@ static void test_a_device_control_group(void **state)
 	stop(&t);
 }
 
-/* In multi-instance mode what NVML says of the card is not what the process can use. */
+/* In multi-instance mode NVML's figures of the card do not apply to the process. */
 static struct target on_a_slice(const char *name, const int *nodes, int n)
 {
 	struct target t = { 0 };
@@ -458,7 +458,7 @@ static void test_a_slice_of_a_gpu(void **state)
 	stop(&t);
 }
 
-/* Slices are devices of their own: of several GPUs nobody knows which is the process's first. */
+/* Slices are devices of their own: among several GPUs the process's first device is unknown. */
 static void test_a_slice_among_others(void **state)
 {
 	struct target t = on_a_slice("slices", (int[]){ 2, 3 }, 2);
@@ -480,7 +480,7 @@ static void test_an_order_that_cannot_be_is_dropped(void **state)
 	uint64_t total;
 
 	(void)state;
-	nvml__process_has(t.smi, 3, 0); /* it sees three, and we see two */
+	nvml__process_has(t.smi, 3, 0); /* NVML sees three, the test's process two */
 	assert_int_equal(figures(&t).n, 0);
 	assert_false(nvml__device(t.smi, 0, &name, &total));
 	stop(&t);
@@ -494,7 +494,7 @@ static void test_memory_on_a_device_that_nvml_does_not_list(void **state)
 	(void)state;
 	assert_int_equal(f.n, 2);
 	assert_true(f.known[0] && f.known[1]);
-	nvml__process_has(t.smi, 2, 1); /* on its first device, where NVML lists nothing */
+	nvml__process_has(t.smi, 2, 1); /* on its first device, where NVML lists no process */
 	f = figures(&t);
 	assert_false(f.known[0]);
 	for (int i = 0; i < 10 && f.n; i++)
@@ -535,7 +535,7 @@ static int setup(void **state)
 	return 0;
 }
 
-/* Of those that look at a process: the helper is started first, as it takes its time. */
+/* Setup for tests that look at a process: starts the helper early, because that takes time. */
 static int setup_eight(void **state)
 {
 	(void)state;
@@ -543,7 +543,7 @@ static int setup_eight(void **state)
 	return 0;
 }
 
-/* The fourth is in multi-instance mode. */
+/* The fourth GPU is in multi-instance mode. */
 static int setup_eight_mig(void **state)
 {
 	(void)state;

@@ -13,7 +13,7 @@
 #include "nvml/nvml.h"
 #include "process/proc.h"
 
-/* ---- which device is which ---- */
+/* ---- order of devices ---- */
 
 static const char *const uuids[] = { "GPU-aaaa1111", "GPU-aaaa2222", "GPU-bbbb3333",
 				     "GPU-cccc4444" };
@@ -37,27 +37,27 @@ static void test_order(void **state)
 {
 	(void)state;
 	check_order(NULL, true, 4, 0, 1, 2, 3);
-	check_order(NULL, false, -1); /* the fastest comes first, whichever that is */
+	check_order(NULL, false, -1); /* default order: the fastest first, unknown */
 	check_order("", true, 0);
 	check_order("2", true, 1, 2);
 	check_order("2", false, -1);
 	check_order("3,1,0", true, 3, 3, 1, 0);
 	check_order(" 3 , 1", true, 2, 3, 1);
-	/* up to the first that is none */
+	/* up to the first invalid entry */
 	check_order("1,-1,0", true, 1, 1);
 	check_order("1,7,0", true, 1, 1);
 	check_order("4", true, 0);
 	check_order("1,,0", true, 1, 1);
 	check_order("1x,0", true, 0);
 	check_order("99999999999999999999", true, 0);
-	/* names, or the beginning of one */
+	/* names or their prefixes */
 	check_order("GPU-bbbb3333", true, 1, 2);
 	check_order("GPU-c,GPU-aaaa2", false, 2, 3, 1);
 	check_order("GPU-b,0", true, 2, 2, 0);
-	check_order("GPU-aaaa", true, 0); /* two begin so */
+	check_order("GPU-aaaa", true, 0); /* ambiguous prefix */
 	check_order("GPU-", true, 0);
 	check_order("GPU-bbbb33334", true, 0);
-	/* what is not understood */
+	/* invalid */
 	check_order("0,0", true, -1);
 	check_order("GPU-b,2", true, -1);
 	check_order("MIG-bbbb3333", true, -1);
@@ -82,7 +82,7 @@ static void test_order_bounds(void **state)
 	assert_int_equal(nvml__order("0", many, 0, true, order), 0);
 }
 
-/* ---- the dry run's table, in ourselves ---- */
+/* ---- the dry run's table, in this process ---- */
 
 struct usage {
 	uint32_t magic, version, n_devices, pad;
@@ -140,7 +140,7 @@ static void test_dry_run(void **state)
 	table.n_devices = 2;
 	table.device[0].total = 80;
 	table.device[1].total = 90;
-	assert_int_equal(ask(s).n, 0); /* nothing used is no news */
+	assert_int_equal(ask(s).n, 0); /* no use: no record */
 	assert_int_equal(nvml__devices(s), 2);
 	assert_true(nvml__device(s, 1, &name, &total));
 	assert_int_equal(total, 90);
@@ -152,24 +152,24 @@ static void test_dry_run(void **state)
 	assert_int_equal(f.used[0], 0);
 	assert_int_equal(f.used[1], 7);
 	f.known[1] = false;
-	assert_int_equal(nvml__tell(s, &f, note, &t), 0); /* not known is not told of */
+	assert_int_equal(nvml__tell(s, &f, note, &t), 0); /* unknown: no record */
 	f.known[1] = true;
 	assert_int_equal(nvml__tell(s, &f, note, &t), -5);
 	assert_int_equal(t.n, 1);
 	assert_int_equal(t.device[0], 1);
 	assert_int_equal(t.used[0], 7);
-	assert_int_equal(ask(s).n, 0); /* once is enough */
+	assert_int_equal(ask(s).n, 0); /* unchanged: no record */
 	table.device[0].used = 1;
 	table.device[1].used = 0;
 	t = ask(s);
 	assert_int_equal(t.n, 2);
 	assert_int_equal(t.used[0], 1);
-	assert_int_equal(t.used[1], 0); /* all given back is news */
+	assert_int_equal(t.used[1], 0); /* back to 0: a record */
 	nvml__free(s);
 	proc__free(p);
 }
 
-/* What the target says of itself is not believed: no table, or one that is none. */
+/* The target's table is not trusted: missing or invalid tables. */
 static void test_hostile_table(void **state)
 {
 	static const struct {
@@ -199,7 +199,7 @@ static void test_hostile_table(void **state)
 		assert_false(nvml__reports(s, &reports));
 		nvml__free(s);
 	}
-	/* good first, then more devices than at the beginning, then no table at all */
+	/* a valid table, then one with more devices than at first, then none */
 	table = (struct usage){ .magic = 0x4d544452, .version = 2, .n_devices = 1 };
 	s = nvml__open(p, (uintptr_t)&table);
 	assert_non_null(s);

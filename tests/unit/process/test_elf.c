@@ -100,8 +100,7 @@ static void test_image_gnu(void **state)
 	check_image(IMAGE_GNU_HASH);
 }
 
-/* Neither hash table nor section headers: nothing says how many symbols there are, so there are
- * none. */
+/* Without hash table and section headers the number of symbols is unknown: none are listed. */
 static void test_image_no_hash(void **state)
 {
 	struct image im;
@@ -150,7 +149,7 @@ static void test_addresses(void **state)
 	elf__free(e);
 }
 
-/* Two segments that share a page of the file: the page is each one's own place in memory. */
+/* Two segments share a page of the file, each with its own place in memory. */
 static void test_shared_page(void **state)
 {
 	struct image im;
@@ -190,13 +189,13 @@ static void test_refused(void **state)
 		fd = image_fd(im.bytes, sizeof(im.bytes));
 		assert_null(elf__open_fd(fd));
 		assert_int_equal(errno, ENOEXEC);
-		/* it took the descriptor over all the same */
+		/* the descriptor was taken over and closed */
 		assert_int_equal(fcntl(fd, F_GETFD), -1);
 		im.bytes[at[i]] = old;
 	}
 	assert_null(elf__open_fd(image_fd(im.bytes, 63)));
 	assert_int_equal(errno, ENOEXEC);
-	assert_null(elf__open_fd(image_fd(im.bytes, 100))); /* ends within its program headers */
+	assert_null(elf__open_fd(image_fd(im.bytes, 100))); /* cut within the program headers */
 	assert_int_equal(errno, ENOEXEC);
 	assert_null(elf__open_fd(open("/dev/null", O_RDONLY)));
 	assert_int_equal(errno, ENOEXEC);
@@ -206,7 +205,7 @@ static void test_refused(void **state)
 	elf__free(NULL);
 }
 
-/* ---- whatever bytes a file has ---- */
+/* ---- arbitrary bytes ---- */
 
 static int touch(const char *name, const struct elf_sym *sym, void *ctx)
 {
@@ -271,7 +270,7 @@ static void test_corrupted(void **state)
 	overwrite_each(im.bytes, sizeof(im.bytes), 0x140);
 }
 
-/* The tables behind the headers, word by word. */
+/* Overwrites the tables after the headers word by word. */
 static void test_corrupted_tables(void **state)
 {
 	static const struct {
@@ -383,7 +382,7 @@ static void test_libc(void **state)
 	assert_int_equal(elf__each_dynsym(e, look_up_again, &seen), 0);
 	assert_true(seen.n > 2000);
 	assert_int_equal(seen.lost, 0);
-	/* a few are written in assembler, in pieces */
+	/* a few are written in assembler, in parts */
 	assert_true(seen.functions > 2000 && seen.exact > seen.functions / 100 * 99);
 	assert_int_equal(elf__section(e, ".text", &v, &w), 0);
 	assert_int_equal(elf__dynsym(e, "gnu_get_libc_version", &sym), 0);
@@ -394,7 +393,7 @@ static void test_libc(void **state)
 	free(path);
 }
 
-/* What is mapped, by way of a mapping's load bias, is what the file holds. */
+/* Memory at a mapping's load bias equals the file. */
 static void test_bias_of_libc(void **state)
 {
 	uint64_t addr = (uint64_t)(uintptr_t)dlsym(RTLD_DEFAULT, "gnu_get_libc_version"), bias = 0;
@@ -427,7 +426,7 @@ static void test_bias_of_libc(void **state)
 	proc__free(p);
 }
 
-/* With the section headers gone, and then the hash table too, the same symbols must be found. */
+/* Without section headers, and then also without hash table, the same symbols are found. */
 static void test_stripped_libc(void **state)
 {
 	char *path = libc_path();
@@ -455,7 +454,7 @@ static void test_stripped_libc(void **state)
 	assert_int_equal(stripped.lost, 0);
 	assert_int_equal(elf__dynsym(e, "gnu_get_libc_version", &sym), 0);
 	elf__free(e);
-	/* and through the real file's headers a little */
+	/* also a few words of a real file's headers */
 	overwrite_each(bytes, (size_t)st.st_size, 10);
 	free(bytes);
 	free(path);

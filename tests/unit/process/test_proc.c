@@ -122,7 +122,7 @@ static void test_maps_find(void **state)
 	struct maps m;
 
 	(void)state;
-	/* out of order, as no kernel writes them: sorted all the same */
+	/* out of order, unlike any kernel's: sorted */
 	assert_int_equal(
 		parse("5000-6000 r--p 0 0:0 0\n1000-2000 r--p 0 0:0 0\n2000-3000 r-xp 0 0:0 0\n",
 		      &m),
@@ -183,7 +183,7 @@ static void test_self(void **state)
 	proc__free(NULL);
 }
 
-/* Of the calling process: the pages are its own. */
+/* Reads the calling process's own memory. */
 static void check_reads(const struct proc *p)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -216,7 +216,7 @@ static void check_reads(const struct proc *p)
 	munmap(two, page);
 }
 
-/* Thousands of pieces, every seventh of which cannot be read: the others all come. */
+/* Thousands of pieces, every seventh unreadable: all others are read. */
 static void check_pieces(const struct proc *p)
 {
 	enum { N = 3000 };
@@ -253,7 +253,7 @@ static void test_read(void **state)
 	proc__free(p);
 }
 
-/* In a child that may not call process_vm_readv, all the same must hold through /proc/PID/mem. */
+/* A child without process_vm_readv() reads through /proc/PID/mem. */
 static void test_read_fallback(void **state)
 {
 	struct sock_filter code[] = {
@@ -280,7 +280,7 @@ static void test_read_fallback(void **state)
 			_exit(2);
 		check_reads(p);
 		check_pieces(p);
-		_exit(0); /* a failed check ends the child by another way */
+		_exit(0); /* a failed check ends the child with another status */
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
@@ -321,7 +321,7 @@ static void test_death(void **state)
 	p = proc__open(pid);
 	assert_non_null(p);
 	assert_true(proc__alive(p));
-	/* the fork's copy */
+	/* the child's copy */
 	assert_int_equal(proc__read_u64(p, (uint64_t)(uintptr_t)&value, &got), 0);
 	assert_true(got == 5);
 	assert_int_equal(proc__thread_comm(p, pid, name, sizeof(name)), 0);
@@ -392,7 +392,7 @@ static void test_exec(void **state)
 	close(image);
 	image = proc__image(p);
 	assert_true(image >= 0);
-	assert_false(proc__image_gone(image)); /* it runs, another program */
+	assert_false(proc__image_gone(image)); /* a process that runs another program */
 	close(image);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
@@ -414,11 +414,11 @@ static void test_thread(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, named_thread, &arg), 0);
 	pthread_barrier_wait(&arg.ready);
 	assert_int_equal(proc__thread_comm(p, arg.tid, name, sizeof(name)), 0);
-	/* one line feed is the file's, this one the thread's */
+	/* one newline is from the file, the other from the name */
 	assert_string_equal(name, "a) (thread\n");
 	assert_int_equal(proc__thread_comm(p, arg.tid, name, 3), 0);
 	assert_string_equal(name, "a)");
-	assert_null(proc__open(arg.tid)); /* a thread's number is no process */
+	assert_null(proc__open(arg.tid)); /* a thread's id is not a process */
 	assert_int_equal(errno, ESRCH);
 	pthread_barrier_wait(&arg.done);
 	pthread_join(thread, NULL);
@@ -443,8 +443,7 @@ static void test_maps_copy(void **state)
 	maps__free(&copy);
 }
 
-/* What stands for a process that has ended answers as one that has: it must not be another one that
- * has its PID now. */
+/* A handle of an ended process must report the end, not another process with its PID. */
 static void test_ended(void **state)
 {
 	struct proc *self = proc__open(getpid()), *p;
@@ -553,7 +552,7 @@ static const struct map *map_of(const struct proc *p, const void *addr, struct m
 	return map;
 }
 
-/* A library replaced on disk while it is mapped: only the mapped one will do. */
+/* A library replaced on disk: only the mapped file is accepted. */
 static void test_replaced_file(void **state)
 {
 	char path[128], name[600], small[10] = "keep";
@@ -608,7 +607,7 @@ static void test_replaced_file(void **state)
 	proc__free(p);
 }
 
-/* A mapping that is no more: its path is taken only for the same file. */
+/* A removed mapping: its path is accepted for the same file only. */
 static void test_open_by_path(void **state)
 {
 	char path[128], fifo[128], name[600];
@@ -652,7 +651,7 @@ static void test_open_by_path(void **state)
 			     .inode = st.st_ino,
 			     .dev_major = major(st.st_dev),
 			     .dev_minor = minor(st.st_dev) };
-	assert_int_equal(proc__open_map(p, &gone), -EINVAL); /* at once: nobody writes to it */
+	assert_int_equal(proc__open_map(p, &gone), -EINVAL); /* at once: the FIFO has no writer */
 	assert_int_equal(proc__map_path(p, &gone, name, sizeof(name)), -EINVAL);
 	proc__free(p);
 }
@@ -678,7 +677,7 @@ static void test_open_file(void **state)
 	assert_int_equal(proc__open_file(p, "relative"), -EINVAL);
 	assert_int_equal(proc__open_file(p, "/dev/null"), -EINVAL);
 	assert_int_equal(proc__open_file(p, "/nonexistent/file"), -ENOENT);
-	/* through another process's open files one would get anywhere */
+	/* another process's open files could lead anywhere */
 	unlink(sym);
 	assert_int_equal(symlink("/proc/self/exe", sym), 0);
 	assert_int_equal(proc__open_file(p, sym), -ELOOP);

@@ -14,7 +14,7 @@
 
 #define ARGS_ALL 0x3fu
 
-/* Prologues are given as hex, blanks between instructions as one likes. */
+/* Prologues in hex digits, with any blanks between instructions. */
 static size_t from_hex(const char *hex, uint8_t *buf, size_t size)
 {
 	size_t n = 0;
@@ -37,7 +37,7 @@ static size_t from_hex(const char *hex, uint8_t *buf, size_t size)
 struct expect {
 	const char *hex;
 	unsigned args;
-	enum site_class cls; /* SITE_NONE: refused */
+	enum site_class cls; /* SITE_NONE: rejected */
 	uint32_t offset;
 	const char *text;
 };
@@ -88,24 +88,24 @@ static void test_entry(void **state)
 static void test_passed_over(void **state)
 {
 	static const struct expect c[] = {
-		/* an indirect-branch landing mark, then the push */
+		/* endbr64, then the push */
 		{ "f30f1efa 55 4889e5 c3", ARGS_ALL, SITE_PUSH, 4, "push %rbp" },
 		{ "4883ec08 53 c3", ARGS_ALL, SITE_PUSH, 4, "push %rbx" },
 		/* at::RecordFunction::end: cmpb $0,0x68(%rdi); je */
 		{ "807f6800 745a 4154 31ed 53 c3", 1, SITE_JCC, 4, "je +96" },
-		/* mov of what is no argument, from the table of globals */
+		/* mov of a global, not of an argument */
 		{ "488b0591510f00 4156 c3", ARGS_ALL, SITE_PUSH, 7, "push %r14" },
-		/* a patchable entry: never the 5-byte nop itself, nor the longer ones */
+		/* patchable entry: never at the 5-byte nop or a longer one */
 		{ "0f1f440000 55 c3", ARGS_ALL, SITE_PUSH, 5, "push %rbp" },
 		{ "660f1f440000 55 c3", ARGS_ALL, SITE_PUSH, 6, "push %rbp" },
 		{ "662e0f1f840000000000 55 c3", ARGS_ALL, SITE_PUSH, 10, "push %rbp" },
 		{ "0f1f00 55 c3", ARGS_ALL, SITE_PUSH, 3, "push %rbp" },
 		{ "f390 55 c3", ARGS_ALL, SITE_PUSH, 2, "push %rbp" },
-		/* a push that the kernel does not emulate: a prefix too many */
+		/* a push with a prefix, which the kernel does not emulate */
 		{ "6655 53 c3", ARGS_ALL, SITE_PUSH, 2, "push %rbx" },
 		{ "4055 53 c3", ARGS_ALL, SITE_PUSH, 2, "push %rbx" },
 		{ "ff7708 53 c3", ARGS_ALL, SITE_PUSH, 3, "push %rbx" },
-		/* xchg %r8,%rax is 90 with a prefix, and no nop */
+		/* xchg %r8,%rax is 90 with a prefix, not a nop */
 		{ "4990 55 c3", 0x2f, SITE_PUSH, 2, "push %rbp" },
 	};
 
@@ -113,7 +113,7 @@ static void test_passed_over(void **state)
 	CHECK(c);
 }
 
-/* Not past an instruction that changes an argument which the probe reads. */
+/* No site after an instruction that changes an argument used by the probe. */
 static void test_arguments(void **state)
 {
 	static const struct expect c[] = {
@@ -128,11 +128,11 @@ static void test_arguments(void **state)
 		{ "41b801000000 55 c3", 0x10, SITE_STEPPED, 0, "mov" }, /* mov $1,%r8d */
 		{ "41b801000000 55 c3", 0x2f, SITE_PUSH, 6, "push %rbp" },
 		{ "4d31c9 55 c3", 0x20, SITE_STEPPED, 0, "xor" },	 /* xor %r9,%r9 */
-		{ "4d39c9 55 c3", ARGS_ALL, SITE_PUSH, 3, "push %rbp" }, /* cmp changes nothing */
+		{ "4d39c9 55 c3", ARGS_ALL, SITE_PUSH, 3, "push %rbp" }, /* cmp does not write */
 		{ "4885ff 55 c3", ARGS_ALL, SITE_PUSH, 3, "push %rbp" }, /* test */
 		{ "488d7f08 55 c3", 0x01, SITE_STEPPED, 0, "lea" },
 		{ "4887fe 55 c3", 0x01, SITE_STEPPED, 0,
-		  "bytes 48 87 fe" }, /* xchg %rdi,%rsi: both */
+		  "bytes 48 87 fe" }, /* xchg %rdi,%rsi writes both */
 		{ "4887fe 55 c3", 0x02, SITE_STEPPED, 0, "bytes 48 87 fe" },
 		{ "4892 55 c3", 0x04, SITE_STEPPED, 0, "bytes 48 92" },	     /* xchg %rax,%rdx */
 		{ "5f 57 c3", 0x01, SITE_STEPPED, 0, "bytes 5f" },	     /* pop %rdi */
@@ -143,12 +143,12 @@ static void test_arguments(void **state)
 		{ "f348ab 55 c3", 0x08, SITE_STEPPED, 0, "bytes f3 48 ab" },
 		{ "48ffcf 55 c3", 0x01, SITE_STEPPED, 0, "bytes 48 ff cf" }, /* dec %rdi */
 		{ "480f44fe 55 c3", 0x01, SITE_STEPPED, 0,
-		  "bytes 48 0f 44 fe" }, /* cmove, taken or not */
-		{ "0f94c1 55 c3", 0x08, SITE_STEPPED, 0, "bytes 0f 94 c1" },	  /* sete %cl */
-		{ "0fa2 53 c3", 0x04, SITE_STEPPED, 0, "bytes 0f a2" },		  /* cpuid */
+		  "bytes 48 0f 44 fe" },				     /* cmove, may write */
+		{ "0f94c1 55 c3", 0x08, SITE_STEPPED, 0, "bytes 0f 94 c1" }, /* sete %cl */
+		{ "0fa2 53 c3", 0x04, SITE_STEPPED, 0, "bytes 0f a2" },	     /* cpuid */
 		{ "48c1e703 55 c3", 0x01, SITE_STEPPED, 0, "bytes 48 c1 e7 03" }, /* shl */
 		{ "c5f877 55 c3", 0x01, SITE_STEPPED, 0,
-		  "bytes c5 f8 77" }, /* vzeroupper: not looked into */
+		  "bytes c5 f8 77" }, /* vzeroupper: not decoded */
 		{ "c5f877 55 c3", 0, SITE_PUSH, 3, "push %rbp" },
 	};
 
@@ -156,7 +156,7 @@ static void test_arguments(void **state)
 	CHECK(c);
 }
 
-/* Not past a branch, and not to where a branch of the function leads. */
+/* No site after a branch, nor at a branch target. */
 static void test_branches(void **state)
 {
 	static const struct expect c[] = {
@@ -165,28 +165,28 @@ static void test_branches(void **state)
 		/* the same by a conditional jump with 32 bits, and by loop */
 		{ "4883ec08 53 0f85f9ffffff c3", ARGS_ALL, SITE_STEPPED, 0, "sub" },
 		{ "4883ec08 53 e2fd c3", ARGS_ALL, SITE_STEPPED, 0, "sub" },
-		/* a branch into what is passed over: sub at +4 is entered again */
+		/* a branch into the skipped part: sub at +4 runs again */
 		{ "488b06 4883ec08 53 ebf9", ARGS_ALL, SITE_STEPPED, 0, "mov" },
-		/* back to the entry: comes by the push again */
+		/* back to the entry, which passes the push again */
 		{ "4883ec08 53 ebf9", ARGS_ALL, SITE_PUSH, 4, "push %rbx" },
-		/* to behind it: no matter */
+		/* to after the site: no effect */
 		{ "4883ec08 53 90 ebfd", ARGS_ALL, SITE_PUSH, 4, "push %rbx" },
-		/* ret before the push: it is not of the straight line */
+		/* ret before the push: not in the straight line */
 		{ "4885ff c3 55 c3", ARGS_ALL, SITE_STEPPED, 0, "test" },
 		{ "4885ff ffe0 55 c3", ARGS_ALL, SITE_STEPPED, 0, "test" },
 		{ "4885ff 0f0b 55 c3", ARGS_ALL, SITE_STEPPED, 0, "test" },
 		{ "4885ff ffd0 55 c3", ARGS_ALL, SITE_STEPPED, 0, "test" },
-		/* a computed jump and a table to compute it from: it might lead anywhere */
+		/* a computed jump with a table: any target is possible */
 		{ "4883ec08 53 486304be 4801f0 ffe0", ARGS_ALL, SITE_STEPPED, 0, "sub" },
 		{ "4883ec08 53 ff24c500000000", ARGS_ALL, SITE_STEPPED, 0, "sub" },
-		/* a computed jump and no table: the call of a virtual function as the last thing */
+		/* a computed jump without a table: a virtual tail call */
 		{ "4883ec08 53 488b4010 5b ffe0", ARGS_ALL, SITE_PUSH, 4, "push %rbx" },
-		/* a table and no computed jump but the one to another library's function */
+		/* a table, and only a jump to another library's function */
 		{ "4883ec08 53 486304be ff2500000000", ARGS_ALL, SITE_PUSH, 4, "push %rbx" },
-		/* the rest cannot be decoded: nothing is passed over */
+		/* the rest cannot be decoded: nothing may be skipped */
 		{ "4883ec08 53 06 c3", ARGS_ALL, SITE_STEPPED, 0, "sub" },
 		{ "4883ec08 53 c3 e900", ARGS_ALL, SITE_STEPPED, 0, "sub" },
-		/* but at the entry itself that does not matter */
+		/* at the entry itself that does not matter */
 		{ "53 06 c3", ARGS_ALL, SITE_PUSH, 0, "push %rbx" },
 	};
 
@@ -198,10 +198,10 @@ static void test_refused(void **state)
 {
 	static const struct expect c[] = {
 		{ "", 0, SITE_NONE, 0, NULL },
-		{ "06", 0, SITE_NONE, 0, NULL }, /* no instruction in 64-bit mode */
+		{ "06", 0, SITE_NONE, 0, NULL }, /* invalid in 64-bit mode */
 		{ "48", 0, SITE_NONE, 0, NULL }, /* cut off */
 		{ "e90000", 0, SITE_NONE, 0, NULL },
-		{ "0f1f440000", 0, SITE_NONE, 0, NULL }, /* nothing but a 5-byte nop */
+		{ "0f1f440000", 0, SITE_NONE, 0, NULL }, /* only a 5-byte nop */
 		{ "662e0f1f840000000000", 0, SITE_NONE, 0, NULL },
 		{ "2e90 c3", 0, SITE_STEPPED, 2, "ret" },   /* a prefix that the kernel refuses */
 		{ "f0480fb10f 06", 0, SITE_NONE, 0, NULL }, /* lock, likewise */
@@ -215,7 +215,7 @@ static void test_refused(void **state)
 	CHECK(c);
 }
 
-/* What is refused for the nop it begins with is told from what cannot be probed anyway. */
+/* A refusal because of a nop at the entry differs from other refusals. */
 static void test_why_refused(void **state)
 {
 	static const struct {
@@ -224,8 +224,8 @@ static void test_why_refused(void **state)
 		int err;
 	} c[] = {
 		{ "0f1f440000", true, -ENOTSUP },
-		{ "0f1f440000 55 c3", false, -ENOTSUP },  /* nobody knows who comes to the push */
-		{ "0f1f440000 55 ebfd", true, -ENOTSUP }, /* a loop comes to it */
+		{ "0f1f440000 55 c3", false, -ENOTSUP },  /* branches to the push are unknown */
+		{ "0f1f440000 55 ebfd", true, -ENOTSUP }, /* a loop leads to it */
 		{ "0f1f440000 cc", true, -ENOTSUP },
 		{ "0f1f440000 55 c3", true, 0 },
 		{ "cc c3", true, -EINVAL },
@@ -241,7 +241,7 @@ static void test_why_refused(void **state)
 	}
 }
 
-/* Of a function whose end is not known, or not there, only the entry will do. */
+/* If a function's size is unknown, only its entry is a site. */
 static void test_unknown_size(void **state)
 {
 	uint8_t buf[32];
@@ -257,7 +257,7 @@ static void test_unknown_size(void **state)
 	assert_true(s.cls == SITE_STEPPED && s.offset == 0);
 	assert_int_equal(site__pick(buf, len, len, 1, &s), 0);
 	assert_true(s.cls == SITE_PUSH && s.offset == 4);
-	/* more bytes than the function has: the next function's are not looked at */
+	/* more bytes than the function: the next function is ignored */
 	assert_int_equal(site__pick(buf, len, 4, 1, &s), 0);
 	assert_true(s.cls == SITE_STEPPED && s.offset == 0);
 	len = from_hex("55 c3", buf, sizeof(buf));
@@ -286,7 +286,7 @@ static void test_lengths(void **state)
 		{ "67a0 11223344", 6 },
 		{ "c8 1000 00", 4 },
 		{ "c2 0800", 3 },
-		{ "666648e8 00000000", 8 }, /* as before __tls_get_addr */
+		{ "666648e8 00000000", 8 }, /* padded as before __tls_get_addr */
 		{ "66e8 0000", -1 },	    /* processors differ */
 		{ "0f20c0", 3 },
 		{ "0f38f007", 4 },
@@ -303,7 +303,7 @@ static void test_lengths(void **state)
 		{ "feff", -1 },
 		{ "ffff", -1 },
 		{ "0f0fc1 9e", 4 },
-		{ "4866 90", -1 }, /* REX before another prefix does not count */
+		{ "4866 90", -1 }, /* REX before another prefix is ignored */
 		{ "66666666666666666666666666666666 90", -1 }, /* longer than any instruction */
 		{ "2e2e2e2e2e2e2e2e2e2e2e2e2e2e 90", 15 },
 		{ "9a", -1 },
@@ -321,14 +321,13 @@ static void test_lengths(void **state)
 		err = insn__decode(buf, len, &in);
 		if (c[i].length < 0 ? err != -EINVAL : err || in.length != c[i].length)
 			fail_msg("%s: %d, length %d", c[i].hex, err, err ? 0 : in.length);
-		/* a byte less is not enough */
+		/* one byte less is not enough */
 		if (c[i].length > 0 && insn__decode(buf, len - 1, &in) != -EINVAL)
 			fail_msg("%s: decoded without its last byte", c[i].hex);
 	}
 }
 
-/* In a process with a shadow stack: neither a call that is emulated nor one that is stepped; what
- * comes before it will do. */
+/* With a shadow stack, no site at a call; instructions before it are allowed. */
 static void test_no_calls(void **state)
 {
 	static const struct expect c[] = {

@@ -29,11 +29,11 @@ struct note {
 	uint32_t type;
 	const char *owner;
 	uint64_t v[3];	  /* pc, base, semaphore */
-	const char *text; /* provider, name, arguments: each with its end */
+	const char *text; /* provider, name, arguments: each with its NUL */
 	size_t text_len;
 };
 
-#define TEXT(s) s, sizeof(s) /* with the end of the last one */
+#define TEXT(s) s, sizeof(s) /* with the last NUL */
 
 static void pad(struct notes *n)
 {
@@ -59,7 +59,7 @@ static void add(struct notes *n, const struct note *note)
 	pad(n);
 }
 
-/* The notes in a piece of memory of just their size, where a read beyond it is noticed. */
+/* Parses notes in memory of their exact size, so that sanitizers find reads beyond it. */
 static size_t parse(const struct notes *n, size_t len, struct usdt *v, size_t max)
 {
 	uint8_t *copy = malloc(len ? len : 1);
@@ -109,7 +109,7 @@ static void test_notes(void **state)
 	assert_string_equal(v[1].args, "");
 	assert_int_equal(v[2].pc, 0x1400);
 	assert_string_equal(v[2].args, "8@(%rsp)");
-	/* no more than there is room for */
+	/* at most `max` notes */
 	memset(v, 0xa5, sizeof(v));
 	assert_int_equal(parse(&n, n.len, v, 1), 1);
 	assert_int_equal(v[1].pc, 0xa5a5a5a5a5a5a5a5);
@@ -117,7 +117,7 @@ static void test_notes(void **state)
 	assert_int_equal(parse(&n, 0, v, 4), 0);
 }
 
-/* Cut off anywhere: what is whole is found, and nothing else. */
+/* Cut at any place: complete notes are found, others not. */
 static void test_truncated(void **state)
 {
 	struct notes n = all_good();
@@ -149,19 +149,19 @@ static void test_other_notes(void **state)
 		  "stapsdt",
 		  { 1, 2, 3 },
 		  "pytorch\0malloc\0x",
-		  16 }, /* arguments without an end */
+		  16 }, /* arguments without a NUL */
 		{ NT_STAPSDT,
 		  "stapsdt",
 		  { 1, 2, 3 },
 		  "pytorch\0malloc",
-		  14 }, /* a name without one */
+		  14 }, /* a name without a NUL */
 		{ NT_STAPSDT, "stapsdt", { 1, 2, 3 }, "pytorch", 7 },
 		{ NT_STAPSDT, "stapsdt", { 1, 2, 3 }, "", 0 },
 		{ NT_STAPSDT,
 		  "stapsdt",
 		  { 1, 2, 3 },
 		  long_text,
-		  sizeof(long_text) }, /* more than there is room for */
+		  sizeof(long_text) }, /* larger than the limit */
 	};
 	struct usdt v[4];
 	size_t i;
@@ -180,7 +180,7 @@ static void test_other_notes(void **state)
 	}
 }
 
-/* Lengths that do not fit end the reading; none of them leads out of the notes or on for ever. */
+/* Invalid lengths end the parsing, within bounds. */
 static void test_hostile_lengths(void **state)
 {
 	static const uint32_t values[] = { 0,	       1,	   7,	       8,
@@ -232,7 +232,7 @@ static void test_damaged(void **state)
 
 /* ---- arguments ---- */
 
-/* As asm/ptrace.h has them. */
+/* Registers in the order of asm/ptrace.h. */
 enum {
 	R15 = 0,
 	R14 = 8,
@@ -281,12 +281,12 @@ static void test_args(void **state)
 	assert_int_equal(usdt__args("  8@2147483647(%r14)   8@-2147483648(%rdi)", a, 2), 0);
 	check_arg(&a[0], R14, 8, true, INT32_MAX);
 	check_arg(&a[1], RDI, 8, true, INT32_MIN);
-	/* what comes after the ones that are wanted is not looked at */
+	/* text after the requested arguments is ignored */
 	assert_int_equal(usdt__args("8@%rax nonsense", a, 1), 0);
 	assert_int_equal(usdt__args("nonsense", a, 0), 0);
 }
 
-/* All registers, at all sizes, are those that the kernel keeps where we say. */
+/* All registers in all sizes map to the kernel's offsets. */
 static void test_registers(void **state)
 {
 	static const struct {
@@ -369,7 +369,7 @@ static void test_args_not_understood(void **state)
 	assert_int_equal(usdt__args("8@%rax -8@", a, 2), -EINVAL);
 }
 
-/* ---- in a file: probes of our own, as <sys/sdt.h> makes them ---- */
+/* ---- in a file: this program's own probes, as made by <sys/sdt.h> ---- */
 
 #define SDT(name, args, at, semaphore, base)                                                       \
 	".pushsection .note.stapsdt, \"?\", \"note\"\n.balign 4\n.4byte 992f - 991f, 994f - "      \
@@ -398,7 +398,7 @@ __asm__(".pushsection .probes, \"aw\", \"progbits\"\n.globl usdt_semaphore\nusdt
 					SDT("overwrites", "8@%rax", "usdt_site", "usdt_site", "0")
 						SDT("vector", "8@%xmm0", "usdt_site", "0", "0"));
 
-/* Where in our own file something lies that is mapped. */
+/* Offset in this program's file of a mapped address. */
 static uint64_t offset_of(const struct maps *m, const void *addr)
 {
 	const struct map *map = maps__find(m, (uintptr_t)addr);
@@ -434,7 +434,7 @@ static void test_in_a_file(void **state)
 	assert_int_equal(u.site[1].offset, offset_of(&m, usdt_site + 1));
 	assert_int_equal(u.site[1].semaphore, 0);
 	check_arg(&u.args[1].arg[0], RBX, 8, false, 0);
-	/* a file that was moved as a whole after it was linked */
+	/* a file relocated after linking */
 	assert_int_equal(usdt__find(p, map, "memtrace", "moved", 1, &u), 0);
 	assert_int_equal(u.site[0].offset, offset_of(&m, usdt_site));
 	assert_int_equal(u.site[0].semaphore, offset_of(&m, &usdt_semaphore));
@@ -463,7 +463,7 @@ static void test_in_a_file_refused(void **state)
 	assert_int_equal(usdt__find(p, map, "memtrace", "good", MT_ASKED_ARGS + 1, &u), -EINVAL);
 	assert_int_equal(usdt__find(p, map, "memtrace", "none", 1, &u), -ENOENT);
 	assert_int_equal(usdt__find(p, map, "pytorch", "good", 2, &u), -ENOENT);
-	assert_int_equal(u.n, 77); /* untouched */
+	assert_int_equal(u.n, 77); /* unchanged */
 	maps__free(&m);
 	proc__free(p);
 }

@@ -49,7 +49,7 @@ static unsigned value_of(const struct pylayout *l, const struct entry *e)
 	return v;
 }
 
-/* Every entry of the row against what the version's own headers said; what they lack must be NONE. */
+/* Compares a row with the offsets from the version's headers; missing ones must be NONE. */
 static void check_row(int minor)
 {
 	const struct pylayout *l = pylayout__find(3, minor);
@@ -92,12 +92,12 @@ static void rows_are_what_the_headers_say(void **state)
 		check_row(minor);
 }
 
-/* Every field of struct pylayout is either compared above or one of these. */
+/* Checks that the fields compared above and these are all fields of struct pylayout. */
 static void no_field_is_forgotten(void **state)
 {
 	static const char *const others[] = { "major", "minor", "lasti_scale" };
 	size_t total = sizeof(others) / sizeof(others[0]) + sizeof(uint64_t); /* tag_mask */
-	/* alignment, twice at most */
+	/* alignment, at most twice */
 	size_t slack = 2 * sizeof(uint64_t);
 
 	(void)state;

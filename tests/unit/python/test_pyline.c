@@ -48,8 +48,7 @@ static void replay_range(struct replay *r)
 	}
 }
 
-/* Every position of every code object of a data file must have the line that the interpreter gave
- * it. */
+/* Each position of each code object in a data file must have the interpreter's line. */
 static void replay_version(int minor)
 {
 	struct replay *r = calloc(1, sizeof(*r));
@@ -139,7 +138,7 @@ static void empty_and_torn_tables(void **state)
 	assert_int_equal(pyline__find(9, NULL, 0, UINT32_MAX, 0), 0);
 }
 
-/* Random bytes in a block of exactly their size: a read past it is the sanitizer's to catch. */
+/* Random bytes in memory of their exact size: sanitizers find reads beyond it. */
 static void random_tables_stay_inside(void **state)
 {
 	static const int32_t ats[] = { 0, 1, 2, 7, 64, 1000, INT32_MAX };

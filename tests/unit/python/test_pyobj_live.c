@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Reads the objects of tests/workloads/objects.py in every interpreter of $MEMTRACE_PYTHONS (paths
- * separated by colons; without it python3 of $PATH) and compares with what the workload says of
- * them.
+ * separated by colons; default: python3 of $PATH) and compares them with the workload's output.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +29,7 @@ struct test {
 	size_t checks;
 	uint64_t pairs[MAX_PAIRS][2], churn_dict, churn_obj;
 	size_t npairs;
-	uint64_t first_str; /* some address on the heap */
+	uint64_t first_str; /* an address on the heap */
 };
 
 #define check(t, what, ...)                                                                        \
@@ -48,7 +47,7 @@ static uint64_t number(const char *s)
 	return strtoull(s, NULL, 10);
 }
 
-/* A value that is expected at an address, or -ENOENT for 0. */
+/* Compares an address with the expected value; 0 must give -ENOENT. */
 static void want_value(struct test *t, int err, uint64_t got, const char *want, const char *what,
 		       const char *name)
 {
@@ -71,7 +70,7 @@ static void on_str(struct test *t, char **f)
 	check(t, !err && !strcmp(buf, want), "str at %s: %d, \"%.40s\" for \"%.40s\"", f[1], err,
 	      buf, want);
 	check(t, strlen(buf) == len, "length of str at %s", f[1]);
-	/* A small buffer gets whole characters, as many as fit. */
+	/* A small buffer gets as many whole characters as fit. */
 	err = pyobj__str(t->py, number(f[1]), small, sizeof(small));
 	n = len < sizeof(small) - 1 ? len : sizeof(small) - 1;
 	while (n < len && ((unsigned char)want[n] & 0xc0) == 0x80)
@@ -301,9 +300,7 @@ static uint64_t now_ms(void)
 	return ts.tv_sec * 1000ull + ts.tv_nsec / 1000000;
 }
 
-/* While the target changes a dict and an instance: a right answer or an error, never a pair that
- * never was.
- */
+/* While the target changes a dict and an instance, a read gives a right pair or an error. */
 static void while_it_changes(struct test *t)
 {
 	uint64_t end = now_ms() + 700, good = 0, bad = 0, seen = 0, v;
@@ -332,7 +329,7 @@ static void while_it_changes(struct test *t)
 	check(t, good && seen, "not one dict could be read");
 }
 
-/* There is no torch in this process. */
+/* A process without torch. */
 static void without_torch(struct test *t)
 {
 	uint64_t codes[1] = { UNTOUCHED }, addr = UNTOUCHED;
@@ -344,7 +341,7 @@ static void without_torch(struct test *t)
 	      "tp_call without torch");
 }
 
-/* Any address may be asked for. */
+/* Any address is accepted. */
 static void anywhere(struct test *t)
 {
 	uint64_t seed = 88172645463325252u, v;
@@ -412,7 +409,7 @@ static void run_one(struct test *t, const char *python)
 
 	print_message("%s\n", python);
 	live__start(&t->live, python, "tests/workloads/objects.py");
-	/* All lines first: they stay true only once the workload rests. */
+	/* Read all lines first: they hold only while the workload is idle. */
 	while (!ready && (n = live__next(&t->live, f))) {
 		ready = !strcmp(f[0], "ready");
 		for (i = 0; i < n; i++)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A Python that ends while it is looked at, in every interpreter of $MEMTRACE_PYTHONS (python3
- * without it): what cannot be found then is not said to be of a version that is not known, or of a
- * PyTorch that is still to come.
+ * A Python that ends during a read, in every interpreter of $MEMTRACE_PYTHONS (default: python3).
+ * The error must not be "unknown version" or "PyTorch is not imported yet".
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,7 +53,7 @@ static void ended(const struct ending *e)
 	assert_null(census__open(e->py, &why));
 	assert_int_equal(errno, ESRCH);
 	assert_non_null(strstr(why, "has ended"));
-	/* 3.8 has its lists in the runtime, which stays; 3.14 has none that are looked for. */
+	/* 3.8 keeps its lists in the runtime, which stays; 3.14 needs no lists */
 	if (python__layout(e->py)->minor > 8 && python__layout(e->py)->minor < 14)
 		assert_int_equal(pygc__find(e->py, &gc), -ESRCH);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Interpreters made by hand in this process's own memory: what real ones do not show on demand.
- * Builds that are refused, descriptions that contradict themselves, other C libraries, lists that
- * run in circles.
+ * Simulated interpreters for what real ones do not show on demand: unsupported builds,
+ * contradictory _Py_DebugOffsets, other C libraries, cyclic lists.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -68,7 +67,7 @@ static void all_versions_work(void **state)
 		check_slot(&w, false, 784 + 3 * 16 + 8, 0);
 		python__version(w.py, &v[0], &v[1], &v[2]);
 		assert_int_equal(v[1], minor);
-		assert_int_equal(v[2], minor >= 11 ? 7 : -1); /* no sys to read it from */
+		assert_int_equal(v[2], minor >= 11 ? 7 : -1); /* no sys to read the version from */
 		assert_string_equal(python__file(w.py), w.path);
 		check_frames(&w);
 		drop(&w);
@@ -118,7 +117,7 @@ static void descriptions_refused(void **state)
 	drop(&w);
 }
 
-/* Each entry of _Py_DebugOffsets in turn beyond its structure. */
+/* Each entry of _Py_DebugOffsets in turn is larger than its struct. */
 static void impossible_offsets_refused(void **state)
 {
 	static const uint64_t bad[] = { 0x3001,	    0xffff,	    0x10000,
@@ -155,7 +154,7 @@ static void impossible_offsets_refused(void **state)
 	}
 }
 
-/* Where the interpreter says otherwise than the table, the interpreter is right. */
+/* The interpreter's own offsets take precedence over the table. */
 static void description_wins(void **state)
 {
 	(void)state;
@@ -223,7 +222,7 @@ static void contradictions_refused(void **state)
 	drop(&w);
 }
 
-/* An executable with a copy of _PyRuntime, and the library with the rest. */
+/* An executable with a copy of _PyRuntime, and a library with the rest. */
 static void copied_runtime(void **state)
 {
 	struct world w = make(12);
@@ -232,7 +231,7 @@ static void copied_runtime(void **state)
 	unlink(w.path);
 	map_file(w.path, "program", w.m, w.m, 0, 1);
 	refused(&w, ENOTSUP, "no mapped file exports PyCode_Type");
-	/* the interpreter's unused end */
+	/* the interpreter's unused last page */
 	map_file(w.path2, "libpython3.12.so", w.m + 0x7000, w.m, 1, 3);
 	check_slot(&w, false, 784 + 3 * 16 + 8, 0);
 	assert_string_equal(python__file(w.py), w.path);
@@ -247,7 +246,8 @@ static void forget_keys(struct world *w)
 		put(w, key_slot(i, 3), 0);
 }
 
-/* Key 37 lies in a second block; key 3 belongs to an extension that keeps the state too. */
+/* Key 37 is in a second-level block; key 3 belongs to an extension that also stores the thread
+ * state. */
 static void keys_in_second_blocks(void **state)
 {
 	struct world w = make(12);
@@ -263,7 +263,7 @@ static void keys_in_second_blocks(void **state)
 	check_slot(&w, false, 784 + 3 * 16 + 8, 0);
 	forget_keys(&w);
 	check_slot(&w, true, 1296 + 8, 16 * 5 + 8);
-	/* what the runtime says of its key is of no use: the most threads win */
+	/* without the runtime's key, the key with the most matching threads is chosen */
 	put32(&w, RUNTIME + w.l.rt_tss_key, 0);
 	put(&w, key_slot(0, 9), addr(&w, TSTATE(0)));
 	put(&w, key_slot(1, 9), addr(&w, TSTATE(1)));
@@ -300,7 +300,7 @@ static void no_slot(void **state)
 	assert_int_equal(look(&w), 0);
 	assert_int_equal(python__slot(w.py, &s, &why), -ENOENT);
 	assert_non_null(strstr(why, "of the 3 Python threads"));
-	/* one thread of three under a key that nobody else confirms */
+	/* one of three threads under a key, without a second one */
 	put(&w, key_slot(1, 9), addr(&w, TSTATE(1)));
 	assert_int_equal(python__slot(w.py, &s, &why), -ENOENT);
 	assert_int_equal(python__slot(w.py, &s, NULL), -ENOENT);
@@ -387,7 +387,7 @@ static void hostile_frames(void **state)
 			    addr(&w, CODE) + (1ull << 31) + l->co_code_adaptive);
 			assert_int_equal(depth(&w, 64), -EBADMSG);
 		}
-		if (minor >= 12) { /* nothing but the interpreter's own, in a circle */
+		if (minor >= 12) { /* only the interpreter's sentinel, in a cycle */
 			w.m[FRAME(0) + l->fr_owner] = 3;
 			put(&w, FRAME(0) + l->fr_prev, addr(&w, FRAME(0)));
 			assert_int_equal(depth(&w, 64), 0);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Reads the stacks of tests/workloads/stacks.py from outside, in every interpreter of
- * $MEMTRACE_PYTHONS (paths separated by colons; without it python3.8 to python3.14 of $PATH), and
- * compares with what the workload says of them. Versions that are not there are skipped aloud; of
- * versions without a layout the refusal is tested.
+ * Reads the stacks of tests/workloads/stacks.py from outside in every interpreter of
+ * $MEMTRACE_PYTHONS (paths separated by colons; default: python3.8 to python3.14 of $PATH) and
+ * compares them with the workload's output. Missing versions are reported as skipped. Versions
+ * without a layout must be refused.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,10 +41,10 @@ struct test {
 	struct pyslot slot;
 	struct pythread *threads;
 	size_t nthreads, checked, frames;
-	uint64_t empty; /* a thread state without frames, 0: none */
-	char *sub;	/* innermost frame of the other interpreter's thread */
+	uint64_t empty; /* a thread state without frames; 0: none */
+	char *sub;	/* innermost frame of the subinterpreter's thread */
 	uint32_t sub_line;
-	/* the thread that the workload is telling of */
+	/* the thread of the workload's current lines */
 	uint64_t ident;
 	uint32_t native;
 	char *name;
@@ -118,7 +118,7 @@ static void check_process(struct test *t)
 		      t->slot.off2);
 }
 
-/* The thread's state as the kernel side will find it; the thread pointer is pthread_self() here. */
+/* The thread state as the kernel side finds it; the thread pointer is pthread_self(). */
 static uint64_t follow_slot(struct test *t, uint64_t tp)
 {
 	uint64_t v = 0;
@@ -149,7 +149,7 @@ static void check_frame(struct test *t, const struct pyframe *f, const struct wa
 	t->frames++;
 }
 
-/* The thread of another interpreter on the same pthread is told apart by its frames. */
+/* Finds a thread by frames: a subinterpreter's thread uses the same pthread. */
 static const struct pythread *find_thread(struct test *t, uint64_t slot)
 {
 	for (size_t i = 0; i < t->nthreads; i++) {
@@ -231,7 +231,7 @@ static void on_frame(struct test *t, char **f, size_t n)
 	w->self = number(f[4]);
 }
 
-/* The workload stands still once it has said "ready", so its lines are kept until then. */
+/* The workload stops after "ready", so its lines stay valid. */
 static void read_workload(struct test *t)
 {
 	char *lines[4096], *f[LIVE_FIELDS];
@@ -258,7 +258,7 @@ static void read_workload(struct test *t)
 		if (strcmp(f[0], "frame"))
 			end_thread(t);
 		if (!t->py && t->stdlib)
-			; /* a version without a layout: nothing more to compare with */
+			; /* a version without a layout: nothing to compare */
 		else if (!strcmp(f[0], "frame"))
 			on_frame(t, f, n);
 		else if (!strcmp(f[0], "thread")) {
@@ -285,7 +285,7 @@ static void check_empty(struct test *t)
 	assert_int_equal(python__stack(t->py, &t->threads[i], &f, 1), 0);
 }
 
-/* Some thread of the list must stand in the other interpreter's innermost frame. */
+/* A thread in the list must have the subinterpreter's innermost frame. */
 static void check_sub(struct test *t)
 {
 	struct pyframe f[MAX_STACK];
@@ -331,8 +331,7 @@ static void look_at_all(struct test *t, size_t *whole, size_t *broken)
 	free(threads);
 }
 
-/* Threads that run, start and end while they are looked at: any answer but a crash, and mostly
- * whole ones. */
+/* Threads that run, start and end during reads: no crash, and mostly complete stacks. */
 static void check_running(struct test *t)
 {
 	size_t whole = 0, broken = 0, looks = 0, slots = 0;
@@ -384,8 +383,7 @@ static void test_interpreter(const char *python)
 	free(t.sub);
 }
 
-/* A name in $PATH can be a launcher for versions that are not installed, so it has to run to count.
- */
+/* A name in $PATH can be a launcher without that version: it must run. */
 static bool runs(const char *python, int minor)
 {
 	char program[96];

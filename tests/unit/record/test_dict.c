@@ -44,7 +44,7 @@ static void test_interning(void **state)
 	assert_int_equal(dict__stack(d, NULL, 0, MT_WALK_OK), 0);
 	assert_int_equal(dict__stack(d, frames, 2, MT_WALK_OK), 1);
 	assert_int_equal(dict__stack(d, frames, 3, MT_WALK_OK), 2);
-	assert_int_equal(dict__stack(d, frames, 2, MT_WALK_FAULT_FRAME), 3); /* not the same */
+	assert_int_equal(dict__stack(d, frames, 2, MT_WALK_FAULT_FRAME), 3); /* another outcome */
 	assert_int_equal(dict__stack(d, frames, 2, MT_WALK_OK), 1);
 	assert_int_equal(dict__stack(d, NULL, 0, MT_WALK_NO_FRAME), 4);
 	n = dict__counts(d);
@@ -82,7 +82,7 @@ static void test_out_of_range(void **state)
 	dict__free(d);
 }
 
-/* Numbers and pointers stay what they were, however much comes after. */
+/* Numbers and pointers stay valid when entries are added. */
 static void test_stable(void **state)
 {
 	struct dict *d = dict__new();
@@ -131,14 +131,14 @@ static void test_hostile_text(void **state)
 	assert_string_equal(dict__str(d, STR(d, "a\0b\0")), "a\xef\xbf\xbd"
 							    "b\xef\xbf\xbd");
 	assert_string_equal(dict__str(d, STR(d, "tab\tnew\n")), "tab\tnew\n");
-	/* As long as may be; one more; only bad bytes; cut within a character. */
+	/* The maximum length; one more; only invalid bytes; cut within a character. */
 	memset(text, 'x', 3 * DICT_MAX_STRING);
 	assert_int_equal(strlen(dict__str(d, dict__string(d, text, DICT_MAX_STRING))),
 			 DICT_MAX_STRING);
 	s = dict__str(d, dict__string(d, text, DICT_MAX_STRING + 1));
 	assert_int_equal(strlen(s), DICT_MAX_STRING);
 	assert_string_equal(s + DICT_MAX_STRING - 4, "x...");
-	/* All that are longer and begin alike are one. */
+	/* Longer texts with an equal start become one. */
 	assert_ptr_equal(dict__str(d, dict__string(d, text, 3 * DICT_MAX_STRING)), s);
 	memset(text, 0, 3 * DICT_MAX_STRING);
 	s = dict__str(d, dict__string(d, text, 3 * DICT_MAX_STRING));
@@ -174,7 +174,7 @@ static void test_deep_stack(void **state)
 	dict__free(d);
 }
 
-/* A full kind says so and keeps what it has. */
+/* A full table reports an error and keeps its entries. */
 static void test_full(void **state)
 {
 	struct dict *d = dict__new();
@@ -202,7 +202,7 @@ static void test_facts(void **state)
 	assert_int_equal(facts__setf(f, "pid", "%d", 42), 0);
 	assert_int_equal(facts__set(f, "comm", "py\xff"), 0);
 	assert_int_equal(facts__set(f, "counter.hit", ""), 0);
-	assert_int_equal(facts__set(f, "pid", "43"), 0); /* replaces, keeps its place */
+	assert_int_equal(facts__set(f, "pid", "43"), 0); /* replaces the value */
 	assert_int_equal(facts__count(f), 3);
 	facts__at(f, 0, &key, &value);
 	assert_string_equal(key, "pid");
@@ -218,9 +218,9 @@ static void test_facts(void **state)
 	memset(big, 'v', FACTS_MAX_VALUE + 1);
 	big[FACTS_MAX_VALUE + 1] = '\0';
 	assert_int_equal(facts__set(f, "pid", big), -E2BIG);
-	assert_string_equal(facts__get(f, "pid"), "43"); /* untouched */
+	assert_string_equal(facts__get(f, "pid"), "43"); /* unchanged */
 	big[FACTS_MAX_VALUE] = '\0';
-	for (int i = 0; i < 3; i++) /* the fourth MiB is not whole any more */
+	for (int i = 0; i < 3; i++) /* the fourth MiB is incomplete */
 		assert_int_equal(facts__set(f, (char[]){ 'a', (char)('a' + i), '\0' }, big), 0);
 	assert_int_equal(facts__set(f, "overflow", big), -E2BIG);
 	assert_int_equal(facts__set(f, "aa", "small"), 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The flight recorder: what it writes tells, at the out of memory, all that a recording from the
- * start would tell. */
+/* The flight recorder: a file written at an out-of-memory event equals a recording from the start
+ * at that moment. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -8,7 +8,7 @@
 
 #include "unit/flight_box.h"
 
-/* n steps of a job under a recorder; then it runs out of memory, and goes on. */
+/* Runs n steps of a job with a recorder, then out of memory, then further steps. */
 static void check_window(struct flight_opts opts, int n, bool whole, bool cut)
 {
 	struct box *b = box__new(opts);
@@ -25,7 +25,7 @@ static void check_window(struct flight_opts opts, int n, bool whole, bool cut)
 			assert_int_equal(flight__tick(b->fl, j->time), 0);
 	}
 	job__oom(j, b);
-	assert_int_equal(b->n, 0); /* not yet */
+	assert_int_equal(b->n, 0); /* not written yet */
 	assert_int_equal(flight__tick(b->fl, j->time + FLIGHT_AFTER), 0);
 	assert_int_equal(b->n, 1);
 	assert_int_equal(b->done_err, 0);
@@ -35,7 +35,7 @@ static void check_window(struct flight_opts opts, int n, bool whole, bool cut)
 	assert_int_equal(r->ooms, 1);
 	assert_int_equal(r->cut, cut);
 	assert_true(r->to == j->time);
-	/* First what was there, then what came. */
+	/* First the live blocks, then the window's events. */
 	while (i < all.n && (all.e[i].kind == EVENT_BLOCK || all.e[i].kind == EVENT_STATE)) {
 		if (all.e[i].kind == EVENT_STATE)
 			state = &all.e[i];
@@ -43,7 +43,7 @@ static void check_window(struct flight_opts opts, int n, bool whole, bool cut)
 		i++;
 	}
 	if (whole) {
-		assert_int_equal(i, 1); /* the one that the job began with */
+		assert_int_equal(i, 1); /* the job's first event */
 		assert_null(state);
 		assert_int_equal(r->blocks, 0);
 		assert_int_equal(r->events, all.n);
@@ -56,7 +56,7 @@ static void check_window(struct flight_opts opts, int n, bool whole, bool cut)
 			assert_true(r->from >= j->time - opts.window &&
 				    r->from < j->time - opts.window + 2000000);
 	}
-	/* The totals follow on one another from the state on. */
+	/* Totals continue from the state on. */
 	for (uint64_t last = state ? state->allocated : 0; i < all.n && !whole; i++) {
 		const struct event *e = &all.e[i];
 
@@ -105,8 +105,7 @@ static void test_no_oom(void **state)
 	box__free(b);
 }
 
-/* A program that runs out of memory, lets something go and tries again: one trouble. Long after it,
- * another one. */
+/* Repeated failures within a short time are one file. A later one is another file. */
 static void test_again_and_again(void **state)
 {
 	struct box *b = box__new((struct flight_opts){ .window = SECOND, .max_files = 3 });
@@ -138,7 +137,7 @@ static void test_again_and_again(void **state)
 	assert_int_equal(ooms, 500);
 	free(got.e);
 	events__free(&all);
-	/* The next file tells of the next one only, and of all that is there then. */
+	/* The next file describes the next failure only, with all blocks live then. */
 	j->time += 10 * SECOND;
 	for (int i = 0; i < 2000; i++)
 		job__step(j, b);
@@ -155,7 +154,7 @@ static void test_again_and_again(void **state)
 	box__free(b);
 }
 
-/* One that never stops: a file all the same, and no more than were asked for. */
+/* Endless failures give a file, and at most as many files as requested. */
 static void test_without_end(void **state)
 {
 	struct box *b = box__new((struct flight_opts){ .window = SECOND, .max_files = 3 });
@@ -187,7 +186,7 @@ static void test_without_end(void **state)
 	box__free(b);
 }
 
-/* After it the window may fill only so much: then the file comes at once, with the out of memory in
+/* After a failure the window is limited: then the file is written at once, with the failure in
  * it. */
 static void test_flood(void **state)
 {
@@ -203,7 +202,7 @@ static void test_flood(void **state)
 	job__oom(j, b);
 	for (int i = 0; i < 3000; i++)
 		feed(b, (struct event){ .kind = EVENT_STEP, .time = j->time });
-	assert_int_equal(b->n, 1); /* with no tick */
+	assert_int_equal(b->n, 1); /* without a tick */
 	got = read_box(b, 0, &all);
 	assert_live(&got, &j->live);
 	assert_true(all.n < 2000);
@@ -215,7 +214,7 @@ static void test_flood(void **state)
 
 /* ---- below the blocks ---- */
 
-/* The file's events up to the first of the window, which is a call; without times. */
+/* The file's events up to the window's first event, which is a call; without times. */
 static struct events told(struct event *list, size_t n)
 {
 	struct box *b = box__new((struct flight_opts){ .window = SECOND });
@@ -303,7 +302,7 @@ static void test_segments(void **state)
 		  .flags = BLOCK_PENDING },
 		STATE(MB + 512, 22 * MB, EXACT),
 		TAKE(MEM_DEVICE, 80 * MB, 20 * MB, MEM_BY_ALLOCATOR),
-		TAKE(MEM_DEVICE, 120 * MB, 20 * MB, 0), /* another library's */
+		TAKE(MEM_DEVICE, 120 * MB, 20 * MB, 0), /* another library's memory */
 		TAKE(MEM_MANAGED, 160 * MB, 5 * MB, 0),
 		TAKE(MEM_HOST, 160 * MB, 5 * MB, 0),
 		{ .kind = EVENT_ALLOC,
@@ -316,7 +315,7 @@ static void test_segments(void **state)
 		  .reserved = 42 * MB },
 		GIVE(MEM_DEVICE, 160 * MB, 0), /* cudaFree */
 		GIVE(MEM_DEVICE, 20 * MB, 0),
-		GIVE(MEM_DEVICE, 999 * MB, 0), /* taken before we came */
+		GIVE(MEM_DEVICE, 999 * MB, 0), /* allocated before attach */
 		{ .kind = EVENT_FREE,
 		  .device = GPU,
 		  .addr = 20 * MB,
@@ -347,7 +346,7 @@ static void test_segments(void **state)
 	     { .kind = EVENT_LEFT, .device = GPU, .size = 6 * MB });
 }
 
-/* What the tables do not say any more is gone; what they say again is as they say. */
+/* A second reading of the tables replaces the first. */
 static void test_told_again(void **state)
 {
 	struct event list[] = {
@@ -375,8 +374,8 @@ static void test_expandable(void **state)
 		STATE(0, 8 * MB, EXACT),
 		TAKE(MEM_MAPPED, 28 * MB, 2 * MB, MEM_BY_ALLOCATOR),
 		TAKE(MEM_MAPPED, 30 * MB, 2 * MB, MEM_BY_ALLOCATOR),
-		GIVE(MEM_MAPPED, 30 * MB, 2 * MB), /* as it came */
-		GIVE(MEM_MAPPED, 22 * MB, 2 * MB), /* out of the middle of what was there */
+		GIVE(MEM_MAPPED, 30 * MB, 2 * MB), /* as recorded */
+		GIVE(MEM_MAPPED, 22 * MB, 2 * MB), /* from the middle of a mapping */
 		GIVE(MEM_MAPPED, 24 * MB, 2 * MB),
 		TAKE(MEM_MAPPED, 24 * MB, 2 * MB, MEM_BY_ALLOCATOR),
 		TAKE(MEM_PHYSICAL, 1, 2 * MB, MEM_BY_ALLOCATOR),
@@ -393,7 +392,8 @@ static void test_expandable(void **state)
 
 /* ---- errors ---- */
 
-/* What a block is for goes with it out of the window; what came to its address later is not meant. */
+/* A block's name is written with it when it leaves the window. A later block at the address has no
+ * name. */
 static void test_tensors(void **state)
 {
 	struct box *b = box__new((struct flight_opts){ .window = SECOND });
@@ -417,7 +417,7 @@ static void test_tensors(void **state)
 					.time = 1000 * k,
 					.addr = k << 12,
 					.size = 512 });
-	/* the third and the fourth are newer than the reading; nothing is at the fifth */
+	/* the third and fourth are newer than the census; nothing is at the fifth */
 	for (uint64_t k = 1; k <= 4; k++) {
 		e = tensor;
 		e.addr = (k == 4 ? 5 : k) << 12;
@@ -434,7 +434,7 @@ static void test_tensors(void **state)
 				.time = 6000,
 				.addr = 2 << 12,
 				.size = 512 });
-	/* The CPU's allocator tells of nothing that was there before; one of these is freed. */
+	/* The CPU allocator reports no blocks from before attach; one is freed later. */
 	for (uint64_t k = 1; k <= 2; k++) {
 		e = tensor;
 		e.device = cpu;
@@ -463,7 +463,7 @@ static void test_tensors(void **state)
 	while (i < all.n && all.e[i].device.type != DEVICE_CUDA)
 		i++;
 	assert_true(i == 0 || i == 1);
-	/* Each is where its block is; the one on the CPU stands for its block. */
+	/* Each name follows its block; the name on the CPU replaces its block. */
 	e = all.e[i ? 0 : 6];
 	assert_true(e.kind == EVENT_TENSOR && e.addr == 1 << 12 && e.size == 500 &&
 		    e.flags == CENSUS_FIRST);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Windows of a stream: each file begins with what was there, and ends with what a recording from
- * the start would have. */
+/* Windows of a stream: each file begins with the live blocks and ends like a recording from
+ * the start. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -18,7 +18,7 @@ static struct live copy_of(const struct live *l)
 	return c;
 }
 
-/* The file's events; *in_front: what it begins with, and ret what is live at its end. */
+/* Reads a file's events. Returns the blocks live at its end; *in_front: those at its beginning. */
 static struct live read_window(const struct box *b, unsigned int file, struct live *in_front,
 			       uint64_t *peak, const char *reason)
 {
@@ -46,7 +46,7 @@ static struct live read_window(const struct box *b, unsigned int file, struct li
 			live__event(in_front, e);
 		if (!e->totals)
 			continue;
-		/* They follow on one another from what it begins with on. */
+		/* Totals continue from the initial state on. */
 		follows += e->kind == EVENT_ALLOC ? e->size : e->kind == EVENT_FREE ? -e->size : 0;
 		if (e->kind == EVENT_STATE)
 			follows = e->allocated;
@@ -73,7 +73,7 @@ static uint64_t gpu_peak(const struct flight *fl, uint64_t *allocated)
 	return 0;
 }
 
-/* Several, one after the other, of one job; steps: events of each, about. */
+/* Several windows of one job; steps: approximate number of events in each. */
 static void check_windows(struct flight_opts opts, uint64_t before, int steps)
 {
 	struct box *b = box__new(opts);
@@ -134,7 +134,7 @@ static void test_windows(void **state)
 	check_windows((struct flight_opts){ .no_oom = true, .window = 2 * SECOND }, SECOND, 500);
 }
 
-/* What is kept, when somebody asks; and with nothing kept, what is there. */
+/* Saving on request writes the kept window; without one, the live blocks. */
 static void test_save(void **state)
 {
 	(void)state;
@@ -161,7 +161,7 @@ static void test_save(void **state)
 	}
 }
 
-/* An out of memory within a window is an event of it, and no reason for a file of its own. */
+/* An out-of-memory event in a window adds no file. */
 static void test_oom_in_a_window(void **state)
 {
 	struct box *b = box__new((struct flight_opts){ .no_oom = true, .window = SECOND });
@@ -182,7 +182,7 @@ static void test_oom_in_a_window(void **state)
 	box__free(b);
 }
 
-/* A bound is of each file; a disk that is full ends the file and is told of. */
+/* Limits apply per file; a full disk ends the file and is reported. */
 static void test_bounds(void **state)
 {
 	struct box *b = box__new((struct flight_opts){ .no_oom = true, .bounds.max_events = 700 });

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What goes into a recording comes out of it; bounds and errors of writing. */
+/* Recordings read back equal what was written; limits and errors of the writer. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -72,7 +72,7 @@ static void check_round_trip(struct world *w, const struct events *l, size_t flu
 	assert_true(mtr_reader__size(r) == (uint64_t)st.st_size);
 	assert_true(mtr_reader__position(r) == (uint64_t)st.st_size);
 	assert_int_equal(mtr_reader__version(r), MTR_VERSION);
-	if (l->n) /* with no event nothing is needed */
+	if (l->n) /* no events: no device */
 		assert_dicts(mtr_reader__dict(r), w->d);
 	assert_string_equal(facts__get(mtr_reader__facts(r), "comm"), "python");
 	assert_string_equal(facts__get(mtr_reader__facts(r), "dropped_events"), "0");
@@ -105,7 +105,7 @@ static void test_every_kind(void **state)
 		  .size = 512,
 		  .totals = true,
 		  .reserved = 2 << 20 },
-		/* totals that are not as predicted, and wrap */
+		/* totals that differ from the prediction, and wrap */
 		{ .kind = EVENT_FREE,
 		  .device = gpu,
 		  .time = 901,
@@ -146,7 +146,7 @@ static void test_every_kind(void **state)
 		  .totals = true,
 		  .allocated = 5,
 		  .reserved = 6 },
-		/* a device with totals, then without, then again with what they were */
+		/* a device with totals, then without, then with the old ones */
 		{ .kind = EVENT_FREE, .device = gpu, .addr = 9 },
 		{ .kind = EVENT_OOM,
 		  .device = gpu,
@@ -163,7 +163,7 @@ static void test_every_kind(void **state)
 		  .walk = MT_WALK_FAULT_SELF },
 		{ .kind = EVENT_LOST, .device = cpu, .size = 1234567 },
 		{ .kind = EVENT_LOST, .device = cpu, .size = 0 },
-		/* what was there before, one after the other, with a gap, and once more */
+		/* blocks from before attach: adjacent, after a gap, repeated */
 		{ .kind = EVENT_SEGMENT,
 		  .device = gpu,
 		  .addr = 0x7f0000000000,
@@ -219,8 +219,8 @@ static void test_every_kind(void **state)
 		  .totals = true,
 		  .allocated = 1536,
 		  .reserved = 24 << 20 },
-		/* asked: as predicted; not the last one; less; the same again; of a block not told
-		   of; none known */
+		/* requested: as predicted; not the last block; less; equal; of an unknown block;
+		 * unknown */
 		{ .kind = EVENT_ALLOC,
 		  .device = gpu,
 		  .addr = 0x7f0000001000,
@@ -258,7 +258,7 @@ static void test_every_kind(void **state)
 		  .cuda_stream = 3 },
 		{ .kind = EVENT_REQUESTED, .device = gpu, .addr = 0x7f0000001000 },
 		{ .kind = EVENT_REQUESTED, .device = cpu, .addr = 0 },
-		/* below the blocks */
+		/* memory below the blocks */
 		{ .kind = EVENT_CUDA_ALLOC,
 		  .device = gpu,
 		  .how = MEM_DEVICE,
@@ -288,8 +288,7 @@ static void test_every_kind(void **state)
 		{ .kind = EVENT_USED, .device = gpu, .size = 0 },
 		{ .kind = EVENT_LEFT, .device = gpu, .size = 1ull << 33 },
 		{ .kind = EVENT_LEFT, .device = gpu, .size = 0 },
-		/* what the autograd made: by one node, the same, another, none, on another device,
-		   of no memory */
+		/* autograd nodes: one, the same, another, none, another device, without memory */
 		{ .kind = EVENT_ALLOC,
 		  .device = gpu,
 		  .addr = 0x7f0000003000,
@@ -313,7 +312,7 @@ static void test_every_kind(void **state)
 		  .addr = 0x7f0000007000,
 		  .size = 512,
 		  .node = 2 },
-		/* what blocks are for */
+		/* names of blocks */
 		{ .kind = EVENT_TENSOR,
 		  .device = gpu,
 		  .addr = 0x7f0000003000,
@@ -345,7 +344,7 @@ static void test_every_kind(void **state)
 		  .flags = CENSUS_FIRST | CENSUS_TORN },
 		{ .kind = EVENT_CENSUS, .device = gpu, .size = 1024, .flags = CENSUS_FIRST },
 		{ .kind = EVENT_CENSUS, .device = cpu, .size = 0 },
-		/* calls of modules, which have no device: the next event's is as before */
+		/* module calls without a device: the next event's device is as before */
 		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f0000008000, .size = 512 },
 		{ .kind = EVENT_ENTER, .module = w.module, .thread = w.thread },
 		{ .kind = EVENT_ENTER, .node = 2 },
@@ -356,7 +355,7 @@ static void test_every_kind(void **state)
 		  .size = 512,
 		  .thread = w.thread },
 		{ .kind = EVENT_LEAVE, .module = w.module },
-		/* what somebody said, which has none either */
+		/* marks, also without a device */
 		{ .kind = EVENT_MARK, .name = w.name, .thread = w.thread },
 		{ .kind = EVENT_ALLOC,
 		  .device = gpu,
@@ -405,7 +404,7 @@ static int emit(void *arg, const struct event *e)
 
 	if (i->l)
 		events__add(i->l, e);
-	if (e->time - i->last > 1000000000) { /* as a capture does */
+	if (e->time - i->last > 1000000000) { /* as in a capture */
 		int err = mtr_writer__flush(i->w);
 
 		if (err)
@@ -469,7 +468,7 @@ static void test_training_loop(void **state)
 	close(fd);
 }
 
-/* What a kind does not have does not come out, and is not in the way of what is predicted. */
+/* Fields that a kind does not have are not written and do not change predictions. */
 static void test_other_fields(void **state)
 {
 	struct world w = world__new();
@@ -541,7 +540,7 @@ static void test_other_fields(void **state)
 	world__free(&w);
 }
 
-/* Bytes in the file for each event of l. */
+/* Bytes in the file per event of l. */
 static double bytes_each(struct world *w, const struct events *l)
 {
 	int fd = memory_file();
@@ -553,8 +552,7 @@ static double bytes_each(struct world *w, const struct events *l)
 	return (double)st.st_size / (double)l->n;
 }
 
-/* A large model at attach: what must be read from its allocator's tables must not make a large
- * file. */
+/* The state of a large model at attach, from the allocator's tables, must be small in the file. */
 static void test_state_is_small(void **state)
 {
 	struct world w = world__new();
@@ -579,7 +577,7 @@ static void test_state_is_small(void **state)
 			block.size = (block.requested + 511) & ~UINT64_C(511);
 			events__add(&l, &block);
 			block.addr += block.size;
-			if (gen__random(&g) % 4 == 0) /* something free */
+			if (gen__random(&g) % 4 == 0) /* a free block */
 				block.addr += (1 + gen__random(&g) % 100) * 512;
 		}
 		segment.addr += segment.size + (gen__random(&g) % 3 << 21);
@@ -609,7 +607,7 @@ static int emit_asked(void *arg, const struct event *e)
 	return 0;
 }
 
-/* Allocations that are followed by what was asked for, as every one of a CUDA job is. */
+/* Allocations followed by their requested size, as in every CUDA job. */
 static void test_asked_is_small(void **state)
 {
 	struct world w = world__new();
@@ -654,8 +652,7 @@ static int emit_with_node(void *arg, const struct event *e)
 	return 0;
 }
 
-/* Two thirds as many nodes as stacks: each allocates in backward, in the order of the layers from
- * last to first. */
+/* Two nodes for three stacks: each allocates in backward, from the last layer to the first. */
 static void test_node_is_small(void **state)
 {
 	struct world w = world__new();
@@ -698,7 +695,7 @@ static void test_node_is_small(void **state)
 	world__free(&w);
 }
 
-/* The dictionary may grow beyond one block between two flushes. */
+/* The dictionary may exceed a block between two flushes. */
 static void test_large_dictionary(void **state)
 {
 	struct world w = world__new();
@@ -739,7 +736,7 @@ static void test_facts_follow(void **state)
 	assert_int_equal(mtr_writer__event(wr, &e), 0);
 	facts__set(w.f, "duration_ns", "1");
 	assert_int_equal(mtr_writer__flush(wr), 0);
-	/* Nothing changed: nothing written. */
+	/* No change: nothing is written. */
 	before = mtr_writer__bytes(wr);
 	assert_int_equal(mtr_writer__flush(wr), 0);
 	assert_true(mtr_writer__bytes(wr) == before);
@@ -748,7 +745,7 @@ static void test_facts_follow(void **state)
 		   "\xff"
 		   "2.11\n");
 	assert_int_equal(mtr_writer__flush(wr), 0);
-	/* A writer that dies here leaves all that was flushed. */
+	/* If the writer ends here, all flushed data is readable. */
 	r = read_all(fd, NULL);
 	assert_int_equal(mtr_reader__end(r, NULL, NULL), MTR_TRUNCATED);
 	assert_string_equal(facts__get(mtr_reader__facts(r), "duration_ns"), "2");
@@ -855,7 +852,7 @@ static void test_bounds(void **state)
 	run_bounded((struct mtr_writer_opts){ .max_events = 12345 }, "max-events");
 	for (uint64_t max = 128 << 10; max < 400 << 10; max += 30011)
 		run_bounded((struct mtr_writer_opts){ .max_size = max }, "max-size");
-	/* Too little for even the facts. */
+	/* Not even enough for the facts. */
 	errno = 0;
 	assert_null(mtr_writer__new(fd, w.d, w.f, &(struct mtr_writer_opts){ .max_size = 1000 }));
 	assert_int_equal(errno, EFBIG);
@@ -881,7 +878,8 @@ static void test_full_disk(void **state)
 	world__free(&w);
 }
 
-/* The disk fills up within a block: nothing comes after the torn block, all before it can be read. */
+/* The disk fills within a block: nothing follows the torn block, and everything before it is
+ * readable. */
 static void test_disk_fills_up(void **state)
 {
 	struct dict *d = dict__new();
@@ -907,7 +905,7 @@ static void test_disk_fills_up(void **state)
 		gen__step(g);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
 	assert_int_equal(g->err, -EFBIG);
-	/* There is room again, but the file must not get holes. */
+	/* There is room again, but the file must have no holes. */
 	assert_int_equal(mtr_writer__event(into.w, &e), -EFBIG);
 	assert_int_equal(mtr_writer__flush(into.w), -EFBIG);
 	assert_int_equal(mtr_writer__close(into.w), -EFBIG);
@@ -934,7 +932,7 @@ static void write_to_pipe(int fd)
 	struct gen *g = malloc(sizeof(*g));
 	struct into into = { 0 };
 
-	/* Not blocking: the writer has to wait by itself, and gets partial writes. */
+	/* Nonblocking descriptor: the writer waits and handles partial writes. */
 	fcntl(fd, F_SETFL, O_NONBLOCK);
 	into.w = mtr_writer__new(fd, d, f, NULL);
 	gen__init(g, d, 9, emit, &into);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Torn, damaged and forged recordings: what is good comes out, the rest is said, nothing crashes. */
+/* Torn, damaged and forged recordings: valid blocks are read, damage is reported, nothing
+ * crashes. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -10,15 +11,14 @@
 #include "record/mtr_format.h"
 #include "record/varint.h"
 
-/* A recording with several blocks of each type, compressed ones among them, and where its blocks
- * end. */
+/* A recording with several blocks of each type, some compressed, and the ends of its blocks. */
 struct sample {
 	struct events l;
 	uint8_t *data;
 	size_t len;
 	struct {
 		size_t end;
-		size_t events; /* in blocks up to here */
+		size_t events; /* number in blocks up to here */
 	} blocks[64];
 	size_t n;
 };
@@ -33,7 +33,7 @@ static struct sample sample__new(void)
 
 	for (int i = 0; i < 90; i++)
 		add_random(&w, &g, &s.l);
-	for (int i = 0; i < 60; i++) /* these compress */
+	for (int i = 0; i < 60; i++) /* these blocks compress */
 		events__add(&s.l, &(struct event){ .kind = EVENT_STEP, .time = (uint64_t)i });
 	write_events(&w, fd, &s.l, 30);
 	s.data = file_bytes(fd, &s.len);
@@ -45,7 +45,7 @@ static struct sample sample__new(void)
 		s.blocks[s.n].end = at;
 		s.blocks[s.n++].events = before;
 	}
-	/* Each block of events has 30. */
+	/* Each event block has 30 events. */
 	at = 16;
 	for (size_t i = 0, events = 0; i < s.n; i++) {
 		events += le32(s.data + at) == MTR_EVENTS ? 30 : 0;
@@ -65,7 +65,7 @@ static void sample__free(struct sample *s)
 	free(s->data);
 }
 
-/* Whole blocks within the first len bytes: events in them, and where they end. */
+/* Number of events in whole blocks within the first len bytes; *end: the end of those blocks. */
 static size_t whole(const struct sample *s, size_t len, size_t *end)
 {
 	size_t events = 0;
@@ -106,7 +106,7 @@ static void test_torn_everywhere(void **state)
 		assert_int_equal(got.n, n);
 		for (size_t i = 0; i < n; i++)
 			assert_event(&got.e[i], &s.l.e[i]);
-		/* Once over, over. */
+		/* The end stays the end. */
 		assert_int_equal(mtr_reader__next(r, &(struct event){ 0 }), 0);
 		mtr_reader__free(r);
 		events__free(&got);
@@ -115,7 +115,7 @@ static void test_torn_everywhere(void **state)
 	sample__free(&s);
 }
 
-/* byte: what is at that place now. */
+/* byte: value at that offset. */
 static void check_flip(const struct sample *s, int fd, size_t at, uint8_t byte)
 {
 	bool older = at == 8 && byte && byte < MTR_VERSION;
@@ -135,8 +135,8 @@ static void check_flip(const struct sample *s, int fd, size_t at, uint8_t byte)
 	while ((rc = mtr_reader__next(r, &e)) == 1)
 		events__add(&got, &e);
 	assert_int_equal(rc, 0);
-	/* The checksums tell every single bit, and where; but a version may be had, with less in
-	 * it. */
+	/* Checksums detect each changed bit and its place. A changed version number may give a
+	 * valid file with fewer fields. */
 	assert_int_equal(mtr_reader__end(r, &offset, NULL), MTR_DAMAGED);
 	if (older)
 		assert_true(got.n < s->l.n);
@@ -191,7 +191,7 @@ static void test_not_a_recording(void **state)
 	sample__free(&s);
 }
 
-/* ---- forged: every checksum is right ---- */
+/* ---- forged files with valid checksums ---- */
 
 struct forged {
 	uint8_t data[65536];
@@ -221,7 +221,8 @@ static void forge(struct forged *f, uint32_t type, uint32_t flags, uint32_t raw,
 	f->len += 24 + len;
 }
 
-/* A good dictionary, then one block, then the end. How reading ends, and the number of events. */
+/* Writes a valid dictionary, a block and the end. Returns how reading ends; sets the number of
+ * events. */
 static enum mtr_end forged_end(uint32_t type, uint32_t flags, uint32_t raw, const void *payload,
 			       size_t len, size_t *n_events)
 {
@@ -272,7 +273,7 @@ static void test_forged_dictionary(void **state)
 	assert_int_equal(END_OF(MTR_DICT, "\x01\x03\x01\x01"
 					  "c"),
 			 MTR_COMPLETE);
-	/* Not the next number; an entry again; "" again. */
+	/* Wrong number; a repeated entry; "" again. */
 	assert_int_equal(END_OF(MTR_DICT, "\x01\x04\x01\x01"
 					  "c"),
 			 MTR_DAMAGED);
@@ -280,7 +281,7 @@ static void test_forged_dictionary(void **state)
 					  "a"),
 			 MTR_DAMAGED);
 	assert_int_equal(END_OF(MTR_DICT, "\x01\x03\x01\x00"), MTR_DAMAGED);
-	/* Not UTF-8; a NUL; longer than the payload; fewer than said; a kind that is none. */
+	/* Not UTF-8; a NUL; longer than the payload; fewer than announced; unknown kind. */
 	assert_int_equal(END_OF(MTR_DICT, "\x01\x03\x01\x01\xff"), MTR_DAMAGED);
 	assert_int_equal(END_OF(MTR_DICT, "\x01\x03\x01\x01\x00"), MTR_DAMAGED);
 	assert_int_equal(END_OF(MTR_DICT, "\x01\x03\x01\x7f"
@@ -295,7 +296,7 @@ static void test_forged_dictionary(void **state)
 	assert_int_equal(END_OF(MTR_DICT, "\x06\x02\x00"), MTR_COMPLETE);
 	assert_int_equal(END_OF(MTR_DICT, "\x07\x01\x00"), MTR_DAMAGED);
 	assert_int_equal(END_OF(MTR_DICT, "\x00\x01\x00"), MTR_DAMAGED);
-	/* References to what is not there. */
+	/* References to missing entries. */
 	assert_int_equal(END_OF(MTR_DICT, "\x02\x02\x01\x01\x03\x07"), MTR_DAMAGED);
 	assert_int_equal(END_OF(MTR_DICT, "\x02\x02\x01\x03\x01\x07"), MTR_DAMAGED);
 	assert_int_equal(END_OF(MTR_DICT, "\x03\x02\x01\x00\x00\x03"), MTR_DAMAGED);
@@ -307,7 +308,7 @@ static void test_forged_dictionary(void **state)
 	assert_int_equal(END_OF(MTR_DICT, "\x06\x02\x01\x02\x02\x02\x01"), MTR_DAMAGED);
 	assert_int_equal(END_OF(MTR_DICT, "\x06\x02\x01\x02\x01\x03\x01"), MTR_DAMAGED);
 	assert_int_equal(END_OF(MTR_DICT, "\x06\x02\x01\x02\x01\x02\x02"), MTR_DAMAGED);
-	/* A walk that is none; too many frames; a number over 32 bits. */
+	/* Unknown outcome; too many frames; a number above 32 bits. */
 	assert_int_equal(END_OF(MTR_DICT, "\x04\x02\x01\x0a\x00"), MTR_DAMAGED);
 	assert_int_equal(END_OF(MTR_DICT, "\x04\x02\x01\x00\x81\x08"), MTR_DAMAGED);
 	assert_int_equal(END_OF(MTR_DICT, "\x02\x02\x01\x01\x02\x80\x80\x80\x80\x10"), MTR_DAMAGED);
@@ -380,7 +381,7 @@ static void test_forged_events(void **state)
 	size_t n;
 
 	(void)state;
-	/* Good, but for the end block, which counts no events. */
+	/* Valid, except for the end block, which counts no events. */
 	assert_int_equal(EVENTS("\0\1\0", "\x1c", "\0", "", "", "\0", "\0\0\1\0"), MTR_DAMAGED);
 	assert_int_equal(n, 1);
 	assert_int_equal(EVENTS("\0\1\0", "\x8f\x43", "\0", "\0", "", "", "\0\0\1\0\1\1"),
@@ -396,7 +397,7 @@ static void test_forged_events(void **state)
 	assert_int_equal(n, 1);
 	assert_int_equal(EVENTS("\0\0\0", "", "", "", "", "", ""), MTR_COMPLETE);
 	assert_int_equal(EVENTS("\0\0\0", "", "", "", "", "", "\0"), MTR_DAMAGED);
-	/* From here on nothing may come out. Thread, stack, module that are not there. */
+	/* From here on no event may be returned. Missing thread, stack, module. */
 #define NONE(...)                                                                                  \
 	do {                                                                                       \
 		assert_int_equal(EVENTS(__VA_ARGS__), MTR_DAMAGED);                                \
@@ -405,36 +406,36 @@ static void test_forged_events(void **state)
 	NONE("\0\1\0", "\x1c", "\0", "", "", "\0", "\2\0\1\0");
 	NONE("\0\1\0", "\x1c", "\0", "", "", "\2", "\0\0\1\0");
 	NONE("\0\1\0", "\x1d", "\0", "", "", "\0", "\0\0\1\0\2");
-	/* Device number out of order; cut. */
+	/* Wrong device number; truncated. */
 	NONE("\0\1\0", "\x1c", "\0", "", "", "\0", "\0\1\1\0");
 	NONE("\0\1\0", "\x1c", "\0", "", "", "\0", "\0\0\1");
-	/* No kind; the first event as "the one before"; bits that the kind does not have, that none
-	 * has. */
+	/* Unknown kind; the first event as "same as before"; bits invalid for the kind; bits
+	 * invalid for all. */
 	NONE("\0\1\0", "\xcf\3", "\0", "\0", "", "\0", "\0\0\1\0");
 	NONE("\0\1\0", "\xff\3", "\0", "\0", "", "\0", "\0\0\1\0");
 	NONE("\0\1\0", "\x04", "\0", "", "", "\0", "");
 	NONE("\0\1\0", "\x5c", "\0", "", "\0\1", "\0", "\0\0\1\0");
 	NONE("\0\1\0", "\x9c\1", "\0", "\0", "", "\0", "\0\0\1\0");
 	NONE("\0\1\0", "\x9c\4", "\0", "", "", "\0", "\0\0\1\0");
-	/* An address of an event that never was; a size likewise; no address; totals neither there
-	 * nor not. */
+	/* An address of an event that does not exist; a size likewise; no address; invalid
+	 * totals. */
 	NONE("\0\1\0", "\x1a", "\0", "\0", "", "", "\0\0\1\0");
 	NONE("\0\1\0", "\xda\1", "\0", "\2", "\1", "", "\0\0\1\0");
 	NONE("\0\1\0", "\x9a\1", "\0", "", "", "", "\0\0\1\0");
 	NONE("\0\1\0", "\x3c", "\0", "", "", "\0", "\0\0\1\0\2");
 	NONE("\0\1\0", "\x9c\2", "\0", "", "", "\0", "\0\0\1\0\x0a");
-	/* Asked: of nothing, of a block that never was, with no address; a bit that it does not
-	 * have. */
+	/* Requested size: without an allocation, of a missing block, without address; an
+	 * invalid bit. */
 	NONE("\0\1\0", "\x18", "\0", "", "", "", "\0\0\1\0");
 	NONE("\0\1\0", "\x98\1", "\0", "\1", "", "", "\0\0\1\0");
 	NONE("\0\1\0", "\x98\1", "\0", "\0", "", "", "\0\0\1\0");
 	NONE("\0\1\0", "\xb8\1", "\0", "\0\0", "", "", "\0\0\1\0");
 	NONE("\0\1\0", "\x98\x05", "\0", "\0\0", "", "", "\0\0\1\0\0\0");
-	/* Given back by no means, with flags over a byte, with no address. */
+	/* A free with an unknown `how`, with flags above a byte, without an address. */
 	NONE("\0\1\0", "\x8f\x43", "\0", "\0", "", "", "\0\0\1\0\x09\0");
 	NONE("\0\1\0", "\x8f\x43", "\0", "\0", "", "", "\0\0\1\0\1\x80\2");
 	NONE("\0\1\0", "\x8f\x43", "\0", "", "", "", "\0\0\1\0\1\1");
-	/* A node of what has none; one that is not there, before the first, none. Then a tensor:
+	/* Nodes: for a kind without nodes; missing; before the first; none. Then names of blocks:
 	 * name, module, category. */
 	NONE("\0\1\0", "\x9c\x40", "\0", "", "", "\0", "\0\0\1\0\2");
 	NONE("\0\1\0", "\x9b\x40", "\0", "", "", "\0", "\0\0\1\0\4");
@@ -445,13 +446,14 @@ static void test_forged_events(void **state)
 	NONE("\0\1\0", "\xbf\3", "\0", "\0", "", "", "\0\0\1\0\0\4\0");
 	NONE("\0\1\0", "\xbf\3", "\0", "\0", "", "", "\0\0\1\0\0\0\x08");
 	NONE("\0\1\0", "\xbf\3", "\0", "\0", "", "", "\0\0\1\0\0\0");
-	/* Something left over; more events than bytes; not the next event; number too long. */
+	/* Extra bytes; more events than bytes; a wrong first event number; a number that is
+	 * too long. */
 	NONE("\0\1\0", "\x1c", "\0\0", "", "", "\0", "\0\0\1\0");
 	NONE("\0\x7f\0", "\x1c", "\0", "", "", "\0", "\0\0\1\0");
 	NONE("\1\1\0", "\x1c", "\0", "", "", "\0", "\0\0\1\0");
 	NONE("\0\1\0", "\x1c", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", "", "", "\0",
 	     "\0\0\1\0");
-	/* Columns that claim more than there is. */
+	/* Columns longer than the payload. */
 	assert_int_equal(END_OF(MTR_EVENTS, "\0\1\0\1\1\0\0\1\x7f\x1c\0\0\0\0\1\0"), MTR_DAMAGED);
 	assert_int_equal(END_OF(MTR_EVENTS,
 				"\0\1\0\1\xff\xff\xff\xff\xff\xff\xff\xff\xff\1\0\0\1\4\x1c\0"),
@@ -468,18 +470,18 @@ static void test_forged_blocks(void **state)
 	int fd;
 
 	(void)state;
-	/* A type from the future is skipped, whatever its flags and lengths. */
+	/* A future type is skipped, with any flags and lengths. */
 	assert_int_equal(forged_end(77, 0, 3, "xyz", 3, &n), MTR_COMPLETE);
 	assert_int_equal(forged_end(77, 0xf0, 9, "xyz", 3, &n), MTR_COMPLETE);
-	/* Of known types: flags that are none, lengths that differ, no zstd, far too long. */
+	/* Known types: unknown flags, contradictory lengths, invalid zstd, too long. */
 	assert_int_equal(forged_end(MTR_FACTS, 2, 1, "\0", 1, &n), MTR_DAMAGED);
 	assert_int_equal(forged_end(MTR_FACTS, 0, 2, "\0", 1, &n), MTR_DAMAGED);
 	assert_int_equal(forged_end(MTR_FACTS, MTR_ZSTD, 1, "\0", 1, &n), MTR_DAMAGED);
 	assert_int_equal(forged_end(MTR_FACTS, MTR_ZSTD, 0xffffffff, "\0", 1, &n), MTR_DAMAGED);
-	/* An end block that counts wrongly, or not at all. */
+	/* An end block with wrong counts or without counts. */
 	assert_int_equal(END_OF(MTR_END, "\1"), MTR_DAMAGED);
 	assert_int_equal(END_OF(MTR_END, ""), MTR_DAMAGED);
-	/* A header that claims 4 GiB asks for no memory. */
+	/* A header that announces 4 GiB allocates nothing. */
 	forge_header(f);
 	forge(f, MTR_FACTS, 0, 1, "\0", 1);
 	put_le32(f->data + 16 + 8, 0xfffffff0);
@@ -520,11 +522,11 @@ static void test_varints(void **state)
 			assert_true(end - buf <= VARINT_MAX);
 			assert_true(varint__get(&p, end, &got));
 			assert_true(got == v && p == end);
-			p = buf; /* with more behind it */
+			p = buf; /* with extra bytes */
 			got = 0;
 			assert_true(varint__get(&p, buf + sizeof(buf), &got));
 			assert_true(got == v && p == end);
-			p = buf; /* cut short */
+			p = buf; /* truncated */
 			assert_false(varint__get(&p, end - 1, &got));
 			assert_ptr_equal(p, buf);
 			assert_true(unzigzag(zigzag(v)) == v);

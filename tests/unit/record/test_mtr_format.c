@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* docs/internals/FORMAT.md says what the writer does. */
+/* The writer follows docs/internals/FORMAT.md. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -29,7 +29,7 @@ static size_t example_bytes(uint8_t *dst, size_t room)
 			inside = !strcmp(line, "```hex\n");
 			continue;
 		}
-		/* "0010  01 02 03   what it says" */
+		/* "0010  01 02 03   comment" */
 		for (char *p = line + 6;
 		     inside && sscanf(p, "%2x%n", &byte, &used) == 1 && used == 2; p += 3) {
 			assert_true(n < room);
@@ -96,7 +96,7 @@ static void test_example(void **state)
 	close(fd);
 }
 
-/* ---- a reader that knows docs/internals/FORMAT.md and nothing of this code ---- */
+/* ---- a reader written from docs/internals/FORMAT.md, independent of user/record ---- */
 
 static void write_random(struct world *w, int fd, struct events *l)
 {
@@ -151,7 +151,7 @@ static void test_other_reader(void **state)
 	}
 	assert_int_equal(status, 0);
 	for (size_t i = 0; i < l.n; i++)
-		assert_int_equal(l.e[i].kind, 0); /* all came */
+		assert_int_equal(l.e[i].kind, 0); /* all events were read */
 	events__free(&l);
 	world__free(&w);
 }
@@ -163,8 +163,8 @@ static const char *const old_kinds[] = { "",	  "alloc", "free",   "oom",	"step",
 					 "asked", "used",  "tensor", "census",	"enter", "leave" };
 
 /*
- * tests/data/recording-v<version>.bin was written when there was no later version; the text is what
- * another reader read.
+ * tests/data/recording-v<version>.bin is from the time of that version; the text is the output of
+ * an independent reader.
  */
 static void check_old(unsigned int version, int events)
 {
@@ -198,7 +198,7 @@ static void check_old(unsigned int version, int events)
 			 e.reserved, e.how, e.flags, e.requested, e.cuda_stream, later, e.pool[0],
 			 e.pool[1]);
 		want[strcspn(want, "\n")] = '\0';
-		if (version == 1) /* what there was not is 0 */
+		if (version == 1) /* fields that did not exist are 0 */
 			strcat(want, " 0 0 0 0 0 0");
 		assert_string_equal(line, want);
 		assert_true(version == 3 || (!e.node && !e.name && !e.category));
@@ -221,7 +221,7 @@ static void test_old_versions(void **state)
 	check_old(3, 220);
 }
 
-/* What came later is damage in a file of that version. */
+/* Later additions are damage in a file of an older version. */
 static void test_old_versions_have_less(void **state)
 {
 	const struct {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What record/ does when memory runs out: each allocation fails once. */
+/* record/ without memory: each allocation fails once. */
 #include "unit/no_memory.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A stream of any length in bounded space: segments that read alone, what went, and totals that
- * stay exact. */
+/* A stream of any length in limited space: parts that can be read alone, a gap, and exact
+ * totals. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -21,9 +21,9 @@
 #define SPACE (UINT64_C(1) << 20)
 #define SEGMENT (UINT64_C(64) << 10)
 
-/* Files in memory in the place of a folder. */
+/* Files in memory instead of a folder. */
 struct disk {
-	int fds[FILES]; /* by number; 0: not there */
+	int fds[FILES]; /* by number; 0: no file */
 	struct mtr_ring_segment segments[FILES];
 	uint64_t most, dropped_events;
 	unsigned int n, n_dropped;
@@ -141,7 +141,8 @@ static void check_rows(const struct model *a, const struct model *b, size_t devi
 		assert_true(x[i].bytes == y[i].bytes);
 		assert_true(x[i].before_attach == y[i].before_attach);
 	}
-	/* Equal rows may stand in another order, where stacks have other numbers: lines as sums. */
+	/* Equal rows may be in another order because stacks have other numbers: compare sums
+	 * per line. */
 	for (size_t i = 0; i < n; i++) {
 		uint64_t of_x = 0, of_y = 0;
 
@@ -159,7 +160,7 @@ static void check_rows(const struct model *a, const struct model *b, size_t devi
 	free(y);
 }
 
-/* What a segment alone shows at its end is what the whole stream up to there shows. */
+/* A part alone shows the same state at its end as the whole stream up to there. */
 static void check_alone(const struct disk *d, unsigned int number)
 {
 	const struct mtr_ring_segment *s = &d->segments[number];
@@ -193,7 +194,7 @@ static void check_alone(const struct disk *d, unsigned int number)
 		if (a.device.type == DEVICE_CUDA)
 			check_rows(alone, whole, i);
 	}
-	/* It has of the dict what it speaks of, and no more. */
+	/* Its dictionary has only entries that it refers to. */
 	assert_true(dict__counts(mtr_reader__dict(r)).stacks <= dict__counts(d->dict).stacks);
 	assert_string_equal(facts__get(mtr_reader__facts(r), "comm"), "python");
 	assert_string_equal(facts__get(mtr_reader__facts(r), "stop_reason"), "segment");
@@ -234,7 +235,7 @@ static void test_rolls(void **state)
 	disk__free(d);
 }
 
-/* The numbers that stay of what went are those of the events that went. */
+/* Totals of dropped parts equal those of their events. */
 static void test_gap(void **state)
 {
 	struct disk *d = disk__new(SPACE);
@@ -265,7 +266,7 @@ static void test_gap(void **state)
 	disk__free(d);
 }
 
-/* What is live has no room: that is an error, and nothing is written past the space. */
+/* Live blocks exceed the space: an error, and no write beyond the limit. */
 static void test_too_small(void **state)
 {
 	struct disk *d = disk__new(2 * SEGMENT);
@@ -302,7 +303,7 @@ static void test_errors(void **state)
 	d->open_err = -ENOSPC;
 	assert_int_equal(mtr_rolling__event(d->ring, &e), -ENOSPC);
 	d->open_err = 0;
-	assert_int_equal(mtr_rolling__event(d->ring, &e), -ENOSPC); /* for good */
+	assert_int_equal(mtr_rolling__event(d->ring, &e), -ENOSPC); /* permanently */
 	assert_int_equal(mtr_rolling__finish(d->ring), -ENOSPC);
 	disk__free(d);
 	d = disk__new(SPACE);
@@ -352,7 +353,7 @@ static uint64_t at_row(const json_t *row, size_t column)
 	return (uint64_t)json_integer_value(json_array_get(row, column));
 }
 
-/* Rows are in order, lie on their steps, and the coarsest has everything. */
+/* Rows are in order, aligned to their interval, and the coarsest level is complete. */
 static void check_levels(const json_t *doc, uint64_t allocs, uint64_t peak)
 {
 	for (size_t k = 0; k < 5; k++) {
@@ -409,7 +410,7 @@ static void test_totals(void **state)
 						 0);
 				steps++;
 			}
-			/* A thread that is a little behind belongs to the step under way. */
+			/* A slightly late thread's event belongs to the current step. */
 			if (i % 5000 == 1) {
 				e.time -= 900000;
 				assert_int_equal(totals__event(t, &e, allocated, 2 * allocated), 0);
@@ -454,7 +455,7 @@ static void test_renumber(void **state)
 	assert_non_null(r);
 	to = renumber__dict(r);
 	assert_int_equal(renumber__event(r, &own), 0);
-	assert_int_equal(renumber__event(r, &e), 0); /* the same again */
+	assert_int_equal(renumber__event(r, &e), 0); /* again: unchanged */
 	assert_int_equal(own.stack, e.stack);
 	assert_string_equal(dict__str(to, own.name), "fc.weight");
 	assert_int_equal(dict__get_thread(to, own.thread).tid, 4242);

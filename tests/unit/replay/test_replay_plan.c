@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Plans of replays: whose pool a block is of, where the cache was emptied, what was there at first;
- * and which interpreter is trusted. */
+/* Replay plans: the pool of each block, where the cache was emptied, the initial state; and which
+ * interpreters are trusted. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -115,7 +115,7 @@ static void test_blocks(void **state)
 	alloc(BASE + 1024, 512);
 	release(BASE, 1024);
 	alloc(BASE, 512);
-	release(0x1234000, 512); /* nobody told of it */
+	release(0x1234000, 512); /* a free of an unknown block */
 	add(EVENT_ALLOC, BASE + 4096, 512)->device.type = DEVICE_CPU;
 	add(EVENT_ALLOC, BASE + 4096, 512)->device.index = 1;
 	info = planned(0, "pool 0\nreserved 2097152\nalloc 0 1024 1000 @1\nalloc 1 512 0 @3\nfree "
@@ -127,7 +127,7 @@ static void test_blocks(void **state)
 	assert_int_equal(info.peak_reserved, 2 * MIB);
 }
 
-/* A block is handed out where another lives: that one's free was missed. */
+/* An allocation at a live block's address: that block's free was missed. */
 static void test_missed_free(void **state)
 {
 	(void)state;
@@ -140,7 +140,7 @@ static void test_missed_free(void **state)
 		1);
 }
 
-/* Segments are told of after blocks were handed out in them. */
+/* Segments recorded after blocks in them. */
 static void test_pools(void **state)
 {
 	struct replay_plan_info info;
@@ -153,8 +153,7 @@ static void test_pools(void **state)
 	segment(BASE + 32 * MIB, 20 * MIB, 0x5000, 0, 0);
 	segment(BASE + 64 * MIB, 20 * MIB, 0x5000, 7, 0);
 	segment(BASE, 20 * MIB, 0, 0, 0);
-	/* The second stream by the name that allocations have for it, once where it is known and
-	 * once where not. */
+	/* The second stream by the name in allocations, once known and once unknown. */
 	alloc(BASE + 40 * MIB, MIB);
 	add(EVENT_REQUESTED, BASE + 40 * MIB, 0)->cuda_stream = 3;
 	alloc(BASE + 104 * MIB, MIB);
@@ -178,7 +177,8 @@ static void range(uint64_t addr)
 	e->device.index = DEVICE_UNKNOWN;
 }
 
-/* Expandable segments that nobody told of: two for blocks of the same size are of two pools. */
+/* Expandable segments that were not recorded: two with blocks of the same size belong to two
+ * pools. */
 static void test_ranges(void **state)
 {
 	struct replay_plan_info info;
@@ -194,7 +194,7 @@ static void test_ranges(void **state)
 	assert_int_equal(info.pools_unknown, 0);
 }
 
-/* What was there before the first event grows: memory is mapped behind it. */
+/* A range from before attach grows: memory is mapped after it. */
 static void test_range_grows(void **state)
 {
 	struct event *e;
@@ -206,7 +206,7 @@ static void test_range_grows(void **state)
 	e->how = MEM_MAPPED;
 	e->flags = MEM_BY_ALLOCATOR;
 	alloc(BASE + 30 * MIB, 4 * MIB);
-	alloc(BASE + 40 * MIB, 4 * MIB); /* behind it */
+	alloc(BASE + 40 * MIB, 4 * MIB); /* after it */
 	planned(0, "segment 20971520:\nstate\npool 1\nreserved 0\nalloc 0 4194304 0 @3\npool "
 		   "0\nalloc 1 4194304 0 @4\n");
 }
@@ -231,8 +231,8 @@ static void full(uint64_t device)
 	assert_int_equal(info.empties, device != 2 * GIB);
 }
 
-/* Memory went back to CUDA before more was taken: because there was no room, or because the program
- * had the cache emptied. */
+/* Memory returned to CUDA before an allocation: because memory was short, or because the program
+ * emptied the cache. */
 static void test_full_or_emptied(void **state)
 {
 	full(2 * GIB);
@@ -285,10 +285,10 @@ static void test_state(void **state)
 	(void)state;
 	segment(BASE + 2 * MIB, 20 * MIB, 0x5000, 0, 0);
 	segment(BASE, 2 * MIB, 0, 0, SEGMENT_SMALL);
-	segment(BASE + MIB, 4 * MIB, 0, 0, 0);	   /* lies over the others: no such thing */
-	segment(BASE + GIB + 5, 2 * MIB, 0, 0, 0); /* nor has any such an address */
+	segment(BASE + MIB, 4 * MIB, 0, 0, 0);	   /* overlaps the others: invalid */
+	segment(BASE + GIB + 5, 2 * MIB, 0, 0, 0); /* an invalid address */
 	add(EVENT_BLOCK, BASE + 512, 1024);
-	add(EVENT_BLOCK, BASE + 1024, 512); /* in the one before */
+	add(EVENT_BLOCK, BASE + 1024, 512); /* inside the previous one */
 	add(EVENT_BLOCK, BASE + 4 * MIB, 2 * MIB)->flags = BLOCK_PENDING;
 	add(EVENT_BLOCK, BASE + 2 * MIB, MIB);
 	add(EVENT_BLOCK, BASE + 3 * GIB, MIB); /* in no segment */
@@ -304,7 +304,7 @@ static void test_state(void **state)
 			  "reserved 23068672\nfree 0 @10\npool 1\nalloc 0 512 0 @11\n");
 	assert_true(info.before_known);
 	assert_int_equal(info.before, 1024 + 2 * MIB);
-	assert_false(info.before_exact); /* the one that is in no segment */
+	assert_false(info.before_exact); /* because of the block without a segment */
 }
 
 static int opened(const char *path)
@@ -329,11 +329,11 @@ static void test_paths_of_others(void **state)
 	assert_int_equal(opened(""), -EINVAL);
 	assert_int_equal(opened("/usr/bin/memtrace-trust-none"), -ENOENT);
 	assert_int_equal(opened("/usr/bin/env/none"), -ENOTDIR);
-	/* Another file for each process, whatever its owner. */
+	/* A different file for each process, whoever owns it. */
 	assert_int_equal(opened("/proc/self/exe"), -EXDEV);
 	assert_int_equal(opened("/dev/fd/0"), -EXDEV);
 	assert_int_equal(opened("/sys/kernel"), -EXDEV);
-	/* /tmp is everybody's, so a link in it is, even one of root's. */
+	/* Everyone can write to /tmp, so links in it are not trusted, even root's. */
 	assert_non_null(mkdtemp(dir));
 	snprintf(path, sizeof(path), "%s/python", dir);
 	snprintf(link, sizeof(link), "%s/link", dir);
@@ -366,8 +366,7 @@ static void test_paths_of_root(void **state)
 	assert_int_equal(opened(path), 0);
 	assert_int_equal(opened(link), 0);
 	assert_int_equal(opened(in_theirs), 0);
-	/* Root's link to root's file, in a folder whose owner can put another link there at any
-	 * time. */
+	/* Root's link to root's file, in a folder whose owner can replace the link at any time. */
 	assert_int_equal(chown(theirs, 12345, 12345), 0);
 	assert_int_equal(opened(in_theirs), -EPERM);
 	assert_int_equal(chown(theirs, 0, 0), 0);
@@ -386,7 +385,7 @@ static void test_paths_of_root(void **state)
 	assert_int_equal(fchown(fd, 12345, 12345), 0);
 	assert_int_equal(opened(path), -EPERM);
 	close(fd);
-	/* Round and round. */
+	/* A cycle of links. */
 	unlink(link);
 	assert_int_equal(symlink("link", link), 0);
 	assert_int_equal(opened(link), -ELOOP);

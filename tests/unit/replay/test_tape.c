@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The same events through everything that computes what is live: the model, the live set, the
+ * Feeds the same events to all code that computes live blocks: the model, the live set, the
  * windows' conditions, a rolling recording's totals and the replay's plan. After each event they
  * must agree (docs/internals/FORMAT.md, "What the events mean").
  */
@@ -93,7 +93,7 @@ static void feed(struct all *a, size_t i)
 	assert_int_equal(replay_plan__event(a->plan, e, i, 0), 0);
 }
 
-/* The first device's figure that this condition is judged by. */
+/* The first device's figure in this condition. */
 static uint64_t value_of(struct values *v, const char *condition)
 {
 	struct cond_result r;
@@ -113,7 +113,8 @@ struct blocks {
 	struct device device;
 };
 
-/* The blocks that the live set names. A tensor from before attach may be all that names one. */
+/* The blocks that the live set names. A tensor from before attach may be the only event of a block.
+ */
 static int on_told(void *ctx, const struct event *e)
 {
 	struct blocks *b = ctx;
@@ -170,7 +171,7 @@ static void check(struct all *a, const struct event *e)
 			assert_int_equal(sum.peak_allocated, level.peak_allocated);
 		}
 		if (!cuda || d.device.index)
-			continue; /* a condition that does not hold is judged by the first device */
+			continue; /* a condition that does not hold reports the first device */
 		assert_int_equal(value_of(a->values, "allocated>1T"), level.allocated);
 		assert_int_equal(value_of(a->values, "peak>1T"), level.peak_allocated);
 		/* Conditions take this figure from the allocator's next event. */
@@ -191,7 +192,7 @@ static void test_all_agree_after_each_event(void **state)
 	drop(&a);
 }
 
-/* The plan has a slot for each block that is live, and says where it left the recording. */
+/* The plan has a slot for each block that is live, and says where it differs from the recording. */
 static void test_plan_at_the_end(void **state)
 {
 	struct blocks told = { .device = { .type = DEVICE_CUDA } };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* report of several recordings: when they are one job, what adds up, who differs. */
+/* report of several recordings: which of them are one job, sums, differences between ranks. */
 #include <jansson.h>
 #include <locale.h>
 #include <setjmp.h>
@@ -19,8 +19,8 @@
 static char dir[] = "/tmp/test_ranks.XXXXXX";
 static char ranks[RANKS][64], other[64], launcher[64], odd[2][64];
 
-/* 64 MiB of a model, 16 MiB of activations in module `where`; rank 2 has 40 MiB of a list, rank 3
- * lacks 4 MiB. */
+/* 64 MiB of a model, 16 MiB of activations in module `where`; rank 2 has 40 MiB in a list, rank 3
+ * has 4 MiB less. */
 static void write_rank(const char *path, int rank, const char *command, const char *where,
 		       int world)
 {
@@ -80,7 +80,7 @@ static int setup(void **state)
 	unsetenv("COLUMNS");
 	assert_non_null(mkdtemp(dir));
 	for (int i = 0; i < RANKS; i++) {
-		/* names are in another order */
+		/* names are in the reverse order */
 		snprintf(ranks[i], sizeof(ranks[i]), "%s/r%d.mtr", dir, RANKS - i);
 		write_rank(ranks[i], i, NULL, "blocks.0", 4);
 	}
@@ -194,7 +194,7 @@ static void test_when(void **state)
 {
 	(void)state;
 	assert_true(apart(report("--apart", ranks[0], ranks[1], NULL)));
-	assert_true(apart(report(ranks[0], ranks[0], NULL))); /* one rank twice */
+	assert_true(apart(report(ranks[0], ranks[0], NULL))); /* the same rank twice */
 	assert_true(apart(report(ranks[0], other, NULL)));    /* another command */
 	assert_true(apart(report(other, ranks[0], NULL)));
 	assert_true(apart(report(ranks[0], launcher, NULL)));
@@ -295,7 +295,7 @@ static void test_csv(void **state)
 			    "33554432,2,209715200,,,,,,,,,,,filtered,,,16777216,16777216\r\n");
 }
 
-/* However wide, however odd the names. */
+/* Any terminal width, unusual names. */
 static void test_widths(void **state)
 {
 	static const char *const by[] = { "line", "module", "layer", "thread",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* report on recordings written here, byte by byte as text, parsed as JSON and CSV. */
+/* report on generated recordings: byte by byte as text, parsed as JSON and CSV. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -29,7 +29,7 @@ static char dir[] = "/tmp/test_report.XXXXXX";
 static char from_start[64], segmented[64], recording[64], cpu_recording[64], drifting[64], odd[64],
 	cut[64], damaged[64], named[64];
 
-/* 100 MiB from before; at the peak 64 + 2 * 8 + 5 + 1 of our own. */
+/* 100 MiB from before attach; at the peak 64 + 2 * 8 + 5 + 1 MiB recorded. */
 static void write_recording(void)
 {
 	struct tape t = tape__new(recording);
@@ -87,7 +87,7 @@ static void write_cpu(void)
 	tape__close(&t);
 }
 
-/* An allocation of 1 MiB is missing from the stream. */
+/* An allocation of 1 MiB is missing. */
 static void write_drifting(void)
 {
 	struct tape t = tape__new(drifting);
@@ -102,8 +102,8 @@ static void write_drifting(void)
 	tape__close(&t);
 }
 
-/* Attached to a model of two layers: 10 MiB in blocks from before, of which 8 have names; 3 more in
- * none. */
+/* Attached to a model of two layers: 10 MiB in blocks from before attach, 8 of them with names; 3
+ * MiB more in no block. */
 static void write_named(void)
 {
 	static const struct {
@@ -146,8 +146,8 @@ static void write_named(void)
 	tape__close(&t);
 }
 
-/* A segment of 20 MiB with 5 in it, an empty one of 2, and 8 MiB taken by others; the driver
- * says 40. */
+/* A segment of 20 MiB with 5 in use, an empty one of 2, 8 MiB of other libraries; the driver
+ * reports 40. */
 static void write_segmented(void)
 {
 	struct tape t = tape__new(segmented);
@@ -183,7 +183,7 @@ static void write_segmented(void)
 	tape__close(&t);
 }
 
-/* Names that want to be escaped, in every place where a target can put one. */
+/* Names that need escaping, wherever a target can put one. */
 static void write_odd(void)
 {
 	struct tape t = tape__new(odd);
@@ -202,7 +202,7 @@ static void write_odd(void)
 	tape__close(&t);
 }
 
-/* The first half of a recording, and one with a bit turned in the middle. */
+/* Half of a recording, and one with a changed bit in the middle. */
 static void spoil(void)
 {
 	char *data = malloc(1 << 20);
@@ -332,8 +332,7 @@ static void test_text_is_80_columns(void **state)
 			assert_null(strpbrk(o->out, "\x1b\a\r"));
 			assert_null(strstr(o->out, "\xe2\x80\xae"));
 			for (line = strtok(o->out, "\n"); line; line = strtok(NULL, "\n"))
-				if (strncmp(line, "    ", 4) !=
-				    0) /* stacks are shown as they are */
+				if (strncmp(line, "    ", 4) != 0) /* stacks as recorded */
 					if (text__width(line) > (size_t)columns)
 						fail_msg("%d columns, by %s: '%s'", columns, by[i],
 							 line);
@@ -385,7 +384,7 @@ static void test_rows_that_do_not_add_up(void **state)
 	assert_non_null(strstr(o->out, "Total mem allocated: at least 4.00 MiB\n"));
 	assert_non_null(strstr(o->out, "lost 7 - peaks are lower bounds"));
 	o = report(drifting, "--at", "end", NULL);
-	/* the allocator has said it since */
+	/* confirmed by the allocator since */
 	assert_non_null(strstr(o->out, "Mem at the end: 5.00 MiB\n"));
 }
 
@@ -442,8 +441,8 @@ static json_int_t filtered(const char *expr, json_int_t *out)
 	return sum;
 }
 
-/* In MiB, of the 186 of the recording: 100 before, 64 and 16 of activations, 5 of the optimizer, 1
- * of backward. */
+/* The recording's 186 MiB are 100 from before attach, 64 and 16 of activations, 5 of the optimizer,
+ * 1 of backward. */
 static void test_filter(void **state)
 {
 	static const struct {
@@ -607,7 +606,7 @@ static void test_bars_and_colour(void **state)
 
 	(void)state;
 	for (const char *c = o->out; *c; c++)
-		/* in this locale all of it is ASCII: bars, and what stands between figures */
+		/* the output is ASCII in this locale, also bars and separators */
 		assert_true(*c > 0);
 	assert_non_null(strstr(
 		o->out,
@@ -660,11 +659,11 @@ static void test_json(void **state)
 	assert_int_equal(integer(dev, "before_attach_left"), 90 * MIB);
 	assert_int_equal(integer(dev, "drift"), 0);
 	assert_int_equal(integer(dev, "ooms"), 1);
-	/* 164, 172, 180, 185, 186, 176 and 112 of 256 MiB; the event of the failure does not count.
-	 */
+	/* 164, 172, 180, 185, 186, 176 and 112 of 256 MiB; the out-of-memory event does not
+	 * count. */
 	assert_true(fabs(json_real_value(json_object_get(dev, "avg_fragmentation")) -
 			 617.0 / 256 / 7) < 1e-6);
-	/* Two ended. The first was under way at attach. */
+	/* Two steps ended. The first was active at attach. */
 	assert_int_equal(integer(json_object_get(doc, "capture"), "steps"), 1);
 	assert_string_equal(json_string_value(json_object_get(doc, "at")), "peak");
 	assert_true(json_real_value(json_object_get(doc, "time")) == 0.6);
@@ -738,7 +737,7 @@ static void test_json_cpu(void **state)
 	assert_true(json_is_null(json_object_get(dev, "drift")));
 	assert_true(json_is_null(json_object_get(dev, "before_attach")));
 	assert_int_equal(rows_sum(doc), 3500);
-	/* The CPU's allocator does not say what it reserves: 0 would be a figure. */
+	/* The CPU allocator does not report reserved memory: 0 would be wrong. */
 	for (size_t i = 0; i < sizeof(unknown) / sizeof(*unknown); i++)
 		assert_true(json_is_null(json_object_get(dev, unknown[i])));
 	assert_true(json_is_null(json_object_get(doc, "reserved")));
@@ -752,7 +751,7 @@ static void test_json_cpu(void **state)
 	json_decref(doc);
 }
 
-/* A line that several modules share is one line, in the report and where it is to blame. */
+/* A line shared by several modules is one line, in the report and in the blame. */
 static void test_fail_if_blames_lines(void **state)
 {
 	struct tape t = tape__new(from_start);
@@ -774,8 +773,8 @@ static void test_fail_if_blames_lines(void **state)
 	assert_non_null(strstr(o->err, "a.py:7 (f) [layers.*]\n    3.00 MiB  "));
 }
 
-/* Memory from before attach that is found in the middle of a recording was there all along: finding
- * it is no growth, freeing it is none. */
+/* Memory from before attach found later was there all along: finding it is no growth, freeing it no
+ * shrinking. */
 static void test_fail_if_growth_leaves_out_what_was_there_before(void **state)
 {
 	struct tape t = tape__new(from_start);
@@ -817,7 +816,7 @@ static void test_fail_if_growth_leaves_out_what_was_there_before(void **state)
 	assert_non_null(strstr(o->err, "   160.0 KiB"));
 }
 
-/* A recording from the first allocation on: nothing was there before, which is known. */
+/* A recording from the first allocation on: nothing from before attach, and that is known. */
 static void test_recorded_from_the_start(void **state)
 {
 	struct tape t = tape__new(from_start);
@@ -843,7 +842,7 @@ static void test_recorded_from_the_start(void **state)
 	assert_int_equal(integer(dev, "before_attach"), 0);
 	assert_true(json_is_true(json_object_get(dev, "before_attach_known")));
 	assert_int_equal(integer(doc, "before_attach"), 0);
-	/* What a layer reserves is known of no CPU. */
+	/* A layer's reserved memory is unknown on the CPU. */
 	layer = json_object_get(json_object_get(doc, "layers"), "layers.0");
 	assert_int_equal(integer(layer, "peak_allocated"), 1000);
 	assert_true(json_is_null(json_object_get(layer, "peak_reserved")));
@@ -932,7 +931,7 @@ static void test_combinations(void **state)
 	json_decref(doc);
 }
 
-/* What was there before, and has a name now. */
+/* Memory from before attach with names. */
 static void test_named(void **state)
 {
 	struct output *o;
@@ -1038,7 +1037,7 @@ static void test_segments(void **state)
 	assert_int_equal(integer(json_object_get(rec, "segments"), "not_known"), 0);
 	assert_int_equal(integer(json_object_get(rec, "others"), "bytes"), 8 * MIB);
 	assert_int_equal(integer(rec, "used"), 40 * MIB);
-	/* At that time no total had come yet: the sums are of what was seen taken. */
+	/* No total had arrived yet: sums are of recorded allocations. */
 	assert_int_equal(integer(rec, "used_reserved") + integer(rec, "used_others") +
 				 integer(rec, "not_seen"),
 			 40 * MIB);
@@ -1117,7 +1116,8 @@ static void test_full_disk(void **state)
 	assert_int_equal(WEXITSTATUS(status), EXIT_FAILED);
 }
 
-/* tests/data/report.bin was made up: a GPT of twelve blocks, attached to while it trains. */
+/* tests/data/report.bin is generated: training of a GPT of twelve blocks, attached while it
+ * runs. */
 static void test_golden(void **state)
 {
 	static const char *const widths[] = { "80", "160" };

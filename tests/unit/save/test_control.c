@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The socket of a capture: who asks gets an answer, and whoever else comes stalls nothing. */
+/* A capture's control socket: clients get answers, and bad clients block nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ static int make(void **state)
 static int drop(void **state)
 {
 	(void)state;
-	return rmdir(folder); /* and all sockets are gone */
+	return rmdir(folder); /* no socket is left */
 }
 
 struct seen {
@@ -66,7 +66,7 @@ static int handle(void *ctx, const char *word, const char *argument, struct json
 	return -ENOTSUP;
 }
 
-/* One who asks, in a thread of its own. */
+/* A client in a thread. */
 struct asking {
 	const struct control_place *place;
 	const char *request;
@@ -138,7 +138,7 @@ static void test_words(void **state)
 	long_one[CONTROL_REQUEST + 5] = '\0';
 	check(c, long_one, "{\"error\":\"the request is too long\",\"ok\":false}");
 	assert_int_equal(seen.n, 0);
-	answer_to(c, "much", -ECONNRESET); /* more than an answer may have */
+	answer_to(c, "much", -ECONNRESET); /* longer than an answer may be */
 	check(c, "mark on", "{\"mark\":\"on\",\"ok\":true}");
 	control__close(c);
 	assert_int_equal(stat(path, &st), -1);
@@ -154,7 +154,7 @@ static int connect_plainly(void)
 	return connect(fd, (struct sockaddr *)&sa, sizeof(sa)) ? -1 : fd;
 }
 
-/* They say nothing, ask without end, take no answer, go away in the middle. */
+/* Clients that stay silent, send endlessly, read no answer, or disconnect in the middle. */
 static void test_bad_clients(void **state)
 {
 	struct seen seen = { .n = 0 };
@@ -196,7 +196,7 @@ static void test_find(void **state)
 	assert_int_equal(control__open(4242, folder, handle, &seen, &a), 0);
 	assert_int_equal(control__open(17, folder, handle, &seen, &b), 0);
 	pid = fork();
-	if (!pid) /* killed: it leaves its socket behind */
+	if (!pid) /* killed: its socket stays */
 		_exit(control__open(18, folder, handle, &seen, &a) ? 1 : 0);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
@@ -218,7 +218,7 @@ static void test_find(void **state)
 	assert_int_equal(control__find("/nonexistent", 0, &p), -ENOENT);
 }
 
-/* The next capture clears away what one that was killed has left, and nothing else. */
+/* The next capture removes the sockets of killed captures, and nothing else. */
 static void test_left_behind(void **state)
 {
 	struct seen seen = { .n = 0 };
@@ -244,7 +244,7 @@ static void test_left_behind(void **state)
 	control__close(b);
 }
 
-/* Others may neither put sockets there nor reach ours. */
+/* Other users can neither create sockets in the folder nor reach ours. */
 static void test_folder(void **state)
 {
 	struct seen seen = { .n = 0 };

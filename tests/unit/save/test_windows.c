@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* When windows begin and end, on a stream that is made up: to the event, and what the folder's
- * index says of them. */
+/* Starts and ends of windows on a generated stream, exact to the event, and the folder's index
+ * entries. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -19,8 +19,7 @@
 #define MIB (UINT64_C(1) << 20)
 #define GPU ((struct device){ DEVICE_CUDA, 0 })
 
-/* A job of which each step is 10 ms and has 10 MiB of temporary memory at 4 ms; one block more
- * stays for each. */
+/* Steps of 10 ms with 10 MiB of temporaries at 4 ms; each step keeps one more block. */
 struct job {
 	struct world w;
 	struct windows *windows;
@@ -106,8 +105,7 @@ static void steps(struct job *j, int n)
 		step(j);
 }
 
-/* The i-th window of the folder has these steps of the capture, and so many MiB at its peak and its
- * end. */
+/* Checks the i-th window's steps and its MiB at peak and end. */
 static void check(struct job *j, size_t i, int64_t first, int64_t last, uint64_t peak, uint64_t end)
 {
 	const struct folder_entry *e;
@@ -138,7 +136,7 @@ static void test_steps(void **state)
 	struct job j;
 
 	(void)state;
-	/* From a process's start on its first step counts ... */
+	/* Recorded from the process's start, the first step counts ... */
 	make_job(&j, "start",
 		 (struct windows_opts){ .args = { .given = true, .skip = 2 }, .steps = 3 });
 	steps(&j, 4);
@@ -149,7 +147,7 @@ static void test_steps(void **state)
 	assert_int_equal(windows__written(j.windows), 1);
 	check(&j, 0, 2, 4, 15, 5);
 	drop_job(&j);
-	/* ... in one that was there the one that was under way does not. */
+	/* ... with attach, the active step does not. */
 	make_job(&j, "live",
 		 (struct windows_opts){ .args = { .given = true, .skip = 2 }, .steps = 3 });
 	steps(&j, 6);
@@ -168,8 +166,7 @@ static void test_time(void **state)
 	size_t n;
 
 	(void)state;
-	/* Nothing from after its time is in it, also where that comes before the clock was looked
-	 * at. */
+	/* Events after a window's end are not in it, also before the clock is read again. */
 	make_job(&j, "start",
 		 (struct windows_opts){ .args = { .given = true }, .duration = 15 * MS });
 	steps(&j, 3);
@@ -186,14 +183,14 @@ static void test_conditions(void **state)
 	struct job j;
 
 	(void)state;
-	/* A peak between two looks at the clock is seen; as long as it holds there is no second
-	 * window. */
+	/* A peak between two readings of the clock is seen; while the condition holds there is no
+	 * second window. */
 	make_job(&j, "live",
 		 (struct windows_opts){ .args = { .given = true,
 						  .on = "allocated>14M",
 						  .until = "allocated>16M" } });
 	steps(&j, 20);
-	check(&j, 0, 5, 5, 17, 17); /* within the fifth step to within the seventh */
+	check(&j, 0, 5, 5, 17, 17); /* from within step 5 to within step 7 */
 	drop_job(&j);
 	make_job(
 		&j, "live",
@@ -300,7 +297,7 @@ static size_t expand(const struct job *j, const char *what, enum inputs_of of, i
 	return n;
 }
 
-/* What a command line means by a folder. */
+/* Folders as command-line arguments. */
 static void test_inputs(void **state)
 {
 	char *const file[] = { (char *)"/nonexistent/x#2" };
@@ -324,7 +321,7 @@ static void test_inputs(void **state)
 	expand(&j, "#0", INPUTS_ONE, EXIT_USAGE, NULL);
 	expand(&j, "#../x", INPUTS_ONE, EXIT_USAGE, NULL);
 	drop_job(&j);
-	/* Not a folder: a file, and opening it will say what is wrong with it. */
+	/* Not a folder: a file, whose error is reported when it is opened. */
 	assert_int_equal(inputs__expand(file, 1, INPUTS_ONE, &in), 0);
 	assert_string_equal(in.paths[0], file[0]);
 	assert_null(in.names[0]);

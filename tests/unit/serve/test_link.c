@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The wire between the processes of `serve`. */
+/* The link between the processes of `serve`. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -12,14 +12,14 @@
 #include <sys/poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-/* after the headers that it needs */
+/* cmocka needs the headers above */
 #include <cmocka.h>
 
 #include "serve/link.h"
 
 struct heard {
 	int n, last, fds;
-	char text[64]; /* of the last descriptor */
+	char text[64]; /* content of the last descriptor */
 };
 
 static void hear(void *ctx, json_t *msg, int fd)
@@ -69,20 +69,20 @@ static void test_says(void **state)
 	assert_int_equal(h.n, 1);
 	assert_int_equal(h.last, 7);
 	assert_string_equal(h.text, "words");
-	/* Both ways. */
+	/* In both directions. */
 	assert_int_equal(link__send(l[1], numbered(8), -1), 0);
 	assert_int_equal(link__pump(l[0], hear, &h), 0);
 	assert_int_equal(h.last, 8);
 	assert_int_equal(h.fds, 1);
 	link__free(l[0]);
-	/* The other end goes. */
+	/* The peer disconnects. */
 	assert_int_equal(link__pump(l[1], hear, &h), -EPIPE);
 	assert_int_equal(link__send(l[1], numbered(9), -1), -EPIPE);
 	link__free(l[1]);
 	link__free(NULL);
 }
 
-/* More than the kernel keeps: it waits, in order, up to a bound, and nobody is waited for. */
+/* More than the kernel buffers: messages queue in order up to a limit, and sending never blocks. */
 static void test_queue(void **state)
 {
 	struct link *l[2];
@@ -130,12 +130,12 @@ static void test_too_long(void **state)
 	memset(big, 'x', sizeof(big) - 1);
 	assert_int_equal(link__send(l[0], json_pack("{s:s}", "big", big), fd), -E2BIG);
 	assert_int_equal(fcntl(fd, F_GETFD), -1);
-	/* One that is as long as may be. */
+	/* A message of the maximum length. */
 	big[LINK_MESSAGE - 10] = '\0';
 	assert_int_equal(link__send(l[0], json_pack("{s:s}", "big", big), -1), 0);
 	assert_int_equal(link__pump(l[1], hear, &h), 0);
 	assert_int_equal(h.n, 1);
-	/* Longer, by an end that does not keep to it. */
+	/* A longer one from a peer that ignores the limit. */
 	memset(big, ' ', sizeof(big));
 	memcpy(big, "{}", 2);
 	assert_true(send(link__fd(l[0]), big, LINK_MESSAGE + 50, 0) > 0);
@@ -172,7 +172,7 @@ static int next_fd(void)
 	return fd;
 }
 
-/* What is no message ends it, and no descriptor stays behind. */
+/* An invalid message ends the link and leaves no open descriptor. */
 static void test_hostile(void **state)
 {
 	static const char *const texts[] = { "",

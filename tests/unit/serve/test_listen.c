@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Addresses as people type them, and Unix sockets: whose they are, what is replaced and what is
- * not, what is left behind. */
+/* Addresses as typed, and Unix sockets: ownership, which files are replaced, which files stay. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,7 +38,7 @@ static void test_words(void **state)
 		{ "[::]:8000", true, false },
 		{ "10.1.2.3:65535", true, false },
 		{ "[2001:db8::1]:443", true, false },
-		{ "[::ffff:127.0.0.1]:80", true, false }, /* not what the kernel calls loopback */
+		{ "[::ffff:127.0.0.1]:80", true, false }, /* not loopback for the kernel */
 		{ "unix:/run/x.sock", true, true },
 		{ "", false, false },
 		{ ":8000", false, false },
@@ -91,7 +90,7 @@ static void try_port(const char *at, const char *scheme, bool tls)
 	int err = listen__open(at, tls, NULL, &first, why), fd;
 
 	if (err == -EAFNOSUPPORT || err == -EADDRNOTAVAIL)
-		return; /* no IPv6 here */
+		return; /* no IPv6 on this machine */
 	assert_int_equal(err, 0);
 	assert_true(first.local && !first.is_unix && first.port);
 	snprintf(again, sizeof(again), "%s%.*s:%d", scheme, (int)(strrchr(at, ':') - at), at,
@@ -99,12 +98,12 @@ static void try_port(const char *at, const char *scheme, bool tls)
 	assert_string_equal(first.url, again);
 	assert_int_equal(fcntl(first.fd, F_GETFD), FD_CLOEXEC);
 	assert_true(fcntl(first.fd, F_GETFL) & O_NONBLOCK);
-	/* It answers. */
+	/* The socket accepts connections. */
 	assert_int_equal(getsockname(first.fd, (struct sockaddr *)&sa, &len), 0);
 	fd = socket(sa.ss_family, SOCK_STREAM, 0);
 	assert_int_equal(connect(fd, (struct sockaddr *)&sa, len), 0);
 	close(fd);
-	/* Two cannot have it. */
+	/* A second socket cannot use the address. */
 	assert_int_equal(listen__open(again + strlen(scheme), tls, NULL, &second, why),
 			 -EADDRINUSE);
 	assert_non_null(strstr(why, "another port"));
@@ -164,10 +163,10 @@ static void test_unix(void **state)
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0600);
 	assert_int_equal(knock(), 0);
-	/* Somebody is there. */
+	/* The socket is in use. */
 	assert_int_equal(listen__open(text, false, NULL, &other, why), -EADDRINUSE);
 	assert_int_equal(knock(), 0);
-	/* Nobody is there any more. */
+	/* The listener has ended. */
 	close(at.fd);
 	assert_int_equal(knock(), -ECONNREFUSED);
 	assert_int_equal(listen__open(text, false, &opts, &other, why), 0);
@@ -177,7 +176,7 @@ static void test_unix(void **state)
 	assert_int_equal(st.st_gid, opts.gid);
 	if (!geteuid())
 		assert_int_equal(st.st_uid, opts.uid);
-	/* The first one's end does not take the second's away. */
+	/* Closing the first socket does not remove the second one's file. */
 	at.fd = -1;
 	listen__close(&at);
 	assert_int_equal(knock(), 0);
@@ -197,12 +196,12 @@ static void test_in_the_way(void **state)
 	assert_int_equal(listen__open(text, false, NULL, &at, why), -EEXIST);
 	assert_non_null(strstr(why, "no socket"));
 	assert_int_equal(unlink(path), 0);
-	/* A link is not followed: what it leads to stays. */
+	/* A link is not followed: its target stays. */
 	snprintf(target, sizeof(target), "%s/target", folder);
 	assert_int_equal(symlink(target, path), 0);
 	assert_int_equal(listen__open(text, false, NULL, &at, why), -EEXIST);
 	assert_int_equal(unlink(path), 0);
-	/* Where anybody may put something in its place. */
+	/* A folder where anyone could replace the socket. */
 	assert_int_equal(chmod(folder, 0777), 0);
 	assert_int_equal(listen__open(text, false, NULL, &at, why), -EPERM);
 	assert_int_equal(chmod(folder, 01777), 0);
@@ -226,7 +225,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
 	(void)state;
-	return rmdir(folder); /* and nothing is left in it */
+	return rmdir(folder); /* the folder is empty */
 }
 
 int main(void)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a process can do no more once it has given up its rights: each is tried by a child of its
- * own, which says how it went. */
+/* Actions that are impossible after dropping rights: a child tries each and reports the result. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,7 +43,7 @@ static bool has_landlock(void)
 	return !SANDBOX_SANITIZED && syscall(SYS_landlock_create_ruleset, NULL, 0, 1) > 0;
 }
 
-/* ---- who it is ---- */
+/* ---- identity ---- */
 
 static uint64_t status_figure(const char *name, int base)
 {
@@ -89,7 +88,7 @@ static int try_who(const struct sandbox_done *done)
 	return PASSED;
 }
 
-/* CAP_SETPCAP, which a container may not have been given. */
+/* CAP_SETPCAP, which a container may lack. */
 static bool may_empty;
 
 static int try_nobody(const struct sandbox_done *done)
@@ -114,7 +113,7 @@ static void test_who(void **state)
 	expect(a, PASSED);
 }
 
-/* Where root cannot become somebody else there is nothing that runs with what is left. */
+/* If root cannot become another user, nothing runs with the remaining rights. */
 static void test_never_root(void **state)
 {
 	struct attempt a = { { .uid = 0, .gid = NOBODY }, try_who };
@@ -141,7 +140,7 @@ static void test_parent_gone(void **state)
 	(void)state;
 	a.opts.death_signal = SIGTERM;
 	expect(a, PASSED);
-	a.opts.parent = 1; /* not ours */
+	a.opts.parent = 1; /* not our parent */
 	expect(a, REFUSED);
 }
 
@@ -178,7 +177,7 @@ static void test_no_files(void **state)
 	expect(a, PASSED);
 }
 
-/* What Landlock alone is for: some files, and no others. */
+/* Landlock: access to some files only. */
 static int try_own_folder(const struct sandbox_done *done)
 {
 	char path[128];
@@ -236,7 +235,7 @@ static void test_own_folder(void **state)
 	expect(a, PASSED);
 }
 
-/* ---- others ---- */
+/* ---- other processes ---- */
 
 static pid_t bystander; /* the same user's, outside */
 
@@ -267,7 +266,7 @@ static int try_others(const struct sandbox_done *done)
 		return 8;
 	if (getrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 }))
 		return 9;
-	/* What every process of a user shares. */
+	/* Resources shared by a user's processes. */
 	if (shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600) >= 0 || errno != EPERM)
 		return 10;
 	if (semget(IPC_PRIVATE, 1, IPC_CREAT | 0600) >= 0 || errno != EPERM)
@@ -353,7 +352,7 @@ static int try_program(const struct sandbox_done *done)
 	if (process_runs())
 		return 1;
 	if (has_landlock()) {
-		execl("/bin/false", "false", NULL); /* not one of those it may */
+		execl("/bin/false", "false", NULL); /* not an allowed program */
 		if (errno != EACCES)
 			return 2;
 	}

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What is left to a process once it has given up its rights: descriptors, the terminal, signals,
- * limits. */
+/* Things that a process keeps after dropping rights: descriptors, the terminal, signals, limits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,7 +43,7 @@ static void test_descriptors(void **state)
 	kept[0] = fcntl(closed[0], F_DUPFD_CLOEXEC, 100);
 	kept[1] = fcntl(closed[0], F_DUPFD_CLOEXEC, 40);
 	assert_true(fcntl(closed[0], F_DUPFD, 200) >= 0);
-	given[0] = kept[0]; /* in no order, and one that is kept anyway */
+	given[0] = kept[0]; /* unsorted, and one that is kept anyway */
 	given[1] = 2;
 	given[2] = kept[1];
 	a.opts.keep = given;
@@ -85,7 +84,7 @@ static void test_signals(void **state)
 	signal(SIGPIPE, SIG_DFL);
 }
 
-/* A session on a terminal of its own, in which somebody types. */
+/* A session on its own terminal with input. */
 static int try_terminal(const struct sandbox_done *done)
 {
 	char c = 'x', buf[8];
@@ -162,7 +161,7 @@ static int try_limits(const struct sandbox_done *done)
 		if (p)
 			return 2;
 	}
-	for (;;) /* the limit of time ends it */
+	for (;;) /* the time limit ends it */
 		;
 }
 

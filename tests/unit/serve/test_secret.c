@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Tokens, certificates and keys as they lie in files: what is taken, and why the rest is not. */
+/* Token, certificate and key files: which are accepted, and the reasons for rejections. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +40,7 @@ static void test_token(void **state)
 		size_t len;
 		mode_t mode;
 		int err;
-		const char *want; /* the token, or what is said */
+		const char *want; /* the token, or the error message */
 	} cases[] = {
 		{ "0123456789abcdef\n", 17, 0600, 0, "0123456789abcdef" },
 		{ "0123456789abcdef", 16, 0640, 0, "0123456789abcdef" },
@@ -79,7 +79,7 @@ static void test_token(void **state)
 	assert_int_equal(secret__token("/dev/zero", &token, why), -EINVAL);
 }
 
-/* ---- a pair, made by the library that reads it */
+/* ---- a key pair, made by the library that reads it */
 
 static gnutls_x509_privkey_t make_key(void)
 {

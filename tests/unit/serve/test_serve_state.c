@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the broker tells, taken and refused. */
+/* Messages from the broker, accepted and rejected. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -103,13 +103,13 @@ static void test_processes(void **state)
 	assert_int_equal(serve_state__process(&s, 11)->slot, 1);
 	assert_int_equal(serve_state__process(&s, 12)->slot, 0);
 	assert_int_equal(serve_state__process(&s, 10)->rank, -1);
-	/* The number is free again, and the next one has it. */
+	/* The PID is reused by another process. */
 	assert_int_equal(tell(-1, "{'event': 'process', 'pid': 10, 'gone': true}"), 0);
 	assert_null(serve_state__process(&s, 10));
 	process(13, 9, "job");
 	assert_int_equal(serve_state__process(&s, 13)->slot, 0);
 	assert_int_equal(serve_state__process(&s, 11)->slot, 1);
-	/* Told again it is the same, and begun again another. */
+	/* A repeated event is the same process; another start time is another process. */
 	assert_int_equal(
 		tell(-1, "{'event': 'sample', 'pid': 13, 'time': 10, 'rss': 5, 'devices': []}"), 0);
 	process(13, 9, "job");
@@ -167,7 +167,7 @@ static void test_samples(void **state)
 	assert_true(tell(-1, "{'event': 'sample', 'pid': 10, 'time': -5, 'devices': []}") < 0);
 	assert_true(p->time < 5000);
 	assert_true(p->has_rss);
-	/* What is not known any more is not what it was. */
+	/* An unknown figure replaces a known one. */
 	assert_int_equal(tell(-1, "{'event': 'sample', 'pid': 10, 'time': 6000, 'why': 'no CUDA', "
 				  "'devices': []}"),
 			 0);
@@ -235,7 +235,7 @@ static void test_report(void **state)
 	assert_true(json_is_null(json_object_get(layer, "duration_ms")));
 	assert_null(json_object_get(layer, "forward"));
 	assert_int_equal(json_array_size(json_object_get(last->report, "rows")), 1);
-	/* Told again without it, it stays; it counts once. */
+	/* A repeated event without the field keeps it, and counts once. */
 	assert_int_equal(tell(-1, TRACE, "t", "done", 20, ""), 0);
 	assert_non_null(last->summary);
 	assert_int_equal(s.captures_done, 1);
@@ -249,7 +249,7 @@ static void test_report(void **state)
 	assert_true(json_is_null(json_object_get(last->summary, "avg_fragmentation")));
 	layer = json_object_get(json_object_get(last->summary, "layer_stats"), "a.b");
 	assert_true(json_is_null(json_object_get(layer, "avg_fragmentation")));
-	/* A recording from before the server is none of its captures. */
+	/* A recording from before the server's start does not count as its capture. */
 	assert_int_equal(tell(-1, "{'event': 'hello', 'version': '1', 'start': 30.5, 'can_trace': "
 				  "true, 'limits': {}, 'formats': []}"),
 			 0);
@@ -266,8 +266,8 @@ static double begun(const char *id)
 	return json_number_value(json_object_get(serve_state__trace(&s, id)->facts, "begun"));
 }
 
-/* Of a file that was given, the report says when it was begun and of which process; its place in
- * the list is by that. */
+/* For given files, the report has the time and process of the recording, which determine its place
+ * in the list. */
 static void test_given_recordings_begin_when_they_were_made(void **state)
 {
 	static const char report[] = "{\"target\": {\"pid\": %s}, \"capture\": {\"start\": \"%s\", "
@@ -276,7 +276,7 @@ static void test_given_recordings_begin_when_they_were_made(void **state)
 
 	(void)state;
 	assert_int_equal(tell(-1, TRACE, "first", "done", 2000, ""), 0);
-	/* as the recorder writes it */
+	/* as written by the recorder */
 	snprintf(text, sizeof(text), report, "4242", "1970-01-01T00:20:00.250Z");
 	assert_int_equal(tell(file_of(text), TRACE, "old", "done", 9000, ", 'given': true"), 0);
 	assert_true(begun("old") == 1200.25);
@@ -288,7 +288,7 @@ static void test_given_recordings_begin_when_they_were_made(void **state)
 	assert_int_equal(tell(file_of(text), TRACE, "older", "done", 9000, ", 'given': true"), 0);
 	assert_true(begun("older") == 600);
 	assert_string_equal(s.traces[0]->id, "older");
-	/* Nonsense changes nothing. */
+	/* Invalid reports change nothing. */
 	for (int i = 0; i < 3; i++) {
 		static const char *const pids[] = { "-1", "99999999999", "\"x\"" },
 					 *const starts[] = { "yesterday", "2026-01-02T03:04:05Zx",
@@ -301,7 +301,7 @@ static void test_given_recordings_begin_when_they_were_made(void **state)
 		assert_true(json_integer_value(json_object_get(last->facts, "pid")) <= 0 ||
 			    json_is_null(json_object_get(last->facts, "pid")));
 	}
-	/* What was captured here keeps what the broker knows. */
+	/* For captures of this server the broker's data stays. */
 	snprintf(text, sizeof(text), report, "4242", "1970-01-01T00:20:00Z");
 	assert_int_equal(tell(file_of(text), TRACE, "own", "done", 9000, ""), 0);
 	assert_true(begun("own") == 9000);
@@ -323,13 +323,13 @@ static void test_bad_reports(void **state)
 		assert_int_equal(tell(file_of(bad[i]), TRACE, "t", "done", 20, ""), 0);
 		assert_null(last->summary);
 	}
-	/* One that says nothing of its devices has figures that are null. */
+	/* A report without devices has null figures. */
 	assert_int_equal(tell(file_of("{\"capture\": {\"events\": 1}, \"devices\": [3, {}], "
 				      "\"layers\": [], \"rows\": {}}"),
 			      TRACE, "t", "done", 20, ""),
 			 0);
 	assert_true(json_is_null(json_object_get(last->summary, "peak_allocated_mb")));
-	/* A descriptor is closed whatever comes of the message. */
+	/* A descriptor is closed in all cases. */
 	fd = file_of("x");
 	assert_true(tell(fd, "{'event': 'nothing'}") < 0);
 	assert_int_equal(fcntl(fd, F_GETFD), -1);
@@ -350,7 +350,7 @@ static void test_many_traces(void **state)
 	assert_int_equal(s.n_traces, STATE_TRACES);
 	assert_null(serve_state__trace(&s, "t4"));
 	assert_non_null(serve_state__trace(&s, "t5"));
-	/* Layers are kept of the last ones. */
+	/* Layers are kept for the last recordings. */
 	assert_non_null(json_object_get(serve_state__trace(&s, "t1000")->summary, "layer_stats"));
 	assert_null(json_object_get(serve_state__trace(&s, "t40")->summary, "layer_stats"));
 	assert_non_null(json_object_get(serve_state__trace(&s, "t40")->summary, "total_layers"));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What autograd nodes are called, and where in them their numbers lie. */
+/* Names of autograd nodes, and the offsets of their numbers. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -28,7 +28,7 @@ static void test_names(void **state)
 	assert_string_equal(plain("*N5torch8autograd6PyNodeE"), "PyNode");
 	assert_string_equal(plain("8MyNodeXY"), "MyNodeXY");
 	assert_string_equal(plain("N5torch8autograd7CppNodeI8MySquareEE"), "CppNode");
-	/* No name; one that goes on behind the end; one that is too long, or is no name in C++. */
+	/* No name; a name beyond the end; a name that is too long; an invalid C++ name. */
 	assert_string_equal(plain(""), "(none)");
 	assert_string_equal(plain("N"), "(none)");
 	assert_string_equal(plain("N0E"), "(none)");
@@ -40,7 +40,7 @@ static void test_names(void **state)
 		"(none)");
 }
 
-struct type { /* Itanium C++ ABI, 2.9.5: what a class's table of functions has before it */
+struct type { /* Itanium C++ ABI, 2.9.5: what precedes a vtable */
 	const void *vtable;
 	const char *name;
 };
@@ -82,7 +82,7 @@ static void test_class_of_an_object(void **state)
 	proc__free(p);
 }
 
-/* A node as torch 2.11 lays it out, and as 2.13 does: the numbers of those versions' headers. */
+/* A node in the layout of torch 2.11, and of 2.13, from the headers. */
 static void old_node(__u64 head[MT_NODE_WORDS], uint64_t node, uint64_t sequence, uint64_t thread)
 {
 	const __u64 v[MT_NODE_WORDS] = { 0x7f0011223340, node, node - 16, sequence,
@@ -114,7 +114,7 @@ static const struct node_layout *guess(const char *version,
 
 		make(head, node, 100 + i / 2, 1 + i % 2);
 		node_guess__see(&g, 4000 + (uint32_t)(i % 2), node, head);
-		/* another output of it */
+		/* another output of the node */
 		node_guess__see(&g, 4000 + (uint32_t)(i % 2), node, head);
 	}
 	return node_guess__layout(&g);
@@ -143,7 +143,7 @@ static void test_layouts(void **state)
 	node_guess__init(&g, "2.13.0a0+git1234");
 	assert_int_equal(node_guess__layout(&g)->sequence, 2);
 	assert_int_equal(node_guess__layout(&g)->size, 464);
-	/* What is seen is right, whatever the version says. */
+	/* Observed layouts take precedence over the version. */
 	for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++) {
 		assert_non_null(guess(versions[i], old_node));
 		assert_int_equal(guess(versions[i], old_node)->sequence, 3);

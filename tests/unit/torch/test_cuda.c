@@ -47,19 +47,18 @@ static void test_table(void **state)
 			assert_string_not_equal(cuda__function(k)->name, f->name);
 		assert_int_equal(strncmp(f->name, "cu", 2), 0);
 		assert_true(f->op > CUDA_RETAIN ? !f->how : f->how > 0 && f->how < MEM_HOW_NR);
-		/* What a program of the kernel side is told to read is what the size and device are
-		 * made of. */
+		/* The flags for the kernel side agree with how size and device are computed. */
 		assert_int_equal(!!(f->flags & MT_CALL_PITCH), f->size == CUDA_SIZE_PITCH);
 		assert_int_equal(!!(f->flags & MT_CALL_EXTENT), f->size == CUDA_SIZE_EXTENT);
 		assert_int_equal(!!(f->flags & MT_CALL_PROP), f->device == CUDA_DEVICE_PROP);
 		assert_int_equal(!!(f->flags & MT_CALL_WALK), f->op == CUDA_TAKE);
 		assert_int_equal(!!(f->flags & MT_CALL_POOL), f->op == CUDA_POOL);
-		/* of a file, not of the function */
+		/* flags of a file, not of a function */
 		assert_int_equal(f->flags & (MT_CALL_RUNTIME | MT_CALL_DRIVER), 0);
 		switch (f->op) {
 		case CUDA_TAKE:
 			assert_int_not_equal(f->size, CUDA_SIZE_NONE);
-			/* All but these hand out an address or a handle. */
+			/* All except these return an address or a handle. */
 			assert_int_equal(out, f->how != MEM_REGISTERED && f->how != MEM_MAPPED);
 			takes[f->how] = true;
 			break;
@@ -73,7 +72,7 @@ static void test_table(void **state)
 			break;
 		default:
 			assert_true(f->op <= CUDA_CTX_POP);
-			/* Those that hand a handle out. */
+			/* Functions that return a handle. */
 			assert_int_equal(out, f->op == CUDA_IMPORT || f->op == CUDA_POOL ||
 						      f->op == CUDA_CTX_RETAIN ||
 						      f->op == CUDA_CTX_CREATE);
@@ -81,12 +80,12 @@ static void test_table(void **state)
 	}
 	for (i = 1; i < MEM_HOW_NR; i++) {
 		assert_true(takes[i]);
-		/* by what gives back any device memory */
+		/* freed by the functions that free any device memory */
 		assert_int_equal(gives[i], i != MEM_MANAGED);
 	}
 }
 
-/* The same function for another default stream, and the driver's for the runtime's. */
+/* The functions for another default stream, and the driver's counterparts of the runtime's. */
 static void test_twins(void **state)
 {
 	static const char *const twins[][2] = {
@@ -124,7 +123,7 @@ static void test_twins(void **state)
 	}
 }
 
-/* ---- files: a library by hand, mapped into ourselves ---- */
+/* ---- files: a built library, mapped into this process ---- */
 
 #define CODE_MAPPED (IMAGE_SIZE - IMAGE_CODE_OFF)
 
@@ -172,7 +171,7 @@ static int look(const void *bytes, size_t len, struct cuda_file *ret, uint64_t *
 	err = cuda__look(f.proc, &f.maps, f.map, ret);
 	if (start)
 		*start = f.map->start;
-	if (!err && ret->n) { /* the kernel is given that very file */
+	if (!err && ret->n) { /* the kernel gets this very file */
 		assert_int_equal(fstat(f.fd, &ours), 0);
 		assert_int_equal(stat(ret->path, &its), 0);
 		assert_true(ours.st_ino == its.st_ino && ours.st_dev == its.st_dev);
@@ -224,19 +223,19 @@ static void test_file(void **state)
 	image_build(&im, funcs, FUNCS, IMAGE_GNU_HASH);
 	assert_int_equal(look(&im, sizeof(im.bytes), &f, &start), 0);
 	assert_int_equal(f.n, 5);
-	assert_int_equal(f.refused, 2); /* a 5-byte nop, and what is no instruction */
+	assert_int_equal(f.refused, 2); /* a 5-byte nop, and an invalid instruction */
 	assert_string_equal(f.refused_take, "cudaHostAlloc");
 	assert_true(!f.throws && !f.newer[0]);
 	assert_false(f.allocator);
-	/* The table of a dry run, where it lies in the process. */
+	/* A dry run's table, at its address in the process. */
 	assert_int_equal(f.usage, start + 8 * IMAGE_SLOT);
-	/* At the very first instruction, though a later one may be cheaper: the return address is
-	 * on top there. */
+	/* At the first instruction, even if a later one is cheaper: the return address must be on
+	 * top of the stack. */
 	assert_int_equal(site(&f, "cudaMalloc")->offset, IMAGE_CODE_OFF);
 	assert_int_equal(site(&f, "cudaFree")->offset, IMAGE_CODE_OFF + IMAGE_SLOT);
 	assert_int_equal(site(&f, "cudaMallocAsync")->offset, IMAGE_CODE_OFF + 2 * IMAGE_SLOT);
 	assert_int_equal(site(&f, "cuMemCreate")->offset, IMAGE_CODE_OFF + 7 * IMAGE_SLOT);
-	/* That one has no return probe. */
+	/* A function without a return probe. */
 	assert_int_equal(site(&f, "cudaSetDevice")->offset, IMAGE_CODE_OFF + 3 * IMAGE_SLOT + 3);
 }
 
@@ -251,18 +250,18 @@ static void test_odd_symbols(void **state)
 	struct image im;
 
 	(void)state;
-	/* One function by two names is probed once. */
+	/* A function with two names is probed once. */
 	image_build(&im, funcs, FUNCS, IMAGE_SYSV_HASH);
 	symbol(&im, 7)->st_value = symbol(&im, 0)->st_value;
 	assert_int_equal(look(&im, sizeof(im.bytes), &f, NULL), 0);
 	assert_int_equal(f.n, 4);
 	assert_non_null(site(&f, "cudaMalloc"));
 	assert_null(site(&f, "cuMemCreate"));
-	/* Not a function; in no code; behind the end of the file. */
+	/* Not a function; outside of code; beyond the end of the file. */
 	image_build(&im, funcs, FUNCS, IMAGE_SYSV_HASH);
 	symbol(&im, 0)->st_info = ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT);
 	symbol(&im, 1)->st_value = im.symtab;
-	/* an instruction that may go on behind it */
+	/* an instruction that may extend beyond the end */
 	symbol(&im, 2)->st_value = IMAGE_CODE_VADDR + CODE_MAPPED - 4;
 	symbol(&im, 2)->st_size = 0;
 	symbol(&im, 3)->st_value = UINT64_MAX - 2;
@@ -272,8 +271,8 @@ static void test_odd_symbols(void **state)
 	assert_string_equal(f.path, "");
 }
 
-/* The same function for a default stream per thread is the same function; a later form has
- * arguments that nobody knows. */
+/* The variant for per-thread default streams is the same function; a later form has unknown
+ * arguments. */
 static void test_forms(void **state)
 {
 	static const struct image_func forms[] = {
@@ -290,7 +289,7 @@ static void test_forms(void **state)
 	assert_int_equal(look(&im, sizeof(im.bytes), &f, NULL), 0);
 	assert_int_equal(f.n, 3);
 	assert_int_equal(site(&f, "cuMemFree_v2")->offset, IMAGE_CODE_OFF);
-	/* not that of CUDA 2 */
+	/* not the form of CUDA 2 */
 	assert_int_equal(site(&f, "cuMemAlloc_v2")->offset, IMAGE_CODE_OFF + 2 * IMAGE_SLOT);
 	assert_non_null(site(&f, "cuMemAllocAsync_ptsz"));
 	assert_string_equal(f.newer, "cuMemAlloc_v3");
@@ -300,7 +299,8 @@ static void test_forms(void **state)
 	assert_string_equal(f.newer, "cuMemRelease_v10_ptsz");
 }
 
-/* Somebody's own cudaMalloc in C++ may throw: it gets no return probe. The one below it does. */
+/* Another library's cudaMalloc in C++ may throw: it gets no return probe. The real one below
+ * it does. */
 static void test_interposer(void **state)
 {
 	static const struct image_func in_cpp[] = { { "cudaMalloc", CODE(push) },
@@ -313,12 +313,12 @@ static void test_interposer(void **state)
 	(void)state;
 	image_build(&im, in_cpp, 2, IMAGE_SYSV_HASH);
 	assert_int_equal(look(&im, sizeof(im.bytes), &f, NULL), 0);
-	assert_true(f.n == 1 && !f.throws); /* it has that function itself */
+	assert_true(f.n == 1 && !f.throws); /* libcudart's functions are its own */
 	symbol(&im, 1)->st_shndx = SHN_UNDEF;
 	assert_int_equal(look(&im, sizeof(im.bytes), &f, NULL), 0);
 	assert_true(f.n == 0 && f.throws);
 	assert_string_equal(f.path, "");
-	/* CUDA's own says so by its name. */
+	/* CUDA's libraries are recognized by name. */
 	soname = memmem(im.bytes, sizeof(im.bytes), "libimage.so.1", 13);
 	assert_non_null(soname);
 	memcpy(soname, driver, sizeof(driver));
@@ -342,14 +342,14 @@ static void test_nothing_in_it(void **state)
 	image_build(&im, &allocator, 1, IMAGE_GNU_HASH);
 	assert_int_equal(look(&im, sizeof(im.bytes), &f, NULL), 0);
 	assert_true(!f.n && f.allocator);
-	/* no program at all: *ret is as it was */
+	/* not a program: *ret is unchanged */
 	f.n = 77;
 	memset(im.bytes, 'x', sizeof(im.bytes));
 	assert_true(look(&im, sizeof(im.bytes), &f, NULL) < 0);
 	assert_int_equal(f.n, 77);
 }
 
-/* Of another machine no instruction is known. */
+/* Another architecture has no known instructions. */
 static void test_other_machine(void **state)
 {
 	struct cuda_file f;
@@ -362,7 +362,7 @@ static void test_other_machine(void **state)
 		assert_int_equal(f.n, 0);
 }
 
-/* Whatever the file says, what is given to the kernel lies in code that is mapped. */
+/* For any damaged file, probe sites are in mapped code. */
 static void test_damaged(void **state)
 {
 	struct cuda_file f;

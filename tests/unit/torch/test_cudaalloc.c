@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The reader of PyTorch's allocator, against allocators made by hand in this process. The real one:
- * e2e/test_census.py. */
+/* The reader of PyTorch's allocator, on allocators built in this process. e2e/test_census.py covers
+ * the real one. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -69,7 +69,7 @@ static const struct fake_segment all_kinds[] = {
 	SEGMENT(mixed, .addr = BASE + 2 * MIB, .small = true, .stream = 0x5555aaaa0),
 	SEGMENT(mixed, .addr = BASE + 4096 * MIB, .device = 1, .small = true),
 	{ .addr = BASE + 256 * MIB, .private = 0, .blocks = mixed, .n = 6, .small = true },
-	/* of a MemPool whose allocator goes by 256 bytes, as cudaMalloc promises no more */
+	/* in a MemPool whose allocator aligns to 256 bytes, cudaMalloc's guarantee */
 	{ .addr = BASE + 300 * MIB + 256, .private = 1, .blocks = one, .n = 1 },
 };
 #define KINDS (sizeof(all_kinds) / sizeof(all_kinds[0]))
@@ -83,8 +83,7 @@ static const struct cuda_block *find_block(const struct cudaalloc_state *s, uint
 	return NULL;
 }
 
-/* Each mapped block of the list is in the state, as it is and in its segment; returns how many
- * there are. */
+/* Each mapped block of the list is in the state with its segment; returns the number of blocks. */
 static size_t check_segment(const struct cudaalloc_state *s, const struct fake_segment *seg)
 {
 	static const uint8_t states[] = { CUDA_BLOCK_LIVE, CUDA_BLOCK_PENDING, CUDA_BLOCK_CACHED };
@@ -150,7 +149,7 @@ static void test_every_kind_in_every_layout(void **state)
 		assert_string_equal(s.why, "");
 		assert_true(s.consistent);
 		assert_int_equal(s.ndevices, 2);
-		assert_int_equal(s.nsegments, KINDS + 1); /* the hole makes two of one */
+		assert_int_equal(s.nsegments, KINDS + 1); /* the hole divides a segment */
 		assert_true(s.devices[0].more_known);
 		assert_int_equal(s.devices[1].after.allocated, 512 + 1024 + 4096);
 		assert_int_equal(s.devices[1].after.active, 512 + 1024 + 4096 + 2048);
@@ -162,7 +161,7 @@ static void test_every_kind_in_every_layout(void **state)
 	}
 }
 
-/* From nothing to see, over one block that fills its segment, to all there is. */
+/* An empty allocator, one block that fills its segment, everything. */
 static void test_before_and_after_first_use(void **state)
 {
 	struct fake_world *unused = fake_world__new(&fake_layouts[1], 0),
@@ -176,7 +175,7 @@ static void test_before_and_after_first_use(void **state)
 	assert_int_equal(a.backend, ALLOC_NATIVE);
 	assert_int_equal(cudaalloc__devices(&a), 0);
 	assert_int_equal(cudaalloc__read(&a, &s), -EINVAL);
-	unused->slot = w->object; /* made anew */
+	unused->slot = w->object; /* created again */
 	assert_int_equal(cudaalloc__calibrate(&a), -EAGAIN);
 	assert_non_null(strstr(cudaalloc__why(&a), "nothing is allocated"));
 	assert_int_equal(cudaalloc__devices(&a), 2);
@@ -237,7 +236,7 @@ static uint8_t *block_at(const struct fake_world *w, uint64_t addr)
 	for (size_t i = 0; i < w->nmem; i++) {
 		uint8_t *p = w->mem[i];
 
-		/* the chunk is as large as a Block, and says so itself */
+		/* the chunk has the size of a Block, as its header says */
 		if (fake_get(p + 8) == 0 && (uint8_t *)(uintptr_t)fake_get(p + 16) != NULL &&
 		    p[16 + 17] == 3 && fake_get(p + w->l->ptr) == addr)
 			return p;
@@ -261,7 +260,7 @@ static void begin_damage(struct damaged *d)
 	assert_int_equal(cudaalloc__calibrate(&d->a), 0);
 }
 
-/* Reads it, which must be torn, and says whether the block is there. */
+/* Reads the allocator, which must be torn; true if the block is found. */
 static bool still_there(struct damaged *d, uint64_t addr)
 {
 	bool found;
@@ -290,12 +289,12 @@ static void test_a_block_that_is_not_certain_is_left_out(void **state)
 	(void)state;
 	begin_damage(&d);
 	b = block_at(d.w, BASE + 512);
-	/* handed out by now for other memory: the map's entry is an old one */
+	/* reused for other memory: the map's entry is old */
 	fake_put(b + l->ptr, BASE + 9 * MIB);
 	assert_false(still_there(&d, BASE + 512));
 	assert_false(still_there(&d, BASE + 9 * MIB));
 	fake_put(b + l->ptr, BASE + 512);
-	/* its memory is something else's: a pool that nobody knows, sizes that no block has */
+	/* its memory was reused: an unknown pool, invalid sizes */
 	fake_put(b + l->pool, fake_get(b + l->pool) + 8);
 	assert_false(still_there(&d, BASE + 512));
 	fake_put(b + l->pool, fake_get(b + l->pool) - 8);
@@ -322,7 +321,7 @@ static void test_a_block_that_is_not_certain_is_left_out(void **state)
 	end_damage(&d);
 }
 
-/* A freed block is not live, whatever the map still says. */
+/* A freed block is not live, even if the map still has it. */
 static void test_freed_meanwhile(void **state)
 {
 	struct damaged d;
@@ -340,7 +339,7 @@ static void test_freed_meanwhile(void **state)
 	end_damage(&d);
 }
 
-/* Of two live blocks in the same place neither is certain; the others stay. */
+/* Two live blocks overlap: both are uncertain; the others stay. */
 static void test_two_in_one_place(void **state)
 {
 	const struct fake_layout *l = &fake_layouts[1];
@@ -356,7 +355,7 @@ static void test_two_in_one_place(void **state)
 	end_damage(&d);
 }
 
-/* Circles and pointers into nothing end, and what is sound is still found. */
+/* Cycles and invalid pointers end the walk, and valid parts are still found. */
 static void test_links_that_lead_nowhere(void **state)
 {
 	const struct fake_layout *l = &fake_layouts[1];
@@ -391,12 +390,12 @@ static void test_trees_and_tables_that_lead_nowhere(void **state)
 	small = d.w->devices[0] + l->large + l->pool_size;
 	node = (uint8_t *)(uintptr_t)fake_get(small + 16);
 	keep = fake_get(node + 16);
-	fake_put(node + 16, (uintptr_t)node); /* a circle */
+	fake_put(node + 16, (uintptr_t)node); /* a cycle */
 	assert_true(still_there(&d, BASE + 512));
 	fake_put(node + 16, 0x1000);
 	assert_true(still_there(&d, BASE + 512));
 	fake_put(node + 16, keep);
-	fake_put(small + 40, 1 << 23); /* more than there are */
+	fake_put(small + 40, 1 << 23); /* more than exist */
 	assert_true(still_there(&d, BASE + 512));
 	fake_put(small + 40, 2);
 	for (size_t i = 0; i < l->nmaps; i++) {
@@ -411,7 +410,7 @@ static void test_trees_and_tables_that_lead_nowhere(void **state)
 	assert_int_equal(cudaalloc__read(&d.a, &d.s), 0);
 	assert_true(d.s.consistent);
 	cudaalloc_state__free(&d.s);
-	/* the device is gone */
+	/* the device is removed */
 	fake_put(d.w->object + l->devices, 0);
 	assert_int_equal(cudaalloc__read(&d.a, &d.s), -ESTALE);
 	end_damage(&d);
@@ -436,8 +435,7 @@ static void test_totals_decide(void **state)
 	end_damage(&d);
 }
 
-/* Hundreds of segments, thousands of blocks: more than one system call's worth, tables and trees of
- * some depth. */
+/* Hundreds of segments and thousands of blocks: several system calls, deep tables and trees. */
 static void test_many(void **state)
 {
 	struct fake_world *w = fake_world__new(&fake_layouts[2], 1);
@@ -477,7 +475,7 @@ static void test_many(void **state)
 	fake_world__free(w);
 }
 
-/* What is read often is the statistics alone; counts are where each version has them. */
+/* Frequent reads are of statistics only; counts have version-dependent offsets. */
 static void test_figures(void **state)
 {
 	(void)state;
@@ -507,7 +505,7 @@ static void test_figures(void **state)
 				assert_true(v[d].counts_known);
 			}
 			assert_true(v[0].retries == 7 && v[0].ooms == 3 && !v[1].ooms);
-			/* They are elsewhere the third time, and then nowhere. */
+			/* Moved in the third round, then removed. */
 			if (round == 1) {
 				w->vector[2] = w->devices[0];
 				w->vector[3] = w->devices[1];

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Autograd's graph read from nodes made by hand in this process, in chunks of its own malloc: what
- * they hold is found, and what only looks as if it were held is not. tests/e2e/test_dump.py has
- * real graphs.
+ * Autograd graphs of nodes built in this process, in chunks of its malloc: saved tensors are found,
+ * and lookalikes are not. tests/e2e/test_dump.py covers real graphs.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,13 +21,13 @@
 #include "torch/pygraph.h"
 #include "torch/pytensor.h"
 
-#define BODY 480  /* what all nodes have */
-#define EDGES 96  /* a vector of the nodes that follow */
+#define BODY 480  /* size of the common part of nodes */
+#define EDGES 96  /* offset of the vector of next nodes */
 #define SAVED 112 /* bytes of a SavedVariable */
-#define FLAGS 40  /* behind its pointer */
+#define FLAGS 40  /* offset after its pointer */
 
 struct cxx_type {
-	uint64_t info[3];   /* {vtable of its kind, name, base} */
+	uint64_t info[3];   /* {vtable of the kind, name, base} */
 	uint64_t vtable[4]; /* {offset to top, type information, functions} */
 	char name[64];
 };
@@ -104,7 +103,7 @@ static void *make_tensor(void)
 	uint64_t *t = chunk(192);
 
 	t[0] = vptr(&tensor_type);
-	t[1] = 1 | 1ull << 32; /* owners, and weak ones */
+	t[1] = 1 | 1ull << 32; /* reference counts: strong and weak */
 	return t;
 }
 
@@ -116,7 +115,7 @@ static void *make_node(struct cxx_type *type, size_t saved)
 	return n;
 }
 
-/* A std::vector, and in it the pointers. */
+/* A std::vector of the pointers. */
 static void *put_vector(void *to, size_t offset, void *const *v, size_t n)
 {
 	uint64_t *buf = chunk(24 * n);
@@ -183,12 +182,12 @@ static void test_finds(void **state)
 	}
 	assert_int_equal(pygraph__check(self, &g, holds), 0);
 	assert_true(holds[0] && holds[1] && holds[2] && holds[3]);
-	/* Backward lets go of it. */
+	/* Backward releases it. */
 	put(first, BODY, 0);
 	assert_int_equal(pygraph__check(self, &g, holds), 0);
 	for (size_t i = 0; i < 4; i++)
 		assert_int_equal(holds[i], g.saved[i].impl != at(a));
-	/* Its owners let go of it, and it lies about. */
+	/* Its owners release it; its memory stays. */
 	put(b, 8, 0);
 	assert_int_equal(pygraph__check(self, &g, holds), 0);
 	for (size_t i = 0; i < 4; i++)
@@ -199,10 +198,11 @@ static void test_finds(void **state)
 	free(a), free(b), free(c), free(d), free(leaf), free(first), free(second);
 }
 
-/* A chunk that was freed and joined to the one before it is as it was, but the next one knows. */
+/* A chunk freed and merged into the previous one looks unchanged, but the next chunk's header
+ * differs. */
 static void test_freed(void **state)
 {
-	enum { SIZE = 4096 + BODY + SAVED }; /* more than malloc keeps by themselves */
+	enum { SIZE = 4096 + BODY + SAVED }; /* larger than what malloc caches */
 	uint8_t *place = chunk(3 * SIZE), *node = place + 32;
 	void *tensor = make_tensor();
 	struct pygraph g;
@@ -227,7 +227,7 @@ static void test_freed(void **state)
 	free(place), free(tensor);
 }
 
-/* Nothing of this belongs to the node. */
+/* None of these belongs to the node. */
 static void test_not_its_own(void **state)
 {
 	void *node = make_node(&mul_type, 2), *neighbour = make_node(&mul_type, 1),
@@ -243,8 +243,7 @@ static void test_not_its_own(void **state)
 	save(node, 0, dead, false, false);
 	put(dead, 8, 0); /* no owner */
 	put(node, malloc_usable_size(node) - 8, at(slack));
-	/* Looks like a vector, in a chunk of another size; and one that ends before it begins, and
-	 * one without end. */
+	/* Looks like a vector: in a chunk of another size; ending before its start; without end. */
 	array[0] = at(far);
 	put(node, EDGES, at(array));
 	put(node, EDGES + 8, at(array + 4));
@@ -255,7 +254,7 @@ static void test_not_its_own(void **state)
 	put(node, EDGES + 64, at(array));
 	put(node, EDGES + 72, UINT64_MAX - 7);
 	put(node, EDGES + 80, UINT64_MAX - 7);
-	put(node, EDGES + 96, at(other)); /* no node */
+	put(node, EDGES + 96, at(other)); /* not a node */
 	g = read_graph(node);
 	assert_int_equal(g.nodes, 1);
 	assert_int_equal(g.nsaved, 0);
@@ -264,7 +263,7 @@ static void test_not_its_own(void **state)
 		free(array);
 }
 
-/* Memory that no malloc of glibc's gave has no known end. */
+/* Memory that is not from glibc's malloc has an unknown size. */
 static void test_no_chunk(void **state)
 {
 	static uint64_t place[2 + (BODY + SAVED) / 8] __attribute__((aligned(16)));
@@ -288,7 +287,7 @@ static int refuse(void *ctx)
 	return ++*(int *)ctx > 2 ? -ECANCELED : 0;
 }
 
-/* A chain as long as one likes, that ends when somebody says so. */
+/* A very long chain, until the callback ends it. */
 static void test_ended(void **state)
 {
 	enum { N = 10 };
@@ -340,11 +339,11 @@ static void test_flags(void **state)
 	/* a leaf with a node */
 	assert_int_equal(pygraph__use(&saved[5], FLAGS, true, true), PYGRAPH_HELD);
 	assert_int_equal(pygraph__use(&saved[4], 0, true, true), PYGRAPH_HELD);
-	/* No outputs: any place of zeroes would do. */
+	/* Without outputs any zeros would match. */
 	g.saved += 4;
 	g.nsaved -= 4;
 	assert_int_equal(pygraph__find_flags(&g, grad_fn + 4, known), 0);
-	/* Most of them are something else. */
+	/* Most of the objects are of other classes. */
 	g.saved = saved;
 	g.nsaved = N;
 	for (size_t i = 2; i < 6; i++)

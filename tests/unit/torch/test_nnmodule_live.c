@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Names the modules of tests/workloads/modules.py in every interpreter of $MEMTRACE_TORCH_PYTHONS
- * (paths separated by colons, each with torch) and compares with what named_modules() says.
+ * (paths separated by colons, each with torch) and compares them with named_modules().
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,7 +71,7 @@ static void on_notmod(struct test *t, char **f)
 	assert_string_equal(got.name, "untouched");
 }
 
-/* Times the first look at a big model and each further one. */
+/* Times the first read of a big model and each further one. */
 static void on_big(struct test *t, char **f)
 {
 	struct nnmodules *n = nnmodules__new(t->py);
@@ -128,7 +128,7 @@ static void expect_name(struct test *t, struct nnmodules *n, size_t i, const cha
 	assert_string_equal(got.name, name);
 }
 
-/* A model that changes: modules come, and get other names. */
+/* A model that changes: new modules and new names. */
 static void changes(struct test *t)
 {
 	struct nnmodules *n = nnmodules__new(t->py);
@@ -145,7 +145,7 @@ static void changes(struct test *t)
 	expect_name(t, n, 4, "?");
 	assert_false(nnmodules__recheck(n, NULL));
 	tell(t, "add");
-	usleep(60000); /* the pause between two looks at a tree */
+	usleep(60000); /* the pause between two reads of a tree */
 	expect_name(t, n, 4, "late");
 	assert_true(nnmodules__recheck(n, NULL));
 	assert_false(nnmodules__recheck(n, NULL));
@@ -158,7 +158,7 @@ static void changes(struct test *t)
 	nnmodules__free(n);
 }
 
-/* Asking all the time for what is not there must not read a big tree all the time. */
+/* Repeated lookups of missing modules must not read a big tree each time. */
 static void limited(struct test *t)
 {
 	struct nnmodules *n = nnmodules__new(t->py);
@@ -178,7 +178,7 @@ static void limited(struct test *t)
 	nnmodules__free(n);
 }
 
-/* While the target changes the model, what is named keeps its name. */
+/* While the target changes the model, named modules keep their names. */
 static void while_it_changes(struct test *t)
 {
 	struct nnmodules *n = nnmodules__new(t->py);
@@ -190,8 +190,8 @@ static void while_it_changes(struct test *t)
 	for (; now_ns() < end; rounds++) {
 		assert_int_equal(nnmodules__name(n, t->big_last, t->big_root, 0, &got), 0);
 		assert_string_equal(got.name, "blocks.109.mlp.3");
-		/* A tree that is torn at every try is let go of: a false alarm, which costs a
-		 * reading and no name. */
+		/* A tree that is torn in every try is dropped: a false alarm, which costs a read
+		 * but no name. */
 		alarms += nnmodules__recheck(n, &cost);
 		sum += cost;
 	}

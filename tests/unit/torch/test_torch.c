@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Hooks are looked for in this very process, into which files of its own making are mapped. */
+/* Searches hooks in this process, which maps generated library files. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -41,10 +41,10 @@ static const struct image_func other_funcs[] = { { "something_else", push_r14, s
 struct lib {
 	char path[160];
 	void *mem;
-	size_t size; /* of what is mapped */
+	size_t size; /* size of the mapping */
 };
 
-static char dir[64]; /* of the test under way */
+static char dir[64]; /* folder of the current test */
 static const char *const folders[] = { "torch", "torch/lib", "other", "other/torch",
 				       "other/torch/lib" };
 #define FOLDERS (sizeof(folders) / sizeof(folders[0]))
@@ -114,7 +114,7 @@ static struct lib *write_lib(struct world *w, const char *name, const struct ima
 	return lib;
 }
 
-/* Writes a library and maps it as the loader would map its code. */
+/* Writes a library and maps its code as the dynamic loader does. */
 static struct lib *add_lib(struct world *w, const char *name, const struct image_func *f,
 			   uint32_t n)
 {
@@ -128,7 +128,7 @@ static struct lib *add_lib(struct world *w, const char *name, const struct image
 	return lib;
 }
 
-/* The same at the distances that its headers name, so that its symbols can be read. */
+/* The same at the distances in its headers, so that its symbols can be read. */
 static struct lib *load_lib(struct world *w, const char *name, const struct image_func *f,
 			    uint32_t n)
 {
@@ -171,7 +171,7 @@ static int find_hooks(struct world *w)
 	return torch__hooks(w->p, &w->m, w->hooks);
 }
 
-/* The bytes that the kernel would find at the hook's path and offset. */
+/* Bytes at the hook's path and offset, as the kernel reads them. */
 static void read_hook(const struct hook *h, uint8_t *buf, size_t len)
 {
 	int fd = open(h->path, O_RDONLY);
@@ -227,7 +227,7 @@ static void test_hooks(void **state)
 	assert_false(w->hooks[HOOK_SCOPE_END].found);
 }
 
-/* A library replaced while it is mapped: the path must lead to the old one. */
+/* A library replaced while mapped: the path must lead to the old file. */
 static void test_replaced(void **state)
 {
 	struct world *w = *state;
@@ -251,10 +251,10 @@ static void test_replaced(void **state)
 	}
 	assert_int_equal(torch__info(w->p, &w->m, &info), 0);
 	assert_true(info.found);
-	assert_string_equal(info.version, ""); /* that of the files there now says nothing */
+	assert_string_equal(info.version, ""); /* the version of the new files does not apply */
 }
 
-/* The same symbols twice: the library beside libtorch_python is the one that Python uses. */
+/* The same symbols twice: Python uses the library next to libtorch_python. */
 static void test_two_libraries(void **state)
 {
 	struct world *w = *state;
@@ -269,14 +269,14 @@ static void test_two_libraries(void **state)
 	assert_int_equal(w->hooks[HOOK_REPORT].others, 2);
 }
 
-/* An allocator that is not made yet, and one that is at some address. */
+/* An allocator not created yet, and one at an address. */
 #define ALLOCATOR "_ZN3c104cuda20CUDACachingAllocator9allocatorE"
 static const uint8_t not_made[8] = { 0 }, made[8] = { 0, 0, 0, 0, 0, 1 };
 static const struct image_func mine_funcs[] = { { ALLOCATOR, not_made, sizeof(not_made) } };
 static const struct image_func other_allocator[] = { { ALLOCATOR, made, sizeof(made) } };
 
-/* Version and allocator are those of the PyTorch whose functions are probed, whichever lies at
- * lower addresses. */
+/* Version and allocator belong to the PyTorch with the probed functions, whatever the order of
+ * addresses. */
 static void two_versions(struct world *w, bool other_first)
 {
 	struct torch_info info;
@@ -311,7 +311,7 @@ static void test_two_versions_turned(void **state)
 	two_versions(*state, false);
 }
 
-/* Whose is a file that has an allocator? */
+/* The owner of a file with an allocator. */
 static void test_other_pytorch(void **state)
 {
 	struct world *w = *state;
@@ -324,10 +324,10 @@ static void test_other_pytorch(void **state)
 	assert_int_equal(find_hooks(w), -ENOENT);
 	assert_true(torch__is_other(&w->m, other->path));
 	assert_false(torch__is_other(&w->m, mine->path));
-	assert_false(torch__is_other(&w->m, "/usr/bin/engine")); /* linked into it */
+	assert_false(torch__is_other(&w->m, "/usr/bin/engine")); /* linked into the executable */
 }
 
-/* Linked into something with a name of its own. */
+/* Linked into a library of another name. */
 static void test_other_name(void **state)
 {
 	struct world *w = *state;
@@ -411,7 +411,7 @@ static void test_at_address(void **state)
 	read_hook(&h, buf, sizeof(buf));
 	assert_memory_equal(buf, (const void *)(uintptr_t)(addr + h.site.offset), sizeof(buf));
 
-	/* into the middle of a function, into data, into nothing */
+	/* inside a function, in data, unmapped */
 	assert_int_equal(hook__at_address(w->p, &w->m, addr + 1, 1, &h), -EINVAL);
 	assert_false(h.found);
 	assert_non_null(h.why_not);

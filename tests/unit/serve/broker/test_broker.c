@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the broker answers to whatever is asked of it: each question has one answer, which web can
- * hand on, and nothing of it is believed. */
+/* The broker's answers to any question: one answer each, which web can pass on, with no trust in
+ * the question. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-/* after the headers that it needs */
+/* cmocka needs the headers above */
 #include <cmocka.h>
 
 #include "lib/clock.h"
@@ -26,7 +26,7 @@ static struct serve_args args = {
 	.n_targets = 2,
 	.max_events = 1000,
 	.max_traces = 3,
-	.max_captures = 0, /* whoever gets so far is refused: nothing is started here */
+	.max_captures = 0, /* captures are refused: nothing is started here */
 	.max_duration = UINT64_C(60000000000),
 	.max_disk = UINT64_C(1) << 30,
 	.max_workers = 1,
@@ -187,7 +187,7 @@ static void test_opens(void **state)
 	json_decref(msg);
 }
 
-/* Nobody has looked yet whether it is a recording: it may be another file that somebody put there. */
+/* A file not yet checked to be a recording may be another file put there. */
 static void test_opens_no_unchecked(void **state)
 {
 	(void)state;
@@ -196,7 +196,7 @@ static void test_opens_no_unchecked(void **state)
 	b->traces[0]->state = TRACE_DONE;
 }
 
-/* Bytes of the facts' file; 0: there is none. */
+/* Bytes of the facts file; 0: no file. */
 static uint64_t facts_size(void)
 {
 	uint64_t size = 0;
@@ -228,7 +228,7 @@ static void test_facts_survive_a_full_disk(void **state)
 	assert_int_equal(facts_size(), 0);
 }
 
-/* An export gets none of what a running capture has set aside. */
+/* An export leaves the space reserved for a running capture. */
 static void test_exports_leave_captures_their_share(void **state)
 {
 	json_t *msg = json_loads(
@@ -253,7 +253,7 @@ static void test_exports_leave_captures_their_share(void **state)
 	json_decref(msg);
 }
 
-/* ---- at random ---- */
+/* ---- random questions ---- */
 
 static uint32_t next_random(uint32_t *seed)
 {
@@ -297,7 +297,7 @@ static size_t jobs(void)
 {
 	struct pollfd fds[1];
 
-	/* None of them runs: there is no one who starts them here. */
+	/* None of the jobs runs: nothing starts them here. */
 	assert_int_equal(jobs__poll(b, fds, 1), 0);
 	return b->jobs != NULL;
 }
@@ -352,7 +352,7 @@ static void test_anything(void **state)
 	assert_int_equal(b->n_traces, 1);
 }
 
-/* Too many of them, and what goes away meanwhile. */
+/* Too many jobs, and jobs whose files disappear. */
 static void test_waiting(void **state)
 {
 	int n = 0;
@@ -372,8 +372,8 @@ static void test_waiting(void **state)
 	assert_null(b->jobs);
 }
 
-/* Whoever asked has gone: the place is another's, at once. Others' questions, and what nobody
- * asked, stay as they are. */
+/* A client has disconnected: its place is free at once. Other clients' questions and unknown ids
+ * are not affected. */
 static void test_cancelled(void **state)
 {
 	json_t *msg, *a;
@@ -393,7 +393,7 @@ static void test_cancelled(void **state)
 		json_t *cancel = json_pack("{s:i,s:s,s:i}", "id", 200 + i, "do", "cancel", "asked",
 					   i == 0 ? 77 : i);
 
-		if (i == 1) { /* 77 was nobody's */
+		if (i == 1) { /* 77 was never asked */
 			a = ask(msg);
 			assert_int_equal(json_integer_value(json_object_get(a, "status")), 429);
 			json_decref(a);
@@ -432,7 +432,7 @@ static void count_answers(void *ctx, json_t *msg, int fd)
 	close(fd);
 }
 
-/* One that asks and does not read holds a bounded number of them. */
+/* A client that does not read has a limited number of open answers. */
 static void test_descriptors_of_answers_nobody_reads(void **state)
 {
 	size_t before = descriptors();
@@ -457,7 +457,7 @@ static void test_descriptors_of_answers_nobody_reads(void **state)
 	assert_false(b->peers[PEER_WEB].broken);
 }
 
-/* No question at all: its sender is ended. */
+/* An invalid message ends the connection. */
 static void test_no_question(void **state)
 {
 	static const char *const texts[] = { "{}", "{\"id\": 1}", "{\"id\": 0, \"do\": \"report\"}",

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Which processes have a place in the table where there are more than it holds. */
+/* Which processes get a place in the table when it is full. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-/* after the headers that it needs */
+/* cmocka needs the headers above */
 #include <cmocka.h>
 
-#define scanner__run look__run_of_test /* the rest of it is static */
+#define scanner__run look__run_of_test /* the other functions are static */
 #include "serve/broker/scanner.c"
 
 static struct serve_args args = {
@@ -71,7 +71,7 @@ static void test_one_owner_does_not_fill_it(void **state)
 	(void)state;
 	put("65534", ALL, 256);
 	assert_false(room("65534", ALL));
-	/* Each other owner gets as many as the first has, and then no more. */
+	/* Every other owner gets as many places as the first, and no more. */
 	for (int i = 0; i < 128; i++) {
 		assert_true(room("1000", ALL));
 		put("1000", ALL, 1);
@@ -84,7 +84,7 @@ static void test_one_owner_does_not_fill_it(void **state)
 
 static void test_the_last_that_came_makes_room(void **state)
 {
-	pid_t last = next_pid + 254; /* the one after it is another owner's */
+	pid_t last = next_pid + 254; /* the next one is another owner's */
 
 	(void)state;
 	put("65534", ALL, 255);
@@ -101,14 +101,14 @@ static void test_targets_go_before_all(void **state)
 	(void)state;
 	put("65534", ALL, 128);
 	put("1000", ALL, 128);
-	/* Whoever they belong to, until no other is there. */
+	/* One owner may use all places while there is no other. */
 	for (int i = 0; i < 256; i++) {
 		assert_true(room("65534", JOB));
 		put("65534", JOB, 1);
 	}
 	assert_false(room("1000", ALL));
 	assert_false(room("65534", JOB));
-	/* Among those of targets there are shares, too. */
+	/* Owners share the places of targets, too. */
 	assert_true(room("1000", JOB));
 }
 
@@ -117,7 +117,7 @@ static void test_left_out_are_counted_while_they_live(void **state)
 	(void)state;
 	leave_out(&l, getpid());
 	leave_out(&l, getpid());
-	leave_out(&l, 0x3ffffff0); /* none has this number */
+	leave_out(&l, 0x3ffffff0); /* no process has this number */
 	assert_int_equal(l.n_left_out, 2);
 	assert_true(l.changed);
 	forget_left_out(&l, 0);
@@ -140,7 +140,7 @@ static const char *owner_of(const char *cgroup, uid_t uid)
 
 #define ID_A "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-/* Users may make control groups of any name in their own tree: as many owners as they like. */
+/* Users can create control groups of any name in their own tree: these do not count as owners. */
 static void test_users_make_no_owners(void **state)
 {
 	(void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a program that was started has said, and which of that is told. */
+/* The output of a started program, and the part that is reported. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-/* after the headers that it needs */
+/* cmocka needs the headers above */
 #include <cmocka.h>
 
 #include "serve/broker/spawn.h"
@@ -43,20 +43,20 @@ static void test_words(void **state)
 	assert_string_equal(words_of("\n\n"), "");
 	assert_string_equal(words_of("plain"), "plain");
 	assert_string_equal(words_of("one\ntwo\n"), "two");
-	/* Ours before anybody else's, the last of them. */
+	/* The last of our own messages takes precedence. */
 	assert_string_equal(words_of("memtrace-bpf: it is full\nother\n"), "it is full");
 	assert_string_equal(words_of("memtrace-bpf: warning: first\nx\nmemtrace-bpf: second\ny\n"),
 			    "second");
 	assert_string_equal(words_of("memtrace-bpf: warning: first\n"), "first");
-	/* A complaint about options, with its advice for a terminal. */
+	/* A usage error, with its hint for a terminal. */
 	assert_string_equal(words_of("memtrace-bpf report: --by: 'x' is none of those\nSee "
 				     "`memtrace-bpf help report`.\n"),
 			    "--by: 'x' is none of those");
-	/* For a terminal, or for JSON: nothing that acts. */
+	/* Control characters are escaped, for terminals and JSON. */
 	assert_string_equal(words_of("\033[31mred\xff\n"), "\\x1b[31mred\\xff");
 }
 
-/* Of one that writes without end the last is kept. */
+/* The end of endless output is kept. */
 static void test_long(void **state)
 {
 	static char text[3 * SPAWN_LAST];

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-/* after the headers that it needs */
+/* cmocka needs the headers above */
 #include <cmocka.h>
 
 #include "serve/broker/store.h"
@@ -58,7 +58,7 @@ static void test_files(void **state)
 	fd = store__open_file(&s, "a.mtr", &size);
 	assert_true(fd > 2);
 	assert_int_equal(size, 5);
-	assert_int_equal(write(fd, "x", 1), -1); /* for reading alone */
+	assert_int_equal(write(fd, "x", 1), -1); /* read-only */
 	close(fd);
 	put(&s, "b.mtr", "1");
 	assert_int_equal(store__rename(&s, "b.mtr", "a.mtr"), -EEXIST);
@@ -68,14 +68,14 @@ static void test_files(void **state)
 	assert_int_equal(store__used(&s), 5);
 	assert_int_equal(store__open_file(&s, "c.mtr", &size), -ENOENT);
 	store__close(&s);
-	/* It stays. */
+	/* The file stays. */
 	assert_int_equal(access(path("kept/a.mtr"), F_OK), 0);
 	assert_int_equal(store__open(&s, path("kept"), why), 0);
 	assert_true(store__has(&s, "a.mtr"));
 	store__close(&s);
 }
 
-/* What somebody put there is neither followed nor waited for. */
+/* Foreign links are not followed, and FIFOs do not block. */
 static void test_others(void **state)
 {
 	struct store s;
@@ -91,7 +91,7 @@ static void test_others(void **state)
 	assert_int_equal(store__open_file(&s, "pipe.mtr", &size), -EINVAL);
 	assert_int_equal(mkdirat(s.dir, "folder.mtr", 0700), 0);
 	assert_int_equal(store__open_file(&s, "folder.mtr", &size), -EINVAL);
-	store__remove(&s, "folder.mtr"); /* does nothing */
+	store__remove(&s, "folder.mtr"); /* no effect */
 	assert_true(store__has(&s, "folder.mtr"));
 	assert_int_equal(store__used(&s), 5);
 	unlinkat(s.dir, "folder.mtr", AT_REMOVEDIR);
@@ -137,8 +137,7 @@ static size_t entries(const char *folder)
 	return n;
 }
 
-/* One of its own is removed with all that is in it; that of a server which was killed by the next
- * one. */
+/* A temporary folder is removed with its content; that of a killed server by the next server. */
 static void test_own(void **state)
 {
 	struct store s, next;
@@ -155,12 +154,12 @@ static void test_own(void **state)
 	assert_int_equal(st.st_mode & 0777, 0700);
 	put(&s, "a.mtr", "1");
 	put(&s, ".b.part", "1");
-	/* Another one leaves it alone: it is held. */
+	/* Another server leaves it alone: it is locked. */
 	assert_int_equal(store__open(&next, NULL, why), 0);
 	assert_int_equal(entries(folder), 2);
 	store__close(&next);
 	assert_int_equal(entries(folder), 1);
-	close(s.dir); /* as a kill does */
+	close(s.dir); /* as if killed */
 	s.dir = -1;
 	assert_int_equal(store__open(&next, NULL, why), 0);
 	assert_int_equal(entries(folder), 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What is pushed, to the letter, and how posts fare with servers that fail. */
+/* Pushed documents byte by byte, and posts to failing servers. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -41,7 +41,7 @@ static struct state_process *a_process(void)
 	p->devices[0].has = 1U << FIG_ALLOCATED | 1U << FIG_OOMS | 1U << FIG_TOTAL;
 	p->devices[0].figures[FIG_ALLOCATED] = 5000000000;
 	p->devices[0].figures[FIG_OOMS] = 2;
-	p->devices[0].figures[FIG_TOTAL] = UINT64_MAX; /* no such number in OTLP */
+	p->devices[0].figures[FIG_TOTAL] = UINT64_MAX; /* not representable in OTLP */
 	return p;
 }
 
@@ -99,7 +99,7 @@ static void test_otlp(void **unused)
 		fail_msg("%s", json_dumps(doc, JSON_INDENT(1)));
 	json_decref(doc);
 	json_decref(want);
-	/* Times that cannot be are no reason to send nonsense. */
+	/* Invalid times must not give invalid data. */
 	p->started = 1e300;
 	assert_null(otlp__metrics(s, "node1", now));
 	p->started = 1;
@@ -139,7 +139,7 @@ static void test_addresses(void **unused)
 			    "2Ccontainer_id%3Dc0ffee%7D"
 			    "&from=1700000000&until=1700000010&format=pprof&spyName=memtrace-bpf");
 	free(url);
-	/* Nothing of a name gets into the address but as a name. */
+	/* Names are escaped in the URL. */
 	snprintf(p->target, sizeof(p->target), "a&from=1{x=y}#%%20\n\xff");
 	p->rank = -1;
 	*p->container = '\0';
@@ -177,11 +177,11 @@ static void test_form(void **unused)
 
 struct server {
 	pid_t pid;
-	int told; /* its end of a pipe: a byte for each request, 'T' where the token was right */
+	int told; /* write end of a pipe: one byte per request, 'T' if the token was right */
 	char url[64];
 };
 
-/* Reads a request with its body; false: none. */
+/* Reads a request with its body; false: no request. */
 static bool take_request(int fd, char *told)
 {
 	char text[4096];
@@ -207,7 +207,7 @@ static bool take_request(int fd, char *told)
 	return true;
 }
 
-/* Answers each request with the next of these, the last one again and again. */
+/* Answers each request with the next of these, then repeats the last. */
 static void serve(int fd, int told, const char *const *answers)
 {
 	for (;;) {
@@ -249,7 +249,7 @@ static struct server begin_server(const char *const *answers)
 	return s;
 }
 
-/* How many requests it had, all with the right token and body. */
+/* Number of requests; all must have the right token and body. */
 static size_t end_server(struct server *s)
 {
 	char text[256];
@@ -315,7 +315,7 @@ static void test_sent(void **unused)
 	sender__free(s);
 }
 
-/* What will not be taken is not sent again, and what nobody takes is given up in the end. */
+/* Rejected posts are not repeated, and posts without success are dropped in the end. */
 static void test_given_up(void **unused)
 {
 	struct server at = begin_server((const char *const[]){
@@ -330,7 +330,7 @@ static void test_given_up(void **unused)
 	c = posted(s, at.url);
 	assert_int_equal(c.failed, 3);
 	assert_int_equal(end_server(&at), 1 + 1 + 4);
-	/* Nobody listens there any more; and no other protocols. */
+	/* No server listens; unsupported protocols. */
 	c = posted(s, at.url);
 	assert_int_equal(c.failed, 4);
 	c = posted(s, "file:///etc/passwd");

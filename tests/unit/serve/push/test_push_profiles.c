@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A round of profiles against a broker that is made up: what it is asked, in which order, and what
- * becomes of it when things go wrong. */
+/* A round of profiles with a simulated broker: its questions, their order, and failures. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -23,7 +22,7 @@ struct world {
 	struct sender *sender;
 	struct profiles *profiles;
 	uint64_t last_id;
-	json_t *asked; /* the last question, NULL: none */
+	json_t *asked; /* last question; NULL: none */
 };
 
 static void keep(void *ctx, json_t *msg, int fd)
@@ -35,7 +34,7 @@ static void keep(void *ctx, json_t *msg, int fd)
 	w->asked = json_incref(msg);
 }
 
-/* What the broker is asked now, which has to be this; its id. */
+/* Expects this question; returns its id. */
 static json_int_t expect(struct world *w, const char *what)
 {
 	json_int_t id;
@@ -58,7 +57,7 @@ static void forget(struct world *w)
 	w->asked = NULL;
 }
 
-/* A member of the question, as text or number. */
+/* A member of the question, text or number. */
 static const json_t *of_question(struct world *w, const char *key)
 {
 	return json_object_get(w->asked, key);
@@ -150,7 +149,7 @@ static json_t *ok(void)
 	return json_pack("{s:b}", "ok", 1);
 }
 
-/* As far as to the trace that captures. */
+/* Continues up to the running capture. */
 static void capture(struct world *w, int pid)
 {
 	json_int_t id = expect(w, "capture");
@@ -187,7 +186,7 @@ static void test_round(void **unused)
 
 	(void)unused;
 	begin(&w, 2);
-	/* One at a time, and no second round within the first. */
+	/* One capture at a time, and no second round during the first. */
 	profiles__begin(w.profiles);
 	whole(&w, 101);
 	assert_int_equal(sender__waiting(w.sender), 1);
@@ -220,7 +219,7 @@ static void test_refused(void **unused)
 	end(&w);
 }
 
-/* Whatever goes wrong after a capture began: it is deleted, and the next one has its turn. */
+/* A failure after a capture began: the capture is deleted and the next process follows. */
 static void test_deleted_when_it_fails(void **unused)
 {
 	struct world w;
@@ -242,7 +241,7 @@ static void test_deleted_when_it_fails(void **unused)
 			id = expect(&w, "open");
 			if (at == 3)
 				tell_process(&w, 101, true);
-			/* No descriptor; or one, and the process is none any more. */
+			/* No descriptor; or one, but the process has ended. */
 			answer(&w, id, ok(), at == 3 ? a_file() : -1, 0);
 		}
 		id = expect(&w, "delete");
@@ -269,7 +268,7 @@ static void test_too_long(void **unused)
 	expect(&w, "delete");
 	forget(&w);
 	assert_int_equal(profiles__failed(w.profiles), 1);
-	/* Nor does it wait for ever for that. */
+	/* The wait for the deletion is limited, too. */
 	profiles__step(w.profiles, 400 * SECOND);
 	profiles__begin(w.profiles);
 	profiles__step(w.profiles, 400 * SECOND);
@@ -278,7 +277,7 @@ static void test_too_long(void **unused)
 	end(&w);
 }
 
-/* A number that another process has by now is not asked for. */
+/* A PID that another process has by now is not captured. */
 static void test_other_process(void **unused)
 {
 	struct world w;
@@ -295,7 +294,7 @@ static void test_other_process(void **unused)
 	end(&w);
 }
 
-/* What nobody asked is nobody's. */
+/* Answers without a question are ignored. */
 static void test_stray_answers(void **unused)
 {
 	json_t *stray = json_pack("{s:i, s:b}", "id", 999, "ok", 1);

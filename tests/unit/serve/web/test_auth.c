@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Who may ask what, and how often: names, origins, tokens, cookies, rates, and a table that hostile
- * addresses cannot make forget. */
+/* Authorization and rates: host names, origins, tokens, cookies, rates, and a peer table that
+ * hostile addresses cannot reset. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -88,7 +88,7 @@ static void test_host(void **state)
 		{ "localhost:8000", 0 },
 		{ "LOCALHOST", 0 },
 		{ "localhost.:8000", 0 },
-		{ "localhost:9999", 0 }, /* a tunnel's */
+		{ "localhost:9999", 0 }, /* through a tunnel */
 		{ "10.1.2.3:8000", 0 },
 		{ "[::1]:8000", 0 },
 		{ "[2001:db8::1]", 0 },
@@ -138,7 +138,7 @@ static void test_host(void **state)
 	r.host = much;
 	assert_int_equal(status(g, r), 400);
 	free(much);
-	/* Over a Unix socket no page comes, and clients call us anything. */
+	/* Over a Unix socket there are no web pages, and any Host is accepted. */
 	r = get(START);
 	r.peer.is_unix = true;
 	r.host = "whatever";
@@ -218,11 +218,11 @@ static void test_fetch_site(void **state)
 		{ "cross-site", "navigate", "document", "GET", 0, 0 }, /* a link to the dashboard */
 		{ "cross-site", "navigate", "iframe", "GET", 0, 403 },
 		{ "cross-site", "navigate", "document", "GET", ROUTE_COSTLY,
-		  403 }, /* a link to what makes others work */
+		  403 }, /* a link that starts work */
 		{ "cross-site", "navigate", "document", "POST", ROUTE_CHANGES, 403 },
 		{ "cross-site", "no-cors", "image", "GET", 0, 403 },
 		{ "same-site", "no-cors", "script", "GET", 0,
-		  403 }, /* another port of this machine is another server */
+		  403 }, /* another port is another origin */
 		{ "cross-site", NULL, NULL, "GET", 0, 403 },
 		{ "other", "cors", "empty", "GET", 0, 403 },
 		{ "", "cors", "empty", "GET", 0, 403 },
@@ -304,8 +304,8 @@ static void test_token_lengths(void **state)
 	auth__free(g);
 }
 
-/* Wrong ones are counted, and when there were too many even the right one is not looked at; a
- * session goes on, and others' are not touched. */
+/* Wrong tokens are counted. After too many, even the right one is ignored; sessions and other peers
+ * are not affected. */
 static void test_guessing(void **state)
 {
 	struct auth *g = make(
@@ -331,7 +331,7 @@ static void test_guessing(void **state)
 	other.peer = inet("10.0.0.2");
 	other.authorization = r.authorization;
 	assert_int_equal(status(g, other), 0);
-	r.authorization = NULL; /* asking without one is no guess */
+	r.authorization = NULL; /* a missing token is no guess */
 	assert_int_equal(status(g, r), 401);
 	r.authorization = "Bearer " TOKEN;
 	r.now += 7 * SECOND;
@@ -339,8 +339,7 @@ static void test_guessing(void **state)
 	auth__free(g);
 }
 
-/* Any user of this machine has all of these addresses: one's wrong tokens do not shut the others
- * out. */
+/* Any local user has all loopback addresses: one user's wrong tokens must not lock out others. */
 static void test_loopback_is_one_peer(void **state)
 {
 	static const char *const addresses[] = { "127.0.0.2", "127.255.255.254", "127.0.0.1" };
@@ -361,7 +360,7 @@ static void test_loopback_is_one_peer(void **state)
 		n += status(g, r) == 401;
 	}
 	assert_int_equal(n, 10);
-	/* The right one is heard once a second, among any number of wrong ones. */
+	/* The right token is accepted once a second among any number of wrong ones. */
 	for (int i = 0; i < 3; i++) {
 		r.authorization = "Bearer " TOKEN;
 		assert_int_equal(status(g, r), 0);
@@ -399,7 +398,7 @@ static void test_session(void **state)
 		 cookie);
 	r.cookie = header;
 	assert_int_equal(status(g, r), 0);
-	r.origin = "null"; /* of a page that is shown in a sandbox */
+	r.origin = "null"; /* from a sandboxed page */
 	assert_int_equal(status(g, r), 403);
 	r.origin = NULL;
 	header[strlen("a=b; memtrace_session_8000=short; memtrace_session_800=") + 32 + 2 + 22] ^= 1;
@@ -408,7 +407,7 @@ static void test_session(void **state)
 	assert_int_equal(status(g, r), 401);
 	r.cookie = cookie;
 	r.now += UINT64_C(11) * 3600 * SECOND;
-	assert_int_equal(status(g, r), 0); /* in use it stays */
+	assert_int_equal(status(g, r), 0); /* in use, it stays valid */
 	r.now += UINT64_C(11) * 3600 * SECOND;
 	assert_int_equal(status(g, r), 0);
 	auth__log_out(g, &r, gone);
@@ -416,7 +415,7 @@ static void test_session(void **state)
 			    "memtrace_session_8000=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");
 	assert_int_equal(status(g, r), 401);
 	second[22 + 32] = '\0';
-	r.cookie = second; /* has not been used for too long */
+	r.cookie = second; /* expired without use */
 	assert_int_equal(status(g, r), 401);
 	auth__free(g);
 }
@@ -439,7 +438,7 @@ static void test_sessions_end(void **state)
 		r.now += UINT64_C(11) * 3600 * SECOND;
 		assert_int_equal(status(g, r), i < 15 ? 0 : 401);
 	}
-	/* So many that the oldest have no place. */
+	/* Too many sessions: the oldest are dropped. */
 	assert_int_equal(auth__log_in(g, &r, TOKEN, first, &v), 0);
 	first[28 + 32] = '\0';
 	assert_int_equal(status(g, r), 0);
@@ -495,11 +494,11 @@ static void test_rate(void **state)
 	assert_int_equal(status(g, other), 0);
 	r.now += 10 * SECOND;
 	assert_int_equal(until_429(g, r, 1000), 20);
-	r.now += 3600 * SECOND; /* no more than at first */
+	r.now += 3600 * SECOND; /* at most the initial budget */
 	assert_int_equal(until_429(g, r, 1000), 30);
-	r.now -= 3600 * SECOND; /* a clock that goes back gives nothing */
+	r.now -= 3600 * SECOND; /* a clock that goes back adds nothing */
 	assert_int_equal(status(g, r), 429);
-	/* All of one half of an IPv6 address is one peer. */
+	/* All addresses of an IPv6 /64 are one peer. */
 	assert_int_equal(until_429(g, other, 1000), 29);
 	other.peer = inet6("2001:db8::ffff:1:2:3");
 	assert_int_equal(status(g, other), 429);
@@ -524,7 +523,7 @@ static void test_costly(void **state)
 	(void)state;
 	r.flags = other.flags = ROUTE_COSTLY;
 	other.peer = inet("10.0.0.9");
-	/* In work at once. */
+	/* Concurrent requests. */
 	for (n = 0; n < 17 && !verdict(g, r, &v[n]); n++)
 		assert_true(v[n].costly);
 	assert_int_equal(n, 16);
@@ -537,8 +536,8 @@ static void test_costly(void **state)
 	assert_int_equal(status(g, r), 0);
 	for (int i = 1; i < 16; i++)
 		auth__done(g, &r.peer, &v[i]);
-	auth__done(g, &r.peer, &v[16]); /* which was refused, and counts for nothing */
-	/* One after the other: 150 at once, of which 17 have been. */
+	auth__done(g, &r.peer, &v[16]); /* the refused request does not count */
+	/* Sequential requests: a burst of 150, 17 of them used. */
 	assert_int_equal(until_429(g, r, 1000), 150 - 17);
 	r.flags = 0;
 	assert_int_equal(status(g, r), 0);
@@ -567,8 +566,8 @@ static void test_connections(void **state)
 	auth__free(g);
 }
 
-/* More addresses than there are places: whoever has spent what they had stays so, and memory does
- * not grow. */
+/* More addresses than entries: peers that spent their budget stay limited, and memory does not
+ * grow. */
 static void test_many_peers(void **state)
 {
 	struct auth *g = make((struct auth_opts){ .local = true, .per_minute = 100 });
@@ -596,7 +595,7 @@ static void test_many_peers(void **state)
 		auth__disconnect(g, &flood.peer);
 		came--;
 	}
-	/* When they have been quiet for long, all is as at first. */
+	/* After a long quiet time all budgets are full. */
 	r.now += 3600 * SECOND;
 	assert_int_equal(until_429(g, r, 1000), 25);
 	assert_int_equal(auth__connect(g, &r.peer, r.now), AUTH_ROOM);

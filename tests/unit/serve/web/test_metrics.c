@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What Prometheus reads of a made-up state: exact lines, bounded numbers of them, and nothing that
- * a name could break. */
+/* Prometheus metrics of a generated state: exact lines, a limited number, names safely escaped. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -25,7 +24,7 @@ static char *written(const struct state *s, const struct metrics *m, bool openme
 	return text;
 }
 
-/* A whole line of it. */
+/* True if `text` has this whole line. */
 static bool has(const char *text, const char *line)
 {
 	size_t len = strlen(line);
@@ -163,13 +162,13 @@ static void test_figures(void **unused)
 			"\"3\"} 1700000100.250");
 	check_has(text, "memtrace_serve_can_trace 1");
 	check_has(text, "memtrace_serve_start_time_seconds 1700000000.500000");
-	/* What is not known is not there. */
+	/* Unknown figures are absent. */
 	assert_int_equal(count(text, "\nmemtrace_reserved_bytes{"), 1);
 	assert_int_equal(count(text, "\nmemtrace_resident_bytes{"), 1);
 	assert_int_equal(count(text, "\nmemtrace_sample_timestamp_seconds{"), 1);
-	/* The PID is a label of one series alone. */
+	/* Only one series has the PID as a label. */
 	assert_int_equal(count(text, "pid=\"4242\""), 1);
-	/* The older form. */
+	/* The older format. */
 	check_has(text, "# TYPE memtrace_ooms_total counter");
 	check_has(text, "# TYPE memtrace_process_info gauge");
 	assert_int_equal(count(text, "# UNIT"), 0);
@@ -281,7 +280,7 @@ static void test_bounds(void **unused)
 	clear(s);
 }
 
-/* Nothing that a recording or a process calls itself ends a label or a line. */
+/* Hostile names end neither a label nor a line. */
 static void test_hostile(void **unused)
 {
 	struct state *s = empty();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The table of calls is whole, paths find their routes, and the schema made of it refers to nothing
- * that is not there. */
+/* The route table is complete, paths find their routes, and all references in its schema
+ * resolve. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -61,7 +61,7 @@ static void test_table(void **state)
 		assert_int_equal(braces, count(r->in_path));
 		assert_true(braces <= 4);
 		assert_true(count(r->in_query) <= WEB_PARAMS);
-		/* What changes something is not to be had by a link. */
+		/* Routes that change state cannot be called with GET. */
 		assert_true(strcmp(r->method, "GET") ? r->flags & ROUTE_CHANGES
 						     : !(r->flags & ROUTE_CHANGES));
 		for (size_t k = i + 1; (other = routes__at(k)); k++) {
@@ -111,7 +111,7 @@ static void test_find(void **state)
 	assert_string_equal(values[0], "a.b");
 }
 
-/* Every "$ref" leads somewhere. */
+/* Every "$ref" resolves. */
 static void check_refs(const json_t *doc, const json_t *v)
 {
 	const char *key, *ref;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Bodies and parameters of requests, good and bad, against a table of fields. */
+/* Valid and invalid bodies and parameters, against a table of fields. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -28,7 +28,8 @@ static const struct field fields[] = {
 static const struct field wants[] = { { .name = "must", .type = FIELD_STRING, .required = true },
 				      { 0 } };
 
-/* ret: what is made of it, as compact text; NULL: refused, with field and a part of the detail. */
+/* ret: the accepted result as compact text; NULL: rejected, with `field` and `part` in the
+ * detail. */
 static void body(const char *text, const char *ret, const char *field, const char *part)
 {
 	struct complaint c = { .field = "", .detail = "" };
@@ -56,7 +57,7 @@ static void test_good(void **state)
 	body("{\"c\": \"green\", \"p\": \"peak\"}", "{\"c\":\"green\",\"p\":\"peak\"}", NULL, NULL);
 	body("{\"is\": [1, 9, 3.0]}", "{\"is\":[1,9,3]}", NULL, NULL);
 	body("{\"ss\": []}", "{\"ss\":[]}", NULL, NULL);
-	/* What nobody named may be anything. */
+	/* Unknown fields may have any value. */
 	body("{\"other\": 123456789012345678901234567890, \"n\": 3}", "{\"n\":3}", NULL, NULL);
 	body("{\"other\": \"a\\u0000b\"}", "{}", NULL, NULL);
 	body("{\"a\\u0000\": {\"\\u0000\": 1}, \"n\": 1}", "{\"n\":1}", NULL, NULL);

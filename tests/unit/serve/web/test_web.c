@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The HTTP process, between a broker and clients that are both made up here. */
+/* The HTTP process between a simulated broker and simulated clients. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -28,7 +28,7 @@
 static struct link *broker;
 static pid_t web;
 static in_port_t port;
-static json_t *asked; /* the last thing that the web asked */
+static json_t *asked; /* the web process's last question */
 
 static void on_ask(void *ctx, json_t *msg, int fd)
 {
@@ -38,7 +38,7 @@ static void on_ask(void *ctx, json_t *msg, int fd)
 	asked = json_incref(msg);
 }
 
-/* Until there is a new question, 10 s at most. */
+/* Waits at most 10 s for a new question. */
 static void await_ask(const char *what)
 {
 	json_decref(asked);
@@ -103,7 +103,7 @@ static int begin(void **state)
 	return 0;
 }
 
-/* It ends by itself when the broker does, as it should. */
+/* The web process ends when the broker does. */
 static int end(void **state)
 {
 	int status;
@@ -147,7 +147,7 @@ __attribute__((format(printf, 3, 4))) static void ask(int fd, const char *body, 
 	assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
 }
 
-/* Until what is there ends in, or has, `until`; 10 s at most. */
+/* Reads until the text has `until`, at most 10 s. */
 static char *hear(int fd, const char *until)
 {
 	static char text[1 << 16];
@@ -205,7 +205,7 @@ static void test_answers(void **state)
 	await_ask("report");
 	answer(json_pack("{s:b}", "ok", 1), file_of("{\"rows\": []}"));
 	assert_int_equal(status_of(hear(fd, "{\"rows\": []}")), 200);
-	/* What should have come with a descriptor, and did not. */
+	/* Answers that lack their descriptor. */
 	ask(fd, NULL, "GET /api/trace/one");
 	await_ask("report");
 	answer(json_pack("{s:b}", "ok", 1), -1);
@@ -222,7 +222,7 @@ static void test_late_and_wrong(void **state)
 	ask(fd, NULL, "GET /api/trace/one");
 	await_ask("report");
 	close(fd);
-	/* Nobody is there any more, or nobody asked; some of it is no message. */
+	/* A client that has disconnected, an unknown id, invalid messages. */
 	tell(json_pack("{s:i, s:b}", "id", 77777, "ok", 1), file_of("x"));
 	tell(json_pack("{s:s, s:b}", "id", "x", "ok", 1), file_of("x"));
 	tell(json_pack("{s:s}", "event", "nothing"), file_of("x"));
@@ -256,13 +256,13 @@ static void test_capture(void **state)
 	(void)state;
 	capture(fd, "one");
 	tell_trace("one", "capturing", -1);
-	/* It waits for the end, and others do not wait for it. */
+	/* One client waits for the end; others are served meanwhile. */
 	ask(other, NULL, "GET /api/trace/list");
 	assert_int_equal(status_of(hear(other, "capturing")), 200);
 	assert_int_equal(poll(&p, 1, 50), 0);
 	tell_trace("one", "done", file_of(REPORT));
 	assert_int_equal(status_of(hear(fd, "\"layer_stats\":{\"a\":")), 200);
-	/* Done, and the broker told no report with it: it is asked for. */
+	/* Done without a report: the web process asks for it. */
 	capture(fd, "two");
 	tell_trace("two", "done", -1);
 	await_ask("report");
@@ -308,7 +308,7 @@ static void test_files(void **state)
 	text = hear(fd, "\r\n\r\n234");
 	assert_int_equal(status_of(text), 206);
 	assert_non_null(strstr(text, "Content-Range: bytes 2-4/10\r\n"));
-	/* None of these is a name: the broker does not hear of them. */
+	/* Invalid names never reach the broker. */
 	ask(fd, NULL, "GET /api/trace/download/..%%2f..%%2fetc%%2fpasswd");
 	assert_int_equal(status_of(hear(fd, "detail")), 404);
 	ask(fd, NULL, "GET /api/trace/download/.hidden");
@@ -340,7 +340,7 @@ static void test_stream(void **state)
 	tell_trace("two", "starting", -1);
 	hear(fd, "\"two\"");
 	tell_trace("one", "done", file_of(REPORT));
-	/* Both may come at once. */
+	/* Both may arrive together. */
 	text = hear(of_one, "\r\n0\r\n\r\n");
 	assert_non_null(strstr(text, "event: end\n"));
 	assert_null(strstr(text, "\"two\""));
@@ -364,7 +364,7 @@ static int slow_client(void)
 	return fd;
 }
 
-/* Figures that it has not read are not told, and it hears what comes after them. */
+/* A slow reader misses samples and gets the later ones. */
 static void test_slow_samples(void **state)
 {
 	int slow = slow_client(), quick = client();
@@ -406,7 +406,8 @@ static void test_slow_samples(void **state)
 	close(quick);
 }
 
-/* It is never waited for: others hear all, it is cut off, and nothing is kept for it. */
+/* A client that does not read delays no other client: it is disconnected, and no memory is kept for
+ * it. */
 static void test_slow_reader(void **state)
 {
 	int slow = slow_client(), quick;
