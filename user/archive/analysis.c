@@ -14,9 +14,9 @@
 #include "record/dict.h"
 #include "record/room.h"
 
-#define TOGETHER 24 /* events */
+#define BATCH 24 /* events per batch */
 
-/* A path for a message: it may be a target's doing, as file names are. */
+/* Cleans a path for a message, because the target may have chosen it. */
 static const char *clean(char *buf, size_t size, const char *s)
 {
 	return text__clean(buf, size, s, strlen(s));
@@ -36,7 +36,7 @@ static char *make_name(const char *path)
 	return strndup(base, len);
 }
 
-static int say_open(const char *path, int err, const char *why)
+static int log_open_error(const char *path, int err, const char *why)
 {
 	char name[512];
 
@@ -78,7 +78,7 @@ int analysis__open(const char *path, const struct model_opts *opts, struct analy
 		goto nomem;
 	a->reader = mtr_reader__open(path, &why);
 	if (!a->reader) {
-		status = say_open(path, errno, why);
+		status = log_open_error(path, errno, why);
 		analysis__free(a);
 		return status;
 	}
@@ -99,26 +99,27 @@ void analysis__free(struct analysis *a)
 {
 	if (!a)
 		return;
-	model__free(a->model); /* borrows the reader's dict and facts */
+	/* Before the reader, because it borrows the reader's dict and facts. */
+	model__free(a->model);
 	mtr_reader__free(a->reader);
 	free(a->path);
 	free(a->name);
 	free(a);
 }
 
-/* 1 at the end of what can be read, or the negative error; *whose says what failed. */
+/* Returns 1 at the end of the readable part, or a negative error with *whose as its context. */
 static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx,
-		struct progress *p, const char **whose)
+		struct progress *p, const char **context)
 {
-	struct event e[TOGETHER];
+	struct event e[BATCH];
 	int err, n;
 
 	for (;;) {
-		*whose = "cannot read";
-		n = mtr_reader__some(a->reader, e, TOGETHER);
+		*context = "cannot read";
+		n = mtr_reader__some(a->reader, e, BATCH);
 		if (n <= 0)
 			return n ? n : 1;
-		*whose = "cannot go on";
+		*context = "cannot go on";
 		model__soon(a->model, e, (size_t)n);
 		for (int i = 0; i < n; i++) {
 			err = each ? each(ctx, &e[i]) : 0;
@@ -139,13 +140,13 @@ static void read_duration(struct analysis *a)
 	const char *s = facts__get(a->facts, "duration_ns");
 
 	a->duration = s ? strtoull(s, NULL, 10) : 0;
-	/* In a recording that was cut short the fact is as old as the last flush. */
+	/* If the recording was cut, the fact is as old as the last flush. */
 	if (a->last_time > a->duration)
 		a->duration = a->last_time;
 }
 
-/* The model takes the end for what is after it. */
-static void warn_of_later(const struct analysis *a)
+/* Warns that --at is after the end, because the model then shows the end. */
+static void warn_after_end(const struct analysis *a)
 {
 	struct model_opts o = model__opts(a->model);
 	char name[512], at[24], end[24];
@@ -156,7 +157,7 @@ static void warn_of_later(const struct analysis *a)
 			 text__time(end, sizeof(end), a->duration));
 }
 
-static int say_end(const struct analysis *a)
+static int log_end(const struct analysis *a)
 {
 	char name[512], events[32];
 
@@ -188,29 +189,29 @@ static int say_end(const struct analysis *a)
 int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx)
 {
 	struct progress p;
-	const char *whose;
+	const char *context;
 	char name[512], why[256];
 	int err;
 
 	snprintf(name, sizeof(name), "%s %s", a->doing ? a->doing : "reading", a->name);
 	p = progress__begin(name, mtr_reader__size(a->reader), "events");
-	err = feed(a, each, ctx, &p, &whose);
+	err = feed(a, each, ctx, &p, &context);
 	progress__end(&p);
 	if (err < 0) {
 		clean(name, sizeof(name), a->path);
 		if (err == -ENOBUFS || err == -ENOMEM)
 			log_err("%s: %s", name, room__why(why, sizeof(why), err));
 		else
-			log_err("%s: %s: %s", name, whose, strerror(-err));
+			log_err("%s: %s: %s", name, context, strerror(-err));
 		return EXIT_FAILED;
 	}
 	read_duration(a);
-	warn_of_later(a);
+	warn_after_end(a);
 	model__finish(a->model, a->duration);
 	a->end_why = "";
 	a->end = mtr_reader__end(a->reader, &a->end_offset, &a->end_why);
 	a->complete = a->end == MTR_COMPLETE;
-	return say_end(a);
+	return log_end(a);
 }
 
 int analysis__parse_at(const char *s, struct model_opts *ret)
@@ -265,7 +266,7 @@ int analysis__check_output(FILE *out, const char *name)
 		return 0;
 	log_err("%s: cannot write: %s", clean(clean_name, sizeof(clean_name), name),
 		outfile__why(-err));
-	/* Said once: nobody is to try the rest again at exit. */
+	/* Drop the rest, so that exit() does not report the error again. */
 	__fpurge(out);
 	clearerr(out);
 	return EXIT_FAILED;

@@ -19,7 +19,7 @@
 #include "lib/text.h"
 #include "lib/utf8.h"
 
-#define LOCK_TRIES 200 /* of 10 ms */
+#define LOCK_TRIES 200 /* tries of 10 ms each */
 
 const char *folder__why(int err)
 {
@@ -60,11 +60,9 @@ static bool ends_in_slash(const char *path)
 	return len && path[len - 1] == '/';
 }
 
-/*
- * A folder that was put where a file was to be written is not one that was meant: a link to
- * another, or one of somebody else's. A "/" says that it was. 0 or -errno.
- */
-static int may_be_meant(const char *path)
+/* Returns 0 if the path may name an output folder, otherwise -errno. Without a "/" at the end it
+ * must not be a link or another user's folder, because an attacker may have put it there. */
+static int check_folder(const char *path)
 {
 	struct stat st;
 
@@ -81,7 +79,7 @@ static int may_be_meant(const char *path)
 
 bool folder__wanted(const char *path)
 {
-	return ends_in_slash(path) || !may_be_meant(path);
+	return ends_in_slash(path) || !check_folder(path);
 }
 
 bool folder__is(const char *path)
@@ -105,7 +103,7 @@ bool folder__good_name(const char *file)
 	       !strchr(file, '/') && strcmp(file, FOLDER_INDEX);
 }
 
-/* ---- open ---- */
+/* ---- opening ---- */
 
 static int open_dir(const char *path, int *ret)
 {
@@ -170,7 +168,7 @@ int folder__create(const char *path, bool force, struct folder **ret)
 	int err = made ? 0 : -errno;
 
 	if (err == -EEXIST)
-		err = may_be_meant(path);
+		err = check_folder(path);
 	if (err)
 		return err;
 	f = new_folder(path, &err);
@@ -179,7 +177,7 @@ int folder__create(const char *path, bool force, struct folder **ret)
 	if (made)
 		outfile__give(f->dir);
 	err = folder__load(f, NULL);
-	if (err == -ENOENT) { /* so that it is one from now on */
+	if (err == -ENOENT) { /* make it a folder with an index */
 		err = folder__lock(f, true);
 		err = err ? err : folder__load(f, NULL);
 		if (err == -ENOENT)
@@ -233,9 +231,9 @@ const char *folder__path(const struct folder *f)
 	return f->path;
 }
 
-/* ---- change ---- */
+/* ---- changes ---- */
 
-/* Somebody who keeps it for longer than a moment is not to stop a capture. */
+/* Gives up after 2 s, so that another lock holder cannot block a capture. */
 int folder__lock(struct folder *f, bool on)
 {
 	for (int i = 0; i < LOCK_TRIES; i++) {
@@ -250,7 +248,7 @@ int folder__lock(struct folder *f, bool on)
 	return -EAGAIN;
 }
 
-static bool taken(const struct folder *f, const char *name)
+static bool exists(const struct folder *f, const char *name)
 {
 	struct stat st;
 
@@ -266,8 +264,7 @@ char *folder__new_path(const struct folder *f, const char *stem)
 		uint32_t c;
 		bool good;
 
-		/* The index is JSON: what is not UTF-8 would have another name there than in the
-		 * folder. */
+		/* The index is JSON, so a file name must be UTF-8 to be the same in it. */
 		len = utf8__decode(stem, strlen(stem), &c);
 		good = len > 1 ? !text__acts(c)
 			       : len &&
@@ -283,12 +280,12 @@ char *folder__new_path(const struct folder *f, const char *stem)
 	if (!n)
 		strcpy(safe, "recording");
 	snprintf(name, sizeof(name), "%s.mtr", safe);
-	for (unsigned int i = 2; taken(f, name) && i < FOLDER_MAX; i++)
+	for (unsigned int i = 2; exists(f, name) && i < FOLDER_MAX; i++)
 		snprintf(name, sizeof(name), "%s-%u.mtr", safe, i);
 	return asprintf(&path, "%s/%s", f->path, name) < 0 ? NULL : path;
 }
 
-/* By time: each begin is written alike, so that text is in order of time, too. */
+/* Orders by time. All times have the same format, so text order is time order. */
 static int by_time(const void *x, const void *y)
 {
 	const struct folder_entry *a = x, *b = y;
@@ -354,7 +351,7 @@ int folder__put_gap(struct folder *f, const struct folder_gap *g)
 	return 0;
 }
 
-/* Changes the index as it is by now, others may have changed it. */
+/* Applies a change to the present index, which another program may have changed. */
 static int change(struct folder *f, const struct folder_entry *add, const char *drop,
 		  const struct folder_gap *gap)
 {
@@ -364,7 +361,7 @@ static int change(struct folder *f, const struct folder_entry *add, const char *
 	if (err)
 		return err;
 	err = folder__load(f, NULL);
-	if (err == -ENOENT) /* somebody has removed it: what we know is the truth */
+	if (err == -ENOENT) /* the index was removed; keep the entries in memory */
 		err = 0;
 	if (!err && drop && (i = find(f, drop)) < f->n_entries) {
 		memmove(&f->entries[i], &f->entries[i + 1],
@@ -395,7 +392,7 @@ int folder__drop(struct folder *f, const char *file, const struct folder_gap *ga
 	if (!folder__good_name(file))
 		return -EINVAL;
 	err = change(f, NULL, file, gap);
-	/* The index first: it must not name what is gone. */
+	/* Change the index first: it must not name a missing file. */
 	if (!err && unlinkat(f->dir, file, 0) && errno != ENOENT)
 		err = -errno;
 	return err;

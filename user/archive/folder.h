@@ -2,11 +2,10 @@
 #ifndef MT_ARCHIVE_FOLDER_H
 #define MT_ARCHIVE_FOLDER_H
 /*
- * A folder of recordings with an index: the windows of one job, the processes of a tree, the
- * segments of a long capture. index.json says of each file what is in it, so that many can be
- * listed, ordered and compared without reading them. It is written anew after each change, under a
- * temporary name and in one step; several captures may write into one folder at the same time. What
- * is read from it is not trusted.
+ * A folder of recordings with an index: the windows of a job, the processes of a process group, the
+ * parts of a long capture. index.json describes each file, so that commands can list and compare
+ * recordings without reading them. Each change replaces the index atomically; several captures may
+ * write to one folder. The reader checks all input.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,30 +16,30 @@
 #define FOLDER_MAX 65536 /* entries */
 
 struct folder_device {
-	char name[16];				/* "cuda:0", "cpu" */
-	uint64_t peak_allocated, peak_reserved; /* within the recording */
-	uint64_t allocated, reserved;		/* at its end */
+	char name[16];				/* device name, such as "cuda:0" or "cpu" */
+	uint64_t peak_allocated, peak_reserved; /* peaks within the recording */
+	uint64_t allocated, reserved;		/* bytes at its end */
 };
 
-/* Of one recording. Text is UTF-8 as it came: to be cleaned before it is shown. "" and -1: not
- * known. */
+/* The index entry of a recording. Text is UTF-8 from the file; clean it before printing. "" and -1:
+ * unknown. */
 struct folder_entry {
-	char file[256]; /* within the folder */
-	char kind[16];	/* "window" | "process" | "segment" */
-	char name[128]; /* for a person: what compare calls it */
+	char file[256]; /* name within the folder */
+	char kind[16];	/* kind: "window", "process" or "segment" */
+	char name[128]; /* name for people, as compare prints it */
 	char comm[64], container[128], pod[128];
 	int64_t pid, rank;
-	char begin[40], end[40]; /* RFC 3339 */
+	char begin[40], end[40]; /* times in RFC 3339 */
 	uint64_t from, to;	 /* ns since the capture's start */
-	int64_t first_step,
-		last_step; /* whole steps of the capture that are in it, the first one is 0 */
-	char began[160], ended[160]; /* why */
+	/* First and last whole step in the recording, as numbers of the capture from 0. */
+	int64_t first_step, last_step;
+	char began[160], ended[160]; /* reasons */
 	uint64_t events, lost, bytes;
 	struct folder_device devices[FOLDER_DEVICES];
 	size_t n_devices;
 };
 
-/* What is not there any more, or never was. */
+/* A period that has no recording, or no longer has one. */
 struct folder_gap {
 	uint64_t from, to; /* ns since the capture's start */
 	uint64_t events, bytes;
@@ -49,46 +48,41 @@ struct folder_gap {
 
 struct folder;
 
-/*
- * Does the path ask for a folder: a "/" at its end, or a folder of our own (or of the user behind
- * sudo) that is there? One that somebody else has put there, or a link to one, is not taken for
- * what was meant.
- */
+/* True if the path asks for a folder. It ends in "/", or it is an existing folder of the caller or
+ * of the user behind sudo. A symbolic link, or another user's folder, needs the "/". */
 bool folder__wanted(const char *path);
-/* Is it a folder with an index? */
+/* True if the path is a folder with an index. */
 bool folder__is(const char *path);
 /*
- * To write into: made if it is not there (mode 0700, of the user behind sudo); entries that are
- * there stay. force: a folder that has files but no index is taken too. 0 and *ret, or -errno:
- * -ENOTEMPTY: that; -EBADMSG: its index cannot be read; without a "/" at the end -ELOOP: a link,
- * -EPERM: somebody else's. folder__why() has the words.
+ * Opens a folder for writing. Creates it if necessary (mode 0700, for the user behind sudo) and
+ * keeps existing entries. force: accept a folder with files but no index. Returns 0 and *ret, or
+ * -errno; folder__why() has the text. -ENOTEMPTY: force is needed; -EBADMSG: bad index; -ELOOP,
+ * -EPERM: a link or another user's folder, without a "/" at the end.
  */
 int folder__create(const char *path, bool force, struct folder **ret);
-/* To read. 0 and *ret, or -errno: -ENOENT: no index; -EBADMSG: it makes no sense, and *why (may be
- * NULL) says where, static. */
+/* Opens a folder for reading. Returns 0 and *ret, or -errno. -ENOENT: no index; -EBADMSG: bad
+ * index, and *why (may be NULL) is a static text. */
 int folder__read(const char *path, struct folder **ret, const char **why);
-int folder__read_again(
-	struct folder *f);	     /* what others have changed meanwhile. As folder__read() */
-void folder__free(struct folder *f); /* NULL is fine; nothing is written */
+/* Reads the index again, as folder__read(). */
+int folder__read_again(struct folder *f);
+void folder__free(struct folder *f); /* NULL is fine; writes nothing */
 const char *folder__why(int err);
 
-/* As of the last reading or change, in order of time: by begin, then by from. Owned by f. */
+/* Entries and gaps as of the last reading or change, by begin, then by from. f owns them. */
 const struct folder_entry *folder__entries(const struct folder *f, size_t *n);
 const struct folder_gap *folder__gaps(const struct folder *f, size_t *n);
 const char *folder__path(const struct folder *f);
 
-/*
- * The path of a file in the folder that is not there yet: STEM.mtr, or STEM-2.mtr ...; characters
- * that file names should not have become "_". To be freed; NULL on ENOMEM.
- */
+/* Returns the path of a new file in the folder: STEM.mtr, or STEM-2.mtr ..., with "_" for
+ * unsuitable characters. The caller frees it. NULL if memory is short. */
 char *folder__new_path(const struct folder *f, const char *stem);
-/* An entry more, or in the place of the one of the same file. 0 or -errno; -EINVAL: a name that is
- * none; -E2BIG. */
+/* Adds an entry, or replaces the one of the same file. Returns 0 or -errno; -EINVAL: bad name;
+ * -E2BIG: too many entries. */
 int folder__add(struct folder *f, const struct folder_entry *e);
-/* Removes a recording and its entry; gap (may be NULL) is noted instead, joined with the last one
- * where they meet. 0 or -errno. */
+/* Removes a recording and its entry. Adds gap (may be NULL), merged with an adjacent last gap.
+ * Returns 0 or -errno. */
 int folder__drop(struct folder *f, const char *file, const struct folder_gap *gap);
-/* The same without a file: nothing was recorded there. */
+/* Adds a gap without removing a file. */
 int folder__note_gap(struct folder *f, const struct folder_gap *gap);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* index.json, to and from memory. Times are seconds there, as in all machine formats, and sizes
- * bytes. */
+/* Reads and writes index.json. It has times in seconds and sizes in bytes, as all machine
+ * formats. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -16,7 +16,7 @@
 #include "lib/outfile.h"
 
 #define INDEX_VERSION 1
-#define INDEX_BYTES (256 << 20) /* at most */
+#define INDEX_BYTES (256 << 20) /* largest index */
 
 /* ---- writing ---- */
 
@@ -123,7 +123,7 @@ int folder__store(struct folder *f)
 
 /* ---- reading ---- */
 
-/* False: there, and no text that fits. */
+/* Reads a text, "" if the key is missing. False: not a text, or too long. */
 static bool get_text(const json_t *o, const char *key, char *buf, size_t size)
 {
 	const json_t *v = json_object_get(o, key);
@@ -218,8 +218,8 @@ static bool get_gap(const json_t *o, struct folder_gap *g)
 	       get_count(o, "bytes", &g->bytes) && get_text(o, "why", g->why, sizeof(g->why));
 }
 
-/* All of it or nothing. */
-static int take_over(struct folder *f, const json_t *doc, const char **why)
+/* Replaces the entries only if all of the document is valid. */
+static int replace_entries(struct folder *f, const json_t *doc, const char **why)
 {
 	const json_t *version = json_object_get(doc, "memtrace_folder"),
 		     *list = json_object_get(doc, "recordings"),
@@ -270,12 +270,12 @@ static int take_over(struct folder *f, const json_t *doc, const char **why)
 int folder__load(struct folder *f, const char **why)
 {
 	int fd = openat(f->dir, FOLDER_INDEX, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK), err;
-	const char *none;
+	const char *ignored;
 	json_error_t e;
 	struct stat st;
 	json_t *doc;
 
-	why = why ? why : &none;
+	why = why ? why : &ignored;
 	*why = "it cannot be opened";
 	if (fd < 0)
 		return -errno;
@@ -289,7 +289,7 @@ int folder__load(struct folder *f, const char **why)
 	*why = "it is no JSON";
 	if (!doc)
 		return -EBADMSG;
-	err = take_over(f, doc, why);
+	err = replace_entries(f, doc, why);
 	json_decref(doc);
 	f->known |= !err;
 	return err;

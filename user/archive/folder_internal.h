@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_ARCHIVE_FOLDER_INTERNAL_H
 #define MT_ARCHIVE_FOLDER_INTERNAL_H
-/* What folder.c (what is in it, and who may change it) and folder_index.c (the file) share. */
+/* Declarations shared by folder.c (contents and changes) and folder_index.c (the file). */
 #include "archive/folder.h"
 
 struct folder {
 	char *path;
 	int dir;
-	bool known; /* an index was there */
+	bool known; /* true if an index was found */
 	struct folder_entry *entries;
 	size_t n_entries;
 	struct folder_gap *gaps;
@@ -15,15 +15,15 @@ struct folder {
 };
 
 bool folder__good_name(const char *file);
-/* In memory. 0, -EINVAL, -E2BIG, -ENOMEM. */
+/* Change the entries in memory. Both return 0, -EINVAL, -E2BIG or -ENOMEM. */
 int folder__put(struct folder *f, const struct folder_entry *e);
 int folder__put_gap(struct folder *f, const struct folder_gap *g);
 void folder__sort(struct folder *f);
-/* 0 or -errno. */
+/* Locks or unlocks the folder. Returns 0 or -errno. */
 int folder__lock(struct folder *f, bool on);
 
-/* folder_index.c. The index into memory, in the place of what was there: 0, -ENOENT (nothing
- * changed), -EBADMSG and *why, or -errno. */
+/* folder_index.c: reads the index and replaces the entries in memory. Returns 0, -ENOENT (nothing
+ * changed), -EBADMSG and *why, or another -errno. */
 int folder__load(struct folder *f, const char **why);
 int folder__store(struct folder *f);
 

@@ -71,7 +71,7 @@ static int add_entry(struct inputs *in, const struct folder *f, const struct fol
 	return inputs__add(in, path, name);
 }
 
-/* What comes after "#", unless it is a name. */
+/* The number of an entry after "#". */
 static unsigned long number_of(const struct folder_entry *e, size_t i)
 {
 	unsigned long number;
@@ -81,8 +81,8 @@ static unsigned long number_of(const struct folder_entry *e, size_t i)
 		       : (unsigned long)i + 1;
 }
 
-/* What there is to choose from. */
-static int which(const struct folder *f, const char *why)
+/* Logs the recordings to choose from. */
+static int log_choices(const struct folder *f, const char *why)
 {
 	const struct folder_entry *e;
 	char buf[256], clean[512];
@@ -121,7 +121,8 @@ static int add_named(struct inputs *in, const struct folder *f, const char *name
 		}
 	}
 	return times == 1 ? add_entry(in, f, &e[found])
-			  : which(f, times ? "several are called that" : "no such one; there are");
+			  : log_choices(f, times ? "several are called that"
+						 : "no such one; there are");
 }
 
 static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of what, size_t others)
@@ -140,14 +141,15 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 		return status ? status : add_entry(in, f, &e[n - 1]);
 	}
 	if (n > 1 && (what == INPUTS_ONE || what == INPUTS_ENDS))
-		return which(f, "which one?");
+		return log_choices(f, "which one?");
 	if (what == INPUTS_REPORT && rolling_view__is(folder__path(f)))
 		return inputs__add(in, strdup(folder__path(f)), NULL);
 	for (size_t i = 0; (what == INPUTS_PROCESSES || what == INPUTS_REPORT) && i < n; i++) {
 		for (size_t k = 0; k < i; k++) {
 			if (e[k].pid == e[i].pid)
-				return which(f, "several are of one process, and their memory is "
-						"not to be added; which one?");
+				return log_choices(
+					f, "several are of one process, and their memory is "
+					   "not to be added; which one?");
 		}
 	}
 	for (size_t i = 0; i < n && !status; i++)
@@ -168,7 +170,7 @@ static int open_folder(const char *path, struct folder **f)
 	return EXIT_UNUSABLE;
 }
 
-/* "FOLDER#NAME", where there is no such file: the folder's path, for free(), and the name. */
+/* Splits "FOLDER#NAME" unless it is a file. Returns the folder's path, for free(), and *name. */
 static char *split(const char *arg, const char **name)
 {
 	const char *hash = strrchr(arg, '#');
@@ -192,8 +194,8 @@ static bool is_plain_folder(const char *path)
 	return !stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
-/* A folder that no capture has made an index for. */
-static int say_plain(const char *path)
+/* Explains that a folder has no index. */
+static int log_no_index(const char *path)
 {
 	char clean[512], *pattern = NULL;
 	glob_t found = { 0 };
@@ -220,7 +222,8 @@ static int expand(struct inputs *in, const char *arg, enum inputs_of what, size_
 	int status;
 
 	if (!of && !folder__is(arg))
-		return is_plain_folder(arg) ? say_plain(arg) : inputs__add(in, strdup(arg), NULL);
+		return is_plain_folder(arg) ? log_no_index(arg)
+					    : inputs__add(in, strdup(arg), NULL);
 	status = open_folder(of ? of : arg, &f);
 	if (!status)
 		status = of ? add_named(in, f, name) : add_folder(in, f, what, others);

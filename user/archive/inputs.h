@@ -2,29 +2,30 @@
 #ifndef MT_ARCHIVE_INPUTS_H
 #define MT_ARCHIVE_INPUTS_H
 /*
- * The recordings that a command line names: files, and folders with an index (folder.h) in their
- * place. FOLDER is all in it, FOLDER#2 the second by time (of segments, which come and go, number
- * 2), FOLDER#NAME the one of that name or file. Speaks to the person.
+ * The recordings that a command line names: files, or folders with an index (folder.h). FOLDER
+ * means all recordings in it. FOLDER#2 means the second by time, or part number 2. FOLDER#NAME
+ * means the one with this name or file. The functions log their errors.
  */
 #include <stddef.h>
 
 enum inputs_of {
-	INPUTS_EACH,	  /* any number: a folder's are one after the other */
-	INPUTS_PROCESSES, /* of a folder one of each process */
-	INPUTS_REPORT, /* the same; a folder that --rolling wrote stays what it is (rolling_view.h) */
-	INPUTS_ENDS,   /* two: a folder alone is its first and its last */
+	INPUTS_EACH,	  /* any number; a folder gives all its recordings */
+	INPUTS_PROCESSES, /* as above, but a folder must have one recording per process */
+	INPUTS_REPORT,	  /* as above, but a folder of --rolling stays one input (rolling_view.h) */
+	INPUTS_ENDS,	  /* two; a folder alone gives its first and last recording */
 	INPUTS_ONE,
 };
 
 struct inputs {
 	char **paths;
-	char **names; /* what the index calls them, fit to be shown; NULL: it was a file */
+	char **names; /* names in the index, clean for a terminal; NULL: a file */
 	size_t n;
 };
 
-/* 0 and *ret, for inputs__free(); or an exit code, logged. */
+/* Resolves the arguments. Returns 0 and *ret, for inputs__free(), or an exit code, logged. */
 int inputs__expand(char *const *args, size_t n, enum inputs_of what, struct inputs *ret);
-/* One more. Takes path and name over; path NULL: there was no memory for it. As inputs__expand(). */
+/* Adds an input and takes over path and name. path NULL: its allocation failed. Returns as
+ * inputs__expand(). */
 int inputs__add(struct inputs *in, char *path, char *name);
 void inputs__free(struct inputs *in);
 

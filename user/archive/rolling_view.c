@@ -19,7 +19,7 @@
 #include "record/mtr.h"
 #include "record/totals.h"
 
-#define TOTALS_BYTES (INT64_C(128) << 20) /* that are read */
+#define TOTALS_BYTES (INT64_C(128) << 20) /* largest totals.json */
 
 /* ---- totals.json ---- */
 
@@ -37,7 +37,7 @@ static bool get_device(const json_t *o, struct ring_device *d)
 
 	if (!json_is_string(name) || !json_string_length(name))
 		return false;
-	/* As we write them: nothing in it that a terminal would act upon. */
+	/* The writer's names are clean, so another name is an error. */
 	text__clean(d->name, sizeof(d->name), json_string_value(name), json_string_length(name));
 	if (strcmp(d->name, json_string_value(name)) != 0)
 		return false;
@@ -71,7 +71,7 @@ static bool get_whole(struct rolling_view *v)
 	return true;
 }
 
-/* A file of our own making, of bounded size, and no link to elsewhere. NULL with *why. */
+/* Reads totals.json: a regular file of bounded size, not a link. NULL with *why. */
 static json_t *read_totals(const char *folder, const char **why)
 {
 	json_error_t at;
@@ -164,7 +164,7 @@ int rolling_view__open(const char *path, struct rolling_view **ret)
 	return EXIT_OK;
 }
 
-/* ---- which segment ---- */
+/* ---- choosing the part ---- */
 
 const struct folder_device *rolling_view__device_of(const struct folder_entry *e, const char *name)
 {
@@ -184,7 +184,7 @@ static const struct ring_device *main_device(const struct rolling_view *v, const
 		if (name && (!strcmp(name, d->name) ||
 			     (!strcmp(name, "cuda") && !strcmp(d->name, "cuda:0"))))
 			return d;
-		/* As in a report: what is not the CPU goes first. */
+		/* CPU last, as in a report. */
 		if (!best || (!strcmp(best->name, "cpu") && strcmp(d->name, "cpu")) ||
 		    (strcmp(d->name, "cpu") && d->peak_allocated > best->peak_allocated))
 			best = d;
@@ -192,9 +192,9 @@ static const struct ring_device *main_device(const struct rolling_view *v, const
 	return name ? NULL : best;
 }
 
-/* The segment with the highest peak of the device; the totals may be older than what a killed
- * recorder wrote last. */
-static size_t highest(const struct rolling_view *v, const char *device, uint64_t *peak)
+/* Returns the part with the device's largest peak. The totals may lack what a killed recorder wrote
+ * last. */
+static size_t highest_peak(const struct rolling_view *v, const char *device, uint64_t *peak)
 {
 	size_t best = 0;
 
@@ -233,7 +233,7 @@ static int set_segment(struct rolling_view *v, size_t i)
 	return EXIT_FAILED;
 }
 
-/* The first out of memory that there is still a segment of. */
+/* Chooses the first part that has an out-of-memory event. */
 static int pick_oom(struct rolling_view *v)
 {
 	bool any = false;
@@ -281,7 +281,7 @@ static int pick_peak(struct rolling_view *v)
 
 	if (!v->device)
 		return set_segment(v, v->n - 1);
-	i = highest(v, v->device->name, &there);
+	i = highest_peak(v, v->device->name, &there);
 	v->peak_gone = there < v->device->peak_allocated;
 	return set_segment(v, i);
 }

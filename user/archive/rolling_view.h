@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_ARCHIVE_ROLLING_VIEW_H
 #define MT_ARCHIVE_ROLLING_VIEW_H
-/*
- * A folder that --rolling wrote, to be read: what the whole of it was in numbers, and which of its
- * segments a moment lies in. Nothing that is read is trusted. Speaks to the person, as analysis.h
- * does.
- */
+/* Reads a folder that --rolling wrote: the totals of the whole run, and the part for a given
+ * moment. The functions check all input and log their errors, as in analysis.h. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,23 +12,23 @@
 struct json;
 struct rolling_view;
 
-/* Is it such a folder? */
+/* True if the path is such a folder. */
 bool rolling_view__is(const char *path);
-/* 0 and *ret, or EXIT_FAILED, EXIT_UNUSABLE (logged). */
+/* Returns 0 and *ret, or EXIT_FAILED or EXIT_UNUSABLE, logged. */
 int rolling_view__open(const char *path, struct rolling_view **ret);
 void rolling_view__free(struct rolling_view *v); /* NULL is fine */
 
 /*
- * The segment that a report of this moment is made of, and of this device ("cuda:0"; NULL: the one
- * with the largest peak). Where the peak's own is gone, that with the highest peak which is there.
- * 0 and *ret, owned by v; or as above.
+ * Finds the part for a report of a moment and a device ("cuda:0"; NULL: the one with the largest
+ * peak). If the part of the peak was removed, it finds the present part with the largest peak.
+ * Returns 0 and *ret, owned by v, or as above.
  */
 int rolling_view__segment(struct rolling_view *v, const struct model_opts *at, const char *device,
 			  const char **ret);
-/* What a text report begins with: the whole run, and of which part the rest speaks. After
- * rolling_view__segment(). */
+/* Prints the start of a text report: the whole run, and the part that follows. Call
+ * rolling_view__segment() first. */
 void rolling_view__print(const struct rolling_view *v, FILE *out);
-/* The same as the member "rolling" of an object that is open. */
+/* Writes the same as the member "rolling" of the open object. */
 void rolling_view__json(const struct rolling_view *v, struct json *j);
 
 #endif

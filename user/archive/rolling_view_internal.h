@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_ARCHIVE_ROLLING_VIEW_INTERNAL_H
 #define MT_ARCHIVE_ROLLING_VIEW_INTERNAL_H
-/* What rolling_view.c, which reads, and rolling_view_print.c share. */
+/* Declarations shared by rolling_view.c, which reads, and rolling_view_print.c. */
 #include <jansson.h>
 
 #include "archive/folder.h"
@@ -9,7 +9,8 @@
 
 #define RING_DEVICES 64
 
-struct ring_device { /* of the whole run */
+/* Totals of a device over the whole run. */
+struct ring_device {
 	char name[16];
 	uint64_t allocated, reserved, peak_allocated, peak_time, peak_step, peak_reserved;
 	uint64_t allocs, frees, total_allocated, ooms;
@@ -20,18 +21,18 @@ struct rolling_view {
 	const struct folder_entry *entries;
 	size_t n;
 	json_t *totals;
-	uint64_t events, lost, steps, last; /* last: ns */
+	uint64_t events, lost, steps, last; /* last: time of the last event, ns */
 	struct ring_device devices[RING_DEVICES];
 	size_t n_devices;
-	/* What was picked. */
-	const struct ring_device *device; /* NULL: there is none */
+	/* The chosen moment, device and part. */
+	const struct ring_device *device; /* NULL: no device */
 	enum moment at;
 	size_t picked;
 	char *segment;
 	bool peak_gone;
 };
 
-/* NULL: nothing of it is in the recording. */
+/* Returns NULL if the recording has no data of the device. */
 const struct folder_device *rolling_view__device_of(const struct folder_entry *e, const char *name);
 
 #endif

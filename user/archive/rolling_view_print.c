@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A run of any length in a few lines: totals, what was dropped, how memory went. */
+/* Prints a run of any length in a few lines: totals, removed parts, memory over time. */
 #include "archive/rolling_view_internal.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "lib/json.h"
 #include "lib/text.h"
 
-#define LINES 12 /* of how memory went */
+#define LINES 12 /* lines of memory over time */
 #define SECOND UINT64_C(1000000000)
 
 static const char *clean(char *buf, size_t size, const char *s)
@@ -16,8 +16,8 @@ static const char *clean(char *buf, size_t size, const char *s)
 	return text__clean(buf, size, s, strlen(s));
 }
 
-/* ns from the beginning that is not there any more; 0: nothing is gone. */
-static uint64_t gone_until(const struct rolling_view *v, uint64_t *events)
+/* Returns the end of the last removed part, ns; 0: none was removed. */
+static uint64_t removed_until(const struct rolling_view *v, uint64_t *events)
 {
 	const struct folder_gap *gaps;
 	uint64_t to = 0;
@@ -35,7 +35,7 @@ static uint64_t gone_until(const struct rolling_view *v, uint64_t *events)
 static void print_head(const struct rolling_view *v, FILE *out)
 {
 	char name[256], n[32], lost[32], steps[32], when[24];
-	uint64_t events, gone = gone_until(v, &events);
+	uint64_t events, gone = removed_until(v, &events);
 
 	fprintf(out, "%s: %zu segment%s%s%s%s%s events, %s lost",
 		clean(name, sizeof(name), folder__path(v->folder)), v->n, v->n == 1 ? "" : "s",
@@ -71,7 +71,7 @@ static void print_device(const struct ring_device *d, FILE *out)
 	fprintf(out, "\n");
 }
 
-/* ---- how memory went ---- */
+/* ---- memory over time ---- */
 
 struct piece {
 	uint64_t from, max, last, reserved;
@@ -93,7 +93,7 @@ static const json_t *levels_of(const struct rolling_view *v, const char *device)
 	return NULL;
 }
 
-/* Which column of a row is called so; SIZE_MAX: none is. */
+/* Returns the column's index; SIZE_MAX: none has this name. */
 static size_t column_of(const struct rolling_view *v, const char *device, const char *name)
 {
 	const json_t *series = json_object_get(v->totals, "series"), *s, *c;
@@ -119,7 +119,7 @@ static uint64_t value_of(const json_t *row, size_t column)
 	return v > 0 ? (uint64_t)v : 0;
 }
 
-/* The finest level that reaches back to the beginning. */
+/* Returns the finest level that reaches back to the start. */
 static const json_t *level_from_begin(const json_t *levels)
 {
 	const json_t *level,
@@ -133,8 +133,8 @@ static const json_t *level_from_begin(const json_t *levels)
 		const json_t *rows = json_object_get(level, "rows");
 		uint64_t from = value_of(json_array_get(rows, 0), 0);
 
-		/* Steps of different length begin at different times: what begins within the coarse
-		 * one's first has it all. */
+		/* Levels start at multiples of their steps. A level that starts within the coarsest
+		 * level's first step reaches back. */
 		if (json_array_size(rows) &&
 		    from < begin + (uint64_t)json_integer_value(json_object_get(coarsest, "step")))
 			return level;
@@ -142,7 +142,7 @@ static const json_t *level_from_begin(const json_t *levels)
 	return coarsest;
 }
 
-static size_t gather(const struct rolling_view *v, const json_t *level, struct piece *p)
+static size_t fill_pieces(const struct rolling_view *v, const json_t *level, struct piece *p)
 {
 	size_t max = column_of(v, v->device->name, "allocated_max"),
 	       last = column_of(v, v->device->name, "allocated"),
@@ -178,7 +178,7 @@ static void print_course(const struct rolling_view *v, FILE *out)
 	char when[24], max[24], last[24], reserved[24];
 
 	if (!json_is_array(levels) || !json_array_size(levels) ||
-	    gather(v, level_from_begin(levels), pieces) < 2)
+	    fill_pieces(v, level_from_begin(levels), pieces) < 2)
 		return;
 	fprintf(out, "\n%14s %12s %12s %12s  %s\n", "from", "at most", "in the end", "reserved",
 		v->device->name);
@@ -195,7 +195,7 @@ static void print_course(const struct rolling_view *v, FILE *out)
 	}
 }
 
-/* ---- the whole ---- */
+/* ---- output ---- */
 
 void rolling_view__print(const struct rolling_view *v, FILE *out)
 {
@@ -220,7 +220,7 @@ void rolling_view__print(const struct rolling_view *v, FILE *out)
 
 void rolling_view__json(const struct rolling_view *v, struct json *j)
 {
-	uint64_t events, gone = gone_until(v, &events);
+	uint64_t events, gone = removed_until(v, &events);
 
 	json__open_object(j, "rolling");
 	json__string(j, "folder", folder__path(v->folder));
