@@ -42,9 +42,9 @@ const char *cond__text(const struct cond *c)
 	return c->text;
 }
 
-/* ---- what it speaks of ---- */
+/* ---- the figures of a condition ---- */
 
-static enum cond_figure base(const struct term *t)
+static enum cond_figure base_figure(const struct term *t)
 {
 	return is_growth(t->figure) ? cond_figures[t->figure].of : t->figure;
 }
@@ -52,7 +52,7 @@ static enum cond_figure base(const struct term *t)
 bool cond__needs(const struct cond *c, enum cond_figure figure)
 {
 	for (size_t i = 0; i < c->n; i++)
-		if (c->terms[i].figure == figure || base(&c->terms[i]) == figure)
+		if (c->terms[i].figure == figure || base_figure(&c->terms[i]) == figure)
 			return true;
 	return false;
 }
@@ -92,18 +92,20 @@ uint64_t cond__shortest_window(const struct cond *c)
 
 /* ---- growth ---- */
 
-/* NULL: no memory, or there are no more of them. */
+/* Returns the series, created on demand. NULL: memory is short, or the number is too large. */
 static struct growth_series *series(struct term *t, unsigned number, bool sampled)
 {
 	if (number >= COND_SERIES)
 		return NULL;
 	if (number >= t->nseries) {
-		struct growth_series **grown = realloc(t->series, (number + 1) * sizeof(*grown));
+		struct growth_series **judge_growth = realloc(t->series,
+							      (number + 1) * sizeof(*judge_growth));
 
-		if (!grown)
+		if (!judge_growth)
 			return NULL;
-		memset(grown + t->nseries, 0, (number + 1 - t->nseries) * sizeof(*grown));
-		t->series = grown;
+		memset(judge_growth + t->nseries, 0,
+		       (number + 1 - t->nseries) * sizeof(*judge_growth));
+		t->series = judge_growth;
 		t->nseries = number + 1;
 	}
 	if (!t->series[number])
@@ -115,7 +117,7 @@ int cond__feed(struct cond *c, const struct cond_values *v)
 {
 	for (size_t i = 0; i < c->n; i++) {
 		struct term *t = &c->terms[i];
-		const struct cond_value *of = &v->v[base(t)];
+		const struct cond_value *of = &v->v[base_figure(t)];
 		uint64_t where = t->window.steps ? v->step : v->time;
 		struct growth_series *s;
 
@@ -167,7 +169,7 @@ static enum cond_verdict compare(enum op op, unsigned __int128 a, unsigned __int
 	return COND_NO;
 }
 
-static const char *say(char *buf, size_t size, enum cond_unit unit, uint64_t value)
+static const char *format_value(char *buf, size_t size, enum cond_unit unit, uint64_t value)
 {
 	if (unit == COND_BYTES)
 		return text__bytes(buf, size, value);
@@ -176,8 +178,8 @@ static const char *say(char *buf, size_t size, enum cond_unit unit, uint64_t val
 	return text__count(buf, size, value);
 }
 
-/* The name as people read it: "step time". */
-static const char *say_figure(char *buf, size_t size, enum cond_figure f)
+/* Writes a figure's name for people, such as "step time". */
+static const char *format_figure(char *buf, size_t size, enum cond_figure f)
 {
 	snprintf(buf, size, "%s", cond_figures[f].name);
 	for (char *p = buf; *p; p++)
@@ -197,20 +199,20 @@ static void add(struct cond_result *r, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* "allocated 71.20 GiB > 70.00 GiB"; what does not hold: "allocated 12.00 GiB is not > 70.00 GiB". */
-static void put_words(const struct term *t, struct cond_result *r, uint64_t of)
+/* Writes "allocated 71.20 GiB > 70.00 GiB", or "allocated 12.00 GiB is not > 70.00 GiB". */
+static void write_text(const struct term *t, struct cond_result *r, uint64_t of)
 {
 	const char *not = r->verdict == COND_NO ? "is not " : "";
 	char name[32], value[48], limit[48];
 
-	add(r, "%s ", say_figure(name, sizeof(name), t->figure));
+	add(r, "%s ", format_figure(name, sizeof(name), t->figure));
 	if (r->unit == COND_SHARE) {
 		add(r, "%.1f%% %s%s %g%%", 100 * r->share, not, cond_ops[t->op],
 		    100 * r->share_limit);
 		return;
 	}
-	say(value, sizeof(value), r->unit, r->value);
-	say(limit, sizeof(limit), r->unit, r->limit);
+	format_value(value, sizeof(value), r->unit, r->value);
+	format_value(limit, sizeof(limit), r->unit, r->limit);
 	if (!strcmp(value, limit) && r->unit != COND_COUNT && r->value != r->limit) {
 		text__count(value, sizeof(value), r->value);
 		text__count(limit, sizeof(limit), r->limit);
@@ -225,31 +227,33 @@ static void put_words(const struct term *t, struct cond_result *r, uint64_t of)
 		add(r, " in %s", growth_window__say(&t->window, limit, sizeof(limit)));
 }
 
-static void not_known(struct cond_result *r, const struct term *t, const char *why)
+static void set_unknown(struct cond_result *r, const struct term *t, const char *why)
 {
 	char name[32];
 
 	r->verdict = COND_UNKNOWN;
-	add(r, "%s is not known: %s", say_figure(name, sizeof(name), t->figure), why);
+	add(r, "%s is not known: %s", format_figure(name, sizeof(name), t->figure), why);
 }
 
-/* The value of a growth. False: not known, and r says why. */
-static bool grown(struct term *t, const struct cond_values *v, struct cond_result *r)
+/* Computes a growth figure. False: unknown, with the reason in r. */
+static bool judge_growth(struct term *t, const struct cond_values *v, struct cond_result *r)
 {
 	struct growth_series *s = v->series < t->nseries ? t->series[v->series] : NULL;
 	char why[128];
 	int64_t by;
 
-	if (!v->v[base(t)].known) {
-		not_known(r, t, v->why[base(t)] ? v->why[base(t)] : "nothing says what there is");
+	if (!v->v[base_figure(t)].known) {
+		set_unknown(r, t,
+			    v->why[base_figure(t)] ? v->why[base_figure(t)]
+						   : "nothing says what there is");
 		return false;
 	}
 	if (t->window.steps && !v->has_steps) {
-		not_known(r, t, "no steps are seen; a window of time ('/10m') needs none");
+		set_unknown(r, t, "no steps are seen; a window of time ('/10m') needs none");
 		return false;
 	}
 	if (!s || !growth_series__is_known(s, v->most, &by, &r->at)) {
-		not_known(r, t, growth_window__say_short(&t->window, s, why, sizeof(why)));
+		set_unknown(r, t, growth_window__say_short(&t->window, s, why, sizeof(why)));
 		return false;
 	}
 	r->value = by > 0 ? (uint64_t)by : 0;
@@ -259,17 +263,18 @@ static bool grown(struct term *t, const struct cond_values *v, struct cond_resul
 
 static void judge(struct term *t, const struct cond_values *v, struct cond_result *r)
 {
-	const struct cond_value *x = &v->v[base(t)];
+	const struct cond_value *x = &v->v[base_figure(t)];
 	unsigned __int128 a, b = t->limit;
 
 	r->figure = t->figure;
 	r->unit = cond_figures[t->figure].unit;
 	r->limit = t->limit;
 	if (is_growth(t->figure)) {
-		if (!grown(t, v, r))
+		if (!judge_growth(t, v, r))
 			return;
 	} else if (!x->known) {
-		not_known(r, t, v->why[t->figure] ? v->why[t->figure] : "nothing says what it is");
+		set_unknown(r, t,
+			    v->why[t->figure] ? v->why[t->figure] : "nothing says what it is");
 		return;
 	} else {
 		r->value = x->value;
@@ -277,7 +282,7 @@ static void judge(struct term *t, const struct cond_values *v, struct cond_resul
 	a = r->value;
 	if (t->percent) {
 		if (!x->of) {
-			not_known(r, t, "what 100% would be is not known");
+			set_unknown(r, t, "what 100% would be is not known");
 			return;
 		}
 		a = a * t->den * 100;
@@ -288,10 +293,10 @@ static void judge(struct term *t, const struct cond_values *v, struct cond_resul
 		r->share_limit = (double)t->limit / (double)t->den / 100;
 	}
 	r->verdict = compare(t->op, a, b) ? COND_HOLDS : COND_NO;
-	put_words(t, r, x->of);
+	write_text(t, r, x->of);
 }
 
-/* Adds what b says to a. */
+/* Appends the text of b to a. */
 static void join(struct cond_result *a, const struct cond_result *b)
 {
 	if (!*a->text) {
@@ -301,8 +306,8 @@ static void join(struct cond_result *a, const struct cond_result *b)
 	add(a, " and %s", b->text);
 }
 
-/* Terms that "and" joins, from i on: one that does not hold settles it, then one that is not known.
- * Returns what comes after. */
+/* Judges the terms joined by "and" from i on. A false term decides first, then an unknown one.
+ * Returns the index after them. */
 static size_t judge_all(struct cond *c, size_t i, const struct cond_values *v,
 			struct cond_result *ret)
 {

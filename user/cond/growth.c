@@ -7,11 +7,11 @@
 
 #include "lib/text.h"
 
-#define MOST_UNITS 4096u /* in a window of steps */
+#define MOST_UNITS 4096u /* most units in a window of steps */
 #define TIME_UNITS 128u
-#define TIME_WIDTH 4u /* units whose low counts */
-#define SLOTS 64u     /* that are kept: more than three windows of the shortest */
-#define SLOT_PART 16u /* of a window */
+#define TIME_WIDTH 4u /* units per low */
+#define SLOTS 64u     /* slots kept: more than three of the shortest windows */
+#define SLOT_PART 16u /* fraction of a window per slot */
 #define SLOT_LOOKS 16u
 
 struct slot {
@@ -31,21 +31,21 @@ struct found {
 };
 
 struct growth_series {
-	unsigned room;	/* lows that are kept: a ring */
-	unsigned width; /* how many make one low */
-	uint64_t done;	/* units that are over */
+	unsigned room;	/* ring of lows */
+	unsigned width; /* units per low */
+	uint64_t done;	/* number of finished units */
 	bool begun;
-	uint64_t unit;		/* number of the one under way */
-	struct value low, last; /* of that one; the last value */
+	uint64_t unit;		/* number of the current unit */
+	struct value low, last; /* low: of the current unit; last: latest value */
 	bool known;
 	struct found now, most;
-	/* Of looks: the slot under way, how many it had, the step that it began in. */
+	/* Sampled series: the current slot, its number of samples, and the step at its start. */
 	struct slot slot;
 	unsigned looks;
 	uint64_t step;
-	uint64_t longest;   /* from the first slot to the last that is over */
-	struct slot *slots; /* SLOTS of them, a ring: done is how many there were; NULL: no looks,
-			       but all values */
+	uint64_t longest; /* time or steps from the first kept slot to the last finished one */
+	/* Ring of SLOTS slots; done counts them. NULL: the series is not sampled. */
+	struct slot *slots;
 	struct value lows[];
 };
 
@@ -123,7 +123,7 @@ bool growth_series__sampled(const struct growth_series *s)
 	return s->slots;
 }
 
-/* The lowest of as many units as count, the last of which is so many back. */
+/* The lowest value of `width` units, the last of them `back` units ago. */
 static struct value low_of(const struct growth_series *s, unsigned back)
 {
 	struct value low = { .value = INT64_MAX };
@@ -136,7 +136,7 @@ static struct value low_of(const struct growth_series *s, unsigned back)
 	return low;
 }
 
-static void found(struct growth_series *s, struct found f)
+static void set_found(struct growth_series *s, struct found f)
 {
 	s->now = f;
 	if (!s->known || f.by > s->most.by)
@@ -156,7 +156,7 @@ static void end_unit(struct growth_series *s, const struct growth_window *w, str
 	f.from = low_of(s, w->span);
 	f.to = low_of(s, 0);
 	f.by = f.to.value - f.from.value;
-	found(s, f);
+	set_found(s, f);
 }
 
 void growth_series__add(struct growth_series *s, const struct growth_window *w, uint64_t where,
@@ -175,8 +175,8 @@ void growth_series__add(struct growth_series *s, const struct growth_window *w, 
 		uint64_t gap = unit - s->unit - 1;
 
 		end_unit(s, w, s->low, time);
-		/* Nothing was told in between: it stayed as it was. More than all that is kept need
-		 * not be gone through. */
+		/* The value did not change in between. Units beyond the ring's size have
+		 * no effect. */
 		for (gap = gap < 2 * s->room ? gap : 2 * s->room; gap; gap--)
 			end_unit(s, w, s->last, time);
 		s->unit = unit;
@@ -192,7 +192,7 @@ static void end_slot(struct growth_series *s, const struct growth_window *w, uin
 	const struct slot *now = &s->slot, *then = NULL;
 	int64_t by;
 
-	/* The last one that is far enough. */
+	/* Find the latest slot at least a window before this one. */
 	for (uint64_t i = 1; i <= kept && !then; i++) {
 		const struct slot *at = &s->slots[(s->done - i) % SLOTS];
 
@@ -208,7 +208,7 @@ static void end_slot(struct growth_series *s, const struct growth_window *w, uin
 	by = now->low - then->low;
 	if (apart > w->length)
 		by = (int64_t)((double)by * ((double)w->length / (double)apart));
-	found(s, (struct found){ .by = by, .at = time });
+	set_found(s, (struct found){ .by = by, .at = time });
 }
 
 static void begin_slot(struct growth_series *s, uint64_t where, uint64_t step, int64_t value)
@@ -229,7 +229,7 @@ void growth_series__look(struct growth_series *s, const struct growth_window *w,
 		return;
 	}
 	length = where > s->slot.from ? where - s->slot.from : 0;
-	/* A program that takes no step for long, or never, is looked at by time alone. */
+	/* Without steps for a long time, slots end by time alone. */
 	if (length >= part && s->looks >= SLOT_LOOKS &&
 	    (!step || step > s->step || length / 4 >= part)) {
 		end_slot(s, w, time);

@@ -2,14 +2,13 @@
 #ifndef MT_COND_GROWTH_H
 #define MT_COND_GROWTH_H
 /*
- * How much a figure has grown over a window of steps or of time (cond.h). The window is looked at
- * in units, of a step or of 1/128 of the time; of each the lowest value counts, and growth is the
- * low of the last units less that of as many units one window before. Windows of more than 4096
- * steps have units of several.
+ * Growth of a figure over a window of steps or of time (cond.h). A window consists of units: single
+ * steps, or 1/128 of the time; more than 4096 steps share units. Growth is the low of the last
+ * units minus the low of as many units one window earlier.
  *
- * Who looks now and then, and sees some value of each step or of some steps, has slots instead: of
- * at least 1/16 of the window, of 16 looks and of a whole step. Growth is between the lows of two
- * slots that are at least a window apart, by as much as a window is of that.
+ * Sampled series have slots instead of units, because they miss values. A slot covers at least 1/16
+ * of the window, 16 samples and a whole step. Growth is the difference of the lows of two slots at
+ * least a window apart, scaled to one window.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,39 +17,38 @@
 struct growth_series;
 
 struct growth_window {
-	bool steps;	 /* else time */
-	uint64_t length; /* steps, or ns */
+	bool steps;	 /* true: steps; false: time */
+	uint64_t length; /* length in steps or ns */
 	uint64_t unit;
-	unsigned span; /* units in a window */
+	unsigned span; /* steps or ns per unit */
 };
 
 void growth_window__of_steps(struct growth_window *w, uint64_t steps);
 void growth_window__of_time(struct growth_window *w, uint64_t ns);
-/* "100 steps", "10 min 00 s" */
+/* Writes the window's length, such as "100 steps" or "10 min 00 s", to buf. */
 const char *growth_window__say(const struct growth_window *w, char *buf, size_t size);
-/* Why growth is not known so far; s may be NULL: "12 of 100 steps so far". */
+/* Writes why growth is unknown, such as "12 of 100 steps so far". s may be NULL. */
 const char *growth_window__say_short(const struct growth_window *w, const struct growth_series *s,
 				     char *buf, size_t size);
 
 struct growth_series *growth_series__new(const struct growth_window *w,
-					 bool sampled); /* NULL on ENOMEM */
+					 bool sampled); /* NULL if memory is short */
 void growth_series__free(struct growth_series *s);	/* NULL is fine */
 /*
- * What there is from now on. where: the step under way, or the time, as the window is of; what goes
- * back counts as the same. seq: the caller's number of this moment. value: may be below 0, where it
- * is counted from what was there at the first.
+ * Adds a value that holds from now on. where: step or time, as for the window; an earlier one
+ * counts as the latest. seq: the caller's number of this moment. value: may be negative, if it
+ * counts from the first value.
  */
 void growth_series__add(struct growth_series *s, const struct growth_window *w, uint64_t where,
 			uint64_t time, uint64_t seq, int64_t value);
-/* A look at it. step: the one under way, 0 where steps are not known. */
+/* Adds a sample. step: number of the current step; 0: unknown. */
 void growth_series__look(struct growth_series *s, const struct growth_window *w, uint64_t where,
 			 uint64_t time, uint64_t step, int64_t value);
 bool growth_series__sampled(const struct growth_series *s);
-/* Is there a whole window? Growth over the last one, or with most the largest there was; and when
- * it was that. */
+/* True after a whole window. *by: growth over the last window, or the largest one with most; *at:
+ * its time. */
 bool growth_series__is_known(const struct growth_series *s, bool most, int64_t *by, uint64_t *at);
-/* The two lows that it is between: the numbers of their moments. False: it is of looks, and they
- * are not known. */
+/* Gives the seq numbers of the two lows. False: unknown, or the series is sampled. */
 bool growth_series__lows(const struct growth_series *s, bool most, uint64_t *from, uint64_t *to);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_COND_INTERNAL_H
 #define MT_COND_INTERNAL_H
-/* What parse.c (a condition from its text) and cond.c (what is fed and judged) share. */
+/* Declarations shared by parse.c (parsing) and cond.c (feeding and judging). */
 #include "cond/cond.h"
 #include "cond/growth.h"
 
@@ -9,12 +9,12 @@
 
 enum op { OP_GT, OP_GE, OP_LT, OP_LE, OP_EQ, OP_NE };
 #define OP_NR (OP_NE + 1)
-extern const char *const cond_ops[OP_NR]; /* ">=" */
+extern const char *const cond_ops[OP_NR]; /* text of each operator, such as ">=" */
 
 struct cond_figure_info {
 	const char *name;
 	enum cond_unit unit;
-	enum cond_figure of; /* what the growth is of */
+	enum cond_figure of; /* figure whose growth this one is */
 };
 extern const struct cond_figure_info cond_figures[COND_NR];
 
@@ -22,11 +22,12 @@ struct term {
 	enum cond_figure figure;
 	enum op op;
 	bool percent;
-	uint64_t limit; /* bytes, ns, a count; with percent: over den */
+	uint64_t limit; /* bytes, ns or a count; with percent, limit / den is the percentage */
 	uint64_t den;
-	bool ends;		       /* of those that "and" joins, it is the last one */
-	struct growth_window window;   /* of growth */
-	struct growth_series **series; /* as they come up, COND_SERIES at most */
+	bool ends;		     /* true for the last term of a group joined by "and" */
+	struct growth_window window; /* window of a growth figure */
+	/* Series by number, created on demand, at most COND_SERIES. */
+	struct growth_series **series;
 	size_t nseries;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A condition from its text. */
+/* Parses a condition. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -41,12 +41,12 @@ const struct cond_figure_info cond_figures[COND_NR] = {
 
 struct parser {
 	const char *text, *p;
-	char word[128]; /* the last one read */
+	char word[128]; /* last word read */
 	char *why;
 };
 
-static int complain(struct parser *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static int complain(struct parser *s, const char *fmt, ...)
+static int set_error(struct parser *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static int set_error(struct parser *s, const char *fmt, ...)
 {
 	char what[768], all[2048], clean[4096];
 	va_list ap;
@@ -64,8 +64,7 @@ static void skip_spaces(struct parser *s)
 	s->p += strspn(s->p, " \t\n");
 }
 
-/* What is before any of the ends, or all that is left; cut at the room that there is, which no
- * right word needs. */
+/* Reads up to one of the ends or the end of the text. Longer words than any valid one are cut. */
 static const char *read_word(struct parser *s, const char *ends)
 {
 	size_t len = strcspn(s->p, ends);
@@ -76,7 +75,7 @@ static const char *read_word(struct parser *s, const char *ends)
 	return s->word;
 }
 
-static char *say_figures(char *buf, size_t size)
+static char *list_figures(char *buf, size_t size)
 {
 	size_t len = 0;
 
@@ -94,8 +93,8 @@ static int parse_figure(struct parser *s, struct term *t)
 	skip_spaces(s);
 	read_word(s, " \t\n<>=!/");
 	if (!*s->word)
-		return complain(s, "at '%s': a figure is wanted, as in 'peak>16G'; there are: %s",
-				s->p, say_figures(names, sizeof(names)));
+		return set_error(s, "at '%s': a figure is wanted, as in 'peak>16G'; there are: %s",
+				 s->p, list_figures(names, sizeof(names)));
 	for (int i = 0; i < COND_NR; i++) {
 		if (!strcmp(cond_figures[i].name, s->word)) {
 			t->figure = i;
@@ -103,9 +102,9 @@ static int parse_figure(struct parser *s, struct term *t)
 		}
 		nearest__try(&n, cond_figures[i].name);
 	}
-	return complain(s, "no such figure '%s'%s%s; there are: %s", s->word,
-			n.best ? ", did you mean " : "", n.best ? n.best : "",
-			say_figures(names, sizeof(names)));
+	return set_error(s, "no such figure '%s'%s%s; there are: %s", s->word,
+			 n.best ? ", did you mean " : "", n.best ? n.best : "",
+			 list_figures(names, sizeof(names)));
 }
 
 static int parse_op(struct parser *s, struct term *t)
@@ -126,11 +125,11 @@ static int parse_op(struct parser *s, struct term *t)
 			return 0;
 		}
 	}
-	return complain(s, "after '%s': one of > >= < <= = != is wanted, not '%s'",
-			cond_figures[t->figure].name, s->p);
+	return set_error(s, "after '%s': one of > >= < <= = != is wanted, not '%s'",
+			 cond_figures[t->figure].name, s->p);
 }
 
-/* "80", "12.5": whole over den. */
+/* Parses "80" or "12.5" as *num / *den. */
 static int parse_decimal(const char *w, size_t len, uint64_t *num, uint64_t *den)
 {
 	bool point = false, digits = false;
@@ -156,7 +155,7 @@ static int parse_percent(struct parser *s, struct term *t)
 	size_t len = strlen(s->word);
 
 	if (parse_decimal(s->word, len - 1, &t->limit, &t->den))
-		return complain(s, "'%s' is no percentage; 80%% and 12.5%% are", s->word);
+		return set_error(s, "'%s' is no percentage; 80%% and 12.5%% are", s->word);
 	t->percent = true;
 	return 0;
 }
@@ -172,33 +171,33 @@ static int parse_limit(struct parser *s, struct term *t)
 	len = strlen(s->word);
 	t->den = 1;
 	if (!len)
-		return complain(s, "after '%s%s': what is it compared with?", name,
-				cond_ops[t->op]);
+		return set_error(s, "after '%s%s': what is it compared with?", name,
+				 cond_ops[t->op]);
 	switch (cond_figures[t->figure].unit) {
 	case COND_SHARE:
 		if (s->word[len - 1] != '%')
-			return complain(s, "%s is a percentage: '%s%s%s%%'?", name, name,
-					cond_ops[t->op], s->word);
+			return set_error(s, "%s is a percentage: '%s%s%s%%'?", name, name,
+					 cond_ops[t->op], s->word);
 		return parse_percent(s, t);
 	case COND_BYTES:
 		if (s->word[len - 1] == '%')
 			return parse_percent(s, t);
 		if (text__parse_size(s->word, &t->limit))
-			return complain(s, "'%s' is no size; 64K, 1.5G and 80%% are", s->word);
+			return set_error(s, "'%s' is no size; 64K, 1.5G and 80%% are", s->word);
 		return 0;
 	case COND_TIME:
 		if (text__parse_time(s->word, &t->limit))
-			return complain(s, "'%s' is no time; 250ms, 1.5s and 2m are", s->word);
+			return set_error(s, "'%s' is no time; 250ms, 1.5s and 2m are", s->word);
 		return 0;
 	case COND_COUNT:
 		if (parse_decimal(s->word, len, &t->limit, &den) || den != 1)
-			return complain(s, "'%s' is no number; 0 and 10 are", s->word);
+			return set_error(s, "'%s' is no number; 0 and 10 are", s->word);
 		return 0;
 	}
 	return -EINVAL;
 }
 
-/* "/100steps", "/10m", and with spaces within */
+/* Parses "/100steps" or "/10m"; spaces are allowed. */
 static int parse_window(struct parser *s, struct term *t)
 {
 	const char *name = cond_figures[t->figure].name;
@@ -210,11 +209,11 @@ static int parse_window(struct parser *s, struct term *t)
 	if (*s->p != '/') {
 		if (!is_growth(t->figure))
 			return 0;
-		return complain(s, "%s is of a window: '%s>1G/100steps' or '%s>1G/10m'", name, name,
-				name);
+		return set_error(s, "%s is of a window: '%s>1G/100steps' or '%s>1G/10m'", name,
+				 name, name);
 	}
 	if (!is_growth(t->figure))
-		return complain(s, "'%s': %s has no window; growth has", s->p, name);
+		return set_error(s, "'%s': %s has no window; growth has", s->p, name);
 	s->p++;
 	skip_spaces(s);
 	digits = strspn(s->p, "0123456789.");
@@ -232,7 +231,7 @@ static int parse_window(struct parser *s, struct term *t)
 		growth_window__of_time(&t->window, time);
 		return 0;
 	}
-	return complain(s, "'%s' is no window; 100steps, 30s and 10m are", all);
+	return set_error(s, "'%s' is no window; 100steps, 30s and 10m are", all);
 }
 
 static int parse_term(struct parser *s, struct term *t)
@@ -255,7 +254,7 @@ static int parse_all(struct parser *s, struct cond *c)
 		int err;
 
 		if (c->n == MOST_TERMS)
-			return complain(s, "more than %d figures in one condition", MOST_TERMS);
+			return set_error(s, "more than %d figures in one condition", MOST_TERMS);
 		err = parse_term(s, t);
 		if (err)
 			return err;
@@ -267,8 +266,8 @@ static int parse_all(struct parser *s, struct cond *c)
 		read_word(s, " \t\n");
 		t->ends = strcasecmp(s->word, "and") != 0;
 		if (t->ends && strcasecmp(s->word, "or"))
-			return complain(s, "at '%s': 'and' or 'or' is wanted between two figures",
-					s->word);
+			return set_error(s, "at '%s': 'and' or 'or' is wanted between two figures",
+					 s->word);
 	}
 }
 
@@ -280,7 +279,7 @@ int cond__parse(const char *text, struct cond **ret, char **why)
 
 	*why = NULL;
 	if (strlen(text) > MOST_TEXT) {
-		err = complain(&s, "longer than %d characters", MOST_TEXT);
+		err = set_error(&s, "longer than %d characters", MOST_TEXT);
 		*why = s.why;
 		return err;
 	}
