@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The fact `cmdline`, a JSON array of strings, as an argv. */
+/* Parses the fact `cmdline`, a JSON array of strings, into an argv. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "labels/words.h"
 
-/* The strings of args as an argv; NULL: an element is no string, or no memory. */
+/* Copies the strings of args. NULL: an element is no string, or memory is short. */
 static char **copy_args(const json_t *args)
 {
 	size_t n = json_array_size(args);

@@ -12,7 +12,7 @@
 
 #define ELLIPSIS "..."
 
-/* Steps over the character at *p, which is copied to one; its columns. */
+/* Copies the character at *p to one and moves *p past it. Returns its width in columns. */
 static size_t char_width(char **p, char one[8])
 {
 	size_t len = 0;
@@ -37,8 +37,7 @@ char *words__cut(char *s, size_t columns)
 			break;
 		p = end;
 	}
-	/* What is replaced is wider than what replaces it, but maybe not longer in bytes: it ends
-	 * in the same buffer. */
+	/* The replaced text is at least as wide as "...", and the result fits the buffer. */
 	memcpy(p, ELLIPSIS, columns < 3 ? columns : 3);
 	p[columns < 3 ? columns : 3] = '\0';
 	return s;
@@ -73,7 +72,7 @@ char *words__cut_middle(char *s, size_t columns)
 	return s;
 }
 
-/* The part of a path that says most: from the target's folder or the installed package on. */
+/* The useful part of a path: from the target's folder or the installed package on. */
 static const char *path_start(const char *path, const char *cwd)
 {
 	static const char *const dirs[] = { "/site-packages/", "/dist-packages/" };
@@ -101,8 +100,9 @@ static const char *path_tail(const char *path, unsigned n)
 	return path;
 }
 
-/* n: parts of the path; 0: all of it. */
-static size_t show(char *buf, const char *path, unsigned n, const char *line, const char *func)
+/* Formats a location with the last n parts of the path; 0: all. Returns its width. */
+static size_t format_location(char *buf, const char *path, unsigned n, const char *line,
+			      const char *func)
 {
 	const char *tail = n ? path_tail(path, n) : path;
 
@@ -135,15 +135,16 @@ char *words__location(char *buf, const struct row *r, const char *cwd, size_t co
 		snprintf(line, sizeof(line), ":%u", r->line);
 	dot = strrchr(func, '.');
 	name = dot && dot[1] ? dot + 1 : func;
-	/* Where a relative path starts says something; of another the end has to do. */
+	/* A relative path is useful from its start; of another path only the last parts are. */
 	n = start == r->file ? 3 : 0;
-	/* First the front of a qualified name goes, then that of the path. */
-	if (show(buf, path, n, line, func) <= columns || show(buf, path, n, line, name) <= columns)
+	/* Shorten the function's qualified name first, then the path. */
+	if (format_location(buf, path, n, line, func) <= columns ||
+	    format_location(buf, path, n, line, name) <= columns)
 		return buf;
 	for (n = 3; n; n--)
-		if (show(buf, path, n, line, name) <= columns)
+		if (format_location(buf, path, n, line, name) <= columns)
 			return buf;
-	show(buf, path_tail(path, 1), 0, line, name);
+	format_location(buf, path_tail(path, 1), 0, line, name);
 	return words__cut(buf, columns);
 }
 
@@ -213,7 +214,7 @@ char *words__thread(char *buf, const struct row *r)
 	return buf;
 }
 
-/* "blocks.0.attn (Attention)". */
+/* Formats "blocks.0.attn (Attention)". */
 static void module_and_class(char *buf, const struct row *r)
 {
 	char cls[REPORT_TEXT / 2];
