@@ -20,10 +20,8 @@
 #include "process/proc.h"
 #include "python/pyobj.h"
 #include "python/python.h"
-#include "python/pytype.h"
 
-#define WALKS 3 /* attempts while the lists keep changing */
-#define MAX_TYPES (1u << 20)
+#define WALKS 3		      /* attempts while the lists keep changing */
 #define OBJECTS_AT_ONCE 16384 /* about 2 ms */
 
 const char *census_kind__name(enum census_kind k)
@@ -35,19 +33,6 @@ const char *census_kind__name(enum census_kind k)
 	};
 
 	return k < CENSUS_KINDS ? names[k] : "unknown";
-}
-
-bool census__is_local(int err)
-{
-	return err == -EAGAIN || err == -EFAULT || err == -EBADMSG || err == -ENOENT ||
-	       err == -E2BIG;
-}
-
-int census__check_time(const struct reading *r)
-{
-	if (clock__monotonic() > r->deadline)
-		return -ETIME;
-	return r->o->cancelled && r->o->cancelled(r->o->ctx) ? -ECANCELED : 0;
 }
 
 /* ---- types ---- */
@@ -78,145 +63,6 @@ static int find_types(struct census *c)
 	if (!err && type_object(c->py, "torch._C", "_FunctionBase", &c->function))
 		c->function = 0; /* tensors saved by such functions stay without a name */
 	return err;
-}
-
-/* As pytype__mro(), through the cache of memory blocks. There are thousands of types, and a system
- * call costs the same for a word as for a block. */
-static int cached_mro(struct reading *r, uint64_t type, uint64_t *ret)
-{
-	const struct pylayout *l = r->m.l;
-	struct memcache *c = r->c->cache;
-	uint64_t meta, flags, mro, n;
-	int err;
-
-	err = memcache__read(c, type + l->ob_type, &meta, sizeof(meta));
-	if (!err)
-		err = memcache__read(c, meta + l->tp_flags, &flags, sizeof(flags));
-	if (!err && !(flags & PYTYPE_TYPE))
-		err = -EBADMSG;
-	if (!err)
-		err = memcache__read(c, type + l->tp_mro, &mro, sizeof(mro));
-	if (!err)
-		err = memcache__read(c, mro + l->ob_size, &n, sizeof(n));
-	if (!err && (!n || n > PYTYPE_MRO_MAX))
-		err = -EBADMSG;
-	if (!err)
-		err = memcache__read(c, mro + l->tuple_item, ret, n * sizeof(*ret));
-	return err ? err : (int)n;
-}
-
-static int examine_type(struct reading *r, uint64_t type, enum type_kind *ret)
-{
-	uint64_t mro[PYTYPE_MRO_MAX];
-	int n = cached_mro(r, type, mro);
-
-	/* The cached block may be older than the type. */
-	if (n < 0 || mro[0] != type)
-		n = pytype__mro(&r->m, type, mro, PYTYPE_MRO_MAX);
-	*ret = TYPE_OTHER;
-	if (n < 0)
-		return n == -ESRCH || n == -EPERM || n == -ENOMEM ? n : 0;
-	for (int i = 0; i < n; i++) {
-		if (mro[i] == r->c->tensor_base)
-			*ret = type == r->c->tensor || type == r->c->parameter ? TYPE_TENSOR
-									       : TYPE_WRAPPER;
-		else if (mro[i] == r->c->module)
-			*ret = TYPE_MODULE;
-		else if (mro[i] == r->c->optimizer)
-			*ret = TYPE_OPTIMIZER;
-	}
-	return 0;
-}
-
-int census__type_kind(struct reading *r, uint64_t type, enum type_kind *ret)
-{
-	uint64_t known;
-	int err;
-
-	if (map64__get(r->types, type, &known)) {
-		*ret = known;
-		return 0;
-	}
-	err = examine_type(r, type, ret);
-	if (!err && map64__count(r->types) < MAX_TYPES)
-		err = map64__set(r->types, type, *ret);
-	return err;
-}
-
-int census__kind_of(struct reading *r, uint64_t obj, enum type_kind *ret)
-{
-	uint64_t known, type;
-	int err;
-
-	*ret = TYPE_OTHER;
-	if (map64__get(r->seen, obj, &known)) {
-		*ret = known;
-		return 0;
-	}
-	err = pydict__type_of(&r->m, obj, &type);
-	if (err)
-		return err == -ESRCH || err == -EPERM || err == -ENOMEM ? err : 0;
-	return census__type_kind(r, type, ret);
-}
-
-/* ---- labels ---- */
-
-int census__add_text(struct reading *r, const char *s, uint32_t *ret)
-{
-	size_t len = strlen(s);
-	int err;
-
-	if (!len) {
-		*ret = 0;
-		return 0;
-	}
-	if (r->text_len + len + 1 > CENSUS_MAX_TEXT)
-		return -E2BIG;
-	err = array__grow(&r->text, &r->text_cap, r->text_len + len + 1, 1);
-	if (err)
-		return err;
-	memcpy(r->text + r->text_len, s, len + 1);
-	*ret = r->text_len;
-	r->text_len += len + 1;
-	return 0;
-}
-
-int census__name(struct reading *r, uint64_t obj, const struct label *label, bool wrapper)
-{
-	uint64_t i;
-	int err;
-
-	if (map64__get(r->by_obj, obj, &i)) {
-		struct label *old = &r->named[i].label;
-
-		if (label->kind >= old->kind)
-			return 0;
-		if (old->cls && !label->cls)
-			old->kind = label->kind; /* the name within a module stays */
-		else
-			*old = *label;
-		return 0;
-	}
-	if (r->nnamed >= CENSUS_MAX_TENSORS)
-		return -E2BIG;
-	err = array__grow(&r->named, &r->named_cap, r->nnamed + 1, sizeof(*r->named));
-	if (!err)
-		err = map64__set(r->by_obj, obj, r->nnamed);
-	if (!err)
-		r->named[r->nnamed++] = (struct named){ .obj = obj,
-							.label = *label,
-							.wrapper = wrapper };
-	return err;
-}
-
-bool census__label(const struct reading *r, uint64_t obj, struct label *ret)
-{
-	uint64_t i;
-
-	if (!map64__get(r->by_obj, obj, &i))
-		return false;
-	*ret = r->named[i].label;
-	return true;
 }
 
 /* ---- objects ---- */
@@ -258,12 +104,12 @@ static int on_object(uint64_t obj, uint64_t type, void *ctx)
 
 	if (++w->since >= OBJECTS_AT_ONCE) {
 		w->since = 0;
-		err = census__check_time(w->r);
+		err = reading__check_time(w->r);
 		if (err)
 			return err;
 	}
 	if (w->last[slot].type != type) {
-		err = census__type_kind(w->r, type, &kind);
+		err = reading__type_kind(w->r, type, &kind);
 		if (err)
 			return err;
 		w->last[slot].type = type;
@@ -324,33 +170,6 @@ static int read_all(struct reading *r, struct census_list *l, struct census_stat
 	if (!err)
 		err = census__read_tensors(r, l);
 	return err ? err : census__merge(r, l->v, l->labels, l->n, s);
-}
-
-static int reading__init(struct reading *r, struct census *c)
-{
-	memset(r, 0, sizeof(*r));
-	r->c = c;
-	pymem__init(&r->m, c->py, true);
-	r->types = map64__new();
-	r->seen = map64__new();
-	r->by_obj = map64__new();
-	/* Offset 0 is "". */
-	r->text = calloc(1, 1);
-	r->text_len = r->text_cap = 1;
-	return r->types && r->seen && r->by_obj && r->text ? 0 : -ENOMEM;
-}
-
-static void reading__fini(struct reading *r)
-{
-	pymem__fini(&r->m);
-	map64__free(r->types);
-	map64__free(r->seen);
-	map64__free(r->by_obj);
-	free(r->tensors.v);
-	free(r->modules.v);
-	free(r->optimizers.v);
-	free(r->named);
-	free(r->text);
 }
 
 int census__read(struct census *c, const struct census_opts *o, struct census_state *ret,

@@ -1,102 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_CENSUS_INTERNAL_H
 #define MT_CENSUS_INTERNAL_H
-/* Shared by the files of the census. */
-#include "census/census.h"
-#include "python/pydict.h"
-#include "python/pygc.h"
-#include "python/pymem.h"
-#include "torch/pytensor.h"
-
-struct map64;
-struct memcache;
-
-#define CENSUS_MAX_TENSORS (4u << 20)
-#define CENSUS_MAX_MODULES (1u << 20)
-/* Maximum length of a name: module path, key, and the parameter that it is for. */
-#define CENSUS_NAME_ROOM 16384
-#define CENSUS_MAX_TEXT (256u << 20)
-
-enum type_kind {
-	TYPE_OTHER,
-	TYPE_TENSOR,
-	TYPE_WRAPPER /* subclass of Tensor */,
-	TYPE_MODULE,
-	TYPE_OPTIMIZER
-};
-
-struct census {
-	const struct python *py;
-	const struct proc *proc;
-	struct memcache *cache;
-	struct pytensors *tensors;
-	struct pygc gc;
-	size_t saved_flags; /* see pygraph__find_flags() */
-	/* Addresses of type objects in the target; function may be 0. */
-	uint64_t tensor_base, tensor, parameter, module, optimizer, function;
-};
-
-/* A Python object found by walking the collector's lists. */
-struct found {
-	uint64_t obj, type;
-};
-
-struct found_list {
-	struct found *v;
-	size_t n, cap;
-};
-
-/* Name and role of a tensor. Texts are offsets into reading.text; 0 is "". */
-struct label {
-	uint32_t name, module, cls, root;
-	uint8_t kind; /* enum census_kind */
-	bool leaf;    /* a leaf of autograd's graph, so not an activation */
-	bool grad;    /* the gradient of tensor of; otherwise a part of it */
-	uint32_t of;  /* 1 + index in the list of the tensor that led to it; 0: none */
-};
-
-struct named {
-	uint64_t obj;
-	struct label label;
-	bool wrapper; /* a subclass, which may contain tensors */
-};
-
-struct reading {
-	struct census *c;
-	struct pymem m;
-	const struct census_opts *o;
-	uint64_t deadline;
-	struct map64 *types; /* type object -> enum type_kind */
-	struct map64 *seen;  /* object -> enum type_kind, for objects in the lists below */
-	struct found_list tensors, modules, optimizers;
-	struct named *named;
-	size_t nnamed, named_cap;
-	struct map64 *by_obj; /* object -> index in named */
-	char *text;
-	size_t text_len, text_cap;
-	bool torn;
-};
-
-/* All tensors to read, each with its label. */
-struct census_list {
-	struct pytensor *v;
-	struct label *labels;
-	bool *wrapper;
-	size_t n, cap;
-};
-
-/* Whether an error concerns one object only. Other errors end the reading. */
-bool census__is_local(int err);
-/* 0, or -ETIME or -ECANCELED when the reading must end. */
-int census__check_time(const struct reading *r);
-/* Kind of a type. 0 or an error that ends the reading. */
-int census__type_kind(struct reading *r, uint64_t type, enum type_kind *ret);
-/* Kind of an object's current type; TYPE_OTHER if it cannot be read. Returns as above. */
-int census__kind_of(struct reading *r, uint64_t obj, enum type_kind *ret);
-int census__add_text(struct reading *r, const char *s, uint32_t *ret);
-/* Names an object, unless its label is of an earlier kind. */
-int census__name(struct reading *r, uint64_t obj, const struct label *label, bool wrapper);
-bool census__label(const struct reading *r, uint64_t obj, struct label *ret);
+/* Parts of a reading, one file each. census.c calls them. */
+#include "census/reading.h"
 
 /* names.c: names the tensors of modules and of optimizers. */
 int census__name_modules(struct reading *r);
@@ -107,9 +13,6 @@ int census__inner(struct reading *r, uint64_t obj,
 		  void *ctx);
 
 /* tensors.c: the list of tensors */
-void census_list__free(struct census_list *l);
-int census_list__add(struct census_list *l, uint64_t obj, uint64_t impl, const struct label *label,
-		     bool wrapper);
 /* Finds the layout of tensors, if not known yet. */
 int census__calibrate(struct reading *r, const char **why);
 /* Reads all tensors into l, which must be empty. */

@@ -36,7 +36,7 @@ static int read_globals(struct reading *r, struct pyitems *it)
 	if (!err)
 		return 0;
 	it->n = 0;
-	return census__is_local(err) ? 0 : err;
+	return reading__is_local(err) ? 0 : err;
 }
 
 static int find_globals(struct reading *r, struct census_locals *ret)
@@ -139,8 +139,8 @@ static int give_names(struct reading *r, struct census_list *l, const struct cen
 			continue;
 		err = text_of(r, locals, i, text, sizeof(text));
 		if (!err)
-			err = census__add_text(r, text, &l->labels[ix].name);
-		err = err && census__is_local(err) ? 0 : err;
+			err = reading__add_text(r, text, &l->labels[ix].name);
+		err = err && reading__is_local(err) ? 0 : err;
 	}
 	return err;
 }

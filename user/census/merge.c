@@ -144,7 +144,7 @@ static int name_several(struct reading *r, const struct label *l, uint32_t more,
 
 	if (more) {
 		snprintf(text, sizeof(text), "%s and %u more", r->text + l->name, more);
-		return census__add_text(r, text, name);
+		return reading__add_text(r, text, name);
 	}
 	*name = l->name;
 	return 0;

@@ -45,11 +45,11 @@ static int name_tensor(struct reading *r, uint64_t obj, const char *name, struct
 	enum type_kind kind;
 	int err;
 
-	err = census__kind_of(r, obj, &kind);
+	err = reading__kind_of(r, obj, &kind);
 	if (err || (kind != TYPE_TENSOR && kind != TYPE_WRAPPER))
 		return err;
-	err = census__add_text(r, name, &label.name);
-	return err ? err : census__name(r, obj, &label, kind == TYPE_WRAPPER);
+	err = reading__add_text(r, name, &label.name);
+	return err ? err : reading__name(r, obj, &label, kind == TYPE_WRAPPER);
 }
 
 /* ---- modules ---- */
@@ -92,8 +92,8 @@ static int find_children(struct reading *r, struct map64 *children)
 			if (items.v[k].value != f->obj)
 				err = map64__set(children, items.v[k].value, 1);
 		r->torn |= err == -EAGAIN;
-		if (census__is_local(err))
-			err = census__check_time(r);
+		if (reading__is_local(err))
+			err = reading__check_time(r);
 	}
 	pyitems__fini(&attrs);
 	pyitems__fini(&items);
@@ -109,7 +109,7 @@ static int add_tree(struct reading *r, const struct found *f, struct map64 *done
 	err = nntree__read(&r->m, f->obj, &t);
 	if (err) {
 		r->torn |= err == -EBADMSG;
-		return census__is_local(err) ? 0 : err;
+		return reading__is_local(err) ? 0 : err;
 	}
 	r->torn |= nntree__torn(t);
 	err = array__grow(v, cap, *n + 1, sizeof(**v));
@@ -146,7 +146,7 @@ static int read_trees(struct reading *r, struct tree **v, size_t *n)
 		for (size_t i = 0; !err && i < r->modules.n; i++) {
 			if (map64__get(pass ? done : children, r->modules.v[i].obj, &x))
 				continue;
-			err = census__check_time(r)
+			err = reading__check_time(r)
 				      ?: add_tree(r, &r->modules.v[i], done, v, n, &cap);
 		}
 	}
@@ -171,7 +171,7 @@ static int name_items(struct module_walk *w, const struct pyitems *it, const str
 		enum type_kind kind;
 
 		/* Check the value first: most attributes are not tensors. */
-		err = census__kind_of(w->r, it->v[i].value, &kind);
+		err = reading__kind_of(w->r, it->v[i].value, &kind);
 		if (err || (kind != TYPE_TENSOR && kind != TYPE_WRAPPER))
 			continue;
 		err = key_text(w->r, it->v[i].key, w->key, sizeof(w->key));
@@ -179,7 +179,7 @@ static int name_items(struct module_walk *w, const struct pyitems *it, const str
 			err = name_tensor(w->r, it->v[i].value,
 					  join(w->name, sizeof(w->name), w->prefix, w->key),
 					  *label);
-		if (census__is_local(err))
+		if (reading__is_local(err))
 			err = 0;
 	}
 	return err;
@@ -205,11 +205,11 @@ static int name_module(struct module_walk *w, const struct nntree *t, size_t i)
 	nntree__name(t, i, w->prefix);
 	err = pydict__attrs(&w->r->m, nntree__addr(t, i), nntree__type(t, i), &w->attrs);
 	if (!err)
-		err = census__add_text(w->r, w->prefix, &label.module);
+		err = reading__add_text(w->r, w->prefix, &label.module);
 	if (!err)
-		err = census__add_text(w->r, nntree__class(t, i), &label.cls);
+		err = reading__add_text(w->r, nntree__class(t, i), &label.cls);
 	if (!err)
-		err = census__add_text(w->r, nntree__root_class(t), &label.root);
+		err = reading__add_text(w->r, nntree__root_class(t), &label.root);
 	label.kind = CENSUS_PARAMETER;
 	if (!err)
 		err = name_dict(w, "_parameters", &w->known_params, &label);
@@ -226,11 +226,11 @@ static int name_tree(struct module_walk *w, const struct nntree *t)
 	int err = 0;
 
 	for (size_t i = 0; i < nntree__count(t); i++) {
-		err = i % 16 ? 0 : census__check_time(w->r);
+		err = i % 16 ? 0 : reading__check_time(w->r);
 		if (!err)
 			err = name_module(w, t, i);
 		w->r->torn |= err == -EAGAIN;
-		if (err && !census__is_local(err))
+		if (err && !reading__is_local(err))
 			return err;
 	}
 	return 0;
@@ -334,7 +334,7 @@ static int name_state(struct state_walk *w, uint64_t obj, const char *what, int 
 	size_t n = 0;
 	int err;
 
-	err = census__kind_of(w->r, obj, &kind);
+	err = reading__kind_of(w->r, obj, &kind);
 	if (err)
 		return err;
 	if (kind == TYPE_TENSOR || kind == TYPE_WRAPPER) {
@@ -359,7 +359,7 @@ static int name_state(struct state_walk *w, uint64_t obj, const char *what, int 
 				 depth + 1);
 	}
 	pyitems__fini(&items);
-	return census__is_local(err) && err != -EAGAIN ? 0 : err;
+	return reading__is_local(err) && err != -EAGAIN ? 0 : err;
 }
 
 static int name_param_state(struct reading *r, const char *cls, const struct pyitem *item)
@@ -369,7 +369,7 @@ static int name_param_state(struct reading *r, const char *cls, const struct pyi
 	struct label param;
 
 	w.label.kind = CENSUS_OPTIMIZER;
-	if (census__label(r, item->key, &param) && param.name) {
+	if (reading__label(r, item->key, &param) && param.name) {
 		snprintf(of, sizeof(of), " of %s", r->text + param.name);
 		w.of = of;
 		w.label.module = param.module;
@@ -407,7 +407,7 @@ static int name_group(struct reading *r, const char *cls, uint64_t group, size_t
 			free(list);
 			list = NULL;
 		}
-		if (census__is_local(err) && err != -EAGAIN)
+		if (reading__is_local(err) && err != -EAGAIN)
 			err = 0;
 	}
 	pyitems__fini(&items);
@@ -436,17 +436,17 @@ static int name_optimizer(struct reading *r, const struct found *f)
 	if (!err)
 		err = pydict__items(&r->m, value, &items);
 	for (size_t i = 0; !err && i < items.n; i++) {
-		err = i % 16 ? 0 : census__check_time(r);
+		err = i % 16 ? 0 : reading__check_time(r);
 		if (!err)
 			err = name_param_state(r, cls, &items.v[i]);
 		r->torn |= err == -EAGAIN;
-		if (census__is_local(err))
+		if (reading__is_local(err))
 			err = 0;
 	}
 	pyitems__fini(&attrs);
 	pyitems__fini(&items);
 	r->torn |= err == -EAGAIN;
-	return census__is_local(err) ? 0 : err;
+	return reading__is_local(err) ? 0 : err;
 }
 
 int census__name_optimizers(struct reading *r)
@@ -515,14 +515,14 @@ int census__inner(struct reading *r, uint64_t obj,
 		if (slot_offset(r, type, local[i], &offset) ||
 		    pymem__u64(&r->m, obj + offset, &value))
 			continue;
-		err = census__kind_of(r, value, &kind);
+		err = reading__kind_of(r, value, &kind);
 		if (!err && (kind == TYPE_TENSOR || kind == TYPE_WRAPPER))
 			err = fn(r, value, "", ctx);
 	}
 	if (!err)
 		err = pydict__attrs(&r->m, obj, type, &attrs);
 	for (size_t i = 0; !err && i < attrs.n; i++) {
-		err = census__kind_of(r, attrs.v[i].value, &kind);
+		err = reading__kind_of(r, attrs.v[i].value, &kind);
 		if (err || (kind != TYPE_TENSOR && kind != TYPE_WRAPPER) ||
 		    key_text(r, attrs.v[i].key, key, sizeof(key)))
 			continue;
@@ -531,5 +531,5 @@ int census__inner(struct reading *r, uint64_t obj,
 		err = fn(r, attrs.v[i].value, key, ctx);
 	}
 	pyitems__fini(&attrs);
-	return census__is_local(err) ? 0 : err;
+	return reading__is_local(err) ? 0 : err;
 }

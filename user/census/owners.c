@@ -87,7 +87,7 @@ struct census_owners {
 
 static bool fatal(int err)
 {
-	return err && !census__is_local(err) && err != -ENOTSUP && err != -EINVAL;
+	return err && !reading__is_local(err) && err != -ENOTSUP && err != -EINVAL;
 }
 
 static bool is_over_limit(const struct census_owners *l)
@@ -126,7 +126,7 @@ static int shape_of_type(struct census_owners *l, uint64_t type, enum shape *ret
 		*ret = known;
 		return 0;
 	}
-	err = census__type_kind(l->r, type, &kind);
+	err = reading__type_kind(l->r, type, &kind);
 	if (err)
 		return err;
 	if (kind == TYPE_TENSOR || kind == TYPE_WRAPPER)
@@ -515,7 +515,7 @@ static int search(struct reading *r, struct census_owners *l)
 		err = in_node(l, &n);
 		err = fatal(err) ? err : 0;
 		if (!err && i % 1024 == 0)
-			err = census__check_time(r);
+			err = reading__check_time(r);
 	}
 	return err;
 }
@@ -564,7 +564,7 @@ static int give_name(struct reading *r, struct label *label, const struct census
 	char name[CENSUS_NAME_ROOM];
 
 	snprintf(name, sizeof(name), "%s%s", l->text + o->path, l->roots[o->root].suffix);
-	return census__add_text(r, name, &label->name);
+	return reading__add_text(r, name, &label->name);
 }
 
 int census__name_owners(struct reading *r, struct census_list *list,

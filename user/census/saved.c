@@ -15,7 +15,7 @@
 
 static int check_time(void *ctx)
 {
-	return census__check_time(ctx);
+	return reading__check_time(ctx);
 }
 
 /* pygraph__object_fn for the context of a torch.autograd.Function: an object of the class that
@@ -34,7 +34,7 @@ static int on_object(void *ctx, uint64_t obj, char *name, size_t room, size_t *s
 			continue;
 		err = pytype__name(&r->m, type, name, room)
 			      ?: pymem__old_u64(&r->m, type + r->m.l->tp_basicsize, size);
-		return err && census__is_local(err) ? -ENOENT : err;
+		return err && reading__is_local(err) ? -ENOENT : err;
 	}
 	return -ENOENT;
 }
@@ -68,7 +68,7 @@ static int add_texts(struct reading *r, const struct pygraph *g, uint32_t *names
 
 	for (size_t i = 0; !err && i < g->nclasses; i++) {
 		snprintf(text, sizeof(text), "saved for %s", g->classes[i]);
-		err = census__add_text(r, text, &names[i]);
+		err = reading__add_text(r, text, &names[i]);
 	}
 	return err;
 }

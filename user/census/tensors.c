@@ -14,37 +14,6 @@
 #define ENOUGH 8    /* named samples that suffice */
 #define WRAPPED_DEPTH 3
 
-void census_list__free(struct census_list *l)
-{
-	free(l->v);
-	free(l->labels);
-	free(l->wrapper);
-}
-
-int census_list__add(struct census_list *l, uint64_t obj, uint64_t impl, const struct label *label,
-		     bool wrapper)
-{
-	size_t cap[3] = { l->cap, l->cap, l->cap };
-	int err;
-
-	if (l->n >= 3 * (size_t)CENSUS_MAX_TENSORS)
-		return -E2BIG;
-	err = array__grow(&l->v, &cap[0], l->n + 1, sizeof(*l->v));
-	if (!err)
-		err = array__grow(&l->labels, &cap[1], l->n + 1, sizeof(*l->labels));
-	if (!err)
-		err = array__grow(&l->wrapper, &cap[2], l->n + 1, sizeof(*l->wrapper));
-	if (err)
-		return err;
-	l->cap = cap[0];
-	memset(&l->v[l->n], 0, sizeof(*l->v));
-	l->v[l->n].obj = obj;
-	l->v[l->n].impl = impl;
-	l->labels[l->n] = *label;
-	l->wrapper[l->n++] = wrapper;
-	return 0;
-}
-
 int census__calibrate(struct reading *r, const char **why)
 {
 	uint64_t objs[2 * SAMPLES];
@@ -97,7 +66,7 @@ static int add_grads(struct reading *r, struct census_list *l, size_t from, size
 		label.of = i + 1;
 		if (label.name) {
 			snprintf(name, sizeof(name), "grad of %s", r->text + label.name);
-			err = census__add_text(r, name, &label.name);
+			err = reading__add_text(r, name, &label.name);
 		}
 		if (!err)
 			err = census_list__add(l, 0, l->v[i].grad, &label, true);
@@ -125,11 +94,11 @@ static int on_inner(struct reading *r, uint64_t obj, const char *name, void *ctx
 		return 0;
 	if (*name && label.name) {
 		snprintf(text, sizeof(text), "%s.%s", r->text + label.name, name);
-		err = census__add_text(r, text, &label.name);
+		err = reading__add_text(r, text, &label.name);
 		if (err)
 			return err;
 	}
-	err = census__kind_of(r, obj, &kind);
+	err = reading__kind_of(r, obj, &kind);
 	return err ? err : census_list__add(in->l, obj, 0, &label, kind == TYPE_WRAPPER);
 }
 
@@ -145,9 +114,9 @@ static int add_inner(struct reading *r, struct census_list *l, size_t from, size
 
 		if (!l->wrapper[i] || !obj || l->v[i].state == PYTENSOR_BAD)
 			continue;
-		err = census__kind_of(r, obj, &kind);
+		err = reading__kind_of(r, obj, &kind);
 		if (!err && kind == TYPE_WRAPPER)
-			err = census__check_time(r) ?: census__inner(r, obj, on_inner, &in);
+			err = reading__check_time(r) ?: census__inner(r, obj, on_inner, &in);
 	}
 	return err;
 }
@@ -213,7 +182,7 @@ static int read_listed(struct reading *r, struct census_list *l)
 	pymem__forget(&r->m);
 	for (int depth = 0; !err && from < l->n && depth < WRAPPED_DEPTH; depth++) {
 		to = l->n;
-		err = census__check_time(r);
+		err = reading__check_time(r);
 		if (!err)
 			err = pytensors__read(r->c->tensors, l->v + from, to - from);
 		if (!err)

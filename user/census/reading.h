@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CENSUS_READING_H
+#define MT_CENSUS_READING_H
+/* One reading of a process: its objects by type, the names that they get, and the list of tensors. */
+#include "census/census.h"
+#include "python/pydict.h"
+#include "python/pygc.h"
+#include "python/pymem.h"
+#include "torch/pytensor.h"
+
+struct map64;
+struct memcache;
+
+#define CENSUS_MAX_TENSORS (4u << 20)
+#define CENSUS_MAX_MODULES (1u << 20)
+/* Maximum length of a name: module path, key, and the parameter that it is for. */
+#define CENSUS_NAME_ROOM 16384
+#define CENSUS_MAX_TEXT (256u << 20)
+
+enum type_kind {
+	TYPE_OTHER,
+	TYPE_TENSOR,
+	TYPE_WRAPPER /* subclass of Tensor */,
+	TYPE_MODULE,
+	TYPE_OPTIMIZER
+};
+
+struct census {
+	const struct python *py;
+	const struct proc *proc;
+	struct memcache *cache;
+	struct pytensors *tensors;
+	struct pygc gc;
+	size_t saved_flags; /* see pygraph__find_flags() */
+	/* Addresses of type objects in the target; function may be 0. */
+	uint64_t tensor_base, tensor, parameter, module, optimizer, function;
+};
+
+/* A Python object found by walking the collector's lists. */
+struct found {
+	uint64_t obj, type;
+};
+
+struct found_list {
+	struct found *v;
+	size_t n, cap;
+};
+
+/* Name and role of a tensor. Texts are offsets into reading.text; 0 is "". */
+struct label {
+	uint32_t name, module, cls, root;
+	uint8_t kind; /* enum census_kind */
+	bool leaf;    /* a leaf of autograd's graph, so not an activation */
+	bool grad;    /* the gradient of tensor of; otherwise a part of it */
+	uint32_t of;  /* 1 + index in the list of the tensor that led to it; 0: none */
+};
+
+struct named {
+	uint64_t obj;
+	struct label label;
+	bool wrapper; /* a subclass, which may contain tensors */
+};
+
+struct reading {
+	struct census *c;
+	struct pymem m;
+	const struct census_opts *o;
+	uint64_t deadline;
+	struct map64 *types; /* type object -> enum type_kind */
+	struct map64 *seen;  /* object -> enum type_kind, for objects in the lists below */
+	struct found_list tensors, modules, optimizers;
+	struct named *named;
+	size_t nnamed, named_cap;
+	struct map64 *by_obj; /* object -> index in named */
+	char *text;
+	size_t text_len, text_cap;
+	bool torn;
+};
+
+/* All tensors to read, each with its label. */
+struct census_list {
+	struct pytensor *v;
+	struct label *labels;
+	bool *wrapper;
+	size_t n, cap;
+};
+
+/* Whether an error concerns one object only. Other errors end the reading. */
+bool reading__is_local(int err);
+/* 0, or -ETIME or -ECANCELED when the reading must end. */
+int reading__check_time(const struct reading *r);
+/* Kind of a type. 0 or an error that ends the reading. */
+int reading__type_kind(struct reading *r, uint64_t type, enum type_kind *ret);
+/* Kind of an object's current type; TYPE_OTHER if it cannot be read. Returns as above. */
+int reading__kind_of(struct reading *r, uint64_t obj, enum type_kind *ret);
+int reading__add_text(struct reading *r, const char *s, uint32_t *ret);
+/* Names an object, unless its label is of an earlier kind. */
+int reading__name(struct reading *r, uint64_t obj, const struct label *label, bool wrapper);
+bool reading__label(const struct reading *r, uint64_t obj, struct label *ret);
+
+/* ---- the list of tensors ---- */
+
+void census_list__free(struct census_list *l);
+int census_list__add(struct census_list *l, uint64_t obj, uint64_t impl, const struct label *label,
+		     bool wrapper);
+
+/* ---- a reading ---- */
+
+/* Begins a reading of c. The caller sets o and deadline, and calls reading__fini() in any case. 0
+ * or -ENOMEM. */
+int reading__init(struct reading *r, struct census *c);
+void reading__fini(struct reading *r);
+
+#endif
