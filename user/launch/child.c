@@ -19,13 +19,14 @@
 struct child {
 	pid_t pid;
 	int pidfd;
-	int go;	    /* a byte here lets it run; its end lets it go */
-	int failed; /* the errno of what failed comes from here, nothing when the program runs */
+	int go;	    /* a byte starts the program, closing ends the child */
+	int failed; /* receives the errno of a failed start; closed when the program runs */
 	bool released, reaped;
-	int status; /* of waitpid(), once reaped */
+	int status; /* wait status, valid once reaped */
 };
 
-/* NAME=..., of a list of names with commas; "*" at the end of one stands for any rest. */
+/* True if the variable NAME=... is in the comma-separated list. A final "*" in a name matches
+ * any suffix. */
 static bool is_listed(const char *variable, const char *list)
 {
 	size_t len = strcspn(variable, "="), n;
@@ -39,7 +40,7 @@ static bool is_listed(const char *variable, const char *list)
 	return false;
 }
 
-/* Our environment may have what only we are to know. */
+/* Removes other variables, which may be secret. */
 static void keep_variables(const char *names)
 {
 	static const char always[] = "PATH,HOME,USER,LOGNAME,SHELL,LANG,LC_*,TZ,TERM,MEMTRACE_*,"
@@ -70,7 +71,7 @@ static int set_env(const struct child_opts *o)
 	return err ? -ENOMEM : 0;
 }
 
-/* In the child: does not return. */
+/* Runs in the child. Does not return. */
 static void run(const struct child_opts *o, int go, int failed)
 {
 	int err = set_env(o);
@@ -81,7 +82,7 @@ static void run(const struct child_opts *o, int go, int failed)
 		n = read(go, &c, 1);
 	} while (n < 0 && errno == EINTR);
 	if (n != 1)
-		_exit(0); /* not wanted after all */
+		_exit(0); /* never released */
 	if (!err && o->stdout_to_stderr && dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
 		err = -errno;
 	if (!err && o->user)
@@ -181,7 +182,7 @@ bool child__released(const struct child *c)
 
 void child__signal(struct child *c, int number)
 {
-	/* Until it is waited for the PID is its own, even when it has ended. */
+	/* An ended child keeps its PID until it is reaped. */
 	if (!c->reaped)
 		kill(c->pid, number);
 }

@@ -2,10 +2,10 @@
 #ifndef MT_LAUNCH_CHILD_H
 #define MT_LAUNCH_CHILD_H
 /*
- * A command that is started and then let be, as a shell would start it in the foreground: our
- * process group, terminal, input and output; signals as we found them. It is forked at once and
- * runs its program only when told to, so that its PID is known and everything stands ready before
- * its first instruction. When we die it goes on.
+ * Starts a command like a shell in the foreground: same process group, terminal, input and output,
+ * and original signals. The child is forked at once but executes the program only after
+ * child__release(), so that probes can be attached before its first instruction. It continues if
+ * this process dies.
  */
 #include <signal.h>
 #include <stdbool.h>
@@ -16,34 +16,32 @@
 struct child;
 
 struct child_opts {
-	char **argv;		 /* NULL-terminated; the program is looked for in PATH */
-	const struct user *user; /* NULL: as we are. HOME, USER, LOGNAME and SHELL go with it */
+	char **argv; /* NULL-terminated; the program is searched in PATH */
+	/* User to change to, with HOME, USER, LOGNAME and SHELL; NULL: unchanged. */
+	const struct user *user;
 	const char *const
-		*env; /* "NAME=VALUE" to set, "NAME" to take away; NULL-terminated; NULL: nothing */
-	/*
-	 * NULL: it gets our environment. Else a list of names with commas: it gets these, what any
-	 * program needs and what PyTorch, CUDA and we are set up by (child.c has the names), and
-	 * env. "*": all.
-	 */
+		/* "NAME=VALUE" sets, "NAME" removes a variable; NULL-terminated; NULL: none */
+		*env;
+	/* Variables of our environment that the child keeps, as a comma-separated list, in
+	 * addition to basic ones (see child.c) and env. "*" or NULL: all. */
 	const char *variables;
-	const sigset_t *mask;  /* the signal mask it gets */
-	bool no_new_privs;     /* neither it nor what it starts gets rights by an exec: set-user-ID
-				  programs run without */
-	bool stdout_to_stderr; /* our standard output is not for it */
+	const sigset_t *mask;  /* signal mask of the program */
+	bool no_new_privs;     /* set no_new_privs: set-user-ID programs get no rights */
+	bool stdout_to_stderr; /* replace standard output by standard error */
 };
 
-/* Forks. NULL with errno. What opts points to must stay. */
+/* Forks. NULL with errno on failure. opts' data must stay valid until child__release(). */
 struct child *child__new(const struct child_opts *opts);
 pid_t child__pid(const struct child *c);
-int child__pidfd(const struct child *c); /* owned by c; readable when it has ended */
-/* Runs the command. 0; negative: the errno of what failed, and it has ended. */
+int child__pidfd(const struct child *c); /* owned by c; readable when the child has ended */
+/* Starts the program. Returns 0, or a negative errno if that failed and the child has ended. */
 int child__release(struct child *c);
 bool child__released(const struct child *c);
-/* Sends it a signal; nothing once it has ended. */
+/* Sends a signal. Does nothing after the child was reaped. */
 void child__signal(struct child *c, int number);
-/* Waits until it has ended. Its wait status. */
+/* Waits for the child's end. Returns its wait status. */
 int child__wait(struct child *c);
-/* One that was never released ends without having run anything. NULL is fine. */
+/* A child that was not released exits without executing the program. NULL is fine. */
 void child__free(struct child *c);
 
 #endif

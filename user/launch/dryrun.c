@@ -27,7 +27,7 @@ struct dryrun {
 	char dir[PATH_MAX];
 	char *cache;
 	pid_t keeper;
-	int done; /* a byte here and the keeper removes the folder */
+	int done; /* a byte makes the keeper remove the folder */
 	char *env[MAX_ENV + 1];
 	size_t n_env;
 };
@@ -80,9 +80,9 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 	return 0;
 }
 
-/* In the keeper. A pipe that ends without a byte: we were killed, and the command, which goes on,
- * may need the folder. */
-static void keep(const struct dryrun *d, int done, const struct user *user)
+/* Runs in the keeper process. If the pipe closes without a byte, we were killed; the command
+ * continues and may need the folder. */
+static void run_keeper(const struct dryrun *d, int done, const struct user *user)
 {
 	ssize_t n;
 	char c;
@@ -121,7 +121,7 @@ static int make_cache(struct dryrun *d, const struct user *user)
 	d->keeper = fork();
 	if (!d->keeper) {
 		close(fds[1]);
-		keep(d, fds[0], user);
+		run_keeper(d, fds[0], user);
 	}
 	close(fds[0]);
 	d->done = fds[1];
@@ -164,7 +164,7 @@ static int add_device(struct dryrun *d, const struct dryrun_args *a)
 		err |= add(d, "MEMTRACE_DRYRUN_CUDNN_WORKSPACE=%" PRIu64, a->cudnn_workspace);
 	if (a->log)
 		err |= add(d, "MEMTRACE_DRYRUN_LOG=%s", a->log);
-	/* The older name, and the one that newer versions look at first. */
+	/* old and new name of the same variable */
 	if (a->alloc_conf) {
 		err |= add(d, "PYTORCH_CUDA_ALLOC_CONF=%s", a->alloc_conf);
 		err |= add(d, "PYTORCH_ALLOC_CONF=%s", a->alloc_conf);
@@ -177,8 +177,7 @@ static int make_env(struct dryrun *d, const struct dryrun_args *a)
 	const char *others = getenv("LD_PRELOAD");
 	int err = 0;
 
-	/* The first answers to the name libcuda.so.1 for whoever loads that, and has the runtime's
-	 * functions too. */
+	/* The CUDA library replaces libcuda.so.1 and also has the functions of the CUDA runtime. */
 	err |= add(d, "LD_PRELOAD=%s/" CUDA ":%s/" NVML "%s%s", d->dir, d->dir,
 		   others && *others ? ":" : "", others ? others : "");
 	if (a->vram)
@@ -190,7 +189,7 @@ static int make_env(struct dryrun *d, const struct dryrun_args *a)
 	err |= add(d, "TRITON_CACHE_DIR=%s/triton", d->cache);
 	err |= add(d, "TORCHINDUCTOR_CACHE_DIR=%s/inductor", d->cache);
 	err |= add(d, "CUDA_CACHE_PATH=%s/cuda", d->cache);
-	/* It speaks of the devices of this machine. */
+	/* It refers to the machine's real devices. */
 	if (getenv("CUDA_VISIBLE_DEVICES")) {
 		log_info("CUDA_VISIBLE_DEVICES is left out: the devices of a dry run are all "
 			 "visible, --devices N says how many");

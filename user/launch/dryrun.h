@@ -2,9 +2,9 @@
 #ifndef MT_LAUNCH_DRYRUN_H
 #define MT_LAUNCH_DRYRUN_H
 /*
- * A command's environment for running with no GPU: the two libraries that answer for CUDA and NVML
- * (docs/DRYRUN.md) preloaded, and caches of its own, so that nothing that was compiled for no
- * device enters the user's.
+ * Environment of a command for running without a GPU: preloads replacements for the CUDA and NVML
+ * libraries (docs/DRYRUN.md). Sets cache folders of its own, so that results compiled for no real
+ * device do not get into the user's caches.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,50 +14,49 @@
 struct user;
 struct dryrun;
 
-/* What docs/DRYRUN.md has under "Options". Strings must outlive the struct dryrun. */
+/* Options, see docs/DRYRUN.md. Strings must outlive struct dryrun. */
 struct dryrun_args {
 	bool wanted;
-	uint64_t vram;		/* bytes a device, 0: the library's default */
-	unsigned devices;	/* 0: the library's default */
-	const char *name;	/* what PyTorch says the device is; NULL: the library's default */
-	int sm_major, sm_minor; /* 0, 0: likewise */
-	unsigned processors;	/* multiprocessors; 0: likewise */
+	uint64_t vram;		/* bytes per device; 0: default */
+	unsigned devices;	/* number of devices; 0: default */
+	const char *name;	/* device name reported to PyTorch; NULL: default */
+	int sm_major, sm_minor; /* compute capability; 0, 0: default */
+	unsigned processors;	/* multiprocessors; 0: default */
 	bool context_given, cudnn_workspace_given;
-	uint64_t context;	  /* bytes charged when a device is first used */
-	uint64_t cudnn_workspace; /* bytes that a convolution is said to need */
-	const char *log;	  /* a file, NULL: none */
-	const char *
-		alloc_conf; /* settings of PyTorch's allocator; NULL: as the environment has them */
-	const char *const *env; /* more of it, as child.h has it; NULL: none */
+	uint64_t context;	  /* bytes used when a device is first used */
+	uint64_t cudnn_workspace; /* bytes of workspace reported for a convolution */
+	const char *log;	  /* log file; NULL: none */
+	const char *alloc_conf;	  /* PYTORCH_CUDA_ALLOC_CONF; NULL: unchanged */
+	const char *const *env;	  /* further variables as in child.h; NULL: none */
 };
 
-/* What the library takes where nothing is said. */
+/* Defaults of the library. */
 #define DRYRUN_VRAM_DEFAULT (80ULL << 30)
 #define DRYRUN_CONTEXT_DEFAULT (512ULL << 20)
 #define DRYRUN_CUDNN_WORKSPACE_DEFAULT (32ULL << 20)
-#define DRYRUN_VRAM_MIN (16ULL << 20) /* what the library takes */
+#define DRYRUN_VRAM_MIN (16ULL << 20) /* limits of the library */
 #define DRYRUN_VRAM_MAX (4ULL << 40)
 #define DRYRUN_DEVICES_MAX 64
 
 /*
- * The folder with the libraries: dryrun/ beside the program, or ../lib/memtrace-bpf/dryrun/ where
- * it is installed. 0; -ENOENT, buf has the places; -EINVAL: the folder's name has a colon or a
- * space in it, which LD_PRELOAD cannot have.
+ * Finds the folder with the libraries: dryrun/ next to the program, or ../lib/memtrace-bpf/dryrun/
+ * when installed. Returns 0, -ENOENT (buf gets the searched places) or -EINVAL (the path has a
+ * colon or space, which LD_PRELOAD cannot contain).
  */
 int dryrun__find(char *buf, size_t size);
 
 /*
- * Makes the folder for the caches, the user's own (NULL: as we are). NULL, and *status and the
- * words logged. Forks a process that removes the folder at the end, as that user: we may have given
- * up the right to by then. Signals that are blocked here are in it.
+ * Creates the cache folder for user (NULL: the current user). NULL: error logged and *status set.
+ * Forks a process that removes the folder at the end as that user, because this process may have
+ * dropped the right. That process inherits blocked signals.
  */
 struct dryrun *dryrun__new(const struct dryrun_args *args, const struct user *user, int *status);
-/* For child__new(); owned by d. */
+/* Environment for child__new(); owned by d. */
 const char *const *dryrun__env(const struct dryrun *d);
-/* Has the process the libraries in it? A program that is static or set-user-ID has not. True where
- * that cannot be known. */
+/* True if the process has loaded the libraries, or if that cannot be determined. Static and
+ * set-user-ID programs do not load them. */
 bool dryrun__mapped(const struct dryrun *d, pid_t pid);
-/* The process that removes the folder, a child of ours. */
+/* PID of the child process that removes the folder. */
 pid_t dryrun__keeper(const struct dryrun *d);
 /* Removes the folder. NULL is fine. */
 void dryrun__free(struct dryrun *d);

@@ -19,12 +19,12 @@
 
 struct inside {
 	struct inside_memory *memory;
-	char *preload, *told; /* of env */
+	char *preload, *shared_memory_env; /* strings in env */
 	const char **env;
 };
 
-/* inside/ beside the program, or ../lib/memtrace-bpf/inside/ where it is installed. 0, or -errno,
- * and why. */
+/* Finds the library: inside/ next to the program, or ../lib/memtrace-bpf/inside/ when installed.
+ * Returns 0, or -errno with the reason in why. */
 static int find_library(char *path, size_t size, char *why, size_t why_size)
 {
 	static const char *const places[] = { "inside", "../lib/memtrace-bpf/inside" };
@@ -59,7 +59,7 @@ static int find_library(char *path, size_t size, char *why, size_t why_size)
 	return -ENOENT;
 }
 
-/* Of Yama: who may look into whom. -1: it is not there. */
+/* Yama's restriction of ptrace. -1: no Yama. */
 static int ptrace_scope(void)
 {
 	FILE *f = fopen("/proc/sys/kernel/yama/ptrace_scope", "re");
@@ -72,7 +72,7 @@ static int ptrace_scope(void)
 	return scope;
 }
 
-static int may_look(char *why, size_t size)
+static int may_ptrace(char *why, size_t size)
 {
 	int scope = ptrace_scope();
 
@@ -94,7 +94,7 @@ int inside__can(char *buf, size_t size)
 	char path[PATH_MAX];
 	int err = find_library(path, sizeof(path), buf, size);
 
-	return err ?: may_look(buf, size);
+	return err ?: may_ptrace(buf, size);
 }
 
 static int make_env(struct inside *i, const char *library, const char *const *env)
@@ -116,11 +116,11 @@ static int make_env(struct inside *i, const char *library, const char *const *en
 	}
 	if (asprintf(&i->preload, PRELOAD "%s%s%s", library, others && *others ? ":" : "",
 		     others ? others : "") < 0 ||
-	    asprintf(&i->told, MT_INSIDE_ENV "=%d:%" PRIu64 ":%" PRIu64, i->memory->fd,
+	    asprintf(&i->shared_memory_env, MT_INSIDE_ENV "=%d:%" PRIu64 ":%" PRIu64, i->memory->fd,
 		     (uint64_t)st.st_dev, (uint64_t)st.st_ino) < 0)
 		return -ENOMEM;
 	i->env[k++] = i->preload;
-	i->env[k++] = i->told;
+	i->env[k++] = i->shared_memory_env;
 	return 0;
 }
 
@@ -170,7 +170,7 @@ void inside__free(struct inside *i)
 		return;
 	inside_memory__free(i->memory);
 	free(i->preload);
-	free(i->told);
+	free(i->shared_memory_env);
 	free(i->env);
 	free(i);
 }

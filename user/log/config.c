@@ -35,7 +35,7 @@ char *log__part(char buf[LOG_PART], const char *file)
 	const char *at = file, *next;
 	size_t len;
 
-	/* Whatever folder this was built in. */
+	/* The path may begin with any build folder. */
 	while ((next = strstr(at, "user/")))
 		at = next + strlen("user/");
 	len = strcspn(at, "/.");
@@ -46,8 +46,7 @@ char *log__part(char buf[LOG_PART], const char *file)
 	return buf;
 }
 
-/* Names of parts up to version 0.1, when most files lay in no folder, and the folders that the
- * files lie in now. */
+/* Part names up to version 0.1 and the folders that now contain their files. */
 static const struct {
 	const char *old, *new[5];
 } old_parts[] = {
@@ -107,7 +106,7 @@ static int set_part(struct log_config *c, const char *name, int level)
 	return 0;
 }
 
-/* An old name stands for all of its folders. */
+/* An old name sets all of its folders. */
 static int set_parts(struct log_config *c, const char *text, size_t len, int level)
 {
 	char name[LOG_PART];
@@ -141,7 +140,7 @@ static int set_fd(struct log_config *c, const char *text, size_t len)
 	return 0;
 }
 
-/* One of what commas divide. */
+/* Parses one item of the comma-separated list. */
 static int parse_one(struct log_config *c, const char *text, size_t len, bool levels_only,
 		     char *why, size_t size)
 {

@@ -13,9 +13,9 @@ static int file = -1;
 static uint64_t missed;
 static bool failing;
 
-/* Appending to a device is writing to it; anything else that is no file would wait, or be read by
- * whoever made it. */
-static int look_at(int fd, bool made)
+/* Accepts regular files and character devices. A FIFO or socket could block, or show the log to
+ * its owner. */
+static int check_file(int fd, bool made)
 {
 	struct stat st;
 
@@ -25,13 +25,14 @@ static int look_at(int fd, bool made)
 		return 0;
 	if (!S_ISREG(st.st_mode))
 		return -ENOTSUP;
-	/* Under another name it may be anything, and whose it is may read along, and write. */
+	/* An existing file must have one name and belong to us, because its owner could read and
+	 * change the log. */
 	return made || (st.st_nlink == 1 && outfile__is_ours(&st)) ? 0 : -EACCES;
 }
 
 int log_file__open(const char *path)
 {
-	/* Not blocking: a FIFO that nobody reads. */
+	/* O_NONBLOCK: opening a FIFO without a reader must not block. */
 	const int flags = O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
 	int fd = open(path, flags | O_CREAT | O_EXCL, 0600), err;
 	bool made = fd >= 0;
@@ -42,7 +43,7 @@ int log_file__open(const char *path)
 		return errno == ENXIO ? -ENOTSUP : -errno;
 	if (made)
 		outfile__give(fd);
-	err = look_at(fd, made);
+	err = check_file(fd, made);
 	if (!err && fcntl(fd, F_SETFL, O_APPEND))
 		err = -errno;
 	if (err) {
@@ -85,7 +86,7 @@ int log_file__fd(void)
 	return file;
 }
 
-/* Beyond a limit on the size of files the kernel would end us. */
+/* Writing beyond RLIMIT_FSIZE would send SIGXFSZ, which ends the process. */
 static bool fits(size_t len)
 {
 	struct rlimit rl;
@@ -114,7 +115,7 @@ void log_file__append(const char *line, size_t len, const char **why)
 	if (!failing)
 		*why = n < 0 ? outfile__why(-errno) : outfile__why(-ENOSPC);
 	failing = true;
-	/* Half a line is not to run into the next one. */
+	/* End a partial line, so that the next line starts on its own. */
 	if (n > 0 && write(file, "\n", 1) < 0)
 		errno = 0;
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LOG_INTERNAL_H
 #define MT_LOG_INTERNAL_H
-/* Between the files of log. */
+/* Shared by the files of log. */
 #include <stdio.h>
 #include <sys/types.h>
 
 #include "log/config.h"
 
 #define LOG_MAX_LINE 4096
-#define LOG_MAX_TEXT (2 * LOG_MAX_LINE) /* cleaned, with the NUL */
-#define LOG_MAX_STRING 1024		/* bytes of a field that are written */
+#define LOG_MAX_TEXT (2 * LOG_MAX_LINE) /* cleaned text, with the NUL */
+#define LOG_MAX_STRING 1024		/* bytes written of a field's string */
 
 struct json;
 
@@ -17,33 +17,33 @@ struct log_line {
 	struct timespec time; /* CLOCK_REALTIME */
 	enum log_level level;
 	pid_t pid;
-	const char *command, *process; /* process: NULL: the one that the command began with */
+	const char *command, *process; /* process NULL: the command's main process */
 	const char *part, *event;
 	const struct log_field *fields;
 	const char *text; /* cleaned */
 };
 
-/* As a program reads them: an object of one line in an array or at the top; key: NULL there. */
+/* Writes a line as a JSON object, as a member `key` or, with NULL, in an array or at the top. */
 void log_line__object(const struct log_line *l, struct json *j, const char *key);
-/* A whole line with its newline, to be freed; NULL: no memory. */
+/* Formats a line with its newline. The caller frees it. NULL: no memory. */
 char *log_line__write(const struct log_line *l, bool json, size_t *len);
 
-/* Whatever name is in it: harmless on a terminal. What the kernel's verifier says has many lines,
- * and tabs. */
+/* Makes text safe for a terminal. Keeps newlines and tabs, which the kernel verifier's messages
+ * contain. */
 void log__clean(char *dst, size_t size, const char *src);
 
-/* 0, or -errno, and then none is open. path is kept. */
+/* Opens the log file. Returns 0, or -errno with no file open. Keeps a pointer to path. */
 int log_file__open(const char *path);
-/* One that has been opened for us. 0 or -EBADF. */
+/* Uses an inherited descriptor as the log file. Returns 0 or -EBADF. */
 int log_file__take(int fd);
 void log_file__close(void);
 bool log_file__is_open(void);
 int log_file__fd(void);
-/* One line in one piece. What cannot be written is counted; the first time `why` is set to what to
- * say of it. */
+/* Writes a line with one write(). Counts lines that cannot be written; *why is set to the reason
+ * for the first one, otherwise NULL. */
 void log_file__append(const char *line, size_t len, const char **why);
-/* Lines that are missing in it, told of when one could be written again: to be asked after each
- * that was. */
+/* Returns the number of lines lost before the last successful write, once. Call after each
+ * write. */
 uint64_t log_file__missed(void);
 
 #endif

@@ -7,7 +7,7 @@
 #include "lib/text.h"
 #include "log/internal.h"
 
-/* "2026-01-02T03:04:05.678901Z" */
+/* Format: "2026-01-02T03:04:05.678901Z". */
 static void write_time(char *buf, size_t size, const struct timespec *t)
 {
 	struct tm tm;
@@ -66,7 +66,7 @@ void log_line__object(const struct log_line *l, struct json *j, const char *key)
 	json__close_object(j);
 }
 
-/* Lines that a message has besides its first one are set in: none of them can pass for a message. */
+/* Indents further lines of a message, so that they do not look like messages. */
 static void plain(const struct log_line *l, FILE *out)
 {
 	char time[40];

@@ -21,26 +21,26 @@
 #define RELAYED_FIELDS 16
 #define RELAYED_A_SECOND 200
 #define RELAYED_A_MINUTE (1 << 20) /* bytes */
-#define RELAYED_FROM 4		   /* processes, by name */
+#define RELAYED_FROM 4		   /* number of process names */
 
 static struct log_config config = LOG_CONFIG_INIT;
 static const char *command = "memtrace-bpf", *process;
-static int said_level = -1; /* for the terminal, by -v or -q */
+static int option_level = -1; /* level of standard error from -v or -q; -1: not set */
 static enum log_level hushed = LOG_DEBUG;
-static int relay = -1; /* what the file gets goes there */
+static int relay = -1; /* socket that replaces the file; -1: none */
 static void (*divert)(void *ctx, enum log_level level, const char *text);
 static void *divert_ctx;
 
-/* ---- who hears what ---- */
+/* ---- levels ---- */
 
 static enum log_level terminal_level(void)
 {
-	return said_level >= 0	   ? (enum log_level)said_level
+	return option_level >= 0   ? (enum log_level)option_level
 	       : config.level >= 0 ? (enum log_level)config.level
 				   : LOG_INFO;
 }
 
-/* -q is of the terminal alone; whoever wants to see more wants to have it, too. */
+/* -q applies only to the terminal, -v also to the file. */
 static enum log_level file_level(void)
 {
 	return config.level >= 0	       ? (enum log_level)config.level
@@ -53,8 +53,8 @@ static bool has_file(void)
 	return log_file__is_open() || relay >= 0;
 }
 
-/* The level of its own that a part has, or else. */
-static enum log_level of_part(const char *part, enum log_level otherwise)
+/* The part's own level, or `otherwise`. */
+static enum log_level level_of_part(const char *part, enum log_level otherwise)
 {
 	for (size_t i = 0; i < config.n_parts; i++) {
 		if (!strcmp(config.parts[i].name, part))
@@ -65,12 +65,12 @@ static enum log_level of_part(const char *part, enum log_level otherwise)
 
 static enum log_level level_of_file(const char *part)
 {
-	return of_part(part, file_level());
+	return level_of_part(part, file_level());
 }
 
 void log__set_level(enum log_level level)
 {
-	said_level = level;
+	option_level = level;
 }
 
 enum log_level log__level(void)
@@ -114,7 +114,7 @@ void log__clean(char *dst, size_t size, const char *src)
 void log__show(enum log_level level, const char *text)
 {
 	progress__clear();
-	/* One call, so that lines of several processes on one terminal do not mix. */
+	/* One call, so that lines of several processes do not mix. */
 	fprintf(stderr, "memtrace-bpf: %s%s\n", level == LOG_WARN ? "warning: " : "", text);
 }
 
@@ -141,7 +141,7 @@ static void append(const struct log_line *l)
 	free(line);
 	if (!why)
 		return;
-	/* Not by way of the file. */
+	/* Not by log_warn(), which would write to the file again. */
 	snprintf(said, sizeof(said), "the log cannot be written: %s; all else goes on", why);
 	if (divert)
 		divert(divert_ctx, LOG_WARN, said);
@@ -149,7 +149,7 @@ static void append(const struct log_line *l)
 		log__show(LOG_WARN, said);
 }
 
-static void file_has(const struct log_line *l)
+static void write_to_file(const struct log_line *l)
 {
 	uint64_t missed;
 	char text[96];
@@ -171,7 +171,7 @@ static void file_has(const struct log_line *l)
 				   .text = text });
 }
 
-static void send_on(const struct log_line *l)
+static void send_to_relay(const struct log_line *l)
 {
 	char *packet = NULL;
 	size_t len = 0;
@@ -184,7 +184,7 @@ static void send_on(const struct log_line *l)
 		json__close_object(j);
 	}
 	json__free(j);
-	/* What the other side has no room for is on standard error at least. */
+	/* If the socket is full, the line is only on standard error. */
 	if (out && !fclose(out) && len > 1)
 		send(relay, packet, len - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	free(packet);
@@ -208,14 +208,14 @@ void log__write(enum log_level level, const char *file, const char *event,
 	if (level > hushed)
 		return;
 	log__part(part, file);
-	terminal = level <= of_part(part, terminal_level());
+	terminal = level <= level_of_part(part, terminal_level());
 	filed = has_file() && level <= level_of_file(part);
 	if (!terminal && !filed)
 		return;
 	va_start(args, fmt);
 	vsnprintf(raw, sizeof(raw), fmt, args);
 	va_end(args);
-	/* One message is one line, whatever libbpf and the like put at the end. */
+	/* One line per message: remove newlines that libraries such as libbpf add. */
 	len = strlen(raw);
 	while (len && raw[len - 1] == '\n')
 		raw[--len] = '\0';
@@ -223,9 +223,9 @@ void log__write(enum log_level level, const char *file, const char *event,
 	clock_gettime(CLOCK_REALTIME, &line.time);
 	line.pid = getpid();
 	if (filed && relay >= 0)
-		send_on(&line);
+		send_to_relay(&line);
 	else if (filed)
-		file_has(&line);
+		write_to_file(&line);
 	if (terminal && divert)
 		divert(divert_ctx, level, text);
 	else if (terminal && log__json_on_terminal())
@@ -234,7 +234,7 @@ void log__write(enum log_level level, const char *file, const char *event,
 		log__show(level, text);
 }
 
-/* ---- where it goes ---- */
+/* ---- options and environment ---- */
 
 void log__set_command(const char *name)
 {
@@ -252,7 +252,7 @@ void log__from_environment(void)
 		log_warn(LOG_ENV ": %s: it is left aside", why);
 	if (config.fd < 0)
 		return;
-	/* From one of ours; what we start ourselves has no such descriptor. */
+	/* The descriptor is from our parent. Programs that we start must not see it. */
 	unsetenv(LOG_ENV);
 	if (log_file__take(config.fd))
 		log_warn(LOG_ENV ": descriptor %d is no log", config.fd);
@@ -326,7 +326,7 @@ int log__hand_on(bool file_only)
 	return -1;
 }
 
-/* ---- of processes that have no file ---- */
+/* ---- processes without a file ---- */
 
 void log__relay_to(int fd, const char *name)
 {
@@ -337,7 +337,7 @@ void log__relay_to(int fd, const char *name)
 	relay = fd;
 }
 
-/* What a line has by itself, whoever says it. */
+/* Keys that every line has. */
 static bool is_reserved(const char *key)
 {
 	static const char *const names[] = { "time", "level", "command", "process",
@@ -373,7 +373,7 @@ static size_t take_fields(json_t *said, struct log_field *fields, size_t max)
 	return n;
 }
 
-/* What one process may have written down; beyond it lines are counted. */
+/* Usage of a process's limits; left_out: dropped lines. */
 struct allowance {
 	const char *name;
 	time_t second, minute;
@@ -382,7 +382,7 @@ struct allowance {
 	uint64_t left_out;
 };
 
-static void say_left_out(struct allowance *a, const struct timespec *now)
+static void write_left_out(struct allowance *a, const struct timespec *now)
 {
 	char text[160];
 	struct log_line line = { .level = LOG_WARN,
@@ -397,7 +397,7 @@ static void say_left_out(struct allowance *a, const struct timespec *now)
 		 " lines were left out: it said more than %d a second or %d KiB a minute",
 		 a->name, a->left_out, RELAYED_A_SECOND, RELAYED_A_MINUTE >> 10);
 	a->left_out = 0;
-	file_has(&line);
+	write_to_file(&line);
 }
 
 static bool is_allowed(const char *name, size_t bytes, const struct timespec *now)
@@ -421,7 +421,7 @@ static bool is_allowed(const char *name, size_t bytes, const struct timespec *no
 		return false;
 	}
 	if (a->left_out)
-		say_left_out(a, now);
+		write_left_out(a, now);
 	a->lines++;
 	a->bytes += bytes;
 	return true;
@@ -455,5 +455,5 @@ void log__relayed(pid_t pid, const char *name, json_t *said)
 	if (event)
 		line.event = text__clean(clean_event, sizeof(clean_event), event, strlen(event));
 	take_fields(said, fields, RELAYED_FIELDS);
-	file_has(&line);
+	write_to_file(&line);
 }

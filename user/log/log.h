@@ -2,12 +2,12 @@
 #ifndef MT_LOG_LOG_H
 #define MT_LOG_LOG_H
 /*
- * Messages: to the person at the terminal, on standard error, one line each, "memtrace-bpf: " in
- * front; and, where one is wanted, into a log file, with the time and more, as text or as JSON
- * (docs/LOGGING.md). Text from the target must have passed text__clean() before.
+ * Messages go to standard error, one line each with the prefix "memtrace-bpf: ". They may also go
+ * to a log file, with time and more fields, as text or JSON (docs/LOGGING.md). Clean text from the
+ * target with text__clean() first.
  *
- * A part is where a message comes from: the folder of its source below user/ ("capture", "serve").
- * Each may have a level of its own.
+ * The part of a message is the folder of its source below user/ ("capture", "serve"). Each part may
+ * have a level of its own.
  */
 #include <stdarg.h>
 #include <stdbool.h>
@@ -16,9 +16,10 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-/* What is said beside the words, for programs. key: static, none of those that every line has. */
+/* A field for programs in addition to the message. key: static, and not one of the fields of
+ * every line. */
 struct log_field {
-	const char *key; /* NULL: the end */
+	const char *key; /* NULL: end of the list */
 	enum log_kind {
 		LOG_KIND_STRING,
 		LOG_KIND_UINT,
@@ -27,7 +28,7 @@ struct log_field {
 		LOG_KIND_BOOL
 	} kind;
 	union {
-		const char *string; /* NULL: null */
+		const char *string; /* NULL: null in JSON */
 		uint64_t uint;
 		int64_t sint;
 		double real;
@@ -57,8 +58,8 @@ struct log_field {
 	}
 #define LOG_FIELDS(...) ((const struct log_field[]){ __VA_ARGS__, { .key = NULL } })
 
-/* file: of the source. event: what it is, in a word for programs, static; NULL: just a message.
- * fields: NULL: none. */
+/* file: source file. event: kind of the event as a static word for programs; NULL: none. fields:
+ * NULL: none. */
 void log__write(enum log_level level, const char *file, const char *event,
 		const struct log_field *fields, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
@@ -70,19 +71,17 @@ void log__write(enum log_level level, const char *file, const char *event,
 #define log_info(...) log__print(LOG_INFO, __VA_ARGS__)
 #define log_debug(...) log__print(LOG_DEBUG, __VA_ARGS__)
 
-/* Of the terminal: LOG_INFO at first; -v gives LOG_DEBUG, -q LOG_WARN. */
+/* Level of standard error: LOG_INFO by default, LOG_DEBUG with -v, LOG_WARN with -q. */
 void log__set_level(enum log_level level);
 enum log_level log__level(void);
-/* For a while nothing beyond this level goes anywhere; LOG_DEBUG: as it was. */
+/* Suppresses all messages above this level, also in the file. LOG_DEBUG: no suppression. */
 void log__hush(enum log_level level);
-/*
- * While set, messages go there instead of standard error, cleaned and without "memtrace-bpf: " and
- * the like in front: the screen is not theirs. NULL: standard error again.
- */
+/* Sends messages to a function instead of standard error, cleaned and without prefix, while a
+ * screen is shown. NULL: standard error again. */
 void log__divert(void (*to)(void *ctx, enum log_level level, const char *text), void *ctx);
-/* What was diverted, on standard error after all; the file has it. */
+/* Prints a diverted message on standard error; not in the file, which already has it. */
 void log__show(enum log_level level, const char *text);
-/* Are messages on standard error JSON? Then nothing else is to stand there. */
+/* True if standard error gets JSON; then print nothing else there. */
 bool log__json_on_terminal(void);
 
 #endif

@@ -16,7 +16,7 @@
 #define EVERY (SECOND / 10)
 #define BAR_MOST 30
 
-static struct progress *current; /* the one that stands in the terminal */
+static struct progress *current; /* the progress on the terminal */
 static bool under_way;
 
 bool progress__visible(void)
@@ -49,7 +49,7 @@ static unsigned columns(void)
 	return !ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) && ws.ws_col ? ws.ws_col : 80;
 }
 
-/* "  47 %  12 s left"; the time as long as it is a guess worth making. */
+/* Writes "  47 %  12 s left"; without a time if the estimate is unreliable. */
 static void numbers(char *buf, size_t size, const struct progress *p, uint64_t passed)
 {
 	uint64_t done = p->done < p->total ? p->done : p->total;
@@ -73,7 +73,7 @@ static void numbers(char *buf, size_t size, const struct progress *p, uint64_t p
 static void show(struct progress *p, uint64_t passed)
 {
 	char words[64], bar[BAR_TEXT], count[32], time[24], what[sizeof(p->what)];
-	/* in the last column some terminals begin a new line */
+	/* some terminals wrap after the last column */
 	unsigned width = columns() - 1, used, room;
 
 	if (p->total)
@@ -86,7 +86,7 @@ static void show(struct progress *p, uint64_t passed)
 	if (used >= width)
 		return;
 	strcpy(what, p->what);
-	while (text__width(what) > width - used) { /* a whole character from the end */
+	while (text__width(what) > width - used) { /* remove a whole character */
 		size_t len = strlen(what);
 
 		while (len && (what[--len] & 0xc0) == 0x80)

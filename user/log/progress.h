@@ -2,43 +2,41 @@
 #ifndef MT_LOG_PROGRESS_H
 #define MT_LOG_PROGRESS_H
 /*
- * How far something is that takes its time, in one line on standard error: a bar, per cent and the
- *time left; a count where nobody knows how much there is. Only on a terminal, only once a second
- *has passed, and gone without a trace at the end. Messages of log.h go in front of it. One at a
- *time, in one thread.
+ * A progress line on standard error with a bar, percentage and remaining time, or a count if the
+ * total is not known. Shown only on a terminal and after one second; removed at the end. Messages
+ * of log.h appear above it. Only one progress at a time, in one thread.
  *
- *	struct progress p = progress__begin("reading run.mtr", size, "events");
- *	while (...)
- *		progress__at(&p, bytes, events);
- *	progress__end(&p);
+ *  struct progress p = progress__begin("reading run.mtr", size, "events");
+ *  while (...)
+ *    progress__at(&p, bytes, events);
+ *  progress__end(&p);
  */
 #include <stdbool.h>
 #include <stdint.h>
 
 struct progress {
-	bool on;       /* someone can see it */
-	bool shown;    /* it stands in the terminal now */
+	bool on;       /* the line may be shown */
+	bool shown;    /* the line is on the terminal now */
 	char what[96]; /* cleaned */
 	const char *noun;
 	uint64_t total;
-	uint64_t start, next; /* ns of the monotonic clock; next: when to write it again */
-	uint64_t done, count; /* as last said */
+	uint64_t start, next; /* ns of the monotonic clock; next: next update */
+	uint64_t done, count; /* last values */
 };
 
 /*
- * what: "reading run.mtr", may be a target's text. total: what done will be at the end, 0: not
- * known. noun: what the count is of, static. Begins nothing where standard error is no terminal,
- * and where another one is under way.
+ * what: "reading run.mtr"; may be untrusted text. total: value of `done` at the end; 0: not known.
+ * noun: unit of the count, static. Does nothing if standard error is not a terminal or another
+ * progress is running.
  */
 struct progress progress__begin(const char *what, uint64_t total, const char *noun);
-/* So far: done of total, and the count. Cheap enough to be called for every few events. */
+/* Updates done (of total) and the count. Cheap enough for every few events. */
 void progress__at(struct progress *p, uint64_t done, uint64_t count);
-/* Takes it off the terminal. */
+/* Removes the line. */
 void progress__end(struct progress *p);
-/* Takes the line that stands, if one does, off the terminal: before something else is written
- * there. It comes again. */
+/* Removes the line, if shown, before other output; the next update shows it again. */
 void progress__clear(void);
-/* Is standard error a terminal that can go back to the start of a line? */
+/* True if standard error is a terminal that can rewrite a line. */
 bool progress__visible(void);
 
 #endif

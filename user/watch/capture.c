@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What is captured when a rule fires, one at a time: first `dump`, which needs no probe and says
- * what is live now; then `record` for a while; then `report`, and for growth `leaks`, read what was
- * recorded, for the index and for the word on who is to blame. Each is a program of its own, this
- * one once more: what they need is gone with them, and should they fail, watching goes on.
+ * Captures after a rule has fired, one at a time. `dump` shows what is live now, without probes.
+ * `record` then records for a while. `report`, and `leaks` for growth rules, read the recording for
+ * the index and the responsible line. Each is a separate process, so that its memory is freed and
+ * its failure does not end `watch`.
  */
 #include "watch/watch.h"
 
@@ -29,14 +29,16 @@
 #include "log/log.h"
 #include "watch/spawn.h"
 
-#define DUMP_MOST UINT64_C(30000000000) /* ns that each may take; record beyond its time */
+/* time limit of dump, in ns; of record beyond its capture length */
+#define DUMP_MOST UINT64_C(30000000000)
 #define RECORD_MORE UINT64_C(60000000000)
-#define STEPS_MOST UINT64_C(1800000000000) /* of a capture that is bounded by steps alone */
+/* time limit of a capture that is limited only by steps, in ns */
+#define STEPS_MOST UINT64_C(1800000000000)
 #define REPORT_MOST UINT64_C(600000000000)
-#define KILL_AFTER UINT64_C(20000000000) /* after it was asked to end */
-#define DOCUMENT_MAX (16u << 20)	 /* of a report, bytes */
+#define KILL_AFTER UINT64_C(20000000000) /* delay between SIGINT and SIGKILL, in ns */
+#define DOCUMENT_MAX (16u << 20)	 /* largest report, in bytes */
 #define TOP "8"
-#define NICE 10 /* of what is in no hurry */
+#define NICE 10 /* nice value of background work */
 
 enum stage { IDLE, DUMPING, RECORDING, REPORTING, BLAMING };
 
@@ -48,12 +50,12 @@ struct watch_capture {
 	enum stage stage;
 	pid_t pid;
 	uint64_t deadline;
-	bool asked; /* to end */
-	int out;    /* of dump and report */
+	bool asked; /* SIGINT was sent */
+	int out;    /* output of dump or report */
 	struct outfile *dump;
-	uint64_t begun; /* CLOCK_MONOTONIC, ns */
+	uint64_t begun; /* start of the capture, ns of CLOCK_MONOTONIC */
 	char stem[128];
-	json_t *doc; /* the report */
+	json_t *doc; /* parsed report */
 };
 
 struct watch_capture *watch_capture__new(const struct watch_args *args, struct watch *w)
@@ -80,9 +82,9 @@ bool watch_capture__busy(const struct watch_capture *c)
 	return c->stage != IDLE;
 }
 
-/* ---- what is kept ---- */
+/* ---- stored captures ---- */
 
-/* The entry's own name for what was live when it began. */
+/* Removes the entry's dump file. */
 static void drop_dump(const struct watch_capture *c, const char *file)
 {
 	char path[4096];
@@ -100,7 +102,7 @@ static bool is_mine(const struct folder_entry *e)
 	return !strncmp(e->file, "watch-", 6);
 }
 
-/* Of ours, the oldest go where there are too many, or too much. */
+/* Removes the oldest captures while their number or size is above the limit. */
 static void drop_old(struct watch_capture *c)
 {
 	for (;;) {
@@ -212,7 +214,7 @@ static int begin_report(struct watch_capture *c)
 	return begin_stage(c, REPORTING, argv, c->out, NICE, REPORT_MOST);
 }
 
-/* For growth: which line it is that grows, where the recording is long enough to tell. */
+/* For growth: finds the growing line, if the recording is long enough. */
 static int begin_leaks(struct watch_capture *c)
 {
 	const char *const argv[] = { "leaks", "--format", "json", "--top", "1", c->shot.file, NULL };
@@ -223,7 +225,7 @@ static int begin_leaks(struct watch_capture *c)
 	return begin_stage(c, BLAMING, argv, c->out, NICE, REPORT_MOST);
 }
 
-/* A file name: when, whose. */
+/* Makes file names from time and process. */
 static void make_paths(struct watch_capture *c)
 {
 	struct watch_shot *s = &c->shot;
@@ -263,7 +265,7 @@ int watch_capture__begin(struct watch_capture *c, const struct watch_shot *shot)
 	return 0;
 }
 
-/* ---- what they leave ---- */
+/* ---- results of the stages ---- */
 
 static void end_dump(struct watch_capture *c, bool ok)
 {
@@ -301,8 +303,8 @@ static const char *string(const json_t *o, const char *key)
 	return s ? s : "";
 }
 
-/* "train.py:36 (forward)" */
-static void say_line(const json_t *row, char *buf, size_t size)
+/* Writes "train.py:36 (forward)". */
+static void line_text(const json_t *row, char *buf, size_t size)
 {
 	const char *path = string(row, "file"), *func = string(row, "function"),
 		   *base = strrchr(path, '/');
@@ -314,7 +316,7 @@ static void say_line(const json_t *row, char *buf, size_t size)
 		 text__clean(name, sizeof(name), func, strlen(func)));
 }
 
-/* Of what was there before nobody knows the line; of what came since it is known. */
+/* Takes the first row with a known line. Memory from before attach has none. */
 static void read_blame(struct watch_shot *s, const json_t *rows)
 {
 	char line[216], bytes[24];
@@ -325,7 +327,7 @@ static void read_blame(struct watch_shot *s, const json_t *rows)
 	{
 		if (!*string(r, "file"))
 			continue;
-		say_line(r, line, sizeof(line));
+		line_text(r, line, sizeof(line));
 		snprintf(s->blame, sizeof(s->blame), "%s %s", line,
 			 text__bytes(bytes, sizeof(bytes), number(r, "bytes")));
 		return;
@@ -347,7 +349,7 @@ static void read_leaks(struct watch_shot *s, const json_t *doc)
 		a_step = json_number_value(json_object_get(first, "bytes_per_step"));
 		if (!*string(first, "file") || a_step < 1 || a_step > 1e18)
 			continue;
-		say_line(first, line, sizeof(line));
+		line_text(first, line, sizeof(line));
 		snprintf(s->blame, sizeof(s->blame), "%s +%s a %s", line,
 			 text__bytes(bytes, sizeof(bytes), (uint64_t)a_step),
 			 strcmp(string(d, "clock"), "time") ? "step" : "second");
@@ -511,8 +513,8 @@ static void next(struct watch_capture *c, int status)
 	}
 }
 
-/* It has had its time: asked to end it writes what it has; then it is killed. */
-static void hurry(struct watch_capture *c, uint64_t now)
+/* When a stage exceeds its time: sends SIGINT, so that it saves its data, and later SIGKILL. */
+static void enforce_deadline(struct watch_capture *c, uint64_t now)
 {
 	if (now < c->deadline)
 		return;
@@ -530,7 +532,7 @@ void watch_capture__pump(struct watch_capture *c, uint64_t now)
 	if (waitpid(c->pid, &status, WNOHANG) == c->pid)
 		next(c, status);
 	else
-		hurry(c, now);
+		enforce_deadline(c, now);
 }
 
 void watch_capture__free(struct watch_capture *c)
@@ -539,11 +541,11 @@ void watch_capture__free(struct watch_capture *c)
 
 	if (!c)
 		return;
-	/* What is being recorded is written to its end, and the index knows of it. */
+	/* Let a running recording finish, so that it is in the index. */
 	if (c->stage != IDLE && c->pid)
 		c->deadline = 0;
 	while (c->stage != IDLE && c->pid) {
-		hurry(c, clock__monotonic());
+		enforce_deadline(c, clock__monotonic());
 		for (int i = 0; i < 200 && c->pid; i++) {
 			pid_t done = waitpid(c->pid, &status, WNOHANG);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Which processes are watched: looks through /proc now and then. */
+/* Finds the processes to watch by scanning /proc. */
 #include "watch/watch.h"
 
 #include <ctype.h>
@@ -8,18 +8,18 @@
 
 #include "process/descendants.h"
 
-#define SCAN_ANEW 12 /* scans after which a PID may be another process's */
+#define SCAN_ANEW 12 /* scans after which all PIDs are checked again, because they may be reused */
 
 struct seen {
 	pid_t pid;
 	bool taken;
-	uint64_t pages; /* when it was refused; 0: it is not meant, whatever it maps */
+	uint64_t pages; /* address space when rejected; 0: no match, for any address space */
 };
 
 struct watch_find {
 	struct pick_args args;
 	struct pick *pick;
-	struct seen *seen; /* by PID */
+	struct seen *seen; /* sorted by PID */
 	size_t n_seen;
 	unsigned scans;
 };
@@ -66,8 +66,8 @@ void watch_find__ended(struct watch_find *f, pid_t pid, uint64_t now)
 	pick__ended(f->pick, pid, now);
 }
 
-static void look_at(struct watch_find *f, struct seen *s,
-		    bool (*fn)(void *ctx, const struct pick_process *p), void *ctx)
+static void check_process(struct watch_find *f, struct seen *s,
+			  bool (*fn)(void *ctx, const struct pick_process *p), void *ctx)
 {
 	struct pick_process p;
 	enum pick_is is;
@@ -84,8 +84,8 @@ static void look_at(struct watch_find *f, struct seen *s,
 	pick_process__free(&p);
 }
 
-/* As it was seen before, or NULL. *at: where to look from, since both are in the order of numbers. */
-static const struct seen *before(const struct watch_find *f, pid_t pid, size_t *at)
+/* The last result for this PID, or NULL. *at: search start; PIDs are in ascending order. */
+static const struct seen *previous(const struct watch_find *f, pid_t pid, size_t *at)
 {
 	while (*at < f->n_seen && f->seen[*at].pid < pid)
 		++*at;
@@ -99,7 +99,7 @@ static int by_pid(const void *a, const void *b)
 	return x->pid < y->pid ? -1 : x->pid > y->pid;
 }
 
-/* The PIDs that there are; with -p alone those that were given. */
+/* All PIDs; with only -p given, those PIDs. */
 static struct seen *list(const struct watch_find *f, size_t *n)
 {
 	bool given = pick__only_pids(f->pick) && !pick__open_ended(f->pick);
@@ -140,16 +140,16 @@ void watch_find__scan(struct watch_find *f, bool (*fn)(void *ctx, const struct p
 	if (!v)
 		return;
 	for (size_t i = 0; i < n; i++) {
-		const struct seen *was = before(f, v[i].pid, &at);
+		const struct seen *was = previous(f, v[i].pid, &at);
 
 		if (was && was->taken) {
 			v[i] = *was;
 		} else if (was && was->pages && !anew) {
 			v[i].pages = was->pages;
 			if (descendants__pages(v[i].pid) != was->pages)
-				look_at(f, &v[i], fn, ctx);
+				check_process(f, &v[i], fn, ctx);
 		} else if (!was || anew) {
-			look_at(f, &v[i], fn, ctx);
+			check_process(f, &v[i], fn, ctx);
 		}
 	}
 	free(f->seen);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The last figures as text for Prometheus, in a file that node_exporter's textfile collector reads.
- */
+/* The last figures as Prometheus text, in a file for node_exporter's textfile collector. */
 #include "watch/watch.h"
 
 #include <errno.h>
@@ -20,7 +19,7 @@ static void head(FILE *out, const char *name, const char *type, const char *help
 		type);
 }
 
-/* {pid="1",name="python train.py",rank="0",device="cuda:0" */
+/* Opens the label list: {pid="1",name="python train.py",rank="0",device="cuda:0" */
 static void labels(FILE *out, const char *name, const struct watch_target *t,
 		   const struct watch_device *d)
 {
@@ -188,7 +187,8 @@ void watch_metrics__write(struct watch *w)
 
 	if (!err) {
 		out = outfile__stream(o);
-		/* Whoever collects it is another user; it has no more than ps shows to all. */
+		/* Readable by the collector's user. The content is no more than ps shows to all
+		 * users. */
 		if (!out || fchmod(outfile__fd(o), 0644)) {
 			outfile__discard(o);
 			err = -EIO;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What happens, a line each on standard output: for people, or JSON for journald and the like. */
+/* Events as lines on standard output: text for people, or JSON for journald and similar. */
 #include "watch/watch.h"
 
 #include <inttypes.h>
@@ -15,9 +15,9 @@ const char *watch_say__time(char buf[40])
 	return text__date(buf, 40, clock__read(CLOCK_REALTIME));
 }
 
-/* What every line begins with, as text and as JSON. */
+/* Fields at the start of every line. */
 struct line {
-	pid_t pid; /* 0: of no process */
+	pid_t pid; /* 0: no process */
 	const char *name, *container, *pod, *device;
 	int64_t rank;
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What is known of a process from outside: its allocator's statistics, the driver's figure, its
- * resident memory, its steps. */
+/* Figures of a process read from outside: allocator statistics, driver-reported use, resident
+ * memory and steps. */
 #include "watch/watch.h"
 
 #include <errno.h>
@@ -18,10 +18,10 @@
 #include "process/proc.h"
 #include "torch/cuda.h"
 
-#define LOOK_EVERY UINT64_C(2000000000) /* ns, for what is not there yet */
+#define LOOK_EVERY UINT64_C(2000000000) /* interval of searches for a missing allocator, in ns */
 #define USED_EVERY                                                                                 \
-	UINT64_C(5000000000)	/* ns, between questions to the driver that no rule waits for */
-#define STEPS_RING (256u << 10) /* bytes: two records a step come into it */
+	UINT64_C(5000000000)	/* interval of requests to the driver that no rule needs, in ns */
+#define STEPS_RING (256u << 10) /* ring size in bytes, enough for two records per step */
 
 static int64_t rank_of(const struct proc *p)
 {
@@ -115,9 +115,9 @@ static int read_statm(struct watch_target *t)
 	return 0;
 }
 
-/* ---- what is mapped ---- */
+/* ---- allocator and driver ---- */
 
-/* Where the dry-run library says what is used; 0: it is not there. */
+/* Address of the dry-run library's usage figures; 0: not loaded. */
 static uint64_t dry_run(const struct watch_target *t, const struct maps *m)
 {
 	for (size_t i = 0; i < m->n; i++) {
@@ -133,7 +133,7 @@ static uint64_t dry_run(const struct watch_target *t, const struct maps *m)
 	return 0;
 }
 
-/* The allocator may come with an import, and be understood once it has been used. */
+/* Searches for the allocator: it may be imported late, and can be read only after its first use. */
 static void look_for_allocator(struct watch_target *t, uint64_t now)
 {
 	const char *why = "";
@@ -186,8 +186,8 @@ static void look_at_allocator(struct watch_target *t)
 		d->now = v[i];
 		if (!v[i].counts_known)
 			continue;
-		if (!d->counts_known && !t->told) {
-			/* What was before we came is nothing new. */
+		if (!d->counts_known && !t->reported) {
+			/* Counts from before the start of watching are not reported. */
 			for (size_t k = 0; k < WATCH_RULES; k++) {
 				d->state[k].ooms = v[i].ooms;
 				d->state[k].retries = v[i].retries;
@@ -230,7 +230,7 @@ static void look_at_driver(struct watch_target *t, uint64_t now, bool wanted)
 		for (size_t i = 0; i < t->n_devices; i++)
 			in_use |= t->devices[i].now.reserved ? UINT64_C(1) << i : 0;
 		nvml__process_has(t->smi, cudaalloc__devices(t->alloc), in_use);
-		/* No answer to the last question: what is known is too old. */
+		/* The last request was not answered, so its figures are too old. */
 		if (t->used_asked)
 			set_driver(t, &(struct nvml_figures){ .n = 0 });
 		t->used_asked = nvml__ask(t->smi);
@@ -244,7 +244,7 @@ static void look_at_driver(struct watch_target *t, uint64_t now, bool wanted)
 /* ---- steps ---- */
 
 struct step_sink {
-	struct sink sink; /* first */
+	struct sink sink; /* first member, so that a sink is also its struct step_sink */
 	struct watch_target *t;
 };
 
@@ -301,13 +301,13 @@ static void look_at_steps(struct watch_target *t)
 	before = t->steps;
 	last = t->last_step;
 	err = session__pump(t->session, sinks, 1);
-	t->at_once = t->steps - before;
-	t->pace = before && t->at_once ? (t->last_step - last) / t->at_once : 0;
+	t->steps_at_once = t->steps - before;
+	t->pace = before && t->steps_at_once ? (t->last_step - last) / t->steps_at_once : 0;
 	if (err)
 		give_up_steps(t, strerror(-err));
 }
 
-/* ---- */
+/* ---- reading and values ---- */
 
 int watch_target__look(struct watch_target *t, uint64_t now, bool steps, bool used)
 {
@@ -318,8 +318,7 @@ int watch_target__look(struct watch_target *t, uint64_t now, bool steps, bool us
 	if (err)
 		return err;
 	look_for_allocator(t, now);
-	/* First, since attaching takes a while: what is read next is of the step that it counts
-	 * from. */
+	/* First, because attaching takes time and the figures must belong to the current step. */
 	if (steps)
 		look_at_steps(t);
 	if (t->alloc && cudaalloc__calibrated(t->alloc)) {
@@ -329,7 +328,7 @@ int watch_target__look(struct watch_target *t, uint64_t now, bool steps, bool us
 	return 0;
 }
 
-bool watch_target__glance(struct watch_target *t, bool rss)
+bool watch_target__read_growth(struct watch_target *t, bool rss)
 {
 	if (rss && read_statm(t))
 		return false;
@@ -369,7 +368,8 @@ static void put_device(const struct watch_target *t, const struct watch_device *
 	    "this PyTorch does not count them where it was looked for");
 }
 
-/* What the probe has told of is as old as the last tick: steps since are as long as the last ones. */
+/* Estimates the current step: assumes that steps since the last tick take as long as the ones
+ * before. */
 static uint64_t step_now(const struct watch_target *t)
 {
 	uint64_t since;
@@ -377,7 +377,7 @@ static uint64_t step_now(const struct watch_target *t)
 	if (!t->attached || !t->pace)
 		return t->steps;
 	since = (session__now(t->session) - t->last_step) / t->pace;
-	return t->steps + (since < t->at_once ? since : t->at_once);
+	return t->steps + (since < t->steps_at_once ? since : t->steps_at_once);
 }
 
 void watch_target__values(const struct watch_target *t, const struct watch_device *d, uint64_t now,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The loop of `watch`, and its rules. */
+/* The main loop of `watch` and its rules. */
 #include "watch/watch.h"
 
 #include <errno.h>
@@ -22,14 +22,13 @@
 #include "log/log.h"
 #include "process/proc.h"
 
-#define SCAN_EVERY UINT64_C(3000000000) /* ns, for processes that come later */
-#define GLANCE_EVERY                                                                               \
-	UINT64_C(100000000) /* ns, at what grows, so that the lows of steps are seen; of many      \
-			       processes seldomer */
-#define UNKNOWN_AFTER                                                                              \
-	UINT64_C(30000000000) /* ns: what a rule asks for and is not known by then is told of,     \
-				 once */
-#define GLANCE_AT 8	      /* processes in that time */
+#define SCAN_EVERY UINT64_C(3000000000) /* interval of scans for new processes, in ns */
+/* Interval for growth rules, in ns, short enough to see the lows of steps; longer with many
+ * processes. */
+#define GROWTH_EVERY UINT64_C(100000000)
+/* Time after which a rule's unknown figure is reported, once, in ns. */
+#define UNKNOWN_AFTER UINT64_C(30000000000)
+#define GROWTH_PROCESSES 8 /* processes read per GROWTH_EVERY */
 
 const char *watch_device__name(const struct watch_target *t, const struct watch_device *d,
 			       char buf[16])
@@ -40,7 +39,7 @@ const char *watch_device__name(const struct watch_target *t, const struct watch_
 	return buf;
 }
 
-/* ---- series: growth is each device's own ---- */
+/* ---- series: growth is measured per device ---- */
 
 static unsigned take_series(struct watch *w)
 {
@@ -50,7 +49,7 @@ static unsigned take_series(struct watch *w)
 		w->series[i] = 1;
 		return i;
 	}
-	return COND_SERIES; /* none is free: growth of this one is not known */
+	return COND_SERIES; /* no series is free: growth of this one is unknown */
 }
 
 static void drop_series(struct watch *w, unsigned series)
@@ -64,8 +63,8 @@ static void drop_series(struct watch *w, unsigned series)
 
 /* ---- targets ---- */
 
-/* The rules that say nothing of a process as long as its CUDA allocator cannot be read: "; 2 of 3
- * rules cannot be judged: ooms>0, retries>0". */
+/* Adds the rules that need the CUDA allocator, which cannot be read: "; 2 of 3 rules cannot be
+ * judged: ooms>0, retries>0". */
 static void add_idle_rules(const struct watch *w, char *text, size_t size)
 {
 	size_t len = strlen(text), idle = 0, n = 0;
@@ -82,14 +81,14 @@ static void add_idle_rules(const struct watch *w, char *text, size_t size)
 						cond__text(w->rules[i].cond));
 }
 
-/* The first looks are for what may be there at once; what is not is said then, too. */
-static void tell_target(struct watch *w, struct watch_target *t)
+/* Reports a new target after its first readings, including what cannot be read. */
+static void report_target(struct watch *w, struct watch_target *t)
 {
 	char text[2 * WATCH_TEXT], why[200];
 
-	if (t->told)
+	if (t->reported)
 		return;
-	t->told = true;
+	t->reported = true;
 	if (t->alloc && cudaalloc__calibrated(t->alloc))
 		snprintf(text, sizeof(text),
 			 "allocator and resident memory are read from outside%s",
@@ -141,7 +140,7 @@ static void remove_target(struct watch *w, size_t i, bool replaced)
 
 	watch_say__target(w, "ended", t,
 			  replaced ? "it runs another program now" : "the process has ended");
-	if (replaced) /* which may be meant, too */
+	if (replaced) /* the new program may match, too */
 		w->next_scan = 0;
 	drop_series(w, t->self.series);
 	forget_rules(w, &t->self);
@@ -212,12 +211,12 @@ static void judge(struct watch *w, size_t i, struct watch_target *t, struct watc
 	struct watch_state *st = &d->state[i];
 	struct cond_result r;
 
-	/* Counts begin anew where the rule has told of them. */
+	/* Count from the last report of this rule. */
 	v->v[COND_OOMS].value = d->ooms - (d->ooms < st->ooms ? d->ooms : st->ooms);
 	v->v[COND_RETRIES].value = d->retries -
 				   (d->retries < st->retries ? d->retries : st->retries);
 	if (cond__eval(rule->cond, v, &r))
-		return; /* no memory: the next time */
+		return; /* no memory: try again later */
 	if (r.verdict == COND_HOLDS && !st->holds) {
 		st->holds = true;
 		rule->holding++;
@@ -227,8 +226,8 @@ static void judge(struct watch *w, size_t i, struct watch_target *t, struct watc
 		rule->holding--;
 		watch_say__rule(w, "normal", t, d, cond__text(rule->cond), &r);
 	}
-	if (r.verdict == COND_UNKNOWN && !st->told_unknown && now - t->since >= UNKNOWN_AFTER) {
-		st->told_unknown = true;
+	if (r.verdict == COND_UNKNOWN && !st->reported_unknown && now - t->since >= UNKNOWN_AFTER) {
+		st->reported_unknown = true;
 		watch_say__rule(w, "unknown", t, d, cond__text(rule->cond), &r);
 	}
 	if (st->holds) {
@@ -241,8 +240,8 @@ static void judge_target(struct watch *w, struct watch_target *t, uint64_t now)
 {
 	struct cond_values v;
 
-	/* What no device is needed for, once; all else of each device, or of none where there is
-	 * none. */
+	/* Rules without a device are judged once; others per device, or once if there is no
+	 * device. */
 	watch_target__values(t, NULL, now, &v);
 	v.v[COND_RSS].of = w->ram;
 	for (size_t i = 0; i < w->n_rules; i++)
@@ -317,21 +316,21 @@ static void look(struct watch *w, uint64_t now)
 			remove_target(w, i, err == -ESTALE);
 			continue;
 		}
-		tell_target(w, t);
+		report_target(w, t);
 		judge_target(w, t, now);
 		i++;
 	}
 }
 
-/* For the rules about growth, between two ticks. */
-static void glance(struct watch *w, uint64_t now)
+/* Reads the values of growth rules between two ticks. */
+static void read_growth(struct watch *w, uint64_t now)
 {
 	struct cond_values v;
 
 	for (size_t i = 0; i < w->n_targets; i++) {
 		struct watch_target *t = w->targets[i];
 
-		if (!watch_target__glance(t, w->wants_rss_growth))
+		if (!watch_target__read_growth(t, w->wants_rss_growth))
 			continue;
 		for (size_t k = 0; k <= t->n_devices; k++) {
 			struct watch_device *d = k < t->n_devices ? &t->devices[k] : NULL;
@@ -349,7 +348,7 @@ static void glance(struct watch *w, uint64_t now)
 
 static uint64_t pause_of(const struct watch *w)
 {
-	uint64_t glances = GLANCE_EVERY * (1 + w->n_targets / GLANCE_AT);
+	uint64_t glances = GROWTH_EVERY * (1 + w->n_targets / GROWTH_PROCESSES);
 
 	return w->wants_growth && glances < w->args.every ? glances : w->args.every;
 }
@@ -372,7 +371,8 @@ static void tick(struct watch *w, uint64_t now)
 	}
 }
 
-/* The one who starts us may have other wishes about its children than we about ours. */
+/* Opens a signalfd; returns it, or -1. before: gets the original signal mask. Resets SIGCHLD,
+ * because the parent process may have set it to be ignored. */
 static int open_signals(sigset_t *before)
 {
 	sigset_t set;
@@ -388,7 +388,7 @@ static int open_signals(sigset_t *before)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Not in step with anything: a program may be, too. */
+/* The interval varies, to avoid running in step with a program. */
 static void set_timer(int fd, uint64_t ns)
 {
 	struct itimerspec it = { .it_value = { .tv_sec = (time_t)(ns / 1000000000),
@@ -397,7 +397,7 @@ static void set_timer(int fd, uint64_t ns)
 	timerfd_settime(fd, 0, &it, NULL);
 }
 
-/* True: somebody wants us to end. */
+/* True if a signal asks to end. */
 static bool read_signals(int fd)
 {
 	struct signalfd_siginfo si;
@@ -416,8 +416,8 @@ static bool is_over(const struct watch *w)
 	       !(w->captures && watch_capture__busy(w->captures));
 }
 
-/* Has one of the processes? */
-static bool ended(const struct pollfd *fds, size_t n)
+/* True if a watched process has ended. */
+static bool any_has_ended(const struct pollfd *fds, size_t n)
 {
 	for (size_t i = 2; i < n; i++)
 		if (fds[i].revents)
@@ -446,11 +446,11 @@ static int loop(struct watch *w, int signals, int timer)
 		if (fds[1].revents && read(timer, &ticks, sizeof(ticks)) < 0 && errno != EAGAIN)
 			return -errno;
 		now = clock__monotonic();
-		if (fds[0].revents || now >= w->next_tick || ended(fds, n)) {
+		if (fds[0].revents || now >= w->next_tick || any_has_ended(fds, n)) {
 			w->next_tick = now + w->args.every;
 			tick(w, now);
 		} else {
-			glance(w, now);
+			read_growth(w, now);
 		}
 		if (is_over(w))
 			return 0;
@@ -458,8 +458,8 @@ static int loop(struct watch *w, int signals, int timer)
 	}
 }
 
-/* A PID that was mistyped, or a launcher's, would be watched for ever. What may not be looked at is
- * warned of later. */
+/* Rejects given PIDs that are not Python processes, such as mistyped ones: they would be watched
+ * forever. Denied access is reported later. */
 static int check_pids(const struct watch *w)
 {
 	const struct pick_args *p = &w->args.pick;

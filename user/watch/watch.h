@@ -2,8 +2,8 @@
 #ifndef MT_WATCH_WATCH_H
 #define MT_WATCH_WATCH_H
 /*
- * `watch` reads processes from outside, a few short reads every second, until a rule holds. Then it
- * dumps the live tensors at once and records all events for a while. Other programs do both, so
+ * `watch` reads processes from outside, with a few short reads per second, until a rule holds. Then
+ * it dumps the live tensors and records all events for a while. Both run as separate programs, so
  * that their failure does not end `watch`.
  *
  * watch.c: the loop and the rules. find.c: the watched processes. target.c: one process.
@@ -29,36 +29,36 @@ struct watch_args {
 	struct pick_args pick;
 	const char *rules[WATCH_RULES];
 	size_t n_rules;
-	uint64_t every;		/* ns */
-	uint64_t capture;	/* ns; 0: no such bound */
-	uint64_t capture_steps; /* 0: no such bound; both 0: nothing is captured */
-	uint64_t cooldown;	/* ns, for each process */
-	uint64_t duration;	/* ns; 0: for ever */
-	unsigned max_captures;	/* that are kept */
-	uint64_t max_bytes;	/* of all that are kept */
-	const char *output;	/* a folder; NULL: nothing is captured */
-	const char *exec;	/* for sh; NULL: nothing is run */
-	const char *metrics;	/* a file; NULL: none is written */
+	uint64_t every;		/* interval between checks, in ns */
+	uint64_t capture;	/* capture length, in ns; 0: no limit */
+	uint64_t capture_steps; /* capture length, in steps; 0: no limit; both 0: no captures */
+	uint64_t cooldown;	/* time between captures of a process, in ns */
+	uint64_t duration;	/* run time, in ns; 0: no limit */
+	unsigned max_captures;	/* captures kept */
+	uint64_t max_bytes;	/* total size of kept captures */
+	const char *output;	/* folder of captures; NULL: no captures */
+	const char *exec;	/* shell command for events; NULL: none */
+	const char *metrics;	/* file of metrics; NULL: none */
 	bool json;
 };
 
 /* ---- a process (target.c) ---- */
 
-/* Of a rule and a device: is it firing, and where counts begin. */
+/* State of a rule for a device. */
 struct watch_state {
 	bool holds;
-	bool told_unknown;
-	uint64_t ooms, retries; /* that it has been told of already */
+	bool reported_unknown;
+	uint64_t ooms, retries; /* counts already reported by this rule */
 };
 
 struct watch_device {
 	struct cuda_figures now;
-	bool counts_known; /* ooms and retries, as of the last reading that had them */
+	bool counts_known; /* counts are known; they are as of the last successful reading */
 	uint64_t ooms, retries;
-	uint64_t total; /* of its memory, 0: not known */
+	uint64_t total; /* device total, in bytes; 0: not known */
 	bool used_known;
 	uint64_t used;
-	bool left_known; /* of the device, all processes counted */
+	bool left_known; /* free bytes on the device, considering all processes */
 	uint64_t left;
 	unsigned series;
 	struct watch_state state[WATCH_RULES];
@@ -70,73 +70,75 @@ struct proc;
 
 struct watch_target {
 	pid_t pid;
-	uint64_t started; /* CLOCK_BOOTTIME, ns */
-	char name[80];	  /* "python train.py", cleaned, cut */
+	uint64_t started; /* start time, ns of CLOCK_BOOTTIME */
+	char name[80];	  /* "python train.py", cleaned and cut */
 	char comm[64];
 	struct cgroup cgroup;
-	int64_t rank; /* -1: not known */
+	int64_t rank; /* rank; -1: not known */
 	struct proc *proc;
-	int image, statm;    /* proc__image(), /proc/PID/statm */
-	uint64_t pages, rss; /* of the address space; bytes */
-	uint64_t next_look;  /* when to look for what was not there, ns */
+	int image, statm;    /* descriptors: proc__image() and /proc/PID/statm */
+	uint64_t pages, rss; /* pages of address space; resident bytes */
+	uint64_t next_look;  /* next search for a missing allocator, in ns */
 	uint64_t looked_pages;
 	struct cudaalloc *alloc;
-	char alloc_why[160]; /* why there are no figures; "" where there are */
+	char alloc_why[160]; /* reason why figures are missing; "" */
 	struct watch_device devices[WATCH_DEVICES];
-	size_t n_devices; /* that anything was allocated on */
+	size_t n_devices; /* devices with allocations so far */
 	struct nvml *smi;
-	uint64_t next_used, used_asked; /* when to ask the driver next; of nvml__ask(), 0: no answer
-					   is awaited */
-	struct watch_device self;	/* of what no device has: series and states */
-	/* Steps, where a rule asks for them. */
+	/* next_used: next request to the driver, in ns; used_asked: ID from nvml__ask(), 0:
+	 * none pending */
+	uint64_t next_used, used_asked;
+	struct watch_device self; /* series and rule states of the process itself */
+	/* Steps, if a rule needs them. */
 	struct session *session;
 	bool attached, steps_failed;
 	char steps_why[256];
-	uint64_t steps, last_step, step_time; /* ns */
-	uint64_t at_once, pace; /* steps that the last tick told of, and their length, ns */
-	bool told;		/* that it is watched */
-	uint64_t since;		/* ns */
-	uint64_t cooldown;	/* no capture before that, ns */
+	/* number of steps; time of the last step and its length, in ns */
+	uint64_t steps, last_step, step_time;
+	uint64_t steps_at_once, pace; /* steps in the last tick, and the length of each, in ns */
+	bool reported;		      /* the process was reported as watched */
+	uint64_t since;		      /* start of watching, in ns */
+	uint64_t cooldown;	      /* earliest next capture, in ns */
 };
 
-/* Begins to look at a process. NULL: it has ended, may not be looked at (*err), or no memory. */
+/* Starts watching a process. NULL with *err: the process has ended, access is denied, or no
+ * memory. */
 struct watch_target *watch_target__new(const struct pick_process *p, int *err);
 void watch_target__free(struct watch_target *t);
 bool watch_target__alive(const struct watch_target *t);
-/*
- * Looks: 0, or -ESRCH: it has ended; -ESTALE: it runs another program. now: CLOCK_MONOTONIC, ns.
- * steps: they are wanted. used: the driver is to be asked.
- */
+/* Reads the process. Returns 0, -ESRCH (it has ended) or -ESTALE (it runs another program). now:
+ * CLOCK_MONOTONIC, ns. steps: also count steps. used: also ask the driver. */
 int watch_target__look(struct watch_target *t, uint64_t now, bool steps, bool used);
-/* Looks at what grows alone, which is a few microseconds' work. False: it cannot be. */
-bool watch_target__glance(struct watch_target *t, bool rss);
-/* What conditions are fed with; device NULL: of the process alone. */
+/* Reads only values used by growth rules; takes a few microseconds. False: they cannot be read. */
+bool watch_target__read_growth(struct watch_target *t, bool rss);
+/* The values for conditions; d NULL: only those of the process. */
 void watch_target__values(const struct watch_target *t, const struct watch_device *d, uint64_t now,
 			  struct cond_values *ret);
 
-/* ---- who (find.c) ---- */
+/* ---- watched processes (find.c) ---- */
 
 struct watch_find;
 struct watch_find *watch_find__new(const struct pick_args *args);
 void watch_find__free(struct watch_find *f);
 /*
- * Looks for processes that are meant; calls fn for each that is new, which says whether it takes
- * it: what is refused is asked for again only when its memory has changed.
+ * Finds new processes that match and calls fn for each. fn returns whether it accepts the process.
+ * A rejected process is offered again when its address space changes or, at the latest, after some
+ * scans.
  */
 void watch_find__scan(struct watch_find *f, bool (*fn)(void *ctx, const struct pick_process *p),
 		      void *ctx);
 void watch_find__ended(struct watch_find *f, pid_t pid, uint64_t now);
-/* Others may come. */
+/* True if more processes may appear. */
 bool watch_find__open_ended(const struct watch_find *f);
 const char *watch_find__title(struct watch_find *f, char *buf, size_t size);
 
-/* ---- the whole ---- */
+/* ---- watch (watch.c) ---- */
 
 struct watch_rule {
 	struct cond *cond;
-	bool of_process; /* speaks of no device */
+	bool of_process; /* the rule uses no device figure */
 	uint64_t fired;
-	size_t holding; /* devices for which it holds now */
+	size_t holding; /* number of devices for which the rule holds now */
 };
 
 struct watch_capture;
@@ -149,60 +151,61 @@ struct watch {
 	struct watch_find *find;
 	struct watch_target *targets[WATCH_TARGETS];
 	size_t n_targets;
-	uint8_t series[COND_SERIES];		   /* taken */
-	struct watch_capture *captures;		   /* NULL: none are made */
-	uint64_t fired, captured, skipped, failed; /* counts, for the metrics */
-	uint64_t ram;				   /* of the machine */
+	uint8_t series[COND_SERIES];		   /* true: in use */
+	struct watch_capture *captures;		   /* NULL: no captures */
+	uint64_t fired, captured, skipped, failed; /* counts for the metrics */
+	uint64_t ram;				   /* memory of the machine, in bytes */
 	uint64_t start, next_scan, next_tick;
 	bool metrics_failed;
 	bool quit;
 };
 
-/* Runs to the end: a signal, the targets' end, the duration. An exit code, logged. */
+/* Runs until a signal, the end of all targets or the duration. Logs errors. Returns the exit
+ * code. */
 int watch__run(const struct watch_args *args);
 
 /* ---- captures (capture.c) ---- */
 
-/* One that is to be made, or is. */
+/* A capture that is running or about to start. */
 struct watch_shot {
 	pid_t pid;
 	char name[80], comm[64], device[16], rule[256], text[WATCH_TEXT];
 	int64_t rank;
 	char container[128], pod[128];
-	char begin[40];		       /* RFC 3339 */
-	char file[320], snapshot[320]; /* paths; "" where there is none */
+	char begin[40];		       /* time in RFC 3339 */
+	char file[320], snapshot[320]; /* paths; "": none */
 	uint64_t events, lost, bytes;
-	bool growth;	 /* it is of growth */
-	char blame[256]; /* the line that is to blame, cleaned; "" */
+	bool growth;	 /* a growth rule has fired */
+	char blame[256]; /* line of code with the most memory, cleaned; "" */
 };
 
 struct watch_capture *watch_capture__new(const struct watch_args *args, struct watch *w);
 void watch_capture__free(
-	struct watch_capture *c); /* what is under way is stopped, and written as far as it came */
+	struct watch_capture *c); /* stops a running capture and saves what was recorded */
 bool watch_capture__busy(const struct watch_capture *c);
-/* Takes it on, if nothing else is under way. 0, -EBUSY. */
+/* Starts a capture. Returns 0, or -EBUSY if one is running. */
 int watch_capture__begin(struct watch_capture *c, const struct watch_shot *shot);
 void watch_capture__pump(struct watch_capture *c, uint64_t now);
-/* Runs --exec for it. */
+/* Runs the --exec command for an event. */
 void watch_exec__run(struct watch *w, const char *event, const struct watch_shot *shot);
 void watch_exec__pump(uint64_t now);
-void watch_exec__finish(void); /* those that wait are run; ten seconds at most */
+void watch_exec__finish(void); /* runs waiting commands, for at most ten seconds */
 
 /* ---- output (say.c, metrics.c) ---- */
 
-/* Lines on standard output, one for each event. t, d, rule may be NULL. */
+/* Print a line on standard output. t, d and rule may be NULL. */
 void watch_say__target(const struct watch *w, const char *event, const struct watch_target *t,
 		       const char *text);
 void watch_say__rule(const struct watch *w, const char *event, const struct watch_target *t,
 		     const struct watch_device *d, const char *rule, const struct cond_result *r);
 void watch_say__shot(const struct watch *w, const char *event, const struct watch_shot *s,
 		     const char *text);
-/* RFC 3339, in UTC. */
+/* The current time in RFC 3339, UTC. */
 const char *watch_say__time(char buf[40]);
-/* The name of a device of a target: "cuda:0", "" for the process itself. */
+/* Name of a target's device, "cuda:0"; "" for the process itself. */
 const char *watch_device__name(const struct watch_target *t, const struct watch_device *d,
 			       char buf[16]);
-/* Writes the file anew. */
+/* Replaces the file of metrics. */
 void watch_metrics__write(struct watch *w);
 
 #endif

@@ -250,7 +250,7 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *ctx, const char *
 	log_debug("serve: %s", clean);
 }
 
-/* Decoding is remove_connection to request_read.c, after the path is split: "%2F" is not a
+/* Decoding is left to request_read.c, after the path is split: "%2F" is not a
  * separator. */
 static size_t leave_escaped(void *ctx, struct MHD_Connection *mhd, char *text)
 {
