@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-What memtrace-bpf takes for granted about GPUs, checked on a machine that has one: ten minutes at most. Prints one Markdown table:
-what is expected, what was seen, the verdict. docs/GPU_CHECK.md says what each row means.
+Checks memtrace-bpf's assumptions about GPUs on a machine with a GPU, in at most ten minutes. Prints one Markdown table:
+expected, observed, verdict. docs/GPU_CHECK.md explains each row.
 
 Needs Linux on x86-64 and a Python with torch; no compiler and no network. With root and BPF it records with the kernel's probes,
-otherwise with `run --inside`. Without a GPU, --dry-run takes the dry run's libraries, and rows that need a GPU say so.
-Exits with 1 if any row failed or no device can be used.
+otherwise with `run --inside`. Without a GPU, --dry-run uses the dry run's libraries, and rows that need a GPU say so. Exits with
+1 if any row failed or no device can be used.
 """
 import argparse
 import concurrent.futures
@@ -23,7 +23,7 @@ sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "tests", "e2e")]
 import code_bytes  # noqa: E402
 
 MIB = 1 << 20
-LIMIT = 570  # seconds for all
+LIMIT = 570  # seconds for all rows
 PASS, FAIL, GPU = "pass", "FAIL", "needs a GPU"
 
 
@@ -40,7 +40,7 @@ def mib(n):
 
 
 class Late(Exception):
-    """The time for all is over."""
+    """The total time is over."""
 
 
 class Checks:
@@ -50,12 +50,12 @@ class Checks:
         self.rows, self.details = [], {}
         self.real = False
         self.bpf = ""
-        self.plain = {}  # what jobs say that nobody records
+        self.plain = {}  # results of jobs without a recording
 
     # ---- the table ----
 
     def row(self, number, what, expected, seen, ok):
-        """ok: True, False, or the verdict in words."""
+        """ok: True, False, or a verdict in words."""
         verdict = PASS if ok is True else FAIL if ok is False else ok
         self.rows.append((number, what, expected, seen, verdict))
         print("| " + " | ".join(str(c).replace("|", "/").replace("\n", " ") for c in self.rows[-1]) + " |", flush=True)
@@ -64,7 +64,7 @@ class Checks:
         """A row that a dry run cannot answer."""
         self.row(number, what, expected, seen if self.real else "-", ok if self.real else GPU)
 
-    # ---- processes ----
+    # ---- child processes ----
 
     def left(self):
         left = LIMIT - (time.monotonic() - self.begin)
@@ -88,14 +88,14 @@ class Checks:
         return json.loads(lines[-1]) if lines else None
 
     def run(self, command, env, limit=120):
-        """(exit status, its last line of JSON or None, its standard error); no time left: an exit status in words."""
+        """(exit status, last line of JSON or None, standard error). Without time left, the status is in words."""
         limit = min(limit, self.left())
         p = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
                              start_new_session=True)
         try:
             out, error = p.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            os.killpg(p.pid, signal.SIGKILL)  # a job goes on without its recorder
+            os.killpg(p.pid, signal.SIGKILL)  # a job survives its recorder
             p.communicate()
             return "not done after %d s" % limit, None, ""
         return p.returncode, self.last(out), error
@@ -111,8 +111,8 @@ class Checks:
         return dry + ([] if self.bpf else ["--inside"])
 
     def recorded(self, name, *words, **variables):
-        """As run(), of a job that is recorded from its start, and the path of its recording. A command that goes on without a recording
-        ends with its own status: then the status is in words."""
+        """The same as run() for a job recorded from its start, plus the recording's path. If the command continued without a
+        recording, the status is in words."""
         path = os.path.join(self.folder, name + ".mtr")
         command = [self.args.program, "run", "-q", "-f", "-o", path, *self.record_options(), "--", *self.job(*words)]
         code, said, error = self.run(command, self.environment(dry=False, **variables))
@@ -133,7 +133,7 @@ class Checks:
         return subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def wait_ready(self, process, word="ready"):
-        """A job that is ready; False: it ended, or the time is over."""
+        """A job that is ready; False: it ended, or no time is left."""
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             def read():
                 for line in process.stdout:
@@ -148,7 +148,7 @@ class Checks:
                 return False
 
     def finish(self, process):
-        """Tells a job that waits to go on: its last line of JSON."""
+        """Lets a waiting job continue; its last line of JSON."""
         try:
             out, _ = process.communicate("\n", timeout=min(60, self.left()))
         except subprocess.TimeoutExpired:
@@ -240,7 +240,7 @@ class Checks:
     # ---- D, E: a training job from its start ----
 
     def exact(self, number, what, said, path, device):
-        """PyTorch's counters against the recording, to the byte."""
+        """Compares PyTorch's counters with the recording, to the byte."""
         known = said["stats"]
         keys = ("peak_allocated", "peak_reserved", "total_allocated", "allocs")
         other = ["%s: %s, PyTorch %s" % (k, device[k], known[k]) for k in keys if device[k] != known[k]]
@@ -285,7 +285,7 @@ class Checks:
             self.row("E4", "expandable segments: bytes in segments that are not known", "0", missing, missing == 0)
         code, said, error, path = self.recorded("async", "train", steps, PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
         if code == 0 and said:
-            device = self.report(path, by="line")[1]  # it has no segments
+            device = self.report(path, by="line")[1]  # without segments
             got, known = device["peak_allocated"], said["stats"]["peak_allocated"]  # the pool rounds each block
             self.row("E5", "cudaMallocAsync: peak", "PyTorch's, 1 % at most apart", "%s, PyTorch %s" % (mib(got), mib(known)),
                      abs(got - known) <= known / 100)

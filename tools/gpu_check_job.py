@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-What tools/gpu_check.py runs on a GPU, one job a process: gpu_check_job.py JOB [ARGUMENT...]. Jobs need torch and nothing else.
-The last line that a job prints is JSON. A line "ready" comes before it where the job then waits for a line on its input.
-"""
+"""Jobs that tools/gpu_check.py runs on a GPU, one per process: gpu_check_job.py JOB [ARGUMENT...]. They need only torch. The last
+line of output is JSON. Jobs that wait for a line on their input print "ready" before that."""
 import ctypes
 import glob
 import json
@@ -13,7 +11,7 @@ import sys
 import time
 
 MIB = 1 << 20
-# What takes and gives back memory: each name of the driver API, and the suffixes that its forms have.
+# Driver functions that allocate or free memory: names, and suffixes of their forms.
 NAMES = ("cuMemAlloc cuMemFree cuMemAllocPitch cuMemAllocManaged cuMemAllocHost cuMemHostAlloc cuMemFreeHost cuMemHostRegister "
          "cuMemHostUnregister cuMemAllocAsync cuMemFreeAsync cuMemAllocFromPoolAsync cuMemAddressReserve cuMemAddressFree cuMemCreate "
          "cuMemRelease cuMemMap cuMemUnmap cuMemRetainAllocationHandle cuMemImportFromShareableHandle cuIpcOpenMemHandle cuCtxDestroy "
@@ -30,10 +28,10 @@ def wait():
     sys.stdin.readline()
 
 
-# ---- the driver and NVML, without PyTorch where it is not needed -----------------------------------------------------
+# ---- the driver and NVML, without PyTorch if possible ----------------------------------------------------------------
 
 def entries():
-    """Which pointers of cuGetProcAddress are no exported functions, which a tracer's probes would miss."""
+    """Functions whose pointer from cuGetProcAddress is not the exported function: probes would miss them."""
     cuda = ctypes.CDLL("libcuda.so.1")
     cuda.cuInit(0)
     loader = ctypes.CDLL(None)
@@ -109,7 +107,7 @@ def probe():
 
 
 def nvml_loop(seconds):
-    """NVML's list of processes at 20 Hz, as a tracer may ask for it."""
+    """Reads NVML's list of processes at 20 Hz, as a tracer may do."""
     end = time.monotonic() + float(seconds)
     print("ready", flush=True)
     while time.monotonic() < end:
@@ -119,12 +117,12 @@ def nvml_loop(seconds):
 
 
 def malloc(seconds, label="malloc"):
-    """What cudaMalloc of 2 MiB takes, in microseconds, by the runtime that PyTorch has loaded."""
+    """Duration of cudaMalloc of 2 MiB in microseconds, with PyTorch's runtime library."""
     timed(seconds, label, "cudaMalloc", "cudaFree")
 
 
 def pinned(seconds):
-    """The same of 2 MiB of pinned memory of the host."""
+    """The same for 2 MiB of pinned host memory."""
     timed(seconds, "pinned", "cudaHostAlloc", "cudaFreeHost")
 
 
@@ -242,7 +240,7 @@ def nccl():
 # ---- two processes ------------------------------------------------------------------------------------------------------
 
 def idle():
-    """Allocates now and then until its input ends: something to attach to."""
+    """Allocates from time to time until its input ends: a target to attach to."""
     import select
 
     import torch
@@ -257,7 +255,7 @@ def idle():
 
 
 def libraries():
-    """Says ready with CUDA's own libraries alone, and solved with those that an operation loads when it is first used."""
+    """Prints ready with CUDA's libraries loaded, and solved after an operation has loaded more of them."""
     import torch
     torch.zeros(1, device="cuda")
     wait()
@@ -268,7 +266,7 @@ def libraries():
 
 
 def hold(part):
-    """Takes part of what is free, and holds it until told to end."""
+    """Takes a share of the free memory and keeps it until told to end."""
     import torch
     torch.zeros(1, device="cuda")
     size = int(torch.cuda.mem_get_info()[0] * float(part))
@@ -278,7 +276,7 @@ def hold(part):
 
 
 def ask():
-    """Waits, asks for more than there is, and says what CUDA had left then."""
+    """Waits, requests more memory than available, and prints how much CUDA had left."""
     import torch
     torch.zeros(64 * MIB, dtype=torch.uint8, device="cuda")
     wait()
@@ -291,7 +289,7 @@ def ask():
 
 
 def late():
-    """From the driver's library being mapped to the first memory taken, in milliseconds."""
+    """Milliseconds from the driver library's mapping to the first allocation."""
     import torch
     begin = time.monotonic()
     ctypes.CDLL("libcuda.so.1")

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Prints line tables as this interpreter makes them, and what they mean as it reads them itself:
+"""
+Prints line tables of this interpreter, with the lines that it reads from them:
 
     python3.N gen_linetables.py > linetables-3.N.txt
 
-A block a code object: "code NAME FIRSTLINENO", "table HEX" (co_lnotab or co_linetable), then
-"START END LINE" for each range of bytecode offsets, LINE 0 where there is no line, then "end".
+A block per code object: "code NAME FIRSTLINENO", "table HEX" (co_lnotab or co_linetable), then "START END LINE" for each range
+of bytecode offsets, LINE 0 if there is none, then "end".
 """
 import dis
 import sys
@@ -148,12 +149,12 @@ source('''
         )
 ''')
 
-# Lines further apart than one entry of a table can say.
+# Lines further apart than the largest step of an entry.
 for gap in (100, 126, 127, 128, 129, 254, 255, 256, 300, 511, 1000, 40000):
     source("def gap%d(f):\n    a = f(1)\n%s    b = f(\n        2)\n    return a, b\n" % (gap, "\n" * gap))
     source("def back%d(f):\n    return f(1,%s 2\n)(f(3))\n" % (gap, "\n" * gap))
 
-# More bytecode on one line than one entry can say.
+# More bytecode on one line than an entry can cover.
 for n in (62, 63, 64, 65, 127, 128, 129, 300):
     source("def long%d(f):\n    x = (%s)\n    return x\n" % (n, " + ".join(["f"] * n)))
 for n in (20, 64, 130):

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-What libraries of others make of what fleets are given, as JSON; in the environment that tools/deps.sh fleet makes.
+Parses metrics and manifests with other projects' libraries and prints the result as JSON. Run it in the environment of
+tools/deps.sh fleet.
 
     judge_fleet.py prometheus|openmetrics FILE    [[name, labels, value]]
     judge_fleet.py otlp FILE                      [[metric, unit, kind, resource, attributes, value]]
-    judge_fleet.py manifests FILE                 [[kind, name]], of each that is known to Kubernetes and as it has to be
-    judge_fleet.py yaml FILE                      what is in it
+    judge_fleet.py manifests FILE                 [[kind, name]] of objects that are valid for Kubernetes
+    judge_fleet.py yaml FILE                      the content
 """
 import json
 import sys
@@ -29,7 +30,7 @@ def openmetrics(path):
 
 
 def otlp(path):
-    """Strict: what the protocol does not know is an error."""
+    """Strict: fields unknown to the protocol are an error."""
     from google.protobuf import json_format
     from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
     with open(path, encoding="utf-8") as f:

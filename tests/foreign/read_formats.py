@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Has a file read by the library that its format is for and prints what that found, as JSON: read_formats.py FORMAT FILE
+Reads a file with the library of its format and prints the result as JSON: read_formats.py FORMAT FILE
 
-To be run with the interpreter of an environment that has the library (tools/deps.sh formats).
+Run it with the interpreter of an environment that has the library (tools/deps.sh formats).
 """
 import json
 import sys
@@ -82,7 +82,7 @@ def snapshot(path):
     import torch.cuda._memory_viz as viz
     with open(path, "rb") as f:
         doc = pickle.load(f)
-    viz.segsum(doc)  # asserts that the blocks fill their segments, and the sums
+    viz.segsum(doc)  # asserts that blocks fill their segments, and sums
     viz.trace(doc)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -95,7 +95,7 @@ def snapshot(path):
         key = "cuda:%d " % s["device"]
         found[key + "end"] = found.get(key + "end", 0) + viz.calc_active(s)
     notes = doc["memtrace_bpf"]
-    rest = notes["bytes_without_address"] + notes["bytes_cut"]  # of all devices
+    rest = notes["bytes_without_address"] + notes["bytes_cut"]  # over all devices
     return {key: v + rest for key, v in found.items()} if len(found) == 1 or not rest else {}
 
 

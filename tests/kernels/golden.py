@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-What has to be the same on every kernel: counts, lines and stacks of target.py's allocations, children that were forked while
-attached, a tracer killed in the middle. usage: golden.py TOOL LIBRARY FOLDER; prints "RESULT" and JSON, or "REFUSED" and why.
-"""
+"""Results that must be equal on every kernel: counts, lines and stacks of target.py's allocations, children forked during a
+capture, a killed tracer. usage: golden.py TOOL LIBRARY FOLDER; prints "RESULT" and JSON, or "REFUSED" and the reason."""
 import json
 import os
 import signal
@@ -69,7 +67,7 @@ def counts():
 
 
 def backward():
-    """Nodes run on a thread that has no Python: what they allocate belongs to the line that made them."""
+    """Nodes on a thread without Python: their allocations belong to the line that made them."""
     attached = attach()
     said = ask("backward")
     stop(attached)
@@ -92,7 +90,7 @@ def children():
 
 
 def killed(times):
-    """Each at another moment of attaching or recording, while the target calls the hooks all the time."""
+    """Kills the tracer at different times of attaching or recording, while the target calls the hooks."""
     bad = []
     for i in range(times):
         if ask("run") != "runs":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Process 1 of the small machine that run.py makes: mounts what the tool looks at, runs golden.py, turns the machine off."""
+"""Process 1 of the small machine that run.py makes: mounts what the tool needs, runs golden.py, turns the machine off."""
 import ctypes
 import os
 import subprocess

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-The built program on other kernels, under emulation, and on this one: the same golden results (golden.py), or a named refusal. On each
-twice: as it is, and with the programs telling processes from one another (MEMTRACE_BENCH=filter), which 6.6 to 6.9 need.
+Runs the built program on other kernels under emulation, and on this one: golden results must be equal (golden.py), or the
+refusal must be named. Each kernel runs twice: normally, and with the programs filtering by process (MEMTRACE_BENCH=filter),
+which 6.6 to 6.9 need.
 
-    tests/kernels/run.py [KERNEL ...]     image files; default: those of tools/deps.sh kernels, and the one that runs
+    tests/kernels/run.py [KERNEL ...]     image files; default: those of tools/deps.sh kernels, and the running kernel
 
 KERNEL_ARGS in the environment is added to the kernels' command line: KERNEL_ARGS=lockdown=confidentiality.
 
-Each machine is qemu without acceleration and a file system in memory: this interpreter, the program, what both need. Its
-console is in .output/kernels/. Prints a table; 1: a kernel did otherwise than it has to.
+Each machine is qemu without acceleration, with a file system in memory: this interpreter, the program and their dependencies.
+Consoles are in .output/kernels/. Prints a table; 1: a kernel's result is wrong.
 """
 import gzip
 import json
@@ -31,7 +32,7 @@ LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "ensurepip", "site-packages",
 
 
 class Cpio:
-    """An archive in the format that the kernel unpacks at boot ("newc")."""
+    """An initramfs archive ("newc")."""
 
     def __init__(self, out):
         self.out = out
@@ -51,7 +52,7 @@ class Cpio:
         self.out.write(head + b"\0" * (-len(head) % 4) + data + b"\0" * (-len(data) % 4))
 
     def file(self, path, name=None):
-        """As a file, whatever links lead there."""
+        """Adds a file under the path `name`, resolving links."""
         with open(path, "rb") as f:
             self.entry(name or path, 0o100755 if os.access(path, os.X_OK) else 0o100644, f.read())
 
@@ -65,7 +66,7 @@ def libraries(path):
 
 
 def put_python(cpio):
-    """The interpreter that runs this, where it is."""
+    """Adds the running interpreter at its path."""
     python = os.path.realpath(sys.executable)
     cpio.file(python)
     for path in libraries(python):
@@ -121,7 +122,7 @@ def here(library, log):
 
 
 def read(log):
-    """Release, "yes" or "no" for uprobe.multi, and of each way its name, what was refused, the result."""
+    """Kernel release, "yes" or "no" for uprobe.multi; for each run its name, the refusal, the result."""
     with open(log, encoding="utf-8", errors="replace") as f:
         text = f.read()
     release = re.search(r"KERNEL (\S+)", text)
@@ -135,7 +136,7 @@ def read(log):
 
 
 def judge(golden, refused, result):
-    """In words, and whether it is as it has to be."""
+    """The result in words, and whether it is right."""
     if refused:
         return "refused: " + refused, True
     if result is None:

@@ -2,9 +2,9 @@
 """
 Calls the hooks of c10.c a known number of times. usage: target.py LIBRARY
 
-Obeys lines: "work": 250 blocks of 64 bytes from five threads, every second one freed, from within two modules that call one
-another; "backward": autograd nodes that allocate on a thread of their own; "fork N": children that work, and end; "run": goes on
-until the next line. Answers each line with one line: what it did, counted by itself.
+Commands, one per line: "work": 250 blocks of 64 bytes from five threads, every second one freed, within two nested modules;
+"backward": autograd nodes that allocate on their own thread; "fork N": children that work and exit; "run": works until the next
+line. Answers each line with its own counts.
 """
 import ctypes
 import os
@@ -21,7 +21,7 @@ delete.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
 
 
 class Module:
-    """What the tool looks at of torch.nn.Module."""
+    """The attributes of torch.nn.Module that the tool reads."""
 
     def __init__(self, **modules):
         self._modules = modules
@@ -88,7 +88,7 @@ def fork(n):
 
 def forever():
     rounds = 0
-    print("runs", flush=True)  # before the next line comes, or that may be read along with this one
+    print("runs", flush=True)  # flush before the next line, which could be read together with this one
     while not select.select([sys.stdin], [], [], 0)[0]:
         work(30)
         rounds += 1

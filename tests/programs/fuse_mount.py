@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Runs a program as nobody, with one file on a FUSE mount of nobody's, in a mount namespace of its own: fuse_mount.py FILE FOLDER PROGRAM
-[ARGUMENT...]. The kernel lets only nobody in, as the mount has no allow_other; where images are mounted without setuid it is the same.
-"""
+"""Runs a program as user nobody in its own mount namespace, with a file on nobody's FUSE mount: fuse_mount.py FILE FOLDER PROGRAM
+[ARGUMENT...]. Without allow_other the kernel gives access to nobody only, as for images mounted without setuid."""
 import ctypes
 import errno
 import os
@@ -25,7 +23,7 @@ def attributes(node, size):
 
 
 def answer(op, node, body, name, data):
-    """What the request comes to: bytes, or an errno; None: no answer is expected."""
+    """The reply to a request: bytes, or an errno; None: no reply."""
     size = len(data) if node == FILE else 4096
     if op == INIT:
         major, minor, readahead, flags = struct.unpack_from("<IIII", body)

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Gradients that backward cannot just keep: those of a sum are one number seen many times, and the node that accumulates them
-makes the gradient's memory. Each parameter has a size of its own. Prints "ready" and, as JSON, {name: bytes}; then it trains. On a line of standard
-input other parameters, of the same names and other sizes, take the place of the first.
-"""
+"""Gradients that need memory of their own: those of a sum are an expanded number, so the node that accumulates them allocates the
+gradient. Each parameter has its own size. Prints "ready" and, as JSON, {name: bytes}; then trains. On a line of standard
+input, other parameters with the same names and other sizes replace the first."""
 import gc
 import json
 import sys

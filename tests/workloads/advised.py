@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-One way to waste memory at a time, and the remedy: what `report --advice` says of the first is compared with what the second takes.
+One way to waste memory per job, and its remedy, to compare the advice of `report --advice` on the first with the second's
+memory.
 
     memtrace-bpf run --dry-run-cuda -o wasted.mtr -- python tests/workloads/advised.py outputs
     memtrace-bpf run --dry-run-cuda --no-trace -- python tests/workloads/advised.py outputs --remedied
 
-`all` has every waste of a single process but those of the optimizer. At its end it prints, as one JSON line, what PyTorch itself says of the
-peak.
+`all` has every waste of a single process except the optimizer's. At the end it prints PyTorch's own peak as one JSON line.
 
 torch >= 2.1, Python >= 3.8.
 """
@@ -23,11 +23,11 @@ from torch.utils.checkpoint import checkpoint
 from gpt import Block
 
 CHUNKS = 8
-BLOCK = 256  # elements with one scale
+BLOCK = 256  # elements per scale
 
 
 class Masked(nn.Module):
-    """A block with a mask: its own, or one that it is handed."""
+    """A block with a mask: its own, or a given one."""
 
     def __init__(self, width, heads, mask):
         super().__init__()
@@ -71,7 +71,7 @@ class Model(nn.Module):
 
 
 class Adam8bit(torch.optim.Optimizer):
-    """Nothing of Adam but its memory in 8 bit: a byte an element and a scale for each 256, of both moments."""
+    """Only the memory of Adam in 8 bit: for both moments a byte per element and a scale per 256."""
 
     def __init__(self, params):
         super().__init__(params, {})
@@ -138,7 +138,7 @@ def main():
     in_parts = a.waste in ("logits", "all") and a.remedied
     for step in range(a.steps):
         if step == 1:
-            time.sleep(a.rest)  # as long as a few steps of a real job: what is told of tensors is read beside them
+            time.sleep(a.rest)  # about the length of a few real steps: the census runs meanwhile
         text = torch.randint(a.vocab, (a.batch, a.context + 1)).cuda()
         ids, targets = text[:, :-1], text[:, 1:]
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=a.amp):

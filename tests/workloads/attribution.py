@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Training jobs that know whose their memory is: line and module of each autograd node (backward.py), and what each block that
-is there at a moment in the middle is for (dump.py). torch >= 2.4.
+Training jobs that know the owner of their memory: line and module of each autograd node (backward.py), and the role of each
+block that is live at a moment in the middle (dump.py). torch >= 2.4.
 
 usage: attribution.py JOB DEVICE NODES [--live FILE --at between|backward]
 
-What the nodes are goes to NODES. With --live the job stops after some steps, between two or in the middle of a
-backward, writes what is there to FILE, prints "paused" and goes on with the next line on standard input.
+The nodes are written to NODES. With --live the job stops after some steps, between two steps or in the middle of a backward,
+writes the live blocks to FILE, prints "paused" and continues after the next line on standard input.
 """
 import argparse
 import json
@@ -35,7 +35,7 @@ KEEP = []
 
 
 class Job:
-    """A model with the names, what is called, its optimizer."""
+    """A model with the names, the object to call, its optimizer."""
 
     def __init__(self, model, called=None, optimizer=torch.optim.AdamW, follow=True, **options):
         self.model, self.called = model, called if called is not None else model
@@ -153,7 +153,7 @@ def function():
 
 
 class Compiled(Job):
-    """Modules within have no calls of their own any more: what is known is that of all."""
+    """Inner modules have no calls of their own: only the outer module is known."""
 
     def forward(self):
         tokens = torch.randint(0, VOCAB, (4, CONTEXT), device=DEVICE)
@@ -257,7 +257,7 @@ def accumulation():
 
 
 class Penalty(Job):
-    """The gradient's own size is part of the loss."""
+    """The gradient's norm is part of the loss."""
 
     def backward(self):
         x = torch.randn(32, 64, device=DEVICE, requires_grad=True)
@@ -277,7 +277,7 @@ JOBS = {f.__name__: f for f in (gpt, resnet, checkpointed, amp, ddp, fsdp2, func
                                 llama, accumulation, second_derivative)}
 
 
-# ---- what is there ----------------------------------------------------------------------------------------
+# ---- live blocks ------------------------------------------------------------------------------------------
 
 def tell_live(job, path, roots):
     dump.GRAPHS[:] = roots
@@ -287,7 +287,7 @@ def tell_live(job, path, roots):
 
 
 class Pause:
-    """Once, at the moment that is wanted."""
+    """Pauses once, at the requested moment."""
 
     def __init__(self, job, path, at):
         self.job, self.path, self.at, self.roots, self.left = job, path, at, [], 0
@@ -304,7 +304,7 @@ class Pause:
             self.now()
 
     def in_backward(self):
-        """The next backward stops where half of the parameters have got their gradients."""
+        """Makes the next backward stop when half of the parameters have gradients."""
         if self.at != "backward":
             return
         seen = []

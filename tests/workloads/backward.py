@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Jobs whose backward is known node by node: which line of forward made each node, as PyTorch's anomaly mode tells it, and
-when it ran, as marks in the stream of allocations. torch >= 2.1, Python >= 3.8.
+Jobs whose backward is known node by node: the line of forward that made each node, from PyTorch's anomaly mode, and the time it
+ran, as marks in the stream of allocations. torch >= 2.1, Python >= 3.8.
 
-A mark is an allocation of an odd number of bytes, which the jobs make none of: 4 * N + 1 when node N begins to run,
-4 * N + 3 when it has. Both are made in hooks of the node. What node N is is written to --truth as JSON lines. With
-modules(), the calls of modules have numbers and marks of the same kind.
+A mark is an allocation of an odd number of bytes, which the jobs never make: 4 * N + 1 when node N begins to run, 4 * N + 3 when
+it has ended. Hooks of the node make both. --truth receives the nodes as JSON lines. With modules(), calls of modules have
+numbers and marks of the same kind.
 """
 import argparse
 import inspect
@@ -32,11 +32,11 @@ class Truth:
         self.out = open(path, "w", encoding="utf-8")
         self.n = 0
         self.attached = False
-        self.names = {}  # of a parameter, by id
+        self.names = {}  # names of parameters, by id
         self.calls = threading.local()
         self.backward = torch.autograd.backward
         torch.autograd.backward = self
-        torch.fx.traceback.format_stack = self.stack  # what anomaly mode calls when a node is made
+        torch.fx.traceback.format_stack = self.stack  # anomaly mode calls this when a node is made
 
     def __call__(self, tensors, *args, **kwargs):
         for tensor in [tensors] if torch.is_tensor(tensors) else tensors:
@@ -81,13 +81,13 @@ class Truth:
         node.register_hook(lambda *_: mark(4 * n + 3))
 
     def inside(self):
-        """Names of modules called on this thread, outermost first; a module has all names that lead to it."""
+        """Names of the modules active on this thread, outermost first; a module has all names that lead to it."""
         if not hasattr(self.calls, "names"):
             self.calls.names = []
         return self.calls.names
 
     def modules(self, model):
-        """From here on calls of the model's modules are known; model is what has the names, whoever wraps it."""
+        """Records calls of the model's modules from now on; `model` has the names, also if it is wrapped."""
         names = {}
         for name, module in model.named_modules(remove_duplicate=False):
             names.setdefault(module, []).append(name)
@@ -110,7 +110,7 @@ class Truth:
 
 
 def hook(register, function, **options):
-    """With those options that this PyTorch has: prepend came with 2.0, always_call with 2.1."""
+    """Passes the options that this PyTorch supports: prepend came with 2.0, always_call with 2.1."""
     known = inspect.signature(register).parameters
     register(function, **{k: v for k, v in options.items() if k in known})
 
@@ -130,7 +130,7 @@ class Square(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         x, = ctx.saved_tensors
-        return 2 * x * grad  # two allocations with a line of their own
+        return 2 * x * grad  # two allocations with separate lines
 
 
 class Fails(torch.autograd.Function):
@@ -179,7 +179,7 @@ class Mixed(nn.Module):
         x = x.clone()
         x[:, ::2] = torch.sigmoid(x[:, 1::2])  # CopySlices
         view = x[1:]
-        view.mul_(2)  # in place, on a view
+        view.mul_(2)  # in place on a view
         x = self.out(x)
         x = checkpoint(self.stages[0], x, use_reentrant=True)
         x = checkpoint(self.stages[1], x, use_reentrant=False)
@@ -206,7 +206,7 @@ def exceptions(device):
             (x * x).sum().backward()
         except ValueError:
             pass
-        torch.ones(32, 65, device=device).add_(1)  # no node runs any more
+        torch.ones(32, 65, device=device).add_(1)  # no node runs here
     return model, step
 
 
@@ -223,7 +223,7 @@ def again(device):
 
 
 class Sizes(nn.Module):
-    """Of what backward allocates, the size says which line of forward it belongs to."""
+    """Sizes of backward's allocations identify the line of forward."""
 
     def __init__(self):
         super().__init__()
@@ -251,7 +251,7 @@ JOBS = {f.__name__: f for f in (gpt, encoder, mixed, exceptions, again, sizes)}
 
 
 def train(name, args, truth, ended):
-    """Steps of one job; what is to be kept, so that no address is used twice by what has a name."""
+    """Steps of one job; keeps named objects, so that no address is reused."""
     model, step = JOBS[name](args.device)
     if truth:
         truth.modules(model)

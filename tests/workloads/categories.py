@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-A training job that knows what its memory is for: parameters, buffers, gradients, optimizer state, inputs, and what
-autograd keeps for backward. Its peak is where it wants it: in backward, with all of these alive.
+A training job that knows the categories of its memory: parameters, buffers, gradients, optimizer state, inputs, and tensors
+saved for backward. Its peak is in backward, with all of these live.
 
 usage: categories.py DEVICE STEPS FILE [wait]
 
-The sums of what is live at the peak go to FILE as JSON, in blocks as the device's allocator hands them out. wait: after
-two steps print its PID and wait until a line comes on standard input.
+Writes the sums of live memory at the peak to FILE as JSON, in blocks of the device's allocator. wait: after two steps, prints
+its PID and waits for a line on standard input.
 """
 import json
 import os
@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 
 DEVICE, STEPS, FILE = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-PEAK = 64 << 20  # larger than all else: the peak is when it is there
+PEAK = 64 << 20  # larger than everything else, so that its allocation is the peak
 
 
 class Net(torch.nn.Module):
@@ -28,12 +28,12 @@ class Net(torch.nn.Module):
         self.second = torch.nn.Linear(1024, 64)
 
     def forward(self, x):
-        # Where the peak comes, in backward, the gradients of the second layer are there already, the others are not.
+        # At the peak in backward, only the second layer's gradients exist.
         return self.second(Peak.apply(torch.relu(self.norm(self.first(x)))))
 
 
 class Peak(torch.autograd.Function):
-    """Does nothing, and in backward notes what is there, and takes and gives back more than all else."""
+    """Identity; in backward it notes the live memory, and allocates and frees the peak."""
 
     note = None
 
@@ -50,7 +50,7 @@ class Peak(torch.autograd.Function):
 
 
 def storage(tensor):
-    """PyTorch before 2.0 has no untyped_storage()."""
+    """PyTorch before 2.0 lacks untyped_storage()."""
     return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
 
 
@@ -90,13 +90,13 @@ def main():
 
     for step in range(STEPS):
         if step == 2:
-            time.sleep(1)  # as long as a few steps of a real job: what is told of tensors is read beside them
+            time.sleep(1)  # about the length of a few real steps: the census runs meanwhile
         if step == 2 and "wait" in sys.argv[4:]:
             print("ready %d" % os.getpid(), flush=True)
             sys.stdin.readline()
         x, y = torch.randn(32, 256, device=DEVICE), torch.randint(64, (32,), device=DEVICE)
         optimizer.zero_grad(set_to_none=True)
-        # Only of the step in the middle all is seen, its end included: there the peak is.
+        # Only the step in the middle is recorded completely, so the peak is there.
         Peak.note = note if step == STEPS // 2 else None
         saved.clear()
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):

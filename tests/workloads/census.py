@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Brings PyTorch's CUDA allocator into states by name, one for each line on standard input: "NAME FILE". When it is in one it
-writes there what PyTorch itself says of it, prints "in NAME", and waits for the next. Under the dry run: no kernel's
-result is ever looked at.
-"""
+"""Brings PyTorch's CUDA allocator into named states, one for each line on standard input: "NAME FILE". In the state, it writes
+PyTorch's own view of it to FILE, prints "in NAME" and waits for the next line. Runs in the dry run: it never reads a kernel's
+result."""
 import gc
 import json
 import os
@@ -51,7 +49,7 @@ def one():
 
 
 def exact():
-    """A segment that one block fills: nothing is split anywhere."""
+    """A segment filled by one block: nothing is split."""
     KEEP["exact"] = empty(64 << 20)
 
 
@@ -74,7 +72,7 @@ def model():
 
 
 def cached():
-    """The model is gone, its memory kept."""
+    """The model is freed, its memory cached."""
     del KEEP["model"]
     gc.collect()
 
@@ -103,7 +101,7 @@ def devices():
 
 
 def pools():
-    """Private pools: of a MemPool where there are some, and of a captured graph."""
+    """Private pools: of a MemPool if available, and of a captured graph."""
     if hasattr(torch.cuda, "MemPool"):
         pool = torch.cuda.MemPool()
         with torch.cuda.use_mem_pool(pool):
@@ -117,13 +115,13 @@ def pools():
 
 
 def pool_gone():
-    """No graph uses its pool any more, but a tensor is still in it."""
+    """A tensor is left in the pool of a deleted graph."""
     KEEP["graph"] = KEEP["graph"][2:]
     gc.collect()
 
 
 def unmapped():
-    """With expandable segments: holes that are not mapped."""
+    """Expandable segments with unmapped holes."""
     x = [empty(30 << 20) for _ in range(12)]
     y = [empty(1 << 18) for _ in range(200)]
     KEEP["unmapped"] = x[0::3] + y[0::50]
@@ -132,7 +130,7 @@ def unmapped():
 
 
 def limited():
-    """At the limit of what the process may have, and over it."""
+    """At the process's memory limit, and above it."""
     torch.cuda.set_per_process_memory_fraction(0.01)
     KEEP["limited"] = []
     try:
@@ -153,7 +151,7 @@ def nothing():
 
 
 def full_speed():
-    """Goes on while the next state is waited for: allocates and frees as fast as it can, beside what stays."""
+    """Allocates and frees as fast as it can until the next state is requested, besides the blocks that stay."""
     KEEP["stays"] = [empty(1 + i * 4099 % 3000000) for i in range(300)]
     KEEP["stop"] = threading.Event()
     KEEP["seen"] = set()
@@ -173,7 +171,7 @@ def churn(stop, seen):
 
 
 def stopped():
-    """Every (address, size) that was ever handed out goes to the file."""
+    """Writes every (address, size) ever allocated to the file."""
     KEEP["stop"].set()
     KEEP["thread"].join()
 

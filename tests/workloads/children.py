@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-A target that makes children of all kinds while it allocates: os.fork with tensors in the child, the workers of a
-DataLoader, programs started in a loop (vfork and exec).
+A target that makes children of all kinds while it allocates: os.fork with tensors in the child, a DataLoader's workers, programs
+started in a loop (vfork and exec).
 
-Prints "ready", waits for a line on standard input, does all that, prints one JSON object of what it holds and
-what it found, and keeps everything until the input's next line or end.
+Prints "ready", waits for a line on standard input, does all that, prints one JSON object with its live tensors and results, and
+keeps everything until the next line or the end of input.
 """
 import argparse
 import json
@@ -35,7 +35,7 @@ class Numbers(Dataset):
 
 
 def in_fork(n):
-    """A child that allocates, frees what it inherited and ends: its exit code tells that it could."""
+    """A child that allocates, frees inherited tensors and exits; the exit code says whether that worked."""
     pid = os.fork()
     if pid:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if hasattr(os, "waitstatus_to_exitcode") else \

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Many small tensors, made and dropped by several threads at a high rate, with a known live set at the end.
+Many small tensors, allocated and freed by several threads at a high rate, with a known live set at the end.
 
-Prints "ready", waits for a line on standard input, churns until --seconds have passed (or a second line
-comes), prints one JSON object {allocs, frees, seconds, live: [[address, bytes, line, thread], ...]}, and
-keeps the live set until the input's next line or end.
+Prints "ready", waits for a line on standard input, runs for --seconds or until a second line, prints one JSON object {allocs,
+frees, seconds, live: [[address, bytes, line, thread], ...]}, and keeps the live set until the next line or the end of input.
 """
 import argparse
 import json
@@ -16,7 +15,7 @@ import time
 
 import torch
 
-SLOTS = 400  # tensors that a thread keeps
+SLOTS = 400  # live tensors per thread
 
 
 def leaf_0(n):
@@ -70,7 +69,7 @@ class Worker(threading.Thread):
                 continue
             if k % 8:
                 self.frees += 1
-            else:  # let another thread drop it
+            else:  # another thread frees it
                 try:
                     exchange.put_nowait(old)
                     old = exchange.get_nowait()

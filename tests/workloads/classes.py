@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Classes of autograd nodes that take one another's place: each Function is used and dropped, the next one's Backward class lies where its
-predecessor's was. Says "ready". Then, a line read before each, the name of a class that has run, three times, and whether its address
-had been another's. Its nodes are there until the next class is made, however late somebody looks at them.
-"""
+"""Classes of autograd nodes that reuse addresses: each Function is used and freed, and the next one's Backward class gets its
+predecessor's address. Prints "ready". Then, after a line of input each, prints three times the name of a class that has run
+and whether its address was another class's before. Its nodes live until the next class is made."""
 import gc
 import sys
 
@@ -21,7 +19,7 @@ def function(name):
 
 
 def make(name, wanted):
-    """Its class lies at the wanted address, if that can be had."""
+    """Makes a class at the wanted address if possible."""
     for i in range(2000):
         f = function(name)
         if not wanted or id(f._backward_cls) == wanted:
@@ -32,7 +30,7 @@ def make(name, wanted):
 
 
 def use(f):
-    """Returns what keeps its node."""
+    """Returns an object that keeps its node alive."""
     y = f.apply(torch.zeros(300007, requires_grad=True))
     y.sum().backward(retain_graph=True)
     return y

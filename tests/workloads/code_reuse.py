@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Code objects that come and go as fast as they can, so that their addresses mean other code all the time. Each runs
-once or a few times and allocates a tensor whose size occurs nowhere else; what is dropped is dropped after
-nothing, a moment or a while.
+Code objects made and freed as fast as possible, so that addresses are reused for other code. Each runs once or a few times and
+allocates a tensor of a unique size; it is freed at once, after a moment or later.
 
-Prints "ready", waits for a line on standard input, runs for --seconds, writes [[size, file, line, function,
-caller's file, caller's line], ...] to EXPECTED, prints "done ALLOCATIONS ADDRESSES", ends with the input. The
-caller is a piece of such code too.
+Prints "ready", waits for a line on standard input, runs for --seconds, writes [[size, file, line, function, caller's file,
+caller's line], ...] to EXPECTED, prints "done ALLOCATIONS ADDRESSES", and ends with the input. The caller is a piece of such
+code, too.
 """
 import argparse
 import json
@@ -47,7 +46,7 @@ def new(size):
 
 
 def take(n):
-    """n sizes that nobody else has."""
+    """n unique sizes."""
     global made
     with lock:
         made += n
@@ -55,7 +54,7 @@ def take(n):
 
 
 def generated(rnd, kind):
-    """A function with code of its own: (function, file, line of the call in it, name)."""
+    """A function with its own code: (function, file, line of the call in it, name)."""
     code, offset = templates[kind]
     first = 1 + int(rnd.random() * 500)
     name = "%s_%d" % (kind, int(rnd.random() * 100000))
@@ -79,7 +78,7 @@ def work(seed, until):
         for i in range(times):
             outer[0](inner[0], new, size + i)
             mine.append((size + i, *inner[1:], *outer[1:3]))
-        # Most die here; some are kept for a moment, some for a while.
+        # Most are freed here; some are kept for a moment, some longer.
         chance = rnd.random()
         if chance < 0.1:
             pool.append(outer)

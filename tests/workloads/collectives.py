@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-What one rank of many hears: each kind of collective that scripts read values of, one JSON document with what came out. Objects
-travel as pickles in small tensors, so they come back whole or not at all.
-"""
+"""Results of collectives on one rank of a job: each kind whose values scripts read, one JSON document. Objects travel as pickles
+in small tensors, so they arrive complete or not at all."""
 import json
 import os
 
@@ -42,7 +40,7 @@ def scatter(rank, n):
 
 
 def shape(rank, n):
-    """A pipeline's: what comes from before is as large as before says."""
+    """A pipeline stage: the previous stage sends the size first."""
     sizes = torch.tensor([rank, 300], device="cuda")
     if rank:
         dist.recv(sizes, rank - 1)

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Tensors on a CUDA device, with the allocator that the environment or a library chooses. usage: cuda_blocks.py [PLUGGABLE
-[LIBRARY]]; both: tests/programs/cuda_pluggable.c, compiled; LIBRARY takes memory for itself. Waits for a line before choosing it, before allocating and after. Prints a
-JSON of what was allocated.
-"""
+"""Tensors on a CUDA device, with the allocator of the environment or of a library. usage: cuda_blocks.py [PLUGGABLE [LIBRARY]];
+PLUGGABLE: tests/programs/cuda_pluggable.c, compiled; LIBRARY takes memory for itself. Waits for a line before choosing the
+allocator, before allocating and after. Prints the allocations as JSON."""
 import ctypes
 import json
 import sys

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Calls CUDA's functions from C in a process with PyTorch in it. usage: cuda_calls.py LIBRARY EARLY FUNCTION RUNTIME DRIVER
-[FUNCTION RUNTIME DRIVER]...; LIBRARY is tests/programs/cuda_calls.c, compiled; of the others the first EARLY are loaded
-before "ready", the rest after. Waits for a line before each of loading, calling and ending.
-"""
+"""Calls CUDA's functions from C in a process with PyTorch. usage: cuda_calls.py LIBRARY EARLY FUNCTION RUNTIME DRIVER [FUNCTION
+RUNTIME DRIVER]...; LIBRARY is tests/programs/cuda_calls.c, compiled. The first EARLY groups are loaded before "ready", the
+others after. Waits for a line before loading, before calling and before ending."""
 import ctypes
 import sys
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-What the dry run models, one job after another in one process: cuda_dryrun.py [JOB ...]. Needs two devices of 2 GiB.
-Each job prints one JSON line: its name, and what it returned or the error that it ended with.
-"""
+"""Jobs that use what the dry run models, in one process: cuda_dryrun.py [JOB ...]. Needs two devices of 2 GiB. Each job prints
+one JSON line: its name, and its result or error."""
 import json
 import sys
 import warnings
@@ -24,7 +22,7 @@ def properties():
 
 
 def train():
-    """A step and another of a small GPT with attention of PyTorch's own; the second takes what the first took."""
+    """Two steps of a small GPT with PyTorch's attention; the second allocates the same as the first."""
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     model = gpt.GPT(256, 64, 4, 2, 32).cuda()
@@ -153,7 +151,7 @@ def graphs():
     if torch.cuda.get_allocator_backend() == "native":
         pools = {tuple(s["segment_pool_id"]) for s in torch.cuda.memory_snapshot() if s["total_size"]}
         out["pools"] = len(pools)
-    # A training step as the documentation captures one.
+    # A captured training step as in the documentation.
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -174,7 +172,7 @@ def graphs():
 
 
 def memory():
-    """What is taken of the device against what the allocator says that it has."""
+    """Device memory in use compared with the allocator's own figures."""
     torch.cuda.empty_cache()
     torch.cuda.synchronize()
     rows = []
@@ -190,7 +188,7 @@ def memory():
 
 
 def failed_capture():
-    """Last, since releases of PyTorch are left in the middle of it themselves: what CUDA's own side is like then."""
+    """Runs last, because some PyTorch releases stay in the failed capture: tests the state of CUDA then."""
     x = torch.zeros(64, device="cuda")
     g = torch.cuda.CUDAGraph()
     out = {"errors": []}

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-A CUDA job that grows as fast as it can, and shrinks. usage: cuda_grow.py STEPS. Waits for a line before it begins, at its
-peak and at the end. Prints a JSON of what it has: before, and at the peak.
-"""
+"""A CUDA job that grows as fast as it can, and shrinks. usage: cuda_grow.py STEPS. Waits for a line before it begins, at its peak
+and at the end. Prints its memory as JSON: before, and at the peak."""
 import ctypes
 import json
 import sys
 
 import torch
 
-BLOCK, OTHER = (20 << 20) + 1, 4 << 20  # a segment each; whole pages of the driver's
+BLOCK, OTHER = (20 << 20) + 1, 4 << 20  # one segment each; whole driver pages
 
 
 def has(others):

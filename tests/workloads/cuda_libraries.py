@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Small jobs on CUDA, each with another of its libraries: cuda_libraries.py [JOB ...]. Each job prints one JSON line: its
-name, what it returned or the error that it ended with, and the peak of PyTorch's allocator in bytes.
-"""
+"""Small jobs on CUDA, each with another CUDA library: cuda_libraries.py [JOB ...]. Each job prints one JSON line: its name, its
+result or error, and the peak of PyTorch's allocator in bytes."""
 import json
 import os
 import sys
@@ -18,7 +16,7 @@ DEVICE = "cuda"
 
 
 def train(module, *inputs, steps=2):
-    """Forward, backward and a step; what comes out, as a shape."""
+    """Forward, backward and a step; the result's shape."""
     module = module.to(DEVICE)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
     for _ in range(steps):
@@ -105,7 +103,7 @@ def rnn_tanh():
 
 
 def lstm_weights():
-    """The weights stay where they are: in one piece, each with its own values."""
+    """The weights stay in one piece, each with its own values."""
     module = nn.LSTM(16, 32, 2, bidirectional=True)
     before = [p.detach().clone() for p in module.parameters()]
     module.to(DEVICE).flatten_parameters()
@@ -206,7 +204,7 @@ def fft():
 
 
 def several(functions):
-    """What each came to: a shape, or its own clean error."""
+    """The result of each: a shape, or a clean error."""
     result = {}
     for name, function in functions.items():
         try:
@@ -261,10 +259,10 @@ def semi_structured():
     return several({"linear": lambda: F.linear(noise(64, 128, dtype=torch.float16), to_sparse_semi_structured(a))})
 
 
-# ---- others ---------------------------------------------------------------------------------------------------
+# ---- other libraries -----------------------------------------------------------------------------------------
 
 def jiterator():
-    """nvrtc compiles for real: it needs no device."""
+    """nvrtc compiles without a device."""
     f = torch.cuda.jiterator._create_jit_fn("template <typename T> T twice(T x) { return x + x; }")
     return list(f(noise(8)).shape)
 

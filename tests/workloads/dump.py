@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Models and optimizers of many kinds, one kind by name: dump.py KIND DEVICE FILE. Writes to the file what each of its tensors is,
-as PyTorch itself says, prints "ready", and then does as it is told by lines on its standard input ("train", "worst", "stop").
-"""
+"""Models and optimizers of many kinds, one per run: dump.py KIND DEVICE FILE. Writes the role of each tensor to FILE, as PyTorch
+itself knows it, prints "ready", then obeys lines on standard input ("train", "worst", "stop")."""
 import gc
 import json
 import os
@@ -16,7 +14,7 @@ from torch import nn
 
 warnings.simplefilter("ignore")
 DEVICE = "cpu"
-KEEP, GRAPHS, VARIABLES = [], [], {}  # GRAPHS: tensors whose graphs are there still; VARIABLES: by what they are called
+KEEP, GRAPHS, VARIABLES = [], [], {}  # GRAPHS: tensors with live graphs; VARIABLES: by name
 KEPT = None
 
 
@@ -50,7 +48,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """With the embedding tied to the head, as GPT-2 has it."""
+    """With the embedding tied to the head, as in GPT-2."""
 
     def __init__(self, width=64, layers=3, heads=4, tied=True):
         super().__init__()
@@ -117,7 +115,7 @@ def step(model, opt, *args):
     opt.step()
 
 
-# ---- kinds: each keeps what it makes, and returns ([(model, "")], [optimizer], one step) ----------------------------
+# ---- kinds: each keeps its objects, and returns ([(model, "")], [optimizer], one step) -----------------------------
 
 def gpt():
     model = GPT().to(DEVICE)
@@ -126,14 +124,14 @@ def gpt():
 
 
 def llama():
-    """In bfloat16, with tensors in attributes that nothing registers; SGD with momentum."""
+    """In bfloat16, with tensors in plain attributes; SGD with momentum."""
     model = Llama().to(DEVICE).to(torch.bfloat16)
     opt = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     return [model], [opt], lambda: step(model, opt, tokens())
 
 
 def shared():
-    """Modules within modules, one of them at two places, two models, one of them frozen, and batch norm."""
+    """Nested modules, one of them at two places; two models, one of them frozen; batch norm."""
     inner = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
     a = nn.ModuleDict({"x": nn.Sequential(inner, nn.Sequential(inner, nn.Linear(8, 4)))}).to(DEVICE)
     b = nn.Sequential(nn.Conv1d(3, 5, 2), nn.BatchNorm1d(5)).to(DEVICE).requires_grad_(False)
@@ -162,7 +160,7 @@ class Symmetric(nn.Module):
 
 
 def loose():
-    """Parameters that are in no module, and a tensor that is the learning rate."""
+    """Parameters outside of modules, and a tensor as learning rate."""
     latents = [torch.rand(5, i + 2, device=DEVICE, requires_grad=True) for i in range(4)]
     KEEP.append(latents)
     opt = torch.optim.Adagrad([{"params": latents[:1]}, {"params": latents[1:]}], lr=0.1)
@@ -175,7 +173,7 @@ def loose():
 
 
 def frozen():
-    """gc.freeze(): nothing is left in the generations."""
+    """gc.freeze(): the collector's generations are empty."""
     got = gpt()
     got[2]()
     gc.freeze()
@@ -183,7 +181,7 @@ def frozen():
 
 
 def compiled():
-    """Wrapped by torch.compile, whose name for the model is not the program's; not run."""
+    """Wrapped by torch.compile, whose module name differs from the program's; never run."""
     model = GPT(tied=False).to(DEVICE)
     KEEP.append(torch.compile(model))
     opt = torch.optim.AdamW(model.parameters())
@@ -191,7 +189,7 @@ def compiled():
 
 
 def traced():
-    """A graph made out of the model holds its parameters under other names."""
+    """A traced graph holds the model's parameters under other names."""
     model = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 2)).to(DEVICE)
     KEEP.append(torch.fx.symbolic_trace(model))
     opt = torch.optim.Adam(model.parameters())
@@ -225,7 +223,7 @@ def fsdp2():
 
 
 class Exp(torch.autograd.Function):
-    """Keeps what it makes, and what nothing else knows of."""
+    """Keeps its result, with no other reference to it."""
 
     @staticmethod
     def forward(ctx, x):
@@ -239,7 +237,7 @@ class Exp(torch.autograd.Function):
 
 
 def saved():
-    """Between forward and backward: what the graph keeps, most of it held by nothing in Python."""
+    """Between forward and backward: saved tensors, most of them without a Python object."""
     got = gpt()
     got[2]()
     x = Exp.apply(got[0][0](tokens()))
@@ -252,7 +250,7 @@ def saved():
 
 def hold(batch, ready):
     mask = torch.ones(7, 7, device=DEVICE)
-    shared = torch.ones(5, device=DEVICE)  # has no name of its own: an inner function has it too
+    shared = torch.ones(5, device=DEVICE)  # no unique name: an inner function has the same name
     where = " in hold (dump.py:%d)" % hold.__code__.co_firstlineno
     VARIABLES.update({"local batch" + where: batch, "local mask" + where: mask, "global KEPT": KEPT, "": shared})
     ready.set()
@@ -261,7 +259,7 @@ def hold(batch, ready):
 
 
 def churn():
-    """Variables whose objects and memory change places all the time; how many elements there are tells which is which."""
+    """Variables whose objects and memory change all the time; the number of elements identifies each."""
     for i in range(61):
         a, b = torch.empty(1000, device=DEVICE), torch.empty(2000, device=DEVICE)
         if i % 3:
@@ -273,12 +271,12 @@ def churn():
         b = torch.empty(2000, device=DEVICE)
         c = torch.empty(3000, device=DEVICE)
         if i % 30 == 0:
-            time.sleep(0.5)  # as long as a reading takes, now and then
+            time.sleep(0.5)  # pauses longer than a census from time to time
         del a, b, c
 
 
 def frames():
-    """Tensors that variables of running functions hold, and of the main module."""
+    """Tensors in variables of running functions and of the main module."""
     global KEPT
     got, ready = gpt(), threading.Event()
     got[2]()
@@ -289,14 +287,14 @@ def frames():
 
 
 def many():
-    """A million Python objects, and some ten thousand tensors."""
+    """A million Python objects and some ten thousand tensors."""
     got = gpt()
     KEEP.append([[i] for i in range(900000)])
     KEEP.append([torch.empty(3, device=DEVICE) for _ in range(10000)])
     return got
 
 
-# ---- what is true -----------------------------------------------------------------------------------------
+# ---- expected roles ---------------------------------------------------------------------------------------
 
 def local(t):
     return getattr(t, "_local_tensor", t)
@@ -336,11 +334,11 @@ class Truth:
 
 
     def node(self, node):
-        """What a node keeps. Several may keep the same tensor: then any of them may be told."""
+        """Tensors saved by a node. If several nodes save a tensor, any of them may be reported."""
         try:
             kept = [(a, getattr(node, a)) for a in dir(node) if a.startswith("_saved_")]
             kept += [("", x) for x in getattr(node, "saved_tensors", ())]
-        except RuntimeError:  # it has run, and keeps nothing any more
+        except RuntimeError:  # the node has run, and saves nothing any more
             return
         for attribute, x in kept:
             if not isinstance(x, torch.Tensor):
@@ -350,7 +348,7 @@ class Truth:
             self.add(x, "", "unknown")
             try:
                 address = x.untyped_storage().data_ptr()
-            except (RuntimeError, NotImplementedError):  # there is none: a compiler's
+            except (RuntimeError, NotImplementedError):  # a compiler's node has none
                 continue
             for at in self.at.values():
                 if at["address"] != address or at["category"] not in ("unknown", "activation") or at["name"]:
@@ -359,7 +357,7 @@ class Truth:
                 at["category"] = "activation" if made else at["category"]
 
     def held(self, value, path):
-        """What lists of the main module hold may be told by that; not all of it, where it is very much."""
+        """Tensors in lists of the main module may be reported by the list; very large lists only in part."""
         if isinstance(value, (list, tuple)):
             for v in value:
                 self.held(v, path + "[*]")
@@ -387,7 +385,7 @@ class Truth:
 def truth(models, opts):
     t, names = Truth(), {}
     frozen_objects = gc.get_freeze_count()
-    gc.unfreeze()  # else get_objects() leaves them out
+    gc.unfreeze()  # otherwise get_objects() omits them
     for m in models:
         for name, p in m.named_parameters():
             t.add(p, name, "parameter")
@@ -455,7 +453,7 @@ def main():
         if line.strip() == "train":
             thread = threading.Thread(target=train)
             thread.start()
-        elif line.strip() == "worst":  # since last asked: the longest step, and how many there were
+        elif line.strip() == "worst":  # the longest step and the number of steps since the last "worst"
             worst[0], steps[0] = 0.0, 0
         elif line.strip() == "stop":
             stop.set()

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-A script whose memory is to be estimated. It prints what PyTorch itself counts after each step, as JSON lines on standard output, and
-knows nothing of who runs it. At its end it writes --saved: nobody who stops it before is to see that.
-"""
+"""A script whose memory is estimated. Prints PyTorch's own counters after each step as JSON lines, and has no code for the
+tracer. At its end it writes --saved, which a run stopped earlier must not write."""
 import argparse
 import json
 import os
@@ -27,7 +25,7 @@ def counts(step):
 
 
 def greedy(rows):
-    """A request that may be refused; half as much then."""
+    """A request that may be refused; then half as much."""
     while True:
         try:
             return torch.empty(rows, 1 << 20, device="cuda").sum()
@@ -36,7 +34,7 @@ def greedy(rows):
 
 
 def lookups(n):
-    """The gradient of many lookups is sorted, by code that asks what it was compiled for."""
+    """The gradient of many lookups is sorted, by code that checks its compiled version."""
     weight = torch.nn.Parameter(torch.zeros(100, 8, device="cuda"))
     torch.nn.functional.embedding(torch.zeros(n, dtype=torch.long, device="cuda"), weight).sum().backward()
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Measures what an allocation and a free cost the thread that makes them, again and again, for tools/dev/bench.py: one
-JSON line [monotonic time, ns of CPU an allocation, ns of CPU a free] per batch. The allocations are made where
-a model makes them: inside three modules, some ten Python frames down; on the device that is named.
-"""
+"""Measures the cost of an allocation and a free on the thread that makes them, repeatedly, for tools/dev/bench.py: one JSON line
+[monotonic time, ns of CPU per allocation, ns of CPU per free] per batch. The allocations have a model's stacks: inside three
+modules, about ten Python frames deep, on the given device."""
 import argparse
 import functools
 import json

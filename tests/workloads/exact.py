@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-A target with a known answer: a prime number of tensors of sizes that are all different, made at known lines
-in every kind of place that Python code has.
+A target with a known answer: a prime number of tensors of unique sizes, made at known lines in every kind of place that Python
+code has.
 
-Prints "ready", waits for a line on standard input, allocates, writes what a recording must show to EXPECTED,
-prints "done", and keeps everything alive until the next line (or the end of input).
+Prints "ready", waits for a line on standard input, allocates, writes what a recording must show to EXPECTED, prints "done", and
+keeps everything alive until the next line (or the end of input).
 
-The truth comes from Python itself: note() looks at its caller's frame while the line that allocated is
-still running, so file, line and function are what the interpreter says they are. Works from torch 1.13 and
-Python 3.8 on.
+The truth comes from Python itself: note() reads its caller's frame while the allocating line is still running, so file, line and
+function are the interpreter's. Supports torch 1.13 and Python 3.8 or later.
 """
 import argparse
 import asyncio
@@ -24,12 +23,12 @@ import torch
 import torch.nn as nn
 
 TOTAL = 1009  # a prime
-GENERATED = 61  # code objects made, run once and freed within microseconds
-LINGERING = 13  # the same, freed after a while
-DEEP = 220  # frames of recursion, more than a recorder has any reason to keep
+GENERATED = 61  # code objects freed within microseconds after one run
+LINGERING = 13  # the same, freed later
+DEEP = 220  # frames of recursion, more than a recorder needs to keep
 
 keep = []
-stay = []  # code that is not to go away
+stay = []  # code that is kept
 rows = {}
 lock = threading.Lock()
 made = 0
@@ -37,7 +36,7 @@ dropped = 0
 
 
 def size():
-    """Sizes never repeat: the bytes of a row tell which tensors are in it."""
+    """Unique sizes: the bytes of a row identify its tensors."""
     global made
     with lock:
         made += 1
@@ -45,12 +44,12 @@ def size():
 
 
 def name_of(code):
-    """Qualified, where this Python's code objects know it: from 3.11 on."""
+    """The qualified name if code objects have it: from 3.11 on."""
     return getattr(code, "co_qualname", code.co_name)
 
 
 def note(tensor, module="", held=True):
-    """Files a tensor under the line that is calling us; held=False: it dies on return."""
+    """Notes a tensor with the caller's line; held=False: it is freed on return."""
     global dropped
     nbytes = tensor.numel() * tensor.element_size()
     if not held:
@@ -87,7 +86,7 @@ def on_adjacent_lines():
 
 
 def far_down():
-    # A line table with large steps: more than 255 lines or 127 bytes between two entries is encoded apart.
+    # A line table with large steps: more than 255 lines or 127 bytes between two entries have another encoding.
     text = "def spread(note, new, size):\n" + "\n" * 700 + "    note(new(size()))\n" + \
         "    x = [" + "0, " * 400 + "]\n" + "    note(new(size()))\n" + "\n" * 70000 + "    note(new(size()))\n"
     scope = {}
@@ -205,7 +204,7 @@ def in_class_body():
             weights = note(new(size()))
 
 
-# ---- frames that come and go ----------------------------------------------------------------------------
+# ---- short-lived frames ----------------------------------------------------------------------------------
 
 def generator(n):
     for _ in range(n):
@@ -224,14 +223,14 @@ def in_generators(n):
     for _ in range(n + 1):
         next(d)
     try:
-        d.send(new(size()))  # allocated on this line, filed by the generator: see below
+        d.send(new(size()))  # allocated on this line, noted by the generator: see below
     except StopIteration:
         pass
     move_last(sys._getframe(), in_generators.__code__.co_firstlineno + 6)
 
 
 def move_last(frame, line):
-    """The last tensor was noted by another frame than the one that allocated it: put it right."""
+    """Corrects the last note: another frame made the allocation."""
     tensor = keep[-1]
     where = next(k for k, row in rows.items() if k[2].endswith("delegating"))
     rows[where][0] -= 1
@@ -290,11 +289,8 @@ def in_threads(n):
 
 
 def in_generated_code(n, pause):
-    """
-    Code objects made, run once and freed: the next one mostly gets the same address. Those that are gone within
-    microseconds cannot all be read from outside; their tensors may then be charged to the line here that
-    called them, but never to another piece of code that had the address.
-    """
+    """Code objects that run once and are freed, so that the next one mostly gets the same address. Not all of them can be read
+    from outside in time. Their tensors may be charged to the calling line here, but never to other code at that address."""
     addresses = set()
     for i in range(n):
         name = "%s_%d" % ("lingering" if pause else "generated", i)
@@ -311,7 +307,7 @@ def in_generated_code(n, pause):
     return len(addresses)
 
 
-# ---- names that are not ASCII: Latin-1, two bytes a character, four ---------------------------------------
+# ---- names outside ASCII: Latin-1, two bytes per character, four ------------------------------------------
 
 FOREIGN = (("größe", "größe_ändern"), ("模块_модуль", "функция_関数"), ("tensor_🔥", "𠀋_四"))
 
@@ -345,7 +341,7 @@ class Leaf(nn.Module):
 
 
 class Captures(Leaf):
-    """self lives in a cell here, because an inner function uses it."""
+    """`self` is in a cell here, because an inner function uses it."""
 
     def forward(self, n):
         def inner():
@@ -362,7 +358,7 @@ class Hooked(Leaf):
 
 
 class Recursive(Leaf):
-    """Calls itself: one module twice in the stack."""
+    """Calls itself: the same module twice in a stack."""
 
     def forward(self, n):
         note(new(size()), self.path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Allocates a tensor now and then, and becomes another program on a line of standard input."""
+"""Allocates a tensor from time to time, and executes another program after a line on standard input."""
 import os
 import select
 import sys

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-A program whose processes allocate tensors of sizes that nothing else has, and say so: each writes FOLDER/PID.json, what it
-made: {"pid", "parent", "what", "made": [bytes, ...]}.
+A program whose processes allocate tensors of unique sizes and report them: each writes FOLDER/PID.json: {"pid", "parent",
+"what", "made": [bytes, ...]}.
 
-  family.py FOLDER what ...    prints "ready", waits for a line, does these, prints "done" with how its children ended, and waits again
+    family.py FOLDER what ...    prints "ready", waits for a line, does these, prints "done" with its children's exit codes,
+    waits again
 
-  fork     a child whose first act is a tensor; it has a child of its own
-  many     100 children in a row, each with two tensors, and ends
-  quiet    20 children that make none, 10 that exec /bin/true, 5 that are started with posix_spawn
-  loader   a DataLoader with two workers that are forked
-  spawn    the same, spawned
-  exec     a child that becomes another such program, with "leaf"
-  leaf     tensors of its own
-  threads  forks with other threads at work
+    fork     a child that begins with a tensor; it has a child of its own
+    many     100 children in a row, each with two tensors
+    quiet    20 children without tensors, 10 that exec /bin/true, 5 started with posix_spawn
+    loader   a DataLoader with two forked workers
+    spawn    the same with spawned workers
+    exec     a child that executes this program with "leaf"
+    leaf     its own tensors
+    threads  forks while other threads run
 
-As a rank of torchrun (RANK is set) it waits for nothing.
+As a rank of torchrun (RANK is set) it never waits.
 """
 import json
 import os
@@ -32,7 +33,7 @@ made = []
 
 
 def make(n):
-    """n tensors, each of a size of its own."""
+    """n tensors of unique sizes."""
     for _ in range(n):
         made.append(torch.empty(FIRST + 1009 * len(made), dtype=torch.uint8).numel())
 
@@ -137,7 +138,7 @@ def quiet():
 def leaf():
     make(30)
     tell("leaf" if "RANK" not in os.environ else "rank")
-    time.sleep(0.3)  # code that ends with the program less than a drain's pause after it was first seen has no name
+    time.sleep(0.3)  # code freed at the program's end has no name if it is less than one drain interval old
     return 0
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Says "ready". After a line its Python ends, and the process stays: C's exit() makes it wait for a signal."""
+"""Prints "ready". After a line its Python ends, but the process stays: an exit handler waits for a signal."""
 import ctypes
 import sys
 

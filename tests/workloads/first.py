@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Makes tensors of sizes that no other allocation has, from the first statement after `import torch` on, and prints what it
-knows of them as one JSON object: {"made": [[bytes, line], ...], ...}. Options in any order:
+Makes tensors of unique sizes from the first statement after `import torch` on, and prints them as one JSON object: {"made":
+[[bytes, line], ...], ...}. Options in any order:
 
-  cuda     on the first device; adds the device's memory, how many there are, and what the allocator itself counted
-  touch=F  creates the file F first, to show that anything was run
-  exec     becomes `sh -c "exit 3"` at the end
-  hang     prints "ready" and waits for a signal; SIGTERM makes it exit with 9, SIGINT with 8
+    cuda     on the first device; adds the device's memory, the number of devices and the allocator's counters
+    touch=F  creates the file F first, to show that the program ran
+    exec     executes `sh -c "exit 3"` at the end
+    hang     prints "ready" and waits for a signal; SIGTERM makes it exit with 9, SIGINT with 8
 """
 import torch; first = torch.empty(100003, dtype=torch.uint8)  # noqa: E702
 
@@ -45,7 +45,7 @@ def main():
         signal.signal(signal.SIGINT, lambda *_: os._exit(8))
         print("ready", flush=True)
         time.sleep(120)
-    time.sleep(0.3)  # code that ends with the program less than a drain's pause after it was first seen has no name
+    time.sleep(0.3)  # code freed at the program's end has no name if it is less than one drain interval old
     if "exec" in sys.argv[1:]:
         os.execv("/bin/sh", ["sh", "-c", "sleep 1; exit 3"])
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-A program that has given hostile names (a JSON list of hexadecimal digits, argument 1) to its files, functions, modules, classes,
-threads, variables and itself; modules that hold one another in a circle, a list that holds itself, a name of many megabytes.
-Each line of input makes it allocate from a thousand functions once.
-"""
+"""A program with hostile names (a JSON list of hex digits, argument 1) for its files, functions, modules, classes, threads,
+variables and itself; modules in a cycle, a list that contains itself, a name of many megabytes. Each line of input makes it
+allocate once from a thousand functions."""
 import ctypes
 import json
 import sys
@@ -17,7 +15,7 @@ with open(sys.argv[1], encoding="ascii") as f:
 
 
 def plain(name):
-    """As an identifier's text may be: no NUL, which names of modules and classes refuse."""
+    """The name as an identifier: without NUL, which module and class names reject."""
     return name.replace("\0", "\1")
 
 
@@ -32,7 +30,7 @@ def function(i):
 
 
 def module(i):
-    name = plain(names[i]).encode("utf-8", "replace").decode("utf-8")  # CPython takes no half characters there
+    name = plain(names[i]).encode("utf-8", "replace").decode("utf-8")  # CPython rejects incomplete characters there
     cls = type(name or "Empty", (nn.Linear,), {"__module__": plain(names[-i - 1])})
     return cls(2, 2)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""A model that only answers: no optimizer, so a step is a call of the outermost module."""
+"""Inference without an optimizer: a step is a call of the outermost module."""
 import argparse
 import os
 import time

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Jobs that record themselves: inside.py train | busy THREADS TENSORS | filtered | endless. All but the last do the same each time.
+"""Jobs recorded from inside: inside.py train | busy THREADS TENSORS | filtered | endless. All except the last are deterministic.
 """
 import ctypes
 import json
@@ -21,8 +20,8 @@ class Refuse(ctypes.Structure):
 
 
 def refuse(*calls):
-    """From now on the kernel answers these with EPERM."""
-    lines = [(0x20, 0, 0, 0)]  # the call's number
+    """Makes the kernel answer these system calls with EPERM."""
+    lines = [(0x20, 0, 0, 0)]  # loads the system call number
     for i, number in enumerate(calls):
         lines.append((0x15, len(calls) - i, 0, number))
     lines += [(0x06, 0, 0, 0x7fff0000), (0x06, 0, 0, 0x50000 | EPERM)]
@@ -55,7 +54,7 @@ def in_thread(device, kept):
 
 
 def in_child(device):
-    """A forked process's memory is not of this recording."""
+    """A forked process is not part of this recording."""
     pid = os.fork()
     if not pid:
         torch.empty(12345678)
@@ -86,13 +85,13 @@ def train(device="cuda"):
             t.join()
             said["child"] = in_child(device)
             said["program"] = subprocess.run([sys.executable, "-c", "print(6 * 7)"], capture_output=True, text=True, check=True).stdout
-            time.sleep(1)  # what its objects are for is read now and then
+            time.sleep(1)  # time for the next census
     said["handler"] = signal.getsignal(signal.SIGTRAP) is on_trap
     print(json.dumps(said), flush=True)
 
 
 def busy(threads, tensors):
-    """The threads do the same at the same time; what is kept at the end is told, and then there is no end of Python's."""
+    """All threads allocate at once; prints the live tensors at the end, and exits without ending Python."""
     kept = [[] for _ in range(threads)]
 
     def some(mine):
@@ -110,7 +109,7 @@ def busy(threads, tensors):
 
 
 def endless():
-    """Until somebody writes a line, allocating all the time."""
+    """Allocates until a line of input."""
     stop = []
     threading.Thread(target=lambda: stop.append(sys.stdin.readline())).start()
     print("ready", flush=True)

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Processes that end where they have never been before: each line on standard input makes one, which says its PID, waits for
-"go" in the file that it names, then allocates from COUNT functions, each called for the first time and once, PAUSE
-apart, and is gone with the last. The functions are called last_0, last_1 ...; the tensors stay.
-"""
+"""Processes that end in code never run before. Each line on standard input makes one. It prints its PID, waits for "go" in the
+file named in the line, then allocates from COUNT functions, each called for the first time, PAUSE apart, and ends after the
+last. The functions are called last_0, last_1 ...; the tensors stay."""
 import os
 import sys
 import time

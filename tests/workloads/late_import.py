@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Python that imports torch only on a line of standard input, then allocates ten tensors a second."""
+"""Python that imports torch after a line on standard input, then allocates ten tensors per second."""
 import sys
 import time
 

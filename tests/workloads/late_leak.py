@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Keeps 16 KiB a step in a module's list. Says ready after WARM steps; each line "N" on standard input is N more, then says done."""
+"""Leaks 16 KiB per step into a module's list. Prints ready after WARM steps; each line "N" on standard input runs N more steps
+and prints done."""
 import sys
 
 import torch

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Python that imports torch only on a line of standard input and builds and calls a model at once: the very first
-tensors have lines and modules, too.
+Python that imports torch after a line on standard input and at once builds and calls a model: even the first tensors must have
+lines and modules.
 
-Prints "ready", waits for a line, does that, prints [[size, line, dotted name of the module], ...] as JSON, and
-keeps everything until the input's next line or end.
+Prints "ready", waits for a line, does that, prints [[size, line, dotted name of the module], ...] as JSON, and keeps everything
+until the next line or the end of input.
 """
 import json
 import sys

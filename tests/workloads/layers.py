@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Modules that call one another in every way there is, and how often each was called, for how long.
+Modules that call one another in many ways, with the number and duration of their calls.
 
 usage: layers.py TRUTH [--wait] [--jobs a,b] | layers.py --slow
 
-Writes to TRUTH, for each job, {"job", "modules": [[root class, dotted name, calls, ns], ...]}; --wait: begins when a line comes
-on standard input, once torch is imported. The truth is nn.Module.__call__ itself, with a clock around it. --slow: one
-model whose every forward takes a second, until a line comes.
+Writes to TRUTH, for each job, {"job", "modules": [[root class, dotted name, calls, ns], ...]}. The truth is a timed
+nn.Module.__call__. --wait: begins after a line on standard input, once torch is imported. --slow: one model whose forward takes
+a second, until a line comes.
 """
 import argparse
 import json
@@ -44,11 +44,11 @@ def timed(self, *args, **kwargs):
         with lock:
             count = counts.setdefault(key, [0, 0])
             count[0] += not wrapped
-            count[1] += 0 if again else took  # within itself the time has been counted
+            count[1] += 0 if again else took  # a recursive call's time is part of the outer call's
 
 
 def name_all(root, ddp=False):
-    cls = type(root.module if ddp else root).__name__  # wrappers are nobody's model
+    cls = type(root.module if ddp else root).__name__  # wrappers do not count as root modules
     for name, module in root.named_modules():
         parts = [p for p in name.split(".") if p and p not in WRAPPERS]
         if ddp:
@@ -74,7 +74,7 @@ class Sleeper(nn.Module):
 
 
 class Plain(nn.Module):
-    """With a container that is never called, and a module that calls nothing of PyTorch's."""
+    """With a container that is never called, and a module that calls nothing in PyTorch."""
 
     def __init__(self):
         super().__init__()
@@ -94,7 +94,7 @@ class Reused(nn.Module):
         twice = nn.Linear(16, 16)
         self.body = nn.Sequential(twice, nn.Tanh(), twice)
         self.shared = nn.ModuleDict({"a": Block(), "b": Block()})
-        self.shared["b"].inner = self.shared["a"].inner  # one module by two names
+        self.shared["b"].inner = self.shared["a"].inner  # one module with two names
 
     def forward(self, x):
         return self.shared["b"](self.shared["a"](self.body(x))).sum()
@@ -145,7 +145,7 @@ class Generates(nn.Module):
             yield x
 
     def forward(self, x):
-        generator = self.lazy(x)  # left before anything in it runs
+        generator = self.lazy(x)  # returns before any of its code runs
         for one, other in zip(self.each(x), generator):
             x = x + one + other
         return x.sum()
@@ -163,7 +163,7 @@ class Lazy(nn.Module):
 
 
 class Checkpointed(nn.Module):
-    """Both kinds: their blocks are called again in backward."""
+    """Both kinds: backward calls their blocks again."""
 
     def __init__(self):
         super().__init__()
@@ -228,7 +228,7 @@ def train(model, steps=STEPS):
 
 
 def job_threads():
-    """Two threads in a model of each, and both in one."""
+    """Two threads, each in its own model, and both in one model."""
     def work(own, common):
         for _ in range(STEPS):
             own(torch.randn(4, 16))
@@ -273,7 +273,7 @@ def job_fsdp2():
 
 
 def job_compiled():
-    """Dynamo takes the block's call into its own code; the module it may not look into is called by it."""
+    """Dynamo compiles the block's call; that code calls the module that Dynamo must not trace."""
     nn.Module.__call__ = own_call
     model = torch.compile(Compiled(), backend="eager")
     train(model)
@@ -333,7 +333,7 @@ def main():
             counts.clear()
             time.sleep(0.05)
     print("done", flush=True)
-    # What is still in the kernel's hands is brought in while the objects are there.
+    # Let the recorder drain the ring while the objects exist.
     time.sleep(0.3)
 
 

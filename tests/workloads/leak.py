@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Training steps that leak, or only look as if they did, in each MODE of several with commas between:
+Training steps that leak, or look as if they did, in each of several MODEs, separated by commas:
 
-    list, closure, graph, attribute, concat   something grows for ever (see the functions)
+    list, closure, graph, attribute, concat   endless growth (see the functions)
     rare        a leak in every fifth step
     pool        each step's largest tensor is larger than the one before: only the allocator's pool grows (CUDA)
-    others      memory that is taken from CUDA beside PyTorch (CUDA)
-    none        nothing does
-    cache       a cache fills in the first steps and then is full
-    sawtooth    results pile up and are thrown away every ten steps
-    lengths     batches are of different lengths, and the loss keeps the last one's graph
-    cycles      tensors in reference cycles, that the garbage collector takes in its own time
-    kv          generation with a key-value cache, sequence after sequence: no optimizer, calls of a model are the steps
-    stepless    a leak without a model, --pause seconds a turn
+    others      memory taken from CUDA outside of PyTorch (CUDA)
+    none        no growth
+    cache       a cache that is full after the first steps
+    sawtooth    results that are deleted every ten steps
+    lengths     batches of different lengths; the loss keeps the last one's graph
+    cycles      tensors in reference cycles, freed by the garbage collector
+    kv          generation with a key-value cache, sequence after sequence: without an optimizer, model calls are the steps
+    stepless    a leak without a model, --pause seconds per turn
 
---device cuda works under `run --dry-run-cuda`. --pause: seconds a step. Prints "step N", and after --steps of them "done"; then it
-waits for a line on standard input with --wait. torch >= 2.1, Python >= 3.8.
+--device cuda works under `run --dry-run-cuda`. --pause: seconds per step. Prints "step N", and after --steps steps "done"; then
+it waits for a line on standard input with --wait. torch >= 2.1, Python >= 3.8.
 """
 import argparse
 import ctypes
@@ -28,7 +28,7 @@ import torch
 MODES = "list closure graph attribute concat rare pool others none cache sawtooth lengths cycles kv stepless".split()
 history = []
 WIDTH = 64
-KIB = 256  # float32 in one
+KIB = 256  # float32 numbers per KiB
 
 
 class Trainer:
@@ -45,7 +45,7 @@ class Node:
 
 
 def take(size):
-    """From the CUDA that PyTorch itself calls, or that is in front of it."""
+    """Calls the cudaMalloc used by PyTorch, or a preloaded one."""
     address = ctypes.c_void_p()
     code = ctypes.CDLL(None).cudaMalloc(ctypes.byref(address), ctypes.c_size_t(size))  # LEAK others
     assert code == 0, code

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Very many live blocks: makes them when a line comes on standard input, says how many there are, and goes on replacing one
-after the other until the next line. --before N are there from the start.
+Very many live blocks: allocates them after a line on standard input, prints their number, and replaces them one by one until the
+next line. --before N exist from the start.
 
 torch >= 2.1, Python >= 3.8.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""A small GPT, written out so that each allocation has a line of its own. torch >= 2.1, Python >= 3.8."""
+"""A small GPT with a separate line for each allocation. torch >= 2.1, Python >= 3.8."""
 import math
 
 import torch
@@ -30,7 +30,7 @@ class SelfAttention(nn.Module):
 
 
 class Gelu(nn.Module):
-    """The tanh approximation by hand: several temporaries on one line, as user code has them."""
+    """The tanh approximation by hand: several temporaries on one line, as in user code."""
 
     def forward(self, x):
         return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Models of all kinds; prints where their modules are and what they should be called, one tab-separated line each.
+"""
+Models of all kinds; prints the addresses and expected names of their modules, one tab-separated line each.
 
-mod   module  root  parent  name  class  root-class      (texts as hex of UTF-8)
+    mod   module  root  parent  name  class  root-class      (texts as hex of UTF-8)
+
 After "ready" it obeys lines on its standard input, see commands().
 """
 import os
@@ -49,7 +51,7 @@ def emit_model(model):
 
 
 class Inline(nn.Module):
-    """Sets nothing but modules, is never asked for its __dict__ by us."""
+    """Has only modules as attributes; nothing here creates its __dict__."""
 
     def __init__(self, depth=2):
         super().__init__()
@@ -73,7 +75,7 @@ class WithMixin(Mixin, nn.Module):
 
 
 class Many(nn.Module):
-    """More attributes than instances of a class share keys for."""
+    """More attributes than a class's instances share keys for."""
 
     def __init__(self):
         super().__init__()
@@ -93,7 +95,7 @@ class Slotted(nn.Module):
 
 
 class Module(nn.Module):
-    """Called Module and is one."""
+    """A module class called Module."""
 
     def __init__(self):
         super().__init__()
@@ -163,7 +165,7 @@ def cyclic_models():
         at.add_module("d", child)
         at = child
         chain.append((".".join(["d"] * (i + 1)), child))
-    emit_tree(deep, chain[:1025], "Sequential")  # deeper ones are not named
+    emit_tree(deep, chain[:1025], "Sequential")  # deeper modules are not named
     emit_module(chain[1025][1], deep, deep, "?", "Sequential")
     emit_module(chain[1100][1], deep, chain[900][1], chain[900][0] + ".?", "Sequential")
     long = nn.Sequential()
@@ -196,14 +198,14 @@ def wrapped_models():
     compiled = torch.compile(nn.DataParallel(model), backend="eager")
     emit_tree(compiled, tree + [("", compiled), ("", compiled._orig_mod), ("head", model.head)], "Gpt")
 
-    model = Module()  # its own "module" is not a wrapper's
+    model = Module()  # an attribute "module" without a wrapper
     tree = names(model)
     compiled = torch.compile(model, backend="eager")
     emit_tree(compiled, tree + [("", compiled)], "Module")
 
 
 class FullyShardedDataParallel(nn.Module):
-    """Holds its module as torch's class of this name does, which wants more than this machine may have."""
+    """Holds its module as torch's class of this name, which may be unavailable here."""
 
     def __init__(self, module):
         super().__init__()
@@ -247,7 +249,7 @@ def distributed_models():
 
 
 def strays():
-    """Modules that the root does not have."""
+    """Modules without a root."""
     model = keep(Gpt())
     other = nn.Linear(1, 1)
     emit_module(other, model, model, "?", "Gpt")
@@ -272,7 +274,7 @@ class Thousand(nn.Module):
 
 
 def churn(model):
-    """Changes everything but the names of what was there."""
+    """Changes everything except the names of existing modules."""
     n = 0
     while True:
         n += 1

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-A job that is found by what it is called: named.py TITLE SEED N [now] [gloo] [fork] [hold]
+A job found by its name: named.py TITLE SEED N [now] [gloo] [fork] [hold]
 
-Waits for a line, makes N tensors, each of a size of its own and of nobody else's, writes "made" and their sizes as JSON, and ends. "now":
-does not wait for that line; "gloo": meets the other ranks of torchrun before and after; "fork": has a child make some before it, and writes "forked" and theirs; "hold": waits for a line before it ends. SEED tells jobs' sizes apart. Its PID as it sees it comes first: "ready PID".
+Prints "ready PID" (the PID in its own namespace), waits for a line, makes N tensors of globally unique sizes, prints "made" and
+the sizes as JSON, and ends. "now": does not wait for that line; "gloo": a barrier with the other ranks of torchrun before and
+after; "fork": a child makes tensors first, and prints "forked" and their sizes; "hold": waits for a line before it ends. SEED
+makes the jobs' sizes differ.
 """
 import json
 import os
@@ -16,7 +18,7 @@ FIRST = 300007  # bytes
 
 
 def tell(*words):
-    """One write a line: ranks share a pipe, and print() may make two of it."""
+    """One write per line: ranks share a pipe, and print() may split a line."""
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Objects of all kinds that are read from outside, with modules as PyTorch has them but without PyTorch, for an image of
-them (tests/tools/object_image.c). Prints kinds and addresses, then "ready", and sleeps."""
+"""Objects of all kinds that the readers support, with modules like PyTorch's but without PyTorch, for a saved image
+(tests/tools/object_image.c). Prints kinds and addresses, then "ready", and sleeps."""
 import _thread
 import sys
 import time

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Objects of all layouts; prints where they are and what they hold, one tab-separated line each.
+"""
+Objects of all layouts; prints their addresses and content, one tab-separated line each.
 
-Texts are printed as hex of UTF-8. After "ready" it obeys lines on its standard input: "churn" makes it change
-the dicts of the "pair" lines until the input ends.
+Texts are printed as hex of UTF-8. After "ready" it obeys lines on its standard input: "churn" makes it change the dicts of the
+"pair" lines until the input ends.
 """
 import collections
 import os
@@ -27,7 +28,7 @@ def text(s):
 
 
 def expected(s):
-    """What a reader gives for s: no surrogates, no NUL, at most 4096 bytes of whole characters."""
+    """The text that a reader returns for s: no surrogates, no NUL, at most 4096 bytes of whole characters."""
     s = "".join("\ufffd" if c == "\0" or 0xD800 <= ord(c) <= 0xDFFF else c for c in s)
     out = b""
     for c in s:
@@ -189,7 +190,7 @@ def emit_attrs(obj, present, absent=()):
 
 
 def materialise(obj):
-    """Asks for the dict and keeps it."""
+    """Creates the __dict__ and keeps it."""
     d = obj.__dict__
     emit_dict(d)
     return obj
@@ -267,7 +268,7 @@ class Mixin(object):
 
 
 class Module(object):
-    """Has the name, not the module."""
+    """Has the class's name, but is not a module."""
 
 
 class Two(Mixin, Derived):

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-What PyTorch's own allocator knows of a job, to compare a recording with.
+The view of PyTorch's own allocator on a job, to compare recordings with.
 
-A job is a generator: it builds what it needs, and each yield ends a step; it goes on for ever. main() drives it
-for --steps steps and leaves it where it is, with all that it holds alive. With --oracle FILE the allocator's own
-history is on from before its first block, and FILE gets, as a pickle: the trace, segments and blocks of
-_snapshot(), memory_stats() and the peaks, as of the last step's end. Nothing touches CUDA after that: the process
-waits for a line on standard input (--wait) and is gone without any clean-up.
+A job is an endless generator: it builds its objects, and each yield ends a step. main() runs it for --steps steps and keeps all
+its objects alive. With --oracle FILE the allocator's own history is on from the first block, and FILE receives, as a pickle: the
+trace, segments and blocks of _snapshot(), memory_stats() and the peaks at the last step's end. Nothing uses CUDA after that: the
+process waits for a line on standard input (--wait) and exits without clean-up.
 
-To be attached to in the middle: --stop-before N waits there for a line, with the same facts as of that moment noted
-and the peaks set back; --until-told goes on at full speed until a line comes.
+For attaching in the middle: --stop-before N waits there for a line, notes the same facts at that moment and resets the peaks;
+--until-told continues at full speed until a line comes.
 
 torch >= 2.1, Python >= 3.8.
 """
@@ -26,7 +25,7 @@ import torch
 
 
 def arguments(doc, **defaults):
-    """A parser with what all jobs understand."""
+    """A parser with the common options."""
     p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--steps", type=int, default=defaults.get("steps", 6))
     p.add_argument("--device", default="cuda", help="cuda, or cpu to see whether the job itself is right")
@@ -49,7 +48,7 @@ def say(text):
 
 
 def told(wait):
-    """Whether a line has come on standard input, or its end; wait: does not come back without."""
+    """True if a line or the end of standard input has come; wait: blocks until then."""
     if not wait and not select.select([sys.stdin], [], [], 0)[0]:
         return False
     sys.stdin.readline()
@@ -65,7 +64,7 @@ def segments():
     result = []
     for s in torch.cuda.memory._snapshot()["segments"]:
         at, blocks = s["address"], []
-        for b in s["blocks"]:  # they fill the segment; their addresses are told from 2.4 on
+        for b in s["blocks"]:  # blocks fill the segment; the snapshot has their addresses from 2.4 on
             blocks.append((at, b["size"], b.get("requested_size", 0), b["state"]))
             at += b["size"]
         result.append({"device": s["device"], "address": s["address"], "size": s["total_size"], "stream": s["stream"],
@@ -75,16 +74,16 @@ def segments():
 
 
 def traces():
-    """Of each device, in order: (action, address, size, stream); of an oom the address is what was free."""
+    """Per device, in order: (action, address, size, stream); for an oom the address is the free memory."""
     return [[(e["action"], e.get("addr", e.get("device_free")), e["size"], e["stream"]) for e in of_device]
             for of_device in torch.cuda.memory._snapshot()["device_traces"]]
 
 
 def storages():
-    """What Python's garbage collector knows of: {(device, address): bytes} of the memory below each live tensor."""
+    """Live tensors known to Python's garbage collector: {(device, address): bytes} of their storages."""
     found = {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some objects warn when they are looked at
+        warnings.simplefilter("ignore")  # some objects warn on access
         for o in gc.get_objects():
             if issubclass(type(o), torch.Tensor) and o.is_cuda:
                 s = o.untyped_storage()
@@ -94,7 +93,7 @@ def storages():
 
 
 def look(history):
-    """All that the allocator knows as of now."""
+    """The allocator's current state."""
     facts = {"stats": [dict(torch.cuda.memory_stats(d)) for d in devices()],
              "free": [torch.cuda.mem_get_info(d) for d in devices()],
              "segments": None, "traces": None}
@@ -156,4 +155,4 @@ def main(job, args):
                 say("cuda:%d  peak %.1f MiB allocated, %.1f MiB reserved" % (
                     d, torch.cuda.max_memory_allocated(d) / 2**20, torch.cuda.max_memory_reserved(d) / 2**20))
     sys.stdout.flush()
-    os._exit(0)  # no destructor is to free anything after what was written
+    os._exit(0)  # no destructor may free anything after the file is written

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Python without torch: works a little and waits."""
+"""Python without torch: works briefly and waits."""
 import time
 
 print("ready", flush=True)

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-A job of several ranks, each on a device of its own: ranks.py FOLDER STEPS [wait]. Started by torchrun. Rank 2 keeps 4 MiB a step
-that the others do not. Each rank has two workers that load its batches. It leaves FOLDER/RANK.json with what PyTorch says that
-it holds, and ends without freeing any. wait: until there is FOLDER/go, and at the end until there is FOLDER/end.
-"""
+"""A job of several ranks, each on its own device: ranks.py FOLDER STEPS [wait]. Started by torchrun. Rank 2 keeps 4 MiB more per
+step than the others. Each rank has two workers that load its batches. It writes PyTorch's view of its memory to
+FOLDER/RANK.json, and ends without freeing. wait: waits for FOLDER/go, and at the end for FOLDER/end."""
 import json
 import os
 import sys
@@ -14,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-SAMPLE = 250000  # floats: enough to be told apart
+SAMPLE = 250000  # floats; a size that is easy to recognize
 
 
 class Samples(Dataset):
@@ -69,7 +67,7 @@ def main():
     if "wait" in sys.argv:
         wait_for("end")
     else:
-        time.sleep(1)  # the names of its code are read while it is there
+        time.sleep(1)  # time to read the names of its code
     sys.stdout.flush()
     os._exit(0)
 

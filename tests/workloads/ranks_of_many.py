@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-One rank of a job of many, which says what closed forms make of its memory: ranks_of_many.py JOB ... Each job is one JSON line: what
-PyTorch counted at its peak and at its end, and what the forms in this file say, with their parts. The ranks and what they meet
-through are as torchrun's environment has them.
-"""
+"""One rank of a large job, compared with closed formulas of its memory: ranks_of_many.py JOB ... Each job prints one JSON line:
+PyTorch's counters at its peak and end, and the results of the formulas in this file, with their terms. Rank and rendezvous
+come from torchrun's environment."""
 import gc
 import json
 import os
@@ -15,9 +13,9 @@ import torch.distributed as dist
 from torch import nn
 
 WIDTH, LAYERS, ROWS, STEPS = 2048, 16, 32, 3
-LAYER = 4 * WIDTH * WIDTH  # bytes of one layer's weights; a power of two, as all that is large here
+LAYER = 4 * WIDTH * WIDTH  # bytes of one layer's weights; a power of two, as all large sizes here
 WEIGHTS = LAYERS * LAYER
-ACTIVATION = 4 * ROWS * WIDTH  # what a layer hands to the next
+ACTIVATION = 4 * ROWS * WIDTH  # bytes passed from layer to layer
 MICROBATCHES, MICRO_ROWS = 8, 1024
 MICRO = 4 * MICRO_ROWS * WIDTH
 DEVICE = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
@@ -25,10 +23,8 @@ DEVICE = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
 
 
 def workspaces():
-    """
-    What cuBLAS has of PyTorch's allocator, which goes by device and version: kept, by each of the two threads that multiply,
-    or, from 2.15 on, only while it multiplies.
-    """
+    """Workspace of cuBLAS from PyTorch's allocator, by device and version: kept by each of the two threads that multiply, or,
+    from 2.15 on, only during a multiplication."""
     torch._C._cuda_clearCublasWorkspaces()
     a, b = torch.empty(64, 64, device=DEVICE), torch.empty(64, 64, device=DEVICE)
     before = torch.cuda.memory_allocated()
@@ -41,7 +37,7 @@ def workspaces():
 
 
 def settle():
-    """What the job before has left is gone: NCCL's watchdog lets go of it with the next collective."""
+    """Frees the previous job's memory: NCCL's watchdog releases it with the next collective."""
     gc.collect()
     torch._C._cuda_clearCublasWorkspaces()
     for _ in range(2):
@@ -62,7 +58,7 @@ def adamw(model):
 
 
 def steps(one, optimizer):
-    """Peak of the last of some, what is left at its end, and the peak of each."""
+    """Peak of the last steps, memory left at the end, and the peak of each step."""
     peaks = []
     for _ in range(STEPS):
         torch.cuda.reset_peak_memory_stats()
@@ -78,7 +74,7 @@ def train(model, optimizer=None):
     return steps(lambda: model(x).sum().backward(), optimizer or adamw(model))
 
 
-# What all have: the input, each optimizer's step, at the peak a gradient that goes from layer to layer, the loss and its gradient.
+# Terms of all jobs: the input, each optimizer's step, at the peak a gradient between layers, the loss and its gradient.
 SMALL_END = {"input": ACTIVATION, "steps": 512 * LAYERS}
 SMALL_PEAK = dict(SMALL_END, passing=ACTIVATION, loss=2 * 512)
 
@@ -87,10 +83,11 @@ def ddp(**options):
     from torch.nn.parallel import DistributedDataParallel
     model = DistributedDataParallel(layers(), device_ids=[DEVICE.index], **options)
     got = train(model)
-    # The buckets are as large as all gradients, and are these where gradients are views of them.
+    # The buckets are as large as all gradients; with gradient_as_bucket_view they replace the gradients.
     view = options.get("gradient_as_bucket_view", False)
     held = {"weights": WEIGHTS, "states": 2 * WEIGHTS, "buckets": WEIGHTS}
-    # At the backward's end, or, where no gradient stays, at its beginning: the first layer's, on its way into the bucket.
+    # At the end of the backward; or, if no gradient stays, at its beginning, with the first layer's gradient on its way into the
+    # bucket.
     more = {"gradient": LAYER, "activations": LAYERS * ACTIVATION} if view else {"gradients": WEIGHTS}
     return got, dict(held, **more, **SMALL_PEAK), dict(held, **SMALL_END)
 
@@ -103,8 +100,8 @@ def fsdp2(mesh=None):
     fully_shard(model, mesh=mesh)
     got = train(model)
     n = dist.get_world_size() if mesh is None else mesh.size(mesh.ndim - 1)
-    # In the backward of a layer: its weights and its gradient, whole; the next one's weights as they were gathered; the last one's
-    # gradient as it goes out to be reduced. The most is the first layer but one.
+    # In the backward of a layer: its full weights and gradient; the next layer's gathered weights; the last layer's gradient
+    # during its reduction. The peak is at the second layer.
     return got, dict({"weights": WEIGHTS // n, "gradients": (LAYERS - 2) * LAYER // n, "states": 2 * WEIGHTS // n, "whole": 4 * LAYER,
                       "activations": 2 * ACTIVATION}, **SMALL_PEAK), \
         dict({"weights": WEIGHTS // n, "states": 2 * WEIGHTS // n}, **SMALL_END)
@@ -125,7 +122,7 @@ def fsdp1():
 
 
 def zero():
-    """Weights and gradients are whole, the states are of this rank's share of the layers."""
+    """Full weights and gradients; states of this rank's share of the layers."""
     from torch.distributed.optim import ZeroRedundancyOptimizer
     from torch.nn.parallel import DistributedDataParallel
     model = DistributedDataParallel(layers(), device_ids=[DEVICE.index], gradient_as_bucket_view=True)
@@ -136,20 +133,20 @@ def zero():
 
 
 def tp():
-    """Pairs of layers, the first by columns, the second by rows."""
+    """Pairs of layers, the first split by columns, the second by rows."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
     n = dist.get_world_size()
     model = parallelize_module(layers(), init_device_mesh("cuda", (n,)),
                                {str(i): RowwiseParallel() if i % 2 else ColwiseParallel() for i in range(LAYERS)})
     got = train(model)
-    # Before the last gradient: what passes between the two of a pair, and its gradient, are this rank's columns only.
+    # Before the last gradient: the tensor between the layers of a pair, and its gradient, have this rank's columns only.
     held = {"weights": WEIGHTS // n, "states": 2 * WEIGHTS // n}
     return got, dict(held, gradients=(LAYERS - 1) * LAYER // n, columns=2 * ACTIVATION // n, **SMALL_PEAK), dict(held, **SMALL_END)
 
 
 def pipeline(schedule):
-    """Two layers a stage; the first and the last stage as the others, so that the loss is a number made of the last one's output."""
+    """Two layers per stage; first and last stage like the others, so the loss is computed from the last one's output."""
     from torch.distributed.pipelining import PipelineStage, schedules
     n, rank = dist.get_world_size(), dist.get_rank()
     model = layers(2)
@@ -167,9 +164,10 @@ def pipeline(schedule):
         else:
             runs.step()
 
-    # All is there before it begins: the batch, a part of it for its shape, a place for each part from before and each gradient from after.
+    # Allocated at the start: the batch, a part of it for its shape, buffers for each part from the previous stage and each
+    # gradient from the next stage.
     held = {"weights": 2 * LAYER, "states": 4 * LAYER, "steps": 512 * 2, "batch": rows * 4 * WIDTH + MICRO, "places": 2 * MICROBATCHES * MICRO}
-    # Each that is under way has what passes between its layers, and its output. The last gradient on its way.
+    # Each active microbatch has the tensor between its layers and its output. The last gradient is in transfer.
     if schedule == "ScheduleGPipe":
         more = {"under_way": 2 * MICROBATCHES * MICRO, "passing": MICRO}
     else:
@@ -178,7 +176,7 @@ def pipeline(schedule):
 
 
 def by_hand():
-    """A pipeline with one forward and one backward in turn, as Megatron has it: each sends and receives in batches of two."""
+    """A pipeline with alternating forwards and backwards, as in Megatron: each stage sends and receives in groups of two."""
     n, rank = dist.get_world_size(), dist.get_rank()
     model = layers(2)
     before, after = (rank - 1) % n, (rank + 1) % n
@@ -214,7 +212,7 @@ def by_hand():
 
     got = steps(one, adamw(model))
     held = {"weights": 2 * LAYER, "states": 4 * LAYER, "steps": 512 * 2}
-    # Each that is under way has its input, what passes between the layers, and its output.
+    # Each active microbatch has its input, the tensor between the layers, and its output.
     under_way = min(MICROBATCHES, ahead + 1)
     return got, dict(held, gradients=2 * LAYER, under_way=3 * under_way * MICRO, passing=2 * MICRO, gradient=LAYER), held
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""What a read of a kernel's result costs: microseconds of item() on a device, in a loop at one place."""
+"""Measures reads of a kernel's result: microseconds per item() on a device, in a loop at one place."""
 import time
 
 import torch

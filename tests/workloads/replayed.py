@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-A job whose reserved memory depends on the allocator's settings, and what it is under each: PyTorch is imported once, then a forked
-child for each --conf runs the job under these settings and writes what its own allocator's history says; last the process
-itself runs it, under the settings that it was started with.
+A job whose reserved memory depends on the allocator's settings, with the result for each: after importing PyTorch once, a forked
+child per --conf runs the job under these settings and writes the allocator's own history. Finally the process runs it under its
+initial settings.
 
     python replayed.py OUT.json [--conf expandable_segments:True] ...
 
-OUT.json: {"CONF": [[allocated, reserved], ...]}: after each allocation and free that found the reserved memory changed.
+OUT.json: {"CONF": [[allocated, reserved], ...]}: after each allocation and free that changed the reserved memory.
 
 torch >= 2.1, Python >= 3.8.
 """
@@ -45,7 +45,7 @@ def train(lengths):
 
 
 def churn(rng, steps):
-    """Blocks of all sizes that come and go."""
+    """Blocks of many sizes, allocated and freed."""
     held = []
     for _ in range(steps):
         size = rng.choice((rng.randrange(1, 4096), rng.randrange(4096, MIB), rng.randrange(MIB, 8 * MIB), rng.randrange(8 * MIB, 40 * MIB)))
@@ -56,7 +56,7 @@ def churn(rng, steps):
 
 
 def beside(rng):
-    """Another stream's pool, with blocks that fit into both."""
+    """A second stream's pool, with blocks that would fit into both."""
     side = torch.cuda.Stream()
     kept = []
     for _ in range(40):
@@ -97,7 +97,7 @@ def job(parts):
 
 
 def curve():
-    """By the allocator's own history: what was allocated and reserved after each event that found the latter changed."""
+    """The allocator's history: allocated and reserved after each event that changed reserved memory."""
     allocated = reserved = before = 0
     points = []
     for e in torch.cuda.memory._snapshot()["device_traces"][0]:
@@ -121,12 +121,12 @@ def observed(parts):
 
 
 def child(conf, parts):
-    """In a process of its own, before CUDA has been used."""
+    """Runs in a child, before CUDA is used."""
     out, into = os.pipe()
     pid = os.fork()
     if not pid:
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = conf
-        with warnings.catch_warnings():  # newer ones would have it done by another name
+        with warnings.catch_warnings():  # newer versions deprecate this name
             warnings.simplefilter("ignore")
             torch.cuda.memory._set_allocator_settings(conf)
         with os.fdopen(into, "w") as f:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-ResNet-18 on images of noise, on CUDA: what a convolutional network takes, step by step. Prints one JSON line with
-the peaks of PyTorch's own allocator.
-"""
+"""ResNet-18 on noise images on CUDA: memory of a convolutional network, step by step. Prints one JSON line with the peaks of
+PyTorch's own allocator."""
 import argparse
 import json
 import os
@@ -14,7 +12,7 @@ from torch import nn
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions, and what goes past them."""
+    """Two 3x3 convolutions and the shortcut."""
 
     def __init__(self, before, after, stride):
         super().__init__()
@@ -97,8 +95,8 @@ def main():
     json.dump({"peak": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved(),
                "cudnn": torch.backends.cudnn.version() if not args.no_cudnn else None, "torch": torch.__version__}, sys.stdout)
     print(flush=True)
-    # A thread of autograd that takes the interpreter's lock while Python ends is unwound through frames that cannot be, and the process aborts
-    # (pytorch issues 38228, 190489): on a busy machine, now and then. Nothing is left to be done.
+    # An autograd thread that takes the GIL while Python ends can abort the process on a busy machine (pytorch issues 38228,
+    # 190489). Nothing is left to do.
     os._exit(0)
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-What `serve` is asked to trace: a model that suits the shape of its input, on a GPU that may not be there.
+A job for `serve` to trace: a model that fits its input's shape, on a GPU or in the dry run.
 
-    served.py                 answers --times batches of the shape that MEMTRACE_INPUT_SHAPE has, then ends
-    served.py --train         trains until the end of its input; each line of it is a command, done between two steps:
-                              "reset" sets PyTorch's peaks back, "figures" prints what it says now, "pause" and "go", "end"
+    served.py                 runs --times batches of the shape in MEMTRACE_INPUT_SHAPE, then ends
+    served.py --train         trains until the end of its input; each line is a command, run between two steps:
+                              "reset" resets PyTorch's peaks, "figures" prints its counters, "pause" and "go", "end"
 
-What PyTorch says, as JSON: on standard output, or of a job that ends in the file --told. torch >= 2.1, Python >= 3.8.
+Prints PyTorch's counters as JSON on standard output; a job that ends writes them to --told. torch >= 2.1, Python >= 3.8.
 """
 import argparse
 import json
@@ -36,7 +36,7 @@ class Images(nn.Module):
 
 
 class Rows(nn.Module):
-    """Of whatever has features last."""
+    """For tensors whose last dimension has the features."""
 
     def __init__(self, width):
         super().__init__()
@@ -64,7 +64,7 @@ def figures():
 
 
 def count_inside(model):
-    """What each module's calls allocate, all that they call included: {name: [calls, allocations]}"""
+    """Allocations of each module's calls, with all inner calls: {name: [calls, allocations]}"""
     counts = {name: [0, 0] for name, _ in model.named_modules()}
 
     def watch(name, module):

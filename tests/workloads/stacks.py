@@ -1,18 +1,19 @@
 # -*- coding: utf-8 -*-
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Threads that stand still in many kinds of Python stacks, and what the interpreter itself says of them.
+"""
+Threads that stand still in many kinds of Python stacks, with the interpreter's own view of them.
 
 Prints lines of tab-separated fields, names as the hex of their UTF-8:
 
     version MAJOR MINOR MICRO, modules ADDRESS, stdlib HEX
-    thread IDENT NATIVE HEX-NAME, then its frames, innermost first: frame HEX-NAME HEX-FILE LINE SELF,
-                        SELF the address of a plain first local named self, 0 where deleted, else "-"
+    thread IDENT NATIVE HEX-NAME, then its frames, innermost first: frame HEX-NAME HEX-FILE LINE SELF; SELF: the address of a
+    plain first local named self, 0 if deleted, otherwise "-"
     empty ADDRESS       a thread state without frames
-    sub HEX-NAME LINE   a thread of another interpreter, and its innermost frame
+    sub HEX-NAME LINE   a subinterpreter's thread, and its innermost frame
     ready
 
-and waits for a byte on its input: "r" starts threads that run without rest (then "running"), "q" or the end
-of input ends it.
+Then it waits for a byte of input: "r" starts threads that run without rest (then prints "running"), "q" or the end of input ends
+it.
 """
 import _thread
 import functools
@@ -25,7 +26,7 @@ gate = _thread.allocate_lock()
 gate.acquire()
 
 
-# The innermost function of a thread is one line long, so it stands on that line wherever it has got to.
+# A thread's innermost function has one line, so the thread is on that line at every instruction.
 def blocked(*args, **kwargs): gate.acquire()
 def sleeping(): time.sleep(100000)
 
@@ -56,7 +57,7 @@ def deep(n):
 
 
 def through_c(n):
-    """Each level goes through C code: a frame of the interpreter's own between, from 3.12 on."""
+    """Each level passes through C code, with an interpreter's shim frame from 3.12 on."""
     if n % 3 == 1:
         return list(map(through_c, [n - 1]))
     if n % 3 == 2:
@@ -206,7 +207,7 @@ waits()
 
 
 def start_sub():
-    """Another interpreter, in a thread of its own; under which module depends on the version."""
+    """A subinterpreter in its own thread; the module's name depends on the version."""
     for name in ("_interpreters", "_xxsubinterpreters"):
         try:
             sub = __import__(name)

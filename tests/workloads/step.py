@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Training steps of a GPT, for ever, for tools/dev/bench.py: one JSON line [begin, end, CPU time] of each in --times, in s of
-the monotonic clock and of the whole process. Commands come as lines on standard input, each is done between two steps and
-answered with "did COMMAND ...":
+Endless training steps of a GPT, for tools/dev/bench.py: one JSON line [begin, end, CPU time] per step in --times, in s of the
+monotonic clock and of the whole process. Commands are lines on standard input; each runs between two steps and is answered with
+"did COMMAND ...":
 
-    history on|off     PyTorch's own recorder of CUDA memory, with the Python stack of each event; off says how many events
-                       it holds
-    profiler on|off    torch.profiler with memory and stacks; off says how many events there were
-    spin on LIBRARY    a thread that reads the clock (tests/programs/spin.c); spin off says for how many ns it stood still at
-                       the longest, and for how many at the longest that it was not waiting for a core
+    history on|off     PyTorch's own recorder of CUDA memory, with Python stacks; off prints the number of events
+    profiler on|off    torch.profiler with memory and stacks; off prints the number of events
+    spin on LIBRARY    a thread that reads the clock (tests/programs/spin.c)
+    spin off           prints the longest pause in ns, and the longest without waiting for a core
     none               nothing
 
 torch >= 2.1, Python >= 3.8.

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Allocations before, within and after a subinterpreter that the same thread runs. usage: subinterpreters.py LIBRARY; LIBRARY is
-tests/kernels/c10.c, compiled. A line on standard input makes it go on; prints "ready", then "done". The sizes tell which is which:
-1000 before, 2000 within, 3000 after, 4000 on another thread that has run one, 5000 in a module that has run one, while another thread
-may have its thread state where that of the subinterpreter was.
-"""
+"""Allocations before, within and after a subinterpreter on the same thread. usage: subinterpreters.py LIBRARY; LIBRARY is
+tests/kernels/c10.c, compiled. Prints "ready", continues after a line on standard input, then prints "done". Sizes identify the
+cases: 1000 before, 2000 within, 3000 after, 4000 on another thread that has run a subinterpreter, 5000 in a module that has
+run one, while another thread may have its thread state at the subinterpreter's old address."""
 import ctypes
 import sys
 import threading
@@ -33,7 +31,7 @@ inner()
 
 
 def create():
-    """One that ctypes can be imported into."""
+    """A subinterpreter that can import ctypes."""
     try:
         return interpreters.create("legacy")
     except TypeError:
@@ -54,7 +52,7 @@ def run(size):
 
 
 class Module:
-    """What the tool looks at of torch.nn.Module."""
+    """The attributes of torch.nn.Module that the tool reads."""
 
     def __init__(self):
         self._modules, self._parameters, self._buffers = {}, {}, {}

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Modules and functions that call one another in all ways that Python has, at random, allocating at every turn: what
-lies below a module that is called must be told right whatever happened in between. The same turns come again and again.
-Ends after --seconds.
-"""
+"""Modules and functions that call one another at random in all ways that Python has, allocating in between. The frames below a
+module call must be reported right whatever happened before. The same sequences repeat. Ends after --seconds."""
 import argparse
 import functools
 import random
@@ -24,7 +21,7 @@ class Left(Exception):
 class Node(nn.Module):
     def __init__(self, world):
         super().__init__()
-        self.world = [world]  # not a child of ours
+        self.world = [world]  # not a submodule
 
     def forward(self, depth):
         return self.world[0].turn(depth)
@@ -78,7 +75,7 @@ class World:
             torch.empty(9)
 
     def lines(self, depth):
-        """The same callee at the same depth, from one line and from the next."""
+        """The same callee at the same depth, from two lines."""
         self.same(depth)
         self.same(depth)
         self.same(depth)
@@ -97,7 +94,7 @@ class World:
             self.started.append(g)
 
     def resume(self, depth):
-        """Goes on in another module than the one that it began in."""
+        """Resumes a generator in another module than the one that started it."""
         if self.started:
             g = self.started.pop(self.random.randrange(len(self.started)))
             try:

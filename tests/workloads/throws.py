@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-A job in which much goes wrong, and is caught: C++ exceptions out of backward (a saved tensor was changed in place), Python's out of
-an autograd.Function in backward, and out of memory. What goes well in between gives a digest.
+A job with many exceptions, all caught: C++ exceptions out of backward (a saved tensor was changed in place), Python exceptions
+out of an autograd.Function in backward, and out of memory. The other results give a digest.
 
 Prints "ready", waits for a line on standard input, does --rounds, prints {caught, digest, allocs}. torch >= 1.13, Python >= 3.8.
 """
@@ -27,7 +27,7 @@ class Fails(torch.autograd.Function):
 
 
 def in_backward(x):
-    """A C++ exception: what the node has saved is not what it was."""
+    """A C++ exception: a tensor saved by the node was changed."""
     y = x.exp()
     z = y.sum()
     y.add_(1)

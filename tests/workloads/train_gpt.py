@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-A training job to look at: a small GPT on synthetic text, AdamW, CPU tensors unless --device says otherwise.
+A training job: a small GPT on synthetic text, AdamW, CPU tensors unless --device says otherwise.
 
-It knows nothing of any tracer. It ends after --steps or --seconds, or after the step in which SIGTERM or
-SIGINT came. With --result it leaves a digest of all parameters and losses: two runs with one seed and one
-number of steps are equal bit for bit. With --truth it notes what it knows of a sample of its tensors.
+It has no code for the tracer. It ends after --steps or --seconds, or after the step with a SIGTERM or SIGINT.
+With --result it writes a digest of all parameters and losses: two runs with equal seeds and numbers of steps
+are equal bit for bit. With --truth it writes its own data on a sample of its tensors.
 """
 import argparse
 import hashlib

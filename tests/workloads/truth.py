@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-What a training job itself knows of a sample of its tensors, as JSON lines, to compare a recording with.
+Data of a training job on a sample of its tensors, as JSON lines, to compare a recording with.
 
-A hook on every leaf module looks at its output: where its storage lies, how large it is, which line of
-the user's code called for it and which module made it. The storage is then kept alive for a while: a
-recording that covers the interval [seen, dropped] must have the block live, at that address, with that
-size, line and module, throughout.
+A hook on every leaf module looks at its output: address and size of its storage, the line of user code that called for it, and
+the module that made it. The storage is then kept alive for a while: a recording that covers the interval [seen, dropped] must
+show the block live at that address, with that size, line and module, throughout.
 """
 import ast
 import collections
@@ -27,12 +26,12 @@ def now():
 
 
 def name_of(code):
-    """Qualified, where this Python's code objects know it: from 3.11 on."""
+    """The qualified name if code objects have it: from 3.11 on."""
     return getattr(code, "co_qualname", code.co_name)
 
 
 def return_line(module):
-    """The line of the return statement of a module whose forward is nothing else; None for any other."""
+    """The line of the return statement of a forward with a single statement; otherwise None."""
     forward = type(module).forward
     first = forward.__code__.co_firstlineno
     body = ast.parse(textwrap.dedent(inspect.getsource(forward))).body[0].body
@@ -78,7 +77,7 @@ class Truth:
         return look
 
     def step(self):
-        """Between two steps: let go of what was kept long enough."""
+        """Between two steps: frees tensors kept long enough."""
         limit = now() - self.hold
         while self.kept and self.kept[0][0]["seen"] < limit:
             entry, tensor = self.kept.popleft()

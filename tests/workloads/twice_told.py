@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Memory that PyTorch speaks of twice or in another way: CPU tensors while torch.profiler traces memory, storages
-mapped from files, and shared ones.
+Memory that PyTorch reports twice or in another way: CPU tensors while torch.profiler traces memory, storages mapped from files,
+shared storages.
 
-Prints "ready", waits for a line on standard input, does all that, prints one JSON object of what it did and
-holds, and keeps everything until the input's next line or end.
+Prints "ready", waits for a line on standard input, does all that, prints one JSON object with its actions and live tensors, and
+keeps everything until the next line or the end of input.
 """
 import json
 import os
@@ -53,7 +53,7 @@ def mapped(folder, n):
 def moved_to_shared(n):
     global allocs, frees
     keep.append(torch.empty(4096 * n, dtype=torch.uint8).share_memory_())
-    allocs += 2  # the tensor's own memory, then what it moves to
+    allocs += 2  # the tensor's own memory, then the shared memory
     frees += 1
 
 
@@ -75,7 +75,7 @@ def main():
             mapped(folder, 2 * r + 2)
             moved_to_shared(2 * r + 2)
             drop(60)
-        keep.append(torch.empty(0))  # no memory
+        keep.append(torch.empty(0))  # without memory
     live = sorted([t.untyped_storage().data_ptr(), t.untyped_storage().nbytes()] if hasattr(t, "untyped_storage")
                   else [t.storage().data_ptr(), t.storage().nbytes()] for t in keep[:-1])
     print(json.dumps({"allocs": allocs, "frees": frees, "live": live}), flush=True)

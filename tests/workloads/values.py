@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-A script that looks at values: values.py. What each place reads is its comment's word: shape, value, or nothing that is
-to be noted. Prints one JSON line: what it saw, by name.
+A script that reads values of tensors. Comments say what each place reads: a shape, a value and the operation, or, without a
+comment, nothing that must be logged. Prints one JSON line: the values by name.
 """
 import io
 import json
@@ -39,7 +39,7 @@ def shapes():
 
 
 def known():
-    """What was copied to the device is not a kernel's result, nor is a copy of it; what was added to a block later is."""
+    """Data copied to the device is no kernel's result, nor is a copy of it; data added to a block later is."""
     there = torch.tensor([3, 4, 5]).cuda()
     seen["known"] = [there[1].item(), there.tolist(), there.clone().tolist()]
     parts = torch.empty(8, device="cuda", dtype=torch.long)
@@ -51,7 +51,7 @@ def known():
 
 
 def kept():
-    """Read, but nothing is decided by it."""
+    """Reads that decide nothing."""
     torch.save({"x": x, "large": torch.randn(100000, device="cuda")}, io.BytesIO())
     repr(x)
     torch.randn(100000, device="cuda").cpu()
@@ -62,7 +62,7 @@ def large():
 
 
 def checks():
-    """With zeros for an answer these would end the script."""
+    """Zeros as results would end the script here."""
     loss = x.sum()
     assert torch.isfinite(loss)                     # value is_nonzero
     assert not torch.isnan(loss), "not a number"    # value is_nonzero
@@ -109,7 +109,7 @@ class Twice(torch.autograd.Function):
 
 
 def elsewhere():
-    """In autograd's thread and in one of Python's own; both while another thread keeps the interpreter busy."""
+    """In autograd's thread and in a Python thread, both while another thread keeps the interpreter busy."""
     done = threading.Event()
     busy = threading.Thread(target=lambda: [None for _ in iter(done.is_set, True)])
     busy.start()
@@ -122,7 +122,7 @@ def elsewhere():
 
 
 def host():
-    """A model that is made on the host: how much larger the process gets, and what is not such a model's."""
+    """A model made on the host: growth of the process, and memory that is not such a model's."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     model = torch.nn.Sequential(torch.nn.Linear(8192, 4096), torch.nn.Embedding(4096, 8192, padding_idx=0), torch.nn.Linear(64, 64))
     seen["host_bytes"] = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)

@@ -14,7 +14,7 @@ class Module(object):
 
 
 class Captured(Module):
-    """A closure captures self: it lies in a cell."""
+    """A closure captures self, which is in a cell then."""
 
     def _wrapped_call_impl(self, *args):
         def inner():
@@ -32,7 +32,7 @@ class Inner(Module):
         time.sleep(600)
 
 
-# Before 3.11 a captured argument is not where arguments are.
+# Before 3.11, captured arguments are in another place.
 class Outer(Captured if sys.version_info >= (3, 11) else Module):
     def forward(self, n):
         return deep(n)

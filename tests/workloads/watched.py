@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-A CUDA job to be looked at while it runs: a small GPT in training, one tensor on a second device, a list that grows by 1 MiB a
-step, a module and a function with names that want to act on a terminal. Each line of input is a command: "go", "pause", "end".
-To "pause" it says, as JSON, what PyTorch says that it holds, and then holds still.
-"""
+"""A CUDA job for watching: training of a small GPT, one tensor on a second device, a list that grows by 1 MiB per step, a module
+and a function whose names have control characters. Each line of input is a command: "go", "pause", "end". "pause" prints
+PyTorch's view of its memory as JSON, and stops."""
 import json
 import select
 import sys

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-A job that does what it is told, line by line on its input, and says when that is done: "done N ALLOCATED PEAK", of the N-th line, bytes
-as PyTorch has them. The peak is that since the last "reset".
+A job that runs commands, one per line of input, and prints "done N ALLOCATED PEAK" after the N-th, in bytes of PyTorch's
+counters. The peak is since the last "reset".
 
     step N MIB    N training steps with MIB of temporary memory each
     hold MIB      one more tensor that stays
-    drop          those are let go of
-    reset         the peak begins anew
+    drop          frees these tensors
+    reset         resets the peak
     spin S        steps for S seconds
 
-torch >= 1.13, Python >= 3.8; on a GPU, or a dry run.
+torch >= 1.13, Python >= 3.8; on a GPU or in the dry run.
 """
 import sys
 import time

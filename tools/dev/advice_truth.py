@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Compares what `report --advice` says that a remedy saves with what it does save: each job of tests/workloads/advised.py is
-recorded without and with its remedy, in the dry run. Prints the table of docs/ESTIMATE.md, section "Advice". Needs what `run` needs, and no GPU.
-Exits with 1 where advice is missing that saves 1 % or more, is given where the remedy is there already, or is off by more than it may be: an upper bound by
-which less was saved than it says is right, any other has to be within 5 % of the peak.
+Compares savings predicted by `report --advice` with real savings: records each job of tests/workloads/advised.py without and
+with its remedy, in the dry run. Prints the table of docs/ESTIMATE.md, section "Advice". Needs the same as `run`, and no GPU.
+Exits with 1 if advice is missing that saves 1 % or more, if it is given where the remedy is applied already, or if its error is
+too large: an upper bound must not be exceeded, other predictions may be off by 5 % of the peak.
 
     tools/dev/advice_truth.py [--only PATTERN]
 """
@@ -17,7 +17,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tests", "e2e"))
 import harness  # noqa: E402
 
-# name, script, what it is told, what it is told for the remedy, kind of advice, where it runs
+# name, script, its arguments, arguments with the remedy, kind of advice, PyTorch role
 JOBS = (
     ("checkpoint", "advised.py", "checkpoint --batch 8", "--remedied", "checkpoint", "main"),
     ("checkpoint, autocast", "advised.py", "checkpoint --batch 8 --amp", "--remedied", "checkpoint", "main"),
@@ -36,12 +36,12 @@ JOBS = (
     ("output held", "advised.py", "outputs --vocab 8000", "--remedied", "outputs_held", "main"),
     ("DDP's buckets", "advised.py", "ddp --width 512 --batch 1", "--remedied", "ddp_buckets", "main"),
 )
-LARGEST_ERROR = 0.05  # of the peak
-LEAST = 0.01  # likewise: less is not worth a word
+LARGEST_ERROR = 0.05  # share of the peak
+LEAST = 0.01  # share of the peak; smaller savings need no advice
 
 
 def recorded(script, arguments, role):
-    """What PyTorch says of the peak, and the advice by its kind."""
+    """PyTorch's own peak, and the advice by kind."""
     path = harness.scratch("advised.mtr")
     workload = os.path.join(harness.WORKLOADS, script)
     code, out, err = harness.tool("run", "--dry-run-cuda", "-f", "-o", path, "--", harness.python(role), workload, *arguments, root=True, seconds=900)

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Whose memory is it: recordings of training jobs, attached to in the middle, against what the jobs know themselves. Every job
-of tests/e2e/attribution.py, on the CPU and on a CUDA without a device, attached to between two steps and in the middle of
-a backward. Needs what `record` needs. Writes docs/ATTRIBUTION.md; exits with 1 where a cell is under the bar.
+Checks roles of memory: attaches to training jobs and compares the recordings with what the jobs know themselves. Runs every job
+of tests/e2e/attribution.py, on the CPU and on the dry run's CUDA, attached between two steps and in the middle of a backward.
+Needs the same as `record`. Writes docs/ATTRIBUTION.md; exits with 1 if a cell is below the limit.
 
     tools/dev/attribution.py [--only PATTERN] [--role main] [--output docs/ATTRIBUTION.md] [--again]
 
-Cells that are done are kept in .output/attribution.json and not run a second time, unless --again is given, the program was
-built anew or the cell was under the bar.
+Results are kept in .output/attribution.json and not measured again, except with --again, after a new build, or below the limit.
 """
 import argparse
 import json
@@ -76,7 +75,7 @@ def cells(only):
         for device in ("cpu", "cuda"):
             for job in attribution.JOBS:
                 if (device, job) == ("cuda", "compiled_inductor"):
-                    continue  # Triton compiles for a device that is there
+                    continue  # Triton compiles only for a real device
                 if re.search(only, "%s/%s/%s" % (at, device, job)):
                     yield at, device, job
 
@@ -115,7 +114,7 @@ def listed(pairs):
 
 
 def note_of(c):
-    """What is not as it should be, and where it is."""
+    """The cell's deviations and their place."""
     parts = []
     if listed(c["lineless"]):
         parts.append("no line: " + listed(c["lineless"]))

@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-What being traced costs, in one interleaved run: each round measures the same process untraced, with empty
-probes, and recorded, training steps also with --no-autograd, one after the other in changing order, so that a noisy
-machine is noisy for all. Shown are medians over the rounds of the differences (ns an event) and of the ratios (step
-time), with their spread.
+Measures the cost of tracing in one interleaved run: each round measures the same process untraced, with empty probes, and
+recorded (training steps also with --no-autograd), in changing order, so that noise of the machine affects all alike. Prints
+medians over the rounds of the differences (ns/event) and of the ratios (step time), with their spread.
 
     tools/dev/bench.py [--rounds 7] [--seconds 2] [--only PART]
 
-The parts: one event (events), one call into CUDA (calls), a training step (small, demo), dump beside training (dump), a step
-beside other tools (peers, peers-cpu), attaching and letting go (stall), long recordings (report), memory beside a million
-blocks (memory), time in the kernel's programs (bpf). docs/OVERHEAD.md says how each is measured.
+Parts: one event (events), one call into CUDA (calls), a training step (small, demo), dump during training (dump), a step under
+other tools (peers, peers-cpu), attach and detach (stall), long recordings (report), memory with a million blocks (memory), time
+in the kernel's programs (bpf). docs/OVERHEAD.md describes each.
 
 Prints tables; writes .output/bench.json.
 """
@@ -43,7 +42,7 @@ def optional_python(role):
 
 
 def parts(args, python):
-    """{name: (what measures it, what prints it)}, in the order of a whole run."""
+    """{name: (function that measures, function that prints)}, in the order of a whole run."""
     return {
         "events": (lambda: steps.bench_events(args, python), lambda d: steps.show_events("events", d)),
         "calls": (lambda: steps.bench_calls(args, python), lambda d: steps.show_events("calls", d)),

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-What an event costs by the kernel's probes and from inside: docs/ESTIMATE.md, "Without privileges". As root; a few minutes, in turns, so
-that a machine that is busy with other things is so for all alike: bench_inside.py [TURNS].
-"""
+"""Compares the cost per event of the kernel's probes and of recording from inside: docs/ESTIMATE.md, "Without privileges". Runs
+as root for a few minutes. The two alternate, so that noise of the machine affects both alike: bench_inside.py [TURNS]."""
 import os
 import re
 import subprocess
@@ -12,7 +10,7 @@ import tempfile
 
 REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TOOL = os.path.join(os.path.abspath(os.environ.get("OUTPUT", os.path.join(REPO, ".output"))), "memtrace-bpf")
-EVENTS = 2  # a turn of the loop: a block is taken, and freed
+EVENTS = 2  # per loop turn: a block is allocated and freed
 
 JOB = """
 import time, torch

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-What the page of export html costs: how long it takes to write, how large it is, and in headless Chromium when it shows
-something, when its events are there, and how many pictures a second a brush gets. docs/REPORT.md has the figures.
+Measures the page of export html: time to write it, its size, and in headless Chromium the time to the first picture, the
+time until its events are loaded, and the frame rate while brushing. docs/REPORT.md has the figures.
 
     tools/dev/bench_page.py [--events 1000000] [RECORDING ...]
 
-Without a recording a made-up one (tests/tools/make_events) of so many events.
+Without a recording: a generated one (tests/tools/make_events) of --events events.
 """
 import argparse
 import json

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-What `serve` costs, and how fast it answers: the processor time of a job's step with a server that samples it and without, in turns; the
-time of GET /api/health, alone, with 64 clients, and while a job is captured; what it takes of memory. The job trains a small model on
-PyTorch's CUDA allocator without a GPU (docs/DRYRUN.md). Run as root; the machine should be quiet. Two minutes.
+Measures `serve`: the processor time of a job's step with and without a server that samples it, in turns; the time of GET
+/api/health alone, with 64 clients, and during a capture; the server's memory. The job trains a small model on PyTorch's CUDA
+allocator without a GPU (docs/DRYRUN.md). Run as root on a quiet machine. Takes two minutes.
 
     tools/dev/bench_serve.py [ROUNDS]
 """
@@ -35,7 +35,7 @@ def called(pid):
 
 
 def turns(job, rounds):
-    """With a server that samples it and without, one right after the other, in either order."""
+    """With and without a sampling server, one right after the other, in alternating order."""
     ratios = []
     for i in range(rounds):
         times = {}
@@ -49,7 +49,7 @@ def turns(job, rounds):
 
 
 def own_cost(s, job, seconds, streams=0):
-    """Processor time of each of the server's processes, as a share of a core, while the job works."""
+    """Processor time of each server process as a share of a core, while the job runs."""
     listeners = [s.events("/api/stream") for _ in range(streams)]
     pids = s.processes()
     spent, begin = {p: bench_watch.cpu_ns(p) for p in pids}, time.monotonic()

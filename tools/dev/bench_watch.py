@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-What `watch` costs: the processor time of a job's step with it and without, in turns, and the processor time that it takes itself. The job trains a
-small model on PyTorch's CUDA allocator without a GPU (docs/DRYRUN.md), so that its steps are short and allocate much; with a GPU's work
-in them all that is told of is less. Run as root; the machine should be quiet.
+Measures `watch`: the processor time of a job's step with and without it, in turns, and its own processor time. The job trains a
+small model on PyTorch's CUDA allocator without a GPU (docs/DRYRUN.md), so steps are short and allocate much; with a GPU's work
+in them the relative cost is lower. Run as root on a quiet machine.
 
     tools/dev/bench_watch.py [PYTHON] [ROUNDS]
 """
@@ -53,7 +53,7 @@ def cpu_ns(pid):
 
 
 def measure(job):
-    """What 19 of 20 steps take at least: the machine's other work is in the rest."""
+    """Lower bound of 19 in 20 steps: the rest is noise of the machine."""
     job.stdin.write("%f\n" % SECONDS)
     job.stdin.flush()
     return float(job.stdout.readline())
@@ -61,12 +61,12 @@ def measure(job):
 
 def start(job, rules):
     watch = subprocess.Popen([TOOL, "watch", "--format", "json", "-p", str(job.pid), *rules], stdout=subprocess.PIPE, text=True)
-    watch.stdout.readline()  # it is attached where it is to be
+    watch.stdout.readline()  # waits until `watch` has attached
     return watch
 
 
 def own_cost(job, rules, seconds):
-    """Processor time of the watcher, as a share of a core, while the job works."""
+    """Processor time of `watch` as a share of a core, while the job runs."""
     watch = start(job, rules)
     measure(job)
     spent, begin = cpu_ns(watch.pid), time.monotonic()
@@ -79,7 +79,7 @@ def own_cost(job, rules, seconds):
 
 
 def turns(job, rules, rounds):
-    """With and without, one right after the other, in either order."""
+    """With and without `watch`, one right after the other, in alternating order."""
     ratios = []
     for i in range(rounds):
         times = {}

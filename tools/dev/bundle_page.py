@@ -22,7 +22,7 @@ def fail(text):
 
 
 def element(name, path):
-    """The element, and its hash as the policy wants it: of all between the tags."""
+    """The element, and its hash for the content security policy: over everything between the tags."""
     # The parser turns \r\n into \n before it hashes.
     text = path.read_text(encoding="utf-8").replace("\r\n", "\n")
     if "</" + name in text.lower() or "<!--" in text:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Does what must not harm a traced process often enough to be believed: tracers that are killed at any moment, exceptions, forks,
-libraries that come and go, debuggers, losses. The scenarios are those of tests/e2e/chaos.py and chaos_around.py.
+Runs operations that must not harm a traced process many times: killed tracers, exceptions, forks, reloaded libraries, debuggers,
+losses. Scenarios: tests/e2e/chaos.py and chaos_around.py.
 
     tools/dev/chaos.py [--scale 1] [--only NAME]...
 
-Prints a table, and writes it as Markdown to .output/chaos.md: docs/SAFETY.md has it. Ends with 1 if anything was harmed.
+Prints a table and writes it as Markdown to .output/chaos.md for docs/SAFETY.md. Exits with 1 if a process was harmed.
 """
 import argparse
 import os
@@ -42,13 +42,13 @@ def cells(row):
 
 
 def run(scenario, n):
-    """Its row; what ended it early is a problem of its own."""
+    """The scenario's row; an exception is a problem of its own."""
     try:
         return scenario(n)
     except harness.Skip as e:
         row = chaos.Row(scenario.__name__)
         row.notes.append("skipped: %s" % e)
-    except Exception as e:  # the others are to be run all the same
+    except Exception as e:  # the other scenarios must run all the same
         row = chaos.Row(scenario.__name__)
         row.crashes.append("ended early: %s" % e)
         if not isinstance(e, harness.Failure):

@@ -3,15 +3,16 @@
 """
 Checks the layers of user/ (docs/STYLE.md, "Folders"). Prints each violation and exits with 1 if there is one.
 
-    tools/dev/check_layers.py             what files include
-    tools/dev/check_layers.py OBJECTS     and what compiled functions call: the folder with the objects of user/, .output/obj/user
+    tools/dev/check_layers.py             checks includes
+    tools/dev/check_layers.py OBJECTS     also checks calls of compiled functions; OBJECTS: the objects of user/,
+    .output/obj/user
 
 * user/ has main.c and folders, and no folder has more than 45 files.
-* A folder includes, and calls, only folders of lower floors.
+* A folder includes and calls only folders of lower floors.
 * No header includes itself through others.
-* The prefix of a function in a header, what comes before "__", is the name of its file or of a type that this header declares, and
-  folders do not share a prefix.
-* Each .c and .h file that a comment of user/, bpf/ or tools/ names is in the repository, or is known to be somebody else's.
+* The prefix of a function in a header (before "__") is the name of its file or of a type that the header declares, and folders
+do not share a prefix.
+* Each .c and .h file named in a comment of user/, bpf/ or tools/ is in the repository or is known to belong to others.
 """
 import collections
 import pathlib
@@ -34,7 +35,7 @@ FLOORS = (
 )
 FLOOR = {name: i for i, line in enumerate(FLOORS) for name in line.split()}
 MAX_FILES = 45
-# Files of others that comments may name: whatever lies in these folders, and these.
+# Other projects' files that comments may name: all in these folders, and these.
 FOREIGN_FOLDERS = ("Include/", "Objects/", "Python/", "arch/", "c10/", "elf/", "include/uapi/", "kernel/", "ldso/", "linux/", "torch/csrc/")
 FOREIGN = frozenset("""
     cmocka.h stdalign.h stdbool.h stddef.h stdint.h methodobject.h
@@ -50,7 +51,7 @@ def folder_of(path):
 
 
 def check_folders(sources):
-    """Every file has a folder, every folder a floor, and no folder is crowded."""
+    """Every file has a folder, every folder has a floor, and no folder has too many files."""
     counts = collections.Counter(folder_of(f) for f in sources)
     for f in sources:
         if folder_of(f) == "." and f.name != "main.c":
@@ -82,7 +83,7 @@ def check_includes(sources):
 
 
 def find_circles(edges, what):
-    """A circle in a graph of names, as the path through it."""
+    """The path of a cycle in a graph of names."""
     done, path = set(), []
 
     def visit(name):
@@ -107,8 +108,8 @@ def find_circles(edges, what):
 
 
 def check_calls(objects):
-    """Symbols that an object uses and another one defines."""
-    # Objects of sources that are gone may still be there.
+    """Calls between objects, by defined and undefined symbols."""
+    # Ignore objects whose source is gone.
     files = sorted(f for f in objects.rglob("*.o") if (USER / f.relative_to(objects)).with_suffix(".c").exists())
     listing = subprocess.run(["nm", "-A", *map(str, files)], check=True, capture_output=True, text=True).stdout
     defined, used = {}, collections.defaultdict(set)
@@ -133,7 +134,7 @@ def check_calls(objects):
 
 
 def leads_to(prefix, path):
-    """Does a prefix name this file: by its name, or its folder's and its own, or a part of that that ends at a "_"?"""
+    """True if the prefix names this file: by its name, its folder's name and its own, or a part of that which ends at "_"."""
     names = (path.stem, path.parent.name + "_" + path.stem)
     return any(name == prefix or name.startswith(prefix + "_") or prefix.startswith(name + "_") for name in names)
 
@@ -153,7 +154,7 @@ def check_prefixes(sources):
             name, at = found[1], defined.get(found[1])
             prefix = name.split("__")[0]
             if not at:
-                continue  # a macro, or a function that the generator of another file makes
+                continue  # a macro, or generated for another file
             whole = {at.stem, at.parent.name + "_" + at.stem}
             if not (name in whole if prefix == name else prefix in types or leads_to(prefix, f) or leads_to(prefix, at)):
                 yield "%s: %s() leads to no file and no type of this header" % (f.relative_to(ROOT), name)
@@ -164,13 +165,13 @@ def check_prefixes(sources):
 
 
 def listed(*folders):
-    """The repository's files in folders, as paths from its root."""
+    """The repository's files in these folders, as paths from its root."""
     done = subprocess.run(["git", "-C", str(ROOT), "ls-files", "--", *folders], check=True, capture_output=True, text=True)
     return done.stdout.splitlines()
 
 
 def check_named_files(commented):
-    """Files that a comment names: by the end of their path, such as capture/probes.h or probes.h."""
+    """Files named in a comment exist: by the end of their path, such as capture/probes.h or probes.h."""
     ends = set()
     for name in listed():
         parts = name.split("/")

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Counts sentences that have to be read twice, by the patterns of docs/STYLE.md ("Words"), in documents, the manual, help and
-messages, and comments. Prints the share for each document and folder. Exits with 1 if a share is above the one in words.txt, or,
-of what is not there, above 2 %.
+Counts sentences that must be read twice, by the patterns of docs/STYLE.md ("Words"), in documents, the manual, help and
+messages, and comments. Prints the share for each document and folder. Exits with 1 if a share is above its limit in words.txt;
+without an entry there, the limit is 2 %.
 
-    tools/dev/check_words.py                 the shares
-    tools/dev/check_words.py --list [PART]   the sentences, of the parts whose name begins so
-    tools/dev/check_words.py --update        writes words.txt: shares that fell
+    tools/dev/check_words.py                 prints the shares
+    tools/dev/check_words.py --list [PART]   prints the sentences of parts with this prefix
+    tools/dev/check_words.py --update        writes words.txt with lower limits
 """
 import argparse
 import pathlib
@@ -33,7 +33,7 @@ PATTERNS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in {
     "is none": r"\b(is|are|was|were) (none|no one)( of)?\b",
     "such a one": r"\b(one|those|that) (of|from) (it|them|its|those|these)\b",
 }.items()}
-MIN_WORDS = 4  # of a sentence; less is a label
+MIN_WORDS = 4  # words per sentence; shorter ones are labels
 GOAL = 2.0  # percent
 
 
@@ -67,7 +67,7 @@ def sentences(text):
 
 
 def comments(text):
-    """Of C and JavaScript: adjoining line comments are one."""
+    """Comments of C and JavaScript; adjacent line comments are one."""
     text = re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', text)
     for block in re.findall(r"/\*(.*?)\*/|((?:^[ \t]*//.*\n)+)|//(.*)", text, flags=re.S | re.M):
         body = re.sub(r"^\s*(\*|//)", "", "".join(block), flags=re.M)
@@ -76,7 +76,7 @@ def comments(text):
 
 
 def literals(text):
-    """C string literals, adjoining ones as one."""
+    """C string literals; adjacent ones are one."""
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     text = re.sub(r"^#include.*$", "", text, flags=re.M)
     for run in re.findall(r'(?:"(?:[^"\\\n]|\\.)*"\s*(?:PRI\w+\s*)?)+', text):
@@ -93,7 +93,7 @@ def folder(name):
 
 
 def parts():
-    """Names of parts, and the sentences in them."""
+    """Sentences by part."""
     out = {}
     for name in tracked():
         path = ROOT / name

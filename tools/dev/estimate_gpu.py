@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Predicted and measured, on a machine that has a GPU: runs each job of estimate/jobs.py in the dry run, told what that GPU is, and on the
-GPU itself, with the same PyTorch, and prints a row a job: peak allocated and reserved of both, by PyTorch's own counters, and what CUDA
-and its libraries took besides. Needs Linux on x86-64, a Python with torch, and nothing else: no compiler, no network, no privileges.
+Compares predictions with measurements on a machine with a GPU: runs each job of estimate/jobs.py in the dry run, set to that
+GPU, and on the GPU, with the same PyTorch. Prints a row per job: peak allocated and reserved of both by PyTorch's counters, and
+the memory of CUDA and its libraries. Needs Linux on x86-64 and a Python with torch; no compiler, network or privileges.
 
     python3 estimate_gpu.py [--python PYTHON] [--only PATTERN] [--json FILE] [--steps N]
 
-tools/dev/estimate_gpu.sh makes the archive in which it lies beside the scripts (estimate/) and the libraries of the dry run (dryrun/).
-Nobody else should use that GPU meanwhile. Exits with 1 where a prediction of the peak is off by more than 1 %.
+tools/dev/estimate_gpu.sh makes the archive with this script, the scripts (estimate/) and the dry run's libraries (dryrun/). No
+other process should use the GPU meanwhile. Exits with 1 if a predicted peak is off by more than 1 %.
 """
 import argparse
 import json
@@ -19,8 +19,8 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-LIMIT = 1800  # seconds, of one run
-STAND_IN = "(dry run)"  # in the name of a device that is none
+LIMIT = 1800  # seconds per run
+STAND_IN = "(dry run)"  # part of the dry run's device name
 PROBE = """
 import json, torch
 p = torch.cuda.get_device_properties(0)
@@ -44,7 +44,7 @@ def run(command, env):
 
 
 def dry_run(device, cache):
-    """The environment in which there is a device like that, and it is none."""
+    """Environment with a dry-run device like the given one."""
     env = dict(os.environ)
     folder = os.path.join(HERE, "dryrun")
     env["LD_PRELOAD"] = " ".join(os.path.join(folder, name) for name in ("libcuda.so.1", "libnvidia-ml.so.1"))

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-How true estimates are: runs every job of tests/workloads/estimate/jobs.py in the dry run and compares what memtrace-bpf says of its
-peak with PyTorch's own counters in the same process, to the byte; and with what estimates on fake tensors come to. Writes the tables
-of docs/ESTIMATE.md, "How true it is"; exits with 1 where a figure of ours is not PyTorch's.
+Checks estimates: runs every job of tests/workloads/estimate/jobs.py in the dry run and compares the peak that memtrace-bpf
+reports with PyTorch's own counters in the same process, to the byte, and with estimates based on fake tensors. Writes the tables
+of docs/ESTIMATE.md, "How true it is"; exits with 1 if a figure differs from PyTorch's.
 
-    tools/dev/estimate_truth.py [--only PATTERN] [--output docs/ESTIMATE.md] [--again] [--parts truth,fake,versions,published] [--print]
+    tools/dev/estimate_truth.py [--only PATTERN] [--output docs/ESTIMATE.md] [--again] [--parts truth,fake,versions,published]
+    [--print]
 
-What is done is kept in .output/estimate-truth.json and not run a second time, unless --again is given, or the program was built anew
-(for fake tensors, which are slow and have nothing of it: the scripts changed). Needs tools/deps.sh estimate.
+Results are kept in .output/estimate-truth.json and not measured again, except with --again or after a new build (for the slow
+fake tensors, which do not depend on the build: after changes of the scripts). Needs tools/deps.sh estimate.
 """
 import argparse
 import hashlib
@@ -27,8 +28,8 @@ from estimates import FOLDER, Failed, estimated, faked, has_estimate, recorded, 
 
 STATE = os.path.join(harness.OUT, "estimate-truth.json")
 BEGIN, END = "<!-- made by tools/dev/estimate_truth.py -->", "<!-- end -->"
-# Peaks on a GPU that others published with all of the job: the dataset optimum-benchmark/rocm on Hugging Face, in bytes; of reserved, all that
-# were found in its commits. The GPU is an AMD one, and PyTorch had no workspaces of cuBLAS for those then.
+# Published peaks on a GPU with details of the job: dataset optimum-benchmark/rocm on Hugging Face, in bytes; for reserved memory,
+# all values in its commits. The GPU is from AMD, where PyTorch had no cuBLAS workspaces then.
 PUBLISHED = {
     "HF Trainer, BERT base, 2 x 16": (2195345408, (2497708032,)),
     "HF Trainer, GPT-2 124M, 2 x 16": (2506736640, (2894069760, 2889875456)),
@@ -45,7 +46,7 @@ def truth(job):
 
 
 def helped(job, tracker):
-    """As it is; where its model cannot be moved to the device, with that mended."""
+    """Runs the tracker unchanged; if its model cannot be moved to the device, with a fix for that."""
     first = faked(job, tracker, True)
     if "Couldn't swap" not in (first["error"] or ""):
         return first
@@ -60,10 +61,10 @@ def fakes(job):
     return results
 
 
-# ---- the same job elsewhere ------------------------------------------------------------------------------------
+# ---- the same job in other environments --------------------------------------------------------------------------
 
 def versions():
-    """One job on each PyTorch, twice, with and without a recording; and on each SM."""
+    """One job on each PyTorch, with and without a recording, and on each device kind."""
     job = jobs.Job("GPT-2 124M, bf16, checkpoints", "gpt2.py --amp bf16 --checkpoint --steps 2")
     rows = {}
     for role in ("cu12", "main", "newest"):
@@ -94,7 +95,7 @@ def percent(got, truth):
 
 
 def exact(r):
-    """The recording to the byte; estimate, too, unless it had stopped before something larger came."""
+    """The recording matches to the byte, and so does `estimate`, unless it stopped before a larger peak."""
     ours, torch, e = r["ours"], r["torch"], r.get("estimate")
     same = counters(ours) == counters(torch) and ours["drift"] == 0
     early = e is not None and e.get("end") == "repeated" and all(e[k] <= torch[k] for k in ours if k != "drift")
@@ -201,7 +202,7 @@ def write(path, lines):
         f.write(text)
 
 
-# ---- what is done already ----------------------------------------------------------------------------------------
+# ---- results kept from earlier runs ------------------------------------------------------------------------------
 
 def of_build(_):
     return str(os.stat(harness.TOOL).st_mtime_ns)
@@ -217,7 +218,8 @@ def of_scripts(name):
 
 
 class State:
-    """Results by part ("truth", "fake", ...) and name, each with what it is of: of something else it is none."""
+    """Results by part ("truth", "fake", ...) and name, each with the version it was measured for; other versions' results are
+    ignored."""
 
     OF = {"truth": of_build, "versions": of_build, "published": of_build, "fake": of_scripts}
 
@@ -237,7 +239,7 @@ class State:
         return held["result"] if held and held["of"] == self.OF[part](name) else None
 
     def put(self, part, name, result):
-        self.read()  # another of us may do another part
+        self.read()  # another process may measure another part
         self.all.setdefault(part, {})[name] = {"of": self.OF[part](name), "result": result}
         with open(STATE + ".new", "w", encoding="utf-8") as f:
             json.dump(self.all, f, indent=1)
@@ -253,7 +255,7 @@ def available_gib():
 
 
 def do_job(state, job, parts):
-    """What of it is not done yet."""
+    """Runs the parts of the job that have no result yet."""
     if available_gib() < job.gib + 4:
         print("%-50s left out: %.1f GiB of memory are available, it may take %d" % (job.name, available_gib(), job.gib), flush=True)
         return

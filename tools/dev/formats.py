@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Has every format that `export` writes read by programs that others wrote, and compares what they find with report, to the byte.
+Reads every format of `export` with other projects' programs and compares the results with report, to the byte.
 
     tools/dev/formats.py [RECORDING.mtr ...]
 
-Without recordings: a small made-up one, a GPT in training under the dry run's CUDA, and one of 10^6 events. Prints a table;
-exits with 1 where something was not accepted. A reader that is not here is said to be missing.
+Default recordings: a small generated one, a GPT in training under the dry run's CUDA, and one of 10^6 events. Prints a table;
+exits with 1 if a reader rejected a file. Missing readers are named.
 """
 import os
 import subprocess
@@ -49,7 +49,7 @@ def one(name, label, reader, path, want):
 
 
 def check(recording, folder):
-    """Number of readers that did not accept."""
+    """Number of readers that rejected a file."""
     bad = 0
     want = readers.expected(TOOL, recording)
     print("%s: %s" % (os.path.basename(recording), ", ".join("%s peak %d" % (d, v) for (d, n), v in want.items() if n == "peak")))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Writes docs/live.txt: what the live view shows of a training job, screen by screen, with the keys that were pressed. Root.
+Writes docs/live.txt: screens of the live view of a training job, with the pressed keys. Needs root.
 
-    tools/dev/record_terminal.py                        the screens, on 80 columns and 24 rows
-    tools/dev/record_terminal.py --cast live.cast       all that came as well, for asciinema play
+    tools/dev/record_terminal.py                        the screens, 80 columns and 24 rows
+    tools/dev/record_terminal.py --cast live.cast       also all output, for asciinema play
     tools/dev/record_terminal.py --size 160x50 --pictures FOLDER -o /dev/null
 
 The job is tests/workloads/train_gpt.py on a CUDA without a device (run --dry-run-cuda): memory is PyTorch's own, times are not
@@ -24,7 +24,7 @@ import harness  # noqa: E402
 from terminal import EXPECTED, Terminal  # noqa: E402
 
 JOB = ["train_gpt.py", "--device", "cuda", "--width", "512", "--layers", "6", "--heads", "8", "--batch", "16", "--context", "256"]
-# Keys, what has to be on the screen then, and what is said of it.
+# Keys, text that must appear on the screen, and the caption.
 STORY = (
     ((), r"^ .*model\.py:\d+", "After some seconds: each line of the program, with what is live of it."),
     (("a",), r"^ .*model\.py:\d+", "a: the same lines, by how often they allocate."),
@@ -51,7 +51,7 @@ def parse_args():
 def start_job():
     env = dict(os.environ, PYTHONUNBUFFERED="1", MEMTRACE_DRYRUN_VRAM="8G",
                LD_PRELOAD=" ".join(os.path.join(harness.OUT, "dryrun", n) for n in ("libcuda.so.1", "libnvidia-ml.so.1")))
-    # In a mount namespace of its own, so that no path of this machine shows.
+    # In its own mount namespace, so that no path of this machine is shown.
     there = "mount -t tmpfs none /srv && mount -t tmpfs none /opt && mkdir /srv/job /opt/venv && mount --bind %s /srv/job && mount --bind %s /opt/venv" \
         " && cd /srv/job && exec /opt/venv/bin/python %s" % (harness.WORKLOADS, os.path.dirname(os.path.dirname(harness.python())), " ".join(JOB))
     job = harness.spawn(["unshare", "-m", "sh", "-c", there], env=env)
@@ -84,7 +84,7 @@ def main():
             t.send(key)
             time.sleep(0.5)
         t.wait(pattern)
-        time.sleep(2.5)  # a view that is new has its rates then
+        time.sleep(2.5)  # until a new view has rates
         out += ["\n", words, "\n\n", framed(t)]
         if args.pictures:
             os.makedirs(args.pictures, exist_ok=True)

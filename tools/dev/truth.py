@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Compares recordings with what PyTorch's own allocator says of the same run: every job of tests/e2e/truth.py, with each
-allocator backend, on each PyTorch that is here, traced from the start and attached to in the middle. Needs no GPU; needs
-what `record` needs. Writes docs/TRUTH.md; exits with 1 where a cell is neither exact nor known to be impossible.
+Compares recordings with the counters of PyTorch's own allocator in the same run: every job of tests/e2e/truth.py with each
+allocator backend, on each installed PyTorch, traced from the start and attached in the middle. Needs no GPU; needs the same as
+`record`. Writes docs/TRUTH.md; exits with 1 if a cell is neither exact nor known to be impossible.
 
     tools/dev/truth.py [--only PATTERN] [--roles cu12,main,newest] [--output docs/TRUTH.md] [--events 10000000] [--again]
 
-Cells that are done are kept in .output/truth.json and not run a second time, unless --again is given, the program was
-built anew or the cell was not exact.
+Results are kept in .output/truth.json and not measured again, except with --again, after a new build, or if inexact.
 """
 import argparse
 import json
@@ -63,7 +62,7 @@ compared is: number and bytes of live blocks against the pool's own figure and P
 
 
 def cells(only, roles):
-    """(mode, job, role, backend) of all that is to be run, in the order of the tables."""
+    """(mode, job, role, backend) of all cells, in the order of the tables."""
     for mode in ("start", "attached", "running"):
         for job in truth.JOBS:
             if mode == "running" and job.name not in RUNNING:
@@ -98,7 +97,7 @@ def run_cell(mode, job, role, backend, torch):
                   "aspects": v.aspects}
     except harness.Failure as e:
         result = {"result": "failed", "why": str(e)[:600]}
-    except Exception as e:  # one cell must not take the others with it
+    except Exception as e:  # a failing cell must not end the others
         result = {"result": "failed", "why": "%s: %s" % (type(e).__name__, e), "trace": traceback.format_exc()}
     finally:
         harness.stop_all()
@@ -182,7 +181,7 @@ def write(path, state, roles, versions, many):
 
 
 def run_many(events):
-    """The long run, attached; lines of text."""
+    """The long run with attach; lines of text."""
     try:
         got = truth.many(events)
     except harness.Failure as e:

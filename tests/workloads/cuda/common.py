@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""What the jobs in this folder share. torch >= 2.1, Python >= 3.8."""
+"""Shared by the jobs in this folder. torch >= 2.1, Python >= 3.8."""
 import os
 import sys
 

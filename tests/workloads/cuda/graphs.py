@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""CUDA graphs: captured into a private pool, replayed, and thrown away now and then."""
+"""CUDA graphs: captured into a private pool, replayed, and deleted from time to time."""
 import torch
 
 from common import mlp, oracle

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Very many events, at a steady rate: a step is 1,000 allocations and as many frees, with sizes that change."""
+"""Very many events at a steady rate: per step 1,000 allocations of varying sizes and as many frees."""
 import time
 
 import torch

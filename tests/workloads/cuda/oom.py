@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Out of memory, caught, once a step: every other time the device is filled first, so that the allocator gives its
-cache back and tries again; else more is asked for than any device has.
-"""
+"""Out of memory once per step, caught: alternately the device is filled first, so that the allocator frees its cache and tries
+again, or the request is larger than any device."""
 import torch
 
 from common import oracle
@@ -14,7 +12,7 @@ def ask(args):
     try:
         return torch.empty(1 << 50, dtype=torch.uint8, device=args.device)
     except RuntimeError as e:
-        # of 2.4's cudaMallocAsync the message ends before the word: a device's number in it is a NUL
+        # with 2.4's cudaMallocAsync the message is cut off early: the device number in it is a NUL byte
         assert isinstance(e, torch.cuda.OutOfMemoryError) or "emory" in str(e), e
 
 

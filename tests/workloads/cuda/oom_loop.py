@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Runs out of GPU memory as often as told, once a line comes on standard input, and goes on each time."""
+"""After a line on standard input, runs out of GPU memory the given number of times, continuing each time."""
 import sys
 
 import torch

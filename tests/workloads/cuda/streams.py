@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Blocks of several streams, some used on another one: those are free only once that stream is done."""
+"""Blocks of several streams, some used on another stream: they are free only when that stream is done."""
 import torch
 
 from common import oracle

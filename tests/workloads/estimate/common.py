@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""What the training scripts of this folder share: their options, the loop, and what PyTorch's allocator says at the end."""
+"""Shared by the training scripts of this folder: options, the training loop, the allocator's figures at the end."""
 import argparse
 import contextlib
 import json
@@ -12,7 +12,7 @@ DTYPES = {"none": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def options(doc, batch, **more):
-    """A parser with what all have; more: name=default, for a script's own numbers."""
+    """A parser with the common options; more: name=default, for a script's own numbers."""
     p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--steps", type=int, default=3)
     p.add_argument("--batch", type=int, default=batch)
@@ -36,7 +36,7 @@ OPTIMIZERS = {
 
 
 def tokens(args, length, vocab):
-    """A batch as a data loader would bring it: made on the host, copied."""
+    """A batch as from a data loader: made on the host, then copied."""
     return torch.randint(vocab, (args.batch, length)).to("cuda")
 
 
@@ -65,11 +65,11 @@ def train(args, model, batch, loss_of):
 
 
 def finish(model=None, **facts):
-    """Prints what PyTorch's allocator counted, as the last line, and ends."""
+    """Prints the allocator's counters as the last line, and exits."""
     line = {"allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved(),
             "torch": torch.__version__, "device": torch.cuda.get_device_name(), "sm": "%d.%d" % torch.cuda.get_device_capability(),
             "total": torch.cuda.mem_get_info()[1], "retries": torch.cuda.memory_stats()["num_alloc_retries"]}
-    # What others than the allocator took: the device's own figure, as nothing else runs on it.
+    # Memory of other libraries than the allocator: from the device's own figure, as nothing else runs on it.
     free, total = torch.cuda.mem_get_info()
     line["besides"] = total - free - torch.cuda.memory_reserved()
     if model is not None:
@@ -77,6 +77,6 @@ def finish(model=None, **facts):
     line.update(facts)
     print(json.dumps(line), flush=True)
     sys.stdout.flush()
-    # A thread of autograd that takes the interpreter's lock while Python ends can abort the process (pytorch issues 38228, 190489).
+    # An autograd thread that takes the GIL while Python ends can abort the process (pytorch issues 38228, 190489).
     if not os.environ.get("MEMTRACE_ESTIMATE_RETURN"):
         os._exit(0)

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Another way to estimate: runs a training script of this folder on PyTorch's fake tensors, which have shapes and no memory, and adds up
-what their storages would take. Something to compare with; nothing of memtrace-bpf is made of it.
+Estimates in another way, for comparison: runs a training script of this folder on PyTorch's fake tensors, which have shapes and
+no memory, and adds up the sizes of their storages. Uses nothing of memtrace-bpf.
 
     python fake.py --tracker memtracker|dispatch [--move] SCRIPT [ARGUMENT...]
 
-memtracker: torch.distributed._tools.mem_tracker.MemTracker, PyTorch's own. dispatch: a mode that sees each operation, adds each new
-storage of its results, and takes it off when the storage is gone; sizes as they are. Prints one JSON line: {"peak": bytes} by device,
-or what the script failed with. --move: modules can be moved to the GPU, which PyTorch refuses fake parameters that have weak
-references.
+memtracker: torch.distributed._tools.mem_tracker.MemTracker, PyTorch's own. dispatch: a mode that sees each operation, adds new
+storages of results, and subtracts freed ones; exact sizes. Prints one JSON line: {"peak": bytes} by device, or the script's
+error. --move: allows moving modules to the GPU, which PyTorch refuses for fake parameters with weak references.
 """
 import argparse
 import contextlib
@@ -26,7 +25,7 @@ from torch.utils._pytree import tree_iter
 
 
 class Storages(TorchDispatchMode):
-    """Bytes of all storages that results of operations had, by device; the most at any time."""
+    """Bytes of all storages of results, by device, and their peak."""
 
     def __init__(self):
         super().__init__()
@@ -62,7 +61,7 @@ def memtracker():
     from torch.distributed._tools.mem_tracker import MemTracker
     from torch.optim.optimizer import register_optimizer_step_post_hook
     tracker = MemTracker()
-    # It refuses a second step unless its figures by module are forgotten; the peak stays.
+    # The tracker rejects a second step unless its per-module figures are reset; the peak stays.
     register_optimizer_step_post_hook(lambda *_: tracker.reset_mod_stats())
     return tracker, lambda: {str(d): snap["Total"] for d, snap in tracker.get_tracker_snapshot("peak").items()}
 
@@ -73,7 +72,7 @@ def dispatch():
 
 
 def why(error):
-    """The error's text, and the innermost line that is the script's."""
+    """The error's text, and the script's innermost line."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.dirname(os.path.abspath(f.filename)) == HERE and
               os.path.basename(f.filename) != "fake.py"]
     at = " at %s:%d" % (os.path.basename(frames[-1].filename), frames[-1].lineno) if frames else ""
@@ -82,7 +81,7 @@ def why(error):
 
 @contextlib.contextmanager
 def moves():
-    """Modules of fake parameters can be moved: PyTorch's swap of tensors without its check for weak references, of which they have some."""
+    """Allows moving modules of fake parameters: PyTorch's swap of tensors without the check for weak references."""
     theirs = torch.utils.swap_tensors
 
     def swap(a, b):
@@ -109,7 +108,7 @@ def main():
     args = p.parse_args()
     sys.path.insert(0, HERE)
     import common
-    common.finish = lambda *a, **k: None  # the allocator has nothing to say of this run
+    common.finish = lambda *a, **k: None  # the allocator has no figures in this run
     sys.argv = [args.script, *args.arguments]
     tracker, peaks = {"memtracker": memtracker, "dispatch": dispatch}[args.tracker]()
     line = {"tracker": args.tracker, "torch": torch.__version__, "cuda": torch.cuda.is_available()}

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""The jobs that estimates are compared with truth on: one line each. Standard library only."""
+"""The jobs used to check estimates, one per line. Standard library only."""
 
 
 class Job:
-    """A script of this folder with its arguments, and which modules it needs besides torch."""
+    """A script of this folder with its arguments, and the modules it needs besides torch."""
 
     def __init__(self, name, line, needs=(), gib=1):
         self.name = name
         self.script, *self.arguments = line.split()
         self.needs = needs
-        self.gib = gib  # about what the host has to have
+        self.gib = gib  # approximate host memory needed
 
 
 HF = ("transformers",)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Loops that are somebody else's: the Trainer of transformers, or a loop on accelerate as its own examples have it. With evaluation, metrics,
-clipping, accumulation, saving and loading of checkpoints: all that a script does besides its steps.
+Training loops of libraries: the Trainer of transformers, or a loop on accelerate as in its examples. With evaluation, metrics,
+clipping, accumulation, saving and loading of checkpoints.
 """
 import os
 import tempfile
@@ -13,7 +13,7 @@ import common
 
 
 class Texts(torch.utils.data.Dataset):
-    """Random tokens with the labels of a language model."""
+    """Random tokens, with a language model's labels."""
 
     def __init__(self, n, length, vocab):
         g = torch.Generator().manual_seed(1)
@@ -41,7 +41,7 @@ def with_trainer(args, model, train, test, folder):
     trainer.train()
     if args.plain:
         return {"global_step": trainer.state.global_step}
-    # Once more, from what was saved.
+    # Train again from the saved state.
     settings.max_steps += 1
     trainer.train(resume_from_checkpoint=True)
     return {"global_step": trainer.state.global_step, "saved": sorted(d for d in os.listdir(folder) if d.startswith("checkpoint"))}
@@ -99,7 +99,7 @@ def main():
         model = transformers.BertForMaskedLM(transformers.BertConfig(attn_implementation="eager"))
     elif args.gpt2:
         model = transformers.GPT2LMHeadModel(transformers.GPT2Config(attn_implementation="eager"))
-        for block in model.transformer.h:  # as transformers 4 had it
+        for block in model.transformer.h:  # its place in transformers 4
             block.attn.register_buffer("bias", torch.ones(1, 1, 1024, 1024, dtype=torch.bool).tril(), persistent=False)
             block.attn.register_buffer("masked_bias", torch.tensor(-1e4), persistent=False)
     else:

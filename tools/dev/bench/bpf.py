@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Time in the kernel's programs on a training step, as the kernel itself counts it: ns a hit of each program. The count
-costs some time of its own, which is in the figure; what an empty program takes is in the row of the same program.
-"""
+"""Time in the kernel's programs on a training step, as counted by the kernel: ns per hit of each program. Counting itself takes
+some of that time; the row of the empty program shows how much."""
 import contextlib
 import json
 import os
@@ -16,7 +14,7 @@ import truth
 from bench.common import Tail, attach, bpf_stats, spread, tracer_pid
 
 def names():
-    """{number: name} of all programs that the kernel has."""
+    """{number: name} of all programs loaded in the kernel."""
     paths = os.environ["PATH"] + ":/usr/sbin:/sbin"
     done = subprocess.run(harness.sudo(["env", "PATH=" + paths, "bpftool", "-j", "prog", "show"]), capture_output=True, text=True,
                           check=False)
@@ -34,7 +32,7 @@ def times(pid):
 
 
 def one(state, pid, seconds, tail, path):
-    """{program: (ns a hit, hits a step)} of one window."""
+    """{program: (ns per hit, hits per step)} of one window."""
     p = attach(state, pid, path)
     time.sleep(0.3)
     called = names()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""What the parts share: what a process uses, what a workload says, the states of a target, medians."""
+"""Shared by the parts: a process's resource use, a workload's output, the states of a target, medians."""
 import contextlib
 import json
 import re
@@ -14,7 +14,7 @@ STEP_STATES = ("untraced", "empty", "recorded", "no autograd")
 
 
 def cpu_seconds(pid):
-    """User and system time of all its threads, also of those that have ended, to the ns: clock_getcpuclockid(3)."""
+    """User and system time of all threads, also ended ones, in s with ns resolution: clock_getcpuclockid(3)."""
     return time.clock_gettime((~pid << 3) | 2)
 
 
@@ -50,7 +50,7 @@ def attach(state, pid, path, *options):
 
 
 def tracer_pid(p):
-    """env execs; sudo does not."""
+    """The tracer's PID: env executes the program, sudo starts a child."""
     return p.pid
 
 
@@ -79,7 +79,7 @@ sys.stdin.read()
 
 @contextlib.contextmanager
 def bpf_stats():
-    """The kernel counts runs and time of BPF programs for as long as somebody holds what this opens: nothing to restore."""
+    """Makes the kernel count runs and time of BPF programs while the returned descriptor is open."""
     p = harness.spawn([sys.executable, "-c", HOLD_STATS], root=True)
     try:
         p.wait_line("^on", 10)

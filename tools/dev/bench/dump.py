@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""`dump` of a job that trains meanwhile."""
+"""Measures `dump` of a training job."""
 import json
 import os
 import time
@@ -11,14 +11,14 @@ DUMPED = ("gpt", "llama", "fsdp2")
 
 
 def asked(p, what):
-    """The workload's longest step since it was last asked for "worst", in s, and how many steps there were."""
+    """The workload's longest step in s since the last "worst" command, and the number of steps."""
     p.out.clear()
     p.send(what + "\n")
     return [float(x) for x in p.wait_line("^did " + what, 60).split()[2:]]
 
 
 def window(p, wait):
-    """Of the time that wait takes: how long that was, the longest step, a step on average, all in s."""
+    """While wait() runs: its duration, the longest step, the mean step, all in s."""
     asked(p, "worst")
     begin = time.monotonic()
     result = wait()
@@ -28,7 +28,7 @@ def window(p, wait):
 
 
 def bench_dump(args, python):
-    """`dump` of jobs that train on one thread meanwhile: how long it takes, and what their steps take beside it and alone."""
+    """Duration of `dump` of single-threaded training jobs, and the jobs' step times during it and alone."""
     out = {}
     for kind in (*DUMPED, "many"):
         p = harness.spawn([python, os.path.join(harness.WORKLOADS, "dump.py"), kind, "cpu", harness.scratch(kind + ".json")],

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-A training step beside the same step under each tool, in one interleaved run. Each window of a tool lies between two
-untraced ones of the same process; its ratio and what it adds are against their mean. Tools that leave the process
-different get one of their own for each window. Ctrl-C ends the rounds: those that are whole are shown.
-"""
+"""Compares a training step under each tool with the untraced step, in one interleaved run. Each window of a tool is between two
+untraced windows of the same process; ratio and difference refer to their mean. Tools that change the process permanently get a
+new process per window. Ctrl-C ends the run after the last complete round."""
 import contextlib
 import statistics
 import subprocess
@@ -21,7 +19,7 @@ LEAST = 5
 
 
 def rows(target, seconds, who="untraced"):
-    """The steps that begin in a window, which lasts until there are some: medians of a step in ms, and how many."""
+    """Steps that begin in a window, which lasts until there are some: median step times in ms, and their number."""
     time.sleep(SETTLE)
     begin = time.monotonic()
     found, end = [], begin
@@ -36,7 +34,7 @@ def rows(target, seconds, who="untraced"):
 
 
 def window(tool, target, seconds):
-    """One window of a tool, without what it is compared with."""
+    """One window of a tool, without the comparison."""
     rss = memory(target.pid)["VmRSS"]
     tool.start(target)
     since = tool.since or time.monotonic()
@@ -50,7 +48,7 @@ def window(tool, target, seconds):
     end = time.monotonic()
     one.update(tool.stop(target))
     if one["events"]:
-        # Events of the whole time that it was on, steps of nearly all of it.
+        # Events of the tool's whole time, steps of nearly all of it.
         steps = len(Tail(target.times).between(since, end))
         one["events_per_step"] = one["events"] / max(steps, 1)
         one["events_s"] = one["events"] / (end - since)
@@ -67,7 +65,7 @@ def against(one, before, after):
 
 
 def attempt(tool, target, seconds, failed):
-    """A window, or None and why in failed where a tool of others does not work; ours has to."""
+    """A window, or None with the reason in `failed` if another tool does not work. Our own tool must work."""
     try:
         return window(tool, target, seconds)
     except (harness.Failure, subprocess.TimeoutExpired) as e:
@@ -78,7 +76,7 @@ def attempt(tool, target, seconds, failed):
 
 
 def round_of(shared, apart, target, fresh, seconds, failed):
-    """{tool: window} of all of them once; failed is added to."""
+    """{tool: window} of all tools, once; adds to `failed`."""
     result = {}
     before = rows(target, seconds)
     for tool in shared:
@@ -91,7 +89,7 @@ def round_of(shared, apart, target, fresh, seconds, failed):
         for tool in apart:
             own = fresh()
             alone = rows(own, seconds)
-            with contextlib.suppress(harness.Failure):  # of its own process, which it may have ended
+            with contextlib.suppress(harness.Failure):  # the process may have ended the tool's child
                 one = attempt(tool, own, seconds, failed)
                 if one:
                     result[tool.name] = against(one, alone, None)
@@ -151,7 +149,7 @@ PAIRS = (("empty probes", "PyTorch's recorder", "empty probes, against PyTorch's
 
 
 def ratios(rounds):
-    """What ours adds to a step / what another adds: of the medians, since of a single round both may be noise."""
+    """Time that memtrace-bpf adds to a step / time that another tool adds, from medians: in a single round both may be noise."""
     out = {}
     for ours, other, words in PAIRS:
         both = [(r[ours], r[other]) for r in rounds if ours in r and other in r]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""What grows with the data: `report` of long recordings, and `record` beside very many live blocks."""
+"""Costs that grow with the data: `report` of long recordings, and `record` with very many live blocks."""
 import os
 import re
 import subprocess
@@ -14,7 +14,7 @@ LIVE = 1000000
 
 
 def one_report(path):
-    """(seconds, CPU seconds, bytes of memory at most) of a report as text."""
+    """(seconds, CPU seconds, peak memory in bytes) of a text report."""
     begin = time.monotonic()
     p = subprocess.Popen([harness.TOOL, "report", path], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     said = p.stderr.read()
@@ -62,7 +62,7 @@ def one_memory(python, device, before):
     attached = memory(tracer.pid)["VmRSS"]
     p.send("\n")
     p.wait_line("^live", 300)
-    time.sleep(8 if before else 3)  # the program's objects are read meanwhile
+    time.sleep(8 if before else 3)  # the census runs meanwhile
     last = memory(tracer.pid)
     anon = anonymous(tracer.pid)
     harness.finish(tracer)

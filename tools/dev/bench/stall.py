@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-How long a target stands still while a tool attaches, and how long its code stays changed after the tool was told to end.
-A thread of the target reads the clock and nothing else (tests/programs/spin.c); of the longest time between two readings
-what it waited for a core is left out, since that is other programs' doing, and shown beside it.
-"""
+"""Measures how long a target stands still while a tool attaches, and how long its code stays changed after the tool was told to
+end. A thread of the target only reads the clock (tests/programs/spin.c). The longest time between two readings, without the
+time spent waiting for a core, is the stall; the waiting time is shown separately."""
 import shutil
 import subprocess
 import sys
@@ -13,7 +11,7 @@ import harness
 from bench import tools
 from bench.common import Tail, spread
 
-# Finds what differs from the files, tells the tool to end, and looks until nothing differs. As root, in one process: ms.
+# Finds bytes that differ from the files, tells the tool to end, and waits until none differs. Runs as root in one process; ms.
 RESTORED = r"""
 import os, re, signal, sys, time
 pid, tool, names = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3].split(",")
@@ -44,7 +42,7 @@ NAMES = "libc10.so,libpython,libtorch_python.so,libtorch_cpu.so,python3"
 
 
 def restored(pid, tool):
-    """(bytes that were changed, ms until none was)."""
+    """(number of changed bytes, ms until all were restored)."""
     done = subprocess.run(harness.sudo([sys.executable, "-c", RESTORED, str(pid), str(tool), NAMES]), capture_output=True, text=True,
                           check=False)
     harness.check(done.returncode == 0, "cannot look at the target's code: %s", done.stderr[-500:])
@@ -53,7 +51,7 @@ def restored(pid, tool):
 
 
 class Nothing(tools.Tool):
-    """What the machine does by itself, in about the time that an attach takes."""
+    """The machine's own stalls, in about the duration of an attach."""
 
     name = "nothing, for 0.3 s"
 
@@ -71,7 +69,7 @@ class Gdb(tools.Tool):
         return "" if shutil.which("gdb") else "not installed: tools/deps.sh bench"
 
     def start(self, target):
-        # Without symbols, as memray calls it: with those of PyTorch the target stood still for half a minute.
+        # Without symbols, as memray calls it: with PyTorch's symbols the target stood still for half a minute.
         done = subprocess.run(harness.sudo(["gdb", "-nx", "-iex", "set auto-solib-add off", "-p", str(target.pid), "-batch", "-ex",
                                             "detach"]), capture_output=True, text=True, timeout=120, check=False)
         harness.check(done.returncode == 0, "gdb: %s", done.stderr[-500:])
@@ -81,7 +79,7 @@ class Gdb(tools.Tool):
 
 
 def detach(tool, target):
-    """ms from the signal or the command to the end of it in the target."""
+    """ms from the signal or command until the tool's effect on the target ended."""
     if isinstance(tool, (tools.Ours, tools.Bpftrace)):
         changed, ms = restored(target.pid, tool.root_pid())
         harness.check(changed, "%s had changed nothing", tool.name)

@@ -11,7 +11,7 @@ from bench.common import STATES, STEP_STATES, Tail, attach, cpu_seconds, line, m
 
 
 def measure(state, pid, tail, seconds, recording):
-    """One window of one state: the workload's own lines in it, and what the tracer used meanwhile."""
+    """One window of one state: the workload's lines in it, and the tracer's resource use."""
     p = attach(state, pid, recording)
     time.sleep(0.3)
     begin = time.monotonic()
@@ -77,7 +77,7 @@ def bench_events(args, python, name="events", options=(), env=None):
 
 
 def bench_calls(args, python):
-    """Blocks that are calls of CUDA's runtime, with a probe at the entry and one at the return; without a GPU."""
+    """Calls of CUDA's runtime with entry and return probes, without a GPU."""
     return bench_events(args, python, "calls", ("--device", "cuda"), truth.dry_run("async"))
 
 

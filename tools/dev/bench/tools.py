@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-The tools that bench compares, each with one way to begin on a running target and to end. What a tool needs and is not
-here is named by missing().
-"""
+"""The compared tools: how each attaches to a running target and detaches. missing() names what a tool needs and lacks here."""
 import contextlib
 import os
 import re
@@ -37,17 +34,17 @@ class Target:
         return [int(x) for x in self.process.wait_line("^did " + words, seconds).split()[len(words.split()) + 1:]]
 
     def sites(self):
-        """[(path, symbol or offset)] of what a recording would put probes on and goes through there in training."""
+        """[(path, symbol or offset)] of the probe sites of a recording that training passes."""
         code, out, err = harness.tool("check", "-p", str(self.pid), "--explain", root=True)
         harness.check(code == 0, "check: %s", err)
         found = re.findall(r"^ok +(report|cpu new|cpu delete|autograd edge|autograd node|module call) +(/.*?)\+(0x[0-9a-f]+): "
                            r".*?, (\S+)$", out, re.M)
-        # check shortens long names: what is short enough, or begins like a symbol, is looked for by its address.
+        # `check` shortens long names: an ambiguous name is found by its address.
         return [(part, path, offset) for part, path, offset, _ in found]
 
     @contextlib.contextmanager
     def paused(self):
-        """Leaves the cores to others."""
+        """Stops the target, to leave the cores to others."""
         self.process.signal(signal.SIGSTOP)
         try:
             yield
@@ -59,7 +56,7 @@ class Target:
 
 
 def tree(pid):
-    """The process and all below it."""
+    """The process and all its descendants."""
     result = [pid]
     for child in harness.children_of(pid):
         result += tree(child)
@@ -68,11 +65,11 @@ def tree(pid):
 
 class Tool:
     name = ""
-    settle = 0.0  # s that it needs for itself when it has attached
-    since = None  # when it began, where that is long before it said so
-    fresh = False  # leaves the target different from before: each window has a process of its own
+    settle = 0.0  # s that the tool needs after attach
+    since = None  # start time, if long before the tool reported it
+    fresh = False  # true: the tool changes the target permanently, so each window needs a new process
     gpu_only = False
-    records = {}  # column of the table: what it says
+    records = {}  # table column: content
 
     def missing(self):
         return ""
@@ -88,7 +85,7 @@ class Tool:
         return None
 
     def cpu(self):
-        """Of its own processes, in s; None where it has none."""
+        """CPU time of the tool's own processes in s; None: it has none."""
         return sum(cpu_seconds(p) for p in tree(self.root_pid())) if self.root_pid() else None
 
     def rss(self):
@@ -100,7 +97,7 @@ class Tool:
 
 
 class Ours(Tool):
-    settle = 3.0  # what the blocks that are there are for is read from the program's objects
+    settle = 3.0  # time for the census, which finds the roles of live blocks
     state = "recorded"
 
     def __init__(self, name, *options):
@@ -123,7 +120,7 @@ class Ours(Tool):
 
 
 class Empty(Ours):
-    """The same probes, which count and do nothing else: what the kernel's traps cost."""
+    """The same probes, which only count: the cost of the kernel's traps."""
 
     state = "empty"
 
@@ -137,7 +134,7 @@ class Empty(Ours):
 
 
 class InProcess(Tool):
-    """A recorder of PyTorch's own, switched on and off by the job."""
+    """PyTorch's own recorder, started and stopped by the job."""
 
     def __init__(self, name, command, **more):
         self.name, self.command = name, command
@@ -198,7 +195,7 @@ class Bpftrace(Tool):
         return "" if shutil.which("bpftrace") else "not installed: tools/deps.sh bench"
 
     def script(self, sites):
-        # The allocators' own library last: when its code is patched, all is.
+        # The library of the allocators is last: when its code is patched, all code is.
         sites = sorted((s for s in sites if not self.parts or s[0] in self.parts), key=lambda s: "libc10.so" in s[1])
         return "\n".join("uprobe:%s:%s { %s }" % (path, offset, self.action) for _, path, offset in sites)
 
@@ -246,7 +243,7 @@ class Heaptrack(Tool):
         return self.process.pid
 
     def stop(self, target):
-        """It says itself that a target may crash when it is detached from: the target ends instead."""
+        """memray warns that detaching may crash the target: end the target instead."""
         target.stop()
         self.process.wait(120)
         path = next(self.path + end for end in (".zst", ".gz") if os.path.exists(self.path + end))
@@ -263,7 +260,7 @@ NO_NAMES = ("BPFTRACE_NO_USER_SYMBOLS=1",)
 
 
 def all_tools(memray_python):
-    """Ours first. bpftrace prints addresses without names: with names it lost 97 of 100 hits here."""
+    """Our tool first. bpftrace prints addresses without names: with names it lost 97 of 100 hits here."""
     return [Empty("empty probes", "--no-autograd"), Ours("all"), Ours("no backward", "--no-autograd"), Ours("no backward or modules", "--no-autograd", "--no-modules"),
             InProcess("PyTorch's recorder", "history", gpu_only=True, records=HISTORY),
             InProcess("torch.profiler", "profiler", fresh=True, records=PROFILER), Memray(memray_python),

@@ -1,24 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Writes calls.def: what the dry run answers to each CUDA library function that is not modelled by hand.
+Writes calls.def: the dry run's answer to each CUDA library function without a model.
 
-A development tool, with no part in the build: it reads the prototypes in the headers that come with PyTorch's
-CUDA wheels, by way of clang, and its output is kept beside it. Run it again when a wheel of PyTorch imports a
-name that is not in the table (tests/e2e/test_dryrun_libs.py finds that out):
+A development tool outside of the build: it reads the prototypes in the headers of PyTorch's CUDA wheels with clang, and its
+output is in the repository. Run it again when a PyTorch wheel imports a name that is not in the table
+(tests/e2e/test_dryrun_libs.py finds that):
 
     tools/dryrun/gen/gen_calls.py ENVIRONMENT ... >tools/dryrun/gen/calls.def
 
-where ENVIRONMENT is a Python environment with PyTorch for CUDA in it, the newest first: of a function that
-several versions declare, the first one's prototype is taken, and stderr says where another differs in what
-matters here.
+ENVIRONMENT is a Python environment with PyTorch for CUDA, the newest first. If several versions declare a function, the first
+prototype is used, and stderr names differences that matter here.
 
-What a function answers is decided from its name and its prototype, never from what it would compute:
-  done     it launches work, or creates, sets or destroys something: success. Results that are values in host
-           memory are zeroed, as everything that a kernel leaves behind is; handles are given.
-  zero     it has no status: 0, which is what an empty thing answers; failed is -1, for a count that was not read.
-  unknown  it asks for something that only the real library knows: the library's "not supported", and what it
-           was to fill in is zeroed, for a caller that does not look at the status.
+A function's answer follows from its name and prototype:
+  done     launches work, or creates, sets or destroys something: success. Results in host memory are zeroed, as every kernel's
+  result is; handles are given out.
+  zero     has no status: 0, the answer for something empty; failed is -1, for a count that was not read.
+  unknown  asks for something that only the real library knows: "not supported" of the library, and results are zeroed for
+  callers that ignore the status.
 """
 import json
 import os
@@ -27,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 
-# Library as in calls.def: prefix of its functions, the type of its status, headers that declare them.
+# Library as in calls.def: prefix of its functions, type of its status, headers with its prototypes.
 LIBRARIES = {
     "cudart": (r"cuda[A-Z]|__cuda", {"cudaError_t"}, ["cuda_runtime_api.h"]),
     "driver": (r"cu[A-Z]", {"CUresult"}, ["cuda.h"]),
@@ -44,7 +43,7 @@ LIBRARIES = {
     "cufile": (r"cuFile", {"CUfileError_t"}, ["cufile.h"]),
 }
 
-# Headers that the wheels lack, or that are of no use here, as little as makes the others readable.
+# Minimal replacements for headers that the wheels lack or that are not needed.
 SHIMS = {
     "crt/host_config.h": "",
     "crt/host_defines.h": "\n".join("#define " + name for name in (
@@ -62,7 +61,7 @@ SHIMS = {
     "cstdint": "#include <stdint.h>\n",
 }
 
-# What the headers in the wheels leave out, or declare for C++ only.
+# Declarations that the wheels' headers lack or have for C++ only.
 MISSING = {
     "cudart": "cudaError_t cudaProfilerStart(void);\ncudaError_t cudaProfilerStop(void);\n",
     "nccl": """ncclResult_t ncclDevCommCreate(ncclComm_t, const void *, void *);
@@ -81,11 +80,11 @@ ASKS = re.compile(r"Get|Query|Find|Search|Estimat|Check|[bB]ufferSize|[wW]orkspa
                   r"Ext$|_analysis|Export|Import|Properties|zeroPivot|"
                   r"SpGEMM|[nN]nz")
 MAKES = re.compile(r"[cC]reate|Init|Plan(1d|2d|3d|Many)")
-# What no answer can be made of: structures that kernels read, for memory that other processes have.
+# Functions without a possible answer: structures read by kernels, other processes' memory.
 NEVER = {"ncclDevCommCreate", "ncclGetLsaMultimemDevicePointer", "ncclGetPeerDevicePointer"}
-# What the library itself answers rightly, without a device.
+# Functions that the real library answers rightly without a device.
 LEFT = {"cudaRuntimeGetVersion"}
-# Floating-point numbers that are results in host memory; others that a function may write are arrays on the device.
+# Parameters with floating-point results in host memory; other writable ones are device arrays.
 RESULTS = {"result", "ms", "norm", "residual", "mu", "min_norm"}
 
 
@@ -117,7 +116,7 @@ def declarations(include, headers, missing):
     for node in tree["inner"]:
         if node["kind"] == "TypedefDecl":
             types[node["name"]] = node["type"].get("desugaredQualType", node["type"]["qualType"])
-            if types[node["name"]] == node["name"]:     # of something without a name of its own
+            if types[node["name"]] == node["name"]:  # of an anonymous type
                 tag = json.dumps(node.get("inner", ()))
                 types[node["name"]] = ("enum " if '"EnumDecl"' in tag else "struct ") + node["name"]
                 complete.add(node["name"])
@@ -155,12 +154,12 @@ class Prototypes:
         raise Unreadable("endless type " + text)
 
     def passes_in_memory(self, text):
-        """Whether a parameter is a structure by value: such a function must be written by hand."""
+        """True for a structure passed by value: such a function needs a handwritten definition."""
         t = self.resolve(text)
         return "*" not in t and re.match(r"(const )?(struct|union) ", t) is not None
 
     def target(self, text):
-        """What a parameter points to that the callee may write: (kind, size), or None."""
+        """Type of the object that the callee may write through a parameter: (kind, size), or None."""
         t = self.resolve(text)
         if not t.endswith("*") and not re.search(r"\*\s*const$", t):
             return None
@@ -179,13 +178,13 @@ class Prototypes:
         if inner.startswith("enum "):
             return ("number", 4)
         if inner.startswith("struct ") or inner.startswith("union "):
-            return ("struct", 0) if inner.split()[1] in self.complete else None     # the object itself, opaque
+            return ("struct", 0) if inner.split()[1] in self.complete else None  # an opaque object
         if inner in self.types:
             raise Unreadable("unknown type " + inner)
         return ("struct", 0)
 
     def call(self, library, name):
-        """The line of the table, without what it is for: (answer, [action]); or None: not answered, with why."""
+        """The table's line without its comment: (answer, [action]); None with the reason: no answer."""
         returns, parameters, names, variadic = self.functions[name]
         own = library in ("cudart", "driver")
         status = {self.resolve(s) for s in LIBRARIES[library][1]} | LIBRARIES[library][1]
@@ -200,7 +199,7 @@ class Prototypes:
         if name in LEFT or (asks_library and not own and library != "cupti"):
             return None, "needs no device"
         if any(self.passes_in_memory(p) for p in parameters) and any(self.target(p) for p in parameters):
-            # Where the arguments lie can then not be told from their number alone.
+            # The number of arguments alone does not determine their places then.
             return ("unknown", []), ""
         if len(floats) > 8:
             return None, "too many arguments"
@@ -221,7 +220,7 @@ class Prototypes:
                 actions.append("OUT(%d, %d)" % (i, kind[1]))
         if returns not in status and self.resolve(returns) not in status:
             return ("zero" if library != "cufile" or self.resolve(returns) == "void" else "failed", actions), ""
-        if library in ("cufile", "cupti"):     # files read into a device that is not there; what it is doing
+        if library in ("cufile", "cupti"):  # file access and profiling of a device that does not exist
             unknown = True
         elif own:
             unknown = bool(actions) or struct or "Get" in name

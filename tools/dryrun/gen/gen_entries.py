@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Writes entries.def: since which version of CUDA a driver function's name means which of its forms.
+Writes entries.def: the first CUDA version of each form of a driver function's name.
 
-A development tool, with no part in the build, as gen_calls.py is:
+A development tool outside of the build, as gen_calls.py is:
 
     tools/dryrun/gen/gen_entries.py ENVIRONMENT ... >tools/dryrun/gen/entries.def
 
-cudaTypedefs.h, which comes with PyTorch's CUDA wheels, has a type PFN_NAME_vVERSION for each form that a function
-ever had, named by the version that brought it. The forms are called NAME, NAME_v2, NAME_v3 and so on in that order.
+cudaTypedefs.h of PyTorch's CUDA wheels has a type PFN_NAME_vVERSION for each form of a function, where VERSION is the form's
+first version. The forms are called NAME, NAME_v2, NAME_v3 and so on in that order.
 """
 import os
 import re
@@ -17,7 +17,7 @@ import sys
 from gen_calls import include_folders
 
 FORM = re.compile(r"\(CUDAAPI \*PFN_(cu[A-Z]\w*?)_v(\d{4,5})\)\(")
-MOST = 4    # forms, as struct entry in entry.c has room for
+MOST = 4  # forms, as in struct entry of entry.c
 
 
 def forms(path):
