@@ -24,11 +24,9 @@ static int cmp_u64(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/*
- * The median of the steps asked for. The very first one's beginning was not seen, so it is none of
- * them; of very many only the last are kept.
- */
-static int take_steps(struct compared *c, const struct model *m, const struct compare_opts *o)
+/* Computes the median step time. The first step does not count if its start is missing. The model
+ * keeps only the last steps of very many. */
+static int measure_steps(struct compared *c, const struct model *m, const struct compare_opts *o)
 {
 	struct model_step s;
 	uint64_t *times = NULL, first, number, n = 0, partly = !model__first_step_whole(m);
@@ -40,7 +38,7 @@ static int take_steps(struct compared *c, const struct model *m, const struct co
 		kept++;
 	first = model__steps(m) - kept;
 	for (size_t i = 0; i < kept && !err; i++) {
-		number = first + i; /* of all */
+		number = first + i; /* number among all steps */
 		if (number < partly || number - partly < o->skip ||
 		    (o->steps && number - partly - o->skip >= o->steps))
 			continue;
@@ -51,7 +49,7 @@ static int take_steps(struct compared *c, const struct model *m, const struct co
 	}
 	if (n && !err) {
 		qsort(times, n, sizeof(*times), cmp_u64);
-		/* as model__step_time() */
+		/* Same rule as in model__step_time(). */
 		c->step_time = n % 2 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
 		c->timed = n;
 	}
@@ -59,14 +57,14 @@ static int take_steps(struct compared *c, const struct model *m, const struct co
 	return err;
 }
 
-static bool missing(const char *s, const char *made)
+static bool copy_failed(const char *s, const char *made)
 {
 	return s && *s && !made;
 }
 
-/* What is worth keeping of a recording, so that any number of them needs no more memory than one. */
-static int take(struct compared *c, const struct analysis *a, size_t device,
-		const struct compare_opts *o)
+/* Copies the figures of a recording, so that the recording itself can be freed. */
+static int copy_figures(struct compared *c, const struct analysis *a, size_t device,
+			const struct compare_opts *o)
 {
 	const char *attached = facts__get(a->facts, "attached_at"), *name;
 	struct row r = { 0 };
@@ -76,8 +74,8 @@ static int take(struct compared *c, const struct analysis *a, size_t device,
 	c->torch = copy(facts__get(a->facts, "torch"));
 	c->cwd = copy(facts__get(a->facts, "cwd"));
 	c->device_name = copy(name);
-	if (missing(facts__get(a->facts, "torch"), c->torch) ||
-	    missing(facts__get(a->facts, "cwd"), c->cwd) || missing(name, c->device_name))
+	if (copy_failed(facts__get(a->facts, "torch"), c->torch) ||
+	    copy_failed(facts__get(a->facts, "cwd"), c->cwd) || copy_failed(name, c->device_name))
 		return -ENOMEM;
 	c->dry_run = facts__get(a->facts, "dry_run");
 	c->complete = a->complete;
@@ -90,11 +88,11 @@ static int take(struct compared *c, const struct analysis *a, size_t device,
 		c->func = copy(r.func);
 		c->module = copy(r.module);
 		c->line = r.line;
-		if (missing(r.file, c->file) || missing(r.func, c->func) ||
-		    missing(r.module, c->module))
+		if (copy_failed(r.file, c->file) || copy_failed(r.func, c->func) ||
+		    copy_failed(r.module, c->module))
 			return -ENOMEM;
 	}
-	return take_steps(c, a->model, o);
+	return measure_steps(c, a->model, o);
 }
 
 int compare__read(const char *path, const char *name, const struct compare_opts *o,
@@ -113,7 +111,7 @@ int compare__read(const char *path, const char *name, const struct compare_opts 
 	if (!status) {
 		c.name = strdup(name ? name : a->name);
 		c.recording = strdup(a->name);
-		err = c.name && c.recording ? take(&c, a, device, o) : -ENOMEM;
+		err = c.name && c.recording ? copy_figures(&c, a, device, o) : -ENOMEM;
 	}
 	analysis__free(a);
 	if (err) {
@@ -177,7 +175,7 @@ enum {
 	W_NR
 };
 
-/* One reason, in words; false: it does not hold. */
+/* Writes one reason. False: it does not apply. */
 static bool warn(const struct compared *first, const struct compared *c, int what, char *buf)
 {
 	char a[100], b[100];

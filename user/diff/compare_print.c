@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Captures beside each other: text, Markdown and JSON. */
+/* Prints compared captures as text, Markdown and JSON. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 #include "lib/json.h"
 #include "lib/text.h"
 
-#define NAME_WIDTH                                                                                 \
-	24 /* of names that are not alike when cut to that, where there is no room for more */
-#define REST_WIDTH 96 /* of all other columns */
+/* Smallest width of names; wider if names cut to it are equal. */
+#define NAME_WIDTH 24
+#define REST_WIDTH 96 /* width of all other columns */
 #define NAMES_COMPARED 256
 #define WHERE_WANTED 20
 
@@ -52,7 +52,7 @@ struct cells {
 	char where[REPORT_TEXT];
 };
 
-/* "backward, net/model.py:36 (forward)"; where there is no room for a function, without it. */
+/* Writes "backward, net/model.py:36 (forward)", or without the function if there is no room. */
 static void where(struct cells *s, const struct compared *c, size_t columns_)
 {
 	const char *phase = compare__peak_phase(c), *slash = c->file ? strrchr(c->file, '/') : NULL,
@@ -72,7 +72,7 @@ static void where(struct cells *s, const struct compared *c, size_t columns_)
 	if (!strstr(place, ")")) {
 		snprintf(place, sizeof(place), "%s:%u",
 			 text__clean(clean, sizeof(clean), file, strlen(file)), c->line);
-		/* the number of the line is at its end */
+		/* Keep the end, which has the line number. */
 		words__cut_front(place, columns_ - used);
 	}
 	snprintf(s->where, sizeof(s->where), "%s, %.*s", phase, (int)sizeof(s->where) - 32, place);
@@ -97,7 +97,7 @@ static bool any_alike(const struct compared *all, size_t n, size_t columns_)
 	return false;
 }
 
-/* As wide as there is room for, and as it takes to tell them apart. */
+/* Chooses a width that fits and keeps the names distinct. */
 static size_t name_width(const struct compared *all, size_t n, size_t width)
 {
 	size_t ret = width > NAME_WIDTH + REST_WIDTH ? width - REST_WIDTH : NAME_WIDTH;
@@ -166,7 +166,7 @@ static void put_cells(const struct cells *s, const char *cells[COL_NR])
 	memcpy(cells, all, sizeof(all));
 }
 
-/* Text in Markdown: what would end a cell, or be more than text, is escaped. */
+/* Escapes characters with a meaning in Markdown. */
 static void put_markdown(FILE *out, const char *s)
 {
 	for (; *s; s++) {
@@ -176,7 +176,7 @@ static void put_markdown(FILE *out, const char *s)
 	}
 }
 
-/* What keeps captures from being compared; as a list in Markdown. */
+/* Prints the reasons against a comparison; in Markdown as a list. */
 static void print_notes(FILE *out, const struct compared *all, size_t n, bool markdown)
 {
 	char text[COMPARE_TEXT], name[REPORT_TEXT], line[COMPARE_TEXT + REPORT_TEXT];
@@ -220,7 +220,7 @@ int compare_text__print(FILE *out, const struct compared *all, size_t n,
 		err = grid__add(t, cells);
 	}
 	if (!err) {
-		/* it is of no use cut short; what was asked for comes first */
+		/* A short path is useless, so it goes last. */
 		grid__last_goes(t, 5);
 		room = grid__fit(t, width, WHERE_WANTED);
 		grid__print_titles(t, out, report_text__colour(out, o),

@@ -56,7 +56,8 @@ char *diff__percent(char *buf, size_t size, uint64_t old, uint64_t new)
 	return buf;
 }
 
-/* A module's name without its numbers, which are others where layers were put in: "blocks.*.mlp". */
+/* Hashes a module's name without its numbers ("blocks.*.mlp"), which shift when layers are
+ * inserted. */
 static uint64_t hash_name(const struct match *m, const char *name)
 {
 	char text[256];
@@ -72,10 +73,8 @@ static uint64_t hash_name(const struct match *m, const char *name)
 	return match__hash(m, text, 2);
 }
 
-/*
- * nn.Module's own frames: on which of them a recording notes that a module is called is not the
- * same in every one, and how many of them there are is PyTorch's business.
- */
+/* True for frames of nn.Module itself. Their number depends on the PyTorch version. Recordings also
+ * differ in the frame that carries the module. */
 static bool is_machinery(const struct dict *d, struct dict_frame f)
 {
 	const char *rest = f.loc ? files__after_dir(dict__str(d, dict__get_loc(d, f.loc).file),
@@ -85,11 +84,8 @@ static bool is_machinery(const struct dict *d, struct dict_frame f)
 	return rest && !strcmp(rest, "module.py");
 }
 
-/*
- * A stack, into the lines that it is made of: each calls what is inside of it, and the innermost
- * one allocates. All calls of modules are of one function; the class and the name of the module
- * tell them apart.
- */
+/* Adds the lines of a stack: each calls the next inner one, and the innermost one allocates. All
+ * calls of modules go through one function, so class and name of the module distinguish them. */
 static int add_stack(struct match *m, enum match_side side, const struct dict *d,
 		     const struct row *r)
 {
@@ -119,8 +115,8 @@ static int add_stack(struct match *m, enum match_side side, const struct dict *d
 	return err;
 }
 
-/* The lines of all that was ever allocated: more than what lived at the moment, and so more to go
- * by. */
+/* Adds the lines of all allocations, not only of live blocks, because more lines give better
+ * matches. */
 static int add_lines(struct match *m, enum match_side side, const struct diff_side *s)
 {
 	static const enum row_when when[] = { ROWS_TOTAL, ROWS_AT_MARK };
@@ -143,8 +139,8 @@ static int add_lines(struct match *m, enum match_side side, const struct diff_si
 struct joiner {
 	const struct diff *d;
 	struct hash_seed seed;
-	struct map64 *numbers; /* (side, location) -> number of the line: stacks ask for the same
-				  ones over and over */
+	/* (side, location) -> number of the line; caches frequent look-ups. */
+	struct map64 *numbers;
 };
 
 static void mix(uint64_t *h, struct hash_seed seed, uint64_t value)
@@ -195,8 +191,8 @@ static int mix_stack(struct joiner *j, enum match_side side, const struct row *r
 	return err;
 }
 
-/* What has to be alike for two rows to be one; 64 bits with a random seed, so that nobody can make
- * two of them alike. */
+/* Computes the identity of a row: 64 bits with a random seed, so that collisions cannot be crafted.
+ */
 static int key_of(struct joiner *j, enum match_side side, const struct row *r, bool category,
 		  uint64_t *ret)
 {
@@ -249,7 +245,7 @@ static bool unknown(const struct row *r)
 	return r->category && !strcmp(r->category, category__name(CATEGORY_UNKNOWN));
 }
 
-/* Of rows with one key the next that is only in the old one and may be this one; SIZE_MAX: none. */
+/* Finds an unpaired old row with this key that may equal r; SIZE_MAX: none. */
 static size_t find_old(const struct diff *d, const struct map64 *by_key, uint64_t key,
 		       const struct row *r, bool category)
 {
@@ -262,11 +258,11 @@ static size_t find_old(const struct diff *d, const struct map64 *by_key, uint64_
 }
 
 /*
- * Pairs the rows that are only on one side so far; rows that are alike in all that is looked at
- * (threads of one name, say) in order of size. category: has to be the same. Else it is enough that
- * one side does not know it: a shorter recording knows of fewer what they were for.
+ * Pairs rows that have no partner yet. Rows with the same key (such as threads of one name) pair in
+ * order of size. category: it must be equal. Otherwise one side's may be unknown, because a short
+ * recording recognizes fewer roles.
  */
-static int join_some(struct joiner *j, struct diff *d, bool *taken, bool category)
+static int pair_rows(struct joiner *j, struct diff *d, bool *paired, bool category)
 {
 	struct map64 *by_key = map64__new();
 	size_t nold = d->side[MATCH_OLD].n, nnew = d->side[MATCH_NEW].n;
@@ -286,14 +282,14 @@ static int join_some(struct joiner *j, struct diff *d, bool *taken, bool categor
 		const struct row *r = &d->side[MATCH_NEW].rows[i];
 		size_t old;
 
-		if (taken[i])
+		if (paired[i])
 			continue;
 		err = key_of(j, MATCH_NEW, r, category, &key);
 		old = err ? SIZE_MAX : find_old(d, by_key, key, r, category);
 		if (old == SIZE_MAX)
 			continue;
 		d->rows[old].new = r;
-		taken[i] = true;
+		paired[i] = true;
 	}
 	map64__free(by_key);
 	return err;
@@ -303,22 +299,22 @@ static int join(struct diff *d)
 {
 	size_t nold = d->side[MATCH_OLD].n, nnew = d->side[MATCH_NEW].n;
 	struct joiner j = { .d = d, .seed = hash__seed(), .numbers = map64__new() };
-	bool *taken = calloc(nnew + 1, sizeof(*taken));
-	int err = taken && j.numbers ? 0 : -ENOMEM;
+	bool *paired = calloc(nnew + 1, sizeof(*paired));
+	int err = paired && j.numbers ? 0 : -ENOMEM;
 
 	d->rows = calloc(nold + nnew + 1, sizeof(*d->rows));
 	err = d->rows ? err : -ENOMEM;
 	for (size_t i = 0; i < nold && !err; i++)
 		d->rows[d->n++].old = &d->side[MATCH_OLD].rows[i];
 	if (!err)
-		err = join_some(&j, d, taken, true);
+		err = pair_rows(&j, d, paired, true);
 	if (!err && d->opts.by == BY_LINE && !d->opts.any_category)
-		err = join_some(&j, d, taken, false);
+		err = pair_rows(&j, d, paired, false);
 	for (size_t i = 0; i < nnew && !err; i++)
-		if (!taken[i])
+		if (!paired[i])
 			d->rows[d->n++].new = &d->side[MATCH_NEW].rows[i];
 	map64__free(j.numbers);
-	free(taken);
+	free(paired);
 	return err;
 }
 
@@ -327,7 +323,7 @@ static int cmp_text(const char *a, const char *b)
 	return strcmp(a ? a : "", b ? b : "");
 }
 
-/* Largest change first; then largest row; then by words, so that it comes out the same every time. */
+/* Orders by change, then by size, then by text, so that the order is stable. */
 static int cmp_row(const void *pa, const void *pb)
 {
 	const struct diff_row *a = pa, *b = pb;
@@ -354,7 +350,7 @@ static int cmp_row(const void *pa, const void *pb)
 	return c ? c : (ra->cumulative > rb->cumulative) - (ra->cumulative < rb->cumulative);
 }
 
-static void add_up(struct diff *d)
+static void sum_up(struct diff *d)
 {
 	uint64_t sum = d->side[MATCH_NEW].sum - d->side[MATCH_OLD].sum;
 	uint64_t real = d->side[MATCH_NEW].device.mark_allocated -
@@ -411,7 +407,7 @@ int diff__again(struct diff *d, const struct diff_opts *opts)
 		drop_rows(d);
 		return err;
 	}
-	add_up(d);
+	sum_up(d);
 	qsort(d->rows, d->n, sizeof(*d->rows), cmp_row);
 	return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What changed between two recordings, as a flame graph with both sides: the page of
- * export/flamegraph.c, in whose data each stack has an old and a new size. A frame is as wide as
- * the stacks in it are at most, of old and new the larger each, so that what is gone is drawn too.
+ * Compares two recordings as a flame graph, with the page of export/flamegraph.c. Each stack has an
+ * old and a new size. A frame's width is the sum of the larger sizes, so that vanished stacks
+ * appear, too.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,25 +17,26 @@
 #include "lib/map64.h"
 #include "record/stream.h"
 
-struct both {		    /* a frame of either side or of both */
-	struct frame shown; /* as the new one has it, if it does */
-	uint32_t was;	    /* the old line, where it is another one; else 0 */
+/* A frame of either side or of both. */
+struct merged_frame {
+	struct frame shown; /* the new side's frame, if it has one */
+	uint32_t was;	    /* old line if it differs, otherwise 0 */
 };
 
 struct flame {
 	struct diff *d;
 	struct json *j;
 	struct frames *frames[MATCH_SIDES];
-	struct map64 *by_key;	    /* what two frames have in common -> both */
-	uint32_t *ids[MATCH_SIDES]; /* of each side's frames: 1 + both */
+	struct map64 *by_key;	    /* identity of a frame -> index in all */
+	uint32_t *ids[MATCH_SIDES]; /* 1 + index in all, by each side's frame */
 	size_t room_ids[MATCH_SIDES];
-	struct both *all;
+	struct merged_frame *all;
 	size_t n, room;
 	struct flametree *tree;
 	uint32_t *path;
 	size_t room_path;
 	uint32_t smaller;
-	uint64_t left_out; /* stacks */
+	uint64_t left_out; /* number of stacks */
 };
 
 static const struct frame *frame_at(const void *ctx, uint32_t i)
@@ -43,7 +44,7 @@ static const struct frame *frame_at(const void *ctx, uint32_t i)
 	return &((const struct flame *)ctx)->all[i].shown;
 }
 
-/* Lines that are a pair have one number; all else is what it is called. */
+/* Matched lines share a number; other frames are identified by name. */
 static uint64_t key_of(const struct flame *f, enum match_side side, const struct frame *frame)
 {
 	uint32_t number = frame->file ? match__number(f->d->match, side, frame->file, frame->name,
@@ -63,7 +64,7 @@ static int add_frame(struct flame *f, enum match_side side, const struct frame *
 	int err;
 
 	if (map64__get(f->by_key, key, &found)) {
-		struct both *b = &f->all[found];
+		struct merged_frame *b = &f->all[found];
 
 		if (side == MATCH_NEW) {
 			b->was = b->shown.line != frame->line ? b->shown.line : 0;
@@ -77,13 +78,13 @@ static int add_frame(struct flame *f, enum match_side side, const struct frame *
 		err = map64__set(f->by_key, key, f->n);
 	if (err)
 		return err;
-	f->all[f->n] = (struct both){ .shown = *frame };
+	f->all[f->n] = (struct merged_frame){ .shown = *frame };
 	*ret = (uint32_t)f->n++;
 	return 0;
 }
 
-/* A side's frame by its number: looked up once. */
-static int unify(struct flame *f, enum match_side side, uint32_t i, uint32_t *ret)
+/* Maps a side's frame to its index in all; each only once. */
+static int map_frame(struct flame *f, enum match_side side, uint32_t i, uint32_t *ret)
 {
 	size_t had = f->room_ids[side];
 	int err = array__grow(&f->ids[side], &f->room_ids[side], (size_t)i + 1,
@@ -101,7 +102,7 @@ static int unify(struct flame *f, enum match_side side, uint32_t i, uint32_t *re
 	return 0;
 }
 
-/* The frames of a row of one side, into path. */
+/* Writes a row's frames of one side to path. */
 static int path_of(struct flame *f, enum match_side side, const struct row *row, uint32_t *n)
 {
 	const uint32_t *frames;
@@ -110,12 +111,12 @@ static int path_of(struct flame *f, enum match_side side, const struct row *row,
 	if (!err)
 		err = array__grow(&f->path, &f->room_path, *n, sizeof(*f->path));
 	for (uint32_t i = 0; i < *n && !err; i++)
-		err = unify(f, side, frames[i], &f->path[i]);
+		err = map_frame(f, side, frames[i], &f->path[i]);
 	return err;
 }
 
-/* Of a row that is in both, both sides are looked at, so that each frame has its old line too; the
- * new one is shown. */
+/* Finds the node of a row. A row of both sides passes both, so that each frame learns its old line;
+ * the new path counts. */
 static int node_of_row(struct flame *f, const struct diff_row *r, uint32_t *ret)
 {
 	uint32_t n = 0;
@@ -138,7 +139,7 @@ static int put_view(struct flame *f)
 	int err = frames__smaller(f->frames[MATCH_NEW], &node);
 
 	if (!err)
-		err = unify(f, MATCH_NEW, node, &node);
+		err = map_frame(f, MATCH_NEW, node, &node);
 	if (!err)
 		err = flametree__find(f->tree, &node, 1, &f->smaller);
 	json__open_object(f->j, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What changed between two recordings, for programs: JSON and CSV. */
+/* Writes the comparison as JSON and CSV. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -17,8 +17,7 @@ static double seconds(uint64_t ns)
 	return (double)ns / 1e9;
 }
 
-/* A change fits into 63 bits where sizes do; a recording that claims more is not worth more than an
- * end of the scale. */
+/* Returns new minus old, limited to 63 bits. Only a damaged recording exceeds them. */
 static int64_t change(uint64_t old, uint64_t new)
 {
 	uint64_t by = old > new ? old - new : new - old;
@@ -118,7 +117,7 @@ static void put_place(struct json *j, const char *key, const struct dict *dict, 
 	json__close_object(j);
 }
 
-/* What the two have in common; of a row that is in both the new one's words. */
+/* Writes the properties of a row; if both sides have it, the new side's. */
 static void put_words(struct json *j, const struct diff *d, const struct row *r)
 {
 	unsigned of = words__speaks_of(d->opts.by, 0);

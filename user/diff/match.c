@@ -292,7 +292,7 @@ static int fill(struct aligner *a, struct span s, struct map64 *by_shift, uint32
 	int err = 0;
 
 	for (size_t i = s.old; i < s.old_end; i++) {
-		/* previous line, up to the previous new line; this line */
+		/* Previous line, up to the previous new line; this line. */
 		uint32_t above1 = 0, left1 = 0;
 
 		for (size_t k = s.new; k < s.new_end; k++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What changed between two recordings, as text. */
+/* Prints the comparison as text. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "record/stream.h"
 
 #define WHERE_WANTED 30
-#define MOVED_WANTED 10 /* beside it */
+#define MOVED_WANTED 10 /* additional columns for a moved line */
 #define MODULE_MAX 28
 
 #define RED "\033[31m"
@@ -57,8 +57,8 @@ static const char *colour_of(const struct printer *p, const struct diff_row *r)
 	return r->status == DIFF_GREW || r->status == DIFF_NEW ? RED : BLUE;
 }
 
-/* What the modules of both sides have in common, and how many they are: "4", "4 -> 1". "": one, the
- * same. */
+/* Finds the common pattern of both sides' modules and their number: "4", "4 -> 1", or "" for one
+ * equal module. */
 static struct row both_modules(struct printer *p, const struct diff_row *dr, char *count,
 			       size_t size)
 {
@@ -84,7 +84,7 @@ static struct row both_modules(struct printer *p, const struct diff_row *dr, cha
 	return r;
 }
 
-/* "blocks.*.mlp (4)" */
+/* Formats "blocks.*.mlp (4)". */
 static char *module(struct printer *p, const struct diff_row *dr)
 {
 	char count[32], words[40];
@@ -118,7 +118,7 @@ static void module_words(struct printer *p, const struct row *r)
 	}
 }
 
-/* The last column: what the row is of, and where it was before. */
+/* Formats the last column: the row's location and its former line. */
 static char *where(struct printer *p, const struct diff_row *dr, size_t columns_)
 {
 	const struct diff_side *s = &p->d->side[side_of(dr)];
@@ -148,7 +148,7 @@ static char *where(struct printer *p, const struct diff_row *dr, size_t columns_
 	return strcat(p->text, was);
 }
 
-/* Where one side does not know it, the other one's. */
+/* Returns the category, from the other side if one side's is unknown. */
 static const char *category(const struct diff_row *dr)
 {
 	const char *unknown = category__name(CATEGORY_UNKNOWN), *name = shown(dr)->category;
@@ -175,7 +175,7 @@ static int add_row(struct printer *p, struct grid *t, const struct diff_row *dr)
 	return grid__add(t, cells);
 }
 
-/* Root first, as tracebacks have it. */
+/* Prints root first, as in tracebacks. */
 static void print_stack(struct printer *p, const struct diff_row *dr)
 {
 	const struct dict *d = p->d->side[side_of(dr)].a->dict;
@@ -226,7 +226,7 @@ static size_t changed(const struct diff *d)
 	return d->n - d->sums[DIFF_SAME].rows;
 }
 
-/* Rows of no change come last, and are only counted. */
+/* Counts the rows to print. Unchanged rows come last and are only counted. */
 static size_t rows_shown(const struct printer *p)
 {
 	return p->top && p->top < changed(p->d) ? p->top : changed(p->d);
@@ -261,7 +261,7 @@ static bool any_moved(const struct printer *p)
 	return false;
 }
 
-/* The columns that there is room for. */
+/* Builds the table with the columns that fit. */
 static int build(struct printer *p)
 {
 	size_t n = rows_shown(p);
@@ -278,7 +278,7 @@ static int build(struct printer *p)
 	return err;
 }
 
-/* Where there is no room for a category or a phase, rows that differ only in them become one. */
+/* Merges rows that differ only in a category or phase whose column does not fit. */
 static int prepare(struct printer *p)
 {
 	struct diff_opts o = p->d->opts;
@@ -311,7 +311,7 @@ static void print_table(struct printer *p)
 	print_rest(p, n);
 }
 
-/* What is only on one side, line by line: what was added, and what is no longer there. */
+/* Prints the rows of only one side. */
 static void print_list(struct printer *p, enum diff_status status, const char *words)
 {
 	const struct diff_sum *s = &p->d->sums[status];
@@ -432,8 +432,8 @@ static void print_sums(struct printer *p)
 	fputs(at ? "\n" : "No rows.\n", p->out);
 }
 
-/* The folders that files were matched across: "/a/v1" and "/a/v2" of /a/v1/net/model.py and
- * /a/v2/net/model.py. */
+/* Prints the pairs of folders whose files were matched, such as "/a/v1" and "/a/v2" for
+ * /a/v1/net/model.py and /a/v2/net/model.py. */
 static void print_renamed(struct printer *p)
 {
 	const struct match_files *f;
@@ -464,8 +464,7 @@ static void print_renamed(struct printer *p)
 	}
 }
 
-/* What was there before attaching has no line: then what is new on the other side may be just that.
- */
+/* Notes that memory from before attach has no line, so new or gone rows may be that memory. */
 static void print_before(struct printer *p)
 {
 	uint64_t before[MATCH_SIDES] = { 0 };
