@@ -8,7 +8,7 @@
 #include "lib/map64.h"
 #include "torch/pytensor.h"
 
-#define PASSES 5 /* over an allocator whose tables move */
+#define PASSES 5 /* readings of tables that change */
 #define TYPE_CPU 0
 #define TYPE_CUDA 1
 #define NO_ROW UINT32_MAX
@@ -16,7 +16,7 @@
 /* Live blocks of all devices, by device and address. */
 struct blocks {
 	struct cuda_block *v;
-	uint32_t *row; /* the row that has it, or NO_ROW */
+	uint32_t *row; /* index of the block's row, or NO_ROW */
 	size_t n;
 };
 
@@ -49,7 +49,7 @@ static void blocks__free(struct blocks *b)
 	free(b->row);
 }
 
-/* The block that holds all of the storage; SIZE_MAX: none. */
+/* Returns the block that contains the whole storage; SIZE_MAX: none. */
 static size_t blocks__find(const struct blocks *b, const struct census_tensor *t)
 {
 	size_t lo = 0, hi = b->n;
@@ -119,7 +119,7 @@ static struct dump_device *find_device(struct dump *d, uint8_t type, uint8_t ind
 	return v;
 }
 
-/* What the allocator says of each device that it has handed anything out on. */
+/* Adds the devices on which the allocator has memory, with its figures. */
 static int add_cuda_devices(struct dump *d, const struct cudaalloc_state *s)
 {
 	for (size_t i = 0; i < s->ndevices; i++) {
@@ -147,11 +147,12 @@ static void count_row(struct dump_device *dev, const struct dump_row *r)
 }
 
 /*
- * The row of a tensor on a device whose blocks are known: as large as its block, which has to have
- * been there before and after the tensors were read. Of several in one block the best name counts.
+ * Adds a tensor's row on a device with known blocks; its size is the block's. The block must be the
+ * same before and after the tensors were read. If several tensors share a block, the best name
+ * counts.
  */
-static void place(struct dump *d, struct blocks *before, struct blocks *after,
-		  const struct census_tensor *t, struct dump_device *dev)
+static void add_tensor(struct dump *d, struct blocks *before, struct blocks *after,
+		       const struct census_tensor *t, struct dump_device *dev)
 {
 	size_t was = blocks__find(before, t), is = blocks__find(after, t);
 	struct dump_row *r;
@@ -188,12 +189,11 @@ static void count_unheld(struct dump_device *dev, const struct blocks *b)
 		dev->unheld_blocks += b->v[k].device == dev->index && b->row[k] == NO_ROW;
 	for (size_t k = 0; k < CENSUS_KINDS; k++)
 		held += dev->bytes[k];
-	/* By the total: where the tables are torn, a block that could not be told of is held by
-	 * nobody that we know. */
+	/* Use the total, because blocks missing from a torn reading also count as unheld. */
 	dev->unheld = dev->allocated > held ? dev->allocated - held : 0;
 }
 
-static int put_together(struct dump *d, struct blocks *before, struct blocks *after)
+static int make_rows(struct dump *d, struct blocks *before, struct blocks *after)
 {
 	const struct census_state *s = &d->census;
 
@@ -208,7 +208,7 @@ static int put_together(struct dump *d, struct blocks *before, struct blocks *af
 		struct dump_device *dev = find_device(d, t->device_type, t->device_index);
 
 		if (dev->known) {
-			place(d, before, after, t, dev);
+			add_tensor(d, before, after, t, dev);
 			continue;
 		}
 		d->rows[d->nrows++] = (struct dump_row){
@@ -256,13 +256,13 @@ int dump__read(struct census *c, struct cudaalloc *alloc, uint64_t limit_ns, str
 	err = census__read(c, &o, &d.census, why);
 	if (!err && !alloc_err)
 		alloc_err = read_alloc(alloc, &after);
-	/* Not used yet is no failure: there is nothing to tell. */
+	/* -EAGAIN means that the allocator is not in use yet, which is no failure. */
 	if (!err && alloc && alloc_err && alloc_err != -EAGAIN)
 		snprintf(d.alloc_why, sizeof(d.alloc_why), "%s", cudaalloc__why(alloc));
 	if (!err && !alloc_err)
 		err = blocks__take(&was, &before) ?: blocks__take(&is, &after) ?: add_cuda_devices(&d, &after);
 	if (!err)
-		err = put_together(&d, &was, &is);
+		err = make_rows(&d, &was, &is);
 	if (!err && d.nrows)
 		qsort(d.rows, d.nrows, sizeof(*d.rows), by_size);
 	blocks__free(&was);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A dump as text and as JSON. All texts are the target's. */
+/* Prints a dump as text and as JSON. All texts come from the target. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static const char *plural(uint64_t n)
 	return n == 1 ? "" : "s";
 }
 
-/* "[1024, 4096] float32" */
+/* Writes "[1024, 4096] float32". */
 static const char *shape(char *buf, size_t size, const struct census_tensor *t)
 {
 	char dtype[16];
@@ -46,7 +46,7 @@ static const char *category(const struct dump_row *r)
 	return r->tensor ? census_kind__name(r->kind) : "";
 }
 
-/* A module as people tell it: its name, or the class of a root; "" for none. */
+/* Writes a module for people: its name, the class of a root, or "" for none. */
 static void module_text(char *buf, size_t size, const struct census_tensor *t)
 {
 	const char *name = *t->module ? t->module : t->cls;
@@ -105,7 +105,7 @@ static void device_text(FILE *out, const struct dump_device *dev)
 	}
 }
 
-/* At a glance: what the bytes are for, before what they are one by one. */
+/* Prints the sums by category, before the single rows. */
 static void kinds_text(FILE *out, const struct dump_device *dev)
 {
 	const char *sep = "      ";
