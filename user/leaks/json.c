@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What grows, for programs: docs/LEAKS.md has the keys. */
+/* Writes growing lines as JSON: docs/LEAKS.md has the keys. */
 #include "leaks/leaks.h"
 
 #include <errno.h>
@@ -112,7 +112,8 @@ static void put_line(struct json *j, const struct leaks_doc *doc, const struct l
 	json__close_object(j);
 }
 
-/* leaks: those that count; else all others that have a verdict. Returns how many more there are. */
+/* Writes the lines that count (leaks), or the others with a verdict. Returns how many were left
+ * out. */
 static size_t put_lines(struct json *j, const char *key, const struct leaks_doc *doc,
 			const struct leaks_opts *o, const struct growth *g, bool leaks, char *buf)
 {

@@ -13,7 +13,7 @@
 #include "lib/strings.h"
 #include "record/dict.h"
 
-/* What makes a line; strings are the set's own, so that the same text is the same place. */
+/* Identity of a line. The set interns its texts, so pointers can be compared. */
 struct words {
 	const char *kind, *file, *func, *source, *node_class, *module, *module_root, *category,
 		*stack;
@@ -23,13 +23,12 @@ struct words {
 struct leaks_ranks {
 	const struct leaks_opts *opts;
 	struct ranks_opts rank_opts;
-	struct ranks *ranks; /* who they are */
+	struct ranks *ranks; /* ranks of the recordings */
 	struct strings *strings;
-	struct map64 *by_words; /* hash to 1 + line; where two have one hash, the next free one
-				   behind it */
-	struct words *words;	/* of each line */
+	struct map64 *by_words; /* hash -> index of the line; on a collision the next free key */
+	struct words *words;	/* identity of each line */
 	struct leaks_line *lines;
-	struct leaks_cell *cells; /* sorted by line once finished */
+	struct leaks_cell *cells; /* cells, sorted by line after leaks_ranks__finish() */
 	struct leaks_device *devices;
 	size_t nlines, room_lines, room_words, ncells, room_cells, ndevices, room_devices;
 	uint32_t taken; /* recordings with events so far */
@@ -70,7 +69,7 @@ void leaks_ranks__free(struct leaks_ranks *r)
 	free(r);
 }
 
-/* ---- taking one in ---- */
+/* ---- adding a recording ---- */
 
 static int keep_words(struct leaks_ranks *r, struct growth_line *l)
 {
@@ -88,8 +87,8 @@ static int keep_words(struct leaks_ranks *r, struct growth_line *l)
 	return 0;
 }
 
-/* The frames as words, root first, NULL-terminated, for free(); *all: the same as one string. NULL
- * on ENOMEM. */
+/* Returns the frames as text, root first, NULL-terminated, for free(); *all: the same as one
+ * string. NULL if memory is short. */
 static const char **keep_stack(struct leaks_ranks *r, const struct dict *d, const struct row *row,
 			       const char **all)
 {
@@ -145,7 +144,7 @@ static struct words words_of(enum group by, const char *kind, const struct row *
 	return w;
 }
 
-/* *stack goes over to a new line. */
+/* Finds or adds a line. A new line takes over stack. */
 static int line_of(struct leaks_ranks *r, const struct words *w, const char ***stack, uint32_t *ret)
 {
 	uint64_t key, at;
@@ -260,7 +259,7 @@ int leaks_ranks__add(struct leaks_ranks *r, const struct analysis *a)
 	return err;
 }
 
-/* ---- when all are there ---- */
+/* ---- finishing ---- */
 
 static int cmp_device(const void *a, const void *b, void *ctx)
 {
@@ -277,8 +276,7 @@ static int cmp_device(const void *a, const void *b, void *ctx)
 	return x < y ? -1 : x > y;
 }
 
-/* Recordings were numbered as they came; ranks are in the order of their numbers. Devices follow,
- * and then what is on them. */
+/* Renumbers recordings from order of arrival to order of ranks, then sorts the devices. */
 static int sort_devices(struct leaks_ranks *r)
 {
 	size_t n = ranks__count(r->ranks);
@@ -359,12 +357,12 @@ int leaks_ranks__finish(struct leaks_ranks *r)
 			l->most = (uint32_t)i;
 		l->counted += r->cells[i].counts;
 	}
-	if (r->nlines) /* cells are found by first and n from here on */
+	if (r->nlines) /* from here on a line finds its cells by first and n */
 		qsort_r(r->lines, r->nlines, sizeof(*r->lines), cmp_line, r);
 	return 0;
 }
 
-/* ---- what there is ---- */
+/* ---- results ---- */
 
 const struct leaks_opts *leaks_ranks__opts(const struct leaks_ranks *r)
 {

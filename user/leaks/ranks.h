@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LEAKS_RANKS_H
 #define MT_LEAKS_RANKS_H
-/*
- * What grows in several recordings: a line's verdict in each of them, and in which it grows. A
- * recording is judged when it is taken in and can be freed then.
- */
+/* Finds growing lines in several recordings: a line's verdict in each of them. Each recording is
+ * judged when it is added and can then be freed. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,56 +16,59 @@ struct analysis;
 struct json;
 struct leaks_ranks;
 
-struct leaks_device {	    /* one of a recording */
+/* A device of a recording. */
+struct leaks_device {
 	uint32_t recording; /* index in ranks */
-	char name[32];	    /* "cuda:2" */
-	char kind[32];	    /* "cuda": lines are the same on all of a kind */
-	struct growth of;   /* what was judged, without its lines and values */
-	uint64_t duration;  /* ns, of the recording */
-	bool census;	    /* the program's objects were read */
+	char name[32];	    /* name, such as "cuda:2" */
+	char kind[32];	    /* kind, such as "cuda"; lines are compared within a kind */
+	struct growth of;   /* result, without its lines and values */
+	uint64_t duration;  /* duration of the recording, ns */
+	bool census;	    /* true if the program's objects were read */
 	bool pool, others;  /* leaks__pool_grows(), leaks__others_grow() */
-	size_t counted;	    /* lines that count */
+	size_t counted;	    /* number of lines that count */
 };
 
-struct leaks_cell { /* a line on a device */
+/* A line on a device. */
+struct leaks_cell {
 	uint32_t device, line;
 	bool counts;
-	struct growth_line at; /* words and names owned by the set, values too, where --steps asks
-				  for them, else NULL */
+	/* Result; the set owns its texts. Values are copied for --steps, otherwise NULL. */
+	struct growth_line at;
 };
 
-struct leaks_line { /* in any of them */
+/* A line in any of the recordings. */
+struct leaks_line {
 	const char *kind;
-	const char **stack; /* --by stack: root first, NULL-terminated; else NULL */
-	uint32_t first, n;  /* of its cells, by recording */
-	uint32_t most;	  /* of its cells that count, or of all if none does: the one that grows by
-			     most */
+	const char **stack; /* for --by stack: root first, NULL-terminated; otherwise NULL */
+	uint32_t first, n;  /* range of its cells, by recording */
+	/* The cell that grows most, among those that count, or among all if none counts. */
+	uint32_t most;
 	uint32_t counted; /* cells that count */
 };
 
-struct leaks_ranks *leaks_ranks__new(
-	const struct leaks_opts *o); /* NULL: ENOMEM; *o must outlive it */
+/* NULL if memory is short; *o must outlive the result. */
+struct leaks_ranks *leaks_ranks__new(const struct leaks_opts *o);
 void leaks_ranks__free(struct leaks_ranks *r);
-/* Takes in what was run with growth__watch(). 0, -ENOMEM; -ENODATA: there is no memory event in it,
- * and it is only counted. */
+/* Adds a recording that was run with growth__watch(). Returns 0, -ENOMEM, or -ENODATA: the
+ * recording has no memory event and is only counted. */
 int leaks_ranks__add(struct leaks_ranks *r, const struct analysis *a);
-/* No more of them. 0, -ENOMEM; -ENOENT: none has the device that was asked for. */
+/* Call after the last recording. Returns 0, -ENOMEM, or -ENOENT: no recording has the requested
+ * device. */
 int leaks_ranks__finish(struct leaks_ranks *r);
 
-/* After leaks_ranks__finish(). */
+/* Results, after leaks_ranks__finish(). */
 const struct leaks_opts *leaks_ranks__opts(const struct leaks_ranks *r);
 const struct ranks *leaks_ranks__ranks(const struct leaks_ranks *r);
-size_t leaks_ranks__devices(const struct leaks_ranks *r,
-			    const struct leaks_device **ret); /* by kind, then by recording */
-size_t leaks_ranks__lines(
-	const struct leaks_ranks *r,
-	const struct leaks_line **ret); /* those that count first, what grows most first */
+/* Devices by kind, then by recording. */
+size_t leaks_ranks__devices(const struct leaks_ranks *r, const struct leaks_device **ret);
+/* Lines that count first, then by growth. */
+size_t leaks_ranks__lines(const struct leaks_ranks *r, const struct leaks_line **ret);
 const struct leaks_cell *leaks_ranks__cells(const struct leaks_ranks *r,
 					    const struct leaks_line *l);
-/* Does anything grow? */
+/* True if anything grows. */
 bool leaks_ranks__found(const struct leaks_ranks *r);
 
-/* 0 or -ENOMEM. Errors of out are the caller's to check. */
+/* Print the results. Both return 0 or -ENOMEM. The caller checks out for errors. */
 int leaks_ranks__text(FILE *out, const struct leaks_ranks *r);
 int leaks_ranks__json(struct json *j, const struct leaks_ranks *r);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What grows in several recordings, for programs: docs/LEAKS.md has the keys. */
+/* Writes growing lines of several recordings as JSON: docs/LEAKS.md has the keys. */
 #include "labels/words.h"
 #include "leaks/ranks.h"
 #include "lib/json.h"
@@ -103,7 +103,7 @@ static void put_line(struct json *j, const struct leaks_ranks *r, const struct l
 	json__close_object(j);
 }
 
-/* Returns how many were left out. */
+/* Returns how many lines were left out. */
 static size_t put_lines(struct json *j, const char *key, const struct leaks_ranks *r, bool leaks)
 {
 	size_t top = leaks_ranks__opts(r)->top, k = 0;

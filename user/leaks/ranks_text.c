@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What grows in several recordings, for people: in which of them, and what the others say of the
- * same line. */
+/* Prints growing lines of several recordings: where each grows, and its verdict in the others. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,9 +17,9 @@ struct page {
 	const struct leaks_ranks *r;
 	const struct leaks_opts *o;
 	const struct ranks *ranks;
-	size_t n;			    /* recordings */
-	bool *in;			    /* of them, those that are spoken of */
-	const struct leaks_device *devices; /* of one kind */
+	size_t n;			    /* number of recordings */
+	bool *in;			    /* recordings to name in the text */
+	const struct leaks_device *devices; /* devices of one kind */
 	size_t ndevices;
 	const struct leaks_device *all;
 	char list[640], text[REPORT_TEXT];
@@ -36,7 +35,7 @@ static void nobody(struct page *p)
 	memset(p->in, 0, p->n * sizeof(*p->in));
 }
 
-/* Recordings with a device of this kind, workers aside. */
+/* Counts recordings with a device of this kind, without worker processes. */
 static size_t compared(struct page *p)
 {
 	size_t n = 0;
@@ -51,7 +50,8 @@ static size_t compared(struct page *p)
 	return n;
 }
 
-/* "in all 4 ranks", "in rank 2 of 4 only", "in ranks 0-1 of 4", "in 1 of 3 recordings only, a" */
+/* Writes "in all 4 ranks", "in rank 2 of 4 only", "in ranks 0-1 of 4", "in 1 of 3 recordings only,
+ * a". */
 static void say_who(struct page *p, const struct leaks_line *l, char *buf, size_t size)
 {
 	const struct leaks_cell *c = leaks_ranks__cells(p->r, l);
@@ -81,7 +81,7 @@ static void say_who(struct page *p, const struct leaks_line *l, char *buf, size_
 		snprintf(buf, size, "in %s of %zu%s", p->list, all, only);
 }
 
-/* "+4.00 MiB a step", "+3.90 MiB to +4.10 MiB a step" */
+/* Writes "+4.00 MiB a step", or "+3.90 MiB to +4.10 MiB a step". */
 static void say_rate(const struct page *p, const struct leaks_line *l, const struct growth *g,
 		     char *buf, size_t size)
 {
@@ -106,7 +106,7 @@ static void say_rate(const struct page *p, const struct leaks_line *l, const str
 			 l->counted > 1 ? " in each" : "");
 }
 
-/* Of those where it does not count, why not; -1: there is nothing to say of it. */
+/* Returns the verdict of a line that does not count on a device; -1: none worth a mention. */
 static int why_not(const struct leaks_cell *c, const struct leaks_device *d)
 {
 	if (d->of.values < TREND_MIN)
@@ -114,8 +114,7 @@ static int why_not(const struct leaks_cell *c, const struct leaks_device *d)
 	return c && c->at.trend.verdict != TREND_FLAT ? (int)c->at.trend.verdict : -1;
 }
 
-/* " In rank 1 it grew and then stopped." What nothing is said of has nothing that grows at this
- * line. */
+/* Writes the verdicts in other recordings: " In rank 1 it grew and then stopped.". */
 static void say_elsewhere(struct page *p, const struct leaks_line *l, char *buf, size_t size)
 {
 	static const struct {
@@ -226,7 +225,7 @@ static void table(struct page *p, size_t shown)
 		}
 }
 
-/* --steps: the values of each line where it grows most. */
+/* Prints the values of each line where it grows most, for --steps. */
 static void figures(struct page *p, size_t shown)
 {
 	char at[REPORT_TEXT], title[REPORT_TEXT + 64];
@@ -247,7 +246,7 @@ static void figures(struct page *p, size_t shown)
 	}
 }
 
-/* "rank 2", or "rank 2 (cuda:1)" where it has several. */
+/* Writes "rank 2", or "rank 2 (cuda:1)" if it has several devices. */
 static const char *whose(const struct page *p, const struct leaks_device *d, char *buf, size_t size)
 {
 	const char *label = ranks__at(p->ranks, d->recording)->label;
@@ -285,7 +284,7 @@ static bool say_pools(struct page *p)
 	return any;
 }
 
-/* "12 steps", of recordings that differ the least and the most: "11 steps to 12 steps" */
+/* Writes "12 steps", or the range over the recordings: "11 steps to 12 steps". */
 static void span(const struct page *p, char *buf, size_t size)
 {
 	const struct leaks_device *least = p->devices, *most = p->devices;
@@ -326,7 +325,7 @@ static void say_nothing(struct page *p, const char *sp)
 				 sp);
 }
 
-/* All devices of one kind. */
+/* Prints all devices of one kind. */
 static void kind_text(struct page *p)
 {
 	const struct leaks_line *lines;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What grows, for people: a sentence for each line, then a table, then what it does not say. */
+/* Prints growing lines: a sentence per line, a table, and the limits of the result. */
 #include "leaks/leaks.h"
 
 #include <errno.h>
@@ -72,7 +72,7 @@ static void table(struct page *p, const struct growth *g, size_t shown)
 	}
 }
 
-/* Many lines of forward that are kept for one backward are one mistake, not many. */
+/* Sums up lines kept by autograd's graph, because they have one cause. */
 static void say_graph(struct page *p, const struct growth *g)
 {
 	const struct growth_name *kept = NULL;
@@ -186,7 +186,7 @@ static bool say_pool(struct page *p, const struct growth *g, size_t device)
 	return pool || others;
 }
 
-/* How many lines have which of the verdicts that are no leak. */
+/* Counts the lines with each verdict that is no leak. */
 static void say_rest(struct page *p, const struct growth *g)
 {
 	static const struct {

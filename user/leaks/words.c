@@ -8,7 +8,7 @@
 #include "labels/words.h"
 #include "lib/text.h"
 
-#define FIGURES 64 /* steps told of one by one, of more the last */
+#define FIGURES 64 /* most steps to print; the last ones */
 #define CHART 24   /* columns */
 
 void leaks__paragraph(FILE *out, size_t width, const char *first, const char *rest, const char *fmt,
@@ -25,7 +25,7 @@ void leaks__paragraph(FILE *out, size_t width, const char *first, const char *re
 	at = fprintf(out, "%s", first);
 	for (char *word = text, *next; word; word = next) {
 		next = strchr(word, ' ');
-		/* A number stays with its unit. */
+		/* Keep a number and its unit together. */
 		while (next && next > word && next[-1] >= '0' && next[-1] <= '9' &&
 		       strchr(next + 1, ' '))
 			next = strchr(next + 1, ' ');
@@ -63,8 +63,8 @@ const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, si
 	return buf;
 }
 
-/* Is the first of the values of a step that was under way when recording began? It rose from 0, and
- * the step is none of those counted. */
+/* True if the first value belongs to a step that began before the recording. It rose from 0, and
+ * the step does not count. */
 static bool begins_partly(const struct growth *g, const struct trend *t)
 {
 	return g->partly && g->stride == 1 && t->values == g->values && t->rises;
@@ -153,8 +153,7 @@ bool leaks__of_graph(const struct growth_name *n)
 	return !strncmp(n->text, "saved for ", 10) || !strncmp(n->text, "kept for ", 9);
 }
 
-/* Whether the name says who has it, as that of a variable or a container does, and a parameter's
- * does not. */
+/* True if the name is that of a holder, such as a variable or container, and not of a parameter. */
 static bool is_holder(const struct growth_name *n)
 {
 	return leaks__of_graph(n) || !strncmp(n->text, "global ", 7) ||
