@@ -8,8 +8,8 @@
 
 #define FILES_OPENED 8
 
-/* Of the libraries that come with one dlopen(); libtorch_global_deps, which torch loads before, is
- * not one of them. */
+/* Libraries that one dlopen() maps together. libtorch_global_deps, which torch loads earlier, is
+ * not one. */
 static const char *const libraries[] = { "libc10.", "libc10-", "libtorch_cpu.", "libtorch_cpu-",
 					 "libtorch_python." };
 
@@ -38,7 +38,7 @@ bool arrival__torch(const struct maps *m)
 	return false;
 }
 
-/* Of namespace c10, whatever the version. */
+/* Symbols of namespace c10, in any version. */
 static int on_symbol(const char *name, const struct elf_sym *sym, void *ctx)
 {
 	(void)sym;
@@ -59,7 +59,7 @@ bool arrival__is_torch(const struct proc *p, const struct maps *m)
 {
 	int opened = 0;
 
-	/* A process with thousands of such names is no PyTorch, and we do not read all of them. */
+	/* Opens few files: a process with thousands of such names is not PyTorch. */
 	for (size_t i = 0; i < m->n && opened < FILES_OPENED; i++) {
 		if (!m->v[i].x || !is_library(&m->v[i], 0, 2))
 			continue;
@@ -89,7 +89,7 @@ static bool is_relocated(const struct proc *p, const struct maps *m, const struc
 		!elf__section(e, ".init_array", &addr, &size) && size >= sizeof(word) &&
 		!proc__read_u64(p, bias + addr, &word);
 	elf__free(e);
-	/* What cannot be known is no proof. */
+	/* Without proof that it is not relocated, assume that it is. */
 	return !known || (word >= first->start && word < end);
 }
 

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A path says it in one of its parts, and the innermost part that does counts (a node of kind is a
- * container with pods in it):
+ * Components of a path that identify a container or pod. The innermost counts, since a Kubernetes
+ * node of kind is itself a container:
  *
- *   /docker/<id>                                        docker, cgroupfs driver
- *   /system.slice/docker-<id>.scope                     the same, systemd driver
- *   /kubepods/burstable/pod<uid>/<id>                   Kubernetes, cgroupfs driver
- *   /kubepods.slice/.../kubepods-burstable-pod<uid_>.slice/cri-containerd-<id>.scope    systemd
- * driver /system.slice/containerd.service/kubepods-pod<uid_>.slice:cri-containerd:<id>       a
- * systemd path under the cgroupfs driver /machine.slice/libpod-<id>.scope/container podman; conmon,
- * which only watches it, lies in libpod-conmon-<id>.scope /lxc.payload.<name>/..., /lxc/<name> LXC
- *   /machine.slice/machine-<name>.scope                 systemd-nspawn, whose scope is also called
- * systemd-nspawn@<name>.service
+ *   /docker/<id>                            docker, cgroupfs driver
+ *   /system.slice/docker-<id>.scope         docker, systemd driver
+ *   /kubepods/burstable/pod<uid>/<id>       Kubernetes, cgroupfs driver
+ *   /kubepods.slice/.../kubepods-burstable-pod<uid_>.slice/cri-containerd-<id>.scope
+ *                                           Kubernetes, systemd driver
+ *   /system.slice/containerd.service/kubepods-pod<uid_>.slice:cri-containerd:<id>
+ *                                           a systemd path under the cgroupfs driver
+ *   /machine.slice/libpod-<id>.scope/container
+ *                                           podman; its monitor is in libpod-conmon-<id>.scope
+ *   /lxc.payload.<name>/..., /lxc/<name>    LXC
+ *   /machine.slice/machine-<name>.scope     systemd-nspawn; also systemd-nspawn@<name>.service
  */
 #include "process/cgroup.h"
 
@@ -55,7 +57,7 @@ static void set(char *to, size_t size, const char *from, size_t len)
 	to[len] = '\0';
 }
 
-/* What stands in front of the id, or a part further out, names the runtime. */
+/* Sets the runtime from the prefix of the id, or from an outer component. */
 static void set_runtime(struct cgroup *c, const char *prefix, size_t len)
 {
 	static const struct {
@@ -73,7 +75,7 @@ static void set_runtime(struct cgroup *c, const char *prefix, size_t len)
 	}
 }
 
-/* "<id>", "docker-<id>.scope": is it one of a container? */
+/* Takes a container id: "<id>", "docker-<id>.scope". */
 static bool take_container(struct cgroup *c, const char *part, size_t len)
 {
 	size_t before;
@@ -108,7 +110,7 @@ static bool is_uid(const char *s, char dash)
 	return true;
 }
 
-/* "pod<uid>", "kubepods-burstable-pod<uid_>.slice" */
+/* Takes a pod: "pod<uid>", "kubepods-burstable-pod<uid_>.slice". */
 static bool take_pod(struct cgroup *c, const char *part, size_t len)
 {
 	size_t i, n;
@@ -138,7 +140,7 @@ static bool take_name(struct cgroup *c, const char *runtime, const char *name, s
 	return true;
 }
 
-/* Those whose part has a name instead of an id. before: the part in front of it. */
+/* Takes a component with a name instead of an id. before: the previous component. */
 static bool take_named(struct cgroup *c, const char *part, size_t len, const char *before,
 		       size_t before_len)
 {
@@ -160,8 +162,8 @@ static bool take_named(struct cgroup *c, const char *part, size_t len, const cha
 	return false;
 }
 
-/* One hierarchy's path. Whether it tells of a container or a pod. */
-static bool look_at(struct cgroup *c, const char *path, size_t len)
+/* Parses one hierarchy's path. True: it has a container or a pod. */
+static bool parse_path(struct cgroup *c, const char *path, size_t len)
 {
 	const char *part = path, *before = path, *end = path + len;
 	size_t n, before_len = 0;
@@ -176,7 +178,7 @@ static bool look_at(struct cgroup *c, const char *path, size_t len)
 			if (before_len && !c->runtime[0])
 				set_runtime(c, before, before_len);
 		} else if (take_pod(c, part, n)) {
-			/* What is further out only holds the node that the pod runs on. */
+			/* Outer components only describe the node of the pod. */
 			found = true;
 			c->container[0] = c->name[0] = c->runtime[0] = '\0';
 		} else if (take_named(c, part, n, before, before_len)) {
@@ -186,9 +188,9 @@ static bool look_at(struct cgroup *c, const char *path, size_t len)
 	return found;
 }
 
-/* A line's path, after the second colon, and whether it is of the hierarchy that counts most: 3, 2,
- * 1; 0: no such line. */
-static int weigh(const char *line, size_t len, const char **path, size_t *path_len)
+/* Parses a line. Returns the rank of its hierarchy, higher is preferred; 0: malformed. *path: the
+ * text after the second colon. */
+static int rank_of(const char *line, size_t len, const char **path, size_t *path_len)
 {
 	const char *first = memchr(line, ':', len), *second;
 	size_t n;
@@ -215,9 +217,9 @@ void cgroup__parse(const char *text, size_t len, struct cgroup *ret)
 	for (; len; text += n, len -= n) {
 		end = memchr(text, '\n', len);
 		n = end ? (size_t)(end - text) : len;
-		weight = n && !memchr(text, '\0', n) ? weigh(text, n, &path, &path_len) : 0;
+		weight = n && !memchr(text, '\0', n) ? rank_of(text, n, &path, &path_len) : 0;
 		memset(&c, 0, sizeof(c));
-		if (weight && path_len < TEXT_MAX && look_at(&c, path, path_len))
+		if (weight && path_len < TEXT_MAX && parse_path(&c, path, path_len))
 			weight += 8;
 		if (weight > best) {
 			best = weight;

@@ -16,7 +16,8 @@
 
 #define FILE_MAX (1u << 20)
 
-/* A regular file, whole; NULL if it is none or too long. Closes it. To be freed. */
+/* Reads a regular file whole and closes it; the caller frees the text. NULL: not a regular file, or
+ * too long. */
 static char *read_open_file(int fd, size_t *len)
 {
 	struct stat st;
@@ -45,7 +46,7 @@ static char *read_file(const char *path, size_t *len)
 	return read_open_file(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), len);
 }
 
-/* Below the root of a process, wherever the links in there point to. */
+/* Opens a file below a process's root; links stay below it. */
 static char *read_file_of(pid_t pid, const char *path, size_t *len)
 {
 	struct open_how how = { .flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
@@ -61,7 +62,7 @@ static char *read_file_of(pid_t pid, const char *path, size_t *len)
 	return read_open_file(fd, len);
 }
 
-static void take(char *to, const char *from)
+static void set_text(char *to, const char *from)
 {
 	if (from && from[0])
 		snprintf(to, CONTAINER_NAME_MAX, "%s", from);
@@ -77,8 +78,8 @@ static json_t *read_json(const char *path)
 	return j;
 }
 
-/* docker's own description of it. */
-static void ask_docker(const char *root, const char *id, struct container_names *n)
+/* Reads docker's own configuration of the container. */
+static void read_docker(const char *root, const char *id, struct container_names *n)
 {
 	char path[PATH_MAX];
 	const char *name;
@@ -88,15 +89,14 @@ static void ask_docker(const char *root, const char *id, struct container_names 
 	j = read_json(path);
 	name = json_string_value(json_object_get(j, "Name"));
 	if (name) {
-		take(n->name, name[0] == '/' ? name + 1 : name);
+		set_text(n->name, name[0] == '/' ? name + 1 : name);
 		n->name_from = "docker";
 	}
 	json_decref(j);
 }
 
-/* What a runtime was told to run has annotations of whoever told it: containerd's CRI, CRI-O,
- * nerdctl, podman. */
-static bool ask_bundle(const char *path, struct container_names *n)
+/* Reads the annotations in an OCI bundle, written by containerd's CRI, CRI-O, nerdctl or podman. */
+static bool read_bundle(const char *path, struct container_names *n)
 {
 	static const char *const names[] = { "io.kubernetes.cri.container-name",
 					     "io.kubernetes.container.name", "nerdctl/name",
@@ -109,11 +109,11 @@ static bool ask_bundle(const char *path, struct container_names *n)
 	size_t i;
 
 	for (i = 0; i < sizeof(names) / sizeof(names[0]) && !n->name[0]; i++)
-		take(n->name, json_string_value(json_object_get(a, names[i])));
+		set_text(n->name, json_string_value(json_object_get(a, names[i])));
 	for (i = 0; i < sizeof(pods) / sizeof(pods[0]) && !n->pod[0]; i++)
-		take(n->pod, json_string_value(json_object_get(a, pods[i])));
+		set_text(n->pod, json_string_value(json_object_get(a, pods[i])));
 	for (i = 0; i < sizeof(spaces) / sizeof(spaces[0]) && !n->space[0]; i++)
-		take(n->space, json_string_value(json_object_get(a, spaces[i])));
+		set_text(n->space, json_string_value(json_object_get(a, spaces[i])));
 	json_decref(j);
 	if (n->name[0])
 		n->name_from = "OCI bundle";
@@ -122,7 +122,7 @@ static bool ask_bundle(const char *path, struct container_names *n)
 	return n->name[0] || n->pod[0];
 }
 
-static void ask_bundles(const char *root, const char *id, struct container_names *n)
+static void read_bundles(const char *root, const char *id, struct container_names *n)
 {
 	static const char *const places[] = {
 		"%s/run/containerd/io.containerd.runtime.v2.task/k8s.io/%s/config.json",
@@ -139,14 +139,13 @@ static void ask_bundles(const char *root, const char *id, struct container_names
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 		snprintf(path, sizeof(path), places[i], root, id);
 #pragma GCC diagnostic pop
-		if (ask_bundle(path, n))
+		if (read_bundle(path, n))
 			return;
 	}
 }
 
-/* podman tells the container itself; the file is the container's, which could have another one
- * there. */
-static void ask_containerenv(pid_t pid, struct container_names *n)
+/* Reads podman's file in the container. The container could have replaced it. */
+static void read_containerenv(pid_t pid, struct container_names *n)
 {
 	char *text, *line;
 	size_t len;
@@ -155,15 +154,15 @@ static void ask_containerenv(pid_t pid, struct container_names *n)
 	line = text ? strstr(text, "name=\"") : NULL;
 	if (line && (line == text || line[-1] == '\n')) {
 		line[6 + strcspn(line + 6, "\"\n")] = '\0';
-		take(n->name, line + 6);
+		set_text(n->name, line + 6);
 		n->name_from = n->name[0] ? "/run/.containerenv" : NULL;
 	}
 	free(text);
 }
 
-/* A pod's processes are started with its name as that of their host; POD_NAME is what people call
- * it when they ask for it. */
-static void ask_environment(pid_t pid, struct container_names *n)
+/* Reads the initial environment: a pod's name is the HOSTNAME of its processes, and manifests often
+ * set POD_NAME. */
+static void read_environment(pid_t pid, struct container_names *n)
 {
 	static const char *const variables[] = { "POD_NAME=", "HOSTNAME=" };
 	static const char *const from[] = { "POD_NAME", "HOSTNAME" };
@@ -191,7 +190,7 @@ static void ask_environment(pid_t pid, struct container_names *n)
 			size = strlen(variables[i]);
 			if (strncmp(p, variables[i], size))
 				continue;
-			take(n->pod, p + size);
+			set_text(n->pod, p + size);
 			n->pod_from = n->pod[0] ? from[i] : NULL;
 			break;
 		}
@@ -204,16 +203,16 @@ void container__names(pid_t pid, const struct cgroup *c, const char *root,
 {
 	memset(ret, 0, sizeof(*ret));
 	if (c->name[0]) {
-		take(ret->name, c->name);
+		set_text(ret->name, c->name);
 		ret->name_from = "cgroup";
 	}
 	if (c->container[0]) {
-		ask_docker(root, c->container, ret);
+		read_docker(root, c->container, ret);
 		if (!ret->name[0])
-			ask_bundles(root, c->container, ret);
+			read_bundles(root, c->container, ret);
 		if (!ret->name[0])
-			ask_containerenv(pid, ret);
+			read_containerenv(pid, ret);
 	}
 	if (c->pod[0] && !ret->pod[0])
-		ask_environment(pid, ret);
+		read_environment(pid, ret);
 }

@@ -2,9 +2,9 @@
 #ifndef MT_PROCESS_CONTAINER_H
 #define MT_PROCESS_CONTAINER_H
 /*
- * What a container and a pod are called: a control group has only their ids (cgroup.h). Names are
- * in what the runtime keeps of the container on the host, and, if that cannot be read, in what the
- * process itself was given to know; which of the two it was is said.
+ * Names of a container and its pod; a control group has only their ids (cgroup.h). They come from
+ * the container runtime's files on the host or, if these are unreadable, from the process's own
+ * files and environment. name_from and pod_from name the source.
  */
 #include <sys/types.h>
 
@@ -12,20 +12,19 @@
 
 #define CONTAINER_NAME_MAX 256
 
-/* Hostile text; "" where it is not known. */
+/* Hostile text; "" if not known. */
 struct container_names {
-	char name[CONTAINER_NAME_MAX]; /* of the container */
+	char name[CONTAINER_NAME_MAX]; /* name of the container */
 	const char *name_from; /* static text: "docker", "OCI bundle", "/run/.containerenv"; NULL */
-	char pod[CONTAINER_NAME_MAX];	/* of the pod */
-	char space[CONTAINER_NAME_MAX]; /* and its Kubernetes namespace */
-	const char *pod_from; /* "OCI bundle", "POD_NAME", "HOSTNAME": the environment it was
-				 started with; NULL */
+	char pod[CONTAINER_NAME_MAX];	/* name of the pod */
+	char space[CONTAINER_NAME_MAX]; /* Kubernetes namespace of the pod */
+	/* "OCI bundle", or the variable of the initial environment: "POD_NAME", "HOSTNAME";
+	 * NULL. */
+	const char *pod_from;
 };
 
-/*
- * Looks for them. pid may have ended, which only takes sources away. root: in front of the paths of
- * the host, "" but for tests. ret is filled always.
- */
+/* Finds the names and always fills ret. If pid has ended, fewer sources remain. root: prefix of
+ * paths on the host; "" except in tests. */
 void container__names(pid_t pid, const struct cgroup *c, const char *root,
 		      struct container_names *ret);
 

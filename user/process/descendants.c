@@ -12,11 +12,11 @@
 #include "process/arrival.h"
 #include "process/proc.h"
 
-#define MAX_LOOKED_AT 1024
-#define MAX_THREADS 1024 /* of one process: any of them may have started others */
+#define MAX_PROCESSES 1024
+#define MAX_THREADS 1024 /* threads of one process: any may have started children */
 
 struct list {
-	pid_t pid[MAX_LOOKED_AT], parent[MAX_LOOKED_AT];
+	pid_t pid[MAX_PROCESSES], parent[MAX_PROCESSES];
 	size_t n;
 };
 
@@ -27,7 +27,7 @@ static void add_children_of_thread(const char *path, pid_t parent, struct list *
 
 	if (!f)
 		return;
-	while (l->n < MAX_LOOKED_AT && fscanf(f, "%ld", &pid) == 1) {
+	while (l->n < MAX_PROCESSES && fscanf(f, "%ld", &pid) == 1) {
 		if (pid <= 0)
 			continue;
 		l->parent[l->n] = parent;

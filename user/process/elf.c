@@ -13,7 +13,7 @@
 #define DYN_MAX 4096u
 #define NOTES_MAX (64u << 10)
 
-/* Where this part of the file is in what is read. 0 or -EIO: nowhere as a whole. */
+/* Offset in fd of a part of the file. 0; -EIO: not completely mapped. */
 static int place_of(const struct elf *e, uint64_t off, size_t len, uint64_t *ret)
 {
 	size_t i;
@@ -45,7 +45,7 @@ int elf_file__pread(const struct elf *e, uint64_t off, void *buf, size_t len)
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0)
-			return -EIO; /* cut shorter since, or a bad disk */
+			return -EIO; /* truncated meanwhile, or an I/O error */
 		done += (size_t)got;
 	}
 	return 0;
@@ -68,7 +68,7 @@ static struct span span_in_file(const struct elf *e, uint64_t off, uint64_t len)
 	return (struct span){ off, len < e->size - off ? len : e->size - off };
 }
 
-/* From vaddr to the end of the segment's bytes in the file. */
+/* Span from vaddr to the end of the segment's bytes in the file. */
 static int span_at(const struct elf *e, uint64_t vaddr, struct span *ret)
 {
 	const Elf64_Phdr *ph;
@@ -103,8 +103,7 @@ static int load_phdrs(struct elf *e, const Elf64_Ehdr *eh)
 	return 0;
 }
 
-/* Section headers are a help, not a need: what cannot be read is left out. Only ENOMEM is an error.
- */
+/* Section headers are optional: unreadable ones are left out. Only ENOMEM is an error. */
 static int load_shdrs(struct elf *e, const Elf64_Ehdr *eh)
 {
 	uint64_t n = eh->e_shnum;
@@ -115,7 +114,7 @@ static int load_shdrs(struct elf *e, const Elf64_Ehdr *eh)
 	    elf_file__pread(e, eh->e_shoff, &first, sizeof(first)))
 		return 0;
 	if (!n)
-		n = first.sh_size; /* more than 65279 of them: the count lies there */
+		n = first.sh_size; /* above 65279 sections the number is here */
 	if (strndx == SHN_XINDEX)
 		strndx = first.sh_link;
 	if (!n || n > SHDR_MAX)
@@ -143,7 +142,7 @@ static void parse_notes(struct elf *e, const uint8_t *notes, uint64_t len, uint6
 	while (len - pos >= sizeof(nh)) {
 		memcpy(&nh, notes + pos, sizeof(nh));
 		name = pos + sizeof(nh);
-		/* 32-bit lengths: none of these sums can overflow */
+		/* lengths have 32 bits: these sums cannot overflow */
 		desc = (name + nh.n_namesz + align - 1) & ~(align - 1);
 		next = (desc + nh.n_descsz + align - 1) & ~(align - 1);
 		if (desc + nh.n_descsz > len)
@@ -184,7 +183,7 @@ static int find_build_id(struct elf *e)
 	return 0;
 }
 
-/* A NUL-terminated string of the symbols' string table, cut to size. */
+/* Reads a NUL-terminated string from the dynamic symbols' string table, cut to size. */
 static void read_string(const struct elf *e, uint64_t off, char *buf, size_t size)
 {
 	size_t len;
@@ -197,7 +196,8 @@ static void read_string(const struct elf *e, uint64_t off, char *buf, size_t siz
 	buf[len] = '\0';
 }
 
-/* In memory the dynamic linker has made addresses of them, mostly. */
+/* Finds a table by its dynamic entry. In memory the dynamic linker has mostly replaced entries by
+ * addresses. */
 static int table_at(const struct elf *e, uint64_t ptr, struct span *ret)
 {
 	uint64_t bias;
@@ -257,17 +257,16 @@ static int read_dynamic(struct elf *e, const Elf64_Phdr *ph)
 	if (strsz < e->strtab.len)
 		e->strtab.len = strsz;
 	if (gnu)
-		(void)table_at(e, gnu, &e->gnu_hash); /* without it the slower ways remain */
+		(void)table_at(e, gnu,
+			       &e->gnu_hash); /* without a hash table, slower look-ups remain */
 	if (sysv)
 		(void)table_at(e, sysv, &e->sysv_hash);
 	read_string(e, soname, e->soname, sizeof(e->soname));
 	return 0;
 }
 
-/*
- * Where the symbols lie. The dynamic segment comes first: it is what the loader goes by, and tools
- * that move tables about keep it right. Section headers add the exact count of the symbols.
- */
+/* Finds the symbol tables. The dynamic segment takes precedence, since the loader uses it and tools
+ * keep it valid. Section headers add the exact number of symbols. */
 static int find_tables(struct elf *e)
 {
 	uint32_t i;
@@ -354,7 +353,8 @@ static struct elf *opened(struct elf *e)
 	return e;
 }
 
-/* All that probes need of it is in memory: headers, symbols, code. Section headers mostly are not. */
+/* Opens the mapped parts of a file. They include headers, symbols and code, and mostly no section
+ * headers. */
 static struct elf *open_memory(const struct proc *p, const struct map *map)
 {
 	int fd = proc__image(p), err;
@@ -398,7 +398,7 @@ struct elf *elf__open_map(const struct proc *p, const struct map *map)
 
 	if (fd >= 0)
 		return elf__open_fd(fd);
-	/* A FUSE mount of another user's is closed to root. */
+	/* root cannot open files on another user's FUSE mount */
 	e = fd == -EACCES || fd == -EPERM ? open_memory(p, map) : NULL;
 	if (!e)
 		errno = -fd;
@@ -511,11 +511,8 @@ int elf__vaddr_to_offset(const struct elf *e, uint64_t vaddr, uint64_t *ret)
 	return 0;
 }
 
-/*
- * Segments are mapped in whole pages, so the last page of one may be the first of the next in the
- * file: a mapping that begins where a segment begins is taken for that segment, before one that
- * begins inside (a mapping split by a change of protection).
- */
+/* Segments are mapped in whole pages, so two segments may share a page of the file. The segment
+ * that begins at the mapping's start is preferred to one that contains it. */
 int elf__bias(const struct elf *e, uint64_t map_start, uint64_t map_offset, uint64_t *ret)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), mask = ~(page - 1), first, end;

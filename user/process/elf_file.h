@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_PROCESS_ELF_FILE_H
 #define MT_PROCESS_ELF_FILE_H
-/* What elf.c (opening, addresses) and elfsym.c (symbols) share; for no one else. */
+/* Shared by elf.c (opening, addresses), elfsym.c (symbols) and elfunwind.c. */
 #include <elf.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,7 +10,7 @@
 
 #define PIECES_MAX 16
 
-/* File offset and bytes of a table; len is already cut to the file's end. */
+/* File offset and bytes of a table; len ends at the file's end. */
 struct span {
 	uint64_t off, len;
 };
@@ -19,8 +19,8 @@ struct elf {
 	unsigned int users;
 	int fd;
 	uint64_t size;
-	/* Where the file cannot be opened, fd is /proc/PID/mem and this is where pieces of the file
-	 * are in it. */
+	/* If the file cannot be opened: fd is /proc/PID/mem, and these parts of the file are
+	 * in it. */
 	struct piece {
 		uint64_t addr, off, len;
 	} piece[PIECES_MAX];
@@ -28,11 +28,11 @@ struct elf {
 	uint16_t machine;
 	Elf64_Phdr *ph;
 	uint32_t ph_n;
-	Elf64_Shdr *sh; /* none when stripped away or not to be read: nothing needs them */
+	Elf64_Shdr *sh; /* none if stripped or unreadable; optional */
 	uint32_t sh_n;
 	struct span shstr;
-	struct span symtab; /* from its start to the end of its segment, or the section's own size */
-	uint64_t sym_n;	    /* as the section says; 0 unknown */
+	struct span symtab; /* up to the end of its segment, or the section's size */
+	uint64_t sym_n;	    /* from the section header; 0: not known */
 	struct span strtab;
 	struct span gnu_hash;
 	struct span sysv_hash;
@@ -41,7 +41,7 @@ struct elf {
 	char soname[256];
 };
 
-/* All reads of the file go through these. 0, -ERANGE beyond the file or the span, -EIO. */
+/* All reads of the file use these. 0, -ERANGE beyond the file or the span, -EIO. */
 int elf_file__pread(const struct elf *e, uint64_t off, void *buf, size_t len);
 int elf_file__pread_in(const struct elf *e, const struct span *s, uint64_t off, void *buf,
 		       size_t len);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Dynamic symbols. A large library exports a hundred thousand of them: a name is looked up through
- * the hash table as the loader does it, in a few small reads.
- */
+/* Dynamic symbols. Large libraries export 100,000 of them, so a name is looked up in the hash
+ * table, as the loader does, with few small reads. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -11,10 +9,10 @@
 #include "process/elf_file.h"
 
 #define STRTAB_MAX (256u << 20)
-#define NAME_MAX_LEN (16u << 10) /* of a symbol asked for */
+#define NAME_MAX_LEN (16u << 10) /* maximum length of a name to look up */
 #define SYM_MAX (16u << 20)
-#define CHAIN_MAX (1u << 20) /* steps along one hash chain */
-#define CHUNK 1024u	     /* entries read at one time */
+#define CHAIN_MAX (1u << 20) /* maximum steps along a hash chain */
+#define CHUNK 1024u	     /* entries per read */
 
 static bool sym_defined(const Elf64_Sym *s)
 {
@@ -29,7 +27,7 @@ static void sym_fill(const Elf64_Sym *s, struct elf_sym *ret)
 	ret->type = ELF64_ST_TYPE(s->st_info);
 }
 
-/* Whether the symbol at index is a defined one of that name; len counts the name's NUL. */
+/* Whether the symbol at index is defined and has this name; len includes the NUL. */
 static bool sym_matches(const struct elf *e, uint64_t index, const char *name, size_t len,
 			Elf64_Sym *s)
 {
@@ -51,7 +49,7 @@ struct gnu_hash {
 	uint32_t buckets, first, bloom_words, bloom_shift;
 };
 
-/* File offsets within the table, once its header has been checked. */
+/* Offsets in the table, after its header was checked. */
 static uint64_t gnu_bucket(const struct gnu_hash *h, uint64_t i)
 {
 	return sizeof(*h) + 8ull * h->bloom_words + 4 * i;
@@ -132,7 +130,7 @@ static int lookup_sysv(const struct elf *e, const char *name, size_t len, Elf64_
 	return -ENOENT;
 }
 
-/* One past the last symbol that the hash table reaches: the chains' end, bucket by bucket. */
+/* Number of symbols: one past the last that a hash chain reaches. */
 static uint64_t gnu_count(const struct elf *e)
 {
 	uint32_t buf[CHUNK], max = 0, n, i, left = SYM_MAX;
@@ -180,7 +178,7 @@ static uint64_t sym_count(const struct elf *e)
 	return n < fits ? n : fits;
 }
 
-/* names: the whole string table, with a NUL after its end. */
+/* names: the whole string table, with a NUL added at the end. */
 static int each_symbol(const struct elf *e, const char *names, bool imports,
 		       int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
 {

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Extents of functions from .eh_frame, found through the sorted table of .eh_frame_hdr. Only the
- * encodings that linkers and compilers write on 64-bit machines are known; another one means "not
- * known", never a guess.
- */
+/* Sizes of functions from .eh_frame, through the sorted table of .eh_frame_hdr. Only the encodings
+ * that 64-bit linkers and compilers write are supported; others mean "not known". */
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
@@ -17,9 +14,9 @@
 #define PE_SDATA4 0x0b
 #define PE_SDATA8 0x0c
 #define PE_PCREL 0x10
-#define PE_TABLE 0x3b /* relative to the header, signed 32 bits: what makes the table searchable */
+#define PE_TABLE 0x3b /* relative to the header, signed 32 bits: the searchable form */
 #define ENTRIES_MAX (64u << 20)
-#define CIE_MAX 64 /* bytes of a CIE looked at: its augmentation comes first */
+#define CIE_MAX 64 /* bytes of a CIE read, which contain its augmentation */
 
 struct hdr {
 	uint8_t version, frame_enc, count_enc, table_enc;
@@ -28,7 +25,7 @@ struct hdr {
 };
 
 struct entry {
-	int32_t start, fde; /* both relative to the header */
+	int32_t start, fde; /* relative to the header */
 };
 
 static int find_table(const struct elf *e, uint64_t *vaddr, struct hdr *h)
@@ -51,7 +48,7 @@ static int find_table(const struct elf *e, uint64_t *vaddr, struct hdr *h)
 	return -ENOENT;
 }
 
-/* The last entry that begins at or before vaddr. */
+/* The last entry with start <= vaddr. */
 static int search(const struct elf *e, uint64_t table, uint32_t count, uint64_t base,
 		  uint64_t vaddr, struct entry *ret)
 {
@@ -94,7 +91,7 @@ static size_t skip_leb(const uint8_t *b, size_t pos, size_t len)
 	return pos + 1;
 }
 
-/* How a CIE's entries write their addresses ('R' of its augmentation). */
+/* Encoding of addresses in a CIE's entries ('R' of its augmentation). */
 static int pointer_encoding(const struct elf *e, uint64_t cie, uint8_t *ret)
 {
 	uint8_t b[CIE_MAX];
@@ -113,7 +110,7 @@ static int pointer_encoding(const struct elf *e, uint64_t cie, uint8_t *ret)
 	pos = skip_leb(b, aug + n + 1, sizeof(b));		 /* code alignment */
 	pos = skip_leb(b, pos, sizeof(b));			 /* data alignment */
 	pos = b[8] == 1 ? pos + 1 : skip_leb(b, pos, sizeof(b)); /* return address register */
-	pos = skip_leb(b, pos, sizeof(b)); /* length of what the letters say */
+	pos = skip_leb(b, pos, sizeof(b)); /* length of the augmentation data */
 	for (aug++; b[aug] && pos < sizeof(b); aug++) {
 		if (b[aug] == 'R') {
 			*ret = b[pos];
@@ -160,7 +157,7 @@ static int read_fde(const struct elf *e, uint64_t fde, uint64_t *start, uint64_t
 	if (!width || head[0] < 4 + 2 * width || elf__read(e, fde + 8, b, 2 * width))
 		return -ENOENT;
 	*start = decode(b, enc, fde + 8);
-	*size = decode(b + width, enc & PE_FORMAT & ~0x08, 0); /* a length has no sign */
+	*size = decode(b + width, enc & PE_FORMAT & ~0x08, 0); /* lengths are unsigned */
 	return *size ? 0 : -ENOENT;
 }
 
@@ -174,7 +171,7 @@ int elf__function(const struct elf *e, uint64_t vaddr, uint64_t *start, uint64_t
 		return -ENOENT;
 	if (read_fde(e, base + (uint64_t)(int64_t)en.fde, &from, &len))
 		return -ENOENT;
-	/* what the table and the entry say must agree, and the piece must hold the address */
+	/* table and entry must agree, and the function must contain the address */
 	if (from != base + (uint64_t)(int64_t)en.start || vaddr < from || vaddr - from >= len)
 		return -ENOENT;
 	*start = from;

@@ -14,8 +14,7 @@
 #define VARIABLES_MAX 8192
 #define PAGE 4096u
 
-/* Bytes up to a NUL or size, whichever is first, page by page: what follows the text may not be
- * there. */
+/* Reads bytes up to a NUL or size, page by page, since the next page may not exist. */
 static int read_text(const struct proc *p, uint64_t addr, char *buf, size_t size)
 {
 	size_t len = 0, part;
@@ -35,7 +34,7 @@ static int read_text(const struct proc *p, uint64_t addr, char *buf, size_t size
 	return -E2BIG;
 }
 
-/* The variable `environ` of a file that defines it. 0: none. */
+/* Address of the variable `environ` in a file that defines it. 0: not defined. */
 static uint64_t variable_in(const struct proc *p, const struct map *map)
 {
 	uint64_t bias, addr = 0;
@@ -60,7 +59,7 @@ static bool is_libc(const char *path)
 			!strncmp(base, "/ld-musl-", 9));
 }
 
-/* A program that refers to it directly has its own, and the C library then uses that. */
+/* A program that refers to environ has its own copy, which the C library uses, too. */
 static uint64_t find_variable(const struct proc *p, const struct maps *m)
 {
 	char link[64], exe[4096];

@@ -4,15 +4,15 @@
 #include <errno.h>
 #include <string.h>
 
-#define INSN_MAX 15 /* bytes; the processor faults on more */
+#define INSN_MAX 15 /* bytes; processors reject more */
 
 enum { RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI };
 #define BIT(n) (1u << (n))
 
 /*
- * What follows an opcode: '.' nothing, m ModRM, b imm8, z imm16/32, w imm16, B ModRM+imm8,
- * Z ModRM+imm16/32, v imm16/32/64, o a full address, e enter's imm16+imm8, j rel8, J rel32,
- * '!' not an instruction in 64-bit mode, or a prefix, or an escape.
+ * Operands after an opcode: '.' none, m ModRM, b imm8, z imm16/32, w imm16, B ModRM+imm8, Z
+ * ModRM+imm16/32, v imm16/32/64, o a full address, e imm16+imm8 of enter, j rel8, J rel32. '!': not
+ * an instruction in 64-bit mode, a prefix, or an escape.
  */
 static const char one_byte[16][17] = {
 	"mmmmbz!!mmmmbz!!", "mmmmbz!!mmmmbz!!", "mmmmbz!!mmmmbz!!", "mmmmbz!!mmmmbz!!",
@@ -53,15 +53,15 @@ static unsigned mod_of(const struct insn *in)
 	return in->modrm >> 6;
 }
 
-static unsigned op_of(const struct insn *in) /* ModRM.reg where it extends the opcode */
+static unsigned op_of(const struct insn *in) /* ModRM.reg as opcode extension */
 {
 	return in->modrm >> 3 & 7;
 }
 
 /* ---- registers written ---- */
 
-/* A byte register numbered 4-7 is ah, ch, dh, bh, unless there is a REX prefix: both are meant
- * then. */
+/* A byte register 4-7 is ah, ch, dh or bh without a REX prefix, so both registers count as
+ * written. */
 static uint16_t reg_bit(const struct insn *in, unsigned low, bool extended)
 {
 	unsigned n = low + (extended ? 8 : 0);
@@ -130,7 +130,7 @@ static uint16_t writes_group(const struct insn *in)
 		return op_of(in) < 4 ? modrm_rm(in) : BIT(RAX) | BIT(RDX);
 	case 0xfe:
 		return modrm_rm(in);
-	default: /* 0xff: inc, dec; the branches are not passed anyway; push */
+	default: /* 0xff: inc, dec, push; branches end the prologue anyway */
 		return op_of(in) < 2 ? modrm_rm(in) : 0;
 	}
 }
@@ -200,7 +200,7 @@ static uint16_t writes_two_byte(const struct insn *in)
 	switch (in->opcode) {
 	case 0x0d:
 	case 0x18 ... 0x1f: /* prefetch, nops, endbr64 */
-		/* rdssp is one of them, and writes */
+		/* rdssp is among these opcodes and writes */
 		return in->opcode == 0x1e && in->pf3 && in->modrm != 0xfa ? modrm_rm(in) : 0;
 	case 0x10 ... 0x17: /* vector registers and memory */
 	case 0x28 ... 0x2b:
@@ -240,7 +240,7 @@ static uint16_t writes_two_byte(const struct insn *in)
 	}
 }
 
-/* The rest is rare before the first push or branch: it counts as writing everything. */
+/* Other opcode maps are rare in prologues and count as writing everything. */
 static uint16_t writes(const struct insn *in)
 {
 	if (in->map == INSN_MAP_1)
@@ -296,7 +296,7 @@ static enum insn_flow flow_of(const struct insn *in)
 	switch (in->opcode) {
 	case 0x80 ... 0x8f:
 		return INSN_JCC;
-	case 0x00 ... 0x01: /* of the system's tables */
+	case 0x00 ... 0x01: /* system tables */
 	case 0x05 ... 0x0b:
 	case 0x20 ... 0x23:
 	case 0x30:
@@ -312,7 +312,7 @@ static enum insn_flow flow_of(const struct insn *in)
 
 /* ---- bytes ---- */
 
-/* Legacy prefixes, then REX, which counts only right before the opcode. */
+/* Reads legacy prefixes, then REX, which must be right before the opcode. */
 static int read_prefixes(struct cursor *c, struct insn *in, uint8_t *op)
 {
 	for (;;) {
@@ -360,7 +360,7 @@ static int read_modrm(struct cursor *c, struct insn *in)
 	if (next_byte(c, &in->modrm))
 		return -EINVAL;
 	in->has_modrm = true;
-	/* moves to and from control registers take any mod for 3 */
+	/* moves to and from control registers treat any mod as 3 */
 	if (mod_of(in) == 3 || (in->map == INSN_MAP_0F && in->opcode >= 0x20 && in->opcode <= 0x23))
 		return 0;
 	rm = in->modrm & 7;
@@ -381,7 +381,7 @@ static size_t imm_z(const struct insn *in)
 	return in->p66 && !(in->rex & 8) ? 2 : 4;
 }
 
-/* With a 66 prefix and no REX.W, processors do not agree on the length of a relative branch. */
+/* With prefix 66 and without REX.W, processors disagree on the length of a relative branch. */
 static int read_relative(struct cursor *c, struct insn *in, bool wide)
 {
 	int8_t rel8;
@@ -408,7 +408,7 @@ static int read_operands(struct cursor *c, struct insn *in, char form)
 	case '.':
 		return 0;
 	case 'm':
-		/* test has an immediate, its neighbours in the group have none */
+		/* test has an immediate, other instructions of the group have none */
 		if (in->map == INSN_MAP_1 && (in->opcode & 0xfe) == 0xf6 && op_of(in) < 2)
 			return skip(c, in->opcode == 0xf6 ? 1 : imm_z(in));
 		return 0;
@@ -416,7 +416,7 @@ static int read_operands(struct cursor *c, struct insn *in, char form)
 	case 'B':
 		return skip(c, 1);
 	case 'Z':
-		/* xbegin takes a branch's displacement there */
+		/* xbegin has a branch displacement here */
 		if (in->map == INSN_MAP_1 && in->opcode == 0xc7 && op_of(in))
 			return in->modrm == 0xf8 ? read_relative(c, in, true) : -EINVAL;
 		return skip(c, imm_z(in));
@@ -438,7 +438,7 @@ static int read_operands(struct cursor *c, struct insn *in, char form)
 	}
 }
 
-/* payload: bytes of the prefix after c4, c5 or 62. */
+/* n: bytes of the prefix after c4, c5 or 62. */
 static int read_vex(struct cursor *c, struct insn *in, uint8_t first)
 {
 	bool evex = first == 0x62;
@@ -462,7 +462,7 @@ static int read_vex(struct cursor *c, struct insn *in, uint8_t first)
 		if (form == '.' ? evex || in->opcode != 0x77
 				: form != 'm' && form != 'B' && (!evex || form != '!'))
 			return -EINVAL;
-		if (form == '!') /* conversions that only EVEX has, at 7a and 7b */
+		if (form == '!') /* EVEX-only conversions at 7a and 7b */
 			form = (in->opcode & 0xfe) == 0x7a ? 'm' : '!';
 	} else if (map == 3) {
 		form = 'B';
@@ -487,7 +487,7 @@ static int read_two_byte(struct cursor *c, struct insn *in)
 	in->map = INSN_MAP_0F;
 	in->opcode = op;
 	if (op == 0x78 && (in->p66 || in->pf2))
-		return -EINVAL; /* extrq, insertq: two immediates, and gone from processors */
+		return -EINVAL; /* extrq, insertq: two immediates, removed from processors */
 	return read_operands(c, in, two_byte[op >> 4][op & 15]);
 }
 
@@ -504,7 +504,7 @@ static int read_insn(struct cursor *c, struct insn *in)
 	in->opcode = op;
 	if (read_operands(c, in, one_byte[op >> 4][op & 15]))
 		return -EINVAL;
-	/* the unused places of groups */
+	/* unused opcodes of groups */
 	if ((op == 0x8f && op_of(in)) || (op == 0xfe && op_of(in) > 1) ||
 	    (op == 0xff && op_of(in) == 7) || (op == 0xc6 && op_of(in) && in->modrm != 0xf8))
 		return -EINVAL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The text of /proc/PID/maps: paths in it are whatever the target chose to name its files. */
+/* Parses /proc/PID/maps; paths in it are hostile. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +58,7 @@ static const char *scan_perms(const char *s, const char *end, struct map *m)
 	return s + 4;
 }
 
-/* "start-end perms offset major:minor inode"; returns what follows, NULL for a bad line. */
+/* Parses "start-end perms offset major:minor inode". Returns the rest, NULL for a bad line. */
 static const char *scan_fields(const char *s, const char *end, struct map *m)
 {
 	uint64_t major_nr, minor_nr;
@@ -83,8 +83,7 @@ static const char *scan_fields(const char *s, const char *end, struct map *m)
 	return s;
 }
 
-/* One line, [s, end), its newline already a NUL. The path stays in the text, as the kernel wrote
- * it. */
+/* Parses the line [s, end), whose newline is already a NUL. The path stays in the text. */
 static int parse_line(char *s, char *end, struct map *m)
 {
 	static const char suffix[] = " (deleted)";
@@ -128,7 +127,7 @@ static size_t count_lines(const char *text, size_t len)
 	return n;
 }
 
-/* The text is copied, cut into lines in place, and holds the paths from then on. */
+/* Parses all lines of text, a copy that is cut in place and then holds the paths. */
 static int parse_lines(char *text, size_t len, struct map *v, size_t n)
 {
 	char *p = text, *end = text + len, *eol;
@@ -158,7 +157,7 @@ int maps__parse(const char *text, size_t len, struct maps *ret)
 	if (len > MAPS_TEXT_MAX)
 		return -EFBIG;
 	if (len && memchr(text, '\0', len))
-		return -EINVAL; /* would cut a path short unnoticed */
+		return -EINVAL; /* a NUL would truncate a path unnoticed */
 	m.n = count_lines(text, len);
 	m.v = calloc(m.n ? m.n : 1, sizeof(*m.v));
 	m.text = malloc(len + 1);

@@ -15,8 +15,8 @@
 struct memcache {
 	const struct proc *proc;
 	uint64_t bytes;
-	uint64_t tag[NBLOCKS]; /* address of the block in the slot, */
-	bool holes[NBLOCKS];   /* and whether it cannot be read as a whole */
+	uint64_t tag[NBLOCKS]; /* block address of each slot */
+	bool holes[NBLOCKS];   /* the block is not completely readable */
 	uint8_t data[NBLOCKS][BLOCK];
 };
 
@@ -52,7 +52,7 @@ static int read_now(struct memcache *c, uint64_t addr, void *buf, size_t len)
 	return err;
 }
 
-/* From one block. */
+/* Reads within one block. */
 static int read_part(struct memcache *c, uint64_t addr, void *buf, size_t len)
 {
 	uint64_t base = addr & ~(uint64_t)(BLOCK - 1);

@@ -20,15 +20,15 @@
 #include <unistd.h>
 
 #define CMDLINE_MAX (128u << 10)
-#define MAPS_TEXT_MAX (256u << 20) /* maps__parse has the same limit */
+#define MAPS_TEXT_MAX (256u << 20) /* also the limit of maps__parse() */
 #define MAPS_TEXT_FIRST (256u << 10)
 #define STAT_PF_KTHREAD 0x00200000u
 #define FIRST_PID_NAMESPACE 0xEFFFFFFCu /* PROC_PID_INIT_INO */
 
 /*
- * Two handles keep a reused PID out. The pidfd says whether the process has ended; a PID is free
- * for reuse only after that. The directory handle on /proc/PID belongs to the process that had the
- * PID when it was opened, and everything under it fails with ESRCH once that one is gone.
+ * Two handles protect against a reused PID. A PID is free for reuse only after the pidfd reports
+ * the end of its process. The directory /proc/PID belongs to the process at opening; after its end,
+ * all paths below fail with ESRCH.
  */
 struct proc {
 	pid_t pid;
@@ -47,7 +47,8 @@ struct stat_line {
 	uint64_t start_time;
 };
 
-/* Reads a small file under dirfd whole, at most max bytes; *ret is malloc'd and NUL-terminated. */
+/* Reads a small file below dirfd, at most max bytes. The caller frees *ret, which is
+ * NUL-terminated. */
 static int read_file(int dirfd, const char *name, size_t first, size_t max, char **ret,
 		     size_t *ret_len)
 {
@@ -100,7 +101,7 @@ out:
 	return err;
 }
 
-/* A name in brackets may hold spaces and brackets itself: the fields begin after the last one. */
+/* The name in brackets may contain spaces and brackets, so fields begin after the last bracket. */
 static int read_stat_of(int dirfd, const char *name, struct stat_line *ret)
 {
 	unsigned long long start;
@@ -144,10 +145,8 @@ static bool pidfd_ended(int pidfd)
 	return n != 0;
 }
 
-/*
- * Inside a container that sees the host's /proc, the number would mean one process to system
- * calls and another one to /proc. The pidfd's fdinfo gives the number that this /proc uses.
- */
+/* In a container that sees the host's /proc, system calls and /proc use different PIDs. The pidfd's
+ * fdinfo has the PID that this /proc uses. */
 static int check_namespace(int pidfd, pid_t pid)
 {
 	char name[64], *text;
@@ -160,7 +159,7 @@ static int check_namespace(int pidfd, pid_t pid)
 	if (err)
 		return err;
 	line = strstr(text, "\nPid:");
-	/* -1 stands for a process that has ended */
+	/* -1: the process has ended */
 	if (line && atol(line + 5) != pid)
 		err = atol(line + 5) == -1 ? -ESRCH : -EXDEV;
 	free(text);
@@ -186,7 +185,8 @@ static int read_comm(int dirfd, const char *name, char *buf, size_t size)
 	return 0;
 }
 
-/* The argument vector, cut at CMDLINE_MAX: it is for people, and the process chooses its length. */
+/* Reads the arguments, cut at CMDLINE_MAX: the process chooses their length, and they are only
+ * displayed. */
 static int read_cmdline(struct proc *p)
 {
 	size_t len = 0;
@@ -217,7 +217,7 @@ static int read_cmdline(struct proc *p)
 	return err;
 }
 
-/* Opening maps asks the kernel whether its content may be seen at all. */
+/* Opening maps makes the kernel check the permission to read memory. */
 static int check_access(const struct proc *p)
 {
 	int fd = openat(p->dirfd, "maps", O_RDONLY | O_CLOEXEC);
@@ -233,7 +233,7 @@ static int open_handles(struct proc *p)
 	char name[32];
 
 	p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0u);
-	/* EINVAL and, on later kernels, ENOENT: the number is a thread's, not a process's */
+	/* EINVAL, later ENOENT: the number is a thread's */
 	if (p->pidfd < 0)
 		return errno == EINVAL || errno == ENOENT ? -ESRCH : -errno;
 	snprintf(name, sizeof(name), "/proc/%d", p->pid);
@@ -243,7 +243,7 @@ static int open_handles(struct proc *p)
 	return check_namespace(p->pidfd, p->pid);
 }
 
-static int look_at(struct proc *p)
+static int read_identity(struct proc *p)
 {
 	struct stat_line st;
 	int err;
@@ -263,9 +263,9 @@ static int look_at(struct proc *p)
 		err = read_cmdline(p);
 	if (err)
 		return err == -ENOENT ? -ESRCH : err;
-	/* the spare way to read: may be refused */
+	/* fallback for reading memory; may be refused */
 	p->memfd = openat(p->dirfd, "mem", O_RDONLY | O_CLOEXEC);
-	/* Still running: then the directory, opened after the pidfd, was this process's all along. */
+	/* If the process still runs, the directory opened after the pidfd is its own. */
 	return proc__alive(p) ? 0 : -ESRCH;
 }
 
@@ -285,7 +285,7 @@ struct proc *proc__open(pid_t pid)
 	p->pidfd = p->dirfd = p->memfd = -1;
 	err = open_handles(p);
 	if (!err)
-		err = look_at(p);
+		err = read_identity(p);
 	if (err) {
 		proc__free(p);
 		errno = -err;
@@ -310,8 +310,8 @@ struct proc *proc__ended(pid_t pid, const struct proc *like)
 	if (!p)
 		return NULL;
 	p->pid = pid;
-	p->dirfd = p->memfd = -1;	    /* of no use to anything that asks */
-	p->pidfd = eventfd(1, EFD_CLOEXEC); /* readable, as that of one that has ended */
+	p->dirfd = p->memfd = -1;	    /* all reads fail */
+	p->pidfd = eventfd(1, EFD_CLOEXEC); /* readable, like the pidfd of an ended process */
 	memcpy(p->comm, like->comm, sizeof(p->comm));
 	p->cmdline = malloc(like->cmdline_len + 1);
 	if (p->pidfd < 0 || !p->cmdline) {
@@ -431,8 +431,7 @@ bool proc__image_gone(int image)
 {
 	char c;
 
-	/* Of memory that nobody has any more everything reads as the end; of memory in use this
-	 * address as an error. */
+	/* Reading a released address space returns 0; reading address 0 of a live one fails. */
 	return pread(image, &c, 1, 0) == 0;
 }
 
@@ -473,7 +472,7 @@ int proc__root_path(const struct proc *p, const char *path, char *buf, size_t si
 
 	if (path[0] != '/')
 		return -EINVAL;
-	/* measured first: the buffer is left alone when it is too small */
+	/* measured first, so that a short buffer is not changed */
 	n = snprintf(NULL, 0, "/proc/%d/root%s", p->pid, path);
 	if (n < 0 || (size_t)n >= size)
 		return -ENAMETOOLONG;
@@ -509,8 +508,8 @@ int proc__thread_sp(const struct proc *p, pid_t tid, uint64_t *ret)
 	text[n] = '\0';
 	if (!strncmp(text, "running", 7))
 		return -EBUSY;
-	/* A number, in a system call its six arguments, then the stack pointer and where it goes
-	 * on. */
+	/* The text is the call's number, in a system call six arguments, then stack pointer and
+	 * program counter. */
 	word = strrchr(text, ' ');
 	if (!word)
 		return -EIO;
@@ -542,7 +541,7 @@ int proc__maps(const struct proc *p, struct maps *ret)
 
 /* ---- files ---- */
 
-/* Closes fd and says -errno unless it is a regular file. */
+/* Returns fd if it is a regular file; otherwise closes it and returns -errno. */
 static int only_regular(int fd, struct stat *st)
 {
 	if (fstat(fd, st)) {
@@ -563,10 +562,8 @@ static bool same_inode(const struct map *a, uint64_t inode, uint32_t dev_major, 
 	return a->inode == inode && a->dev_major == dev_major && a->dev_minor == dev_minor;
 }
 
-/*
- * What maps would say of this file. Where that is not what stat() says: overlayfs, which containers
- * have, before Linux 6.8 shows the file below it, and btrfs the device of a volume.
- */
+/* Whether /proc/PID/maps shows this file as m. stat() may differ: before Linux 6.8, maps shows the
+ * file below overlayfs, and btrfs has a device per volume. */
 static bool is_mapped_as(int fd, const struct map *m)
 {
 	void *p = mmap(NULL, 1, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -595,7 +592,7 @@ static bool same_file(int fd, const struct stat *st, const struct map *m)
 	       is_mapped_as(fd, m);
 }
 
-/* Symbolic links are resolved below the target's root: an absolute one must not lead into ours. */
+/* Opens a path below the target's root; absolute links stay below it, too. */
 static int open_any_in_root(const struct proc *p, const char *path, uint64_t flags)
 {
 	struct open_how how = { .flags = flags | O_CLOEXEC,
@@ -620,8 +617,8 @@ static int open_in_root(const struct proc *p, const char *path, struct stat *st)
 	return fd < 0 ? fd : only_regular(fd, st);
 }
 
-/* A map of a process that has changed its root has paths from the namespace's root on. What is left
- * from its own on, or NULL. */
+/* After a chroot, paths in maps begin at the namespace's root. Returns the part from the process's
+ * root on, or NULL. */
 static const char *below_root(const struct proc *p, const char *path)
 {
 	char root[PATH_MAX];
@@ -678,7 +675,7 @@ int proc__open_map(const struct proc *p, const struct map *m)
 	if (fd >= 0)
 		return only_regular(fd, &st);
 	err = -errno;
-	/* not privileged, or the mapping was split or moved since */
+	/* not privileged, or the mapping was split or moved */
 	if (m->deleted || m->path[0] != '/')
 		return err;
 	fd = open_in_root(p, m->path, &st);
@@ -704,8 +701,8 @@ int proc__map_path(const struct proc *p, const struct map *m, char *buf, size_t 
 		 m->end);
 	if (stat(name, &st)) {
 		err = -errno;
-		/* Closed even to root, as a FUSE mount of another user's is: the kernel goes by the
-		 * link, which is this mapping's. */
+		/* Root cannot open another user's FUSE mount. The kernel follows this link, which
+		 * belongs to the mapping. */
 		if (err == -EACCES && readlink(name, path, sizeof(path)) > 0) {
 			if (strlen(name) >= size)
 				return -ENAMETOOLONG;
@@ -717,7 +714,7 @@ int proc__map_path(const struct proc *p, const struct map *m, char *buf, size_t 
 		err = proc__root_path(p, m->path, path, sizeof(path));
 		if (err)
 			return err;
-		/* resolved here in just the way the kernel is going to resolve it */
+		/* resolved exactly as the kernel will resolve it */
 		fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 		if (fd < 0)
 			return -errno;
@@ -749,13 +746,13 @@ static int read_mem_file(int fd, uint64_t addr, char *buf, size_t len)
 		if (got < 0)
 			return errno == EIO ? -EFAULT : -errno;
 		if (got == 0)
-			return -ESRCH; /* that address space is gone */
+			return -ESRCH; /* the address space was released */
 		done += (size_t)got;
 	}
 	return 0;
 }
 
-/* The kept handle belongs to the address space of its time: after an exec a new one is needed. */
+/* The open handle belongs to the address space before an exec; then a new one is needed. */
 static int read_mem(const struct proc *p, uint64_t addr, void *buf, size_t len)
 {
 	int fd, err;
@@ -794,10 +791,10 @@ int proc__read(const struct proc *p, uint64_t addr, void *buf, size_t len)
 	else if (got >= 0 || errno == EFAULT)
 		err = -EFAULT;
 	else if (errno == EPERM || errno == ENOSYS)
-		err = read_mem(p, addr, buf, len); /* a filter of our own may forbid that call */
+		err = read_mem(p, addr, buf, len); /* our own seccomp filter may forbid the call */
 	else
 		err = -errno;
-	/* Ended by now: the bytes may be of whoever got the number next. Not ended: they are not. */
+	/* If the process ended, the bytes may be from a new process with the PID. */
 	return pidfd_ended(p->pidfd) ? -ESRCH : err;
 }
 
@@ -821,7 +818,7 @@ int proc__read_u32(const struct proc *p, uint64_t addr, uint32_t *ret)
 	return err;
 }
 
-/* IOV_MAX, which the kernel holds callers to */
+/* IOV_MAX */
 #define PIECES_AT_ONCE 1024u
 
 static bool piece_ok(const struct proc_piece *v)
@@ -832,7 +829,7 @@ static bool piece_ok(const struct proc_piece *v)
 	       !__builtin_add_overflow(v->addr, v->len - 1, &end);
 }
 
-/* Some pieces, at most PIECES_AT_ONCE. How many of them are dealt with, or -errno. */
+/* Reads up to PIECES_AT_ONCE pieces. Returns how many have a result, or -errno. */
 static ssize_t read_pieces(const struct proc *p, struct proc_piece *v, size_t n)
 {
 	struct iovec local[PIECES_AT_ONCE], remote[PIECES_AT_ONCE];
@@ -860,7 +857,7 @@ static ssize_t read_pieces(const struct proc *p, struct proc_piece *v, size_t n)
 	}
 	if (got < 0 && errno != EFAULT)
 		return -errno;
-	/* What was read ends inside the first piece that cannot be. */
+	/* The data ends inside the first unreadable piece. */
 	want = got > 0 ? (size_t)got : 0;
 	for (i = 0; want >= v[i].len; i++)
 		want -= v[i].len;

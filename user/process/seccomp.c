@@ -21,11 +21,11 @@
 #define NOT_FILTERED 2
 
 /*
- * In the child. The filter answers the call with an error of ours. Where it is not asked, the
- * kernel looks at the call itself and ends us with SIGILL, since it does not come from where such
- * calls come from; an older one does not know it.
+ * Runs in the child. The filter answers uretprobe with an error number. If the kernel does not
+ * apply the filter, it kills the child with SIGILL, since the call comes from the wrong address.
+ * Older kernels do not know the call.
  */
-static void try_it(void)
+static void try_uretprobe(void)
 {
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -38,7 +38,7 @@ static void try_it(void)
 	signal(SIGILL, SIG_DFL);
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
 	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
-		_exit(NOT_FILTERED); /* no filters at all */
+		_exit(NOT_FILTERED); /* no filters in this kernel */
 	_exit(syscall(SYS_URETPROBE) < 0 && errno == EBADMSG ? FILTERED : NOT_FILTERED);
 }
 
@@ -54,11 +54,11 @@ bool seccomp__filters_returns(void)
 		return known == FILTERED;
 	pid = fork();
 	if (!pid)
-		try_it();
+		try_uretprobe();
 	while (pid > 0 && waitpid(pid, &status, 0) < 0)
 		if (errno != EINTR)
 			pid = -1;
-	/* Who cannot be asked is not trusted. */
+	/* If the child failed, assume that filters apply. */
 	known = pid > 0 && (WIFSIGNALED(status) || WEXITSTATUS(status) == NOT_FILTERED)
 			? NOT_FILTERED
 			: FILTERED;

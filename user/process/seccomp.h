@@ -2,27 +2,24 @@
 #ifndef MT_PROCESS_SECCOMP_H
 #define MT_PROCESS_SECCOMP_H
 /*
- * From Linux 6.11 on a function with a return probe returns by a system call of the kernel's own,
- * uretprobe. A process with a seccomp filter that does not know it, as containers have them, is
- * ended for that, unless the kernel exempts the call from filters, which it has done later.
+ * Return probes and seccomp. From Linux 6.11 on a function with a return probe returns through the
+ * system call uretprobe. A seccomp filter without it, as in containers, kills the process, unless
+ * the kernel exempts the call (later versions).
  */
 #include <stdbool.h>
 
 #include "process/proc.h"
 
-/*
- * Whether this kernel lets filters decide about it: tried once, by a child that is made for it. The
- * environment variable MEMTRACE_FILTERED_RETURNS makes every kernel count as one that does, for
- * tests.
- */
+/* Whether this kernel applies filters to uretprobe, tried once in a child process. For tests, the
+ * environment variable MEMTRACE_FILTERED_RETURNS makes the answer true. */
 bool seccomp__filters_returns(void);
-/* 0: no thread has a filter, 1: strict, 2: with a filter, as /proc/PID/task/TID/status has it; the
- * highest of all threads. -errno. */
+/* Highest seccomp mode of all threads (/proc/PID/task/TID/status): 0 none, 1 strict, 2 filter.
+ * -errno. */
 int seccomp__mode(const struct proc *p);
-/* Does this kernel (uname()'s release) keep a shadow stack in step with a return probe? From
+/* Whether the kernel with this uname() release keeps shadow stacks valid with return probes: from
  * Linux 6.11 on. */
 bool seccomp__keeps_shadow_stack(const char *release);
-/* May a return probe go into this process? Ask each time: a filter may come late. */
+/* Whether a return probe is safe in this process. Ask each time, since a filter may be set late. */
 bool seccomp__allows_returns(const struct proc *p);
 
 #endif

@@ -7,18 +7,18 @@
 
 #include "process/insn.h"
 
-#define PASS_MAX 24 /* instructions passed over at most */
+#define PASS_MAX 24 /* maximum of instructions before the site */
 
 /*
- * What is known of all of a function's code. The one kind of branch into it that this does not see
- * is one from outside, from the part of the function that the compiler moved away as unlikely:
- * that one returns behind the branches that led there, and no branch is ever passed over.
+ * Branches in all of a function's code. It misses branches from the cold part, which the compiler
+ * moved elsewhere. Those return after the branches that led there, and the site is before any
+ * branch.
  */
 struct body {
-	bool whole;	       /* every byte of it was decoded */
-	uint64_t first_target; /* lowest offset but the entry that a branch leads to */
-	bool indirect;	       /* has jumps whose target is computed */
-	bool indexed;	       /* and loads as a jump table needs them */
+	bool whole;	       /* every byte was decoded */
+	uint64_t first_target; /* lowest branch target after the entry */
+	bool indirect;	       /* has jumps with computed targets */
+	bool indexed;	       /* has loads as for jump tables */
 };
 
 static const char *const reg_names[16] = { "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
@@ -39,7 +39,7 @@ static uint16_t arg_registers(unsigned args)
 	return mask;
 }
 
-/* A memory operand of base + index * 4 or 8. */
+/* Whether it has a memory operand with index * 4 or 8. */
 static bool indexes_table(const struct insn *in)
 {
 	return in->has_sib && in->sib >> 6 >= 2 && ((in->sib >> 3 & 7) != 4 || in->rex & 2);
@@ -59,7 +59,7 @@ static void scan_body(const uint8_t *code, size_t size, uint64_t func_size, stru
 			return;
 		pos += in.length;
 		if (in.flow == INSN_JMP_INDIRECT && !(in.modrm >> 6 == 0 && (in.modrm & 7) == 5))
-			/* but not one through a fixed place: a call of another library */
+			/* except through a fixed address: a call to another library */
 			b->indirect = true;
 		if (indexes_table(&in))
 			b->indexed = true;
@@ -72,7 +72,7 @@ static void scan_body(const uint8_t *code, size_t size, uint64_t func_size, stru
 	b->whole = true;
 }
 
-/* Whether whoever comes to this offset came in at the entry, once per call. */
+/* Whether all control flow to this offset comes from the entry, once per call. */
 static bool only_from_entry(const struct body *b, size_t offset)
 {
 	if (!offset)
@@ -80,7 +80,7 @@ static bool only_from_entry(const struct body *b, size_t offset)
 	return b->whole && b->first_target > offset && !(b->indirect && b->indexed);
 }
 
-/* What the kernel emulates in all versions that have uprobes; it wants the plain encodings. */
+/* Class of an instruction that all kernels with uprobes emulate; only plain encodings. */
 static enum site_class emulated(const struct insn *in)
 {
 	bool short_push = in->length == 1 || (in->length == 2 && in->rex == 0x41);
@@ -102,8 +102,8 @@ static enum site_class emulated(const struct insn *in)
 	return SITE_NONE;
 }
 
-/* Whether the kernel takes a probe there at all. Nops are left out: some become calls (see site.h).
- */
+/* Whether the kernel accepts a probe there. No nops: the kernel may turn them into calls (see
+ * site.h). */
 static bool steppable(const struct insn *in)
 {
 	return !in->segment && !in->lock && in->map != INSN_MAP_EVEX && in->flow != INSN_TRAP &&

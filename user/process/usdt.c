@@ -15,7 +15,7 @@
 #define NOTES_MAX (1u << 20)
 #define CODE_LEN 16
 
-/* A NUL-terminated text within [*pos, end); *pos is moved behind it. NULL: it does not end there. */
+/* Reads a NUL-terminated text in [*pos, end) and moves *pos past it. NULL: not terminated. */
 static const char *text(const uint8_t *notes, size_t *pos, size_t end)
 {
 	const char *s = (const char *)notes + *pos;
@@ -56,7 +56,7 @@ size_t usdt__notes(const uint8_t *notes, size_t len, const char *provider, const
 
 	while (n < max && pos <= len && len - pos >= sizeof(h)) {
 		memcpy(&h, notes + pos, sizeof(h));
-		/* 32-bit lengths: none of these sums can overflow */
+		/* lengths have 32 bits: these sums cannot overflow */
 		desc = pos + sizeof(h) + ((uint64_t)h.n_namesz + 3) / 4 * 4;
 		next = desc + ((uint64_t)h.n_descsz + 3) / 4 * 4;
 		if (desc + h.n_descsz > len)
@@ -87,7 +87,7 @@ static const struct {
 	{ 8, { "r14", "r14d", "r14w", "r14b" } },  { 0, { "r15", "r15d", "r15w", "r15b" } },
 };
 
-/* "%rax" at *s, which is moved behind it. whole: only the 8-byte name. */
+/* Parses "%rax" at *s and moves *s past it. whole: only 8-byte names. */
 static bool parse_register(const char **s, bool whole, uint16_t *offset)
 {
 	size_t len, i, k;
@@ -110,7 +110,7 @@ static bool parse_register(const char **s, bool whole, uint16_t *offset)
 	return false;
 }
 
-/* One argument, "-8@-56(%rbp)", at *s, which is moved behind it. */
+/* Parses one argument, "-8@-56(%rbp)", at *s and moves *s past it. */
 static bool parse_arg(const char **s, struct mt_usdt_arg *a)
 {
 	char *end;
@@ -158,7 +158,8 @@ int usdt__args(const char *args, struct mt_usdt_arg *v, size_t n)
 
 /* ---- in a file ---- */
 
-/* Addresses in the notes are as linked; what moved the file since moved its .stapsdt.base, too. */
+/* Adjusts addresses as linked by the shift of .stapsdt.base, in case a tool moved the file's
+ * sections. */
 static void adjust(const struct elf *e, struct usdt *u)
 {
 	uint64_t base, size;
@@ -170,8 +171,7 @@ static void adjust(const struct elf *e, struct usdt *u)
 		u->semaphore += base - u->base;
 }
 
-/* The kernel writes to the counter, so it has to be one: 2 bytes of the section that is made of
- * them. */
+/* Whether vaddr is a semaphore: 2 bytes in the section .probes. The kernel writes to it. */
 static bool is_counter(const struct elf *e, uint64_t vaddr)
 {
 	uint64_t addr, size;

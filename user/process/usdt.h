@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_PROCESS_USDT_H
 #define MT_PROCESS_USDT_H
-/*
- * Static probes (SystemTap's notes, which other tracers read too): where they are in a file, where
- * their arguments are there, and the counter that has to be above zero for the program to pass by.
- * The notes are as hostile as the file.
- */
+/* Static probes (SystemTap notes): their addresses in a file, their arguments, and the semaphore
+ * that enables them. The notes are hostile. */
 #include <linux/types.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,37 +11,33 @@
 #include "process/proc.h"
 
 struct usdt {
-	uint64_t pc, base,
-		semaphore; /* virtual addresses in the file; semaphore 0: there is none */
-	char args[256];	   /* "-8@%rax -1@%dl", as noted */
+	/* Virtual addresses in the file; semaphore 0: none. */
+	uint64_t pc, base, semaphore;
+	char args[256]; /* text in the note: "-8@%rax -1@%dl" */
 };
 
-/*
- * All probes of that name in a .note.stapsdt's bytes, the first max of them into v. Returns how
- * many went there. A note that does not hold together ends the reading.
- */
+/* Finds the probes of this name in a .note.stapsdt section and stores the first max of them in v.
+ * Returns the number stored. Stops at a malformed note. */
 size_t usdt__notes(const uint8_t *notes, size_t len, const char *provider, const char *name,
 		   struct usdt *v, size_t max);
 
-/*
- * The first n arguments of such a text, for x86-64: registers, and memory at a register with or
- * without a distance. 0, -EINVAL: there are fewer, or one has another form.
- */
+/* Parses the first n arguments, for x86-64: registers, and memory at a register with optional
+ * offset. 0; -EINVAL: fewer, or another form. */
 int usdt__args(const char *text, struct mt_usdt_arg *v, size_t n);
 
 struct usdt_sites {
-	char path[512]; /* as proc__map_path() has it */
+	char path[512]; /* from proc__map_path() */
 	size_t n;
 	struct {
-		uint64_t offset, semaphore; /* in the file */
+		uint64_t offset, semaphore; /* file offsets */
 	} site[MT_ASKED_SITES];
 	struct mt_usdt_args args[MT_ASKED_SITES];
 };
 
 /*
- * The sites of a mapped file's probe with n arguments. 0; -ENOENT: it has none; -EINVAL: arguments
- * in a form that is not understood, or an instruction that cannot be probed, or more than
- * MT_ASKED_SITES sites; other -errno.
+ * Finds the sites of a probe with n arguments in a mapped file. 0; -ENOENT: no such probe; -EINVAL:
+ * unknown form of arguments, an instruction that cannot be probed, or more than MT_ASKED_SITES
+ * sites; other -errno.
  */
 int usdt__find(const struct proc *p, const struct map *map, const char *provider, const char *name,
 	       size_t n, struct usdt_sites *ret);
