@@ -17,32 +17,33 @@
 #include "log/log.h"
 
 #define MS 1000000ULL
-#define PAUSE (50 * MS)	   /* between questions */
-#define SHARE 19	   /* and so many times what the last answer took */
-#define RECENT (2000 * MS) /* a GPU that was asked about within this time is in each question */
-#define AGAIN_AFTER (300000 * MS) /* a helper was killed */
+#define PAUSE (50 * MS)	   /* between two questions */
+#define SHARE 19	   /* the pause is at least this multiple of the last answer's duration */
+#define RECENT (2000 * MS) /* each question includes GPUs requested within this time */
+#define AGAIN_AFTER (300000 * MS) /* pause after a helper was killed */
 #define WAIT_MS 250
 
 static struct {
 	unsigned users;
-	pid_t pid; /* of the helper, or of one that was killed and has not ended; 0: none */
-	int fd;	   /* valid where running */
+	pid_t pid; /* PID of the helper, also of a killed one that still exists; 0: none */
+	int fd;	   /* valid if running */
 	bool running, greeted, asked;
-	bool in_vain;		   /* gpus__wait() has waited for the answer under way */
-	uint64_t since;		   /* when the helper was started, or asked */
-	uint64_t retry_at;	   /* no new helper before; UINT64_MAX: none at all */
-	uint64_t next, not_before; /* no question before; wanted: an answer that begins at */
-	uint64_t asked_mask, wanted[GPUS_MAX]; /* when each GPU was last asked about */
+	bool timed_out;	   /* gpus__wait() timed out on the current question */
+	uint64_t since;	   /* start time of the helper or of the question */
+	uint64_t retry_at; /* no new helper before; UINT64_MAX: never */
+	/* next: no question before. not_before: an answer is wanted that begins then or later. */
+	uint64_t next, not_before;
+	uint64_t asked_mask, wanted[GPUS_MAX]; /* wanted: time of the last request for each GPU */
 	uint64_t answered_mask;
 	struct gpus_greeting greeting;
 	struct gpus_answer answer;
 	bool has_answer;
 } g = { .fd = -1 };
 
-/* ---- the helper's life ---- */
+/* ---- start and end of the helper ---- */
 
-/* 0 or an error number. A fork would copy the page tables of what may be a large process, on the
- * thread that drains. */
+/* Starts the helper. 0 or an error number. A fork would copy the page tables of a large process, in
+ * the thread that drains the ring. */
 static int spawn(int fd)
 {
 	char parent[16], *argv[] = { "memtrace-bpf", GPUS_HELPER, parent, NULL };
@@ -56,7 +57,7 @@ static int spawn(int fd)
 	sigfillset(&all);
 	posix_spawn_file_actions_init(&files);
 	posix_spawnattr_init(&attr);
-	/* A session of its own: Ctrl-C is not for it. */
+	/* A session of its own, so that Ctrl-C does not reach it. */
 	err = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK |
 						      POSIX_SPAWN_SETSIGDEF);
 	err = err ?: posix_spawnattr_setsigmask(&attr, &none);
@@ -89,7 +90,7 @@ static void end_helper(void)
 	if (g.pid)
 		kill(g.pid, SIGKILL);
 	g.fd = -1;
-	g.running = g.greeted = g.asked = g.in_vain = g.has_answer = false;
+	g.running = g.greeted = g.asked = g.timed_out = g.has_answer = false;
 	reaped();
 }
 
@@ -159,7 +160,7 @@ static void on_answer(const struct gpus_answer *a, size_t len)
 	memcpy(&g.answer, a, len);
 	g.answered_mask = g.asked_mask;
 	g.has_answer = true;
-	g.asked = g.in_vain = false;
+	g.asked = g.timed_out = false;
 	g.next = a->begin + PAUSE;
 	if (g.next < a->end + (a->end - a->begin) * SHARE)
 		g.next = a->end + (a->end - a->begin) * SHARE;
@@ -207,7 +208,7 @@ static bool is_wanted(void)
 	return !g.has_answer || g.answer.begin < g.not_before;
 }
 
-static void pump(void)
+static void update(void)
 {
 	uint64_t now = clock__monotonic();
 
@@ -221,12 +222,12 @@ static void pump(void)
 		put_question(now);
 }
 
-/* ---- what others use ---- */
+/* ---- functions for callers ---- */
 
 void gpus__open(void)
 {
 	g.users++;
-	pump();
+	update();
 }
 
 void gpus__close(void)
@@ -241,7 +242,7 @@ void gpus__close(void)
 
 unsigned gpus__count(void)
 {
-	pump();
+	update();
 	return g.greeted ? g.greeting.n : 0;
 }
 
@@ -259,12 +260,12 @@ void gpus__ask(uint64_t mask, uint64_t not_before)
 			g.wanted[i] = now;
 	if (not_before > g.not_before)
 		g.not_before = not_before;
-	pump();
+	update();
 }
 
 const struct gpus_answer *gpus__answer(void)
 {
-	pump();
+	update();
 	return g.has_answer ? &g.answer : NULL;
 }
 
@@ -275,7 +276,7 @@ static bool is_answered(uint64_t mask, uint64_t not_before)
 
 bool gpus__answered(uint64_t mask, uint64_t not_before)
 {
-	pump();
+	update();
 	return is_answered(mask, not_before);
 }
 
@@ -284,15 +285,15 @@ bool gpus__wait(uint64_t mask, uint64_t not_before)
 	uint64_t end = clock__monotonic() + WAIT_MS * MS, now;
 
 	gpus__ask(mask, not_before);
-	while (!is_answered(mask, not_before) && g.running && g.greeted && !g.in_vain &&
+	while (!is_answered(mask, not_before) && g.running && g.greeted && !g.timed_out &&
 	       (now = clock__monotonic()) < end) {
 		struct pollfd p = { .fd = g.fd, .events = POLLIN };
 
-		/* Without a question under way there is a pause to wait for. */
+		/* Without a current question, wait for the pause between questions to end. */
 		poll(&p, 1, g.asked ? (int)((end - now) / MS) + 1 : 2);
-		pump();
+		update();
 	}
-	/* Captures that end together do not wait one after the other. */
-	g.in_vain = g.asked && !is_answered(mask, not_before);
+	/* Captures that end together wait only once. */
+	g.timed_out = g.asked && !is_answered(mask, not_before);
 	return is_answered(mask, not_before);
 }

@@ -2,73 +2,69 @@
 #ifndef MT_NVML_GPUS_H
 #define MT_NVML_GPUS_H
 /*
- * The machine's GPUs as NVML, the library of nvidia-smi, describes them. A call into NVML may take
- * milliseconds, or never return when a GPU has failed. So one helper process of this process makes
- * the calls, for all captures together: it has no descriptor but its socket and gives up the rights
- * it does not need. Nothing here blocks, except gpus__wait(), which is bounded. A helper that
- * answers late is killed and not waited for. One thread only.
+ * The machine's GPUs, from NVML (nvidia-smi's library). A call into NVML may take milliseconds, or
+ * never return if a GPU failed. So one helper process makes the calls for all captures, with no
+ * descriptor except its socket and without rights it does not need. Only gpus__wait() blocks, for a
+ * bounded time. A helper that is late is killed and not waited for. Use from one thread only.
  */
 #include <stdbool.h>
 #include <stdint.h>
 
 #define GPUS_MAX 64
-#define GPUS_PROCESSES 2048 /* in one answer */
+#define GPUS_PROCESSES 2048 /* maximum in one answer */
 
 struct gpu {
-	char name[96], uuid[96]; /* terminated; "" where NVML does not say */
-	int minor;		 /* its node is /dev/nvidia<minor>; -1: not known */
-	bool mig; /* multi-instance mode: name and total are not those of what a process sees */
-	uint64_t total; /* bytes that programs can use; 0: not known */
+	char name[96], uuid[96]; /* NUL-terminated; "": not known */
+	int minor;		 /* number in /dev/nvidia<minor>; -1: not known */
+	bool mig;		 /* multi-instance mode: a process sees another name and total */
+	uint64_t total;		 /* bytes available to programs; 0: not known */
 };
 
 struct gpus_process {
 	uint32_t gpu, pid;
-	uint64_t used; /* bytes; UINT64_MAX: NVML does not say */
+	uint64_t used; /* bytes; UINT64_MAX: not known */
 };
 
 struct gpus_answer {
-	uint64_t begin, end;	 /* ns of CLOCK_MONOTONIC, around the calls */
-	uint64_t known;		 /* by bit: the GPUs whose processes are all listed */
-	uint64_t has_free;	 /* by bit: free[] is known */
+	uint64_t begin, end;	 /* CLOCK_MONOTONIC, ns, around the calls */
+	uint64_t known;		 /* bit i: all processes of GPU i are listed */
+	uint64_t has_free;	 /* bit i: free[i] is known */
 	uint64_t free[GPUS_MAX]; /* bytes that no process holds */
 	uint32_t n, pad;
 	struct gpus_process process[GPUS_PROCESSES];
 };
 
-/* Starts the helper for the first user; gpus__close() of the last one ends it. */
+/* Starts the helper for the first user; the last gpus__close() ends it. */
 void gpus__open(void);
 void gpus__close(void);
-/* How many GPUs there are; 0: not known yet, or none. */
+/* Number of GPUs; 0: none, or not known yet. */
 unsigned gpus__count(void);
 const struct gpu *gpus__get(unsigned i);
-/*
- * Wants an answer about the GPUs of the mask whose calls begin at not_before (ns of CLOCK_MONOTONIC)
- * or later. Calls are made at most every 50 ms, and take at most a twentieth of the time.
- */
+/* Requests an answer about the GPUs in mask, with calls that begin at not_before (CLOCK_MONOTONIC,
+ * ns) or later. Calls are at least 50 ms apart and take at most a twentieth of the time. */
 void gpus__ask(uint64_t mask, uint64_t not_before);
-/* The last answer, for all users; NULL: none. Valid until the next call of any function here. */
+/* The last answer, for all users; NULL: none. Valid until the next call of a function here. */
 const struct gpus_answer *gpus__answer(void);
-/* Is it about all GPUs of the mask, and did its calls begin at not_before or later? */
+/* Whether the last answer has all GPUs in mask and began at not_before or later. */
 bool gpus__answered(uint64_t mask, uint64_t not_before);
-/* Waits for an answer about all GPUs of the mask that begins at not_before or later, at most a
- * quarter of a second. False: none came. */
+/* Waits at most 250 ms for an answer about all GPUs in mask that began at not_before or later.
+ * False: none came. */
 bool gpus__wait(uint64_t mask, uint64_t not_before);
 
 /* ---- the helper ---- */
 
-#define GPUS_GREETS_WITHIN 30 /* s: NVML may have to wake up the GPUs */
+#define GPUS_GREETS_WITHIN 30 /* s; NVML may have to wake up the GPUs */
 #define GPUS_ANSWERS_WITHIN 5 /* s */
-#define GPUS_HELPER                                                                                \
-	"gpus-helper" /* the word by which this program is started as the helper, and the PID of   \
-			 who starts it */
+/* First argument that starts this program as the helper; the parent's PID follows. */
+#define GPUS_HELPER "gpus-helper"
 
-/* Runs until its standard input, a socket, is closed at the other end, or the parent ends. The exit
- * status. */
+/* Runs the helper until its standard input, a socket, is closed by the parent or the parent ends.
+ * Returns the exit status. */
 int gpus_helper__main(int parent);
 
-/* Messages. The helper sends the greeting once, then an answer for each question. */
+/* Messages. The helper sends a greeting, then an answer to each question. */
 struct gpus_greeting {
-	uint32_t n; /* 0: none, for the reason in why */
+	uint32_t n; /* number of GPUs; 0: none, for the reason in why */
 	char why[160];
 	struct gpu gpu[GPUS_MAX];
 };

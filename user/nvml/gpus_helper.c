@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The process that calls NVML: see gpus.h. */
+/* The helper process that calls NVML; see gpus.h. */
 #include <dlfcn.h>
 #include <grp.h>
 #include <limits.h>
@@ -34,7 +34,7 @@ struct nvml_memory_v2 {
 
 #define NVML_MEMORY_V2 (sizeof(struct nvml_memory_v2) | 2u << 24)
 
-struct nvml_process { /* nvmlProcessInfo_v2_t, which _v3 of the function has, too */
+struct nvml_process { /* nvmlProcessInfo_v2_t, also used by the _v3 function */
 	unsigned pid;
 	unsigned long long used;
 	unsigned gpu_instance, compute_instance;
@@ -52,7 +52,7 @@ struct nvml {
 	int (*minor)(nvml_device d, unsigned *ret);
 	int (*memory)(nvml_device d, struct nvml_memory *ret);
 	int (*processes)(nvml_device d, unsigned *n, struct nvml_process *v);
-	/* NULL where the driver is too old for them. */
+	/* NULL with older drivers. */
 	int (*memory_v2)(nvml_device d, struct nvml_memory_v2 *ret);
 	int (*mig_mode)(nvml_device d, unsigned *now, unsigned *pending);
 };
@@ -79,12 +79,12 @@ struct helper {
 	struct nvml nvml;
 	nvml_device device[GPUS_MAX];
 	unsigned n;
-	uint64_t mig; /* by bit */
+	uint64_t mig; /* bit i: GPU i is in multi-instance mode */
 	struct nvml_process processes[PROCESSES_MAX];
 	struct gpus_answer answer;
 };
 
-/* By name alone: the library is this machine's, never the target's. */
+/* Loads NVML by name: the machine's library, not the target's. */
 static bool load(struct nvml *n, struct gpus_greeting *g)
 {
 	void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL), *f;
@@ -106,9 +106,9 @@ static bool load(struct nvml *n, struct gpus_greeting *g)
 	return true;
 }
 
-/* NVML opens the driver's nodes itself. Where an administrator keeps them from others, the helper
- * stays who it is. */
-static bool anyone_may_open_gpus(void)
+/* Whether any user may open the GPUs' device nodes, which NVML opens itself. If not, the helper
+ * keeps its user. */
+static bool are_gpus_public(void)
 {
 	char path[32] = "/dev/nvidiactl";
 	struct stat st;
@@ -131,9 +131,9 @@ static void give_up_rights(void)
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	for (int cap = 0; cap < 64; cap++)
 		prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
-	if (!geteuid() && anyone_may_open_gpus() && !setgroups(0, NULL) &&
+	if (!geteuid() && are_gpus_public() && !setgroups(0, NULL) &&
 	    !setresgid(NOBODY, NOBODY, NOBODY) && setresuid(NOBODY, NOBODY, NOBODY))
-		_exit(126); /* half of it is worse than nothing */
+		_exit(126); /* a partial change of user is unsafe */
 	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
 	if (syscall(SYS_capset, &h, none))
 		_exit(126);
@@ -145,14 +145,14 @@ static uint64_t total_of(const struct nvml *n, nvml_device d)
 	struct nvml_memory_v2 v2 = { .version = NVML_MEMORY_V2 };
 	struct nvml_memory v1 = { 0 };
 
-	/* What the driver keeps for itself no program can use. The first version of the call does
-	 * not tell it apart. */
+	/* The driver's own reserve is not available to programs. Only the second version of the
+	 * call reports it. */
 	if (n->memory_v2 && !n->memory_v2(d, &v2) && v2.reserved <= v2.total)
 		return v2.total - v2.reserved;
 	return n->memory(d, &v1) ? 0 : v1.total;
 }
 
-static void look(struct helper *h, struct gpus_greeting *g)
+static void find_gpus(struct helper *h, struct gpus_greeting *g)
 {
 	unsigned n = 0, minor, now, pending;
 	int err = h->nvml.init();
@@ -182,7 +182,7 @@ static void look(struct helper *h, struct gpus_greeting *g)
 	g->n = h->n = n;
 }
 
-/* All of them, or none: false. */
+/* Adds all processes of a GPU to the answer. False: adds none. */
 static bool list_processes(struct helper *h, unsigned gpu)
 {
 	struct gpus_answer *a = &h->answer;
@@ -192,7 +192,7 @@ static bool list_processes(struct helper *h, unsigned gpu)
 	    n > GPUS_PROCESSES - a->n)
 		return false;
 	for (unsigned i = 0; i < n; i++)
-		/* ~0: as NVML says it, too */
+		/* NVML also uses ~0 for "not known" */
 		a->process[a->n++] = (struct gpus_process){ gpu, h->processes[i].pid,
 							    h->processes[i].used };
 	return true;
@@ -212,7 +212,7 @@ static size_t answer(struct helper *h, uint64_t mask)
 			continue;
 		if (list_processes(h, i))
 			a->known |= bit;
-		/* In multi-instance mode this is the whole card's. */
+		/* In multi-instance mode this is the whole GPU's figure. */
 		if (h->mig & bit || h->nvml.memory(h->device[i], &memory))
 			continue;
 		a->has_free |= bit;
@@ -231,20 +231,18 @@ int gpus_helper__main(int parent)
 
 	if (syscall(SYS_close_range, 3, ~0U, 0) || !h || !g)
 		return 1;
-	/* It ends itself when it is late: its parent may lack the right to, as the user is another
-	 * one. */
+	/* The helper ends itself if it is late: its parent may not have the right to kill another
+	 * user's process. */
 	alarm(GPUS_GREETS_WITHIN + 1);
 	loaded = load(&h->nvml, g);
 	give_up_rights();
-	/*
-	 * The socket ends with the parent, too, but a call into NVML may be under way for long. A
-	 * change of the user takes this back, so it comes after.
-	 */
+	/* When the parent ends, the socket closes, but a call into NVML may take long. A change of
+	 * user resets this setting, so it comes later. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		return 1;
 	if (loaded)
-		look(h, g);
+		find_gpus(h, g);
 	if (send(STDIN_FILENO, g, sizeof(*g), MSG_NOSIGNAL) != sizeof(*g) || !g->n)
 		return 0;
 	free(g);
@@ -256,5 +254,5 @@ int gpus_helper__main(int parent)
 		if (send(STDIN_FILENO, &h->answer, size, MSG_NOSIGNAL) != (ssize_t)size)
 			break;
 	}
-	return 0; /* without nvmlShutdown(): it may hang, and the driver cleans up anyway */
+	return 0; /* without nvmlShutdown(), which may hang; the driver cleans up */
 }

@@ -25,36 +25,36 @@ struct dryrun_usage {
 	uint64_t reports;
 };
 
-#define NVIDIA_MAJOR 195 /* of /dev/nvidia<minor> */
-#define SEE_EVERY 1000000000ULL
-#define MISSING_MAX 3 /* answers in a row without a device that the process uses */
+#define NVIDIA_MAJOR 195 /* major number of /dev/nvidia<minor> */
+#define CHECK_EVERY 1000000000ULL
+#define MISSING_MAX 3 /* consecutive answers without a device in use */
 
 _Static_assert(NVML_DEVICES_MAX == GPUS_MAX, "a device of the process is a GPU of the machine");
 
 struct nvml {
 	const struct proc *proc;
-	uint64_t table; /* of a dry run */
+	uint64_t table; /* address of a dry run's table */
 	unsigned dry_devices;
 	uint64_t dry_total[NVML_DEVICES_MAX];
 	bool nvml;
-	uint64_t seen; /* by bit: GPUs whose nodes the process has */
+	uint64_t seen; /* bit i: the process has the device node of GPU i */
 	bool seen_known;
-	uint64_t next_see;		  /* when to look again */
+	uint64_t next_check;		  /* time of the next check */
 	unsigned order[NVML_DEVICES_MAX]; /* the process's device -> GPU of the machine */
-	int n_order;			  /* -1: cannot be told; 0: not known yet */
-	int own_devices;		  /* as the process itself counts; <= 0: not known */
-	uint64_t in_use,
-		in_use_at_ask; /* by bit: devices that the process's allocator has memory on */
-	uint64_t asked,
-		judged;	  /* when it was last asked; the answer that was last looked at began */
-	unsigned missing; /* answers in a row without one of them */
-	uint64_t said[NVML_DEVICES_MAX], said_free[NVML_DEVICES_MAX];
-	bool has_said[NVML_DEVICES_MAX], has_said_free[NVML_DEVICES_MAX];
+	int n_order;			  /* -1: uncertain; 0: not known yet */
+	int own_devices;		  /* as the process counts them; <= 0: not known */
+	/* bit i: the process's allocator has memory on device i */
+	uint64_t in_use, in_use_at_ask;
+	/* asked: time of the last request. judged: begin of the last answer that was evaluated. */
+	uint64_t asked, judged;
+	unsigned missing; /* consecutive answers that lack a device in use */
+	uint64_t reported[NVML_DEVICES_MAX], reported_free[NVML_DEVICES_MAX];
+	bool has_reported[NVML_DEVICES_MAX], has_reported_free[NVML_DEVICES_MAX];
 };
 
-/* ---- which device is which ---- */
+/* ---- order of devices ---- */
 
-/* One item of CUDA_VISIBLE_DEVICES: a number, or the beginning of one UUID. -1: neither. */
+/* Parses an item of CUDA_VISIBLE_DEVICES: a number, or a unique prefix of a UUID. -1: neither. */
 static int item(const char *s, size_t len, const char *const *uuid, unsigned n)
 {
 	int found = -1;
@@ -89,8 +89,8 @@ int nvml__order(const char *visible, const char *const *uuid, unsigned n, bool s
 			order[k] = (unsigned)k;
 		return sorted ? (int)n : -1;
 	}
-	/* CUDA takes the items up to the first that is none, and one twice is an error: then it
-	 * sees no device. */
+	/* CUDA uses the items before the first invalid one. If an item appears twice, it sees no
+	 * device. */
 	for (;;) {
 		visible += strspn(visible, " ");
 		len = strcspn(visible, ", ");
@@ -116,18 +116,16 @@ static uint64_t bit(unsigned i)
 	return UINT64_C(1) << i;
 }
 
-/*
- * A container may have the nodes of some GPUs only, and CUDA counts those alone. Nothing in its
- * environment need say so. A node that cannot be looked at leaves all of it unknown.
- */
-static void look_for_nodes(struct nvml *s)
+/* Finds the GPUs whose device nodes the process can see: a container may have only some, and CUDA
+ * numbers those. If a node cannot be checked, the result is not known. */
+static void find_nodes(struct nvml *s)
 {
 	unsigned n = gpus__count();
 	char path[32];
 
-	if (clock__monotonic() < s->next_see || s->n_order)
+	if (clock__monotonic() < s->next_check || s->n_order)
 		return;
-	s->next_see = clock__monotonic() + SEE_EVERY;
+	s->next_check = clock__monotonic() + CHECK_EVERY;
 	s->seen = 0;
 	s->seen_known = n > 0;
 	for (unsigned i = 0; i < n; i++) {
@@ -145,8 +143,8 @@ static void look_for_nodes(struct nvml *s)
 	}
 }
 
-/* Where the process's own numbering cannot be told for sure, a figure is better not given than
- * given to another device. */
+/* Finds the process's order of GPUs. If it is uncertain, there are no figures, since they might
+ * belong to another device. */
 static void find_order(struct nvml *s)
 {
 	unsigned gpu[NVML_DEVICES_MAX], order[NVML_DEVICES_MAX], n = 0;
@@ -167,7 +165,7 @@ static void find_order(struct nvml *s)
 		mig = mig || gpus__get(i)->mig;
 		sorted = sorted && !strcmp(gpus__get(i)->name, gpus__get(gpu[0])->name);
 	}
-	/* Otherwise CUDA puts the fastest first. */
+	/* By default CUDA lists the fastest GPU first. */
 	if (environ__get(s->proc, &maps, "CUDA_DEVICE_ORDER", sort, sizeof(sort)) == 0 &&
 	    !strcmp(sort, "PCI_BUS_ID"))
 		sorted = true;
@@ -183,7 +181,7 @@ static void find_order(struct nvml *s)
 	maps__free(&maps);
 }
 
-/* By bit: GPUs that NVML lists the process on. */
+/* Bits of the GPUs where NVML lists the process. */
 static uint64_t found_on(const struct nvml *s, const struct gpus_answer *a)
 {
 	uint64_t found = 0;
@@ -204,21 +202,21 @@ static uint64_t in_order(const struct nvml *s)
 	return mask;
 }
 
-/* What NVML and the process itself say of its devices must agree with the order. */
+/* Whether NVML or the process contradicts the order. */
 static bool is_refuted(const struct nvml *s, uint64_t found)
 {
 	return s->n_order < 0 || found & ~in_order(s) ||
 	       (s->own_devices > 0 && s->own_devices != s->n_order);
 }
 
-static void judge_order(struct nvml *s, uint64_t found)
+static void check_order(struct nvml *s, uint64_t found)
 {
 	if (!s->n_order && found)
-		find_order(s); /* the process uses CUDA by now, so what it sees is settled */
+		find_order(s); /* the process uses CUDA now, so its devices are final */
 	if (!found || s->n_order == 0 || !is_refuted(s, found))
 		return;
-	/* A device control group, as Slurm makes it, is not seen from here. With one device there
-	 * is one answer all the same. */
+	/* A device control group, as of Slurm, is not visible from outside. With one device, the
+	 * order is certain anyway. */
 	if (s->own_devices == 1 && !(found & (found - 1))) {
 		s->order[0] = (unsigned)__builtin_ctzll(found);
 		s->n_order = 1;
@@ -231,21 +229,20 @@ static void judge_order(struct nvml *s, uint64_t found)
 
 /* ---- NVML ---- */
 
-/* NVML names processes as the machine does: in a PID namespace of its own a number would be another
- * process's. */
-static bool pids_are_the_machines(void)
+/* NVML uses the machine's PIDs, which differ from those in a PID namespace. */
+static bool is_first_pid_namespace(void)
 {
 	return !proc__pid_namespace();
 }
 
-/* The GPUs to ask about; 0: none. */
+/* Bits of the GPUs to ask about; 0: none. */
 static uint64_t mask_of(struct nvml *s)
 {
-	look_for_nodes(s);
+	find_nodes(s);
 	return s->n_order > 0 ? in_order(s) : s->n_order < 0 || !s->seen_known ? 0 : s->seen;
 }
 
-/* 0 and the process's bytes on a GPU; -ENOENT: it has nothing there; -EIO not known. */
+/* Bytes of the process on a GPU. 0; -ENOENT: none; -EIO: not known. */
 static int used_on(const struct nvml *s, const struct gpus_answer *a, unsigned gpu, uint64_t *used)
 {
 	bool found = false;
@@ -265,8 +262,8 @@ static int used_on(const struct nvml *s, const struct gpus_answer *a, unsigned g
 	return found ? 0 : -ENOENT;
 }
 
-/* A device that the allocator has memory on cannot be one that NVML does not list the process on,
- * but while it ends. */
+/* Whether NVML does not list the process on a device where its allocator has memory. That happens
+ * only while the process ends. */
 static bool is_missing(struct nvml *s, const struct gpus_answer *a, unsigned device, int got)
 {
 	return got == -ENOENT && a->begin >= s->asked && s->in_use_at_ask & bit(device);
@@ -277,9 +274,9 @@ static void read_answer(struct nvml *s, const struct gpus_answer *a, struct nvml
 	bool missing = false;
 	uint64_t used;
 
-	judge_order(s, found_on(s, a));
+	check_order(s, found_on(s, a));
 	if (!proc__alive(s->proc) || s->n_order < 0)
-		return; /* what is missing now has not been given back, it ended with the process */
+		return; /* an ended process has not freed its memory */
 	ret->n = (unsigned)s->n_order;
 	for (unsigned i = 0; i < ret->n; i++) {
 		unsigned gpu = s->order[i];
@@ -349,7 +346,7 @@ struct nvml *nvml__open(const struct proc *p, uint64_t dry_run)
 		return NULL;
 	s->proc = p;
 	s->table = dry_run;
-	s->nvml = !dry_run && pids_are_the_machines();
+	s->nvml = !dry_run && is_first_pid_namespace();
 	if (dry_run)
 		nvml__refresh(s);
 	else if (s->nvml)
@@ -388,7 +385,7 @@ unsigned nvml__devices(struct nvml *s)
 		return s->dry_devices;
 	if (!s->nvml || s->n_order)
 		return s->n_order > 0 ? (unsigned)s->n_order : 0;
-	look_for_nodes(s);
+	find_nodes(s);
 	return s->seen_known && !sees_mig(s) ? (unsigned)__builtin_popcountll(s->seen) : 0;
 }
 
@@ -409,13 +406,13 @@ bool nvml__device(const struct nvml *s, unsigned device, const char **name, uint
 	return true;
 }
 
-static int say(struct nvml *s, unsigned device, uint64_t used,
-	       int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx)
+static int report(struct nvml *s, unsigned device, uint64_t used,
+		  int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx)
 {
-	if (s->has_said[device] ? s->said[device] == used : !used)
+	if (s->has_reported[device] ? s->reported[device] == used : !used)
 		return 0;
-	s->has_said[device] = true;
-	s->said[device] = used;
+	s->has_reported[device] = true;
+	s->reported[device] = used;
 	return fn(ctx, device, used);
 }
 
@@ -427,7 +424,7 @@ int nvml__tell(struct nvml *s, const struct nvml_figures *f,
 
 	for (i = 0; i < f->n && i < NVML_DEVICES_MAX && !err; i++)
 		if (f->known[i])
-			err = say(s, i, f->used[i], fn, ctx);
+			err = report(s, i, f->used[i], fn, ctx);
 	return err;
 }
 
@@ -437,11 +434,11 @@ int nvml__tell_free(struct nvml *s, const struct nvml_figures *f,
 	int err = 0;
 
 	for (unsigned i = 0; i < f->n && i < NVML_DEVICES_MAX && !err; i++) {
-		if (!s->has_said[i] || !f->has_free[i] ||
-		    (s->has_said_free[i] && s->said_free[i] == f->free[i]))
+		if (!s->has_reported[i] || !f->has_free[i] ||
+		    (s->has_reported_free[i] && s->reported_free[i] == f->free[i]))
 			continue;
-		s->has_said_free[i] = true;
-		s->said_free[i] = f->free[i];
+		s->has_reported_free[i] = true;
+		s->reported_free[i] = f->free[i];
 		err = fn(ctx, i, f->free[i]);
 	}
 	return err;
@@ -459,7 +456,7 @@ static void read_dry_run(struct nvml *s, struct nvml_figures *ret)
 	for (i = 0; i < ret->n; i++) {
 		ret->used[i] = u.device[i].used;
 		ret->known[i] = true;
-		/* there is no other process */
+		/* no other process uses it */
 		ret->has_free[i] = u.device[i].used <= s->dry_total[i];
 		ret->free[i] = s->dry_total[i] - u.device[i].used;
 	}
@@ -469,7 +466,7 @@ uint64_t nvml__ask(struct nvml *s)
 {
 	uint64_t now = clock__monotonic(), mask = s->nvml ? mask_of(s) : 0;
 
-	/* What it has by now NVML must know when it is asked later. */
+	/* NVML must list the memory in use now in any later answer. */
 	s->in_use_at_ask = s->in_use;
 	s->asked = now;
 	if (mask)

@@ -2,10 +2,9 @@
 #ifndef MT_NVML_NVML_H
 #define MT_NVML_NVML_H
 /*
- * The driver's own figure of what a process holds on each device, as nvidia-smi shows it. From
- * NVML, the library of nvidia-smi, where this machine has it; of a process that runs without a GPU,
- * on the dry-run library, from there. Where neither is, or a device cannot be told for sure,
- * nothing is said.
+ * Driver-reported use of a process on each device, as in nvidia-smi. It comes from NVML or, for a
+ * process in a dry run without a GPU, from the dry-run library. If neither has it, or the device is
+ * uncertain, there is no figure.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,67 +15,63 @@
 struct proc;
 struct nvml;
 
-/*
- * dry_run: address of the dry-run library's table in the target; 0: there is none, and NVML is
- * asked, through the helper process of gpus.h, so no function here waits except nvml__read_last().
- * Borrows p. NULL on ENOMEM.
- */
+/* dry_run: address of the dry-run library's table in the target; 0: use NVML through the helper of
+ * gpus.h. Only nvml__read_last() waits. Borrows p. NULL on ENOMEM. */
 struct nvml *nvml__open(const struct proc *p, uint64_t dry_run);
-void nvml__free(struct nvml *s); /* NULL is fine */
+void nvml__free(struct nvml *s); /* accepts NULL */
 bool nvml__is_dry_run(const struct nvml *s);
 
-/* Of a dry run: how often PyTorch has told of a block so far. False: it is none, or has ended. */
+/* Number of blocks that PyTorch has reported so far in a dry run. False: no dry run, or it
+ * ended. */
 bool nvml__reports(const struct nvml *s, uint64_t *ret);
 
-/* Looks again at how many devices a dry run has: it says so once CUDA is used. */
+/* Reads a dry run's number of devices again; the library sets it once CUDA is used. */
 void nvml__refresh(struct nvml *s);
 
-/* How many devices there are for the process at most; 0: not known so far. */
+/* Maximum number of the process's devices; 0: not known yet. */
 unsigned nvml__devices(struct nvml *s);
 /*
- * What the process itself says: how many devices it sees (<= 0: not known), and by bit those that
- * its allocator has memory on. Where NVML contradicts it, which GPU is which device is not known,
- * and there are no figures.
+ * Sets what the process itself knows. devices: how many it sees, <= 0: not known. in_use: bit i if
+ * its allocator has memory on device i. If NVML contradicts it, the order of GPUs is uncertain, and
+ * there are no figures.
  */
 void nvml__process_has(struct nvml *s, int devices, uint64_t in_use);
-/* A device's name and the bytes that programs can use, by the process's own numbering; "" and 0:
- * not known. False: nothing is. */
+/* Name of a device and bytes available to programs, by the process's numbering; "" and 0: not
+ * known. False: both are not known. */
 bool nvml__device(const struct nvml *s, unsigned device, const char **name, uint64_t *total);
 
 struct nvml_figures {
-	unsigned n; /* devices, in the process's own numbering */
+	unsigned n; /* number of devices, in the process's numbering */
 	uint64_t used[NVML_DEVICES_MAX];
 	bool known[NVML_DEVICES_MAX];
-	uint64_t free[NVML_DEVICES_MAX]; /* bytes that the device has left, all processes counted */
+	uint64_t free[NVML_DEVICES_MAX]; /* bytes available on the device, with all processes
+					    counted */
 	bool has_free[NVML_DEVICES_MAX];
 };
 
-/*
- * What the last answer says, asked for by whomever; of a dry run, what is so now. What cannot be
- * read is not known. Of a process that has ended nothing is.
- */
+/* Reads the last answer, or a dry run's current figures. Unreadable figures are not known. A
+ * process that ended has none. */
 void nvml__read(struct nvml *s, struct nvml_figures *ret);
-/* Asks for an answer of later than now. When that is, for nvml__answered(). */
+/* Requests a new answer. Returns the time for nvml__answered(). */
 uint64_t nvml__ask(struct nvml *s);
-/* Has it come? Of a dry run it always has. */
+/* True: an answer after asked has come and is in *ret. Always true in a dry run. */
 bool nvml__answered(struct nvml *s, uint64_t asked, struct nvml_figures *ret);
-/* Asks and waits, a quarter of a second at most; all captures together wait once. */
+/* Requests an answer and waits at most 250 ms; all captures together wait once. */
 void nvml__read_last(struct nvml *s, struct nvml_figures *ret);
-/* Calls fn for each device whose figure is another than what was told of last. 0 or what fn
+/* Calls fn for each device whose figure changed since the last call. 0 or the value that fn
  * returned. */
 int nvml__tell(struct nvml *s, const struct nvml_figures *f,
 	       int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx);
-/* The same for what the devices have left, of those that nvml__tell() has told of. */
+/* As nvml__tell() for available bytes, of devices that nvml__tell() has reported. */
 int nvml__tell_free(struct nvml *s, const struct nvml_figures *f,
 		    int (*fn)(void *ctx, unsigned device, uint64_t left), void *ctx);
 
 /* ---- for tests ---- */
 
 /*
- * The order in which a process sees n devices: visible is its CUDA_VISIBLE_DEVICES (NULL: not set),
- * uuid names each device
- * ("GPU-..."), sorted: the machine's order is the one that CUDA counts in. order[i] is the
- * machine's number of the process's device i. Returns how many it sees, or -1: cannot be told.
+ * Order of n GPUs in a process. visible: its CUDA_VISIBLE_DEVICES, NULL if not set. uuid: of each
+ * GPU ("GPU-..."). sorted: CUDA numbers them in the machine's order. order[i]: the machine's number
+ * of device i. Returns how many devices it sees; -1: uncertain.
  */
 int nvml__order(const char *visible, const char *const *uuid, unsigned n, bool sorted,
 		unsigned order[NVML_DEVICES_MAX]);
