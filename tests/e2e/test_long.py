@@ -5,13 +5,14 @@ import glob
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import threading
 import time
 
 import harness
-from harness import Skip, check, device, equal, finish, own, record, report, run, scratch, spawn, sudo, tool, workload
+from harness import Skip, check, device, equal, finish, own, python, record, report, run, scratch, spawn, sudo, tool, workload
 
 SIZE = 1 << 20
 SECONDS = 7
@@ -202,6 +203,74 @@ def test_disk_full():
         harness.stop_all()
     finally:
         subprocess.run(sudo(["umount", "-l", mount]), check=True)
+
+
+def rolled(folder, truth):
+    """A whole folder, of which the last segment has what is live, and nothing is missing in the totals."""
+    segments, totals = index_of(folder)["recordings"], harness.read_json(os.path.join(folder, "totals.json"))
+    equal({s["kind"] for s in segments}, {"segment"}, "kinds in " + folder)
+    check(taken(folder) <= SIZE, "%s takes %d bytes", folder, taken(folder))
+    cpu = [d for d in totals["whole"]["devices"] if d["device"] == "cpu"][0]
+    equal((cpu["allocs"], cpu["frees"]), (truth["allocs"], truth["frees"]), "allocations and frees of " + folder)
+    equal(lines_of(report(folder)["rows"]), lines_alive(truth), "blocks and bytes alive by line in " + folder)
+    return totals["pid"]
+
+
+def test_of_several():
+    """Each process has a folder of its own, which takes no more than SIZE: in the one of -o by name, otherwise next to the others."""
+    folder = scratch("several")
+    targets = [churn(3), churn(3)]
+    where = scratch()
+    chosen = [option for target in targets for option in ("-p", str(target.popen.pid))]
+    recorders = [spawn([harness.TOOL, "record", *chosen, "--rolling", "1M", *output], root=True, cwd=where) for output in (("-o", folder), ())]
+    for recorder in recorders:
+        recorder.wait_line("2 processes are traced", 60, stream="err")
+    for target in targets:
+        target.send()
+    truth = {target.popen.pid: json.loads(target.wait_line("^{", 90)) for target in targets}
+    for recorder in recorders:
+        finish(recorder)
+    own(folder)
+    equal(sorted(os.listdir(folder)), sorted(["index.json", *("churn-%d" % pid for pid in truth)]), "what is in the folder")
+    index = index_of(folder)["recordings"]
+    equal(sorted((e["kind"], e["file"], e["pid"]) for e in index), sorted(("rolling", "churn-%d" % pid, pid) for pid in truth), "index")
+    for pid, of_it in truth.items():
+        equal(rolled(os.path.join(folder, "churn-%d" % pid), of_it), pid, "PID")
+        one = glob.glob(os.path.join(where, "memtrace-%d-*" % pid))
+        equal(len(one), 1, "folders of PID %d without -o" % pid)
+        equal(rolled(one[0], of_it), pid, "PID")
+    pids = sorted(truth)
+    docs = json.loads(tool("report", "--format", "json", "--at", "end", folder)[1])
+    equal(sorted(doc["target"]["pid"] for doc in docs), pids, "reports of the folder")
+    check(all(doc["rolling"]["segment"].startswith("segment-") for doc in docs), "not of segments: %s", [doc.get("rolling") for doc in docs])
+    one = "%s#churn-%d" % (folder, pids[0])
+    equal(json.loads(tool("report", "--format", "json", one)[1])["target"]["pid"], pids[0], "report of one of them")
+    code, out, err = tool("compare", "--format", "json", folder)
+    segments = [s for pid in pids for s in index_of(os.path.join(folder, "churn-%d" % pid))["recordings"]]
+    equal((code, len(json.loads(out)["captures"])), (0, len(segments)), err)
+    code, _, err = tool("export", "folded", one, "-o", "-")
+    check(code == 64 and "which one?" in err, "export of a folder: %d %s", code, err)
+    code, _, err = tool("record", *chosen, "--rolling", "1M", "-o", os.path.join(folder, "index.json"), root=True)
+    check(code == 1 and "it is a file" in err, "a file: %d %s", code, err)
+
+
+def test_of_children():
+    folder = scratch("children")
+    loop = [python(), os.path.join(harness.WORKLOADS, "churn.py"), "--seconds", "3", "--rate", "60000", "--threads", "3"]
+    script = "RANK=5 WORLD_SIZE=6 %s; true" % " ".join(map(shlex.quote, loop))
+    p = spawn([harness.TOOL, "run", "--children", "--rolling", "1M", "-o", folder, "--", "sh", "-c", script], root=True)
+    p.wait_line("^ready", 120)
+    p.send()
+    truth = json.loads(p.wait_line("^{", 90))
+    p.popen.stdin.close()
+    equal(p.wait(60), 0, "exit code: %s" % p.stderr()[-500:])
+    own(folder)
+    equal(sorted(os.listdir(folder)), ["index.json", "rank-5"], "what is in the folder")
+    one = os.path.join(folder, "rank-5")
+    cpu = [d for d in harness.read_json(os.path.join(one, "totals.json"))["whole"]["devices"] if d["device"] == "cpu"][0]
+    equal((cpu["allocs"], cpu["frees"], cpu["allocated"]), (truth["allocs"], truth["allocs"], 0), "all until its end, when it frees what is left")
+    equal(report(folder)["target"]["rank"], 5, "rank in the report of the folder")
+    check("report %s\n" % folder in p.stderr(), "what to do next: %s", p.stderr()[-500:])
 
 
 def test_soak():

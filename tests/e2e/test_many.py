@@ -98,7 +98,9 @@ def test_nobody():
     near = spawn(["sleep", "60"])
     for options, code, words in ((("--name", "^no such program 7$"), 2, "--follow waits"), (("--name", "sleep 60$"), 2, "PID %d" % near.popen.pid),
                                  (("--name", "("), 64, "regular expression"), (("-p", str(near.popen.pid), "-p", "999999999"), 2, "999999999"),
-                                 (("--container", "no-such"), 2, "no-such"), (("--name", "x", "--on-oom"), 64, "--on-oom"),
+                                 (("--container", "no-such"), 2, "no-such"), (("--name", "x", "--on-oom", "--skip", "3"), 64, "--on-oom"),
+                                 (("--name", "x", "--rolling", "1M", "--skip", "3"), 64, "--rolling"),
+                                 (("--name", "x", "--rolling", "1M", "-o", "-"), 64, "-o -"),
                                  (("-p", str(near.popen.pid), "--name", "x", "-o", "-"), 64, "-o -")):
         got, _, err = tool("record", *options, root=True, cwd=scratch())
         check(got == code and words in err, "%s: %d, %r", options, got, err)

@@ -1,21 +1,37 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """Out of memory while attached: the target lives, every time is recorded, and the flight recorder keeps what led up to it."""
+import glob
 import os
+import shlex
 import subprocess
 
 import harness
-from harness import check, device, equal, own, python, record, report, run, scratch, spawn
+from harness import check, device, equal, own, python, record, report, run, scratch, spawn, tool
 
 TIMES = 1000
 DRYRUN = os.path.join(os.path.dirname(harness.TOOL), "dryrun")
 BIG = 90 << 30
 
 
-def job():
+LOOP = [python(), os.path.join(harness.WORKLOADS, "cuda", "oom_loop.py")]
+
+
+def on_dry_run(**env):
     libraries = " ".join(os.path.join(DRYRUN, name) for name in ("libcuda.so.1", "libnvidia-ml.so.1"))
-    return spawn([python(), os.path.join(harness.WORKLOADS, "cuda", "oom_loop.py"), str(TIMES)], stdin=subprocess.PIPE,
-                 env={**os.environ, "LD_PRELOAD": libraries})
+    return {**os.environ, "LD_PRELOAD": libraries, **env}
+
+
+def job(times=TIMES, *words, **env):
+    return spawn([*LOOP, str(times), *words], stdin=subprocess.PIPE, env=on_dry_run(**env))
+
+
+def fails(target, times):
+    """Lets it run out of memory, and sees it end."""
+    target.popen.stdin.write(b"go\n")
+    target.popen.stdin.close()
+    target.wait_line("^caught %d, counted %d$" % (times, times), 120)
+    equal(target.wait(60), 0, "the job's exit code")
 
 
 def at_oom(path):
@@ -29,10 +45,7 @@ def test_a_thousand_times():
     target.wait_line("^ready", 120)
     recorders = [record(target.popen.pid, whole), record(target.popen.pid, window, "--on-oom")]
     check(not os.path.exists(window), "written before anything happened")
-    target.popen.stdin.write(b"go\n")
-    target.popen.stdin.close()
-    target.wait_line("^caught %d, counted %d$" % (TIMES, TIMES), 120)
-    equal(target.wait(60), 0, "the job's exit code")
+    fails(target, TIMES)
     for recorder in recorders:
         equal(recorder.wait(60), 0, "exit code of record")
     own(whole)
@@ -57,6 +70,71 @@ def test_none():
     recorder = record(target.popen.pid, path, "--on-oom", "-d", "1s")
     equal(recorder.wait(30), 0, "exit code")
     check(not os.path.exists(path), "a file with nothing in it")
+
+
+def whole(path, pid):
+    """It shows what one process held when it ran out of memory."""
+    doc = report(path, at="oom")
+    gpu = device(doc, "cuda:0")
+    equal((doc["target"]["pid"], gpu["drift"], gpu["out_of_memory"][0]["asked"]), (pid, 0, BIG), "of " + path)
+    equal(sum(r["bytes"] for r in doc["rows"]), doc["allocated"], "sum of the rows of " + path)
+    return gpu["ooms"]
+
+
+def test_of_several():
+    """Each process has files of its own: in a folder by rank or name, otherwise with its PID. Who has enough memory has none."""
+    folder, path = scratch("several"), scratch("several.mtr")
+    pattern = "oom_loop.py [0-9]* of-several"
+    jobs = [job(1, "of-several", RANK="3", WORLD_SIZE="4"), job(1, "of-several"), job(0, "of-several")]
+    for target in jobs:
+        target.wait_line("^ready", 120)
+    first, second, _ = [target.popen.pid for target in jobs]
+    recorders = [spawn([harness.TOOL, "record", "--name", pattern, "--on-oom", "-o", output], root=True) for output in (folder + "/", path)]
+    for recorder in recorders:
+        recorder.wait_line("3 processes are traced", 60, stream="err")
+    for target, times in zip(jobs, (1, 1, 0)):
+        fails(target, times)
+    for recorder in recorders:
+        equal(recorder.wait(60), 0, "exit code of record: %s" % recorder.stderr()[-500:])
+    own(folder)
+    names = {"rank-3.mtr": first, "oom_loop-%d.mtr" % second: second}
+    index = harness.read_json(os.path.join(folder, "index.json"))["recordings"]
+    equal(sorted((e["file"], e["pid"], e["ended"]) for e in index), sorted((n, pid, "out of memory") for n, pid in names.items()), "index")
+    equal(sorted(os.listdir(folder)), sorted(["index.json", *names]), "files")
+    for name, pid in names.items():
+        equal(whole(os.path.join(folder, name), pid), 1, "out of memories of " + name)
+    for pid in (first, second):
+        one = scratch("several.%d.mtr" % pid)
+        own(one)
+        equal(whole(one, pid), 1, "out of memories of " + one)
+    equal(len(glob.glob(scratch("several*.mtr"))), 2, "files without a folder")
+
+
+def test_of_children():
+    """`run --children`: two processes that the command starts run out of memory."""
+    folder = scratch("children")
+    loop = " ".join(map(shlex.quote, LOOP))
+    script = "echo | %s 1 & echo | RANK=1 WORLD_SIZE=2 %s 1 & wait" % (loop, loop)
+    code, out, err = tool("run", "--dry-run-cuda", "--children", "--on-oom", "-o", folder + "/", "--", "sh", "-c", script, root=True, seconds=180)
+    equal((code, out.count("caught 1, counted 1")), (0, 2), err[-500:])
+    own(folder)
+    index = harness.read_json(os.path.join(folder, "index.json"))["recordings"]
+    equal([e["name"] for e in index if e.get("rank") == 1], ["rank-1"], "names: %s" % index)
+    equal(len(index), 2, "recordings")
+    for entry in index:
+        equal(whole(os.path.join(folder, entry["file"]), entry["pid"]), 1, entry["file"])
+
+
+def test_none_of_several():
+    """No folder is left behind."""
+    folder = scratch("nothing")
+    target = job(0, "none-of-several")
+    target.wait_line("^ready", 120)
+    recorder = spawn([harness.TOOL, "record", "-p", str(target.popen.pid), "--children", "--on-oom", "-o", folder + "/"], root=True)
+    recorder.wait_line("nothing is written until PID %d runs out of memory" % target.popen.pid, 60, stream="err")
+    fails(target, 0)
+    equal(recorder.wait(60), 0, "exit code of record")
+    check("nothing was written" in recorder.stderr() and not os.path.exists(folder), "left behind: %s", recorder.stderr())
 
 
 if __name__ == "__main__":

@@ -255,7 +255,7 @@ static bool exists(const struct folder *f, const char *name)
 	return !fstatat(f->dir, name, &st, AT_SYMLINK_NOFOLLOW);
 }
 
-char *folder__new_path(const struct folder *f, const char *stem)
+char *folder__new_path(const struct folder *f, const char *stem, const char *suffix)
 {
 	char safe[200], name[240], *path;
 	size_t n = 0, len;
@@ -279,9 +279,9 @@ char *folder__new_path(const struct folder *f, const char *stem)
 	safe[n] = '\0';
 	if (!n)
 		strcpy(safe, "recording");
-	snprintf(name, sizeof(name), "%s.mtr", safe);
+	snprintf(name, sizeof(name), "%s%s", safe, suffix);
 	for (unsigned int i = 2; exists(f, name) && i < FOLDER_MAX; i++)
-		snprintf(name, sizeof(name), "%s-%u.mtr", safe, i);
+		snprintf(name, sizeof(name), "%s-%u%s", safe, i, suffix);
 	return asprintf(&path, "%s/%s", f->path, name) < 0 ? NULL : path;
 }
 

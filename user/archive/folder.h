@@ -25,7 +25,7 @@ struct folder_device {
  * unknown. */
 struct folder_entry {
 	char file[256]; /* name within the folder */
-	char kind[16];	/* kind: "window", "process" or "segment" */
+	char kind[16];	/* kind: "window", "process", "segment", or "rolling" for a folder */
 	char name[128]; /* name for people, as compare prints it */
 	char comm[64], container[128], pod[128];
 	int64_t pid, rank;
@@ -73,9 +73,10 @@ const struct folder_entry *folder__entries(const struct folder *f, size_t *n);
 const struct folder_gap *folder__gaps(const struct folder *f, size_t *n);
 const char *folder__path(const struct folder *f);
 
-/* Returns the path of a new file in the folder: STEM.mtr, or STEM-2.mtr ..., with "_" for
- * unsuitable characters. The caller frees it. NULL if memory is short. */
-char *folder__new_path(const struct folder *f, const char *stem);
+/* Returns the path of a new file in the folder: STEM.mtr, or STEM-2.mtr ..., if
+ * suffix is ".mtr", with "_" for unsuitable characters. The caller frees it. NULL if memory is
+ * short. */
+char *folder__new_path(const struct folder *f, const char *stem, const char *suffix);
 /* Adds an entry, or replaces the one of the same file. Returns 0 or -errno; -EINVAL: bad name;
  * -E2BIG: too many entries. */
 int folder__add(struct folder *f, const struct folder_entry *e);

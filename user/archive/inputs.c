@@ -60,7 +60,7 @@ static const char *title(const struct folder_entry *e, char buf[256])
 	return text__clean(buf, 256, s, strlen(s));
 }
 
-static int add_entry(struct inputs *in, const struct folder *f, const struct folder_entry *e)
+static int add_path(struct inputs *in, const struct folder *f, const struct folder_entry *e)
 {
 	char buf[256], *path, *name = strdup(title(e, buf));
 
@@ -99,7 +99,55 @@ static int log_choices(const struct folder *f, const char *why)
 	return EXIT_USAGE;
 }
 
-static int add_named(struct inputs *in, const struct folder *f, const char *name)
+static int open_folder(const char *path, struct folder **f)
+{
+	const char *why = NULL;
+	int err = folder__read(path, f, &why);
+	char clean[512];
+
+	if (!err)
+		return EXIT_OK;
+	log_err("%s: %s%s%s", text__clean(clean, sizeof(clean), path, strlen(path)),
+		folder__why(err), why ? ": " : "", why ? why : "");
+	return EXIT_UNUSABLE;
+}
+
+/* The folder of one process: a report is of it as it is, others are of its segments. */
+static int add_rolling(struct inputs *in, const char *path, enum inputs_of what)
+{
+	const struct folder_entry *e;
+	struct folder *f;
+	int status = open_folder(path, &f);
+	size_t n;
+
+	if (status)
+		return status;
+	e = folder__entries(f, &n);
+	if (n > 1 && what != INPUTS_EACH)
+		status = log_choices(f, "which one?");
+	for (size_t i = 0; i < n && !status; i++)
+		status = add_path(in, f, &e[i]);
+	folder__free(f);
+	return status;
+}
+
+static int add_entry(struct inputs *in, const struct folder *f, const struct folder_entry *e,
+		     enum inputs_of what)
+{
+	char *path;
+	int status;
+
+	if (strcmp(e->kind, "rolling") || what == INPUTS_REPORT)
+		return add_path(in, f, e);
+	if (asprintf(&path, "%s/%s", folder__path(f), e->file) < 0)
+		return out_of_memory();
+	status = add_rolling(in, path, what);
+	free(path);
+	return status;
+}
+
+static int add_named(struct inputs *in, const struct folder *f, const char *name,
+		     enum inputs_of what)
 {
 	const struct folder_entry *e;
 	size_t n, found = SIZE_MAX, times = 0;
@@ -120,7 +168,7 @@ static int add_named(struct inputs *in, const struct folder *f, const char *name
 			times = 1;
 		}
 	}
-	return times == 1 ? add_entry(in, f, &e[found])
+	return times == 1 ? add_entry(in, f, &e[found], what)
 			  : log_choices(f, times ? "several are called that"
 						 : "no such one; there are");
 }
@@ -137,8 +185,8 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 		return EXIT_UNUSABLE;
 	}
 	if (n > 1 && what == INPUTS_ENDS && !others) {
-		status = add_entry(in, f, &e[0]);
-		return status ? status : add_entry(in, f, &e[n - 1]);
+		status = add_entry(in, f, &e[0], what);
+		return status ? status : add_entry(in, f, &e[n - 1], what);
 	}
 	if (n > 1 && (what == INPUTS_ONE || what == INPUTS_ENDS))
 		return log_choices(f, "which one?");
@@ -153,21 +201,8 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 		}
 	}
 	for (size_t i = 0; i < n && !status; i++)
-		status = add_entry(in, f, &e[i]);
+		status = add_entry(in, f, &e[i], what);
 	return status;
-}
-
-static int open_folder(const char *path, struct folder **f)
-{
-	const char *why = NULL;
-	int err = folder__read(path, f, &why);
-	char clean[512];
-
-	if (!err)
-		return EXIT_OK;
-	log_err("%s: %s%s%s", text__clean(clean, sizeof(clean), path, strlen(path)),
-		folder__why(err), why ? ": " : "", why ? why : "");
-	return EXIT_UNUSABLE;
 }
 
 /* Splits "FOLDER#NAME" unless it is a file. Returns the folder's path, for free(), and *name. */
@@ -226,7 +261,7 @@ static int expand(struct inputs *in, const char *arg, enum inputs_of what, size_
 					    : inputs__add(in, strdup(arg), NULL);
 	status = open_folder(of ? of : arg, &f);
 	if (!status)
-		status = of ? add_named(in, f, name) : add_folder(in, f, what, others);
+		status = of ? add_named(in, f, name, what) : add_folder(in, f, what, others);
 	folder__free(f);
 	free(of);
 	return status;

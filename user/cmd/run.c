@@ -94,7 +94,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		    (a->recording.output || a->capture.duration || a->capture.session.steps ||
 		     a->capture.children || a->recording.bounds.max_size ||
 		     a->recording.bounds.max_events || a->recording.oom.on ||
-		     a->recording.ring.size || a->recording.windows.given))
+		     a->recording.rolling.size || a->recording.windows.given))
 			argp_error(state, "--no-trace records nothing: no output and no bounds");
 		if (a->inside && (a->no_trace || a->capture.children))
 			argp_error(state,

@@ -17,21 +17,16 @@
 #include "save/recording.h"
 #include "save/windows.h"
 
-/* Each process that is captured now; the first is r itself, where there is one. */
-static struct recording *next_of(struct recording *r, struct recording *at)
+/* Each process that is captured now, from o on. */
+static struct output *attached_from(struct output *o)
 {
-	do {
-		at = at == r ? r->members : at->next;
-	} while (at && !session__attached(at->loop.session));
-	return at;
+	while (o && !session__attached(o->session))
+		o = o->next;
+	return o;
 }
 
-static struct recording *first_of(struct recording *r)
-{
-	return r->loop.session && session__attached(r->loop.session) ? r : next_of(r, r);
-}
-
-#define for_each(at, r) for (struct recording *at = first_of(r); at; at = next_of(r, at))
+#define for_each(o, r)                                                                             \
+	for (struct output *o = attached_from((r)->outputs); o; o = attached_from(o->next))
 
 static const char *why_not(int err)
 {
@@ -43,11 +38,17 @@ static const char *why_not(int err)
 	case -ENXIO:
 		return "no process is attached to at the moment";
 	case -EPERM:
-		return "it writes all that comes: record with --wait, or another option for "
-		       "windows";
+		return "it has no windows that can be begun or ended: record with --wait, or "
+		       "another option for windows";
 	default:
 		return strerror(-err);
 	}
+}
+
+/* Windows that can be begun and ended: those of --on-oom begin and end by themselves. */
+static bool has_windows(const struct recording *r)
+{
+	return r->kind == OUTPUT_WINDOWS && !r->args.oom.on;
 }
 
 /* What is done to the windows of each process; it is done if it could be for one of them. who:
@@ -62,11 +63,10 @@ static int to_all(struct recording *r, int (*fn)(struct windows *w, const char *
 	for_each(at, r)
 	{
 		/* What has happened by now comes before it. */
-		one = at->windows ? session__drain(at->loop.session) ?: fn(at->windows, who)
-				  : -EPERM;
+		one = has_windows(r) ? session__drain(at->session) ?: fn(at->windows, who) : -EPERM;
 		if (j) {
 			json__open_object(j, NULL);
-			json__int(j, "pid", at->loop.args.pid);
+			json__int(j, "pid", at->pid);
 			json__bool(j, "ok", !one);
 			if (!one && fn != windows__start)
 				json__string(j, "file", windows__last(at->windows));
@@ -91,7 +91,7 @@ static int mark(struct recording *r, const char *name, struct json *j)
 		json__string(j, "error", "a mark has a name of 1 to 127 bytes");
 		return -EINVAL;
 	}
-	for_each(at, r) err = session__mark(at->loop.session, name);
+	for_each(at, r) err = session__mark(at->session, name);
 	if (err)
 		json__string(j, "error", why_not(err));
 	else
@@ -102,9 +102,9 @@ static int mark(struct recording *r, const char *name, struct json *j)
 static int status(struct recording *r, struct json *j)
 {
 	json__string(j, "writes",
-		     r->args.oom.on   ? "out of memory"
-		     : r->window_mode ? "windows"
-				      : "all");
+		     r->args.oom.on		 ? "out of memory"
+		     : r->kind == OUTPUT_WINDOWS ? "windows"
+						 : "all");
 	json__int(j, "capturer", getpid());
 	json__open_array(j, "processes");
 	for_each(at, r)
@@ -113,16 +113,16 @@ static int status(struct recording *r, struct json *j)
 		if (at->windows) {
 			windows__tell(at->windows, j);
 		} else {
-			json__int(j, "pid", at->loop.args.pid);
-			json__double(j, "time", (double)session__now(at->loop.session) / 1e9, 3);
-			json__uint(j, "steps", session__steps(at->loop.session));
+			json__int(j, "pid", at->pid);
+			json__double(j, "time", (double)session__now(at->session) / 1e9, 3);
+			json__uint(j, "steps", session__steps(at->session));
 		}
-		json__uint(j, "captured", session__events(at->loop.session));
-		json__uint(j, "lost", session__lost(at->loop.session));
+		json__uint(j, "captured", session__events(at->session));
+		json__uint(j, "lost", session__lost(at->session));
 		json__close_object(j);
 	}
 	json__close_array(j);
-	if (!first_of(r)) {
+	if (!attached_from(r->outputs)) {
 		char who[512], text[560];
 
 		if (r->loop.pick)
@@ -159,7 +159,7 @@ bool recording_control__signal(struct recording *r, int number)
 {
 	int err;
 
-	if (!r->window_mode || (number != SIGUSR1 && number != SIGUSR2))
+	if (!has_windows(r) || (number != SIGUSR1 && number != SIGUSR2))
 		return false;
 	err = to_all(r, number == SIGUSR1 ? windows__start : windows__stop, "signal", NULL);
 	if (err)
@@ -202,7 +202,7 @@ void recording_control__open(struct recording *r)
 	else
 		add_source(r, control__fd(r->control), on_control);
 	r->signals = -1;
-	if (!r->window_mode ||
+	if (!has_windows(r) ||
 	    r->loop.started) /* of a command that we started they come with the others */
 		return;
 	sigemptyset(&set);

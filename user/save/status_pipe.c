@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "capture/session.h"
+#include "record/mtr.h"
+#include "save/output_file.h"
 #include "save/recording.h"
 
 #define EVERY UINT64_C(500000000) /* ns */
@@ -17,6 +19,9 @@ static void tell(struct recording *r, const char *state)
 {
 	const struct session *s = r->loop.session;
 	bool attached = s && session__now(s); /* or has been */
+	const struct mtr_writer *w = r->first && r->kind == OUTPUT_FILE
+					     ? ((const struct output_file *)r->first)->writer
+					     : NULL;
 	json_t *o = json_pack("{s:s,s:i}", "state", state, "pid", (int)r->loop.args.pid);
 	char *text;
 
@@ -26,11 +31,9 @@ static void tell(struct recording *r, const char *state)
 		json_object_set_new(o, "lost", json_integer((json_int_t)session__lost(s)));
 		json_object_set_new(o, "steps", json_integer((json_int_t)session__steps(s)));
 	}
-	if (o && attached && r->writer) {
-		json_object_set_new(o, "bytes",
-				    json_integer((json_int_t)mtr_writer__bytes(r->writer)));
-		json_object_set_new(o, "dropped",
-				    json_integer((json_int_t)mtr_writer__dropped(r->writer)));
+	if (o && attached && w) {
+		json_object_set_new(o, "bytes", json_integer((json_int_t)mtr_writer__bytes(w)));
+		json_object_set_new(o, "dropped", json_integer((json_int_t)mtr_writer__dropped(w)));
 	}
 	if (o && r->loop.stop_reason)
 		json_object_set_new(o, "reason", json_string(r->loop.stop_reason));

@@ -9,6 +9,7 @@
 #include "follow/capture_args.h"
 #include "lib/text.h"
 
+enum { OPT_ON_OOM = 0x3000, OPT_WINDOW, OPT_OOM_FILES };
 enum {
 	OPT_SKIP = 0x6000,
 	OPT_ON,
@@ -22,6 +23,18 @@ enum {
 	OPT_KEEP,
 	OPT_WINDOWS,
 	OPT_LABEL
+};
+
+static const struct argp_option oom_options[] = {
+	{ "on-oom", OPT_ON_OOM, NULL, 0,
+	  "Write nothing until the target runs out of memory, then what led up to it; --max-size "
+	  "and --max-events bound "
+	  "what is kept in memory (default 64M)",
+	  1 },
+	{ "window", OPT_WINDOW, "TIME", 0, "With --on-oom: how much before it (default 30s)", 1 },
+	{ "oom-files", OPT_OOM_FILES, "N", 0,
+	  "With --on-oom: stop after N files (default 3): FILE, FILE-2, ...", 1 },
+	{ 0 },
 };
 
 static const struct argp_option options[] = {
@@ -178,6 +191,35 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+static error_t parse_oom(int key, char *arg, struct argp_state *state)
+{
+	struct oom_args *a = state->input;
+	uint64_t n;
+
+	switch (key) {
+	case OPT_ON_OOM:
+		a->on = true;
+		break;
+	case OPT_WINDOW:
+		if (text__parse_time(arg, &a->window) || !a->window)
+			argp_error(state, "--window: '%s' is no time; try 30s or 5m", arg);
+		break;
+	case OPT_OOM_FILES:
+		n = capture_args__parse_count(state, "--oom-files", arg, 1);
+		a->files = n > 1000 ? 1000 : (unsigned int)n;
+		break;
+	case ARGP_KEY_END:
+		if (!a->on && (a->window || a->files))
+			argp_error(state, "--%s goes with --on-oom",
+				   a->window ? "window" : "oom-files");
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+const struct argp oom_argp = { .options = oom_options, .parser = parse_oom };
 const struct argp window_argp = { .options = options, .parser = parse };
 
 bool window_args__repeat(const struct window_args *a)

@@ -21,6 +21,14 @@ struct window_args {
 	char *growth;	    /* what on points to, where it was made */
 };
 
+/* --on-oom: windows of its own kind, each of the time before an out of memory. */
+struct oom_args {
+	bool on;
+	uint64_t window;    /* ns before it; 0: default */
+	unsigned int files; /* at most, of each process; 0: default */
+};
+
+extern const struct argp oom_argp;    /* its input is a struct oom_args */
 extern const struct argp window_argp; /* its input is a struct window_args, all zero */
 
 /* Does one come after the other, until the capture ends? */

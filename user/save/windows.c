@@ -42,6 +42,13 @@ struct windows *windows__new(struct dict *d, const struct facts *f, const struct
 				  .done = windows__file_done,
 				  .ctx = w };
 
+	if (o->on_oom) {
+		fo.no_oom = false;
+		fo.bounds = (struct mtr_writer_opts){ 0 };
+		fo.max_bytes = o->bounds.max_size;
+		fo.max_events = o->bounds.max_events;
+		fo.max_files = o->args.count;
+	}
 	if (!w)
 		return NULL;
 	w->sink = (struct sink){ .event = on_event, .tick = on_tick };
@@ -132,7 +139,7 @@ static bool by_steps(const struct windows *w)
 
 static bool by_itself(const struct windows *w)
 {
-	return !w->opts.args.on && !w->opts.args.from_mark && !w->opts.args.wait;
+	return !w->opts.args.on && !w->opts.args.from_mark && !w->opts.args.wait && !w->opts.on_oom;
 }
 
 /*
@@ -369,6 +376,8 @@ int windows__finish(struct windows *w, const char *reason)
 
 	if (!err && is_open(w))
 		err = note(w, end(w, reason, reason));
+	if (!err && w->opts.on_oom)
+		err = note(w, flight__finish(w->flight));
 	return err;
 }
 

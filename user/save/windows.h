@@ -27,7 +27,10 @@ struct windows_opts {
 	uint64_t duration, steps;      /* of each; 0: no bound */
 	struct mtr_writer_opts bounds; /* of each file */
 	struct folder *folder;	       /* where they go, or else */
-	const char *path;     /* the one file, which is there already where file is not NULL */
+	const char *path; /* the one file, which is there already where file is not NULL */
+	const char *name; /* with on_oom: what they are called in the folder */
+	bool on_oom; /* args.before up to each out of memory, args.count times at most; bounds are
+			of the events kept in memory */
 	struct outfile *file; /* open, from now on the windows' */
 	bool force;
 	pid_t pid;

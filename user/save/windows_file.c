@@ -8,20 +8,8 @@
 #include "lib/outfile.h"
 #include "lib/text.h"
 #include "log/log.h"
+#include "save/output.h"
 #include "save/windows_internal.h"
-
-/* "run.mtr" -> "run-2.mtr", where there is no folder to take them. */
-static char *beside(const char *path, unsigned int number)
-{
-	size_t len = strlen(path);
-	bool mtr = len > 4 && !strcmp(path + len - 4, ".mtr");
-	char *name;
-
-	if (asprintf(&name, "%.*s-%u%s", (int)(mtr ? len - 4 : len), path, number,
-		     mtr ? ".mtr" : "") < 0)
-		return NULL;
-	return name;
-}
 
 /* What it is called: the label, or the process; with a number where there are several. */
 static void name_of(const struct windows *w, unsigned int number, char *buf, size_t size)
@@ -30,6 +18,12 @@ static void name_of(const struct windows *w, unsigned int number, char *buf, siz
 	const char *rank = facts__get(w->facts, "rank");
 	char process[48], count[16] = "", which[32] = "";
 
+	if (w->opts.on_oom) {
+		if (number > 1)
+			snprintf(count, sizeof(count), "-%u", number);
+		snprintf(buf, size, "%s%s", w->opts.name ? w->opts.name : "", count);
+		return;
+	}
 	snprintf(process, sizeof(process), "window-%d", (int)w->opts.pid);
 	if (w->opts.of_many && a->label && rank)
 		snprintf(which, sizeof(which), "-rank%.12s", rank);
@@ -43,7 +37,7 @@ static void name_of(const struct windows *w, unsigned int number, char *buf, siz
 int windows__open_file(void *ctx, unsigned int number)
 {
 	struct windows *w = ctx;
-	char name[160], *path = NULL;
+	char name[160], more[16], *path = NULL;
 	int err;
 
 	if (w->file) { /* it was opened before attaching */
@@ -54,11 +48,11 @@ int windows__open_file(void *ctx, unsigned int number)
 		return err ? err : outfile__fd(w->file);
 	}
 	name_of(w, number, name, sizeof(name));
-	path = w->opts.folder ? folder__new_path(w->opts.folder, name)
-	       : number == 1  ? strdup(w->opts.path)
-			      : beside(w->opts.path, number);
-	err = path ? outfile__create(path, OUTFILE_DIRECT, !w->opts.folder && w->opts.force,
-				     &w->file)
+	snprintf(more, sizeof(more), number > 1 ? "-%u" : "", number);
+	path = w->opts.folder ? folder__new_path(w->opts.folder, name, ".mtr")
+			      : output__path_with(w->opts.path, more);
+	err = path ? outfile__create(path, w->opts.on_oom ? OUTFILE_RENAME : OUTFILE_DIRECT,
+				     !w->opts.folder && w->opts.force, &w->file)
 		   : -ENOMEM;
 	if (err) {
 		log_err("%s: %s", path ? path : "a window", outfile__why(err));
@@ -177,6 +171,35 @@ static void say(const struct windows *w, const struct flight_report *r,
 		log_info("next: memtrace-bpf report %s", path);
 }
 
+static void say_oom(const struct windows *w, const struct flight_report *r, const char *name)
+{
+	char when[24], asked[24], events[32], span[24], size[24], blocks[32], more[48] = "";
+	uint64_t before = r->oom.time > r->from ? r->oom.time - r->from : 0;
+
+	if (r->ooms > 1)
+		snprintf(more, sizeof(more), ", and %s times more within a moment",
+			 text__count(events, sizeof(events), r->ooms - 1));
+	log_event(LOG_INFO, "oom",
+		  LOG_FIELDS(LOG_STRING("path", name), LOG_UINT("time_ns", r->oom.time),
+			     LOG_UINT("asked_bytes", r->oom.size), LOG_UINT("times", r->ooms)),
+		  "out of memory at %s (%s asked for)%s",
+		  text__time(when, sizeof(when), r->oom.time),
+		  text__bytes(asked, sizeof(asked), r->oom.size), more);
+	log_event(LOG_INFO, "recorded",
+		  LOG_FIELDS(LOG_STRING("path", name), LOG_UINT("events", r->events),
+			     LOG_UINT("blocks_before", r->blocks), LOG_UINT("bytes", r->bytes)),
+		  "%s: %s events from %s before it on, %s blocks that were there before, %s", name,
+		  text__count(events, sizeof(events), r->events),
+		  text__time(span, sizeof(span), before),
+		  text__count(blocks, sizeof(blocks), r->blocks),
+		  text__bytes(size, sizeof(size), r->bytes));
+	if (r->cut)
+		log_warn("there was no room in memory for all %s before it: --max-size gives more",
+			 text__time(span, sizeof(span), w->opts.args.before));
+	if (!w->opts.folder && strcmp(name, "standard output"))
+		log_info("next: memtrace-bpf report --at oom %s", name);
+}
+
 /* Into the folder; what is more than --keep goes. */
 static int file_it(struct windows *w, const struct folder_entry *e)
 {
@@ -212,8 +235,8 @@ int windows__file_done(void *ctx, const struct flight_report *r, int err)
 
 	if (err) {
 		/* What was written before is readable, where it came to that. */
-		closed = w->file && r->events ? outfile__commit(w->file)
-					      : (outfile__discard(w->file), 0);
+		closed = w->file && r->events && !w->opts.on_oom ? outfile__commit(w->file)
+								 : (outfile__discard(w->file), 0);
 	} else {
 		closed = outfile__commit(w->file);
 		err = path ? closed : -ENOMEM;
@@ -228,7 +251,10 @@ int windows__file_done(void *ctx, const struct flight_report *r, int err)
 	w->written++;
 	snprintf(w->reason, sizeof(w->reason), "%s", r->reason);
 	set_entry(w, r, path, &e);
-	say(w, r, &e, path);
+	if (w->opts.on_oom)
+		say_oom(w, r, path);
+	else
+		say(w, r, &e, path);
 	free(w->last);
 	w->last = path;
 	err = w->opts.folder ? file_it(w, &e) : 0;

@@ -236,7 +236,7 @@ static void make_paths(struct watch_capture *c)
 		if (*p == ':' || *p == '.')
 			*p = '-';
 	snprintf(c->stem, sizeof(c->stem), "watch-%s-%d", when, (int)s->pid);
-	path = folder__new_path(c->folder, c->stem);
+	path = folder__new_path(c->folder, c->stem, ".mtr");
 	snprintf(s->file, sizeof(s->file), "%s",
 		 path && strlen(path) < sizeof(s->file) - 16 ? path : "");
 	free(path);

@@ -143,15 +143,16 @@ static void test_names(void **state)
 
 	(void)state;
 	assert_int_equal(folder__create(in("w"), false, &f), 0);
-	path = folder__new_path(f, "../bf 16/x");
+	path = folder__new_path(f, "../bf 16/x", ".mtr");
 	assert_string_equal(path, in("w/_._bf_16_x.mtr"));
 	put(path, "");
 	free(path);
-	path = folder__new_path(f, "../bf 16/x");
+	path = folder__new_path(f, "../bf 16/x", ".mtr");
 	assert_string_equal(path, in("w/_._bf_16_x-2.mtr"));
 	free(path);
 	/* New names drop invalid UTF-8 and control characters, and keep other scripts. */
-	path = folder__new_path(f, "tr\xe9in \xc3\xa9t\xc3\xa9\xc2\x9b\xe2\x80\xae\xe6\xbc\xa2");
+	path = folder__new_path(f, "tr\xe9in \xc3\xa9t\xc3\xa9\xc2\x9b\xe2\x80\xae\xe6\xbc\xa2",
+				".mtr");
 	assert_string_equal(path, in("w/tr_in_\xc3\xa9t\xc3\xa9__\xe6\xbc\xa2.mtr"));
 	free(path);
 	assert_int_equal(folder__add(f, &e), -EINVAL);

@@ -29,7 +29,7 @@ static void test_parts(void **state)
 
 	(void)state;
 	assert_string_equal(log__part(part, "user/capture/session.c"), "capture");
-	assert_string_equal(log__part(part, "user/save/recording_oom.c"), "save");
+	assert_string_equal(log__part(part, "user/save/recording.c"), "save");
 	assert_string_equal(log__part(part, "user/cmd/run.c"), "cmd");
 	assert_string_equal(log__part(part, "user/serve/web/sse.c"), "serve");
 	assert_string_equal(log__part(part, "user/main.c"), "main");

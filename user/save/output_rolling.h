@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_SAVE_OUTPUT_ROLLING_H
+#define MT_SAVE_OUTPUT_ROLLING_H
+/* --rolling: events of any length of time in a folder of at most a given size; the oldest go. */
+#include <argp.h>
+#include <stdint.h>
+
+struct output;
+
+struct rolling_args {
+	uint64_t size;	  /* bytes; 0: no --rolling */
+	uint64_t segment; /* bytes; 0: default */
+};
+
+extern const struct argp rolling_argp; /* its input is a struct rolling_args */
+
+struct output *output_rolling__new(const struct output *process); /* as output__new() */
+
+#endif
