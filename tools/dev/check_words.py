@@ -69,7 +69,7 @@ def sentences(text):
 def comments(text):
     """Comments of C and JavaScript; adjacent line comments are one."""
     text = re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', text)
-    for block in re.findall(r"/\*(.*?)\*/|((?:^[ \t]*//.*\n)+)|//(.*)", text, flags=re.S | re.M):
+    for block in re.findall(r"/\*(.*?)\*/|((?:^[ \t]*//[^\n]*\n)+)|//([^\n]*)", text, flags=re.S | re.M):
         body = re.sub(r"^\s*(\*|//)", "", "".join(block), flags=re.M)
         if "SPDX-License" not in body:
             yield body

@@ -33,7 +33,8 @@ struct export_ctx {
 
 struct export_format {
 	const char *name;   /* name on the command line, "speedscope" */
-	const char *suffix; /* ".speedscope.json" of the file name memtrace-<recording><suffix> */
+	const char *suffix; /* suffix of the file name memtrace-<recording><suffix>,
+			       ".speedscope.json" */
 	const char *help;   /* one line for --help: the file and its readers */
 	bool looks_ahead;   /* the output for an event depends on later events */
 	/* Shows the end of the recording unless --at is given; looks ahead for any other

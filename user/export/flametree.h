@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_EXPORT_FLAMETREE_H
 #define MT_EXPORT_FLAMETREE_H
-/* Shared by pages with a flame graph: a tree of frames, in which a stack is a node, and the HTML
+/* Shared by pages with a flame graph: a tree of frames, with a node for each stack, and the HTML
  * page around the data. */
 #include <stdint.h>
 #include <stdio.h>

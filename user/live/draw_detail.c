@@ -18,7 +18,7 @@
 #define FRAMES 200 /* frames shown per stack */
 #define STACKS 50
 
-struct page { /* text lines of which a part is on the screen */
+struct page { /* a page of text lines that can be scrolled */
 	struct paint *p;
 	int y, end;
 	size_t skip, n; /* lines scrolled off the top; lines written so far */

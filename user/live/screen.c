@@ -18,7 +18,7 @@
 #include "live/state.h"
 #include "live/tty_restore.h"
 
-#define ESCAPE_DELAY 40 /* ms after Esc in which further bytes belong to a key sequence */
+#define ESCAPE_DELAY 40 /* ms after Esc during which further bytes belong to a key sequence */
 
 struct screen {
 	struct tty_restore *guard;

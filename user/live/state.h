@@ -29,7 +29,7 @@ enum live_view {
 #define LIVE_MESSAGES 64
 #define LIVE_TYPED 160
 
-#define LIVE_OPEN 2 /* depth up to which modules are unfolded at first */
+#define LIVE_OPEN 2 /* modules above this depth are unfolded at first */
 
 struct map64;
 

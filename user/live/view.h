@@ -47,7 +47,7 @@ void view__take_errors(struct view *v); /* shows errors written to standard erro
 /* Save or mark, and show a message. True on success. */
 bool view__save(struct view *v, struct live_proc *p);
 bool view__mark(struct view *v, struct live_proc *p, const char *name);
-/* Exports the process's last file, saving one first if there is none. */
+/* Exports the process's last file. Saves a file first if necessary. */
 void view__export(struct view *v, const char *format);
 /* Opens the socket for `memtrace-bpf ctl`, if possible. */
 void view__open_control(struct view *v);

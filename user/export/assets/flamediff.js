@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// What a page of two recordings has more than one of one: data.diff, and views with an old and a new size of each stack.
+// Extension of flamegraph.js for two recordings: data.diff, and an old and a new size for each stack.
 "use strict";
 const Change = (() => {
 	const { bytes, count, percent, seconds } = Words;
-	const ROWS = 200; // of the table; the rest is one
+	const ROWS = 200; // rows of the table; the others are combined
 
-	// One view in the data is three on the page: as wide as the larger of both, as the old one, as the new one.
+	// Each view becomes three: widths from the larger size, the old size and the new size.
 	function expand(data) {
 		for (const d of data.devices)
 			d.views = d.views.flatMap(v => {
@@ -17,7 +17,7 @@ const Change = (() => {
 
 	const signed = n => (n > 0 ? "+" : "") + bytes(n);
 
-	// How much of the larger of both has changed: all of it for what is new or gone.
+	// Colour by the changed share of the larger size.
 	function colour(old, now) {
 		if (old === now)
 			return "same";
@@ -38,7 +38,7 @@ const Change = (() => {
 			if (Array.isArray(argv))
 				return argv.join(" ");
 		} catch {
-			// as it is
+			// not JSON: use the text
 		}
 		return side.facts.cmdline ?? side.facts.comm ?? side.name;
 	}
@@ -56,7 +56,7 @@ const Change = (() => {
 		}
 	}
 
-	// The words beside the change of all.
+	// The text next to the total change.
 	function headline(data, view, width) {
 		const { old, new: now } = data.diff;
 		const what = { both: "as wide as the larger of both", old: `as wide as in ${old.name}`, new: `as wide as in ${now.name}` }[view.id];
@@ -75,7 +75,7 @@ const Change = (() => {
 		}
 	}
 
-	// By the line of your own code that each stack ends in; where there is none, by its innermost frame.
+	// Rows by each stack's last line of user code or, without one, by its innermost frame.
 	function byLine(data, frames, view) {
 		const rows = new Map();
 		view.node.forEach((node, i) => {

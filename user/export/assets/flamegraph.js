@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// Draws what flamegraph.c wrote. Names come from a traced program: they reach the page as textContent only.
+// Draws the data written by flamegraph.c. Names come from a traced program: use them only as textContent.
 "use strict";
 (() => {
 	const { bytes, count, blocks, percent, seconds, NOTES } = Words;
@@ -9,7 +9,7 @@
 	if (data.diff)
 		Change.expand(data);
 
-	// By number, as enum frame_kind has them.
+	// Indexed by enum frame_kind.
 	const KINDS = [
 		["user", "Your code"],
 		["module", "nn.Module call"],
@@ -20,7 +20,7 @@
 	];
 	const MODULE = 1, TORCH = 2;
 	const ROW = parseInt(getComputedStyle(document.documentElement).getPropertyValue("--row"), 10);
-	const THIN = 0.7; // px: a frame narrower than this is not drawn by itself
+	const THIN = 0.7; // px: narrower frames are combined
 
 	// ---- frames
 
@@ -34,12 +34,12 @@
 			line,
 			kind: data.frames[i + 3],
 			where: file && file.slice(file.lastIndexOf("/") + 1) + (line ? ":" + line : ""),
-			was: data.was?.[i / 4] ?? 0, // of two recordings: the line in the old one, where it is another
-			text: "", // for the search, made when it is first needed
+			was: data.was?.[i / 4] ?? 0, // with two recordings: the line in the old one, if different
+			text: "", // searchable text, made on first use
 		});
 	}
 
-	// With numbered layers merged, blocks.0.attn and blocks.1.attn are one frame, blocks.*.attn.
+	// With layer numbers merged, blocks.0.attn and blocks.1.attn are one frame, blocks.*.attn.
 	const merged = frames.map((f, i) => i);
 	const starred = new Map();
 	frames.slice().forEach((f, i) => {
@@ -56,17 +56,17 @@
 	const main = Math.max(0, data.devices.findIndex(d => d.main));
 	const OPTIONS = [["hide-torch", "hideTorch"], ["merge", "merge"], ["leaf-first", "leafFirst"], ["icicle", "icicle"]];
 	const state = { device: main, view: 0, hideTorch: true, merge: false, leafFirst: false, icicle: true, query: "" };
-	let root; // of the tree shown
-	let zoom; // the node that takes the whole width
-	let at; // the node that the keyboard is on
-	let drawn = []; // { node, el } for what is on the screen; el.dataset.i is the place in it
+	let root; // root of the current tree
+	let zoom; // node shown in full width
+	let at; // node with the keyboard focus
+	let drawn = []; // { node, el } of the drawn frames; el.dataset.i is the index
 	let depths = 0;
 
 	const device = () => data.devices[state.device];
 	const view = () => device().views[state.view];
 	const total = v => v.total ?? (v.total = v.bytes.reduce((a, b) => a + b, 0));
 
-	// ---- the tree: the stacks of a view, as the options want them
+	// ---- tree: the stacks of a view under the current options
 
 	function stackOf(node) {
 		const out = [];
@@ -76,7 +76,7 @@
 		}
 		if (state.hideTorch) {
 			const kept = out.filter(f => frames[f].kind !== TORCH);
-			// Where all is torch's, its innermost frame stands for the rest.
+			// A stack with only PyTorch frames keeps its innermost frame.
 			return kept.length ? kept : out.slice(0, 1);
 		}
 		return out;
@@ -119,14 +119,14 @@
 			n.new += v.new[i];
 		}
 		if (!v.count[i] && v.bytes[i])
-			n.known = false; // before attach: how many blocks it is nobody knows
+			n.known = false; // before attach: the number of blocks is not known
 	}
 
 	function childrenOf(n) {
 		return n.sorted ?? (n.sorted = [...n.children.values()].sort((a, b) => b.bytes - a.bytes || a.frame - b.frame));
 	}
 
-	// The same frames from the root down, in another tree.
+	// Finds the node with the same path in another tree.
 	function findAgain(n) {
 		const path = [];
 		for (; n && n.parent; n = n.parent)
@@ -159,7 +159,7 @@
 		}
 	}
 
-	// Bytes of the stacks below n that have a match in them, and how many frames match.
+	// Bytes of stacks below n that contain a match, and the number of matching frames.
 	function matchedIn(n) {
 		let sum = 0, found = 0;
 		const stack = [[n, false]];
@@ -232,7 +232,7 @@
 		}
 	}
 
-	// One bar for neighbours that are too narrow each.
+	// Draws one bar for several frames that are too narrow.
 	function placeMore(parent, nodes, sum, left, width, out) {
 		const el = document.createElement("div");
 		el.className = "f thin more";
@@ -247,8 +247,8 @@
 		return n.frame < 0 ? "All of " + device().name : frames[n.frame].name;
 	}
 
-	// In a module, its parts go without its name: .attn in blocks.0 and not blocks.0.attn. Where there is no
-	// room for the class too, the name is what tells them apart.
+	// A submodule is shown without its parent's name: .attn in blocks.0, not blocks.0.attn. If the class does not
+	// fit, the name alone is shown.
 	function shortLabel(n, tight) {
 		let name = label(n);
 		if (n.frame < 0 || frames[n.frame].kind !== MODULE)
@@ -349,7 +349,7 @@
 		return f ? drawn[f.dataset.i] : null;
 	};
 
-	// ---- zoom and the keyboard's place
+	// ---- zoom and keyboard focus
 
 	function zoomTo(n) {
 		hideTip();
@@ -394,7 +394,7 @@
 		showDetails(next);
 	}
 
-	// ---- what is shown
+	// ---- changes of the state
 
 	function rebuild() {
 		const keepZoom = zoom, keepAt = at;
@@ -420,7 +420,7 @@
 		try {
 			words = JSON.parse(data.facts.cmdline);
 		} catch {
-			// not an array: as it is
+			// not JSON: use the text
 		}
 		return Array.isArray(words) ? words.join(" ") : data.facts.cmdline ?? data.facts.comm ?? data.name;
 	}
@@ -590,7 +590,7 @@
 
 	addEventListener("keydown", e => {
 		const typing = document.activeElement === $("search");
-		// A second Ctrl-F is the browser's own search.
+		// A second Ctrl-F opens the browser's own search.
 		if (((e.ctrlKey || e.metaKey) && e.key.toLowerCase() === "f" && !typing) ||
 		    (e.key === "/" && !typing && document.activeElement !== $("device"))) {
 			e.preventDefault();
@@ -622,7 +622,7 @@
 			state[key] = e.target.checked;
 			rebuild();
 			if (id === "icicle" && !state.icicle)
-				graph.scrollIntoView({ block: "end" }); // to the root
+				graph.scrollIntoView({ block: "end" }); // show the root
 		});
 
 	let width = 0;
@@ -633,7 +633,7 @@
 		draw();
 	}).observe(graph);
 
-	// Reloading keeps what a form had: what is on the page is what holds.
+	// Browsers restore form values on reload, so read the state from the form.
 	for (const [id, key] of OPTIONS)
 		state[key] = $(id).checked;
 	state.query = $("search").value.trim().toLowerCase();

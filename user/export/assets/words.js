@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// Numbers in words, the same on all pages, and what frames without a line mean.
+// Number formats shared by all pages, and descriptions of frames without a line.
 "use strict";
 const Words = (() => {
 	const UNITS = ["KiB", "MiB", "GiB", "TiB", "PiB"];

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// What the parts of the page stand on besides kit.js: what is chosen, and its moments.
+// Shared by the parts of the page, in addition to kit.js: the selection, and moments.
 "use strict";
 const Page = (() => {
 	const { $ } = Kit;
 	const head = JSON.parse($("head").textContent);
 
-	// What comes before the first phase, imports and making the model, is no part of the first step.
+	// The time before the first phase (imports, making the model) does not belong to the first step.
 	const begin = (head.phases ?? []).find(p => p[2] !== "other"), first = head.steps?.[0];
 	if (begin && first && begin[0] < first[1])
 		first[0] = Math.max(first[0], begin[0]);
 
-	// ---- what is chosen: all views show it
+	// ---- selection: shown by all views
 
 	const state = {
 		device: Math.max(0, Math.min(head.devices.length - 1, head.main ?? 0)),
-		time: head.at ?? 0, // the moment wanted; moment is its number once the events are here
+		time: head.at ?? 0, // selected time; `moment` is its number once the events are loaded
 		moment: -1,
-		from: null, // with a window: the moment after which it begins; it ends with moment
-		measure: "allocated", // of a window
+		from: null, // with a window: the moment before its beginning; it ends at `moment`
+		measure: "allocated", // figure shown for a window
 		by: "line",
 		filter: "",
-		view: [0, head.duration || 1], // what the timeline shows
+		view: [0, head.duration || 1], // time range of the timeline
 		bands: "category",
 		tab: "flame",
 		brushing: false,
-		theme: 0, // counts changes of the colours
+		theme: 0, // counter of theme changes
 		ready: false,
 	};
 	const { watch, set, settle } = Kit.store(state);
@@ -44,13 +44,13 @@ const Page = (() => {
 		if (state.ready)
 			chooseMoment(Page.data.at(state.device, t));
 	}
-	// What happened after moment a up to moment b.
+	// Selects the window after moment a up to moment b.
 	function chooseWindow(a, b) {
 		const from = clampMoment(Math.min(a, b)), to = clampMoment(Math.max(a, b));
 		set({ from, moment: to, time: timeOf(to) });
 	}
 
-	// [number, start, end] of the step around a time, or null.
+	// [number, start, end] of the step at a time, or null.
 	function stepAt(t) {
 		const steps = head.steps ?? [];
 		let lo = 0, hi = steps.length - 1;

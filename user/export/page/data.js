@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// The whole history of a recording, as export html has put it into the page: what was there at any moment, and what
-// came and went between any two. A moment is what there was after an event; -1 is before the first one. Queries go from
-// where the last one was, forth or back, so that a brush costs what lies between two of its places.
+// The history of a recording in an exported page: live blocks at any moment, and blocks allocated and freed between
+// two moments. A moment is the state after an event; -1 is before the first event. A query starts from the result of
+// the last one, so moving a brush costs only the distance moved.
 "use strict";
 (() => {
 const NEVER = 0xffffffff;
-const CHECKPOINT = 16384;	// moments
-const CHECKPOINTS_MAX = 64 << 20; // bytes
+const CHECKPOINT = 16384;	// moments between checkpoints
+const CHECKPOINTS_MAX = 64 << 20; // limit of all checkpoints, in bytes
 
 function fromBase64(text) {
 	if (Uint8Array.fromBase64)
@@ -22,7 +22,7 @@ async function inflate(bytes) {
 	return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// Numbers of seven bits a byte, least significant first. Most have one byte, or two.
+// Decodes LEB128 numbers. Most have one or two bytes.
 function decode(bytes, at, n, out) {
 	for (let i = 0; i < n; i++) {
 		let b = bytes[at++];
@@ -47,7 +47,7 @@ function decode(bytes, at, n, out) {
 }
 
 
-// 0, 1, 2, 3 ... are 0, -1, 1, -2 ...
+// Decodes zigzag: 0, 1, 2, 3 ... become 0, -1, 1, -2 ...
 function unzigzag(a) {
 	for (let i = 0; i < a.length; i++)
 		a[i] = a[i] % 2 ? -(a[i] + 1) / 2 : a[i] / 2;
@@ -59,7 +59,7 @@ function addUp(a) {
 	return a;
 }
 
-// The first place in a sorted array, from lo to hi, with a number over v.
+// The first index in a sorted array, between lo and hi, with a value above v.
 function over(a, v, lo = 0, hi = a.length) {
 	while (lo < hi) {
 		const mid = (lo + hi) >>> 1;
@@ -93,7 +93,7 @@ class Columns {
 		const a = decode(this.bytes, c.at, c.count, new Type(c.count));
 		return c.zigzag ? unzigzag(a) : a;
 	}
-	// What seldom changes: n numbers of those that say where, and by how much.
+	// Expands a column of changes, given as distances and differences, to n values.
 	steps(name, n) {
 		const at = this.get(name + ".at", Float64Array), by = this.get(name + ".by", Float64Array);
 		const a = new Float64Array(n);
@@ -107,9 +107,9 @@ class Columns {
 	}
 }
 
-// Blocks, moments and segments of a device. In the arrays of blocks a moment is counted from 1, and 0 is before the first.
+// Blocks, moments and segments of a device. In block arrays, moments count from 1, and 0 is before the first moment.
 class Device {
-	constructor(columns, i, kinRow, kinSize, rows) {
+	constructor(columns, i, classRow, classSize, rows) {
 		const get = (name, Type) => columns.get(i + "." + name, Type);
 		this.rows = rows;
 		this.ns = addUp(get("time", Float64Array));
@@ -118,12 +118,12 @@ class Device {
 		this.reserved = columns.steps(i + ".reserved", this.n + 1);
 		this.unknown = columns.steps(i + ".unknown", this.n + 1);
 		this.rest = columns.steps(i + ".rest", this.n + 1);
-		this.readBlocks(get, kinRow, kinSize, columns.has(i + ".addr"));
+		this.readBlocks(get, classRow, classSize, columns.has(i + ".addr"));
 		this.allocated = this.sumUp();
 		this.curve = columns.has(i + ".curve.number") ? this.readCurve(get) : null;
-		this.readPassed(get, kinRow, kinSize);
+		this.readPassed(get, classRow, classSize);
 		this.readSegments(get("segments", Float64Array));
-		// Where the live set stands.
+		// Position of the live set.
 		this.m = -1;
 		this.bytes = new Float64Array(rows);
 		this.count = new Uint32Array(rows);
@@ -135,20 +135,20 @@ class Device {
 		this.every = Math.max(CHECKPOINT, Math.ceil(this.n * rows * 12 / CHECKPOINTS_MAX));
 	}
 
-	readBlocks(get, kinRow, kinSize, addresses) {
+	readBlocks(get, classRow, classSize, addresses) {
 		const born = addUp(get("born", Uint32Array)), kin = get("kin", Uint32Array), gone = get("life", Uint32Array);
 		const n = born.length, moments = this.n;
 		const row = new Uint32Array(n), size = new Float64Array(n);
 		const bornAt = new Uint32Array(moments + 2), goneAt = new Uint32Array(moments + 3);
 		for (let b = 0; b < n; b++) {
-			row[b] = kinRow[kin[b]];
-			size[b] = kinSize[kin[b]];
+			row[b] = classRow[kin[b]];
+			size[b] = classSize[kin[b]];
 			gone[b] = gone[b] ? born[b] + gone[b] : NEVER;
 			bornAt[born[b] + 1]++;
 			if (gone[b] !== NEVER)
 				goneAt[gone[b] + 2]++;
 		}
-		// Blocks from bornAt[m] to bornAt[m + 1] came at m; goneOrder has from goneAt[m] to goneAt[m + 1] those that went.
+		// Blocks bornAt[m] up to bornAt[m + 1] are allocated at m; goneOrder lists the freed ones from goneAt[m] up to goneAt[m + 1].
 		addUp(bornAt);
 		addUp(goneAt);
 		const order = new Uint32Array(goneAt[moments + 2]);
@@ -165,7 +165,7 @@ class Device {
 		}
 	}
 
-	// Where moments are chosen: how it went between them, in stretches of time.
+	// Reads the curve between chosen moments, in time intervals.
 	readCurve(get) {
 		const number = addUp(get("curve.number", Float64Array)), last = addUp(get("curve.last", Float64Array));
 		const width = get("curve.width", Float64Array)[0] / 1e9, reserved = get("curve.reserved", Float64Array);
@@ -175,11 +175,11 @@ class Device {
 		};
 	}
 
-	// Extremes from t0 up to t1.
+	// Lowest and highest values from t0 up to t1.
 	curveExtremes(t0, t1) {
 		const c = this.curve;
 		let k = over(c.begin, t0) - 1;
-		// What is there when it begins; of the stretch that t0 lies in, whatever was.
+		// Start with the value at t0, and include the whole interval that contains t0.
 		let held = k < 0 ? this.allocated[0] : c.last[k], reserved = k < 0 ? this.reserved[0] : c.rlast[k];
 		let least = held, most = held;
 		if (k < 0 || c.begin[k] + c.width <= t0)
@@ -192,19 +192,19 @@ class Device {
 		return [least, most, reserved];
 	}
 
-	// Blocks that came and went between two moments, by the later one.
-	readPassed(get, kinRow, kinSize) {
+	// Reads blocks allocated and freed between two moments; they are stored at the later moment.
+	readPassed(get, classRow, classSize) {
 		const moment = addUp(get("pmoment", Uint32Array)), row = get("pkin", Uint32Array), count = get("pn", Uint32Array);
 		const bytes = new Float64Array(row.length), at = new Uint32Array(this.n + 1);
 		for (let i = 0; i < row.length; i++) {
-			bytes[i] = count[i] * kinSize[row[i]];
-			row[i] = kinRow[row[i]];
+			bytes[i] = count[i] * classSize[row[i]];
+			row[i] = classRow[row[i]];
 			at[moment[i] + 1]++;
 		}
 		this.passed = { at: addUp(at), row, count, bytes };
 	}
 
-	// What was allocated: before the first moment, and after each.
+	// Allocated bytes before the first moment and after each moment.
 	sumUp() {
 		const sum = new Float64Array(this.n + 1);
 		for (let b = 0; b < this.row.length; b++) {
@@ -236,7 +236,7 @@ class Device {
 			this.checkpoints.set(this.m, { bytes: this.bytes.slice(), count: this.count.slice() });
 	}
 
-	// The live set to moment m.
+	// Moves the live set to moment m.
 	go(m) {
 		const { row, size, bytes, count, bornAt, goneAt, goneOrder } = this;
 		const near = Math.floor((m + 1) / this.every) * this.every - 1;
@@ -275,7 +275,7 @@ class Device {
 		}
 	}
 
-	// What came and went after m0 up to m1: from the window that was asked for last, where that is near.
+	// Blocks allocated and freed after m0 up to m1. Starts from the last window if it is near.
 	window(m0, m1) {
 		let w = this.last;
 		if (!w || Math.abs(m0 - w.m0) + Math.abs(m1 - w.m1) > m1 - m0) {
@@ -285,7 +285,7 @@ class Device {
 				frees: new Uint32Array(n), kept: new Float64Array(n), keptCount: new Uint32Array(n),
 			};
 		}
-		// Widened first, so that it never is less than nothing.
+		// Widen first, so that counts never become negative.
 		while (w.m0 > m0)
 			this.count1(w, w.m0--, 1, true);
 		while (w.m1 < m1)
@@ -297,7 +297,7 @@ class Device {
 		return w;
 	}
 
-	// Moment m comes into the window, or leaves it (sign -1), at its beginning (first) or at its end.
+	// Adds moment m to the window, or removes it (sign -1), at its beginning (first) or end.
 	count1(w, m, sign, first) {
 		const { row, size, born, gone, goneOrder, passed } = this;
 		for (let b = this.bornAt[m + 1]; b < this.bornAt[m + 2]; b++) {
@@ -335,7 +335,7 @@ class Device {
 class History {
 	constructor(head, columns) {
 		const rows = columns.has("row.stack") ? columns.at.get("row.stack").count : 0;
-		const kinRow = columns.get("kin.row", Uint32Array), kinSize = columns.get("kin.size", Float64Array);
+		const classRow = columns.get("kin.row", Uint32Array), classSize = columns.get("kin.size", Float64Array);
 		this.head = head;
 		this.layers = columns.directory.layers;
 		this.frames = this.readFrames(columns.directory);
@@ -343,7 +343,7 @@ class History {
 		this.nodeParent = columns.get("node.parent", Uint32Array).map((back, i) => back ? i - back : NEVER);
 		this.stacks = new Map();
 		this.rows = this.readRows(columns, rows);
-		this.devices = head.devices.map((d, i) => new Device(columns, i, kinRow, kinSize, rows));
+		this.devices = head.devices.map((d, i) => new Device(columns, i, classRow, classSize, rows));
 	}
 
 	readFrames({ frames, kinds }) {
@@ -371,7 +371,7 @@ class History {
 		return rows;
 	}
 
-	// Frames of a stack, the outermost first.
+	// Frames of a stack, outermost first.
 	stack(id) {
 		let frames = this.stacks.get(id);
 		if (!frames) {
@@ -384,12 +384,12 @@ class History {
 		return frames;
 	}
 
-	// Seconds.
+	// Times of the moments, in seconds.
 	moments(dev) {
 		return this.devices[dev].times;
 	}
 
-	// The last moment that is not after t.
+	// The last moment not after t.
 	at(dev, t) {
 		return over(this.devices[dev].ns, Math.round(t * 1e9)) - 1;
 	}
@@ -403,7 +403,7 @@ class History {
 		};
 	}
 
-	// allocated is not sum + unknown + rest but for what was lost: rest is 0 where nothing was.
+	// Figures at a moment. allocated = live blocks + unknown + rest; rest is 0 unless records were lost.
 	figures(dev, moment) {
 		const d = this.devices[dev], m = d.bound(moment) + 1;
 		return { allocated: d.allocated[m], reserved: d.reserved[m], unknown: d.unknown[m], rest: d.rest[m] };
@@ -418,7 +418,7 @@ class History {
 		};
 	}
 
-	// Calls with each bucket: its number, and the moments in it from lo up to hi (none: lo === hi).
+	// Calls each(i, lo, hi) for every time bucket with its moments [lo, hi); empty: lo === hi.
 	buckets(d, t0, t1, n, each) {
 		const width = (t1 - t0) / n;
 		let lo = over(d.times, t0);
@@ -436,7 +436,7 @@ class History {
 		const d = this.devices[dev];
 		const t = new Float64Array(n), min = new Float64Array(n), max = new Float64Array(n), reserved = new Float64Array(n);
 		this.buckets(d, t0, t1, n, (i, lo, hi) => {
-			// What is there when it begins.
+			// Start with the value at the bucket's beginning.
 			let least = d.allocated[lo], most = least, held = d.reserved[lo];
 			for (let m = lo; m < hi; m++) {
 				const a = d.allocated[m + 1], r = d.reserved[m + 1];
@@ -457,14 +457,14 @@ class History {
 		return { t, allocated_min: min, allocated_max: max, reserved_max: reserved };
 	}
 
-	// What a row belongs to; what nobody knows belongs to the last.
+	// How to group rows, and the group of unknown memory.
 	groupOf(key) {
 		if (key === "category")
 			return { of: r => r.category, unknown: "unknown" };
 		if (key === "phase")
 			return { of: r => r.phase || "before attach", unknown: "before attach" };
 		return {
-			// The first part of its name; the outermost module has none, but a class.
+			// Group by the first part of the module's name, or by the class for the root module.
 			of: r => r.module ? r.module.split(".", 1)[0] : r.module_class ? r.module_class :
 				r.before_attach ? "before attach" : "no module",
 			unknown: "before attach",
@@ -513,7 +513,7 @@ class History {
 		return d.columns;
 	}
 
-	// Mappings side by side in one reserved range are one segment.
+	// Adjacent mappings in one reserved range form one segment.
 	segments(dev, moment) {
 		const d = this.devices[dev], at = d.bound(moment) + 1, all = [];
 		let last = null;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// The figures of what is chosen, by row, and how rows go together. One more row than the data has stands at the end:
-// what was there before attaching and of which nothing is known.
+// Figures of the selection by row, and grouping of rows. An additional last row is memory from before attach without
+// attribution.
 "use strict";
 (() => {
 	const { state } = Page;
@@ -18,13 +18,13 @@
 		const data = Page.data;
 		rows = [...data.rows, UNKNOWN];
 		Page.rows = rows;
-		// Its stack is one frame that says so.
+		// Its stack has a single frame with a note.
 		Page.frames = data.frames.slice();
 		unknownStack = Int32Array.of(Page.frames.push({ name: "[before attach]", file: "", line: 0, kind: "note" }) - 1);
 		Page.stack = id => id === -1 ? unknownStack : data.stack(id);
 	}
 
-	// Whether a row passes the filter; null: all do.
+	// Mask of rows that pass the filter; null: all.
 	function maskOf() {
 		if (masked === state.filter)
 			return mask;
@@ -60,7 +60,8 @@
 		return { bytes, count, begin: a, end: b };
 	}
 
-	// {bytes, count: by row, after the filter; all: sum before it, sum: after it, measure, allocated, reserved, begin, end}
+	// Returns {bytes, count (by row, filtered), all (sum before the filter), sum (after it), measure, allocated,
+	// reserved, begin, end}.
 	function figures() {
 		const measure = state.from === null ? "live" : state.measure;
 		const key = [state.device, state.moment, state.from, measure, state.filter].join("\n");
@@ -90,7 +91,7 @@
 		return f;
 	}
 
-	// ---- rows that go together
+	// ---- groups of rows
 
 	const base = file => (file ?? "").slice((file ?? "").lastIndexOf("/") + 1);
 	const KEYS = {
@@ -110,7 +111,7 @@
 		return r.source === "native" ? "native thread" : "untraced";
 	}
 
-	// What modules have in common: blocks.*.mlp
+	// Common form of module names: blocks.*.mlp
 	function common(names) {
 		const list = [...names];
 		if (list.length === 1)
@@ -122,7 +123,7 @@
 		return parts.every(p => p === "*") ? "" : parts.join(".");
 	}
 
-	// {of: group of each row, list: [{row, rows, modules, module, place, title}]}
+	// Returns {of: group of each row, list: [{row, rows, modules, module, place, title}]}.
 	function groups(by) {
 		if (byCache.has(by))
 			return byCache.get(by);
@@ -153,7 +154,7 @@
 		return made;
 	}
 
-	// Figures by group: {bytes, count, order: groups with any, largest first}
+	// Figures by group: {bytes, count, order: non-empty groups, largest first}.
 	function grouped(by, f = figures()) {
 		const { of, list } = groups(by);
 		const bytes = new Float64Array(list.length), count = new Float64Array(list.length);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// The filter box: terms as report --filter has them (docs/REPORT.md), all of which must hold. While one types, the
-// beginning of a category, phase or source will do. stack: is only here, for any frame; size: is not, since a row of the
-// page is blocks of any size.
+// The filter box, with the terms of report --filter (docs/REPORT.md), combined with "and". While typing, the
+// beginning of a category, phase or source matches. stack: exists only here and matches any frame; size: is missing,
+// because rows have blocks of different sizes.
 "use strict";
 (() => {
 	const KEYS = { text: "", line: "line", file: "line", func: "function", function: "function", module: "module", class: "module_class",
 		category: "category", phase: "phase", source: "source", thread: "thread", name: "name", stack: "stack" };
 
-	// One value, up to a | outside of quotes; what is left of the text.
+	// Parses a value up to an unquoted |. Returns the value and the remaining text.
 	function value(text) {
 		let out = "", quoted = false, i = 0;
 		for (; i < text.length && (quoted || !/[\s|]/.test(text[i])); i++)
@@ -18,7 +18,7 @@
 		return [out.toLowerCase(), text.slice(i)];
 	}
 
-	// [{not, key, values}]. A key that is not one of ours is a word with a colon.
+	// Returns [{not, key, values}]. A word with a colon but an unknown key is plain text.
 	function parse(text) {
 		const terms = [];
 		let rest = text.trim(), v;
@@ -37,7 +37,8 @@
 		return terms;
 	}
 
-	// blocks.3 is in blocks.3.mlp and in encoder.blocks.3, and not in blocks.31; * and ? are text and a character of a part.
+	// blocks.3 matches blocks.3.mlp and encoder.blocks.3, but not blocks.31. In a part, * matches any text and ?
+	// one character.
 	function moduleTest(wanted) {
 		if (!wanted)
 			return m => !m;
@@ -46,7 +47,7 @@
 		return m => re.test(m);
 	}
 
-	// A path has it in it; with a number, the line is that one.
+	// Matches part of a path and, if given, the line number.
 	function lineTest(wanted) {
 		const at = /^(.*?):?(\d+)$/.exec(wanted), file = at ? at[1] : wanted, line = at ? Number(at[2]) : 0;
 		if (!wanted)
@@ -69,7 +70,7 @@
 		}
 	}
 
-	// All that a row says; and what its frames are, for stack:. Rows of a stack share that text.
+	// All text of a row; for stack:, the text of its frames, cached per stack.
 	const WORDS = ["function", "module", "module_class", "category", "phase", "name", "thread", "source", "node_class"];
 	function textOf(r) {
 		return r.words ??= [r.file ? r.file + (r.line ? ":" + r.line : "") : "", ...WORDS.map(k => r[k] ?? "")].join("\n").toLowerCase();
@@ -96,12 +97,12 @@
 		return { terms, test: r => tests.every(test => test(r)) };
 	}
 
-	// A term as one would type it.
+	// A term as typed in the filter box.
 	function term(key, wanted) {
 		return key + ":" + (/[\s"|]|^$/.test(wanted) ? `"${wanted.replace(/"/g, "")}"` : wanted);
 	}
 
-	// The line of a row, with as much of its path as no other file has in its own.
+	// The row's line with the shortest path that is unique among all files.
 	let files = null;
 	function line(r) {
 		files ??= [...new Set(Page.rows.map(x => (x.file ?? "").toLowerCase()))];

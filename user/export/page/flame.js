@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// The flame graph of what is chosen, on a canvas. The tree of all stacks is made once; a brush changes only its figures.
+// The flame graph of the selection, on a canvas. The tree of all stacks is built once; a brush changes only the
+// figures.
 "use strict";
 (() => {
 	const { state, el, colour } = Page;
@@ -8,13 +9,13 @@
 	const options = { hideTorch: true, leafFirst: false, icicle: true, byCount: false };
 	let tree = null, values = null, zoom = 0, at = 0, drawn = [], query = "", hits = null, box = null, scroll, canvas, says, search, twin, reset;
 
-	// ---- the tree: nodes in an order where the parent comes first
+	// ---- tree: parents precede their children
 
 	function stackOf(id) {
 		let s = Array.from(Page.stack(id));
 		if (options.hideTorch) {
 			const kept = s.filter(f => Page.frames[f].kind !== "torch");
-			// Where all is torch's, its innermost frame stands for the rest.
+			// A stack with only PyTorch frames keeps its innermost frame.
 			s = kept.length ? kept : s.slice(-1);
 		}
 		return options.leafFirst ? s.reverse() : s;
@@ -80,7 +81,7 @@
 	};
 	const amount = v => options.byCount ? Words.blocks(v) : bytes(v);
 
-	// The same frames from the root down, in another tree.
+	// Finds the node with the same path in another tree.
 	function again(path) {
 		let n = 0;
 		for (const f of path) {
@@ -105,7 +106,7 @@
 		hits = q ? Uint8Array.from(Page.frames, f => (f.name + "\n" + f.file + (f.line ? ":" + f.line : "")).toLowerCase().includes(q) ? 1 : 0) : null;
 	}
 
-	// Of the bytes in the zoomed frame, those of stacks with a match in them.
+	// Bytes of stacks in the zoomed frame that contain a match.
 	function matched() {
 		let sum = 0;
 		const todo = [[zoom, false]];
@@ -211,7 +212,7 @@
 		c.globalAlpha = 1;
 	}
 
-	// In a module, its parts go without its name: .attn in blocks.0 and not blocks.0.attn.
+	// A submodule is shown without its parent's name: .attn in blocks.0, not blocks.0.attn.
 	function short(n) {
 		const all = name(n);
 		if (!n || Page.frames[tree.frame[n]].kind !== "module" || options.leafFirst)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// What every page of ours stands on, the exported one and the dashboard: elements, who wants to know of what, colours.
-// Names come from a traced program: they reach the page as textContent only.
+// Shared by the exported page and the dashboard: elements, state changes and colours. Names come from a traced
+// program: use them only as textContent.
 "use strict";
 const Kit = (() => {
 	const $ = id => document.getElementById(id);
 
-	// Makes an element; props are properties, "aria-x" and the like attributes, null is left out.
+	// Creates an element. props are properties; "aria-x" and similar are attributes; null is skipped.
 	function el(tag, props, ...children) {
 		const e = document.createElement(tag);
 		for (const [k, v] of Object.entries(props ?? {})) {
@@ -22,13 +22,13 @@ const Kit = (() => {
 		return e;
 	}
 
-	// ---- a state that views watch. state.theme counts changes of the colours.
+	// ---- state that views watch. state.theme counts theme changes.
 
 	function store(state) {
 		const watchers = [];
 		let changed = new Set(), pending = 0;
 
-		// fn(changed keys) before the next picture, when one of keys changes. Keys: those of state.
+		// Calls fn(changed keys) before the next frame when one of the state's keys changes.
 		function watch(keys, fn) {
 			watchers.push([keys, fn]);
 		}
@@ -42,7 +42,7 @@ const Kit = (() => {
 					fn(now);
 		}
 
-		// What has changed inside, under the same name.
+		// Marks a key as changed whose value changed internally.
 		function touch(key) {
 			changed.add(key);
 			if (!pending)
@@ -57,7 +57,7 @@ const Kit = (() => {
 				}
 		}
 
-		// The page at once as the state has it: for the first picture, and for tests.
+		// Updates the page immediately, for the first frame and for tests.
 		function settle() {
 			if (pending)
 				cancelAnimationFrame(pending);
@@ -69,7 +69,7 @@ const Kit = (() => {
 	}
 	let onTheme = () => {};
 
-	// ---- colours: the style sheet has them, by theme
+	// ---- colours from the style sheet, by theme
 
 	const cache = new Map();
 	function colour(name) {
@@ -83,16 +83,16 @@ const Kit = (() => {
 	const categoryColour = c => colour("c-" + c) || colour("c-unknown");
 	const PHASES = ["forward", "backward", "optimizer", "data", "other"];
 	const phaseColour = p => colour("p-" + p) || colour("p-other");
-	// For names of which there may be any number, in the order they come in.
+	// Colours for any number of names, in order of appearance.
 	const nthColour = i => colour("n-" + i % 8);
 
-	// The theme stands on the root element: the one chosen here before, else the system's.
+	// The theme is set on the root element: the user's earlier choice or the system's theme.
 	const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)");
 	let kept = null;
 	try {
 		kept = localStorage.getItem("memtrace-theme");
 	} catch {
-		// private windows keep nothing
+		// storage is not available in private windows
 	}
 	const isDark = () => root.dataset.theme === "dark";
 	function setTheme(theme) {
@@ -106,13 +106,13 @@ const Kit = (() => {
 		try {
 			localStorage.setItem("memtrace-theme", kept);
 		} catch {
-			// as above
+			// storage is not available
 		}
 	}
 	root.dataset.theme = kept === "light" || kept === "dark" ? kept : dark.matches ? "dark" : "light";
 	dark.addEventListener("change", () => kept || setTheme(dark.matches ? "dark" : "light"));
 
-	// ---- a canvas as sharp as the screen, and what the pointer is on
+	// ---- canvas at the screen's resolution, and tooltip
 
 	function fit(canvas, w, h) {
 		const r = devicePixelRatio || 1;
@@ -128,7 +128,7 @@ const Kit = (() => {
 		return c;
 	}
 
-	// lines: the first is bold.
+	// Shows a tooltip; the first line is bold.
 	function tip(lines, x, y) {
 		const box = $("tip");
 		box.replaceChildren(...lines.filter(Boolean).map((l, i) => el(i ? "span" : "b", { textContent: l })));
@@ -140,7 +140,7 @@ const Kit = (() => {
 	}
 	const hideTip = () => { $("tip").hidden = true; };
 
-	// Words shortened to what has room, from the left: the end of a path says more than its beginning.
+	// Shortens text from the left, because the end of a path identifies it best.
 	function clipText(c, text, width) {
 		if (c.measureText(text).width <= width)
 			return text;
@@ -155,7 +155,7 @@ const Kit = (() => {
 		return lo < 2 ? "" : text.slice(0, lo) + "…";
 	}
 
-	// A table of rows of text for those who read and do not look; filled when it is opened.
+	// A table of the data as text, for screen readers; filled when opened.
 	function twin(details, fill) {
 		const renew = () => {
 			if (!details.open)

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// A list of any length of which only what is on the screen is made. Arrow keys move its mark, Enter uses it.
+// A list of any length that creates elements only for visible rows. Arrow keys move the mark, Enter uses the marked
+// row.
 "use strict";
 (() => {
 	const { el } = Page;
 
 	/*
-	 * box: scrolls. make(): an element of a row, empty. fill(element, i): what stands in it. use(i): Enter or click. moved(i): the mark has.
-	 * Returns {update(count), reset(head), mark(i), at()}: update() draws again what is seen, reset() makes all rows anew.
+	 * box: scrolls. make(): returns an empty row element. fill(element, i): fills it with row i. use(i): Enter or
+	 * click. moved(i): the mark has moved. Returns {update(count), reset(head), mark(i), at()}: update() redraws
+	 * the visible rows, reset() recreates all rows.
 	 */
 	function list(box, { make, fill, use, keys, moved }) {
 		const space = el("div", { className: "space", role: "presentation" });
 		const pool = [];
 		let n = 0, at = 0, head = null;
-		// Known, so that drawing asks nothing that makes the browser lay out the page.
+		// Cached, so that drawing does not force a layout by the browser.
 		let rowHeight = 26, height = 0, top = 0, headHeight = 0;
 		box.replaceChildren(space);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// Lifetimes: for each module the blocks that came or went in the window (or the step around the moment), from when to
-// when they lived. Few blocks are bars; many are one curve of what they held.
+// Lifetimes: the blocks of each module allocated or freed in the window, or in the step at the moment. A few blocks
+// are shown as bars, many as a curve of their bytes.
 "use strict";
 (() => {
 	const { state, head, el, colour } = Page;
@@ -8,7 +8,7 @@
 	const LANE = 30, GONE_NEVER = 2 ** 32 - 1, TOP = 22, BARS = 5;
 	let box = null, scroll, canvas, says, twin, lanes = [], range = null, depth = 0, drawn = [], at = -1, pick;
 
-	// What the lanes show: the window, else the step around the moment, else what the timeline shows.
+	// The range shown: the window, otherwise the step at the moment, otherwise the timeline's range.
 	function rangeOf() {
 		const step = Page.stepAt(state.time);
 		if (state.from !== null)
@@ -20,7 +20,7 @@
 
 	const cut = (name, d) => d ? name.split(".").slice(0, d).join(".") : name;
 
-	// As deep as leaves no more lanes than one looks at.
+	// The largest module depth with at most 40 lanes.
 	function autoDepth(names) {
 		let best = 1;
 		for (let d = 1; d <= 8; d++)
@@ -51,7 +51,7 @@
 		for (const i of found) {
 			const l = lane(cut(rows[b.row[i]].module ?? "", d)), born = b.born[i];
 			l.blocks.push(i);
-			// What is left of the step before says nothing of the order in this one.
+			// Blocks of the previous step do not affect the order.
 			if (born > m0) {
 				l.first = Math.min(l.first, born);
 				l.bytes += b.size[i];
@@ -71,7 +71,7 @@
 			pack(l, b);
 	}
 
-	// Bars in as few lines as do without overlap; more lines than have room: a curve.
+	// Packs bars into few lines without overlap. If there are too many lines, a curve is drawn.
 	function pack(l, b) {
 		l.blocks.sort((x, y) => b.born[x] - b.born[y] || b.size[y] - b.size[x]);
 		const ends = [];
@@ -180,7 +180,7 @@
 			area(c, s, l, y);
 	}
 
-	// The end of a name tells modules apart.
+	// Shortens a module name from the left, because its end tells modules apart.
 	function endOf(c, text, room) {
 		if (c.measureText(text).width <= room)
 			return text;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// Puts the page together: who was traced, what is chosen, the keys, and the events once they are read.
+// Starts the page: heading, selection, keys, and the events once they are loaded.
 "use strict";
 (() => {
 	const { $, head, state, el } = Page;
 	const { bytes, count, seconds, percent } = Words;
 	const ORDER = ["flame", "lives", "segments", "modules"];
 
-	// ---- the top: who, and how far to trust the figures
+	// ---- heading: process and reliability of the figures
 
 	function command() {
 		const words = head.target?.cmdline;
-		// Where the interpreter lies is nothing to read all day.
+		// The path of the interpreter is left out.
 		return Array.isArray(words) && words.length ? words.map((w, i) => i ? w : w.slice(w.lastIndexOf("/") + 1)).join(" ") : head.target?.comm ?? head.name ?? "";
 	}
 
@@ -46,7 +46,7 @@
 		});
 	}
 
-	// ---- what is chosen, in words
+	// ---- selection as text
 
 	const clock = t => t.toFixed(t < 1 ? 6 : t < 100 ? 4 : 3) + " s";
 
@@ -110,7 +110,7 @@
 		$("filter-says").textContent = f.all ? `${bytes(f.sum)} · ${percent(f.sum, f.all)}` : "";
 	}
 
-	// Terms into the filter box, or out of it if they are all that is there.
+	// Adds terms to the filter box, or removes them if they are its whole content.
 	Page.find = terms => {
 		const text = terms.join(" ");
 		$("filter").value = $("filter").value.trim() === text ? "" : text;
@@ -152,7 +152,7 @@
 		$("tab-" + state.tab).focus();
 	});
 
-	// While a brush moves, what is costly waits for it to rest.
+	// While the user brushes or zooms, slow views are redrawn only after a pause.
 	let later = 0;
 	function renew(changed) {
 		const v = Page.views[state.tab];
@@ -168,7 +168,7 @@
 			v.renew(changed);
 	}
 
-	// ---- the line between table and view
+	// ---- divider between table and view
 
 	function split() {
 		const bar = $("split"), main = $("views");
@@ -201,7 +201,7 @@
 
 	// ---- keys
 
-	// Several events may have one time: the number says which of them.
+	// Several events may have the same time, so the event's number is used.
 	const peakMoment = () => Page.device().peak_moment ?? Page.data.at(state.device, Page.device().peak_time ?? 0);
 	const goPeak = () => Page.chooseMoment(peakMoment());
 	const goEnd = () => Page.chooseMoment(Page.moments().length - 1);
@@ -308,7 +308,7 @@
 		follow();
 	}
 
-	// What the keys chose is on the picture.
+	// Scrolls the timeline to the moment chosen by a key.
 	function follow() {
 		const [a, b] = state.view, t = state.time;
 		if (t < a || t > b)
@@ -336,7 +336,7 @@
 		addEventListener("keydown", onKey);
 	}
 
-	// ---- what is chosen stays in the address, so that reloading and bookmarks keep it
+	// ---- the selection is kept in the address, for reloading and bookmarks
 
 	let addressWait = 0;
 	function keepAddress() {
@@ -354,7 +354,7 @@
 			try {
 				history.replaceState(null, "", "#" + p);
 			} catch {
-				// some browsers keep addresses of files as they are
+				// some browsers do not allow changing the address of a file
 			}
 		}, 300);
 	}
@@ -376,7 +376,7 @@
 		return { t: number("t"), from: number("from") };
 	}
 
-	// Where something happens: most of a recording can be the time before the first step.
+	// The initial range: the phases, because most of a recording can be time before the first step.
 	function firstView() {
 		const phases = (head.phases ?? []).filter(p => p[2] !== "other"), s = Page.device().series, end = head.duration;
 		const i = s ? s.allocated_max.findIndex(v => v > 0) : -1, peak = Page.device().peak_time ?? 0;
@@ -394,7 +394,7 @@
 			performance.mark("open-begin");
 			Page.data = await Data.open(head, $("data").textContent);
 			performance.measure("open", "open-begin");
-			$("data").remove(); // the text of it is not needed any more
+			$("data").remove(); // frees the memory of its text
 		} catch (err) {
 			$("sum").textContent = `The events of this page cannot be read: ${err.message}`;
 			$("sum").classList.add("warn");
@@ -440,8 +440,8 @@
 		Page.settle();
 		document.body.dataset.state = "head";
 		performance.mark("first-picture");
-		// The events come after this script in the file: they are not there yet. Then a picture, then the work.
-		// A page in the background gets no pictures.
+		// The events follow this script in the file, so they are loaded later. Draw first, then load. A
+		// background page gets no animation frames, so a timer also starts loading.
 		let begun = false;
 		const begin = () => {
 			if (!begun)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// The tree of modules: what each holds itself and with all inside it. It is its own text.
+// The tree of modules: own bytes and bytes including submodules. Also serves as text for screen readers.
 "use strict";
 (() => {
 	const { state, el } = Page;
 	const { bytes, count } = Words;
 	let box = null, list, says, nodes = null, most = 1, seen = [], open_ = null, leaves;
 
-	// Nodes by dotted name, parents first; the one for "no module" stands beside the root.
+	// Nodes by dotted name, parents first. The node "no module" is next to the root.
 	function build() {
 		const by = new Map();
 		nodes = [];
@@ -102,7 +102,7 @@
 		bar(mix, n);
 	}
 
-	// What the whole recording has of a module: time in it, what it held at most.
+	// Figures of a module over the whole recording: time and largest bytes.
 	let layers = null;
 	function calls(name) {
 		layers ??= new Map((Page.data.layers ?? []).map(l => [l.name, l]));
@@ -110,7 +110,7 @@
 		return l && (l.calls ? `${count(l.calls)} calls, ${l.duration_ms.toFixed(1)} ms; ` : "") + `at most ${bytes(l.peak_allocated)} allocated within`;
 	}
 
-	// One bar with a part for each category.
+	// A bar with a part for each category.
 	function bar(mix, n) {
 		const stops = [], said = [];
 		let from = 0, sum = 0;

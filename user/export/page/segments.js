@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// The allocator's segments at the moment: each with its blocks and the gaps between them.
+// The allocator's segments at the moment, with their blocks and gaps.
 "use strict";
 (() => {
 	const { state, el, colour } = Page;
@@ -40,7 +40,7 @@
 			s.gap = Math.max(0, ...s.gaps.map(g => g[1]));
 			s.free = s.size - s.used;
 		}
-		// An empty segment can go back as a whole: what hurts is free memory beside blocks.
+		// Free memory in a segment with blocks cannot be returned; an empty segment can.
 		const stuck = s => s.used ? s.free : -1;
 		segments.sort(sort === "gaps" ? (x, y) => stuck(y) - stuck(x) || y.size - x.size : sort === "size" ? (x, y) => y.size - x.size : (x, y) => x.address - y.address);
 	}

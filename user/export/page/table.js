@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// What is there, as a table: by line, category, module or stack, of a moment or a window.
+// Memory as a table by line, category, module or stack, for a moment or a window.
 "use strict";
 (() => {
 	const { $, head, state, el } = Page;
@@ -18,7 +18,7 @@
 	const words = s => (s ?? "").replace("_", " ");
 
 	function make() {
-		// Where there is no column for it, the share stands below the size.
+		// Without a column for the share, its bar is below the size.
 		const bar = el("i", { className: "bar-fill" }), own = COLUMNS[state.by].includes("share");
 		return el("div", { role: "row" }, ...COLUMNS[state.by].map(c =>
 			el("span", { role: "gridcell", className: "c-" + c }, c === "size" ? el("b") : null, c === (own ? "share" : "size") ? bar : null)));
@@ -63,7 +63,7 @@
 		});
 	}
 
-	// The categories of a row with several, as parts of its bar.
+	// The parts of a bar for a row with several categories.
 	function mix(g) {
 		if (!now.of)
 			return Page.colour("soft");
@@ -110,7 +110,7 @@
 
 	const moduleTitle = g => [...g.modules].slice(0, 30).map(m => m || "(no module)").join("\n") + (g.modules.size > 30 ? "\n…" : "");
 
-	// To only this row, in all views.
+	// Filters all views to this row.
 	function use(i) {
 		const g = rowOf(i), term = Page.filter.term;
 		if (!g || !state.ready)
@@ -181,7 +181,7 @@
 			const cells = [now.bytes[id], ...cols.filter(c => c !== "size").map(c =>
 				c === "count" ? now.count[id] : c === "category" ? g.category : c === "phase" ? g.row.phase ?? "" : text(c, g, id)),
 			state.by === "line" || state.by === "stack" ? g.row.file ?? "" : "", state.by === "line" || state.by === "stack" ? g.row.line || "" : ""];
-			// A name that a spreadsheet would take for a formula is text.
+			// Prevent spreadsheets from parsing a name as a formula.
 			lines.push(cells.map(v => (typeof v === "string" && /^[=+\-@\uff1d\uff0b\uff0d\uff20]./.test(v) ? "'" : "") +
 				String(v).replace(/[\t\n\r]/g, " ")).join("\t"));
 		}
@@ -206,7 +206,7 @@
 		return ok;
 	}
 
-	// That the rows add up, and to what.
+	// States the sum of the rows.
 	function sum(f) {
 		const exact = n => `${count(n)} bytes`;
 		const d = Page.device();
@@ -230,7 +230,7 @@
 		$("sum").classList.toggle("warn", f.measure === "live" && f.all !== f.end.allocated);
 	}
 
-	// Before the events are here: the rows that the head has.
+	// Rows from the page's head, used until the events are loaded.
 	function fromHead() {
 		const list_ = (head.rows ?? []).map(r => ({
 			row: r, rows: 1, category: r.category ?? "", categories: new Set([r.category]), modules: new Set([r.module ?? ""]),

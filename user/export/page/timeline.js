@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// Memory over time: uPlot draws the curves, a canvas above it what is chosen, so that a brush redraws that alone.
+// Memory over time. uPlot draws the curves; a separate canvas shows the selection, so that a brush redraws only that.
 "use strict";
 (() => {
 	const { $, head, state, el, colour } = Page;
 	const { bytes, count, seconds } = Words;
-	const NOBODY = ["before attach", "no module"]; // groups of what belongs to none: below, and grey
-	const STRIP = 5; // px of the phases, below the curves
+	const NOBODY = ["before attach", "no module"]; // groups without an owner, drawn lowest and grey
+	const STRIP = 5; // px; height of the phases below the curves
 	let plot = null, over = null, shown = null, names = [], hover = null;
 
 	const deviceSeries = () => Page.device().series ?? { t: [], allocated_min: [], allocated_max: [], reserved_max: [] };
 
-	// Times as short as the distance between two labels allows.
+	// Time labels with as many digits as their distance requires.
 	function timeLabels(u, splits) {
 		const step = splits.length > 1 ? splits[1] - splits[0] : 1;
 		const [unit, by] = splits[splits.length - 1] < 1 ? ["ms", 1e3] : ["s", 1];
@@ -18,7 +18,7 @@
 		return splits.map(s => (s * by).toFixed(digits) + " " + unit);
 	}
 
-	// Curves between t0 and t1: from the events once they are here, before that from the head's picture.
+	// Curves between t0 and t1: from the events once loaded, before that from the page's head.
 	function fetch(t0, t1, width) {
 		const n = Math.max(60, Math.min(2000, Math.round(width)));
 		if (!state.ready)
@@ -30,7 +30,7 @@
 		return { ...s, ...top(b, s.t.length) };
 	}
 
-	// At most eight bands, the largest; the rest is one. Categories keep the order that they always have.
+	// The eight largest bands; the others are combined. Categories keep a fixed order.
 	function top(b, n) {
 		let order = b.names.map((name, i) => ({ name, i, most: Math.max(0, ...b.bytes[i]) })).filter(x => x.most > 0);
 		if (state.bands === "category") {
@@ -63,7 +63,7 @@
 	}
 	const bandName = name => state.bands === "category" ? name.replace("_", " ") : name;
 
-	// x, allocated (filled), bands from the top one down, allocated, reserved
+	// Columns: x, allocated (filled), bands from top to bottom, allocated, reserved.
 	function columns(s) {
 		const n = s.t.length;
 		const sums = [];
@@ -82,7 +82,7 @@
 		const stepped = uPlot.paths.stepped({ align: 1 });
 		const axis = { stroke: colour("soft"), font: "11px " + colour("font"), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false } };
 		const series = [{}, { stroke: null, width: 0, fill: colour("rest"), paths: stepped, points: { show: false } }];
-		// A line between bands, where it is one and not a hatching.
+		// Lines between bands, unless so many events are shown that they would look like hatching.
 		const line = state.ready && Page.data.at(state.device, state.view[1]) - Page.data.at(state.device, state.view[0]) < 2 * width ? 0.5 : 0;
 		for (let i = names.length - 1; i >= 0; i--)
 			series.push({ stroke: line ? colour("panel") : null, width: line, fill: bandColour(names[i], i), paths: stepped, points: { show: false } });
@@ -98,12 +98,12 @@
 				{ ...axis, size: 26, gap: 8, space: 90, values: timeLabels },
 				{ ...axis, size: 72, gap: 6, space: 34, incrs: Array.from({ length: 52 }, (x, i) => 2 ** i), values: (u, splits) => splits.map(v => v ? bytes(v).replace(/\.0+ /, " ") : "0") },
 			],
-			// Sizes and scales stand when it draws, not before.
+			// Sizes and scales are final only when uPlot draws.
 			hooks: { draw: [marks, drawChoice], setCursor: [moved] },
 		};
 	}
 
-	// ---- what stands on the picture: phases, steps, out of memory, the peak
+	// ---- marks: phases, steps, out of memory, peak
 
 	function marks(u) {
 		const c = u.ctx, r = devicePixelRatio || 1, { left, top, width, height } = u.bbox;
@@ -165,7 +165,7 @@
 
 	const oomsHere = () => (head.ooms ?? []).filter(o => o.device === Page.device().name || o.device === state.device);
 
-	// ---- what is chosen
+	// ---- selection
 
 	function drawChoice() {
 		if (!plot || !over)
@@ -236,14 +236,14 @@
 		return t.toFixed(digits) + " s";
 	}
 
-	// A mark within a few pixels is meant.
+	// A time near a mark (4 px) means the mark.
 	function timeAt(px) {
 		const near = [Page.device().peak_time, ...oomsHere().map(o => o.time)].find(t => Math.abs(plot.valToPos(t, "x") - px) < 4);
 		return near ?? plot.posToVal(Math.max(0, Math.min(plot.bbox.width / (devicePixelRatio || 1), px)), "x");
 	}
 
 	function pointers(box) {
-		// Where the box is does not change while a brush is held, and asking makes the browser lay out the page.
+		// Cached while a brush is held, because reading it forces a layout by the browser.
 		let down = null;
 		const px = e => e.clientX - (down?.left ?? box.getBoundingClientRect().left);
 		box.addEventListener("pointerdown", e => {
@@ -299,7 +299,7 @@
 			Page.show(step[1] - (step[2] - step[1]) * 0.1, step[2] + (step[2] - step[1]) * 0.1);
 	}
 
-	// ---- the whole, small
+	// ---- overview of the whole recording
 
 	let mapWidth = 0;
 	function drawMap() {
@@ -343,7 +343,7 @@
 		map.addEventListener("pointerup", () => { held = false; });
 	}
 
-	// ---- together
+	// ---- drawing
 
 	function legend() {
 		const items = names.map((name, i) => {
@@ -367,7 +367,7 @@
 		legend();
 	}
 
-	// Where asking for the curves takes longer than a picture should, what is there is moved at once, and asked for at rest.
+	// If reading the curves is slow, first move the existing ones and read new ones after a pause.
 	let cost = 0, later = 0;
 	function draw(changed) {
 		const box = $("plot");

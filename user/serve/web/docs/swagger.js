@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// /api/docs. No validator: it would be asked over the network.
+// /api/docs. No validator, because that is an external service.
 "use strict";
 SwaggerUIBundle({
 	url: "openapi.json",

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// What the parts of the dashboard stand on besides kit.js: what the server has told, what is shown, how it is asked.
-// Names come from traced programs: they reach the page as textContent only.
+// Shared by the parts of the dashboard, in addition to kit.js: the server's data, the state of the page and helpers.
+// Names come from traced programs: use them only as textContent.
 "use strict";
 const Page = (() => {
 	const { $, el } = Kit;
-	const HISTORY = 900; // samples of a process
+	const HISTORY = 900; // samples kept per process
 
-	// ---- what the server has told
+	// ---- data from the server
 
 	const model = {
 		hello: null,
 		targets: [],
-		processes: new Map(), // pid -> what is told of it, with samples[] and last
+		processes: new Map(), // pid -> its last event, with samples[] and last
 		traces: new Map(), // trace_id -> the trace
 	};
-	// What is shown. Keys that only count changes: targets, processes, samples, traces, theme.
+	// State of the page. Numbers are change counters: targets, processes, samples, traces, theme.
 	const state = {
 		route: { view: "home" },
-		link: "opening", // "open", "lost", "token": one is wanted
+		link: "opening", // "open", "lost" or "token" (a token is required)
 		hello: 0, targets: 0, processes: 0, samples: 0, traces: 0, theme: 0,
 		chosen: "", // "p PID" or "t TARGET"
 		device: "",
-		range: 300, // seconds that the chart shows
-		marked: new Set(), // of traces, to compare
+		range: 300, // seconds shown by the chart
+		marked: new Set(), // IDs of traces selected for comparison
 	};
 	const { watch, touch, set, settle } = Kit.store(state);
 
@@ -42,7 +42,7 @@ const Page = (() => {
 		if (p.gone) {
 			if (!same)
 				return;
-			// One that is looked at stays until another is.
+			// Keep the selected process until another one is selected.
 			if (state.chosen === "p " + p.pid)
 				known.gone = true;
 			else
@@ -57,7 +57,7 @@ const Page = (() => {
 		const p = model.processes.get(s.pid);
 		if (!p || (p.last && s.time <= p.last.time))
 			return;
-		// Of the others the server remembers the past, until they are chosen.
+		// The server keeps the history of other processes until they are selected.
 		if (state.chosen === "p " + s.pid)
 			p.samples.push(s);
 		else
@@ -68,7 +68,7 @@ const Page = (() => {
 		touch("samples");
 	}
 
-	// The past of a process, as told when asked: before what has come since.
+	// Puts a process's history from the server before the samples received since.
 	function takeHistory(pid, samples) {
 		const p = model.processes.get(pid);
 		if (!p || !Array.isArray(samples))
@@ -107,7 +107,7 @@ const Page = (() => {
 	const chosenProcess = () => state.chosen.startsWith("p ") ? model.processes.get(Number(state.chosen.slice(2))) : undefined;
 	const chosenTarget = () => state.chosen.startsWith("t ") ? model.targets.find(t => t.name === state.chosen.slice(2)) : undefined;
 
-	// ---- where in the page: #/, #/trace/ID?by=line, #/compare?traces=A,B
+	// ---- address: #/, #/trace/ID?by=line, #/compare?traces=A,B
 
 	function readRoute() {
 		const [path, query] = location.hash.replace(/^#\/?/, "").split("?"), p = new URLSearchParams(query ?? "");
@@ -120,15 +120,15 @@ const Page = (() => {
 	}
 	const traceAddress = (id, query) => "#/trace/" + encodeURIComponent(id) + (query ? "?" + query : "");
 	const go = hash => { location.hash = hash; };
-	// Another choice in the same view: no step for the back button.
+	// Changes the address without an entry for the back button.
 	function stay(hash) {
 		if (hash !== location.hash)
 			history.replaceState(null, "", hash);
 	}
 
-	// ---- small things
+	// ---- helpers
 
-	// What the name of a capture or process is, in one place.
+	// The displayed name of a capture.
 	const traceName = t => t.model_name || t.process || (t.pid ? "PID " + t.pid : t.trace_id);
 
 	const today = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
@@ -147,7 +147,7 @@ const Page = (() => {
 		sayWait = setTimeout(() => { box.hidden = true; }, 8000);
 	}
 
-	// Resolves to whether the answer was yes. Of a question that the next one replaces it was no.
+	// Resolves to true if the user answers yes. A question replaced by another one resolves to false.
 	let answer = null;
 	function ask(text, yes) {
 		answer?.(false);
@@ -156,12 +156,12 @@ const Page = (() => {
 		const d = $("ask");
 		d.returnValue = "no";
 		d.showModal();
-		// That it was closed comes late: by then the next question may stand there.
+		// The close event may arrive when the next question is already open.
 		d.onclose = () => { if (!d.open) answer?.(d.returnValue === "yes"); };
 		return new Promise(done => { answer = done; });
 	}
 
-	// "allocated" over "reserved" over "used by all", of the whole device, and a tick where the peak was.
+	// Bars of allocated, reserved and total use over the device's memory, with a mark at the peak.
 	function meter(d) {
 		const whole = d.total || Math.max(d.used ?? 0, d.reserved ?? 0, d.peak_allocated ?? 0, d.allocated ?? 0) || 1;
 		const part = (cls, v) => {
@@ -178,7 +178,7 @@ const Page = (() => {
 		return box;
 	}
 
-	// Buttons of which one is chosen: arrows go to the next, as in any radio group.
+	// Radio buttons; arrow keys select the next one.
 	function radios(box, items, chosen, choose, make) {
 		const at = Math.max(0, items.indexOf(chosen));
 		const had = box.contains(document.activeElement);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// Starts a capture of what is chosen, and shows those under way: how far they are, and a way to end them.
+// Starts captures of the selected process or target. Shows running captures with progress and a stop button.
 "use strict";
 (() => {
 	const { $, el, state, model } = Page;
 	const { count, seconds } = Words;
 	const UNDER_WAY = ["starting", "capturing", "finishing"];
-	const FREE_SECONDS = 10; // of a capture without a length, by the server
+	const FREE_SECONDS = 10; // seconds; the server's default length of a capture
 	const done = new Set();
 
 	const underWay = t => UNDER_WAY.includes(t.state);
 
-	// How much of it is done, 0 to 1: by what will end it first.
+	// Progress, 0 to 1, toward the limit that will be reached first.
 	function part(t) {
 		const of = [t.max_events ? (t.events ?? 0) / t.max_events : 0];
 		if (t.duration_s)
@@ -37,7 +37,7 @@
 		}
 	}
 
-	// ---- under way
+	// ---- running captures
 
 	const shown = new Map(); // trace_id -> its row
 	function row(t) {
@@ -69,7 +69,7 @@
 		ended();
 	}
 
-	// Of those that were begun here, when they are done.
+	// Reports captures started on this page when they end.
 	function ended() {
 		for (const id of done) {
 			const t = model.traces.get(id);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// The chosen process: its devices as figures, and the chosen one as a chart that moves.
+// The selected process: figures of its devices, and a live chart of the selected device.
 "use strict";
 (() => {
 	const { $, el, state, model, colour } = Page;
 	const { bytes } = Words;
-	const HOST = "host"; // what the process has of the machine's own memory
+	const HOST = "host"; // resident memory of the process
 	const RANGES = [[60, "1 min"], [300, "5 min"], [900, "15 min"]];
 	let plot = null, shape = "", drawn = [];
 
-	// The devices of a sample, and the host's memory as one more.
+	// The devices of a sample, with host memory as another one.
 	function devicesOf(s) {
 		const list = (s?.devices ?? []).slice();
 		if (s?.rss !== undefined)
@@ -53,7 +53,7 @@
 
 	// ---- the chart
 
-	// The peak is the allocator's own: what lies between two samples is in it.
+	// The allocator's own peak includes values between two samples.
 	const NAMES = { peak_allocated: "peak so far" };
 	const SERIES = { resident: ["resident"], other: ["allocated", "peak_allocated", "reserved"] };
 	const keysOf = d => d?.device === HOST ? SERIES.resident : SERIES.other;
@@ -62,7 +62,7 @@
 		const t = [], values = keys.map(() => []);
 		let last = 0;
 		for (const s of p.samples) {
-			// Where nothing came for a while, nothing is known.
+			// Leave a gap in the curves if samples are missing.
 			if (last && s.time - last > 5 * (model.hello?.interval ?? 1) + 2) {
 				t.push((s.time + last) / 2);
 				values.forEach(v => v.push(null));
@@ -75,10 +75,10 @@
 		return [t, ...values];
 	}
 
-	// The time shown ends with what came last: clocks of browser and server may differ.
+	// The range ends with the last sample, because the clocks of browser and server may differ.
 	function shown() {
 		const p = Page.chosenProcess(), to = p?.last?.time ?? Date.now() / 1000;
-		// Not before anything was known, but for a minute: a chart is no empty box.
+		// Begin at the first sample, but show at least a minute.
 		return [Math.max(to - state.range, Math.min(to - RANGES[0][0], p?.samples[0]?.time ?? to)), to];
 	}
 
@@ -106,7 +106,7 @@
 		};
 	}
 
-	// Behind the curves: when a capture of this process was under way.
+	// Marks the times of this process's captures behind the curves.
 	function captures(u) {
 		const p = Page.chosenProcess(), c = u.ctx, { left, top, width, height } = u.bbox;
 		for (const t of model.traces.values()) {

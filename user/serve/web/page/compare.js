@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// Captures side by side, and what changed from the first to the last of them.
+// Captures side by side, and the changes from the first to the last.
 "use strict";
 (() => {
 	const { $, el, state, model } = Page;
@@ -70,7 +70,7 @@
 		}
 	}
 
-	// ---- what changed
+	// ---- changes
 
 	const side = r => ({ ...r, ...(r.new ?? r.old ?? {}) });
 	const status = r => ({ ...r, status: !r.old_bytes ? "new" : !r.new_bytes ? "gone" : r.change > 0 ? "grew" : "shrank" });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// A capture as a file, in every format that the server can write.
+// Download of a capture in every format that the server supports.
 "use strict";
 (() => {
 	const { $, el, state, model } = Page;
@@ -11,7 +11,7 @@
 	let chosen = "speedscope";
 
 	function formats() {
-		// The recording itself, for memtrace-bpf elsewhere, is not written anew.
+		// The recording itself is offered without conversion.
 		$("formats").replaceChildren(...all().map(f => el("option", { value: f.name, textContent: f.name, title: f.help ?? "", selected: f.name === chosen })));
 		if (model.hello)
 			help();
@@ -39,7 +39,7 @@
 		$("download").disabled = true;
 		try {
 			const r = await Page.net.api("trace/export", { method: "POST", body: { trace_id: state.route.id, format } });
-			// As a path of this page's own folder, wherever that is.
+			// Relative to this page's folder, which may be below a proxy's prefix.
 			save(String(r.download_url).replace(/^\/+/, ""), r.download_url.slice(r.download_url.lastIndexOf("/") + 1));
 			says.textContent = `${format}: ${bytes(r.file_size_bytes)}`;
 		} catch (err) {

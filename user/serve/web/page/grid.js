@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// A table of any length, sorted by what its heads say: for reports, layers, differences, tensors.
+// A table of any length, sortable by its column heads: for reports, layers, differences and tensors.
 "use strict";
 (() => {
 	const { el } = Page;
 	const narrow = matchMedia("(max-width: 820px)");
 
 	/*
-	 * A column: {id, title, width, text(row), sort(row)?, tip(row)?, fill(cell, row)?, down?: sorts downwards at first, narrow?: its width on small
-	 * screens, "second" for a line of its own there, or null for not there}. Returns {show(columns, rows), list}.
+	 * A column: {id, title, width, text(row), sort(row)?, tip(row)?, fill(cell, row)?, down?: descending order
+	 * first, narrow?: width on small screens; "second" puts it on a second line, null hides it}. Returns
+	 * {show(columns, rows), list}.
 	 */
 	function grid(box, { use, keys } = {}) {
 		let columns = [], rows = [], sort = null, drawn = "";
@@ -79,7 +80,7 @@
 		return { show, list, rows: () => rows };
 	}
 
-	// ---- columns that several tables have
+	// ---- columns used by several tables
 
 	const { bytes, count, percent, seconds } = Words;
 	const words = s => (s ?? "").replaceAll("_", " ");
@@ -92,7 +93,8 @@
 			return base(r.file) + (r.line ? ":" + r.line : "") + (r.function ? ` (${r.function})` : "");
 		return r.source === "native" ? "native thread" : r.source === "untraced" ? "untraced" : r.source === "filtered" ? "filtered out" : "no Python frames";
 	}
-	// Rows of one line in several modules as one row, as the report has them in text; of: what of them is added up.
+	// Merges rows of the same line in different modules, as the text report does. of: keys whose values are added
+	// up.
 	function joined(rows, of = ["bytes", "count"]) {
 		const all = new Map();
 		for (const r of rows) {
@@ -117,7 +119,7 @@
 		return [...all.values()].sort((a, b) => Math.abs(b[of[0]]) - Math.abs(a[of[0]]));
 	}
 
-	// blocks.*.mlp; "" where they have nothing in common.
+	// Common form of module names, blocks.*.mlp; "" if they have none.
 	function common(names) {
 		const split = names.map(n => n.split("."));
 		if (names.length === 1 || split.some(s => s.length !== split[0].length))
@@ -126,12 +128,12 @@
 		return parts.every(x => x === "*") ? "" : parts.join(".");
 	}
 
-	// Words.seconds, and below a second what there is to see.
+	// Like Words.seconds, with milliseconds below a second.
 	const time = s => s && s < 1 ? (s * 1000).toFixed(s < 0.01 ? 2 : 1) + " ms" : seconds(s);
 
 	const moduleOf = r => r.modules > 1 && !r.module ? `(${r.modules} modules)` : (r.module ? r.module : r.module_class ? `(${r.module_class})` : r.before_attach ? "" : "(no module)") + (r.module && r.modules > 1 ? ` (${r.modules})` : "");
 
-	// A size, with a bar below it as long as it is large, in the colour of its category.
+	// A size with a proportional bar in the colour of its category.
 	function sizeColumn(most, sum, colour, title = "Size", get = r => r.bytes) {
 		return {
 			id: "size", title, width: "88px", right: true, sort: get, down: true, tip: r => `${count(get(r))} bytes, ${percent(get(r), sum)}`,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// What tensors a process holds right now, read from outside when it is asked for.
+// Live tensors of a process, read from outside on request.
 "use strict";
 (() => {
 	const { $, el, state } = Page;

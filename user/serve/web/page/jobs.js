@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// The processes that can be captured, and targets that have none yet or are commands; one of them is chosen.
+// The list of processes that can be captured, targets without a process, and commands. One of them is selected.
 "use strict";
 (() => {
 	const { $, el, state, model } = Page;
@@ -12,7 +12,7 @@
 	};
 	const keyOf = r => r.process ? "p " + r.process.pid : "t " + r.target.name;
 	const fullTitle = r => r.process ? r.process.name || "PID " + r.process.pid : r.target.name;
-	// Where the script lies is nothing to read all day.
+	// The title omits the folder of the script.
 	const titleOf = r => fullTitle(r).replace(/^(\S+) \S*\/(\S+)/, "$1 $2");
 	const WHAT = { command: "a command, run when it is captured", pattern: "no process matches it yet", pid: "its process has ended", all: "no process with PyTorch yet" };
 	const captured = p => [...model.traces.values()].some(t => t.pid === p.pid && Page.capture.underWay(t));
@@ -35,7 +35,7 @@
 		rows = all.filter(r => words.every(w => r.text.includes(w))).sort((a, b) => before(a.order, b.order));
 		$("jobs-none").hidden = rows.length > 0;
 		$("job-list").hidden = !rows.length;
-		// Of recordings alone there is nothing to choose.
+		// With recordings only, there is nothing to select.
 		document.body.classList.toggle("no-jobs", Boolean(model.hello) && !model.targets.length && !all.length);
 		$("jobs-none").textContent = words.length && all.length ? "None passes the filter." : !model.hello ? "Asking the server…"
 			: "No process to capture. Targets are named when the server is started: --target NAME=PID, --target NAME=PATTERN, --command NAME=COMMAND, or --all.";
@@ -48,7 +48,7 @@
 			el("span", { role: "gridcell", className: "j-what" }), el("span", { role: "gridcell", className: "j-bar" }));
 	}
 
-	// More devices than there is room for, as one; a figure that is not known of all is not known.
+	// Combines devices if there are too many to show. A sum is unknown if one of its figures is.
 	function together(devices) {
 		const all = {};
 		for (const k of ["allocated", "reserved", "used", "total"])
@@ -79,7 +79,7 @@
 			Page.set({ chosen: rows[i].key });
 	}
 
-	// What was chosen is there no more, or nothing was yet: the first.
+	// Selects the first process if nothing is selected or the selection is gone.
 	function choose(all) {
 		if (all.some(r => r.key === state.chosen))
 			return;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// What grows in a capture, by line, and how sure that is.
+// Growth in a capture by line of code, with its certainty.
 "use strict";
 (() => {
 	const { $, el, state } = Page;
 	const { bytes, count, seconds } = Words;
 	const C = Page.columns;
-	const LEAST = 8; // steps: of fewer nothing is said
+	const LEAST = 8; // steps needed for a judgement
 	const REST = [
 		["stopped", "grew and then stopped", "grew and then stopped"],
 		["released", "grows and is released again", "grow and are released again"],
@@ -19,7 +19,7 @@
 	const signed = n => (n > 0 ? "+" : "") + bytes(Math.round(n));
 	const b = text => el("b", { textContent: text });
 
-	// In the words of `leaks`: who has it, where a name says so, and else what it is.
+	// Uses the words of `leaks`: the holder if a name tells it, otherwise the kind of holder.
 	const ofGraph = h => /^(saved|kept) for /.test(h.name);
 	function held(l) {
 		const all = l.held_by ?? [];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// Puts the dashboard together: which view is shown, and the keys.
+// Starts the dashboard: selects the view and handles keys.
 "use strict";
 (() => {
 	const { $, el, state } = Page;
@@ -20,7 +20,7 @@
 			$(id).hidden = name !== now;
 		if (now === "home")
 			document.title = "memtrace-bpf";
-		// What had the focus is not shown any more: the keys go where they are of use.
+		// The focused element is hidden now, so focus the new view for its keys.
 		if (was && now !== was)
 			$(FOCUS[now]).focus({ preventScroll: true });
 		was = now;

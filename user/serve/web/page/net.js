@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// The server: questions with answers in words, and the stream of what happens there.
+// Communication with the server: API calls and the event stream.
 "use strict";
 (() => {
 	const { $, state, model } = Page;
@@ -19,7 +19,7 @@
 			detail = typeof doc.detail === "string" ? doc.detail : "";
 			field = doc.field;
 		} catch {
-			// no JSON: what the status says is all there is
+			// no JSON: use the status text
 		}
 		detail ||= `The server answers ${r.status} ${r.statusText}`;
 		const wait = r.headers.get("Retry-After");
@@ -28,7 +28,7 @@
 		return new ApiError(r.status, detail, field);
 	}
 
-	// Answers with JSON, or throws an ApiError whose message is for people.
+	// Returns JSON, or throws an ApiError whose message is shown to the user.
 	async function api(path, { method = "GET", body, signal } = {}) {
 		let r;
 		try {
@@ -49,7 +49,7 @@
 		return r.status === 204 ? null : r.json();
 	}
 
-	// ---- the token, where one is wanted
+	// ---- token
 
 	function login() {
 		Page.set({ link: "token" });
@@ -74,7 +74,7 @@
 		Page.touch("route");
 	}
 
-	// ---- the stream. A browser takes it up again by itself where the connection broke, and not where the server answered with an error.
+	// ---- event stream. Browsers reconnect after a lost connection, but not after an HTTP error.
 
 	let source = null, wait = 0, tries = 0;
 	const EVENTS = ["hello", "targets", "process", "sample", "trace", "gone"];
@@ -113,7 +113,7 @@
 			const doc = await api(`targets/${pid}/history`);
 			Page.takeHistory(pid, doc.samples);
 		} catch {
-			// the chart begins with what comes
+			// the chart begins with new samples
 		}
 	}
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// One capture: its report by whatever is asked for, as the server makes it, its layers and phases.
+// A capture: its report, layers and phases, as made by the server.
 "use strict";
 (() => {
 	const { $, el, state, model } = Page;
@@ -7,7 +7,7 @@
 	const C = Page.columns;
 	const TABS = [["rows", "What is there"], ["layers", "Layers"], ["phases", "Phases"], ["leaks", "Leaks"]];
 	const BY = ["line", "stack", "module", "layer", "phase", "category", "thread", "segment"];
-	const TOP = 2000; // rows asked for: the server says what it left out
+	const TOP = 2000; // requested rows; the server reports the number of further rows
 	let grid = null, doc = null, asked = "", abort = null;
 
 	const want = () => ({ tab: "rows", by: "line", at: "peak", device: "", filter: "", ...Object.fromEntries(state.route.query ?? []) });
@@ -21,7 +21,7 @@
 		Page.set({ route: Page.readRoute() });
 	}
 
-	// ---- what is asked of the server
+	// ---- requests
 
 	async function load() {
 		const w = want(), p = new URLSearchParams({ by: w.by, at: w.at, top: String(TOP) });
@@ -50,7 +50,7 @@
 		}
 	}
 
-	// Below the table, where what was there stays: it is still true of what was asked before.
+	// Shows an error below the table. The previous rows stay, because they are still valid.
 	function fault(text, field) {
 		$("table-says").classList.toggle("warn", Boolean(text));
 		if (text)
@@ -63,11 +63,11 @@
 		} else {
 			$("trace-says").hidden = true;
 		}
-		// Nothing is shown of what could not be read at all.
+		// Hide the table if nothing could be read.
 		$("trace-tools").hidden = $("trace-rows").hidden = Boolean(text && !doc);
 	}
 
-	// ---- the top: who, and how far to trust the figures
+	// ---- heading: process and reliability of the figures
 
 	function command(t) {
 		return Array.isArray(t.cmdline) && t.cmdline.length ? t.cmdline.map((w, i) => i ? w : C.base(w)).join(" ") : t.comm ?? "";
@@ -211,7 +211,7 @@
 		}
 	}
 
-	// ---- more of one row
+	// ---- details of a row
 
 	function detail(r) {
 		const lines = [];
@@ -239,7 +239,7 @@
 		box.hidden = false;
 	}
 
-	// ---- what stands above the table
+	// ---- controls above the table
 
 	function controls() {
 		const w = want(), number = isFinite(Number(w.at)) && w.at !== "";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// The captures that the server has, newest first: opened, compared, deleted.
+// The list of captures, newest first, for opening, comparing and deleting.
 "use strict";
 (() => {
 	const { $, el, state, model } = Page;
@@ -47,7 +47,7 @@
 		at.classList.toggle("warn", t.state === "failed");
 		peak.textContent = peakOf(t) !== undefined ? bytes(peakOf(t)) : t.state === "failed" ? t.error ?? "" : "";
 		peak.title = peak.textContent;
-		// What the report says, once there is one: of a recording that was given nothing else is known.
+		// Use the report's counts if available: a recording given on the command line has no others.
 		const n = t.summary?.total_events ?? t.events, lost = t.summary?.lost ?? t.lost, long = t.summary?.tracing_time_ms ? t.summary.tracing_time_ms / 1000 : t.seconds;
 		events.textContent = n !== undefined && n !== null ? count(n) + (lost ? `, ${count(lost)} lost` : "") : "";
 		events.classList.toggle("warn", Boolean(lost));
@@ -138,7 +138,7 @@
 		return el("div", { className: "row-head", role: "row" }, ...COLUMNS.map(([c, text]) => el("span", { role: "columnheader", className: "k-" + c, textContent: text, "aria-label": c === "mark" ? "Marked" : c === "act" ? "Actions" : null })));
 	}
 
-	// Oldest first: what came before is the old one.
+	// Oldest first: the comparison is from old to new.
 	const markedTraces = () => [...rows].reverse().map(t => t.trace_id).filter(id => state.marked.has(id));
 
 	function start() {
