@@ -48,7 +48,7 @@ struct advice {
 	/* Bytes saved by this remedy alone; savings of several remedies do not add up. */
 	uint64_t saves;
 	uint64_t after; /* peak with the remedy, bytes */
-	char *text;	/* remedy, one line */
+	char *text;	/* text of the remedy, one line */
 	/* Place: modules such as "blocks.* (Block)", or a line such as "train.py:41 (step)"; "":
 	 * none. */
 	char *where;

@@ -15,11 +15,11 @@
 /* A call of a module instance in one forward. */
 struct call {
 	uint32_t instance1, epoch;
-	uint32_t leave;	      /* place of the last allocation in its forward */
-	uint32_t back;	      /* place where its backward starts; NEVER: it has none */
-	uint32_t output;      /* 1 + last block allocated in it */
-	uint64_t live, most;  /* bytes allocated in its forward: now, and peak so far */
-	uint64_t again, kept; /* peak of recomputing it; bytes kept for backward */
+	uint32_t leave;	      /* place of the last allocation in the call's forward */
+	uint32_t back;	      /* place where the call's backward starts; NEVER: none */
+	uint32_t output;      /* 1 + last block allocated in the call */
+	uint64_t live, most;  /* bytes allocated in the call's forward: now, and peak so far */
+	uint64_t again, kept; /* peak of recomputing the call; bytes kept for backward */
 };
 
 struct call_list {

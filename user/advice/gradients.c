@@ -14,7 +14,7 @@
 
 /* Places in a window; NEVER: none. */
 struct places {
-	uint32_t forward, backward; /* first allocation in that phase */
+	uint32_t forward, backward; /* places of the first allocation in forward and in backward */
 };
 
 static struct places places_of(const struct window *w)
@@ -36,7 +36,7 @@ static struct places places_of(const struct window *w)
 
 struct found {
 	uint64_t late, never, n; /* bytes freed late, bytes never freed; number of blocks */
-	uint32_t stack;		 /* stack of a forward that they live into; 0: none */
+	uint32_t stack;		 /* stack of a forward that such gradients live into; 0: none */
 };
 
 /* True for a block from a backward before this step, freed after its forward began. */

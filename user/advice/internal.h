@@ -19,17 +19,17 @@
 
 struct ablock {
 	uint64_t addr, size;
-	uint64_t window; /* number of the window of its allocation; 0: before the first event */
-	/* Bytes of its tensor according to the program's objects; 0: unknown. */
+	uint64_t window; /* window that allocated the block; 0: before the first event */
+	/* Bytes of the block's tensor according to the program's objects; 0: unknown. */
 	uint64_t tensor_size;
-	uint32_t place; /* place of its allocation in that window */
+	uint32_t place; /* place of the block's allocation in its window */
 	/* Places in the current window. born 0: allocated before; gone NEVER: live at the end. */
 	uint32_t born, gone;
 	uint32_t stack, node, module, thread; /* module: from the stack or the node */
 	uint32_t name, owner;		      /* tensor's name (string) and owning module */
 	uint32_t epoch;			      /* number of the latest forward at the allocation */
 	uint8_t phase, walk;
-	uint8_t after; /* latest of forward, backward and optimizer before it; PHASE_NR: none */
+	uint8_t after;		/* latest phase before the allocation; PHASE_NR: none */
 	uint8_t category, item; /* category: enum category; item: bytes of an element, 0: unknown */
 };
 
@@ -43,18 +43,18 @@ static inline bool block__as_large(uint64_t a, uint64_t b)
 
 struct window {
 	uint64_t number; /* number, from 1 */
-	uint64_t base;	 /* allocated bytes at its start */
+	uint64_t base;	 /* allocated bytes when the window starts */
 	uint64_t peak;
 	uint64_t signature;
 	uint32_t *moves; /* block numbers by place, from 1: 2 * number, + 1 for a free */
 	struct ablock *blocks;
 	uint32_t n, nblocks;
 	size_t capmoves, capblocks;
-	uint32_t end; /* place after the last one; NEVER: no step ended the window */
-	uint32_t oom; /* place of the last move before its first out-of-memory error; 0: none */
+	uint32_t end; /* place after the last move; NEVER: no step ended the window */
+	uint32_t oom; /* place of the last move before the first out-of-memory error; 0: none */
 	bool known;   /* true if base and peak are known */
-	bool part;    /* true if it is a part of a step that is too long */
-	bool stepped; /* true if a step ended at its start */
+	bool part;    /* true for a part of a step that is too long */
+	bool stepped; /* true if the window starts at the end of a step */
 };
 
 /* The allocations of one device. */
@@ -103,7 +103,7 @@ const struct ablock *track__lasting(const struct track *t, uint32_t *i);
 bool track__lasts(const struct track *t, const struct ablock *b);
 
 struct change {
-	uint32_t at; /* place of the move that it precedes; 0: from the start */
+	uint32_t at; /* place of the move that the change precedes; 0: from the start */
 	bool once;   /* true: only for a moment */
 	int64_t bytes;
 };

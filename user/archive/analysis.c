@@ -99,7 +99,7 @@ void analysis__free(struct analysis *a)
 {
 	if (!a)
 		return;
-	/* Before the reader, because it borrows the reader's dict and facts. */
+	/* Free the model first, because it borrows the reader's dict and facts. */
 	model__free(a->model);
 	mtr_reader__free(a->reader);
 	free(a->path);
@@ -107,7 +107,8 @@ void analysis__free(struct analysis *a)
 	free(a);
 }
 
-/* Returns 1 at the end of the readable part, or a negative error with *whose as its context. */
+/* Returns 1 at the end of the readable part, or a negative error with *context, a text for its
+ * message. */
 static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx,
 		struct progress *p, const char **context)
 {

@@ -22,7 +22,7 @@ struct analysis {
 	const char *doing; /* verb before the name in the progress line; NULL: "reading" */
 	struct mtr_reader *reader;
 	struct model *model;
-	const struct dict *dict; /* the reader's; both grow during the run */
+	const struct dict *dict; /* dict and facts of the reader; both grow during the run */
 	const struct facts *facts;
 	uint64_t last_time; /* time of the last event, ns */
 	uint64_t events;    /* number of events read */
@@ -40,8 +40,8 @@ struct analysis {
  * EXIT_UNUSABLE, logged. */
 int analysis__open(const char *path, const struct model_opts *opts, struct analysis **ret);
 /*
- * Feeds every event to the model and finishes it. each (may be NULL) takes an event before the
- * model does; a result other than 0, which must be -errno, stops the run. Shows progress on a
+ * Feeds every event to the model and finishes it. The callback each (may be NULL) takes an event
+ * before the model does. Its result other than 0, a -errno, stops the run. Shows progress on a
  * terminal (log/progress.h). Uses the readable part of a cut or damaged file and logs a warning.
  * Returns 0, or EXIT_FAILED or EXIT_UNUSABLE, logged.
  */

@@ -177,7 +177,7 @@ int folder__create(const char *path, bool force, struct folder **ret)
 	if (made)
 		outfile__give(f->dir);
 	err = folder__load(f, NULL);
-	if (err == -ENOENT) { /* make it a folder with an index */
+	if (err == -ENOENT) { /* create the index at once */
 		err = folder__lock(f, true);
 		err = err ? err : folder__load(f, NULL);
 		if (err == -ENOENT)

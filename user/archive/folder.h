@@ -3,9 +3,9 @@
 #define MT_ARCHIVE_FOLDER_H
 /*
  * A folder of recordings with an index: the windows of a job, the processes of a process group, the
- * parts of a long capture. index.json describes each file, so that commands can list and compare
- * recordings without reading them. Each change replaces the index atomically; several captures may
- * write to one folder. The reader checks all input.
+ * parts of a long capture. The file index.json describes each recording, so that commands can list
+ * and compare them. Each change replaces the index atomically; several captures may write to one
+ * folder. The reader checks all input.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,12 +13,12 @@
 
 #define FOLDER_INDEX "index.json"
 #define FOLDER_DEVICES 16
-#define FOLDER_MAX 65536 /* entries */
+#define FOLDER_MAX 65536 /* most entries of a folder */
 
 struct folder_device {
 	char name[16];				/* device name, such as "cuda:0" or "cpu" */
 	uint64_t peak_allocated, peak_reserved; /* peaks within the recording */
-	uint64_t allocated, reserved;		/* bytes at its end */
+	uint64_t allocated, reserved;		/* bytes at the recording's end */
 };
 
 /* The index entry of a recording. Text is UTF-8 from the file; clean it before printing. "" and -1:
@@ -33,7 +33,7 @@ struct folder_entry {
 	uint64_t from, to;	 /* ns since the capture's start */
 	/* First and last whole step in the recording, as numbers of the capture from 0. */
 	int64_t first_step, last_step;
-	char began[160], ended[160]; /* reasons */
+	char began[160], ended[160]; /* reasons of begin and end, as text */
 	uint64_t events, lost, bytes;
 	struct folder_device devices[FOLDER_DEVICES];
 	size_t n_devices;

@@ -16,7 +16,7 @@
 #include "lib/outfile.h"
 
 #define INDEX_VERSION 1
-#define INDEX_BYTES (256 << 20) /* largest index */
+#define INDEX_BYTES (256 << 20) /* bytes of the largest accepted index */
 
 /* ---- writing ---- */
 

@@ -10,9 +10,9 @@
 
 enum inputs_of {
 	INPUTS_EACH,	  /* any number; a folder gives all its recordings */
-	INPUTS_PROCESSES, /* as above, but a folder must have one recording per process */
-	INPUTS_REPORT,	  /* as above, but a folder of --rolling stays one input (rolling_view.h) */
-	INPUTS_ENDS,	  /* two; a folder alone gives its first and last recording */
+	INPUTS_PROCESSES, /* any number; a folder must have one recording per process */
+	INPUTS_REPORT,	  /* as INPUTS_PROCESSES, but a folder of --rolling is one input */
+	INPUTS_ENDS,	  /* two recordings; a folder alone gives its first and last one */
 	INPUTS_ONE,
 };
 

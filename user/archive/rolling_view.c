@@ -19,7 +19,7 @@
 #include "record/mtr.h"
 #include "record/totals.h"
 
-#define TOTALS_BYTES (INT64_C(128) << 20) /* largest totals.json */
+#define TOTALS_BYTES (INT64_C(128) << 20) /* bytes of the largest accepted totals.json */
 
 /* ---- totals.json ---- */
 

@@ -12,7 +12,7 @@
 struct json;
 struct rolling_view;
 
-/* True if the path is such a folder. */
+/* True if the path is a folder that --rolling wrote. */
 bool rolling_view__is(const char *path);
 /* Returns 0 and *ret, or EXIT_FAILED or EXIT_UNUSABLE, logged. */
 int rolling_view__open(const char *path, struct rolling_view **ret);
@@ -28,7 +28,7 @@ int rolling_view__segment(struct rolling_view *v, const struct model_opts *at, c
 /* Prints the start of a text report: the whole run, and the part that follows. Call
  * rolling_view__segment() first. */
 void rolling_view__print(const struct rolling_view *v, FILE *out);
-/* Writes the same as the member "rolling" of the open object. */
+/* Writes the whole run and the part's name as the member "rolling" of the open object. */
 void rolling_view__json(const struct rolling_view *v, struct json *j);
 
 #endif

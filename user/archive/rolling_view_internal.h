@@ -25,7 +25,7 @@ struct rolling_view {
 	struct ring_device devices[RING_DEVICES];
 	size_t n_devices;
 	/* The chosen moment, device and part. */
-	const struct ring_device *device; /* NULL: no device */
+	const struct ring_device *device; /* chosen device; NULL: none */
 	enum moment at;
 	size_t picked;
 	char *segment;

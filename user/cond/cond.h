@@ -32,7 +32,7 @@ enum cond_figure {
 	COND_LOST,    /* lost events */
 	COND_LEAKS,   /* lines that grow */
 	COND_FIGURES,
-	/* Growth of a figure above over a window. */
+	/* Growth of a figure over a window. */
 	COND_GROWTH = COND_FIGURES,
 	COND_RESERVED_GROWTH,
 	COND_USED_GROWTH,

@@ -35,9 +35,9 @@ struct growth_series *growth_series__new(const struct growth_window *w,
 					 bool sampled); /* NULL if memory is short */
 void growth_series__free(struct growth_series *s);	/* NULL is fine */
 /*
- * Adds a value that holds from now on. where: step or time, as for the window; an earlier one
- * counts as the latest. seq: the caller's number of this moment. value: may be negative, if it
- * counts from the first value.
+ * Adds a value that holds from now on. The argument where is a step or a time, as for the window;
+ * an earlier one counts as the latest. seq is the caller's number of this moment. value may be
+ * negative if it counts from the first value.
  */
 void growth_series__add(struct growth_series *s, const struct growth_window *w, uint64_t where,
 			uint64_t time, uint64_t seq, int64_t value);

@@ -27,7 +27,7 @@ struct compared {
 };
 
 struct compare_opts {
-	const char *device;   /* NULL: the main device of each */
+	const char *device;   /* device to compare; NULL: the main device of each recording */
 	uint64_t skip, steps; /* whole steps to skip, and to measure; steps 0: all */
 };
 

@@ -23,7 +23,7 @@ const char *diff__status(enum diff_status s);
 
 struct diff_side {
 	const struct analysis *a;
-	size_t number; /* index of the device in its model */
+	size_t number; /* index of the device in the recording's model */
 	struct model_device device;
 	struct row *rows;
 	size_t n;
@@ -57,7 +57,7 @@ struct diff {
 	struct diff_sum sums[DIFF_NR];
 	bool overlap;	 /* true for rows by layer, which overlap, so their sum is meaningless */
 	bool adds_up;	 /* true if the changes add up to the change of allocated bytes */
-	int64_t missing; /* that change minus the sum of the changes, bytes */
+	int64_t missing; /* change of allocated bytes minus the sum of the rows' changes */
 };
 
 /* Compares two recordings that have been run. Borrows both. Returns 0 or -ENOMEM. */

@@ -19,7 +19,7 @@
 
 /* A frame of either side or of both. */
 struct merged_frame {
-	struct frame shown; /* the new side's frame, if it has one */
+	struct frame shown; /* the new side's frame, or the old side's if there is no new one */
 	uint32_t was;	    /* old line if it differs, otherwise 0 */
 };
 

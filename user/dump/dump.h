@@ -28,11 +28,12 @@ struct dump_device {
 	char name[16]; /* device name, such as "cuda:0" or "cpu" */
 	uint8_t type, index;
 	bool known;	 /* true if the allocator's figures were read (CUDA only) */
-	bool consistent; /* true if they add up and did not change during the reading */
+	bool consistent; /* true if the allocator's figures add up and did not change during the
+			    reading */
 	/* The allocator's figures if known; otherwise allocated is the sum of storages. */
 	uint64_t allocated, reserved, blocks;
 	uint64_t bytes[CENSUS_KINDS], count[CENSUS_KINDS];
-	/* Blocks that no known tensor holds; only if known. */
+	/* Bytes and number of blocks that no known tensor holds; valid if known is true. */
 	uint64_t unheld, unheld_blocks;
 	uint64_t moved; /* tensors left out because their block changed during the reading */
 };

@@ -27,7 +27,7 @@ struct device_kind {
 	const char *option; /* name on the command line, such as "h100" */
 	const char *name;   /* name in NVML and PyTorch */
 	int sm_major, sm_minor;
-	int processors; /* multiprocessors */
+	int processors; /* number of multiprocessors */
 	/*
 	 * Total memory according to cudaMemGetInfo. It is less than the card's own, because the
 	 * driver reserves a part. The figure is the smallest exact report for a whole card. It
@@ -68,7 +68,7 @@ bool device_kind__nccl(const struct device_kind *kind, unsigned n_ranks, struct 
 /* Another kind of memory use, as text for people. */
 struct device_overhead {
 	const char *what;
-	const char *bytes; /* amount, in words, because it depends on the device */
+	const char *bytes; /* amount as text, because it depends on the device */
 	bool in_allocator; /* true if PyTorch's allocator provides it, so the peak includes it */
 	enum figure_source source;
 	const char *from;

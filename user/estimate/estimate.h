@@ -70,16 +70,16 @@ struct estimate {
 	uint64_t full_vram;
 	struct advisor *advisor; /* advisor of the full run */
 	struct advice_list advice;
-	bool of_ranks; /* true for one of several ranks: */
+	bool of_ranks; /* true if the script ran as one rank; the fields below then count */
 	unsigned rank, world_size, local_world_size;
 	char *missing_key; /* key that the script expected from another rank without success; NULL:
 			      none */
 	struct known_list known; /* unknowns of the full run */
-	/* The context of args; its source depends on the script's CUDA version. */
+	/* args->context, with a source that depends on the script's CUDA version. */
 	struct device_figure context;
 	enum verdict verdict;
 	int device; /* model index of the device that needs most; -1: no device was used */
-	struct estimate_parts parts; /* parts of that device */
+	struct estimate_parts parts; /* parts of the memory of that device */
 	struct estimate_smallest smallest;
 };
 

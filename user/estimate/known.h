@@ -26,7 +26,7 @@ struct known {
 	enum known_kind kind;
 	char *name;	   /* name as in the log */
 	uint64_t count;	   /* least number of occurrences, for KNOWN_SHAPE and KNOWN_VALUE */
-	char *file, *func; /* NULL: unknown */
+	char *file, *func; /* place in the script; NULL: unknown */
 	uint32_t line;
 	char *value; /* assumed value of KNOWN_ASSUMED at a place; NULL: the name implies it */
 };

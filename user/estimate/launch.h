@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 enum launcher {
-	LAUNCHER_NONE, /* no launcher */
+	LAUNCHER_NONE, /* plain command without a launcher */
 	LAUNCHER_TORCHRUN,
 	LAUNCHER_LAUNCH, /* torch.distributed.launch; passes the local rank as an argument */
 	LAUNCHER_ACCELERATE,
@@ -18,7 +18,7 @@ enum launcher {
 
 struct launch {
 	enum launcher launcher;
-	const char *name; /* name, such as "torchrun" */
+	const char *name; /* the launcher's name, such as "torchrun" */
 	/* Most machines, and processes per machine; 0: not given, or a word such as "gpu". */
 	unsigned nodes, processes;
 	unsigned all; /* accelerate: processes on all machines; 0: not given */

@@ -15,7 +15,7 @@
 struct many {
 	FILE *out;
 	struct estimate_args *args;
-	struct json *json;    /* NULL: text output */
+	struct json *json;    /* JSON writer; NULL: text output */
 	struct estimate most; /* rank that needs most, among those with figures */
 	bool have_most;
 	int status;

@@ -2,14 +2,13 @@
 #ifndef MT_ESTIMATE_REPEAT_H
 #define MT_ESTIMATE_REPEAT_H
 /*
- * Finds out whether the steps of a training job repeat. For each optimizer step and each device but
- * the CPU it compares the peaks of allocated and reserved bytes, both values at the step's end, and
- * the stack that called the optimizer. All passes between two steps belong to the second.
+ * Finds out whether the steps of a training job repeat. Compares each optimizer step on each device
+ * but the CPU: the peaks of allocated and reserved bytes, both values at its end, and the
+ * optimizer's stack. All passes between two steps belong to the second.
  *
- * Steps are equal if all these values are the same. Steps also count as equal if reserved bytes and
- * the numbers of allocations and frees are the same, the number of blocks does not grow, and
- * allocated bytes differ by less than 1/REPEAT_CLOSE. The allocator may hand out larger blocks than
- * requested.
+ * Steps are equal if all these values are the same. Steps also count as equal if only allocated
+ * bytes differ, by less than 1/REPEAT_CLOSE, and the number of blocks does not grow. The reason is
+ * that the allocator may hand out larger blocks than requested.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,8 +18,8 @@
 
 struct repeat;
 
-#define REPEAT_EQUAL 3 /* equal steps in a row that end the search ... */
-/* ... or the longest cycle of steps, seen twice, for jobs with several optimizers. */
+#define REPEAT_EQUAL 3 /* equal steps in a row that end a run */
+/* Longest cycle of steps; a cycle seen twice ends a run, for jobs with several optimizers. */
 #define REPEAT_CYCLE 8
 
 #define REPEAT_CLOSE 256

@@ -46,7 +46,7 @@ struct runner {
 	struct repeat *repeat;
 	struct map64 *changed; /* addresses where blocks came or went after the recording ended */
 	bool over;	       /* true if the recording is complete */
-	bool lost;	       /* true if events were lost after that */
+	bool lost;	       /* true if events were lost after the recording ended */
 	bool failed; /* true if there was no memory to compare steps; another bound ends the run */
 	uint64_t start, checked_at;
 };

@@ -44,7 +44,7 @@ struct estimate_run {
 	int wait_status; /* status of waitpid(), if the script ended */
 	uint64_t steps;
 	uint64_t ooms;	    /* refused requests of PyTorch */
-	uint64_t after_oom; /* steps finished after the last of them */
+	uint64_t after_oom; /* steps finished after the last refused request */
 	struct repeat_found repeat;
 	uint64_t time;	      /* ns from the script's start to its end */
 	uint64_t host_memory; /* largest sampled memory of the processes, bytes */

@@ -22,7 +22,7 @@ struct value {
 
 struct entry {
 	struct entry *next;
-	struct value *value; /* NULL: the key has only a queue or waiting clients */
+	struct value *value; /* value of the key; NULL: only a queue or waiting clients */
 	struct value *queue, **queue_end;
 	size_t n_queue, n;
 	char key[]; /* n bytes and a NUL */
@@ -59,7 +59,7 @@ struct entry *tcp_store__find(const struct tcp_store *s, struct slice key);
 /* Returns the entry of a key; creates it if it is absent. NULL if memory is short or a bound is
  * reached. */
 struct entry *tcp_store__entry(struct tcp_store *s, struct slice key);
-/* Creates a value of a followed by b. NULL as above. */
+/* Creates a value of a followed by b. NULL if memory is short or a bound is reached. */
 struct value *tcp_store__make_value(struct tcp_store *s, struct slice a, struct slice b);
 void tcp_store__drop_value(struct tcp_store *s, struct value **v); /* NULL is fine */
 

@@ -218,7 +218,7 @@ __attribute__((noreturn)) static void be_server(int listening, int alive, int re
 	close_range(6, ~0U, 0);
 	if (user && user__become(user))
 		_exit(1);
-	/* A change of user resets this setting. */
+	/* Set the signal again, because a change of user resets it. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	s.store = tcp_store__new(&opts);
 	if (s.store)

@@ -15,7 +15,7 @@
 
 /* Cuts s in place to this width at a whole character, with "..." at the end. Returns s. */
 char *words__cut(char *s, size_t columns);
-/* Cuts the front instead: "...ers.7.self_attn". */
+/* Cuts the front of s in place to this width: "...ers.7.self_attn". */
 char *words__cut_front(char *s, size_t columns);
 /*
  * Location of a row's memory, clean, in at most this many columns. Examples: "net/model.py:336
@@ -23,9 +23,9 @@ char *words__cut_front(char *s, size_t columns);
  * folder (cwd) or the installed package and are cut at the front.
  */
 char *words__location(char *buf, const struct row *r, const char *cwd, size_t columns);
-/* Cuts the middle instead, for names that differ at the end. */
+/* Cuts the middle of s in place to this width, for names that differ at the end. */
 char *words__cut_middle(char *s, size_t columns);
-/* A place without a function, clean: "net/model.py:336", with the path as above. */
+/* A place without a function, clean: "net/model.py:336", with the path as in words__location(). */
 char *words__place(char *buf, const char *file, uint32_t line, const char *cwd);
 /* A frame for machine formats, not cleaned: "function (file:line)". */
 char *words__frame(char *buf, const struct dict *d, struct dict_frame f);
@@ -36,7 +36,7 @@ char *words__module(char *buf, const struct row *r);
 char *words__thread(char *buf, const struct row *r);
 /* Text of a row's group: location, module and class, phase, and so on; or "before attach". */
 char *words__where(char *buf, const struct row *r, enum group by, const char *cwd, size_t columns);
-const char *words__where_title(enum group by); /* title of that column */
+const char *words__where_title(enum group by); /* title of the column of words__where() */
 
 /*
  * The target's command line from the fact cmdline, as a NULL-terminated array for
@@ -51,7 +51,7 @@ struct report_stacks {
 	uint64_t full;	    /* complete up to the root */
 	uint64_t truncated; /* too deep; the outermost frames are missing */
 	uint64_t none;	    /* native and autograd threads without a Python frame */
-	uint64_t failed;    /* all others */
+	uint64_t failed;    /* stacks with any other outcome */
 };
 void words__stacks(const struct model *m, struct report_stacks *ret);
 /* True for outcomes that words__stacks() counts as failed. */
@@ -60,7 +60,8 @@ bool words__walk_failed(unsigned walk);
 uint64_t words__lost(const struct model *m, const struct facts *f);
 /* Qualifier before a number of bytes: "", "at least " or "about ". */
 const char *words__about(enum figure f);
-uint64_t words__fact_number(const struct facts *f, const char *key); /* 0: no such fact */
+uint64_t words__fact_number(const struct facts *f,
+			    const char *key); /* number in a fact; 0: no such fact */
 
 /* The fact device.<i>.<what> of a device; NULL: unknown. */
 const char *words__device_fact(const struct facts *f, const struct model_device *d,

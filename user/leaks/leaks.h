@@ -15,7 +15,7 @@ struct json;
 
 struct leaks_opts {
 	enum group by;
-	const char *device;		      /* NULL: all devices */
+	const char *device;		      /* name of a device; NULL: all */
 	size_t top;			      /* lines to print; 0: all */
 	enum trend_confidence min_confidence; /* least confidence of a line to print or count */
 	uint64_t min_growth;

@@ -126,7 +126,7 @@ static struct words words_of(enum group by, const char *kind, const struct row *
 {
 	struct words w;
 
-	memset(&w, 0, sizeof(w)); /* it is compared as bytes */
+	memset(&w, 0, sizeof(w)); /* clears padding, because words are compared as bytes */
 	w.kind = kind;
 	if (by == BY_MODULE) {
 		w.module = row->module;

@@ -18,14 +18,14 @@ struct leaks_ranks;
 
 /* A device of a recording. */
 struct leaks_device {
-	uint32_t recording; /* index in ranks */
-	char name[32];	    /* name, such as "cuda:2" */
-	char kind[32];	    /* kind, such as "cuda"; lines are compared within a kind */
+	uint32_t recording; /* index of the recording in ranks */
+	char name[32];	    /* device name, such as "cuda:2" */
+	char kind[32];	    /* kind of device, such as "cuda"; lines are compared within a kind */
 	struct growth of;   /* result, without its lines and values */
 	uint64_t duration;  /* duration of the recording, ns */
 	bool census;	    /* true if the program's objects were read */
-	bool pool, others;  /* leaks__pool_grows(), leaks__others_grow() */
-	size_t counted;	    /* number of lines that count */
+	bool pool, others;  /* results of leaks__pool_grows() and leaks__others_grow() */
+	size_t counted;	    /* number of growing lines that count */
 };
 
 /* A line on a device. */
@@ -40,7 +40,7 @@ struct leaks_cell {
 struct leaks_line {
 	const char *kind;
 	const char **stack; /* for --by stack: root first, NULL-terminated; otherwise NULL */
-	uint32_t first, n;  /* range of its cells, by recording */
+	uint32_t first, n;  /* first cell of the line and number of cells, by recording */
 	/* The cell that grows most, among those that count, or among all if none counts. */
 	uint32_t most;
 	uint32_t counted; /* cells that count */

@@ -9,7 +9,7 @@
 #include "lib/text.h"
 
 #define FIGURES 64 /* most steps to print; the last ones */
-#define CHART 24   /* columns */
+#define CHART 24   /* width of a bar, columns */
 
 void leaks__paragraph(FILE *out, size_t width, const char *first, const char *rest, const char *fmt,
 		      ...)

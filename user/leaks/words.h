@@ -18,7 +18,7 @@ const char *leaks__unit(const struct growth *g); /* returns "step", "call" or "s
 const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, size_t size);
 /* Writes the share of rises: "58 of 60 steps", "120 of 130 stretches of 4 steps". */
 const char *leaks__rises(const struct growth *g, const struct trend *t, char *buf, size_t size);
-/* Writes the same for a table: "58/60". */
+/* Writes the share of rises for a table: "58/60". */
 const char *leaks__rose_in(const struct growth *g, const struct trend *t, char *buf, size_t size);
 const char *leaks__signed(char *buf, size_t size, double bytes); /* writes "+4.00 MiB" */
 /* Writes the location of a row of --by, at most this wide; buf: REPORT_TEXT bytes. */
@@ -30,7 +30,7 @@ double leaks__stays(const struct growth_line *l);
 void leaks__say_stays(const struct growth *g, const struct growth_line *l, char *buf, size_t size);
 /* Writes which of the program's objects hold the memory. census: the objects were read. */
 void leaks__say_held(const struct growth_line *l, bool census, char *buf, size_t size);
-bool leaks__of_graph(const struct growth_name *n); /* true if autograd's graph holds it */
+bool leaks__of_graph(const struct growth_name *n); /* true if autograd's graph holds this object */
 /* Prints each value with a proportional bar. */
 void leaks__figures(FILE *out, const struct growth *g, const char *title, const uint64_t *v,
 		    const struct trend *t);

@@ -39,7 +39,7 @@ struct dict_stack {
 
 struct dict_thread {
 	uint32_t tid;
-	uint32_t name; /* string number */
+	uint32_t name; /* string: name of the thread */
 };
 
 /* The autograd node that ran during an allocation. All nodes of one class that one line of forward

@@ -38,7 +38,7 @@ struct flight {
 	uint32_t first, n_chunks, room;
 	uint64_t bytes, events;	      /* bytes and events in chunks */
 	struct mtr_encoder *enc;      /* encoder of the open chunk */
-	uint64_t enc_first, enc_last; /* times of its first and last event */
+	uint64_t enc_first, enc_last; /* times of the open chunk's first and last event */
 	struct mtr_decoder *dec;
 	uint64_t cut_until; /* time of the last event removed at a bound */
 	unsigned int files;
@@ -47,8 +47,8 @@ struct flight {
 	bool folded;	   /* true if the base contains events */
 	/* Out-of-memory events whose file is due. */
 	uint64_t ooms;
-	struct event oom;  /* first of them */
-	uint64_t last_oom; /* time of the last of them */
+	struct event oom;  /* first out-of-memory event */
+	uint64_t last_oom; /* time of the last out-of-memory event */
 };
 
 /* A window's file. */

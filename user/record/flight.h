@@ -21,7 +21,7 @@
 struct dict;
 struct flight;
 
-/* The result of one window. */
+/* Report on one window that the flight recorder wrote. */
 struct flight_report {
 	unsigned int number;	     /* number of the file, from 1 */
 	uint64_t from, to;	     /* times of the first and last event of the window, ns */
@@ -84,9 +84,9 @@ int flight__finish(struct flight *fl);
 int flight__save(struct flight *fl, const char *why);
 /*
  * flight__begin() opens a window; flight__end() closes it. The window contains every event in
- * between, and the kept events of the last `before` ns. whole: a step begins here. why and ended
- * are text for people; reason is the fact stop_reason. Both return 0 or an error as
- * flight__event(); begin returns -EBUSY if a window is open, end -EALREADY if none is.
+ * between, and the kept events of the last `before` ns. The flag whole means that a step begins
+ * here. why and ended are text for people; reason is the fact stop_reason. Both return 0 or an
+ * error as flight__event(); begin returns -EBUSY if a window is open, end -EALREADY if none is.
  */
 int flight__begin(struct flight *fl, uint64_t before, bool whole, const char *why);
 int flight__end(struct flight *fl, const char *reason, const char *ended);

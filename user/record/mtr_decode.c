@@ -22,7 +22,7 @@ struct mtr_decoder {
 	uint32_t n, left;
 	uint64_t time;
 	uint32_t thread;
-	uint32_t node;	    /* last node */
+	uint32_t node;	    /* node of the last event that has one */
 	uint32_t called[2]; /* modules last entered and left */
 	uint64_t new_addr;
 	uint8_t walk;

@@ -20,9 +20,9 @@ struct mtr_encoder {
 	uint32_t n;
 	uint64_t first_time, time;
 	uint32_t thread;
-	uint32_t node;		     /* last node */
+	uint32_t node;		     /* node of the last event that has one */
 	uint32_t called[2];	     /* modules last entered and left */
-	uint64_t new_addr;	     /* last new address */
+	uint64_t new_addr;	     /* last address that was new in the block */
 	uint8_t walk;		     /* walk of the last event without a stack */
 	struct map64 *addrs;	     /* address -> index of its last entry in touched */
 	struct mtr_touched *touched; /* state after each event with a block, in order */

@@ -104,7 +104,7 @@ static int make_room(uint8_t **buf, size_t *room, size_t need)
 
 	if (*buf && need <= *room)
 		return 0;
-	bigger = realloc(*buf, need + 1); /* +1, so that an empty buffer is not NULL */
+	bigger = realloc(*buf, need + 1); /* one byte more, so that an empty buffer is not NULL */
 	if (!bigger)
 		return -ENOMEM;
 	*buf = bigger;

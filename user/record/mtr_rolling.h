@@ -31,9 +31,9 @@ struct mtr_ring_span {
 	uint32_t n_devices;
 	struct mtr_ring_device {
 		struct device device;
-		uint64_t allocated, reserved; /* bytes at its end */
+		uint64_t allocated, reserved; /* bytes at the end of the period */
 		uint64_t peak_allocated,
-			peak_time; /* peak, which includes blocks from before the period */
+			peak_time; /* peak within the period, with blocks from before it */
 		uint64_t peak_reserved;
 		uint64_t allocs, frees, total_allocated;
 	} devices[MTR_RING_DEVICES];
@@ -42,7 +42,7 @@ struct mtr_ring_span {
 struct mtr_ring_segment {
 	unsigned int number; /* number of the part, from 1 */
 	struct mtr_ring_span span;
-	uint64_t blocks; /* number of blocks that were live before it */
+	uint64_t blocks; /* number of blocks that were live before the part */
 	uint64_t bytes;	 /* size of the file so far */
 	bool closed;
 };

@@ -31,7 +31,7 @@ enum event_kind {
 	EVENT_FREE = 2,
 	EVENT_OOM = 3,	/* failed allocation; size: bytes requested */
 	EVENT_STEP = 4, /* end of an optimizer's step */
-	EVENT_CALL = 5, /* call of a root module; module: which one */
+	EVENT_CALL = 5, /* call of a root module: module */
 	/* Loss of records. size > 0: records dropped since the last EVENT_LOST; the gap lies before
 	 * or among the next events. 0: the gap is over, and all further events are complete. */
 	EVENT_LOST = 6,

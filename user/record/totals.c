@@ -57,7 +57,7 @@ struct row {
 
 struct level {
 	uint64_t step;	  /* length of the interval, s */
-	struct row *rows; /* ring */
+	struct row *rows; /* ring of finished rows */
 	uint32_t first, n, room;
 	struct row open; /* row that collects events */
 	bool has_open;	 /* true if open is valid */

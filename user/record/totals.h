@@ -22,9 +22,9 @@ struct totals;
 /* Numbers of a device since the start. */
 struct totals_device {
 	struct device device;
-	uint64_t allocated, reserved; /* bytes now */
+	uint64_t allocated, reserved; /* present bytes */
 	uint64_t peak_allocated, peak_time,
-		peak_step; /* peak, first reached: time in ns, number of steps before it */
+		peak_step; /* first occurrence of the peak: time in ns, steps before it */
 	uint64_t peak_reserved, peak_reserved_time;
 	uint64_t allocs, frees, total_allocated, ooms;
 };

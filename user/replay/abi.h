@@ -15,7 +15,7 @@ struct replay_opts;
 
 struct replay_torch {
 	char lib[PATH_MAX]; /* path of libc10_cuda.so, for messages */
-	int dir;	    /* descriptor (O_PATH) of its folder, which loads it; -1: none */
+	int dir;	    /* descriptor (O_PATH) of the library's folder; -1: none */
 	char version[64];   /* version in torch/version.py; "": unknown */
 	unsigned raw_alloc, raw_delete, init, empty_cache, set_fraction;
 };

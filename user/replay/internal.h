@@ -32,7 +32,7 @@ struct replay {
 
 struct replay_run_opts {
 	const char *alloc_conf;
-	uint64_t vram;	/* 0: no limit */
+	uint64_t vram;	/* bytes of the device; 0: no limit */
 	unsigned flags; /* enum replay_flag */
 	int (*curve)(void *ctx, uint64_t event, uint64_t time, uint64_t allocated,
 		     uint64_t reserved);

@@ -20,8 +20,9 @@ struct replay_plan_info {
 	uint64_t allocs;
 	uint64_t peak_allocated, peak_reserved; /* recorded peaks; 0: the recording has no totals */
 	uint64_t before;			/* bytes of blocks from before the first event */
-	bool before_known;	/* true if those blocks are known; otherwise the plan lacks them */
-	bool before_exact;	/* true if their segments are known, to the byte */
+	bool before_known; /* true if the blocks from before are known; otherwise the plan lacks
+			      them */
+	bool before_exact; /* true if the segments of those blocks are known, to the byte */
 	uint64_t unknown_frees; /* frees of unknown blocks; the plan lacks them */
 	/* Blocks whose free is missing, inferred from a new block at the address. */
 	uint64_t mended;

@@ -43,8 +43,8 @@ struct plan_owner {
 	/* True for the address range of an expandable segment. A pool has one for small and one for
 	 * large blocks. */
 	bool range;
-	uint8_t size;	 /* enum plan_size of its blocks */
-	uint64_t stream; /* stream according to an allocation in it */
+	uint8_t size;	 /* enum plan_size of the segment's blocks */
+	uint64_t stream; /* stream according to an allocation in the segment */
 };
 
 struct plan_pool {

@@ -48,7 +48,7 @@ struct replay_opts {
 struct replay_oom {
 	bool there;
 	uint64_t event;		      /* number of the event in the recording, from 0 */
-	uint64_t time;		      /* time of that event, ns */
+	uint64_t time;		      /* time of the out-of-memory event, ns */
 	uint64_t asked;		      /* bytes of the block that did not fit */
 	uint64_t allocated, reserved; /* bytes at the failure */
 	/* Line of user code, clean for a terminal; "": unknown. */
@@ -82,7 +82,7 @@ struct replay_truth {
 	uint64_t events; /* number of compared events */
 	bool equal;	 /* true if reserved and allocated were the same after each of them */
 	uint64_t first;	 /* first differing event of the recording; REPLAY_NOWHERE: none */
-	/* Its time, and reserved bytes at it. */
+	/* Time of the first difference, and reserved bytes there. */
 	uint64_t first_time, first_recorded, first_replayed;
 	uint64_t largest; /* largest difference of reserved bytes */
 	int64_t at_peak;  /* replayed minus recorded peak of reserved bytes */
@@ -93,7 +93,7 @@ struct replay_truth {
 struct replay_about {
 	const char *torch;	/* PyTorch version of the recording; "": unknown */
 	const char *lib;	/* path of the libc10_cuda in use */
-	const char *lib_torch;	/* its version; "": unknown */
+	const char *lib_torch;	/* PyTorch version of lib; "": unknown */
 	const char *alloc_conf; /* the recording's settings; NULL: not recorded */
 	int device;
 	uint64_t vram;				/* recorded memory of the device; 0: unknown */

@@ -122,7 +122,7 @@ static void exec_replayer(const struct replay *r, const struct replay_run_opts *
 }
 
 struct output {
-	char *answer; /* complete messages */
+	char *answer; /* bytes of messages, not yet parsed */
 	size_t n, cap;
 	char messages[MESSAGES_MAX];
 	size_t n_messages;

@@ -273,7 +273,7 @@ static size_t read_output(int fd, pid_t pid, char *buf, size_t size)
 			break;
 		n += (size_t)got;
 	}
-	kill(pid, SIGKILL); /* no effect if it has ended */
+	kill(pid, SIGKILL); /* no effect if the interpreter has ended */
 	buf[n] = '\0';
 	return n;
 }

@@ -10,7 +10,7 @@
  */
 #include <stdint.h>
 
-#define REPLAY_MAGIC 0x31594c50525254ULL /* "TRRPLY1" */
+#define REPLAY_MAGIC 0x31594c50525254ULL /* the bytes "TRRPLY1" */
 #define REPLAY_PLAN_FD 3
 #define REPLAY_ANSWER_FD 4
 /* Descriptor of libc10_cuda's folder. Loading by descriptor ensures that the file is the checked
@@ -32,7 +32,7 @@ enum replay_op {
 	REPLAY_OOM,   /* EVENT, size, LINE: a failed allocation */
 	REPLAY_EMPTY, /* the program emptied the cache */
 	REPLAY_TAKE,  /* number, size: other code takes device memory */
-	REPLAY_GIVE,  /* number: it gives that memory back */
+	REPLAY_GIVE,  /* number: other code gives that memory back */
 	REPLAY_POOL,  /* segment: further allocations belong to its pool */
 	/* Reserved bytes after the next event and, until the next such operation, after all later
 	 * ones */
