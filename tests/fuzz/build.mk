@@ -13,8 +13,7 @@ $(OUTPUT)/fuzz/fuzz_tensors: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=
 $(OUTPUT)/fuzz/fuzz_objects: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=python__symbol,--wrap=pymem__init
 $(OUTPUT)/fuzz/fuzz_serve_ask: FUZZ_LDFLAGS := -Wl,--wrap=spawn__self
 $(OUTPUT)/fuzz/fuzz_records: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=python__symbol,--wrap=pymem__init \
-	$(foreach f,add_root clear_roots bump_epoch attached set_module_type set_node_layout both_until,-Wl,--wrap=probes__$(f)) \
-	-Wl,--wrap=session__census_sees,--wrap=session__through_state
+	$(foreach f,add_root clear_roots bump_epoch attached set_module_type set_node_layout both_until,-Wl,--wrap=probes__$(f))
 
 $(OUTPUT)/fuzz/obj/%.o: %.c | $(ASSETS) $(SKELS)
 	$(call msg,CC,$@)

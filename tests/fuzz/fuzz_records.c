@@ -9,12 +9,12 @@
 
 #include "capture/autograd.h"
 #include "capture/code_cache.h"
-#include "capture/cuda_calls.h"
+#include "capture/decoder.h"
 #include "capture/modules.h"
-#include "capture/session_internal.h"
+#include "capture/probes.h"
+#include "capture/session.h"
 #include "capture/symbolizer.h"
-#include "lib/failure.h"
-#include "lib/map64.h"
+#include "capture/target.h"
 #include "log/log.h"
 #include "record/dict.h"
 #include "saved_python.h"
@@ -32,9 +32,6 @@ int __wrap_probes__set_module_type(struct probes *p, uint32_t number, uint64_t t
 void __wrap_probes__set_node_layout(struct probes *p, uint32_t number,
 				    const struct mt_node_layout *layout);
 uint64_t __wrap_probes__both_until(const struct probes *p);
-int __wrap_session__census_sees(struct session *s, const struct event *e);
-int __wrap_session__through_state(struct session *s, const struct event *e);
-
 static unsigned roots;
 
 int __wrap_probes__add_root(struct probes *p, uint32_t number, uint64_t self)
@@ -88,20 +85,8 @@ uint64_t __wrap_probes__both_until(const struct probes *p)
 	return both_until;
 }
 
-int __wrap_session__census_sees(struct session *s, const struct event *e)
-{
-	(void)s;
-	(void)e;
-	return 0;
-}
-
-int __wrap_session__through_state(struct session *s, const struct event *e)
-{
-	return session__dispatch(s, e);
-}
-
-/* Checks what the stream promises its sinks. */
-static struct session *current;
+/* Checks what the stream promises its sink. */
+static struct decoder *current;
 
 static int on_event(struct sink *sink, const struct event *e)
 {
@@ -123,7 +108,7 @@ static uint64_t value(const uint8_t *d)
 	return ((uint64_t)d[0] | (uint64_t)d[1] << 8 | (uint64_t)d[2] << 16) << (d[3] & 0x3f);
 }
 
-static int stack_record(struct session *s, struct mt_hdr h, uint64_t id, const uint8_t *d)
+static int stack_record(struct decoder *dec, struct mt_hdr h, uint64_t id, const uint8_t *d)
 {
 	struct {
 		struct mt_rec_stack s;
@@ -136,16 +121,16 @@ static int stack_record(struct session *s, struct mt_hdr h, uint64_t id, const u
 					    .at = (int8_t)d[5 + i],
 					    .kind = i && d[4 + i] & 1 ? MT_FRAME_MODULE
 								      : MT_FRAME_CODE };
-	code_cache__read_until(symbolizer__codes(s->names), d[3] & 7);
-	err = symbolizer__prefetch(s->names, &r.s);
+	code_cache__read_until(symbolizer__codes(dec->names), d[3] & 7);
+	err = symbolizer__prefetch(dec->names, &r.s);
 	if (err)
 		return err;
 	if (d[1] & 0x40)
-		code_cache__confirm(symbolizer__codes(s->names));
-	return session__record(s, &r, sizeof(r.s) + r.s.n * sizeof(r.f[0]));
+		code_cache__confirm(symbolizer__codes(dec->names));
+	return decoder__record(dec, &r, sizeof(r.s) + r.s.n * sizeof(r.f[0]));
 }
 
-static int record(struct session *s, const uint8_t *d)
+static int record(struct decoder *dec, const uint8_t *d)
 {
 	struct mt_hdr h = { .type = d[0] & 15,
 			    .tid = 1000 + (d[1] & 3),
@@ -156,16 +141,16 @@ static int record(struct session *s, const uint8_t *d)
 
 	switch (h.type) {
 	case MT_REC_STACK:
-		return stack_record(s, h, id, d);
+		return stack_record(dec, h, id, d);
 	case MT_REC_CODE_GONE:
-		return code_cache__gone(symbolizer__codes(s->names), a, d[3] & 7)
-			       ?: session__record(s, &(struct mt_rec_gone){ h, a, d[3] & 7 },
+		return code_cache__gone(symbolizer__codes(dec->names), a, d[3] & 7)
+			       ?: decoder__record(dec, &(struct mt_rec_gone){ h, a, d[3] & 7 },
 						  sizeof(struct mt_rec_gone));
 	case MT_REC_REPORT:
 	case MT_REC_OOM:
 	case MT_REC_CPU_NEW:
-		return session__record(
-			s,
+		return decoder__record(
+			dec,
 			&(struct mt_rec_mem){ .h = h,
 					      .addr = a,
 					      .size = (int64_t)b,
@@ -175,13 +160,13 @@ static int record(struct session *s, const uint8_t *d)
 					      .device = (uint16_t)(d[12] | d[13] << 8) },
 			sizeof(struct mt_rec_mem));
 	case MT_REC_CPU_DELETE:
-		return session__record(s, &(struct mt_rec_free){ .h = h, .addr = a },
+		return decoder__record(dec, &(struct mt_rec_free){ .h = h, .addr = a },
 				       sizeof(struct mt_rec_free));
 	case MT_REC_SCOPE_END:
-		return session__record(s, &(struct mt_rec_mark){ .h = h, .stack = id },
+		return decoder__record(dec, &(struct mt_rec_mark){ .h = h, .stack = id },
 				       sizeof(struct mt_rec_mark));
 	case MT_REC_MODULE_CALL:
-		return session__record(s,
+		return decoder__record(dec,
 				       &(struct mt_rec_enter){ .h = h,
 							       .self = a,
 							       .type = b,
@@ -192,12 +177,12 @@ static int record(struct session *s, const uint8_t *d)
 							       .keep = d[13] & 15 },
 				       sizeof(struct mt_rec_enter));
 	case MT_REC_MODULE_LEAVE:
-		return session__record(s, &(struct mt_rec_leave){ .h = h, .keep = d[12] },
+		return decoder__record(dec, &(struct mt_rec_leave){ .h = h, .keep = d[12] },
 				       sizeof(struct mt_rec_leave));
 	case MT_REC_EDGE:
 	case MT_REC_NODE:
-		return session__record(
-			s,
+		return decoder__record(
+			dec,
 			&(struct mt_rec_node){ .h = h,
 					       .node = a,
 					       .head = { a, b, value(d + 12), d[12], d[13], b, a },
@@ -216,40 +201,37 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	return saved__init();
 }
 
-static bool begin(struct session *s, struct python *py)
-{
-	s->target.proc = saved.self;
-	s->target.python = py;
-	s->names = symbolizer__new(s->dict, py);
-	return s->names && !modules__open(s) && autograd__attach(s) >= 0;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct sink sink = { .event = on_event }, *sinks = &sink;
+	struct sink sink = { .event = on_event };
 	const struct session_opts opts = { 0 };
-	struct failure f = { 0 };
-	struct session *s;
+	struct target target = { .has_slot = true };
+	struct dict *dict;
+	struct facts *facts;
+	struct decoder *d;
 	struct python py;
 
 	if (size < 2)
 		return 0;
 	saved__load(data[0], &py);
-	s = session__make(&opts, &f);
-	if (!s || !begin(s, &py))
+	target.proc = saved.self;
+	target.python = &py;
+	dict = dict__new();
+	facts = facts__new();
+	d = dict && facts ? decoder__new(&opts, &target, NULL, dict, facts) : NULL;
+	if (!d || modules__open(d) || autograd__attach(d))
 		abort();
-	s->sinks = &sinks;
-	s->n_sinks = 1;
+	d->next = &sink;
 	both_until = 1000 + data[1];
-	current = s;
+	current = d;
 	for (size_t i = 2; i + 16 <= size && i < 2 + 128 * 16; i += 16) {
-		int err = record(s, data + i);
+		int err = record(d, data + i);
 
 		if (err && err != -EBADMSG && err != -E2BIG)
 			abort();
 	}
-	s->target.python = NULL;
-	s->target.proc = NULL;
-	session__free(s);
+	decoder__free(d);
+	facts__free(facts);
+	dict__free(dict);
 	return 0;
 }

@@ -25,7 +25,7 @@
 
 #include "archive/folder.h"
 #include "capture/code_cache.h"
-#include "capture/symbolizer.h"
+#include "capture/decoder.h"
 #include "lib/failure.h"
 #include "lib/text.h"
 #include "model/model.h"
@@ -89,8 +89,8 @@ const struct code *__wrap_code_cache__find(const struct code_cache *c, uint64_t 
 					   uint64_t epoch);
 int __wrap_proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size);
 int __wrap_proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret);
-void __wrap_cuda_calls__after_drain(struct session *s, bool all);
-int __wrap_cuda_calls__used(struct session *s, bool last);
+void __wrap_cuda_calls__after_drain(struct decoder *d, bool all);
+int __wrap_cuda_calls__used(struct decoder *d, bool last);
 int __wrap_session__through_state(struct session *s, const struct event *e);
 
 int __wrap_probes__counters(struct probes *p, uint32_t number, uint64_t ret[MT_CNT_NR])
@@ -210,15 +210,15 @@ int __wrap_proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret)
 	return 0;
 }
 
-void __wrap_cuda_calls__after_drain(struct session *s, bool all)
+void __wrap_cuda_calls__after_drain(struct decoder *d, bool all)
 {
-	(void)s;
+	(void)d;
 	(void)all;
 }
 
-int __wrap_cuda_calls__used(struct session *s, bool last)
+int __wrap_cuda_calls__used(struct decoder *d, bool last)
 {
-	(void)s;
+	(void)d;
 	(void)last;
 	return 0;
 }
@@ -688,11 +688,12 @@ static struct session *make_session(void)
 
 	if (!s)
 		return NULL;
-	s->names = symbolizer__new(s->dict, NULL);
-	s->start = 1;
 	/* opaque: the wrapped functions above never use it */
 	s->probes = (struct probes *)s;
-	if (!s->names || facts__set(s->facts, "pid", "1") || facts__set(s->facts, "comm", "soak") ||
+	if (session__open_decoder(s))
+		return NULL;
+	s->decoder->start = 1;
+	if (facts__set(s->facts, "pid", "1") || facts__set(s->facts, "comm", "soak") ||
 	    facts__set(s->facts, "start", "2026-01-01T00:00:00.000Z"))
 		return NULL;
 	g.dict = s->dict;
@@ -756,7 +757,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	model__finish(k.m, g.time);
-	expect("session", "events whose stack was not known", k.s->unknown_stacks, 0);
+	expect("session", "events whose stack was not known", k.s->decoder->unknown_stacks, 0);
 	expect("model", "events", model__events(k.m), g.events);
 	expect("model", "steps", model__steps(k.m), g.steps);
 	check_model(k.m, "model", true);

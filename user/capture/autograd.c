@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "capture/session_internal.h"
+#include "capture/decoder.h"
+#include "capture/probes.h"
+#include "capture/session.h"
+#include "capture/target.h"
 #include "capture/symbolizer.h"
 #include "lib/clock.h"
 #include "lib/map64.h"
@@ -71,87 +74,91 @@ void autograd__free(struct autograd *a)
 	free(a);
 }
 
-static void tell_layout(struct session *s)
+static void tell_layout(struct decoder *d)
 {
-	struct autograd *a = s->autograd;
+	struct autograd *a = d->autograd;
 
 	a->told.extra = a->layout ? a->layout->size : 0;
 	a->told.sequence = a->layout ? a->layout->sequence : 0;
-	probes__set_node_layout(s->probes, s->opts.number, &a->told);
+	probes__set_node_layout(d->probes, d->opts->number, &a->told);
 }
 
-static bool attach(struct session *s)
+static bool attach(struct decoder *d)
 {
 	/* The makers first: a node that runs has been made. */
-	if (!probes__attached(s->probes, HOOK_EDGE))
-		session__attach_optional(s, HOOK_EDGE);
-	if (probes__attached(s->probes, HOOK_EDGE) && !probes__attached(s->probes, HOOK_EVALUATE))
-		session__attach_optional(s, HOOK_EVALUATE);
-	return probes__attached(s->probes, HOOK_EVALUATE);
+	if (!probes__attached(d->probes, HOOK_EDGE))
+		target__attach_optional(d->target, d->probes, HOOK_EDGE);
+	if (probes__attached(d->probes, HOOK_EDGE) && !probes__attached(d->probes, HOOK_EVALUATE))
+		target__attach_optional(d->target, d->probes, HOOK_EVALUATE);
+	return probes__attached(d->probes, HOOK_EVALUATE);
 }
 
-int autograd__attach(struct session *s)
+int autograd__attach(struct decoder *d)
 {
 	struct autograd *a = calloc(1, sizeof(*a));
 
 	if (!a)
 		return -ENOMEM;
-	s->autograd = a;
+	d->autograd = a;
 	a->at = map64__new();
 	a->classes = map64__new();
 	a->types = map64__new();
 	a->names = calloc(TYPES_MAX, sizeof(*a->names));
 	if (!a->at || !a->classes || !a->types || !a->names)
 		return -ENOMEM;
-	node_guess__init(&a->guess, s->target.torch.version);
+	node_guess__init(&a->guess, d->target->torch.version);
 	a->layout = node_guess__layout(&a->guess);
-	tell_layout(s);
-	attach(s);
+	tell_layout(d);
+	attach(d);
 	return 0;
 }
 
-void autograd__look(struct session *s, uint64_t now)
+bool autograd__is_due(const struct decoder *d, uint64_t now)
+{
+	const struct autograd *a = d->autograd;
+
+	return a && a->looks < LOOK_MAX && now >= a->next_look &&
+	       !probes__attached(d->probes, HOOK_EVALUATE);
+}
+
+void autograd__look(struct decoder *d, uint64_t now)
 {
 	static const enum hook_id ids[] = { HOOK_EDGE, HOOK_EVALUATE };
-	struct autograd *a = s->autograd;
+	struct autograd *a = d->autograd;
 	struct hook *hooks;
 
-	if (!a || s->blind || a->looks >= LOOK_MAX || now < a->next_look ||
-	    probes__attached(s->probes, HOOK_EVALUATE))
-		return;
 	a->next_look = now + LOOK_PAUSE;
 	a->looks++;
-	session__renew(s);
 	hooks = calloc(HOOK_NR, sizeof(*hooks));
 	if (!hooks)
 		return;
-	(void)torch__hooks(s->target.proc, &s->target.maps, hooks);
+	(void)torch__hooks(d->target->proc, &d->target->maps, hooks);
 	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
-		if (!probes__attached(s->probes, ids[i]))
-			s->target.hooks[ids[i]] = hooks[ids[i]];
+		if (!probes__attached(d->probes, ids[i]))
+			d->target->hooks[ids[i]] = hooks[ids[i]];
 	}
 	free(hooks);
-	if (s->target.torch.version[0] && !a->guess.seen) {
-		node_guess__init(&a->guess, s->target.torch.version);
+	if (d->target->torch.version[0] && !a->guess.seen) {
+		node_guess__init(&a->guess, d->target->torch.version);
 		a->layout = node_guess__layout(&a->guess);
-		tell_layout(s);
+		tell_layout(d);
 	}
-	attach(s);
+	attach(d);
 }
 
-void autograd__set_parameters(struct session *s, autograd_parameter fn, void *ctx)
+void autograd__set_parameters(struct decoder *d, autograd_parameter fn, void *ctx)
 {
-	if (!s->autograd)
+	if (!d->autograd)
 		return;
-	s->autograd->parameter = fn;
-	s->autograd->parameter_ctx = ctx;
+	d->autograd->parameter = fn;
+	d->autograd->parameter_ctx = ctx;
 }
 
 /* ---- made ---- */
 
-static void guess(struct session *s, const struct mt_rec_node *r)
+static void guess(struct decoder *d, const struct mt_rec_node *r)
 {
-	struct autograd *a = s->autograd;
+	struct autograd *a = d->autograd;
 	const struct node_layout *was = a->layout;
 
 	node_guess__see(&a->guess, r->h.tid, r->node, r->head);
@@ -161,7 +168,7 @@ static void guess(struct session *s, const struct mt_rec_node *r)
 	/* What was read by the other layout is not to be compared with what is read by this one. */
 	map64__clear(a->at);
 	a->n = a->next = 0;
-	tell_layout(s);
+	tell_layout(d);
 	if (a->layout)
 		log_debug("autograd nodes are not as in this version of PyTorch: another layout "
 			  "fits");
@@ -212,35 +219,35 @@ static int place_for(struct autograd *a, uint32_t *ret)
 
 /* No Python made it: there is none on the engine's thread, or it ends where the engine was started.
  */
-static bool made_by_engine(const struct session *s, uint32_t stack, uint8_t walk)
+static bool made_by_engine(const struct decoder *d, uint32_t stack, uint8_t walk)
 {
-	struct dict_stack st = dict__get_stack(s->dict, stack);
+	struct dict_stack st = dict__get_stack(d->dict, stack);
 	struct dict_loc loc;
 
 	if (!stack)
 		return walk == MT_WALK_NO_THREAD || walk == MT_WALK_NO_FRAME;
 	if (!st.n || !st.frames[0].loc)
 		return false;
-	loc = dict__get_loc(s->dict, st.frames[0].loc);
-	return engine__starts(dict__str(s->dict, loc.file), dict__str(s->dict, loc.func));
+	loc = dict__get_loc(d->dict, st.frames[0].loc);
+	return engine__starts(dict__str(d->dict, loc.file), dict__str(d->dict, loc.func));
 }
 
 /* The stack of the call that made a node. Of one for the derivative of a derivative, which another
  * node made: that one's, 0: not known. */
-static uint32_t maker(struct session *s, const struct mt_rec_node *r)
+static uint32_t maker(struct decoder *d, const struct mt_rec_node *r)
 {
-	struct thread *t = session__thread(s, r->h.tid);
+	struct thread *t = decoder__thread(d, r->h.tid);
 	uint8_t walk = r->h.walk;
-	uint32_t stack = session__stack(s, r->stack, &walk);
+	uint32_t stack = decoder__stack(d, r->stack, &walk);
 
-	if (!t || r->h.node != MT_NODE_CURRENT || !t->node || !made_by_engine(s, stack, walk))
+	if (!t || r->h.node != MT_NODE_CURRENT || !t->node || !made_by_engine(d, stack, walk))
 		return stack;
-	return dict__get_node(s->dict, t->node).stack;
+	return dict__get_node(d->dict, t->node).stack;
 }
 
-int autograd__made(struct session *s, const struct mt_rec_node *r)
+int autograd__made(struct decoder *d, const struct mt_rec_node *r)
 {
-	struct autograd *a = s->autograd;
+	struct autograd *a = d->autograd;
 	struct made m;
 	uint32_t place;
 	uint64_t i;
@@ -248,7 +255,7 @@ int autograd__made(struct session *s, const struct mt_rec_node *r)
 
 	if (!a)
 		return -EBADMSG;
-	guess(s, r);
+	guess(d, r);
 	if (!a->layout)
 		return 0;
 	m = identity(a, r);
@@ -256,7 +263,7 @@ int autograd__made(struct session *s, const struct mt_rec_node *r)
 	 * made. */
 	if (map64__get(a->at, m.addr, &i) && same(&a->made[i], &m))
 		return 0;
-	m.stack = maker(s, r);
+	m.stack = maker(d, r);
 	err = place_for(a, &place);
 	if (err)
 		return err;
@@ -268,17 +275,17 @@ int autograd__made(struct session *s, const struct mt_rec_node *r)
 
 /* The dict's string for a class, by the address of what is the same for all of it. UINT32_MAX: no
  * memory. 0: no name. */
-static uint32_t class_by_vptr(struct session *s, uint64_t vptr)
+static uint32_t class_by_vptr(struct decoder *d, uint64_t vptr)
 {
-	struct autograd *a = s->autograd;
+	struct autograd *a = d->autograd;
 	char name[256];
 	uint64_t v;
 
 	if (map64__get(a->classes, vptr, &v))
 		return (uint32_t)v;
 	v = 0;
-	if (!autograd_node__class(s->target.proc, vptr, name, sizeof(name)))
-		v = symbolizer__number(s->names, dict__string(s->dict, name, strlen(name)));
+	if (!autograd_node__class(d->target->proc, vptr, name, sizeof(name)))
+		v = symbolizer__number(d->names, dict__string(d->dict, name, strlen(name)));
 	if (v == UINT32_MAX || map64__set(a->classes, vptr, v))
 		return UINT32_MAX;
 	return (uint32_t)v;
@@ -286,7 +293,7 @@ static uint32_t class_by_vptr(struct session *s, uint64_t vptr)
 
 /* "MyFunctionBackward": the class that PyTorch makes for the backward of a torch.autograd.Function.
  * As class_by_vptr(). */
-static uint32_t read_type(struct session *s, uint64_t type)
+static uint32_t read_type(struct decoder *d, uint64_t type)
 {
 	static const char end[] = "Backward";
 	struct pymem m;
@@ -294,11 +301,11 @@ static uint32_t read_type(struct session *s, uint64_t type)
 	uint64_t v = 0;
 	size_t len;
 
-	pymem__init(&m, s->target.python, false);
+	pymem__init(&m, d->target->python, false);
 	if (!pytype__name(&m, type, name, sizeof(name))) {
 		len = strlen(name);
 		if (len > sizeof(end) - 1 && !strcmp(name + len - (sizeof(end) - 1), end))
-			v = symbolizer__number(s->names, dict__string(s->dict, name, len));
+			v = symbolizer__number(d->names, dict__string(d->dict, name, len));
 	}
 	pymem__fini(&m);
 	return (uint32_t)v;
@@ -310,20 +317,20 @@ static uint32_t read_type(struct session *s, uint64_t type)
  * for all that are drained together. Nobody knows which of two names a node had that ran between
  * two readings: 0.
  */
-static uint32_t class_by_type(struct session *s, uint64_t type, uint64_t time)
+static uint32_t class_by_type(struct decoder *d, uint64_t type, uint64_t time)
 {
-	struct autograd *a = s->autograd;
+	struct autograd *a = d->autograd;
 	struct class_name now = { .checked = clock__kernel() }, *known;
 	uint64_t i;
 
 	known = map64__get(a->types, type, &i) ? &a->names[i] : NULL;
 	if (known && time <= known->checked)
 		return time >= known->since ? known->cls : 0;
-	now.cls = read_type(s, type);
+	now.cls = read_type(d, type);
 	if (now.cls == UINT32_MAX)
 		return UINT32_MAX;
 	if (known && now.cls != known->cls) {
-		if (!proc__alive(s->target.proc)) /* and what is read says nothing any more */
+		if (!proc__alive(d->target->proc)) /* and what is read says nothing any more */
 			return known->cls;
 		now.since = now.checked;
 	} else if (known) {
@@ -346,80 +353,80 @@ static uint32_t class_by_type(struct session *s, uint64_t type, uint64_t time)
  * all nodes have, or (2.15) in it. Looked for where it is, from the outside, at a node that ran a
  * moment ago and is there still; from then on the programs read it. As class_by_type().
  */
-static uint32_t class_from_outside(struct session *s, const struct mt_rec_node *r)
+static uint32_t class_from_outside(struct decoder *d, const struct mt_rec_node *r)
 {
-	struct autograd *a = s->autograd;
+	struct autograd *a = d->autograd;
 	uint64_t words[OBJECT_WORDS], type;
-	const struct pylayout *l = python__layout(s->target.python);
+	const struct pylayout *l = python__layout(d->target->python);
 	uint32_t cls;
 
 	if (a->object_tries >= OBJECT_TRIES)
 		return 0;
 	a->object_tries++;
-	if (proc__read(s->target.proc, r->node, words, sizeof(words)) || words[0] != r->head[0] ||
+	if (proc__read(d->target->proc, r->node, words, sizeof(words)) || words[0] != r->head[0] ||
 	    words[a->layout->sequence] != r->head[a->layout->sequence] ||
 	    words[a->layout->thread] != r->head[a->layout->thread])
 		return 0;
 	for (size_t i = OBJECT_WORDS; i-- > MT_NODE_WORDS;) {
 		if (!words[i] || words[i] % 8 ||
-		    proc__read_u64(s->target.proc, words[i] + l->ob_type, &type))
+		    proc__read_u64(d->target->proc, words[i] + l->ob_type, &type))
 			continue;
-		cls = class_by_type(s, type, r->h.time);
+		cls = class_by_type(d, type, r->h.time);
 		if (!cls || cls == UINT32_MAX)
 			continue;
 		a->told.object_vptr = r->head[0];
 		a->told.object = i * sizeof(words[0]);
 		a->told.object_type = l->ob_type;
-		tell_layout(s);
+		tell_layout(d);
 		return cls;
 	}
 	return 0;
 }
 
-static uint32_t class_of(struct session *s, const struct mt_rec_node *r)
+static uint32_t class_of(struct decoder *d, const struct mt_rec_node *r)
 {
-	struct autograd *a = s->autograd;
-	uint32_t cls = class_by_vptr(s, r->head[0]), own = 0;
+	struct autograd *a = d->autograd;
+	uint32_t cls = class_by_vptr(d, r->head[0]), own = 0;
 
-	if (cls == UINT32_MAX || strcmp(dict__str(s->dict, cls), "PyNode") || !s->target.python)
+	if (cls == UINT32_MAX || strcmp(dict__str(d->dict, cls), "PyNode") || !d->target->python)
 		return cls;
 	if (a->told.object_vptr == r->head[0] && r->extra)
-		own = class_by_type(s, r->extra, r->h.time);
+		own = class_by_type(d, r->extra, r->h.time);
 	if (!own) /* it began before the programs knew where to look */
-		own = class_from_outside(s, r);
+		own = class_from_outside(d, r);
 	return own ? own : cls;
 }
 
-static int unknown(struct session *s, uint32_t *node)
+static int unknown(struct decoder *d, uint32_t *node)
 {
-	struct autograd *a = s->autograd;
+	struct autograd *a = d->autograd;
 	struct dict_node n = { 0 };
 
 	if (!a->unknown) {
-		n.cls = symbolizer__number(s->names, dict__string(s->dict, AUTOGRAD_UNKNOWN,
+		n.cls = symbolizer__number(d->names, dict__string(d->dict, AUTOGRAD_UNKNOWN,
 								  strlen(AUTOGRAD_UNKNOWN)));
 		a->unknown = n.cls == UINT32_MAX
 				     ? n.cls
-				     : symbolizer__number(s->names, dict__node(s->dict, n));
+				     : symbolizer__number(d->names, dict__node(d->dict, n));
 	}
 	*node = a->unknown == UINT32_MAX ? 0 : a->unknown;
 	return a->unknown == UINT32_MAX ? -ENOMEM : 0;
 }
 
-int autograd__node(struct session *s, const struct thread *t, const struct mt_hdr *h,
+int autograd__node(struct decoder *d, const struct thread *t, const struct mt_hdr *h,
 		   uint32_t *node)
 {
 	*node = 0;
-	if (!s->autograd || h->node == MT_NODE_NONE)
+	if (!d->autograd || h->node == MT_NODE_NONE)
 		return 0;
 	*node = h->node == MT_NODE_CURRENT ? t->node : 0;
-	return *node ? 0 : unknown(s, node);
+	return *node ? 0 : unknown(d, node);
 }
 
-int autograd__runs(struct session *s, const struct mt_rec_node *r)
+int autograd__runs(struct decoder *d, const struct mt_rec_node *r)
 {
-	struct thread *t = session__thread(s, r->h.tid);
-	struct autograd *a = s->autograd;
+	struct thread *t = decoder__thread(d, r->h.tid);
+	struct autograd *a = d->autograd;
 	struct dict_node node = { 0 };
 	struct made m;
 	uint64_t i;
@@ -431,7 +438,7 @@ int autograd__runs(struct session *s, const struct mt_rec_node *r)
 	t->node = 0;
 	if (!a->layout || !r->head[0])
 		return 0;
-	node.cls = class_of(s, r);
+	node.cls = class_of(d, r);
 	if (node.cls == UINT32_MAX)
 		return -ENOMEM;
 	m = identity(a, r);
@@ -447,29 +454,29 @@ int autograd__runs(struct session *s, const struct mt_rec_node *r)
 		a->unjoined++;
 	}
 	a->unnamed += !node.cls;
-	t->node = symbolizer__number(s->names, dict__node(s->dict, node));
+	t->node = symbolizer__number(d->names, dict__node(d->dict, node));
 	return t->node == UINT32_MAX ? -ENOMEM : 0;
 }
 
-void autograd__set_facts(struct session *s, const uint64_t c[MT_CNT_NR])
+void autograd__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR])
 {
-	const struct autograd *a = s->autograd;
+	const struct autograd *a = d->autograd;
 
 	if (!a)
 		return;
-	facts__setf(s->facts, "counter.autograd.run", "%" PRIu64, c[MT_CNT_NODE_RUN]);
-	facts__setf(s->facts, "counter.autograd.joined", "%" PRIu64, a->joined);
-	facts__setf(s->facts, "counter.autograd.unjoined", "%" PRIu64, a->unjoined);
-	facts__setf(s->facts, "counter.autograd.accumulated", "%" PRIu64, a->accumulated);
+	facts__setf(d->facts, "counter.autograd.run", "%" PRIu64, c[MT_CNT_NODE_RUN]);
+	facts__setf(d->facts, "counter.autograd.joined", "%" PRIu64, a->joined);
+	facts__setf(d->facts, "counter.autograd.unjoined", "%" PRIu64, a->unjoined);
+	facts__setf(d->facts, "counter.autograd.accumulated", "%" PRIu64, a->accumulated);
 	if (a->unnamed)
-		facts__setf(s->facts, "counter.autograd.unnamed", "%" PRIu64, a->unnamed);
+		facts__setf(d->facts, "counter.autograd.unnamed", "%" PRIu64, a->unnamed);
 	if (c[MT_CNT_NODE_FAULT]) {
-		facts__setf(s->facts, "counter.autograd.faults", "%" PRIu64, c[MT_CNT_NODE_FAULT]);
-		if (!s->autograd->faults_said)
+		facts__setf(d->facts, "counter.autograd.faults", "%" PRIu64, c[MT_CNT_NODE_FAULT]);
+		if (!d->autograd->faults_said)
 			log_warn("autograd nodes could not be read or kept: what they allocate has "
 				 "no line of forward");
-		s->autograd->faults_said = true;
+		d->autograd->faults_said = true;
 	}
 	if (c[MT_CNT_NODE_DEEP])
-		facts__setf(s->facts, "counter.autograd.too_deep", "%" PRIu64, c[MT_CNT_NODE_DEEP]);
+		facts__setf(d->facts, "counter.autograd.too_deep", "%" PRIu64, c[MT_CNT_NODE_DEEP]);
 }

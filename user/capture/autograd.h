@@ -12,27 +12,29 @@
 
 #include "memtrace.h"
 
-struct session;
+struct decoder;
 struct thread;
 struct autograd;
 
 #define AUTOGRAD_UNKNOWN "unknown node" /* the class of one that runs, and which cannot be told */
 
-/* Probes the two functions where they are there by now; s->autograd is there afterwards. 0 or
+/* Probes the two functions where they are there by now; d->autograd is there afterwards. 0 or
  * -ENOMEM. */
-int autograd__attach(struct session *s);
-/* Probes them where they have been mapped since; now: ns since the start. */
-void autograd__look(struct session *s, uint64_t now);
+int autograd__attach(struct decoder *d);
+/* True if the functions are not probed yet and it is time to look for them; now: ns since start. */
+bool autograd__is_due(const struct decoder *d, uint64_t now);
+/* Looks for the functions in the target's map, which the caller has just read, and probes them. */
+void autograd__look(struct decoder *d, uint64_t now);
 void autograd__free(struct autograd *a); /* NULL is fine */
 
 /* A node was made. 0 or -ENOMEM. */
-int autograd__made(struct session *s, const struct mt_rec_node *r);
+int autograd__made(struct decoder *d, const struct mt_rec_node *r);
 /* A node runs on its thread from here on: thread.node. 0 or -ENOMEM. */
-int autograd__runs(struct session *s, const struct mt_rec_node *r);
+int autograd__runs(struct decoder *d, const struct mt_rec_node *r);
 
 /* What a record of this thread says of the node that runs (enum mt_node), as an event has it. 0 or
  * -ENOMEM. */
-int autograd__node(struct session *s, const struct thread *t, const struct mt_hdr *h,
+int autograd__node(struct decoder *d, const struct thread *t, const struct mt_hdr *h,
 		   uint32_t *node);
 
 /*
@@ -40,9 +42,9 @@ int autograd__node(struct session *s, const struct thread *t, const struct mt_hd
  * module that it belongs to. False: not known. Called each time that a gradient is accumulated.
  */
 typedef bool (*autograd_parameter)(void *ctx, uint64_t tensor, uint32_t *name, uint32_t *module);
-void autograd__set_parameters(struct session *s, autograd_parameter fn, void *ctx);
+void autograd__set_parameters(struct decoder *d, autograd_parameter fn, void *ctx);
 
 /* What has been counted, as facts: counter.autograd.<what> */
-void autograd__set_facts(struct session *s, const uint64_t c[MT_CNT_NR]);
+void autograd__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR]);
 
 #endif

@@ -12,7 +12,10 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "capture/session_internal.h"
+#include "capture/decoder.h"
+#include "capture/probes.h"
+#include "capture/session.h"
+#include "capture/target.h"
 #include "lib/clock.h"
 #include "lib/map64.h"
 #include "lib/text.h"
@@ -140,13 +143,13 @@ struct cuda_calls {
 /* ---- PyTorch's allocator ---- */
 
 /* A program may choose another until the one it has is used. */
-static void before_take(struct session *s, bool own)
+static void before_take(struct decoder *d, bool own)
 {
-	struct cuda_calls *c = s->calls;
+	struct cuda_calls *c = d->calls;
 
 	if (c->settled || !c->n_own)
 		return;
-	c->backend = session__backend(s);
+	c->backend = target__backend(d->target, d->facts, decoder__now(d));
 	c->settled = own || c->backend == ALLOC_PLUGGABLE;
 }
 
@@ -250,36 +253,36 @@ static bool lacks_shadow_stack(const struct proc *p)
 }
 
 /* Would return probes end the process? */
-static bool filtered(struct session *s)
+static bool filtered(struct decoder *d)
 {
-	bool shadow = !s->opts.inside && lacks_shadow_stack(s->target.proc);
+	bool shadow = !d->opts->inside && lacks_shadow_stack(d->target->proc);
 
-	if (!shadow && (s->opts.inside || seccomp__allows_returns(s->target.proc)))
+	if (!shadow && (d->opts->inside || seccomp__allows_returns(d->target->proc)))
 		return false;
-	if (!s->calls->told_filtered && shadow)
+	if (!d->calls->told_filtered && shadow)
 		log_warn("PID %d: calls into CUDA are not recorded: the process has a shadow "
 			 "stack, and before Linux 6.11 a return probe "
 			 "would end it",
-			 (int)proc__pid(s->target.proc));
-	else if (!s->calls->told_filtered)
+			 (int)proc__pid(d->target->proc));
+	else if (!d->calls->told_filtered)
 		log_warn("PID %d: calls into CUDA are not recorded: the process has a seccomp "
 			 "filter, and on this kernel (Linux 6.11 "
 			 "to 6.13) the filter would end it at the first return probe. Linux "
 			 "6.12.14, 6.13.3 and 6.14 have the fix",
-			 (int)proc__pid(s->target.proc));
-	s->calls->told_filtered = true;
+			 (int)proc__pid(d->target->proc));
+	d->calls->told_filtered = true;
 	return true;
 }
 
-static int attach_file(struct session *s, const struct cuda_file *f)
+static int attach_file(struct decoder *d, const struct cuda_file *f)
 {
 	uint32_t runtime = has_driver(f) ? 0 : MT_CALL_RUNTIME;
 	struct probe_site calls[CUDA_SITES_MAX], set[CUDA_SITES_MAX];
-	pid_t pid = proc__pid(s->target.proc);
+	pid_t pid = proc__pid(d->target->proc);
 	size_t n = 0, n_set = 0, i;
 	int err;
 
-	if (filtered(s))
+	if (filtered(d))
 		return 0;
 	for (i = 0; i < f->n; i++) {
 		const struct cuda_function *fn = cuda__function(f->site[i].fn);
@@ -291,21 +294,21 @@ static int attach_file(struct session *s, const struct cuda_file *f)
 										: 0));
 		if (fn->op != CUDA_SET_DEVICE)
 			calls[n++] = site;
-		else if (s->calls->devices != 1)
+		else if (d->calls->devices != 1)
 			set[n_set++] = site;
 	}
-	err = probes__attach_calls(s->probes, pid, CALL_SET_DEVICE, f->path, set, n_set);
+	err = probes__attach_calls(d->probes, pid, CALL_SET_DEVICE, f->path, set, n_set);
 	if (!err)
-		err = probes__attach_calls(s->probes, pid, CALL_RETURN, f->path, calls, n);
+		err = probes__attach_calls(d->probes, pid, CALL_RETURN, f->path, calls, n);
 	if (!err)
-		err = probes__attach_calls(s->probes, pid, CALL_ENTER, f->path, calls, n);
-	if (probes__calls_each(s->probes) && !proc__alive(s->target.proc))
-		probes__leave_calls(s->probes, pid); /* the PID may be another process's by now */
+		err = probes__attach_calls(d->probes, pid, CALL_ENTER, f->path, calls, n);
+	if (probes__calls_each(d->probes) && !proc__alive(d->target->proc))
+		probes__leave_calls(d->probes, pid); /* the PID may be another process's by now */
 	return err;
 }
 
 /* It cannot be had. */
-__attribute__((format(printf, 2, 3))) static void no_asked(const struct session *s, const char *fmt,
+__attribute__((format(printf, 2, 3))) static void no_asked(const struct decoder *d, const char *fmt,
 							   ...)
 {
 	char why[160];
@@ -314,44 +317,44 @@ __attribute__((format(printf, 2, 3))) static void no_asked(const struct session 
 	va_start(ap, fmt);
 	vsnprintf(why, sizeof(why), fmt, ap);
 	va_end(ap);
-	if (s->opts.requested)
+	if (d->opts->requested)
 		log_warn("--requested: %s", why);
 	else
 		log_debug("what is asked for is not recorded: %s", why);
 }
 
 /* The probe that PyTorch has for what was asked for: pytorch:malloc(ptr, device, size, stream). */
-static void attach_asked(struct session *s, const struct map *map, bool new_file)
+static void attach_asked(struct decoder *d, const struct map *map, bool new_file)
 {
 	struct probe_site sites[MT_ASKED_SITES];
 	struct usdt_sites u;
 	size_t i;
 	int err;
 
-	if (s->calls->asked)
+	if (d->calls->asked)
 		return; /* one allocator is in use */
-	s->calls->asked = true;
+	d->calls->asked = true;
 	if (!new_file)
 		return;
 	/* There it comes before the allocation, and without the block's address. */
-	if (!strncmp(s->target.torch.version, "2.1.", 4)) {
-		no_asked(s, "PyTorch 2.1 does not say it in a way that is of use");
+	if (!strncmp(d->target->torch.version, "2.1.", 4)) {
+		no_asked(d, "PyTorch 2.1 does not say it in a way that is of use");
 		return;
 	}
-	err = usdt__find(s->target.proc, map, "pytorch", "malloc", MT_ASKED_ARGS, &u);
+	err = usdt__find(d->target->proc, map, "pytorch", "malloc", MT_ASKED_ARGS, &u);
 	for (i = 0; !err && i < u.n; i++)
 		sites[i] = (struct probe_site){ u.site[i].offset, i, u.site[i].semaphore };
-	if (!err && s->opts.requested && s->opts.group)
+	if (!err && d->opts->requested && d->opts->group)
 		log_info("--requested: PyTorch's probe is on in every process that maps %s, also "
 			 "in those that are not recorded",
 			 map->path);
 	if (!err) {
-		probes__set_asked(s->probes, u.args, u.n);
-		err = probes__attach_calls(s->probes, proc__pid(s->target.proc), CALL_ASKED, u.path,
-					   sites, u.n);
+		probes__set_asked(d->probes, u.args, u.n);
+		err = probes__attach_calls(d->probes, proc__pid(d->target->proc), CALL_ASKED,
+					   u.path, sites, u.n);
 	}
 	if (err)
-		no_asked(s, "not available with this PyTorch: %s",
+		no_asked(d, "not available with this PyTorch: %s",
 			 err == -ENOENT	  ? "it was built without the probe pytorch:malloc"
 			 : err == -EINVAL ? "its probe pytorch:malloc is not understood"
 					  : strerror(-err));
@@ -364,26 +367,26 @@ static void note_driver(struct cuda_calls *c, bool probed)
 }
 
 /* What there is to be remembered of the file; -errno: it cannot be read now. */
-static int look_into(struct session *s, const struct maps *m, const struct map *map)
+static int look_into(struct decoder *d, const struct maps *m, const struct map *map)
 {
-	struct cuda_calls *c = s->calls;
+	struct cuda_calls *c = d->calls;
 	char file[256];
 	struct cuda_file f;
 	bool new_file; /* to our programs: others may have it probed already */
 	bool driver;
 	int err, found;
 
-	err = cuda__look(s->target.proc, m, map, &f);
+	err = cuda__look(d->target->proc, m, map, &f);
 	if (err) {
 		text__clean(file, sizeof(file), map->path, strlen(map->path));
 		log_debug("%s: cannot be looked into: %s", file, strerror(-err));
 		return err;
 	}
 	new_file = (!f.allocator && !f.n) ||
-		   probes__new_file(s->probes, map->dev_major, map->dev_minor, map->inode);
+		   probes__new_file(d->probes, map->dev_major, map->dev_minor, map->inode);
 	if (f.allocator && !torch__is_other(m, map->path) &&
-	    (s->opts.requested || s->opts.requested_if_there))
-		attach_asked(s, map, new_file);
+	    (d->opts->requested || d->opts->requested_if_there))
+		attach_asked(d, map, new_file);
 	if (f.usage)
 		c->dry_run = f.usage;
 	text__clean(file, sizeof(file), map->path, strlen(map->path));
@@ -410,10 +413,10 @@ static int look_into(struct session *s, const struct maps *m, const struct map *
 		log_warn("%s: %s is newer than this memtrace-bpf: memory that is taken through it "
 			 "is not recorded",
 			 file, f.newer);
-	err = attach_file(s, &f);
+	err = attach_file(d, &f);
 	if (err) {
 		log_warn("%s probes on calls into %s: %s; what is taken there is not seen",
-			 s->opts.inside ? "no breakpoints for" : "the kernel refused", file,
+			 d->opts->inside ? "no breakpoints for" : "the kernel refused", file,
 			 err == -EBUSY ? "others' are there" : strerror(-err));
 		return found;
 	}
@@ -455,22 +458,22 @@ static void find_own(struct cuda_calls *c, const struct maps *m)
 	c->n_own = n;
 }
 
-static void scan(struct session *s)
+static void scan(struct decoder *d)
 {
-	struct cuda_calls *c = s->calls;
+	struct cuda_calls *c = d->calls;
 	struct maps maps;
 	size_t i;
 	int found;
 
 	c->lib_kib = mapped_code(c);
-	if (proc__maps(s->target.proc, &maps))
+	if (proc__maps(d->target->proc, &maps))
 		return;
 	for (i = 0; i < maps.n; i++) {
 		const struct map *m = &maps.v[i];
 
 		if (!m->x || !m->inode || m->path[0] != '/' || !is_new(c, m))
 			continue;
-		found = look_into(s, &maps, m);
+		found = look_into(d, &maps, m);
 		if (found < 0)
 			/* tried again with what is mapped next */
 			map64__del(c->files, file_key(m), NULL);
@@ -482,13 +485,13 @@ static void scan(struct session *s)
 		forget_files(c);
 	maps__free(&maps);
 	if (!c->smi && c->sites)
-		c->smi = nvml__open(s->target.proc, c->dry_run);
+		c->smi = nvml__open(d->target->proc, c->dry_run);
 	count_devices(c);
 	if (!c->settled && c->n_own)
-		c->backend = session__backend(s);
+		c->backend = target__backend(d->target, d->facts, decoder__now(d));
 }
 
-static int open_calls(struct session *s)
+static int open_calls(struct decoder *d)
 {
 	struct cuda_calls *c = calloc(1, sizeof(*c));
 	char path[64];
@@ -496,9 +499,9 @@ static int open_calls(struct session *s)
 
 	if (!c)
 		return -ENOMEM;
-	s->calls = c;
+	d->calls = c;
 	c->first_free = NO_INDEX;
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)proc__pid(s->target.proc));
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)proc__pid(d->target->proc));
 	c->status = open(path, O_RDONLY | O_CLOEXEC);
 	c->done = calloc(cuda__functions(), sizeof(*c->done));
 	c->failed = calloc(cuda__functions(), sizeof(*c->failed));
@@ -511,19 +514,19 @@ static int open_calls(struct session *s)
 	return c->files && c->done && c->failed ? 0 : -ENOMEM;
 }
 
-int cuda_calls__attach(struct session *s)
+int cuda_calls__attach(struct decoder *d)
 {
-	int err = open_calls(s);
+	int err = open_calls(d);
 
 	if (!err)
-		scan(s);
+		scan(d);
 	return err;
 }
 
-int cuda_calls__fork(struct session *s, const struct cuda_calls *parent)
+int cuda_calls__fork(struct decoder *d, const struct cuda_calls *parent)
 {
-	int err = open_calls(s);
-	struct cuda_calls *c = s->calls;
+	int err = open_calls(d);
+	struct cuda_calls *c = d->calls;
 	uint64_t key, value;
 	size_t pos = 0;
 
@@ -532,7 +535,7 @@ int cuda_calls__fork(struct session *s, const struct cuda_calls *parent)
 	c->backend = parent->backend;
 	c->settled = parent->settled;
 	c->devices = parent->devices;
-	if (probes__calls_each(s->probes))
+	if (probes__calls_each(d->probes))
 		return 0; /* its parent's probes are not its own: it is looked into as a new one */
 	memcpy(c->own, parent->own, parent->n_own * sizeof(*c->own));
 	memcpy(c->runtime, parent->runtime, parent->n_runtime * sizeof(*c->runtime));
@@ -567,9 +570,9 @@ void cuda_calls__free(struct cuda_calls *c)
 	free(c);
 }
 
-void cuda_calls__look(struct session *s, uint64_t now)
+void cuda_calls__look(struct decoder *d, uint64_t now)
 {
-	struct cuda_calls *c = s->calls;
+	struct cuda_calls *c = d->calls;
 
 	if (!c || now < c->next_look)
 		return;
@@ -577,43 +580,43 @@ void cuda_calls__look(struct session *s, uint64_t now)
 	if (now < c->next_scan || mapped_code(c) == c->lib_kib)
 		return;
 	c->next_scan = now + SCAN_EVERY;
-	scan(s);
+	scan(d);
 }
 
 /* ---- the driver's figure ---- */
 
 static int say_used(void *ctx, unsigned device, uint64_t used)
 {
-	struct session *s = ctx;
+	struct decoder *d = ctx;
 	struct event e = { .kind = EVENT_USED, .device = { DEVICE_CUDA, device }, .size = used };
 
-	e.time = session__now(s);
-	return session__emit(s, &e);
+	e.time = decoder__now(d);
+	return decoder__emit(d, &e);
 }
 
 static int say_left(void *ctx, unsigned device, uint64_t left)
 {
-	struct session *s = ctx;
+	struct decoder *d = ctx;
 	struct event e = { .kind = EVENT_LEFT, .device = { DEVICE_CUDA, device }, .size = left };
 
-	e.time = session__now(s);
-	return session__emit(s, &e);
+	e.time = decoder__now(d);
+	return decoder__emit(d, &e);
 }
 
-static void set_device_facts(struct session *s)
+static void set_device_facts(struct decoder *d)
 {
 	const char *name;
 	char key[64];
 	uint64_t total;
 	unsigned i;
 
-	for (i = 0; i < NVML_DEVICES_MAX && nvml__device(s->calls->smi, i, &name, &total); i++) {
+	for (i = 0; i < NVML_DEVICES_MAX && nvml__device(d->calls->smi, i, &name, &total); i++) {
 		snprintf(key, sizeof(key), "device.%u.name", i);
 		if (*name)
-			facts__set(s->facts, key, name);
+			facts__set(d->facts, key, name);
 		snprintf(key, sizeof(key), "device.%u.total", i);
 		if (total)
-			facts__setf(s->facts, key, "%" PRIu64, total);
+			facts__setf(d->facts, key, "%" PRIu64, total);
 	}
 }
 
@@ -635,10 +638,10 @@ static bool compare(struct cuda_calls *c, const struct nvml_figures *after, bool
 	return steady;
 }
 
-void cuda_calls__before_drain(struct session *s)
+void cuda_calls__before_drain(struct decoder *d)
 {
-	struct cuda_calls *c = s->calls;
-	uint64_t now = session__now(s);
+	struct cuda_calls *c = d->calls;
+	uint64_t now = decoder__now(d);
 
 	if (!c || !c->smi)
 		return;
@@ -648,9 +651,9 @@ void cuda_calls__before_drain(struct session *s)
 		nvml__read(c->smi, &c->figures);
 }
 
-void cuda_calls__after_drain(struct session *s, bool whole)
+void cuda_calls__after_drain(struct decoder *d, bool whole)
 {
-	struct cuda_calls *c = s->calls;
+	struct cuda_calls *c = d->calls;
 	struct nvml_figures after;
 	uint64_t begin, now, pause;
 
@@ -659,9 +662,9 @@ void cuda_calls__after_drain(struct session *s, bool whole)
 	if (!c || !c->asking)
 		return;
 	c->asking = false;
-	begin = session__now(s);
+	begin = decoder__now(d);
 	nvml__read(c->smi, &after);
-	now = session__now(s);
+	now = decoder__now(d);
 	pause = USED_AGAIN;
 	if (compare(c, &after, whole, now >= c->next_regular + USED_EVERY)) {
 		c->moved = false;
@@ -675,10 +678,10 @@ void cuda_calls__after_drain(struct session *s, bool whole)
 
 /* All that was drained before is recorded. What comes in until the answer does changes the figure,
  * or does not. */
-static void ask_driver(struct session *s)
+static void ask_driver(struct decoder *d)
 {
-	struct cuda_calls *c = s->calls;
-	uint64_t now = session__now(s);
+	struct cuda_calls *c = d->calls;
+	uint64_t now = decoder__now(d);
 	struct nvml_figures after;
 	bool steady;
 
@@ -697,28 +700,28 @@ static void ask_driver(struct session *s)
 	c->next_used = now + USED_EVERY;
 	c->asked_whole = c->whole;
 	c->changes_at_ask = c->changes;
-	nvml__process_has(c->smi, session__cuda_devices(s), c->in_use);
+	nvml__process_has(c->smi, target__cuda_devices(d->target), c->in_use);
 	c->asked_at = nvml__ask(c->smi);
 }
 
-void cuda_calls__in_use(struct session *s, unsigned device)
+void cuda_calls__in_use(struct decoder *d, unsigned device)
 {
-	if (s->calls && device < NVML_DEVICES_MAX)
-		s->calls->in_use |= UINT64_C(1) << device;
+	if (d->calls && device < NVML_DEVICES_MAX)
+		d->calls->in_use |= UINT64_C(1) << device;
 }
 
-int cuda_calls__used(struct session *s, bool last)
+int cuda_calls__used(struct decoder *d, bool last)
 {
 	int err;
 
-	struct cuda_calls *c = s->calls;
+	struct cuda_calls *c = d->calls;
 
-	if (c && last && s->opts.requested && !c->asked)
+	if (c && last && d->opts->requested && !c->asked)
 		log_warn("--requested: there was no PyTorch with CUDA in the process");
 	if (!c || !c->smi)
 		return 0;
 	if (!last && !nvml__is_dry_run(c->smi))
-		ask_driver(s);
+		ask_driver(d);
 	if (last) {
 		nvml__read_last(c->smi, &c->figures);
 		c->next_used = UINT64_MAX;
@@ -726,27 +729,28 @@ int cuda_calls__used(struct session *s, bool last)
 		return 0;
 	}
 	c->to_tell = false;
-	set_device_facts(s);
-	err = nvml__tell(c->smi, &c->figures, say_used, s);
-	return err ? err : nvml__tell_free(c->smi, &c->figures, say_left, s);
+	set_device_facts(d);
+	err = nvml__tell(c->smi, &c->figures, say_used, d);
+	return err ? err : nvml__tell_free(c->smi, &c->figures, say_left, d);
 }
 
-uint64_t cuda_calls__unseen(const struct session *s)
+uint64_t cuda_calls__unseen(const struct decoder *d)
 {
 	uint64_t c[MT_CNT_NR], told, hits;
 
 	/* First what was told: what is told of after that has hit a probe already or is on its way,
 	 * one a thread. */
-	if (!s->calls || !s->calls->smi || !s->from_start || s->opts.group || s->opts.steps_only ||
-	    !nvml__reports(s->calls->smi, &told) || probes__counters(s->probes, s->opts.number, c))
+	if (!d->calls || !d->calls->smi || !d->from_start || d->opts->group ||
+	    d->opts->steps_only || !nvml__reports(d->calls->smi, &told) ||
+	    probes__counters(d->probes, d->opts->number, c))
 		return 0;
 	hits = c[MT_CNT_HIT + MT_REC_REPORT];
 	return told > hits + ON_THE_WAY ? told - hits : 0;
 }
 
-void cuda_calls__used_soon(struct session *s)
+void cuda_calls__used_soon(struct decoder *d)
 {
-	struct cuda_calls *c = s->calls;
+	struct cuda_calls *c = d->calls;
 
 	if (!c || !c->smi || c->next_used == UINT64_MAX)
 		return;
@@ -838,9 +842,9 @@ static bool is_library(const char *path)
 }
 
 /* With a pluggable allocator any call is a tensor's block but those of libraries for themselves. */
-static bool by_library(struct session *s, uint64_t caller)
+static bool by_library(struct decoder *d, uint64_t caller)
 {
-	struct cuda_calls *c = s->calls;
+	struct cuda_calls *c = d->calls;
 	const struct map *map;
 	struct maps maps;
 	bool library;
@@ -848,7 +852,7 @@ static bool by_library(struct session *s, uint64_t caller)
 	if (in_ranges(c->library, c->n_library, caller))
 		return true;
 	if (in_ranges(c->elsewhere, c->n_elsewhere, caller) || c->n_library == RANGES_MAX ||
-	    c->n_elsewhere == RANGES_MAX || proc__maps(s->target.proc, &maps))
+	    c->n_elsewhere == RANGES_MAX || proc__maps(d->target->proc, &maps))
 		return false;
 	map = maps__find(&maps, caller);
 	library = map && is_library(map->path);
@@ -861,14 +865,14 @@ static bool by_library(struct session *s, uint64_t caller)
 }
 
 /* Whether what is taken so is a tensor's memory, with no allocator of PyTorch's own in between. */
-static bool is_block(struct session *s, uint8_t how, bool own, uint64_t caller)
+static bool is_block(struct decoder *d, uint8_t how, bool own, uint64_t caller)
 {
-	const struct cuda_calls *c = s->calls;
+	const struct cuda_calls *c = d->calls;
 
 	if (c->backend == ALLOC_CUDA_ASYNC)
 		return own && how == MEM_ASYNC;
 	return c->backend == ALLOC_PLUGGABLE && (how == MEM_DEVICE || how == MEM_ASYNC) &&
-	       !by_library(s, caller);
+	       !by_library(d, caller);
 }
 
 /* Is it memory of a device, whichever? */
@@ -953,7 +957,7 @@ static bool size_of(const struct cuda_function *fn, const struct mt_rec_call *r,
 /* ---- records ---- */
 
 /* The end of one that is known, with all that is known of it; e: thread, time, flags. */
-static int give(struct session *s, const struct taken *t, struct event e)
+static int give(struct decoder *d, const struct taken *t, struct event e)
 {
 	if (t->silent)
 		return 0;
@@ -962,25 +966,25 @@ static int give(struct session *s, const struct taken *t, struct event e)
 	e.addr = t->addr;
 	e.size = t->size;
 	e.device = t->device;
-	return session__emit(s, &e);
+	return decoder__emit(d, &e);
 }
 
 /* Physical memory goes when no handle and no mapping holds it any more. */
-static int drop_physical(struct session *s, uint32_t i, struct event e)
+static int drop_physical(struct decoder *d, uint32_t i, struct event e)
 {
-	struct cuda_calls *c = s->calls;
+	struct cuda_calls *c = d->calls;
 	struct taken t = c->taken[i];
 
 	if (t.holders || t.mappings)
 		return 0;
 	free_index(c, i);
-	return give(s, &t, e);
+	return give(d, &t, e);
 }
 
 /* Takes it out of what is known, and tells of it. */
-static int end(struct session *s, enum space space, uint64_t addr, struct event e)
+static int end(struct decoder *d, enum space space, uint64_t addr, struct event e)
 {
-	struct cuda_calls *c = s->calls;
+	struct cuda_calls *c = d->calls;
 	struct taken t;
 	uint64_t i;
 	int err;
@@ -990,20 +994,20 @@ static int end(struct session *s, enum space space, uint64_t addr, struct event 
 	t = c->taken[i];
 	if (space == SPACE_PHYSICAL) {
 		c->taken[i].holders = 0;
-		return drop_physical(s, i, e);
+		return drop_physical(d, i, e);
 	}
 	free_index(c, i);
-	err = give(s, &t, e);
+	err = give(d, &t, e);
 	if (err || t.how != MEM_MAPPED || t.physical == NO_INDEX)
 		return err;
 	c->taken[t.physical].mappings--;
-	return drop_physical(s, t.physical, e);
+	return drop_physical(d, t.physical, e);
 }
 
-static int on_take(struct session *s, const struct cuda_function *fn, const struct mt_rec_call *r,
+static int on_take(struct decoder *d, const struct cuda_function *fn, const struct mt_rec_call *r,
 		   struct thread *thread, struct event e)
 {
-	struct cuda_calls *c = s->calls;
+	struct cuda_calls *c = d->calls;
 	struct taken *physical = fn->device == CUDA_DEVICE_HANDLE
 					 ? find(c, SPACE_PHYSICAL, r->arg[3])
 					 : NULL;
@@ -1034,7 +1038,7 @@ static int on_take(struct session *s, const struct cuda_function *fn, const stru
 		t.device = (struct device){ DEVICE_CUDA, DEVICE_UNKNOWN };
 	t.in_context = fn->how == MEM_DEVICE || fn->how == MEM_MANAGED || fn->how == MEM_HOST;
 	t.under = thread->cuda_device ?: c->devices == 1;
-	t.block = is_block(s, t.how, e.flags & MEM_BY_ALLOCATOR, r->caller);
+	t.block = is_block(d, t.how, e.flags & MEM_BY_ALLOCATOR, r->caller);
 	there = find(c, space_of(fn->how), t.addr);
 	if (there) {
 		/* Given back by a call that has not come back itself yet: its record is still to
@@ -1042,7 +1046,7 @@ static int on_take(struct session *s, const struct cuda_function *fn, const stru
 		c->replaced++;
 		t.owed = true;
 		ended.flags = 0;
-		err = end(s, space_of(fn->how), t.addr, ended);
+		err = end(d, space_of(fn->how), t.addr, ended);
 		if (err)
 			return err;
 	}
@@ -1055,10 +1059,10 @@ static int on_take(struct session *s, const struct cuda_function *fn, const stru
 	e.size = t.size;
 	e.device = t.device;
 	e.walk = r->h.walk;
-	e.stack = session__stack(s, r->stack, &e.walk);
-	if (t.block && autograd__node(s, thread, &r->h, &e.node))
+	e.stack = decoder__stack(d, r->stack, &e.walk);
+	if (t.block && autograd__node(d, thread, &r->h, &e.node))
 		return -ENOMEM;
-	return session__emit(s, &e);
+	return decoder__emit(d, &e);
 }
 
 static int addr_cmp(const void *a, const void *b)
@@ -1069,15 +1073,15 @@ static int addr_cmp(const void *a, const void *b)
 }
 
 /* One call may unmap more than one mapping. */
-static int on_unmap(struct session *s, uint64_t addr, uint64_t size, struct event e)
+static int on_unmap(struct decoder *d, uint64_t addr, uint64_t size, struct event e)
 {
-	struct map64 *m = s->calls->at[SPACE_MAPPED];
+	struct map64 *m = d->calls->at[SPACE_MAPPED];
 	uint64_t at, i, *v;
 	size_t pos = 0, n = 0, k;
 	int err = 0;
 
-	if (map64__get(m, addr, &i) && s->calls->taken[i].size >= size)
-		return end(s, SPACE_MAPPED, addr, e);
+	if (map64__get(m, addr, &i) && d->calls->taken[i].size >= size)
+		return end(d, SPACE_MAPPED, addr, e);
 	v = malloc((map64__count(m) + 1) * sizeof(*v));
 	if (!v)
 		return -ENOMEM;
@@ -1086,15 +1090,15 @@ static int on_unmap(struct session *s, uint64_t addr, uint64_t size, struct even
 			v[n++] = at;
 	qsort(v, n, sizeof(*v), addr_cmp);
 	for (k = 0; k < n && !err; k++)
-		err = end(s, SPACE_MAPPED, v[k], e);
+		err = end(d, SPACE_MAPPED, v[k], e);
 	free(v);
 	return err;
 }
 
-static int on_give(struct session *s, const struct cuda_function *fn, const struct mt_rec_call *r,
+static int on_give(struct decoder *d, const struct cuda_function *fn, const struct mt_rec_call *r,
 		   struct event e)
 {
-	struct cuda_calls *c = s->calls;
+	struct cuda_calls *c = d->calls;
 	enum space space = space_of(fn->how);
 	struct taken *t;
 
@@ -1107,7 +1111,7 @@ static int on_give(struct session *s, const struct cuda_function *fn, const stru
 	}
 	if (!t) {
 		/* From before we came, or of a kind of taking that is not probed. */
-		e.kind = is_block(s, fn->how, e.flags & MEM_BY_ALLOCATOR, r->caller)
+		e.kind = is_block(d, fn->how, e.flags & MEM_BY_ALLOCATOR, r->caller)
 				 ? EVENT_FREE
 				 : EVENT_CUDA_FREE;
 		e.how = fn->how;
@@ -1116,15 +1120,15 @@ static int on_give(struct session *s, const struct cuda_function *fn, const stru
 		e.device = (struct device){ DEVICE_CUDA, on_device(fn->how) && c->devices == 1
 								 ? 0
 								 : DEVICE_UNKNOWN };
-		return session__emit(s, &e);
+		return decoder__emit(d, &e);
 	}
 	if (fn->how == MEM_MAPPED)
-		return on_unmap(s, r->arg[0], r->arg[1], e);
+		return on_unmap(d, r->arg[0], r->arg[1], e);
 	if (fn->how == MEM_PHYSICAL && t->holders > 1) {
 		t->holders--;
 		return 0;
 	}
-	return end(s, space, r->arg[0], e);
+	return end(d, space, r->arg[0], e);
 }
 
 /* Another process's memory, which is in that one's sum. */
@@ -1217,9 +1221,9 @@ static void pop_context(struct thread *t)
  * What cudaMalloc, cudaMallocHost and cudaMallocManaged took in a context goes with it; pools, and
  * what cuMemCreate took, do not. context: 0: the primary one of that device.
  */
-static int end_context(struct session *s, uint64_t context, unsigned device, struct event e)
+static int end_context(struct decoder *d, uint64_t context, unsigned device, struct event e)
 {
-	struct cuda_calls *c = s->calls;
+	struct cuda_calls *c = d->calls;
 	uint32_t i;
 	int err = 0;
 
@@ -1228,15 +1232,15 @@ static int end_context(struct session *s, uint64_t context, unsigned device, str
 		const struct taken *t = &c->taken[i];
 
 		if (t->in_context && t->context == context && (context || t->under == device + 1))
-			err = end(s, SPACE_MEMORY, t->addr, e);
+			err = end(d, SPACE_MEMORY, t->addr, e);
 	}
 	return err;
 }
 
-static int on_context(struct session *s, const struct cuda_function *fn,
+static int on_context(struct decoder *d, const struct cuda_function *fn,
 		      const struct mt_rec_call *r, struct thread *t, struct event e)
 {
-	struct cuda_calls *c = s->calls;
+	struct cuda_calls *c = d->calls;
 	unsigned n = c->n_contexts;
 
 	/* A runtime of several files sets what it was asked to set by a call that is recorded
@@ -1246,11 +1250,11 @@ static int on_context(struct session *s, const struct cuda_function *fn,
 	switch (fn->op) {
 	case CUDA_RESET:
 		if (fn->device == CUDA_DEVICE_ARG0)
-			return end_context(s, 0, (uint32_t)r->arg[0], e);
+			return end_context(d, 0, (uint32_t)r->arg[0], e);
 		if (t->cuda_context) /* then only the runtime's own state of that context is gone */
 			return 0;
 		return t->cuda_device || c->devices == 1
-			       ? end_context(s, 0, t->cuda_device ? t->cuda_device - 1u : 0, e)
+			       ? end_context(d, 0, t->cuda_device ? t->cuda_device - 1u : 0, e)
 			       : 0;
 	case CUDA_CTX_RETAIN:
 		know_context(c, r->out, (uint32_t)r->arg[1], true);
@@ -1270,7 +1274,7 @@ static int on_context(struct session *s, const struct cuda_function *fn,
 		while (n-- > 0)
 			if (c->context[n].handle == r->arg[0])
 				c->context[n] = c->context[--c->n_contexts];
-		return end_context(s, r->arg[0], 0, e);
+		return end_context(d, r->arg[0], 0, e);
 	case CUDA_CTX_PUSH:
 		push_context(t);
 		use_context(c, t, r->arg[0]);
@@ -1285,11 +1289,11 @@ static int on_context(struct session *s, const struct cuda_function *fn,
 	return 0;
 }
 
-int cuda_calls__record(struct session *s, const struct mt_rec_call *r)
+int cuda_calls__record(struct decoder *d, const struct mt_rec_call *r)
 {
 	const struct cuda_function *fn = cuda__function(r->fn);
-	struct thread *t = session__thread(s, r->h.tid);
-	struct cuda_calls *c = s->calls;
+	struct thread *t = decoder__thread(d, r->h.tid);
+	struct cuda_calls *c = d->calls;
 	struct event e = { 0 };
 	struct taken *held;
 
@@ -1303,22 +1307,22 @@ int cuda_calls__record(struct session *s, const struct mt_rec_call *r)
 	}
 	c->done[r->fn]++;
 	if (!c->smi) /* it was forked, and is the first time that it uses CUDA */
-		c->smi = nvml__open(s->target.proc, c->dry_run);
+		c->smi = nvml__open(d->target->proc, c->dry_run);
 	c->moved = c->moved || (fn->how && on_device(fn->how));
 	c->changes += !fn->how || on_device(fn->how);
 	count_devices(c);
 	e.thread = t->number;
-	e.time = session__since(s, r->h.time);
+	e.time = decoder__since(d, r->h.time);
 	e.flags = in_ranges(c->own, c->n_own, r->caller) ? MEM_BY_ALLOCATOR : 0;
 	if (fn->op == CUDA_TAKE && r->flags & MT_CALL_RUNTIME && c->driver_since &&
 	    r->entered > c->driver_since)
 		c->runtime_took++;
 	switch (fn->op) {
 	case CUDA_TAKE:
-		before_take(s, e.flags & MEM_BY_ALLOCATOR);
-		return on_take(s, fn, r, t, e);
+		before_take(d, e.flags & MEM_BY_ALLOCATOR);
+		return on_take(d, fn, r, t, e);
 	case CUDA_GIVE:
-		return on_give(s, fn, r, e);
+		return on_give(d, fn, r, e);
 	case CUDA_RETAIN:
 		held = find(c, SPACE_PHYSICAL, r->out);
 		if (held)
@@ -1331,17 +1335,17 @@ int cuda_calls__record(struct session *s, const struct mt_rec_call *r)
 		on_pool(c, r);
 		return 0;
 	}
-	return on_context(s, fn, r, t, e);
+	return on_context(d, fn, r, t, e);
 }
 
-void cuda_calls__tensors(struct session *s, unsigned device, uint64_t bytes)
+void cuda_calls__tensors(struct decoder *d, unsigned device, uint64_t bytes)
 {
-	const struct cuda_calls *c = s->calls;
+	const struct cuda_calls *c = d->calls;
 	uint64_t largest = 0;
 	uint32_t i;
 
 	if (!c || c->backend != ALLOC_PLUGGABLE || !bytes ||
-	    facts__get(s->facts, "allocator_block"))
+	    facts__get(d->facts, "allocator_block"))
 		return;
 	for (i = 0; i < c->n_taken; i++)
 		if (c->taken[i].block && c->taken[i].device.index == device &&
@@ -1349,28 +1353,28 @@ void cuda_calls__tensors(struct session *s, unsigned device, uint64_t bytes)
 			largest = c->taken[i].size;
 	if (largest <= bytes)
 		return;
-	facts__setf(s->facts, "allocator_block", "%" PRIu64, largest);
-	facts__setf(s->facts, "allocator_tensors", "%" PRIu64, bytes);
+	facts__setf(d->facts, "allocator_block", "%" PRIu64, largest);
+	facts__setf(d->facts, "allocator_tensors", "%" PRIu64, bytes);
 }
 
-int cuda_calls__set_device(struct session *s, const struct mt_rec_call *r)
+int cuda_calls__set_device(struct decoder *d, const struct mt_rec_call *r)
 {
-	struct thread *t = session__thread(s, r->h.tid);
+	struct thread *t = decoder__thread(d, r->h.tid);
 
 	if (!t)
 		return -ENOMEM;
 	/* One that the process does not have is refused. */
 	if (r->arg[0] >= DEVICE_UNKNOWN ||
-	    (s->calls && s->calls->devices && r->arg[0] >= s->calls->devices))
+	    (d->calls && d->calls->devices && r->arg[0] >= d->calls->devices))
 		return 0;
 	t->cuda_device = (uint8_t)r->arg[0] + 1;
 	t->cuda_context = 0;
 	return 0;
 }
 
-int cuda_calls__asked(struct session *s, const struct mt_rec_asked *r)
+int cuda_calls__asked(struct decoder *d, const struct mt_rec_asked *r)
 {
-	struct thread *t = session__thread(s, r->h.tid);
+	struct thread *t = decoder__thread(d, r->h.tid);
 	struct event e = { .kind = EVENT_REQUESTED, .device = { DEVICE_CUDA, DEVICE_UNKNOWN } };
 
 	if (!t)
@@ -1380,21 +1384,21 @@ int cuda_calls__asked(struct session *s, const struct mt_rec_asked *r)
 	if (r->device < DEVICE_UNKNOWN)
 		e.device.index = r->device;
 	e.thread = t->number;
-	e.time = session__since(s, r->h.time);
+	e.time = decoder__since(d, r->h.time);
 	e.addr = r->addr;
 	e.requested = r->requested;
 	e.cuda_stream = r->stream;
-	return session__emit(s, &e);
+	return decoder__emit(d, &e);
 }
 
-static void set_counter(struct session *s, const char *what, const char *of, uint64_t n)
+static void set_counter(struct decoder *d, const char *what, const char *of, uint64_t n)
 {
 	char key[96];
 
 	if (!n)
 		return;
 	snprintf(key, sizeof(key), "counter.%s%s", what, of);
-	facts__setf(s->facts, key, "%" PRIu64, n);
+	facts__setf(d->facts, key, "%" PRIu64, n);
 }
 
 /* A runtime that takes memory calls the driver for it. It does not call what is probed? Then nobody
@@ -1409,25 +1413,25 @@ static void look_for_bypass(struct cuda_calls *calls, const uint64_t c[MT_CNT_NR
 		 "recorded. PyTorch's tensors are. Please report the driver's version");
 }
 
-void cuda_calls__set_facts(struct session *s, const uint64_t c[MT_CNT_NR])
+void cuda_calls__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR])
 {
-	struct cuda_calls *calls = s->calls;
+	struct cuda_calls *calls = d->calls;
 	uint32_t i;
 
 	if (!calls)
 		return;
 	look_for_bypass(calls, c);
 	for (i = 0; i < cuda__functions(); i++) {
-		set_counter(s, "calls.", cuda__function(i)->name, calls->done[i]);
-		set_counter(s, "calls_failed.", cuda__function(i)->name, calls->failed[i]);
+		set_counter(d, "calls.", cuda__function(i)->name, calls->done[i]);
+		set_counter(d, "calls_failed.", cuda__function(i)->name, calls->failed[i]);
 	}
 	if (calls->bypassed)
-		facts__set(s->facts, "driver_bypassed", "1");
-	set_counter(s, "calls_", "inner", c[MT_CNT_CALL_INNER]);
-	set_counter(s, "calls_", "stale", c[MT_CNT_CALL_STALE]);
-	set_counter(s, "calls_", "faults", c[MT_CNT_CALL_FAULT]);
-	set_counter(s, "calls_", "unreadable", calls->unreadable);
-	set_counter(s, "calls_", "forgotten", calls->forgotten);
-	set_counter(s, "calls_", "replaced", calls->replaced);
-	set_counter(s, "asked_", "faults", c[MT_CNT_ASKED_FAULT]);
+		facts__set(d->facts, "driver_bypassed", "1");
+	set_counter(d, "calls_", "inner", c[MT_CNT_CALL_INNER]);
+	set_counter(d, "calls_", "stale", c[MT_CNT_CALL_STALE]);
+	set_counter(d, "calls_", "faults", c[MT_CNT_CALL_FAULT]);
+	set_counter(d, "calls_", "unreadable", calls->unreadable);
+	set_counter(d, "calls_", "forgotten", calls->forgotten);
+	set_counter(d, "calls_", "replaced", calls->replaced);
+	set_counter(d, "asked_", "faults", c[MT_CNT_ASKED_FAULT]);
 }

@@ -7,7 +7,10 @@
 #include <string.h>
 
 #include "capture/autograd.h"
-#include "capture/session_internal.h"
+#include "capture/decoder.h"
+#include "capture/probes.h"
+#include "capture/session.h"
+#include "capture/target.h"
 #include "capture/symbolizer.h"
 #include "lib/map64.h"
 #include "log/log.h"
@@ -77,14 +80,14 @@ void modules__free(struct modules *m)
 	free(m);
 }
 
-int modules__open(struct session *s)
+int modules__open(struct decoder *d)
 {
 	struct modules *m = calloc(1, sizeof(*m));
 
 	if (!m)
 		return -ENOMEM;
-	s->modules = m;
-	pymem__init(&m->mem, s->target.python, true);
+	d->modules = m;
+	pymem__init(&m->mem, d->target->python, true);
 	m->types = map64__new();
 	m->names = map64__new();
 	m->threads = map64__new();
@@ -103,19 +106,19 @@ static enum mt_module_type look_at_type(struct modules *m, uint64_t type)
 	return is < 0 ? 0 : is ? MT_TYPE_MODULE : MT_TYPE_OTHER;
 }
 
-static void forget_types(struct session *s)
+static void forget_types(struct decoder *d)
 {
 	uint64_t type, is;
 	size_t pos = 0;
 
-	while (map64__next(s->modules->types, &pos, &type, &is))
-		probes__set_module_type(s->probes, s->opts.number, type, 0);
-	map64__clear(s->modules->types);
+	while (map64__next(d->modules->types, &pos, &type, &is))
+		probes__set_module_type(d->probes, d->opts->number, type, 0);
+	map64__clear(d->modules->types);
 }
 
-static int type_of(struct session *s, uint64_t type, enum mt_module_type *ret)
+static int type_of(struct decoder *d, uint64_t type, enum mt_module_type *ret)
 {
-	struct modules *m = s->modules;
+	struct modules *m = d->modules;
 	uint64_t v;
 
 	if (map64__get(m->types, type, &v)) {
@@ -125,17 +128,17 @@ static int type_of(struct session *s, uint64_t type, enum mt_module_type *ret)
 	*ret = look_at_type(m, type);
 	if (!*ret)
 		return 0;
-	if (probes__set_module_type(s->probes, s->opts.number, type, *ret)) {
-		forget_types(s); /* no room: those in use come again */
+	if (probes__set_module_type(d->probes, d->opts->number, type, *ret)) {
+		forget_types(d); /* no room: those in use come again */
 		return 0;
 	}
 	return map64__set(m->types, type, *ret);
 }
 
 /* A class may end, and another object lie where it was. */
-static int recheck_types(struct session *s)
+static int recheck_types(struct decoder *d)
 {
-	struct modules *m = s->modules;
+	struct modules *m = d->modules;
 	struct map64 *still = map64__new();
 	uint64_t type, was;
 	size_t pos = 0;
@@ -145,7 +148,7 @@ static int recheck_types(struct session *s)
 		if (look_at_type(m, type) == was)
 			err = map64__set(still, type, was);
 		else
-			probes__set_module_type(s->probes, s->opts.number, type, 0);
+			probes__set_module_type(d->probes, d->opts->number, type, 0);
 	}
 	if (err) {
 		map64__free(still);
@@ -158,12 +161,12 @@ static int recheck_types(struct session *s)
 
 /* ---- names ---- */
 
-void modules__forget(struct session *s)
+void modules__forget(struct decoder *d)
 {
-	if (!s->modules)
+	if (!d->modules)
 		return;
-	map64__clear(s->modules->names);
-	s->modules->n_names = 0;
+	map64__clear(d->modules->names);
+	d->modules->n_names = 0;
 }
 
 static int keep_name(struct modules *m, const struct name *n)
@@ -188,18 +191,18 @@ static int keep_name(struct modules *m, const struct name *n)
 }
 
 /* Not in the tree of its model, as far as that is known: asked for again at its next call. */
-static bool is_placed(const struct session *s, uint32_t module)
+static bool is_placed(const struct decoder *d, uint32_t module)
 {
-	const char *name = dict__str(s->dict, dict__get_module(s->dict, module).name);
+	const char *name = dict__str(d->dict, dict__get_module(d->dict, module).name);
 	size_t len = strlen(name);
 
 	return module && !(len && name[len - 1] == '?');
 }
 
-static int name_of(struct session *s, uint64_t self, uint64_t type, uint64_t root, uint64_t parent,
+static int name_of(struct decoder *d, uint64_t self, uint64_t type, uint64_t root, uint64_t parent,
 		   uint32_t *ret)
 {
-	struct modules *m = s->modules;
+	struct modules *m = d->modules;
 	struct name n = { .self = self, .type = type, .root = root };
 	uint64_t i, now;
 
@@ -209,17 +212,17 @@ static int name_of(struct session *s, uint64_t self, uint64_t type, uint64_t roo
 	}
 	*ret = 0;
 	/* It may be gone, and something else be where it was. */
-	if (proc__read_u64(s->target.proc, self + python__layout(s->target.python)->ob_type,
+	if (proc__read_u64(d->target->proc, self + python__layout(d->target->python)->ob_type,
 			   &now) ||
 	    now != type)
 		return 0;
-	n.module = symbolizer__module(s->names, self, root, parent);
+	n.module = symbolizer__module(d->names, self, root, parent);
 	if (n.module == UINT32_MAX)
 		return -ENOMEM;
 	*ret = n.module;
 	if (m->n_names >= MAX_NAMES)
-		modules__forget(s);
-	return is_placed(s, n.module) ? keep_name(m, &n) : 0;
+		modules__forget(d);
+	return is_placed(d, n.module) ? keep_name(m, &n) : 0;
 }
 
 /* ---- calls ---- */
@@ -252,9 +255,9 @@ static struct inside *inside_of(struct modules *m, uint32_t tid)
 	return &m->inside[m->n_inside++];
 }
 
-static int leave(struct session *s, struct inside *in, uint32_t keep, uint64_t time)
+static int leave(struct decoder *d, struct inside *in, uint32_t keep, uint64_t time)
 {
-	struct thread *t = session__thread(s, in->tid);
+	struct thread *t = decoder__thread(d, in->tid);
 	int err = 0;
 
 	if (!t)
@@ -268,23 +271,23 @@ static int leave(struct session *s, struct inside *in, uint32_t keep, uint64_t t
 		if (in->left && in->n >= in->left_from && in->left_at < time)
 			e.time = in->left_at;
 		if (c->told)
-			err = session__emit(s, &e);
+			err = decoder__emit(d, &e);
 	}
 	in->left = false;
 	return err;
 }
 
-int modules__left(struct session *s, const struct mt_hdr *h, uint32_t keep)
+int modules__left(struct decoder *d, const struct mt_hdr *h, uint32_t keep)
 {
 	struct inside *in;
 
-	if (!s->modules)
+	if (!d->modules)
 		return 0;
-	in = inside_of(s->modules, h->tid);
+	in = inside_of(d->modules, h->tid);
 	if (!in)
 		return -ENOMEM;
-	in->heard = session__since(s, h->time);
-	return leave(s, in, keep, in->heard);
+	in->heard = decoder__since(d, h->time);
+	return leave(d, in, keep, in->heard);
 }
 
 /* A place at depth; what lies between it and those known got lost. */
@@ -317,10 +320,10 @@ static void around(const struct inside *in, uint32_t depth, uint64_t *root, uint
 	}
 }
 
-int modules__entered(struct session *s, const struct mt_rec_enter *r)
+int modules__entered(struct decoder *d, const struct mt_rec_enter *r)
 {
-	struct event e = { .kind = EVENT_ENTER, .time = session__since(s, r->h.time) };
-	struct modules *m = s->modules;
+	struct event e = { .kind = EVENT_ENTER, .time = decoder__since(d, r->h.time) };
+	struct modules *m = d->modules;
 	enum mt_module_type type = 0;
 	uint64_t root, parent;
 	struct inside *in;
@@ -334,55 +337,54 @@ int modules__entered(struct session *s, const struct mt_rec_enter *r)
 		return -EBADMSG;
 	in = inside_of(m, r->h.tid);
 	c = in ? call_at(in, r->depth) : NULL;
-	t = session__thread(s, r->h.tid);
+	t = decoder__thread(d, r->h.tid);
 	if (!c || !t)
 		return -ENOMEM;
-	if (!r->depth && (!r->stack || (!map64__get(s->outer, r->stack, &in->outer) &&
-					!map64__get(s->old_outer, r->stack, &in->outer))))
-		in->outer = 0;
-	err = type_of(s, r->type, &type);
+	if (!r->depth)
+		in->outer = decoder__outer_module(d, r->stack);
+	err = type_of(d, r->type, &type);
 	*c = (struct call){
 		.self = r->self, .sp = r->sp, .ret = r->ret, .told = type == MT_TYPE_MODULE
 	};
 	if (err || !c->told)
 		return err;
 	around(in, r->depth, &root, &parent);
-	err = name_of(s, r->self, r->type, root ? root : r->self, parent, &c->module);
+	err = name_of(d, r->self, r->type, root ? root : r->self, parent, &c->module);
 	if (err)
 		return err;
 	m->entered++;
 	m->unnamed += !c->module;
 	e.thread = t->number;
 	e.module = c->module;
-	err = autograd__node(s, t, &r->h, &e.node);
-	return err ? err : session__emit(s, &e);
+	err = autograd__node(d, t, &r->h, &e.node);
+	return err ? err : decoder__emit(d, &e);
 }
 
 /* ---- threads from which nothing comes ---- */
 
 /* Its return address is still in its place, or the kernel's that stands for it. */
-static bool in_place(struct session *s, const struct call *c)
+static bool in_place(struct decoder *d, const struct call *c)
 {
 	const struct map *map;
 	uint64_t word;
 
-	if (!c->ret || proc__read_u64(s->target.proc, c->sp, &word) || word == c->ret)
+	if (!c->ret || proc__read_u64(d->target->proc, c->sp, &word) || word == c->ret)
 		return true;
-	map = maps__find(&s->target.maps, word);
+	map = maps__find(&d->target->maps, word);
 	return map && !strcmp(map->path, "[uprobes]");
 }
 
-static void look_at(struct session *s, struct inside *in, uint64_t now)
+static void look_at(struct decoder *d, struct inside *in, uint64_t now)
 {
 	uint32_t keep = in->n;
 	uint64_t sp = 0; /* runs */
-	int err = proc__thread_sp(s->target.proc, (pid_t)in->tid, &sp);
+	int err = proc__thread_sp(d->target->proc, (pid_t)in->tid, &sp);
 
 	if (err == -ENOENT || err == -ESRCH)
 		keep = 0; /* it has ended */
 	else if (err && err != -EBUSY)
 		return;
-	while (keep && (in->at[keep - 1].sp <= sp || !in_place(s, &in->at[keep - 1])))
+	while (keep && (in->at[keep - 1].sp <= sp || !in_place(d, &in->at[keep - 1])))
 		keep--;
 	if (keep == in->n)
 		return;
@@ -391,12 +393,12 @@ static void look_at(struct session *s, struct inside *in, uint64_t now)
 	in->left_at = now;
 }
 
-int modules__pump(struct session *s, uint64_t now)
+int modules__pump(struct decoder *d, uint64_t now)
 {
-	struct modules *m = s->modules;
+	struct modules *m = d->modules;
 	int err = 0;
 
-	if (!m || !s->attached || s->blind)
+	if (!m)
 		return 0;
 	for (uint32_t i = 0; i < m->n_inside && i < LOOKS && !err; i++) {
 		struct inside *in = &m->inside[m->next_look++ % m->n_inside];
@@ -407,29 +409,29 @@ int modules__pump(struct session *s, uint64_t now)
 			/* Nothing has come since: nothing that came before that is still to be
 			 * told. */
 			m->seen_left += in->n - in->left_from;
-			err = leave(s, in, in->left_from, in->left_at);
+			err = leave(d, in, in->left_from, in->left_at);
 		} else {
-			look_at(s, in, session__now(s));
+			look_at(d, in, decoder__now(d));
 		}
 	}
 	if (err || now < m->next_recheck)
 		return err;
 	m->next_recheck = now + RECHECK;
-	return recheck_types(s);
+	return recheck_types(d);
 }
 
-void modules__set_facts(struct session *s, const uint64_t c[MT_CNT_NR])
+void modules__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR])
 {
-	struct modules *m = s->modules;
+	struct modules *m = d->modules;
 
 	if (!m)
 		return;
-	facts__setf(s->facts, "counter.modules.entered", "%" PRIu64, m->entered);
-	facts__setf(s->facts, "counter.modules.seen_left", "%" PRIu64, m->seen_left);
+	facts__setf(d->facts, "counter.modules.entered", "%" PRIu64, m->entered);
+	facts__setf(d->facts, "counter.modules.seen_left", "%" PRIu64, m->seen_left);
 	if (m->unnamed)
-		facts__setf(s->facts, "counter.modules.unnamed", "%" PRIu64, m->unnamed);
+		facts__setf(d->facts, "counter.modules.unnamed", "%" PRIu64, m->unnamed);
 	if (c[MT_CNT_MODULE_FAULT]) {
-		facts__setf(s->facts, "counter.modules.faults", "%" PRIu64, c[MT_CNT_MODULE_FAULT]);
+		facts__setf(d->facts, "counter.modules.faults", "%" PRIu64, c[MT_CNT_MODULE_FAULT]);
 		if (!m->faults_said)
 			log_warn("the kernel has no memory to keep which modules a thread is in: "
 				 "some calls of modules are not recorded");
@@ -437,7 +439,7 @@ void modules__set_facts(struct session *s, const uint64_t c[MT_CNT_NR])
 	}
 	if (!c[MT_CNT_MODULE_DEEP])
 		return;
-	facts__setf(s->facts, "counter.modules.too_deep", "%" PRIu64, c[MT_CNT_MODULE_DEEP]);
+	facts__setf(d->facts, "counter.modules.too_deep", "%" PRIu64, c[MT_CNT_MODULE_DEEP]);
 	if (!m->deep_said)
 		log_warn("modules call one another more than %d deep: calls within those are not "
 			 "recorded",

@@ -12,27 +12,27 @@
 #include "memtrace.h"
 
 struct modules;
-struct session;
+struct decoder;
 
-/* s->modules is there afterwards. 0 or -ENOMEM. */
-int modules__open(struct session *s);
+/* d->modules is there afterwards. 0 or -ENOMEM. */
+int modules__open(struct decoder *d);
 void modules__free(struct modules *m); /* NULL is fine */
 
 /*
  * A thread has left all but the outermost keep calls; an object is called. Both do nothing without
- * s->modules. 0, -ENOMEM, -EBADMSG or the error of a sink.
+ * d->modules. 0, -ENOMEM, -EBADMSG or the error of a sink.
  */
-int modules__left(struct session *s, const struct mt_hdr *h, uint32_t keep);
-int modules__entered(struct session *s, const struct mt_rec_enter *r);
+int modules__left(struct decoder *d, const struct mt_hdr *h, uint32_t keep);
+int modules__entered(struct decoder *d, const struct mt_rec_enter *r);
 /*
  * Now and then: looks whether classes are still what they were, and at threads from which nothing
  * comes: one that waits shows by its stack pointer what it has left. now: ns since the start. 0 or
  * the error of a sink.
  */
-int modules__pump(struct session *s, uint64_t now);
+int modules__pump(struct decoder *d, uint64_t now);
 /* Modules may have other names: all are asked for again. */
-void modules__forget(struct session *s);
+void modules__forget(struct decoder *d);
 /* What has been counted, as facts: counter.modules.<what> */
-void modules__set_facts(struct session *s, const uint64_t c[MT_CNT_NR]);
+void modules__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR]);
 
 #endif

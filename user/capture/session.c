@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <malloc.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,12 +24,12 @@
 #include "capture/caps.h"
 #include "capture/code_cache.h"
 #include "capture/cuda_calls.h"
+#include "capture/decoder.h"
 #include "capture/inside_memory.h"
 #include "capture/modules.h"
 #include "capture/symbolizer.h"
 #include "lib/clock.h"
 #include "lib/failure.h"
-#include "lib/map64.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "process/proc.h"
@@ -40,12 +41,6 @@
 #define SETTLE_TRIES 100
 #define STRANGE_ENDS 16384	 /* a quarter of MT_SEEN_SLOTS */
 #define RING_DEFAULT (16u << 20) /* bytes, as the kernel side has it */
-
-/* As records have it: a process that records itself has the clock that we have. */
-static uint64_t monotonic(const struct session *s)
-{
-	return s->opts.inside ? clock__monotonic() : clock__kernel();
-}
 
 struct session *session__make(const struct session_opts *opts, struct failure *f)
 {
@@ -64,14 +59,7 @@ struct session *session__make(const struct session_opts *opts, struct failure *f
 	s->image = -1;
 	s->dict = dict__new();
 	s->facts = facts__new();
-	s->stacks = map64__new();
-	s->outer = map64__new();
-	s->old_stacks = map64__new();
-	s->old_outer = map64__new();
-	s->roots = map64__new();
-	s->threads = map64__new();
-	if (!s->dict || !s->facts || !s->stacks || !s->outer || !s->old_stacks || !s->old_outer ||
-	    !s->roots || !s->threads) {
+	if (!s->dict || !s->facts) {
 		failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 		session__free(s);
 		return NULL;
@@ -112,43 +100,16 @@ void session__free(struct session *s)
 		probes__leave_calls(s->probes, proc__pid(s->target.proc));
 	}
 	probes__free(s->probes);
-	cuda_calls__free(s->calls);
-	autograd__free(s->autograd);
-	modules__free(s->modules);
 	session__close_census(s);
 	session__close_state(s);
-	symbolizer__free(s->names);
-	map64__free(s->stacks);
-	map64__free(s->outer);
-	map64__free(s->old_stacks);
-	map64__free(s->old_outer);
-	map64__free(s->roots);
-	map64__free(s->threads);
+	decoder__free(s->decoder);
 	facts__free(s->facts);
 	dict__free(s->dict);
-	free(s->thread);
 	free(s->queue.buf);
 	if (s->image >= 0)
 		close(s->image);
 	target__close(&s->target);
 	free(s);
-}
-
-/* A hook that is worth having and not worth failing for. */
-void session__attach_optional(struct session *s, enum hook_id id)
-{
-	const struct hook *h = &s->target.hooks[id];
-	int err;
-
-	if (!h->found) {
-		log_debug("%s: not probed: %s", hook__name(id), h->why_not);
-		return;
-	}
-	if (probes__attached(s->probes, id))
-		return; /* with programs that others have attached */
-	err = probes__attach(s->probes, proc__pid(s->target.proc), h);
-	if (err)
-		log_debug("%s: the probe was refused: %s", hook__name(id), strerror(-err));
 }
 
 /* What can be found once torch is imported: where `self` of modules is to be had, where an
@@ -167,9 +128,9 @@ static void look_into_torch(struct session *s, uint64_t now)
 	probes__set_module_codes(s->probes, s->opts.number, s->target.module_codes,
 				 s->target.n_module_codes);
 	s->have_codes = true;
-	session__attach_optional(s, HOOK_SCOPE_END);
-	if (s->modules)
-		session__attach_optional(s, HOOK_MODULE_CALL);
+	target__attach_optional(&s->target, s->probes, HOOK_SCOPE_END);
+	if (s->decoder->modules)
+		target__attach_optional(&s->target, s->probes, HOOK_MODULE_CALL);
 }
 
 static int attach_all(struct session *s, struct failure *f)
@@ -274,32 +235,63 @@ static int attach(struct session *s, struct failure *f)
 		err = session__fit(s, f);
 	if (err)
 		return err;
-	s->names = symbolizer__new(s->dict, s->target.has_slot ? s->target.python : NULL);
-	if (!s->names || session__catch_up(s) || session__set_facts(s))
+	if (session__open_decoder(s) || session__catch_up(s) || session__set_facts(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	if (session__open_state(s) || (!s->opts.steps_only && session__before_state(s)))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	/* Segments before blocks: the total that comes with a block has all segments in it that
 	 * were taken until then. */
-	if (!s->opts.steps_only && cuda_calls__attach(s))
+	if (!s->opts.steps_only && cuda_calls__attach(s->decoder))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	if (!s->opts.no_autograd && autograd__attach(s))
+	if (!s->opts.no_autograd && autograd__attach(s->decoder))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	if (!s->opts.no_modules && s->target.has_slot && modules__open(s))
+	if (!s->opts.no_modules && s->target.has_slot && modules__open(s->decoder))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	err = attach_all(s, f);
 	if (err)
 		return err;
-	s->start = monotonic(s);
+	s->decoder->start = decoder__clock(s->decoder);
 	if (session__set_start(s)) /* as near to it as can be: the time since is what events have */
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	s->from_start = s->joined_early || session__before_torch(s);
-	if (facts__set(s->facts, "attached_at", s->from_start ? "start" : "live"))
+	s->decoder->from_start = s->joined_early || session__before_torch(s);
+	if (facts__set(s->facts, "attached_at", s->decoder->from_start ? "start" : "live"))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	s->attached = true;
 	if ((!s->opts.steps_only && session__begin_state(s)) || session__open_census(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	return 0;
+}
+
+/* Events from the decoder go through census and state at attach to the sinks. */
+static int on_event(struct sink *sink, const struct event *e)
+{
+	struct session *s = (struct session *)((char *)sink - offsetof(struct session, head));
+	int err = session__census_sees(s, e);
+
+	return err ? err : session__through_state(s, e);
+}
+
+int session__dispatch(struct session *s, const struct event *e)
+{
+	size_t i;
+	int err;
+
+	s->events += event__counts(e);
+	for (i = 0; i < s->n_sinks; i++) {
+		err = s->sinks[i]->event(s->sinks[i], e);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+int session__open_decoder(struct session *s)
+{
+	s->decoder = decoder__new(&s->opts, &s->target, s->probes, s->dict, s->facts);
+	s->head.event = on_event;
+	if (s->decoder)
+		s->decoder->next = &s->head;
+	return s->decoder ? 0 : -ENOMEM;
 }
 
 int session__attach(struct session *s, struct failure *f)
@@ -345,7 +337,7 @@ int session__enqueue(void *ctx, const void *rec, size_t len)
 	int err;
 
 	/* Nobody takes them out yet, and others are not to wait for that. */
-	if (!s->names) {
+	if (!s->decoder) {
 		if (s->queue.len <= QUEUE_EARLY || gone->h.type == MT_REC_CODE_GONE)
 			return queue__push_early(&s->queue, rec, len, QUEUE_EARLY);
 		s->early_lost++;
@@ -355,8 +347,10 @@ int session__enqueue(void *ctx, const void *rec, size_t len)
 	if (!err && gone->h.type == MT_REC_CODE_GONE) {
 		s->gone_after += gone->epoch > s->read_until;
 		s->strange_ends += gone->h.member == s->opts.number &&
-				   !code_cache__known(symbolizer__codes(s->names), gone->code);
-		err = code_cache__gone(symbolizer__codes(s->names), gone->code, gone->epoch);
+				   !code_cache__known(symbolizer__codes(s->decoder->names),
+						      gone->code);
+		err = code_cache__gone(symbolizer__codes(s->decoder->names), gone->code,
+				       gone->epoch);
 	}
 	if (!err && s->queue.len > queue_max(s))
 		return -EAGAIN;
@@ -371,17 +365,17 @@ int session__catch_up(struct session *s)
 	int err = 0;
 
 	/* What a forked process has from its parent was closed by these ends there. */
-	code_cache__floor(symbolizer__codes(s->names), s->queue.floor);
+	code_cache__floor(symbolizer__codes(s->decoder->names), s->queue.floor);
 	while (!err && (gone = queue__at(&s->queue, &pos, s->queue.len, &len))) {
 		if (gone->h.type == MT_REC_CODE_GONE)
-			err = code_cache__gone(symbolizer__codes(s->names), gone->code,
+			err = code_cache__gone(symbolizer__codes(s->decoder->names), gone->code,
 					       gone->epoch);
 	}
 	s->forgotten = probes__times_forgotten(s->probes);
 	/* Which of them came before we were there cannot be told: nothing is said of stacks from
 	 * before now. */
 	if (!err && s->opts.group && !probes__lost_ends(s->probes, &lost) && lost) {
-		code_cache__lost(symbolizer__codes(s->names), 0, probes__epoch(s->probes));
+		code_cache__lost(symbolizer__codes(s->decoder->names), 0, probes__epoch(s->probes));
 		s->gone_lost = lost;
 	}
 	return err;
@@ -410,9 +404,9 @@ static int prefetch(struct session *s)
 			continue;
 		if (((const struct mt_rec_stack *)h)->n > MT_MAX_ENTRIES)
 			return -EBADMSG;
-		if (session__knows_stack(s, ((const struct mt_rec_stack *)h)->stack))
+		if (decoder__knows_stack(s->decoder, ((const struct mt_rec_stack *)h)->stack))
 			continue;
-		err = symbolizer__prefetch(s->names, (const struct mt_rec_stack *)h);
+		err = symbolizer__prefetch(s->decoder->names, (const struct mt_rec_stack *)h);
 		if (err)
 			return err;
 	}
@@ -443,7 +437,8 @@ static void look_for_forgotten(struct session *s)
 		return;
 	s->gone_lost += (n - s->forgotten) * PROBES_FORGOTTEN_ENDS;
 	s->forgotten = n;
-	code_cache__lost(symbolizer__codes(s->names), s->sure_epoch, probes__epoch(s->probes));
+	code_cache__lost(symbolizer__codes(s->decoder->names), s->sure_epoch,
+			 probes__epoch(s->probes));
 }
 
 /* Have records about freed code objects been lost? Then nothing is sure from the last sure epoch up
@@ -459,8 +454,9 @@ static int look_for_losses(struct session *s, bool *lost)
 	if (!*lost)
 		return 0;
 	s->gone_lost = n;
-	code_cache__drop_new(symbolizer__codes(s->names));
-	code_cache__lost(symbolizer__codes(s->names), s->sure_epoch, probes__epoch(s->probes));
+	code_cache__drop_new(symbolizer__codes(s->decoder->names));
+	code_cache__lost(symbolizer__codes(s->decoder->names), s->sure_epoch,
+			 probes__epoch(s->probes));
 	return 0;
 }
 
@@ -470,7 +466,7 @@ static int look_for_losses(struct session *s, bool *lost)
  */
 static int settle(struct session *s)
 {
-	struct code_cache *codes = symbolizer__codes(s->names);
+	struct code_cache *codes = symbolizer__codes(s->decoder->names);
 	bool lost = false;
 	int tries, err;
 
@@ -552,12 +548,12 @@ static int tell_losses(struct session *s)
 		return 0;
 	first = queue__at(&s->queue, &pos, s->queue.len, &len);
 	if (first)
-		e.time = session__since(s, first->time);
+		e.time = decoder__since(s->decoder, first->time);
 	e.size = events - s->lost_said;
 	s->lost_said = events;
 	s->loss_open = true;
 	s->lost_at = e.size; /* of this round */
-	return session__emit(s, &e);
+	return decoder__emit(s->decoder, &e);
 }
 
 /* All that was in the ring when the last loss was counted has been handed on, and nothing was lost
@@ -569,7 +565,7 @@ static int end_losses(struct session *s, uint64_t now)
 	if (!s->loss_open || s->behind || s->lost_at)
 		return 0;
 	s->loss_open = false;
-	return session__emit(s, &e);
+	return decoder__emit(s->decoder, &e);
 }
 
 /*
@@ -587,7 +583,7 @@ static int go_round(struct session *s, bool hurry)
 	look_for_forgotten(s);
 	err = consume(s);
 	taken = probes__taken(s->probes);
-	cuda_calls__after_drain(s, err >= 0 && !s->behind);
+	cuda_calls__after_drain(s->decoder, err >= 0 && !s->behind);
 	s->lost_at = 0;
 	if (err >= 0 && (!hurry || s->queue.len > ring_size(s) / 2))
 		err = tell_losses(s);
@@ -597,17 +593,17 @@ static int go_round(struct session *s, bool hurry)
 	if (err >= 0 && !s->blind)
 		err = settle(s);
 	while (err >= 0 && (rec = queue__at(&s->queue, &pos, end, &len)))
-		err = session__record(s, rec, len);
+		err = decoder__record(s->decoder, rec, len);
 	queue__drop(&s->queue, pos);
 	s->taken = taken;
 	if (err >= 0)
-		err = cuda_calls__used(s, false);
+		err = cuda_calls__used(s->decoder, false);
 	return err < 0 ? err : 0;
 }
 
 int session__round(struct session *s)
 {
-	cuda_calls__before_drain(s);
+	cuda_calls__before_drain(s->decoder);
 	return go_round(s, false);
 }
 
@@ -634,7 +630,7 @@ static void maybe_go_sleepable(struct session *s, const uint64_t c[MT_CNT_NR])
 
 static void look_for_unseen(struct session *s)
 {
-	uint64_t n = cuda_calls__unseen(s);
+	uint64_t n = cuda_calls__unseen(s->decoder);
 
 	if (n <= s->unseen)
 		return;
@@ -656,13 +652,16 @@ static int housekeeping(struct session *s, uint64_t now)
 	maybe_go_sleepable(s, c);
 	renew_marks(s);
 	look_into_torch(s, now);
-	cuda_calls__look(s, now);
-	autograd__look(s, now);
-	if (symbolizer__recheck(s->names, now))
-		session__forget_roots(s);
+	cuda_calls__look(s->decoder, now);
+	if (!s->blind && autograd__is_due(s->decoder, now)) {
+		session__renew(s);
+		autograd__look(s->decoder, now);
+	}
+	if (symbolizer__recheck(s->decoder->names, now))
+		decoder__forget_roots(s->decoder);
 	if (now - s->last_facts >= FACTS_EVERY || !s->last_facts) {
 		s->last_facts = now;
-		session__look_at_threads(s);
+		decoder__check_threads(s->decoder);
 		if (!s->blind)
 			look_for_unseen(s);
 		facts__setf(s->facts, "duration_ns", "%" PRIu64, now);
@@ -689,8 +688,8 @@ int session__pump(struct session *s, struct sink *const *sinks, size_t n_sinks)
 	s->sinks = sinks;
 	s->n_sinks = n_sinks;
 	err = session__round(s);
-	if (!err)
-		err = modules__pump(s, now);
+	if (!err && !s->blind)
+		err = modules__pump(s->decoder, now);
 	if (!err)
 		err = session__pump_state(s, now);
 	if (!err)
@@ -734,7 +733,7 @@ int session__mark(struct session *s, const char *name)
 		return err;
 	e.time = session__now(s);
 	e.name = dict__string(s->dict, name, strlen(name));
-	return session__emit(s, &e);
+	return decoder__emit(s->decoder, &e);
 }
 
 static void stop(struct session *s)
@@ -761,7 +760,7 @@ int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks
 	look_for_unseen(s);
 	stop(s);
 	err = err ? err : session__pump(s, sinks, n_sinks);
-	err = err ? err : cuda_calls__used(s, true);
+	err = err ? err : cuda_calls__used(s->decoder, true);
 	if (!s->opts.group)
 		probes__detach(s->probes);
 	else if (strcmp(stop_reason, "exec"))
@@ -776,7 +775,7 @@ int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks
 		err = err ? err : session__pump(s, sinks, n_sinks);
 	} while (!err && (s->queue.len || rounds++ < 1));
 	err = err ? err : session__finish_state(s);
-	facts__setf(s->facts, "duration_ns", "%" PRIu64, s->cut ? s->cut : now);
+	facts__setf(s->facts, "duration_ns", "%" PRIu64, s->decoder->cut ? s->decoder->cut : now);
 	facts__setf(s->facts, "events", "%" PRIu64, s->events);
 	s->attached = false;
 	return err;
@@ -812,7 +811,7 @@ const struct proc *session__proc(const struct session *s)
 
 uint64_t session__now(const struct session *s)
 {
-	return s->start ? monotonic(s) - s->start : 0;
+	return s->decoder ? decoder__now(s->decoder) : 0;
 }
 
 uint64_t session__events(const struct session *s)
@@ -827,7 +826,7 @@ uint64_t session__lost(const struct session *s)
 
 uint64_t session__steps(const struct session *s)
 {
-	return s->steps - (s->steps && !s->from_start && !s->forked);
+	return s->decoder ? decoder__steps(s->decoder) : 0;
 }
 
 bool session__replaced(const struct session *s)

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "capture/attach_state.h"
+#include "capture/decoder.h"
 #include "lib/hash.h"
 #include "lib/map64.h"
 #include "log/log.h"
@@ -26,10 +27,8 @@
 #define WHOLE_WITHIN 500000000ULL    /* ns that they wait for what is not needed for the sums */
 #define SEGMENTS_EVERY 1000000000ULL /* ns */
 #define SEGMENTS_SHARE 20	     /* of the time that reading may take: one in so many */
-#define LOOK_EVERY 100000000ULL	     /* ns */
 
 struct session_state {
-	struct cudaalloc *alloc;
 	struct attach_state *holding; /* until what was there before is known, or is not to be had */
 	bool empty;		      /* CUDA had not been used: nothing was there */
 	bool copied;		      /* of a forked process: the tables are its parent's */
@@ -46,28 +45,7 @@ struct session_state {
 	uint64_t moves;	     /* segments taken and given back so far */
 	uint64_t moves_told; /* of those, when segments were last read */
 	uint64_t next_read;  /* ns */
-	uint64_t next_look;  /* for the allocator itself */
 };
-
-/* What became of the allocator's backend is known for sure only once CUDA is in use. */
-static void set_backend_fact(struct session *s)
-{
-	const struct session_state *st = s->state;
-	enum alloc_backend b = st && st->alloc ? cudaalloc__backend(st->alloc) : ALLOC_NONE;
-
-	if (b != ALLOC_NONE && b != ALLOC_UNKNOWN)
-		facts__set(s->facts, "allocator", alloc_backend__name(b));
-}
-
-static void open_allocator(struct session *s, const struct maps *m)
-{
-	struct session_state *st = s->state;
-	const char *why = "";
-
-	st->alloc = cudaalloc__open(s->target.proc, m, &why);
-	if (!st->alloc)
-		log_debug("the CUDA allocator's tables are not read: %s", why);
-}
 
 int session__open_state(struct session *s)
 {
@@ -81,27 +59,9 @@ int session__open_state(struct session *s)
 	if (!st->segments)
 		return -ENOMEM;
 	if (s->target.torch.cuda && !s->opts.steps_only)
-		open_allocator(s, &s->target.maps);
-	set_backend_fact(s);
+		target__open_allocator(&s->target, &s->target.maps);
+	target__set_backend_fact(&s->target, s->facts);
 	return 0;
-}
-
-/* Its library may be mapped, and its constructors run, when all else is in place already. */
-enum alloc_backend session__backend(struct session *s)
-{
-	struct session_state *st = s->state;
-	uint64_t now = session__now(s);
-	struct maps maps;
-
-	if (!st->alloc && now >= st->next_look && proc__maps(s->target.proc, &maps) == 0) {
-		st->next_look = now + LOOK_EVERY;
-		open_allocator(s, &maps);
-		maps__free(&maps);
-	}
-	if (st->alloc)
-		cudaalloc__look(st->alloc);
-	set_backend_fact(s);
-	return st->alloc ? cudaalloc__backend(st->alloc) : ALLOC_NONE;
 }
 
 void session__close_state(struct session *s)
@@ -112,7 +72,6 @@ void session__close_state(struct session *s)
 		return;
 	attach_state__free(st->holding);
 	cudaalloc_state__free(&st->before);
-	cudaalloc__free(st->alloc);
 	map64__free(st->segments);
 	free(st);
 	s->state = NULL;
@@ -191,16 +150,15 @@ out:
 
 static int read_tables(struct session *s, struct cudaalloc_state *ret)
 {
-	struct session_state *st = s->state;
 	int err = 0;
 
-	if (!cudaalloc__calibrated(st->alloc))
-		err = cudaalloc__calibrate(st->alloc);
+	if (!cudaalloc__calibrated(s->target.alloc))
+		err = cudaalloc__calibrate(s->target.alloc);
 	if (!err)
-		err = cudaalloc__read(st->alloc, ret);
-	if (err == -ESTALE && !cudaalloc__calibrate(st->alloc))
-		err = cudaalloc__read(st->alloc, ret);
-	set_backend_fact(s);
+		err = cudaalloc__read(s->target.alloc, ret);
+	if (err == -ESTALE && !cudaalloc__calibrate(s->target.alloc))
+		err = cudaalloc__read(s->target.alloc, ret);
+	target__set_backend_fact(&s->target, s->facts);
 	return err;
 }
 
@@ -214,7 +172,7 @@ static int read_once(struct session *s)
 
 	st->tries++;
 	if (err) {
-		st->why_torn = cudaalloc__why(st->alloc);
+		st->why_torn = cudaalloc__why(s->target.alloc);
 		return err;
 	}
 	st->readings++;
@@ -228,8 +186,8 @@ int session__before_state(struct session *s)
 {
 	struct session_state *st = s->state;
 
-	if (!st->alloc || cudaalloc__backend(st->alloc) != ALLOC_NATIVE ||
-	    cudaalloc__devices(st->alloc) <= 0)
+	if (!s->target.alloc || cudaalloc__backend(s->target.alloc) != ALLOC_NATIVE ||
+	    cudaalloc__devices(s->target.alloc) <= 0)
 		return 0;
 	return read_tables(s, &st->before) == -ENOMEM ? -ENOMEM : 0;
 }
@@ -241,12 +199,12 @@ int session__begin_state(struct session *s)
 	enum alloc_backend b;
 	int devices, err;
 
-	if (!st->alloc) {
+	if (!s->target.alloc) {
 		st->empty = !s->target.torch.cuda;
 		return 0;
 	}
-	devices = cudaalloc__devices(st->alloc);
-	b = cudaalloc__backend(st->alloc);
+	devices = cudaalloc__devices(s->target.alloc);
+	b = cudaalloc__backend(s->target.alloc);
 	if (b == ALLOC_NONE || (b == ALLOC_NATIVE && devices == 0)) {
 		st->empty = true;
 		return 0;
@@ -269,24 +227,13 @@ int session__begin_state(struct session *s)
 int session__begin_forked_state(struct session *s, const struct session *parent)
 {
 	struct session_state *st = s->state;
-	struct cudaalloc *alloc = st->alloc	  ? st->alloc
-				  : parent->state ? parent->state->alloc
-						  : NULL;
+	struct cudaalloc *alloc = s->target.alloc ? s->target.alloc : parent->target.alloc;
 
 	if (alloc && cudaalloc__backend(alloc) == ALLOC_NATIVE && cudaalloc__devices(alloc) > 0) {
 		st->copied = true;
 		return 0;
 	}
 	return session__begin_state(s);
-}
-
-int session__cuda_devices(struct session *s)
-{
-	struct session_state *st = s->state;
-
-	return st && st->alloc && cudaalloc__backend(st->alloc) == ALLOC_NATIVE
-		       ? cudaalloc__devices(st->alloc)
-		       : -1;
 }
 
 static int hand_on(void *ctx, const struct event *e)
@@ -434,10 +381,10 @@ int session__pump_state(struct session *s, uint64_t now)
 
 	if (st->holding)
 		return read_what_was(s, now);
-	if (st->moves != st->moves_told && !st->alloc)
-		session__backend(s);
-	if (st->alloc && st->moves != st->moves_told && now >= st->next_read &&
-	    cudaalloc__backend(st->alloc) <= ALLOC_NATIVE) {
+	if (st->moves != st->moves_told && !s->target.alloc)
+		target__backend(&s->target, s->facts, session__now(s));
+	if (s->target.alloc && st->moves != st->moves_told && now >= st->next_read &&
+	    cudaalloc__backend(s->target.alloc) <= ALLOC_NATIVE) {
 		st->next_read = now + SEGMENTS_EVERY;
 		return read_segments(s);
 	}
@@ -453,8 +400,8 @@ int session__last_segments(struct session *s)
 {
 	struct session_state *st = s->state;
 
-	if (st->holding || !st->alloc || st->moves == st->moves_told ||
-	    cudaalloc__backend(st->alloc) > ALLOC_NATIVE)
+	if (st->holding || !s->target.alloc || st->moves == st->moves_told ||
+	    cudaalloc__backend(s->target.alloc) > ALLOC_NATIVE)
 		return 0;
 	return read_segments(s);
 }
@@ -466,11 +413,12 @@ int session__finish_state(struct session *s)
 
 	if (st->copies)
 		facts__setf(s->facts, "counter.cuda_copies", "%" PRIu64, st->copies);
-	set_backend_fact(s);
+	target__set_backend_fact(&s->target, s->facts);
 	if (!facts__get(s->facts, "allocator"))
 		facts__set(s->facts, "allocator",
-			   st->alloc && cudaalloc__backend(st->alloc) == ALLOC_UNKNOWN ? "unknown"
-										       : "cpu");
+			   s->target.alloc && cudaalloc__backend(s->target.alloc) == ALLOC_UNKNOWN
+				   ? "unknown"
+				   : "cpu");
 	if (!st->holding)
 		return 0;
 	exact = attach_state__exact(st->holding);

@@ -18,6 +18,7 @@
 
 #include "capture/autograd.h"
 #include "capture/cuda_calls.h"
+#include "capture/decoder.h"
 #include "capture/symbolizer.h"
 #include "census/census.h"
 #include "lib/map64.h"
@@ -204,13 +205,13 @@ int session__open_census(struct session *s)
 	if (!s->census)
 		return -ENOMEM;
 	/* From the start on nothing was there before, and nothing is there for a while. */
-	s->census->first_over = s->from_start || s->forked;
+	s->census->first_over = s->decoder->from_start || s->decoder->forked;
 	/* Of what it was forked with its parent's recording tells, and most that are forked are
 	 * workers that do not last. */
-	if (s->forked)
+	if (s->decoder->forked)
 		s->census->next = EVERY;
-	if (s->autograd)
-		autograd__set_parameters(s, session__parameter, s);
+	if (s->decoder->autograd)
+		autograd__set_parameters(s->decoder, session__parameter, s);
 	return 0;
 }
 
@@ -234,7 +235,9 @@ static enum category category_of(enum census_kind k)
 
 static uint32_t number(struct session *s, const char *text)
 {
-	return *text ? symbolizer__number(s->names, dict__string(s->dict, text, strlen(text))) : 0;
+	return *text ? symbolizer__number(s->decoder->names,
+					  dict__string(s->dict, text, strlen(text)))
+		     : 0;
 }
 
 /* Name and module in the dict. 0 or -ENOMEM. */
@@ -249,12 +252,15 @@ static int intern(struct session *s, const struct census_tensor *t, uint32_t *na
 		return -ENOMEM;
 	if (!*t->cls)
 		return 0;
-	m.name = symbolizer__number(s->names, dict__string(s->dict, t->module, strlen(t->module)));
-	m.cls = symbolizer__number(s->names, dict__string(s->dict, t->cls, strlen(t->cls)));
-	m.root = symbolizer__number(s->names, dict__string(s->dict, t->root, strlen(t->root)));
+	m.name = symbolizer__number(s->decoder->names,
+				    dict__string(s->dict, t->module, strlen(t->module)));
+	m.cls = symbolizer__number(s->decoder->names,
+				   dict__string(s->dict, t->cls, strlen(t->cls)));
+	m.root = symbolizer__number(s->decoder->names,
+				    dict__string(s->dict, t->root, strlen(t->root)));
 	if (m.name == UINT32_MAX || m.cls == UINT32_MAX || m.root == UINT32_MAX)
 		return -ENOMEM;
-	*module = symbolizer__number(s->names, dict__module(s->dict, m));
+	*module = symbolizer__number(s->decoder->names, dict__module(s->dict, m));
 	return *module == UINT32_MAX ? -ENOMEM : 0;
 }
 
@@ -309,7 +315,8 @@ static int tell_tensor(struct session *s, const struct census_tensor *t, uint64_
 static int tell(struct session *s, const struct census_state *st, bool first)
 {
 	/* Before the start of the capture there is no time. */
-	uint64_t begin = st->begin > s->start ? st->begin - s->start : 0, end = session__now(s);
+	uint64_t begin = st->begin > s->decoder->start ? st->begin - s->decoder->start : 0,
+		 end = session__now(s);
 	int err = 0;
 
 	for (size_t i = 0; !err && i < st->ntensors; i++)
@@ -328,7 +335,7 @@ static int tell(struct session *s, const struct census_state *st, bool first)
 		for (size_t k = 0; k < CENSUS_KINDS; k++)
 			e.size += d->bytes[k];
 		if (d->type == DEVICE_CUDA && !st->torn && !st->torn_lists && !st->unreadable)
-			cuda_calls__tensors(s, d->index, e.size);
+			cuda_calls__tensors(s->decoder, d->index, e.size);
 		if (is_traced(d->type))
 			err = session__dispatch(s, &e);
 	}
@@ -371,7 +378,7 @@ static void start(struct session *s, bool all, bool first, uint64_t limit)
 	};
 	c->job.why = "";
 	c->first = first;
-	c->steps_read = s->steps;
+	c->steps_read = s->decoder->steps;
 	/* Signals are for the thread that waits for them. */
 	sigfillset(&every);
 	pthread_sigmask(SIG_SETMASK, &every, &old);
@@ -431,9 +438,9 @@ static int finish(struct session *s)
 	err = drain(s);
 	/* After the steps that were asked for nothing is handed on: what is told now would be of
 	 * blocks that came since. */
-	if (!err && !s->cut)
+	if (!err && !s->decoder->cut)
 		err = tell(s, st, c->first);
-	if (!err && !s->cut)
+	if (!err && !s->decoder->cut)
 		return take_result(s, st);
 	params__drop(&c->params);
 	census_state__free(st);
@@ -473,9 +480,9 @@ int session__pump_census(struct session *s, uint64_t now)
 
 	if (c && c->running)
 		return atomic_load(&c->job.done) ? finish(s) : 0;
-	if (!session__state_known(s) || s->cut || !ready(s, now))
+	if (!session__state_known(s) || s->decoder->cut || !ready(s, now))
 		return 0;
-	if (now < c->next && (s->steps == c->steps_read || c->steps_read >= STEPS_READ))
+	if (now < c->next && (s->decoder->steps == c->steps_read || c->steps_read >= STEPS_READ))
 		return 0;
 	first = !c->first_over;
 	start(s, first, first, first ? FIRST_WITHIN : OTHER_WITHIN);
@@ -502,9 +509,9 @@ int session__last_census(struct session *s)
 
 	if (c && c->running)
 		err = await(s);
-	if (c && s->forked && !c->have_last)
+	if (c && s->decoder->forked && !c->have_last)
 		return err; /* see session__open_census() */
-	if (err || !session__state_known(s) || s->cut || !proc__alive(s->target.proc) ||
+	if (err || !session__state_known(s) || s->decoder->cut || !proc__alive(s->target.proc) ||
 	    !ready(s, UINT64_MAX))
 		return err;
 	start(s, true, !c->first_over, LAST_WITHIN);

@@ -12,6 +12,7 @@
 
 #include "capture/autograd.h"
 #include "capture/cuda_calls.h"
+#include "capture/decoder.h"
 #include "capture/modules.h"
 #include "capture/symbolizer.h"
 #include "lib/clock.h"
@@ -230,7 +231,7 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 		[MT_REC_SET_DEVICE] = "set_device", [MT_REC_EDGE] = "autograd_edge",
 		[MT_REC_NODE] = "autograd_node",    [MT_REC_MODULE_LEAVE] = "module_leave"
 	};
-	struct names_stats ns = symbolizer__stats(s->names);
+	struct names_stats ns = symbolizer__stats(s->decoder->names);
 	size_t i;
 
 	/* hits = records + filtered + lost, of each type: what a hit came to is counted where it is
@@ -245,13 +246,13 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 		set_counter(s, "walks", facts__walk_name(i), c[MT_CNT_WALK + i]);
 	set_counter(s, "walked_again", "all", c[MT_CNT_AGAIN]);
 	set_counter(s, "walked_again", "otherwise", c[MT_CNT_AGAIN_OTHER]);
-	cuda_calls__set_facts(s, c);
-	autograd__set_facts(s, c);
-	modules__set_facts(s, c);
+	cuda_calls__set_facts(s->decoder, c);
+	autograd__set_facts(s->decoder, c);
+	modules__set_facts(s->decoder, c);
 	if (s->unseen)
 		facts__setf(s->facts, "counter.reports_unseen", "%" PRIu64, s->unseen);
-	if (s->twins)
-		facts__setf(s->facts, "counter.twins", "%" PRIu64, s->twins);
+	if (s->decoder->twins)
+		facts__setf(s->facts, "counter.twins", "%" PRIu64, s->decoder->twins);
 	if (c[MT_CNT_FAULT_RETRIED])
 		facts__setf(s->facts, "counter.faults_retried", "%" PRIu64,
 			    c[MT_CNT_FAULT_RETRIED]);
@@ -262,7 +263,7 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	facts__setf(s->facts, "counter.code_objects", "%" PRIu64, ns.codes);
 	if (ns.no_room)
 		facts__setf(s->facts, "counter.names_no_room", "%" PRIu64, ns.no_room);
-	facts__setf(s->facts, "counter.stacks_again", "%" PRIu64, s->stacks_again);
-	facts__setf(s->facts, "counter.stacks_unknown", "%" PRIu64, s->unknown_stacks);
+	facts__setf(s->facts, "counter.stacks_again", "%" PRIu64, s->decoder->stacks_again);
+	facts__setf(s->facts, "counter.stacks_unknown", "%" PRIu64, s->decoder->unknown_stacks);
 	facts__setf(s->facts, "sleepable", "%d", probes__sleepable(s->probes));
 }

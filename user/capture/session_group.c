@@ -12,6 +12,7 @@
 #include "capture/autograd.h"
 #include "capture/code_cache.h"
 #include "capture/cuda_calls.h"
+#include "capture/decoder.h"
 #include "capture/modules.h"
 #include "capture/symbolizer.h"
 #include "lib/failure.h"
@@ -105,6 +106,7 @@ static int take_target(struct session *s, const struct session *parent, pid_t pi
 
 	*t = *from;
 	t->python = NULL;
+	t->alloc = NULL;
 	if (maps__copy(&t->maps, &from->maps)) {
 		t->proc = NULL;
 		return -ENOMEM;
@@ -160,15 +162,15 @@ static int begin(struct session *s, struct session *parent, uint64_t time)
 {
 	int err = take_facts(s, parent);
 
-	s->start = time;
+	s->decoder->start = time;
 	if (!err)
 		err = session__open_state(s);
 	if (!err)
-		err = cuda_calls__fork(s, parent->calls);
+		err = cuda_calls__fork(s->decoder, parent->decoder->calls);
 	if (!err && !s->opts.no_autograd)
-		err = autograd__attach(s);
+		err = autograd__attach(s->decoder);
 	if (!err && !s->opts.no_modules && s->target.has_slot)
-		err = modules__open(s);
+		err = modules__open(s->decoder);
 	s->attached = true;
 	if (!err)
 		err = session__begin_forked_state(s, parent);
@@ -193,10 +195,12 @@ struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t 
 	if (!err) {
 		s->layout = parent->layout;
 		s->have_codes = parent->have_codes;
-		s->forked = true;
 		s->probes = probes__share_set(parent->probes);
-		s->names = symbolizer__new(s->dict, s->target.python);
-		err = s->names ? symbolizer__inherit(s->names, parent->names, diverged) : -ENOMEM;
+		err = session__open_decoder(s);
+	}
+	if (!err) {
+		s->decoder->forked = true;
+		err = symbolizer__inherit(s->decoder->names, parent->decoder->names, diverged);
 	}
 	if (!err)
 		err = take_queue(s, early);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_CAPTURE_SESSION_INTERNAL_H
 #define MT_CAPTURE_SESSION_INTERNAL_H
-/* What the parts of a session share: its life (session.c), its records (decode.c), its facts
+/* What the parts of a session share: its life (session.c), its facts
  * (session_facts.c). */
 #include <linux/types.h>
 #include <stdbool.h>
@@ -15,39 +15,10 @@
 #include "capture/target.h"
 #include "torch/cudaalloc.h"
 
-struct autograd;
-struct cuda_calls;
+struct decoder;
 struct dict;
-struct map64;
-struct modules;
-struct symbolizer;
 struct session_census;
 struct session_state;
-
-#define CUDA_PUSHED 4 /* CUDA contexts below a thread's current one that are kept */
-
-/* A thread of the target that has been heard of. */
-struct thread {
-	uint32_t tid;
-	uint32_t number;  /* in the dict */
-	uint64_t started; /* proc__thread_started(); 0: it had ended */
-	bool gone;	  /* it was not there any more, so its number may be another's by now */
-	uint32_t node; /* in the dict: the autograd node that it last began to run, 0: not known */
-	uint8_t cuda_device; /* its current one + 1; 0: not known */
-	uint8_t n_pushed;
-	uint64_t cuda_context; /* its current one where that is none of the primary ones; 0: is;
-				  UINT64_MAX: not known */
-	struct {
-		uint64_t context;
-		uint8_t device;
-	} pushed[CUDA_PUSHED]; /* the same of those below it, the last one on top */
-	uint64_t said; /* address of the New or Delete right before, to tell a report that repeats
-			  it */
-	int64_t said_size;	 /* bytes, negative for Delete, whose bytes we are not told */
-	struct mt_rec_mem first; /* the sleepable programs' record of a hit, while both sets run:
-				    see is_twin() */
-	bool first_open;
-};
 
 /* What is known of a process that PyTorch has not come into yet: session_wait.c. CLOCK_MONOTONIC,
  * ns. */
@@ -62,33 +33,20 @@ struct session {
 	struct session_opts opts;
 	struct target target;
 	struct probes *probes;
-	struct cuda_calls *calls;   /* into CUDA: see cuda_calls.h */
-	struct autograd *autograd;  /* see autograd.h; NULL: not wanted */
-	struct modules *modules;    /* see modules.h; NULL: not wanted */
 	struct mt_py_layout layout; /* that the programs were loaded with */
 	struct waiting wait;
 	struct ptrace_hold hold; /* of a command that is being attached to */
 	int nice;		 /* ours before the waiting, while hastened */
 	bool hastened;
+	struct decoder *decoder; /* from the attaching on */
+	struct sink head;	 /* the decoder's */
 	struct dict *dict;
 	struct facts *facts;
-	struct symbolizer *names;
 	struct queue queue;
-	struct session_state *state;	      /* from the attaching on */
-	struct session_census *census;	      /* the same; NULL: not wanted */
-	struct map64 *stacks;		      /* stack id -> dict stack | OPTIMIZER_EXIT | WHOLE */
-	struct map64 *outer;		      /* stack id -> the outermost module object on it */
-	struct map64 *old_stacks, *old_outer; /* the same, of ids from before the others: what is on
-						 its way may refer to them */
-	struct map64 *roots;		      /* module objects whose calls are reported */
-	struct map64 *threads;		      /* tid -> index */
-	struct thread *thread;
-	size_t n_threads, cap_threads, next_thread; /* next_thread: to be looked at */
+	struct session_state *state;   /* from the attaching on */
+	struct session_census *census; /* the same; NULL: not wanted */
 	int image; /* proc__image() of the program that is or is to be traced, negative: could not
 		      be opened */
-	uint64_t start; /* CLOCK_MONOTONIC, ns */
-	uint64_t cut;	/* ns since start: the steps asked for were whole, and nothing is handed on
-			   after; 0: not yet */
 	/* Where the epochs come from, but for our own: records about freed code objects that got
 	 * lost. */
 	uint64_t gone_lost;
@@ -96,7 +54,7 @@ struct session {
 					    which all had been read */
 	uint64_t sure_epoch;		 /* up to which all of them were accounted for */
 	uint64_t last_facts, next_look, look_pause; /* ns */
-	uint64_t events, steps, lost, lost_said, unknown_stacks, twins;
+	uint64_t events, lost, lost_said;
 	bool loss_open; /* there may be records in the ring from before the last loss that was told
 			   of */
 	uint64_t lost_at; /* what was told of in this round */
@@ -104,16 +62,12 @@ struct session {
 	uint64_t counters[MT_CNT_NR]; /* a second old at most; what probes__notices() is about, as
 					 of this round */
 	uint64_t notices;	      /* probes__notices(), before they were read */
-	uint64_t stacks_again; /* records of stacks that were named already: each CPU sends its own */
-	uint64_t forgotten;    /* how often the programs have, as far as is known here */
+	uint64_t forgotten;	      /* how often the programs have, as far as is known here */
 	uint32_t strange_ends; /* of code objects that no stack had, told since the programs forgot
 				  which ones stacks have */
 	bool attached, tried_sleepable, have_codes;
-	bool from_start; /* the probes were in place before any of PyTorch's code could run */
-	bool threads_forgotten; /* one that is heard of may have been heard of before */
-	bool behind;		/* the ring was not drained to its end */
+	bool behind;	   /* the ring was not drained to its end */
 	uint64_t taken;	   /* what is in the ring up to here has been handed on (probes__taken()) */
-	bool forked;	   /* by one that was traced */
 	bool joined_early; /* of one that is followed: its hits were recorded before PyTorch was
 			      mapped */
 	uint64_t unseen;   /* of them (below), see cuda_calls__unseen() */
@@ -132,8 +86,6 @@ int session__enqueue(void *session, const void *rec, size_t len);
 /* What has been read is of a time before these: ends that were told of before anything could be
  * made of them. 0 or -ENOMEM. */
 int session__catch_up(struct session *s);
-/* session.c: a hook that is worth having and not worth failing for. */
-void session__attach_optional(struct session *s, enum hook_id id);
 
 /*
  * session_wait.c: 0 when PyTorch is in the process and has been looked at; -EAGAIN not yet; else
@@ -163,27 +115,10 @@ int session__fit(struct session *s, struct failure *f);
 /* session.c: drains the ring once and hands on what was in it. 0 or negative, as session__pump(). */
 int session__round(struct session *s);
 
-/* decode.c: an event of the stream: to the sinks, or where it has to wait first. 0 or the error of
- * one. */
-int session__emit(struct session *s, const struct event *e);
-/* The thread of a record; NULL: no memory. Valid until the next call. */
-struct thread *session__thread(struct session *s, uint32_t tid);
-/* Now and then: which of them have ended? Looks at some. */
-void session__look_at_threads(struct session *s);
-/* A record's stack id as the dict's number; takes the walk's outcome along where the frames never
- * came. */
-uint32_t session__stack(struct session *s, uint64_t id, uint8_t *walk);
-/* It has come in before, and all of it could be named: it need not be again. */
-bool session__knows_stack(const struct session *s, uint64_t id);
-/* A record's time as an event has it. */
-uint64_t session__since(const struct session *s, uint64_t time);
 /* Straight to the sinks. */
 int session__dispatch(struct session *s, const struct event *e);
-/* Turns one record of the kernel side into what it means. 0, -ENOMEM, -EBADMSG (no such record), a
- * sink's error. */
-int session__record(struct session *s, const void *rec, size_t len);
-/* Modules are other ones: all stacks are named, and their roots reported, anew. */
-void session__forget_roots(struct session *s);
+/* Once probes are loaded and the target is known. 0 or -ENOMEM. */
+int session__open_decoder(struct session *s);
 
 /*
  * session_attach_state.c: the CUDA allocator's own tables. Open it before the probes come; begin
@@ -203,11 +138,6 @@ int session__begin_state(struct session *s);
 int session__begin_forked_state(struct session *s, const struct session *parent);
 int session__through_state(struct session *s, const struct event *e);
 int session__pump_state(struct session *s, uint64_t now);
-/* What PyTorch's CUDA allocator is now, and the fact "allocator" with it. ALLOC_NONE: there is
- * none, or it cannot be found. */
-enum alloc_backend session__backend(struct session *s);
-int session__cuda_devices(
-	struct session *s); /* that the process's allocator counts; <= 0: not known */
 int session__last_segments(struct session *s);
 int session__finish_state(struct session *s);
 void session__close_state(struct session *s);

@@ -171,7 +171,7 @@ static int prepare(struct session *s, struct maps *maps, uint64_t now, struct fa
 	err = session__load(s, f);
 	if (err)
 		return err;
-	session__attach_optional(s, HOOK_CODE_GONE);
+	target__attach_optional(&s->target, s->probes, HOOK_CODE_GONE);
 	s->joined_early = is_early(s);
 	log_debug("PID %d: Python is understood, the programs are loaded",
 		  (int)proc__pid(s->target.proc));

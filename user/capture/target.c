@@ -6,17 +6,21 @@
 #include <unistd.h>
 
 #include "capture/caps.h"
+#include "capture/probes.h"
 #include "capture/target.h"
 #include "lib/failure.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "process/proc.h"
 #include "python/pyobj.h"
+#include "record/stream.h"
 #include "torch/nnmodule.h"
 #include "torch/torchpy.h"
 
 /* From 3.11 on a frame is read in one go; before, its fields lie far from its start. */
 #define OLD_FRAME_BASE 24
-#define FIRST_ARG 0x1 /* the argument registers that our probe reads */
+#define ALLOC_LOOK_EVERY 100000000ULL /* ns */
+#define FIRST_ARG 0x1		      /* the argument registers that our probe reads */
 
 int target__open(pid_t pid, struct target *t, struct failure *f)
 {
@@ -66,6 +70,7 @@ int target__open(pid_t pid, struct target *t, struct failure *f)
 
 void target__close(struct target *t)
 {
+	cudaalloc__free(t->alloc);
 	python__free(t->python);
 	maps__free(&t->maps);
 	proc__free(t->proc);
@@ -252,4 +257,59 @@ struct mt_py_layout target__layout(const struct target *t)
 	if (t->n_module_codes && !t->module_self_in_cell)
 		k.type_cell = 0; /* a plain local: spare the look at its type */
 	return k;
+}
+
+void target__attach_optional(const struct target *t, struct probes *p, enum hook_id id)
+{
+	const struct hook *h = &t->hooks[id];
+	int err;
+
+	if (!h->found) {
+		log_debug("%s: not probed: %s", hook__name(id), h->why_not);
+		return;
+	}
+	if (probes__attached(p, id))
+		return; /* by another process that shares these programs */
+	err = probes__attach(p, proc__pid(t->proc), h);
+	if (err)
+		log_debug("%s: the probe was refused: %s", hook__name(id), strerror(-err));
+}
+
+void target__open_allocator(struct target *t, const struct maps *m)
+{
+	const char *why = "";
+
+	t->alloc = cudaalloc__open(t->proc, m, &why);
+	if (!t->alloc)
+		log_debug("the CUDA allocator's tables are not read: %s", why);
+}
+
+void target__set_backend_fact(const struct target *t, struct facts *facts)
+{
+	enum alloc_backend b = t->alloc ? cudaalloc__backend(t->alloc) : ALLOC_NONE;
+
+	if (b != ALLOC_NONE && b != ALLOC_UNKNOWN)
+		facts__set(facts, "allocator", alloc_backend__name(b));
+}
+
+enum alloc_backend target__backend(struct target *t, struct facts *facts, uint64_t now)
+{
+	struct maps maps;
+
+	if (!t->alloc && now >= t->next_alloc_look && proc__maps(t->proc, &maps) == 0) {
+		t->next_alloc_look = now + ALLOC_LOOK_EVERY;
+		target__open_allocator(t, &maps);
+		maps__free(&maps);
+	}
+	if (t->alloc)
+		cudaalloc__look(t->alloc);
+	target__set_backend_fact(t, facts);
+	return t->alloc ? cudaalloc__backend(t->alloc) : ALLOC_NONE;
+}
+
+int target__cuda_devices(const struct target *t)
+{
+	return t->alloc && cudaalloc__backend(t->alloc) == ALLOC_NATIVE
+		       ? cudaalloc__devices(t->alloc)
+		       : -1;
 }

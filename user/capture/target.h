@@ -9,9 +9,12 @@
 
 #include "memtrace.h"
 #include "python/python.h"
+#include "torch/cudaalloc.h"
 #include "torch/torch.h"
 
+struct facts;
 struct failure; /* lib/failure.h */
+struct probes;
 struct proc;
 
 struct target {
@@ -28,6 +31,8 @@ struct target {
 	uint64_t module_codes[MT_MAX_MODULE_CODES]; /* see nnmodules__call_codes() */
 	size_t n_module_codes;
 	bool module_self_in_cell; /* their `self` may lie in a cell (torch 2.0 and older) */
+	struct cudaalloc *alloc;  /* PyTorch's CUDA allocator; NULL: not found */
+	uint64_t next_alloc_look; /* ns since the capture's start */
 };
 
 /* Opens the process. 0, or negative with *f. */
@@ -44,6 +49,21 @@ int target__renew(struct target *t);
  * Python objects point to (HOOK_SCOPE_END, HOOK_MODULE_CALL). 0, or -ENOENT: not imported yet.
  */
 int target__look_into_torch(struct target *t);
+/* Attaches a hook without which a capture works, too: logs why it could not, and goes on. */
+void target__attach_optional(const struct target *t, struct probes *p, enum hook_id id);
+
+/* Sets t->alloc if a file in this map has PyTorch's CUDA allocator; it stays NULL otherwise. */
+void target__open_allocator(struct target *t, const struct maps *m);
+/*
+ * The CUDA allocator's backend now, also as the fact "allocator"; now: ns since the capture's
+ * start. Looks for an allocator that was not mapped before, at most every 100 ms. ALLOC_NONE: there
+ * is none, or it cannot be found.
+ */
+enum alloc_backend target__backend(struct target *t, struct facts *facts, uint64_t now);
+/* Sets the fact "allocator" to the backend seen last, unless that is unknown. */
+void target__set_backend_fact(const struct target *t, struct facts *facts);
+/* Devices that the native CUDA allocator counts in this process; <= 0: unknown. */
+int target__cuda_devices(const struct target *t);
 void target__close(struct target *t);
 /* The kernel side's layout for this interpreter; all zero when frames cannot be read. */
 struct mt_py_layout target__layout(const struct target *t);

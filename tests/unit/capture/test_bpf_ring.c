@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "capture/bpf_ring.h"
-#include "capture/session_internal.h"
+#include "capture/decoder.h"
 
 #define BYTES 4096u /* bytes of data: a page */
 
@@ -176,14 +176,14 @@ static void test_short_records(void **state)
 	for (unsigned type = 0; type < 256; type++) {
 		r.h.type = (uint8_t)type;
 		for (size_t len = 0; len <= sizeof(struct mt_hdr); len++)
-			assert_int_equal(session__record(NULL, &r, len), -EBADMSG);
+			assert_int_equal(decoder__record(NULL, &r, len), -EBADMSG);
 	}
 	r.h.type = MT_REC_REPORT;
-	assert_int_equal(session__record(NULL, &r, sizeof(struct mt_rec_mem) - 1), -EBADMSG);
+	assert_int_equal(decoder__record(NULL, &r, sizeof(struct mt_rec_mem) - 1), -EBADMSG);
 	r.h.type = MT_REC_CUDA_CALL;
-	assert_int_equal(session__record(NULL, &r, sizeof(struct mt_rec_call) - 1), -EBADMSG);
+	assert_int_equal(decoder__record(NULL, &r, sizeof(struct mt_rec_call) - 1), -EBADMSG);
 	r.h.type = MT_REC_REQUESTED;
-	assert_int_equal(session__record(NULL, &r, sizeof(struct mt_rec_asked) - 1), -EBADMSG);
+	assert_int_equal(decoder__record(NULL, &r, sizeof(struct mt_rec_asked) - 1), -EBADMSG);
 }
 
 int main(void)

@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What the kernel side's records mean: events for the sinks, stacks, ends of code objects. */
+#include "capture/decoder.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "capture/autograd.h"
+#include "capture/code_cache.h"
+#include "capture/cuda_calls.h"
+#include "capture/modules.h"
+#include "capture/probes.h"
+#include "capture/session.h"
+#include "capture/symbolizer.h"
+#include "capture/target.h"
+#include "lib/clock.h"
+#include "lib/map64.h"
+#include "process/proc.h"
+#include "record/dict.h"
+
+#define MAX_STACK_IDS (1u << 19) /* and as many older ones */
+#define MAX_THREADS (1u << 16)	 /* remembered at a time */
+#define LOOKED_AT 64		 /* threads, each second */
+#define OPTIMIZER_EXIT (1ULL << 32)
+#define WHOLE (1ULL << 33) /* all frames and modules of it are named */
+
+struct decoder *decoder__new(const struct session_opts *opts, struct target *target,
+			     struct probes *probes, struct dict *dict, struct facts *facts)
+{
+	struct decoder *d = calloc(1, sizeof(*d));
+
+	if (!d)
+		return NULL;
+	d->opts = opts;
+	d->target = target;
+	d->probes = probes;
+	d->dict = dict;
+	d->facts = facts;
+	d->names = symbolizer__new(dict, target->has_slot ? target->python : NULL);
+	d->stacks = map64__new();
+	d->outer = map64__new();
+	d->old_stacks = map64__new();
+	d->old_outer = map64__new();
+	d->roots = map64__new();
+	d->threads = map64__new();
+	if (d->names && d->stacks && d->outer && d->old_stacks && d->old_outer && d->roots &&
+	    d->threads)
+		return d;
+	decoder__free(d);
+	return NULL;
+}
+
+void decoder__free(struct decoder *d)
+{
+	if (!d)
+		return;
+	cuda_calls__free(d->calls);
+	autograd__free(d->autograd);
+	modules__free(d->modules);
+	symbolizer__free(d->names);
+	map64__free(d->stacks);
+	map64__free(d->outer);
+	map64__free(d->old_stacks);
+	map64__free(d->old_outer);
+	map64__free(d->roots);
+	map64__free(d->threads);
+	free(d->thread);
+	free(d);
+}
+
+int decoder__emit(struct decoder *d, const struct event *e)
+{
+	return d->cut ? 0 : d->next->event(d->next, e);
+}
+
+/* A process that records itself stamps its records with our clock, the kernel with its own. */
+uint64_t decoder__clock(const struct decoder *d)
+{
+	return d->opts->inside ? clock__monotonic() : clock__kernel();
+}
+
+uint64_t decoder__now(const struct decoder *d)
+{
+	return d->start ? decoder__clock(d) - d->start : 0;
+}
+
+uint64_t decoder__since(const struct decoder *d, uint64_t time)
+{
+	return time > d->start ? time - d->start : 0;
+}
+
+uint64_t decoder__steps(const struct decoder *d)
+{
+	/* Of the first step, a live attach has only the end. */
+	return d->steps - (d->steps && !d->from_start && !d->forked);
+}
+
+uint32_t decoder__string(struct decoder *d, const char *text)
+{
+	return *text ? symbolizer__number(d->names, dict__string(d->dict, text, strlen(text))) : 0;
+}
+
+/* Has a thread that ended left its number to another one? */
+static bool is_another(const struct decoder *d, const struct thread *t)
+{
+	uint64_t started;
+
+	return t->gone && !proc__thread_started(d->target->proc, t->tid, &started) &&
+	       started != t->started;
+}
+
+void decoder__check_threads(struct decoder *d)
+{
+	uint64_t started;
+	size_t i;
+
+	for (i = 0; i < d->n_threads && i < LOOKED_AT; i++) {
+		struct thread *t = &d->thread[d->next_thread++ % d->n_threads];
+
+		if (!t->gone)
+			t->gone = proc__thread_started(d->target->proc, t->tid, &started) ||
+				  started != t->started;
+	}
+}
+
+struct thread *decoder__thread(struct decoder *d, uint32_t tid)
+{
+	char name[32] = "";
+	struct dict_thread t = { .tid = tid };
+	uint64_t i;
+
+	if (map64__get(d->threads, tid, &i)) {
+		if (!is_another(d, &d->thread[i]))
+			return &d->thread[i];
+		map64__del(d->threads, tid, NULL);
+	}
+	if (d->n_threads == MAX_THREADS) {
+		/* Most of them have ended; who has not is asked for the name again. */
+		map64__clear(d->threads);
+		d->n_threads = 0;
+		d->threads_forgotten = true;
+	}
+	if (d->n_threads == d->cap_threads) {
+		size_t cap = d->cap_threads ? d->cap_threads * 2 : 64;
+		struct thread *v = realloc(d->thread, cap * sizeof(*v));
+
+		if (!v)
+			return NULL;
+		d->thread = v;
+		d->cap_threads = cap;
+	}
+	if (proc__thread_comm(d->target->proc, tid, name, sizeof(name)))
+		name[0] = '\0';
+	t.name = symbolizer__number(d->names, dict__string(d->dict, name, strlen(name)));
+	i = d->n_threads;
+	d->thread[i] = (struct thread){ .tid = tid };
+	if (proc__thread_started(d->target->proc, tid, &d->thread[i].started))
+		d->thread[i].started = 0;
+	if (d->from_start && !d->threads_forgotten)
+		d->thread[i].cuda_device = 1; /* every thread begins with device 0 */
+	if (t.name != UINT32_MAX)
+		d->thread[i].number = symbolizer__number(d->names, dict__thread(d->dict, t));
+	if (t.name == UINT32_MAX || d->thread[i].number == UINT32_MAX ||
+	    map64__set(d->threads, tid, i))
+		return NULL;
+	d->n_threads++;
+	return &d->thread[i];
+}
+
+/*
+ * While the sleepable programs take over, both sets run and a hit is recorded twice in a row on its
+ * thread. Theirs comes first: the kernel calls a probe's programs from the youngest to the oldest.
+ * So what an older program says right after the sleepable one on the same thread, of the same
+ * thing, is dropped; where the first of the two was lost for want of room it is not.
+ */
+static bool is_twin(struct decoder *d, struct thread *t, const struct mt_rec_mem *r)
+{
+	bool same;
+
+	if (r->h.time > probes__both_until(d->probes))
+		return false;
+	if (r->h.sleepable) {
+		t->first = *r;
+		t->first_open = true;
+		return false;
+	}
+	same = t->first_open && t->first.h.type == r->h.type && t->first.addr == r->addr &&
+	       t->first.size == r->size && t->first.allocated == r->allocated;
+	t->first_open = false;
+	d->twins += same;
+	return same;
+}
+
+/* The dict's stack for an event; takes the walk's outcome along when the frames never came. */
+static uint32_t event_stack(struct decoder *d, uint64_t id, uint8_t *walk, bool *optimizer_exit)
+{
+	uint64_t v;
+
+	if (optimizer_exit)
+		*optimizer_exit = false;
+	if (!id)
+		return 0;
+	if (!map64__get(d->stacks, id, &v) && !map64__get(d->old_stacks, id, &v)) {
+		d->unknown_stacks++;
+		*walk = MT_WALK_LOST;
+		return 0;
+	}
+	if (optimizer_exit)
+		*optimizer_exit = v & OPTIMIZER_EXIT;
+	if (!(uint32_t)v)
+		*walk = MT_WALK_LOST; /* the dict has no room for it */
+	return (uint32_t)v;
+}
+
+uint32_t decoder__stack(struct decoder *d, uint64_t id, uint8_t *walk)
+{
+	return event_stack(d, id, walk, NULL);
+}
+
+/* With its profiler on, PyTorch reports CPU memory a second time, right after New and Delete. */
+static bool repeats_cpu(struct thread *t, const struct mt_rec_mem *r)
+{
+	bool same = t->cpu_addr && t->cpu_addr == r->addr &&
+		    (r->size == t->cpu_size || (r->size < 0 && t->cpu_size < 0));
+
+	t->cpu_addr = 0;
+	return same;
+}
+
+static int on_mem(struct decoder *d, const struct mt_rec_mem *r)
+{
+	struct thread *t = decoder__thread(d, r->h.tid);
+	struct event e = { .walk = r->h.walk, .addr = r->addr };
+
+	if (!t)
+		return -ENOMEM;
+	if (is_twin(d, t, r))
+		return 0;
+	if (!r->size && r->h.type != MT_REC_OOM)
+		return 0; /* an empty tensor: no memory */
+	if (r->h.type != MT_REC_CPU_NEW)
+		e.device = (struct device){ .type = r->device & 0xff, .index = r->device >> 8 };
+	if (e.device.type == DEVICE_CPU) {
+		e.device.index = 0;
+		if (r->h.type == MT_REC_REPORT && repeats_cpu(t, r))
+			return 0;
+		if (r->h.type == MT_REC_CPU_NEW) {
+			t->cpu_addr = r->addr;
+			t->cpu_size = r->size;
+		}
+	}
+	if (e.device.type == DEVICE_CUDA && r->h.type == MT_REC_REPORT && r->size > 0 &&
+	    e.device.index < DEVICE_UNKNOWN)
+		/* allocations are made on the current device */
+		t->cuda_device = e.device.index + 1;
+	e.totals = e.device.type != DEVICE_CPU;
+	e.kind = r->h.type == MT_REC_OOM ? EVENT_OOM : r->size < 0 ? EVENT_FREE : EVENT_ALLOC;
+	e.size = r->size < 0 && e.kind == EVENT_FREE ? -(uint64_t)r->size : (uint64_t)r->size;
+	e.thread = t->number;
+	e.time = decoder__since(d, r->h.time);
+	e.allocated = e.totals ? r->allocated : 0;
+	e.reserved = e.totals ? r->reserved : 0;
+	if (e.reserved)
+		cuda_calls__in_use(d, e.device.index);
+	if (e.kind != EVENT_FREE) {
+		e.stack = event_stack(d, r->stack, &e.walk, NULL);
+		if (autograd__node(d, t, &r->h, &e.node))
+			return -ENOMEM;
+	}
+	if (e.kind == EVENT_OOM)
+		cuda_calls__used_soon(d);
+	return decoder__emit(d, &e);
+}
+
+static int on_cpu_delete(struct decoder *d, const struct mt_rec_free *r)
+{
+	struct thread *t = decoder__thread(d, r->h.tid);
+	struct event e = { .kind = EVENT_FREE, .addr = r->addr };
+
+	if (!t)
+		return -ENOMEM;
+	if (!r->addr)
+		return 0;
+	t->cpu_addr = r->addr;
+	t->cpu_size = -1;
+	e.thread = t->number;
+	e.time = decoder__since(d, r->h.time);
+	return decoder__emit(d, &e);
+}
+
+static int on_mark(struct decoder *d, const struct mt_rec_mark *r)
+{
+	struct thread *t = decoder__thread(d, r->h.tid);
+	struct event e = { .time = decoder__since(d, r->h.time), .walk = r->h.walk };
+	/* not the stack: the older program may not have got all of it */
+	struct mt_rec_mem as_mem = { .h = r->h };
+	bool step;
+	int err;
+
+	if (!t)
+		return -ENOMEM;
+	e.thread = t->number;
+	if (is_twin(d, t, &as_mem))
+		return 0;
+	e.stack = event_stack(d, r->stack, &e.walk, &step);
+	if (!step)
+		return 0;
+	if (d->cut)
+		return 0;
+	e.kind = EVENT_STEP;
+	d->steps++;
+	err = decoder__emit(d, &e);
+	if (d->opts->steps && decoder__steps(d) >= d->opts->steps)
+		d->cut = e.time + !e.time;
+	return err;
+}
+
+/* A module is called: where steps are counted by it, and where somebody asks for all of them. */
+static int on_call(struct decoder *d, const struct mt_rec_enter *r)
+{
+	struct thread *t = decoder__thread(d, r->h.tid);
+	struct event e = { .kind = EVENT_CALL, .time = decoder__since(d, r->h.time) };
+	uint64_t v;
+	int err;
+
+	if (!t)
+		return -ENOMEM;
+	e.thread = t->number;
+	err = modules__left(d, &r->h, r->keep);
+	if (!err && map64__get(d->roots, r->self, &v)) {
+		e.module = symbolizer__root(d->names, r->self);
+		err = decoder__emit(d, &e);
+	}
+	return err ?: modules__entered(d, r);
+}
+
+/* Those in use come back with their stacks, which are all sent again. */
+void decoder__forget_roots(struct decoder *d)
+{
+	probes__clear_roots(d->probes, d->opts->number);
+	map64__clear(d->roots);
+	modules__forget(d);
+	probes__bump_epoch(d->probes);
+}
+
+/* A root module was seen: from now on its calls are reported. */
+static void add_root(struct decoder *d, uint64_t self)
+{
+	uint64_t v;
+
+	if (map64__get(d->roots, self, &v))
+		return;
+	if (probes__add_root(d->probes, d->opts->number, self)) {
+		/* No room: most are of models that are gone. */
+		decoder__forget_roots(d);
+		if (probes__add_root(d->probes, d->opts->number, self))
+			return;
+	}
+	map64__set(d->roots, self, 1);
+	if (!probes__attached(d->probes, HOOK_MODULE_CALL))
+		target__attach_optional(d->target, d->probes, HOOK_MODULE_CALL);
+}
+
+static void swap(struct map64 **a, struct map64 **b)
+{
+	struct map64 *was = *a;
+
+	*a = *b;
+	*b = was;
+}
+
+uint64_t decoder__outer_module(const struct decoder *d, uint64_t id)
+{
+	uint64_t module = 0;
+
+	if (id && !map64__get(d->outer, id, &module))
+		map64__get(d->old_outer, id, &module);
+	return module;
+}
+
+bool decoder__knows_stack(const struct decoder *d, uint64_t id)
+{
+	uint64_t v;
+
+	return map64__get(d->stacks, id, &v) && v & WHOLE;
+}
+
+static int on_stack(struct decoder *d, const struct mt_rec_stack *r, size_t len)
+{
+	struct named_stack ns;
+	int err;
+
+	if (r->n > MT_MAX_ENTRIES || len < sizeof(*r) + r->n * sizeof(struct mt_frame))
+		return -EBADMSG;
+	if (decoder__knows_stack(d, r->stack)) {
+		d->stacks_again++;
+		return 0;
+	}
+	err = symbolizer__stack(d->names, r, &ns);
+	if (err)
+		return err;
+	if (map64__count(d->stacks) >= MAX_STACK_IDS) {
+		/* Ids of past epochs have piled up. Everything that is still in use is sent again. */
+		swap(&d->stacks, &d->old_stacks);
+		swap(&d->outer, &d->old_outer);
+		map64__clear(d->stacks);
+		map64__clear(d->outer);
+		probes__bump_epoch(d->probes);
+	}
+	if (ns.root) {
+		add_root(d, ns.root);
+		if (map64__set(d->outer, r->stack, ns.root))
+			return -ENOMEM;
+	}
+	return map64__set(d->stacks, r->stack,
+			  ns.stack | (ns.optimizer_exit ? OPTIMIZER_EXIT : 0) |
+				  (ns.whole ? WHOLE : 0));
+}
+
+static int on_gone(struct decoder *d, const struct mt_rec_gone *r)
+{
+	code_cache__passed(symbolizer__codes(d->names), r->code, r->epoch);
+	return 0;
+}
+
+/* The least that a record of each type has; 0: no such type. */
+static size_t size_of(uint8_t type)
+{
+	static const size_t sizes[] = {
+		[MT_REC_REPORT] = sizeof(struct mt_rec_mem),
+		[MT_REC_OOM] = sizeof(struct mt_rec_mem),
+		[MT_REC_CPU_NEW] = sizeof(struct mt_rec_mem),
+		[MT_REC_CPU_DELETE] = sizeof(struct mt_rec_free),
+		[MT_REC_STACK] = sizeof(struct mt_rec_stack),
+		[MT_REC_CODE_GONE] = sizeof(struct mt_rec_gone),
+		[MT_REC_SCOPE_END] = sizeof(struct mt_rec_mark),
+		[MT_REC_MODULE_CALL] = sizeof(struct mt_rec_enter),
+		[MT_REC_MODULE_LEAVE] = sizeof(struct mt_rec_leave),
+		[MT_REC_CUDA_CALL] = sizeof(struct mt_rec_call),
+		[MT_REC_SET_DEVICE] = sizeof(struct mt_rec_call),
+		[MT_REC_REQUESTED] = sizeof(struct mt_rec_asked),
+		[MT_REC_EDGE] = sizeof(struct mt_rec_node),
+		[MT_REC_NODE] = sizeof(struct mt_rec_node),
+	};
+
+	return type < sizeof(sizes) / sizeof(*sizes) ? sizes[type] : 0;
+}
+
+int decoder__record(struct decoder *d, const void *rec, size_t len)
+{
+	const struct mt_hdr *h = rec;
+
+	if (len < sizeof(*h) || !size_of(h->type) || len < size_of(h->type))
+		return -EBADMSG;
+	switch (h->type) {
+	case MT_REC_REPORT:
+	case MT_REC_OOM:
+	case MT_REC_CPU_NEW:
+		return on_mem(d, rec);
+	case MT_REC_CPU_DELETE:
+		return on_cpu_delete(d, rec);
+	case MT_REC_STACK:
+		return on_stack(d, rec, len);
+	case MT_REC_CODE_GONE:
+		return on_gone(d, rec);
+	case MT_REC_SCOPE_END:
+		return on_mark(d, rec);
+	case MT_REC_MODULE_CALL:
+		return on_call(d, rec);
+	case MT_REC_MODULE_LEAVE:
+		return modules__left(d, rec, ((const struct mt_rec_leave *)rec)->keep);
+	case MT_REC_CUDA_CALL:
+		return cuda_calls__record(d, rec);
+	case MT_REC_SET_DEVICE:
+		return cuda_calls__set_device(d, rec);
+	case MT_REC_REQUESTED:
+		return cuda_calls__asked(d, rec);
+	case MT_REC_EDGE:
+		return autograd__made(d, rec);
+	case MT_REC_NODE:
+		return autograd__runs(d, rec);
+	}
+	return -EBADMSG;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CAPTURE_DECODER_H
+#define MT_CAPTURE_DECODER_H
+/*
+ * The first stage of a capture: turns the BPF programs' records into events, and passes each event
+ * to one sink. Its dictionary grows with the names that events refer to. cuda_calls.h, autograd.h
+ * and modules.h decode their own records with the decoder's threads, stacks and names.
+ */
+#include <linux/types.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "memtrace.h"
+#include "record/stream.h"
+
+struct autograd;
+struct cuda_calls;
+struct dict;
+struct map64;
+struct modules;
+struct probes;
+struct session_opts;
+struct symbolizer;
+struct target;
+
+#define CUDA_PUSHED 4 /* CUDA contexts kept below a thread's current context */
+
+/* A thread of the process that has sent a record. */
+struct thread {
+	uint32_t tid;
+	uint32_t number;  /* in the dictionary */
+	uint64_t started; /* proc__thread_started(); 0: it had ended */
+	bool gone;	  /* it has ended, and another thread may have its tid */
+	uint32_t node; /* dictionary number of the autograd node it runs or ran last; 0: unknown */
+	uint8_t cuda_device; /* current device + 1; 0: unknown */
+	uint8_t n_pushed;
+	uint64_t cuda_context; /* current context; 0: a device's primary one; UINT64_MAX: unknown */
+	struct {
+		uint64_t context;
+		uint8_t device;
+	} pushed[CUDA_PUSHED]; /* contexts below the current one, the top one last */
+	uint64_t cpu_addr;     /* address of the New or Delete that was the thread's last record,
+				  to drop PyTorch's second report of it; 0: none */
+	int64_t cpu_size;      /* its bytes; negative for Delete, which does not pass the size */
+	struct mt_rec_mem first; /* the sleepable programs' record of a hit while both sets run;
+				    see is_twin() */
+	bool first_open;
+};
+
+struct decoder {
+	const struct session_opts *opts; /* opts to facts: borrowed */
+	struct target *target;
+	struct probes *probes;
+	struct dict *dict;
+	struct facts *facts;
+	struct symbolizer *names;
+	struct cuda_calls *calls; /* NULL: calls into CUDA are not recorded */
+	struct autograd *autograd; /* NULL: backward is not joined to forward */
+	struct modules *modules; /* NULL: calls of modules are not recorded */
+	struct sink *next; /* gets every event; borrowed */
+	uint64_t start; /* CLOCK_MONOTONIC, ns; 0: events have not begun */
+	uint64_t cut; /* ns since start: the requested steps are complete, later events are
+			 dropped; 0: not yet */
+	bool from_start; /* the probes were in place before PyTorch's code could run */
+	bool forked; /* the process was forked by a traced one */
+	struct map64 *stacks; /* stack id -> dictionary stack | OPTIMIZER_EXIT | WHOLE */
+	struct map64 *outer; /* stack id -> outermost module object on that stack */
+	struct map64 *old_stacks, *old_outer; /* ids of earlier epochs: records still in the ring
+						 may refer to them */
+	struct map64 *roots; /* module objects whose calls are reported */
+	struct map64 *threads; /* tid -> index in thread */
+	struct thread *thread;
+	size_t n_threads, cap_threads, next_thread; /* next_thread: the next to be checked */
+	bool threads_forgotten; /* the table was cleared: a new entry may be an old thread */
+	uint64_t steps, unknown_stacks, twins; /* events and records so far */
+	uint64_t stacks_again; /* records of stacks that were known: each CPU sends its own */
+};
+
+/*
+ * A decoder for one process. All arguments are borrowed and must outlive it. The caller sets start,
+ * from_start and next before the first record. NULL: out of memory.
+ */
+struct decoder *decoder__new(const struct session_opts *opts, struct target *target,
+			     struct probes *probes, struct dict *dict, struct facts *facts);
+void decoder__free(struct decoder *d); /* also calls, autograd and modules; NULL is fine */
+
+/*
+ * Decodes one record: passes its events on, or keeps what later events need. 0, -ENOMEM, -EBADMSG
+ * (not a valid record), or the sink's error.
+ */
+int decoder__record(struct decoder *d, const void *rec, size_t len);
+/* Passes an event to the next sink, unless the requested steps are complete. 0 or its error. */
+int decoder__emit(struct decoder *d, const struct event *e);
+
+/* The thread with this tid, created if new. NULL: out of memory. Valid until the next call. */
+struct thread *decoder__thread(struct decoder *d, uint32_t tid);
+/* Checks a few threads for having ended. Call it about once a second. */
+void decoder__check_threads(struct decoder *d);
+/* The dictionary's stack for a record's stack id, or 0: then *walk becomes MT_WALK_LOST. */
+uint32_t decoder__stack(struct decoder *d, uint64_t id, uint8_t *walk);
+/* True if a record with this stack came before and all its frames were named. */
+bool decoder__knows_stack(const struct decoder *d, uint64_t id);
+/* The outermost module object on a stack; 0: none. */
+uint64_t decoder__outer_module(const struct decoder *d, uint64_t id);
+/* Makes the programs send all stacks again, as modules' names may have changed. */
+void decoder__forget_roots(struct decoder *d);
+/* The dictionary's number of a string; 0 for "" and when the dictionary is full; UINT32_MAX: out of
+ * memory. */
+uint32_t decoder__string(struct decoder *d, const char *text);
+
+uint64_t decoder__clock(const struct decoder *d); /* CLOCK_MONOTONIC of records, ns */
+uint64_t decoder__now(const struct decoder *d);	  /* ns since start; 0 before it */
+/* A record's time as ns since start. */
+uint64_t decoder__since(const struct decoder *d, uint64_t time);
+/* Optimizer steps whose beginning and end are both in the stream. */
+uint64_t decoder__steps(const struct decoder *d);
+
+#endif
