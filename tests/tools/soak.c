@@ -91,7 +91,6 @@ int __wrap_proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t 
 int __wrap_proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret);
 void __wrap_cuda_calls__after_drain(struct decoder *d, bool all);
 int __wrap_cuda_calls__used(struct decoder *d, bool last);
-int __wrap_session__through_state(struct session *s, const struct event *e);
 
 int __wrap_probes__counters(struct probes *p, uint32_t number, uint64_t ret[MT_CNT_NR])
 {
@@ -221,11 +220,6 @@ int __wrap_cuda_calls__used(struct decoder *d, bool last)
 	(void)d;
 	(void)last;
 	return 0;
-}
-
-int __wrap_session__through_state(struct session *s, const struct event *e)
-{
-	return session__dispatch(s, e);
 }
 
 /* ---- the records ---- */
@@ -640,7 +634,6 @@ static void on_signal(int sig)
 
 static int feed(struct soak *k)
 {
-	struct sink *sinks[] = { &k->sink };
 	uint64_t next_tick = 0, shown = 0, warm = 0, last = 0, most = 0;
 	double begun = clock_of(CLOCK_PROCESS_CPUTIME_ID);
 	int err = 0;
@@ -648,7 +641,7 @@ static int feed(struct soak *k)
 	while (!err && (g.events < g.events_max || k->s->queue.len)) {
 		if (told_to_end)
 			g.events_max = g.events;
-		err = session__drain_new(k->s, sinks, 1);
+		err = session__drain_new(k->s, &k->sink);
 		if (!err && g.time >= next_tick) {
 			err = rolling_store__tick(k->store, g.time)
 				      ?: k->flight ? flight__tick(k->flight, g.time)
@@ -690,7 +683,7 @@ static struct session *make_session(void)
 		return NULL;
 	/* opaque: the wrapped functions above never use it */
 	s->probes = (struct probes *)s;
-	if (session__open_decoder(s))
+	if (session__open_decoder(s) || session__open_attach_stage(s))
 		return NULL;
 	s->decoder->start = 1;
 	if (facts__set(s->facts, "pid", "1") || facts__set(s->facts, "comm", "soak") ||

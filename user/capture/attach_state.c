@@ -39,6 +39,10 @@ struct attach_state {
 	struct vec t0_blocks, t0_segments;
 	uint64_t t0_allocated[DEVICES], t0_reserved[DEVICES];
 	bool t0_known[DEVICES], t0_blocks_exact[DEVICES], t0_segments_exact[DEVICES];
+	/* Where attach_state__next() is, and the event that it made last. */
+	unsigned at_device;
+	size_t at_segment, at_block, at_event;
+	struct event made;
 };
 
 static void *vec__add(struct vec *a, size_t size)
@@ -71,23 +75,13 @@ struct attach_state *attach_state__new(void)
 	return s;
 }
 
-static void forget_events(struct attach_state *s)
-{
-	for (size_t i = 0; i < s->n_chunks; i++)
-		free(s->chunks[i]);
-	free(s->chunks);
-	s->chunks = NULL;
-	s->n_chunks = s->n_events = 0;
-	memset(s->begin, 0, sizeof(s->begin));
-	map64__clear(s->first);
-}
-
 void attach_state__free(struct attach_state *s)
 {
 	if (!s)
 		return;
-	if (s->first)
-		forget_events(s);
+	for (size_t i = 0; i < s->n_chunks; i++)
+		free(s->chunks[i]);
+	free(s->chunks);
 	map64__free(s->first);
 	map64__free(s->blocks);
 	map64__free(s->taken);
@@ -645,68 +639,77 @@ bool attach_state__segments_whole(const struct attach_state *s)
 	return true;
 }
 
-static int emit_device(const struct attach_state *s, uint8_t d,
-		       int (*fn)(void *ctx, const struct event *e), void *ctx)
+int attach_state__end(struct attach_state *s)
 {
-	const struct state_segment *g = s->t0_segments.v;
-	const struct state_block *b = s->t0_blocks.v;
-	struct event e;
-	size_t i;
-	int err;
-
-	for (i = 0; i < s->t0_segments.n; i++) {
-		if (g[i].device != d)
-			continue;
-		e = (struct event){ .kind = EVENT_SEGMENT,
-				    .device = { DEVICE_CUDA, d },
-				    .addr = g[i].addr,
-				    .size = g[i].size,
-				    .cuda_stream = g[i].stream,
-				    .pool = { g[i].pool[0], g[i].pool[1] } };
-		e.flags = (g[i].small ? SEGMENT_SMALL : 0) |
-			  (g[i].expandable ? SEGMENT_EXPANDABLE : 0);
-		err = fn(ctx, &e);
-		if (err)
-			return err;
-	}
-	for (i = 0; i < s->t0_blocks.n; i++) {
-		if (b[i].device != d)
-			continue;
-		e = (struct event){ .kind = EVENT_BLOCK,
-				    .device = { DEVICE_CUDA, d },
-				    .addr = b[i].addr,
-				    .size = b[i].size,
-				    .requested = b[i].requested,
-				    .cuda_stream = b[i].stream,
-				    .flags = b[i].pending ? BLOCK_PENDING : 0 };
-		err = fn(ctx, &e);
-		if (err)
-			return err;
-	}
-	e = (struct event){ .kind = EVENT_STATE,
-			    .device = { DEVICE_CUDA, d },
-			    .totals = s->t0_known[d],
-			    .allocated = s->t0_known[d] ? s->t0_allocated[d] : 0,
-			    .reserved = s->t0_known[d] ? s->t0_reserved[d] : 0 };
-	if (s->t0_segments_exact[d])
-		e.flags = STATE_SEGMENTS_EXACT | (s->t0_blocks_exact[d] ? STATE_EXACT : 0);
-	return fn(ctx, &e);
+	s->at_device = 0;
+	s->at_segment = s->at_block = s->at_event = 0;
+	return settle(s);
 }
 
-int attach_state__emit(struct attach_state *s, int (*fn)(void *ctx, const struct event *e),
-		       void *ctx)
+/* The device's next segment, block or its state at T0; NULL: it has no more. */
+static const struct event *next_of_device(struct attach_state *s, uint8_t d)
 {
-	int err = settle(s);
+	const struct state_segment *g;
+	const struct state_block *b;
 
-	for (int i = 0; i < DEVICES && !err; i++)
-		if (s->any[i] || (s->t0_blocks_exact[i] && s->t0_segments_exact[i]))
-			err = emit_device(s, (uint8_t)i, fn, ctx);
-	for (size_t i = 0; i < s->n_events && !err; i++) {
-		if (!too_early(s, i, event_at(s, i)))
-			err = fn(ctx, event_at(s, i));
+	while (s->at_segment < s->t0_segments.n) {
+		g = (struct state_segment *)s->t0_segments.v + s->at_segment++;
+		if (g->device != d)
+			continue;
+		s->made = (struct event){ .kind = EVENT_SEGMENT,
+					  .device = { DEVICE_CUDA, d },
+					  .flags = (g->small ? SEGMENT_SMALL : 0) |
+						   (g->expandable ? SEGMENT_EXPANDABLE : 0),
+					  .addr = g->addr,
+					  .size = g->size,
+					  .cuda_stream = g->stream,
+					  .pool = { g->pool[0], g->pool[1] } };
+		return &s->made;
 	}
-	forget_events(s);
-	return err;
+	while (s->at_block < s->t0_blocks.n) {
+		b = (struct state_block *)s->t0_blocks.v + s->at_block++;
+		if (b->device != d)
+			continue;
+		s->made = (struct event){ .kind = EVENT_BLOCK,
+					  .device = { DEVICE_CUDA, d },
+					  .flags = b->pending ? BLOCK_PENDING : 0,
+					  .addr = b->addr,
+					  .size = b->size,
+					  .requested = b->requested,
+					  .cuda_stream = b->stream };
+		return &s->made;
+	}
+	if (s->made.kind == EVENT_STATE && s->made.device.index == d)
+		return NULL;
+	s->made = (struct event){ .kind = EVENT_STATE,
+				  .device = { DEVICE_CUDA, d },
+				  .totals = s->t0_known[d],
+				  .allocated = s->t0_known[d] ? s->t0_allocated[d] : 0,
+				  .reserved = s->t0_known[d] ? s->t0_reserved[d] : 0 };
+	if (s->t0_segments_exact[d])
+		s->made.flags = STATE_SEGMENTS_EXACT | (s->t0_blocks_exact[d] ? STATE_EXACT : 0);
+	return &s->made;
+}
+
+const struct event *attach_state__next(struct attach_state *s)
+{
+	const struct event *e = NULL;
+
+	for (; s->at_device < DEVICES; s->at_device++) {
+		unsigned d = s->at_device;
+
+		if (s->any[d] || (s->t0_blocks_exact[d] && s->t0_segments_exact[d]))
+			e = next_of_device(s, (uint8_t)d);
+		if (e)
+			return e;
+		s->at_segment = s->at_block = 0;
+	}
+	while (s->at_event < s->n_events) {
+		e = event_at(s, s->at_event++);
+		if (!too_early(s, s->at_event - 1, e))
+			return e;
+	}
+	return NULL;
 }
 
 void state_seam__emitted(struct state_seam *m, const struct event *e)

@@ -14,7 +14,7 @@
  * sum of the blocks at T0. Readings are added until it comes out. Segments likewise, by the calls
  * into CUDA.
  *
- * Meanwhile the events wait here; attach_state__emit() hands on blocks and segments of T0, then the
+ * Meanwhile the events wait here; attach_state__next() returns blocks and segments of T0, then the
  * events.
  *
  * Pure: knows nothing of processes. Devices are of type CUDA.
@@ -78,13 +78,15 @@ int attach_state__read(struct attach_state *s, const struct state_reading *r);
 int attach_state__exact(struct attach_state *s);
 /* Is every segment known from end to end, and so of which kind it is? */
 bool attach_state__segments_whole(const struct attach_state *s);
+/* Ends the holding: call attach_state__next() until it returns NULL, and nothing else. 0 or
+ * -ENOMEM. */
+int attach_state__end(struct attach_state *s);
 /*
- * Hands on what was there at T0 (EVENT_SEGMENT, EVENT_BLOCK, by address, then EVENT_STATE, for each
- * device; nothing for a device of which nothing was read, unless it was empty), then all events
- * held, which are forgotten. 0, -ENOMEM or what fn returned.
+ * The next event of the stream, valid until the next call: first the state at T0 by device
+ * (EVENT_SEGMENT and EVENT_BLOCK by address, then EVENT_STATE), unless nothing was read of a device
+ * that was in use; then all events held. NULL: no more.
  */
-int attach_state__emit(struct attach_state *s, int (*fn)(void *ctx, const struct event *e),
-		       void *ctx);
+const struct event *attach_state__next(struct attach_state *s);
 
 /*
  * Where no event of a device was held, T0 is the moment of the reading, and that may have been
@@ -97,7 +99,7 @@ struct state_seam {
 	uint64_t allocated[256];
 };
 
-/* What attach_state__emit() hands on. */
+/* Notes an event that attach_state__next() returned. */
 void state_seam__emitted(struct state_seam *m, const struct event *e);
 /* An event that came after it: was it before T0? Then it is in there, and is no event any more. */
 bool state_seam__before(struct state_seam *m, const struct event *e);

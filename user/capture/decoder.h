@@ -39,10 +39,10 @@ struct thread {
 	struct {
 		uint64_t context;
 		uint8_t device;
-	} pushed[CUDA_PUSHED]; /* contexts below the current one, the top one last */
-	uint64_t cpu_addr;     /* address of the New or Delete that was the thread's last record,
-				  to drop PyTorch's second report of it; 0: none */
-	int64_t cpu_size;      /* its bytes; negative for Delete, which does not pass the size */
+	} pushed[CUDA_PUSHED];	 /* contexts below the current one, the top one last */
+	uint64_t cpu_addr;	 /* address of the New or Delete that was the thread's last record,
+				    to drop PyTorch's second report of it; 0: none */
+	int64_t cpu_size;	 /* its bytes; negative for Delete, which does not pass the size */
 	struct mt_rec_mem first; /* the sleepable programs' record of a hit while both sets run;
 				    see is_twin() */
 	bool first_open;
@@ -55,21 +55,21 @@ struct decoder {
 	struct dict *dict;
 	struct facts *facts;
 	struct symbolizer *names;
-	struct cuda_calls *calls; /* NULL: calls into CUDA are not recorded */
+	struct cuda_calls *calls;  /* NULL: calls into CUDA are not recorded */
 	struct autograd *autograd; /* NULL: backward is not joined to forward */
-	struct modules *modules; /* NULL: calls of modules are not recorded */
-	struct sink *next; /* gets every event; borrowed */
-	uint64_t start; /* CLOCK_MONOTONIC, ns; 0: events have not begun */
-	uint64_t cut; /* ns since start: the requested steps are complete, later events are
-			 dropped; 0: not yet */
-	bool from_start; /* the probes were in place before PyTorch's code could run */
-	bool forked; /* the process was forked by a traced one */
+	struct modules *modules;   /* NULL: calls of modules are not recorded */
+	struct sink *next;	   /* gets every event; borrowed */
+	uint64_t start;		   /* CLOCK_MONOTONIC, ns; 0: events have not begun */
+	uint64_t cut;	      /* ns since start: the requested steps are complete, later events are
+				 dropped; 0: not yet */
+	bool from_start;      /* the probes were in place before PyTorch's code could run */
+	bool forked;	      /* the process was forked by a traced one */
 	struct map64 *stacks; /* stack id -> dictionary stack | OPTIMIZER_EXIT | WHOLE */
-	struct map64 *outer; /* stack id -> outermost module object on that stack */
+	struct map64 *outer;  /* stack id -> outermost module object on that stack */
 	struct map64 *old_stacks, *old_outer; /* ids of earlier epochs: records still in the ring
 						 may refer to them */
-	struct map64 *roots; /* module objects whose calls are reported */
-	struct map64 *threads; /* tid -> index in thread */
+	struct map64 *roots;		      /* module objects whose calls are reported */
+	struct map64 *threads;		      /* tid -> index in thread */
 	struct thread *thread;
 	size_t n_threads, cap_threads, next_thread; /* next_thread: the next to be checked */
 	bool threads_forgotten; /* the table was cleared: a new entry may be an old thread */

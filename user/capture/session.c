@@ -14,10 +14,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <malloc.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "capture/autograd.h"
@@ -27,6 +27,7 @@
 #include "capture/decoder.h"
 #include "capture/inside_memory.h"
 #include "capture/modules.h"
+#include "capture/stages.h"
 #include "capture/symbolizer.h"
 #include "lib/clock.h"
 #include "lib/failure.h"
@@ -39,15 +40,21 @@
 #define LOOK_PAUSE_MAX 100000000ULL
 #define FACTS_EVERY 1000000000ULL /* ns */
 #define SETTLE_TRIES 100
+#define DRAINS 64		 /* rounds until the ring was empty once */
 #define STRANGE_ENDS 16384	 /* a quarter of MT_SEEN_SLOTS */
 #define RING_DEFAULT (16u << 20) /* bytes, as the kernel side has it */
+
+static int no_memory(struct failure *f)
+{
+	return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
+}
 
 struct session *session__make(const struct session_opts *opts, struct failure *f)
 {
 	struct session *s = calloc(1, sizeof(*s));
 
 	if (!s) {
-		failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
+		no_memory(f);
 		return NULL;
 	}
 	/* Large buffers are few and come and go: they are to be the system's again at once. Set, it
@@ -60,7 +67,7 @@ struct session *session__make(const struct session_opts *opts, struct failure *f
 	s->dict = dict__new();
 	s->facts = facts__new();
 	if (!s->dict || !s->facts) {
-		failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
+		no_memory(f);
 		session__free(s);
 		return NULL;
 	}
@@ -100,8 +107,8 @@ void session__free(struct session *s)
 		probes__leave_calls(s->probes, proc__pid(s->target.proc));
 	}
 	probes__free(s->probes);
-	session__close_census(s);
-	session__close_state(s);
+	census_stage__free(s->census);
+	attach_stage__free(s->attach);
 	decoder__free(s->decoder);
 	facts__free(s->facts);
 	dict__free(s->dict);
@@ -194,6 +201,75 @@ static int attach_all(struct session *s, struct failure *f)
 	return 0;
 }
 
+int session__open_decoder(struct session *s)
+{
+	s->decoder = decoder__new(&s->opts, &s->target, s->probes, s->dict, s->facts);
+	return s->decoder ? 0 : -ENOMEM;
+}
+
+int session__open_attach_stage(struct session *s)
+{
+	s->attach = attach_stage__new(&s->target, s->facts, !s->opts.steps_only);
+	if (!s->attach)
+		return -ENOMEM;
+	s->decoder->next = attach_stage__sink(s->attach);
+	return 0;
+}
+
+int session__open_census_stage(struct session *s)
+{
+	if (s->opts.no_census)
+		return 0;
+	s->census = census_stage__new(s->decoder, s->decoder->next);
+	if (!s->census)
+		return -ENOMEM;
+	s->decoder->next = census_stage__sink(s->census);
+	return 0;
+}
+
+/* All that takes and adds events, before the probes bring any. 0 or -ENOMEM. */
+static int open_stages(struct session *s)
+{
+	bool all = !s->opts.steps_only;
+	int err = session__open_decoder(s);
+
+	if (!err)
+		err = session__catch_up(s);
+	if (!err)
+		err = session__set_facts(s);
+	if (!err)
+		err = session__open_attach_stage(s);
+	if (!err && all)
+		err = attach_stage__hint(s->attach);
+	/* Segments before blocks: a block's total counts all segments taken until then. */
+	if (!err && all)
+		err = cuda_calls__attach(s->decoder);
+	if (!err && !s->opts.no_autograd)
+		err = autograd__attach(s->decoder);
+	if (!err && !s->opts.no_modules && s->target.has_slot)
+		err = modules__open(s->decoder);
+	return err;
+}
+
+/* The probes are in place: events begin now. 0 or -ENOMEM. */
+static int begin_events(struct session *s)
+{
+	int err;
+
+	s->decoder->start = decoder__clock(s->decoder);
+	err = session__set_start(s); /* at once: events count their time from here */
+	if (err)
+		return err;
+	s->decoder->from_start = s->joined_early || session__before_torch(s);
+	err = facts__set(s->facts, "attached_at", s->decoder->from_start ? "start" : "live");
+	if (err)
+		return -ENOMEM;
+	s->attached = true;
+	if (!s->opts.steps_only)
+		err = attach_stage__begin(s->attach);
+	return err ? err : session__open_census_stage(s);
+}
+
 static int attach(struct session *s, struct failure *f)
 {
 	int err;
@@ -235,63 +311,12 @@ static int attach(struct session *s, struct failure *f)
 		err = session__fit(s, f);
 	if (err)
 		return err;
-	if (session__open_decoder(s) || session__catch_up(s) || session__set_facts(s))
-		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	if (session__open_state(s) || (!s->opts.steps_only && session__before_state(s)))
-		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	/* Segments before blocks: the total that comes with a block has all segments in it that
-	 * were taken until then. */
-	if (!s->opts.steps_only && cuda_calls__attach(s->decoder))
-		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	if (!s->opts.no_autograd && autograd__attach(s->decoder))
-		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	if (!s->opts.no_modules && s->target.has_slot && modules__open(s->decoder))
-		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
+	if (open_stages(s))
+		return no_memory(f);
 	err = attach_all(s, f);
 	if (err)
 		return err;
-	s->decoder->start = decoder__clock(s->decoder);
-	if (session__set_start(s)) /* as near to it as can be: the time since is what events have */
-		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	s->decoder->from_start = s->joined_early || session__before_torch(s);
-	if (facts__set(s->facts, "attached_at", s->decoder->from_start ? "start" : "live"))
-		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	s->attached = true;
-	if ((!s->opts.steps_only && session__begin_state(s)) || session__open_census(s))
-		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	return 0;
-}
-
-/* Events from the decoder go through census and state at attach to the sinks. */
-static int on_event(struct sink *sink, const struct event *e)
-{
-	struct session *s = (struct session *)((char *)sink - offsetof(struct session, head));
-	int err = session__census_sees(s, e);
-
-	return err ? err : session__through_state(s, e);
-}
-
-int session__dispatch(struct session *s, const struct event *e)
-{
-	size_t i;
-	int err;
-
-	s->events += event__counts(e);
-	for (i = 0; i < s->n_sinks; i++) {
-		err = s->sinks[i]->event(s->sinks[i], e);
-		if (err)
-			return err;
-	}
-	return 0;
-}
-
-int session__open_decoder(struct session *s)
-{
-	s->decoder = decoder__new(&s->opts, &s->target, s->probes, s->dict, s->facts);
-	s->head.event = on_event;
-	if (s->decoder)
-		s->decoder->next = &s->head;
-	return s->decoder ? 0 : -ENOMEM;
+	return begin_events(s) ? no_memory(f) : 0;
 }
 
 int session__attach(struct session *s, struct failure *f)
@@ -665,7 +690,7 @@ static int housekeeping(struct session *s, uint64_t now)
 		if (!s->blind)
 			look_for_unseen(s);
 		facts__setf(s->facts, "duration_ns", "%" PRIu64, now);
-		facts__setf(s->facts, "events", "%" PRIu64, s->events);
+		facts__setf(s->facts, "events", "%" PRIu64, session__events(s));
 		facts__setf(s->facts, "lost", "%" PRIu64, s->lost);
 		session__set_counters(s, c);
 		if (c[MT_CNT_RING_LOST + MT_REC_SCOPE_END] && !s->lost_steps_said) {
@@ -679,25 +704,93 @@ static int housekeeping(struct session *s, uint64_t now)
 	return 0;
 }
 
-int session__pump(struct session *s, struct sink *const *sinks, size_t n_sinks)
+/* Takes a reading of the allocator's tables. read: what attach_stage__read() returned. */
+static int take_tables(struct session *s, int read)
 {
-	uint64_t now = session__now(s);
-	size_t i;
+	uint64_t written;
 	int err;
 
-	s->sinks = sinks;
-	s->n_sinks = n_sinks;
+	if (read <= 0)
+		return read;
+	written = probes__written(s->probes);
+	err = session__round(s);
+	return err ? err : attach_stage__take(s->attach, s->taken >= written, session__now(s));
+}
+
+/* Takes a census reading. ended: what census_stage__end() returned. */
+static int take_census(struct session *s, int ended)
+{
+	int err = 0;
+
+	if (ended <= 0)
+		return ended;
+	for (int i = 0; i < DRAINS && !err; i++) {
+		err = session__round(s);
+		if (!err && !s->behind)
+			return census_stage__take(s->census, true);
+	}
+	census_stage__take(s->census, false);
+	return err;
+}
+
+static int pump_census(struct session *s, uint64_t now)
+{
+	int ended = s->census ? census_stage__end(s->census) : 0;
+
+	if (s->census && !ended && attach_stage__settled(s->attach))
+		census_stage__begin(s->census, now);
+	return take_census(s, ended);
+}
+
+/* Waits for a census reading under way, and drains the ring meanwhile. */
+static int await_census(struct session *s)
+{
+	static const struct timespec pause = { .tv_nsec = 1000000 };
+	int err = 0;
+
+	while (!err && census_stage__reads(s->census)) {
+		err = session__round(s);
+		nanosleep(&pause, NULL);
+	}
+	return err ? err : take_census(s, census_stage__end(s->census));
+}
+
+static int last_census(struct session *s)
+{
+	int err;
+
+	if (!s->census)
+		return 0;
+	err = await_census(s);
+	if (err || !attach_stage__settled(s->attach))
+		return err;
+	census_stage__begin_last(s->census);
+	return await_census(s);
+}
+
+static void send_to(struct session *s, struct sink *sink)
+{
+	s->sink = sink;
+	attach_stage__send_to(s->attach, sink);
+}
+
+int session__pump(struct session *s, struct sink *sink)
+{
+	uint64_t now = session__now(s);
+	int err;
+
+	send_to(s, sink);
 	err = session__round(s);
 	if (!err && !s->blind)
 		err = modules__pump(s->decoder, now);
 	if (!err)
-		err = session__pump_state(s, now);
+		err = take_tables(s, attach_stage__read(s->attach, now));
 	if (!err)
-		err = session__pump_census(s, now);
+		err = pump_census(s, now);
 	if (!err)
 		err = housekeeping(s, now);
-	for (i = 0; i < n_sinks && !err; i++)
-		err = sinks[i]->tick ? sinks[i]->tick(sinks[i], now) : 0;
+	if (!err && sink && sink->tick)
+		err = sink->tick(sink, now);
 	return err;
 }
 
@@ -706,10 +799,9 @@ int session__wake_fd(const struct session *s)
 	return probes__wake_fd(s->probes);
 }
 
-int session__drain_new(struct session *s, struct sink *const *sinks, size_t n_sinks)
+int session__drain_new(struct session *s, struct sink *sink)
 {
-	s->sinks = sinks;
-	s->n_sinks = n_sinks;
+	send_to(s, sink);
 	/* The driver is not asked: that may take longer than what is to be read is there. */
 	return go_round(s, true);
 }
@@ -719,7 +811,7 @@ int session__drain(struct session *s)
 	int err = 0;
 
 	/* What the first round drains while it makes sure of names waits for the next one. */
-	for (int i = 0; i < 2 && !err && s->attached && s->n_sinks; i++)
+	for (int i = 0; i < 2 && !err && s->attached && s->sink; i++)
 		err = session__round(s);
 	return err;
 }
@@ -729,7 +821,7 @@ int session__mark(struct session *s, const char *name)
 	struct event e = { .kind = EVENT_MARK };
 	int err = session__drain(s);
 
-	if (err || !s->attached || !s->n_sinks)
+	if (err || !s->attached || !s->sink)
 		return err;
 	e.time = session__now(s);
 	e.name = dict__string(s->dict, name, strlen(name));
@@ -744,39 +836,50 @@ static void stop(struct session *s)
 		probes__stop(s->probes);
 }
 
-int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks,
-		    const char *stop_reason)
+static void remove_probes(struct session *s, const char *stop_reason)
 {
-	uint64_t now = session__now(s);
-	int err = 0, rounds = 0;
-
-	if (!s->attached)
-		return 0;
-	s->sinks = sinks;
-	s->n_sinks = n_sinks;
-	err = session__last_census(s);
-	err = err ? err : session__last_segments(s);
-	now = session__now(s);
-	look_for_unseen(s);
-	stop(s);
-	err = err ? err : session__pump(s, sinks, n_sinks);
-	err = err ? err : cuda_calls__used(s->decoder, true);
 	if (!s->opts.group)
 		probes__detach(s->probes);
 	else if (strcmp(stop_reason, "exec"))
 		proc_group__forget(s->opts.group, proc__pid(s->target.proc), s->opts.number);
 	if (s->opts.inside)
 		inside_memory__close(s->opts.inside);
-	log_debug("detached after %.1f ms", (session__now(s) - now) / 1e6);
+}
+
+int session__finish(struct session *s, struct sink *sink, const char *stop_reason)
+{
+	uint64_t end;
+	int err, rounds = 0;
+
+	if (!s->attached)
+		return 0;
+	send_to(s, sink);
+	err = last_census(s);
+	if (!err)
+		err = take_tables(s, attach_stage__read_last(s->attach, session__now(s)));
+	end = session__now(s);
+	look_for_unseen(s);
+	stop(s);
+	if (!err)
+		err = session__pump(s, sink);
+	if (!err)
+		err = cuda_calls__used(s->decoder, true);
+	remove_probes(s, stop_reason);
+	log_debug("detached after %.1f ms", (session__now(s) - end) / 1e6);
 	s->blind = true;
 	s->last_facts = 0;
 	facts__set(s->facts, "stop_reason", stop_reason);
+	if (err)
+		goto out;
 	do {
-		err = err ? err : session__pump(s, sinks, n_sinks);
-	} while (!err && (s->queue.len || rounds++ < 1));
-	err = err ? err : session__finish_state(s);
-	facts__setf(s->facts, "duration_ns", "%" PRIu64, s->decoder->cut ? s->decoder->cut : now);
-	facts__setf(s->facts, "events", "%" PRIu64, s->events);
+		err = session__pump(s, sink);
+		if (err)
+			goto out;
+	} while (s->queue.len || rounds++ < 1);
+	err = attach_stage__finish(s->attach);
+out:
+	facts__setf(s->facts, "duration_ns", "%" PRIu64, s->decoder->cut ? s->decoder->cut : end);
+	facts__setf(s->facts, "events", "%" PRIu64, session__events(s));
 	s->attached = false;
 	return err;
 }
@@ -816,7 +919,7 @@ uint64_t session__now(const struct session *s)
 
 uint64_t session__events(const struct session *s)
 {
-	return s->events;
+	return s->attach ? attach_stage__events(s->attach) : 0;
 }
 
 uint64_t session__lost(const struct session *s)

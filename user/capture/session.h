@@ -58,10 +58,10 @@ bool session__has_python(const struct session *s);
 bool session__has_multi(const struct session *s);
 
 /*
- * Brings in what has been recorded and hands it to the sinks in order. 0 or the negative error of a
- * sink or of memory.
+ * Brings in what has been recorded and hands it to the sink in order (NULL: drops it). 0 or the
+ * negative error of the sink or of memory.
  */
-int session__pump(struct session *s, struct sink *const *sinks, size_t n_sinks);
+int session__pump(struct session *s, struct sink *sink);
 /*
  * While attached: a descriptor that is readable when the target is where it has not been before.
  * What it runs there may be gone with it any moment, so session__drain_new() is to be called at
@@ -69,12 +69,12 @@ int session__pump(struct session *s, struct sink *const *sinks, size_t n_sinks);
  */
 int session__wake_fd(const struct session *s);
 /* Brings in what has been recorded, and nothing else that a pump does. Returns as that. */
-int session__drain_new(struct session *s, struct sink *const *sinks, size_t n_sinks);
-/* Brings in all that has been recorded by now, to the sinks of the last pump; before the first one
+int session__drain_new(struct session *s, struct sink *sink);
+/* Brings in all that has been recorded by now, to the sink of the last pump; before the first one
  * nothing happens. Returns as that. */
 int session__drain(struct session *s);
 /*
- * An EVENT_MARK of that name, behind all that has been recorded by now, to the sinks of the last
+ * An EVENT_MARK of that name, behind all that has been recorded by now, to the sink of the last
  * pump; before the first one nothing happens. Returns as that.
  */
 int session__mark(struct session *s, const char *name);
@@ -82,8 +82,7 @@ int session__mark(struct session *s, const char *name);
  * Detaches, then brings in all the rest. The counters are final after this. stop_reason: for the
  * fact.
  */
-int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks,
-		    const char *stop_reason);
+int session__finish(struct session *s, struct sink *sink, const char *stop_reason);
 
 /* Who started the process, for the facts; and its rank, where its environment tells. */
 void session__set_parent(struct session *s, pid_t parent);

@@ -14,6 +14,7 @@
 #include "capture/cuda_calls.h"
 #include "capture/decoder.h"
 #include "capture/modules.h"
+#include "capture/stages.h"
 #include "capture/symbolizer.h"
 #include "lib/failure.h"
 #include "log/log.h"
@@ -164,7 +165,7 @@ static int begin(struct session *s, struct session *parent, uint64_t time)
 
 	s->decoder->start = time;
 	if (!err)
-		err = session__open_state(s);
+		err = session__open_attach_stage(s);
 	if (!err)
 		err = cuda_calls__fork(s->decoder, parent->decoder->calls);
 	if (!err && !s->opts.no_autograd)
@@ -173,8 +174,8 @@ static int begin(struct session *s, struct session *parent, uint64_t time)
 		err = modules__open(s->decoder);
 	s->attached = true;
 	if (!err)
-		err = session__begin_forked_state(s, parent);
-	return err ? err : session__open_census(s);
+		err = attach_stage__begin_forked(s->attach, &parent->target);
+	return err ? err : session__open_census_stage(s);
 }
 
 struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t number,

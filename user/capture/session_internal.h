@@ -17,8 +17,8 @@
 
 struct decoder;
 struct dict;
-struct session_census;
-struct session_state;
+struct attach_stage;
+struct census_stage;
 
 /* What is known of a process that PyTorch has not come into yet: session_wait.c. CLOCK_MONOTONIC,
  * ns. */
@@ -38,13 +38,12 @@ struct session {
 	struct ptrace_hold hold; /* of a command that is being attached to */
 	int nice;		 /* ours before the waiting, while hastened */
 	bool hastened;
-	struct decoder *decoder; /* from the attaching on */
-	struct sink head;	 /* the decoder's */
+	struct decoder *decoder;     /* from the attaching on */
+	struct census_stage *census; /* likewise; NULL: not wanted */
+	struct attach_stage *attach; /* likewise */
 	struct dict *dict;
 	struct facts *facts;
 	struct queue queue;
-	struct session_state *state;   /* from the attaching on */
-	struct session_census *census; /* the same; NULL: not wanted */
 	int image; /* proc__image() of the program that is or is to be traced, negative: could not
 		      be opened */
 	/* Where the epochs come from, but for our own: records about freed code objects that got
@@ -54,7 +53,7 @@ struct session {
 					    which all had been read */
 	uint64_t sure_epoch;		 /* up to which all of them were accounted for */
 	uint64_t last_facts, next_look, look_pause; /* ns */
-	uint64_t events, lost, lost_said;
+	uint64_t lost, lost_said;
 	bool loss_open; /* there may be records in the ring from before the last loss that was told
 			   of */
 	uint64_t lost_at; /* what was told of in this round */
@@ -73,9 +72,8 @@ struct session {
 	uint64_t unseen;   /* of them (below), see cuda_calls__unseen() */
 	uint64_t early_lost; /* never came to a probe; and records of before it was looked at, for
 				which there was no room */
-	bool blind; /* the end of code objects is not reported any more: none may be read */
-	struct sink *const *sinks;
-	size_t n_sinks;
+	bool blind;	   /* the end of code objects is not reported any more: none may be read */
+	struct sink *sink; /* of the last pump */
 };
 
 /* session.c: one with nothing in it. NULL and *f on failure. */
@@ -115,48 +113,11 @@ int session__fit(struct session *s, struct failure *f);
 /* session.c: drains the ring once and hands on what was in it. 0 or negative, as session__pump(). */
 int session__round(struct session *s);
 
-/* Straight to the sinks. */
-int session__dispatch(struct session *s, const struct event *e);
-/* Once probes are loaded and the target is known. 0 or -ENOMEM. */
+/* session.c: the stages that events pass (stages.h), each once those after it are there; the
+ * decoder once probes are loaded. 0 or -ENOMEM. */
 int session__open_decoder(struct session *s);
-
-/*
- * session_attach_state.c: the CUDA allocator's own tables. Open it before the probes come; begin
- * when they are there; then all events go through it, since those that come before all is known of
- * what was there before have to wait. pump: now and then; last: before the probes go; finish: after
- * the last event is in. 0, -ENOMEM or the error of a sink.
- */
-int session__open_state(struct session *s);
-int session__before_state(
-	struct session *s); /* before the probes are attached: 0 or -ENOMEM, as the next */
-int session__begin_state(struct session *s);
-/*
- * The same for a forked process. If its parent has used CUDA, its tables are a copy, and the memory
- * is the parent's: none of it counts here, nor does what it frees of that (counter.cuda_copies).
- * CUDA is of no use to such a process.
- */
-int session__begin_forked_state(struct session *s, const struct session *parent);
-int session__through_state(struct session *s, const struct event *e);
-int session__pump_state(struct session *s, uint64_t now);
-int session__last_segments(struct session *s);
-int session__finish_state(struct session *s);
-void session__close_state(struct session *s);
-
-/*
- * session_census.c: what blocks are for. Open it once attached; pump: now and then, once the
- * allocator's state is known; last: before the probes go. 0, -ENOMEM or the error of a sink.
- */
-int session__open_census(struct session *s);
-int session__pump_census(struct session *s, uint64_t now);
-int session__last_census(struct session *s);
-void session__close_census(struct session *s);
-/* Every event, as it is handed on: what is freed is no parameter's any more. 0 or -ENOMEM. */
-int session__census_sees(struct session *s, const struct event *e);
-/* Name and module, in the dict, of the parameter whose TensorImpl is there, as of the last reading.
- * False: not known. */
-bool session__parameter(void *session, uint64_t tensor, uint32_t *name, uint32_t *module);
-/* session_attach_state.c: what was there before is known, or is not to be had. */
-bool session__state_known(const struct session *s);
+int session__open_attach_stage(struct session *s);
+int session__open_census_stage(struct session *s);
 
 /* session_facts.c: the facts about target and capture, once all is known. 0 or -ENOMEM. */
 int session__set_facts(struct session *s);

@@ -291,11 +291,9 @@ static int print_watched(struct watcher *w, const struct leaks_args *args)
 
 static int watch(struct watcher *w, const struct leaks_args *args)
 {
-	struct sink *sinks[] = { &w->sink };
 	int status;
 
-	w->loop.sinks = sinks;
-	w->loop.n_sinks = 1;
+	w->loop.sink = &w->sink;
 	status = capture_loop__open(&w->loop);
 	if (status)
 		return status;

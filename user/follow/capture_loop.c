@@ -360,7 +360,7 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 		}
 		if (fds[FD_HURRY].revents && !fds[FD_SIGNAL].revents && !fds[FD_TARGET].revents &&
 		    !fds[FD_TIMER].revents) {
-			err = session__drain_new(loop->session, loop->sinks, loop->n_sinks);
+			err = session__drain_new(loop->session, loop->sink);
 			if (err)
 				return err;
 			continue;
@@ -368,7 +368,7 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 &&
 		    errno != EAGAIN)
 			return -errno;
-		err = session__pump(loop->session, loop->sinks, loop->n_sinks);
+		err = session__pump(loop->session, loop->sink);
 		if (err)
 			return err;
 		if (loop->tracees)
@@ -440,7 +440,7 @@ static int finish(struct capture_loop *loop)
 {
 	if (loop->tracees)
 		tracees__first(loop->tracees, NULL);
-	return session__finish(loop->session, loop->sinks, loop->n_sinks, loop->stop_reason);
+	return session__finish(loop->session, loop->sink, loop->stop_reason);
 }
 
 static int run_first(struct capture_loop *loop)

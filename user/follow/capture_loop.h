@@ -35,8 +35,7 @@ struct capture_loop {
 	struct capture_args args;
 	struct session *session; /* NULL: there is no first process, and all that is traced comes to
 				    output (capture_loop__many()) */
-	struct sink **sinks;
-	size_t n_sinks;
+	struct sink *sink;
 	/* Called when attached (the stream's facts are known). 0 or an exit code, logged. May be
 	 * NULL. */
 	int (*attached)(void *ctx);
@@ -83,7 +82,7 @@ struct capture_loop {
 
 /*
  * Is it of several processes that are picked (several PIDs, --name, --all, --follow and so on)?
- * Then session stays NULL; sinks, attached, drained and drained_steps are not used.
+ * Then session stays NULL; sink, attached, drained and drained_steps are not used.
  */
 bool capture_loop__many(const struct capture_loop *loop);
 /*

@@ -397,7 +397,7 @@ void tracees__drain_new(struct tracees *r)
 			tracee__open_forked(p);
 		if (!p || (p->execed && !tracee__after_exec(p)) || p->state != TRACED)
 			continue;
-		err = session__drain_new(p->session, &p->sink, 1);
+		err = session__drain_new(p->session, p->sink);
 		if (err) {
 			tracee__finish(p, "signal", err);
 			p->state = OVER;

@@ -75,7 +75,7 @@ void tracee__finish(struct tracee *p, const char *reason, int err)
 
 	if (p->state == TRACED) {
 		tracee__open_all_forked_by(p->all, p->session);
-		ret = session__finish(p->session, &p->sink, 1, reason);
+		ret = session__finish(p->session, p->sink, reason);
 		/* The last drain may have brought more of them. */
 		tracee__open_all_forked_by(p->all, p->session);
 		p->all->opts.output->end(p->output, reason, err ? err : ret);
@@ -295,7 +295,7 @@ void tracee__pump(struct tracee *p, uint64_t now)
 	}
 	if (p->state != TRACED)
 		return;
-	err = session__pump(p->session, &p->sink, 1);
+	err = session__pump(p->session, p->sink);
 	if (p->all->opts.session.steps && session__steps(p->session) >= p->all->opts.session.steps)
 		reason = "steps";
 	if (!reason && !err)

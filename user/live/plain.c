@@ -201,7 +201,6 @@ static const struct tracees_output children_output = { child_begin, child_full, 
 static int run(struct plain *l)
 {
 	struct shown *s;
-	struct sink *sink;
 	int status = capture_loop__open(&l->loop);
 
 	if (status)
@@ -213,9 +212,7 @@ static int run(struct plain *l)
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
-	sink = &s->sink;
-	l->loop.sinks = &sink;
-	l->loop.n_sinks = 1;
+	l->loop.sink = &s->sink;
 	status = capture_loop__run(&l->loop);
 	if (l->err)
 		status = output_status(l);

@@ -493,26 +493,23 @@ static void finish_view(struct view *v)
 			print_summary(v, v->state.procs[i]);
 }
 
-static int start_first(struct view *v, struct sink **sink)
+static int start_first(struct view *v)
 {
 	v->first = new_proc(v, v->loop.session, v->loop.args.pid);
 	if (!v->first) {
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
-	*sink = &v->first->sink;
-	v->loop.sinks = sink;
-	v->loop.n_sinks = 1;
+	v->loop.sink = &v->first->sink;
 	return 0;
 }
 
 static int capture(struct view *v)
 {
-	struct sink *sink;
 	int status = capture_loop__open(&v->loop);
 
 	if (!status && !capture_loop__many(&v->loop))
-		status = start_first(v, &sink);
+		status = start_first(v);
 	if (status)
 		return status;
 	status = capture_loop__run(&v->loop);

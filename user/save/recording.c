@@ -123,13 +123,10 @@ static int open_all(struct recording *r)
 
 static int capture(struct recording *r)
 {
-	struct sink *sinks[1];
 	int status;
 
 	if (r->first) {
-		sinks[0] = &r->first->sink;
-		r->loop.sinks = sinks;
-		r->loop.n_sinks = 1;
+		r->loop.sink = &r->first->sink;
 		status_pipe__opened(r);
 	}
 	recording_control__open(r);

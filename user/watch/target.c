@@ -80,7 +80,7 @@ void watch_target__free(struct watch_target *t)
 	if (!t)
 		return;
 	if (t->attached)
-		session__finish(t->session, NULL, 0, "signal");
+		session__finish(t->session, NULL, "signal");
 	session__free(t->session);
 	nvml__free(t->smi);
 	cudaalloc__free(t->alloc);
@@ -274,7 +274,6 @@ static void look_at_steps(struct watch_target *t)
 {
 	struct session_opts so = { .steps_only = true, .ring_bytes = STEPS_RING };
 	struct step_sink sink = { .sink = { .event = on_event }, .t = t };
-	struct sink *sinks[] = { &sink.sink };
 	uint64_t before, last;
 	struct failure f;
 	int err;
@@ -300,7 +299,7 @@ static void look_at_steps(struct watch_target *t)
 	}
 	before = t->steps;
 	last = t->last_step;
-	err = session__pump(t->session, sinks, 1);
+	err = session__pump(t->session, &sink.sink);
 	t->steps_at_once = t->steps - before;
 	t->pace = before && t->steps_at_once ? (t->last_step - last) / t->steps_at_once : 0;
 	if (err)

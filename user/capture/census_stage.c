@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/stages.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "capture/autograd.h"
+#include "capture/cuda_calls.h"
+#include "capture/decoder.h"
+#include "capture/symbolizer.h"
+#include "capture/target.h"
+#include "census/census.h"
+#include "lib/map64.h"
+#include "log/log.h"
+#include "process/proc.h"
+#include "record/dict.h"
+#include "record/stream.h"
+#include "torch/pytensor.h"
+
+#define FIRST_WITHIN 5000000000ULL /* ns that the reading at attach may take */
+#define LAST_WITHIN 2000000000ULL  /* ns that the last one may take */
+#define OTHER_WITHIN 1000000000ULL /* ns that any other may take */
+#define EVERY 10000000000ULL	   /* ns between two readings, at least */
+#define SHARE 50		   /* readings take at most one part in this many of the time */
+#define OPEN_EVERY 250000000ULL	   /* ns between looks for torch or a first tensor */
+#define STEPS_READ 2 /* readings follow each of the first steps, which make gradients and state */
+#define FREED_MAX (1u << 20) /* addresses freed during one reading that are kept */
+
+/*
+ * Memory of parameters as of the last reading. An object may end and another take its address: a
+ * parameter is known only as long as its memory was not freed.
+ */
+struct params {
+	struct map64 *addrs;	/* memory of the parameters */
+	struct map64 *gone;	/* addresses freed since that reading began; may hold others, too */
+	struct map64 *during;	/* addresses freed since the current reading began */
+	bool lost, lost_during; /* events were lost since either began: a free may be among them */
+	bool too_many;		/* during is full */
+};
+
+/* Belongs to the reading's thread until done is set. */
+struct job {
+	struct census *census;
+	struct census_opts opts;
+	struct census_state state;
+	const char *why;
+	int err;
+	atomic_bool cancel, done;
+};
+
+struct census_stage {
+	struct sink sink; /* first */
+	struct sink *next;
+	struct decoder *d;
+	struct census *census; /* NULL: not opened */
+	struct job job;
+	pthread_t thread;
+	bool running;		  /* a reading is under way */
+	bool first;		  /* it is the one at attach */
+	struct census_state last; /* parameters of the last reading */
+	struct params params;
+	uint64_t next_read;  /* ns since start */
+	uint64_t steps_read; /* optimizer steps at the last reading */
+	unsigned readings, torn;
+	bool have_last;
+	bool first_over;     /* the reading at attach was made or is not needed */
+	bool refused;	     /* this Python cannot be read, or the last reading was begun */
+	const char *problem; /* why the last reading failed, as logged */
+};
+
+static void *run(void *ctx)
+{
+	struct job *j = ctx;
+
+	j->err = census__read(j->census, &j->opts, &j->state, &j->why);
+	atomic_store(&j->done, true);
+	return NULL;
+}
+
+static bool is_cancelled(void *ctx)
+{
+	struct job *j = ctx;
+
+	return atomic_load(&j->cancel);
+}
+
+static void params__free(struct params *p)
+{
+	map64__free(p->addrs);
+	map64__free(p->gone);
+	map64__free(p->during);
+	memset(p, 0, sizeof(*p));
+}
+
+static int params__begin(struct params *p)
+{
+	map64__free(p->during);
+	p->during = map64__new();
+	p->lost_during = p->too_many = false;
+	return p->during ? 0 : -ENOMEM;
+}
+
+static void params__drop(struct params *p)
+{
+	map64__free(p->during);
+	p->during = NULL;
+}
+
+/* The current reading becomes the last one. 0 or -ENOMEM. */
+static int params__take(struct params *p, const struct census_state *st)
+{
+	int err = 0;
+
+	map64__free(p->addrs);
+	map64__free(p->gone);
+	p->gone = p->during;
+	p->lost = p->lost_during;
+	p->during = NULL;
+	p->addrs = map64__new();
+	if (!p->addrs)
+		return -ENOMEM;
+	for (size_t i = 0; !err && i < st->ntensors; i++)
+		if (st->tensors[i].kind == CENSUS_PARAMETER)
+			err = map64__set(p->addrs, st->tensors[i].addr, 1);
+	return err;
+}
+
+static int params__see(struct params *p, const struct event *e)
+{
+	uint64_t one;
+	int err = 0;
+
+	if (e->kind == EVENT_LOST)
+		p->lost = p->lost_during = true;
+	if (e->kind != EVENT_FREE)
+		return 0;
+	if (p->during && map64__count(p->during) >= FREED_MAX)
+		p->lost_during = p->too_many = true;
+	else if (p->during)
+		err = map64__set(p->during, e->addr, 1);
+	if (!err && p->addrs && p->gone && map64__get(p->addrs, e->addr, &one))
+		err = map64__set(p->gone, e->addr, 1);
+	return err;
+}
+
+/* True if the memory was not freed during the current reading, so the block read is still live. */
+static bool params__stayed(const struct params *p, uint64_t addr)
+{
+	uint64_t one;
+
+	return p->during && !p->too_many && !map64__get(p->during, addr, &one);
+}
+
+/* True if the tensor is still the parameter that was read. */
+static bool params__holds(const struct params *p, const struct census_tensor *t)
+{
+	uint64_t one;
+
+	return t->allocated && p->gone && !p->lost && !map64__get(p->gone, t->addr, &one);
+}
+
+static enum category category_of(enum census_kind k)
+{
+	switch (k) {
+	case CENSUS_PARAMETER:
+		return CATEGORY_PARAMETER;
+	case CENSUS_BUFFER:
+		return CATEGORY_BUFFER;
+	case CENSUS_GRADIENT:
+		return CATEGORY_GRADIENT;
+	case CENSUS_OPTIMIZER:
+		return CATEGORY_OPTIMIZER_STATE;
+	case CENSUS_ACTIVATION:
+		return CATEGORY_ACTIVATION;
+	default:
+		return CATEGORY_UNKNOWN;
+	}
+}
+
+/* Dictionary numbers of a tensor's name and module. 0 or -ENOMEM. */
+static int intern(struct decoder *d, const struct census_tensor *t, uint32_t *name,
+		  uint32_t *module)
+{
+	struct dict_module m;
+
+	*module = 0;
+	*name = decoder__string(d, t->name);
+	if (*name == UINT32_MAX)
+		return -ENOMEM;
+	if (!*t->cls)
+		return 0;
+	m.name = symbolizer__number(d->names, dict__string(d->dict, t->module, strlen(t->module)));
+	m.cls = symbolizer__number(d->names, dict__string(d->dict, t->cls, strlen(t->cls)));
+	m.root = symbolizer__number(d->names, dict__string(d->dict, t->root, strlen(t->root)));
+	if (m.name == UINT32_MAX || m.cls == UINT32_MAX || m.root == UINT32_MAX)
+		return -ENOMEM;
+	*module = symbolizer__number(d->names, dict__module(d->dict, m));
+	return *module == UINT32_MAX ? -ENOMEM : 0;
+}
+
+static bool is_traced(uint8_t device_type)
+{
+	return device_type == DEVICE_CPU || device_type == DEVICE_CUDA;
+}
+
+/*
+ * True if the tensor's block, when no event told of it, was there before attach. Memory of other
+ * allocators is not: the stream never sees its end.
+ */
+static bool was_before(const struct census_stage *c, const struct census_tensor *t)
+{
+	return c->first && t->allocated && params__stayed(&c->params, t->addr);
+}
+
+/* The bits of TENSOR_ITEM for a dtype. */
+static uint8_t item_of(uint8_t dtype)
+{
+	unsigned bits = pytensor__dtype_bits(dtype);
+
+	for (uint8_t i = 1; i <= 5; i++)
+		if (bits == 8U << (i - 1))
+			return i;
+	return 0;
+}
+
+static int emit_tensor(struct census_stage *c, const struct census_tensor *t, uint64_t begin)
+{
+	struct event e = {
+		.kind = EVENT_TENSOR,
+		.device = { t->device_type, t->device_index },
+		.time = begin,
+		.addr = t->addr,
+		.size = t->size,
+		.category = category_of(t->kind),
+		.flags = was_before(c, t) ? CENSUS_FIRST : 0,
+	};
+	int err;
+
+	if (!*t->name && t->kind == CENSUS_OTHER && !e.flags)
+		return 0; /* nothing but that there is a tensor */
+	e.flags |= item_of(t->dtype);
+	err = intern(c->d, t, &e.name, &e.module);
+	return err ? err : c->next->event(c->next, &e);
+}
+
+static int emit_reading(struct census_stage *c, const struct census_state *st)
+{
+	uint64_t begin = decoder__since(c->d, st->begin), end = decoder__now(c->d);
+	int err = 0;
+
+	for (size_t i = 0; !err && i < st->ntensors; i++)
+		if (is_traced(st->tensors[i].device_type))
+			err = emit_tensor(c, &st->tensors[i], begin);
+	for (size_t i = 0; !err && i < st->ndevices; i++) {
+		const struct census_device *d = &st->devices[i];
+		struct event e = {
+			.kind = EVENT_CENSUS,
+			.device = { d->type, d->index },
+			.time = end,
+			.flags = (c->first ? CENSUS_FIRST : 0) |
+				 (st->torn || st->torn_lists ? CENSUS_TORN : 0),
+		};
+
+		for (size_t k = 0; k < CENSUS_KINDS; k++)
+			e.size += d->bytes[k];
+		if (d->type == DEVICE_CUDA && !st->torn && !st->torn_lists && !st->unreadable)
+			cuda_calls__tensors(c->d, d->index, e.size);
+		if (is_traced(d->type))
+			err = c->next->event(c->next, &e);
+	}
+	return err;
+}
+
+/* Logs why a reading failed, unless the last one failed for the same reason. */
+static void log_failure(struct census_stage *c, int err, const char *why)
+{
+	if (c->problem == why)
+		return;
+	c->problem = why;
+	log_debug("what blocks are for was not read: %s (%s)", why, strerror(-err));
+}
+
+static void begin_reading(struct census_stage *c, bool all, uint64_t limit)
+{
+	sigset_t every, old;
+	int err;
+
+	memset(&c->job, 0, sizeof(c->job));
+	c->job.census = c->census;
+	c->job.opts = (struct census_opts){
+		.named_only = !all, .limit_ns = limit, .cancelled = is_cancelled, .ctx = &c->job
+	};
+	c->job.why = "";
+	c->first = !c->first_over;
+	c->steps_read = c->d->steps;
+	/* Signals are for the thread that waits for them. */
+	sigfillset(&every);
+	pthread_sigmask(SIG_SETMASK, &every, &old);
+	err = -params__begin(&c->params);
+	if (!err)
+		err = pthread_create(&c->thread, NULL, run, &c->job);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	c->running = !err;
+	if (err) {
+		params__drop(&c->params);
+		log_failure(c, -err, "there is no thread to be had");
+		c->next_read = decoder__now(c->d) + EVERY;
+	}
+}
+
+/* True if there is something to read: Python, and torch with a tensor in it. */
+static bool is_ready(struct census_stage *c, uint64_t now)
+{
+	const char *why = "";
+
+	if (c->refused || c->d->cut || !c->d->target->python)
+		return false;
+	if (c->census)
+		return true;
+	if (now < c->next_read)
+		return false;
+	c->census = census__open(c->d->target->python, &why);
+	if (c->census)
+		return true;
+	c->next_read = now + OPEN_EVERY;
+	if (errno == ENOENT)
+		return false; /* torch is not imported yet */
+	c->refused = errno == ENOTSUP;
+	log_failure(c, -errno, why);
+	if (c->refused)
+		facts__set(c->d->facts, "census_problem", why);
+	return false;
+}
+
+void census_stage__begin(struct census_stage *c, uint64_t now)
+{
+	bool first = !c->first_over;
+
+	if (c->running || !is_ready(c, now) ||
+	    (now < c->next_read && (c->d->steps == c->steps_read || c->steps_read >= STEPS_READ)))
+		return;
+	begin_reading(c, first, first ? FIRST_WITHIN : OTHER_WITHIN);
+}
+
+void census_stage__begin_last(struct census_stage *c)
+{
+	/* see census_stage__new() */
+	if ((c->d->forked && !c->have_last) || !proc__alive(c->d->target->proc) ||
+	    !is_ready(c, UINT64_MAX))
+		return;
+	begin_reading(c, true, LAST_WITHIN);
+	c->refused = true;
+}
+
+bool census_stage__reads(const struct census_stage *c)
+{
+	return c->running && !atomic_load(&c->job.done);
+}
+
+int census_stage__end(struct census_stage *c)
+{
+	uint64_t took;
+
+	if (!c->running || !atomic_load(&c->job.done))
+		return 0;
+	pthread_join(c->thread, NULL);
+	c->running = false;
+	if (c->job.err) {
+		params__drop(&c->params);
+		log_failure(c, c->job.err, c->job.why);
+		c->next_read = decoder__now(c->d) + (c->job.err == -EAGAIN ? EVERY / 5 : EVERY);
+		/* The ring and the sinks report by themselves when the target is gone. */
+		return c->job.err == -ENOMEM ? -ENOMEM : 0;
+	}
+	took = c->job.state.end - c->job.state.begin;
+	c->next_read = decoder__now(c->d) + (took * SHARE > EVERY ? took * SHARE : EVERY);
+	return 1;
+}
+
+int census_stage__take(struct census_stage *c, bool whole)
+{
+	struct census_state *st = &c->job.state;
+	int err = 0;
+
+	/* After the requested steps, the reading would be of blocks that came later. */
+	whole = whole && !c->d->cut;
+	if (whole)
+		err = emit_reading(c, st);
+	if (!whole || err) {
+		params__drop(&c->params);
+		census_state__free(st);
+		return err;
+	}
+	log_debug("%zu storages named in %.1f ms, %" PRIu64 " objects%s%s", st->ntensors,
+		  (double)(st->end - st->begin) / 1e6, st->objects,
+		  st->torn_lists ? ", parts kept changing" : "", c->first ? ", at attach" : "");
+	c->readings++;
+	c->torn += st->torn || st->torn_lists;
+	census_state__free(&c->last);
+	c->last = *st;
+	c->have_last = c->first_over = true;
+	facts__setf(c->d->facts, "census", "%u", c->readings);
+	facts__setf(c->d->facts, "counter.census.torn", "%u", c->torn);
+	err = params__take(&c->params, &c->last);
+	census_state__keep_params(&c->last);
+	return err;
+}
+
+/* autograd_parameter: as of the last reading. */
+static bool find_parameter(void *ctx, uint64_t tensor, uint32_t *name, uint32_t *module)
+{
+	struct census_stage *c = ctx;
+	const struct census_tensor *t;
+
+	if (!c->have_last)
+		return false;
+	t = census__param(&c->last, c->d->target->proc, tensor);
+	if (!t || t->kind != CENSUS_PARAMETER || !*t->name || !params__holds(&c->params, t))
+		return false;
+	return intern(c->d, t, name, module) == 0 && *name;
+}
+
+static int on_event(struct sink *sink, const struct event *e)
+{
+	struct census_stage *c = (struct census_stage *)sink;
+	int err = params__see(&c->params, e);
+
+	return err ? err : c->next->event(c->next, e);
+}
+
+struct census_stage *census_stage__new(struct decoder *d, struct sink *next)
+{
+	struct census_stage *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->sink.event = on_event;
+	c->next = next;
+	c->d = d;
+	/* With the probes in place from the start, no block was there before. */
+	c->first_over = d->from_start || d->forked;
+	/* A forked process's first objects are in its parent's recording, and most are short-lived
+	 * workers. */
+	if (d->forked)
+		c->next_read = EVERY;
+	autograd__set_parameters(d, find_parameter, c);
+	return c;
+}
+
+void census_stage__free(struct census_stage *c)
+{
+	if (!c)
+		return;
+	if (c->running) {
+		atomic_store(&c->job.cancel, true);
+		pthread_join(c->thread, NULL);
+		if (!c->job.err)
+			census_state__free(&c->job.state);
+	}
+	census_state__free(&c->last);
+	params__free(&c->params);
+	census__free(c->census);
+	free(c);
+}
+
+struct sink *census_stage__sink(struct census_stage *c)
+{
+	return &c->sink;
+}

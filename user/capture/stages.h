@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CAPTURE_STAGES_H
+#define MT_CAPTURE_STAGES_H
+/*
+ * The stages between the decoder and the capture's sink. A session connects them once, when it
+ * attaches. Each is a struct sink that passes events on to the next one, in the same order:
+ *
+ *   decoder (decoder.h) -> census_stage -> attach_stage -> sink
+ *
+ * Stages read the process themselves, too, and add events about what they read. A reading holds for
+ * a moment in the past: the session first brings in all records up to its end, then lets the stage
+ * take it.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "record/stream.h"
+
+struct decoder;
+struct target;
+struct attach_stage;
+struct census_stage;
+
+/*
+ * What the CUDA allocator held when the probes were attached: read from its own tables
+ * (attach_state.h). Events wait in this stage until that is known. Later it tells which stream and
+ * pool new segments belong to.
+ */
+
+/* Borrows both. tables: read the allocator's tables. NULL: out of memory. */
+struct attach_stage *attach_stage__new(struct target *target, struct facts *facts, bool tables);
+void attach_stage__free(struct attach_stage *a); /* NULL is fine */
+struct sink *attach_stage__sink(struct attach_stage *a);
+/* Where events go from now on: to the capture's sink, borrowed. NULL, as at first: nowhere. */
+void attach_stage__send_to(struct attach_stage *a, struct sink *next);
+uint64_t attach_stage__events(const struct attach_stage *a); /* passed on so far */
+/* Reads the tables before the probes are attached, for segments that vanish meanwhile. 0 or
+ * -ENOMEM. */
+int attach_stage__hint(struct attach_stage *a);
+/* Begins to hold events and reads the tables. Call it when the probes are attached. 0 or -ENOMEM. */
+int attach_stage__begin(struct attach_stage *a);
+/*
+ * The same for a forked process. If its parent has used CUDA, the tables are a copy and the memory
+ * is the parent's: events of such blocks are dropped and counted (counter.cuda_copies).
+ */
+int attach_stage__begin_forked(struct attach_stage *a, const struct target *parent);
+/*
+ * Reads the tables if it is time to; now: ns since start. 1: bring in all records written until
+ * now, then call attach_stage__take(). 0: nothing to do. Negative: -ENOMEM or a sink's error.
+ */
+int attach_stage__read(struct attach_stage *a, uint64_t now);
+/* Reads new segments a last time, before the probes are removed. Returns as attach_stage__read(). */
+int attach_stage__read_last(struct attach_stage *a, uint64_t now);
+/* Passes on what was read. whole: all records up to the reading came in. 0, -ENOMEM or a sink's
+ * error. */
+int attach_stage__take(struct attach_stage *a, bool whole, uint64_t now);
+/* True if the stage holds no events: the state at attach is known, or will never be. */
+bool attach_stage__settled(const struct attach_stage *a);
+/* After the last record: passes on the events held. 0, -ENOMEM or a sink's error. */
+int attach_stage__finish(struct attach_stage *a);
+
+/*
+ * Which tensor is a parameter, gradient or optimizer state: read from the program's objects
+ * (census/census.h) at attach, after the first optimizer steps, every 10 s or less often, and at
+ * the end. Readings run on a thread of their own, which shares nothing with the session until it
+ * ends. Also tells the decoder's autograd nodes the name of the parameter they accumulate for.
+ */
+
+/* Borrows both. NULL: out of memory. */
+struct census_stage *census_stage__new(struct decoder *d, struct sink *next);
+void census_stage__free(struct census_stage *c); /* ends a reading under way; NULL is fine */
+struct sink *census_stage__sink(struct census_stage *c);
+/* Begins a reading if it is time to and none is under way; now: ns since start. Call it only when
+ * the state at attach is known. */
+void census_stage__begin(struct census_stage *c, uint64_t now);
+/* Begins the last reading, before the probes are removed. */
+void census_stage__begin_last(struct census_stage *c);
+/* True while a reading is under way. */
+bool census_stage__reads(const struct census_stage *c);
+/*
+ * 1: a reading has ended; bring in all records written until now, then call census_stage__take().
+ * 0: none has. -ENOMEM: a reading failed for lack of memory.
+ */
+int census_stage__end(struct census_stage *c);
+/* Passes on what was read, or drops it unless whole: all records up to its end came in. 0, -ENOMEM
+ * or a sink's error. */
+int census_stage__take(struct census_stage *c, bool whole);
+
+#endif
