@@ -4,7 +4,7 @@
 # Checks the form of code and text. Prints what is wrong; exits with 1 if something is.
 #
 #   tools/dev/lint.sh                    all of:
-#   tools/dev/lint.sh layers ...         which folder includes and calls which
+#   tools/dev/lint.sh layers ...         which folder includes and calls which, and the way of an event
 #                     words              sentences: docs/STYLE.md, "Words"
 #                     format             clang-format, of the version that the code was formatted with
 #                     shell              shellcheck
@@ -24,9 +24,12 @@ skip() { echo "SKIP $1"; }
 files() { git ls-files -- "$@" ':!vmlinux' ':!tests/data'; }
 
 layers() {
-	local objects=()
+	local objects=() way
 	[ ! -d "$OUTPUT/obj/user" ] || objects=("$OUTPUT/obj/user")
-	tools/dev/check_layers.py "${objects[@]}"
+	tools/dev/check_layers.py "${objects[@]}" || return
+	way=$(tools/dev/event_path.py) && return
+	echo "$way"
+	return 1
 }
 
 words() { tools/dev/check_words.py | grep -E '^all|got worse|more than'; return "${PIPESTATUS[0]}"; }
