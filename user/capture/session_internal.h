@@ -9,7 +9,7 @@
 
 #include "capture/probes.h"
 #include "capture/proc_group.h"
-#include "capture/ptrace_hold.h"
+#include "process/ptrace_hold.h"
 #include "capture/queue.h"
 #include "capture/session.h"
 #include "capture/target.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_PTRACE_HOLD_H
-#define MT_CAPTURE_PTRACE_HOLD_H
+#ifndef MT_PROCESS_PTRACE_HOLD_H
+#define MT_PROCESS_PTRACE_HOLD_H
 /*
  * Holding the first thread of a command that we started ourselves, for the milliseconds that it
  * takes to attach. Never used on a process that was there before us.

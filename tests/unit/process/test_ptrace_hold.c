@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#include "capture/ptrace_hold.h"
+#include "process/ptrace_hold.h"
 
 static volatile uint64_t *count; /* shared; written by the child */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "capture/ptrace_hold.h"
+#include "process/ptrace_hold.h"
 
 #include <errno.h>
 #include <signal.h>
