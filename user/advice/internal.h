@@ -183,6 +183,7 @@ int advising__add(struct advising *a, const struct advice *of);
 bool advice_lasting__stack_is_in(const struct dict *d, uint32_t stack, const char *file,
 				 const char *func);
 
+void advice__free_texts(const struct advice *a);
 /* Texts, allocated; NULL if memory is short. The target's names in them are cleaned. */
 char *advice__format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Returns a line such as "train.py:41 (step)"; "": none. */

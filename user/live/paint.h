@@ -33,6 +33,8 @@ struct paint {
 	int table_rows; /* set by draw_table() for screen__page() */
 };
 
+/* Sets the attributes of all inks. Call once after curses started. */
+void paint__set_inks(bool colour);
 /* Draws text at (y, x), cut to width columns. Returns the columns used. */
 int paint__put(struct paint *p, int y, int x, int width, enum ink ink, const char *text);
 /* Draws text right-aligned, ending at x + width. */

@@ -16,7 +16,6 @@
 #include "lib/outfile.h"
 #include "lib/text.h"
 #include "log/internal.h"
-#include "log/progress.h"
 
 #define RELAYED_FIELDS 16
 #define RELAYED_A_SECOND 200
@@ -29,6 +28,7 @@ static int option_level = -1; /* level of standard error from -v or -q; -1: not 
 static enum log_level hushed = LOG_DEBUG;
 static int relay = -1; /* socket that replaces the file; -1: none */
 static void (*divert)(void *ctx, enum log_level level, const char *text);
+static void (*before_line)(void);
 static void *divert_ctx;
 
 /* ---- levels ---- */
@@ -89,6 +89,11 @@ void log__divert(void (*to)(void *ctx, enum log_level level, const char *text), 
 	divert_ctx = ctx;
 }
 
+void log__before_line(void (*fn)(void))
+{
+	before_line = fn;
+}
+
 bool log__json_on_terminal(void)
 {
 	return config.json && !has_file() && !config.file;
@@ -113,7 +118,8 @@ void log__clean(char *dst, size_t size, const char *src)
 
 void log__show(enum log_level level, const char *text)
 {
-	progress__clear();
+	if (before_line)
+		before_line();
 	/* One call, so that lines of several processes do not mix. */
 	fprintf(stderr, "memtrace-bpf: %s%s\n", level == LOG_WARN ? "warning: " : "", text);
 }

@@ -79,6 +79,8 @@ void log__hush(enum log_level level);
 /* Sends messages to a function instead of standard error, cleaned and without prefix, while a
  * screen is shown. NULL: standard error again. */
 void log__divert(void (*to)(void *ctx, enum log_level level, const char *text), void *ctx);
+/* Sets a function that clears the line under way on standard error before each message. */
+void log__before_line(void (*fn)(void));
 /* Prints a diverted message on standard error; not in the file, which already has it. */
 void log__show(enum log_level level, const char *text);
 /* True if standard error gets JSON; then print nothing else there. */

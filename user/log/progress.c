@@ -36,6 +36,7 @@ struct progress progress__begin(const char *what, uint64_t total, const char *no
 	if (!p.on)
 		return p;
 	under_way = true;
+	log__before_line(progress__clear);
 	text__clean(p.what, sizeof(p.what), what, strlen(what));
 	p.start = clock__monotonic();
 	p.next = p.start + SECOND;

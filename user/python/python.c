@@ -2,7 +2,6 @@
 /* Finds the file of the interpreter, its address and its exported symbols. */
 #include <errno.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,18 +11,6 @@
 #include "python/pyobj.h"
 
 #define MAX_FILES 4096 /* mapped files examined; torch brings a few hundred */
-
-int python__refuse(const char **why, int err, const char *fmt, ...)
-{
-	static _Thread_local char text[320];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	*why = text;
-	return err;
-}
 
 /* Path of the process's executable as in its maps; "": not readable. */
 static void exe_path(const struct proc *p, char *buf, size_t size)
@@ -244,55 +231,6 @@ void python__free(struct python *py)
 		free(py->file[i].path);
 	}
 	free(py);
-}
-
-const struct proc *python__proc(const struct python *py)
-{
-	return py->proc;
-}
-
-const struct pylayout *python__layout(const struct python *py)
-{
-	return &py->layout;
-}
-
-void python__version(const struct python *py, int *major, int *minor, int *micro)
-{
-	*major = py->major;
-	*minor = py->minor;
-	*micro = py->micro;
-}
-
-const char *python__file(const struct python *py)
-{
-	return py->file[0].path;
-}
-
-uint64_t python__runtime(const struct python *py)
-{
-	return py->runtime;
-}
-
-uint64_t python__symbol(const struct python *py, const char *name)
-{
-	struct elf_sym sym;
-
-	for (size_t i = 0; i < py->nr_files; i++) {
-		if (!elf__dynsym(py->file[i].elf, name, &sym))
-			return sym.value + py->file[i].bias;
-	}
-	return 0;
-}
-
-uint64_t python__modules(const struct python *py)
-{
-	uint64_t interp, modules;
-
-	if (proc__read_u64(py->proc, py->runtime + py->layout.rt_interp_main, &interp) || !interp)
-		return 0;
-	if (proc__read_u64(py->proc, interp + py->layout.is_modules, &modules))
-		return 0;
-	return modules;
 }
 
 int python__stdlib(const struct python *py, char *buf, size_t size)

@@ -171,3 +171,12 @@ void watch_say__shot(const struct watch *w, const char *event, const struct watc
 	}
 	end_json(j);
 }
+
+const char *watch_device__name(const struct watch_target *t, const struct watch_device *d,
+			       char buf[16])
+{
+	if (!d || d == &t->self)
+		return strcpy(buf, "");
+	snprintf(buf, 16, "cuda:%u", (unsigned)(d - t->devices));
+	return buf;
+}

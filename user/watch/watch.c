@@ -30,15 +30,6 @@
 #define UNKNOWN_AFTER UINT64_C(30000000000)
 #define GROWTH_PROCESSES 8 /* processes read per GROWTH_EVERY */
 
-const char *watch_device__name(const struct watch_target *t, const struct watch_device *d,
-			       char buf[16])
-{
-	if (!d || d == &t->self)
-		return strcpy(buf, "");
-	snprintf(buf, 16, "cuda:%u", (unsigned)(d - t->devices));
-	return buf;
-}
-
 /* ---- series: growth is measured per device ---- */
 
 static unsigned take_series(struct watch *w)
