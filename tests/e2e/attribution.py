@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-One training job recorded, and what the recording says of whose memory it is against what the job knows itself
-(tests/workloads/attribution.py): in backward, node by node, and of what was there at attach, block by block.
-"""
+"""Records one training job and compares the recorded owners of memory with the job's own data (tests/workloads/attribution.py):
+in backward, node by node; for blocks from before attach, block by block."""
 import collections
 import os
 
@@ -15,14 +13,14 @@ WORKLOAD = os.path.join(WORKLOADS, "attribution.py")
 JOBS = ("gpt", "resnet", "checkpointed", "amp", "ddp", "fsdp2", "function", "compiled_eager", "compiled_aot", "compiled_inductor",
         "llama", "accumulation", "second_derivative")
 CATEGORIES = ("unknown", "parameter", "buffer", "gradient", "optimizer_state", "activation")
-READ_AT_ATTACH = 64  # of a tensor's or census' flags
+READ_AT_ATTACH = 64  # flag of a tensor or a census
 
 
 class Live:
     """
-    What was there at attach, by what the first reading made of it: bytes, and what is wrong, in words.
+    Blocks from before attach, judged by the first census: bytes, and errors in words.
 
-    right: name and category. unheld: held by nothing that the job can find, nobody can name it. unnamed: the rest.
+    right: name and category match. unheld: nothing that the job can find holds it. unnamed: the rest.
     """
 
     def __init__(self, recording, truth, device):
@@ -64,7 +62,7 @@ class Live:
                 size, category, name, want["category"], want["name"] or want.get("any")))
 
     def fits(self, name, want):
-        """Where several nodes of the graph keep it any of them may be told; what has no name may have that of a variable."""
+        """If several nodes of the graph keep a block, any of them may be reported; a block without a name may have a variable's."""
         if not want["name"] and name.startswith(("local ", "global ")):
             return True
         return name.split(" and ")[0] in want["any"] if "any" in want else name == want["name"]
@@ -77,7 +75,7 @@ class Live:
         return sum(self.bytes.values())
 
     def share(self):
-        """Of what the job can find."""
+        """Share of the blocks that the job can find."""
         held = self.bytes["right"] + self.bytes["unnamed"]
         return self.bytes["right"] / held if held else 0
 
@@ -88,7 +86,7 @@ def environment(device):
 
 
 def attached(job, device, at, role="main"):
-    """Recorded from a moment in the middle on, between two steps or in a backward: (Judge's verdict, Live)."""
+    """Attaches in the middle, between two steps or in a backward: (Judge's verdict, Live)."""
     what = "%s-%s-%s" % (job, device, at)
     recording, nodes, live = (scratch(what + end) for end in (".mtr", ".jsonl", ".json"))
     target = spawn([python(role), WORKLOAD, job, device, nodes, "--live", live, "--at", at], env=environment(device))

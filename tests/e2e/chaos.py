@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-What must not harm a target, nor falsify a recording, as functions that do it so many times: test_chaos.py does each a few times,
-tools/dev/chaos.py does it often enough to be believed. Each gives a Row: how many, what went wrong.
+Actions that must neither harm a target nor falsify a recording, as functions with a number of repetitions: test_chaos.py does
+each a few times, tools/dev/chaos.py often. Each returns a Row: the number done, and the failures.
 
-The target is tests/programs/storm.cc, which knows how often it called each hook and checks its own results; PyTorch's jobs, whose
-results must be those of a run that nobody watched, complete it.
+The target is tests/programs/storm.cc, which counts its calls of each hook and checks its own results. PyTorch jobs, whose
+results must equal those of an untraced run, complete it.
 """
 import contextlib
 import json
@@ -24,22 +24,22 @@ import test_harm
 from harness import IS_ROOT, TOOL, Failure, Skip, check, finish, own, record, report, scratch, spawn, tool
 
 PROGRAMS = os.path.join(harness.REPO, "tests", "programs")
-HOOKS = "libc10.so"  # the name that hooks.cc gets
-DEVICES = 64         # of storm.cc: threads that follow one another have one each
-# What the target counts, and the counter of the recording that has to agree.
+HOOKS = "libc10.so"  # file name given to hooks.cc
+DEVICES = 64  # devices in storm.cc: threads that run one after the other have one each
+# The target's counts, and the recording's counters that must be equal.
 COUNTERS = {"report": "hits.report", "oom": "hits.oom", "cpu_new": "hits.cpu_new", "cpu_delete": "hits.cpu_delete",
             "edge": "hits.autograd_edge", "run": "autograd.run", "cuda": "hits.cuda_call"}
 
 
 class Row:
-    """A line of the table: how often something was done, and what came of it."""
+    """A row of the table: repetitions of an action, and its results."""
 
     def __init__(self, name, count=0):
         self.name, self.count = name, count
         self.crashes, self.wrong, self.inexact = [], [], []
-        self.restored = []  # s, each
-        self.attached = 0   # tracers that had, when they were ended
-        self.counted = 0    # hits compared with what the target says
+        self.restored = []  # s, one per tracer
+        self.attached = 0  # tracers that had attached when they were killed
+        self.counted = 0  # hits compared with the target's counts
         self.notes = []
 
     def problems(self):
@@ -60,7 +60,7 @@ class Row:
 # ---- the target -------------------------------------------------------------------------------------------
 
 def compiled(source, name, *options):
-    """A program of tests/programs, compiled once a run; the name may have a folder."""
+    """A program of tests/programs, compiled once per run; the name may have a folder."""
     path = scratch(name)
     if not os.path.exists(path):
         compiler = "c++" if source.endswith(".cc") else "cc"
@@ -75,7 +75,7 @@ def compiled(source, name, *options):
 
 
 def hooks(folder="", *options):
-    """The library; other kinds of it, by what the compiler is told, in a folder each, since it has to have this name."""
+    """The library with the hooks; variants by compiler options, each in its own folder, because the file name is fixed."""
     return compiled("hooks.cc", os.path.join(folder, HOOKS), "-shared", "-fPIC", "-fvisibility=hidden", *options)
 
 
@@ -84,7 +84,7 @@ def cuda_library():
 
 
 class Storm:
-    """storm.cc with the hooks, in a process of its own."""
+    """storm.cc with the hooks, in its own process."""
 
     def __init__(self, library=None, prefix=(), **kwargs):
         self.process = spawn([*prefix, compiled("storm.cc", "storm"), library or hooks()], **kwargs)
@@ -100,7 +100,7 @@ class Storm:
         self.process.send(command + "\n")
 
     def answer(self, seconds=120):
-        """The next answer that has not been taken yet."""
+        """The next answer not read yet."""
         self.seen += 1
         limit = time.monotonic() + seconds
         while True:
@@ -116,7 +116,7 @@ class Storm:
         return self.answer(seconds)
 
     def rest(self):
-        """Ends what began with "flood N 0"."""
+        """Ends "flood N 0"."""
         self.begin("count")
         self.answer()
         self.answer()
@@ -129,7 +129,7 @@ class Storm:
         return self.code_of
 
     def end(self, row):
-        """Its last word: nothing that it computed was wrong. Ends it."""
+        """Ends the storm and checks that all its results were right."""
         last = self.ask("count")
         if last["wrong"] or last["bad"]:
             row.wrong.append("the target says of itself: %s; %s" % (last, self.process.stderr()[-300:]))
@@ -140,10 +140,10 @@ class Storm:
         return last
 
 
-# ---- what a recording has to say --------------------------------------------------------------------------
+# ---- checks of recordings ---------------------------------------------------------------------------------
 
 def unaccounted(doc):
-    """What of the hits was neither recorded, nor left out on purpose, nor lost, by kind."""
+    """Hits that were neither recorded, filtered nor lost, by kind."""
     counters, devices = doc["capture"]["counters"], doc["devices"]
     cpu = [d for d in devices if d["device"] == "cpu"]
     others = [d for d in devices if d["device"] != "cpu"]
@@ -158,7 +158,7 @@ def unaccounted(doc):
 
 
 def compare(row, doc, before, after, what, drift=True):
-    """Hits are what the target called, to the last one; nothing is lost, and totals agree after every event."""
+    """Hits equal the target's calls, nothing is lost, and totals agree after every event."""
     counters = doc["capture"]["counters"]
     for name, key in COUNTERS.items():
         called, hits = after[name] - before[name], counters.get(key, 0)
@@ -174,7 +174,7 @@ def compare(row, doc, before, after, what, drift=True):
 
 
 class Watched:
-    """A recording of a storm, of what it does within `with`; then the comparison."""
+    """Records a storm's actions within `with`, then compares."""
 
     def __init__(self, row, storm, *options, drift=True, name=""):
         self.row, self.storm, self.options, self.drift = row, storm, options, drift
@@ -195,7 +195,7 @@ class Watched:
 
 
 def simple(name, count, *commands, drift=True, beside=1, before=()):
-    """A scenario that is nothing but commands to a storm that is being recorded, while a thread beside them does all it can."""
+    """A scenario of commands to a recorded storm, with a thread that runs at full speed meanwhile."""
     row = Row(name, count)
     storm = Storm()
     for command in before:
@@ -208,7 +208,7 @@ def simple(name, count, *commands, drift=True, beside=1, before=()):
 
 
 def exceptions(n):
-    """Each of the six hooks is left by an exception of its own, one of them also by that of another within it."""
+    """Each of the six hooks throws; one also passes on an inner hook's exception."""
     row = simple("C++ exceptions through each probed function", n, "throw %d" % n, "flood 2 2000")
     if row.last["caught"] != 7 * n:
         row.wrong.append("%d exceptions were caught, not %d" % (row.last["caught"], 7 * n))
@@ -228,15 +228,15 @@ def spawns(n):
 
 
 def threads(n):
-    return simple("threads at once", n, "threads %d" % n, drift=False)  # more of them than devices to have totals of
+    return simple("threads at once", n, "threads %d" % n, drift=False)  # more threads than devices with totals
 
 
 def reloads(n):
-    return simple("dlclose and dlopen of the library with the hooks", n, "reload %d" % n, beside=0)  # nobody is in it
+    return simple("dlclose and dlopen of the library with the hooks", n, "reload %d" % n, beside=0)  # no thread is in the library
 
 
 def cuda_loads(n):
-    """A library that comes while being recorded, goes and comes again. What is called when it is first seen counts."""
+    """A library loaded during the recording, unloaded and loaded again. Only calls after its discovery count."""
     row = Row("dlopen and dlclose of a library with CUDA's calls", n)
     storm = Storm()
     with Watched(row, storm) as w:
@@ -257,19 +257,19 @@ def signals(seconds):
 
 
 def seccomp(n):
-    """What is called under the filter has return probes, too, which make a system call that is not in it."""
+    """Functions called under the filter have return probes, which make a system call that the filter lacks."""
     return simple("seccomp: strict in children, then a filter", n, *["strict"] * n, "filter", "flood 2 2000", "throw 10", "cuda 100",
                   before=["hold " + cuda_library()])
 
 
-# ---- a tracer that dies -----------------------------------------------------------------------------------
+# ---- killed tracers ---------------------------------------------------------------------------------------
 
 def no_core():
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def wait_restored(code, what, seconds=5):
-    """How long until the code is what it was."""
+    """Seconds until the code is restored."""
     begin = time.monotonic()
     while code.differing():
         check(time.monotonic() - begin < seconds, "the code still differs %.0f s after %s", seconds, what)
@@ -278,7 +278,7 @@ def wait_restored(code, what, seconds=5):
 
 
 def readable(row, path, what):
-    """A recording that ends anywhere: whatever is in it is right, and it knows of what is missing in it."""
+    """A recording cut anywhere: its content is right, and it reports missing parts."""
     own(path)
     code, out, err = tool("report", "--format", "json", path)
     if code:
@@ -291,7 +291,7 @@ def readable(row, path, what):
 
 
 def until_attached(tracer):
-    """What it has said by then, and how long that took; it may end before."""
+    """The tracer's output until it has attached, and the duration; it may end before."""
     begin, said = time.monotonic(), b""
     while b"attached to" not in said:
         line = tracer.stderr.readline()
@@ -302,13 +302,11 @@ def until_attached(tracer):
 
 
 def end_tracers(row, target, pid, code, n, numbers, every):
-    """
-    Attaches n times and ends the tracer by a signal at a random moment: one half between its start and about when it has attached,
-    the other within the capture. Does not wait in between for its probes to go, but now and then.
-    """
+    """Attaches n times and ends the tracer by a signal at a random moment: half of them before it has attached, half during the
+    capture. Only sometimes waits for the probes' removal in between."""
     rnd = random.Random(n)
     path = scratch("ended-%d.mtr" % pid)
-    takes = 0.2  # s, attaching
+    takes = 0.2  # s to attach
     for i in range(n):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -338,7 +336,7 @@ def end_tracers(row, target, pid, code, n, numbers, every):
 
 
 def tracer_ended(row, n, numbers, every=5):
-    """The tracer of a storm at full rate; then what is left is a target that can be traced like any other."""
+    """Kills the tracer of a storm at full rate; afterwards the target must be traceable as usual."""
     storm = Storm()
     code = storm.code()
     storm.begin("flood 1 0")
@@ -353,7 +351,7 @@ def tracer_ended(row, n, numbers, every=5):
 
 
 def kills(n):
-    """Of two targets at a time, as most of a cycle is waiting."""
+    """Two targets at a time, because most of the time is waiting."""
     row = Row("attach, kill -9 of the tracer")
     hooks(), compiled("storm.cc", "storm")
     with ThreadPoolExecutor(2) as pool:
@@ -381,10 +379,8 @@ print(lib.hooks_sum())
 
 
 def run_kills(n):
-    """
-    A command of ours, which is held now and then on its way to the first allocation: either it never began, or it does all that it
-    had to.
-    """
+    """Kills the recorder of a command from `run`, which is sometimes held before its first allocation: the command never begins,
+    or runs to its end."""
     row = Row("run, kill -9 of the tracer", n)
     rnd = random.Random(n)
     command = [sys.executable, "-S", "-c", COMMAND % hooks()]
@@ -396,7 +392,7 @@ def run_kills(n):
         time.sleep(rnd.uniform(0, 1))
         tracer.kill()
         try:
-            said = tracer.communicate(timeout=60)[0]  # to the end of whoever has it
+            said = tracer.communicate(timeout=60)[0]  # until the last process that has the pipe ends
         except subprocess.TimeoutExpired:
             row.crashes.append("cycle %d: the command stands still" % i)
             break
@@ -408,10 +404,10 @@ def run_kills(n):
 
 
 def torch_kills(n):
-    """The same of a training job, whose parameters and losses are those of one that was left alone."""
+    """The same for a training job, whose parameters and losses must equal those of an undisturbed one."""
     row = Row("attach, kill -9 of the tracer of a training job")
     target = test_harm.train("chaos.json")
-    code = code_bytes.Code(target.popen.pid, [name for name in harness.CODE if name != "libtorch_cpu.so"])  # which is large
+    code = code_bytes.Code(target.popen.pid, [name for name in harness.CODE if name != "libtorch_cpu.so"])  # not the largest one
     end_tracers(row, target, target.popen.pid, code, n, [signal.SIGKILL], 5)
     if target.alive():
         test_harm.wait_clean(target.popen.pid, "the last tracer's end")
@@ -424,10 +420,10 @@ def torch_kills(n):
 
 
 
-# ---- more than can be recorded ----------------------------------------------------------------------------
+# ---- lost records -----------------------------------------------------------------------------------------
 
 def figures_after_losses(row, doc):
-    """Nothing is allocated at the end: a total that is said to be exact is 0, a peak is called what it is."""
+    """Nothing is allocated at the end: totals reported as exact are 0, and peaks are marked correctly."""
     exact = 0
     for d in doc["devices"]:
         if d["device"] != "cpu" and d["allocated_is"] == "exact":
@@ -441,7 +437,7 @@ def figures_after_losses(row, doc):
 
 
 def stand_still(recorder):
-    """SIGSTOP, and no thread of it runs any more."""
+    """Sends SIGSTOP and waits until no thread runs."""
     recorder.signal(signal.SIGSTOP)
     limit = time.monotonic() + 10
     for task in os.listdir("/proc/%d/task" % recorder.pid):
@@ -454,7 +450,7 @@ def stand_still(recorder):
 
 
 def wait_drained(pid):
-    """Until the recorder of this process has taken all there is: it has nothing more to tell of, a round later."""
+    """Waits until this process's recorder has read everything: a round without new output."""
     limit, before = time.monotonic() + 60, None
     while time.monotonic() < limit:
         code, out, err = tool("ctl", "--format", "json", "-p", str(pid), "status", root=not IS_ROOT)
@@ -467,10 +463,8 @@ def wait_drained(pid):
 
 
 def flooded(storm, recorder, threads, rounds):
-    """
-    More than any ring here holds while nobody takes it out, and then, of every device, a little that fits: there are losses, and
-    each total is exact again, however fast the machine is.
-    """
+    """Produces more records than any ring holds while nothing reads it, then for every device a few that fit. So there are
+    losses, and each total is exact again, at any speed."""
     stand_still(recorder)
     storm.ask("flood %d %d" % (threads, rounds))
     recorder.signal(signal.SIGCONT)
@@ -479,10 +473,8 @@ def flooded(storm, recorder, threads, rounds):
 
 
 def overload(n):
-    """
-    Rings from 64 KiB, a consumer that is stopped for up to half a second, or, in every fourth run, until all is over, 1 to 4 threads:
-    every hit is accounted for.
-    """
+    """Rings from 64 KiB, a reader stopped for up to half a second or, in every fourth run, until the end, 1 to 4 threads: every
+    hit is accounted for."""
     row = Row("overload: small rings, stalled consumer")
     rnd = random.Random(4)
     storm = Storm()

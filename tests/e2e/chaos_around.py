@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-More scenarios for chaos.py: what others do to the target at the same time, where it lives, what it is made of. Each gives
-either right counts or a refusal with a name.
-"""
+"""More scenarios for chaos.py: other tools that act on the target, unusual places of the target, unusual programs. Each ends with
+right counts or a named refusal."""
 import contextlib
 import ctypes
 import json
@@ -30,7 +28,7 @@ PROBED_LATER = 0.3  # s
 # ---- return probes ----------------------------------------------------------------------------------------
 
 def links_of(pid):
-    """{(file, offset): kinds} of a tracer's probes, as the kernel tells."""
+    """{(file, offset): kinds} of a tracer's probes, from the kernel."""
     done = subprocess.run(sudo(["sh", "-c", "cat /proc/%d/fdinfo/*" % pid]), capture_output=True, text=True, check=False)
     found = {}
     for text in done.stdout.split("pos:")[1:]:
@@ -45,7 +43,7 @@ def links_of(pid):
 
 
 def explained(pid):
-    """{(file, offset): (symbol, has a return probe)}, as `check --explain` tells."""
+    """{(file, offset): (symbol, has a return probe)}, from `check --explain`."""
     code, out, err = tool("check", "-p", str(pid), "--explain", root=True)
     check(code == 0, "check: %d %s", code, err)
     found = {}
@@ -57,7 +55,7 @@ def explained(pid):
 
 
 def agree_on_probes(row, target_pid, what):
-    """Each probe that the kernel knows of is one that is explained, and each return probe one of a plain C function of CUDA's."""
+    """All probes in the kernel are explained, and return probes are only on plain C functions of CUDA."""
     told = explained(target_pid)
     recorder = record(target_pid, scratch("probes.mtr"))
     time.sleep(PROBED_LATER)
@@ -93,10 +91,8 @@ def torch_return_probes(_n=1):
 
 
 def bystanders(n):
-    """
-    A kernel on which a return probe ends processes with a seccomp filter, or one that counts as such: of two processes that are
-    recorded together the one with a filter gets no probes on CUDA's functions, and one that is not recorded gets none either.
-    """
+    """On a kernel where return probes end processes with a seccomp filter (or one treated so): of two processes recorded
+    together, the one with a filter gets no probes on CUDA's functions, and neither does an unrecorded one."""
     row = Row("seccomp in a bystander, and in one of several that are recorded")
     for forced in ("MEMTRACE_FILTERED_RETURNS=1", "NOTHING="):
         recorded, filtered, bystander = storms = [Storm() for _ in range(3)]
@@ -131,7 +127,7 @@ def bystanders(n):
 
 
 def many_files(n):
-    """Compilers make a library for each kernel: CUDA's own that comes after thousands of them is still looked into."""
+    """Compilers load a library per kernel: after thousands of them, CUDA's own library is still examined."""
     row = Row("thousands of libraries before CUDA's", n)
     storm = Storm()
     kernel = compiled("empty.c", "kernel.so", "-shared", "-nostdlib")
@@ -163,7 +159,8 @@ def throwing(device, rounds):
 
 
 def torch_exceptions(n):
-    """Out of backward, C++'s and Python's, and out of memory; on the dry run's device the engine's own thread runs the nodes."""
+    """Exceptions out of backward, in C++ and in Python, and out of memory; on the dry run's device the engine's thread runs the
+    nodes."""
     row = Row("exceptions in PyTorch: out of backward, out of memory")
     for device in ("cpu", "cuda"):
         results = []
@@ -188,10 +185,10 @@ def torch_exceptions(n):
     return row
 
 
-# ---- others at work on the same process -------------------------------------------------------------------
+# ---- other tools on the same process ------------------------------------------------------------------------
 
 def stopped(n):
-    """Stopped while it is attached to, in the middle of it, and in the middle of a capture."""
+    """The target is stopped before attach, during attach, and during a capture."""
     row = Row("SIGSTOP and SIGCONT, before and while attaching", n)
     rnd = random.Random(5)
     storm = Storm()
@@ -222,10 +219,8 @@ def stopped(n):
 
 
 def debugged(n, name, command, interrupt=False):
-    """
-    A debugger comes and goes, before us and while we are there, and what it does is nothing of ours; it ends by itself, or by SIGINT,
-    which gdb would pass on to the target.
-    """
+    """A debugger attaches and detaches, before and during the capture, without effect on it. It ends by itself or by SIGINT,
+    which gdb would pass on to the target."""
     row = Row(name, n)
     if not shutil.which(command[0]):
         raise Skip("no %s" % command[0])
@@ -262,7 +257,7 @@ def strace(n):
 
 
 def tracers(n):
-    """Five of us at a time, one of which is killed: the others count as if they were alone."""
+    """Five tracers at a time, one of which is killed: the others count as if alone."""
     row = Row("five tracers at once, one of them killed", n)
     rnd = random.Random(6)
     storm = Storm()
@@ -291,7 +286,7 @@ ATTR_SIZE = 112            # struct perf_event_attr
 
 
 def perf_uprobe(pid, path, offset):
-    """Somebody else's uprobe, as perf has them: a descriptor whose first 8 bytes are the number of hits."""
+    """A uprobe of another tool, as made by perf: the first 8 bytes read are the number of hits."""
     try:
         with open("/sys/bus/event_source/devices/uprobe/type", encoding="ascii") as f:
             kind = int(f.read())
@@ -308,7 +303,7 @@ def perf_uprobe(pid, path, offset):
 
 
 def other_uprobe(n):
-    """Somebody else's probe on the very same instruction comes and goes, and counts what we count."""
+    """Another tool's probe on the same instruction is set and removed, and counts the same hits."""
     row = Row("perf's uprobe on the same instruction", n)
     storm = Storm()
     (path, offset), = [at for at, words in explained(storm.pid).items() if words[0].endswith("3NewEPvm")]
@@ -316,7 +311,7 @@ def other_uprobe(n):
         with Watched(row, storm, name="uprobe"):
             before = storm.ask("count")
             fd = perf_uprobe(storm.pid, path, offset)
-            after = storm.ask("throw 200")  # on the thread that it is of
+            after = storm.ask("throw 200")  # on the probe's thread
             hits, = struct.unpack("<Q", os.read(fd, 8))
             os.close(fd)
             storm.ask("flood 2 2000")
@@ -327,10 +322,10 @@ def other_uprobe(n):
     return row
 
 
-# ---- where the target lives, what it is made of -----------------------------------------------------------
+# ---- unusual places and programs --------------------------------------------------------------------------
 
 def replaced(n):
-    """The library's file is replaced, or deleted, while it is mapped; so is that of one that is being recorded."""
+    """The mapped library's file is replaced or deleted, before and during a recording."""
     row = Row("libraries replaced on disk, or deleted, while mapped", n)
     for i in range(n):
         folder = scratch("replaced-%d" % i)
@@ -359,7 +354,7 @@ def replaced(n):
 
 
 class Contained(Storm):
-    """A storm as PID 1 of a PID namespace, with its library in a file system that nobody else sees."""
+    """A storm as PID 1 of a PID namespace, with its library in a private file system."""
 
     def __init__(self):
         program = compiled("storm.cc", "storm")
@@ -384,7 +379,7 @@ def contained(n):
 
 
 class OnFuse(Storm):
-    """A storm of nobody's, with its library on a FUSE mount that only nobody may enter, not even root."""
+    """A storm of user nobody with its library on a FUSE mount that only nobody can access, not even root."""
 
     def __init__(self):
         program = scratch("fuse-storm/storm")
@@ -403,7 +398,7 @@ class OnFuse(Storm):
 
 
 def on_fuse(n):
-    """As Apptainer mounts images without setuid: root cannot open the library, and it is recorded all the same."""
+    """As Apptainer mounts images without setuid: root cannot open the library, and the process is recorded all the same."""
     row = Row("the library on a FUSE mount that is closed to root", n)
     if not IS_ROOT or not os.path.exists("/dev/fuse"):
         raise Skip("needs root and /dev/fuse")
@@ -472,7 +467,7 @@ print(__import__("json").dumps(result))
 
 
 def reused_pids(n):
-    """The target ends while it is attached to, and its PID is another process's at once: of that nothing is recorded."""
+    """The target ends while the tool attaches, and another process gets its PID at once: that one is not recorded."""
     row = Row("PID reuse between look and attach")
     if not IS_ROOT or not os.path.exists("/proc/sys/kernel/ns_last_pid"):
         raise Skip("PIDs cannot be chosen here")
@@ -490,7 +485,7 @@ def reused_pids(n):
 
 
 def execs(n):
-    """The target becomes itself again and again while it is attached to, and at last stays what it is."""
+    """The target executes itself repeatedly during attach, and finally stays."""
     row = Row("execs of the target itself while attaching", n)
     storm = Storm()
     path = scratch("execs.mtr")
@@ -516,10 +511,10 @@ def attached_now(recorder):
     return recorder.alive()
 
 
-# ---- a tracer without memory ------------------------------------------------------------------------------
+# ---- tracers without memory -------------------------------------------------------------------------------
 
 def little_memory(n):
-    """With less and less address space: it says that it has no memory, or does its work; it does not crash."""
+    """With less and less address space, the tracer reports that it has no memory, or works; it never crashes."""
     row = Row("a tracer that runs out of memory (RLIMIT_AS)", n)
     storm = Storm()
     original = storm.code()
@@ -545,7 +540,7 @@ def little_memory(n):
 
 @contextlib.contextmanager
 def memory_group(limit):
-    """A control group that may have so many bytes."""
+    """A control group with this memory limit in bytes."""
     for base, name in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
         group = os.path.join(base, "memtrace-chaos-%d" % os.getpid())
         try:
@@ -564,14 +559,15 @@ def memory_group(limit):
 
 
 def in_group(group, command, first_to_go=0):
-    """The command in a control group; first_to_go: what the OOM killer adds to its score."""
+    """The command in a control group; first_to_go: adjustment of its OOM score."""
     inside = "echo $$ >%s/cgroup.procs && echo %d >/proc/self/oom_score_adj && exec \"$@\"" % (group, first_to_go)
     return subprocess.Popen(["sh", "-c", inside, "sh", *command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                             stderr=subprocess.PIPE)
 
 
 def oom_killed(n):
-    """The kernel's OOM killer ends it, in a control group of its own: while it starts, or when others there take more in its capture."""
+    """The kernel's OOM killer ends the tracer in a control group of its own: during its start, or during a capture when other
+    processes take memory."""
     row = Row("a tracer that the OOM killer ends", 0)
     if not IS_ROOT:
         raise Skip("needs root, to make a control group")
@@ -596,10 +592,10 @@ def oom_killed(n):
     return row
 
 
-# ---- the nop that becomes a call --------------------------------------------------------------------------
+# ---- 5-byte nops that the kernel turns into calls ---------------------------------------------------------
 
 def nop5_avoided(n):
-    """Functions that begin with a 5-byte nop: the probe goes behind it, and the nop stays one."""
+    """Functions that begin with a 5-byte nop are probed after the nop, which stays a nop."""
     row = Row("functions that begin with a 5-byte nop: probed behind it", n)
     library = hooks("nop5", "-DNOP5")
     storm = Storm(library)
@@ -616,7 +612,7 @@ def nop5_avoided(n):
 
 
 def nop5_refused(_n=1):
-    """And where only the nop would do, nothing is probed, with a reason."""
+    """A function whose only site is the nop is not probed, with a reason."""
     row = Row("a function of which only the nop would do: refused", 1)
     library = hooks("nop5-loop", "-DNOP5", "-DNOP5_LOOP")
     storm = Storm(library)
@@ -634,7 +630,7 @@ def nop5_refused(_n=1):
 
 
 def nop5_harm(_n=1):
-    """What would be: a probe on such nops, forced, in a process made for it."""
+    """The hazard itself: a forced probe on such nops, in a process made for it."""
     row = Row("the same, forced in a process made for it", 1)
     if not IS_ROOT:
         raise Skip("needs root, to attach by perf events")

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Exports recordings in every format and checks what comes out: shape, sums, and that the formats agree.
+"""
+Exports recordings in every format and checks shape, sums, and that the formats agree.
 
     tests/e2e/check_exports.py [--program PATH] [--foreign DIR] RECORDING.mtr ...
 
-The programs that the formats are for read the files too, where they are installed: pandas from Python's own
-packages, speedscope and Chromium through tests/foreign (npm ci there, or --foreign names a folder that has
-its node_modules). What is left out for want of one of them is said.
+Other projects' programs read the files too, if installed: pandas from Python's packages, speedscope and Chromium through
+tests/foreign (npm ci there, or --foreign names a folder with its node_modules). Missing programs are reported.
 """
 import argparse
 import json
@@ -32,7 +32,7 @@ EVENT_FIELDS = {
     "device": str,
 }
 EVENT_TYPES = {"alloc", "free", "snapshot", "layer_enter", "layer_exit", "oom", "lost"}
-# null where the allocator, as the CPU's, does not say what it reserves.
+# null for allocators that do not report reserved memory, such as the CPU's.
 OF_RESERVED = {"peak_reserved", "avg_fragmentation"}
 LAYER_FIELDS = {
     "layer_name": str,
@@ -59,7 +59,7 @@ def run(args, **kwargs):
 
 
 class Exports:
-    """The files of one recording, made in a folder of their own."""
+    """The exported files of one recording, in their own folder."""
 
     def __init__(self, program, recording, folder):
         self.program, self.recording, self.folder = program, recording, folder
@@ -76,7 +76,7 @@ class Exports:
             self.files[fmt] = path
 
     def manners(self):
-        """Never over a file, never a file half done, and a full disk is no success."""
+        """Output never replaces a file without -f and is never partial; a full disk is an error."""
         path = self.files["folded"]
         before = path.read_bytes()
         done = run([self.program, "export", "folded", self.recording], cwd=self.folder)
@@ -105,7 +105,7 @@ def read_folded(path):
     for line in path.read_text(encoding="utf-8").splitlines():
         match = re.fullmatch(r"([^;]+)((?:;[^;]+)+) (\d+)", line)
         check(match, f"folded: {line!r}")
-        # What flamegraph.pl would take for the first of two counts.
+        # flamegraph.pl would take it for the first of two counts.
         check(not re.fullmatch(r".*\s\d+(\.\d*)?", match[1] + match[2]), f"folded: two counts: {line!r}")
         check(not re.search(r"[\x00-\x1f\x7f]", line), f"folded: control character: {line!r}")
         check(int(match[3]) > 0, f"folded: nothing: {line!r}")
@@ -154,9 +154,9 @@ def read_flamegraph(path):
 
 
 def check_layers(events, roots, real):
-    """Enters and exits nest on each thread, and an allocation lies in the layer that its thread is in; backward's may be
-    charged to the layer of its forward. What a thread was in at attach was not entered: until a model is, nothing is known.
-    real: it is of a program, where that holds; a made-up one may allocate where it likes."""
+    """Enters and exits nest on each thread, and each allocation is in the thread's current layer; backward's may be charged to
+    the layer of its forward. Layers entered before attach are unknown. real: false for generated recordings, which may
+    allocate anywhere."""
     inside, whole = defaultdict(list), set()
     for e in events:
         stack = inside[e.get("thread")]
@@ -167,7 +167,7 @@ def check_layers(events, roots, real):
         elif e["event_type"] == "layer_exit":
             check(stack and stack.pop() == e["layer_name"], f"timeline: left {e['layer_name']} but was not in it")
         elif e["event_type"] == "alloc" and e["layer_name"] is not None and e["phase"] != "backward":
-            # What is inside of it may be told to be left only at the next call.
+            # Inner layers may be reported as left only at the next call.
             check(not real or e.get("thread") not in whole or e["layer_name"] in stack,
                   f"timeline: {e['layer_name']} allocates but was not entered")
     check(not any(inside.values()), "timeline: a layer was not left")
@@ -202,7 +202,7 @@ def read_timeline(path, real=True):
         peaks = [e for e in own if e["event_type"] == "snapshot" and e["reason"] == "peak"]
         check(peaks and peaks[-1]["allocated_bytes"] == device["peak_allocated"], "timeline: no snapshot of the peak")
     steps = [e for e in events if e["event_type"] == "snapshot" and e["reason"] == "step"]
-    # The step that was under way at attach ends, too, but is none of those that are counted.
+    # The step active at attach also ends, but is not counted.
     ends = max((e["step"] for e in steps), default=0)
     check(summary["steps"] in {ends, ends - 1}, "timeline: a snapshot at each step")
     check(summary["events_written"] == len(events), "timeline: events_written")

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-How many bytes of a process's code differ from its files: those that a probe replaced. Needs the right to read its memory; as a
-program, for those who have not: code_bytes.py PID NAME..., where a NAME is how a file's name begins.
-"""
+"""Number of bytes in a process's code that differ from its files because of probes. Needs the right to read its memory; as a
+program, for callers without that right: code_bytes.py PID NAME..., where a NAME is the prefix of a file name."""
 import os
 import re
 import sys
@@ -12,11 +10,11 @@ CHUNK = 1 << 20
 
 
 class Code:
-    """The code of some files in a process, to be compared again and again: what the files have is read once."""
+    """The code of some files in a process, for repeated comparisons: the files are read once."""
 
     def __init__(self, pid, names):
         self.mem = open("/proc/%d/mem" % pid, "rb", buffering=0)
-        self.pieces = []  # address, what the file has
+        self.pieces = []  # address, bytes of the file
         with open("/proc/%d/maps" % pid, encoding="utf-8", errors="replace") as f:
             lines = f.readlines()
         for line in lines:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Runs a job of tests/workloads/estimate in the dry run: recorded, by `estimate`, or on fake tensors. What PyTorch's allocator counted in
-the process itself is the truth that the others are compared with.
-"""
+"""Runs a job of tests/workloads/estimate in the dry run: recorded, by `estimate`, or on fake tensors. The counters of PyTorch's
+allocator in the process are the truth for comparisons."""
 import json
 import os
 import subprocess
@@ -11,7 +9,7 @@ import time
 import harness
 
 FOLDER = os.path.join(harness.WORKLOADS, "estimate")
-LIMIT = 1200  # seconds, of one run
+LIMIT = 1200  # seconds per run
 
 
 class Failed(Exception):
@@ -19,7 +17,7 @@ class Failed(Exception):
 
 
 def execute(command, env=None):
-    """Runs it; its last line as JSON, seconds, and the most memory that any of its processes had, in bytes."""
+    """Runs a command: its last line as JSON, seconds, and the largest memory of its processes in bytes."""
     begin = time.monotonic()
     with open(harness.scratch("estimates.log"), "w+b") as log:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
@@ -38,7 +36,7 @@ def execute(command, env=None):
 
 
 def end(child):
-    """The program hands the signal on to the job; one that is killed leaves the job running."""
+    """Ends `run` by a signal that it passes on to the job; SIGKILL would leave the job running."""
     child.terminate()
     try:
         child.wait(20)
@@ -48,7 +46,7 @@ def end(child):
 
 
 def wait(child, begin):
-    """As child.wait(), with what was used: Python's own throws that away."""
+    """The same as child.wait(), plus resource use, which Popen discards."""
     while time.monotonic() - begin < LIMIT:
         pid, status, usage = os.wait4(child.pid, os.WNOHANG)
         if pid:
@@ -71,7 +69,7 @@ def dry_run(*options):
 
 
 def recorded(job, role=None, env=None):
-    """Traced in the dry run: PyTorch's counters, and what the report has of the same run."""
+    """Recorded in the dry run: PyTorch's counters, and the report of the same run."""
     path = harness.scratch("estimates.mtr")
     told, seconds, rss = execute(harness.sudo(dry_run("-f", "-o", path, "--", *command(job, role))), env)
     text = subprocess.run([harness.TOOL, "report", "--format", "json", "--top", "1", path], capture_output=True, text=True, check=True).stdout
@@ -90,7 +88,7 @@ def has_estimate():
 
 
 def estimated(job, *options, role=None):
-    """What the command says, which stops when steps repeat."""
+    """Output of `estimate`, which stops when steps repeat."""
     line = [harness.TOOL, "estimate", "--format", "json", "--vram", "80G", *options, "--", *command(job, role)]
     begin = time.monotonic()
     done = subprocess.run(harness.sudo(line), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=LIMIT)
@@ -104,10 +102,8 @@ def estimated(job, *options, role=None):
 
 
 def faked(job, tracker, below, role=None, move=False):
-    """
-    With fake tensors; below: with the dry run's device below them, else with none at all; move: fake.py has it. Its peak in bytes,
-    or why there is none.
-    """
+    """With fake tensors; below: on the dry run's device instead of none; move: see fake.py. The peak in bytes, or the reason for
+    none."""
     line = [python(job, role), os.path.join(FOLDER, "fake.py"), "--tracker", tracker, *(["--move"] if move else []),
             os.path.join(FOLDER, job.script), *job.arguments]
     try:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-The programs in the guide that the API follows, run as they stand there but for the host: not kept here, but taken from the file
-that MEMTRACE_GUIDE names (default: ../shared/reference/required/http-api.md beside the repository).
-"""
+"""Runs the programs of the API guide unchanged, except for the host. The guide is not part of this repository: MEMTRACE_GUIDE
+names its file (default: ../shared/reference/required/http-api.md next to the repository)."""
 import os
 import re
 import shutil
@@ -58,7 +56,7 @@ def blocks(language):
 
 
 def block(language, *words):
-    """The one block with all the words in it."""
+    """The only block that contains all these words."""
     fitting = [code for _, code in blocks(language) if all(w in code for w in words)]
     check(len(fitting) == 1, "%d blocks of %s with %s in %s", len(fitting), language, words, GUIDE)
     return fitting[0]
@@ -83,7 +81,7 @@ def run_file(command, name, text, seconds=90, env=None):
 
 
 def run_python(name, code, url, seconds=90, torch=False):
-    """torch: in the environment that has it, with the client's library beside."""
+    """Runs code; torch: in the environment with torch, plus the client's library."""
     program, env = api_python(), dict(os.environ)
     if torch:
         site = subprocess.run([program, "-c", "import requests, os; print(os.path.dirname(os.path.dirname(requests.__file__)))"],
@@ -93,7 +91,7 @@ def run_python(name, code, url, seconds=90, torch=False):
 
 
 def run_typescript(name, code, url, seconds=90):
-    """Its types are taken out, and node runs it."""
+    """Runs it with node, without its types."""
     compiler = esbuild()
     source = scratch(name + ".ts")
     with open(source, "w", encoding="utf-8") as f:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""What test_hard.py and test_reuse.py have in common: a recording's events, compared with what the target says of itself."""
+"""Shared by test_hard.py and test_reuse.py: a recording's events, compared with the target's own data."""
 import collections
 import signal
 import time
@@ -9,7 +9,7 @@ from harness import check, equal, own
 
 
 class Content:
-    """All events of a recording, and the live set that they leave."""
+    """All events of a recording, and the live set after them."""
 
     def __init__(self, path):
         own(path)
@@ -48,7 +48,7 @@ class Content:
 
 
 def exactly(content, truth):
-    """The recording is what the target says of itself: not one event more or less."""
+    """The recording equals the target's data: no event is missing or extra."""
     check(not content.errors, "%d contradictions, as: %s", len(content.errors), content.errors[:3])
     equal(content.lost, 0, "lost")
     equal(content.count[mtr_reader.ALLOC], truth["allocs"], "allocations")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-What the end-to-end tests share. Python 3.11, standard library only.
+Shared by the end-to-end tests. Python 3.11, standard library only.
 
-A test is a function test_*; a file calls run(globals()) and can be run by itself. Each test prints one line,
-PASS, FAIL or SKIP with its time. Exit: 0 passed, 1 something failed, 77 all skipped. Processes are started
-by spawn() only, which ends every one of them by its pid, whatever happened.
+A test is a function test_*; a file calls run(globals()) and can be run by itself. Each test prints one line, PASS, FAIL or SKIP
+with its time. Exit: 0 passed, 1 something failed, 77 all skipped. Processes are started only by spawn(), and each is ended by
+its PID in all cases.
 """
 import atexit
 import contextlib
@@ -29,13 +29,13 @@ TOOL = os.path.join(OUT, "memtrace-bpf")
 WORKLOADS = os.path.join(REPO, "tests", "workloads")
 PROGRAMS = os.path.join(REPO, "tests", "programs")
 IS_ROOT = os.geteuid() == 0
-# Byte code of what a job imports is kept beside the build: without, most of a short job is compiling PyTorch's Python once more.
+# Keep byte code of imports next to the build: otherwise most of a short job's time is compiling PyTorch's Python code.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(OUT, "pycache")
 
 
 class Skip(Exception):
-    """The test cannot be run here; says why."""
+    """The test cannot run here; the text says why."""
 
 
 class Failure(Exception):
@@ -57,7 +57,7 @@ _scratch = None
 
 
 def scratch(name=""):
-    """A path in a folder that goes away at the end."""
+    """A path in a folder that is removed at the end."""
     global _scratch
     if _scratch is None:
         _scratch = tempfile.mkdtemp(prefix="memtrace-e2e-")
@@ -77,7 +77,7 @@ _running = []
 
 
 def sudo(command):
-    """The command, as root."""
+    """The command with root privileges."""
     if IS_ROOT:
         return command
     if not shutil.which("sudo"):
@@ -94,7 +94,7 @@ def children_of(pid):
 
 
 class Process:
-    """A child with its output collected line by line; root=True: through sudo where we are not root; kept=True: for the tests after it, too."""
+    """A child whose output is collected line by line; root=True: through sudo if needed; kept=True: also for the following tests."""
 
     def __init__(self, command, root=False, stdout=None, stdin=subprocess.PIPE, env=None, cwd=None, kept=False):
         self.root = root and not IS_ROOT
@@ -124,7 +124,7 @@ class Process:
 
     @property
     def pid(self):
-        """Of the program itself, not of a sudo before it."""
+        """PID of the program, not of sudo."""
         if not self.root:
             return self.popen.pid
         limit = time.monotonic() + 10
@@ -147,7 +147,7 @@ class Process:
             return "".join(text for _, text in self.err)
 
     def wait_line(self, pattern, seconds=60, stream="out"):
-        """The first line that matches; fails when the process ends or the time is over before."""
+        """The first matching line; fails if the process ends or the time is over."""
         limit = time.monotonic() + seconds
         lines = self.out if stream == "out" else self.err
         seen = 0
@@ -196,7 +196,7 @@ class Process:
         return code
 
     def stop(self):
-        """By pid, whatever state it is in."""
+        """Ends the process by its PID, in any state."""
         if self.popen.poll() is None:
             with contextlib.suppress(Exception):
                 self.signal(signal.SIGKILL)
@@ -216,7 +216,7 @@ def spawn(command, **kwargs):
 
 
 class pipe:
-    """For a child's stdout, with a reader that goes away when told to."""
+    """A pipe for a child's stdout, whose reader can be closed."""
 
     def __init__(self):
         self.read, self.write = os.pipe()
@@ -236,7 +236,7 @@ def stop_all(kept=True):
             p.stop()
 
 
-undo_on_signal = []  # what a test has done to the machine itself, as functions that undo it
+undo_on_signal = []  # functions that undo a test's changes to the machine
 
 
 def on_signal(number, _frame):
@@ -249,7 +249,7 @@ def on_signal(number, _frame):
 # ---- the tool ---------------------------------------------------------------------------------------------
 
 def tool(*args, root=False, seconds=60, stdin=subprocess.DEVNULL, text=True, prefix=(), cwd=None):
-    """Runs the tool to its end: (exit code, stdout, stderr)."""
+    """Runs the tool: (exit code, stdout, stderr)."""
     command = [*prefix, TOOL, *args]
     try:
         done = subprocess.run(sudo(command) if root else command, stdin=stdin, capture_output=True,
@@ -261,7 +261,7 @@ def tool(*args, root=False, seconds=60, stdin=subprocess.DEVNULL, text=True, pre
 
 
 def record(pid, output, *options, wait=True):
-    """Starts `record`; returns once it says that it is attached."""
+    """Starts `record`; returns once it has attached."""
     p = spawn([TOOL, "record", "-p", str(pid), "-o", output, "-f", *options], root=True)
     if wait:
         p.wait_line(ATTACHED, 30, stream="err")
@@ -269,7 +269,7 @@ def record(pid, output, *options, wait=True):
 
 
 def cpu_seconds(pid):
-    """What a process has computed so far; 0: it has gone."""
+    """CPU time of a process so far; 0: it has ended."""
     try:
         with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as f:
             return sum(int(n) for n in f.read().rpartition(")")[2].split()[11:13]) / os.sysconf("SC_CLK_TCK")
@@ -278,7 +278,7 @@ def cpu_seconds(pid):
 
 
 def hold_up(recorder, pid, seconds):
-    """The recorder stands still until the process has computed for so long, however busy the machine is, or has ended."""
+    """Stops the recorder until the process has used this much CPU time, or has ended."""
     until, limit = cpu_seconds(pid) + seconds, time.monotonic() + 20
     recorder.signal(signal.SIGSTOP)
     while 0 < cpu_seconds(pid) < until and time.monotonic() < limit:
@@ -290,7 +290,7 @@ ATTACHED = r"(?i)\b(attached|recording)\b"
 
 
 def interrupt(p, seconds=30):
-    """Ctrl-C, and the exit code."""
+    """Sends SIGINT; returns the exit code."""
     p.signal(signal.SIGINT)
     return p.wait(seconds)
 
@@ -301,7 +301,7 @@ def finish(p, seconds=30):
 
 
 def own(path):
-    """A recording written as root, readable by us."""
+    """Makes a recording written by root readable."""
     if not IS_ROOT and not os.access(path, os.R_OK):
         subprocess.run(sudo(["chown", str(os.getuid()), path]), check=True)
 
@@ -326,7 +326,7 @@ ROLES = ("main", "newest", "old")
 
 
 def python(role="main"):
-    """The interpreter with torch of that role: see tools/deps.sh."""
+    """The interpreter of that role with torch: see tools/deps.sh."""
     done = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), "python", role], capture_output=True, text=True, check=False)
     if done.returncode:
         raise Skip("no torch (%s): %s" % (role, done.stderr.strip() or "run tools/deps.sh torch test"))
@@ -343,10 +343,8 @@ _training = []
 
 
 def training():
-    """
-    A training job that goes on, past its first step, for all tests of a file that have no other wish: most of what one costs is its `import torch`. A test
-    that ends it, or must find it as it began, makes its own.
-    """
+    """A training job past its first step, shared by the tests of a file, because `import torch` takes most of a job's time. A
+    test that ends it or needs a fresh one starts its own."""
     if not _training or not _training[-1].alive():
         job = workload("train_gpt.py", "--seconds", "600", *TINY)
         job.kept = True
@@ -356,7 +354,7 @@ def training():
 
 
 def compiled(name, as_name="", options=()):
-    """A program of tests/programs as a library; as_name: one more file of it."""
+    """A program of tests/programs as a library; as_name: another file name."""
     path = scratch((as_name or name) + ".so")
     if not os.path.exists(path):
         if not shutil.which("cc"):
@@ -374,7 +372,7 @@ CODE = ("libc10.so", "libpython", "libtorch_python.so", "libtorch_cpu.so", "pyth
 
 
 def patched_bytes(pid, names=CODE):
-    """How many bytes of the target's code differ from its files: those that a probe replaced."""
+    """Number of code bytes that differ from the target's files because of probes."""
     if IS_ROOT:
         return code_bytes.differing(pid, names)
     done = subprocess.run(sudo([sys.executable, code_bytes.__file__, str(pid), *names]), capture_output=True, text=True, check=False)
@@ -410,7 +408,7 @@ def run(namespace):
         except Failure as e:
             verdict, why = "FAIL", str(e)
             failed += 1
-        except Exception as e:  # a test must never take the others with it
+        except Exception as e:  # a failing test must not stop the others
             verdict, why, detail = "FAIL", "%s: %s" % (type(e).__name__, e), traceback.format_exc()
             failed += 1
         finally:

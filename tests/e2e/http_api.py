@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-What `serve` answers about live jobs on a GPU that is not there, against what PyTorch says in them, and against what report and
-export make of the same recordings.
-"""
+"""Answers of `serve` about live jobs in the dry run, compared with PyTorch's own figures in them, and with report and export of
+the same recordings."""
 import json
 import os
 import shutil
@@ -21,7 +19,7 @@ GUIDE_FIELDS = ("model_name", "total_events", "total_layers", "peak_allocated_mb
                 "layer_stats")
 LAYER_FIELDS = ("layer_name", "peak_allocated", "peak_reserved", "total_allocations", "total_deallocations", "avg_fragmentation",
                 "duration_ms")
-# What differs from run to run within: when it was written.
+# Parts that differ from run to run: the time of writing.
 PROGRAM = os.environ.get("MEMTRACE_SERVE", harness.TOOL)
 STAMPED = ("html",)
 
@@ -29,7 +27,7 @@ _shared = {}
 
 
 def jobs():
-    """Two that live, of one model each: my_model, by its PID, and my_transformer, by a word in its command line."""
+    """Two live jobs with one model each: my_model, found by PID, and my_transformer, by a word in its command line."""
     server.needs_serve()
     if "jobs" not in _shared:
         word = "http-api-%d" % os.getpid()
@@ -42,7 +40,7 @@ def jobs():
 
 
 def told():
-    """Where a command leaves what PyTorch said in it; whoever it runs as may."""
+    """File where a command writes PyTorch's figures; writable for all users."""
     folder = scratch("told")
     if not os.path.exists(folder):
         os.mkdir(folder)
@@ -64,7 +62,7 @@ def trace(body, s=None):
 
 
 def recording(trace_id):
-    """A file of ours of the same name, which is in what is made of it."""
+    """A local copy of a recording with its name, which appears in reports."""
     path = scratch(trace_id + ".mtr")
     with open(path, "wb") as f:
         f.write(served().get("/api/trace/%s/recording" % trace_id).expect().body)
@@ -72,7 +70,7 @@ def recording(trace_id):
 
 
 def together(*calls):
-    """All at once; their results in order."""
+    """Runs functions concurrently; their results in order."""
     results = [None] * len(calls)
 
     def one(i, call):
@@ -101,7 +99,7 @@ def from_new_client(body, s=None):
 
 
 def adds_up(doc, name="cuda:0"):
-    """A report's rows are what is allocated, to the byte, and nothing was missed."""
+    """A report's rows add up to the allocated bytes, and nothing was missed."""
     device = harness.device(doc, name)
     equal(doc["device"], name, "whose rows")
     equal((device["drift"], doc["capture"]["lost"], doc["capture"]["complete"]), (0, 0, True), "drift, lost and complete")
@@ -161,7 +159,7 @@ def test_command_has_its_environment():
     equal((environment["MEMTRACE_BATCH_SIZE"], environment["MEMTRACE_MODEL_NAME"]), ("4", "resnet50"), "environment")
     equal([int(n) for n in environment["MEMTRACE_INPUT_SHAPE"].replace("[", "").replace("]", "").split(",")], [4, 3, 96, 96], "shape")
     equal((got["peak_allocated_mb"] * MIB, got["peak_reserved_mb"] * MIB), (truth["peak_allocated"], truth["peak_reserved"]), "peaks")
-    # Nothing but forward, from its first instruction on: what each module's calls allocated is what the allocator counted there.
+    # Only forward, from the first instruction on: allocations per module equal the allocator's counts.
     equal({n: layer["total_allocations"] for n, layer in got["layer_stats"].items()}, {n: a for n, (_, a) in truth["modules"].items()},
           "allocations within the modules")
     doc = served().get("/api/trace/" + got["trace_id"]).expect().json
@@ -170,9 +168,9 @@ def test_command_has_its_environment():
 
 
 def test_several_at_once():
-    """Of one process twice, of another, by name and by PID; each has the same steps, and sums of its own."""
+    """Captures one process twice, and another by name and by PID; each has the same steps, and its own sums."""
     first, second = jobs()
-    served()  # once, before several ask for it
+    served()  # once, before several threads need it
     body = {"steps": 10, "max_events": 100000}
     for job in (first, second):
         job.tell("reset")
@@ -196,7 +194,7 @@ def test_max_events():
 
 
 def test_started_watched_stopped():
-    """Not waited for: an object at once, events as it goes on, and the end when it is told to."""
+    """Without waiting: an object at once, events during the capture, and the end on request."""
     s = served()
     begun = s.post("/api/trace/memory", {"model_name": "my_model", "duration_s": 30, "wait": False}).expect().json
     check(begun["state"] in ("starting", "capturing"), "state: %s", begun)
@@ -269,7 +267,7 @@ def test_leaks_diff_compare():
 
 
 def test_outside_view():
-    """What is live now, read from outside, and the last samples."""
+    """Live memory read from outside, and the last samples."""
     job, s = jobs()[0], served()
     job.tell("pause")
     try:
@@ -285,7 +283,7 @@ def test_outside_view():
         equal(s.get("/api/targets/%s/history" % other).expect(422).json["field"], "pid", "another spelling: " + other)
 
 
-# Status, the field to blame, what is sent. A number for a body: so many bytes.
+# Status, the invalid field, the request. A number as body: so many bytes.
 BAD = (
     (422, "max_events", {"model_name": "my_model", "max_events": -5}),
     (422, "max_events", {"model_name": "my_model", "max_events": "many"}),
@@ -340,7 +338,7 @@ def test_what_is_refused():
         check(isinstance(got.json["detail"], str) and got.json["detail"], "%s %s: %s", method, path, got.body[:200])
         if got.status == 405:
             check(got.headers.get("Allow"), "%s %s: 405 says nothing of what is allowed", method, path)
-    # What is not there is said in one form, whatever it is.
+    # All kinds of missing objects have one form of answer.
     equal(s.get("/api/trace/trace_1").expect(404).json["detail"], "Trace trace_1 not found", "a trace that is not there")
     detail = s.post("/api/trace/memory", {"model_name": "jobx"}).expect(404).json["detail"]
     check(detail.startswith("Target jobx not found; "), "a target that is not there: %s", detail)
@@ -349,7 +347,7 @@ def test_what_is_refused():
     equal(got.json["field"], "format", "field")
     equal(s.get("/api/trace/%s?by=nothing" % existing).expect(422).json["field"], "by", "field")
     equal(s.post("/api/trace/export", {"trace_id": "trace_invalid", "format": "speedscope"}).status in (404, 422), True, "export of none")
-    # What nobody has heard of is no mistake, and not told back.
+    # Unknown fields are ignored and not echoed.
     got = trace({"model_name": "my_model", "steps": 1, "colour": "blue"})
     check("colour" not in got, "told back: %s", got.keys())
 
@@ -369,7 +367,7 @@ def test_deleting_frees():
     s.wait_trace(running, ("capturing",))
     equal(s.delete("/api/trace/" + running).expect().json["remaining_traces"], 1, "after one that captures was deleted")
     if harness.IS_ROOT:
-        left, limit = [running], time.monotonic() + 10  # what captures has to end first
+        left, limit = [running], time.monotonic() + 10  # running captures must end first
         while left and time.monotonic() < limit:
             left = [name for name in os.listdir(s.folder) if ids[0] in name or running in name]
             time.sleep(0.05)
@@ -378,7 +376,7 @@ def test_deleting_frees():
 
 
 def test_memory_by_events():
-    """A trace that is kept takes no more than 120 bytes an event, nor does a larger one while it is made."""
+    """A trace takes at most 120 bytes per event, also a larger one while it is made."""
     s = server.Server("--target", "my_model=%d" % jobs()[0].pid)
     trace({"model_name": "my_model", "max_events": 15000}, s)
     before, kept = s.memory(), 0
@@ -392,7 +390,7 @@ def test_memory_by_events():
 
 
 def test_started_again():
-    """With the same folder, what was traced before is there; what was deleted is not."""
+    """With the same folder, earlier traces exist again; deleted ones do not."""
     folder = scratch("again")
     target = ("--target", "my_model=%d" % jobs()[0].pid)
     s = server.Server(*target, folder=folder)
@@ -409,7 +407,7 @@ def test_started_again():
 
 
 def test_processes_come_and_go():
-    """Those of a target end, and others begin in their place."""
+    """A target's processes end, and others start."""
     word = "come-and-go-%d" % os.getpid()
     s = server.Server("--target", "job=" + word, "--interval", "200ms")
 
@@ -432,7 +430,7 @@ def test_processes_come_and_go():
 
 
 def test_recordings_without_root():
-    """Files that somebody has, for somebody who may do nothing: all but captures."""
+    """Serves given files without privileges: everything except captures."""
     path = scratch("given.mtr")
     subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_recording"), path], check=True, timeout=60)
     os.chmod(path, 0o644)
@@ -487,7 +485,7 @@ def test_guide_python():
 
 
 def test_guide_workflow():
-    """Trace, export, and the timeline as the guide reads it."""
+    """Trace, export, and the timeline as in the guide."""
     s = served()
     s.delete_all()
     code = guide.block("python", "sorted_layers") + guide.block("python", "Get trace ID")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""serve's privileged process: its limits, its folder, captures that fail, and how it ends, whoever ends it."""
+"""serve's privileged process: its limits, its folder, failing captures, and all ways in which it ends."""
 import contextlib
 import os
 import re
@@ -20,7 +20,7 @@ _shared = {}
 
 
 def job():
-    """One process with PyTorch in it, for all tests."""
+    """One process with PyTorch for all tests."""
     if "job" not in _shared:
         server.needs_serve()
         _shared["job"] = server.Job("--shape", "4,3,32,32", "--spread", "50", kept=True)
@@ -33,7 +33,7 @@ def needs_root():
 
 
 def recordings(folder):
-    """Those with something in them: of a server that was killed there may be others."""
+    """Recordings that are not empty: a killed server may leave others."""
     return sorted(name for name in os.listdir(folder) if name.endswith(".mtr") and os.path.getsize(os.path.join(folder, name)))
 
 
@@ -49,7 +49,7 @@ def start(s, **body):
 
 
 def test_captures_that_fail():
-    """Each in its own words, with the status that is its own; nothing of them is left in the folder."""
+    """Each failure has its own message and status, and leaves no file."""
     needs_root()
     sleeper = spawn([sys.executable, "-c", "import time; time.sleep(600)"])
     other = spawn(["sleep", "600"])
@@ -64,7 +64,7 @@ def test_captures_that_fail():
     check("status 7" in got["detail"], "a command that fails: %s", got)
     got = s.post("/api/trace/memory", {"model_name": "missing"}).expect(503).json
     check("/no/such/program" in got["detail"], "a command that is not there: %s", got)
-    # No PyTorch comes: it is stopped, and says so. What failed before makes room for it.
+    # PyTorch never appears: the capture is stopped and says so. Earlier failures make room for it.
     waits = start(s, model_name="sleeper", duration_s=5)
     lists = start(s, model_name="list")
     s.post("/api/trace/%s/stop" % waits, {}).expect()
@@ -80,7 +80,7 @@ def test_captures_that_fail():
 
 
 def test_commands_get_few_variables():
-    """The server's environment may have secrets; a command has those that are named."""
+    """The server's environment may have secrets; commands get only named variables."""
     needs_root()
     told = scratch("environment")
     s = server.Server("--command", "tells=env > %s; exit 7" % told, "--command-env", "NAMED", env=dict(os.environ, AWS_SECRET_ACCESS_KEY="abc", NAMED="1"))
@@ -92,7 +92,7 @@ def test_commands_get_few_variables():
 
 
 def test_limits():
-    """Of captures at once, traces, and bytes: refused with words, and what is there goes on."""
+    """Limits on concurrent captures, traces and bytes: refused with a message; existing ones continue."""
     needs_root()
     s = server.Server("--target", "job=%d" % job().pid, "--max-captures", "2", "--max-traces", "3", "--max-disk", "40M", "--max-duration", "30s",
                       "--max-events", "2000000")
@@ -107,7 +107,7 @@ def test_limits():
     s.post("/api/trace/memory", {"model_name": "job", "steps": 1}).expect()
     check("--max-traces" in s.post("/api/trace/memory", {"model_name": "job"}).expect(429).json["detail"], "which limit")
     s.delete("/api/trace/" + first).expect()
-    # The folder is full: of what is there nothing is lost, and room comes by deleting.
+    # The folder is full: nothing in it is lost, and deleting makes room.
     with open(os.path.join(s.folder, "other"), "wb") as f:
         f.truncate(40 << 20)
     check("--max-disk" in s.post("/api/trace/memory", {"model_name": "job"}).expect(429).json["detail"], "which limit")
@@ -119,7 +119,7 @@ def test_limits():
 
 
 def test_full_disk():
-    """A file system without room: that capture fails, or ends early and says so; the server goes on."""
+    """On a full file system the capture fails or ends early with a message; the server continues."""
     needs_root()
     folder = tempfile.mkdtemp(dir=scratch("."))
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k,mode=0700", "none", folder], capture_output=True, text=True, check=False)
@@ -139,7 +139,8 @@ def test_full_disk():
 
 
 def test_ended_while_it_captures():
-    """By a signal: the recording is whole, and there at the next start. By kill -9: nothing goes on, and what was written can be read."""
+    """Ended by a signal: the recording is complete and listed at the next start. By kill -9: no process stays, and written data
+    is readable."""
     needs_root()
     folder = scratch("ended-%d" % os.getpid())
     target = ("--target", "job=%d" % job().pid, "--command", "waits=exec sleep 600")
@@ -176,14 +177,14 @@ def test_ended_while_it_captures():
 
 
 def sockets(port, state):
-    """Of this machine's connections to the port, those in the state that /proc/net/tcp calls so."""
+    """This machine's connections to the port in a state of /proc/net/tcp."""
     with open("/proc/net/tcp", encoding="ascii") as f:
         fields = [line.split() for line in f.readlines()[1:]]
     return len([f for f in fields if f[3] == state and int(f[1].split(":")[1], 16) == port])
 
 
 def test_profiles_end_with_their_client():
-    """A scraper that has given up: its capture ends and makes room. Who asked for a trace keeps it, and the connection is free."""
+    """A scraper disconnects: its capture ends and makes room. A requested trace stays, and its connection is free."""
     needs_root()
     s = server.Server("--target", "job=%d" % job().pid, "--max-captures", "2")
     traces = lambda: s.get("/api/trace/list").expect().json["traces"]
@@ -201,7 +202,7 @@ def test_profiles_end_with_their_client():
     while traces() and time.monotonic() < limit:
         time.sleep(0.1)
     equal(traces(), [], "captures whose scrapers have gone")
-    # Until both recorders have ended, which are deleted already, no other capture begins.
+    # Deleted captures count until both recorders have ended.
     limit = time.monotonic() + 30
     while s.post("/api/trace/memory", {"model_name": "job", "steps": 1}).status == 429 and time.monotonic() < limit:
         time.sleep(0.2)
@@ -227,7 +228,7 @@ def state_of(pid):
 
 
 def stopped_worker(s, trace):
-    """A request whose worker does not end, on a connection of its own."""
+    """A request whose worker does not end, on its own connection."""
     servers = set(s.processes())
     for n in range(200):
         c = socket.create_connection((s.host, s.port))
@@ -239,7 +240,7 @@ def stopped_worker(s, trace):
         for pid in workers:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGSTOP)
-                # Most have not read much by then; those that have ended already are zombies.
+                # Most have not read much yet; ended ones are zombies.
                 until(lambda pid=pid: state_of(pid) in "TZX", "a stop", 5)
                 if state_of(pid) == "T":
                     return c
@@ -248,13 +249,13 @@ def stopped_worker(s, trace):
 
 
 def test_requests_that_were_given_up_make_room():
-    """Clients that ask for work and go leave no work behind: neither in the queue nor with the worker."""
+    """Clients that request work and disconnect leave no work in the queue or with the worker."""
     needs_root()
     s = server.Server("--max-workers", "1", "--requests-per-minute", "0", make(scratch("given-up.mtr")))
     trace = s.get("/api/trace/list").expect().json["active_traces"][0]
     s.wait_trace(trace)
     first = stopped_worker(s, trace)
-    # More in all than may wait; of one client no more at once than it may have in work.
+    # More in total than may wait; per client at most as many as may run at once.
     for k in range(4):
         held = [socket.create_connection((s.host, s.port)) for _ in range(12)]
         for n, c in enumerate(held):
@@ -274,7 +275,7 @@ def test_requests_that_were_given_up_make_room():
 
 
 def test_its_processes_die():
-    """The one that looks is started once more; without the one that speaks HTTP nothing goes on, and what captures is written."""
+    """The scanner is started again; without the web process the server ends, and captures are saved."""
     needs_root()
     word = "http-broker-%d" % os.getpid()
     other = server.Job("--shape", "4,3,32,32", "--spread", "50", word).ready()
@@ -285,7 +286,7 @@ def test_its_processes_die():
     for pid in s.processes():
         with open("/proc/%d/comm" % pid, encoding="utf-8") as f:
             by_name[f.read().strip()] = pid
-    # What ends while nobody looks is gone when somebody does again.
+    # Processes that end without a scanner are removed when it is back.
     os.kill(by_name["memtrace-look"], signal.SIGKILL)
     other.process.signal(signal.SIGKILL)
     other.process.wait(10)
@@ -307,7 +308,7 @@ def test_its_processes_die():
 
 
 def library_like_pytorch(symbol):
-    """One that is called libc10.so, with that symbol in it, which others can read."""
+    """A readable library called libc10.so, with that symbol."""
     folder = tempfile.mkdtemp(dir=scratch("."))
     source = os.path.join(folder, "c10.c")
     with open(source, "w", encoding="ascii") as f:
@@ -326,13 +327,13 @@ def until(fn, what, seconds=60):
 
 
 def looks_like_pytorch(symbol, word):
-    """A process of nobody's that has such a library mapped, and the word in its command line."""
+    """A process of user nobody that maps such a library, with the word in its command line."""
     env = dict(os.environ, LD_PRELOAD=library_like_pytorch(symbol))
     return spawn(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", "sleep 600; :", word], env=env)
 
 
 def test_who_counts_as_a_target():
-    """A name of a file does not make a process PyTorch, and a process of another user is not of a target that is one user's."""
+    """A file name alone does not make a process count as PyTorch, and a target of one user excludes other users' processes."""
     needs_root()
     word = "http-broker-who-%d" % os.getpid()
     real = server.Job("--shape", "4,3,32,32", "--spread", "50", word).ready()
@@ -366,7 +367,8 @@ for p in crowd:
 
 
 def test_a_crowd_hides_nobody():
-    """More processes of one user that look like PyTorch than are known: a job that starts later is there, can be captured, and who is left out is counted."""
+    """More processes of one user that look like PyTorch than the table holds: a later job is listed and can be captured, and
+    omitted ones are counted."""
     needs_root()
     env = dict(os.environ, LD_PRELOAD=library_like_pytorch("_ZN3c104fakeEv"))
     crowd = subprocess.Popen(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", CROWD], env=env, text=True,
@@ -389,7 +391,7 @@ def test_a_crowd_hides_nobody():
 
 
 def test_folders_and_arguments():
-    """Where it must not write, and what it is not to be asked."""
+    """Folders without write access, and invalid arguments."""
     others = scratch("others-%d" % os.getpid())
     os.mkdir(others)
     os.chmod(others, 0o777)
@@ -421,12 +423,12 @@ def test_folders_and_arguments():
 
 
 def test_own_folder_goes():
-    """Without -o there is a folder as long as the server lives, and a killed one's is removed by the next."""
+    """Without -o the folder exists as long as the server; a killed server's folder is removed by the next."""
     server.needs_serve()
     inside = tempfile.mkdtemp(dir=scratch("."))
     recording = scratch("given.mtr")
     subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_recording"), recording], check=True)
-    # As systemd asks to be told when it is ready.
+    # Readiness notification as for systemd.
     told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     told.bind(os.path.join(inside, "..", "notify-%d" % os.getpid()))
     told.settimeout(20)
@@ -457,7 +459,7 @@ def make(path, kind=None):
 
 
 def at_once(calls):
-    """The answers of all of them, asked together, each on a connection of its own."""
+    """The answers of concurrent calls, each on its own connection."""
     answers = [None] * len(calls)
     together = threading.Barrier(len(calls))
 
@@ -473,7 +475,7 @@ def at_once(calls):
 
 
 def test_exports_at_once():
-    """Of one trace: each gets its own file, and the same one is made only once."""
+    """Exports of one trace: each client gets its own file, and equal ones are made once."""
     s = server.Server(make(scratch("at-once.mtr")), root=False, prefix=())
     trace = s.get("/api/trace/list").expect().json["active_traces"][0]
     s.wait_trace(trace)
@@ -485,7 +487,7 @@ def test_exports_at_once():
     for m in made:
         equal(len(s.get(m["download_url"]).expect().body), m["file_size_bytes"], m["file"])
     equal(len([n for n in os.listdir(s.folder) if n.startswith("trace_")]), 7, "files: %s" % os.listdir(s.folder))
-    # One more than are kept: the one asked for longest ago goes, and is made again when somebody asks.
+    # One more export than are kept: the least recently used is removed and made again on request.
     s.post("/api/trace/export", bodies[6]).expect()
     for k in range(26):
         s.post("/api/trace/export", {"trace_id": trace, "format": "csv", "at": "%g" % (end * (k + 1) / 30), "device": "cuda:0"}).expect()
@@ -499,7 +501,8 @@ def test_exports_at_once():
 
 
 def test_exports_larger_than_their_share():
-    """Whether the worker still writes or has ended already: refused with words, nothing is left, and the server goes on."""
+    """Too large exports are refused with a message, whether the worker is still writing or has ended; no file is left, and the
+    server continues."""
     s = server.Server("--max-disk", "4M", make(scratch("share.mtr")), root=False)
     trace = s.get("/api/trace/list").expect().json["active_traces"][0]
     s.wait_trace(trace)
@@ -515,7 +518,7 @@ def test_exports_larger_than_their_share():
 
 
 def test_names_of_given_files():
-    """A given file beside a kept one of the same name, and one whose name looks like an option: each is itself."""
+    """A given file with the name of a kept one, and one whose name looks like an option: both are served as themselves."""
     folder = scratch("names-%d" % os.getpid())
     others = scratch("others-names-%d" % os.getpid())
     os.mkdir(folder, 0o700)

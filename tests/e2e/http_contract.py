@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-The schema that `serve` gives, judged by a validator of OpenAPI, and requests that are made up from it, good ones and bad: what
-comes back is what the schema says, nothing is a fault of the server's, nothing hangs.
+Checks the schema of `serve` with an OpenAPI validator, and generated requests, valid and invalid: answers must match the schema,
+without server errors and without hanging.
 
-MEMTRACE_CONTRACT_EXAMPLES: so many of each call (default 4). MEMTRACE_SERVE: another build of the program.
+MEMTRACE_CONTRACT_EXAMPLES: examples per call (default 4). MEMTRACE_SERVE: another build of the program.
 """
 import json
 import os
@@ -19,12 +19,12 @@ import server
 from harness import Failure, check, equal, run, scratch
 
 EXAMPLES = int(os.environ.get("MEMTRACE_CONTRACT_EXAMPLES", "4"))
-# Most of the time goes into captures: where time is short, few of the requests that could be answered by one are.
+# Captures take most of the time: with few examples, few requests start captures.
 SHORT = EXAMPLES <= 6
 PROGRAM = os.environ.get("MEMTRACE_SERVE", harness.TOOL)
 RECORDINGS = 24
 TOKEN = "correct-horse-battery-staple"
-CALLS = {  # of the interface: none may be missing
+CALLS = {  # required by the interface
     "post /api/trace/memory", "post /api/trace/export", "get /api/trace/download/{file}", "get /api/trace/list", "delete /api/trace/{trace_id}",
     "get /api/trace/{trace_id}", "get /api/trace/{trace_id}/stream", "get /api/health", "get /metrics", "get /api/docs", "get /api/redoc",
     "get /api/openapi.json", "get /"}
@@ -33,7 +33,7 @@ _shared = {}
 
 
 def recordings():
-    """Many of one: what is asked may delete them."""
+    """Many copies of one recording: requests may delete them."""
     made = scratch("contract.mtr")
     if not os.path.exists(made):
         subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_recording"), made], check=True, timeout=60)
@@ -43,7 +43,7 @@ def recordings():
 
 
 def served():
-    """Captures are short, whoever asks for long ones; nobody is too fast."""
+    """Captures are short whatever is requested, and the rate is unlimited."""
     server.needs_serve(PROGRAM)
     if "server" not in _shared:
         job = _shared["job"] = server.Job("--spread", "50", kept=True).ready()
@@ -70,7 +70,7 @@ def test_schema_is_valid():
     equal(len({o["operationId"] for o in operations}), len(operations), "operations of the same name")
     for o in operations:
         check(o.get("summary") and o.get("tags"), "%s has no words", o["operationId"])
-    # A recording of the command line leaves the list, too.
+    # A given recording can be deleted from the list, too.
     equal(set(doc["paths"]["/api/trace/{trace_id}"]["delete"]["responses"]) & {"200", "404", "409"}, {"200", "404"}, "answers to a deletion")
 
 
@@ -109,7 +109,7 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404",
 
 
 def made_up(*options, url=None, seconds=300):
-    """Runs schemathesis to its end; what it found wrong is the failure's text."""
+    """Runs schemathesis to its end; its findings are the failure's text."""
     program = os.path.join(os.path.dirname(guide.api_python()), "st")
     command = [program, "--config-file", config(), "run", (url or served().url) + "/api/openapi.json", "--checks", "all", "--no-color",
                "--workers", "2", "--request-timeout", "20", "--generation-database", "none", "--continue-on-failure", "--no-shrink",
@@ -133,7 +133,7 @@ def made_up(*options, url=None, seconds=300):
 def test_made_up_requests():
     s = served()
     begin = time.monotonic()
-    # Names of one call: all but one are left out.
+    # Aliases of one call: tests only the first.
     fewer = ("--exclude-path", "/debug/pprof/heap", "--exclude-path", "/debug/pprof/allocs") if SHORT else ()
     out = made_up("--phases", "examples,coverage,fuzzing", *fewer)
     print("     %s, %.0f s" % (re.search(r"\d+ generated[^\n]*", out)[0], time.monotonic() - begin), flush=True)

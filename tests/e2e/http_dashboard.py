@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-The dashboard of `serve` and the API's documentation in a browser, used as a person would use them, over a live job on a GPU that is not
-there. Pictures of all views are left in test-logs/dashboard.
-"""
+"""The dashboard of `serve` and the API's documentation in a browser, used as a person would, with a live job in the dry run.
+Screenshots of all views are in test-logs/dashboard."""
 import os
 import subprocess
 import zlib
@@ -49,7 +47,7 @@ def test_docs():
 
 
 def test_assets():
-    """Compressed or not, a file is the same, and never another under its name."""
+    """A file is equal compressed and uncompressed, and other content has another name."""
     s = served()
     page = s.get("/").expect()
     check("script-src 'self'" in page.headers["Content-Security-Policy"], "no policy: %s", page.headers)
@@ -67,7 +65,7 @@ def test_assets():
 
 
 def test_login():
-    """A token where one is wanted; a page that finds the server again by itself."""
+    """The login with a token, and a page that reconnects by itself."""
     server.needs_serve()
     os.makedirs(PICTURES, exist_ok=True)
     token = scratch("token")

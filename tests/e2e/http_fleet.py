@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-What fleets are given: /metrics as Prometheus itself scrapes and queries it, the dashboard's queries and the rules on a live job's
-figures, profiles that `go tool pprof` fetches, what is pushed to servers (which are ours here), and the files of tools/packaging/deploy.
-"""
+"""Interfaces for fleets: /metrics scraped and queried by Prometheus, the dashboard's queries and the rules on a live job's
+figures, profiles fetched by `go tool pprof`, pushes to test servers, and the files of tools/packaging/deploy."""
 import contextlib
 import email.parser
 import http.server
@@ -30,7 +28,7 @@ TOKEN = "push-token-0123456789"
 _shared = {}
 
 
-# ---- programs of others ----
+# ---- other projects' programs ----
 
 def deps(*what):
     done = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), *what], capture_output=True, text=True, check=False)
@@ -67,7 +65,7 @@ def written(name, data):
 # ---- a server to push to ----
 
 class Receiver(http.server.ThreadingHTTPServer):
-    """Takes all that is posted; the first of each path is refused once. cert: speaks HTTPS."""
+    """Accepts all posts; refuses the first of each path once. cert: uses HTTPS."""
     daemon_threads = True
 
     def __init__(self, cert=None):
@@ -81,7 +79,7 @@ class Receiver(http.server.ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def wait(self, good, seconds=40):
-        """The last that came and is so: (path, headers, body)."""
+        """The last accepted post with good() true: (path, headers, body)."""
         limit = time.monotonic() + seconds
         with self.changed:
             while True:
@@ -114,10 +112,10 @@ class Receiving(http.server.BaseHTTPRequestHandler):
         pass
 
 
-# ---- what is asked: one server, one job, one Prometheus ----
+# ---- shared by the tests: one server, one job, one Prometheus ----
 
 class in_a_pod:
-    """A program as the DaemonSet starts it: with its capabilities, and nothing to write to but its folder."""
+    """A program started as in the DaemonSet: with its capabilities and one writable folder."""
 
     def __init__(self, folder):
         os.mkdir(folder)
@@ -130,7 +128,7 @@ class in_a_pod:
 
 
 def certificate():
-    """Of 127.0.0.1, its key with it; nobody else vouches for it."""
+    """A self-signed certificate of 127.0.0.1 with its key."""
     if not shutil.which("openssl"):
         raise Skip("openssl is not here")
     key, cert = scratch("key.pem"), scratch("cert.pem")
@@ -175,7 +173,7 @@ def served():
 
 
 def find_processes():
-    """Of each rank the labels that figures have: PIDs are in none of them, and who came first is not ours to say."""
+    """The labels of each rank's figures: no PIDs, and the order of ranks is arbitrary."""
     limit = time.monotonic() + 20
     while True:
         text = _shared["server"].get("/metrics").expect().body.decode()
@@ -196,7 +194,7 @@ def free_port():
 
 
 class Prometheus:
-    """With the rules of tools/packaging/deploy, and the server as it is there in static_configs."""
+    """Prometheus with the rules of tools/packaging/deploy, and the server from its static_configs."""
 
     def __init__(self, target):
         with open(os.path.join(DEPLOY, "prometheus.yml"), encoding="utf-8") as f:
@@ -250,7 +248,7 @@ def asked():
 
 
 def captured():
-    """A capture of the job that is kept: what the last one found is among the metrics."""
+    """A kept capture of the job: the last capture's results are among the metrics."""
     if "trace" not in _shared:
         asked()
         _shared["trace"] = served().post("/api/trace/memory", {"pid": _shared["jobs"][0].pid, "duration_s": 0.5}).expect().json
@@ -258,7 +256,7 @@ def captured():
 
 
 class at_rest:
-    """The ranks between two steps, with their figures, and the server with a look at each since."""
+    """The ranks paused between two steps, with their figures, after the server has sampled each."""
 
     def __enter__(self):
         figures = [job.tell("pause") for job in _shared["jobs"]]
@@ -281,7 +279,7 @@ FIGURES = {"memtrace_allocated_bytes": "allocated", "memtrace_peak_allocated_byt
 
 
 def test_metrics():
-    """Both forms, judged by Prometheus' own tool and library, with PyTorch's own figures; labels are few, and a PID is of one series."""
+    """Both formats, checked by Prometheus' tool and library, with PyTorch's figures; few labels, and a PID in only one series."""
     s = served()
     trace = captured()
     with at_rest() as figures:
@@ -305,7 +303,7 @@ def test_metrics():
 def check_capture(samples, trace):
     at = {"target": "train", "device": "cuda:0"}
     peaks = [v for n, labels, v in samples if n == "memtrace_capture_peak_allocated_bytes" and labels == at]
-    # Not of those that are made for profiles, on and on.
+    # Captures for profiles do not count.
     equal(peaks, [trace["peak_allocated"]], "peak of the last capture")
     for name in ("memtrace_capture_category_bytes", "memtrace_capture_line_bytes"):
         total = sum(v for n, labels, v in samples if n == name and {**labels, **at} == labels)
@@ -322,7 +320,7 @@ def test_prometheus_answers_for_a_peak():
         found = p.query('max by (target) (memtrace_peak_allocated_bytes)')
         equal(found, [({"target": "train"}, max(f["peak_allocated"] for f in figures))], "the job's peak")
     equal((metric["device"], metric["job"]), ("cuda:0", "memtrace-bpf"), "labels")
-    # Whose it is comes from the series that has the PID.
+    # The series with the PID identifies the process.
     found = p.query('memtrace_peak_allocated_bytes * on (instance, target, process) group_left (pid) memtrace_process_info')
     equal({m["rank"]: m["pid"] for m, _ in found}, {str(r): str(job.pid) for r, job in enumerate(_shared["jobs"])}, "PIDs by a join")
 
@@ -353,7 +351,7 @@ def test_dashboard_queries():
 
 
 def test_rules_are_evaluated():
-    """By Prometheus, on the live job: no error, and none of the alerts on servers that do not work."""
+    """Rules evaluated by Prometheus on the live job: no error, and no alert about broken servers."""
     p = asked()
 
     def rules():
@@ -373,7 +371,7 @@ def test_rules_are_evaluated():
 
 
 def test_go_pprof_over_http():
-    """It makes the capture by asking; what it adds up is the peak of the device."""
+    """The request makes a capture; the profile's sum is the device's peak."""
     s = served()
     env = dict(os.environ, PPROF_TMPDIR=scratch("pprof"))
     done = subprocess.run([deps("pprof"), "-timeout", "60", "-top", "-nodefraction=0", "-unit=B", s.url + "/debug/pprof/heap?seconds=1&device=cuda:0&pid=%d" % _shared["jobs"][1].pid],
@@ -388,7 +386,7 @@ def test_go_pprof_over_http():
 
 
 def test_profiles():
-    """By PID, of a trace that there is, and what goes wrong; nothing is left of captures that were made for a profile."""
+    """Profiles by PID, of an existing trace, and failures; captures made for profiles are deleted."""
     s = served()
     trace = captured()
     before = [t["trace_id"] for t in s.get("/api/trace/list").expect().json["traces"] if t.get("keep", True)]
@@ -402,7 +400,7 @@ def test_profiles():
         answer = s.get("/debug/pprof/memory?" + query)
         equal(answer.status, status, "status of %s" % query)
         check(answer.json["detail"], "no words for %s", query)
-    # One who goes away before the end leaves nothing either.
+    # A client that disconnects early leaves nothing either.
     with socket.create_connection((s.host, s.port)) as c:
         c.sendall(b"GET /debug/pprof/memory?seconds=1&pid=%d HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % _shared["jobs"][0].pid)
         time.sleep(0.3)
@@ -422,7 +420,7 @@ def form(headers, body):
 
 
 def test_profiles_are_pushed():
-    """As Pyroscope takes them, again after it was refused once; with the token."""
+    """Profiles for Pyroscope, repeated after a refusal, with the token."""
     served()
     host = re.sub(r"[^\w.-]", "_", socket.gethostname())
     for rank in range(RANKS):
@@ -450,7 +448,7 @@ def check_pushed(rank, path, headers, body):
 
 
 def pushed_figures(body, like):
-    """Those of the metrics that like has, by rank."""
+    """Figures of metrics whose names match, by rank."""
     found = {}
     for r in json.loads(body)["resourceMetrics"]:
         for m in r["scopeMetrics"][0]["metrics"]:
@@ -462,7 +460,7 @@ def pushed_figures(body, like):
 
 
 def test_metrics_are_pushed():
-    """As OTLP has them, over TLS: read strictly by the protocol's own messages; the figures are PyTorch's."""
+    """OTLP over TLS, parsed strictly with the protocol's own messages; the figures are PyTorch's."""
     s = served()
     with at_rest() as figures:
         wanted = {str(rank): {"memtrace.allocated": f["allocated"], "memtrace.peak_allocated": f["peak_allocated"]} for rank, f in enumerate(figures)}
@@ -477,7 +475,7 @@ def test_metrics_are_pushed():
         equal((resource["service.name"], resource["process.pid"], resource["host.name"]),
               ("train", _shared["jobs"][rank].pid, socket.gethostname()), "whose")
         equal(by_name["memtrace.ooms"][2], "sum", "kind of a count")
-    # And /metrics says that it arrived.
+    # /metrics confirms the push.
     text = s.get("/metrics").expect().body.decode()
     sent = re.findall(r'^memtrace_serve_pushes_total\{to="otlp",result="(\w+)"\} (\d+)$', text, re.M)
     check(dict(sent).get("sent", "0") != "0" and dict(sent)["failed"] == "0", "counts of pushes: %s", sent)
@@ -499,7 +497,7 @@ def check_options(words, where):
 
 
 def test_manifests():
-    """Kubernetes' own schemas, strictly; the options are ones that there are, and the capabilities those that captures need."""
+    """Kubernetes' own schemas, strictly; all options exist, and capabilities are those needed for captures."""
     path = os.path.join(DEPLOY, "daemonset.yaml")
     equal(judge("manifests", path), [[k, "memtrace-bpf"] for k in ("DaemonSet", "Service", "NetworkPolicy")], "objects")
     pod = judge("yaml", path)[0]["spec"]["template"]["spec"]
@@ -548,7 +546,7 @@ def test_config_and_dashboard():
 
 
 def test_it_all_ends():
-    """The server and what it has started, in time, with pushes under way."""
+    """The server and its children end in time, also during pushes."""
     if "server" not in _shared:
         raise Skip("nothing was started")
     if "prometheus" in _shared:

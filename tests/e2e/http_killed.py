@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-`serve` when one of its processes is killed, each in turn: what speaks HTTP, a recorder, a worker, the first of all. Nothing is left behind, the job that was
-traced computes on with its code as it was, and what can go on does. Commands get nothing of ours to speak through.
-"""
+"""`serve` when one of its processes is killed, each in turn: the web process, a recorder, a worker, the first process. Nothing is
+left, the traced job continues with restored code, and the other processes continue if possible. Commands inherit no descriptor
+of the server."""
 import os
 import re
 import socket
@@ -57,7 +56,7 @@ def wait_for(condition, what, seconds=15):
 
 
 def find(s, pattern):
-    """Of its processes, the one whose command line or name matches."""
+    """The server's process whose command line or name matches."""
     for pid in s.processes():
         try:
             with open("/proc/%d/comm" % pid, encoding="ascii", errors="replace") as f:
@@ -88,7 +87,7 @@ def test_web_killed():
     check("signal 9" in s.process.stderr(), "nothing is said: %s", s.process.stderr())
     gone(pids)
     unharmed()
-    # What was captured until then is there, and can be read.
+    # Data captured before the kill exists and is readable.
     path = os.path.join(s.folder, trace + ".mtr")
     doc = harness.report(path)
     check(doc["capture"]["events"] > 0 and doc["capture"]["lost"] == 0, "the recording: %s", doc["capture"])
@@ -110,7 +109,7 @@ def test_recorder_killed():
 
 
 def worker_killed(s, trace):
-    """A worker is there for a moment alone: it is waited for, and if it was faster, another one is."""
+    """Kills a worker, which lives only for a moment; tries again if it was faster."""
     for form in ("html", "perfetto", "snapshot", "pprof", "ndjson", "csv", "timeline", "tensorboard"):
         got = []
         asker = threading.Thread(target=lambda f=form, g=got: g.append(server.Client(s.host, s.port).post("/api/trace/export", {"trace_id": trace, "format": f})))
@@ -141,7 +140,7 @@ def test_first_killed():
     unharmed()
     with socket.socket() as c:
         check(c.connect_ex((s.host, s.port)) != 0, "something still listens")
-    # The folder and the Unix socket are to be had again, and what is in the folder is listed.
+    # Folder and Unix socket can be used again, and the folder's recordings are listed.
     again = server.Server("--listen", "unix:" + path, folder=s.folder)
     check(again.get("/api/trace/list").expect().json["count"] <= 1, "the folder")
     again.stop()

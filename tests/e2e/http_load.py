@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-64 clients of `serve` at once, some of them on streams, while a job that allocates at a high rate is captured: the capture loses
-nothing, everybody is answered, and what the server takes stays as it is.
+64 concurrent clients of `serve`, some on event streams, during the capture of a job with a high allocation rate: no losses, all
+requests are answered, and the server's resources stay constant.
 
-MEMTRACE_LOAD_REQUESTS: so many (default 12000; 100000 is a long run). MEMTRACE_SERVE: another build of the program.
+MEMTRACE_LOAD_REQUESTS: number of requests (default 12000; 100000 is a long run). MEMTRACE_SERVE: another build of the program.
 """
 import os
 import subprocess
@@ -18,7 +18,7 @@ REQUESTS = int(os.environ.get("MEMTRACE_LOAD_REQUESTS", "12000"))
 PROGRAM = os.environ.get("MEMTRACE_SERVE", harness.TOOL)
 CLIENTS, STREAMS = 64, 8
 MIB = 1 << 20
-MOST = MIB if PROGRAM == harness.TOOL else 16 * MIB  # a sanitizer keeps what was freed
+MOST = MIB if PROGRAM == harness.TOOL else 16 * MIB  # sanitizers keep freed memory
 
 _shared = {}
 
@@ -36,15 +36,15 @@ def served():
 
 
 def asks():
-    """What a dashboard, a scraper and somebody with a typing error ask."""
+    """Requests of a dashboard, a scraper and a client with a typing error."""
     served()
     health = Ask("GET", "/api/health", mark="health")
-    busy = (200, 429, 503)  # what is dear is refused when too many want it
+    busy = (200, 429, 503)  # expensive requests are refused under load
     often = [health, Ask("GET", "/api/trace/list"), health, Ask("GET", "/api/targets"), health, Ask("GET", "/metrics"), health,
              Ask("GET", "/api/trace/nothing", statuses=(404, 429)), health,
              Ask("POST", "/api/trace/memory", {"model_name": "my_model", "max_events": -1}, statuses=(422, 429)), health,
              Ask("GET", "/api/trace/nothing/stream", statuses=(404,)), health, Ask("DELETE", "/api/trace/trace_1", statuses=(404, 429))]
-    # A worker reads the recording for each of these.
+    # Each of these makes a worker read the recording.
     return often * 6 + [Ask("GET", "/"), Ask("GET", "/api/trace/" + _shared["id"], statuses=busy), Ask("GET", "/api/openapi.json")]
 
 
@@ -77,7 +77,7 @@ def test_capture_loses_nothing():
 
 
 def test_memory_stays():
-    """After as many again, memory and descriptors are what they were."""
+    """After as many requests again, memory and descriptors are unchanged."""
     s = served()
     load(REQUESTS // 4)
     s.client.close()
@@ -93,7 +93,7 @@ def test_memory_stays():
 
 
 def test_captures_leave_nothing():
-    """Made and deleted, again and again: no file, no descriptor, no process stays."""
+    """Captures made and deleted repeatedly leave no file, descriptor or process."""
     s = served()
     s.client.close()
     body = {"model_name": "my_model", "max_events": 500}

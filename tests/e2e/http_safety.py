@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-`serve` against those who mean harm, or speak HTTP badly: what its processes may do, requests that are malformed, ambiguous, too
-long or too slow, paths, names and origins, tokens, rates, TLS, the Unix socket. Whatever comes, others are answered meanwhile.
-"""
+"""`serve` and hostile or broken clients: rights of its processes; malformed, ambiguous, long or slow requests; paths, names and
+origins; tokens, rates, TLS, the Unix socket. Other clients are served in all cases."""
 import contextlib
 import json
 import os
@@ -23,7 +21,7 @@ import server
 from harness import Skip, check, equal, run, scratch
 
 TOKEN = "correct-horse-battery-staple"
-ROOT = harness.IS_ROOT or shutil.which("sudo") is not None  # else what needs no rights is tried without
+ROOT = harness.IS_ROOT or shutil.which("sudo") is not None  # without root, run only tests that need no rights
 HOST = b"Host: 127.0.0.1\r\n"
 _shared = {}
 
@@ -36,7 +34,7 @@ def recording():
 
 
 def open_server():
-    """Without a token, on an address and a Unix socket."""
+    """A server without a token, on an address and a Unix socket."""
     if "open" not in _shared:
         _shared["socket"] = scratch("serve.sock")
         _shared["open"] = server.Server("--listen", "unix:" + _shared["socket"], "--requests-per-minute", "0", recording(), root=ROOT, kept=True)
@@ -44,7 +42,7 @@ def open_server():
 
 
 def strict_server():
-    """With a token, TLS and a rate."""
+    """A server with a token, TLS and a rate limit."""
     if "strict" not in _shared:
         token, cert, key = scratch("token"), scratch("cert.pem"), scratch("key.pem")
         with open(os.open(token, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="ascii") as f:
@@ -59,10 +57,10 @@ def strict_server():
     return _shared["strict"]
 
 
-# ---- bytes, as they are ----
+# ---- raw bytes ----
 
 class Raw:
-    """A connection that says what it is told to; source: the address that it comes from."""
+    """A raw connection; source: its local address."""
 
     def __init__(self, s, source=None, timeout=15):
         self.socket = socket.socket()
@@ -76,7 +74,8 @@ class Raw:
         return self
 
     def read(self, patience=None):
-        """All, until the other side closes, or for so many seconds says nothing; without that it has to close."""
+        """Reads until the peer closes, or, with `patience`, until it is silent for so many seconds; without it the peer must
+        close."""
         out = b""
         if patience:
             self.socket.settimeout(patience)
@@ -89,7 +88,7 @@ class Raw:
         return out
 
     def closed(self):
-        """Whether the other side has closed, within the time."""
+        """True if the peer closes within the time."""
         try:
             while self.socket.recv(65536):
                 pass
@@ -104,7 +103,7 @@ class Raw:
 
 
 def another_peer():
-    """An address of this machine beyond loopback, which is another peer than 127.0.0.1 and all its like."""
+    """An address of this machine outside of loopback, which counts as another peer than all of 127.0.0.0/8."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
         probe.connect(("198.51.100.1", 9))
         if not probe.getsockname()[0].startswith("127."):
@@ -113,7 +112,7 @@ def another_peer():
 
 
 def say(data, s=None, more=True):
-    """What is answered to these bytes; more=False: nobody says where they end, and the connection may stay."""
+    """The answer to these bytes; more=False: they have no end, and the connection may stay open."""
     c = Raw(s or open_server())
     with contextlib.suppress(OSError):
         c.send(data)
@@ -123,13 +122,13 @@ def say(data, s=None, more=True):
 
 
 def statuses(answer):
-    """Of each answer in it, one after the other by their lengths."""
+    """Statuses of the answers in sequence, parsed by their lengths."""
     found = []
     while answer:
         head, _, rest = answer.partition(b"\r\n\r\n")
         status = re.match(rb"HTTP/1\.[01] (\d{3}) ", head)
         if not status and found in ([400], [413]):
-            break  # the library's own, which says its headers twice
+            break  # the library's own error answer, which repeats headers
         check(status, "not an answer: %r", answer[:200])
         found.append(int(status[1]))
         length = re.search(rb"^Content-Length: (\d+)\r?$", head, re.M | re.I)
@@ -138,7 +137,7 @@ def statuses(answer):
 
 
 def alive(s=None):
-    """Somebody else is answered, at once."""
+    """Another client is served at once."""
     s = s or open_server()
     c = s.connect(timeout=5)
     begun = time.monotonic()
@@ -151,7 +150,7 @@ def request(path="/api/health", headers=b"", method="GET", body=b"", host=HOST):
     return method.encode() + b" " + (path if isinstance(path, bytes) else path.encode()) + b" HTTP/1.1\r\n" + host + headers + b"Connection: close\r\n\r\n" + body
 
 
-# ---- what the processes may do ----
+# ---- rights of the processes ----
 
 def status_of(pid):
     with open("/proc/%d/status" % pid, encoding="utf-8") as f:
@@ -159,7 +158,7 @@ def status_of(pid):
 
 
 def sanitized():
-    """Whether this program was built with AddressSanitizer, which needs what is given up otherwise."""
+    """True for a build with AddressSanitizer, which needs rights that are dropped otherwise."""
     with open(harness.TOOL, "rb") as f:
         return b"__asan_init" in f.read()
 
@@ -180,7 +179,7 @@ def test_rights():
         check("0" not in st["Uid"].split() and "0" not in st["Gid"].split(), "%s is root: %s %s", server.name_of(pid), st["Uid"], st["Gid"])
         if harness.IS_ROOT:
             equal(st["Groups"].strip(), "", "groups of %s" % server.name_of(pid))
-    # What the one that speaks HTTP has open: no file, no folder, and nothing of BPF.
+    # Descriptors of the web process: no file, no folder, and nothing of BPF.
     if not harness.IS_ROOT:
         return
     web = web_of(s)
@@ -225,7 +224,7 @@ print("\\n".join(taken[:20]))
 
 
 def test_descriptors_are_not_taken():
-    """A process of the same user, which takes descriptors as fast as it can, gets none of those that read recordings."""
+    """A process of the same user that steals descriptors as fast as it can gets none of those of recordings."""
     if not harness.IS_ROOT or not shutil.which("setpriv"):
         raise Skip("only root can make a process of the server's user")
     if sanitized():
@@ -248,7 +247,7 @@ def test_descriptors_are_not_taken():
 
 
 def files_held(pid):
-    """Descriptors of a process that can write to a file: (number, path)."""
+    """A process's descriptors that can write to a file: (number, path)."""
     held = []
     with contextlib.suppress(OSError):
         for fd in os.listdir("/proc/%d/fd" % pid):
@@ -260,7 +259,7 @@ def files_held(pid):
 
 
 def test_workers_hold_no_file_that_is_served():
-    """A worker writes into a pipe: a descriptor of its, kept by whoever took it, changes nothing of a file that is sent later."""
+    """A worker writes into a pipe: a stolen descriptor of it cannot change a file that is sent later."""
     if not harness.IS_ROOT:
         raise Skip("only root looks into a worker")
     s = server.Server("--requests-per-minute", "0", "--max-workers", "2", recording())
@@ -273,7 +272,7 @@ def test_workers_hold_no_file_that_is_served():
         while not stop.is_set():
             for pid in set(server.harness.children_of(s.process.pid)) - servers:
                 with contextlib.suppress(OSError):
-                    # Before it runs the worker's program it is a copy of the server.
+                    # Before it executes the worker's program, it is a copy of the server.
                     if not os.readlink("/proc/%d/exe" % pid).startswith("/memfd:") and not sanitized():
                         continue
                     for fd, where, can_write in files_held(pid):
@@ -296,7 +295,7 @@ def test_workers_hold_no_file_that_is_served():
 
 
 def test_programs_that_are_not_run_from_memory():
-    """Where the system forbids that, workers work all the same, and it is said once what they lack."""
+    """If the system forbids programs in memory, workers run anyway, and a message says once what they lack."""
     prefix = ("unshare", "-fp", "--kill-child", "--mount-proc", "sh", "-c", 'echo 2 >/proc/sys/vm/memfd_noexec && exec "$@"', "sh")
     if not harness.IS_ROOT or subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
         raise Skip("needs root, and a kernel that has vm.memfd_noexec for each PID namespace")
@@ -313,7 +312,8 @@ def test_programs_that_are_not_run_from_memory():
 
 
 def test_users_of_their_own():
-    """Without --user no other service runs as the user of the server's processes: no user has that ID, and each process has its own."""
+    """Without --user no other service has the user ID of the server's processes: it belongs to no user, and each process has its
+    own."""
     if not harness.IS_ROOT:
         raise Skip("only root can become somebody else")
     s = server.Server("--requests-per-minute", "0", "--max-workers", "2", recording())
@@ -343,7 +343,7 @@ def test_users_of_their_own():
 
 
 def web_of(s):
-    """The process that has the listening socket and is not the first."""
+    """The process with the listening socket, other than the first."""
     inodes = set()
     with open("/proc/net/tcp", encoding="ascii") as f:
         for line in f.readlines()[1:]:
@@ -389,14 +389,14 @@ def test_malformed():
         check(all(n in refused for n in got), "%r was answered with %s", data[:100], got)
         closed.append(not got)
     check(not all(closed), "nothing was answered at all")
-    # To the library a NUL ends the path, so it is that which is answered.
+    # A NUL ends the path for the library, so the shorter path is answered.
     for path, want in ((b"/nothing\0/api/health", 404), (b"/api/trace/nothing\0.json", 404)):
         equal(statuses(say(request(path))), [want], repr(path))
     check(alive() < 5, "the server is slow")
 
 
 def test_ambiguous():
-    """Where one request ends must not be for two to read in two ways: the second, hidden one is never answered."""
+    """Parsers must agree on a request's end: the hidden second request is never answered."""
     hidden = b"GET /api/health HTTP/1.1\r\n" + HOST + b"\r\n"
     body = b"0\r\n\r\n" + hidden
     post = b"POST /api/trace/export HTTP/1.1\r\n" + HOST
@@ -412,7 +412,7 @@ def test_ambiguous():
 
 
 def test_absolute_form():
-    """As to a proxy: the host in it has to be that of the header."""
+    """The absolute form used with proxies: its host must equal the header's."""
     at = b"http://127.0.0.1:%d" % open_server().port
     host = b"Host: 127.0.0.1:%d\r\n" % open_server().port
     for path, want in ((at + b"/api/health", 200), (at, 200), (at.replace(b"http", b"HTTP") + b"/api/trace/list", 200), (at + b"/nothing", 404),
@@ -423,7 +423,7 @@ def test_absolute_form():
 
 
 def test_split():
-    """A byte at a time, and many at once: each is answered, in order."""
+    """Single bytes, and many requests at once: each is answered, in order."""
     c = Raw(open_server())
     for i, byte in enumerate(request("/api/trace/list")):
         c.send(bytes([byte]))
@@ -436,7 +436,7 @@ def test_split():
     chunks = b"".join(b"1\r\n%c\r\n" % b for b in body) + b"0\r\n\r\n"
     equal(statuses(say(request("/api/trace/export", b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n", "POST", chunks))), [404],
           "a body in chunks of a byte")
-    # The other side goes in the middle of everything.
+    # The client disconnects at any point.
     for _ in range(20):
         c = Raw(open_server())
         c.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -457,7 +457,7 @@ def test_oversized():
                        (request("/api/trace/export", b"Content-Length: 99999999999\r\n", "POST"), (413,))):
         got = statuses(say(data))
         check(not got or (len(got) == 1 and got[0] in want), "%r... was answered with %s", data[:60], got)
-    # To who waits for the answer first it is one.
+    # A client that waits for the answer sends one request.
     c = Raw(open_server())
     c.send(b"POST /api/trace/export HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\nContent-Length: 100000\r\nExpect: 100-continue\r\n\r\n")
     equal(c.socket.recv(65536).split(b"\r\n", 1)[0].split()[1], b"413", "100 KB announced")
@@ -485,7 +485,7 @@ def test_paths():
 
 
 def test_echo():
-    """What a request has in it never becomes a header, nor markup."""
+    """Content of a request never becomes a header or markup."""
     for path in ("/api/trace/x%0d%0aSet-Cookie:%20a=b", "/api/trace/%0d%0a%0d%0a<script>", "/x%0aSet-Cookie:a", "/<script>alert(1)</script>",
                  "/api/trace/list?<script>=1", "/api/trace/list?a%0d%0aSet-Cookie:%20x=1", "/api/trace/download/%22%0d%0aX:y"):
         answer = say(request(path))
@@ -510,7 +510,7 @@ def test_methods():
     check(b"access-control-allow" not in answer.lower() and statuses(answer) == [403], "a preflight of another site: %s", answer[:300])
 
 
-# ---- who asks ----
+# ---- origins ----
 
 def test_names():
     for host, want in ((b"127.0.0.1", 200), (b"localhost:1", 200), (b"[::1]:8000", 200), (b"evil.example", 403), (b"evil.example:8000", 403),
@@ -520,7 +520,7 @@ def test_names():
     for headers, want in ((b"", 404), (b"Origin: http://127.0.0.1\r\n", 404), (b"Origin: https://127.0.0.1\r\n", 404), (b"Origin: http://127.0.0.1:81\r\n", 403),
                           (b"Origin: null\r\n", 403), (b"Origin: http://evil.example\r\n", 403), (b"Sec-Fetch-Site: cross-site\r\n", 403),
                           (b"Sec-Fetch-Site: same-site\r\n", 403), (b"Sec-Fetch-Site: same-origin\r\n", 404)):
-        # As forms and images of other sites send them: without asking before.
+        # Forms and images of other sites, sent without a preflight.
         for kind in (b"application/json", b"text/plain"):
             got = statuses(say(request("/api/trace/export", headers + b"Content-Type: %s\r\nContent-Length: %d\r\n" % (kind, len(body)), "POST", body)))
             check(got == [want] or (want == 404 and kind == b"text/plain" and got == [415]), "%r as %s: %s", headers, kind, got)
@@ -544,10 +544,10 @@ def test_unix_socket():
     equal(statuses(out), [200], "over the Unix socket")
 
 
-# ---- slow, and many ----
+# ---- slow and many clients ----
 
 def test_slow():
-    """Requests that trickle in, of all sorts and many at once: they are cut off, and nobody else waits for them."""
+    """Slow requests of all kinds, many at once: they are cut off, and other clients do not wait."""
     s = open_server()
     begun = time.monotonic()
     slow = []
@@ -555,7 +555,7 @@ def test_slow():
               b"POST /api/trace/export HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n1000\r\n", b"GET /api/hea")
     for i in range(60):
         slow.append(Raw(s, timeout=1).send(starts[i % len(starts)]))
-    # And a handshake of which the rest is long in coming.
+    # A slow TLS handshake.
     slow += [Raw(strict_server(), timeout=1).send(b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03") for _ in range(5)]
     left = list(slow)
     slowest = 0
@@ -582,7 +582,8 @@ def test_slow():
 
 
 def test_many_connections():
-    """One peer may have half of them, and all loopback addresses are one peer; whoever comes then takes the place of the one that is idle for longest."""
+    """One peer may have half of the connections, and loopback counts as one peer; a new client replaces the connection idle for
+    longest."""
     s = open_server()
     held = []
     with contextlib.suppress(OSError):
@@ -609,7 +610,7 @@ def test_many_connections():
 
 
 def test_connections_with_a_token_stay():
-    """Those that have shown the token are not the ones that make room."""
+    """Connections with a token are not closed to make room."""
     token = scratch("stay-token")
     with open(os.open(token, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="ascii") as f:
         f.write(TOKEN + "\n")
@@ -620,7 +621,7 @@ def test_connections_with_a_token_stay():
     mine.send(b"GET /api/trace/list HTTP/1.1\r\n" + HOST + bearer(TOKEN) + b"Connection: close\r\n\r\n")
     mine.socket.settimeout(5)
     equal(statuses(mine.read()), [200], "the connection that has shown the token")
-    # Wrong ones from this machine shut nobody of it out for longer than a second.
+    # Wrong tokens from this machine lock out its clients for at most a second.
     ask_plain = lambda text, source: statuses(Raw(s, source).send(request("/api/trace/list", bearer(text))).read())
     got = [ask_plain("guess-number-%020d" % i, "127.0.0.5")[0] for i in range(14)]
     equal(got, [401] * 10 + [429] * 4, "guesses")
@@ -631,7 +632,7 @@ def test_connections_with_a_token_stay():
 
 
 def test_slow_readers():
-    """Who asks for what is long, and reads nothing of it, costs no memory each; whoever reads it gets it whole."""
+    """Clients that request large answers and read nothing use no memory each; a client that reads gets all."""
     s = open_server()
     page = s.get("/api/docs").expect().body.decode()
     assets = {a: s.get(a).expect().body for a in set(re.findall(r"/assets/[\w.-]+", page))}
@@ -649,7 +650,7 @@ def test_slow_readers():
 
 
 def test_streams():
-    """One peer may have half of them; another gets one."""
+    """One peer may have half of the streams; another peer gets one."""
     s, other = open_server(), another_peer()
     held = [Raw(s, source=other, timeout=5).send(b"GET /api/stream HTTP/1.1\r\n" + HOST + b"\r\n") for _ in range(66)]
     got = [c.socket.recv(12) for c in held]
@@ -688,7 +689,7 @@ def test_tls():
     check(b"HTTP/1.1 200" in ask("/api/health"), "TLS")
     equal(statuses(say(request(), strict_server())), [], "HTTP without TLS")
     check(b"200" in ask("/api/health", host=b"Host: gpu.example\r\n").split(b"\r\n")[0], "--allow-host")
-    # What nobody should speak any more; this end would.
+    # An obsolete TLS version, which this client supports.
     done = subprocess.run(["openssl", "s_client", "-connect", "127.0.0.1:%d" % strict_server().port, "-tls1_1", "-cipher", "ALL:@SECLEVEL=0"],
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False)
     check("no peer certificate" in done.stdout, "TLS 1.1: %s", done.stderr[-300:] + done.stdout[-600:])
@@ -706,7 +707,7 @@ def test_token():
     equal(statuses(ask("/nothing", source=you)), [401], "what there is, is not told either")
     for path in ("/api/trace/list?token=" + TOKEN, "/metrics", "/debug/pprof/memory?seconds=1", "/api/stream"):
         check(statuses(ask(path, source=you)) != [200], "%s without the token", path)
-    # Guessing: after ten nobody listens, and others are not touched.
+    # Guessing: after ten wrong tokens the peer is ignored, and others are not affected.
     thief = another_peer()
     got = [statuses(ask("/api/trace/list", bearer("guess-number-%020d" % i), source=thief))[0] for i in range(14)]
     equal(got, [401] * 10 + [429] * 4, "guesses")
@@ -747,10 +748,10 @@ def test_rate():
     s.stop()
 
 
-# ---- what somebody has put into the folder ----
+# ---- files put into the folder ----
 
 def test_planted():
-    """Links, pipes, folders, nonsense, and facts that are none: what is no recording is none, and nothing else is read."""
+    """Links, FIFOs, folders, invalid files and facts: they are not listed as recordings, and nothing else is read."""
     folder = scratch("planted")
     os.mkdir(folder, 0o700)
     path = lambda name: os.path.join(folder, name)
@@ -758,7 +759,7 @@ def test_planted():
     os.mkfifo(path("trace_2.mtr"))
     os.mkdir(path("trace_3.mtr"))
     shutil.copy(recording(), path("trace_4.mtr"))
-    os.link(recording(), path("trace_10.mtr"))  # another file's second name
+    os.link(recording(), path("trace_10.mtr"))  # a hard link
     facts = {"trace_4": '{"model_name": "\\u001b[2J<script>", "pid": 1e99, "events": -1, "begun": "x", "input_shape": [-1, "a", 1e300], "given": true}',
              "trace_5": "[" * 60000, "trace_6": '{"error": "%s"}' % ("x" * 60000)}
     for name, text in facts.items():
@@ -782,10 +783,10 @@ def test_planted():
     check(os.path.exists("/etc/passwd") and os.path.lexists(path("trace_1.mtr")), "what is not the server's has gone")
 
 
-# ---- what is refused before it begins ----
+# ---- refused at the start ----
 
 def refused(*args, code, words):
-    got, _, err = harness.tool("serve", "-o", scratch("never"), *args, seconds=20)  # 64: what was asked for makes no sense
+    got, _, err = harness.tool("serve", "-o", scratch("never"), *args, seconds=20)  # 64: invalid arguments
     equal(got, code, "serve %s: %s" % (" ".join(args), err))
     check(re.search(words, err), "serve %s says %r", " ".join(args), err)
 
@@ -806,7 +807,7 @@ def test_refused():
 
 
 def test_end():
-    """Whatever came, both end in order, and leave nothing."""
+    """After all that, both servers end properly and leave nothing."""
     if not _shared:
         raise Skip("nothing was started")
     open_server().stop()

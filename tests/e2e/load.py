@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Many clients of an HTTP server at once, each with a connection that it keeps: what they are answered, and how long that takes.
-Standard library only; for tests and tools/dev/bench_serve.py.
-"""
+"""Many concurrent clients of an HTTP server, each with a persistent connection: answers and response times. Standard library
+only; for tests and tools/dev/bench_serve.py."""
 import asyncio
 import json
 import time
 
 
 class Ask:
-    """A request; mark: what its times are kept under, statuses: what may come."""
+    """A request; mark: name for its times, statuses: allowed ones."""
 
     def __init__(self, method, path, body=None, statuses=(200,), mark=None):
         data = b"" if body is None else json.dumps(body).encode()
@@ -26,12 +24,12 @@ class Load:
         self.host, self.port = host, port
         self.times = {}  # mark -> [s]
         self.statuses = {}  # status -> count
-        self.wrong = []  # what was not expected; the first few
+        self.wrong = []  # the first unexpected answers
         self.done = 0
-        self.events = 0  # server-sent
+        self.events = 0  # server-sent events
 
     async def _answer(self, reader):
-        """Status and whether the connection is kept; the body is read to its end."""
+        """Status, and whether the connection stays open; reads the whole body."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         lines = head.split("\r\n")
         headers = {}
@@ -107,7 +105,7 @@ class Load:
         await asyncio.gather(*listeners)
 
     def run(self, clients, asks, requests=0, seconds=0, streams=()):
-        """So many requests in all, or for so long; returns the seconds that it took."""
+        """Runs this many requests in total, or for this long; returns the seconds."""
         begin = time.monotonic()
         each = -(-requests // clients) if requests else 1 << 60
         asyncio.run(self._all(clients, asks, each, seconds, streams))
@@ -115,6 +113,6 @@ class Load:
 
 
 def quantile(values, q):
-    """In the order of time: the smallest that so large a part of them is not above."""
+    """The q-quantile of sorted values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else None

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Writes .mtr recordings by docs/internals/FORMAT.md alone: facts, names, and allocations of one thread on one device that are never freed. For
-recordings that no program of ours would make.
-"""
+"""Writes .mtr recordings by docs/internals/FORMAT.md alone: facts, names, and allocations of one thread on one device that are
+never freed. For recordings that memtrace-bpf would not write."""
 import ctypes
 import ctypes.util
 import struct
@@ -43,7 +41,7 @@ def zstd(data):
 
 
 class Writer:
-    """facts: a dict. stack(): a stack's number. block(): so many allocations of a size at that stack."""
+    """facts: a dict. stack(): adds a stack and returns its number. block(): adds n allocations of a size at that stack."""
 
     def __init__(self, path, facts=None):
         self.file = open(path, "wb")  # pylint: disable=consider-using-with
@@ -78,8 +76,8 @@ class Writer:
         return self._define("thread", 5, varint(tid) + varint(self.string(name)))
 
     def block(self, n, size=512, stack=0, thread=0, compress=False):
-        """A block of n allocations, one after the other in memory."""
-        # Tags: alloc; thread and device of the first one; size by its number; address as a difference.
+        """A block of n allocations at adjacent addresses."""
+        # Tags: alloc; the first one's thread and device; size by its number; address as a difference.
         alloc = 1 | 1 << 6 | 1 << 7
         columns = [varint(alloc | 3 << 3) + varint(alloc) * (n - 1), zigzag(1) * n, zigzag(self.address) + zigzag(size) * (n - 1),
                    varint(0) + varint(size) + varint(0) * (n - 1), varint(stack) * n, varint(thread) + varint(0) + bytes([CUDA, 0])]

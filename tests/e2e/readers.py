@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Reads every format that `export` writes, twice: once here, by nothing but its own rules, and once with a program of others that
-the format is for. Each reader gives figures by device, and each figure is to be report's, to the byte.
+Reads every format of `export` twice: with code here that follows the format's rules, and with another project's program for the
+format. Each reader returns figures by device, which must equal those of report, to the byte.
 
 A figure is (device, name); names: peak, end, total (bytes allocated in all), allocs, frees, peak_reserved, end_reserved.
 """
@@ -23,15 +23,15 @@ FOREIGN = os.path.join(REPO, "tests", "foreign")
 SUFFIX = {"html": ".html", "flamegraph": ".html", "folded": ".collapsedstack.txt", "speedscope": ".speedscope.json", "timeline": ".json",
           "perfetto": ".perfetto.json", "pprof": ".pb.gz", "snapshot": ".pickle", "tensorboard": ".tfevents",
           "openmetrics": ".om.txt", "csv": ".csv", "ndjson": ".ndjson"}
-LARGE = 64 << 20  # bytes; what loads a whole file is not asked about larger ones
+LARGE = 64 << 20  # bytes; readers that load whole files skip larger ones
 
 
 class Wrong(Exception):
-    """The file is not what it should be."""
+    """The file is wrong."""
 
 
 class Missing(Exception):
-    """The reader is not here, or not for this file."""
+    """The reader is not installed, or does not support this file."""
 
 
 def must(condition, message, *args):
@@ -55,7 +55,7 @@ def deps(*args):
 
 
 def node(script, *args, **kwargs):
-    """Runs a script of tests/foreign beside the packages that it wants."""
+    """Runs a script of tests/foreign with the packages that it needs."""
     if not shutil.which("node"):
         raise Missing("node is not here")
     folder = tempfile.mkdtemp(prefix="readers.")
@@ -70,12 +70,12 @@ def node(script, *args, **kwargs):
 
 
 def in_venv(role, name, path):
-    """What foreign/read_formats.py makes of the file, in an environment of deps.sh."""
+    """Output of foreign/read_formats.py for the file, in an environment of deps.sh."""
     told = json.loads(run(deps("python", role), os.path.join(FOREIGN, "read_formats.py"), name, path))
     return {tuple(k.rsplit(" ", 1)): v for k, v in told.items()}
 
 
-# ---- as the rules of each format have it ----------------------------------------------------------------------------
+# ---- readers written from each format's rules -----------------------------------------------------------------------
 
 def html(path):
     if os.path.getsize(path) > LARGE:
@@ -136,7 +136,7 @@ def check_trace_event(e, open_spans, last):
         must(e["dur"] >= 0 and isinstance(e["tid"], int), "perfetto: %r", e)
     elif ph == "i":
         must(e.get("s") in ("g", "p"), "perfetto: %r", e)
-    elif ph == "C":  # one track a key: one key an event, so that no reader piles up what overlaps
+    elif ph == "C":  # one track per key, one key per event: readers would add up overlapping ones
         must(len(e["args"]) == 1 and all(isinstance(v, int) for v in e["args"].values()), "perfetto: %r", e)
     else:
         stack = open_spans[e["tid"]]
@@ -256,7 +256,7 @@ def masked(data):
 
 
 def bytes_of_mib(v):
-    """A float has 24 bits: what it stands for is known to 1 in 16 million. Sizes are multiples of 512, mostly."""
+    """A float has 24 bits: its value is known to 1 in 16 million. Most sizes are multiples of 512."""
     return ("MiB", struct.pack("<f", v))
 
 
@@ -361,7 +361,7 @@ def ndjson(path):
     return of_events(rows())
 
 
-# ---- programs that the formats are for ------------------------------------------------------------------------------
+# ---- other projects' programs ---------------------------------------------------------------------------------------
 
 def chromium_page(path):
     with tempfile.TemporaryDirectory(prefix="readers.") as folder:
@@ -381,7 +381,7 @@ def flamegraph_pl(path):
     svg = run("perl", script, "--countname=bytes", path)
     figures = {}
     for name, size in re.findall(r"<title>([^<]*?) \(([\d,]+) bytes", svg):
-        if re.fullmatch(r"cpu|\w+:\d+", name):  # the frame below all others of a device
+        if re.fullmatch(r"cpu|\w+:\d+", name):  # the root frame of a device
             figures[name, "peak"] = figures.get((name, "peak"), 0) + int(size.replace(",", ""))
     must(figures, "flamegraph.pl drew no device")
     return figures
@@ -430,7 +430,7 @@ def memory_viz(path):
 
 
 def memory_viz_js(path):
-    """Its timeline begins with the first event that is in the file: only of one with all events are the sums report's."""
+    """Its timeline begins with the file's first event: sums equal report's only if the file has all events."""
     viewer = os.environ.get("MEMORYVIZ_JS", "")
     if not os.path.exists(viewer):
         raise Missing("MEMORYVIZ_JS names no torch/utils/viz/MemoryViz.js")
@@ -480,7 +480,7 @@ THEIRS = {
 
 
 def expected(tool, recording):
-    """The figures that report has."""
+    """The figures of report."""
     doc = json.loads(run(tool, "report", "--format", "json", "--at", "end", recording))
     figures = {}
     for d in doc["devices"]:
@@ -499,7 +499,7 @@ def same(got, want):
 
 
 def accept(format_, reader, path, want):
-    """How many figures agree; Wrong, or Missing."""
+    """Number of matching figures; raises Wrong or Missing."""
     import check_exports
     import harness
     try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-`memtrace-bpf serve` for tests, a small client of it, and jobs to trace. Standard library only.
+`memtrace-bpf serve` for tests, a small client, and jobs to trace. Standard library only.
 
-A Server, and a Job, is for one test unless kept=True. It listens where the system chose; stop() ends it by a signal and fails if
-anything of it is left: a process, or a socket that listens.
+A Server or a Job is for one test unless kept=True. It listens on a free port; stop() ends it by a signal and fails if a process
+or listening socket of it is left.
 """
 import contextlib
 import http.client
@@ -44,7 +44,7 @@ class Answer:
 
 
 class Client:
-    """One connection that is kept, and made anew when it was closed; not for two threads at once."""
+    """A persistent connection, opened again if it was closed; for one thread."""
 
     def __init__(self, host, port, timeout=60, token=None):
         self.connection = http.client.HTTPConnection(host, port, timeout=timeout)
@@ -72,7 +72,7 @@ class Client:
         except BrokenPipeError:
             if not body:
                 raise
-            # It was not waited for: what was answered may be there all the same.
+            # The server closed it without waiting; an answer may have been sent before.
         r = self.connection.getresponse()
         return Answer(r.status, r.headers, r.read())
 
@@ -90,7 +90,7 @@ class Client:
 
 
 class Events:
-    """Server-sent events as they come: each is (event, data as JSON). Comments are counted."""
+    """Server-sent events: each is (event, data as JSON). Comments are counted."""
 
     def __init__(self, server, path, timeout=30):
         self.connection = http.client.HTTPConnection(server.host, server.port, timeout=timeout)
@@ -128,7 +128,7 @@ def descendants(pid):
 
 
 def memory(pid):
-    """What the process has taken for data, in bytes; what files have is not in it. 0: it has gone."""
+    """Anonymous memory of a process in bytes; 0: it has ended."""
     try:
         with open("/proc/%d/status" % pid, encoding="utf-8", errors="replace") as f:
             return sum(int(line.split()[1]) for line in f if line.startswith("RssAnon:")) * 1024
@@ -145,7 +145,7 @@ def name_of(pid):
 
 
 def alive(pid):
-    """Whether it is there and has not ended: one that nobody has waited for yet has."""
+    """True if the process exists and has not ended; a zombie has ended."""
     try:
         with open("/proc/%d/stat" % pid, encoding="ascii", errors="replace") as f:
             return f.read().rsplit(")", 1)[1].split()[0] not in "ZX"
@@ -157,7 +157,7 @@ _built = {}
 
 
 def needs_serve(program=TOOL):
-    """Builds may leave it out."""
+    """Skips if the build lacks `serve`."""
     if program not in _built:
         done = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60, check=False)
         _built[program] = re.search(r"^ *serve\b", done.stdout + done.stderr, re.M) is not None
@@ -170,7 +170,7 @@ class Server:
         needs_serve(tool)
         self.folder = folder or scratch("served-%d-%d" % (os.getpid(), time.monotonic_ns()))
         if root and harness.IS_ROOT and "--command" in args:
-            args = ("--command-user", "root", *args)  # whoever runs the tests has torch in a folder of their own
+            args = ("--command-user", "root", *args)  # the test's user has torch in its own folder
         command = [*prefix, tool, "serve", "--listen", listen, "-o", self.folder, *args]
         self.process = spawn(command, root=root, env=env, kept=kept)
         line = self.process.wait_line(LISTENING, 30, stream="err")
@@ -198,10 +198,10 @@ class Server:
     def events(self, path):
         return Events(self, path)
 
-    # ---- what it consists of ----
+    # ---- processes of the server ----
 
     def processes(self):
-        """PIDs: its first process, and all below."""
+        """PIDs of its first process and all descendants."""
         first = self.process.pid
         found = [first, *descendants(first)]
         self.seen.update(found)
@@ -211,7 +211,7 @@ class Server:
         return sum(memory(pid) for pid in self.processes())
 
     def descriptors(self):
-        """Of its own processes that stay; what comes and goes with a capture is not in it."""
+        """Number of descriptors of its permanent processes, without those of captures."""
         count = 0
         for pid in self.processes():
             with contextlib.suppress(OSError):
@@ -221,7 +221,7 @@ class Server:
     # ---- traces ----
 
     def wait_trace(self, trace_id, states=("done", "failed"), seconds=60):
-        """The trace's object, once it is in one of the states."""
+        """The trace's object, once it has one of the states."""
         limit = time.monotonic() + seconds
         trace = None
         while time.monotonic() < limit:
@@ -238,7 +238,7 @@ class Server:
             self.delete("/api/trace/" + trace_id).expect()
 
     def stop(self, seconds=20):
-        """By a signal, as a service is stopped; nothing of it may be left."""
+        """Stops it by a signal, like a service; nothing may be left."""
         pids = set(self.processes()) | self.seen
         self.client.close()
         self.process.signal(signal.SIGTERM)
@@ -257,7 +257,7 @@ class Server:
 
 
 class Job:
-    """A live job of served.py on a GPU that is not there; asked for its figures between two steps."""
+    """A live job of served.py in the dry run; reports its figures between two steps."""
 
     def __init__(self, *args, role="main", kept=False):
         env = dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1", LD_PRELOAD=PRELOAD, MEMTRACE_DRYRUN_VRAM="16G")
@@ -292,5 +292,5 @@ class Job:
 
 
 def command(*args):
-    """For --command: a job that ends, with the interpreter that has torch."""
+    """A job for --command that ends, with the interpreter that has torch."""
     return " ".join((python(), SERVED, *args))

@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-What `export snapshot` writes, against what torch.cuda.memory._snapshot() says in the same process at the same moment: every
-segment, every block, every event. truth.py runs the jobs.
-"""
+"""Compares `export snapshot` with torch.cuda.memory._snapshot() in the same process at the same moment: every segment, block and
+event. truth.py runs the jobs."""
 import pickle
 import pickletools
 
 import truth
 from harness import check, equal, own, scratch, tool
 
-# All that PyTorch's viewer understands (torch/utils/viz/MemoryViz.js).
+# All that PyTorch's viewer supports (torch/utils/viz/MemoryViz.js).
 OPCODES = set("""PROTO FRAME EMPTY_DICT EMPTY_LIST EMPTY_TUPLE MARK APPEND APPENDS SETITEM SETITEMS LIST DICT TUPLE TUPLE1 TUPLE2 TUPLE3
     NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINUNICODE MEMOIZE BINPUT LONG_BINPUT BINGET LONG_BINGET
     STOP""".split())
-LATE = ("streams",)  # jobs in which a free waits for a stream: of its end nobody tells
-TOGETHER = 1000  # items that the viewer puts onto JavaScript's stack at once
+LATE = ("streams",)  # jobs with frees that wait for a stream: the end of a wait is not recorded
+TOGETHER = 1000  # items that the viewer pushes onto JavaScript's stack at once
 
 
 def read(path):
-    """The document, of the right shape in all that readers count on."""
+    """The document; checks the shape that readers rely on."""
     with open(path, "rb") as f:
         raw = f.read()
     since = [0]
@@ -73,20 +71,20 @@ def export(recording, *options):
 
 
 def segments_of(doc):
-    """As the oracle has them, but for the stream: the allocator's own number of it is not in every recording."""
+    """Segments in the oracle's form, without the stream: not every recording has the allocator's number of it."""
     return sorted((s["device"], s["address"], s["total_size"], s["is_expandable"], tuple(
         (b["address"], b["size"], b["requested_size"] if b["state"] == "active_allocated" else 0, b["state"])
         for b in s["blocks"])) for s in doc["segments"])
 
 
 def events(trace, job):
-    """(action, address, size); mappings side by side are one, as PyTorch tells of several handles at once."""
+    """(action, address, size); adjacent mappings are joined, because PyTorch reports several handles as one."""
     result = []
     for e in trace:
         action, addr, size = (e["action"], e.get("addr"), e["size"]) if isinstance(e, dict) else e[:3]
         if action == "snapshot" or (action == "free_completed" and job in LATE):
             continue
-        if action == "oom":  # what was free is PyTorch's own reading; ours is the driver's, if it has one of that moment
+        if action == "oom":  # free memory is PyTorch's reading; the recording has the driver's, if there is one at that moment
             addr = None
         last = result[-1] if result else None
         if last and action in ("segment_map", "segment_unmap") and last[0] == action and last[1] + last[2] == addr:
@@ -97,12 +95,12 @@ def events(trace, job):
 
 
 def recorded(job, backend="native", role="main"):
-    """The paths of a recording and of what PyTorch knew at its end."""
+    """Paths of a recording and of PyTorch's data at its end."""
     return truth.run_job({j.name: j for j in truth.JOBS}[job], role, backend, options=["--requested"] if truth.has_requested() else [])
 
 
 def compare(job, backend="native", role="main"):
-    """0 differences, or a failure; says how much was compared."""
+    """Fails on differences; returns the numbers of compared items."""
     path, oracle = recorded(job, backend, role)
     doc, told = export(path), truth.load(oracle)["end"]
     want = sorted((s["device"], s["address"], s["size"], s["expandable"], tuple(

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Real events through BPF, as many as come: a job that allocates flat out for SECONDS, recorded by --rolling, its totals against what the
-job counted itself. Not one of the tests: `make soak-real SECONDS=60`.
-"""
+"""A long run with real events through BPF: a job that allocates at full speed for SECONDS, recorded with --rolling; totals must
+equal the job's own counts. Not one of the tests: `make soak-real SECONDS=60`."""
 import json
 import os
 import sys

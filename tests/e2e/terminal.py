@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-A program on a terminal: a pseudo-terminal of a given size, whose screen pyte works out, with what the end-to-end tests need to
-look at it. Nothing here sleeps and hopes: wait() goes on when the screen is as it should be, or fails with the screen in its words.
-"""
+"""A program on a pseudo-terminal of a given size, whose screen pyte interprets, with functions to look at it. Nothing here sleeps
+for a fixed time: wait() returns when the screen matches, or fails and prints the screen."""
 import codecs
 import contextlib
 import copy
@@ -25,7 +23,7 @@ from harness import Failure, Skip
 
 try:
     import pyte
-except ImportError:  # Debian's package, for whatever python3 this is: it is nothing but Python
+except ImportError:  # Debian's package works with any python3: it is pure Python
     sys.path.append("/usr/lib/python3/dist-packages")
     try:
         import pyte
@@ -38,12 +36,12 @@ KEYS = {"UP": "\033OA", "DOWN": "\033OB", "RIGHT": "\033OC", "LEFT": "\033OD", "
 MOUSE = (9, 1000, 1001, 1002, 1003, 1005, 1006, 1015)
 ALTERNATE = (47, 1047, 1049)
 BRACKETED, KEYPAD = 2004, "keypad"
-# What a program that draws with ncurses sends besides text. Anything else on a screen came from what it shows.
+# Sequences that ncurses programs send besides text. Any others come from displayed data.
 EXPECTED = re.compile(r"\x1b(?:\[[?>!]?[0-9;]*[ -/]?[@-~]|[()][0-9A-B]|[78=>cDEHMZ]|\]104\x07)")
 
 
 def _screen_class():
-    """pyte's screen, with what xterm has besides: a second screen, and characters that are repeated."""
+    """pyte's screen plus xterm's alternate screen and repeated characters."""
 
     class Screen(pyte.Screen):
         def __init__(self, columns, lines, reply):
@@ -104,7 +102,7 @@ def _screen_class():
                 self.cursor.x = max([t for t in self.tabstops if t < self.cursor.x], default=0)
 
         def window(self, *_, **__):
-            """The title kept and brought back: there is none."""
+            """Saving and restoring the title: ignored."""
 
         def keypad_on(self):
             self.private.add(KEYPAD)
@@ -121,10 +119,8 @@ def _screen_class():
 
 
 class Terminal:
-    """
-    Starts a command on a terminal of its own. Its output is read and the screen kept up all the time, in a thread. env: besides
-    the environment of the test, which has neither NO_COLOR nor a locale of its own; None takes a variable out.
-    """
+    """Starts a command on its own terminal. A thread reads its output and updates the screen. env: added to the test's
+    environment, without NO_COLOR and locale; None removes a variable."""
 
     def __init__(self, command, columns=80, lines=24, term="xterm-256color", locale="C.UTF-8", env=None, cwd=None, root=False):
         if pyte is None:
@@ -137,7 +133,7 @@ class Terminal:
         screen, stream = _screen_class()
         self.screen = screen(columns, lines, self._reply)
         self.stream = stream(self.screen)
-        self.stream.use_utf8 = False  # of pyte: which character sets are chosen counts
+        self.stream.use_utf8 = False  # makes pyte honour character sets
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.output = []  # (seconds since the start, bytes)
         self.typed = []   # (seconds since the start, keys)
@@ -190,7 +186,7 @@ class Terminal:
     # ---- the screen -------------------------------------------------------------------------------------------
 
     def rows(self):
-        """What is on the screen, row by row, without the blanks at their ends."""
+        """The screen's rows, without trailing blanks."""
         with self.changed:
             return [row.rstrip() for row in self.screen.display]
 
@@ -198,7 +194,7 @@ class Terminal:
         return "\n".join(self.rows()).rstrip("\n") + "\n"
 
     def cell(self, column, row):
-        """Of one place: data, fg, bg, bold, reverse ... as pyte has them."""
+        """One cell: data, fg, bg, bold, reverse ... as in pyte."""
         with self.changed:
             return self.screen.buffer[row][column]
 
@@ -211,13 +207,13 @@ class Terminal:
             return [self.screen.buffer[row][x] for x in range(self.screen.columns)]
 
     def colours(self):
-        """Colours that something on the screen has."""
+        """Colours in use on the screen."""
         with self.changed:
             return {c for y in range(self.screen.lines) for x in range(self.screen.columns)
                     for c in (self.screen.buffer[y][x].fg, self.screen.buffer[y][x].bg)} - {"default"}
 
     def wait_for(self, predicate, what, seconds=20):
-        """Until predicate(self) is true, of the screen as it is after some output; returns what that was."""
+        """Waits until predicate(self) is true after some output; returns its value."""
         limit = time.monotonic() + seconds
         with self.changed:
             while True:
@@ -234,7 +230,7 @@ class Terminal:
             raise Failure("%s: not seen within %.0f s (exit %s); the screen:\n%s" % (what, seconds, self.popen.poll(), self.text()))
 
     def wait(self, pattern, seconds=20):
-        """Until the screen has it (a regular expression, over all rows, "$" at their ends); returns the match."""
+        """Waits until the screen matches (a regular expression over all rows, "$" at their ends); returns the match."""
         expression = re.compile(pattern, re.M)
         return self.wait_for(lambda t: expression.search(t.text()), "%r" % pattern, seconds)
 
@@ -243,30 +239,30 @@ class Terminal:
         self.wait_for(lambda t: not expression.search(t.text()), "without %r" % pattern, seconds)
 
     def raw(self):
-        """Every byte that came."""
+        """All output bytes."""
         with self.changed:
             return b"".join(data for _, data in self.output)
 
     def unexpected(self):
-        """Control characters and sequences that no ncurses sends, of all that came."""
+        """Control characters and sequences in the output that ncurses never sends."""
         text = EXPECTED.sub("", self.raw().decode("utf-8", "replace"))
         return re.findall(r"[\x00-\x06\x0b\x10-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069].{0,16}", text)
 
-    # ---- what is done to it -----------------------------------------------------------------------------------
+    # ---- input -----------------------------------------------------------------------------------------------
 
     def send(self, *keys):
-        """Names of KEYS, or text as it is."""
+        """Sends keys by names of KEYS, or text."""
         data = "".join(KEYS.get(k, k) for k in keys)
         self.typed.append((time.monotonic() - self.started, keys))
         os.write(self.master, data.encode())
 
     def press(self, key, pattern, seconds=20):
-        """Sends a key and waits for what it brings."""
+        """Sends a key and waits for its effect."""
         self.send(key)
         return self.wait(pattern, seconds)
 
     def resize(self, columns, lines):
-        """The program gets SIGWINCH from the kernel, as on any terminal."""
+        """Resizes the terminal: the kernel sends SIGWINCH to the program."""
         with self.changed:
             self.screen.resize(lines, columns)
             self.screen.cursor.y = min(self.screen.cursor.y, lines - 1)
@@ -275,15 +271,15 @@ class Terminal:
         self._size(columns, lines)
 
     def hang_up(self):
-        """The terminal is closed, as when its window is: for the program every read and write fails from now on."""
+        """Closes the terminal, like its window: the program's reads and writes fail from now on."""
         self._stop_reading()
         os.close(self.master)
         self.master = -1
 
-    # ---- its state --------------------------------------------------------------------------------------------
+    # ---- terminal state --------------------------------------------------------------------------------------
 
     def state(self):
-        """What a program may leave changed behind it."""
+        """Settings that a program may leave changed."""
         with self.changed:
             s = self.screen
             return {"termios": termios.tcgetattr(self.slave), "alternate": bool(s.private & set(ALTERNATE)), "cursor": not s.cursor.hidden,
@@ -298,7 +294,7 @@ class Terminal:
                 "keypad": False, "wrap": True, "insert": False, "margins": None, "charset": (0, True), "attributes": True}
 
     def differences(self):
-        """What is not as it was before the program began, in words; empty: all is."""
+        """Settings that changed since the program began, in words; empty: none."""
         now, was = self.state(), self.untouched(self.before)
         if now["margins"] == (0, self.lines - 1):
             now["margins"] = None
@@ -314,7 +310,7 @@ class Terminal:
         return self.popen.poll() is None
 
     def end(self, seconds=20):
-        """Waits for its end: the exit code, as the shell has it, with all output read."""
+        """Waits for the program's end with all output read: the exit code as in a shell."""
         try:
             code = self.popen.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -324,7 +320,7 @@ class Terminal:
         return code if code >= 0 else 128 - code
 
     def drained(self):
-        """Until all that was written so far is on the screen."""
+        """Waits until all output so far is on the screen."""
         limit = time.monotonic() + 5
         quiet = 0
         while quiet < 2 and time.monotonic() < limit:
@@ -338,7 +334,7 @@ class Terminal:
             self.reader.join(5)
 
     def stop(self):
-        """By pid, and what it has started."""
+        """Ends the program and its children by PID."""
         for pid in [*harness.children_of(self.popen.pid), self.popen.pid]:
             if self.popen.poll() is None or pid != self.popen.pid:
                 with contextlib.suppress(OSError):
@@ -357,7 +353,7 @@ class Terminal:
     # ---- pictures ---------------------------------------------------------------------------------------------
 
     def as_html(self, size=16):
-        """The screen as a page, for looking at."""
+        """The screen as an HTML page."""
         names = {"black": "#1e1e1e", "red": "#f14c4c", "green": "#23d18b", "brown": "#e5e510", "blue": "#3b8eea", "magenta": "#d670d6",
                  "cyan": "#29b8db", "white": "#e5e5e5"}
 
@@ -385,7 +381,7 @@ b{font-weight:normal;display:inline-block;width:%.3fpx;height:%dpx;overflow:visi
             size, size + 3, size + 3, size * 0.602, size + 3, "".join(out))
 
     def screenshot(self, path):
-        """As text, or with a browser as a picture if the name ends in .png."""
+        """Saves the screen as text or, if the name ends in .png, as a picture made by a browser."""
         if not path.endswith(".png"):
             with open(path, "w", encoding="utf-8") as f:
                 f.write(self.text())

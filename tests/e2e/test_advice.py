@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Advice: a job that wastes memory in every way is told so, one that does not is not; and what is said to be saved is."""
+"""Advice: a job that wastes memory in every way gets it, one without waste does not; predicted savings are real."""
 import json
 import os
 

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Whose memory it is, of the jobs of tools/dev/attribution.py that no other test has: attached to in the middle, on the CPU, every
-line, module, category and name against what the job knows.
-"""
+"""Owners of memory in the jobs of tools/dev/attribution.py that no other test runs: attached in the middle, on the CPU; every
+line, module, category and name is compared with the job's own data."""
 from concurrent.futures import ThreadPoolExecutor
 
 from attribution import attached
@@ -26,7 +24,7 @@ def one(job, at):
 
 
 def each(at, *jobs):
-    """Two at a time: most of it is waiting for PyTorch's import."""
+    """Two jobs at a time: most of the time is PyTorch's import."""
     with ThreadPoolExecutor(2) as pool:
         done = [pool.submit(one, job, at) for job in jobs]
     for d in done:

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-What backward allocates belongs to the line of forward that made the node: against PyTorch's anomaly mode, which knows that
-line, node by node (tests/workloads/backward.py).
-"""
+"""Backward's allocations belong to the line of forward that made the node: compared with PyTorch's anomaly mode, node by node
+(tests/workloads/backward.py)."""
 import collections
 import json
 import os
@@ -21,12 +19,12 @@ BACKWARD_WORKLOAD = os.path.join(WORKLOADS, "backward.py")
 
 class Verdict:
     """
-    bytes of backward by what became of them, and in right modules; nodes; what is wrong, in words.
+    Bytes of backward by result, and in right modules; nodes; errors in words.
 
-    joined: at the right line of forward. python: Python ran in the node, and the stack tells. attached: of nodes from before
-    attach, class known. class only, none: as they say. unmarked: before the first node, or of one that has no marks.
-    part: in a module with its name in that part of the model which was called by itself. homeless: what has no right module,
-    lineless: what has no line, by class.
+    joined: at the right line of forward. python: Python code ran in the node, and its stack counts. attached: nodes from before
+    attach, class known. class only, none: as named. unmarked: before the first node, or of a node without marks. part: in a
+    module with its name in the part of the model that was called separately. homeless: without a right module; lineless: without
+    a line, by class.
     """
 
     def __init__(self):
@@ -44,11 +42,11 @@ class Verdict:
         return self.known() / self.inside() if self.inside() else 0
 
     def line_share(self):
-        """Of what nodes made since attach allocated."""
+        """Share of the bytes of nodes made since attach."""
         return self.known() / max(self.inside() - self.bytes["attached"], 1)
 
     def module_share(self):
-        """Likewise, but for modules called before attach."""
+        """The same without modules called before attach."""
         return self.module / max(self.inside() - self.bytes["module from before"] - self.bytes["part"], 1)
 
 
@@ -61,7 +59,7 @@ class Judge:
         self.roots = {n["of"] for n in self.nodes.values() if "" in n.get("call", ())}
         self.device = device
         self.running = collections.defaultdict(list)  # marks by thread
-        self.over = {}  # by thread: the node that has just run, and how many it ran within
+        self.over = {}  # by thread: the node that has just run, and its nesting depth
         self.verdict = Verdict()
         with open(recording, "rb") as stream:
             self.r = mtr_reader.Recording(stream)
@@ -71,7 +69,8 @@ class Judge:
         check(self.r.complete, "%s is not complete", recording)
 
     def frames(self, stack):
-        """Innermost first: file, line, bare name of the function, the module called there (name, class of the root) or None."""
+        """Frames, innermost first: file, line, bare name of the function, and (name, class of the root) of a module called there
+        or None."""
         found = []
         for location, module in self.r.stacks[stack][1]:
             file, func, line = self.r.locations[location]
@@ -91,7 +90,7 @@ class Judge:
         if begins:
             marks.append(number)
         elif number in marks:
-            while marks.pop() != number:  # those within it were left by an exception
+            while marks.pop() != number:  # inner nodes were left by an exception
                 pass
             if not call:
                 self.over[thread] = number
@@ -105,13 +104,13 @@ class Judge:
             return
         frames, marks = self.frames(e["stack"]), self.running[thread]
         if not self.of_engine(thread) and frames and not any(self.starts_engine(f) for f in frames):
-            # Outside of backward, whatever ran in it before.
+            # Outside of backward, whatever node ran before.
             self.verdict.outside += 1
             self.verdict.stale += e["node"] != 0
             marks.clear()
             return
         if thread in self.over and (not frames or self.starts_engine(frames[0])):
-            # What the node came to is added to what is there for the next one.
+            # The engine adds the node's result to the next node's gradients.
             self.inside(e, frames, self.nodes[self.over[thread]], [])
             return
         nodes = [i for i, number in enumerate(marks) if "call" not in self.nodes[number]]
@@ -121,7 +120,7 @@ class Judge:
             self.verdict.bytes["unmarked"] += e["size"]
 
     def maker(self, truth):
-        """The node whose line counts: one that was made while another one ran, by no Python, is a derivative of that one."""
+        """The node whose line counts: a node made by another node without Python is its derivative."""
         seen = 0
         while truth.get("parent") and seen < 8 and (not truth["frames"] or self.starts_engine(truth["frames"][0])):
             truth, seen = self.nodes[truth["parent"]], seen + 1
@@ -134,13 +133,13 @@ class Judge:
         where = "%d bytes in %s (node %d)" % (e["size"], truth["class"], truth["node"])
         known = self.maker(truth)
         if frames and not self.starts_engine(frames[0]):
-            # Python ran in the node: the stack tells. A node within it is one that this Python made run.
+            # Python code ran in the node: its stack counts. Inner nodes were run by this Python code.
             v.bytes["python"] += e["size"]
             called = {"modules": self.nodes[calls[-1]]["call"]} if calls else known
             self.in_module(e, self.python_module(frames, stack), called, where)
             return
         if cls == "PyNode" != truth["class"]:
-            v.bytes["any Function"] += e["size"]  # of a node that was over before anybody knew where its own class stands
+            v.bytes["any Function"] += e["size"]  # the node ended before the offset of its own class was known
         elif e["node"] and cls != truth["class"]:
             v.wrong.append("%s: said to be of %s" % (where, cls))
         elif not e["node"]:
@@ -149,25 +148,25 @@ class Judge:
             self.accumulates(e, self.r.strings[name], module, truth, where)
             return
         elif not stack:
-            # Of a node that the engine's own thread made PyTorch knows no line either, where nothing made it run.
+            # PyTorch knows no line either for a node made by the engine's thread, if no other node caused it.
             what = "joined" if not known["frames"] else "attached" if known.get("attached") is False else "class only"
             v.bytes[what] += e["size"]
             v.lineless[truth["class"]] += e["size"] * (what == "class only")
         else:
             v.bytes["joined"] += e["size"]
             forward = [list(f[:3]) for f in self.frames(stack)][:8]
-            # Anomaly mode's own frames are no part of the forward call's.
+            # Anomaly mode's own frames are not in forward's.
             expected = [f for f in known["frames"]][:len(forward)]
             if forward != expected:
                 v.wrong.append("%s: at %s instead of %s" % (where, forward[:2], expected[:2]))
         self.in_module(e, self.module_of(stack), known, where)
 
     def module_of(self, stack):
-        """The innermost module; None: there is none."""
+        """The innermost module; None: no module."""
         return next((f[3] for f in self.frames(stack) if f[3] is not None), None)
 
     def python_module(self, frames, stack):
-        """That of the Python that ran in the node, else the node's own."""
+        """The module of the Python code in the node, otherwise the node's."""
         for f in frames:
             if self.starts_engine(f):
                 break
@@ -178,7 +177,7 @@ class Judge:
     def in_module(self, e, got, truth, where):
         v, modules, (name, root) = self.verdict, truth.get("modules", False), got or (None, None)
         if modules is False:
-            return  # the job does not say
+            return  # the job does not know
         if got is None and not modules or modules and name in modules:
             v.module += e["size"]
         elif truth.get("attached") is False and got is None:
@@ -191,7 +190,7 @@ class Judge:
             v.wrong.append("%s: in module %r of %s, not %s" % (where, name, root, modules))
 
     def accumulates(self, e, name, module, truth, where):
-        """A parameter's gradient: its name is what there is, and the module whose it is."""
+        """A parameter's gradient: its name, and its module."""
         v, want = self.verdict, truth.get("parameter")
         v.bytes["joined" if name or not want else "class only"] += e["size"]
         if not want:
@@ -232,7 +231,7 @@ _recorded = {}
 
 
 def from_start(role, device="cpu", jobs=JOBS, prefix=()):
-    """All jobs in one process, two steps each; recorded once, whoever asks."""
+    """All jobs in one process, two steps each; recorded once for all tests."""
     key = (role, device, jobs, prefix)
     if key not in _recorded:
         recording, truth = (scratch("%d.%s" % (len(_recorded), end)) for end in ("mtr", "jsonl"))
@@ -266,7 +265,7 @@ def test_oldest():
 
 
 def test_engine_threads():
-    """CUDA tensors: nodes run on threads of the engine, which have no Python frames at all."""
+    """CUDA tensors: nodes run on the engine's threads, which have no Python frames."""
     all_jobs("main", "cuda")
 
 
@@ -275,7 +274,7 @@ def test_engine_threads_cuda_12():
 
 
 def test_while_it_runs():
-    """Attached in the middle of a step: nodes from before have their class and no line, those of later steps have both."""
+    """Attached in the middle of a step: nodes from before have a class and no line, later ones both."""
     for device in ("cpu", "cuda"):
         recording, truth = scratch("middle-%s.mtr" % device), scratch("middle-%s.jsonl" % device)
         env = dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1") if device == "cpu" else dry_run()
@@ -294,7 +293,7 @@ def test_while_it_runs():
 
 
 def test_report():
-    """Rows: a line of forward in backward says so, and a custom Function's own line is a line like any other."""
+    """Rows: a line of forward in backward is marked; a custom Function's line is an ordinary line."""
     recording, _ = from_start("main")
     rows = report(recording, at="peak", by="stack")["rows"]
     rows += report(recording, at="peak")["rows"]
@@ -311,13 +310,13 @@ def test_report():
 
 
 def test_blocks_that_are_calls():
-    """backend:cudaMallocAsync: a block is a call into CUDA, and its entry is where the node is told."""
+    """backend:cudaMallocAsync: a block is a call into CUDA, whose entry has the node."""
     recording, truth = from_start("main", "cuda", ("mixed",), ("env", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync"))
     accept("main", "async", Judge(recording, truth, 1).verdict)
 
 
 def lines_by_size(recording):
-    """Of allocations in nodes that have a line: the job's own line, by size and class. And how many events say LOST."""
+    """Allocations in nodes with a line: the job's line, by size and class. And the number of LOST events."""
     lines, lost = collections.defaultdict(collections.Counter), 0
     with open(recording, "rb") as stream:
         r = mtr_reader.Recording(stream)
@@ -335,7 +334,7 @@ def lines_by_size(recording):
 
 
 def test_losses():
-    """Records that are lost, of nodes made, of nodes that run, of allocations, leave less known and nothing wrong."""
+    """Lost records of nodes made, nodes that run, or allocations: less is known, and nothing is wrong."""
     whole, lossy = scratch("whole.mtr"), scratch("lossy.mtr")
     code, out, err = tool("run", "-f", "-o", whole, "--", python(), BACKWARD_WORKLOAD, "sizes", "--steps", "3", seconds=120)
     check(code == 0 and "done" in out, "%d %s %s", code, out[-300:], err[-500:])

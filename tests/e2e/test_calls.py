@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Calls into CUDA's runtime and driver: what a program says that it took and gave back is what the recording says, in order.
-The real runtime with no GPU, where every call fails; the dry run's libraries, where they succeed; a library made for what
-those never do; and PyTorch's allocators that hand on what CUDA gives them.
-"""
+"""Calls into CUDA's runtime and driver: the recording equals the program's own list of allocations and frees, in order. Covers
+the real runtime without a GPU, where every call fails; the dry run's libraries, where calls succeed; a fake library for rare
+cases; and PyTorch's allocators that pass on CUDA's memory."""
 import collections
 import glob
 import json
@@ -24,12 +22,12 @@ UNKNOWN = 255
 BY_ALLOCATOR = 1  # enum mem_flag
 CALLING_LINE = next(n for n, text in enumerate(open(os.path.join(harness.WORKLOADS, "cuda_calls.py"), encoding="utf-8"), 1)
                     if "getattr(lib, function)()" in text)
-# What a runtime of CUDA 12 and 13 has of the functions that are probed.
+# Functions that CUDA 12 and 13 runtimes have among the probed ones.
 RUNTIME = ("cudaMalloc", "cudaMallocPitch", "cudaMalloc3D", "cudaFree", "cudaMallocAsync", "cudaMallocAsync_ptsz",
            "cudaMallocFromPoolAsync", "cudaMallocFromPoolAsync_ptsz", "cudaFreeAsync", "cudaFreeAsync_ptsz", "cudaMallocManaged",
            "cudaHostAlloc", "cudaMallocHost", "cudaFreeHost", "cudaHostRegister", "cudaHostUnregister", "cudaSetDevice")
-NOT_CALLED = ("cudaMemPoolCreate", "cudaDeviceReset")  # it has those too, and cuda_refused() does not call them
-NOT_PROBED = ("cudaDeviceGetDefaultMemPool", "cudaSetDevice")  # the second: at its entry only
+NOT_CALLED = ("cudaMemPoolCreate", "cudaDeviceReset")  # exist, but cuda_refused() does not call them
+NOT_PROBED = ("cudaDeviceGetDefaultMemPool", "cudaSetDevice")  # the second only at its entry
 
 
 def environment(dry=True, devices=1, backend="native"):
@@ -40,7 +38,7 @@ def environment(dry=True, devices=1, backend="native"):
 
 
 def wheel(role, *parts):
-    """The file of CUDA's runtime that came with that role's PyTorch."""
+    """CUDA's runtime library of that role's PyTorch."""
     home = os.path.dirname(os.path.dirname(python(role)))
     found = glob.glob(os.path.join(home, "lib", "python3.*", "site-packages", "nvidia", *parts))
     if not found:
@@ -53,18 +51,18 @@ def real_runtime(role):
 
 
 def fake(as_name="cuda_fake"):
-    return compiled("cuda_fake", as_name, ("-Wl,-Bsymbolic",))  # its own functions, not those of PyTorch's libraries
+    return compiled("cuda_fake", as_name, ("-Wl,-Bsymbolic",))  # binds to its own functions, not to those of PyTorch's libraries
 
 
 def both(*functions):
-    """At the same time, since each mostly waits for PyTorch to be imported."""
+    """Concurrently, because both mostly wait for PyTorch's import."""
     with ThreadPoolExecutor(len(functions)) as pool:
         for done in [pool.submit(f) for f in functions]:
             done.result()
 
 
 class Said:
-    """What the program printed: events in order, and how often what failed or was not there."""
+    """The program's output: events in order, and counts of failed and missing functions."""
 
     def __init__(self, text):
         self.events, self.failed, self.missing = [], collections.Counter(), set()
@@ -79,7 +77,7 @@ class Said:
                 self.missing.add(rest[0])
 
     def with_no_device(self):
-        """As it is told of where nothing says which device is the current one."""
+        """The event as recorded when the current device is unknown."""
         return [(*e[:4], UNKNOWN) if e[1] in OF_CURRENT_DEVICE else e for e in self.events]
 
 
@@ -108,7 +106,7 @@ class Recorded:
         return int(self.facts.get("counter." + name, 0))
 
     def innermost(self, event):
-        """file, line, function of an event's stack; None: it has none."""
+        """file, line, function of an event's stack; None: no stack."""
         frames = self.reader.stacks[event["stack"]][1]
         if not frames:
             return None
@@ -117,10 +115,7 @@ class Recorded:
 
 
 def calls(name, jobs, early=None, env=None, bypassed=False):
-    """
-    Runs cuda_calls.py, traced from before the first call on; jobs: (function, runtime, driver), of which the first
-    `early` are loaded before attaching. What it said, and what was recorded.
-    """
+    """Runs cuda_calls.py, traced from before the first call; jobs: (function, runtime, driver); the first `early` ones are loaded before attach. Returns its output and the recording."""
     path = scratch(name + ".mtr")
     p = spawn([python(), os.path.join(harness.WORKLOADS, "cuda_calls.py"), compiled("cuda_calls"),
                str(len(jobs) if early is None else early), *(word for job in jobs for word in job)], env=env or environment())
@@ -141,7 +136,7 @@ def calls(name, jobs, early=None, env=None, bypassed=False):
 
 
 def agree(said, recorded, bypassed=False):
-    """What holds of any: failures are counted by function and not told of, every record is one or the other."""
+    """Holds for all runs: failed calls are counted by function, all others are recorded."""
     failed = recorded.counted("calls_failed")
     equal(failed, collections.Counter({k: n for k, n in said.failed.items() if k not in NOT_PROBED}), "failed calls")
     equal(sum(recorded.counted("calls").values()) + sum(failed.values()), recorded.counter("hits.cuda_call"), "calls, of all records")
@@ -153,7 +148,7 @@ def agree(said, recorded, bypassed=False):
 # ---- the real runtime, with no GPU ------------------------------------------------------------------------
 
 def test_no_gpu():
-    """Two wheels' runtimes in one process; the second is loaded after attaching. Nothing can succeed, and all of it is seen."""
+    """The runtimes of two wheels in one process, the second loaded after attach. All calls fail, and all are counted."""
     first, second = real_runtime("main"), real_runtime("cu12")
     said, recorded, words = calls("no-gpu", [("cuda_refused", first, ""), ("cuda_calls", first, ""), ("cuda_refused", second, "")], 2,
                                   environment(dry=False))
@@ -167,7 +162,8 @@ def test_no_gpu():
 # ---- calls that succeed -----------------------------------------------------------------------------------
 
 def test_dry_run():
-    """In one process the runtime of two wheels, the dry run's, and one in two files, of which the second comes while we look."""
+    """In one process: runtimes of two wheels, the dry run's, and one in two files, of which the second is loaded during the
+    capture."""
     jobs = [("cuda_calls", real_runtime("cu12"), ""), ("cuda_calls", "", ""), ("cuda_calls", fake(), fake()),
             ("cuda_calls", fake("cuda_fake_2"), fake("cuda_fake_2"))]
     said, recorded, _ = calls("dry", jobs, 3)
@@ -184,10 +180,8 @@ def test_dry_run():
 
 
 def test_fake():
-    """
-    Calls within calls and jumps between functions count once. Calls that a longjmp leaves, or that end with their thread,
-    hide none of those after them, and the process lives. Nobody says which device it is.
-    """
+    """Inner calls and tail calls count once. Calls left by longjmp, or ended with their thread, hide no later ones, and the
+    process survives. The device is unknown."""
     said, recorded, _ = calls("fake", [("cuda_calls", fake(), fake()), ("cuda_odd", fake(), fake())], 0, environment(dry=False))
     check(any(e[1:4:2] == (ASYNC, 6000) for e in said.events), "no jump: %s", said.events)
     check(any(e[3] == 15 * 1024 for e in said.events), "no cudaMalloc3D: %s", said.events)
@@ -195,7 +189,7 @@ def test_fake():
     equal(recorded.calls(), said.with_no_device(), "what was taken and given back")
     counted, failed = recorded.counted("calls"), recorded.counted("calls_failed")
     equal((counted["cuMemAlloc_v2"], counted["cuMemFree_v2"]), (1, 1), "calls of the driver that nobody else made")
-    # cudaMalloc calls the driver, cudaFree of anything but NULL as well; two are jumps.
+    # cudaMalloc calls the driver, and so does cudaFree except for NULL; two are tail calls.
     equal(recorded.counter("calls_inner"), counted["cudaMalloc"] + failed["cudaMalloc"] + counted["cudaFree"] - 1 + 2, "inner calls")
     equal(recorded.counter("calls_stale"), 3, "calls that were left")
 
@@ -207,7 +201,7 @@ def two_devices_attached():
 
 
 def two_devices_from_the_start():
-    """Who was there before a thread began knows that it began with the first."""
+    """Recorded from the start of a thread, its first device is known."""
     path = scratch("from-start.mtr")
     p = spawn([harness.TOOL, "run", "-o", path, "-f", "--dry-run-cuda", "--devices", "2", "--", python(),
                os.path.join(harness.WORKLOADS, "cuda_calls.py"), compiled("cuda_calls"), "1", "cuda_devices", "", ""], root=True,
@@ -228,7 +222,7 @@ def test_two_devices():
 
 
 def test_places():
-    """Memory on the host is not the device's, whichever function hands it out; another process's is in that one's sum."""
+    """Host memory is not device memory, whichever function returns it; another process's memory counts there."""
     said, recorded, _ = calls("places", [("cuda_places", "", ""), ("cuda_by_address", "", "")])
     check({HOST, MANAGED, ASYNC, PHYSICAL} <= {e[1] for e in said.events}, "the program did little: %s", said.events)
     equal(recorded.calls(), said.events, "what was taken and given back")
@@ -237,7 +231,7 @@ def test_places():
 
 
 def test_contexts():
-    """What goes with a context is given back when it ends, and no more than that; and the current context tells the device."""
+    """Destroying a context frees its memory and nothing else; the current context determines the device."""
     said, recorded, _ = calls("contexts", [("cuda_contexts", "", ""), ("cuda_reset", "", "")], env=environment(devices=2))
     check(len(said.events) > 40, "the program did little: %s", said.events)
     equal(sorted(recorded.calls()), sorted(said.events), "what was taken and given back")
@@ -246,7 +240,7 @@ def test_contexts():
 
 
 def test_bypassed():
-    """A driver that hands out other functions than those it exports: the recorder says that it misses them."""
+    """A driver that returns functions other than its exports: the recorder reports that it misses them."""
     jobs = [("cuda_many", compiled("cuda_by_address"), "")]
     _, recorded, _ = calls("not-bypassed", jobs)
     equal((recorded.counted("calls")["cudaMalloc"], recorded.counter("calls_inner")), (12, 36), "calls, and the driver's in them")
@@ -259,7 +253,7 @@ def test_bypassed():
 
 
 def test_two_pytorchs():
-    """A C++ library brings a PyTorch of its own: what that one's allocator takes is no segment of Python's."""
+    """A C++ library contains its own PyTorch: its allocator's memory is no segment of Python's PyTorch."""
     os.makedirs(scratch("other/torch/lib"), exist_ok=True)
     path, library = scratch("two-pytorchs.mtr"), compiled("other_torch", "other/torch/lib/libc10_cuda")
     p = spawn([python(), os.path.join(harness.WORKLOADS, "cuda_calls.py"), library, "0", "cuda_other"], env=environment())
@@ -280,7 +274,7 @@ CONTEXT = 300 << 20
 
 
 def test_used():
-    """A job that takes 13 GiB in a moment: the driver's figure is told of where it belongs, and is the peak's own."""
+    """A job that takes 13 GiB at once: the driver's figure is recorded at the right event, and is the peak's."""
     path = scratch("grow.mtr")
     p = spawn([python(), os.path.join(harness.WORKLOADS, "cuda_grow.py"), "600"],
               env=dict(environment(), MEMTRACE_DRYRUN_CONTEXT=str(CONTEXT)))
@@ -303,7 +297,7 @@ def test_used():
     top = peak["reserved"] + peak["others"]
     check(top > 12 << 30 and below < top // 2, "the job did not grow and shrink: %d, %d", top, below)
     check((top, 0) in used and used[-1] == (below, 0), "at the peak (%d) and the end (%d) not told: %s", top, below, used)
-    # One call at most is under way, whose memory is taken and whose record is not there yet.
+    # At most one call is active whose memory is taken and whose record is missing.
     check(all(abs(more) <= 22 << 20 for _, more in used), "told where it does not belong: %s", used)
     doc = report(path, at="peak")
     sums = harness.device(doc, "cuda:0")["reconciliation"]
@@ -312,10 +306,10 @@ def test_used():
     equal((doc["allocated"], sums["adds_up"]), (peak["allocated"], True), "the report's own sums")
 
 
-# ---- allocators that hand on what CUDA gives them ---------------------------------------------------------
+# ---- allocators that pass on CUDA's memory ---------------------------------------------------------------
 
 def blocks(name, env, args, attach_at, options=(), until=None):
-    """cuda_blocks.py, recorded from where it prints attach_at on; with its tensors it waits until the recorder says something."""
+    """cuda_blocks.py, recorded from its output attach_at on; it keeps its tensors until the recorder prints something."""
     path = scratch(name + ".mtr")
     p = spawn([python(), os.path.join(harness.WORKLOADS, "cuda_blocks.py"), *args], env=env)
     recorder = None
@@ -338,7 +332,7 @@ def same_blocks(told, recorded, how, others=()):
     equal([(e["type"], e["index"], e["addr"], e["size"], e["how"], e["totals"]) for e in allocs],
           [(truth.CUDA, 0, a, s, how, 0) for a, s in zip(addresses, sizes)], "blocks")
     equal({recorded.innermost(e) for e in allocs}, {("cuda_blocks.py", told["line"], "allocate")}, "lines")
-    # Every second is dropped at once, the rest at the end.
+    # Every second block is freed at once, the others at the end.
     equal([(e["addr"], e["size"], e["how"]) for e in frees[:3]], [(addresses[i], sizes[i], how) for i in (1, 3, 5)], "freed first")
     equal(sorted((e["addr"], e["size"]) for e in frees), sorted(zip(addresses, sizes)), "freed in all")
     equal([(e["addr"], e["size"], e["how"]) for e in recorded.of("take", "give")], [(*b, DEVICE) for b in others], "besides the blocks")
@@ -365,7 +359,7 @@ def async_backend():
 
 
 def requested():
-    """What was asked for of each block, and its stream: from PyTorch's own static probe."""
+    """Requested size and stream of each block, from PyTorch's static probe."""
     told, recorded, _ = blocks("requested", environment(), (), "ready", ("--requested",))
     stream = told["beside"][2]
     expected = [(a, s, 0) for a, s in zip(told["addresses"], told["sizes"])] + [(told["beside"][0], told["beside"][1], stream)]
@@ -386,7 +380,7 @@ def pluggable(name, attach_at):
 
 
 def test_requested_of_several():
-    """PyTorch's probe counts its users for a file, so with several processes it is on in each that maps it: the recorder says so."""
+    """PyTorch's probe counts users per file, so with several processes it is enabled in all that map it: the recorder says so."""
     p = spawn([python(), os.path.join(harness.WORKLOADS, "cuda_blocks.py")], env=environment())
     p.wait_line("^imported", 60)
     recorder = record(p.popen.pid, scratch("requested-several.mtr"), "--requested", "--children")
@@ -396,14 +390,14 @@ def test_requested_of_several():
 
 
 def test_pluggable():
-    """Attached after the allocator was changed, and before. What a library takes for itself is no tensor's block."""
+    """Attached after and before the change of the allocator. Memory of a library is no tensor's block."""
     compiled("cuda_pluggable")
     compiled("cuda_pluggable", "libnccl_takes")
     both(lambda: pluggable("chosen", "ready"), lambda: pluggable("changed", "imported"))
 
 
 def test_pooled():
-    """A pluggable allocator that takes one block and hands out parts: the report says that blocks are not tensors."""
+    """A pluggable allocator that divides one block: the report says that blocks are not tensors."""
     _, recorded, path = blocks("pooled", environment(), (compiled("cuda_pooled"),), "ready", ("-v",), "[1-9][0-9]* storages named")
     equal([(e["size"], e["how"]) for e in recorded.of("alloc")], [(1 << 30, DEVICE)], "blocks")
     equal(recorded.facts.get("allocator_block"), str(1 << 30), "the largest block")

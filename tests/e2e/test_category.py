@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""What memory is for at the peak, against what the job itself sums up over its tensors at that moment."""
+"""Categories of memory at the peak, compared with the job's own sums over its tensors at that moment."""
 import json
 import os
 import time
@@ -19,7 +19,7 @@ def compare(doc, truth):
     for category in ALL:
         check(truth[category] > 0, "the job has no %s at its peak", category)
         equal(got[category], truth[category], category)
-    # What is on its way at the peak nobody sums up.
+    # The job does not count temporaries at the peak.
     check(truth["temporary"] <= got["temporary"] < truth["temporary"] + (1 << 20), "temporary: %d", got["temporary"])
 
 
@@ -40,7 +40,7 @@ def from_start(device, *options, role="main"):
 
 
 def combinations(recording, name):
-    """However rows are split, they are the same memory."""
+    """All groupings of rows have the same sums."""
     doc = report(recording, "--device", name, at="peak")
     for by in ("category", "category,module", "module,category", "line,category", "phase,category,thread", "module,phase"):
         other = report(recording, "--device", name, at="peak", by=by)
@@ -54,7 +54,7 @@ def combinations(recording, name):
 
 
 def attached(target, device, told):
-    """Attached to a job that has trained: what was there before has its names."""
+    """Attached to a job that has trained: memory from before attach has names."""
     recording, pid = scratch("attached-%s.mtr" % device), target.wait_line("^ready", 120).split()[1]
     recorder = record(pid, recording, "-v")
     recorder.wait_line("storages named .* at attach", 60, stream="err")
@@ -110,7 +110,7 @@ def test_cuda_without_a_gpu():
 
 
 def test_accumulated():
-    """A node that accumulates a gradient is called what the parameter is called, also after others took their place."""
+    """A node that accumulates a gradient has its parameter's name, also after the parameter was replaced."""
     target = workload("accumulate.py")
     sizes = [json.loads(target.wait_line("^ready", 120).split(" ", 1)[1])]
     recording = scratch("accumulated.mtr")

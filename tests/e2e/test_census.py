@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-PyTorch's CUDA allocator, read from outside, against what PyTorch says of it in the same process: every block, every
-segment, every total. No GPU: under the dry run, whose allocator is the real one.
-"""
+"""PyTorch's CUDA allocator, read from outside, compared with PyTorch's own data in the same process: every block, segment and
+total. Without a GPU: under the dry run with the real allocator."""
 import json
 import os
 import time
@@ -15,7 +13,7 @@ PRELOAD = " ".join(os.path.join(OUT, "dryrun", n) for n in ("libcuda.so.1", "lib
 
 
 class Target:
-    """The workload, and a reader of its allocator beside it."""
+    """The workload, and a reader of its allocator."""
 
     def __init__(self, role="main", **env):
         for path in (DUMP, *PRELOAD.split()):
@@ -27,7 +25,7 @@ class Target:
         self.dump = spawn([DUMP, str(self.p.pid)], root=True)
 
     def go(self, state):
-        """Into a state; PyTorch's own account of it, None where it does not give one."""
+        """Brings the workload into a state; PyTorch's own data, or None."""
         path = scratch("truth-%d.json" % self.p.pid)
         if os.path.exists(path):
             os.unlink(path)
@@ -64,7 +62,7 @@ class Target:
 
 
 def same(got, expected):
-    """A pass of a program that stands still is what PyTorch says, to the byte."""
+    """A reading of an idle program equals PyTorch's data, to the byte."""
     check("error" not in got, "%s", got.get("why"))
     check(got["consistent"], "torn: %s", got["why"])
     for device, stats in zip(got["devices"], expected["stats"]):
@@ -97,7 +95,7 @@ def states_of(got):
 
 
 def everything(role):
-    """A life from the import on, each state compared."""
+    """All states from the import on, each compared."""
     t = Target(role)
     t.go("import")
     got = t.read()
@@ -129,7 +127,7 @@ def everything(role):
 
 
 def on_all(job, *roles):
-    """Two versions of PyTorch at a time: most of it is waiting for their import."""
+    """Two versions of PyTorch at a time: most of the time is their import."""
     with ThreadPoolExecutor(2) as pool:
         jobs = [pool.submit(job, role) for role in roles]
     for done in jobs:
@@ -157,7 +155,7 @@ def test_expandable():
 
 
 def test_nothing_split():
-    """The links between blocks cannot be seen yet; later, they must be right."""
+    """The links between blocks cannot be verified yet; later they must be right."""
     t = Target()
     t.compare("exact")
     t.compare("sizes")
@@ -173,7 +171,7 @@ def test_other_settings():
 
 
 def test_not_cached():
-    """Nothing goes through the allocator's tables then; that is not a layout of its own."""
+    """The allocator's tables are unused then; that is no separate layout."""
     t = Target(PYTORCH_NO_CUDA_MEMORY_CACHING="1")
     t.go("sizes")
     got = t.read()
@@ -191,10 +189,8 @@ def test_other_backend():
 
 
 def test_full_speed():
-    """
-    Passes over a program that allocates as fast as it can: torn or not, no block that was never handed out, and what
-    stays all the while is there in every pass that is consistent.
-    """
+    """Readings of a program that allocates at full speed: torn or not, they have no block that was never allocated, and permanent
+    blocks are in every consistent reading."""
     t = Target()
     expected = t.go("full_speed")
     stays = {(b[0], b[1], b[2]) for s in expected["segments"] for b in s["blocks"] if b[3] == "active_allocated"}

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""The scenarios of tools/dev/chaos.py, each a few times: see there, and docs/SAFETY.md."""
+"""The scenarios of tools/dev/chaos.py, each a few times: see there and docs/SAFETY.md."""
 import chaos
 import chaos_around
 from harness import run
 
-# Those of tools/dev/chaos.py, with how often each is done here.
+# Scenarios, with the number of repetitions here.
 FEW = (
     (chaos.exceptions, 20), (chaos_around.return_probes, 1), (chaos.kills, 10), (chaos.crashes, 4), (chaos.run_kills, 3), (chaos_around.little_memory, 3),
     (chaos_around.oom_killed, 2), (chaos.forks, 10), (chaos.vforks, 10), (chaos.spawns, 10), (chaos_around.execs, 20),

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
---children: every process that the target starts has a recording of its own, from its first instruction on, with exactly what
-it allocated. Without it the children are unharmed, and it is said that there are any.
-"""
+"""--children: every process that the target starts has its own recording, from its first instruction on, with exactly its
+allocations. Without --children, they are unharmed and reported."""
 import glob
 import json
 import os
@@ -15,7 +13,7 @@ import harness
 import mtr_reader
 from harness import check, equal, finish, own, python, read_json, record, report, run, scratch, spawn, tool, workload
 
-FIRST = 200003  # bytes: of the workload's smallest tensor
+FIRST = 200003  # bytes of the workload's smallest tensor
 
 
 class Content:
@@ -32,7 +30,7 @@ class Content:
         return [e["size"] for e in self.events if e["kind"] == mtr_reader.ALLOC and e["size"] >= FIRST and not (e["size"] - FIRST) % 1009]
 
     def lines(self):
-        """Of those: function names of the innermost frame, "" where it is not known."""
+        """Function names of their innermost frames; "" if unknown."""
         names = []
         for e in self.events:
             if e["kind"] != mtr_reader.ALLOC or e["size"] < FIRST or (e["size"] - FIRST) % 1009:
@@ -57,19 +55,19 @@ def start(name, *what):
 
 
 def codes_of(target, seconds=120):
-    """How all of its children ended: not one with an error."""
+    """All of its children exited without an error."""
     text = target.wait_line("^done", seconds)
     for what, codes in json.loads(text[5:]).items():
         check(not any(codes if isinstance(codes, list) else [codes]), "%s: children failed: %s", what, codes)
 
 
 def told(where):
-    """What each process says that it made, by PID."""
+    """The tensors that each process reports, by PID."""
     return {t["pid"]: t for t in (read_json(f) for f in glob.glob(os.path.join(where, "*.json")))}
 
 
 def compare(path, truth, first_pid=None):
-    """Each process's recording has what it made, all of it. By PID. first_pid: of the first process; None: it made nothing."""
+    """Each process's recording has exactly its tensors. By PID. first_pid: of the first process; None: it made none."""
     found = {}
     for file in glob.glob(path[:-4] + "*.mtr"):
         c = Content(file)
@@ -88,7 +86,7 @@ def compare(path, truth, first_pid=None):
 
 
 def followed(name, *what, seconds=120):
-    """Records a workload that does these with --children: recordings by PID, and what the processes say."""
+    """Records a workload with --children: recordings by PID, and the processes' own data."""
     target, where = start(name, *what)
     path = scratch(name + ".mtr")
     recorder = record(target.popen.pid, path, "--children")
@@ -108,11 +106,11 @@ def of(truth, what):
 
 
 def test_fork():
-    """A child whose first act is a tensor, with a child of its own; forks among threads; programs that are started."""
+    """A child that begins with a tensor and has a child of its own; forks among threads; started programs."""
     found, truth, err = followed("fork", "fork", "threads", "quiet", "many")
     (child,), (grandchild,) = of(truth, "fork"), of(truth, "grandchild")
     equal(found[child].facts["attached_at"], "fork", "attached_at")
-    # What a child runs in its last moment may be gone before it is read; what it has done for long is not.
+    # Code that a child runs at its very end may be freed before it is read; long-running code is not.
     for pid in (child, grandchild):
         check(set(found[pid].lines()) <= {"make", "forked", ""}, "functions of PID %d: %s", pid, set(found[pid].lines()))
         check("make" in found[pid].lines() or "forked" in found[pid].lines(), "PID %d has no names", pid)
@@ -125,7 +123,7 @@ def test_fork():
 
 
 def test_loader_and_exec():
-    """Workers that are forked and such that are spawned, and a child that becomes a program of its own."""
+    """Forked and spawned workers, and a child that executes another program."""
     found, truth, err = followed("loader", "loader", "exec", "spawn", seconds=240)
     equal(len(of(truth, "worker")), 4, "workers")
     (leaf,) = of(truth, "leaf")
@@ -135,7 +133,7 @@ def test_loader_and_exec():
 
 
 def test_was_there_before():
-    """Children that had been started before us are followed as well, and the capture lasts as long as one of them."""
+    """Children started before attach are followed, too, and the capture lasts until the last one ends."""
     target, where = start("before", "fork")
     launcher = spawn(["sh", "-c", 'exec 3<&0; "$@" <&3 & wait', "sh", python(), os.path.join(harness.WORKLOADS, "family.py"), where, "fork"])
     launcher.wait_line("^ready", 120)
@@ -203,7 +201,7 @@ def test_live():
 
 
 def test_without():
-    """Children are not traced, nor harmed, and it is said that there are any."""
+    """Children are neither traced nor harmed, and are reported."""
     target, where = start("without", "many")
     path = scratch("without.mtr")
     recorder = record(target.popen.pid, path)
@@ -215,7 +213,7 @@ def test_without():
     content = Content(path)
     equal(content.made(), truth[target.popen.pid]["made"], "what the first process made")
     equal(len(glob.glob(path[:-4] + "*.mtr")), 1, "recordings")
-    # One that stays long enough to be seen.
+    # A child that lives long enough to be reported.
     other = spawn(["sh", "-c", '"$@" <&0 & wait', "sh", python(), "-c",
                    "import os, sys, time, torch\npid = os.fork()\ntime.sleep(0.5)\nprint('ready', pid, flush=True)\ntime.sleep(60)"])
     other.wait_line("^ready [1-9]", 120)

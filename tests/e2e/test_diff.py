@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Two recordings and more beside each other: the memory exercise, and a program whose lines have moved."""
+"""Two and more recordings compared: the memory exercise, and a program whose lines have moved."""
 import csv
 import io
 import json
@@ -19,7 +19,7 @@ _made = {}
 
 
 def dry_runs(*jobs):
-    """Of (script, recording), all at once."""
+    """Runs of (script, recording), all at once."""
     args = ("--steps", "3", "--batch", "2", "--width", "64", "--context", "64", "--vocab", "300", "--layers", "2", "--heads", "2")
     running = [spawn([harness.TOOL, "run", "-o", output, "-f", "--dry-run-cuda", "--", python(), script, *args], root=True)
                for script, output in jobs]
@@ -30,7 +30,7 @@ def dry_runs(*jobs):
 
 
 def exercise():
-    """What tools/exercise.sh prints, and its folder."""
+    """Output of tools/exercise.sh, and its folder."""
     if "exercise" not in _made:
         folder = scratch("exercise")
         done = subprocess.run([os.path.join(harness.REPO, "tools", "exercise.sh"), "-o", folder, *SMALL], capture_output=True, text=True,
@@ -53,7 +53,7 @@ def diff(old, new, *options):
 
 
 def sums(doc):
-    """The rows add up: to the byte, each way that they can be summed."""
+    """Rows add up to the byte in all their sums."""
     old, new = doc["old"]["allocated"], doc["new"]["allocated"]
     equal(sum(r["old_bytes"] for r in doc["rows"]), old, "the old side of the rows")
     equal(sum(r["new_bytes"] for r in doc["rows"]), new, "the new side of the rows")
@@ -69,7 +69,7 @@ def sums(doc):
 # ---- compare --------------------------------------------------------------------------------------------------------
 
 def test_exercise():
-    """Peaks are PyTorch's own, to the byte, and what saves memory is seen to."""
+    """Peaks are PyTorch's own, to the byte, and savings are shown."""
     text, folder = exercise()
     code, out, err = tool("compare", "--format", "json", *recordings())
     equal(code, 0, err)
@@ -112,7 +112,7 @@ def test_compare_formats():
 # ---- diff -----------------------------------------------------------------------------------------------------------
 
 def test_sums():
-    """However rows are made."""
+    """For all kinds of rows."""
     old, new = recordings()[:2]
     for by in ("line", "stack", "module", "phase", "category", "thread"):
         sums(diff(old, new, "--by", by))
@@ -136,7 +136,7 @@ def test_sums():
 
 
 def edited(folder):
-    """The GPT in another folder, with lines put in and taken out: what was there has moved, some of it twice."""
+    """The GPT in another folder with lines inserted and removed: other lines have moved, some of them twice."""
     os.makedirs(folder)
     shutil.copy(os.path.join(WORKLOADS, "oracle.py"), folder)
     with open(os.path.join(WORKLOADS, "gpt.py"), encoding="utf-8") as f:
@@ -168,14 +168,14 @@ def moved():
 
 
 def test_moved_lines():
-    """Rows are of one line if it is the same line of the source, which is there to be read."""
+    """Rows match if their source lines are equal; the sources are readable."""
     folder, (old, new) = moved()
     doc = diff(old, new)
     sums(doc)
     sources = [lines_of(os.path.join(f, "gpt.py")) for f in (WORKLOADS, folder)]
     both = [r for r in doc["rows"] if r["old"] and r["new"] and (r["old"]["file"] or "").endswith("/gpt.py")]
     check(len(both) > 20 and sum(r["moved"] for r in both) > 20, "%d rows in both, %d moved", len(both), sum(r["moved"] for r in both))
-    changed = {"return x + self.mlp(self.norm2(x))", "return x + self.mlp(y)"}  # edited itself, the same line all the same
+    changed = {"return x + self.mlp(self.norm2(x))", "return x + self.mlp(y)"}  # edited lines, paired all the same
     for r in both:
         texts = [s[r[k]["line"]] for s, k in zip(sources, ("old", "new"))]
         check(texts[0] == texts[1] or set(texts) == changed, "line %s is taken for line %s: %s", r["old"]["line"], r["new"]["line"], texts)
@@ -193,7 +193,7 @@ def test_moved_lines():
 
 
 def test_moved_stacks():
-    """A stack is the same if all its lines are."""
+    """Stacks match if all their lines do."""
     _, (old, new) = moved()
     doc = diff(old, new, "--by", "stack")
     sums(doc)
@@ -207,7 +207,7 @@ def test_moved_stacks():
 # ---- flame graph ----------------------------------------------------------------------------------------------------
 
 def test_flamegraph_in_a_browser():
-    """Each pair with what its report says: both sides of every stack, and nothing on the console."""
+    """Each pair's page equals its report: both sides of every stack, and no console output."""
     folder = readers()
     for i, (old, new) in enumerate((recordings()[:2], moved()[1])):
         page, report = scratch("diff%d.html" % i), scratch("diff%d.json" % i)
@@ -232,7 +232,7 @@ def test_default_name():
     equal(os.listdir(folder), ["memtrace-diff-baseline-checkpointing.html"], "files")
 
 
-# ---- what is wrong --------------------------------------------------------------------------------------------------
+# ---- errors ---------------------------------------------------------------------------------------------------------
 
 def test_errors():
     old, new = recordings()[:2]

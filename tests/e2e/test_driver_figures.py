@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-The driver's figures of a process that is not known to be a dry run: the recorder asks NVML, which is the dry run's, with a
-machine that these tests make up (docs/DRYRUN.md, "Other processes").
-"""
+"""The driver's figures of a process not known to be a dry run: the recorder asks NVML, here the dry run's, with a simulated
+machine (docs/DRYRUN.md, "Other processes")."""
 import os
 import time
 
@@ -12,8 +10,8 @@ from harness import TOOL, Skip, check, equal, finish, python, report, run, scrat
 
 DRYRUN = os.path.join(harness.OUT, "dryrun")
 GIB = 1 << 30
-VRAM = 80 * GIB  # of a device of the dry run
-# The nodes are the container's own: /dev of this machine stays as it is.
+VRAM = 80 * GIB  # bytes of a dry-run device
+# The nodes are the container's own: this machine's /dev is not changed.
 CONTAINER = """mount -t tmpfs none /dev && mkdir /dev/shm && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/zero c 1 5 &&
 mknod -m 666 /dev/urandom c 1 9 && mknod -m 666 /dev/random c 1 8 && mknod -m 666 /dev/nvidia1 c 195 1 && exec "$@" """
 JOB = """
@@ -31,19 +29,19 @@ for line in sys.stdin:
 
 
 def library():
-    """The dry run's, but for the name by which it is told from a real one."""
+    """The dry run's library without the name that identifies it."""
     path = scratch("libcuda.so.1")
     if not os.path.exists(path):
         with open(os.path.join(DRYRUN, "libcuda.so.1"), "rb") as f:
             text = f.read()
         check(text.count(b"memtrace_dryrun_usage") > 0, "the dry run has no table")
-        with open(path, "wb") as f:  # a name with the same hash, by which the loader still finds it: one more, 33 less
+        with open(path, "wb") as f:  # a name with the same hash, so that the loader finds it: one character + 1, another - 33
             f.write(text.replace(b"memtrace_dryrun_usage", b"memtrace_dryrun_vRage"))
     return path
 
 
 class Machine:
-    """What NVML says: two GPUs, of which the job's container has the second."""
+    """NVML's view: two GPUs; the job's container has the second."""
 
     def __init__(self, name):
         self.path = scratch(name)
@@ -116,7 +114,7 @@ def test_out_of_memory_beside_a_neighbour():
     r = recorder(p, machine, path)
     take(p, 1 << 20)
     helper_of(r.pid)
-    time.sleep(3)  # the figure is told after two answers that agree, or after a second
+    time.sleep(3)  # figures are recorded after two equal answers, or after a second
     take(p, 8 * GIB, "refused")
     time.sleep(1)
     finish(r)
@@ -132,7 +130,7 @@ def test_out_of_memory_beside_a_neighbour():
 
 
 def test_a_driver_that_hangs():
-    """The recorder goes on, and ends at once at Ctrl-C."""
+    """The recorder continues, and ends at once on Ctrl-C."""
     machine, path = Machine("hang"), scratch("hang.mtr")
     p = job()
     take(p, 1 << 20)
@@ -150,7 +148,7 @@ def test_a_driver_that_hangs():
     doc = report(path)
     equal(doc["capture"]["lost"], 0, "events lost")
     check(sum(row["count"] for row in report(path, by="line")["rows"]) >= 200, "too few: %s", doc["rows"])
-    take(p, 512)  # the job is none the worse
+    take(p, 512)  # the job still runs
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""The dry run's model of CUDA itself: device memory, streams, captures and entry points, under PyTorch and by hand."""
+"""The dry run's model of CUDA: device memory, streams, captures and entry points, used by PyTorch and directly."""
 import glob
 import json
 import os
@@ -22,7 +22,7 @@ GRANULE = 2 * MIB
 
 
 def by_hand(script, *args, stdin="", **env):
-    """What a script without PyTorch prints, as JSON; argv[1] is the library."""
+    """JSON output of a script without PyTorch; argv[1] is the library."""
     done = subprocess.run([sys.executable, "-c", script, PRELOAD[0], *args], input=stdin, capture_output=True, text=True, timeout=60,
                           env=dict(os.environ, **env), check=False)
     equal(done.returncode, 0, "exit of the script; it said %r" % done.stderr[-800:])
@@ -54,7 +54,7 @@ def test_bad_environment():
 # ---- functions as observers see them --------------------------------------------------------------------------------
 
 def test_no_tail_jumps():
-    """A probe on the return of a function that ends in a jump to another would see something else, or nothing."""
+    """A return probe on a function that ends in a tail call would see another result, or none."""
     if platform.machine() != "x86_64":
         raise Skip("reads the disassembly of x86-64 only")
     if not shutil.which("objdump"):
@@ -93,8 +93,8 @@ def ask(name, version):
 print(json.dumps([[ask(*a) for a in asked], {n: at(n) for n in names}]))
 """
 
-# cuda.h's macros keep these names for the first form beside a newer one, which a driver gives out from its version on
-# (cuda-bindings asks for both by one name).
+# cuda.h's macros keep these names for the first form next to a newer one, which drivers return from its version on (cuda-bindings
+# requests both by one name).
 KEPT = {"cuCtxGetDevice", "cuCtxSynchronize", "cuStreamGetCtx", "cuLaunchHostFunc", "cuMulticastBindAddr", "cuMulticastBindMem",
         "cuCtxCreate", "cuDeviceGetUuid"}
 
@@ -107,7 +107,7 @@ def headers(role):
 
 
 def macros(folder):
-    """What the plain names are in cuda.h, by the preprocessor; and its version."""
+    """Meanings of the plain names in cuda.h, by the preprocessor; and its version."""
     with open(os.path.join(folder, "cuda.h"), encoding="utf-8") as f:
         names = {n for n in re.findall(r"CUDAAPI\s+(cu[A-Z]\w*)\(", f.read()) if not re.search(r"_v\d$|_pt[ds][sz]$", n)}
     source = "#include <cuda.h>\n@ VERSION CUDA_VERSION\n" + "".join('@ "%s" %s\n' % (n, n) for n in sorted(names))
@@ -116,7 +116,7 @@ def macros(folder):
 
 
 def forms(folder):
-    """Versions that brought the forms of each name, by the types that are made for them."""
+    """First versions of each name's forms, from the types declared for them."""
     found = {}
     with open(os.path.join(folder, "cudaTypedefs.h"), encoding="utf-8") as f:
         for name, version in re.findall(r"\*PFN_(cu[A-Z]\w*?)_v(\d+)\)", f.read()):
@@ -150,7 +150,7 @@ def entry_points(role):
         form = expected[question]
         if form is None:
             good = (code, status, at) == (500, 2, None)
-        elif own[form] is None: # no wheel declares it any more, or only under another name
+        elif own[form] is None:  # no wheel declares it, or only under another name
             missing += 1
             good = (code, status, at) == (500, 1, None) and (question[1] != version or form != plain.get(question[0]))
         else:
@@ -162,7 +162,7 @@ def entry_points(role):
 
 
 def bindings(role):
-    """NVIDIA's own binding, which comes with PyTorch, takes its functions that way."""
+    """NVIDIA's own binding, which comes with PyTorch, gets its functions by name."""
     done = subprocess.run([python(role), "-c", r"""
 import json
 from cuda.bindings import driver as d
@@ -240,7 +240,7 @@ print(json.dumps(out))
 
 
 def test_invalid_captures():
-    """A wait in a capture is refused, then all work in it, until the capture is ended; what is not in it goes on."""
+    """A wait in a capture is refused, then all work in it until the capture ends; work outside of it continues."""
     got = by_hand(CAPTURES)
     refused = {"stream": 900, "query": 900, "joined": 900, "device": 900, "event": 907, "event_wait": 907, "driver": 900, "none": 0}
     for name, code in refused.items():
@@ -266,7 +266,7 @@ ORDER = [(role, backend) for role in ROLES for backend in BACKENDS]
 
 
 def do_jobs(*which):
-    """All jobs of each, in one process; these at the same time."""
+    """All jobs of each combination in one process; these concurrently."""
     begun = []
     for role, backend in which:
         try:
@@ -282,7 +282,7 @@ def do_jobs(*which):
 
 
 def result(role, backend, name):
-    """Of one of the jobs; they are done when the first is asked for, and two processes of them go at a time."""
+    """The result of one job; the first request runs all, two processes at a time."""
     if (role, backend) not in done_jobs:
         at = ORDER.index((role, backend)) // 2 * 2
         do_jobs(*ORDER[at:at + 2])
@@ -315,7 +315,7 @@ def check_train(got, backend):
     first, second, third = got["peaks"]
     equal(third, second, "peaks of the second and the third step")
     check(first < second, "the first step's peak, %d, is not below the second's, %d", first, second)
-    # Parameters, gradients and two states; above it activations, and PyTorch's workspaces for cuBLAS.
+    # Parameters, gradients and two states; in addition activations, and PyTorch's cuBLAS workspaces.
     check(4 * parameters < second < 4 * parameters + 32 * MIB, "a peak of %d with %d of parameters", second, parameters)
 
 
@@ -327,8 +327,8 @@ def check_out_of_memory(got, backend):
     equal(got.pop("type"), "OutOfMemoryError", "the exception")
     text = got.pop("text")
     check("out of memory" in text or backend == "async" and text.startswith("Allocation on device"), "its text: %r", text)
-    # 30 times 64 MiB beside the context; the 31st would need more than there is. A pool may have a chunk of 32 MiB besides,
-    # with workspaces of cuBLAS in it.
+    # 30 * 64 MiB besides the context; the 31st does not fit. A pool may also have a chunk of 32 MiB, with cuBLAS workspaces in
+    # it.
     held = got.pop("held")
     check(held == 30 or backend == "async" and held == 29, "%d blocks found room", held)
     equal(got, {"after": [1024 * MIB, 3], "left": 0}, "what went on after it")

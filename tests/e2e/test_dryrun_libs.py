@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""The dry run's answers for CUDA's libraries: none is missing, and jobs that use them run and take what is plausible."""
+"""The dry run's CUDA libraries: no function is missing, and jobs that use them run and take plausible memory."""
 import glob
 import json
 import os
@@ -16,7 +16,7 @@ PRELOAD = [os.path.join(FOLDER, n) for n in ("libcuda.so.1", "libnvidia-ml.so.1"
 ROLES = ("main", "newest", "cu12")
 MIB = 1 << 20
 
-# What reaches the real library on purpose: all of it works without a device and without a handle of ours.
+# Functions that reach the real library on purpose: they work without a device and without the dry run's handles.
 LEFT = (
     (r"__cuda(InitModule|RegisterFatBinary(End)?|UnregisterFatBinary|Register(Function|Var|ManagedVar|HostVar))$", "tables of kernels"),
     (r"cuda(GetErrorName|GetErrorString|RuntimeGetVersion)$", "texts and a number"),
@@ -30,14 +30,14 @@ DRIVER = re.compile(r"cu[A-Z]")
 
 
 def dynamic(path, *options):
-    """Names in a file's dynamic symbol table; version taken off."""
+    """Names in a file's dynamic symbol table, without versions."""
     done = subprocess.run(["nm", "-D", *options, path], capture_output=True, text=True, check=False)
     check(done.returncode == 0, "nm of %s: %s", path, done.stderr[-300:])
     return {line.split()[-1].split("@")[0] for line in done.stdout.splitlines() if line.strip()}
 
 
 def environment(**more):
-    """Under the dry run; what is compiled goes into our own folder."""
+    """Environment of the dry run; compiled code goes into the test's folder."""
     env = dict(os.environ, LD_PRELOAD=" ".join(PRELOAD), PYTHONUNBUFFERED="1",
                TRITON_LIBCUDA_PATH=FOLDER, MEMTRACE_DRYRUN_LOG=scratch("log"), MASTER_PORT=str(20000 + os.getpid() % 20000))
     for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "PYTORCH_KERNEL_CACHE_PATH"):
@@ -50,7 +50,7 @@ def environment(**more):
 
 
 def job(role, name, *args, seconds=240, **env):
-    """What the workload printed, one JSON document a line; and the dry run's log."""
+    """The workload's output, one JSON document per line; and the dry run's log."""
     env = environment(**env)
     p = spawn([python(role), "-W", "ignore", os.path.join(WORKLOADS, name), *args], env=env, stdin=subprocess.DEVNULL)
     code = p.wait(seconds)
@@ -70,7 +70,7 @@ def every_import_is_answered(role):
     wanted = set()
     for path in glob.glob(os.path.join(site, "torch", "**", "*.so*"), recursive=True):
         wanted |= {n for n in dynamic(path, "--undefined-only") if OURS.match(n) or DRIVER.match(n)}
-    # cu... is a prefix of others' functions as well: a name is CUDA's if NVIDIA's files have it, or none of torch's has.
+    # Other libraries have names with cu..., too: a name is CUDA's if NVIDIA's files have it or torch's files lack it.
     of_others = set()
     for path in glob.glob(os.path.join(site, "torch", "lib", "libtorch*.so")):
         of_others |= dynamic(path, "--defined-only")
@@ -116,7 +116,7 @@ def all_jobs(role):
         check(isinstance(shapes, list), "linalg %s: %s", name, shapes)
     equal(result["linalg"]["results"]["svd"], [[16, 16], [8], [8, 8]], "shapes of the decomposition")
     equal(result["sparse"]["csr"], [[3, 4]], "shape of the sparse product")
-    # How many elements this product has depends on values: refused, not guessed.
+    # The product's number of elements depends on values: refused.
     check("not supported" in str(result["sparse"]["both"]), "sparse times sparse: %s", result["sparse"]["both"])
     equal(result["ddp"], {"shape": [4, 32], "values": [3.0, 4.0, 3.0, 4.0]}, "data parallel, alone")
     equal(result["oom"], True, "out of memory")
@@ -138,7 +138,7 @@ def test_jobs_cu12():
 
 
 def workspace_enters(role):
-    """cuDNN's workspace is what it was said to be, in the peak; without cuDNN there is none."""
+    """The peak has the configured cuDNN workspace; without cuDNN none."""
     def peak(size, *options):
         (line,), log = job(role, "resnet18.py", "--batch", "4", "--size", "64", "--width", "16", *options,
                            MEMTRACE_DRYRUN_CUDNN_WORKSPACE=str(size))
@@ -169,7 +169,7 @@ def test_workspace_cu12():
 def compiled(role):
     if not shutil.which("cc") and not shutil.which("gcc"):
         raise Skip("no C compiler, which torch.compile needs")
-    # In one process: workers that compile are another matter than what is compiled.
+    # In one process: compiler workers are not tested here.
     (line,), _ = job(role, "cuda_libraries.py", "compiled", TORCHINDUCTOR_COMPILE_THREADS="1")
     check("error" not in line, "torch.compile: %s", line.get("error"))
     equal(line["result"], [8, 32], "shape that the compiled module returned")
@@ -183,7 +183,7 @@ def test_compiled_cu12():
     compiled("cu12")
 
 
-# ---- NCCL, with ranks that are not there ---------------------------------------------------------------------------
+# ---- NCCL without peers -------------------------------------------------------------------------------------------
 
 RANKS = r"""
 import ctypes, json, struct, sys
@@ -245,7 +245,7 @@ def test_ranks_that_are_not_there():
 
 
 def test_table_is_what_the_library_has():
-    """Each line of the table became a function, or was replaced by one that is written by hand."""
+    """Each line of the table has become a function, or a handwritten one replaces it."""
     with open(os.path.join(REPO, "tools", "dryrun", "gen", "calls.def"), encoding="utf-8") as f:
         named = set(re.findall(r"^CALL\(\w+, (\w+),", f.read(), re.M))
     check(len(named) > 2500, "only %d lines in the table", len(named))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""`dump`, and the census behind it, against what PyTorch says in the same process: names, categories, addresses, sizes."""
+"""`dump` and the census compared with PyTorch's own data in the same process: names, categories, addresses, sizes."""
 import json
 import os
 import time
@@ -37,7 +37,7 @@ class Target:
 
 
 def sums(doc, what):
-    """Rows add up to the device's total, the allocator's own where it has one."""
+    """Rows add up to the device's total, the allocator's own if it has one."""
     for d in doc["devices"]:
         rows = [r for r in doc["rows"] if r["device"] == d["device"]]
         equal(sum(r["bytes"] for r in rows), d["allocated"], "%s: rows of %s" % (what, d["device"]))
@@ -45,7 +45,7 @@ def sums(doc, what):
 
 
 def compare(t, doc):
-    """Everything that PyTorch told is there, and nothing else."""
+    """All of PyTorch's tensors are there, and no others."""
     got = {"%s %d" % (r["device"], r["address"]): r for r in doc["rows"] if r["held"]}
     wrong, missing, named, kept, bytes_all, bytes_right = [], [], 0, 0, 0, 0
     for key, want in t.truth.items():
@@ -113,7 +113,7 @@ def test_cuda():
 
 
 def test_groups():
-    """By module and category, rows are the sums of those by tensor."""
+    """Rows by module and category are the sums of those by tensor."""
     t = Target("gpt")
     whole = t.dump()
     for by, key in (("module", lambda r: (r["module_root"], r["module"], r["module_class"])), ("category", lambda r: r["category"])):
@@ -144,13 +144,14 @@ def test_many_objects():
 
 
 def passing(name, category):
-    """Whether what comes and goes may be called that."""
+    """True if a short-lived tensor may have this name."""
     what = {"gradient": ("grad of ",), "activation": ("saved for ",), "unknown": ("saved for ", "local ", "global ")}.get(category, ())
     return (not name and category == "unknown") or name.startswith(what)
 
 
 def full_speed(device):
-    """Read while it trains: what stays has its name each time, no tensor ever has another's, and the program goes on."""
+    """Read during training: permanent tensors have their names each time, no tensor has another's name, and the program
+    continues."""
     t = Target("gpt", "main", device)
     stays = {k: v for k, v in t.truth.items() if v["category"] in ("parameter", "buffer", "optimizer_state")}
     t.ask("train")
@@ -202,7 +203,7 @@ def variables(role):
 
 
 def test_variables():
-    """Of functions that run and of the main module; those of one that is at work are called what they are or not at all."""
+    """Variables of running functions and of the main module; those of an active function have the right name or none."""
     with ThreadPoolExecutor(2) as pool:
         jobs = [pool.submit(variables, role) for role in ("main", "old")]
     for j in jobs:
@@ -219,7 +220,7 @@ CATEGORIES = ("unknown", "parameter", "buffer", "gradient", "optimizer_state", "
 
 
 def record(t, *options):
-    """The events of a recording, its strings and modules, and its facts."""
+    """A recording's events, its strings and modules, and its facts."""
     path = scratch("%s.mtr" % t.what.split()[0])
     code, _, err = tool("record", "-p", str(t.p.pid), "-o", path, "-f", *options, root=True, seconds=120)
     check(code == 0, "record of %s ended with %d: %s", t.what, code, err[-800:])
@@ -230,7 +231,7 @@ def record(t, *options):
 
 
 def check_told(t, told, recording, want):
-    """Each of the tensors that stay is told with its name, category and size; none has another's."""
+    """Each permanent tensor is reported with its name, category and size; none has another's."""
     names = recording.strings
     seen = set()
     for e in told:
@@ -244,11 +245,11 @@ def check_told(t, told, recording, want):
 
 
 def recorded(device):
-    """What a recording says blocks are for: at attach, after the first steps, at the end."""
+    """Names of blocks in a recording: at attach, after the first steps, at the end."""
     t = Target("gpt", "main", device)
     stays = {k: v for k, v in t.truth.items() if v["category"] in ("parameter", "buffer", "optimizer_state")}
     resting = {k: v for k, v in t.truth.items() if v["name"]}
-    # At rest: all of it is there, and gradients too; a reading at attach, one at the end.
+    # Idle: all tensors, with gradients; one census at attach, one at the end.
     events, recording = record(t, "-d", "2s")
     told = [e for e in events if e["kind"] == mtr_reader.TENSOR]
     first = [e for e in told if e["flags"] & FIRST]
@@ -263,7 +264,7 @@ def recorded(device):
         if e["flags"] & FIRST and e["type"]:
             equal(e["size"], sums[e["type"]], "%s: bytes of the first reading" % t.what)
     equal(recording.facts["census"], "2", "%s: readings" % t.what)
-    # While it trains: also after its first steps.
+    # During training: also after the first steps.
     t.ask("train")
     events, recording = record(t, "-d", "3s")
     told = [e for e in events if e["kind"] == mtr_reader.TENSOR]

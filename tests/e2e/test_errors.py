@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""What goes wrong says what, on what, why and what to try, with the right exit code; and leaves nothing behind."""
+"""Errors name the failed action, the object, the reason and a remedy, with the right exit code, and leave no files."""
 import json
 import os
 import re
@@ -20,7 +20,7 @@ OK, FAILED, UNUSABLE, NOT_PERMITTED, USAGE = 0, 1, 2, 3, 64
 
 
 def refused(done, code, *words):
-    """The exit code, and each word in the message, which has no more than a few lines."""
+    """The exit code, and words that the message must have; it has at most a few lines."""
     got, out, err = done
     check(got == code, "exit code %d, expected %d; stderr: %r", got, code, err[-800:])
     for word in words:
@@ -68,7 +68,7 @@ def test_usage():
 
 
 def test_help_and_version():
-    """All the ways in which people ask for them, for every command; `run` leaves its command's own options alone."""
+    """All common ways to request them, for every command; `run` passes on its command's options."""
     equal(tool("-h"), tool("--help"), "-h and --help")
     equal(tool("help"), tool("--help"), "help and --help")
     equal(tool("help", "live"), tool("-p", "1", "--help"), "help live")
@@ -88,7 +88,7 @@ def test_help_and_version():
 
 
 def test_suggestions():
-    """What is mistyped is answered with what was probably meant, in two lines at most that say where the options are listed."""
+    """Typing errors get a suggestion, in at most two lines that name where options are listed."""
     for args, words in ((("reprot", "x.mtr"), "did you mean report?"), (("expotr",), "did you mean export?"), (("hlep",), "did you mean help?"),
                         (("no-such.mtr",), "memtrace-bpf report no-such.mtr"), (("1234",), "memtrace-bpf -p 1234"),
                         ((__file__,), "memtrace-bpf report " + __file__), (("nothing-like-it",), "memtrace-bpf help"),
@@ -109,7 +109,8 @@ def test_suggestions():
 
 
 def test_ctl():
-    """A wrong action is wrong with no capture there; a capture that waits says for what; who has none is told where others are."""
+    """A wrong action is wrong without a capture, too; a waiting capture names what it waits for; without a capture here, others
+    are listed."""
     refused(tool("ctl", "stauts", root=True), USAGE, "'stauts'", "status", "mark NAME")
     refused(tool("ctl", "stat", root=True), USAGE, "status was probably meant")
     refused(tool("ctl", "-p", "1", "dance", root=True), USAGE, "unknown action 'dance'")
@@ -136,7 +137,7 @@ def test_ctl():
 
 
 def test_containers_choose():
-    """A PID is chosen already: a container that it need not be in would be ignored."""
+    """A PID is already chosen: a container besides it would be ignored."""
     for command in ((), ("record",), ("watch",)):
         for where in ("--container", "--pod"):
             refused(tool(*command, "-p", "1", where, "x"), USAGE, "-p and " + where, "--name or --all")
@@ -162,7 +163,7 @@ def test_not_python():
 
 
 def as_nobody(*args, cwd="/"):
-    """tool(), from a copy that nobody may run."""
+    """tool() as nobody, from a copy that nobody can run."""
     if not shutil.which("setpriv"):
         raise Skip("setpriv is not here")
     copy = scratch("as-nobody")
@@ -179,7 +180,7 @@ def as_nobody(*args, cwd="/"):
 
 
 def test_not_permitted():
-    """As nobody, on another user's process: what is missing is named, and only that."""
+    """As nobody on another user's process: the message names exactly what is missing."""
     target = training()
     pid, output = str(target.popen.pid), "/tmp/none-%d.mtr" % os.getpid()
     refused(as_nobody("record", "-p", pid, "-o", output), NOT_PERMITTED, "sudo")
@@ -248,7 +249,7 @@ def test_silence_is_said():
 
 
 def test_end_is_said():
-    """When a capture will end is said when it begins, whatever ends it; and what to do with what it wrote fits that."""
+    """The start of a capture says when it will end, and the suggested next command fits."""
     pid = str(training().popen.pid)
     for n, (options, until, command) in enumerate(((("-d", "300ms"), "300.0 ms have passed", "report"),
                                                    (("--until", "peak>1 and allocated>1"), "peak>1 and allocated>1 holds", "report"),
@@ -322,7 +323,7 @@ def test_report_to_full_disk():
 
 
 def test_file_size_limit():
-    """A file that may not grow is an error as a full disk is, and nothing half-written stays."""
+    """A file size limit is an error like a full disk, and no partial file stays."""
     path, page = scratch("limit.mtr"), scratch("limit.html")
     equal(tool("record", "-p", str(training().popen.pid), "-o", path, "-d", "500ms", root=True)[0], OK, "record")
     own(path)
@@ -336,7 +337,7 @@ def test_file_size_limit():
 
 
 def test_closed_standard_files():
-    """Where standard error is closed no message may end up in a file of ours; closed standard output is an error."""
+    """With standard error closed no message goes into an output file; closed standard output is an error."""
     target = training()
     path, page = scratch("closed.mtr"), scratch("closed.txt")
 
@@ -350,7 +351,7 @@ def test_closed_standard_files():
     with open(path, "rb") as f:
         data = f.read()
     with open(path, "wb") as f:
-        f.write(data[:-4])  # so that there is something to be said about it
+        f.write(data[:-4])  # damaged, so that there is a warning
     for files in ("2>&-", ">&- 2>&-", "<&- >&- 2>&-"):
         equal(closed(files, "export", "folded", "-f", "-o", page, path), OK, "export with %s" % files)
         with open(page, encoding="utf-8") as f:
@@ -376,7 +377,7 @@ def small_recording(_made=[]):
 
 
 def test_what_is_not_there():
-    """What is asked of a recording and is not in it: exit code 2, or a warning, and what there is instead."""
+    """Requests for data that a recording lacks: exit code 2 or a warning, with the available data."""
     path = small_recording()
     duration = report(path)["capture"]["duration"]
     for at in ("999", "1h"):
@@ -413,7 +414,7 @@ def test_folder_without_index():
 
 
 def test_truncated_recording():
-    """A recording cut anywhere opens, or is refused by name; it never crashes and never looks complete."""
+    """A recording cut anywhere opens or is refused with a reason; no crash, and it never looks complete."""
     target = training()
     path = scratch("whole.mtr")
     equal(tool("record", "-p", str(target.popen.pid), "-o", path, "-d", "1500ms", root=True)[0], OK, "record")
@@ -438,7 +439,7 @@ def test_truncated_recording():
             check('"complete":false' in out.replace(" ", ""), "cut at %d: looks complete", at)
             opened += 1
     check(opened >= 12, "only %d of 24 cut recordings could be opened (%d events whole)", opened, whole)
-    for i in range(40):  # and with a byte changed
+    for i in range(40):  # and with a changed byte
         damaged = bytearray(data)
         damaged[len(data) * (2 * i + 1) // 80] ^= 0x5a
         with open(scratch("cut.mtr"), "wb") as f:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""What `estimate` says of a script, against what PyTorch itself counts in that script and against dry runs by themselves."""
+"""`estimate` of a script compared with PyTorch's own counters in it, and with separate dry runs."""
 import glob
 import json
 import os
@@ -17,7 +17,7 @@ ALLOCATED = ("weights", "gradients", "optimizer_state", "activations", "inputs",
 
 
 def estimate(*options, job=(), expect=0, form="json"):
-    """The answer, what the script printed, and all of standard error."""
+    """The answer, the script's output, and all of standard error."""
     if not os.path.exists(os.path.join(OUT, "dryrun", "libcuda.so.1")):
         raise Skip("the dry run's libraries are not built")
     code, out, err = tool("estimate", "--format", form, *options, "--", python(), "-u", JOB, *job, root=True, seconds=300)
@@ -27,7 +27,7 @@ def estimate(*options, job=(), expect=0, form="json"):
 
 
 def dry_run(vram, steps):
-    """Without us: does the script run to its end?"""
+    """Without estimate: True if the script runs to its end."""
     code, _, err = tool("run", "--dry-run-cuda", "--no-trace", "--vram", "%dM" % (vram // MIB), "--", python(), JOB, "--steps", str(steps),
                         seconds=120)
     check(code == 0 or "OutOfMemoryError" in err, "a dry run with %d MiB: %s", vram // MIB, err[-800:])
@@ -64,7 +64,7 @@ def test_fits():
     equal((ran["end"], ran["at_end"]), ("repeated", False), "how the run ended")
     first, last = ran["equal"]["first"], ran["equal"]["last"]
     equal((ran["steps"], last - first), (last, 2), "steps that were equal")
-    # PyTorch's own counters in that very step: to the byte. Steps with two backward passes each.
+    # PyTorch's counters in that step, to the byte. Steps have two backward passes each.
     own = {s["step"]: s for s in said}
     equal((device["peak_allocated"], device["peak_reserved"]), (own[last]["allocated"], own[last]["reserved"]), "peaks")
     equal({own[s]["now"] for s in range(first, last + 1)}, {own[last]["now"]}, "what PyTorch had at the ends of equal steps")
@@ -74,7 +74,7 @@ def test_fits():
     check(not os.path.exists(saved), "the script was run to its end")
     check(not alive(saved), "processes that were left: %s; %s", alive(saved), err[-500:])
     check(doc["advice"] is not None and "smallest" in doc, "keys: %s", sorted(doc))
-    # The recording that was kept is of these figures.
+    # The kept recording has the same figures.
     os.chmod(kept, 0o600)
     code, out, err = tool("report", "--format", "json", kept)
     equal(code, 0, "report of the recording: %s" % err)
@@ -84,7 +84,7 @@ def test_fits():
 
 
 def test_other_settings():
-    """The recording has what was asked for: what a replay says of other settings is what a dry run with them does."""
+    """The recording has requested sizes: a replay under other settings equals a dry run with them."""
     kept, conf = scratch("other.mtr"), "expandable_segments:True,roundup_power2_divisions:4"
     sizes = ("--width", "500", "--batch", "1990")
     estimate("--vram", "2G", "--steps", "3", "-o", kept, job=("--steps", "1000000", *sizes))
@@ -104,7 +104,7 @@ def test_other_settings():
 
 
 def test_does_not_fit():
-    """The line, and the smallest memory: that runs by itself, and not with one granule less."""
+    """The line, and the smallest memory: enough for a dry run, while one granule less is not."""
     doc, _, err = estimate("--vram", "544M", expect=4)
     equal(doc["verdict"], "does_not_fit", "verdict")
     over = doc["overflow"]
@@ -121,7 +121,7 @@ def test_does_not_fit():
 
 
 def test_refused_and_caught():
-    """A script that asks for less when it is refused does fit; that is told. It is stopped after the steps that were asked for."""
+    """A script that requests less after a refusal fits, and the output says so. It is stopped after the given number of steps."""
     out, said, _ = estimate("--device", "4090", "--vram", "1G", "--steps", "2", "--top", "3", job=("--steps", "1000000", "--greedy", "4096", "--lookups", "8000"),
                             form="text")
     check(out.startswith("fits: "), "the answer: %s", out[:300])
@@ -133,7 +133,7 @@ def test_refused_and_caught():
 
 
 def test_script_fails():
-    """Its own error is seen, and nothing is called an estimate."""
+    """The script's own error is shown, without an estimate."""
     out, said, err = estimate("--vram", "2G", "--no-search", job=("--fail",), expect=2, form="text")
     check("ValueError: this script is wrong" in err and "no estimate" in err and "exit status 1" in err, "what was said: %s", err[-800:])
     check(out.startswith("not known: ") and "a lower bound: it failed" in out, "the answer: %s", out[:400])
@@ -141,7 +141,7 @@ def test_script_fails():
 
 
 def test_bounds():
-    """Scripts that take too long or too much, here before PyTorch is there at all."""
+    """Scripts that take too much time or memory, here before PyTorch is loaded."""
     hold = "import time\nx = bytearray(64 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\ntime.sleep(120)"
     for options, words in ((("--max-time", "1s"), "--max-time"), (("--max-host-memory", "32M"), "--max-host-memory")):
         code, out, err = tool("estimate", *options, "--", python(), "-c", hold, root=True, seconds=60)

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-What is said of a training script in the dry run against PyTorch's own counters in it, to the byte: a quick part of `make estimate-truth`,
-which does larger models and more of them. No GPU is needed.
-"""
+"""Estimates of training scripts compared with PyTorch's own counters in them, to the byte: a quick part of `make estimate-truth`,
+which runs more and larger models. No GPU is needed."""
 import functools
 import json
 import os
@@ -18,7 +16,7 @@ sys.path.insert(0, os.path.join(harness.WORKLOADS, "estimate"))
 import estimates  # noqa: E402
 import jobs  # noqa: E402
 
-# AdamW in a loop: fake tensors are not taken for tensors by its faster way, and a figure without that way's temporaries is another one.
+# AdamW in a loop: its fused variants reject fake tensors, and have other temporaries.
 SMALL = jobs.Job("small", "gpt2.py --amp fp16 --clip 1 --checkpoint --accumulate 2 --batch 1 --length 64 --steps 3 --optimizer adamw-loop")
 PLAIN = jobs.Job("plain", "gpt2.py --amp bf16 --checkpoint --batch 1 --length 64 --steps 2 --optimizer adamw-loop")
 COUNTERS = ("allocated", "reserved")
@@ -48,7 +46,7 @@ def test_command():
 
 
 def test_fake_tensors_agree():
-    """Another way to the figure, which knows nothing of the allocator: it cannot be far from what was allocated."""
+    """An independent estimate without the allocator must be near the allocated bytes."""
     truth = of_plain()
     fake = estimates.faked(PLAIN, "dispatch", True)
     check(fake["error"] is None, "%s", fake)
@@ -56,7 +54,7 @@ def test_fake_tensors_agree():
 
 
 def test_devices_are_documented():
-    """Each device of the table in the program, with its figures, is a row of the table in the document."""
+    """Each device in the program's table is a row of the document's table, with its figures."""
     with open(os.path.join(harness.REPO, "user", "estimate", "device_kinds.c"), encoding="utf-8") as f:
         source = f.read()
     with open(os.path.join(harness.REPO, "docs", "ESTIMATE.md"), encoding="utf-8") as f:
@@ -72,7 +70,7 @@ def test_devices_are_documented():
 
 
 def test_bundle_for_a_gpu():
-    """It runs where the dry run stands for the GPU, and says so."""
+    """The bundle runs with the dry run instead of a GPU, and says so."""
     archive = harness.scratch("gpu.tar.gz")
     subprocess.run([os.path.join(harness.REPO, "tools", "dev", "estimate_gpu.sh"), archive], check=True, capture_output=True)
     subprocess.run(["tar", "-C", harness.scratch(), "-xzf", archive], check=True)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Every block, byte, line, function and module of a target whose answer is known: nothing missing, nothing more."""
+"""Every block, byte, line, function and module of a target with a known answer: nothing is missing or extra."""
 import os
 
 from harness import check, device, equal, finish, read_json, record, report, run, scratch, workload
@@ -26,10 +26,8 @@ def difference(got, expected):
 
 
 def settle_fleeting(got, expected):
-    """
-    Tensors made by code that was gone within microseconds: named rightly, or charged to the line that called that
-    code. What is not named is expected there, wherever the line is; a wrong name is expected nowhere.
-    """
+    """Tensors of code freed within microseconds: named rightly, or charged to the calling line. Unnamed ones are expected there;
+    a wrong name is expected nowhere."""
     rows, moved = by_key(expected["rows"]), [0, 0]
     for key in [k for k in rows if os.path.basename(k[0]).startswith(expected["fleeting"])]:
         if key not in got:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""A leaking job that is attached to late: live view, report, JSON and OpenMetrics say the same of the same moment, to the byte."""
+"""A leaking job, attached late: live view, report, JSON and OpenMetrics show equal figures for the same moment, to the byte."""
 import collections
 import json
 import os
@@ -17,7 +17,7 @@ TEXT = r"([\d.]+) ([KMG]?i?B)"
 
 
 def is_rounded(text, value):
-    """Is "3.44 MiB" what a person is told of so many bytes?"""
+    """True if "3.44 MiB" is the rounded text of this many bytes."""
     number, unit = re.fullmatch(TEXT, text).groups()
     digits = len(number.partition(".")[2])
     return abs(value / UNITS[unit] - float(number)) <= 0.5 * 10 ** -digits + 1e-9
@@ -56,7 +56,8 @@ def openmetrics(path, *options):
 
 
 class Captured:
-    """Of one job: the live view by line, category and module, a recording, and a terminal, all from before its next steps on."""
+    """Captures of one job: the live view by line, category and module, a recording, and a terminal, all from before its next
+    steps."""
 
     def __init__(self, look=None):
         if not IS_ROOT:
@@ -92,7 +93,7 @@ def device(doc):
 
 
 def same_in_openmetrics(c, doc, want):
-    """All that it has of the recording, of the device and of the moment, and what it has not."""
+    """All figures of recording, device and moment; unknown ones are absent."""
     cpu = {family: c.metrics[family]['device="cpu"'] for family in c.metrics if 'device="cpu"' in c.metrics[family]}
     equal(cpu, {"device_allocated_bytes": want["allocated"], "device_peak_allocated_bytes": want["peak_allocated"],
                 "device_allocations_total": want["allocs"], "device_frees_total": want["frees"], "device_ooms_total": want["ooms"],
@@ -109,7 +110,7 @@ def same_in_openmetrics(c, doc, want):
 
 
 def same_in_text(c, doc, want):
-    """The head, the sums and the table of lines of the report for people."""
+    """The text report's head, sums and table of lines."""
     one = " ".join(c.text.split())
 
     def said(pattern, value, what):
@@ -149,7 +150,7 @@ def test_live_report_json_and_openmetrics():
         equal(device(live), want, "the device, live by %s" % by)
         equal(sums(live["rows"], KEYS[by]), sums(c.json[by]["rows"], KEYS[by]), "rows by %s" % by)
         equal(sum(r["bytes"] for r in live["rows"]), allocated, "rows add up")
-    # Categories, four times.
+    # Categories, in all four outputs.
     categories = {k: v for k, v in doc["categories"].items() if v}
     equal(categories["before_attach"], WARM * KEPT, "what the job kept before attach")
     equal(sums(c.json["category"]["rows"], by_category), categories, "rows by category")
@@ -160,8 +161,8 @@ def test_live_report_json_and_openmetrics():
         check(is_rounded(text, categories[name.replace(" ", "_")]), "%s: %s of %d", name, text, categories[name.replace(" ", "_")])
     same_in_openmetrics(c, doc, want)
     same_in_text(c, doc, want)
-    # What is kept of each step, from the end of the first to that of the last, and nothing else. What came in the last two is an
-    # input as far as is known by then.
+    # The growth from the end of the first step to that of the last. Blocks of the last two steps count as input until more is
+    # known.
     for by, live in c.live.items():
         grown = {KEYS[by](r): r["growth"] for r in live["rows"] if r["growth"]}
         equal(sum(grown.values()), (STEPS - 1) * KEPT, "growth by %s: %s" % (by, grown))
@@ -171,7 +172,7 @@ def test_live_report_json_and_openmetrics():
 
 
 def shown(value):
-    """As the live view writes bytes."""
+    """Bytes as the live view writes them."""
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:
             break

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-A capture of one process records all of its threads and nobody else, whoever tells processes from one another: the kernel, or the
-programs themselves (as on Linux 6.6 to 6.9, whose own filter misses threads). Two equal processes with the same library.
-"""
+"""A capture of one process records all of its threads and no other process, whether the kernel filters or the programs do (as on
+Linux 6.6 to 6.9, whose own filter misses threads). Uses two equal processes with the same library."""
 import os
 import subprocess
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Programs of others open what we write of a real job: speedscope's schema and page, and a browser."""
+"""Other projects' programs read exports of a real job: speedscope's schema and page, and a browser."""
 import os
 import shutil
 import signal
@@ -12,7 +12,7 @@ from harness import Skip, check, equal, own, record, run, scratch, tool, workloa
 
 
 def readers():
-    """A folder with the scripts of tests/foreign beside their node_modules."""
+    """A folder with the scripts of tests/foreign and their node_modules."""
     if not shutil.which("node"):
         raise Skip("node is not here")
     done = subprocess.run([os.path.join(harness.REPO, "tools", "deps.sh"), "foreign"], capture_output=True, text=True, check=False)
@@ -30,7 +30,7 @@ def readers():
 
 
 def export(name, suffix):
-    """One recording for all of them."""
+    """Exports of one recording for all tests."""
     recording, path = scratch("foreign.mtr"), scratch("foreign" + suffix)
     if not os.path.exists(recording):
         target = workload("train_gpt.py", "--every", "5", "--batch", "4", "--width", "64")

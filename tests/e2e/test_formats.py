@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-The formats of `export`: against files kept from before, against their own rules, against programs of others, and, of the snapshot,
-against PyTorch's own. `make formats` does more of it: docs/FORMATS.md.
+The formats of `export`: compared with kept files, with their own rules, with other projects' programs and, for the snapshot,
+with PyTorch's own. `make formats` does more: docs/FORMATS.md.
 
-After a change that is meant, UPDATE=1 tests/e2e/test_formats.py test_files_kept writes the files anew.
+After an intended change, UPDATE=1 tests/e2e/test_formats.py test_files_kept writes the files again.
 """
 import gzip
 import os
@@ -18,7 +18,7 @@ from harness import OUT, Skip, check, equal, run, scratch, tool
 
 HISTORY = os.path.join(harness.WORKLOADS, "cuda", "history.py")
 GOLDEN = os.path.join(harness.REPO, "tests", "data", "golden")
-# html and flamegraph are pages, which test_page.py and test_foreign.py look at as a browser does.
+# html and flamegraph are pages: test_page.py and test_foreign.py read them with a browser.
 KEPT = ("folded", "speedscope", "timeline", "perfetto", "pprof", "snapshot", "tensorboard", "openmetrics", "csv", "ndjson")
 IN_A_BROWSER = ("Chromium", "speedscope")
 
@@ -42,7 +42,7 @@ def test_files_kept():
         with open(export(name, of=recording("tiny")), "rb") as f:
             made = f.read()
         suffix = readers.SUFFIX[name]
-        if name == "pprof":  # how well it is squeezed is zlib's
+        if name == "pprof":  # compressed size depends on zlib
             made, suffix = gzip.decompress(made), ".pb"
         kept = os.path.join(GOLDEN, "tiny" + suffix)
         if os.environ.get("UPDATE"):
@@ -124,7 +124,7 @@ def test_snapshot_is_pytorchs_own():
 
 
 def test_snapshot_has_pytorchs_own_stacks():
-    """Frame by frame, where PyTorch has seen Python: file and line of each, nn.Module's own among them, and which module is called."""
+    """Where PyTorch has recorded Python: file and line of each frame, with nn.Module's own frames and the called module."""
     for role in ("main", "newest"):
         path, told = scratch("history-%s.mtr" % role), scratch("history-%s.pickle" % role)
         code, _, err = tool("run", "--dry-run-cuda", "-q", "-f", "-o", path, "--", harness.python(role), HISTORY, told, seconds=120)
@@ -135,7 +135,7 @@ def test_snapshot_has_pytorchs_own_stacks():
         equal([e["addr"] for e in ours], [e["addr"] for e in theirs], "allocations")
         compared = calls = 0
         for a, b in zip(ours, theirs):
-            if not b["frames"]:  # autograd's threads run no Python: there the stack is the one of the forward call
+            if not b["frames"]:  # autograd's threads run no Python: the stack is the forward call's
                 continue
             equal([(f["filename"], f["line"]) for f in a["frames"]], [(f["filename"], f["line"]) for f in b["frames"]], "frames")
             names = [f["name"] for f, g in zip(a["frames"], b["frames"]) if g["name"] == "_wrapped_call_impl"]
@@ -146,7 +146,7 @@ def test_snapshot_has_pytorchs_own_stacks():
 
 
 def test_snapshot_of_another_moment():
-    """--at peak: what is in it adds up to the peak, and no event is from after it."""
+    """--at peak: the content adds up to the peak, and no event is after it."""
     path, _ = snapshots.recorded("empty_cache")
     want = harness.device(harness.report(path, at="peak"), "cuda:0")
     doc = snapshots.export(path, "--at", "peak")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""tools/gpu_check.sh, which is made for a machine with a GPU, on the dry run; and the bundle that takes it there."""
+"""tools/gpu_check.sh, made for machines with a GPU, in the dry run; and its bundle."""
 import os
 import subprocess
 
@@ -36,7 +36,7 @@ def test_rows_that_need_no_gpu_pass():
 
 
 def test_what_is_wrong_fails():
-    """The driver gives out functions that nobody exports."""
+    """A driver that returns functions without exporting them."""
     rows, _ = rows_of("A", expect=1, MEMTRACE_DRYRUN_BYPASS="1")
     equal(rows["A1"][3], "FAIL", "verdict")
     check("cuMemCreate" in rows["A1"][2], "which: %s", rows["A1"])
@@ -52,7 +52,7 @@ def test_the_bundle_has_all_that_it_needs():
     subprocess.run(["tar", "-C", folder, "-xzf", os.path.join(OUT, "gpu-check.tar.gz")], check=True)
     folder = os.path.join(folder, "gpu-check")
     program = os.path.join(folder, "memtrace-bpf")
-    # With the path of a loader that finds nothing else, as on a machine without these libraries.
+    # With a loader path that finds nothing else, as on a machine without these libraries.
     libraries = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
     elsewhere = [line.split()[0] for line in libraries.splitlines() if "=>" in line and folder not in line]
     check(all(n.startswith(("libc.", "libm.", "libpthread.", "libdl.", "librt.", "libresolv.")) for n in elsewhere), "not in the bundle: %s", elsewhere)

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-What is hard to reach, and only where nothing else is at work: pages that are not in memory, a ring that is too small, the last
-milliseconds, an import under trace. test_reuse.py has the rest.
-"""
+"""Rare cases that need an otherwise idle machine: absent pages, a small ring, the last milliseconds, an import during the
+capture. test_reuse.py has others."""
 import contextlib
 import ctypes
 import json
@@ -23,10 +21,10 @@ from harness import (ATTACHED, IS_ROOT, OUT, TOOL, Failure, Skip, check, device,
                      spawn, sudo, tool, workload)
 
 OK, TRUNCATED, FAULT_THREAD, FAULT_FRAME, FAULT_SELF = 0, 4, 5, 6, 7
-MAX_STACK = 48  # bytes: from 64 on, in steps of 16, the kernel may give a function a stack per CPU
+MAX_STACK = 48  # bytes: a function with 64 bytes or more may get a per-CPU stack
 
 
-# ---- pages that are not there ---------------------------------------------------------------------------
+# ---- absent pages -----------------------------------------------------------------------------------------
 
 SYS_PROCESS_MADVISE = 440
 MADV_PAGEOUT = 21
@@ -34,7 +32,7 @@ MADV_PAGEOUT = 21
 
 @contextlib.contextmanager
 def swap(mebibytes):
-    """Somewhere for pages to go."""
+    """Swap space."""
     if not IS_ROOT:
         raise Skip("needs root, to make a swap file")
     path = scratch("swap")
@@ -67,7 +65,7 @@ class Iovec(ctypes.Structure):
 
 
 class PageOut(threading.Thread):
-    """Takes a process's anonymous memory out of memory, again and again, until told to stop."""
+    """Pages out a process's anonymous memory repeatedly until stopped."""
 
     def __init__(self, pid, every):
         super().__init__(daemon=True)
@@ -100,13 +98,13 @@ class PageOut(threading.Thread):
 
 
 def under_pressure(role, threads):
-    """Whether a walk meets a page that is not there is up to the machine: three tries to bring it about."""
+    """Whether a walk meets an absent page is random: three tries."""
     if not any(pressed(role, threads) for _ in range(3)):
         raise Failure("no walk met a page that was not there")
 
 
 def pressed(role, threads):
-    """Were there walks that met a page that was not in memory? If so, checks what became of them and of those after."""
+    """True if walks met absent pages; then checks their results and those of later walks."""
     target = workload("cold_frames.py", "--seconds", "5", "--rate", "30000", "--threads", str(threads), role=role)
     target.wait_line("^ready", 120)
     path = scratch("cold-%s-%d.mtr" % (role, threads))
@@ -139,18 +137,18 @@ def pressed(role, threads):
 
 
 def test_pages_not_in_memory():
-    with swap(1024):  # the whole process must fit: what is refused stays in memory
+    with swap(1024):  # the whole process must fit: pages without swap space stay in memory
         under_pressure("main", 3)
         under_pressure("main", 10)
 
 
 def test_pages_not_in_memory_old():
-    with swap(1024):  # the whole process must fit: what is refused stays in memory
+    with swap(1024):  # the whole process must fit: pages without swap space stay in memory
         under_pressure("old", 3)
 
 
 def test_sleepable_from_the_start():
-    """The programs that can wait give the very rows that the others give."""
+    """The sleepable programs give the same rows as the others."""
     folder = scratch("sleepable")
     os.mkdir(folder)
     expected_file, path = os.path.join(folder, "expected.json"), os.path.join(folder, "x.mtr")
@@ -187,7 +185,7 @@ def functions_of(elf):
 
 
 def stack_of(code):
-    """Bytes of stack that a BPF function uses: the farthest access by way of the frame pointer, r10."""
+    """Stack bytes of a BPF function: the lowest offset accessed from the frame pointer, r10."""
     deepest, copies = 0, set()
     for at in range(0, len(code), 8):
         op, regs, off, imm = struct.unpack_from("<BBhi", code, at)
@@ -203,7 +201,7 @@ def stack_of(code):
 
 
 def test_programs_need_little_stack():
-    """More of it the kernel may take from a place per CPU, where tasks would write over one another's."""
+    """With more stack the kernel may use a per-CPU area, where tasks would overwrite each other's data."""
     found = {name: stack_of(code) for name, code in functions_of(os.path.join(OUT, "bpf", "memtrace.bpf.o"))}
     check("report_s" in found and any(found.values()), "functions: %s", found)
     large = {n: s for n, s in found.items() if s > MAX_STACK}
@@ -211,14 +209,14 @@ def test_programs_need_little_stack():
 
 
 def test_programs_load_where_kernel_memory_is_locked():
-    """With lockdown=confidentiality there is no bpf_probe_read_kernel(), and a program that may call it is refused."""
-    pids = {"number_here", "process_here", "thread_here"}  # for PID namespaces; left out where there is none
+    """With lockdown=confidentiality bpf_probe_read_kernel() is missing, and programs that may call it are refused."""
+    pids = {"number_here", "process_here", "thread_here"}  # for PID namespaces; the verifier removes them otherwise
     found = {name for name, code in functions_of(os.path.join(OUT, "bpf", "memtrace.bpf.o"))
              for at in range(0, len(code), 8) if struct.unpack_from("<BBhi", code, at) == (0x85, 0, 0, 113)}
     equal(found, pids, "functions that call bpf_probe_read_kernel()")
 
 
-# ---- a ring that is too small ---------------------------------------------------------------------------
+# ---- a small ring -----------------------------------------------------------------------------------------
 
 def test_losses_are_counted():
     target = workload("churn.py", "--seconds", "4", "--rate", "0", "--threads", "4")
@@ -255,10 +253,8 @@ def test_losses_are_counted():
 # ---- the last milliseconds ------------------------------------------------------------------------------
 
 def last_words(role, rounds=5):
-    """
-    Functions that are called for the first time right before the end: named, but for those of the last moment. The recorder
-    has a real-time priority, since on a machine that is busy it would not run at once when it is woken.
-    """
+    """Functions called for the first time just before the end are named, except those of the last moment. The recorder has a
+    real-time priority, because on a busy machine it would not run at once."""
     if not shutil.which("chrt") or subprocess.run(sudo(["chrt", "-f", "1", "true"]), capture_output=True, check=False).returncode:
         raise Skip("no real-time priority to be had")
     target = workload("last_words.py", role=role)
@@ -270,7 +266,7 @@ def last_words(role, rounds=5):
         target.out.clear()
         recorder = spawn(["chrt", "-f", "1", TOOL, "record", "-p", pid, "-o", path], root=True)
         recorder.wait_line(ATTACHED, 30, stream="err")
-        time.sleep(0.5)  # what is done once after attaching is done
+        time.sleep(0.5)  # work after attach is done
         with open(go, "w", encoding="utf-8"):
             pass
         equal(recorder.wait(60), 0, "exit code of record: %s" % recorder.stderr()[-300:])
@@ -282,7 +278,7 @@ def last_words(role, rounds=5):
         check(not wrong, "wrong names: %s", wrong[:3])
         unnamed.append(callers.count(None))
     equal(target.alive(), True, "the target still runs")
-    # Without hurry it would be those since the last tick of 10 ms, half of them on average.
+    # Without an early wakeup, unnamed ones would be those since the last 10 ms tick, half of them on average.
     check(sorted(unnamed)[rounds // 2] <= 10, "unnamed of 80, by round: %s", unnamed)
 
 
@@ -294,7 +290,7 @@ def test_last_words_old():
     last_words("old")
 
 
-# ---- import under trace ---------------------------------------------------------------------------------
+# ---- import during the capture ----------------------------------------------------------------------------
 
 def late_import(role):
     target = workload("late_model.py", role=role)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""A target is never changed: whatever happens to the tool, the job computes what it would have computed."""
+"""A target is never changed: whatever happens to the tool, the job's results stay the same."""
 import random
 import signal
 import time
@@ -39,7 +39,7 @@ def wait_clean(pid, what):
 
 
 def test_probes_are_seen_in_the_code():
-    """What the next tests rely on: while attached, patched_bytes() is not 0."""
+    """A precondition of the next tests: while attached, patched_bytes() is not 0."""
     target = train("seen.json", "--seconds", "60")
     pid = target.popen.pid
     wait_clean(pid, "its start")
@@ -91,7 +91,7 @@ def test_attach_detach():
 
 
 def test_target_ends():
-    """Under trace to its very end: the target's exit code is its own, ours 0, the recording complete."""
+    """Traced until its end: the target has its own exit code, the tool exits with 0, the recording is complete."""
     target = train("ended.json", "--steps", "600")
     recorder = record(target.popen.pid, scratch("ended.mtr"))
     got = result(target, "ended.json")
@@ -113,7 +113,7 @@ def test_target_is_killed():
 
 
 def test_target_becomes_another_program():
-    """After an exec nothing of what was attached to is there any more: the capture ends, and says why."""
+    """After an exec the attached program is gone: the capture ends and says why."""
     target = workload("execs.py")
     target.wait_line("^ready", 120)
     recorder = record(target.popen.pid, scratch("exec.mtr"))

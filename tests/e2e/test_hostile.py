@@ -1,10 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Names that want to do harm, in every place where there is a name: a made-up recording full of them, and a process that has given
-them to its files, functions, modules, classes, threads and to itself. Nothing of them acts on a terminal, JSON is JSON, CSV is
-CSV, pages run nothing but what is ours.
-"""
+"""Hostile names everywhere: a generated recording full of them, and a process with such names for its files, functions, modules,
+classes, threads and itself. None of them acts on a terminal, JSON and CSV stay valid, and pages run only their own code."""
 import csv
 import html.parser
 import io
@@ -32,7 +29,7 @@ PIECES = [
 
 
 def hostile_names(n):
-    """Each piece alone, then pieces put together, the same every time."""
+    """Each piece alone, then combinations, the same in each run."""
     rng = random.Random(20)
     names = list(PIECES)
     while len(names) < n:
@@ -42,7 +39,7 @@ def hostile_names(n):
 
 
 def harmless(raw, what, ends=(b"\n",)):
-    """Valid UTF-8, and nothing in it acts on a terminal but the ends of lines."""
+    """Valid UTF-8 without control characters, except for line ends."""
     for end in ends:
         raw = raw.replace(end, b"")
     try:
@@ -64,7 +61,7 @@ def output(*args, root=False):
 
 
 class Page(html.parser.HTMLParser):
-    """What a browser would run of a page: scripts, handlers, addresses; and the text that it shows."""
+    """Code that a browser would run in a page (scripts, handlers, URLs), and the displayed text."""
 
     def __init__(self):
         super().__init__(convert_charrefs=True)
@@ -85,7 +82,7 @@ class Page(html.parser.HTMLParser):
 
 
 def check_page(raw, plain, what):
-    """The page of a hostile recording has the elements and the code that one of a harmless recording has, and other data."""
+    """The page of a hostile recording has the same elements and code as a harmless recording's, with other data."""
     pages = []
     for text in (raw, plain):
         p = Page()
@@ -104,7 +101,7 @@ def check_page(raw, plain, what):
 
 
 def check_recording(path, plain, least):
-    """All that report and export make of it."""
+    """All outputs of report and export."""
     for by in ("line", "stack", "module", "layer", "phase", "category", "thread", "category,module", "line,thread"):
         harmless(output("report", "--by", by, "--top", "0", path), "report --by " + by)
     more = (("--device", "cpu"), ("--by", "segment")) if path.endswith("bad.mtr") else ()
@@ -156,7 +153,7 @@ def test_recordings():
 
 
 def test_live():
-    """The same from a running process: names are read out of its memory."""
+    """The same from a running process: the names are read from its memory."""
     path = scratch("live.mtr")
     with open(scratch("names.json"), "w", encoding="ascii") as f:
         json.dump([n.hex() for n in hostile_names(2000)], f)
@@ -180,7 +177,7 @@ def test_live():
         p.signal(signal.SIGINT)
         equal(p.wait(30), 0, "exit code (%s)" % p.stderr()[-300:])
         harmless(p.stderr().encode(), "messages of " + p.name())
-    # The live view clears the screen by itself only on a terminal, and this is none.
+    # The live view clears the screen only on a terminal.
     harmless(live.stdout().encode(), "live view")
     check(target.alive(), "the target ended")
     made_recording(scratch("plain2.mtr"), [b"name%d" % i for i in range(20)])

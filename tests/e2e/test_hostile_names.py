@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Names that a traced program chose: what is written with them harms nobody who opens it."""
+"""Names chosen by a traced program: files written with them are harmless to open."""
 import csv
 import io
 import json
@@ -51,7 +51,7 @@ def test_raw_tables():
 
 
 def test_a_script_whose_name_is_not_text():
-    """The folder's index and the folder have the same names, whatever a script is called."""
+    """The folder's index and its files have equal names, whatever the script's name is."""
     folder = os.path.join(os.fsencode(scratch()), b"scripts")
     os.mkdir(folder)
     script = os.path.join(folder, b"tr\xe9\xc2\x9bin.py")

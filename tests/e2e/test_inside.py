@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""`run --inside`: a command that records itself, by a user without privileges; the recording is the kernel's, to the byte."""
+"""`run --inside`: a user without privileges records a command from inside; the recording equals the kernel's, to the byte."""
 import collections
 import json
 import os
@@ -19,7 +19,7 @@ JOB = os.path.join(harness.WORKLOADS, "inside.py")
 NOT_PERMITTED, USAGE = 3, 64
 NOBODY = 65534
 
-# In a namespace of its own what lies below root's home can be reached by others, too.
+# In a namespace of its own, so that others can access paths below root's home.
 OPEN_HOME = """
 set -e
 mount --bind "$1" "$2/home"
@@ -32,7 +32,7 @@ exec setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs --boundin
 
 
 def nobody():
-    """What a command line begins with that is run by a user without privileges, and a folder of that user's."""
+    """Prefix of a command run without privileges, and a folder of that user's."""
     if platform.machine() != "x86_64":
         raise Skip("x86-64 only")
     folder = scratch("nobody")
@@ -51,7 +51,7 @@ def nobody():
 
 
 def record(name, *args, options=(), seconds=120):
-    """The recording of a job, made by nobody; what it printed and how it ended."""
+    """A job's recording made by nobody; its output and exit code."""
     prefix, folder = nobody()
     path = os.path.join(folder, name + ".mtr")
     code, out, err = tool("run", "--inside", "-o", path, *options, "--", *args, prefix=prefix, seconds=seconds)
@@ -59,21 +59,21 @@ def record(name, *args, options=(), seconds=120):
 
 
 def figures(doc, by):
-    """Of a report what is the same each time. Where lines are summed up, one of several stands for its group's source."""
+    """Figures of a report that are equal in each run. A group of lines shows any of its lines."""
     devices = [{k: d[k] for k in ("device", "allocated", "reserved", "peak_allocated", "peak_reserved", "total_allocated", "allocs", "frees",
                                   "segments", "ooms", "drift", "before_attach") if k in d} for d in doc["devices"]]
     of_row = ("bytes", "count", "median", "file", "line", "function", "module", "module_class", "phase", "category", "stack")
     rows = sorted(tuple(str(r.get(k)) for k in (*of_row, *(("source",) if by in ("line", "stack") else ()))) for r in doc["rows"])
     layers = {n: {k: v for k, v in l.items() if isinstance(v, int)} for n, l in doc.get("layers", {}).items()}
     phases = {n: {k: p[k] for k in ("peak_allocated", "allocated_delta", "count") if k in p} for n, p in doc.get("phases", {}).items()}
-    # Not how many events there are: what objects are for is told of as often as it is looked at.
+    # Not the number of events: each census adds some.
     return {"devices": devices, "rows": rows, "layers": layers, "phases": phases,
             "lost": doc["capture"]["lost"], "attached_at": doc["capture"]["attached_at"], "stacks": doc["capture"]["stacks"],
             "steps": doc["capture"].get("steps"), "complete": doc["capture"]["complete"]}
 
 
 def test_same_as_the_kernels():
-    """A training job in the dry run, which also has a thread, a forked child, a program that it runs, a handler of SIGTRAP."""
+    """A training job in the dry run with a thread, a forked child, a started program and a SIGTRAP handler."""
     by_kernel = scratch("kernel.mtr")
     code, said, err = tool("run", "--dry-run-cuda", "-o", by_kernel, "--", python(), JOB, "train", root=True, seconds=120)
     equal(code, 0, "exit of the kernel's run, which said %r" % err[-800:])
@@ -90,7 +90,7 @@ def test_same_as_the_kernels():
 
 
 def test_estimate():
-    """What nobody is told of a training script is what root is told, whose kernel records."""
+    """`estimate` gives user nobody the same result as root, for whom the kernel records."""
     prefix, _ = nobody()
     docs = []
     for options in ({"prefix": prefix}, {"root": True}):
@@ -101,7 +101,7 @@ def test_estimate():
         lines = collections.Counter()
         for row in doc["report"]["rows"]:
             lines[(row["file"], row["line"])] += row["bytes"]
-        # Not what the blocks are for: that is read from the script's objects, and this one may have ended before.
+        # Without categories: a census reads the script's objects, and the script may have ended before.
         devices = [{k: v for k, v in d.items() if k != "parts"} for d in doc["devices"]]
         docs.append({"devices": devices, "verdict": doc["verdict"], "phases": doc["phases"], "lost": doc["report"]["capture"]["lost"], "lines": lines})
     equal(docs[0]["devices"][0]["device"], "cuda:0", "device")
@@ -109,7 +109,7 @@ def test_estimate():
 
 
 def test_full_ring():
-    """Threads that are faster than the recorder wait for it: nothing is lost; at a sudden end what is in the ring is read."""
+    """Threads faster than the recorder wait for it: nothing is lost; at a sudden end the ring's content is read."""
     path, code, out, err = record("busy", "env", "sh", "-c", 'exec "$@"', "sh", python(), JOB, "busy", "4", "10000", options=("--ring-size", "64K"))
     equal(code, 3, "exit, with %r" % err[-800:])
     doc = report(path)
@@ -120,7 +120,7 @@ def test_full_ring():
 
 
 def test_filtered():
-    """A process that may not read memory by the call for that: another way is taken."""
+    """A process that must not call process_vm_readv(): memory is read in another way."""
     path, code, out, err = record("filtered", python(), JOB, "filtered")
     equal(code, 3, "exit, with %r" % err[-800:])
     rows = [r for r in report(path)["rows"] if r["function"].startswith("busy.")]
@@ -128,7 +128,7 @@ def test_filtered():
 
 
 def test_recorder_killed():
-    """The job does not notice, though it fills the ring that nobody reads any more."""
+    """The job is not affected, although it fills a ring that nothing reads."""
     prefix, folder = nobody()
     path = os.path.join(folder, "killed.mtr")
     p = spawn([*prefix, harness.TOOL, "run", "--inside", "--ring-size", "64K", "-o", path, "--", python(), JOB, "endless"])
@@ -150,7 +150,7 @@ def test_recorder_killed():
 
 
 def test_exec():
-    """It becomes another program: its recording ends there, and that one runs."""
+    """The process executes another program: its recording ends there, and that program runs."""
     script = "import os, torch\nx = torch.empty(1000)\nos.execv('/bin/sh', ['sh', '-c', 'echo other; exit 4'])"
     path, code, out, err = record("exec", python(), "-c", script)
     equal((code, out), (4, "other\n"), "exit and output of the other program, with %r" % err[-800:])
@@ -159,14 +159,14 @@ def test_exec():
 
 
 def test_told():
-    """What cannot be recorded so is said, and runs all the same."""
+    """Commands that cannot be recorded run all the same, with a message."""
     prefix, folder = nobody()
     for args in (("--children",), ("--no-trace",)):
         code, _, err = tool("run", "--inside", *args, "--", "true")
         check(code == USAGE and args[0] in err, "%s: %d, %r", args, code, err)
     path, code, out, err = record("none", "sh", "-c", "echo $$; kill -TRAP $$")
     equal(code, 128 + signal.SIGTRAP, "exit of one that ends itself, with %r" % err)
-    # Without the variable the library is in nobody.
+    # Without the variable the library is in no process.
     path, code, out, err = record("lost", "env", "-u", "LD_PRELOAD", python(), "-c", "import torch; torch.empty(10); print('ran')")
     equal((code, out), (0, "ran\n"), "exit and output of one without the library")
     check("has not taken our library" in err, "not said: %r", err)
@@ -175,8 +175,8 @@ def test_told():
     equal((done.returncode, done.stdout, done.stderr), (0, "1\n", ""), "the library where nobody records")
 
 
-# Runs a set-user-ID program in its place, and says meanwhile in the shared memory that this is a program to be recorded, whose places to
-# write to are these: as long as two words and an address are in the file.
+# Executes a set-user-ID program and meanwhile claims in the shared memory that it is a program to record, with these addresses to
+# write to, as long as the file has two words and an address.
 HOSTILE = r"""
 import mmap, os, struct, sys, time
 fd, folder = int(os.environ["MEMTRACE_INSIDE"].split(":")[0]), sys.argv[1]
@@ -206,13 +206,13 @@ def until(fn, seconds, what):
 
 
 def sleeps(pid):
-    """Is it in the system call that it is there for (clock_nanosleep or nanosleep)?"""
+    """True if the process is in the expected system call (clock_nanosleep or nanosleep)."""
     with open("/proc/%d/syscall" % pid, encoding="ascii") as f:
         return f.read().split()[0] in ("230", "35")
 
 
 def code_of(pid):
-    """(start, bytes) of all code that the process has from libraries."""
+    """(start, bytes) of all library code in the process."""
     found = []
     with open("/proc/%d/maps" % pid, encoding="utf-8") as maps, open("/proc/%d/mem" % pid, "rb", 0) as mem:
         for line in maps:
@@ -225,7 +225,7 @@ def code_of(pid):
 
 
 def test_a_set_user_id_program_is_not_written_to():
-    """Root records another user's command, which does all that it can to have root write into a program of root's."""
+    """Root records another user's command, which tries to make root write into a program run as root."""
     if not IS_ROOT or platform.machine() != "x86_64":
         raise Skip("needs root, on x86-64")
     if os.statvfs(scratch()).f_flag & os.ST_NOSUID:
@@ -240,7 +240,7 @@ def test_a_set_user_id_program_is_not_written_to():
     pid = until(lambda: next((c for c in harness.children_of(p.pid) if os.readlink("/proc/%d/exe" % c).endswith("/sleep")), None), 30,
                            "the program in its place")
     try:
-        # By now the recorder has met it as any program that the command becomes, and put its breakpoint into the dynamic linker.
+        # By now the recorder has handled the new program and set its breakpoint in the dynamic linker.
         until(lambda: sleeps(pid), 30, "sleep of the program in its place")
         before = code_of(pid)
         libc = next(start for path, start, _ in before if "/libc.so" in path or "/libc-" in path)
@@ -260,8 +260,8 @@ def test_a_set_user_id_program_is_not_written_to():
 
 
 def test_gpu_check():
-    """tools/gpu_check.sh where there is no BPF. It is here as this file runs by itself: a capture of all processes has its probes where
-    `run --inside` sets breakpoints, which is refused then."""
+    """tools/gpu_check.sh without BPF. Tested in this file, which runs alone: a capture of all processes has its probes where `run
+    --inside` sets breakpoints, which is refused."""
     rows, out = gpu_check.rows_of("CDF", "--inside")
     equal(gpu_check.verdicts(rows), {"C1": "pass", "D1": "pass", "D2": "pass", "D3": "pass", "D4": gpu_check.GPU, "D5": "pass",
                                      "F1": "needs BPF and root", "F2": "needs BPF and root"}, "verdicts")

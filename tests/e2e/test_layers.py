@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Modules entered and left: how often, how long, by which name, against a clock around nn.Module.__call__ and named_modules()
-(tests/workloads/layers.py).
-"""
+"""Modules entered and left: counts, durations and names, compared with a timed nn.Module.__call__ and named_modules()
+(tests/workloads/layers.py)."""
 import collections
 import json
 
@@ -12,7 +10,7 @@ from harness import check, equal, own, record, report, run, scratch, tool, workl
 
 
 class Calls:
-    """By root class and dotted name: calls (of a wrapper and what it wraps one), ns; read by docs/internals/FORMAT.md alone."""
+    """By root class and dotted name: calls (a wrapper and its module count once), ns; read by docs/internals/FORMAT.md alone."""
 
     def __init__(self, recording):
         self.calls, self.ns, self.open = collections.Counter(), collections.Counter(), collections.defaultdict(list)
@@ -68,8 +66,8 @@ def run_jobs(role, *options, jobs=None):
 
 def accept(role, recording, wanted):
     got = Calls(recording)
-    # What a compiler makes is a module of its own, which is in nobody's named_modules(); a module made anew is known a
-    # little later than it is called first, on a busy machine even later.
+    # Compiled code has its own module, which named_modules() lacks; a new module's name is known slightly after its first call,
+    # later on a busy machine.
     calls = collections.Counter({k: n for k, n in got.calls.items() if "?" not in k[1]})
     print("     %-7s %5d calls of %d modules, %d wrong, %d without a name" % (
         role, sum(wanted.values()), len(wanted), sum(((calls - wanted) + (wanted - calls)).values()),
@@ -88,7 +86,7 @@ def accept(role, recording, wanted):
 
 
 def durations(got, took):
-    """A module that sleeps has slept; nothing is shorter than it was, and the sum is not much longer."""
+    """A module that sleeps has its duration; nothing is too short, and the sum is at most slightly longer."""
     slept = got.ns["Plain", "sleeper"] / 1e6
     real = took["Plain", "sleeper"] / 1e6
     check(real - 1 <= slept <= 1.1 * real + 20, "slept %.1f ms, recorded %.1f ms", real, slept)
@@ -100,7 +98,7 @@ def durations(got, took):
 
 
 def documents(recording, got):
-    """The same in report and timeline."""
+    """Report and timeline agree."""
     layers = report(recording)["layers"]
     for (root, name), calls in got.calls.items():
         l = layers.get(name) or layers.get("%s:%s" % (root, name))
@@ -118,7 +116,7 @@ def documents(recording, got):
 
 
 def test_in_the_middle():
-    """Attached while modules are being called: nothing is named as if what it lies in were not there."""
+    """Attached during module calls: no module is named without its outer modules."""
     target = workload("layers.py", "--slow")
     target.wait_line("ready", 120)
     allowed = {("Slow", "")} | {("Slow", name % i) for i in range(20) for name in ("layers.%d", "layers.%d.0", "layers.%d.1")}

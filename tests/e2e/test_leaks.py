@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""`leaks`: what grows comes first, what only looks as if it did is not told of; from recordings and from running processes."""
+"""`leaks`: growing lines come first, false alarms are absent; from recordings and from running processes."""
 import json
 import os
 import re
@@ -14,7 +14,7 @@ with open(LEAK, encoding="utf-8") as _f:
 
 
 def recorded(modes, *options, cuda=False, steps=60):
-    """A whole run of the workload in a file."""
+    """A recording of a whole run of the workload."""
     path = scratch(modes.replace(",", "-") + ("-cuda" if cuda else "") + ".mtr")
     p = spawn([harness.TOOL, "run", *(["--dry-run-cuda"] if cuda else []), "-q", "-f", "-o", path, "--", python(), LEAK, modes,
                "--steps", str(steps), *(["--device", "cuda"] if cuda else []), *options], root=True)
@@ -48,7 +48,7 @@ def check_leaks(d, modes, steps=60):
 
 
 def test_lines_on_cuda():
-    """Of five leaks at once each is found, and no other line; apart from them the allocator's pool, and what somebody else takes."""
+    """Five concurrent leaks are found, and no other line; the allocator's pool and other libraries' memory are separate."""
     modes = ("list", "closure", "attribute", "concat", "rare")
     path = recorded(",".join(modes) + ",pool,others", cuda=True)
     d = leaks(path)
@@ -69,7 +69,7 @@ def test_lines_on_cuda():
 
 
 def test_graph():
-    """A loss that is kept keeps all of its graph: the lines of forward grow."""
+    """A kept loss keeps its whole graph: forward's lines grow."""
     d = leaks(recorded("graph", cuda=True))["cuda:0"]
     equal(lines(d)[0], ("leak.py", LINES["graph"]), "the first line")
     check(d["leaks"][0]["confidence"] == "high", "confidence: %s", d["leaks"][0])
@@ -89,17 +89,17 @@ def healthy(modes, *options, verdicts=(), **kwargs):
 
 
 def test_tricky():
-    """Caches that fill, lists that are emptied, graphs of changing size, cycles."""
+    """Filling caches, lists emptied regularly, graphs of varying size, reference cycles."""
     healthy("cache,sawtooth,lengths,cycles", cuda=True, verdicts=("stopped", "released"))
 
 
 def test_generation():
-    """A key-value cache grows and goes; no optimizer: calls of the model are the steps."""
+    """A key-value cache grows and is freed; without an optimizer, model calls are the steps."""
     healthy("kv", verdicts=("released",))
 
 
 def test_stepless():
-    """No step of any kind: slices of time. The imports before it and the end after it are none."""
+    """Without steps: slices of time, without imports and the end."""
     d = leaks(recorded("stepless", "--pause", "0.02"))["cpu"]
     equal(d["clock"], "time", "clock")
     equal(lines(d), [("leak.py", LINES["stepless"])], "lines that grow")
@@ -111,7 +111,7 @@ def live(t, *options):
 
 
 def test_live():
-    """Attached in the middle of a run, for so many steps; the program's own objects say who holds what."""
+    """Attached in the middle for a number of steps; the census says who holds the memory."""
     t = workload("leak.py", "list,closure,attribute", "--steps", "100000", "--pause", "0.01")
     t.wait_line("^step 20$", 120)
     code, out, err = live(t, "--steps", "60", "--format", "json")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""What make lint checks: layers, words, format, shell, python, fuzzers, commits. tools/dev/lint.sh says what is wrong."""
+"""The checks of make lint: layers, words, format, shell, python, fuzzers, commits. tools/dev/lint.sh prints the errors."""
 import os
 import re
 import subprocess

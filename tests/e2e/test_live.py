@@ -26,7 +26,7 @@ def test_blocks_and_summary():
     while len(blocks()) < 5 and time.monotonic() < begin + 30:
         time.sleep(0.05)
     n, took, before = len(blocks()), time.monotonic() - begin, p.stdout()
-    # The first may have been on its way when the clock began.
+    # The first block may have been on its way when the clock began.
     check(5 <= n <= took / 0.5 + 2, "%d blocks in %.1f s at one per 500 ms:\n%s", n, took, before[:1500])
     check(re.search(r"model\.py:\d+ \(forward\)", before), "no user line in:\n%s", before[:2000])
     equal(interrupt(p), 0, "exit code after Ctrl-C")
@@ -51,12 +51,12 @@ def test_json_lines():
     check(any(r["function"] == "CausalSelfAttention.forward" or (r["function"] or "").endswith("forward") for r in last["rows"]),
           "no function of the model in %s", last["rows"])
     check(all(a["steps"] <= b["steps"] and a["time"] < b["time"] for a, b in zip(lines, lines[1:])), "time goes on")
-    # Growth is since the end of a step, which may come late where the machine is busy.
+    # Growth counts from the end of a step, which may be late on a busy machine.
     p = live(t, "-i", "300ms", "--format", "json", "--top", "0", "--by", "function")
     later = json.loads(p.wait_line(r'"growth": ?-?\d.*"allocs_per_second": ?[1-9]', 60))
     equal(interrupt(p), 0, "exit code after Ctrl-C")
     check(any((r["allocs_per_second"] or 0) > 0 for r in later["rows"]), "nothing is compared with earlier lines in %s", later["rows"])
-    # The same as text, sorted and filtered; what is left out is a row.
+    # The same as text, sorted and filtered; omitted rows are one row.
     p = live(t, "-i", "300ms", "-n", "2", "--sort", "allocs", "--filter", "line:model.py")
     equal(p.wait(20), 0, "exit code")
     blocks = p.stdout().split("LIVE %LIVE")[1:]
@@ -64,7 +64,7 @@ def test_json_lines():
 
 
 def where(pid):
-    """What a process waits in, as far as the kernel tells."""
+    """The kernel function that a process waits in, if known."""
     said = []
     for what in ("wchan", "syscall", "stack"):
         try:

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Logs: --log-level, --log-file, --log-format and MEMTRACE_LOG, of several commands; a log that cannot be written harms nothing. docs/LOGGING.md."""
+"""Logs: --log-level, --log-file, --log-format and MEMTRACE_LOG, of several commands; a log that cannot be written has no other
+effect. docs/LOGGING.md."""
 import json
 import os
 import re
@@ -22,7 +23,7 @@ def job():
 
 
 def lines(path):
-    """Of a log as JSON: each line by itself is an object that has what every one has."""
+    """Lines of a JSON log: each is an object with all common fields."""
     harness.own(path)
     with open(path, encoding="utf-8") as f:
         text = f.read()
@@ -55,14 +56,14 @@ def test_record():
     equal((recorded["path"], recorded["events"], recorded["lost"], recorded["reason"]),
           (path, doc["capture"]["events"], doc["capture"]["lost"], "signal"), "what it says of the recording")
     check(0 <= os.path.getsize(path) - recorded["bytes"] < 4096, "%d bytes of %d", recorded["bytes"], os.path.getsize(path))
-    # A person is told the same, in the words that are in the log.
+    # Messages on standard error have the same words as the log.
     for o in (attached, recorded):
         check("memtrace-bpf: %s\n" % o["message"] in p.stderr(), "%r is not in %r", o["message"], p.stderr())
     equal(os.stat(log).st_mode & 0o777, 0o600, "the log's mode")
 
 
 def test_files_and_names():
-    """Appended to, in both formats; names do nothing to it; levels, from the environment and over it."""
+    """Appends in both formats; hostile names are harmless; levels from the environment and from options, which take precedence."""
     log, path = scratch("both.log"), scratch(HOSTILE)
     code, _, err = tool("--log-file", log, "report", path)
     check(code == 2 or code == 1, "report of what is not there: %d", code)
@@ -75,7 +76,7 @@ def test_files_and_names():
     said = json.loads(said)
     equal((said["level"], said["command"]), ("error", "report"), "level and command")
     check("\u202e" not in said["message"] + err and "\\x1b[31m" in said["message"] and err.count("\n") == 1, "the name: %r, %r", said, err)
-    # Without a file JSON takes the place of the words.
+    # Without a file, JSON replaces the text on standard error.
     code, _, err = tool("report", "--log-format", "json", path)
     equal([json.loads(line)["level"] for line in err.splitlines()], ["error"], "standard error")
     for wrong in (("--log-level", "loud"), ("--log-level="), ("--log-format", "xml"), ("--log-file=")):
@@ -92,7 +93,7 @@ def test_every_command():
 
 
 def test_not_to_be_had():
-    """A full disk, a link, a folder: said once, and all else is as without."""
+    """A full disk, a link, a folder: one message, and everything else is unchanged."""
     path = scratch("whole.mtr")
     first = os.path.join(harness.WORKLOADS, "first.py")
     code, out, err = with_env("run", "-f", "-v", "-o", path, "--", harness.python(), first, MEMTRACE_LOG="debug,file=/dev/full")
@@ -107,7 +108,7 @@ def test_not_to_be_had():
 
 
 def test_command_has_nothing_of_it():
-    """The log is no file of the command that is run, and its environment is the one that it would have."""
+    """The log is no descriptor of the run command, and its environment is unchanged."""
     program = "import os; print(sorted(os.readlink('/proc/self/fd/' + f) for f in os.listdir('/proc/self/fd') if int(f) > 2 and os.path.exists(" \
               "'/proc/self/fd/' + f)), os.environ.get('MEMTRACE_LOG'))"
     log = scratch("run.log")
@@ -118,7 +119,7 @@ def test_command_has_nothing_of_it():
 
 
 def test_serve():
-    """All of its processes, also those that may open nothing, and the recorder; each line names who says it."""
+    """All of its processes, also those without access to files, and the recorder; each line names its process."""
     if not IS_ROOT:
         raise Skip("needs root, as serve drops its rights")
     log = scratch("serve.log")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""record --rolling: a folder that never takes more than it may, what was dropped is said, totals stay exact, whatever happens to it."""
+"""record --rolling: a folder that never exceeds its size; dropped parts are reported and totals stay exact, whatever happens to
+it."""
 import glob
 import json
 import os
@@ -19,7 +20,7 @@ SECONDS = 7
 
 
 def taken(folder):
-    """Bytes that its files have on the disk, those with temporary names too."""
+    """Bytes of its files on disk, with temporary ones."""
     total = 0
     for name in os.listdir(folder):
         try:
@@ -30,7 +31,7 @@ def taken(folder):
 
 
 class Watcher(threading.Thread):
-    """The most that a folder ever took, looked at some hundred times a second."""
+    """The folder's largest size, sampled some hundred times per second."""
 
     def __init__(self, folder):
         super().__init__(daemon=True)
@@ -99,7 +100,7 @@ def test_rolls():
     gap = index["gaps"][0]
     check(gap["to"] <= segments[0]["from"] and gap["events"] > 0, "gap %s before %s", gap, segments[0])
 
-    # All in numbers, as a recording of everything has it.
+    # Equal totals as in a recording of everything.
     doc, totals = report(whole), harness.read_json(os.path.join(folder, "totals.json"))
     cpu, all_of_it = device(doc), totals["whole"]
     of_cpu = [d for d in all_of_it["devices"] if d["device"] == "cpu"][0]
@@ -113,7 +114,7 @@ def test_rolls():
         want = all_of_it["events"] if series["of"] == "process" else of_cpu["allocs"]
         equal([sum(row[column] for row in level["rows"]) for level in series["levels"]], [want] * 5, "sums of " + series["of"])
 
-    # Each segment reads alone; the last has all that is live, with its lines, most of which came before it.
+    # Each part can be read alone; the last has all live blocks with their lines; most blocks are older.
     for s in segments:
         one = report(os.path.join(folder, s["file"]))
         equal(one["allocated"], device(s, "cpu")["allocated"], "end of " + s["file"])
@@ -152,18 +153,18 @@ def test_killed():
     recorder.signal(signal.SIGKILL)
     recorder.wait(10)
     segments = index_of(folder)["recordings"]
-    # The newest may have been made just now, and the index not been told yet.
+    # The newest part may be newer than the index.
     files, listed = sorted(os.path.basename(p) for p in glob.glob(os.path.join(folder, "*.mtr"))), sorted(s["file"] for s in segments)
     check(listed in (files, files[:-1]), "index: %s, of %s", listed, files)
-    # Between the end of one and the first word of the next all in it have ended.
+    # Between the end of a part and the start of the next, all listed parts have ended.
     check([s["file"] for s in segments if not s.get("ended")] in ([segments[-1]["file"]], []), "not ended: %s", segments)
     for s in segments:
         doc = report(os.path.join(folder, s["file"]))
         equal(sum(r["bytes"] for r in doc["rows"]), doc["allocated"], "rows of " + s["file"])
-        if s is not segments[-1]:  # which may just have been completed, and the index not been told yet
+        if s is not segments[-1]:  # it may be complete and not listed yet
             check(doc["capture"]["complete"], "not complete: %s", s["file"])
     check(report(folder)["rows"], "no rows")
-    # What is in it is not believed.
+    # Its content is not trusted.
     path = os.path.join(folder, "totals.json")
     good = harness.read_json(path)
     for bad in ("[]", '{"whole": 1}', "{" * 5000, json.dumps({**good, "whole": {**good["whole"], "devices": [
@@ -177,7 +178,7 @@ def test_killed():
             json.dump({"whole": good["whole"], **odd}, f)
         code, out, err = tool("report", folder)
         check(code == 0 and "From here on of" in out, "%s: %d %s", odd, code, err)
-    # Who comes next does not write into what is there.
+    # A later capture does not write into existing files.
     code, _, err = tool("record", "-p", str(target.popen.pid), "--rolling", "1M", "-o", folder, root=True)
     check(code == 1 and "recordings in it" in err, "a folder that is taken: %d %s", code, err)
     check(target.alive(), "the target ended")
@@ -274,7 +275,7 @@ def test_of_children():
 
 
 def test_soak():
-    """Made-up records through the program itself, and a flight recorder beside: exact, and within the folder's size."""
+    """Generated records through the program itself, with a flight recorder: exact, and within the folder's size."""
     p = spawn([os.path.join(harness.OUT, "tests", "tools", "soak"), "-n", "2500000", "-s", "4M", "-F", "-w", scratch("soak")])
     code = p.wait(120)
     check(code == 0 and "exact: 2500000 events" in p.stdout(), "%d: %s %s", code, p.stdout()[-1500:], p.stderr()[-500:])

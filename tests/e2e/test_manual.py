@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""The manual page is sound, and it and --help name the same options, command by command."""
+"""The manual page is valid, and it and --help name the same options for each command."""
 import os
 import re
 import shutil
@@ -62,7 +62,7 @@ def test_same_options():
         check(title in parts, "no section '%s' among %s", title, sorted(map(str, parts)))
         page = parts.get(title, set()) | messages | (shared if command in ("record", "run", "") else set())
         if command == "run":
-            page -= {"-p", "--pid", "--name", "--all", "--container", "--pod", "--follow"}  # it starts the process
+            page -= {"-p", "--pid", "--name", "--all", "--container", "--pod", "--follow"}  # starts the process itself
         given = options_of_help(command)
         page, given = page - COMMON, given - COMMON
         if page != given:
@@ -76,7 +76,7 @@ def test_all_formats_named():
         page = plain(f.read())
     _, out, _ = tool("export", "--help")
     check("Formats:\n" in out, "export --help has no list of formats: %s", out)
-    # A line that begins elsewhere goes on with the text of the one above it.
+    # An indented line continues the previous one.
     formats = re.findall(r"^  \S.*", out.split("Formats:\n")[1].split("\n\n")[0], re.M)
     check(len(formats) >= 4, "export --help lists %s", formats)
     for line in formats:

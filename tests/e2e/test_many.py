@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Several processes that are picked: by name, by PIDs, all; those that come later, and those that take the place of one that has ended; in
-namespaces of their own. Each has a recording with exactly what it allocated.
-"""
+"""Several selected processes: by name, by PIDs, all; processes that start later, replacements of ended ones, processes in other
+namespaces. Each has a recording with exactly its allocations."""
 import glob
 import json
 import os
@@ -31,7 +29,7 @@ def ready(p):
 
 
 def go(p, hold=False):
-    """What it made."""
+    """The sizes that it allocated."""
     p.send()
     return made_by(p, hold)
 
@@ -62,7 +60,7 @@ def recordings(path):
 
 
 def check_recordings(path, truth):
-    """Each process of truth (PID: sizes) has one with just that, and nobody else has one."""
+    """Each process of truth (PID: sizes) has a recording with exactly these sizes, and there are no others."""
     found = recordings(path)
     equal(sorted(found), sorted(truth), "processes with a recording")
     for pid, made in truth.items():
@@ -73,7 +71,7 @@ def check_recordings(path, truth):
 
 
 def test_name():
-    """Three jobs of which two match, and a third one that comes later, found before its first tensor."""
+    """Two of three jobs match, and a later job is found before its first tensor."""
     a, b, other = job("alpha-one", 1, 30), job("alpha-two", 2, 31), job("beta", 3, 32)
     for p in (a, b, other):
         ready(p)
@@ -94,7 +92,7 @@ def test_name():
 
 
 def test_nobody():
-    """Who is nearly meant is named, and nothing is left behind."""
+    """Near matches are named, and nothing is left."""
     near = spawn(["sleep", "60"])
     for options, code, words in ((("--name", "^no such program 7$"), 2, "--follow waits"), (("--name", "sleep 60$"), 2, "PID %d" % near.popen.pid),
                                  (("--name", "("), 64, "regular expression"), (("-p", str(near.popen.pid), "-p", "999999999"), 2, "999999999"),
@@ -108,7 +106,7 @@ def test_nobody():
 
 
 def test_follow():
-    """The job ends and is started again: two lives, each recorded whole; another job, and another command line, are not taken for it."""
+    """The job ends and starts again: two complete recordings; another job or command line does not match."""
     first = job("follow", 5, 30, "hold")
     pid = ready(first)
     path = scratch("follow.mtr")
@@ -128,7 +126,7 @@ def test_follow():
 
 
 def test_all_and_folder():
-    """Every job that has PyTorch, into a folder with an index; names that are the same are kept apart."""
+    """Every job with PyTorch, into a folder with an index; equal names are made unique."""
     folder = scratch("all")
     a = job("all-one", 7, 30)
     ready(a)
@@ -163,7 +161,8 @@ def test_all_and_folder():
 
 
 def test_ranks():
-    """torchrun's ranks, which meet over gloo, by the name of their script, started after us: a file each, and one report of the folder."""
+    """torchrun's ranks, which synchronize over gloo, by their script's name, started after the capture: a file each, and one
+    report of the folder."""
     folder = scratch("ranks")
     recorder = record("--name", "named.py ranks", "--follow", "-o", folder + "/")
     recorder.wait_line("waiting for a process", 60, stream="err")
@@ -181,7 +180,7 @@ def test_ranks():
     check(code == 0 and out.startswith("2 recordings of one job, ranks 0-1 of 2"), "not one report: %d, %s%s", code, out[:300], err[-300:])
 
 
-# A root of its own over a copy-on-write view of ours, as a container has, and PIDs of its own.
+# A root of its own over a copy-on-write view of this machine's, as in a container, and its own PIDs.
 BOX = """
 set -e
 box=$1 cgroup=$2; shift 2
@@ -200,7 +199,7 @@ POD = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
 
 
 def make_cgroup():
-    """One of a pod, as Kubernetes calls it, that whoever is root can put a process into; "": not here."""
+    """A control group named like a Kubernetes pod's, to put a process into; "": not possible here."""
     with open("/proc/self/mounts", encoding="utf-8") as f:
         mounts = [line.split() for line in f]
     places = [m[1] for m in mounts if m[2] == "cgroup2"] + [m[1] for m in mounts if m[2] == "cgroup" and "memory" in m[3].split(",")]
@@ -216,7 +215,7 @@ def make_cgroup():
 
 def remove_cgroup(inner):
     for path in (inner, os.path.dirname(inner)):
-        for _ in range(50):  # what was in it may be ending
+        for _ in range(50):  # its processes may still be ending
             if subprocess.run(sudo(["rmdir", path]), capture_output=True, check=False).returncode == 0:
                 break
             time.sleep(0.1)
@@ -236,7 +235,8 @@ def pid_of(title, comm="python"):
 
 
 def test_container():
-    """Another root, other PIDs, and a pod's control group: found by the pod, recorded whole, a child that it forks as well, and it says where it was."""
+    """Another root, other PIDs and a pod's control group: found by the pod, recorded completely with a forked child, with its
+    place."""
     box, path = scratch("box"), scratch("container.mtr")
     os.mkdir(box)
     cgroup = make_cgroup()
@@ -291,7 +291,7 @@ cat "$path.out" "$path.err"
 
 
 def test_inside():
-    """The tool in a PID namespace of its own with the job: the kernel knows both by other numbers."""
+    """The tool in one PID namespace with the job: the kernel's PIDs differ for both."""
     path = scratch("inside.mtr")
     p = spawn(["unshare", "--pid", "--fork", "--mount-proc", "bash", "-c", INSIDE, "inside", JOB, harness.TOOL, path, python()], root=True)
     equal(p.wait(120), 0, "exit code (%s)" % p.stderr()[-500:])
@@ -309,7 +309,7 @@ def test_inside():
 
 
 def links_by_file(pid):
-    """{path: number of links} of a tracer's probes; none where the kernel does not tell."""
+    """{path: number of links} of a tracer's probes; empty if the kernel does not tell."""
     done = subprocess.run(sudo(["sh", "-c", "cat /proc/%d/fdinfo/*" % pid]), capture_output=True, text=True, check=False)
     found = {}
     for text in done.stdout.split("pos:")[1:]:
@@ -320,7 +320,7 @@ def links_by_file(pid):
 
 
 def test_images():
-    """Two processes from each of two images: one set of probes an image, and forked children of all of them are recorded from their fork on."""
+    """Two processes of each of two images: one set of probes per image, and forked children of all are recorded from the fork on."""
     storms = []
     for image in ("first", "second"):
         library = os.path.join(scratch(image), chaos.HOOKS)
@@ -354,7 +354,7 @@ def test_images():
 
 
 def test_time_namespace():
-    """The recorder is in a time namespace of its own: times are those since it attached, and a child begins when it was forked."""
+    """The recorder is in its own time namespace: times count from attach, and a child's from its fork."""
     if not IS_ROOT or subprocess.run(["unshare", "-T", "true"], capture_output=True, check=False).returncode:
         raise Skip("no time namespaces to be had")
     for offset in ("100000", "-1"):
@@ -364,7 +364,7 @@ def test_time_namespace():
                           "-p", str(storm.pid), "-o", path], root=True)
         recorder.wait_line(harness.ATTACHED, 60, stream="err")
         time.sleep(0.2)
-        storm.ask("flood 1 500")  # the order of two threads' is that of the ring
+        storm.ask("flood 1 500")  # two threads' events have the ring's order
         storm.ask("fork 2")
         finish_inner(recorder)
         found = recordings(path)
@@ -373,14 +373,14 @@ def test_time_namespace():
         for pid, f in found.items():
             with open(f, "rb") as file:
                 times = [e["time"] for e in mtr_reader.Recording(file).events() if mtr_reader.KINDS[e["kind"]] == "alloc"]
-            # In ns: a child's first allocation comes some ms after its fork, the others' after the pause.
+            # In ns: a child's first allocation is some ms after its fork, the others are after the pause.
             check((1e8 if pid == storm.pid else 1e3) < times[0] < 2e10 and times == sorted(times), "offset %s: times of PID %d begin with %s",
                   offset, pid, times[:3])
         storm.end(chaos.Row("time"))
 
 
 def finish_inner(p):
-    """unshare does not pass signals on."""
+    """unshare does not forward signals."""
     for pid in harness.children_of(p.popen.pid):
         os.kill(pid, signal.SIGINT)
     equal(p.wait(60), 0, "exit code (%s)" % p.stderr()[-300:])
@@ -397,7 +397,8 @@ exit $code
 
 
 def crowd(others, name, stopped=False):
-    """150 children, one after the other, of a process that comes after others without PyTorch. Recordings, its PID, what was said."""
+    """150 children one after the other, of a process that starts after others without PyTorch. Returns recordings, its PID,
+    messages."""
     path = scratch(name)
     p = spawn([harness.TOOL, "run", "--children", "-o", path, "--", "bash", "-c", CROWD, "crowd", str(others), chaos.compiled("storm.cc", "storm"), chaos.hooks()],
               root=True)
@@ -420,13 +421,13 @@ def crowd(others, name, stopped=False):
 
 
 def test_crowd():
-    """Two hundred processes without PyTorch take nothing away from the one with it that comes after them, nor from its children."""
+    """Two hundred processes without PyTorch do not hide a later one with it, nor its children."""
     _, err = crowd(200, "crowd.mtr")
     check("not followed" not in err and "no more can be" not in err, "somebody found no room: %s", err[-600:])
 
 
 def test_more_than_there_are_places():
-    """Children that come and go while the recorder stands still: each has a recording, or is counted as left out."""
+    """Children that start and end while the recorder is stopped: each has a recording or is counted as omitted."""
     left_out, _ = crowd(5, "places.mtr", stopped=True)
     equal(left_out, 1 + 150 - 126, "children that found no place")
 

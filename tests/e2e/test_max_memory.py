@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""A small recording does not take all of this machine's memory: reading stops at a bound, and says so."""
+"""A small recording cannot use all of this machine's memory: reading stops at a limit, with a message."""
 import os
 
 import mtr_reader
@@ -13,7 +13,7 @@ READERS = (["report"], ["leaks"], ["export", "html", "-f", "-o", os.devnull], ["
 
 
 def bomb(name, blocks, events):
-    """As alike as allocations can be, none of which is freed."""
+    """Maximally similar allocations, none of them freed."""
     path = scratch(name)
     if not os.path.exists(path):
         w = Writer(path)
@@ -33,7 +33,7 @@ def read(command, path, *options, prefix=()):
 
 
 def test_written_as_documented():
-    """What these tests write is a recording: our other reader takes it, too."""
+    """The recordings written by these tests are valid for the independent reader."""
     path = scratch("small.mtr")
     w = Writer(path, {"comm": "python"})
     w.block(3, stack=w.stack("a.py", "f", 7), thread=w.thread(1, "main"), compress=True)
@@ -56,22 +56,22 @@ def test_stops_at_a_bound():
         check("this recording needs more memory than 64.00 MiB" in err, "%s says: %s", command[0], err)
     code, _, err = tool("report", "--max-memory", "many", path)
     check(code == 64 and "--max-memory" in err, "exit with a size that is none: %d, %s", code, err)
-    # With enough of it, it is read.
+    # With enough memory it is read.
     code, out, err = tool("report", "--at", "end", "--max-memory", "4G", path, seconds=120)
     check(code == 0 and "%.2f MiB" % (BLOCKS * EVENTS * 512 / MIB) in out, "report ended with %d: %s %s", code, out[:400], err)
 
 
 def test_stops_at_what_may_be_had():
-    """Where a process may have little, the bound is less than that; no reader is ended by the system."""
+    """If a process may have little memory, the limit is lower; the system never ends a reader."""
     path = bomb("bomb.mtr", BLOCKS, EVENTS)
-    for command in READERS[:-1]:  # replay needs less than that
+    for command in READERS[:-1]:  # replay needs less
         code, _, err = read(command, path, prefix=limited(160))
         equal(code, 1, "exit of %s: %s" % (command[0], err))
         check("needs more memory than" in err, "%s says: %s", command[0], err)
 
 
 def test_no_block_is_a_bomb():
-    """A block that is far more compressed than what programs do is not unpacked."""
+    """A block compressed far more than real ones is not unpacked."""
     path = bomb("block.mtr", 16, 1000000)
     check(os.path.getsize(path) < 32000, "%d bytes are no small recording", os.path.getsize(path))
     for command in (["report"], ["export", "html", "-f", "-o", os.devnull]):

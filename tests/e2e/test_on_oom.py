@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Out of memory while attached: the target lives, every time is recorded, and the flight recorder keeps what led up to it."""
+"""Out of memory while attached: the target survives, every failure is recorded, and the flight recorder keeps the events before
+it."""
 import glob
 import os
 import shlex
@@ -57,7 +58,7 @@ def test_a_thousand_times():
     equal(gpu["out_of_memory"][0]["asked"], BIG, "asked for")
     doc, of_window = at_oom(window)
     equal(of_window, rows, "rows at the first time, from the flight recorder")
-    # Where a tenth of a second passes without one, as on a busy machine, the next one is in the next file.
+    # After a tenth of a second without a failure, as on a busy machine, the next one is in the next file.
     more = [path for path in (scratch("window-2.mtr"), scratch("window-3.mtr")) if os.path.exists(path)]
     gpus = [device(doc, "cuda:0")] + [device(report(path, at="oom"), "cuda:0") for path in more]
     equal((sum(gpu["ooms"] for gpu in gpus), [gpu["drift"] for gpu in gpus]), (TIMES, [0] * len(gpus)), "of the window")

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-The page of export html in a browser, used as a person would use it; what it says is what report says of the same moments,
-to the byte. UPDATE=1 writes the pictures that it is compared with, tests/data/page.
-"""
+"""The page of export html in a browser, used as a person would; its figures equal those of report at the same moments, to the
+byte. UPDATE=1 writes the reference pictures, tests/data/page."""
 import collections
 import json
 import os
@@ -27,7 +25,7 @@ def export(recording, *options):
 
 
 def made(name, *options):
-    """A made-up job: the same to the byte wherever it is made."""
+    """A generated job, equal to the byte everywhere."""
     path = scratch(name)
     subprocess.run([os.path.join(OUT, "tests", "tools", "make_recording"), path, *options], check=True, timeout=60)
     return path
@@ -41,7 +39,7 @@ def node(script, *args):
 
 
 def browse(page, *args):
-    """What the page said, moment by moment."""
+    """The page's figures, moment by moment."""
     answers = page + ".json"
     node("check_page.mjs", page, answers, *args)
     return harness.read_json(answers)
@@ -54,7 +52,7 @@ def report(recording, when, device, by, *options):
 
 
 def told(doc, by):
-    """Bytes of a report's rows, by what a row of the page's table has."""
+    """Bytes of a report's rows, by the fields of the page's rows."""
     sums = collections.Counter()
     for r in doc["rows"]:
         anonymous = r.get("anonymous", 0)
@@ -75,7 +73,7 @@ def shown(rows, by):
         if by == "category":
             key = (r["category"],)
         elif by == "module":
-            # "(GPT)" is the outermost module, which has no name of its own.
+            # "(GPT)" is the root module, which has no name.
             key = (re.sub(r"^\(.*\)$", "", r["module"]),)
         else:
             key = (r["file"], r["line"], r["category"])
@@ -119,7 +117,7 @@ def test_page_in_a_browser():
 
 
 def test_other_pages():
-    """Names that would be markup; many events, of which some moments are chosen."""
+    """Names with markup; many events, with a selection of moments."""
     hostile, many = scratch("page-hostile.mtr"), scratch("page-many.mtr")
     made_recording(hostile, [b"</script><img src=x onerror=alert(1)>", b"<!--<script>", b"' onload=alert(1) x='", *hostile_names(1500)])
     subprocess.run([os.path.join(OUT, "tests", "tools", "make_events"), many, "1600000"], check=True, timeout=60)
@@ -127,7 +125,7 @@ def test_other_pages():
 
 
 def test_without_network():
-    """Where uPlot cannot be had, the build says what to do; where it is kept, nothing is asked for."""
+    """Without uPlot the build says what to do; with a copy it needs no network."""
     folder, kept = scratch("bin"), scratch("kept")
     os.mkdir(folder)
     with open(os.path.join(folder, "npm"), "w", encoding="ascii") as f:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""The page of export html has the whole history: what it says of any moment is what report --at says of it, to the byte."""
+"""The page of export html has the whole history: its data at any moment equals report --at, to the byte."""
 import collections
 import json
 import os
@@ -16,7 +16,7 @@ GROUPS = ("line", "category", "module")
 
 
 class Page:
-    """A page, and whom to ask about it."""
+    """A page, and the node process that answers for it."""
 
     def __init__(self, recording, *options):
         self.recording = recording
@@ -51,7 +51,7 @@ def key_of(by, r):
 
 
 def rows_of(doc, by):
-    """{key: (bytes, count)}; what nothing is known of apart."""
+    """{key: (bytes, count)}; unknown ones separate."""
     rows, anonymous = collections.Counter(), 0
     counts = collections.Counter()
     for r in doc["rows"]:
@@ -64,12 +64,12 @@ def rows_of(doc, by):
 
 
 def compare(page, moments, whens, groups=GROUPS):
-    """moments: of the page, one for each of whens, which is for report."""
+    """moments: the page's, one for each of `whens`, which are for report."""
     wrong = checked = 0
     for i, dev in enumerate(page.head["devices"]):
         live = page.ask(*({"ask": "live", "device": i, "moment": m[i], "by": groups} for m in moments))
         for k, (got, when) in enumerate(zip(live, whens)):
-            # By line has most of what there is to say; of the others one each time.
+            # By line each time, because it has the most detail, and one other grouping.
             for by in {groups[0], groups[-1 - k % 2]} if len(groups) > 2 else groups:
                 doc = report(page.recording, when, by, dev["name"])
                 rows, anonymous = rows_of(doc, by)
@@ -88,13 +88,13 @@ def compare(page, moments, whens, groups=GROUPS):
 
 
 def times(page, n):
-    """Moments at random, those of events and between them, before the first and after the last."""
+    """Random moments at events and between them, before the first and after the last."""
     rng = random.Random(4711)
     whens = ["0.000000000", "%.9f" % (page.head["duration"] + 1)]
     for i in range(len(page.head["devices"])):
         all_ = page.ask({"ask": "times", "device": i})[0]
         whens += ["%.9f" % t for t in rng.sample(all_, min(n // 2, len(all_)))]
-    # Of a page with chosen moments these alone are exact.
+    # In a page with chosen moments only these are exact.
     if page.head["moments"] == "every":
         whens += ["%.9f" % (rng.random() * page.head["duration"]) for _ in range(n // 2)]
     whens += ["%.9f" % end for _, end in page.head["steps"][:4]]
@@ -129,11 +129,11 @@ def windows(page):
 
 
 def segments(page, device, moments):
-    """Segments with the blocks in them are those of report --by segment; at moments and at the peak."""
+    """Segments with their blocks equal those of report --by segment; at moments and at the peak."""
     dev = page.head["devices"][device]
     all_ = page.ask({"ask": "times", "device": device})[0]
     asked = [(m, "%.9f" % all_[m]) for m in moments] + [(dev["peak_moment"], "peak")]
-    # Several events may have one time: report goes to the last of them.
+    # Several events may have one time: report includes the last of them.
     last = page.ask(*({"ask": "at", "device": device, "time": float(w) if w != "peak" else 0.0} for _, w in asked))
     asked = [(m if w == "peak" else at, w) for (m, w), at in zip(asked, last)]
     answers = page.ask(*({"ask": "segments", "device": device, "moment": m} for m, _ in asked))
@@ -154,7 +154,7 @@ def made(name, *args):
 
 
 def test_attached_out_of_memory():
-    """Two devices, blocks from before attaching, out of memory."""
+    """Two devices, blocks from before attach, out of memory."""
     page = accept(made("make_recording", "page-oom.mtr", "oom"), 10)
     equal(page.head["moments"], "every", "moments")
     oom = page.head["ooms"][0]
@@ -178,7 +178,7 @@ def test_asked_moment():
 
 
 def test_series():
-    """Buckets have every extreme, and bands add up to what was allocated where a bucket ends."""
+    """Buckets keep all extremes, and bands add up to the allocated bytes at a bucket's end."""
     page = Page(made("make_recording", "page-series.mtr"))
     for i, dev in enumerate(page.head["devices"]):
         n, end = 37, page.head["duration"]
@@ -196,7 +196,7 @@ def test_series():
 
 
 def test_many_events():
-    """Too many to have a moment each: the chosen ones are as exact, and what passed between them is counted."""
+    """Too many events for a moment each: chosen ones are exact, and events between them are counted."""
     page = Page(made("make_events", "page-long.mtr", "1600000"))
     equal(page.head["moments"], "chosen", "moments")
     dev = page.head["devices"][0]
@@ -209,7 +209,7 @@ def test_many_events():
 
 
 def test_live_without_a_gpu():
-    """A job on two devices, in training when the recorder came."""
+    """A job on two devices, attached during training."""
     job = os.path.join(harness.WORKLOADS, "categories.py")
     target = spawn([TOOL, "run", "--no-trace", "--dry-run-cuda", "--", python(), job, "cuda", "5", scratch("page-live.json"), "wait"])
     recording, pid = scratch("page-live.mtr"), target.wait_line("^ready", 120).split()[1]

@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-With as little as it takes: which capabilities a capture needs and which one is missing, what is given up once attached, and
-what other users of the machine can do to the files that are written. The target is a small library with PyTorch's hooks
-(tests/kernels/c10.c) under plain Python, in a folder that only root may look into.
-"""
+"""Minimal privileges: the capabilities that a capture needs, messages about missing ones, privileges dropped after attach, and
+attacks of other users on written files. The target is a small library with PyTorch's hooks (tests/kernels/c10.c) under plain
+Python, in a folder that only root can read."""
 import contextlib
 import os
 import re
@@ -44,7 +42,7 @@ while True:
 
 
 def place(name):
-    """A folder that all may write to, with a copy of the tool that all may run."""
+    """A folder that all can write to, with a copy of the tool that all can run."""
     if not IS_ROOT:
         raise Skip("needs root, to become others")
     if not shutil.which("setpriv"):
@@ -58,7 +56,7 @@ def place(name):
 
 
 def target(folder):
-    """The process, and its library, which nobody else may read."""
+    """The process and its library, which other users cannot read."""
     secret = os.path.join(folder, "secret")
     os.mkdir(secret, 0o700)
     library = os.path.join(secret, "libc10.so")
@@ -69,7 +67,7 @@ def target(folder):
 
 
 def nobody(*caps):
-    """How to run a command as nobody with these capabilities and no others."""
+    """Prefix to run a command as nobody with exactly these capabilities."""
     if not caps:
         return ["setpriv", "--reuid=%d" % NOBODY, "--regid=%d" % NOBODY, "--clear-groups", "--bounding-set=-all"]
     some = ",".join(["-all"] + ["+cap_%d" % BITS[c] for c in caps])
@@ -150,7 +148,7 @@ def test_root_gives_up():
 
 
 def gives_up(two):
-    """One process or two of them are recorded; more of them may come, with files to be written."""
+    """Records one process, or two of them, where more may join later with new files."""
     folder = place("root-two" if two else "root")
     p, _ = target(folder)
     options = ("-p", str(target(place("root-other"))[0].pid)) if two else ()
@@ -175,7 +173,7 @@ def gives_up(two):
 # ---- files ----------------------------------------------------------------------------------------------------
 
 def attacks(folder, victim):
-    """Names in the folder, made by nobody where that is not said otherwise, that must not lead elsewhere."""
+    """Names in the folder that must not lead elsewhere, made by nobody unless stated otherwise."""
     secret = os.path.join(os.path.dirname(victim), "new")
 
     def fifo(path):
@@ -238,7 +236,7 @@ def looked_after(folder, victim, name, force, command, env):
 
 
 def test_planted_names():
-    """Another user has been there before us, in a folder with and without the sticky bit: 12 ways, forced and not, each command."""
+    """Another user has prepared a folder, with and without the sticky bit: 12 ways, with and without -f, each command."""
     recording = os.path.join(REPO, "tests", "data", "recording-v2.bin")
     if not IS_ROOT:
         raise Skip("needs root, to become others")
@@ -272,7 +270,7 @@ def test_planted_names():
 
 
 def test_names_that_change():
-    """Somebody puts a link, a file and nothing there in turn, as fast as they can, while we write there."""
+    """Another user alternates a link, a file and nothing at the path as fast as possible during writing."""
     recording = os.path.join(REPO, "tests", "data", "recording-v2.bin")
     if not IS_ROOT:
         raise Skip("needs root, to become others")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""One rank of many, with none of its peers: its memory against closed forms, and what it hears."""
+"""One rank of a large job without its peers: its memory compared with closed formulas, and the data it receives."""
 import json
 import os
 import subprocess
@@ -12,7 +12,7 @@ TOOL = os.path.join(OUT, "tests", "tools", "rank_of_many")
 
 
 def rank_of_many(world, rank, command, **env):
-    """What the rank printed, one JSON document a line. world 0: as the launcher's command line says."""
+    """The rank's output, one JSON document per line. world 0: from the launcher's command line."""
     env = dict(os.environ, DRYRUN_PRELOAD="%s/libcuda.so.1 %s/libnvidia-ml.so.1" % (FOLDER, FOLDER), **env)
     p = spawn([TOOL, str(world), str(rank), "0", *command], env=env, stdin=subprocess.DEVNULL)
     code = p.wait(300)
@@ -36,7 +36,7 @@ def near(job, share):
 
 
 def test_sharded_of_64():
-    """Sharded weights, gradients and states, replicated ones, and columns and rows: to the byte."""
+    """Sharded weights, gradients and states; replicated ones; columns and rows: to the byte."""
     first = jobs("main", 64, 0, "fsdp2", "ddp_view", "tp")
     for job in first:
         near(job, 0)
@@ -45,7 +45,7 @@ def test_sharded_of_64():
 
 
 def two_ranks(peak):
-    """The same as estimate does it: the first rank and the last, one after the other."""
+    """The same by `estimate`: the first rank and the last, one after the other."""
     code, out, err = tool("estimate", "--format", "json", "--world-size", "64", "--rank", "63,0", "--steps", "3", "--", python("main"),
                           "-W", "ignore", os.path.join(WORKLOADS, "ranks_of_many.py"), "fsdp2", root=True, seconds=300)
     check(code == 0, "estimate of two ranks exited with %d: %s", code, err)
@@ -58,13 +58,14 @@ def two_ranks(peak):
 
 
 def test_newest():
-    """Another of PyTorch's process groups for NCCL, and a pipeline by hand, in which a rank hears from both sides."""
+    """Another of PyTorch's NCCL process groups, and a manual pipeline, where a rank receives from both sides."""
     for job in jobs("newest", 8, 5, "fsdp2", "by_hand"):
         near(job, 0.02)
 
 
 def test_what_is_heard():
-    """What this rank itself sends is taken for what the others send; what they really sent, where they were run before."""
+    """Without other data, this rank's own sends stand for those of its peers; with ranks that ran earlier, their real data is
+    used."""
     n = 8
     launch = [python("main"), "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", str(n),
               os.path.join(WORKLOADS, "collectives.py")]

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-A recording replayed through PyTorch's allocator: under its own settings the reserved memory is the recorded one after each
-event; under others it is what a dry run with these settings has, by its own history.
-"""
+"""A recording replayed through PyTorch's allocator: under its own settings the reserved memory equals the recorded one after each
+event; under others it equals a dry run with these settings."""
 import csv
 import functools
 import json
@@ -20,14 +18,14 @@ from harness import IS_ROOT, TOOL, WORKLOADS, Failure, Skip, check, equal, pytho
 
 MIB = 1 << 20
 CUDA = 1
-SMALL = 560 * MIB  # a device that the job does not fit, whatever the settings
+SMALL = 560 * MIB  # bytes of a device too small for the job under all settings
 CONTEXT = 64 * MIB
 OTHERS = ("expandable_segments:True", "max_split_size_mb:20", "roundup_power2_divisions:4",
           "expandable_segments:True,roundup_power2_divisions:8")
 
 
 def job(name, *args, vram="80G", parts="streams,empty,graph"):
-    """Recorded in a dry run: the paths of the recording and of what the job knows."""
+    """Recorded in a dry run: paths of the recording and of the job's own data."""
     path, truth = scratch(name + ".mtr"), scratch(name + ".json")
     env = dict(os.environ, MEMTRACE_DRYRUN_CONTEXT=str(CONTEXT))
     for key in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
@@ -102,7 +100,7 @@ def test_search():
 
 
 def test_less_memory():
-    """A dry run with less memory, and a replay of one with enough."""
+    """A dry run with less memory equals a replay of one with enough."""
     path, _ = recorded()
     less, _ = job("less", "--oom", vram=SMALL)
     there = replay(less)
@@ -130,7 +128,7 @@ def test_refused():
 
 
 def test_other_versions():
-    """The allocators of other PyTorches are called, too; that of another version than recorded is."""
+    """The allocators of other PyTorch versions, too, also of another version than recorded."""
     path, _ = recorded()
     for role in ("newest", "cu12", "old"):
         doc = replay(path, "--python", python(role))
@@ -141,7 +139,7 @@ def test_other_versions():
 
 
 def saying(name, **facts):
-    """The recording with other facts: later ones replace earlier ones."""
+    """The recording with other facts appended: later ones replace earlier ones."""
     path, out = recorded()[0], scratch(name)
     with open(path, "rb") as f:
         data = f.read()
@@ -162,8 +160,8 @@ def saying(name, **facts):
 
 
 def bundle(name):
-    """A folder as one that was cloned: ours, with a program in it that leaves a file behind. Its path, the program's, the file's."""
-    folder = scratch(name)  # name, if that is a whole path
+    """A folder like a clone: owned by this user, with a program that leaves a file. Its path, the program's, the file's."""
+    folder = scratch(name)  # name, if absolute
     os.mkdir(folder)
     program, ran = os.path.join(folder, "python"), os.path.join(folder, "ran")
     with open(program, "w", encoding="ascii") as f:
@@ -173,14 +171,14 @@ def bundle(name):
 
 
 def test_nothing_runs_because_it_is_ours():
-    """A recording that lies beside a program: the program belongs to whoever unpacked both, and that is no consent."""
+    """A recording next to a program: both belong to the user who unpacked them, which is no consent to run the program."""
     folder, program, ran = bundle("cloned")
     for named in ("/proc/self/cwd/python", "//proc/self/cwd/python", "/dev/fd/../cwd/python", program):
         path = saying("cloned.mtr", torch_lib="", cmdline=json.dumps([named, "train.py"]))
         code, _, err = tool("replay", path, cwd=folder)
         equal(code, 3, "exit of a replay that names %s: %s" % (named, err))
         check(not os.path.exists(ran), "%s was run", named)
-    # With a PyTorch that works, if it is loaded.
+    # With a working PyTorch, if it is loaded.
     lib = os.path.dirname(os.path.dirname(subprocess.run([python("main"), "-c", "import torch; print(torch.__file__)"], check=True,
                                                          capture_output=True, text=True).stdout.strip()))
     os.symlink(lib, os.path.join(folder, "site"))
@@ -191,7 +189,8 @@ def test_nothing_runs_because_it_is_ours():
 
 
 def test_nothing_runs_because_it_came_along():
-    """All that root unpacks belongs to root, so nothing in the folder of a recording, or in the current one, is used because a recording names it."""
+    """Everything that root unpacks belongs to root: programs in the recording's folder or the current folder are not used because
+    a recording names them."""
     if not IS_ROOT:
         raise Skip("needs root, whose folder it is")
     with tempfile.TemporaryDirectory(dir="/run") as top:
@@ -213,13 +212,13 @@ def test_nothing_runs_because_it_came_along():
                 check("--python" in err and "replay: runs" not in err, "what is said of %s: %s", facts, err)
                 check(not os.path.exists(ran), "%s was run", facts)
             os.unlink(os.path.join(folder, "link.mtr"))
-        # It would have run: named by the user, it does.
+        # Control: named by the user, it runs.
         tool("replay", "--python", program, mine)
         check(os.path.exists(ran), "programs cannot be run from %s: this has tried nothing", top)
 
 
 def test_only_python_is_run():
-    """Root's programs are no interpreters because a recording says so: one that takes no arguments does what it is for."""
+    """A recording cannot choose other programs of root's as interpreters, which would do their own work."""
     if not IS_ROOT:
         raise Skip("needs root, to have a program of root's")
     with tempfile.TemporaryDirectory(dir="/run") as top:
@@ -253,7 +252,7 @@ while True:
 
 
 def test_a_link_that_is_exchanged():
-    """A link that another user exchanges all the time: what lies behind one of its ends is never run."""
+    """A link that another user changes all the time: the program at one of its targets is never run."""
     if not IS_ROOT or not shutil.which("setpriv"):
         raise Skip("needs root, to have another user's process")
     folder = scratch("exchanged")
@@ -277,7 +276,7 @@ def test_a_link_that_is_exchanged():
 
 
 def test_a_link_of_another_user():
-    """A link that its owner can exchange after it was looked at is not followed, wherever it leads."""
+    """A link whose owner could change it after the check is not followed."""
     if not IS_ROOT:
         raise Skip("needs root, to make a folder of another user's")
     folder = scratch("theirs")
@@ -291,7 +290,7 @@ def test_a_link_of_another_user():
 
 
 def test_the_command_that_is_offered():
-    """What is refused because others can change it says how to use it all the same, and that works, whatever is in the names."""
+    """A refusal because others can change the program offers a command to use it anyway; that command works for all names."""
     folder, _, _ = bundle("it's a folder")
     named = os.path.join(folder, "my python")
     os.symlink(python("main"), named)
@@ -310,7 +309,7 @@ def test_the_command_that_is_offered():
 
 
 def test_what_runs_is_said_first():
-    """Root's own interpreter may be run, and it is said that the recording named it."""
+    """Root's own interpreter may run, after a message that the recording named it."""
     interpreter = "/usr/bin/python3"
     path = saying("system.mtr", torch_lib="", cmdline=json.dumps([interpreter, "train.py"]))
     code, _, err = tool("replay", path)

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-What means something else a moment later: addresses of code, memory that PyTorch reports twice, children with the parent's memory, two
-tracers of one process.
-"""
+"""Things that are reused: addresses of code, memory that PyTorch reports twice, children with the parent's memory, two tracers of
+one process."""
 import json
 import os
 import signal
@@ -49,7 +47,7 @@ sys.stdin.readline()
 
 
 def test_thread_numbers():
-    """A thread that gets the number of one that has ended is another thread, with a name of its own."""
+    """A new thread with the id of an ended one is another thread, with its own name."""
     if not harness.IS_ROOT:
         raise harness.Skip("needs root, to choose numbers of threads")
     target = spawn([sys.executable, "-c", THREADS, chaos.hooks()])
@@ -58,7 +56,7 @@ def test_thread_numbers():
     recorder = record(target.popen.pid, path)
     target.send()
     first = int(target.wait_line("^first", 30).split()[1])
-    time.sleep(2.5)  # it is looked at once a second
+    time.sleep(2.5)  # names are read once per second
     target.send()
     target.wait_line("^done", 120)
     second = [int(line.split()[1]) for _, line in list(target.out) if line.startswith("second")]
@@ -72,7 +70,7 @@ def test_thread_numbers():
 
 
 def test_classes_of_nodes():
-    """A Function's class lies where another one's was: what it allocates in backward is its own, and never the other's."""
+    """A Function's class at the address of a freed one: its allocations in backward are its own."""
     target = workload("classes.py")
     target.wait_line("^ready", 120)
     path = scratch("classes.mtr")
@@ -82,7 +80,7 @@ def test_classes_of_nodes():
             target.out.clear()
             target.send()
             second = target.wait_line("^%s " % name, 60)
-            time.sleep(0.4)  # its name is read
+            time.sleep(0.4)  # time to read its name
     finish(recorder)
     target.stop()
     content = Content(path)
@@ -92,13 +90,13 @@ def test_classes_of_nodes():
     check("FirstBackward" in ran, "backward ran in %s", ran)
     if "again" not in second:
         raise harness.Skip("the class lies elsewhere: nothing is tested")
-    # Which of the two ran when the name had not been read again is not known.
+    # Before the name is read again, either of the two may have run.
     check(ran[ran.index("FirstBackward"):] in (["FirstBackward", "PyNode", "SecondBackward"], ["FirstBackward", "SecondBackward"]),
           "backward ran in %s", ran)
 
 
 def test_main_thread_ended():
-    """Of a process whose main thread has ended while others go on it is said why it cannot be recorded."""
+    """For a process whose main thread has ended while others run, a message says why it cannot be recorded."""
     target = spawn([sys.executable, "-c", "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); "
                     "print('ready', flush=True); ctypes.CDLL(None).pthread_exit(None)"])
     target.wait_line("^ready", 30)
@@ -112,7 +110,7 @@ def test_main_thread_ended():
     target.signal(signal.SIGKILL)
 
 
-# ---- addresses that mean something else a moment later ----------------------------------------------------
+# ---- reused addresses --------------------------------------------------------------------------------------
 
 def reuse(name, stops, *options, role="main", seconds="2.5", args=()):
     target = workload(name, scratch(name + ".json"), "--seconds", seconds, *args, role=role)
@@ -129,14 +127,14 @@ def reuse(name, stops, *options, role="main", seconds="2.5", args=()):
 
 
 def code_names(content, truth):
-    """(right, unnamed, wrong) frames; every frame of generated code is one of the three."""
+    """(right, unnamed, wrong) numbers of frames of generated code."""
     right = unnamed = 0
     wrong = []
     for e in content.events:
         if e["kind"] != mtr_reader.ALLOC or not e["stack"]:
             continue
         expected = truth[e["size"]]
-        frames = [f[0] for f in content.frames(e)[1:3]]  # after new() itself: the two that are generated
+        frames = [f[0] for f in content.frames(e)[1:3]]  # the two generated frames after new()
         for got, want in zip(frames, (tuple(expected[:2]), tuple(expected[3:]))):
             if got is None:
                 unnamed += 1
@@ -254,7 +252,7 @@ def test_two_tracers():
     for content in contents[:2]:
         exactly(content, truth)
 
-    def said(content, events):  # but tensors, which each reads when it comes to it
+    def said(content, events):  # except names of tensors, which each recorder's census adds
         return [(e["kind"], e["addr"], e["size"], content.frames(e)) for e in events if e["kind"] < mtr_reader.TENSOR]
     check(said(contents[0], contents[0].events) == said(contents[1], contents[1].events) or
           sorted(said(contents[0], contents[0].events), key=repr) == sorted(said(contents[1], contents[1].events), key=repr),
@@ -277,7 +275,7 @@ sys.stdin.readline()
 
 
 def test_ends_of_code_that_no_stack_has():
-    """After very many code objects each end is recorded. That is noticed, and stops."""
+    """After very many code objects each end is recorded; the recorder notices that and resets the table."""
     target = spawn([harness.python(), "-c", CODE_THAT_COMES_AND_GOES])
     target.wait_line("^ready", 120)
     path = scratch("strange.mtr")

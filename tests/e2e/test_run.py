@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-`run`: the command behaves as if it were run directly, whatever becomes of the recording; and nothing of what its PyTorch
-does from the first instruction on is missing from that.
-"""
+"""`run`: the command behaves as if run directly, whatever happens to the recording; and the recording has everything that its
+PyTorch does from the first instruction on."""
 import fcntl
 import functools
 import json
@@ -27,12 +25,12 @@ FIRST = os.path.join(harness.WORKLOADS, "first.py")
 
 
 def started(*args, prefix=(), **kwargs):
-    """`run` with the arguments, under way."""
+    """A started `run` with the arguments."""
     return spawn([*prefix, harness.TOOL, "run", *args], root=True, **kwargs)
 
 
 def made(recording, known):
-    """Every tensor of the workload is in the recording, once, with its line; and the recording begins at the start."""
+    """Every tensor of the workload is recorded once, with its line; the recording begins at the start."""
     own(recording)
     with open(recording, "rb") as f:
         r = mtr_reader.Recording(f)
@@ -58,7 +56,7 @@ def folder(name):
     return path
 
 
-# ---- the command, and what becomes of it ----------------------------------------------------------------------
+# ---- the command's behaviour -------------------------------------------------------------------------------------
 
 def test_exit_status():
     for options in ((), ("--no-trace",)):
@@ -104,7 +102,7 @@ def test_pass_through():
 
 
 def in_terminal(*args):
-    """The tool as the foreground job of a terminal of its own: (process, terminal)."""
+    """The tool as the foreground job of its own terminal: (process, terminal)."""
     ours, theirs = pty.openpty()
 
     def leads():
@@ -117,7 +115,7 @@ def in_terminal(*args):
 
 
 def read_until(fd, pattern, seconds=60):
-    """What comes from a terminal, up to a match, or to its end where pattern is None."""
+    """Output of a terminal up to a match; pattern None: to its end."""
     text, limit = "", time.monotonic() + seconds
     os.set_blocking(fd, False)
     while time.monotonic() < limit:
@@ -152,7 +150,7 @@ def test_terminal():
     text = read_until(terminal, "got-hello")
     equal(ended(p), 0, "exit code (%r)" % text)
     os.close(terminal)
-    # Ctrl-C is the command's: one that has its own idea of it ends as it likes.
+    # Ctrl-C goes to the command, which may handle it.
     command = "import signal, sys, time; signal.signal(signal.SIGINT, lambda *_: sys.exit(3)); print('re' 'ady', flush=True); time.sleep(60)"
     for options in ((), ("--no-trace",)):
         p, terminal = in_terminal(*options, "--", sys.executable, "-c", command)
@@ -166,7 +164,7 @@ def test_interrupted_while_recorded():
     path = scratch("ctrl-c.mtr")
     p, terminal = in_terminal("-o", path, "--", python(), FIRST, "hang")
     text = read_until(terminal, "ready", 120)
-    time.sleep(0.5)  # what ends sooner than a drain comes has no names
+    time.sleep(0.5)  # functions that end before the next drain have no names
     os.write(terminal, b"\x03")
     text += read_until(terminal, None, 30)
     equal(ended(p), 8, "exit code after Ctrl-C")
@@ -179,7 +177,7 @@ def test_signals():
     p = started("-o", path, "--", python(), FIRST, "hang")
     known = json.loads(p.wait_line(r"^\{", 120))
     p.wait_line("^ready", 30)
-    p.signal(signal.SIGINT)  # not for us, and the terminal would have told the command itself
+    p.signal(signal.SIGINT)  # for the tool only: a terminal would signal the command, too
     time.sleep(0.3)
     check(p.alive(), "SIGINT ended it")
     with open("/proc/%d/status" % p.pid, encoding="ascii") as f:
@@ -196,7 +194,7 @@ def test_signals():
 
 
 def test_tool_killed():
-    """The command does not go with us."""
+    """The command continues without the tool."""
     path, mark = scratch("killed.mtr"), scratch("killed.mark")
     p = started("-o", path, "--", python(), "-c",
                 "import os, time, torch; print(os.getpid(), flush=True); time.sleep(2); open(%r, 'w').close()" % mark)
@@ -212,7 +210,7 @@ def test_tool_killed():
     check(code == OK and '"complete":false' in out.replace(" ", ""), "what was recorded until then: %d", code)
 
 
-# ---- nothing is missing -----------------------------------------------------------------------------------------
+# ---- completeness -----------------------------------------------------------------------------------------------
 
 def from_start(role):
     path = scratch("start-%s.mtr" % role)
@@ -258,7 +256,7 @@ def test_cuda_from_start_cu12():
 
 
 def test_waiting_record_is_as_early():
-    """record -p on Python that imports torch later. Nothing holds the process: on a busy machine it may be the faster one."""
+    """record -p on Python that imports torch later. Nothing holds the process: on a busy machine it may be faster."""
     code = "import sys; sys.argv = sys.argv[1:]; sys.stdin.readline(); exec(compile(open(sys.argv[0]).read(), sys.argv[0], 'exec'))"
     for attempt in range(4):
         target = spawn([python(), "-c", code, FIRST])
@@ -284,7 +282,7 @@ def test_no_torch():
 
 
 def test_scripts():
-    """A program that becomes Python only after some other: the PID is the same."""
+    """A program that executes Python after another program: the PID is the same."""
     cwd = folder("scripts")
     script = os.path.join(cwd, "job")
     with open(FIRST, encoding="utf-8") as f:
@@ -337,7 +335,7 @@ def test_default_name():
 
 
 def test_to_standard_output():
-    """Then the command's own output goes to standard error."""
+    """The command's own output then goes to standard error."""
     code, out, err = tool("run", "-o", "-", "--", python(), FIRST, root=True, seconds=120, text=False)
     equal(code, 0, "exit code")
     with open(scratch("stdout.mtr"), "wb") as f:
@@ -346,7 +344,7 @@ def test_to_standard_output():
 
 
 def test_stops_before_the_command():
-    """A bound of the recording is none of the command's."""
+    """A limit of the recording does not affect the command."""
     path = scratch("bound.mtr")
     code, out, _ = tool("run", "-o", path, "--max-events", "5", "--", python(), "-c",
                         "import time, torch\nfor i in range(30): torch.empty(1000); time.sleep(0.02)\nprint('end'); raise SystemExit(7)",
@@ -366,7 +364,7 @@ sys.exit(7)
 
 
 def test_disk_full():
-    """A recording that finds no room ends, and says so; the command does not notice."""
+    """A recording on a full disk ends with a message; the command is not affected."""
     mount = folder("tiny")
     done = subprocess.run(sudo(["mount", "-t", "tmpfs", "-o", "size=128k,mode=777", "tmpfs", mount]), capture_output=True,
                           text=True, check=False)
@@ -391,7 +389,7 @@ def test_disk_full():
 
 
 def test_nothing_runs_for_nothing():
-    """What cannot be recorded is said before the command runs."""
+    """Commands that cannot be recorded: the message comes before the command runs."""
     mark, there = scratch("mark"), scratch("there.mtr")
     with open(there, "w", encoding="ascii") as f:
         f.write("precious")
@@ -404,10 +402,10 @@ def test_nothing_runs_for_nothing():
         equal(f.read(), "precious", "the file that was there")
 
 
-# ---- who ------------------------------------------------------------------------------------------------------
+# ---- users ------------------------------------------------------------------------------------------------------
 
 def as_nobody(cwd):
-    """A copy of the tool, and of the dry run, for all to run; and how to be nobody."""
+    """A copy of the tool and the dry run that all can run; and the prefix to be nobody."""
     if not shutil.which("setpriv"):
         raise Skip("setpriv is not here")
     os.chmod(cwd, 0o777)
@@ -432,7 +430,7 @@ def test_not_permitted():
 
 
 def test_another_user_gets_few_variables():
-    """What only we are to know is in our environment; a command of another user's gets what is named."""
+    """The caller's environment may have secrets; another user's command gets only named variables."""
     if not IS_ROOT:
         raise Skip("needs root, to run a command as somebody else")
     env = dict(os.environ, AWS_SECRET_ACCESS_KEY="abc", AWS_REGION="here", OTHER="x", LC_TIME="C", CUDA_VISIBLE_DEVICES="3", TZ="UTC")
@@ -469,7 +467,7 @@ def test_user_behind_sudo():
         check(cache == "none" or not os.path.exists(os.path.dirname(cache)), "%s was left behind", cache)
     p = spawn([harness.TOOL, "run", "--user", "root", "--", *say], env=env, stdin=subprocess.DEVNULL)
     equal((p.wait(30), p.stdout().splitlines()[0]), (0, "0"), "--user root")
-    # Recorded as another user, where that one can read a PyTorch.
+    # Recorded as another user, if that user can read a PyTorch.
     cwd = folder("sudo")
     os.chmod(cwd, 0o777)
     torch = python()
@@ -506,7 +504,7 @@ def test_dry_run():
 
 
 def test_dry_run_not_taken():
-    """A static program has no dynamic linker to take a library."""
+    """A static program has no dynamic linker to load a library."""
     libraries()
     if not shutil.which("cc"):
         raise Skip("no C compiler")

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-Where probes are put: functions that begin in all the ways that functions do, called a known number of times. The instruction that
-is picked is the one that it has to be, and is passed as often as the function is entered, whatever the arguments.
-"""
+"""Probe sites: functions with all kinds of prologues, called a known number of times. The chosen instruction is the expected one
+and runs once per call, for all arguments."""
 import os
 import re
 import subprocess
@@ -14,7 +12,7 @@ from harness import REPO, check, equal, finish, record, report, run, scratch, sp
 
 CALLS = 1500
 
-# What the function is made of; what is picked of it, and how far in.
+# The function's instructions; the chosen site, and its offset.
 PROLOGUES = {
     "push": ("push %r12; mov %rdi, %r12; pop %r12; ret", "push %r12", "emulated", 0),
     "endbr64": ("endbr64; push %rbp; mov %rsp, %rbp; pop %rbp; ret", "push %rbp", "emulated", 4),
@@ -22,11 +20,11 @@ PROLOGUES = {
     "sub": ("sub $0x18, %rsp; call 1f; 1: add $0x20, %rsp; ret", "call", "emulated", 4),
     "test-je": ("test $0x10, %sil; je 1f; xor %eax, %eax; 1: ret", "je", "emulated", 4),
     "jmp": ("jmp 1f; nop; 1: mov %rsi, %rax; ret", "jmp", "emulated", 0),
-    # The branch leads in behind the push: what is picked must not be skipped by it.
+    # A branch leads behind the push: the site must not be skipped by it.
     "skipped": ("test $0x10, %sil; jne 1f; push %rax; pop %rax; 1: ret", "jne", "emulated", 4),
-    # Whoever takes the loop for straight code counts its turns.
+    # A site in the loop would count its turns.
     "loop": ("mov $3, %eax; 1: dec %eax; push %rax; pop %rax; test %eax, %eax; jne 1b; ret", None, None, None),
-    # The argument is overwritten before anything can be emulated.
+    # The argument is overwritten before the first emulated instruction.
     "argument": ("mov $0, %esi; push %rax; pop %rax; ret", "mov", "single-stepped", 0),
     "stepped": ("lea 8(%rsi), %rax; ret", "lea", "single-stepped", 0),
 }

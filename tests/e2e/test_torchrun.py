@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-A job of four ranks under torchrun, each on a device of its own, with workers that load its data: one recording a process, named
-as the rank that it is; what each holds is what its own PyTorch says, and the rank that leaks is named.
-"""
+"""A job of four ranks under torchrun, each on its own device, with workers that load its data: one recording per process, named
+by rank; each equals its PyTorch's own figures, and the leaking rank is named."""
 import glob
 import json
 import os
@@ -30,7 +28,7 @@ def folder(name):
 
 
 def truth_of(where):
-    """What each rank said, by rank."""
+    """Each rank's own data, by rank."""
     told = sorted((read_json(f) for f in glob.glob(os.path.join(where, "*.json"))), key=lambda t: t["rank"])
     equal([t["rank"] for t in told], list(range(RANKS)), "ranks that said what they have")
     equal({t["all"] for t in told}, {sum(t["allocated"] for t in told)}, "what the ranks know of one another")
@@ -47,7 +45,7 @@ def recordings(path):
 
 
 def check_ranks(path, told, attached_at):
-    """Each rank's recording says what the rank says; together they add up. Returns files, ranks first, then workers."""
+    """Each rank's recording equals the rank's own data; together they add up. Returns files, ranks first, then workers."""
     files = recordings(path)
     ranks = [files[t["pid"]] for t in told]
     for t, file in zip(told, ranks):
@@ -65,7 +63,7 @@ def check_ranks(path, told, attached_at):
 
 
 def check_job(told, ranks, workers, launcher):
-    """All of them as one: who they are, what they add up to, who differs, who leaks."""
+    """All recordings as one job: members, sums, differences, leaks."""
     code, out, err = tool("report", "--together", "--format", "json", "--at", "end", launcher, *workers, *ranks)
     equal((code, err), (0, ""), "report of all")
     doc = json.loads(out)
@@ -81,7 +79,7 @@ def check_job(told, ranks, workers, launcher):
     equal(sum(r["bytes"] for r in doc["rows"]), doc["allocated"], "rows of all together")
     named = doc["outliers"][0]
     equal((doc["recordings"][named["recording"]]["pid"], named["row"], named["difference"]), (told[2]["pid"], None, STEPS * LEAK), "who differs")
-    # What its objects say of a rank's blocks is known if they were read in time, and rows are apart by that; by place they are not.
+    # Roles of a rank's blocks are known only if the census was in time, which changes rows; rows by place stay equal.
     code, out, err = tool("report", *ranks, *workers, launcher)
     equal((code, err), (0, ""), "report as text")
     check(out.startswith("%d recordings of one job, ranks 0-3 of 4 and %d workers: " % (len(ranks) + len(workers), len(workers))), "head: %s", out[:200])
@@ -117,7 +115,7 @@ def test_from_the_start():
 
 
 def test_attached():
-    """To the launcher, when its ranks run already: they are followed, and their workers from the first instruction on."""
+    """Attached to the launcher after its ranks started: they are followed, and their workers from the first instruction on."""
     where, path = folder("attach"), scratch("attach.mtr")
     env = dict(os.environ, PYTHONUNBUFFERED="1", MEMTRACE_DRYRUN_DEVICES=str(RANKS), MEMTRACE_DRYRUN_VRAM="2G",
                LD_PRELOAD=" ".join(os.path.join(OUT, "dryrun", n) for n in ("libcuda.so.1", "libnvidia-ml.so.1")))

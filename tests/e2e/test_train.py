@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""A training job: what is recorded of it is what the job itself knows, and every option of record does what it says."""
+"""A training job: the recording equals the job's own data, and every option of record does what it says."""
 import collections
 import datetime
 import json
@@ -17,11 +17,11 @@ from harness import (IS_ROOT, TINY, WORKLOADS, Failure, check, device, equal, re
 
 MODEL = os.path.join(WORKLOADS, "model.py")
 MAX_BYTES_PER_EVENT = 12
-CLOCK_SLACK = 0.05  # s: the capture's start is given to the millisecond, as wall-clock time
+CLOCK_SLACK = 0.05  # s: the capture's start is in wall-clock ms
 
 
 class Training:
-    """The demo job recorded for ten seconds, once for all tests that only look at the result."""
+    """The demo job recorded for ten seconds, once for all tests that only read the result."""
 
     def __init__(self):
         self.recording = scratch("train.mtr")
@@ -30,7 +30,7 @@ class Training:
         target.wait_line("^step 10 ", 120)
         self.recorder = record(target.popen.pid, self.recording, "-d", "10s")
         equal(self.recorder.wait(30), 0, "exit code of record")
-        time.sleep(1.2)  # for what the job still holds to be noted
+        time.sleep(1.2)  # time to note the tensors that the job still holds
         target.signal(signal.SIGTERM)
         equal(target.wait(60), 0, "the job's exit code")
         with open(truth, encoding="utf-8") as f:
@@ -124,7 +124,7 @@ def test_forward_has_line_and_module():
 
 
 def test_modules_and_lines_are_those_of_the_source():
-    """Lines named are lines of forward in model.py that can allocate; modules are named as PyTorch names them."""
+    """Named lines are lines of forward in model.py that can allocate; modules have PyTorch's names."""
     t = training()
     names = {e["layer_name"] for e in t.events if e["event_type"] == "alloc" and e["layer_name"]}
     for i in range(4):
@@ -157,16 +157,16 @@ def test_steps():
 
 
 def split(doc, key="bytes"):
-    """What the rows have of what was seen to be allocated, and of what was there before."""
+    """Bytes of the rows: recorded allocations, and memory from before attach."""
     before = sum(r[key] for r in doc["rows"] if r.get("before_attach"))
     return sum(r[key] for r in doc["rows"]) - before, before
 
 
 def test_report_adds_up():
-    """The rows are the live bytes at each moment; the peak is the peak of the events themselves, and what was there before."""
+    """Rows are the live bytes at each moment; the peak is that of the events plus memory from before attach."""
     t = training()
     live, total, peak, peak_time = {}, 0, 0, 0
-    moments = [round(t.duration * i / 7, 6) for i in range(1, 7)]  # as --at is given them
+    moments = [round(t.duration * i / 7, 6) for i in range(1, 7)]  # in the format of --at
     live_at = {}
     for e in t.events:
         for m in moments:
@@ -234,7 +234,7 @@ def test_exports():
 
 
 def under_way():
-    """A job that trains, and where a recording of it may go."""
+    """A running training job, and a path for its recording."""
     target = workload("train_gpt.py", "--seconds", "120", *TINY)
     target.wait_line("^step 20 ", 120)
     return target.popen.pid, scratch("bound.mtr")
@@ -243,7 +243,7 @@ def under_way():
 def test_bound_of_steps():
     pid, path = under_way()
     equal(record(pid, path, "--steps", "5").wait(60), 0, "--steps 5, of a job that goes on for two minutes")
-    # The one that was under way, then five whole ones, to the event: all that speaks of steps counts the whole ones.
+    # The step active at attach, then five whole ones, exact to the event: all outputs count whole steps.
     equal(report(path)["capture"]["steps"], 5, "whole steps that --steps 5 recorded")
     equal(tool("export", "openmetrics", path, "-o", "-")[1].split("memtrace_steps_total ")[1].split()[0], "5", "in OpenMetrics")
     equal(json.loads(tool("export", "timeline", path, "-o", "-")[1])["summary"]["steps"], 5, "in a timeline")
@@ -279,7 +279,7 @@ def test_pipe():
         doc = json.loads(reader.stdout.read())
         equal(reader.wait(30), 0, "report -")
     check(doc["capture"]["events"] > 1000 and doc["capture"]["complete"], "through a pipe: %s", doc["capture"])
-    # A reader that goes away ends the capture, and not the target.
+    # A reader that closes the pipe ends the capture, but not the target.
     pipe = harness.pipe()
     recorder = spawn([harness.TOOL, "record", "-p", str(target.popen.pid), "-o", "-", "-d", "20s"], root=True, stdout=pipe.write)
     pipe.started()
@@ -303,11 +303,11 @@ def test_default_file_belongs_to_the_caller():
     equal(st.st_uid, 65534 if IS_ROOT else os.getuid(), "owner")
     equal(st.st_mode & 0o077, 0, "permissions for others")
 
-    # sudo in one's own folder: root there only by its privileges, of which few are kept once attached.
+    # Root can write to the user's folder only through privileges, few of which are kept after attach.
     if IS_ROOT:
         os.chown(folder, 65534, 65534)
     path = os.path.join(folder, "again.mtr")
-    for _ in range(2):  # the second one takes the first one's place
+    for _ in range(2):  # the second recording replaces the first
         recorder = spawn([harness.TOOL, "record", "-p", str(target.popen.pid), "-d", "500ms", "-o", path, "-f"], root=True, env=env)
         equal(recorder.wait(20), 0, "record -f in a folder of somebody else's: %s" % recorder.stderr())
         equal(os.stat(path).st_uid, 65534 if IS_ROOT else os.getuid(), "owner")

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""
-A recording of CUDA jobs against PyTorch's own history of the same run, event for event and byte for byte: a quick part
-of `make truth`, which does all jobs on all versions. No GPU is needed.
-"""
+"""Recordings of CUDA jobs compared with PyTorch's own history of the same run, event for event and byte for byte: a quick part of
+`make truth`, which runs all jobs on all versions. No GPU is needed."""
 import copy
 import json
 
@@ -21,7 +19,7 @@ def exact(name, backend="native", mode="start", role="main"):
 
 
 def replayed(name, *args, **kwargs):
-    """As above, and PyTorch's allocator does with the recording what it did with the job."""
+    """The same, and the replay through PyTorch's allocator equals the job."""
     exact(name, *args, **kwargs)
     code, out, err = tool("replay", "--python", python(kwargs.get("role", "main")), "--format", "json", scratch("truth.mtr"))
     check(code == 0, "replay ended with %d: %s", code, err)
@@ -53,7 +51,7 @@ def test_other_backend():
 
 
 def test_the_comparison_finds_what_is_wrong():
-    """Each thing that PyTorch says, changed a little, must be noticed."""
+    """Small changes of each of PyTorch's figures must be noticed."""
     path, oracle = truth.run_job(BY_NAME["empty_cache"], mode="start")
     told = truth.load(oracle)
     check(truth.compare(path, told).exact(), "not exact as it is: %s", truth.compare(path, told).why())

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""The live view on a terminal: what is on the screen, what keys do, and how the terminal is left, however the view ends."""
+"""The live view on a terminal: the screen, keys, and the terminal's state after all ways to end."""
 import atexit
 import json
 import os
@@ -14,7 +14,7 @@ import harness
 from harness import OUT, TOOL, WORKLOADS, Skip, check, children_of, equal, python, run, scratch, spawn
 from terminal import Terminal
 
-# ---- what looks at the screen is looked at itself -----------------------------------------------------------------
+# ---- tests of the terminal checks -----------------------------------------------------------------------------------
 
 DRAWS = r"""
 import curses, locale, sys
@@ -49,7 +49,7 @@ def draws(**kwargs):
 
 
 def test_terminal():
-    """Of a program that does as it should nothing is found, of one that does not everything."""
+    """No findings for a correct program, all findings for a wrong one."""
     t = draws()
     t.wait(r"^\S\s+size 80x24 ")
     check("x" * 30 in t.rows()[2] and t.cell(4, 1).bold and t.rows()[0][1:3] == "──", "the screen:\n%s", t.text())
@@ -70,7 +70,7 @@ def test_terminal():
     equal(left, "termios alternate cursor mouse keys keypad attributes", "what a program that was killed leaves")
 
 
-# ---- a job to look at ---------------------------------------------------------------------------------------------
+# ---- the job -------------------------------------------------------------------------------------------------------
 
 _job = None
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -78,16 +78,16 @@ HOSTILE_ARGUMENT = "\x1b]0;owned\x07\x1b[2J\u202e"
 
 
 def job():
-    """The workload, under a CUDA without a device; the same one for all tests as long as it runs."""
+    """The workload in the dry run; one process for all tests while it runs."""
     global _job
     if _job is None or not _job.alive():
         if not harness.IS_ROOT:
             raise Skip("signals to the program itself: needs root")
         env = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONUTF8="1", MEMTRACE_DRYRUN_DEVICES="2", MEMTRACE_DRYRUN_VRAM="2G",
                    LD_PRELOAD=" ".join(os.path.join(OUT, "dryrun", n) for n in ("libcuda.so.1", "libnvidia-ml.so.1")))
-        # By its short name: the head of the screen has room for the argument, wherever the tests lie.
+        # By its short name, so that the head of the screen has space for the argument in any folder.
         _job = spawn([python(), "watched.py", HOSTILE_ARGUMENT], env=env, cwd=WORKLOADS)
-        harness._running.remove(_job)  # it outlives a test
+        harness._running.remove(_job)  # kept for later tests
         atexit.register(_job.stop)
         harness.undo_on_signal.append(_job.stop)
         _job.wait_line("^step 20$", 120)
@@ -95,7 +95,7 @@ def job():
 
 
 def paused():
-    """What PyTorch says that the job holds; it holds still."""
+    """PyTorch's figures of the job, which pauses."""
     p = job()
     said = len(p.stdout())
     p.send("pause\n")
@@ -123,7 +123,7 @@ def size(text):
 
 
 def shown(t, what):
-    """A size of the head, as bytes, and by how much it may be off for being rounded."""
+    """A size in the head in bytes, and its rounding error."""
     found = re.search(r"\b%s\s+([0-9.]+ [KMG]?i?B)" % what, t.text())
     return size(found[1]) if found else None
 
@@ -140,7 +140,7 @@ def steps(t):
 
 
 def table(t):
-    """Its rows, from below the titles to the first empty one."""
+    """Its rows, from below the titles to the first empty row."""
     rows = t.rows()
     top = next((i for i, r in enumerate(rows) if re.match(r"\s+LIVE\b", r)), None)
     found = []
@@ -152,15 +152,15 @@ def table(t):
 
 
 def column(t, number):
-    """Sizes of a column of the table: of what is live, or was at the peak."""
+    """Sizes of a column of the table: live, or at the peak."""
     words = [re.match(r"\s*(\S+ \S*B)\s+\S+\s+(\S+ \S*B|0)\s", r) for r in table(t)]
     return [0 if w[number + 1] == "0" else size(w[number + 1])[0] for w in words if w]
 
 
-# ---- what is on the screen ----------------------------------------------------------------------------------------
+# ---- the screen -----------------------------------------------------------------------------------------------------
 
 def test_figures_at_all_sizes():
-    """The head says what PyTorch says, the rows of the table add up to it, at each size; too small a terminal is said to be."""
+    """The head has PyTorch's figures, and the table's rows add up to them, at each size; a too small terminal gets a message."""
     has = paused()
     t = view(columns=200, lines=60)
     for columns, lines in ((200, 60), (80, 24), (160, 50), (40, 10), (100, 30), (80, 24)):
@@ -193,7 +193,7 @@ def test_views_and_keys():
                       ("1", r"%LIVE .* LINE$"), ("?", "next view, the one before"), ("ESC", r"%LIVE .* LINE$"), ("ENTER", r"(?i)stack"),
                       ("ESC", r"%LIVE .* LINE$"), ("l", r"%LIVE .* FUNCTION$"), ("l", r"%LIVE .* LINE$")):
         t.press(key, what)
-    # A filter, as it is typed and as it is in force; a wrong one is not.
+    # A filter while typing and in force; an invalid one has no effect.
     t.press("/", "(?i)filter")
     t.send("line:watched.py", "ENTER")
     t.wait_for(lambda _: table(t) and all("watched.py" in r or "filter leaves out" in r for r in table(t)), "only lines of watched.py")
@@ -205,7 +205,7 @@ def test_views_and_keys():
     t.press("/", "(?i)filter")
     t.send("\x15", "ENTER")
     t.wait(r"gpt\.py:\d+ \(")
-    # Paused: the table holds still, the head goes on.
+    # Paused: the table stays, the head is updated.
     t.send("SPACE")
     t.wait("(?i)paused|go on")
     still, step = table(t), steps(t)
@@ -213,7 +213,7 @@ def test_views_and_keys():
     equal(table(t), still, "the table while paused")
     t.send("SPACE")
     t.wait_for(lambda _: table(t) != still, "a table that goes on")
-    # What is done beside looking says what came of it.
+    # Commands report their result.
     t.press("m", "name: mark 1_")
     t.press("ENTER", "marked: mark 1")
     t.press("w", r"saved memtrace-\d+-\w+\.mtr: ")
@@ -232,7 +232,7 @@ def test_views_and_keys():
     equal((t.end(), t.differences()), (0, []), "exit code, and what is left changed")
 
 
-# ---- how it leaves the terminal -----------------------------------------------------------------------------------
+# ---- the terminal's state -------------------------------------------------------------------------------------------
 
 def drawing(t):
     (child,) = children_of(t.pid)
@@ -250,7 +250,7 @@ ENDINGS = {    "SIGINT": (lambda t: os.kill(t.pid, signal.SIGINT), 0),
 
 
 def gone(pid):
-    """Ended, and if nobody has asked how."""
+    """True if the process has ended; a zombie has ended."""
     try:
         with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as f:
             return f.read().rsplit(")", 1)[1].split()[0] == "Z"
@@ -282,7 +282,7 @@ def test_restored_however_it_ends():
         if code == 0:
             check(b"Max mem: " in t.raw(), "no summary after %s:\n%s", name, t.text())
     check(job().alive(), "the job ended")
-    go()  # a probe that a killed process has left goes when it is come by
+    go()  # a probe left by a killed process is removed at the next hit
     limit = time.monotonic() + 10
     while harness.patched_bytes(job().popen.pid):
         check(time.monotonic() < limit, "%d bytes of the job's code still differ", harness.patched_bytes(job().popen.pid))
@@ -290,7 +290,7 @@ def test_restored_however_it_ends():
 
 
 def test_stopped_and_continued():
-    """Under a shell with job control: Ctrl-Z gives the terminal back, fg the screen."""
+    """Under a shell with job control: Ctrl-Z restores the terminal, fg the screen."""
     if not shutil.which("bash"):
         raise Skip("no bash")
     go()
@@ -361,7 +361,7 @@ def test_other_terminals():
 
 
 def test_quiet_cost():
-    """A view of a job that stands still costs next to nothing: asserted loosely, docs/LIVE.md has figures."""
+    """A view of an idle job uses almost no CPU: a loose bound; docs/LIVE.md has figures."""
     paused()
     t = view(interval="1s")
     child = drawing(t)
@@ -374,7 +374,7 @@ def test_quiet_cost():
 
 
 def test_target_ends():
-    """The last picture stays, and can be looked at, until q."""
+    """The last picture stays and can be used until q."""
     go()
     t = view()
     t.wait(r"watched\.py:\d+ \(keep\)")

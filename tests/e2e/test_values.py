@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""The dry run's log of what depends on values: each place that reads a kernel's result, and no other."""
+"""The dry run's log of dependences on values: each place that reads a kernel's result, and no other."""
 import json
 import os
 import re
@@ -25,7 +25,7 @@ def at(text):
 
 
 def expected():
-    """What the comments say: sort, operation and line."""
+    """Expected reads from the comments: sort, operation and line."""
     wanted = set()
     for n, line in enumerate(lines(), 1):
         comment = re.search(r"# (shape|value) ([\w, ]+)$", line)
@@ -66,9 +66,9 @@ def looks(role):
     taken = seen.pop("host_bytes")
     equal(seen, {"host": [True, True, 0, 0], "begun": True, "item": 0, "bool": False, "list": 0, "both": False, "nonzero": [0, 1], "index": [0], "known": [4, [3, 4, 5], [3, 4, 5]],
                  "part": [3, 4, 5], "said": [2.5, seen["said"][1], 2.5, False], "turns": 6, "backward": 0}, "what the script saw")
-    # 256 MiB of weights; PyTorch 2.1 cannot be asked what a tensor is.
+    # 256 MiB of weights; PyTorch 2.1 has no interface to identify a tensor.
     check(taken < 64 << 20 if role != "old" else taken > 200 << 20, "a model on the host took %.1f MiB", taken / (1 << 20))
-    # A whole number is read where its bytes are those of the number with a point: nothing says which of them it is.
+    # Whole numbers and floating-point numbers of one size are not distinguishable.
     check(seen["said"][1] != 0, "the third number that was said")
     counts = depends(log)
     equal({(sort, operation, n) for sort, operation, path, n, _ in counts if path.endswith("values.py")}, expected(), "what depends on values")
@@ -79,7 +79,7 @@ def looks(role):
     equal({k[4].split(".")[-1] for k in counts if k[3] == at("seen[\"backward\"]")}, {"backward"}, "the function in autograd's thread")
     assumed = [line.split() for line in log if line.startswith("assumed")]
     places = {sort: {int(a[2].rsplit(":", 1)[1]) for a in assumed if a[1] == sort} for sort in ("true_at", "value_at")}
-    # Whether PyTorch looks at these repeats differs by its version.
+    # Versions of PyTorch differ in checking these repeats.
     equal(places["true_at"] - {at("torch.repeat_interleave(")},
           {at(t) for t in ("assert torch.isfinite", "if not torch.isfinite", "if not (~torch.isnan", "distributions.Normal")}, "truth values that were assumed")
     equal(places["value_at"], {first, loop}, "values that were told")
@@ -90,12 +90,12 @@ def test_looks_main():
 
 
 def test_looks_old():
-    """Python 3.8, whose frames are asked otherwise."""
+    """Python 3.8 has another frame API."""
     looks("old")
 
 
 def test_without_python_lines():
-    """No interpreter: the place is not known, and the read is counted."""
+    """Without an interpreter the place is unknown, and the read is counted."""
     log = scratch("plain")
     if os.path.exists(log):
         os.unlink(log)

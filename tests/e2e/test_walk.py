@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Walks that end where known frames begin: each is made once more in full, and has to come to the same stack."""
+"""Walks that end at known frames: each is repeated in full and must give the same stack."""
 import contextlib
 import json
 import os
@@ -65,7 +65,7 @@ def test_each_cpu_sends_its_own():
 
 
 def innermost(path):
-    """By size: the functions that allocated so much."""
+    """By size: functions that allocated this much."""
     found = {}
     with open(path, "rb") as f:
         r = mtr_reader.Recording(f)
@@ -77,10 +77,8 @@ def innermost(path):
 
 
 def test_subinterpreters():
-    """
-    A thread that runs a subinterpreter has two thread states. From 3.12 on the frames within it are the subinterpreter's; before, those
-    that run it. Before it and after it nothing changes.
-    """
+    """A thread that runs a subinterpreter has two thread states. From 3.12 on, frames within it are the subinterpreter's; before
+    3.12, those that run it. Frames before and after are unaffected."""
     library = scratch("libc10.so")
     subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", library, os.path.join(harness.REPO, "tests", "kernels", "c10.c")], check=True)
     for role, within in (("main", {"inner"}), ("newest", {"inner"}), ("old", {"run", "forward"})):
@@ -94,7 +92,7 @@ def test_subinterpreters():
         equal((p.wait(30), recorder.wait(30)), (0, 0), "exit codes (%s; %s)" % (p.stderr(), recorder.stderr()))
         own(path)
         found = innermost(path)
-        found[2000].discard("")  # the subinterpreter's code may be gone before its name is read
+        found[2000].discard("")  # the subinterpreter's code may be freed before its name is read
         equal(found, {1000: {"before"}, 2000: within, **{n: {"after"} for n in (3000, 4000, 5000, 5001, 5002)}},
               "innermost functions by size (%s)" % role)
 

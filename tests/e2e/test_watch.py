@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Conditions on recordings (`report --fail-if`) and on running processes (`watch`): what holds, what does not, and who is to blame."""
+"""Conditions on recordings (`report --fail-if`) and on running processes (`watch`): results and blamed lines."""
 import json
 import os
 import re
@@ -14,13 +14,13 @@ from harness import check, equal, python, run, scratch, spawn, tool, training
 LEAK = os.path.join(harness.WORKLOADS, "leak.py")
 with open(LEAK, encoding="utf-8") as _f:
     LINES = {m[1]: number for number, text in enumerate(_f, 1) for m in [re.search(r"# LEAK (\w+)$", text)] if m}
-STEP = 16384  # bytes that `list` keeps of each
+STEP = 16384  # bytes that `list` leaks per step
 
 _recording = None
 
 
 def recording():
-    """Thirty steps that leak on a GPU that is not there."""
+    """Thirty leaking steps in the dry run."""
     global _recording
     if not _recording:
         path = scratch("fail.mtr")
@@ -38,7 +38,7 @@ def fail_if(*conditions, options=(), files=None):
 
 
 def test_fail_if_to_the_byte():
-    """Growth of a leak of so many bytes a step holds at just that, and not at a byte more; the line is named."""
+    """A leak's growth equals the limit exactly and does not exceed it by a byte; the line is named."""
     grown = 10 * STEP
     code, out, err = fail_if("growth>=%d/10steps" % grown)
     equal(code, 4, "exit code: %s" % err)
@@ -55,7 +55,7 @@ def test_fail_if_to_the_byte():
 
 
 def test_fail_if_blames_within_the_window():
-    """Lines that grew grew in the window that the condition is of: together as much as the figure, not as in the whole recording."""
+    """Blamed lines grew within the condition's window: together as much as the figure, unlike in the whole recording."""
     code, out, err = fail_if("growth>=%d/10steps" % (10 * STEP), options=("--format", "json"))
     equal(code, 4, "exit code: %s" % err)
     failed, = json.loads(out)["failed"]
@@ -74,7 +74,7 @@ def test_fail_if_in_json():
 
 
 def test_fail_if_cannot_be_judged():
-    """What is not known is an error with its reason, not false; what is no condition is refused with its place."""
+    """Unknown figures are an error with a reason, not false; invalid conditions are refused with the position."""
     for condition, words in (("growth>1/1000steps", "of 1,000 steps so far"), ("rss>1", "watch"), ("alocated>1", "no such figure 'alocated'")):
         code, _, err = fail_if(condition)
         equal(code, 1 if "growth" in condition else 64, "exit code of %s: %s" % (condition, err))
@@ -86,7 +86,7 @@ def test_fail_if_cannot_be_judged():
 
 
 def test_fail_if_of_hostile_names():
-    """What a recording calls its lines does nothing to a terminal, and JSON stays JSON."""
+    """Hostile line names are harmless on a terminal, and JSON stays valid."""
     path = scratch("hostile.mtr")
     test_hostile.made_recording(path, test_hostile.hostile_names(400))
     conditions = [a for c in ("peak>0", "growth>0/2steps", "leaks>0", "ooms>0", "lost>0", "fragmentation>0%", "unused>0") for a in ("--fail-if", c)]
@@ -116,7 +116,7 @@ for line in sys.stdin:
 
 
 def job(*args):
-    """On a GPU that is not there."""
+    """A job in the dry run."""
     env = dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1", LD_PRELOAD=PRELOAD, MEMTRACE_DRYRUN_VRAM="16G")
     return spawn([python(), *args], env=env)
 
@@ -134,7 +134,7 @@ def wait_event(w, kind, seconds=60):
 
 
 def test_leak_is_captured():
-    """Of two jobs the one that leaks is captured, with its line, and the healthy one is not; then both end, and so does watching."""
+    """Only the leaking one of two jobs is captured, with its line; then both end, and so does watching."""
     bad = job(LEAK, "list", "--device", "cuda", "--steps", "100000", "--pause", "0.01")
     good = job(LEAK, "none", "--device", "cuda", "--steps", "100000", "--pause", "0.01")
     for p in (bad, good):
@@ -169,7 +169,7 @@ def test_leak_is_captured():
 
 
 def test_out_of_memory():
-    """Each out of memory fires; of the captures the newest is kept."""
+    """Each out-of-memory event fires; the newest capture is kept."""
     p = job("-c", OOM)
     p.wait_line("ready", 120)
     folder = scratch("ooms")
@@ -192,7 +192,7 @@ def test_out_of_memory():
 
 
 def test_who_comes_later():
-    """By name: who is not there yet is waited for, one without a GPU has its resident memory, and after its end comes the next."""
+    """By name: waits for processes to start; without a GPU, resident memory is used; after the end of one, the next follows."""
     mark = "watched-%d" % os.getpid()
     w = watching("--name", mark, "--rule", "rss>1M", "--rule", "growth>1G/10m")
     wait_event(w, "waiting", 20)
@@ -212,7 +212,7 @@ def test_who_comes_later():
 
 
 def test_bad_places():
-    """What cannot be written to, watched or understood is an error before anything is done."""
+    """Unwritable folders, missing targets and invalid rules are errors before watching starts."""
     p = spawn([sys.executable, os.path.join(harness.WORKLOADS, "plain.py")])
     p.wait_line("^ready")
     plain, link = scratch("plain"), scratch("link")
@@ -239,7 +239,7 @@ def test_bad_places():
 
 
 def test_rules_that_cannot_be_judged():
-    """A job that does not use CUDA has no figures of a device: the rules that need one are named when watching begins."""
+    """A job without CUDA has no device figures: rules that need them are named at the start."""
     w = watching("-p", str(training().pid), "--rule", "growth>1G/10m", "--rule", "rss_growth>1T/10m", "--rule", "reserved>1G and rss>1")
     text = wait_event(w, "watching", 20)["text"]
     w.signal(signal.SIGINT)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Four configurations captured by one script, in one folder, compared in one table; and once more, to the byte."""
+"""Four configurations captured by one script into one folder and compared in one table; a repetition is equal to the byte."""
 import json
 import os
 import subprocess
@@ -41,7 +41,7 @@ def test_four_configurations_twice():
     for a, b, torch in zip(first, second, said[0]):
         for key in ("peak_allocated", "peak_reserved", "steps", "steps_timed"):
             equal(a[key], b[key], "%s, %s, the same script once more" % (a["name"], key))
-        # The warm-up has no higher peak than the steps after it, so that PyTorch's own is the window's.
+        # The warm-up's peak is not higher than the later steps', so that PyTorch's peak is the window's.
         equal((a["peak_allocated"], a["steps"], a["steps_timed"]), (torch["max_memory_allocated"], 5, 5), a["name"])
     equal(said[0][0]["max_memory_allocated"], said[1][0]["max_memory_allocated"], "PyTorch's own")
     index = harness.read_json(os.path.join(folders[0], "index.json"))["recordings"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Windows of a job that runs: by steps, time, condition, mark, signal, ctl and clock; each is a whole recording of its own."""
+"""Windows of a running job: by steps, time, condition, mark, signal, ctl and clock; each is a complete recording."""
 import json
 import os
 import re
@@ -27,7 +27,7 @@ class Job:
         self.n += 1
 
     def do(self, *words):
-        """What PyTorch says is allocated then, and was at most since the last reset."""
+        """PyTorch's allocated bytes then, and its peak since the last reset."""
         self.tell(*words)
         return [int(n) for n in self.p.wait_line(r"^done %d " % self.n, 60).split()[2:]]
 
@@ -54,7 +54,7 @@ def index_of(folder):
 
 
 def whole(path, allocated, peak):
-    """Its peak and its end are PyTorch's own, and its rows add up to them. None: that is not known."""
+    """Peak and end equal PyTorch's, and rows add up to them. None: unknown."""
     for at, want in (("peak", peak), ("end", allocated)):
         doc = report(path, at=at)
         gpu = device(doc, "cuda:0")
@@ -74,12 +74,12 @@ def steps_and_conditions(job):
     path = scratch("steps.mtr")
     r = job.record(path, "--skip", "2", "--steps", "3")
     job.do("hold", 40)
-    job.do("step", 3, 200)  # one that was under way when we came, two to skip
+    job.do("step", 3, 200)  # the step active at attach, then two to skip
     job.do("reset")
     peak = job.do("step", 3, 50)[1]
     job.do("step", 2, 300)
     ended(r, "--skip --steps")
-    doc = whole(path, None, peak)  # it ended with the optimizer's step, before gradients went
+    doc = whole(path, None, peak)  # the window ended with the optimizer's step, before gradients were freed
     equal(doc["capture"]["steps"], 3, "steps in it")
     check(any(r["bytes"] == 40 * MIB and r["line"] and (r["function"] or "").endswith("hold") for r in doc["rows"]),
           "what was made before the window began, but after we came, has its line: %s", doc["rows"])
@@ -146,7 +146,7 @@ def marks_and_ctl(job):
 
 
 def marks_are_no_events(job):
-    """What is said when a recording is written is what its report says."""
+    """The message when a recording is written equals its report."""
     path = scratch("marked.mtr")
     r = job.record(path)
     job.do("step", 2, 10)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Compares a recording with what PyTorch's own allocator wrote about the same run (tests/workloads/oracle.py), event for
-event and byte for byte. Reads the recording by docs/internals/FORMAT.md alone (mtr_reader.py), and besides what `report` says.
+Compares a recording with the output of PyTorch's own allocator in the same run (tests/workloads/oracle.py), event for event and
+byte for byte. Reads the recording by docs/internals/FORMAT.md alone (mtr_reader.py), and compares `report`, too.
 
-compare() gives a Verdict: for each aspect "exact", why it is not, or that it could not be compared.
+compare() returns a Verdict: for each aspect "exact", the difference, or why it could not be compared.
 """
 import bisect
 import itertools
@@ -27,11 +27,11 @@ ASPECTS = ("events", "sizes", "totals", "peaks", "segments", "live", "state", "o
 # ---- jobs -------------------------------------------------------------------------------------------------
 
 class Job:
-    """A workload, with the oldest torch that has what it needs, and how many steps it does."""
+    """A workload, the oldest torch that supports it, and its number of steps."""
 
     def __init__(self, name, file, *args, torch=(2, 1), steps=6, native=False, devices=1):
         self.name, self.file, self.args, self.torch, self.steps = name, file, list(args), torch, steps
-        self.native = native  # of the native allocator only
+        self.native = native  # needs the native allocator
         self.devices = devices
 
 
@@ -59,7 +59,7 @@ BACKENDS = {"native": "", "expandable": "expandable_segments:True", "async": "ba
 
 
 def dry_run(backend="native", vram="80G", devices=1):
-    """The environment of a process with devices that are not there."""
+    """The environment of a process in the dry run."""
     folder = os.path.join(harness.OUT, "dryrun")
     libs = [os.path.join(folder, name) for name in ("libcuda.so.1", "libnvidia-ml.so.1")]
     for lib in libs:
@@ -73,10 +73,10 @@ def dry_run(backend="native", vram="80G", devices=1):
     return env
 
 
-# ---- what the recording says ------------------------------------------------------------------------------
+# ---- the recording ------------------------------------------------------------------------------------------
 
 class Recording:
-    """One device's part of a recording, by kind; all in the order of the file."""
+    """One device's part of a recording, by kind, in the file's order."""
 
     def __init__(self, path):
         harness.own(path)
@@ -92,7 +92,7 @@ class Recording:
         return mtr_reader.KINDS[e["kind"]]
 
     def find_devices(self):
-        """A call's device is not known where its thread set it before attach: then it is that of the block it is made for."""
+        """A call's device is unknown if its thread set it before attach: then the block made in it determines the device."""
         following, ranges = {}, {}
         for e in reversed(self.all):
             if e["type"] == CUDA and self.kind(e) in ("alloc", "oom"):
@@ -128,7 +128,7 @@ class Ranges:
         self.ends.insert(i, end)
 
     def remove(self, begin, size):
-        """True if all of it was there."""
+        """True if the whole range was present."""
         end = begin + size
         i = bisect.bisect_right(self.ends, begin)
         if i == len(self.begins) or self.begins[i] > begin or self.ends[i] < end:
@@ -149,13 +149,13 @@ class Ranges:
 
 
 class Segments:
-    """What the allocator has from CUDA: whole segments, and ranges of expandable ones."""
+    """The allocator's memory from CUDA: whole segments, and ranges of expandable ones."""
 
     def __init__(self):
         self.whole, self.mapped = {}, Ranges()
 
     def apply(self, action, addr, size):
-        """False: that cannot be."""
+        """False: impossible."""
         if action == "segment_alloc":
             if addr in self.whole:
                 return False
@@ -176,19 +176,19 @@ class Segments:
 
 
 def segment_action(kind, e):
-    """The oracle's word for a TAKE or GIVE of the allocator; None for all others."""
+    """The oracle's name of the allocator's TAKE or GIVE; None for other events."""
     if not e["flags"] & BY_ALLOCATOR:
         return None
     return {("take", DEVICE): "segment_alloc", ("give", DEVICE): "segment_free",
             ("take", MAPPED): "segment_map", ("give", MAPPED): "segment_unmap"}.get((kind, e["how"]))
 
 
-# ---- comparing --------------------------------------------------------------------------------------------
+# ---- comparison -------------------------------------------------------------------------------------------
 
 class Verdict:
     def __init__(self):
         self.aspects = {}
-        self.gaps = []  # what could not be compared, and why
+        self.gaps = []  # aspects that could not be compared, and why
         self.events = 0
 
     def not_compared(self, why):
@@ -196,7 +196,7 @@ class Verdict:
             self.gaps.append(why)
 
     def same(self, aspect, got, expected, what):
-        """Notes a difference; the first of an aspect stays."""
+        """Notes a difference; an aspect keeps the first."""
         if got != expected:
             self.differs(aspect, "%s: %s, PyTorch says %s" % (what, brief(got), brief(expected)))
         else:
@@ -220,7 +220,7 @@ def brief(value):
 
 
 def differences(got, expected):
-    """Two dicts, in words; "" if they are equal."""
+    """Differences of two dicts in words; "" if equal."""
     if got == expected:
         return ""
     missing = [k for k in expected if k not in got]
@@ -232,7 +232,7 @@ def differences(got, expected):
 
 
 class Oracle:
-    """PyTorch's view of one device, cut where the recording of it begins."""
+    """PyTorch's view of one device, cut at the recording's beginning."""
 
     def __init__(self, truth, device, n_blocks, running, lead):
         end, self.attach = truth["end"], truth["attach"]
@@ -240,7 +240,7 @@ class Oracle:
         self.before = self.attach["stats"][device] if self.attach else {}
         trace = end["traces"][device]
         cut = self.early = 0
-        if running:  # at a moment that only the number of events tells
+        if running:  # at a moment known only by the number of events
             left, cut = n_blocks, len(trace)
             while cut and left:
                 cut -= 1
@@ -250,7 +250,7 @@ class Oracle:
             cut = len(self.attach["traces"][device])
         self.late = running or self.attach is not None
         self.trace = [e for e in trace[cut:] if e[0] in (*BLOCK_ACTIONS, *SEGMENT_ACTIONS, "oom")]
-        self.blocks, self.segments = {}, Segments()  # as of the cut; blocks by requested size
+        self.blocks, self.segments = {}, Segments()  # at the cut; blocks by requested size
         for action, addr, size, _ in trace[:cut]:
             if action == "alloc":
                 self.blocks[addr] = size
@@ -269,11 +269,9 @@ class Oracle:
 
 
 def extend(trace, cut, lead):
-    """
-    Moves the cut back over segments that came or went before the first event of a block, as far as they were recorded;
-    lead: those, ours. Where we came while a range was being mapped, it is cut in two. The rest of them, the third thing
-    returned, is from before blocks were recorded: calls are probed first.
-    """
+    """Moves the cut back over segments that were allocated or freed before the first recorded event of a block; lead: the
+    recorded ones of these. If the recording began while a range was mapped, the range is split. The third result is the rest,
+    from before blocks were recorded: calls are probed first."""
     left = len(lead)
     while left and cut and trace[cut - 1][0] not in BLOCK_ACTIONS:
         action, addr, size, stream = trace[cut - 1]
@@ -298,7 +296,7 @@ def live_blocks(segments):
 
 
 class Comparison:
-    """Of one device. v: the Verdict; running: attached at no moment that the target knows of."""
+    """Comparison of one device. v: the Verdict; running: attached at a moment unknown to the target."""
 
     def __init__(self, v, recording, truth, device, running):
         self.v, self.name, self.running = v, "cuda:%d" % device, running
@@ -330,7 +328,7 @@ class Comparison:
         self.at_end()
 
     def state(self):
-        """What was there when the recording begins."""
+        """Compares the state at the recording's beginning."""
         blocks = {e["addr"]: e for e in self.told if self.kind(e) == "block"}
         states = [e for e in self.told if self.kind(e) == "state"]
         for e in self.told:
@@ -341,7 +339,7 @@ class Comparison:
             self.segments.apply(segment_action(self.kind(e), e), e["addr"], e["size"])
         blocks = {a: e for a, e in blocks.items() if not e["flags"] & PENDING}
         self.live = {a: (e["size"], e["requested"]) for a, e in blocks.items()}
-        # Where that is not told, totals are followed from the first event on.
+        # Without a state, totals are followed from the first event on.
         first = next((e for e in self.events if self.kind(e) in ("alloc", "free")), None)
         self.allocated = states[0]["allocated"] if states else first["allocated"] + (
             first["size"] if self.kind(first) == "free" else -first["size"]) if first else 0
@@ -364,9 +362,9 @@ class Comparison:
         self.same("state", states[0]["reserved"], reserved, "sum of the segments at attach")
 
     def as_theirs(self):
-        """Our events in PyTorch's words, as (action, address, size); which of them were asked for, by index."""
+        """The recording's events in PyTorch's form (action, address, size); and requested sizes by index."""
         ours, self.asked = [], {}
-        last = {}  # of several threads that allocate, another one's event may come in between
+        last = {}  # other threads' events may come in between
         for e in self.events:
             kind = self.kind(e)
             if kind in ("alloc", "free"):
@@ -387,7 +385,7 @@ class Comparison:
         theirs = list(self.t.trace)
         i = 0
         for n, (action, addr, size, _) in enumerate(theirs):
-            if action in ("segment_map", "segment_unmap"):  # ours are the pieces of it
+            if action in ("segment_map", "segment_unmap"):  # the recording has its pieces
                 left = Ranges()
                 left.add(addr, size)
                 while i < len(ours) and ours[i][0] == action and left.remove(ours[i][1], ours[i][2]):
@@ -417,7 +415,7 @@ class Comparison:
             self.name, i, len(ours), ours[i] if i < len(ours) else "missing", theirs[n] if n < len(theirs) else "none"))
 
     def sums(self):
-        """Of sizes and counts over the whole time, by PyTorch's own counters."""
+        """Compares sizes and counts of the whole run with PyTorch's counters."""
         if self.running:
             return
         by_kind = {"alloc": [], "free": []}
@@ -434,7 +432,7 @@ class Comparison:
         self.same("segments", sum(taken.values()), self.t.since("reserved_bytes", "allocated"), "bytes taken from CUDA")
 
     def totals(self):
-        """After every event our own sum is the total that it carries; peaks."""
+        """After every event the sum equals the total in it; peaks."""
         drift = 0
         for e in self.events:
             kind = self.kind(e)
@@ -480,7 +478,7 @@ class Comparison:
 
 
 def compare_report(v, recording, path, truth, running):
-    """What `report` says: the same, from the program's own reader and model."""
+    """Compares `report`: the same figures from the program's own reader and model."""
     doc = harness.report(path, at="end")
     v.same("report", doc["capture"]["lost"], 0, "lost")
     for d in recording.devices():
@@ -499,11 +497,11 @@ def compare_report(v, recording, path, truth, running):
             v.same("report", of[key], value, "%s of %s" % (key, name))
 
 
-POOL_PIECE = 512  # what the dry run's pools round up to; PyTorch's figure of them is after rounding
+POOL_PIECE = 512  # rounding of the dry run's pools; PyTorch's figure includes it
 
 
 def compare_calls(v, recording, path, truth):
-    """cudaMallocAsync: blocks are the calls, and PyTorch knows what its pool says, and what Python holds."""
+    """cudaMallocAsync: blocks are calls, and PyTorch knows the pool's figures and Python's tensors."""
     doc = harness.report(path, at="end")
     v.same("report", doc["capture"]["lost"], 0, "lost")
     groups = {"cuda:%d" % d: [d] for d in range(len(truth["end"]["stats"]))}
@@ -514,14 +512,14 @@ def compare_calls(v, recording, path, truth):
         groups = {"all devices": [*range(len(truth["end"]["stats"])), UNKNOWN]}
     for name, devices in groups.items():
         events = [e for e in recording.all if e["type"] == CUDA and recording.kind(e) in ("alloc", "free")
-                  and e["index"] in (*devices, UNKNOWN)]  # a free whose device is not known is told by its address
+                  and e["index"] in (*devices, UNKNOWN)]  # a free with an unknown device is matched by its address
         addresses = {e["addr"] for e in events if recording.kind(e) == "alloc"}
         unsized = any(e["index"] == UNKNOWN and e["addr"] not in addresses for e in events)
         compare_pools(v, name, [e for e in events if e["index"] in devices or e["addr"] in addresses], truth, devices, doc, unsized)
 
 
 def compare_pools(v, name, events, truth, devices, doc, unsized):
-    """unsized: a block of before attach was freed, and the call does not say how large it was."""
+    """unsized: a block from before attach was freed, and the call has no size."""
     known = [d for d in devices if d != UNKNOWN]
     stats = [truth["end"]["stats"][d] for d in known]
     live, total = {}, 0
@@ -557,7 +555,7 @@ def compare_pools(v, name, events, truth, devices, doc, unsized):
 
 
 def compare(path, truth, running=False):
-    """A Verdict on the recording at path; truth: as oracle.py wrote it."""
+    """A Verdict on the recording at path; truth: the file of oracle.py."""
     v = Verdict()
     recording = Recording(path)
     v.same("totals", recording.complete, True, "the recording is complete")
@@ -579,7 +577,7 @@ def load(path):
         return pickle.load(f)
 
 
-# ---- running ----------------------------------------------------------------------------------------------
+# ---- runs ---------------------------------------------------------------------------------------------------
 
 MODES = ("start", "attached", "running")
 
@@ -590,7 +588,7 @@ def command(job, role, oracle, *options):
 
 
 def run_job(job, role="main", backend="native", mode="start", name="truth", options=()):
-    """Runs the job under the recorder; the paths of the recording and of the oracle's file. options: the recorder's."""
+    """Records the job; paths of the recording and of the oracle's file. options: the recorder's."""
     path, oracle = harness.scratch(name + ".mtr"), harness.scratch(name + ".oracle")
     env = dry_run(backend, devices=job.devices)
     if mode == "start":
@@ -622,7 +620,7 @@ def verdict(job, role="main", backend="native", mode="start", name="truth", opti
 # ---- very many events -------------------------------------------------------------------------------------
 
 def many(events):
-    """So many events in one run, attached: {"facts": {what: number}, "why": "" or what is not exact}."""
+    """A run with this many events, attached: {"facts": {what: number}, "why": "" or the difference}."""
     path, oracle = harness.scratch("many.mtr"), harness.scratch("many.oracle")
     job = Job("many", "cuda/many.py", steps=max(2, events // 2000 + 1))
     target = harness.spawn(command(job, "main", oracle, "--no-history", "--wait", "--stop-before", "1"), env=dry_run())
@@ -672,5 +670,5 @@ def many(events):
 
 
 def has_requested():
-    """Does the program tell requested sizes?"""
+    """True if the program reports requested sizes."""
     return "--requested" in harness.tool("record", "--help")[1]

@@ -17,7 +17,7 @@ import sys
 import time
 
 ON = "cuda" if "cuda" in sys.argv[1:] else "cpu"
-LINE = 11  # of the first one
+LINE = 11  # the first tensor's
 
 
 def make(n):

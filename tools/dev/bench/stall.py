@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Measures how long a target stands still while a tool attaches, and how long its code stays changed after the tool was told to
-end. A thread of the target only reads the clock (tests/programs/spin.c). The longest time between two readings, without the
+"""Measures how long a target stands still while a tool attaches, and how long its code stays changed after the command to end. A thread of the target only reads the clock (tests/programs/spin.c). The longest time between two readings, without the
 time spent waiting for a core, is the stall; the waiting time is shown separately."""
 import shutil
 import subprocess
