@@ -31,7 +31,7 @@ struct mt_member {
 	struct mt_node_layout node;
 };
 
-enum mt_kin {
+enum mt_group_change {
 	MT_GROUP_FORK = 1, /* a forked child joined; it has not run yet */
 	MT_GROUP_EXEC,	   /* the process runs another program and has left its group */
 	MT_GROUP_END,	   /* the process ended */
@@ -39,7 +39,7 @@ enum mt_kin {
 };
 
 struct mt_rec_group {
-	__u32 what;   /* enum mt_kin */
+	__u32 what;   /* enum mt_group_change */
 	__u32 pid;    /* the process */
 	__u32 number; /* the process's number; 0: none */
 	__u32 parent; /* MT_GROUP_FORK: the process that forked */

@@ -27,7 +27,7 @@ struct attach_state {
 	struct vec segments; /* struct state_segment, of the last reading and what earlier ones add,
 				sorted */
 	struct vec hints;    /* likewise, of before T0 */
-	struct vec moves; /* struct event, made by settle(): takes and gives of segments, with what
+	struct vec moves; /* struct event, made by solve(): takes and gives of segments, with what
 			     they do not say */
 	struct map64 *taken;   /* address -> index in moves of the take that it is from */
 	size_t begin[DEVICES]; /* index of the first event of a block that counts: T0 is before it */
@@ -35,7 +35,7 @@ struct attach_state {
 	bool has_total[DEVICES];
 	struct state_device devices[DEVICES];
 	bool any[DEVICES]; /* something was read of it */
-	/* Made by settle(): what was there at T0. */
+	/* Made by solve(): what was there at T0. */
 	struct vec t0_blocks, t0_segments;
 	uint64_t t0_allocated[DEVICES], t0_reserved[DEVICES];
 	bool t0_known[DEVICES], t0_blocks_exact[DEVICES], t0_segments_exact[DEVICES];
@@ -597,7 +597,7 @@ static void settle_totals(struct attach_state *s)
 	}
 }
 
-static int settle(struct attach_state *s)
+static int solve(struct attach_state *s)
 {
 	uint64_t blocks[DEVICES] = { 0 }, segments[DEVICES] = { 0 };
 	int err = settle_blocks(s, blocks);
@@ -618,7 +618,7 @@ static int settle(struct attach_state *s)
 
 int attach_state__exact(struct attach_state *s)
 {
-	int err = settle(s);
+	int err = solve(s);
 
 	if (err)
 		return err;
@@ -643,7 +643,7 @@ int attach_state__end(struct attach_state *s)
 {
 	s->at_device = 0;
 	s->at_segment = s->at_block = s->at_event = 0;
-	return settle(s);
+	return solve(s);
 }
 
 /* The device's next segment, block or its state at T0; NULL: it has no more. */

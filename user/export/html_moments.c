@@ -111,7 +111,7 @@ static int on_block(void *ctx, const struct model_block *b)
 {
 	struct page_data *p = ctx;
 	struct page_device *d;
-	struct page_block block = { .addr = b->addr, .block_class = b->kin };
+	struct page_block block = { .addr = b->addr, .block_class = b->class };
 	struct model_now now;
 	int err = device(p, b->device, &d);
 
@@ -123,7 +123,7 @@ static int on_block(void *ctx, const struct model_block *b)
 	block.born1 = moment1_of(d, b->born);
 	block.gone1 = b->gone ? d->n + 1 : GONE_NEVER;
 	if (b->gone && block.born1 == block.gone1)
-		return add_passed(d, b->kin, 1);
+		return add_passed(d, b->class, 1);
 	if (array__grow(&d->blocks, &d->capblocks, d->nblocks + 1, sizeof(*d->blocks)))
 		return -ENOMEM;
 	d->blocks[d->nblocks++] = block;

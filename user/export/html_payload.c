@@ -294,7 +294,7 @@ static void put_block_classes(struct page_columns *c, const struct page_data *p,
 			      const struct page_rows *r)
 {
 	struct page_column *row = page_columns__add(c, "kin.row", -1, false), *size;
-	uint32_t n = model__kins(p->c->model);
+	uint32_t n = model__block_classes(p->c->model);
 	struct row words;
 
 	for (uint32_t k = 0; k < n; k++)

@@ -178,7 +178,7 @@ static int add_device(struct page_rows *r, const struct page_data *p, const stru
 int page_rows__make(const struct page_data *p, struct page_rows **ret)
 {
 	struct page_rows *r = calloc(1, sizeof(*r));
-	uint32_t kins = model__kins(p->c->model), smaller;
+	uint32_t classes = model__block_classes(p->c->model), smaller;
 	int err = 0;
 
 	*ret = r;
@@ -188,10 +188,10 @@ int page_rows__make(const struct page_data *p, struct page_rows **ret)
 	r->children = map64__new();
 	r->string_at = map64__new();
 	r->row_at = map64__new();
-	r->row_of_class = malloc(((size_t)kins + 1) * sizeof(*r->row_of_class));
+	r->row_of_class = malloc(((size_t)classes + 1) * sizeof(*r->row_of_class));
 	if (!r->frames || !r->children || !r->string_at || !r->row_at || !r->row_of_class)
 		return -ENOMEM;
-	memset(r->row_of_class, 0xff, ((size_t)kins + 1) * sizeof(*r->row_of_class));
+	memset(r->row_of_class, 0xff, ((size_t)classes + 1) * sizeof(*r->row_of_class));
 	err = frames__smaller(r->frames, &smaller);
 	if (!err)
 		err = find_node(r, &smaller, 1, &r->smaller);

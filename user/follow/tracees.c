@@ -173,7 +173,7 @@ static int on_fork(struct tracees *r, const struct mt_rec_group *k)
 	return 0;
 }
 
-static int on_kin(void *ctx, const struct mt_rec_group *k)
+static int on_group_record(void *ctx, const struct mt_rec_group *k)
 {
 	struct tracees *r = ctx;
 	struct tracee *p = k->what == MT_GROUP_STRANGER ? NULL : tracees__find(r, k->pid);
@@ -199,11 +199,11 @@ static int on_kin(void *ctx, const struct mt_rec_group *k)
 	return 0;
 }
 
-static void listen_to_kin(void *ctx)
+static void read_group_records(void *ctx)
 {
 	struct tracees *r = ctx;
 
-	proc_group__consume(group_of(r), on_kin, r);
+	proc_group__consume(group_of(r), on_group_record, r);
 }
 
 void tracees__know_sets(struct tracees *r)
@@ -213,7 +213,7 @@ void tracees__know_sets(struct tracees *r)
 	size_t i;
 
 	for (i = 0; i < sets->n; i++) {
-		probes__on_unknown(sets->set[i], listen_to_kin, r);
+		probes__on_unknown(sets->set[i], read_group_records, r);
 		epoll_ctl(r->wake, EPOLL_CTL_ADD, probes__wake_fd(sets->set[i]), &ev);
 	}
 }
@@ -225,7 +225,7 @@ static void take_in(struct tracees *r)
 	bool exec[RELATIVES_MAX] = { 0 }, end[RELATIVES_MAX] = { 0 };
 	size_t i, retired = r->n_retired;
 
-	listen_to_kin(r);
+	read_group_records(r);
 	for (i = 0; i < r->top; i++) {
 		exec[i] = r->at[i] && r->at[i]->told_exec;
 		end[i] = r->at[i] && r->at[i]->told_end;

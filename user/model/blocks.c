@@ -140,7 +140,7 @@ int blocks__all(const struct model *m, const struct dev *dev, enum row_when when
 		if (!gone || was_live(m, dev, when, &b->recs[i]))
 			all[k++] = blocks__of(m, dev, addr, &b->recs[i], false);
 	for (size_t j = 0; j < k; j++)
-		all[j].category = category__settled(&m->sites[all[j].site], all[j].category);
+		all[j].category = category__decide(&m->sites[all[j].site], all[j].category);
 	*ret = all;
 	*n = k;
 	return 0;

@@ -39,13 +39,13 @@ int category__known(const struct model *m, struct dev *dev, int phase, uint32_t 
 void category__drop(struct dev *dev, uint32_t stamp);
 /* A step ended: the next allocation begins a new stretch, whatever its phase. */
 void category__step(struct model *m);
-/* Category as known now. dead: the block is freed now. Pass the result to category__settled()
+/* Category as known now. dead: the block is freed now. Pass the result to category__decide()
  * before use. */
 #define LIFE_MAYBE_INPUT CATEGORY_NR
 uint8_t category__category(const struct model *m, const struct dev *dev, const struct rec *rec,
 			   bool dead);
 /* Decides LIFE_MAYBE_INPUT, which depends on later blocks of the site. */
-static inline uint8_t category__settled(const struct site *s, uint8_t category)
+static inline uint8_t category__decide(const struct site *s, uint8_t category)
 {
 	return category != LIFE_MAYBE_INPUT ? category
 	       : s->again		    ? CATEGORY_INPUT

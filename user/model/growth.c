@@ -365,8 +365,8 @@ static void note_gone(struct model *m, const struct dev *dev, const struct rec *
 {
 	uint64_t size = m->sites[rec->site].size, age = growth__age(m, dev, rec, track);
 	struct growth_late *l = &u->late[track];
-	uint8_t category = category__settled(&m->sites[rec->site],
-					     category__category(m, dev, rec, false));
+	uint8_t category = category__decide(&m->sites[rec->site],
+					    category__category(m, dev, rec, false));
 
 	growth__late(m->growth, u, track);
 	l->by_age[growth__bucket(age)] += size;

@@ -43,7 +43,7 @@ bool model__live_block(const struct model *m, struct device device, uint64_t add
 	if (!rec)
 		return false;
 	b = blocks__of(m, dev, addr, rec, true);
-	b.category = category__settled(&m->sites[b.site], b.category);
+	b.category = category__decide(&m->sites[b.site], b.category);
 	*ret = describe(m, &b);
 	ret->time = rec->time;
 	return true;

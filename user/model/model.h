@@ -454,7 +454,7 @@ bool model__stack_line(const struct model *m, uint32_t stack, bool innermost,
 /* --- For an export of the whole history: each block, and the state after each event. Devices have
  * fixed numbers here: model__number() of the i-th of model__devices(), after the last event. */
 struct model_block {
-	uint32_t device, kin; /* kin: number of the block class, for model__block_class() */
+	uint32_t device, class; /* class: number of the block class, for model__block_class() */
 	uint64_t addr, size;
 	/* Number of the event that allocated it, from 1; 0: before the first event. */
 	uint64_t born;
@@ -484,13 +484,13 @@ void model__watch(struct model *m, const struct model_watch *w);
 int model__watched(const struct model *m);
 /* Number of block classes. Blocks of one class have the same size and the same fields in every row.
  * Classes are numbered in order of appearance. */
-uint32_t model__kins(const struct model *m);
+uint32_t model__block_classes(const struct model *m);
 /*
  * Sets all fields of a row that is split by line, stack and thread, charged to user code. Category
  * and name are the class's own; the category may change until model__finish(). Returns the size of
  * each block.
  */
-uint64_t model__block_class(const struct model *m, uint32_t kin, struct row *ret);
+uint64_t model__block_class(const struct model *m, uint32_t class, struct row *ret);
 
 struct model_now {
 	uint64_t seq; /* number of the last event, from 1 */

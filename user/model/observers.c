@@ -99,7 +99,7 @@ int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const
 		.born = rec->born,
 		.gone = dead ? m->seq : 0,
 	};
-	int err = watch__class(m, class, &b.kin);
+	int err = watch__class(m, class, &b.class);
 
 	return err ? err : m->watch.went(m->watch.ctx, &b);
 }

@@ -267,7 +267,7 @@ struct model_opts model__opts(const struct model *m)
 	return m->opts;
 }
 
-uint32_t model__kins(const struct model *m)
+uint32_t model__block_classes(const struct model *m)
 {
 	return m->watch.nclasses;
 }

@@ -645,9 +645,9 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 	return err;
 }
 
-uint64_t model__block_class(const struct model *m, uint32_t kin, struct row *ret)
+uint64_t model__block_class(const struct model *m, uint32_t class, struct row *ret)
 {
-	const struct watch_class *k = &m->watch.classes[kin];
+	const struct watch_class *k = &m->watch.classes[class];
 	const struct site *s = &m->sites[k->site];
 	const struct label *l = k->label1 ? &m->labels[k->label1 - 1] : NULL;
 	struct dict_module mod = dict__get_module(m->dict, l && l->module ? l->module : s->module);
@@ -657,7 +657,7 @@ uint64_t model__block_class(const struct model *m, uint32_t kin, struct row *ret
 	ret->module = dict__str(m->dict, mod.name);
 	ret->module_class = dict__str(m->dict, mod.cls);
 	ret->module_root = dict__str(m->dict, mod.root);
-	ret->category = category__name(category__settled(s, k->category));
+	ret->category = category__name(category__decide(s, k->category));
 	ret->name = l && l->name ? dict__str(m->dict, l->name) : NULL;
 	if (s->walk != WALK_CENSUS) {
 		ret->thread = dict__str(m->dict, th.name);

@@ -26,7 +26,7 @@ static void finish(struct world *w)
 /* Live blocks of each block class after a moment; the caller frees the array. */
 static uint64_t *live(const struct page_data *p, const struct page_device *d, int64_t moment)
 {
-	uint64_t *n = calloc(model__kins(p->c->model) + 1, sizeof(*n));
+	uint64_t *n = calloc(model__block_classes(p->c->model) + 1, sizeof(*n));
 
 	assert_non_null(n);
 	for (size_t i = 0; i < d->nblocks; i++)
@@ -39,7 +39,7 @@ static uint64_t *live(const struct page_data *p, const struct page_device *d, in
 /* Blocks of each block class allocated after the first event; the caller frees the array. */
 static uint64_t *came(const struct page_data *p, const struct page_device *d)
 {
-	uint64_t *n = calloc(model__kins(p->c->model) + 1, sizeof(*n));
+	uint64_t *n = calloc(model__block_classes(p->c->model) + 1, sizeof(*n));
 
 	assert_non_null(n);
 	for (size_t i = 0; i < d->nblocks; i++)
@@ -68,13 +68,13 @@ static void compare_moments(const struct page_data *every, const struct page_dev
 		assert_int_equal(of->reserved, m->reserved);
 		a = live(every, e, at);
 		b = live(some, s, i);
-		assert_memory_equal(a, b, model__kins(every->c->model) * sizeof(*a));
+		assert_memory_equal(a, b, model__block_classes(every->c->model) * sizeof(*a));
 		free(a);
 		free(b);
 	}
 	a = came(every, e);
 	b = came(some, s);
-	assert_memory_equal(a, b, model__kins(every->c->model) * sizeof(*a));
+	assert_memory_equal(a, b, model__block_classes(every->c->model) * sizeof(*a));
 	free(a);
 	free(b);
 }
@@ -118,7 +118,7 @@ static void test_chosen_moments_are_exact(void **state)
 	finish(&some);
 	assert_false(e->chosen);
 	assert_true(s->chosen);
-	assert_int_equal(model__kins(every.m), model__kins(some.m));
+	assert_int_equal(model__block_classes(every.m), model__block_classes(some.m));
 	assert_int_equal(e->n, s->n);
 	for (size_t i = 0; i < e->n; i++)
 		compare_curve(&e->devices[i], &s->devices[i]);
@@ -475,7 +475,7 @@ static void test_columns(void **state)
 	assert_int_equal(n, d->nblocks);
 	free(a);
 	a = read_column(payload, size, "kin.size", &n);
-	assert_int_equal(n, model__kins(w.m));
+	assert_int_equal(n, model__block_classes(w.m));
 	free(a);
 	a = read_column(payload, size, "0.rest.at", &n);
 	assert_int_equal(n, 0); /* no losses */
