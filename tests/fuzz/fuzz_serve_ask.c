@@ -57,7 +57,7 @@ int __wrap_spawn__self(const struct spawn_opts *o, struct spawned *ret)
 	}
 	if (known != 1 || (o->drop && o->keep >= 0) || o->out < 3)
 		abort();
-	*ret = (struct spawned){ .pidfd = -1, .said = -1 };
+	*ret = (struct spawned){ .said = -1 };
 	return -EAGAIN;
 }
 
@@ -125,7 +125,7 @@ static void begin(struct broker *b, int ends[PEER_NR])
 	if (!msg || store__open(&b->store, folder, why))
 		abort();
 	for (int k = 0; k < PEER_NR; k++) {
-		b->peers[k] = (struct peer){ .b = b, .kind = k, .pidfd = -1 };
+		b->peers[k] = (struct peer){ .b = b, .kind = k };
 		ends[k] = open_peer(b, k);
 	}
 	b->processes[0] = (struct broker_process){ .pid = getpid(),

@@ -4,10 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <limits.h>
 #include <linux/capability.h>
 #include <linux/securebits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,37 +53,7 @@ static int failed(char *why, const char *what, int err)
 	return err;
 }
 
-/* ---- descriptors, signals, limits ---- */
-
-static int compare(const void *a, const void *b)
-{
-	int x = *(const int *)a, y = *(const int *)b;
-
-	return x < y ? -1 : x > y;
-}
-
-static int close_others(const struct sandbox_opts *o)
-{
-	int *keep = malloc((o->n_keep + 1) * sizeof(*keep)), err = 0;
-	unsigned from = 3;
-
-	if (!keep)
-		return -ENOMEM;
-	if (o->n_keep)
-		memcpy(keep, o->keep, o->n_keep * sizeof(*keep));
-	qsort(keep, o->n_keep, sizeof(*keep), compare);
-	for (size_t i = 0; i < o->n_keep && !err; i++) {
-		if (keep[i] < (int)from)
-			continue;
-		if (keep[i] > (int)from && syscall(SYS_close_range, from, keep[i] - 1, 0))
-			err = -errno;
-		from = keep[i] + 1;
-	}
-	if (!err && syscall(SYS_close_range, from, UINT_MAX, 0))
-		err = -errno;
-	free(keep);
-	return err;
-}
+/* ---- the terminal ---- */
 
 /*
  * Detaches from the controlling terminal, so that this process can neither read typed passwords nor
@@ -114,47 +82,6 @@ static int leave_terminal(void)
 			err = -errno;
 		close(other);
 	}
-	return err;
-}
-
-static int reset_signals(void)
-{
-	sigset_t none;
-
-	for (int i = 1; i < NSIG; i++)
-		signal(i, SIG_DFL); /* failures are fine: such signals have no handler */
-	sigemptyset(&none);
-	return sigprocmask(SIG_SETMASK, &none, NULL) ? -errno : 0;
-}
-
-/* Lowers the soft and the hard limit, so that neither can be raised again. Lower existing limits
- * stay. */
-static int limit(int what, uint64_t to)
-{
-	struct rlimit have, want;
-
-	if (getrlimit(what, &have))
-		return -errno;
-	want.rlim_max = have.rlim_max < to ? have.rlim_max : to;
-	want.rlim_cur = have.rlim_cur < want.rlim_max && what != RLIMIT_CORE ? have.rlim_cur
-									     : want.rlim_max;
-	if (what == RLIMIT_NOFILE)
-		want.rlim_cur = want.rlim_max;
-	return setrlimit(what, &want) ? -errno : 0;
-}
-
-static int limit_all(const struct sandbox_opts *o)
-{
-	int err = limit(RLIMIT_CORE, 0);
-
-	if (!err && o->memory && !SANDBOX_SANITIZED)
-		err = limit(RLIMIT_AS, o->memory);
-	if (!err && o->file_size)
-		err = limit(RLIMIT_FSIZE, o->file_size);
-	if (!err && o->cpu_seconds)
-		err = limit(RLIMIT_CPU, o->cpu_seconds);
-	if (!err && o->files)
-		err = limit(RLIMIT_NOFILE, o->files);
 	return err;
 }
 
@@ -264,18 +191,6 @@ static int check_files(void)
 	return -EPERM;
 }
 
-/* Call after changing the user, because the kernel then clears the death signal. */
-static int follow_parent(const struct sandbox_opts *o)
-{
-	if (!o->death_signal)
-		return 0;
-	if (prctl(PR_SET_PDEATHSIG, o->death_signal, 0, 0, 0))
-		return -errno;
-	if (getppid() != o->parent)
-		return -ESRCH;
-	return 0;
-}
-
 static int give_up_ids(const struct sandbox_opts *o, bool *bounding, char *why)
 {
 	bool was_root = !geteuid() || !getuid();
@@ -297,9 +212,6 @@ static int give_up_ids(const struct sandbox_opts *o, bool *bounding, char *why)
 		return failed(why, "cannot set no_new_privs", -errno);
 	if (!SANDBOX_SANITIZED && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
 		return failed(why, "cannot become undumpable", -errno);
-	err = follow_parent(o);
-	if (err)
-		return failed(why, "the parent has ended", err);
 	left = find_remaining_right(o, was_root, *bounding);
 	if (!left)
 		return 0;
@@ -322,20 +234,13 @@ static int give_up_files(int rules, char *why)
 int sandbox__rights(const struct sandbox_opts *o, struct sandbox_done *ret, char *why)
 {
 	struct sandbox_done done = { 0 };
-	int rules = -1, err = close_others(o);
+	int rules = -1, err = leave_terminal();
 
-	if (err)
-		return failed(why, "cannot close descriptors", err);
 	umask(077);
-	err = leave_terminal();
 	if (err)
 		return failed(why, "cannot leave the terminal", err);
-	err = reset_signals();
-	if (err)
-		return failed(why, "cannot reset signals", err);
-	err = limit_all(o);
-	if (err)
-		return failed(why, "cannot set limits", err);
+	if (setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 }))
+		return failed(why, "cannot forbid core files", -errno);
 	/* Before changing the user, who may not be able to reach the paths. */
 	if (!SANDBOX_SANITIZED)
 		err = sandbox__make_rules(o, &rules, &done.landlock);

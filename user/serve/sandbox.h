@@ -2,11 +2,23 @@
 #ifndef MT_SERVE_SANDBOX_H
 #define MT_SERVE_SANDBOX_H
 /* Drops the rights of a process that talks to other machines or parses untrusted data, and
- * verifies the result. Irreversible. Call in a freshly forked child with one thread. */
+ * verifies the result. Irreversible. Call in a process that lib/subprocess.h has started for it,
+ * with few descriptors, limits and default signals, while it has one thread. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SANDBOX_SANITIZED true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANDBOX_SANITIZED true
+#endif
+#endif
+#ifndef SANDBOX_SANITIZED
+#define SANDBOX_SANITIZED false
+#endif
 
 enum drop_flags {
 	SANDBOX_CONNECTS = 1, /* may connect to other machines (push) */
@@ -25,15 +37,6 @@ struct sandbox_opts {
 	const char *const *readable; /* files and folders the process may read */
 	const char *const *writable; /* folders where it may read, create, write and remove files */
 	const char *const *runnable; /* programs and library folders it may read and run */
-	const int *keep; /* descriptors to keep besides 0, 1 and 2; all others are closed */
-	size_t n_keep;
-	int death_signal; /* signal sent when the parent exits; 0: none */
-	/* The parent's PID. If the parent has already exited, the call fails. */
-	pid_t parent;
-	uint64_t memory;      /* limit of the address space, in bytes; 0: none */
-	uint64_t file_size;   /* limit of a written file, in bytes; 0: none */
-	unsigned cpu_seconds; /* limit of CPU time, in s; 0: none */
-	unsigned files;	      /* limit of descriptors; 0: unchanged */
 };
 
 /* Protections that are active. A kernel without Landlock or seccomp is not an error; any other
@@ -54,7 +57,7 @@ extern const char *const drop_names[];
 /*
  * After the call, the process has:
  * - the given user and group, no capabilities, no_new_privs, umask 077
- * - no core file, not dumpable, default signals, none blocked, no readable terminal
+ * - no core file, not dumpable, no readable terminal
  * - only the given files (Landlock), no signals or abstract sockets to processes outside
  * - no system calls that the server does not need (seccomp): no new program, process, namespace,
  *   tracing or BPF; no new socket without SANDBOX_CONNECTS

@@ -3,17 +3,6 @@
 #define MT_SERVE_SANDBOX_INTERNAL_H
 #include "serve/sandbox.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define SANDBOX_SANITIZED true
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SANDBOX_SANITIZED true
-#endif
-#endif
-#ifndef SANDBOX_SANITIZED
-#define SANDBOX_SANITIZED false
-#endif
-
 /* Creates the Landlock rules while the paths can still be opened. *fd: the caller closes it; -1
  * if the kernel has no Landlock. Returns 0 or -errno. */
 int sandbox__make_rules(const struct sandbox_opts *o, int *fd, int *version);

@@ -127,23 +127,6 @@ static void test_never_root(void **state)
 	expect(a, REFUSED);
 }
 
-static int try_nothing(const struct sandbox_done *done)
-{
-	(void)done;
-	return PASSED;
-}
-
-static void test_parent_gone(void **state)
-{
-	struct attempt a = { nobody(0), try_nothing };
-
-	(void)state;
-	a.opts.death_signal = SIGTERM;
-	expect(a, PASSED);
-	a.opts.parent = 1; /* not our parent */
-	expect(a, REFUSED);
-}
-
 /* ---- files ---- */
 
 static int try_no_files(const struct sandbox_done *done)
@@ -487,10 +470,10 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_who),	    cmocka_unit_test(test_never_root),
-		cmocka_unit_test(test_parent_gone), cmocka_unit_test(test_no_files),
-		cmocka_unit_test(test_own_folder),  cmocka_unit_test(test_others),
-		cmocka_unit_test(test_processes),   cmocka_unit_test(test_sockets),
+		cmocka_unit_test(test_who),	 cmocka_unit_test(test_never_root),
+		cmocka_unit_test(test_no_files), cmocka_unit_test(test_own_folder),
+		cmocka_unit_test(test_others),	 cmocka_unit_test(test_processes),
+		cmocka_unit_test(test_sockets),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -64,7 +64,7 @@ void broker__new_user(const struct broker *b, uid_t *uid, gid_t *gid)
 		*uid = BROKER_IDS + random++;
 		taken = jobs__uses(b, *uid);
 		for (int k = 0; k < PEER_NR; k++)
-			taken |= b->peers[k].pid > 0 && b->peers[k].uid == *uid;
+			taken |= b->peers[k].process.pid && b->peers[k].uid == *uid;
 	}
 	*gid = *uid;
 }
@@ -247,7 +247,7 @@ static void pump_all(struct broker *b)
 			b->quit = true;
 			b->status = EXIT_FAILED;
 		}
-		if (!p->pid && p->again && now >= p->again && !b->quit && peer__start(b, k))
+		if (!p->process.pid && p->again && now >= p->again && !b->quit && peer__start(b, k))
 			p->again = now + UINT64_C(60000000000);
 	}
 	/* A trace may go while it is looked at. */
@@ -278,15 +278,15 @@ static size_t poll_what(struct broker *b, struct pollfd *fds, size_t room)
 		if (p->link)
 			fds[n++] = (struct pollfd){ .fd = link__fd(p->link),
 						    .events = link__events(p->link) };
-		if (p->pidfd >= 0)
-			fds[n++] = (struct pollfd){ .fd = p->pidfd, .events = POLLIN };
+		if (p->process.pid)
+			fds[n++] = (struct pollfd){ .fd = p->process.pidfd, .events = POLLIN };
 	}
 	for (size_t i = 0; i < b->n_traces && n + 3 <= room; i++) {
 		const struct trace *t = b->traces[i];
 
 		if (!capture__runs(t))
 			continue;
-		fds[n++] = (struct pollfd){ .fd = t->run.pidfd, .events = POLLIN };
+		fds[n++] = (struct pollfd){ .fd = t->run.process.pidfd, .events = POLLIN };
 		if (t->run.said >= 0)
 			fds[n++] = (struct pollfd){ .fd = t->run.said, .events = POLLIN };
 		if (t->tell >= 0)
@@ -302,7 +302,7 @@ static int patience(const struct broker *b)
 	if (b->jobs || b->scanning || capture__count(b))
 		return 250;
 	for (int k = 0; k < PEER_NR; k++)
-		if (!b->peers[k].pid && b->peers[k].again)
+		if (!b->peers[k].process.pid && b->peers[k].again)
 			return 500;
 	return -1;
 }
@@ -436,7 +436,7 @@ int broker__run(const struct serve_args *args)
 	b->signals = -1;
 	b->store.dir = -1;
 	for (int k = 0; k < PEER_NR; k++)
-		b->peers[k] = (struct peer){ .b = b, .kind = k, .pidfd = -1 };
+		b->peers[k] = (struct peer){ .b = b, .kind = k };
 	b->start = broker__date();
 	status = begin(b);
 	if (!status) {

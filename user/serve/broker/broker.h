@@ -42,8 +42,7 @@ struct peer {
 	struct broker *b;
 	enum peer_kind kind;
 	struct link *link; /* NULL: it does not run */
-	pid_t pid;
-	int pidfd;
+	struct subprocess process;
 	uid_t uid; /* as whom it runs, where it has no rights */
 	gid_t gid;
 	bool met;    /* it has been told all that there is */

@@ -35,7 +35,7 @@
 
 bool capture__runs(const struct trace *t)
 {
-	return t->run.pid > 0;
+	return t->run.process.pid;
 }
 
 size_t capture__count(const struct broker *b)
@@ -411,7 +411,7 @@ static void urge(struct trace *t)
 {
 	switch (t->urged++) {
 	case 0:
-		kill(t->run.pid, t->is_command ? SIGTERM : SIGINT);
+		subprocess__signal(&t->run.process, t->is_command ? SIGTERM : SIGINT);
 		break;
 	case 1:
 		/* `run` waits for its command, of which it is the parent: the number is still that
@@ -419,11 +419,10 @@ static void urge(struct trace *t)
 		if (t->is_command && spawned__has_started(&t->run, t->pid))
 			kill(t->pid, SIGKILL);
 		else
-			kill(t->run.pid, SIGINT);
+			subprocess__signal(&t->run.process, SIGINT);
 		break;
 	default:
-		kill(-t->run.pid, SIGKILL);
-		kill(t->run.pid, SIGKILL);
+		subprocess__signal(&t->run.process, SIGKILL);
 	}
 	t->deadline = clock__monotonic() + URGE_AFTER;
 }

@@ -104,7 +104,7 @@ static struct job *new_job(enum job_kind kind, struct peer *p, json_int_t id)
 	j->kind = kind;
 	j->peer = p;
 	j->id = id;
-	j->out = j->from = j->run.pidfd = j->run.said = -1;
+	j->out = j->from = j->run.said = -1;
 	return j;
 }
 
@@ -559,8 +559,8 @@ static void take_output(struct job *j, size_t most)
 			continue;
 		close(j->from);
 		j->from = -1;
-		if (j->write_err && j->run.pid > 0)
-			kill(j->run.pid, SIGKILL);
+		if (j->write_err)
+			subprocess__signal(&j->run.process, SIGKILL);
 	}
 }
 
@@ -815,7 +815,7 @@ void jobs__pump(struct broker *b, uint64_t now)
 		}
 		if (now >= j->deadline && !j->late) {
 			j->late = true;
-			kill(j->run.pid, SIGKILL);
+			subprocess__signal(&j->run.process, SIGKILL);
 		}
 	}
 	answer_those_that_waited(b);
@@ -835,7 +835,7 @@ size_t jobs__poll(const struct broker *b, struct pollfd *fds, size_t room)
 	for (const struct job *j = b->jobs; j && n + 3 <= room; j = j->next) {
 		if (!j->running)
 			continue;
-		fds[n++] = (struct pollfd){ .fd = j->run.pidfd, .events = POLLIN };
+		fds[n++] = (struct pollfd){ .fd = j->run.process.pidfd, .events = POLLIN };
 		if (j->run.said >= 0)
 			fds[n++] = (struct pollfd){ .fd = j->run.said, .events = POLLIN };
 		if (j->from >= 0)

@@ -4,15 +4,13 @@
 #include "serve/broker/broker.h"
 
 #include <errno.h>
-#include <linux/close_range.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #ifdef __SANITIZE_ADDRESS__
@@ -21,6 +19,7 @@
 
 #include "lib/clock.h"
 #include "lib/exit.h"
+#include "lib/subprocess.h"
 #include "log/config.h"
 #include "serve/sandbox.h"
 
@@ -29,7 +28,7 @@
 #define STEADY UINT64_C(60000000000) /* after that it has not failed at its start */
 #define MEMORY (UINT64_C(4) << 30)   /* bytes of address space */
 #define FILES 4096		     /* descriptors */
-#define ENDS_WITHIN 20		     /* tenths of a second */
+#define ENDS_WITHIN 2000	     /* ms */
 
 static const char *const names[PEER_NR] = {
 	[PEER_WEB] = "web", [PEER_PUSH] = "push", [PEER_LOOK] = "look"
@@ -37,8 +36,7 @@ static const char *const names[PEER_NR] = {
 
 /* ---- in the child ---- */
 
-static void give_up_rights(const struct broker *b, enum peer_kind kind, const int *keep,
-			   size_t n_keep, pid_t parent)
+static bool give_up_rights(const struct broker *b, enum peer_kind kind)
 {
 	struct sandbox_opts d = {
 		.who = names[kind],
@@ -46,12 +44,6 @@ static void give_up_rights(const struct broker *b, enum peer_kind kind, const in
 		.gid = b->peers[kind].gid,
 		.flags = kind == PEER_PUSH ? SANDBOX_CONNECTS | SANDBOX_THREADS : 0,
 		.readable = kind == PEER_PUSH ? drop_names : NULL,
-		.keep = keep,
-		.n_keep = n_keep,
-		.death_signal = SIGKILL,
-		.parent = parent,
-		.memory = MEMORY,
-		.files = FILES,
 	};
 	struct sandbox_done done;
 	char why[256];
@@ -64,25 +56,10 @@ static void give_up_rights(const struct broker *b, enum peer_kind kind, const in
 			log_debug("rights are given up: Landlock %d, seccomp: %s, bounding set: %s",
 				  done.landlock, done.filtered ? "yes" : "no",
 				  done.bounding ? "empty" : "as it was");
-		return;
+		return true;
 	}
 	log_err("%s: %s", names[kind], why);
-	_exit(EXIT_FAILED);
-}
-
-/* It reads other processes, for which it needs what we may. */
-static void keep_rights(int link_fd, pid_t parent)
-{
-	sigset_t none;
-
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(EXIT_FAILED);
-	if (link_fd > 3)
-		close_range(3, (unsigned)link_fd - 1, 0);
-	close_range((unsigned)link_fd + 1, ~0U, 0);
+	return false;
 }
 
 static void wipe(char *secret)
@@ -104,69 +81,81 @@ static void forget_secrets(const struct serve_secrets *s, enum peer_kind kind)
 		wipe(s->push_token);
 }
 
-static void run(const struct broker *b, enum peer_kind kind, int link_fd, pid_t parent)
-	__attribute__((noreturn));
-static void run(const struct broker *b, enum peer_kind kind, int link_fd, pid_t parent)
+struct starting {
+	const struct broker *b;
+	enum peer_kind kind;
+	int link_fd;
+};
+
+static int serve(const struct broker *b, enum peer_kind kind, int link_fd, const int *listens,
+		 size_t n)
 {
-	int keep[SERVE_LISTEN + 1] = { link_fd }, listens[SERVE_LISTEN], status = EXIT_FAILED;
+	/* PEER_LOOK reads other processes, for which it needs the broker's rights. */
+	if (kind != PEER_LOOK && !give_up_rights(b, kind))
+		return EXIT_FAILED;
+	if (kind == PEER_WEB)
+		return web__run(b->args, link_fd, listens, n);
+	return kind == PEER_PUSH ? push__run(b->args, link_fd) : scanner__run(b->args, link_fd);
+}
+
+static int run(void *ctx)
+{
+	const struct starting *s = ctx;
+	const struct broker *b = s->b;
+	int keep[SERVE_LISTEN + 1] = { s->link_fd }, listens[SERVE_LISTEN], status;
 	size_t n = 0;
 
-	for (; kind == PEER_WEB && n < b->n_listens; n++)
+	for (; s->kind == PEER_WEB && n < b->n_listens; n++)
 		keep[n + 1] = listens[n] = b->listens[n].fd;
-	forget_secrets(&b->args->secrets, kind);
-	setpgid(0, 0); /* Ctrl-C is for us, who then ask it to end */
-	/* what it says into the log goes by way of the broker: who has the file could write over it
-	 */
-	log__relay_to(link_fd, names[kind]);
-	prctl(PR_SET_NAME, kind == PEER_WEB    ? "memtrace-web"
-			   : kind == PEER_PUSH ? "memtrace-push"
-					       : "memtrace-look");
-	if (kind == PEER_LOOK)
-		keep_rights(link_fd, parent);
-	else
-		give_up_rights(b, kind, keep, n + 1, parent);
-	if (kind == PEER_WEB)
-		status = web__run(b->args, link_fd, listens, n);
-	else if (kind == PEER_PUSH)
-		status = push__run(b->args, link_fd);
-	else
-		status = scanner__run(b->args, link_fd);
+	forget_secrets(&b->args->secrets, s->kind);
+	/* Lines for the log go to the broker: a process with the file could overwrite it. */
+	log__relay_to(s->link_fd, names[s->kind]);
+	prctl(PR_SET_NAME, s->kind == PEER_WEB	  ? "memtrace-web"
+			   : s->kind == PEER_PUSH ? "memtrace-push"
+						  : "memtrace-look");
+	status = subprocess__close_others(keep, n + 1) ? EXIT_FAILED
+						       : serve(b, s->kind, s->link_fd, listens, n);
 	fflush(stderr);
 #ifdef __SANITIZE_ADDRESS__
 	__lsan_do_leak_check(); /* which is otherwise for those that end by exit() */
 #endif
-	_exit(status);
+	return status;
 }
 
 /* ---- in the broker ---- */
 
 int peer__start(struct broker *b, enum peer_kind kind)
 {
+	static const struct subprocess_limit limits[] = { { RLIMIT_NOFILE, FILES },
+							  { RLIMIT_AS, MEMORY } };
 	struct peer *p = &b->peers[kind];
-	pid_t parent = getpid();
 	int fds[2], err = link__pair(fds);
 
-	*p = (struct peer){ .b = b,
-			    .kind = kind,
-			    .pidfd = -1,
-			    .failures = p->failures,
-			    .begun = clock__monotonic() };
+	*p = (struct peer){
+		.b = b, .kind = kind, .failures = p->failures, .begun = clock__monotonic()
+	};
 	broker__new_user(b, &p->uid, &p->gid);
 	if (!err) {
-		p->pid = fork();
-		if (!p->pid) {
-			close(fds[0]);
-			run(b, kind, fds[1], parent);
-		}
-		err = p->pid < 0 ? -errno : 0;
+		err = subprocess__start(
+			&(struct subprocess_opts){
+				.main = run,
+				.ctx = &(struct starting){ b, kind, fds[1] },
+				.in = SUBPROCESS_INHERIT,
+				.out = SUBPROCESS_INHERIT,
+				.err = SUBPROCESS_INHERIT,
+				.keep_all_fds = true, /* run() closes them, after the log */
+				.group = SUBPROCESS_OWN_GROUP,
+				.death_signal = SIGKILL,
+				.limits = limits,
+				.n_limits = kind == PEER_LOOK	? 0
+					    : SANDBOX_SANITIZED ? 1
+								: 2,
+			},
+			&p->process);
 		close(fds[1]);
 		p->link = link__new(fds[0]);
-		if (!p->link)
+		if (!err && !p->link)
 			err = -ENOMEM;
-	}
-	if (!err) {
-		p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0u);
-		err = p->pidfd < 0 ? -errno : 0;
 	}
 	if (!err) {
 		if (kind != PEER_LOOK)
@@ -174,12 +163,9 @@ int peer__start(struct broker *b, enum peer_kind kind)
 		return 0;
 	}
 	log_err("%s: cannot be started: %s", names[kind], strerror(-err));
-	if (p->pid > 0) {
-		kill(p->pid, SIGKILL);
-		waitpid(p->pid, NULL, 0);
-	}
+	subprocess__kill(&p->process);
 	link__free(p->link);
-	*p = (struct peer){ .b = b, .kind = kind, .pidfd = -1 };
+	p->link = NULL;
 	return err;
 }
 
@@ -192,7 +178,7 @@ static void hear(void *ctx, json_t *msg, int fd)
 	if (fd >= 0)
 		close(fd);
 	if (json_is_object(log))
-		log__relayed(p->pid, names[p->kind], log);
+		log__relayed(p->process.pid, names[p->kind], log);
 	else if (p->kind == PEER_LOOK)
 		broker__looked(p->b, msg);
 	else
@@ -211,11 +197,10 @@ void peer__pump(struct peer *p)
 	if (err) {
 		link__free(p->link);
 		p->link = NULL;
-		if (p->pid > 0)
-			kill(p->pid, SIGTERM);
+		subprocess__signal(&p->process, SIGTERM);
 	}
-	if (p->broken && p->pid > 0)
-		kill(p->pid, SIGKILL);
+	if (p->broken)
+		subprocess__signal(&p->process, SIGKILL);
 }
 
 void peer__send(struct peer *p, json_t *msg, int fd)
@@ -253,38 +238,21 @@ void broker__tell(struct broker *b, json_t *msg, int fd, bool soft)
 
 void peer__stop(struct peer *p, bool wait)
 {
-	for (int i = 0; p->pid > 0 && i < ENDS_WITHIN; i++) {
-		if (!i)
-			kill(p->pid, SIGTERM);
-		if (!wait)
-			return;
-		if (waitpid(p->pid, NULL, WNOHANG) == p->pid)
-			p->pid = 0;
-		else
-			nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
-	}
-	if (p->pid > 0 && wait) {
-		kill(p->pid, SIGKILL);
-		waitpid(p->pid, NULL, 0);
-		p->pid = 0;
-	}
+	int status;
+
+	subprocess__signal(&p->process, SIGTERM);
 	if (!wait)
 		return;
+	if (!subprocess__wait(&p->process, ENDS_WITHIN, &status))
+		subprocess__kill(&p->process);
 	link__free(p->link);
 	p->link = NULL;
-	if (p->pidfd >= 0)
-		close(p->pidfd);
-	p->pidfd = -1;
 }
 
 static void forget(struct broker *b, struct peer *p)
 {
 	link__free(p->link);
 	p->link = NULL;
-	if (p->pidfd >= 0)
-		close(p->pidfd);
-	p->pidfd = -1;
-	p->pid = 0;
 	jobs__forget(b, p, NULL);
 	broker__forget_held(b, p);
 	if (p->kind == PEER_LOOK) {
@@ -305,9 +273,8 @@ bool peer__ended(struct peer *p)
 	uint64_t now = clock__monotonic(), pause = AGAIN_AFTER;
 	int status;
 
-	if (p->pid <= 0 || waitpid(p->pid, &status, WNOHANG) != p->pid)
+	if (!subprocess__ended(&p->process, &status))
 		return false;
-	p->pid = 0;
 	/* What it said last. */
 	peer__pump(p);
 	forget(b, p);

@@ -3,17 +3,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "lib/passed_files.h"
@@ -77,16 +74,10 @@ failed:
 	return copy;
 }
 
-static void say(const char *text)
+/* In the worker. 0 or an exit code. */
+static int give_up_rights(const struct spawn_opts *o)
 {
-	if (write(STDERR_FILENO, text, strlen(text)) < 0)
-		_exit(126);
-}
-
-/* In the child. */
-static void give_up_rights(const struct spawn_opts *o, const int *keep, size_t n_keep, pid_t parent)
-{
-	char self[4096], why[256] = "", text[320];
+	char self[4096], why[256] = "";
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	const char *runnable[16] = { self };
 	struct sandbox_opts d = {
@@ -96,48 +87,23 @@ static void give_up_rights(const struct spawn_opts *o, const int *keep, size_t n
 		.flags = SANDBOX_EXECS,
 		.readable = drop_linking,
 		.runnable = runnable,
-		.keep = keep,
-		.n_keep = n_keep,
-		.death_signal = SIGKILL,
-		.parent = parent,
-		.memory = o->memory,
-		.file_size = o->file_size,
-		.cpu_seconds = o->cpu_seconds,
 	};
 
 	self[n > 0 ? n : 0] = '\0';
 	for (size_t i = 0; drop_libraries[i] && i + 2 < sizeof(runnable) / sizeof(*runnable); i++)
 		runnable[i + 1] = drop_libraries[i];
 	if (!sandbox__rights(&d, NULL, why))
-		return;
-	snprintf(text, sizeof(text), PREFIX "%s\n", why);
-	say(text);
-	_exit(126);
+		return 0;
+	dprintf(STDERR_FILENO, PREFIX "%s\n", why);
+	return 126;
 }
 
-static void keep_rights(const int *keep, size_t n_keep, pid_t parent)
-{
-	sigset_t none;
-
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	for (int i = 1; i < NSIG; i++)
-		signal(i, SIG_DFL);
-	/* which ends record, and what run hands on to its command */
-	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	if (getppid() != parent)
-		_exit(127);
-	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
-	for (size_t i = 0; i < n_keep; i++)
-		fcntl(keep[i], F_SETFD, 0);
-}
-
-/* Whoever may look at a worker may look at its environment, and what is in ours is not theirs. */
-static void keep_few_variables(void)
+/* Processes that may look at a worker also see its environment. 0 or an exit code. */
+static int keep_few_variables(void)
 {
 	static const char *const names[] = { "TZ",	     "LANG",	      "LC_ALL",
 					     "ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS",
-					     HANDED };
+					     "NO_COLOR",     HANDED };
 	char *values[sizeof(names) / sizeof(*names)];
 	bool lost = false;
 
@@ -150,106 +116,102 @@ static void keep_few_variables(void)
 	clearenv();
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		lost |= values[i] && setenv(names[i], values[i], 1);
-	if (lost)
-		_exit(126);
+	return lost ? 126 : 0;
 }
 
-/* "3:run.mtr,4:other.mtr" */
-static void name_files(const struct spawn_opts *o)
+/* A worker without rights gets no log: the broker reads its standard error. */
+static int prepare(void *ctx)
 {
-	char text[SPAWN_FILES * 216] = "";
-	size_t at = 0;
+	const struct spawn_opts *o = ctx;
+	int status = 0;
+
+	if (o->drop)
+		status = keep_few_variables() ?: give_up_rights(o);
+	else
+		log__hand_on(true);
+	return status;
+}
+
+/* "MEMTRACE_FILES=3:run.mtr,4:other.mtr"; without files the name alone, which removes it. */
+static int name_files(const struct spawn_opts *o, char *text, size_t size)
+{
+	size_t at = (size_t)snprintf(text, size, HANDED);
 
 	for (size_t i = 0; i < o->n_files; i++) {
-		int n = snprintf(text + at, sizeof(text) - at, "%s%d:%s", i ? "," : "",
-				 o->files[i].fd, o->files[i].name);
+		int n = snprintf(text + at, size - at, "%c%d:%s", i ? ',' : '=', o->files[i].fd,
+				 o->files[i].name);
 
-		if (n < 0 || (size_t)n >= sizeof(text) - at)
-			_exit(126);
+		if (n < 0 || (size_t)n >= size - at)
+			return -E2BIG;
 		at += (size_t)n;
 	}
-	if (at)
-		setenv(HANDED, text, 1);
-	else
-		unsetenv(HANDED);
+	return 0;
 }
 
-static void run(const struct spawn_opts *o, int err, pid_t parent, int copy)
-	__attribute__((noreturn));
-static void run(const struct spawn_opts *o, int err, pid_t parent, int copy)
+static int start(const struct spawn_opts *o, int err, struct subprocess *ret)
 {
-	const char *argv[SPAWN_ARGS + 2] = { "memtrace-bpf" };
-	int null = open("/dev/null", O_RDWR), keep[SPAWN_FILES + 3], log;
-	size_t n_keep = 0;
+	const struct subprocess_limit limits[] = { { RLIMIT_CPU, o->cpu_seconds },
+						   { RLIMIT_AS, o->memory } };
+	const char *argv[SPAWN_ARGS + 2] = { "memtrace-bpf" }, *env[SPAWN_ENV + 3];
+	struct subprocess_fd fds[SPAWN_FILES + 1];
+	int copy = o->drop ? unreadable_copy() : -1;
+	char files[SPAWN_FILES * 216];
+	size_t n = 0, n_env = 0;
 
+	if (o->n_files > SPAWN_FILES || name_files(o, files, sizeof(files)))
+		return -E2BIG;
 	for (size_t i = 0; i < SPAWN_ARGS && o->argv[i]; i++)
 		argv[i + 1] = o->argv[i];
-	for (const char *const *e = o->env; e && *e; e++)
-		putenv((char *)*e);
-	name_files(o);
-	if (null < 0 || dup2(null, STDIN_FILENO) < 0 ||
-	    dup2(o->out >= 0 ? o->out : null, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0)
-		_exit(126);
+	for (const char *const *e = o->env; e && *e && n_env < SPAWN_ENV; e++)
+		env[n_env++] = *e;
+	env[n_env++] = files;
+	env[n_env++] = "NO_COLOR=1"; /* programs read the messages of a server */
+	env[n_env] = NULL;
 	for (size_t i = 0; i < o->n_files; i++)
-		keep[n_keep++] = o->files[i].fd;
+		fds[n++] = (struct subprocess_fd){ o->files[i].fd, o->files[i].fd };
 	if (o->keep >= 0)
-		keep[n_keep++] = o->keep;
-	log = log__hand_on(true);
-	if (o->drop)
-		keep_few_variables(); /* and no log: the last of what it says comes by way of us */
-	else if (log >= 0)
-		keep[n_keep++] = log;
-	/* Ctrl-C is for us, who then ask it to end; and the terminal is nothing for commands of
-	 * another user */
-	setsid();
-	if (o->nice_by && nice(o->nice_by) < 0)
-		errno = 0; /* as it is, then */
-	/* The messages of a server are read by programs. */
-	setenv("NO_COLOR", "1", 1);
-	if (o->drop) {
-		for (size_t i = 0; i < n_keep; i++)
-			fcntl(keep[i], F_SETFD, 0);
-		if (copy >= 0)
-			keep[n_keep++] = copy; /* until it runs: it is closed then */
-		give_up_rights(o, keep, n_keep, parent);
-		if (copy >= 0)
-			syscall(SYS_execveat, copy, "", argv, environ, AT_EMPTY_PATH);
-		/* Here if memory may not be run (vm.memfd_noexec): passed_files__open() closes what
-		 * is open until then. */
-	} else {
-		keep_rights(keep, n_keep, parent);
-	}
-	execv("/proc/self/exe", (char *const *)argv);
-	say(PREFIX "this program cannot be started once more: it has been replaced, or may not be "
-		   "read by the user that it becomes\n");
-	_exit(127);
+		fds[n++] = (struct subprocess_fd){ o->keep, o->keep };
+	return subprocess__start(
+		&(struct subprocess_opts){
+			.program = "/proc/self/exe",
+			.program_fd = copy >= 0 ? copy : 0,
+			.argv = argv,
+			.env = env,
+			.refused = PREFIX
+			"this program cannot be started once more: it has been "
+			"replaced, or may not be read by the user that it becomes\n",
+			.prepare = prepare,
+			.ctx = (void *)o,
+			.out = o->out >= 0 ? o->out : 0,
+			.err = err,
+			.fds = fds,
+			.n_fds = n,
+			.group = SUBPROCESS_OWN_SESSION,
+			.ends_group = true,
+			/* SIGTERM ends a record, and a run hands it on to its command. */
+			.death_signal = o->drop ? SIGKILL : SIGTERM,
+			.nice_by = o->nice_by,
+			.limits = limits,
+			.n_limits = o->drop ? SANDBOX_SANITIZED ? 1 : 2 : 0,
+		},
+		ret);
 }
 
 int spawn__self(const struct spawn_opts *o, struct spawned *ret)
 {
-	pid_t parent = getpid();
-	int err[2], failed, copy = o->drop ? unreadable_copy() : -1;
+	int said[2], err;
 
-	if (o->n_files > SPAWN_FILES)
-		return -E2BIG;
-	if (pipe2(err, O_CLOEXEC))
+	*ret = (struct spawned){ .said = -1 };
+	if (pipe2(said, O_CLOEXEC))
 		return -errno;
-	*ret = (struct spawned){ .pidfd = -1, .said = err[0] };
-	ret->pid = fork();
-	if (!ret->pid)
-		run(o, err[1], parent, copy);
-	failed = errno;
-	close(err[1]);
-	if (ret->pid > 0) {
-		ret->pidfd = (int)syscall(SYS_pidfd_open, ret->pid, 0u);
-		failed = errno;
+	err = start(o, said[1], &ret->process);
+	close(said[1]);
+	if (err) {
+		close(said[0]);
+		return err;
 	}
-	if (ret->pidfd < 0) {
-		ret->pid = ret->pid < 0 ? 0 : ret->pid;
-		spawned__close(ret);
-		return -failed;
-	}
-	fcntl(err[0], F_SETFL, O_NONBLOCK);
+	ret->said = said[0];
+	fcntl(ret->said, F_SETFL, O_NONBLOCK);
 	return 0;
 }
 
@@ -289,16 +251,8 @@ void spawned__read(struct spawned *s)
 
 bool spawned__ended(struct spawned *s, int *status)
 {
-	siginfo_t si = { 0 };
-
-	if (!s->pid || waitid(P_PID, (id_t)s->pid, &si, WEXITED | WNOHANG | WNOWAIT) ||
-	    si.si_pid != s->pid)
+	if (!subprocess__ended(&s->process, status))
 		return false;
-	/* What a command has left behind, while the number is still its own. */
-	kill(-s->pid, SIGKILL);
-	if (waitpid(s->pid, status, 0) != s->pid)
-		return false;
-	s->pid = 0;
 	spawned__read(s);
 	return true;
 }
@@ -311,29 +265,21 @@ bool spawned__has_started(const struct spawned *s, pid_t pid)
 	int fd;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	fd = s->pid > 0 && pid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	fd = s->process.pid && pid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 	if (fd >= 0)
 		close(fd);
 	text[n > 0 ? n : 0] = '\0';
 	end = strrchr(text, ')'); /* its name may have anything in it */
-	return end && sscanf(end + 1, " %*c %d", &parent) == 1 && parent == s->pid;
+	return end && sscanf(end + 1, " %*c %d", &parent) == 1 && parent == s->process.pid;
 }
 
 void spawned__close(struct spawned *s)
 {
-	if (s->pid > 0) {
-		kill(-s->pid, SIGKILL); /* a command, too */
-		kill(s->pid, SIGKILL);
-		while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
-			;
-	}
-	s->pid = 0;
-	if (s->pidfd >= 0)
-		close(s->pidfd);
+	subprocess__kill(&s->process);
 	if (s->said >= 0)
 		close(s->said);
-	s->pidfd = s->said = -1;
+	s->said = -1;
 }
 
 /* Without what a program of ours puts in front; argp names the command, too. */

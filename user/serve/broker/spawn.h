@@ -8,8 +8,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "lib/subprocess.h"
+
 #define SPAWN_ARGS 48
 #define SPAWN_FILES 16
+#define SPAWN_ENV 16
 #define SPAWN_LAST 4096 /* bytes of what it said that are kept, the last ones */
 
 /* A recording that is open for reading, and what it is to be called. */
@@ -20,9 +23,10 @@ struct spawn_file {
 
 struct spawn_opts {
 	const char *const *argv; /* from the command's name on; ends with NULL; SPAWN_ARGS at most */
-	const char *const *env;	 /* "NAME=VALUE", besides ours; ends with NULL; NULL: none */
-	int out;		 /* standard output; -1: /dev/null */
-	int keep;		 /* a descriptor that it gets under the same number; -1: none */
+	const char *const
+		*env; /* "NAME=VALUE" besides ours, SPAWN_ENV at most; ends with NULL; NULL: none */
+	int out;      /* standard output; -1: /dev/null */
+	int keep;     /* a descriptor that it gets under the same number; -1: none */
 	const struct spawn_file *files;
 	size_t n_files;
 	int nice_by;
@@ -34,15 +38,14 @@ struct spawn_opts {
 	bool drop;
 	uid_t uid;
 	gid_t gid;
-	uint64_t memory, file_size;
+	uint64_t memory;
 	unsigned cpu_seconds;
 };
 
 /* One that runs. */
 struct spawned {
-	pid_t pid; /* 0: none */
-	int pidfd; /* readable when it has ended */
-	int said;  /* its standard error, for reading; -1: at its end */
+	struct subprocess process;
+	int said; /* its standard error, for reading; -1: at its end */
 	char last[SPAWN_LAST];
 	size_t n_last;
 };

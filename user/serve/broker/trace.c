@@ -29,7 +29,7 @@ struct trace *trace__new(struct broker *b, const char *id)
 	snprintf(t->id, sizeof(t->id), "%s", id);
 	snprintf(t->file, sizeof(t->file), "%s.mtr", id);
 	t->given = t->tell = t->report = t->exit_status = -1;
-	t->run.pidfd = t->run.said = -1;
+	t->run.said = -1;
 	t->deadline = UINT64_MAX;
 	b->traces[b->n_traces++] = t;
 	return t;

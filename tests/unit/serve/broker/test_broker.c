@@ -48,7 +48,7 @@ static int set_up(void **state)
 	b->args = &args;
 	b->can_trace = true;
 	for (int k = 0; k < PEER_NR; k++)
-		b->peers[k] = (struct peer){ .b = b, .kind = k, .pidfd = -1 };
+		b->peers[k] = (struct peer){ .b = b, .kind = k };
 	b->peers[PEER_WEB].link = link__new(fds[0]);
 	other = link__new(fds[1]);
 	t = trace__new(b, "trace_1");
@@ -239,7 +239,7 @@ static void test_exports_leave_captures_their_share(void **state)
 
 	(void)state;
 	assert_non_null(t);
-	t->run.pid = getpid();
+	t->run.process.pid = getpid();
 	t->reserved = args.max_disk;
 	assert_null(ask(msg));
 	jobs__pump(b, clock__monotonic());
@@ -247,7 +247,7 @@ static void test_exports_leave_captures_their_share(void **state)
 	assert_int_equal(link__pump(b->peers[PEER_WEB].link, hear, &h), 0);
 	assert_int_equal(link__pump(other, hear, &h), 0);
 	assert_int_equal(json_integer_value(json_object_get(h.last, "status")), 429);
-	t->run.pid = 0;
+	t->run.process.pid = 0;
 	trace__delete(b, t);
 	json_decref(h.last);
 	json_decref(msg);

@@ -17,7 +17,7 @@
 static const char *words_of(const char *text)
 {
 	static char buf[128];
-	struct spawned s = { .pidfd = -1, .said = -1 };
+	struct spawned s = { .said = -1 };
 	int fds[2];
 
 	assert_int_equal(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);

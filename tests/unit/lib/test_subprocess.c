@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lib/subprocess.h"
+
+#define PASSED 42 /* an exit code that no failure has */
+
+/* The exit code; 1000 and the signal's number where a signal ended it. */
+static int code_of(int status)
+{
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+static int outcome(const struct subprocess_opts *o)
+{
+	struct subprocess p;
+	int status;
+
+	assert_int_equal(subprocess__start(o, &p), 0);
+	assert_true(subprocess__wait(&p, -1, &status));
+	assert_int_equal(p.pid, 0);
+	return code_of(status);
+}
+
+static int run(int (*main)(void *ctx), void *ctx)
+{
+	return outcome(&(struct subprocess_opts){ .main = main, .ctx = ctx });
+}
+
+/* ---- programs ---- */
+
+/* What a program writes to standard output, up to its end. */
+static const char *output_of(struct subprocess_opts o, int *code)
+{
+	static char text[256];
+	ssize_t n, len = 0;
+	int fds[2];
+
+	assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+	o.out = fds[1];
+	*code = outcome(&o);
+	close(fds[1]);
+	while ((n = read(fds[0], text + len, sizeof(text) - 1 - (size_t)len)) > 0)
+		len += n;
+	close(fds[0]);
+	text[len] = '\0';
+	return text;
+}
+
+static void test_program(void **state)
+{
+	const char *argv[] = { "sh", "-c", "echo $A-$B-$C; exit 3", NULL };
+	const char *env[] = { "A=1", "B", NULL };
+	struct subprocess_opts o = { .program = "sh", .argv = argv, .env = env };
+	int code;
+
+	(void)state;
+	setenv("B", "2", 1);
+	setenv("C", "3", 1);
+	assert_string_equal(output_of(o, &code), "1--3\n");
+	assert_int_equal(code, 3);
+	o.program = "/bin/sh";
+	o.empty_env = true;
+	assert_string_equal(output_of(o, &code), "1--\n");
+	/* The caller's environment stays as it is. */
+	assert_string_equal(getenv("B"), "2");
+	assert_null(getenv("A"));
+}
+
+static void test_refused(void **state)
+{
+	const char *argv[] = { "none", NULL };
+	struct subprocess_opts o = { .program = "/nowhere/none",
+				     .argv = argv,
+				     .refused = "cannot run\n" };
+	char text[32] = "";
+	int fds[2];
+
+	(void)state;
+	assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+	o.err = fds[1];
+	assert_int_equal(outcome(&o), 127);
+	assert_int_equal(read(fds[0], text, sizeof(text) - 1), 11);
+	assert_string_equal(text, "cannot run\n");
+	close(fds[0]);
+	close(fds[1]);
+}
+
+static void test_program_by_descriptor(void **state)
+{
+	const char *argv[] = { "true", NULL };
+	struct subprocess_opts o = { .program = "/bin/false", .argv = argv };
+
+	(void)state;
+	assert_int_equal(outcome(&o), 1);
+	o.program_fd = open("/bin/true", O_RDONLY | O_CLOEXEC);
+	assert_true(o.program_fd > 0);
+	assert_int_equal(outcome(&o), 0);
+	close(o.program_fd);
+}
+
+static int refuse(void *ctx)
+{
+	return *(int *)ctx;
+}
+
+static void test_prepare(void **state)
+{
+	const char *argv[] = { "true", NULL };
+	int code = 9;
+	struct subprocess_opts o = {
+		.program = "/bin/true", .argv = argv, .prepare = refuse, .ctx = &code
+	};
+
+	(void)state;
+	assert_int_equal(outcome(&o), 9);
+	code = 0;
+	assert_int_equal(outcome(&o), 0);
+}
+
+/* ---- descriptors ---- */
+
+static int given[3]; /* read ends of pipes that have "0", "1" and "2" in them */
+
+static void open_given(void)
+{
+	int fds[2];
+
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
+		assert_int_equal(write(fds[1], "012" + i, 1), 1);
+		close(fds[1]);
+		given[i] = fds[0];
+	}
+}
+
+static bool reads(int fd, char c)
+{
+	char got = 0;
+
+	return read(fd, &got, 1) == 1 && got == c;
+}
+
+static int try_swapped(void *ctx)
+{
+	(void)ctx;
+	if (!reads(given[1], '0') || !reads(given[0], '1'))
+		return 1;
+	return fcntl(given[2], F_GETFD) < 0 ? PASSED : 2;
+}
+
+static int try_standard(void *ctx)
+{
+	(void)ctx;
+	for (int fd = 0; fd < 256; fd++)
+		if ((fcntl(fd, F_GETFD) >= 0) != (fd < 3))
+			return 1;
+	if (read(0, (char[1]){ 0 }, 1) != 0)
+		return 2;
+	return write(1, "x", 1) == 1 ? PASSED : 3;
+}
+
+static int try_all(void *ctx)
+{
+	(void)ctx;
+	return reads(given[2], '2') ? PASSED : 1;
+}
+
+static void test_descriptors(void **state)
+{
+	const struct subprocess_fd swapped[] = { { given[0], given[1] }, { given[1], given[0] } };
+	struct subprocess_opts o = { .main = try_swapped, .fds = swapped, .n_fds = 2 };
+
+	(void)state;
+	assert_int_equal(outcome(&o), PASSED);
+	assert_int_equal(run(try_standard, NULL), PASSED);
+	o = (struct subprocess_opts){ .main = try_all, .keep_all_fds = true };
+	assert_int_equal(outcome(&o), PASSED);
+	o.n_fds = SUBPROCESS_FDS + 1;
+	assert_int_equal(subprocess__start(&o, &(struct subprocess){ 0 }), -E2BIG);
+}
+
+/* A program gets the named descriptors open and no others. */
+static void test_descriptors_of_program(void **state)
+{
+	const char *argv[] = { "sh", "-c", "for fd in /proc/self/fd/*; do echo ${fd##*/}; done",
+			       NULL };
+	const struct subprocess_fd seven = { given[0], 7 };
+	struct subprocess_opts o = { .program = "sh", .argv = argv, .fds = &seven, .n_fds = 1 };
+	const char *text;
+	int code;
+
+	(void)state;
+	assert_true(dup(given[1]) > 2); /* without close-on-exec */
+	text = output_of(o, &code);
+	assert_int_equal(code, 0);
+	assert_memory_equal(text, "0\n1\n2\n", 6);
+	text += 6;
+	assert_true(!strcmp(text, "7\n") || !strcmp(text, "3\n7\n")); /* 3: of the shell's own */
+}
+
+static int try_closed(void *ctx)
+{
+	const int keep[] = { given[2], 1, given[0] };
+
+	(void)ctx;
+	if (subprocess__close_others(keep, 3))
+		return 1;
+	if (fcntl(given[0], F_GETFD) < 0 || fcntl(given[2], F_GETFD) < 0 || fcntl(0, F_GETFD) < 0)
+		return 2;
+	return fcntl(given[1], F_GETFD) < 0 ? PASSED : 3;
+}
+
+static void test_close_others(void **state)
+{
+	(void)state;
+	assert_int_equal(
+		outcome(&(struct subprocess_opts){ .main = try_closed, .keep_all_fds = true }),
+		PASSED);
+}
+
+/* ---- signals, groups, limits ---- */
+
+static int try_signals(void *ctx)
+{
+	struct sigaction sa;
+	sigset_t mask;
+	bool ignored, blocked;
+
+	(void)ctx;
+	if (sigaction(SIGPIPE, NULL, &sa) || sigprocmask(SIG_SETMASK, NULL, &mask))
+		return 100;
+	ignored = sa.sa_handler == SIG_IGN;
+	blocked = sigismember(&mask, SIGUSR1);
+	return 10 * ignored + blocked;
+}
+
+static void test_signals(void **state)
+{
+	struct subprocess_opts o = { .main = try_signals };
+	sigset_t usr1, before;
+
+	(void)state;
+	signal(SIGPIPE, SIG_IGN);
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &usr1, &before);
+	assert_int_equal(outcome(&o), 0);
+	o.keep_signals = true;
+	assert_int_equal(outcome(&o), 11);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	signal(SIGPIPE, SIG_DFL);
+}
+
+/* Where whoever started us ignores SIGCHLD the kernel would take the exit code away. */
+static void test_ignored_end(void **state)
+{
+	int code = PASSED;
+
+	(void)state;
+	signal(SIGCHLD, SIG_IGN);
+	assert_int_equal(run(refuse, &code), PASSED);
+	signal(SIGCHLD, SIG_DFL);
+}
+
+static int try_group(void *ctx)
+{
+	(void)ctx;
+	return 10 * (getpgid(0) == getpid()) + (getsid(0) == getpid());
+}
+
+static void test_group(void **state)
+{
+	struct subprocess_opts o = { .main = try_group };
+
+	(void)state;
+	assert_int_equal(outcome(&o), 0);
+	o.group = SUBPROCESS_OWN_GROUP;
+	assert_int_equal(outcome(&o), 10);
+	o.group = SUBPROCESS_OWN_SESSION;
+	assert_int_equal(outcome(&o), 11);
+}
+
+static int try_limits(void *ctx)
+{
+	int n = 0;
+
+	(void)ctx;
+	while (n < 20 && dup(2) >= 0)
+		n++;
+	if (n == 20)
+		return 1;
+	if (!setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 30, 30 }) && geteuid())
+		return 2;
+	for (;;) /* until the limit of time ends it */
+		;
+}
+
+static void test_limits(void **state)
+{
+	const struct subprocess_limit limits[] = { { RLIMIT_NOFILE, 16 }, { RLIMIT_CPU, 1 } };
+	struct subprocess_opts o = { .main = try_limits, .limits = limits, .n_limits = 2 };
+
+	(void)state;
+	assert_int_equal(outcome(&o), 1000 + SIGKILL);
+}
+
+static int try_nice(void *ctx)
+{
+	return getpriority(PRIO_PROCESS, 0) - *(int *)ctx;
+}
+
+static void test_nice(void **state)
+{
+	int ours = getpriority(PRIO_PROCESS, 0);
+	struct subprocess_opts o = { .main = try_nice, .ctx = &ours, .nice_by = 3 };
+
+	(void)state;
+	assert_int_equal(outcome(&o), ours > 16 ? 19 - ours : 3);
+}
+
+/* ---- ends ---- */
+
+static int wait_forever(void *ctx)
+{
+	(void)ctx;
+	while (pause()) /* it returns after signals that are handled, with -1 */
+		;
+	return 1;
+}
+
+static void test_wait(void **state)
+{
+	struct subprocess_opts o = { .main = wait_forever };
+	struct subprocess p;
+	int status;
+
+	(void)state;
+	assert_int_equal(subprocess__start(&o, &p), 0);
+	assert_false(subprocess__ended(&p, &status));
+	assert_false(subprocess__wait(&p, 20, &status));
+	subprocess__signal(&p, SIGTERM);
+	assert_true(subprocess__wait(&p, 60000, &status));
+	assert_int_equal(code_of(status), 1000 + SIGTERM);
+	/* Nothing is left to wait for, or to end. */
+	assert_false(subprocess__ended(&p, &status));
+	assert_false(subprocess__wait(&p, 0, &status));
+	subprocess__signal(&p, SIGKILL);
+	subprocess__kill(&p);
+	assert_int_equal(subprocess__start(&o, &p), 0);
+	subprocess__kill(&p);
+	assert_int_equal(p.pid, 0);
+}
+
+/* Leaves a process behind that holds standard output. */
+static int leave_one(void *ctx)
+{
+	pid_t pid = fork();
+
+	if (!pid)
+		wait_forever(ctx);
+	return pid > 0 ? PASSED : 1;
+}
+
+static void test_ends_group(void **state)
+{
+	struct subprocess_opts o = { .main = leave_one,
+				     .group = SUBPROCESS_OWN_GROUP,
+				     .ends_group = true };
+	int code;
+
+	(void)state;
+	/* Standard output ends when the last process that has it open does. */
+	assert_string_equal(output_of(o, &code), "");
+	assert_int_equal(code, PASSED);
+}
+
+/* A user without rights, which makes the kernel forget the signal of a parent's end. */
+static int change_user(void *ctx)
+{
+	(void)ctx;
+	return !geteuid() && setresuid(65534, 65534, 65534);
+}
+
+static int start_and_end(void *ctx)
+{
+	int (*prepare)(void *) = *(int (**)(void *))ctx;
+	struct subprocess p;
+
+	return subprocess__start(&(struct subprocess_opts){ .main = wait_forever,
+							    .prepare = prepare,
+							    .out = SUBPROCESS_INHERIT,
+							    .death_signal = SIGKILL },
+				 &p)
+		       ? 1
+		       : PASSED;
+}
+
+static void test_death_signal(void **state)
+{
+	int (*const prepares[])(void *ctx) = { NULL, change_user };
+	int code;
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		struct subprocess_opts o = { .main = start_and_end, .ctx = (void *)&prepares[i] };
+
+		assert_string_equal(output_of(o, &code), "");
+		assert_int_equal(code, PASSED);
+	}
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	open_given();
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		close(given[i]);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_program),
+		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_program_by_descriptor),
+		cmocka_unit_test(test_prepare),
+		cmocka_unit_test_setup_teardown(test_descriptors, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_descriptors_of_program, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_close_others, set_up, tear_down),
+		cmocka_unit_test(test_signals),
+		cmocka_unit_test(test_ignored_end),
+		cmocka_unit_test(test_group),
+		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_nice),
+		cmocka_unit_test(test_wait),
+		cmocka_unit_test(test_ends_group),
+		cmocka_unit_test(test_death_signal),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
