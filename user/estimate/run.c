@@ -10,7 +10,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include "lib/clock.h"
 #include "lib/exit.h"
 #include "lib/map64.h"
+#include "lib/subprocess.h"
 #include "log/log.h"
 
 #define LOOK_EVERY 250000000ULL /* ns between checks of the host's memory */
@@ -180,16 +180,26 @@ static int record(struct runner *r)
 	return status == EXIT_UNUSABLE && !cmd->was_attached ? EXIT_OK : status;
 }
 
+/* For the recording process. */
+struct run_ctx {
+	const struct estimate_run_opts *opts;
+	struct estimate_run *ret;
+	const sigset_t *mask;
+	int signals;
+};
+
 /* Body of the recording process. Returns its exit code. */
-static int run(const struct estimate_run_opts *o, struct estimate_run *ret, const sigset_t *mask)
+static int run(void *ctx)
 {
-	struct runner r = { .opts = o, .ret = ret, .start = clock__monotonic() };
+	const struct run_ctx *c = ctx;
+	const struct estimate_run_opts *o = c->opts;
+	struct runner r = { .opts = o, .ret = c->ret, .start = clock__monotonic() };
 	struct session_opts *session = &r.cmd.args.capture.session;
 	int status;
 
-	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	close(c->signals);
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
-	sigprocmask(SIG_SETMASK, mask, NULL);
+	sigprocmask(SIG_SETMASK, c->mask, NULL);
 	if (o->quiet)
 		make_quiet(o->quiet);
 	if (log__level() > LOG_WARN)
@@ -219,27 +229,24 @@ static int run(const struct estimate_run_opts *o, struct estimate_run *ret, cons
 
 /* Waits for the process. Ctrl-C reaches it through the terminal; other signals are forwarded. After
  * any signal no further run starts. */
-static int wait_for_child(pid_t pid, int signals, struct estimate_run *ret)
+static int wait_for_child(struct subprocess *p, int signals, struct estimate_run *ret)
 {
-	int pidfd = (int)syscall(SYS_pidfd_open, pid, 0u), status;
 	struct pollfd fds[] = { { .fd = signals, .events = POLLIN },
-				{ .fd = pidfd, .events = POLLIN } };
+				{ .fd = p->pidfd, .events = POLLIN } };
+	int status;
 	struct signalfd_siginfo si;
 	bool signalled = false;
 
-	while (pidfd >= 0 && !fds[1].revents) {
+	while (!fds[1].revents) {
 		if (poll(fds, 2, -1) < 0 && errno != EINTR)
 			break;
 		while (fds[0].revents && read(signals, &si, sizeof(si)) == sizeof(si)) {
 			signalled = true;
 			if (si.ssi_signo != SIGINT && si.ssi_signo != SIGQUIT)
-				kill(pid, (int)si.ssi_signo);
+				subprocess__signal(p, (int)si.ssi_signo);
 		}
 	}
-	if (pidfd >= 0)
-		close(pidfd);
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
+	subprocess__wait(p, -1, &status);
 	if (signalled)
 		ret->end = RUN_INTERRUPTED;
 	if (WIFEXITED(status))
@@ -253,9 +260,9 @@ int estimate_run(const struct estimate_run_opts *opts, struct estimate_run *ret)
 {
 	static const int numbers[] = { SIGINT, SIGQUIT, SIGTERM, SIGHUP };
 	struct estimate_run *shared;
-	int signals, status = EXIT_FAILED;
+	int signals, status = EXIT_FAILED, err;
+	struct subprocess process;
 	sigset_t set, old;
-	pid_t pid;
 
 	sigemptyset(&set);
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
@@ -268,16 +275,23 @@ int estimate_run(const struct estimate_run_opts *opts, struct estimate_run *ret)
 	}
 	sigprocmask(SIG_BLOCK, &set, &old);
 	signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	fflush(NULL);
-	pid = signals < 0 ? -1 : fork();
-	if (!pid) {
-		close(signals);
-		_exit(run(opts, shared, &old));
-	}
-	if (pid < 0)
-		log_err("cannot start a process: %s", strerror(errno));
+	err = signals < 0 ? -errno : 0;
+	if (!err)
+		err = subprocess__start(
+			&(struct subprocess_opts){
+				.main = run,
+				.ctx = &(struct run_ctx){ opts, shared, &old, signals },
+				.in = SUBPROCESS_INHERIT,
+				.out = SUBPROCESS_INHERIT,
+				.err = SUBPROCESS_INHERIT,
+				.keep_all_fds = true, /* it goes on as this program, with its log */
+				.keep_signals = true, /* of whoever started us, for the script */
+				.death_signal = SIGTERM },
+			&process);
+	if (err)
+		log_err("cannot start a process: %s", strerror(-err));
 	else
-		status = wait_for_child(pid, signals, shared);
+		status = wait_for_child(&process, signals, shared);
 	if (signals >= 0)
 		close(signals);
 	sigprocmask(SIG_SETMASK, &old, NULL);

@@ -11,13 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "estimate/tcp_store.h"
 #include "lib/clock.h"
+#include "lib/subprocess.h"
 #include "lib/user.h"
 #include "log/log.h"
 
@@ -27,7 +26,7 @@
 #define KEY_TEXT 256u
 
 struct tcp_store_server {
-	pid_t pid;
+	struct subprocess process;
 	uint16_t port;
 	int alive;  /* pipe that keeps the process running while it is open */
 	int report; /* pipe from the process: key whose wait timed out */
@@ -194,53 +193,36 @@ static void serve(struct serving *s)
 	}
 }
 
-/* The server process; closes all descriptors that it does not need. */
-__attribute__((noreturn)) static void be_server(int listening, int alive, int report,
-						const struct user *user, pid_t parent)
+/* Descriptors of the server process, which has no others of its parent. */
+enum { LISTENING = 3, ALIVE, REPORT };
+
+static int become_server(void *user)
 {
-	static struct serving s;
+	return user && user__become(user) ? 1 : 0;
+}
+
+static int be_server(void *user)
+{
+	static struct serving s = { .listening = LISTENING, .alive = ALIVE, .report = REPORT };
 	const struct tcp_store_opts opts = {
 		.wait_limit_ms = WAIT_LIMIT_MS, .send = send_all, .gave_up = gave_up, .ctx = &s
 	};
-	sigset_t none;
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(0);
+	(void)user;
 	/* The terminal's signals are for the job; the server ends with its parent. */
 	signal(SIGINT, SIG_IGN);
 	signal(SIGQUIT, SIG_IGN);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	s.listening = dup2(listening, 3);
-	s.alive = dup2(alive, 4);
-	s.report = dup2(report, 5);
-	close_range(6, ~0U, 0);
-	if (user && user__become(user))
-		_exit(1);
-	/* Set the signal again, because a change of user resets it. */
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	s.store = tcp_store__new(&opts);
 	if (s.store)
 		serve(&s);
-	_exit(0);
-}
-
-/* Moves a descriptor above 5, so that be_server() can use the numbers 3 to 5. */
-static int move_above_5(int fd)
-{
-	int high = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 6);
-
-	if (fd >= 0)
-		close(fd);
-	return high;
+	return 0;
 }
 
 static int listen_here(uint16_t *port)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET,
 				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	int fd = move_above_5(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	socklen_t size = sizeof(at);
 
 	if (fd < 0)
@@ -258,17 +240,25 @@ struct tcp_store_server *tcp_store_server__start(const struct user *user)
 {
 	struct tcp_store_server *s = calloc(1, sizeof(*s));
 	int listening, alive[2] = { -1, -1 }, report[2] = { -1, -1 };
-	pid_t us = getpid();
 
 	if (!s)
 		return NULL;
 	listening = listen_here(&s->port);
 	if (listening >= 0 && !pipe2(alive, O_CLOEXEC) && !pipe2(report, O_CLOEXEC | O_NONBLOCK)) {
-		alive[0] = move_above_5(alive[0]);
-		report[1] = move_above_5(report[1]);
-		s->pid = fork();
-		if (!s->pid)
-			be_server(listening, alive[0], report[1], user, us);
+		const struct subprocess_fd fds[] = { { listening, LISTENING },
+						     { alive[0], ALIVE },
+						     { report[1], REPORT } };
+
+		subprocess__start(&(struct subprocess_opts){ .main = be_server,
+							     .prepare = become_server,
+							     .ctx = (void *)user,
+							     .in = SUBPROCESS_INHERIT,
+							     .out = SUBPROCESS_INHERIT,
+							     .err = SUBPROCESS_INHERIT,
+							     .fds = fds,
+							     .n_fds = 3,
+							     .death_signal = SIGKILL },
+				  &s->process);
 	}
 	if (listening >= 0)
 		close(listening);
@@ -278,7 +268,7 @@ struct tcp_store_server *tcp_store_server__start(const struct user *user)
 		close(report[1]);
 	s->alive = alive[1];
 	s->report = report[0];
-	if (s->pid > 0)
+	if (s->process.pid)
 		return s;
 	tcp_store_server__free(s);
 	return NULL;
@@ -291,14 +281,12 @@ uint16_t tcp_store_server__port(const struct tcp_store_server *s)
 
 const char *tcp_store_server__end(struct tcp_store_server *s)
 {
+	int status;
+
 	if (s->alive >= 0)
 		close(s->alive);
 	s->alive = -1;
-	if (s->pid > 0) {
-		while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
-			;
-	}
-	s->pid = 0;
+	subprocess__wait(&s->process, -1, &status);
 	if (s->report >= 0) {
 		ssize_t n = read(s->report, s->key, sizeof(s->key) - 1);
 

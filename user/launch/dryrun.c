@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "lib/exit.h"
+#include "lib/subprocess.h"
 #include "lib/user.h"
 #include "log/log.h"
 #include "process/proc.h"
@@ -26,7 +27,7 @@
 struct dryrun {
 	char dir[PATH_MAX];
 	char *cache;
-	pid_t keeper;
+	struct subprocess keeper;
 	int done; /* a byte makes the keeper remove the folder */
 	char *env[MAX_ENV + 1];
 	size_t n_env;
@@ -80,28 +81,51 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 	return 0;
 }
 
+/* For the keeper process. */
+struct keeping {
+	const struct dryrun *d;
+	const struct user *user;
+	int done;
+};
+
 /* Runs in the keeper process. If the pipe closes without a byte, we were killed; the command
  * continues and may need the folder. */
-static void run_keeper(const struct dryrun *d, int done, const struct user *user)
+static int keep(void *ctx)
 {
+	const struct keeping *k = ctx;
 	ssize_t n;
 	char c;
-	int fd;
 
-	for (fd = 0; fd <= STDERR_FILENO; fd++)
-		close(fd);
 	do {
-		n = read(done, &c, 1);
+		n = read(k->done, &c, 1);
 	} while (n < 0 && errno == EINTR);
-	if (n == 1 && (!user || !user__become(user)))
-		nftw(d->cache, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
-	_exit(0);
+	if (n == 1 && (!k->user || !user__become(k->user)))
+		nftw(k->d->cache, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+	return 0;
+}
+
+static int start_keeper(struct dryrun *d, const struct user *user)
+{
+	int fds[2], err;
+
+	if (pipe2(fds, O_CLOEXEC))
+		return -errno;
+	err = subprocess__start(
+		&(struct subprocess_opts){ .main = keep,
+					   .ctx = &(struct keeping){ d, user, fds[0] },
+					   .fds = &(struct subprocess_fd){ fds[0], fds[0] },
+					   .n_fds = 1,
+					   .keep_signals = true },
+		&d->keeper);
+	close(fds[0]);
+	d->done = fds[1];
+	return err;
 }
 
 static int make_cache(struct dryrun *d, const struct user *user)
 {
 	const char *tmp = getenv("TMPDIR");
-	int fds[2];
+	int err;
 
 	if (!tmp || tmp[0] != '/')
 		tmp = "/tmp";
@@ -114,22 +138,10 @@ static int make_cache(struct dryrun *d, const struct user *user)
 		d->cache = NULL;
 		return -errno;
 	}
-	if (user && lchown(d->cache, user->uid, user->gid))
-		goto fail;
-	if (pipe2(fds, O_CLOEXEC))
-		goto fail;
-	d->keeper = fork();
-	if (!d->keeper) {
-		close(fds[1]);
-		run_keeper(d, fds[0], user);
-	}
-	close(fds[0]);
-	d->done = fds[1];
-	if (d->keeper > 0)
-		return 0;
-fail:
-	rmdir(d->cache);
-	return -errno;
+	err = user && lchown(d->cache, user->uid, user->gid) ? -errno : start_keeper(d, user);
+	if (err)
+		rmdir(d->cache);
+	return err;
 }
 
 __attribute__((format(printf, 2, 3))) static int add(struct dryrun *d, const char *fmt, ...)
@@ -267,20 +279,20 @@ bool dryrun__mapped(const struct dryrun *d, pid_t pid)
 
 pid_t dryrun__keeper(const struct dryrun *d)
 {
-	return d->keeper;
+	return d->keeper.pid;
 }
 
 void dryrun__free(struct dryrun *d)
 {
 	size_t i;
+	int status;
 
 	if (!d)
 		return;
-	if (d->keeper > 0) {
+	if (d->keeper.pid) {
 		while (write(d->done, "", 1) < 0 && errno == EINTR)
 			;
-		while (waitpid(d->keeper, NULL, 0) < 0 && errno == EINTR)
-			;
+		subprocess__wait(&d->keeper, -1, &status);
 	}
 	if (d->done >= 0)
 		close(d->done);

@@ -55,7 +55,7 @@ struct subprocess_opts {
 	bool keep_signals; /* signal mask and dispositions stay; false: default, none blocked */
 
 	enum subprocess_group group;
-	bool ends_group; /* when it ends, SIGKILL ends all that is left in its group */
+	bool ends_group;  /* when it ends, SIGKILL ends all that is left in its group */
 	int death_signal; /* when the caller ends; 0: it goes on */
 	int nice_by;	  /* as for nice(2); where that fails the priority stays */
 	const struct subprocess_limit *limits; /* a lower limit stays */

@@ -2,20 +2,15 @@
 #include "live/save.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "capture/caps.h"
 #include "export/run.h"
+#include "lib/exit.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
 #include "log/config.h"
@@ -24,6 +19,7 @@
 
 #define KEPT UINT64_C(300000000000) /* ns, as far as there is room */
 #define NAMES 100		    /* tried, of files in one second */
+#define NICE 10			    /* of an export */
 
 struct live_save {
 	struct sink sink; /* first */
@@ -156,50 +152,41 @@ const char *live_save__last(const struct live_save *s)
 
 /* ---- export ---- */
 
-/* In the child: all that is open is ours no longer, and of our rights only those to make a file are
- * needed. */
-static void export_it(const char *path, const char *format)
-{
-	const struct export_job job = { .format = export__find(format), .recording = path };
-	int null = open("/dev/null", O_RDWR);
-	sigset_t none;
+struct exported {
+	const char *path, *format;
+};
 
-	prctl(PR_SET_PDEATHSIG, SIGTERM);
+/* In the process: closes the files of the live view, and keeps only the rights to make a file. */
+static int export_it(void *ctx)
+{
+	const struct exported *x = ctx;
+	const struct export_job job = { .format = export__find(x->format), .recording = x->path };
+	int err;
+
 	log__divert(NULL, NULL);
 	log__close();
-	dup2(null, STDIN_FILENO);
-	dup2(null, STDOUT_FILENO);
-	syscall(SYS_close_range, 3u, ~0u, 0u);
+	err = subprocess__close_others(NULL, 0);
 	caps__only(CAPS_FILES);
-	setpriority(PRIO_PROCESS, 0, 10);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	_exit(export__run(&job));
+	return err ? EXIT_FAILED : export__run(&job);
 }
 
-int live_export__begin(struct live_export *x, const char *path, const char *format)
+int live_save__begin_export(struct subprocess *ret, const char *path, const char *format)
 {
-	pid_t pid = fork();
-
-	if (pid < 0)
-		return -errno;
-	if (!pid)
-		export_it(path, format);
-	x->pid = pid;
-	x->fd = (int)syscall(SYS_pidfd_open, pid, 0u);
-	return 0;
+	return subprocess__start(
+		&(struct subprocess_opts){ .main = export_it,
+					   .ctx = &(struct exported){ path, format },
+					   .err = SUBPROCESS_INHERIT,
+					   .keep_all_fds = true, /* export_it() closes them */
+					   .death_signal = SIGTERM,
+					   .nice_by = NICE },
+		ret);
 }
 
-bool live_export__end(struct live_export *x, bool kill_it)
+bool live_save__end_export(struct subprocess *p, bool end)
 {
-	int st = 1;
+	int status = 1;
 
-	if (kill_it)
-		kill(x->pid, SIGTERM);
-	if (waitpid(x->pid, &st, 0) < 0)
-		st = 1;
-	if (x->fd >= 0)
-		close(x->fd);
-	x->pid = 0;
-	return !st;
+	if (end)
+		subprocess__signal(p, SIGTERM);
+	return subprocess__wait(p, -1, &status) && !status;
 }

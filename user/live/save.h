@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "lib/subprocess.h"
 #include "record/stream.h"
 
 struct dict;
@@ -29,14 +30,10 @@ int live_save__write(struct live_save *s, char *say, size_t size);
 const char *live_save__last(
 	const struct live_save *s); /* path of the last written file; "": none */
 
-struct live_export {
-	pid_t pid; /* process ID; 0: no export is running */
-	int fd;	   /* readable when the export has ended */
-};
-/* Starts the export of a recording in a child with low priority and fewer rights. Its messages
+/* Starts the export of a recording in a process with low priority and fewer rights. Its messages
  * go to standard error. Returns 0 or -errno. */
-int live_export__begin(struct live_export *x, const char *path, const char *format);
-/* Finishes an export that has ended, or kills it. True: it succeeded. */
-bool live_export__end(struct live_export *x, bool kill_it);
+int live_save__begin_export(struct subprocess *ret, const char *path, const char *format);
+/* Waits for the end of an export; end: ends it first. True: it succeeded. */
+bool live_save__end_export(struct subprocess *p, bool end);
 
 #endif

@@ -466,7 +466,7 @@ static void print_summary(const struct view *v, const struct live_proc *p)
 static void finish_view(struct view *v)
 {
 	if (v->exporting.pid) {
-		live_export__end(&v->exporting, true);
+		live_save__end_export(&v->exporting, true);
 		live_state__say(&v->state, LOG_WARN, false,
 				"the export was not waited for: memtrace-bpf export makes it");
 	}

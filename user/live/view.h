@@ -27,11 +27,11 @@ struct view {
 	uint64_t begun;	   /* start of the view, ns, monotonic */
 	uint64_t rows_due; /* earliest next refresh of the rows, ns, monotonic */
 	unsigned refreshes;
-	bool gone;   /* the terminal is gone */
-	bool quit;   /* the user asked to quit */
-	bool failed; /* a refresh ran out of memory */
-	struct live_export exporting;
-	struct control *control; /* control socket; NULL: none */
+	bool gone;		     /* the terminal is gone */
+	bool quit;		     /* the user asked to quit */
+	bool failed;		     /* a refresh ran out of memory */
+	struct subprocess exporting; /* a running export */
+	struct control *control;     /* control socket; NULL: none */
 };
 
 struct source {			 /* capture of a process: owner of its struct live_proc */

@@ -39,9 +39,9 @@ static void on_exported(void *ctx)
 {
 	struct view *v = ctx;
 
-	view__drop_source(v, v->exporting.fd);
+	view__drop_source(v, v->exporting.pidfd);
 	view__take_errors(v);
-	if (!live_export__end(&v->exporting, false))
+	if (!live_save__end_export(&v->exporting, false))
 		live_state__say(&v->state, LOG_WARN, true,
 				"the export failed: L has what was said");
 }
@@ -59,13 +59,13 @@ void view__export(struct view *v, const char *format)
 	if (!*last && !view__save(v, live_state__proc(&v->state)))
 		return;
 	last = live_save__last(from->save);
-	err = live_export__begin(&v->exporting, last, format);
+	err = live_save__begin_export(&v->exporting, last, format);
 	if (err) {
 		live_state__say(&v->state, LOG_WARN, true, "cannot export: %s", strerror(-err));
 		return;
 	}
 	live_state__say(&v->state, LOG_INFO, true, "exporting %s as %s ...", last, format);
-	view__add_source(v, v->exporting.fd, on_exported);
+	view__add_source(v, v->exporting.pidfd, on_exported);
 }
 
 bool view__mark(struct view *v, struct live_proc *p, const char *name)

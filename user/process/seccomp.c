@@ -16,6 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/subprocess.h"
+
 #define SYS_URETPROBE 335 /* arch/x86/entry/syscalls/syscall_64.tbl */
 #define FILTERED 1
 #define NOT_FILTERED 2
@@ -25,7 +27,7 @@
  * apply the filter, it kills the child with SIGILL, since the call comes from the wrong address.
  * Older kernels do not know the call.
  */
-static void try_uretprobe(void)
+static int try_uretprobe(void *ctx)
 {
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -35,31 +37,27 @@ static void try_uretprobe(void)
 	};
 	struct sock_fprog program = { sizeof(code) / sizeof(code[0]), code };
 
-	signal(SIGILL, SIG_DFL);
+	(void)ctx;
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
 	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
-		_exit(NOT_FILTERED); /* no filters in this kernel */
-	_exit(syscall(SYS_URETPROBE) < 0 && errno == EBADMSG ? FILTERED : NOT_FILTERED);
+		return NOT_FILTERED; /* no filters in this kernel */
+	return syscall(SYS_URETPROBE) < 0 && errno == EBADMSG ? FILTERED : NOT_FILTERED;
 }
 
 bool seccomp__filters_returns(void)
 {
 	static int known;
+	struct subprocess p;
 	int status;
-	pid_t pid;
 
 	if (!known && getenv("MEMTRACE_FILTERED_RETURNS"))
 		known = FILTERED;
 	if (known)
 		return known == FILTERED;
-	pid = fork();
-	if (!pid)
-		try_uretprobe();
-	while (pid > 0 && waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			pid = -1;
 	/* If the child failed, assume that filters apply. */
-	known = pid > 0 && (WIFSIGNALED(status) || WEXITSTATUS(status) == NOT_FILTERED)
+	known = !subprocess__start(&(struct subprocess_opts){ .main = try_uretprobe }, &p) &&
+				subprocess__wait(&p, -1, &status) &&
+				(WIFSIGNALED(status) || WEXITSTATUS(status) == NOT_FILTERED)
 			? NOT_FILTERED
 			: FILTERED;
 	return known == FILTERED;

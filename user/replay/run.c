@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +19,7 @@
 #include "lib/clock.h"
 #include "lib/exit.h"
 #include "lib/failure.h"
+#include "lib/subprocess.h"
 #include "replay/internal.h"
 #include "replay/trust.h"
 
@@ -64,6 +64,7 @@ static uint64_t seconds(const struct replay *r)
 struct strings {
 	char *v[16];
 	size_t n;
+	bool failed;
 };
 
 __attribute__((format(printf, 2, 3))) static void add(struct strings *s, const char *fmt, ...)
@@ -73,25 +74,37 @@ __attribute__((format(printf, 2, 3))) static void add(struct strings *s, const c
 
 	va_start(ap, fmt);
 	if (vasprintf(&p, fmt, ap) < 0)
-		_exit(126); /* runs in the child */
+		s->failed = true;
+	else
+		s->v[s->n++] = p;
 	va_end(ap);
-	s->v[s->n++] = p;
 }
 
-static void set_limit(int what, uint64_t most)
+static void free_strings(struct strings *s)
 {
-	struct rlimit l = { most, most };
-
-	setrlimit(what, &l);
+	while (s->n)
+		free(s->v[--s->n]);
 }
 
-/* Turns the child into the replayer. */
-static void exec_replayer(const struct replay *r, const struct replay_run_opts *o, int answer,
-			  int messages)
+static int become(void *ctx)
 {
+	const struct replay *r = ctx;
+
+	return replay_trust__become(r->own, r->user);
+}
+
+/* answer, messages: pipes that the replayer writes to. */
+static int start_replayer(const struct replay *r, const struct replay_run_opts *o, int answer,
+			  int messages, struct subprocess *ret)
+{
+	const struct subprocess_fd fds[] = { { r->plan, REPLAY_PLAN_FD },
+					     { answer, REPLAY_ANSWER_FD },
+					     { r->torch.dir, REPLAY_LIB_FD } };
+	const struct subprocess_limit limits[] = { { RLIMIT_CPU, seconds(r) },
+						   { RLIMIT_DATA, MEMORY } };
 	const char *libraries = getenv("LD_LIBRARY_PATH");
 	struct strings argv = { 0 }, env = { 0 };
-	int null = open("/dev/null", O_RDWR);
+	int err;
 
 	add(&argv, "replayer");
 	add(&argv, "%u", r->torch.raw_alloc);
@@ -107,18 +120,25 @@ static void exec_replayer(const struct replay *r, const struct replay_run_opts *
 	add(&env, "PYTORCH_CUDA_ALLOC_CONF=%s", o->alloc_conf);
 	if (libraries)
 		add(&env, "LD_LIBRARY_PATH=%s", libraries);
-	set_limit(RLIMIT_CPU, seconds(r));
-	set_limit(RLIMIT_DATA, MEMORY);
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	replay_trust__become(r->own, r->user);
-	/* All of these descriptors are at least 6. */
-	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 ||
-	    dup2(messages, STDERR_FILENO) < 0 || dup2(r->plan, REPLAY_PLAN_FD) < 0 ||
-	    dup2(answer, REPLAY_ANSWER_FD) < 0 || dup2(r->torch.dir, REPLAY_LIB_FD) < 0 ||
-	    close_range(REPLAY_LIB_FD + 1, ~0u, 0))
-		_exit(126);
-	execve(r->replayer, argv.v, env.v);
-	_exit(127);
+	err = argv.failed || env.failed
+		      ? -ENOMEM
+		      : subprocess__start(
+				&(struct subprocess_opts){ .program = r->replayer,
+							   .argv = (const char *const *)argv.v,
+							   .env = (const char *const *)env.v,
+							   .empty_env = true,
+							   .prepare = become,
+							   .ctx = (void *)r,
+							   .err = messages,
+							   .fds = fds,
+							   .n_fds = 3,
+							   .death_signal = SIGKILL,
+							   .limits = limits,
+							   .n_limits = 2 },
+				ret);
+	free_strings(&argv);
+	free_strings(&env);
+	return err;
 }
 
 struct output {
@@ -229,8 +249,10 @@ static void explain(struct output *h, int status, int err, struct failure *f)
 }
 
 static int start(const struct replay *r, const struct replay_run_opts *o, int answer[2],
-		 int messages[2], pid_t *pid, struct failure *f)
+		 int messages[2], struct subprocess *ret, struct failure *f)
 {
+	int err;
+
 	if (pipe2(answer, O_CLOEXEC))
 		return failure__set(f, EXIT_FAILED, -errno, "pipe: %s", strerror(errno));
 	if (pipe2(messages, O_CLOEXEC)) {
@@ -238,28 +260,14 @@ static int start(const struct replay *r, const struct replay_run_opts *o, int an
 		close(answer[1]);
 		return failure__set(f, EXIT_FAILED, -errno, "pipe: %s", strerror(errno));
 	}
-	/* Move the descriptors above 5, because the child uses the numbers 3 to 5. */
-	for (int i = 0; i < 2; i++) {
-		int *fds[] = { &answer[i], &messages[i] };
-
-		for (int j = 0; j < 2; j++) {
-			int high = fcntl(*fds[j], F_DUPFD_CLOEXEC, 16);
-
-			if (high >= 0) {
-				close(*fds[j]);
-				*fds[j] = high;
-			}
-		}
-	}
-	*pid = fork();
-	if (!*pid)
-		exec_replayer(r, o, answer[1], messages[1]);
+	err = start_replayer(r, o, answer[1], messages[1], ret);
 	close(answer[1]);
 	close(messages[1]);
-	if (*pid < 0) {
+	if (err) {
 		close(answer[0]);
 		close(messages[0]);
-		return failure__set(f, EXIT_FAILED, -errno, "fork: %s", strerror(errno));
+		return failure__set(f, EXIT_FAILED, err, "cannot start the replayer: %s",
+				    strerror(-err));
 	}
 	return 0;
 }
@@ -269,23 +277,22 @@ int replay_run__try(const struct replay *r, const struct replay_run_opts *o,
 {
 	struct output h = { .cap = 64 * 1024 };
 	int answer[2], messages[2], status = 0, err;
-	pid_t pid = -1;
+	struct subprocess process;
 
 	h.answer = malloc(h.cap);
 	if (!h.answer)
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	err = start(r, o, answer, messages, &pid, f);
+	err = start(r, o, answer, messages, &process, f);
 	if (err) {
 		free(h.answer);
 		return err;
 	}
 	err = read_output(r, answer[0], messages[0], o, &h, ret);
 	if (err)
-		kill(pid, SIGKILL);
+		subprocess__signal(&process, SIGKILL);
 	close(answer[0]);
 	close(messages[0]);
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
+	subprocess__wait(&process, -1, &status);
 	if (!err && (!h.done || status))
 		err = -EPROTO;
 	if (err)

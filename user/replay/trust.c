@@ -14,12 +14,12 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "capture/session.h"
 #include "lib/exit.h"
 #include "lib/failure.h"
+#include "lib/subprocess.h"
 #include "lib/text.h"
 #include "lib/user.h"
 #include "log/log.h"
@@ -223,47 +223,45 @@ static bool is_python(int fd)
 
 /* ---- the interpreter ---- */
 
-void replay_trust__become(bool own, const struct user *user)
+int replay_trust__become(bool own, const struct user *user)
 {
 	struct user sudo;
 	bool behind = false;
+	int err = 0;
 
-	if (!own && (user__behind_sudo(&sudo, &behind) || (behind && user__become(&sudo))))
-		_exit(126);
-	if (own && user && user__become(user))
-		_exit(126);
+	if (!own && !user__behind_sudo(&sudo, &behind))
+		err = behind ? user__become(&sudo) : 0;
+	else if (!own)
+		err = -ENOENT;
+	else if (user)
+		err = user__become(user);
+	return err ? 126 : 0;
 }
 
-/* Runs the interpreter in the child. fd: the checked file; -1: the user named it, perhaps
- * for PATH. */
-static void run_interpreter(const struct replay_opts *opts, const char *python, int fd, int out)
-{
-	char *const argv[] = { (char *)python, "-c", (char *)question, NULL };
-	int null = open("/dev/null", O_RDWR);
+/* A question to an interpreter. fd: the checked file; -1: the user named it, perhaps for PATH. */
+struct question_ctx {
+	const struct replay_opts *opts;
+	int fd;
+};
 
-	replay_trust__become(opts->own, opts->user);
-	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0 ||
-	    dup2(out, STDOUT_FILENO) < 0)
-		_exit(126);
-	if (fd < 0) {
-		execvp(python, argv);
-	} else if (!chdir("/") &&
-		   (fd = dup(fd)) >=
-			   0) { /* without O_CLOEXEC: a script's interpreter opens it by number */
-		execveat(fd, "", argv, environ, AT_EMPTY_PATH);
-	}
-	_exit(127);
+/* In the process of the interpreter. 0 or an exit code. */
+static int become(void *ctx)
+{
+	const struct question_ctx *q = ctx;
+	int status = replay_trust__become(q->opts->own, q->opts->user);
+
+	return status ? status : q->fd >= 0 && chdir("/") ? 126 : 0;
 }
 
 /* Reads the interpreter's output to its end or the time limit, then kills it. Returns the bytes
  * read. */
-static size_t read_output(int fd, pid_t pid, char *buf, size_t size)
+static size_t read_output(int fd, struct subprocess *p, char *buf, size_t size)
 {
-	struct pollfd p = { .fd = fd, .events = POLLIN };
+	struct pollfd written = { .fd = fd, .events = POLLIN };
 	size_t n = 0;
 
 	while (n < size - 1) {
-		int ready = poll(&p, 1, TIMEOUT);
+		int ready = poll(&written, 1, TIMEOUT);
 		ssize_t got;
 
 		if (ready < 0 && errno == EINTR)
@@ -273,7 +271,7 @@ static size_t read_output(int fd, pid_t pid, char *buf, size_t size)
 			break;
 		n += (size_t)got;
 	}
-	kill(pid, SIGKILL); /* no effect if the interpreter has ended */
+	subprocess__kill(p);
 	buf[n] = '\0';
 	return n;
 }
@@ -282,23 +280,31 @@ static size_t read_output(int fd, pid_t pid, char *buf, size_t size)
 static int ask_interpreter(const struct replay_opts *opts, const char *python, int fd, char *torch,
 			   size_t size, struct failure *f)
 {
-	int fds[2], status;
-	pid_t pid;
+	const char *const argv[] = { python, "-c", question, NULL };
+	/* A script's interpreter opens the script by this number. */
+	const struct subprocess_fd kept = { fd, fd };
+	struct subprocess p;
+	int fds[2], err;
 
 	if (pipe2(fds, O_CLOEXEC))
 		return failure__set(f, EXIT_FAILED, -errno, "pipe: %s", strerror(errno));
-	pid = fork();
-	if (!pid)
-		run_interpreter(opts, python, fd, fds[1]);
+	err = subprocess__start(&(struct subprocess_opts){ .program = fd < 0 ? python : NULL,
+							   .program_fd = fd < 0 ? 0 : fd,
+							   .argv = argv,
+							   .prepare = become,
+							   .ctx = &(struct question_ctx){ opts, fd },
+							   .out = fds[1],
+							   .fds = &kept,
+							   .n_fds = fd >= 0 },
+				&p);
 	close(fds[1]);
-	if (pid < 0) {
+	if (err) {
 		close(fds[0]);
-		return failure__set(f, EXIT_FAILED, -errno, "fork: %s", strerror(errno));
+		return failure__set(f, EXIT_FAILED, err, "cannot start %s: %s", python,
+				    strerror(-err));
 	}
-	read_output(fds[0], pid, torch, size);
+	read_output(fds[0], &p, torch, size);
 	close(fds[0]);
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
 	torch[strcspn(torch, "\n")] = '\0';
 	if (torch[0] == '/')
 		return 0;

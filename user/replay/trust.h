@@ -30,8 +30,8 @@ int replay_trust__open(const char *path);
  */
 int replay_trust__find(const struct replay_opts *opts, const struct facts *facts, char *path,
 		       size_t size, struct failure *f);
-/* Drops rights in a child before it runs such code: becomes the user behind sudo, or, with own
- * (struct replay_opts), user. Exits on failure. */
-void replay_trust__become(bool own, const struct user *user);
+/* Drops rights in a process before it runs such code: becomes the user behind sudo, or, with own
+ * (struct replay_opts), user. 0 or an exit code. */
+int replay_trust__become(bool own, const struct user *user);
 
 #endif

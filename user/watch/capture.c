@@ -8,7 +8,6 @@
 #include "watch/watch.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -16,10 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "archive/folder.h"
@@ -48,7 +45,7 @@ struct watch_capture {
 	struct folder *folder;
 	struct watch_shot shot;
 	enum stage stage;
-	pid_t pid;
+	struct subprocess process; /* of the stage */
 	uint64_t deadline;
 	bool asked; /* SIGINT was sent */
 	int out;    /* output of dump or report */
@@ -142,7 +139,6 @@ static void fail(struct watch_capture *c, const char *what)
 static void finish(struct watch_capture *c)
 {
 	c->stage = IDLE;
-	c->pid = 0;
 	c->asked = false;
 	if (c->out >= 0)
 		close(c->out);
@@ -152,11 +148,10 @@ static void finish(struct watch_capture *c)
 static int begin_stage(struct watch_capture *c, enum stage stage, const char *const *argv, int out,
 		       int nice_by, uint64_t most)
 {
-	c->pid = watch_spawn__self(argv, out, nice_by);
-	if (c->pid < 0) {
-		c->pid = 0;
-		return -errno;
-	}
+	int err = watch_spawn__self(argv, out, nice_by, &c->process);
+
+	if (err)
+		return err;
 	c->stage = stage;
 	c->asked = false;
 	c->deadline = clock__monotonic() + most;
@@ -490,7 +485,6 @@ static void next(struct watch_capture *c, int status)
 {
 	bool ok = WIFEXITED(status) && !WEXITSTATUS(status);
 
-	c->pid = 0;
 	switch (c->stage) {
 	case DUMPING:
 		end_dump(c, ok);
@@ -518,7 +512,7 @@ static void enforce_deadline(struct watch_capture *c, uint64_t now)
 {
 	if (now < c->deadline)
 		return;
-	kill(c->pid, c->asked ? SIGKILL : SIGINT);
+	subprocess__signal(&c->process, c->asked ? SIGKILL : SIGINT);
 	c->asked = true;
 	c->deadline = now + KILL_AFTER;
 }
@@ -527,9 +521,9 @@ void watch_capture__pump(struct watch_capture *c, uint64_t now)
 {
 	int status;
 
-	if (c->stage == IDLE || !c->pid)
+	if (c->stage == IDLE || !c->process.pid)
 		return;
-	if (waitpid(c->pid, &status, WNOHANG) == c->pid)
+	if (subprocess__ended(&c->process, &status))
 		next(c, status);
 	else
 		enforce_deadline(c, now);
@@ -542,19 +536,12 @@ void watch_capture__free(struct watch_capture *c)
 	if (!c)
 		return;
 	/* Let a running recording finish, so that it is in the index. */
-	if (c->stage != IDLE && c->pid)
+	if (c->stage != IDLE && c->process.pid)
 		c->deadline = 0;
-	while (c->stage != IDLE && c->pid) {
+	while (c->stage != IDLE && c->process.pid) {
 		enforce_deadline(c, clock__monotonic());
-		for (int i = 0; i < 200 && c->pid; i++) {
-			pid_t done = waitpid(c->pid, &status, WNOHANG);
-
-			if (done == c->pid || done < 0) {
-				next(c, done < 0 ? -1 : status);
-				break;
-			}
-			nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
-		}
+		if (subprocess__wait(&c->process, KILL_AFTER / 1000000, &status))
+			next(c, status);
 		if (c->stage == RECORDING)
 			c->deadline = 0;
 	}

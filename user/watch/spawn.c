@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "watch/spawn.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,42 +16,28 @@
 #define EXEC_QUEUE 8
 #define EXEC_MOST UINT64_C(60000000000) /* ns that --exec may take */
 
-extern char **environ;
-
-/* In the child: as a shell would start it. */
-static void settle(int out, int nice_by, bool with_us)
+static int hand_on_log(void *ctx)
 {
-	int null = open("/dev/null", O_RDONLY);
-	sigset_t none;
-
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	signal(SIGPIPE, SIG_DFL);
-	if (null >= 0)
-		dup2(null, STDIN_FILENO);
-	dup2(out >= 0 ? out : STDERR_FILENO, STDOUT_FILENO);
-	if (nice_by && nice(nice_by) < 0)
-		errno = 0; /* as it is, then */
-	setpgid(0, 0);	   /* Ctrl-C is for us, who then ask it to end */
-	if (with_us)
-		prctl(PR_SET_PDEATHSIG, SIGINT);
+	(void)ctx;
+	log__hand_on(false);
+	return 0;
 }
 
-pid_t watch_spawn__self(const char *const *argv, int out, int nice_by)
+int watch_spawn__self(const char *const *argv, int out, int nice_by, struct subprocess *ret)
 {
 	const char *all[MOST_ARGS + 2] = { "memtrace-bpf" };
-	pid_t pid, parent = getpid();
 
 	for (size_t i = 0; i < MOST_ARGS && argv[i]; i++)
 		all[i + 1] = argv[i];
-	pid = fork();
-	if (pid)
-		return pid;
-	settle(out, nice_by, true);
-	log__hand_on(false);
-	if (getppid() == parent)
-		execv("/proc/self/exe", (char *const *)all);
-	_exit(127);
+	return subprocess__start(&(struct subprocess_opts){ .program = "/proc/self/exe",
+							    .argv = all,
+							    .prepare = hand_on_log,
+							    .out = out >= 0 ? out : STDERR_FILENO,
+							    .err = SUBPROCESS_INHERIT,
+							    .group = SUBPROCESS_OWN_GROUP,
+							    .death_signal = SIGINT,
+							    .nice_by = nice_by },
+				 ret);
 }
 
 /* ---- --exec ---- */
@@ -67,7 +50,7 @@ struct waiting {
 static struct {
 	struct waiting queue[EXEC_QUEUE];
 	size_t n;
-	pid_t pid;
+	struct subprocess process;
 	uint64_t deadline;
 	const char *command;
 } exec;
@@ -116,18 +99,17 @@ void watch_exec__run(struct watch *w, const char *event, const struct watch_shot
 
 static void begin(struct waiting *x, uint64_t now)
 {
-	exec.pid = fork();
-	if (!exec.pid) {
-		settle(-1, 0, false);
-		for (size_t i = 0; i < x->n; i++)
-			putenv(x->env[i]);
-		execl("/bin/sh", "sh", "-c", exec.command, (char *)NULL);
-		_exit(127);
-	}
-	if (exec.pid < 0) {
-		log_warn("--exec: cannot be started: %s", strerror(errno));
-		exec.pid = 0;
-	}
+	const char *argv[] = { "sh", "-c", exec.command, NULL };
+	int err = subprocess__start(&(struct subprocess_opts){ .program = "/bin/sh",
+							       .argv = argv,
+							       .env = (const char *const *)x->env,
+							       .out = STDERR_FILENO,
+							       .err = SUBPROCESS_INHERIT,
+							       .group = SUBPROCESS_OWN_GROUP },
+				    &exec.process);
+
+	if (err)
+		log_warn("--exec: cannot be started: %s", strerror(-err));
 	exec.deadline = now + EXEC_MOST;
 }
 
@@ -135,19 +117,18 @@ void watch_exec__pump(uint64_t now)
 {
 	int status;
 
-	if (exec.pid && waitpid(exec.pid, &status, WNOHANG) == exec.pid) {
-		exec.pid = 0;
+	if (subprocess__ended(&exec.process, &status)) {
 		if (!WIFEXITED(status) || WEXITSTATUS(status))
 			log_warn("--exec: the command ended with %s %d",
 				 WIFEXITED(status) ? "exit code" : "signal",
 				 WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
-	} else if (exec.pid && now >= exec.deadline) {
-		/* It leads a group of its own: with all that it has started. */
+	} else if (exec.process.pid && now >= exec.deadline) {
+		/* With all that it has started. What a command in time leaves behind stays. */
 		log_warn("--exec: the command takes longer than a minute: ended");
-		kill(-exec.pid, SIGKILL);
+		kill(-exec.process.pid, SIGKILL);
 		exec.deadline = UINT64_MAX;
 	}
-	if (exec.pid || !exec.n)
+	if (exec.process.pid || !exec.n)
 		return;
 	begin(&exec.queue[0], now);
 	drop(&exec.queue[0]);
@@ -156,9 +137,9 @@ void watch_exec__pump(uint64_t now)
 
 void watch_exec__finish(void)
 {
-	for (int i = 0; i < 100 && (exec.pid || exec.n); i++) {
+	for (int i = 0; i < 100 && (exec.process.pid || exec.n); i++) {
 		watch_exec__pump(0);
-		if (exec.pid || exec.n)
+		if (exec.process.pid || exec.n)
 			nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
 	}
 	while (exec.n)

@@ -2,12 +2,12 @@
 #ifndef MT_WATCH_SPAWN_H
 #define MT_WATCH_SPAWN_H
 /* Programs that watching starts beside itself. */
-#include <sys/types.h>
+#include "lib/subprocess.h"
 
 /*
  * This program once more, with these arguments. out: its standard output, -1: our standard error,
- * which is not for data. nice_by: as nice(2). Its PID, or -1 with errno. It gets SIGINT when we die.
+ * which is not for data. nice_by: as for nice(2). It gets SIGINT when we die. 0 or -errno.
  */
-pid_t watch_spawn__self(const char *const *argv, int out, int nice_by);
+int watch_spawn__self(const char *const *argv, int out, int nice_by, struct subprocess *ret);
 
 #endif
