@@ -12,6 +12,7 @@ Checks the layers of user/ (docs/STYLE.md, "Folders"). Prints each violation and
 * No header includes itself through others.
 * The prefix of a function in a header (before "__") is the name of its file or of a type that the header declares, and folders
 do not share a prefix.
+* Each function that is not static is used by another file of user/, tests/ or tools/ (with OBJECTS, of a whole build).
 * Each .c and .h file named in a comment of user/, bpf/ or tools/ is in the repository or is known to belong to others.
 """
 import collections
@@ -133,6 +134,20 @@ def check_calls(objects):
     yield from find_circles(edges, "call")
 
 
+def check_uses(objects):
+    """Functions that no other file uses, of user/, tests/ or tools/. Only of a build that has them all."""
+    sources = [f.relative_to(ROOT) for folder in ("user", "tests/unit") for f in (ROOT / folder).rglob("*.c")]
+    if not all((objects.parent / f).with_suffix(".o").exists() for f in sources):
+        return
+    files = sorted(f for f in objects.parent.rglob("*.o") if (ROOT / f.relative_to(objects.parent)).with_suffix(".c").exists())
+    listing = subprocess.run(["nm", "-A", *map(str, files)], check=True, capture_output=True, text=True).stdout
+    symbols = [(line.rsplit(":", 1)[0], *line.split()[-2:]) for line in listing.splitlines()]
+    used = {symbol for _, kind, symbol in symbols if kind == "U"}
+    for name, kind, symbol in symbols:
+        if kind == "T" and symbol != "main" and symbol not in used and pathlib.Path(name).is_relative_to(objects):
+            yield "%s(): no file but its own uses it: make it static, or delete it" % symbol
+
+
 def leads_to(prefix, path):
     """True if the prefix names this file: by its name, its folder's name and its own, or a part of that which ends at "_"."""
     names = (path.stem, path.parent.name + "_" + path.stem)
@@ -192,7 +207,7 @@ def main():
     commented = [f for f in listed("user", "bpf", "tools") if pathlib.Path(f).suffix in COMMENTS and (ROOT / f).is_file()]
     violations = [*check_folders(sources), *check_includes(sources), *check_prefixes(sources), *check_named_files(commented)]
     for objects in sys.argv[1:]:
-        violations += check_calls(pathlib.Path(objects))
+        violations += [*check_calls(pathlib.Path(objects)), *check_uses(pathlib.Path(objects))]
     for v in violations:
         print(v)
     print("%d files in %d folders, %d violations" % (len(sources), len({folder_of(f) for f in sources}) - 1, len(violations)))

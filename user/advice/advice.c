@@ -166,32 +166,6 @@ int advisor__finish(struct advisor *v, size_t device, struct advice_list *ret)
 	return 0;
 }
 
-int advice__of(const char *path, const char *device, struct advice_list *ret)
-{
-	struct model_opts opts = { .at = AT_PEAK };
-	struct advisor *v = NULL;
-	struct analysis *a;
-	size_t number = 0;
-	int status, err = 0;
-
-	status = analysis__open(path, &opts, &a);
-	if (status)
-		return status;
-	v = advisor__new(a);
-	status = v ? analysis__run(a, advisor__event, v) : 0;
-	if (v && !status)
-		status = analysis__device(a, device, &number);
-	if (!status)
-		err = v ? advisor__finish(v, number, ret) : -ENOMEM;
-	if (err) {
-		log_err("out of memory");
-		status = EXIT_FAILED;
-	}
-	advisor__free(v);
-	analysis__free(a);
-	return status;
-}
-
 void advice__free_list(struct advice_list *list)
 {
 	for (size_t i = 0; i < list->n; i++)

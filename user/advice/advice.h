@@ -85,9 +85,6 @@ int advisor__event(void *advisor, const struct event *e);
 int advisor__finish(struct advisor *v, size_t device, struct advice_list *ret);
 void advisor__free(struct advisor *v); /* NULL is fine */
 
-/* Computes advice for a file. device NULL: the main device. Returns 0 and *ret, or EXIT_FAILED or
- * EXIT_UNUSABLE, logged. */
-int advice__of(const char *path, const char *device, struct advice_list *ret);
 void advice__free_list(struct advice_list *list);
 
 /* Prints the advice as indented lines. Says so if the list is empty. Text of the target is cleaned.

@@ -161,6 +161,21 @@ static bool is_empty(int dir)
 	return empty;
 }
 
+/* Gives up after 2 s, so that another lock holder cannot block a capture. */
+static int lock_index(struct folder *f, bool on)
+{
+	for (int i = 0; i < LOCK_TRIES; i++) {
+		const struct timespec ts = { .tv_nsec = 10000000 };
+
+		if (!flock(f->dir, on ? LOCK_EX | LOCK_NB : LOCK_UN))
+			return 0;
+		if (errno != EWOULDBLOCK)
+			return -errno;
+		nanosleep(&ts, NULL);
+	}
+	return -EAGAIN;
+}
+
 int folder__create(const char *path, bool force, struct folder **ret)
 {
 	bool made = !mkdir(path, 0700);
@@ -178,11 +193,11 @@ int folder__create(const char *path, bool force, struct folder **ret)
 		outfile__give(f->dir);
 	err = folder__load(f, NULL);
 	if (err == -ENOENT) { /* create the index at once */
-		err = folder__lock(f, true);
+		err = lock_index(f, true);
 		err = err ? err : folder__load(f, NULL);
 		if (err == -ENOENT)
 			err = force || is_empty(f->dir) ? folder__store(f) : -ENOTEMPTY;
-		folder__lock(f, false);
+		lock_index(f, false);
 	}
 	if (err) {
 		folder__free(f);
@@ -232,21 +247,6 @@ const char *folder__path(const struct folder *f)
 }
 
 /* ---- changes ---- */
-
-/* Gives up after 2 s, so that another lock holder cannot block a capture. */
-int folder__lock(struct folder *f, bool on)
-{
-	for (int i = 0; i < LOCK_TRIES; i++) {
-		const struct timespec ts = { .tv_nsec = 10000000 };
-
-		if (!flock(f->dir, on ? LOCK_EX | LOCK_NB : LOCK_UN))
-			return 0;
-		if (errno != EWOULDBLOCK)
-			return -errno;
-		nanosleep(&ts, NULL);
-	}
-	return -EAGAIN;
-}
 
 static bool exists(const struct folder *f, const char *name)
 {
@@ -311,7 +311,7 @@ static size_t find(const struct folder *f, const char *file)
 	return i;
 }
 
-int folder__put(struct folder *f, const struct folder_entry *e)
+static int put_entry(struct folder *f, const struct folder_entry *e)
 {
 	size_t i = find(f, e->file);
 	struct folder_entry *bigger;
@@ -331,7 +331,7 @@ int folder__put(struct folder *f, const struct folder_entry *e)
 	return 0;
 }
 
-int folder__put_gap(struct folder *f, const struct folder_gap *g)
+static int put_gap(struct folder *f, const struct folder_gap *g)
 {
 	struct folder_gap *last = f->n_gaps ? &f->gaps[f->n_gaps - 1] : NULL, *bigger;
 
@@ -355,7 +355,7 @@ int folder__put_gap(struct folder *f, const struct folder_gap *g)
 static int change(struct folder *f, const struct folder_entry *add, const char *drop,
 		  const struct folder_gap *gap)
 {
-	int err = folder__lock(f, true);
+	int err = lock_index(f, true);
 	size_t i;
 
 	if (err)
@@ -369,14 +369,14 @@ static int change(struct folder *f, const struct folder_entry *add, const char *
 		f->n_entries--;
 	}
 	if (!err && add)
-		err = folder__put(f, add);
+		err = put_entry(f, add);
 	if (!err && gap)
-		err = folder__put_gap(f, gap);
+		err = put_gap(f, gap);
 	if (!err) {
 		folder__sort(f);
 		err = folder__store(f);
 	}
-	folder__lock(f, false);
+	lock_index(f, false);
 	return err;
 }
 
@@ -396,9 +396,4 @@ int folder__drop(struct folder *f, const char *file, const struct folder_gap *ga
 	if (!err && unlinkat(f->dir, file, 0) && errno != ENOENT)
 		err = -errno;
 	return err;
-}
-
-int folder__note_gap(struct folder *f, const struct folder_gap *gap)
-{
-	return change(f, NULL, NULL, gap);
 }

@@ -83,7 +83,5 @@ int folder__add(struct folder *f, const struct folder_entry *e);
 /* Removes a recording and its entry. Adds gap (may be NULL), merged with an adjacent last gap.
  * Returns 0 or -errno. */
 int folder__drop(struct folder *f, const char *file, const struct folder_gap *gap);
-/* Adds a gap without removing a file. */
-int folder__note_gap(struct folder *f, const struct folder_gap *gap);
 
 #endif

@@ -15,12 +15,7 @@ struct folder {
 };
 
 bool folder__good_name(const char *file);
-/* Change the entries in memory. Both return 0, -EINVAL, -E2BIG or -ENOMEM. */
-int folder__put(struct folder *f, const struct folder_entry *e);
-int folder__put_gap(struct folder *f, const struct folder_gap *g);
 void folder__sort(struct folder *f);
-/* Locks or unlocks the folder. Returns 0 or -errno. */
-int folder__lock(struct folder *f, bool on);
 
 /* folder_index.c: reads the index and replaces the entries in memory. Returns 0, -ENOENT (nothing
  * changed), -EBADMSG and *why, or another -errno. */

@@ -67,11 +67,6 @@ uint32_t probes__group(const struct probes *p)
 	return p->group_id;
 }
 
-bool probes__shared(const struct probes *p)
-{
-	return p->users > 1;
-}
-
 struct probes *probes__load(const struct probes_opts *opts, const char **why)
 {
 	struct probes *p = opts->inside ? probes_inside__load(opts, why)

@@ -59,7 +59,6 @@ struct probes *probes__share(const struct probes_sets *sets, const struct mt_py_
 			     const struct hook *hooks);
 struct probes *probes__share_set(struct probes *p); /* this one */
 uint32_t probes__group(const struct probes *p);	    /* of proc_group.h; 0: nobody is followed */
-bool probes__shared(const struct probes *p);	    /* by more than one */
 bool probes__have_multi(const struct probes *p);
 bool probes__sleepable(const struct probes *p);
 /*

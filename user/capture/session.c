@@ -626,7 +626,8 @@ static int go_round(struct session *s, bool hurry)
 	return err < 0 ? err : 0;
 }
 
-int session__round(struct session *s)
+/* Drains the ring once and hands on what was in it. 0 or negative, as session__pump(). */
+static int run_round(struct session *s)
 {
 	cuda_calls__before_drain(s->decoder);
 	return go_round(s, false);
@@ -713,7 +714,7 @@ static int take_tables(struct session *s, int read)
 	if (read <= 0)
 		return read;
 	written = probes__written(s->probes);
-	err = session__round(s);
+	err = run_round(s);
 	return err ? err : attach_stage__take(s->attach, s->taken >= written, session__now(s));
 }
 
@@ -725,7 +726,7 @@ static int take_census(struct session *s, int ended)
 	if (ended <= 0)
 		return ended;
 	for (int i = 0; i < DRAINS && !err; i++) {
-		err = session__round(s);
+		err = run_round(s);
 		if (!err && !s->behind)
 			return census_stage__take(s->census, true);
 	}
@@ -749,7 +750,7 @@ static int await_census(struct session *s)
 	int err = 0;
 
 	while (!err && census_stage__reads(s->census)) {
-		err = session__round(s);
+		err = run_round(s);
 		nanosleep(&pause, NULL);
 	}
 	return err ? err : take_census(s, census_stage__end(s->census));
@@ -780,7 +781,7 @@ int session__pump(struct session *s, struct sink *sink)
 	int err;
 
 	send_to(s, sink);
-	err = session__round(s);
+	err = run_round(s);
 	if (!err && !s->blind)
 		err = modules__pump(s->decoder, now);
 	if (!err)
@@ -812,7 +813,7 @@ int session__drain(struct session *s)
 
 	/* What the first round drains while it makes sure of names waits for the next one. */
 	for (int i = 0; i < 2 && !err && s->attached && s->sink; i++)
-		err = session__round(s);
+		err = run_round(s);
 	return err;
 }
 

@@ -110,9 +110,6 @@ void session__join(struct session *s, uint64_t type_cell);
 void session__leave(struct session *s);
 int session__fit(struct session *s, struct failure *f);
 
-/* session.c: drains the ring once and hands on what was in it. 0 or negative, as session__pump(). */
-int session__round(struct session *s);
-
 /* session.c: the stages that events pass (stages.h), each once those after it are there; the
  * decoder once probes are loaded. 0 or -ENOMEM. */
 int session__open_decoder(struct session *s);

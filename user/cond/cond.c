@@ -15,15 +15,6 @@ const char *cond__figure_name(enum cond_figure f)
 	return cond_figures[f].name;
 }
 
-const char *cond__verdict_name(enum cond_verdict v)
-{
-	static const char *const names[] = {
-		[COND_NO] = "no", [COND_HOLDS] = "holds", [COND_UNKNOWN] = "unknown"
-	};
-
-	return names[v];
-}
-
 void cond__free(struct cond *c)
 {
 	if (!c)
@@ -74,20 +65,6 @@ bool cond__needs_growth(const struct cond *c)
 		if (is_growth(c->terms[i].figure))
 			return true;
 	return false;
-}
-
-uint64_t cond__shortest_window(const struct cond *c)
-{
-	uint64_t shortest = 0;
-
-	for (size_t i = 0; i < c->n; i++) {
-		const struct term *t = &c->terms[i];
-
-		if (is_growth(t->figure) && !t->window.steps &&
-		    (!shortest || t->window.length < shortest))
-			shortest = t->window.length;
-	}
-	return shortest;
 }
 
 /* ---- growth ---- */

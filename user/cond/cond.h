@@ -97,8 +97,6 @@ bool cond__needs(const struct cond *c, enum cond_figure figure);
 bool cond__needs_steps(const struct cond *c);
 /* True if the condition uses growth, so it must be fed. */
 bool cond__needs_growth(const struct cond *c);
-/* The shortest window of growth, ns; 0: no window of time. */
-uint64_t cond__shortest_window(const struct cond *c);
 
 /* Adds values for growth without judging. Returns 0 or -ENOMEM. */
 int cond__feed(struct cond *c, const struct cond_values *v);
@@ -110,6 +108,5 @@ void cond__forget(struct cond *c, unsigned series);
 
 /* Returns "allocated", "step_time", "growth", ... */
 const char *cond__figure_name(enum cond_figure f);
-const char *cond__verdict_name(enum cond_verdict v); /* returns "no", "holds" or "unknown" */
 
 #endif

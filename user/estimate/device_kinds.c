@@ -78,39 +78,10 @@ static const struct {
 	  "nvidia-smi, a context alone on an RTX 6000 Ada, PyTorch 2.10 with CUDA 13.0" },
 };
 
-static const struct device_overhead overheads[] = {
-	{ "cuBLAS, a workspace for each handle and stream", "8.1 MiB, on SM 9.0 32 MiB", true,
-	  FIGURE_MEASURED, "PyTorch 2.11 in the dry run; CUBLAS_WORKSPACE_CONFIG changes it" },
-	{ "cuBLASLt, likewise", "1 MiB, SM 8.x with 24 GiB and more 4 MiB, from SM 9.0 on 32 MiB",
-	  true, FIGURE_REPORTED,
-	  "PyTorch's source; CUBLASLT_WORKSPACE_SIZE changes it; newer releases share it with "
-	  "cuBLAS" },
-	{ "cuDNN, a workspace for a convolution", "0 to GiB", true, FIGURE_UNKNOWN,
-	  "by algorithm: a stated parameter of the estimate" },
-	{ "cuBLAS, cuDNN: handles and kernels that are used", "in the context's figure", false,
-	  FIGURE_REPORTED, "loaded at first use since CUDA 11.7" },
-	{ "all kernels at once (CUDA_MODULE_LOADING=EAGER)", "1 GB and more", false,
-	  FIGURE_REPORTED, "PyTorch's developers of CUDA before 11.7, which had no other way" },
-	{ "NCCL, a communicator of 2 ranks on a node", "544 MiB", false, FIGURE_REPORTED,
-	  "4 A100 with NVLink, all-reduce alone" },
-	{ "NCCL, a communicator of 3 or 4 ranks on a node", "688 MiB", false, FIGURE_REPORTED,
-	  "4 A100 with NVLink, all-reduce alone" },
-	{ "NCCL, the first all-to-all of 8 ranks on a node", "3.3 GB more", false, FIGURE_REPORTED,
-	  "8 H100, 32 channels to each peer; 1.1 GB in use before" },
-	{ "NCCL, a communicator of one rank", "512 MiB", false, FIGURE_REPORTED,
-	  "8 B300, NCCL 2.28.9, a shared buffer of its network part" },
-};
-
 const struct device_kind *device_kinds(size_t *n)
 {
 	*n = sizeof(kinds) / sizeof(*kinds);
 	return kinds;
-}
-
-const struct device_overhead *device_kinds__overheads(size_t *n)
-{
-	*n = sizeof(overheads) / sizeof(*overheads);
-	return overheads;
 }
 
 const struct device_kind *device_kind__find(const char *text)

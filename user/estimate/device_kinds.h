@@ -65,15 +65,4 @@ bool device_kind__context(const struct device_kind *kind, int cuda_version,
  */
 bool device_kind__nccl(const struct device_kind *kind, unsigned n_ranks, struct device_figure *ret);
 
-/* Another kind of memory use, as text for people. */
-struct device_overhead {
-	const char *what;
-	const char *bytes; /* amount as text, because it depends on the device */
-	bool in_allocator; /* true if PyTorch's allocator provides it, so the peak includes it */
-	enum figure_source source;
-	const char *from;
-};
-
-const struct device_overhead *device_kinds__overheads(size_t *n);
-
 #endif

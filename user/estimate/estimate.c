@@ -29,7 +29,8 @@ bool estimate__whole(const struct estimate_run *run)
 	       (run->end == RUN_ENDED && !run->wait_status);
 }
 
-const char *estimate__path(const struct estimate *e, const char *name, char *buf, size_t size)
+/* Path of a file in the folder. */
+static const char *join_path(const struct estimate *e, const char *name, char *buf, size_t size)
 {
 	snprintf(buf, size, "%s/%s", e->dir, name);
 	return buf;
@@ -52,7 +53,7 @@ static int make_log(const struct estimate *e)
 	char path[128];
 	int fd;
 
-	fd = open(estimate__path(e, "log", path, sizeof(path)),
+	fd = open(join_path(e, "log", path, sizeof(path)),
 		  O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return -errno;
@@ -87,7 +88,7 @@ static void remove_dir(const struct estimate *e)
 	char path[128];
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-		unlink(estimate__path(e, names[i], path, sizeof(path)));
+		unlink(join_path(e, names[i], path, sizeof(path)));
 	rmdir(e->dir);
 }
 
@@ -130,21 +131,21 @@ int estimate__try(struct estimate *e, const char *name, uint64_t vram, bool lean
 	char path[128], log[128], quiet[128];
 	struct estimate_run_opts o = {
 		.args = &args,
-		.path = estimate__path(e, name, path, sizeof(path)),
+		.path = join_path(e, name, path, sizeof(path)),
 		.steps = e->args->steps,
 		.max_time = e->args->max_time,
 		.max_host_memory = e->args->max_host_memory,
 		.lean = lean,
 		.until_oom = lean,
 		/* Later runs repeat the output of the first. */
-		.quiet = e->run.time ? estimate__path(e, "try.txt", quiet, sizeof(quiet)) : NULL,
+		.quiet = e->run.time ? join_path(e, "try.txt", quiet, sizeof(quiet)) : NULL,
 	};
 
 	unlink(path);
 	args.dryrun.vram = vram;
 	args.dryrun.context_given = true;
 	args.dryrun.context = e->args->context.bytes;
-	args.dryrun.log = lean ? NULL : estimate__path(e, "log", log, sizeof(log));
+	args.dryrun.log = lean ? NULL : join_path(e, "log", log, sizeof(log));
 	if (!lean && make_log(e)) {
 		log_err("%s: cannot write: %s", log, strerror(errno));
 		return EXIT_FAILED;
@@ -160,7 +161,7 @@ static int analyse(struct estimate *e, const char *name, struct analysis **ret)
 {
 	static const struct model_opts opts = { .at = AT_PEAK };
 	char path[128];
-	int status = analysis__open(estimate__path(e, name, path, sizeof(path)), &opts, ret);
+	int status = analysis__open(join_path(e, name, path, sizeof(path)), &opts, ret);
 
 	if (status)
 		return status;
@@ -239,7 +240,7 @@ static void source_context(struct estimate *e)
 static void show_tail(const struct estimate *e)
 {
 	char path[128], buf[TAIL + 1], clean[4 * TAIL + 1], *line, *at;
-	FILE *f = fopen(estimate__path(e, "try.txt", path, sizeof(path)), "re");
+	FILE *f = fopen(join_path(e, "try.txt", path, sizeof(path)), "re");
 	size_t n;
 
 	if (!f)
@@ -296,7 +297,7 @@ int estimate__run(struct estimate *e)
 		return status;
 	e->full_is_whole = estimate__whole(&e->full_run);
 	source_context(e);
-	if (known__read(estimate__path(e, "log", path, sizeof(path)), &e->known))
+	if (known__read(join_path(e, "log", path, sizeof(path)), &e->known))
 		log_warn("the log of the dry run cannot be read: what could not be known is not "
 			 "named");
 	status = choose_device(e);

@@ -95,8 +95,6 @@ const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_
  * sets args. */
 int estimate__run(struct estimate *e);
 void estimate__free(struct estimate *e);
-/* Path of a file in the folder. */
-const char *estimate__path(const struct estimate *e, const char *name, char *buf, size_t size);
 /* True if the script runs as another user, who is then *user. run_command__record() reports a wrong
  * user name. */
 bool estimate__other_user(const struct estimate *e, struct user *user);

@@ -245,11 +245,6 @@ unsigned estimate_ranks__local_world_size(const struct estimate_ranks *r)
 	return r->local_world_size;
 }
 
-unsigned estimate_ranks__device(const struct estimate_ranks *r)
-{
-	return r->rank % r->local_world_size;
-}
-
 const char *estimate_ranks__end(struct estimate_ranks *r)
 {
 	return tcp_store_server__end(r->server);

@@ -44,8 +44,6 @@ unsigned estimate_ranks__world_size(const struct estimate_ranks *r);
 /* Ranks per machine. The dry run must have as many devices, so that the script can choose
  * its own. */
 unsigned estimate_ranks__local_world_size(const struct estimate_ranks *r);
-/* Device that the rank is expected to use: its rank on its machine. */
-unsigned estimate_ranks__device(const struct estimate_ranks *r);
 
 /* Ends the process of the store after the script ended. Returns the key that the script expected
  * from another rank without success, or NULL. r owns the text. */

@@ -143,7 +143,6 @@ struct bytes {
 	bool failed; /* out of memory; the content is incomplete */
 };
 void bytes__free(struct bytes *b);
-void bytes__varint(struct bytes *b, uint64_t v);
 
 /* Makes the payload: gzip of a JSON directory and columns. The caller frees *ret. Returns 0 or
  * -ENOMEM. */

@@ -27,7 +27,7 @@ static bool room(struct bytes *b, size_t n)
 	return !b->failed;
 }
 
-void bytes__varint(struct bytes *b, uint64_t v)
+static void put_varint(struct bytes *b, uint64_t v)
 {
 	if (room(b, VARINT_MAX))
 		b->n = varint__put(b->p + b->n, v) - b->p;
@@ -56,7 +56,7 @@ struct page_column *page_columns__add(struct page_columns *c, const char *name, 
 
 void html_payload__put(struct page_column *c, uint64_t v)
 {
-	bytes__varint(&c->bytes, c->zigzag ? zigzag(v) : v);
+	put_varint(&c->bytes, c->zigzag ? zigzag(v) : v);
 	c->n++;
 }
 
@@ -72,8 +72,8 @@ struct changes {
 static void changes__put(struct changes *s, uint64_t v)
 {
 	if (v != s->last) {
-		bytes__varint(&s->at, s->since);
-		bytes__varint(&s->by, zigzag(v - s->last));
+		put_varint(&s->at, s->since);
+		put_varint(&s->by, zigzag(v - s->last));
 		s->n++;
 		s->since = 0;
 		s->last = v;

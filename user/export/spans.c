@@ -56,11 +56,6 @@ void spans__free(struct spans *s)
 	free(s);
 }
 
-bool spans__has_calls(const struct spans *s)
-{
-	return s->calls;
-}
-
 static void enter(struct spans *s, struct inside *in, uint32_t thread, uint32_t module,
 		  uint64_t time)
 {

@@ -21,8 +21,8 @@ static double fragmentation(const struct model_device *d)
 	return (double)(d->reserved - d->allocated) / (double)d->reserved;
 }
 
-void timeline__open_event(struct timeline *t, uint64_t time, const char *type, uint64_t size,
-			  const char *layer, const struct model_device *d)
+static void open_event(struct timeline *t, uint64_t time, const char *type, uint64_t size,
+		       const char *layer, const struct model_device *d)
 {
 	t->written++;
 	json__open_object(t->j, NULL);
@@ -42,8 +42,8 @@ static void put_layer(void *ctx, uint64_t time, bool enter, uint32_t module, uin
 	struct timeline *t = ctx;
 	struct dict_module m = dict__get_module(t->dict, module);
 
-	timeline__open_event(t, time, enter ? "layer_enter" : "layer_exit", 0,
-			     spans__name(t->dict, module), &t->layer_device);
+	open_event(t, time, enter ? "layer_enter" : "layer_exit", 0, spans__name(t->dict, module),
+		   &t->layer_device);
 	json__string(t->j, "layer_class", dict__str(t->dict, m.cls));
 	json__uint(t->j, "thread", dict__get_thread(t->dict, thread).tid);
 	json__close_object(t->j);
@@ -52,7 +52,7 @@ static void put_layer(void *ctx, uint64_t time, bool enter, uint32_t module, uin
 static void put_snapshot(struct timeline *t, uint64_t time, const struct model_device *d,
 			 const char *reason)
 {
-	timeline__open_event(t, time, "snapshot", 0, NULL, d);
+	open_event(t, time, "snapshot", 0, NULL, d);
 	json__string(t->j, "reason", reason);
 	if (!strcmp(reason, "step"))
 		json__uint(t->j, "step", t->steps);
@@ -108,7 +108,7 @@ static void put_memory(struct export_ctx *c, struct timeline *t, const struct ev
 
 	model__charge(c->model, &charged);
 	module = stack ? model__stack_module(c->model, charged.stack) : 0;
-	timeline__open_event(t, e->time, type, size, spans__name(c->dict, module), after);
+	open_event(t, e->time, type, size, spans__name(c->dict, module), after);
 	if (e->addr) {
 		snprintf(address, sizeof(address), "0x%" PRIx64, e->addr);
 		json__string(t->j, "address", address);
@@ -129,7 +129,7 @@ static void put_lost(struct timeline *t, const struct event *e)
 {
 	static const struct model_device none = { .name = "" };
 
-	timeline__open_event(t, e->time, "lost", 0, NULL, &none);
+	open_event(t, e->time, "lost", 0, NULL, &none);
 	json__uint(t->j, "records", e->size);
 	json__close_object(t->j);
 }

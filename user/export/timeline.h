@@ -33,9 +33,6 @@ struct timeline {
 	size_t nhighs;
 };
 
-/* Opens an event object with the fields common to all kinds. */
-void timeline__open_event(struct timeline *t, uint64_t time, const char *type, uint64_t size,
-			  const char *layer, const struct model_device *d);
 int timeline__layers(struct export_ctx *c, struct json *j); /* writes "layer_stats"; 0 or -ENOMEM */
 /* writes "summary" */
 void timeline__summary(struct export_ctx *c, struct json *j, uint64_t written);

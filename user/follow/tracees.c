@@ -43,7 +43,7 @@ static struct proc_group *group_of(const struct tracees *r)
 
 /* ---- what is told of ---- */
 
-struct session *tracees__session(const struct tracees *r, uint32_t number)
+static struct session *find_session(const struct tracees *r, uint32_t number)
 {
 	if (number == r->first_number && r->first)
 		return r->first;
@@ -130,7 +130,7 @@ void tracees__retire(struct tracee *p)
 /* Forked by one that was forked and has not shown itself: by whoever that one was forked by. */
 static struct session *nearest(const struct tracees *r, uint32_t number)
 {
-	struct session *s = tracees__session(r, number);
+	struct session *s = find_session(r, number);
 
 	return s || number >= MT_MEMBERS || !r->numbered[number] ? s
 								 : r->numbered[number]->forked_by;
@@ -157,7 +157,7 @@ static int on_fork(struct tracees *r, const struct mt_rec_group *k)
 	}
 	p->lacks_number = !k->number && nearest(r, k->from);
 	p->forked = p->diverged = k->time;
-	if (!tracees__session(r, k->from) && r->numbered[k->from % MT_MEMBERS])
+	if (!find_session(r, k->from) && r->numbered[k->from % MT_MEMBERS])
 		p->diverged = r->numbered[k->from % MT_MEMBERS]->diverged;
 	p->next = k->time + MAY_EXEC;
 	p->early_from = k->group ? set_of(r, k->group) : NULL;

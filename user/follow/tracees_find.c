@@ -161,7 +161,7 @@ void tracees_find__gone(const struct tracee *p)
 		pick__ended(p->all->opts.pick, p->pid, p->end);
 }
 
-void tracees_find__untracked(struct tracees *r, pid_t pid)
+static void mark_untracked(struct tracees *r, pid_t pid)
 {
 	struct pick_process q;
 
@@ -193,7 +193,7 @@ static void look_again(struct tracees *r, struct seen *s, uint64_t pages_before)
 {
 	s->pages = descendants__pages(s->pid);
 	if (s->pages && s->pages != pages_before && descendants__has_torch(s->pid))
-		tracees_find__untracked(r, s->pid);
+		mark_untracked(r, s->pid);
 }
 
 static void look_at(struct tracees *r, struct seen *s, const struct seen *before, bool anew)
@@ -248,7 +248,7 @@ void tracees_find__others(struct tracees *r, uint64_t now)
 
 	r->n_strangers = 0;
 	for (i = 0; i < n; i++)
-		tracees_find__untracked(r, r->stranger[i]);
+		mark_untracked(r, r->stranger[i]);
 	if (pick__only_pids(r->opts.pick) && !pick__open_ended(r->opts.pick))
 		return;
 	if (untold != r->untold)

@@ -98,8 +98,6 @@ void tracees__numbered(struct tracee *p);
 void tracees__retire(struct tracee *p);
 /* One more, which has this number already, or 0. NULL: no room, and the number is free again. */
 struct tracee *tracees__add(struct tracees *r, pid_t pid, pid_t parent, uint32_t number);
-/* One that is traced under this number. */
-struct session *tracees__session(const struct tracees *r, uint32_t number);
 /* Sets of programs come with sessions. */
 void tracees__know_sets(struct tracees *r);
 
@@ -128,7 +126,6 @@ bool tracees_find__keeps_forked(struct tracees *r, pid_t pid);
 bool tracees_find__keeps_execed(struct tracee *p);
 /* One that is traced from now on. */
 void tracees_find__traced(const struct tracee *p);
-void tracees_find__untracked(struct tracees *r, pid_t pid);
 /* Those that one has started already, unless children are none of our business. */
 void tracees_find__descendants(struct tracees *r, pid_t pid);
 /* Who is to be in and is not yet. Now and then. */

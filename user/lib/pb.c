@@ -80,7 +80,7 @@ void pb__double(struct pb *b, uint32_t field, double v)
 	put(b, &bits, sizeof(bits));
 }
 
-void pb__bytes(struct pb *b, uint32_t field, const void *data, size_t len)
+static void put_bytes(struct pb *b, uint32_t field, const void *data, size_t len)
 {
 	put_key(b, field, WIRE_BYTES);
 	put_varint(b, len);
@@ -89,11 +89,11 @@ void pb__bytes(struct pb *b, uint32_t field, const void *data, size_t len)
 
 void pb__string(struct pb *b, uint32_t field, const char *s)
 {
-	pb__bytes(b, field, s, strlen(s));
+	put_bytes(b, field, s, strlen(s));
 }
 
 void pb__message(struct pb *b, uint32_t field, const struct pb *message)
 {
 	b->failed |= message->failed;
-	pb__bytes(b, field, message->data, message->len);
+	put_bytes(b, field, message->data, message->len);
 }

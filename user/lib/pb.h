@@ -21,7 +21,6 @@ void pb__clear(struct pb *b); /* empty again; keeps the memory, and that it fail
 void pb__uint(struct pb *b, uint32_t field, uint64_t v); /* uint64, int64, bool, enum */
 void pb__float(struct pb *b, uint32_t field, float v);
 void pb__double(struct pb *b, uint32_t field, double v);
-void pb__bytes(struct pb *b, uint32_t field, const void *data, size_t len);
 void pb__string(struct pb *b, uint32_t field, const char *s); /* must be UTF-8 */
 /* message into b; failed goes along. */
 void pb__message(struct pb *b, uint32_t field, const struct pb *message);

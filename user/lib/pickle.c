@@ -29,7 +29,6 @@ enum {
 	LONG1 = 0x8a,
 	NEWTRUE = 0x88,
 	NEWFALSE = 0x89,
-	NONE = 'N',
 	TUPLE2 = 0x86,
 	BINPUT = 'q',
 	LONG_BINPUT = 'r',
@@ -232,12 +231,6 @@ void pickle__bool(struct pickle *p, bool v)
 {
 	begin(p);
 	fputc(v ? NEWTRUE : NEWFALSE, p->out);
-}
-
-void pickle__none(struct pickle *p)
-{
-	begin(p);
-	fputc(NONE, p->out);
 }
 
 void pickle__pair(struct pickle *p, uint64_t a, uint64_t b)

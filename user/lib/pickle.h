@@ -28,7 +28,6 @@ void pickle__string(struct pickle *p, const char *s); /* must be UTF-8 */
 void pickle__uint(struct pickle *p, uint64_t v);
 void pickle__int(struct pickle *p, int64_t v);
 void pickle__bool(struct pickle *p, bool v);
-void pickle__none(struct pickle *p);
 void pickle__pair(struct pickle *p, uint64_t a, uint64_t b); /* a tuple */
 
 /* Keeps the value just written under a number, which is returned, and writes it again. */

@@ -58,7 +58,7 @@ uint64_t live_rows__key(enum live_by by, const struct row *r)
 	}
 }
 
-void live_rows__opts(const struct live_rows *r, enum row_when when, struct row_opts *ret)
+static void make_opts(const struct live_rows *r, enum row_when when, struct row_opts *ret)
 {
 	static const unsigned split[LIVE_BY_NR] = { [LIVE_LINE] = 1U << BY_LINE,
 						    [LIVE_FUNCTION] = 1U << BY_LINE,
@@ -124,7 +124,7 @@ static int note_moment(struct live_rows *r, const struct model *m, size_t device
 	size_t n;
 	int err;
 
-	live_rows__opts(r, when, &o);
+	make_opts(r, when, &o);
 	err = model__rows(m, device, &o, &rows, &n);
 	if (err)
 		return err;
@@ -279,7 +279,7 @@ static int fetch_rows(const struct live_rows *r, const struct model *m, size_t d
 {
 	struct row_opts o;
 
-	live_rows__opts(r, when, &o);
+	make_opts(r, when, &o);
 	return model__rows(m, device, &o, rows, n);
 }
 

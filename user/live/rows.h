@@ -78,8 +78,6 @@ int live_rows__tree(struct live_rows *r, enum live_sort sort,
 int live_row__compare(const struct live_row *x, const struct live_row *y,
 		      enum live_sort sort); /* comparison for qsort() */
 void live_rows__release(struct live_rows *r);
-/* The options for reading these rows from the model. */
-void live_rows__opts(const struct live_rows *r, enum row_when when, struct row_opts *ret);
 /* The key of the row that contains r, for use in a keep() function. */
 uint64_t live_rows__key(enum live_by by, const struct row *r);
 

@@ -28,10 +28,6 @@ void log_line__object(const struct log_line *l, struct json *j, const char *key)
 /* Formats a line with its newline. The caller frees it. NULL: no memory. */
 char *log_line__write(const struct log_line *l, bool json, size_t *len);
 
-/* Makes text safe for a terminal. Keeps newlines and tabs, which the kernel verifier's messages
- * contain. */
-void log__clean(char *dst, size_t size, const char *src);
-
 /* Opens the log file. Returns 0, or -errno with no file open. Keeps a pointer to path. */
 int log_file__open(const char *path);
 /* Uses an inherited descriptor as the log file. Returns 0 or -EBADF. */

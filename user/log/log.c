@@ -101,7 +101,7 @@ bool log__json_on_terminal(void)
 
 /* ---- lines ---- */
 
-void log__clean(char *dst, size_t size, const char *src)
+static void clean_text(char *dst, size_t size, const char *src)
 {
 	size_t at = 0, n;
 
@@ -225,7 +225,7 @@ void log__write(enum log_level level, const char *file, const char *event,
 	len = strlen(raw);
 	while (len && raw[len - 1] == '\n')
 		raw[--len] = '\0';
-	log__clean(text, sizeof(text), raw);
+	clean_text(text, sizeof(text), raw);
 	clock_gettime(CLOCK_REALTIME, &line.time);
 	line.pid = getpid();
 	if (filed && relay >= 0)
@@ -452,7 +452,7 @@ void log__relayed(pid_t pid, const char *name, json_t *said)
 
 	if (!text || !part || is < 0 || !log_file__is_open())
 		return;
-	log__clean(clean, sizeof(clean), text);
+	clean_text(clean, sizeof(clean), text);
 	text__clean(clean_part, sizeof(clean_part), part, strlen(part));
 	clock_gettime(CLOCK_REALTIME, &line.time);
 	if (level_of_file(clean_part) < line.level ||

@@ -27,6 +27,17 @@ bool progress__visible(void)
 	       strcmp(term, "dumb") != 0;
 }
 
+/* Removes the line, if shown, before other output; the next update shows it again. */
+static void clear_line(void)
+{
+	if (!current)
+		return;
+	fputs("\r\033[K", stderr);
+	fflush(stderr);
+	current->shown = false;
+	current = NULL;
+}
+
 struct progress progress__begin(const char *what, uint64_t total, const char *noun)
 {
 	struct progress p = { .on = !under_way && progress__visible(),
@@ -36,7 +47,7 @@ struct progress progress__begin(const char *what, uint64_t total, const char *no
 	if (!p.on)
 		return p;
 	under_way = true;
-	log__before_line(progress__clear);
+	log__before_line(clear_line);
 	text__clean(p.what, sizeof(p.what), what, strlen(what));
 	p.start = clock__monotonic();
 	p.next = p.start + SECOND;
@@ -121,22 +132,12 @@ void progress__at(struct progress *p, uint64_t done, uint64_t count)
 	show(p, t - p->start);
 }
 
-void progress__clear(void)
-{
-	if (!current)
-		return;
-	fputs("\r\033[K", stderr);
-	fflush(stderr);
-	current->shown = false;
-	current = NULL;
-}
-
 void progress__end(struct progress *p)
 {
 	if (!p->on)
 		return;
 	if (p->shown)
-		progress__clear();
+		clear_line();
 	p->on = false;
 	under_way = false;
 }

@@ -34,8 +34,6 @@ struct progress progress__begin(const char *what, uint64_t total, const char *no
 void progress__at(struct progress *p, uint64_t done, uint64_t count);
 /* Removes the line. */
 void progress__end(struct progress *p);
-/* Removes the line, if shown, before other output; the next update shows it again. */
-void progress__clear(void);
 /* True if standard error is a terminal that can rewrite a line. */
 bool progress__visible(void);
 

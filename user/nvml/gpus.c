@@ -42,8 +42,8 @@ static struct {
 
 /* ---- start and end of the helper ---- */
 
-/* Starts the helper. 0 or an error number. Not by lib/subprocess.h: a fork would copy the page tables
- * of a large process, in the thread that drains the ring. */
+/* Starts the helper. 0 or an error number. Not by lib/subprocess.h: a fork would copy the page
+ * tables of a large process, in the thread that drains the ring. */
 static int spawn(int fd)
 {
 	char parent[16], *argv[] = { "memtrace-bpf", GPUS_HELPER, parent, NULL };

@@ -30,7 +30,7 @@ static int place_of(const struct elf *e, uint64_t off, size_t len, uint64_t *ret
 	return e->n_pieces ? -EIO : 0;
 }
 
-int elf_file__pread(const struct elf *e, uint64_t off, void *buf, size_t len)
+static int read_file(const struct elf *e, uint64_t off, void *buf, size_t len)
 {
 	uint64_t end, at;
 	size_t done = 0;
@@ -58,7 +58,7 @@ int elf_file__pread_in(const struct elf *e, const struct span *s, uint64_t off, 
 
 	if (__builtin_add_overflow(off, len, &end) || end > s->len)
 		return -ERANGE;
-	return elf_file__pread(e, s->off + off, buf, len);
+	return read_file(e, s->off + off, buf, len);
 }
 
 static struct span span_in_file(const struct elf *e, uint64_t off, uint64_t len)
@@ -97,7 +97,7 @@ static int load_phdrs(struct elf *e, const Elf64_Ehdr *eh)
 	e->ph = malloc(eh->e_phnum * sizeof(*e->ph));
 	if (!e->ph)
 		return -ENOMEM;
-	if (elf_file__pread(e, eh->e_phoff, e->ph, eh->e_phnum * sizeof(*e->ph)))
+	if (read_file(e, eh->e_phoff, e->ph, eh->e_phnum * sizeof(*e->ph)))
 		return -ENOEXEC;
 	e->ph_n = eh->e_phnum;
 	return 0;
@@ -111,7 +111,7 @@ static int load_shdrs(struct elf *e, const Elf64_Ehdr *eh)
 	Elf64_Shdr first, *sh;
 
 	if (!eh->e_shoff || eh->e_shentsize != sizeof(first) ||
-	    elf_file__pread(e, eh->e_shoff, &first, sizeof(first)))
+	    read_file(e, eh->e_shoff, &first, sizeof(first)))
 		return 0;
 	if (!n)
 		n = first.sh_size; /* above 65279 sections the number is here */
@@ -122,7 +122,7 @@ static int load_shdrs(struct elf *e, const Elf64_Ehdr *eh)
 	sh = malloc(n * sizeof(*sh));
 	if (!sh)
 		return -ENOMEM;
-	if (elf_file__pread(e, eh->e_shoff, sh, n * sizeof(*sh))) {
+	if (read_file(e, eh->e_shoff, sh, n * sizeof(*sh))) {
 		free(sh);
 		return 0;
 	}
@@ -130,56 +130,6 @@ static int load_shdrs(struct elf *e, const Elf64_Ehdr *eh)
 	e->sh_n = (uint32_t)n;
 	if (strndx < n && sh[strndx].sh_type == SHT_STRTAB)
 		e->shstr = span_in_file(e, sh[strndx].sh_offset, sh[strndx].sh_size);
-	return 0;
-}
-
-static void parse_notes(struct elf *e, const uint8_t *notes, uint64_t len, uint64_t align)
-{
-	static const char hex[] = "0123456789abcdef";
-	uint64_t pos = 0, name, desc, next, i;
-	Elf64_Nhdr nh;
-
-	while (len - pos >= sizeof(nh)) {
-		memcpy(&nh, notes + pos, sizeof(nh));
-		name = pos + sizeof(nh);
-		/* lengths have 32 bits: these sums cannot overflow */
-		desc = (name + nh.n_namesz + align - 1) & ~(align - 1);
-		next = (desc + nh.n_descsz + align - 1) & ~(align - 1);
-		if (desc + nh.n_descsz > len)
-			return;
-		if (nh.n_type == NT_GNU_BUILD_ID && nh.n_namesz == 4 &&
-		    !memcmp(notes + name, "GNU", 4) && nh.n_descsz && nh.n_descsz <= 64) {
-			for (i = 0; i < nh.n_descsz; i++) {
-				e->build_id[2 * i] = hex[notes[desc + i] >> 4];
-				e->build_id[2 * i + 1] = hex[notes[desc + i] & 15];
-			}
-			return;
-		}
-		if (next >= len)
-			return;
-		pos = next;
-	}
-}
-
-static int find_build_id(struct elf *e)
-{
-	const Elf64_Phdr *ph;
-	uint8_t *notes;
-	uint64_t len;
-	uint32_t i;
-
-	for (i = 0; i < e->ph_n && !e->build_id[0]; i++) {
-		ph = &e->ph[i];
-		if (ph->p_type != PT_NOTE || !ph->p_filesz)
-			continue;
-		len = ph->p_filesz < NOTES_MAX ? ph->p_filesz : NOTES_MAX;
-		notes = malloc(len);
-		if (!notes)
-			return -ENOMEM;
-		if (!elf_file__pread(e, ph->p_offset, notes, len))
-			parse_notes(e, notes, len, ph->p_align == 8 ? 8 : 4);
-		free(notes);
-	}
 	return 0;
 }
 
@@ -221,7 +171,7 @@ static int read_dynamic(struct elf *e, const Elf64_Phdr *ph)
 	dyn = malloc(n ? n * sizeof(*dyn) : 1);
 	if (!dyn)
 		return -ENOMEM;
-	if (elf_file__pread(e, ph->p_offset, dyn, n * sizeof(*dyn)))
+	if (read_file(e, ph->p_offset, dyn, n * sizeof(*dyn)))
 		n = 0;
 	for (i = 0; i < n && dyn[i].d_tag != DT_NULL; i++) {
 		switch (dyn[i].d_tag) {
@@ -312,7 +262,7 @@ static int open_file(struct elf *e)
 			return -ENOEXEC;
 		e->size = (uint64_t)st.st_size;
 	}
-	err = elf_file__pread(e, 0, &eh, sizeof(eh));
+	err = read_file(e, 0, &eh, sizeof(eh));
 	if (err)
 		return -EIO;
 	if (memcmp(eh.e_ident, ELFMAG, SELFMAG) || eh.e_ident[EI_CLASS] != ELFCLASS64 ||
@@ -323,9 +273,7 @@ static int open_file(struct elf *e)
 	err = load_phdrs(e, &eh);
 	if (!err)
 		err = load_shdrs(e, &eh);
-	if (!err)
-		err = find_tables(e);
-	return err ? err : find_build_id(e);
+	return err ? err : find_tables(e);
 }
 
 static struct elf *new_elf(int fd)
@@ -438,11 +386,6 @@ uint16_t elf__machine(const struct elf *e)
 	return e->machine;
 }
 
-const char *elf__build_id(const struct elf *e)
-{
-	return e->build_id;
-}
-
 const char *elf__soname(const struct elf *e)
 {
 	return e->soname;
@@ -491,7 +434,7 @@ int elf__section_bytes(const struct elf *e, const char *name, size_t max, uint8_
 	buf = malloc(sh->sh_size);
 	if (!buf)
 		return -ENOMEM;
-	err = elf_file__pread(e, sh->sh_offset, buf, sh->sh_size);
+	err = read_file(e, sh->sh_offset, buf, sh->sh_size);
 	if (err) {
 		free(buf);
 		return err;

@@ -24,8 +24,6 @@ void elf__free(struct elf *e);	       /* accepts NULL */
 
 enum elf_machine { ELF_X86_64 = 62, ELF_AARCH64 = 183 };
 uint16_t elf__machine(const struct elf *e);
-/* GNU build ID in lower-case hex, "" if none. Owned by e. */
-const char *elf__build_id(const struct elf *e);
 const char *elf__soname(const struct elf *e); /* DT_SONAME or "" */
 
 struct elf_sym {

@@ -37,12 +37,10 @@ struct elf {
 	struct span gnu_hash;
 	struct span sysv_hash;
 	uint64_t symtab_vaddr;
-	char build_id[2 * 64 + 1];
 	char soname[256];
 };
 
 /* All reads of the file use these. 0, -ERANGE beyond the file or the span, -EIO. */
-int elf_file__pread(const struct elf *e, uint64_t off, void *buf, size_t len);
 int elf_file__pread_in(const struct elf *e, const struct span *s, uint64_t off, void *buf,
 		       size_t len);
 

@@ -230,18 +230,3 @@ int site__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned ar
 	*ret = stepped;
 	return 0;
 }
-
-const char *site__class_name(enum site_class c)
-{
-	static const char *const names[] = {
-		[SITE_NONE] = "none",
-		[SITE_PUSH] = "push",
-		[SITE_NOP] = "nop",
-		[SITE_JMP] = "jmp",
-		[SITE_CALL] = "call",
-		[SITE_JCC] = "jcc",
-		[SITE_STEPPED] = "single-step",
-	};
-
-	return (unsigned)c < sizeof(names) / sizeof(names[0]) ? names[c] : "none";
-}

@@ -42,6 +42,5 @@ struct site {
  */
 int site__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args,
 	       struct site *ret);
-const char *site__class_name(enum site_class c); /* "push", "nop", ..., "single-step" */
 
 #endif

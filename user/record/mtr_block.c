@@ -13,7 +13,7 @@
 #define WORTH_COMPRESSING 64
 #define PART_OVERHEAD 64 /* upper bound of a zstd block boundary, bytes */
 
-int buf__reserve(struct buf *b, size_t len)
+static int reserve(struct buf *b, size_t len)
 {
 	size_t need, room = b->room ? b->room : 4096;
 	uint8_t *bigger;
@@ -34,7 +34,7 @@ int buf__reserve(struct buf *b, size_t len)
 
 int buf__put(struct buf *b, const void *data, size_t len)
 {
-	if (buf__reserve(b, len))
+	if (reserve(b, len))
 		return -ENOMEM;
 	memcpy(b->data + b->len, data, len);
 	b->len += len;
@@ -43,7 +43,7 @@ int buf__put(struct buf *b, const void *data, size_t len)
 
 int buf__varint(struct buf *b, uint64_t v)
 {
-	if (buf__reserve(b, VARINT_MAX))
+	if (reserve(b, VARINT_MAX))
 		return -ENOMEM;
 	b->len = (size_t)(varint__put(b->data + b->len, v) - b->data);
 	return 0;
@@ -87,7 +87,7 @@ int mtr_block__append(struct buf *out, ZSTD_CCtx *zstd, enum mtr_block type,
 
 	for (size_t i = 0; i < n; i++)
 		raw += parts[i].len;
-	if (buf__reserve(out, MTR_BLOCK_HEADER + ZSTD_compressBound(raw) + n * PART_OVERHEAD))
+	if (reserve(out, MTR_BLOCK_HEADER + ZSTD_compressBound(raw) + n * PART_OVERHEAD))
 		return -ENOMEM;
 	header = out->data + start;
 	payload = header + MTR_BLOCK_HEADER;

@@ -15,8 +15,7 @@ struct buf {
 	size_t len, room;
 };
 
-/* Makes room for len more bytes. Returns 0 or -ENOMEM, as buf__put() and buf__varint() do. */
-int buf__reserve(struct buf *b, size_t len);
+/* Return 0 or -ENOMEM. */
 int buf__put(struct buf *b, const void *data, size_t len);
 int buf__varint(struct buf *b, uint64_t v);
 void buf__free(struct buf *b);

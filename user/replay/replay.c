@@ -360,12 +360,3 @@ int replay__smallest(struct replay *r, const struct replay_opts *opts, uint64_t 
 	*vram = high;
 	return 0;
 }
-
-int replay__run(const struct replay_opts *opts, struct replay_result *ret, struct failure *f)
-{
-	struct replay *r = replay__open(opts, f);
-	int err = r ? replay__try(r, opts, ret, f) : -EINVAL;
-
-	replay__close(r);
-	return err;
-}

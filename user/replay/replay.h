@@ -121,7 +121,4 @@ int replay__smallest(struct replay *r, const struct replay_opts *opts, uint64_t 
 		     struct replay_result *ret, struct failure *f);
 void replay__close(struct replay *r); /* NULL is fine */
 
-/* Opens a replay, makes one try and closes it. */
-int replay__run(const struct replay_opts *opts, struct replay_result *ret, struct failure *f);
-
 #endif

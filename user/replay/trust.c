@@ -288,15 +288,16 @@ static int ask_interpreter(const struct replay_opts *opts, const char *python, i
 
 	if (pipe2(fds, O_CLOEXEC))
 		return failure__set(f, EXIT_FAILED, -errno, "pipe: %s", strerror(errno));
-	err = subprocess__start(&(struct subprocess_opts){ .program = fd < 0 ? python : NULL,
-							   .program_fd = fd < 0 ? 0 : fd,
-							   .argv = argv,
-							   .prepare = become,
-							   .ctx = &(struct question_ctx){ opts, fd },
-							   .out = fds[1],
-							   .fds = &kept,
-							   .n_fds = fd >= 0 },
-				&p);
+	err = subprocess__start(
+		&(struct subprocess_opts){ .program = fd < 0 ? python : NULL,
+					   .program_fd = fd < 0 ? 0 : fd,
+					   .argv = argv,
+					   .prepare = become,
+					   .ctx = &(struct question_ctx){ opts, fd },
+					   .out = fds[1],
+					   .fds = &kept,
+					   .n_fds = fd >= 0 },
+		&p);
 	close(fds[1]);
 	if (err) {
 		close(fds[0]);

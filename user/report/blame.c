@@ -139,7 +139,7 @@ static void say_oom(struct blame *b, const struct analysis *a, size_t device, bo
 
 /* ---- what grew ---- */
 
-int blame__grew(const struct growth *g, struct strings *words, struct blame *ret)
+static int blame_growth(const struct growth *g, struct strings *words, struct blame *ret)
 {
 	int err = 0;
 
@@ -245,7 +245,7 @@ static int find_grown(struct blame *b, const struct analysis *a, size_t device,
 
 	b->kind = BLAME_GREW;
 	if (!of->lows_known || !strcmp(a->path, "-")) {
-		err = g ? blame__grew(g, words, b) : 0;
+		err = g ? blame_growth(g, words, b) : 0;
 		if (!err && !*b->note)
 			snprintf(b->note, sizeof(b->note),
 				 "lines are those of the whole recording: standard input can be "
@@ -377,7 +377,7 @@ int blame__find(struct analysis *a, size_t device, const struct cond_result *of,
 		return find_grown(ret, a, device, of, innermost, g, words);
 	case COND_LEAKS:
 	case COND_USED_GROWTH:
-		return g ? blame__grew(g, words, ret) : 0;
+		return g ? blame_growth(g, words, ret) : 0;
 	case COND_LOST:
 		say_lost(ret, a);
 		return 0;

@@ -44,8 +44,6 @@ struct strings;
 int blame__find(struct analysis *a, size_t device, const struct cond_result *of,
 		const struct model_opts *at, bool innermost, const struct growth *g,
 		struct strings *words, struct blame *ret);
-/* Growth of lines with their words: those that grew most, in bytes. */
-int blame__grew(const struct growth *g, struct strings *words, struct blame *ret);
 const char *blame__kind(
 	enum blame_kind k); /* "largest", "grew", "holds_back", "others"; of none NULL */
 

@@ -97,11 +97,6 @@ int report_fail__add(struct report_fail *f, const char *text, char **why)
 	return 0;
 }
 
-bool report_fail__any(const struct report_fail *f)
-{
-	return f && f->n;
-}
-
 size_t report_fail__count(const struct report_fail *f)
 {
 	return f->nfailing;

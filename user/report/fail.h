@@ -39,8 +39,6 @@ void report_fail__free(struct report_fail *f); /* NULL is fine */
 /* One more condition. 0; -EINVAL: *why says what is wrong, for free(); -ENOMEM. text must outlive
  * f. */
 int report_fail__add(struct report_fail *f, const char *text, char **why);
-/* Is there any? NULL: no. */
-bool report_fail__any(const struct report_fail *f);
 
 /* Before a recording is run: what conditions need to be watched. 0 or -ENOMEM. */
 int report_fail__begin(struct report_fail *f, struct analysis *a);

@@ -398,7 +398,7 @@ static bool holds(enum key key, const struct value *v, const struct row *r)
 	}
 }
 
-bool filter__matches(const struct filter *f, const struct row *r)
+static bool matches_row(const struct filter *f, const struct row *r)
 {
 	for (size_t i = 0; i < f->nterms; i++) {
 		const struct term *t = &f->terms[i];
@@ -412,7 +412,12 @@ bool filter__matches(const struct filter *f, const struct row *r)
 	return true;
 }
 
-bool filter__hides(char *const *patterns, size_t n, const char *path)
+/*
+ * Does a path, or a folder that it is in, match one of the n patterns? A pattern stands for the end
+ * of a path or of a folder's, from the start of a name on; * and ? for any text and character but
+ * "/".
+ */
+static bool hides_path(char *const *patterns, size_t n, const char *path)
 {
 	for (size_t i = 0; i < n; i++)
 		for (const char *p = path;; p++) {
@@ -429,14 +434,14 @@ static bool keep(void *ctx, const struct row *r)
 {
 	const struct report_select *s = ctx;
 
-	return filter__matches(s->filter, r);
+	return matches_row(s->filter, r);
 }
 
 static bool hide(void *ctx, const char *file)
 {
 	const struct report_select *s = ctx;
 
-	return filter__hides(s->hide, s->nhide, file);
+	return hides_path(s->hide, s->nhide, file);
 }
 
 int report_select__set_filter(struct report_select *s, const char *expr, char *why, size_t size)

@@ -20,15 +20,6 @@ struct filter;
 /* NULL: why says what is wrong with the expression, cleaned, or that memory ran out. */
 struct filter *filter__parse(const char *expr, char *why, size_t size);
 void filter__free(struct filter *f); /* NULL is fine */
-/* The blocks of a row as struct row_opts' keep() gets them. */
-bool filter__matches(const struct filter *f, const struct row *r);
-
-/*
- * Does a path, or a folder that it is in, match one of the n patterns? A pattern stands for the end
- * of a path or of a folder's, from the start of a name on; * and ? for any text and character but
- * "/".
- */
-bool filter__hides(char *const *patterns, size_t n, const char *path);
 
 /* What of a recording a report is about; zeroed: all of it. */
 struct report_select {

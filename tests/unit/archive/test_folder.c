@@ -107,7 +107,8 @@ static void test_round_trip(void **state)
 
 static void test_sandbox(void **state)
 {
-	struct folder_entry a = entry("a.mtr", "1"), b = entry("b.mtr", "2");
+	struct folder_entry a = entry("a.mtr", "1"), b = entry("b.mtr", "2"),
+			    c = entry("c.mtr", "3");
 	const struct folder_gap one = { 5, 7, 10, 100, "room" }, two = { 7, 9, 1, 10, "room" },
 				apart = { 20, 30, 0, 0, "detached" };
 	const struct folder_gap *gaps;
@@ -118,11 +119,12 @@ static void test_sandbox(void **state)
 	assert_int_equal(folder__create(in("w"), false, &f), 0);
 	assert_int_equal(folder__add(f, &a), 0);
 	assert_int_equal(folder__add(f, &b), 0);
+	assert_int_equal(folder__add(f, &c), 0);
 	put(in("w/a.mtr"), "x");
 	assert_int_equal(folder__drop(f, "a.mtr", &one), 0);
 	assert_int_equal(access(in("w/a.mtr"), F_OK), -1);
 	assert_int_equal(folder__drop(f, "b.mtr", &two), 0);
-	assert_int_equal(folder__note_gap(f, &apart), 0);
+	assert_int_equal(folder__drop(f, "c.mtr", &apart), 0);
 	assert_int_equal(folder__drop(f, "../x", NULL), -EINVAL);
 	folder__entries(f, &n);
 	assert_int_equal(n, 0);

@@ -201,7 +201,6 @@ static void test_one(void **state)
 	assert_non_null(r);
 	assert_int_equal(estimate_ranks__world_size(r), 32);
 	assert_int_equal(estimate_ranks__local_world_size(r), 8);
-	assert_int_equal(estimate_ranks__device(r), 5);
 	assert_string_equal(joined(estimate_ranks__command(r)), "python -u t.py");
 	assert_string_equal(value(r, "RANK"), "13");
 	assert_string_equal(value(r, "WORLD_SIZE"), "32");

@@ -64,7 +64,6 @@ static void check_image(enum image_hash hash)
 	e = open_image(im.bytes, sizeof(im.bytes));
 	assert_int_equal(elf__machine(e), ELF_X86_64);
 	assert_string_equal(elf__soname(e), "libimage.so.1");
-	assert_string_equal(elf__build_id(e), "deadbeef");
 	assert_int_equal(elf__dynsym(e, "beta", &sym), 0);
 	assert_true(sym.value == IMAGE_CODE_VADDR + IMAGE_SLOT && sym.size == 3 && sym.type == 2);
 	assert_int_equal(elf__dynsym(e, "alphabet", &sym), 0);
@@ -231,7 +230,7 @@ static void use_all(int fd)
 	(void)elf__vaddr_to_offset(e, IMAGE_CODE_VADDR, &a);
 	(void)elf__read(e, IMAGE_CODE_VADDR, buf, sizeof(buf));
 	(void)elf__function(e, IMAGE_CODE_VADDR, &a, &b);
-	assert_true(strlen(elf__soname(e)) < 256 && strlen(elf__build_id(e)) <= 128);
+	assert_true(strlen(elf__soname(e)) < 256);
 	elf__free(e);
 }
 
@@ -377,7 +376,6 @@ static void test_libc(void **state)
 	e = elf__open_fd(open(path, O_RDONLY));
 	assert_non_null(e);
 	assert_string_equal(elf__soname(e), "libc.so.6");
-	assert_int_equal(strlen(elf__build_id(e)), 40);
 	seen.e = e;
 	assert_int_equal(elf__each_dynsym(e, look_up_again, &seen), 0);
 	assert_true(seen.n > 2000);

@@ -67,7 +67,6 @@ void auth__set_rates(struct auth *g, unsigned per_minute);
 bool auth__begin_costly(struct auth *g, struct peer *p);
 
 /* ---- auth_token.c ---- */
-bool auth__is_token(const struct auth *g, const char *text, size_t len);
 /*
  * Returns 0 if the token is correct, 401 if it is wrong, or 429 with v->retry_after after too many
  * wrong tokens from this peer. All local users share one peer entry. So that one user's wrong

@@ -37,7 +37,7 @@ int auth__set_token(struct auth *g, const char *token)
 	return 0;
 }
 
-bool auth__is_token(const struct auth *g, const char *text, size_t len)
+static bool is_token(const struct auth *g, const char *text, size_t len)
 {
 	unsigned char given[SECRET_TOKEN_MAX] = { 0 };
 	bool is_long = len > sizeof(given);
@@ -57,7 +57,7 @@ int auth__try_token(struct auth *g, struct peer *p, const struct guard_request *
 	v->retry_after = auth__wait_seconds(g, p, BUCKET_FAILURES);
 	if (v->retry_after && !may_look)
 		return 429;
-	right = token && auth__is_token(g, token, strlen(token));
+	right = token && is_token(g, token, strlen(token));
 	if (right) {
 		p->override = v->retry_after ? r->now : p->override;
 		v->retry_after = 0;

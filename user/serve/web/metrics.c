@@ -31,14 +31,15 @@ void metrics__head(struct metrics_writer *w, const struct openmetrics_family *f)
 	openmetrics__head(w->out, f, w->openmetrics);
 }
 
-void metrics__one(struct metrics_writer *w, const struct openmetrics_family *f, uint64_t value)
+/* A whole family with one sample and no labels. */
+static void put_one(struct metrics_writer *w, const struct openmetrics_family *f, uint64_t value)
 {
 	metrics__head(w, f);
 	openmetrics__name(w->out, f);
 	fprintf(w->out, " %" PRIu64 "\n", value);
 }
 
-void metrics__one_real(struct metrics_writer *w, const struct openmetrics_family *f, double value)
+static void put_one_real(struct metrics_writer *w, const struct openmetrics_family *f, double value)
 {
 	metrics__head(w, f);
 	openmetrics__name(w->out, f);
@@ -255,7 +256,7 @@ static void put_traces(struct metrics_writer *w)
 		openmetrics__name(w->out, &traces);
 		fprintf(w->out, "{state=\"%s\"} %zu\n", states[k], n[k]);
 	}
-	metrics__one(w, &size, bytes);
+	put_one(w, &size, bytes);
 }
 
 static void put_captures(struct metrics_writer *w)
@@ -275,8 +276,8 @@ static void put_captures(struct metrics_writer *w)
 	fprintf(w->out, "{result=\"done\"} %" PRIu64 "\n", s->captures_done);
 	openmetrics__name(w->out, &captures);
 	fprintf(w->out, "{result=\"failed\"} %" PRIu64 "\n", s->captures_failed);
-	metrics__one(w, &events, s->events);
-	metrics__one(w, &lost, s->lost);
+	put_one(w, &events, s->events);
+	put_one(w, &lost, s->lost);
 }
 
 /* Writes no series if pushing is off. */
@@ -329,20 +330,20 @@ static void put_self(struct metrics_writer *w, const struct metrics *m)
 
 	put_build(w);
 	if (w->state->hello)
-		metrics__one_real(w, &start,
-				  json_number_value(json_object_get(w->state->hello, "start")));
-	metrics__one(w, &can, json_is_true(json_object_get(w->state->hello, "can_trace")));
-	metrics__one(w, &samples, w->state->samples);
+		put_one_real(w, &start,
+			     json_number_value(json_object_get(w->state->hello, "start")));
+	put_one(w, &can, json_is_true(json_object_get(w->state->hello, "can_trace")));
+	put_one(w, &samples, w->state->samples);
 	put_traces(w);
 	put_captures(w);
 	put_pushes(w);
 	put_requests(w, m);
 	if (getrusage(RUSAGE_SELF, &u))
 		return;
-	metrics__one_real(w, &cpu,
-			  (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-				  (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
-	metrics__one(w, &rss, (uint64_t)u.ru_maxrss * 1024);
+	put_one_real(w, &cpu,
+		     (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+			     (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
+	put_one(w, &rss, (uint64_t)u.ru_maxrss * 1024);
 }
 
 static void put_left_out(struct metrics_writer *w)

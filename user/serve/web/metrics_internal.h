@@ -19,9 +19,6 @@ struct metrics_writer {
 };
 
 void metrics__head(struct metrics_writer *w, const struct openmetrics_family *f);
-/* Write a whole family with one sample and no labels. */
-void metrics__one(struct metrics_writer *w, const struct openmetrics_family *f, uint64_t value);
-void metrics__one_real(struct metrics_writer *w, const struct openmetrics_family *f, double value);
 /* Writes the results of each target's last finished capture. */
 void metrics__captures(struct metrics_writer *w);
 

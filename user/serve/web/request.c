@@ -51,11 +51,6 @@ json_t *request__body(struct request *r)
 	return r->doc;
 }
 
-const char *request__host(struct request *r)
-{
-	return r->host;
-}
-
 bool request__accepts_gzip(struct request *r)
 {
 	const char *accept = MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND,
@@ -243,7 +238,9 @@ static bool wanted_range(struct request *r, uint64_t size, uint64_t *from, uint6
 	return true;
 }
 
-void request__file(struct request *r, const char *type, const char *name, int fd, uint64_t size)
+/* Sends a file of size bytes from its beginning. Takes over fd. name: file name for saving;
+ * NULL: the browser shows the file. */
+static void send_file(struct request *r, const char *type, const char *name, int fd, uint64_t size)
 {
 	struct MHD_Response *response;
 	uint64_t from = 0, length = size;
@@ -284,7 +281,7 @@ void request__whole(struct request *r, const char *type, const char *name, int f
 	struct stat st;
 
 	if (fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode)) {
-		request__file(r, type, name, fd, (uint64_t)st.st_size);
+		send_file(r, type, name, fd, (uint64_t)st.st_size);
 		return;
 	}
 	if (fd >= 0)

@@ -93,7 +93,6 @@ bool request__number(struct request *r, const char *name,
 		     double *ret); /* query parameter; false: not given */
 /* The validated body, an object owned by the request; NULL: the route has no body. */
 json_t *request__body(struct request *r);
-const char *request__host(struct request *r); /* Host header, "127.0.0.1:8000" */
 bool request__accepts_gzip(struct request *r);
 /* True if Accept names exactly this type, such as "application/openmetrics-text". */
 bool request__accepts(struct request *r, const char *type);
@@ -116,9 +115,6 @@ void request__data(struct request *r, int status, const char *type, char *data, 
 /* Sends data without copying it. data must stay valid and unchanged until the process ends. */
 void request__constant(struct request *r, int status, const char *type, const void *data,
 		       size_t size);
-/* Sends a file of size bytes from its beginning. Takes over fd. name: file name for saving;
- * NULL: the browser shows the file. */
-void request__file(struct request *r, const char *type, const char *name, int fd, uint64_t size);
 /* Sends the whole file. Takes over fd. If fd is -1 or not a regular file, sends an error. */
 void request__whole(struct request *r, const char *type, const char *name, int fd);
 /* Adds a header. Call before the answer. Copies both strings. */
