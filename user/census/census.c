@@ -61,7 +61,7 @@ static int find_types(struct census *c)
 	if (!err)
 		err = type_object(c->py, "torch.optim.optimizer", "Optimizer", &c->optimizer);
 	if (!err && type_object(c->py, "torch._C", "_FunctionBase", &c->function))
-		c->function = 0; /* tensors saved by such functions stay without a name */
+		c->function = 0; /* then tensors saved by custom autograd Functions stay unnamed */
 	return err;
 }
 

@@ -145,8 +145,8 @@ static int give_names(struct reading *r, struct census_list *l, const struct cen
 	return err;
 }
 
-/* Checks the variables, reads their tensors again, and checks the variables once more. So both
- * stayed the same. */
+/* Checks the variables, reads their tensors again, and checks the variables once more. Then neither
+ * changed meanwhile. */
 int census__name_locals(struct reading *r, struct census_list *l,
 			const struct census_locals *locals)
 {

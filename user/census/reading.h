@@ -51,7 +51,7 @@ struct label {
 	uint32_t name, module, cls, root;
 	uint8_t kind; /* enum census_kind */
 	bool leaf;    /* a leaf of autograd's graph, so not an activation */
-	bool grad;    /* the gradient of tensor of; otherwise a part of it */
+	bool grad;    /* true: the gradient of tensor of; false: a tensor inside it */
 	uint32_t of;  /* 1 + index in the list of the tensor that led to it; 0: none */
 };
 
@@ -91,7 +91,8 @@ bool reading__is_local(int err);
 int reading__check_time(const struct reading *r);
 /* Kind of a type. 0 or an error that ends the reading. */
 int reading__type_kind(struct reading *r, uint64_t type, enum type_kind *ret);
-/* Kind of an object's current type; TYPE_OTHER if it cannot be read. Returns as above. */
+/* Kind of an object's current type; TYPE_OTHER if it cannot be read. 0 or an error that ends the
+ * reading. */
 int reading__kind_of(struct reading *r, uint64_t obj, enum type_kind *ret);
 int reading__add_text(struct reading *r, const char *s, uint32_t *ret);
 /* Names an object, unless its label is of an earlier kind. */

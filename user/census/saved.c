@@ -60,7 +60,7 @@ static int find_graph(struct reading *r, const struct census_list *l, struct pyg
 	return err;
 }
 
-/* Texts by the class of the node that saved the tensor. */
+/* Makes a text for each class of nodes that saved tensors. */
 static int add_texts(struct reading *r, const struct pygraph *g, uint32_t *names)
 {
 	char text[sizeof("saved for ") + PYGRAPH_CLASS];
@@ -135,6 +135,6 @@ int census__add_saved(struct reading *r, struct census_list *l)
 	err = find_graph(r, l, &g);
 	if (!err && g.nsaved)
 		err = add(r, l, &g);
-	pygraph__free(&g); /* empty after an error */
+	pygraph__free(&g); /* the graph is empty after an error */
 	return err;
 }

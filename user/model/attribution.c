@@ -161,7 +161,7 @@ static bool attribution__old_torch(struct attribution *w)
 		unsigned long major, minor;
 
 		if (!v || !*v)
-			return false; /* the fact may come later */
+			return false; /* the fact "torch" may come later */
 		major = strtoul(v, &end, 10);
 		minor = *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
 		w->old_torch = major < 2 || (major == 2 && minor < 4);

@@ -12,7 +12,7 @@ struct stack_words {
 	uint8_t phase[2]; /* enum phase; [1]: on an autograd thread */
 	bool has_line;
 	bool engine;		      /* the innermost frame starts the autograd engine */
-	bool inside_node;	      /* a module call inside the autograd node */
+	bool inside_node;	      /* a module was called inside the autograd node */
 	uint32_t module;	      /* innermost, 0: none */
 	uint32_t outermost;	      /* root module, 0: none */
 	uint32_t user_loc, inner_loc; /* dict locations, if has_line */

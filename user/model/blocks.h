@@ -53,7 +53,7 @@ struct blocks {
 
 int blocks__init(struct blocks *b);
 void blocks__free(struct blocks *b);
-/* NULL: no live block. Valid until the next blocks__put(). */
+/* Record of the live block at addr; NULL: none. Valid until the next blocks__put(). */
 struct rec *blocks__at(const struct blocks *b, uint64_t addr);
 /* Adds a block. replaced: addr held a live block, which is removed and copied to *old. 0 or
  * -ENOMEM. */
@@ -67,7 +67,7 @@ int blocks__list(const struct model *m, const struct dev *dev, enum row_when whe
 /* As blocks__list(), in any order. */
 int blocks__all(const struct model *m, const struct dev *dev, enum row_when when,
 		struct block **ret, size_t *n);
-/* Bytes of the moment's total outside known blocks. */
+/* Bytes of the total at that moment that lie in no known block. */
 uint64_t blocks__outside(const struct dev *dev, enum row_when when);
 int blocks__ask(struct model *m, struct request_info ask, uint32_t *ret1);
 int blocks__label(struct model *m, struct label label, uint32_t *ret1);

@@ -160,8 +160,8 @@ static uint8_t category_of_other(const struct model *m, const struct life *l, co
 		steps = (uint32_t)m->steps.n[STEP_CALL] - s->calls;
 	if (!forwards || steps >= OUTLIVED)
 		return CATEGORY_UNKNOWN;
-	/* Models are built before the first forward, too. It is an input if its site allocates
-	 * again. */
+	/* Models are built before the first forward, too. The block is an input if its site
+	 * allocates again. */
 	return s->after == LIFE_NONE ? LIFE_MAYBE_INPUT : CATEGORY_INPUT;
 }
 

@@ -17,9 +17,10 @@ struct stamp {
 	uint32_t refs;
 	/* after: last of forward, backward and optimizer before the stretch, or LIFE_NONE. */
 	uint8_t phase, after;
-	/* Stretches of each phase that had begun, with this one. */
+	/* Number of stretches of each phase begun so far, with this one. */
 	uint32_t forwards, backwards, optimizers;
-	/* Steps and calls that had ended. In a free stamp, steps is 1 + the next free one. */
+	/* Number of steps and calls ended before it. In a free stamp, steps is 1 + the next free
+	 * one. */
 	uint32_t steps, calls;
 };
 
@@ -27,7 +28,7 @@ struct life {
 	struct stamp *stamps;
 	uint32_t n, cap, free1;
 	uint32_t now1; /* 1 + stamp of the current stretch, 0: none */
-	/* Stamps by phase of blocks from before the first event. */
+	/* 1 + stamp of blocks from before the first event, by phase; 0: none. */
 	uint32_t known1[PHASE_NR + 1];
 	uint8_t after; /* last of forward, backward and optimizer */
 	uint32_t forwards, backwards, optimizers;
@@ -44,7 +45,7 @@ void category__step(struct model *m);
 #define LIFE_MAYBE_INPUT CATEGORY_NR
 uint8_t category__category(const struct model *m, const struct dev *dev, const struct rec *rec,
 			   bool dead);
-/* Decides LIFE_MAYBE_INPUT, which depends on later blocks of the site. */
+/* Resolves LIFE_MAYBE_INPUT to input or unknown, which depends on later blocks of the site. */
 static inline uint8_t category__decide(const struct site *s, uint8_t category)
 {
 	return category != LIFE_MAYBE_INPUT ? category

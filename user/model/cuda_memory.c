@@ -96,7 +96,8 @@ static int cuda_memory__take(struct model *m, const struct event *e)
 		return err;
 	if (dev && dev__is_new(dev, e))
 		dev__begin(m, dev, e);
-	/* The allocator's tables may have listed it before the call returned. They know more. */
+	/* The allocator's tables may have listed the segment before the call returned: keep their
+	 * details. */
 	old = find(m, c, e->addr, &in, &other);
 	if (old && old->listed && old->addr == new.addr && old->size == new.size &&other == dev) {
 		new.listed = old->listed;
@@ -164,7 +165,7 @@ static int cuda_memory__segment(struct model *m, const struct event *e)
 	}
 	new.listed = dev->round;
 	new.how = 0;
-	/* If its allocation was seen, keep the caller. */
+	/* Keep the caller if the segment's allocation was seen. */
 	old = find(m, EXTENT_MEMORY, e->addr, &in, &other);
 	if (old) {
 		new.how = old->how;
@@ -254,7 +255,7 @@ static int cuda_memory__used(struct model *m, const struct event *e)
 		.below = dev__reserved(dev),
 		.others = dev->extents.sums[SUM_OTHERS],
 	};
-	/* The driver reports use after the fact. If the sums are still those of the mark, the
+	/* The driver's figure comes after the event. If the sums are still those of the mark, the
 	 * figure is the mark's. */
 	if (dev->pub.marked && (!dev->mark_used.known ||
 				(is_of_mark(dev, &dev->used) && !is_of_mark(dev, &dev->mark_used))))

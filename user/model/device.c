@@ -328,7 +328,7 @@ int dev__note_freed(struct dev *dev, uint64_t addr)
 	if (dev->freed && map64__count(dev->freed) >= FREED_MAX) {
 		map64__free(dev->freed);
 		dev->freed = NULL;
-		/* blocks that it names from here on may have been freed */
+		/* further blocks of the reading may have been freed */
 		dev->census_done = true;
 		return 0;
 	}

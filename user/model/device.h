@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_MODEL_DEVICE_H
 #define MT_MODEL_DEVICE_H
-/* One device: its totals, peaks and marks, and what is live on it. */
+/* A device: its totals, peaks, marks and live blocks. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -41,7 +41,7 @@ struct dev {
 	struct extents extents;
 	uint64_t mark_outside; /* outside at the mark, at least 0 */
 	uint64_t mark_seq;     /* last event before the mark */
-	struct noted {	       /* ROWS_AT_BASE, ROWS_AT_STEP */
+	struct noted {	       /* state at ROWS_AT_BASE and ROWS_AT_STEP */
 		/* As mark_seq, pub.mark_allocated and mark_outside. */
 		uint64_t seq, allocated, outside;
 	} noted[2];
@@ -60,8 +60,9 @@ struct dev {
 	/* Event that reached the peak. If the peak was there at the first event: the event before
 	 * it. */
 	uint64_t peak_seq;
-	uint64_t first_allocated, first_reserved, first_outside; /* just before the first event */
-	double frag_sum; /* sum of (reserved - allocated) / reserved at events with totals */
+	uint64_t first_allocated, first_reserved,
+		first_outside; /* values just before the first event */
+	double frag_sum;       /* sum of (reserved - allocated) / reserved at events with totals */
 	uint64_t frag_n;
 	uint32_t number;
 	struct model *of;
@@ -70,7 +71,7 @@ struct dev {
 	uint64_t round_seq;
 	struct used used, mark_used;
 	struct used left;		  /* from EVENT_LEFT */
-	uint64_t mark_below, mark_others; /* struct used's below and others at the mark */
+	uint64_t mark_below, mark_others; /* as below and others in struct used, at the mark */
 	uint64_t mark_loose[SUM_NR];	  /* model.loose at the mark */
 	struct model_oom *ooms;
 	uint32_t nooms;
@@ -80,7 +81,7 @@ int dev__get(struct model *m, struct device d, struct dev **ret);
 /* NULL: the device had no event. */
 struct dev *dev__known(const struct model *m, struct device d);
 void dev__mark(struct model *m, struct dev *dev, uint64_t time);
-/* Records were lost at some moment since the previous event. */
+/* Notes that records were lost since the previous event. */
 void dev__lost(struct dev *dev);
 /* Sets how exact the device's figures are after losses, in a copy for callers. */
 void dev__figures(const struct model *m, const struct dev *dev, struct model_device *ret);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_MODEL_EVENTS_H
 #define MT_MODEL_EVENTS_H
-/* What the model does with each kind of event; model.c calls these. Functions return 0 or -ENOMEM. */
+/* Handlers of the kinds of events, called by model.c. Functions return 0 or -ENOMEM. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,7 +26,7 @@ int cuda_memory__event(struct model *m, const struct event *e);
 /* Bytes that the driver has available now: its last figure, less the bytes taken since.
  * False: no figure came. */
 bool cuda_memory__left(const struct dev *dev, uint64_t *ret);
-/* A block of dev is at addr: memory of an unknown device that holds addr becomes dev's. */
+/* Notes that a block of dev is at addr: memory of an unknown device there becomes dev's. */
 int cuda_memory__found(struct model *m, struct dev *dev, uint64_t addr);
 
 /* ---- oom.c ---- */

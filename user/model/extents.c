@@ -49,7 +49,7 @@ enum extent_sum extent__sum(const struct extent *e)
 		return allocator ? SUM_SEGMENTS : SUM_OTHERS;
 	case MEM_MAPPED:
 		return allocator ? SUM_SEGMENTS : SUM_NONE;
-	case MEM_PHYSICAL: /* the allocator's counts as mappings */
+	case MEM_PHYSICAL: /* the allocator's own is counted through its mappings */
 		return allocator ? SUM_NONE : SUM_OTHERS;
 	case MEM_ASYNC:
 		return SUM_OTHERS;

@@ -72,9 +72,9 @@ struct extents {
 
 enum extent_class extent__class(uint8_t how); /* how: of an EVENT_CUDA_ALLOC or _FREE */
 enum extent_sum extent__sum(const struct extent *e);
-/* The segment that the extent is, or is a part of, can grow. */
+/* Whether the extent is an expandable segment, or belongs to one. */
 bool extent__is_expandable(const struct extent *e);
-/* The size of blocks that the extent is for. */
+/* Whether the extent is for small or for large blocks. */
 enum segment_size extent__kind(const struct extent *e);
 
 void extents__init(struct extents *x, uint64_t random);

@@ -37,8 +37,8 @@ struct growth_name {	  /* name, in the program's objects, of blocks live at the 
 };
 
 struct growth_line {
-	/* Words as with --by. bytes and count: of the blocks live after the last value, freed since
-	 * or not. */
+	/* File, module and other words as with --by. bytes and count: of the blocks live after the
+	 * last value, freed since or not. */
 	struct row row;
 	enum growth_kind kind;
 	struct trend trend;
@@ -46,7 +46,7 @@ struct growth_line {
 	const uint64_t *values;
 	double per_step;    /* trend.slope per step, or per second with GROWTH_TIME */
 	uint64_t allocated; /* sum of all its allocations, bytes */
-	/* Bytes of row.bytes that are older than two steps and were allocated after the warm-up. */
+	/* Part of row.bytes: blocks older than two steps that were allocated after the warm-up. */
 	uint64_t old;
 	/* Share of the allocated bytes that is still live 1, 2, 4 ... steps (GROWTH_TIME: slices)
 	 * later. Blocks with a shorter history count up to their age. */

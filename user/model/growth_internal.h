@@ -59,7 +59,7 @@ struct growth_watch {
 	uint64_t allocs, last_alloc;
 	struct growth_sums {
 		uint64_t v[TRACK_NR][GROWTH_SUMS][TREND_MAX];
-	} * *sums; /* by device */
+	} * *sums; /* sums of each device */
 	uint32_t nsums;
 };
 

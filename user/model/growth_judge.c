@@ -64,7 +64,8 @@ const char *growth__kind(enum growth_kind k)
 	return k == GROWTH_ENLARGED ? "enlarged" : "piles_up";
 }
 
-/* Steps if there are any. Time if steps are few and ended long before the recording did. */
+/* Selects steps if there are any. Selects time if steps are few and ended long before the recording
+ * did. */
 static unsigned choose_track(const struct model *m)
 {
 	const struct growth_watch *w = m->growth;

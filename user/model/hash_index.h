@@ -5,7 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Hash index of numbers. The caller keeps the entries and compares them. Entries stay. */
+/* Hash index of numbers. The caller keeps the entries and compares them. Entries cannot be
+ * removed. */
 struct hash_index {
 	struct hidx_slot {
 		uint32_t hash, id1; /* id + 1; 0: empty */
@@ -16,7 +17,7 @@ struct hash_index {
 uint32_t hash_index__next(const struct hash_index *h, uint32_t hash, uint32_t *pos);
 int hash_index__add(struct hash_index *h, uint32_t hash, uint32_t id);
 
-/* Makes *array hold at least need zeroed entries of esize. */
+/* Grows *array to at least need entries of esize bytes; new entries are zero. */
 int hash_index__reserve_array(void *array, uint32_t *n, size_t esize, uint64_t need);
 
 #endif

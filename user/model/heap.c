@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Devices, blocks and sites: allocated bytes now and at the peak, and drift from the allocator's
- * totals. */
+/* Sites and blocks: allocation, free, and their effect on the device's totals. */
 #include "model/heap.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_MODEL_HEAP_H
 #define MT_MODEL_HEAP_H
-/* Sites, and the blocks that come and go at them. */
+/* Sites, and the allocation and free of their blocks. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <linux/types.h>
@@ -41,7 +41,7 @@ static inline uint64_t site__bytes(const struct site *s, uint64_t count)
 /* site: set to the block's site, an index in model.sites. */
 int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_t *site);
 int heap__free_block(struct model *m, struct dev *dev, const struct event *e);
-/* Hash in the index of sites. It leaves out the size of a varied site. */
+/* Hash of a site for the index of sites, without the size of a varied site. */
 uint32_t heap__site_hash(const struct model *m, const struct site *s);
 /* Site of e's block. 0 or -ENOMEM. */
 int heap__site(struct model *m, const struct dev *dev, const struct event *e, uint8_t walk,

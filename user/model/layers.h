@@ -23,14 +23,14 @@ enum layer_part { PART_OTHER, PART_FORWARD, PART_BACKWARD, PART_NR };
 struct layer {
 	char *name;
 	uint32_t root, cls; /* dict strings */
-	/* Values of all parts together that no sum or maximum over the parts gives. */
+	/* Values over all parts that do not follow from the values of each part. */
 	uint64_t live, peak, duration;
 	struct layer_sums {
 		uint64_t live, peak, peak_reserved;
 		uint64_t allocs, frees;
 		double frag_sum;
 		uint64_t frag_n;
-		uint64_t duration; /* as allocations show it */
+		uint64_t duration; /* ns between allocations */
 		/* From EVENT_ENTER: number of entries; ns in the layer or in a module below it. */
 		uint64_t calls, inside;
 	} part[PART_NR];
@@ -38,7 +38,7 @@ struct layer {
 
 struct chain {
 	bool known;
-	uint32_t off, n; /* in layers.pool, root first */
+	uint32_t off, n; /* range in layers.pool, root first */
 };
 
 struct layers {

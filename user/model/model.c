@@ -292,7 +292,7 @@ void model__finish(struct model *m, uint64_t now)
 		m->opts.at_time = now;
 	if (m->opts.at == AT_TIME && !m->time_passed)
 		model__pass_time(m, m->opts.at_time);
-	/* A device with blocks from before attach and no event: its state is complete. */
+	/* A device with blocks from before attach and without events keeps this state. */
 	for (uint32_t i = 0; i < m->ndevs; i++)
 		if (!m->devs[i]->any) {
 			dev__begin(m, m->devs[i], &(struct event){ .time = now });

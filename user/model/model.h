@@ -23,7 +23,7 @@ const char *category__name(enum category c); /* "optimizer_state" */
 /* AT_PEAK: each device's peak of allocated bytes, where it was first reached. AT_OOM: the first
  * out-of-memory event. AT_TIME: after the last event with time <= at_time. */
 enum moment { AT_PEAK, AT_END, AT_OOM, AT_TIME };
-extern const char *const moment_names[]; /* as --at has them; "time"; NULL at the end */
+extern const char *const moment_names[]; /* values of --at, and "time"; NULL at the end */
 
 struct model_opts {
 	enum moment at;	  /* moment whose live blocks are kept ("the mark") */
@@ -124,7 +124,7 @@ void model__all(const struct model *m, struct model_all *ret);
 int model__find_device(const struct model *m, const char *name);
 
 enum group { BY_LINE, BY_STACK, BY_MODULE, BY_LAYER, BY_PHASE, BY_THREAD, BY_CATEGORY, BY_NR };
-extern const char *const group_names[]; /* as --by has them; NULL at the end */
+extern const char *const group_names[]; /* values of --by; NULL at the end */
 /*
  * How rows are grouped. A row describes its largest part in all fields that the grouping does not
  * cover. file, func, module and thread are NULL or "" unless the grouping covers them; BY_STACK
@@ -206,7 +206,8 @@ struct row_opts {
 	enum group by;
 	enum row_when when;
 	bool innermost; /* --frames all: charge the innermost frame, also in libraries */
-	bool any_module, any_phase, any_category; /* BY_LINE: do not split by it */
+	bool any_module, any_phase,
+		any_category; /* BY_LINE: do not split by module, phase, category */
 	/* Not 0: replaces by. Bits 1 << BY_* of line, stack, module, phase, thread and category. If
 	 * it has line and not module, the row's module is a pattern over all its modules. */
 	unsigned split;
@@ -252,7 +253,7 @@ void model__stack_row(const struct model *m, uint32_t stack, uint32_t node, uint
 struct live_block {
 	uint64_t addr, size;
 	uint64_t requested; /* 0: not known */
-	uint64_t time;	    /* allocation, ns; 0 in a list of the mark */
+	uint64_t time;	    /* time of the allocation, ns; 0 in a list for the mark */
 	bool stream_known;
 	uint64_t cuda_stream;
 	uint32_t stack, node, thread; /* origin that the block is charged to */
@@ -380,7 +381,7 @@ bool model__oom(const struct model *m, size_t device, size_t i, struct model_oom
 struct model_step {
 	uint64_t start, end;	/* ns */
 	uint64_t peak;		/* maximum of allocated bytes on the main device in the step */
-	uint64_t end_allocated; /* when the end was noticed */
+	uint64_t end_allocated; /* allocated bytes when the end was noticed */
 };
 size_t model__steps(const struct model *m); /* steps that ended */
 /* Steps that the recording has from beginning to end. The first step counts only if the capture
@@ -479,7 +480,7 @@ struct model_watch {
 	int (*segment)(void *ctx, const struct model_extent *e); /* NULL: not needed */
 	void *ctx;
 };
-/* Before the first event. */
+/* Call this before the first event. */
 void model__watch(struct model *m, const struct model_watch *w);
 int model__watched(const struct model *m);
 /* Number of block classes. Blocks of one class have the same size and the same fields in every row.
@@ -505,10 +506,11 @@ struct model_now {
 	int phase;		 /* phase of the current stretch, -1: none */
 };
 uint32_t model__number(const struct model *m, size_t i);
-/* UINT32_MAX: no such device. */
+/* Number of a device; UINT32_MAX: no such device. */
 uint32_t model__number_of(const struct model *m, struct device d);
 bool model__now(const struct model *m, uint32_t number,
-		/* False: the device had no event yet; only seq is valid. */
+		/* The state after the last event. False: the device had no event yet; only seq is
+		 * valid. */
 		struct model_now *ret);
 /* The state just before the device's first event: allocated, reserved, unknown. */
 void model__first(const struct model *m, uint32_t number, struct model_now *ret);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_MODEL_OBSERVERS_H
 #define MT_MODEL_OBSERVERS_H
-/* The caller of model__watch(). */
+/* Callbacks of model__watch() for blocks and segments. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -23,9 +23,10 @@ struct observers {
 	uint32_t nclasses, capclasses;
 	struct hash_index index;
 };
-/* A new device. */
+/* Connects a new device to the callbacks. */
 void observers__device(struct model *m, struct dev *dev);
-/* dead: the block is freed now; false at the end. 0 or the observer's error. */
+/* Reports a block. dead: it is freed now; false: it is live at the end. 0 or the observer's
+ * error. */
 int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const struct rec *rec,
 		    bool dead);
 int observers__finish(struct model *m);

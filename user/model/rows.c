@@ -32,7 +32,7 @@ struct bucket {
 	uint64_t asked;	  /* number of blocks whose requested size is known */
 	uint32_t name;
 	uint8_t category;
-	bool categories, names; /* several */
+	bool categories, names; /* the row has several */
 	bool unsized;		/* the size of some blocks is not known */
 };
 

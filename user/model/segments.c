@@ -23,7 +23,7 @@
 struct line { /* blocks of one line and phase */
 	uint64_t key[3];
 	struct row row;
-	/* In the current segment. */
+	/* Values in the current segment. */
 	uint64_t bytes, count;
 	uint32_t module;
 	bool here, mixed;
@@ -49,7 +49,7 @@ struct gc {
 	uint32_t *site_line; /* 1 + line by site, 0: not looked up */
 	uint32_t *here;	     /* lines in the current segment */
 	uint32_t nhere, caphere;
-	uint64_t *sizes; /* sizes of its blocks */
+	uint64_t *sizes; /* sizes of the blocks in the current segment */
 	struct segment *all;
 	uint32_t n, cap;
 	struct row *pins;

@@ -32,7 +32,7 @@
 
 struct growth_watch;
 
-#define SITE_RECENT 4096 /* sets */
+#define SITE_RECENT 4096 /* number of sets */
 #define SITE_WAYS 4
 
 struct model {

@@ -41,7 +41,7 @@ int steps__new_device(struct model *m, struct dev *dev)
 	for (int k = 0; k < STEP_KINDS; k++) {
 		if (!m->steps.cap[k])
 			continue;
-		/* no memory in earlier steps */
+		/* the device had no memory in earlier steps */
 		dev->step[k] = calloc(m->steps.cap[k], sizeof(*dev->step[k]));
 		if (!dev->step[k])
 			return -ENOMEM;

@@ -14,7 +14,7 @@ struct thread_state;
 enum step_kind { STEP_OPT, STEP_CALL, STEP_KINDS };
 
 struct step_level {
-	uint64_t peak, end_allocated; /* less dev.late at that time */
+	uint64_t peak, end_allocated; /* bytes, less dev.late at that time */
 };
 
 #define STEPS_KEPT 4096

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TREND_MAX 256 /* values */
+#define TREND_MAX 256 /* maximum number of values */
 #define TREND_MIN 8   /* fewer are too short */
 #define TREND_PARTS 4
 

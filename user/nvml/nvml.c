@@ -229,7 +229,7 @@ static void check_order(struct nvml *s, uint64_t found)
 
 /* ---- NVML ---- */
 
-/* NVML uses the machine's PIDs, which differ from those in a PID namespace. */
+/* Whether our PIDs are the machine's, which NVML uses. PIDs in a PID namespace differ. */
 static bool is_first_pid_namespace(void)
 {
 	return !proc__pid_namespace();

@@ -54,7 +54,7 @@ struct nvml_figures {
 void nvml__read(struct nvml *s, struct nvml_figures *ret);
 /* Requests a new answer. Returns the time for nvml__answered(). */
 uint64_t nvml__ask(struct nvml *s);
-/* True: an answer after asked has come and is in *ret. Always true in a dry run. */
+/* True: an answer that began at asked or later is in *ret. Always true in a dry run. */
 bool nvml__answered(struct nvml *s, uint64_t asked, struct nvml_figures *ret);
 /* Requests an answer and waits at most 250 ms; all captures together wait once. */
 void nvml__read_last(struct nvml *s, struct nvml_figures *ret);

@@ -14,7 +14,8 @@ struct elf;
 struct map;
 struct proc;
 
-/* Takes ownership of fd, also on failure. NULL with errno: ENOEXEC not such a file, EIO, ENOMEM. */
+/* Opens an ELF file and takes ownership of fd, also on failure. NULL with errno: ENOEXEC not such a
+ * file, EIO, ENOMEM. */
 struct elf *elf__open_fd(int fd);
 /* Opens the file behind a mapping, even if its path changed. If the file cannot be opened, reads
  * its mapped parts, without sections. NULL with errno: as above, or that of proc__open_map(). */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_PROCESS_ENVIRON_H
 #define MT_PROCESS_ENVIRON_H
-/* A process's current environment, from its memory. /proc/PID/environ has only the initial one, and
- * programs set variables before they are used. */
+/* A process's current environment, from its memory. /proc/PID/environ has only the initial
+ * environment, which programs may change. */
 #include <stddef.h>
 
 struct maps;

@@ -233,7 +233,7 @@ static int open_handles(struct proc *p)
 	char name[32];
 
 	p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0u);
-	/* EINVAL, later ENOENT: the number is a thread's */
+	/* EINVAL, on later kernels ENOENT: the number is a thread's */
 	if (p->pidfd < 0)
 		return errno == EINVAL || errno == ENOENT ? -ESRCH : -errno;
 	snprintf(name, sizeof(name), "/proc/%d", p->pid);

@@ -3,8 +3,8 @@
 #define MT_PROCESS_SECCOMP_H
 /*
  * Return probes and seccomp. From Linux 6.11 on a function with a return probe returns through the
- * system call uretprobe. A seccomp filter without it, as in containers, kills the process, unless
- * the kernel exempts the call (later versions).
+ * system call uretprobe. A seccomp filter that does not allow it, as in containers, kills the
+ * process. Later kernels exempt the call from filters.
  */
 #include <stdbool.h>
 

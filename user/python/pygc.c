@@ -198,9 +198,9 @@ static int repair(struct walk *w, uint64_t from, uint64_t *to, struct object *o,
 }
 
 /*
- * Walks a list from its head in one direction; *last is the last object reached. -EAGAIN: the way
- * is lost. Cached links are from different moments and may form a circle. So the walk must not
- * return to mark, which moves after 64, 128, 256 ... steps.
+ * Walks a list from its head in one direction; *last is the last object reached. -EAGAIN: the walk
+ * got lost, since links changed. Cached links are from different moments and may form a circle. So
+ * the walk must not return to mark, which moves after 64, 128, 256 ... steps.
  */
 static int walk_list(struct walk *w, uint64_t head, bool back, uint64_t stop, uint64_t *last)
 {
@@ -262,7 +262,7 @@ int pygc__walk(const struct pygc *gc, struct memcache *c, uint64_t deadline,
 			err = walk_list(&w, gc->head[i], true, last, &end);
 		if (err && err != -EAGAIN)
 			return err;
-		/* After a lost way, the walk from the other end must reach the same place. */
+		/* The walk from the other end must meet the place where this walk got lost. */
 		stats->torn |= err == -EAGAIN;
 	}
 	return 0;

@@ -32,7 +32,7 @@ static bool fatal(int err)
 	return err == -ESRCH || err == -EPERM || err == -ENOMEM;
 }
 
-/* The tuple of names, their number, and their kinds. */
+/* Reads the tuple of variable names, their number and their kinds. */
 static int names_of(struct pymem *m, uint64_t code, uint64_t *tuple, uint64_t *n, uint8_t *kinds)
 {
 	unsigned at = m->l->co_filename - (m->l->minor >= 11 ? 16u : 32u);

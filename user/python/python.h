@@ -50,13 +50,14 @@ struct pythread {
 /* Thread states of all interpreters. The caller frees *ret. 0 or -errno. */
 int python__threads(const struct python *py, struct pythread **ret, size_t *n);
 
-/* Path from a thread's thread pointer (fs base) to its own thread state, for the kernel side. */
+/* Location of a thread's own thread state, relative to its thread pointer (fs base); for the kernel
+ * side. */
 struct pyslot {
 	bool indirect;
 	int64_t off1, off2; /* tstate = *(tp + off1), or *(*(tp + off1) + off2) */
 };
-/* Finds the path by searching for known thread states in the threads' pthread blocks. 0; -ENOENT
- * with *why: no path found. */
+/* Finds that location by searching for known thread states in the threads' pthread blocks. 0;
+ * -ENOENT with *why: not found. */
 int python__slot(const struct python *py, struct pyslot *ret, const char **why);
 
 struct pyframe {

@@ -15,7 +15,7 @@
 #define GLIBC_SELF 16 /* header.self */
 #define GLIBC_TID 720
 #define GLIBC_BLOCK1 784  /* specific_1stblock: 32 pairs {seq, data} */
-#define GLIBC_BLOCKS 1296 /* specific[]: 32 pointers to such blocks, the first to that block */
+#define GLIBC_BLOCKS 1296 /* specific[]: 32 pointers to blocks of pairs */
 #define BLOCK_KEYS 32
 #define PAIR 16
 #define GLIBC_KEYS (BLOCK_KEYS * BLOCK_KEYS)

@@ -13,7 +13,7 @@
 #define MAX_MEMBERS 64
 #define MAX_MEMBER_NAME 32
 
-/* PyMemberDef */
+/* Offsets in PyMemberDef. */
 #define MEMBER_SIZE 40
 #define MEMBER_NAME 0
 #define MEMBER_OFFSET 16

@@ -13,9 +13,9 @@
 #define MAX_SEQUENCE (1ULL << 40) /* smaller than any address, larger than any count */
 
 static const struct node_layout layouts[NODE_LAYOUTS] = {
-	/* up to 2.12: after enable_shared_from_this */
+	/* PyTorch up to 2.12: after enable_shared_from_this */
 	{ 3, 6, 472 },
-	/* from 2.13 on: after a reference count */
+	/* PyTorch from 2.13 on: after a reference count */
 	{ 2, 5, 464 },
 };
 

@@ -91,7 +91,7 @@ struct cuda_file {
 	size_t refused; /* number of functions that cannot be probed at entry */
 	/* A refused function that allocates memory, static text; NULL: none. */
 	const char *refused_take;
-	/* The file has such functions, but C++ exceptions may leave them: none is probed. */
+	/* The file has CUDA functions that C++ exceptions may leave, so none is probed. */
 	bool throws;
 	/* A newer form of a known function, whose arguments are not known: "cuMemAlloc_v3"; "":
 	 * none. */

@@ -13,9 +13,9 @@
 
 /* std::atomic<c10::cuda::CUDACachingAllocator::CUDAAllocator *>, exported since PyTorch 2.0 */
 #define SYMBOL "_ZN3c104cuda20CUDACachingAllocator9allocatorE"
-#define ATTEMPTS                                                                                   \
-	7 /* attempts whose majority decides: in tests it was always right, and one attempt in ten \
-	     was wrong */
+/* Attempts to find the layout; the majority decides. In tests the majority was always right, and
+ * one attempt in ten was wrong. */
+#define ATTEMPTS 7
 
 /* ---- the allocator object ---- */
 

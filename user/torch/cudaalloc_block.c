@@ -209,7 +209,7 @@ static void find_allocated(struct search *k)
 
 struct neighbour {
 	struct sample *of;
-	int off; /* offset in of that holds its address */
+	int off; /* offset in the sample where the neighbour's address is */
 	bool read;
 	uint64_t ptr;
 	uint8_t w[BLOCK_WINDOW];
@@ -518,8 +518,6 @@ static void find_stats(struct search *k)
 		}
 	}
 }
-
-/* ---- */
 
 static int find_fields(struct search *k)
 {

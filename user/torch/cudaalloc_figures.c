@@ -41,8 +41,8 @@ static bool counts_like(const uint8_t *p, size_t at)
 	return true;
 }
 
-/* Finds them after requested_bytes, or where they may be if its offset is not known. 0: not
- * found. */
+/* Finds num_alloc_retries and num_ooms after requested_bytes, or where they may be if its offset is
+ * not known. 0: not found. */
 static size_t find_counts(const struct cudaalloc *a, const uint8_t *p, size_t len)
 {
 	size_t at = COUNTS, last = COUNTS_LAST;

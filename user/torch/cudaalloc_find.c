@@ -125,7 +125,7 @@ static int add_own_pool(const struct layout *l, const struct device *d, unsigned
 		if (tree__parse(d->window + off, d->addr + off, &trees[n]))
 			n++;
 		else
-			*torn = true; /* it was changing */
+			*torn = true; /* the pool was changing */
 	}
 	return pools_add(ret, &pool, trees, n);
 }
@@ -218,7 +218,7 @@ int devices__pools(const struct cudaalloc *a, const struct layout *l, const stru
 		pools__free(ret);
 		return err;
 	}
-	/* A pool that no graph uses any more is in two tables. */
+	/* Drop duplicates: a pool that no graph uses any more is in two tables. */
 	if (ret->n)
 		qsort(ret->v, ret->n, sizeof(*ret->v), pool_by_addr);
 	for (size_t i = 0, kept = 0; i < ret->n; i++) {

@@ -15,8 +15,8 @@
 
 /* Bytes read of the allocator object, which is half as large. */
 #define OBJECT_WINDOW (64u << 10)
-#define DEVICE_WINDOW                                                                              \
-	(8u << 10)	  /* bytes read of a DeviceCachingAllocator; the largest known has 3 KiB */
+/* Bytes read of a DeviceCachingAllocator; the largest known has 3 KiB. */
+#define DEVICE_WINDOW (8u << 10)
 #define POOL_WINDOW 1024u /* bytes read of a PrivatePool */
 #define BLOCK_WINDOW 192u /* bytes read of a Block while its fields are searched */
 #define MAX_DEVICES 64u

@@ -257,7 +257,7 @@ bool tree__parse(const uint8_t *h, uint64_t addr, struct tree *ret)
 	uint64_t head = addr + 8;
 	uint32_t colour;
 
-	/* its four padding bytes are not initialized */
+	/* the colour's four padding bytes are not initialized */
 	memcpy(&colour, h + 8, sizeof(colour));
 	if (colour)
 		return false;

@@ -358,8 +358,6 @@ static void set_consistency(struct build *b, struct cudaalloc_state *st)
 	}
 }
 
-/* ---- */
-
 int cudaalloc_state__build(struct cudaalloc *a, struct pass *s, struct cudaalloc_state *ret)
 {
 	struct build b = { .s = s, .torn = s->torn };

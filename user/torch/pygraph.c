@@ -279,7 +279,7 @@ static void check_nodes(struct batch *b)
 		    !(next & PREV_INUSE) || (next & ~SIZE_FLAGS) < MIN_CHUNK || (next & 8))
 			s->len = 0;
 		else
-			s->len -= 8; /* without that size word */
+			s->len -= 8; /* the next chunk's size word is not part of the node */
 	}
 }
 

@@ -328,7 +328,7 @@ static void find_pyobj(struct search *s)
 	for (size_t i = 0; i < s->n; i++)
 		for (size_t k = 4; k < 12; k++)
 			votes[k] += (word(s->v[i].impl + 8 * k) & ~3ull) == s->v[i].obj;
-	/* Without it, only tensors inside wrappers lose their names. */
+	/* Without this offset, only tensors inside wrappers lose their names. */
 	if (elect(votes, 12, &at) * 10 >= s->n * 9)
 		s->l.pyobj = 8 * at;
 }
