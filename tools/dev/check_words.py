@@ -11,6 +11,7 @@ without an entry there, the limit is 2 %.
 """
 import argparse
 import pathlib
+import random
 import re
 import subprocess
 import sys
@@ -35,6 +36,7 @@ PATTERNS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in {
 }.items()}
 MIN_WORDS = 4  # words per sentence; shorter ones are labels
 GOAL = 2.0  # percent
+SAMPLE = 60
 
 
 def clean_markdown(text):
@@ -113,6 +115,18 @@ def parts():
     return out
 
 
+def sample(seed):
+    """Whole comments of C code, with the file that each is in."""
+    found = []
+    for name in tracked():
+        if name.endswith((".c", ".h")) and name.startswith(("user/", "bpf/", "tools/")) and (ROOT / name).is_file():
+            for comment in comments((ROOT / name).read_text(encoding="utf-8")):
+                words = re.sub(r"\s+", " ", comment).strip()
+                if len(re.findall(r"[A-Za-z]{2,}", words)) >= MIN_WORDS:
+                    found.append((name, words))
+    return random.Random(seed).sample(found, min(SAMPLE, len(found)))
+
+
 def flaws(sentence):
     return [name for name, pattern in PATTERNS.items() if pattern.search(sentence)]
 
@@ -132,7 +146,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", nargs="?", const="", metavar="PART")
     parser.add_argument("--update", action="store_true")
+    parser.add_argument("--sample", type=int, metavar="SEED")
     args = parser.parse_args()
+    if args.sample is not None:
+        for name, words in sample(args.sample):
+            print("%s: %s" % (name, words))
+        return 0
     found = {name: [(s, flaws(s)) for s in all_of] for name, all_of in sorted(parts().items()) if all_of}
     if args.list is not None:
         for name, all_of in found.items():
