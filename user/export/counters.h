@@ -18,10 +18,10 @@ typedef void counters_put(void *ctx, const char *device, const char *what, uint6
 /* duration: of the recording, in ns; 0: not known. NULL: no memory. */
 struct counters *counters__new(uint64_t duration, counters_put *put, void *ctx);
 void counters__free(struct counters *c); /* NULL is fine */
-int counters__device(struct counters *c, const struct model_device *d,
-		     uint64_t time); /* adds a device's totals at time; 0 or -ENOMEM */
-int counters__used(struct counters *c, const struct model_device *d, uint64_t time,
-		   uint64_t used);	/* adds driver-reported use; 0 or -ENOMEM */
+/* Adds a device's totals at `time`. Returns 0 or -ENOMEM. */
+int counters__device(struct counters *c, const struct model_device *d, uint64_t time);
+/* Adds driver-reported use in bytes at `time`. Returns 0 or -ENOMEM. */
+int counters__used(struct counters *c, const struct model_device *d, uint64_t time, uint64_t used);
 void counters__end(struct counters *c); /* puts the remaining points */
 
 #endif

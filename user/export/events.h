@@ -17,7 +17,7 @@ struct event_row {
 	uint64_t number;
 	const char *kind;   /* kind of event, "alloc" */
 	const char *device; /* device name; NULL: event without a device */
-	const char *how;    /* "cudaMalloc"; NULL: not applicable */
+	const char *how;    /* CUDA function, "cudaMalloc"; NULL: not applicable */
 	uint64_t size;	    /* bytes; also of a free if its block is known; 0: none or not known */
 	uint64_t requested; /* requested bytes; 0: not known */
 	bool has_totals, has_reserved;

@@ -42,7 +42,8 @@ static const char *const notes[] = {
 #define KEY_LOC (UINT64_C(1) << 32)
 #define KEY_MODULE (UINT64_C(2) << 32)
 #define KEY_NOTE (UINT64_C(3) << 32)
-#define KEY_NODE (UINT64_C(1) << 63) /* combined with the address of the class name in the dict */
+#define KEY_NODE                                                                                   \
+	(UINT64_C(1) << 63) /* key of an autograd node, with the address of its class name */
 
 struct frames {
 	const struct dict *dict;

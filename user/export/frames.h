@@ -34,17 +34,17 @@ struct frame {
 
 struct frames;
 
-struct frames *frames__new(const struct dict *d,
-			   const struct facts *facts); /* borrows both; NULL: no memory */
-void frames__free(struct frames *f);		       /* NULL is fine */
+/* Borrows both arguments. NULL: no memory. */
+struct frames *frames__new(const struct dict *d, const struct facts *facts);
+void frames__free(struct frames *f); /* NULL is fine */
 /*
  * Shows module calls as the function of nn.Module that makes the call, with file, line and module:
  * "Module._wrapped_call_impl [blocks.0 (Block)]". Call before the first row. Returns 0 or -ENOMEM.
  */
 int frames__keep_calls(struct frames *f);
 size_t frames__count(const struct frames *f);
-const struct frame *frames__at(const struct frames *f,
-			       uint32_t i); /* valid until the next frames__of_row() */
+/* The frame with number i, valid until the next frames__of_row(). */
+const struct frame *frames__at(const struct frames *f, uint32_t i);
 /* The frames of a row grouped BY_STACK, outermost first; at least one. *ret belongs to f and is
  * valid until the next call. Returns 0 or -ENOMEM. */
 int frames__of_row(struct frames *f, const struct row *row, const uint32_t **ret, uint32_t *n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Moments, and the blocks and segments live at them. */
+/* Collects moments while events pass, and the first and last moment of each block and segment. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -380,7 +380,7 @@ int html_moments__end(struct page_data *p)
 		err = read_all_devices(p);
 	if (!err)
 		err = close_all(p, 0);
-	/* Blocks allocated after the last moment are shown at it. */
+	/* Show blocks allocated after the last moment at the last moment. */
 	for (size_t i = 0; i < p->n; i++)
 		for (size_t k = p->devices[i].nblocks;
 		     k-- > 0 && p->devices[i].blocks[k].gone1 == GONE_NEVER;)

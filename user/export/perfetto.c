@@ -34,7 +34,7 @@ struct perfetto {
 	struct passing wait;
 	struct spans *spans;
 	struct counters *counters;
-	uint64_t pid; /* 0: the head is not written yet */
+	uint64_t pid; /* process ID in the document; 0: the head is not written yet */
 	bool *named;  /* threads whose name was written, by number */
 	uint32_t nnamed;
 	size_t steps;

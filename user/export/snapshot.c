@@ -37,7 +37,7 @@ struct snapshot {
 	struct entry *ring;
 	size_t n, cap, first; /* first: index of the oldest entry when the ring is full */
 	uint64_t number, added;
-	uint64_t recent[RECENT]; /* by address: 1 + the number of entries added before */
+	uint64_t recent[RECENT]; /* by address hash: 1 + entries added before the allocation */
 	/* Address -> size and device of memory taken by the allocator, because a free event
 	 * lacks both. */
 	struct map64 *segments;
@@ -81,7 +81,7 @@ static int add(struct snapshot *s, const struct entry *entry)
 	return 0;
 }
 
-/* True if the event is after the marked moment. False also if the moment is not known yet. */
+/* True if the current event is known to be after the device's marked moment. */
 static bool is_after_moment(const struct export_ctx *c, const struct snapshot *s,
 			    struct device device)
 {
@@ -286,7 +286,7 @@ struct writer {
 	struct snapshot *s;
 	struct pickle *p;
 	struct stacks *stacks;
-	uint64_t start; /* ns since 1970; 0: not known */
+	uint64_t start; /* start of the capture, ns since 1970; 0: not known */
 	struct snapshot_sums sums;
 };
 

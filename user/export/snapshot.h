@@ -12,9 +12,9 @@
 
 /* Writes stacks as lists of frames, innermost first. Each frame and each list is written once. */
 struct stacks;
-struct stacks *stacks__new(const struct export_ctx *c,
-			   struct pickle *p); /* borrows both; NULL: no memory */
-void stacks__free(struct stacks *s);	      /* NULL is fine */
+/* Borrows both arguments. NULL: no memory. */
+struct stacks *stacks__new(const struct export_ctx *c, struct pickle *p);
+void stacks__free(struct stacks *s); /* NULL is fine */
 /* writes a stack as the value of a key; 0 or -ENOMEM */
 int stacks__put(struct stacks *s, const struct row *row);
 

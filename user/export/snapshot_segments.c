@@ -16,7 +16,7 @@
 struct list {		   /* a written list of frames */
 	uint32_t first, n; /* range in stacks.pool */
 	uint32_t kept;
-	uint32_t next1; /* 1 + the next list with the same hash */
+	uint32_t next1; /* 1 + number of the next list with the same hash */
 };
 
 struct stacks {

@@ -16,7 +16,7 @@ struct inside { /* modules that a thread is in */
 	uint32_t n;
 	uint32_t deeper;    /* number of calls beyond MAX_DEPTH */
 	uint64_t last;	    /* time of the last enter or leave, in ns */
-	uint32_t modules[]; /* outermost first */
+	uint32_t modules[]; /* numbers of the modules, outermost first */
 };
 
 struct spans {
@@ -24,7 +24,7 @@ struct spans {
 	spans_put *put;
 	void *ctx;
 	bool calls;		 /* the recording has events of module calls */
-	struct inside **threads; /* by thread number */
+	struct inside **threads; /* state of each thread, by its number */
 	uint32_t nthreads;
 };
 

@@ -19,8 +19,8 @@ typedef void spans_put(void *ctx, uint64_t time, bool enter, uint32_t module, ui
 /* calls: the recording is known to have EVENT_ENTER events. Borrows d. NULL: no memory. */
 struct spans *spans__new(const struct dict *d, bool calls, spans_put *put, void *ctx);
 void spans__free(struct spans *s); /* NULL is fine */
-int spans__call(struct spans *s,
-		const struct event *e); /* for EVENT_ENTER and EVENT_LEAVE; 0 or -ENOMEM */
+/* Handles EVENT_ENTER and EVENT_LEAVE. Returns 0 or -ENOMEM. */
+int spans__call(struct spans *s, const struct event *e);
 /* For EVENT_ALLOC: puts the calls entered and left since the thread's last allocation. Returns 0
  * or -ENOMEM. */
 int spans__alloc(struct spans *s, const struct event *e);

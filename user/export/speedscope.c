@@ -15,7 +15,7 @@
 
 struct sample {
 	uint32_t *frames, n;
-	uint64_t weight; /* greater than 0 */
+	uint64_t weight; /* bytes or allocations, greater than 0 */
 };
 
 struct profile {

@@ -37,7 +37,7 @@ struct tensorboard {
 	size_t steps;	     /* number of written steps */
 	uint64_t step_begin; /* start of the current step; not known for the first */
 	uint64_t second;     /* current second */
-	uint64_t start;	     /* ns since 1970 */
+	uint64_t start;	     /* start of the capture, ns since 1970 */
 	bool begun;	     /* the file's head is written */
 	int err;
 };

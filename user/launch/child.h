@@ -16,7 +16,7 @@
 struct child;
 
 struct child_opts {
-	char **argv; /* NULL-terminated; the program is searched in PATH */
+	char **argv; /* command, NULL-terminated; the program is searched in PATH */
 	/* User to change to, with HOME, USER, LOGNAME and SHELL; NULL: unchanged. */
 	const struct user *user;
 	const char *const
@@ -33,7 +33,8 @@ struct child_opts {
 /* Forks. NULL with errno on failure. opts' data must stay valid until child__release(). */
 struct child *child__new(const struct child_opts *opts);
 pid_t child__pid(const struct child *c);
-int child__pidfd(const struct child *c); /* owned by c; readable when the child has ended */
+/* Descriptor owned by c; readable when the child has ended. */
+int child__pidfd(const struct child *c);
 /* Starts the program. Returns 0, or a negative errno if that failed and the child has ended. */
 int child__release(struct child *c);
 bool child__released(const struct child *c);

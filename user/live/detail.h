@@ -20,7 +20,7 @@ struct detail_sum {
 };
 
 struct live_detail {
-	struct row *stacks; /* largest first; strings belong to the dict */
+	struct row *stacks; /* rows by stack, largest first; strings belong to the dict */
 	size_t nstacks;
 	struct detail_sum sizes[DETAIL_SIZES]; /* block sizes with the largest part of the row */
 	size_t nsizes; /* number of different block sizes; may exceed DETAIL_SIZES */

@@ -13,7 +13,7 @@
 struct graph;
 
 struct graph_column {
-	bool known;	      /* false: before the first value, or too old */
+	bool known;	      /* values are known; false: before the first value, or too old */
 	uint64_t least, most; /* lowest and highest allocated bytes */
 	uint64_t reserved;    /* highest reserved bytes; 0: not known */
 };

@@ -23,10 +23,10 @@ enum live_key { /* keys that are not characters */
 
 enum live_act {
 	ACT_NONE,
-	ACT_DRAW,    /* the screen changed */
-	ACT_REFRESH, /* the screen needs figures that were not read yet */
-	ACT_RESET,   /* growth starts again */
-	ACT_REDRAW,  /* the terminal's content is unknown */
+	ACT_DRAW,    /* redraw the screen from known figures */
+	ACT_REFRESH, /* read new figures, then redraw */
+	ACT_RESET,   /* restart the measuring of growth */
+	ACT_REDRAW,  /* redraw everything: the terminal's content may be damaged */
 	ACT_QUIT,
 	ACT_SAVE,
 	ACT_EXPORT,

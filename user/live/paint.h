@@ -30,7 +30,7 @@ enum ink {
 struct paint {
 	int rows, columns;
 	bool unicode;
-	int table_rows; /* set by draw_table() for screen__page() */
+	int table_rows; /* rows of the table, for screen__page() */
 };
 
 /* Sets the attributes of all inks. Call once after curses started. */
@@ -46,8 +46,8 @@ int paint__figure(struct paint *p, int y, int x, const char *name, const char *v
 
 /* Parts of the screen. Each draws in the given rows only. */
 void draw_head(struct paint *p, const struct live_state *s); /* rows 0 to 2 */
-void draw_graph(struct paint *p, const struct live_state *s, int y,
-		int rows); /* the last row is the time axis */
+/* The memory graph; its last row is the time axis. */
+void draw_graph(struct paint *p, const struct live_state *s, int y, int rows);
 void draw_head__tabs(struct paint *p, const struct live_state *s, int y);
 /* the first row has the titles */
 void draw_table(struct paint *p, struct live_state *s, int y, int rows);

@@ -26,7 +26,7 @@ struct plain {
 };
 
 struct shown {		  /* a process in the output */
-	struct sink sink; /* first member, so that a sink is also its struct shown */
+	struct sink sink; /* must be the first member: callbacks cast it to struct shown */
 	struct plain *plain;
 	struct live_proc *proc;
 	struct session *session;

@@ -26,7 +26,7 @@ struct live_graph {
 };
 
 struct live_proc {
-	/* Receives the process's events. First member, so that a sink is also its struct
+	/* Receives the process's events. Must be the first member: callbacks cast it to struct
 	 * live_proc. */
 	struct sink sink;
 	pid_t pid;
@@ -37,7 +37,7 @@ struct live_proc {
 	void *owner, *view; /* owner: data of the capture's owner; view: data of the view */
 	struct sink *also;  /* Also receives the events; its errors are ignored. NULL: none. */
 
-	uint64_t now;	       /* ns since the start of the capture */
+	uint64_t now;	       /* current time, ns since the start of the capture */
 	uint64_t events, lost; /* counts of the capture */
 	double rate;	       /* events per second between the last two refreshes */
 	uint64_t rate_events, rate_time;

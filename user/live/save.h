@@ -27,8 +27,8 @@ void live_save__free(struct live_save *s); /* NULL is fine */
 struct sink *live_save__sink(struct live_save *s);
 /* Writes a recording. say: gets the result as a message. Returns 0 or a negative error. */
 int live_save__write(struct live_save *s, char *say, size_t size);
-const char *live_save__last(
-	const struct live_save *s); /* path of the last written file; "": none */
+/* Path of the last written file; "": none. */
+const char *live_save__last(const struct live_save *s);
 
 /* Starts the export of a recording in a process with low priority and fewer rights. Its messages
  * go to standard error. Returns 0 or -errno. */

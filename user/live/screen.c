@@ -198,7 +198,7 @@ int screen__key(struct screen *s)
 	if (s->suspended)
 		return -1;
 	key = getch();
-	if (key == ERR) /* no key, or no terminal any more */
+	if (key == ERR) /* no key is pressed, or the terminal is gone */
 		return isatty(fileno(s->in)) ? -1 : -2;
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
 		if (key == keys[i].curses)

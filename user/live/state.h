@@ -34,14 +34,14 @@ enum live_view {
 struct map64;
 
 struct live_message {
-	uint64_t time; /* ns since the start of the view */
+	uint64_t time; /* time of the message, ns since the start of the view */
 	enum log_level level;
 	bool own; /* answer to a key, not repeated in the final output */
 	char text[400];
 };
 
 struct live_state {
-	struct live_proc **procs; /* owned by the state */
+	struct live_proc **procs; /* processes, owned by the state */
 	size_t nprocs, procs_room, chosen;
 	bool proc_chosen;   /* the user chose the process; false: the first with memory */
 	bool device_chosen; /* the user chose the device; false: the main device */
@@ -68,7 +68,7 @@ struct live_state {
 	size_t detail_first, help_first;
 	uint64_t span; /* span of the graph in ns; 0: whole history */
 
-	uint64_t now; /* ns since the start of the view */
+	uint64_t now; /* current time, ns since the start of the view */
 	/* interval: ns; stretched: longer interval in use because refreshing is slow, 0: none */
 	uint64_t interval, stretched;
 	bool over;			/* all captures are over */
@@ -85,14 +85,14 @@ int live_state__add(struct live_state *s, struct live_proc *p); /* takes over p;
 /* Removes and returns the process that ended first, if more than `most` have ended and it is not
  * the selected one. The caller owns it. NULL: none. */
 struct live_proc *live_state__remove_ended(struct live_state *s, size_t most);
-struct live_proc *live_state__proc(
-	const struct live_state *s); /* the selected process; NULL: none */
+/* The selected process; NULL: none. */
+struct live_proc *live_state__proc(const struct live_state *s);
 /* The selected device's index in the process's model; -1: none. Fills *d unless NULL. */
 int live_state__device(const struct live_state *s, struct model_device *d);
-enum live_by live_state__by(
-	const struct live_state *s); /* grouping of the rows in the current view */
-struct live_rows *live_state__table(
-	const struct live_state *s); /* rows of the selected process in that grouping; NULL: none */
+/* Grouping of the rows in the current view. */
+enum live_by live_state__by(const struct live_state *s);
+/* Rows of the selected process in that grouping; NULL: none. */
+struct live_rows *live_state__table(const struct live_state *s);
 /* Reads the rows of the selection. Returns 0 or a negative error. */
 int live_state__refresh(struct live_state *s);
 /* Folds or unfolds a module. */
@@ -101,9 +101,8 @@ void live_state__fold(struct live_state *s, uint64_t key);
 void live_state__settle(struct live_state *s);
 /* Number of rows in the current view. */
 size_t live_state__rows(const struct live_state *s);
-const struct live_row *live_state__row(
-	/* the selected row; NULL: none, or the view has no memory rows */
-	const struct live_state *s);
+/* The selected row; NULL: none, or the view has no memory rows. */
+const struct live_row *live_state__row(const struct live_state *s);
 void live_state__choose_view(struct live_state *s, enum live_view v);
 void live_state__choose_proc(struct live_state *s, size_t i);
 void live_state__next_device(struct live_state *s);

@@ -35,11 +35,12 @@ struct view {
 };
 
 struct source {			 /* capture of a process: owner of its struct live_proc */
-	struct session *session; /* NULL: the capture is over */
+	struct session *session; /* running capture; NULL: it is over */
 	struct live_save *save;
 };
 
-struct source *view__source(const struct live_proc *p); /* NULL if p is NULL */
+/* The process's capture; NULL if p is NULL. */
+struct source *view__source(const struct live_proc *p);
 void view__add_source(struct view *v, int fd, void (*ready)(void *ctx));
 void view__drop_source(struct view *v, int fd);
 void view__take_errors(struct view *v); /* shows errors written to standard error by others */

@@ -23,7 +23,7 @@ struct log_config {
 	int level; /* enum log_level; -1: not set */
 	struct log_part parts[LOG_PARTS];
 	size_t n_parts;
-	char *file; /* owned; NULL: none */
+	char *file; /* path of the log file, owned; NULL: none */
 	int fd;	    /* log file opened by the parent process; -1: none */
 	bool json;
 };

@@ -20,7 +20,7 @@ struct log_line {
 	const char *command, *process; /* process NULL: the command's main process */
 	const char *part, *event;
 	const struct log_field *fields;
-	const char *text; /* cleaned */
+	const char *text; /* message, cleaned */
 };
 
 /* Writes a line as a JSON object, as a member `key` or, with NULL, in an array or at the top. */

@@ -19,8 +19,8 @@
 
 #define RELAYED_FIELDS 16
 #define RELAYED_A_SECOND 200
-#define RELAYED_A_MINUTE (1 << 20) /* bytes */
-#define RELAYED_FROM 4		   /* number of process names */
+#define RELAYED_A_MINUTE (1 << 20) /* bytes of relayed lines, per process */
+#define RELAYED_FROM 4		   /* number of processes, by name, with a limit of their own */
 
 static struct log_config config = LOG_CONFIG_INIT;
 static const char *command = "memtrace-bpf", *process;

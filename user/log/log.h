@@ -19,7 +19,7 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 /* A field for programs in addition to the message. key: static, and not one of the fields of
  * every line. */
 struct log_field {
-	const char *key; /* NULL: end of the list */
+	const char *key; /* name of the field; NULL: end of the list */
 	enum log_kind {
 		LOG_KIND_STRING,
 		LOG_KIND_UINT,
@@ -28,7 +28,7 @@ struct log_field {
 		LOG_KIND_BOOL
 	} kind;
 	union {
-		const char *string; /* NULL: null in JSON */
+		const char *string; /* text; NULL: null in JSON */
 		uint64_t uint;
 		int64_t sint;
 		double real;

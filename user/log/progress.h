@@ -15,13 +15,13 @@
 #include <stdint.h>
 
 struct progress {
-	bool on;       /* the line may be shown */
+	bool on;       /* progress is shown on this terminal */
 	bool shown;    /* the line is on the terminal now */
-	char what[96]; /* cleaned */
+	char what[96]; /* description, cleaned */
 	const char *noun;
 	uint64_t total;
 	uint64_t start, next; /* ns of the monotonic clock; next: next update */
-	uint64_t done, count; /* last values */
+	uint64_t done, count; /* values of the last progress__at() */
 };
 
 /*

@@ -12,7 +12,7 @@
 
 /* Owner of a Unix socket. */
 struct listen_opts {
-	uid_t uid; /* (uid_t)-1: unchanged */
+	uid_t uid; /* owner of the socket's file; (uid_t)-1: unchanged */
 	/* Group whose members may connect. (gid_t)-1: unchanged, and only the owner may
 	 * connect. */
 	gid_t gid;
@@ -23,7 +23,7 @@ struct listen_at {
 	bool local; /* loopback address or Unix socket: not reachable from other machines */
 	bool is_unix;
 	uint16_t port;	/* actual port; 0 for a Unix socket */
-	char host[64];	/* "127.0.0.1", "::1"; "" for a Unix socket */
+	char host[64];	/* address, "127.0.0.1" or "::1"; "" for a Unix socket */
 	char url[160];	/* "http://127.0.0.1:8000", "http://[::1]:8000" or "unix:/run/x.sock" */
 	char path[108]; /* path of a Unix socket, otherwise "" */
 	dev_t dev;	/* device and inode of the Unix socket's file */

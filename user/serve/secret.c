@@ -15,7 +15,7 @@
 #include "lib/text.h"
 
 #define PEM_MAX 1048576
-#define CHAIN 16 /* certificates of a file that are checked, at most */
+#define CHAIN 16 /* number of certificates checked per file */
 #define MONTH (30 * 24 * 3600)
 #define SHOWN 80
 

@@ -20,9 +20,9 @@ enum serve_kind { TARGET_PID, TARGET_PATTERN, TARGET_COMMAND, TARGET_ALL };
 struct serve_target {
 	char name[64]; /* letters, digits, '.', '_', '-' and '/'; "" for TARGET_ALL */
 	enum serve_kind kind;
-	pid_t pid;	  /* for TARGET_PID */
+	pid_t pid;	  /* process of TARGET_PID */
 	const char *text; /* pattern or command; for TARGET_PID the option's text */
-	bool has_user;	  /* only processes of `user` match (--target-user) */
+	bool has_user;	  /* --target-user is given: only processes of `user` match */
 	uid_t user;
 };
 
@@ -47,7 +47,7 @@ struct serve_args {
 	size_t n_target_users;
 	const char *files[SERVE_FILES];
 	size_t n_files;
-	const char *folder; /* -o; NULL: a temporary folder, removed at exit */
+	const char *folder; /* folder of -o; NULL: a temporary folder, removed at exit */
 	const char *user;   /* user of web, push and workers; NULL: IDs of their own */
 	/* User of commands; may be root. NULL: the user behind sudo, otherwise as `user`. */
 	const char *command_user;
@@ -71,7 +71,7 @@ struct serve_args {
 	uint64_t push_every;			/* time between two pushes, in ns */
 	uint64_t push_profile;			/* length of the capture for each profile, in ns */
 	const char *push_token_file, *push_ca;
-	bool push_insecure; /* allows sending the token to http URLs of other machines */
+	bool push_insecure; /* the token may be sent to http URLs of other machines */
 	bool verbose;
 	struct serve_secrets secrets;
 };

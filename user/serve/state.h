@@ -42,7 +42,7 @@ struct state_process {
 	pid_t pid;
 	double started;	 /* start time in s since 1970; PID and start time identify the process */
 	char target[64]; /* name of the matching --target; "": none */
-	char name[96];	 /* "python train.py", valid UTF-8 without control characters */
+	char name[96];	 /* command, "python train.py", valid UTF-8 without control characters */
 	char container[80], pod[80];
 	int64_t rank; /* rank; -1: not known */
 	/* Smallest number, from 0, that no other process of the target has. Constant for the
@@ -92,8 +92,10 @@ void serve_state__release(struct state *s);
 /* Takes a message from the broker that is not an answer. Closes fd (-1: none). *trace: the trace
  * of the message, or NULL. Returns 0, or -EPROTO for an invalid message, which changes nothing. */
 int serve_state__take(struct state *s, json_t *msg, int fd, struct state_trace **trace);
-struct state_trace *serve_state__trace(struct state *s, const char *id); /* NULL: not found */
-struct state_process *serve_state__process(struct state *s, pid_t pid);	 /* NULL: not found */
+/* The trace with this ID; NULL: none. */
+struct state_trace *serve_state__trace(struct state *s, const char *id);
+/* The process with this PID; NULL: none. */
+struct state_process *serve_state__process(struct state *s, pid_t pid);
 /* state of the trace, "capturing" */
 const char *serve_state__trace_state(const struct state_trace *t);
 bool serve_state__trace_ended(const struct state_trace *t); /* done or failed */

@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #define SUMMARY_REPORT (64 << 20) /* largest report, in bytes */
-#define SUMMARY_ROWS 50		  /* largest rows of the report that are kept */
+#define SUMMARY_ROWS 50		  /* number of report rows kept, the largest ones */
 
 /* Parses a report from fd; fd stays open. Returns NULL with errno: EPROTO (not a report), EFBIG,
  * or a read error. */

@@ -48,7 +48,7 @@ struct watch_capture {
 	struct subprocess process; /* of the stage */
 	uint64_t deadline;
 	bool asked; /* SIGINT was sent */
-	int out;    /* output of dump or report */
+	int out;    /* descriptor of the output of dump, report or leaks */
 	struct outfile *dump;
 	uint64_t begun; /* start of the capture, ns of CLOCK_MONOTONIC */
 	char stem[128];

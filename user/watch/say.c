@@ -17,7 +17,7 @@ const char *watch_say__time(char buf[40])
 
 /* Fields at the start of every line. */
 struct line {
-	pid_t pid; /* 0: no process */
+	pid_t pid; /* process of the event; 0: none */
 	const char *name, *container, *pod, *device;
 	int64_t rank;
 };

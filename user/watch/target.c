@@ -244,7 +244,7 @@ static void look_at_driver(struct watch_target *t, uint64_t now, bool wanted)
 /* ---- steps ---- */
 
 struct step_sink {
-	struct sink sink; /* first member, so that a sink is also its struct step_sink */
+	struct sink sink; /* must be the first member: callbacks cast it to struct step_sink */
 	struct watch_target *t;
 };
 

@@ -71,7 +71,7 @@ struct proc;
 struct watch_target {
 	pid_t pid;
 	uint64_t started; /* start time, ns of CLOCK_BOOTTIME */
-	char name[80];	  /* "python train.py", cleaned and cut */
+	char name[80];	  /* command, "python train.py", cleaned and cut */
 	char comm[64];
 	struct cgroup cgroup;
 	int64_t rank; /* rank; -1: not known */
@@ -151,8 +151,8 @@ struct watch {
 	struct watch_find *find;
 	struct watch_target *targets[WATCH_TARGETS];
 	size_t n_targets;
-	uint8_t series[COND_SERIES];		   /* true: in use */
-	struct watch_capture *captures;		   /* NULL: no captures */
+	uint8_t series[COND_SERIES];		   /* series in use */
+	struct watch_capture *captures;		   /* state of captures; NULL: none are made */
 	uint64_t fired, captured, skipped, failed; /* counts for the metrics */
 	uint64_t ram;				   /* memory of the machine, in bytes */
 	uint64_t start, next_scan, next_tick;
@@ -180,8 +180,8 @@ struct watch_shot {
 };
 
 struct watch_capture *watch_capture__new(const struct watch_args *args, struct watch *w);
-void watch_capture__free(
-	struct watch_capture *c); /* stops a running capture and saves what was recorded */
+/* Stops a running capture and saves what was recorded. */
+void watch_capture__free(struct watch_capture *c);
 bool watch_capture__busy(const struct watch_capture *c);
 /* Starts a capture. Returns 0, or -EBUSY if one is running. */
 int watch_capture__begin(struct watch_capture *c, const struct watch_shot *shot);

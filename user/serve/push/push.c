@@ -29,8 +29,8 @@ struct push {
 	struct link *link;
 	struct state state;
 	struct sender *sender;
-	struct profiles *profiles; /* NULL: profiles are not pushed */
-	char *otlp_url;		   /* NULL: metrics are not pushed */
+	struct profiles *profiles; /* rounds of profiles; NULL: not pushed */
+	char *otlp_url;		   /* URL for metrics; NULL: not pushed */
 	char host[256];
 	int signals;
 	uint64_t last_id, now;

@@ -31,7 +31,7 @@ char *otlp__url(const char *base);
 /* Origin of a profile. */
 struct profile_of {
 	const struct state_process *process;
-	const char *host;     /* NULL: not known */
+	const char *host;     /* host name; NULL: not known */
 	uint64_t from, until; /* captured interval, ns since 1970 */
 };
 /* The URL for posting a profile to the server base ("http://pyroscope:4040"), and the body with
@@ -86,7 +86,7 @@ struct profiles;
 
 struct profiles_opts {
 	const char *url;   /* URL of the server */
-	const char *host;  /* NULL: not known */
+	const char *host;  /* host name; NULL: not known */
 	double seconds;	   /* length of a capture */
 	struct link *link; /* link, state, sender and last_id are borrowed */
 	struct state *state;

@@ -14,7 +14,7 @@
 #define AUTH_COSTLY 64 /* ROUTE_COSTLY requests in work; one peer may have a quarter of them */
 
 struct auth_opts {
-	const char *token; /* NULL: no token is required */
+	const char *token; /* required token; NULL: none */
 	bool tls;	   /* Cookies are marked Secure, and only an https Origin is accepted. */
 	const char *const *hosts; /* further accepted names in Host; NULL-terminated; NULL: none */
 	/* All listening addresses are loopback. The machine's own name is then not accepted in
@@ -29,14 +29,14 @@ struct auth_opts {
 struct auth;
 /* NULL with errno: EINVAL if the token is too short or too long. */
 struct auth *auth__new(const struct auth_opts *o);
-void auth__free(struct auth *g); /* NULL is fine; wipes the token */
+void auth__free(struct auth *g); /* wipes the token; g may be NULL */
 
 /* The client of a connection: an IPv4 address, the first half of an IPv6 address, this machine
  * (any loopback address), or the user of a Unix socket. */
 struct auth_peer {
 	unsigned char key[16];
 	bool is_unix;
-	bool is_local; /* 127.0.0.0/8 or ::1: any user of this machine */
+	bool is_local; /* peer is 127.0.0.0/8 or ::1: any user of this machine */
 };
 /* addr: the client's address from accept() or the library. fd: the connection; for a Unix
  * socket, its peer's user ID is read. */
@@ -65,7 +65,7 @@ struct guard_request {
 };
 
 struct guard_verdict {
-	int status;	      /* 0: allowed; otherwise 400, 401, 403 or 429 */
+	int status;	      /* HTTP status; 0: allowed; otherwise 400, 401, 403 or 429 */
 	unsigned retry_after; /* s, with 429 */
 	char why[160];	      /* error detail for the response */
 	bool costly; /* The request is counted as in work. Call auth__done() after the answer. */

@@ -30,7 +30,7 @@ struct peer {
 };
 
 struct session {
-	char id[SESSION_ID + 1]; /* "": unused entry */
+	char id[SESSION_ID + 1]; /* ID in the cookie; "": unused entry */
 	uint64_t begun, used;
 };
 

@@ -14,13 +14,13 @@
 struct state;
 
 #define METRICS_COUNTS 512
-#define METRICS_DEVICES 1024 /* for all processes together */
+#define METRICS_DEVICES 1024 /* devices shown for all processes together */
 #define METRICS_CAPTURES 64  /* targets whose last capture is shown */
 #define METRICS_LINES 10     /* lines of code shown per capture */
 #define METRICS_PATH 160     /* bytes of a file or function name; the end is kept */
 
 struct metrics_count {
-	const char *method, *route; /* from the route table, never from the client */
+	const char *method, *route; /* strings of the route table, never from the client */
 	int status;
 	uint64_t n;
 };

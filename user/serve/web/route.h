@@ -85,12 +85,12 @@ extern const struct route *const route_tables[]; /* all tables, NULL-terminated 
 /* ---- for handlers: each answers its request exactly once, at once or later ---- */
 
 struct state *request__state(struct request *r);
-const char *request__path(struct request *r,
-			  const char *name); /* validated value; NULL: not in this route */
-const char *request__query(struct request *r,
-			   const char *name); /* validated value; NULL: not given */
-bool request__number(struct request *r, const char *name,
-		     double *ret); /* query parameter; false: not given */
+/* The validated value of a path parameter; NULL: not in this route. */
+const char *request__path(struct request *r, const char *name);
+/* The validated value of a query parameter; NULL: not given. */
+const char *request__query(struct request *r, const char *name);
+/* A numeric query parameter. False: not given. */
+bool request__number(struct request *r, const char *name, double *ret);
 /* The validated body, an object owned by the request; NULL: the route has no body. */
 json_t *request__body(struct request *r);
 bool request__accepts_gzip(struct request *r);

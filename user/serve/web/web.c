@@ -29,7 +29,7 @@
 #define STRICT MHD_OPTION_STRICT_FOR_CLIENT, 1
 #endif
 #define TICK_NS 1000000000ull
-#define SPARE 64 /* connections beyond the counted ones: new ones, while closed ones end */
+#define SPARE 64 /* additional connections, because closed ones end only later */
 
 /* ---- connections ---- */
 

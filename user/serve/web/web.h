@@ -51,7 +51,7 @@ struct request {
 	struct MHD_Connection *mhd;
 	const struct route *route; /* matched route; NULL: none */
 	char method[12];
-	char *url; /* the path; cut and decoded in place at its parameters */
+	char *url; /* path; cut and decoded in place at its parameters */
 	struct param path[4], query[WEB_PARAMS];
 	size_t n_path, n_query;
 	char *query_text[WEB_PARAMS];
