@@ -66,8 +66,8 @@ int proc__open_file(const struct proc *p, const char *path);
 
 /*
  * Device number of a character device in the target's mount namespace, found as by
- * proc__open_file() and not opened. 0; -ENOENT: none; -ENODEV: no character device; other -errno:
- * not known.
+ * proc__open_file() but not opened. 0, or -errno. -ENOENT: no such file. -ENODEV: not a character
+ * device. Other errors: not known.
  */
 int proc__char_device(const struct proc *p, const char *path, uint32_t *dev_major,
 		      uint32_t *dev_minor);

@@ -9,16 +9,16 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#define PAUSE                                                                                      \
-	100000 /* ns; a thread that runs stops at once, one that the kernel is busy with when that \
-		  is done */
+/* ns between two checks. A running thread stops at once; a thread in the kernel stops when the
+ * kernel is done. */
+#define PAUSE 100000
 
-/* Without reaping it: how it ended is for those who wait for the child. */
+/* Whether the child has ended. Does not reap it: its parent needs the exit status. */
 static bool has_ended(pid_t pid)
 {
 	siginfo_t si = { 0 };
 
-	/* Asked for ends alone, waitid() tells of a traced child's stops all the same. */
+	/* waitid() reports stops of a traced child, too. */
 	return waitid(P_PID, pid, &si, WEXITED | WNOHANG | WNOWAIT) ||
 	       (si.si_pid == pid && si.si_code != CLD_TRAPPED && si.si_code != CLD_STOPPED);
 }
@@ -29,8 +29,8 @@ static bool has_stopped(pid_t pid, siginfo_t *si)
 	return !waitid(P_PID, pid, si, WSTOPPED | WNOHANG) && si->si_pid == pid;
 }
 
-/* A stop of the kernel's making carries an event above the signal's number; what carries none is a
- * signal on its way. */
+/* Pending signal of a stop; 0: none. A stop by PTRACE_INTERRUPT has an event number above the
+ * signal's bits. */
 static int signal_of(const siginfo_t *si)
 {
 	return si->si_status >> 8 ? 0 : si->si_status;
@@ -44,7 +44,7 @@ int ptrace_hold__take(struct ptrace_hold *h, pid_t pid)
 	if (ptrace(PTRACE_SEIZE, pid, NULL, NULL))
 		return -errno;
 	if (ptrace(PTRACE_INTERRUPT, pid, NULL, NULL))
-		return -errno; /* it is ending: there is nothing to be detached from */
+		return -errno; /* the child is ending, so there is no thread to detach */
 	while (!has_stopped(pid, &si)) {
 		if (has_ended(pid))
 			return -ECHILD;
@@ -61,7 +61,8 @@ void ptrace_hold__release(struct ptrace_hold *h)
 	pid_t pid = h->pid;
 
 	h->pid = 0;
-	/* One that does not stand after all would do so later, and for good: it is waited for. */
+	/* A thread that has not stopped yet would stop later and stay stopped. So wait for the
+	 * stop. */
 	while (pid && ptrace(PTRACE_DETACH, pid, NULL, (void *)(long)h->signal) && errno == ESRCH &&
 	       !has_ended(pid)) {
 		if (has_stopped(pid, &si))

@@ -2,27 +2,26 @@
 #ifndef MT_PROCESS_PTRACE_HOLD_H
 #define MT_PROCESS_PTRACE_HOLD_H
 /*
- * Holding the first thread of a command that we started ourselves, for the milliseconds that it
- * takes to attach. Never used on a process that was there before us.
- *
- * It is ptrace(2) with PTRACE_SEIZE and PTRACE_INTERRUPT: no signal is sent, no system call fails
- * with EINTR that would not without, and when we end, however that comes, the kernel lets the
- * thread go on.
+ * Stops the first thread of a command that memtrace-bpf started, for the milliseconds that
+ * attaching takes. Not for other processes.
+ * It uses PTRACE_SEIZE and PTRACE_INTERRUPT, which send no signal and cause no additional EINTR. If
+ * memtrace-bpf ends in any way, the kernel resumes the thread.
  */
 #include <sys/types.h>
 
 struct ptrace_hold {
-	pid_t pid;  /* 0: nothing is held */
-	int signal; /* that it was about to be given when it was stopped, 0: none */
+	pid_t pid;  /* 0: no thread is held */
+	int signal; /* signal that was about to be delivered at the stop, 0: none */
 };
 
 /*
- * Stops the first thread of pid, a child of the calling thread's process, and waits until it has
- * stopped. 0; -EPERM, -ESRCH and what else ptrace() says where it cannot be, -ECHILD where it ended
- * meanwhile: nothing is held then.
+ * Stops the first thread of pid, a child of the calling thread's process, and waits for the stop.
+ * 0. On errors no thread is held: -ECHILD: the child ended; or -EPERM, -ESRCH and others from
+ * ptrace().
  */
 int ptrace_hold__take(struct ptrace_hold *h, pid_t pid);
-/* Lets it go on; by the thread that took it. Nothing where nothing is held. */
+/* Resumes the thread; call it from the thread that called ptrace_hold__take(). Does nothing if no
+ * thread is held. */
 void ptrace_hold__release(struct ptrace_hold *h);
 
 #endif

@@ -36,9 +36,10 @@ struct site {
  * Picks the site of a function. code: its first size bytes; func_size: its whole size, 0 if not
  * known. args: bit i for the i-th integer argument that the probe reads, and SITE_NO_CALLS. Without
  * all of the code the site is the entry, since an unseen branch could lead past a later one. Never
- * picks a 5-byte nop, which the kernel may turn into a call that breaks red zones and forks, or a
- * prefixed nop. 0; -ENOTSUP: the function begins with such a nop and has no other site; -EINVAL:
- * even the entry cannot be probed (empty, or not decodable).
+ * picks a prefixed nop, or a 5-byte nop, which the kernel may turn into a call that breaks red
+ * zones and forks.
+ * 0, or -errno. -ENOTSUP: the function begins with such a nop and has no other site. -EINVAL: the
+ * entry cannot be probed, since it is empty or not decodable.
  */
 int site__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args,
 	       struct site *ret);

@@ -35,9 +35,9 @@ struct usdt_sites {
 };
 
 /*
- * Finds the sites of a probe with n arguments in a mapped file. 0; -ENOENT: no such probe; -EINVAL:
- * unknown form of arguments, an instruction that cannot be probed, or more than MT_ASKED_SITES
- * sites; other -errno.
+ * Finds the sites of a probe with n arguments in a mapped file. 0, or -errno. -ENOENT: no such
+ * probe. -EINVAL: unknown form of arguments, an instruction that cannot be probed, or more than
+ * MT_ASKED_SITES sites.
  */
 int usdt__find(const struct proc *p, const struct map *map, const char *provider, const char *name,
 	       size_t n, struct usdt_sites *ret);
