@@ -124,7 +124,7 @@ static uint32_t reallocation_place(const struct window *w, const struct ablock *
 	     i < passing->n && i < first + LOOK && passing->all[i].module == module; i++) {
 		uint32_t number = passing->all[i].number;
 
-		if (used[number] || !block__as_large(w->blocks[number].size, g->size))
+		if (used[number] || !block__same_size(w->blocks[number].size, g->size))
 			continue;
 		used[number] = 1;
 		return w->blocks[number].gone + 1;
@@ -149,7 +149,7 @@ static bool is_gradient(const struct advising *a, const struct ablock *b,
 		return false;
 	for (size_t i = first;
 	     i < parameters->n && i < first + LOOK && parameters->all[i].module == b->module; i++)
-		if (block__as_large(a->t->lasting[parameters->all[i].number].size, b->size))
+		if (block__same_size(a->t->lasting[parameters->all[i].number].size, b->size))
 			return true;
 	return false;
 }

@@ -36,7 +36,7 @@ struct ablock {
 /* True if two blocks have the same size, as far as it is known. The allocator may leave a remainder
  * of up to 1 MiB in a large block. */
 #define UNSPLIT (UINT64_C(1) << 20)
-static inline bool block__as_large(uint64_t a, uint64_t b)
+static inline bool block__same_size(uint64_t a, uint64_t b)
 {
 	return a == b || (a > UNSPLIT && b > UNSPLIT && (a > b ? a - b : b - a) <= UNSPLIT);
 }

@@ -155,7 +155,7 @@ static const char *last_part(const char *name)
 }
 
 /* True for statistics of a module, which modules cannot share. */
-static bool is_own(const char *name)
+static bool is_statistic(const char *name)
 {
 	return !strncmp(name, "running_", 8) || !strncmp(name, "num_batches", 11);
 }
@@ -221,7 +221,7 @@ static int advise_buffers(struct advising *a)
 	for (uint32_t i = 0; !err && (b = track__lasting(a->t, &i));) {
 		const char *name = last_part(dict__str(a->d, b->name));
 
-		if (b->category != CATEGORY_BUFFER || !*name || is_own(name) ||
+		if (b->category != CATEGORY_BUFFER || !*name || is_statistic(name) ||
 		    strstr(name, " and "))
 			continue;
 		err = array__grow(&s.all, &s.cap, s.n + 1, sizeof(*s.all));
@@ -275,7 +275,7 @@ static bool is_bucket(const struct advising *a, const struct ablock *b)
 
 /* Applies gradient_as_bucket_view to a window: gradients lie in the buckets, which exist all the
  * time. Backward copies its results there and frees them. */
-static void without_gradients(const struct window *w, const struct track *t, struct changes *ch)
+static void drop_gradients(const struct window *w, const struct track *t, struct changes *ch)
 {
 	for (uint32_t k = 0; k < w->nblocks; k++) {
 		const struct ablock *b = &w->blocks[k];
@@ -311,7 +311,7 @@ static int advise_buckets(struct advising *a)
 		struct advice of = { .kind = ADVICE_DDP_BUCKETS, .figure = ADVICE_ESTIMATE };
 
 		for (uint32_t i = 0; i < a->t->nkept; i++)
-			without_gradients(&a->t->kept[i], a->t, &r.c[i]);
+			drop_gradients(&a->t->kept[i], a->t, &r.c[i]);
 		of.text = advice__format(
 			"gradients as views of DDP's buckets: "
 			"DistributedDataParallel(..., gradient_as_bucket_view=True)");

@@ -137,7 +137,7 @@ static uint64_t logits_size(const struct advising *a, const struct window *w, ui
 }
 
 /* True for sizes near the logits': the same, or in a type of half or double width. */
-static bool as_large(uint64_t size, uint64_t logits)
+static bool is_near_logits_size(uint64_t size, uint64_t logits)
 {
 	for (uint64_t times = 1; times <= 4; times *= 2) {
 		uint64_t wanted = logits / 2 * times;
@@ -154,7 +154,7 @@ static bool is_logits(const struct ablock *b, const struct instances *s, uint64_
 	bool inside = b->module < s->nmodules && s->of[b->module];
 
 	return b->born && b->gone != NEVER && !inside && b->phase != PHASE_OPTIMIZER &&
-	       as_large(b->size, logits);
+	       is_near_logits_size(b->size, logits);
 }
 
 #define CHUNKS 8
@@ -256,7 +256,7 @@ static bool has_precursor(const struct window *w, const struct ablock *of)
 	for (uint32_t i = 0; i < w->nblocks; i++) {
 		const struct ablock *b = &w->blocks[i];
 
-		if (b->stack == of->stack && block__as_large(b->size, of->size) &&
+		if (b->stack == of->stack && block__same_size(b->size, of->size) &&
 		    is_held_over(w, b))
 			return true;
 	}

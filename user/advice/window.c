@@ -85,7 +85,7 @@ static struct ablock *block_at(const struct track *t, uint64_t addr)
 
 /* ---- windows ---- */
 
-static bool alike(const struct window *a, const struct window *b)
+static bool same_moves(const struct window *a, const struct window *b)
 {
 	return a->signature == b->signature && a->nblocks == b->nblocks && a->n == b->n;
 }
@@ -120,7 +120,7 @@ static void keep_or_drop(struct track *t)
 	for (uint32_t i = 0; i < t->nkept; i++) {
 		struct window *k = &t->kept[i];
 
-		if (alike(k, w)) {
+		if (same_moves(k, w)) {
 			if (w->peak > k->peak)
 				swap(k, w);
 			return;

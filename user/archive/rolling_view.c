@@ -37,7 +37,7 @@ static bool get_device(const json_t *o, struct ring_device *d)
 
 	if (!json_is_string(name) || !json_string_length(name))
 		return false;
-	/* The writer's names are clean, so another name is an error. */
+	/* Reject a name that cleaning changes, because the writer only writes clean names. */
 	text__clean(d->name, sizeof(d->name), json_string_value(name), json_string_length(name));
 	if (strcmp(d->name, json_string_value(name)) != 0)
 		return false;

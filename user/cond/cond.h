@@ -77,7 +77,7 @@ struct cond_result {
 	/* Bytes, ns or a count. A percentage of a device is rounded down; negative growth is 0. */
 	uint64_t value, limit;
 	double share, share_limit; /* shares for COND_SHARE; 0.2 is 20% */
-	uint64_t at;		   /* time of the largest growth, with most, ns */
+	uint64_t at;		   /* time of the largest growth, ns, if cond_values.most is set */
 	/* Growth only: true if from and to are the seq numbers of its two lows. */
 	bool lows_known;
 	uint64_t from, to;

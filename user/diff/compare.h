@@ -14,7 +14,7 @@
 struct compared {
 	/* name: as given, otherwise as recording: the file's name without folder and ".mtr". */
 	char *name, *recording;
-	char *torch, *device_name, *cwd; /* NULL: unknown */
+	char *torch, *device_name, *cwd; /* facts of the recording; NULL: unknown */
 	/* Place of the allocation that made the peak; NULL: unknown. */
 	char *file, *func, *module;
 	uint32_t line;

@@ -240,7 +240,7 @@ static void set_status(struct diff_row *r)
 	r->moved = a && b && a->file && b->file && a->line != b->line;
 }
 
-static bool unknown(const struct row *r)
+static bool has_unknown_role(const struct row *r)
 {
 	return r->category && !strcmp(r->category, category__name(CATEGORY_UNKNOWN));
 }
@@ -252,7 +252,8 @@ static size_t find_old(const struct diff *d, const struct map64 *by_key, uint64_
 	uint64_t i;
 
 	for (; map64__get(by_key, key, &i); key++)
-		if (!d->rows[i].new && (category || unknown(r) || unknown(d->rows[i].old)))
+		if (!d->rows[i].new &&
+		    (category || has_unknown_role(r) || has_unknown_role(d->rows[i].old)))
 			return i;
 	return SIZE_MAX;
 }

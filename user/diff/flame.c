@@ -83,7 +83,7 @@ static int add_frame(struct flame *f, enum match_side side, const struct frame *
 	return 0;
 }
 
-/* Maps a side's frame to its index in all; each only once. */
+/* Maps a frame of one side to its index in all, and caches the result. */
 static int map_frame(struct flame *f, enum match_side side, uint32_t i, uint32_t *ret)
 {
 	size_t had = f->room_ids[side];
@@ -115,8 +115,8 @@ static int path_of(struct flame *f, enum match_side side, const struct row *row,
 	return err;
 }
 
-/* Finds the node of a row. A row of both sides passes both, so that each frame learns its old line;
- * the new path counts. */
+/* Finds the node of a row. For a row of both sides it looks up both paths, so that each frame gets
+ * its old line. The node is that of the new path. */
 static int node_of_row(struct flame *f, const struct diff_row *r, uint32_t *ret)
 {
 	uint32_t n = 0;

@@ -45,7 +45,7 @@ bool estimate__other_user(const struct estimate *e, struct user *user)
 	return !user__behind_sudo(user, &other) && other;
 }
 
-/* Creates the file that the script writes to, which may run as another user. */
+/* Creates the log file of the script, because the script may run as another user. */
 static int make_log(const struct estimate *e)
 {
 	struct user user;
@@ -222,7 +222,7 @@ static int cuda_version(const char *torch)
 }
 
 /* Sets e->context: a figure reported for another CUDA version counts as assumed. */
-static void source_context(struct estimate *e)
+static void set_context_source(struct estimate *e)
 {
 	const struct estimate_args *a = e->args;
 	struct device_figure f;
@@ -296,7 +296,7 @@ int estimate__run(struct estimate *e)
 	if (status)
 		return status;
 	e->full_is_whole = estimate__whole(&e->full_run);
-	source_context(e);
+	set_context_source(e);
 	if (known__read(join_path(e, "log", path, sizeof(path)), &e->known))
 		log_warn("the log of the dry run cannot be read: what could not be known is not "
 			 "named");

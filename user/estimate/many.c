@@ -45,7 +45,7 @@ static void put_row(const struct many *m, const struct estimate *e)
 }
 
 /* The more important exit code: "does not fit" first, then "unknown". */
-static int worse(int a, int b)
+static int worse_status(int a, int b)
 {
 	if (a == EXIT_HELD || b == EXIT_HELD)
 		return EXIT_HELD;
@@ -62,7 +62,7 @@ static int finish_rank(struct many *m, struct estimate *e)
 	else
 		put_row(m, e);
 	estimate__complain(e);
-	m->status = worse(m->status, e->full ? estimate__status(e) : EXIT_UNUSABLE);
+	m->status = worse_status(m->status, e->full ? estimate__status(e) : EXIT_UNUSABLE);
 	if (m->json || !e->full || e->device < 0 ||
 	    (m->have_most && e->parts.needs <= m->most.parts.needs)) {
 		estimate__free(e);

@@ -138,7 +138,7 @@ static uint64_t difference(uint64_t a, uint64_t b)
  * Compares two levels. A cached block may be up to 1 MiB larger than requested and counts in full.
  * Which one is used depends on the history, so allocated bytes differ even between identical steps.
  */
-static bool close_to(const struct level *a, const struct level *b, uint64_t *spread)
+static bool levels_are_close(const struct level *a, const struct level *b, uint64_t *spread)
 {
 	uint64_t peak = difference(a->peak_allocated, b->peak_allocated),
 		 end = difference(a->allocated, b->allocated);
@@ -155,7 +155,7 @@ static bool steps_are_close(const struct repeat *r, const struct step *a, const 
 	if (a->stack != b->stack || memcmp(a->number, b->number, sizeof(a->number)) != 0)
 		return false;
 	for (size_t i = 0; i < r->n; i++)
-		if (!close_to(&a->of[i], &b->of[i], spread))
+		if (!levels_are_close(&a->of[i], &b->of[i], spread))
 			return false;
 	return true;
 }

@@ -95,7 +95,7 @@ static struct slice take_value(struct reader *r)
 	return take_slice(r, STORE_VALUE_MAX);
 }
 
-static bool whole(const struct reader *r)
+static bool is_complete(const struct reader *r)
 {
 	return !r->is_short && !r->bad;
 }
@@ -248,7 +248,7 @@ static int do_set(struct tcp_store *s, struct tcp_store_client *c, struct reader
 	struct slice key = take_key(r), value = take_value(r);
 
 	(void)c;
-	return whole(r) ? set(s, key, value) : 0;
+	return is_complete(r) ? set(s, key, value) : 0;
 }
 
 static int do_compare_set(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
@@ -257,7 +257,7 @@ static int do_compare_set(struct tcp_store *s, struct tcp_store_client *c, struc
 	const struct entry *e;
 	int err;
 
-	if (!whole(r))
+	if (!is_complete(r))
 		return 0;
 	e = tcp_store__find(s, key);
 	if (!e || !e->value) {
@@ -285,7 +285,7 @@ static int do_get(struct tcp_store *s, struct tcp_store_client *c, struct reader
 {
 	struct slice key = take_key(r);
 
-	return whole(r) ? put_value(s, c, key) : 0;
+	return is_complete(r) ? put_value(s, c, key) : 0;
 }
 
 static int do_add(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
@@ -296,7 +296,7 @@ static int do_add(struct tcp_store *s, struct tcp_store_client *c, struct reader
 	char text[32];
 	int err;
 
-	if (!whole(r))
+	if (!is_complete(r))
 		return 0;
 	e = tcp_store__find(s, key);
 	if (e && e->value) {
@@ -322,9 +322,9 @@ static int each_key(struct tcp_store *s, struct tcp_store_client *c, struct read
 
 	if (n > STORE_KEYS_MAX)
 		r->bad = true;
-	for (uint64_t i = 0; i < n && whole(&ahead); i++)
+	for (uint64_t i = 0; i < n && is_complete(&ahead); i++)
 		take_key(&ahead);
-	if (!whole(r) || !whole(&ahead)) {
+	if (!is_complete(r) || !is_complete(&ahead)) {
 		r->is_short |= ahead.is_short;
 		r->bad |= ahead.bad;
 		return 0;
@@ -335,7 +335,7 @@ static int each_key(struct tcp_store *s, struct tcp_store_client *c, struct read
 	return err;
 }
 
-static int missing(struct tcp_store *s, struct tcp_store_client *c, struct slice key)
+static int check_missing(struct tcp_store *s, struct tcp_store_client *c, struct slice key)
 {
 	int err = is_there(tcp_store__find(s, key)) ? 0 : set_for_missing_rank(s, key);
 
@@ -345,9 +345,9 @@ static int missing(struct tcp_store *s, struct tcp_store_client *c, struct slice
 
 static int do_check(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
-	int ret = each_key(s, c, r, missing);
+	int ret = each_key(s, c, r, check_missing);
 
-	if (ret < 0 || !whole(r))
+	if (ret < 0 || !is_complete(r))
 		return ret;
 	return put_u8(c, ret ? NOT_READY : READY);
 }
@@ -355,7 +355,7 @@ static int do_check(struct tcp_store *s, struct tcp_store_client *c, struct read
 static int wait_for(struct tcp_store *s, struct tcp_store_client *c, struct slice key)
 {
 	struct entry *e;
-	int ret = missing(s, c, key);
+	int ret = check_missing(s, c, key);
 
 	if (ret <= 0)
 		return ret;
@@ -372,7 +372,7 @@ static int do_wait(struct tcp_store *s, struct tcp_store_client *c, struct reade
 
 	c->n_waits = 0;
 	err = each_key(s, c, r, wait_for);
-	if (err || !whole(r))
+	if (err || !is_complete(r))
 		return err;
 	return c->n_waits ? 0 : put_u8(c, STOP_WAITING);
 }
@@ -389,7 +389,7 @@ static int do_delete_key(struct tcp_store *s, struct tcp_store_client *c, struct
 	struct entry *e;
 	bool was;
 
-	if (!whole(r))
+	if (!is_complete(r))
 		return 0;
 	e = tcp_store__find(s, key);
 	was = e && e->value;
@@ -408,7 +408,7 @@ static int do_append(struct tcp_store *s, struct tcp_store_client *c, struct rea
 	struct value *v;
 
 	(void)c;
-	if (!whole(r))
+	if (!is_complete(r))
 		return 0;
 	e = tcp_store__entry(s, key);
 	if (!e || !e->value)
@@ -435,13 +435,13 @@ static int do_multi_set(struct tcp_store *s, struct tcp_store_client *c, struct 
 	(void)c;
 	if (n > STORE_KEYS_MAX)
 		r->bad = true;
-	for (uint64_t i = 0; i < n && whole(&ahead); i++) {
+	for (uint64_t i = 0; i < n && is_complete(&ahead); i++) {
 		take_key(&ahead);
 		take_value(&ahead);
 	}
 	r->is_short |= ahead.is_short;
 	r->bad |= ahead.bad;
-	for (uint64_t i = 0; i < n && whole(r) && !err; i++) {
+	for (uint64_t i = 0; i < n && is_complete(r) && !err; i++) {
 		struct slice key = take_key(r), value = take_value(r);
 
 		err = set(s, key, value);
@@ -472,7 +472,7 @@ static int do_queue_push(struct tcp_store *s, struct tcp_store_client *c, struct
 	struct entry *e;
 
 	(void)c;
-	if (!whole(r))
+	if (!is_complete(r))
 		return 0;
 	e = tcp_store__entry(s, key);
 	v = e && e->n_queue < STORE_KEYS_MAX ? tcp_store__make_value(s, value, (struct slice){ 0 })
@@ -492,7 +492,7 @@ static int do_queue_pop(struct tcp_store *s, struct tcp_store_client *c, struct 
 	struct entry *e;
 	int err;
 
-	if (!whole(r))
+	if (!is_complete(r))
 		return 0;
 	e = tcp_store__find(s, key);
 	err = put_u64(c, e ? e->n_queue : 0);
@@ -513,7 +513,7 @@ static int do_queue_len(struct tcp_store *s, struct tcp_store_client *c, struct 
 	struct slice key = take_key(r);
 	const struct entry *e;
 
-	if (!whole(r))
+	if (!is_complete(r))
 		return 0;
 	e = tcp_store__find(s, key);
 	return put_u64(c, e ? e->n_queue : 0);
@@ -539,7 +539,7 @@ static int do_barrier(struct tcp_store *s, struct tcp_store_client *c, struct re
 	(void)s;
 	take_key(r);
 	take_u64(r);
-	return whole(r) ? put_u8(c, STOP_WAITING) : 0;
+	return is_complete(r) ? put_u8(c, STOP_WAITING) : 0;
 }
 
 typedef int request_t(struct tcp_store *s, struct tcp_store_client *c, struct reader *r);

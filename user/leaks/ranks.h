@@ -21,7 +21,7 @@ struct leaks_device {
 	uint32_t recording; /* index of the recording in ranks */
 	char name[32];	    /* device name, such as "cuda:2" */
 	char kind[32];	    /* kind of device, such as "cuda"; lines are compared within a kind */
-	struct growth of;   /* result, without its lines and values */
+	struct growth of;   /* growth on the device, without lines and values */
 	uint64_t duration;  /* duration of the recording, ns */
 	bool census;	    /* true if the program's objects were read */
 	bool pool, others;  /* results of leaks__pool_grows() and leaks__others_grow() */
@@ -43,7 +43,7 @@ struct leaks_line {
 	uint32_t first, n;  /* first cell of the line and number of cells, by recording */
 	/* The cell that grows most, among those that count, or among all if none counts. */
 	uint32_t most;
-	uint32_t counted; /* cells that count */
+	uint32_t counted; /* number of cells that count */
 };
 
 /* NULL if memory is short; *o must outlive the result. */

@@ -152,7 +152,7 @@ static uint32_t intern_plain(struct dict *d, enum kind kind, const void *entry)
 	return err ? fail(err) : table__append(t, hash, entry);
 }
 
-static void *keep(struct dict *d, const void *data, size_t len)
+static void *store(struct dict *d, const void *data, size_t len)
 {
 	size_t padded = (len + 7) & ~(size_t)7;
 	struct chunk *c = d->chunks;
@@ -265,7 +265,7 @@ uint32_t dict__string(struct dict *d, const char *s, size_t len)
 		err = -ENOSPC;
 	if (err)
 		return fail(err);
-	entry.text = keep(d, fit, entry.len + 1);
+	entry.text = store(d, fit, entry.len + 1);
 	if (!entry.text)
 		return fail(-ENOMEM);
 	d->string_bytes += entry.len + 1;
@@ -320,7 +320,7 @@ uint32_t dict__stack(struct dict *d, const struct dict_frame *frames, uint32_t n
 	if (err)
 		return fail(err);
 	if (bytes) {
-		entry.frames = keep(d, frames, bytes);
+		entry.frames = store(d, frames, bytes);
 		if (!entry.frames)
 			return fail(-ENOMEM);
 	}

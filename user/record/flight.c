@@ -297,7 +297,7 @@ static int start(struct dump *d, uint64_t time)
 	d->report.from = d->report.to = d->flushed = time;
 	d->report.blocks = live_set__blocks(d->fl->base);
 	live_set__new_peaks(d->fl->base);
-	return update_facts(d) ?: live_set__tell(d->fl->base, time, put, d);
+	return update_facts(d) ?: live_set__emit(d->fl->base, time, put, d);
 }
 
 static int dump_event(void *ctx, const struct event *e)

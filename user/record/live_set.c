@@ -551,14 +551,14 @@ uint64_t live_set__blocks(const struct live_set *b)
 
 /* ---- giving the state back ---- */
 
-struct teller {
+struct emitter {
 	const struct live_set *b;
 	uint64_t time;
 	int (*fn)(void *ctx, const struct event *e);
 	void *ctx;
 };
 
-static int tell(const struct teller *t, struct event e)
+static int emit(const struct emitter *t, struct event e)
 {
 	e.time = t->time;
 	return t->fn(t->ctx, &e);
@@ -571,7 +571,7 @@ static int by_seq(const void *x, const void *y)
 	return (*a)->seq < (*b)->seq ? -1 : (*a)->seq > (*b)->seq;
 }
 
-static int tell_ranges(const struct teller *t)
+static int emit_ranges(const struct emitter *t)
 {
 	const struct range **all = malloc((t->b->n_ranges + 1) * sizeof(*all));
 	uint32_t n = 0;
@@ -585,7 +585,7 @@ static int tell_ranges(const struct teller *t)
 	}
 	qsort(all, n, sizeof(*all), by_seq);
 	for (uint32_t i = 0; i < n && !err; i++)
-		err = tell(t, all[i]->e);
+		err = emit(t, all[i]->e);
 	free(all);
 	return err;
 }
@@ -601,13 +601,13 @@ static int by_addr(const void *x, const void *y)
 	return a->addr < b->addr ? -1 : a->addr > b->addr;
 }
 
-static int tell_block(const struct teller *t, struct device device, uint64_t addr,
+static int emit_block(const struct emitter *t, struct device device, uint64_t addr,
 		      const struct block *k)
 {
 	int err = 0;
 
 	if (!k->only_tensor)
-		err = tell(t, (struct event){ .kind = EVENT_BLOCK,
+		err = emit(t, (struct event){ .kind = EVENT_BLOCK,
 					      .device = device,
 					      .addr = addr,
 					      .size = k->size,
@@ -620,7 +620,7 @@ static int tell_block(const struct teller *t, struct device device, uint64_t add
 					      .flags = k->flags,
 					      .how = k->how });
 	if (!err && k->tensor)
-		err = tell(t, (struct event){ .kind = EVENT_TENSOR,
+		err = emit(t, (struct event){ .kind = EVENT_TENSOR,
 					      .device = device,
 					      .addr = addr,
 					      .size = k->tensor_size,
@@ -632,7 +632,7 @@ static int tell_block(const struct teller *t, struct device device, uint64_t add
 }
 
 /* sum: bytes that count as allocated. */
-static int tell_blocks(const struct teller *t, const struct base_device *d, uint64_t *sum)
+static int emit_blocks(const struct emitter *t, const struct base_device *d, uint64_t *sum)
 {
 	size_t n = 0, pos = 0, count = map64__count(d->blocks);
 	struct place *all = malloc((count + 1) * sizeof(*all));
@@ -647,7 +647,7 @@ static int tell_blocks(const struct teller *t, const struct base_device *d, uint
 		const struct block *k = &t->b->blocks[all[i].block];
 
 		*sum += k->flags & BLOCK_PENDING ? 0 : k->size;
-		err = tell_block(t, d->device, all[i].addr, k);
+		err = emit_block(t, d->device, all[i].addr, k);
 	}
 	free(all);
 	return err;
@@ -692,7 +692,7 @@ static int sum_segments(const struct live_set *b, const struct base_device *d, u
 	return 0;
 }
 
-static int tell_device(const struct teller *t, const struct base_device *d)
+static int emit_device(const struct emitter *t, const struct base_device *d)
 {
 	struct event state = { .kind = EVENT_STATE,
 			       .device = d->device,
@@ -700,7 +700,7 @@ static int tell_device(const struct teller *t, const struct base_device *d)
 			       .allocated = d->allocated,
 			       .reserved = d->reserved };
 	uint64_t blocks = 0, segments = 0;
-	int err = tell_blocks(t, d, &blocks);
+	int err = emit_blocks(t, d, &blocks);
 
 	if (!err && d->totals)
 		err = sum_segments(t->b, d, &segments);
@@ -710,37 +710,37 @@ static int tell_device(const struct teller *t, const struct base_device *d)
 		if (segments == d->reserved)
 			state.flags = STATE_SEGMENTS_EXACT |
 				      (blocks == d->allocated ? STATE_EXACT : 0);
-		err = tell(t, state);
+		err = emit(t, state);
 	}
 	if (!err && d->census) /* the start of the window counts as the attach */
-		err = tell(t, (struct event){ .kind = EVENT_CENSUS,
+		err = emit(t, (struct event){ .kind = EVENT_CENSUS,
 					      .device = d->device,
 					      .size = d->census_size,
 					      .flags = d->census_flags | CENSUS_FIRST });
 	if (!err && d->used)
-		err = tell(t, (struct event){ .kind = EVENT_USED,
+		err = emit(t, (struct event){ .kind = EVENT_USED,
 					      .device = d->device,
 					      .size = d->used_size });
 	if (!err && d->left)
-		err = tell(t, (struct event){ .kind = EVENT_LEFT,
+		err = emit(t, (struct event){ .kind = EVENT_LEFT,
 					      .device = d->device,
 					      .size = d->left_size });
 	return err;
 }
 
-int live_set__tell(const struct live_set *b, uint64_t time,
+int live_set__emit(const struct live_set *b, uint64_t time,
 		   int (*fn)(void *ctx, const struct event *e), void *ctx)
 {
-	const struct teller t = { .b = b, .time = time, .fn = fn, .ctx = ctx };
+	const struct emitter t = { .b = b, .time = time, .fn = fn, .ctx = ctx };
 	int err = 0;
 
 	if (b->lost)
-		err = tell(&t, (struct event){ .kind = EVENT_LOST, .size = b->lost });
+		err = emit(&t, (struct event){ .kind = EVENT_LOST, .size = b->lost });
 	if (b->lost && !b->losing && !err)
-		err = tell(&t, (struct event){ .kind = EVENT_LOST });
+		err = emit(&t, (struct event){ .kind = EVENT_LOST });
 	if (!err)
-		err = tell_ranges(&t);
+		err = emit_ranges(&t);
 	for (uint32_t i = 0; i < b->n_devices && !err; i++)
-		err = tell_device(&t, &b->devices[i]);
+		err = emit_device(&t, &b->devices[i]);
 	return err;
 }

@@ -33,7 +33,7 @@ int live_set__fold(struct live_set *b, const struct event *e);
  * known; the last EVENT_CENSUS, EVENT_USED and EVENT_LEFT. Returns 0, the first nonzero result of
  * fn, or -ENOMEM.
  */
-int live_set__tell(const struct live_set *b, uint64_t time,
+int live_set__emit(const struct live_set *b, uint64_t time,
 		   int (*fn)(void *ctx, const struct event *e), void *ctx);
 uint64_t live_set__blocks(const struct live_set *b); /* number of live blocks */
 /* Fills *ret for the i-th device that appeared, from 0. Returns false after the last device. */

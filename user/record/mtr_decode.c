@@ -453,7 +453,7 @@ static bool good_tag(const struct mtr_decoder *dec, unsigned int kind, uint64_t 
 	return dec->n || (~fields & (MTR_THREAD | MTR_DEVICE)) == 0;
 }
 
-static bool at_ends(const struct mtr_decoder *dec)
+static bool columns_are_used_up(const struct mtr_decoder *dec)
 {
 	for (int i = 0; i < MTR_COLS; i++) {
 		if (dec->cols[i].at != dec->cols[i].end)
@@ -518,7 +518,7 @@ int mtr_decoder__next(struct mtr_decoder *dec, struct event *e, const char **why
 	if (!dec->left)
 		return 0;
 	/* The last event must use up every column. */
-	if (!get_event(dec, e) || (dec->left == 1 && !at_ends(dec))) {
+	if (!get_event(dec, e) || (dec->left == 1 && !columns_are_used_up(dec))) {
 		dec->left = 0;
 		*why = "an event that makes no sense";
 		return -EBADMSG;

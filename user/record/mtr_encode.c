@@ -330,7 +330,7 @@ static void put_called(struct mtr_encoder *enc, const struct event *e)
 
 /* Copies only the fields that the kind stores, so that encoder and decoder predict from the same
  * values. */
-static struct event as_read(const struct event *e)
+static struct event stored_fields(const struct event *e)
 {
 	struct event r = { .kind = e->kind, .thread = e->thread, .time = e->time };
 
@@ -374,7 +374,7 @@ static struct event as_read(const struct event *e)
 
 int mtr_encoder__add(struct mtr_encoder *enc, const struct event *event)
 {
-	const struct event ev = as_read(event), *e = &ev;
+	const struct event ev = stored_fields(event), *e = &ev;
 	unsigned int fields = 0;
 	int err;
 

@@ -52,7 +52,7 @@ enum mtr_column {
  * that the block stores. A block stores only fields that differ from their prediction. With these
  * codes the tags of EVENT_ALLOC and EVENT_FREE take one byte.
  */
-#define MTR_CODE_ASKED 0u
+#define MTR_CODE_REQUESTED 0u
 #define MTR_CODE_MAX 6u /* codes from EVENT_ALLOC to here equal the kind */
 #define MTR_CODE_RARE 7u
 #define MTR_RARE_FIRST 7u /* kind of the value 0 of the four extra bits */
@@ -80,7 +80,7 @@ static inline uint32_t mtr_tag(unsigned int kind, unsigned int fields)
 	if (kind <= MTR_CODE_MAX)
 		return kind | fields << 3;
 	if (kind == EVENT_REQUESTED)
-		return MTR_CODE_ASKED | fields << 3;
+		return MTR_CODE_REQUESTED | fields << 3;
 	return MTR_CODE_RARE | (kind - MTR_RARE_FIRST) << 3 | fields << 7;
 }
 
@@ -91,7 +91,7 @@ static inline unsigned int mtr_tag_kind(uint64_t tag, uint64_t *fields)
 	unsigned int code = tag & 7;
 
 	*fields = code == MTR_CODE_RARE ? tag >> 7 : tag >> 3;
-	if (code == MTR_CODE_ASKED)
+	if (code == MTR_CODE_REQUESTED)
 		return EVENT_REQUESTED;
 	return code == MTR_CODE_RARE ? MTR_RARE_FIRST + (tag >> 3 & 15) : code;
 }

@@ -21,7 +21,7 @@
 
 #define LOOK_EVERY (1u << 16)  /* events between checks of memory */
 #define SMALL_BLOCK (1u << 20) /* bytes; writers close a block after 64 KiB */
-#define MOST_COMPRESSED 1000u  /* times; measured blocks of events compress at most 30:1 */
+#define MOST_COMPRESSED 1000u  /* highest accepted ratio; measured blocks of events reach 30:1 */
 
 struct block {
 	uint32_t type, flags, stored, raw, crc;
@@ -33,7 +33,7 @@ struct mtr_reader {
 	bool by_position; /* true: read by position, so that other readers of the descriptor do not
 			     interfere */
 	uint32_t version;
-	uint64_t size;	     /* bytes; 0: not a regular file */
+	uint64_t size;	     /* size of the file; 0: not a regular file */
 	uint64_t position;   /* bytes read */
 	uint64_t good;	     /* end of the last whole block */
 	uint64_t events;     /* number of events in earlier blocks */
@@ -277,7 +277,7 @@ int mtr_reader__next(struct mtr_reader *r, struct event *e)
 
 /* ---- opening ---- */
 
-/* Returns 0, or -errno with *why. */
+/* Reads and checks the file header. Returns 0, or -errno with *why. */
 static int read_file_header(struct mtr_reader *r, const char **why)
 {
 	uint8_t h[MTR_FILE_HEADER];

@@ -300,7 +300,7 @@ static int begin(struct mtr_rolling *r, uint64_t time)
 	if (!r->writer)
 		return -errno;
 	if (s.number > 1)
-		err = live_set__tell(r->base, time, put, r);
+		err = live_set__emit(r->base, time, put, r);
 	err = err ?: mtr_writer__flush(r->writer);
 	r->before = mtr_writer__bytes(r->writer);
 	return err;

@@ -85,7 +85,7 @@ static int set_number(struct renumber *r, enum kind kind, uint32_t old, uint32_t
 	return 0;
 }
 
-static int string(struct renumber *r, uint32_t old, uint32_t *ret)
+static int map_string(struct renumber *r, uint32_t old, uint32_t *ret)
 {
 	const char *s;
 	int err = look_up(r, STRINGS, old, ret);
@@ -96,7 +96,7 @@ static int string(struct renumber *r, uint32_t old, uint32_t *ret)
 	return set_number(r, STRINGS, old, dict__string(r->to, s, strlen(s)), ret);
 }
 
-static int loc(struct renumber *r, uint32_t old, uint32_t *ret)
+static int map_loc(struct renumber *r, uint32_t old, uint32_t *ret)
 {
 	struct dict_loc l;
 	int err = look_up(r, LOCS, old, ret);
@@ -104,11 +104,11 @@ static int loc(struct renumber *r, uint32_t old, uint32_t *ret)
 	if (err <= 0)
 		return err;
 	l = dict__get_loc(r->from, old);
-	err = string(r, l.file, &l.file) ?: string(r, l.func, &l.func);
+	err = map_string(r, l.file, &l.file) ?: map_string(r, l.func, &l.func);
 	return err ?: set_number(r, LOCS, old, dict__loc(r->to, l), ret);
 }
 
-static int module(struct renumber *r, uint32_t old, uint32_t *ret)
+static int map_module(struct renumber *r, uint32_t old, uint32_t *ret)
 {
 	struct dict_module m;
 	int err = look_up(r, MODULES, old, ret);
@@ -116,11 +116,11 @@ static int module(struct renumber *r, uint32_t old, uint32_t *ret)
 	if (err <= 0)
 		return err;
 	m = dict__get_module(r->from, old);
-	err = string(r, m.name, &m.name) ?: string(r, m.cls, &m.cls) ?: string(r, m.root, &m.root);
+	err = map_string(r, m.name, &m.name) ?: map_string(r, m.cls, &m.cls) ?: map_string(r, m.root, &m.root);
 	return err ?: set_number(r, MODULES, old, dict__module(r->to, m), ret);
 }
 
-static int stack(struct renumber *r, uint32_t old, uint32_t *ret)
+static int map_stack(struct renumber *r, uint32_t old, uint32_t *ret)
 {
 	struct dict_stack s;
 	int err = look_up(r, STACKS, old, ret);
@@ -129,15 +129,15 @@ static int stack(struct renumber *r, uint32_t old, uint32_t *ret)
 		return err;
 	s = dict__get_stack(r->from, old);
 	for (uint32_t i = 0; i < s.n; i++) {
-		err = loc(r, s.frames[i].loc, &r->frames[i].loc)
-			      ?: module(r, s.frames[i].module, &r->frames[i].module);
+		err = map_loc(r, s.frames[i].loc, &r->frames[i].loc)
+			      ?: map_module(r, s.frames[i].module, &r->frames[i].module);
 		if (err)
 			return err;
 	}
 	return set_number(r, STACKS, old, dict__stack(r->to, r->frames, s.n, s.walk), ret);
 }
 
-static int thread(struct renumber *r, uint32_t old, uint32_t *ret)
+static int map_thread(struct renumber *r, uint32_t old, uint32_t *ret)
 {
 	struct dict_thread t;
 	int err = look_up(r, THREADS, old, ret);
@@ -145,11 +145,11 @@ static int thread(struct renumber *r, uint32_t old, uint32_t *ret)
 	if (err <= 0)
 		return err;
 	t = dict__get_thread(r->from, old);
-	err = string(r, t.name, &t.name);
+	err = map_string(r, t.name, &t.name);
 	return err ?: set_number(r, THREADS, old, dict__thread(r->to, t), ret);
 }
 
-static int node(struct renumber *r, uint32_t old, uint32_t *ret)
+static int map_node(struct renumber *r, uint32_t old, uint32_t *ret)
 {
 	struct dict_node n;
 	int err = look_up(r, NODES, old, ret);
@@ -157,8 +157,8 @@ static int node(struct renumber *r, uint32_t old, uint32_t *ret)
 	if (err <= 0)
 		return err;
 	n = dict__get_node(r->from, old);
-	err = string(r, n.cls, &n.cls) ?: stack(r, n.stack, &n.stack) ?: string(r, n.name, &n.name) ?:
-	      module(r, n.module, &n.module);
+	err = map_string(r, n.cls, &n.cls) ?: map_stack(r, n.stack, &n.stack) ?: map_string(r, n.name, &n.name) ?:
+	      map_module(r, n.module, &n.module);
 	return err ?: set_number(r, NODES, old, dict__node(r->to, n), ret);
 }
 
@@ -176,6 +176,6 @@ int renumber__event(struct renumber *r, struct event *e)
 		e->module = 0;
 	if (e->name >= have.strings)
 		e->name = 0;
-	return stack(r, e->stack, &e->stack) ?: thread(r, e->thread, &e->thread) ?: node(r, e->node, &e->node) ?:
-	       module(r, e->module, &e->module) ?: string(r, e->name, &e->name);
+	return map_stack(r, e->stack, &e->stack) ?: map_thread(r, e->thread, &e->thread) ?: map_node(r, e->node, &e->node) ?:
+	       map_module(r, e->module, &e->module) ?: map_string(r, e->name, &e->name);
 }

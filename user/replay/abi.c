@@ -46,7 +46,7 @@ static const struct wanted {
 
 struct table {
 	uint64_t addr, size;
-	uint64_t function[N_WANTED]; /* addresses in the file; 0: missing */
+	uint64_t function[N_WANTED]; /* addresses of the functions in the file; 0: missing */
 	unsigned slot[N_WANTED];
 	uint64_t dynsym, n_dynsym;
 };

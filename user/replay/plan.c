@@ -140,7 +140,7 @@ static int flush_pending(struct replay_plan_maker *p)
  * a replay repeats that by itself. Otherwise the program emptied the cache, and the plan must say
  * so.
  */
-static int note_given(struct replay_plan_maker *p, const struct event *next)
+static int note_given_back(struct replay_plan_maker *p, const struct event *next)
 {
 	uint64_t outside = p->info.context_known ? p->info.context : CONTEXT_GUESS;
 	bool fell = next->totals && p->has_totals && next->reserved < p->reserved;
@@ -163,7 +163,7 @@ static int note_given(struct replay_plan_maker *p, const struct event *next)
 static int on_alloc(struct replay_plan_maker *p, const struct event *e, uint64_t index,
 		    uint32_t stack)
 {
-	int err = note_given(p, e);
+	int err = note_given_back(p, e);
 
 	p->pending = *e;
 	p->pending_index = index;
@@ -175,7 +175,7 @@ static int on_alloc(struct replay_plan_maker *p, const struct event *e, uint64_t
 
 static int on_free(struct replay_plan_maker *p, const struct event *e, uint64_t index)
 {
-	int err = note_given(p, e);
+	int err = note_given_back(p, e);
 	uint64_t slot;
 
 	if (!err && !map64__del(p->live, e->addr, &slot)) {
@@ -193,7 +193,7 @@ static int on_free(struct replay_plan_maker *p, const struct event *e, uint64_t 
 static int on_oom(struct replay_plan_maker *p, const struct event *e, uint64_t index,
 		  uint32_t stack)
 {
-	int err = note_given(p, e);
+	int err = note_given_back(p, e);
 
 	p->info.ooms++;
 	return err ? err

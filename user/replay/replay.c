@@ -120,7 +120,7 @@ static int find_truth(struct replay *r, struct failure *f)
 	 * a recording lacks. */
 	if (a.differ && contains(own_conf(r), "garbage_collection_threshold"))
 		err = keep_if_better(r, REPLAY_FRACTION, &r->fraction, &a, f);
-	/* That call may also have set a limit below the device's size. */
+	/* set_per_process_memory_fraction() may also have set a limit below the device's size. */
 	if (!err && (a.differ || a.events != r->info.events) && r->info.ooms)
 		err = keep_if_better(r, REPLAY_REFUSE | (r->fraction ? REPLAY_FRACTION : 0),
 				     &r->refuse, &a, f);

@@ -23,8 +23,8 @@
 #include "replay/internal.h"
 #include "replay/trust.h"
 
-#define MEMORY (8ULL << 30) /* bytes: 16 per block, and the allocator's tables */
-#define SECONDS 60	    /* CPU seconds, plus one per EVENTS_A_SECOND */
+#define MEMORY (8ULL << 30) /* limit, bytes: 16 per block, and the allocator's tables */
+#define SECONDS 60	    /* limit of CPU time, plus 1 s per EVENTS_A_SECOND */
 #define EVENTS_A_SECOND 20000
 #define MESSAGES_MAX 4096
 

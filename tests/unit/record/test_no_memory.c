@@ -91,7 +91,7 @@ static int fold(void *ctx)
 	for (size_t i = 0; i < TAPE_LENGTH && !err; i++)
 		err = live_set__fold(l, &event_tape[i]);
 	if (!err)
-		err = live_set__tell(l, 1, count, &told);
+		err = live_set__emit(l, 1, count, &told);
 	if (!err)
 		assert_true(told > 6);
 	live_set__free(l);

@@ -136,7 +136,7 @@ static void check_blocks(const struct all *a, size_t device, struct device d)
 	size_t n;
 
 	assert_int_equal(model__live_blocks(a->model, device, ROWS_NOW, &known, &n), 0);
-	assert_int_equal(live_set__tell(a->live, 0, on_told, &told), 0);
+	assert_int_equal(live_set__emit(a->live, 0, on_told, &told), 0);
 	assert_int_equal(n, told.n);
 	for (size_t i = 0; i < n; i++) {
 		assert_int_equal(known[i].addr, told.v[i].addr);
@@ -205,7 +205,7 @@ static void test_plan_at_the_end(void **state)
 	for (size_t i = 0; i < TAPE_LENGTH; i++)
 		feed(&a, i);
 	assert_int_equal(replay_plan__finish(a.plan, &info), 0);
-	assert_int_equal(live_set__tell(a.live, 0, on_told, &told), 0);
+	assert_int_equal(live_set__emit(a.live, 0, on_told, &told), 0);
 	assert_int_equal(map64__count(a.plan->live), told.n);
 	for (size_t i = 0; i < told.n; i++)
 		assert_true(map64__get(a.plan->live, told.v[i].addr, &slot));
