@@ -382,19 +382,24 @@ static void take_level(struct base_device *d)
 		d->peak_reserved = d->reserved;
 }
 
-/* A segment that is kept and shares addresses with e; NULL: none. */
+/*
+ * The latest segment that shares addresses with e. NULL: none, or a later free of a mapping is kept
+ * there.
+ */
 static const struct event *find_segment(const struct live_set *b, const struct event *e)
 {
+	const struct range *last = NULL;
 	struct event range = *e;
 
 	range.size = range.size ? range.size : 1;
 	for (uint32_t i = 0; i < b->n_ranges; i++) {
-		const struct event *r = &b->ranges[i].e;
+		const struct range *r = &b->ranges[i];
 
-		if (b->ranges[i].seq && is_segment(r) && overlap(r, &range))
-			return r;
+		if (r->seq && (is_segment(&r->e) || r->e.kind == EVENT_CUDA_FREE) &&
+		    overlap(&r->e, &range) && (!last || r->seq > last->seq))
+			last = r;
 	}
-	return NULL;
+	return last && is_segment(&last->e) ? &last->e : NULL;
 }
 
 /*
