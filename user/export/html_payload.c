@@ -242,7 +242,8 @@ static void put_blocks(struct page_columns *c, struct page_device *d, int i)
 	col = page_columns__add(c, "kin", i, false);
 	for (size_t k = 0; k < d->nblocks; k++)
 		html_payload__put(col, d->blocks[k].block_class);
-	col = page_columns__add(c, "life", i, false); /* 0: live until the end */
+	col = page_columns__add(c, "life", i,
+				false); /* moments until the free; 0: live until the end */
 	for (size_t k = 0; k < d->nblocks; k++)
 		html_payload__put(col,
 				  d->blocks[k].gone1 ? d->blocks[k].gone1 - d->blocks[k].born1 : 0);

@@ -302,7 +302,7 @@ static int put_entry(struct writer *w, const struct entry *e, const char *action
 	pickle__key(w->p, action);
 	if (e->action == OOM) {
 		pickle__key(w->p, "device_free");
-		pickle__int(w->p, (int64_t)e->addr); /* value of free_of() */
+		pickle__int(w->p, (int64_t)e->addr); /* free bytes on the device, from free_of() */
 	} else {
 		pickle__key(w->p, "addr");
 		pickle__uint(w->p, e->addr);

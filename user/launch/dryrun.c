@@ -81,7 +81,7 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 	return 0;
 }
 
-/* For the keeper process. */
+/* Arguments of the keeper process. */
 struct keeping {
 	const struct dryrun *d;
 	const struct user *user;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Colours, and text and numbers at a place of the screen, with ncurses. */
+/* Drawing of text and figures on the screen with ncurses. */
 #include "live/paint.h"
 
 #include <curses.h>

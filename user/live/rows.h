@@ -81,7 +81,7 @@ void live_rows__release(struct live_rows *r);
 /* The key of the row that contains r, for use in a keep() function. */
 uint64_t live_rows__key(enum live_by by, const struct row *r);
 
-/* The words of --sort and --by, NULL at the end. */
+/* Names accepted by --sort and --by, ended by NULL. */
 extern const char *const live_sort_names[], *const live_by_names[];
 
 #endif

@@ -45,7 +45,7 @@ struct watch_capture {
 	struct folder *folder;
 	struct watch_shot shot;
 	enum stage stage;
-	struct subprocess process; /* of the stage */
+	struct subprocess process; /* process of the current stage */
 	uint64_t deadline;
 	bool asked; /* SIGINT was sent */
 	int out;    /* descriptor of the output of dump, report or leaks */

@@ -31,7 +31,7 @@ void metrics__head(struct metrics_writer *w, const struct openmetrics_family *f)
 	openmetrics__head(w->out, f, w->openmetrics);
 }
 
-/* A whole family with one sample and no labels. */
+/* Write a family with one sample and no labels. */
 static void put_one(struct metrics_writer *w, const struct openmetrics_family *f, uint64_t value)
 {
 	metrics__head(w, f);
