@@ -148,8 +148,10 @@ def test_usage():
         code, out, err = tool("leaks", *args)
         equal((code, out), (64, ""), "leaks %s" % " ".join(args))
         check(words in err, "%s: %s", args, err)
-    code, _, err = tool("leaks", "/nonexistent.mtr")
-    equal(code, 2, "no such file: %s" % err)
+    for option, words in (("--by", "line stack module category"), ("--min-confidence", "low medium high"), ("--format", "text json")):
+        for word in words.split():
+            code, _, err = tool("leaks", option, word, "/nonexistent.mtr")
+            equal(code, 2, "no such file, %s %s: %s" % (option, word, err))
 
 
 if __name__ == "__main__":
