@@ -217,17 +217,20 @@ int compare_text__print(FILE *out, const struct compared *all, size_t n,
 	for (size_t i = 0; i < n && !err; i++) {
 		fill(s, all, i, names, 0);
 		put_cells(s, cells);
-		err = grid__add(t, cells);
+		grid__row(t);
+		for (size_t c = 0; c < COL_NR; c++)
+			grid__put(t, c, cells[c], NULL);
+		err = grid__error(t);
 	}
 	if (!err) {
 		/* A short path is useless, so it goes last. */
 		grid__last_goes(t, 5);
-		room = grid__fit(t, width, WHERE_WANTED);
+		room = grid__fit(t, width, WHERE_WANTED, COL_NR);
 		grid__print_titles(t, out, report_text__colour(out, o),
 				   room > WHERE_WANTED ? "Where it peaks" : "Peaks in");
 		for (size_t i = 0; i < n; i++) {
 			fill(s, all, i, names, room);
-			grid__print(t, out, i, NULL, words__cut(s->where, room));
+			grid__print(t, out, i, words__cut(s->where, room));
 		}
 		print_notes(out, all, n, false);
 	}

@@ -158,7 +158,7 @@ static const char *category(const struct diff_row *dr)
 	return name ? name : "";
 }
 
-static int add_row(struct printer *p, struct grid *t, const struct diff_row *dr)
+static void add_row(struct printer *p, struct grid *t, const struct diff_row *dr)
 {
 	const struct row *r = shown(dr);
 	char old[24], new[24], sign[24], name[REPORT_TEXT];
@@ -172,7 +172,9 @@ static int add_row(struct printer *p, struct grid *t, const struct diff_row *dr)
 		[COL_MODULE] = strcpy(name, module(p, dr)),
 	};
 
-	return grid__add(t, cells);
+	grid__row(t);
+	for (size_t i = 0; i < COL_NR; i++)
+		grid__put(t, i, cells[i], i ? NULL : colour_of(p, dr));
 }
 
 /* Prints root first, as in tracebacks. */
@@ -213,11 +215,11 @@ static struct grid *new_columns(const struct printer *p)
 	if (!t)
 		return NULL;
 	if (p->d->opts.by != BY_LINE || p->d->opts.any_category)
-		grid__hide(t, COL_CATEGORY);
+		grid__show(t, COL_CATEGORY, false);
 	if (!line || p->d->opts.any_phase)
-		grid__hide(t, COL_PHASE);
+		grid__show(t, COL_PHASE, false);
 	if (!line)
-		grid__hide(t, COL_MODULE);
+		grid__show(t, COL_MODULE, false);
 	return t;
 }
 
@@ -271,11 +273,11 @@ static int build(struct printer *p)
 	p->table = new_columns(p);
 	err = p->table ? 0 : -ENOMEM;
 	for (size_t i = 0; i < n && !err; i++)
-		err = add_row(p, p->table, &p->d->rows[i]);
+		add_row(p, p->table, &p->d->rows[i]);
 	if (!err)
 		p->room = grid__fit(p->table, p->width,
-				    WHERE_WANTED + (any_moved(p) ? MOVED_WANTED : 0));
-	return err;
+				    WHERE_WANTED + (any_moved(p) ? MOVED_WANTED : 0), COL_NR);
+	return err ? err : grid__error(p->table);
 }
 
 /* Merges rows that differ only in a category or phase whose column does not fit. */
@@ -303,8 +305,7 @@ static void print_table(struct printer *p)
 	fputc('\n', p->out);
 	grid__print_titles(p->table, p->out, p->colour, title(p->d->opts.by));
 	for (size_t i = 0; i < n; i++) {
-		grid__print(p->table, p->out, i, colour_of(p, &p->d->rows[i]),
-			    where(p, &p->d->rows[i], p->room));
+		grid__print(p->table, p->out, i, where(p, &p->d->rows[i], p->room));
 		if (p->d->opts.by == BY_STACK)
 			print_stack(p, &p->d->rows[i]);
 	}

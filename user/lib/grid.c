@@ -15,8 +15,11 @@ struct grid {
 	size_t n, rows, room;
 	size_t *width;
 	bool *hidden;
-	char **cells; /* n a row */
-	int last_goes;
+	struct cell {
+		char *text; /* NULL: empty */
+		const char *colour;
+	} * cells; /* n a row */
+	int last_goes, err;
 	bool last_hidden;
 };
 
@@ -45,16 +48,16 @@ void grid__free(struct grid *t)
 	if (!t)
 		return;
 	for (size_t i = 0; i < t->rows * t->n; i++)
-		free(t->cells[i]);
+		free(t->cells[i].text);
 	free(t->cells);
 	free(t->width);
 	free(t->hidden);
 	free(t);
 }
 
-void grid__hide(struct grid *t, size_t column)
+void grid__show(struct grid *t, size_t column, bool on)
 {
-	t->hidden[column] = true;
+	t->hidden[column] = !on;
 }
 
 bool grid__shown(const struct grid *t, size_t column)
@@ -62,24 +65,36 @@ bool grid__shown(const struct grid *t, size_t column)
 	return !t->hidden[column];
 }
 
-int grid__add(struct grid *t, const char *const *cells)
+void grid__row(struct grid *t)
 {
 	size_t first = t->rows * t->n;
-	int err = array__grow(&t->cells, &t->room, first + t->n, sizeof(*t->cells));
 
-	if (err)
-		return err;
+	if (!t->err)
+		t->err = array__grow(&t->cells, &t->room, first + t->n, sizeof(*t->cells));
+	if (t->err)
+		return;
 	memset(t->cells + first, 0, t->n * sizeof(*t->cells));
 	t->rows++;
-	for (size_t i = 0; i < t->n; i++) {
-		size_t width = text__width(cells[i]);
+}
 
-		t->cells[first + i] = strdup(cells[i]);
-		if (!t->cells[first + i])
-			return -ENOMEM;
-		t->width[i] = width > t->width[i] ? width : t->width[i];
-	}
-	return 0;
+void grid__put(struct grid *t, size_t column, const char *text, const char *colour)
+{
+	size_t width = text__width(text);
+	struct cell *c;
+
+	if (t->err)
+		return;
+	c = &t->cells[(t->rows - 1) * t->n + column];
+	c->colour = colour;
+	c->text = strdup(text);
+	if (!c->text)
+		t->err = -ENOMEM;
+	t->width[column] = width > t->width[column] ? width : t->width[column];
+}
+
+int grid__error(const struct grid *t)
+{
+	return t->err;
 }
 
 static size_t used(const struct grid *t)
@@ -96,9 +111,9 @@ void grid__last_goes(struct grid *t, int goes)
 	t->last_goes = goes;
 }
 
-size_t grid__fit(struct grid *t, size_t width, size_t wanted)
+size_t grid__fit(struct grid *t, size_t width, size_t wanted, int goes)
 {
-	for (int next = 1; used(t) + wanted > width && next <= (int)t->n + 1; next++) {
+	for (int next = 1; used(t) + wanted > width && next <= goes; next++) {
 		for (size_t i = 0; i < t->n; i++)
 			if (t->c[i].goes == next)
 				t->hidden[i] = true;
@@ -112,9 +127,9 @@ size_t grid__fit(struct grid *t, size_t width, size_t wanted)
 }
 
 /* What has to stand in front of the next cell, in columns, is added up in gap. */
-static void cell(const struct grid *t, FILE *out, size_t i, const char *text, const char *colour,
-		 int *gap)
+static void cell(const struct grid *t, FILE *out, size_t i, const struct cell *c, int *gap)
 {
+	const char *text = c->text ? c->text : "", *colour = c->colour;
 	size_t width = text__width(text);
 	int pad = t->width[i] > width ? (int)(t->width[i] - width) : 0;
 
@@ -135,12 +150,12 @@ static void last_cell(const struct grid *t, FILE *out, const char *last, int gap
 		fprintf(out, "%*s%s", gap, "", last);
 }
 
-void grid__print(const struct grid *t, FILE *out, size_t row, const char *colour, const char *last)
+void grid__print(const struct grid *t, FILE *out, size_t row, const char *last)
 {
 	int gap = 0;
 
 	for (size_t i = 0; i < t->n; i++)
-		cell(t, out, i, t->cells[row * t->n + i], i ? NULL : colour, &gap);
+		cell(t, out, i, &t->cells[row * t->n + i], &gap);
 	last_cell(t, out, last, gap);
 	fputc('\n', out);
 }
@@ -152,7 +167,7 @@ void grid__print_titles(const struct grid *t, FILE *out, bool bold, const char *
 	if (bold)
 		fputs("\033[1m", out);
 	for (size_t i = 0; i < t->n; i++)
-		cell(t, out, i, t->c[i].title, NULL, &gap);
+		cell(t, out, i, &(struct cell){ .text = (char *)t->c[i].title }, &gap);
 	last_cell(t, out, last, gap);
 	fputs(bold ? "\033[0m\n" : "\n", out);
 }

@@ -2,8 +2,9 @@
 #ifndef MT_LIB_GRID_H
 #define MT_LIB_GRID_H
 /*
- * A table on a terminal: columns as wide as what is in them, fewer of them where there is no room,
- * and a last one that takes what is left. Text is shown as it is: clean it first.
+ * A table on a terminal. Each column is as wide as its widest cell. Columns are left out where the
+ * terminal is too narrow. The last column takes the rest of the line and is not stored: its text is
+ * given when a row is printed. Text is shown as it is: clean it first.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,24 +15,29 @@ struct grid;
 struct column {
 	const char *title;
 	bool right; /* numbers */
-	int goes;   /* which goes first where there is no room: 1, 2 ...; 0: none does */
+	int goes;   /* order in which grid__fit() leaves columns out, from 1; 0: never */
 };
 
-struct grid *grid__new(const struct column *c,
-		       size_t n); /* n without the last one. Borrows c. NULL on ENOMEM */
-void grid__free(struct grid *t);  /* NULL is fine */
-void grid__hide(struct grid *t, size_t column); /* not shown at all */
-/* The cells of one row, from the first to the last but one. Copies. 0 or -ENOMEM. */
-int grid__add(struct grid *t, const char *const *cells);
-/* When the last column goes, as column.goes; 0, as it is at first: never. */
-void grid__last_goes(struct grid *t, int goes);
-/* Leaves out columns until there is room for so many in the last one; the room that there is, 0
- * where the last one has gone. */
-size_t grid__fit(struct grid *t, size_t width, size_t wanted);
+/* c: the n columns before the last one; borrowed, and read by grid__fit() again. NULL on ENOMEM. */
+struct grid *grid__new(const struct column *c, size_t n);
+void grid__free(struct grid *t); /* NULL is fine */
+void grid__show(struct grid *t, size_t column, bool on);
 bool grid__shown(const struct grid *t, size_t column);
-/* A row, or the titles, with the last cell and a line end; colour (NULL: none) is of the first
- * cell. */
-void grid__print(const struct grid *t, FILE *out, size_t row, const char *colour, const char *last);
+/* Begins a row of empty cells. */
+void grid__row(struct grid *t);
+/* Copies text to a cell of the last row. colour: static text of an escape sequence; NULL: none. */
+void grid__put(struct grid *t, size_t column, const char *text, const char *colour);
+/* 0, or -ENOMEM of an earlier grid__row() or grid__put(). */
+int grid__error(const struct grid *t);
+/* Lets grid__fit() leave out the last column, as column.goes; 0: never. */
+void grid__last_goes(struct grid *t, int goes);
+/*
+ * Leaves out columns up to goes, in their order, until the last column has the columns wanted.
+ * Returns the columns that the last one has; 0: none, or it is left out.
+ */
+size_t grid__fit(struct grid *t, size_t width, size_t wanted, int goes);
+/* Prints a row, or the titles, with the last column's text and a line end. */
+void grid__print(const struct grid *t, FILE *out, size_t row, const char *last);
 void grid__print_titles(const struct grid *t, FILE *out, bool bold, const char *last);
 
 #endif

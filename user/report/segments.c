@@ -6,15 +6,14 @@
 #include <string.h>
 
 #include "labels/words.h"
+#include "lib/grid.h"
 #include "lib/text.h"
 #include "report/text.h"
 
-#define GAP 2
 #define HELD_MIN 28    /* columns for the last one, or other columns go */
 #define HELD_WANTED 52 /* before those that say who, where and what kind are shown */
 #define TAKEN_MAX 36
 
-/* Numbers stand right, words left; the last column takes what room there is. */
 enum {
 	COL_STUCK,
 	COL_SIZE,
@@ -26,12 +25,15 @@ enum {
 	COL_STREAM,
 	COL_TAKEN,
 	COL_HELD,
-	COL_NR
 };
 
-static const char *const titles[COL_NR] = {
-	"Stuck",   "Size", "Allocated", "Largest gap", "Blocks",
-	"Address", "Kind", "Stream",	"Taken by",    "Held by"
+/* The last column has what holds the segment. */
+static const struct column all_columns[COL_HELD] = {
+	[COL_STUCK] = { "Stuck", true, 0 },	  [COL_SIZE] = { "Size", true, 0 },
+	[COL_ALLOCATED] = { "Allocated", true, 6 }, [COL_GAP] = { "Largest gap", true, 7 },
+	[COL_BLOCKS] = { "Blocks", true, 5 },	  [COL_ADDRESS] = { "Address", false, 1 },
+	[COL_KIND] = { "Kind", false, 4 },	  [COL_STREAM] = { "Stream", false, 2 },
+	[COL_TAKEN] = { "Taken by", false, 3 },
 };
 
 struct table {
@@ -39,8 +41,8 @@ struct table {
 	const char *cwd;
 	const struct model_segments *s;
 	size_t shown;
-	bool has[COL_NR];
-	size_t width[COL_NR];
+	struct grid *grid;
+	size_t room; /* columns of the last one */
 	char text[REPORT_TEXT];
 };
 
@@ -81,7 +83,7 @@ static const char *held(struct table *t, const struct segment *s, size_t columns
 	return t->text;
 }
 
-static const char *cell(struct table *t, const struct segment *s, int col, size_t columns)
+static const char *cell(struct table *t, const struct segment *s, int col)
 {
 	switch (col) {
 	case COL_STUCK:
@@ -101,83 +103,46 @@ static const char *cell(struct table *t, const struct segment *s, int col, size_
 		return kind(t, s);
 	case COL_STREAM:
 		return stream(t, s);
-	case COL_TAKEN:
-		return words__location(t->text, &s->taken, t->cwd, columns);
 	}
-	return held(t, s, columns);
+	return words__location(t->text, &s->taken, t->cwd, TAKEN_MAX);
 }
 
-static size_t used(const struct table *t)
+static int fill(struct table *t, size_t width)
 {
-	size_t sum = 0;
-
-	for (int c = 0; c < COL_HELD; c++)
-		if (t->has[c])
-			sum += t->width[c] + GAP;
-	return sum;
-}
-
-static void choose_columns(struct table *t, size_t width)
-{
-	static const int order[] = { COL_ADDRESS, COL_STREAM,	 COL_TAKEN, COL_KIND,
-				     COL_BLOCKS,  COL_ALLOCATED, COL_GAP };
 	bool streams = false, taken = false;
+	size_t held_width = text__width("Held by");
 
+	t->grid = grid__new(all_columns, COL_HELD);
+	if (!t->grid)
+		return -ENOMEM;
 	for (size_t i = 0; i < t->s->n; i++) {
 		streams |= t->s->all[i].stream_known && t->s->all[i].cuda_stream;
 		taken |= t->s->all[i].seen;
 	}
-	for (int c = 0; c < COL_NR; c++) {
-		t->has[c] = true;
-		t->width[c] = text__width(titles[c]);
-		for (size_t i = 0; i < t->shown; i++) {
-			size_t w = text__width(
-				cell(t, &t->s->all[i], c, c == COL_TAKEN ? TAKEN_MAX : 200));
+	grid__show(t->grid, COL_STREAM, streams); /* a column that says nothing is not shown */
+	grid__show(t->grid, COL_TAKEN, taken);
+	for (size_t i = 0; i < t->shown; i++) {
+		size_t w = text__width(held(t, &t->s->all[i], 200));
 
-			t->width[c] = w > t->width[c] ? w : t->width[c];
-		}
+		held_width = w > held_width ? w : held_width;
+		grid__row(t->grid);
+		for (int c = 0; c < COL_HELD; c++)
+			grid__put(t->grid, c, cell(t, &t->s->all[i], c), NULL);
 	}
-	t->has[COL_STREAM] = streams; /* a column that says nothing is none */
-	t->has[COL_TAKEN] = taken;
-	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
-		size_t most = order[i] > COL_BLOCKS && order[i] != COL_KIND ? HELD_WANTED
-									    : HELD_MIN;
-
-		if (used(t) + (t->width[COL_HELD] < most ? t->width[COL_HELD] : most) > width)
-			t->has[order[i]] = false;
-	}
-	t->width[COL_HELD] = width > used(t) ? width - used(t) : 8;
-}
-
-static void print_cell(const struct table *t, int col, const char *s)
-{
-	size_t pad = text__width(s) < t->width[col] ? t->width[col] - text__width(s) : 0;
-
-	if (col == COL_HELD)
-		fputs(s, t->out);
-	else if (col <= COL_BLOCKS)
-		fprintf(t->out, "%*s%s%*s", (int)pad, "", s, GAP, "");
-	else
-		fprintf(t->out, "%s%*s", s, (int)pad + GAP, "");
+	grid__fit(t->grid, width, held_width < HELD_WANTED ? held_width : HELD_WANTED, 3);
+	t->room = grid__fit(t->grid, width, held_width < HELD_MIN ? held_width : HELD_MIN, 7);
+	t->room = t->room ? t->room : 8;
+	return grid__error(t->grid);
 }
 
 static void print_rows(struct table *t, const struct report_text_opts *o)
 {
-	bool colour = report_text__colour(t->out, o);
 	char bytes[24], count[32];
 	uint64_t rest = 0;
 
-	fputs(colour ? "\033[1m" : "", t->out);
-	for (int c = 0; c < COL_NR; c++)
-		if (t->has[c])
-			print_cell(t, c, titles[c]);
-	fputs(colour ? "\033[0m\n" : "\n", t->out);
-	for (size_t i = 0; i < t->shown; i++) {
-		for (int c = 0; c < COL_NR; c++)
-			if (t->has[c])
-				print_cell(t, c, cell(t, &t->s->all[i], c, t->width[c]));
-		fputc('\n', t->out);
-	}
+	grid__print_titles(t->grid, t->out, report_text__colour(t->out, o), "Held by");
+	for (size_t i = 0; i < t->shown; i++)
+		grid__print(t->grid, t->out, i, held(t, &t->s->all[i], t->room));
 	for (size_t i = t->shown; i < t->s->n; i++)
 		rest += t->s->all[i].size;
 	if (t->shown < t->s->n)
@@ -251,11 +216,13 @@ int report_text__segments(FILE *out, const struct model *m, size_t device, const
 	t->shown = o->top && o->top < s.n ? o->top : s.n;
 	print_sums(out, &s);
 	if (s.n) {
-		choose_columns(t, report_text__width(out, o));
-		print_rows(t, o);
+		err = fill(t, report_text__width(out, o));
+		if (!err)
+			print_rows(t, o);
 	}
 	print_unknown(out, &s);
 	model__free_segments(&s);
+	grid__free(t->grid);
 	free(t);
-	return 0;
+	return err;
 }

@@ -8,13 +8,13 @@
 
 #include "labels/words.h"
 #include "lib/bar.h"
+#include "lib/grid.h"
 #include "lib/text.h"
 #include "record/dict.h"
 #include "record/stream.h"
 #include "report/filter.h"
 #include "report/text.h"
 
-#define GAP 2
 #define WHERE_MIN 28	/* columns for the last one, or other columns go */
 #define WHERE_WANTED 40 /* before Module and Category are shown */
 #define MODULE_MAX 32
@@ -33,8 +33,8 @@ enum {
 	COL_NR
 };
 
-static const char *const titles[COL_NR] = { "Mem",	"",	 "Cumulative", "Median", "Count",
-					    "Category", "Phase", "Thread",     "Module", "" };
+static const char *const titles[COL_WHERE] = { "Mem",	   "",	    "Cumulative", "Median", "Count",
+					       "Category", "Phase", "Thread",	  "Module" };
 
 struct table {
 	FILE *out;
@@ -47,8 +47,9 @@ struct table {
 	size_t nout;	     /* rows of what --filter leaves out, behind the n ... */
 	struct row out_rest; /* ... and their sum */
 	enum group last;     /* what the last column is of */
-	bool has[COL_NR];
-	size_t width[COL_NR], where_width;
+	struct column columns[COL_WHERE];
+	struct grid *grid;
+	size_t where_width, room; /* columns of the last one: wanted by the longest text, there */
 	char text[REPORT_TEXT];
 };
 
@@ -137,46 +138,52 @@ static const char *cell(struct table *t, const struct row *r, int col, size_t co
 	return where(t, r, columns);
 }
 
-static size_t used(const struct table *t)
+static bool overlap(const struct table *t)
 {
-	size_t sum = 0;
+	return t->last == BY_LAYER;
+}
 
+/* A row that stands for n rows, or the sum of several that are not shown (sum). */
+static void put_row(struct table *t, const struct row *r, bool sum)
+{
+	const char *bar = report_text__colour(t->out, t->o) ? "\033[36m" : NULL;
+
+	grid__row(t->grid);
 	for (int c = 0; c < COL_WHERE; c++)
-		if (t->has[c])
-			sum += t->width[c] + GAP;
-	return sum;
+		if (!sum ||
+		    (!overlap(t) && (c == COL_MEM || c == COL_CUMULATIVE || c == COL_COUNT)))
+			grid__put(t->grid, c, cell(t, r, c, MODULE_MAX), c == COL_BAR ? bar : NULL);
 }
 
-/* As wide as what is in them; the last one takes the rest. */
-static void measure(struct table *t, size_t width)
+/* Fills the grid with the rows. Columns that are not shown stay so. 0 or -ENOMEM. */
+static int fill(struct table *t)
 {
+	struct grid *before = t->grid;
+
+	t->grid = grid__new(t->columns, COL_WHERE);
+	for (int c = 0; t->grid && before && c < COL_WHERE; c++)
+		grid__show(t->grid, c, grid__shown(before, c));
+	grid__free(before);
+	if (!t->grid)
+		return -ENOMEM;
 	t->where_width = 0;
-	for (int c = 0; c < COL_NR; c++) {
-		t->width[c] = text__width(titles[c]);
-		for (size_t i = 0; i < t->shown; i++) {
-			size_t w = text__width(
-				cell(t, &t->rows[i], c, c == COL_MODULE ? MODULE_MAX : 200));
+	for (size_t i = 0; i < t->shown; i++) {
+		size_t w = text__width(where(t, &t->rows[i], 200));
 
-			if (c == COL_WHERE)
-				t->where_width = w > t->where_width ? w : t->where_width;
-			else if (w > t->width[c])
-				t->width[c] = w;
-		}
+		t->where_width = w > t->where_width ? w : t->where_width;
+		put_row(t, &t->rows[i], false);
 	}
-	for (int c = COL_MEM; c <= COL_COUNT; c++) {
-		size_t rest = t->shown < t->n ? text__width(cell(t, &t->rest, c, 0)) : 0;
-		size_t out = t->nout ? text__width(cell(t, &t->out_rest, c, 0)) : 0;
-		size_t w = rest > out ? rest : out;
-
-		t->width[c] = w > t->width[c] ? w : t->width[c];
-	}
-	t->width[COL_WHERE] = width > used(t) ? width - used(t) : 8;
+	if (t->shown < t->n)
+		put_row(t, &t->rest, true);
+	if (t->nout)
+		put_row(t, &t->out_rest, true);
+	return grid__error(t->grid);
 }
 
-/* Does what is wanted for the last column, at most so much of it, fit beside the others? */
-static bool fits(const struct table *t, size_t width, size_t most)
+/* Leaves out columns up to goes until the last one has what its texts need, at most so much. */
+static void fit(struct table *t, size_t width, size_t most, int goes)
 {
-	return used(t) + (t->where_width < most ? t->where_width : most) <= width;
+	t->room = grid__fit(t->grid, width, t->where_width < most ? t->where_width : most, goes);
 }
 
 /* Of what rows are split by, the last column has what takes most room. */
@@ -192,93 +199,85 @@ static enum group last_column(const struct report_text_opts *o)
 	return BY_CATEGORY;
 }
 
-static bool overlap(const struct table *t)
-{
-	return t->last == BY_LAYER;
-}
-
-/* Where nothing else has to go for them. */
+/* Bars are shown where no other column has to go for them. */
 static void add_bars(struct table *t, size_t width)
 {
-	t->has[COL_BAR] = report_text__bars(t->out, t->o,
-					    used(t) + REPORT_BAR + GAP + t->where_width <= width);
+	bool bars;
+
+	grid__show(t->grid, COL_BAR, false);
+	fit(t, width, 0, 0);
+	bars = report_text__bars(t->out, t->o, t->room >= REPORT_BAR + 2 + t->where_width);
+	grid__show(t->grid, COL_BAR, bars);
 }
 
-static void choose_columns(struct table *t, size_t width)
+/* Sets the order in which columns go where there is no room. */
+static void order_columns(struct table *t)
 {
-	static const enum group groups[COL_NR] = {
+	static const int plain[COL_WHERE] = { [COL_CATEGORY] = 1,
+					      [COL_MODULE] = 2,
+					      [COL_PHASE] = 3,
+					      [COL_MEDIAN] = 4,
+					      [COL_CUMULATIVE] = 5 };
+	static const int split[COL_WHERE] = {
+		/* columns asked for: figures go first */
+		[COL_MEDIAN] = 1, [COL_CUMULATIVE] = 2, [COL_COUNT] = 3, [COL_CATEGORY] = 4,
+		[COL_THREAD] = 5, [COL_MODULE] = 6,	[COL_PHASE] = 7
+	};
+
+	for (int c = 0; c < COL_WHERE; c++)
+		t->columns[c] = (struct column){ titles[c], c <= COL_COUNT,
+						 t->o->split ? split[c] : plain[c] };
+}
+
+/* Columns that say nothing are not shown. */
+static void hide_columns(struct table *t)
+{
+	static const enum group groups[COL_WHERE] = {
 		[COL_CATEGORY] = BY_CATEGORY,
 		[COL_PHASE] = BY_PHASE,
 		[COL_THREAD] = BY_THREAD,
 		[COL_MODULE] = BY_MODULE,
 	};
 	unsigned of = words__speaks_of(t->o->by, t->o->split);
-	bool known = false, modules = false;
+	bool known = t->o->split, modules = t->o->split;
 
 	for (size_t i = 0; i < t->n; i++) {
 		known |= t->rows[i].category &&
 			 strcmp(t->rows[i].category, category__name(CATEGORY_UNKNOWN)) != 0;
 		modules |= t->rows[i].modules != 0;
 	}
-	for (int c = 0; c < COL_NR; c++)
-		t->has[c] = c < COL_CATEGORY || c == COL_WHERE ||
-			    ((of & 1U << groups[c]) && groups[c] != t->last);
-	t->has[COL_CUMULATIVE] = !overlap(t); /* nothing adds up */
-	t->has[COL_BAR] = t->o->bars == REPORT_ALWAYS;
-	if (t->o->split) { /* asked for: figures go first */
-		static const int order[] = { COL_MEDIAN, COL_CUMULATIVE, COL_COUNT, COL_CATEGORY,
-					     COL_THREAD, COL_MODULE,	 COL_PHASE };
-
-		measure(t, width);
-		for (size_t i = 0;
-		     i < sizeof(order) / sizeof(*order) && !fits(t, width, WHERE_MIN / 2); i++)
-			t->has[order[i]] = false;
-		add_bars(t, width);
-		return;
-	}
-	t->has[COL_CATEGORY] &= known; /* a column that says nothing is none */
-	t->has[COL_MODULE] &= modules;
-	measure(t, width);
-	if (!fits(t, width, WHERE_WANTED))
-		t->has[COL_CATEGORY] = false;
-	if (!fits(t, width, WHERE_WANTED))
-		t->has[COL_MODULE] = false;
-	if (!fits(t, width, WHERE_MIN))
-		t->has[COL_PHASE] = false;
-	if (!fits(t, width, t->has[COL_BAR] ? WHERE_MIN : WHERE_MIN / 2))
-		t->has[COL_MEDIAN] = false;
-	if (t->has[COL_BAR] && !fits(t, width, WHERE_MIN))
-		t->has[COL_CUMULATIVE] = false;
-	add_bars(t, width);
+	for (int c = COL_CATEGORY; c < COL_WHERE; c++)
+		grid__show(t->grid, c,
+			   (of & 1U << groups[c]) && groups[c] != t->last &&
+				   (c != COL_CATEGORY || known) && (c != COL_MODULE || modules));
+	grid__show(t->grid, COL_CUMULATIVE, !overlap(t)); /* nothing adds up */
+	grid__show(t->grid, COL_BAR, t->o->bars == REPORT_ALWAYS);
 }
 
-static void print_cell(const struct table *t, int col, const char *s)
+static void choose_columns(struct table *t, size_t width)
 {
-	bool colour = col == COL_BAR && *s && report_text__colour(t->out, t->o);
-	size_t pad = text__width(s) < t->width[col] ? t->width[col] - text__width(s) : 0;
+	bool bars = t->o->bars == REPORT_ALWAYS;
 
-	if (col == COL_WHERE)
-		fputs(s, t->out);
-	else if (col <= COL_COUNT)
-		fprintf(t->out, "%*s%s%s%s%*s", (int)pad, "", colour ? "\033[36m" : "", s,
-			colour ? "\033[0m" : "", GAP, "");
-	else
-		fprintf(t->out, "%s%*s", s, (int)pad + GAP, "");
+	hide_columns(t);
+	if (t->o->split) {
+		fit(t, width, WHERE_MIN / 2, COL_WHERE);
+	} else {
+		fit(t, width, WHERE_WANTED, 2);
+		fit(t, width, WHERE_MIN, 3);
+		fit(t, width, bars ? WHERE_MIN : WHERE_MIN / 2, 4);
+		if (bars)
+			fit(t, width, WHERE_MIN, 5);
+	}
+	add_bars(t, width);
 }
 
 static void print_titles(struct table *t)
 {
-	bool colour = report_text__colour(t->out, t->o);
 	char title[32];
 
 	snprintf(title, sizeof(title), "%s", words__where_title(t->last));
-	words__cut(title, t->width[COL_WHERE]);
-	if (colour)
-		fputs("\033[1m", t->out);
-	for (int c = 0; c < COL_NR; c++)
-		if (t->has[c])
-			print_cell(t, c, c == COL_WHERE ? title : titles[c]);
-	fputs(colour ? "\033[0m\n" : "\n", t->out);
+	grid__print_titles(t->grid, t->out, report_text__colour(t->out, t->o),
+			   words__cut(title, t->room));
 }
 
 /* Root first, as tracebacks have it. */
@@ -302,40 +301,26 @@ static void print_stack(struct table *t, const struct row *r)
 }
 
 /* The sum of n rows that are not shown, with what they are. */
-static void print_sum(struct table *t, const struct row *sum, size_t n, const char *before,
-		      const char *behind)
+static void print_sum(struct table *t, size_t row, size_t n, const char *before, const char *behind)
 {
 	char words[64], count[32];
 
 	snprintf(words, sizeof(words), "(%s %s%s%s)", text__count(count, sizeof(count), n), before,
 		 n == 1 ? "" : "s", behind);
-	for (int c = 0; c < COL_NR; c++) {
-		if (!t->has[c])
-			continue;
-		if (c == COL_WHERE)
-			print_cell(t, c, words__cut(words, t->width[c]));
-		else if (c >= COL_CATEGORY || c == COL_MEDIAN || c == COL_BAR || overlap(t))
-			print_cell(t, c, "");
-		else
-			print_cell(t, c, cell(t, sum, c, 0));
-	}
-	fputc('\n', t->out);
+	grid__print(t->grid, t->out, row, words__cut(words, t->room));
 }
 
 static void print_rows(struct table *t)
 {
 	for (size_t i = 0; i < t->shown; i++) {
-		for (int c = 0; c < COL_NR; c++)
-			if (t->has[c])
-				print_cell(t, c, cell(t, &t->rows[i], c, t->width[c]));
-		fputc('\n', t->out);
+		grid__print(t->grid, t->out, i, where(t, &t->rows[i], t->room));
 		if (t->last == BY_STACK && !t->rows[i].before_attach)
 			print_stack(t, &t->rows[i]);
 	}
 	if (t->shown < t->n)
-		print_sum(t, &t->rest, t->n - t->shown, "more row", "");
+		print_sum(t, t->shown, t->n - t->shown, "more row", "");
 	if (t->nout)
-		print_sum(t, &t->out_rest, t->nout, "row", " not shown");
+		print_sum(t, t->shown + (t->shown < t->n), t->nout, "row", " not shown");
 }
 
 void report_text__sums(FILE *out, const struct report_text_opts *o, const struct model_device *dev)
@@ -426,16 +411,23 @@ static int prepare(struct table *t, const struct model *m, size_t device)
 	/* A line is one row for all the layers that run it; what it is called in them stands
 	 * beside. */
 	opts.any_module = t->o->by == BY_LINE;
+	order_columns(t);
 	err = fetch(t, m, device, &opts);
+	if (!err)
+		err = fill(t);
 	if (err)
 		return err;
 	choose_columns(t, width);
 	/* Rows that differ only in what is not shown become one. */
-	opts.any_phase = !t->has[COL_PHASE];
-	opts.any_category = !t->has[COL_CATEGORY];
-	if (!t->o->split && t->o->by == BY_LINE && (opts.any_phase || opts.any_category))
+	opts.any_phase = !grid__shown(t->grid, COL_PHASE);
+	opts.any_category = !grid__shown(t->grid, COL_CATEGORY);
+	if (!t->o->split && t->o->by == BY_LINE && (opts.any_phase || opts.any_category)) {
 		err = fetch(t, m, device, &opts);
-	measure(t, width);
+		if (!err)
+			err = fill(t);
+	}
+	t->room = grid__fit(t->grid, width, 0, 0);
+	t->room = t->room ? t->room : 8;
 	return err;
 }
 
@@ -460,6 +452,7 @@ int report_text__table(FILE *out, const struct model *m, size_t device, const st
 		print_rows(t);
 		print_check(t, &dev);
 	}
+	grid__free(t->grid);
 	free(t->rows);
 	free(t);
 	return err;

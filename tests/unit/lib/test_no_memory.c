@@ -100,12 +100,16 @@ static int make_grid(void *ctx)
 	struct grid *g = grid__new(columns, 2);
 	int err = g ? 0 : -ENOMEM;
 
-	for (int i = 0; i < 40 && !err; i++)
-		err = grid__add(g, (const char *const[]){ "9.7 MiB", "12.5" });
+	for (int i = 0; i < 40 && g; i++) {
+		grid__row(g);
+		grid__put(g, 0, "9.7 MiB", NULL);
+		grid__put(g, 1, "12.5", NULL);
+		err = grid__error(g);
+	}
 	if (!err) {
-		assert_true(grid__fit(g, 80, 20) >= 20);
+		assert_true(grid__fit(g, 80, 20, 2) >= 20);
 		grid__print_titles(g, ctx, false, "Location");
-		grid__print(g, ctx, 39, NULL, "train.py:12");
+		grid__print(g, ctx, 39, "train.py:12");
 	}
 	grid__free(g);
 	return err;
