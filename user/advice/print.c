@@ -4,38 +4,10 @@
 #include <string.h>
 
 #include "lib/json.h"
+#include "lib/paragraph.h"
 #include "lib/text.h"
 
-#define INDENT 14
 #define LEAST_WIDTH 60
-
-/* Prints the words of s in lines of this width; the first line starts at the cursor. */
-static void wrap(FILE *out, const char *s, unsigned width)
-{
-	unsigned at = INDENT;
-
-	while (*s) {
-		size_t n = strcspn(s, " ");
-		char word[256];
-		unsigned columns;
-
-		snprintf(word, sizeof(word), "%.*s", n < 250 ? (int)n : 250, s);
-		columns = (unsigned)text__width(word);
-		if (at > INDENT && at + 1 + columns > width) {
-			fprintf(out, "\n%*s", INDENT, "");
-			at = INDENT;
-		}
-		if (at > INDENT) {
-			fputc(' ', out);
-			at++;
-		}
-		fwrite(s, 1, n, out);
-		at += columns;
-		s += n;
-		s += strspn(s, " ");
-	}
-	fputc('\n', out);
-}
 
 static const char *qualifier(enum advice_figure f)
 {
@@ -44,29 +16,26 @@ static const char *qualifier(enum advice_figure f)
 
 static void print_one(FILE *out, const struct advice *a, unsigned width)
 {
-	char saves[24], after[24], line[512];
+	static const char indent[] = "              ", at[] = "           at ",
+			  costs[] = "        costs ";
+	char saves[24], after[24], first[16];
 
-	fprintf(out, "  %10s  ", text__bytes(saves, sizeof(saves), a->saves));
-	wrap(out, a->text, width);
-	snprintf(line, sizeof(line), "%s%s%s%s", qualifier(a->figure),
-		 *qualifier(a->figure) ? "; " : "",
-		 a->of_reserved ? "of what is reserved, which would be " : "the peak would be ",
-		 text__bytes(after, sizeof(after), a->after));
-	fprintf(out, "%*s", INDENT, "");
-	wrap(out, line, width);
-	/* The text already has a single pattern of modules. */
-	if (*a->where && (a->kind != ADVICE_CHECKPOINT || strchr(a->where, ','))) {
-		bool modules = a->kind == ADVICE_BUFFERS || a->kind == ADVICE_CHECKPOINT;
-
-		fprintf(out, "%*s", INDENT, modules ? "" : "at ");
-		wrap(out, a->where, width);
-	}
-	fprintf(out, "%*s", INDENT, "");
-	wrap(out, a->basis, width);
-	if (a->costs) {
-		fprintf(out, "%*s", INDENT, "costs ");
-		wrap(out, a->costs, width);
-	}
+	snprintf(first, sizeof(first), "  %10s  ", text__bytes(saves, sizeof(saves), a->saves));
+	paragraph__print(out, width, first, indent, "%s", a->text);
+	paragraph__print(out, width, indent, indent, "%s%s%s%s", qualifier(a->figure),
+			 *qualifier(a->figure) ? "; " : "",
+			 a->of_reserved ? "of what is reserved, which would be "
+					: "the peak would be ",
+			 text__bytes(after, sizeof(after), a->after));
+	/* One pattern of modules is in the text. */
+	if (*a->where && (a->kind != ADVICE_CHECKPOINT || strchr(a->where, ',')))
+		paragraph__print(
+			out, width,
+			a->kind == ADVICE_BUFFERS || a->kind == ADVICE_CHECKPOINT ? indent : at,
+			indent, "%s", a->where);
+	paragraph__print(out, width, indent, indent, "%s", a->basis);
+	if (a->costs)
+		paragraph__print(out, width, costs, indent, "%s", a->costs);
 }
 
 void advice__text(FILE *out, const struct advice_list *list, unsigned width)

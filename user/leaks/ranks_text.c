@@ -8,6 +8,7 @@
 #include "labels/words.h"
 #include "leaks/ranks.h"
 #include "leaks/words.h"
+#include "lib/paragraph.h"
 #include "lib/text.h"
 #include "report/text.h"
 
@@ -167,7 +168,7 @@ static void sentence(struct page *p, const struct leaks_line *l)
 	leaks__say_stays(&d->of, &m->at, keeps, sizeof(keeps));
 	if (l->counted > 1)
 		snprintf(most, sizeof(most), "; in %s", ranks__at(p->ranks, d->recording)->label);
-	leaks__paragraph(p->out, p->width, "", "  ",
+	paragraph__print(p->out, p->width, "", "  ",
 			 "%s%s grows %s: %s%s in %s; %s. %s. Confidence: %s.%s", at, module, who,
 			 rate, l->counted > 1 ? most : ",",
 			 leaks__rises(&d->of, &m->at.trend, n, sizeof(n)), keeps, held,
@@ -270,7 +271,7 @@ static bool say_pools(struct page *p)
 		if (!d->pool && !d->others)
 			continue;
 		any = true;
-		leaks__paragraph(p->out, p->width, "\n", "  ",
+		paragraph__print(p->out, p->width, "\n", "  ",
 				 "%s of %s grows%s: %s a %s, in %s. Confidence: %s. leaks of it "
 				 "alone says more.",
 				 d->pool ? "The pool"
@@ -316,11 +317,11 @@ static void say_nothing(struct page *p, const char *sp)
 		tell |= p->devices[i].of.values >= TREND_MIN;
 	}
 	if (tell)
-		leaks__paragraph(p->out, p->width, "", "  ",
+		paragraph__print(p->out, p->width, "", "  ",
 				 "nothing grows in any of them: %s, live at their ends within %s",
 				 sp, text__bytes(text, sizeof(text), range));
 	else
-		leaks__paragraph(p->out, p->width, "", "  ",
+		paragraph__print(p->out, p->width, "", "  ",
 				 "Too short to tell: %s. Some 20 tell something, 60 tell it well.",
 				 sp);
 }
@@ -349,7 +350,7 @@ static void kind_text(struct page *p)
 	if (!say_pools(p) && !counted)
 		say_nothing(p, sp);
 	if (counted)
-		leaks__paragraph(p->out, p->width, "", "  ",
+		paragraph__print(p->out, p->width, "", "  ",
 				 "What is released less often than once in %s looks the same.", sp);
 	if (p->o->figures)
 		figures(p, shown);
@@ -362,9 +363,9 @@ static void head(struct page *p)
 
 	ranks__title(p->ranks, p->text, sizeof(p->text));
 	words__cut(p->text, 2 * p->width);
-	leaks__paragraph(p->out, p->width, "", "  ", "%s", p->text);
+	paragraph__print(p->out, p->width, "", "  ", "%s", p->text);
 	if (ranks__empty(p->ranks))
-		leaks__paragraph(p->out, p->width, "", "  ",
+		paragraph__print(p->out, p->width, "", "  ",
 				 "%zu more without a memory event %s left aside",
 				 ranks__empty(p->ranks),
 				 ranks__empty(p->ranks) == 1 ? "is" : "are");
@@ -372,10 +373,10 @@ static void head(struct page *p)
 		events += ranks__at(p->ranks, i)->events;
 		lost += ranks__at(p->ranks, i)->lost;
 	}
-	leaks__paragraph(p->out, p->width, "", "  ", "%s events, %s lost",
+	paragraph__print(p->out, p->width, "", "  ", "%s events, %s lost",
 			 text__count(a, sizeof(a), events), text__count(b, sizeof(b), lost));
 	if (lost)
-		leaks__paragraph(p->out, p->width, "", "  ",
+		paragraph__print(p->out, p->width, "", "  ",
 				 "Events were lost: a block whose end was among them looks as if "
 				 "it had stayed. What grows below may be that.");
 }

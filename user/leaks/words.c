@@ -2,7 +2,6 @@
 #include "leaks/words.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <string.h>
 
 #include "labels/words.h"
@@ -10,37 +9,6 @@
 
 #define FIGURES 64 /* most steps to print; the last ones */
 #define CHART 24   /* width of a bar, columns */
-
-void leaks__paragraph(FILE *out, size_t width, const char *first, const char *rest, const char *fmt,
-		      ...)
-{
-	char text[2 * REPORT_TEXT];
-	bool begun = false;
-	size_t at = 0;
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	at = fprintf(out, "%s", first);
-	for (char *word = text, *next; word; word = next) {
-		next = strchr(word, ' ');
-		/* Keep a number and its unit together. */
-		while (next && next > word && next[-1] >= '0' && next[-1] <= '9' &&
-		       strchr(next + 1, ' '))
-			next = strchr(next + 1, ' ');
-		if (next)
-			*next++ = '\0';
-		if (begun && at + 1 + text__width(word) > width)
-			at = fprintf(out, "\n%s", rest) - 1;
-		else if (begun)
-			at += fprintf(out, " ");
-		fputs(word, out);
-		at += text__width(word);
-		begun = true;
-	}
-	fputc('\n', out);
-}
 
 const char *leaks__unit(const struct growth *g)
 {

@@ -9,9 +9,6 @@
 
 #include "model/growth.h"
 
-/* Prints a text wrapped at spaces. first: prefix of the first line; rest: of the others. */
-void leaks__paragraph(FILE *out, size_t width, const char *first, const char *rest, const char *fmt,
-		      ...) __attribute__((format(printf, 5, 6)));
 const char *leaks__unit(const struct growth *g); /* returns "step", "call" or "second" */
 /* Writes the observed length: "60 steps", "12 calls of the model", "3.1 s in 155 equal slices".
  * duration: ns. Returns buf, as the functions below do. */

@@ -7,6 +7,7 @@
 
 #include "labels/words.h"
 #include "lib/bar.h"
+#include "lib/paragraph.h"
 #include "lib/text.h"
 #include "report/ranks.h"
 
@@ -25,37 +26,6 @@ struct page {
 	bool side, colour;
 	char text[REPORT_TEXT], part[REPORT_TEXT];
 };
-
-/* Broken at spaces; all lines, or those after the first, are indented. */
-static void wrap(struct page *p, const char *words, bool indent)
-{
-	size_t at = indent ? 2 : 0;
-	bool first = true;
-	char one[REPORT_TEXT];
-
-	fputs(indent ? "  " : "", p->out);
-	while (*words) {
-		size_t len = strcspn(words, " "), w;
-
-		snprintf(one, sizeof(one), "%.*s", (int)len, words);
-		w = text__width(one);
-		if (!first && at + 1 + w > p->width) {
-			fputs("\n  ", p->out);
-			at = 2;
-		} else if (!first) {
-			fputc(' ', p->out);
-			at++;
-		}
-		first = false;
-		if (at + w > p->width)
-			words__cut(one, p->width - at);
-		fputs(one, p->out);
-		at += text__width(one);
-		words += len;
-		words += *words == ' ';
-	}
-	fputc('\n', p->out);
-}
 
 static void right(const struct page *p, const char *s, size_t width)
 {
@@ -90,12 +60,12 @@ static void print_head(struct page *p)
 {
 	ranks__title(p->r, p->text, sizeof(p->text));
 	words__cut(p->text, 2 * p->width);
-	wrap(p, p->text, false);
+	paragraph__print(p->out, p->width, "", "  ", "%s", p->text);
 	if (ranks__empty(p->r))
 		snprintf(p->text, sizeof(p->text), "%zu more without a memory event %s left aside",
 			 ranks__empty(p->r), ranks__empty(p->r) == 1 ? "is" : "are");
 	if (ranks__empty(p->r))
-		wrap(p, p->text, false);
+		paragraph__print(p->out, p->width, "", "  ", "%s", p->text);
 }
 
 struct head {
@@ -253,11 +223,11 @@ static void print_outlier(struct page *p, const struct outlier *o)
 			snprintf(p->text, sizeof(p->text), "%s: %s %s%s at %s: %s, %s %s", k->label,
 				 a, more, percent,
 				 words(p, where, &ranks__line(p->r, o->line1 - 1)->row,
-				       p->width > 60 ? p->width - 20 : 40),
+				       p->width > 56 ? p->width - 20 : 36),
 				 b, others, c);
 		free(where);
 	}
-	wrap(p, p->text, true);
+	paragraph__print(p->out, p->width, "  ", "  ", "%s", p->text);
 }
 
 static void print_outliers(struct page *p)
@@ -275,7 +245,7 @@ static void print_outliers(struct page *p)
 		 p->n == 2 ? "the other" : "the median of the others");
 	fputc('\n', p->out);
 	bold(p, n);
-	wrap(p, p->text, false);
+	paragraph__print(p->out, p->width, "", "  ", "%s", p->text);
 	bold(p, false);
 	for (size_t i = 0; i < n && i < MOST_OUTLIERS; i++)
 		print_outlier(p, &all[i]);
@@ -480,7 +450,7 @@ static void print_sums(struct page *p)
 		 text__bytes(a, sizeof(a), mem),
 		 p->o->at == AT_PEAK ? ", each at its own peak" : "");
 	fputc('\n', p->out);
-	wrap(p, p->text, false);
+	paragraph__print(p->out, p->width, "", "  ", "%s", p->text);
 	fprintf(p->out, "Total mem allocated: %s%s\n",
 		words__about(is == FIGURE_EXACT ? is : FIGURE_LOWER_BOUND),
 		text__bytes(a, sizeof(a), total));
@@ -524,18 +494,18 @@ static void print_trust(struct page *p)
 				     k->rows > k->allocated ? k->rows - k->allocated
 							    : k->allocated - k->rows),
 			 k->rows > k->allocated ? "too much" : "are missing");
-		wrap(p, p->text, false);
+		paragraph__print(p->out, p->width, "", "  ", "%s", p->text);
 	}
 	snprintf(p->text, sizeof(p->text), "events %s%slost %s%sdrift %s%s--apart: each by itself",
 		 text__count(a, sizeof(a), events), text__dot(), text__count(b, sizeof(b), lost),
 		 text__dot(), totals ? text__bytes(c, sizeof(c), drift) : "unknown", text__dot());
 	fputc('\n', p->out);
-	wrap(p, p->text, false);
+	paragraph__print(p->out, p->width, "", "  ", "%s", p->text);
 	for (size_t i = 0; i < p->n; i++) {
 		if (ranks__at(p->r, i)->complete)
 			continue;
 		snprintf(p->text, sizeof(p->text), "%s is not complete", ranks__at(p->r, i)->label);
-		wrap(p, p->text, false);
+		paragraph__print(p->out, p->width, "", "  ", "%s", p->text);
 	}
 }
 
