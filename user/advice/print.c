@@ -29,10 +29,10 @@ static void print_one(FILE *out, const struct advice *a, unsigned width)
 			 text__bytes(after, sizeof(after), a->after));
 	/* One pattern of modules is in the text. */
 	if (*a->where && (a->kind != ADVICE_CHECKPOINT || strchr(a->where, ',')))
-		paragraph__print(
-			out, width,
-			a->kind == ADVICE_BUFFERS || a->kind == ADVICE_CHECKPOINT ? indent : at,
-			indent, "%s", a->where);
+		paragraph__print(out, width,
+				 a->kind == ADVICE_BUFFERS || a->kind == ADVICE_CHECKPOINT ? indent
+											   : at,
+				 indent, "%s", a->where);
 	paragraph__print(out, width, indent, indent, "%s", a->basis);
 	if (a->costs)
 		paragraph__print(out, width, costs, indent, "%s", a->costs);

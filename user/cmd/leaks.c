@@ -74,7 +74,8 @@ static void check_args(struct leaks_args *a, struct argp_state *state)
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-	static const char *const levels[] = { "low", "medium", "high", NULL }; /* from TREND_LOW on */
+	static const char *const levels[] = { "low", "medium", "high",
+					      NULL }; /* from TREND_LOW on */
 	struct leaks_args *a = state->input;
 
 	switch (key) {
@@ -86,8 +87,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			a->o.figures = true;
 		break;
 	case OPT_CONFIDENCE:
-		a->o.min_confidence =
-			TREND_LOW + report_args__choose(state, "--min-confidence", arg, levels);
+		a->o.min_confidence = TREND_LOW +
+				      report_args__choose(state, "--min-confidence", arg, levels);
 		break;
 	case OPT_GROWTH:
 		if (text__parse_size(arg, &a->o.min_growth))

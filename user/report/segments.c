@@ -29,10 +29,10 @@ enum {
 
 /* The last column has what holds the segment. */
 static const struct column all_columns[COL_HELD] = {
-	[COL_STUCK] = { "Stuck", true, 0 },	  [COL_SIZE] = { "Size", true, 0 },
+	[COL_STUCK] = { "Stuck", true, 0 },	    [COL_SIZE] = { "Size", true, 0 },
 	[COL_ALLOCATED] = { "Allocated", true, 6 }, [COL_GAP] = { "Largest gap", true, 7 },
-	[COL_BLOCKS] = { "Blocks", true, 5 },	  [COL_ADDRESS] = { "Address", false, 1 },
-	[COL_KIND] = { "Kind", false, 4 },	  [COL_STREAM] = { "Stream", false, 2 },
+	[COL_BLOCKS] = { "Blocks", true, 5 },	    [COL_ADDRESS] = { "Address", false, 1 },
+	[COL_KIND] = { "Kind", false, 4 },	    [COL_STREAM] = { "Stream", false, 2 },
 	[COL_TAKEN] = { "Taken by", false, 3 },
 };
 
