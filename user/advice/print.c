@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "lib/json.h"
-#include "lib/paragraph.h"
 #include "lib/text.h"
 
 #define LEAST_WIDTH 60
@@ -21,21 +20,21 @@ static void print_one(FILE *out, const struct advice *a, unsigned width)
 	char saves[24], after[24], first[16];
 
 	snprintf(first, sizeof(first), "  %10s  ", text__bytes(saves, sizeof(saves), a->saves));
-	paragraph__print(out, width, first, indent, "%s", a->text);
-	paragraph__print(out, width, indent, indent, "%s%s%s%s", qualifier(a->figure),
-			 *qualifier(a->figure) ? "; " : "",
-			 a->of_reserved ? "of what is reserved, which would be "
-					: "the peak would be ",
-			 text__bytes(after, sizeof(after), a->after));
+	text__paragraph(out, width, first, indent, "%s", a->text);
+	text__paragraph(out, width, indent, indent, "%s%s%s%s", qualifier(a->figure),
+			*qualifier(a->figure) ? "; " : "",
+			a->of_reserved ? "of what is reserved, which would be "
+				       : "the peak would be ",
+			text__bytes(after, sizeof(after), a->after));
 	/* One pattern of modules is in the text. */
 	if (*a->where && (a->kind != ADVICE_CHECKPOINT || strchr(a->where, ',')))
-		paragraph__print(out, width,
-				 a->kind == ADVICE_BUFFERS || a->kind == ADVICE_CHECKPOINT ? indent
-											   : at,
-				 indent, "%s", a->where);
-	paragraph__print(out, width, indent, indent, "%s", a->basis);
+		text__paragraph(out, width,
+				a->kind == ADVICE_BUFFERS || a->kind == ADVICE_CHECKPOINT ? indent
+											  : at,
+				indent, "%s", a->where);
+	text__paragraph(out, width, indent, indent, "%s", a->basis);
 	if (a->costs)
-		paragraph__print(out, width, costs, indent, "%s", a->costs);
+		text__paragraph(out, width, costs, indent, "%s", a->costs);
 }
 
 void advice__text(FILE *out, const struct advice_list *list, unsigned width)

@@ -8,7 +8,6 @@
 #include "labels/words.h"
 #include "leaks/ranks.h"
 #include "leaks/words.h"
-#include "lib/paragraph.h"
 #include "lib/text.h"
 #include "report/text.h"
 
@@ -168,11 +167,11 @@ static void sentence(struct page *p, const struct leaks_line *l)
 	leaks__say_stays(&d->of, &m->at, keeps, sizeof(keeps));
 	if (l->counted > 1)
 		snprintf(most, sizeof(most), "; in %s", ranks__at(p->ranks, d->recording)->label);
-	paragraph__print(p->out, p->width, "", "  ",
-			 "%s%s grows %s: %s%s in %s; %s. %s. Confidence: %s.%s", at, module, who,
-			 rate, l->counted > 1 ? most : ",",
-			 leaks__rises(&d->of, &m->at.trend, n, sizeof(n)), keeps, held,
-			 trend__confidence(m->at.trend.confidence), other);
+	text__paragraph(p->out, p->width, "", "  ",
+			"%s%s grows %s: %s%s in %s; %s. %s. Confidence: %s.%s", at, module, who,
+			rate, l->counted > 1 ? most : ",",
+			leaks__rises(&d->of, &m->at.trend, n, sizeof(n)), keeps, held,
+			trend__confidence(m->at.trend.confidence), other);
 }
 
 static void table_row(struct page *p, const struct leaks_line *l, size_t all, size_t room)
@@ -271,16 +270,16 @@ static bool say_pools(struct page *p)
 		if (!d->pool && !d->others)
 			continue;
 		any = true;
-		paragraph__print(p->out, p->width, "\n", "  ",
-				 "%s of %s grows%s: %s a %s, in %s. Confidence: %s. leaks of it "
-				 "alone says more.",
-				 d->pool ? "The pool"
-					 : "Memory that others than PyTorch's allocator take",
-				 whose(p, d, who, sizeof(who)),
-				 d->pool ? ", what tensors hold in it does not" : "",
-				 leaks__signed(slope, sizeof(slope), s->per_step),
-				 leaks__unit(&d->of), leaks__rises(&d->of, &s->trend, n, sizeof(n)),
-				 trend__confidence(s->trend.confidence));
+		text__paragraph(p->out, p->width, "\n", "  ",
+				"%s of %s grows%s: %s a %s, in %s. Confidence: %s. leaks of it "
+				"alone says more.",
+				d->pool ? "The pool"
+					: "Memory that others than PyTorch's allocator take",
+				whose(p, d, who, sizeof(who)),
+				d->pool ? ", what tensors hold in it does not" : "",
+				leaks__signed(slope, sizeof(slope), s->per_step),
+				leaks__unit(&d->of), leaks__rises(&d->of, &s->trend, n, sizeof(n)),
+				trend__confidence(s->trend.confidence));
 	}
 	return any;
 }
@@ -317,13 +316,13 @@ static void say_nothing(struct page *p, const char *sp)
 		tell |= p->devices[i].of.values >= TREND_MIN;
 	}
 	if (tell)
-		paragraph__print(p->out, p->width, "", "  ",
-				 "nothing grows in any of them: %s, live at their ends within %s",
-				 sp, text__bytes(text, sizeof(text), range));
+		text__paragraph(p->out, p->width, "", "  ",
+				"nothing grows in any of them: %s, live at their ends within %s",
+				sp, text__bytes(text, sizeof(text), range));
 	else
-		paragraph__print(p->out, p->width, "", "  ",
-				 "Too short to tell: %s. Some 20 tell something, 60 tell it well.",
-				 sp);
+		text__paragraph(p->out, p->width, "", "  ",
+				"Too short to tell: %s. Some 20 tell something, 60 tell it well.",
+				sp);
 }
 
 /* Prints all devices of one kind. */
@@ -350,8 +349,8 @@ static void kind_text(struct page *p)
 	if (!say_pools(p) && !counted)
 		say_nothing(p, sp);
 	if (counted)
-		paragraph__print(p->out, p->width, "", "  ",
-				 "What is released less often than once in %s looks the same.", sp);
+		text__paragraph(p->out, p->width, "", "  ",
+				"What is released less often than once in %s looks the same.", sp);
 	if (p->o->figures)
 		figures(p, shown);
 }
@@ -363,22 +362,21 @@ static void head(struct page *p)
 
 	ranks__title(p->ranks, p->text, sizeof(p->text));
 	words__cut(p->text, 2 * p->width);
-	paragraph__print(p->out, p->width, "", "  ", "%s", p->text);
+	text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
 	if (ranks__empty(p->ranks))
-		paragraph__print(p->out, p->width, "", "  ",
-				 "%zu more without a memory event %s left aside",
-				 ranks__empty(p->ranks),
-				 ranks__empty(p->ranks) == 1 ? "is" : "are");
+		text__paragraph(p->out, p->width, "", "  ",
+				"%zu more without a memory event %s left aside",
+				ranks__empty(p->ranks), ranks__empty(p->ranks) == 1 ? "is" : "are");
 	for (size_t i = 0; i < p->n; i++) {
 		events += ranks__at(p->ranks, i)->events;
 		lost += ranks__at(p->ranks, i)->lost;
 	}
-	paragraph__print(p->out, p->width, "", "  ", "%s events, %s lost",
-			 text__count(a, sizeof(a), events), text__count(b, sizeof(b), lost));
+	text__paragraph(p->out, p->width, "", "  ", "%s events, %s lost",
+			text__count(a, sizeof(a), events), text__count(b, sizeof(b), lost));
 	if (lost)
-		paragraph__print(p->out, p->width, "", "  ",
-				 "Events were lost: a block whose end was among them looks as if "
-				 "it had stayed. What grows below may be that.");
+		text__paragraph(p->out, p->width, "", "  ",
+				"Events were lost: a block whose end was among them looks as if "
+				"it had stayed. What grows below may be that.");
 }
 
 int leaks_ranks__text(FILE *out, const struct leaks_ranks *r)

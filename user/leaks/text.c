@@ -9,7 +9,6 @@
 
 #include "labels/words.h"
 #include "leaks/words.h"
-#include "lib/paragraph.h"
 #include "lib/text.h"
 #include "record/dict.h"
 #include "record/stream.h"
@@ -39,11 +38,10 @@ static void sentence(struct page *p, const struct growth *g, const struct growth
 	}
 	leaks__say_held(l, facts__get(p->doc->facts, "census"), held, sizeof(held));
 	leaks__say_stays(g, l, keeps, sizeof(keeps));
-	paragraph__print(p->out, p->width, "", "  ",
-			 "%s%s: %s a %s, in %s; %s. %s. Confidence: %s.", at, module,
-			 leaks__signed(slope, sizeof(slope), l->per_step), leaks__unit(g),
-			 leaks__rises(g, &l->trend, n, sizeof(n)), keeps, held,
-			 trend__confidence(l->trend.confidence));
+	text__paragraph(p->out, p->width, "", "  ", "%s%s: %s a %s, in %s; %s. %s. Confidence: %s.",
+			at, module, leaks__signed(slope, sizeof(slope), l->per_step),
+			leaks__unit(g), leaks__rises(g, &l->trend, n, sizeof(n)), keeps, held,
+			trend__confidence(l->trend.confidence));
 }
 
 static void table(struct page *p, const struct growth *g, size_t shown)
@@ -100,20 +98,20 @@ static void say_graph(struct page *p, const struct growth *g)
 		return;
 	fputc('\n', p->out);
 	if (n > 1)
-		paragraph__print(p->out, p->width, "", "  ", "%zu lines grow, %s a %s together.", n,
-				 leaks__signed(slope, sizeof(slope), sum), leaks__unit(g));
+		text__paragraph(p->out, p->width, "", "  ", "%zu lines grow, %s a %s together.", n,
+				leaks__signed(slope, sizeof(slope), sum), leaks__unit(g));
 	if (kept)
 		snprintf(by, sizeof(by),
 			 "; among what came out of these lines: %s (%" PRIu64 " blocks)",
 			 text__clean(name, sizeof(name), kept->text, strlen(kept->text)),
 			 kept->count);
 	if (graph)
-		paragraph__print(p->out, p->width, "", "  ",
-				 "%zu of them hold%s what autograd keeps for backward. A graph "
-				 "goes with the last tensor that came out of "
-				 "it: something keeps a loss or an output where its value would do "
-				 "(loss.item(), .detach())%s.",
-				 graph, graph == 1 ? "s" : "", by);
+		text__paragraph(p->out, p->width, "", "  ",
+				"%zu of them hold%s what autograd keeps for backward. A graph "
+				"goes with the last tensor that came out of "
+				"it: something keeps a loss or an output where its value would do "
+				"(loss.item(), .detach())%s.",
+				graph, graph == 1 ? "s" : "", by);
 }
 
 static void say_segments(struct page *p, size_t device)
@@ -124,22 +122,22 @@ static void say_segments(struct page *p, size_t device)
 	if (model__segments(p->doc->model, device, ROWS_NOW, false, &s))
 		return;
 	if (s.n)
-		paragraph__print(p->out, p->width, "  ", "  ",
-				 "Free but stuck in segments that still have blocks: %s; could be "
-				 "given back: %s.",
-				 text__bytes(stuck, sizeof(stuck), s.stuck),
-				 text__bytes(size, sizeof(size), s.releasable));
+		text__paragraph(p->out, p->width, "  ", "  ",
+				"Free but stuck in segments that still have blocks: %s; could be "
+				"given back: %s.",
+				text__bytes(stuck, sizeof(stuck), s.stuck),
+				text__bytes(size, sizeof(size), s.releasable));
 	for (size_t i = 0; i < s.n && i < POOL_LINES && s.all[i].stuck; i++) {
 		const struct segment *g = &s.all[i];
 
-		paragraph__print(p->out, p->width, "  ", "    ",
-				 "segment of %s, %s stuck, taken by %s%s%s",
-				 text__bytes(size, sizeof(size), g->size),
-				 text__bytes(stuck, sizeof(stuck), g->stuck),
-				 g->seen ? words__location(at, &g->taken, p->cwd, 60)
-					 : "what was there before attach",
-				 g->npins ? ", held by " : "",
-				 g->npins ? words__location(pin, &g->pins[0], p->cwd, 60) : "");
+		text__paragraph(p->out, p->width, "  ", "    ",
+				"segment of %s, %s stuck, taken by %s%s%s",
+				text__bytes(size, sizeof(size), g->size),
+				text__bytes(stuck, sizeof(stuck), g->stuck),
+				g->seen ? words__location(at, &g->taken, p->cwd, 60)
+					: "what was there before attach",
+				g->npins ? ", held by " : "",
+				g->npins ? words__location(pin, &g->pins[0], p->cwd, 60) : "");
 	}
 	model__free_segments(&s);
 }
@@ -152,10 +150,10 @@ static void say_others(struct page *p, size_t device)
 	if (model__segments(p->doc->model, device, ROWS_NOW, false, &s))
 		return;
 	for (size_t i = 0; i < s.nothers && i < POOL_LINES; i++)
-		paragraph__print(p->out, p->width, "  ", "    ", "%s of it by %s at %s",
-				 text__bytes(bytes, sizeof(bytes), s.others[i].row.bytes),
-				 words__how(s.others[i].how),
-				 words__location(at, &s.others[i].row, p->cwd, 60));
+		text__paragraph(p->out, p->width, "  ", "    ", "%s of it by %s at %s",
+				text__bytes(bytes, sizeof(bytes), s.others[i].row.bytes),
+				words__how(s.others[i].how),
+				words__location(at, &s.others[i].row, p->cwd, 60));
 	model__free_segments(&s);
 }
 
@@ -165,23 +163,23 @@ static bool say_pool(struct page *p, const struct growth *g, size_t device)
 	char slope[40], n[96];
 
 	if (pool) {
-		paragraph__print(p->out, p->width, "\n", "  ",
-				 "The pool grows, what tensors hold in it does not: reserved %s a "
-				 "%s, in %s. The allocator takes more from CUDA "
-				 "though enough is free: fragmentation, or sizes that never fit "
-				 "again. Confidence: %s.",
-				 leaks__signed(slope, sizeof(slope), g->reserved.per_step),
-				 leaks__unit(g), leaks__rises(g, &g->reserved.trend, n, sizeof(n)),
-				 trend__confidence(g->reserved.trend.confidence));
+		text__paragraph(p->out, p->width, "\n", "  ",
+				"The pool grows, what tensors hold in it does not: reserved %s a "
+				"%s, in %s. The allocator takes more from CUDA "
+				"though enough is free: fragmentation, or sizes that never fit "
+				"again. Confidence: %s.",
+				leaks__signed(slope, sizeof(slope), g->reserved.per_step),
+				leaks__unit(g), leaks__rises(g, &g->reserved.trend, n, sizeof(n)),
+				trend__confidence(g->reserved.trend.confidence));
 		say_segments(p, device);
 	}
 	if (others) {
-		paragraph__print(p->out, p->width, "\n", "  ",
-				 "Memory that others than PyTorch's allocator take grows: %s a %s, "
-				 "in %s. Confidence: %s.",
-				 leaks__signed(slope, sizeof(slope), g->others.per_step),
-				 leaks__unit(g), leaks__rises(g, &g->others.trend, n, sizeof(n)),
-				 trend__confidence(g->others.trend.confidence));
+		text__paragraph(p->out, p->width, "\n", "  ",
+				"Memory that others than PyTorch's allocator take grows: %s a %s, "
+				"in %s. Confidence: %s.",
+				leaks__signed(slope, sizeof(slope), g->others.per_step),
+				leaks__unit(g), leaks__rises(g, &g->others.trend, n, sizeof(n)),
+				trend__confidence(g->others.trend.confidence));
 		say_others(p, device);
 	}
 	return pool || others;
@@ -214,12 +212,12 @@ static void say_rest(struct page *p, const struct growth *g)
 					n, n == 1 ? words[w].one : words[w].many);
 	}
 	if (len)
-		paragraph__print(p->out, p->width, "", "  ",
-				 "No leak as far as can be told, by %s: %s.", group_names[p->o->by],
-				 text);
+		text__paragraph(p->out, p->width, "", "  ",
+				"No leak as far as can be told, by %s: %s.", group_names[p->o->by],
+				text);
 	if (g->coarse)
-		paragraph__print(p->out, p->width, "", "  ",
-				 "There are so many of them that not all could be kept apart.");
+		text__paragraph(p->out, p->width, "", "  ",
+				"There are so many of them that not all could be kept apart.");
 }
 
 static void say_nothing(struct page *p, const struct growth *g)
@@ -228,14 +226,14 @@ static void say_nothing(struct page *p, const struct growth *g)
 
 	leaks__span(g, p->doc->duration, sp, sizeof(sp));
 	if (g->values < TREND_MIN)
-		paragraph__print(p->out, p->width, "", "  ",
-				 "Too short to tell: %s. Some 20 tell something, 60 tell it well.",
-				 sp);
+		text__paragraph(p->out, p->width, "", "  ",
+				"Too short to tell: %s. Some 20 tell something, 60 tell it well.",
+				sp);
 	else
-		paragraph__print(p->out, p->width, "", "  ",
-				 "nothing grows: %s, live at %s ends within %s", sp,
-				 g->clock == GROWTH_TIME ? "slice" : leaks__unit(g),
-				 text__bytes(range, sizeof(range), g->allocated.trend.range));
+		text__paragraph(p->out, p->width, "", "  ",
+				"nothing grows: %s, live at %s ends within %s", sp,
+				g->clock == GROWTH_TIME ? "slice" : leaks__unit(g),
+				text__bytes(range, sizeof(range), g->allocated.trend.range));
 }
 
 static void head(struct page *p)
@@ -243,15 +241,15 @@ static void head(struct page *p)
 	const struct leaks_doc *d = p->doc;
 	char name[512], count[32], lost[32], time[24];
 
-	paragraph__print(p->out, p->width, "", "  ", "%s%s%s%s%s events, %s lost",
-			 text__clean(name, sizeof(name), d->name, strlen(d->name)), text__dot(),
-			 text__time(time, sizeof(time), d->duration), text__dot(),
-			 text__count(count, sizeof(count), model__events(d->model)),
-			 text__count(lost, sizeof(lost), words__lost(d->model, d->facts)));
+	text__paragraph(p->out, p->width, "", "  ", "%s%s%s%s%s events, %s lost",
+			text__clean(name, sizeof(name), d->name, strlen(d->name)), text__dot(),
+			text__time(time, sizeof(time), d->duration), text__dot(),
+			text__count(count, sizeof(count), model__events(d->model)),
+			text__count(lost, sizeof(lost), words__lost(d->model, d->facts)));
 	if (words__lost(d->model, d->facts))
-		paragraph__print(p->out, p->width, "", "  ",
-				 "Events were lost: a block whose end was among them looks as if "
-				 "it had stayed. What grows below may be that.");
+		text__paragraph(p->out, p->width, "", "  ",
+				"Events were lost: a block whose end was among them looks as if "
+				"it had stayed. What grows below may be that.");
 }
 
 static int device_text(struct page *p, size_t device, bool *found)
@@ -286,9 +284,9 @@ static int device_text(struct page *p, size_t device, bool *found)
 		*found = true;
 	say_rest(p, &g);
 	if (n)
-		paragraph__print(p->out, p->width, "", "  ",
-				 "What is released less often than once in %s looks the same.",
-				 leaks__span(&g, p->doc->duration, sp, sizeof(sp)));
+		text__paragraph(p->out, p->width, "", "  ",
+				"What is released less often than once in %s looks the same.",
+				leaks__span(&g, p->doc->duration, sp, sizeof(sp)));
 	if (p->o->figures) {
 		char at[REPORT_TEXT];
 

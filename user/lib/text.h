@@ -45,4 +45,12 @@ int text__parse_date(const char *s, uint64_t *ret);
 /* And back, with milliseconds. buf of 40. Returns buf. */
 char *text__date(char *buf, size_t size, uint64_t ns);
 
+#define TEXT_PARAGRAPH 33280 /* bytes of a paragraph at most */
+/*
+ * Prints sentences in lines of at most width columns, broken at spaces, and a line end. first
+ * stands before the first line, rest before the others. A number stays on the line of its unit.
+ */
+void text__paragraph(FILE *out, size_t width, const char *first, const char *rest, const char *fmt,
+		     ...) __attribute__((format(printf, 5, 6)));
+
 #endif

@@ -7,7 +7,6 @@
 
 #include "labels/words.h"
 #include "lib/bar.h"
-#include "lib/paragraph.h"
 #include "lib/text.h"
 #include "report/ranks.h"
 
@@ -60,12 +59,12 @@ static void print_head(struct page *p)
 {
 	ranks__title(p->r, p->text, sizeof(p->text));
 	words__cut(p->text, 2 * p->width);
-	paragraph__print(p->out, p->width, "", "  ", "%s", p->text);
+	text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
 	if (ranks__empty(p->r))
 		snprintf(p->text, sizeof(p->text), "%zu more without a memory event %s left aside",
 			 ranks__empty(p->r), ranks__empty(p->r) == 1 ? "is" : "are");
 	if (ranks__empty(p->r))
-		paragraph__print(p->out, p->width, "", "  ", "%s", p->text);
+		text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
 }
 
 struct head {
@@ -227,7 +226,7 @@ static void print_outlier(struct page *p, const struct outlier *o)
 				 b, others, c);
 		free(where);
 	}
-	paragraph__print(p->out, p->width, "  ", "  ", "%s", p->text);
+	text__paragraph(p->out, p->width, "  ", "  ", "%s", p->text);
 }
 
 static void print_outliers(struct page *p)
@@ -245,7 +244,7 @@ static void print_outliers(struct page *p)
 		 p->n == 2 ? "the other" : "the median of the others");
 	fputc('\n', p->out);
 	bold(p, n);
-	paragraph__print(p->out, p->width, "", "  ", "%s", p->text);
+	text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
 	bold(p, false);
 	for (size_t i = 0; i < n && i < MOST_OUTLIERS; i++)
 		print_outlier(p, &all[i]);
@@ -450,7 +449,7 @@ static void print_sums(struct page *p)
 		 text__bytes(a, sizeof(a), mem),
 		 p->o->at == AT_PEAK ? ", each at its own peak" : "");
 	fputc('\n', p->out);
-	paragraph__print(p->out, p->width, "", "  ", "%s", p->text);
+	text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
 	fprintf(p->out, "Total mem allocated: %s%s\n",
 		words__about(is == FIGURE_EXACT ? is : FIGURE_LOWER_BOUND),
 		text__bytes(a, sizeof(a), total));
@@ -494,18 +493,18 @@ static void print_trust(struct page *p)
 				     k->rows > k->allocated ? k->rows - k->allocated
 							    : k->allocated - k->rows),
 			 k->rows > k->allocated ? "too much" : "are missing");
-		paragraph__print(p->out, p->width, "", "  ", "%s", p->text);
+		text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
 	}
 	snprintf(p->text, sizeof(p->text), "events %s%slost %s%sdrift %s%s--apart: each by itself",
 		 text__count(a, sizeof(a), events), text__dot(), text__count(b, sizeof(b), lost),
 		 text__dot(), totals ? text__bytes(c, sizeof(c), drift) : "unknown", text__dot());
 	fputc('\n', p->out);
-	paragraph__print(p->out, p->width, "", "  ", "%s", p->text);
+	text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
 	for (size_t i = 0; i < p->n; i++) {
 		if (ranks__at(p->r, i)->complete)
 			continue;
 		snprintf(p->text, sizeof(p->text), "%s is not complete", ranks__at(p->r, i)->label);
-		paragraph__print(p->out, p->width, "", "  ", "%s", p->text);
+		text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
 	}
 }
 
