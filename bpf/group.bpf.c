@@ -99,7 +99,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	__u32 *known;
 
 	if (parent->tgid == child->tgid)
-		return 0; /* a thread */
+		return 0; /* a new thread, not a process */
 	from = process_of(parent);
 	pid = process_of(child);
 	known = alone ? 0 : bpf_map_lookup_elem(&processes, &from);
@@ -145,7 +145,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	__u32 pid, entry, *known;
 
 	if (task->signal->live.counter)
-		return 0; /* other threads still run */
+		return 0; /* other threads of the process still run */
 	pid = process_of(task);
 	known = bpf_map_lookup_elem(&processes, &pid);
 	if (!known)

@@ -41,7 +41,7 @@ enum mt_inside_program {
 
 /* How to emulate the instruction that a breakpoint replaced. */
 enum mt_inside_way {
-	MT_INSIDE_SKIP = 1, /* no effect */
+	MT_INSIDE_SKIP = 1, /* no emulation: a nop */
 	MT_INSIDE_PUSH,	    /* push of register `operand`, by its number in the encoding */
 	MT_INSIDE_JUMP,	    /* jump to `target` */
 	MT_INSIDE_BRANCH,   /* jump to `target` if condition `operand` (low bits of jcc's opcode)

@@ -43,7 +43,7 @@ struct counters {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1); /* with a group: MT_MEMBERS */
+	__uint(max_entries, 1); /* MT_MEMBERS if there is a group */
 	__type(key, __u32);
 	__type(value, struct counters);
 } counters SEC(".maps");

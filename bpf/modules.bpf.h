@@ -78,7 +78,7 @@ static __noinline int left_modules(struct module_slot *s, __u64 sp, __u64 time)
 	count(MT_CNT_HIT + MT_REC_MODULE_LEAVE);
 	r = reserve(MT_REC_MODULE_LEAVE, sizeof(*r));
 	if (!r)
-		return 0; /* the next event reports it */
+		return 0; /* the thread's next event reports it */
 	fill(&r->h, MT_REC_MODULE_LEAVE, time, 0, false);
 	r->keep = s->same;
 	r->pad = 0;

@@ -636,7 +636,7 @@ static __always_inline void begin_in_member(struct scratch *s)
 	s->type_cell = m->type_cell;
 }
 
-/* The walk in a claimed slot. */
+/* Walks in a claimed slot. Returns the stack's id, see walk_stack(). */
 static __always_inline __u64 walk_in(struct scratch *s, struct thread_slot *t, __u64 sp, __u64 time,
 				     const bool sleepable)
 {

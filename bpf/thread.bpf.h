@@ -47,7 +47,7 @@ struct module_slot {
 	__u64 told;	  /* calls that user space believes active */
 	__u64 whole;	  /* 1: no call that began before attach is still active */
 	__u64 word;	  /* word read last */
-	__u64 self, type; /* of the current call */
+	__u64 self, type; /* module and class of the current call */
 	struct module_entry at[MT_MODULE_DEPTH];
 };
 

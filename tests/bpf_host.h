@@ -139,7 +139,7 @@ long host_delete(struct host_map *m, const void *key)
 	return 0;
 }
 
-/* One task only. */
+/* Task storage of the only task. */
 void *host_storage(struct host_map *m, __u64 flags)
 {
 	if (!m->n && (!(flags & BPF_LOCAL_STORAGE_GET_F_CREATE) || host.no_storage))

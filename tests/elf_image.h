@@ -94,7 +94,7 @@ static inline void image_hash_table(struct image *im, const struct image_func *f
 	uint32_t *t = (uint32_t *)(void *)(im->bytes + im->hash), i;
 
 	if (hash == IMAGE_SYSV_HASH) {
-		t[0] = 1; /* one bucket with all symbols */
+		t[0] = 1; /* a hash table of one bucket */
 		t[1] = n + 3;
 		t[2] = 1;
 		for (i = 1; i < n + 2; i++)

@@ -12,13 +12,12 @@
 
 /* Offsets in bytes; they differ between builds. */
 struct fake_layout {
-	size_t nmaps, maps, devices; /* in the allocator object */
-	size_t large, pool_size, sets, active,
-		graph_pools; /* in a device allocator, of device_size bytes */
+	size_t nmaps, maps, devices;			    /* members of the allocator object */
+	size_t large, pool_size, sets, active, graph_pools; /* members of a device allocator */
 	size_t device_size;
 	size_t active_bytes, requested_bytes;
 	size_t size, requested, pool, ptr, allocated, prev, next,
-		expandable; /* in a Block, of block_size bytes */
+		expandable; /* members of a Block */
 	size_t block_size;
 };
 

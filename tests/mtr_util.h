@@ -117,7 +117,7 @@ static inline struct mtr_reader *read_all(int fd, struct events *l)
 	return r;
 }
 
-/* A small dictionary and one fact. */
+/* A small dictionary and one fact, for recordings. */
 struct world {
 	struct dict *d;
 	struct facts *f;

@@ -17,8 +17,8 @@ struct plan_reader {
 	struct replay_plan head;
 	uint8_t *bytes;
 	const uint8_t *at, *end;
-	uint8_t *live;	/* by slot */
-	uint8_t *taken; /* by number */
+	uint8_t *live;	/* live slots */
+	uint8_t *taken; /* memory taken outside of the allocator, by number */
 	uint64_t event, n[8];
 	FILE *out;
 };

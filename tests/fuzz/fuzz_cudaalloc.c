@@ -98,7 +98,7 @@ static void damage(struct fake_world *w, const uint8_t *d)
 
 	for (size_t i = 0; i < w->ndevices; i++)
 		size = at == w->devices[i] ? w->l->device_size : size;
-	if (d[1] & 0x80) /* a pointer to another piece */
+	if (d[1] & 0x80) /* write a pointer to another piece */
 		value = (uintptr_t)w->mem[(size_t)(d[4] | d[5] << 8) % w->nmem] + (d[6] & 0x78);
 	else
 		value = (uint64_t)(d[4] | d[5] << 8 | d[6] << 16) << (d[7] & 0x3f);

@@ -89,7 +89,7 @@ static void rewrite(struct folder *f)
 	folder__free(other);
 }
 
-static void look_at_ring(void)
+static void check_rolling(void)
 {
 	static const struct model_opts at[] = { { .at = AT_PEAK },
 						{ .at = AT_END },
@@ -130,7 +130,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	unlink(totals_path);
 	if (len < size)
 		put(totals_path, data + len + 1, size - len - 1);
-	look_at_ring();
+	check_rolling();
 	if (folder__read(dir, &f, &why)) {
 		if (!why)
 			abort();

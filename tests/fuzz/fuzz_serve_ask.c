@@ -168,7 +168,7 @@ static void on_answer(void *ctx, json_t *msg, int fd)
 	if (fd >= 0)
 		close(fd);
 	if (!json_object_get(msg, "id"))
-		return; /* the failure was reported */
+		return; /* the broker reported the failed start */
 	h->answers++;
 	if (json_integer_value(json_object_get(msg, "id")) < 1)
 		abort();

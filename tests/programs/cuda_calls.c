@@ -330,7 +330,7 @@ int cuda_refused(void)
 		if (!strncmp(names[i], "cuda", 4) &&
 		    call(names[i], (uint64_t)memory, sizeof(memory), (uint64_t)memory,
 			 (uint64_t)memory, 0))
-			printf("take 0 0 0 0\n"); /* not part of any recording */
+			printf("take 0 0 0 0\n"); /* a line that the recording must not have */
 	pitched_3d();
 	fflush(stdout);
 	return 0;

@@ -46,7 +46,7 @@ int cuMemFree_v2(uint64_t ptr)
 int cudaMalloc(void **ptr, size_t size)
 {
 	uint64_t p = 0;
-	int err = cuMemAlloc_v2(&p, size); /* as the real runtime */
+	int err = cuMemAlloc_v2(&p, size); /* the real runtime calls the driver, too */
 
 	if (!err)
 		*ptr = (void *)p;

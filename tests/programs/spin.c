@@ -78,7 +78,7 @@ void spin_stop(void)
 	pthread_join(thread, NULL);
 }
 
-/* Both in ns. */
+/* Longest pause, and its part without waiting for a core. Both in ns. */
 uint64_t spin_longest(void)
 {
 	return longest;

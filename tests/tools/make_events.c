@@ -217,7 +217,7 @@ static void forward(struct world *g)
 			call(g, EVENT_ENTER, g->modules[l][p]);
 			for (unsigned int o = 0; o < OPS; o++) {
 				alloc(g, (l + p + o) % CLASSES / 2, g->stacks[l][p][o], 0);
-				if (!(o & 1)) /* a temporary */
+				if (!(o & 1)) /* a temporary, freed at once */
 					alloc(g, (l * p + o) % 8, g->stacks[l][p][o], 0),
 						give(g, g->n - 1, g->main);
 			}

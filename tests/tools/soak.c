@@ -387,7 +387,7 @@ static int one(void)
 	device = device < 5 ? 0 : device < 7 ? 1 : GPUS;
 	d = &g.d[device];
 	want = 800 + (uint32_t)(g.events / 1000 % 800) + (uint32_t)(draw() % 400);
-	if (g.events % 50 == 49) /* a new thread */
+	if (g.events % 50 == 49) /* every 50th event has a new thread */
 		g.tid = 1000 + g.next_tid++ % 4000000;
 	else if (g.events % 50 == 5)
 		g.tid = 100 + (g.events / 50 & 1);

@@ -194,7 +194,7 @@ static inline void job__step(struct job *j, struct box *b)
 			 : e.stack	       ? MT_WALK_FAULT_FRAME
 					       : MT_WALK_NO_THREAD;
 	}
-	if (r >> 38 % 50 == 0) /* a free without an allocation */
+	if (r >> 38 % 50 == 0) /* some frees have no allocation */
 		e.addr += 512;
 	else
 		j->sizes[i] = e.kind == EVENT_ALLOC ? e.size : 0;

@@ -23,7 +23,7 @@ enum python_purpose {
 };
 
 struct python_read {
-	struct place inner; /* the thread's line */
+	struct place inner; /* line of the thread's innermost frame */
 	struct place user;  /* innermost line outside of PyTorch; if there is none, `inner` */
 	enum python_purpose purpose;
 };
@@ -40,7 +40,7 @@ bool python__where(const char *torch, struct python_read *read);
 struct operation {
 	char name[OPERATION_NAME]; /* outermost PyTorch operation that the Python line called */
 	bool shape;		   /* the result's size depends on values */
-	bool copy;		   /* only copies a tensor */
+	bool copy;		   /* the operation only copies a tensor */
 	bool checks;		   /* reads a truth value to check arguments */
 };
 

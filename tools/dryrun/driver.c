@@ -492,7 +492,7 @@ HIDDEN(cuMemAllocFromPoolAsync, (ptr, size, pool, stream), devptr *ptr, size_t s
 
 HIDDEN(cuMemFreeAsync, (ptr, stream), devptr ptr, void *stream)
 {
-	dryrun__stream_work(stream); /* as cudaFreeAsync: always succeeds */
+	dryrun__stream_work(stream); /* always succeeds, like cudaFreeAsync */
 	return dryrun__free((void *)(uintptr_t)ptr) ? host__free_pooled((void *)(uintptr_t)ptr)
 						    : CUDA_OK;
 }

@@ -28,9 +28,9 @@ struct descriptor {
 	int type, format; /* type of the elements; format of a filter */
 	int n;
 	int dims[MAX_DIMS], strides[MAX_DIMS];
-	/* of a recurrent network */
+	/* parameters of a recurrent network */
 	int cell, bias, directions, skip_input, input, hidden, projected, layers;
-	/* of a recurrent network's data */
+	/* shape of a recurrent network's data */
 	int length, batch, width;
 	/* backend: a convolution, or contains one */
 	bool convolution;

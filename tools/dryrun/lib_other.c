@@ -76,7 +76,7 @@ static long unknown(enum library library)
 
 void lib__give(void **handle)
 {
-	/* not canonical: access always faults */
+	/* handles are not canonical addresses, so access faults */
 	static atomic_uintptr_t last = 0x4d54000000000000;
 
 	if (handle)

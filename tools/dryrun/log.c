@@ -34,7 +34,7 @@ void log__unlock(void)
 void dryrun__log(const char *format, ...)
 {
 	const char *path = dryrun__config()->log;
-	char line[2048]; /* a path and a text */
+	char line[2048]; /* space for a path and a text */
 	va_list args;
 	int n;
 

@@ -347,7 +347,7 @@ struct process_v1 {
 	unsigned long long used;
 };
 
-struct process_v2 { /* of _v2 and _v3 */
+struct process_v2 { /* nvmlProcessInfo of _v2 and _v3 */
 	unsigned int pid;
 	unsigned long long used;
 	unsigned int gpu_instance, compute_instance;

@@ -10,7 +10,7 @@
 struct arch {
 	int major, minor;
 	int processors, threads, blocks;    /* multiprocessors; threads and blocks of each */
-	int shared, shared_block, reserved; /* shared memory: total, most, reserved per block */
+	int shared, shared_block, reserved; /* shared memory: all, most, reserved per block */
 	int l2, bus_width, clock_khz, memory_khz;
 };
 

@@ -103,7 +103,7 @@ int vmm__unreserve(uint64_t addr, uint64_t size)
 	return err;
 }
 
-/* slot + 1 and the slot's generation; never 0. */
+/* A handle has slot + 1 and the slot's generation. It is never 0. */
 static uint64_t handle_of(unsigned int slot)
 {
 	return (uint64_t)memories[slot].generation << 32 | (slot + 1);

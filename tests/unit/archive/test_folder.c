@@ -165,7 +165,7 @@ static void test_names(void **state)
 	folder__free(f);
 }
 
-static void test_what_is_there(void **state)
+static void test_listing(void **state)
 {
 	struct folder *f;
 
@@ -244,7 +244,7 @@ static void test_hostile(void **state)
 		else
 			assert_non_null(why);
 	}
-	/* The file is not overwritten. */
+	/* A refused index file is not overwritten. */
 	assert_int_equal(folder__create(in("h"), true, &f), -EBADMSG);
 }
 
@@ -290,7 +290,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_round_trip, make, drop),
 		cmocka_unit_test_setup_teardown(test_sandbox, make, drop),
 		cmocka_unit_test_setup_teardown(test_names, make, drop),
-		cmocka_unit_test_setup_teardown(test_what_is_there, make, drop),
+		cmocka_unit_test_setup_teardown(test_listing, make, drop),
 		cmocka_unit_test_setup_teardown(test_hostile, make, drop),
 		cmocka_unit_test_setup_teardown(test_many_writers, make, drop),
 	};

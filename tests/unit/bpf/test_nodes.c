@@ -66,7 +66,7 @@ static void node_that_runs(void **state)
 }
 
 /* Without task storage, a running node is reported as unknown. */
-static void node_that_is_not_kept(void **state)
+static void node_without_storage(void **state)
 {
 	(void)state;
 	host.no_storage = true;
@@ -102,7 +102,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(node_that_runs, setup),
-		cmocka_unit_test_setup(node_that_is_not_kept, setup),
+		cmocka_unit_test_setup(node_without_storage, setup),
 		cmocka_unit_test_setup(outer_node_outlasts_inner_one, setup),
 	};
 

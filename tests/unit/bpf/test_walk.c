@@ -148,7 +148,7 @@ static void known_stacks(void **state)
 			first = hit(sleepable, &s);
 			check_whole(s, &t);
 			again = hit(sleepable, &s);
-			assert_null(s); /* the stack is known */
+			assert_null(s); /* a known stack is not sent again */
 			assert_true(again.stack == first.stack && again.h.walk == MT_WALK_OK);
 		}
 	}
@@ -261,7 +261,7 @@ static void circles(void **state)
 		assert_int_equal(m.h.walk, MT_WALK_TRUNCATED);
 		assert_int_equal(s->n, MT_MAX_FRAMES);
 		assert_true(host.reads < 4 * MT_MAX_VISIT);
-		if (minor >= 12) { /* and a cycle of shims only */
+		if (minor >= 12) { /* frames in a cycle of shims only */
 			for (size_t i = 0; i < NR_FRAMES; i++)
 				w.m[FRAME(i) + w.l.fr_owner] = (uint8_t)w.l.shim_owner;
 			m = hit(false, &s);
@@ -320,7 +320,7 @@ static void made_by_hand(void **state)
 		/* a Python thread that runs nothing */
 		host.task.thread.fsbase = addr(&w, PTHREAD(1));
 		assert_int_equal(hit(false, &s).h.walk, MT_WALK_NO_FRAME);
-		host.task.thread.fsbase = addr(&w, KEYS(0)); /* a thread without a state */
+		host.task.thread.fsbase = addr(&w, KEYS(0)); /* a native thread */
 		assert_int_equal(hit(false, &s).h.walk, MT_WALK_NO_THREAD);
 		drop(&w);
 	}
@@ -357,7 +357,7 @@ static void many_live_stacks(void **state)
 	struct truth t;
 
 	(void)state;
-	load(LAST_IMAGE, &t); /* the maps are empty */
+	load(LAST_IMAGE, &t); /* load() empties the maps */
 	for (i = 0; i < 1000; i++) {
 		x ^= x << 13;
 		x ^= x >> 7;

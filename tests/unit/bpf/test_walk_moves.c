@@ -168,7 +168,7 @@ static void eval(void)
 	enter(EVAL);
 	m.sp -= 8 * (40 + some(60));
 	for (uint64_t at = m.sp; at < m.acts[m.n - 1].sp && m.seed & 64; at += 8)
-		put(at, pick(1000)); /* or old data stays */
+		put(at, pick(1000)); /* otherwise the stack keeps old data */
 	if (m.l->cframe_current != PYLAYOUT_NONE) {
 		m.cframe = m.sp + 8 * some(4);
 		put(TSTATE + m.l->ts_frame, m.cframe);

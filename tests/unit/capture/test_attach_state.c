@@ -402,7 +402,7 @@ static void test_event_of_before(void **state)
 		assert_false(state_seam__before(&m, &e));
 		e = of_gpu((uint8_t)kind, 0, 512, 1024);
 		assert_true(state_seam__before(&m, &e));
-		assert_false(state_seam__before(&m, &e)); /* at most one */
+		assert_false(state_seam__before(&m, &e)); /* at most one such event */
 	}
 }
 

@@ -70,14 +70,14 @@ static void test_ends(void **state)
 
 static struct taker late;
 
-static void somebody_comes(void *ctx)
+static void add_member(void *ctx)
 {
 	demux__set(ctx, 4, take, &late);
 }
 
 static void test_unknown(void **state)
 {
-	struct demux f = { .unknown = somebody_comes };
+	struct demux f = { .unknown = add_member };
 
 	(void)state;
 	f.unknown_ctx = &f;

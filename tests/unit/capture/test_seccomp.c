@@ -96,7 +96,7 @@ static void test_this_kernel(void **state)
 	if (major == 6 && minor >= 11 && minor <= 13)
 		skip();
 	assert_false(seccomp__filters_returns());
-	assert_false(seccomp__filters_returns()); /* no child is left */
+	assert_false(seccomp__filters_returns()); /* the check leaves no child */
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 	assert_int_equal(errno, ECHILD);
 }

@@ -116,9 +116,9 @@ static void test_damaged_tensors(void **state)
 	assert_int_equal(wild.state, PYTENSOR_BAD);
 	put(fakes[0].obj, l->cdata, 0x10); /* unmapped */
 	assert_int_equal(state_of(t, 0), PYTENSOR_BAD);
-	put(fakes[1].obj, l->cdata, at(page) + 4096 - 16); /* its end is unmapped */
+	put(fakes[1].obj, l->cdata, at(page) + 4096 - 16); /* a TensorImpl whose end is unmapped */
 	assert_int_equal(state_of(t, 1), PYTENSOR_BAD);
-	put(fakes[2].impl, 0, at(page)); /* no such type */
+	put(fakes[2].impl, 0, at(page)); /* an invalid vtable */
 	assert_int_equal(state_of(t, 2), PYTENSOR_BAD);
 	put(fakes[3].impl, l->sizes, 1ull << 60); /* too many dimensions */
 	assert_int_equal(state_of(t, 3), PYTENSOR_BAD);
@@ -128,9 +128,9 @@ static void test_damaged_tensors(void **state)
 	assert_int_equal(state_of(t, 5), PYTENSOR_BAD);
 	put(fakes[6].storage, l->data + 32, 8); /* smaller than the tensor */
 	assert_int_equal(state_of(t, 6), PYTENSOR_BAD);
-	put(fakes[7].storage, l->data + 24, 1); /* on another device */
+	put(fakes[7].storage, l->data + 24, 1); /* a storage on another device */
 	assert_int_equal(state_of(t, 7), PYTENSOR_BAD);
-	put(fakes[8].storage, 0, vptr(&tensor_type)); /* no storage */
+	put(fakes[8].storage, 0, vptr(&tensor_type)); /* a TensorImpl in place of the storage */
 	assert_int_equal(state_of(t, 8), PYTENSOR_BAD);
 	put(fakes[9].storage, l->data, 0); /* NULL, as in wrapper tensors */
 	assert_int_equal(state_of(t, 9), PYTENSOR_NO_STORAGE);
@@ -277,12 +277,12 @@ static void test_damaged_lists(void **state)
 	assert_int_equal(walk(&gc, UINT64_MAX, &s), 0);
 	assert_true(s.torn);
 	assert_true(told >= N_OBJECTS - 2100 && told < N_OBJECTS - 1900);
-	/* A cycle without the head. */
+	/* A cycle of objects without the list head. */
 	gc = make_lists();
 	objects[500].next = at(&objects[100]);
 	assert_int_equal(walk(&gc, UINT64_MAX, &s), 0);
 	assert_true(told <= N_OBJECTS);
-	/* No list. */
+	/* No list of objects at all. */
 	gc = make_lists();
 	heads[2].next = heads[2].prev = 0x3;
 	assert_int_equal(walk(&gc, UINT64_MAX, &s), 0);

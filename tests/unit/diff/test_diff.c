@@ -221,7 +221,7 @@ static void write_late(void)
 }
 
 /* The old recording plus a census: the program's objects name one block. */
-static void write_told(void)
+static void write_named(void)
 {
 	struct tape t = tape__new(told, "/home/u/one", "2.11.0");
 	struct dict_module m = { str(&t, "layers.0"), str(&t, "Layer"), str(&t, "Net") };
@@ -255,7 +255,7 @@ static int setup(void **state)
 	snprintf(late, sizeof(late), "%s/late.mtr", dir);
 	write_late();
 	snprintf(told, sizeof(told), "%s/told.mtr", dir);
-	write_told();
+	write_named();
 	write_old();
 	write_new();
 	write_odd();
@@ -733,7 +733,7 @@ static void test_odd_names(void **state)
 		assert_null(strstr(o->out, "\xe2\x80\xae"));
 		if (i == 1)
 			json_decref(json_loads(o->out, JSON_REJECT_DUPLICATES, NULL));
-		if (i == 3) /* only the template's own scripts */
+		if (i == 3) /* the page has no scripts besides the template's */
 			assert_null(strstr(strstr(strstr(o->out, "id=\"data\""), "</script>") + 1,
 					   "</script>|"));
 	}

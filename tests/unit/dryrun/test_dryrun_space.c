@@ -92,7 +92,7 @@ static void test_exhaustion_and_merging(void **state)
 	space__destroy(&s);
 }
 
-static void test_what_is_no_allocation(void **state)
+static void test_invalid_frees(void **state)
 {
 	struct space s = new_space(8);
 	struct space_range range = { 1, 2 };
@@ -288,7 +288,7 @@ int main(void)
 		cmocka_unit_test(test_first_fit),
 		cmocka_unit_test(test_sizes_are_rounded),
 		cmocka_unit_test(test_exhaustion_and_merging),
-		cmocka_unit_test(test_what_is_no_allocation),
+		cmocka_unit_test(test_invalid_frees),
 		cmocka_unit_test(test_extents),
 		cmocka_unit_test(test_against_units),
 	};

@@ -48,7 +48,7 @@ static void test_repeat_equal(void **state)
 
 	(void)state;
 	assert_false(repeat__found(r, &f));
-	assert_false(step(r, 1, 100, 50, 200, &f)); /* no optimizer state yet */
+	assert_false(step(r, 1, 100, 50, 200, &f)); /* the first step has no optimizer state */
 	assert_false(step(r, 1, 150, 90, 200, &f));
 	assert_false(step(r, 1, 150, 90, 200, &f));
 	assert_true(step(r, 1, 150, 90, 200, &f));
@@ -258,7 +258,7 @@ static void test_log(void **state)
 	assert_string_equal(l.all[3].value, "2.5");
 	assert_int_equal(l.all[4].kind, KNOWN_SHAPE);
 	assert_string_equal(l.all[4].func, "route");
-	/* The largest count is used. */
+	/* The largest count of a line is used. */
 	assert_int_equal(l.all[5].count, 4);
 	assert_int_equal(l.all[5].line, 12);
 	assert_null(l.all[6].file);

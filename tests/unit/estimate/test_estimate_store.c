@@ -184,7 +184,7 @@ static void test_values(void **state)
 	add(&r, GET, "a", NULL, NULL);
 	tell(&r);
 	expect_text("one!");
-	add(&r, COMPARE_SET, "a", "other", "new"); /* the value differs */
+	add(&r, COMPARE_SET, "a", "other", "new"); /* another value is stored */
 	tell(&r);
 	expect_text("one!");
 	add(&r, COMPARE_SET, "a", "one!", "new");
@@ -244,7 +244,7 @@ static void test_others(void **state)
 	put_u64(&r, 64);
 	tell(&r);
 	expect("\0", 1);
-	/* Other keys: no answer */
+	/* Waiting for other keys gets no answer. */
 	list(&r, WAIT, "0", NULL);
 	tell(&r);
 	list(&r, WAIT, "cuda//", NULL);

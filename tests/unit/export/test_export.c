@@ -279,7 +279,7 @@ static void test_flamegraph_sums(void **state)
 					 json_array_size(json_object_get(view, "node")));
 		}
 	}
-	/* A single page without references. */
+	/* All placeholders of the template are replaced. */
 	assert_null(strstr(w.text, "@@"));
 	assert_null(strstr(w.text, "src="));
 	assert_null(strstr(w.text, "href="));

@@ -159,7 +159,7 @@ static void test_limits(void **state)
 }
 
 /* The important moments stay, however few there are. */
-static void test_what_stays(void **state)
+static void test_kept_moments(void **state)
 {
 	struct synthetic_opts opts = { .layers = 2, .steps = 12, .cpu = true, .oom = true };
 	struct world w;
@@ -354,7 +354,7 @@ static void test_many_segments(void **state)
 		take.kind = EVENT_CUDA_ALLOC;
 		take.addr = i << 24;
 		send(&w, take);
-		if (i % 100 == 0) /* this one stays */
+		if (i % 100 == 0) /* every 100th segment stays */
 			continue;
 		take.kind = EVENT_CUDA_FREE;
 		send(&w, take);
@@ -478,7 +478,7 @@ static void test_columns(void **state)
 	assert_int_equal(n, model__block_classes(w.m));
 	free(a);
 	a = read_column(payload, size, "0.rest.at", &n);
-	assert_int_equal(n, 0); /* no losses */
+	assert_int_equal(n, 0); /* the recording has no losses */
 	free(a);
 	free(payload);
 	bytes__free(&b);
@@ -602,7 +602,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_chosen_moments_are_exact),
 		cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_what_stays),
+		cmocka_unit_test(test_kept_moments),
 		cmocka_unit_test(test_learnt_late),
 		cmocka_unit_test(test_overwritten),
 		cmocka_unit_test(test_segments),

@@ -22,7 +22,7 @@ struct any {
 	struct {
 		uint64_t size[2 * PLACES]; /* 0: free; second half: before attach */
 		uint64_t sum;
-	} dev[2]; /* with and without totals */
+	} dev[2]; /* one device with totals, one without */
 };
 
 static uint32_t below(struct any *a, uint32_t n)

@@ -387,7 +387,7 @@ static void test_container_and_pod(void **state)
 	strcpy(q.cgroup.pod, UID);
 	assert_int_equal(pick__is(p, &q), PICK_IF_TORCH);
 	pick__free(p);
-	p = pick__new(&c); /* both must match */
+	p = pick__new(&c); /* all conditions must match */
 	assert_int_equal(pick__is(p, &q), PICK_NO);
 	q.cgroup = other.cgroup = (struct cgroup){ .name = "trainer" };
 	assert_int_equal(pick__is(p, &q), PICK_YES);
@@ -409,7 +409,7 @@ static void test_follow(void **state)
 	assert_true(pick__only_pids(p) && pick__open_ended(p));
 	assert_int_equal(pick__is(p, &q), PICK_YES);
 	assert_int_equal(pick__remember(p, &q), 0);
-	assert_int_equal(pick__is(p, &next), PICK_NO); /* for example a worker */
+	assert_int_equal(pick__is(p, &next), PICK_NO); /* a child process, for example a worker */
 	pick__ended(p, q.pid, UINT64_MAX / 4);
 	next.started = 1; /* older than the parent, and outlives it */
 	assert_int_equal(pick__is(p, &next), PICK_NO);
@@ -423,7 +423,7 @@ static void test_follow(void **state)
 	assert_int_equal(pick__is(p, &other), PICK_NO);
 	assert_int_equal(pick__is(p, &next), PICK_YES);
 	assert_int_equal(pick__remember(p, &next), 0);
-	assert_int_equal(pick__is(p, &other), PICK_NO); /* the limit is reached */
+	assert_int_equal(pick__is(p, &other), PICK_NO); /* another process is followed already */
 	pick__ended(p, next.pid, UINT64_MAX / 4);
 	next.pid = NOBODY + 3;
 	assert_int_equal(pick__is(p, &next), PICK_YES);

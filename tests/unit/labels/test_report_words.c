@@ -93,7 +93,7 @@ static void test_location(void **state)
 }
 
 /* The recording's gaps are reported: by a limit, by losses with exact bytes, by full tables. */
-static void test_what_is_missing(void **state)
+static void test_missing_data(void **state)
 {
 	static const struct {
 		const char *key, *value, *words;
@@ -140,7 +140,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cmdline),
 		cmocka_unit_test(test_location),
-		cmocka_unit_test(test_what_is_missing),
+		cmocka_unit_test(test_missing_data),
 	};
 
 	setlocale(LC_ALL, "C.UTF-8");

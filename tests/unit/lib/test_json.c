@@ -167,7 +167,7 @@ static void test_doubles(void **state)
 	check_double(3, -5, "3\n");
 	check_double(NAN, 2, "null\n");
 	check_double(-INFINITY, 2, "null\n");
-	/* The longest text. */
+	/* Strings of the maximum length. */
 	out = begin();
 	j = json__new(out, false);
 	json__double(j, NULL, -1.7976931348623157e308, 99);

@@ -62,7 +62,7 @@ static void test_against_array(void **state)
 		rng ^= rng >> 7;
 		rng ^= rng << 17;
 		i = rng % KEYS;
-		key = i % 3 ? i * 512 + 0x7f0000000000 : i; /* also the key 0 */
+		key = i % 3 ? i * 512 + 0x7f0000000000 : i; /* also small keys and 0 */
 		if (rng >> 40 & 1) {
 			count += !there[i];
 			there[i] = true;

@@ -139,7 +139,7 @@ static void test_force_replaces(void **state)
 	assert_contents(path, "new");
 
 	o = create(OUTFILE_DIRECT, true);
-	assert_contents(path, "new"); /* not visible before the commit */
+	assert_contents(path, "new"); /* the new content is not visible before the commit */
 	outfile__discard(o);
 	assert_contents(path, "new");
 	assert_int_equal(entries(), 1);

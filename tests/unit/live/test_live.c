@@ -326,7 +326,7 @@ static void test_late_census_is_no_growth(void **state)
 	live_state__choose_view(&l.s, VIEW_MODULES);
 	step(&l);
 	assert_int_equal(growth_of(&l, "head"), 0);
-	assert_int_equal(growth_of(&l, ""), 0); /* the 40 MiB without names */
+	assert_int_equal(growth_of(&l, ""), 0); /* growth of the row for the 40 MiB without names */
 	assert_int_equal(growth_of(&l, "blocks.0.attn"), MIB);
 	live__free(&l);
 }
@@ -703,7 +703,7 @@ static void test_json(void **state)
 	refresh(&l, 2);
 	assert_int_equal(live_json__line(out, l.p, &t, ""), 0);
 	fclose(out);
-	assert_int_equal(strchr(text, '\n') - text, (long)size - 1); /* one line */
+	assert_int_equal(strchr(text, '\n') - text, (long)size - 1); /* JSON in one line */
 	doc = json_loads(text, 0, NULL);
 	assert_non_null(doc);
 	rows = json_object_get(doc, "rows");

@@ -88,7 +88,7 @@ static void test_text(void **state)
 	assert_int_equal(c.level, LOG_WARN);
 	assert_string_equal(c.file, "/tmp/a b.log");
 	log_config__free(&c);
-	/* the text was cut */
+	/* the text is longer than the limit */
 	assert_int_equal(log_config__parse(&c, text, false, why, sizeof(why)), -EINVAL);
 	assert_null(c.file);
 }
@@ -241,7 +241,7 @@ static void test_file_full(void **state)
 	setrlimit(RLIMIT_FSIZE, &small);
 	append("12345\n", NULL);
 	append("12345\n", outfile__why(-EFBIG));
-	append("12345\n", NULL); /* the count was reported */
+	append("12345\n", NULL); /* writing reports the number of lost lines */
 	assert_int_equal(log_file__missed(), 0);
 	setrlimit(RLIMIT_FSIZE, &before);
 	append("end\n", NULL);
@@ -333,7 +333,7 @@ static void test_relayed_without_end(void **state)
 	for (int i = 0; i < 100; i++)
 		log__relayed(79, "look", said);
 	lines = count_of(read_all(), "\n") - lines;
-	assert_true(lines >= 17 && lines <= 2 * 17 + 1); /* a minute may end meanwhile */
+	assert_true(lines >= 17 && lines <= 2 * 17 + 1); /* two intervals at most */
 	json_decref(said);
 	log__close();
 	unlink(path);

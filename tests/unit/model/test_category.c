@@ -121,7 +121,7 @@ static void test_training(void **state)
 	assert_int_equal(AT(GRADIENT), 90);
 	assert_int_equal(AT(ACTIVATION), 103);
 	assert_int_equal(AT(TEMPORARY), 50);
-	assert_int_equal(AT(UNKNOWN), 5000); /* the workspace */
+	assert_int_equal(AT(UNKNOWN), 5000); /* bytes of the workspace */
 	world__free(&w);
 }
 

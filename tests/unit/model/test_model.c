@@ -224,7 +224,7 @@ static void test_drift(void **state)
 	assert_int_equal(device(&w, "cuda").allocated_is, FIGURE_NOT_EXACT);
 	assert_int_equal(d.drift, 40);
 	assert_int_equal(d.drift_events, 1);
-	assert_int_equal(d.allocated, 148); /* the allocator's total */
+	assert_int_equal(d.allocated, 148); /* the allocator reports 148 bytes */
 	assert_int_equal(d.live, 108);
 	w.allocated[0] -= 100; /* the free of 1 was lost: its address is allocated again */
 	alloc(&w, CUDA(0), 1, 60, a);
@@ -261,11 +261,11 @@ static void test_two_devices_and_cpu(void **state)
 	(void)state;
 	alloc(&w, CPU, 1, 1000000, a);
 	alloc(&w, CUDA(1), 1, 300, a);
-	alloc(&w, CUDA(0), 1, 100, a); /* one address, three blocks */
+	alloc(&w, CUDA(0), 1, 100, a); /* three blocks follow one another at one address */
 	dealloc(&w, CUDA(1), 1, 300);
 	alloc(&w, CPU, 2, 5, a);
 	dealloc(&w, CPU, 1, 0);	  /* the CPU allocator does not report sizes of frees */
-	dealloc(&w, CPU, 777, 0); /* nor was this block recorded */
+	dealloc(&w, CPU, 777, 0); /* a free of a block that was not recorded */
 	assert_int_equal(model__devices(w.m), 3);
 	assert_int_equal(model__find_device(w.m, "cuda:0"), 0);
 	assert_int_equal(model__find_device(w.m, "cuda"), 0);

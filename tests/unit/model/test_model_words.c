@@ -576,13 +576,13 @@ static void test_autograd(void **state)
 	alloc_in(&w, 0x3000, 20, 0, MT_WALK_NO_FRAME, addmm, w.autograd_thread);
 	alloc_in(&w, 0x4000, 40, old, MT_WALK_OK, addmm, 0);
 	alloc_in(&w, 0x5000, 100, c, MT_WALK_OK, addmm, 0); /* Python code ran in the node */
-	alloc_in(&w, 0x6000, 200, e, MT_WALK_OK, view, 0);  /* no line of forward */
+	alloc_in(&w, 0x6000, 200, e, MT_WALK_OK, view, 0);  /* the node's line is unknown */
 	alloc_in(&w, 0x7000, 300, 0, MT_WALK_NO_FRAME, view, w.autograd_thread);
 	alloc_in(&w, 0x8000, 400, e, MT_WALK_OK, param, 0);
 	/* Python code may have run */
 	alloc_in(&w, 0x9000, 500, 0, MT_WALK_FAULT_THREAD, addmm, 0);
 	alloc_in(&w, 0xa000, 600, e, MT_WALK_OK, 0, 0);	    /* between nodes */
-	alloc_in(&w, 0xb000, 700, e, MT_WALK_OK, 12345, 0); /* an unknown node */
+	alloc_in(&w, 0xb000, 700, e, MT_WALK_OK, 12345, 0); /* the node is not in the dictionary */
 	r = rows(&w, "cpu", BY_LINE, ROWS_NOW, &n);
 	assert_int_equal(rows_sum(r, n), 1 + 70 + 100 + 200 + 300 + 400 + 500 + 600 + 700);
 	row = of_bytes(r, n, 70);
@@ -602,7 +602,7 @@ static void test_autograd(void **state)
 	assert_int_equal(row->phase, PHASE_BACKWARD);
 	assert_string_equal(row->source, "frame");
 	assert_string_equal(row->node_class, "AddmmBackward0");
-	assert_string_equal(row->module, "fc"); /* the node's module */
+	assert_string_equal(row->module, "fc"); /* the module of the node */
 	row = of_bytes(r, n, 200 + 600 + 700);
 	assert_string_equal(row->file, "/u/t.py");
 	assert_int_equal(row->phase, PHASE_BACKWARD);

@@ -140,7 +140,7 @@ static void test_incomplete(void **state)
 	enter(&w, 0, 11);
 	enter(&w, 77, 12);
 	enter(&w, fc, 13);
-	leave(&w, 0, 14); /* and the calls in it */
+	leave(&w, 0, 14); /* also leaves the calls in it */
 	enter(&w, fc, 15);
 	model__finish(w.m, 20 * MS);
 	expect(&w, "", 1, 10, 0);

@@ -75,7 +75,7 @@ static void test_gaps_and_pins(void **state)
 	assert_int_equal(all.empties, 1);
 	assert_int_equal(all.stuck, 14 * MB);
 	assert_int_equal(all.largest_gap, 12 * MB);
-	s = &all.all[0]; /* the worst segment first */
+	s = &all.all[0]; /* the segment that wastes most comes first */
 	assert_int_equal(s->addr, 100 * MB);
 	assert_int_equal(s->allocated, 6 * MB);
 	assert_int_equal(s->blocks, 3);
@@ -169,7 +169,7 @@ static void test_expandable(void **state)
 	assert_int_equal(at(&s, 1080 * MB)->releasable, 20 * MB);
 	assert_int_equal(at(&s, 1080 * MB)->size, 20 * MB);
 	model__free_segments(&s);
-	/* a hole */
+	/* unmaps a hole */
 	below(&w, EVENT_CUDA_FREE, MEM_MAPPED, CUDA(0), 1140 * MB, 20 * MB, 0, MEM_BY_ALLOCATOR);
 	w.reserved -= 20 * MB;
 	assert_int_equal(device(&w, "cuda").reserved, 80 * MB);
@@ -182,7 +182,7 @@ static void test_expandable(void **state)
 }
 
 /* The allocator's tables at attach; unmapping removes parts of recorded segments. */
-static void test_told(void **state)
+static void test_tables(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
 	uint32_t a = simple(&w, "/u/a.py", "f", 1);
@@ -207,7 +207,7 @@ static void test_told(void **state)
 	feed(&w, e);
 	e.addr = 110 * MB, e.size = 2 * MB, e.requested = 2 * MB;
 	feed(&w, e);
-	/* from a flight recorder's window */
+	/* as in a flight recorder's window */
 	e.addr = 112 * MB, e.size = 1 * MB, e.requested = 1 * MB, e.stack = a;
 	feed(&w, e);
 	e = (struct event){ .kind = EVENT_BLOCK,
@@ -263,10 +263,10 @@ static void test_told(void **state)
 	assert_int_equal(at(&s, 200 * MB)->stuck, 2 * MB - 512);
 	model__free_segments(&s);
 
-	dealloc(&w, CUDA(0), 110 * MB, 2 * MB); /* a known block */
+	dealloc(&w, CUDA(0), 110 * MB, 2 * MB); /* frees a block that the tables listed */
 	below(&w, EVENT_CUDA_FREE, MEM_MAPPED, CUDA(0), 140 * MB, 20 * MB, 0, MEM_BY_ALLOCATOR);
 	w.reserved -= 20 * MB;
-	alloc(&w, CUDA(0), 200 * MB, 512, a); /* no longer waits */
+	alloc(&w, CUDA(0), 200 * MB, 512, a); /* replaces the pending block */
 	d = device(&w, "cuda");
 	assert_int_equal(d.frees_unknown, 0);
 	assert_int_equal(d.drift, 0);
@@ -283,7 +283,7 @@ static void test_told(void **state)
 }
 
 /* Values missing in the tables stay unknown. */
-static void test_told_in_part(void **state)
+static void test_incomplete_tables(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
 	struct event e = {
@@ -489,7 +489,7 @@ static void test_used_of_the_peak(void **state)
 	feed(&w, used);
 	time = w.time;
 	used.size = 542 * MB;
-	feed(&w, used); /* no longer the nearest */
+	feed(&w, used); /* another figure is nearer now */
 	dealloc(&w, CUDA(0), 200 * MB, 10 * MB);
 	w.reserved -= 20 * MB;
 	below(&w, EVENT_CUDA_FREE, MEM_DEVICE, CUDA(0), 200 * MB, 0, 0, MEM_BY_ALLOCATOR);
@@ -550,7 +550,7 @@ static void test_ooms(void **state)
 
 /* Other processes hold memory, too: the remaining memory is the driver's figure, updated by this
  * process's allocations. */
-static void test_what_was_left_at_an_oom(void **state)
+static void test_memory_left_at_oom(void **state)
 {
 	struct world w = world__new(AT_OOM, 0);
 	uint32_t a = simple(&w, "/u/a.py", "f", 1);
@@ -612,7 +612,7 @@ static void test_all_devices(void **state)
 }
 
 /* A later reading replaces the state: segments missing in it are gone. */
-static void test_told_again(void **state)
+static void test_second_reading(void **state)
 {
 	struct world w = world__new(AT_END, 0);
 	uint32_t a = simple(&w, "/u/a.py", "f", 1);
@@ -985,20 +985,13 @@ static void test_random(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gaps_and_pins),
-		cmocka_unit_test(test_no_segments),
-		cmocka_unit_test(test_expandable),
-		cmocka_unit_test(test_told),
-		cmocka_unit_test(test_told_in_part),
-		cmocka_unit_test(test_others),
-		cmocka_unit_test(test_unknown_device),
-		cmocka_unit_test(test_asked),
-		cmocka_unit_test(test_used_of_the_peak),
-		cmocka_unit_test(test_ooms),
-		cmocka_unit_test(test_what_was_left_at_an_oom),
-		cmocka_unit_test(test_all_devices),
-		cmocka_unit_test(test_told_again),
-		cmocka_unit_test(test_random),
+		cmocka_unit_test(test_gaps_and_pins),	   cmocka_unit_test(test_no_segments),
+		cmocka_unit_test(test_expandable),	   cmocka_unit_test(test_tables),
+		cmocka_unit_test(test_incomplete_tables),  cmocka_unit_test(test_others),
+		cmocka_unit_test(test_unknown_device),	   cmocka_unit_test(test_asked),
+		cmocka_unit_test(test_used_of_the_peak),   cmocka_unit_test(test_ooms),
+		cmocka_unit_test(test_memory_left_at_oom), cmocka_unit_test(test_all_devices),
+		cmocka_unit_test(test_second_reading),	   cmocka_unit_test(test_random),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

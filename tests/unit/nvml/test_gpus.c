@@ -91,7 +91,7 @@ static pid_t helper(void)
 	return pid;
 }
 
-static void test_what_nvml_says(void **state)
+static void test_memory_figures(void **state)
 {
 	const struct gpus_answer *a;
 
@@ -107,7 +107,7 @@ static void test_what_nvml_says(void **state)
 	assert_true(strncmp(gpus__get(3)->uuid, "GPU-", 4) == 0);
 	a = ask(7);
 	assert_int_equal(a->known, 7);
-	assert_int_equal(a->n, 3); /* the fourth was not requested */
+	assert_int_equal(a->n, 3); /* the fourth device was not requested */
 	assert_int_equal(a->process[0].pid, 4711);
 	assert_int_equal(a->process[0].used, 40 * GB);
 	assert_int_equal(a->process[2].gpu, 1);
@@ -200,7 +200,7 @@ static void test_a_helper_that_cannot_be_killed(void **state)
 	}
 	alarm(60);
 	gpus__close();
-	assert_int_equal(waitpid(pid, NULL, WNOHANG), 0); /* it still exists */
+	assert_int_equal(waitpid(pid, NULL, WNOHANG), 0); /* the abandoned helper still exists */
 	/* No second helper while the first exists. */
 	gpus__open();
 	assert_int_equal(gpus__count(), 0);
@@ -228,7 +228,7 @@ static void test_a_helper_that_dies(void **state)
 static void test_the_helper_has_no_rights(void **state)
 {
 	char path[300], line[256], target[PATH_MAX];
-	int secret = open("/proc/self/status", O_RDONLY), n = 0; /* not close-on-exec */
+	int secret = open("/proc/self/status", O_RDONLY), n = 0; /* a descriptor that exec keeps */
 	struct dirent *e;
 	DIR *d;
 	FILE *f;
@@ -402,7 +402,7 @@ static void test_a_machine_with_all(void **state)
 	stop(&t);
 }
 
-static void test_visible_devices_count_what_the_container_has(void **state)
+static void test_visible_devices_in_a_container(void **state)
 {
 	struct target t = on_the_fourth("visible", (int[]){ 2, 3 }, 2, "1");
 	struct nvml_figures f = figures(&t);
@@ -573,7 +573,7 @@ static int teardown(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_what_nvml_says),
+		cmocka_unit_test(test_memory_figures),
 		cmocka_unit_test(test_a_driver_without_reserve),
 		cmocka_unit_test(test_questions_keep_their_distance),
 		cmocka_unit_test(test_nobody_waits_for_a_slow_driver),
@@ -582,7 +582,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_the_helper_has_no_rights),
 		OF_EIGHT(test_a_container_with_one_gpu),
 		OF_EIGHT(test_a_machine_with_all),
-		OF_EIGHT(test_visible_devices_count_what_the_container_has),
+		OF_EIGHT(test_visible_devices_in_a_container),
 		OF_EIGHT(test_a_device_control_group),
 		WITH_MIG(test_a_slice_of_a_gpu),
 		WITH_MIG(test_a_slice_among_others),

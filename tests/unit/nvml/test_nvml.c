@@ -140,7 +140,7 @@ static void test_dry_run(void **state)
 	table.n_devices = 2;
 	table.device[0].total = 80;
 	table.device[1].total = 90;
-	assert_int_equal(ask(s).n, 0); /* no use: no record */
+	assert_int_equal(ask(s).n, 0); /* devices without use give no record */
 	assert_int_equal(nvml__devices(s), 2);
 	assert_true(nvml__device(s, 1, &name, &total));
 	assert_int_equal(total, 90);
@@ -213,7 +213,7 @@ static void test_hostile_table(void **state)
 	nvml__read(s, &f);
 	assert_int_equal(f.n, 0);
 	nvml__free(s);
-	s = nvml__open(p, 8); /* no such address */
+	s = nvml__open(p, 8); /* the table's address is unmapped */
 	assert_non_null(s);
 	nvml__read(s, &f);
 	assert_int_equal(f.n, 0);

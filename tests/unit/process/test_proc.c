@@ -321,7 +321,7 @@ static void test_death(void **state)
 	p = proc__open(pid);
 	assert_non_null(p);
 	assert_true(proc__alive(p));
-	/* the child's copy */
+	/* reads the child's copy of the variable */
 	assert_int_equal(proc__read_u64(p, (uint64_t)(uintptr_t)&value, &got), 0);
 	assert_true(got == 5);
 	assert_int_equal(proc__thread_comm(p, pid, name, sizeof(name)), 0);
@@ -335,7 +335,7 @@ static void test_death(void **state)
 	assert_int_equal(proc__read_u64(p, (uint64_t)(uintptr_t)&value, &got), -ESRCH);
 	assert_int_equal(proc__readv(p, &piece, 1), -ESRCH);
 	assert_int_equal(proc__maps(p, &m), -ESRCH);
-	assert_null(proc__open(pid)); /* a zombie */
+	assert_null(proc__open(pid)); /* a zombie cannot be opened */
 	assert_int_equal(errno, ESRCH);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 	assert_false(proc__alive(p));
@@ -392,7 +392,7 @@ static void test_exec(void **state)
 	close(image);
 	image = proc__image(p);
 	assert_true(image >= 0);
-	assert_false(proc__image_gone(image)); /* a process that runs another program */
+	assert_false(proc__image_gone(image)); /* the process now runs another program */
 	close(image);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
@@ -418,7 +418,7 @@ static void test_thread(void **state)
 	assert_string_equal(name, "a) (thread\n");
 	assert_int_equal(proc__thread_comm(p, arg.tid, name, 3), 0);
 	assert_string_equal(name, "a)");
-	assert_null(proc__open(arg.tid)); /* a thread's id is not a process */
+	assert_null(proc__open(arg.tid)); /* a thread's id cannot be opened as a process */
 	assert_int_equal(errno, ESRCH);
 	pthread_barrier_wait(&arg.done);
 	pthread_join(thread, NULL);

@@ -66,7 +66,7 @@ static int end(pid_t pid, int number)
 	return status;
 }
 
-static void test_stands_and_goes_on(void **state)
+static void test_hold_and_release(void **state)
 {
 	struct ptrace_hold h = { 0 };
 	pid_t pid = runner();
@@ -82,7 +82,7 @@ static void test_stands_and_goes_on(void **state)
 		assert_int_equal(*count, before);
 		ptrace_hold__release(&h);
 		assert_true(runs());
-		ptrace_hold__release(&h); /* not held: no effect */
+		ptrace_hold__release(&h); /* releasing a process that is not held has no effect */
 	}
 	status = end(pid, SIGUSR1);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == SIGUSR1);
@@ -239,7 +239,7 @@ static void test_cannot_be(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_stands_and_goes_on),
+		cmocka_unit_test(test_hold_and_release),
 		cmocka_unit_test(test_many_times),
 		cmocka_unit_test(test_signal_waits),
 		cmocka_unit_test(test_signal_on_its_way),

@@ -33,7 +33,7 @@ struct note {
 	size_t text_len;
 };
 
-#define TEXT(s) s, sizeof(s) /* with the last NUL */
+#define TEXT(s) s, sizeof(s) /* size with the last NUL */
 
 static void pad(struct notes *n)
 {
@@ -109,7 +109,7 @@ static void test_notes(void **state)
 	assert_string_equal(v[1].args, "");
 	assert_int_equal(v[2].pc, 0x1400);
 	assert_string_equal(v[2].args, "8@(%rsp)");
-	/* at most `max` notes */
+	/* returns at most `max` notes */
 	memset(v, 0xa5, sizeof(v));
 	assert_int_equal(parse(&n, n.len, v, 1), 1);
 	assert_int_equal(v[1].pc, 0xa5a5a5a5a5a5a5a5);
@@ -154,7 +154,7 @@ static void test_other_notes(void **state)
 		  "stapsdt",
 		  { 1, 2, 3 },
 		  "pytorch\0malloc",
-		  14 }, /* a name without a NUL */
+		  14 }, /* the name has no NUL */
 		{ NT_STAPSDT, "stapsdt", { 1, 2, 3 }, "pytorch", 7 },
 		{ NT_STAPSDT, "stapsdt", { 1, 2, 3 }, "", 0 },
 		{ NT_STAPSDT,
@@ -459,7 +459,8 @@ static void test_in_a_file_refused(void **state)
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		if (usdt__find(p, map, "memtrace", bad[i], 1, &u) != -EINVAL)
 			fail_msg("\"%s\" was taken", bad[i]);
-	assert_int_equal(usdt__find(p, map, "memtrace", "good", 3, &u), -EINVAL); /* it has two */
+	assert_int_equal(usdt__find(p, map, "memtrace", "good", 3, &u),
+			 -EINVAL); /* it has two arguments */
 	assert_int_equal(usdt__find(p, map, "memtrace", "good", MT_ASKED_ARGS + 1, &u), -EINVAL);
 	assert_int_equal(usdt__find(p, map, "memtrace", "none", 1, &u), -ENOENT);
 	assert_int_equal(usdt__find(p, map, "pytorch", "good", 2, &u), -ENOENT);

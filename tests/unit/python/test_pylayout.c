@@ -85,7 +85,7 @@ static void check_row(int minor)
 	}
 }
 
-static void rows_are_what_the_headers_say(void **state)
+static void rows_equal_the_headers(void **state)
 {
 	(void)state;
 	for (int minor = FIRST; minor <= LAST; minor++)
@@ -144,7 +144,7 @@ static void unknown_versions_have_no_row(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(rows_are_what_the_headers_say),
+		cmocka_unit_test(rows_equal_the_headers),
 		cmocka_unit_test(no_field_is_forgotten),
 		cmocka_unit_test(rules_of_the_versions),
 		cmocka_unit_test(unknown_versions_have_no_row),

@@ -79,14 +79,14 @@ static void replay_version(int minor)
 	free(r);
 }
 
-static void replays_what_interpreters_say(void **state)
+static void lines_equal_the_interpreters(void **state)
 {
 	(void)state;
 	for (int minor = 8; minor <= 14; minor++)
 		replay_version(minor);
 }
 
-static void not_started_is_the_first_line(void **state)
+static void unstarted_has_first_line(void **state)
 {
 	static const uint8_t table[] = { 0x80, 0x00 };
 
@@ -166,8 +166,8 @@ static void random_tables_stay_inside(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(replays_what_interpreters_say),
-		cmocka_unit_test(not_started_is_the_first_line),
+		cmocka_unit_test(lines_equal_the_interpreters),
+		cmocka_unit_test(unstarted_has_first_line),
 		cmocka_unit_test(no_line_is_zero),
 		cmocka_unit_test(empty_and_torn_tables),
 		cmocka_unit_test(random_tables_stay_inside),

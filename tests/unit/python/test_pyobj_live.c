@@ -342,7 +342,7 @@ static void without_torch(struct test *t)
 }
 
 /* Any address is accepted. */
-static void anywhere(struct test *t)
+static void read_any_address(struct test *t)
 {
 	uint64_t seed = 88172645463325252u, v;
 	char buf[64];
@@ -439,7 +439,7 @@ static void run_one(struct test *t, const char *python)
 	free(lines);
 	check(t, lines_seen > 500, "the workload said only %zu things", lines_seen);
 	without_torch(t);
-	anywhere(t);
+	read_any_address(t);
 	while_it_changes(t);
 	print_message("  %zu checks\n", t->checks);
 	python__free(t->py);

@@ -306,7 +306,7 @@ static void check_sub(struct test *t)
 	assert_int_equal(found, 1);
 }
 
-static void look_at_all(struct test *t, size_t *whole, size_t *broken)
+static void check_all(struct test *t, size_t *whole, size_t *broken)
 {
 	struct pythread *threads = NULL;
 	struct pyframe f[64];
@@ -343,7 +343,7 @@ static void check_running(struct test *t)
 	assert_true(live__next(&t->live, f) == 1 && !strcmp(f[0], "running"));
 	live__tell(&t->live, "");
 	for (end = now_ms() + CHURN_MS; now_ms() < end; looks++) {
-		look_at_all(t, &whole, &broken);
+		check_all(t, &whole, &broken);
 		if (looks % 16)
 			continue;
 		slots++;
@@ -417,7 +417,7 @@ static void test_path(size_t *tested)
 	}
 }
 
-static void stacks_are_what_the_workload_says(void **state)
+static void stacks_equal_the_workloads(void **state)
 {
 	char *list = getenv("MEMTRACE_PYTHONS"), *copy, *save = NULL;
 	size_t tested = 0;
@@ -438,7 +438,7 @@ static void stacks_are_what_the_workload_says(void **state)
 	}
 }
 
-static void no_python_is_said_so(void **state)
+static void refuses_without_python(void **state)
 {
 	struct proc *p = proc__open(getpid());
 	const char *why = NULL;
@@ -459,8 +459,8 @@ static void no_python_is_said_so(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(no_python_is_said_so),
-		cmocka_unit_test(stacks_are_what_the_workload_says),
+		cmocka_unit_test(refuses_without_python),
+		cmocka_unit_test(stacks_equal_the_workloads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,7 +35,7 @@ static void test_interning(void **state)
 	assert_int_equal(dict__module(d, (struct dict_module){ 1, 2, 0 }), 1);
 	assert_int_equal(dict__module(d, (struct dict_module){ 1, 2, 0 }), 1);
 	assert_int_equal(dict__thread(d, (struct dict_thread){ 10, 1 }), 1);
-	assert_int_equal(dict__thread(d, (struct dict_thread){ 10, 2 }), 2); /* a later name */
+	assert_int_equal(dict__thread(d, (struct dict_thread){ 10, 2 }), 2); /* another name */
 	assert_int_equal(dict__thread(d, (struct dict_thread){ 10, 1 }), 1);
 	assert_int_equal(dict__node(d, (struct dict_node){ 0 }), 0);
 	assert_int_equal(dict__node(d, (struct dict_node){ 1, 2, 0, 0 }), 1);

@@ -25,7 +25,7 @@ static void check_window(struct flight_opts opts, int n, bool whole, bool cut)
 			assert_int_equal(flight__tick(b->fl, j->time), 0);
 	}
 	job__oom(j, b);
-	assert_int_equal(b->n, 0); /* not written yet */
+	assert_int_equal(b->n, 0); /* no file is written yet */
 	assert_int_equal(flight__tick(b->fl, j->time + FLIGHT_AFTER), 0);
 	assert_int_equal(b->n, 1);
 	assert_int_equal(b->done_err, 0);
@@ -43,7 +43,7 @@ static void check_window(struct flight_opts opts, int n, bool whole, bool cut)
 		i++;
 	}
 	if (whole) {
-		assert_int_equal(i, 1); /* the job's first event */
+		assert_int_equal(i, 1); /* only the event that the job began with */
 		assert_null(state);
 		assert_int_equal(r->blocks, 0);
 		assert_int_equal(r->events, all.n);
@@ -215,7 +215,7 @@ static void test_flood(void **state)
 /* ---- below the blocks ---- */
 
 /* The file's events up to the window's first event, which is a call; without times. */
-static struct events told(struct event *list, size_t n)
+static struct events events_before_window(struct event *list, size_t n)
 {
 	struct box *b = box__new((struct flight_opts){ .window = SECOND });
 	struct events all = { 0 };
@@ -242,7 +242,7 @@ static struct events told(struct event *list, size_t n)
 
 static void check_told(struct event *list, size_t n, const struct event *want, size_t n_want)
 {
-	struct events got = told(list, n);
+	struct events got = events_before_window(list, n);
 
 	if (got.n != n_want) {
 		for (size_t i = 0; i < got.n; i++)
@@ -347,7 +347,7 @@ static void test_segments(void **state)
 }
 
 /* A second reading of the tables replaces the first. */
-static void test_told_again(void **state)
+static void test_second_reading(void **state)
 {
 	struct event list[] = {
 		SEGMENT(20 * MB, 2 * MB, SEGMENT_SMALL),
@@ -374,8 +374,8 @@ static void test_expandable(void **state)
 		STATE(0, 8 * MB, EXACT),
 		TAKE(MEM_MAPPED, 28 * MB, 2 * MB, MEM_BY_ALLOCATOR),
 		TAKE(MEM_MAPPED, 30 * MB, 2 * MB, MEM_BY_ALLOCATOR),
-		GIVE(MEM_MAPPED, 30 * MB, 2 * MB), /* as recorded */
-		GIVE(MEM_MAPPED, 22 * MB, 2 * MB), /* from the middle of a mapping */
+		GIVE(MEM_MAPPED, 30 * MB, 2 * MB), /* unmaps a mapping as it was recorded */
+		GIVE(MEM_MAPPED, 22 * MB, 2 * MB), /* unmaps the middle of a mapping */
 		GIVE(MEM_MAPPED, 24 * MB, 2 * MB),
 		TAKE(MEM_MAPPED, 24 * MB, 2 * MB, MEM_BY_ALLOCATOR),
 		TAKE(MEM_PHYSICAL, 1, 2 * MB, MEM_BY_ALLOCATOR),
@@ -531,7 +531,7 @@ int main(void)
 		cmocka_unit_test(test_window),		cmocka_unit_test(test_no_oom),
 		cmocka_unit_test(test_again_and_again), cmocka_unit_test(test_without_end),
 		cmocka_unit_test(test_flood),		cmocka_unit_test(test_segments),
-		cmocka_unit_test(test_told_again),	cmocka_unit_test(test_expandable),
+		cmocka_unit_test(test_second_reading),	cmocka_unit_test(test_expandable),
 		cmocka_unit_test(test_tensors),		cmocka_unit_test(test_errors),
 	};
 

@@ -72,7 +72,7 @@ static void check_round_trip(struct world *w, const struct events *l, size_t flu
 	assert_true(mtr_reader__size(r) == (uint64_t)st.st_size);
 	assert_true(mtr_reader__position(r) == (uint64_t)st.st_size);
 	assert_int_equal(mtr_reader__version(r), MTR_VERSION);
-	if (l->n) /* no events: no device */
+	if (l->n) /* a recording without events needs no dictionary */
 		assert_dicts(mtr_reader__dict(r), w->d);
 	assert_string_equal(facts__get(mtr_reader__facts(r), "comm"), "python");
 	assert_string_equal(facts__get(mtr_reader__facts(r), "dropped_events"), "0");
@@ -404,7 +404,7 @@ static int emit(void *arg, const struct event *e)
 
 	if (i->l)
 		events__add(i->l, e);
-	if (e->time - i->last > 1000000000) { /* as in a capture */
+	if (e->time - i->last > 1000000000) { /* flush once per second, as a capture does */
 		int err = mtr_writer__flush(i->w);
 
 		if (err)
@@ -577,7 +577,7 @@ static void test_state_is_small(void **state)
 			block.size = (block.requested + 511) & ~UINT64_C(511);
 			events__add(&l, &block);
 			block.addr += block.size;
-			if (gen__random(&g) % 4 == 0) /* a free block */
+			if (gen__random(&g) % 4 == 0) /* leave a gap for a free block */
 				block.addr += (1 + gen__random(&g) % 100) * 512;
 		}
 		segment.addr += segment.size + (gen__random(&g) % 3 << 21);
@@ -736,7 +736,7 @@ static void test_facts_follow(void **state)
 	assert_int_equal(mtr_writer__event(wr, &e), 0);
 	facts__set(w.f, "duration_ns", "1");
 	assert_int_equal(mtr_writer__flush(wr), 0);
-	/* No change: nothing is written. */
+	/* A flush without changes writes nothing. */
 	before = mtr_writer__bytes(wr);
 	assert_int_equal(mtr_writer__flush(wr), 0);
 	assert_true(mtr_writer__bytes(wr) == before);
@@ -852,7 +852,7 @@ static void test_bounds(void **state)
 	run_bounded((struct mtr_writer_opts){ .max_events = 12345 }, "max-events");
 	for (uint64_t max = 128 << 10; max < 400 << 10; max += 30011)
 		run_bounded((struct mtr_writer_opts){ .max_size = max }, "max-size");
-	/* Not even enough for the facts. */
+	/* The size limit is below the size of the facts. */
 	errno = 0;
 	assert_null(mtr_writer__new(fd, w.d, w.f, &(struct mtr_writer_opts){ .max_size = 1000 }));
 	assert_int_equal(errno, EFBIG);

@@ -33,7 +33,7 @@ static struct sample sample__new(void)
 
 	for (int i = 0; i < 90; i++)
 		add_random(&w, &g, &s.l);
-	for (int i = 0; i < 60; i++) /* these blocks compress */
+	for (int i = 0; i < 60; i++) /* blocks of these events compress */
 		events__add(&s.l, &(struct event){ .kind = EVENT_STEP, .time = (uint64_t)i });
 	write_events(&w, fd, &s.l, 30);
 	s.data = file_bytes(fd, &s.len);
@@ -106,7 +106,7 @@ static void test_torn_everywhere(void **state)
 		assert_int_equal(got.n, n);
 		for (size_t i = 0; i < n; i++)
 			assert_event(&got.e[i], &s.l.e[i]);
-		/* The end stays the end. */
+		/* After the end, the reader returns the end again. */
 		assert_int_equal(mtr_reader__next(r, &(struct event){ 0 }), 0);
 		mtr_reader__free(r);
 		events__free(&got);
@@ -522,11 +522,11 @@ static void test_varints(void **state)
 			assert_true(end - buf <= VARINT_MAX);
 			assert_true(varint__get(&p, end, &got));
 			assert_true(got == v && p == end);
-			p = buf; /* with extra bytes */
+			p = buf; /* the payload plus extra bytes */
 			got = 0;
 			assert_true(varint__get(&p, buf + sizeof(buf), &got));
 			assert_true(got == v && p == end);
-			p = buf; /* truncated */
+			p = buf; /* the payload truncated */
 			assert_false(varint__get(&p, end - 1, &got));
 			assert_ptr_equal(p, buf);
 			assert_true(unzigzag(zigzag(v)) == v);

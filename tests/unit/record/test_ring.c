@@ -36,7 +36,7 @@ struct disk {
 	int open_err, drop_err;
 };
 
-static void look_at_disk(struct disk *d)
+static void check_disk(struct disk *d)
 {
 	uint64_t sum = 0;
 	struct stat st;
@@ -69,7 +69,7 @@ static int disk_done(void *ctx, const struct mtr_ring_segment *s, int err)
 	struct disk *d = ctx;
 
 	d->segments[s->number] = *s;
-	look_at_disk(d);
+	check_disk(d);
 	return err;
 }
 
@@ -77,8 +77,8 @@ static int disk_drop(void *ctx, const struct mtr_ring_segment *s, const struct m
 {
 	struct disk *d = ctx;
 
-	look_at_disk(d);
-	assert_int_equal(s->number, d->n_dropped + 1); /* the oldest */
+	check_disk(d);
+	assert_int_equal(s->number, d->n_dropped + 1); /* drops the oldest part first */
 	close(d->fds[s->number]);
 	d->fds[s->number] = 0;
 	d->n_dropped++;
@@ -215,7 +215,7 @@ static void test_rolls(void **state)
 		gen__step(&d->gen);
 	assert_int_equal(d->gen.err, 0);
 	assert_int_equal(mtr_rolling__finish(d->ring), 0);
-	look_at_disk(d);
+	check_disk(d);
 	assert_true(d->most <= SPACE);
 	assert_true(mtr_rolling__most_used(d->ring) <= SPACE &&
 		    mtr_rolling__most_used(d->ring) >= d->most);
@@ -282,7 +282,7 @@ static void test_too_small(void **state)
 	assert_int_equal(err, -EFBIG);
 	assert_int_equal(mtr_rolling__event(d->ring, &e), -EFBIG);
 	assert_int_equal(mtr_rolling__flush(d->ring), -EFBIG);
-	look_at_disk(d);
+	check_disk(d);
 	assert_true(d->most <= 2 * SEGMENT);
 	disk__free(d);
 }
@@ -455,7 +455,7 @@ static void test_renumber(void **state)
 	assert_non_null(r);
 	to = renumber__dict(r);
 	assert_int_equal(renumber__event(r, &own), 0);
-	assert_int_equal(renumber__event(r, &e), 0); /* again: unchanged */
+	assert_int_equal(renumber__event(r, &e), 0); /* renumbering again keeps the numbers */
 	assert_int_equal(own.stack, e.stack);
 	assert_string_equal(dict__str(to, own.name), "fc.weight");
 	assert_int_equal(dict__get_thread(to, own.thread).tid, 4242);

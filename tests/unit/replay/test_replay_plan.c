@@ -253,7 +253,7 @@ static void test_emptied(void **state)
 	call(EVENT_CUDA_FREE, BASE, 20 * MIB, MEM_BY_ALLOCATOR);
 	call(EVENT_CUDA_ALLOC, BASE, 2 * MIB, MEM_BY_ALLOCATOR);
 	alloc(BASE, 512);
-	reserved = 0; /* no call was seen */
+	reserved = 0; /* totals fall without a recorded call */
 	release(BASE, 512);
 	info = planned(80 * GIB, "pool 0\nreserved 20971520\nalloc 0 4194304 0 @1\nfree 0 "
 				 "@2\nempty\npool 0\nreserved 2097152\nalloc 0 512 0 @5\n"
@@ -291,7 +291,7 @@ static void test_state(void **state)
 	add(EVENT_BLOCK, BASE + 1024, 512); /* inside the previous one */
 	add(EVENT_BLOCK, BASE + 4 * MIB, 2 * MIB)->flags = BLOCK_PENDING;
 	add(EVENT_BLOCK, BASE + 2 * MIB, MIB);
-	add(EVENT_BLOCK, BASE + 3 * GIB, MIB); /* in no segment */
+	add(EVENT_BLOCK, BASE + 3 * GIB, MIB); /* a block outside of all segments */
 	e = add(EVENT_STATE, 0, 0);
 	e->totals = true;
 	e->flags = STATE_EXACT;

@@ -39,7 +39,7 @@ struct all {
 	struct values *values;
 	struct totals *totals;
 	struct replay_plan_maker *plan;
-	int fd; /* of the plan */
+	int fd; /* file of the plan */
 };
 
 static struct all make(void)

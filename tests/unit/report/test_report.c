@@ -332,7 +332,7 @@ static void test_text_is_80_columns(void **state)
 			assert_null(strpbrk(o->out, "\x1b\a\r"));
 			assert_null(strstr(o->out, "\xe2\x80\xae"));
 			for (line = strtok(o->out, "\n"); line; line = strtok(NULL, "\n"))
-				if (strncmp(line, "    ", 4) != 0) /* stacks as recorded */
+				if (strncmp(line, "    ", 4) != 0) /* stacks are not shortened */
 					if (text__width(line) > (size_t)columns)
 						fail_msg("%d columns, by %s: '%s'", columns, by[i],
 							 line);

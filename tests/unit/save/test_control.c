@@ -33,7 +33,7 @@ static int make(void **state)
 static int drop(void **state)
 {
 	(void)state;
-	return rmdir(folder); /* no socket is left */
+	return rmdir(folder); /* rmdir fails if a socket is left */
 }
 
 struct seen {

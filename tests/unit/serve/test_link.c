@@ -22,7 +22,7 @@ struct heard {
 	char text[64]; /* content of the last descriptor */
 };
 
-static void hear(void *ctx, json_t *msg, int fd)
+static void on_message(void *ctx, json_t *msg, int fd)
 {
 	struct heard *h = ctx;
 
@@ -65,18 +65,18 @@ static void test_says(void **state)
 	assert_int_equal(write(fd, "words", 5), 5);
 	assert_int_equal(link__send(l[0], numbered(7), fd), 0);
 	assert_int_equal(fcntl(fd, F_GETFD), -1); /* closed */
-	assert_int_equal(link__pump(l[1], hear, &h), 0);
+	assert_int_equal(link__pump(l[1], on_message, &h), 0);
 	assert_int_equal(h.n, 1);
 	assert_int_equal(h.last, 7);
 	assert_string_equal(h.text, "words");
-	/* In both directions. */
+	/* Messages pass in both directions. */
 	assert_int_equal(link__send(l[1], numbered(8), -1), 0);
-	assert_int_equal(link__pump(l[0], hear, &h), 0);
+	assert_int_equal(link__pump(l[0], on_message, &h), 0);
 	assert_int_equal(h.last, 8);
 	assert_int_equal(h.fds, 1);
 	link__free(l[0]);
 	/* The peer disconnects. */
-	assert_int_equal(link__pump(l[1], hear, &h), -EPIPE);
+	assert_int_equal(link__pump(l[1], on_message, &h), -EPIPE);
 	assert_int_equal(link__send(l[1], numbered(9), -1), -EPIPE);
 	link__free(l[1]);
 	link__free(NULL);
@@ -105,14 +105,14 @@ static void test_queue(void **state)
 	while (h.n < n) {
 		int before = h.n;
 
-		assert_int_equal(link__pump(l[1], hear, &h), 0);
-		assert_int_equal(link__pump(l[0], hear, &h), 0);
+		assert_int_equal(link__pump(l[1], on_message, &h), 0);
+		assert_int_equal(link__pump(l[0], on_message, &h), 0);
 		assert_int_equal(h.last, h.n);
 		assert_true(h.n > before);
 	}
 	assert_int_equal(link__events(l[0]), POLLIN);
 	assert_int_equal(link__offer(l[0], numbered(n + 1)), 0);
-	assert_int_equal(link__pump(l[1], hear, &h), 0);
+	assert_int_equal(link__pump(l[1], on_message, &h), 0);
 	assert_int_equal(h.last, n + 1);
 	link__free(l[0]);
 	link__free(l[1]);
@@ -133,13 +133,13 @@ static void test_too_long(void **state)
 	/* A message of the maximum length. */
 	big[LINK_MESSAGE - 10] = '\0';
 	assert_int_equal(link__send(l[0], json_pack("{s:s}", "big", big), -1), 0);
-	assert_int_equal(link__pump(l[1], hear, &h), 0);
+	assert_int_equal(link__pump(l[1], on_message, &h), 0);
 	assert_int_equal(h.n, 1);
 	/* A longer one from a peer that ignores the limit. */
 	memset(big, ' ', sizeof(big));
 	memcpy(big, "{}", 2);
 	assert_true(send(link__fd(l[0]), big, LINK_MESSAGE + 50, 0) > 0);
-	assert_int_equal(link__pump(l[1], hear, &h), -EPROTO);
+	assert_int_equal(link__pump(l[1], on_message, &h), -EPROTO);
 	link__free(l[0]);
 	link__free(l[1]);
 }
@@ -192,7 +192,7 @@ static void test_hostile(void **state)
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
 		pair(l);
 		assert_true(send(link__fd(l[0]), texts[i], strlen(texts[i]), 0) >= 0);
-		assert_true(link__pump(l[1], hear, &h) < 0);
+		assert_true(link__pump(l[1], on_message, &h) < 0);
 		link__free(l[0]);
 		link__free(l[1]);
 	}
@@ -201,7 +201,7 @@ static void test_hostile(void **state)
 	memcpy(deep + 125, "}", 2);
 	pair(l);
 	assert_true(send(link__fd(l[0]), deep, strlen(deep), 0) > 0);
-	assert_int_equal(link__pump(l[1], hear, &h), -EPROTO);
+	assert_int_equal(link__pump(l[1], on_message, &h), -EPROTO);
 	link__free(l[0]);
 	link__free(l[1]);
 	for (int n = 2; n <= 16; n += 7) {
@@ -210,7 +210,7 @@ static void test_hostile(void **state)
 		pair(l);
 		before = next_fd();
 		send_fds(link__fd(l[0]), n);
-		assert_int_equal(link__pump(l[1], hear, &h), -EPROTO);
+		assert_int_equal(link__pump(l[1], on_message, &h), -EPROTO);
 		assert_int_equal(next_fd(), before);
 		link__free(l[0]);
 		link__free(l[1]);

@@ -166,7 +166,7 @@ static void test_unix(void **state)
 	/* The socket is in use. */
 	assert_int_equal(listen__open(text, false, NULL, &other, why), -EADDRINUSE);
 	assert_int_equal(knock(), 0);
-	/* The listener has ended. */
+	/* The socket's owner has closed it. */
 	close(at.fd);
 	assert_int_equal(knock(), -ECONNREFUSED);
 	assert_int_equal(listen__open(text, false, &opts, &other, why), 0);
@@ -225,7 +225,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
 	(void)state;
-	return rmdir(folder); /* the folder is empty */
+	return rmdir(folder); /* rmdir fails if a file is left */
 }
 
 int main(void)

@@ -58,7 +58,7 @@ static uint64_t status_figure(const char *name, int base)
 	return at ? strtoull(at + strlen(name), NULL, base) : UINT64_MAX;
 }
 
-static int try_who(const struct sandbox_done *done)
+static int try_identity(const struct sandbox_done *done)
 {
 	static const char *const none[] = { "CapInh:", "CapPrm:", "CapEff:", "CapAmb:" };
 	struct rlimit core;
@@ -95,12 +95,12 @@ static int try_nobody(const struct sandbox_done *done)
 {
 	if (getuid() != NOBODY || getgid() != NOBODY || getgroups(0, NULL))
 		return 30;
-	return done->bounding == may_empty ? try_who(done) : 31;
+	return done->bounding == may_empty ? try_identity(done) : 31;
 }
 
-static void test_who(void **state)
+static void test_identity(void **state)
 {
-	struct attempt a = { nobody(0), geteuid() ? try_who : try_nobody };
+	struct attempt a = { nobody(0), geteuid() ? try_identity : try_nobody };
 
 	(void)state;
 	status_fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
@@ -116,7 +116,7 @@ static void test_who(void **state)
 /* If root cannot become another user, nothing runs with the remaining rights. */
 static void test_never_root(void **state)
 {
-	struct attempt a = { { .uid = 0, .gid = NOBODY }, try_who };
+	struct attempt a = { { .uid = 0, .gid = NOBODY }, try_identity };
 
 	(void)state;
 	if (geteuid())
@@ -220,7 +220,7 @@ static void test_own_folder(void **state)
 
 /* ---- other processes ---- */
 
-static pid_t bystander; /* the same user's, outside */
+static pid_t bystander; /* a process of the same user outside of the sandbox */
 
 static int try_others(const struct sandbox_done *done)
 {
@@ -335,7 +335,7 @@ static int try_program(const struct sandbox_done *done)
 	if (process_runs())
 		return 1;
 	if (has_landlock()) {
-		execl("/bin/false", "false", NULL); /* not an allowed program */
+		execl("/bin/false", "false", NULL); /* executing a program that is not allowed */
 		if (errno != EACCES)
 			return 2;
 	}
@@ -470,7 +470,7 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_who),	 cmocka_unit_test(test_never_root),
+		cmocka_unit_test(test_identity), cmocka_unit_test(test_never_root),
 		cmocka_unit_test(test_no_files), cmocka_unit_test(test_own_folder),
 		cmocka_unit_test(test_others),	 cmocka_unit_test(test_processes),
 		cmocka_unit_test(test_sockets),

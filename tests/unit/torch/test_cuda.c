@@ -289,7 +289,7 @@ static void test_forms(void **state)
 	assert_int_equal(look(&im, sizeof(im.bytes), &f, NULL), 0);
 	assert_int_equal(f.n, 3);
 	assert_int_equal(site(&f, "cuMemFree_v2")->offset, IMAGE_CODE_OFF);
-	/* not the form of CUDA 2 */
+	/* the current form, not that of CUDA 2 */
 	assert_int_equal(site(&f, "cuMemAlloc_v2")->offset, IMAGE_CODE_OFF + 2 * IMAGE_SLOT);
 	assert_non_null(site(&f, "cuMemAllocAsync_ptsz"));
 	assert_string_equal(f.newer, "cuMemAlloc_v3");
@@ -342,7 +342,7 @@ static void test_nothing_in_it(void **state)
 	image_build(&im, &allocator, 1, IMAGE_GNU_HASH);
 	assert_int_equal(look(&im, sizeof(im.bytes), &f, NULL), 0);
 	assert_true(!f.n && f.allocator);
-	/* not a program: *ret is unchanged */
+	/* an object file is not a program: *ret is unchanged */
 	f.n = 77;
 	memset(im.bytes, 'x', sizeof(im.bytes));
 	assert_true(look(&im, sizeof(im.bytes), &f, NULL) < 0);

@@ -356,7 +356,7 @@ static void test_two_in_one_place(void **state)
 }
 
 /* Cycles and invalid pointers end the walk, and valid parts are still found. */
-static void test_links_that_lead_nowhere(void **state)
+static void test_broken_links(void **state)
 {
 	const struct fake_layout *l = &fake_layouts[1];
 	struct damaged d;
@@ -378,7 +378,7 @@ static void test_links_that_lead_nowhere(void **state)
 	end_damage(&d);
 }
 
-static void test_trees_and_tables_that_lead_nowhere(void **state)
+static void test_broken_trees_and_tables(void **state)
 {
 	const struct fake_layout *l = &fake_layouts[1];
 	struct damaged d;
@@ -390,7 +390,7 @@ static void test_trees_and_tables_that_lead_nowhere(void **state)
 	small = d.w->devices[0] + l->large + l->pool_size;
 	node = (uint8_t *)(uintptr_t)fake_get(small + 16);
 	keep = fake_get(node + 16);
-	fake_put(node + 16, (uintptr_t)node); /* a cycle */
+	fake_put(node + 16, (uintptr_t)node); /* a tree node that is its own child */
 	assert_true(still_there(&d, BASE + 512));
 	fake_put(node + 16, 0x1000);
 	assert_true(still_there(&d, BASE + 512));
@@ -410,7 +410,7 @@ static void test_trees_and_tables_that_lead_nowhere(void **state)
 	assert_int_equal(cudaalloc__read(&d.a, &d.s), 0);
 	assert_true(d.s.consistent);
 	cudaalloc_state__free(&d.s);
-	/* the device is removed */
+	/* the allocator's list of devices is gone */
 	fake_put(d.w->object + l->devices, 0);
 	assert_int_equal(cudaalloc__read(&d.a, &d.s), -ESTALE);
 	end_damage(&d);
@@ -537,8 +537,8 @@ int main(void)
 		cmocka_unit_test(test_a_block_that_is_not_certain_is_left_out),
 		cmocka_unit_test(test_freed_meanwhile),
 		cmocka_unit_test(test_two_in_one_place),
-		cmocka_unit_test(test_links_that_lead_nowhere),
-		cmocka_unit_test(test_trees_and_tables_that_lead_nowhere),
+		cmocka_unit_test(test_broken_links),
+		cmocka_unit_test(test_broken_trees_and_tables),
 		cmocka_unit_test(test_totals_decide),
 		cmocka_unit_test(test_many),
 		cmocka_unit_test(test_figures),

@@ -228,7 +228,7 @@ static void test_freed(void **state)
 }
 
 /* None of these belongs to the node. */
-static void test_not_its_own(void **state)
+static void test_lookalikes(void **state)
 {
 	void *node = make_node(&mul_type, 2), *neighbour = make_node(&mul_type, 1),
 	     *other = make_node(&other_type, 1);
@@ -241,7 +241,7 @@ static void test_not_its_own(void **state)
 	save(neighbour, 0, beside, false, false);
 	save(other, 0, beside, false, false);
 	save(node, 0, dead, false, false);
-	put(dead, 8, 0); /* no owner */
+	put(dead, 8, 0); /* a node without owners */
 	put(node, malloc_usable_size(node) - 8, at(slack));
 	/* Looks like a vector: in a chunk of another size; ending before its start; without end. */
 	array[0] = at(far);
@@ -254,7 +254,7 @@ static void test_not_its_own(void **state)
 	put(node, EDGES + 64, at(array));
 	put(node, EDGES + 72, UINT64_MAX - 7);
 	put(node, EDGES + 80, UINT64_MAX - 7);
-	put(node, EDGES + 96, at(other)); /* not a node */
+	put(node, EDGES + 96, at(other)); /* an object that is not a node */
 	g = read_graph(node);
 	assert_int_equal(g.nodes, 1);
 	assert_int_equal(g.nsaved, 0);
@@ -354,7 +354,7 @@ static void test_flags(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_finds), cmocka_unit_test(test_not_its_own),
+		cmocka_unit_test(test_finds), cmocka_unit_test(test_lookalikes),
 		cmocka_unit_test(test_freed), cmocka_unit_test(test_no_chunk),
 		cmocka_unit_test(test_ended), cmocka_unit_test(test_flags),
 	};

@@ -318,7 +318,7 @@ static void test_other_pytorch(void **state)
 	struct lib *other = add_lib(w, "other/torch/lib/libc10_cuda.so", other_allocator, 1), *mine;
 
 	assert_int_equal(find_hooks(w), -ENOENT);
-	assert_false(torch__is_other(&w->m, other->path)); /* the only one */
+	assert_false(torch__is_other(&w->m, other->path)); /* the only file with an allocator */
 	mine = add_lib(w, "torch/lib/libc10_cuda.so", mine_funcs, 1);
 	add_lib(w, "torch/lib/libtorch_python.so", other_funcs, 1);
 	assert_int_equal(find_hooks(w), -ENOENT);

@@ -340,7 +340,7 @@ static void test_anything(void **state)
 				known |= json_integer_value(json_object_get(a, "status")) ==
 					 statuses[k];
 		} else {
-			known = jobs(); /* it waits for a worker */
+			known = jobs(); /* the job waits for a free worker */
 			jobs__free(b);
 		}
 		if (!known)

@@ -68,7 +68,7 @@ static void test_files(void **state)
 	assert_int_equal(store__used(&s), 5);
 	assert_int_equal(store__open_file(&s, "c.mtr", &size), -ENOENT);
 	store__close(&s);
-	/* The file stays. */
+	/* Closing the store keeps its files. */
 	assert_int_equal(access(path("kept/a.mtr"), F_OK), 0);
 	assert_int_equal(store__open(&s, path("kept"), why), 0);
 	assert_true(store__has(&s, "a.mtr"));
@@ -91,7 +91,7 @@ static void test_others(void **state)
 	assert_int_equal(store__open_file(&s, "pipe.mtr", &size), -EINVAL);
 	assert_int_equal(mkdirat(s.dir, "folder.mtr", 0700), 0);
 	assert_int_equal(store__open_file(&s, "folder.mtr", &size), -EINVAL);
-	store__remove(&s, "folder.mtr"); /* no effect */
+	store__remove(&s, "folder.mtr"); /* a folder named like a recording is not removed */
 	assert_true(store__has(&s, "folder.mtr"));
 	assert_int_equal(store__used(&s), 5);
 	unlinkat(s.dir, "folder.mtr", AT_REMOVEDIR);
@@ -116,7 +116,7 @@ static void test_refused(void **state)
 	assert_int_equal(store__open(&s, path("none/there"), why), -ENOENT);
 	assert_int_equal(store__open(&s, "", why), -EINVAL);
 	assert_true(store__open(&s, path("kept/a.mtr"), why) < 0);
-	/* One server at a time. */
+	/* A second server cannot open the folder. */
 	assert_int_equal(store__open(&s, path("kept"), why), 0);
 	assert_int_equal(store__open(&other, path("kept"), why), -EBUSY);
 	assert_non_null(strstr(why, "another server"));
@@ -159,7 +159,7 @@ static void test_own(void **state)
 	assert_int_equal(entries(folder), 2);
 	store__close(&next);
 	assert_int_equal(entries(folder), 1);
-	close(s.dir); /* as if killed */
+	close(s.dir); /* releases the lock as a killed server does */
 	s.dir = -1;
 	assert_int_equal(store__open(&next, NULL, why), 0);
 	assert_int_equal(entries(folder), 1);

@@ -41,7 +41,7 @@ static struct state_process *a_process(void)
 	p->devices[0].has = 1U << FIG_ALLOCATED | 1U << FIG_OOMS | 1U << FIG_TOTAL;
 	p->devices[0].figures[FIG_ALLOCATED] = 5000000000;
 	p->devices[0].figures[FIG_OOMS] = 2;
-	p->devices[0].figures[FIG_TOTAL] = UINT64_MAX; /* not representable in OTLP */
+	p->devices[0].figures[FIG_TOTAL] = UINT64_MAX; /* a figure that OTLP cannot represent */
 	return p;
 }
 

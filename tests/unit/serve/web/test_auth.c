@@ -398,7 +398,7 @@ static void test_session(void **state)
 		 cookie);
 	r.cookie = header;
 	assert_int_equal(status(g, r), 0);
-	r.origin = "null"; /* from a sandboxed page */
+	r.origin = "null"; /* Origin of a sandboxed page */
 	assert_int_equal(status(g, r), 403);
 	r.origin = NULL;
 	header[strlen("a=b; memtrace_session_8000=short; memtrace_session_800=") + 32 + 2 + 22] ^= 1;
@@ -407,7 +407,7 @@ static void test_session(void **state)
 	assert_int_equal(status(g, r), 401);
 	r.cookie = cookie;
 	r.now += UINT64_C(11) * 3600 * SECOND;
-	assert_int_equal(status(g, r), 0); /* in use, it stays valid */
+	assert_int_equal(status(g, r), 0); /* a session in use stays valid */
 	r.now += UINT64_C(11) * 3600 * SECOND;
 	assert_int_equal(status(g, r), 0);
 	auth__log_out(g, &r, gone);
@@ -434,7 +434,7 @@ static void test_sessions_end(void **state)
 	assert_string_equal(first + 28 + 32, "; Path=/; HttpOnly; SameSite=Strict; Secure");
 	first[28 + 32] = '\0';
 	r.cookie = first;
-	for (int i = 0; i < 20; i++) { /* in use for days */
+	for (int i = 0; i < 20; i++) { /* a session in use for days */
 		r.now += UINT64_C(11) * 3600 * SECOND;
 		assert_int_equal(status(g, r), i < 15 ? 0 : 401);
 	}
@@ -494,7 +494,7 @@ static void test_rate(void **state)
 	assert_int_equal(status(g, other), 0);
 	r.now += 10 * SECOND;
 	assert_int_equal(until_429(g, r, 1000), 20);
-	r.now += 3600 * SECOND; /* at most the initial budget */
+	r.now += 3600 * SECOND; /* a long wait gives at most the initial budget */
 	assert_int_equal(until_429(g, r, 1000), 30);
 	r.now -= 3600 * SECOND; /* a clock that goes back adds nothing */
 	assert_int_equal(status(g, r), 429);

@@ -340,7 +340,7 @@ static void test_stream(void **state)
 	tell_trace("two", "starting", -1);
 	hear(fd, "\"two\"");
 	tell_trace("one", "done", file_of(REPORT));
-	/* Both may arrive together. */
+	/* The two answers may arrive together. */
 	text = hear(of_one, "\r\n0\r\n\r\n");
 	assert_non_null(strstr(text, "event: end\n"));
 	assert_null(strstr(text, "\"two\""));
