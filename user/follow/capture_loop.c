@@ -124,7 +124,7 @@ void capture_loop__close(struct capture_loop *loop)
 	loop->sets = NULL;
 }
 
-int capture_loop__open_signals(void)
+static int open_signals(void)
 {
 	sigset_t set;
 
@@ -137,7 +137,7 @@ int capture_loop__open_signals(void)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-int capture_loop__open_timer(void)
+static int open_timer(void)
 {
 	struct itimerspec it = { .it_interval.tv_nsec = DRAIN_EVERY,
 				 .it_value.tv_nsec = DRAIN_EVERY };
@@ -168,7 +168,7 @@ void capture_loop__wait_for(struct capture_loop *loop, struct pollfd *fds, size_
 		ready[i].ready(ready[i].ctx);
 }
 
-void capture_loop__default_signals(int fd)
+static void default_signals(int fd)
 {
 	struct signalfd_siginfo si;
 	sigset_t set;
@@ -183,7 +183,7 @@ void capture_loop__default_signals(int fd)
 }
 
 /* Is it for us? The signals of a process that is ours are the caller's. */
-static bool signalled(struct capture_loop *loop)
+bool capture_loop__signalled(struct capture_loop *loop)
 {
 	if (loop->started)
 		loop->signalled(loop->ctx);
@@ -212,6 +212,14 @@ bool capture_loop__is_enough(const struct capture_loop *loop)
 	       tracees__now(loop->tracees) >= loop->args.duration;
 }
 
+void capture_loop__limit_caps(unsigned int keep)
+{
+	int err = caps__limit(keep);
+
+	if (err)
+		log_debug("capabilities could not be given up: %s", strerror(-err));
+}
+
 /* 0: attached; > 0: exit code; < 0: told to stop while waiting. */
 static int attach(struct capture_loop *loop, struct pollfd *fds)
 {
@@ -235,7 +243,7 @@ static int attach(struct capture_loop *loop, struct pollfd *fds)
 				       capture_loop__poll_ms(loop,
 							     session__poll_ms(loop->session)));
 		capture_loop__pump_relatives(loop, fds);
-		if (loop->quit || (fds[FD_SIGNAL].revents && signalled(loop)))
+		if (loop->quit || (fds[FD_SIGNAL].revents && capture_loop__signalled(loop)))
 			return -1;
 		if (capture_loop__is_enough(loop))
 			return -1;
@@ -330,7 +338,7 @@ static void progress(const struct capture_loop *loop, uint64_t now, bool erase)
 
 static const char *stop_reason(struct capture_loop *loop, const struct pollfd *fds, uint64_t now)
 {
-	if (loop->quit || (fds[FD_SIGNAL].revents && signalled(loop)))
+	if (loop->quit || (fds[FD_SIGNAL].revents && capture_loop__signalled(loop)))
 		return "signal";
 	if (fds[FD_TARGET].revents)
 		return "target exited";
@@ -401,41 +409,6 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 	}
 }
 
-/* The first process is over: those that are traced still go on. */
-static void outlive(struct capture_loop *loop, struct pollfd *fds)
-{
-	const char *reason = NULL;
-	uint64_t ticks;
-
-	fds[FD_TARGET].fd = fds[FD_HURRY].fd = -1;
-	if (loop->stop_reason &&
-	    (!strcmp(loop->stop_reason, "signal") || !strcmp(loop->stop_reason, "duration")))
-		reason = loop->stop_reason;
-	if (loop->stop_reason && !strcmp(loop->stop_reason, "exec"))
-		tracees__take_first(loop->tracees);
-	if (!reason)
-		tracees__pump(loop->tracees);
-	while (!reason && tracees__traced(loop->tracees)) {
-		capture_loop__wait_for(loop, fds, FD_NR, capture_loop__poll_ms(loop, -1));
-		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 &&
-		    errno != EAGAIN)
-			break;
-		capture_loop__pump_relatives(loop, fds);
-		if (fds[FD_SIGNAL].revents) {
-			if (loop->started)
-				loop->signalled(loop->ctx);
-			reason = "signal";
-		} else if (loop->quit) {
-			reason = "signal";
-		} else if (capture_loop__is_enough(loop)) {
-			reason = "duration";
-		}
-	}
-	if (!loop->started)
-		capture_loop__default_signals(fds[FD_SIGNAL].fd);
-	tracees__finish(loop->tracees, reason ? reason : "target exited");
-}
-
 static int finish(struct capture_loop *loop)
 {
 	if (loop->tracees)
@@ -443,48 +416,8 @@ static int finish(struct capture_loop *loop)
 	return session__finish(loop->session, loop->sink, loop->stop_reason);
 }
 
-static int run_first(struct capture_loop *loop)
+static void say_stopped(const struct capture_loop *loop, int err)
 {
-	struct pollfd fds[FD_NR] = {
-		[FD_SIGNAL] = { .fd = loop->started ? loop->signals : capture_loop__open_signals(),
-				.events = POLLIN },
-		[FD_TARGET] = { .fd = proc__pidfd(session__proc(loop->session)), .events = POLLIN },
-		[FD_RELATIVES] = { .fd = loop->tracees ? tracees__wake_fd(loop->tracees) : -1,
-				   .events = POLLIN },
-		[FD_TIMER] = { .fd = capture_loop__open_timer(), .events = POLLIN },
-		[FD_HURRY] = { .fd = -1, .events = POLLIN },
-	};
-	int status = EXIT_OK, err;
-
-	if (fds[FD_SIGNAL].fd < 0 || fds[FD_TIMER].fd < 0) {
-		log_err("cannot make a timer: %s", strerror(errno));
-		return EXIT_FAILED;
-	}
-	status = loop->started ? loop->ready(loop->ctx) : 0;
-	if (!status)
-		status = attach(loop, fds);
-	if (!status && loop->attached)
-		status = loop->attached(loop->ctx);
-	if (status)
-		goto out;
-	if (loop->tracees)
-		tracees__first(loop->tracees, loop->session);
-	/* The output has its place by now, which may have taken the right to write into another's
-	 * folder. */
-	err = caps__limit((loop->started ? CAPS_KILL : 0) |
-			  (loop->writes_later || loop->tracees ? CAPS_FILES : 0) |
-			  (session__has_multi(loop->session) ? 0 : CAPS_PERF));
-	if (err)
-		log_debug("capabilities could not be given up: %s", strerror(-err));
-	say_attached(loop);
-	fds[FD_HURRY].fd = session__wake_fd(loop->session);
-	err = drain(loop, fds);
-	progress(loop, 0, true);
-	if (!loop->started && !loop->tracees)
-		capture_loop__default_signals(fds[FD_SIGNAL].fd);
-	if (!err)
-		err = finish(loop);
-	loop->err = err;
 	log_event(LOG_DEBUG, "stopped",
 		  LOG_FIELDS(LOG_INT("target", loop->args.pid),
 			     LOG_STRING("reason", loop->stop_reason),
@@ -494,32 +427,102 @@ static int run_first(struct capture_loop *loop)
 			     LOG_INT("error", err)),
 		  "PID %d: stopped: %s", (int)loop->args.pid,
 		  err ? strerror(-err) : loop->stop_reason);
-	if (err) {
-		status = EXIT_FAILED;
-	} else if (loop->started) {
-		; /* what became of its command the caller knows better */
-	} else if (!strcmp(loop->stop_reason, "target exited")) {
+	if (err || loop->started) /* the caller knows better what became of its command */
+		return;
+	if (!strcmp(loop->stop_reason, "target exited"))
 		log_event(LOG_INFO, "ended", LOG_FIELDS(LOG_INT("target", loop->args.pid)),
 			  "PID %d has ended", (int)loop->args.pid);
-	} else if (!strcmp(loop->stop_reason, "exec")) {
+	else if (!strcmp(loop->stop_reason, "exec"))
 		log_event(LOG_INFO, "exec", LOG_FIELDS(LOG_INT("target", loop->args.pid)),
 			  "PID %d runs another program now (exec): attach again to trace that",
 			  (int)loop->args.pid);
-	}
-out:
-	if (status < 0) {
-		loop->stop_reason = status == EXIT_NONE ? "target exited" : "signal";
-		status = EXIT_OK;
-	}
+}
+
+/* The first process, from attaching to its end. 0, an exit code, logged, or negative as attach(). */
+static int run_first(struct capture_loop *loop, struct pollfd *fds)
+{
+	int status = loop->started ? loop->ready(loop->ctx) : 0, err;
+
+	if (!status)
+		status = attach(loop, fds);
+	if (!status && loop->attached)
+		status = loop->attached(loop->ctx);
+	if (status)
+		return status;
 	if (loop->tracees)
-		outlive(loop, fds);
+		tracees__first(loop->tracees, loop->session);
+	/* The output has its place by now, which may have taken the right to write into another's
+	 * folder. */
+	capture_loop__limit_caps((loop->started ? CAPS_KILL : 0) |
+				 (loop->writes_later || loop->tracees ? CAPS_FILES : 0) |
+				 (session__has_multi(loop->session) ? 0 : CAPS_PERF));
+	say_attached(loop);
+	fds[FD_HURRY].fd = session__wake_fd(loop->session);
+	err = drain(loop, fds);
+	progress(loop, 0, true);
+	if (!loop->started && !loop->tracees)
+		default_signals(fds[FD_SIGNAL].fd);
+	if (!err)
+		err = finish(loop);
+	loop->err = err;
+	say_stopped(loop, err);
+	return err ? EXIT_FAILED : EXIT_OK;
+}
+
+/* All other processes, to their end. 0 or an exit code. */
+static int run_others(struct capture_loop *loop, struct pollfd *fds)
+{
+	const char *reason = loop->stop_reason;
+	int err = 0;
+
+	fds[FD_TARGET].fd = fds[FD_HURRY].fd = -1;
+	if (reason && !strcmp(reason, "exec"))
+		tracees__take_first(loop->tracees);
+	if (reason && strcmp(reason, "signal") != 0 && strcmp(reason, "duration") != 0)
+		reason = NULL;
+	if (!reason && loop->session)
+		tracees__pump(loop->tracees);
+	if (!reason)
+		err = capture_many__drain(loop, fds, &reason);
 	if (!loop->started)
-		close(fds[FD_SIGNAL].fd);
-	close(fds[FD_TIMER].fd);
-	return status;
+		default_signals(fds[FD_SIGNAL].fd);
+	tracees__finish(loop->tracees, reason);
+	if (!loop->session)
+		loop->stop_reason = reason;
+	if (err && !loop->err)
+		loop->err = err;
+	return err ? EXIT_FAILED : EXIT_OK;
 }
 
 int capture_loop__run(struct capture_loop *loop)
 {
-	return capture_loop__many(loop) ? capture_many__run(loop) : run_first(loop);
+	struct pollfd fds[FD_NR] = {
+		[FD_SIGNAL] = { .fd = loop->started ? loop->signals : open_signals(),
+				.events = POLLIN },
+		[FD_TARGET] = { .fd = loop->session ? proc__pidfd(session__proc(loop->session))
+						    : -1,
+				.events = POLLIN },
+		[FD_RELATIVES] = { .fd = loop->tracees ? tracees__wake_fd(loop->tracees) : -1,
+				   .events = POLLIN },
+		[FD_TIMER] = { .fd = open_timer(), .events = POLLIN },
+		[FD_HURRY] = { .fd = -1, .events = POLLIN },
+	};
+	int status, others;
+
+	if (fds[FD_SIGNAL].fd < 0 || fds[FD_TIMER].fd < 0) {
+		log_err("cannot make a timer: %s", strerror(errno));
+		return EXIT_FAILED;
+	}
+	status = loop->session ? run_first(loop, fds) : capture_many__begin(loop);
+	if (status < 0) {
+		loop->stop_reason = status == EXIT_NONE ? "target exited" : "signal";
+		status = EXIT_OK;
+	}
+	others = loop->tracees ? run_others(loop, fds) : EXIT_OK;
+	if (!loop->started)
+		close(fds[FD_SIGNAL].fd);
+	close(fds[FD_TIMER].fd);
+	if (status || others)
+		return status ? status : others;
+	return loop->session ? EXIT_OK : capture_many__end(loop);
 }

@@ -12,12 +12,10 @@
 
 enum { FD_SIGNAL, FD_TARGET, FD_RELATIVES, FD_TIMER, FD_HURRY, FD_NR };
 
-/* Signals that are for us, as a descriptor; negative with errno. */
-int capture_loop__open_signals(void);
-/* From here on Ctrl-C is for those who do not want to wait. */
-void capture_loop__default_signals(int fd);
-/* What drains: negative with errno. */
-int capture_loop__open_timer(void);
+/* Gives up all capabilities but keep, of enum in capture/caps.h. */
+void capture_loop__limit_caps(unsigned int keep);
+/* A signal came. True: it is for us; false: the caller's signalled() was called for it. */
+bool capture_loop__signalled(struct capture_loop *loop);
 /* As poll() of the first n, and of the sources, which are told. */
 void capture_loop__wait_for(struct capture_loop *loop, struct pollfd *fds, size_t n, int ms);
 /* ms, or less where one of the others wants it, -1: no hurry. */
@@ -29,7 +27,12 @@ bool capture_loop__is_enough(const struct capture_loop *loop);
 /* "10.0 s have passed", "60 steps have passed", "the target's end". Returns buf or static text. */
 const char *capture_loop__say_until(char *buf, size_t size, const struct capture_loop *loop);
 
-/* capture_loop__run() of several. */
-int capture_many__run(struct capture_loop *loop);
+/* capture_many.c */
+/* Looks for the processes that are picked. 0 or an exit code, logged. */
+int capture_many__begin(struct capture_loop *loop);
+/* Captures all processes of loop->tracees until *reason, static. 0 or negative. */
+int capture_many__drain(struct capture_loop *loop, struct pollfd *fds, const char **reason);
+/* Were there processes to record? 0 or an exit code, logged. */
+int capture_many__end(const struct capture_loop *loop);
 
 #endif

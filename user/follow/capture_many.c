@@ -68,78 +68,59 @@ static void say_begun(const struct capture_loop *loop)
 }
 
 /* NULL: it goes on. */
-static const char *stop_reason(const struct capture_loop *loop, const struct pollfd *fds)
+static const char *stop_reason(struct capture_loop *loop, const struct pollfd *fds)
 {
-	if (loop->quit || fds[FD_SIGNAL].revents)
+	if (fds[FD_SIGNAL].revents) {
+		(void)capture_loop__signalled(loop);
+		return "signal";
+	}
+	if (loop->quit)
 		return "signal";
 	if (capture_loop__is_enough(loop))
 		return "duration";
-	if (!pick__open_ended(loop->pick) && !tracees__hopeful(loop->tracees))
-		return "target exited";
-	return NULL;
+	if (!loop->pick)
+		return tracees__traced(loop->tracees) ? NULL : "target exited";
+	return pick__open_ended(loop->pick) || tracees__hopeful(loop->tracees) ? NULL
+									       : "target exited";
 }
 
-static int drain(struct capture_loop *loop, struct pollfd *fds)
+int capture_many__drain(struct capture_loop *loop, struct pollfd *fds, const char **reason)
 {
 	bool busy = tracees__traced(loop->tracees) > 0, was_busy = busy;
 	uint64_t ticks;
 
-	for (;;) {
-		loop->stop_reason = stop_reason(loop, fds);
-		if (loop->stop_reason)
-			return 0;
-		capture_loop__wait_for(loop, fds, FD_HURRY, capture_loop__poll_ms(loop, -1));
+	fds[FD_SIGNAL].revents = 0;
+	while (!(*reason = stop_reason(loop, fds))) {
+		capture_loop__wait_for(loop, fds, FD_NR, capture_loop__poll_ms(loop, -1));
 		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 &&
-		    errno != EAGAIN)
+		    errno != EAGAIN) {
+			*reason = "signal";
 			return -errno;
+		}
 		capture_loop__pump_relatives(loop, fds);
 		busy = tracees__traced(loop->tracees) > 0;
-		if (was_busy && !busy && !tracees__hopeful(loop->tracees) &&
+		if (loop->pick && was_busy && !busy && !tracees__hopeful(loop->tracees) &&
 		    pick__open_ended(loop->pick))
 			say_waiting(loop, "none is left: ");
 		was_busy = busy;
 	}
+	return 0;
 }
 
-/* Those of the command may have been in another's folder; what is needed for the processes that
- * come is kept. */
-static void limit_caps(void)
+int capture_many__begin(struct capture_loop *loop)
 {
-	int err = caps__limit(CAPS_FILES |
-			      (probes__kernel_multi() != PROBES_MULTI_NONE ? 0 : CAPS_PERF));
-
-	if (err)
-		log_debug("capabilities could not be given up: %s", strerror(-err));
-}
-
-int capture_many__run(struct capture_loop *loop)
-{
-	struct pollfd fds[FD_NR] = {
-		[FD_SIGNAL] = { .fd = capture_loop__open_signals(), .events = POLLIN },
-		[FD_TARGET] = { .fd = -1 },
-		[FD_RELATIVES] = { .fd = tracees__wake_fd(loop->tracees), .events = POLLIN },
-		[FD_TIMER] = { .fd = capture_loop__open_timer(), .events = POLLIN },
-		[FD_HURRY] = { .fd = -1 },
-	};
-	int err;
-
-	if (fds[FD_SIGNAL].fd < 0 || fds[FD_TIMER].fd < 0) {
-		log_err("cannot make a timer: %s", strerror(errno));
-		return EXIT_FAILED;
-	}
-	limit_caps();
+	/* What is needed for the processes that come is kept. */
+	capture_loop__limit_caps(CAPS_FILES |
+				 (probes__kernel_multi() != PROBES_MULTI_NONE ? 0 : CAPS_PERF));
 	tracees__pump(loop->tracees);
 	if (!tracees__hopeful(loop->tracees) && !pick__open_ended(loop->pick))
 		return say_nobody(loop);
 	say_begun(loop);
-	err = drain(loop, fds);
-	loop->err = err;
-	capture_loop__default_signals(fds[FD_SIGNAL].fd);
-	tracees__finish(loop->tracees, loop->stop_reason ? loop->stop_reason : "signal");
-	close(fds[FD_SIGNAL].fd);
-	close(fds[FD_TIMER].fd);
-	if (err)
-		return EXIT_FAILED;
+	return EXIT_OK;
+}
+
+int capture_many__end(const struct capture_loop *loop)
+{
 	if (tracees__ever(loop->tracees) || strcmp(loop->stop_reason, "target exited"))
 		return EXIT_OK;
 	log_err("they ended without importing torch: nothing to trace");
