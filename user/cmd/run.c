@@ -121,7 +121,7 @@ static int run(struct run_command *r)
 	if (status == EXIT_UNUSABLE && ended && !r->was_attached)
 		log_info("PID %d ended without importing PyTorch: nothing was there to trace%s",
 			 (int)child__pid(r->child),
-			 r->said_family ? "" : "; what it started itself is not followed");
+			 r->warned_of_child ? "" : "; what it started itself is not followed");
 	return run_command__wait(r);
 }
 

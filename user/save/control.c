@@ -20,23 +20,26 @@
 
 #define FOLDER "/run/memtrace-bpf"
 #define CLIENTS 8
-#define REQUESTS 16 /* taken at once: who asks without end is not to keep us from capturing */
-#define PATIENCE 10 /* s, of one who asks */
+#define REQUESTS                                                                                   \
+	16 /* requests per control__pump(): a client that never stops must not hold up the capture \
+	    */
+#define ANSWER_TIMEOUT 10 /* seconds until a client gives up */
 #define PLACES 1024
 
 struct control {
 	char path[108];
 	int listening, epoll;
 	struct client {
-		int fd; /* -1: none */
+		int fd; /* socket; -1: unused */
 		unsigned long since;
 	} clients[CLIENTS];
-	unsigned long connected; /* ever */
+	unsigned long connected; /* clients so far */
 	control_handler *handler;
 	void *ctx;
 };
 
-/* The folder's path; of a user who is not root it is in their own. NULL: there is none. */
+/* Returns the folder's path, for users other than root in their runtime directory; NULL: they have
+ * none. */
 static const char *folder_path(const char *folder, char buf[80])
 {
 	const char *runtime = getenv("XDG_RUNTIME_DIR");
@@ -51,7 +54,7 @@ static const char *folder_path(const char *folder, char buf[80])
 	return buf;
 }
 
-/* Nobody else may put something in there, nor reach what is. */
+/* The folder must be ours alone, so that no other user can add or open a socket in it. */
 static int make_folder(const char *path)
 {
 	struct stat st;
@@ -85,7 +88,8 @@ static int listen_at(struct control *c)
 	char early[sizeof(c->path) + 4];
 	int err;
 
-	/* Under its name only when it answers: who finds one that does not removes it. */
+	/* The socket gets its name only when it listens: clients remove a socket that refuses them.
+	 */
 	snprintf(early, sizeof(early), "%s.new", c->path);
 	err = set_address(&sa, early);
 	c->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -94,7 +98,7 @@ static int listen_at(struct control *c)
 		return err;
 	if (c->epoll < 0 || c->listening < 0)
 		return -errno;
-	unlink(early); /* of one that had our PID before us */
+	unlink(early); /* left by a process that had our PID */
 	if (bind(c->listening, (struct sockaddr *)&sa, sizeof(sa)))
 		return -errno;
 	if (chmod(early, 0600) || listen(c->listening, CLIENTS) || rename(early, c->path)) {
@@ -106,7 +110,7 @@ static int listen_at(struct control *c)
 	return 0;
 }
 
-static void clear(const char *folder);
+static void remove_stale(const char *folder);
 
 int control__open(pid_t target, const char *folder, control_handler *handler, void *ctx,
 		  struct control **ret)
@@ -121,7 +125,7 @@ int control__open(pid_t target, const char *folder, control_handler *handler, vo
 	err = make_folder(folder);
 	if (err)
 		return err;
-	clear(folder);
+	remove_stale(folder);
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return -ENOMEM;
@@ -168,7 +172,7 @@ int control__fd(const struct control *c)
 
 /* ---- clients ---- */
 
-static void hang_up(struct client *k)
+static void disconnect(struct client *k)
 {
 	close(k->fd);
 	k->fd = -1;
@@ -183,9 +187,8 @@ static bool is_trusted(int fd)
 	       (u.uid == 0 || u.uid == geteuid());
 }
 
-/* Where all places are taken, the one that has been there longest goes: it may be one that never
- * says anything. */
-static void take_in(struct control *c)
+/* If all places are taken, drops the client that connected first: it may never send a request. */
+static void accept_client(struct control *c)
 {
 	int fd = accept4(c->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), oldest = 0;
 
@@ -200,12 +203,12 @@ static void take_in(struct control *c)
 			oldest = i;
 	}
 	if (c->clients[oldest].fd >= 0)
-		hang_up(&c->clients[oldest]);
+		disconnect(&c->clients[oldest]);
 	c->clients[oldest] = (struct client){ .fd = fd, .since = ++c->connected };
 	watch(c, fd, oldest);
 }
 
-/* Splits in place. False: nothing that could be a request. */
+/* Splits in place. False: the request is not text. */
 static bool parse(char *request, size_t len, char **word, char **argument)
 {
 	char clean[CONTROL_REQUEST + 1];
@@ -256,7 +259,7 @@ static void serve(struct control *c, struct client *k)
 
 	if (len <= 0) {
 		if (!len || (errno != EAGAIN && errno != EINTR))
-			hang_up(k);
+			disconnect(k);
 		return;
 	}
 	out = open_memstream(&text, &size);
@@ -267,7 +270,7 @@ static void serve(struct control *c, struct client *k)
 	}
 	if (!size || size > CONTROL_ANSWER ||
 	    send(k->fd, text, size, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)size)
-		hang_up(k);
+		disconnect(k);
 	free(text);
 }
 
@@ -282,18 +285,18 @@ void control__pump(struct control *c)
 			return;
 		for (int i = 0; i < n; i++) {
 			if (e[i].data.u32 == CLIENTS)
-				take_in(c);
+				accept_client(c);
 			else if (c->clients[e[i].data.u32].fd >= 0)
 				serve(c, &c->clients[e[i].data.u32]);
 		}
 	}
 }
 
-/* ---- the one who asks ---- */
+/* ---- client ---- */
 
 static int connect_to(const char *folder, const char *name)
 {
-	const struct timeval patience = { .tv_sec = PATIENCE };
+	const struct timeval timeout = { .tv_sec = ANSWER_TIMEOUT };
 	struct sockaddr_un sa;
 	char path[160];
 	int fd, err;
@@ -305,8 +308,8 @@ static int connect_to(const char *folder, const char *name)
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
 	if (!connect(fd, (struct sockaddr *)&sa, sizeof(sa)))
 		return fd;
 	err = -errno;
@@ -327,9 +330,9 @@ static bool parse_name(const char *name, struct control_place *ret)
 	return true;
 }
 
-/* What captures that were killed have left here. Those whose program is there are left alone: one
- * that is stopped would not take us on. */
-static void clear(const char *folder)
+/* Removes sockets that killed captures left. Keeps those of running programs, because a stopped
+ * program refuses connections, too. */
+static void remove_stale(const char *folder)
 {
 	DIR *d = opendir(folder);
 	const struct dirent *e;
@@ -337,7 +340,7 @@ static void clear(const char *folder)
 
 	while (d && (e = readdir(d))) {
 		if (parse_name(e->d_name, &p) && kill(p.capturer, 0) && errno == ESRCH) {
-			/* of another PID namespace it may be */
+			/* The capture may run in another PID namespace. */
 			int fd = connect_to(folder, e->d_name);
 
 			if (fd >= 0)

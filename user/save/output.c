@@ -51,7 +51,7 @@ char *output__path_with(const char *path, const char *more)
 	return name;
 }
 
-/* The name without -o: memtrace-PID-TIME.mtr. */
+/* Makes the default name, memtrace-PID-TIME.mtr. */
 static void default_path(char buf[64], pid_t pid)
 {
 	time_t now = time(NULL);
@@ -63,7 +63,7 @@ static void default_path(char buf[64], pid_t pid)
 	snprintf(buf, 64, "memtrace-%d-%s.mtr", (int)pid, when);
 }
 
-/* The name of the whole recording. */
+/* Returns -o, or the default name of the recording. */
 static const char *main_path(struct recording *r)
 {
 	if (r->args.output)
@@ -95,8 +95,8 @@ const char *output__fact(const struct output *o, const char *key)
 	return value ? value : "";
 }
 
-/* "train.py" of "python -u /a/train.py --lr 1", "torch.distributed.run" of "python -m
- * torch.distributed.run": the command's, or its module's. */
+/* Returns "train.py" for "python -u /a/train.py --lr 1", "torch.distributed.run" for "python -m
+ * torch.distributed.run". */
 static const char *program_of(const char *args, size_t len)
 {
 	const char *end = args + len, *p = args, *base = strrchr(args, '/');
@@ -117,7 +117,7 @@ static const char *program_of(const char *args, size_t len)
 	return base;
 }
 
-/* A forked process has the environment of its parent, and with it the rank. */
+/* A forked process inherits its parent's environment, and with it the rank. */
 void output__stem(const struct output *o, char *buf, size_t size)
 {
 	const struct proc *proc = session__proc(o->session);
@@ -182,7 +182,7 @@ int output__open_folder(struct recording *r)
 	return EXIT_FAILED;
 }
 
-/* Where somebody has put something into it, it stays. */
+/* Removes the folder unless it has other files in it. */
 static void remove_folder(const char *path)
 {
 	char *index;

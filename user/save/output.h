@@ -2,9 +2,9 @@
 #ifndef MT_SAVE_OUTPUT_H
 #define MT_SAVE_OUTPUT_H
 /*
- * Where the events of one process go: into a file (output_file.h), a file of a folder with an index
- * (output_folder.h), windows, also those of --on-oom (output_windows.h), or a rolling folder
- * (output_rolling.h). Each of these is a struct that begins with a struct output.
+ * The destination of one process's events: a file (output_file.h), a file in a folder with an index
+ * (output_folder.h), windows and --on-oom (output_windows.h), or a rolling folder
+ * (output_rolling.h). Each destination is a struct that begins with a struct output.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,49 +19,53 @@ struct windows;
 enum output_kind { OUTPUT_FILE, OUTPUT_FOLDER, OUTPUT_WINDOWS, OUTPUT_ROLLING };
 
 struct output {
-	struct sink sink; /* first: the sink is the output */
-	/* The process is attached to. 0 or an exit code, logged. NULL: nothing to do. */
+	struct sink sink; /* first, so that the sink can be cast to the output */
+	/* Called when the process is attached to, for the first process only. Returns 0 or an exit
+	 * code, logged. NULL: no action. */
 	int (*attached)(struct output *o);
-	/* After each drain: the static reason why no more events are needed; NULL: go on. */
-	const char *(*full)(struct output *o); /* NULL: never full */
+	/* Called after each drain. Returns a static reason to stop capturing the process, or NULL.
+	 * May be NULL. */
+	const char *(*full)(struct output *o);
 	/*
-	 * The stream is over: completes the files, prints a summary and frees o. reason: the fact
-	 * stop_reason; err: why the stream broke off, negative, or 0. An exit code, logged.
+	 * Called when the stream is over. Completes the files, prints a summary and frees o.
+	 * reason: the fact stop_reason, NULL if the process was never attached to; err: a negative
+	 * error that ended the stream, or 0. Returns an exit code, logged.
 	 */
 	int (*end)(struct output *o, const char *reason, int err);
 	struct recording *r;
 	struct session *session;
 	pid_t pid;
-	unsigned int times;	 /* how often the process was traced; 0: the process that the
-				    capture was started for */
-	struct windows *windows; /* NULL: ctl and signals cannot begin and end windows */
-	struct output *next;	 /* of r->outputs */
+	unsigned int times; /* how many times the process was traced so far, this time included; 0:
+			       it is the capture's first process */
+	struct windows *windows; /* windows that ctl and signals control; NULL: none */
+	struct output *next;	 /* next of r->outputs */
 };
 
-/* The kind that the options of r ask for. */
+/* Returns the kind of output that the options of r ask for. */
 enum output_kind output__kind(const struct recording *r);
-/* Opens or makes the folder that the outputs of all processes share, if they do. 0 or an exit code,
- * logged. */
+/* Opens or makes the folder of all outputs, if there is one. Returns 0 or an exit code, logged. */
 int output__open_folder(struct recording *r);
-/* Prints what is in it. A folder of ours without a recording is removed. */
+/* Prints a summary, closes the folder, and removes it if r made it and it has no recording. */
 void output__close_folder(struct recording *r, int status);
 
 /*
- * The output of one process, in r->outputs until output__end(). A file for times 0 is opened at
- * once, so that a full disk costs nothing; all others with the first event, as many processes end
- * without one. NULL: logged.
+ * Makes the output of a process and adds it to r->outputs. The first process's own file is opened
+ * at once, so that a full disk is known before attaching. All other files are made with the first
+ * event, because many processes end without one. NULL: failed, logged.
  */
 struct output *output__new(struct recording *r, struct session *s, pid_t pid, unsigned int times);
-int output__end(struct output *o, const char *reason, int err); /* as end() */
+int output__end(struct output *o, const char *reason,
+		int err); /* calls end() and removes o from r->outputs */
 
-/* "run.mtr" and "-2": "run-2.mtr". To be freed; NULL: no memory. */
+/* Inserts text before ".mtr": "run.mtr" and "-2" give "run-2.mtr". The caller frees the result.
+ * NULL: out of memory. */
 char *output__path_with(const char *path, const char *more);
-/* The file's path without a folder: run.mtr, run.PID.mtr, run.PID-2.mtr. To be freed; NULL: no
- * memory. */
+/* Returns the path of the process's file, without a folder: run.mtr, run.PID.mtr, run.PID-2.mtr.
+ * The caller frees it. NULL: out of memory. */
 char *output__path(const struct output *o);
-/* The name in a folder: "rank-0", "rank-0-worker-4711", "train-4711". */
+/* Writes the process's name in a folder: "rank-0", "rank-0-worker-4711", "train-4711". */
 void output__stem(const struct output *o, char *buf, size_t size);
-/* A fact of the process, "" if unknown. */
+/* Returns a fact of the process, or "". */
 const char *output__fact(const struct output *o, const char *key);
 
 #endif

@@ -37,7 +37,8 @@ int output_file__open(struct output_file *f, char *path)
 	return 0;
 }
 
-/* Only now is the file that -f replaces removed: a capture that never began must not cost it. */
+/* Removes the file that -f replaces only now: a capture that never attaches must not cost the old
+ * file. */
 static int replace(struct output_file *f)
 {
 	int err = outfile__replace(f->file);
@@ -162,7 +163,7 @@ int output_file__close(struct output_file *f, const char *reason, int err, uint6
 			say_written(f, reason, *bytes, dropped);
 	}
 	if (!f->writer || !session__now(f->o.session)) {
-		outfile__discard(f->file); /* nothing was recorded: leave no empty file */
+		outfile__discard(f->file); /* leave no empty file */
 	} else {
 		err = outfile__commit(f->file);
 		if (err && !status) {

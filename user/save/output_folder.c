@@ -18,7 +18,7 @@
 
 struct output_folder {
 	struct output_file file;   /* first */
-	struct folder_entry entry; /* of the index */
+	struct folder_entry entry; /* entry of the file in the index */
 };
 
 static void copy(char *to, size_t size, const char *from)
@@ -89,7 +89,7 @@ int output_folder__finish(const struct output *o, struct folder_entry *e, const 
 	return output_folder__add(o, e);
 }
 
-/* The allocator's own totals, where it has any. */
+/* Only CUDA allocators report totals. */
 void output_folder__event(struct folder_entry *f, const struct event *e)
 {
 	struct folder_device *d = NULL;

@@ -2,24 +2,28 @@
 #ifndef MT_SAVE_OUTPUT_FOLDER_H
 #define MT_SAVE_OUTPUT_FOLDER_H
 /*
- * A file in the folder of a recording of several processes, named after the process's rank or
- * program. The folder's index lists it from the first event on.
+ * An output: a file in the folder of a recording of several processes, named after rank or program.
+ * The folder's index lists the file from its first event on.
  */
 struct event;
 struct folder_entry;
 struct output;
 
-struct output *output_folder__new(const struct output *process); /* as output__new() */
+struct output *output_folder__new(
+	const struct output *process); /* a constructor for output__new() */
 
-/* The process's entry in the index of o->r->folder, also for output_rolling.c. */
-/* Fills e and makes the path of a file that is not there yet. To be freed; NULL: no memory. */
+/* The functions below keep a process's entry in the index of o->r->folder; output_rolling.c uses
+ * them, too. */
+/* Fills e and makes a path that does not exist yet. The caller frees it. NULL: out of memory. */
 char *output_folder__begin(const struct output *o, const char *kind, const char *suffix,
 			   struct folder_entry *e);
-/* The entry goes into the index, with the session's figures of now. 0 or negative, logged. */
+/* Adds or replaces the entry, with the session's present counters. Returns 0 or a negative error,
+ * logged. */
 int output_folder__add(const struct output *o, struct folder_entry *e);
-/* The same, at the end. reason: the fact stop_reason, or NULL. */
+/* Adds the complete entry. reason: the fact stop_reason, or NULL. Returns 0 or a negative error,
+ * logged. */
 int output_folder__finish(const struct output *o, struct folder_entry *e, const char *reason);
-/* Takes the totals of the event's device into the entry. */
+/* Updates the entry with the totals that an event carries. */
 void output_folder__event(struct folder_entry *f, const struct event *e);
 
 #endif

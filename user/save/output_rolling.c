@@ -15,7 +15,7 @@
 #include "save/recording.h"
 #include "save/rolling_store.h"
 
-#define TICK UINT64_C(1000000000) /* ns */
+#define TICK UINT64_C(1000000000) /* ns between two flushes */
 
 enum { OPT_ROLLING = 0x3100, OPT_SEGMENT };
 
@@ -77,14 +77,14 @@ const struct argp rolling_argp = { .options = options, .parser = parse };
 struct output_rolling {
 	struct output o; /* first */
 	struct rolling_store *store;
-	uint64_t last_tick;	   /* ns since the start */
-	int err;		   /* of the store, negative */
-	bool failed;		   /* and logged */
-	struct folder_entry entry; /* of the index of o.r->folder, if there is one */
+	uint64_t last_tick;	   /* time of the last flush, ns since the start */
+	int err;		   /* negative error of the store */
+	bool failed;		   /* an error was logged */
+	struct folder_entry entry; /* entry in the index of o.r->folder, if there is one */
 };
 
-/* The folder's path: -o, or the file's name without ".mtr"; of several processes a folder in -o.
- * To be freed. */
+/* Returns the folder's path: a name within o.r->folder if there is one, otherwise -o, otherwise the
+ * default name without ".mtr". The caller frees it. */
 static char *folder_path(struct output_rolling *g)
 {
 	const struct output *o = &g->o;
@@ -190,7 +190,7 @@ static void say_written(const struct output_rolling *g)
 	log_info("next: memtrace-bpf report %s", rolling_store__path(g->store));
 }
 
-/* Completes the folder. An exit code, logged. */
+/* Completes the folder. Returns an exit code, logged. */
 static int finish(struct output_rolling *g, int err)
 {
 	int closed = session__now(g->o.session) ? rolling_store__finish(g->store) : 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SAVE_OUTPUT_ROLLING_H
 #define MT_SAVE_OUTPUT_ROLLING_H
-/* --rolling: events of any length of time in a folder of at most a given size; the oldest go. */
+/* An output: --rolling, a folder of segments of at most a given size. The oldest segments are
+ * dropped. */
 #include <argp.h>
 #include <stdint.h>
 
@@ -14,6 +15,7 @@ struct rolling_args {
 
 extern const struct argp rolling_argp; /* its input is a struct rolling_args */
 
-struct output *output_rolling__new(const struct output *process); /* as output__new() */
+struct output *output_rolling__new(
+	const struct output *process); /* a constructor for output__new() */
 
 #endif

@@ -20,8 +20,8 @@
 
 struct output_windows {
 	struct output o; /* first */
-	char *path;	 /* of the file, without a folder; owned */
-	char name[128];	 /* in the folder, with --on-oom */
+	char *path;	 /* path of the file if there is no folder; owned */
+	char name[128];	 /* name in the folder, with --on-oom */
 };
 
 /* ---- options ---- */
@@ -50,7 +50,7 @@ static void add_end(char *buf, size_t size, const char *what, const char *does)
 	snprintf(buf + len, size - len, "%s%s%s", len ? " or " : "", what, does);
 }
 
-/* When the capture ends by itself, which is with its last window; "" : only with the process. */
+/* Describes when the last window ends the capture; "": it ends with the process alone. */
 static void say_until(char *buf, size_t size, const struct windows_opts *o)
 {
 	const struct window_args *a = &o->args;
@@ -83,7 +83,7 @@ static void prepare_oom(struct recording *r)
 	w->before = a->window ? a->window : FLIGHT_WINDOW;
 	w->count = a->files ? a->files : OOM_FILES;
 	if (output && !strcmp(output, "-"))
-		w->count = 1; /* several, one after the other, would make no recording */
+		w->count = 1; /* several recordings in one stream would be unreadable */
 }
 
 int output_windows__prepare(struct recording *r)
@@ -149,13 +149,13 @@ static void say_waits(const struct output_windows *ow)
 			 text__count(text, sizeof(text), a->skip));
 }
 
-/* Nothing may be written for a long time: the person should know what is waited for. */
+/* Logs when writing begins, because that may take long. */
 static int on_attached(struct output *o)
 {
 	struct output_windows *ow = (struct output_windows *)o;
 	bool said;
 
-	output__stem(o, ow->name, sizeof(ow->name)); /* the rank is known by now */
+	output__stem(o, ow->name, sizeof(ow->name)); /* the rank is known now */
 	say_waits(ow);
 	if (!windows__attached(o->windows))
 		return EXIT_OK;
@@ -194,7 +194,7 @@ static int on_end(struct output *o, const char *reason, int err)
 	return own ? EXIT_FAILED : EXIT_OK;
 }
 
-/* Names that are taken must be known before the process is attached to. */
+/* Tries to create each file, so that a name that is taken is known before attaching. */
 static int try_names(const struct output_windows *ow, const struct windows_opts *o)
 {
 	struct outfile *file;
@@ -215,7 +215,8 @@ static int try_names(const struct output_windows *ow, const struct windows_opts 
 	return err;
 }
 
-/* Sets o->path, or o->folder; the only file of the process is opened. 0 or negative, logged. */
+/* Sets o->folder or o->path, and opens the first process's only file. Returns 0 or a negative
+ * error, logged. */
 static int open_place(struct output_windows *ow, struct windows_opts *o)
 {
 	int err;

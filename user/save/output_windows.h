@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SAVE_OUTPUT_WINDOWS_H
 #define MT_SAVE_OUTPUT_WINDOWS_H
-/* Only windows of a process's events (windows.h): those of window_argp, or of --on-oom. */
+/* An output: windows of a process's events (windows.h), by the options of window_argp or by
+ * --on-oom. */
 struct output;
 struct recording;
 
 /*
- * Makes r->window_opts of the options, and r->until; -d and --steps are of each window then, and
- * not of the capture. 0 or an exit code, logged.
+ * Sets r->window_opts and r->until. -d and --steps bound each window then, and no longer the
+ * capture. Returns 0 or an exit code, logged.
  */
 int output_windows__prepare(struct recording *r);
-struct output *output_windows__new(const struct output *process); /* as output__new() */
+struct output *output_windows__new(
+	const struct output *process); /* a constructor for output__new() */
 
 #endif

@@ -51,7 +51,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_TELL:
 		a->tell = (int)capture_args__parse_count(state, "--tell", arg, 3);
-		/* Ours alone: what a command of `run` said there would be believed. */
+		/* The command of `run` must not inherit the pipe: serve believes what comes from
+		 * it. */
 		if (fcntl(a->tell, F_SETFD, FD_CLOEXEC))
 			argp_error(state, "--tell: %s: %s", arg, strerror(errno));
 		break;
@@ -80,7 +81,7 @@ bool recording__of_several(const struct recording *r)
 	return r->loop.args.children || capture_loop__many(&r->loop);
 }
 
-/* Options that contradict each other. 0 or an exit code, logged. */
+/* Refuses options that contradict each other. Returns 0 or an exit code, logged. */
 static int check(const struct recording *r)
 {
 	bool to_stdout = r->args.output && !strcmp(r->args.output, "-");
@@ -101,7 +102,8 @@ static int check(const struct recording *r)
 	return EXIT_USAGE;
 }
 
-/* Opens the processes and what is written into. 0 or an exit code, logged. */
+/* Opens the processes, the folder and the first process's output. Returns 0 or an exit code,
+ * logged. */
 static int open_all(struct recording *r)
 {
 	int status = check(r);
@@ -153,7 +155,7 @@ int recording__run(struct recording *r)
 	return status;
 }
 
-/* ---- what the loop calls ---- */
+/* ---- calls of the loop ---- */
 
 static int on_attached(void *ctx)
 {

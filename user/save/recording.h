@@ -2,8 +2,8 @@
 #ifndef MT_SAVE_RECORDING_H
 #define MT_SAVE_RECORDING_H
 /*
- * A capture into files: its options, and an output (output.h) for each process. `record` and `run`
- * share it. Logs to standard error.
+ * A capture into files, for `record` and `run`: its options, and an output (output.h) for each
+ * process. Logs to standard error.
  */
 #include <argp.h>
 #include <stdbool.h>
@@ -21,48 +21,48 @@ struct control;
 struct folder;
 
 struct recording_args {
-	const char *output; /* NULL: memtrace-PID-TIME.mtr */
+	const char *output; /* -o; NULL: memtrace-PID-TIME.mtr */
 	bool force;
 	struct mtr_writer_opts bounds;
 	struct oom_args oom;
 	struct rolling_args rolling;
 	struct window_args windows;
-	int tell; /* a descriptor, status_pipe.h; 0: nobody asked */
+	int tell; /* descriptor for status_pipe.h; 0: none */
 };
 
 extern const struct argp recording_argp; /* its input is a struct recording_args */
 
 struct recording {
 	struct recording_args args;
-	struct capture_loop loop; /* loop.args are the caller's; recording__init() sets the rest */
-	/* Does this event of the first process go into its file? NULL: all do. May be set once
-	 * recording__init() was called. */
+	struct capture_loop loop; /* The caller fills loop.args, recording__init() the rest. */
+	/* Filters the first process's events; NULL: all go into its file. Set after
+	 * recording__init(). */
 	bool (*keep)(void *ctx, const struct event *e);
 	void *keep_ctx;
 	enum output_kind kind;
-	struct output *outputs; /* of the processes that are captured now, oldest first */
-	struct output *first;	/* of loop.session; NULL if there is none, and after its end */
-	bool failed;		/* the output of another process */
-	unsigned int written;	/* windows and rolling folders */
-	char path[64];		/* the default name; "" until needed */
-	struct folder *folder;	/* of all outputs; NULL: none */
-	bool made_folder;	/* it was not there before */
-	struct windows_opts window_opts; /* of each process, with OUTPUT_WINDOWS */
-	char until[320];		 /* when the capture ends, with windows */
-	uint64_t told;			 /* status_pipe.h, ns since the start */
+	struct output *outputs; /* outputs of the processes that are captured now, oldest first */
+	struct output *first;	/* output of loop.session; NULL: none, or ended */
+	bool failed;		/* the output of some process failed */
+	unsigned int written;	/* number of windows and rolling folders */
+	char path[64];		/* default name; "" until needed */
+	struct folder *folder;	/* folder of all outputs; NULL: none */
+	bool made_folder;	/* the folder is new */
+	struct windows_opts window_opts; /* options of each process's windows */
+	char until[320];		 /* condition that ends the capture, with windows */
+	uint64_t told;			 /* time of the last status, ns since the start */
 	struct control *control;
-	int signals; /* descriptor, -1: none */
+	int signals; /* signalfd; -1: none */
 };
 
-/* Sets the loop's calls that write files. The caller fills args and loop.args, before or after. */
+/* Sets the calls of the loop. The caller fills args and loop.args, before or after. */
 void recording__init(struct recording *r);
 /*
- * Opens the process, then its output (so that a full disk or a file that is there costs nothing),
- * captures to the end and prints a summary. A file that nothing was recorded into is removed. An
- * exit code, logged; the session is still there afterwards.
+ * Opens the process, then its output (so that a full disk or an existing file is known before
+ * attaching), captures to the end and prints a summary. Removes files without events. Returns an
+ * exit code, logged; the session stays open.
  */
 int recording__run(struct recording *r);
-/* Are more processes than one recorded, by --children or by the choice of processes? */
+/* True if --children or the choice of processes allows more than one process. */
 bool recording__of_several(const struct recording *r);
 
 #endif

@@ -17,7 +17,7 @@
 #include "save/recording.h"
 #include "save/windows.h"
 
-/* Each process that is captured now, from o on. */
+/* Returns the first attached process from o on. */
 static struct output *attached_from(struct output *o)
 {
 	while (o && !session__attached(o->session))
@@ -45,14 +45,14 @@ static const char *why_not(int err)
 	}
 }
 
-/* Windows that can be begun and ended: those of --on-oom begin and end by themselves. */
+/* ctl and signals cannot begin or end the windows of --on-oom. */
 static bool has_windows(const struct recording *r)
 {
 	return r->kind == OUTPUT_WINDOWS && !r->args.oom.on;
 }
 
-/* What is done to the windows of each process; it is done if it could be for one of them. who:
- * "ctl", "signal". */
+/* Calls fn for the windows of each process. Returns 0 if it worked for at least one process. who:
+ * "ctl" or "signal". */
 static int to_all(struct recording *r, int (*fn)(struct windows *w, const char *who),
 		  const char *who, struct json *j)
 {
@@ -62,7 +62,7 @@ static int to_all(struct recording *r, int (*fn)(struct windows *w, const char *
 		json__open_array(j, "processes");
 	for_each(at, r)
 	{
-		/* What has happened by now comes before it. */
+		/* Events up to now belong before the change. */
 		one = has_windows(r) ? session__drain(at->session) ?: fn(at->windows, who) : -EPERM;
 		if (j) {
 			json__open_object(j, NULL);
@@ -202,8 +202,7 @@ void recording_control__open(struct recording *r)
 	else
 		add_source(r, control__fd(r->control), on_control);
 	r->signals = -1;
-	if (!has_windows(r) ||
-	    r->loop.started) /* of a command that we started they come with the others */
+	if (!has_windows(r) || r->loop.started) /* `run` has its own signalfd */
 		return;
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);

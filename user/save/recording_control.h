@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SAVE_RECORDING_CONTROL_H
 #define MT_SAVE_RECORDING_CONTROL_H
-/* How a recording that runs is told what to do: the words of `memtrace-bpf ctl`, SIGUSR1 and
- * SIGUSR2. */
+/* Control of a running recording: actions of `memtrace-bpf ctl`, SIGUSR1 and SIGUSR2. */
 #include <stdbool.h>
 
 struct recording;
 
-/* Where it cannot be had, the capture goes on without. Once the loop is open, until it has run. */
+/* Opens the socket and the signalfd, once the loop is open. Without them the capture goes on. */
 void recording_control__open(struct recording *r);
 void recording_control__close(struct recording *r);
-/* A signal that came to this program. False: it is none of the recording's. */
+/* Handles a signal to this program. False: it does not concern the recording. */
 bool recording_control__signal(struct recording *r, int number);
 
 #endif

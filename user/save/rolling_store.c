@@ -16,11 +16,13 @@
 #include "record/mtr_rolling.h"
 #include "record/totals.h"
 
-#define SEGMENTS_MAX 256       /* by what the index takes */
-#define ENTRY_BYTES (5u << 10) /* that the index may take for a segment */
+#define SEGMENTS_MAX 256       /* segments at most, so that the index stays small */
+#define ENTRY_BYTES (5u << 10) /* bytes of the index per segment, at most */
 #define TOTALS_MAX (UINT64_C(64) << 20)
-#define TOTALS_EVERY UINT64_C(10000000000) /* ns, and longer where it is large: ... */
-#define TOTALS_RATE (UINT64_C(50) << 10)   /* ... so many bytes a second */
+#define TOTALS_EVERY                                                                               \
+	UINT64_C(10000000000) /* ns between two writes of the totals, more if the file is large:   \
+				 ... */
+#define TOTALS_RATE (UINT64_C(50) << 10) /* ... at most this many bytes a second */
 
 struct rolling_store {
 	struct ring_store_opts opts;
@@ -29,11 +31,12 @@ struct rolling_store {
 	struct folder *folder;
 	struct mtr_rolling *ring;
 	struct totals *totals;
-	struct outfile *file; /* the segment that is being written */
+	struct outfile *file; /* segment that is being written */
 	char file_name[32];
-	uint64_t totals_room, next_totals, totals_bytes, index_bytes, most; /* bytes; ns */
+	uint64_t totals_room, next_totals, totals_bytes, index_bytes,
+		most; /* bytes; next_totals: ns */
 	uint64_t dropped;
-	uint64_t start; /* of the capture, ns since 1970; 0: not known */
+	uint64_t start; /* start of the capture, ns since 1970; 0: unknown */
 	char why[160];
 };
 
@@ -78,7 +81,7 @@ const struct totals *rolling_store__totals(const struct rolling_store *s)
 	return s->totals;
 }
 
-/* ---- the index ---- */
+/* ---- index ---- */
 
 static void copy_fact(const struct rolling_store *s, const char *key, char *buf, size_t size)
 {
@@ -143,7 +146,7 @@ static struct folder_entry entry_of(const struct rolling_store *s, const struct 
 	return e;
 }
 
-/* What a file of the folder takes; 0: it is not there. */
+/* Returns the bytes that a file of the folder takes; 0: no such file. */
 static uint64_t file_bytes(const struct rolling_store *s, const char *name)
 {
 	struct stat st;
@@ -158,8 +161,7 @@ static uint64_t file_bytes(const struct rolling_store *s, const char *name)
 	return bytes;
 }
 
-/* A file was written under another name before it took the place of the old one: for a moment there
- * were both. */
+/* Counts both the old and the new file: both existed until the new one took the name. */
 static void note_rewritten(struct rolling_store *s, const char *name, uint64_t *bytes)
 {
 	uint64_t now = file_bytes(s, name),
@@ -183,7 +185,7 @@ static int index_segment(struct rolling_store *s, const struct mtr_ring_segment 
 	return err;
 }
 
-/* ---- what the ring asks for ---- */
+/* ---- callbacks of mtr_rolling.h ---- */
 
 static int open_segment(void *ctx, const struct mtr_ring_segment *g)
 {
@@ -199,7 +201,8 @@ static int open_segment(void *ctx, const struct mtr_ring_segment *g)
 		return -ENOMEM;
 	err = outfile__create(path, OUTFILE_DIRECT, false, &s->file);
 	free(path);
-	err = err ?: index_segment(s, g, NULL); /* so that it is found, whatever happens to us */
+	err = err ?: index_segment(s, g, NULL); /* listed at once, so that it is found even if we
+						   are killed */
 	return err ? err : outfile__fd(s->file);
 }
 
@@ -222,7 +225,7 @@ static int drop_segment(void *ctx, const struct mtr_ring_segment *g,
 			const struct mtr_ring_span *gap)
 {
 	struct rolling_store *s = ctx;
-	/* It lies against the last one, whatever the digits that the index has. */
+	/* The gap ends where the next segment begins, whatever the index rounds. */
 	struct folder_gap note = {
 		.from = gap->from, .to = g->span.to, .events = g->span.events, .bytes = g->bytes
 	};
@@ -314,10 +317,10 @@ static int write_totals(struct rolling_store *s)
 	return err;
 }
 
-/* ---- its life ---- */
+/* ---- open and close ---- */
 
-/* What the segments may take: all but what index and totals may, each there twice while it is
- * written anew. */
+/* Returns the bytes for segments: all but twice the index and the totals, which exist twice while
+ * they are replaced. */
 static uint64_t space_of(struct rolling_store *s)
 {
 	uint64_t index = round_up((s->opts.size / s->opts.segment + 4) * ENTRY_BYTES);
@@ -393,7 +396,7 @@ void rolling_store__free(struct rolling_store *s, bool empty)
 		(void)outfile__commit(s->file);
 	if (empty && s->folder &&
 	    asprintf(&index, "%s/%s", rolling_store__path(s), FOLDER_INDEX) >= 0) {
-		/* Only a folder with nothing else in it goes. */
+		/* rmdir() removes the folder only if nothing else is in it. */
 		(void)unlink(index);
 		(void)rmdir(rolling_store__path(s));
 		free(index);

@@ -18,13 +18,13 @@
 #include "process/descendants.h"
 #include "save/recording_control.h"
 
-#define EXIT_CANNOT_RUN 126 /* as shells have it */
+#define EXIT_CANNOT_RUN 126 /* exit code as in shells */
 #define EXIT_NO_COMMAND 127
 #define EXIT_SIGNALLED 128 /* plus the signal's number */
-#define LOOK_AFTER 500	   /* ms, at what is mapped: time enough for the dynamic linker */
+#define LOOK_AFTER 500	   /* ms until the dynamic linker has mapped the libraries */
 
-/* The terminal's signals reach the command by themselves, as it is in our process group; others are
- * handed on. */
+/* Hands signals on to the command. Those of the terminal reach it anyway, as it is in our process
+ * group. */
 static void on_signals(void *ctx)
 {
 	struct run_command *r = ctx;
@@ -82,7 +82,7 @@ static int choose_user(struct run_command *r, bool *other)
 	return 0;
 }
 
-/* Before anything runs: would the kernel take our programs? */
+/* Loads the programs before anything runs, to know whether the kernel accepts them. */
 static int may_trace(void)
 {
 	const struct probes_opts po = { .ring_bytes = 1 << 16 };
@@ -127,7 +127,7 @@ static int make_child(struct run_command *r, const struct user *user)
 	return EXIT_FAILED;
 }
 
-/* Lets the command run. 0, or what a shell would exit with, logged. */
+/* Lets the command run. Returns 0, or the exit code of a shell, logged. */
 static int on_ready(void *ctx)
 {
 	struct run_command *r = ctx;
@@ -157,7 +157,7 @@ static void look_at_maps(struct run_command *r)
 			 (int)child__pid(r->child));
 }
 
-/* A launcher: say where the memory is. */
+/* Warns if PyTorch is in a child process of the command. */
 static void on_waiting(void *ctx)
 {
 	struct run_command *r = ctx;
@@ -167,12 +167,12 @@ static void on_waiting(void *ctx)
 	look_at_maps(r);
 	if (r->idle)
 		r->idle(r);
-	if (r->said_family)
+	if (r->warned_of_child)
 		return;
 	n = descendants__with_torch(child__pid(r->child), pids, 1);
 	if (!n)
 		return;
-	r->said_family = true;
+	r->warned_of_child = true;
 	log_warn("PyTorch is in PID %d, which the command has started%s, and not in the command "
 		 "itself (PID %d): not traced; "
 		 "attach with -p %d, or follow what the command starts with --children",
@@ -222,7 +222,6 @@ static int record(struct run_command *r)
 	return recording__run(rec);
 }
 
-/* Until the command has ended. */
 static void wait_for_end(struct run_command *r)
 {
 	struct pollfd fds[] = { { .fd = r->signals, .events = POLLIN },

@@ -2,8 +2,8 @@
 #ifndef MT_SAVE_RUN_COMMAND_H
 #define MT_SAVE_RUN_COMMAND_H
 /*
- * A command that is started and recorded from its first instruction on, perhaps in the dry run:
- * what `run` and `estimate` have in common. Speaks to the person on standard error.
+ * A command that is started and recorded from its first instruction on, also in the dry run, for
+ * `run` and `estimate`. Logs to standard error.
  */
 #include <signal.h>
 #include <stdbool.h>
@@ -18,49 +18,48 @@ struct run_command_args {
 	struct recording_args recording;
 	struct dryrun_args dryrun;
 	bool no_trace;
-	bool inside;	       /* the command records itself: inside.h */
-	bool stdout_to_stderr; /* our standard output is not for it */
-	const char *user;      /* NULL: the one behind sudo, if any */
-	const char
-		*command_env; /* as child.h's variables; NULL: all, unless user is somebody else */
-	char **command;	      /* NULL-terminated */
+	bool inside;		 /* the command records itself: inside.h */
+	bool stdout_to_stderr;	 /* keep our standard output from the command */
+	const char *user;	 /* user to run as; NULL: the user behind sudo, if any */
+	const char *command_env; /* variables for child.h; NULL: all, but few for another user */
+	char **command;		 /* NULL-terminated */
 };
 
 struct run_command {
-	struct recording recording; /* first: what the loop calls us with */
+	struct recording recording; /* first: ctx of the loop's calls */
 	struct run_command_args args;
 	/*
-	 * Called every second or so while PyTorch is not there, and after each drain, which ends
-	 * the recording where it returns a reason (as capture_loop.h). recording.loop.ctx is what
-	 * they get: the struct run_command. May be NULL.
+	 * Callbacks, may be NULL. idle: about once a second while PyTorch is missing or silent.
+	 * drained: after each drain; a reason ends the recording, as in capture_loop.h.
 	 */
 	void (*idle)(struct run_command *r);
 	const char *(*drained)(struct run_command *r);
-	struct child *child; /* NULL until it is made */
+	struct child *child; /* the process; NULL until it is made */
 	bool was_attached;
-	/* Its own. */
+	/* Private. */
 	int (*recording_attached)(void *ctx);
 	const char *(*recording_drained)(void *ctx);
-	sigset_t mask; /* as we found it */
+	sigset_t mask; /* signal mask of the caller */
 	int signals;
 	struct user user;
 	struct dryrun *dryrun;
-	struct inside *inside_run; /* NULL: the kernel records it */
-	bool said_family, looked_at_maps, never_ran;
+	struct inside *inside_run; /* state of --inside; NULL: the kernel records */
+	bool warned_of_child, looked_at_maps, never_ran;
 };
 
-/* Takes the signals over. 0 or an exit code, logged. The caller has zeroed r and filled args. */
+/* Blocks the signals and opens their signalfd. The caller has zeroed r and filled args. Returns 0
+ * or an exit code, logged. */
 int run_command__open(struct run_command *r);
 /*
- * Starts the command and records it until one of both ends. 0 or an exit code, logged; of one that
- * never ran, what a shell would say. The command may go on.
+ * Starts the command and records it until the command or the recording ends. Returns 0 or an exit
+ * code, logged; a shell's exit code if the command never ran. The command may still run.
  */
 int run_command__record(struct run_command *r);
-bool run_command__started(const struct run_command *r); /* it ran, or runs */
+bool run_command__started(const struct run_command *r); /* the command runs or has run */
 bool run_command__has_ended(const struct run_command *r);
-/* Waits until it has ended. Its exit status as a shell has it, what ended it logged. */
+/* Waits for the command's end and logs it. Returns the exit code of a shell. */
 int run_command__wait(struct run_command *r);
-/* What run_command__open() and the others made. */
+/* Frees all that r owns. */
 void run_command__close(struct run_command *r);
 
 #endif

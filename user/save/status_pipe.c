@@ -12,13 +12,13 @@
 #include "save/output_file.h"
 #include "save/recording.h"
 
-#define EVERY UINT64_C(500000000) /* ns */
+#define EVERY UINT64_C(500000000) /* ns between two lines */
 
-/* A line is short: the pipe takes it whole, or not at all. */
+/* Lines are shorter than PIPE_BUF: the pipe takes a whole line or none. */
 static void tell(struct recording *r, const char *state)
 {
 	const struct session *s = r->loop.session;
-	bool attached = s && session__now(s); /* or has been */
+	bool attached = s && session__now(s); /* attached now or before */
 	const struct mtr_writer *w = r->first && r->kind == OUTPUT_FILE
 					     ? ((const struct output_file *)r->first)->writer
 					     : NULL;
@@ -41,9 +41,9 @@ static void tell(struct recording *r, const char *state)
 	if (text) {
 		size_t len = strlen(text);
 
-		text[len] = '\n'; /* in the place of its end */
+		text[len] = '\n'; /* replaces the NUL */
 		if (write(r->args.tell, text, len + 1) < 0 && errno != EAGAIN && errno != EINTR)
-			r->args.tell = 0; /* nobody listens any more */
+			r->args.tell = 0; /* the reader is gone */
 	}
 	free(text);
 	json_decref(o);

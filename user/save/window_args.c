@@ -76,7 +76,7 @@ static unsigned int parse_number(struct argp_state *state, const char *option, c
 	return n > 1000000 ? 1000000 : (unsigned int)n;
 }
 
-/* What can be known of a process while it is recorded. */
+/* Refuses conditions that are unknown while a process is recorded. */
 static const char *check_condition(struct argp_state *state, const char *option, const char *arg)
 {
 	static const enum cond_figure not_here[] = { COND_RSS, COND_RSS_GROWTH, COND_LEAKS,

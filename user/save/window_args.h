@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SAVE_WINDOW_ARGS_H
 #define MT_SAVE_WINDOW_ARGS_H
-/* Which parts of a capture are to be written: the options of `record` and `run` that say it. */
+/* Options of `record` and `run` that choose which windows of a capture are written. */
 #include <argp.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct window_args {
-	bool given;	   /* any of them */
-	uint64_t skip;	   /* whole steps before the first one */
-	const char *on;	   /* condition with which one begins; NULL: none */
-	const char *until; /* with which it ends */
+	bool given;	   /* some option was given */
+	uint64_t skip;	   /* whole steps before the first window */
+	const char *on;	   /* condition that begins a window; NULL: none */
+	const char *until; /* condition that ends it */
 	const char *from_mark, *to_mark;
-	bool wait;	    /* nothing begins but by a signal or by ctl */
-	uint64_t every;	    /* ns from one's beginning to the next one's, 0: once */
-	uint64_t before;    /* ns to look back */
-	unsigned int keep;  /* the newest so many stay, 0: all */
-	unsigned int count; /* that many are written and no more, 0: no bound */
-	const char *label;  /* what they are called */
-	char *growth;	    /* what on points to, where it was made */
+	bool wait;	    /* only signals and ctl begin windows */
+	uint64_t every;	    /* ns between the beginnings of two windows; 0: one window */
+	uint64_t before;    /* ns of earlier events in each window */
+	unsigned int keep;  /* number of newest windows to keep; 0: all */
+	unsigned int count; /* number of windows to write; 0: no limit */
+	const char *label;  /* name of the windows */
+	char *growth;	    /* storage of on, from --on-growth */
 };
 
-/* --on-oom: windows of its own kind, each of the time before an out of memory. */
+/* Options of --on-oom, whose windows end with an out-of-memory error. */
 struct oom_args {
 	bool on;
-	uint64_t window;    /* ns before it; 0: default */
-	unsigned int files; /* at most, of each process; 0: default */
+	uint64_t window;    /* ns before the error; 0: default */
+	unsigned int files; /* files per process at most; 0: default */
 };
 
 extern const struct argp oom_argp;    /* its input is a struct oom_args */
 extern const struct argp window_argp; /* its input is a struct window_args, all zero */
 
-/* Does one come after the other, until the capture ends? */
+/* True if windows follow each other until the capture ends. */
 bool window_args__repeat(const struct window_args *a);
 
 #endif

@@ -24,7 +24,7 @@ static int open_conditions(struct windows *w)
 
 	if (!err && a->until)
 		err = cond__parse(a->until, &w->until, &why);
-	free(why); /* they were parsed before */
+	free(why); /* the options were parsed before */
 	if (!err && (w->on || w->until)) {
 		w->values = values__new(w->facts);
 		err = w->values ? 0 : -ENOMEM;
@@ -59,7 +59,7 @@ struct windows *windows__new(struct dict *d, const struct facts *f, const struct
 	w->flight = flight__new(d, f, &fo);
 	if (w->flight && !open_conditions(w))
 		return w;
-	w->file = NULL; /* the caller's still */
+	w->file = NULL; /* still owned by the caller */
 	windows__free(w);
 	errno = ENOMEM;
 	return NULL;
@@ -118,8 +118,8 @@ static int begin(struct windows *w, uint64_t time, bool whole, const char *why)
 	w->begun = time;
 	w->begun_steps = w->steps;
 	w->whole = whole;
-	/* A process's first step has all that comes before a training loop in it: it counts, but
-	 * not its time. */
+	/* The first step of a process includes all that happens before the training loop: the step
+	 * is counted, but its time is not used. */
 	err = flight__begin(w->flight, w->opts.args.before, whole && w->steps, why);
 	if (!err)
 		log_debug("window %u begins: %s", w->written + 1, why);
@@ -131,7 +131,7 @@ static int end(struct windows *w, const char *reason, const char *why)
 	return flight__end(w->flight, reason, why);
 }
 
-/* Where whole steps are wanted a window begins with one. */
+/* With --steps and --skip, windows begin with a whole step. */
 static bool by_steps(const struct windows *w)
 {
 	return w->opts.steps || w->opts.args.skip;
@@ -143,8 +143,8 @@ static bool by_itself(const struct windows *w)
 }
 
 /*
- * When the first one begins. A step that was under way when we came is none to be counted; from a
- * process's start on there is no such one.
+ * Plans the first window. A step that was under way at attach does not count. A process that is
+ * recorded from its start has no such step.
  */
 static int plan(struct windows *w)
 {
@@ -169,7 +169,7 @@ int windows__attached(struct windows *w)
 	return w->planned ? 0 : note(w, plan(w));
 }
 
-/* Is one to begin with this end of a step, which has gone in? */
+/* Begins or ends a window at the end of a step, which the flight recorder already has. */
 static int look_at_step(struct windows *w, const struct event *e)
 {
 	char why[96], n[32], m[32];
@@ -197,7 +197,7 @@ static bool is_named(const struct windows *w, const struct event *e, const char 
 	return name && !strcmp(dict__str(w->dict, e->name), name);
 }
 
-/* step: a step has just ended. */
+/* Judges the conditions. step: a step has just ended. */
 static int judge(struct windows *w, uint64_t now, bool step)
 {
 	struct cond_result r;
@@ -223,7 +223,7 @@ static int judge(struct windows *w, uint64_t now, bool step)
 	return err;
 }
 
-/* Its time is over: nothing from after that is in it. */
+/* Ends a window whose time has passed, before later events go in. */
 static int look_at_time(struct windows *w, uint64_t now)
 {
 	char why[48], time[24];
@@ -274,7 +274,7 @@ static int on_event(struct sink *s, const struct event *e)
 	return w->err ? w->err : note(w, take(w, e));
 }
 
-/* The next one of --every. One that is still open is not cut short: its turn is left out. */
+/* Begins the next window of --every, or skips it if the previous window is still open. */
 static int look_at_clock(struct windows *w, uint64_t now)
 {
 	char why[48], time[24];
@@ -307,7 +307,7 @@ static int on_tick(struct sink *s, uint64_t now)
 	return note(w, err);
 }
 
-/* ---- somebody wants it ---- */
+/* ---- actions of ctl and signals ---- */
 
 int windows__start(struct windows *w, const char *who)
 {

@@ -2,11 +2,11 @@
 #ifndef MT_SAVE_WINDOWS_H
 #define MT_SAVE_WINDOWS_H
 /*
- * Windows of one process's stream: when one begins, what ends it, the file that it becomes and its
- * entry in a folder. The stream is taken in all the while, so that what a window begins with is
- * known, with the lines of what was made before it.
+ * Windows of one process's events: when a window begins and ends, its file, and its entry in a
+ * folder. All events go in, also between windows: a window starts with the blocks that are live,
+ * and with the lines that allocated them.
  *
- * Speaks to the person on standard error.
+ * Logs to standard error.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,44 +24,43 @@ struct windows;
 
 struct windows_opts {
 	struct window_args args;
-	uint64_t duration, steps;      /* of each; 0: no bound */
-	struct mtr_writer_opts bounds; /* of each file */
-	struct folder *folder;	       /* where they go, or else */
-	const char *path; /* the one file, which is there already where file is not NULL */
-	const char *name; /* with on_oom: what they are called in the folder */
-	bool on_oom; /* args.before up to each out of memory, args.count times at most; bounds are
-			of the events kept in memory */
-	struct outfile *file; /* open, from now on the windows' */
+	uint64_t duration, steps;      /* ns and steps of each window; 0: no bound */
+	struct mtr_writer_opts bounds; /* bounds of each file */
+	struct folder *folder;	       /* folder of the files; NULL: path */
+	const char *path;	       /* path of the only file */
+	const char *name;	       /* with on_oom, name in the folder */
+	bool on_oom; /* windows of args.before up to each out-of-memory error, at most args.count;
+			bounds limit the events in memory */
+	struct outfile *file; /* the only file if it is open already; taken over */
 	bool force;
 	pid_t pid;
-	bool of_many; /* other processes have theirs in the same folder */
+	bool of_many; /* other processes write windows into the same folder */
 };
 
-/* Borrows d, f and the folder, whose lives are longer. NULL with errno. */
+/* Borrows d, f and the folder. NULL with errno. */
 struct windows *windows__new(struct dict *d, const struct facts *f, const struct windows_opts *o);
-void windows__free(struct windows *w); /* NULL is fine; what is open should have been ended by
-					  windows__finish() */
+void windows__free(struct windows *w); /* w may be NULL; call windows__finish() first */
 struct sink *windows__sink(struct windows *w);
-/* The process is attached to: a window that begins at once does so. 0 or negative, as the sink
- * gives. */
+/* Begins a window at once if the options say so. Returns 0 or a negative error, as the sink does. */
 int windows__attached(struct windows *w);
 
-/* Somebody wants it; who: "signal", "ctl". 0, -EBUSY, -EALREADY, -EBUSY: as flight.h has them; else
- * as the sink. */
+/* Begins, ends or saves a window. who: "signal" or "ctl". Returns 0; -EBUSY: a window is open, or
+ * enough are written; -EALREADY: no window is open; or a negative error of the sink. */
 int windows__start(struct windows *w, const char *who);
 int windows__stop(struct windows *w, const char *who);
 int windows__save(struct windows *w, const char *who);
-/* For ctl: what there is, into an open object. */
+/* Adds the present state to an open object, for ctl. */
 void windows__tell(const struct windows *w, struct json *j);
-/* The last file that was written, "" if none. */
+/* Returns the path of the last complete file, or "". */
 const char *windows__last(const struct windows *w);
 
-/* Nothing more will be written: why, as the fact stop_reason; NULL: it goes on. */
+/* Returns the fact stop_reason if no more windows will be written, or NULL. */
 const char *windows__over(const struct windows *w);
-/* The stream is at its end: ends what is open. 0 or negative, said where it is about a file. */
+/* Ends an open window at the end of the stream. Returns 0 or a negative error; errors of files are
+ * logged. */
 int windows__finish(struct windows *w, const char *reason);
 unsigned int windows__written(const struct windows *w);
 int windows__err(const struct windows *w,
-		 bool *said); /* what went wrong, negative; said: the person knows */
+		 bool *said); /* returns the first error, negative, or 0; *said: it was logged */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What becomes of a window: a file, an entry in the folder, some words. */
+/* The files of windows, their entries in the folder, and messages about them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "save/output.h"
 #include "save/windows_internal.h"
 
-/* What it is called: the label, or the process; with a number where there are several. */
+/* Writes the name of a window: label or process, and a number if there may be several. */
 static void name_of(const struct windows *w, unsigned int number, char *buf, size_t size)
 {
 	const struct window_args *a = &w->opts.args;
@@ -40,7 +40,7 @@ int windows__open_file(void *ctx, unsigned int number)
 	char name[160], more[16], *path = NULL;
 	int err;
 
-	if (w->file) { /* it was opened before attaching */
+	if (w->file) { /* opened before attaching */
 		err = outfile__replace(w->file);
 		if (err)
 			log_err("%s: %s", outfile__name(w->file), outfile__why(err));
@@ -122,7 +122,7 @@ static void set_entry(const struct windows *w, const struct flight_report *r, co
 		text__date(e->begin, sizeof(e->begin), ns + r->from);
 		text__date(e->end, sizeof(e->end), ns + r->to);
 	}
-	if (w->steps > first) { /* as many have ended as have begun in it */
+	if (w->steps > first) { /* as many steps end in the window as begin in it */
 		e->first_step = (int64_t)first;
 		e->last_step = (int64_t)w->steps - 1;
 	}
@@ -200,8 +200,8 @@ static void say_oom(const struct windows *w, const struct flight_report *r, cons
 		log_info("next: memtrace-bpf report --at oom %s", name);
 }
 
-/* Into the folder; what is more than --keep goes. */
-static int file_it(struct windows *w, const struct folder_entry *e)
+/* Adds the window to the folder, and drops the oldest one beyond --keep. */
+static int add_to_folder(struct windows *w, const struct folder_entry *e)
 {
 	struct window_kept *bigger;
 	int err = folder__add(w->opts.folder, e);
@@ -234,7 +234,7 @@ int windows__file_done(void *ctx, const struct flight_report *r, int err)
 	int closed;
 
 	if (err) {
-		/* What was written before is readable, where it came to that. */
+		/* Keep what was written so far if it is readable. */
 		closed = w->file && r->events && !w->opts.on_oom ? outfile__commit(w->file)
 								 : (outfile__discard(w->file), 0);
 	} else {
@@ -257,7 +257,7 @@ int windows__file_done(void *ctx, const struct flight_report *r, int err)
 		say(w, r, &e, path);
 	free(w->last);
 	w->last = path;
-	err = w->opts.folder ? file_it(w, &e) : 0;
+	err = w->opts.folder ? add_to_folder(w, &e) : 0;
 	if (err) {
 		log_err("%s: %s", folder__path(w->opts.folder), folder__why(err));
 		w->said = true;

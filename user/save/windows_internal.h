@@ -1,46 +1,46 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SAVE_WINDOWS_INTERNAL_H
 #define MT_SAVE_WINDOWS_INTERNAL_H
-/* What windows.c (when) and windows_file.c (what becomes of them) share. */
+/* Shared by windows.c (time) and windows_file.c (files). */
 #include "archive/folder.h"
 #include "record/flight.h"
 #include "save/windows.h"
 #include "save/windows_values.h"
 
 struct windows {
-	struct sink sink; /* first: the sink is this */
+	struct sink sink; /* first */
 	struct windows_opts opts;
 	struct dict *dict;
 	const struct facts *facts;
 	struct flight *flight;
 	struct cond *on, *until;
-	struct values *values; /* NULL: there are no conditions */
-	bool held; /* what they begin with held when it was judged last: it has to come to hold */
+	struct values *values; /* figures of conditions; NULL: no conditions */
+	bool held; /* `on` held at the last judgement; a window begins when it changes to true */
 	uint64_t steps; /* ends of steps so far */
-	bool at_step;	/* one begins with the next whole step */
-	uint64_t skip;	/* ends of steps before that */
-	bool planned;	/* which is known by now */
-	uint64_t due;	/* ns, the next one of --every */
-	uint64_t now;	/* of the last tick */
-	/* The one that is open. */
-	uint64_t begun;	      /* ns */
-	uint64_t begun_steps; /* steps by then */
+	bool at_step;	/* the next whole step begins a window */
+	uint64_t skip;	/* ends of steps before that window */
+	bool planned;	/* skip and at_step are set */
+	uint64_t due;	/* time of the next window of --every, ns */
+	uint64_t now;	/* time of the last tick, ns */
+	/* The open window. */
+	uint64_t begun;	      /* begin, ns */
+	uint64_t begun_steps; /* ends of steps before it */
 	bool whole;	      /* it began with a step */
-	/* What was written. */
+	/* The complete windows. */
 	struct outfile *file;
-	char *last; /* path */
+	char *last; /* path of the last one */
 	struct window_kept {
-		char *name;	       /* in the folder */
-		struct folder_gap gap; /* that it leaves */
+		char *name;	       /* file name in the folder */
+		struct folder_gap gap; /* gap that remains when it is dropped */
 	} * kept;		       /* oldest first */
 	unsigned int n_kept;
-	char reason[32]; /* why the last one ended */
+	char reason[32]; /* reason why the last one ended */
 	unsigned int written;
 	int err;
 	bool said;
 };
 
-/* windows_file.c: for the recorder's open and done. */
+/* Callbacks of the flight recorder, in windows_file.c. */
 int windows__open_file(void *ctx, unsigned int number);
 int windows__file_done(void *ctx, const struct flight_report *r, int err);
 

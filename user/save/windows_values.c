@@ -8,23 +8,23 @@
 
 #include "lib/map64.h"
 
-#define DEVICES 64 /* judged; the first ones */
+#define DEVICES 64 /* devices at most */
 
 struct level {
 	struct device device;
 	bool totals;
 	uint64_t allocated, reserved, peak, peak_reserved;
-	uint64_t high; /* allocated, as of the last judgement or since */
+	uint64_t high; /* highest allocated bytes since the last judgement */
 	bool used_known;
 	uint64_t used;
-	struct map64 *sizes; /* of blocks, where the allocator carries no totals */
+	struct map64 *sizes; /* sizes of blocks, if the allocator reports no totals */
 };
 
 struct values {
 	const struct facts *facts;
 	struct level levels[DEVICES];
 	size_t n;
-	uint64_t steps, last_step, step_time; /* ns; of the last whole one */
+	uint64_t steps, last_step, step_time; /* step_time: ns of the last whole step */
 	uint64_t ooms, lost;
 };
 
@@ -58,7 +58,7 @@ static struct level *level_of(struct values *v, struct device d)
 	return &v->levels[v->n++];
 }
 
-/* Without totals it is the blocks that are counted. */
+/* Without totals, sums up blocks. */
 static int count(struct level *l, const struct event *e)
 {
 	bool comes = e->kind == EVENT_ALLOC || e->kind == EVENT_BLOCK, had = false;
@@ -181,7 +181,7 @@ static void values_of(const struct values *v, const struct level *l, struct cond
 	cv->step = v->steps;
 }
 
-/* The CPU counts where there is nothing else, as in a report. */
+/* The CPU counts only if there is no other device, as in reports. */
 static bool is_judged(const struct values *v, const struct level *l)
 {
 	bool others = false;
@@ -207,7 +207,7 @@ int values__judge(struct values *v, struct cond *c, uint64_t now, struct cond_re
 		err = cond__eval(c, &cv, &r);
 		if (err)
 			return err;
-		/* One is enough; of the others the first that is known. */
+		/* Returns the result of one device for which it holds, or the first known result. */
 		if (!any || (r.verdict == COND_HOLDS && ret->verdict != COND_HOLDS))
 			*ret = r;
 		any = true;

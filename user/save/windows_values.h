@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SAVE_WINDOWS_VALUES_H
 #define MT_SAVE_WINDOWS_VALUES_H
-/* What conditions are asked about, kept up to the event: how much each device has, steps, out of
- * memory, losses. */
+/* The figures that conditions use, for each event: allocated bytes of each device, steps,
+ * out-of-memory errors, lost events. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -11,14 +11,14 @@
 
 struct values;
 
-struct values *values__new(const struct facts *f); /* borrows f; NULL on ENOMEM */
-void values__free(struct values *v);		   /* NULL is fine */
-/* *news: more is allocated somewhere than when values__judge() was called last, or something else a
- * condition may speak of. 0 or -ENOMEM. */
+struct values *values__new(const struct facts *f); /* borrows f; NULL: out of memory */
+void values__free(struct values *v);		   /* v may be NULL */
+/* Takes an event. *news: a figure rose since values__judge() was called last. Returns 0 or -ENOMEM.
+ */
 int values__event(struct values *v, const struct event *e, bool *news);
 /*
- * Does it hold of any device? ret is of the one that it holds of. 0 or -ENOMEM. What comes is news
- * only beyond what is now: call values__judged() when all conditions were asked.
+ * Judges a condition on each device; ret: the result of a device for which it holds. Returns 0 or
+ * -ENOMEM. Call values__judged() when all conditions are judged.
  */
 int values__judge(struct values *v, struct cond *c, uint64_t now, struct cond_result *ret);
 void values__judged(struct values *v);
