@@ -156,7 +156,7 @@ void capture_args__check_pick(struct argp_state *state, const struct pick_args *
 			   where, where);
 }
 
-/* One PID and nothing else is the first process of its capture; all else picks. */
+/* A single -p is the first process of its capture; all other choices pick processes. */
 static void check_target(struct argp_state *state, struct capture_args *a)
 {
 	const struct pick_args *p = &a->pick;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_FOLLOW_CAPTURE_ARGS_H
 #define MT_FOLLOW_CAPTURE_ARGS_H
-/* The options that every capturing command has, as argp parsers to be children of the command's
- * own. */
+/* Options of all capturing commands, as argp parsers for the command's children. */
 #include <argp.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,24 +11,25 @@
 #include "follow/pick.h"
 
 struct capture_args {
-	pid_t pid;		     /* 0: not given, or pick chooses the processes */
-	struct pick_args pick;	     /* chooses the processes if pick_args__many() of it */
-	uint64_t duration;	     /* ns, 0: until the process ends, or Ctrl-C */
-	bool children;		     /* follow child processes, and theirs */
-	struct session_opts session; /* of each process; the capture's loop sets started to group */
+	pid_t pid;	       /* first process; 0: pick chooses the processes */
+	struct pick_args pick; /* choice of processes, if pick_args__many() of it */
+	uint64_t duration;     /* ns; 0: until the process ends, or Ctrl-C */
+	bool children;	       /* follow child processes and their children */
+	struct session_opts
+		session; /* options of each session; the capture's loop sets started to inside */
 };
 
-/* The input of both is a struct capture_args. */
-extern const struct argp capture_argp; /* with --pid, --name and so on, one of which must be given */
-extern const struct argp capture_bounds_argp; /* all but that */
+/* Input of both parsers: a struct capture_args. */
+extern const struct argp capture_argp;	      /* all options; one must choose a process */
+extern const struct argp capture_bounds_argp; /* all options but those that choose processes */
 
-/* A count from an option's argument; calls argp_error() on anything but a whole number >= min. */
+/* Parses a count; calls argp_error() unless arg is a whole number >= min. */
 uint64_t capture_args__parse_count(struct argp_state *state, const char *option, const char *arg,
 				   uint64_t min);
-/* --pid's argument, likewise. */
+/* Parses the argument of --pid; calls argp_error() on errors. */
 pid_t capture_args__parse_pid(struct argp_state *state, const char *arg);
-/* Calls argp_error() where nobody is meant, or where --container or --pod would say nothing about
- * the PIDs that were given. */
+/* Calls argp_error() if no process is chosen, or if --container or --pod are combined with PIDs
+ * alone. */
 void capture_args__check_pick(struct argp_state *state, const struct pick_args *p);
 
 #endif

@@ -29,15 +29,16 @@
 
 #define FILES_WANTED 8192
 #define EXIT_NONE                                                                                  \
-	(-2) /* the process has ended and there was nothing to be traced in it, but in others */
+	(-2) /* result of attach(): the first process ended without PyTorch, but others were       \
+		traced */
 #define DRAIN_EVERY 10000000L /* ns */
-#define SILENCE 5000000000ULL /* ns with no event before saying so */
+#define SILENCE 5000000000ULL /* ns without an event until a warning */
 #define SILENCE_STARTED                                                                            \
-	60000000000ULL /* of a command that has to import and load all it needs first */
+	60000000000ULL /* for a command of `run`, which has to import and load first */
 #define TELL_EVERY 1000000000ULL
 #define PROGRESS_EVERY 500000000ULL
 
-/* Each process takes some ten of them. */
+/* Each process takes about ten files. */
 static void allow_files(void)
 {
 	struct rlimit rl;
@@ -48,7 +49,7 @@ static void allow_files(void)
 	setrlimit(RLIMIT_NOFILE, &rl);
 }
 
-static int open_relatives(struct capture_loop *loop, struct session_opts *so, struct failure *f)
+static int open_tracees(struct capture_loop *loop, struct session_opts *so, struct failure *f)
 {
 	struct tracees_opts ro = { .duration = loop->args.duration,
 				   .children = loop->args.children,
@@ -75,7 +76,7 @@ bool capture_loop__many(const struct capture_loop *loop)
 	return pick_args__many(&loop->args.pick);
 }
 
-/* Of several: those that are meant by their PIDs have to be there. */
+/* Opens a capture of picked processes. Those with a given PID must exist. */
 static int open_many(struct capture_loop *loop, struct session_opts *so, struct failure *f)
 {
 	const struct pick_args *a = &loop->args.pick;
@@ -85,7 +86,7 @@ static int open_many(struct capture_loop *loop, struct session_opts *so, struct 
 	loop->pick = pick__new(a);
 	if (!loop->pick)
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	err = open_relatives(loop, so, f);
+	err = open_tracees(loop, so, f);
 	for (i = 0; i < a->n_pids && !err; i++)
 		err = tracees__take(loop->tracees, a->pids[i], f);
 	return err;
@@ -101,7 +102,7 @@ int capture_loop__open(struct capture_loop *loop)
 	if (capture_loop__many(loop)) {
 		if (!open_many(loop, &so, &f))
 			return 0;
-	} else if (!loop->args.children || !open_relatives(loop, &so, &f)) {
+	} else if (!loop->args.children || !open_tracees(loop, &so, &f)) {
 		loop->session = session__new(loop->args.pid, &so, &f);
 		if (loop->session)
 			return 0;
@@ -182,7 +183,6 @@ static void default_signals(int fd)
 	sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
-/* Is it for us? The signals of a process that is ours are the caller's. */
 bool capture_loop__signalled(struct capture_loop *loop)
 {
 	if (loop->started)
@@ -197,16 +197,16 @@ int capture_loop__poll_ms(const struct capture_loop *loop, int ms)
 	return theirs >= 0 && (ms < 0 || theirs < ms) ? theirs : ms;
 }
 
-void capture_loop__pump_relatives(struct capture_loop *loop, const struct pollfd *fds)
+void capture_loop__pump_tracees(struct capture_loop *loop, const struct pollfd *fds)
 {
 	if (!loop->tracees)
 		return;
-	if (fds[FD_RELATIVES].revents)
+	if (fds[FD_TRACEES].revents)
 		tracees__drain_new(loop->tracees);
 	tracees__pump(loop->tracees);
 }
 
-bool capture_loop__is_enough(const struct capture_loop *loop)
+bool capture_loop__time_is_over(const struct capture_loop *loop)
 {
 	return loop->tracees && loop->args.duration &&
 	       tracees__now(loop->tracees) >= loop->args.duration;
@@ -220,7 +220,8 @@ void capture_loop__limit_caps(unsigned int keep)
 		log_debug("capabilities could not be given up: %s", strerror(-err));
 }
 
-/* 0: attached; > 0: exit code; < 0: told to stop while waiting. */
+/* Waits for PyTorch and attaches. Returns 0; > 0: exit code; < 0: stopped while waiting, or
+ * EXIT_NONE. */
 static int attach(struct capture_loop *loop, struct pollfd *fds)
 {
 	struct failure f;
@@ -242,10 +243,10 @@ static int attach(struct capture_loop *loop, struct pollfd *fds)
 		capture_loop__wait_for(loop, fds, FD_TIMER,
 				       capture_loop__poll_ms(loop,
 							     session__poll_ms(loop->session)));
-		capture_loop__pump_relatives(loop, fds);
+		capture_loop__pump_tracees(loop, fds);
 		if (loop->quit || (fds[FD_SIGNAL].revents && capture_loop__signalled(loop)))
 			return -1;
-		if (capture_loop__is_enough(loop))
+		if (capture_loop__time_is_over(loop))
 			return -1;
 		now = clock__monotonic();
 		if (loop->started && !loop->tracees && now - told > TELL_EVERY) {
@@ -256,7 +257,7 @@ static int attach(struct capture_loop *loop, struct pollfd *fds)
 		if (fds[FD_TARGET].revents && loop->tracees && tracees__ever(loop->tracees))
 			return EXIT_NONE;
 		if (fds[FD_TARGET].revents && loop->started)
-			/* it may not have been meant to; the caller has the words */
+			/* `run` logs why: the command may not use PyTorch at all */
 			return EXIT_UNUSABLE;
 		if (fds[FD_TARGET].revents) {
 			log_err("PID %d ended without importing torch: nothing to trace",
@@ -317,7 +318,7 @@ static void say_attached(const struct capture_loop *loop)
 		  capture_loop__say_until(until, sizeof(until), loop));
 }
 
-/* One changing line on a terminal. */
+/* Redraws the progress line on a terminal. */
 static void progress(const struct capture_loop *loop, uint64_t now, bool erase)
 {
 	char events[32], lost[32], time[24];
@@ -360,13 +361,12 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 
 	for (;;) {
 		capture_loop__wait_for(loop, fds, FD_NR, capture_loop__poll_ms(loop, -1));
-		if (fds[FD_RELATIVES].revents) {
-			/* Takes in everybody's, also what the first one's names have to be read
-			 * for. */
+		if (fds[FD_TRACEES].revents) {
+			/* Also drains events whose names the first process's session has to read. */
 			tracees__drain_new(loop->tracees);
-			fds[FD_HURRY].revents = POLLIN;
+			fds[FD_WAKE].revents = POLLIN;
 		}
-		if (fds[FD_HURRY].revents && !fds[FD_SIGNAL].revents && !fds[FD_TARGET].revents &&
+		if (fds[FD_WAKE].revents && !fds[FD_SIGNAL].revents && !fds[FD_TARGET].revents &&
 		    !fds[FD_TIMER].revents) {
 			err = session__drain_new(loop->session, loop->sink);
 			if (err)
@@ -427,7 +427,7 @@ static void say_stopped(const struct capture_loop *loop, int err)
 			     LOG_INT("error", err)),
 		  "PID %d: stopped: %s", (int)loop->args.pid,
 		  err ? strerror(-err) : loop->stop_reason);
-	if (err || loop->started) /* the caller knows better what became of its command */
+	if (err || loop->started) /* `run` logs the end of its command */
 		return;
 	if (!strcmp(loop->stop_reason, "target exited"))
 		log_event(LOG_INFO, "ended", LOG_FIELDS(LOG_INT("target", loop->args.pid)),
@@ -438,7 +438,8 @@ static void say_stopped(const struct capture_loop *loop, int err)
 			  (int)loop->args.pid);
 }
 
-/* The first process, from attaching to its end. 0, an exit code, logged, or negative as attach(). */
+/* Captures the first process from attaching to its end. Returns 0, an exit code, logged, or
+ * negative as attach() does. */
 static int run_first(struct capture_loop *loop, struct pollfd *fds)
 {
 	int status = loop->started ? loop->ready(loop->ctx) : 0, err;
@@ -451,13 +452,12 @@ static int run_first(struct capture_loop *loop, struct pollfd *fds)
 		return status;
 	if (loop->tracees)
 		tracees__first(loop->tracees, loop->session);
-	/* The output has its place by now, which may have taken the right to write into another's
-	 * folder. */
+	/* Opening the output may have needed the capability to write into another user's folder. */
 	capture_loop__limit_caps((loop->started ? CAPS_KILL : 0) |
 				 (loop->writes_later || loop->tracees ? CAPS_FILES : 0) |
 				 (session__has_multi(loop->session) ? 0 : CAPS_PERF));
 	say_attached(loop);
-	fds[FD_HURRY].fd = session__wake_fd(loop->session);
+	fds[FD_WAKE].fd = session__wake_fd(loop->session);
 	err = drain(loop, fds);
 	progress(loop, 0, true);
 	if (!loop->started && !loop->tracees)
@@ -469,13 +469,13 @@ static int run_first(struct capture_loop *loop, struct pollfd *fds)
 	return err ? EXIT_FAILED : EXIT_OK;
 }
 
-/* All other processes, to their end. 0 or an exit code. */
+/* Captures all other processes to their end. Returns 0 or an exit code. */
 static int run_others(struct capture_loop *loop, struct pollfd *fds)
 {
 	const char *reason = loop->stop_reason;
 	int err = 0;
 
-	fds[FD_TARGET].fd = fds[FD_HURRY].fd = -1;
+	fds[FD_TARGET].fd = fds[FD_WAKE].fd = -1;
 	if (reason && !strcmp(reason, "exec"))
 		tracees__take_first(loop->tracees);
 	if (reason && strcmp(reason, "signal") != 0 && strcmp(reason, "duration") != 0)
@@ -502,10 +502,10 @@ int capture_loop__run(struct capture_loop *loop)
 		[FD_TARGET] = { .fd = loop->session ? proc__pidfd(session__proc(loop->session))
 						    : -1,
 				.events = POLLIN },
-		[FD_RELATIVES] = { .fd = loop->tracees ? tracees__wake_fd(loop->tracees) : -1,
-				   .events = POLLIN },
+		[FD_TRACEES] = { .fd = loop->tracees ? tracees__wake_fd(loop->tracees) : -1,
+				 .events = POLLIN },
 		[FD_TIMER] = { .fd = open_timer(), .events = POLLIN },
-		[FD_HURRY] = { .fd = -1, .events = POLLIN },
+		[FD_WAKE] = { .fd = -1, .events = POLLIN },
 	};
 	int status, others;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A capture of several processes that are picked: there is no first one. It lasts as long as one of
- * them does, or, where more may come (--all, --follow), until it is told to stop.
+ * The processes of a capture besides the first, or all if they are picked. The capture lasts until
+ * the last of them ends or, with --all and --follow, until it is stopped.
  */
 #include "follow/capture_loop_internal.h"
 
@@ -67,7 +67,7 @@ static void say_begun(const struct capture_loop *loop)
 		 until);
 }
 
-/* NULL: it goes on. */
+/* Returns the static reason to stop, or NULL. */
 static const char *stop_reason(struct capture_loop *loop, const struct pollfd *fds)
 {
 	if (fds[FD_SIGNAL].revents) {
@@ -76,7 +76,7 @@ static const char *stop_reason(struct capture_loop *loop, const struct pollfd *f
 	}
 	if (loop->quit)
 		return "signal";
-	if (capture_loop__is_enough(loop))
+	if (capture_loop__time_is_over(loop))
 		return "duration";
 	if (!loop->pick)
 		return tracees__traced(loop->tracees) ? NULL : "target exited";
@@ -97,7 +97,7 @@ int capture_many__drain(struct capture_loop *loop, struct pollfd *fds, const cha
 			*reason = "signal";
 			return -errno;
 		}
-		capture_loop__pump_relatives(loop, fds);
+		capture_loop__pump_tracees(loop, fds);
 		busy = tracees__traced(loop->tracees) > 0;
 		if (loop->pick && was_busy && !busy && !tracees__hopeful(loop->tracees) &&
 		    pick__open_ended(loop->pick))
@@ -109,7 +109,7 @@ int capture_many__drain(struct capture_loop *loop, struct pollfd *fds, const cha
 
 int capture_many__begin(struct capture_loop *loop)
 {
-	/* What is needed for the processes that come is kept. */
+	/* Later processes need these capabilities. */
 	capture_loop__limit_caps(CAPS_FILES |
 				 (probes__kernel_multi() != PROBES_MULTI_NONE ? 0 : CAPS_PERF));
 	tracees__pump(loop->tracees);

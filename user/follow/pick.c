@@ -20,26 +20,24 @@
 
 #define CMDLINE_MAX 16384
 #define ANCESTORS_MAX 64
-#define TICK                                                                                       \
-	20000000ULL /* ns: when a process was started is known to its kernel's tick, of 10 ms      \
-		       mostly, at its beginning */
+#define TICK 20000000ULL /* ns: /proc has the start of a process in ticks, mostly of 10 ms */
 
-/* One whose place others may take. */
+/* A place that another process may take after its holder's end (--follow). */
 struct place {
 	struct pick_process was;
-	pid_t holder;	/* who is in it now, 0: nobody */
-	uint64_t since; /* CLOCK_BOOTTIME, ns: of its being free */
+	pid_t holder;	/* present process; 0: none */
+	uint64_t since; /* CLOCK_BOOTTIME at the end of the last holder, ns */
 };
 
 struct pick {
 	struct pick_args args;
 	regex_t names[PICK_MAX];
-	size_t n_names; /* compiled */
+	size_t n_names; /* number of compiled names */
 	struct place *place;
 	size_t n_places;
 	pid_t ancestor[ANCESTORS_MAX];
 	size_t n_ancestors;
-	struct stat exe; /* our own */
+	struct stat exe; /* file of our own program */
 };
 
 /* ---- a process ---- */
@@ -96,7 +94,7 @@ int pick_process__read(pid_t pid, struct pick_process *ret)
 	snprintf(name, sizeof(name), "/proc/%d", (int)pid);
 	n = read_small(pid, "cmdline", buf, sizeof(buf));
 	if (n <= 0 || stat(name, &st))
-		return -ESRCH; /* a kernel thread has none */
+		return -ESRCH; /* kernel threads have no command line */
 	p.uid = st.st_uid;
 	p.cmdline = malloc((size_t)n + 1);
 	if (!p.cmdline)
@@ -117,7 +115,7 @@ void pick_process__free(struct pick_process *p)
 	p->cmdline = NULL;
 }
 
-/* With spaces between, as people write it; whatever the program made of it. */
+/* Joins the arguments with spaces. */
 static void words_of(const struct pick_process *p, char *buf, size_t size)
 {
 	size_t i, len = p->len < size - 1 ? p->len : size - 1;
@@ -130,7 +128,7 @@ static void words_of(const struct pick_process *p, char *buf, size_t size)
 	buf[len] = '\0';
 }
 
-/* The last part of the path that a word is. */
+/* Returns the part after the last "/". */
 static char *last_part(char *word)
 {
 	char *ret = word;
@@ -140,7 +138,7 @@ static char *last_part(char *word)
 	return ret;
 }
 
-/* Removes the folders of the first argument that is no option: the script's. */
+/* Removes the folders of the script's path, the first argument that is no option. */
 static void drop_folders(char *words)
 {
 	char *at = strchr(words, ' '), *part;
@@ -158,14 +156,14 @@ char *pick_process__title(const struct pick_process *p, char *buf, size_t size)
 	char words[CMDLINE_MAX + 1], *start;
 
 	words_of(p, words, sizeof(words));
-	/* The interpreter's folders say little; the script's less than its name. */
+	/* Drops the interpreter's folders first, then the script's. */
 	start = last_part(words);
 	if (strlen(start) >= size)
 		drop_folders(start);
 	return text__clean(buf, size, start, strlen(start));
 }
 
-/* ---- who is meant ---- */
+/* ---- choice ---- */
 
 bool pick_args__many(const struct pick_args *a)
 {
@@ -229,7 +227,7 @@ void pick__free(struct pick *p)
 	free(p);
 }
 
-/* This program, of which others may run, and who is only there to start it. */
+/* True for this program, another memtrace-bpf, and sudo. */
 static bool is_ours(const struct pick *p, const struct pick_process *q)
 {
 	char name[48];
@@ -272,7 +270,7 @@ static bool begins(const char *text, const char *with)
 	return text[0] && !strncmp(text, with, strlen(with));
 }
 
-/* In one of those that were asked for, or none was. */
+/* True if the process is in a given container or pod, or if none was given. */
 static bool is_there(const struct pick *p, const struct pick_process *q)
 {
 	struct container_names n = { 0 };
@@ -301,8 +299,8 @@ static bool is_same_program(const struct pick_process *a, const struct pick_proc
 	       cgroup__same_place(&a->cgroup, &b->cgroup);
 }
 
-/* In the place of one that has ended. Its helpers may look like it and outlive it, but were there
- * before its end. */
+/* True if the process takes the place of an ended one. Workers of that one may look alike, but
+ * started before its end. */
 static bool takes_place(const struct pick *p, const struct pick_process *q)
 {
 	size_t i;
@@ -340,7 +338,7 @@ enum pick_is pick__is(struct pick *p, const struct pick_process *q)
 	return has_started_us(p, q->pid) && !descendants__has_torch(q->pid) ? PICK_NO : PICK_YES;
 }
 
-/* ---- who comes after ---- */
+/* ---- places ---- */
 
 static struct place *place_of(struct pick *p, const struct pick_process *q)
 {
@@ -384,7 +382,7 @@ void pick__ended(struct pick *p, pid_t pid, uint64_t when)
 
 	for (i = 0; i < p->args.n_pids; i++) {
 		if (p->args.pids[i] == pid)
-			p->args.pids[i] = 0; /* the number may be another's from now on */
+			p->args.pids[i] = 0; /* the PID may be given to another process */
 	}
 	for (i = 0; i < p->n_places; i++) {
 		if (p->place[i].holder == pid) {

@@ -2,9 +2,8 @@
 #ifndef MT_FOLLOW_PICK_H
 #define MT_FOLLOW_PICK_H
 /*
- * Which processes a capture of several is of: those with these PIDs, whose command line matches, or
- * all; in some container or pod; with --follow also those that come in the place of one that has
- * ended. Here is only who is meant: who is there, and what becomes of them, is tracees.h's.
+ * The choice of processes for a capture of several: by PID, command line, container or pod, or all,
+ * and with --follow their successors. tracees.h finds and captures the processes.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,70 +12,71 @@
 
 #include "process/cgroup.h"
 
-#define PICK_MAX 32 /* of each kind of option */
+#define PICK_MAX 32 /* options of each kind */
 
-/* As given on the command line; all strings are the caller's. */
+/* The options; all strings belong to the caller. */
 struct pick_args {
 	pid_t pids[PICK_MAX];
 	size_t n_pids;
 	const char *names[PICK_MAX]; /* extended regular expressions */
 	size_t n_names;
-	const char *containers[PICK_MAX]; /* names, or the beginnings of ids */
+	const char *containers[PICK_MAX]; /* names, or beginnings of ids */
 	size_t n_containers;
-	const char *pods[PICK_MAX]; /* names, or the beginnings of UIDs */
+	const char *pods[PICK_MAX]; /* names, or beginnings of UIDs */
 	size_t n_pods;
 	bool all, follow;
 };
 
-/* A process from outside. */
+/* A process as /proc shows it. */
 struct pick_process {
 	pid_t pid, parent;
-	uid_t uid;	  /* effective */
-	uint64_t started; /* CLOCK_BOOTTIME, ns, to the kernel's tick */
+	uid_t uid;	  /* effective user */
+	uint64_t started; /* start, CLOCK_BOOTTIME in ns, as precise as a kernel tick */
 	char comm[64];
-	char *cmdline; /* NUL-separated, NUL-terminated, cut at 16 KiB */
+	char *cmdline; /* NUL-separated, NUL-terminated, at most 16 KiB */
 	size_t len;
 	struct cgroup cgroup;
 };
 
-/* 0; -ESRCH: none, or a kernel thread, or one that is ending; -ENOMEM. Until pick_process__free(). */
+/* Reads a process. The caller frees q by pick_process__free(). Returns 0; -ESRCH: no such process,
+ * a kernel thread, or ending; -ENOMEM. */
 int pick_process__read(pid_t pid, struct pick_process *ret);
 void pick_process__free(struct pick_process *p);
-/* "python train.py --lr 0.1": fit for a terminal, cut; without the script's folders if it would be
- * cut with them. Returns buf. */
+/* Writes "python train.py --lr 0.1", cut to size and fit for a terminal. Drops the script's folders
+ * first. Returns buf. */
 char *pick_process__title(const struct pick_process *p, char *buf, size_t size);
 
 struct pick;
 
-/* Does it mean more than the one process of -p? */
+/* True if the options choose more than the one process of -p. */
 bool pick_args__many(const struct pick_args *args);
-/* NULL: this is an extended regular expression; else why it is not, static. */
+/* Returns NULL for an extended regular expression, otherwise a static text with the error. */
 const char *pick__bad_pattern(const char *pattern);
 struct pick *pick__new(
-	const struct pick_args *args); /* a copy of args is kept. NULL: out of memory */
-void pick__free(struct pick *p);       /* NULL is fine */
+	const struct pick_args *args); /* copies args, not its strings; NULL: out of memory */
+void pick__free(struct pick *p);       /* p may be NULL */
 
 enum pick_is {
 	PICK_NO,
-	PICK_IF_TORCH, /* if it has PyTorch in it, or is on its way to it */
+	PICK_IF_TORCH, /* yes, if it has PyTorch or is about to import it */
 	PICK_YES,
 };
 
 /*
- * Is it meant? Never: this program, others of it, a sudo, and as far as only a name says so what
- * has started us, unless that has PyTorch in it.
+ * Judges a process. Never picks memtrace-bpf itself, another memtrace-bpf or sudo. Without PyTorch,
+ * a name does not pick the processes that started us.
  */
 enum pick_is pick__is(struct pick *p, const struct pick_process *q);
-/* With --follow of a PID: what runs in this process is traced now; who has the same command line,
- * user and place comes after it. */
-int pick__remember(struct pick *p, const struct pick_process *q); /* 0 or -ENOMEM */
-/* It has ended, at this time (CLOCK_MONOTONIC, ns). */
+/* With --follow of PIDs: remembers a traced process, whose place the next process with the same
+ * command line, user and container takes. */
+int pick__remember(struct pick *p, const struct pick_process *q); /* returns 0 or -ENOMEM */
+/* Frees the place of a process that ended at this time (CLOCK_MONOTONIC, ns). */
 void pick__ended(struct pick *p, pid_t pid, uint64_t when);
-/* Others may come that are meant, however long that takes. */
+/* True if later processes may be picked at any time. */
 bool pick__open_ended(const struct pick *p);
-/* Only PIDs say who is meant: nobody else will be. */
+/* True if only PIDs are given. */
 bool pick__only_pids(const struct pick *p);
-/* In words, for "waiting for ...": "a process that matches 'train.py'". Returns buf. */
+/* Describes the choice for "waiting for ...": "a process that matches 'train.py'". Returns buf. */
 char *pick__title(const struct pick *p, char *buf, size_t size);
 
 #endif

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the kernel side tells of processes (capture/proc_group.h) is noted when it comes, which may
- * be in the middle of a drain; what follows from it is done in tracees__pump() and
- * tracees__drain_new(). A process that was forked by one that is traced is traced from its first
- * instruction on: its records wait until there is one that says that it allocates, and then it gets
- * a session. Others get one that waits for PyTorch.
+ * The records of a process group (capture/proc_group.h) arrive at any time, also during a drain.
+ * They are noted then, and acted on in tracees__pump() and tracees__drain_new(). A process that a
+ * traced one forks is traced from its first instruction on. Its records are queued until the first
+ * allocation, when it gets a session. Other processes get a session that waits for PyTorch.
  */
 #include "follow/tracees_internal.h"
 
@@ -27,9 +26,8 @@
 #include "process/descendants.h"
 #include "process/proc.h"
 
-#define MAY_EXEC                                                                                   \
-	5000000ULL /* ns: a process that was forked by one without PyTorch mostly does so at once */
-#define LOOK_EVERY 1000000000ULL /* ns: whether a process has ended and nobody has told us */
+#define MAY_EXEC 5000000ULL /* ns: a child of a process without PyTorch mostly calls exec before */
+#define LOOK_EVERY 1000000000ULL /* ns between two checks for ended processes */
 
 uint64_t tracees__clock(void)
 {
@@ -41,7 +39,7 @@ static struct proc_group *group_of(const struct tracees *r)
 	return r->opts.session.group;
 }
 
-/* ---- what is told of ---- */
+/* ---- records of the group ---- */
 
 static struct session *find_session(const struct tracees *r, uint32_t number)
 {
@@ -80,9 +78,9 @@ struct tracee *tracees__add(struct tracees *r, pid_t pid, pid_t parent, uint32_t
 	struct tracee *p = NULL;
 	size_t slot;
 
-	for (slot = 0; slot < RELATIVES_MAX && r->at[slot]; slot++)
+	for (slot = 0; slot < TRACEES_MAX && r->at[slot]; slot++)
 		;
-	if (slot < RELATIVES_MAX)
+	if (slot < TRACEES_MAX)
 		p = calloc(1, sizeof(*p));
 	if (!p) {
 		proc_group__forget(group_of(r), pid, number);
@@ -127,7 +125,7 @@ void tracees__retire(struct tracee *p)
 	p->number = 0;
 }
 
-/* Forked by one that was forked and has not shown itself: by whoever that one was forked by. */
+/* Returns the session with number, or that of the nearest traced ancestor. */
 static struct session *nearest(const struct tracees *r, uint32_t number)
 {
 	struct session *s = find_session(r, number);
@@ -180,10 +178,10 @@ static int on_group_record(void *ctx, const struct mt_rec_group *k)
 
 	if (k->what == MT_GROUP_FORK && k->number < MT_MEMBERS && !r->numbered[k->number]) {
 		if (p)
-			ended(p, k->time); /* we were not told */
+			ended(p, k->time); /* the record of its end was lost */
 		return on_fork(r, k);
 	}
-	/* Looked at later: this may be in the middle of a drain. */
+	/* Looked at later, because this may be during a drain. */
 	if (k->what == MT_GROUP_STRANGER || (k->what == MT_GROUP_EXEC && !p && r->opts.pick)) {
 		if (r->n_strangers < STRANGERS_MAX)
 			r->stranger[r->n_strangers++] = k->pid;
@@ -218,11 +216,11 @@ void tracees__know_sets(struct tracees *r)
 	}
 }
 
-/* What has happened to processes counts when all that they did before has come in. */
-static void take_in(struct tracees *r)
+/* Applies noted execs and ends once all earlier records were drained. */
+static void apply_records(struct tracees *r)
 {
 	const struct probes_sets *sets = r->opts.session.sets;
-	bool exec[RELATIVES_MAX] = { 0 }, end[RELATIVES_MAX] = { 0 };
+	bool exec[TRACEES_MAX] = { 0 }, end[TRACEES_MAX] = { 0 };
 	size_t i, retired = r->n_retired;
 
 	read_group_records(r);
@@ -232,7 +230,7 @@ static void take_in(struct tracees *r)
 	}
 	for (i = 0; i < sets->n; i++) {
 		if (probes__consume(sets->set[i], NULL, NULL) < 0)
-			return; /* there is more than can be taken now: the next time */
+			return; /* the queue is full: try again later */
 	}
 	for (i = 0; i < r->top; i++) {
 		if (exec[i])
@@ -248,7 +246,7 @@ static void take_in(struct tracees *r)
 	memmove(r->retired, r->retired + retired, r->n_retired * sizeof(*r->retired));
 }
 
-/* ---- the process group ---- */
+/* ---- all processes ---- */
 
 static void say_missed(struct tracees *r)
 {
@@ -271,7 +269,7 @@ static void say_missed(struct tracees *r)
 	r->missed_said = missed;
 }
 
-/* Told of ends and execs may have found no room. */
+/* Finds ends and execs whose records were lost. */
 static void look_for_ends(struct tracees *r, uint64_t now)
 {
 	size_t i;
@@ -373,7 +371,7 @@ void tracees__pump(struct tracees *r)
 		tracees_find__descendants(r, r->first_pid);
 	r->scanned = true;
 	tracees__know_sets(r);
-	take_in(r);
+	apply_records(r);
 	if (r->opts.pick)
 		tracees_find__others(r, now);
 	look_for_ends(r, now);
@@ -390,7 +388,7 @@ void tracees__drain_new(struct tracees *r)
 	size_t i;
 	int err;
 
-	take_in(r);
+	apply_records(r);
 	for (i = 0; i < r->top; i++) {
 		p = r->at[i];
 		if (p && p->state == FORKED && p->has_events)
@@ -456,7 +454,7 @@ void tracees__finish(struct tracees *r, const char *reason)
 {
 	size_t i;
 
-	take_in(r);
+	apply_records(r);
 	for (i = 0; i < r->top; i++) {
 		struct tracee *p = r->at[i];
 

@@ -2,10 +2,8 @@
 #ifndef MT_FOLLOW_TRACEES_H
 #define MT_FOLLOW_TRACEES_H
 /*
- * The processes of a capture of several. With --children: those that the first one has started, or
- * starts, and theirs; what concerns the first one is capture_loop.h's. Where they are picked by
- * name and the like (pick.h) there is no first one: all are here, also those that come later. Each
- * that has PyTorch has a session and an output of its own.
+ * The processes of a capture besides the first: its child processes (--children), or all processes
+ * that are picked (pick.h). Each process with PyTorch gets a session and an output.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,68 +16,67 @@
 struct pick;
 struct tracees;
 
-/* What becomes of a process's events: the command's. */
+/* The outputs of the processes, from the command. */
 struct tracees_output {
-	/* A process is traced from now on, for the number-th time (1: the first). What end() gets,
-	 * and its sink; NULL: out of memory. */
+	/* A process is traced now, for the number-th time, from 1 on. Returns the output, for
+	 * full() and end(), and sets *sink; NULL: failed. */
 	void *(*begin)(void *ctx, struct session *s, pid_t pid, unsigned int number,
 		       struct sink **sink);
-	/* After each drain: a static stop reason, or NULL. */
+	/* Called after each drain. Returns a static stop reason or NULL. */
 	const char *(*full)(void *output);
-	/* The session is over: its facts and counters are final. err: negative, where that was why.
-	 * Frees what begin() gave. */
+	/* The session is over, with final facts and counters. err: the negative error that ended
+	 * it, or 0. Frees output. */
 	void (*end)(void *output, const char *reason, int err);
 };
 
 struct tracees_opts {
 	struct session_opts
-		session;   /* of each: but for number, started and late, which are set here */
-	uint64_t duration; /* ns from the first attach on, 0: no bound */
-	struct pick *pick; /* who is meant, NULL: the first one's descendants; the caller's */
-	bool children;	   /* with pick: those that they start, too, whatever that is */
+		session;   /* options of each session; number, started and late are set here */
+	uint64_t duration; /* ns from the first attach on; 0: no bound */
+	struct pick *pick; /* choice of processes, borrowed; NULL: child processes of the first */
+	bool children;	   /* follow child processes, also with pick */
 	const struct tracees_output *output;
 	void *ctx;
 };
 
 /*
- * Follows pid, whose session is to have opts->session.group, .sets and *number; those that it has
- * started already are found at the next tracees__pump(). pid 0: there is no first one, opts->pick
- * says who is meant, and number is not used. opts is copied. NULL and *f on failure.
+ * Follows pid, the first process, and its children. The first process's session must have
+ * opts->session.group, .sets and *number. pid 0: opts->pick chooses the processes, and number is
+ * unused. Copies opts. NULL and *f on errors.
  */
 struct tracees *tracees__new(pid_t pid, const struct tracees_opts *opts, uint32_t *number,
 			     struct failure *f);
-void tracees__free(struct tracees *r); /* NULL is fine; nothing is finished */
+void tracees__free(struct tracees *r); /* r may be NULL; sessions are not finished */
 
-/* This process from now on, which is meant by its PID. 0, or negative with *f: there is no such
- * one, or it may not be looked at. */
+/* Adds a process that was given by its PID. Returns 0, or negative with *f: no such process, or not
+ * permitted. */
 int tracees__take(struct tracees *r, pid_t pid, struct failure *f);
 
-/* After the first tracees__pump(), where nobody is: what comes next to it, to go on a sentence, or
- * "". */
+/* Describes processes that nearly match, to continue a sentence; "": none. After the first
+ * tracees__pump(). */
 void tracees__nearest(const struct tracees *r, char *buf, size_t size);
 
-/* The first process is attached to. Its session, which those that it forks begin with; NULL from
- * its end on. */
+/* Sets the first process's session after attaching; NULL at its end. Forked children begin with its
+ * state. */
 void tracees__first(struct tracees *r, struct session *s);
-/* The first process runs another program: from now on it is one like all others. */
+/* Treats the first process like all others, after an exec. */
 void tracees__take_first(struct tracees *r);
 
-/* About a hundred times a second, and every tracees__poll_ms() ms (-1: no hurry). */
+/* Call about a hundred times a second, and after tracees__poll_ms() ms (-1: no timeout). */
 void tracees__pump(struct tracees *r);
 int tracees__poll_ms(const struct tracees *r);
-/* Readable when something is to be looked at without delay, by tracees__drain_new(). Owned by r. */
+/* A descriptor, owned by r: when it is readable, call tracees__drain_new() at once. */
 int tracees__wake_fd(const struct tracees *r);
 void tracees__drain_new(struct tracees *r);
 
-/* Processes that are traced, or are Python and may have PyTorch any moment; with children, whatever
- * they are. */
+/* Returns the number of processes that are traced or may still import PyTorch. */
 size_t tracees__hopeful(const struct tracees *r);
-/* Processes being traced; ever. */
+/* Return the number of processes traced now, and so far. */
 size_t tracees__traced(const struct tracees *r);
 size_t tracees__ever(const struct tracees *r);
-/* Of them, since some time (ns since the first was attached to); 0: none is or was. */
+/* Returns the time since the first attach, ns; 0: no attach so far. */
 uint64_t tracees__now(const struct tracees *r);
-/* Detaches from all. */
+/* Detaches from all processes and ends their outputs. */
 void tracees__finish(struct tracees *r, const char *reason);
 
 #endif

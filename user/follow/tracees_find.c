@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Who is in. Where processes are picked, one that runs another program is told of by the kernel
- * side the moment it does, long before it can have PyTorch. A look at all of /proc, once a second,
- * finds who was there before us, who changed what it is called, and who has PyTorch without being a
- * Python program by its looks.
+ * Finds the processes of a capture. The kernel reports each exec of a process at once, before it
+ * can import PyTorch. A scan of /proc, once a second, finds processes that are older than the
+ * capture, that changed their name, or that have PyTorch without looking like Python.
  */
 #include "follow/tracees_internal.h"
 
@@ -22,18 +21,18 @@
 #include "log/log.h"
 #include "process/descendants.h"
 
-#define FAMILY_MAX MT_WATCHED
+#define DESCENDANTS_MAX MT_WATCHED
 #define SCANS 8
 #define SCAN_EVERY 1000000000ULL /* ns */
-#define NEAREST 3		 /* of those that it nearly was are named */
-#define SCAN_ANEW 10		 /* of so many looks one is at everybody as if they were new */
+#define NEAREST 3		 /* near matches in a message */
+#define FULL_SCAN_EVERY 10	 /* every tenth scan looks at all processes again */
 
 static struct proc_group *group_of(const struct tracees *r)
 {
 	return r->opts.session.group;
 }
 
-/* NULL: it is in already, or cannot be. */
+/* Adds a process. NULL: it was added before, or there is no room. */
 static struct tracee *take(struct tracees *r, pid_t pid, pid_t parent)
 {
 	int err = proc_group__add(group_of(r), pid);
@@ -46,16 +45,16 @@ static struct tracee *take(struct tracees *r, pid_t pid, pid_t parent)
 	return err ? NULL : tracees__add(r, pid, parent, 0);
 }
 
-/* Those that are forked meanwhile by one that is in already are told of. */
+/* Children that are forked meanwhile are reported by the kernel. */
 void tracees_find__descendants(struct tracees *r, pid_t pid)
 {
-	pid_t pids[FAMILY_MAX], parents[FAMILY_MAX];
+	pid_t pids[DESCENDANTS_MAX], parents[DESCENDANTS_MAX];
 	size_t i, n, found = 1;
 	struct tracee *p;
 	int tries;
 
 	for (tries = 0; found && tries < SCANS; tries++) {
-		n = descendants__descendants(pid, pids, parents, FAMILY_MAX);
+		n = descendants__descendants(pid, pids, parents, DESCENDANTS_MAX);
 		for (found = 0, i = 0; i < n; i++) {
 			p = take(r, pids[i], parents[i]);
 			found += p != NULL;
@@ -82,19 +81,19 @@ int tracees__take(struct tracees *r, pid_t pid, struct failure *f)
 {
 	struct pick_process q;
 	struct target t;
-	int err = target__open(pid, &t, f); /* has the words where that is not possible */
+	int err = target__open(pid, &t, f); /* sets f on errors */
 
 	if (err)
 		return err;
 	target__close(&t);
 	if (tracees__find(r, pid) || pick_process__read(pid, &q))
-		return 0; /* named twice, or it has ended this very moment */
+		return 0; /* given twice, or just ended */
 	pick(r, &q);
 	pick_process__free(&q);
 	return 0;
 }
 
-/* What PyTorch comes into, mostly. Others are found when it is there. */
+/* True for programs that may import PyTorch. Scans find PyTorch in all others. */
 static bool looks_like_python(const struct pick_process *q)
 {
 	char name[48], exe[PATH_MAX], *base;
@@ -108,7 +107,7 @@ static bool looks_like_python(const struct pick_process *q)
 	       !strncmp(q->comm, "python", 6);
 }
 
-static bool is_meant(struct tracees *r, const struct pick_process *q)
+static bool is_picked(struct tracees *r, const struct pick_process *q)
 {
 	enum pick_is is = pick__is(r->opts.pick, q);
 
@@ -124,8 +123,8 @@ bool tracees_find__keeps_forked(struct tracees *r, pid_t pid)
 	if (!r->opts.pick || r->opts.children)
 		return true;
 	if (pick_process__read(pid, &q))
-		return true; /* it has ended already, which is told of next */
-	ret = is_meant(r, &q);
+		return true; /* it has ended, and its record follows */
+	ret = is_picked(r, &q);
 	pick_process__free(&q);
 	return ret;
 }
@@ -140,7 +139,7 @@ bool tracees_find__keeps_execed(struct tracee *p)
 		return true;
 	if (pick_process__read(p->pid, &q))
 		return true;
-	ret = is_meant(r, &q);
+	ret = is_picked(r, &q);
 	pick_process__free(&q);
 	return ret;
 }
@@ -167,12 +166,12 @@ static void mark_untracked(struct tracees *r, pid_t pid)
 
 	if (tracees__find(r, pid) || pick_process__read(pid, &q))
 		return;
-	if (is_meant(r, &q))
+	if (is_picked(r, &q))
 		pick(r, &q);
 	pick_process__free(&q);
 }
 
-/* ---- all of /proc ---- */
+/* ---- scan of /proc ---- */
 
 static void look_at_new(struct tracees *r, struct seen *s)
 {
@@ -180,15 +179,14 @@ static void look_at_new(struct tracees *r, struct seen *s)
 
 	if (pick_process__read(s->pid, &q))
 		return;
-	if (is_meant(r, &q))
+	if (is_picked(r, &q))
 		pick(r, &q);
 	else if (pick__is(r->opts.pick, &q) == PICK_IF_TORCH)
 		s->pages = descendants__pages(s->pid);
 	pick_process__free(&q);
 }
 
-/* It could have PyTorch, and had not: only where more has been mapped is there a reason to look
- * again. */
+/* Only a process that has mapped more memory since the last scan can have PyTorch now. */
 static void look_again(struct tracees *r, struct seen *s, uint64_t pages_before)
 {
 	s->pages = descendants__pages(s->pid);
@@ -208,7 +206,7 @@ static void look_at(struct tracees *r, struct seen *s, const struct seen *before
 
 static void scan(struct tracees *r)
 {
-	bool anew = !(r->scans++ % SCAN_ANEW) || r->too_many_strangers;
+	bool anew = !(r->scans++ % FULL_SCAN_EVERY) || r->too_many_strangers;
 	DIR *dir = opendir("/proc");
 	size_t n = 0, cap = 0, old = 0;
 	struct seen *seen = NULL, *bigger;
@@ -225,7 +223,7 @@ static void scan(struct tracees *r)
 			seen = bigger;
 		}
 		seen[n] = (struct seen){ .pid = atoi(d->d_name) };
-		/* Both in the order of their numbers, as the kernel lists them. */
+		/* Both lists are in order of PIDs, as the kernel lists them. */
 		while (old < r->n_seen && r->seen[old].pid < seen[n].pid)
 			old++;
 		look_at(r, &seen[n],
@@ -260,12 +258,13 @@ void tracees_find__others(struct tracees *r, uint64_t now)
 	scan(r);
 }
 
-/* ---- for people ---- */
+/* ---- messages ---- */
 
-/* "; PID 12 (bash train.sh) is no Python program", or who has PyTorch and is not meant. */
+/* Writes "; PID 12 (bash train.sh) is no Python program", or names a process with PyTorch that does
+ * not match. */
 void tracees__nearest(const struct tracees *r, char *buf, size_t size)
 {
-	const struct tracee *near[RELATIVES_MAX];
+	const struct tracee *near[TRACEES_MAX];
 	struct pick_process q;
 	size_t i, n = 0, len = 0, said = 0;
 	char title[96];

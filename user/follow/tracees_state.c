@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A process's states. One that was forked by one that is traced is traced from its first
- * instruction on: its records wait until there is one that says that it allocates, and then it gets
- * a session. Others get one that waits for PyTorch.
+ * The states of a process. A process that a traced one forks is traced from its first instruction
+ * on. Its records are queued until the first allocation, when it gets a session. Other processes
+ * get a session that waits for PyTorch.
  */
 #include "follow/tracees_internal.h"
 
@@ -20,10 +20,9 @@
 #include "log/log.h"
 #include "process/proc.h"
 
-#define NO_PYTHON 1000000000ULL /* ns: one that is picked and has none by then will have none */
-#define NO_TORCH                                                                                   \
-	10000000000ULL /* ns: where numbers are short, one that only might have it is looked at    \
-			  now and then instead */
+#define NO_PYTHON                                                                                  \
+	1000000000ULL /* ns: a picked process without Python by then gives its number back */
+#define NO_TORCH 10000000000ULL /* ns: the same for Python without PyTorch, if numbers are short */
 #define NUMBERS_SHORT (MT_MEMBERS * 3 / 4)
 
 static struct proc_group *group_of(const struct tracees *r)
@@ -54,8 +53,8 @@ static void drop_early(struct tracee *p)
 	p->has_events = false;
 }
 
-/* None of them may refer to a session that is freed. One that could not be opened is not recorded,
- * and counted. */
+/* Drops the queues that refer to a session before it is freed. Counts processes that lose records
+ * by this. */
 static void orphan_forked_by(struct tracees *r, const struct session *s)
 {
 	size_t i;
@@ -96,7 +95,7 @@ void tracee__remove(struct tracee *p, const char *reason)
 
 	tracee__finish(p, reason, 0);
 	tracees_find__gone(p);
-	if (!p->told_end) /* the PID may be another process's by then */
+	if (!p->told_end) /* otherwise the PID may belong to another process */
 		proc_group__forget(group_of(r), p->pid, p->number);
 	r->at[p->slot] = NULL;
 	while (r->top && !r->at[r->top - 1])
@@ -159,7 +158,7 @@ void tracee__open_all_forked_by(struct tracees *r, const struct session *s)
 		if (!r->at[i] || r->at[i]->state != FORKED || r->at[i]->forked_by != s)
 			continue;
 		tracee__open_forked(r->at[i]);
-		/* That drains the ring: another one may have taken any place. */
+		/* That drains the ring, and may add a process at any index. */
 		i = (size_t)-1;
 	}
 }
@@ -182,7 +181,7 @@ void tracee__await(struct tracee *p)
 	}
 }
 
-/* Of those that are picked: what will come to nothing gives its number back. */
+/* True if a picked process will hardly import PyTorch: its number is given back. */
 static bool is_hopeless(const struct tracee *p, uint64_t now)
 {
 	const struct tracees *r = p->all;
@@ -267,7 +266,7 @@ bool tracee__after_exec(struct tracee *p)
 		return false;
 	}
 	p->since = tracees__clock();
-	if (p->state != WAITING && !p->ended) /* one that waits notices by itself */
+	if (p->state != WAITING && !p->ended) /* a waiting session notices an exec itself */
 		tracee__await(p);
 	return true;
 }

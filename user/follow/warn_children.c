@@ -8,8 +8,7 @@
 #include "record/stream.h"
 
 #define FIRST_PAUSE 1000000000ULL /* ns */
-#define LAST_PAUSE                                                                                 \
-	16000000000ULL /* a thread's children are a file to be opened, and there may be hundreds */
+#define LAST_PAUSE 16000000000ULL /* ns; each look opens a file for each thread */
 
 void warn_children__look(struct warn_children *u, pid_t pid, struct facts *facts, uint64_t now)
 {
