@@ -424,7 +424,8 @@ static int on_event(struct sink *sink, const struct event *e)
 	if (a->held)
 		return attach_state__hold(a->held, e);
 	if (state_seam__before(&a->seam, e)) {
-		log_debug("an event of cuda:%u was in what had been read already", e->device.index);
+		log_debug("dropped an event of cuda:%u: the state at attach contains it",
+			  e->device.index);
 		return 0;
 	}
 	if (a->empty && cuda && e->totals && !a->empty_told[e->device.index]) {

@@ -249,8 +249,8 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	cuda_calls__set_facts(s->decoder, c);
 	autograd__set_facts(s->decoder, c);
 	modules__set_facts(s->decoder, c);
-	if (s->unseen)
-		facts__setf(s->facts, "counter.reports_unseen", "%" PRIu64, s->unseen);
+	if (s->losses.unseen)
+		facts__setf(s->facts, "counter.reports_unseen", "%" PRIu64, s->losses.unseen);
 	if (s->decoder->twins)
 		facts__setf(s->facts, "counter.twins", "%" PRIu64, s->decoder->twins);
 	if (c[MT_CNT_FAULT_RETRIED])

@@ -71,7 +71,7 @@ int session__fit(struct session *s, struct failure *f)
 	probes__feed(s->probes, s->opts.number, NULL, NULL);
 	probes__free(s->probes);
 	s->queue.len = s->queue.floor = 0;
-	s->joined_early = false;
+	s->wait.joined_early = false;
 	s->probes = probes__share(po.sets, &po.py, s->target.hooks);
 	log_debug("PID %d: %s is in another file than in the processes before: %s",
 		  (int)proc__pid(s->target.proc), hook__name(misfit->id),

@@ -1,130 +1,152 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_CAPTURE_SESSION_INTERNAL_H
 #define MT_CAPTURE_SESSION_INTERNAL_H
-/* What the parts of a session share: its life (session.c), its facts
- * (session_facts.c). */
+/*
+ * What the files of a session share: its life (session.c), getting into the process
+ * (session_attach.c), draining the ring (session_round.c), groups (session_group.c) and facts
+ * (session_facts.c). The events go their own way: stages.h.
+ */
 #include <linux/types.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "capture/probes.h"
 #include "capture/proc_group.h"
-#include "process/ptrace_hold.h"
 #include "capture/queue.h"
 #include "capture/session.h"
 #include "capture/target.h"
-#include "torch/cudaalloc.h"
+#include "process/ptrace_hold.h"
 
-struct decoder;
-struct dict;
 struct attach_stage;
 struct census_stage;
+struct decoder;
+struct dict;
 
-/* What is known of a process that PyTorch has not come into yet: session_wait.c. CLOCK_MONOTONIC,
- * ns. */
+#define SESSION_FACTS_EVERY 1000000000ULL /* ns between two updates of counters and facts */
+
+/* For session_attach.c: the wait for PyTorch. Times are CLOCK_MONOTONIC, ns. */
 struct waiting {
-	uint64_t since;	  /* of this program's */
-	uint64_t pages;	  /* mapped when its map was read last */
-	uint64_t changed; /* when that was another number */
-	uint64_t next;	  /* look again even where nothing was mapped */
+	uint64_t since;		 /* since the process has run this program; 0: not looked at yet */
+	uint64_t pages;		 /* size of the address space when its map was read last */
+	uint64_t changed;	 /* when that size changed last */
+	uint64_t next;		 /* look again then, even if the size is the same */
+	struct ptrace_hold hold; /* of a command, while we attach to it */
+	int nice;		 /* our nice value before it was lowered */
+	bool hastened;		 /* it is lowered */
+	bool joined_early; /* a group's probes recorded the process before it mapped PyTorch */
+	uint64_t next_look, look_pause; /* for torch.nn; ns since start */
+};
+
+/*
+ * For session_round.c: are all records about freed code objects in? Epochs count the ends of code
+ * objects that stacks may have; see code_cache.h.
+ */
+struct code_ends {
+	uint64_t lost;	     /* records lost so far */
+	uint64_t read_until; /* epoch when this round's reading ended; UINT64_MAX: before that */
+	uint64_t after;	     /* records of this round with a later epoch */
+	uint64_t sure_epoch; /* all records up to it are accounted for */
+	uint64_t forgotten;  /* probes__times_forgotten() as of the last round */
+	uint32_t unmarked;   /* ends of code objects on no stack since the programs forgot marks */
+};
+
+/* For session_round.c: records that got lost. */
+struct losses {
+	uint64_t counters[MT_CNT_NR]; /* the programs' counters, at most a second old */
+	uint64_t notices;	      /* probes__notices() before they were read */
+	uint64_t early;		      /* no room before attach, and unseen */
+	uint64_t unseen;	      /* cuda_calls__unseen() */
+	uint64_t total;		      /* records of all kinds */
+	uint64_t told;		      /* records about memory, as of the last EVENT_LOST */
+	uint64_t in_round;	      /* of them, told in this round */
+	bool open;		      /* records older than the last loss may be in the ring */
+	bool steps_warned;
 };
 
 struct session {
 	struct session_opts opts;
 	struct target target;
 	struct probes *probes;
-	struct mt_py_layout layout; /* that the programs were loaded with */
+	struct mt_py_layout layout; /* of the interpreter that the programs were loaded for */
 	struct waiting wait;
-	struct ptrace_hold hold; /* of a command that is being attached to */
-	int nice;		 /* ours before the waiting, while hastened */
-	bool hastened;
-	struct decoder *decoder;     /* from the attaching on */
-	struct census_stage *census; /* likewise; NULL: not wanted */
-	struct attach_stage *attach; /* likewise */
 	struct dict *dict;
 	struct facts *facts;
-	struct queue queue;
-	int image; /* proc__image() of the program that is or is to be traced, negative: could not
-		      be opened */
-	/* Where the epochs come from, but for our own: records about freed code objects that got
-	 * lost. */
-	uint64_t gone_lost;
-	uint64_t gone_after, read_until; /* in a round: of those seen, those after the epoch at
-					    which all had been read */
-	uint64_t sure_epoch;		 /* up to which all of them were accounted for */
-	uint64_t last_facts, next_look, look_pause; /* ns */
-	uint64_t lost, lost_said;
-	bool loss_open; /* there may be records in the ring from before the last loss that was told
-			   of */
-	uint64_t lost_at; /* what was told of in this round */
-	bool lost_steps_said;
-	uint64_t counters[MT_CNT_NR]; /* a second old at most; what probes__notices() is about, as
-					 of this round */
-	uint64_t notices;	      /* probes__notices(), before they were read */
-	uint64_t forgotten;	      /* how often the programs have, as far as is known here */
-	uint32_t strange_ends; /* of code objects that no stack had, told since the programs forgot
-				  which ones stacks have */
-	bool attached, tried_sleepable, have_codes;
-	bool behind;	   /* the ring was not drained to its end */
-	uint64_t taken;	   /* what is in the ring up to here has been handed on (probes__taken()) */
-	bool joined_early; /* of one that is followed: its hits were recorded before PyTorch was
-			      mapped */
-	uint64_t unseen;   /* of them (below), see cuda_calls__unseen() */
-	uint64_t early_lost; /* never came to a probe; and records of before it was looked at, for
-				which there was no room */
-	bool blind;	   /* the end of code objects is not reported any more: none may be read */
-	struct sink *sink; /* of the last pump */
+	struct queue queue;	     /* records between ring and decoder */
+	struct decoder *decoder;     /* NULL before attach, as the stages */
+	struct census_stage *census; /* NULL with no_census, too */
+	struct attach_stage *attach;
+	struct sink *sink; /* of the last pump, borrowed */
+	struct code_ends ends;
+	struct losses losses;
+	int image;	     /* proc__image() of the program to be traced; negative: unknown */
+	uint64_t last_facts; /* ns since start */
+	uint64_t taken;	     /* all records up to this place in the ring are decoded */
+	bool attached;
+	bool behind;	      /* the ring was not drained to its end */
+	bool blind;	      /* the probes are removed: code objects must not be read any more */
+	bool tried_sleepable; /* the sleepable programs were attached or refused */
+	bool have_codes;      /* the programs know which frames are calls of modules */
 };
 
-/* session.c: one with nothing in it. NULL and *f on failure. */
+/* session.c: a session without a process. NULL and *f on failure. */
 struct session *session__make(const struct session_opts *opts, struct failure *f);
-/* session.c: a record of its own, or about a code object that was freed: into the queue. For
- * probes__consume(). */
-int session__enqueue(void *session, const void *rec, size_t len);
-/* What has been read is of a time before these: ends that were told of before anything could be
- * made of them. 0 or -ENOMEM. */
-int session__catch_up(struct session *s);
 
-/*
- * session_wait.c: 0 when PyTorch is in the process and has been looked at; -EAGAIN not yet; else
- * negative with *f. What can be done beforehand is done.
- */
-int session__await(struct session *s, struct failure *f);
-/* What was held runs on, and unless it is waited for again we are in no hurry any more. */
+/* ---- session_attach.c ---- */
+
+/* Lets a held command run. again: the session goes on waiting, so keep the lowered nice value. */
 void session__let_go(struct session *s, bool again);
-/* The BPF programs for the interpreter as it is known now, unless they are loaded. 0 or negative
- * with *f. */
-int session__load(struct session *s, struct failure *f);
-/* Once attached: has more been mapped, of PyTorch too? Then its map and facts are new. */
+/* Reads the map and PyTorch's facts again if more was mapped. */
 void session__renew(struct session *s);
-/* With the probes in place: is it sure that none of PyTorch's code had run before? */
-bool session__before_torch(const struct session *s);
-
-/*
- * session_group.c: of a session that follows children, nothing else does anything here. join: its
- * hits are recorded by s->probes from now on, under its number; leave: no more. fit: that they are
- * attached where this process has its code, others where not. 0 or negative with *f.
- */
-bool session__take_number(struct session *s); /* false: none is left, or the process has ended */
-void session__join(struct session *s, uint64_t type_cell);
-void session__leave(struct session *s);
-int session__fit(struct session *s, struct failure *f);
-
-/* session.c: the stages that events pass (stages.h), each once those after it are there; the
- * decoder once probes are loaded. 0 or -ENOMEM. */
+/* Attaches the hooks of modules and steps once torch.nn is imported; now: ns since start. */
+void session__look_into_torch(struct session *s, uint64_t now);
+/* Open the decoder and the stages (stages.h), in this order. 0 or -ENOMEM. */
 int session__open_decoder(struct session *s);
 int session__open_attach_stage(struct session *s);
 int session__open_census_stage(struct session *s);
 
-/* session_facts.c: the facts about target and capture, once all is known. 0 or -ENOMEM. */
+/* ---- session_round.c ---- */
+
+/* For probes__consume(): puts a record of the process into the queue. 0, -ENOMEM, or -EAGAIN: it is
+ * in, but the queue is full. */
+int session__enqueue(void *session, const void *rec, size_t len);
+/* After the decoder is opened: notes the code objects that were freed before. 0 or -ENOMEM. */
+int session__catch_up(struct session *s);
+/* Drains the ring once, decodes what was in it, and asks for the driver's figure. 0, -ENOMEM or the
+ * sink's error. */
+int session__round(struct session *s);
+/* The same without the driver's figure. only_names: the ring is drained for the names of a new
+ * stack; do not look for losses unless it is half full. */
+int session__drain_ring(struct session *s, bool only_names);
+/* Emits the end of a loss once all records from before it are decoded. 0 or the sink's error. */
+int session__end_losses(struct session *s, uint64_t now);
+/*
+ * Makes the programs forget which code objects stacks have, once many others were freed. They mark
+ * objects by hash: with too many marks nearly every end makes all stacks be sent again.
+ */
+void session__renew_marks(struct session *s);
+
+/* ---- session_group.c: without a group, these do nothing ---- */
+
+/* False: no number is left, or the process has ended. */
+bool session__take_number(struct session *s);
+/* s->probes record the process's hits from now on. type_cell: as in struct mt_py_layout. */
+void session__join(struct session *s, uint64_t type_cell);
+void session__leave(struct session *s); /* and no more */
+/* Other programs, if s->probes are attached elsewhere than this process has its code. 0 or negative
+ * with *f. */
+int session__fit(struct session *s, struct failure *f);
+
+/* ---- session_facts.c ---- */
+
+/* The facts about target and capture, once the target is known. 0 or -ENOMEM. */
 int session__set_facts(struct session *s);
-/* Facts "rank", "local_rank" and "world_size", unless they are there. */
+/* The facts "rank", "local_rank" and "world_size", unless they are set. */
 void session__set_rank(struct session *s);
-/* When the stream begins: now. 0 or -ENOMEM. */
+/* The fact "start": now. 0 or -ENOMEM. */
 int session__set_start(struct session *s);
-/* Those about PyTorch, which is looked at again when more of it has been mapped. 0 or -ENOMEM. */
+/* The facts about PyTorch; again when more of it was mapped. 0 or -ENOMEM. */
 int session__set_torch_facts(struct session *s);
-/* The kernel side's counters and ours, as facts. */
+/* The programs' counters and ours. */
 void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR]);
 
 #endif
