@@ -15,7 +15,9 @@
 #include "lib/clock.h"
 #include "log/log.h"
 #include "process/proc.h"
+#include "serve/broker/ask.h"
 #include "serve/broker/broker.h"
+#include "serve/broker/jobs.h"
 #include "terminal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -128,13 +130,14 @@ static void begin(struct broker *b, int ends[PEER_NR])
 		b->peers[k] = (struct peer){ .b = b, .kind = k };
 		ends[k] = open_peer(b, k);
 	}
-	b->processes[0] = (struct broker_process){ .pid = getpid(),
-						   .boot_ns = boot_ns,
-						   .msg = msg };
-	b->n_processes = 1;
-	b->targets = json_pack("{s:s,s:[{s:s,s:s,s:[i]},{s:s,s:s,s:[i,i]}]}", "event", "targets",
-			       "targets", "name", "job", "kind", "pid", "pids", (int)getpid(),
-			       "name", "all", "kind", "pattern", "pids", (int)getpid(), 99);
+	b->processes.v[0] = (struct broker_process){ .pid = getpid(),
+						     .boot_ns = boot_ns,
+						     .msg = msg };
+	b->processes.n = 1;
+	b->processes.targets = json_pack("{s:s,s:[{s:s,s:s,s:[i]},{s:s,s:s,s:[i,i]}]}", "event",
+					 "targets", "targets", "name", "job", "kind", "pid", "pids",
+					 (int)getpid(), "name", "all", "kind", "pattern", "pids",
+					 (int)getpid(), 99);
 	add_trace(b, "trace_1", TRACE_DONE);
 	add_trace(b, "trace_2", TRACE_DONE);
 	add_trace(b, "trace_3", TRACE_CAPTURING);
@@ -143,15 +146,15 @@ static void begin(struct broker *b, int ends[PEER_NR])
 static void end(struct broker *b, int ends[PEER_NR])
 {
 	jobs__free(b);
-	while (b->n_traces)
-		trace__delete(b, b->traces[0]);
+	while (b->traces.n)
+		trace__delete(b, b->traces.v[0]);
 	for (int k = 0; k < PEER_NR; k++) {
-		broker__forget_held(b, &b->peers[k]);
+		processes__forget(b, &b->peers[k]);
 		link__free(b->peers[k].link);
 		close(ends[k]);
 	}
-	json_decref(b->processes[0].msg);
-	json_decref(b->targets);
+	json_decref(b->processes.v[0].msg);
+	json_decref(b->processes.targets);
 	store__close(&b->store);
 }
 
@@ -202,11 +205,11 @@ static void ask(struct broker *b, int ends[PEER_NR], const uint8_t *data, size_t
 		data += at ? len + 1 : len;
 		size -= at ? len + 1 : len;
 	}
-	if (b->scanning)
-		broker__release(b); /* act as a client that has read the result */
+	if (b->processes.scanning)
+		processes__release(b); /* act as a client that has read the result */
 	jobs__pump(b, clock__monotonic());
 	link__pump(l, on_answer, &heard);
-	if (heard.answers > asked || b->n_traces > 16 || b->n_held)
+	if (heard.answers > asked || b->traces.n > 16 || b->processes.n_held)
 		abort();
 	link__free(l);
 }

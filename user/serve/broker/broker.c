@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+
 #include "serve/broker/broker.h"
 
 #include <errno.h>
@@ -22,6 +23,15 @@
 #include "lib/text.h"
 #include "lib/user.h"
 #include "log/log.h"
+#include "serve/broker/capture.h"
+#include "serve/broker/jobs.h"
+#include "serve/broker/peers.h"
+#include "serve/broker/processes.h"
+#include "serve/broker/saved.h"
+#include "serve/broker/store.h"
+#include "serve/broker/trace.h"
+#include "serve/link.h"
+#include "serve/serve.h"
 
 #define TELL_EVERY UINT64_C(500000000)	       /* ns */
 #define ENDS_WITHIN UINT64_C(6000000000)       /* ns, what captures when we end */
@@ -54,9 +64,9 @@ void broker__new_user(const struct broker *b, uid_t *uid, gid_t *gid)
 	uint16_t random = 0;
 	bool taken = true;
 
-	*uid = b->uid;
-	*gid = b->gid;
-	if (!b->own_ids)
+	*uid = b->ids.uid;
+	*gid = b->ids.gid;
+	if (!b->ids.own)
 		return;
 	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
 		random = (uint16_t)clock__monotonic();
@@ -75,8 +85,8 @@ static int choose_user(struct broker *b)
 	struct user u = { .uid = geteuid(), .gid = getegid() };
 	const char *name = b->args->user ? b->args->user : "nobody";
 
-	b->uid = u.uid;
-	b->gid = u.gid;
+	b->ids.uid = u.uid;
+	b->ids.gid = u.gid;
 	if (geteuid()) {
 		if (b->args->user) {
 			log_err("--user: only root can become somebody else");
@@ -84,9 +94,9 @@ static int choose_user(struct broker *b)
 		}
 		return 0;
 	}
-	b->own_ids = !b->args->user && maps_own_ids("/proc/self/uid_map") &&
+	b->ids.own = !b->args->user && maps_own_ids("/proc/self/uid_map") &&
 		     maps_own_ids("/proc/self/gid_map");
-	if (b->own_ids)
+	if (b->ids.own)
 		return 0;
 	if (!b->args->user)
 		log_warn("this user namespace has no user IDs from %u on: what has no rights runs "
@@ -97,8 +107,8 @@ static int choose_user(struct broker *b)
 			u.uid ? "no such user" : "has to be one who is not root");
 		return EXIT_USAGE;
 	}
-	b->uid = u.uid;
-	b->gid = u.gid;
+	b->ids.uid = u.uid;
+	b->ids.gid = u.gid;
 	return 0;
 }
 
@@ -143,8 +153,8 @@ static void find_out_whether_we_may(struct broker *b)
 static int open_listens(struct broker *b)
 {
 	const struct serve_args *a = b->args;
-	const struct listen_opts lo = { .uid = a->user ? b->uid : (uid_t)-1,
-					.gid = a->user ? b->gid : (gid_t)-1 };
+	const struct listen_opts lo = { .uid = a->user ? b->ids.uid : (uid_t)-1,
+					.gid = a->user ? b->ids.gid : (gid_t)-1 };
 	char why[LISTEN_WHY];
 
 	for (size_t i = 0; i < a->n_listen; i++) {
@@ -218,7 +228,7 @@ static void say_ready(const struct broker *b)
 				 "the token; --tls-cert and --tls-key",
 				 b->listens[i].url);
 	}
-	if (!b->can_trace && !b->args->n_files && !b->n_traces)
+	if (!b->can_trace && !b->args->n_files && !b->traces.n)
 		log_warn("nothing can be traced: %s", b->why);
 	notify("READY=1");
 }
@@ -251,18 +261,18 @@ static void pump_all(struct broker *b)
 			p->again = now + UINT64_C(60000000000);
 	}
 	/* A trace may go while it is looked at. */
-	for (size_t i = b->n_traces; i-- > 0;) {
-		struct trace *t = b->traces[i];
+	for (size_t i = b->traces.n; i-- > 0;) {
+		struct trace *t = b->traces.v[i];
 
 		if (!capture__runs(t))
 			continue;
 		capture__pump(b, t, now);
-		if (tell && i < b->n_traces && b->traces[i] == t && capture__runs(t))
+		if (tell && i < b->traces.n && b->traces.v[i] == t && capture__runs(t))
 			trace__tell(b, t, true);
 	}
 	jobs__pump(b, now);
-	if (b->scanning && now >= b->scan_until)
-		broker__release(b);
+	if (b->processes.scanning && now >= b->processes.scan_until)
+		processes__release(b);
 	if (tell)
 		b->next_tell = now + TELL_EVERY;
 }
@@ -281,8 +291,8 @@ static size_t poll_what(struct broker *b, struct pollfd *fds, size_t room)
 		if (p->process.pid)
 			fds[n++] = (struct pollfd){ .fd = p->process.pidfd, .events = POLLIN };
 	}
-	for (size_t i = 0; i < b->n_traces && n + 3 <= room; i++) {
-		const struct trace *t = b->traces[i];
+	for (size_t i = 0; i < b->traces.n && n + 3 <= room; i++) {
+		const struct trace *t = b->traces.v[i];
 
 		if (!capture__runs(t))
 			continue;
@@ -299,7 +309,7 @@ static size_t poll_what(struct broker *b, struct pollfd *fds, size_t room)
  * time. */
 static int patience(const struct broker *b)
 {
-	if (b->jobs || b->scanning || capture__count(b))
+	if (b->jobs || b->processes.scanning || capture__count(b))
 		return 250;
 	for (int k = 0; k < PEER_NR; k++)
 		if (!b->peers[k].process.pid && b->peers[k].again)
@@ -329,15 +339,15 @@ static void end_captures(struct broker *b)
 {
 	uint64_t until = clock__monotonic() + ENDS_WITHIN;
 
-	for (size_t i = 0; i < b->n_traces; i++)
-		if (capture__runs(b->traces[i]))
-			capture__stop(b, b->traces[i]);
+	for (size_t i = 0; i < b->traces.n; i++)
+		if (capture__runs(b->traces.v[i]))
+			capture__stop(b, b->traces.v[i]);
 	while (capture__count(b) && clock__monotonic() < until) {
 		uint64_t now = clock__monotonic();
 
-		for (size_t i = b->n_traces; i-- > 0;)
-			if (capture__runs(b->traces[i]))
-				capture__pump(b, b->traces[i], now);
+		for (size_t i = b->traces.n; i-- > 0;)
+			if (capture__runs(b->traces.v[i]))
+				capture__pump(b, b->traces.v[i], now);
 		nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
 	}
 }
@@ -348,7 +358,7 @@ static void await_first_look(struct broker *b)
 	uint64_t until = clock__monotonic() + FIRST_LOOK_WITHIN;
 	struct peer *p = &b->peers[PEER_LOOK];
 
-	while (p->link && !b->targets && clock__monotonic() < until) {
+	while (p->link && !b->processes.targets && clock__monotonic() < until) {
 		struct pollfd fds[] = { { .fd = link__fd(p->link),
 					  .events = link__events(p->link) },
 					{ .fd = b->signals, .events = POLLIN } };
@@ -410,13 +420,13 @@ static void end(struct broker *b)
 		peer__stop(&b->peers[k], true);
 	for (size_t i = 0; i < b->n_listens; i++)
 		listen__close(&b->listens[i]);
-	for (size_t i = 0; i < b->n_traces; i++)
-		trace__free(b->traces[i]);
-	for (size_t i = 0; i < b->n_held; i++)
-		json_decref(b->held[i].msg);
-	for (size_t i = 0; i < b->n_processes; i++)
-		json_decref(b->processes[i].msg);
-	json_decref(b->targets);
+	for (size_t i = 0; i < b->traces.n; i++)
+		trace__free(b->traces.v[i]);
+	for (size_t i = 0; i < b->processes.n_held; i++)
+		json_decref(b->processes.held[i].msg);
+	for (size_t i = 0; i < b->processes.n; i++)
+		json_decref(b->processes.v[i].msg);
+	json_decref(b->processes.targets);
 	store__close(&b->store);
 	if (b->signals >= 0)
 		close(b->signals);

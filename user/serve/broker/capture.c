@@ -4,7 +4,7 @@
  * which was made for it. What it tells on the way comes through a pipe (save/status_pipe.h); how it
  * ended, and its own words, become the trace's.
  */
-#include "serve/broker/broker.h"
+#include "serve/broker/capture.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,18 @@
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "log/log.h"
+#include "serve/broker/ask.h"
+#include "serve/broker/broker.h"
+#include "serve/broker/jobs.h"
+#include "serve/broker/peers.h"
+#include "serve/broker/processes.h"
+#include "serve/broker/saved.h"
+#include "serve/broker/spawn.h"
+#include "serve/broker/store.h"
+#include "serve/broker/trace.h"
+#include "serve/serve.h"
 
+#define LOG_SHOWN 2048 /* bytes of a command's messages that go into its trace */
 #define SECOND UINT64_C(1000000000)
 #define START_WITHIN (30 * SECOND) /* PyTorch is there and attached to, of a process */
 #define MORE_THAN_ASKED (30 * SECOND)
@@ -42,8 +53,8 @@ size_t capture__count(const struct broker *b)
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < b->n_traces; i++)
-		n += capture__runs(b->traces[i]);
+	for (size_t i = 0; i < b->traces.n; i++)
+		n += capture__runs(b->traces.v[i]);
 	return n;
 }
 
@@ -54,7 +65,7 @@ struct wanted {
 	const struct serve_target *target;
 	double duration_s;
 	uint64_t steps, max_events, batch_size;
-	int64_t shape[BROKER_SHAPE];
+	int64_t shape[TRACE_SHAPE];
 	size_t n_shape;
 	bool fragmentation, keep;
 	uint64_t bytes; /* of the folder that are set aside */
@@ -67,10 +78,10 @@ static bool take_shape(struct peer *p, json_t *msg, struct wanted *w)
 	if (!a || json_is_null(a))
 		return true;
 	w->n_shape = json_array_size(a);
-	if (!json_is_array(a) || !w->n_shape || w->n_shape > BROKER_SHAPE) {
-		broker__refuse(p, ask__id(msg), 422, "input_shape",
-			       "input_shape: has to be an array of 1 to %d whole numbers",
-			       BROKER_SHAPE);
+	if (!json_is_array(a) || !w->n_shape || w->n_shape > TRACE_SHAPE) {
+		ask__refuse(p, ask__id(msg), 422, "input_shape",
+			    "input_shape: has to be an array of 1 to %d whole numbers",
+			    TRACE_SHAPE);
 		return false;
 	}
 	for (size_t i = 0; i < w->n_shape; i++) {
@@ -78,9 +89,9 @@ static bool take_shape(struct peer *p, json_t *msg, struct wanted *w)
 
 		w->shape[i] = json_integer_value(v);
 		if (!json_is_integer(v) || w->shape[i] < 1 || w->shape[i] > INT32_MAX) {
-			broker__refuse(p, ask__id(msg), 422, "input_shape",
-				       "input_shape: each has to be a whole number from 1 to %d",
-				       INT32_MAX);
+			ask__refuse(p, ask__id(msg), 422, "input_shape",
+				    "input_shape: each has to be a whole number from 1 to %d",
+				    INT32_MAX);
 			return false;
 		}
 	}
@@ -94,7 +105,7 @@ static bool take_flag(struct peer *p, json_t *msg, const char *key, bool *ret)
 	if (!v || json_is_null(v))
 		return true;
 	if (!json_is_boolean(v)) {
-		broker__refuse(p, ask__id(msg), 422, key, "%s: has to be true or false", key);
+		ask__refuse(p, ask__id(msg), 422, key, "%s: has to be true or false", key);
 		return false;
 	}
 	*ret = json_is_true(v);
@@ -118,7 +129,7 @@ static bool take_wanted(struct peer *p, json_t *msg, struct wanted *w)
 	    !take_flag(p, msg, "enable_fragmentation", &w->fragmentation) ||
 	    !take_flag(p, msg, "keep", &w->keep))
 		return false;
-	w->process = broker__find(p, ask__id(msg), msg, &w->target);
+	w->process = processes__find(p, ask__id(msg), msg, &w->target);
 	return w->process || (w->target && w->target->kind == TARGET_COMMAND);
 }
 
@@ -126,9 +137,10 @@ uint64_t capture__reserved(const struct broker *b)
 {
 	uint64_t sum = 0;
 
-	for (size_t i = 0; i < b->n_traces; i++)
-		if (capture__runs(b->traces[i]) && b->traces[i]->reserved > b->traces[i]->bytes)
-			sum += b->traces[i]->reserved - b->traces[i]->bytes;
+	for (size_t i = 0; i < b->traces.n; i++)
+		if (capture__runs(b->traces.v[i]) &&
+		    b->traces.v[i]->reserved > b->traces.v[i]->bytes)
+			sum += b->traces.v[i]->reserved - b->traces.v[i]->bytes;
 	return sum;
 }
 
@@ -153,36 +165,36 @@ static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
 	size_t kept = 0;
 
 	if (capture__count(b) >= b->args->max_captures) {
-		broker__refuse(p, id, 429, NULL,
-			       "%u captures run, which is as many as may at once (--max-captures): "
-			       "try again when one has ended",
-			       b->args->max_captures);
+		ask__refuse(p, id, 429, NULL,
+			    "%u captures run, which is as many as may at once (--max-captures): "
+			    "try again when one has ended",
+			    b->args->max_captures);
 		return false;
 	}
-	for (size_t i = 0; i < b->n_traces; i++)
-		kept += b->traces[i]->given < 0;
+	for (size_t i = 0; i < b->traces.n; i++)
+		kept += b->traces.v[i]->given < 0;
 	/* What came to nothing is not worth being in the way. */
-	for (size_t i = 0; kept >= b->args->max_traces && i < b->n_traces;) {
-		if (b->traces[i]->state == TRACE_FAILED && b->traces[i]->given < 0 &&
-		    !b->traces[i]->dropping) {
-			trace__delete(b, b->traces[i]);
+	for (size_t i = 0; kept >= b->args->max_traces && i < b->traces.n;) {
+		if (b->traces.v[i]->state == TRACE_FAILED && b->traces.v[i]->given < 0 &&
+		    !b->traces.v[i]->dropping) {
+			trace__delete(b, b->traces.v[i]);
 			kept--;
 		} else {
 			i++;
 		}
 	}
 	if (kept >= b->args->max_traces) {
-		broker__refuse(p, id, 429, NULL,
-			       "%u traces are kept, which is as many as may be (--max-traces): "
-			       "delete some",
-			       b->args->max_traces);
+		ask__refuse(p, id, 429, NULL,
+			    "%u traces are kept, which is as many as may be (--max-traces): "
+			    "delete some",
+			    b->args->max_traces);
 		return false;
 	}
 	w->bytes = set_aside(b, w->max_events);
 	if (!w->bytes) {
-		broker__refuse(p, id, 429, NULL,
-			       "the server's folder holds as much as it may (--max-disk): delete "
-			       "some traces");
+		ask__refuse(p, id, 429, NULL,
+			    "the server's folder holds as much as it may (--max-disk): delete "
+			    "some traces");
 		return false;
 	}
 	return true;
@@ -234,7 +246,7 @@ static void put_bounds(struct argv *a, const struct wanted *w, int tell)
 
 static void put_environment(struct argv *a, const struct wanted *w)
 {
-	char shape[BROKER_SHAPE * 12] = "";
+	char shape[TRACE_SHAPE * 12] = "";
 	size_t n = 0, at = 0;
 
 	for (size_t i = 0; i < w->n_shape; i++)
@@ -299,8 +311,8 @@ static void make_id(struct broker *b, char *buf, size_t size)
 	do {
 		int64_t now = (int64_t)(broker__date() * 1000);
 
-		b->last_id = now > b->last_id ? now : b->last_id + 1;
-		snprintf(buf, size, "trace_%" PRId64, b->last_id);
+		b->traces.last_id = now > b->traces.last_id ? now : b->traces.last_id + 1;
+		snprintf(buf, size, "trace_%" PRId64, b->traces.last_id);
 		snprintf(file, sizeof(file), "%s.mtr", buf);
 	} while (trace__find(b, buf) || trace__of_recording(b, file) ||
 		 store__has(&b->store, file));
@@ -386,21 +398,20 @@ void capture__asked(struct peer *p, json_t *msg)
 	make_id(b, name, sizeof(name));
 	t = trace__new(b, name);
 	if (!t) {
-		broker__refuse(p, id, 503, NULL, "out of memory");
+		ask__refuse(p, id, 503, NULL, "out of memory");
 		return;
 	}
 	fill(t, p, &w);
 	err = spawn(b, t, &w);
 	if (err) {
-		broker__refuse(p, id, 503, NULL, "the capture cannot be started: %s",
-			       strerror(-err));
+		ask__refuse(p, id, 503, NULL, "the capture cannot be started: %s", strerror(-err));
 		t->dropping = true; /* nobody has heard of it */
 		trace__delete(b, t);
 		return;
 	}
 	trace__tell(b, t, false);
 	broker_saved__note(b, t);
-	broker__answer(p, id, json_pack("{s:o}", "trace", trace__facts(t)), -1);
+	ask__answer(p, id, json_pack("{s:o}", "trace", trace__facts(t)), -1);
 }
 
 /* ---- stopping ---- */
@@ -535,9 +546,9 @@ static int http_status(int status)
 
 static void keep_log(struct trace *t)
 {
-	size_t n = t->run.n_last < BROKER_LOG ? t->run.n_last : BROKER_LOG;
+	size_t n = t->run.n_last < LOG_SHOWN ? t->run.n_last : LOG_SHOWN;
 	const char *text = t->run.last + t->run.n_last - n;
-	char line[512], *log = calloc(1, 4 * BROKER_LOG);
+	char line[512], *log = calloc(1, 4 * LOG_SHOWN);
 	size_t at = 0;
 
 	/* Line by line, since line ends are what is to stay. */
@@ -546,8 +557,8 @@ static void keep_log(struct trace *t)
 		size_t len = end ? (size_t)(end - text) : n;
 
 		text__clean(line, sizeof(line), text, len);
-		at += (size_t)snprintf(log + at, 4 * BROKER_LOG - at, "%s%s", at ? "\n" : "", line);
-		if (at >= 4 * BROKER_LOG)
+		at += (size_t)snprintf(log + at, 4 * LOG_SHOWN - at, "%s%s", at ? "\n" : "", line);
+		if (at >= 4 * LOG_SHOWN)
 			break;
 		n -= len + (end != NULL);
 		text = end ? end + 1 : text + len;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* What a trace can be exported to, what the files are called, and what they are told to be. */
+#include "serve/broker/formats.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "export/export.h"
-#include "serve/broker/broker.h"
 
 static const char *const speedscope = "speedscope", *const html = "html";
 

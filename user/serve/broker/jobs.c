@@ -5,7 +5,7 @@
  * put that into a file: who asked gets the file only if the worker ended well, and a process that
  * took the pipe from the worker cannot read or change it afterwards.
  */
-#include "serve/broker/broker.h"
+#include "serve/broker/jobs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +23,15 @@
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "log/log.h"
+#include "serve/broker/ask.h"
+#include "serve/broker/broker.h"
+#include "serve/broker/capture.h"
+#include "serve/broker/formats.h"
+#include "serve/broker/processes.h"
+#include "serve/broker/spawn.h"
+#include "serve/broker/store.h"
+#include "serve/broker/trace.h"
+#include "serve/serve.h"
 
 #define SECOND UINT64_C(1000000000)
 #define MEMORY (UINT64_C(4) << 30)     /* bytes of address space */
@@ -151,8 +160,8 @@ void jobs__forget(struct broker *b, const struct peer *p, const struct trace *t)
 		for (size_t i = 0; t && i < j->n_traces; i++)
 			of_trace |= j->traces[i] == t;
 		if (of_trace && j->peer)
-			broker__refuse(j->peer, j->id, 404, "trace_id",
-				       "Trace %s not found: it has been deleted meanwhile", t->id);
+			ask__refuse(j->peer, j->id, 404, "trace_id",
+				    "Trace %s not found: it has been deleted meanwhile", t->id);
 		if (of_trace || (p && j->peer == p))
 			remove_job(b, j);
 	}
@@ -206,14 +215,14 @@ static bool add_trace(struct job *j, struct peer *p, json_t *msg, const char *ke
 	if (!t)
 		return false;
 	if (t->state != TRACE_DONE && t->state != TRACE_FINISHING) {
-		broker__refuse(p, j->id, 409, key,
-			       t->state == TRACE_FAILED ? "%s: %s failed, and nothing was recorded"
-							: "%s: %s still captures",
-			       key, t->id);
+		ask__refuse(p, j->id, 409, key,
+			    t->state == TRACE_FAILED ? "%s: %s failed, and nothing was recorded"
+						     : "%s: %s still captures",
+			    key, t->id);
 		return false;
 	}
 	if (j->n_traces == SPAWN_FILES) {
-		broker__refuse(p, j->id, 422, key, "%s: %d at most", key, SPAWN_FILES);
+		ask__refuse(p, j->id, 422, key, "%s: %d at most", key, SPAWN_FILES);
 		return false;
 	}
 	j->traces[j->n_traces++] = t;
@@ -228,8 +237,8 @@ static bool add_traces(struct job *j, struct peer *p, json_t *msg)
 	size_t i;
 
 	if (json_array_size(list) < 2 || json_array_size(list) > SPAWN_FILES) {
-		broker__refuse(p, j->id, 422, "traces",
-			       "traces: has to be an array of 2 to %d trace ids", SPAWN_FILES);
+		ask__refuse(p, j->id, 422, "traces",
+			    "traces: has to be an array of 2 to %d trace ids", SPAWN_FILES);
 		return false;
 	}
 	json_array_foreach(list, i, v)
@@ -239,8 +248,8 @@ static bool add_traces(struct job *j, struct peer *p, json_t *msg)
 
 		if (!t) {
 			id = id ? id : "";
-			broker__refuse(p, j->id, 404, "traces", "Trace %s not found",
-				       text__clean(clean, sizeof(clean), id, strlen(id)));
+			ask__refuse(p, j->id, 404, "traces", "Trace %s not found",
+				    text__clean(clean, sizeof(clean), id, strlen(id)));
 			return false;
 		}
 		if (!add_trace(j, p, msg, "traces", t))
@@ -286,14 +295,13 @@ static bool ask_compare(struct job *j, struct peer *p, json_t *msg)
 static bool ask_dump(struct job *j, struct peer *p, json_t *msg)
 {
 	const struct serve_target *target;
-	struct broker_process *q = broker__find(p, j->id, msg, &target);
+	struct broker_process *q = processes__find(p, j->id, msg, &target);
 
 	if (!q) {
 		if (target)
-			broker__refuse(
-				p, j->id, 422, "model_name",
-				"model_name: '%s' is a command, which does not run by itself",
-				target->name);
+			ask__refuse(p, j->id, 422, "model_name",
+				    "model_name: '%s' is a command, which does not run by itself",
+				    target->name);
 		return false;
 	}
 	put(j, "dump");
@@ -330,10 +338,10 @@ static bool is_under_way(const struct broker *b, const struct job *of)
 
 static void answer_export(struct peer *p, json_int_t id, const struct trace_export *e)
 {
-	broker__answer(p, id,
-		       json_pack("{s:s,s:I,s:s}", "file", e->file, "size", (json_int_t)e->size,
-				 "type", e->type),
-		       -1);
+	ask__answer(p, id,
+		    json_pack("{s:s,s:I,s:s}", "file", e->file, "size", (json_int_t)e->size, "type",
+			      e->type),
+		    -1);
 }
 
 /* No file has this name, and no job is about to make one. */
@@ -376,9 +384,9 @@ static bool ask_export(struct job *j, struct peer *p, json_t *msg)
 	f = format ? export__find(format) : NULL;
 	if (!f) {
 		format = format ? format : "";
-		broker__refuse(p, j->id, 422, "format",
-			       "format: '%s' is none of those that GET /api/health lists",
-			       text__clean(clean, sizeof(clean), format, strlen(format)));
+		ask__refuse(p, j->id, 422, "format",
+			    "format: '%s' is none of those that GET /api/health lists",
+			    text__clean(clean, sizeof(clean), format, strlen(format)));
 		return false;
 	}
 	put(j, "export");
@@ -403,39 +411,55 @@ static bool ask_export(struct job *j, struct peer *p, json_t *msg)
 	return true;
 }
 
-void jobs__asked(struct peer *p, json_t *msg, const char *what)
+static void start_job(enum job_kind kind, bool (*ask)(struct job *j, struct peer *p, json_t *msg),
+		      struct peer *p, json_t *msg)
 {
-	static const struct {
-		const char *what;
-		enum job_kind kind;
-		bool (*ask)(struct job *j, struct peer *p, json_t *msg);
-	} asks[] = {
-		{ "report", JOB_DOCUMENT, ask_report }, { "leaks", JOB_DOCUMENT, ask_leaks },
-		{ "diff", JOB_DOCUMENT, ask_diff },	{ "compare", JOB_DOCUMENT, ask_compare },
-		{ "export", JOB_EXPORT, ask_export },	{ "dump", JOB_DUMP, ask_dump },
-	};
 	json_int_t id = ask__id(msg);
+	struct job *j;
 
-	for (size_t i = 0; i < sizeof(asks) / sizeof(*asks); i++) {
-		struct job *j;
-
-		if (strcmp(what, asks[i].what) != 0)
-			continue;
-		if (waiting(p->b) >= BROKER_WAITING) {
-			broker__refuse(
-				p, id, 429, NULL,
-				"%d requests wait for a worker already: try again in a moment",
-				BROKER_WAITING);
-			return;
-		}
-		j = new_job(asks[i].kind, p, id);
-		if (!j)
-			broker__refuse(p, id, 503, NULL, "out of memory");
-		else if (asks[i].ask(j, p, msg))
-			append(p->b, j);
-		else
-			free_job(j);
+	if (waiting(p->b) >= BROKER_WAITING) {
+		ask__refuse(p, id, 429, NULL,
+			    "%d requests wait for a worker already: try again in a moment",
+			    BROKER_WAITING);
+		return;
 	}
+	j = new_job(kind, p, id);
+	if (!j)
+		ask__refuse(p, id, 503, NULL, "out of memory");
+	else if (ask(j, p, msg))
+		append(p->b, j);
+	else
+		free_job(j);
+}
+
+void jobs__ask_report(struct peer *p, json_t *msg)
+{
+	start_job(JOB_DOCUMENT, ask_report, p, msg);
+}
+
+void jobs__ask_leaks(struct peer *p, json_t *msg)
+{
+	start_job(JOB_DOCUMENT, ask_leaks, p, msg);
+}
+
+void jobs__ask_diff(struct peer *p, json_t *msg)
+{
+	start_job(JOB_DOCUMENT, ask_diff, p, msg);
+}
+
+void jobs__ask_compare(struct peer *p, json_t *msg)
+{
+	start_job(JOB_DOCUMENT, ask_compare, p, msg);
+}
+
+void jobs__ask_export(struct peer *p, json_t *msg)
+{
+	start_job(JOB_EXPORT, ask_export, p, msg);
+}
+
+void jobs__ask_dump(struct peer *p, json_t *msg)
+{
+	start_job(JOB_DUMP, ask_dump, p, msg);
 }
 
 int jobs__report(struct broker *b, struct trace *t)
@@ -687,12 +711,12 @@ static void keep_export(struct broker *b, struct job *j)
 		t->exports = v;
 	err = !v ? -ENOMEM : store__rename(&b->store, j->part, j->file);
 	if (err) {
-		broker__refuse(j->peer, j->id, 503, NULL, "the file cannot be kept: %s",
-			       strerror(-err));
+		ask__refuse(j->peer, j->id, 503, NULL, "the file cannot be kept: %s",
+			    strerror(-err));
 		return;
 	}
 	*j->part = '\0';
-	if (t->n_exports == BROKER_EXPORTS) {
+	if (t->n_exports == TRACE_EXPORTS) {
 		store__remove(&b->store, t->exports[0].file);
 		memmove(&t->exports[0], &t->exports[1], --t->n_exports * sizeof(*e));
 	}
@@ -717,12 +741,12 @@ static void hand_over(struct broker *b, struct job *j)
 	if (fd < 0 && j->kind == JOB_REPORT)
 		trace__fail(b, j->traces[0], 503, strerror(-fd));
 	else if (fd < 0)
-		broker__refuse(j->peer, j->id, 503, NULL, "the answer cannot be handed over: %s",
-			       strerror(-fd));
+		ask__refuse(j->peer, j->id, 503, NULL, "the answer cannot be handed over: %s",
+			    strerror(-fd));
 	else if (j->kind == JOB_REPORT)
 		trace__done(b, j->traces[0], fd);
 	else
-		broker__answer(j->peer, j->id, json_pack("{s:I}", "size", (json_int_t)size), fd);
+		ask__answer(j->peer, j->id, json_pack("{s:I}", "size", (json_int_t)size), fd);
 }
 
 /* What is known already comes first: a recording is short because its recorder was killed. */
@@ -749,7 +773,7 @@ static void ended(struct broker *b, struct job *j, int status)
 	if (j->kind == JOB_REPORT)
 		fail_report(b, j->traces[0], why);
 	else
-		broker__refuse(j->peer, j->id, code, code == 422 ? to_blame(why) : NULL, "%s", why);
+		ask__refuse(j->peer, j->id, code, code == 422 ? to_blame(why) : NULL, "%s", why);
 }
 
 static void could_not_start(struct broker *b, struct job *j, int err)
@@ -761,7 +785,7 @@ static void could_not_start(struct broker *b, struct job *j, int err)
 	if (j->kind == JOB_REPORT)
 		trace__fail(b, j->traces[0], 503, why);
 	else
-		broker__refuse(j->peer, j->id, err == -EDQUOT ? 429 : 503, NULL, "%s", why);
+		ask__refuse(j->peer, j->id, err == -EDQUOT ? 429 : 503, NULL, "%s", why);
 }
 
 /* Traces that end go first: somebody waits for them, and there are no more of them than captures. */

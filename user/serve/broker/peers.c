@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The processes that the broker talks to: what speaks HTTP, what pushes, what looks at the targets.
  * Each is a child of its own. */
-#include "serve/broker/broker.h"
+#include "serve/broker/peers.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -21,7 +21,16 @@
 #include "lib/exit.h"
 #include "lib/subprocess.h"
 #include "log/config.h"
+#include "serve/broker/ask.h"
+#include "serve/broker/broker.h"
+#include "serve/broker/formats.h"
+#include "serve/broker/jobs.h"
+#include "serve/broker/processes.h"
+#include "serve/broker/scanner.h"
+#include "serve/broker/trace.h"
+#include "serve/link.h"
 #include "serve/sandbox.h"
+#include "serve/serve.h"
 
 #define AGAIN_AFTER UINT64_C(1000000000) /* ns, doubled with each failure */
 #define AGAIN_MOST UINT64_C(60000000000)
@@ -122,6 +131,63 @@ static int run(void *ctx)
 	return status;
 }
 
+/* ---- the state that a peer starts with ---- */
+
+static json_t *hello(const struct broker *b)
+{
+	const struct serve_args *a = b->args;
+	json_t *limits = json_pack("{s:I,s:i,s:i,s:f,s:I}", "max_events", (json_int_t)a->max_events,
+				   "max_traces", (int)a->max_traces, "max_captures",
+				   (int)a->max_captures, "max_duration_s",
+				   (double)a->max_duration / 1e9, "disk_bytes",
+				   (json_int_t)(a->max_disk > INT64_MAX ? INT64_MAX : a->max_disk));
+	json_t *o = json_pack("{s:s,s:s,s:f,s:b,s:o,s:o,s:f}", "event", "hello", "version",
+			      MEMTRACE_VERSION, "start", b->start, "can_trace", b->can_trace,
+			      "limits", limits, "formats", broker_formats__all(), "interval",
+			      (double)a->interval / 1e9);
+
+	if (o && !b->can_trace)
+		json_object_set_new(o, "why", json_string(b->why));
+	return o;
+}
+
+/* Those of commands and those that nobody looks at yet are known, too. */
+static json_t *first_targets(const struct broker *b)
+{
+	static const char *const kinds[] = { [TARGET_PID] = "pid",
+					     [TARGET_PATTERN] = "pattern",
+					     [TARGET_COMMAND] = "command",
+					     [TARGET_ALL] = "all" };
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < b->args->n_targets; i++) {
+		const struct serve_target *t = &b->args->targets[i];
+		json_t *o = json_pack("{s:s,s:s,s:[]}", "name", t->name, "kind", kinds[t->kind],
+				      "pids");
+
+		if (o && t->kind == TARGET_PATTERN)
+			json_object_set_new(o, "pattern", json_string(t->text));
+		json_array_append_new(list, o);
+	}
+	return json_pack("{s:s,s:o}", "event", "targets", "targets", list);
+}
+
+/* Sends the current state to the process, once. */
+static void meet(struct peer *p)
+{
+	struct broker *b = p->b;
+
+	if (!b->processes.targets)
+		b->processes.targets = first_targets(b);
+	peer__send(p, hello(b), -1);
+	peer__send(p, json_incref(b->processes.targets), -1);
+	for (size_t i = 0; i < b->processes.n; i++)
+		peer__send(p, json_incref(b->processes.v[i].msg), -1);
+	for (size_t i = 0; i < b->traces.n; i++)
+		trace__tell_one(p, b->traces.v[i]);
+	p->met = true;
+}
+
 /* ---- in the broker ---- */
 
 int peer__start(struct broker *b, enum peer_kind kind)
@@ -159,7 +225,7 @@ int peer__start(struct broker *b, enum peer_kind kind)
 	}
 	if (!err) {
 		if (kind != PEER_LOOK)
-			peer__meet(p);
+			meet(p);
 		return 0;
 	}
 	log_err("%s: cannot be started: %s", names[kind], strerror(-err));
@@ -180,9 +246,9 @@ static void hear(void *ctx, json_t *msg, int fd)
 	if (json_is_object(log))
 		log__relayed(p->process.pid, names[p->kind], log);
 	else if (p->kind == PEER_LOOK)
-		broker__looked(p->b, msg);
+		processes__report(p->b, msg);
 	else
-		broker__asked(p, msg);
+		ask__handle(p, msg);
 }
 
 void peer__pump(struct peer *p)
@@ -221,7 +287,7 @@ void peer__send(struct peer *p, json_t *msg, int fd)
 	}
 }
 
-void broker__tell(struct broker *b, json_t *msg, int fd, bool soft)
+void peers__tell(struct broker *b, json_t *msg, int fd, bool soft)
 {
 	for (int k = 0; k < PEER_LOOK && msg; k++) {
 		struct peer *p = &b->peers[k];
@@ -254,16 +320,16 @@ static void forget(struct broker *b, struct peer *p)
 	link__free(p->link);
 	p->link = NULL;
 	jobs__forget(b, p, NULL);
-	broker__forget_held(b, p);
+	processes__forget(b, p);
 	if (p->kind == PEER_LOOK) {
-		for (size_t i = 0; i < b->n_processes; i++)
-			b->processes[i].stale = true;
-		broker__release(b);
+		for (size_t i = 0; i < b->processes.n; i++)
+			b->processes.v[i].stale = true;
+		processes__release(b);
 	}
-	for (size_t i = b->n_traces; i-- > 0;)
-		if (b->traces[i]->asker == p) {
-			b->traces[i]->asker = NULL;
-			trace__delete(b, b->traces[i]);
+	for (size_t i = b->traces.n; i-- > 0;)
+		if (b->traces.v[i]->asker == p) {
+			b->traces.v[i]->asker = NULL;
+			trace__delete(b, b->traces.v[i]);
 		}
 }
 

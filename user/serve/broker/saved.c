@@ -4,7 +4,7 @@
  * left in the folder. Beside each of the latter is a file with its facts; what that says is
  * believed as far as it makes sense.
  */
-#include "serve/broker/broker.h"
+#include "serve/broker/saved.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -20,6 +20,10 @@
 #include "lib/passed_files.h"
 #include "lib/text.h"
 #include "log/log.h"
+#include "serve/broker/broker.h"
+#include "serve/broker/store.h"
+#include "serve/broker/trace.h"
+#include "serve/link.h"
 
 #define NOTES_MOST 65536 /* bytes */
 
@@ -109,7 +113,7 @@ static void take_facts(struct trace *t, const json_t *o)
 	t->fragmentation = json_is_true(json_object_get(o, "enable_fragmentation"));
 	if (json_is_integer(json_object_get(o, "exit_status")))
 		t->exit_status = (int)(take_count(o, "exit_status") & 255);
-	json_array_foreach(shape, i, v) if (t->n_shape < BROKER_SHAPE && json_is_integer(v) &&
+	json_array_foreach(shape, i, v) if (t->n_shape < TRACE_SHAPE && json_is_integer(v) &&
 					    json_integer_value(v) > 0)
 		t->shape[t->n_shape++] = json_integer_value(v);
 }

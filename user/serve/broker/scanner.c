@@ -4,6 +4,8 @@
  * outside, as `watch` does. It reads what others have in their memory, with the rights to do so:
  * should it end over that, the broker starts another one.
  */
+#include "serve/broker/scanner.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -21,7 +23,10 @@
 #include "process/descendants.h"
 #include "process/proc.h"
 #include "serve/broker/broker.h"
+#include "serve/broker/processes.h"
+#include "serve/broker/trace.h"
 #include "serve/link.h"
+#include "serve/serve.h"
 #include "watch/watch.h"
 
 #define SCAN_EVERY UINT64_C(2000000000) /* ns */

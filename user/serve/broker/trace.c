@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* What is known of each trace, and who is told. */
-#include "serve/broker/broker.h"
+#include "serve/broker/trace.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +11,13 @@
 
 #include "lib/text.h"
 #include "log/log.h"
+#include "serve/broker/broker.h"
+#include "serve/broker/capture.h"
+#include "serve/broker/jobs.h"
+#include "serve/broker/peers.h"
+#include "serve/broker/saved.h"
+#include "serve/broker/spawn.h"
+#include "serve/broker/store.h"
 
 static const char *const states[] = { [TRACE_STARTING] = "starting",
 				      [TRACE_CAPTURING] = "capturing",
@@ -20,9 +27,7 @@ static const char *const states[] = { [TRACE_STARTING] = "starting",
 
 struct trace *trace__new(struct broker *b, const char *id)
 {
-	struct trace *t = b->n_traces < sizeof(b->traces) / sizeof(*b->traces)
-				  ? calloc(1, sizeof(*t))
-				  : NULL;
+	struct trace *t = b->traces.n < TRACES ? calloc(1, sizeof(*t)) : NULL;
 
 	if (!t)
 		return NULL;
@@ -31,7 +36,7 @@ struct trace *trace__new(struct broker *b, const char *id)
 	t->given = t->tell = t->report = t->exit_status = -1;
 	t->run.said = -1;
 	t->deadline = UINT64_MAX;
-	b->traces[b->n_traces++] = t;
+	b->traces.v[b->traces.n++] = t;
 	return t;
 }
 
@@ -51,17 +56,17 @@ void trace__free(struct trace *t)
 
 struct trace *trace__find(const struct broker *b, const char *id)
 {
-	for (size_t i = 0; i < b->n_traces; i++)
-		if (!strcmp(b->traces[i]->id, id) && !b->traces[i]->dropping)
-			return b->traces[i];
+	for (size_t i = 0; i < b->traces.n; i++)
+		if (!strcmp(b->traces.v[i]->id, id) && !b->traces.v[i]->dropping)
+			return b->traces.v[i];
 	return NULL;
 }
 
 struct trace *trace__of_recording(const struct broker *b, const char *file)
 {
-	for (size_t i = 0; i < b->n_traces; i++)
-		if (!strcmp(b->traces[i]->file, file) && !b->traces[i]->dropping)
-			return b->traces[i];
+	for (size_t i = 0; i < b->traces.n; i++)
+		if (!strcmp(b->traces.v[i]->file, file) && !b->traces.v[i]->dropping)
+			return b->traces.v[i];
 	return NULL;
 }
 
@@ -69,8 +74,8 @@ void trace__delete(struct broker *b, struct trace *t)
 {
 	if (capture__runs(t)) {
 		if (!t->dropping)
-			broker__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id),
-				     -1, false);
+			peers__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id),
+				    -1, false);
 		t->dropping = true;
 		/* It has its file open, and nobody else has to find it. */
 		store__remove(&b->store, t->file);
@@ -79,8 +84,8 @@ void trace__delete(struct broker *b, struct trace *t)
 		return;
 	}
 	if (!t->dropping)
-		broker__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id), -1,
-			     false);
+		peers__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id), -1,
+			    false);
 	jobs__forget(b, NULL, t);
 	if (t->given < 0) {
 		store__remove(&b->store, t->file);
@@ -88,12 +93,12 @@ void trace__delete(struct broker *b, struct trace *t)
 	}
 	for (size_t i = 0; i < t->n_exports; i++)
 		store__remove(&b->store, t->exports[i].file);
-	for (size_t i = 0; i < b->n_traces; i++) {
-		if (b->traces[i] != t)
+	for (size_t i = 0; i < b->traces.n; i++) {
+		if (b->traces.v[i] != t)
 			continue;
-		memmove(&b->traces[i], &b->traces[i + 1],
-			(b->n_traces - i - 1) * sizeof(*b->traces));
-		b->n_traces--;
+		memmove(&b->traces.v[i], &b->traces.v[i + 1],
+			(b->traces.n - i - 1) * sizeof(*b->traces.v));
+		b->traces.n--;
 		break;
 	}
 	trace__free(t);
@@ -168,7 +173,7 @@ static json_t *message(const struct trace *t)
 void trace__tell(struct broker *b, const struct trace *t, bool soft)
 {
 	if (!t->dropping)
-		broker__tell(b, message(t), t->state == TRACE_DONE ? t->report : -1, soft);
+		peers__tell(b, message(t), t->state == TRACE_DONE ? t->report : -1, soft);
 }
 
 void trace__tell_one(struct peer *p, const struct trace *t)

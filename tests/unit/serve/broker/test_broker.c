@@ -18,7 +18,10 @@
 #include <cmocka.h>
 
 #include "lib/clock.h"
+#include "serve/broker/ask.h"
 #include "serve/broker/broker.h"
+#include "serve/broker/jobs.h"
+#include "serve/broker/saved.h"
 
 static struct serve_args args = {
 	.targets = { { .name = "job", .kind = TARGET_PATTERN, .text = "no-such-command-line" },
@@ -63,8 +66,8 @@ static int tear_down(void **state)
 {
 	(void)state;
 	jobs__free(b);
-	while (b->n_traces)
-		trace__delete(b, b->traces[0]);
+	while (b->traces.n)
+		trace__delete(b, b->traces.v[0]);
 	link__free(b->peers[PEER_WEB].link);
 	link__free(other);
 	store__close(&b->store);
@@ -95,7 +98,7 @@ static json_t *ask(json_t *msg)
 {
 	struct heard h = { 0 };
 
-	broker__asked(&b->peers[PEER_WEB], msg);
+	ask__handle(&b->peers[PEER_WEB], msg);
 	assert_int_equal(link__pump(b->peers[PEER_WEB].link, hear, &h), 0);
 	assert_int_equal(link__pump(other, hear, &h), 0);
 	assert_true(h.n <= 1);
@@ -191,9 +194,9 @@ static void test_opens(void **state)
 static void test_opens_no_unchecked(void **state)
 {
 	(void)state;
-	b->traces[0]->state = TRACE_FINISHING;
+	b->traces.v[0]->state = TRACE_FINISHING;
 	refused("{\"id\": 1, \"do\": \"open\", \"file\": \"trace_1.mtr\"}", 404, "file");
-	b->traces[0]->state = TRACE_DONE;
+	b->traces.v[0]->state = TRACE_DONE;
 }
 
 /* Bytes of the facts file; 0: no file. */
@@ -213,18 +216,18 @@ static void test_facts_survive_a_full_disk(void **state)
 	uint64_t size;
 
 	(void)state;
-	snprintf(b->traces[0]->model, sizeof(b->traces[0]->model), "resnet50");
-	broker_saved__note(b, b->traces[0]);
+	snprintf(b->traces.v[0]->model, sizeof(b->traces.v[0]->model), "resnet50");
+	broker_saved__note(b, b->traces.v[0]);
 	size = facts_size();
 	assert_true(size > 0);
 	signal(SIGXFSZ, SIG_IGN);
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
 	none = (struct rlimit){ .rlim_cur = 20, .rlim_max = before.rlim_max };
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
-	broker_saved__note(b, b->traces[0]);
+	broker_saved__note(b, b->traces.v[0]);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
 	assert_int_equal(facts_size(), size);
-	broker_saved__forget(b, b->traces[0]);
+	broker_saved__forget(b, b->traces.v[0]);
 	assert_int_equal(facts_size(), 0);
 }
 
@@ -349,7 +352,7 @@ static void test_anything(void **state)
 		json_decref(msg);
 	}
 	assert_false(b->peers[PEER_WEB].broken);
-	assert_int_equal(b->n_traces, 1);
+	assert_int_equal(b->traces.n, 1);
 }
 
 /* Too many jobs, and jobs whose files disappear. */
@@ -443,7 +446,7 @@ static void test_descriptors_of_answers_nobody_reads(void **state)
 		json_t *msg = json_pack("{s:i,s:s,s:s}", "id", i, "do", "open", "file",
 					"trace_1.mtr");
 
-		broker__asked(&b->peers[PEER_WEB], msg);
+		ask__handle(&b->peers[PEER_WEB], msg);
 		json_decref(msg);
 	}
 	assert_true(descriptors() <= before + LINK_FDS);
@@ -468,7 +471,7 @@ static void test_no_question(void **state)
 		json_t *msg = json_loads(texts[i], 0, NULL);
 
 		b->peers[PEER_WEB].broken = false;
-		broker__asked(&b->peers[PEER_WEB], msg);
+		ask__handle(&b->peers[PEER_WEB], msg);
 		assert_true(b->peers[PEER_WEB].broken);
 		json_decref(msg);
 	}

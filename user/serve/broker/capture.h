@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_SERVE_BROKER_CAPTURE_H
+#define MT_SERVE_BROKER_CAPTURE_H
+/* Running captures: each is a `record` or `run` process. */
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct broker;
+struct peer;
+struct trace;
+
+/* Handles the request "capture". */
+void capture__asked(struct peer *p, json_t *msg);
+/* Asks a capture to end; its recording is completed. */
+void capture__stop(struct broker *b, struct trace *t);
+bool capture__runs(const struct trace *t);
+/* Reads what the capture reports, and ends it at its deadline. now: monotonic, ns. */
+void capture__pump(struct broker *b, struct trace *t, uint64_t now);
+/* Number of running captures. */
+size_t capture__count(const struct broker *b);
+/* Bytes of the folder that running captures may still take. */
+uint64_t capture__reserved(const struct broker *b);
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_SERVE_BROKER_PEERS_H
+#define MT_SERVE_BROKER_PEERS_H
+/* The child processes that the broker exchanges messages with. */
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "lib/subprocess.h"
+#include "serve/link.h"
+
+struct broker;
+
+enum peer_kind { PEER_WEB, PEER_PUSH, PEER_LOOK, PEER_NR };
+
+struct peer {
+	struct broker *b;
+	enum peer_kind kind;
+	struct link *link; /* NULL: the process does not run */
+	struct subprocess process;
+	uid_t uid; /* its user, if it has no rights */
+	gid_t gid;
+	bool met;	       /* it has got the state that existed when it started */
+	bool broken;	       /* it does not read, or violates the protocol: the broker ends it */
+	uint64_t begun, again; /* times of the last and of the next start; monotonic, ns */
+	unsigned failures;     /* ends soon after the start, in a row */
+};
+
+/* Starts the process. 0 or -errno, logged. */
+int peer__start(struct broker *b, enum peer_kind kind);
+/* Reads and handles the messages of the process. */
+void peer__pump(struct peer *p);
+/* Sends SIGTERM. wait: waits for the end, at most 2 s, then sends SIGKILL. */
+void peer__stop(struct peer *p, bool wait);
+/* Has the process ended? Then its state is dropped. True: the broker has to end, too. */
+bool peer__ended(struct peer *p);
+/* Sends a message. Takes over msg and fd; -1: no descriptor. */
+void peer__send(struct peer *p, json_t *msg, int fd);
+/* Sends a message to web and push. Takes over msg; fd stays the caller's. soft: the message may be
+ * dropped, because the next one replaces it. */
+void peers__tell(struct broker *b, json_t *msg, int fd, bool soft);
+
+#endif

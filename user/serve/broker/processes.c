@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "serve/broker/processes.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/clock.h"
+#include "lib/text.h"
+#include "process/proc.h"
+#include "serve/broker/ask.h"
+#include "serve/broker/broker.h"
+#include "serve/broker/peers.h"
+#include "serve/serve.h"
+
+#define SCAN_WITHIN UINT64_C(3000000000) /* ns */
+
+static struct broker_process *process_of(struct broker *b, pid_t pid)
+{
+	for (size_t i = 0; i < b->processes.n; i++)
+		if (b->processes.v[i].pid == pid)
+			return &b->processes.v[i];
+	return NULL;
+}
+
+static const struct serve_target *target_named(const struct broker *b, const char *name)
+{
+	for (size_t i = 0; i < b->args->n_targets; i++)
+		if (*b->args->targets[i].name && !strcmp(b->args->targets[i].name, name))
+			return &b->args->targets[i];
+	return NULL;
+}
+
+/* The one process of a target now. NULL: refused. */
+static struct broker_process *only_one(struct peer *p, json_int_t id, const struct serve_target *t)
+{
+	const json_t *pids = NULL, *o;
+	size_t i, n;
+
+	json_array_foreach(json_object_get(p->b->processes.targets, "targets"), i, o)
+	{
+		const char *name = json_string_value(json_object_get(o, "name"));
+
+		if (name && !strcmp(name, t->name))
+			pids = json_object_get(o, "pids");
+	}
+	n = json_array_size(pids);
+	if (n > 1) {
+		ask__refuse(p, id, 409, "model_name",
+			    "%zu processes are of target '%s' now: ask for one of them by its pid",
+			    n, t->name);
+		return NULL;
+	}
+	if (n == 1) {
+		struct broker_process *q = process_of(
+			p->b, (pid_t)json_integer_value(json_array_get(pids, 0)));
+
+		if (q)
+			return q;
+	}
+	ask__refuse(p, id, 404, "model_name", "no process of target '%s' is there now", t->name);
+	return NULL;
+}
+
+/* Is it still the process that was looked at? */
+static bool still_there(const struct broker_process *q)
+{
+	struct proc *proc = proc__open(q->pid);
+	bool there = proc && proc__alive(proc) && proc__started(proc) == q->boot_ns;
+
+	proc__free(proc);
+	return there;
+}
+
+static const struct serve_target *of_process(const struct broker *b, const struct broker_process *q)
+{
+	const char *name = json_string_value(json_object_get(q->msg, "target"));
+
+	return name ? target_named(b, name) : NULL;
+}
+
+struct broker_process *processes__find(struct peer *p, json_int_t id, json_t *msg,
+				       const struct serve_target **target)
+{
+	struct broker *b = p->b;
+	struct broker_process *q;
+	const char *name = NULL;
+	uint64_t pid = 0;
+	char clean[300];
+
+	*target = NULL;
+	if (!ask__count(p, msg, "pid", 1, INT32_MAX, &pid) ||
+	    !ask__text(p, msg, "model_name", &name))
+		return NULL;
+	if (!pid && !name) {
+		ask__refuse(p, id, 422, "model_name",
+			    "model_name or pid: one of them has to say what is meant");
+		return NULL;
+	}
+	if (!b->can_trace) {
+		ask__refuse(p, id, 503, NULL, "nothing can be traced here: %s", b->why);
+		return NULL;
+	}
+	*target = name ? target_named(b, name) : NULL;
+	if (name && !*target) {
+		ask__refuse(p, id, 404, "model_name",
+			    "Target %s not found; GET /api/targets lists them",
+			    text__clean(clean, sizeof(clean), name, strlen(name)));
+		return NULL;
+	}
+	if (!pid && (*target)->kind == TARGET_COMMAND)
+		return NULL;
+	q = pid ? process_of(b, (pid_t)pid) : only_one(p, id, *target);
+	if (pid && !q) {
+		*target = NULL;
+		ask__refuse(p, id, 404, "pid",
+			    "Process %d not found among those of the targets; GET /api/targets "
+			    "lists them",
+			    (int)pid);
+	}
+	if (q && !still_there(q)) {
+		*target = NULL;
+		ask__refuse(p, id, 404, pid ? "pid" : "model_name",
+			    "PID %d has ended, or may not be traced", (int)q->pid);
+		return NULL;
+	}
+	if (!q)
+		*target = NULL;
+	if (q && !*target)
+		*target = of_process(b, q);
+	return q;
+}
+
+/* ---- a process that has come a moment ago ---- */
+
+/* Is it asked for one that is not known, and may be there all the same? */
+static bool may_have_come(const struct broker *b, const json_t *msg)
+{
+	const json_t *pid = json_object_get(msg, "pid");
+	const char *name = json_string_value(json_object_get(msg, "model_name"));
+	const struct serve_target *t = name ? target_named(b, name) : NULL;
+	const json_t *o;
+	size_t i;
+
+	if (!b->can_trace || !b->peers[PEER_LOOK].link)
+		return false;
+	if (json_is_integer(pid))
+		return !process_of((struct broker *)b, (pid_t)json_integer_value(pid));
+	if (!t || t->kind == TARGET_COMMAND)
+		return false;
+	json_array_foreach(json_object_get(b->processes.targets, "targets"), i, o)
+	{
+		const char *its = json_string_value(json_object_get(o, "name"));
+
+		if (its && !strcmp(its, t->name))
+			return !json_array_size(json_object_get(o, "pids"));
+	}
+	return true;
+}
+
+bool processes__hold(struct peer *p, json_t *msg, void (*handle)(struct peer *p, json_t *msg))
+{
+	struct broker *b = p->b;
+
+	if (b->processes.n_held == BROKER_WAITING || !may_have_come(b, msg))
+		return false;
+	b->processes.held[b->processes.n_held++] = (struct held){ .peer = p,
+								  .msg = json_incref(msg),
+								  .handle = handle };
+	if (!b->processes.scanning) {
+		b->processes.scanning = true;
+		b->processes.scan_until = clock__monotonic() + SCAN_WITHIN;
+		peer__send(&b->peers[PEER_LOOK], json_pack("{s:s}", "do", "scan"), -1);
+	}
+	return true;
+}
+
+void processes__forget(struct broker *b, const struct peer *p)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < b->processes.n_held; i++) {
+		if (b->processes.held[i].peer == p)
+			json_decref(b->processes.held[i].msg);
+		else
+			b->processes.held[n++] = b->processes.held[i];
+	}
+	b->processes.n_held = n;
+}
+
+void processes__release(struct broker *b)
+{
+	struct held held[BROKER_WAITING];
+	size_t n = b->processes.n_held;
+
+	memcpy(held, b->processes.held, n * sizeof(*held));
+	b->processes.n_held = 0;
+	b->processes.scanning = false;
+	for (size_t i = 0; i < n; i++) {
+		held[i].handle(held[i].peer, held[i].msg);
+		json_decref(held[i].msg);
+	}
+}
+
+/* ---- what is looked at ---- */
+
+/* The last one takes its place; what was the last one's holds nothing any more, for whoever comes
+ * there next. */
+static void drop_process(struct broker *b, struct broker_process *q)
+{
+	json_decref(q->msg);
+	*q = b->processes.v[--b->processes.n];
+	b->processes.v[b->processes.n] = (struct broker_process){ 0 };
+}
+
+static void process_changed(struct broker *b, json_t *msg)
+{
+	pid_t pid = (pid_t)json_integer_value(json_object_get(msg, "pid"));
+	const char *name = json_string_value(json_object_get(msg, "name"));
+	struct broker_process *q = process_of(b, pid);
+
+	if (json_is_true(json_object_get(msg, "gone"))) {
+		if (q) {
+			drop_process(b, q);
+		}
+	} else {
+		if (!q && b->processes.n == BROKER_PROCESSES)
+			return;
+		q = q ? q : &b->processes.v[b->processes.n++];
+		json_decref(q->msg);
+		*q = (struct broker_process){ .pid = pid,
+					      .boot_ns = (uint64_t)json_integer_value(
+						      json_object_get(msg, "boot_ns")),
+					      .msg = json_incref(msg) };
+		snprintf(q->name, sizeof(q->name), "%s", name ? name : "");
+	}
+	peers__tell(b, json_incref(msg), -1, false);
+}
+
+/* The one who looks now has looked at all: what the one before it told of and it did not is there
+ * no more. */
+static void drop_stale(struct broker *b)
+{
+	for (size_t i = b->processes.n; i-- > 0;) {
+		struct broker_process *q = &b->processes.v[i];
+		json_t *gone = q->stale ? json_copy(q->msg) : NULL;
+
+		if (!q->stale)
+			continue;
+		if (gone)
+			json_object_set_new(gone, "gone", json_true());
+		peers__tell(b, gone, -1, false);
+		drop_process(b, q);
+	}
+}
+
+void processes__report(struct broker *b, json_t *msg)
+{
+	const char *event = json_string_value(json_object_get(msg, "event"));
+
+	if (!event)
+		return;
+	if (!strcmp(event, "targets")) {
+		drop_stale(b);
+		json_decref(b->processes.targets);
+		b->processes.targets = json_incref(msg);
+		peers__tell(b, json_incref(msg), -1, false);
+	} else if (!strcmp(event, "scanned")) {
+		processes__release(b);
+	} else if (!strcmp(event, "process")) {
+		process_changed(b, msg);
+	} else if (!strcmp(event, "sample")) {
+		peers__tell(b, json_incref(msg), -1, true);
+	}
+}

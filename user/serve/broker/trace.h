@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_SERVE_BROKER_TRACE_H
+#define MT_SERVE_BROKER_TRACE_H
+/* A capture with its recording and exported files, called a trace in HTTP. */
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "serve/broker/spawn.h"
+#include "serve/link.h"
+
+#define TRACES 1024
+#define TRACE_SHAPE 16 /* members of input_shape */
+#define TRACE_EXPORTS                                                                              \
+	32 /* exported files that are kept; a new one replaces the least recently used */
+
+struct broker;
+struct peer;
+
+enum trace_state { TRACE_STARTING, TRACE_CAPTURING, TRACE_FINISHING, TRACE_DONE, TRACE_FAILED };
+
+struct trace_export {
+	char key[600]; /* format, moment, device */
+	char file[200];
+	uint64_t size;
+	const char *type; /* content type, static */
+};
+
+struct trace {
+	char id[LINK_ID];
+	enum trace_state state;
+	char model[64], name[96], file[96], stop_reason[64], error[512];
+	int given;  /* descriptor of a recording from the command line; -1: none */
+	int status; /* HTTP status that goes with error; 0: the trace is complete nevertheless */
+	pid_t pid;  /* captured process; 0: not yet known */
+	double begun, seconds;
+	uint64_t events, lost, steps, dropped, bytes, max_events;
+	bool fragmentation;
+	/* Requested limits and facts; 0: not requested. */
+	double duration_s;
+	uint64_t steps_wanted, batch_size;
+	int64_t shape[TRACE_SHAPE];
+	size_t n_shape;
+	/* For a command that the server runs. */
+	bool is_command;
+	int exit_status; /* -1: not known */
+	char *log;
+	/* The running capture. */
+	struct peer *asker; /* the trace is deleted when this peer ends; NULL: it stays */
+	struct spawned run;
+	int tell; /* pipe with the recorder's status lines; -1: none */
+	char line[1024];
+	size_t n_line;
+	bool opened, attached, stopping;
+	bool dropping;		      /* to be deleted when the capture has ended */
+	unsigned urged;		      /* number of requests to end */
+	uint64_t deadline;	      /* monotonic, ns; UINT64_MAX: none */
+	uint64_t reserved;	      /* bytes of the folder that the capture may still take */
+	int report;		      /* descriptor of the report; -1: none yet */
+	struct trace_export *exports; /* least recently used first */
+	size_t n_exports;
+	unsigned named; /* number of exported files with a number in their name */
+};
+
+struct traces {
+	struct trace *v[TRACES]; /* oldest first */
+	size_t n;
+	int64_t last_id; /* ms since 1970, of the youngest trace */
+};
+
+/* A new trace in the table. NULL: out of memory, or the table is full. */
+struct trace *trace__new(struct broker *b, const char *id);
+struct trace *trace__find(const struct broker *b, const char *id);
+/* The trace whose recording has this file name; NULL: none. */
+struct trace *trace__of_recording(const struct broker *b, const char *file);
+/* Deletes a trace with its files. A running capture is ended first, and the trace goes later. */
+void trace__delete(struct broker *b, struct trace *t);
+/* Frees the struct alone; the files stay. */
+void trace__free(struct trace *t);
+json_t *trace__facts(const struct trace *t);
+/* Sends the facts to web and push, and the report of a finished trace. soft: see peers__tell(). */
+void trace__tell(struct broker *b, const struct trace *t, bool soft);
+/* Sends them to one peer. */
+void trace__tell_one(struct peer *p, const struct trace *t);
+/* The recording is complete: starts its report, which ends with trace__done(). */
+void trace__finish(struct broker *b, struct trace *t);
+/* The trace is complete. Takes over report, a descriptor; -1: none. */
+void trace__done(struct broker *b, struct trace *t, int report);
+void trace__fail(struct broker *b, struct trace *t, int status, const char *text);
+/* Opens the recording for reading. A descriptor or -errno. */
+int trace__open(const struct broker *b, const struct trace *t, uint64_t *size);
+
+#endif
