@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "export/export.h"
+#include "labels/device_values.h"
 #include "lib/openmetrics.h"
 #include "lib/text.h"
 
@@ -73,71 +74,25 @@ static void put_recording(struct export_ctx *c)
 		put_one(c->out, &step, text);
 }
 
-enum { OF_TOTALS = 1, OF_MOMENT = 2, OF_BEFORE = 4 };
-
-static const struct figure_of {
-	struct openmetrics_family family;
-	size_t offset; /* offset of a uint64_t in struct model_device */
-	/* Conditions. OF_TOTALS: the allocator reports totals; OF_MOMENT: the moment exists;
-	 * OF_BEFORE: the value is known. */
-	int of;
-} figures[] = {
-#define FIGURE(member) offsetof(struct model_device, member)
-	{ { "device_allocated_bytes", "gauge", "bytes", "Allocated at the end." },
-	  FIGURE(allocated),
-	  0 },
-	{ { "device_reserved_bytes", "gauge", "bytes", "Reserved at the end." },
-	  FIGURE(reserved),
-	  OF_TOTALS },
-	{ { "device_peak_allocated_bytes", "gauge", "bytes", "Allocated at most." },
-	  FIGURE(peak_allocated),
-	  0 },
-	{ { "device_peak_reserved_bytes", "gauge", "bytes", "Reserved at most." },
-	  FIGURE(peak_reserved),
-	  OF_TOTALS },
-	{ { "device_before_attach_bytes", "gauge", "bytes", "There at the first event." },
-	  FIGURE(before_attach_start),
-	  OF_BEFORE },
-	{ { "device_drift_bytes", "gauge", "bytes",
-	    "Largest difference from the allocator's own total." },
-	  FIGURE(drift),
-	  OF_TOTALS },
-	{ { "device_allocations", "counter", NULL, "Allocations seen." }, FIGURE(allocs), 0 },
-	{ { "device_frees", "counter", NULL, "Frees seen." }, FIGURE(frees), 0 },
-	{ { "device_ooms", "counter", NULL, "Out-of-memory events." }, FIGURE(ooms), 0 },
-	{ { "device_allocation_bytes", "counter", "bytes", "Bytes of all allocations seen." },
-	  FIGURE(total_allocated),
-	  0 },
-	{ { "moment_allocated_bytes", "gauge", "bytes", "Allocated at the moment asked for." },
-	  FIGURE(mark_allocated),
-	  OF_MOMENT },
-	{ { "moment_reserved_bytes", "gauge", "bytes", "Reserved at the moment asked for." },
-	  FIGURE(mark_reserved),
-	  OF_MOMENT | OF_TOTALS },
-#undef FIGURE
-};
-
 static bool is_shown(const struct export_ctx *c, size_t i)
 {
 	return c->device < 0 || (size_t)c->device == i;
 }
 
-static void put_figure(struct export_ctx *c, const struct figure_of *f)
+static void put_value(struct export_ctx *c, const struct device_value *v)
 {
 	struct model_device d;
-	uint64_t v;
+	uint64_t value;
 
-	openmetrics__head(c->out, &f->family, true);
+	openmetrics__head(c->out, &v->family, true);
 	for (size_t i = 0; i < model__devices(c->model); i++) {
 		if (!is_shown(c, i))
 			continue;
 		model__device(c->model, i, &d);
-		if (((f->of & OF_TOTALS) && !d.has_totals) || ((f->of & OF_MOMENT) && !d.marked) ||
-		    ((f->of & OF_BEFORE) && !d.before_known))
+		if (!device_value__get(v, &d, &value))
 			continue;
-		memcpy(&v, (const char *)&d + f->offset, sizeof(v));
-		openmetrics__name(c->out, &f->family);
-		fprintf(c->out, "{device=\"%s\"} %" PRIu64 "\n", d.name, v);
+		openmetrics__name(c->out, &v->family);
+		fprintf(c->out, "{device=\"%s\"} %" PRIu64 "\n", d.name, value);
 	}
 }
 
@@ -255,8 +210,9 @@ static int openmetrics_end(struct export_ctx *c, void *state)
 	if (!marked)
 		return n ? -ENOENT : -ENODATA;
 	put_recording(c);
-	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
-		put_figure(c, &figures[i]);
+	for (size_t i = 0; i < device_values_n; i++)
+		if (device_values[i].family.name)
+			put_value(c, &device_values[i]);
 	put_fragmentation(c);
 	err = put_groups(c);
 	fputs("# EOF\n", c->out);

@@ -7,17 +7,13 @@
 #include "advice/advice.h"
 #include "archive/analysis.h"
 #include "archive/rolling_view.h"
+#include "labels/device_values.h"
 #include "labels/words.h"
 #include "lib/json.h"
 #include "memtrace.h"
 #include "report/doc.h"
 #include "report/fail.h"
 #include "report/filter.h"
-
-static double seconds(uint64_t ns)
-{
-	return (double)ns / 1e9;
-}
 
 static void fact(struct json *j, const char *key, const struct facts *f, const char *name)
 {
@@ -105,12 +101,12 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 
 	json__open_object(j, "capture");
 	fact(j, "start", f, "start");
-	json__double(j, "duration", seconds(doc->duration), 9);
+	json__seconds(j, "duration", doc->duration, 9);
 	json__uint(j, "events", model__events(doc->model));
 	json__uint(j, "lost", words__lost(doc->model, f));
 	json__uint(j, "steps", model__whole_steps(doc->model));
 	if (model__step_time(doc->model))
-		json__double(j, "step_time", seconds(model__step_time(doc->model)), 9);
+		json__seconds(j, "step_time", model__step_time(doc->model), 9);
 	fact(j, "attached_at", f, "attached_at");
 	json__uint(j, "children", words__fact_number(f, "children"));
 	put_stacks(j, doc->model);
@@ -156,39 +152,27 @@ static void put_share(struct json *j, const char *key, const struct model_device
  * top. */
 void report_json__figures(struct json *j, const struct model_device *d)
 {
+	uint64_t value;
+
 	json__string(j, "device", d->name);
 	json__string(j, "state", d->device.type == DEVICE_CPU ? NULL : state__name(d->state));
-	json__uint(j, "allocated", d->allocated);
+	for (size_t i = 0; i < device_values_n; i++) {
+		const struct device_value *v = &device_values[i];
+
+		if (!v->key)
+			continue;
+		if (device_value__get(v, d, &value))
+			json__uint(j, v->key, value);
+		else if (!(v->flags & VALUE_LEFT_OUT))
+			json__null(j, v->key);
+	}
 	json__string(j, "allocated_is", figure__name(d->allocated_is));
-	put_reserved(j, "reserved", d, d->reserved);
-	json__uint(j, "peak_allocated", d->peak_allocated);
 	json__string(j, "peak_is", figure__name(d->peak_is));
-	put_reserved(j, "peak_reserved", d, d->peak_reserved);
-	json__double(j, "peak_time", seconds(d->peak_time), 9);
-	json__uint(j, "peak_step", d->peak_step);
+	json__seconds(j, "peak_time", d->peak_time, 9);
 	json__string(j, "peak_phase", phase__name(d->peak_phase));
 	put_share(j, "fragmentation", d, words__fragmentation(d->allocated, d->reserved));
 	put_share(j, "avg_fragmentation", d, d->avg_fragmentation);
-	if (d->before_known) {
-		json__uint(j, "before_attach", d->before_attach_start);
-		json__uint(j, "before_attach_left", d->before_attach);
-	} else {
-		json__null(j, "before_attach");
-	}
 	json__bool(j, "before_attach_known", d->before_known);
-	json__uint(j, "live_blocks", d->live_blocks);
-	json__uint(j, "total_allocated", d->total_allocated);
-	json__uint(j, "allocs", d->allocs);
-	json__uint(j, "frees", d->frees);
-	json__uint(j, "frees_unknown", d->frees_unknown);
-	json__uint(j, "frees_missed", d->overwritten);
-	json__uint(j, "ooms", d->ooms);
-	if (d->has_totals) {
-		json__uint(j, "drift", d->drift);
-		json__uint(j, "drift_events", d->drift_events);
-	} else {
-		json__null(j, "drift");
-	}
 }
 
 static void put_all(struct json *j, const struct model *m)
@@ -199,9 +183,9 @@ static void put_all(struct json *j, const struct model *m)
 	json__open_object(j, "all");
 	json__uint(j, "devices", all.devices);
 	json__uint(j, "peak_allocated", all.peak_allocated);
-	json__double(j, "peak_allocated_time", seconds(all.peak_allocated_time), 9);
+	json__seconds(j, "peak_allocated_time", all.peak_allocated_time, 9);
 	json__uint(j, "peak_reserved", all.peak_reserved);
-	json__double(j, "peak_reserved_time", seconds(all.peak_reserved_time), 9);
+	json__seconds(j, "peak_reserved_time", all.peak_reserved_time, 9);
 	json__close_object(j);
 }
 
@@ -250,7 +234,7 @@ static void put_moment(struct json *j, const struct report_doc *doc)
 	model__device(doc->model, doc->device < 0 ? SIZE_MAX : (size_t)doc->device, &d);
 	json__string(j, "device", doc->device < 0 ? NULL : d.name);
 	json__string(j, "at", moment_names[doc->at]);
-	json__double(j, "time", seconds(doc->at == AT_TIME ? doc->at_time : d.mark_time), 9);
+	json__seconds(j, "time", doc->at == AT_TIME ? doc->at_time : d.mark_time, 9);
 	json__string(j, "by", doc->segments ? "segment" : words__groups(by, doc->by, doc->split));
 	report_json__select(j, doc->select);
 	json__uint(j, "allocated", d.mark_allocated);
@@ -465,7 +449,7 @@ static void put_phases(struct json *j, const struct model *m)
 			continue;
 		json__open_object(j, phase__name(p));
 		json__uint(j, "peak_allocated", s.peak_allocated);
-		json__double(j, "peak_time", seconds(s.peak_time), 9);
+		json__seconds(j, "peak_time", s.peak_time, 9);
 		if (model__reserves(m))
 			json__uint(j, "peak_reserved", s.peak_reserved);
 		else
