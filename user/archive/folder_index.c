@@ -45,8 +45,8 @@ static void put_entry(struct json *j, const struct folder_entry *e)
 	put_text(j, "pod", e->pod);
 	put_text(j, "begin", e->begin);
 	put_text(j, "end", e->end);
-	json__double(j, "from", (double)e->from / 1e9, 9);
-	json__double(j, "to", (double)e->to / 1e9, 9);
+	json__seconds(j, "from", e->from, 9);
+	json__seconds(j, "to", e->to, 9);
 	put_known(j, "first_step", e->first_step);
 	put_known(j, "last_step", e->last_step);
 	put_text(j, "began", e->began);
@@ -84,8 +84,8 @@ static int put_index(FILE *out, const struct folder *f)
 	json__open_array(j, "gaps");
 	for (size_t i = 0; i < f->n_gaps; i++) {
 		json__open_object(j, NULL);
-		json__double(j, "from", (double)f->gaps[i].from / 1e9, 9);
-		json__double(j, "to", (double)f->gaps[i].to / 1e9, 9);
+		json__seconds(j, "from", f->gaps[i].from, 9);
+		json__seconds(j, "to", f->gaps[i].to, 9);
 		json__uint(j, "events", f->gaps[i].events);
 		json__uint(j, "bytes", f->gaps[i].bytes);
 		put_text(j, "why", f->gaps[i].why);

@@ -272,11 +272,6 @@ int compare_markdown__print(FILE *out, const struct compared *all, size_t n)
 	return 0;
 }
 
-static double seconds(uint64_t ns)
-{
-	return (double)ns / 1e9;
-}
-
 static void put_times(struct json *j, const char *key, uint64_t old, uint64_t new)
 {
 	if (old)
@@ -290,7 +285,7 @@ static void put_device(struct json *j, const struct model_device *d)
 	json__string(j, "device", d->name);
 	json__uint(j, "peak_allocated", d->peak_allocated);
 	json__string(j, "peak_is", figure__name(d->peak_is));
-	json__double(j, "peak_time", seconds(d->peak_time), 9);
+	json__seconds(j, "peak_time", d->peak_time, 9);
 	json__uint(j, "peak_step", d->peak_step);
 	json__string(j, "peak_phase", phase__name(d->peak_phase));
 	if (d->has_totals) {
@@ -334,10 +329,10 @@ static void put_capture(struct json *j, const struct compared *all, size_t n, si
 	json__uint(j, "steps", c->steps);
 	json__uint(j, "steps_timed", c->timed);
 	if (c->timed)
-		json__double(j, "step_time", seconds(c->step_time), 9);
+		json__seconds(j, "step_time", c->step_time, 9);
 	else
 		json__null(j, "step_time");
-	json__double(j, "duration", seconds(c->duration), 9);
+	json__seconds(j, "duration", c->duration, 9);
 	json__uint(j, "events", c->events);
 	json__uint(j, "lost", c->lost);
 	json__bool(j, "complete", c->complete);

@@ -170,9 +170,9 @@ static void put_side(struct flame *f, enum match_side side)
 	json__open_object(f->j, side == MATCH_OLD ? "old" : "new");
 	json__string(f->j, "name", s->a->name);
 	json__string(f->j, "moment", moment_names[f->d->opts.at[side].at]);
-	json__double(f->j, "time", (double)s->device.mark_time / 1e9, 3);
+	json__seconds(f->j, "time", s->device.mark_time, 3);
 	json__uint(f->j, "bytes", s->device.mark_allocated);
-	json__double(f->j, "duration", (double)s->a->duration / 1e9, 3);
+	json__seconds(f->j, "duration", s->a->duration, 3);
 	json__uint(f->j, "events", model__events(s->a->model));
 	json__uint(f->j, "lost", words__lost(s->a->model, s->a->facts));
 	json__open_object(f->j, "facts");

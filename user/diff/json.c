@@ -12,11 +12,6 @@
 #include "record/stream.h"
 #include "report/doc.h"
 
-static double seconds(uint64_t ns)
-{
-	return (double)ns / 1e9;
-}
-
 /* Returns new minus old, limited to 63 bits. Only a damaged recording exceeds them. */
 static int64_t change(uint64_t old, uint64_t new)
 {
@@ -38,14 +33,14 @@ static void put_side(struct json *j, const struct diff *d, enum match_side side)
 	json__string(j, "torch", facts__get(f, "torch"));
 	json__string(j, "python", facts__get(f, "python"));
 	json__string(j, "attached_at", facts__get(f, "attached_at"));
-	json__double(j, "duration", seconds(s->a->duration), 9);
+	json__seconds(j, "duration", s->a->duration, 9);
 	json__uint(j, "events", model__events(s->a->model));
 	json__uint(j, "lost", words__lost(s->a->model, f));
 	json__uint(j, "steps", model__whole_steps(s->a->model));
 	json__bool(j, "complete", s->a->complete);
 	json__string(j, "device", s->device.name);
 	json__string(j, "at", moment_names[at->at]);
-	json__double(j, "time", seconds(at->at == AT_TIME ? at->at_time : s->device.mark_time), 9);
+	json__seconds(j, "time", at->at == AT_TIME ? at->at_time : s->device.mark_time, 9);
 	json__uint(j, "allocated", s->device.mark_allocated);
 	json__string(j, "allocated_is", figure__name(s->device.mark_is));
 	json__uint(j, "peak_allocated", s->device.peak_allocated);

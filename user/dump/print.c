@@ -281,7 +281,7 @@ int dump__json(FILE *out, const struct dump *d, const struct dump_row *rows, siz
 	json__string(j, "torch", o->torch->version[0] ? o->torch->version : NULL);
 	json__close_object(j);
 	json__open_object(j, "reading");
-	json__double(j, "seconds", (double)(s->end - s->begin) / 1e9, 6);
+	json__seconds(j, "seconds", s->end - s->begin, 6);
 	json__uint(j, "objects", s->objects);
 	json__uint(j, "modules", s->modules);
 	json__uint(j, "optimizers", s->optimizers);

@@ -12,11 +12,6 @@
 
 #define ESTIMATE_FORMAT 1 /* grows when a key is removed or changes its meaning */
 
-static double seconds(uint64_t ns)
-{
-	return (double)ns / 1e9;
-}
-
 static void put_device(struct json *j, const struct estimate *e)
 {
 	const struct estimate_args *a = e->args;
@@ -77,7 +72,7 @@ static void put_run(struct json *j, const char *key, const struct estimate_run *
 		json__close_object(j);
 	}
 	json__uint(j, "refused", r->ooms);
-	json__double(j, "time", seconds(r->time), 3);
+	json__seconds(j, "time", r->time, 3);
 	json__uint(j, "host_memory", r->host_memory);
 	json__close_object(j);
 }

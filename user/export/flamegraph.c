@@ -122,7 +122,7 @@ static int put_view(struct page *p, struct view *v, const struct model_device *d
 	json__string(p->j, "label", v->label);
 	if (marked) {
 		json__uint(p->j, "reserved", d->has_totals ? d->mark_reserved : 0);
-		json__double(p->j, "time", (double)d->mark_time / 1e9, 3);
+		json__seconds(p->j, "time", d->mark_time, 3);
 	}
 	if (marked && !strcmp(v->id, "peak")) {
 		if (model__steps(p->c->model))
@@ -189,7 +189,7 @@ static int put_data(void *ctx)
 
 	json__open_object(p->j, NULL);
 	json__string(p->j, "name", p->c->name);
-	json__double(p->j, "duration", (double)p->c->duration / 1e9, 3);
+	json__seconds(p->j, "duration", p->c->duration, 3);
 	json__uint(p->j, "events", model__events(p->c->model));
 	json__uint(p->j, "lost", model__lost(p->c->model));
 	json__open_object(p->j, "facts");

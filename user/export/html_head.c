@@ -15,11 +15,6 @@
 #define STRETCHES_FIRST 2500
 #define STEPS_FIRST 4096
 
-static double seconds(uint64_t ns)
-{
-	return (double)ns / 1e9;
-}
-
 int html_head__put_device(const struct page_data *p, size_t i)
 {
 	if (p->c->device < 0)
@@ -77,7 +72,7 @@ static int put_series(struct json *j, const struct page_data *p, const struct pa
 	json__open_object(j, "series");
 	json__open_array(j, "t");
 	for (size_t i = 0; i < n; i++)
-		json__double(j, NULL, seconds(i * each * width), 6);
+		json__seconds(j, NULL, i * each * width, 6);
 	json__close_array(j);
 	put_picture(j, "allocated_min", b, n, 0);
 	put_picture(j, "allocated_max", b, n, 1);
@@ -122,7 +117,7 @@ static int put_device(struct json *j, const struct page_data *p, const struct re
 	json__uint(j, "moments", d->n);
 	json__int(j, "peak_moment", html_moments__of(d, d->last.peak_seq));
 	json__int(j, "at_moment", requested_moment(p, d));
-	json__double(j, "at", seconds(doc->at == AT_TIME ? doc->at_time : info.mark_time), 9);
+	json__seconds(j, "at", doc->at == AT_TIME ? doc->at_time : info.mark_time, 9);
 	if (!err)
 		err = put_series(j, p, d);
 	json__close_object(j);
@@ -136,8 +131,8 @@ static void put_steps(struct json *j, const struct model *m)
 	json__open_array(j, "steps");
 	for (size_t i = 0; i < STEPS_FIRST && model__step(m, i, &s); i++) {
 		json__open_array(j, NULL);
-		json__double(j, NULL, seconds(s.start), 9);
-		json__double(j, NULL, seconds(s.end), 9);
+		json__seconds(j, NULL, s.start, 9);
+		json__seconds(j, NULL, s.end, 9);
 		json__close_array(j);
 	}
 	json__close_array(j);
@@ -160,7 +155,7 @@ static void put_ooms(struct json *j, const struct page_data *p)
 			json__open_object(j, NULL);
 			json__string(j, "device", d.name);
 			json__uint(j, "number", o.number);
-			json__double(j, "time", seconds(o.time), 9);
+			json__seconds(j, "time", o.time, 9);
 			json__uint(j, "asked", o.size);
 			json__uint(j, "allocated", o.allocated);
 			json__uint(j, "reserved", o.reserved);
@@ -192,13 +187,13 @@ static void put_phases(struct json *j, const struct page_data *p, const struct p
 		if (s->end - s->start < least)
 			continue;
 		json__open_array(j, NULL);
-		json__double(j, NULL, seconds(s->start), 9);
-		json__double(j, NULL, seconds(s->end), 9);
+		json__seconds(j, NULL, s->start, 9);
+		json__seconds(j, NULL, s->end, 9);
 		json__string(j, NULL, phase__name(s->phase));
 		json__close_array(j);
 	}
 	json__close_array(j);
-	json__double(j, "phases_over", seconds(least), 9);
+	json__seconds(j, "phases_over", least, 9);
 }
 
 static int put_devices(struct json *j, const struct page_data *p, const struct report_doc *doc)
@@ -243,10 +238,10 @@ int html_head__put(struct page_data *p)
 	json__string(j, "name", c->name);
 	report_json__target(j, &doc);
 	report_json__capture(j, &doc);
-	json__double(j, "duration", seconds(c->duration), 9);
+	json__seconds(j, "duration", c->duration, 9);
 	json__string(j, "moments", p->chosen ? "chosen" : "every");
-	json__double(j, "bucket", p->chosen ? seconds(p->bucket) : 0, 9);
-	json__double(j, "at", seconds(asked.at == AT_TIME ? asked.at_time : main.mark_time), 9);
+	json__seconds(j, "bucket", p->chosen ? p->bucket : 0, 9);
+	json__seconds(j, "at", asked.at == AT_TIME ? asked.at_time : main.mark_time, 9);
 	json__string(j, "at_name", c->moment);
 	json__int(j, "main", html_head__put_device(p, doc.device));
 	err = put_devices(j, p, &doc);

@@ -34,7 +34,7 @@ static void put_uint(struct json *j, const char *key, bool known, uint64_t value
 
 static void put_time(struct json *j, const char *key, uint64_t ns)
 {
-	json__double(j, key, (double)ns / 1e9, 9);
+	json__seconds(j, key, ns, 9);
 }
 
 static int put_frames(struct export_ctx *c, uint32_t stack)

@@ -26,7 +26,7 @@ static void open_event(struct timeline *t, uint64_t time, const char *type, uint
 {
 	t->written++;
 	json__open_object(t->j, NULL);
-	json__double(t->j, "timestamp", (double)time / 1e9, 9);
+	json__seconds(t->j, "timestamp", time, 9);
 	json__string(t->j, "event_type", type);
 	json__uint(t->j, "size_bytes", size);
 	json__string(t->j, "layer_name", layer);

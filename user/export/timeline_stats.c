@@ -78,7 +78,7 @@ static void put_device(struct json *j, const struct model_device *d)
 	json__string(j, "device", d->name);
 	json__uint(j, "peak_allocated", d->peak_allocated);
 	json__uint_or_null(j, "peak_reserved", d->has_totals, d->peak_reserved);
-	json__double(j, "peak_time", (double)d->peak_time / 1e9, 6);
+	json__seconds(j, "peak_time", d->peak_time, 6);
 	json__uint(j, "peak_step", d->peak_step);
 	json__string(j, "peak_phase", phase__name(d->peak_phase));
 	json__uint(j, "end_allocated", d->allocated);
@@ -104,13 +104,13 @@ void timeline__summary(struct export_ctx *c, struct json *j, uint64_t written)
 	json__string(j, "pid", facts__get(c->facts, "pid"));
 	json__string(j, "torch", facts__get(c->facts, "torch"));
 	json__string(j, "start", facts__get(c->facts, "start"));
-	json__double(j, "duration", (double)c->duration / 1e9, 6);
+	json__seconds(j, "duration", c->duration, 6);
 	json__uint(j, "events", model__events(c->model));
 	json__uint(j, "events_written", written);
 	json__uint(j, "lost", model__lost(c->model));
 	json__uint(j, "total_layers", model__layers(c->model));
 	json__uint(j, "steps", model__whole_steps(c->model));
-	json__double(j, "step_time", (double)model__step_time(c->model) / 1e9, 6);
+	json__seconds(j, "step_time", model__step_time(c->model), 6);
 	if (main_device >= 0) {
 		model__device(c->model, main_device, &d);
 		/* figures of the main device, in addition to the list of all devices */

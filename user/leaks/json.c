@@ -201,7 +201,7 @@ int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_
 		json__uint(j, "recording_format", doc->format);
 	json__close_object(j);
 	json__string(j, "name", doc->name);
-	json__double(j, "duration", (double)doc->duration / 1e9, 6);
+	json__seconds(j, "duration", doc->duration, 6);
 	json__uint(j, "events", model__events(doc->model));
 	json__uint(j, "lost", words__lost(doc->model, doc->facts));
 	json__bool(j, "complete", doc->complete);

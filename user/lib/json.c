@@ -212,6 +212,11 @@ void json__double(struct json *j, const char *key, double value, int decimals)
 	}
 }
 
+void json__seconds(struct json *j, const char *key, uint64_t ns, int decimals)
+{
+	json__double(j, key, (double)ns / 1e9, decimals);
+}
+
 void json__bool(struct json *j, const char *key, bool value)
 {
 	begin(j, key);

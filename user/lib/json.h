@@ -26,6 +26,8 @@ void json__uint(struct json *j, const char *key, uint64_t value);
 void json__int(struct json *j, const char *key, int64_t value);
 void json__double(struct json *j, const char *key, double value,
 		  int decimals); /* not finite: null */
+/* Nanoseconds as seconds. */
+void json__seconds(struct json *j, const char *key, uint64_t ns, int decimals);
 void json__bool(struct json *j, const char *key, bool value);
 void json__null(struct json *j, const char *key);
 /* The value if it is known, else null. */

@@ -8,11 +8,6 @@
 #include "record/dict.h"
 #include "report/doc.h"
 
-static double seconds(uint64_t ns)
-{
-	return (double)ns / 1e9;
-}
-
 static void fact_if(struct json *j, const struct facts *f, const char *name)
 {
 	const char *s = facts__get(f, name);
@@ -29,7 +24,7 @@ static void number_if(struct json *j, const struct facts *f, const char *name)
 
 static void put_head(struct json *j, const struct live_proc *p)
 {
-	json__double(j, "time", seconds(p->now), 6);
+	json__seconds(j, "time", p->now, 6);
 	json__int(j, "pid", p->pid);
 	number_if(j, p->facts, "rank");
 	fact_if(j, p->facts, "comm");
@@ -40,7 +35,7 @@ static void put_head(struct json *j, const struct live_proc *p)
 	json__uint(j, "lost", p->lost);
 	json__uint(j, "steps", model__whole_steps(p->model));
 	if (model__step_time(p->model))
-		json__double(j, "step_time", seconds(model__step_time(p->model)), 9);
+		json__seconds(j, "step_time", model__step_time(p->model), 9);
 	else
 		json__null(j, "step_time");
 }

@@ -150,7 +150,7 @@ static int status(const struct view *v, struct json *j)
 			continue;
 		json__open_object(j, NULL);
 		json__int(j, "pid", p->pid);
-		json__double(j, "time", (double)p->now / 1e9, 3);
+		json__seconds(j, "time", p->now, 3);
 		json__uint(j, "steps", model__whole_steps(p->model));
 		json__uint(j, "captured", p->events);
 		json__uint(j, "lost", p->lost);

@@ -21,7 +21,7 @@ static void json_amount(struct json *j, const char *key, enum cond_unit unit, ui
 	if (unit == COND_SHARE)
 		json__double(j, key, share, 6);
 	else if (unit == COND_TIME)
-		json__double(j, key, (double)value / 1e9, 9);
+		json__seconds(j, key, value, 9);
 	else
 		json__uint(j, key, value);
 }
@@ -69,7 +69,7 @@ static void json_failing(struct json *j, const struct failing *r)
 		json_amount(j, "value", c->unit, c->value, c->share);
 		json_amount(j, "limit", c->unit, c->limit, c->share_limit);
 		if (c->figure >= COND_GROWTH)
-			json__double(j, "until", (double)c->at / 1e9, 9);
+			json__seconds(j, "until", c->at, 9);
 	}
 	json_blame(j, &r->blame);
 	json__close_object(j);

@@ -10,11 +10,6 @@
 #include "record/dict.h"
 #include "report/doc.h"
 
-static double seconds(uint64_t ns)
-{
-	return (double)ns / 1e9;
-}
-
 static void put_hex(struct json *j, const char *key, uint64_t v)
 {
 	char text[24];
@@ -101,7 +96,7 @@ static void put_segment(struct json *j, const struct segment *s, uint64_t cumula
 	put_pool(j, s);
 	json__open_object(j, "taken_by");
 	if (s->seen)
-		json__double(j, "time", seconds(s->time), 9);
+		json__seconds(j, "time", s->time, 9);
 	report_json__line(j, &s->taken);
 	json__close_object(j);
 	put_pins(j, s);
@@ -213,10 +208,10 @@ int report_json__below(struct json *j, const struct report_doc *doc, size_t devi
 	asked = s.requested && s.requested <= s.allocated;
 	put_uint(j, "segments", s.n, s.n);
 	json__open_object(j, "reconciliation");
-	json__double(j, "time", seconds(doc->at == AT_TIME ? doc->at_time : d.mark_time), 9);
+	json__seconds(j, "time", doc->at == AT_TIME ? doc->at_time : d.mark_time, 9);
 	put_uint(j, "used", s.used_known, s.used);
 	if (s.used_known) {
-		json__double(j, "used_time", seconds(s.used_time), 9);
+		json__seconds(j, "used_time", s.used_time, 9);
 		json__uint(j, s.has_totals ? "used_reserved" : "used_allocated", s.used_below);
 		json__uint(j, "used_others", s.used_others);
 		json__int(j, "not_seen", b.not_seen);
@@ -256,7 +251,7 @@ void report_json__ooms(struct json *j, const struct report_doc *doc, size_t devi
 	for (size_t i = 0; model__oom(doc->model, device, i, &o); i++) {
 		json__open_object(j, NULL);
 		json__uint(j, "number", o.number);
-		json__double(j, "time", seconds(o.time), 9);
+		json__seconds(j, "time", o.time, 9);
 		json__uint(j, "asked", o.size);
 		json__uint(j, "allocated", o.allocated);
 		put_uint(j, "reserved", o.has_totals, o.reserved);

@@ -12,11 +12,6 @@
 #include "report/fail.h"
 #include "report/ranks.h"
 
-static double seconds(uint64_t ns)
-{
-	return (double)ns / 1e9;
-}
-
 void ranks_json__who(struct json *j, const struct rank *k)
 {
 	json__string(j, "recording", k->name);
@@ -37,7 +32,7 @@ static void put_recording(struct json *j, const struct rank *k)
 	json__uint(j, "allocated", k->allocated);
 	json__string(j, "allocated_is", figure__name(k->is));
 	json__uint_or_null(j, "reserved", k->has_totals, k->reserved);
-	json__double(j, "time", seconds(k->time), 9);
+	json__seconds(j, "time", k->time, 9);
 	json__uint(j, "peak_allocated", k->peak);
 	json__uint(j, "total_allocated", k->total_allocated);
 	json__uint_or_null(j, "before_attach", !k->before_unknown, k->before_attach);

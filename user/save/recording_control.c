@@ -114,7 +114,7 @@ static int status(struct recording *r, struct json *j)
 			windows__tell(at->windows, j);
 		} else {
 			json__int(j, "pid", at->pid);
-			json__double(j, "time", (double)session__now(at->session) / 1e9, 3);
+			json__seconds(j, "time", session__now(at->session), 3);
 			json__uint(j, "steps", session__steps(at->session));
 		}
 		json__uint(j, "captured", session__events(at->session));

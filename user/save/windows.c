@@ -346,7 +346,7 @@ void windows__tell(const struct windows *w, struct json *j)
 	}
 	json__uint(j, "windows", w->written);
 	json__uint(j, "steps", w->steps);
-	json__double(j, "time", (double)w->now / 1e9, 3);
+	json__seconds(j, "time", w->now, 3);
 	json__open_array(j, "devices");
 	for (size_t i = 0; flight__level(w->flight, i, &l); i++) {
 		if (l.device.index == DEVICE_UNKNOWN)

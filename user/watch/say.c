@@ -100,7 +100,7 @@ static void put_amount(struct json *j, const char *key, const struct cond_result
 	if (r->unit == COND_SHARE)
 		json__double(j, key, share, 6);
 	else if (r->unit == COND_TIME)
-		json__double(j, key, (double)value / 1e9, 9);
+		json__seconds(j, key, value, 9);
 	else
 		json__uint(j, key, value);
 }
