@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* memtrace-bpf check: what will work on this machine and on this process, one line a fact. Attaches
- * nothing. */
+/* memtrace-bpf check: prints what works on this machine and for a process, one fact a line.
+ * Attaches nothing. */
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -65,7 +65,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* One line; returns the status that it stands for. The text may have names of the target's in it. */
+/* Prints a line and returns its status. text may contain names of the target. */
 static int line(bool ok, const char *what, const char *text, int status)
 {
 	char clean[1024];
@@ -184,8 +184,8 @@ static void check_python(struct target *t)
 	     0);
 }
 
-/* One probe: file, offset and instruction, how the kernel runs that, and how far into the function
- * it is. */
+/* Writes a probe's file, offset, instruction, the way that the kernel runs it, and the offset in
+ * its function. */
 static void explain_site(char *buf, size_t size, const char *file, uint64_t offset,
 			 const struct site *s, const char *what)
 {
@@ -219,7 +219,7 @@ static int check_hooks(const struct target *t, bool explain)
 	return status;
 }
 
-/* The only return probes that there are: of plain C functions, which no exception leaves. */
+/* Prints return probes. Only plain C functions have them, which no exception leaves. */
 static void print_calls(const struct cuda_file *f, const struct map *map, bool explain)
 {
 	char text[1024], what[1024 + PATH_MAX];
@@ -255,7 +255,7 @@ static void print_calls(const struct cuda_file *f, const struct map *map, bool e
 	}
 }
 
-/* Each file once, by its first executable mapping. */
+/* Checks each file once, at its first executable mapping. */
 static void check_calls(const struct target *t, bool explain)
 {
 	const struct maps *m = &t->maps;
@@ -275,7 +275,7 @@ static void check_calls(const struct target *t, bool explain)
 	}
 }
 
-/* Whether tensors can be named: reads them all once, as a capture and `dump` do. */
+/* Checks whether tensors can be named: reads all of them once, as a capture and `dump` do. */
 static void check_census(const struct target *t)
 {
 	const struct census_opts o = { .limit_ns = 5000000000ull };

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_CMD_COMMANDS_H
 #define MT_CMD_COMMANDS_H
-/* One function a command: argv[0] is the command's own name, the exit code (lib/exit.h) is
- * returned. */
+/* The commands. argv[0] is the command's name. Each returns an exit code (lib/exit.h). */
 int cmd_live(int argc, char **argv); /* no command word: memtrace-bpf -p PID */
 int cmd_record(int argc, char **argv);
 int cmd_run(int argc, char **argv);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* memtrace-bpf compare: captures beside each other, one row each. */
+/* memtrace-bpf compare: several captures in a table, one row each. */
 #include <argp.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -19,10 +19,10 @@ enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_MARKDOWN };
 struct compare_args {
 	struct report_args shown;
 	struct compare_opts opts;
-	char *names; /* --name, cut at its commas */
+	char *names; /* text of --name */
 	char **files;
 	size_t n;
-	struct inputs in; /* what they are */
+	struct inputs in; /* recordings with their names */
 };
 
 enum { OPT_NAME = OPT_COMMANDS_OWN, OPT_STEPS, OPT_SKIP };
@@ -90,7 +90,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* "baseline=runs/1.mtr" is a file with a name, unless there is a file of just that name. */
+/* Splits "baseline=runs/1.mtr" into name and path, unless a file has this whole name. */
 static char *split_name(char *arg, const char **path)
 {
 	char *equals = strchr(arg, '=');
@@ -103,7 +103,7 @@ static char *split_name(char *arg, const char **path)
 	return arg;
 }
 
-/* One argument, or what is in the folder that it names. */
+/* Adds an argument, or the recordings in the folder that it names. */
 static int expand(struct compare_args *args, char *arg)
 {
 	const char *path;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_CMD_CSV_ARGS_H
 #define MT_CMD_CSV_ARGS_H
-/* --csv, of all commands that write tables: a child of their argp parsers. */
+/* --csv of commands that write tables, as a child of their argp parsers. */
 #include <argp.h>
 
 #define CSV_ARGP_CHILD                                                                             \
@@ -9,7 +9,7 @@
 		&csv_argp, 0, NULL, 0                                                              \
 	}
 
-/* Has no input: sets how lib/csv.h writes text. */
+/* Sets how lib/csv.h writes text; has no input. */
 extern const struct argp csv_argp;
 
 #endif

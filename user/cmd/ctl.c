@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* memtrace-bpf ctl: tells a capture that runs what to do. */
+/* memtrace-bpf ctl: controls a running capture. */
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -33,7 +33,7 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
-/* Before any capture is asked: none need run for a word to be wrong. */
+/* Checks the action before a capture is looked for. */
 static const char *known(const char *word, struct argp_state *state)
 {
 	static const char *const words[] = { "start", "stop", "mark", "save", "status" };
@@ -83,7 +83,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* The one that is meant. 0 and *ret, or an exit code, logged. */
+/* Finds the capture. Returns 0, or an exit code after a message. */
 static int find(const struct ctl_args *a, struct control_place *ret)
 {
 	struct control_place *all = NULL;
@@ -125,7 +125,7 @@ static int find(const struct ctl_args *a, struct control_place *ret)
 	return status;
 }
 
-/* ---- what is answered ---- */
+/* ---- answers ---- */
 
 static const char *string(const json_t *o, const char *key, char *buf, size_t size)
 {
@@ -200,7 +200,7 @@ static void print_text(const json_t *doc, const char *word)
 	}
 }
 
-/* An exit code, logged where it is not 0. */
+/* Returns an exit code, and logs an error. */
 static int take_answer(const struct ctl_args *a, const char *answer)
 {
 	json_error_t e;

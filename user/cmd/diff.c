@@ -50,7 +50,7 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
-/* "peak", or "5,10": of both, or of one each. */
+/* Parses "peak", or "5,10" for OLD and NEW. */
 static void parse_at(struct diff_args *a, const char *arg, struct argp_state *state)
 {
 	const char *comma = strchr(arg, ',');
@@ -93,7 +93,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		if (!a->files[MATCH_OLD])
 			argp_error(state, "which two recordings? memtrace-bpf diff OLD NEW");
 		else if (!a->files[MATCH_NEW])
-			break; /* a folder may be two */
+			break; /* a folder may have both */
 		else if (!strcmp(a->files[0], "-") && !strcmp(a->files[1], "-"))
 			argp_error(state, "only one of them can be standard input");
 		break;
@@ -109,15 +109,13 @@ static int read_side(struct diff_args *args, enum match_side side, struct analys
 
 	status = status ? status : analysis__run(*ret, NULL, NULL);
 	if (!status)
-		/* of a time after the end it has made the end */
+		/* a time after the end became the end */
 		args->opts.at[side] = model__opts((*ret)->model);
 	return status;
 }
 
-/*
- * Unless told which: the main one of the new recording, if the old one has it too, else the other
- * way round; else each one's main one, as of ranks of one job that have a GPU each.
- */
+/* Chooses the devices. Without --device: the main device of NEW if OLD has it, or that of OLD if
+ * NEW has it. Otherwise each recording's main device, such as for ranks with a GPU each. */
 static int choose_devices(struct analysis *const a[MATCH_SIDES], const struct diff_args *args,
 			  size_t ret[MATCH_SIDES])
 {
@@ -134,7 +132,7 @@ static int choose_devices(struct analysis *const a[MATCH_SIDES], const struct di
 			name = d[k].name;
 	}
 	if (!name && d[MATCH_OLD].device.type != d[MATCH_NEW].device.type)
-		/* which the other one then has not */
+		/* one side does not have this device: analysis__device() reports it */
 		name = *d[MATCH_OLD].name ? d[MATCH_OLD].name : d[MATCH_NEW].name;
 	for (int k = 0; k < MATCH_SIDES; k++) {
 		int status = analysis__device(a[k], name, &ret[k]);
@@ -172,7 +170,7 @@ static int print(FILE *out, struct diff *d, const struct diff_args *args)
 	}
 }
 
-/* To a file, under its name when it is whole. */
+/* Writes to a file that gets its name when it is complete. */
 static int write_file(struct diff *d, const struct diff_args *args, const char *path)
 {
 	struct outfile *file;
@@ -202,7 +200,7 @@ static int write_file(struct diff *d, const struct diff_args *args, const char *
 	return err ? EXIT_FAILED : EXIT_OK;
 }
 
-/* Unless told where: a page has a file of its own, as exports have. */
+/* Writes the output. Without -o, a page has a file of its own, as exports do. */
 static int write_out(struct diff *d, const struct diff_args *args)
 {
 	char *path = NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* memtrace-bpf dump -p PID: what is live right now, read from outside. No probe, no BPF. */
+/* memtrace-bpf dump -p PID: the live tensors of a process, read from outside without probes or
+ * BPF. */
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* memtrace-bpf estimate: what a script needs of a device, before there is one. */
+/* memtrace-bpf estimate: the device memory that a script needs, found without a device. */
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -21,8 +21,8 @@
 #include "log/log.h"
 
 #define DEFAULT_TOP 10
-#define DEFAULT_TIME (30 * 60 * 1000000000ULL) /* ns */
-#define HOST_SHARE 80			       /* per cent of what is available here */
+#define DEFAULT_TIME (30 * 60 * 1000000000ULL) /* 30 minutes in ns */
+#define HOST_SHARE 80			       /* percentage of the available memory */
 
 enum {
 	OPT_VRAM = OPT_COMMANDS_OWN,
@@ -126,7 +126,7 @@ static uint64_t parse_limited(struct argp_state *state, const char *option, cons
 
 static void parse_sm(struct dryrun_args *d, const char *arg, struct argp_state *state)
 {
-	/* as the library has */
+	/* known to the dry run's library */
 	static const char *const known[] = { "7.0", "7.5",  "8.0",  "8.6", "8.9",
 					     "9.0", "10.0", "10.3", "12.0" };
 
@@ -149,7 +149,7 @@ static void parse_device(struct estimate_args *a, const char *arg, struct argp_s
 			   device_kinds__options(known, sizeof(known)));
 }
 
-/* A number, or several: which of them there are is known when the world's size is. */
+/* Parses a rank. A list is checked later, when the world size is known. */
 static void parse_rank(struct estimate_args *a, const char *arg, struct argp_state *state)
 {
 	a->rank_list = NULL;
@@ -160,7 +160,7 @@ static void parse_rank(struct estimate_args *a, const char *arg, struct argp_sta
 							ESTIMATE_WORLD_MAX - 1);
 }
 
-/* What the device is. */
+/* Parses options about the device. */
 static error_t parse_target(int key, char *arg, struct argp_state *state)
 {
 	struct options *o = state->input;
@@ -279,7 +279,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* As root the kernel records; without, the script itself. 0, or an exit code, logged. */
+/* Chooses the tracer: the kernel as root, otherwise the script itself. Returns 0, or an exit
+ * code after a message. */
 static int choose_tracer(struct estimate_args *a)
 {
 	char why[256];
@@ -294,7 +295,7 @@ static int choose_tracer(struct estimate_args *a)
 	return EXIT_NOT_PERMITTED;
 }
 
-/* What was not said. 0, or an exit code, logged. */
+/* Sets defaults. Returns 0, or an exit code after a message. */
 static int complete(struct estimate_args *a)
 {
 	struct dryrun_args *d = &a->run.dryrun;
@@ -332,7 +333,7 @@ static int complete(struct estimate_args *a)
 	return EXIT_USAGE;
 }
 
-/* The recording of the figures, to where -o says. */
+/* Writes the recording of the figures to the file of -o. */
 static int keep_recording(const struct estimate *e, struct outfile *file)
 {
 	char buf[65536];

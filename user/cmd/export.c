@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* memtrace-bpf export: a recording in a format that something else reads. */
+/* memtrace-bpf export: writes a recording in a format of other programs. */
 #include <argp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
-/* The formats, in the words of their own table. For free(); NULL: no memory. */
+/* Returns the list of formats, for free(); NULL on ENOMEM. */
 static char *list_formats(void)
 {
 	char *text = NULL;
@@ -54,7 +54,7 @@ static char *list_formats(void)
 static char *help_filter(int key, const char *text, void *input)
 {
 	(void)input;
-	/* Where there is nothing to add, argp wants its own pointer back. */
+	/* Without an addition, argp needs its own pointer back. */
 	return key == ARGP_KEY_HELP_POST_DOC ? list_formats() : (char *)text;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* memtrace-bpf leaks: what grows over steps, by line, and how sure that is; from recordings or from
- * a running process. */
+/* memtrace-bpf leaks: lines that grow over steps, with a confidence, from recordings or a
+ * running process. */
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -23,8 +23,8 @@
 #include "cmd/memory_args.h"
 #include "cmd/report_args.h"
 
-#define TOP 10		/* lines of text */
-#define MIN_GROWTH 1024 /* bytes */
+#define TOP 10		/* most lines of text */
+#define MIN_GROWTH 1024 /* smallest growth in bytes */
 
 struct leaks_args {
 	struct report_args shown;
@@ -123,7 +123,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* err: of what was printed. The exit code, logged. */
+/* Returns the exit code after printing, and logs err, the error of printing. */
 static int printed(const struct leaks_args *a, int err, const char *name, bool found)
 {
 	char path[512], wanted[64];
@@ -157,7 +157,7 @@ static int print(const struct leaks_doc *doc, const struct leaks_args *a)
 	return printed(a, err, doc->name, found);
 }
 
-/* A recording run with everything watched that grows. 0 and *ret, or an exit code, logged. */
+/* Runs a recording with growth watched. Returns 0 and *ret, or an exit code after a message. */
 static int judge(const struct leaks_args *args, const char *path, struct analysis **ret)
 {
 	const struct model_opts mo = { .at = AT_END };
@@ -243,7 +243,7 @@ static int from_files(const struct leaks_args *args)
 /* ---- a running process ---- */
 
 struct watcher {
-	struct sink sink; /* first: the sink is the watcher */
+	struct sink sink; /* must be first: on_event() casts it to the watcher */
 	struct capture_loop loop;
 	struct model *model;
 	uint64_t steps;
@@ -254,8 +254,8 @@ static int on_event(struct sink *s, const struct event *e)
 	return model__event(((struct watcher *)s)->model, e);
 }
 
-/* Not the session's own bound: after that the program's objects are read no more, and they say who
- * holds what. */
+/* Ends the capture after --steps. The session's own limit would also end the reading of objects,
+ * which name the holders of blocks. */
 static const char *drained(void *ctx)
 {
 	const struct watcher *w = ctx;
@@ -325,10 +325,8 @@ static int from_process(const struct leaks_args *args)
 	return status;
 }
 
-/*
- * "--steps 60" beside -p is what people type, as for record; with a recording the word after --steps
- * is the file, unless there is no such file. argp knows optional arguments only behind a "=".
- */
+/* Accepts "--steps 60" as well as "--steps=60": argp takes optional arguments only after "=".
+ * With a recording, the next word is a file if such a file exists. */
 static char **join_steps(int *argc, char **argv, char **joined)
 {
 	char **v = calloc((size_t)*argc + 1, sizeof(*v));

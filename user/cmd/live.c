@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* memtrace-bpf -p PID: attach, and show what lives and where it came from; at the end the summary. */
+/* memtrace-bpf -p PID: shows live memory and its origin; prints a summary at the end. */
 #include <argp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,8 +70,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* On a screen if there is one; the process that was started stays behind to put the terminal right.
- */
+/* Shows the live view on a terminal, otherwise text. The parent process stays to restore the
+ * terminal. */
 static int show(struct live_args *args)
 {
 	const char *why = NULL;

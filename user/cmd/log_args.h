@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_CMD_LOG_ARGS_H
 #define MT_CMD_LOG_ARGS_H
-/*
- * --log-level, --log-file, --log-format, and -h: every command has them, as the last child of its
- * argp parser. With them comes the form of what is said of options that cannot be understood
- * (usage.h).
- */
+/* --log-level, --log-file, --log-format and -h, as the last child of each command's argp parser.
+ * The child also sets the form of usage errors (usage.h). */
 #include <argp.h>
 
 #define LOG_ARGP_CHILD                                                                             \
@@ -13,11 +10,11 @@
 		&log_argp, 0, "Messages:", 90                                                      \
 	}
 
-/* Has no input. Opens the file when all options have been understood. */
+/* Has no input. Opens the log file after all options were parsed. */
 extern const struct argp log_argp;
 
-/* Takes those that stand before the command's word. How many arguments they were, or -1: said what
- * is wrong with them. */
+/* Parses these options before the command's word. Returns the number of arguments, or -1 after
+ * an error message. */
 int log_args__take(int argc, char **argv);
 
 #endif

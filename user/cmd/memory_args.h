@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_CMD_MEMORY_ARGS_H
 #define MT_CMD_MEMORY_ARGS_H
-/* --max-memory, of all commands that read recordings: a child of their argp parsers. */
+/* --max-memory of commands that read recordings, as a child of their argp parsers. */
 #include <argp.h>
 
 #define MEMORY_ARGP_CHILD                                                                          \
@@ -9,7 +9,7 @@
 		&memory_argp, 0, NULL, 0                                                           \
 	}
 
-/* Has no input: sets record/room.h's bound. */
+/* Sets the limit of record/room.h; has no input. */
 extern const struct argp memory_argp;
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* memtrace-bpf record: a capture of a running process into a .mtr file. */
+/* memtrace-bpf record: captures a running process into a .mtr file. */
 #include <argp.h>
 #include <stdlib.h>
 

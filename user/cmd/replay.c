@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* memtrace-bpf replay: a recording's blocks through PyTorch's real allocator once more, under other
+/* memtrace-bpf replay: repeats a recording's allocations in PyTorch's real allocator with other
  * settings. */
 #include <argp.h>
 #include <errno.h>
@@ -137,7 +137,8 @@ static int write_point(void *ctx, uint64_t event, uint64_t time, uint64_t alloca
 	return n < 0 ? -EIO : 0;
 }
 
-/* One set of settings; the recording's own besides, to compare with, where others were asked for. */
+/* Replays one set of settings, and the recording's own settings for comparison if others were
+ * given. */
 static int try_one(struct replay *r, const struct replay_args *a, struct replay_tried *v,
 		   struct replay_found *found, struct failure *f)
 {
@@ -198,7 +199,7 @@ static int run(struct replay_args *a, FILE *curve)
 	return analysis__check_output(stdout, "standard output");
 }
 
-/* The arguments for a shell; NULL: not fit to be shown. */
+/* Quotes arguments for a shell. Returns NULL if they cannot be shown. */
 static const char *quoted(int n, char **words, char *buf, size_t size)
 {
 	size_t used = 0;

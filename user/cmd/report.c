@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* memtrace-bpf report: what held the memory, from a recording. */
+/* memtrace-bpf report: the lines, modules and phases that held the memory of a recording. */
 #include <argp.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_CMD_REPORT_ARGS_H
 #define MT_CMD_REPORT_ARGS_H
-/*
- * Options of the commands that show memory. A command names the options that it has in its own
- * table, with these keys, and passes to report_args__parse() the keys that it does not parse itself.
- */
+/* Options that commands share which show memory. A command lists its options in its own table,
+ * with these keys. It passes keys that it does not parse itself to report_args__parse(). */
 #include <argp.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,10 +21,10 @@ enum {
 	OPT_HIDE,
 	OPT_FORMAT,
 	OPT_COLOR,
-	OPT_COMMANDS_OWN /* first key that is free for the command */
+	OPT_COMMANDS_OWN /* first free key for the command's own options */
 };
 
-/* Entries of options whose help is the same in all commands. */
+/* Entries of options with the same help in all commands. */
 #define OPTION_FRAMES                                                                              \
 	{                                                                                          \
 		"frames", OPT_FRAMES, "WHICH", 0,                                                  \
@@ -46,22 +44,22 @@ enum {
 	}
 
 struct report_args {
-	/* Set by the command. Words of --by and --format, NULL-terminated, the default first. */
+	/* Set by the command: words of --by and --format, NULL-terminated. */
 	const char *const *groups, *const *formats;
-	int by, format; /* index of the word given */
+	int by, format; /* index of the given word */
 	struct model_opts at;
 	bool at_given;
 	const char *device; /* NULL: not given */
-	size_t top;	    /* set by the command: the default; 0: all rows */
+	size_t top;	    /* rows, 0: all; the command sets the default */
 	bool top_given;
 	bool innermost;		     /* --frames all */
 	struct report_select select; /* for report_select__drop() */
 	enum report_choice colour;
 };
 
-/* Parses an option. ARGP_ERR_UNKNOWN: it is none of them. */
+/* Parses an option. Returns ARGP_ERR_UNKNOWN for other keys. */
 error_t report_args__parse(int key, char *arg, struct argp_state *state, struct report_args *a);
-/* The index of arg in words (NULL-terminated). Calls argp_error() if arg is none of them. */
+/* Returns the index of arg in words (NULL-terminated). Calls argp_error() for another word. */
 int report_args__choose(struct argp_state *state, const char *option, const char *arg,
 			const char *const *words);
 

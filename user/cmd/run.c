@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * memtrace-bpf run: starts a command and records it from its first instruction on. Whatever becomes
- * of the recording, the command runs to its own end, and how that was is our exit status.
- */
+/* memtrace-bpf run: starts a command and records it from its first instruction. The command
+ * always runs to its end, and its exit status is ours. */
 #include <argp.h>
 #include <string.h>
 

@@ -141,7 +141,7 @@ static bool good_name(const char *name, size_t len)
 
 static struct serve_target *new_target(struct serve_args *a, struct argp_state *state)
 {
-	/* One bit for each is what says of which a process is. */
+	/* A mask has a bit for each target, so their number is limited. */
 	if (a->n_targets == SERVE_TARGETS) {
 		argp_error(state, "no more than %d targets", SERVE_TARGETS);
 		return NULL;
@@ -204,7 +204,7 @@ static void parse_all(struct serve_args *a, struct argp_state *state)
 		*t = (struct serve_target){ .kind = TARGET_ALL, .text = "" };
 }
 
-/* Once all targets are known. */
+/* Runs after all targets are known. */
 static void name_users(struct serve_args *a, struct argp_state *state)
 {
 	for (size_t i = 0; i < a->n_target_users; i++) {
@@ -284,8 +284,8 @@ static void parse_url(struct argp_state *state, const char *option, const char *
 	*ret = arg;
 }
 
-/* Does the URL name this machine? Nothing but a plain host and port counts:
- * "http://localhost@other/" is another one's. */
+/* Returns whether the URL names this machine. Only a plain host and port count:
+ * "http://localhost@other/" names another one. */
 static bool is_loopback(const char *url)
 {
 	const char *host = url + strlen("http://");
@@ -306,7 +306,7 @@ static bool is_loopback(const char *url)
 	       (inet_pton(AF_INET, text, &in) == 1 && ntohl(in.s_addr) >> 24 == 127);
 }
 
-/* A token that is sent in the clear is everybody's on the way. */
+/* A token sent without encryption can be read on its way. */
 static void check_push(const struct serve_args *a, const char *url, const char *option,
 		       struct argp_state *state)
 {
@@ -497,8 +497,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ---- before it runs ---- */
 
-/* What only we can read, and what must not be served to all without a token. 0 or an exit code,
- * logged. */
+/* Reads files that only root can read, and checks what must not be served without a token.
+ * Returns 0, or an exit code after a message. */
 static int prepare(struct serve_args *a)
 {
 	char why[SECRET_WHY] = "", warning[SECRET_WHY] = "";

@@ -7,14 +7,14 @@
 
 #include "lib/nearest.h"
 
-#define AFTER "Try `" /* how argp begins its own last lines */
+#define AFTER "Try `" /* start of argp's own last lines */
 
 static struct {
-	const char *command; /* "report" */
-	bool over;	     /* what follows is argp's */
+	const char *command; /* command, such as "report" */
+	bool over;	     /* true for argp's own lines */
 } at;
 
-/* Passes complaints on to standard error, with our last line in the place of argp's two. */
+/* Writes messages to standard error, with our last line instead of argp's two. */
 static ssize_t put(void *cookie, const char *s, size_t n)
 {
 	const char *end = s + n;
@@ -39,7 +39,7 @@ static bool is_named(const struct argp_option *o)
 	return o->name && o->name[0];
 }
 
-/* getopt takes any beginning of a name that only one has. */
+/* Finds an option by name. getopt accepts unique abbreviations. */
 static const struct argp_option *find(const struct argp *argp, const char *name, size_t len,
 				      int key)
 {
@@ -82,7 +82,7 @@ static void unknown(struct argp_state *state, const char *name, size_t len)
 		argp_error(state, "unknown option '--%s'", word);
 }
 
-/* Is the next argument this one's value? argument: "-x..." */
+/* Returns whether the next argument is the value of this one ("-x..."). */
 static bool short_takes_next(const struct argp *argp, const char *argument)
 {
 	for (const char *c = argument + 1; *c; c++)
@@ -91,7 +91,7 @@ static bool short_takes_next(const struct argp *argp, const char *argument)
 	return false;
 }
 
-/* As getopt goes through them. What else is wrong with an option getopt says well enough. */
+/* Checks names of options in getopt's order. getopt reports other errors itself. */
 static void check_options(struct argp_state *state)
 {
 	for (int i = 1; i < state->argc && strcmp(state->argv[i], "--") != 0; i++) {
@@ -122,7 +122,7 @@ void usage__begin(struct argp_state *state)
 	FILE *complaints = fopencookie(NULL, "w", io);
 	const char *command = strchr(state->argv[0], ' ');
 
-	state->name = state->argv[0]; /* argp sets it later, to the same */
+	state->name = state->argv[0]; /* argp sets the same value later */
 	at.command = command ? command + 1 : "live";
 	if (complaints)
 		state->err_stream = complaints;

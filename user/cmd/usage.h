@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_CMD_USAGE_H
 #define MT_CMD_USAGE_H
-/* What is said of a command line that cannot be understood, the same way for every command. */
+/* Error messages for a wrong command line, the same for every command. */
 #include <argp.h>
 
-/*
- * To be called with ARGP_KEY_INIT by a parser that every command has. From then on a complaint of
- * argp_error() ends with one line about where the command's options are listed. Ends the program
- * (exit code 64) when a long option is unknown: names the one that was probably meant.
- */
+/* Call it in ARGP_KEY_INIT of a parser that every command has. It ends messages of argp_error()
+ * with a line that names the help. It exits with code 64 for an unknown long option, and
+ * suggests a similar one. */
 void usage__begin(struct argp_state *state);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* memtrace-bpf watch: processes in production, looked at from outside until a rule holds. */
+/* memtrace-bpf watch: watches processes in production from outside, and captures one when a rule
+ * matches. */
 #include <argp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 #define MAX_CAPTURES 10
 #define MAX_BYTES (UINT64_C(2) << 30)
 
-/* What goes wrong in most jobs in which anything does, with few false alarms: docs/WATCH.md. */
+/* Rules for the most common problems, with few false alarms: docs/WATCH.md. */
 static const char *const defaults[] = { "ooms>0", "retries>0", "growth>1G/10m",
 					"rss_growth>4G/10m" };
 

@@ -10,10 +10,10 @@
 #include "model/model.h"
 
 enum device_value_flag {
-	VALUE_OF_TOTALS = 1,  /* known if the allocator carries totals */
-	VALUE_OF_BEFORE = 2,  /* known if memory from before attach is known */
-	VALUE_OF_MOMENT = 4,  /* known if the moment that the model was made for came */
-	VALUE_LEFT_OUT = 8,   /* in JSON, left out if it is not known; otherwise null */
+	VALUE_OF_TOTALS = 1, /* known if the allocator carries totals */
+	VALUE_OF_BEFORE = 2, /* known if memory from before attach is known */
+	VALUE_OF_MOMENT = 4, /* known if the moment that the model was made for came */
+	VALUE_LEFT_OUT = 8,  /* in JSON, left out if it is not known; otherwise null */
 };
 
 struct device_value {

@@ -35,7 +35,7 @@ static int keep_words(struct strings *words, struct row *r)
 	return 0;
 }
 
-/* Puts it among the largest. */
+/* Adds the row if it is one of the largest. */
 static int add(struct blame *b, const struct row *r, struct strings *words)
 {
 	size_t i = b->n < BLAME_ROWS ? b->n : BLAME_ROWS - 1;
@@ -52,12 +52,12 @@ static int add(struct blame *b, const struct row *r, struct strings *words)
 	return 0;
 }
 
-/* ---- what was largest ---- */
+/* ---- the largest lines ---- */
 
 static int add_largest(struct blame *b, const struct model *m, size_t device, bool innermost,
 		       struct strings *words)
 {
-	/* A line that many modules share is one row, as in the text report. */
+	/* One row for each line, over all modules, as in the text report. */
 	const struct row_opts o = { .by = BY_LINE,
 				    .when = ROWS_AT_MARK,
 				    .innermost = innermost,
@@ -79,7 +79,7 @@ static int add_largest(struct blame *b, const struct model *m, size_t device, bo
 	return err;
 }
 
-/* Once more, for another moment. What is wrong with the recording has been said. */
+/* Reads the recording again for another moment. Errors are hidden: the first run logged them. */
 static int add_largest_at(struct blame *b, const struct analysis *a, const char *device,
 			  bool innermost, struct strings *words)
 {
@@ -137,7 +137,7 @@ static void say_oom(struct blame *b, const struct analysis *a, size_t device, bo
 		 text__time(time, sizeof(time), o.time));
 }
 
-/* ---- what grew ---- */
+/* ---- lines that grew ---- */
 
 static int blame_growth(const struct growth *g, struct strings *words, struct blame *ret)
 {
@@ -148,7 +148,7 @@ static int blame_growth(const struct growth *g, struct strings *words, struct bl
 		const struct growth_line *l = &g->lines[i];
 		struct row r = l->row;
 
-		/* Of what rose and fell again nothing is left. */
+		/* A line that rose and fell again leaves nothing. */
 		r.bytes = l->trend.last > l->trend.first ? l->trend.last - l->trend.first : 0;
 		if (l->trend.verdict == TREND_FLAT || l->trend.verdict == TREND_RELEASED)
 			continue;
@@ -162,7 +162,7 @@ static int blame_growth(const struct growth *g, struct strings *words, struct bl
 	return err;
 }
 
-struct between { /* two moments, by how many events came before them */
+struct between { /* two moments, each by the number of events before it */
 	struct model *m;
 	uint64_t seen, from, to;
 };
@@ -195,7 +195,7 @@ static int compare_lines(const void *x, const void *y)
 	return c ? c : compare_text(a->source, b->source);
 }
 
-/* Rows by line of a moment, in the order of compare_lines(). */
+/* Gets the rows of a moment by line, in the order of compare_lines(). */
 static int take_lines(const struct model *m, size_t device, enum row_when when, bool innermost,
 		      struct row **rows, size_t *n)
 {
@@ -207,7 +207,7 @@ static int take_lines(const struct model *m, size_t device, enum row_when when, 
 	return err;
 }
 
-/* What each line has more at the second moment than at the first. */
+/* Adds each line's growth between the two moments. */
 static int add_grown(struct blame *b, const struct model *m, size_t device, bool innermost,
 		     struct strings *words)
 {
@@ -232,7 +232,7 @@ static int add_grown(struct blame *b, const struct model *m, size_t device, bool
 	return err;
 }
 
-/* The recording is read once more, for the two moments that growth is between. */
+/* Reads the recording again for the two moments of the growth. */
 static int find_grown(struct blame *b, const struct analysis *a, size_t device,
 		      const struct cond_result *of, bool innermost, const struct growth *g,
 		      struct strings *words)
@@ -269,9 +269,9 @@ static int find_grown(struct blame *b, const struct analysis *a, size_t device,
 	return err;
 }
 
-/* ---- what is below the blocks ---- */
+/* ---- segments and other memory ---- */
 
-/* The same line; what was there before attach is one. */
+/* Compares file and line. All rows from before attach count as one. */
 static bool is_same(const struct row *a, const struct row *b)
 {
 	if (a->before_attach || b->before_attach)
@@ -279,7 +279,7 @@ static bool is_same(const struct row *a, const struct row *b)
 	return a->line == b->line && a->file && b->file && !strcmp(a->file, b->file);
 }
 
-/* By the line that has most in each segment of which a part cannot go back. */
+/* Charges the stuck bytes of each segment to the line with most bytes in it. */
 static int find_holders(struct blame *b, const struct model *m, size_t device, bool innermost,
 			struct strings *words)
 {

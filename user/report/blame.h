@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_REPORT_BLAME_H
 #define MT_REPORT_BLAME_H
-/* Which lines are to blame for a figure that is too large: what was largest, what grew most, what
- * holds memory back. */
+/* The source lines behind a figure that is too large: the largest, the fastest growing, or those
+ * that hold memory back. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,35 +16,36 @@
 
 enum blame_kind {
 	BLAME_NONE,
-	BLAME_LARGEST,	  /* rows by bytes at the moment, the peak or the first out of memory */
-	BLAME_GREW,	  /* bytes: by how much each line did */
-	BLAME_HOLDS_BACK, /* bytes that cannot go back to CUDA, by the line that holds most of their
-			     segment */
-	BLAME_OTHERS,	  /* what other code than the allocator took */
+	BLAME_LARGEST, /* bytes at the moment, at the peak or at the first out of memory */
+	BLAME_GREW,    /* growth of each line in bytes */
+	/* bytes that cannot go back to CUDA, for the line with most bytes in the segment */
+	BLAME_HOLDS_BACK,
+	BLAME_OTHERS, /* bytes that other code than the allocator took */
 };
 
 struct blame {
 	enum blame_kind kind;
-	enum moment at;		     /* of BLAME_LARGEST */
-	struct row rows[BLAME_ROWS]; /* words owned by the set that was given */
+	enum moment at;		     /* moment of BLAME_LARGEST */
+	struct row rows[BLAME_ROWS]; /* strings owned by the set passed to the functions below */
 	size_t n;
-	uint64_t whole; /* bytes of all there are; 0: not known */
-	char note[320]; /* what else is to be said, cleaned; "" */
+	uint64_t whole; /* bytes of all lines together; 0: unknown */
+	char note[320]; /* a further sentence, cleaned; "": none */
 };
 
 struct strings;
 /*
- * Lines are rows by line and category, whatever module and phase. Growth is by line between the
- * same two moments as the figure's, to the byte.
+ * Finds the lines for a condition's figure. Rows are by line and category, over all modules and
+ * phases. Growth is by line, to the byte, between the two moments of the figure.
  *
- * Of a figure of a device (its index), from a recording that was run. at: of what moment its model
- * is; where another is wanted it is read once more, unless it is standard input, and then the note
- * says so. g: growth of that device, by line; NULL: was not watched. 0 or -ENOMEM.
+ * The recording was run to its end. device: index in the model; at: the model's moment. For another
+ * moment, the recording is read again; standard input is not, and the note says so. g: growth of
+ * the device by line; NULL: not watched. Returns 0 or -ENOMEM.
  */
 int blame__find(struct analysis *a, size_t device, const struct cond_result *of,
 		const struct model_opts *at, bool innermost, const struct growth *g,
 		struct strings *words, struct blame *ret);
 const char *blame__kind(
-	enum blame_kind k); /* "largest", "grew", "holds_back", "others"; of none NULL */
+	/* Returns "largest", "grew", "holds_back" or "others"; NULL for no kind. */
+	enum blame_kind k);
 
 #endif

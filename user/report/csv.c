@@ -31,7 +31,7 @@ void report_csv__header(FILE *out, bool segments)
 	      out);
 }
 
-/* Root first, frames parted by ";" as in folded stacks. */
+/* Frames from the root on, with ";" between them, as in folded stacks. */
 int report_csv__stack(FILE *out, const struct dict *d, const struct row *r)
 {
 	struct dict_stack s = dict__get_stack(d, r->stack);
@@ -136,7 +136,7 @@ static int put_segments(FILE *out, const struct report_doc *doc)
 	int err = model__segments(doc->model, doc->device, ROWS_AT_MARK, doc->innermost, &s);
 
 	if (err)
-		return err == -EINVAL ? 0 : err; /* the CPU has none */
+		return err == -EINVAL ? 0 : err; /* the CPU has no segments */
 	model__device(doc->model, doc->device, &d);
 	for (size_t i = 0; i < s.n && (!doc->top || i < doc->top); i++)
 		put_segment(out, doc, d.name, &s.all[i]);

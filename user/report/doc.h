@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_REPORT_DOC_H
 #define MT_REPORT_DOC_H
-/* The report for programs: JSON and CSV. Errors of the stream are the caller's to check. */
+/* The report as JSON and CSV. The caller checks the stream for errors. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,69 +17,69 @@ struct report_fail;
 struct rolling_view;
 struct report_select;
 
-/* What a document is made from: a recording that was read, or a capture under way. */
+/* Source and options of a document. The source is a recording that was read, or a running
+ * capture. */
 struct report_doc {
 	const struct model *model;
 	const struct dict *dict;
 	const struct facts *facts;
-	const char *name;  /* of the recording */
+	const char *name;  /* name of the recording */
 	uint32_t format;   /* version of the recording format */
-	uint64_t duration; /* ns */
+	uint64_t duration; /* duration in ns */
 	bool complete;
-	int device; /* index in the model, -1: there is none, and no rows */
+	int device; /* index in the model; -1: no device, and no rows */
 	enum moment at;
 	uint64_t at_time;
 	enum group by;
-	unsigned split; /* as in struct row_opts: not 0, by does not matter */
+	unsigned split; /* as in struct row_opts; if not 0, by is ignored */
 	bool innermost;
-	bool segments;			    /* --by segment: by does not matter then */
-	const struct report_select *select; /* filter.h; NULL: all. Not of segments */
-	size_t top;			    /* 0: all rows */
-	const struct report_fail *fail;	    /* "failed"; NULL: nothing was asked for */
-	size_t fail_from;		    /* what of it is of this recording */
-	const struct advice_list *advice;   /* "advice"; NULL: was not asked for */
+	bool segments;			    /* --by segment; by is ignored */
+	const struct report_select *select; /* filter.h; NULL: all rows. Ignored for segments */
+	size_t top;			    /* most rows; 0: all */
+	const struct report_fail *fail;	    /* source of "failed"; NULL: no --fail-if */
+	size_t fail_from;		    /* index of this recording's first result in fail */
+	const struct advice_list *advice;   /* source of "advice"; NULL: no --advice */
 	const struct rolling_view
-		*rolling; /* "rolling": what the recording is a segment of; NULL: none */
+		*rolling; /* folder that the recording is a part of, for "rolling"; NULL: none */
 };
 
-/* A document of a recording that was read: device as above, all that is asked of it 0. What it
- * points to is the analysis's. */
+/* Makes a document of a recording that was read, with all options 0. Borrows the analysis.
+ * device: as above. */
 struct report_doc report_doc__of(const struct analysis *a, int device);
 
-/* One object, at the place where j stands; key as json.h has it. 0 or -ENOMEM. */
+/* Writes the document as one object. key: as in json.h. Returns 0 or -ENOMEM. */
 int report_json__document(struct json *j, const char *key, const struct report_doc *doc);
 
-/* Parts of the document, for other documents: "target", "capture", "rows"; what "devices" has of
- * one, into the open object. */
+/* Write parts of the document for other documents: "target", "capture", "rows";
+ * report_json__device() writes members of one of "devices" into the open object. */
 void report_json__target(struct json *j, const struct report_doc *doc);
 void report_json__capture(struct json *j, const struct report_doc *doc);
 int report_json__rows(struct json *j, const struct report_doc *doc);
 int report_json__device(struct json *j, const struct report_doc *doc, size_t device);
-/* Of that, what the model counts all the time. */
+/* Writes those members of a device that the model counts all the time. */
 void report_json__figures(struct json *j, const struct model_device *d);
-/* Parts of the document, for json.c: the rows of --by segment; what a device has below its
- * blocks. 0 or -ENOMEM. */
+/* Write the rows of --by segment, and a device's memory below its blocks. Return 0 or -ENOMEM. */
 int report_json__segments(struct json *j, const struct report_doc *doc);
 int report_json__below(struct json *j, const struct report_doc *doc, size_t device);
 void report_json__ooms(struct json *j, const struct report_doc *doc, size_t device);
-/* file, line, function, module, phase and source of a row. */
+/* Writes file, line, function, module, phase and source of a row. */
 void report_json__line(struct json *j, const struct row *r);
-/* "stack" of a row, root first; buf of REPORT_TEXT (labels/words.h). */
+/* Writes "stack" of a row, from the root on. buf: REPORT_TEXT bytes (labels/words.h). */
 void report_json__stack(struct json *j, const struct dict *d, const struct row *r, char *buf);
-/*
- * The figures of a layer as keys of the open object: peak_allocated to duration_ms, and the same of
- * forward and backward. reserved: the device has an allocator that reserves; otherwise these keys
- * are null.
- */
+/* Writes a layer's figures into the open object: peak_allocated to duration_ms, in all, for
+ * forward and for backward. reserved: false writes null for figures of reserved memory. */
 void report_json__layer(struct json *j, const struct model_layer *l, bool reserved);
-/* "filter" and "hide", where one of them was asked for. */
+/* Writes "filter" and "hide" if --filter or --hide was given. */
 void report_json__select(struct json *j, const struct report_select *s);
 
-/* The header line, then the rows of any number of documents (RFC 4180). 0 or -ENOMEM. */
+/* Write the header line, then the rows of any number of documents (RFC 4180). Return 0 or
+ * -ENOMEM. */
 void report_csv__header(FILE *out, bool segments);
 int report_csv__rows(FILE *out, const struct report_doc *doc);
-void report_csv__field(FILE *out, const char *s); /* a comma and a field; NULL: an empty one */
-/* The same of a row's stack: frames parted by ";", root first. 0 or -ENOMEM. */
+/* writes a comma and a field; NULL: an empty one */
+void report_csv__field(FILE *out, const char *s);
+/* Writes a comma and a row's stack: frames from the root on, with ";" between. Returns 0 or
+ * -ENOMEM. */
 int report_csv__stack(FILE *out, const struct dict *d, const struct row *r);
 
 #endif

@@ -13,8 +13,8 @@
 #include "model/growth.h"
 #include "record/stream.h"
 
-#define MIN_GROWTH 1024 /* bytes: as leaks has it */
-#define WARM_UP 2	/* steps that growth does not count */
+#define MIN_GROWTH 1024 /* bytes, as in leaks */
+#define WARM_UP 2	/* steps before growth counts */
 
 struct report_fail {
 	struct cond **conds;
@@ -22,12 +22,12 @@ struct report_fail {
 	struct failing *failing;
 	size_t nfailing, failing_room;
 	struct strings *words;
-	/* Of the recording under way. */
+	/* State of the current recording. */
 	struct model *model;
-	bool feed, leaks; /* some condition is of growth; of lines that grow */
+	bool feed, leaks; /* some condition needs growth; lines that grow */
 	bool warm;
-	uint32_t number; /* of the device that the last event was of, UINT32_MAX: there was none */
-	uint64_t time;	 /* of that event */
+	uint32_t number; /* device number of the last event; UINT32_MAX: none */
+	uint64_t time;	 /* time of that event, ns */
 };
 
 struct report_fail *report_fail__new(void)
@@ -107,7 +107,7 @@ const struct failing *report_fail__at(const struct report_fail *f, size_t i)
 	return &f->failing[i];
 }
 
-/* ---- while it is read ---- */
+/* ---- during the run ---- */
 
 static void forget(struct report_fail *f)
 {
@@ -125,7 +125,7 @@ int report_fail__begin(struct report_fail *f, struct analysis *a)
 	return f->feed || f->leaks ? growth__watch(a->model, BY_LINE) : 0;
 }
 
-/* What there is since the last event. */
+/* Feeds the conditions with the figures after the last event. */
 static int feed(struct report_fail *f)
 {
 	struct cond_values v = { .time = f->time, .has_steps = true, .series = f->number };
@@ -139,7 +139,7 @@ static int feed(struct report_fail *f)
 		forget(f);
 		f->warm = true;
 	}
-	/* Finding memory that was there before attach is no growth: it is left out, and the figure
+	/* Memory found to be from before attach is no growth. It is subtracted, and the figure
 	 * may be below 0. */
 	v.v[COND_ALLOCATED] = (struct cond_value){ .known = true,
 						   .value = now.allocated - now.late };
@@ -158,7 +158,7 @@ int report_fail__event(void *ctx, const struct event *e)
 	struct report_fail *f = ctx;
 	int err = 0;
 
-	/* The model knows of this one when the next one comes. */
+	/* The model gets this event only after this call, so feed the one before. */
 	if (f->feed && f->number != UINT32_MAX)
 		err = feed(f);
 	f->number = UINT32_MAX;
@@ -171,17 +171,18 @@ int report_fail__event(void *ctx, const struct event *e)
 	return err;
 }
 
-/* ---- judging ---- */
+/* ---- results ---- */
 
-struct judged { /* a device of a recording */
+struct judged { /* device of a recording */
 	struct analysis *a;
 	size_t device;
 	struct model_device d;
 	const struct model_opts *at;
 	bool innermost;
-	bool grown; /* g is there */
+	bool grown; /* true if g is set */
 	struct growth g;
-	/* With this, what is not exact is at most that; else it is at least what is known, or 0. */
+	/* Bounds: high has the largest possible value of figures that are not exact, low the
+	 * smallest. */
 	struct cond_values high, low;
 };
 
@@ -252,7 +253,7 @@ static void put_whole(struct judged *x)
 	x->low.most = x->high.most = true;
 }
 
-/* Nothing else than the totals that an allocator carries is right again after a loss. */
+/* After lost events, only the allocator's own totals are right again. */
 static bool growth_is_known(const struct judged *x)
 {
 	return x->d.has_totals || x->d.allocated_is == FIGURE_EXACT;
@@ -274,7 +275,7 @@ static void put_growth(struct report_fail *f, struct judged *x)
 	    "known");
 }
 
-/* The words of a figure of which only the least is known. */
+/* Explains a result for a figure with only a lower bound. */
 static void say_at_least(struct cond_result *r)
 {
 	char text[COND_TEXT];
@@ -317,7 +318,7 @@ static struct failing *add_failing(struct report_fail *f, const struct analysis 
 	return r->recording && (r->device || !x) ? r : NULL;
 }
 
-/* Speaks of nothing that each device has its own of. */
+/* Returns whether the condition needs no figure of a device. */
 static bool is_of_all(const struct cond *c)
 {
 	for (int i = 0; i < COND_NR; i++)

@@ -2,12 +2,14 @@
 #ifndef MT_REPORT_FAIL_H
 #define MT_REPORT_FAIL_H
 /*
- * --fail-if: conditions (cond.h) on recordings, judged while a report is made of them; what holds
- * is said on standard error with the lines that are to blame, and makes the exit code EXIT_HELD.
+ * --fail-if: conditions (cond.h) on recordings, checked while they are reported. A condition that
+ * holds is printed on standard error with the responsible lines, and the exit code becomes
+ * EXIT_HELD.
  *
- * Figures are those of the report's moment; peaks, counts and step_time of the whole recording;
- * growth is the most that there was over any such window. What was there before the second step
- * ended counts for no growth. What cannot be known, be it because events were lost, is an error.
+ * Figures are those of the report's moment; peaks, counts and step_time are those of the whole
+ * recording. Growth is the largest over any window of the condition's length; blocks from before
+ * the end of the second step count for no growth. A figure that is unknown, for example after lost
+ * events, is an error.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,44 +24,40 @@
 struct json;
 struct report_fail;
 
-struct failing { /* a condition, of one device of one recording */
+struct failing { /* result of a condition for a device of a recording */
 	const char *condition;
 	struct cond_result result;
 	char *recording;
-	char *device; /* NULL: it is of the whole recording, or there is none */
-	char *cwd;    /* NULL: not known */
+	char *device; /* NULL: result for the whole recording, or the recording has no device */
+	char *cwd;    /* working directory; NULL: unknown */
 	bool has_rank;
-	bool empty; /* the recording has no event, as that of a launcher has none */
+	bool empty; /* true if the recording has no events, such as a launcher's */
 	uint64_t rank;
-	struct blame blame; /* of what holds */
+	struct blame blame; /* responsible lines, if the condition holds */
 };
 
-struct report_fail *report_fail__new(void);    /* NULL on ENOMEM */
-void report_fail__free(struct report_fail *f); /* NULL is fine */
-/* One more condition. 0; -EINVAL: *why says what is wrong, for free(); -ENOMEM. text must outlive
- * f. */
+struct report_fail *report_fail__new(void);    /* returns NULL on ENOMEM */
+void report_fail__free(struct report_fail *f); /* accepts NULL */
+/* Adds a condition. Returns 0, -ENOMEM, or -EINVAL with the reason in *why, for free(). Borrows
+ * text. */
 int report_fail__add(struct report_fail *f, const char *text, char **why);
 
-/* Before a recording is run: what conditions need to be watched. 0 or -ENOMEM. */
+/* Begins a recording before it is run: watches what the conditions need. Returns 0 or -ENOMEM. */
 int report_fail__begin(struct report_fail *f, struct analysis *a);
-/* For analysis__run(); ctx is the struct report_fail. */
+/* Callback for analysis__run(); ctx is the struct report_fail. */
 int report_fail__event(void *ctx, const struct event *e);
-/*
- * After it: judges all, of one device (its index) or, with -1, of each but the CPU, or the CPU if
- * there is nothing else. at: of what moment the model is. 0 or -ENOMEM.
- */
+/* Checks all conditions after the run. device: index; -1: each device but the CPU, or the CPU if
+ * it is the only one. at: the model's moment. Returns 0 or -ENOMEM. */
 int report_fail__judge(struct report_fail *f, struct analysis *a, int device,
 		       const struct model_opts *at, bool innermost);
 
-/* So far, in the order of recordings. */
+/* Results so far, in the order of recordings. */
 size_t report_fail__count(const struct report_fail *f);
 const struct failing *report_fail__at(const struct report_fail *f, size_t i);
-/* "failed": those from the i-th on, into the open object. */
+/* Writes "failed" into the open object: results from index from on. */
 void report_fail__json(struct json *j, const struct report_fail *f, size_t from);
-/*
- * Says what holds and what cannot be judged on standard error. Returns the exit code: status, or
- * what is worse. Recordings without events are no failure beside others that have some.
- */
+/* Prints conditions that hold or cannot be checked on standard error. Returns the worse of
+ * status and the result. Recordings without events are no failure if another one has events. */
 int report_fail__say(const struct report_fail *f, int status);
 
 #endif

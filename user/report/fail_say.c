@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What --fail-if came to, in JSON and in words. */
+/* Results of --fail-if as JSON and text. */
 #include "report/fail.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 #include "log/log.h"
 #include "report/doc.h"
 
-#define COLUMNS 100 /* of a location */
+#define COLUMNS 100 /* columns of a location */
 
 static void json_amount(struct json *j, const char *key, enum cond_unit unit, uint64_t value,
 			double share)
@@ -83,7 +83,7 @@ void report_fail__json(struct json *j, const struct report_fail *f, size_t from)
 	json__close_array(j);
 }
 
-/* " on cuda:0 of rank 2 (job.2)" */
+/* Writes " on cuda:0 of rank 2 (job.2)". */
 static void say_where(const struct failing *r, char *buf, size_t size)
 {
 	char name[256], rank[40] = "";

@@ -22,7 +22,8 @@ bool report_files__can_be_together(const struct report_files *args)
 	       (args->split || args->by != BY_STACK);
 }
 
-/* What goes to another stream first looks as it will on standard output. */
+/* Options of the text. Width and colour are those of standard output, even if the text goes to a
+ * buffer first. */
 static struct report_text_opts text_opts(const struct report_files *args)
 {
 	struct report_text_opts o = {
@@ -64,15 +65,17 @@ static int print_text(const struct analysis *a, const struct report_files *args,
 	return report_text__summary(out, a->model, device, a->dict, a->facts, &o);
 }
 
-/* Where reports go: out, as text and CSV, or j; and into ranks, if they may be one. */
+/* State of a run. Text and CSV go to out, JSON to j, and each recording to ranks for one report
+ * of all. */
 struct reports {
 	const struct report_files *args;
 	FILE *out;
 	struct json *j;
 	struct ranks *ranks;
-	size_t fail_from; /* what --fail-if has found of the recording under way */
-	const struct rolling_view *rolling; /* that the recording under way is a segment of */
-	bool apart;			    /* each has a report of its own */
+	size_t fail_from; /* results of --fail-if before the current recording */
+	/* folder that the current recording is a part of; NULL: none */
+	const struct rolling_view *rolling;
+	bool apart; /* true if each recording has a report of its own */
 	bool first;
 };
 
@@ -114,7 +117,7 @@ static int print(const struct analysis *a, struct reports *s, int device,
 	return err;
 }
 
-/* A device whose allocator has segments; "" if none has. */
+/* Writes the name of a device whose allocator has segments; "": none. */
 static void find_segments(const struct analysis *a, char *buf, size_t size)
 {
 	struct model_device d;
@@ -153,7 +156,7 @@ static int check_segments(const struct analysis *a, const struct report_files *a
 	return EXIT_UNUSABLE;
 }
 
-/* The device to report on; -1 where the recording has none and none was asked for. */
+/* Chooses the device; -1 if the recording has no device and --device was not given. */
 static int choose_device(const struct analysis *a, const struct report_files *args, int *ret)
 {
 	struct model_device d;
@@ -177,7 +180,7 @@ static int choose_device(const struct analysis *a, const struct report_files *ar
 	return args->segments ? check_segments(a, args, device, &d) : 0;
 }
 
-/* Who sees the events besides the model. */
+/* Receivers of events besides the model. */
 struct onlookers {
 	struct report_fail *fail;
 	struct advisor *advisor;
@@ -207,7 +210,7 @@ static int run(struct analysis *a, struct reports *s, struct advisor *advisor)
 	return analysis__run(a, look, &o);
 }
 
-/* A filter with a slip of the pen keeps nothing, which looks like a job that has nothing. */
+/* A mistyped filter keeps nothing, which looks like a job without memory. */
 static void warn_of_nothing(const struct analysis *a, const struct report_select *select,
 			    size_t device)
 {
@@ -233,7 +236,7 @@ static void warn_of_nothing(const struct analysis *a, const struct report_select
 	free(rows);
 }
 
-/* With the advice that was asked for. */
+/* Prints a report, with the advice of --advice. */
 static int print_advised(const struct analysis *a, struct reports *s, int device,
 			 struct advisor *advisor)
 {
@@ -297,7 +300,7 @@ static int report_recording(const char *path, struct reports *s)
 	return status;
 }
 
-/* A recording, or of a folder that --rolling wrote the segment that the moment is in. */
+/* Reports a recording, or in a folder of --rolling the part with the moment. */
 static int report_file(const char *path, struct reports *s)
 {
 	struct rolling_view *v;
@@ -343,7 +346,7 @@ static int report_together(struct reports *s)
 
 		worst = status > worst ? status : worst;
 	}
-	/* Where none could be read there is nothing to say. */
+	/* Print nothing if no recording could be read. */
 	if (worst == EXIT_OK || ranks__count(s->ranks)) {
 		err = ranks__finish(s->ranks);
 		if (!err)
@@ -375,8 +378,8 @@ static int report_apart(struct reports *s)
 	return worst;
 }
 
-/* Whether they are ranks of one job shows when all were read: until then what each by itself would
- * say is kept. */
+/* Only all recordings together show whether they are ranks of one job. Until then, keep the text
+ * of each recording in memory. */
 static int report_either(struct reports *s)
 {
 	const struct report_files *args = s->args;
@@ -393,7 +396,7 @@ static int report_either(struct reports *s)
 		worst = status > worst ? status : worst;
 		if (ranks__count(s->ranks) &&
 		    !ranks__at(s->ranks, ranks__count(s->ranks) - 1)->has_number)
-			break; /* no rank: that is settled */
+			break; /* not a rank: each recording gets its own report */
 	}
 	if (fclose(s->out))
 		err = -ENOMEM;

@@ -16,8 +16,8 @@
 #include "memtrace.h"
 #include "record/dict.h"
 
-#define MOST_VALUES 256 /* of all terms */
-#define LISTED 8	/* values in a message */
+#define MOST_VALUES 256 /* most values of all terms */
+#define LISTED 8	/* most values in a message */
 
 enum key {
 	KEY_ANY,
@@ -42,16 +42,16 @@ static const char *const keys[KEY_NR] = {
 };
 
 struct value {
-	char *text;    /* part of the filter's copy */
-	uint32_t line; /* of KEY_LINE, 0: any */
-	char op[3];    /* of KEY_SIZE */
+	char *text;    /* text in the filter's copy of the expression */
+	uint32_t line; /* line number for KEY_LINE; 0: any */
+	char op[3];    /* comparison for KEY_SIZE */
 	uint64_t bytes;
 };
 
 struct term {
 	enum key key;
 	bool not ;
-	size_t first, n; /* of the values: one of them must hold */
+	size_t first, n; /* range of values; any one must match */
 };
 
 struct filter {
@@ -91,7 +91,7 @@ static int parse_size(struct filter *f, struct value *v)
 	return 0;
 }
 
-/* "model.py:36". */
+/* Splits "model.py:36". */
 static void parse_line(struct value *v)
 {
 	char *colon = strrchr(v->text, ':'), *end;
@@ -164,8 +164,8 @@ static int parse_value(struct filter *f, enum key key, char *text)
 	return 0;
 }
 
-/* The value at *p up to "|" or a space, without quotes, in place; *more: another one follows. Ends
- * at the next term. */
+/* Takes the value at *p up to "|", a space or the next term, and removes quotes in place. *more:
+ * another value follows. */
 static int take_value(struct filter *f, char **p, char **ret, bool *more)
 {
 	char *in = *p, *out = *p;
@@ -191,7 +191,7 @@ static int take_value(struct filter *f, char **p, char **ret, bool *more)
 	return 0;
 }
 
-/* The key before a colon; what is no name of a field is part of a word, as in model.py:36. */
+/* Takes the key before a colon. Text that names no field, as in model.py:36, is part of a word. */
 static int take_key(struct filter *f, char **p, enum key *ret)
 {
 	size_t len = strspn(*p, "abcdefghijklmnopqrstuvwxyz_");
@@ -275,7 +275,7 @@ void filter__free(struct filter *f)
 
 /* ---- matching ---- */
 
-/* An empty value is what is not there. */
+/* An empty value matches an empty field. */
 static bool has(const char *s, const char *value)
 {
 	if (!*value)
@@ -283,7 +283,7 @@ static bool has(const char *s, const char *value)
 	return s && strcasestr(s, value);
 }
 
-/* A part of a dotted name, as long as n, against one of the pattern. */
+/* Matches a part of a dotted name, n bytes long, with a part of the pattern. */
 static bool part_is(const char *part, size_t n, const char *pattern, size_t npattern)
 {
 	char a[256], b[256];
@@ -297,7 +297,7 @@ static bool part_is(const char *part, size_t n, const char *pattern, size_t npat
 	return !fnmatch(b, a, 0);
 }
 
-/* Do whole parts of the name, beginning with this one, match those of the pattern? */
+/* Returns whether whole parts of the name, from its start on, match the pattern. */
 static bool parts_from(const char *name, const char *pattern)
 {
 	for (;;) {
@@ -330,7 +330,7 @@ static bool module_has(const char *name, const char *pattern)
 
 static bool size_is(const struct row *r, const struct value *v)
 {
-	if (!r->median) /* not known */
+	if (!r->median) /* size unknown */
 		return false;
 	if (v->op[0] == '=')
 		return r->median == v->bytes;
@@ -339,7 +339,8 @@ static bool size_is(const struct row *r, const struct value *v)
 	return v->op[0] == '>' ? r->median > v->bytes : r->median < v->bytes;
 }
 
-/* Is value in "file:line ", and if it has a number at its end, is that all of the line's? */
+/* Returns whether "file:line " contains value. A number at the end of value must be the whole
+ * line number. */
 static bool colon_has(const char *line, const char *value)
 {
 	size_t len = strlen(value);
@@ -365,7 +366,7 @@ static bool any_has(const struct row *r, const char *value)
 		return true;
 	if (!r->file || !strchr(value, ':'))
 		return false;
-	/* the space ends the number: model.py:36 is not model.py:361 */
+	/* the space ends the number: model.py:36 does not match model.py:361 */
 	snprintf(line, sizeof(line), "%s:%u ", r->file, r->line);
 	return colon_has(line, value);
 }
@@ -457,7 +458,7 @@ int report_select__add_hide(struct report_select *s, const char *pattern)
 	size_t len = strlen(pattern);
 	char *copy;
 
-	while (len && pattern[len - 1] == '/') /* a folder is meant without it */
+	while (len && pattern[len - 1] == '/') /* a folder's name without the slash */
 		len--;
 	if (!len)
 		return -EINVAL;
@@ -487,7 +488,7 @@ void report_select__apply(const struct report_select *s, struct row_opts *o)
 	o->hide = s->nhide ? hide : NULL;
 }
 
-/* The words that a row has in a field, NULL: none. */
+/* Returns the row's text in a field; NULL: none. */
 static const char *field(enum key key, const struct row *r)
 {
 	switch (key) {

@@ -22,14 +22,14 @@ static void fact(struct json *j, const char *key, const struct facts *f, const c
 	json__string(j, key, s && *s ? s : NULL);
 }
 
-/* Not every recording has it; where it has not, the key stays away. */
+/* Writes a fact, or no key if the recording has no such fact. */
 static void fact_if(struct json *j, const struct facts *f, const char *name)
 {
 	if (facts__get(f, name))
 		fact(j, name, f, name);
 }
 
-/* A fact under a key of JSON's own. */
+/* Writes a fact under another key. */
 static void place_if(struct json *j, const char *key, const struct facts *f, const char *name)
 {
 	if (facts__get(f, name))
@@ -130,7 +130,7 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	json__close_object(j);
 }
 
-/* Only an allocator that carries totals says what is reserved. */
+/* Writes null if the allocator carries no totals: reserved memory is unknown then. */
 static void put_reserved(struct json *j, const char *key, const struct model_device *d,
 			 uint64_t bytes)
 {
@@ -148,8 +148,8 @@ static void put_share(struct json *j, const char *key, const struct model_device
 		json__null(j, key);
 }
 
-/* allocated, reserved, fragmentation: at the end; the moment of the document has its own at the
- * top. */
+/* allocated, reserved and fragmentation are those of the end. The document has those of the
+ * moment. */
 void report_json__figures(struct json *j, const struct model_device *d)
 {
 	uint64_t value;
@@ -365,7 +365,7 @@ int report_json__rows(struct json *j, const struct report_doc *doc)
 	return err;
 }
 
-/* What there was at the moment, by what it was for. */
+/* Writes the moment's bytes by category. */
 static int put_categories(struct json *j, const struct report_doc *doc)
 {
 	struct row_opts o = { .by = BY_CATEGORY, .when = ROWS_AT_MARK };
@@ -385,7 +385,7 @@ static int put_categories(struct json *j, const struct report_doc *doc)
 				bytes[c] = rows[i].bytes;
 	for (int c = 0; c < CATEGORY_NR; c++)
 		json__uint(j, category__name(c), bytes[c]);
-	json__uint(j, "before_attach", before); /* of no known category */
+	json__uint(j, "before_attach", before); /* memory without a known category */
 	json__close_object(j);
 	free(rows);
 	return 0;
@@ -393,7 +393,8 @@ static int put_categories(struct json *j, const struct report_doc *doc)
 
 struct named_layer {
 	struct model_layer l;
-	bool twice; /* in another model too: the key gets the root's class in front */
+	/* true if another model has this name; the key then begins with the root's class */
+	bool twice;
 };
 
 static int cmp_layer(const void *a, const void *b)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The figures of a layer (a module's calls): the same keys in the report, in the page and in the
- * timeline. */
+/* Figures of a layer (calls of a module), with the same keys in report, page and timeline. */
 #include "lib/json.h"
 #include "model/model.h"
 #include "report/doc.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The report as JSON and CSV: what lies below the blocks. */
+/* JSON of a device's memory below its blocks. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static void put_hex(struct json *j, const char *key, uint64_t v)
 	json__string(j, key, text);
 }
 
-/* known: else null. */
+/* known: false writes null. */
 static void put_uint(struct json *j, const char *key, bool known, uint64_t v)
 {
 	if (known)
@@ -104,7 +104,7 @@ static void put_segment(struct json *j, const struct segment *s, uint64_t cumula
 	json__close_object(j);
 }
 
-/* Blocks that lie in no known segment, and what of the allocated total is no block that we know. */
+/* Writes a row for blocks outside known segments, or for allocated bytes outside known blocks. */
 static void put_rest(struct json *j, uint64_t bytes, uint64_t count, uint64_t cumulative)
 {
 	json__open_object(j, NULL);
@@ -129,7 +129,7 @@ int report_json__segments(struct json *j, const struct report_doc *doc)
 	json__open_array(j, "rows");
 	if (err) {
 		json__close_array(j);
-		return err == -EINVAL ? 0 : err; /* the CPU has none */
+		return err == -EINVAL ? 0 : err; /* the CPU has no segments */
 	}
 	shown = doc->top && doc->top < s.n ? doc->top : s.n;
 	for (size_t i = 0; i < s.n; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The modules of a device, each under the one that it is in. */
+/* The tree of a device's modules. */
 #include "report/modules.h"
 
 #include <errno.h>
@@ -46,8 +46,7 @@ static struct module_node *find(const struct module_tree *t, const char *root, c
 	return NULL;
 }
 
-/* The module that name lies in: of "a.b.c" the nearest of "a.b", "a" and the root "" that there is.
- */
+/* Finds the parent of "a.b.c": "a.b" if it exists, then "a", then the root "". */
 static struct module_node *parent_of(const struct module_tree *t, const struct module_node *x)
 {
 	size_t len = strlen(x->name);
@@ -64,7 +63,7 @@ static struct module_node *parent_of(const struct module_tree *t, const struct m
 	return p;
 }
 
-/* Largest last: each goes to the front of its list. */
+/* Sorts the largest last, because hang_up() puts each node at the front of its list. */
 static int cmp_total(const void *a, const void *b, void *ctx)
 {
 	const struct module_node *all = ctx, *x = &all[*(const uint32_t *)a],
@@ -102,7 +101,7 @@ static bool is_module(const struct row *r)
 	return !r->before_attach && (*r->module || *r->module_class);
 }
 
-/* Totals come from the rows by layer, what each holds itself from those by module. */
+/* Takes totals from the rows by layer and each module's own bytes from the rows by module. */
 static int build(struct module_tree *t, const struct row *layers, size_t nlayers,
 		 const struct row *own, size_t nown)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_REPORT_MODULES_H
 #define MT_REPORT_MODULES_H
-/* The modules of a device as the tree that they are, with what each holds itself and with all
- * inside. */
+/* The tree of a device's modules, with the memory of each one alone and with all inside. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,9 +11,10 @@ struct report_select;
 
 struct module_node {
 	const char *root, *name,
-		*cls; /* the model's. root: class of the outermost module, name: dotted */
-	uint64_t total, own, count;   /* total and count: of all inside */
-	uint32_t parent, first, next; /* ids + 1, 0: none; of one parent the largest first */
+		/* names owned by the model. root: class of the outermost module; name: dotted */
+		*cls;
+	uint64_t total, own, count;   /* bytes with all inside, and alone; blocks with all inside */
+	uint32_t parent, first, next; /* ids + 1; 0: none. Siblings are sorted, largest first */
 };
 
 struct module_rest {
@@ -22,15 +22,16 @@ struct module_rest {
 };
 
 struct module_tree {
-	struct module_node *all; /* sorted by root and name: a module comes before what is in it */
+	/* modules sorted by root and name: a module precedes its children */
+	struct module_node *all;
 	size_t n;
-	uint32_t roots; /* id + 1 of the first */
+	uint32_t roots; /* id + 1 of the first root */
 	struct module_rest before, outside,
-		filtered; /* in no module; what select leaves out. With all own, they add up */
+		filtered; /* before attach; in no module; not selected. They and all own add up */
 };
 
-/* select may be NULL. 0, -ENOMEM, -ENOENT (as model__rows()); the model must outlive *ret, which is
- * for __free(). */
+/* Builds the tree. select may be NULL. Returns 0, -ENOMEM, or -ENOENT as model__rows() does. The
+ * model must outlive *ret, which the caller frees. */
 int report_modules__build(const struct model *m, size_t device, enum row_when when,
 			  const struct report_select *select, struct module_tree *ret);
 void report_modules__free(struct module_tree *t);

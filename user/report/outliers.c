@@ -27,13 +27,14 @@ uint64_t outliers__median(const uint64_t *sorted, size_t n)
 		       : sorted[n / 2 - 1] + (sorted[n / 2] - sorted[n / 2 - 1]) / 2;
 }
 
-/* The median of all n > 1 but one that has this value; of two in the middle the one nearer to it. */
+/* Returns the median of the n > 1 values without one of this value; of two middle values, the
+ * nearer one. */
 static uint64_t median_without(const uint64_t *sorted, size_t n, uint64_t value)
 {
 	size_t out = 0, hi = n, half = (n - 1) / 2;
 	uint64_t above, below;
 
-	while (out < hi) { /* the first that is not smaller */
+	while (out < hi) { /* finds the first value that is not smaller */
 		size_t mid = out + (hi - out) / 2;
 
 		if (sorted[mid] < value)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* In front of the table: the moment's memory by category and by module, each adding up to all of
- * it. */
+/* Lists before the table: the moment's memory by category and by module. Each list adds up to
+ * all of it. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,27 +12,27 @@
 #include "report/modules.h"
 #include "report/text.h"
 
-#define ROWS 6	     /* of a list; what is smaller is one more */
-#define LABEL_MIN 15 /* "optimizer_state" */
+#define ROWS 6	     /* rows of a list; smaller items share one more row */
+#define LABEL_MIN 15 /* length of "optimizer_state" */
 #define LABEL_MOST 32
 #define BAR_MIN 6
 #define BAR_WANTED 20
 #define GAP 2
-#define BETWEEN 3		   /* columns, of lists side by side */
-#define FIXED (2 + GAP + 10 + GAP) /* what a line takes besides label, per cent and bar */
+#define BETWEEN 3		   /* columns between lists side by side */
+#define FIXED (2 + GAP + 10 + GAP) /* columns of a line without label, percentage and bar */
 #define PERCENT (7 + GAP)
 #define LEAST (FIXED + LABEL_MIN + BAR_MIN)
 
 struct item {
-	char label[160]; /* cleaned */
+	char label[160]; /* text, cleaned */
 	uint64_t bytes;
 };
 
 struct list {
 	const char *title;
-	struct item all[ROWS + 4]; /* the largest, then those that stand behind */
+	struct item all[ROWS + 4]; /* the largest items, then those of add_rest() */
 	size_t n, named;
-	uint64_t others, others_bytes; /* what had no room */
+	uint64_t others, others_bytes; /* number and bytes of items without a row */
 };
 
 static void set(struct item *i, const char *label, uint64_t bytes)
@@ -41,13 +41,13 @@ static void set(struct item *i, const char *label, uint64_t bytes)
 	text__clean(i->label, sizeof(i->label), label, strlen(label));
 }
 
-/* Does it stand before the other? Of the same size blocks.2 does before blocks.10. */
+/* Orders items by size, then by name: blocks.2 before blocks.10. */
 static bool before(const struct item *a, const struct item *b)
 {
 	return a->bytes != b->bytes ? a->bytes > b->bytes : strverscmp(a->label, b->label) < 0;
 }
 
-/* The largest stay. */
+/* Adds an item; only the largest get rows. */
 static void add(struct list *l, const char *label, uint64_t bytes)
 {
 	size_t at = l->named;
@@ -69,21 +69,21 @@ static void add(struct list *l, const char *label, uint64_t bytes)
 	l->all[at] = i;
 }
 
-/* Behind all that were added. */
+/* Adds a row after those of add(). */
 static void add_rest(struct list *l, const char *label, uint64_t bytes)
 {
 	if (bytes && l->n < sizeof(l->all) / sizeof(*l->all))
 		set(&l->all[l->n++], label, bytes);
 }
 
-/* One line for all that had no room. */
+/* Adds one row for all items without a row. */
 static void add_others(struct list *l)
 {
 	char label[48];
 
 	if (!l->others)
 		return;
-	l->n--; /* the smallest of those that had makes room for it */
+	l->n--; /* this row replaces the smallest item */
 	snprintf(label, sizeof(label), "(%" PRIu64 " others)", l->others + 1);
 	add_rest(l, label, l->others_bytes + l->all[l->n].bytes);
 }
@@ -132,7 +132,7 @@ static void add_module(struct list *l, const struct module_node *x, uint64_t byt
 	add(l, label, bytes);
 }
 
-/* A module that holds more than half of what modules hold is shown as its parts, and theirs. */
+/* Splits modules that hold more than half of all modules' memory into their parts, recursively. */
 static void add_parts(const struct module_tree *t, uint32_t first, uint64_t all, struct list *l)
 {
 	for (uint32_t id = first; id; id = t->all[id - 1].next) {
@@ -144,7 +144,7 @@ static void add_parts(const struct module_tree *t, uint32_t first, uint64_t all,
 		}
 		if (x->own)
 			add_module(l, x, x->own, true);
-		add_parts(t, x->first, all, l); /* no deeper than names have parts: 32 */
+		add_parts(t, x->first, all, l); /* at most 32 levels, the parts of a name */
 	}
 }
 
@@ -156,7 +156,7 @@ static int modules(const struct model *m, size_t device, const struct report_tex
 
 	if (err)
 		return err;
-	if (t.n) { /* a list of nothing but what is in no module says nothing */
+	if (t.n) { /* without modules, the list has no information */
 		add_parts(&t, t.roots, in_modules(&t), l);
 		add_others(l);
 		add_rest(l, "(in no module)", t.outside.bytes);
@@ -168,7 +168,7 @@ static int modules(const struct model *m, size_t device, const struct report_tex
 }
 
 struct shape {
-	size_t label, bar; /* columns */
+	size_t label, bar; /* widths in columns */
 	uint64_t all;
 	bool percent, unicode, colour;
 };
@@ -178,7 +178,7 @@ static size_t shape__width(const struct shape *s)
 	return FIXED + s->label + s->bar + (s->percent ? PERCENT : 0);
 }
 
-/* As wide as shape says, filled up with spaces if another list stands beside. */
+/* Prints an item as wide as the shape. fill: pad with spaces, for a list to the right. */
 static void print_item(FILE *out, const struct shape *s, const struct item *i, bool fill)
 {
 	char bar[BAR_TEXT], bytes[24], label[sizeof(i->label)], percent[16];
@@ -202,7 +202,7 @@ static void print_title(FILE *out, const struct shape *s, const char *title, siz
 		(int)(columns > strlen(title) ? columns - strlen(title) : 0), "");
 }
 
-/* In so many columns. */
+/* Computes the widths for this many columns. */
 static struct shape measure(const struct list *l, size_t columns, bool percent)
 {
 	struct shape s = { .label = LABEL_MIN, .percent = percent };

@@ -19,10 +19,10 @@ struct ranks {
 	size_t n, room, empty, workers;
 	struct rank_line *lines;
 	size_t nlines, room_lines, kept;
-	struct rank_cell *cells; /* sorted by line once finished */
+	struct rank_cell *cells; /* sorted by line after ranks__finish() */
 	size_t ncells, room_cells;
-	struct map64 *by_words; /* hash of the words to 1 + line; where two have one hash, the next
-				   free one behind it */
+	/* hash of a row's words to its line; on a collision, the next free key */
+	struct map64 *by_words;
 	struct strings *strings;
 	struct outliers outliers;
 };
@@ -60,9 +60,9 @@ void ranks__free(struct ranks *r)
 	free(r);
 }
 
-/* ---- the words of a row ---- */
+/* ---- words that identify a row ---- */
 
-/* Strings are ours: the same text is the same place. */
+/* Interned strings: equal texts have equal pointers. */
 struct words {
 	const char *file, *func, *module, *module_class, *module_root, *category, *name, *source,
 		*thread;
@@ -70,7 +70,7 @@ struct words {
 	uint64_t flags;
 };
 
-/* Of the fields of a row, those that its recordings have in common. */
+/* Gets the words that identify a row across recordings, and clears the row's other fields. */
 static int words_of(struct ranks *r, struct row *row, struct words *ret)
 {
 	unsigned of = words__speaks_of(r->opts->by, r->opts->split);
@@ -84,7 +84,7 @@ static int words_of(struct ranks *r, struct row *row, struct words *ret)
 		row->module = row->module_class = row->module_root = "";
 	if (!(of & 1U << BY_CATEGORY) || place)
 		row->category = NULL;
-	if (!line || place || !row->before_attach) /* of others it is no part of what makes a row */
+	if (!line || place || !row->before_attach) /* only rows from before attach are named */
 		row->name = NULL;
 	row->node_class = NULL;
 	if (!line)
@@ -93,11 +93,11 @@ static int words_of(struct ranks *r, struct row *row, struct words *ret)
 		row->thread = NULL;
 	if (!phase)
 		row->phase = PHASE_OTHER;
-	row->tid = 0; /* another one in each */
+	row->tid = 0; /* differs in each recording */
 	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
 		if (strings__keep(r->strings, own[i]))
 			return -ENOMEM;
-	memset(ret, 0, sizeof(*ret)); /* it is compared as bytes */
+	memset(ret, 0, sizeof(*ret)); /* compared as bytes: no padding may differ */
 	ret->file = row->file;
 	ret->func = row->func;
 	ret->module = *row->module ? row->module : NULL;
@@ -145,7 +145,7 @@ static int line_of(struct ranks *r, struct row *row, uint32_t *ret)
 	return 0;
 }
 
-/* ---- taking one in ---- */
+/* ---- adding a recording ---- */
 
 static int add_row(struct ranks *r, uint32_t recording, struct row row)
 {
@@ -217,7 +217,8 @@ static bool fact_number(const struct facts *f, const char *key, uint64_t *ret)
 	return s && *s;
 }
 
-/* Old launchers tell each process its rank on the command line: the rest of it is the job's. */
+/* Old launchers pass the rank as an argument. The rest of the command line is the same in the
+ * whole job. */
 static char *command_of(const struct facts *f)
 {
 	char **argv = words__cmdline(f), *text = NULL, word[REPORT_TEXT / 4];
@@ -275,7 +276,8 @@ static bool helps(const struct rank *k, const struct rank *boss)
 	return k->has_number && boss->has_number ? k->number == boss->number : k->data_worker;
 }
 
-/* Makes one the other's worker, unless that one in the end is its own: such parents are made up. */
+/* Marks a worker, unless its parent is in the end its own worker: damaged facts can form a
+ * circle. */
 static void set_worker(struct ranks *r, size_t worker, size_t boss)
 {
 	struct rank *k = &r->all[worker];
@@ -294,8 +296,8 @@ static void set_worker(struct ranks *r, size_t worker, size_t boss)
 	}
 }
 
-/* Each process inherits the variables that say which rank it is: one of the same rank as its parent
- * helps it. */
+/* Child processes inherit the variables with the rank, so a process with its parent's rank is a
+ * worker. */
 static void find_workers(struct ranks *r)
 {
 	size_t last = r->n - 1;
@@ -347,7 +349,7 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device)
 	return err;
 }
 
-/* ---- when all are there ---- */
+/* ---- after the last recording ---- */
 
 static bool is_twin(const struct rank *a, const struct rank *b)
 {
@@ -386,7 +388,7 @@ static int cmp_rank(const void *a, const void *b, void *ctx)
 	return x < y ? -1 : x > y;
 }
 
-/* Recordings in the order of their ranks, if all have one; what refers to them follows. */
+/* Sorts the recordings by rank, if all have one, and renumbers the cells. */
 static int sort_ranks(struct ranks *r)
 {
 	uint32_t *order = calloc(r->n + 1, 2 * sizeof(*order)), *place = order + r->n;
@@ -453,8 +455,8 @@ static int cmp_line(const void *a, const void *b)
 			    &((const struct rank_line *)b)->row);
 }
 
-/* A recording's devices may have the same line: one cell for it. Then each line knows where its own
- * begin. */
+/* Merges the cells of a line on several devices of a recording, and gives each line its range of
+ * cells. */
 static void gather_cells(struct ranks *r)
 {
 	size_t n = 0;
@@ -478,7 +480,7 @@ static void gather_cells(struct ranks *r)
 	r->ncells = n;
 }
 
-/* Workers do another work than those that they help: what they have says nothing of who differs. */
+/* Values of a line without workers, whose memory is not comparable. */
 struct compared {
 	uint64_t *values, *sorted;
 	uint32_t *which;
@@ -546,7 +548,7 @@ int ranks__finish(struct ranks *r)
 	set_labels(r);
 	gather_cells(r);
 	if (r->nlines)
-		/* cells are found by first and n from here on */
+		/* line numbers end here; first and n find the cells */
 		qsort(r->lines, r->nlines, sizeof(*r->lines), cmp_line);
 	for (size_t i = 0; i < r->nlines; i++) {
 		sum += r->lines[i].row.bytes;
@@ -556,7 +558,7 @@ int ranks__finish(struct ranks *r)
 	return compare(r);
 }
 
-/* ---- what there is ---- */
+/* ---- results ---- */
 
 size_t ranks__count(const struct ranks *r)
 {

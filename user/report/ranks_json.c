@@ -106,7 +106,7 @@ static void put_left_out(struct json *j, const struct ranks *r, const char *key,
 	json__close_object(j);
 }
 
-/* row: the place in rows, also of one that --top left out. */
+/* row: index in rows, counting rows that --top leaves out. */
 static void put_outliers(struct json *j, const struct ranks *r)
 {
 	const struct outlier *all;
@@ -189,7 +189,7 @@ static void put_row(FILE *out, const struct ranks *r, const struct rank_line *l)
 	fputs("\r\n", out);
 }
 
-/* One for all that was filtered out: the lines from kept on. */
+/* Writes one row for all lines that the filter refused: those from kept on. */
 static void put_filtered(FILE *out, const struct ranks *r, size_t kept, size_t n)
 {
 	uint64_t bytes = 0, count = 0, mine;

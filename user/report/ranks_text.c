@@ -14,7 +14,7 @@
 #define FIGURE 10
 #define COUNT 8
 #define WHERE_MIN 24
-#define MOST_RANKS 16 /* lines of the first table, unless --top says more */
+#define MOST_RANKS 16 /* rows of the first table, unless --top gives more */
 #define MOST_OUTLIERS 10
 
 struct page {
@@ -53,7 +53,7 @@ static void bold(const struct page *p, bool on)
 		fputs(on ? "\033[1m" : "\033[0m", p->out);
 }
 
-/* ---- what they are ---- */
+/* ---- recordings ---- */
 
 static void print_head(struct page *p)
 {
@@ -69,8 +69,8 @@ static void print_head(struct page *p)
 
 struct head {
 	size_t label;
-	bool reserved, time, name, bar; /* columns that are shown */
-	size_t rest;			/* for the last one */
+	bool reserved, time, name, bar; /* true for columns that are shown */
+	size_t rest;			/* columns of the last one */
 	uint64_t largest;
 };
 
@@ -171,9 +171,9 @@ static void print_ranks(struct page *p)
 		fprintf(p->out, "(%s more)\n", text__count(count, sizeof(count), p->n - most));
 }
 
-/* ---- what differs ---- */
+/* ---- outliers ---- */
 
-/* What a row is of: one thing, or with --by several all of them. */
+/* Writes what a row is about: one thing, or with --by several all of them. */
 static char *words(struct page *p, char *buf, const struct row *r, size_t columns)
 {
 	static const enum group order[] = { BY_LINE, BY_MODULE, BY_THREAD, BY_PHASE, BY_CATEGORY };
@@ -263,13 +263,14 @@ static bool overlap(const struct page *p)
 }
 
 struct columns {
-	bool cumulative, spread, count; /* spread: the least, median and most of a recording */
-	size_t recordings;		/* a column each: those that shown() */
-	bool others;			/* and one for all the others */
+	bool cumulative, spread, count; /* spread: minimum, median and maximum over recordings */
+	size_t recordings;		/* number of recordings with a column, chosen by shown() */
+	bool others;			/* true for a column with the sum of the others */
 	size_t where;
 };
 
-/* Has it a column, where not all have? Those that differ come first, then the first ones. */
+/* Returns whether a recording has a column if there is no room for all. Outliers come first,
+ * then the others in order. */
 static bool shown(const struct page *p, const struct columns *c, size_t recording)
 {
 	size_t differ = 0, before = 0, plain = 0;
@@ -389,7 +390,7 @@ static void print_line(struct page *p, const struct columns *c, const struct ran
 	fprintf(p->out, "%s\n", words(p, p->text, &l->row, c->where));
 }
 
-/* The sum of lines that are not shown. */
+/* Prints the sum of lines that are not shown. */
 static void print_sum(struct page *p, const struct columns *c, size_t from, size_t to,
 		      const char *what)
 {
@@ -469,7 +470,7 @@ static void print_rows(struct page *p)
 	print_sum(p, &c, kept, n, " not shown");
 }
 
-/* What does not add up is said, and of which. */
+/* Names the recordings whose sums do not match. */
 static void print_trust(struct page *p)
 {
 	uint64_t events = 0, lost = 0, drift = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What several recordings are called. */
+/* Names of several recordings. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 #define MOST_NAMES 4
 
-/* Of ranks their numbers, of workers their labels, of others their names. */
+/* Adds numbers of ranks, labels of workers, or names. */
 static size_t add_numbers(const struct ranks *r, const bool *in, char *buf, size_t size)
 {
 	size_t len = 0, n = ranks__count(r), count = 0;
@@ -24,7 +24,7 @@ static size_t add_numbers(const struct ranks *r, const bool *in, char *buf, size
 		}
 		for (i++, count++; i < n; i++) {
 			k = ranks__at(r, i);
-			if (k->worker) /* they stand between the ranks */
+			if (k->worker) /* workers are between the ranks */
 				continue;
 			if ((in && !in[i]) || k->number != last + 1)
 				break;

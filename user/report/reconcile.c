@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* One figure under the other: what the driver says the process uses, down to what tensors asked
- * for. */
+/* A list from the driver's figure for the process down to the bytes that tensors requested. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -19,7 +18,7 @@ struct lines {
 	char text[REPORT_TEXT];
 };
 
-/* "  15.00 GiB  words", the words cut to the width. known: else the figure is "unknown". */
+/* Prints "  15.00 GiB  words", cut to the width; "unknown" if the figure is not known. */
 static void line(struct lines *l, bool known, uint64_t bytes, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 static void line(struct lines *l, bool known, uint64_t bytes, const char *fmt, ...)
@@ -129,7 +128,7 @@ static void print_host(struct lines *l, const struct model_segments *s)
 		line(l, true, s->host + s->registered, "pinned host memory, not of the device");
 }
 
-/* Sums that do not come out. */
+/* Prints differences between sums. */
 static void print_check(struct lines *l, const struct report_below *b)
 {
 	if (b->segments_known && b->missing > 0)
@@ -158,7 +157,7 @@ int report_text__reconcile(FILE *out, const struct model *m, size_t device, cons
 
 	if (err) {
 		free(l);
-		/* the CPU, or a moment that this device did not have */
+		/* no segments on the CPU, or the device never had this moment */
 		return err == -ENOMEM ? err : 0;
 	}
 	l->out = out;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The table of --by segment: what each segment holds, and what keeps it from going back to CUDA. */
+/* The table of --by segment: the memory in each segment, and the blocks that keep it from going
+ * back to CUDA. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,8 +11,8 @@
 #include "lib/text.h"
 #include "report/text.h"
 
-#define HELD_MIN 28    /* columns for the last one, or other columns go */
-#define HELD_WANTED 52 /* before those that say who, where and what kind are shown */
+#define HELD_MIN 28    /* columns of the last one, before other columns are left out */
+#define HELD_WANTED 52 /* the same for Address, Stream and Taken by */
 #define TAKEN_MAX 36
 
 enum {
@@ -27,7 +28,7 @@ enum {
 	COL_HELD,
 };
 
-/* The last column has what holds the segment. */
+/* The last column names the blocks in the segment. */
 static const struct column all_columns[COL_HELD] = {
 	[COL_STUCK] = { "Stuck", true, 0 },	    [COL_SIZE] = { "Size", true, 0 },
 	[COL_ALLOCATED] = { "Allocated", true, 6 }, [COL_GAP] = { "Largest gap", true, 7 },
@@ -119,7 +120,7 @@ static int fill(struct table *t, size_t width)
 		streams |= t->s->all[i].stream_known && t->s->all[i].cuda_stream;
 		taken |= t->s->all[i].seen;
 	}
-	grid__show(t->grid, COL_STREAM, streams); /* a column that says nothing is not shown */
+	grid__show(t->grid, COL_STREAM, streams); /* hide columns without information */
 	grid__show(t->grid, COL_TAKEN, taken);
 	for (size_t i = 0; i < t->shown; i++) {
 		size_t w = text__width(held(t, &t->s->all[i], 200));
@@ -151,7 +152,7 @@ static void print_rows(struct table *t, const struct report_text_opts *o)
 			text__bytes(bytes, sizeof(bytes), rest));
 }
 
-/* What the segments add up to; the lines are short enough for any terminal. */
+/* Prints sums of all segments, in short lines. */
 static void print_sums(FILE *out, const struct model_segments *s)
 {
 	uint64_t reserved = s->has_totals ? s->reserved : s->known;
@@ -175,7 +176,7 @@ static void print_sums(FILE *out, const struct model_segments *s)
 		      out);
 }
 
-/* What is not known has a name and a size. */
+/* Prints the sizes of unknown parts. */
 static void print_unknown(FILE *out, const struct model_segments *s)
 {
 	struct report_below b = words__below(s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The table of the text report: as many columns as fit, never a wrapped line. */
+/* The table of the text report: as many columns as fit. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,8 @@
 #include "report/filter.h"
 #include "report/text.h"
 
-#define WHERE_MIN 28	/* columns for the last one, or other columns go */
-#define WHERE_WANTED 40 /* before Module and Category are shown */
+#define WHERE_MIN 28	/* columns of the last one, before Phase is left out */
+#define WHERE_WANTED 40 /* before Category and Module are left out */
 #define MODULE_MAX 32
 
 enum {
@@ -43,13 +43,13 @@ struct table {
 	const char *cwd;
 	struct row *rows;
 	size_t n, shown;
-	struct row rest;     /* the sum of what --top leaves out */
-	size_t nout;	     /* rows of what --filter leaves out, behind the n ... */
-	struct row out_rest; /* ... and their sum */
-	enum group last;     /* what the last column is of */
+	struct row rest;     /* sum of the rows that --top leaves out */
+	size_t nout;	     /* rows that --filter leaves out, after the n rows */
+	struct row out_rest; /* sum of those rows */
+	enum group last;     /* subject of the last column */
 	struct column columns[COL_WHERE];
 	struct grid *grid;
-	size_t where_width, room; /* columns of the last one: wanted by the longest text, there */
+	size_t where_width, room; /* columns of the last one: of its longest text; available */
 	char text[REPORT_TEXT];
 };
 
@@ -86,13 +86,13 @@ bool report_text__bars(FILE *out, const struct report_text_opts *o, bool room)
 	return o->bars == REPORT_AUTO ? room && isatty(fileno(out)) : o->bars == REPORT_ALWAYS;
 }
 
-/* The last column's text. */
+/* Returns the text of the last column. */
 static const char *where(struct table *t, const struct row *r, size_t columns)
 {
 	return words__where(t->text, r, t->last, t->cwd, columns);
 }
 
-/* "blocks.*.mlp (4)": the modules of one line. */
+/* Writes the modules of a line: "blocks.*.mlp (4)". */
 static const char *modules(struct table *t, const struct row *r, size_t columns)
 {
 	char count[24];
@@ -124,7 +124,7 @@ static const char *cell(struct table *t, const struct row *r, int col, size_t co
 		return r->count ? text__bytes(t->text, 24, r->median) : "-";
 	case COL_COUNT:
 		text__count(t->text, 32, r->count);
-		/* Some of them have no number: "12+". */
+		/* Some blocks have no count: "12+". */
 		return !r->count ? "-" : r->anonymous ? strcat(t->text, "+") : t->text;
 	case COL_CATEGORY:
 		return r->category ? r->category : "";
@@ -143,7 +143,7 @@ static bool overlap(const struct table *t)
 	return t->last == BY_LAYER;
 }
 
-/* A row that stands for n rows, or the sum of several that are not shown (sum). */
+/* Adds a row. sum: the row is the sum of rows that are not shown. */
 static void put_row(struct table *t, const struct row *r, bool sum)
 {
 	const char *bar = report_text__colour(t->out, t->o) ? "\033[36m" : NULL;
@@ -155,7 +155,7 @@ static void put_row(struct table *t, const struct row *r, bool sum)
 			grid__put(t->grid, c, cell(t, r, c, MODULE_MAX), c == COL_BAR ? bar : NULL);
 }
 
-/* Fills the grid with the rows. Columns that are not shown stay so. 0 or -ENOMEM. */
+/* Fills the grid with the rows. Hidden columns stay hidden. Returns 0 or -ENOMEM. */
 static int fill(struct table *t)
 {
 	struct grid *before = t->grid;
@@ -180,13 +180,14 @@ static int fill(struct table *t)
 	return grid__error(t->grid);
 }
 
-/* Leaves out columns up to goes until the last one has what its texts need, at most so much. */
+/* Leaves out columns up to goes until the last one has room for its longest text, or for most
+ * columns. */
 static void fit(struct table *t, size_t width, size_t most, int goes)
 {
 	t->room = grid__fit(t->grid, width, t->where_width < most ? t->where_width : most, goes);
 }
 
-/* Of what rows are split by, the last column has what takes most room. */
+/* Returns the subject of the last column: the widest of those that rows are split by. */
 static enum group last_column(const struct report_text_opts *o)
 {
 	static const enum group order[] = { BY_LINE, BY_MODULE, BY_THREAD, BY_PHASE };
@@ -199,7 +200,7 @@ static enum group last_column(const struct report_text_opts *o)
 	return BY_CATEGORY;
 }
 
-/* Bars are shown where no other column has to go for them. */
+/* Shows bars if there is room for them without leaving out a column. */
 static void add_bars(struct table *t, size_t width)
 {
 	bool bars;
@@ -210,7 +211,7 @@ static void add_bars(struct table *t, size_t width)
 	grid__show(t->grid, COL_BAR, bars);
 }
 
-/* Sets the order in which columns go where there is no room. */
+/* Sets which columns go first where there is no room. */
 static void order_columns(struct table *t)
 {
 	static const int plain[COL_WHERE] = { [COL_CATEGORY] = 1,
@@ -219,7 +220,7 @@ static void order_columns(struct table *t)
 					      [COL_MEDIAN] = 4,
 					      [COL_CUMULATIVE] = 5 };
 	static const int split[COL_WHERE] = {
-		/* columns asked for: figures go first */
+		/* the user asked for these columns: figures go first */
 		[COL_MEDIAN] = 1, [COL_CUMULATIVE] = 2, [COL_COUNT] = 3, [COL_CATEGORY] = 4,
 		[COL_THREAD] = 5, [COL_MODULE] = 6,	[COL_PHASE] = 7
 	};
@@ -229,7 +230,7 @@ static void order_columns(struct table *t)
 						 t->o->split ? split[c] : plain[c] };
 }
 
-/* Columns that say nothing are not shown. */
+/* Hides columns without information. */
 static void hide_columns(struct table *t)
 {
 	static const enum group groups[COL_WHERE] = {
@@ -250,7 +251,7 @@ static void hide_columns(struct table *t)
 		grid__show(t->grid, c,
 			   (of & 1U << groups[c]) && groups[c] != t->last &&
 				   (c != COL_CATEGORY || known) && (c != COL_MODULE || modules));
-	grid__show(t->grid, COL_CUMULATIVE, !overlap(t)); /* nothing adds up */
+	grid__show(t->grid, COL_CUMULATIVE, !overlap(t)); /* rows overlap */
 	grid__show(t->grid, COL_BAR, t->o->bars == REPORT_ALWAYS);
 }
 
@@ -280,7 +281,7 @@ static void print_titles(struct table *t)
 			   words__cut(title, t->room));
 }
 
-/* Root first, as tracebacks have it. */
+/* Frames from the root on, as in tracebacks. */
 static void print_stack(struct table *t, const struct row *r)
 {
 	struct dict_stack s = dict__get_stack(t->d, r->stack);
@@ -300,7 +301,7 @@ static void print_stack(struct table *t, const struct row *r)
 	fputc('\n', t->out);
 }
 
-/* The sum of n rows that are not shown, with what they are. */
+/* Prints the sum of n rows that are not shown. */
 static void print_sum(struct table *t, size_t row, size_t n, const char *before, const char *behind)
 {
 	char words[64], count[32];
@@ -345,14 +346,13 @@ void report_text__sums(FILE *out, const struct report_text_opts *o, const struct
 	if (*title)
 		fprintf(out, "%s: %s%s\n", title, words__about(is),
 			text__bytes(bytes, sizeof(bytes), mem));
-	/* What was not seen to be allocated is not in the sum. */
+	/* The sum lacks allocations that were lost. */
 	is = dev->peak_is == FIGURE_EXACT ? FIGURE_EXACT : FIGURE_LOWER_BOUND;
 	fprintf(out, "Total mem allocated: %s%s\n", words__about(is),
 		text__bytes(bytes, sizeof(bytes), dev->total_allocated));
 }
 
-/* The rows must add up to what the allocator says; where events were lost they cannot, and that is
- * said. */
+/* The rows add up to the allocator's figure, unless events were lost. */
 static void print_check(const struct table *t, const struct model_device *dev)
 {
 	uint64_t mem = t->o->when == ROWS_AT_MARK ? dev->mark_allocated : dev->allocated;
@@ -408,8 +408,7 @@ static int prepare(struct table *t, const struct model *m, size_t device)
 	int err;
 
 	report_select__apply(t->o->select, &opts);
-	/* A line is one row for all the layers that run it; what it is called in them stands
-	 * beside. */
+	/* One row for a line in all layers that run it; the Module column names them. */
 	opts.any_module = t->o->by == BY_LINE;
 	order_columns(t);
 	err = fetch(t, m, device, &opts);
@@ -418,7 +417,7 @@ static int prepare(struct table *t, const struct model *m, size_t device)
 	if (err)
 		return err;
 	choose_columns(t, width);
-	/* Rows that differ only in what is not shown become one. */
+	/* Merge rows that differ only in hidden columns. */
 	opts.any_phase = !grid__shown(t->grid, COL_PHASE);
 	opts.any_category = !grid__shown(t->grid, COL_CATEGORY);
 	if (!t->o->split && t->o->by == BY_LINE && (opts.any_phase || opts.any_category)) {

@@ -15,7 +15,7 @@
 #include "record/dict.h"
 #include "record/stream.h"
 
-/* Parts of a line with dots between; goes on in an indented line where the width is used up. */
+/* A line of parts with dots between. It goes on in an indented line at the width's end. */
 struct line {
 	FILE *out;
 	size_t width, at;
@@ -23,7 +23,7 @@ struct line {
 };
 
 static void part(struct line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Breaks what is wider than a line by itself, at spaces but those between a number and its unit. */
+/* Breaks a part that is wider than a line at spaces, but not between a number and its unit. */
 static void put(struct line *l, char *text)
 {
 	for (;;) {
@@ -95,7 +95,7 @@ void report_text__command(char *buf, size_t size, const struct facts *f, size_t 
 	words__free_cmdline(argv);
 }
 
-/* Which container and pod it ran in; an id only as far as people give it. */
+/* Adds container and pod, with ids cut as people type them. */
 static void place(struct line *l, const struct facts *f)
 {
 	const char *name = facts__get(f, "container.name"), *id = facts__get(f, "container"),
@@ -146,7 +146,7 @@ static void print_process(FILE *out, const struct model *m, const struct facts *
 	fputc('\n', out);
 }
 
-/* at_peak: what was reserved at that moment is known; else only the most there ever was. */
+/* at_peak: memory reserved at the peak is known; otherwise only its maximum. */
 static void peak_words(struct line *l, const struct model *m, const struct model_device *d,
 		       bool at_peak)
 {
@@ -221,7 +221,7 @@ static void print_oom(FILE *out, const struct model *m, const struct model_devic
 	fputc('\n', out);
 }
 
-/* The first, where the trouble starts; at the moment of one, the last too. */
+/* Prints the first out of memory, and at such a moment the last one as well. */
 static void print_ooms(FILE *out, const struct model *m, size_t i, const struct model_device *d,
 		       const struct facts *f, const struct report_text_opts *o)
 {
@@ -320,7 +320,7 @@ static void drift_words(struct line *l, const struct model *m)
 		part(l, "%s frees missed", text__count(count, sizeof(count), missed));
 }
 
-/* Never "100.0 %" for what is not all of it. */
+/* Avoids "100.0 %" for less than all. */
 static const char *percent(char *buf, size_t size, uint64_t n, uint64_t all)
 {
 	double p = 100.0 * (double)n / (double)all;
@@ -353,7 +353,7 @@ static void stack_words(struct line *l, const struct model *m)
 			     facts__walk_name(i));
 }
 
-/* What losses mean for the figures above. */
+/* Explains which figures above lost events affect. */
 static void loss_words(struct line *l, const struct model *m)
 {
 	bool bound = false;
@@ -370,8 +370,7 @@ static void loss_words(struct line *l, const struct model *m)
 		part(l, "peaks are lower bounds");
 }
 
-/* Records that say nothing of how much memory there is, but of steps, modules and lines of forward.
- */
+/* Adds losses of records about steps, modules and lines of forward. They do not affect sizes. */
 static void lost_words(struct line *l, const struct facts *f)
 {
 	uint64_t steps = words__fact_number(f, "counter.lost.scope_end");
@@ -421,7 +420,7 @@ void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
 	fputc('\n', out);
 }
 
-/* Devices of which more than blocks is known. */
+/* Prints devices with known memory below their blocks. */
 static int print_below(FILE *out, const struct model *m, const struct facts *f,
 		       const struct report_text_opts *o)
 {
@@ -435,7 +434,7 @@ static int print_below(FILE *out, const struct model *m, const struct facts *f,
 
 		if (!buf)
 			return -ENOMEM;
-		opts.width = report_text__width(out, o); /* of out, not of the buffer */
+		opts.width = report_text__width(out, o); /* width of out, not of the buffer */
 		err = report_text__reconcile(buf, m, i, f, &opts);
 		if (fclose(buf))
 			err = -ENOMEM;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* --tree: the modules of a device, each under the one that it is in, largest first. */
+/* --tree: the modules of a device as a tree, largest first. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +13,13 @@
 #define FIGURE 10 /* columns of a number of bytes */
 #define COUNT 9
 #define INDENT 2
-#define NAME_MIN 40 /* columns for names, or there are no bars */
+#define NAME_MIN 40 /* columns of names, before bars are left out */
 
 struct tree {
 	FILE *out;
-	size_t width, used, left; /* used: by the columns in front of names; left: lines that --top
-				     still allows */
-	uint64_t hidden;	  /* nodes beyond */
+	/* used: columns before names; left: lines that --top still allows */
+	size_t width, used, left;
+	uint64_t hidden; /* nodes without a line */
 	uint64_t all_bytes;
 	bool unicode, bars, colour;
 	struct module_tree modules;
@@ -33,7 +33,7 @@ static void print_figure(FILE *out, int width, const char *s)
 	fprintf(out, "%*s%s  ", (int)(w < (size_t)width ? width - w : 0), "", s);
 }
 
-/* The name is in t->text; lead stands in front of it. */
+/* Prints a line with the name in t->text, after lead. */
 static void print_line(struct tree *t, uint64_t total, bool has_own, uint64_t own, uint64_t count,
 		       const char *lead)
 {
@@ -50,7 +50,7 @@ static void print_line(struct tree *t, uint64_t total, bool has_own, uint64_t ow
 		words__cut(t->text, t->width - t->used - text__width(lead)));
 }
 
-/* What leads from the parents to x; of what is too deep for the width the part next to x. */
+/* Writes the lines of the tree before a node; in deep trees only the innermost ones. */
 static void lead_to(const struct tree *t, const struct module_node *x, char *buf, size_t size)
 {
 	const struct module_node *way[64];
@@ -70,7 +70,7 @@ static void lead_to(const struct tree *t, const struct module_node *x, char *buf
 	}
 }
 
-/* "attn (CausalSelfAttention)": the name from its parent's on. */
+/* Prints "attn (CausalSelfAttention)", without the parent's name. */
 static void print_node(struct tree *t, const struct module_node *x)
 {
 	const struct module_node *p = x->parent ? &t->modules.all[x->parent - 1] : NULL;
