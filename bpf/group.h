@@ -12,7 +12,7 @@
  * again when user space has seen the process end and has read its last records. A process that is
  * only watched has no number.
  */
-#define MT_MEMBERS 128	/* a power of two */
+#define MT_MEMBERS 128	/* most process numbers; a power of two */
 #define MT_WATCHED 1024 /* followed processes, with and without a number */
 
 /* Value in the map "processes": the group whose probes record the process, whether that has
@@ -40,7 +40,7 @@ enum mt_group_change {
 
 struct mt_rec_group {
 	__u32 what;   /* enum mt_group_change */
-	__u32 pid;    /* the process */
+	__u32 pid;    /* PID of the process */
 	__u32 number; /* the process's number; 0: none */
 	__u32 parent; /* MT_GROUP_FORK: the process that forked */
 	__u32 from;   /* MT_GROUP_FORK: number of `parent` */

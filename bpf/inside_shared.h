@@ -33,7 +33,7 @@ enum mt_inside_program {
 	MT_INSIDE_CODE_GONE,
 	MT_INSIDE_MODULE_CALL,
 	MT_INSIDE_CALL_ENTER,
-	MT_INSIDE_CALL_RETURN, /* runs when the function returns */
+	MT_INSIDE_CALL_RETURN, /* program of a probed call, run when the function returns */
 	MT_INSIDE_SET_DEVICE,
 	MT_INSIDE_ASKED,
 	MT_INSIDE_LINKER, /* the dynamic linker's debugger breakpoint, before a mapped library runs */
@@ -41,7 +41,7 @@ enum mt_inside_program {
 
 /* How to emulate the instruction that a breakpoint replaced. */
 enum mt_inside_way {
-	MT_INSIDE_SKIP = 1, /* no emulation: a nop */
+	MT_INSIDE_SKIP = 1, /* instruction without effect */
 	MT_INSIDE_PUSH,	    /* push of register `operand`, by its number in the encoding */
 	MT_INSIDE_JUMP,	    /* jump to `target` */
 	MT_INSIDE_BRANCH,   /* jump to `target` if condition `operand` (low bits of jcc's opcode)
@@ -110,7 +110,7 @@ struct mt_inside {
 	__u32 go;    /* futex; goes up when the process may continue */
 	__u32 taken; /* futex for writers at a full ring; goes up when the reader has read
 		      */
-	__u32 reads; /* 1: the recorder reads */
+	__u32 reads; /* 1: a recorder reads the ring */
 	/* Written by both. */
 	__u32 wake;    /* futex; goes up to wake the reader at once */
 	__u32 waiting; /* threads that wait at `taken` */

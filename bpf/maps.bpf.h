@@ -27,8 +27,8 @@ const volatile __u8 bench_empty = 0; /* 1: only count hits */
 __u8 stopped = 0;
 #define MT_WAKE_PAUSE 500000 /* ns */
 __u64 woken = 0;	     /* time of the last wakeup for a new stack, CLOCK_MONOTONIC ns */
-__u64 notices = 0;	     /* goes up when user space must read the counters at once */
-__u64 code_epoch = 0;	     /* goes up when a code object of a sent stack is freed */
+__u64 notices = 0;	     /* counter of events that user space must handle at once */
+__u64 code_epoch = 0;	     /* number of freed code objects of sent stacks */
 __u64 module_code[MT_MAX_MODULE_CODES] = {}; /* code objects whose local 0 is an nn.Module */
 __u8 seen_code[MT_SEEN_SLOTS] = {}; /* by hash of the code object; 1: a sent stack mentions it */
 
@@ -83,8 +83,8 @@ struct scratch {
 	__u64 hash;	  /* sum of hash(entry i) * STEP^i over the n entries so far */
 	__u64 power;	  /* STEP^n */
 	__u64 word, type; /* words read last */
-	__u32 frames;	  /* code entries among rec.n */
-	__u32 modules;	  /* module entries */
+	__u32 frames;	  /* code entries in `entries` */
+	__u32 modules;	  /* module entries in `entries` */
 	__u32 outcome;
 	__u32 faulted_self;
 	__u32 level;	 /* active modules of the thread that the walk has not reached yet */

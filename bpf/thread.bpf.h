@@ -29,7 +29,7 @@ struct suspended {
 	__u64 frame;	 /* innermost suspended frame */
 	__u64 was;	 /* hash of its instruction and previous frame then: see was_at() */
 	__u64 hash;	 /* hash of all suspended frames */
-	__u32 shim;	 /* bytes from the module's first shim up to sp; 0: not known */
+	__u32 shim;	 /* bytes from the module's first shim to the return address; 0: unknown */
 	__u16 frames;	 /* suspended frames */
 	__u16 in_module; /* module entries among them */
 };

@@ -4,7 +4,7 @@
  * results. Reads one command per line from standard input and answers each with one line of JSON:
  *
  *   flood THREADS CALLS      rounds of allocations and frees per thread; 0: until the next line
- *   beside THREADS, calm     starts threads that run during the next commands; ends them
+ *   "beside THREADS", "calm" starts threads that run during the next commands; ends them
  *   throw CALLS              exceptions leave each hook, and two hooks at a time
  *   fork N, vfork N, spawn N children that call the hooks (spawn: another program)
  *   threads N                N threads at once that make a few calls each
@@ -51,7 +51,8 @@ namespace
 {
 
 constexpr int SLOTS = 8;
-constexpr int DEVICES = 64, BESIDE = 100; /* BESIDE: first device of background threads */
+constexpr int DEVICES = 64;
+constexpr int BESIDE = 100; /* first device of background threads */
 constexpr int OOM_EVERY = 1000, NODE_EVERY = 100;
 
 struct Counts {

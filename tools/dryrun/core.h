@@ -38,13 +38,13 @@ void contents__lock(void);
 void contents__unlock(void);
 void contents__write(uint64_t addr, const void *from, size_t size);
 void contents__fill(uint64_t addr, int byte, size_t size);
-/* Unknown bytes read as 0. */
+/* Reads device memory; unknown bytes read as 0. */
 void contents__read(uint64_t addr, void *to, size_t size);
 void contents__clear(uint64_t addr, uint64_t size);
 enum contents { CONTENTS_NONE, CONTENTS_IN_PART, CONTENTS_KNOWN };
 /* Whether copies wrote the whole range. Kernels that change it in place are not noticed. */
 enum contents contents__state(uint64_t addr, size_t size);
-/* Keeps the bytes and marks them as unknown. */
+/* Marks bytes of device memory as unknown and keeps them. */
 void contents__doubt(uint64_t addr, size_t size);
 
 /* ---- pool.c ---- */
@@ -57,7 +57,7 @@ bool pool__trim_all(int device);
 void pool__at_sync(int device);
 /* Finds the pool allocation at an address. Lock held. */
 bool pool__find(int device, uint64_t addr, struct space_range *range);
-/* 0, or CUDA_INVALID_VALUE if no pool owns the address. Lock held. */
+/* Frees a pool allocation. 0, or CUDA_INVALID_VALUE if no pool owns the address. Lock held. */
 int pool__free(uint64_t addr);
 /* True if the address is in a pool's chunk. Lock held. */
 bool pool__chunk(int device, uint64_t addr);
@@ -72,5 +72,5 @@ bool vmm__find(uint64_t addr, struct dryrun_range *range);
 
 /* Frees the host memory of a device's context, except memory from pools. Lock held. */
 void host__reset(int device);
-/* Lock held. */
+/* Finds the host memory known to CUDA at an address. Lock held. */
 bool host__find(uint64_t addr, struct dryrun_range *range);

@@ -14,12 +14,12 @@
 /* A line of Python. Texts are UTF-8 from the interpreter; "" if unknown. */
 struct place {
 	char file[PLACE_FILE], function[PLACE_FUNCTION];
-	int line; /* 0: unknown */
+	int line; /* line number; 0: unknown */
 };
 
 enum python_purpose {
 	READ_FOR_USE,
-	READ_TO_KEEP, /* for torch.save(), printing and the like */
+	READ_TO_KEEP, /* a read for torch.save(), printing and the like */
 };
 
 struct python_read {
@@ -41,7 +41,7 @@ struct operation {
 	char name[OPERATION_NAME]; /* outermost PyTorch operation that the Python line called */
 	bool shape;		   /* the result's size depends on values */
 	bool copy;		   /* the operation only copies a tensor */
-	bool checks;		   /* reads a truth value to check arguments */
+	bool checks;		   /* the operation reads a truth value to check arguments */
 };
 
 /* Finds the operation from the calling thread's native stack. Takes tens of microseconds. */
@@ -53,7 +53,7 @@ const char *operation__torch(const void *code);
  * program. */
 void depends__read(void *to, size_t size, const void *caller);
 
-/* Held across fork(). */
+/* The lock of the counted reads; held across fork(). */
 void depends__lock(void);
 void depends__unlock(void);
 void depends__forget(void);

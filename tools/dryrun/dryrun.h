@@ -58,9 +58,9 @@ struct dryrun_config {
 	uint64_t cudnn_workspace; /* bytes of workspace that cuDNN reports for a convolution */
 	int n_devices;
 	int sm_major, sm_minor;
-	int processors; /* 0: the number of the device kind */
+	int processors; /* multiprocessors; 0: the number of the device kind */
 	char name[256];
-	const char *log;    /* path; "-": stderr; NULL: no log */
+	const char *log;    /* path of the log; "-": stderr; NULL: no log */
 	bool bypass;	    /* cuGetProcAddress returns internal functions, see entry.c */
 	bool host_init;	    /* initialize weights on the host */
 	const char *values; /* MEMTRACE_DRYRUN_VALUES, validated; NULL: not set */
@@ -118,7 +118,7 @@ void dryrun__reset(int device);
 /* Allocates `size` bytes with a device's rounding; 0 bytes: *ptr is NULL. 0, CUDA_OUT_OF_MEMORY or
  * another error. */
 int dryrun__alloc(int device, uint64_t size, void **ptr);
-/* NULL is allowed. */
+/* Frees memory of dryrun__alloc(). NULL is allowed. */
 int dryrun__free(void *ptr);
 /* Charges bytes without an address (cuMemCreate), or returns them. size: a multiple of the
  * granule. */
@@ -159,7 +159,7 @@ void dryrun__fill(void *to, int byte, size_t size);
 void dryrun__copy_for(const void *caller, void *to, const void *from, size_t size);
 /* True if copies wrote all bytes, not a kernel. Always true for host memory. */
 bool dryrun__known(const void *ptr, size_t size);
-/* Keeps the bytes as a guess: they count as a kernel's result. */
+/* Marks copied bytes as a guess: they count as a kernel's result. */
 void dryrun__doubt(void *ptr, size_t size);
 
 /* ---- driver.c ---- */
@@ -190,7 +190,7 @@ bool dryrun__of_gathered(void *number, size_t size);
 struct dryrun_usage {
 	uint32_t magic, version, n_devices, pad;
 	struct {
-		uint64_t total, used /* by this process, context included */, context,
+		uint64_t total, used /* bytes; used: by this process, context included */, context,
 			refused /* number of failed allocations */;
 	} device[DRYRUN_MAX_DEVICES];
 	uint64_t reports; /* calls of c10::reportMemoryUsageToProfiler, to count losses */
@@ -213,5 +213,5 @@ int dryrun__stream_work(void *stream);
 /* The host waits for a stream. During a capture: CUDA_CAPTURE_UNSUPPORTED, and the capture becomes
  * invalid. */
 int dryrun__stream_wait(void *stream);
-/* The host waits for all streams of a device; errors as above. */
+/* The host waits for all streams of a device; errors as for dryrun__stream_wait(). */
 int dryrun__device_wait(int device);

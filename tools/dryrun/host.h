@@ -5,11 +5,11 @@
 /* Allocates pinned memory (cudaHostAlloc): readable and writable zeros, whole pages. 0 or a CUDA
  * error. */
 int host__alloc(uint64_t size, unsigned int flags, void **ptr);
-/* NULL is allowed. */
+/* Frees pinned memory; NULL is allowed. */
 int host__free(void *ptr);
 /* Allocates managed memory in host pages; no device is charged. */
 int host__alloc_managed(uint64_t size, void **ptr);
-/* CUDA_INVALID_VALUE: not managed memory. */
+/* Frees managed memory. CUDA_INVALID_VALUE: another kind of memory. */
 int host__free_managed(void *ptr);
 /* Allocate and free pinned or managed memory of a pool. */
 int host__alloc_pooled(uint64_t size, bool managed, void **ptr);

@@ -9,7 +9,7 @@
 
 struct comm {
 	uint32_t magic;
-	int ranks; /* 0: unknown, for a communicator that was split off */
+	int ranks; /* number of ranks; 0: unknown, for a communicator that was split off */
 	int rank, device;
 };
 

@@ -186,7 +186,7 @@ void dryrun__memory(int device, uint64_t *available, uint64_t *total)
 		     __atomic_load_n(&memtrace_dryrun_usage.device[device].used, __ATOMIC_RELAXED);
 }
 
-/* Lock held. */
+/* Sets base and size of the allocation at an address of a device, if any. Lock held. */
 static void find_allocation(int device, uint64_t addr, struct dryrun_range *range)
 {
 	const struct device *d = core__device(device);

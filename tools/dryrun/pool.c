@@ -38,7 +38,7 @@ bool pool__valid(const struct pool *pool)
 	return p != NULL;
 }
 
-/* Lock held. */
+/* Creates a pool. NULL: no host memory. Lock held. */
 static struct pool *make(int device)
 {
 	struct pool *p = calloc(1, sizeof(*p));
@@ -79,7 +79,7 @@ int pool__create(int type, int location, int id, struct pool **pool)
 	return *pool ? CUDA_OK : CUDA_OUT_OF_MEMORY;
 }
 
-/* Lock held. */
+/* Returns a pool's chunks to the device and frees the pool. Lock held. */
 static void discard(struct pool *p)
 {
 	struct device *d = core__device(p->device);
@@ -154,7 +154,7 @@ int pool__set_current(int device, struct pool *p)
 	return CUDA_OK;
 }
 
-/* Lock held. */
+/* Returns empty chunks, but keeps `keep` bytes reserved. True: any was returned. Lock held. */
 static bool trim(struct pool *p, uint64_t keep)
 {
 	struct space_range chunk;
@@ -210,7 +210,7 @@ bool pool__chunk(int device, uint64_t addr)
 	return false;
 }
 
-/* Lock held. */
+/* Takes a chunk for an allocation of `size` bytes from the device. Lock held. */
 static int grow(struct pool *p, uint64_t size)
 {
 	uint64_t addr, chunk = (size + CHUNK - 1) & ~(CHUNK - 1);

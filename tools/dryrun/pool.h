@@ -15,7 +15,7 @@ struct pool;
  * charge no device. 0 or a CUDA error.
  */
 int pool__create(int type, int location, int id, struct pool **pool);
-/* Frees the pool's allocations, too. */
+/* Destroys a pool and frees its allocations. */
 int pool__destroy(struct pool *pool);
 /* The device's default pool; NULL: no host memory. */
 struct pool *pool__default(int device);

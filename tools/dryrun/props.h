@@ -19,7 +19,7 @@ const struct arch *props__arch(void);
 int props__processors(void);
 /* An attribute of the runtime and the driver. Unknown ones are 0 and logged. */
 int props__attribute(int attribute, int device);
-/* "0000:01:00.0" */
+/* Writes a PCI bus id, such as "0000:01:00.0". */
 void props__bus_id(int device, char *text, size_t size);
 void props__uuid(int device, unsigned char uuid[16]);
 /* Fills cudaDeviceProp in the layout of the runtime version. */

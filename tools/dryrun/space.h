@@ -35,7 +35,7 @@ bool space__find(const struct space *s, uint64_t addr, struct space_range *range
 /* Removes the highest empty extent if at least `keep` bytes of extents remain. False: none. */
 bool space__shrink(struct space *s, uint64_t keep, struct space_range *extent);
 void space__destroy(struct space *s);
-/* Index of the first range that ends above addr; n: none. */
+/* Index of the first range that ends above addr; n: no such range. */
 size_t space_ranges__after(const struct space_ranges *r, uint64_t addr);
 int space_ranges__insert(struct space_ranges *r, uint64_t addr, uint64_t size);
 void space_ranges__remove(struct space_ranges *r, size_t index);

@@ -12,7 +12,7 @@ struct stream;
 struct event;
 struct graph;
 
-/* Held across fork(). */
+/* The lock of captures; held across fork(). */
 void stream__lock(void);
 void stream__unlock(void);
 
@@ -36,7 +36,7 @@ int stream__host_func(void *stream, void (*call)(void *), void *what);
 
 enum { CAPTURE_NONE, CAPTURE_ACTIVE, CAPTURE_INVALIDATED };
 
-/* graph: the graph to capture into; NULL: a new one. */
+/* Begins a capture into `graph`; NULL: into a new graph. */
 int capture__begin(void *stream, struct graph *graph);
 int capture__end(void *stream, struct graph **graph);
 /* Outputs may be NULL. deps: the node that the next node will depend on, valid until that is

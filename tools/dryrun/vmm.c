@@ -259,7 +259,7 @@ int vmm__release(uint64_t handle)
 	return m ? CUDA_OK : CUDA_INVALID_VALUE;
 }
 
-/* Lock held. */
+/* Adds a mapping of the memory in a slot. Lock held. */
 static int add_mapping(uint64_t addr, uint64_t size, unsigned int slot)
 {
 	size_t at = after(addr);

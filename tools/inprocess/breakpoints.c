@@ -58,8 +58,8 @@ __u64 breakpoints__near_slots(void)
 
 	if (!program)
 		return 0;
-	/* Not writable here: the recorder writes through the process's memory file, as it does to
-	 * code. */
+	/* The slots are not writable here: the recorder writes through the process's memory file,
+	 * as it does to code. */
 	p = mmap(hint, MT_INSIDE_SLOT * MT_INSIDE_SLOTS, PROT_READ | PROT_EXEC,
 		 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	return p == MAP_FAILED ? 0 : (uintptr_t)p;
@@ -313,7 +313,7 @@ static void run_all(const struct mt_inside_site *s, const greg_t *g)
 		else if (program)
 			programs__run(program, s->at[i].cookie, &regs);
 	}
-	/* After the programs, which read the return address. */
+	/* Redirect the return last: the programs read the return address. */
 	if (returns)
 		redirect_return(t, s, (__u64)g[REG_RSP]);
 }

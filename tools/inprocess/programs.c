@@ -249,7 +249,7 @@ void *host_lookup(struct host_map *m, const void *key)
 		return k ? NULL : shared->counters;
 	if ((void *)m == &sent_stacks)
 		return k < MT_SENT_SETS ? &shared->sent_stacks[k] : NULL;
-	/* Free: on a thread, no program interrupts another. */
+	/* The slot is free: on a thread, no program interrupts another. */
 	if ((void *)m == &scratch)
 		return k ? NULL : &self->scratch;
 	return NULL;
