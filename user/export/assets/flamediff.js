@@ -2,7 +2,7 @@
 // Extension of flamegraph.js for two recordings: data.diff, and an old and a new size for each stack.
 "use strict";
 const Change = (() => {
-	const { bytes, count, percent, seconds } = Words;
+	const { bytes, count, percent, seconds, command } = Words;
 	const ROWS = 200; // rows of the table; the others are combined
 
 	// Each view becomes three: widths from the larger size, the old size and the new size.
@@ -30,17 +30,6 @@ const Change = (() => {
 			return `${bytes(now)}, unchanged`;
 		const by = old ? `, ${now > old ? "+" : "\u2212"}${percent(Math.abs(now - old), old)}` : "";
 		return `${old ? bytes(old) : "nothing"} → ${now ? bytes(now) : "nothing"} (${signed(now - old)}${by})${old ? now ? "" : ", gone" : ", new"}`;
-	}
-
-	function command(side) {
-		try {
-			const argv = JSON.parse(side.facts.cmdline);
-			if (Array.isArray(argv))
-				return argv.join(" ");
-		} catch {
-			// not JSON: use the text
-		}
-		return side.facts.cmdline ?? side.facts.comm ?? side.name;
 	}
 
 	function facts(data, list, line) {

@@ -2,7 +2,7 @@
 // Draws the data written by flamegraph.c. Names come from a traced program: use them only as textContent.
 "use strict";
 (() => {
-	const { bytes, count, blocks, percent, seconds, NOTES } = Words;
+	const { bytes, count, blocks, percent, seconds, command, NOTES } = Words;
 	const data = JSON.parse(document.getElementById("data").textContent);
 	const $ = id => document.getElementById(id);
 	const graph = $("graph");
@@ -415,16 +415,6 @@
 		$("notes").textContent = v.smaller ? `${count(v.smaller)} smallest stacks are in the one frame “[smaller stacks]”.` : "";
 	}
 
-	function command() {
-		let words = null;
-		try {
-			words = JSON.parse(data.facts.cmdline);
-		} catch {
-			// not JSON: use the text
-		}
-		return Array.isArray(words) ? words.join(" ") : data.facts.cmdline ?? data.facts.comm ?? data.name;
-	}
-
 	function diffHeadline() {
 		const small = document.createElement("small"), { old, new: now } = data.diff;
 		small.textContent = Change.headline(data, view(), root.bytes);
@@ -454,7 +444,7 @@
 		const small = document.createElement("small");
 		small.textContent = parts.join(" · ");
 		$("headline").replaceChildren(bytes(root.bytes) + " ", small);
-		document.title = `${bytes(root.bytes)} ${v.label.toLowerCase()}, ${d.name} · pid ${data.facts.pid ?? "?"} · ${command()}`;
+		document.title = `${bytes(root.bytes)} ${v.label.toLowerCase()}, ${d.name} · pid ${data.facts.pid ?? "?"} · ${command(data)}`;
 		graph.setAttribute("aria-label", `Flame graph: ${bytes(root.bytes)} ${when}`);
 	}
 
@@ -478,7 +468,7 @@
 		lost.textContent = `${count(data.lost)} lost`;
 		lost.className = data.lost ? "warn" : "";
 		$("facts").append(lost);
-		$("command").textContent = command();
+		$("command").textContent = command(data);
 	}
 
 	function legend() {

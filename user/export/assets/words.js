@@ -33,6 +33,17 @@ const Words = (() => {
 		return m < 60 ? m + " min " + Math.round(s % 60) + " s" : Math.floor(m / 60) + " h " + (m % 60) + " min";
 	}
 
+	// The command line of a recording: { facts, name }.
+	function command({ facts, name }) {
+		let words = null;
+		try {
+			words = JSON.parse(facts.cmdline);
+		} catch {
+			// not JSON: use the text
+		}
+		return Array.isArray(words) ? words.join(" ") : facts.cmdline ?? facts.comm ?? name;
+	}
+
 	const NOTES = {
 		"[before attach]": "Was there when tracing began; sized from the allocator’s own totals.",
 		"[backward, no Python frame]": "Allocated by the autograd engine on a thread that has no Python frames.",
@@ -45,5 +56,5 @@ const Words = (() => {
 		"[smaller stacks]": "Stacks too small and too many to be shown one by one.",
 	};
 
-	return { bytes, count, blocks, percent, seconds, NOTES };
+	return { bytes, count, blocks, percent, seconds, command, NOTES };
 })();
