@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* memtrace-bpf run: starts a command and records it from its first instruction. The command
- * always runs to its end, and its exit status is ours. */
+ * always runs to its end, and memtrace-bpf exits with its status. */
 #include <argp.h>
 #include <string.h>
 

@@ -181,14 +181,14 @@ static int choose_device(const struct analysis *a, const struct report_files *ar
 }
 
 /* Receivers of events besides the model. */
-struct onlookers {
+struct receivers {
 	struct report_fail *fail;
 	struct advisor *advisor;
 };
 
-static int look(void *ctx, const struct event *e)
+static int pass_event(void *ctx, const struct event *e)
 {
-	const struct onlookers *o = ctx;
+	const struct receivers *o = ctx;
 	int err = o->fail ? report_fail__event(o->fail, e) : 0;
 
 	return err || !o->advisor ? err : advisor__event(o->advisor, e);
@@ -197,7 +197,7 @@ static int look(void *ctx, const struct event *e)
 static int run(struct analysis *a, struct reports *s, struct advisor *advisor)
 {
 	struct report_fail *fail = s->args->fail;
-	struct onlookers o = { fail, advisor };
+	struct receivers o = { fail, advisor };
 
 	if (!fail && !advisor)
 		return analysis__run(a, NULL, NULL);
@@ -207,7 +207,7 @@ static int run(struct analysis *a, struct reports *s, struct advisor *advisor)
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
-	return analysis__run(a, look, &o);
+	return analysis__run(a, pass_event, &o);
 }
 
 /* A mistyped filter keeps nothing, which looks like a job without memory. */

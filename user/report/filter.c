@@ -413,11 +413,9 @@ static bool matches_row(const struct filter *f, const struct row *r)
 	return true;
 }
 
-/*
- * Does a path, or a folder that it is in, match one of the n patterns? A pattern stands for the end
- * of a path or of a folder's, from the start of a name on; * and ? for any text and character but
- * "/".
- */
+/* Returns whether a path, or a folder of it, matches one of the n patterns. A pattern matches
+ * whole names at the end. Wildcards match any text (asterisk) or one character (question mark),
+ * but not a slash. */
 static bool hides_path(char *const *patterns, size_t n, const char *path)
 {
 	for (size_t i = 0; i < n; i++)

@@ -385,7 +385,8 @@ static int put_categories(struct json *j, const struct report_doc *doc)
 				bytes[c] = rows[i].bytes;
 	for (int c = 0; c < CATEGORY_NR; c++)
 		json__uint(j, category__name(c), bytes[c]);
-	json__uint(j, "before_attach", before); /* memory without a known category */
+	/* memory from before attach without a known category */
+	json__uint(j, "before_attach", before);
 	json__close_object(j);
 	free(rows);
 	return 0;

@@ -63,7 +63,7 @@ static struct module_node *parent_of(const struct module_tree *t, const struct m
 	return p;
 }
 
-/* Sorts the largest last, because hang_up() puts each node at the front of its list. */
+/* Sorts the largest last, because link_nodes() puts each node at the front of its list. */
 static int cmp_total(const void *a, const void *b, void *ctx)
 {
 	const struct module_node *all = ctx, *x = &all[*(const uint32_t *)a],
@@ -74,7 +74,7 @@ static int cmp_total(const void *a, const void *b, void *ctx)
 	return x < y ? 1 : x > y ? -1 : 0;
 }
 
-static int hang_up(struct module_tree *t)
+static int link_nodes(struct module_tree *t)
 {
 	uint32_t *order = calloc(t->n + 1, sizeof(*order));
 
@@ -134,7 +134,7 @@ static int build(struct module_tree *t, const struct row *layers, size_t nlayers
 			rest->count += own[i].count;
 		}
 	}
-	return hang_up(t);
+	return link_nodes(t);
 }
 
 int report_modules__build(const struct model *m, size_t device, enum row_when when,

@@ -84,7 +84,7 @@ static int words_of(struct ranks *r, struct row *row, struct words *ret)
 		row->module = row->module_class = row->module_root = "";
 	if (!(of & 1U << BY_CATEGORY) || place)
 		row->category = NULL;
-	if (!line || place || !row->before_attach) /* only rows from before attach are named */
+	if (!line || place || !row->before_attach) /* names identify only rows from before attach */
 		row->name = NULL;
 	row->node_class = NULL;
 	if (!line)
@@ -93,7 +93,7 @@ static int words_of(struct ranks *r, struct row *row, struct words *ret)
 		row->thread = NULL;
 	if (!phase)
 		row->phase = PHASE_OTHER;
-	row->tid = 0; /* differs in each recording */
+	row->tid = 0; /* thread IDs differ in each recording */
 	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
 		if (strings__keep(r->strings, own[i]))
 			return -ENOMEM;
@@ -548,7 +548,7 @@ int ranks__finish(struct ranks *r)
 	set_labels(r);
 	gather_cells(r);
 	if (r->nlines)
-		/* line numbers end here; first and n find the cells */
+		/* from here on, lines find their cells by first and n */
 		qsort(r->lines, r->nlines, sizeof(*r->lines), cmp_line);
 	for (size_t i = 0; i < r->nlines; i++) {
 		sum += r->lines[i].row.bytes;

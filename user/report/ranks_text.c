@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Several recordings as one text. */
+/* The report of several recordings as one text. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

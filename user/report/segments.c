@@ -11,8 +11,8 @@
 #include "lib/text.h"
 #include "report/text.h"
 
-#define HELD_MIN 28    /* columns of the last one, before other columns are left out */
-#define HELD_WANTED 52 /* the same for Address, Stream and Taken by */
+#define HELD_MIN 28    /* least columns of the last one: others are left out first */
+#define HELD_WANTED 52 /* the same while Address, Stream or Taken by is shown */
 #define TAKEN_MAX 36
 
 enum {
@@ -152,7 +152,7 @@ static void print_rows(struct table *t, const struct report_text_opts *o)
 			text__bytes(bytes, sizeof(bytes), rest));
 }
 
-/* Prints sums of all segments, in short lines. */
+/* Prints the sums of all segments, in short lines. */
 static void print_sums(FILE *out, const struct model_segments *s)
 {
 	uint64_t reserved = s->has_totals ? s->reserved : s->known;

@@ -15,8 +15,8 @@
 #include "report/filter.h"
 #include "report/text.h"
 
-#define WHERE_MIN 28	/* columns of the last one, before Phase is left out */
-#define WHERE_WANTED 40 /* before Category and Module are left out */
+#define WHERE_MIN 28	/* least columns of the last one while Phase is shown */
+#define WHERE_WANTED 40 /* the same while Category or Module is shown */
 #define MODULE_MAX 32
 
 enum {
