@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "cmd/csv_args.h"
 
-#include <string.h>
-
+#include "cmd/report_args.h"
 #include "lib/csv.h"
 
 enum { OPT_CSV = 0x8300 };
@@ -17,11 +16,11 @@ static const struct argp_option options[] = {
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
+	static const char *const words[] = { "safe", "raw", NULL };
+
 	if (key != OPT_CSV)
 		return ARGP_ERR_UNKNOWN;
-	if (strcmp(arg, "raw") && strcmp(arg, "safe"))
-		argp_error(state, "--csv: '%s' is neither safe nor raw", arg);
-	csv__set_raw(!strcmp(arg, "raw"));
+	csv__set_raw(report_args__choose(state, "--csv", arg, words));
 	return 0;
 }
 

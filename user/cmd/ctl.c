@@ -11,6 +11,7 @@
 
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
+#include "cmd/report_args.h"
 #include "follow/capture_args.h"
 #include "lib/exit.h"
 #include "lib/nearest.h"
@@ -23,8 +24,6 @@ struct ctl_args {
 	bool json;
 	const char *word, *argument;
 };
-
-enum { OPT_FORMAT = 0x7000 };
 
 static const struct argp_option options[] = {
 	{ "pid", 'p', "PID", 0,
@@ -58,9 +57,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->pid = capture_args__parse_pid(state, arg);
 		break;
 	case OPT_FORMAT:
-		if (strcmp(arg, "text") && strcmp(arg, "json"))
-			argp_error(state, "--format is text or json, not '%s'", arg);
-		a->json = !strcmp(arg, "json");
+		a->json = report_args__choose(state, "--format", arg, report_args_formats);
 		break;
 	case ARGP_KEY_ARG:
 		if (!a->word)

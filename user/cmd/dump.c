@@ -131,7 +131,6 @@ static int look(struct target *t, struct dump_args *a, struct failure *f)
 
 int cmd_dump(int argc, char **argv)
 {
-	static const char *const formats[] = { "text", "json", NULL };
 	static const char *const groups[] = { [DUMP_BY_TENSOR] = "tensor",
 					      [DUMP_BY_MODULE] = "module",
 					      [DUMP_BY_CATEGORY] = "category",
@@ -145,7 +144,7 @@ int cmd_dump(int argc, char **argv)
 		       "optimizer state, others. Read from outside: no probe, nothing is stopped.",
 		.children = children,
 	};
-	struct dump_args a = { .shown = { .groups = groups, .formats = formats } };
+	struct dump_args a = { .shown = { .groups = groups, .formats = report_args_formats } };
 	struct failure f = { 0 };
 	struct target t;
 	int err;

@@ -381,9 +381,6 @@ static int answer(const struct estimate *e)
 
 int cmd_estimate(int argc, char **argv)
 {
-	static const char *const formats[] = {
-		[ESTIMATE_TEXT] = "text", [ESTIMATE_JSON] = "json", NULL
-	};
 	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
@@ -396,7 +393,7 @@ int cmd_estimate(int argc, char **argv)
 		       "\vExit status: 0 it fits, 4 it does not, 2 neither can be said (the script "
 		       "failed, or was stopped by a bound).",
 	};
-	struct options o = { .shown = { .formats = formats, .top = DEFAULT_TOP } };
+	struct options o = { .shown = { .formats = report_args_formats, .top = DEFAULT_TOP } };
 	struct estimate e = { .args = &o.estimate };
 	struct outfile *file = NULL;
 	int status, err;

@@ -356,7 +356,6 @@ static char **join_steps(int *argc, char **argv, char **joined)
 
 int cmd_leaks(int argc, char **argv)
 {
-	static const char *const formats[] = { "text", "json", NULL };
 	static const char *const groups[] = { "line", "stack", "module", "category", NULL };
 	static const enum group by[] = { BY_LINE, BY_STACK, BY_MODULE, BY_CATEGORY };
 	static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
@@ -372,7 +371,7 @@ int cmd_leaks(int argc, char **argv)
 		.children = children,
 	};
 	struct leaks_args args = {
-		.shown = { .groups = groups, .formats = formats },
+		.shown = { .groups = groups, .formats = report_args_formats },
 		.o = { .min_confidence = TREND_MEDIUM, .min_growth = MIN_GROWTH },
 	};
 	char *joined = NULL, **v = join_steps(&argc, argv, &joined);

@@ -94,7 +94,6 @@ static int show(struct live_args *args)
 
 int cmd_live(int argc, char **argv)
 {
-	static const char *const formats[] = { "text", "json", NULL };
 	static const struct argp_child children[] = { { &capture_argp, 0, "Target and bounds:", 1 },
 						      LOG_ARGP_CHILD,
 						      { 0 } };
@@ -110,7 +109,10 @@ int cmd_live(int argc, char **argv)
 		.children = children,
 	};
 	struct options o = {
-		.shown = { .groups = live_by_names, .formats = formats, .format = -1, .top = 10 },
+		.shown = { .groups = live_by_names,
+			   .formats = report_args_formats,
+			   .format = -1,
+			   .top = 10 },
 	};
 	int status;
 

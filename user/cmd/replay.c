@@ -11,6 +11,7 @@
 #include "capture/session.h"
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
+#include "cmd/report_args.h"
 #include "cmd/memory_args.h"
 #include "launch/dryrun.h"
 #include "lib/exit.h"
@@ -28,11 +29,9 @@ struct replay_args {
 };
 
 enum {
-	OPT_ALLOC_CONF = 0x5000,
+	OPT_ALLOC_CONF = OPT_COMMANDS_OWN,
 	OPT_VRAM,
 	OPT_PYTHON,
-	OPT_DEVICE,
-	OPT_FORMAT,
 	OPT_SEARCH,
 	OPT_SMALLEST,
 	OPT_CURVE
@@ -102,9 +101,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->curve = arg;
 		break;
 	case OPT_FORMAT:
-		a->json = !strcmp(arg, "json");
-		if (!a->json && strcmp(arg, "text"))
-			argp_error(state, "--format: '%s' is neither text nor json", arg);
+		a->json = report_args__choose(state, "--format", arg, report_args_formats);
 		break;
 	case ARGP_KEY_ARG:
 		if (state->arg_num)

@@ -9,6 +9,8 @@
 #include "follow/capture_args.h"
 #include "lib/exit.h"
 
+const char *const report_args_formats[] = { "text", "json", NULL };
+
 int report_args__choose(struct argp_state *state, const char *option, const char *arg,
 			const char *const *words)
 {

@@ -59,6 +59,8 @@ struct report_args {
 
 /* Parses an option. Returns ARGP_ERR_UNKNOWN for other keys. */
 error_t report_args__parse(int key, char *arg, struct argp_state *state, struct report_args *a);
+/* "text", "json", NULL: the words of --format in most commands. */
+extern const char *const report_args_formats[];
 /* Returns the index of arg in words (NULL-terminated). Calls argp_error() for another word. */
 int report_args__choose(struct argp_state *state, const char *option, const char *arg,
 			const char *const *words);

@@ -7,6 +7,7 @@
 
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
+#include "cmd/report_args.h"
 #include "follow/capture_args.h"
 #include "lib/exit.h"
 #include "lib/text.h"
@@ -24,7 +25,7 @@ static const char *const defaults[] = { "ooms>0", "retries>0", "growth>1G/10m",
 					"rss_growth>4G/10m" };
 
 enum {
-	OPT_RULE = 0xb000,
+	OPT_RULE = OPT_COMMANDS_OWN,
 	OPT_EVERY,
 	OPT_CAPTURE,
 	OPT_COOLDOWN,
@@ -32,7 +33,6 @@ enum {
 	OPT_MAX_BYTES,
 	OPT_EXEC,
 	OPT_METRICS,
-	OPT_FORMAT,
 	OPT_NAME,
 	OPT_ALL,
 	OPT_CONTAINER,
@@ -116,7 +116,7 @@ static void add(struct argp_state *state, const char *option, const char **list,
 	list[(*n)++] = arg;
 }
 
-static error_t parse_whom(int key, char *arg, struct argp_state *state)
+static error_t parse_processes(int key, char *arg, struct argp_state *state)
 {
 	struct watch_args *a = state->input;
 	struct pick_args *p = &a->pick;
@@ -197,9 +197,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->metrics = arg;
 		break;
 	case OPT_FORMAT:
-		a->json = !strcmp(arg, "json");
-		if (!a->json && strcmp(arg, "text"))
-			argp_error(state, "--format: '%s' is neither text nor json", arg);
+		a->json = report_args__choose(state, "--format", arg, report_args_formats);
 		break;
 	case 'd':
 		a->duration = time_of(state, "--duration", arg, 1);
@@ -217,7 +215,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		check_args(state, a);
 		break;
 	default:
-		return parse_whom(key, arg, state);
+		return parse_processes(key, arg, state);
 	}
 	return 0;
 }
