@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "lib/memory.h"
+#include "lib/small_file.h"
 #include "process/descendants.h"
 
 #define MEMBERS 256
@@ -20,22 +21,22 @@
 
 static uint64_t rss_of(pid_t pid)
 {
-	char path[48], buf[128];
+	char buf[128];
 	uint64_t pages;
 
-	snprintf(path, sizeof(path), "/proc/%d/statm", (int)pid);
-	if (!memory__file(path, buf, sizeof(buf)) || sscanf(buf, "%*u %" SCNu64, &pages) != 1)
+	if (small_file__of_process(pid, "statm", buf, sizeof(buf)) < 0 ||
+	    sscanf(buf, "%*u %" SCNu64, &pages) != 1)
 		return 0;
 	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 static uint64_t pss_of(pid_t pid)
 {
-	char path[48], buf[2048];
+	char buf[2048];
 	uint64_t bytes;
 
-	snprintf(path, sizeof(path), "/proc/%d/smaps_rollup", (int)pid);
-	if (memory__file(path, buf, sizeof(buf)) && memory__field(buf, "\nPss:", &bytes))
+	if (small_file__of_process(pid, "smaps_rollup", buf, sizeof(buf)) > 0 &&
+	    memory__field(buf, "\nPss:", &bytes))
 		return bytes;
 	return rss_of(pid);
 }
@@ -62,10 +63,10 @@ uint64_t estimate_watch__memory(pid_t pid, uint64_t enough)
  * a run that computed nothing. */
 static bool catches_term(pid_t pid)
 {
-	char path[48], buf[4096], *at;
+	char buf[4096], *at;
 
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
-	at = memory__file(path, buf, sizeof(buf)) ? strstr(buf, "\nSigCgt:") : NULL;
+	small_file__of_process(pid, "status", buf, sizeof(buf));
+	at = strstr(buf, "\nSigCgt:");
 	return at && (strtoull(at + 8, NULL, 16) >> (SIGTERM - 1) & 1);
 }
 

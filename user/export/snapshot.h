@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "export/export.h"
-#include "lib/pickle.h"
+#include "export/pickle.h"
 #include "model/model.h"
 
 /* Writes stacks as lists of frames, innermost first. Each frame and each list is written once. */

@@ -26,8 +26,9 @@
 #include "log/log.h"
 #include "log/progress.h"
 #include "process/proc.h"
+#include "process/rlimit.h"
 
-#define FILES_WANTED 8192
+#define FILES_WANTED 8192 /* each process takes about ten */
 #define EXIT_NONE                                                                                  \
 	(-2) /* result of attach(): the first process ended without PyTorch, but others were       \
 		traced */
@@ -38,17 +39,6 @@
 #define TELL_EVERY 1000000000ULL
 #define PROGRESS_EVERY 500000000ULL
 
-/* Each process takes about ten files. */
-static void allow_files(void)
-{
-	struct rlimit rl;
-
-	if (getrlimit(RLIMIT_NOFILE, &rl) || rl.rlim_cur >= FILES_WANTED)
-		return;
-	rl.rlim_cur = rl.rlim_max < FILES_WANTED ? rl.rlim_max : FILES_WANTED;
-	setrlimit(RLIMIT_NOFILE, &rl);
-}
-
 static int open_tracees(struct capture_loop *loop, struct session_opts *so, struct failure *f)
 {
 	struct tracees_opts ro = { .duration = loop->args.duration,
@@ -57,7 +47,7 @@ static int open_tracees(struct capture_loop *loop, struct session_opts *so, stru
 				   .ctx = loop->ctx };
 	const char *why = "out of memory";
 
-	allow_files();
+	rlimit__raise_files(FILES_WANTED);
 	loop->sets = calloc(1, sizeof(*loop->sets));
 	loop->group = loop->sets ? proc_group__new(&why) : NULL;
 	if (!loop->group)

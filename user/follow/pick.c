@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "lib/clock.h"
+#include "lib/small_file.h"
 #include "lib/text.h"
 #include "process/container.h"
 #include "process/descendants.h"
@@ -42,24 +43,6 @@ struct pick {
 
 /* ---- a process ---- */
 
-static ssize_t read_small(pid_t pid, const char *what, char *buf, size_t size)
-{
-	char name[64];
-	size_t len = 0;
-	ssize_t got = 0;
-	int fd;
-
-	snprintf(name, sizeof(name), "/proc/%d/%s", (int)pid, what);
-	fd = open(name, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	while (len < size - 1 && (got = read(fd, buf + len, size - 1 - len)) > 0)
-		len += (size_t)got;
-	close(fd);
-	buf[len] = '\0';
-	return got < 0 ? -ESRCH : (ssize_t)len;
-}
-
 static int read_stat(pid_t pid, struct pick_process *p)
 {
 	unsigned long long start;
@@ -67,7 +50,7 @@ static int read_stat(pid_t pid, struct pick_process *p)
 	int parent;
 	char state;
 
-	if (read_small(pid, "stat", text, sizeof(text)) <= 0)
+	if (small_file__of_process(pid, "stat", text, sizeof(text)) <= 0)
 		return -ESRCH;
 	end = strrchr(text, ')');
 	if (!end ||
@@ -92,7 +75,7 @@ int pick_process__read(pid_t pid, struct pick_process *ret)
 	if (pid <= 0 || read_stat(pid, &p))
 		return -ESRCH;
 	snprintf(name, sizeof(name), "/proc/%d", (int)pid);
-	n = read_small(pid, "cmdline", buf, sizeof(buf));
+	n = small_file__of_process(pid, "cmdline", buf, sizeof(buf));
 	if (n <= 0 || stat(name, &st))
 		return -ESRCH; /* kernel threads have no command line */
 	p.uid = st.st_uid;
@@ -101,7 +84,7 @@ int pick_process__read(pid_t pid, struct pick_process *ret)
 		return -ENOMEM;
 	memcpy(p.cmdline, buf, (size_t)n + 1);
 	p.len = (size_t)n;
-	n = read_small(pid, "comm", p.comm, sizeof(p.comm));
+	n = small_file__of_process(pid, "comm", p.comm, sizeof(p.comm));
 	if (n > 0)
 		p.comm[strcspn(p.comm, "\n")] = '\0';
 	cgroup__read(pid, &p.cgroup);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "lib/clock.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "lib/small_file.h"
 
 int64_t clock__parse_offset(const char *text)
 {
@@ -23,17 +23,10 @@ static int64_t offset(void)
 	static int64_t known;
 	static bool read_before;
 	char text[256];
-	ssize_t n = -1;
-	int fd;
 
 	if (read_before)
 		return known;
-	fd = open("/proc/self/timens_offsets", O_RDONLY | O_CLOEXEC);
-	if (fd >= 0) {
-		n = read(fd, text, sizeof(text) - 1);
-		close(fd);
-	}
-	text[n > 0 ? n : 0] = '\0';
+	small_file__read("/proc/self/timens_offsets", text, sizeof(text));
 	known = clock__parse_offset(text);
 	read_before = true;
 	return known;

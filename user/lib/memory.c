@@ -1,24 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "lib/memory.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-char *memory__file(const char *path, char *buf, size_t size)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, buf, size - 1);
-
-	if (fd >= 0)
-		close(fd);
-	if (n < 0)
-		return NULL;
-	buf[n] = '\0';
-	return buf;
-}
+#include "lib/small_file.h"
 
 /* A file of a control group. */
 static char *slurp_of(const char *group, const char *name, char *buf, size_t size)
@@ -26,7 +14,7 @@ static char *slurp_of(const char *group, const char *name, char *buf, size_t siz
 	char path[4096];
 
 	snprintf(path, sizeof(path), "/sys/fs/cgroup%s/%s", group, name);
-	return memory__file(path, buf, size);
+	return small_file__read(path, buf, size) < 0 ? NULL : buf;
 }
 
 static bool number_after(const char *text, const char *name, uint64_t *n)
@@ -63,7 +51,7 @@ static uint64_t of_cgroups(uint64_t free_bytes)
 {
 	char group[3072], max[64], current[64], stat[8192], *end, *at;
 
-	if (!memory__file("/proc/self/cgroup", group, sizeof(group)))
+	if (small_file__read("/proc/self/cgroup", group, sizeof(group)) < 0)
 		return free_bytes;
 	at = strstr(group, "0::/");
 	if (!at)
@@ -88,7 +76,7 @@ uint64_t memory__available(void)
 	char buf[4096];
 	uint64_t bytes;
 
-	if (!memory__file("/proc/meminfo", buf, sizeof(buf)) ||
+	if (small_file__read("/proc/meminfo", buf, sizeof(buf)) < 0 ||
 	    !memory__field(buf, "\nMemAvailable:", &bytes))
 		return 0;
 	return of_cgroups(bytes);
@@ -99,7 +87,7 @@ uint64_t memory__own(void)
 	char buf[128];
 	uint64_t pages, of_files;
 
-	if (!memory__file("/proc/self/statm", buf, sizeof(buf)) ||
+	if (small_file__read("/proc/self/statm", buf, sizeof(buf)) < 0 ||
 	    sscanf(buf, "%*u %" SCNu64 " %" SCNu64, &pages, &of_files) != 2 || of_files > pages)
 		return 0;
 	return (pages - of_files) * (uint64_t)sysconf(_SC_PAGESIZE);

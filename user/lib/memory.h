@@ -18,9 +18,6 @@ uint64_t memory__group_left(const char *max, const char *current, const char *st
 /* Bytes of this process's own memory that are present, without pages of files. 0: not known. */
 uint64_t memory__own(void);
 
-/* A small file of /proc or of a control group, with a NUL behind it. buf, or NULL where it cannot
- * be read. */
-char *memory__file(const char *path, char *buf, size_t size);
 /* "Name:   123 kB" in a file of such lines; name: "\nName:". */
 bool memory__field(const char *text, const char *name, uint64_t *bytes);
 

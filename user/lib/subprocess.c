@@ -102,8 +102,8 @@ static void reset_signals(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Sets both limits, so that the process cannot raise them again. */
-static int limit(const struct subprocess_limit *l)
+/* Lowers the soft and the hard limit, so that neither can be raised again. */
+static int lower_limit(const struct subprocess_limit *l)
 {
 	struct rlimit have, want;
 
@@ -147,7 +147,7 @@ static int set_up(const struct subprocess_opts *o, pid_t parent)
 	if (!err)
 		err = place_fds(o);
 	for (size_t i = 0; i < o->n_limits && !err; i++)
-		err = limit(&o->limits[i]);
+		err = lower_limit(&o->limits[i]);
 	if (o->nice_by && nice(o->nice_by) < 0)
 		errno = 0;
 	return err ? err : set_env(o);

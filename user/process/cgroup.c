@@ -23,6 +23,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/small_file.h"
+
 #define ID 64
 #define UID 36
 #define UID_PLAIN 32
@@ -232,20 +234,13 @@ void cgroup__parse(const char *text, size_t len, struct cgroup *ret)
 
 int cgroup__read(pid_t pid, struct cgroup *ret)
 {
-	char name[48], text[16384];
-	size_t len = 0;
-	ssize_t got;
-	int fd;
+	char text[16384];
+	ssize_t len = small_file__of_process(pid, "cgroup", text, sizeof(text));
 
 	memset(ret, 0, sizeof(*ret));
-	snprintf(name, sizeof(name), "/proc/%d/cgroup", (int)pid);
-	fd = open(name, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	while (len < sizeof(text) && (got = read(fd, text + len, sizeof(text) - len)) > 0)
-		len += (size_t)got;
-	close(fd);
-	cgroup__parse(text, len, ret);
+	if (len < 0)
+		return (int)len;
+	cgroup__parse(text, (size_t)len, ret);
 	return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "lib/small_file.h"
 #include "process/arrival.h"
 #include "process/proc.h"
 
@@ -112,16 +113,8 @@ bool descendants__exists(pid_t pid)
 uint64_t descendants__pages(pid_t pid)
 {
 	unsigned long long pages = 0;
-	char name[48], buf[64];
-	ssize_t n;
-	int fd;
+	char buf[64];
 
-	snprintf(name, sizeof(name), "/proc/%d/statm", (int)pid);
-	fd = open(name, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	n = read(fd, buf, sizeof(buf) - 1);
-	close(fd);
-	buf[n > 0 ? n : 0] = '\0';
+	small_file__of_process(pid, "statm", buf, sizeof(buf));
 	return sscanf(buf, "%llu", &pages) == 1 ? pages : 0;
 }

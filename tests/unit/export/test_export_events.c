@@ -5,8 +5,8 @@
 
 #include <errno.h>
 
+#include "export/pickle.h"
 #include "lib/csv.h"
-#include "lib/pickle.h"
 #include "record/crc32c.h"
 #include "terminal.h"
 #include "unit/pb_reader.h"

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "export/pickle.h"
 #include "lib/array.h"
 #include "lib/grid.h"
 #include "lib/gzip.h"
@@ -12,7 +13,6 @@
 #include "lib/map64.h"
 #include "lib/outfile.h"
 #include "lib/pb.h"
-#include "lib/pickle.h"
 #include "lib/strings.h"
 
 static int fill_map(void *ctx)

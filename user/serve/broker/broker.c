@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -23,6 +22,7 @@
 #include "lib/text.h"
 #include "lib/user.h"
 #include "log/log.h"
+#include "process/rlimit.h"
 #include "serve/broker/capture.h"
 #include "serve/broker/jobs.h"
 #include "serve/broker/peers.h"
@@ -170,16 +170,6 @@ static int open_listens(struct broker *b)
 		b->n_listens++;
 	}
 	return 0;
-}
-
-static void allow_files(void)
-{
-	struct rlimit rl;
-
-	if (getrlimit(RLIMIT_NOFILE, &rl) || rl.rlim_cur >= FILES_WANTED)
-		return;
-	rl.rlim_cur = rl.rlim_max < FILES_WANTED ? rl.rlim_max : FILES_WANTED;
-	setrlimit(RLIMIT_NOFILE, &rl);
 }
 
 static int open_signals(void)
@@ -380,7 +370,7 @@ static int begin(struct broker *b)
 	if (status)
 		return status;
 	find_out_whether_we_may(b);
-	allow_files();
+	rlimit__raise_files(FILES_WANTED);
 	err = store__open(&b->store, b->args->folder, why);
 	if (err) {
 		log_err("%s: %s", b->args->folder ? b->args->folder : "the folder for recordings",

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "lib/passed_files.h"
+#include "lib/small_file.h"
 #include "lib/text.h"
 #include "log/config.h"
 #include "log/log.h"
@@ -259,17 +260,11 @@ bool spawned__ended(struct spawned *s, int *status)
 
 bool spawned__has_started(const struct spawned *s, pid_t pid)
 {
-	char path[32], text[512], *end;
+	char text[512], *end;
 	int parent = 0;
-	ssize_t n;
-	int fd;
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	fd = s->process.pid && pid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	if (fd >= 0)
-		close(fd);
-	text[n > 0 ? n : 0] = '\0';
+	if (!s->process.pid || small_file__of_process(pid, "stat", text, sizeof(text)) < 0)
+		return false;
 	end = strrchr(text, ')'); /* its name may have anything in it */
 	return end && sscanf(end + 1, " %*c %d", &parent) == 1 && parent == s->process.pid;
 }

@@ -3,7 +3,7 @@
  * PyTorch's viewer takes a part of the format alone, and puts what is appended to a list onto
  * JavaScript's stack at once: so items are appended some hundred at a time.
  */
-#include "lib/pickle.h"
+#include "export/pickle.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_PICKLE_H
-#define MT_LIB_PICKLE_H
+#ifndef MT_EXPORT_PICKLE_H
+#define MT_EXPORT_PICKLE_H
 /*
  * Writes Python's pickle format, protocol 2, of plain data: dicts, lists, tuples, numbers and text.
  * No class is named, so reading one runs nothing. What is there more than once can be written once
