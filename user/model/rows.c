@@ -403,6 +403,17 @@ static int table__count_block(struct table *t, const struct block *b)
 	return 0;
 }
 
+static int cmp_class(const void *a, const void *b)
+{
+	const struct block_class *x = a, *y = b;
+
+	if (x->site != y->site)
+		return x->site < y->site ? -1 : 1;
+	if (x->label1 != y->label1)
+		return x->label1 < y->label1 ? -1 : 1;
+	return x->category < y->category ? -1 : x->category > y->category;
+}
+
 /* Collects the block classes: from live blocks, or for ROWS_TOTAL from sites, without labels. */
 static int table__gather(struct table *t, const struct dev *dev, uint32_t number)
 {
@@ -415,6 +426,9 @@ static int table__gather(struct table *t, const struct dev *dev, uint32_t number
 		for (size_t i = 0; i < n && !err; i++)
 			err = table__count_block(t, &blocks[i]);
 		free(blocks);
+		/* Blocks come in the order of a seeded hash table, and rows must not depend on it. */
+		if (t->nclasses)
+			qsort(t->classes, t->nclasses, sizeof(*t->classes), cmp_class);
 		return err;
 	}
 	for (uint32_t i = 0; i < t->m->nsites && !err; i++) {

@@ -87,9 +87,35 @@ static void test_none_among_them(void **state)
 	world__free(&w);
 }
 
+/* Of equal parts, the one allocated first describes the row, whatever the seed of the hash tables. */
+static void test_equal_parts(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	struct row_opts o = { .by = BY_PHASE, .when = ROWS_NOW };
+	uint32_t first = 0;
+	struct row *r;
+	size_t n;
+
+	(void)state;
+	for (uint32_t i = 0; i < 64; i++) {
+		struct dict_frame f = { .loc = loc(&w, "/home/me/net.py", "forward", i + 1) };
+		uint32_t stack = dict__stack(w.d, &f, 1, MT_WALK_OK);
+
+		first = i ? first : stack;
+		alloc(&w, CPU, 0x1000 * (i + 1), 64, stack);
+	}
+	assert_int_equal(model__rows(w.m, 0, &o, &r, &n), 0);
+	assert_int_equal(n, 1);
+	assert_int_equal(r->bytes, 64 * 64);
+	assert_int_equal(r->stack, first);
+	free(r);
+	world__free(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_equal_parts),
 		cmocka_unit_test(test_patterns),
 		cmocka_unit_test(test_none_among_them),
 	};
