@@ -142,6 +142,12 @@ static void ended(struct tracee *p, uint64_t when)
 	p->told_end = true;
 }
 
+static void execed(struct tracee *p, uint64_t when)
+{
+	p->exec = when;
+	p->told_exec = true;
+}
+
 static int on_fork(struct tracees *r, const struct mt_rec_group *k)
 {
 	struct tracee *p = tracees__add(r, k->pid, k->parent, k->number);
@@ -191,7 +197,8 @@ static int on_group_record(void *ctx, const struct mt_rec_group *k)
 	}
 	if (!p)
 		return 0;
-	p->told_exec = p->told_exec || k->what == MT_GROUP_EXEC;
+	if (k->what == MT_GROUP_EXEC)
+		execed(p, k->time);
 	if (k->what == MT_GROUP_END)
 		ended(p, k->time);
 	return 0;
@@ -285,7 +292,7 @@ static void look_for_ends(struct tracees *r, uint64_t now)
 		else if (p && !p->session && !descendants__exists(p->pid))
 			ended(p, now - LOOK_EVERY);
 		else if (p && p->state == TRACED && session__replaced(p->session))
-			p->told_exec = true;
+			execed(p, now);
 	}
 }
 

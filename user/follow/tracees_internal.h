@@ -39,7 +39,8 @@ struct tracee {
 	uint64_t diverged; /* time when the process of forked_by forked its ancestor, the same clock
 			    */
 	uint64_t next;	   /* time of the next look, the same clock */
-	uint64_t since;	   /* time when it was added or called exec, the same clock */
+	uint64_t since;	   /* time when its session was opened, or attached, the same clock */
+	uint64_t exec;	   /* time of its last exec, the same clock */
 	uint64_t end;	   /* time of its end, the same clock; valid with told_end */
 	struct queue early;
 	struct probes *early_from;

@@ -171,9 +171,9 @@ void tracee__await(struct tracee *p)
 	opts.number = p->number;
 	opts.started = false;
 	opts.late = true;
+	p->since = tracees__clock();
 	p->session = session__new(p->pid, &opts, &f);
 	p->next = 0;
-	p->since = tracees__clock();
 	p->state = p->session ? WAITING : WATCHED;
 	if (!p->session) {
 		p->next = UINT64_MAX;
@@ -234,6 +234,7 @@ static void say_traced(const struct tracee *p)
 
 static void try_to_attach(struct tracee *p, uint64_t now)
 {
+	const uint64_t before = tracees__clock();
 	struct failure f;
 	int err = session__attach(p->session, &f);
 
@@ -250,6 +251,7 @@ static void try_to_attach(struct tracee *p, uint64_t now)
 		p->next = UINT64_MAX;
 		return;
 	}
+	p->since = before;
 	say_traced(p);
 	is_traced(p);
 }
@@ -259,14 +261,16 @@ bool tracee__after_exec(struct tracee *p)
 	p->execed = false;
 	if (p->state == FORKED && p->has_events)
 		tracee__open_forked(p);
-	if (p->state == TRACED || p->state == FORKED)
+	/* A session that was attached after the exec has the new program already. */
+	if ((p->state == TRACED && p->exec >= p->since) || p->state == FORKED)
 		tracee__finish(p, "exec", 0);
 	if (!p->ended && !tracees_find__keeps_execed(p)) {
 		tracee__remove(p, "exec");
 		return false;
 	}
-	p->since = tracees__clock();
-	if (p->state != WAITING && !p->ended) /* a waiting session notices an exec itself */
+	if (p->state == WAITING) /* the session notices an exec itself */
+		p->since = tracees__clock();
+	else if (p->state != TRACED && !p->ended)
 		tracee__await(p);
 	return true;
 }
