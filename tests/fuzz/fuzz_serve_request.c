@@ -155,8 +155,8 @@ static void try_path(char *path)
 
 	if (*path != '/')
 		return;
-	r = routes__find(methods[len % (sizeof(methods) / sizeof(*methods))], path, values, &n,
-			 allow, sizeof(allow));
+	r = routes__find(route_tables, methods[len % (sizeof(methods) / sizeof(*methods))], path,
+			 values, &n, allow, sizeof(allow));
 	if (n > 4 || strnlen(allow, sizeof(allow)) == sizeof(allow))
 		abort();
 	for (size_t i = 0; r && i < n; i++) {
@@ -171,9 +171,9 @@ static const struct route *pick(size_t n)
 {
 	size_t routes = 0;
 
-	while (routes__at(routes))
+	while (routes__at(route_tables, routes))
 		routes++;
-	return routes__at(n % routes);
+	return routes__at(route_tables, n % routes);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

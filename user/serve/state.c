@@ -27,6 +27,11 @@ static const char *const figures[FIG_NR] = {
 	[FIG_RETRIES] = "retries",
 };
 
+const char *state_figure__name(enum state_figure f)
+{
+	return figures[f];
+}
+
 void serve_state__init(struct state *s)
 {
 	memset(s, 0, sizeof(*s));

@@ -32,6 +32,8 @@ enum state_figure {
 	FIG_NR
 };
 
+const char *state_figure__name(enum state_figure f); /* "allocated" */
+
 struct state_device {
 	char name[16]; /* device, "cuda:0" */
 	unsigned has;  /* known figures: bits 1 << enum state_figure */

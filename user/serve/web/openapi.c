@@ -260,7 +260,8 @@ static json_t *components(const char *cookie)
 	return ret;
 }
 
-char *openapi__text(const json_t *limits, const char *cookie, size_t *size)
+char *openapi__text(const struct route *const *tables, const json_t *limits, const char *cookie,
+		    size_t *size)
 {
 	json_t *doc = json_pack(
 		"{s:s, s:{s:s, s:s, s:s}, s:[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}]}",
@@ -276,7 +277,7 @@ char *openapi__text(const json_t *limits, const char *cookie, size_t *size)
 	const struct route *r;
 	char *text;
 
-	for (size_t i = 0; (r = routes__at(i)); i++) {
+	for (size_t i = 0; (r = routes__at(tables, i)); i++) {
 		json_t *path = json_object_get(paths, r->path);
 		char method[12];
 		size_t k = 0;

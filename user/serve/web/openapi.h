@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct route;
+
 struct openapi_schema {
 	const char *name, *text; /* name, and JSON text with ' for " */
 };
@@ -15,10 +17,12 @@ extern const struct openapi_schema
 	openapi_schemas[]; /* schemas of answers; ends with a name of NULL */
 
 /*
- * Returns the schema as text of *size bytes from malloc(), or NULL if there is no memory. limits:
+ * Returns the schema of the routes in tables as text of *size bytes from malloc(), or NULL if there
+ * is no memory. limits:
  * the broker's limits, which narrow the bounds of fields; NULL: not known. cookie: the name of the
  * session cookie; NULL: the server requires no token.
  */
-char *openapi__text(const json_t *limits, const char *cookie, size_t *size);
+char *openapi__text(const struct route *const *tables, const json_t *limits, const char *cookie,
+		    size_t *size);
 
 #endif

@@ -145,7 +145,7 @@ static bool check_route(struct request *r, char *values[4], size_t *n)
 	char allow[128];
 	size_t size;
 
-	r->route = routes__find(r->method, r->url, values, n, allow, sizeof(allow));
+	r->route = routes__find(r->web->routes, r->method, r->url, values, n, allow, sizeof(allow));
 	if (!check_who(r))
 		return false;
 	if (!r->route && *allow) {

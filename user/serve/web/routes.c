@@ -6,13 +6,10 @@
 
 #include "serve/web/web.h"
 
-const struct route *const route_tables[] = { trace_routes, server_routes, page_routes, fleet_routes,
-					     NULL };
-
-const struct route *routes__at(size_t i)
+const struct route *routes__at(const struct route *const *tables, size_t i)
 {
-	for (size_t t = 0; route_tables[t]; t++)
-		for (const struct route *r = route_tables[t]; r->method; r++)
+	for (size_t t = 0; tables[t]; t++)
+		for (const struct route *r = tables[t]; r->method; r++)
 			if (!i--)
 				return r;
 	return NULL;
@@ -63,15 +60,15 @@ static size_t cut(const char *pattern, char *path, char *values[4])
 	return n;
 }
 
-const struct route *routes__find(const char *method, char *path, char *values[4], size_t *n,
-				 char *allow, size_t size)
+const struct route *routes__find(const struct route *const *tables, const char *method, char *path,
+				 char *values[4], size_t *n, char *allow, size_t size)
 {
 	const struct route *best = NULL, *found = NULL;
 	const struct route *r;
 	int most = -1;
 	size_t at = 0;
 
-	for (size_t i = 0; (r = routes__at(i)); i++) {
+	for (size_t i = 0; (r = routes__at(tables, i)); i++) {
 		int named = match(r->path, path);
 
 		if (named > most) {
@@ -83,7 +80,7 @@ const struct route *routes__find(const char *method, char *path, char *values[4]
 	*n = 0;
 	if (!best)
 		return NULL;
-	for (size_t i = 0; (r = routes__at(i)); i++) {
+	for (size_t i = 0; (r = routes__at(tables, i)); i++) {
 		if (strcmp(r->path, best->path))
 			continue;
 		bool get = !strcmp(r->method, "GET");

@@ -7,6 +7,7 @@
 
 #include "lib/clock.h"
 #include "serve/web/openapi.h"
+#include "serve/web/state_public.h"
 #include "serve/web/web.h"
 
 static const struct field session_body[] = {
@@ -48,55 +49,6 @@ static const struct field dump_query[] = {
 	  .help = "How many rows; what is left is one more. 0: all." },
 	{ 0 },
 };
-
-json_t *routes_server__public_process(const struct state_process *p)
-{
-	json_t *o = json_pack("{s:i, s:f, s:s, s:s}", "pid", (int)p->pid, "started", p->started,
-			      "target", p->target, "name", p->name);
-
-	if (p->rank >= 0)
-		json_object_set_new(o, "rank", json_integer(p->rank));
-	if (*p->container)
-		json_object_set_new(o, "container", json_string(p->container));
-	if (*p->pod)
-		json_object_set_new(o, "pod", json_string(p->pod));
-	return o;
-}
-
-/* The process's public facts and last figures. */
-static json_t *process_now(const struct state_process *p)
-{
-	static const char *const names[FIG_NR] = {
-		[FIG_ALLOCATED] = "allocated",
-		[FIG_RESERVED] = "reserved",
-		[FIG_PEAK_ALLOCATED] = "peak_allocated",
-		[FIG_TOTAL] = "total",
-		[FIG_USED] = "used",
-		[FIG_FREE] = "free",
-		[FIG_OOMS] = "ooms",
-		[FIG_RETRIES] = "retries",
-	};
-	json_t *o = routes_server__public_process(p), *devices = json_array();
-
-	for (size_t i = 0; i < p->n_devices; i++) {
-		const struct state_device *d = &p->devices[i];
-		json_t *one = json_pack("{s:s}", "device", d->name);
-
-		for (size_t k = 0; k < FIG_NR; k++)
-			if (d->has & 1u << k)
-				json_object_set_new(one, names[k],
-						    json_integer((json_int_t)d->figures[k]));
-		json_array_append_new(devices, one);
-	}
-	if (p->time)
-		json_object_set_new(o, "time", json_real(p->time));
-	if (p->has_rss)
-		json_object_set_new(o, "rss", json_integer((json_int_t)p->rss));
-	if (*p->why)
-		json_object_set_new(o, "why", json_string(p->why));
-	json_object_set_new(o, "devices", devices);
-	return o;
-}
 
 static size_t capturing(const struct state *s)
 {
@@ -146,7 +98,7 @@ static void targets(struct request *r)
 	json_t *processes = json_array(), *o;
 
 	for (size_t i = 0; i < s->n_processes; i++)
-		json_array_append_new(processes, process_now(s->processes[i]));
+		json_array_append_new(processes, state_public__process_now(s->processes[i]));
 	o = json_pack("{s:o, s:o}", "targets", s->targets ? json_incref(s->targets) : json_array(),
 		      "processes", processes);
 	request__json(r, 200, o);
@@ -262,7 +214,7 @@ static void openapi(struct request *r)
 	char *copy;
 
 	if (!w->openapi)
-		w->openapi = openapi__text(json_object_get(w->state.hello, "limits"),
+		w->openapi = openapi__text(w->routes, json_object_get(w->state.hello, "limits"),
 					   auth__wants_token(w->guard) ? auth__cookie(w->guard)
 								       : NULL,
 					   &w->openapi_size);

@@ -8,6 +8,7 @@
 
 #include "lib/grammar.h"
 #include "serve/summary.h"
+#include "serve/web/state_public.h"
 #include "serve/web/web.h"
 
 /* ---- parameters ---- */
@@ -178,27 +179,6 @@ static const struct field compare_query[] = {
 
 /* ---- handlers ---- */
 
-json_t *routes_trace__public(const struct state_trace *t)
-{
-	json_t *ret = json_copy(t->facts);
-
-	if (!t->summary)
-		return ret;
-	if (json_is_true(json_object_get(ret, "given"))) {
-		/* The recording was given on the command line, so these facts come from its
-		 * report. */
-		json_object_set(ret, "events", json_object_get(t->summary, "total_events"));
-		json_object_set(ret, "lost", json_object_get(t->summary, "lost"));
-		json_object_set(ret, "steps", json_object_get(t->summary, "steps"));
-		json_object_set_new(ret, "seconds",
-				    json_real(json_number_value(json_object_get(
-						      t->summary, "tracing_time_ms")) /
-					      1000));
-	}
-	json_object_set_new(ret, "summary", summary__short(t->summary));
-	return ret;
-}
-
 /* NULL: the request was answered with 404. */
 static struct state_trace *trace_of(struct request *r, const char *id)
 {
@@ -222,7 +202,7 @@ static void list(struct request *r)
 
 	for (size_t i = 0; i < s->n_traces; i++) {
 		json_array_append_new(ids, json_string(s->traces[i]->id));
-		json_array_append_new(traces, routes_trace__public(s->traces[i]));
+		json_array_append_new(traces, state_public__trace(s->traces[i]));
 	}
 	request__json(r, 200,
 		      json_pack("{s:o, s:I, s:o}", "active_traces", ids, "count",
@@ -298,7 +278,7 @@ static void on_capture(struct request *r, json_t *answer, int fd)
 		return;
 	}
 	if (json_is_false(json_object_get(request__body(r), "wait"))) {
-		request__json(r, 200, routes_trace__public(t));
+		request__json(r, 200, state_public__trace(t));
 		return;
 	}
 	request__keep(r, strdup(t->id), free);
@@ -353,7 +333,7 @@ static void on_trace(struct request *r, json_t *answer, int fd)
 	if (fd >= 0)
 		close(fd);
 	if (t)
-		request__json(r, 200, routes_trace__public(t));
+		request__json(r, 200, state_public__trace(t));
 	else
 		request__error(r, 503, NULL, "nothing is known of the trace any more");
 }

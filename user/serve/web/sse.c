@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "serve/web/state_public.h"
 #include "serve/web/web.h"
 
 #define STREAMS 128	 /* open streams */
@@ -73,7 +74,7 @@ static void put_event(struct stream *s, const char *name, const json_t *data)
 
 static void put_trace(struct stream *s, const struct state_trace *t)
 {
-	json_t *public = routes_trace__public(t), *end;
+	json_t *public = state_public__trace(t), *end;
 
 	put_event(s, "trace", public);
 	json_decref(public);
@@ -125,7 +126,7 @@ static void put_state(struct stream *s, struct state *state)
 		json_decref(o);
 	}
 	for (size_t i = 0; i < state->n_processes; i++) {
-		o = routes_server__public_process(state->processes[i]);
+		o = state_public__process(state->processes[i]);
 		put_event(s, "process", o);
 		json_decref(o);
 	}
@@ -234,7 +235,7 @@ void sse__publish(struct web *web, json_t *msg, struct state_trace *trace)
 	if (!web->n_streams)
 		return;
 	if (trace) {
-		data = routes_trace__public(trace);
+		data = state_public__trace(trace);
 	} else {
 		data = json_copy(msg);
 		json_object_del(data, "event");

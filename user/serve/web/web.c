@@ -339,9 +339,12 @@ static int take_signals(void)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+const struct route *const route_tables[] = { trace_routes, server_routes, page_routes, fleet_routes,
+					     NULL };
+
 int web__run(const struct serve_args *args, int link_fd, const int *listen_fds, size_t n)
 {
-	struct web web = { .args = args, .now = clock__monotonic() };
+	struct web web = { .args = args, .routes = route_tables, .now = clock__monotonic() };
 	int signals = take_signals(), err = signals < 0 ? -errno : 0;
 	size_t started = 0;
 

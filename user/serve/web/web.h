@@ -86,6 +86,7 @@ struct request {
 
 struct web {
 	const struct serve_args *args;
+	const struct route *const *routes; /* all tables, NULL-terminated */
 	struct link *link;
 	struct state state;
 	struct auth *guard;
@@ -106,10 +107,10 @@ struct web {
 /* ---- routes.c ---- */
 /* Finds the route for a method and path. Cuts the path in place; values point to its parameters.
  * allow (size bytes) gets the methods of the path, "" if no route has the path. */
-const struct route *routes__find(const char *method, char *path, char *values[4], size_t *n,
-				 char *allow, size_t size);
-/* The i-th route of all tables; NULL: past the end. */
-const struct route *routes__at(size_t i);
+const struct route *routes__find(const struct route *const *tables, const char *method, char *path,
+				 char *values[4], size_t *n, char *allow, size_t size);
+/* The i-th route of the tables; NULL: past the end. */
+const struct route *routes__at(const struct route *const *tables, size_t i);
 
 /* ---- request.c ---- */
 enum MHD_Result request__access(void *web, struct MHD_Connection *mhd, const char *url,
@@ -138,13 +139,5 @@ void request__resume(struct request *r);
 void sse__publish(struct web *web, json_t *msg, struct state_trace *trace);
 void sse__sweep(struct web *web); /* sends heartbeats and ends streams of disconnected clients */
 void sse__release(struct stream *s);
-
-/* ---- routes_trace.c ---- */
-/* The public facts of a trace. A new reference. */
-json_t *routes_trace__public(const struct state_trace *t);
-
-/* ---- routes_server.c ---- */
-/* The public facts of a process, without its figures. A new reference. */
-json_t *routes_server__public_process(const struct state_process *p);
 
 #endif

@@ -17,7 +17,7 @@ static json_t *schema(const char *limits, const char *cookie)
 {
 	size_t size;
 	json_t *l = limits ? json_loads(limits, 0, NULL) : NULL;
-	char *text = openapi__text(l, cookie, &size);
+	char *text = openapi__text(route_tables, l, cookie, &size);
 	json_t *doc;
 
 	assert_non_null(text);
@@ -43,7 +43,7 @@ static void test_table(void **state)
 	const struct route *r, *other;
 
 	(void)state;
-	for (size_t i = 0; (r = routes__at(i)); i++) {
+	for (size_t i = 0; (r = routes__at(route_tables, i)); i++) {
 		size_t braces = 0;
 
 		assert_non_null(r->id);
@@ -64,7 +64,7 @@ static void test_table(void **state)
 		/* Routes that change state cannot be called with GET. */
 		assert_true(strcmp(r->method, "GET") ? r->flags & ROUTE_CHANGES
 						     : !(r->flags & ROUTE_CHANGES));
-		for (size_t k = i + 1; (other = routes__at(k)); k++) {
+		for (size_t k = i + 1; (other = routes__at(route_tables, k)); k++) {
 			assert_true(strcmp(r->id, other->id));
 			assert_true(strcmp(r->path, other->path) ||
 				    strcmp(r->method, other->method));
@@ -80,7 +80,7 @@ static const char *found(const char *method, const char *path, char *allow)
 	size_t n;
 
 	snprintf(copy, sizeof(copy), "%s", path);
-	r = routes__find(method, copy, values, &n, allow, 128);
+	r = routes__find(route_tables, method, copy, values, &n, allow, 128);
 	for (size_t i = 0; r && i < n; i++)
 		assert_true(values[i] >= copy && values[i] < copy + sizeof(copy) && *values[i]);
 	return r ? r->id : "";
@@ -106,7 +106,7 @@ static void test_find(void **state)
 	assert_string_equal(found("GET", "//api/trace/list", allow), "");
 	assert_string_equal(found("GET", "", allow), "");
 	assert_string_equal(found("get", "/api/health", allow), "");
-	assert_non_null(routes__find("GET", path, values, &n, allow, sizeof(allow)));
+	assert_non_null(routes__find(route_tables, "GET", path, values, &n, allow, sizeof(allow)));
 	assert_int_equal(n, 1);
 	assert_string_equal(values[0], "a.b");
 }
@@ -143,7 +143,7 @@ static void test_schema(void **state)
 				     s->name))
 			fail_msg("the schema of %s is not JSON", s->name);
 	check_refs(doc, doc);
-	for (size_t i = 0; (r = routes__at(i)); i++)
+	for (size_t i = 0; (r = routes__at(route_tables, i)); i++)
 		assert_non_null(json_object_get(paths, r->path));
 	assert_null(json_object_get(doc, "security"));
 	json_decref(doc);
