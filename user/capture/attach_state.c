@@ -9,8 +9,8 @@
 
 #define DEVICES 256
 #define CHUNK 4096	    /* events */
-#define ARMING 20000000ULL  /* ns: by then every CPU runs into a probe that was put in place at 0  */
-#define REUSED (1ULL << 63) /* and it was handed out later */
+#define ARMING 20000000ULL  /* ns; by then a new probe is in place on every CPU */
+#define REUSED (1ULL << 63) /* the address was allocated later */
 
 /* A growing array. */
 struct vec {
@@ -19,27 +19,28 @@ struct vec {
 };
 
 struct attach_state {
-	struct event **chunks; /* of CHUNK events */
+	struct event **chunks; /* CHUNK events each */
 	size_t n_chunks, n_events;
-	struct map64 *first;  /* address -> index of its first alloc or free in the log | REUSED */
-	struct map64 *blocks; /* address -> index in seen: blocks of all readings */
-	struct vec seen;      /* struct state_block */
-	struct vec segments; /* struct state_segment, of the last reading and what earlier ones add,
-				sorted */
-	struct vec hints;    /* likewise, of before T0 */
-	struct vec moves; /* struct event, made by solve(): takes and gives of segments, with what
-			     they do not say */
-	struct map64 *taken;   /* address -> index in moves of the take that it is from */
-	size_t begin[DEVICES]; /* index of the first event of a block that counts: T0 is before it */
-	uint64_t total[DEVICES]; /* allocated, of the last one */
+	struct map64
+		*first; /* address -> index of its first alloc or free among the events | REUSED */
+	struct map64 *blocks; /* address -> index in seen */
+	struct vec seen;      /* struct state_block, of all readings */
+	struct vec segments; /* struct state_segment, of the last reading and what earlier ones add;
+				by address */
+	struct vec hints;    /* struct state_segment, from before T0; by address */
+	struct vec moves;    /* struct event, made by solve(): changes of segments, with device and
+				size filled in */
+	struct map64 *taken; /* address -> index in moves of the call that took it */
+	size_t begin[DEVICES];	 /* index of the first event after T0 of a block on this device */
+	uint64_t total[DEVICES]; /* allocated total of the last event */
 	bool has_total[DEVICES];
 	struct state_device devices[DEVICES];
-	bool any[DEVICES]; /* something was read of it */
-	/* Made by solve(): what was there at T0. */
+	bool any[DEVICES]; /* a reading had the device */
+	/* The state at T0, made by solve(). */
 	struct vec t0_blocks, t0_segments;
 	uint64_t t0_allocated[DEVICES], t0_reserved[DEVICES];
 	bool t0_known[DEVICES], t0_blocks_exact[DEVICES], t0_segments_exact[DEVICES];
-	/* Where attach_state__next() is, and the event that it made last. */
+	/* Where attach_state__next() is; made: the event it made last. */
 	unsigned at_device;
 	size_t at_segment, at_block, at_event;
 	struct event made;
@@ -99,7 +100,7 @@ static const struct event *event_at(const struct attach_state *s, size_t i)
 	return &s->chunks[i / CHUNK][i % CHUNK];
 }
 
-/* The native allocator's own: other blocks (the CPU's, runtime calls) have no totals. */
+/* True for the native allocator: events of other blocks (CPU, runtime calls) have no totals. */
 static bool of_allocator(const struct event *e)
 {
 	return e->device.type == DEVICE_CUDA && e->totals;
@@ -121,18 +122,15 @@ static int note_first(struct attach_state *s, size_t at, const struct event *e)
 	return map64__set(s->first, e->addr, i) ? -ENOMEM : 0;
 }
 
-/* Of a block, and of before T0. */
-static bool too_early(const struct attach_state *s, size_t at, const struct event *e)
+/* True for an event of a block from before T0. */
+static bool is_before_t0(const struct attach_state *s, size_t at, const struct event *e)
 {
 	return at < s->begin[e->device.index] && of_block(e);
 }
 
-/*
- * For some microseconds a probe is in place for one CPU and not yet for another, so that an event
- * may be missed after others have been seen. The totals tell: T0 is where they begin to follow from
- * one another.
- */
-static int settle_begin(struct attach_state *s, const struct event *e)
+/* For some microseconds a new probe is in place on some CPUs only, so an event may be missing
+ * between two others. T0 is where each total begins to follow from the one before. */
+static int solve_begin(struct attach_state *s, const struct event *e)
 {
 	uint8_t d = e->device.index;
 	uint64_t expected = s->total[d] + (e->kind == EVENT_ALLOC ? e->size : -e->size);
@@ -143,12 +141,12 @@ static int settle_begin(struct attach_state *s, const struct event *e)
 	if (follows || e->time > ARMING)
 		return 0;
 	s->begin[d] = s->n_events;
-	/* Readings may be of before it. */
+	/* These readings may be from before T0. */
 	s->seen.n = 0;
 	map64__clear(s->blocks);
 	map64__clear(s->first);
 	for (size_t i = 0; i < s->n_events; i++) {
-		if (of_block(event_at(s, i)) && !too_early(s, i, event_at(s, i)) &&
+		if (of_block(event_at(s, i)) && !is_before_t0(s, i, event_at(s, i)) &&
 		    note_first(s, i, event_at(s, i)))
 			return -ENOMEM;
 	}
@@ -169,7 +167,7 @@ int attach_state__hold(struct attach_state *s, const struct event *e)
 			return -ENOMEM;
 		s->n_chunks++;
 	}
-	if (of_block(e) && (settle_begin(s, e) || note_first(s, s->n_events, e)))
+	if (of_block(e) && (solve_begin(s, e) || note_first(s, s->n_events, e)))
 		return -ENOMEM;
 	s->chunks[s->n_events / CHUNK][s->n_events % CHUNK] = *e;
 	s->n_events++;
@@ -213,7 +211,7 @@ static int add_part(struct vec *a, const struct state_segment *of, uint64_t from
 	return 0;
 }
 
-/* Does one of these hold all of it? */
+/* True if one segment of `by` contains all of it. */
 static bool covered(const struct vec *by, const struct state_segment *g)
 {
 	size_t lo = 0, hi = by->n, mid;
@@ -229,11 +227,8 @@ static bool covered(const struct vec *by, const struct state_segment *g)
 	       g->addr + g->size <= nth(by, lo - 1)->addr + nth(by, lo - 1)->size;
 }
 
-/*
- * What an earlier reading saw of a device and this one did not stays, unless this one is whole.
- * Segments of a torn reading are true all the same: they are put over those of before, whose rests
- * are kept.
- */
+/* Adds the segments of a reading. A whole reading of a device replaces what is known of it. A torn
+ * one has true segments, too: they replace the parts of earlier ones that they overlap. */
 static int add_segments(struct attach_state *s, const struct state_reading *r, const bool *fresh)
 {
 	const struct state_segment *old = s->segments.v;
@@ -310,8 +305,9 @@ int attach_state__read(struct attach_state *s, const struct state_reading *r)
 		s->devices[i] = r->devices[i];
 		s->any[i] = true;
 	}
-	/* A whole reading is all there is: what was seen before and is not in it was read wrong or
-	 * is gone. */
+	/*
+	 * A whole reading has all blocks: others that earlier readings saw were torn or are freed.
+	 */
 	for (i = 0, n = 0, b = s->seen.v; i < s->seen.n; i++) {
 		if (fresh[b[i].device]) {
 			map64__del(s->blocks, b[i].addr, NULL);
@@ -336,9 +332,9 @@ int attach_state__read(struct attach_state *s, const struct state_reading *r)
 	return add_segments(s, r, fresh);
 }
 
-/* ---- what was there at T0 ---- */
+/* ---- solving: the state at T0 ---- */
 
-static int settle_blocks(struct attach_state *s, uint64_t *sum)
+static int solve_blocks(struct attach_state *s, uint64_t *sum)
 {
 	const struct state_block *seen = s->seen.v;
 	struct state_block *b;
@@ -367,8 +363,8 @@ static int settle_blocks(struct attach_state *s, uint64_t *sum)
 		*b = (struct state_block){ .addr = addr,
 					   .size = e->size,
 					   .device = e->device.index };
-		/* A reading may have seen it before it was freed: this block, and none that had the
-		 * address later. */
+		/* A reading may have seen this block before it was freed, and later blocks at its
+		 * address. */
 		if (!(i & REUSED) && map64__get(s->blocks, addr, &at) && seen[at].size == e->size) {
 			b->requested = seen[at].requested;
 			b->stream = seen[at].stream;
@@ -406,7 +402,7 @@ static int remove_range(struct vec *a, uint64_t addr, uint64_t size)
 			g->size = g_end - end;
 			g->addr = end;
 		} else {
-			g->size = 0; /* swept out below */
+			g->size = 0; /* removed below */
 		}
 	}
 	for (i = 0, n = 0; i < a->n; i++) {
@@ -436,14 +432,14 @@ static int add_range(struct vec *a, const struct event *e)
 	return 0;
 }
 
-/* Takes and gives that change what the allocator has reserved. */
+/* True for calls that change the allocator's reserved total. */
 static bool moves_segments(const struct event *e)
 {
 	return (e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE) &&
 	       (e->flags & MEM_BY_ALLOCATOR) && (e->how == MEM_DEVICE || e->how == MEM_MAPPED);
 }
 
-/* The last one that begins at addr or before, if addr lies in it. */
+/* The segment that contains addr; NULL: none. */
 static const struct state_segment *find_segment(const struct vec *a, uint64_t addr)
 {
 	size_t lo = 0, hi = a->n, mid;
@@ -469,10 +465,11 @@ static void complete(struct event *e, const struct state_segment *g)
 }
 
 /*
- * A call does not always say the device, nor a free the size. The call that took the segment does
- * if it is in the log; else it was there at T0, and it is the one that was read before, or after.
+ * Fills in what calls do not always say: the device, or the size of a free. The call that took the
+ * segment has them if it is in the log; otherwise the segment was there at T0 and was read before
+ * or after.
  */
-static int settle_moves(struct attach_state *s)
+static int solve_moves(struct attach_state *s)
 {
 	uint64_t at;
 	size_t i;
@@ -505,8 +502,7 @@ static int settle_moves(struct attach_state *s)
 	return 0;
 }
 
-/* Parts of an expandable segment that lie next to one another are one, as the allocator has it; so
- * are parts that were read. */
+/* Joins neighbouring parts of expandable segments, as the allocator does. */
 static void join(struct vec *a)
 {
 	struct state_segment *g = a->v;
@@ -527,8 +523,8 @@ static void join(struct vec *a)
 	a->n = n;
 }
 
-/* Back from what was read last: the log undone, from its end to its beginning. */
-static int settle_segments(struct attach_state *s, uint64_t *sum)
+/* Finds the segments at T0 from those read last: undoes the log from its end to its beginning. */
+static int solve_segments(struct attach_state *s, uint64_t *sum)
 {
 	const struct state_segment *g;
 	size_t i;
@@ -560,8 +556,8 @@ static int settle_segments(struct attach_state *s, uint64_t *sum)
 	return 0;
 }
 
-/* Totals at T0: from the first event that carries some, else as read. */
-static void settle_totals(struct attach_state *s)
+/* Totals at T0: from the first event with totals, otherwise as read. */
+static void solve_totals(struct attach_state *s)
 {
 	const struct event *move = s->moves.v;
 	int64_t moved[DEVICES] = { 0 };
@@ -600,15 +596,15 @@ static void settle_totals(struct attach_state *s)
 static int solve(struct attach_state *s)
 {
 	uint64_t blocks[DEVICES] = { 0 }, segments[DEVICES] = { 0 };
-	int err = settle_blocks(s, blocks);
+	int err = solve_blocks(s, blocks);
 
 	if (!err)
-		err = settle_moves(s);
+		err = solve_moves(s);
 	if (!err)
-		err = settle_segments(s, segments);
+		err = solve_segments(s, segments);
 	if (err)
 		return err;
-	settle_totals(s);
+	solve_totals(s);
 	for (int i = 0; i < DEVICES; i++) {
 		s->t0_blocks_exact[i] = s->t0_known[i] && blocks[i] == s->t0_allocated[i];
 		s->t0_segments_exact[i] = s->t0_known[i] && segments[i] == s->t0_reserved[i];
@@ -646,7 +642,7 @@ int attach_state__end(struct attach_state *s)
 	return solve(s);
 }
 
-/* The device's next segment, block or its state at T0; NULL: it has no more. */
+/* The device's next segment or block, or its EVENT_STATE; NULL: no more. */
 static const struct event *next_of_device(struct attach_state *s, uint8_t d)
 {
 	const struct state_segment *g;
@@ -706,7 +702,7 @@ const struct event *attach_state__next(struct attach_state *s)
 	}
 	while (s->at_event < s->n_events) {
 		e = event_at(s, s->at_event++);
-		if (!too_early(s, s->at_event - 1, e))
+		if (!is_before_t0(s, s->at_event - 1, e))
 			return e;
 	}
 	return NULL;
@@ -726,7 +722,7 @@ bool state_seam__before(struct state_seam *m, const struct event *e)
 {
 	bool open;
 
-	/* What was lost may have been that one. */
+	/* The lost event may have been the one that this waits for. */
 	if (e->kind == EVENT_LOST)
 		memset(m->open, 0, sizeof(m->open));
 	if (!of_allocator(e))

@@ -2,22 +2,20 @@
 #ifndef MT_CAPTURE_ATTACH_STATE_H
 #define MT_CAPTURE_ATTACH_STATE_H
 /*
- * What the allocator held at the moment the probes came: T0. Its tables are read while it goes on
- * working, so one reading may be torn: but everything that changed since T0 is in the log of
- * events, and what is not in the log has not changed. So, of each address:
+ * What the CUDA allocator held when the probes came into place: T0. Its tables are read while it
+ * goes on working, so one reading may be torn. But all that changed since T0 is in the log of
+ * events, and an address that is not in the log has not changed. So for each address:
  *
- *   the log's first event is a free      a block was there at T0, of the size that the event says
- *   the log's first event is an alloc    none was
- *   nothing in the log                   what any reading saw there was there at T0
+ *   first event in the log     at T0
+ *   a free                     a block was there, of the size in the event
+ *   an alloc                   no block was there
+ *   none                       a block was there if any reading saw one
  *
- * Whether all were found is known to the byte: the first event's total, less its own size, is the
- * sum of the blocks at T0. Readings are added until it comes out. Segments likewise, by the calls
- * into CUDA.
+ * The sum of the blocks at T0 is the first event's total less its own size. Readings are added
+ * until the blocks found add up to it. Segments are found in the same way, by the calls into CUDA.
  *
- * Meanwhile the events wait here; attach_state__next() returns blocks and segments of T0, then the
- * events.
- *
- * Pure: knows nothing of processes. Devices are of type CUDA.
+ * Meanwhile events are held here. At the end attach_state__next() returns the blocks and segments
+ * of T0, then the events. Knows nothing of processes. All devices are of type CUDA.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,21 +28,21 @@ struct attach_state;
 struct state_block {
 	uint64_t addr, size, requested, stream;
 	uint8_t device;
-	bool pending; /* freed, and waits for a stream */
+	bool pending; /* freed, but a stream still uses it */
 };
 
 struct state_segment {
 	uint64_t addr, size, stream, pool[2];
 	uint8_t device;
 	bool small, expandable;
-	bool partial; /* it may reach further on either side */
+	bool partial; /* the reading may not have seen all of it */
 };
 
 struct state_device {
-	uint64_t allocated, reserved; /* the allocator's own totals, read after the tables */
-	bool known;		      /* they could be read */
-	bool whole; /* the reading was of one moment: links agree, sums are the totals, which did
-		       not move */
+	uint64_t allocated, reserved; /* the allocator's own totals, read after its tables */
+	bool known;		      /* the totals could be read */
+	bool whole; /* the reading is of one moment: links agree, and sums are the totals, which did
+		       not change */
 };
 
 /* One reading of the tables. Every block in it was there at some moment of the reading. */
@@ -61,22 +59,21 @@ struct attach_state *attach_state__new(void);	 /* NULL on ENOMEM */
 void attach_state__free(struct attach_state *s); /* NULL is fine */
 
 /*
- * Segments as they were shortly before T0: a call that gives one back does not say how large it
- * was, and no reading sees it again. What has changed until T0 shows in the sums. 0 or -ENOMEM.
+ * Adds segments as they were shortly before T0. A call that gives a segment back does not say its
+ * size, and later readings do not see it. Segments that changed before T0 show in the sums. 0 or
+ * -ENOMEM.
  */
 int attach_state__hint(struct attach_state *s, const struct state_segment *v, size_t n);
-/*
- * Takes an event instead of the sinks, in order. 0 or -ENOMEM. Events of blocks that came while the
- * probe was not in place everywhere yet, as their totals tell, are left out: T0 is after them.
- */
+/* Holds an event; call it in order. 0 or -ENOMEM. While the probe is in place on some CPUs only,
+ * events may be missing, as their totals tell. T0 is after these, and they are dropped. */
 int attach_state__hold(struct attach_state *s, const struct event *e);
 size_t attach_state__held(const struct attach_state *s);
-/* Adds a reading that began after T0. The log up to its end must be held before
- * attach_state__exact() is asked. 0 or -ENOMEM. */
+/* Adds a reading that began after T0. Events up to its end must be held before
+ * attach_state__exact() is called. 0 or -ENOMEM. */
 int attach_state__read(struct attach_state *s, const struct state_reading *r);
-/* Do blocks and segments found so far add up on every device? 1, 0, or -ENOMEM. */
+/* 1 if blocks and segments found so far add up to the totals on every device; 0 or -ENOMEM. */
 int attach_state__exact(struct attach_state *s);
-/* Is every segment known from end to end, and so of which kind it is? */
+/* True if every segment was read from end to end, which tells its kind. */
 bool attach_state__segments_whole(const struct attach_state *s);
 /* Ends the holding: call attach_state__next() until it returns NULL, and nothing else. 0 or
  * -ENOMEM. */
@@ -89,19 +86,18 @@ int attach_state__end(struct attach_state *s);
 const struct event *attach_state__next(struct attach_state *s);
 
 /*
- * Where no event of a device was held, T0 is the moment of the reading, and that may have been
- * within a call: the allocator has done it, and the probe, of which comes the event, is yet to be
- * reached. The allocator is locked meanwhile, so it is one event at the most, the next one; and it
- * is of before T0. All 0 to begin with.
+ * If no event of a device was held, T0 is the reading, which may have been within a call: the
+ * allocator's tables have the change, and its event follows. The allocator is locked meanwhile, so
+ * this is at most the next event of the device. It belongs to T0 and is dropped. All 0 at first.
  */
 struct state_seam {
 	bool open[256]; /* by device */
 	uint64_t allocated[256];
 };
 
-/* Notes an event that attach_state__next() returned. */
+/* Call it for each event that attach_state__next() returned. */
 void state_seam__emitted(struct state_seam *m, const struct event *e);
-/* An event that came after it: was it before T0? Then it is in there, and is no event any more. */
+/* Call it for each later event. True if T0 contains its change. */
 bool state_seam__before(struct state_seam *m, const struct event *e);
 
 #endif

@@ -23,43 +23,44 @@
 #include "record/engine.h"
 #include "torch/autograd.h"
 
-#define NODES_MAX (1u << 20)	/* kept; then the oldest goes for each that comes */
-#define LOOK_PAUSE 200000000ULL /* ns */
+#define NODES_MAX (1u << 20)	/* nodes kept; a new one then replaces the oldest */
+#define LOOK_PAUSE 200000000ULL /* ns between two looks for the functions */
 #define TYPES_MAX 4096
 #define LOOK_MAX 50
-#define OBJECT_WORDS 64 /* of a node, in which the pointer to its Python object is looked for */
+#define OBJECT_WORDS 64 /* words of a node that may point to its Python object */
 #define OBJECT_TRIES 64
 
 struct made {
 	uint64_t addr, vptr, sequence;
 	uint32_t thread;
-	uint32_t stack; /* in the dict */
+	uint32_t stack; /* in the dictionary */
 };
 
-/* The name of the class that lies at an address, as it was read at `checked`. Another one may have
- * been there before `since`. */
+/* The name of a Python class at an address, as read at `checked`. Before `since`, another class may
+ * have been there. */
 struct class_name {
 	uint64_t since, checked; /* CLOCK_MONOTONIC, ns */
-	uint32_t cls;		 /* string in the dict, 0: has no name of that kind */
+	uint32_t cls;		 /* the dictionary's string, 0: not a Function's class */
 };
 
 struct autograd {
-	struct made *made; /* a ring once it is full */
+	struct made *made; /* a ring buffer once it is full */
 	uint32_t n, cap, next;
-	struct map64 *at;	  /* address -> place in made */
-	struct map64 *classes;	  /* vptr -> string in the dict, 0: has no name */
-	struct map64 *types;	  /* a Python class's address -> index in names */
-	struct class_name *names; /* TYPES_MAX */
+	struct map64 *at;	  /* address -> index in made */
+	struct map64 *classes;	  /* vptr -> the dictionary's string, 0: no name */
+	struct map64 *types;	  /* address of a Python class -> index in names */
+	struct class_name *names; /* TYPES_MAX of them */
 	struct node_guess guess;
-	const struct node_layout *layout; /* NULL: off */
-	struct mt_node_layout told;	  /* the programs */
+	const struct node_layout *layout; /* NULL: no layout fits */
+	struct mt_node_layout told;	  /* as the programs have it */
 	autograd_parameter parameter;
 	void *parameter_ctx;
 	uint64_t next_look;
 	unsigned int looks, object_tries;
-	uint32_t unknown; /* in the dict: AUTOGRAD_UNKNOWN; 0: not there so far */
-	bool faults_said;
-	uint64_t joined, unjoined, accumulated, unnamed; /* nodes that ran with memory allocated */
+	uint32_t unknown; /* the dictionary's node of AUTOGRAD_UNKNOWN; 0: not made so far */
+	bool faults_warned;
+	uint64_t joined, unjoined, accumulated,
+		unnamed; /* nodes that ran, by how they were named */
 };
 
 void autograd__free(struct autograd *a)
@@ -85,7 +86,7 @@ static void tell_layout(struct decoder *d)
 
 static bool attach(struct decoder *d)
 {
-	/* The makers first: a node that runs has been made. */
+	/* Nodes are made before they run, so probe that first. */
 	if (!probes__attached(d->probes, HOOK_EDGE))
 		target__attach_optional(d->target, d->probes, HOOK_EDGE);
 	if (probes__attached(d->probes, HOOK_EDGE) && !probes__attached(d->probes, HOOK_EVALUATE))
@@ -165,7 +166,7 @@ static void guess(struct decoder *d, const struct mt_rec_node *r)
 	a->layout = node_guess__layout(&a->guess);
 	if (a->layout == was)
 		return;
-	/* What was read by the other layout is not to be compared with what is read by this one. */
+	/* Nodes read by different layouts cannot be compared. */
 	map64__clear(a->at);
 	a->n = a->next = 0;
 	tell_layout(d);
@@ -192,7 +193,7 @@ static bool same(const struct made *a, const struct made *b)
 	       a->thread == b->thread;
 }
 
-/* A place for one more: the oldest one's where there are enough. -ENOMEM or 0. */
+/* Finds an entry for a new node, the oldest one's if made is full. 0 or -ENOMEM. */
 static int place_for(struct autograd *a, uint32_t *ret)
 {
 	uint64_t i;
@@ -217,8 +218,7 @@ static int place_for(struct autograd *a, uint32_t *ret)
 	return 0;
 }
 
-/* No Python made it: there is none on the engine's thread, or it ends where the engine was started.
- */
+/* True if autograd's engine made the node: its thread runs no Python, or only what started it. */
 static bool made_by_engine(const struct decoder *d, uint32_t stack, uint8_t walk)
 {
 	struct dict_stack st = dict__get_stack(d->dict, stack);
@@ -232,8 +232,8 @@ static bool made_by_engine(const struct decoder *d, uint32_t stack, uint8_t walk
 	return engine__starts(dict__str(d->dict, loc.file), dict__str(d->dict, loc.func));
 }
 
-/* The stack of the call that made a node. Of one for the derivative of a derivative, which another
- * node made: that one's, 0: not known. */
+/* The stack of the call that made a node. In a double backward a running node makes others: then
+ * that node's stack, 0: unknown. */
 static uint32_t maker(struct decoder *d, const struct mt_rec_node *r)
 {
 	struct thread *t = decoder__thread(d, r->h.tid);
@@ -259,8 +259,9 @@ int autograd__made(struct decoder *d, const struct mt_rec_node *r)
 	if (!a->layout)
 		return 0;
 	m = identity(a, r);
-	/* Its next output, or told of by both sets of programs: the first call is where it was
-	 * made. */
+	/*
+	 * A node's later outputs, or a twin of the record: the first one is from where it was made.
+	 */
 	if (map64__get(a->at, m.addr, &i) && same(&a->made[i], &m))
 		return 0;
 	m.stack = maker(d, r);
@@ -273,8 +274,8 @@ int autograd__made(struct decoder *d, const struct mt_rec_node *r)
 
 /* ---- running ---- */
 
-/* The dict's string for a class, by the address of what is the same for all of it. UINT32_MAX: no
- * memory. 0: no name. */
+/* The dictionary's string for a node's C++ class, by its vptr. 0: no name, UINT32_MAX: out of
+ * memory. */
 static uint32_t class_by_vptr(struct decoder *d, uint64_t vptr)
 {
 	struct autograd *a = d->autograd;
@@ -291,8 +292,8 @@ static uint32_t class_by_vptr(struct decoder *d, uint64_t vptr)
 	return (uint32_t)v;
 }
 
-/* "MyFunctionBackward": the class that PyTorch makes for the backward of a torch.autograd.Function.
- * As class_by_vptr(). */
+/* The name of the Python class that PyTorch makes for a torch.autograd.Function's backward:
+ * "MyFunctionBackward". Returns as class_by_vptr(). */
 static uint32_t read_type(struct decoder *d, uint64_t type)
 {
 	static const char end[] = "Backward";
@@ -312,10 +313,9 @@ static uint32_t read_type(struct decoder *d, uint64_t type)
 }
 
 /*
- * The class at an address when a node ran, at `time`. A class may end and another one take its
- * place, so a name stands for nodes until it was read, and is read again for those after that: once
- * for all that are drained together. Nobody knows which of two names a node had that ran between
- * two readings: 0.
+ * The class at an address when a node ran, at `time`. A class may end and another take its address.
+ * So a name holds for nodes that ran until it was read; for later nodes it is read again, once per
+ * drain. If it differs then, nodes that ran in between have no name: 0.
  */
 static uint32_t class_by_type(struct decoder *d, uint64_t type, uint64_t time)
 {
@@ -330,7 +330,7 @@ static uint32_t class_by_type(struct decoder *d, uint64_t type, uint64_t time)
 	if (now.cls == UINT32_MAX)
 		return UINT32_MAX;
 	if (known && now.cls != known->cls) {
-		if (!proc__alive(d->target->proc)) /* and what is read says nothing any more */
+		if (!proc__alive(d->target->proc)) /* then what we read is not its memory */
 			return known->cls;
 		now.since = now.checked;
 	} else if (known) {
@@ -349,9 +349,9 @@ static uint32_t class_by_type(struct decoder *d, uint64_t type, uint64_t time)
 }
 
 /*
- * A node of a Function has a pointer to the Python object whose class tells what it is: behind what
- * all nodes have, or (2.15) in it. Looked for where it is, from the outside, at a node that ran a
- * moment ago and is there still; from then on the programs read it. As class_by_type().
+ * Reads the class of a Function's node from outside. The node points to a Python object, behind the
+ * fields that all nodes have, or among them (PyTorch 2.15). The place is found in a node that ran a
+ * moment ago and still exists; later the programs read it. Returns as class_by_type().
  */
 static uint32_t class_from_outside(struct decoder *d, const struct mt_rec_node *r)
 {
@@ -392,7 +392,7 @@ static uint32_t class_of(struct decoder *d, const struct mt_rec_node *r)
 		return cls;
 	if (a->told.object_vptr == r->head[0] && r->extra)
 		own = class_by_type(d, r->extra, r->h.time);
-	if (!own) /* it began before the programs knew where to look */
+	if (!own) /* it began to run before the programs knew the place */
 		own = class_from_outside(d, r);
 	return own ? own : cls;
 }
@@ -472,10 +472,10 @@ void autograd__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR])
 		facts__setf(d->facts, "counter.autograd.unnamed", "%" PRIu64, a->unnamed);
 	if (c[MT_CNT_NODE_FAULT]) {
 		facts__setf(d->facts, "counter.autograd.faults", "%" PRIu64, c[MT_CNT_NODE_FAULT]);
-		if (!d->autograd->faults_said)
+		if (!d->autograd->faults_warned)
 			log_warn("autograd nodes could not be read or kept: what they allocate has "
 				 "no line of forward");
-		d->autograd->faults_said = true;
+		d->autograd->faults_warned = true;
 	}
 	if (c[MT_CNT_NODE_DEEP])
 		facts__setf(d->facts, "counter.autograd.too_deep", "%" PRIu64, c[MT_CNT_NODE_DEEP]);

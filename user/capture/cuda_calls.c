@@ -28,14 +28,15 @@
 #include "torch/cudaalloc.h"
 #include "torch/torch.h"
 
-#define LOOK_EVERY 20000000ULL	 /* ns: is any code mapped that was not? */
-#define SCAN_EVERY 100000000ULL	 /* ns: what code */
-#define USED_EVERY 1000000000ULL /* the driver's figure, whatever happens */
-#define USED_PAUSE 50000000ULL	 /* and at most, where it changes */
-#define USED_AGAIN 10000000ULL	 /* where it changed while being asked for */
-#define USED_SHARE 20		 /* of the time that asking may take: one in so many */
-#define ON_THE_WAY 64		 /* threads that may be about to report */
-#define FILES_MAX 65536		 /* about as many as a process can have mapped */
+#define LOOK_EVERY 20000000ULL	 /* ns between two checks whether more code is mapped */
+#define SCAN_EVERY 100000000ULL	 /* ns between two scans of the mapped files */
+#define USED_EVERY 1000000000ULL /* ns between two readings of the driver's figures */
+#define USED_PAUSE 50000000ULL	 /* ns between two readings while memory is taken or given back */
+#define USED_AGAIN                                                                                 \
+	10000000ULL	   /* ns until the next reading if a figure changed during the last one */
+#define USED_SHARE 20	   /* reading them takes at most one part in this many of the time */
+#define THREADS_BETWEEN 64 /* threads that may be between the allocator's report and the probe */
+#define FILES_MAX 65536	   /* about as many as a process can map */
 #define RANGES_MAX 64
 #define TAKEN_MAX (1u << 20)
 #define NO_INDEX UINT32_MAX
@@ -43,7 +44,8 @@
 #define POOLS_MAX 256
 #define CONTEXT_UNKNOWN UINT64_MAX
 #define BYPASS_CALLS                                                                               \
-	10 /* of the runtime that took memory with no call of the driver: it has other ways to it */
+	10 /* calls of the runtime that took memory without a probed call of the driver, before we \
+	      warn */
 #define POOL_MANAGED 2 /* CU_MEM_ALLOCATION_TYPE_MANAGED */
 
 /* CUmemLocationType */
@@ -54,109 +56,111 @@ enum location {
 	LOCATION_HOST_NUMA_CURRENT
 };
 
-/* What addresses and handles are unique among. */
+/* The spaces in which an address or handle is unique. */
 enum space { SPACE_MEMORY, SPACE_PHYSICAL, SPACE_MAPPED, SPACE_RESERVED, SPACE_NR };
 
-/* Memory that was taken and is not given back. */
+/* Memory that was taken and not given back. */
 struct taken {
 	uint64_t addr, size;
-	uint64_t time;	   /* when the call came back, CLOCK_MONOTONIC */
-	uint32_t physical; /* MEM_MAPPED: index of what is mapped; of a free entry: the next one */
-	uint32_t mappings; /* MEM_PHYSICAL: of it */
-	uint32_t holders;  /* MEM_PHYSICAL: handles that are not released */
+	uint64_t time;	   /* when the call returned, CLOCK_MONOTONIC ns */
+	uint32_t physical; /* MEM_MAPPED: index of the physical memory; in a free entry: index of
+			      the next one */
+	uint32_t mappings; /* MEM_PHYSICAL: number of mappings */
+	uint32_t holders;  /* MEM_PHYSICAL: number of handles that are not released */
 	struct device device;
 	uint8_t how;
-	bool block;  /* was handed on as an allocation */
-	bool owed;   /* the end of what was there before is still to be recorded, and was told of */
-	bool silent; /* no memory of this process's device: another process's, or a mapping of the
-			host's that is counted already */
-	bool in_context;  /* goes with the context that it was taken in: */
-	uint8_t under;	  /* of this device + 1, 0: not known */
-	uint64_t context; /* as in struct thread */
+	bool block;  /* its event was an EVENT_ALLOC */
+	bool owed;   /* the entry before this one was ended early; the record of its end is still to
+			come */
+	bool silent; /* no event: another process's memory, or a mapping of host memory that is
+			counted already */
+	bool in_context;  /* ends with the CUDA context it was taken in */
+	uint8_t under;	  /* that context's device + 1, 0: unknown */
+	uint64_t context; /* that context, as in struct thread */
 };
 
 struct context {
 	uint64_t handle;
-	uint8_t device; /* DEVICE_UNKNOWN */
+	uint8_t device; /* DEVICE_UNKNOWN: unknown */
 	bool primary;
 };
 
-/* A pool that the program has made. */
+/* A memory pool of the program. */
 struct pool {
 	uint64_t handle;
-	uint8_t how, device; /* what comes out of it */
+	uint8_t how, device; /* enum mem_how and device of the memory that it gives */
 };
 
-enum file { NOTHING, HAS_CALLS, HAS_ALLOCATOR }; /* by bit */
+enum file { NOTHING, HAS_CALLS, HAS_ALLOCATOR }; /* bits */
 
 struct range {
 	uint64_t start, end;
 };
 
 struct cuda_calls {
-	struct map64 *files;	      /* looked into: file_key() -> enum file */
-	struct range own[RANGES_MAX]; /* code of the allocator of the PyTorch that is recorded */
+	struct map64 *files;	      /* files looked into: file_key() -> bits of enum file */
+	struct range own[RANGES_MAX]; /* code of the recorded PyTorch's CUDA allocator */
 	size_t n_own;
-	/* Code that has taken memory: of libraries that do so for themselves, and of anything else.
-	 */
+	/* Code that called functions that take memory: NVIDIA's libraries (for themselves), and all
+	 * other. */
 	struct range library[RANGES_MAX], elsewhere[RANGES_MAX];
 	size_t n_library, n_elsewhere;
-	struct range runtime[RANGES_MAX]; /* code of CUDA's runtimes that are probed */
+	struct range runtime[RANGES_MAX]; /* code of the CUDA runtimes that are probed */
 	size_t n_runtime;
 	struct context context[CONTEXTS_MAX];
 	size_t n_contexts;
 	struct pool pool[POOLS_MAX];
 	size_t n_pools;
-	uint64_t driver_since; /* when the driver's functions were probed, CLOCK_MONOTONIC; 0: they
-				  are not */
+	uint64_t driver_since; /* when the driver's functions were probed, CLOCK_MONOTONIC ns; 0:
+				  not yet */
 	uint64_t runtime_took; /* calls of the runtime that took memory since then */
-	bool bypassed;	       /* it has been said that they do not reach the driver's functions */
-	struct map64 *at[SPACE_NR]; /* address or handle -> index */
+	bool bypassed;	       /* the warning that the driver is bypassed was given */
+	struct map64 *at[SPACE_NR]; /* by space: address or handle -> index in taken */
 	struct taken *taken;
 	uint32_t n_taken, cap_taken, first_free;
-	uint64_t *done, *failed; /* by function */
+	uint64_t *done, *failed; /* calls by function */
 	uint64_t unreadable, forgotten, replaced;
-	int status;	  /* /proc/PID/status, -1: cannot be read */
-	uint64_t lib_kib; /* as it was when what is mapped was looked at */
+	int status;	  /* /proc/PID/status, -1: unreadable */
+	uint64_t lib_kib; /* mapped_code() at the last scan */
 	uint64_t next_look, next_scan;
-	struct nvml *smi; /* NULL: no CUDA in the process so far */
-	uint64_t dry_run; /* address of the dry-run library's table, 0: none */
-	bool sites;	  /* any function is there */
-	/* The driver's figures. */
+	struct nvml *smi; /* NULL: the process does not use CUDA so far */
+	uint64_t dry_run; /* address of the dry-run library's table, 0: not a dry run */
+	bool sites;	  /* a file with CUDA functions is mapped */
+	/* The driver's figures; times are ns since start. */
 	struct nvml_figures figures;
-	uint64_t next_used, next_regular; /* not before, and not later than, ns since the start */
-	bool moved;	   /* something was taken or given back since they were asked for */
-	bool asking;	   /* they were, before this drain; of a dry run */
-	bool whole;	   /* the last drain was */
-	uint64_t asked_at; /* NVML, for nvml__answered(); 0: not */
-	bool asked_whole;  /* after such a drain */
-	uint64_t changes, changes_at_ask; /* calls that changed what a device has */
-	uint64_t in_use;		  /* by bit: devices that the allocator has memory on */
-	bool to_tell;			  /* and are to be told of */
-	enum alloc_backend backend;	  /* of PyTorch's allocator */
-	bool asked;			  /* a library was looked into for pytorch:malloc */
-	bool told_filtered;		  /* that no call is probed */
-	bool settled;			  /* it has been used, and cannot be changed any more */
-	unsigned devices;		  /* of the process, at most; 0: not known */
+	uint64_t next_used, next_regular; /* next reading: not before, and not after */
+	bool moved;	   /* memory was taken or given back since the last reading */
+	bool asking;	   /* a dry run's figures were read before this drain */
+	bool whole;	   /* the last drain emptied the ring */
+	uint64_t asked_at; /* ticket of the question to NVML, for nvml__answered(); 0: none is open */
+	bool asked_whole;		  /* whole when it was asked */
+	uint64_t changes, changes_at_ask; /* calls that change a device's memory: so far, and when
+					     NVML was asked */
+	uint64_t in_use;	    /* a bit for each device that the allocator has memory on */
+	bool to_tell;		    /* figures are to be emitted */
+	enum alloc_backend backend; /* backend of PyTorch's allocator */
+	bool asked;		    /* the probe pytorch:malloc was looked for */
+	bool warned_filtered;	    /* the warning that calls are not probed was given */
+	bool backend_fixed;	    /* the allocator was used: its backend cannot change any more */
+	unsigned devices;	    /* devices of the process, at most; 0: unknown */
 };
 
 /* ---- PyTorch's allocator ---- */
 
-/* A program may choose another until the one it has is used. */
+/* Updates the backend, which a program may choose until its first use. */
 static void before_take(struct decoder *d, bool own)
 {
 	struct cuda_calls *c = d->calls;
 
-	if (c->settled || !c->n_own)
+	if (c->backend_fixed || !c->n_own)
 		return;
 	c->backend = target__backend(d->target, d->facts, decoder__now(d));
-	c->settled = own || c->backend == ALLOC_PLUGGABLE;
+	c->backend_fixed = own || c->backend == ALLOC_PLUGGABLE;
 }
 
 /* ---- finding and probing ---- */
 
-/* KiB of code mapped: goes up and down with libraries, not with the heap. 0 where it cannot be
- * read. */
+/* KiB of code mapped, which changes with libraries and not with the heap. 0: unreadable. */
 static uint64_t mapped_code(const struct cuda_calls *c)
 {
 	char buf[4096];
@@ -171,7 +175,7 @@ static uint64_t mapped_code(const struct cuda_calls *c)
 	return at ? strtoull(at + 7, NULL, 10) : 0;
 }
 
-/* One number for a file: two of them have the same once in 2^64 pairs. */
+/* A hash of a file's identity. */
 static uint64_t file_key(const struct map *m)
 {
 	uint64_t h = (m->inode * 0x9e3779b97f4a7c15ULL ^
@@ -189,7 +193,8 @@ static bool is_new(struct cuda_calls *c, const struct map *m)
 						     : !map64__set(c->files, file_key(m), NOTHING);
 }
 
-/* Files without CUDA's functions may be looked into again: most of them are mapped no more. */
+/* Forgets the files without CUDA functions, most of which are not mapped any more. They may be
+ * looked into again. 0 or -ENOMEM. */
 static int forget_files(struct cuda_calls *c)
 {
 	struct map64 *kept = map64__new();
@@ -208,7 +213,7 @@ static int forget_files(struct cuda_calls *c)
 	return 0;
 }
 
-/* The code of a file. */
+/* Adds the mapped code of a file. */
 static void add_ranges(struct range v[RANGES_MAX], size_t *n, const struct maps *m,
 		       const struct map *file)
 {
@@ -252,25 +257,25 @@ static bool lacks_shadow_stack(const struct proc *p)
 	return proc__shadow_stack(p) && (uname(&un) || !seccomp__keeps_shadow_stack(un.release));
 }
 
-/* Would return probes end the process? */
+/* True, with a warning, if return probes would end the process. */
 static bool filtered(struct decoder *d)
 {
 	bool shadow = !d->opts->inside && lacks_shadow_stack(d->target->proc);
 
 	if (!shadow && (d->opts->inside || seccomp__allows_returns(d->target->proc)))
 		return false;
-	if (!d->calls->told_filtered && shadow)
+	if (!d->calls->warned_filtered && shadow)
 		log_warn("PID %d: calls into CUDA are not recorded: the process has a shadow "
 			 "stack, and before Linux 6.11 a return probe "
 			 "would end it",
 			 (int)proc__pid(d->target->proc));
-	else if (!d->calls->told_filtered)
+	else if (!d->calls->warned_filtered)
 		log_warn("PID %d: calls into CUDA are not recorded: the process has a seccomp "
 			 "filter, and on this kernel (Linux 6.11 "
 			 "to 6.13) the filter would end it at the first return probe. Linux "
 			 "6.12.14, 6.13.3 and 6.14 have the fix",
 			 (int)proc__pid(d->target->proc));
-	d->calls->told_filtered = true;
+	d->calls->warned_filtered = true;
 	return true;
 }
 
@@ -303,13 +308,13 @@ static int attach_file(struct decoder *d, const struct cuda_file *f)
 	if (!err)
 		err = probes__attach_calls(d->probes, pid, CALL_ENTER, f->path, calls, n);
 	if (probes__calls_each(d->probes) && !proc__alive(d->target->proc))
-		probes__leave_calls(d->probes, pid); /* the PID may be another process's by now */
+		probes__leave_calls(d->probes, pid); /* the PID may be another process's now */
 	return err;
 }
 
-/* It cannot be had. */
-__attribute__((format(printf, 2, 3))) static void no_asked(const struct decoder *d, const char *fmt,
-							   ...)
+/* Says that requested sizes cannot be recorded. */
+__attribute__((format(printf, 2, 3))) static void no_requested(const struct decoder *d,
+							       const char *fmt, ...)
 {
 	char why[160];
 	va_list ap;
@@ -323,8 +328,8 @@ __attribute__((format(printf, 2, 3))) static void no_asked(const struct decoder 
 		log_debug("what is asked for is not recorded: %s", why);
 }
 
-/* The probe that PyTorch has for what was asked for: pytorch:malloc(ptr, device, size, stream). */
-static void attach_asked(struct decoder *d, const struct map *map, bool new_file)
+/* Attaches to PyTorch's own probe of requested sizes: pytorch:malloc(ptr, device, size, stream). */
+static void attach_requested(struct decoder *d, const struct map *map, bool new_file)
 {
 	struct probe_site sites[MT_ASKED_SITES];
 	struct usdt_sites u;
@@ -332,13 +337,13 @@ static void attach_asked(struct decoder *d, const struct map *map, bool new_file
 	int err;
 
 	if (d->calls->asked)
-		return; /* one allocator is in use */
+		return; /* only one allocator is in use */
 	d->calls->asked = true;
 	if (!new_file)
 		return;
-	/* There it comes before the allocation, and without the block's address. */
+	/* PyTorch 2.1 hits the probe before the allocation, without the block's address. */
 	if (!strncmp(d->target->torch.version, "2.1.", 4)) {
-		no_asked(d, "PyTorch 2.1 does not say it in a way that is of use");
+		no_requested(d, "PyTorch 2.1 does not say it in a way that is of use");
 		return;
 	}
 	err = usdt__find(d->target->proc, map, "pytorch", "malloc", MT_ASKED_ARGS, &u);
@@ -354,10 +359,10 @@ static void attach_asked(struct decoder *d, const struct map *map, bool new_file
 					   u.path, sites, u.n);
 	}
 	if (err)
-		no_asked(d, "not available with this PyTorch: %s",
-			 err == -ENOENT	  ? "it was built without the probe pytorch:malloc"
-			 : err == -EINVAL ? "its probe pytorch:malloc is not understood"
-					  : strerror(-err));
+		no_requested(d, "not available with this PyTorch: %s",
+			     err == -ENOENT   ? "it was built without the probe pytorch:malloc"
+			     : err == -EINVAL ? "its probe pytorch:malloc is not understood"
+					      : strerror(-err));
 }
 
 static void note_driver(struct cuda_calls *c, bool probed)
@@ -366,13 +371,15 @@ static void note_driver(struct cuda_calls *c, bool probed)
 		c->driver_since = clock__kernel();
 }
 
-/* What there is to be remembered of the file; -errno: it cannot be read now. */
+/*
+ * Looks into a mapped file and probes its functions. Bits of enum file, or -errno: unreadable now.
+ */
 static int look_into(struct decoder *d, const struct maps *m, const struct map *map)
 {
 	struct cuda_calls *c = d->calls;
 	char file[256];
 	struct cuda_file f;
-	bool new_file; /* to our programs: others may have it probed already */
+	bool new_file; /* not probed by a group's other process */
 	bool driver;
 	int err, found;
 
@@ -386,7 +393,7 @@ static int look_into(struct decoder *d, const struct maps *m, const struct map *
 		   probes__new_file(d->probes, map->dev_major, map->dev_minor, map->inode);
 	if (f.allocator && !torch__is_other(m, map->path) &&
 	    (d->opts->requested || d->opts->requested_if_there))
-		attach_asked(d, map, new_file);
+		attach_requested(d, map, new_file);
 	if (f.usage)
 		c->dry_run = f.usage;
 	text__clean(file, sizeof(file), map->path, strlen(map->path));
@@ -435,9 +442,9 @@ static void count_devices(struct cuda_calls *c)
 }
 
 /*
- * Two libtorch may come in any order, and which of them is Python's is known when libtorch_python
- * is there. A process that ends has nothing mapped any more, and calls of its allocator are still
- * in the ring.
+ * Finds the code of the recorded PyTorch's allocator. With two libtorch mapped, only
+ * libtorch_python tells which is in use, and it is mapped last. An ending process maps nothing, but
+ * the ring may still have its calls: keep the old ranges then.
  */
 static void find_own(struct cuda_calls *c, const struct maps *m)
 {
@@ -475,10 +482,11 @@ static void scan(struct decoder *d)
 			continue;
 		found = look_into(d, &maps, m);
 		if (found < 0)
-			/* tried again with what is mapped next */
+			/* try again at the next scan */
 			map64__del(c->files, file_key(m), NULL);
 		else
-			map64__set(c->files, file_key(m), found); /* is there: takes no memory */
+			map64__set(c->files, file_key(m),
+				   found); /* an existing key: needs no memory */
 	}
 	find_own(c, &maps);
 	if (map64__count(c->files) > FILES_MAX)
@@ -487,7 +495,7 @@ static void scan(struct decoder *d)
 	if (!c->smi && c->sites)
 		c->smi = nvml__open(d->target->proc, c->dry_run);
 	count_devices(c);
-	if (!c->settled && c->n_own)
+	if (!c->backend_fixed && c->n_own)
 		c->backend = target__backend(d->target, d->facts, decoder__now(d));
 }
 
@@ -533,10 +541,10 @@ int cuda_calls__fork(struct decoder *d, const struct cuda_calls *parent)
 	if (err || !parent)
 		return err;
 	c->backend = parent->backend;
-	c->settled = parent->settled;
+	c->backend_fixed = parent->backend_fixed;
 	c->devices = parent->devices;
 	if (probes__calls_each(d->probes))
-		return 0; /* its parent's probes are not its own: it is looked into as a new one */
+		return 0; /* the parent's probes do not hit here: scan as in a new process */
 	memcpy(c->own, parent->own, parent->n_own * sizeof(*c->own));
 	memcpy(c->runtime, parent->runtime, parent->n_runtime * sizeof(*c->runtime));
 	while (map64__next(parent->files, &pos, &key, &value))
@@ -620,10 +628,8 @@ static void set_device_facts(struct decoder *d)
 	}
 }
 
-/*
- * Those are known that did not change from before the ring was drained to after it: they belong to
- * what has been drained. Else it is tried again soon, and after a second the later ones have to do.
- */
+/* Are the figures the same before and after the drain? Then they belong to this place in the
+ * stream. Otherwise they are read again soon; when overdue, the newer figures count. */
 static bool compare(struct cuda_calls *c, const struct nvml_figures *after, bool whole,
 		    bool overdue)
 {
@@ -676,8 +682,8 @@ void cuda_calls__after_drain(struct decoder *d, bool whole)
 		       (pause > (now - begin) * USED_SHARE ? pause : (now - begin) * USED_SHARE);
 }
 
-/* All that was drained before is recorded. What comes in until the answer does changes the figure,
- * or does not. */
+/* Asks NVML, or takes its answer. All records drained before are decoded; calls that come before
+ * the answer may change the figure. */
 static void ask_driver(struct decoder *d)
 {
 	struct cuda_calls *c = d->calls;
@@ -694,7 +700,7 @@ static void ask_driver(struct decoder *d)
 			c->next_regular = now + USED_EVERY;
 		c->asked_at = 0;
 	}
-	/* What was asked before the nodes or the GPUs were known is asked again. */
+	/* A question that was open when devices became known is asked again. */
 	if (now < c->next_used || !(c->moved || now >= c->next_regular))
 		return;
 	c->next_used = now + USED_EVERY;
@@ -738,14 +744,14 @@ uint64_t cuda_calls__unseen(const struct decoder *d)
 {
 	uint64_t c[MT_CNT_NR], told, hits;
 
-	/* First what was told: what is told of after that has hit a probe already or is on its way,
-	 * one a thread. */
+	/* Read the library's count first: each later report hit a probe already or is on its way,
+	 * at most one per thread. */
 	if (!d->calls || !d->calls->smi || !d->from_start || d->opts->group ||
 	    d->opts->steps_only || !nvml__reports(d->calls->smi, &told) ||
 	    probes__counters(d->probes, d->opts->number, c))
 		return 0;
 	hits = c[MT_CNT_HIT + MT_REC_REPORT];
-	return told > hits + ON_THE_WAY ? told - hits : 0;
+	return told > hits + THREADS_BETWEEN ? told - hits : 0;
 }
 
 void cuda_calls__used_soon(struct decoder *d)
@@ -775,7 +781,7 @@ static enum space space_of(uint8_t how)
 	}
 }
 
-/* NULL: not known, or taken before we came. */
+/* NULL: unknown, or taken before attach. */
 static struct taken *find(struct cuda_calls *c, enum space space, uint64_t addr)
 {
 	uint64_t i;
@@ -809,7 +815,7 @@ static void free_index(struct cuda_calls *c, uint32_t i)
 	c->first_free = i;
 }
 
-/* Remembers; where there is no room its end is told of without size and device. */
+/* Keeps an entry. Without room for it, the event of its end has no size and no device. */
 static void remember(struct cuda_calls *c, enum space space, const struct taken *t)
 {
 	uint32_t i = new_index(c);
@@ -841,7 +847,8 @@ static bool is_library(const char *path)
 	return false;
 }
 
-/* With a pluggable allocator any call is a tensor's block but those of libraries for themselves. */
+/* True for calls of NVIDIA's libraries for themselves. A pluggable allocator's blocks are all other
+ * calls. */
 static bool by_library(struct decoder *d, uint64_t caller)
 {
 	struct cuda_calls *c = d->calls;
@@ -864,7 +871,7 @@ static bool by_library(struct decoder *d, uint64_t caller)
 	return library;
 }
 
-/* Whether what is taken so is a tensor's memory, with no allocator of PyTorch's own in between. */
+/* True if this memory is a block of PyTorch: its allocator does not cache, and this is its call. */
 static bool is_block(struct decoder *d, uint8_t how, bool own, uint64_t caller)
 {
 	const struct cuda_calls *c = d->calls;
@@ -875,7 +882,7 @@ static bool is_block(struct decoder *d, uint8_t how, bool own, uint64_t caller)
 	       !by_library(d, caller);
 }
 
-/* Is it memory of a device, whichever? */
+/* True for device memory on any device. */
 static bool on_device(uint8_t how)
 {
 	return how != MEM_HOST && how != MEM_REGISTERED && how != MEM_RESERVED;
@@ -931,7 +938,7 @@ static bool on_host(uint32_t location)
 	return location >= LOCATION_HOST && location <= LOCATION_HOST_NUMA_CURRENT;
 }
 
-/* What a call takes; some say it in their arguments only. */
+/* enum mem_how of a call: some functions depend on their arguments. */
 static uint8_t how_of(const struct cuda_function *fn, const struct mt_rec_call *r,
 		      const struct pool *pool)
 {
@@ -940,7 +947,7 @@ static uint8_t how_of(const struct cuda_function *fn, const struct mt_rec_call *
 	return fn->device == CUDA_DEVICE_PROP && on_host((uint32_t)r->arg[2]) ? MEM_HOST : fn->how;
 }
 
-/* False: could not be read, or is more than there can be. */
+/* False: unreadable, or too large to be true. */
 static bool size_of(const struct cuda_function *fn, const struct mt_rec_call *r, uint64_t *size)
 {
 	uint64_t n = r->arg[1];
@@ -956,7 +963,7 @@ static bool size_of(const struct cuda_function *fn, const struct mt_rec_call *r,
 
 /* ---- records ---- */
 
-/* The end of one that is known, with all that is known of it; e: thread, time, flags. */
+/* Emits the end of an entry. e: thread, time and flags. */
 static int give(struct decoder *d, const struct taken *t, struct event e)
 {
 	if (t->silent)
@@ -969,7 +976,7 @@ static int give(struct decoder *d, const struct taken *t, struct event e)
 	return decoder__emit(d, &e);
 }
 
-/* Physical memory goes when no handle and no mapping holds it any more. */
+/* Ends physical memory once no handle and no mapping holds it. */
 static int drop_physical(struct decoder *d, uint32_t i, struct event e)
 {
 	struct cuda_calls *c = d->calls;
@@ -981,7 +988,7 @@ static int drop_physical(struct decoder *d, uint32_t i, struct event e)
 	return give(d, &t, e);
 }
 
-/* Takes it out of what is known, and tells of it. */
+/* Removes an entry and emits its end. */
 static int end(struct decoder *d, enum space space, uint64_t addr, struct event e)
 {
 	struct cuda_calls *c = d->calls;
@@ -1026,7 +1033,7 @@ static int on_take(struct decoder *d, const struct cuda_function *fn, const stru
 		return 0;
 	}
 	if (!t.addr || !t.size)
-		return 0; /* nothing was asked for, and nothing is what was given */
+		return 0; /* a call that asked for 0 bytes */
 	t.holders = fn->how == MEM_PHYSICAL;
 	if (physical) {
 		t.physical = physical - c->taken;
@@ -1041,8 +1048,7 @@ static int on_take(struct decoder *d, const struct cuda_function *fn, const stru
 	t.block = is_block(d, t.how, e.flags & MEM_BY_ALLOCATOR, r->caller);
 	there = find(c, space_of(fn->how), t.addr);
 	if (there) {
-		/* Given back by a call that has not come back itself yet: its record is still to
-		 * come. */
+		/* Freed by another thread's call that has not returned: its record comes later. */
 		c->replaced++;
 		t.owed = true;
 		ended.flags = 0;
@@ -1072,7 +1078,7 @@ static int addr_cmp(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* One call may unmap more than one mapping. */
+/* Ends all mappings in a range: one call may unmap several. */
 static int on_unmap(struct decoder *d, uint64_t addr, uint64_t size, struct event e)
 {
 	struct map64 *m = d->calls->at[SPACE_MAPPED];
@@ -1110,7 +1116,7 @@ static int on_give(struct decoder *d, const struct cuda_function *fn, const stru
 		return 0;
 	}
 	if (!t) {
-		/* From before we came, or of a kind of taking that is not probed. */
+		/* Taken before attach, or by a function that is not probed. */
 		e.kind = is_block(d, fn->how, e.flags & MEM_BY_ALLOCATOR, r->caller)
 				 ? EVENT_FREE
 				 : EVENT_CUDA_FREE;
@@ -1131,7 +1137,7 @@ static int on_give(struct decoder *d, const struct cuda_function *fn, const stru
 	return end(d, space, r->arg[0], e);
 }
 
-/* Another process's memory, which is in that one's sum. */
+/* Keeps memory of another process, which counts there. */
 static void on_import(struct cuda_calls *c, const struct mt_rec_call *r)
 {
 	struct taken t = { .addr = r->out,
@@ -1198,7 +1204,7 @@ static void push_context(struct thread *t)
 {
 	size_t i;
 
-	if (t->n_pushed == CUDA_PUSHED) { /* the lowest one is forgotten */
+	if (t->n_pushed == CUDA_PUSHED) { /* drop the lowest one */
 		for (i = 1; i < CUDA_PUSHED; i++)
 			t->pushed[i - 1] = t->pushed[i];
 		t->n_pushed--;
@@ -1217,10 +1223,8 @@ static void pop_context(struct thread *t)
 	t->cuda_device = t->pushed[t->n_pushed].device;
 }
 
-/*
- * What cudaMalloc, cudaMallocHost and cudaMallocManaged took in a context goes with it; pools, and
- * what cuMemCreate took, do not. context: 0: the primary one of that device.
- */
+/* Ends all memory that cudaMalloc, cudaMallocHost and cudaMallocManaged took in a context. Pools,
+ * and memory of cuMemCreate, outlive it. context: 0: the primary context of device. */
 static int end_context(struct decoder *d, uint64_t context, unsigned device, struct event e)
 {
 	struct cuda_calls *c = d->calls;
@@ -1243,15 +1247,14 @@ static int on_context(struct decoder *d, const struct cuda_function *fn,
 	struct cuda_calls *c = d->calls;
 	unsigned n = c->n_contexts;
 
-	/* A runtime of several files sets what it was asked to set by a call that is recorded
-	 * itself. */
+	/* The runtime's own call: the program's call that caused it is recorded, too. */
 	if (in_ranges(c->runtime, c->n_runtime, r->caller))
 		return 0;
 	switch (fn->op) {
 	case CUDA_RESET:
 		if (fn->device == CUDA_DEVICE_ARG0)
 			return end_context(d, 0, (uint32_t)r->arg[0], e);
-		if (t->cuda_context) /* then only the runtime's own state of that context is gone */
+		if (t->cuda_context) /* resets only the runtime's state of that context */
 			return 0;
 		return t->cuda_device || c->devices == 1
 			       ? end_context(d, 0, t->cuda_device ? t->cuda_device - 1u : 0, e)
@@ -1306,7 +1309,7 @@ int cuda_calls__record(struct decoder *d, const struct mt_rec_call *r)
 		return 0;
 	}
 	c->done[r->fn]++;
-	if (!c->smi) /* it was forked, and is the first time that it uses CUDA */
+	if (!c->smi) /* the first use of CUDA in a forked process */
 		c->smi = nvml__open(d->target->proc, c->dry_run);
 	c->moved = c->moved || (fn->how && on_device(fn->how));
 	c->changes += !fn->how || on_device(fn->how);
@@ -1363,7 +1366,7 @@ int cuda_calls__set_device(struct decoder *d, const struct mt_rec_call *r)
 
 	if (!t)
 		return -ENOMEM;
-	/* One that the process does not have is refused. */
+	/* The runtime refuses a device that the process does not have. */
 	if (r->arg[0] >= DEVICE_UNKNOWN ||
 	    (d->calls && d->calls->devices && r->arg[0] >= d->calls->devices))
 		return 0;
@@ -1401,8 +1404,8 @@ static void set_counter(struct decoder *d, const char *what, const char *of, uin
 	facts__setf(d->facts, key, "%" PRIu64, n);
 }
 
-/* A runtime that takes memory calls the driver for it. It does not call what is probed? Then nobody
- * does who asks it for addresses. */
+/* Warns if the runtime takes memory without a call of a probed driver function. Then the driver
+ * gave it functions that it does not export. */
 static void look_for_bypass(struct cuda_calls *calls, const uint64_t c[MT_CNT_NR])
 {
 	if (calls->bypassed || calls->runtime_took < BYPASS_CALLS || c[MT_CNT_CALL_DRIVER])

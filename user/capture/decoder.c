@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the kernel side's records mean: events for the sinks, stacks, ends of code objects. */
 #include "capture/decoder.h"
 
 #include <errno.h>
@@ -19,11 +18,11 @@
 #include "process/proc.h"
 #include "record/dict.h"
 
-#define MAX_STACK_IDS (1u << 19) /* and as many older ones */
-#define MAX_THREADS (1u << 16)	 /* remembered at a time */
-#define LOOKED_AT 64		 /* threads, each second */
+#define MAX_STACK_IDS (1u << 19) /* stacks kept, and as many of earlier epochs */
+#define MAX_THREADS (1u << 16)	 /* threads kept */
+#define LOOKED_AT 64		 /* threads checked in a second */
 #define OPTIMIZER_EXIT (1ULL << 32)
-#define WHOLE (1ULL << 33) /* all frames and modules of it are named */
+#define WHOLE (1ULL << 33) /* all its frames and modules are named */
 
 struct decoder *decoder__new(const struct session_opts *opts, struct target *target,
 			     struct probes *probes, struct dict *dict, struct facts *facts)
@@ -92,7 +91,7 @@ uint64_t decoder__since(const struct decoder *d, uint64_t time)
 
 uint64_t decoder__steps(const struct decoder *d)
 {
-	/* Of the first step, a live attach has only the end. */
+	/* A live attach sees only the end of the first step. */
 	return d->steps - (d->steps && !d->from_start && !d->forked);
 }
 
@@ -101,7 +100,7 @@ uint32_t decoder__string(struct decoder *d, const char *text)
 	return *text ? symbolizer__number(d->names, dict__string(d->dict, text, strlen(text))) : 0;
 }
 
-/* Has a thread that ended left its number to another one? */
+/* True if the thread has ended and another one has its tid. */
 static bool is_another(const struct decoder *d, const struct thread *t)
 {
 	uint64_t started;
@@ -136,7 +135,7 @@ struct thread *decoder__thread(struct decoder *d, uint32_t tid)
 		map64__del(d->threads, tid, NULL);
 	}
 	if (d->n_threads == MAX_THREADS) {
-		/* Most of them have ended; who has not is asked for the name again. */
+		/* Most of these threads have ended; the others are added again. */
 		map64__clear(d->threads);
 		d->n_threads = 0;
 		d->threads_forgotten = true;
@@ -158,7 +157,7 @@ struct thread *decoder__thread(struct decoder *d, uint32_t tid)
 	if (proc__thread_started(d->target->proc, tid, &d->thread[i].started))
 		d->thread[i].started = 0;
 	if (d->from_start && !d->threads_forgotten)
-		d->thread[i].cuda_device = 1; /* every thread begins with device 0 */
+		d->thread[i].cuda_device = 1; /* the CUDA runtime's default */
 	if (t.name != UINT32_MAX)
 		d->thread[i].number = symbolizer__number(d->names, dict__thread(d->dict, t));
 	if (t.name == UINT32_MAX || d->thread[i].number == UINT32_MAX ||
@@ -169,10 +168,10 @@ struct thread *decoder__thread(struct decoder *d, uint32_t tid)
 }
 
 /*
- * While the sleepable programs take over, both sets run and a hit is recorded twice in a row on its
- * thread. Theirs comes first: the kernel calls a probe's programs from the youngest to the oldest.
- * So what an older program says right after the sleepable one on the same thread, of the same
- * thing, is dropped; where the first of the two was lost for want of room it is not.
+ * True for the second record of a hit. While the sleepable programs take over, both sets run and
+ * record each hit, one right after the other on its thread. The kernel calls a probe's programs
+ * from the youngest to the oldest, so the sleepable program's record comes first. The other one is
+ * dropped, unless the first was lost.
  */
 static bool is_twin(struct decoder *d, struct thread *t, const struct mt_rec_mem *r)
 {
@@ -192,7 +191,7 @@ static bool is_twin(struct decoder *d, struct thread *t, const struct mt_rec_mem
 	return same;
 }
 
-/* The dict's stack for an event; takes the walk's outcome along when the frames never came. */
+/* decoder__stack(), which also tells whether the stack is the exit of an optimizer's step. */
 static uint32_t event_stack(struct decoder *d, uint64_t id, uint8_t *walk, bool *optimizer_exit)
 {
 	uint64_t v;
@@ -209,7 +208,7 @@ static uint32_t event_stack(struct decoder *d, uint64_t id, uint8_t *walk, bool 
 	if (optimizer_exit)
 		*optimizer_exit = v & OPTIMIZER_EXIT;
 	if (!(uint32_t)v)
-		*walk = MT_WALK_LOST; /* the dict has no room for it */
+		*walk = MT_WALK_LOST; /* the dictionary is full */
 	return (uint32_t)v;
 }
 
@@ -238,7 +237,7 @@ static int on_mem(struct decoder *d, const struct mt_rec_mem *r)
 	if (is_twin(d, t, r))
 		return 0;
 	if (!r->size && r->h.type != MT_REC_OOM)
-		return 0; /* an empty tensor: no memory */
+		return 0; /* an empty tensor has no memory */
 	if (r->h.type != MT_REC_CPU_NEW)
 		e.device = (struct device){ .type = r->device & 0xff, .index = r->device >> 8 };
 	if (e.device.type == DEVICE_CPU) {
@@ -252,7 +251,7 @@ static int on_mem(struct decoder *d, const struct mt_rec_mem *r)
 	}
 	if (e.device.type == DEVICE_CUDA && r->h.type == MT_REC_REPORT && r->size > 0 &&
 	    e.device.index < DEVICE_UNKNOWN)
-		/* allocations are made on the current device */
+		/* PyTorch allocates on the thread's current device. */
 		t->cuda_device = e.device.index + 1;
 	e.totals = e.device.type != DEVICE_CPU;
 	e.kind = r->h.type == MT_REC_OOM ? EVENT_OOM : r->size < 0 ? EVENT_FREE : EVENT_ALLOC;
@@ -293,7 +292,7 @@ static int on_mark(struct decoder *d, const struct mt_rec_mark *r)
 {
 	struct thread *t = decoder__thread(d, r->h.tid);
 	struct event e = { .time = decoder__since(d, r->h.time), .walk = r->h.walk };
-	/* not the stack: the older program may not have got all of it */
+	/* without the stack, which the two programs may have read differently */
 	struct mt_rec_mem as_mem = { .h = r->h };
 	bool step;
 	int err;
@@ -316,7 +315,7 @@ static int on_mark(struct decoder *d, const struct mt_rec_mark *r)
 	return err;
 }
 
-/* A module is called: where steps are counted by it, and where somebody asks for all of them. */
+/* EVENT_CALL for root modules, by which steps are counted; then the modules' own events. */
 static int on_call(struct decoder *d, const struct mt_rec_enter *r)
 {
 	struct thread *t = decoder__thread(d, r->h.tid);
@@ -335,7 +334,7 @@ static int on_call(struct decoder *d, const struct mt_rec_enter *r)
 	return err ?: modules__entered(d, r);
 }
 
-/* Those in use come back with their stacks, which are all sent again. */
+/* Roots in use come back with their stacks. */
 void decoder__forget_roots(struct decoder *d)
 {
 	probes__clear_roots(d->probes, d->opts->number);
@@ -344,7 +343,7 @@ void decoder__forget_roots(struct decoder *d)
 	probes__bump_epoch(d->probes);
 }
 
-/* A root module was seen: from now on its calls are reported. */
+/* Makes the programs report the calls of a root module. */
 static void add_root(struct decoder *d, uint64_t self)
 {
 	uint64_t v;
@@ -352,7 +351,7 @@ static void add_root(struct decoder *d, uint64_t self)
 	if (map64__get(d->roots, self, &v))
 		return;
 	if (probes__add_root(d->probes, d->opts->number, self)) {
-		/* No room: most are of models that are gone. */
+		/* The table is full, mostly of modules that are gone. */
 		decoder__forget_roots(d);
 		if (probes__add_root(d->probes, d->opts->number, self))
 			return;
@@ -401,7 +400,7 @@ static int on_stack(struct decoder *d, const struct mt_rec_stack *r, size_t len)
 	if (err)
 		return err;
 	if (map64__count(d->stacks) >= MAX_STACK_IDS) {
-		/* Ids of past epochs have piled up. Everything that is still in use is sent again. */
+		/* Most of these are of past epochs; stacks in use are sent again. */
 		swap(&d->stacks, &d->old_stacks);
 		swap(&d->outer, &d->old_outer);
 		map64__clear(d->stacks);
@@ -424,7 +423,7 @@ static int on_gone(struct decoder *d, const struct mt_rec_gone *r)
 	return 0;
 }
 
-/* The least that a record of each type has; 0: no such type. */
+/* The smallest size of a record of this type; 0: no such type. */
 static size_t size_of(uint8_t type)
 {
 	static const size_t sizes[] = {

@@ -97,7 +97,8 @@ int decoder__emit(struct decoder *d, const struct event *e);
 struct thread *decoder__thread(struct decoder *d, uint32_t tid);
 /* Checks a few threads for having ended. Call it about once a second. */
 void decoder__check_threads(struct decoder *d);
-/* The dictionary's stack for a record's stack id, or 0: then *walk becomes MT_WALK_LOST. */
+/* The dictionary's stack for a stack id; 0: none. If the stack's record never came, *walk becomes
+ * MT_WALK_LOST. */
 uint32_t decoder__stack(struct decoder *d, uint64_t id, uint8_t *walk);
 /* True if a record with this stack came before and all its frames were named. */
 bool decoder__knows_stack(const struct decoder *d, uint64_t id);

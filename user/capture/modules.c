@@ -20,27 +20,27 @@
 #include "record/dict.h"
 #include "torch/nnmodule.h"
 
-#define MAX_THREADS 4096 /* in modules at a time; nobody has as many */
+#define MAX_THREADS 4096 /* threads in modules at a time */
 #define MAX_NAMES (1u << 16)
-#define RECHECK 1000000000ULL /* ns */
-#define QUIET 5000000ULL      /* ns without a record: the thread is looked at */
-#define LOOKS 32	      /* threads looked at in a pump */
+#define RECHECK 1000000000ULL /* ns between two checks of classes */
+#define QUIET 5000000ULL      /* ns without a record, after which a thread is checked */
+#define LOOKS 32	      /* threads checked in a pump */
 
-/* A call under way. */
+/* A call that a thread is in. */
 struct call {
-	uint64_t self, sp, ret; /* sp 0: got lost */
-	uint32_t module;	/* dict number, 0: not known */
-	bool told;		/* there was an EVENT_ENTER */
+	uint64_t self, sp, ret; /* sp 0: its record got lost */
+	uint32_t module;	/* dictionary number, 0: unknown */
+	bool told;		/* EVENT_ENTER was emitted */
 };
 
-/* A thread that has called modules. */
+/* The calls that a thread is in. */
 struct inside {
 	uint32_t tid;
 	uint32_t n, cap;
-	struct call *at; /* outermost first */
-	uint64_t outer;	 /* outermost module, of those entered before we came; 0: none */
-	uint64_t heard;	 /* when it was heard of last, ns since the start */
-	/* As seen from outside: by the time left_at calls from left_from on had been left. */
+	struct call *at; /* the outermost call first */
+	uint64_t outer;	 /* the outermost module that was entered before attach; 0: none */
+	uint64_t heard;	 /* time of the last record, ns since start */
+	/* The thread was seen outside the calls from left_from on, at left_at. */
 	bool left;
 	uint32_t left_from;
 	uint64_t left_at;
@@ -53,16 +53,16 @@ struct name {
 
 struct modules {
 	struct pymem mem;
-	struct map64 *types; /* type object -> enum mt_module_type, as the programs have it */
-	struct map64 *names; /* module object -> place in name */
+	struct map64 *types; /* address of a class -> enum mt_module_type, as the programs know it */
+	struct map64 *names; /* address of a module -> index in name */
 	struct name *name;
 	uint32_t n_names, cap_names;
-	struct map64 *threads; /* tid -> place in inside */
+	struct map64 *threads; /* tid -> index in inside */
 	struct inside *inside;
 	uint32_t n_inside, cap_inside, next_look;
 	uint64_t next_recheck;
 	uint64_t entered, unnamed, seen_left;
-	bool deep_said, faults_said;
+	bool deep_warned, faults_warned;
 };
 
 void modules__free(struct modules *m)
@@ -96,7 +96,7 @@ int modules__open(struct decoder *d)
 
 /* ---- classes ---- */
 
-/* enum mt_module_type, 0: cannot be told. */
+/* An enum mt_module_type, 0: unreadable. */
 static enum mt_module_type look_at_type(struct modules *m, uint64_t type)
 {
 	int is;
@@ -129,13 +129,14 @@ static int type_of(struct decoder *d, uint64_t type, enum mt_module_type *ret)
 	if (!*ret)
 		return 0;
 	if (probes__set_module_type(d->probes, d->opts->number, type, *ret)) {
-		forget_types(d); /* no room: those in use come again */
+		forget_types(
+			d); /* the programs have no room: they ask again for the classes in use */
 		return 0;
 	}
 	return map64__set(m->types, type, *ret);
 }
 
-/* A class may end, and another object lie where it was. */
+/* Forgets classes whose address another object has now. 0 or -ENOMEM. */
 static int recheck_types(struct decoder *d)
 {
 	struct modules *m = d->modules;
@@ -190,7 +191,8 @@ static int keep_name(struct modules *m, const struct name *n)
 	return map64__set(m->names, n->self, m->n_names++);
 }
 
-/* Not in the tree of its model, as far as that is known: asked for again at its next call. */
+/* False if the module is not in its model's tree so far: then its name is looked up again at its
+ * next call. */
 static bool is_placed(const struct decoder *d, uint32_t module)
 {
 	const char *name = dict__str(d->dict, dict__get_module(d->dict, module).name);
@@ -211,7 +213,7 @@ static int name_of(struct decoder *d, uint64_t self, uint64_t type, uint64_t roo
 		return 0;
 	}
 	*ret = 0;
-	/* It may be gone, and something else be where it was. */
+	/* Another object may have its address. */
 	if (proc__read_u64(d->target->proc, self + python__layout(d->target->python)->ob_type,
 			   &now) ||
 	    now != type)
@@ -234,7 +236,7 @@ static struct inside *inside_of(struct modules *m, uint32_t tid)
 	if (map64__get(m->threads, tid, &i))
 		return &m->inside[i];
 	if (m->n_inside == MAX_THREADS) {
-		/* Most of them have ended. */
+		/* Most of these threads have ended. */
 		for (i = 0; i < m->n_inside; i++)
 			free(m->inside[i].at);
 		map64__clear(m->threads);
@@ -290,7 +292,7 @@ int modules__left(struct decoder *d, const struct mt_hdr *h, uint32_t keep)
 	return leave(d, in, keep, in->heard);
 }
 
-/* A place at depth; what lies between it and those known got lost. */
+/* The call at depth. Calls between it and the known ones are added as lost. */
 static struct call *call_at(struct inside *in, uint32_t depth)
 {
 	if (depth >= in->cap) {
@@ -306,7 +308,7 @@ static struct call *call_at(struct inside *in, uint32_t depth)
 	return &in->at[depth];
 }
 
-/* Outermost and innermost module around the call at depth, which is none itself; 0: none. */
+/* The outermost and the innermost module around the call at depth; 0: none. */
 static void around(const struct inside *in, uint32_t depth, uint64_t *root, uint64_t *parent)
 {
 	*root = in->outer;
@@ -362,7 +364,7 @@ int modules__entered(struct decoder *d, const struct mt_rec_enter *r)
 
 /* ---- threads from which nothing comes ---- */
 
-/* Its return address is still in its place, or the kernel's that stands for it. */
+/* True if the call's return address, or the uprobe's trampoline, is still on the stack. */
 static bool in_place(struct decoder *d, const struct call *c)
 {
 	const struct map *map;
@@ -377,11 +379,11 @@ static bool in_place(struct decoder *d, const struct call *c)
 static void look_at(struct decoder *d, struct inside *in, uint64_t now)
 {
 	uint32_t keep = in->n;
-	uint64_t sp = 0; /* runs */
+	uint64_t sp = 0; /* 0: the thread runs */
 	int err = proc__thread_sp(d->target->proc, (pid_t)in->tid, &sp);
 
 	if (err == -ENOENT || err == -ESRCH)
-		keep = 0; /* it has ended */
+		keep = 0; /* the thread has ended */
 	else if (err && err != -EBUSY)
 		return;
 	while (keep && (in->at[keep - 1].sp <= sp || !in_place(d, &in->at[keep - 1])))
@@ -406,8 +408,7 @@ int modules__pump(struct decoder *d, uint64_t now)
 		if (!in->n || in->heard + QUIET > now)
 			continue;
 		if (in->left) {
-			/* Nothing has come since: nothing that came before that is still to be
-			 * told. */
+			/* No record came since: all earlier ones are decoded. */
 			m->seen_left += in->n - in->left_from;
 			err = leave(d, in, in->left_from, in->left_at);
 		} else {
@@ -432,17 +433,17 @@ void modules__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR])
 		facts__setf(d->facts, "counter.modules.unnamed", "%" PRIu64, m->unnamed);
 	if (c[MT_CNT_MODULE_FAULT]) {
 		facts__setf(d->facts, "counter.modules.faults", "%" PRIu64, c[MT_CNT_MODULE_FAULT]);
-		if (!m->faults_said)
+		if (!m->faults_warned)
 			log_warn("the kernel has no memory to keep which modules a thread is in: "
 				 "some calls of modules are not recorded");
-		m->faults_said = true;
+		m->faults_warned = true;
 	}
 	if (!c[MT_CNT_MODULE_DEEP])
 		return;
 	facts__setf(d->facts, "counter.modules.too_deep", "%" PRIu64, c[MT_CNT_MODULE_DEEP]);
-	if (!m->deep_said)
+	if (!m->deep_warned)
 		log_warn("modules call one another more than %d deep: calls within those are not "
 			 "recorded",
 			 MT_MODULE_DEPTH);
-	m->deep_said = true;
+	m->deep_warned = true;
 }

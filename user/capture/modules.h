@@ -2,9 +2,9 @@
 #ifndef MT_CAPTURE_MODULES_H
 #define MT_CAPTURE_MODULES_H
 /*
- * Calls of modules: EVENT_ENTER and EVENT_LEAVE out of what bpf/modules.bpf.h tells. The kernel
- * side knows objects and classes; which classes are modules' and what the objects are called is
- * found out here.
+ * Calls of modules: makes EVENT_ENTER and EVENT_LEAVE of the records of bpf/modules.bpf.h. The
+ * programs know the addresses of objects and classes; here we find out which classes are modules
+ * and what the objects are called.
  */
 #include <linux/types.h>
 #include <stdint.h>
@@ -14,25 +14,23 @@
 struct modules;
 struct decoder;
 
-/* d->modules is there afterwards. 0 or -ENOMEM. */
+/* Opens d->modules. 0 or -ENOMEM. */
 int modules__open(struct decoder *d);
 void modules__free(struct modules *m); /* NULL is fine */
 
-/*
- * A thread has left all but the outermost keep calls; an object is called. Both do nothing without
- * d->modules. 0, -ENOMEM, -EBADMSG or the error of a sink.
- */
+/* Decode a record: its thread has left all but the outermost keep calls; it has called an object.
+ * Both do nothing without d->modules. 0, -ENOMEM, -EBADMSG or the sink's error. */
 int modules__left(struct decoder *d, const struct mt_hdr *h, uint32_t keep);
 int modules__entered(struct decoder *d, const struct mt_rec_enter *r);
 /*
- * Now and then: looks whether classes are still what they were, and at threads from which nothing
- * comes: one that waits shows by its stack pointer what it has left. now: ns since the start. 0 or
- * the error of a sink.
+ * Checks now and then that classes are still the same. Also checks threads without records: the
+ * stack pointer of a waiting thread shows which calls it has left. now: ns since start. 0, -ENOMEM
+ * or the sink's error.
  */
 int modules__pump(struct decoder *d, uint64_t now);
-/* Modules may have other names: all are asked for again. */
+/* Forgets all names, which may have changed. */
 void modules__forget(struct decoder *d);
-/* What has been counted, as facts: counter.modules.<what> */
+/* Sets the counters as facts: counter.modules.<name>. */
 void modules__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR]);
 
 #endif

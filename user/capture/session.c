@@ -26,7 +26,7 @@
 #include "process/proc.h"
 #include "record/dict.h"
 
-#define DRAINS 64 /* rounds until the ring was empty once */
+#define DRAINS 64 /* rounds at most to empty the ring */
 
 struct session *session__make(const struct session_opts *opts, struct failure *f)
 {
@@ -60,7 +60,7 @@ struct session *session__new(pid_t pid, const struct session_opts *opts, struct 
 		goto fail;
 	if (opts->inside)
 		inside_memory__bind(opts->inside, pid);
-	/* of our own program, while a started process has not run its own */
+	/* of our own program, if we started the process and it has not run its own yet */
 	s->image = proc__image(s->target.proc);
 	return s;
 fail:
@@ -417,7 +417,7 @@ bool session__replaced(const struct session *s)
 
 	if (s->image < 0 || !proc__image_gone(s->image))
 		return false;
-	/* An ending process has no image either, but no new one. */
+	/* The image of an ending process is gone, too, but there is no new one. */
 	now = proc__image(s->target.proc);
 	runs = now >= 0 && !proc__image_gone(now);
 	if (now >= 0)

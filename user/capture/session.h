@@ -2,10 +2,9 @@
 #ifndef MT_CAPTURE_SESSION_H
 #define MT_CAPTURE_SESSION_H
 /*
- * One capture of one process: finds what is in it, attaches, and turns the kernel side's records
- * into a record stream (dict, facts, events), until it is closed. Single-threaded: the owner calls
- * session__pump() from its own loop, about a hundred times a second, and session__drain_new() in
- * between.
+ * One capture of one process: looks into it, attaches, and makes a record stream (dict, facts,
+ * events) of the BPF programs' records. Single-threaded: the owner calls session__pump() from its
+ * own loop about every 10 ms, and session__drain_new() when session__wake_fd() is readable.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,16 +20,16 @@ struct session;
 struct proc;
 
 /*
- * Opens the process and looks whether it can be traced, without attaching. NULL and *f on failure
- * (no such process, not permitted, neither Python nor PyTorch in it; the last does not count where
- * the process was started).
+ * Opens the process and looks whether it can be traced, without attaching. NULL and *f on failure:
+ * no such process, not permitted, or neither Python nor PyTorch in it. A process that we started
+ * may get these later.
  */
 struct session *session__new(pid_t pid, const struct session_opts *opts, struct failure *f);
 /*
- * A process that one whose session this is has forked, at this time (CLOCK_MONOTONIC, ns), or one
- * in between, and then diverged is when that was forked: it is attached to already, with its
- * parent's programs. early: records of its that have come in so far, in the form of
- * capture/queue.h; taken over. The process may have ended. NULL and *f on failure.
+ * A session for a process that was forked from parent's process, directly or through others. It
+ * runs under the parent's probes. time: when it was forked; diverged: when the first process in
+ * between was (CLOCK_MONOTONIC, ns). early: its records received so far, in the form of
+ * capture/queue.h; takes ownership. The process may have ended. NULL and *f on failure.
  */
 struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t number,
 				    uint64_t time, uint64_t diverged, struct queue *early,
@@ -38,71 +37,60 @@ struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t 
 void session__free(struct session *s); /* detaches; NULL is fine */
 
 /*
- * Attaches. 0; -EAGAIN: PyTorch is not imported yet (call again after session__poll_ms() ms); else
- * negative and *f. The stream's time begins when the last probe is in place. The fact attached_at
- * is "start" where that was before any of PyTorch's code could run, so that nothing was missed.
- * session__proc() may be another one after each call.
+ * Attaches. 0; -EAGAIN: PyTorch is not imported yet, call again after session__poll_ms() ms; other
+ * negative with *f. The stream's time begins when the last probe is in place. The fact attached_at
+ * is "start" if none of PyTorch's code ran before. session__proc() may change with each call.
  */
 int session__attach(struct session *s, struct failure *f);
 int session__poll_ms(const struct session *s);
 bool session__attached(const struct session *s);
-/*
- * Its number among those that are followed: session_opts.number, or one that session__attach() took
- * when it could be recorded, which is the caller's to give back once the session is freed. 0: none;
- * attaching waits for one (-EAGAIN).
- */
+/* The process's number in its group: session_opts.number, or the one that session__attach() took.
+ * The caller gives that back after session__free(). 0: none; attaching waits for one (-EAGAIN). */
 uint32_t session__number(const struct session *s);
-/* As far as has been looked: there is an interpreter in it, understood or not, or PyTorch. */
+/* True if an interpreter, readable or not, or PyTorch was found so far. */
 bool session__has_python(const struct session *s);
-/* Once attached: the kernel has uprobe.multi. */
+/* True if the kernel has uprobe.multi; false before attach. */
 bool session__has_multi(const struct session *s);
 
-/*
- * Brings in what has been recorded and hands it to the sink in order (NULL: drops it). 0 or the
- * negative error of the sink or of memory.
- */
+/* Drains the ring, passes its events to the sink (NULL: drops them), and does all regular work. 0,
+ * or the negative error of the sink or of memory. */
 int session__pump(struct session *s, struct sink *sink);
-/*
- * While attached: a descriptor that is readable when the target is where it has not been before.
- * What it runs there may be gone with it any moment, so session__drain_new() is to be called at
- * once. Owned by s.
- */
+/* A descriptor that is readable when the ring has a new stack: call session__drain_new() at once,
+ * since its code objects may end soon. Only while attached; owned by s. */
 int session__wake_fd(const struct session *s);
-/* Brings in what has been recorded, and nothing else that a pump does. Returns as that. */
+/*
+ * Drains the ring and passes its events on, without the regular work. Returns as session__pump().
+ */
 int session__drain_new(struct session *s, struct sink *sink);
-/* Brings in all that has been recorded by now, to the sink of the last pump; before the first one
- * nothing happens. Returns as that. */
+/* Drains all that is recorded by now, to the sink of the last pump; before the first pump it does
+ * nothing. Returns as session__pump(). */
 int session__drain(struct session *s);
-/*
- * An EVENT_MARK of that name, behind all that has been recorded by now, to the sink of the last
- * pump; before the first one nothing happens. Returns as that.
- */
+/* Emits EVENT_MARK with that name after all that is recorded by now, to the sink of the last pump.
+ * Before the first pump it does nothing. Returns as session__pump(). */
 int session__mark(struct session *s, const char *name);
-/*
- * Detaches, then brings in all the rest. The counters are final after this. stop_reason: for the
- * fact.
- */
+/* Detaches, and drains the rest. Then the counters are final. stop_reason: of the fact. Returns as
+ * session__pump(). */
 int session__finish(struct session *s, struct sink *sink, const char *stop_reason);
 
-/* Who started the process, for the facts; and its rank, where its environment tells. */
+/* Sets the fact "parent". */
 void session__set_parent(struct session *s, pid_t parent);
-/* The programs that its records come from; NULL: none so far. With those of a whole group. */
+/* The programs that record the process, with all of its group; NULL: none so far. */
 struct probes *session__probes(const struct session *s);
 struct dict *session__dict(struct session *s);
 struct facts *session__facts(struct session *s);
-/* Once the session is over: both are the caller's from now on, for who shows what it has longer
- * than the session stays. */
+/*
+ * Passes ownership of dict and facts to the caller, to outlive the session. Only when it is over.
+ */
 void session__give_words(struct session *s, struct dict **dict, struct facts **facts);
 const struct proc *session__proc(const struct session *s);
-uint64_t session__now(const struct session *s); /* ns since the start; 0 before attaching */
+uint64_t session__now(const struct session *s); /* ns since start; 0 before attach */
 uint64_t session__events(const struct session *s);
 uint64_t session__lost(const struct session *s);
-/* Optimizer steps that are in the stream from their beginning on, and ended: not the one that was
- * under way at attach. */
+/* Optimizer steps whose beginning and end are both in the stream. */
 uint64_t session__steps(const struct session *s);
-/* The process runs another program by now: what was attached to is gone. */
+/* True if the process runs another program now. */
 bool session__replaced(const struct session *s);
-/* Why there may be no Python lines: static text, NULL when there are. */
+/* Why stacks have no Python lines, static text; NULL: they have. */
 const char *session__python_problem(const struct session *s);
 
 #endif

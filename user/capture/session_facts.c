@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a recording says about its target and about itself. */
+/* Facts about target and capture. */
 #include "capture/session_internal.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@
 #include "process/proc.h"
 #include "record/dict.h"
 
-/* The arguments as a JSON array, so that one fact holds them whole. */
+/* Sets the fact "cmdline": the arguments as one JSON array. */
 static int set_cmdline(struct session *s)
 {
 	size_t len, used = 0, n;
@@ -81,7 +81,7 @@ static int set_known(struct session *s, const char *key, const char *value)
 	return value && value[0] ? facts__set(s->facts, key, value) : 0;
 }
 
-/* Where it runs, as far as its control group and what goes with that tell. */
+/* Sets the facts about control group, container and pod. */
 static int set_place(struct session *s)
 {
 	pid_t pid = proc__pid(s->target.proc);
@@ -90,7 +90,7 @@ static int set_place(struct session *s)
 	int err = 0;
 
 	if (cgroup__read(pid, &c))
-		return 0; /* it has ended */
+		return 0; /* the process has ended */
 	container__names(pid, &c, "", &n);
 	err |= set_known(s, "cgroup", c.path);
 	err |= set_known(s, "container", c.container[0] ? c.container : c.name);
@@ -104,8 +104,8 @@ static int set_place(struct session *s)
 	return err;
 }
 
-/* Which file the CUDA allocator's code is, and the settings it goes by: for replays. PyTorch 2.9
- * looks for the first name first. */
+/* Sets the facts about the CUDA allocator that replays need: the folder of its library, and its
+ * settings. PyTorch 2.9 looks for the first name first. */
 static int set_allocator(struct session *s)
 {
 	static const char *const names[] = { "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF" };
@@ -126,7 +126,7 @@ static int set_allocator(struct session *s)
 		if (!found || (found == -ENOENT && i == 1))
 			return err | facts__set(s->facts, "alloc_conf", found ? "" : conf);
 		if (found != -ENOENT)
-			break; /* it cannot be read: not known */
+			break; /* unreadable: no fact */
 	}
 	return err;
 }
@@ -143,7 +143,6 @@ int session__set_torch_facts(struct session *s)
 	return err ? -ENOMEM : 0;
 }
 
-/* What the stream says about target and capture, once all is known. */
 int session__set_facts(struct session *s)
 {
 	const struct target *t = &s->target;
@@ -176,8 +175,8 @@ int session__set_facts(struct session *s)
 	return err | session__set_start(s) ? -ENOMEM : 0;
 }
 
-/* torchrun and its like tell each process so which of them it is; some do after they have forked
- * it. */
+/* Sets a fact of a variable in the environment. torchrun and others tell each process its rank
+ * there, some after they have forked it. */
 static void set_variable(struct session *s, const char *name, const char *key)
 {
 	char value[24], *end;
@@ -234,7 +233,7 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	struct names_stats ns = symbolizer__stats(s->decoder->names);
 	size_t i;
 
-	/* hits = records + filtered + lost, of each type: what a hit came to is counted where it is
+	/* Of each type, hits = records + filtered + lost. Each outcome is counted where it is
 	 * decided. */
 	for (i = 1; i < sizeof(types) / sizeof(types[0]); i++) {
 		set_counter(s, "hits", types[i], c[MT_CNT_HIT + i]);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A session among others that follow one another's children: programs that are shared, and
- * processes that were forked. */
+/* Sessions of a group, whose processes share programs, and sessions of forked processes. */
 #include "capture/session_internal.h"
 
 #include <errno.h>
@@ -27,7 +26,7 @@ void session__join(struct session *s, uint64_t type_cell)
 		return;
 	proc_group__member(s->opts.group, s->opts.number)->type_cell = type_cell;
 	probes__feed(s->probes, s->opts.number, session__enqueue, s);
-	/* One that has ended meanwhile is told of elsewhere. */
+	/* If the process has ended, a later call says so. */
 	proc_group__set_group(s->opts.group, proc__pid(s->target.proc), s->opts.number,
 			      probes__group(s->probes));
 }
@@ -87,7 +86,7 @@ int session__fit(struct session *s, struct failure *f)
 
 /* ---- forked ---- */
 
-/* Of one that is ending there is a directory, and little in it. */
+/* Opens a forked process, or what is left of it: an ending one still has a directory in /proc. */
 static struct proc *open_proc(pid_t pid, const struct proc *like)
 {
 	struct proc *p = proc__open(pid);
@@ -99,7 +98,7 @@ static struct proc *open_proc(pid_t pid, const struct proc *like)
 	return proc__ended(pid, like);
 }
 
-/* What is in it is what was in its parent, at the same places. */
+/* Copies the parent's target: a forked process has the same at the same addresses. */
 static int take_target(struct session *s, const struct session *parent, pid_t pid)
 {
 	const struct target *from = &parent->target;
@@ -128,7 +127,7 @@ static int take_queue(struct session *s, struct queue *early)
 	return session__catch_up(s);
 }
 
-/* What could not be asked of it any more was with its parent as it was with it. */
+/* Sets the facts. Those that an ended process cannot be asked for any more are its parent's. */
 static int take_facts(struct session *s, const struct session *parent)
 {
 	static const char *const keys[] = { "exe",

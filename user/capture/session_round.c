@@ -19,7 +19,7 @@
 #include "capture/symbolizer.h"
 #include "log/log.h"
 
-#define SETTLE_TRIES 100	 /* drains in step 2 */
+#define SETTLE_TRIES 100	 /* drains in step 2, at most */
 #define UNMARKED_MAX 16384	 /* a quarter of MT_SEEN_SLOTS */
 #define RING_DEFAULT (16u << 20) /* bytes; the BPF programs' default, too */
 
@@ -247,7 +247,7 @@ static int begin_losses(struct session *s)
 	e.size = events - s->losses.told;
 	s->losses.told = events;
 	s->losses.open = true;
-	s->losses.in_round = e.size; /* of this round */
+	s->losses.in_round = e.size; /* the size of this round's loss */
 	return decoder__emit(s->decoder, &e);
 }
 

@@ -17,10 +17,10 @@
 #include "torch/nnmodule.h"
 #include "torch/torchpy.h"
 
-/* From 3.11 on a frame is read in one go; before, its fields lie far from its start. */
+/* From 3.11 on a walk reads a frame at once; older frames have their fields far from the start. */
 #define OLD_FRAME_BASE 24
 #define ALLOC_LOOK_EVERY 100000000ULL /* ns */
-#define FIRST_ARG 0x1		      /* the argument registers that our probe reads */
+#define FIRST_ARG 0x1		      /* a bit for the argument register that our probe reads */
 
 int target__open(pid_t pid, struct target *t, struct failure *f)
 {
@@ -95,8 +95,7 @@ static void look_for_python(struct target *t)
 		text__clean(t->python_why, sizeof(t->python_why), why, strlen(why));
 }
 
-/* The one hook of ours that lies in the interpreter from the start; module_call comes with the
- * first module. */
+/* code_dealloc is in the interpreter; torch's own hooks in Python come with the first module. */
 static void look_for_code_dealloc(struct target *t)
 {
 	struct hook *h = &t->hooks[HOOK_CODE_GONE];
@@ -114,8 +113,8 @@ static void look_for_code_dealloc(struct target *t)
 		snprintf(h->symbol, sizeof(h->symbol), "PyCode_Type.tp_dealloc");
 }
 
-/* Code objects whose end nobody tells of would be taken for others: rather no lines than wrong
- * ones. */
+/* Without code_dealloc, a code object at a reused address gets another one's name. Then no frames
+ * are read: no lines instead of wrong ones. */
 static void need_code_dealloc(struct target *t)
 {
 	const struct hook *h = &t->hooks[HOOK_CODE_GONE];
@@ -127,7 +126,7 @@ static void need_code_dealloc(struct target *t)
 		 h->why_not ? h->why_not : "no probe is possible there");
 }
 
-/* A hook that a Python object points to. */
+/* Sets a hook that a Python object points to. */
 static void hook_at(struct target *t, enum hook_id id, const char *symbol, int err, uint64_t addr)
 {
 	struct hook *h = &t->hooks[id];
@@ -255,7 +254,7 @@ struct mt_py_layout target__layout(const struct target *t)
 	k.ob_type = l->ob_type;
 	k.type_cell = python__symbol(t->python, "PyCell_Type");
 	if (t->n_module_codes && !t->module_self_in_cell)
-		k.type_cell = 0; /* a plain local: spare the look at its type */
+		k.type_cell = 0; /* a plain local, whose type needs no check */
 	return k;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_CAPTURE_TARGET_H
 #define MT_CAPTURE_TARGET_H
-/* What is in a process, gathered once before attaching; `check -p` prints it, a session uses it. */
+/* A process that is to be captured: its interpreter, PyTorch and the places for probes. `check -p`
+ * prints it, a session uses it. */
 #include <linux/types.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,36 +21,34 @@ struct proc;
 struct target {
 	struct proc *proc;
 	struct maps maps;
-	struct python *python; /* NULL: none, or not understood (python_why) */
-	char python_why[256];  /* "" when all is well */
-	bool has_python;       /* there is an interpreter, understood or not */
+	struct python *python; /* NULL: no interpreter, or an unreadable one (see python_why) */
+	char python_why[256];  /* "" if python is not NULL */
+	bool has_python;       /* there is an interpreter, readable or not */
 	struct pyslot slot;
 	bool has_slot;
 	struct torch_info torch;
 	struct hook hooks[HOOK_NR];
-	int hooks_err;				    /* of torch__hooks */
+	int hooks_err;				    /* result of torch__hooks() */
 	uint64_t module_codes[MT_MAX_MODULE_CODES]; /* see nnmodules__call_codes() */
 	size_t n_module_codes;
-	bool module_self_in_cell; /* their `self` may lie in a cell (torch 2.0 and older) */
+	bool module_self_in_cell; /* `self` of modules may lie in a cell (torch 2.0 and older) */
 	struct cudaalloc *alloc;  /* PyTorch's CUDA allocator; NULL: not found */
-	uint64_t next_alloc_look; /* ns since the capture's start */
+	uint64_t next_alloc_look; /* ns since start */
 };
 
 /* Opens the process. 0, or negative with *f. */
 int target__open(pid_t pid, struct target *t, struct failure *f);
-/* Looks (again) at what is mapped: interpreter, PyTorch, hooks. 0 or negative with *f (the process
+/* Looks at what is mapped now: interpreter, PyTorch, hooks. 0 or negative with *f (the process
  * ended, ...). */
 int target__look(struct target *t, struct failure *f);
-/* Looks for the interpreter alone, while there is no PyTorch yet. Takes the maps. */
+/* Looks for the interpreter alone, before PyTorch is mapped. Owns maps. */
 void target__look_for_python(struct target *t, struct maps *maps);
-/* Reads the map anew, and what it says of PyTorch; all else stays. 0 or -errno. */
+/* Reads the map and PyTorch's version again; the rest stays. 0 or -errno. */
 int target__renew(struct target *t);
-/*
- * What can be found once torch.nn is imported: the code objects of module calls, and the hooks that
- * Python objects point to (HOOK_SCOPE_END, HOOK_MODULE_CALL). 0, or -ENOENT: not imported yet.
- */
+/* Finds what exists once torch.nn is imported: the code objects of module calls, and the hooks that
+ * Python objects point to (HOOK_SCOPE_END, HOOK_MODULE_CALL). 0, or -ENOENT: not imported yet. */
 int target__look_into_torch(struct target *t);
-/* Attaches a hook without which a capture works, too: logs why it could not, and goes on. */
+/* Attaches a hook that a capture can do without: if it is refused, logs why and goes on. */
 void target__attach_optional(const struct target *t, struct probes *p, enum hook_id id);
 
 /* Sets t->alloc if a file in this map has PyTorch's CUDA allocator; it stays NULL otherwise. */
@@ -65,7 +64,7 @@ void target__set_backend_fact(const struct target *t, struct facts *facts);
 /* Devices that the native CUDA allocator counts in this process; <= 0: unknown. */
 int target__cuda_devices(const struct target *t);
 void target__close(struct target *t);
-/* The kernel side's layout for this interpreter; all zero when frames cannot be read. */
+/* The layout that the BPF programs need for this interpreter; all zero if frames cannot be read. */
 struct mt_py_layout target__layout(const struct target *t);
 
 #endif
