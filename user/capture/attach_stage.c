@@ -135,7 +135,8 @@ static int read_tables(struct attach_stage *a, struct cudaalloc_state *ret)
 	return err;
 }
 
-/* Adds a reading to what is held. 0, or -errno: only -ENOMEM ends the capture. */
+/* Reads the tables once, and adds that to the state held. 0, or -errno: only -ENOMEM ends the
+ * capture. */
 static int read_once(struct attach_stage *a)
 {
 	struct cudaalloc_state r;
@@ -203,7 +204,7 @@ int attach_stage__begin_forked(struct attach_stage *a, const struct target *pare
 	return attach_stage__begin(a);
 }
 
-/* Passes an event to the capture's sink. */
+/* Counts an event and passes it to the capture's sink. */
 static int pass_on(struct attach_stage *a, const struct event *e)
 {
 	a->events += event__counts(e);
@@ -258,7 +259,7 @@ static int judge(struct attach_stage *a, int read_err, bool whole, uint64_t now)
 	/* All blocks are known; a segment's kind is, once it was read from end to end. */
 	if (exact && a->readings && !attach_state__segments_whole(a->held) && now < WHOLE_WITHIN)
 		return 0;
-	/* Before CUDA's first use there is nothing to read, and the first event's total is 0. */
+	/* Before CUDA's first use there is nothing to read: the first events' totals tell. */
 	if (exact ? a->readings || attach_state__held(a->held) : is_overdue(a, now))
 		return end_holding(a, exact);
 	return read_err == -ENOTSUP ? end_holding(a, exact) : 0;
@@ -312,7 +313,7 @@ static int read_segments(struct attach_stage *a, uint64_t now)
 {
 	int err;
 
-	cudaalloc_state__free(&a->read); /* of a round that failed */
+	cudaalloc_state__free(&a->read); /* left by a failed round */
 	err = read_tables(a, &a->read);
 	if (err)
 		return err == -ENOMEM ? err : 0;

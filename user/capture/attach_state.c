@@ -40,7 +40,7 @@ struct attach_state {
 	struct vec t0_blocks, t0_segments;
 	uint64_t t0_allocated[DEVICES], t0_reserved[DEVICES];
 	bool t0_known[DEVICES], t0_blocks_exact[DEVICES], t0_segments_exact[DEVICES];
-	/* Where attach_state__next() is; made: the event it made last. */
+	/* Position of attach_state__next(); made: the event it made last. */
 	unsigned at_device;
 	size_t at_segment, at_block, at_event;
 	struct event made;

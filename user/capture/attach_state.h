@@ -2,7 +2,7 @@
 #ifndef MT_CAPTURE_ATTACH_STATE_H
 #define MT_CAPTURE_ATTACH_STATE_H
 /*
- * What the CUDA allocator held when the probes came into place: T0. Its tables are read while it
+ * The state of the CUDA allocator when the probes came into place: T0. Its tables are read while it
  * goes on working, so one reading may be torn. But all that changed since T0 is in the log of
  * events, and an address that is not in the log has not changed. So for each address:
  *

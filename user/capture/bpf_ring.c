@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Layout and order of accesses: kernel/bpf/ringbuf.c, and Documentation/bpf/ringbuf.rst of the
- * kernel. */
+/* Layout and order of accesses are those of kernel/bpf/ringbuf.c and the kernel's
+ * Documentation/bpf/ringbuf.rst. */
 #include "capture/bpf_ring.h"
 
 #include <errno.h>
@@ -14,14 +14,14 @@
 #include <unistd.h>
 
 struct bpf_ring {
-	uint64_t *consumer;	  /* a page of its own, ours to write */
+	uint64_t *consumer;	  /* a page of its own, writable */
 	const uint64_t *producer; /* the page before the data */
 	const uint8_t *data;
-	size_t mask, page, mapped; /* mapped: from producer on, bytes */
-	uint64_t at; /* up to here all has been handed on: what the consumer's page says, others may
-			have written */
-	uint8_t *copy; /* RING_RECORD_MAX bytes, where writers could change a record while it is
-			  read; else NULL */
+	size_t mask, page, mapped; /* mapped: bytes from producer on */
+	uint64_t at; /* records before this position are consumed; others may change the consumer's
+			page */
+	uint8_t *copy; /* RING_RECORD_MAX bytes for a copy, if writers could change a record during
+			  fn; otherwise NULL */
 };
 
 static size_t beyond(size_t bytes)
@@ -29,15 +29,16 @@ static size_t beyond(size_t bytes)
 	return bytes < RING_RECORD_MAX ? bytes : RING_RECORD_MAX;
 }
 
-/* at: where the writers' page and the data are in the file; the data once or, as it is shown,
- * twice. */
+/*
+ * at: offset of the producer's page in the file. twice: the data is there twice, as in a BPF map.
+ */
 static void *map_data(const struct bpf_ring *r, int fd, size_t at, size_t bytes, bool twice)
 {
 	uint8_t *p = mmap(NULL, r->mapped, PROT_READ, MAP_SHARED, fd, (off_t)at);
 
 	if (p == MAP_FAILED || twice)
 		return p;
-	/* In the place of what lies behind it in the file, if anything does. */
+	/* Maps the beginning of the data again behind its end, in place of the rest of the file. */
 	if (mmap(p + r->page + bytes, beyond(bytes), PROT_READ, MAP_SHARED | MAP_FIXED, fd,
 		 (off_t)(at + r->page)) != MAP_FAILED)
 		return p;
@@ -125,7 +126,7 @@ int bpf_ring__consume(struct bpf_ring *r, int (*fn)(void *ctx, const void *rec, 
 			size_t len = head & ~(BPF_RINGBUF_BUSY_BIT | BPF_RINGBUF_DISCARD_BIT);
 
 			if (head & BPF_RINGBUF_BUSY_BIT)
-				return n; /* what comes after it waits for it */
+				return n; /* a record under way holds up all later ones */
 			if (len + BPF_RINGBUF_HDR_SZ > beyond(r->mask + 1))
 				return -EMSGSIZE;
 			if (!(head & BPF_RINGBUF_DISCARD_BIT)) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Capabilities, with the two system calls themselves: libcap would be one more dependency for 40
- * lines. */
+/* Capabilities by their two system calls: libcap would be a dependency for 40 lines. */
 #include <errno.h>
 #include <linux/capability.h>
 #include <stdbool.h>
@@ -22,7 +21,7 @@ static const struct {
 	{ CAP_SYS_PTRACE, "CAP_SYS_PTRACE" },
 	{ CAP_DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH" },
 };
-#define TO_READ 2 /* the first of those that looking at a process takes, without tracing it */
+#define TO_READ 2 /* index of the first one that looking at a process needs */
 
 static int get(struct __user_cap_data_struct data[2])
 {
@@ -36,7 +35,7 @@ static bool has(const struct __user_cap_data_struct data[2], unsigned bit)
 	return data[bit / 32].effective & 1u << (bit % 32);
 }
 
-/* Of the needed ones, from the first on. */
+/* The missing ones of needed[], from index first on. */
 static const char *missing(size_t first)
 {
 	static char text[96];
@@ -47,8 +46,8 @@ static const char *missing(size_t first)
 	if (get(data))
 		return text;
 	for (i = first; i < sizeof(needed) / sizeof(needed[0]); i++) {
-		/* CAP_SYS_ADMIN stands for CAP_BPF and CAP_PERFMON, as it does in the kernel;
-		 * CAP_DAC_OVERRIDE for reading. */
+		/* As in the kernel, CAP_SYS_ADMIN includes CAP_BPF and CAP_PERFMON, and
+		 * CAP_DAC_OVERRIDE includes reading. */
 		if (has(data, needed[i].bit) ||
 		    (needed[i].bit >= CAP_PERFMON && has(data, CAP_SYS_ADMIN)) ||
 		    (needed[i].bit == CAP_DAC_READ_SEARCH && has(data, CAP_DAC_OVERRIDE)))
@@ -82,10 +81,8 @@ static void add(uint32_t mask[2], const unsigned *bits, size_t n)
 		mask[bits[i] / 32] |= 1u << (bits[i] % 32);
 }
 
-/*
- * Not even by running another program: what is given up stays so. And no core file, which would
- * have the target's data in it. Where one of these is refused there is less to give up.
- */
+/* Keeps dropped capabilities from coming back with an exec, and core files, with the target's data,
+ * from being written. Ignores refusals. */
 static void lock(const uint32_t mask[2])
 {
 	for (unsigned bit = 0; bit <= CAP_LAST_CAP; bit++) {
@@ -98,15 +95,13 @@ static void lock(const uint32_t mask[2])
 
 static int limit(unsigned int keep, bool capturing)
 {
-	/*
-	 * BPF, PERFMON: probes are added when the first module is seen and when pages are missing.
-	 * SYS_PTRACE, DAC_READ_SEARCH: reading names. CHECKPOINT_RESTORE: /proc/PID/map_files.
-	 */
+	/* BPF, PERFMON: probes are added for the first module and for missing pages. SYS_PTRACE,
+	 * DAC_READ_SEARCH: to read names. CHECKPOINT_RESTORE: for /proc/PID/map_files. */
 	static const unsigned always[] = { CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE,
 					   CAP_DAC_READ_SEARCH, CAP_CHECKPOINT_RESTORE };
 	static const unsigned for_perf[] = { CAP_SYS_ADMIN };
 	static const unsigned for_signals[] = { CAP_KILL };
-	/* In the folder of the user behind sudo, which belong to them. */
+	/* for files that belong to the user behind sudo, in that user's folder */
 	static const unsigned for_files[] = { CAP_DAC_OVERRIDE, CAP_CHOWN, CAP_FOWNER };
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[2] = { 0 };

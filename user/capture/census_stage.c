@@ -44,7 +44,7 @@ struct params {
 	bool too_many;		/* during is full */
 };
 
-/* Belongs to the reading's thread until done is set. */
+/* Owned by the reading's thread until done is set. */
 struct job {
 	struct census *census;
 	struct census_opts opts;

@@ -13,12 +13,11 @@
 struct code_cache {
 	struct dict *dict;
 	const struct python *py;
-	struct map64 *at;   /* address -> struct code *, youngest first */
-	struct map64 *gone; /* address -> epoch of its last end that is not passed yet */
+	struct map64 *at;   /* address -> struct code *, the youngest first */
+	struct map64 *gone; /* address -> epoch of its last end, until code_cache__passed() */
 	uint64_t *fresh;    /* addresses read in this round */
 	size_t n_fresh, cap_fresh;
-	uint64_t floor; /* nothing read before this epoch stands for stacks from then on, and the
-			   other way round */
+	uint64_t floor; /* no reading is valid across this epoch */
 	uint64_t read_until, reads;
 };
 
@@ -74,7 +73,7 @@ void code_cache__free(struct code_cache *c)
 	free(c);
 }
 
-/* Takes the youngest reading away. */
+/* Removes the youngest reading of an address. */
 static void drop_youngest(struct code_cache *c, uint64_t addr)
 {
 	struct code *code = youngest(c, addr), *older;
@@ -85,7 +84,7 @@ static void drop_youngest(struct code_cache *c, uint64_t addr)
 	code->older = NULL;
 	free_chain(code);
 	if (older)
-		map64__set(c->at, addr, (uintptr_t)older); /* the slot is there: takes no memory */
+		map64__set(c->at, addr, (uintptr_t)older); /* an existing key: needs no memory */
 	else
 		map64__del(c->at, addr, NULL);
 }
@@ -101,7 +100,7 @@ int code_cache__gone(struct code_cache *c, uint64_t addr, uint64_t epoch)
 	struct code *code = youngest(c, addr);
 
 	if (code && code->fresh && epoch <= c->read_until) {
-		/* It ended before or while it was read: nobody knows what that was. */
+		/* It was freed before or during the reading. */
 		drop_youngest(c, addr);
 		code = youngest(c, addr);
 	}
@@ -130,7 +129,7 @@ static int note_fresh(struct code_cache *c, uint64_t addr)
 	return 0;
 }
 
-/* 0 where the dict is full: see symbolizer__number(). */
+/* The dictionary's string; 0 if it is full, see symbolizer__number(). */
 static uint32_t text(struct code_cache *c, const char *s)
 {
 	uint32_t number = dict__string(c->dict, s, strlen(s));
@@ -169,7 +168,7 @@ int code_cache__inherit(struct code_cache *c, const struct code_cache *from, uin
 	while (!err && map64__next(from->at, &pos, &addr, &value)) {
 		const struct code *code = (const struct code *)(uintptr_t)value;
 
-		/* Later on something else may have come to be there in only one of the two. */
+		/* An object read later may exist in only one of the two processes. */
 		if (!code->fresh && code->read_at < forked && (code->file || code->func))
 			err = inherit_one(c, addr, from, code);
 	}
@@ -211,7 +210,7 @@ int code_cache__need(struct code_cache *c, uint64_t addr, uint64_t epoch)
 	uint64_t from = 0;
 
 	if (known && epoch < known->until)
-		return 0; /* known, or too late for this one */
+		return 0; /* known, or already freed */
 	map64__get(c->gone, addr, &from);
 	if (from < c->floor)
 		from = c->floor;
@@ -259,7 +258,7 @@ void code_cache__lost(struct code_cache *c, uint64_t sure, uint64_t now)
 		struct code *code = (struct code *)(uintptr_t)value;
 
 		close_at(code, sure + 1);
-		/* No end may ever come that lets go of these. */
+		/* Their ends may be among the lost ones. */
 		free_chain(code->older);
 		code->older = NULL;
 	}
@@ -284,7 +283,7 @@ void code_cache__passed(struct code_cache *c, uint64_t addr, uint64_t epoch)
 
 	if (map64__get(c->gone, addr, &last) && last <= epoch)
 		map64__del(c->gone, addr, NULL);
-	/* Ends of one address come in order, so all that a later one closed is still to be seen. */
+	/* Ends of one address come in order, so those of younger readings are still to come. */
 	while (*link && (*link)->until > epoch)
 		link = &(*link)->older;
 	if (!*link)

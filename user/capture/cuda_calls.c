@@ -56,7 +56,7 @@ enum location {
 	LOCATION_HOST_NUMA_CURRENT
 };
 
-/* The spaces in which an address or handle is unique. */
+/* Kinds of addresses and handles. Values are unique within one kind. */
 enum space { SPACE_MEMORY, SPACE_PHYSICAL, SPACE_MAPPED, SPACE_RESERVED, SPACE_NR };
 
 /* Memory that was taken and not given back. */
@@ -133,9 +133,9 @@ struct cuda_calls {
 	bool asking;	   /* a dry run's figures were read before this drain */
 	bool whole;	   /* the last drain emptied the ring */
 	uint64_t asked_at; /* ticket of the question to NVML, for nvml__answered(); 0: none is open */
-	bool asked_whole;		  /* whole when it was asked */
-	uint64_t changes, changes_at_ask; /* calls that change a device's memory: so far, and when
-					     NVML was asked */
+	bool asked_whole;		  /* value of whole at that question */
+	uint64_t changes, changes_at_ask; /* calls that change a device's memory: so far, and at the
+					     open question */
 	uint64_t in_use;	    /* a bit for each device that the allocator has memory on */
 	bool to_tell;		    /* figures are to be emitted */
 	enum alloc_backend backend; /* backend of PyTorch's allocator */
@@ -193,7 +193,7 @@ static bool is_new(struct cuda_calls *c, const struct map *m)
 						     : !map64__set(c->files, file_key(m), NOTHING);
 }
 
-/* Forgets the files without CUDA functions, most of which are not mapped any more. They may be
+/* Forgets the files without CUDA functions. Most of them are not mapped any more; the others are
  * looked into again. 0 or -ENOMEM. */
 static int forget_files(struct cuda_calls *c)
 {
@@ -700,7 +700,7 @@ static void ask_driver(struct decoder *d)
 			c->next_regular = now + USED_EVERY;
 		c->asked_at = 0;
 	}
-	/* A question that was open when devices became known is asked again. */
+	/* If devices became known while a question was open, ask it again. */
 	if (now < c->next_used || !(c->moved || now >= c->next_regular))
 		return;
 	c->next_used = now + USED_EVERY;

@@ -315,7 +315,9 @@ static int on_mark(struct decoder *d, const struct mt_rec_mark *r)
 	return err;
 }
 
-/* EVENT_CALL for root modules, by which steps are counted; then the modules' own events. */
+/*
+ * Emits EVENT_CALL for root modules, which steps may be counted by; then the modules' own events.
+ */
 static int on_call(struct decoder *d, const struct mt_rec_enter *r)
 {
 	struct thread *t = decoder__thread(d, r->h.tid);

@@ -20,14 +20,11 @@
 #include "lib/user.h"
 #include "log/log.h"
 
-#define RING_DEFAULT (16u << 20) /* bytes, as the kernel side has it */
-#define FD_FIRST                                                                                   \
-	200 /* a number that programs do not give away themselves, as shells do with small ones */
+#define RING_DEFAULT (16u << 20) /* bytes; the BPF programs' default, too */
+#define FD_FIRST 200 /* a descriptor that programs do not use by number, as shells use small ones */
 
-/*
- * A futex cannot be polled, and a descriptor that the child could write to would have a number that
- * it may close and give to another file. So a thread waits for the one, and writes to the other.
- */
+/* Turns a futex into a readable descriptor. A futex cannot be polled, and the child could close a
+ * descriptor of its own and open another file under its number. */
 struct inside_waker {
 	pthread_t thread;
 	struct inside_memory *m;
@@ -42,7 +39,7 @@ static void *wait_for_wakes(void *arg)
 	const uint64_t one = 1;
 	uint32_t seen = 0, now;
 
-	syscall(SYS_capset, &h, none); /* it needs none of what its process may have */
+	syscall(SYS_capset, &h, none); /* the thread needs no capability */
 	while (!__atomic_load_n(&w->over, __ATOMIC_SEQ_CST)) {
 		now = __atomic_load_n(&w->m->at->wake, __ATOMIC_SEQ_CST);
 		if (now == seen) {
@@ -102,7 +99,7 @@ static int open_memory(struct inside_memory *m)
 	if (m->fd < 0 ||
 	    ftruncate(m->fd, (off_t)(MT_INSIDE_RING + 2 * MT_INSIDE_PAGE + m->ring_bytes)))
 		return -errno;
-	/* Shrunk by the child, it would end us as we read it. */
+	/* Reading beyond the end of a file that the child made shorter would kill us. */
 	if (fcntl(m->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		return -errno;
 	m->at = mmap(NULL, MT_INSIDE_RING, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
@@ -177,8 +174,7 @@ void inside_memory__meet(struct inside_memory *m)
 
 	if (image == m->image)
 		return;
-	/* While it waits it does not run another program: the memory is that of the one that waits.
-	 */
+	/* While the process waits it cannot exec: m->mem is of the program that waits. */
 	err = inside_sites__open(m);
 	if (__atomic_load_n(&m->at->waits, __ATOMIC_SEQ_CST) != MT_INSIDE_STARTS)
 		return;

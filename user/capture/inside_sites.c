@@ -18,11 +18,8 @@
 #define INSN_MAX 15
 #define WAY_BACK 14 /* bytes of jmp *0(%rip) and its address */
 
-/*
- * With the rights of the command's user, so that nothing is ever written that this user could not
- * write: not to a set-user-ID program, nor to another user's. Of this thread alone, and only for
- * the call.
- */
+/* Opens the memory with the rights of the command's user, on this thread and for this call only.
+ * Then we cannot write to a set-user-ID program or another user's. */
 static int open_as_user(const struct inside_memory *m)
 {
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -49,17 +46,17 @@ static int open_as_user(const struct inside_memory *m)
 	syscall(SYS_capset, &h, had);
 	setfsuid(geteuid());
 	setfsgid(getegid());
-	syscall(SYS_capset, &h, had); /* a change of the user changes some of them */
+	syscall(SYS_capset, &h, had); /* changing the user changes the capabilities */
 	return fd;
 }
 
-/* The whole of a place for instructions, in memory that only debuggers write to. */
+/* True if a whole slot is in executable memory that only debuggers write to. */
 static bool is_code(const struct map *m, uint64_t addr, size_t size)
 {
 	return m && m->x && !m->w && size <= m->end - addr;
 }
 
-/* Is it where this dynamic linker calls debuggers? */
+/* True if the dynamic linker calls debuggers at this address. */
 static bool is_linkers(const struct proc *proc, const struct map *m, uint64_t addr)
 {
 	struct elf *e = is_code(m, addr, 1) ? elf__open_map(proc, m) : NULL;
@@ -82,11 +79,11 @@ static bool is_library(const struct map *m)
 
 bool inside_sites__in(const struct inside_memory *m, const struct maps *maps)
 {
-	/* Without its handler a breakpoint would end the process. */
+	/* Without the library's handler, a breakpoint would kill the process. */
 	return is_library(maps__find(maps, m->returns));
 }
 
-/* What the library says of itself, as far as the maps bear it out. */
+/* Takes the places that the library gives, as far as the maps agree. */
 static int take_places(struct inside_memory *m, const struct proc *proc, const struct maps *maps)
 {
 	const size_t size = MT_INSIDE_SLOT * MT_INSIDE_SLOTS;
@@ -111,8 +108,8 @@ int inside_sites__open(struct inside_memory *m)
 
 	if (m->mem >= 0 && m->mem_image == image)
 		return 0;
-	/* The memory first: the maps are of the same program, or of a later one that has not our
-	 * library there. */
+	/* Open before reading the maps: if the program changed in between, they do not have our
+	 * library. */
 	fd = image ? open_as_user(m) : -ENOEXEC;
 	if (fd < 0)
 		return fd;
@@ -133,7 +130,7 @@ int inside_sites__open(struct inside_memory *m)
 		close(m->mem);
 	m->mem = fd;
 	m->mem_image = image;
-	memset(m->site, 0, MT_INSIDE_SITES * sizeof(*m->site)); /* those were of another program */
+	memset(m->site, 0, MT_INSIDE_SITES * sizeof(*m->site)); /* these were another program's */
 	return 0;
 }
 
@@ -151,8 +148,7 @@ static int get(int fd, uint64_t addr, void *buf, size_t len)
 	return n == (ssize_t)len ? 0 : n < 0 ? -errno : -EFAULT;
 }
 
-/* Where the displacement of an operand that is relative to the instruction's end lies in it; 0: it
- * has none. */
+/* Offset of an operand's displacement that is relative to the instruction's end; 0: none. */
 static size_t relative_operand(const uint8_t *code, const struct insn *in)
 {
 	static const uint8_t opcodes[] = {
@@ -258,8 +254,7 @@ int inside_sites__plan(const uint8_t *code, size_t n, uint64_t addr, uint64_t sl
 	}
 }
 
-/* The site of an address, or the free one where it would be. NULL: there are enough. *used: so many
- * are. */
+/* The site of an address, or a free one for it. NULL: the table is full. *used: sites in use. */
 static struct mt_inside_site *find(const struct inside_memory *m, uint64_t addr, size_t *used)
 {
 	struct mt_inside_site *found = NULL;
@@ -283,7 +278,7 @@ static struct mt_inside_site *copy_of(const struct inside_memory *m, const struc
 	return &m->at->site[s - m->site];
 }
 
-/* The cookie, and after it which program it is for. */
+/* Writes the cookie first: program makes the entry valid. */
 static void set_program(const struct inside_memory *m, struct mt_inside_site *s, size_t i,
 			uint64_t cookie, uint32_t program)
 {
@@ -302,7 +297,7 @@ static int make_site(struct inside_memory *m, struct mt_inside_site *s, uint64_t
 	uint64_t slot = 0;
 	int err;
 
-	/* It may be the last one of what is mapped. */
+	/* The mapping may end before n bytes. */
 	while ((err = get(m->mem, addr, code, n)) && n > 1)
 		n--;
 	if (err)
@@ -354,8 +349,7 @@ int inside_sites__add(struct inside_memory *m, uint64_t addr, enum mt_inside_pro
 	return err;
 }
 
-/* Takes out those of a site that are the one, or 0: any but the linker's; and the breakpoint where
- * none is left. */
+/* Removes a program of a site (0: all but the linker's), and the breakpoint after the last one. */
 static void take_out(struct inside_memory *m, struct mt_inside_site *s,
 		     enum mt_inside_program program, uint64_t cookie)
 {
@@ -374,8 +368,7 @@ static void take_out(struct inside_memory *m, struct mt_inside_site *s,
 		had = had || is;
 		has = has || !is;
 	}
-	/* A thread that has come to it meanwhile finds the site still, and what to do for the
-	 * instruction. */
+	/* Keep the site: a thread may have hit the breakpoint already. */
 	if (had && !has)
 		put(m->mem, s->addr, &s->original, 1);
 }

@@ -362,7 +362,7 @@ int modules__entered(struct decoder *d, const struct mt_rec_enter *r)
 	return err ? err : decoder__emit(d, &e);
 }
 
-/* ---- threads from which nothing comes ---- */
+/* ---- threads without records ---- */
 
 /* True if the call's return address, or the uprobe's trampoline, is still on the stack. */
 static bool in_place(struct decoder *d, const struct call *c)

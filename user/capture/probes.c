@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What is the same wherever the programs run: see probes_internal.h. */
+/* The part that does not depend on where the programs run: see probes_internal.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -231,7 +231,7 @@ void probes__set_node_layout(struct probes *p, uint32_t number, const struct mt_
 	struct mt_node_layout *l = p->group_id ? &proc_group__member(p->group, number)->node
 					       : p->vars.node_layout;
 
-	/* What says that a word is to be read comes after where it is. */
+	/* Write the place of a word before the flag that makes programs read it. */
 	__atomic_store_n(&l->extra, 0, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&l->sequence, layout->sequence, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&l->object, layout->object, __ATOMIC_SEQ_CST);
@@ -254,7 +254,7 @@ int probes__consume(struct probes *p, probes_fn fn, void *ctx)
 {
 	int ret;
 
-	/* Before the ring is read: what comes in later wakes us again. */
+	/* Before the drain, so that later stacks wake us again. */
 	p->in->forget_wake(p);
 	p->fn = fn;
 	p->ctx = ctx;
@@ -330,8 +330,8 @@ void probes__bump_epoch(struct probes *p)
 
 void probes__forget_seen(struct probes *p)
 {
-	/* Stacks of the epoch in between may have code objects whose marks are gone: nobody is to
-	 * name them. */
+	/* Two bumps: stacks of the epoch between them may have code objects whose marks are gone,
+	 * and get no names. */
 	__atomic_fetch_add(p->vars.code_epoch, 1, __ATOMIC_SEQ_CST);
 	memset(p->vars.seen_code, 0, MT_SEEN_SLOTS);
 	__atomic_fetch_add(p->vars.code_epoch, 1, __ATOMIC_SEQ_CST);
@@ -366,7 +366,7 @@ void probes__set_module_codes(struct probes *p, uint32_t number, const uint64_t 
 	probes__bump_epoch(p);
 }
 
-/* As own_key() of the programs. */
+/* As own_key() of the BPF programs. */
 static uint64_t own_key(uint32_t number, uint64_t addr)
 {
 	return addr | (uint64_t)number << 48;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * The programs in the process itself, a child of ours that has taken the library for it:
- * breakpoints in the place of links, shared memory in the place of maps.
- */
+/* The programs in the process itself, a child of ours with the library for it: breakpoints instead
+ * of links, shared memory instead of maps. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -25,9 +23,9 @@ struct inside_probes {
 	struct probes p; /* first */
 	struct inside_memory *m;
 	bool at[HOOK_NR];
-	uint64_t semaphore[MT_ASKED_SITES]; /* that are ours to count down */
+	uint64_t semaphore[MT_ASKED_SITES]; /* semaphores that we raised */
 	size_t n_semaphores;
-	uint32_t semaphores_of; /* the program that they are in: m->mem_image */
+	uint32_t semaphores_of; /* mem_image of the program that they are in */
 };
 
 static struct inside_probes *inside(const struct probes *p)
@@ -37,7 +35,7 @@ static struct inside_probes *inside(const struct probes *p)
 
 /* ---- loading ---- */
 
-/* Opens the process's memory, and its maps as of then: our library is in it. 0 or -errno. */
+/* Opens the process's memory and reads its maps, which have our library. 0 or -errno. */
 static int open_process(struct inside_memory *m, pid_t pid, struct maps *maps)
 {
 	struct proc *proc;
@@ -59,10 +57,8 @@ static bool fits(const struct mt_inside_variables *v, uint32_t at, size_t size)
 	return at <= v->size && size <= v->size - at;
 }
 
-/*
- * Does the library say of each variable where it is? The first page holds none of them (see
- * tools/inprocess/first.c), and a field that the library does not fill is 0.
- */
+/* True if the library gives the place of each variable. No variable is in the first page
+ * (tools/inprocess/first.c), and a field that the library does not know is 0. */
 static bool all_said(const struct mt_inside_variables *v)
 {
 	const uint32_t *at = (const void *)v;
@@ -93,8 +89,8 @@ static bool all_fit(const struct mt_inside_variables *v)
 		 8);
 }
 
-/* As after loading into the kernel: no variable has a value but those that are given, all maps are
- * empty. */
+/* Sets the given variables, all others to 0, and empties all maps, as after loading into the
+ * kernel. */
 static int begin(struct inside_probes *ip, const struct probes_opts *opts)
 {
 	const struct mt_inside_variables v = ip->m->at->variables;
@@ -126,7 +122,8 @@ static int begin(struct inside_probes *ip, const struct probes_opts *opts)
 
 static const struct probes_place in_process;
 
-/* Is the library in the program that runs now, and has it begun? 0 or -errno, and why. */
+/* 0 if the program that runs now has the library and the library is ready; otherwise -errno, and
+ * why. */
 static int why_not(struct inside_memory *m, const char **why)
 {
 	uint32_t problem = __atomic_load_n(&m->at->problem, __ATOMIC_SEQ_CST);
@@ -168,7 +165,7 @@ struct probes *probes_inside__load(const struct probes_opts *opts, const char **
 	ip->p.in = &in_process;
 	ip->p.users = 1;
 	ip->p.pidfd = -1;
-	ip->p.multi = true; /* as far as anybody asks: nothing of the kernel's is missing */
+	ip->p.multi = true; /* as if the kernel had all that is needed */
 	ip->p.py = opts->py;
 	ip->p.sleepable = opts->sleepable;
 	ip->p.wake = ip->m->wake;
@@ -202,7 +199,7 @@ static bool holds(const struct map *m, const struct file_id *file, uint64_t offs
 	       offset - m->offset < m->end - m->start;
 }
 
-/* Wherever the file's code is mapped. 0 or -errno; some may have been added then. */
+/* Adds a program wherever the file's code is mapped. 0 or -errno, with some added. */
 static int add_everywhere(struct inside_probes *ip, const struct maps *maps,
 			  const struct file_id *file, uint64_t offset,
 			  enum mt_inside_program program, uint64_t cookie)
@@ -267,7 +264,7 @@ static bool attached(const struct probes *p, enum hook_id id)
 	return inside(p)->at[id];
 }
 
-/* What proc__map_path() made a path of. */
+/* The mapping for which proc__map_path() returned this path. */
 static const struct map *map_of(const struct maps *maps, pid_t pid, const char *path)
 {
 	char root[32];
@@ -285,7 +282,7 @@ static const struct map *map_of(const struct maps *maps, pid_t pid, const char *
 	return NULL;
 }
 
-/* A USDT's semaphore lies in what can be written. */
+/* Raises a USDT's semaphore, which is in writable memory. */
 static int raise_semaphore(struct inside_probes *ip, const struct maps *maps,
 			   const struct file_id *file, uint64_t offset)
 {
@@ -361,8 +358,7 @@ static void detach(struct probes *p, __attribute__((unused)) pid_t pid)
 	memset(ip->at, 0, sizeof(ip->at));
 }
 
-/* A read brings in what is not present: the programs can do already what those of the kernel have
- * twins for. */
+/* Nothing to do: a read of the process's own memory brings pages in. */
 static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 {
 	(void)pid;
@@ -409,7 +405,8 @@ static void zero_counters(struct probes *p, uint32_t number)
 
 /* ---- tables ---- */
 
-/* One writer, and readers that never wait: an entry is a word. max: keys with a value. */
+/* Sets a key of a table that readers use at the same time without waiting: an entry is one word.
+ * max: keys with a value. */
 static int set(struct mt_inside_table *t, uint64_t key, uint8_t value, size_t max)
 {
 	uint32_t from = mt_inside_hash(key), i;
@@ -441,7 +438,7 @@ static int set(struct mt_inside_table *t, uint64_t key, uint8_t value, size_t ma
 	return 0;
 }
 
-#define ROOTS_MAX 4096 /* as the kernel side has it */
+#define ROOTS_MAX 4096 /* as in the BPF programs */
 
 static int add_root(struct probes *p, uint64_t key)
 {

@@ -21,16 +21,14 @@
 #include "log/log.h"
 #include "memtrace.skel.h"
 
-/*
- * uprobe.multi links (kernel 6.6) are younger than the headers of Debian 12: the values are the
- * kernel's, include/uapi/linux/bpf.h.
- */
+/* uprobe.multi links (kernel 6.6) are younger than Debian 12's headers. These values are the
+ * kernel's, include/uapi/linux/bpf.h. */
 #define LINK_CREATE 28
 #define TRACE_UPROBE_MULTI 48
 #define UPROBE_MULTI_RETURN 1
 
 #define DETACH_THREADS 64
-#define CALL_SITES_MAX 128 /* in one file */
+#define CALL_SITES_MAX 128 /* sites in one file */
 
 struct link_create_uprobe_multi {
 	uint32_t prog_fd, target_fd, attach_type, flags;
@@ -42,16 +40,16 @@ _Static_assert(sizeof(struct link_create_uprobe_multi) == 64, "layout of BPF_LIN
 #define CALL_FILES_MAX 4096
 
 struct attachment {
-	int fd;		       /* of a multi link, -1: none */
-	struct bpf_link *link; /* of a perf uprobe */
-	pid_t pid;	       /* of a call: the process that it was attached for alone; 0: all */
+	int fd;		       /* a multi link, -1: none */
+	struct bpf_link *link; /* a perf uprobe */
+	pid_t pid;	       /* the process that a call's probe is for; 0: all */
 };
 
 struct kernel_probes {
 	struct probes p; /* first */
 	struct memtrace_bpf *skel;
-	bool atomic;			  /* there are no sleepable programs */
-	struct attachment at[HOOK_NR][2]; /* [.][1]: the sleepable twin */
+	bool atomic;			  /* without programs that can wait for pages */
+	struct attachment at[HOOK_NR][2]; /* [.][1]: by the programs that can wait for pages */
 	struct attachment *calls;
 	size_t n_calls, cap_calls;
 };
@@ -67,8 +65,8 @@ __attribute__((format(printf, 2, 0))) static int print_libbpf(enum libbpf_print_
 	char line[1024];
 	size_t n;
 
-	/* Its debug lines are more than a thousand an attach; what the verifier says of a refusal
-	 * comes as a warning. */
+	/* Drops libbpf's debug lines, more than a thousand for an attach. The verifier's reason for
+	 * a refusal is a warning. */
 	if (level == LIBBPF_DEBUG)
 		return 0;
 	vsnprintf(line, sizeof(line), fmt, ap);
@@ -103,7 +101,7 @@ static long link_create_multi(int prog_fd, const char *path, uint64_t offset, ui
 	return link_create(&attr);
 }
 
-/* A program that does nothing, to ask the kernel with. A descriptor or -errno. */
+/* Loads a program that does nothing, to test the kernel. A descriptor or -errno. */
 static int load_empty(struct bpf_prog_load_opts *opts)
 {
 	const struct bpf_insn insns[] = {
@@ -125,10 +123,9 @@ static long ask_multi(int prog_fd, pid_t pid)
 }
 
 /*
- * A program loaded for uprobe.multi cannot be attached through perf, so the question comes before
- * loading. "/" is not a regular file: a kernel that has these links answers EBADF, one that has not
- * answers EINVAL. Those that were mended to go by the process look at the PID before that, and
- * answer EINVAL to -1.
+ * Programs loaded for uprobe.multi cannot be attached through perf, so find this out before
+ * loading. "/" is not a regular file: a kernel with these links answers EBADF, one without them
+ * EINVAL. Kernels whose links filter by process check the PID first: they answer EINVAL to -1.
  */
 enum probes_multi probes__kernel_multi(void)
 {
@@ -160,7 +157,7 @@ bool probes__kernel_sleepable(void)
 	if (fd >= 0)
 		close(fd);
 	else if (fd != -EINVAL)
-		return false; /* nothing can be asked */
+		return false; /* no program can be loaded */
 	known = fd >= 0;
 	return known;
 }
@@ -180,7 +177,9 @@ static struct bpf_program *program(const struct probes *p, enum hook_id id, bool
 	case HOOK_SCOPE_END:
 		return sleepable ? kernel(p)->skel->progs.scope_end_s
 				 : kernel(p)->skel->progs.scope_end;
-	/* These read no memory of the target: one program does. */
+	/*
+	 * These programs read no memory of the target, so they need no twin that waits for pages.
+	 */
 	case HOOK_CPU_DELETE:
 		return sleepable ? NULL : kernel(p)->skel->progs.cpu_delete;
 	case HOOK_CODE_GONE:
@@ -197,7 +196,7 @@ static struct bpf_program *program(const struct probes *p, enum hook_id id, bool
 
 const char probes__oldest_kernel[] = "5.17";
 
-static bool locked_down; /* and that is why the programs were not loaded */
+static bool locked_down; /* the kernel is locked down, which is why loading failed */
 
 static bool too_old(void)
 {
@@ -236,10 +235,8 @@ static const char *load_why(int err)
 	return "the kernel refused the BPF programs; -v shows what it says";
 }
 
-/*
- * The ring itself can be read from whenever there is a record in it, which is nearly always: what
- * is waited for is the waking, and that is an edge.
- */
+/* Readable when a program wakes us. The ring itself is readable while it has any record, which is
+ * nearly always. */
 static int open_wake(struct probes *p)
 {
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLET };
@@ -251,7 +248,7 @@ static int open_wake(struct probes *p)
 	return 0;
 }
 
-/* Takes the maps of the group, or makes them as small as possible without one. */
+/* Uses the group's maps or, without a group, the smallest possible. */
 static int set_group(struct probes *p, const struct probes_opts *opts)
 {
 	int err;
@@ -282,7 +279,7 @@ static int set_group(struct probes *p, const struct probes_opts *opts)
 
 static const struct probes_place in_kernel;
 
-/* What is read and written while they run. */
+/* Finds the variables that are read and written while the programs run. */
 static void point(struct probes *p)
 {
 	struct memtrace_bpf *skel = kernel(p)->skel;
@@ -297,9 +294,9 @@ static void point(struct probes *p)
 }
 
 /*
- * Just before a program is loaded. libbpf takes a kernel that refuses bpf_probe_read_kernel(), as
- * one with lockdown=confidentiality does, for one without bpf_probe_read_user() either, and puts
- * the older bpf_probe_read() in the place of both. That is refused, too.
+ * Called before a program is loaded. A kernel with lockdown=confidentiality refuses
+ * bpf_probe_read_kernel(). libbpf takes it for one without bpf_probe_read_user() and replaces both
+ * by the older bpf_probe_read(), which is refused, too.
  */
 static int keep_user_reads(struct bpf_program *prog, struct bpf_prog_load_opts *opts,
 			   long sleepable)
@@ -311,7 +308,7 @@ static int keep_user_reads(struct bpf_program *prog, struct bpf_prog_load_opts *
 		if (insns[i].code != (BPF_JMP | BPF_CALL) || insns[i].src_reg ||
 		    insns[i].imm != BPF_FUNC_probe_read)
 			continue;
-		if (proc__pid_namespace()) { /* these have to read the kernel's memory as well */
+		if (proc__pid_namespace()) { /* these programs must read the kernel's memory, too */
 			locked_down = true;
 			return -EPERM;
 		}
@@ -393,7 +390,7 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	kernel(p)->skel->rodata->bench_verify = opts->verify;
 	kernel(p)->skel->rodata->modules = opts->modules;
 	if (p->filter) {
-		/* Nobody's hits, where it is not told whose. */
+		/* without a PID, drop all hits */
 		k->skel->rodata->only = opts->pid > 0 ? (uint32_t)opts->pid : UINT32_MAX;
 		log_debug("probes are in every process that maps the same files: the programs tell "
 			  "PID %d from others",
@@ -436,8 +433,7 @@ static void *detach_thread(void *arg)
 	return NULL;
 }
 
-/* Only a number that the target still has when the probe is there was the target's when it was
- * attached. */
+/* Removes a new probe if the target's PID may have been another process's when it was attached. */
 static int keep(struct probes *p, struct attachment *a)
 {
 	struct pollfd fd = { .fd = p->pidfd, .events = POLLIN };
@@ -449,10 +445,8 @@ static int keep(struct probes *p, struct attachment *a)
 	return -ESRCH;
 }
 
-/*
- * The kernel waits some 40 ms for each link until no CPU can be in its programs any more: the waits
- * are made to overlap.
- */
+/* For each link the kernel waits about 40 ms until no CPU runs its programs. Threads make these
+ * waits overlap. */
 static void detach(struct probes *p, pid_t pid)
 {
 	struct attachment *a, *calls = kernel(p)->calls;
@@ -488,7 +482,7 @@ static void free_all(struct probes *p)
 	free(p);
 }
 
-/* 0 and -1: every process that has the file mapped gets there, and the programs look which it is. */
+/* The PID for a multi link. 0 and -1: all processes that map the file; the programs filter. */
 static pid_t multi_pid(const struct probes *p, pid_t pid)
 {
 	return probes__everywhere(p) ? 0 : pid;
@@ -718,7 +712,7 @@ static void clear_roots(struct probes *p, uint32_t number)
 	uint64_t key, next;
 	bool more = bpf_map_get_next_key(fd, NULL, &next) == 0;
 
-	/* The next one is asked for first: of one that is deleted there is none. */
+	/* Find the next key before this one is deleted. */
 	while (more) {
 		key = next;
 		more = bpf_map_get_next_key(fd, &key, &next) == 0;

@@ -98,7 +98,7 @@ int proc_group__members_fd(const struct proc_group *k)
 
 uint32_t proc_group__new_group(struct proc_group *k)
 {
-	/* 16 bits: by the time that they are used up none of the first is left. */
+	/* 16 bits: a number is used again long after its set is gone. */
 	k->groups = k->groups % UINT16_MAX + 1;
 	return k->groups;
 }
@@ -141,8 +141,7 @@ int proc_group__add(struct proc_group *k, pid_t pid)
 	return errno == E2BIG ? -ENOSPC : -errno;
 }
 
-/* An exec or an end may come between the look and the change: its record is still to be read, and
- * does the rest. */
+/* The process may exec or end in between; the record about that does the rest. */
 static int change(struct proc_group *k, pid_t pid, uint32_t number, uint32_t entry)
 {
 	uint32_t key = pid, now;

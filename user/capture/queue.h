@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_CAPTURE_QUEUE_H
 #define MT_CAPTURE_QUEUE_H
-/* Records taken out of the ring and not yet handed on: one growing buffer, records 8-byte aligned. */
+/* Records between ring and decoder: one growing buffer, records aligned to 8 bytes. */
 #include <errno.h>
 #include <linux/types.h>
 #include <stddef.h>
@@ -11,14 +11,13 @@
 
 #include "memtrace.h"
 
-#define QUEUE_KEPT (4u << 20)  /* bytes; a buffer that grew beyond is given back once it is empty  */
-#define QUEUE_EARLY (8u << 20) /* bytes, of a process that is not looked at yet */
+#define QUEUE_KEPT (4u << 20)  /* bytes; a larger buffer is freed once it is empty */
+#define QUEUE_EARLY (8u << 20) /* bytes, for a process that is not attached yet */
 
 struct queue {
 	uint8_t *buf;
 	size_t len, cap; /* bytes */
-	uint64_t floor;	 /* queue__push_early() left out ends of code objects, the last one of this
-			    epoch; 0: none */
+	uint64_t floor;	 /* epoch of the last end that queue__push_early() left out; 0: none */
 };
 
 static inline int queue__push(struct queue *q, const void *rec, size_t len)
@@ -43,11 +42,8 @@ static inline int queue__push(struct queue *q, const void *rec, size_t len)
 	return 0;
 }
 
-/*
- * For a process that is only waited for, so it may be for hours: ends of code objects are kept only
- * while there is a record that they may have to do with, and while the queue has no more than max
- * bytes. 0 or -ENOMEM.
- */
+/* As queue__push(), for a process that we may wait for for hours. Drops ends of code objects unless
+ * an earlier record may need them and the queue has at most max bytes. 0 or -ENOMEM. */
 static inline int queue__push_early(struct queue *q, const void *rec, size_t len, size_t max)
 {
 	const struct mt_rec_gone *gone = rec;
@@ -59,7 +55,7 @@ static inline int queue__push_early(struct queue *q, const void *rec, size_t len
 	return 0;
 }
 
-/* The record at *pos, which is moved on; NULL at `end`. */
+/* The record at *pos, which moves to the next one; NULL at `end`. */
 static inline const void *queue__at(const struct queue *q, size_t *pos, size_t end, size_t *len)
 {
 	const uint8_t *p = q->buf + *pos;

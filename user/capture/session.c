@@ -60,7 +60,7 @@ struct session *session__new(pid_t pid, const struct session_opts *opts, struct 
 		goto fail;
 	if (opts->inside)
 		inside_memory__bind(opts->inside, pid);
-	/* of our own program, if we started the process and it has not run its own yet */
+	/* our own program, if we started the process and it has not run its own yet */
 	s->image = proc__image(s->target.proc);
 	return s;
 fail:

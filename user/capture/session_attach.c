@@ -449,7 +449,7 @@ static int attach(struct session *s, struct failure *f)
 			s->target.torch.version[0] ? s->target.torch.version : "version unknown",
 			h[i].symbol, h[i].why_not ? h[i].why_not : "not found");
 	}
-	target__look_into_torch(&s->target); /* what is imported already */
+	target__look_into_torch(&s->target); /* torch.nn may be imported already */
 	err = load_programs(s, f);
 	if (!err)
 		err = session__fit(s, f);

@@ -233,7 +233,7 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	struct names_stats ns = symbolizer__stats(s->decoder->names);
 	size_t i;
 
-	/* Of each type, hits = records + filtered + lost. Each outcome is counted where it is
+	/* For each type, hits = records + filtered + lost. Each outcome is counted where it is
 	 * decided. */
 	for (i = 1; i < sizeof(types) / sizeof(types[0]); i++) {
 		set_counter(s, "hits", types[i], c[MT_CNT_HIT + i]);

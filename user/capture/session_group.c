@@ -86,7 +86,8 @@ int session__fit(struct session *s, struct failure *f)
 
 /* ---- forked ---- */
 
-/* Opens a forked process, or what is left of it: an ending one still has a directory in /proc. */
+/* Opens a forked process. An ending one has a directory in /proc, but no command line: then only
+ * its PID is known. */
 static struct proc *open_proc(pid_t pid, const struct proc *like)
 {
 	struct proc *p = proc__open(pid);
@@ -127,7 +128,7 @@ static int take_queue(struct session *s, struct queue *early)
 	return session__catch_up(s);
 }
 
-/* Sets the facts. Those that an ended process cannot be asked for any more are its parent's. */
+/* Sets the facts. Facts that an ended process no longer gives are its parent's. */
 static int take_facts(struct session *s, const struct session *parent)
 {
 	static const char *const keys[] = { "exe",

@@ -2,7 +2,7 @@
 #ifndef MT_CAPTURE_SESSION_INTERNAL_H
 #define MT_CAPTURE_SESSION_INTERNAL_H
 /*
- * What the files of a session share: its life (session.c), getting into the process
+ * Shared by the files of a session: its life (session.c), getting into the process
  * (session_attach.c), draining the ring (session_round.c), groups (session_group.c) and facts
  * (session_facts.c). The events go their own way: stages.h.
  */
@@ -30,7 +30,7 @@ struct waiting {
 	uint64_t pages;		 /* size of the address space when its map was read last */
 	uint64_t changed;	 /* when that size changed last */
 	uint64_t next;		 /* look again then, even if the size is the same */
-	struct ptrace_hold hold; /* of a command, while we attach to it */
+	struct ptrace_hold hold; /* the command that we hold while we attach */
 	int nice;		 /* our nice value before it was lowered */
 	bool hastened;		 /* it is lowered */
 	bool joined_early; /* a group's probes recorded the process before it mapped PyTorch */
@@ -58,7 +58,7 @@ struct losses {
 	uint64_t unseen;	      /* cuda_calls__unseen() */
 	uint64_t total;		      /* records of all kinds */
 	uint64_t told;		      /* records about memory, as of the last EVENT_LOST */
-	uint64_t in_round;	      /* of them, told in this round */
+	uint64_t in_round;	      /* part of told that was added in this round */
 	bool open;		      /* records older than the last loss may be in the ring */
 	bool steps_warned;
 };
@@ -67,7 +67,7 @@ struct session {
 	struct session_opts opts;
 	struct target target;
 	struct probes *probes;
-	struct mt_py_layout layout; /* of the interpreter that the programs were loaded for */
+	struct mt_py_layout layout; /* the interpreter that the programs were loaded for */
 	struct waiting wait;
 	struct dict *dict;
 	struct facts *facts;
@@ -75,7 +75,7 @@ struct session {
 	struct decoder *decoder;     /* NULL before attach, as the stages */
 	struct census_stage *census; /* NULL with no_census, too */
 	struct attach_stage *attach;
-	struct sink *sink; /* of the last pump, borrowed */
+	struct sink *sink; /* the last pump's, borrowed */
 	struct code_ends ends;
 	struct losses losses;
 	int image;	     /* proc__image() of the program to be traced; negative: unknown */

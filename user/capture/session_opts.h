@@ -10,10 +10,8 @@ struct inside_memory;
 struct proc_group;
 struct probes_sets;
 
-/*
- * The switches of a capture, a bool of struct session_opts and an option of the command line each:
- * FIELD, the option's name, its help. This list is all that a new one needs besides its use.
- */
+/* The switches of a capture. Each is a bool of struct session_opts and an option of the command
+ * line: field, name of the option, help. A new switch needs a line here, and its use. */
 #define SESSION_SWITCHES(SWITCH)                                                                   \
 	SWITCH(requested, "requested",                                                             \
 	       "Also record how much of each block was asked for, and its stream: one more probe " \
@@ -34,19 +32,20 @@ struct session_opts {
 	bool requested_if_there; /* requested, without a warning if PyTorch lacks the probe for it */
 	bool steps_only;   /* only the ends of optimizer steps: implies all no_* switches, and no
 			      probe but those for steps and for the ends of code objects */
-	uint64_t steps;	   /* whole steps, to the event, after which the stream ends; 0: no bound */
+	uint64_t steps;	   /* whole optimizer steps after which the stream ends, to the event; 0: no
+			      bound */
 	size_t ring_bytes; /* 0: default */
-	bool started;	   /* the process is our child and waits to run its program, which may come
-			      to be anything */
-	bool late; /* the process may come to be anything, but is not our child and not held */
+	bool started; /* our child, which waits to run its program; that may turn out to be anything
+		       */
+	bool late;    /* not our child, and not held, but it may turn out to be anything */
 	/* With --children or several processes: the group, its sets of programs, and the number of
 	 * the process in it (proc_group.h; 0: given when the session needs it). Otherwise NULL,
 	 * NULL, 0. */
 	struct proc_group *group;
 	struct probes_sets *sets;
 	uint32_t number;
-	struct inside_memory *inside; /* of a child of ours that records itself; NULL: the kernel
-					 records it. Never with group */
+	struct inside_memory *inside; /* shared with a child of ours that records itself; NULL: the
+					 kernel records it. Never with group */
 };
 
 #endif

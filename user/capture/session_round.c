@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A round: what is in the ring goes through the decoder. Records are in the ring in the order in
- * which the allocator made them, and are decoded in that order. The names of a stack must be read
- * while its code objects are alive, so a round reads first and decodes later:
+ * A round: the records in the ring go through the decoder, in the allocator's order. The names of a
+ * stack must be read while its code objects are alive, so a round reads first and decodes later:
  *
  *   1. drain the ring into the queue, and read the code objects that new stacks mention;
  *   2. drain again until the records about all code objects freed by then are in (code_cache.h);
@@ -33,7 +32,7 @@ static size_t ring_size(const struct session *s)
 	return s->opts.ring_bytes ? s->opts.ring_bytes : RING_DEFAULT;
 }
 
-/* Room for a full ring, and for what comes in while it is drained. */
+/* Room for a full ring, and for later records that come while it is drained. */
 static size_t queue_max(const struct session *s)
 {
 	return ring_size(s) + ring_size(s) / 4 + (1u << 20);

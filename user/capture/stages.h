@@ -22,16 +22,16 @@ struct attach_stage;
 struct census_stage;
 
 /*
- * What the CUDA allocator held when the probes were attached: read from its own tables
- * (attach_state.h). Events wait in this stage until that is known. Later it tells which stream and
- * pool new segments belong to.
+ * Finds the blocks and segments of the CUDA allocator when the probes were attached, from its own
+ * tables (attach_state.h). Events wait in this stage until that is known. Later it tells which
+ * stream and pool new segments belong to.
  */
 
 /* Borrows both. tables: read the allocator's tables. NULL: out of memory. */
 struct attach_stage *attach_stage__new(struct target *target, struct facts *facts, bool tables);
 void attach_stage__free(struct attach_stage *a); /* NULL is fine */
 struct sink *attach_stage__sink(struct attach_stage *a);
-/* Where events go from now on: to the capture's sink, borrowed. NULL, as at first: nowhere. */
+/* Sets the capture's sink, which gets the events from now on; borrowed. NULL, as at first: none. */
 void attach_stage__send_to(struct attach_stage *a, struct sink *next);
 uint64_t attach_stage__events(const struct attach_stage *a); /* passed on so far */
 /* Reads the tables before the probes are attached, for segments that vanish meanwhile. 0 or
@@ -51,7 +51,7 @@ int attach_stage__begin_forked(struct attach_stage *a, const struct target *pare
 int attach_stage__read(struct attach_stage *a, uint64_t now);
 /* Reads new segments a last time, before the probes are removed. Returns as attach_stage__read(). */
 int attach_stage__read_last(struct attach_stage *a, uint64_t now);
-/* Passes on what was read. whole: all records up to the reading came in. 0, -ENOMEM or a sink's
+/* Passes on the reading. whole: all records up to the reading came in. 0, -ENOMEM or a sink's
  * error. */
 int attach_stage__take(struct attach_stage *a, bool whole, uint64_t now);
 /* True if the stage holds no events: the state at attach is known, or will never be. */
@@ -82,8 +82,8 @@ bool census_stage__reads(const struct census_stage *c);
  * 0: none has. -ENOMEM: a reading failed for lack of memory.
  */
 int census_stage__end(struct census_stage *c);
-/* Passes on what was read, or drops it unless whole: all records up to its end came in. 0, -ENOMEM
- * or a sink's error. */
+/* Passes on the reading, or drops it unless whole: all records up to its end came in. 0, -ENOMEM or
+ * a sink's error. */
 int census_stage__take(struct census_stage *c, bool whole);
 
 #endif

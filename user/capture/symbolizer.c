@@ -102,7 +102,7 @@ static bool ends_with(const char *s, const char *end)
 	return a >= b && !strcmp(s + a - b, end);
 }
 
-/* record_function.__exit__ called by the wrapper around an optimizer's step. */
+/* True for record_function.__exit__, called by the wrapper around an optimizer's step. */
 static bool is_optimizer_exit(const struct dict *d, const struct dict_frame *f, uint32_t n)
 {
 	struct dict_loc loc;
@@ -137,7 +137,7 @@ uint32_t symbolizer__module(struct symbolizer *n, uint64_t self, uint64_t root, 
 	return symbolizer__number(n, dict__module(n->dict, m));
 }
 
-/* The location of one frame, 0: it cannot be told. */
+/* The dictionary's location of a frame, 0: unknown. */
 static uint32_t location(struct symbolizer *n, const struct mt_frame *f, const struct code *c)
 {
 	struct dict_loc loc = { .file = c->file, .func = c->func };
@@ -156,7 +156,7 @@ int symbolizer__stack(struct symbolizer *n, const struct mt_rec_stack *rec, stru
 
 	for (i = 0; i < rec->n; i++) {
 		if (f[i].kind == MT_FRAME_MODULE)
-			s.root = f[i].addr; /* the last one is the outermost */
+			s.root = f[i].addr; /* the outermost one remains */
 	}
 	for (i = 0; i < rec->n; i++) {
 		if (f[i].kind == MT_FRAME_MODULE) {

@@ -38,8 +38,8 @@ struct target {
 
 /* Opens the process. 0, or negative with *f. */
 int target__open(pid_t pid, struct target *t, struct failure *f);
-/* Looks at what is mapped now: interpreter, PyTorch, hooks. 0 or negative with *f (the process
- * ended, ...). */
+/* Finds the interpreter, PyTorch and the hooks in the files mapped now. 0 or negative with *f (the
+ * process ended, ...). */
 int target__look(struct target *t, struct failure *f);
 /* Looks for the interpreter alone, before PyTorch is mapped. Owns maps. */
 void target__look_for_python(struct target *t, struct maps *maps);
@@ -55,8 +55,8 @@ void target__attach_optional(const struct target *t, struct probes *p, enum hook
 void target__open_allocator(struct target *t, const struct maps *m);
 /*
  * The CUDA allocator's backend now, also as the fact "allocator"; now: ns since the capture's
- * start. Looks for an allocator that was not mapped before, at most every 100 ms. ALLOC_NONE: there
- * is none, or it cannot be found.
+ * start. Looks for an allocator that was not mapped before, at most every 100 ms. ALLOC_NONE: no
+ * allocator was found.
  */
 enum alloc_backend target__backend(struct target *t, struct facts *facts, uint64_t now);
 /* Sets the fact "allocator" to the backend seen last, unless that is unknown. */
