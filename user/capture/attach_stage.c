@@ -16,21 +16,21 @@
 
 #define HOLD_MIN 2000000000ULL	  /* ns that events are held, unless the state is exact before */
 #define READINGS_MIN 10		  /* readings before giving up: on a busy machine most are torn */
-#define HOLD_MAX 10000000000ULL	  /* ns, with fewer readings */
-#define HELD_MAX (384u << 10)	  /* events */
+#define HOLD_MAX 10000000000ULL	  /* ns that events are held at most */
+#define HELD_MAX (384u << 10)	  /* events held, at most */
 #define WHOLE_WITHIN 500000000ULL /* ns that an exact state waits for the kinds of segments */
-#define SEGMENTS_EVERY 1000000000ULL /* ns */
+#define SEGMENTS_EVERY 1000000000ULL /* ns between two readings of segments, at least */
 #define SEGMENTS_SHARE 20 /* readings of segments take one part in this many of the time */
 
 struct attach_stage {
-	struct sink sink;  /* first */
+	struct sink sink;  /* first: the sink is the stage */
 	struct sink *next; /* NULL: events are counted and dropped */
-	uint64_t events;   /* passed on */
+	uint64_t events;   /* passed on so far */
 	struct target *target;
 	struct facts *facts;
 	struct attach_state *held; /* events and readings; NULL once the state is known */
 	bool empty;		   /* CUDA was unused at attach: nothing was allocated */
-	bool empty_told[256];	   /* by device: the EVENT_STATE for that was considered */
+	bool empty_told[256];	   /* by device: its first total was compared with that */
 	bool copied;		   /* a forked process whose tables are its parent's */
 	uint64_t copies;	   /* events dropped for that */
 	unsigned readings, tries;
@@ -43,10 +43,10 @@ struct attach_stage {
 	struct hash_seed seed;
 	uint64_t moves;	     /* segments taken and given back so far */
 	uint64_t moves_told; /* moves when the segments last passed on were read */
-	uint64_t next_read;  /* ns since start */
+	uint64_t next_read;  /* earliest next reading, ns since start */
 	/* A reading that waits for attach_stage__take(). */
-	struct cudaalloc_state read;	 /* of segments */
-	uint64_t moves_read, read_begin; /* moves and ns since start when it began */
+	struct cudaalloc_state read;	 /* segments; empty: none */
+	uint64_t moves_read, read_begin; /* when it began: moves, and ns since start */
 };
 
 /* ---- a reading of the tables, in the terms of attach_state.h ---- */

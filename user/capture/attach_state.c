@@ -8,7 +8,7 @@
 #include "lib/map64.h"
 
 #define DEVICES 256
-#define CHUNK 4096	    /* events */
+#define CHUNK 4096	    /* events allocated at once */
 #define ARMING 20000000ULL  /* ns; by then a new probe is in place on every CPU */
 #define REUSED (1ULL << 63) /* the address was allocated later */
 

@@ -52,7 +52,7 @@ struct autograd {
 	struct class_name *names; /* TYPES_MAX of them */
 	struct node_guess guess;
 	const struct node_layout *layout; /* NULL: no layout fits */
-	struct mt_node_layout told;	  /* as the programs have it */
+	struct mt_node_layout told;	  /* the layout that the programs were given */
 	autograd_parameter parameter;
 	void *parameter_ctx;
 	uint64_t next_look;
@@ -330,7 +330,7 @@ static uint32_t class_by_type(struct decoder *d, uint64_t type, uint64_t time)
 	if (now.cls == UINT32_MAX)
 		return UINT32_MAX;
 	if (known && now.cls != known->cls) {
-		if (!proc__alive(d->target->proc)) /* then what we read is not its memory */
+		if (!proc__alive(d->target->proc)) /* its memory is gone: keep the name */
 			return known->cls;
 		now.since = now.checked;
 	} else if (known) {

@@ -55,7 +55,7 @@ struct job {
 };
 
 struct census_stage {
-	struct sink sink; /* first */
+	struct sink sink; /* first: the sink is the stage */
 	struct sink *next;
 	struct decoder *d;
 	struct census *census; /* NULL: not opened */
@@ -65,7 +65,7 @@ struct census_stage {
 	bool first;		  /* it is the one at attach */
 	struct census_state last; /* parameters of the last reading */
 	struct params params;
-	uint64_t next_read;  /* ns since start */
+	uint64_t next_read;  /* earliest next reading, ns since start */
 	uint64_t steps_read; /* optimizer steps at the last reading */
 	unsigned readings, torn;
 	bool have_last;
@@ -243,7 +243,7 @@ static int emit_tensor(struct census_stage *c, const struct census_tensor *t, ui
 	int err;
 
 	if (!*t->name && t->kind == CENSUS_OTHER && !e.flags)
-		return 0; /* nothing but that there is a tensor */
+		return 0; /* says only that there is a tensor */
 	e.flags |= item_of(t->dtype);
 	err = intern(c->d, t, &e.name, &e.module);
 	return err ? err : c->next->event(c->next, &e);
@@ -375,7 +375,7 @@ int census_stage__end(struct census_stage *c)
 		params__drop(&c->params);
 		log_failure(c, c->job.err, c->job.why);
 		c->next_read = decoder__now(c->d) + (c->job.err == -EAGAIN ? EVERY / 5 : EVERY);
-		/* The ring and the sinks report by themselves when the target is gone. */
+		/* Other failures do not end the capture: it notices by itself if the target ended. */
 		return c->job.err == -ENOMEM ? -ENOMEM : 0;
 	}
 	took = c->job.state.end - c->job.state.begin;

@@ -91,7 +91,7 @@ struct pool {
 	uint8_t how, device; /* enum mem_how and device of the memory that it gives */
 };
 
-enum file { NOTHING, HAS_CALLS, HAS_ALLOCATOR }; /* bits */
+enum file { NOTHING, HAS_CALLS, HAS_ALLOCATOR }; /* bits of a set */
 
 struct range {
 	uint64_t start, end;
@@ -128,14 +128,14 @@ struct cuda_calls {
 	bool sites;	  /* a file with CUDA functions is mapped */
 	/* The driver's figures; times are ns since start. */
 	struct nvml_figures figures;
-	uint64_t next_used, next_regular; /* next reading: not before, and not after */
+	uint64_t next_used, next_regular; /* earliest and latest time of the next reading */
 	bool moved;	   /* memory was taken or given back since the last reading */
 	bool asking;	   /* a dry run's figures were read before this drain */
 	bool whole;	   /* the last drain emptied the ring */
 	uint64_t asked_at; /* ticket of the question to NVML, for nvml__answered(); 0: none is open */
-	bool asked_whole;		  /* value of whole at that question */
-	uint64_t changes, changes_at_ask; /* calls that change a device's memory: so far, and at the
-					     open question */
+	bool asked_whole;		  /* the drain before the question emptied the ring */
+	uint64_t changes, changes_at_ask; /* calls that change a device's memory: so far, and when
+					     NVML got the question */
 	uint64_t in_use;	    /* a bit for each device that the allocator has memory on */
 	bool to_tell;		    /* figures are to be emitted */
 	enum alloc_backend backend; /* backend of PyTorch's allocator */
@@ -700,7 +700,7 @@ static void ask_driver(struct decoder *d)
 			c->next_regular = now + USED_EVERY;
 		c->asked_at = 0;
 	}
-	/* If devices became known while a question was open, ask it again. */
+	/* Repeat an unanswered question: NVML may not have known the GPUs then. */
 	if (now < c->next_used || !(c->moved || now >= c->next_regular))
 		return;
 	c->next_used = now + USED_EVERY;

@@ -49,7 +49,7 @@ struct thread {
 };
 
 struct decoder {
-	const struct session_opts *opts; /* opts to facts: borrowed */
+	const struct session_opts *opts; /* borrowed, as all members up to facts */
 	struct target *target;
 	struct probes *probes;
 	struct dict *dict;

@@ -6,8 +6,8 @@
  * the child; the library maps it there. It stays as long as we keep it.
  *
  * The child may have written anything there, and so may every process that inherits the memory,
- * even another user's: check each number where it is used. Where and what we write is decided by
- * private memory.
+ * even another user's: check each number where it is used. Private memory
+ * decides where we write and which bytes.
  */
 #include <linux/types.h>
 #include <stdbool.h>

@@ -272,7 +272,7 @@ static struct mt_inside_site *find(const struct inside_memory *m, uint64_t addr,
 	return found && (found->addr || *used < MT_INSIDE_SITES / 2) ? found : NULL;
 }
 
-/* The child's copy. */
+/* The child's copy of a site. */
 static struct mt_inside_site *copy_of(const struct inside_memory *m, const struct mt_inside_site *s)
 {
 	return &m->at->site[s - m->site];

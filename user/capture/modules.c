@@ -20,7 +20,7 @@
 #include "record/dict.h"
 #include "torch/nnmodule.h"
 
-#define MAX_THREADS 4096 /* threads in modules at a time */
+#define MAX_THREADS 4096 /* threads whose calls are kept */
 #define MAX_NAMES (1u << 16)
 #define RECHECK 1000000000ULL /* ns between two checks of classes */
 #define QUIET 5000000ULL      /* ns without a record, after which a thread is checked */

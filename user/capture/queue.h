@@ -16,7 +16,7 @@
 
 struct queue {
 	uint8_t *buf;
-	size_t len, cap; /* bytes */
+	size_t len, cap; /* bytes used, and allocated */
 	uint64_t floor;	 /* epoch of the last end that queue__push_early() left out; 0: none */
 };
 

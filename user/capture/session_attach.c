@@ -34,7 +34,7 @@
 #define PAUSE 2		     /* ms between looks while the process maps files */
 #define PAUSE_QUIET 10	     /* ms, if it mapped nothing for QUIET: torch is not imported first */
 #define PAUSE_OTHER 100	     /* ms, if it has no Python either */
-#define QUIET 1000000000ULL  /* ns */
+#define QUIET 1000000000ULL  /* ns without new mappings */
 #define RETRY 5000000ULL     /* ns between looks while the interpreter starts */
 #define NUMBER 1000000000ULL /* ns between looks for a free number of the group */
 #define NICE_WAITING (-20)   /* our nice value while we wait for a command */

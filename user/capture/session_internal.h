@@ -32,9 +32,10 @@ struct waiting {
 	uint64_t next;		 /* look again then, even if the size is the same */
 	struct ptrace_hold hold; /* the command that we hold while we attach */
 	int nice;		 /* our nice value before it was lowered */
-	bool hastened;		 /* it is lowered */
+	bool hastened;		 /* our nice value is lowered */
 	bool joined_early; /* a group's probes recorded the process before it mapped PyTorch */
-	uint64_t next_look, look_pause; /* for torch.nn; ns since start */
+	uint64_t next_look,
+		look_pause; /* for torch.nn: time of the next look and pause after it, ns */
 };
 
 /*
@@ -54,7 +55,7 @@ struct code_ends {
 struct losses {
 	uint64_t counters[MT_CNT_NR]; /* the programs' counters, at most a second old */
 	uint64_t notices;	      /* probes__notices() before they were read */
-	uint64_t early;		      /* no room before attach, and unseen */
+	uint64_t early;		      /* records without room before attach, and unseen */
 	uint64_t unseen;	      /* cuda_calls__unseen() */
 	uint64_t total;		      /* records of all kinds */
 	uint64_t told;		      /* records about memory, as of the last EVENT_LOST */
@@ -75,11 +76,11 @@ struct session {
 	struct decoder *decoder;     /* NULL before attach, as the stages */
 	struct census_stage *census; /* NULL with no_census, too */
 	struct attach_stage *attach;
-	struct sink *sink; /* the last pump's, borrowed */
+	struct sink *sink; /* sink of the last pump, borrowed; NULL: none */
 	struct code_ends ends;
 	struct losses losses;
 	int image;	     /* proc__image() of the program to be traced; negative: unknown */
-	uint64_t last_facts; /* ns since start */
+	uint64_t last_facts; /* time of the last update of facts, ns since start */
 	uint64_t taken;	     /* all records up to this place in the ring are decoded */
 	bool attached;
 	bool behind;	      /* the ring was not drained to its end */
@@ -131,9 +132,9 @@ void session__renew_marks(struct session *s);
 bool session__take_number(struct session *s);
 /* s->probes record the process's hits from now on. type_cell: as in struct mt_py_layout. */
 void session__join(struct session *s, uint64_t type_cell);
-void session__leave(struct session *s); /* and no more */
-/* Other programs, if s->probes are attached elsewhere than this process has its code. 0 or negative
- * with *f. */
+void session__leave(struct session *s); /* Ends that. */
+/* Gets other programs if s->probes are attached at other places than this process has its hooks. 0
+ * or negative with *f. */
 int session__fit(struct session *s, struct failure *f);
 
 /* ---- session_facts.c ---- */

@@ -32,8 +32,7 @@ struct session_opts {
 	bool requested_if_there; /* requested, without a warning if PyTorch lacks the probe for it */
 	bool steps_only;   /* only the ends of optimizer steps: implies all no_* switches, and no
 			      probe but those for steps and for the ends of code objects */
-	uint64_t steps;	   /* whole optimizer steps after which the stream ends, to the event; 0: no
-			      bound */
+	uint64_t steps;	   /* whole optimizer steps after which the stream ends; 0: no bound */
 	size_t ring_bytes; /* 0: default */
 	bool started; /* our child, which waits to run its program; that may turn out to be anything
 		       */

@@ -33,7 +33,7 @@ struct target {
 	size_t n_module_codes;
 	bool module_self_in_cell; /* `self` of modules may lie in a cell (torch 2.0 and older) */
 	struct cudaalloc *alloc;  /* PyTorch's CUDA allocator; NULL: not found */
-	uint64_t next_alloc_look; /* ns since start */
+	uint64_t next_alloc_look; /* earliest next look for it, ns since start */
 };
 
 /* Opens the process. 0, or negative with *f. */
