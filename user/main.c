@@ -82,9 +82,9 @@ static void version(FILE *out, struct argp_state *state)
 }
 
 /*
- * Started with one of them closed, a file that is opened would get its number, and our messages
- * would end up in it. What takes the place can be neither read from nor written to, so that this
- * still fails as it should.
+ * Opens a placeholder for each standard file that the caller closed. Otherwise a file that we open
+ * would get its number, and our messages would end up in that file. Reading from the placeholder
+ * and writing to it fails.
  */
 static bool hold_standard_files(void)
 {
@@ -104,8 +104,9 @@ static void nothing(int number)
 }
 
 /*
- * A file that grows over the limit is an error of write() like a full disk, and ends nobody without
- * a word. A handler, and not SIG_IGN: what we start has the default again.
+ * Makes a file over RLIMIT_FSIZE an error of write(), like a full disk, instead of a signal that
+ * ends the program. Programs that we start get the default action again, because this is a handler
+ * and not SIG_IGN.
  */
 static void outlive_file_limit(void)
 {
@@ -114,7 +115,7 @@ static void outlive_file_limit(void)
 	sigaction(SIGXFSZ, &sa, NULL);
 }
 
-/* The last word of the program: output that a full disk swallowed is no success. */
+/* The exit status. If standard output could not be written, it is not success. */
 static int closed(int status)
 {
 	errno = 0;
@@ -125,7 +126,7 @@ static int closed(int status)
 	return status;
 }
 
-/* argp takes the program's name from here: "memtrace-bpf record". */
+/* Sets argv[0] to "memtrace-bpf record": argp prints it as the program's name. */
 static int run(const struct command *c, int argc, char **argv)
 {
 	char name[64];
@@ -151,7 +152,7 @@ static int live(int argc, char **argv)
 	return closed(cmd_live(argc, argv));
 }
 
-/* People type a PID or a recording alone, and mistype commands. */
+/* Says what to type if the command is a PID, a recording or a misspelled word. */
 static int no_command(const char *word)
 {
 	struct nearest n = { .word = word };
