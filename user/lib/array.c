@@ -15,7 +15,7 @@ int array__grow(void *array, size_t *cap, size_t n, size_t size)
 	if (n <= *cap)
 		return 0;
 	want = want < n ? n : want;
-	/* The caller's pointer is of a type of its own. */
+	/* The caller's pointer has another type, so copy it. */
 	memcpy(&v, array, sizeof(v));
 	v = reallocarray(v, want, size);
 	if (!v)

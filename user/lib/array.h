@@ -4,10 +4,8 @@
 /* Arrays that grow. */
 #include <stddef.h>
 
-/*
- * Makes room for n elements of size bytes in *(T **)array, which has room for *cap; at least
- * doubles, so that adding one by one is cheap. 0, or -ENOMEM, and then all is as it was.
- */
+/* Grows the array at *(T **)array until it has room for n elements of size bytes. *cap is its
+ * capacity in elements, which at least doubles. Returns 0, or -ENOMEM with nothing changed. */
 int array__grow(void *array, size_t *cap, size_t n, size_t size);
 
 #endif

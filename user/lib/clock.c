@@ -16,8 +16,8 @@ int64_t clock__parse_offset(const char *text)
 	return at && sscanf(at + 9, "%" SCNd64 " %" SCNd64, &s, &ns) == 2 ? s * 1000000000 + ns : 0;
 }
 
-/* The file tells of children, whose namespace is ours unless somebody has called unshare() for them
- * alone. */
+/* The file describes child processes, which have our namespace unless somebody has called unshare()
+ * for them. */
 static int64_t offset(void)
 {
 	static int64_t known;

@@ -33,7 +33,7 @@ void csv__set_raw(bool set)
 	raw = set;
 }
 
-/* Also as full-width characters, which some spreadsheets take for the same. */
+/* Some spreadsheets treat full-width characters in the same way. */
 static bool is_formula(const char *s)
 {
 	static const char *const wide[] = { "\xef\xbc\x9d", "\xef\xbc\x8b", "\xef\xbc\x8d",
@@ -48,8 +48,8 @@ static bool is_formula(const char *s)
 	return false;
 }
 
-/* A place where some program begins a cell: the field's beginning, and what follows a semicolon,
- * which separates columns in some countries. */
+/* True if a program may begin a cell here: at the start of the field, or after a semicolon, which
+ * separates columns in some countries. */
 static bool begins_cell(const char *field, const char *at)
 {
 	return at == field || at[-1] == ';';

@@ -5,14 +5,13 @@
 #include <stdio.h>
 
 /*
- * Writes text s as a field of a table (RFC 4180), NULL as an empty one; commas and line ends
- * between fields are the caller's. Control characters are escaped as in text, line ends among them:
- * a table is looked at on terminals too. Text that a spreadsheet takes for a formula, since it
- * begins with = + - or @, gets a ' in front; so does what follows a semicolon in it, where a table
- * with other separators would begin a cell. Not for numbers.
+ * Writes text as a CSV field (RFC 4180); NULL as an empty field. The caller writes commas and line
+ * ends. Control characters and line ends are escaped, because tables are also read on terminals.
+ * Text that a spreadsheet takes for a formula (= + - or @ at its start or after a semicolon) gets a
+ * leading apostrophe. Not for numbers.
  */
 void csv__put(FILE *out, const char *s);
-/* Text goes out as it is, without that '. Of the whole process. */
+/* raw: csv__put() adds no apostrophes, in the whole process. */
 void csv__set_raw(bool raw);
 
 #endif

@@ -3,13 +3,12 @@
 #define MT_LIB_EXIT_H
 /* Exit codes, the same for every command; part of the interface. */
 enum {
-	EXIT_OK = 0,		/* done; the target's own end included */
+	EXIT_OK = 0,		/* success, also if the target ended */
 	EXIT_FAILED = 1,	/* I/O, memory, anything else */
 	EXIT_UNUSABLE = 2,	/* the target or the file is not usable */
 	EXIT_NOT_PERMITTED = 3, /* not permitted, or the kernel lacks what is needed */
-	EXIT_HELD =
-		4, /* a condition of --fail-if held; what estimate was asked about does not fit */
-	EXIT_USAGE = 64, /* argp's */
+	EXIT_HELD = 4,	 /* a condition of --fail-if holds, or the job of `estimate` does not fit */
+	EXIT_USAGE = 64, /* wrong usage; argp uses it, too */
 };
 
 #endif

@@ -16,7 +16,7 @@ int failure__set(struct failure *f, int status, int err, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	/* names of the target's files are in it */
+	/* the message can contain the target's file names */
 	text__clean(f->text, sizeof(f->text), text, strlen(text));
 	return err;
 }

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LIB_FAILURE_H
 #define MT_LIB_FAILURE_H
-/* Why a command cannot go on. */
+/* The reason why a command cannot continue. */
 #include "lib/exit.h"
 
-/* For a person and for an exit status: what failed, on what, why, and the next thing to try. */
+/* A message for the user and an exit code. The message names the failed step, the reason and a
+ * remedy. */
 struct failure {
-	int status;	 /* exit code: of lib/exit.h */
-	char text[2048]; /* has room for a command that is offered, with its paths */
+	int status;	 /* exit code of lib/exit.h */
+	char text[2048]; /* message; large enough for a suggested command with paths */
 };
 
-/* Fills *f. err: 0 or -errno; returns it, for the caller to return. */
+/* Fills *f. Returns err (0 or -errno), so that the caller can return it. */
 int failure__set(struct failure *f, int status, int err, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 

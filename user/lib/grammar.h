@@ -10,7 +10,7 @@
 /* --by, in the order of enum group (model/model.h). */
 #define GROUP_WORDS(first, next)                                                                   \
 	first(line) next(stack) next(module) next(layer) next(phase) next(thread) next(category)
-/* Those of --by that go together: "category,module". */
+/* Words of --by that may be combined: "category,module". */
 #define SPLIT_WORDS(first, next) first(line) next(module) next(phase) next(thread) next(category)
 /* --at, in the order of enum moment (model/model.h). */
 #define MOMENT_WORDS(first, next) first(peak) next(end) next(oom)

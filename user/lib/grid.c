@@ -18,7 +18,7 @@ struct grid {
 	struct cell {
 		char *text; /* NULL: empty */
 		const char *colour;
-	} * cells; /* n a row */
+	} * cells; /* rows of n cells */
 	int last_goes, err;
 	bool last_hidden;
 };
@@ -120,13 +120,13 @@ size_t grid__fit(struct grid *t, size_t width, size_t wanted, int goes)
 		if (t->last_goes == next) {
 			t->last_hidden = true;
 			wanted = 0;
-			width += GAP; /* nothing stands behind the last one that is left */
+			width += GAP; /* no gap after the last remaining column */
 		}
 	}
 	return used(t) < width && !t->last_hidden ? width - used(t) : 0;
 }
 
-/* What has to stand in front of the next cell, in columns, is added up in gap. */
+/* gap accumulates the spaces before the next cell. */
 static void cell(const struct grid *t, FILE *out, size_t i, const struct cell *c, int *gap)
 {
 	const char *text = c->text ? c->text : "", *colour = c->colour;

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LIB_GRID_H
 #define MT_LIB_GRID_H
-/*
- * A table on a terminal. Each column is as wide as its widest cell. Columns are left out where the
- * terminal is too narrow. The last column takes the rest of the line and is not stored: its text is
- * given when a row is printed. Text is shown as it is: clean it first.
- */
+/* A table for a terminal. Each column is as wide as its widest cell. A narrow terminal gets fewer
+ * columns. The last column takes the rest of the line; its text is passed to grid__print(). Cells
+ * are printed unchanged, so clean the text first. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -15,7 +13,7 @@ struct grid;
 struct column {
 	const char *title;
 	bool right; /* numbers */
-	int goes;   /* order in which grid__fit() leaves columns out, from 1; 0: never */
+	int goes; /* priority for omission by grid__fit(): 1 goes first; 0: the column always stays */
 };
 
 /* c: the n columns before the last one; borrowed, and read by grid__fit() again. NULL on ENOMEM. */

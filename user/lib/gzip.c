@@ -20,7 +20,7 @@ struct gzip *gzip__new(FILE *out)
 	if (!g)
 		return NULL;
 	g->out = out;
-	/* 16: gzip's header, with no time in it. */
+	/* 16 selects gzip's header, without a time. */
 	if (deflateInit2(&g->z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 16 + MAX_WBITS, 8,
 			 Z_DEFAULT_STRATEGY) != Z_OK) {
 		free(g);

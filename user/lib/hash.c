@@ -15,7 +15,7 @@ struct hash_seed hash__seed(void)
 	if (made)
 		return seed;
 	if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) != (ssize_t)sizeof(seed)) {
-		/* Early boot only. Weaker, but still not known to a target. */
+		/* Early boot only. This seed is weaker, but a target still does not know it. */
 		struct timespec now;
 
 		clock_gettime(CLOCK_MONOTONIC, &now);

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LIB_HASH_H
 #define MT_LIB_HASH_H
-/*
- * Keyed hashes for tables whose keys a target or a file chooses: without the seed nobody can make
- * them collide on purpose.
- */
+/* Keyed hashes for tables whose keys come from a target or a file. The seed prevents deliberate
+ * collisions. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,12 +10,12 @@ struct hash_seed {
 	uint64_t k0, k1;
 };
 
-/* Random, one per process; the same at every call. */
+/* Random seed of this process; the same at every call. */
 struct hash_seed hash__seed(void);
 /* SipHash-1-3. */
 uint64_t hash__bytes(struct hash_seed seed, const void *data, size_t len);
 
-/* Two rounds of multiply and fold: cheap enough to stand in the path of every event. */
+/* Two rounds of multiply and fold: fast enough to run for every event. */
 static inline uint64_t hash__u64(struct hash_seed seed, uint64_t key)
 {
 	unsigned __int128 x = (unsigned __int128)(key ^ seed.k0) * (seed.k1 | 1);

@@ -12,14 +12,14 @@
 
 struct level {
 	bool array;
-	bool filled; /* something is in it: a comma comes next */
+	bool filled; /* has a member, so that a comma comes next */
 };
 
 struct json {
 	FILE *out;
 	bool pretty;
 	unsigned int depth;
-	bool done; /* the one value at the top has been begun */
+	bool done; /* the top-level value has been started */
 	struct level levels[JSON_MAX_DEPTH];
 };
 
@@ -62,8 +62,8 @@ static void put_char(FILE *out, uint32_t c, const char *bytes, size_t n, char pr
 	if (c < sizeof(shorts) / sizeof(shorts[0]) && shorts[c])
 		fputs(shorts[c], out);
 	else if (text__acts(c) || (c == '<' && next == '!'))
-		/* JSON is read on terminals too. U+2028 ends a line in older JavaScript; "<!--"
-		 * changes how HTML reads a script. */
+		/* Terminals show JSON, too. U+2028 ends a line in older JavaScript. "<!--" changes
+		 * how HTML parses a script. */
 		fprintf(out, "\\u%04x", c);
 	else if (c == '/' && prev == '<')
 		fputs("\\/", out);
@@ -71,7 +71,7 @@ static void put_char(FILE *out, uint32_t c, const char *bytes, size_t n, char pr
 		fwrite(bytes, 1, n, out);
 }
 
-/* Bytes at the beginning of s that stand for themselves. */
+/* Length of the prefix of s that needs no escapes. */
 static size_t plain_length(const char *s)
 {
 	size_t n = 0;
@@ -101,7 +101,7 @@ static void put_string(FILE *out, const char *s)
 	fputc('"', out);
 }
 
-/* Everything that comes before a value: comma, line, key. */
+/* Writes the comma, line end and key before a value. */
 static void begin(struct json *j, const char *key)
 {
 	struct level *l;
@@ -205,7 +205,7 @@ void json__double(struct json *j, const char *key, double value, int decimals)
 	for (const char *p = text; *p; p++) {
 		if ((*p >= '0' && *p <= '9') || *p == '-') {
 			fputc(*p, j->out);
-		} else if (!point) { /* whatever the locale has for a decimal point */
+		} else if (!point) { /* the locale's decimal point, of any length */
 			fputc('.', j->out);
 			point = true;
 		}

@@ -2,10 +2,10 @@
 #ifndef MT_LIB_JSON_H
 #define MT_LIB_JSON_H
 /*
- * A streaming JSON writer: always valid output (control and bidirectional characters escaped,
- * invalid UTF-8 repaired,
- * "</" written as "<\/" so that it can stand inside an HTML script element). Commas and nesting are
- * its own business; misuse aborts. Errors of the stream are the caller's to check with ferror().
+ * A streaming JSON writer. It writes commas and line ends, and its output is always valid: control
+ * and bidirectional characters are escaped, invalid UTF-8 is repaired. "</" becomes "<\/", so that
+ * the output may stand in an HTML script element. Wrong nesting aborts. The caller checks the
+ * stream with ferror().
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@ struct json;
 struct json *json__new(FILE *out, bool pretty); /* NULL on ENOMEM; borrows out */
 void json__free(struct json *j); /* writes a newline after the document; NULL is fine */
 
-/* key is NULL inside an array and at the top. */
+/* key is NULL in an array and at the top level. */
 void json__open_object(struct json *j, const char *key);
 void json__close_object(struct json *j);
 void json__open_array(struct json *j, const char *key);
@@ -25,12 +25,12 @@ void json__string(struct json *j, const char *key, const char *value); /* NULL v
 void json__uint(struct json *j, const char *key, uint64_t value);
 void json__int(struct json *j, const char *key, int64_t value);
 void json__double(struct json *j, const char *key, double value,
-		  int decimals); /* not finite: null */
-/* Nanoseconds as seconds. */
+		  int decimals); /* a value that is not finite becomes null */
+/* Writes nanoseconds as seconds. */
 void json__seconds(struct json *j, const char *key, uint64_t ns, int decimals);
 void json__bool(struct json *j, const char *key, bool value);
 void json__null(struct json *j, const char *key);
-/* The value if it is known, else null. */
+/* Writes null if the value is not known. */
 void json__uint_or_null(struct json *j, const char *key, bool known, uint64_t value);
 
 #endif

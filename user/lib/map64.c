@@ -13,14 +13,11 @@ struct slot {
 	uint64_t key, value;
 };
 
-/*
- * Any key is allowed, but a slot needs a mark for "empty": key 0 means that, and the one entry
- * whose key really is 0 lives beside the table.
- */
+/* Key 0 marks an empty slot, so an entry with key 0 is stored outside of the table. */
 struct map64 {
 	struct slot *slots;
 	size_t mask;
-	size_t used; /* in slots */
+	size_t used; /* entries in slots */
 	struct hash_seed seed;
 	bool has_zero;
 	uint64_t zero_value;
@@ -55,7 +52,7 @@ static size_t home(const struct map64 *m, uint64_t key)
 	return (size_t)hash__u64(m->seed, key) & m->mask;
 }
 
-/* The slot of key, or the empty one where it would go. */
+/* The slot of key, or the empty slot for it. */
 static size_t probe(const struct map64 *m, uint64_t key)
 {
 	size_t i = home(m, key);
@@ -145,7 +142,7 @@ int map64__set(struct map64 *m, uint64_t key, uint64_t value)
 	return map64__swap(m, key, value, &had, &old);
 }
 
-/* Closes the hole at i: whatever was pushed past it by its probe moves back. */
+/* Fills the empty slot i with later entries of the same probe sequence. */
 static void shift_back(struct map64 *m, size_t i)
 {
 	size_t j = i;
@@ -157,7 +154,7 @@ static void shift_back(struct map64 *m, size_t i)
 		if (!m->slots[j].key)
 			break;
 		h = home(m, m->slots[j].key);
-		/* An entry may move to the hole only if its home is not between hole and entry. */
+		/* An entry may move to the empty slot only if its home is not between the two. */
 		if (((j - h) & m->mask) < ((j - i) & m->mask))
 			continue;
 		m->slots[i] = m->slots[j];
@@ -205,7 +202,7 @@ bool map64__next(const struct map64 *m, size_t *pos, uint64_t *key, uint64_t *va
 {
 	size_t i = *pos;
 
-	/* Position 0 is the entry with key 0, the slots follow. */
+	/* Position 0 is the entry with key 0; the slots follow. */
 	if (i == 0) {
 		i = 1;
 		if (m->has_zero) {

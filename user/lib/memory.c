@@ -8,7 +8,7 @@
 
 #include "lib/small_file.h"
 
-/* A file of a control group. */
+/* Reads a file of a control group. Returns buf, or NULL. */
 static char *slurp_of(const char *group, const char *name, char *buf, size_t size)
 {
 	char path[4096];
@@ -46,7 +46,7 @@ uint64_t memory__group_left(const char *max, const char *current, const char *st
 	return most > now ? most - now : 0;
 }
 
-/* What a control group, and those that it is in, leave. */
+/* The least available memory of free_bytes, our control group and its ancestors. */
 static uint64_t of_cgroups(uint64_t free_bytes)
 {
 	char group[3072], max[64], current[64], stat[8192], *end, *at;

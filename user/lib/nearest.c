@@ -6,14 +6,15 @@
 #include "lib/nearest.h"
 
 #define LONGEST 63
-#define SHORTEST 3 /* beginning of a word that stands for it */
+#define SHORTEST 3 /* shortest prefix that counts as the word */
 
 static unsigned least(unsigned a, unsigned b)
 {
 	return a < b ? a : b;
 }
 
-/* Three rows of the table of optimal string alignment: a swap looks two rows back. */
+/* Optimal string alignment with three rows of its table, because a swap needs the row before the
+ * last. */
 unsigned nearest__distance(const char *a, const char *b)
 {
 	unsigned rows[3][LONGEST + 1], *two = rows[0], *one = rows[1], *now = rows[2];
@@ -46,7 +47,7 @@ void nearest__try(struct nearest *n, const char *candidate)
 	unsigned distance = nearest__distance(n->word, candidate);
 
 	if (len >= SHORTEST && !strncmp(n->word, candidate, len))
-		distance = 0; /* "stat" is the beginning of status, and only near start */
+		distance = 0; /* prefers "status" to "start" for "stat" */
 	if (distance > least((unsigned)(len + 1) / 3, 3) || (n->best && distance >= n->distance))
 		return;
 	n->best = candidate;

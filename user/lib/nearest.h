@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LIB_NEAREST_H
 #define MT_LIB_NEAREST_H
-/* Which of the words that there are was probably meant: for "did you mean report?". */
+/* Finds the word that the user probably meant, for "did you mean report?". */
 
 struct nearest {
-	const char *word; /* what was typed */
-	const char *best; /* NULL: nothing is near enough */
+	const char *word; /* the typed word */
+	const char *best; /* nearest candidate; NULL: none is near enough */
 	unsigned distance;
 };
 
-/*
- * Takes the candidate if it is nearer than all before it, and near enough: one edit for three
- * characters, three at most, or the word is its beginning, of at least three. Borrows both.
- */
+/* Keeps the candidate if it is nearer than all before it and near enough. That means at most one
+ * edit for each three characters and three edits in total, or that the typed word (three characters
+ * or more) is its prefix. Borrows both. */
 void nearest__try(struct nearest *n, const char *candidate);
-/* Edits (a character added, removed, changed, or swapped with the next) that make one word the
- * other; words over 63 bytes: UINT_MAX. */
+/* Number of edits between two words: a character is added, removed, changed, or swapped with the
+ * next. UINT_MAX: a word has more than 63 bytes. */
 unsigned nearest__distance(const char *a, const char *b);
 
 #endif

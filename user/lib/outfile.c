@@ -15,19 +15,19 @@
 #define BUFFER (64 * 1024)
 
 struct outfile {
-	char *path, *base; /* base: within the folder; points into path */
+	char *path, *base; /* base: the name in the folder; points into path */
 	enum outfile_how how;
 	bool force;
-	bool waits;  /* OUTFILE_DIRECT with force: what it replaces is still there */
-	bool device; /* standard output, a character device, a FIFO: nothing of ours to rename or
-			remove */
+	bool waits;  /* OUTFILE_DIRECT with force: the old file still exists */
+	bool device; /* standard output, a character device or a FIFO, which are never renamed or
+			removed */
 	int dir, fd;
 	FILE *stream;
-	int err;		    /* of the first failed write to the stream, negative */
-	char created[NAME_MAX + 1]; /* the name within the folder that our file has now */
+	int err;		    /* error of the first failed write to the stream, negative */
+	char created[NAME_MAX + 1]; /* current name of our file in the folder */
 };
 
-/* What a signal has to remove. The handler may come at any instruction, so `armed` is set last and
+/* The file that a signal removes. The handler may run at any time, so `armed` is set last and
  * cleared first. */
 static struct {
 	volatile sig_atomic_t armed;
@@ -64,7 +64,7 @@ const char *outfile__why(int err)
 	}
 }
 
-/* The user behind sudo. False: none, or what is there is not a number. */
+/* Reads an ID from an environment variable. False: the variable is missing or not a number. */
 static bool sudo_id(const char *name, uid_t *ret)
 {
 	const char *s = getenv(name);
@@ -95,8 +95,7 @@ void outfile__give(int fd)
 
 	if (geteuid() != 0 || !sudo_id("SUDO_UID", &uid) || !sudo_id("SUDO_GID", &gid))
 		return;
-	/* Not every file system has owners (vfat), and a network one may refuse root: the file is
-	 * good all the same. */
+	/* Ignore failures: vfat has no owners, and network file systems may refuse root. */
 	if (fchown(fd, uid, gid))
 		return;
 }
@@ -109,7 +108,7 @@ static int create_at(int dir, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Creates a file of a name that nobody can have guessed, next to the one it will become. */
+/* Creates a file with a random name in the folder of the final file. */
 static int create_temporary(struct outfile *o)
 {
 	uint64_t random;
@@ -124,7 +123,7 @@ static int create_temporary(struct outfile *o)
 	return fd;
 }
 
-/* Something is there already. 1: write to it as it is; 0: it may be replaced; -errno. */
+/* Checks an existing file. 1: write to it directly; 0: it may be replaced; -errno. */
 static int look_at(const struct outfile *o)
 {
 	struct stat st;
@@ -135,8 +134,7 @@ static int look_at(const struct outfile *o)
 	case S_IFCHR:
 		return 1;
 	case S_IFIFO:
-		/* One of somebody else's, in a folder that all may write to, is there to read
-		 * along. */
+		/* Another user may have created the FIFO in a public folder to read our output. */
 		return !o->force ? -EEXIST : outfile__is_ours(&st) ? 1 : -EACCES;
 	case S_IFREG:
 		return o->force ? 0 : -EEXIST;
@@ -157,7 +155,7 @@ static int open_device(struct outfile *o)
 	o->fd = openat(o->dir, o->base, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY);
 	if (o->fd < 0)
 		return -errno;
-	/* It may have been exchanged for a file since it was looked at. */
+	/* The device may have been replaced by a file since the check. */
 	if (fstat(o->fd, &st))
 		return -errno;
 	return S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode) ? 0 : -EEXIST;
@@ -253,7 +251,7 @@ const char *outfile__name(const struct outfile *o)
 	return o->path;
 }
 
-/* Our own write, since stdio forgets why one failed by the time that the file is closed. */
+/* Records the error, because stdio has lost errno when the file is closed. */
 static ssize_t stream_write(void *cookie, const char *buf, size_t size)
 {
 	struct outfile *o = cookie;
@@ -295,7 +293,7 @@ static int close_all(struct outfile *o)
 	o->stream = NULL;
 	if (o->err)
 		err = o->err;
-	/* Network file systems and quotas report here what write() let pass. */
+	/* Network file systems and quotas report some errors only here. */
 	if (o->fd >= 0 && close(o->fd) && !err && errno != EINTR)
 		err = -errno;
 	o->fd = -1;
@@ -310,7 +308,7 @@ static int take_name(struct outfile *o)
 		return 0;
 	if (errno != EINVAL && errno != ENOSYS)
 		return -errno;
-	/* A file system without that flag: a link never replaces either. */
+	/* The file system does not have RENAME_NOREPLACE. link() does not replace files either. */
 	if (linkat(o->dir, o->created, o->dir, o->base, 0))
 		return -errno;
 	unlinkat(o->dir, o->created, 0);
@@ -365,7 +363,7 @@ void outfile__discard(struct outfile *o)
 
 	if (!o)
 		return;
-	/* Remove our file only: somebody may have put another in its place. */
+	/* Remove our file only: another process may have replaced it. */
 	if (o->created[0] && o->fd >= 0 && !fstat(o->fd, &ours) &&
 	    !fstatat(o->dir, o->created, &there, AT_SYMLINK_NOFOLLOW) &&
 	    ours.st_ino == there.st_ino && ours.st_dev == there.st_dev)
@@ -376,9 +374,8 @@ void outfile__discard(struct outfile *o)
 
 static void remove_and_die(int sig)
 {
-	/* SA_RESETHAND: the default is back; the signal is blocked until we return, then it ends
-	 * the program.
-	 */
+	/* SA_RESETHAND has restored the default action. The signal is blocked until the handler
+	 * returns, and then ends the program. */
 	if (on_signal.armed)
 		unlinkat(on_signal.dir, on_signal.name, 0);
 	raise(sig);

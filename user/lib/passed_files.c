@@ -19,7 +19,7 @@ bool passed_files__good_name(const char *name)
 	       strcmp(name, "-") != 0;
 }
 
-/* Its number, -1: none of that name. */
+/* The descriptor of a passed file; -1: no such file. */
 static int find(const char *path)
 {
 	const char *p = getenv(HANDED);
@@ -45,9 +45,9 @@ int passed_files__open(const char *path)
 {
 	int fd = find(path);
 
-#ifndef __SANITIZE_ADDRESS__ /* whose search for leaks looks at us from outside */
-	/* Others may run as the user that we run as, and what we were handed is not theirs. Where
-	 * memory may be run we are undumpable already. */
+#ifndef __SANITIZE_ADDRESS__ /* its leak check traces this process */
+	/* Other processes of the same user must not take the passed files. If the program was
+	 * started from a memfd, it is not dumpable anyway. */
 	if (fd >= 0)
 		prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 #endif

@@ -11,8 +11,7 @@
 #include "lib/map64.h"
 
 struct strings {
-	struct map64
-		*places; /* hash to place; where two have one hash, the next free one behind it */
+	struct map64 *places; /* from hash to place; on a collision, from the next free hash */
 	char **all;
 	size_t n, room;
 };

@@ -58,7 +58,7 @@ int subprocess__close_others(const int *keep, size_t n)
 	return close_range_but(keep, n, 0);
 }
 
-/* Copies of all sources come first, so that no target takes the place of a source. */
+/* Duplicate all sources first, because a target may have the number of a source. */
 static int place_fds(const struct subprocess_opts *o)
 {
 	struct subprocess_fd all[SUBPROCESS_FDS + 3];
@@ -97,7 +97,7 @@ static void reset_signals(void)
 	sigset_t none;
 
 	for (int i = 1; i < NSIG; i++)
-		signal(i, SIG_DFL); /* fails for signals that are always at their default */
+		signal(i, SIG_DFL); /* fails for SIGKILL and SIGSTOP */
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
@@ -159,7 +159,7 @@ __attribute__((noreturn)) static void run(const struct subprocess_opts *o, pid_t
 
 	if (!status && o->prepare)
 		status = o->prepare(o->ctx);
-	/* The kernel forgets the signal when prepare() changes the user. */
+	/* A change of user in prepare() clears the death signal. */
 	if (!status && end_with(parent, o->death_signal))
 		status = CANNOT_PREPARE;
 	if (status)
@@ -188,7 +188,7 @@ int subprocess__start(const struct subprocess_opts *o, struct subprocess *ret)
 	*ret = (struct subprocess){ 0 };
 	if (o->n_fds > SUBPROCESS_FDS)
 		return -E2BIG;
-	/* Who started us may have left it ignored: then nobody can wait for a process. */
+	/* With an ignored SIGCHLD, inherited from our parent, waitpid() would fail. */
 	if (!sigaction(SIGCHLD, NULL, &on_end) && on_end.sa_handler == SIG_IGN)
 		signal(SIGCHLD, SIG_DFL);
 	if (o->main)
@@ -216,7 +216,7 @@ static bool reap(struct subprocess *p, int flags, int *status)
 
 	if (!p->pid)
 		return false;
-	/* The PID stays taken until waitpid(), so that the group is still its own. */
+	/* The PID, and so the group's ID, stays in use until waitpid(). */
 	while (waitid(P_PID, (id_t)p->pid, &si, WEXITED | WNOWAIT | flags) && errno == EINTR)
 		;
 	if (si.si_pid != p->pid)

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LIB_SUBPROCESS_H
 #define MT_LIB_SUBPROCESS_H
-/*
- * Starts a process, either another program or a function of this one, and waits for its end. All
- * functions are for callers with one thread.
- */
+/* Starts a process, which runs a program or a function, and waits for its end. The caller must have
+ * one thread. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,36 +27,34 @@ struct subprocess_limit {
 };
 
 struct subprocess_opts {
-	/* A program. argv and env are NULL-terminated. */
+	/* The program. argv and env are NULL-terminated. */
 	const char *program;	 /* path, or a name to search in PATH; NULL: none */
-	int program_fd;		 /* runs first, program if the kernel refuses it; 0: none */
+	int program_fd;		 /* executable tried before program; 0: none */
 	const char *const *argv; /* from the program's name on */
 	const char *const *env;	 /* "NAME=VALUE" to set, "NAME" to remove; NULL: nothing */
 	bool empty_env;		 /* env is the whole environment */
-	const char *refused;	 /* for standard error if the program cannot run; NULL: nothing */
-	/* Or a function, whose result is the exit code. It may use stdio, but has to flush. */
+	const char *
+		refused; /* text for standard error if the program cannot be executed; NULL: none */
+	/* A function instead of a program. It returns the exit code, and flushes stdio itself. */
 	int (*main)(void *ctx);
 
-	/*
-	 * Runs in the process when all below is set up, before the program or main. Anything but 0
-	 * ends the process with this exit code. Descriptors that are to be closed for a program are
-	 * still open.
-	 */
+	/* Runs in the process after the setup below and before the program or main. A result other
+	 * than 0 is the exit code. A program's other descriptors are still open. */
 	int (*prepare)(void *ctx);
 	void *ctx; /* for main and prepare */
 
 	int in, out, err; /* a descriptor, SUBPROCESS_INHERIT, or 0 for /dev/null */
-	/* Besides these three; the process has no others. At most SUBPROCESS_FDS. */
+	/* More descriptors, at most SUBPROCESS_FDS; all others are closed. */
 	const struct subprocess_fd *fds;
 	size_t n_fds;
 	bool keep_all_fds; /* main gets all descriptors, as they are */
-	bool keep_signals; /* signal mask and dispositions stay; false: default, none blocked */
+	bool keep_signals; /* keep the signal mask and dispositions; false: default, none blocked */
 
 	enum subprocess_group group;
-	bool ends_group;  /* when it ends, SIGKILL ends all that is left in its group */
-	int death_signal; /* when the caller ends; 0: it goes on */
-	int nice_by;	  /* as for nice(2); where that fails the priority stays */
-	const struct subprocess_limit *limits; /* a lower limit stays */
+	bool ends_group;  /* at its end, SIGKILL ends the rest of its process group */
+	int death_signal; /* signal when the caller ends; 0: none */
+	int nice_by;	  /* added to the nice value; a failure is ignored */
+	const struct subprocess_limit *limits; /* resource limits; lower existing limits stay */
 	size_t n_limits;
 };
 
@@ -69,15 +65,17 @@ struct subprocess {
 	bool ends_group;
 };
 
-/* 0 or -errno. A step that fails in the process ends it with exit code 126 or 127. */
+/* Starts a process. Returns 0 or -errno. If its setup fails, its exit code is 126 or 127. */
 int subprocess__start(const struct subprocess_opts *o, struct subprocess *ret);
-/* Has it ended? Then *status is that of waitpid(), and *p is all zero. Does not wait. */
+/* True if the process has ended. Then *status is that of waitpid(), and *p is zeroed. Does not
+ * wait. */
 bool subprocess__ended(struct subprocess *p, int *status);
-/* The same, but waits for the end for this time. ms: -1: without limit. */
+/* The same, but waits at most ms milliseconds; -1: no limit. */
 bool subprocess__wait(struct subprocess *p, int ms, int *status);
-/* Sends a signal; with ends_group SIGKILL reaches the whole group. Fine if there is no process. */
+/* Sends a signal; with ends_group, SIGKILL goes to the whole group. No effect if there is no
+ * process. */
 void subprocess__signal(const struct subprocess *p, int signal);
-/* Ends it with SIGKILL and waits. Fine if there is no process. */
+/* Ends the process with SIGKILL and waits. No effect if there is no process. */
 void subprocess__kill(struct subprocess *p);
 /* Closes all descriptors above 2 but these, in the calling process. 0 or -errno. */
 int subprocess__close_others(const int *keep, size_t n);

@@ -11,9 +11,9 @@
 
 #include "lib/utf8.h"
 
-/* ---- text from elsewhere ---- */
+/* ---- foreign text ---- */
 
-/* Characters that would act on a terminal or reorder what is read, instead of being read. */
+/* Characters that control a terminal or change the order of text. */
 bool text__acts(uint32_t c)
 {
 	if (c < 0x20 || (c >= 0x7f && c <= 0x9f))
@@ -49,8 +49,8 @@ char *text__clean(char *dst, size_t size, const char *src, size_t len)
 		dst[out++] = 'x';
 		dst[out++] = hex[(unsigned char)src[i] >> 4];
 		dst[out++] = hex[src[i] & 15];
-		/* The bytes that follow in a well-formed character are no character by themselves:
-		 * escaped in turn. */
+		/* The other bytes of the character are invalid on their own and get escaped
+		 * next. */
 		i++;
 	}
 	dst[out] = '\0';
@@ -89,7 +89,7 @@ static bool in_ranges(const struct range *r, size_t n, uint32_t c)
 	return false;
 }
 
-/* Not wcwidth(): that depends on a locale being set, and answers -1 for everything in "C". */
+/* wcwidth() does not work here: in the "C" locale it returns -1. */
 static size_t columns(uint32_t c)
 {
 	static const struct range none[] = {
@@ -151,7 +151,7 @@ char *text__shell(char *buf, size_t size, const char *word)
 		if (!n || text__acts(c))
 			return NULL;
 	}
-	/* Room for what follows: a quote is four characters, the last one and the end two. */
+	/* A quote needs four characters; the closing quote and the NUL need two. */
 	if (size < 3)
 		return NULL;
 	if (quoted)
@@ -171,7 +171,7 @@ char *text__shell(char *buf, size_t size, const char *word)
 	return buf;
 }
 
-/* ---- numbers in people's words ---- */
+/* ---- numbers for people ---- */
 
 char *text__bytes(char *buf, size_t size, uint64_t bytes)
 {
@@ -184,12 +184,12 @@ char *text__bytes(char *buf, size_t size, uint64_t bytes)
 	}
 	for (unit = 0; unit < sizeof(units) - 1; unit++) {
 		unsigned int shift = 10 * (unit + 1);
-		/* KiB need no second digit; from 1000 on there is no room for one. */
+		/* KiB need no second decimal, and from 1000 on there is no room for it. */
 		unsigned int scale = unit == 0 || bytes >> shift >= 1000 ? 10 : 100;
 		unsigned __int128 half = (unsigned __int128)1 << (shift - 1);
 		uint64_t scaled = (uint64_t)(((unsigned __int128)bytes * scale + half) >> shift);
 
-		/* 1023.996 MiB is 1.00 GiB in print, not 1024.0 MiB. */
+		/* 1023.996 MiB is printed as 1.00 GiB, not as 1024.0 MiB. */
 		if (scaled >= 1024 * (uint64_t)scale && unit + 1 < sizeof(units) - 1)
 			continue;
 		if (scale == 100 && scaled >= 100000) { /* 999.996 rounds into the next width */
@@ -228,7 +228,7 @@ char *text__time(char *buf, size_t size, uint64_t ns)
 {
 	static const struct {
 		uint64_t tenth;
-		unsigned int limit; /* in tenths: from here on the next unit is the better one */
+		unsigned int limit; /* in tenths of the unit; larger values use the next unit */
 		const char *name;
 	} units[] = { { 100, 10000, "us" }, { 100000, 10000, "ms" }, { 100000000, 600, "s" } };
 	uint64_t s = rounded(ns, 1000000000);
@@ -255,14 +255,14 @@ char *text__time(char *buf, size_t size, uint64_t ns)
 	return buf;
 }
 
-/* ---- the other way round ---- */
+/* ---- parsing ---- */
 
 struct unit {
 	const char *name;
 	uint64_t factor;
 };
 
-/* Digits with at most one point, exact: no floating point. *end: what follows them. */
+/* Parses digits with at most one point, without floating point. *end: the rest of s. */
 static int parse_decimal(const char *s, uint64_t *whole, uint64_t *frac, uint64_t *denominator,
 			 const char **end)
 {
@@ -315,7 +315,7 @@ static int parse_units(const char *s, const struct unit *units, size_t n, uint64
 
 int text__parse_size(const char *s, uint64_t *ret)
 {
-	/* No "KB": people mean 1000 and 1024 by it. */
+	/* "KB" is missing, because it can mean 1000 or 1024 bytes. */
 	static const struct unit units[] = {
 		{ "", 1 },
 		{ "B", 1 },
@@ -366,7 +366,7 @@ int text__parse_date(const char *s, uint64_t *ret)
 	if (!rest || strcmp(rest, "Z"))
 		return -EINVAL;
 	seconds = timegm(&tm);
-	/* The 63 bits that other formats have for it end in 2262. */
+	/* Formats with 63 bits for the time end in 2262. */
 	if (seconds < 0 || seconds >= INT64_MAX / 1000000000)
 		return -EINVAL;
 	*ret = (uint64_t)seconds * 1000000000 + ns;

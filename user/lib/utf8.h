@@ -4,10 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/*
- * Decodes the character at s (len > 0 bytes are there). Returns its length, or 0 if the bytes are
- * not UTF-8: overlong forms, surrogates, values over U+10FFFF and cut sequences are not.
- */
+/* Decodes the character at s, which has len > 0 bytes. Returns its length, or 0 for invalid UTF-8:
+ * also overlong forms, surrogates, values over U+10FFFF and cut sequences. */
 static inline size_t utf8__decode(const char *s, size_t len, uint32_t *cp)
 {
 	const unsigned char *p = (const unsigned char *)s;
