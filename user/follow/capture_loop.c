@@ -30,12 +30,11 @@
 
 #define FILES_WANTED 8192 /* each process takes about ten */
 #define EXIT_NONE                                                                                  \
-	(-2) /* result of attach(): the first process ended without PyTorch, but others were       \
-		traced */
+	(-2) /* from attach(): the first process ended without PyTorch, but others were traced */
 #define DRAIN_EVERY 10000000L /* ns */
 #define SILENCE 5000000000ULL /* ns without an event until a warning */
 #define SILENCE_STARTED                                                                            \
-	60000000000ULL /* for a command of `run`, which has to import and load first */
+	60000000000ULL /* the same for a command of `run`, which has to import and load first */
 #define TELL_EVERY 1000000000ULL
 #define PROGRESS_EVERY 500000000ULL
 

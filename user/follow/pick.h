@@ -52,9 +52,9 @@ struct pick;
 bool pick_args__many(const struct pick_args *args);
 /* Returns NULL for an extended regular expression, otherwise a static text with the error. */
 const char *pick__bad_pattern(const char *pattern);
-struct pick *pick__new(
-	const struct pick_args *args); /* copies args, not its strings; NULL: out of memory */
-void pick__free(struct pick *p);       /* p may be NULL */
+/* Copies args, but not its strings. NULL: out of memory. */
+struct pick *pick__new(const struct pick_args *args);
+void pick__free(struct pick *p); /* p may be NULL */
 
 enum pick_is {
 	PICK_NO,

@@ -26,7 +26,7 @@
 #include "process/descendants.h"
 #include "process/proc.h"
 
-#define MAY_EXEC 5000000ULL /* ns: a child of a process without PyTorch mostly calls exec before */
+#define MAY_EXEC 5000000ULL	 /* ns after a fork until the child has usually called exec */
 #define LOOK_EVERY 1000000000ULL /* ns between two checks for ended processes */
 
 uint64_t tracees__clock(void)

@@ -35,13 +35,13 @@ struct tracee {
 	struct session *forked_by;
 	void *output;
 	struct sink *sink;
-	uint64_t forked;   /* time of the fork, CLOCK_MONOTONIC in ns */
-	uint64_t diverged; /* time when the process of forked_by forked its ancestor, the same clock
-			    */
-	uint64_t next;	   /* time of the next look, the same clock */
-	uint64_t since;	   /* time when its session was opened, or attached, the same clock */
-	uint64_t exec;	   /* time of its last exec, the same clock */
-	uint64_t end;	   /* time of its end, the same clock; valid with told_end */
+	/* CLOCK_MONOTONIC, ns. */
+	uint64_t forked;   /* time of the fork */
+	uint64_t diverged; /* time when the process of forked_by forked it or its ancestor */
+	uint64_t next;	   /* time of the next look */
+	uint64_t since;	   /* time when its session was opened, or attached */
+	uint64_t exec;	   /* time of its last exec */
+	uint64_t end;	   /* time of its end; valid with told_end */
 	struct queue early;
 	struct probes *early_from;
 	bool picked;		  /* picked itself, not as a child of a picked process */

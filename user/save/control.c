@@ -208,7 +208,7 @@ static void accept_client(struct control *c)
 	watch(c, fd, oldest);
 }
 
-/* Splits in place. False: the request is not text. */
+/* Splits a request into action and argument, in place. False: it is not text. */
 static bool parse(char *request, size_t len, char **word, char **argument)
 {
 	char clean[CONTROL_REQUEST + 1];

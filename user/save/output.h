@@ -19,7 +19,7 @@ struct windows;
 enum output_kind { OUTPUT_FILE, OUTPUT_FOLDER, OUTPUT_WINDOWS, OUTPUT_ROLLING };
 
 struct output {
-	struct sink sink; /* first, so that the sink can be cast to the output */
+	struct sink sink; /* first: callbacks cast it to the output */
 	/* Called when the process is attached to, for the first process only. Returns 0 or an exit
 	 * code, logged. NULL: no action. */
 	int (*attached)(struct output *o);
@@ -54,8 +54,8 @@ void output__close_folder(struct recording *r, int status);
  * event, because many processes end without one. NULL: failed, logged.
  */
 struct output *output__new(struct recording *r, struct session *s, pid_t pid, unsigned int times);
-int output__end(struct output *o, const char *reason,
-		int err); /* calls end() and removes o from r->outputs */
+/* Removes o from r->outputs and calls end(). */
+int output__end(struct output *o, const char *reason, int err);
 
 /* Inserts text before ".mtr": "run.mtr" and "-2" give "run-2.mtr". The caller frees the result.
  * NULL: out of memory. */

@@ -11,7 +11,7 @@ struct mtr_writer;
 struct outfile;
 
 struct output_file {
-	struct output o; /* first */
+	struct output o; /* first: the output is cast to this struct */
 	char *path;	 /* path of the file; owned */
 	struct outfile *file;
 	struct mtr_writer *writer; /* writer; NULL: the file is not open */
@@ -20,7 +20,7 @@ struct output_file {
 	bool failed;		   /* an error was logged */
 };
 
-/* A constructor for output__new(). */
+/* The constructor for output__new(); process has the common members. */
 struct output *output_file__new(const struct output *process);
 
 /* The functions below are also for output_folder.c. */

@@ -17,7 +17,7 @@
 #include "save/recording.h"
 
 struct output_folder {
-	struct output_file file;   /* first */
+	struct output_file file;   /* first: the output is cast to this struct */
 	struct folder_entry entry; /* entry of the file in the index */
 };
 

@@ -75,7 +75,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 const struct argp rolling_argp = { .options = options, .parser = parse };
 
 struct output_rolling {
-	struct output o; /* first */
+	struct output o; /* first: the output is cast to this struct */
 	struct rolling_store *store;
 	uint64_t last_tick;	   /* time of the last flush, ns since the start */
 	int err;		   /* negative error of the store */

@@ -15,7 +15,7 @@ struct rolling_args {
 
 extern const struct argp rolling_argp; /* its input is a struct rolling_args */
 
-struct output *output_rolling__new(
-	const struct output *process); /* a constructor for output__new() */
+/* The constructor for output__new(); process has the common members. */
+struct output *output_rolling__new(const struct output *process);
 
 #endif

@@ -19,7 +19,7 @@
 #define OOM_FILES 3
 
 struct output_windows {
-	struct output o; /* first */
+	struct output o; /* first: the output is cast to this struct */
 	char *path;	 /* path of the file if there is no folder; owned */
 	char name[128];	 /* name in the folder, with --on-oom */
 };

@@ -11,7 +11,7 @@ struct recording;
  * capture. Returns 0 or an exit code, logged.
  */
 int output_windows__prepare(struct recording *r);
-struct output *output_windows__new(
-	const struct output *process); /* a constructor for output__new() */
+/* The constructor for output__new(); process has the common members. */
+struct output *output_windows__new(const struct output *process);
 
 #endif

@@ -33,8 +33,9 @@ struct rolling_store {
 	struct totals *totals;
 	struct outfile *file; /* segment that is being written */
 	char file_name[32];
-	uint64_t totals_room, next_totals, totals_bytes, index_bytes,
-		most; /* bytes; next_totals: ns */
+	uint64_t totals_room, totals_bytes, index_bytes; /* bytes */
+	uint64_t most;					 /* bytes that the folder took at most */
+	uint64_t next_totals;				 /* time to write the totals again, ns */
 	uint64_t dropped;
 	uint64_t start; /* start of the capture, ns since 1970; 0: unknown */
 	char why[160];

@@ -60,7 +60,7 @@ const char *windows__over(const struct windows *w);
  * logged. */
 int windows__finish(struct windows *w, const char *reason);
 unsigned int windows__written(const struct windows *w);
-int windows__err(const struct windows *w,
-		 bool *said); /* returns the first error, negative, or 0; *said: it was logged */
+/* Returns the first error, negative, or 0. *said: it was logged. */
+int windows__err(const struct windows *w, bool *said);
 
 #endif
