@@ -132,7 +132,7 @@ def test_none_of_several():
     target = job(0, "none-of-several")
     target.wait_line("^ready", 120)
     recorder = spawn([harness.TOOL, "record", "-p", str(target.popen.pid), "--children", "--on-oom", "-o", folder + "/"], root=True)
-    recorder.wait_line("nothing is written until PID %d runs out of memory" % target.popen.pid, 60, stream="err")
+    recorder.wait_line("nothing is written until PID %d runs out of memory; .*into %s" % (target.popen.pid, folder), 60, stream="err")
     fails(target, 0)
     equal(recorder.wait(60), 0, "exit code of record")
     check("nothing was written" in recorder.stderr() and not os.path.exists(folder), "left behind: %s", recorder.stderr())

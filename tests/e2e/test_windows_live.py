@@ -211,7 +211,9 @@ def test_of_one_job():
 
 def test_refused():
     for options, word in (
-            (("--on-oom", "--skip", "3"), "--on-oom"), (("--every", "1s"), "how long"), (("--on", "allocated>1G"), "when does"),
+            (("--on-oom", "--skip", "3"), "--on-oom"), (("--rolling", "1M", "--skip", "3"), "--rolling"),
+            (("--rolling", "1M", "--on-oom"), "--on-oom"), (("--rolling", "1M", "--max-size", "1M"), "--max-size"),
+            (("--rolling", "1M", "-o", "-"), "-o -"), (("--every", "1s"), "how long"), (("--on", "allocated>1G"), "when does"),
             (("--on", "allocated>"), "allocated"), (("--until", "rss>1G"), "rss"), (("--keep", "3"), "several"),
             (("--wait", "-o", scratch("one.mtr")), "-o NAME/"), (("--before", "3s"), "looks back"), (("--skip", "x"), "--skip")):
         code, _, err = tool("record", "-p", str(os.getpid()), *options, root=True)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "archive/folder.h"
 #include "capture/session.h"
 #include "lib/exit.h"
 #include "lib/outfile.h"
@@ -135,7 +136,7 @@ static void say_waits(const struct output_windows *ow)
 		log_info("nothing is written until PID %d runs out of memory; then the %s before "
 			 "it, into %s",
 			 (int)ow->o.pid, text__time(text, sizeof(text), a->before),
-			 ow->path ? ow->path : ow->name);
+			 ow->path ? ow->path : folder__path(ow->o.r->folder));
 	else if (a->wait)
 		log_info("nothing is written until SIGUSR1 comes to PID %d, or `memtrace-bpf ctl "
 			 "start`",
