@@ -200,6 +200,89 @@ def test_entry_points_cu12():
     entry_points("cu12")
 
 
+# ---- device state ---------------------------------------------------------------------------------------------------
+
+STATE = r"""
+import ctypes, json, sys
+cuda = ctypes.CDLL(sys.argv[1])
+V, size, M = ctypes.c_void_p, ctypes.c_size_t, 1 << 20
+block, pooled, host, reserved, handle = V(), V(), V(), ctypes.c_uint64(), ctypes.c_uint64()
+def used():
+    available, total = size(), size()
+    assert cuda.cudaMemGetInfo(ctypes.byref(available), ctypes.byref(total)) == 0
+    return (total.value - available.value) // M
+props = (ctypes.c_int * 8)(1, 0, 1)  # pinned, on a device
+assert cuda.cudaMalloc(ctypes.byref(block), size(64 * M)) == 0
+assert cuda.cudaMallocAsync(ctypes.byref(pooled), size(10 * M), None) == 0
+assert cuda.cudaMallocHost(ctypes.byref(host), size(4096)) == 0
+assert cuda.cuMemAddressReserve(ctypes.byref(reserved), size(2 * M), size(0), ctypes.c_uint64(0), ctypes.c_uint64(0)) == 0
+assert cuda.cuMemCreate(ctypes.byref(handle), size(2 * M), props, ctypes.c_uint64(0)) == 0
+out = {"before": used()}
+out["registered"] = [cuda.cudaHostRegister(at, size(4096), 0) for at in (block, pooled, V(reserved.value), host)]
+out["reset"] = [cuda.cudaDeviceReset(), used()]
+out["freed"] = [cuda.cudaFree(block), cuda.cudaFreeHost(host), cuda.cudaFreeAsync(pooled, None), cuda.cuMemRelease(handle), used()]
+out["all"] = [cuda.cudaMalloc(ctypes.byref(block), size(n * M)) for n in (926, 924)] + [used()]
+print(json.dumps(out))
+"""
+
+
+def test_reset():
+    """A reset frees a device's memory but not its pools' and cuMemCreate's; a pool gives up free memory when the device is full."""
+    got = by_hand(STATE, MEMTRACE_DRYRUN_VRAM="1G", MEMTRACE_DRYRUN_CONTEXT="100M")
+    equal(got, {"before": 100 + 64 + 32 + 2, "registered": [1, 1, 1, 712], "reset": [0, 100 + 32 + 2], "freed": [1, 1, 0, 0, 100 + 32],
+                "all": [2, 0, 1024]}, "memory of a device")
+
+
+FORKS = r"""
+import ctypes, json, os, signal, sys, threading
+cuda = ctypes.CDLL(sys.argv[1])
+V, size = ctypes.c_void_p, ctypes.c_size_t
+kept, block = V(), V()
+assert cuda.cudaEventCreate(ctypes.byref(kept)) == 0 and cuda.cudaMalloc(ctypes.byref(block), size(4096)) == 0
+ended = False
+def capture():
+    stream, status, graph, held = V(), ctypes.c_int(), V(), V()
+    cuda.cudaStreamCreate(ctypes.byref(stream))
+    while not ended:  # the lock of captures is held while usleep(300) frees an object of the graph
+        cuda.cudaStreamBeginCapture(stream, 0)
+        cuda.cudaStreamGetCaptureInfo_v2(stream, ctypes.byref(status), None, ctypes.byref(graph), None, None)
+        cuda.cudaUserObjectCreate(ctypes.byref(held), V(300), ctypes.CDLL(None).usleep, 1, 1)
+        cuda.cudaGraphRetainUserObject(graph, held, 1, 1)
+        cuda.cudaStreamSynchronize(stream)
+        cuda.cudaStreamEndCapture(stream, ctypes.byref(graph))
+def copy():
+    memory, data = V(), ctypes.create_string_buffer(4096)
+    while not ended:
+        cuda.cudaMalloc(ctypes.byref(memory), size(4096))
+        cuda.cudaMemcpy(memory, data, size(4096), 1)
+        cuda.cudaFree(memory)
+threads = [threading.Thread(target=work) for work in (capture, copy)]
+for t in threads:
+    t.start()
+codes = set()
+for _ in range(300):
+    if codes - {3}:
+        break
+    pid = os.fork()
+    if not pid:
+        signal.alarm(10)
+        cuda.cudaEventDestroy(kept)
+        cuda.cudaMemset(block, 1, size(64))
+        cuda.cudaFree(block)
+        os._exit(cuda.cudaMalloc(ctypes.byref(block), size(4096)))
+    codes.add(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+ended = True
+for t in threads:
+    t.join()
+print(json.dumps(sorted(codes)))
+"""
+
+
+def test_forks():
+    """A child finds no lock held, whatever its parent's threads did, and CUDA is not initialized in it."""
+    equal(by_hand(FORKS), [3], "exits of the children")
+
+
 # ---- captures -------------------------------------------------------------------------------------------------------
 
 CAPTURES = r"""
