@@ -163,7 +163,7 @@ void depends__read(void *to, size_t size, const void *caller)
 	uint64_t hash;
 	struct key *k;
 
-	if (!dryrun__config()->log && !truth__wanted(size))
+	if (truth__take_next(to, size) || (!dryrun__config()->log && !truth__wanted(size)))
 		return;
 	python__where(operation__torch(caller), &read);
 	hash = mix_place(mix_place(mix(0xcbf29ce484222325ull, &caller, sizeof(caller)),

@@ -177,12 +177,6 @@ extern const struct driver_hidden driver__hidden[];
 /* Bytes of the block that PyTorch's allocator returned at ptr; 0: unknown. */
 uint64_t dryrun__block_size(const void *ptr);
 
-/* ---- lib_nccl_peers.c ---- */
-
-/* Replaces a number that the host reads by one computed from just gathered numbers. True:
- * replaced. */
-bool dryrun__of_gathered(void *number, size_t size);
-
 /* ---- exported by libcuda.so.1 for observers in other processes and for the NVML here ---- */
 
 #define DRYRUN_USAGE_MAGIC 0x4d544452u

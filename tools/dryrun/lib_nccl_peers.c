@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #include "lib_nccl.h"
+#include "truth.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -387,34 +388,19 @@ void nccl__receive(const struct comm *c, int from, void *to, size_t size, enum n
 
 /* ---- numbers gathered from all ranks ---- */
 
-static __thread struct {
-	unsigned int left; /* remaining reads */
-	uint64_t number;
-} gathered;
-
 void nccl__gathered(const void *at, size_t size, unsigned int reads)
 {
-	uint64_t numbers[DRYRUN_SMALL_COPY / sizeof(uint64_t)];
+	uint64_t numbers[DRYRUN_SMALL_COPY / sizeof(uint64_t)], sum = 0;
 
 	dryrun__copy(numbers, at, size);
-	gathered.left = reads;
-	gathered.number = 0;
 	for (size_t i = 0; i < size / sizeof(*numbers); i++)
-		gathered.number += numbers[i];
+		sum += numbers[i];
+	truth__set_next(sum, reads);
 }
 
 void nccl__not_gathered(void)
 {
-	gathered.left = 0;
-}
-
-bool dryrun__of_gathered(void *number, size_t size)
-{
-	if (!gathered.left || size != sizeof(gathered.number))
-		return false;
-	gathered.left--;
-	memcpy(number, &gathered.number, size);
-	return true;
+	truth__set_next(0, 0);
 }
 
 /* ---- how many ranks are split off ---- */

@@ -323,8 +323,7 @@ void dryrun__copy_for(const void *caller, void *to, const void *from, size_t siz
 {
 	dryrun__copy(to, from, size);
 	if (size && dryrun__is_device(from) && !dryrun__is_device(to) &&
-	    contents__state((uintptr_t)from, size) != CONTENTS_KNOWN &&
-	    !dryrun__of_gathered(to, size))
+	    contents__state((uintptr_t)from, size) != CONTENTS_KNOWN)
 		depends__read(to, size, caller);
 }
 

@@ -151,12 +151,13 @@ void truth__of(struct truth *truth, const struct operation *op, const struct pyt
 	       size_t size)
 {
 	const struct place *place = &read->user;
+	const char *values = dryrun__config()->values;
 	struct said said;
 
 	*truth = (struct truth){ 0 };
 	if (size > sizeof(truth->bytes) || read->purpose != READ_FOR_USE)
 		return;
-	if (values__find(place, &said) || values__find(&read->inner, &said)) {
+	if (values__find(values, place, &said) || values__find(values, &read->inner, &said)) {
 		if (values__encode(truth, &said, size))
 			dryrun__log("assumed value_at %s:%d %g", place->file, place->line,
 				    said.number);
@@ -173,4 +174,24 @@ void truth__put(const struct truth *truth, uint64_t count, void *to, size_t size
 {
 	if (truth->size && truth->size == size && count >= truth->from)
 		memcpy(to, truth->bytes, size);
+}
+
+static __thread struct {
+	unsigned int reads;
+	uint64_t number;
+} next;
+
+void truth__set_next(uint64_t number, unsigned int reads)
+{
+	next.reads = reads;
+	next.number = number;
+}
+
+bool truth__take_next(void *to, size_t size)
+{
+	if (!next.reads || size != sizeof(next.number))
+		return false;
+	next.reads--;
+	memcpy(to, &next.number, size);
+	return true;
 }

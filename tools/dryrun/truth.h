@@ -21,6 +21,12 @@ void truth__of(struct truth *truth, const struct operation *op, const struct pyt
 /* Writes the value into host memory. count: number of the read at this place. */
 void truth__put(const struct truth *truth, uint64_t count, void *to, size_t size);
 
+/* The calling thread's next `reads` reads of 8 bytes get `number`, whatever their place. 0 reads:
+ * none. */
+void truth__set_next(uint64_t number, unsigned int reads);
+/* Writes the number that is set for the calling thread's next read of that size. False: none. */
+bool truth__take_next(void *to, size_t size);
+
 /* ---- values.c: MEMTRACE_DRYRUN_VALUES ---- */
 
 struct said {
@@ -34,7 +40,7 @@ struct said {
 
 /* True if `text` is valid. */
 bool values__valid(const char *text);
-/* Finds the value that the variable has for a place. */
-bool values__find(const struct place *place, struct said *said);
+/* Finds a place's value in the text, which is valid or NULL. */
+bool values__find(const char *text, const struct place *place, struct said *said);
 /* Encodes a number in `size` bytes. False: unknown type; truth is unchanged. */
 bool values__encode(struct truth *truth, const struct said *said, size_t size);

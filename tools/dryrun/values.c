@@ -2,7 +2,6 @@
 /* Parses MEMTRACE_DRYRUN_VALUES: FILE:LINE=VALUE, or VALUE@READ from that read on; separated by
  * commas or semicolons. */
 #include "truth.h"
-#include "dryrun.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -78,10 +77,8 @@ static bool ends_with(const char *path, const char *end, size_t size)
 	       (n == size || path[n - size - 1] == '/' || *end == '/');
 }
 
-bool values__find(const struct place *place, struct said *said)
+bool values__find(const char *text, const struct place *place, struct said *said)
 {
-	const char *text = dryrun__config()->values;
-
 	while (text && *text) {
 		text = read_one(text, said);
 		if (text && said->line == place->line &&
