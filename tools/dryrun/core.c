@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #include "core.h"
 #include "depends.h"
-#include "stream.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -13,6 +12,8 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct device devices[DRYRUN_MAX_DEVICES];
 static int n_devices;
+/* Lock of another file, from core__hold_at_fork(). */
+static void (*lock_before)(void), (*unlock_after)(void);
 static bool forked; /* forked from a process with a context: CUDA fails */
 static __thread int current;
 static __thread int last_error;
@@ -29,9 +30,16 @@ void dryrun__unlock(void)
 	pthread_mutex_unlock(&mutex);
 }
 
+void core__hold_at_fork(void (*lock)(void), void (*unlock)(void))
+{
+	lock_before = lock;
+	unlock_after = unlock;
+}
+
 static void before_fork(void)
 {
-	stream__lock();
+	if (lock_before)
+		lock_before();
 	dryrun__lock();
 	contents__lock();
 	depends__lock();
@@ -44,7 +52,8 @@ static void after_fork(void)
 	depends__unlock();
 	contents__unlock();
 	dryrun__unlock();
-	stream__unlock();
+	if (unlock_after)
+		unlock_after();
 }
 
 static void in_child(void)
@@ -109,6 +118,17 @@ int dryrun__n_devices(void)
 struct device *core__device(int device)
 {
 	return &devices[device];
+}
+
+int core__device_of(uint64_t addr)
+{
+	for (int i = 0; i < dryrun__n_devices(); i++) {
+		const struct device *d = &devices[i];
+
+		if (addr - d->base < d->size)
+			return i;
+	}
+	return -1;
 }
 
 int dryrun__device(void)
@@ -195,6 +215,60 @@ static int reserve(struct device *d)
 	return CUDA_OUT_OF_MEMORY;
 }
 
+void core__publish(int device)
+{
+	const struct device *d = &devices[device];
+	uint64_t context = d->up ? dryrun__config()->context : 0;
+
+	__atomic_store_n(&memtrace_dryrun_usage.device[device].context, context, __ATOMIC_RELAXED);
+	__atomic_store_n(&memtrace_dryrun_usage.device[device].used, context + d->charged,
+			 __ATOMIC_RELAXED);
+}
+
+int core__charge(int device, uint64_t size)
+{
+	struct device *d = &devices[device];
+	uint64_t room = dryrun__config()->vram - dryrun__config()->context;
+
+	if (size > room - d->charged &&
+	    (!(d->trim && d->trim(device)) || size > room - d->charged)) {
+		memtrace_dryrun_usage.device[device].refused++;
+		return CUDA_OUT_OF_MEMORY;
+	}
+	d->charged += size;
+	core__publish(device);
+	return CUDA_OK;
+}
+
+void core__refund(int device, uint64_t size)
+{
+	devices[device].charged -= size;
+	core__publish(device);
+}
+
+int core__take(int device, uint64_t size, uint64_t *addr)
+{
+	int err = core__charge(device, size);
+
+	if (err)
+		return err;
+	if (space__alloc(&devices[device].arena, size, addr)) {
+		core__refund(device, size);
+		return CUDA_OUT_OF_MEMORY;
+	}
+	return CUDA_OK;
+}
+
+void core__give(int device, uint64_t addr)
+{
+	uint64_t size = space__free(&devices[device].arena, addr);
+
+	if (size) {
+		contents__clear(addr, size);
+		core__refund(device, size);
+	}
+}
+
 int dryrun__use(int device)
 {
 	struct device *d;
@@ -213,7 +287,7 @@ int dryrun__use(int device)
 			err = reserve(d);
 		if (!err) {
 			__atomic_store_n(&d->up, true, __ATOMIC_RELEASE);
-			memory__publish(device);
+			core__publish(device);
 		}
 	}
 	dryrun__unlock();
@@ -224,25 +298,4 @@ bool dryrun__in_use(int device)
 {
 	return device >= 0 && device < dryrun__n_devices() &&
 	       __atomic_load_n(&devices[device].up, __ATOMIC_ACQUIRE) && !forked;
-}
-
-void dryrun__reset(int device)
-{
-	struct device *d;
-
-	if (!dryrun__in_use(device))
-		return;
-	d = &devices[device];
-	dryrun__lock();
-	/* As in CUDA, memory of pools and of cuMemCreate survives the context. */
-	for (size_t i = d->arena.used.n; i-- > 0;)
-		if (!pool__chunk(device, d->arena.used.at[i].addr))
-			memory__give(device, d->arena.used.at[i].addr);
-	space__destroy(&d->small);
-	d->small.align = 512;
-	host__reset(device);
-	d->peers = 0;
-	__atomic_store_n(&d->up, false, __ATOMIC_RELEASE);
-	memory__publish(device);
-	dryrun__unlock();
 }

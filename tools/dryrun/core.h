@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Shared by the core's files: device memory, contents, pools, mapped memory. */
+/* Shared by the core's files: device memory, contents, pools, mapped memory. core.c calls none of
+ * the others but contents.c. */
 #include "dryrun.h"
 #include "space.h"
 
@@ -16,21 +17,32 @@ struct device {
 	struct space arena;  /* allocated ranges of the addresses */
 	struct space small;  /* allocations smaller than a granule, in granules of the arena */
 	struct pool *default_pool, *pool; /* pool: the current one for cudaMallocAsync */
-	uint64_t peers;			  /* bit mask of devices with access enabled */
+	/* Returns the free memory of the device's pools to the device. True if there was any. Lock
+	 * held. NULL: no pool yet. */
+	bool (*trim)(int device);
+	uint64_t peers; /* bit mask of devices with access enabled */
 };
 
 /* device must be valid. The caller holds dryrun__lock() to use the state. */
 struct device *core__device(int device);
 
-/* ---- memory.c; call with the lock held ---- */
+/* The device whose reserved addresses contain addr; -1: none. */
+int core__device_of(uint64_t addr);
+
+/* Sets the lock of another file that is held across fork(), too: taken before the core's locks and
+ * released after them. Call it when the library is loaded. */
+void core__hold_at_fork(void (*lock)(void), void (*unlock)(void));
+
+/* ---- call with the lock held ---- */
 
 /* Takes addresses and charges the device for them. size: bytes, a multiple of the granule. */
-int memory__take(int device, uint64_t size, uint64_t *addr);
-void memory__give(int device, uint64_t addr);
-int memory__charge(int device, uint64_t size);
-void memory__refund(int device, uint64_t size);
+int core__take(int device, uint64_t size, uint64_t *addr);
+void core__give(int device, uint64_t addr);
+/* Charges bytes without an address. 0 or CUDA_OUT_OF_MEMORY. */
+int core__charge(int device, uint64_t size);
+void core__refund(int device, uint64_t size);
 /* Updates the device's usage in memtrace_dryrun_usage. */
-void memory__publish(int device);
+void core__publish(int device);
 
 /* ---- contents.c: known bytes of device memory; all others read as zero. Has its own lock. ---- */
 
@@ -51,8 +63,6 @@ void contents__doubt(uint64_t addr, size_t size);
 
 #define POOL_DEFAULT_THRESHOLD 0
 
-/* Returns the free memory of the device's pools to the device. True if there was any. Lock held. */
-bool pool__trim_all(int device);
 /* Called when the host waits: pools return free memory above their thresholds. Takes the lock. */
 void pool__at_sync(int device);
 /* Finds the pool allocation at an address. Lock held. */

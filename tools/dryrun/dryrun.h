@@ -110,8 +110,6 @@ int dryrun__runtime_major(void);
  * error. */
 int dryrun__use(int device);
 bool dryrun__in_use(int device);
-/* Destroys a device's context and frees its memory. */
-void dryrun__reset(int device);
 
 /* ---- memory.c: device memory ---- */
 
@@ -120,10 +118,8 @@ void dryrun__reset(int device);
 int dryrun__alloc(int device, uint64_t size, void **ptr);
 /* Frees memory of dryrun__alloc(). NULL is allowed. */
 int dryrun__free(void *ptr);
-/* Charges bytes without an address (cuMemCreate), or returns them. size: a multiple of the
- * granule. */
-int dryrun__charge(int device, uint64_t size);
-void dryrun__refund(int device, uint64_t size);
+/* Destroys a device's context and frees its memory. */
+void dryrun__reset(int device);
 /* The values of cudaMemGetInfo, in bytes. */
 void dryrun__memory(int device, uint64_t *available, uint64_t *total);
 
@@ -144,9 +140,6 @@ struct dryrun_range {
 
 /* Finds the kind of memory at an address. Never fails: unknown addresses are pageable. */
 void dryrun__where(const void *ptr, struct dryrun_range *range);
-
-/* True for device memory, which the host must not access. */
-bool dryrun__is_device(const void *ptr);
 
 /*
  * Copies between any two places. Up to DRYRUN_SMALL_COPY bytes are transferred. A larger copy to a
@@ -176,6 +169,11 @@ extern const struct driver_hidden driver__hidden[];
 
 /* Bytes of the block that PyTorch's allocator returned at ptr; 0: unknown. */
 uint64_t dryrun__block_size(const void *ptr);
+
+/* ---- vmm.c ---- */
+
+/* True for device memory, which the host must not access. */
+bool dryrun__is_device(const void *ptr);
 
 /* ---- exported by libcuda.so.1 for observers in other processes and for the NVML here ---- */
 

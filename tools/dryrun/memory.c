@@ -14,59 +14,6 @@
 #define SMALL (1u << 20)     /* smaller allocations share granules */
 #define BIG_WRITE (4u << 20) /* larger ranges are zeroed by dropping pages if possible */
 
-void memory__publish(int device)
-{
-	const struct device *d = core__device(device);
-	uint64_t context = d->up ? dryrun__config()->context : 0;
-
-	__atomic_store_n(&memtrace_dryrun_usage.device[device].context, context, __ATOMIC_RELAXED);
-	__atomic_store_n(&memtrace_dryrun_usage.device[device].used, context + d->charged,
-			 __ATOMIC_RELAXED);
-}
-
-int memory__charge(int device, uint64_t size)
-{
-	struct device *d = core__device(device);
-	uint64_t room = dryrun__config()->vram - dryrun__config()->context;
-
-	if (size > room - d->charged && (!pool__trim_all(device) || size > room - d->charged)) {
-		memtrace_dryrun_usage.device[device].refused++;
-		return CUDA_OUT_OF_MEMORY;
-	}
-	d->charged += size;
-	memory__publish(device);
-	return CUDA_OK;
-}
-
-void memory__refund(int device, uint64_t size)
-{
-	core__device(device)->charged -= size;
-	memory__publish(device);
-}
-
-int memory__take(int device, uint64_t size, uint64_t *addr)
-{
-	int err = memory__charge(device, size);
-
-	if (err)
-		return err;
-	if (space__alloc(&core__device(device)->arena, size, addr)) {
-		memory__refund(device, size);
-		return CUDA_OUT_OF_MEMORY;
-	}
-	return CUDA_OK;
-}
-
-void memory__give(int device, uint64_t addr)
-{
-	uint64_t size = space__free(&core__device(device)->arena, addr);
-
-	if (size) {
-		contents__clear(addr, size);
-		memory__refund(device, size);
-	}
-}
-
 static int take_small(int device, uint64_t size, uint64_t *addr)
 {
 	struct device *d = core__device(device);
@@ -75,11 +22,11 @@ static int take_small(int device, uint64_t size, uint64_t *addr)
 
 	if (!space__alloc(&d->small, size, addr))
 		return CUDA_OK;
-	err = memory__take(device, DRYRUN_GRANULE, &granule);
+	err = core__take(device, DRYRUN_GRANULE, &granule);
 	if (err)
 		return err;
 	if (space__extend(&d->small, granule, DRYRUN_GRANULE)) {
-		memory__give(device, granule);
+		core__give(device, granule);
 		return CUDA_OUT_OF_MEMORY;
 	}
 	return space__alloc(&d->small, size, addr) ? CUDA_OUT_OF_MEMORY : CUDA_OK;
@@ -102,25 +49,13 @@ int dryrun__alloc(int device, uint64_t size, void **ptr)
 	if (size < SMALL)
 		err = take_small(device, size, &addr);
 	else
-		err = memory__take(device,
-				   (size + DRYRUN_GRANULE - 1) & ~(uint64_t)(DRYRUN_GRANULE - 1),
-				   &addr);
+		err = core__take(device,
+				 (size + DRYRUN_GRANULE - 1) & ~(uint64_t)(DRYRUN_GRANULE - 1),
+				 &addr);
 	dryrun__unlock();
 	if (!err)
 		*ptr = (void *)(uintptr_t)addr;
 	return err;
-}
-
-/* The device whose reserved addresses contain addr; -1: none. */
-static int device_of(uint64_t addr)
-{
-	for (int i = 0; i < dryrun__n_devices(); i++) {
-		const struct device *d = core__device(i);
-
-		if (addr - d->base < d->size)
-			return i;
-	}
-	return -1;
 }
 
 int dryrun__free(void *ptr)
@@ -133,7 +68,7 @@ int dryrun__free(void *ptr)
 	if (!ptr)
 		return CUDA_OK;
 	dryrun__lock();
-	device = device_of(addr);
+	device = core__device_of(addr);
 	if (device < 0) {
 		dryrun__unlock();
 		return CUDA_INVALID_VALUE;
@@ -143,7 +78,7 @@ int dryrun__free(void *ptr)
 	if (size) {
 		contents__clear(addr, size);
 		while (space__shrink(&d->small, 0, &range))
-			memory__give(device, range.addr);
+			core__give(device, range.addr);
 	} else if (pool__free(addr)) {
 		/* Shared granules and chunks of pools are not allocations. */
 		if (space__find(&d->arena, addr, &range) && range.addr == addr &&
@@ -152,31 +87,12 @@ int dryrun__free(void *ptr)
 		     space_ranges__after(&d->small.extents, addr) == d->small.extents.n ||
 		     d->small.extents.at[space_ranges__after(&d->small.extents, addr)].addr !=
 			     addr))
-			memory__give(device, addr);
+			core__give(device, addr);
 		else
 			err = CUDA_INVALID_VALUE;
 	}
 	dryrun__unlock();
 	return err;
-}
-
-int dryrun__charge(int device, uint64_t size)
-{
-	int err = dryrun__use(device);
-
-	if (err)
-		return err;
-	dryrun__lock();
-	err = memory__charge(device, size);
-	dryrun__unlock();
-	return err;
-}
-
-void dryrun__refund(int device, uint64_t size)
-{
-	dryrun__lock();
-	memory__refund(device, size);
-	dryrun__unlock();
 }
 
 void dryrun__memory(int device, uint64_t *available, uint64_t *total)
@@ -206,7 +122,7 @@ void dryrun__where(const void *ptr, struct dryrun_range *range)
 
 	*range = (struct dryrun_range){ .device = -1 };
 	dryrun__lock();
-	device = device_of(addr);
+	device = core__device_of(addr);
 	if (device >= 0) {
 		range->place = PLACE_DEVICE;
 		range->device = device;
@@ -215,19 +131,6 @@ void dryrun__where(const void *ptr, struct dryrun_range *range)
 		host__find(addr, range);
 	}
 	dryrun__unlock();
-}
-
-bool dryrun__is_device(const void *ptr)
-{
-	struct dryrun_range range;
-
-	if (device_of((uintptr_t)ptr) >= 0)
-		return true;
-	dryrun__lock();
-	range.place = PLACE_PAGEABLE;
-	vmm__find((uintptr_t)ptr, &range);
-	dryrun__unlock();
-	return range.place == PLACE_DEVICE;
 }
 
 /* True if [at, at + size) is one private anonymous mapping: its dropped pages read as zeros. */
@@ -346,4 +249,25 @@ void dryrun__fill(void *to, int byte, size_t size)
 		contents__fill((uintptr_t)to, byte, size);
 	else
 		contents__clear((uintptr_t)to, size);
+}
+
+void dryrun__reset(int device)
+{
+	struct device *d;
+
+	if (!dryrun__in_use(device))
+		return;
+	d = core__device(device);
+	dryrun__lock();
+	/* As in CUDA, memory of pools and of cuMemCreate survives the context. */
+	for (size_t i = d->arena.used.n; i-- > 0;)
+		if (!pool__chunk(device, d->arena.used.at[i].addr))
+			core__give(device, d->arena.used.at[i].addr);
+	space__destroy(&d->small);
+	d->small.align = 512;
+	host__reset(device);
+	d->peers = 0;
+	__atomic_store_n(&d->up, false, __ATOMIC_RELEASE);
+	core__publish(device);
+	dryrun__unlock();
 }

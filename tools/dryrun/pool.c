@@ -38,6 +38,30 @@ bool pool__valid(const struct pool *pool)
 	return p != NULL;
 }
 
+/* Returns empty chunks, but keeps `keep` bytes reserved. True: any was returned. Lock held. */
+static bool trim(struct pool *p, uint64_t keep)
+{
+	struct space_range chunk;
+	bool any = false;
+
+	while (space__shrink(&p->space, keep, &chunk)) {
+		core__give(p->device, chunk.addr);
+		any = true;
+	}
+	return any;
+}
+
+/* Returns the empty chunks of the device's pools. True: any was returned. Lock held. */
+static bool trim_all(int device)
+{
+	bool any = false;
+
+	for (struct pool *p = pools; p; p = p->next)
+		if (p->device == device)
+			any |= trim(p, 0);
+	return any;
+}
+
 /* Creates a pool. NULL: no host memory. Lock held. */
 static struct pool *make(int device)
 {
@@ -53,6 +77,7 @@ static struct pool *make(int device)
 		p->reuse[i] = 1;
 	p->next = pools;
 	pools = p;
+	core__device(device)->trim = trim_all;
 	return p;
 }
 
@@ -93,7 +118,7 @@ static void discard(struct pool *p)
 	if (d->pool == p)
 		d->pool = d->default_pool;
 	for (size_t i = 0; i < p->space.extents.n; i++)
-		memory__give(p->device, p->space.extents.at[i].addr);
+		core__give(p->device, p->space.extents.at[i].addr);
 	space__destroy(&p->space);
 	free(p);
 }
@@ -154,19 +179,6 @@ int pool__set_current(int device, struct pool *p)
 	return CUDA_OK;
 }
 
-/* Returns empty chunks, but keeps `keep` bytes reserved. True: any was returned. Lock held. */
-static bool trim(struct pool *p, uint64_t keep)
-{
-	struct space_range chunk;
-	bool any = false;
-
-	while (space__shrink(&p->space, keep, &chunk)) {
-		memory__give(p->device, chunk.addr);
-		any = true;
-	}
-	return any;
-}
-
 int pool__trim(struct pool *p, uint64_t keep)
 {
 	if (!pool__valid(p))
@@ -175,16 +187,6 @@ int pool__trim(struct pool *p, uint64_t keep)
 	trim(p, keep);
 	dryrun__unlock();
 	return CUDA_OK;
-}
-
-bool pool__trim_all(int device)
-{
-	bool any = false;
-
-	for (struct pool *p = pools; p; p = p->next)
-		if (p->device == device)
-			any |= trim(p, 0);
-	return any;
 }
 
 void pool__at_sync(int device)
@@ -214,17 +216,17 @@ bool pool__chunk(int device, uint64_t addr)
 static int grow(struct pool *p, uint64_t size)
 {
 	uint64_t addr, chunk = (size + CHUNK - 1) & ~(CHUNK - 1);
-	int err = memory__take(p->device, chunk, &addr);
+	int err = core__take(p->device, chunk, &addr);
 
 	if (err && chunk != size) {
 		/* Not enough memory left for a whole chunk: take only what is needed. */
 		chunk = (size + DRYRUN_GRANULE - 1) & ~(uint64_t)(DRYRUN_GRANULE - 1);
-		err = memory__take(p->device, chunk, &addr);
+		err = core__take(p->device, chunk, &addr);
 	}
 	if (err)
 		return err;
 	if (space__extend(&p->space, addr, chunk)) {
-		memory__give(p->device, addr);
+		core__give(p->device, addr);
 		return CUDA_OUT_OF_MEMORY;
 	}
 	return CUDA_OK;

@@ -61,14 +61,19 @@ static uint64_t last_id;
 static struct capture *captures; /* number of captures; mostly 0 */
 static bool collective;
 
-void stream__lock(void)
+static void lock(void)
 {
 	pthread_mutex_lock(&mutex);
 }
 
-void stream__unlock(void)
+static void unlock(void)
 {
 	pthread_mutex_unlock(&mutex);
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+	core__hold_at_fork(lock, unlock);
 }
 
 static struct stream *real(void *stream)

@@ -12,10 +12,6 @@ struct stream;
 struct event;
 struct graph;
 
-/* The lock of captures; held across fork(). */
-void stream__lock(void);
-void stream__unlock(void);
-
 int stream__new(unsigned int flags, int priority, void **stream);
 int stream__destroy(void *stream);
 int stream__priority(void *stream);

@@ -149,7 +149,7 @@ static void put_memory(unsigned int slot)
 	if (m->handles || m->mappings)
 		return;
 	if (m->device >= 0)
-		memory__refund(m->device, m->size);
+		core__refund(m->device, m->size);
 	m->generation++;
 	m->next_free = first_free;
 	first_free = slot;
@@ -169,12 +169,12 @@ int vmm__create(int device, uint64_t size, const void *props, uint64_t *handle)
 	}
 	dryrun__lock();
 	if (device >= 0)
-		err = memory__charge(device, size);
+		err = core__charge(device, size);
 	if (!err) {
 		slot = new_slot();
 		if (slot == NO_SLOT) {
 			if (device >= 0)
-				memory__refund(device, size);
+				core__refund(device, size);
 			err = CUDA_OUT_OF_MEMORY;
 		} else {
 			memories[slot] = (struct memory){ .size = size,
@@ -364,4 +364,17 @@ bool vmm__find(uint64_t addr, struct dryrun_range *range)
 		range->size = mappings[at].size;
 	}
 	return true;
+}
+
+bool dryrun__is_device(const void *ptr)
+{
+	struct dryrun_range range;
+	bool found;
+
+	if (core__device_of((uintptr_t)ptr) >= 0)
+		return true;
+	dryrun__lock();
+	found = vmm__find((uintptr_t)ptr, &range);
+	dryrun__unlock();
+	return found;
 }
