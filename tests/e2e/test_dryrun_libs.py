@@ -225,6 +225,19 @@ out["scattered"] = struct.unpack("<i", get(small, 4))[0]
 put(small, struct.pack("<i", 9))
 assert cuda.ncclBroadcast(small, small, ctypes.c_size_t(1), 2, 0, comm, V()) == 0
 out["kept"] = struct.unpack("<i", get(small, 4))[0]
+def gather_number(number):
+    put(small, struct.pack("<q", number))
+    assert cuda.ncclAllGather(small, large, ctypes.c_size_t(1), 4, comm, V()) == 0
+def read_numbers(n):
+    return [struct.unpack("<q", get(unknown, 8))[0] for _ in range(n)]
+unknown = V()
+assert cuda.cudaMalloc(ctypes.byref(unknown), ctypes.c_size_t(64)) == 0
+gather_number(5)
+out["short"] = struct.unpack("<i", get(unknown, 4))[0]
+out["numbers"] = read_numbers(2)
+gather_number(6)
+reduce("i", 2, 0, 1)
+out["dropped"] = read_numbers(1)
 out["bad_type"] = cuda.ncclAllReduce(small, small, ctypes.c_size_t(1), 99, 0, comm, V())
 out["bad_comm"] = cuda.ncclAllReduce(small, small, ctypes.c_size_t(1), 7, 0, ctypes.create_string_buffer(64), V())
 assert cuda.ncclCommDestroy(comm) == 0
@@ -240,7 +253,8 @@ def test_ranks_that_are_not_there():
     equal(half[:2] + [half[3]], [6.0, -0.5, float("inf")], "sums of halves")
     check(abs(half[2] - 4 * 2 ** -24) < 2 ** -26, "a sum of the smallest half: %r", half[2])
     equal(got, {"ranks": 4, "rank": 1, "sum": [6.0, -8.0, 0.0], "product": [16, 81], "largest": [5, -6], "mean": [0.25],
-                "bfloat16": [0x40c0, 0xc100], "gathered": [7, 8] * 4, "scattered": 8, "kept": 9, "bad_type": 4, "bad_comm": 4},
+                "bfloat16": [0x40c0, 0xc100], "gathered": [7, 8] * 4, "scattered": 8, "kept": 9,
+                "short": 0, "numbers": [5, 0], "dropped": [0], "bad_type": 4, "bad_comm": 4},
           "what the collectives left behind")
 
 
