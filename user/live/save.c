@@ -17,15 +17,15 @@
 #include "log/log.h"
 #include "record/flight.h"
 
-#define KEPT UINT64_C(300000000000) /* ns, as far as there is room */
-#define NAMES 100		    /* tried, of files in one second */
-#define NICE 10			    /* of an export */
+#define KEPT UINT64_C(300000000000) /* length of the kept stream, ns, if memory permits */
+#define NAMES 100		    /* file names tried within one second */
+#define NICE 10			    /* nice value of an export */
 
 struct live_save {
-	struct sink sink; /* first */
+	struct sink sink; /* must come first */
 	struct flight *flight;
 	pid_t pid;
-	int err; /* why nothing is kept, negative */
+	int err; /* error that ended saving, negative */
 	struct outfile *file;
 	char path[64], last[64];
 	struct flight_report written;
@@ -67,14 +67,14 @@ static int file_done(void *ctx, const struct flight_report *r, int err)
 	return err;
 }
 
-/* What goes wrong here is no reason to stop looking. */
+/* Errors end saving only, not the live view. */
 static int on_event(struct sink *sink, const struct event *e)
 {
 	struct live_save *s = (struct live_save *)sink;
 
 	if (!s->err)
 		s->err = flight__event(s->flight, e);
-	if (s->err == -EINVAL) /* one that no recording can hold */
+	if (s->err == -EINVAL) /* a recording cannot contain this event */
 		s->err = 0;
 	return 0;
 }
@@ -156,7 +156,7 @@ struct exported {
 	const char *path, *format;
 };
 
-/* In the process: closes the files of the live view, and keeps only the rights to make a file. */
+/* In the exporting process: closes the view's files, and keeps only the rights to create a file. */
 static int export_it(void *ctx)
 {
 	const struct exported *x = ctx;
@@ -173,12 +173,13 @@ static int export_it(void *ctx)
 int live_save__begin_export(struct subprocess *ret, const char *path, const char *format)
 {
 	return subprocess__start(
-		&(struct subprocess_opts){ .main = export_it,
-					   .ctx = &(struct exported){ path, format },
-					   .err = SUBPROCESS_INHERIT,
-					   .keep_all_fds = true, /* export_it() closes them */
-					   .death_signal = SIGTERM,
-					   .nice_by = NICE },
+		&(struct subprocess_opts){
+			.main = export_it,
+			.ctx = &(struct exported){ path, format },
+			.err = SUBPROCESS_INHERIT,
+			.keep_all_fds = true, /* export_it() closes them after the log */
+			.death_signal = SIGTERM,
+			.nice_by = NICE },
 		ret);
 }
 

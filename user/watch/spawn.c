@@ -14,7 +14,7 @@
 
 #define MOST_ARGS 30
 #define EXEC_QUEUE 8
-#define EXEC_MOST UINT64_C(60000000000) /* ns that --exec may take */
+#define EXEC_MOST UINT64_C(60000000000) /* time limit of --exec, ns */
 
 static int hand_on_log(void *ctx)
 {
@@ -123,7 +123,7 @@ void watch_exec__pump(uint64_t now)
 				 WIFEXITED(status) ? "exit code" : "signal",
 				 WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
 	} else if (exec.process.pid && now >= exec.deadline) {
-		/* With all that it has started. What a command in time leaves behind stays. */
+		/* End the whole group. A command that ends in time may leave processes behind. */
 		log_warn("--exec: the command takes longer than a minute: ended");
 		kill(-exec.process.pid, SIGKILL);
 		exec.deadline = UINT64_MAX;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What web and push ask. They speak to the outside, so nothing of what they say is believed. */
 #include "serve/broker/ask.h"
 
 #include <errno.h>
@@ -23,7 +22,7 @@
 #include "serve/broker/trace.h"
 #include "serve/link.h"
 
-#define TEXT_MOST 1024 /* 256 characters, as web counts them */
+#define TEXT_MOST 1024 /* 256 UTF-8 characters, the limit of the web process */
 
 /* ---- answers ---- */
 
@@ -36,7 +35,7 @@ void ask__answer(struct peer *p, json_int_t id, json_t *doc, int fd)
 {
 	json_t *o = doc ? doc : json_object();
 
-	/* Who asks without reading what is answered does not get all our descriptors. */
+	/* A peer that does not read its answers must not use up all descriptors. */
 	if (fd >= 0 && p->link && link__crowded(p->link)) {
 		close(fd);
 		json_decref(o);
@@ -67,7 +66,7 @@ void ask__refuse(struct peer *p, json_int_t id, int status, const char *field, c
 	peer__send(p, o, -1);
 }
 
-/* ---- what comes with a question ---- */
+/* ---- members of a request ---- */
 
 bool ask__number(struct peer *p, json_t *msg, const char *key, double min, double max, double *ret)
 {
@@ -142,7 +141,7 @@ struct trace *ask__trace(struct peer *p, json_t *msg, const char *key)
 	return t;
 }
 
-/* ---- the questions that are answered at once ---- */
+/* ---- requests without a worker ---- */
 
 static void stop(struct peer *p, json_t *msg)
 {
@@ -195,7 +194,7 @@ static struct trace *trace_of_file(struct broker *b, const char *file,
 
 		if (t->dropping)
 			continue;
-		/* While it is finishing, no worker has seen yet whether it is a recording. */
+		/* A finishing trace is excluded, because no worker has checked the file yet. */
 		if (!strcmp(t->file, file) && t->state == TRACE_DONE)
 			return t;
 		for (size_t k = 0; k < t->n_exports; k++) {
@@ -208,7 +207,7 @@ static struct trace *trace_of_file(struct broker *b, const char *file,
 	return NULL;
 }
 
-/* A name is looked up among those that were told; what is opened is never made of it. */
+/* Compares the name with known files; the request's text is never used as a path. */
 static void open_file(struct peer *p, json_t *msg)
 {
 	const struct trace_export *e;
@@ -240,7 +239,7 @@ static void open_file(struct peer *p, json_t *msg)
 		    fd);
 }
 
-/* What has been sent to other servers: for /metrics. */
+/* Forwards the counts of pushed profiles and metrics, for /metrics. */
 static void pushed(struct peer *p, json_t *msg)
 {
 	static const char *const ways[] = { "pyroscope", "otlp" }, *const counts[] = { "sent",
@@ -266,8 +265,8 @@ static void pushed(struct peer *p, json_t *msg)
 /* ---- the table of requests ---- */
 
 enum verb_flags {
-	OF_PROCESS = 1, /* about a process, which may be so young that only a search finds it */
-	OF_PUSH = 2,	/* only push may send it */
+	OF_PROCESS = 1, /* about a process; a new process needs a search first */
+	OF_PUSH = 2,	/* from push only */
 };
 
 static const struct verb {

@@ -33,8 +33,8 @@
 #include "serve/link.h"
 #include "serve/serve.h"
 
-#define TELL_EVERY UINT64_C(500000000)	       /* ns */
-#define ENDS_WITHIN UINT64_C(6000000000)       /* ns, what captures when we end */
+#define TELL_EVERY UINT64_C(500000000)	 /* ns */
+#define ENDS_WITHIN UINT64_C(6000000000) /* ns, time for captures to end when the server ends */
 #define FIRST_LOOK_WITHIN UINT64_C(5000000000) /* ns */
 #define FILES_WANTED 4096
 
@@ -43,7 +43,7 @@ double broker__date(void)
 	return (double)clock__read(CLOCK_REALTIME) / 1e9;
 }
 
-/* ---- before anything runs ---- */
+/* ---- start ---- */
 
 static bool maps_own_ids(const char *path)
 {
@@ -79,7 +79,7 @@ void broker__new_user(const struct broker *b, uid_t *uid, gid_t *gid)
 	*gid = *uid;
 }
 
-/* Whom those become who have no rights. 0 or an exit code, logged. */
+/* Chooses the user of processes without rights. 0 or an exit code, logged. */
 static int choose_user(struct broker *b)
 {
 	struct user u = { .uid = geteuid(), .gid = getegid() };
@@ -112,7 +112,7 @@ static int choose_user(struct broker *b)
 	return 0;
 }
 
-/* Whom commands are run as: never as root unless that was said. */
+/* Chooses the user of commands: root only if the options say so. */
 static int choose_command_user(struct broker *b)
 {
 	struct user u;
@@ -186,7 +186,7 @@ static int open_signals(void)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* systemd's protocol is one datagram: sd_notify(3). */
+/* Sends a datagram to systemd, see sd_notify(3). */
 static void notify(const char *text)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
@@ -250,7 +250,7 @@ static void pump_all(struct broker *b)
 		if (!p->process.pid && p->again && now >= p->again && !b->quit && peer__start(b, k))
 			p->again = now + UINT64_C(60000000000);
 	}
-	/* A trace may go while it is looked at. */
+	/* From the end, because a trace may be deleted on the way. */
 	for (size_t i = b->traces.n; i-- > 0;) {
 		struct trace *t = b->traces.v[i];
 
@@ -295,8 +295,8 @@ static size_t poll_what(struct broker *b, struct pollfd *fds, size_t room)
 	return n + jobs__poll(b, fds + n, room - n);
 }
 
-/* Until somebody has something to say; while something runs, twice a second, for what has had its
- * time. */
+/* Time limit of poll() in ms: short while jobs, searches or captures with deadlines run; -1: no
+ * limit. */
 static int patience(const struct broker *b)
 {
 	if (b->jobs || b->processes.scanning || capture__count(b))
@@ -324,7 +324,7 @@ static void loop(struct broker *b)
 	}
 }
 
-/* What captures is ended, and written as far as it came. */
+/* Ends the captures, so that their recordings are complete. */
 static void end_captures(struct broker *b)
 {
 	uint64_t until = clock__monotonic() + ENDS_WITHIN;
@@ -342,7 +342,7 @@ static void end_captures(struct broker *b)
 	}
 }
 
-/* Who asks as soon as we listen is to find the processes that are there already. */
+/* Waits for the first search, so that the first request finds the existing processes. */
 static void await_first_look(struct broker *b)
 {
 	uint64_t until = clock__monotonic() + FIRST_LOOK_WITHIN;
@@ -354,12 +354,12 @@ static void await_first_look(struct broker *b)
 					{ .fd = b->signals, .events = POLLIN } };
 
 		if (poll(fds, 2, 100) > 0 && fds[1].revents)
-			return; /* the loop's business */
+			return; /* the main loop reads the signal */
 		peer__pump(p);
 	}
 }
 
-/* ---- the whole ---- */
+/* ---- main function ---- */
 
 static int begin(struct broker *b)
 {
@@ -401,7 +401,7 @@ static void end(struct broker *b)
 {
 	notify("STOPPING=1");
 	b->quit = true;
-	/* First who asks: nothing more is to begin. */
+	/* First the peers, so that no new work arrives. */
 	for (int k = 0; k < PEER_NR; k++)
 		peer__stop(&b->peers[k], false);
 	end_captures(b);

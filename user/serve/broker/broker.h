@@ -17,8 +17,8 @@
 #include "serve/listen.h"
 #include "serve/serve.h"
 
-/* User IDs for processes without rights, if the server runs as root and --user names nobody. No
- * user has them: docs/SERVE.md, "Security". */
+/* User IDs for processes without rights, if the server runs as root without --user. No user has
+ * them: docs/SERVE.md, "Security". */
 #define BROKER_IDS 0x6d740000u
 #define BROKER_IDS_NR 0x10000u
 

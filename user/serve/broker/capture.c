@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Captures: `record`, or `run` for a command, each a program of its own that writes into a file
- * which was made for it. What it tells on the way comes through a pipe (save/status_pipe.h); how it
- * ended, and its own words, become the trace's.
- */
+/* Each capture is a process, `record` or `run`, that writes to a file created here. It reports its
+ * state through a pipe (save/status_pipe.h). Its exit status and messages go into the trace. */
 #include "serve/broker/capture.h"
 
 #include <errno.h>
@@ -32,15 +29,16 @@
 #include "serve/broker/trace.h"
 #include "serve/serve.h"
 
-#define LOG_SHOWN 2048 /* bytes of a command's messages that go into its trace */
+#define LOG_SHOWN 2048 /* bytes of a command's output that go into its trace */
 #define SECOND UINT64_C(1000000000)
-#define START_WITHIN (30 * SECOND) /* PyTorch is there and attached to, of a process */
+#define START_WITHIN (30 * SECOND) /* time limit for attaching to a process */
 #define MORE_THAN_ASKED (30 * SECOND)
-#define URGE_AFTER (8 * SECOND) /* from one word to the next stronger one */
+#define URGE_AFTER (8 * SECOND) /* time between two requests to end */
 #define DEFAULT_SECONDS 10.0
 #define DEFAULT_EVENTS 1000000
 #define BYTES_AN_EVENT                                                                             \
-	40 /* of a recording, at most, but for names; docs/internals/FORMAT.md: some 4 to 12 */
+	40 /* upper bound of an event's size in a recording, without names;                        \
+	      docs/internals/FORMAT.md: usually 4 to 12 */
 #define BYTES_ANYWAY (UINT64_C(8) << 20)
 #define BYTES_LEAST (UINT64_C(1) << 20)
 
@@ -58,17 +56,17 @@ size_t capture__count(const struct broker *b)
 	return n;
 }
 
-/* ---- what is asked for ---- */
+/* ---- checking a request ---- */
 
 struct wanted {
-	struct broker_process *process; /* NULL: a command */
+	struct broker_process *process; /* process to capture; NULL: a command */
 	const struct serve_target *target;
 	double duration_s;
 	uint64_t steps, max_events, batch_size;
 	int64_t shape[TRACE_SHAPE];
 	size_t n_shape;
 	bool fragmentation, keep;
-	uint64_t bytes; /* of the folder that are set aside */
+	uint64_t bytes; /* bytes of the folder, reserved for the capture */
 };
 
 static bool take_shape(struct peer *p, json_t *msg, struct wanted *w)
@@ -144,8 +142,8 @@ uint64_t capture__reserved(const struct broker *b)
 	return sum;
 }
 
-/* How much of the folder may it have? So much that those which may yet run beside it get as much.
- * 0: there is not enough. */
+/* Bytes of the folder for a new capture: an equal share of the free bytes for each capture that may
+ * still start. 0: not enough is left. */
 static uint64_t set_aside(const struct broker *b, uint64_t max_events)
 {
 	uint64_t used = store__used(&b->store) + capture__reserved(b) + jobs__reserved(b);
@@ -173,7 +171,7 @@ static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
 	}
 	for (size_t i = 0; i < b->traces.n; i++)
 		kept += b->traces.v[i]->given < 0;
-	/* What came to nothing is not worth being in the way. */
+	/* Failed traces make room for new traces. */
 	for (size_t i = 0; kept >= b->args->max_traces && i < b->traces.n;) {
 		if (b->traces.v[i]->state == TRACE_FAILED && b->traces.v[i]->given < 0 &&
 		    !b->traces.v[i]->dropping) {
@@ -223,13 +221,13 @@ static void put_number(struct argv *a, const char *option, uint64_t n, const cha
 	int len = snprintf(to, sizeof(a->text) - a->at, "%" PRIu64 "%s", n, unit);
 
 	if (len < 0 || (size_t)len >= sizeof(a->text) - a->at)
-		return; /* there is room for all of them */
+		return; /* unreachable: the array has room for all arguments */
 	a->at += (size_t)len + 1;
 	put(a, option);
 	put(a, to);
 }
 
-/* The recording is written to standard output, which is the file. */
+/* The recorder writes to standard output, which is the file. */
 static void put_bounds(struct argv *a, const struct wanted *w, int tell)
 {
 	put(a, "-q");
@@ -262,11 +260,9 @@ static void put_environment(struct argv *a, const struct wanted *w)
 	a->env[n] = NULL;
 }
 
-/*
- * What a shell other than bash is given. It is the command's own process that is traced, and not
- * every shell becomes its only command by itself, as bash becomes its last: where that is one
- * command, it is told to. env: what is put before its name are variables, as without exec.
- */
+/* The command line for a shell other than bash. The capture must trace the command, not its shell.
+ * bash replaces itself by its last command, but other shells may not, so a single command gets
+ * "exec". "env" allows variables before the command's name. */
 static char *shell_text(const char *text)
 {
 	char *ret = NULL;
@@ -303,7 +299,7 @@ static void put_command(const struct broker *b, struct argv *a, const struct wan
 	put_environment(a, w);
 }
 
-/* A name that nothing has: the milliseconds since 1970. */
+/* Makes an unused trace ID from the milliseconds since 1970. */
 static void make_id(struct broker *b, char *buf, size_t size)
 {
 	char file[96];
@@ -375,7 +371,7 @@ static void fill(struct trace *t, struct peer *p, const struct wanted *w)
 	memcpy(t->shape, w->shape, sizeof(t->shape));
 	t->reserved = w->bytes;
 	t->asker = w->keep ? NULL : p;
-	/* Of a command it begins with its import of PyTorch, whenever that is. */
+	/* A command has no time limit here, because it may import PyTorch at any time. */
 	t->deadline = clock__monotonic() +
 		      (t->is_command ? p->b->args->max_duration + MORE_THAN_ASKED : START_WITHIN);
 }
@@ -405,7 +401,7 @@ void capture__asked(struct peer *p, json_t *msg)
 	err = spawn(b, t, &w);
 	if (err) {
 		ask__refuse(p, id, 503, NULL, "the capture cannot be started: %s", strerror(-err));
-		t->dropping = true; /* nobody has heard of it */
+		t->dropping = true; /* the peers do not know the trace yet */
 		trace__delete(b, t);
 		return;
 	}
@@ -414,10 +410,9 @@ void capture__asked(struct peer *p, json_t *msg)
 	ask__answer(p, id, json_pack("{s:o}", "trace", trace__facts(t)), -1);
 }
 
-/* ---- stopping ---- */
+/* ---- ending a capture ---- */
 
-/* The next stronger word. What a command writes at its end is its own business: first it is asked
- * as anybody would ask it. */
+/* Sends the next stronger signal. A command gets SIGTERM first, so that it can save its data. */
 static void urge(struct trace *t)
 {
 	switch (t->urged++) {
@@ -425,8 +420,7 @@ static void urge(struct trace *t)
 		subprocess__signal(&t->run.process, t->is_command ? SIGTERM : SIGINT);
 		break;
 	case 1:
-		/* `run` waits for its command, of which it is the parent: the number is still that
-		 * one's. */
+		/* `run` is the parent and still waits for the command, so the PID is valid. */
 		if (t->is_command && spawned__has_started(&t->run, t->pid))
 			kill(t->pid, SIGKILL);
 		else
@@ -447,7 +441,7 @@ void capture__stop(struct broker *b, struct trace *t)
 	urge(t);
 }
 
-/* ---- on the way ---- */
+/* ---- status lines ---- */
 
 static uint64_t count(const json_t *o, const char *key, uint64_t before)
 {
@@ -457,14 +451,14 @@ static uint64_t count(const json_t *o, const char *key, uint64_t before)
 								: before;
 }
 
-/* Its process is there: when must it have ended? */
+/* The recorder has attached: sets the state and the deadline. */
 static void begin_capturing(struct broker *b, struct trace *t)
 {
 	double longest = (double)b->args->max_duration / 1e9,
 	       wanted = t->duration_s > 0 ? t->duration_s : longest;
 
 	t->attached = true;
-	if (t->is_command) /* by now it runs its own program */
+	if (t->is_command) /* the process now runs the command's program, not our own */
 		peer__send(&b->peers[PEER_LOOK],
 			   json_pack("{s:s,s:i,s:s}", "do", "add", "pid", (int)t->pid, "target",
 				     t->model),
@@ -490,7 +484,7 @@ static void hear(struct broker *b, struct trace *t, const json_t *o)
 	t->pid = (pid_t)count(o, "pid", (uint64_t)t->pid);
 	t->dropped = count(o, "dropped", t->dropped);
 	t->events = count(o, "events", t->events + t->dropped);
-	/* those beyond the last one that was wanted are not in the file */
+	/* dropped events are not in the file */
 	t->events -= t->dropped < t->events ? t->dropped : t->events;
 	t->lost = count(o, "lost", t->lost);
 	t->steps = count(o, "steps", t->steps);
@@ -505,7 +499,7 @@ static void hear(struct broker *b, struct trace *t, const json_t *o)
 		begin_capturing(b, t);
 	else if (t->pid != before)
 		trace__tell(b, t, false);
-	/* The recording is over; a command goes on by itself, which nobody asked for. */
+	/* The recording has ended before the command, so end the command, too. */
 	if (state && !strcmp(state, "ended") && t->is_command && t->attached &&
 	    strcmp(t->stop_reason, "target exited") != 0)
 		capture__stop(b, t);
@@ -537,7 +531,7 @@ static void read_told(struct broker *b, struct trace *t)
 	}
 }
 
-/* ---- its end ---- */
+/* ---- end ---- */
 
 static int http_status(int status)
 {
@@ -551,7 +545,7 @@ static void keep_log(struct trace *t)
 	char line[512], *log = calloc(1, 4 * LOG_SHOWN);
 	size_t at = 0;
 
-	/* Line by line, since line ends are what is to stay. */
+	/* Clean each line separately, so that line ends stay. */
 	while (log && n) {
 		const char *end = memchr(text, '\n', n);
 		size_t len = end ? (size_t)(end - text) : n;
@@ -635,7 +629,7 @@ static void ended(struct broker *b, struct trace *t, int status)
 		t->bytes = 0;
 		trace__fail(b, t, http_status(status), why);
 	} else {
-		/* What was written before it failed can be read, and that it failed is said. */
+		/* The recorder failed, but the recording before the failure is readable. */
 		if (!t->is_command && status && !(WIFSIGNALED(status) && t->stopping))
 			snprintf(t->error, sizeof(t->error), "%s", why);
 		trace__finish(b, t);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a trace can be exported to, what the files are called, and what they are told to be. */
 #include "serve/broker/formats.h"
 
 #include <stdio.h>
@@ -42,7 +41,7 @@ char *broker_formats__suffix(const struct export_format *f, char *buf, size_t si
 		snprintf(buf, size, "_flamegraph.json");
 	else if (!strcmp(f->name, html))
 		snprintf(buf, size, "_page.html");
-	else if (!strcmp(f->suffix + 1, f->name)) /* csv, ndjson: every event */
+	else if (!strcmp(f->suffix + 1, f->name)) /* csv and ndjson contain every event */
 		snprintf(buf, size, "_events%s", f->suffix);
 	else if (!strncmp(f->suffix + 1, f->name, len))
 		snprintf(buf, size, "_%s", f->suffix + 1);

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Workers: `report`, `leaks`, `diff`, `compare` and `export` of recordings, without rights, bounded
- * in memory and time; and `dump`, which looks into a process. A worker writes into a pipe, and we
- * put that into a file: who asked gets the file only if the worker ended well, and a process that
- * took the pipe from the worker cannot read or change it afterwards.
- */
+/* Workers read recordings without rights, with limits of memory and time. `dump` reads a process. A
+ * worker writes to a pipe, and the broker copies its output to a file. Clients get the file only if
+ * the worker succeeds. A process that took over the pipe cannot read or change the file. */
 #include "serve/broker/jobs.h"
 
 #include <errno.h>
@@ -34,22 +31,22 @@
 #include "serve/serve.h"
 
 #define SECOND UINT64_C(1000000000)
-#define MEMORY (UINT64_C(4) << 30)     /* bytes of address space */
-#define DOCUMENT (UINT64_C(256) << 20) /* bytes, of what is kept in memory */
+#define MEMORY (UINT64_C(4) << 30)     /* limit of the address space, in bytes */
+#define DOCUMENT (UINT64_C(256) << 20) /* limit of a document in memory, in bytes */
 #define CPU_SECONDS 300
 #define MOST (600 * SECOND)
 #define DUMP_MOST (60 * SECOND)
-#define PIPE (1 << 20)	/* bytes, of what a worker has written and nobody has taken yet */
-#define TAKEN_AT_ONCE 8 /* such pipes */
+#define PIPE (1 << 20)	/* size of a worker's pipe, in bytes */
+#define TAKEN_AT_ONCE 8 /* full pipes read from a worker at a time */
 #define NICE 5
 #define LONG_TEXT 300
 
-enum job_kind { JOB_REPORT /* of a trace that ends */, JOB_DOCUMENT, JOB_EXPORT, JOB_DUMP };
+enum job_kind { JOB_REPORT /* for a trace that ends */, JOB_DOCUMENT, JOB_EXPORT, JOB_DUMP };
 
 struct job {
 	struct job *next;
 	enum job_kind kind;
-	struct peer *peer; /* NULL: nobody wants it any more, or it is a trace's own */
+	struct peer *peer; /* client; NULL: it has gone, or the job is for a trace */
 	json_int_t id;
 	struct trace *traces[SPAWN_FILES];
 	size_t n_traces;
@@ -58,16 +55,16 @@ struct job {
 	bool running;
 	struct spawned run;
 	uint64_t deadline;
-	int out;  /* what it writes is kept there; the worker never has this descriptor */
-	int from; /* the worker's standard output, for reading; -1: at its end */
-	uint64_t size, most; /* bytes: taken so far, and the limit */
+	int out;	     /* file for the output; not open in the worker */
+	int from;	     /* pipe from the worker's standard output; -1: closed */
+	uint64_t size, most; /* bytes of output: read so far, and the limit */
 	uid_t uid;
 	gid_t gid;
-	int write_err; /* 0, or why nothing more is taken: -EFBIG, or what out's file system says */
-	bool late;     /* it had its time */
-	/* Of an export; its names are chosen when it starts. */
+	int write_err; /* error that ended reading: -EFBIG or that of write(); 0: none */
+	bool late;     /* it has exceeded its time limit */
+	/* For an export. Its file names are chosen when it starts. */
 	const struct export_format *format;
-	bool plain; /* of the moment and device that go without saying */
+	bool plain; /* with the default moment and device */
 	char key[600], file[200], part[256];
 };
 
@@ -184,9 +181,9 @@ void jobs__free(struct broker *b)
 		remove_job(b, b->jobs);
 }
 
-/* ---- what is asked ---- */
+/* ---- requests ---- */
 
-/* --at=..., so that a value is never taken for an option. */
+/* Adds --KEY=TEXT in one argument, so that the text cannot become an option. */
 static bool put_text(struct job *j, struct peer *p, json_t *msg, const char *key)
 {
 	const char *text = NULL;
@@ -311,7 +308,7 @@ static bool ask_dump(struct job *j, struct peer *p, json_t *msg)
 	return put_text(j, p, msg, "by") && put_top(j, p, msg);
 }
 
-/* The file for these options, which is now the last that was asked for. NULL: there is none. */
+/* The exported file for these options, now marked as most recently used. NULL: none. */
 static const struct trace_export *use_export(struct trace *t, const char *key)
 {
 	for (size_t i = 0; i < t->n_exports; i++) {
@@ -326,7 +323,7 @@ static const struct trace_export *use_export(struct trace *t, const char *key)
 	return NULL;
 }
 
-/* Does a worker make this file already? */
+/* True if a worker already makes this file. */
 static bool is_under_way(const struct broker *b, const struct job *of)
 {
 	for (const struct job *j = b->jobs; j; j = j->next)
@@ -344,7 +341,7 @@ static void answer_export(struct peer *p, json_int_t id, const struct trace_expo
 		    -1);
 }
 
-/* No file has this name, and no job is about to make one. */
+/* True if no file has this name and no job will create it. */
 static bool is_free_name(const struct broker *b, const char *file)
 {
 	for (const struct job *j = b->jobs; j; j = j->next)
@@ -353,8 +350,8 @@ static bool is_free_name(const struct broker *b, const char *file)
 	return !store__has(&b->store, file);
 }
 
-/* "_flamegraph.json", with a number in front if a moment or device was asked for, or if the name is
- * taken. */
+/* Names the file: the trace's ID, a number if needed, "_flamegraph.json". The number is needed for
+ * a special moment or device, or if the name is used. */
 static void name_export(const struct broker *b, struct job *j)
 {
 	struct trace *t = j->traces[0];
@@ -477,7 +474,7 @@ int jobs__report(struct broker *b, struct trace *t)
 	return 0;
 }
 
-/* ---- they run ---- */
+/* ---- running ---- */
 
 static size_t running(const struct broker *b)
 {
@@ -506,8 +503,8 @@ uint64_t jobs__reserved(const struct broker *b)
 	return sum;
 }
 
-/* An equal share of what neither captures nor other exports have set aside, for each worker that
- * may yet start. 0: nothing is left. */
+/* Bytes of the folder for a new export: an equal share of the unreserved bytes for each worker that
+ * may still start. 0: nothing is left. */
 static uint64_t export_share(const struct broker *b)
 {
 	uint64_t used = store__used(&b->store) + capture__reserved(b) + jobs__reserved(b);
@@ -531,7 +528,7 @@ static int open_output(struct broker *b, struct job *j)
 	return j->out < 0 ? j->out : 0;
 }
 
-/* The end that the worker gets; -errno. */
+/* Makes the worker's output pipe. Returns the worker's end or -errno. */
 static int open_pipe(struct job *j)
 {
 	int fds[2];
@@ -539,7 +536,7 @@ static int open_pipe(struct job *j)
 	if (pipe2(fds, O_CLOEXEC))
 		return -errno;
 	fcntl(fds[0], F_SETFL, O_NONBLOCK);
-	fcntl(fds[0], F_SETPIPE_SZ, PIPE); /* as it is, where that is too much for the system */
+	fcntl(fds[0], F_SETPIPE_SZ, PIPE); /* keeps the default size if the system allows less */
 	j->from = fds[0];
 	return fds[1];
 }
@@ -559,8 +556,8 @@ static int write_all(int fd, const char *data, size_t n)
 	return 0;
 }
 
-/* What a worker has written until now, about so many bytes at most, so that one who writes without
- * end does not hold us up. */
+/* Reads a worker's output, about `most` bytes at most, so that endless output does not block the
+ * broker. */
 static void take_output(struct job *j, size_t most)
 {
 	char buf[65536];
@@ -628,9 +625,9 @@ static int start(struct broker *b, struct job *j)
 	return err;
 }
 
-/* ---- what comes of them ---- */
+/* ---- results ---- */
 
-/* For others to read, from its beginning, and for nobody to change. The descriptor or -errno. */
+/* Makes a read-only descriptor of the output at offset 0. Returns it or -errno. */
 static int seal(const struct job *j, uint64_t *size)
 {
 	char name[48];
@@ -646,7 +643,7 @@ static int seal(const struct job *j, uint64_t *size)
 	return fd < 0 ? -errno : fd;
 }
 
-/* In whose fault it is, the request's or ours. */
+/* The HTTP status of a failed job, with the reason in why. */
 static int explain(const struct job *j, int status, char *why, size_t size)
 {
 	spawned__words(&j->run, why, size);
@@ -683,11 +680,11 @@ static int explain(const struct job *j, int status, char *why, size_t size)
 		return WEXITSTATUS(status) == EXIT_UNUSABLE ? 404
 		       : WEXITSTATUS(status) == EXIT_USAGE  ? 422
 							    : 503;
-	/* What the request means is not there; what it says is right. */
+	/* 404: the request is valid, but the device or moment does not exist. */
 	return strstr(why, "no device '") || strstr(why, "no out-of-memory") ? 404 : 422;
 }
 
-/* Which member of the request the words are about. */
+/* The member of the request that a message is about; NULL: none. */
 static const char *to_blame(const char *why)
 {
 	static const char *const keys[] = { "at", "by", "device", "filter", "frames", "top" };
@@ -749,7 +746,7 @@ static void hand_over(struct broker *b, struct job *j)
 		ask__answer(j->peer, j->id, json_pack("{s:I}", "size", (json_int_t)size), fd);
 }
 
-/* What is known already comes first: a recording is short because its recorder was killed. */
+/* Keeps an earlier error as the first part of the message, because it may explain this one. */
 static void fail_report(struct broker *b, struct trace *t, const char *why)
 {
 	char both[sizeof(t->error) + 512];
@@ -769,7 +766,7 @@ static void ended(struct broker *b, struct job *j, int status)
 		return;
 	}
 	code = explain(j, status, why, sizeof(why));
-	drop_part(b, j); /* before the answer: who has it finds nothing left */
+	drop_part(b, j); /* before the answer, so that a client finds no leftover file */
 	if (j->kind == JOB_REPORT)
 		fail_report(b, j->traces[0], why);
 	else
@@ -788,7 +785,7 @@ static void could_not_start(struct broker *b, struct job *j, int err)
 		ask__refuse(j->peer, j->id, err == -EDQUOT ? 429 : 503, NULL, "%s", why);
 }
 
-/* Traces that end go first: somebody waits for them, and there are no more of them than captures. */
+/* Reports of ending traces go first: clients wait for them, and they are few. */
 static struct job *next_job(const struct broker *b)
 {
 	struct job *first = NULL;
@@ -803,7 +800,7 @@ static struct job *next_job(const struct broker *b)
 	return first;
 }
 
-/* The file that they want has been made for somebody else meanwhile. */
+/* Answers waiting exports whose file another job has made. */
 static void answer_those_that_waited(struct broker *b)
 {
 	struct job *next;

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The processes that the broker talks to: what speaks HTTP, what pushes, what looks at the targets.
- * Each is a child of its own. */
 #include "serve/broker/peers.h"
 
 #include <errno.h>
@@ -34,16 +32,16 @@
 
 #define AGAIN_AFTER UINT64_C(1000000000) /* ns, doubled with each failure */
 #define AGAIN_MOST UINT64_C(60000000000)
-#define STEADY UINT64_C(60000000000) /* after that it has not failed at its start */
-#define MEMORY (UINT64_C(4) << 30)   /* bytes of address space */
-#define FILES 4096		     /* descriptors */
+#define STEADY UINT64_C(60000000000) /* ns; a process that ran longer did not fail at its start */
+#define MEMORY (UINT64_C(4) << 30)   /* limit of the address space, in bytes */
+#define FILES 4096		     /* limit of descriptors */
 #define ENDS_WITHIN 2000	     /* ms */
 
 static const char *const names[PEER_NR] = {
 	[PEER_WEB] = "web", [PEER_PUSH] = "push", [PEER_LOOK] = "look"
 };
 
-/* ---- in the child ---- */
+/* ---- in the process ---- */
 
 static bool give_up_rights(const struct broker *b, enum peer_kind kind)
 {
@@ -77,8 +75,8 @@ static void wipe(char *secret)
 		explicit_bzero(secret, strlen(secret));
 }
 
-/* What is another one's is nothing to be found in this one's memory. The pages are our own: the
- * broker's stay. */
+/* Erases the secrets of other processes from this process's memory. The broker keeps its copy,
+ * because the pages are private. */
 static void forget_secrets(const struct serve_secrets *s, enum peer_kind kind)
 {
 	if (kind != PEER_WEB) {
@@ -99,7 +97,7 @@ struct starting {
 static int serve(const struct broker *b, enum peer_kind kind, int link_fd, const int *listens,
 		 size_t n)
 {
-	/* PEER_LOOK reads other processes, for which it needs the broker's rights. */
+	/* PEER_LOOK keeps the broker's rights, because it reads other processes. */
 	if (kind != PEER_LOOK && !give_up_rights(b, kind))
 		return EXIT_FAILED;
 	if (kind == PEER_WEB)
@@ -117,7 +115,7 @@ static int run(void *ctx)
 	for (; s->kind == PEER_WEB && n < b->n_listens; n++)
 		keep[n + 1] = listens[n] = b->listens[n].fd;
 	forget_secrets(&b->args->secrets, s->kind);
-	/* Lines for the log go to the broker: a process with the file could overwrite it. */
+	/* Send log lines to the broker, because a process with the log file could overwrite it. */
 	log__relay_to(s->link_fd, names[s->kind]);
 	prctl(PR_SET_NAME, s->kind == PEER_WEB	  ? "memtrace-web"
 			   : s->kind == PEER_PUSH ? "memtrace-push"
@@ -126,12 +124,12 @@ static int run(void *ctx)
 						       : serve(b, s->kind, s->link_fd, listens, n);
 	fflush(stderr);
 #ifdef __SANITIZE_ADDRESS__
-	__lsan_do_leak_check(); /* which is otherwise for those that end by exit() */
+	__lsan_do_leak_check(); /* _exit() skips the leak check */
 #endif
 	return status;
 }
 
-/* ---- the state that a peer starts with ---- */
+/* ---- first messages to a peer ---- */
 
 static json_t *hello(const struct broker *b)
 {
@@ -151,7 +149,7 @@ static json_t *hello(const struct broker *b)
 	return o;
 }
 
-/* Those of commands and those that nobody looks at yet are known, too. */
+/* The targets before the first search, without processes. */
 static json_t *first_targets(const struct broker *b)
 {
 	static const char *const kinds[] = { [TARGET_PID] = "pid",
@@ -209,7 +207,7 @@ int peer__start(struct broker *b, enum peer_kind kind)
 				.in = SUBPROCESS_INHERIT,
 				.out = SUBPROCESS_INHERIT,
 				.err = SUBPROCESS_INHERIT,
-				.keep_all_fds = true, /* run() closes them, after the log */
+				.keep_all_fds = true, /* run() closes them after the log */
 				.group = SUBPROCESS_OWN_GROUP,
 				.death_signal = SIGKILL,
 				.limits = limits,
@@ -240,7 +238,7 @@ static void hear(void *ctx, json_t *msg, int fd)
 	struct peer *p = ctx;
 	json_t *log = json_object_get(msg, "log");
 
-	/* Nobody has to send us any. */
+	/* Peers must not send descriptors. */
 	if (fd >= 0)
 		close(fd);
 	if (json_is_object(log))
@@ -259,7 +257,7 @@ void peer__pump(struct peer *p)
 		log_err("%s: does not speak as it should: it is ended", names[p->kind]);
 		p->broken = true;
 	}
-	/* -EPIPE: it ends, and is waited for; until then nothing comes from there. */
+	/* -EPIPE: the process is about to end. */
 	if (err) {
 		link__free(p->link);
 		p->link = NULL;
@@ -280,7 +278,7 @@ void peer__send(struct peer *p, json_t *msg, int fd)
 		if (fd >= 0)
 			close(fd);
 	}
-	/* It has not listened for thousands of messages: what it believes is wrong from here on. */
+	/* The peer has not read thousands of messages, so its state would be wrong. */
 	if (err == -ENOBUFS || err == -ENOMEM) {
 		log_err("%s: does not listen: it is ended", names[p->kind]);
 		p->broken = true;
@@ -341,7 +339,7 @@ bool peer__ended(struct peer *p)
 
 	if (!subprocess__ended(&p->process, &status))
 		return false;
-	/* What it said last. */
+	/* Read the last messages. */
 	peer__pump(p);
 	forget(b, p);
 	if (b->quit)

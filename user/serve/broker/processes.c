@@ -30,7 +30,7 @@ static const struct serve_target *target_named(const struct broker *b, const cha
 	return NULL;
 }
 
-/* The one process of a target now. NULL: refused. */
+/* The only current process of a target. NULL: refused. */
 static struct broker_process *only_one(struct peer *p, json_int_t id, const struct serve_target *t)
 {
 	const json_t *pids = NULL, *o;
@@ -61,7 +61,7 @@ static struct broker_process *only_one(struct peer *p, json_int_t id, const stru
 	return NULL;
 }
 
-/* Is it still the process that was looked at? */
+/* True if the PID still belongs to the reported process. */
 static bool still_there(const struct broker_process *q)
 {
 	struct proc *proc = proc__open(q->pid);
@@ -130,9 +130,9 @@ struct broker_process *processes__find(struct peer *p, json_int_t id, json_t *ms
 	return q;
 }
 
-/* ---- a process that has come a moment ago ---- */
+/* ---- requests about new processes ---- */
 
-/* Is it asked for one that is not known, and may be there all the same? */
+/* True if the request means an unknown process that a search may find. */
 static bool may_have_come(const struct broker *b, const json_t *msg)
 {
 	const json_t *pid = json_object_get(msg, "pid");
@@ -201,10 +201,10 @@ void processes__release(struct broker *b)
 	}
 }
 
-/* ---- what is looked at ---- */
+/* ---- reports ---- */
 
-/* The last one takes its place; what was the last one's holds nothing any more, for whoever comes
- * there next. */
+/* Removes a process from the table. The last entry moves to its place, and the old last entry is
+ * cleared. */
 static void drop_process(struct broker *b, struct broker_process *q)
 {
 	json_decref(q->msg);
@@ -236,8 +236,8 @@ static void process_changed(struct broker *b, json_t *msg)
 	peers__tell(b, json_incref(msg), -1, false);
 }
 
-/* The one who looks now has looked at all: what the one before it told of and it did not is there
- * no more. */
+/* The new PEER_LOOK process has reported all processes. Drops processes that only its predecessor
+ * knew. */
 static void drop_stale(struct broker *b)
 {
 	for (size_t i = b->processes.n; i-- > 0;) {

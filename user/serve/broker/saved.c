@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * Recordings that are there at the beginning: those of the command line, and what an earlier server
- * left in the folder. Beside each of the latter is a file with its facts; what that says is
- * believed as far as it makes sense.
- */
+/* Each recording in the folder has a JSON file with facts of its trace. Its values are checked. */
 #include "serve/broker/saved.h"
 
 #include <ctype.h>
@@ -25,9 +21,9 @@
 #include "serve/broker/trace.h"
 #include "serve/link.h"
 
-#define NOTES_MOST 65536 /* bytes */
+#define NOTES_MOST 65536 /* limit of a JSON file, in bytes */
 
-/* ---- facts, written and read ---- */
+/* ---- files with facts ---- */
 
 void broker_saved__note(const struct broker *b, const struct trace *t)
 {
@@ -42,14 +38,15 @@ void broker_saved__note(const struct broker *b, const struct trace *t)
 	snprintf(part, sizeof(part), ".%s.part-facts", name);
 	facts = trace__facts(t);
 	text = facts ? json_dumps(facts, JSON_COMPACT) : NULL;
-	store__remove(&b->store, part); /* of a server that was killed */
+	store__remove(&b->store, part); /* left by a killed server */
 	fd = text ? store__create(&b->store, part) : -ENOMEM;
 	err = fd < 0 ? fd : 0;
 	if (!err && write(fd, text, strlen(text)) != (ssize_t)strlen(text))
 		err = errno ? -errno : -ENOSPC;
 	if (fd >= 0)
 		close(fd);
-	/* The old facts stay until the new ones are complete: a kill or a full disk loses neither. */
+	/* The old file stays until the new one is complete, so that a kill or a full disk loses
+	 * nothing. */
 	if (!err)
 		err = store__replace(&b->store, part, name);
 	if (err) {
@@ -118,7 +115,7 @@ static void take_facts(struct trace *t, const json_t *o)
 		t->shape[t->n_shape++] = json_integer_value(v);
 }
 
-/* False: it was not to be kept longer than its server. */
+/* Reads the facts of a trace. False: the recording must not outlive its server. */
 static bool read_facts(struct broker *b, struct trace *t)
 {
 	bool keep;
@@ -155,7 +152,8 @@ struct symbolizer {
 	size_t n, room;
 };
 
-/* "trace_1705536000000.mtr"; its exports are made anew when they are asked for. */
+/* True for "trace_1705536000000.mtr". Exported files do not count: they are made again on
+ * request. */
 static bool is_recording(const char *name)
 {
 	size_t len = strlen(name);
@@ -182,7 +180,7 @@ static void note_name(void *ctx, const char *name)
 	names->n += names->v[names->n] != NULL;
 }
 
-/* Of a server that was killed before anything was written. */
+/* Removes an empty recording, left by a killed server. */
 static void drop_empty(const struct broker *b, const char *name)
 {
 	char facts[128];
@@ -192,7 +190,7 @@ static void drop_empty(const struct broker *b, const char *name)
 	store__remove(&b->store, facts);
 }
 
-/* What nothing knows any more: files that were made of recordings, halves of them. */
+/* Removes complete and partial exports of an earlier server. */
 static void drop_made(void *ctx, const char *name)
 {
 	struct broker *b = ctx;
@@ -259,11 +257,9 @@ static void file_of(const char *id, char *buf, size_t size)
 	snprintf(buf, size, "%s.mtr", id + strlen("trace_"));
 }
 
-/*
- * "runs/big run.mtr" -> "trace_big_run", whose file is called "big_run.mtr"; with a number if a
- * trace or a file has that name. No name begins with a dash, which a worker would take for an
- * option, or with a dot.
- */
+/* Makes an ID from a path: "runs/big run.mtr" -> "trace_big_run" with the file name "big_run.mtr".
+ * A used name gets a number. No name starts with a dash, which a worker would take for an option,
+ * or with a dot. */
 static void name_given(const struct broker *b, const char *path, char *buf, size_t size)
 {
 	char file[LINK_ID + 4];

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/*
- * The process that looks at the targets: finds them, and reads their allocators' figures from
- * outside, as `watch` does. It reads what others have in their memory, with the rights to do so:
- * should it end over that, the broker starts another one.
- */
+/* Finds targets and reads their allocators' figures from outside, like `watch`. The process has
+ * rights and reads untrusted memory. If it crashes, the broker starts it again. */
 #include "serve/broker/scanner.h"
 
 #include <errno.h>
@@ -30,17 +27,17 @@
 #include "watch/watch.h"
 
 #define SCAN_EVERY UINT64_C(2000000000) /* ns */
-#define SHARE 20 /* of a processor's time one process may take: one part of so many */
+#define SHARE 20			/* divisor: reading a process may take 1/20 of a CPU */
 
-#define LEFT_OUT 1024 /* processes that are known to be left out */
+#define LEFT_OUT 1024 /* entries for processes without a place */
 
 struct seen {
 	struct watch_target *t;
-	char owner[80];	  /* its container, else its user: who shares the table with others */
-	uint64_t came;	  /* a number: later ones are larger */
-	uint64_t targets; /* a bit for each that it is of */
+	char owner[80];	  /* container or user; owners share the table fairly */
+	uint64_t came;	  /* sequence number of its arrival */
+	uint64_t targets; /* bit mask of its targets */
 	double started;	  /* s since 1970 */
-	uint64_t next;	  /* when to look again, ns */
+	uint64_t next;	  /* time of the next reading, ns */
 };
 
 struct look {
@@ -50,15 +47,15 @@ struct look {
 	struct seen seen[BROKER_PROCESSES];
 	size_t n;
 	uint64_t came;
-	/* Those for which there is no place, while they live. */
+	/* Running processes without a place in the table. */
 	pid_t left_out[LEFT_OUT];
 	size_t n_left_out;
-	/* Of them those that had one, for watch_find. */
+	/* Processes that lost their place, for watch_find. */
 	pid_t evicted[LEFT_OUT];
 	size_t n_evicted;
-	size_t now_for; /* the target that is looked for */
-	bool changed;	/* of targets */
-	bool asked;	/* to look for processes now */
+	size_t now_for; /* index of the target of the current search */
+	bool changed;	/* the list of targets has changed */
+	bool asked;	/* the broker wants a search */
 	bool quit;
 };
 
@@ -73,7 +70,7 @@ static void tell(struct look *l, json_t *msg)
 		l->quit = true;
 }
 
-/* ---- who ---- */
+/* ---- targets ---- */
 
 static void tell_targets(struct look *l)
 {
@@ -101,7 +98,7 @@ static void tell_targets(struct look *l)
 	l->changed = false;
 }
 
-/* Of those that it is of the first that has a name. */
+/* The first named target of a process. */
 static const char *target_name(const struct look *l, uint64_t targets)
 {
 	for (size_t i = 0; i < l->args->n_targets; i++)
@@ -144,10 +141,10 @@ static void tell_process(struct look *l, const struct seen *s)
 	tell(l, o);
 }
 
-/* ---- who has a place ---- */
+/* ---- places in the table ---- */
 
-/* The effective user; the owner of /proc/PID would be root for any process that made itself
- * undumpable. */
+/* The effective user of a process. The owner of /proc/PID is root for processes that are not
+ * dumpable. */
 static uid_t user_of(pid_t pid)
 {
 	char path[32], line[128];
@@ -163,17 +160,17 @@ static uid_t user_of(pid_t pid)
 	return uid;
 }
 
-/* Is the control group one of those that systemd lets a user make, by any name? Then whose. */
+/* True if systemd lets a user manage this control group; *uid: the user. */
 static bool is_users_own(const char *path, unsigned *uid)
 {
-	/* As seen from a control group namespace the path may begin further up. */
+	/* In a control group namespace, the path may start with "/..". */
 	while (!strncmp(path, "/../", 4))
 		path += 3;
 	return sscanf(path, "/user.slice/user-%u.slice/", uid) == 1;
 }
 
-/* In a container anybody may have made any number of users: they share one. A user's own containers
- * are the user's, however many. */
+/* Names the owner of a process. A container is one owner, because it can create any number of
+ * users. All containers that a user manages belong to the user. */
 static void name_owner(const struct pick_process *p, uid_t uid, char *buf, size_t size)
 {
 	const struct cgroup *c = &p->cgroup;
@@ -204,11 +201,9 @@ static size_t places_of(const struct look *l, const char *owner, bool named)
 	return n;
 }
 
-/*
- * Whose place a newcomer gets: of a --target's that of any process that only --all means; else that
- * of an owner who has more than the newcomer's would have then. Of that owner the last one that
- * came. NULL: nobody's.
- */
+/* Chooses the process that loses its place to a new process. named: the new process matches a
+ * --target, and replaces processes that match only --all. Otherwise an owner with more places than
+ * the new process's owner loses its youngest process. NULL: none. */
 static struct seen *victim(struct look *l, const char *owner, bool named)
 {
 	struct seen *found = NULL;
@@ -250,7 +245,7 @@ static void leave_out(struct look *l, pid_t pid)
 	l->changed = true;
 }
 
-/* pid 0: those that have ended. */
+/* Forgets a process without a place; pid 0: all processes that have ended. */
 static void forget_left_out(struct look *l, pid_t pid)
 {
 	for (size_t i = l->n_left_out; i-- > 0;) {
@@ -280,7 +275,7 @@ static bool make_room(struct look *l, const char *owner)
 	return true;
 }
 
-/* watch_find's: a process of the target that is looked for. */
+/* Callback of watch_find: a process that matches the current target. */
 static bool on_process(void *ctx, const struct pick_process *p)
 {
 	struct look *l = ctx;
@@ -324,12 +319,12 @@ static void scan(struct look *l, bool first)
 {
 	for (size_t i = 0; i < l->args->n_targets; i++) {
 		l->now_for = i;
-		/* What a PID stands for is known once: the next process of that number is another
-		 * one. */
+		/* A target given by PID needs one search: later processes with this PID are
+		 * others. */
 		if (l->find[i] && (first || watch_find__open_ended(l->find[i])))
 			watch_find__scan(l->find[i], on_process, l);
 	}
-	/* Not taken any more, so that they are asked for again when there may be room. */
+	/* Tell watch_find that these have ended, so that it reports them again. */
 	while (l->n_evicted) {
 		pid_t pid = l->evicted[--l->n_evicted];
 
@@ -356,7 +351,7 @@ static void gone(struct look *l, size_t i)
 	l->changed = true;
 }
 
-/* ---- what they hold ---- */
+/* ---- figures ---- */
 
 static void put_figure(json_t *o, const char *key, bool known, uint64_t n)
 {
@@ -402,7 +397,7 @@ static void tell_sample(struct look *l, const struct watch_target *t)
 	if (o && *why)
 		json_object_set_new(
 			o, "why", json_string(text__clean(clean, sizeof(clean), why, strlen(why))));
-	/* It is told again in a moment: what nobody takes is left out. */
+	/* The next sample replaces this one, so a full link may drop it. */
 	if (link__offer(l->link, o) == -EPIPE)
 		l->quit = true;
 }
@@ -438,7 +433,7 @@ static uint64_t next_look(const struct look *l)
 
 /* ---- */
 
-/* The process of a command that was started. */
+/* Adds the process of a command. */
 static void add(struct look *l, pid_t pid, const char *target)
 {
 	struct pick_process p;
@@ -541,5 +536,5 @@ int scanner__run(const struct serve_args *args, int link_fd)
 	}
 	l->changed = true;
 	loop(l);
-	return EXIT_OK; /* the rest goes with the process */
+	return EXIT_OK; /* the process ends and frees the rest */
 }

@@ -23,14 +23,12 @@
 #define PREFIX "memtrace-bpf: "
 
 #ifndef MFD_EXEC
-#define MFD_EXEC 0x10U /* Linux 6.3; older kernels refuse it, and need no flag */
+#define MFD_EXEC 0x10U /* since Linux 6.3; older kernels reject the flag and do not need it */
 #endif
 
-/*
- * A copy of this program that may be run and not read. The kernel makes a process undumpable when
- * it runs such a file, before its first instruction: no process of the same user can take a
- * descriptor from it, not even while it is being linked. -1: this system runs no memfd.
- */
+/* Makes a copy of this program with mode 0111, and returns its descriptor. A process that executes
+ * an unreadable file is not dumpable from its first instruction on. So processes of the same user
+ * cannot take its descriptors. -1: no executable memfd. */
 static int unreadable_copy(void)
 {
 	static int copy = -2;
@@ -41,7 +39,7 @@ static int unreadable_copy(void)
 	if (copy != -2)
 		return copy;
 	copy = -1;
-#ifndef __SANITIZE_ADDRESS__ /* whose search for leaks looks at us from outside */
+#ifndef __SANITIZE_ADDRESS__ /* its leak check traces this process */
 	self = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	copy = memfd_create("memtrace-bpf", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC);
 	if (copy < 0 && errno == EINVAL)
@@ -99,7 +97,8 @@ static int give_up_rights(const struct spawn_opts *o)
 	return 126;
 }
 
-/* Processes that may look at a worker also see its environment. 0 or an exit code. */
+/* Clears the environment but for a few variables, because other processes may read it. 0 or an exit
+ * code. */
 static int keep_few_variables(void)
 {
 	static const char *const names[] = { "TZ",	     "LANG",	      "LC_ALL",
@@ -120,7 +119,7 @@ static int keep_few_variables(void)
 	return lost ? 126 : 0;
 }
 
-/* A worker without rights gets no log: the broker reads its standard error. */
+/* A worker without rights has no log file; the broker reads its standard error. */
 static int prepare(void *ctx)
 {
 	const struct spawn_opts *o = ctx;
@@ -133,7 +132,7 @@ static int prepare(void *ctx)
 	return status;
 }
 
-/* "MEMTRACE_FILES=3:run.mtr,4:other.mtr"; without files the name alone, which removes it. */
+/* Makes "MEMTRACE_FILES=3:run.mtr,4:other.mtr", or the name alone if there are no files. */
 static int name_files(const struct spawn_opts *o, char *text, size_t size)
 {
 	size_t at = (size_t)snprintf(text, size, HANDED);
@@ -166,7 +165,7 @@ static int start(const struct spawn_opts *o, int err, struct subprocess *ret)
 	for (const char *const *e = o->env; e && *e && n_env < SPAWN_ENV; e++)
 		env[n_env++] = *e;
 	env[n_env++] = files;
-	env[n_env++] = "NO_COLOR=1"; /* programs read the messages of a server */
+	env[n_env++] = "NO_COLOR=1"; /* no colors, because programs read the messages */
 	env[n_env] = NULL;
 	for (size_t i = 0; i < o->n_files; i++)
 		fds[n++] = (struct subprocess_fd){ o->files[i].fd, o->files[i].fd };
@@ -189,7 +188,7 @@ static int start(const struct spawn_opts *o, int err, struct subprocess *ret)
 			.n_fds = n,
 			.group = SUBPROCESS_OWN_SESSION,
 			.ends_group = true,
-			/* SIGTERM ends a record, and a run hands it on to its command. */
+			/* `record` ends on SIGTERM, and `run` forwards it to its command. */
 			.death_signal = o->drop ? SIGKILL : SIGTERM,
 			.nice_by = o->nice_by,
 			.limits = limits,
@@ -235,7 +234,7 @@ void spawned__read(struct spawned *s)
 {
 	char buf[4096];
 
-	/* Not more than so much at once: it may write without end. */
+	/* Limit each call, because the process may write without end. */
 	for (int i = 0; i < 16 && s->said >= 0; i++) {
 		ssize_t n = read(s->said, buf, sizeof(buf));
 
@@ -265,7 +264,7 @@ bool spawned__has_started(const struct spawned *s, pid_t pid)
 
 	if (!s->process.pid || small_file__of_process(pid, "stat", text, sizeof(text)) < 0)
 		return false;
-	end = strrchr(text, ')'); /* its name may have anything in it */
+	end = strrchr(text, ')'); /* the name of the process may contain anything */
 	return end && sscanf(end + 1, " %*c %d", &parent) == 1 && parent == s->process.pid;
 }
 
@@ -277,7 +276,7 @@ void spawned__close(struct spawned *s)
 	s->said = -1;
 }
 
-/* Without what a program of ours puts in front; argp names the command, too. */
+/* Skips the prefixes of our messages: the program's name, and argp's command name. */
 static const char *skip_prefix(const char *line, const char *end)
 {
 	const char *words[] = { PREFIX, "memtrace-bpf ", "error: ", "warning: " };

@@ -40,7 +40,7 @@ static void each_name(int dir, void (*fn)(void *ctx, const char *name), void *ct
 	closedir(d);
 }
 
-/* ---- what servers that were killed have left ---- */
+/* ---- folders of killed servers ---- */
 
 static void unlink_in(void *ctx, const char *name)
 {
@@ -52,7 +52,7 @@ static void empty(int dir)
 	each_name(dir, unlink_in, &dir);
 }
 
-/* A folder of ours that nobody holds: its server was killed. */
+/* Removes temporary folders whose server was killed, so that none is locked. */
 static void remove_stale(const char *in)
 {
 	DIR *d = opendir(in);
@@ -136,7 +136,7 @@ int store__open(struct store *s, const char *path, char *why)
 		   snprintf(s->path, sizeof(s->path), "%s", path) >= (int)sizeof(s->path)) {
 		err = fail(-EINVAL, why, "that is no name of a folder");
 	} else {
-		/* "folder/" is the folder. */
+		/* Strip slashes at the end. */
 		for (size_t n = strlen(s->path); n > 1 && s->path[n - 1] == '/'; n--)
 			s->path[n - 1] = '\0';
 		made = !mkdir(s->path, 0700);
@@ -180,7 +180,7 @@ int store__open_file(const struct store *s, const char *name, uint64_t *size)
 
 	if (fd < 0)
 		return -errno;
-	/* A file with a second name may be a file of root's that somebody linked into the folder. */
+	/* A file with two names may be root's file, linked into the folder by another user. */
 	err = fstat(fd, &st) ? -errno : S_ISREG(st.st_mode) && st.st_nlink == 1 ? 0 : -EINVAL;
 	if (err) {
 		close(fd);
@@ -196,7 +196,7 @@ int store__rename(const struct store *s, const char *from, const char *to)
 		return 0;
 	if (errno != EINVAL && errno != ENOSYS)
 		return -errno;
-	/* A file system without that flag. */
+	/* The file system does not have RENAME_NOREPLACE. */
 	if (linkat(s->dir, from, s->dir, to, 0))
 		return -errno;
 	unlinkat(s->dir, from, 0);

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SERVE_BROKER_STORE_H
 #define MT_SERVE_BROKER_STORE_H
-/*
- * The server's folder. All names in it are made here or by the broker, never by a request; each
- * file is opened relative to the folder's descriptor, through no link, and is a regular one. Files
- * are of the user behind sudo, else of ours, for nobody else to read.
- */
+/* The server's folder. Names of files come from the broker, never from a request. Files are opened
+ * relative to the folder's descriptor, not through links, and must be regular. They belong to the
+ * user behind sudo or to our user, and have mode 0600. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,31 +12,31 @@
 struct store {
 	int dir;
 	char path[4096];
-	bool own; /* made by us: it goes with us */
+	bool own; /* created by this server, and removed at its end */
 };
 
-/*
- * path NULL: one of our own, in TMPDIR or /var/tmp. Else it is made if it is not there; it has to
- * be ours, and no other server's. 0, or -errno and why (256 bytes) says what is wrong.
- */
+/* Opens or creates the folder. path NULL: creates a temporary folder in TMPDIR or /var/tmp. A given
+ * folder must belong to our user, and no other server may use it. Returns 0, or -errno with the
+ * reason in why (256 bytes). */
 int store__open(struct store *s, const char *path, char *why);
-/* One of our own is removed with all that is in it. */
+/* Closes the folder. A temporary folder is removed with its files. */
 void store__close(struct store *s);
 
-/* For writing and reading, exclusively; -EEXIST. The descriptor or -errno. */
+/* Creates a file for writing and reading. Returns the descriptor or -errno; -EEXIST: the file
+ * exists. */
 int store__create(const struct store *s, const char *name);
-/* For reading; *size in bytes. The descriptor or -errno; -EINVAL: not a regular file, or one with
- * several names. */
+/* Opens a file for reading; *size in bytes. Returns the descriptor or -errno; -EINVAL: not a
+ * regular file, or it has several names. */
 int store__open_file(const struct store *s, const char *name, uint64_t *size);
 int store__rename(const struct store *s, const char *from,
-		  const char *to); /* never over another file */
+		  const char *to); /* does not replace a file */
 int store__replace(const struct store *s, const char *from,
-		   const char *to); /* over an older one of ours */
+		   const char *to); /* replaces an older file */
 void store__remove(const struct store *s, const char *name);
 bool store__has(const struct store *s, const char *name);
-/* Bytes of all that is in it. */
+/* Size of all files, in bytes. */
 uint64_t store__used(const struct store *s);
-/* Calls fn for each file that is in it, whose name may be any. */
+/* Calls fn for each file. Names are not checked. */
 void store__each(const struct store *s, void (*fn)(void *ctx, const char *name), void *ctx);
 
 #endif

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What is known of each trace, and who is told. */
 #include "serve/broker/trace.h"
 
 #include <errno.h>
@@ -77,7 +76,7 @@ void trace__delete(struct broker *b, struct trace *t)
 			peers__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id),
 				    -1, false);
 		t->dropping = true;
-		/* It has its file open, and nobody else has to find it. */
+		/* The recorder has the file open and needs no name. */
 		store__remove(&b->store, t->file);
 		broker_saved__forget(b, t);
 		capture__stop(b, t);
@@ -104,7 +103,7 @@ void trace__delete(struct broker *b, struct trace *t)
 	trace__free(t);
 }
 
-/* ---- what is told ---- */
+/* ---- facts ---- */
 
 static void put_count(json_t *o, const char *key, uint64_t n)
 {
@@ -183,7 +182,7 @@ void trace__tell_one(struct peer *p, const struct trace *t)
 			   t->state == TRACE_DONE && t->report >= 0 ? dup(t->report) : -1);
 }
 
-/* ---- its end ---- */
+/* ---- end ---- */
 
 void trace__fail(struct broker *b, struct trace *t, int status, const char *text)
 {
@@ -216,8 +215,7 @@ void trace__done(struct broker *b, struct trace *t, int report)
 	t->report = report;
 	trace__tell(b, t, false);
 	broker_saved__note(b, t);
-	/* Whoever comes later asks for it; only what pushes may be started anew, and it does not
-	 * want what was before. */
+	/* The report is not needed again: a restarted push process does not send old reports. */
 	close(t->report);
 	t->report = -1;
 }
@@ -230,7 +228,7 @@ int trace__open(const struct broker *b, const struct trace *t, uint64_t *size)
 
 	if (t->given < 0)
 		return store__open_file(&b->store, t->file, size);
-	/* A descriptor of its own, with its own offset. */
+	/* Open the file again, for a separate offset. */
 	snprintf(name, sizeof(name), "/proc/self/fd/%d", t->given);
 	fd = open(name, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	if (fd < 0)
