@@ -320,10 +320,7 @@ static void put_capture(struct json *j, const struct compared *all, size_t n, si
 	json__string(j, "recording", c->recording);
 	put_device(j, &c->device);
 	json__string(j, "peak_file", c->file);
-	if (c->file && c->line)
-		json__uint(j, "peak_line", c->line);
-	else
-		json__null(j, "peak_line");
+	json__uint_or_null(j, "peak_line", c->file && c->line, c->line);
 	json__string(j, "peak_function", c->func);
 	json__string(j, "peak_module", c->module);
 	json__uint(j, "steps", c->steps);

@@ -95,10 +95,7 @@ static void put_place(struct json *j, const char *key, const struct dict *dict, 
 	}
 	json__open_object(j, key);
 	json__string(j, "file", r->file);
-	if (r->file && r->line)
-		json__uint(j, "line", r->line);
-	else
-		json__null(j, "line");
+	json__uint_or_null(j, "line", r->file && r->line, r->line);
 	json__string(j, "function", r->func);
 	if (stack) {
 		s = dict__get_stack(dict, r->before_attach ? 0 : r->stack);

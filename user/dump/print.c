@@ -204,10 +204,7 @@ static void device_json(struct json *j, const struct dump_device *dev)
 	json__open_object(j, NULL);
 	json__string(j, "device", dev->name);
 	json__uint(j, "allocated", dev->allocated);
-	if (dev->known)
-		json__uint(j, "reserved", dev->reserved);
-	else
-		json__null(j, "reserved");
+	json__uint_or_null(j, "reserved", dev->known, dev->reserved);
 	json__uint(j, "blocks", dev->blocks);
 	json__string(j, "source", dev->known ? "allocator" : "tensors");
 	json__bool(j, "consistent", dev->known ? dev->consistent : true);

@@ -93,10 +93,7 @@ static int put_parts(struct json *j, const struct estimate *e, size_t device)
 		json__uint(j, part__name(i), p.bytes[i]);
 	json__close_object(j);
 	json__uint(j, "peak_allocated", p.allocated);
-	if (p.reserved_known)
-		json__uint(j, "peak_reserved", p.reserved);
-	else
-		json__null(j, "peak_reserved");
+	json__uint_or_null(j, "peak_reserved", p.reserved_known, p.reserved);
 	json__uint(j, "needs", p.needs);
 	json__int(j, "left", estimate_parts__left(e->args->vram, &p));
 	json__string(j, "peak_is", figure__name(d.peak_is));
@@ -142,10 +139,7 @@ static void put_overflow(struct json *j, const struct estimate *e)
 			json__uint(j, "reserved", oom.reserved);
 		}
 		json__string(j, "file", row.file);
-		if (row.file && row.line)
-			json__uint(j, "line", row.line);
-		else
-			json__null(j, "line");
+		json__uint_or_null(j, "line", row.file && row.line, row.line);
 		json__string(j, "function", row.func);
 		json__string(j, "module", row.module);
 		json__string(j, "phase", phase__name(oom.phase));
@@ -163,10 +157,7 @@ static void put_smallest(struct json *j, const struct estimate_smallest *s)
 		return;
 	}
 	json__open_object(j, "smallest");
-	if (s->found)
-		json__uint(j, "vram", s->vram);
-	else
-		json__null(j, "vram");
+	json__uint_or_null(j, "vram", s->found, s->vram);
 	json__bool(j, "less_refused", s->found && s->less_refused);
 	json__uint(j, "granule", ESTIMATE_GRANULE);
 	json__uint(j, "runs", s->runs);

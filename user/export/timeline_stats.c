@@ -88,10 +88,7 @@ static void put_device(struct json *j, const struct model_device *d)
 	json__uint(j, "total_allocations", d->allocs);
 	json__uint(j, "total_deallocations", d->frees);
 	json__uint(j, "ooms", d->ooms);
-	if (d->has_totals)
-		json__uint(j, "drift", d->drift);
-	else
-		json__null(j, "drift");
+	json__uint_or_null(j, "drift", d->has_totals, d->drift);
 }
 
 void timeline__summary(struct export_ctx *c, struct json *j, uint64_t written)

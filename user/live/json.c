@@ -58,10 +58,7 @@ static void put_words(struct json *j, enum live_by by, const struct row *r)
 {
 	if (by == LIVE_LINE || by == LIVE_FUNCTION) {
 		json__string(j, "file", r->file);
-		if (by == LIVE_LINE && r->file && r->line)
-			json__uint(j, "line", r->line);
-		else
-			json__null(j, "line");
+		json__uint_or_null(j, "line", by == LIVE_LINE && r->file && r->line, r->line);
 		json__string(j, "function", r->func);
 		json__string(j, "source", r->source);
 	}

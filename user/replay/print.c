@@ -213,10 +213,7 @@ static void json_tried(struct json *j, const char *key, const struct replay_trie
 		json__uint(j, "events", r->events);
 		json__uint(j, "peak_allocated", r->peak_allocated);
 		json__uint(j, "peak_reserved", r->peak_reserved);
-		if (r->peak_requested)
-			json__uint(j, "peak_requested", r->peak_requested);
-		else
-			json__null(j, "peak_requested");
+		json__uint_or_null(j, "peak_requested", r->peak_requested, r->peak_requested);
 		json__uint(j, "peak_reserved_event", r->reserved_event);
 		json__seconds(j, "peak_reserved_time", r->reserved_time, 9);
 		json__uint(j, "end_allocated", r->end_allocated);
@@ -261,10 +258,7 @@ int replay_print__json(FILE *out, const struct replay_found *f)
 	json__string(j, "device",
 		     device__name((struct device){ DEVICE_CUDA, (uint8_t)a->device }, name,
 				  sizeof(name)));
-	if (f->vram)
-		json__uint(j, "vram", f->vram);
-	else
-		json__null(j, "vram");
+	json__uint_or_null(j, "vram", f->vram, f->vram);
 	json_truth(j, &a->truth);
 	json__open_array(j, "tries");
 	for (size_t i = 0; i < f->n; i++)

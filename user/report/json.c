@@ -48,10 +48,7 @@ void report_json__target(struct json *j, const struct report_doc *doc)
 	const struct facts *f = doc->facts;
 
 	json__open_object(j, "target");
-	if (facts__get(f, "pid"))
-		json__uint(j, "pid", words__fact_number(f, "pid"));
-	else
-		json__null(j, "pid");
+	json__uint_or_null(j, "pid", facts__get(f, "pid"), words__fact_number(f, "pid"));
 	uint_if(j, f, "parent");
 	uint_if(j, f, "rank");
 	uint_if(j, f, "local_rank");
@@ -128,16 +125,6 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	}
 	json__close_object(j);
 	json__close_object(j);
-}
-
-/* Writes null if the allocator carries no totals: reserved memory is unknown then. */
-static void put_reserved(struct json *j, const char *key, const struct model_device *d,
-			 uint64_t bytes)
-{
-	if (d->has_totals)
-		json__uint(j, key, bytes);
-	else
-		json__null(j, key);
 }
 
 static void put_share(struct json *j, const char *key, const struct model_device *d, double share)
@@ -239,12 +226,9 @@ static void put_moment(struct json *j, const struct report_doc *doc)
 	report_json__select(j, doc->select);
 	json__uint(j, "allocated", d.mark_allocated);
 	json__string(j, "allocated_is", figure__name(d.mark_is));
-	put_reserved(j, "reserved", &d, d.mark_reserved);
+	json__uint_or_null(j, "reserved", d.has_totals, d.mark_reserved);
 	put_share(j, "fragmentation", &d, words__fragmentation(d.mark_allocated, d.mark_reserved));
-	if (d.before_known)
-		json__uint(j, "before_attach", d.mark_before_attach);
-	else
-		json__null(j, "before_attach");
+	json__uint_or_null(j, "before_attach", d.before_known, d.mark_before_attach);
 }
 
 struct report_doc report_doc__of(const struct analysis *a, int device)
@@ -288,10 +272,7 @@ static void put_row(struct json *j, const struct report_doc *doc, const struct r
 	json__double(j, "share", all ? (double)r->bytes / (double)all : 0, 6);
 	if (of & 1U << BY_LINE) {
 		json__string(j, "file", r->file);
-		if (r->file && r->line)
-			json__uint(j, "line", r->line);
-		else
-			json__null(j, "line");
+		json__uint_or_null(j, "line", r->file && r->line, r->line);
 		json__string(j, "function", r->func);
 	}
 	if (of & 1U << BY_STACK)
@@ -452,10 +433,7 @@ static void put_phases(struct json *j, const struct model *m)
 		json__open_object(j, phase__name(p));
 		json__uint(j, "peak_allocated", s.peak_allocated);
 		json__seconds(j, "peak_time", s.peak_time, 9);
-		if (model__reserves(m))
-			json__uint(j, "peak_reserved", s.peak_reserved);
-		else
-			json__null(j, "peak_reserved");
+		json__uint_or_null(j, "peak_reserved", model__reserves(m), s.peak_reserved);
 		json__int(j, "allocated_delta", s.allocated_delta);
 		json__double(j, "duration_ms", (double)s.duration / 1e6, 6);
 		json__uint(j, "count", s.count);

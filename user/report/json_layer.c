@@ -15,10 +15,7 @@ static void put_sums(struct json *j, const struct model_layer_sums *l, bool call
 	else
 		json__null(j, "avg_fragmentation");
 	json__double(j, "duration_ms", (double)l->duration / 1e6, 6);
-	if (calls)
-		json__uint(j, "calls", l->calls);
-	else
-		json__null(j, "calls");
+	json__uint_or_null(j, "calls", calls, l->calls);
 }
 
 void report_json__layer(struct json *j, const struct model_layer *l, bool reserved)

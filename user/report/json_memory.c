@@ -18,19 +18,10 @@ static void put_hex(struct json *j, const char *key, uint64_t v)
 	json__string(j, key, text);
 }
 
-/* known: false writes null. */
-static void put_uint(struct json *j, const char *key, bool known, uint64_t v)
-{
-	if (known)
-		json__uint(j, key, v);
-	else
-		json__null(j, key);
-}
-
 void report_json__line(struct json *j, const struct row *r)
 {
 	json__string(j, "file", r->file);
-	put_uint(j, "line", r->file && r->line, r->line);
+	json__uint_or_null(j, "line", r->file && r->line, r->line);
 	json__string(j, "function", r->func);
 	json__string(j, "module", r->module);
 	json__string(j, "module_class", r->module_class);
@@ -206,10 +197,10 @@ int report_json__below(struct json *j, const struct report_doc *doc, size_t devi
 	model__device(doc->model, device, &d);
 	b = words__below(&s);
 	asked = s.requested && s.requested <= s.allocated;
-	put_uint(j, "segments", s.n, s.n);
+	json__uint_or_null(j, "segments", s.n, s.n);
 	json__open_object(j, "reconciliation");
 	json__seconds(j, "time", doc->at == AT_TIME ? doc->at_time : d.mark_time, 9);
-	put_uint(j, "used", s.used_known, s.used);
+	json__uint_or_null(j, "used", s.used_known, s.used);
 	if (s.used_known) {
 		json__seconds(j, "used_time", s.used_time, 9);
 		json__uint(j, s.has_totals ? "used_reserved" : "used_allocated", s.used_below);
@@ -220,12 +211,12 @@ int report_json__below(struct json *j, const struct report_doc *doc, size_t devi
 	}
 	put_others(j, &s);
 	json__uint(j, "managed", s.managed);
-	put_uint(j, "reserved", s.has_totals, s.reserved);
+	json__uint_or_null(j, "reserved", s.has_totals, s.reserved);
 	json__uint(j, "allocated", s.allocated);
-	put_uint(j, "cached", s.has_totals,
-		 s.reserved > s.allocated ? s.reserved - s.allocated : 0);
-	put_uint(j, "requested", asked, s.requested);
-	put_uint(j, "rounding", asked, s.allocated - s.requested);
+	json__uint_or_null(j, "cached", s.has_totals,
+			   s.reserved > s.allocated ? s.reserved - s.allocated : 0);
+	json__uint_or_null(j, "requested", asked, s.requested);
+	json__uint_or_null(j, "rounding", asked, s.allocated - s.requested);
 	put_sums(j, &s, &b);
 	json__uint(j, "pinned_host", s.host);
 	json__uint(j, "registered_host", s.registered);
@@ -254,17 +245,18 @@ void report_json__ooms(struct json *j, const struct report_doc *doc, size_t devi
 		json__seconds(j, "time", o.time, 9);
 		json__uint(j, "asked", o.size);
 		json__uint(j, "allocated", o.allocated);
-		put_uint(j, "reserved", o.has_totals, o.reserved);
-		put_uint(j, "largest_gap", o.gap_known, o.largest_gap);
-		put_uint(j, "driver_used", o.used_known, o.used);
-		put_uint(j, "driver_total", all, all);
-		put_uint(j, "driver_free", o.left_known || (all && o.used_known && o.used <= all),
-			 o.left_known ? o.left : all - o.used);
+		json__uint_or_null(j, "reserved", o.has_totals, o.reserved);
+		json__uint_or_null(j, "largest_gap", o.gap_known, o.largest_gap);
+		json__uint_or_null(j, "driver_used", o.used_known, o.used);
+		json__uint_or_null(j, "driver_total", all, all);
+		json__uint_or_null(j, "driver_free",
+				   o.left_known || (all && o.used_known && o.used <= all),
+				   o.left_known ? o.left : all - o.used);
 		json__bool(j, "driver_free_counts_others", o.left_known);
 		json__string(j, "phase", phase__name(o.phase));
 		if (model__stack_line(doc->model, o.stack, doc->innermost, &line)) {
 			json__string(j, "file", line.file);
-			put_uint(j, "line", line.line, line.line);
+			json__uint_or_null(j, "line", line.line, line.line);
 			json__string(j, "function", line.func);
 		}
 		json__uint(j, "tid", dict__get_thread(doc->dict, o.thread).tid);
