@@ -17,6 +17,7 @@
 #include "archive/folder_internal.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
+#include "record/stream.h"
 #include "lib/utf8.h"
 
 #define LOCK_TRIES 200 /* tries of 10 ms each */
@@ -253,6 +254,23 @@ static bool exists(const struct folder *f, const char *name)
 	struct stat st;
 
 	return !fstatat(f->dir, name, &st, AT_SYMLINK_NOFOLLOW);
+}
+
+static void copy_fact(char *to, size_t size, const struct facts *f, const char *key)
+{
+	const char *value = facts__get(f, key);
+
+	to[value ? text__utf8(to, size - 1, value, strlen(value)) : 0] = '\0';
+}
+
+void folder_entry__describe(struct folder_entry *e, const struct facts *f)
+{
+	const char *rank = facts__get(f, "rank");
+
+	e->rank = rank && isdigit((unsigned char)*rank) ? strtoll(rank, NULL, 10) : -1;
+	copy_fact(e->comm, sizeof(e->comm), f, "comm");
+	copy_fact(e->container, sizeof(e->container), f, "container");
+	copy_fact(e->pod, sizeof(e->pod), f, "pod");
 }
 
 char *folder__new_path(const struct folder *f, const char *stem, const char *suffix)

@@ -46,6 +46,7 @@ struct folder_gap {
 	char why[160];
 };
 
+struct facts;
 struct folder;
 
 /* True if the path asks for a folder. It ends in "/", or it is an existing folder of the caller or
@@ -77,6 +78,8 @@ const char *folder__path(const struct folder *f);
  * suffix is ".mtr", with "_" for unsuitable characters. The caller frees it. NULL if memory is
  * short. */
 char *folder__new_path(const struct folder *f, const char *stem, const char *suffix);
+/* Sets rank, comm, container and pod from the facts of a recording. */
+void folder_entry__describe(struct folder_entry *e, const struct facts *f);
 /* Adds an entry, or replaces the one of the same file. Returns 0 or -errno; -EINVAL: bad name;
  * -E2BIG: too many entries. */
 int folder__add(struct folder *f, const struct folder_entry *e);

@@ -29,16 +29,15 @@ static void copy(char *to, size_t size, const char *from)
 static void set_numbers(const struct output *o, struct folder_entry *e)
 {
 	uint64_t steps = session__steps(o->session);
-	const char *rank = output__fact(o, "rank"), *name = output__fact(o, "container.name");
+	const char *name = output__fact(o, "container.name");
 
 	e->events = session__events(o->session);
 	e->lost = session__lost(o->session);
-	e->rank = *rank ? (int64_t)strtoul(rank, NULL, 10) : -1;
 	e->first_step = steps ? 0 : -1;
 	e->last_step = (int64_t)steps - 1;
-	copy(e->comm, sizeof(e->comm), output__fact(o, "comm"));
-	copy(e->container, sizeof(e->container), *name ? name : output__fact(o, "container"));
-	copy(e->pod, sizeof(e->pod), output__fact(o, "pod"));
+	folder_entry__describe(e, session__facts(o->session));
+	if (*name)
+		copy(e->container, sizeof(e->container), name);
 }
 
 static void set_began(const struct output *o, struct folder_entry *e)

@@ -84,13 +84,6 @@ const struct totals *rolling_store__totals(const struct rolling_store *s)
 
 /* ---- index ---- */
 
-static void copy_fact(const struct rolling_store *s, const char *key, char *buf, size_t size)
-{
-	const char *value = facts__get(s->facts, key);
-
-	buf[value ? text__utf8(buf, size - 1, value, strlen(value)) : 0] = '\0';
-}
-
 static int64_t number_fact(const struct rolling_store *s, const char *key)
 {
 	const char *value = facts__get(s->facts, key);
@@ -108,7 +101,6 @@ static struct folder_entry entry_of(const struct rolling_store *s, const struct 
 	struct folder_entry e = {
 		.kind = "segment",
 		.pid = number_fact(s, "pid"),
-		.rank = number_fact(s, "rank"),
 		.from = g->span.from,
 		.to = g->span.to,
 		.first_step = (int64_t)g->span.first_step,
@@ -124,9 +116,7 @@ static struct folder_entry entry_of(const struct rolling_store *s, const struct 
 	snprintf(e.file, sizeof(e.file), "%s", file);
 	len = text__utf8(e.name, 100, s->name, strlen(s->name));
 	snprintf(e.name + len, sizeof(e.name) - len, "#%u", g->number);
-	copy_fact(s, "comm", e.comm, sizeof(e.comm));
-	copy_fact(s, "container", e.container, sizeof(e.container));
-	copy_fact(s, "pod", e.pod, sizeof(e.pod));
+	folder_entry__describe(&e, s->facts);
 	if (s->start) {
 		text__date(e.begin, sizeof(e.begin), s->start + g->span.from);
 		text__date(e.end, sizeof(e.end), s->start + g->span.to);

@@ -62,21 +62,6 @@ int windows__open_file(void *ctx, unsigned int number)
 	return err ? err : outfile__fd(w->file);
 }
 
-static void copy_fact(char *buf, size_t size, const struct facts *f, const char *key)
-{
-	const char *s = facts__get(f, key);
-
-	snprintf(buf, size, "%s", s ? s : "");
-}
-
-static int64_t number_fact(const struct facts *f, const char *key)
-{
-	const char *s = facts__get(f, key);
-	long long n = s ? strtoll(s, NULL, 10) : -1;
-
-	return n < 0 ? -1 : n;
-}
-
 static void set_devices(const struct windows *w, struct folder_entry *e)
 {
 	struct flight_level l;
@@ -98,11 +83,11 @@ static void set_devices(const struct windows *w, struct folder_entry *e)
 static void set_entry(const struct windows *w, const struct flight_report *r, const char *path,
 		      struct folder_entry *e)
 {
-	const char *start = facts__get(w->facts, "start"), *slash = strrchr(path, '/');
+	const char *start = facts__get(w->facts, "start"), *slash = strrchr(path, '/'),
+		   *lost = facts__get(w->facts, "lost");
 	uint64_t first = w->begun_steps + !w->whole, ns;
 
 	*e = (struct folder_entry){ .pid = w->opts.pid,
-				    .rank = number_fact(w->facts, "rank"),
 				    .from = r->from,
 				    .to = r->to,
 				    .first_step = -1,
@@ -112,12 +97,10 @@ static void set_entry(const struct windows *w, const struct flight_report *r, co
 	snprintf(e->file, sizeof(e->file), "%s", slash ? slash + 1 : path);
 	snprintf(e->kind, sizeof(e->kind), "window");
 	name_of(w, r->number, e->name, sizeof(e->name));
-	copy_fact(e->comm, sizeof(e->comm), w->facts, "comm");
-	copy_fact(e->container, sizeof(e->container), w->facts, "container");
-	copy_fact(e->pod, sizeof(e->pod), w->facts, "pod");
+	folder_entry__describe(e, w->facts);
 	snprintf(e->began, sizeof(e->began), "%s", r->began);
 	snprintf(e->ended, sizeof(e->ended), "%s", r->ended);
-	e->lost = number_fact(w->facts, "lost") > 0 ? (uint64_t)number_fact(w->facts, "lost") : 0;
+	e->lost = lost ? strtoull(lost, NULL, 10) : 0;
 	if (start && !text__parse_date(start, &ns)) {
 		text__date(e->begin, sizeof(e->begin), ns + r->from);
 		text__date(e->end, sizeof(e->end), ns + r->to);
