@@ -245,6 +245,8 @@ def stopped_worker(s, trace):
                 if state_of(pid) == "T":
                     return c
         c.close()
+        # The next request must not stop this one's worker, which the server ends.
+        until(lambda: set(harness.children_of(s.process.pid)) <= servers, "end of a worker", 10)
     raise harness.Failure("no worker could be stopped")
 
 
