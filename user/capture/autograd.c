@@ -286,7 +286,7 @@ static uint32_t class_by_vptr(struct decoder *d, uint64_t vptr)
 		return (uint32_t)v;
 	v = 0;
 	if (!autograd_node__class(d->target->proc, vptr, name, sizeof(name)))
-		v = symbolizer__number(d->names, dict__string(d->dict, name, strlen(name)));
+		v = decoder__string(d, name);
 	if (v == UINT32_MAX || map64__set(a->classes, vptr, v))
 		return UINT32_MAX;
 	return (uint32_t)v;
@@ -306,7 +306,7 @@ static uint32_t read_type(struct decoder *d, uint64_t type)
 	if (!pytype__name(&m, type, name, sizeof(name))) {
 		len = strlen(name);
 		if (len > sizeof(end) - 1 && !strcmp(name + len - (sizeof(end) - 1), end))
-			v = symbolizer__number(d->names, dict__string(d->dict, name, len));
+			v = decoder__string(d, name);
 	}
 	pymem__fini(&m);
 	return (uint32_t)v;
@@ -403,8 +403,7 @@ static int unknown(struct decoder *d, uint32_t *node)
 	struct dict_node n = { 0 };
 
 	if (!a->unknown) {
-		n.cls = symbolizer__number(d->names, dict__string(d->dict, AUTOGRAD_UNKNOWN,
-								  strlen(AUTOGRAD_UNKNOWN)));
+		n.cls = decoder__string(d, AUTOGRAD_UNKNOWN);
 		a->unknown = n.cls == UINT32_MAX
 				     ? n.cls
 				     : symbolizer__number(d->names, dict__node(d->dict, n));

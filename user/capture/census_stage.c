@@ -195,9 +195,9 @@ static int intern(struct decoder *d, const struct census_tensor *t, uint32_t *na
 		return -ENOMEM;
 	if (!*t->cls)
 		return 0;
-	m.name = symbolizer__number(d->names, dict__string(d->dict, t->module, strlen(t->module)));
-	m.cls = symbolizer__number(d->names, dict__string(d->dict, t->cls, strlen(t->cls)));
-	m.root = symbolizer__number(d->names, dict__string(d->dict, t->root, strlen(t->root)));
+	m.name = decoder__string(d, t->module);
+	m.cls = decoder__string(d, t->cls);
+	m.root = decoder__string(d, t->root);
 	if (m.name == UINT32_MAX || m.cls == UINT32_MAX || m.root == UINT32_MAX)
 		return -ENOMEM;
 	*module = symbolizer__number(d->names, dict__module(d->dict, m));

@@ -151,7 +151,7 @@ struct thread *decoder__thread(struct decoder *d, uint32_t tid)
 	}
 	if (proc__thread_comm(d->target->proc, tid, name, sizeof(name)))
 		name[0] = '\0';
-	t.name = symbolizer__number(d->names, dict__string(d->dict, name, strlen(name)));
+	t.name = decoder__string(d, name);
 	i = d->n_threads;
 	d->thread[i] = (struct thread){ .tid = tid };
 	if (proc__thread_started(d->target->proc, tid, &d->thread[i].started))

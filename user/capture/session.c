@@ -302,8 +302,8 @@ int session__mark(struct session *s, const char *name)
 	if (err || !s->attached || !s->sink)
 		return err;
 	e.time = session__now(s);
-	e.name = dict__string(s->dict, name, strlen(name));
-	return decoder__emit(s->decoder, &e);
+	e.name = decoder__string(s->decoder, name);
+	return e.name == UINT32_MAX ? -ENOMEM : decoder__emit(s->decoder, &e);
 }
 
 static void stop(struct session *s)

@@ -137,6 +137,25 @@ static void test_dropped(void **state)
 	assert_int_equal(w->taker.n, 0);
 }
 
+/* A long capture goes on without new names. */
+static void test_full_dictionary(void **state)
+{
+	struct world *w = *state;
+	uint32_t known = decoder__string(w->decoder, "known");
+	char text[DICT_MAX_STRING + 1];
+
+	memset(text, 'x', DICT_MAX_STRING);
+	for (uint32_t i = 0; dict__string(w->dict, text, DICT_MAX_STRING) != UINT32_MAX; i++)
+		memcpy(text,
+		       &(char[4]){ (char)('a' + i % 16), (char)('a' + i / 16 % 16),
+				   (char)('a' + i / 256 % 16), (char)('a' + i / 4096) },
+		       4);
+	assert_int_equal(errno, ENOSPC);
+	assert_int_equal(decoder__string(w->decoder, text), 0);
+	assert_int_equal(decoder__string(w->decoder, "known"), known);
+	assert_int_equal(decoder__string(w->decoder, ""), 0);
+}
+
 /* No tables and no Python: nothing is read, and nothing waits. */
 static void test_nothing_to_read(void **state)
 {
@@ -157,6 +176,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_unused_devices, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_errors, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_dropped, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_full_dictionary, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_nothing_to_read, set_up, tear_down),
 	};
 
