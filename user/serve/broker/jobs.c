@@ -2,11 +2,10 @@
 /* Workers read recordings without rights, with limits of memory and time. `dump` reads a process. A
  * worker writes to a pipe, and the broker copies its output to a file. Clients get the file only if
  * the worker succeeds. A process that took over the pipe cannot read or change the file. */
-#include "serve/broker/jobs.h"
+#include "serve/broker/jobs_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,14 +17,10 @@
 #include "export/export.h"
 #include "lib/clock.h"
 #include "lib/exit.h"
-#include "lib/text.h"
-#include "log/log.h"
 #include "serve/broker/ask.h"
 #include "serve/broker/broker.h"
 #include "serve/broker/capture.h"
 #include "serve/broker/formats.h"
-#include "serve/broker/processes.h"
-#include "serve/broker/spawn.h"
 #include "serve/broker/store.h"
 #include "serve/broker/trace.h"
 #include "serve/serve.h"
@@ -41,36 +36,9 @@
 #define NICE 5
 #define LONG_TEXT 300
 
-enum job_kind { JOB_REPORT /* for a trace that ends */, JOB_DOCUMENT, JOB_EXPORT, JOB_DUMP };
-
-struct job {
-	struct job *next;
-	enum job_kind kind;
-	struct peer *peer; /* client; NULL: it has gone, or the job is for a trace */
-	json_int_t id;
-	struct trace *traces[SPAWN_FILES];
-	size_t n_traces;
-	char *argv[SPAWN_ARGS + 1];
-	size_t n_argv;
-	bool running;
-	struct spawned run;
-	uint64_t deadline;
-	int out;	     /* file for the output; not open in the worker */
-	int from;	     /* pipe from the worker's standard output; -1: closed */
-	uint64_t size, most; /* bytes of output: read so far, and the limit */
-	uid_t uid;
-	gid_t gid;
-	int write_err; /* error that ended reading: -EFBIG or that of write(); 0: none */
-	bool late;     /* it has exceeded its time limit */
-	/* For an export. Its file names are chosen when it starts. */
-	const struct export_format *format;
-	bool plain; /* with the default moment and device */
-	char key[600], file[200], part[256];
-};
-
 /* ---- the list ---- */
 
-static void free_job(struct job *j)
+void job__free(struct job *j)
 {
 	spawned__close(&j->run);
 	if (j->out >= 0)
@@ -98,10 +66,10 @@ static void remove_job(struct broker *b, struct job *j)
 		}
 	}
 	drop_part(b, j);
-	free_job(j);
+	job__free(j);
 }
 
-static struct job *new_job(enum job_kind kind, struct peer *p, json_int_t id)
+struct job *job__new(enum job_kind kind, struct peer *p, json_int_t id)
 {
 	struct job *j = calloc(1, sizeof(*j));
 
@@ -114,7 +82,7 @@ static struct job *new_job(enum job_kind kind, struct peer *p, json_int_t id)
 	return j;
 }
 
-__attribute__((format(printf, 2, 3))) static void put(struct job *j, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) void job__put(struct job *j, const char *fmt, ...)
 {
 	char text[LONG_TEXT];
 	va_list ap;
@@ -128,7 +96,7 @@ __attribute__((format(printf, 2, 3))) static void put(struct job *j, const char 
 		j->n_argv++;
 }
 
-static void append(struct broker *b, struct job *j)
+void job__append(struct broker *b, struct job *j)
 {
 	struct job **at = &b->jobs;
 
@@ -137,7 +105,7 @@ static void append(struct broker *b, struct job *j)
 	*at = j;
 }
 
-static size_t waiting(const struct broker *b)
+size_t jobs__waiting(const struct broker *b)
 {
 	size_t n = 0;
 
@@ -181,135 +149,9 @@ void jobs__free(struct broker *b)
 		remove_job(b, b->jobs);
 }
 
-/* ---- requests ---- */
+/* ---- exported files ---- */
 
-/* Adds --KEY=TEXT in one argument, so that the text cannot become an option. */
-static bool put_text(struct job *j, struct peer *p, json_t *msg, const char *key)
-{
-	const char *text = NULL;
-
-	if (!ask__text(p, msg, key, &text))
-		return false;
-	if (text)
-		put(j, "--%s=%s", key, text);
-	return true;
-}
-
-static bool put_top(struct job *j, struct peer *p, json_t *msg)
-{
-	uint64_t top = UINT64_MAX;
-
-	if (!ask__count(p, msg, "top", 0, 1000000, &top))
-		return false;
-	if (top != UINT64_MAX)
-		put(j, "--top=%" PRIu64, top);
-	return true;
-}
-
-static bool add_trace(struct job *j, struct peer *p, json_t *msg, const char *key, struct trace *t)
-{
-	t = t ? t : ask__trace(p, msg, key);
-	if (!t)
-		return false;
-	if (t->state != TRACE_DONE && t->state != TRACE_FINISHING) {
-		ask__refuse(p, j->id, 409, key,
-			    t->state == TRACE_FAILED ? "%s: %s failed, and nothing was recorded"
-						     : "%s: %s still captures",
-			    key, t->id);
-		return false;
-	}
-	if (j->n_traces == SPAWN_FILES) {
-		ask__refuse(p, j->id, 422, key, "%s: %d at most", key, SPAWN_FILES);
-		return false;
-	}
-	j->traces[j->n_traces++] = t;
-	put(j, "%s", t->file);
-	return true;
-}
-
-static bool add_traces(struct job *j, struct peer *p, json_t *msg)
-{
-	const json_t *list = json_object_get(msg, "traces"), *v;
-	char clean[300];
-	size_t i;
-
-	if (json_array_size(list) < 2 || json_array_size(list) > SPAWN_FILES) {
-		ask__refuse(p, j->id, 422, "traces",
-			    "traces: has to be an array of 2 to %d trace ids", SPAWN_FILES);
-		return false;
-	}
-	json_array_foreach(list, i, v)
-	{
-		const char *id = json_string_value(v);
-		struct trace *t = id ? trace__find(p->b, id) : NULL;
-
-		if (!t) {
-			id = id ? id : "";
-			ask__refuse(p, j->id, 404, "traces", "Trace %s not found",
-				    text__clean(clean, sizeof(clean), id, strlen(id)));
-			return false;
-		}
-		if (!add_trace(j, p, msg, "traces", t))
-			return false;
-	}
-	return true;
-}
-
-static bool ask_report(struct job *j, struct peer *p, json_t *msg)
-{
-	put(j, "report");
-	put(j, "--format=json");
-	return put_text(j, p, msg, "at") && put_text(j, p, msg, "by") &&
-	       put_text(j, p, msg, "device") && put_text(j, p, msg, "filter") &&
-	       put_text(j, p, msg, "frames") && put_top(j, p, msg) &&
-	       add_trace(j, p, msg, "trace_id", NULL);
-}
-
-static bool ask_leaks(struct job *j, struct peer *p, json_t *msg)
-{
-	put(j, "leaks");
-	put(j, "--format=json");
-	return put_text(j, p, msg, "by") && put_text(j, p, msg, "device") && put_top(j, p, msg) &&
-	       add_trace(j, p, msg, "trace_id", NULL);
-}
-
-static bool ask_diff(struct job *j, struct peer *p, json_t *msg)
-{
-	put(j, "diff");
-	put(j, "--format=json");
-	return put_text(j, p, msg, "by") && put_text(j, p, msg, "at") &&
-	       put_text(j, p, msg, "device") && put_top(j, p, msg) &&
-	       add_trace(j, p, msg, "old", NULL) && add_trace(j, p, msg, "new", NULL);
-}
-
-static bool ask_compare(struct job *j, struct peer *p, json_t *msg)
-{
-	put(j, "compare");
-	put(j, "--format=json");
-	return put_text(j, p, msg, "device") && add_traces(j, p, msg);
-}
-
-static bool ask_dump(struct job *j, struct peer *p, json_t *msg)
-{
-	const struct serve_target *target;
-	struct broker_process *q = processes__find(p, j->id, msg, &target);
-
-	if (!q) {
-		if (target)
-			ask__refuse(p, j->id, 422, "model_name",
-				    "model_name: '%s' is a command, which does not run by itself",
-				    target->name);
-		return false;
-	}
-	put(j, "dump");
-	put(j, "--format=json");
-	put(j, "-p");
-	put(j, "%d", (int)q->pid);
-	return put_text(j, p, msg, "by") && put_top(j, p, msg);
-}
-
-/* The exported file for these options, now marked as most recently used. NULL: none. */
-static const struct trace_export *use_export(struct trace *t, const char *key)
+const struct trace_export *job__use_export(struct trace *t, const char *key)
 {
 	for (size_t i = 0; i < t->n_exports; i++) {
 		struct trace_export e = t->exports[i];
@@ -333,7 +175,7 @@ static bool is_under_way(const struct broker *b, const struct job *of)
 	return false;
 }
 
-static void answer_export(struct peer *p, json_int_t id, const struct trace_export *e)
+void job__answer_export(struct peer *p, json_int_t id, const struct trace_export *e)
 {
 	ask__answer(p, id,
 		    json_pack("{s:s,s:I,s:s}", "file", e->file, "size", (json_int_t)e->size, "type",
@@ -365,113 +207,6 @@ static void name_export(const struct broker *b, struct job *j)
 	snprintf(j->file, sizeof(j->file), "%s", file);
 	snprintf(j->part, sizeof(j->part), ".%s.part-%d-%lld", j->file, (int)j->peer->kind,
 		 (long long)j->id);
-}
-
-static bool ask_export(struct job *j, struct peer *p, json_t *msg)
-{
-	const char *format = NULL, *at = NULL, *device = NULL;
-	const struct export_format *f;
-	const struct trace_export *e;
-	struct trace *t;
-	char clean[300];
-
-	if (!ask__text(p, msg, "format", &format) || !ask__text(p, msg, "at", &at) ||
-	    !ask__text(p, msg, "device", &device))
-		return false;
-	f = format ? export__find(format) : NULL;
-	if (!f) {
-		format = format ? format : "";
-		ask__refuse(p, j->id, 422, "format",
-			    "format: '%s' is none of those that GET /api/health lists",
-			    text__clean(clean, sizeof(clean), format, strlen(format)));
-		return false;
-	}
-	put(j, "export");
-	if (at)
-		put(j, "--at=%s", at);
-	if (device)
-		put(j, "--device=%s", device);
-	put(j, "-o");
-	put(j, "-");
-	put(j, "%s", f->name);
-	if (!add_trace(j, p, msg, "trace_id", NULL))
-		return false;
-	t = j->traces[0];
-	snprintf(j->key, sizeof(j->key), "%s\n%s\n%s", f->name, at ? at : "", device ? device : "");
-	e = use_export(t, j->key);
-	if (e) {
-		answer_export(p, j->id, e);
-		return false;
-	}
-	j->format = f;
-	j->plain = !at && !device;
-	return true;
-}
-
-static void start_job(enum job_kind kind, bool (*ask)(struct job *j, struct peer *p, json_t *msg),
-		      struct peer *p, json_t *msg)
-{
-	json_int_t id = ask__id(msg);
-	struct job *j;
-
-	if (waiting(p->b) >= BROKER_WAITING) {
-		ask__refuse(p, id, 429, NULL,
-			    "%d requests wait for a worker already: try again in a moment",
-			    BROKER_WAITING);
-		return;
-	}
-	j = new_job(kind, p, id);
-	if (!j)
-		ask__refuse(p, id, 503, NULL, "out of memory");
-	else if (ask(j, p, msg))
-		append(p->b, j);
-	else
-		free_job(j);
-}
-
-void jobs__ask_report(struct peer *p, json_t *msg)
-{
-	start_job(JOB_DOCUMENT, ask_report, p, msg);
-}
-
-void jobs__ask_leaks(struct peer *p, json_t *msg)
-{
-	start_job(JOB_DOCUMENT, ask_leaks, p, msg);
-}
-
-void jobs__ask_diff(struct peer *p, json_t *msg)
-{
-	start_job(JOB_DOCUMENT, ask_diff, p, msg);
-}
-
-void jobs__ask_compare(struct peer *p, json_t *msg)
-{
-	start_job(JOB_DOCUMENT, ask_compare, p, msg);
-}
-
-void jobs__ask_export(struct peer *p, json_t *msg)
-{
-	start_job(JOB_EXPORT, ask_export, p, msg);
-}
-
-void jobs__ask_dump(struct peer *p, json_t *msg)
-{
-	start_job(JOB_DUMP, ask_dump, p, msg);
-}
-
-int jobs__report(struct broker *b, struct trace *t)
-{
-	struct job *j = new_job(JOB_REPORT, NULL, 0);
-
-	if (!j)
-		return -ENOMEM;
-	put(j, "report");
-	put(j, "--format=json");
-	put(j, "--by=line");
-	put(j, "%s", t->file);
-	j->traces[j->n_traces++] = t;
-	append(b, j);
-	return 0;
 }
 
 /* ---- running ---- */
@@ -722,7 +457,7 @@ static void keep_export(struct broker *b, struct job *j)
 				    .type = broker_formats__content_type(j->file) };
 	snprintf(e->key, sizeof(e->key), "%s", j->key);
 	snprintf(e->file, sizeof(e->file), "%s", j->file);
-	answer_export(j->peer, j->id, e);
+	job__answer_export(j->peer, j->id, e);
 }
 
 static void hand_over(struct broker *b, struct job *j)
@@ -808,12 +543,12 @@ static void answer_those_that_waited(struct broker *b)
 	for (struct job *j = b->jobs; j; j = next) {
 		const struct trace_export *e = j->running || j->kind != JOB_EXPORT
 						       ? NULL
-						       : use_export(j->traces[0], j->key);
+						       : job__use_export(j->traces[0], j->key);
 
 		next = j->next;
 		if (!e)
 			continue;
-		answer_export(j->peer, j->id, e);
+		job__answer_export(j->peer, j->id, e);
 		remove_job(b, j);
 	}
 }
