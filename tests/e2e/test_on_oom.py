@@ -127,12 +127,15 @@ def test_of_children():
 
 
 def test_none_of_several():
-    """No folder is left behind."""
+    """No folder is left behind; ctl reaches the capture, and cannot begin a window."""
     folder = scratch("nothing")
     target = job(0, "none-of-several")
     target.wait_line("^ready", 120)
     recorder = spawn([harness.TOOL, "record", "-p", str(target.popen.pid), "--children", "--on-oom", "-o", folder + "/"], root=True)
     recorder.wait_line("nothing is written until PID %d runs out of memory; .*into %s" % (target.popen.pid, folder), 60, stream="err")
+    for words, expected, what in ((("status",), 0, '"out of memory"'), (("mark", "here"), 0, '"here"'), (("start",), 1, "no windows that can be begun")):
+        code, out, err = tool("ctl", "--format", "json", "-p", str(target.popen.pid), *words, root=True)
+        check(code == expected and what in out + err, "ctl %s: %d, %s %s", words[0], code, out, err)
     fails(target, 0)
     equal(recorder.wait(60), 0, "exit code of record")
     check("nothing was written" in recorder.stderr() and not os.path.exists(folder), "left behind: %s", recorder.stderr())
