@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import harness
-from harness import Skip, check, equal, run, tool
+from harness import REPO, Skip, check, equal, run, tool
 
 PAGE = os.path.join(harness.REPO, "docs", "memtrace-bpf.8")
 COMMANDS = ("record", "run", "estimate", "ctl", "report", "diff", "compare", "leaks", "replay", "export", "watch", "serve", "dump", "check")
@@ -84,6 +84,24 @@ def test_all_formats_named():
         check(found, "not a name of 3 to 12 lower-case letters and a text: %r", line)
         name = found[1]
         check(re.search(r"\b%s\b" % name, page), "format %s is not in the manual page", name)
+
+
+def test_all_facts_named():
+    """docs/internals/FORMAT.md has a table of the facts that the code sets."""
+    with open(os.path.join(REPO, "docs", "internals", "FORMAT.md"), encoding="utf-8") as f:
+        keys = set(re.findall(r"`([a-z_.<>]+)`", " ".join(line.split("|")[1] for line in f if line.startswith("| `"))))
+    missing = []
+    for folder, _, files in os.walk(os.path.join(REPO, "user")):
+        for name in files:
+            if not name.endswith(".c"):
+                continue
+            with open(os.path.join(folder, name), encoding="utf-8") as f:
+                text = f.read()
+            found = re.findall(r"\b(?:facts__setf?|set_known|set_link_fact)\([^,;]+,\s*\"([a-z_.]+)\"", text)
+            found += re.findall(r"\bset_variable\([^,;]+, \"[A-Z_]+\",\s*\"([a-z_.]+)\"", text)
+            missing += ["%s (%s)" % (key, name) for key in found if key not in keys and not key.startswith(("counter.", "device."))]
+    check({"pid", "torch", "counter.<name>"} <= keys, "the table has %s", sorted(keys))
+    check(not missing, "not in the table: %s", ", ".join(sorted(set(missing))))
 
 
 if __name__ == "__main__":

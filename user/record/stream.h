@@ -171,7 +171,7 @@ static inline bool event__counts(const struct event *e)
 }
 
 /* Facts: keys are lower_snake_case ASCII, values UTF-8. A later value of a key replaces the
- * earlier. */
+ * earlier. docs/internals/FORMAT.md has a table of the keys in use. */
 struct facts;
 struct facts *facts__new(void);
 void facts__free(struct facts *f);
@@ -184,32 +184,6 @@ const char *facts__get(const struct facts *f, const char *key); /* NULL: no such
 size_t facts__count(const struct facts *f);
 /* The i-th fact, ordered by when its key was first set. */
 void facts__at(const struct facts *f, size_t i, const char **key, const char **value);
-/*
- * Keys in use.
- *
- * Target: pid, parent, rank, local_rank, world_size, comm, cmdline (JSON array), python, torch,
- * cuda_runtime, exe, allocator ("native" | "cudaMallocAsync" | "pluggable" | "cpu"), alloc_conf
- * (the CUDA allocator's settings from the environment; "": none), torch_lib (folder of
- * libc10_cuda), device.<index>.name, device.<index>.total (bytes).
- *
- * Place, if known: cgroup (path), container (id, or its name), container.runtime, container.name,
- * pod (name, or its UID), pod.uid, pod.namespace. container.name_from and pod.name_from have the
- * source of the name.
- *
- * Capture: version, start (RFC 3339), kernel, attached_at ("start" | "live" | "fork"), children,
- * dry_run ("1": no GPU computed).
- *
- * Updated about every second and at the end: duration_ns, events, lost, counter.<name> (kernel
- * side: hits, walks by outcome, losses), dropped_events, census (readings of roles),
- * counter.census.torn (incomplete readings among them), census_problem (why there are no readings),
- * stop_reason ("duration" | "steps" | "signal" | "target exited" | "exec" | "max-size" |
- * "max-events" | "oom"; of a window also "condition" | "mark" | "ctl" | "save").
- *
- * Windows and parts: window_start_ns (time of the first event; earlier blocks come before it),
- * segment (number of the part), window_first_step (steps that ended before it), window_begins
- * ("step": starts with a whole step), window_began and window_ended (reasons, as text).
- */
-
 /* Writes a device's name, "cuda:0" or "cpu", to buf; DEVICE_NAME bytes are enough. */
 #define DEVICE_NAME 16
 const char *device__name(struct device d, char *buf, size_t size);
