@@ -7,6 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define CAPTURE_START_WITHIN UINT64_C(30000000000) /* time limit for attaching, ns */
+#define CAPTURE_GRACE UINT64_C(30000000000)	   /* time after the end of the duration, ns */
+
 struct broker;
 struct peer;
 struct trace;
