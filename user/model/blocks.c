@@ -140,7 +140,7 @@ int blocks__all(const struct model *m, const struct dev *dev, enum row_when when
 		if (!gone || was_live(m, dev, when, &b->recs[i]))
 			all[k++] = blocks__of(m, dev, addr, &b->recs[i], false);
 	for (size_t j = 0; j < k; j++)
-		all[j].category = category__decide(&m->sites[all[j].site], all[j].category);
+		all[j].category = category__decide(&m->sites.all[all[j].site], all[j].category);
 	*ret = all;
 	*n = k;
 	return 0;
@@ -182,23 +182,23 @@ int blocks__ask(struct model *m, struct request_info ask, uint32_t *ret1)
 	uint32_t hash = ask_hash(m, ask), pos = hash, id;
 	int err;
 
-	while ((id = hash_index__next(&m->ask_index, hash, &pos)) != UINT32_MAX) {
-		if (m->asks[id].requested == ask.requested &&
-		    m->asks[id].cuda_stream == ask.cuda_stream) {
+	while ((id = hash_index__next(&m->asks.index, hash, &pos)) != UINT32_MAX) {
+		if (m->asks.all[id].requested == ask.requested &&
+		    m->asks.all[id].cuda_stream == ask.cuda_stream) {
 			*ret1 = id + 1;
 			return 0;
 		}
 	}
-	if (m->nasks == UINT32_MAX - 1)
+	if (m->asks.n == UINT32_MAX - 1)
 		return -ENOMEM;
-	err = hash_index__reserve_array(&m->asks, &m->capasks, sizeof(*m->asks),
-					(uint64_t)m->nasks + 1);
+	err = hash_index__reserve_array(&m->asks.all, &m->asks.cap, sizeof(*m->asks.all),
+					(uint64_t)m->asks.n + 1);
 	if (!err)
-		err = hash_index__add(&m->ask_index, hash, m->nasks);
+		err = hash_index__add(&m->asks.index, hash, m->asks.n);
 	if (err)
 		return err;
-	m->asks[m->nasks++] = ask;
-	*ret1 = m->nasks;
+	m->asks.all[m->asks.n++] = ask;
+	*ret1 = m->asks.n;
 	return 0;
 }
 
@@ -207,8 +207,8 @@ int blocks__label(struct model *m, struct label label, uint32_t *ret1)
 	uint32_t hash = label_hash(m, label), pos = hash, id;
 	int err;
 
-	while ((id = hash_index__next(&m->label_index, hash, &pos)) != UINT32_MAX) {
-		const struct label *l = &m->labels[id];
+	while ((id = hash_index__next(&m->labels.index, hash, &pos)) != UINT32_MAX) {
+		const struct label *l = &m->labels.all[id];
 
 		if (l->name == label.name && l->module == label.module &&
 		    l->category == label.category) {
@@ -216,16 +216,16 @@ int blocks__label(struct model *m, struct label label, uint32_t *ret1)
 			return 0;
 		}
 	}
-	if (m->nlabels == UINT32_MAX - 1)
+	if (m->labels.n == UINT32_MAX - 1)
 		return -ENOMEM;
-	err = hash_index__reserve_array(&m->labels, &m->caplabels, sizeof(*m->labels),
-					(uint64_t)m->nlabels + 1);
+	err = hash_index__reserve_array(&m->labels.all, &m->labels.cap, sizeof(*m->labels.all),
+					(uint64_t)m->labels.n + 1);
 	if (!err)
-		err = hash_index__add(&m->label_index, hash, m->nlabels);
+		err = hash_index__add(&m->labels.index, hash, m->labels.n);
 	if (err)
 		return err;
-	m->labels[m->nlabels++] = label;
-	*ret1 = m->nlabels;
+	m->labels.all[m->labels.n++] = label;
+	*ret1 = m->labels.n;
 	return 0;
 }
 
@@ -233,12 +233,12 @@ int blocks__index_words(struct model *m)
 {
 	int err = 0;
 
-	free(m->ask_index.slots);
-	free(m->label_index.slots);
-	m->ask_index = m->label_index = (struct hash_index){ 0 };
-	for (uint32_t i = 0; i < m->nasks && !err; i++)
-		err = hash_index__add(&m->ask_index, ask_hash(m, m->asks[i]), i);
-	for (uint32_t i = 0; i < m->nlabels && !err; i++)
-		err = hash_index__add(&m->label_index, label_hash(m, m->labels[i]), i);
+	free(m->asks.index.slots);
+	free(m->labels.index.slots);
+	m->asks.index = m->labels.index = (struct hash_index){ 0 };
+	for (uint32_t i = 0; i < m->asks.n && !err; i++)
+		err = hash_index__add(&m->asks.index, ask_hash(m, m->asks.all[i]), i);
+	for (uint32_t i = 0; i < m->labels.n && !err; i++)
+		err = hash_index__add(&m->labels.index, label_hash(m, m->labels.all[i]), i);
 	return err;
 }

@@ -192,7 +192,7 @@ static uint8_t category_by_life(const struct model *m, const struct dev *dev, co
 uint8_t category__category(const struct model *m, const struct dev *dev, const struct rec *rec,
 			   bool dead)
 {
-	uint8_t c = rec->label1 ? m->labels[rec->label1 - 1].category : CATEGORY_UNKNOWN;
+	uint8_t c = rec->label1 ? m->labels.all[rec->label1 - 1].category : CATEGORY_UNKNOWN;
 
 	return c ? c : category_by_life(m, dev, rec, dead);
 }

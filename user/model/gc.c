@@ -56,9 +56,9 @@ static void mark_device(const struct dev *dev, const struct in_use *u)
 
 static int mark_all(const struct model *m, struct in_use *u)
 {
-	u->sites = calloc((size_t)m->nsites + 1, 1);
-	u->asks = calloc((size_t)m->nasks + 1, 1);
-	u->labels = calloc((size_t)m->nlabels + 1, 1);
+	u->sites = calloc((size_t)m->sites.n + 1, 1);
+	u->asks = calloc((size_t)m->asks.n + 1, 1);
+	u->labels = calloc((size_t)m->labels.n + 1, 1);
 	if (!u->sites || !u->asks || !u->labels)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < m->ndevs; i++)
@@ -75,8 +75,8 @@ static struct site *varied_site(const struct model *m, const struct site *of)
 {
 	uint32_t hash = heap__site_hash(m, of), pos = hash, id;
 
-	while ((id = hash_index__next(&m->site_index, hash, &pos)) != UINT32_MAX) {
-		struct site *s = &m->sites[id];
+	while ((id = hash_index__next(&m->sites.index, hash, &pos)) != UINT32_MAX) {
+		struct site *s = &m->sites.all[id];
 
 		if (s->varied && s->stack == of->stack && s->thread == of->thread &&
 		    s->node == of->node && s->dev == of->dev && s->walk == of->walk)
@@ -91,20 +91,20 @@ static struct site *new_varied(struct model *m, const struct site *of)
 	uint32_t hash = heap__site_hash(m, of), id;
 	struct site *s;
 
-	id = m->free_site1 ? m->free_site1 - 1 : m->nsites;
-	if (id == m->nsites &&
-	    hash_index__reserve_array(&m->sites, &m->capsites, sizeof(*m->sites), (uint64_t)id + 1))
+	id = m->sites.free1 ? m->sites.free1 - 1 : m->sites.n;
+	if (id == m->sites.n && hash_index__reserve_array(&m->sites.all, &m->sites.cap,
+							  sizeof(*m->sites.all), (uint64_t)id + 1))
 		return NULL;
-	if (hash_index__add(&m->site_index, hash, id))
+	if (hash_index__add(&m->sites.index, hash, id))
 		return NULL;
-	s = &m->sites[id];
-	if (id == m->nsites)
-		m->nsites++;
+	s = &m->sites.all[id];
+	if (id == m->sites.n)
+		m->sites.n++;
 	else
-		m->free_site1 = s->stack;
+		m->sites.free1 = s->stack;
 	*s = *of;
 	s->live = s->total = s->size = 0;
-	m->nvaried++;
+	m->sites.varied++;
 	return s;
 }
 
@@ -119,7 +119,7 @@ static int keep_sum(struct model *m, struct site gone, uint32_t most)
 	gone.varied = true;
 	s = varied_site(m, &gone);
 	/* Too many sums: use that of the device. */
-	if (!s && m->nvaried >= most) {
+	if (!s && m->sites.varied >= most) {
 		gone = (struct site){ .dev = gone.dev,
 				      .total = gone.total,
 				      .walk = MT_WALK_LOST,
@@ -141,28 +141,28 @@ static int take_apart(struct model *m, const uint8_t *used, struct site **gone, 
 {
 	*gone = NULL;
 	*n = 0;
-	free(m->site_index.slots);
-	m->site_index = (struct hash_index){ 0 };
-	memset(m->recent_sites, 0, sizeof(m->recent_sites));
-	for (uint32_t i = 0; i < m->nsites; i++)
-		*n += !m->sites[i].unused && !m->sites[i].varied && !used[i];
+	free(m->sites.index.slots);
+	m->sites.index = (struct hash_index){ 0 };
+	memset(m->sites.recent, 0, sizeof(m->sites.recent));
+	for (uint32_t i = 0; i < m->sites.n; i++)
+		*n += !m->sites.all[i].unused && !m->sites.all[i].varied && !used[i];
 	*gone = malloc(((size_t)*n + 1) * sizeof(**gone));
 	if (!*gone)
 		return -ENOMEM;
 	*n = 0;
-	for (uint32_t i = 0; i < m->nsites; i++) {
-		struct site *s = &m->sites[i];
+	for (uint32_t i = 0; i < m->sites.n; i++) {
+		struct site *s = &m->sites.all[i];
 
 		if (s->unused)
 			continue;
 		if (used[i] || s->varied) {
-			if (hash_index__add(&m->site_index, heap__site_hash(m, s), i))
+			if (hash_index__add(&m->sites.index, heap__site_hash(m, s), i))
 				return -ENOMEM;
 			continue;
 		}
 		(*gone)[(*n)++] = *s;
-		*s = (struct site){ .unused = true, .stack = m->free_site1 };
-		m->free_site1 = i + 1;
+		*s = (struct site){ .unused = true, .stack = m->sites.free1 };
+		m->sites.free1 = i + 1;
 		if (m->growth && i < m->growth->nsites)
 			m->growth->of_site[i] = 0;
 	}
@@ -171,7 +171,7 @@ static int take_apart(struct model *m, const uint8_t *used, struct site **gone, 
 
 static int sweep_sites(struct model *m, const uint8_t *used)
 {
-	uint32_t most = m->max_sites / VARIED_PART, n;
+	uint32_t most = m->sites.max / VARIED_PART, n;
 	struct site *gone;
 	int err = take_apart(m, used, &gone, &n);
 
@@ -224,13 +224,14 @@ static void renumber(const struct model *m, const uint32_t *asks, const uint32_t
 
 static int sweep_words(struct model *m, const struct in_use *u)
 {
-	uint32_t *asks = malloc(((size_t)m->nasks + 1) * sizeof(*asks));
-	uint32_t *labels = malloc(((size_t)m->nlabels + 1) * sizeof(*labels));
+	uint32_t *asks = malloc(((size_t)m->asks.n + 1) * sizeof(*asks));
+	uint32_t *labels = malloc(((size_t)m->labels.n + 1) * sizeof(*labels));
 	int err = asks && labels ? 0 : -ENOMEM;
 
 	if (!err) {
-		m->nasks = pack(m->asks, sizeof(*m->asks), m->nasks, u->asks, asks);
-		m->nlabels = pack(m->labels, sizeof(*m->labels), m->nlabels, u->labels, labels);
+		m->asks.n = pack(m->asks.all, sizeof(*m->asks.all), m->asks.n, u->asks, asks);
+		m->labels.n = pack(m->labels.all, sizeof(*m->labels.all), m->labels.n, u->labels,
+				   labels);
 		renumber(m, asks, labels);
 		err = blocks__index_words(m);
 	}
@@ -249,7 +250,7 @@ int gc__all(struct model *m)
 
 	/* An export of the whole history needs all entries to the end. */
 	if (m->watch.went) {
-		m->sweep_at = UINT32_MAX;
+		m->sites.sweep_at = UINT32_MAX;
 		return 0;
 	}
 	err = mark_all(m, &u);
@@ -261,13 +262,14 @@ int gc__all(struct model *m)
 	free(u.asks);
 	free(u.labels);
 	/* If most entries are in use, wait for twice as many before the next sweep. */
-	left = m->nasks > m->nlabels ? m->nasks : m->nlabels;
-	n = m->site_index.n;
+	left = m->asks.n > m->labels.n ? m->asks.n : m->labels.n;
+	n = m->sites.index.n;
 	if (n > left)
 		left = n;
-	m->sweep_at = left > m->max_sites / 2 ? (left < UINT32_MAX / 4 ? left * 2 : UINT32_MAX / 2)
-					      : m->max_sites;
-	m->sweeps++;
+	m->sites.sweep_at = left > m->sites.max / 2
+				    ? (left < UINT32_MAX / 4 ? left * 2 : UINT32_MAX / 2)
+				    : m->sites.max;
+	m->sites.sweeps++;
 	return err;
 }
 
@@ -278,12 +280,12 @@ int gc__threads(struct model *m)
 	uint32_t left = 0;
 	int err = 0;
 
-	for (uint32_t i = 0; i < m->nthreads && !err; i++) {
-		struct thread_state *t = m->threads[i];
+	for (uint32_t i = 0; i < m->threads.n && !err; i++) {
+		struct thread_state *t = m->threads.all[i];
 
 		if (!t)
 			continue;
-		if (t->seen >= m->threads_swept) {
+		if (t->seen >= m->threads.swept) {
 			left++;
 			continue;
 		}
@@ -293,10 +295,10 @@ int gc__threads(struct model *m)
 			err = steps__close_call(m, t);
 		free(t->entered);
 		free(t);
-		m->threads[i] = NULL;
+		m->threads.all[i] = NULL;
 	}
-	m->threads_swept = m->seq;
-	m->nstates = left;
-	m->threads_at = left > THREADS_KEPT / 2 ? left * 2 : THREADS_KEPT;
+	m->threads.swept = m->seq;
+	m->threads.states = left;
+	m->threads.sweep_at = left > THREADS_KEPT / 2 ? left * 2 : THREADS_KEPT;
 	return err;
 }

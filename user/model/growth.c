@@ -97,7 +97,7 @@ static struct growth_key key_of(const struct model *m, const struct growth_watch
 static int new_unit(struct model *m, uint32_t site, uint32_t *ret)
 {
 	struct growth_watch *w = m->growth;
-	struct growth_key k = key_of(m, w, &m->sites[site]);
+	struct growth_key k = key_of(m, w, &m->sites.all[site]);
 	uint32_t hash = hash__bytes(m->seed, &k, sizeof(k)), pos = hash, id;
 
 	w->coarse |= w->n >= UNITS_MAX;
@@ -363,9 +363,9 @@ const struct growth_late *growth__late(const struct growth_watch *w, struct grow
 static void note_gone(struct model *m, const struct dev *dev, const struct rec *rec,
 		      struct growth_unit *u, unsigned track)
 {
-	uint64_t size = m->sites[rec->site].size, age = growth__age(m, dev, rec, track);
+	uint64_t size = m->sites.all[rec->site].size, age = growth__age(m, dev, rec, track);
 	struct growth_late *l = &u->late[track];
-	uint8_t category = category__decide(&m->sites[rec->site],
+	uint8_t category = category__decide(&m->sites.all[rec->site],
 					    category__category(m, dev, rec, false));
 
 	growth__late(m->growth, u, track);
@@ -383,7 +383,7 @@ static bool is_followed(const struct site *s)
 
 int growth__came(struct model *m, uint32_t site)
 {
-	const struct site *s = &m->sites[site];
+	const struct site *s = &m->sites.all[site];
 	struct growth_unit *u;
 	int err;
 
@@ -404,7 +404,7 @@ int growth__came(struct model *m, uint32_t site)
 
 int growth__left(struct model *m, const struct dev *dev, const struct rec *rec)
 {
-	const struct site *s = &m->sites[rec->site];
+	const struct site *s = &m->sites.all[rec->site];
 	struct growth_unit *u;
 	int err;
 

@@ -121,7 +121,8 @@ static void add_late(const struct judge *j, struct growth_unit *u, struct survey
 
 static void add_live(const struct judge *j, const struct rec *rec, struct survey *s)
 {
-	uint64_t size = j->m->sites[rec->site].size, age = growth__age(j->m, j->dev, rec, j->track);
+	uint64_t size = j->m->sites.all[rec->site].size,
+		 age = growth__age(j->m, j->dev, rec, j->track);
 
 	s->blocks++;
 	s->young[growth__bucket(age)] += size;
@@ -145,7 +146,8 @@ static int survey_blocks(struct judge *j)
 		uint32_t unit1 = b->site < j->w->nsites ? j->w->of_site[b->site] : 0;
 
 		if (unit1)
-			j->survey[unit1 - 1].of_category[b->category] += j->m->sites[b->site].size;
+			j->survey[unit1 - 1].of_category[b->category] += j->m->sites.all[b->site]
+										 .size;
 	}
 	while (map64__next(j->dev->blocks.at, &pos, &addr, &i)) {
 		const struct rec *rec = &j->dev->blocks.recs[i];
@@ -230,7 +232,7 @@ static bool is_row_of(const struct judge *j, const struct row *a, const struct r
 
 static void words_of(const struct judge *j, const struct growth_unit *u, struct growth_line *l)
 {
-	const struct site *s = &j->m->sites[u->site];
+	const struct site *s = &j->m->sites.all[u->site];
 
 	rows__line(j->m, false, s->stack, s->node, s->thread, s->walk, &l->row);
 	for (size_t i = 0; i < j->nrows; i++) {
@@ -265,7 +267,7 @@ static int gather_names(struct judge *j)
 	for (size_t k = 0; !err && k < j->nblocks; k++) {
 		const struct block *b = &j->blocks[k];
 		uint32_t unit1 = b->site < j->w->nsites ? j->w->of_site[b->site] : 0;
-		uint32_t name = b->label1 ? j->m->labels[b->label1 - 1].name : 0;
+		uint32_t name = b->label1 ? j->m->labels.all[b->label1 - 1].name : 0;
 
 		if (!unit1 || !name)
 			continue;
@@ -279,7 +281,7 @@ static int gather_names(struct judge *j)
 				break;
 			j->named[j->nnamed++] = (struct named){ .unit = unit1 - 1, .name = name };
 		}
-		j->named[i].bytes += j->m->sites[b->site].size;
+		j->named[i].bytes += j->m->sites.all[b->site].size;
 		j->named[i].count++;
 	}
 	map64__free(at);

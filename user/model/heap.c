@@ -46,22 +46,22 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 	uint32_t id;
 	int err;
 
-	id = m->free_site1 ? m->free_site1 - 1 : m->nsites;
+	id = m->sites.free1 ? m->sites.free1 - 1 : m->sites.n;
 	if (id == UINT32_MAX - 1)
 		return -ENOMEM;
 	err = heap__stack_layers(m, k->stack);
-	if (!err && id == m->nsites)
-		err = hash_index__reserve_array(&m->sites, &m->capsites, sizeof(*m->sites),
+	if (!err && id == m->sites.n)
+		err = hash_index__reserve_array(&m->sites.all, &m->sites.cap, sizeof(*m->sites.all),
 						(uint64_t)id + 1);
 	if (!err)
-		err = hash_index__add(&m->site_index, hash, id);
+		err = hash_index__add(&m->sites.index, hash, id);
 	if (err)
 		return err;
-	s = &m->sites[id];
-	if (id == m->nsites)
-		m->nsites++;
+	s = &m->sites.all[id];
+	if (id == m->sites.n)
+		m->sites.n++;
 	else
-		m->free_site1 = s->stack;
+		m->sites.free1 = s->stack;
 	*s = (struct site){
 		.size = k->size,
 		.stack = k->stack,
@@ -115,19 +115,19 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 	uint64_t quick = (e->size ^ (uint64_t)e->stack << 32 ^ (uint64_t)e->node << 20 ^
 			  e->thread) *
 			 UINT64_C(0x9e3779b97f4a7c15);
-	struct recent_site *recent = m->recent_sites[quick >> 52];
+	struct recent_site *recent = m->sites.recent[quick >> 52];
 	uint32_t tag = (uint32_t)(quick >> 20), hash, pos, id;
 	int err;
 
 	for (int i = 0; i < SITE_WAYS && recent[i].id1; i++) {
-		if (recent[i].tag == tag && site__is(&m->sites[recent[i].id1 - 1], &k)) {
+		if (recent[i].tag == tag && site__is(&m->sites.all[recent[i].id1 - 1], &k)) {
 			*ret = recent[i].id1 - 1;
 			return 0;
 		}
 	}
 	hash = pos = hash__bytes(m->seed, &k, sizeof(k));
-	while ((id = hash_index__next(&m->site_index, hash, &pos)) != UINT32_MAX &&
-	       !site__is(&m->sites[id], &k))
+	while ((id = hash_index__next(&m->sites.index, hash, &pos)) != UINT32_MAX &&
+	       !site__is(&m->sites.all[id], &k))
 		;
 	err = id == UINT32_MAX ? heap__new_site(m, &k, hash, &id) : 0;
 	if (err)
@@ -144,7 +144,7 @@ _Static_assert(SITE_RECENT == 1 << (64 - 52), "the upper bits of a product are a
 static int heap__left(struct model *m, struct dev *dev, uint64_t addr, const struct rec *rec,
 		      bool freed)
 {
-	struct site *s = &m->sites[rec->site];
+	struct site *s = &m->sites.all[rec->site];
 	int err = m->watch.went ? observers__went(m, dev, addr, rec, true) : 0;
 
 	if (!err && m->growth)
@@ -179,7 +179,7 @@ int heap__add(struct model *m, struct dev *dev, const struct event *e, struct re
 	if (!err && m->growth)
 		err = growth__came(m, rec->site);
 	dev->asked |= rec->ask1 != 0;
-	m->sites[rec->site].live++;
+	m->sites.all[rec->site].live++;
 	dev->pub.live += e->size;
 	dev->pub.live_blocks++;
 	return err;
@@ -196,19 +196,19 @@ int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_
 		dev__begin(m, dev, e);
 	err = heap__site(m, dev, e, e->walk, &rec.site);
 	if (!err)
-		err = category__born(m, dev, m->sites[rec.site].phase, &rec.stamp);
+		err = category__born(m, dev, m->sites.all[rec.site].phase, &rec.stamp);
 	if (!err)
 		err = heap__add(m, dev, e, &rec, &replaced);
 	if (err)
 		return err;
 	*site = rec.site;
 	dev->pub.overwritten += replaced;
-	m->sites[rec.site].total++;
-	m->sites[rec.site].again |= dev->life.stamps[rec.stamp].after != LIFE_NONE;
+	m->sites.all[rec.site].total++;
+	m->sites.all[rec.site].again |= dev->life.stamps[rec.stamp].after != LIFE_NONE;
 	dev->pub.total_allocated += e->size;
 	dev->pub.allocs++;
 	peak = dev->pub.peak_allocated;
-	dev__set_totals(m, dev, e, m->sites[rec.site].phase);
+	dev__set_totals(m, dev, e, m->sites.all[rec.site].phase);
 	dev__average(dev, e);
 	if (dev->pub.peak_allocated != peak)
 		dev->peak_site1 = rec.site + 1;
@@ -231,10 +231,10 @@ int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
 		if (dev->pub.has_totals)
 			dev->outside -= e->size;
 		err = dev__note_freed(dev, e->addr);
-	} else if (!err && m->sites[rec.site].walk == WALK_CENSUS && dev->pub.has_totals &&
+	} else if (!err && m->sites.all[rec.site].walk == WALK_CENSUS && dev->pub.has_totals &&
 		   e->size) {
 		/* The census knew the tensors' bytes in the block, not the block's rounded size. */
-		dev->outside -= e->size - m->sites[rec.site].size;
+		dev->outside -= e->size - m->sites.all[rec.site].size;
 	}
 	if (err)
 		return err;

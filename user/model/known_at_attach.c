@@ -90,11 +90,11 @@ static int heap__add_known(struct model *m, struct dev *dev, const struct event 
 		rec.born = m->seq; /* the mark's sums have no room for it */
 	err = heap__site(m, dev, e, census ? WALK_CENSUS : e->walk, &rec.site);
 	if (!err)
-		err = category__known(m, dev, m->sites[rec.site].phase, &rec.stamp);
+		err = category__known(m, dev, m->sites.all[rec.site].phase, &rec.stamp);
 	if (!err)
 		err = heap__add(m, dev, e, &rec, &replaced);
 	if (!err)
-		err = layers__add_known_block(m, &m->sites[rec.site]);
+		err = layers__add_known_block(m, &m->sites.all[rec.site]);
 	if (err)
 		return err;
 	dev->census += census ? e->size : 0;
@@ -116,7 +116,7 @@ int known_at_attach__add_block(struct model *m, struct dev *dev, const struct ev
 	if (e->flags & BLOCK_PENDING)
 		return heap__pending(dev, e);
 	rec = blocks__at(&dev->blocks, e->addr);
-	if (rec && m->sites[rec->site].size == e->size)
+	if (rec && m->sites.all[rec->site].size == e->size)
 		return heap__set_ask(m, dev, e, rec);
 	/* After the first totals, a block must fit into the bytes that have no known block yet. */
 	if (dev->pub.has_totals && ((int64_t)dev->outside < 0 || dev->outside < e->size))
@@ -159,7 +159,7 @@ int known_at_attach__tensor(struct model *m, struct dev *dev, const struct event
 		rec = blocks__at(&dev->blocks, e->addr);
 	}
 	/* The block was allocated later, or is too small for the tensor. */
-	if (err || !rec || rec->time > e->time || e->size > m->sites[rec->site].size)
+	if (err || !rec || rec->time > e->time || e->size > m->sites.all[rec->site].size)
 		return err;
 	if (!label.category && !label.name && !label.module)
 		return 0;

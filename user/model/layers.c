@@ -94,9 +94,9 @@ int layers__chain(struct model *m, uint32_t module, struct chain *ret)
 		*ret = l->chains[module];
 		return 0;
 	}
-	if (module >= m->max_module) {
-		m->max_module = dict__counts(m->dict).modules;
-		if (module >= m->max_module)
+	if (module >= m->seen.modules) {
+		m->seen.modules = dict__counts(m->dict).modules;
+		if (module >= m->seen.modules)
 			return layers__chain(m, 0, ret);
 	}
 	err = hash_index__reserve_array(&l->chains, &l->nchains, sizeof(*l->chains),

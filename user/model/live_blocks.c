@@ -12,9 +12,9 @@
 
 static struct live_block describe(const struct model *m, const struct block *b)
 {
-	const struct site *s = &m->sites[b->site];
-	const struct label *l = b->label1 ? &m->labels[b->label1 - 1] : NULL;
-	const struct request_info *ask = b->ask1 ? &m->asks[b->ask1 - 1] : NULL;
+	const struct site *s = &m->sites.all[b->site];
+	const struct label *l = b->label1 ? &m->labels.all[b->label1 - 1] : NULL;
+	const struct request_info *ask = b->ask1 ? &m->asks.all[b->ask1 - 1] : NULL;
 
 	return (struct live_block){
 		.addr = b->addr,
@@ -43,7 +43,7 @@ bool model__live_block(const struct model *m, struct device device, uint64_t add
 	if (!rec)
 		return false;
 	b = blocks__of(m, dev, addr, rec, true);
-	b.category = category__decide(&m->sites[b.site], b.category);
+	b.category = category__decide(&m->sites.all[b.site], b.category);
 	*ret = describe(m, &b);
 	ret->time = rec->time;
 	return true;

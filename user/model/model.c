@@ -39,8 +39,8 @@ struct model *model__new(const struct dict *d, const struct facts *f, const stru
 	m->words->facts = f;
 	m->words->old_torch = -1;
 	m->seed = hash__seed();
-	m->max_sites = m->sweep_at = m->opts.sites ? m->opts.sites : SITES_KEPT;
-	m->threads_at = THREADS_KEPT;
+	m->sites.max = m->sites.sweep_at = m->opts.sites ? m->opts.sites : SITES_KEPT;
+	m->threads.sweep_at = THREADS_KEPT;
 	extents__init(&m->loose, hash__u64(m->seed, 0));
 	return m;
 nomem:
@@ -76,18 +76,18 @@ void model__free(struct model *m)
 	free(m->order);
 	for (size_t i = 0; i < 256; i++)
 		free(m->by_type[i]);
-	free(m->sites);
+	free(m->sites.all);
 	extents__free(&m->loose);
-	free(m->asks);
-	free(m->ask_index.slots);
-	free(m->labels);
-	free(m->label_index.slots);
+	free(m->asks.all);
+	free(m->asks.index.slots);
+	free(m->labels.all);
+	free(m->labels.index.slots);
 	free(m->watch.classes);
 	free(m->watch.index.slots);
-	free(m->site_index.slots);
-	for (uint32_t i = 0; i < m->nthreads; i++)
-		thread__free(m->threads[i]);
-	free(m->threads);
+	free(m->sites.index.slots);
+	for (uint32_t i = 0; i < m->threads.n; i++)
+		thread__free(m->threads.all[i]);
+	free(m->threads.all);
 	free(m->steps.ring[STEP_OPT]);
 	free(m->steps.ring[STEP_CALL]);
 	layers__free(&m->layers);
@@ -100,11 +100,12 @@ static void model__bound(struct model *m, struct event *e)
 {
 	struct dict_counts c;
 
-	if (e->stack >= m->max_stack || e->thread >= m->max_thread || e->node >= m->max_node) {
+	if (e->stack >= m->seen.stacks || e->thread >= m->seen.threads ||
+	    e->node >= m->seen.nodes) {
 		c = dict__counts(m->dict);
-		m->max_stack = c.stacks;
-		m->max_thread = c.threads;
-		m->max_node = c.nodes;
+		m->seen.stacks = c.stacks;
+		m->seen.threads = c.threads;
+		m->seen.nodes = c.nodes;
 		if (e->stack >= c.stacks)
 			e->stack = 0;
 		if (e->thread >= c.threads)
@@ -118,19 +119,19 @@ static void model__bound(struct model *m, struct event *e)
 
 static int model__thread(struct model *m, uint32_t thread, struct thread_state **ret)
 {
-	int err = hash_index__reserve_array(&m->threads, &m->nthreads, sizeof(*m->threads),
+	int err = hash_index__reserve_array(&m->threads.all, &m->threads.n, sizeof(*m->threads.all),
 					    (uint64_t)thread + 1);
 
 	if (err)
 		return err;
-	if (!m->threads[thread]) {
-		err = m->nstates >= m->threads_at ? gc__threads(m) : 0;
+	if (!m->threads.all[thread]) {
+		err = m->threads.states >= m->threads.sweep_at ? gc__threads(m) : 0;
 		if (err)
 			return err;
-		m->threads[thread] = calloc(1, sizeof(**m->threads));
-		m->nstates += m->threads[thread] != NULL;
+		m->threads.all[thread] = calloc(1, sizeof(**m->threads.all));
+		m->threads.states += m->threads.all[thread] != NULL;
 	}
-	*ret = m->threads[thread];
+	*ret = m->threads.all[thread];
 	if (!*ret)
 		return -ENOMEM;
 	(*ret)->seen = m->seq;
@@ -150,7 +151,7 @@ static int model__alloc(struct model *m, struct dev *dev, const struct event *e,
 	if (!err)
 		err = heap__alloc(m, dev, e, &site);
 	if (!err)
-		err = layers__alloc(m, t, dev, e, &m->sites[site]);
+		err = layers__alloc(m, t, dev, e, &m->sites.all[site]);
 	if (!err)
 		m->walks[walk]++;
 	return err;
@@ -186,7 +187,8 @@ int model__event(struct model *m, const struct event *event)
 	if (m->opts.at == AT_TIME && !m->time_passed && e.time > m->opts.at_time)
 		model__pass_time(m, m->opts.at_time);
 	m->seq++;
-	if (m->site_index.n >= m->sweep_at || m->nasks >= m->sweep_at || m->nlabels >= m->sweep_at)
+	if (m->sites.index.n >= m->sites.sweep_at || m->asks.n >= m->sites.sweep_at ||
+	    m->labels.n >= m->sites.sweep_at)
 		err = gc__all(m); /* here only live blocks hold indexes of sites, asks and labels */
 	if (err)
 		return err;
@@ -273,7 +275,7 @@ void model__soon(const struct model *m, const struct event *e, size_t n)
 		    (going[k] = blocks__at(&dev->blocks, e[i].addr)))
 			__builtin_prefetch(going[k++], 1);
 	for (size_t i = 0; i < k; i++)
-		__builtin_prefetch(&m->sites[going[i]->site], 1);
+		__builtin_prefetch(&m->sites.all[going[i]->site], 1);
 }
 
 void model__finish(struct model *m, uint64_t now)
@@ -281,10 +283,10 @@ void model__finish(struct model *m, uint64_t now)
 	if (m->finished)
 		return;
 	m->finished = true;
-	for (uint32_t i = 0; i < m->nthreads; i++)
-		if (m->threads[i]) {
-			layers__close(m, m->threads[i]);
-			layers__leave_all(m, m->threads[i], i, now);
+	for (uint32_t i = 0; i < m->threads.n; i++)
+		if (m->threads.all[i]) {
+			layers__close(m, m->threads.all[i]);
+			layers__leave_all(m, m->threads.all[i], i, now);
 		}
 	/* Fails only if memory for the last step is missing; earlier steps stay. */
 	(void)steps__finish(m);

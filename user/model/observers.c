@@ -93,9 +93,9 @@ int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const
 		.category = category__category(m, dev, rec, dead),
 	};
 	struct model_block b = {
-		.device = m->sites[rec->site].dev,
+		.device = m->sites.all[rec->site].dev,
 		.addr = addr,
-		.size = m->sites[rec->site].size,
+		.size = m->sites.all[rec->site].size,
 		.born = rec->born,
 		.gone = dead ? m->seq : 0,
 	};

@@ -80,7 +80,7 @@ uint64_t model__noted_allocated(const struct model *m, size_t device, enum row_w
 bool model__peak_line(const struct model *m, size_t device, bool innermost, struct row *ret)
 {
 	const struct dev *dev = device < m->ndevs ? m->devs[m->order[device]] : NULL;
-	const struct site *s = dev && dev->peak_site1 ? &m->sites[dev->peak_site1 - 1] : NULL;
+	const struct site *s = dev && dev->peak_site1 ? &m->sites.all[dev->peak_site1 - 1] : NULL;
 
 	if (s)
 		rows__line(m, innermost, s->stack, s->node, s->thread, s->walk, ret);

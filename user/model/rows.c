@@ -186,14 +186,14 @@ static unsigned split_of(const struct row_opts *o)
 /* The owner from the program's objects takes precedence over the module that allocated. */
 static uint32_t block_class__module(const struct table *t, const struct block_class *k)
 {
-	uint32_t module = k->label1 ? t->m->labels[k->label1 - 1].module : 0;
+	uint32_t module = k->label1 ? t->m->labels.all[k->label1 - 1].module : 0;
 
-	return module ? module : t->m->sites[k->site].module;
+	return module ? module : t->m->sites.all[k->site].module;
 }
 
 static uint32_t block_class__name(const struct table *t, const struct block_class *k)
 {
-	return k->label1 ? t->m->labels[k->label1 - 1].name : 0;
+	return k->label1 ? t->m->labels.all[k->label1 - 1].name : 0;
 }
 
 /* Whether the block goes to the row before_attach. Memory from before attach does, unless the table
@@ -202,7 +202,7 @@ static bool is_before(const struct table *t, const struct block_class *k)
 {
 	bool module = t->split != SPLIT(BY_CATEGORY) && block_class__module(t, k);
 
-	return t->m->sites[k->site].walk == WALK_CENSUS &&
+	return t->m->sites.all[k->site].walk == WALK_CENSUS &&
 	       ((t->split & SPLIT_ORIGIN) || (!k->category && !module));
 }
 
@@ -210,7 +210,7 @@ static bool is_before(const struct table *t, const struct block_class *k)
 static void bucket__describe(struct table *t, struct row *r, const struct block_class *k,
 			     uint32_t layer1)
 {
-	const struct site *s = &t->m->sites[k->site];
+	const struct site *s = &t->m->sites.all[k->site];
 	struct stack_words w = attribution__stack(t->m->words, s->stack);
 	bool lines = t->split & (SPLIT(BY_LINE) | SPLIT(BY_STACK));
 
@@ -235,7 +235,7 @@ static void bucket__describe(struct table *t, struct row *r, const struct block_
 
 static struct key block_class__key(struct table *t, const struct block_class *k, uint32_t layer1)
 {
-	const struct site *s = &t->m->sites[k->site];
+	const struct site *s = &t->m->sites.all[k->site];
 	struct attribution *w = t->m->words;
 	struct stack_words sw = attribution__stack(w, s->stack);
 	struct key key = { .layer1 = layer1 };
@@ -296,7 +296,7 @@ static int table__group(struct table *t, const struct key *key, uint32_t *ret)
 /* Whether row_opts.keep accepts the block class. */
 static bool block_class__kept(struct table *t, const struct block_class *k)
 {
-	const struct site *s = &t->m->sites[k->site];
+	const struct site *s = &t->m->sites.all[k->site];
 	struct row r = { .bytes = site__bytes(s, k->count),
 			 .count = k->count,
 			 .median = s->varied ? 0 : s->size,
@@ -325,7 +325,7 @@ static bool block_class__kept(struct table *t, const struct block_class *k)
 
 static int table__add(struct table *t, const struct block_class *k, uint32_t layer1, bool kept)
 {
-	const struct site *s = &t->m->sites[k->site];
+	const struct site *s = &t->m->sites.all[k->site];
 	struct key key = block_class__key(t, k, layer1);
 	uint32_t id, name = block_class__name(t, k);
 	uint64_t bytes = site__bytes(s, k->count);
@@ -397,7 +397,7 @@ static int table__count_block(struct table *t, const struct block *b)
 	}
 	t->classes[id].count++;
 	if (b->ask1) {
-		t->classes[id].requested += t->m->asks[b->ask1 - 1].requested;
+		t->classes[id].requested += t->m->asks.all[b->ask1 - 1].requested;
 		t->classes[id].asked++;
 	}
 	return 0;
@@ -431,14 +431,14 @@ static int table__gather(struct table *t, const struct dev *dev, uint32_t number
 			qsort(t->classes, t->nclasses, sizeof(*t->classes), cmp_class);
 		return err;
 	}
-	for (uint32_t i = 0; i < t->m->nsites && !err; i++) {
-		if (t->m->sites[i].dev != number || !t->m->sites[i].total)
+	for (uint32_t i = 0; i < t->m->sites.n && !err; i++) {
+		if (t->m->sites.all[i].dev != number || !t->m->sites.all[i].total)
 			continue;
 		err = hash_index__reserve_array(&t->classes, &t->capclasses, sizeof(*t->classes),
 						(uint64_t)t->nclasses + 1);
 		if (!err)
 			t->classes[t->nclasses++] = (struct block_class){
-				.site = i, .count = t->m->sites[i].total
+				.site = i, .count = t->m->sites.all[i].total
 			};
 	}
 	return err;
@@ -662,8 +662,8 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 uint64_t model__block_class(const struct model *m, uint32_t class, struct row *ret)
 {
 	const struct watch_class *k = &m->watch.classes[class];
-	const struct site *s = &m->sites[k->site];
-	const struct label *l = k->label1 ? &m->labels[k->label1 - 1] : NULL;
+	const struct site *s = &m->sites.all[k->site];
+	const struct label *l = k->label1 ? &m->labels.all[k->label1 - 1] : NULL;
 	struct dict_module mod = dict__get_module(m->dict, l && l->module ? l->module : s->module);
 	struct dict_thread th = dict__get_thread(m->dict, s->thread);
 

@@ -63,7 +63,7 @@ struct gc {
 
 static uint64_t block__size(const struct gc *s, const struct block *b)
 {
-	return s->m->sites[b->site].size;
+	return s->m->sites.all[b->site].size;
 }
 
 /* --- lines */
@@ -102,7 +102,7 @@ static int gc__line(struct gc *s, uint32_t stack, uint32_t node, uint32_t thread
 
 static int gc__site_line(struct gc *s, uint32_t site, uint32_t *ret)
 {
-	const struct site *of = &s->m->sites[site];
+	const struct site *of = &s->m->sites.all[site];
 	int err;
 
 	if (s->site_line[site]) {
@@ -117,7 +117,7 @@ static int gc__site_line(struct gc *s, uint32_t site, uint32_t *ret)
 
 static int pin(struct gc *s, const struct block *b)
 {
-	uint32_t site = b->site, module = s->m->sites[site].module, id;
+	uint32_t site = b->site, module = s->m->sites.all[site].module, id;
 	int err = gc__site_line(s, site, &id);
 	struct line *l;
 
@@ -279,7 +279,7 @@ static int fill(struct gc *s, struct segment *seg, size_t e, size_t last)
 		s->sizes[seg->blocks++] = block__size(s, b);
 		seg->allocated += block__size(s, b);
 		if (b->ask1) {
-			const struct request_info *ask = &s->m->asks[b->ask1 - 1];
+			const struct request_info *ask = &s->m->asks.all[b->ask1 - 1];
 
 			asked++;
 			requested += ask->requested;
@@ -529,7 +529,7 @@ static int gather(struct gc *s)
 		err = list_pending(s);
 	if (err)
 		return err;
-	s->site_line = calloc((size_t)s->m->nsites + 1, sizeof(*s->site_line));
+	s->site_line = calloc((size_t)s->m->sites.n + 1, sizeof(*s->site_line));
 	s->sizes = malloc((s->nblocks + 1) * sizeof(*s->sizes));
 	return s->site_line && s->sizes ? 0 : -ENOMEM;
 }
@@ -543,7 +543,7 @@ static void sum_requested(const struct gc *s, struct model_segments *ret)
 			ret->requested = 0;
 			return;
 		}
-		ret->requested += s->m->asks[ask1 - 1].requested;
+		ret->requested += s->m->asks.all[ask1 - 1].requested;
 	}
 	if (ret->inside + ret->outside != ret->allocated)
 		ret->requested = 0; /* some blocks are not known */

@@ -45,23 +45,29 @@ struct model {
 	uint32_t *order;	/* numbers in the order of model__devices() */
 	uint32_t *by_type[256]; /* number + 1 by index */
 	struct dev *last_dev;
-	struct site *sites;
-	uint32_t nsites, capsites;
-	struct hash_index site_index;
-	/* Cache of recent sites by a fast hash, most recent first: steps repeat the same sites. */
-	struct recent_site {
-		uint32_t tag, id1; /* id1: 1 + site */
-	} recent_sites[SITE_RECENT][SITE_WAYS];
+	struct {
+		struct site *all;
+		uint32_t n, cap;
+		struct hash_index index;
+		/* Cache of recent sites by a fast hash, most recent first: steps repeat the same
+		 * sites. */
+		struct recent_site {
+			uint32_t tag, id1; /* id1: 1 + site */
+		} recent[SITE_RECENT][SITE_WAYS];
+		/* 1 + the first free site, whose stack is the next one; 0: none */
+		uint32_t free1;
+		uint32_t varied, max, sweep_at, sweeps; /* see gc.c */
+	} sites;
 	struct layers layers;
 	struct steps steps;
 	struct growth_watch *growth; /* NULL: growth__watch() was not called */
-	uint32_t free_site1; /* 1 + the first free site, whose stack is the next one; 0: none */
-	uint32_t nvaried, max_sites, sweep_at, sweeps;
-	struct thread_state **threads;
-	uint32_t nthreads;
-	/* nstates: threads with a state. threads_at: number of them that starts a sweep. */
-	uint32_t nstates, threads_at;
-	uint64_t threads_swept; /* number of the event of the last sweep */
+	struct {
+		struct thread_state **all; /* by the dict's number */
+		uint32_t n;
+		/* states: threads with a state. sweep_at: number of them that starts a sweep. */
+		uint32_t states, sweep_at;
+		uint64_t swept; /* number of the event of the last sweep */
+	} threads;
 	struct {
 		bool set;
 		uint64_t time;
@@ -73,17 +79,22 @@ struct model {
 	bool losing;	      /* a loss began, and its end is not known yet */
 	uint64_t seq;	      /* number of the current event, from 1 */
 	struct extents loose; /* host memory, and device memory on an unknown device */
-	struct request_info *asks;
-	uint32_t nasks, capasks;
-	struct hash_index ask_index;
-	struct label *labels;
-	uint32_t nlabels, caplabels;
-	struct hash_index label_index;
+	struct {
+		struct request_info *all;
+		uint32_t n, cap;
+		struct hash_index index;
+	} asks;
+	struct {
+		struct label *all;
+		uint32_t n, cap;
+		struct hash_index index;
+	} labels;
 	struct model_all all;
 	uint64_t oom_work; /* blocks walked so far for the gaps at out-of-memory events */
 	struct observers watch;
-	/* Sizes of the dict when last read. */
-	uint32_t max_stack, max_thread, max_module, max_node;
+	struct {
+		uint32_t stacks, threads, modules, nodes;
+	} seen; /* sizes of the dict when last read */
 };
 
 /* The i-th layer of a chain. Valid until a layer is added. */

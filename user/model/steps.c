@@ -98,7 +98,7 @@ int steps__close_call(struct model *m, struct thread_state *t)
 
 int steps__call(struct model *m, const struct event *e)
 {
-	struct thread_state *t = m->threads[e->thread];
+	struct thread_state *t = m->threads.all[e->thread];
 	int err = 0;
 
 	layers__close(m, t);
@@ -141,8 +141,8 @@ int steps__finish(struct model *m)
 {
 	int err = 0;
 
-	for (uint32_t i = 0; i < m->nthreads && !err; i++)
-		if (m->threads[i] && m->threads[i]->in_call)
-			err = steps__close_call(m, m->threads[i]);
+	for (uint32_t i = 0; i < m->threads.n && !err; i++)
+		if (m->threads.all[i] && m->threads.all[i]->in_call)
+			err = steps__close_call(m, m->threads.all[i]);
 	return err;
 }
