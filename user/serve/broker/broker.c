@@ -267,7 +267,7 @@ static void pump_all(struct broker *b)
 		b->next_tell = now + TELL_EVERY;
 }
 
-static size_t poll_what(struct broker *b, struct pollfd *fds, size_t room)
+static size_t collect_fds(struct broker *b, struct pollfd *fds, size_t room)
 {
 	size_t n = 0;
 
@@ -297,7 +297,7 @@ static size_t poll_what(struct broker *b, struct pollfd *fds, size_t room)
 
 /* Time limit of poll() in ms: short while jobs, searches or captures with deadlines run; -1: no
  * limit. */
-static int patience(const struct broker *b)
+static int poll_limit(const struct broker *b)
 {
 	if (b->jobs || b->processes.scanning || capture__count(b))
 		return 250;
@@ -312,9 +312,9 @@ static void loop(struct broker *b)
 	struct pollfd fds[512];
 
 	while (!b->quit) {
-		size_t n = poll_what(b, fds, sizeof(fds) / sizeof(*fds));
+		size_t n = collect_fds(b, fds, sizeof(fds) / sizeof(*fds));
 
-		if (poll(fds, n, patience(b)) < 0 && errno != EINTR) {
+		if (poll(fds, n, poll_limit(b)) < 0 && errno != EINTR) {
 			log_err("cannot wait: %s", strerror(errno));
 			b->status = EXIT_FAILED;
 			return;
@@ -343,7 +343,7 @@ static void end_captures(struct broker *b)
 }
 
 /* Waits for the first search, so that the first request finds the existing processes. */
-static void await_first_look(struct broker *b)
+static void wait_for_first_search(struct broker *b)
 {
 	uint64_t until = clock__monotonic() + FIRST_LOOK_WITHIN;
 	struct peer *p = &b->peers[PEER_LOOK];
@@ -388,7 +388,7 @@ static int begin(struct broker *b)
 	}
 	if (b->can_trace && peer__start(b, PEER_LOOK))
 		return EXIT_FAILED;
-	await_first_look(b);
+	wait_for_first_search(b);
 	if ((b->args->push_pyroscope || b->args->push_otlp) && peer__start(b, PEER_PUSH))
 		return EXIT_FAILED;
 	if (peer__start(b, PEER_WEB))

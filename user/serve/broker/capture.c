@@ -53,7 +53,7 @@ uint64_t capture__reserved(const struct broker *b)
 /* ---- ending a capture ---- */
 
 /* Sends the next stronger signal. A command gets SIGTERM first, so that it can save its data. */
-static void urge(struct trace *t)
+static void send_end_signal(struct trace *t)
 {
 	switch (t->urged++) {
 	case 0:
@@ -78,7 +78,7 @@ void capture__stop(struct broker *b, struct trace *t)
 	if (!capture__runs(t) || t->stopping)
 		return;
 	t->stopping = true;
-	urge(t);
+	send_end_signal(t);
 }
 
 /* ---- status lines ---- */
@@ -114,7 +114,7 @@ static void begin_capturing(struct broker *b, struct trace *t)
 	trace__tell(b, t, false);
 }
 
-static void hear(struct broker *b, struct trace *t, const json_t *o)
+static void take_status(struct broker *b, struct trace *t, const json_t *o)
 {
 	const char *state = json_string_value(json_object_get(o, "state")),
 		   *reason = json_string_value(json_object_get(o, "reason"));
@@ -145,7 +145,7 @@ static void hear(struct broker *b, struct trace *t, const json_t *o)
 		capture__stop(b, t);
 }
 
-static void read_told(struct broker *b, struct trace *t)
+static void read_status(struct broker *b, struct trace *t)
 {
 	for (int i = 0; i < 64 && t->tell >= 0; i++) {
 		ssize_t n = read(t->tell, t->line + t->n_line, sizeof(t->line) - t->n_line);
@@ -159,7 +159,7 @@ static void read_told(struct broker *b, struct trace *t)
 			json_t *o = json_loadb(t->line, (size_t)(end - t->line), 0, NULL);
 
 			if (json_is_object(o))
-				hear(b, t, o);
+				take_status(b, t, o);
 			json_decref(o);
 			t->n_line -= (size_t)(end + 1 - t->line);
 			memmove(t->line, end + 1, t->n_line);
@@ -201,8 +201,8 @@ static void keep_log(struct trace *t)
 	t->log = log;
 }
 
-static void why_it_failed(const struct broker *b, const struct trace *t, int status, char *buf,
-			  size_t size)
+static void explain_failure(const struct broker *b, const struct trace *t, int status, char *buf,
+			    size_t size)
 {
 	char words[360];
 
@@ -242,7 +242,7 @@ static void ended(struct broker *b, struct trace *t, int status)
 	char why[512];
 	int fd;
 
-	read_told(b, t);
+	read_status(b, t);
 	if (t->tell >= 0)
 		close(t->tell);
 	t->tell = -1;
@@ -250,7 +250,7 @@ static void ended(struct broker *b, struct trace *t, int status)
 		t->exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 		keep_log(t);
 	}
-	why_it_failed(b, t, status, why, sizeof(why));
+	explain_failure(b, t, status, why, sizeof(why));
 	spawned__close(&t->run);
 	fd = store__open_file(&b->store, t->file, &size);
 	if (fd >= 0)
@@ -281,9 +281,9 @@ void capture__pump(struct broker *b, struct trace *t, uint64_t now)
 	int status;
 
 	spawned__read(&t->run);
-	read_told(b, t);
+	read_status(b, t);
 	if (spawned__ended(&t->run, &status))
 		ended(b, t, status);
 	else if (now >= t->deadline)
-		urge(t);
+		send_end_signal(t);
 }

@@ -420,7 +420,7 @@ static int explain(const struct job *j, int status, char *why, size_t size)
 }
 
 /* The member of the request that a message is about; NULL: none. */
-static const char *to_blame(const char *why)
+static const char *member_at_fault(const char *why)
 {
 	static const char *const keys[] = { "at", "by", "device", "filter", "frames", "top" };
 	char option[16];
@@ -460,7 +460,7 @@ static void keep_export(struct broker *b, struct job *j)
 	job__answer_export(j->peer, j->id, e);
 }
 
-static void hand_over(struct broker *b, struct job *j)
+static void send_document(struct broker *b, struct job *j)
 {
 	uint64_t size = 0;
 	int fd;
@@ -497,7 +497,7 @@ static void ended(struct broker *b, struct job *j, int status)
 
 	take_output(j, PIPE);
 	if (WIFEXITED(status) && !WEXITSTATUS(status) && !j->write_err) {
-		hand_over(b, j);
+		send_document(b, j);
 		return;
 	}
 	code = explain(j, status, why, sizeof(why));
@@ -505,10 +505,11 @@ static void ended(struct broker *b, struct job *j, int status)
 	if (j->kind == JOB_REPORT)
 		fail_report(b, j->traces[0], why);
 	else
-		ask__refuse(j->peer, j->id, code, code == 422 ? to_blame(why) : NULL, "%s", why);
+		ask__refuse(j->peer, j->id, code, code == 422 ? member_at_fault(why) : NULL, "%s",
+			    why);
 }
 
-static void could_not_start(struct broker *b, struct job *j, int err)
+static void fail_start(struct broker *b, struct job *j, int err)
 {
 	const char *why = err == -EDQUOT ? "the server's folder holds as much as it may "
 					   "(--max-disk): delete some traces"
@@ -536,7 +537,7 @@ static struct job *next_job(const struct broker *b)
 }
 
 /* Answers waiting exports whose file another job has made. */
-static void answer_those_that_waited(struct broker *b)
+static void answer_waiting_exports(struct broker *b)
 {
 	struct job *next;
 
@@ -574,11 +575,11 @@ void jobs__pump(struct broker *b, uint64_t now)
 			subprocess__signal(&j->run.process, SIGKILL);
 		}
 	}
-	answer_those_that_waited(b);
+	answer_waiting_exports(b);
 	while (running(b) < b->args->max_workers && (j = next_job(b))) {
 		err = start(b, j);
 		if (err) {
-			could_not_start(b, j, err);
+			fail_start(b, j, err);
 			remove_job(b, j);
 		}
 	}

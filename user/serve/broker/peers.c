@@ -233,7 +233,7 @@ int peer__start(struct broker *b, enum peer_kind kind)
 	return err;
 }
 
-static void hear(void *ctx, json_t *msg, int fd)
+static void take_message(void *ctx, json_t *msg, int fd)
 {
 	struct peer *p = ctx;
 	json_t *log = json_object_get(msg, "log");
@@ -251,7 +251,7 @@ static void hear(void *ctx, json_t *msg, int fd)
 
 void peer__pump(struct peer *p)
 {
-	int err = p->link ? link__pump(p->link, hear, p) : 0;
+	int err = p->link ? link__pump(p->link, take_message, p) : 0;
 
 	if (err == -EPROTO) {
 		log_err("%s: does not speak as it should: it is ended", names[p->kind]);

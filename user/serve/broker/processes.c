@@ -31,7 +31,8 @@ static const struct serve_target *target_named(const struct broker *b, const cha
 }
 
 /* The only current process of a target. NULL: refused. */
-static struct broker_process *only_one(struct peer *p, json_int_t id, const struct serve_target *t)
+static struct broker_process *only_process(struct peer *p, json_int_t id,
+					   const struct serve_target *t)
 {
 	const json_t *pids = NULL, *o;
 	size_t i, n;
@@ -62,7 +63,7 @@ static struct broker_process *only_one(struct peer *p, json_int_t id, const stru
 }
 
 /* True if the PID still belongs to the reported process. */
-static bool still_there(const struct broker_process *q)
+static bool is_alive(const struct broker_process *q)
 {
 	struct proc *proc = proc__open(q->pid);
 	bool there = proc && proc__alive(proc) && proc__started(proc) == q->boot_ns;
@@ -109,7 +110,7 @@ struct broker_process *processes__find(struct peer *p, json_int_t id, json_t *ms
 	}
 	if (!pid && (*target)->kind == TARGET_COMMAND)
 		return NULL;
-	q = pid ? process_of(b, (pid_t)pid) : only_one(p, id, *target);
+	q = pid ? process_of(b, (pid_t)pid) : only_process(p, id, *target);
 	if (pid && !q) {
 		*target = NULL;
 		ask__refuse(p, id, 404, "pid",
@@ -117,7 +118,7 @@ struct broker_process *processes__find(struct peer *p, json_int_t id, json_t *ms
 			    "lists them",
 			    (int)pid);
 	}
-	if (q && !still_there(q)) {
+	if (q && !is_alive(q)) {
 		*target = NULL;
 		ask__refuse(p, id, 404, pid ? "pid" : "model_name",
 			    "PID %d has ended, or may not be traced", (int)q->pid);
@@ -133,7 +134,7 @@ struct broker_process *processes__find(struct peer *p, json_int_t id, json_t *ms
 /* ---- requests about new processes ---- */
 
 /* True if the request means an unknown process that a search may find. */
-static bool may_have_come(const struct broker *b, const json_t *msg)
+static bool may_be_new(const struct broker *b, const json_t *msg)
 {
 	const json_t *pid = json_object_get(msg, "pid");
 	const char *name = json_string_value(json_object_get(msg, "model_name"));
@@ -161,7 +162,7 @@ bool processes__hold(struct peer *p, json_t *msg, void (*handle)(struct peer *p,
 {
 	struct broker *b = p->b;
 
-	if (b->processes.n_held == BROKER_WAITING || !may_have_come(b, msg))
+	if (b->processes.n_held == BROKER_WAITING || !may_be_new(b, msg))
 		return false;
 	b->processes.held[b->processes.n_held++] = (struct held){ .peer = p,
 								  .msg = json_incref(msg),

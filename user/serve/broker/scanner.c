@@ -204,7 +204,7 @@ static size_t places_of(const struct look *l, const char *owner, bool named)
 /* Chooses the process that loses its place to a new process. named: the new process matches a
  * --target, and replaces processes that match only --all. Otherwise an owner with more places than
  * the new process's owner loses its youngest process. NULL: none. */
-static struct seen *victim(struct look *l, const char *owner, bool named)
+static struct seen *choose_evicted(struct look *l, const char *owner, bool named)
 {
 	struct seen *found = NULL;
 	size_t most = 0;
@@ -265,7 +265,7 @@ static bool make_room(struct look *l, const char *owner)
 	if (l->n < BROKER_PROCESSES)
 		return true;
 	s = l->n_evicted < LEFT_OUT
-		    ? victim(l, owner, l->args->targets[l->now_for].kind != TARGET_ALL)
+		    ? choose_evicted(l, owner, l->args->targets[l->now_for].kind != TARGET_ALL)
 		    : NULL;
 	if (!s)
 		return false;
@@ -449,7 +449,7 @@ static void add(struct look *l, pid_t pid, const char *target)
 	pick_process__free(&p);
 }
 
-static void hear(void *ctx, json_t *msg, int fd)
+static void take_message(void *ctx, json_t *msg, int fd)
 {
 	const char *what = json_string_value(json_object_get(msg, "do"));
 	struct look *l = ctx;
@@ -513,7 +513,7 @@ static void loop(struct look *l)
 			fds[n++] = (struct pollfd){ .fd = proc__pidfd(l->seen[i].t->proc),
 						    .events = POLLIN };
 		poll(fds, n, until > now ? (int)((until - now) / 1000000) + 1 : 0);
-		if (link__pump(l->link, hear, l))
+		if (link__pump(l->link, take_message, l))
 			l->quit = true;
 	}
 }
