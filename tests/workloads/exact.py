@@ -24,7 +24,7 @@ import torch.nn as nn
 
 TOTAL = 1009  # a prime
 GENERATED = 61  # code objects freed within microseconds after one run
-LINGERING = 13  # the same, freed later
+LINGERING = 13  # the same, freed after 0.25 s: a recorder that a loaded machine holds up has read them by then
 DEEP = 220  # frames of recursion, more than a recorder needs to keep
 
 keep = []
@@ -438,7 +438,7 @@ def main():
         recursion(depth)
     in_threads(29)
     in_generated_code(GENERATED, 0)
-    reused = LINGERING - in_generated_code(LINGERING, 0.06)
+    reused = LINGERING - in_generated_code(LINGERING, 0.25)
     in_foreign_names(args.folder)
     model(3)
     model.eval()
