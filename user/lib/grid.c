@@ -38,8 +38,10 @@ struct grid *grid__new(const struct column *c, size_t n)
 		errno = ENOMEM;
 		return NULL;
 	}
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		t->width[i] = text__width(c[i].title);
+		t->width[i] = t->width[i] > c[i].least ? t->width[i] : c[i].least;
+	}
 	return t;
 }
 

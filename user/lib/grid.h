@@ -14,6 +14,7 @@ struct column {
 	const char *title;
 	bool right; /* numbers */
 	int goes; /* priority for omission by grid__fit(): 1 goes first; 0: the column always stays */
+	size_t least; /* least width, in columns of the terminal */
 };
 
 /* c: the n columns before the last one; borrowed, and read by grid__fit() again. NULL on ENOMEM. */

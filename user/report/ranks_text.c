@@ -7,6 +7,7 @@
 
 #include "labels/words.h"
 #include "lib/bar.h"
+#include "lib/grid.h"
 #include "lib/text.h"
 #include "report/ranks.h"
 
@@ -16,6 +17,10 @@
 #define WHERE_MIN 24
 #define MOST_RANKS 16 /* rows of the first table, unless --top gives more */
 #define MOST_OUTLIERS 10
+#define LABEL_MOST 18
+#define NAME_MIN 10
+#define TIME 9
+#define DEVICE 8
 
 struct page {
 	FILE *out;
@@ -23,28 +28,20 @@ struct page {
 	const struct report_text_opts *o;
 	size_t width, n;
 	bool side, colour;
+	/* The table of the rows. */
+	struct grid *grid;
+	struct column *columns;
+	size_t *which, n_which; /* recordings with a column of their own */
+	char (*titles)[64];	/* their titles, and that of the others */
+	bool others;		/* true for a column with the sum of the others */
 	char text[REPORT_TEXT], part[REPORT_TEXT];
 };
 
-static void right(const struct page *p, const char *s, size_t width)
-{
-	size_t w = text__width(s);
-
-	fprintf(p->out, "%*s%s%*s", (int)(w < width ? width - w : 0), "", s, GAP, "");
-}
-
-static void left(const struct page *p, const char *s, size_t width)
-{
-	size_t w = text__width(s);
-
-	fprintf(p->out, "%s%*s", s, (int)(w < width ? width - w : 0) + GAP, "");
-}
-
-static void bytes(const struct page *p, uint64_t n, size_t width)
+static void put_bytes(struct grid *t, size_t column, uint64_t n)
 {
 	char text[24];
 
-	right(p, text__bytes(text, sizeof(text), n), width);
+	grid__put(t, column, text__bytes(text, sizeof(text), n), NULL);
 }
 
 static void bold(const struct page *p, bool on)
@@ -67,67 +64,34 @@ static void print_head(struct page *p)
 		text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
 }
 
-struct head {
-	size_t label;
-	bool reserved, time, name, bar; /* true for columns that are shown */
-	size_t rest;			/* columns of the last one */
-	uint64_t largest;
-};
+enum { HEAD_RECORDING, HEAD_MEM, HEAD_BAR, HEAD_RESERVED, HEAD_TIME, HEAD_DEVICE, HEAD_NAME };
 
-#define TIME 9
-#define DEVICE 8
-
-static struct head head_columns(const struct page *p)
+static void put_rank(const struct page *p, struct grid *t, const struct rank *k, uint64_t largest)
 {
-	struct head h = { .label = 9 };
-	size_t used;
+	char text[64], bar[BAR_TEXT];
 
-	for (size_t i = 0; i < p->n; i++) {
-		const struct rank *k = ranks__at(p->r, i);
-
-		h.label = text__width(k->label) > h.label ? text__width(k->label) : h.label;
-		h.largest = k->allocated > h.largest ? k->allocated : h.largest;
-	}
-	h.label = h.label < 18 ? h.label : 18;
-	used = h.label + GAP + FIGURE + GAP;
-	h.bar = report_text__bars(p->out, p->o,
-				  used + 2 * (FIGURE + GAP) + TIME + GAP + DEVICE + GAP + 10 <=
-					  p->width) &&
-		used + REPORT_BAR + GAP + DEVICE <= p->width;
-	used += h.bar ? REPORT_BAR + GAP : 0;
-	h.reserved = used + FIGURE + GAP + DEVICE <= p->width;
-	used += h.reserved ? FIGURE + GAP : 0;
-	h.time = h.reserved && used + TIME + GAP + DEVICE <= p->width;
-	used += h.time ? TIME + GAP : 0;
-	h.name = h.time && used + DEVICE + GAP + 10 <= p->width;
-	used += h.name ? DEVICE + GAP : 0;
-	h.rest = p->width > used ? p->width - used : 1;
-	return h;
+	grid__row(t);
+	snprintf(text, sizeof(text), "%s", k->label);
+	grid__put(t, HEAD_RECORDING, words__cut(text, LABEL_MOST), NULL);
+	put_bytes(t, HEAD_MEM, k->allocated);
+	bar__draw(bar, k->allocated, largest, REPORT_BAR, bar__unicode(), true);
+	grid__put(t, HEAD_BAR, bar, p->colour ? "\033[36m" : NULL);
+	put_bytes(t, HEAD_RESERVED, k->reserved);
+	grid__put(t, HEAD_TIME, text__time(text, sizeof(text), k->time), NULL);
+	snprintf(text, sizeof(text), "%s", k->devices);
+	grid__put(t, HEAD_DEVICE, words__cut(text, DEVICE), NULL);
 }
 
-static void print_rank(struct page *p, const struct rank *k, const struct head *h)
+/* Chooses the columns; without names, the devices are the last one. Returns its width. */
+static size_t fit_head(const struct page *p, struct grid *t, bool *names)
 {
-	char time[24], word[64], bar[BAR_TEXT];
-
-	snprintf(word, sizeof(word), "%s", k->label);
-	left(p, words__cut(word, h->label), h->label);
-	bytes(p, k->allocated, FIGURE);
-	if (h->bar)
-		fprintf(p->out, "%s%s%s%*s", p->colour ? "\033[36m" : "",
-			bar__draw(bar, k->allocated, h->largest, REPORT_BAR, bar__unicode(), true),
-			p->colour ? "\033[0m" : "", GAP, "");
-	if (h->reserved)
-		bytes(p, k->reserved, FIGURE);
-	if (h->time)
-		right(p, text__time(time, sizeof(time), k->time), TIME);
-	snprintf(word, sizeof(word), "%s", k->devices);
-	if (!h->name) {
-		fprintf(p->out, "%s\n", words__cut(word, h->rest));
-		return;
-	}
-	left(p, words__cut(word, DEVICE), DEVICE);
-	text__clean(p->text, sizeof(p->text), k->name, strlen(k->name));
-	fprintf(p->out, "%s\n", words__cut(p->text, h->rest));
+	grid__show(t, HEAD_BAR, false);
+	grid__show(t, HEAD_BAR,
+		   report_text__bars(p->out, p->o,
+				     grid__fit(t, p->width, 0, 0) >= REPORT_BAR + GAP + NAME_MIN));
+	grid__fit(t, p->width, NAME_MIN, 1);
+	*names = grid__shown(t, HEAD_DEVICE);
+	return grid__fit(t, p->width, *names ? NAME_MIN : DEVICE, 4);
 }
 
 static const char *moment(const struct page *p, char *buf, size_t size)
@@ -147,28 +111,46 @@ static const char *moment(const struct page *p, char *buf, size_t size)
 	}
 }
 
-static void print_ranks(struct page *p)
+static int print_ranks(struct page *p)
 {
-	size_t most = p->o->top > MOST_RANKS || !p->o->top ? p->n : MOST_RANKS;
-	struct head h = head_columns(p);
 	char when[40], count[32];
+	const struct column columns[] = {
+		[HEAD_RECORDING] = { "Recording" },
+		[HEAD_MEM] = { moment(p, when, sizeof(when)), true, 0, FIGURE },
+		[HEAD_BAR] = { "", false, 4 },
+		[HEAD_RESERVED] = { "Reserved", true, 3, FIGURE },
+		[HEAD_TIME] = { "At", true, 2, TIME },
+		[HEAD_DEVICE] = { "Device", false, 1, DEVICE },
+	};
+	struct grid *t = grid__new(columns, HEAD_NAME);
+	size_t most = p->o->top > MOST_RANKS || !p->o->top ? p->n : MOST_RANKS, room;
+	uint64_t largest = 0;
+	bool names;
+	int err;
 
+	if (!t)
+		return -ENOMEM;
+	for (size_t i = 0; i < p->n; i++)
+		largest = ranks__at(p->r, i)->allocated > largest ? ranks__at(p->r, i)->allocated
+								  : largest;
+	most = most < p->n ? most : p->n;
+	for (size_t i = 0; i < most; i++)
+		put_rank(p, t, ranks__at(p->r, i), largest);
+	err = grid__error(t);
+	room = fit_head(p, t, &names);
 	fputc('\n', p->out);
-	bold(p, true);
-	left(p, "Recording", h.label);
-	right(p, moment(p, when, sizeof(when)), FIGURE);
-	if (h.bar)
-		right(p, "", REPORT_BAR);
-	if (h.reserved)
-		right(p, "Reserved", FIGURE);
-	if (h.time)
-		right(p, "At", TIME);
-	fputs(h.name ? "Device    Name\n" : "Device\n", p->out);
-	bold(p, false);
-	for (size_t i = 0; i < p->n && i < most; i++)
-		print_rank(p, ranks__at(p->r, i), &h);
+	grid__print_titles(t, p->out, p->colour, names ? "Name" : "Device");
+	for (size_t i = 0; i < most && !err; i++) {
+		const struct rank *k = ranks__at(p->r, i);
+		const char *last = names ? k->name : k->devices;
+
+		text__clean(p->text, sizeof(p->text), last, strlen(last));
+		grid__print(t, p->out, i, words__cut(p->text, room));
+	}
 	if (most < p->n)
 		fprintf(p->out, "(%s more)\n", text__count(count, sizeof(count), p->n - most));
+	grid__free(t);
+	return err;
 }
 
 /* ---- outliers ---- */
@@ -262,177 +244,129 @@ static bool overlap(const struct page *p)
 	return !o->split && o->by == BY_LAYER;
 }
 
-struct columns {
-	bool cumulative, spread, count; /* spread: minimum, median and maximum over recordings */
-	size_t recordings;		/* number of recordings with a column, chosen by shown() */
-	bool others;			/* true for a column with the sum of the others */
-	size_t where;
-};
+/* Columns of some recordings, and one of the sum of the others, follow these. */
+enum { COL_MEM, COL_CUMULATIVE, COL_LEAST, COL_MEDIAN, COL_MOST, COL_COUNT, COL_RECORDINGS };
 
-/* Returns whether a recording has a column if there is no room for all. Outliers come first,
- * then the others in order. */
-static bool shown(const struct page *p, const struct columns *c, size_t recording)
+static size_t others_column(const struct page *p)
 {
-	size_t differ = 0, before = 0, plain = 0;
+	return COL_RECORDINGS + p->n_which;
+}
 
-	if (!c->others)
-		return recording < c->recordings;
-	for (size_t i = 0; i < p->n; i++) {
+/* Chooses the recordings with a column: as many as fit, outliers first, then the others in
+ * order. */
+static void choose_recordings(struct page *p)
+{
+	size_t room = (p->width - FIGURE - GAP - WHERE_MIN) / (FIGURE + 1 + GAP), differ = 0;
+
+	p->others = room < p->n;
+	if (p->others && room)
+		room--;
+	for (size_t i = 0; i < p->n; i++)
+		differ += ranks__differs(p->r, NULL, i);
+	for (size_t i = 0, before = 0; i < p->n; i++) {
 		bool differs = ranks__differs(p->r, NULL, i);
 
-		differ += differs;
-		before += i < recording && differs;
-		plain += i < recording && !differs;
+		if ((differs ? before : differ + i - before) < room)
+			p->which[p->n_which++] = i;
+		before += differs;
 	}
-	if (ranks__differs(p->r, NULL, recording))
-		return before < c->recordings;
-	return differ + plain < c->recordings;
 }
 
-static struct columns choose(const struct page *p)
+static int make_table(struct page *p)
 {
-	struct columns c = { .cumulative = !overlap(p), .spread = !p->side, .count = !p->side };
-	size_t room = p->width - FIGURE - GAP - WHERE_MIN, one = FIGURE + 1 + GAP;
+	static const struct column first[] = {
+		[COL_MEM] = { "Mem", true, 0, FIGURE },
+		[COL_CUMULATIVE] = { "Cumulative", true, 2, FIGURE },
+		[COL_LEAST] = { "Least", true, 3, FIGURE },
+		[COL_MEDIAN] = { "Median", true, 3, FIGURE },
+		[COL_MOST] = { "Most", true, 3, FIGURE },
+		[COL_COUNT] = { "Count", true, 1, COUNT },
+	};
 
+	p->which = calloc(p->n, sizeof(*p->which));
+	p->columns = calloc(COL_RECORDINGS + p->n + 1, sizeof(*p->columns));
+	p->titles = calloc(p->n + 1, sizeof(*p->titles));
+	if (!p->which || !p->columns || !p->titles)
+		return -ENOMEM;
+	memcpy(p->columns, first, sizeof(first));
 	if (p->side) {
-		c.cumulative = false;
-		c.recordings = room / one < p->n ? room / one : p->n;
-		c.others = c.recordings < p->n;
-		if (c.others && c.recordings)
-			c.recordings--;
-		c.where = p->width - FIGURE - GAP - (c.recordings + c.others) * one;
-		return c;
+		p->columns[COL_MEM].title = "All";
+		choose_recordings(p);
 	}
-	c.count = room >= 4 * (FIGURE + GAP) + COUNT + GAP;
-	c.spread = room >= 3 * (FIGURE + GAP);
-	c.cumulative &= room >= (c.spread ? 4u : 1u) * (FIGURE + GAP);
-	c.where = p->width - FIGURE - GAP - (c.cumulative + (c.spread ? 3u : 0)) * (FIGURE + GAP) -
-		  (c.count ? COUNT + GAP : 0);
-	return c;
+	for (size_t i = 0; i <= p->n_which; i++)
+		p->columns[COL_RECORDINGS + i] = (struct column){ p->titles[i], true, 0,
+								  FIGURE + 1 };
+	for (size_t i = 0; i < p->n_which; i++) {
+		snprintf(p->titles[i], sizeof(*p->titles), "%s",
+			 ranks__at(p->r, p->which[i])->label);
+		words__cut_front(p->titles[i], FIGURE);
+	}
+	snprintf(p->titles[p->n_which], sizeof(*p->titles), "%zu %s", p->n - p->n_which,
+		 p->n_which ? "others" : "of them");
+	words__cut(p->titles[p->n_which], FIGURE + 1);
+	p->grid = grid__new(p->columns, others_column(p) + 1);
+	return p->grid ? 0 : -ENOMEM;
 }
 
-static void print_titles(struct page *p, const struct columns *c)
+static void fit(struct page *p)
 {
-	const struct ranks_opts *o = ranks__opts(p->r);
-	char title[64];
-
-	bold(p, true);
-	right(p, p->side ? "All" : "Mem", FIGURE);
-	if (c->cumulative)
-		right(p, "Cumulative", FIGURE);
-	if (c->spread) {
-		right(p, "Least", FIGURE);
-		right(p, "Median", FIGURE);
-		right(p, "Most", FIGURE);
-	}
-	if (c->count)
-		right(p, "Count", COUNT);
-	for (size_t i = 0; i < p->n; i++) {
-		if (!shown(p, c, i))
-			continue;
-		snprintf(title, sizeof(title), "%s", ranks__at(p->r, i)->label);
-		right(p, words__cut_front(title, FIGURE), FIGURE + 1);
-	}
-	if (c->others) {
-		snprintf(title, sizeof(title), "%zu %s", p->n - c->recordings,
-			 c->recordings ? "others" : "of them");
-		right(p, words__cut(title, FIGURE + 1), FIGURE + 1);
-	}
-	snprintf(title, sizeof(title), "%s", o->split ? "" : words__where_title(o->by));
-	fprintf(p->out, "%s", words__cut(title, c->where));
-	bold(p, false);
-	fputc('\n', p->out);
+	for (int c = COL_CUMULATIVE; c < COL_RECORDINGS; c++)
+		grid__show(p->grid, c, !p->side);
+	grid__show(p->grid, others_column(p), p->others);
+	grid__fit(p->grid, p->width, WHERE_MIN, 3);
+	/* There is room for cumulative sums again once the wider spread is left out. */
+	if (!p->side && !grid__shown(p->grid, COL_LEAST))
+		grid__show(p->grid, COL_CUMULATIVE, true);
+	if (overlap(p))
+		grid__show(p->grid, COL_CUMULATIVE, false);
+	grid__fit(p->grid, p->width, WHERE_MIN, 2);
 }
 
-static void print_side(struct page *p, const struct columns *c, const struct rank_line *l)
+static void put_recordings(struct page *p, size_t from, size_t to, bool sum, uint64_t rest)
 {
-	uint64_t rest = l->row.bytes;
-	char text[32];
+	for (size_t i = 0; i < p->n_which; i++) {
+		const struct rank_line *l = ranks__line(p->r, from);
+		bool differs = !sum && ranks__differs(p->r, l, p->which[i]);
+		uint64_t n = 0;
+		char text[32];
 
-	for (size_t i = 0; i < p->n; i++) {
-		uint64_t n = ranks__bytes(p->r, l, i);
-		bool differs = ranks__differs(p->r, l, i);
-
-		if (!shown(p, c, i))
-			continue;
-		text__bytes(text, 24, n);
+		for (size_t k = from; k < to; k++)
+			n += ranks__bytes(p->r, ranks__line(p->r, k), p->which[i]);
 		rest -= n;
-		if (p->colour && differs)
-			fputs("\033[33m", p->out);
-		right(p, strcat(n ? text : strcpy(text, "-"), differs ? "*" : " "), FIGURE + 1);
-		if (p->colour && differs)
-			fputs("\033[0m", p->out);
+		text__bytes(text, 24, n);
+		grid__put(p->grid, COL_RECORDINGS + i,
+			  strcat(n ? text : strcpy(text, "-"), differs ? "*" : " "),
+			  differs && p->colour ? "\033[33m" : NULL);
 	}
-	if (c->others)
-		bytes(p, rest, FIGURE + 1);
+	put_bytes(p->grid, others_column(p), rest);
 }
 
-static void print_line(struct page *p, const struct columns *c, const struct rank_line *l)
+/* Adds a row: a line, or the sum of lines that are not shown. */
+static void put_lines(struct page *p, size_t from, size_t to, bool sum)
 {
-	char count[40];
+	const struct rank_line *l = ranks__line(p->r, from);
+	uint64_t bytes = 0, count = 0;
+	char text[40];
 
-	bytes(p, l->row.bytes, FIGURE);
-	if (c->cumulative)
-		bytes(p, l->row.cumulative, FIGURE);
-	if (c->spread) {
-		bytes(p, l->min, FIGURE);
-		bytes(p, l->median, FIGURE);
-		bytes(p, l->max, FIGURE);
-	}
-	text__count(count, 32, l->row.count);
-	if (c->count)
-		right(p,
-		      !l->row.count	 ? "-"
-		      : l->row.anonymous ? strcat(count, "+")
-					 : count,
-		      COUNT);
-	print_side(p, c, l);
-	fprintf(p->out, "%s\n", words(p, p->text, &l->row, c->where));
-}
-
-/* Prints the sum of lines that are not shown. */
-static void print_sum(struct page *p, const struct columns *c, size_t from, size_t to,
-		      const char *what)
-{
-	uint64_t sum = 0, count = 0;
-	char words_[64], text[32];
-	uint64_t rest;
-
-	if (from >= to)
+	grid__row(p->grid);
+	if (sum && overlap(p))
 		return;
 	for (size_t i = from; i < to; i++) {
-		sum += ranks__line(p->r, i)->row.bytes;
+		bytes += ranks__line(p->r, i)->row.bytes;
 		count += ranks__line(p->r, i)->row.count;
 	}
-	if (overlap(p))
-		right(p, "", FIGURE);
-	else
-		bytes(p, sum, FIGURE);
-	if (c->cumulative)
-		bytes(p, ranks__line(p->r, to - 1)->row.cumulative, FIGURE);
-	for (int i = 0; i < 3 && c->spread; i++)
-		right(p, "", FIGURE);
-	if (c->count)
-		right(p, overlap(p) ? "" : text__count(text, sizeof(text), count), COUNT);
-	rest = sum;
-	for (size_t i = 0; i < p->n; i++) {
-		uint64_t n = 0;
-
-		if (!shown(p, c, i))
-			continue;
-		for (size_t k = from; k < to; k++)
-			n += ranks__bytes(p->r, ranks__line(p->r, k), i);
-		rest -= n;
-		text__bytes(text, 24, n);
-		right(p, overlap(p) ? "" : strcat(n ? text : strcpy(text, "-"), " "), FIGURE + 1);
+	put_bytes(p->grid, COL_MEM, bytes);
+	put_bytes(p->grid, COL_CUMULATIVE, ranks__line(p->r, to - 1)->row.cumulative);
+	text__count(text, 32, count);
+	if (!sum) {
+		put_bytes(p->grid, COL_LEAST, l->min);
+		put_bytes(p->grid, COL_MEDIAN, l->median);
+		put_bytes(p->grid, COL_MOST, l->max);
+		if (l->row.anonymous)
+			strcat(text, "+");
 	}
-	if (c->others && overlap(p))
-		right(p, "", FIGURE + 1);
-	else if (c->others)
-		bytes(p, rest, FIGURE + 1);
-	snprintf(words_, sizeof(words_), "(%s %s%s%s)", text__count(text, sizeof(text), to - from),
-		 *what == ' ' ? "row" : what, to - from == 1 ? "" : "s", *what == ' ' ? what : "");
-	fprintf(p->out, "%s\n", words__cut(words_, c->where));
+	grid__put(p->grid, COL_COUNT, sum || count ? text : "-", NULL);
+	put_recordings(p, from, to, sum, bytes);
 }
 
 static void print_sums(struct page *p)
@@ -456,18 +390,37 @@ static void print_sums(struct page *p)
 		text__bytes(a, sizeof(a), total));
 }
 
-static void print_rows(struct page *p)
+static int print_rows(struct page *p)
 {
-	struct columns c = choose(p);
+	const struct ranks_opts *o = ranks__opts(p->r);
 	size_t kept, n = ranks__lines(p->r, &kept),
-		     shown = p->o->top && p->o->top < kept ? p->o->top : kept;
+		     shown = p->o->top && p->o->top < kept ? p->o->top : kept, room;
+	int err = make_table(p);
 
-	print_sums(p);
-	print_titles(p, &c);
+	if (err)
+		return err;
+	fit(p);
 	for (size_t i = 0; i < shown; i++)
-		print_line(p, &c, ranks__line(p->r, i));
-	print_sum(p, &c, shown, kept, "more row");
-	print_sum(p, &c, kept, n, " not shown");
+		put_lines(p, i, i + 1, false);
+	if (shown < kept)
+		put_lines(p, shown, kept, true);
+	if (kept < n)
+		put_lines(p, kept, n, true);
+	if (grid__error(p->grid))
+		return grid__error(p->grid);
+	room = grid__fit(p->grid, p->width, 0, 0);
+	print_sums(p);
+	snprintf(p->text, sizeof(p->text), "%s", o->split ? "" : words__where_title(o->by));
+	grid__print_titles(p->grid, p->out, p->colour, words__cut(p->text, room));
+	for (size_t i = 0; i < shown; i++)
+		grid__print(p->grid, p->out, i,
+			    words(p, p->text, &ranks__line(p->r, i)->row, room));
+	if (shown < kept)
+		report_text__left_out(p->grid, p->out, shown, kept - shown, "more row", "", room);
+	if (kept < n)
+		report_text__left_out(p->grid, p->out, shown + (shown < kept), n - kept, "row",
+				      " not shown", room);
+	return 0;
 }
 
 /* Names the recordings whose sums do not match. */
@@ -512,6 +465,7 @@ static void print_trust(struct page *p)
 int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts *o, bool side)
 {
 	struct page *p = calloc(1, sizeof(*p));
+	int err;
 
 	if (!p)
 		return -ENOMEM;
@@ -528,10 +482,17 @@ int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts 
 		return 0;
 	}
 	print_head(p);
-	print_ranks(p);
-	print_outliers(p);
-	print_rows(p);
-	print_trust(p);
+	err = print_ranks(p);
+	if (!err) {
+		print_outliers(p);
+		err = print_rows(p);
+	}
+	if (!err)
+		print_trust(p);
+	grid__free(p->grid);
+	free(p->columns);
+	free(p->which);
+	free(p->titles);
 	free(p);
-	return 0;
+	return err;
 }

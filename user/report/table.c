@@ -226,8 +226,9 @@ static void order_columns(struct table *t)
 	};
 
 	for (int c = 0; c < COL_WHERE; c++)
-		t->columns[c] = (struct column){ titles[c], c <= COL_COUNT,
-						 t->o->split ? split[c] : plain[c] };
+		t->columns[c] = (struct column){ .title = titles[c],
+						 .right = c <= COL_COUNT,
+						 .goes = t->o->split ? split[c] : plain[c] };
 }
 
 /* Hides columns without information. */
@@ -301,14 +302,14 @@ static void print_stack(struct table *t, const struct row *r)
 	fputc('\n', t->out);
 }
 
-/* Prints the sum of n rows that are not shown. */
-static void print_sum(struct table *t, size_t row, size_t n, const char *before, const char *behind)
+void report_text__left_out(const struct grid *g, FILE *out, size_t row, size_t n,
+			   const char *before, const char *behind, size_t room)
 {
 	char words[64], count[32];
 
 	snprintf(words, sizeof(words), "(%s %s%s%s)", text__count(count, sizeof(count), n), before,
 		 n == 1 ? "" : "s", behind);
-	grid__print(t->grid, t->out, row, words__cut(words, t->room));
+	grid__print(g, out, row, words__cut(words, room));
 }
 
 static void print_rows(struct table *t)
@@ -319,9 +320,11 @@ static void print_rows(struct table *t)
 			print_stack(t, &t->rows[i]);
 	}
 	if (t->shown < t->n)
-		print_sum(t, t->shown, t->n - t->shown, "more row", "");
+		report_text__left_out(t->grid, t->out, t->shown, t->n - t->shown, "more row", "",
+				      t->room);
 	if (t->nout)
-		print_sum(t, t->shown + (t->shown < t->n), t->nout, "row", " not shown");
+		report_text__left_out(t->grid, t->out, t->shown + (t->shown < t->n), t->nout, "row",
+				      " not shown", t->room);
 }
 
 void report_text__sums(FILE *out, const struct report_text_opts *o, const struct model_device *dev)

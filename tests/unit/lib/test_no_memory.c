@@ -96,7 +96,7 @@ static void test_array(void **state)
 
 static int make_grid(void *ctx)
 {
-	static const struct column columns[] = { { "Size", true, 0 }, { "%", true, 1 } };
+	static const struct column columns[] = { { "Size", true, 0, 12 }, { "%", true, 1, 0 } };
 	struct grid *g = grid__new(columns, 2);
 	int err = g ? 0 : -ENOMEM;
 
