@@ -3,9 +3,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-
-#include "log/log.h"
 
 #define TRACKS 64
 

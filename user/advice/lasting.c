@@ -3,7 +3,6 @@
  * DistributedDataParallel, and reserved bytes. */
 #include "advice/internal.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

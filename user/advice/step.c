@@ -3,8 +3,6 @@
  * outputs held by a variable. */
 #include "advice/internal.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Returns the window with the largest peak. */

@@ -11,7 +11,6 @@
 #include "lib/text.h"
 #include "log/log.h"
 #include "log/progress.h"
-#include "record/dict.h"
 #include "record/room.h"
 
 #define BATCH 24 /* events per batch */

@@ -13,7 +13,6 @@
 #include "archive/folder.h"
 #include "archive/rolling_view_internal.h"
 #include "lib/exit.h"
-#include "lib/json.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "record/mtr.h"

@@ -4,7 +4,6 @@
 /* Reads a folder that --rolling wrote: the totals of the whole run, and the part for a given
  * moment. The functions check all input and log their errors, as in analysis.h. */
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 
 #include "model/model.h"

@@ -2,7 +2,6 @@
 /* Prints a run of any length in a few lines: totals, removed parts, memory over time. */
 #include "archive/rolling_view_internal.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "lib/json.h"

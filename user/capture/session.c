@@ -4,14 +4,12 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <malloc.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "capture/autograd.h"
-#include "capture/caps.h"
 #include "capture/code_cache.h"
 #include "capture/cuda_calls.h"
 #include "capture/decoder.h"
@@ -19,9 +17,7 @@
 #include "capture/modules.h"
 #include "capture/stages.h"
 #include "capture/symbolizer.h"
-#include "lib/clock.h"
 #include "lib/failure.h"
-#include "lib/text.h"
 #include "log/log.h"
 #include "process/proc.h"
 #include "record/dict.h"

@@ -22,7 +22,6 @@
 #include "process/container.h"
 #include "process/environ.h"
 #include "process/proc.h"
-#include "record/dict.h"
 
 /* Sets the fact "cmdline": the arguments as one JSON array. */
 static int set_cmdline(struct session *s)

@@ -9,7 +9,6 @@
 #include <time.h>
 
 #include "capture/autograd.h"
-#include "capture/code_cache.h"
 #include "capture/cuda_calls.h"
 #include "capture/decoder.h"
 #include "capture/modules.h"
@@ -18,7 +17,6 @@
 #include "lib/failure.h"
 #include "log/log.h"
 #include "process/proc.h"
-#include "record/dict.h"
 
 void session__join(struct session *s, uint64_t type_cell)
 {

@@ -7,9 +7,7 @@
 #include "census/census.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "census/internal.h"
@@ -17,7 +15,6 @@
 #include "lib/clock.h"
 #include "lib/map64.h"
 #include "process/memcache.h"
-#include "process/proc.h"
 #include "python/pyobj.h"
 #include "python/python.h"
 

@@ -19,7 +19,6 @@
 #include "python/pyobj.h"
 #include "python/pystr.h"
 #include "python/pytype.h"
-#include "python/python.h"
 
 #define DEPTH_MAX 5
 #define PATH_MAX_LEN 200

@@ -4,10 +4,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "census/internal.h"
-#include "lib/array.h"
 #include "lib/map64.h"
 
 #define SAMPLES 200 /* tensors used to find the layout, of each kind */

@@ -12,7 +12,6 @@
 #include "cmd/log_args.h"
 #include "cmd/report_args.h"
 #include "estimate/estimate.h"
-#include "estimate/watch.h"
 #include "launch/inside.h"
 #include "lib/exit.h"
 #include "lib/memory.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* memtrace-bpf -p PID: shows live memory and its origin; prints a summary at the end. */
 #include <argp.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cmd/commands.h"
 #include "cmd/log_args.h"

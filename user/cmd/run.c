@@ -2,7 +2,6 @@
 /* memtrace-bpf run: starts a command and records it from its first instruction. The command
  * always runs to its end, and memtrace-bpf exits with its status. */
 #include <argp.h>
-#include <string.h>
 
 #include "cmd/commands.h"
 #include "cmd/log_args.h"

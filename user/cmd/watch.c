@@ -9,7 +9,6 @@
 #include "cmd/log_args.h"
 #include "cmd/report_args.h"
 #include "follow/capture_args.h"
-#include "lib/exit.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "watch/watch.h"

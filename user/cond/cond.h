@@ -12,7 +12,6 @@
  * comes and goes within a step is no growth. The history takes a few KiB per series.
  */
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 /* Figures that a condition can compare; cond__figure_name() has their names. */

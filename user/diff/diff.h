@@ -15,8 +15,6 @@
 #include "model/model.h"
 #include "report/text.h"
 
-struct json;
-
 enum diff_status { DIFF_GREW, DIFF_SHRANK, DIFF_NEW, DIFF_GONE, DIFF_SAME, DIFF_NR };
 /* Returns "grew", "shrank", "new", "gone" or "unchanged". */
 const char *diff__status(enum diff_status s);

@@ -6,7 +6,6 @@
 
 #include "diff/match_internal.h"
 #include "lib/array.h"
-#include "lib/map64.h"
 
 /* Old files times new files of one name. Above this, they stay unpaired. */
 #define MAX_GROUP (UINT64_C(1) << 16)

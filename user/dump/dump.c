@@ -5,9 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/map64.h"
-#include "torch/pytensor.h"
-
 #define PASSES 5 /* readings of tables that change */
 #define TYPE_CPU 0
 #define TYPE_CUDA 1

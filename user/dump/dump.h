@@ -12,9 +12,6 @@
 #include "torch/cudaalloc.h"
 #include "torch/torch.h"
 
-struct json;
-struct python;
-
 /* A tensor, or the sum of several. */
 struct dump_row {
 	/* The tensor, or one of several in the row. NULL: no known tensor holds the bytes. */

@@ -3,7 +3,6 @@
 #define MT_ESTIMATE_LAUNCH_H
 /* Parses the command line of a launcher: torchrun, python -m torch.distributed.run or .launch,
  * accelerate launch. Finds the command of one process and the number of processes. */
-#include <stdbool.h>
 #include <stddef.h>
 
 enum launcher {

@@ -11,7 +11,6 @@
  * that the allocator may hand out larger blocks than requested.
  */
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "record/stream.h"

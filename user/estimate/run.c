@@ -13,7 +13,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "capture/session.h"
 #include "estimate/watch.h"
 #include "lib/clock.h"
 #include "lib/exit.h"

@@ -2,11 +2,8 @@
 /* The answer as text: the verdict, its parts, and the unknowns. */
 #include "estimate/estimate.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #include "labels/words.h"
 #include "lib/bar.h"

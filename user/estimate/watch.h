@@ -2,7 +2,6 @@
 #ifndef MT_ESTIMATE_WATCH_H
 #define MT_ESTIMATE_WATCH_H
 /* The processes of a running script: their memory use and their end. */
-#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 

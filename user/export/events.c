@@ -3,7 +3,6 @@
 
 #include <linux/types.h>
 
-#include "memtrace.h"
 #include "record/dict.h"
 
 static const char *const kinds[EVENT_KINDS] = {

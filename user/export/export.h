@@ -10,8 +10,6 @@
 #include "model/model.h"
 #include "record/stream.h"
 
-struct json;
-
 struct export_ctx {
 	FILE *out;
 	const struct dict *dict;

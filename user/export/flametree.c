@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "assets/flamediff.js.h"
 #include "assets/flamegraph.css.h"

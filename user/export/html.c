@@ -3,7 +3,6 @@
  * time; two parts are filled in here. */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "assets/page.html.h"
 #include "export/html.h"

@@ -65,11 +65,6 @@ struct stretch {
 	int phase;
 };
 
-struct page_oom {
-	uint64_t number;
-	uint32_t moment1;
-};
-
 struct page_device {
 	uint32_t number; /* the device's number in the model */
 	struct page_moment *moments;

@@ -2,10 +2,8 @@
 /* Data shown before the payload is read; small for any recording. */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "export/html.h"
-#include "labels/words.h"
 #include "lib/json.h"
 #include "report/doc.h"
 

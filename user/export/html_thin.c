@@ -2,7 +2,6 @@
 /* Dropping of moments, and the merging of changes between them. */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "export/html.h"
 #include "lib/array.h"

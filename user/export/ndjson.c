@@ -9,7 +9,6 @@
 
 #include "export/events.h"
 #include "export/export.h"
-#include "export/frames.h"
 #include "lib/array.h"
 #include "lib/json.h"
 #include "record/dict.h"

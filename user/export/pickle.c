@@ -5,7 +5,6 @@
  */
 #include "export/pickle.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

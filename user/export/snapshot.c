@@ -7,12 +7,9 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "export/export.h"
-#include "export/passing.h"
 #include "export/snapshot.h"
 #include "lib/array.h"
 #include "lib/map64.h"

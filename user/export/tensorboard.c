@@ -9,7 +9,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "export/export.h"
 #include "export/passing.h"
@@ -34,11 +33,10 @@ struct tensorboard {
 	struct pb event, summary, value;
 	struct curve *curves;
 	size_t ncurves;
-	size_t steps;	     /* number of written steps */
-	uint64_t step_begin; /* start of the current step; not known for the first */
-	uint64_t second;     /* current second */
-	uint64_t start;	     /* start of the capture, ns since 1970 */
-	bool begun;	     /* the file's head is written */
+	size_t steps;	 /* number of written steps */
+	uint64_t second; /* current second */
+	uint64_t start;	 /* start of the capture, ns since 1970 */
+	bool begun;	 /* the file's head is written */
 	int err;
 };
 

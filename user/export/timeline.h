@@ -3,7 +3,6 @@
 #define MT_EXPORT_TIMELINE_H
 /* Shared by the parts of the timeline export: events (timeline.c), and statistics at the end
  * (timeline_stats.c). */
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

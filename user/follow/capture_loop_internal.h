@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "follow/capture_loop.h"
 

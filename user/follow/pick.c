@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "follow/pick.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <regex.h>
 #include <stdarg.h>
 #include <stdio.h>

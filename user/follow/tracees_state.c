@@ -15,10 +15,8 @@
 #include "capture/queue.h"
 #include "capture/session.h"
 #include "follow/pick.h"
-#include "lib/exit.h"
 #include "lib/failure.h"
 #include "log/log.h"
-#include "process/proc.h"
 
 #define NO_PYTHON                                                                                  \
 	1000000000ULL /* ns: a picked process without Python by then gives its number back */

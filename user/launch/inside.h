@@ -6,7 +6,6 @@
  * shares memory with us. For users without privileges; see docs/ESTIMATE.md, "Without privileges".
  * Prints errors on standard error.
  */
-#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 

@@ -4,12 +4,9 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "labels/words.h"
 #include "lib/json.h"
-#include "record/dict.h"
-#include "record/stream.h"
 #include "report/doc.h"
 
 bool leaks__wants(const struct leaks_opts *o, const struct leaks_doc *doc, size_t i)

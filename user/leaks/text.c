@@ -10,7 +10,6 @@
 #include "labels/words.h"
 #include "leaks/words.h"
 #include "lib/text.h"
-#include "record/dict.h"
 #include "record/stream.h"
 #include "report/text.h"
 

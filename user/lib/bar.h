@@ -3,7 +3,6 @@
 #define MT_LIB_BAR_H
 /* Bars made of characters: eighths of blocks in a UTF-8 locale, "#" in others. */
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #define BAR_MAX 120		   /* columns; wider bars are cut */

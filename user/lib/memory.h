@@ -3,7 +3,6 @@
 #define MT_LIB_MEMORY_H
 /* Available memory of this machine, and memory use of this process. */
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 /* Available memory in bytes, by the kernel's figure and the limits of our control groups. 0: not

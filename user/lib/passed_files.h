@@ -4,7 +4,6 @@
 /* Files that the parent process has opened for this one: MEMTRACE_FILES="3:run.mtr,4:other.mtr". A
  * process without rights to open files can read them by their names. */
 #include <stdbool.h>
-#include <stddef.h>
 #include <sys/stat.h>
 
 #define HANDED "MEMTRACE_FILES"

@@ -3,7 +3,6 @@
 #define MT_LIVE_CELLS_H
 /* Columns and cell texts of a live table, for screen and text output. */
 #include <stdbool.h>
-#include <stddef.h>
 
 #include "live/rows.h"
 

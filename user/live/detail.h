@@ -2,7 +2,6 @@
 #ifndef MT_LIVE_DETAIL_H
 #define MT_LIVE_DETAIL_H
 /* Details of a row: its allocation stacks, and sizes and ages of its blocks. */
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -4,7 +4,6 @@
 #include "live/paint.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "lib/text.h"
 #include "live/graph.h"

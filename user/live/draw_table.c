@@ -2,9 +2,6 @@
 /* The table of lines, functions, modules or categories with bytes, share, growth and rate. */
 #include "live/paint.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "labels/words.h"
 #include "live/cells.h"
 #include "live/state.h"

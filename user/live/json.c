@@ -5,7 +5,6 @@
 
 #include "labels/words.h"
 #include "lib/json.h"
-#include "record/dict.h"
 #include "report/doc.h"
 
 static void fact_if(struct json *j, const struct facts *f, const char *name)

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/bar.h"
 #include "lib/text.h"
 #include "labels/words.h"
 

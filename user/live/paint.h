@@ -4,7 +4,6 @@
 /* Drawing functions for the parts of the screen. The caller cleans and cuts text from the
  * target. Characters that the terminal cannot show are replaced here. */
 #include <stdbool.h>
-#include <stddef.h>
 
 struct live_state;
 

@@ -2,7 +2,6 @@
 /* Text output of a live view. */
 #include "live/json.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "labels/words.h"

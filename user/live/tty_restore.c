@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -17,8 +16,6 @@
 #include <termios.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "lib/exit.h"
 
 #define CAUGHT_MOST (1 << 20) /* bytes of buffered errors */
 

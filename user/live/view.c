@@ -17,7 +17,6 @@
 #include "follow/tracees.h"
 #include "lib/clock.h"
 #include "lib/exit.h"
-#include "lib/text.h"
 #include "live/args.h"
 #include "live/keys.h"
 #include "live/save.h"

@@ -2,7 +2,6 @@
 #include "live/words.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 
 #define SIZE 24

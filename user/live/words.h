@@ -2,12 +2,7 @@
 #ifndef MT_LIVE_WORDS_H
 #define MT_LIVE_WORDS_H
 /* Numbers in few columns, with a nearly constant width. */
-#include <stddef.h>
 #include <stdint.h>
-
-struct live_proc;
-struct live_row;
-struct live_state;
 
 /* "61.2 GiB", "512 B": at most 9 characters; buf of 24 bytes. */
 char *live__bytes(char *buf, uint64_t bytes);

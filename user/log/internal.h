@@ -2,7 +2,6 @@
 #ifndef MT_LOG_INTERNAL_H
 #define MT_LOG_INTERNAL_H
 /* Shared by the files of log. */
-#include <stdio.h>
 #include <sys/types.h>
 
 #include "log/config.h"

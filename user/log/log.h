@@ -9,7 +9,6 @@
  * The part of a message is the folder of its source below user/ ("capture", "serve"). Each part may
  * have a level of its own.
  */
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

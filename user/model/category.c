@@ -7,8 +7,6 @@
  */
 #include "model/category.h"
 
-#include <errno.h>
-
 #include "model/blocks.h"
 #include "model/device.h"
 #include "model/hash_index.h"

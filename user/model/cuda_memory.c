@@ -2,7 +2,6 @@
 /* Memory taken from and returned to CUDA, the allocator's tables, and driver-reported use. */
 #include "model/events.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 #include "model/device.h"

@@ -74,7 +74,6 @@ struct dev {
 	uint64_t mark_below, mark_others; /* as below and others in struct used, at the mark */
 	uint64_t mark_loose[SUM_NR];	  /* model.loose at the mark */
 	struct model_oom *ooms;
-	uint32_t nooms;
 };
 
 int dev__get(struct model *m, struct device d, struct dev **ret);

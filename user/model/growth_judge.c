@@ -7,7 +7,6 @@
 #include "lib/map64.h"
 #include "model/blocks.h"
 #include "model/device.h"
-#include "model/extents.h"
 #include "model/growth_internal.h"
 #include "model/hash_index.h"
 #include "model/heap.h"

@@ -3,7 +3,6 @@
 #include "model/heap.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "lib/hash.h"

@@ -4,7 +4,6 @@
 #include "model/events.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #include "lib/map64.h"
 #include "model/blocks.h"

@@ -5,7 +5,6 @@
  * once.
  */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "lib/map64.h"
 #include "model/hash_index.h"

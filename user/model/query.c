@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Figures of the model, for its callers. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -58,7 +58,6 @@ struct gc {
 	uint32_t nothers, capothers;
 	struct hash_index other_index;
 	uint64_t mapped_foreign; /* mappings by other code that the allocator uses, bytes */
-	uint64_t asked_blocks;
 };
 
 static uint64_t block__size(const struct gc *s, const struct block *b)

@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define STRETCHES 16		 /* maximum of stretches that values are divided into */
 #define FAIR (1.0 / TREND_PARTS) /* share of each quarter in even growth */

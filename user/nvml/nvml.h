@@ -7,7 +7,6 @@
  * uncertain, there is no figure.
  */
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #define NVML_DEVICES_MAX 64

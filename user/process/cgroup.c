@@ -17,9 +17,6 @@
  */
 #include "process/cgroup.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

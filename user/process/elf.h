@@ -6,7 +6,6 @@
  * stripped files keep. The file is hostile: every offset and count is checked against the file's
  * size and fixed limits.
  */
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -2,7 +2,6 @@
 /* Sizes of functions from .eh_frame, through the sorted table of .eh_frame_hdr. Only the encodings
  * that 64-bit linkers and compilers write are supported; others mean "not known". */
 #include <errno.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "process/elf_file.h"

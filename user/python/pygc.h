@@ -7,7 +7,6 @@
  * generation (3.8 to 3.13). 3.14 has other generations, and free-threaded builds have no lists.
  */
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct memcache;

@@ -3,7 +3,6 @@
  * or sys.hexversion, _Py_DebugOffsets (3.13 on), and PyCode_Type's members. */
 #include <errno.h>
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "python/pyinternal.h"

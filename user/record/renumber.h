@@ -7,7 +7,6 @@
  * some.
  */
 #include <linux/types.h>
-#include <stdint.h>
 
 #include "record/stream.h"
 

@@ -10,8 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct dict;
-
 /* c10::DeviceType, with PyTorch's values (c10/core/DeviceType.h). */
 enum device_type {
 	DEVICE_CPU = 0,

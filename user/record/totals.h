@@ -9,7 +9,6 @@
 #include <linux/types.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "record/stream.h"
 

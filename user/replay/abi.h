@@ -7,7 +7,6 @@
  * are exported by name. So the slots of both are known without a list of versions.
  */
 #include <limits.h>
-#include <stdbool.h>
 
 struct facts;
 struct failure;

@@ -8,7 +8,6 @@
  * about 15 ms plus 0.3 us per event.
  */
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct failure; /* lib/failure.h: exit status and text */

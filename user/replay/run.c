@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "capture/session.h"
-#include "launch/child.h"
 #include "launch/dryrun.h"
 #include "lib/clock.h"
 #include "lib/exit.h"

@@ -7,7 +7,6 @@
 #include <limits.h>
 #include <linux/magic.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -45,7 +45,6 @@ enum replay_op {
 	REPLAY_SEGMENT,
 	REPLAY_BLOCK, /* size, requested bytes, slot: a block in no known segment */
 	REPLAY_STATE, /* end of the state: allocated, reserved */
-	REPLAY_OPS,
 };
 
 struct replay_plan {

@@ -13,7 +13,6 @@
 #include "lib/array.h"
 #include "lib/nearest.h"
 #include "lib/text.h"
-#include "memtrace.h"
 #include "record/dict.h"
 
 #define MOST_VALUES 256 /* most values of all terms */

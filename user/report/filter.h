@@ -8,7 +8,6 @@
  * text of the row may contain; "-" or "!" before it negates it. VALUE has alternatives separated by
  * "|"; double quotes allow spaces and "|". docs/REPORT.md lists the keys.
  */
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Several recordings as one JSON document, or one CSV table. */
-#include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "labels/words.h"
 #include "lib/json.h"
-#include "lib/text.h"
 #include "report/doc.h"
 #include "report/fail.h"
 #include "report/ranks.h"

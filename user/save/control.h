@@ -9,8 +9,6 @@
  *
  * The capture never waits for a client: it drops a client that does not take the answer at once.
  */
-#include <stdbool.h>
-#include <stddef.h>
 #include <sys/types.h>
 
 #define CONTROL_REQUEST 1024 /* bytes at most */

@@ -6,7 +6,6 @@
  * (output_folder.h), windows and --on-oom (output_windows.h), or a rolling folder
  * (output_rolling.h). Each destination is a struct that begins with a struct output.
  */
-#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 

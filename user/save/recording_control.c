@@ -11,7 +11,6 @@
 #include "capture/session.h"
 #include "follow/pick.h"
 #include "lib/json.h"
-#include "lib/text.h"
 #include "log/log.h"
 #include "save/control.h"
 #include "save/recording.h"

@@ -2,7 +2,6 @@
 #include "save/window_args.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cond/cond.h"

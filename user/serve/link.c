@@ -2,7 +2,6 @@
 #include "serve/link.h"
 
 #include <errno.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/poll.h>

@@ -7,7 +7,6 @@
 #include <linux/capability.h>
 #include <linux/securebits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>

@@ -4,7 +4,6 @@
 /* Token, certificate and key, read before the process gives up its rights. secret__free() wipes
  * the text. */
 #include <stddef.h>
-#include <stdint.h>
 
 #define SECRET_WHY 256
 #define SECRET_TOKEN_MIN 16 /* shortest and longest token, in bytes */

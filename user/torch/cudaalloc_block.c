@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "process/proc.h"
 #include "torch/cudaalloc_internal.h"
 
 #define SAMPLES 2048u  /* maximum of live samples, and of cached ones */

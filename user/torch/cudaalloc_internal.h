@@ -214,7 +214,6 @@ struct pass {
 	struct pools pools;
 	struct cuda_device_state *state; /* one for each device */
 	const char *torn;		 /* reason why the whole pass is torn */
-	const char *torn_device[MAX_DEVICES];
 };
 
 int pass__run(const struct cudaalloc *a, const struct layout *l, struct pass *ret);

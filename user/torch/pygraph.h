@@ -12,7 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct map64;
 struct proc;
 struct pytensors;
 

@@ -3,7 +3,6 @@
 #define MT_TORCH_TORCH_H
 /* PyTorch in a process: its libraries, its version, and the functions to probe. */
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "process/proc.h"

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,6 @@
 #include "capture/session.h"
 #include "lib/failure.h"
 #include "lib/text.h"
-#include "log/log.h"
 #include "process/proc.h"
 #include "torch/cuda.h"
 

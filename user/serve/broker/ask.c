@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "serve/broker/ask.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/passed_files.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "serve/broker/broker.h"

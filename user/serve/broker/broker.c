@@ -3,8 +3,6 @@
 #include "serve/broker/broker.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +17,6 @@
 #include "capture/caps.h"
 #include "lib/clock.h"
 #include "lib/exit.h"
-#include "lib/text.h"
 #include "lib/user.h"
 #include "log/log.h"
 #include "process/rlimit.h"

@@ -14,7 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "export/export.h"
 #include "lib/clock.h"
 #include "lib/exit.h"
 #include "serve/broker/ask.h"
@@ -23,7 +22,6 @@
 #include "serve/broker/formats.h"
 #include "serve/broker/store.h"
 #include "serve/broker/trace.h"
-#include "serve/serve.h"
 
 #define SECOND UINT64_C(1000000000)
 #define MEMORY (UINT64_C(4) << 30)     /* limit of the address space, in bytes */

@@ -4,7 +4,6 @@
 #include "serve/broker/scanner.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,7 +20,6 @@
 #include "process/proc.h"
 #include "serve/broker/broker.h"
 #include "serve/broker/processes.h"
-#include "serve/broker/trace.h"
 #include "serve/link.h"
 #include "serve/serve.h"
 #include "watch/watch.h"

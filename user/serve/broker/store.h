@@ -5,9 +5,7 @@
  * relative to the folder's descriptor, not through links, and must be regular. They belong to the
  * user behind sudo or to our user, and have mode 0600. */
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 struct store {
 	int dir;

@@ -8,8 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/text.h"
-#include "log/log.h"
 #include "serve/broker/broker.h"
 #include "serve/broker/capture.h"
 #include "serve/broker/jobs.h"

@@ -4,7 +4,6 @@
 /* Access control for HTTP requests: which client may call which route, and how often.
  * Independent of the HTTP library. Memory use is bounded. The caller passes the time. */
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
 

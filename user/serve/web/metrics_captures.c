@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Results of each target's last finished capture: peaks per device and the composition of the
  * largest peak. */
-#include <inttypes.h>
 #include <string.h>
 
 #include "serve/web/metrics.h"

@@ -3,7 +3,6 @@
 #define MT_SERVE_WEB_METRICS_INTERNAL_H
 /* Shared by metrics.c and metrics_captures.c. */
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 

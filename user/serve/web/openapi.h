@@ -4,7 +4,6 @@
 /* The OpenAPI 3.1 schema of the API, made from the same table that routes and validates
  * requests. */
 #include <jansson.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 struct route;

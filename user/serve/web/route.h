@@ -4,10 +4,8 @@
 /* The table of all API calls. Routing, validation and the served schema are made from it. A call
  * that is not in the table is rejected. */
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 struct metrics;
 struct request;

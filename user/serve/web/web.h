@@ -98,7 +98,6 @@ struct web {
 	uint64_t now; /* current time, ns, monotonic; updated once per loop iteration */
 	char *openapi;
 	size_t openapi_size;
-	bool broker_gone;
 	size_t n_streams;
 	uint64_t stream_events;
 	struct metrics metrics;
