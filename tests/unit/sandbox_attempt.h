@@ -39,7 +39,6 @@ static inline int outcome(struct attempt a)
 	int status;
 	pid_t pid;
 
-	a.opts.who = "test";
 	fflush(NULL);
 	pid = fork();
 	assert_true(pid >= 0);

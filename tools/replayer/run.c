@@ -77,9 +77,6 @@ static void count_event(struct replayer *r, uint64_t recorded_size)
 	if (!(r->flags & REPLAY_COMPARE) || !r->has_expected)
 		return;
 	a->compared++;
-	a->sizes += !same_size;
-	if (r->expected > a->recorded_peak)
-		a->recorded_peak = r->expected;
 	difference = r->expected > r->reserved ? r->expected - r->reserved
 					       : r->reserved - r->expected;
 	if (!difference && same_size)

@@ -14,7 +14,6 @@
 
 /* A call of a module instance in one forward. */
 struct call {
-	uint32_t instance1, epoch;
 	uint32_t leave;	      /* place of the last allocation in the call's forward */
 	uint32_t back;	      /* place where the call's backward starts; NEVER: none */
 	uint32_t output;      /* 1 + last block allocated in the call */
@@ -40,7 +39,7 @@ static int64_t call_of(struct call_list *c, uint32_t instance1, uint32_t epoch, 
 	if (array__grow(&c->all, &c->cap, c->n + 1, sizeof(*c->all)) ||
 	    map64__set(c->at, key, c->n))
 		return -2;
-	c->all[c->n] = (struct call){ .instance1 = instance1, .epoch = epoch, .back = NEVER };
+	c->all[c->n] = (struct call){ .back = NEVER };
 	return (int64_t)c->n++;
 }
 

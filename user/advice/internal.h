@@ -25,10 +25,10 @@ struct ablock {
 	uint32_t place; /* place of the block's allocation in its window */
 	/* Places in the current window. born 0: allocated before; gone NEVER: live at the end. */
 	uint32_t born, gone;
-	uint32_t stack, node, module, thread; /* module: from the stack or the node */
-	uint32_t name, owner;		      /* tensor's name (string) and owning module */
-	uint32_t epoch;			      /* number of the latest forward at the allocation */
-	uint8_t phase, walk;
+	uint32_t stack, module; /* module: from the stack or the node */
+	uint32_t name, owner;	/* tensor's name (string) and owning module */
+	uint32_t epoch;		/* number of the latest forward at the allocation */
+	uint8_t phase;
 	uint8_t after;		/* latest phase before the allocation; PHASE_NR: none */
 	uint8_t category, item; /* category: enum category; item: bytes of an element, 0: unknown */
 };
@@ -79,7 +79,7 @@ struct track {
 	struct map64 *lasting_at; /* window and place -> index in lasting */
 	uint8_t after;
 	uint32_t epoch;
-	bool any, too_long;
+	bool too_long;
 };
 
 struct advisor {

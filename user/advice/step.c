@@ -243,7 +243,6 @@ static bool is_held_over(const struct window *w, const struct ablock *b)
 
 struct held {
 	uint64_t bytes, largest, n;
-	uint64_t over; /* bytes held from the step before */
 	uint32_t stack;
 };
 
@@ -273,7 +272,6 @@ static void change_held(const struct track *t, const struct window *w, struct ch
 
 		if (is_held_over(w, b)) {
 			changes__absent(ch, b, 0, b->gone);
-			h->over += b->size;
 			continue;
 		}
 		if (!b->born || !from_forward(b) || b->size < w->peak / 1000)

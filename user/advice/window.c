@@ -288,9 +288,6 @@ static int alloc_block(struct track *t, const struct model *m, const struct even
 	note_phase(t, b.phase);
 	b.epoch = t->epoch;
 	b.stack = e.stack;
-	b.node = e.node;
-	b.thread = e.thread;
-	b.walk = e.walk;
 	b.window = w->number;
 	b.born = b.place = w->n + 1;
 	w->signature += hash__u64(hash__seed(), (uint64_t)e.stack << 32 ^ e.node ^ e.size << 7);

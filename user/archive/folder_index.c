@@ -116,9 +116,7 @@ int folder__store(struct folder *f)
 		outfile__discard(o);
 		return err;
 	}
-	err = outfile__commit(o);
-	f->known |= !err;
-	return err;
+	return outfile__commit(o);
 }
 
 /* ---- reading ---- */
@@ -291,6 +289,5 @@ int folder__load(struct folder *f, const char **why)
 		return -EBADMSG;
 	err = replace_entries(f, doc, why);
 	json_decref(doc);
-	f->known |= !err;
 	return err;
 }

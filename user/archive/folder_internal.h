@@ -7,7 +7,6 @@
 struct folder {
 	char *path;
 	int dir;
-	bool known; /* true if an index was found */
 	struct folder_entry *entries;
 	size_t n_entries;
 	struct folder_gap *gaps;

@@ -14,7 +14,6 @@
 
 struct symbolizer {
 	struct dict *dict;
-	const struct python *py;
 	struct nnmodules *modules;
 	struct code_cache *codes;
 	int minor;
@@ -30,7 +29,6 @@ struct symbolizer *symbolizer__new(struct dict *d, const struct python *py)
 	if (!n)
 		return NULL;
 	n->dict = d;
-	n->py = py;
 	n->codes = code_cache__new(d, py);
 	if (py) {
 		n->modules = nnmodules__new(py);
@@ -123,7 +121,6 @@ uint32_t symbolizer__module(struct symbolizer *n, uint64_t self, uint64_t root, 
 	struct dict_module m;
 	struct nnmodule nn;
 
-	n->stats.modules++;
 	if (!n->modules ||
 	    nnmodules__name(n->modules, self, nnmodules__model(n->modules, root), parent, &nn)) {
 		n->stats.unnamed_modules++;

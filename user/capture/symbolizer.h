@@ -52,7 +52,7 @@ bool symbolizer__recheck(struct symbolizer *n, uint64_t now);
 /* Frames without a name, by reason; and totals. */
 struct names_stats {
 	uint64_t frames, unreadable, gone; /* gone: code objects freed before they were read */
-	uint64_t modules, unnamed_modules;
+	uint64_t unnamed_modules;
 	uint64_t codes;	  /* code objects read */
 	uint64_t no_room; /* names the dictionary had no room for */
 };

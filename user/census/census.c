@@ -172,7 +172,6 @@ static int read_all(struct reading *r, struct census_list *l, struct census_stat
 int census__read(struct census *c, const struct census_opts *o, struct census_state *ret,
 		 const char **why)
 {
-	uint64_t bytes = memcache__bytes(c->cache);
 	struct census_state s = { 0 };
 	struct census_list l = { 0 };
 	struct reading r;
@@ -191,7 +190,6 @@ int census__read(struct census *c, const struct census_opts *o, struct census_st
 		s.optimizers = r.optimizers.n;
 		s.torn_lists = r.torn;
 		s.know_grad = pytensors__know_grad(c->tensors);
-		s.bytes_read = memcache__bytes(c->cache) - bytes;
 		*ret = s;
 	} else {
 		census_state__free(&s);

@@ -76,7 +76,6 @@ struct census_state {
 	bool torn_lists;
 	bool know_grad;	     /* gradients are recognized */
 	uint64_t begin, end; /* start and end of the reading, CLOCK_MONOTONIC, ns */
-	uint64_t bytes_read;
 };
 
 /*

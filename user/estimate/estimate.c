@@ -202,7 +202,6 @@ static enum verdict judge(const struct estimate *e)
 {
 	const struct verdict_facts f = {
 		.whole = estimate__whole(&e->run),
-		.failed = estimate__failed(&e->run),
 		.ooms = e->run.ooms,
 	};
 

@@ -48,7 +48,6 @@ struct verdict_facts {
 	/* True if the run ended without an error, its steps repeated, or it reached the requested
 	 * steps. */
 	bool whole;
-	bool failed;   /* true if the script ended with an error */
 	uint64_t ooms; /* number of refused requests */
 };
 /* Judges a run. If the run ended normally, the script handled any refused request. A run that was

@@ -56,7 +56,6 @@ static void on_step(struct runner *r)
 	uint64_t steps = repeat__steps(r->repeat);
 
 	r->ret->steps = steps;
-	r->ret->after_oom += r->ret->ooms != 0;
 	if (o->steps ? steps >= o->steps
 		     : !r->failed && repeat__found(r->repeat, &r->ret->repeat)) {
 		r->ret->end = o->steps ? RUN_STEPS : RUN_REPEATED;
@@ -70,7 +69,6 @@ static void on_step(struct runner *r)
 static void on_oom(struct runner *r)
 {
 	r->ret->ooms++;
-	r->ret->after_oom = 0;
 	if (r->opts->until_oom) {
 		r->ret->end = RUN_OOM;
 		r->over = true;

@@ -43,8 +43,7 @@ struct estimate_run {
 	bool at_end;	 /* true if the script had ended before the runner stopped it */
 	int wait_status; /* status of waitpid(), if the script ended */
 	uint64_t steps;
-	uint64_t ooms;	    /* refused requests of PyTorch */
-	uint64_t after_oom; /* steps finished after the last refused request */
+	uint64_t ooms; /* refused requests of PyTorch */
 	struct repeat_found repeat;
 	uint64_t time;	      /* ns from the script's start to its end */
 	uint64_t host_memory; /* largest sampled memory of the processes, bytes */

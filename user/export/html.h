@@ -85,7 +85,6 @@ struct page_device {
 	struct stretch *stretches;
 	size_t nstretches, capstretches;
 	struct model_now last;
-	uint64_t ooms;
 };
 
 /* largest number of intervals when moments are chosen; at least half as many are used */

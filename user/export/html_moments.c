@@ -347,10 +347,8 @@ static int process_last_event(struct page_data *p)
 	if (!err && steps != p->steps)
 		err = close_all(p, KEEP_STEP);
 	p->steps = steps;
-	if (!err && kind == EVENT_OOM && number != UINT32_MAX) {
-		p->devices[number].ooms++;
+	if (!err && kind == EVENT_OOM && number != UINT32_MAX)
 		err = close_moment(&p->devices[number], KEEP_OOM);
-	}
 	p->last.kind = 0;
 	return err;
 }

@@ -40,8 +40,7 @@
 
 static int open_tracees(struct capture_loop *loop, struct session_opts *so, struct failure *f)
 {
-	struct tracees_opts ro = { .duration = loop->args.duration,
-				   .children = loop->args.children,
+	struct tracees_opts ro = { .children = loop->args.children,
 				   .output = loop->output,
 				   .ctx = loop->ctx };
 	const char *why = "out of memory";

@@ -32,7 +32,6 @@ struct tracees_output {
 struct tracees_opts {
 	struct session_opts
 		session;   /* options of each session; number, started and late are set here */
-	uint64_t duration; /* ns from the first attach on; 0: no bound */
 	struct pick *pick; /* choice of processes, borrowed; NULL: child processes of the first */
 	bool children;	   /* follow child processes, also with pick */
 	const struct tracees_output *output;

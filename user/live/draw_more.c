@@ -79,7 +79,7 @@ void draw_more__segments(struct paint *p, struct live_state *s, int y, int rows)
 }
 
 struct sums {
-	uint64_t allocated, reserved, events, lost;
+	uint64_t allocated, reserved;
 	int64_t growth;
 	double rate;
 };
@@ -126,8 +126,6 @@ static void draw_process(struct paint *p, const struct live_proc *proc, int y, b
 		text__clean(rank_text, sizeof(rank_text), rank, strnlen(rank, 4));
 	sums->allocated += d.allocated;
 	sums->reserved += d.reserved;
-	sums->events += proc->events;
-	sums->lost += proc->lost;
 	sums->growth += proc->growth_known ? proc->growth : 0;
 	sums->rate += proc->rate;
 	snprintf(pid, sizeof(pid), "%d", (int)proc->pid);

@@ -46,7 +46,6 @@ struct dev {
 		uint64_t seq, allocated, outside;
 	} noted[2];
 	uint64_t census; /* bytes of live blocks from before attach; part of pub.live */
-	bool asked;	 /* some block's requested size is known */
 	/* Without totals: bytes from before attach that were found after the first event. */
 	uint64_t late;
 	bool census_done; /* all events of the reading at attach have come */

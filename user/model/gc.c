@@ -103,7 +103,7 @@ static struct site *new_varied(struct model *m, const struct site *of)
 	else
 		m->sites.free1 = s->stack;
 	*s = *of;
-	s->live = s->total = s->size = 0;
+	s->total = s->size = 0;
 	m->sites.varied++;
 	return s;
 }
@@ -269,7 +269,6 @@ int gc__all(struct model *m)
 	m->sites.sweep_at = left > m->sites.max / 2
 				    ? (left < UINT32_MAX / 4 ? left * 2 : UINT32_MAX / 2)
 				    : m->sites.max;
-	m->sites.sweeps++;
 	return err;
 }
 

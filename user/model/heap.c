@@ -148,7 +148,6 @@ static int heap__left(struct model *m, struct dev *dev, uint64_t addr, const str
 
 	if (!err && m->growth)
 		err = growth__left(m, dev, rec);
-	s->live--;
 	dev->pub.live -= s->size;
 	dev->pub.live_blocks--;
 	if (s->walk == WALK_CENSUS)
@@ -177,8 +176,6 @@ int heap__add(struct model *m, struct dev *dev, const struct event *e, struct re
 		err = heap__left(m, dev, e->addr, &old, false);
 	if (!err && m->growth)
 		err = growth__came(m, rec->site);
-	dev->asked |= rec->ask1 != 0;
-	m->sites.all[rec->site].live++;
 	dev->pub.live += e->size;
 	dev->pub.live_blocks++;
 	return err;

@@ -17,7 +17,7 @@ struct rec;
 #define WALK_CENSUS MT_WALK_NR
 struct site {
 	uint64_t size;
-	uint64_t live, total; /* number of blocks */
+	uint64_t total; /* number of blocks */
 	uint32_t stack, thread;
 	uint32_t node; /* autograd node that ran; 0: none */
 	uint32_t module;

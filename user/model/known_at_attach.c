@@ -17,11 +17,10 @@
 #include "record/dict.h"
 
 /* A repeated report of a block gives its request, valid from its allocation on. */
-static int heap__set_ask(struct model *m, struct dev *dev, const struct event *e, struct rec *rec)
+static int heap__set_ask(struct model *m, const struct event *e, struct rec *rec)
 {
 	if (!e->requested)
 		return 0;
-	dev->asked = true;
 	return blocks__ask(m, (struct request_info){ e->requested, e->cuda_stream }, &rec->ask1);
 }
 
@@ -29,7 +28,7 @@ int known_at_attach__asked(struct model *m, struct dev *dev, const struct event 
 {
 	struct rec *rec = blocks__at(&dev->blocks, e->addr);
 
-	return rec ? heap__set_ask(m, dev, e, rec) : 0;
+	return rec ? heap__set_ask(m, e, rec) : 0;
 }
 
 /* Keeps a block that was freed and still waits for a stream. */
@@ -116,7 +115,7 @@ int known_at_attach__add_block(struct model *m, struct dev *dev, const struct ev
 		return heap__pending(dev, e);
 	rec = blocks__at(&dev->blocks, e->addr);
 	if (rec && m->sites.all[rec->site].size == e->size)
-		return heap__set_ask(m, dev, e, rec);
+		return heap__set_ask(m, e, rec);
 	/* After the first totals, a block must fit into the bytes that have no known block yet. */
 	if (dev->pub.has_totals && ((int64_t)dev->outside < 0 || dev->outside < e->size))
 		return 0;

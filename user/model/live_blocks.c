@@ -20,7 +20,6 @@ static struct live_block describe(const struct model *m, const struct block *b)
 		.addr = b->addr,
 		.size = s->size,
 		.requested = ask ? ask->requested : 0,
-		.stream_known = ask != NULL,
 		.cuda_stream = ask ? ask->cuda_stream : 0,
 		.stack = s->stack,
 		.node = s->node,

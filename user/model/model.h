@@ -254,7 +254,6 @@ struct live_block {
 	uint64_t addr, size;
 	uint64_t requested; /* 0: not known */
 	uint64_t time;	    /* time of the allocation, ns; 0 in a list for the mark */
-	bool stream_known;
 	uint64_t cuda_stream;
 	uint32_t stack, node, thread; /* origin that the block is charged to */
 	uint8_t walk;

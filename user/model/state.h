@@ -56,7 +56,7 @@ struct model {
 		} recent[SITE_RECENT][SITE_WAYS];
 		/* 1 + the first free site, whose stack is the next one; 0: none */
 		uint32_t free1;
-		uint32_t varied, max, sweep_at, sweeps; /* see gc.c */
+		uint32_t varied, max, sweep_at; /* see gc.c */
 	} sites;
 	struct layers layers;
 	struct steps steps;

@@ -176,7 +176,6 @@ static void set_order(const uint64_t *v, size_t n, struct trend *t, uint64_t *fe
 		most = low[s] > most ? low[s] : most;
 		*fell = most - low[s] > *fell ? most - low[s] : *fell;
 	}
-	t->stretches = k;
 	t->p = trend__order_chance(low, k, &floors);
 	p = trend__order_chance(high, k, &ceilings);
 	t->p = p > t->p ? p : t->p;

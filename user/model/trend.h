@@ -44,7 +44,6 @@ struct trend {
 	/* Share of each quarter in the growth: of the floor's rise or the ceiling's, whichever is
 	 * less. */
 	double share[TREND_PARTS];
-	uint32_t stretches; /* number of stretches the values are divided into */
 	/* Order of the stretches' floors or ceilings, whichever is less (Kendall's tau): 1 all
 	 * rising, 0 no order, -1 all falling. */
 	double sorted;

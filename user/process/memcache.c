@@ -14,7 +14,6 @@
 
 struct memcache {
 	const struct proc *proc;
-	uint64_t bytes;
 	uint64_t tag[NBLOCKS]; /* block address of each slot */
 	bool holes[NBLOCKS];   /* the block is not completely readable */
 	uint8_t data[NBLOCKS][BLOCK];
@@ -27,7 +26,6 @@ struct memcache *memcache__new(const struct proc *p)
 	if (!c)
 		return NULL;
 	c->proc = p;
-	c->bytes = 0;
 	memcache__forget(c);
 	return c;
 }
@@ -43,15 +41,6 @@ void memcache__forget(struct memcache *c)
 		c->tag[i] = NO_BLOCK;
 }
 
-static int read_now(struct memcache *c, uint64_t addr, void *buf, size_t len)
-{
-	int err = proc__read(c->proc, addr, buf, len);
-
-	if (!err)
-		c->bytes += len;
-	return err;
-}
-
 /* Reads within one block. */
 static int read_part(struct memcache *c, uint64_t addr, void *buf, size_t len)
 {
@@ -61,14 +50,14 @@ static int read_part(struct memcache *c, uint64_t addr, void *buf, size_t len)
 
 	if (c->tag[slot] != base) {
 		c->tag[slot] = NO_BLOCK;
-		err = read_now(c, base, c->data[slot], BLOCK);
+		err = proc__read(c->proc, base, c->data[slot], BLOCK);
 		if (err && err != -EFAULT)
 			return err;
 		c->tag[slot] = base;
 		c->holes[slot] = err;
 	}
 	if (c->holes[slot])
-		return read_now(c, addr, buf, len);
+		return proc__read(c->proc, addr, buf, len);
 	memcpy(buf, c->data[slot] + (addr - base), len);
 	return 0;
 }
@@ -103,10 +92,5 @@ int memcache__read_now(struct memcache *c, uint64_t addr, void *buf, size_t len)
 	for (; base < end; base += BLOCK)
 		if (c->tag[base / BLOCK % NBLOCKS] == base)
 			c->tag[base / BLOCK % NBLOCKS] = NO_BLOCK;
-	return read_now(c, addr, buf, len);
-}
-
-uint64_t memcache__bytes(const struct memcache *c)
-{
-	return c->bytes;
+	return proc__read(c->proc, addr, buf, len);
 }

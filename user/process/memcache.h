@@ -17,7 +17,5 @@ void memcache__forget(struct memcache *c);
 int memcache__read(struct memcache *c, uint64_t addr, void *buf, size_t len);
 /* Reads current memory and drops its cached blocks. Returns as memcache__read(). */
 int memcache__read_now(struct memcache *c, uint64_t addr, void *buf, size_t len);
-/* Bytes read from the process so far. */
-uint64_t memcache__bytes(const struct memcache *c);
 
 #endif

@@ -529,7 +529,6 @@ bool live_set__level(const struct live_set *b, size_t i, struct flight_level *re
 	if (i >= b->n_devices)
 		return false;
 	*ret = (struct flight_level){ .device = d->device,
-				      .totals = d->totals,
 				      .allocated = d->totals ? d->allocated : d->live,
 				      .reserved = d->reserved,
 				      .peak_allocated = d->peak_allocated,

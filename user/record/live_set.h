@@ -17,7 +17,6 @@ struct live_set;
  * sum of the blocks. */
 struct flight_level {
 	struct device device;
-	bool totals;
 	uint64_t allocated, reserved;
 	uint64_t peak_allocated, peak_reserved; /* peaks since live_set__new_peaks() */
 };

@@ -278,8 +278,8 @@ static void begin_devices(const struct mtr_rolling *r, struct mtr_ring_segment *
 static int begin(struct mtr_rolling *r, uint64_t time)
 {
 	struct mtr_ring_segment s = { .number = r->number + 1,
-				      .span = { .from = time, .to = time, .first_step = r->steps },
-				      .blocks = live_set__blocks(r->base) };
+				      .span = {
+					      .from = time, .to = time, .first_step = r->steps } };
 	struct mtr_writer_opts opts = { .room = make_room_for, .ctx = r };
 	int err, fd;
 

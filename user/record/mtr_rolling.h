@@ -42,8 +42,7 @@ struct mtr_ring_span {
 struct mtr_ring_segment {
 	unsigned int number; /* number of the part, from 1 */
 	struct mtr_ring_span span;
-	uint64_t blocks; /* number of blocks that were live before the part */
-	uint64_t bytes;	 /* size of the file so far */
+	uint64_t bytes; /* size of the file so far */
 	bool closed;
 };
 

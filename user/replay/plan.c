@@ -403,8 +403,6 @@ int replay_plan__finish(struct replay_plan_maker *p, struct replay_plan_info *re
 	head.slots = p->n_slots;
 	head.takes = p->n_others;
 	head.pools = p->info.pools = p->pools.n_pools;
-	head.totals = p->has_totals;
-	head.events = p->info.events;
 	if (pwrite(p->out.fd, &head, sizeof(head), 0) != sizeof(head))
 		return errno ? -errno : -EIO;
 	*ret = p->info;

@@ -54,8 +54,6 @@ struct replay_plan {
 	uint32_t slots;	   /* largest number of live blocks */
 	uint32_t takes;	   /* largest number of memory ranges of other code */
 	uint32_t pools;
-	uint32_t totals; /* 1: reserved is known */
-	uint64_t events; /* number of allocations and frees */
 };
 
 /* Arguments in argv, in this order, as decimal numbers. */
@@ -104,9 +102,7 @@ struct replay_answer {
 	uint64_t oom, oom_event, oom_time, oom_asked, oom_allocated, oom_reserved, oom_stack,
 		oom_node;
 	/* Fields of REPLAY_COMPARE. */
-	uint64_t compared, differ, first, first_time, first_recorded, first_replayed, largest,
-		recorded_peak;
-	uint64_t sizes; /* blocks whose size differs from the recorded one */
+	uint64_t compared, differ, first, first_time, first_recorded, first_replayed, largest;
 };
 
 #endif

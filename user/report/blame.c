@@ -70,11 +70,8 @@ static int add_largest(struct blame *b, const struct model *m, size_t device, bo
 	if (err)
 		return err == -ENOENT ? 0 : err;
 	b->kind = BLAME_LARGEST;
-	for (size_t i = 0; i < n; i++) {
-		b->whole += rows[i].bytes;
-		if (!err && i < BLAME_ROWS)
-			err = add(b, &rows[i], words);
-	}
+	for (size_t i = 0; i < n && i < BLAME_ROWS && !err; i++)
+		err = add(b, &rows[i], words);
 	free(rows);
 	return err;
 }
@@ -152,7 +149,6 @@ static int blame_growth(const struct growth *g, struct strings *words, struct bl
 		r.bytes = l->trend.last > l->trend.first ? l->trend.last - l->trend.first : 0;
 		if (l->trend.verdict == TREND_FLAT || l->trend.verdict == TREND_RELEASED)
 			continue;
-		ret->whole += r.bytes;
 		err = add(ret, &r, words);
 	}
 	if (!err && !ret->n)
@@ -224,7 +220,6 @@ static int add_grown(struct blame *b, const struct model *m, size_t device, bool
 			k++;
 		if (k < nold && !compare_lines(&old[k], &r))
 			r.bytes -= old[k].bytes < r.bytes ? old[k].bytes : r.bytes;
-		b->whole += r.bytes;
 		err = add(b, &r, words);
 	}
 	free(old);
@@ -300,7 +295,6 @@ static int find_holders(struct blame *b, const struct model *m, size_t device, b
 		for (size_t k = 0; k < b->n; k++)
 			if (is_same(&b->rows[k], &r))
 				same = &b->rows[k];
-		b->whole += r.bytes;
 		if (same) {
 			same->bytes += r.bytes;
 			same->count++;
@@ -325,7 +319,6 @@ static int find_others(struct blame *b, const struct model *m, size_t device, bo
 	b->kind = BLAME_OTHERS;
 	for (size_t i = 0; i < s.nothers && !err; i++)
 		err = add(b, &s.others[i].row, words);
-	b->whole = s.others_bytes;
 	if (!err && s.used_known && s.used > s.used_below + s.used_others) {
 		char size[24];
 

@@ -28,7 +28,6 @@ struct blame {
 	enum moment at;		     /* moment of BLAME_LARGEST */
 	struct row rows[BLAME_ROWS]; /* strings owned by the set passed to the functions below */
 	size_t n;
-	uint64_t whole; /* bytes of all lines together; 0: unknown */
 	char note[320]; /* a further sentence, cleaned; "": none */
 };
 

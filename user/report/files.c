@@ -430,7 +430,6 @@ int report_files__print(const struct report_files *args)
 		.words = args->format == REPORT_AS_TEXT,
 		.innermost = args->innermost,
 		.at = args->at.at,
-		.at_time = args->at.at_time,
 		.select = args->select,
 		.fail = args->fail,
 	};

@@ -71,7 +71,6 @@ struct ranks_opts {
 	bool words; /* for text: rows by place, over modules, phases and categories */
 	bool innermost;
 	enum moment at;
-	uint64_t at_time;
 	const struct report_select *select;
 	const struct report_fail *fail; /* source of "failed" in JSON; NULL: no --fail-if */
 };

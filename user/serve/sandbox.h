@@ -29,7 +29,6 @@ enum drop_flags {
 /* Options. Paths are NULL-terminated arrays, NULL: none; missing paths are skipped. A folder
  * includes everything below it. */
 struct sandbox_opts {
-	const char *who; /* name of the process in messages, "web" */
 	/* User to change to, never root. Ignored if the process is not root: it keeps its user. */
 	uid_t uid;
 	gid_t gid;

@@ -199,7 +199,6 @@ struct raw {
 	uint64_t ptr, size, requested, pool_at, stream, prev, next;
 	const struct pool *pool;
 	uint32_t previ, nexti; /* indexes in pass.v, or NO_BLOCK */
-	uint32_t segment;
 	uint8_t device, allocated, mapped;
 	bool valid;   /* all fields are in range and the pool is known */
 	bool mapkey;  /* the allocator's map has it under ptr */

@@ -191,9 +191,7 @@ static int add_raw(struct pass *s, uint64_t met)
 
 	if (!last || last->at != at) {
 		last = &s->v[s->n++];
-		*last = (struct raw){
-			.at = at, .previ = NO_BLOCK, .nexti = NO_BLOCK, .segment = NO_BLOCK
-		};
+		*last = (struct raw){ .at = at, .previ = NO_BLOCK, .nexti = NO_BLOCK };
 	}
 	last->active |= (met & FROM_ACTIVE) != 0;
 	return 0;

@@ -50,7 +50,6 @@ struct watch_capture {
 	bool asked; /* SIGINT was sent */
 	int out;    /* descriptor of the output of dump, report or leaks */
 	struct outfile *dump;
-	uint64_t begun; /* start of the capture, ns of CLOCK_MONOTONIC */
 	char stem[128];
 	json_t *doc; /* parsed report */
 };
@@ -193,7 +192,6 @@ static int begin_record(struct watch_capture *c)
 		argv[n++] = "--steps";
 		argv[n++] = steps;
 	}
-	c->begun = clock__monotonic();
 	return begin_stage(c, RECORDING, argv, -1, 0,
 			   c->args->capture ? c->args->capture + RECORD_MORE : STEPS_MOST);
 }

@@ -188,7 +188,6 @@ static void fire(struct watch *w, size_t i, struct watch_target *t, struct watch
 	struct watch_shot s;
 
 	w->rules[i].fired++;
-	w->fired++;
 	watch_say__rule(w, "fired", t, d, cond__text(w->rules[i].cond), r);
 	make_shot(&s, t, d, cond__text(w->rules[i].cond), r);
 	watch_exec__run(w, "fired", &s);

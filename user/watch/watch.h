@@ -151,13 +151,12 @@ struct watch {
 	struct watch_find *find;
 	struct watch_target *targets[WATCH_TARGETS];
 	size_t n_targets;
-	uint8_t series[COND_SERIES];		   /* series in use */
-	struct watch_capture *captures;		   /* state of captures; NULL: none are made */
-	uint64_t fired, captured, skipped, failed; /* counts for the metrics */
-	uint64_t ram;				   /* memory of the machine, in bytes */
+	uint8_t series[COND_SERIES];	    /* series in use */
+	struct watch_capture *captures;	    /* state of captures; NULL: none are made */
+	uint64_t captured, skipped, failed; /* counts for the metrics */
+	uint64_t ram;			    /* memory of the machine, in bytes */
 	uint64_t start, next_scan, next_tick;
 	bool metrics_failed;
-	bool quit;
 };
 
 /* Runs until a signal, the end of all targets or the duration. Logs errors. Returns the exit

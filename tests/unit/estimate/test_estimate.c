@@ -197,11 +197,8 @@ static void test_verdict(void **state)
 	/* The script caught the error and continued. */
 	assert_int_equal(verdict__of(&(struct verdict_facts){ .whole = true, .ooms = 3 }),
 			 VERDICT_FITS);
-	assert_int_equal(verdict__of(&(struct verdict_facts){ .failed = true, .ooms = 1 }),
-			 VERDICT_DOES_NOT_FIT);
-	/* Failed for another reason. */
-	assert_int_equal(verdict__of(&(struct verdict_facts){ .failed = true }), VERDICT_UNKNOWN);
-	/* Stopped by a limit. */
+	assert_int_equal(verdict__of(&(struct verdict_facts){ .ooms = 1 }), VERDICT_DOES_NOT_FIT);
+	/* Failed for another reason, or stopped by a limit. */
 	assert_int_equal(verdict__of(&(struct verdict_facts){ 0 }), VERDICT_UNKNOWN);
 }
 

@@ -51,7 +51,6 @@ static int on_terminal(int terminal)
 	if (fd < 0 || ioctl(fd, TIOCSCTTY, 0) || dup2(fd, 0) || dup2(fd, 1) != 1 ||
 	    dup2(fd, 2) != 2)
 		return 2;
-	a.opts.who = "test";
 	pid = fork();
 	if (!pid)
 		_exit(in_child(&a));

@@ -46,7 +46,6 @@ static const char *const names[PEER_NR] = {
 static bool give_up_rights(const struct broker *b, enum peer_kind kind)
 {
 	struct sandbox_opts d = {
-		.who = names[kind],
 		.uid = b->peers[kind].uid,
 		.gid = b->peers[kind].gid,
 		.flags = kind == PEER_PUSH ? SANDBOX_CONNECTS | SANDBOX_THREADS : 0,

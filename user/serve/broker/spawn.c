@@ -80,7 +80,6 @@ static int give_up_rights(const struct spawn_opts *o)
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	const char *runnable[16] = { self };
 	struct sandbox_opts d = {
-		.who = "worker",
 		.uid = o->uid,
 		.gid = o->gid,
 		.flags = SANDBOX_EXECS,

@@ -44,7 +44,6 @@ struct auth *auth__new(const struct auth_opts *o)
 	if (!g)
 		return NULL;
 	g->tls = o->tls;
-	g->local = o->local;
 	g->seed = hash__seed();
 	if (!o->local && gethostname(g->machine, sizeof(g->machine) - 1))
 		g->machine[0] = '\0';

@@ -35,7 +35,7 @@ struct session {
 };
 
 struct auth {
-	bool wants_token, tls, local;
+	bool wants_token, tls;
 	/* Padded with zeroes to a fixed length, so that comparing takes the same time for any
 	 * input. */
 	unsigned char token[SECRET_TOKEN_MAX];

@@ -108,7 +108,6 @@ static void add_connection(struct web *web, struct MHD_Connection *mhd, void **k
 	}
 	c->web = web;
 	c->since = web->now;
-	c->mhd = mhd;
 	c->fd = fd->connect_fd;
 	c->peer = auth__peer(addr ? addr->client_addr : NULL, c->fd);
 	c->next = web->conns;

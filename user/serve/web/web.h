@@ -28,7 +28,6 @@ struct stream;
 
 struct conn {
 	struct web *web;
-	struct MHD_Connection *mhd;
 	struct auth_peer peer;
 	struct request *request; /* the current request; NULL: none */
 	int fd;
