@@ -8,8 +8,6 @@
 #include "archive/analysis.h"
 #include "labels/words.h"
 #include "lib/array.h"
-#include "lib/hash.h"
-#include "lib/map64.h"
 #include "lib/strings.h"
 #include "record/dict.h"
 
@@ -23,14 +21,12 @@ struct words {
 struct leaks_ranks {
 	const struct leaks_opts *opts;
 	struct ranks_opts rank_opts;
-	struct ranks *ranks; /* ranks of the recordings */
-	struct strings *strings;
-	struct map64 *by_words; /* hash -> index of the line; on a collision the next free key */
-	struct words *words;	/* identity of each line */
+	struct ranks *ranks;	       /* ranks of the recordings */
+	struct strings *strings, *ids; /* ids: identity of each line, by its index */
 	struct leaks_line *lines;
 	struct leaks_cell *cells; /* cells, sorted by line after leaks_ranks__finish() */
 	struct leaks_device *devices;
-	size_t nlines, room_lines, room_words, ncells, room_cells, ndevices, room_devices;
+	size_t nlines, room_lines, ncells, room_cells, ndevices, room_devices;
 	uint32_t taken; /* recordings with events so far */
 };
 
@@ -44,8 +40,8 @@ struct leaks_ranks *leaks_ranks__new(const struct leaks_opts *o)
 	r->rank_opts = (struct ranks_opts){ .by = BY_PHASE, .words = true, .at = AT_END };
 	r->ranks = ranks__new(&r->rank_opts);
 	r->strings = strings__new();
-	r->by_words = map64__new();
-	if (r->ranks && r->strings && r->by_words)
+	r->ids = strings__new();
+	if (r->ranks && r->strings && r->ids)
 		return r;
 	leaks_ranks__free(r);
 	return NULL;
@@ -61,8 +57,7 @@ void leaks_ranks__free(struct leaks_ranks *r)
 		free((uint64_t *)r->cells[i].at.values);
 	ranks__free(r->ranks);
 	strings__free(r->strings);
-	map64__free(r->by_words);
-	free(r->words);
+	strings__free(r->ids);
 	free(r->lines);
 	free(r->cells);
 	free(r->devices);
@@ -147,23 +142,14 @@ static struct words words_of(enum group by, const char *kind, const struct row *
 /* Finds or adds a line. A new line takes over stack. */
 static int line_of(struct leaks_ranks *r, const struct words *w, const char ***stack, uint32_t *ret)
 {
-	uint64_t key, at;
-
-	for (key = hash__bytes(hash__seed(), w, sizeof(*w)); map64__get(r->by_words, key, &at);
-	     key++)
-		if (!memcmp(&r->words[at], w, sizeof(*w))) {
-			*ret = (uint32_t)at;
-			return 0;
-		}
-	if (r->nlines >= UINT32_MAX ||
-	    array__grow(&r->lines, &r->room_lines, r->nlines + 1, sizeof(*r->lines)) ||
-	    array__grow(&r->words, &r->room_words, r->nlines + 1, sizeof(*r->words)) ||
-	    map64__set(r->by_words, key, r->nlines))
+	if (array__grow(&r->lines, &r->room_lines, r->nlines + 1, sizeof(*r->lines)) ||
+	    strings__number(r->ids, w, sizeof(*w), ret))
 		return -ENOMEM;
-	r->words[r->nlines] = *w;
+	if (*ret < r->nlines)
+		return 0;
 	r->lines[r->nlines] = (struct leaks_line){ .kind = w->kind, .stack = *stack };
 	*stack = NULL;
-	*ret = (uint32_t)r->nlines++;
+	r->nlines++;
 	return 0;
 }
 

@@ -12,7 +12,10 @@
 
 struct strings {
 	struct map64 *places; /* from hash to place; on a collision, from the next free hash */
-	char **all;
+	struct kept {
+		void *bytes;
+		size_t len;
+	} * all;
 	size_t n, room;
 };
 
@@ -34,16 +37,38 @@ void strings__free(struct strings *s)
 	if (!s)
 		return;
 	for (size_t i = 0; i < s->n; i++)
-		free(s->all[i]);
+		free(s->all[i].bytes);
 	free(s->all);
 	map64__free(s->places);
 	free(s);
 }
 
-int strings__keep(struct strings *s, const char **text)
+int strings__number(struct strings *s, const void *bytes, size_t len, uint32_t *ret)
 {
 	uint64_t key, at;
-	char *copy;
+	void *copy;
+
+	for (key = hash__bytes(hash__seed(), bytes, len); map64__get(s->places, key, &at); key++)
+		if (s->all[at].len == len && !memcmp(s->all[at].bytes, bytes, len)) {
+			*ret = (uint32_t)at;
+			return 0;
+		}
+	if (s->n > UINT32_MAX || array__grow(&s->all, &s->room, s->n + 1, sizeof(*s->all)))
+		return -ENOMEM;
+	copy = malloc(len);
+	if (!copy || map64__set(s->places, key, s->n)) {
+		free(copy);
+		return -ENOMEM;
+	}
+	memcpy(copy, bytes, len);
+	*ret = (uint32_t)s->n;
+	s->all[s->n++] = (struct kept){ copy, len };
+	return 0;
+}
+
+int strings__keep(struct strings *s, const char **text)
+{
+	uint32_t at;
 
 	if (!*text)
 		return 0;
@@ -51,19 +76,8 @@ int strings__keep(struct strings *s, const char **text)
 		*text = "";
 		return 0;
 	}
-	for (key = hash__bytes(hash__seed(), *text, strlen(*text)); map64__get(s->places, key, &at);
-	     key++)
-		if (!strcmp(s->all[at], *text)) {
-			*text = s->all[at];
-			return 0;
-		}
-	if (array__grow(&s->all, &s->room, s->n + 1, sizeof(*s->all)))
+	if (strings__number(s, *text, strlen(*text) + 1, &at))
 		return -ENOMEM;
-	copy = strdup(*text);
-	if (!copy || map64__set(s->places, key, s->n)) {
-		free(copy);
-		return -ENOMEM;
-	}
-	*text = s->all[s->n++] = copy;
+	*text = s->all[at].bytes;
 	return 0;
 }

@@ -7,8 +7,6 @@
 
 #include "labels/words.h"
 #include "lib/array.h"
-#include "lib/hash.h"
-#include "lib/map64.h"
 #include "lib/strings.h"
 #include "lib/text.h"
 #include "report/filter.h"
@@ -21,9 +19,7 @@ struct ranks {
 	size_t nlines, room_lines, kept;
 	struct rank_cell *cells; /* sorted by line after ranks__finish() */
 	size_t ncells, room_cells;
-	/* hash of a row's words to its line; on a collision, the next free key */
-	struct map64 *by_words;
-	struct strings *strings;
+	struct strings *strings, *ids; /* ids: words of each line, by its index */
 	struct outliers outliers;
 };
 
@@ -34,9 +30,9 @@ struct ranks *ranks__new(const struct ranks_opts *o)
 	if (!r)
 		return NULL;
 	r->opts = o;
-	r->by_words = map64__new();
 	r->strings = strings__new();
-	if (r->by_words && r->strings)
+	r->ids = strings__new();
+	if (r->strings && r->ids)
 		return r;
 	ranks__free(r);
 	return NULL;
@@ -51,8 +47,8 @@ void ranks__free(struct ranks *r)
 		free(r->all[i].cwd);
 		free(r->all[i].command);
 	}
-	map64__free(r->by_words);
 	strings__free(r->strings);
+	strings__free(r->ids);
 	free(r->all);
 	free(r->lines);
 	free(r->cells);
@@ -113,35 +109,19 @@ static int words_of(struct ranks *r, struct row *row, struct words *ret)
 	return 0;
 }
 
-static bool same_words(struct ranks *r, const struct rank_line *l, const struct words *w)
-{
-	struct row copy = l->row;
-	struct words other;
-
-	return !words_of(r, &copy, &other) && !memcmp(&other, w, sizeof(other));
-}
-
 static int line_of(struct ranks *r, struct row *row, uint32_t *ret)
 {
 	struct words w;
-	uint64_t key, at;
 
-	if (words_of(r, row, &w))
+	if (array__grow(&r->lines, &r->room_lines, r->nlines + 1, sizeof(*r->lines)) ||
+	    words_of(r, row, &w) || strings__number(r->ids, &w, sizeof(w), ret))
 		return -ENOMEM;
-	for (key = hash__bytes(hash__seed(), &w, sizeof(w)); map64__get(r->by_words, key, &at);
-	     key++)
-		if (same_words(r, &r->lines[at], &w)) {
-			*ret = (uint32_t)at;
-			return 0;
-		}
-	if (r->nlines >= UINT32_MAX ||
-	    array__grow(&r->lines, &r->room_lines, r->nlines + 1, sizeof(*r->lines)) ||
-	    map64__set(r->by_words, key, r->nlines))
-		return -ENOMEM;
+	if (*ret < r->nlines)
+		return 0;
 	r->lines[r->nlines] = (struct rank_line){ .row = *row };
 	r->lines[r->nlines].row.bytes = r->lines[r->nlines].row.count = r->lines[r->nlines]
 										.row.anonymous = 0;
-	*ret = (uint32_t)r->nlines++;
+	r->nlines++;
 	return 0;
 }
 
