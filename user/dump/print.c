@@ -12,7 +12,9 @@
 #define NAME_TEXT 512
 
 static const char *const titles[] = {
-	[DUMP_BY_TENSOR] = "Name", [DUMP_BY_MODULE] = "Module", [DUMP_BY_CATEGORY] = ""
+	[DUMP_BY_TENSOR] = "Category         Name, shape, type",
+	[DUMP_BY_MODULE] = "Module",
+	[DUMP_BY_CATEGORY] = "Category",
 };
 static const char unheld[] = "held by no tensor";
 
@@ -41,11 +43,6 @@ static const char *shape(char *buf, size_t size, const struct census_tensor *t)
 	return buf;
 }
 
-static const char *category(const struct dump_row *r)
-{
-	return r->tensor ? census_kind__name(r->kind) : "";
-}
-
 /* Writes a module for people: its name, the class of a root, or "" for none. */
 static void module_text(char *buf, size_t size, const struct census_tensor *t)
 {
@@ -57,30 +54,25 @@ static void module_text(char *buf, size_t size, const struct census_tensor *t)
 static void row_text(FILE *out, const struct dump_row *r, enum dump_by by)
 {
 	char bytes[24], count[32], name[NAME_TEXT], what[256];
+	const struct census_tensor *t = r->tensor;
+	const char *category = t ? census_kind__name(r->kind) : "";
 
-	text__bytes(bytes, sizeof(bytes), r->bytes);
-	text__count(count, sizeof(count), r->count);
-	if (!r->tensor) {
-		fprintf(out, "%10s  %7s  %-15s  %s\n", bytes, count, "", unheld);
-		return;
-	}
-	switch (by) {
-	case DUMP_BY_CATEGORY:
-		fprintf(out, "%10s  %7s  %s\n", bytes, count, category(r));
-		break;
-	case DUMP_BY_MODULE:
-		module_text(name, sizeof(name), r->tensor);
-		text__clean(what, sizeof(what), r->tensor->cls, strlen(r->tensor->cls));
-		fprintf(out, "%10s  %7s  %s%s%s%s\n", bytes, count, *name ? name : "of no module",
-			*r->tensor->module ? " (" : "", *r->tensor->module ? what : "",
-			*r->tensor->module ? ")" : "");
-		break;
-	default:
-		text__clean(name, sizeof(name), r->tensor->name, strlen(r->tensor->name));
-		shape(what, sizeof(what), r->tensor);
-		fprintf(out, "%10s  %7s  %-15s  %s  %s\n", bytes, count, category(r),
-			*name ? name : "(no name)", what);
-		break;
+	fprintf(out, "%10s  %7s  ", text__bytes(bytes, sizeof(bytes), r->bytes),
+		text__count(count, sizeof(count), r->count));
+	if (by == DUMP_BY_TENSOR)
+		fprintf(out, "%-15s  ", category);
+	if (!t) {
+		fprintf(out, "%s\n", unheld);
+	} else if (by == DUMP_BY_CATEGORY) {
+		fprintf(out, "%s\n", category);
+	} else if (by == DUMP_BY_MODULE) {
+		module_text(name, sizeof(name), t);
+		text__clean(what, sizeof(what), t->cls, strlen(t->cls));
+		fprintf(out, *t->module ? "%s (%s)\n" : "%s\n", *name ? name : "of no module",
+			what);
+	} else {
+		text__clean(name, sizeof(name), t->name, strlen(t->name));
+		fprintf(out, "%s  %s\n", *name ? name : "(no name)", shape(what, sizeof(what), t));
 	}
 }
 
@@ -174,11 +166,7 @@ void dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, si
 		device_text(out, &d->devices[i]);
 		if (o->by != DUMP_BY_CATEGORY)
 			kinds_text(out, &d->devices[i]);
-		fprintf(out, "%10s  %7s  %s%s\n", "Mem", "Count",
-			o->by == DUMP_BY_MODULE ? "" : "Category",
-			o->by == DUMP_BY_CATEGORY ? ""
-			: o->by == DUMP_BY_MODULE ? titles[o->by]
-						  : "         Name, shape, type");
+		fprintf(out, "%10s  %7s  %s\n", "Mem", "Count", titles[o->by]);
 		for (size_t k = 0; k < n; k++) {
 			if (rows[k].device != i)
 				continue;
