@@ -215,9 +215,7 @@ static void table(struct page *p, size_t shown)
 	fprintf(p->out, "\n%10s  %7s  %8s  %10s  %7s  %s\n",
 		p->devices[0].of.clock == GROWTH_TIME ? "A second" : "A step",
 		job ? "Ranks" : "Files", "Rose in", "At end", "Blocks",
-		p->o->by == BY_MODULE	  ? "Module"
-		: p->o->by == BY_CATEGORY ? "Category"
-					  : "Location");
+		words__where_title(p->o->by));
 	for (size_t i = 0; i < n && k < shown; i++)
 		if (lines[i].counted && of_kind(p, &lines[i])) {
 			table_row(p, &lines[i], all, room);

@@ -50,10 +50,7 @@ static void table(struct page *p, const struct growth *g, size_t shown)
 
 	fprintf(p->out, "\n%10s  %8s  %5s  %10s  %7s  %s\n",
 		g->clock == GROWTH_TIME ? "A second" : "A step", "Rose in", "Stays", "At end",
-		"Blocks",
-		p->o->by == BY_MODULE	  ? "Module"
-		: p->o->by == BY_CATEGORY ? "Category"
-					  : "Location");
+		"Blocks", words__where_title(p->o->by));
 	for (size_t i = 0, k = 0; i < g->n && k < shown; i++) {
 		const struct growth_line *l = &g->lines[i];
 

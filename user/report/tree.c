@@ -26,27 +26,20 @@ struct tree {
 	char text[REPORT_TEXT];
 };
 
-static void print_figure(FILE *out, int width, const char *s)
-{
-	size_t w = text__width(s);
-
-	fprintf(out, "%*s%s  ", (int)(w < (size_t)width ? width - w : 0), "", s);
-}
-
 /* Prints a line with the name in t->text, after lead. */
 static void print_line(struct tree *t, uint64_t total, bool has_own, uint64_t own, uint64_t count,
 		       const char *lead)
 {
-	char figure[32], bar[BAR_TEXT];
+	char all[24], itself[24], blocks[32], bar[BAR_TEXT];
 
-	print_figure(t->out, FIGURE, text__bytes(figure, 24, total));
+	fprintf(t->out, "%*s  ", FIGURE, text__bytes(all, sizeof(all), total));
 	if (t->bars)
 		fprintf(t->out, "%s%s%s  ", t->colour ? "\033[36m" : "",
 			bar__draw(bar, total, t->all_bytes, REPORT_BAR, t->unicode, true),
 			t->colour ? "\033[0m" : "");
-	print_figure(t->out, FIGURE, has_own ? text__bytes(figure, 24, own) : "");
-	print_figure(t->out, COUNT, count ? text__count(figure, sizeof(figure), count) : "-");
-	fprintf(t->out, "%s%s\n", lead,
+	fprintf(t->out, "%*s  %*s  %s%s\n", FIGURE,
+		has_own ? text__bytes(itself, sizeof(itself), own) : "", COUNT,
+		count ? text__count(blocks, sizeof(blocks), count) : "-", lead,
 		words__cut(t->text, t->width - t->used - text__width(lead)));
 }
 
@@ -118,13 +111,9 @@ static void print_rest(struct tree *t, const struct module_rest *rest, const cha
 
 static void print_tree(struct tree *t)
 {
-	fputs(t->colour ? "\033[1m" : "", t->out);
-	print_figure(t->out, FIGURE, "All inside");
-	if (t->bars)
-		print_figure(t->out, REPORT_BAR, "");
-	print_figure(t->out, FIGURE, "Itself");
-	print_figure(t->out, COUNT, "Count");
-	fprintf(t->out, "Module%s\n", t->colour ? "\033[0m" : "");
+	fprintf(t->out, "%s%*s  %*s%*s  %*s  Module%s\n", t->colour ? "\033[1m" : "", FIGURE,
+		"All inside", t->bars ? REPORT_BAR + 2 : 0, "", FIGURE, "Itself", COUNT, "Count",
+		t->colour ? "\033[0m" : "");
 	print_all(t, t->modules.roots);
 	if (t->hidden)
 		fprintf(t->out, "%*s(%s more)\n", (int)t->used, "",
