@@ -77,14 +77,6 @@ struct walk {
 	struct batch b;
 };
 
-static uint64_t word(const uint8_t *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return v;
-}
-
 /* Whether p can be a pointer from malloc. */
 static bool is_pointer(uint64_t p)
 {

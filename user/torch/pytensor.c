@@ -88,14 +88,6 @@ unsigned pytensor__dtype_bits(uint8_t dtype)
 	return dtype < N_DTYPES ? dtypes[dtype].bits : 0;
 }
 
-static uint64_t word(const uint8_t *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return v;
-}
-
 /* One round of reads and its results. */
 struct round {
 	struct pytensors *t;

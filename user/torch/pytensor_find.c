@@ -14,14 +14,6 @@
 #define MAX_VTABLES 4096
 #define MAX_BASES 16 /* base classes between a node's class and Node */
 
-static uint64_t word(const uint8_t *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return v;
-}
-
 static bool is_pointer(uint64_t p)
 {
 	return p >= 4096 && p % 8 == 0 && p < 1ull << 56;

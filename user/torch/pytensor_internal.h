@@ -1,10 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_TORCH_PYTENSOR_INTERNAL_H
 #define MT_TORCH_PYTENSOR_INTERNAL_H
-/* Shared by pytensor.c and pytensor_find.c. */
+/* Shared by pytensor.c, pytensor_find.c and pygraph.c. */
+#include <string.h>
+
 #include "torch/pytensor.h"
 
 struct map64;
+
+static inline uint64_t word(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
 
 /* Kind of a C++ object, by its vtable. */
 enum cxx_kind {
