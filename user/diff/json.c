@@ -190,17 +190,6 @@ int diff_json__print(FILE *out, const struct diff *d, size_t top)
 	return j && buf ? 0 : -ENOMEM;
 }
 
-static void put_csv_place(FILE *out, const struct row *r)
-{
-	char line[16] = "";
-
-	if (r && r->file && r->line)
-		snprintf(line, sizeof(line), "%u", r->line);
-	report_csv__field(out, r ? r->file : NULL);
-	report_csv__field(out, line);
-	report_csv__field(out, r ? r->func : NULL);
-}
-
 static int put_csv_row(FILE *out, const struct diff *d, const struct diff_row *dr)
 {
 	const struct row *r = dr->new ? dr->new : dr->old;
@@ -211,8 +200,8 @@ static int put_csv_row(FILE *out, const struct diff *d, const struct diff_row *d
 		diff__status(dr->status), change(diff__old(dr), diff__new_bytes(dr)), diff__old(dr),
 		diff__new_bytes(dr), dr->old ? dr->old->count : 0, dr->new ? dr->new->count : 0);
 	report_csv__field(out, d->side[MATCH_NEW].device.name);
-	put_csv_place(out, of & 1U << BY_LINE ? dr->old : NULL);
-	put_csv_place(out, of & 1U << BY_LINE ? dr->new : NULL);
+	report_csv__place(out, of & 1U << BY_LINE ? dr->old : NULL);
+	report_csv__place(out, of & 1U << BY_LINE ? dr->new : NULL);
 	report_csv__field(out, r->module);
 	report_csv__field(out, r->module_class);
 	report_csv__field(out, !r->before_attach && (of & 1U << BY_PHASE) ? phase__name(r->phase)

@@ -88,7 +88,7 @@ static int put_row(FILE *out, const struct report_doc *doc, const char *device, 
 	return err;
 }
 
-static void put_where(FILE *out, const struct row *r)
+void report_csv__place(FILE *out, const struct row *r)
 {
 	char line[16] = "";
 
@@ -119,8 +119,8 @@ static void put_segment(FILE *out, const struct report_doc *doc, const char *dev
 	report_csv__field(out, s->foreign ? "true" : "false");
 	snprintf(text, sizeof(text), "%.9f", (double)s->time / 1e9);
 	report_csv__field(out, s->seen ? text : NULL);
-	put_where(out, &s->taken);
-	put_where(out, s->npins ? &s->pins[0] : NULL);
+	report_csv__place(out, &s->taken);
+	report_csv__place(out, s->npins ? &s->pins[0] : NULL);
 	snprintf(text, sizeof(text), "%" PRIu64, s->npins ? s->pins[0].bytes : 0);
 	report_csv__field(out, text);
 	snprintf(text, sizeof(text), "%" PRIu64, s->npins + s->more_pins);

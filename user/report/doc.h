@@ -78,6 +78,8 @@ void report_csv__header(FILE *out, bool segments);
 int report_csv__rows(FILE *out, const struct report_doc *doc);
 /* writes a comma and a field; NULL: an empty one */
 void report_csv__field(FILE *out, const char *s);
+/* Writes file, line and function of a row, a comma before each; NULL: three empty fields. */
+void report_csv__place(FILE *out, const struct row *r);
 /* Writes a comma and a row's stack: frames from the root on, with ";" between. Returns 0 or
  * -ENOMEM. */
 int report_csv__stack(FILE *out, const struct dict *d, const struct row *r);
