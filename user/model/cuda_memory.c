@@ -231,6 +231,18 @@ static bool is_of_mark(const struct dev *dev, const struct used *u)
 	return u->below + u->others == dev->mark_below + dev->mark_others;
 }
 
+/* The use that e reports, with the memory known at that moment. */
+static struct used used_by(const struct dev *dev, const struct event *e)
+{
+	return (struct used){
+		.known = true,
+		.time = e->time,
+		.bytes = e->size,
+		.below = dev__reserved(dev),
+		.others = dev->extents.sums[SUM_OTHERS],
+	};
+}
+
 static int cuda_memory__used(struct model *m, const struct event *e)
 {
 	struct dev *dev;
@@ -247,13 +259,7 @@ static int cuda_memory__used(struct model *m, const struct event *e)
 		return err;
 	if (!dev->any)
 		dev__begin(m, dev, e);
-	dev->used = (struct used){
-		.known = true,
-		.time = e->time,
-		.bytes = e->size,
-		.below = dev__reserved(dev),
-		.others = dev->extents.sums[SUM_OTHERS],
-	};
+	dev->used = used_by(dev, e);
 	/* The driver's figure comes after the event. If the sums are still those of the mark, the
 	 * figure is the mark's. */
 	if (dev->pub.marked && (!dev->mark_used.known ||
@@ -272,13 +278,7 @@ static int cuda_memory__left_event(struct model *m, const struct event *e)
 	err = dev__get(m, e->device, &dev);
 	if (err)
 		return err;
-	dev->left = (struct used){
-		.known = true,
-		.time = e->time,
-		.bytes = e->size,
-		.below = dev__reserved(dev),
-		.others = dev->extents.sums[SUM_OTHERS],
-	};
+	dev->left = used_by(dev, e);
 	return 0;
 }
 

@@ -197,6 +197,17 @@ static int check_value(const struct field *f, enum field_type type, const char *
 	return err;
 }
 
+static int check_length(const struct field *f, size_t n, struct complaint *c)
+{
+	if (n < f->shortest)
+		return complain(c, f->name, "%s: must have at least %zu members, and it has %zu",
+				f->name, f->shortest, n);
+	if (f->longest && n > f->longest)
+		return complain(c, f->name, "%s: must have at most %zu members, and it has %zu",
+				f->name, f->longest, n);
+	return 0;
+}
+
 static int check_array(const struct field *f, json_t *v, json_t **ret, struct complaint *c)
 {
 	enum field_type of = f->type == FIELD_INTEGERS ? FIELD_INTEGER : FIELD_STRING;
@@ -206,12 +217,8 @@ static int check_array(const struct field *f, json_t *v, json_t **ret, struct co
 	if (!json_is_array(v))
 		return complain(c, f->name, "%s: must be an array, and it is %s", f->name,
 				word_for(v));
-	if (n < f->shortest)
-		return complain(c, f->name, "%s: must have at least %zu members, and it has %zu",
-				f->name, f->shortest, n);
-	if (f->longest && n > f->longest)
-		return complain(c, f->name, "%s: must have at most %zu members, and it has %zu",
-				f->name, f->longest, n);
+	if (check_length(f, n, c))
+		return -EINVAL;
 	all = json_array();
 	json_array_foreach(v, i, member)
 	{
@@ -351,13 +358,7 @@ static int check_list(const struct field *f, const char *text, struct complaint 
 		if (!*text)
 			break;
 	}
-	if (n < f->shortest)
-		return complain(c, f->name, "%s: must have at least %zu members, and it has %zu",
-				f->name, f->shortest, n);
-	if (f->longest && n > f->longest)
-		return complain(c, f->name, "%s: must have at most %zu members, and it has %zu",
-				f->name, f->longest, n);
-	return 0;
+	return check_length(f, n, c);
 }
 
 int validate__text(const struct field *f, const char *text, size_t size, struct complaint *c)
