@@ -16,6 +16,7 @@
 #include "capture/probes.h"
 #include "capture/session.h"
 #include "capture/target.h"
+#include "lib/array.h"
 #include "lib/clock.h"
 #include "lib/map64.h"
 #include "lib/text.h"
@@ -1071,13 +1072,6 @@ static int on_take(struct decoder *d, const struct cuda_function *fn, const stru
 	return decoder__emit(d, &e);
 }
 
-static int addr_cmp(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 /* Ends all mappings in a range: one call may unmap several. */
 static int on_unmap(struct decoder *d, uint64_t addr, uint64_t size, struct event e)
 {
@@ -1094,7 +1088,7 @@ static int on_unmap(struct decoder *d, uint64_t addr, uint64_t size, struct even
 	while (map64__next(m, &pos, &at, &i))
 		if (at >= addr && at - addr < size)
 			v[n++] = at;
-	qsort(v, n, sizeof(*v), addr_cmp);
+	qsort(v, n, sizeof(*v), array__compare_u64);
 	for (k = 0; k < n && !err; k++)
 		err = end(d, SPACE_MAPPED, v[k], e);
 	free(v);

@@ -17,13 +17,6 @@ static char *copy(const char *s)
 	return s && *s ? strdup(s) : NULL;
 }
 
-static int cmp_u64(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 /* Computes the median step time. The first step does not count if its start is missing. The model
  * keeps only the last steps of very many. */
 static int measure_steps(struct compared *c, const struct model *m, const struct compare_opts *o)
@@ -48,7 +41,7 @@ static int measure_steps(struct compared *c, const struct model *m, const struct
 			times[n++] = s.end - s.start;
 	}
 	if (n && !err) {
-		qsort(times, n, sizeof(*times), cmp_u64);
+		qsort(times, n, sizeof(*times), array__compare_u64);
 		/* Same rule as in model__step_time(). */
 		c->step_time = n % 2 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2;
 		c->timed = n;

@@ -11,6 +11,7 @@
 #include "assets/flamegraph.js.h"
 #include "assets/words.js.h"
 #include "export/template.h"
+#include "lib/array.h"
 #include "lib/json.h"
 #include "lib/map64.h"
 
@@ -56,15 +57,8 @@ void flametree__free(struct flametree *t)
 
 static int add_node(struct flametree *t, uint64_t key, struct node node)
 {
-	if (t->used == t->room) {
-		size_t room = t->room ? t->room * 2 : 1024;
-		struct node *nodes = reallocarray(t->nodes, room, sizeof(*nodes));
-
-		if (!nodes)
-			return -ENOMEM;
-		t->nodes = nodes;
-		t->room = room;
-	}
+	if (array__grow(&t->nodes, &t->room, t->used + 1, sizeof(*t->nodes)))
+		return -ENOMEM;
 	t->nodes[t->used] = node;
 	return map64__set(t->children, key, t->used++);
 }

@@ -18,6 +18,7 @@
 
 #include "capture/target.h"
 #include "follow/pick.h"
+#include "lib/array.h"
 #include "log/log.h"
 #include "process/descendants.h"
 
@@ -209,19 +210,14 @@ static void scan(struct tracees *r)
 	bool anew = !(r->scans++ % FULL_SCAN_EVERY) || r->too_many_strangers;
 	DIR *dir = opendir("/proc");
 	size_t n = 0, cap = 0, old = 0;
-	struct seen *seen = NULL, *bigger;
+	struct seen *seen = NULL;
 	struct dirent *d;
 
 	while (dir && (d = readdir(dir))) {
 		if (!isdigit((unsigned char)d->d_name[0]))
 			continue;
-		if (n == cap) {
-			cap = cap ? cap * 2 : 256;
-			bigger = realloc(seen, cap * sizeof(*seen));
-			if (!bigger)
-				break;
-			seen = bigger;
-		}
+		if (array__grow(&seen, &cap, n + 1, sizeof(*seen)))
+			break;
 		seen[n] = (struct seen){ .pid = atoi(d->d_name) };
 		/* Both lists are in order of PIDs, as the kernel lists them. */
 		while (old < r->n_seen && r->seen[old].pid < seen[n].pid)

@@ -2,6 +2,7 @@
 #include "lib/array.h"
 
 #include <errno.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,4 +24,11 @@ int array__grow(void *array, size_t *cap, size_t n, size_t size)
 	memcpy(array, &v, sizeof(v));
 	*cap = want;
 	return 0;
+}
+
+int array__compare_u64(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
 }

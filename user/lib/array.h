@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LIB_ARRAY_H
 #define MT_LIB_ARRAY_H
-/* Arrays that grow. */
+/* Arrays that grow, and the order of their elements. */
 #include <stddef.h>
 
 /* Grows the array at *(T **)array until it has room for n elements of size bytes. *cap is its
  * capacity in elements, which at least doubles. Returns 0, or -ENOMEM with nothing changed. */
 int array__grow(void *array, size_t *cap, size_t n, size_t size);
+
+/* Order of two uint64_t for qsort() and bsearch(). */
+int array__compare_u64(const void *a, const void *b);
 
 #endif

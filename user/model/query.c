@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/grammar.h"
 #include "model/attribution.h"
 #include "model/device.h"
@@ -230,13 +231,6 @@ bool model__step(const struct model *m, size_t i, struct model_step *ret)
 	return true;
 }
 
-static int cmp_u64(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 uint64_t model__step_time(const struct model *m)
 {
 	enum step_kind k = steps__kind(m);
@@ -255,7 +249,7 @@ uint64_t model__step_time(const struct model *m)
 		times[i - skip] = s->end - s->start;
 	}
 	kept -= skip;
-	qsort(times, kept, sizeof(*times), cmp_u64);
+	qsort(times, kept, sizeof(*times), array__compare_u64);
 	ret = kept % 2 ? times[kept / 2] : (times[kept / 2 - 1] + times[kept / 2]) / 2;
 	free(times);
 	return ret;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/hash.h"
 #include "lib/map64.h"
 #include "model/attribution.h"
@@ -229,18 +230,11 @@ static void gap(const struct gc *s, struct segment *seg, size_t *e, size_t last,
 		seg->largest_gap = to - from;
 }
 
-static int cmp_u64(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 static void set_median(struct gc *s, struct segment *seg)
 {
 	if (!seg->blocks)
 		return;
-	qsort(s->sizes, seg->blocks, sizeof(*s->sizes), cmp_u64);
+	qsort(s->sizes, seg->blocks, sizeof(*s->sizes), array__compare_u64);
 	seg->median = s->sizes[seg->blocks / 2];
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "python/pyinternal.h"
 
 #define MAX_INTERPS 64
@@ -52,19 +53,10 @@ struct threads {
 
 static int add_thread(struct threads *list, const struct pythread *t)
 {
-	struct pythread *bigger;
-
 	if (list->n == MAX_THREADS)
 		return -E2BIG;
-	if (list->n == list->cap) {
-		size_t cap = list->cap ? list->cap * 2 : 16;
-
-		bigger = realloc(list->v, cap * sizeof(*bigger));
-		if (!bigger)
-			return -ENOMEM;
-		list->v = bigger;
-		list->cap = cap;
-	}
+	if (array__grow(&list->v, &list->cap, list->n + 1, sizeof(*list->v)))
+		return -ENOMEM;
 	list->v[list->n++] = *t;
 	return 0;
 }

@@ -7,17 +7,10 @@
 
 #include "lib/array.h"
 
-static int cmp_u64(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 void outliers__sort(uint64_t *values, size_t n)
 {
 	if (n)
-		qsort(values, n, sizeof(*values), cmp_u64);
+		qsort(values, n, sizeof(*values), array__compare_u64);
 }
 
 uint64_t outliers__median(const uint64_t *sorted, size_t n)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "torch/cudaalloc_internal.h"
 
 #define SAMPLES 2048u  /* maximum of live samples, and of cached ones */
@@ -393,13 +394,6 @@ static void find_stream(struct search *k, const struct neighbour *v, size_t n)
 
 /* ---- active_blocks and DeviceStats ---- */
 
-static int by_value(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 struct matches {
 	const uint64_t *at; /* addresses of live samples, sorted */
 	size_t n, found;
@@ -410,7 +404,7 @@ static int on_active(void *ctx, const uint8_t *entry)
 	struct matches *m = ctx;
 	uint64_t at = get64(entry + 8);
 
-	if (bsearch(&at, m->at, m->n, sizeof(at), by_value))
+	if (bsearch(&at, m->at, m->n, sizeof(at), array__compare_u64))
 		m->found++;
 	return 0;
 }
@@ -427,7 +421,7 @@ static int find_active(struct search *k)
 	for (size_t i = 0; !err && i < k->nlive; i++)
 		at[i] = k->live[i].at;
 	if (!err)
-		qsort(at, k->nlive, sizeof(*at), by_value);
+		qsort(at, k->nlive, sizeof(*at), array__compare_u64);
 	m.at = at;
 	for (size_t d = 0; !err && d < k->devices.n; d++) {
 		const struct device *dev = &k->devices.v[d];

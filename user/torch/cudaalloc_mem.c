@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "process/proc.h"
 #include "torch/cudaalloc_internal.h"
 
@@ -162,19 +163,12 @@ int addrs__add(struct addrs *a, uint64_t addr)
 	return 0;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 void addrs__sort(struct addrs *a)
 {
 	size_t kept = 0;
 
 	if (a->n)
-		qsort(a->v, a->n, sizeof(*a->v), by_value);
+		qsort(a->v, a->n, sizeof(*a->v), array__compare_u64);
 	for (size_t i = 0; i < a->n; i++) {
 		if (!kept || a->v[kept - 1] != a->v[i])
 			a->v[kept++] = a->v[i];

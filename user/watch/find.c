@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <stdlib.h>
 
+#include "lib/array.h"
 #include "process/descendants.h"
 
 #define SCAN_ANEW 12 /* scans after which all PIDs are checked again, because they may be reused */
@@ -105,7 +106,7 @@ static struct seen *list(const struct watch_find *f, size_t *n)
 	bool given = pick__only_pids(f->pick) && !pick__open_ended(f->pick);
 	DIR *dir = given ? NULL : opendir("/proc");
 	size_t cap = 256;
-	struct seen *v = calloc(cap, sizeof(*v)), *bigger;
+	struct seen *v = calloc(cap, sizeof(*v));
 	struct dirent *d;
 
 	*n = 0;
@@ -114,13 +115,8 @@ static struct seen *list(const struct watch_find *f, size_t *n)
 	while (v && dir && (d = readdir(dir))) {
 		if (!isdigit((unsigned char)d->d_name[0]))
 			continue;
-		if (*n == cap) {
-			bigger = realloc(v, 2 * cap * sizeof(*v));
-			if (!bigger)
-				break;
-			v = bigger;
-			cap *= 2;
-		}
+		if (array__grow(&v, &cap, *n + 1, sizeof(*v)))
+			break;
 		v[(*n)++] = (struct seen){ .pid = atoi(d->d_name) };
 	}
 	if (dir)

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/array.h"
 #include "lib/exit.h"
 #include "lib/passed_files.h"
 #include "lib/text.h"
@@ -168,14 +169,8 @@ static void note_name(void *ctx, const char *name)
 
 	if (!is_recording(name))
 		return;
-	if (names->n == names->room) {
-		char **v = reallocarray(names->v, names->room ? 2 * names->room : 64, sizeof(*v));
-
-		if (!v)
-			return;
-		names->room = names->room ? 2 * names->room : 64;
-		names->v = v;
-	}
+	if (array__grow(&names->v, &names->room, names->n + 1, sizeof(*names->v)))
+		return;
 	names->v[names->n] = strdup(name);
 	names->n += names->v[names->n] != NULL;
 }
