@@ -61,7 +61,7 @@ const struct leaks_opts *leaks_ranks__opts(const struct leaks_ranks *r);
 const struct ranks *leaks_ranks__ranks(const struct leaks_ranks *r);
 /* Devices by kind, then by recording. */
 size_t leaks_ranks__devices(const struct leaks_ranks *r, const struct leaks_device **ret);
-/* Lines that count first, then by growth. */
+/* By kind of device; of a kind, lines that count first, then by growth. */
 size_t leaks_ranks__lines(const struct leaks_ranks *r, const struct leaks_line **ret);
 const struct leaks_cell *leaks_ranks__cells(const struct leaks_ranks *r,
 					    const struct leaks_line *l);

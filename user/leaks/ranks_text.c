@@ -20,7 +20,8 @@ struct page {
 	size_t n;			    /* number of recordings */
 	bool *in;			    /* recordings to name in the text */
 	const struct leaks_device *devices; /* devices of one kind */
-	size_t ndevices;
+	const struct leaks_line *lines;	    /* growing lines on them that are shown */
+	size_t ndevices, shown;
 	const struct leaks_device *all;
 	char list[640], text[REPORT_TEXT];
 };
@@ -200,43 +201,28 @@ static void table_row(struct page *p, const struct leaks_line *l, size_t all, si
 		leaks__where(p->o->by, &m->at.row, cwd(p), at, room));
 }
 
-static bool of_kind(const struct page *p, const struct leaks_line *l)
+static void table(struct page *p)
 {
-	return !strcmp(l->kind, p->devices[0].kind);
-}
-
-static void table(struct page *p, size_t shown)
-{
-	size_t room = p->width > 66 ? p->width - 55 : 12, all = compared(p), k = 0, n;
+	size_t room = p->width > 66 ? p->width - 55 : 12, all = compared(p);
 	bool job = ranks__one_job(p->ranks);
-	const struct leaks_line *lines;
 
-	n = leaks_ranks__lines(p->r, &lines);
 	fprintf(p->out, "\n%10s  %7s  %8s  %10s  %7s  %s\n",
 		p->devices[0].of.clock == GROWTH_TIME ? "A second" : "A step",
 		job ? "Ranks" : "Files", "Rose in", "At end", "Blocks",
 		words__where_title(p->o->by));
-	for (size_t i = 0; i < n && k < shown; i++)
-		if (lines[i].counted && of_kind(p, &lines[i])) {
-			table_row(p, &lines[i], all, room);
-			k++;
-		}
+	for (size_t i = 0; i < p->shown; i++)
+		table_row(p, &p->lines[i], all, room);
 }
 
 /* Prints the values of each line where it grows most, for --steps. */
-static void figures(struct page *p, size_t shown)
+static void figures(struct page *p)
 {
 	char at[REPORT_TEXT], title[REPORT_TEXT + 64];
-	const struct leaks_line *lines;
-	size_t n = leaks_ranks__lines(p->r, &lines), k = 0;
 
-	for (size_t i = 0; i < n && k < shown; i++) {
-		const struct leaks_cell *m = &leaks_ranks__cells(
-			p->r, &lines[i])[lines[i].most - lines[i].first];
+	for (size_t i = 0; i < p->shown; i++) {
+		const struct leaks_line *l = &p->lines[i];
+		const struct leaks_cell *m = &leaks_ranks__cells(p->r, l)[l->most - l->first];
 
-		if (!lines[i].counted || !of_kind(p, &lines[i]))
-			continue;
-		k++;
 		leaks__where(p->o->by, &m->at.row, cwd(p), at, p->width > 80 ? p->width - 56 : 24);
 		snprintf(title, sizeof(title), "%s, %s", at,
 			 ranks__at(p->ranks, p->all[m->device].recording)->label);
@@ -323,34 +309,41 @@ static void say_nothing(struct page *p, const char *sp)
 				sp);
 }
 
+/* Finds the lines of the kind of device that count. They follow each other. Returns their number. */
+static size_t find_lines(struct page *p)
+{
+	size_t n = leaks_ranks__lines(p->r, &p->lines), counted = 0;
+
+	for (; n && strcmp(p->lines->kind, p->devices[0].kind) != 0; n--)
+		p->lines++;
+	while (counted < n && p->lines[counted].counted &&
+	       !strcmp(p->lines[counted].kind, p->devices[0].kind))
+		counted++;
+	return counted;
+}
+
 /* Prints all devices of one kind. */
 static void kind_text(struct page *p)
 {
-	const struct leaks_line *lines;
-	size_t n = leaks_ranks__lines(p->r, &lines), counted = 0, shown, k = 0;
+	size_t counted = find_lines(p);
 	char sp[200];
 
-	for (size_t i = 0; i < n; i++)
-		counted += lines[i].counted && of_kind(p, &lines[i]);
-	shown = p->o->top && p->o->top < counted ? p->o->top : counted;
+	p->shown = p->o->top && p->o->top < counted ? p->o->top : counted;
 	span(p, sp, sizeof(sp));
 	fprintf(p->out, "\n%s%s%s\n", p->devices[0].kind, text__dot(), sp);
-	for (size_t i = 0; i < n && k < shown; i++)
-		if (lines[i].counted && of_kind(p, &lines[i])) {
-			sentence(p, &lines[i]);
-			k++;
-		}
-	if (shown < counted)
-		fprintf(p->out, "(%zu more; --top 0 shows all)\n", counted - shown);
+	for (size_t i = 0; i < p->shown; i++)
+		sentence(p, &p->lines[i]);
+	if (p->shown < counted)
+		fprintf(p->out, "(%zu more; --top 0 shows all)\n", counted - p->shown);
 	if (counted)
-		table(p, shown);
+		table(p);
 	if (!say_pools(p) && !counted)
 		say_nothing(p, sp);
 	if (counted)
 		text__paragraph(p->out, p->width, "", "  ",
 				"What is released less often than once in %s looks the same.", sp);
 	if (p->o->figures)
-		figures(p, shown);
+		figures(p);
 }
 
 static void head(struct page *p)
@@ -358,13 +351,7 @@ static void head(struct page *p)
 	uint64_t events = 0, lost = 0;
 	char a[32], b[32];
 
-	ranks__title(p->ranks, p->text, sizeof(p->text));
-	words__cut(p->text, 2 * p->width);
-	text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
-	if (ranks__empty(p->ranks))
-		text__paragraph(p->out, p->width, "", "  ",
-				"%zu more without a memory event %s left aside",
-				ranks__empty(p->ranks), ranks__empty(p->ranks) == 1 ? "is" : "are");
+	ranks__print_title(p->out, p->width, p->ranks);
 	for (size_t i = 0; i < p->n; i++) {
 		events += ranks__at(p->ranks, i)->events;
 		lost += ranks__at(p->ranks, i)->lost;

@@ -105,8 +105,9 @@ size_t ranks__outliers(const struct ranks *r, const struct outlier **ret);
 /* Returns whether the line is an outlier in this recording. l NULL: all memory. */
 bool ranks__differs(const struct ranks *r, const struct rank_line *l, size_t recording);
 
-/* Writes "4 recordings of one job, ranks 0-3 of 4: python train.py". */
-void ranks__title(const struct ranks *r, char *buf, size_t size);
+/* Prints "4 recordings of one job, ranks 0-3 of 4: python train.py", and the number of recordings
+ * without memory events. */
+void ranks__print_title(FILE *out, size_t width, const struct ranks *r);
 /* Writes the names of recordings whose in is true (in NULL: all but workers): "rank 2", "ranks
  * 0-3 7", "rank 0 worker 1". Without a job, writes some of their names. Returns their number. */
 size_t ranks__list(const struct ranks *r, const bool *in, char *buf, size_t size);

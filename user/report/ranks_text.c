@@ -52,18 +52,6 @@ static void bold(const struct page *p, bool on)
 
 /* ---- recordings ---- */
 
-static void print_head(struct page *p)
-{
-	ranks__title(p->r, p->text, sizeof(p->text));
-	words__cut(p->text, 2 * p->width);
-	text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
-	if (ranks__empty(p->r))
-		snprintf(p->text, sizeof(p->text), "%zu more without a memory event %s left aside",
-			 ranks__empty(p->r), ranks__empty(p->r) == 1 ? "is" : "are");
-	if (ranks__empty(p->r))
-		text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
-}
-
 enum { HEAD_RECORDING, HEAD_MEM, HEAD_BAR, HEAD_RESERVED, HEAD_TIME, HEAD_DEVICE, HEAD_NAME };
 
 static void put_rank(const struct page *p, struct grid *t, const struct rank *k, uint64_t largest)
@@ -481,7 +469,7 @@ int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts 
 		free(p);
 		return 0;
 	}
-	print_head(p);
+	ranks__print_title(out, p->width, r);
 	err = print_ranks(p);
 	if (!err) {
 		print_outliers(p);

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "labels/words.h"
+#include "lib/text.h"
 #include "report/ranks.h"
 
 #define MOST_NAMES 4
@@ -71,7 +73,8 @@ size_t ranks__list(const struct ranks *r, const bool *in, char *buf, size_t size
 	return n + (in ? add_labels(r, in, true, buf, size) : 0);
 }
 
-void ranks__title(const struct ranks *r, char *buf, size_t size)
+/* Writes "4 recordings of one job, ranks 0-3 of 4: python train.py". */
+static void title(const struct ranks *r, char *buf, size_t size)
 {
 	size_t workers = ranks__workers(r);
 	char numbers[256], world[32] = "", with[48] = "";
@@ -89,4 +92,16 @@ void ranks__title(const struct ranks *r, char *buf, size_t size)
 		snprintf(with, sizeof(with), " and %zu worker%s", workers, workers == 1 ? "" : "s");
 	snprintf(buf, size, "%zu recordings of one job, %s%s%s: %s", ranks__count(r), numbers,
 		 world, with, ranks__at(r, 0)->command);
+}
+
+void ranks__print_title(FILE *out, size_t width, const struct ranks *r)
+{
+	char text[REPORT_TEXT];
+
+	title(r, text, sizeof(text));
+	text__paragraph(out, width, "", "  ", "%s", words__cut(text, 2 * width));
+	if (ranks__empty(r))
+		text__paragraph(out, width, "", "  ",
+				"%zu more without a memory event %s left aside", ranks__empty(r),
+				ranks__empty(r) == 1 ? "is" : "are");
 }
