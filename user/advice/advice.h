@@ -90,8 +90,8 @@ void advice__free_list(struct advice_list *list);
 /* Prints the advice as indented lines. Says so if the list is empty. Text of the target is cleaned.
  */
 void advice__text(FILE *out, const struct advice_list *list, unsigned width);
-/* Writes an array of objects: kind, saves_bytes, of, figure, peak_after, where, text, basis, costs
- * (null: none). */
-void advice__json(struct json *j, const char *key, const struct advice_list *list);
+/* Writes "advice", an array of objects: kind, saves_bytes, of, figure, peak_after, where, text,
+ * basis, costs (null: none). */
+void advice__json(struct json *j, const struct advice_list *list);
 
 #endif

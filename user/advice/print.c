@@ -66,9 +66,9 @@ void advice__text(FILE *out, const struct advice_list *list, unsigned width)
 			text__bytes(bytes, sizeof(bytes), list->unnamed));
 }
 
-void advice__json(struct json *j, const char *key, const struct advice_list *list)
+void advice__json(struct json *j, const struct advice_list *list)
 {
-	json__open_array(j, key);
+	json__open_array(j, "advice");
 	for (size_t i = 0; i < list->n; i++) {
 		const struct advice *a = &list->all[i];
 

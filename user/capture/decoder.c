@@ -419,10 +419,9 @@ static int on_stack(struct decoder *d, const struct mt_rec_stack *r, size_t len)
 				  (ns.whole ? WHOLE : 0));
 }
 
-static int on_gone(struct decoder *d, const struct mt_rec_gone *r)
+static void on_gone(struct decoder *d, const struct mt_rec_gone *r)
 {
 	code_cache__passed(symbolizer__codes(d->names), r->code, r->epoch);
-	return 0;
 }
 
 /* The smallest size of a record of this type; 0: no such type. */
@@ -464,7 +463,8 @@ int decoder__record(struct decoder *d, const void *rec, size_t len)
 	case MT_REC_STACK:
 		return on_stack(d, rec, len);
 	case MT_REC_CODE_GONE:
-		return on_gone(d, rec);
+		on_gone(d, rec);
+		return 0;
 	case MT_REC_SCOPE_END:
 		return on_mark(d, rec);
 	case MT_REC_MODULE_CALL:

@@ -179,10 +179,7 @@ int target__look(struct target *t, struct failure *f)
 	}
 	maps__free(&t->maps);
 	t->maps = maps;
-	err = torch__info(t->proc, &t->maps, &t->torch);
-	if (err)
-		return failure__set(f, EXIT_FAILED, err, "cannot look for PyTorch in PID %d: %s",
-				    pid, strerror(-err));
+	torch__info(t->proc, &t->maps, &t->torch);
 	t->hooks_err = torch__hooks(t->proc, &t->maps, t->hooks);
 	look_for_python(t);
 	look_for_code_dealloc(t);
@@ -213,7 +210,6 @@ void target__look_for_python(struct target *t, struct maps *maps)
 
 int target__renew(struct target *t)
 {
-	struct torch_info info;
 	struct maps maps;
 	int err = proc__maps(t->proc, &maps);
 
@@ -221,10 +217,8 @@ int target__renew(struct target *t)
 		return err;
 	maps__free(&t->maps);
 	t->maps = maps;
-	err = torch__info(t->proc, &t->maps, &info);
-	if (!err)
-		t->torch = info;
-	return err;
+	torch__info(t->proc, &t->maps, &t->torch);
+	return 0;
 }
 
 struct mt_py_layout target__layout(const struct target *t)

@@ -105,9 +105,7 @@ static int look(struct target *t, struct dump_args *a, struct failure *f)
 		return unreadable(f, pid, -errno, why);
 	python__version(t->python, &major, &minor, &micro);
 	snprintf(a->o.python, sizeof(a->o.python), "%d.%d.%d", major, minor, micro < 0 ? 0 : micro);
-	err = torch__info(t->proc, &t->maps, &t->torch);
-	if (err)
-		return unreadable(f, pid, err, "its PyTorch cannot be read");
+	torch__info(t->proc, &t->maps, &t->torch);
 	a->o.torch = &t->torch;
 	a->o.comm = proc__comm(t->proc);
 	c = census__open(t->python, &why);

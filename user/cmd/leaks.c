@@ -208,7 +208,10 @@ static int print_ranks(const struct leaks_args *args, struct leaks_ranks *r)
 
 	if (!err && args->json) {
 		j = json__new(stdout, true);
-		err = j ? leaks_ranks__json(j, r) : -ENOMEM;
+		if (j)
+			leaks_ranks__json(j, r);
+		else
+			err = -ENOMEM;
 		json__free(j);
 	} else if (!err) {
 		err = leaks_ranks__text(stdout, r);

@@ -114,7 +114,7 @@ void estimate__complain(const struct estimate *e);
 int estimate_text(FILE *out, const struct estimate *e);
 int estimate_json(FILE *out, const struct estimate *e);
 /* Writes the same as a value of a document. Without e->full writes only the data of the run. */
-int estimate_json__put(struct json *j, const char *key, const struct estimate *e);
+int estimate_json__put(struct json *j, const struct estimate *e);
 
 /* Estimates each rank of args->rank_list in turn (many.c). Returns the exit code of the
  * worst rank. */

@@ -238,11 +238,11 @@ static int put_reports(struct json *j, const struct estimate *e)
 	return err;
 }
 
-int estimate_json__put(struct json *j, const char *key, const struct estimate *e)
+int estimate_json__put(struct json *j, const struct estimate *e)
 {
 	int err;
 
-	json__open_object(j, key);
+	json__open_object(j, NULL);
 	json__open_object(j, "memtrace");
 	json__string(j, "version", MEMTRACE_VERSION);
 	json__uint(j, "estimate_format", ESTIMATE_FORMAT);
@@ -265,7 +265,7 @@ int estimate_json__put(struct json *j, const char *key, const struct estimate *e
 	put_smallest(j, &e->smallest);
 	put_phases(j, e);
 	put_known(j, &e->known);
-	advice__json(j, "advice", &e->advice);
+	advice__json(j, &e->advice);
 	err = err ? err : put_reports(j, e);
 	json__close_object(j);
 	return err;
@@ -278,7 +278,7 @@ int estimate_json(FILE *out, const struct estimate *e)
 
 	if (!j)
 		return -ENOMEM;
-	err = estimate_json__put(j, NULL, e);
+	err = estimate_json__put(j, e);
 	json__free(j);
 	return err;
 }

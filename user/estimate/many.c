@@ -57,7 +57,7 @@ static int finish_rank(struct many *m, struct estimate *e)
 	int err = 0;
 
 	if (m->json)
-		err = estimate_json__put(m->json, NULL, e);
+		err = estimate_json__put(m->json, e);
 	else
 		put_row(m, e);
 	estimate__complain(e);

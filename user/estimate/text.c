@@ -94,7 +94,7 @@ static void put_smallest(struct text *t)
 
 /* ---- the refused request ---- */
 
-static int put_overflow(struct text *t)
+static void put_overflow(struct text *t)
 {
 	const struct estimate *e = t->e;
 	const struct model *m = e->named->model;
@@ -103,7 +103,7 @@ static int put_overflow(struct text *t)
 	struct row row;
 
 	if (!e->run.ooms)
-		return 0;
+		return;
 	for (size_t i = 0; i < model__devices(m); i++) {
 		struct model_device d;
 
@@ -123,7 +123,6 @@ static int put_overflow(struct text *t)
 		fprintf(t->out, "\n  in %s%s%s\n", phase__name(oom.phase),
 			*where ? ", module " : "", where);
 	}
-	return 0;
 }
 
 /* ---- parts ---- */
@@ -398,7 +397,7 @@ static void put_run(struct text *t)
 int estimate_text(FILE *out, const struct estimate *e)
 {
 	struct text t = { .out = out, .e = e };
-	int err;
+	int err = 0;
 
 	t.opts = (struct report_text_opts){ .when = ROWS_AT_MARK,
 					    .at = AT_PEAK,
@@ -410,10 +409,10 @@ int estimate_text(FILE *out, const struct estimate *e)
 	put_verdict(&t);
 	put_smallest(&t);
 	put_run(&t);
-	err = put_overflow(&t);
+	put_overflow(&t);
 	if (e->device >= 0) {
 		put_parts(&t);
-		err = err ? err : put_devices(&t);
+		err = put_devices(&t);
 		put_phases(&t);
 	}
 	put_known(&t);

@@ -13,7 +13,10 @@ static int html_begin(struct export_ctx *c, void **state)
 	struct page_data *p = malloc(sizeof(*p));
 
 	*state = p;
-	return p ? html_moments__init(p, c) : -ENOMEM;
+	if (!p)
+		return -ENOMEM;
+	html_moments__init(p, c);
+	return 0;
 }
 
 static int html_event(struct export_ctx *c, void *state, const struct event *e)

@@ -111,7 +111,7 @@ struct page_data {
 	struct event last; /* last event, processed by the model but not here; kind 0: none */
 };
 
-int html_moments__init(struct page_data *p, struct export_ctx *c);
+void html_moments__init(struct page_data *p, struct export_ctx *c);
 void html_moments__free(struct page_data *p);
 /* Call before the model processes e. Returns 0 or -errno. */
 int html_moments__event(struct page_data *p, const struct event *e);

@@ -387,7 +387,7 @@ int html_moments__end(struct page_data *p)
 	return err;
 }
 
-int html_moments__init(struct page_data *p, struct export_ctx *c)
+void html_moments__init(struct page_data *p, struct export_ctx *c)
 {
 	struct model_watch w = { .went = on_block, .segment = segment, .ctx = p };
 
@@ -401,7 +401,6 @@ int html_moments__init(struct page_data *p, struct export_ctx *c)
 	};
 	p->next = p->limits;
 	model__watch(c->model, &w);
-	return 0;
 }
 
 void html_moments__free(struct page_data *p)

@@ -68,8 +68,8 @@ const struct leaks_cell *leaks_ranks__cells(const struct leaks_ranks *r,
 /* True if anything grows. */
 bool leaks_ranks__found(const struct leaks_ranks *r);
 
-/* Print the results. Both return 0 or -ENOMEM. The caller checks out for errors. */
+/* Print the results. The text returns 0 or -ENOMEM. The caller checks out for errors. */
 int leaks_ranks__text(FILE *out, const struct leaks_ranks *r);
-int leaks_ranks__json(struct json *j, const struct leaks_ranks *r);
+void leaks_ranks__json(struct json *j, const struct leaks_ranks *r);
 
 #endif

@@ -121,7 +121,7 @@ static size_t put_lines(struct json *j, const char *key, const struct leaks_rank
 	return top && k > top ? k - top : 0;
 }
 
-int leaks_ranks__json(struct json *j, const struct leaks_ranks *r)
+void leaks_ranks__json(struct json *j, const struct leaks_ranks *r)
 {
 	const struct leaks_opts *o = leaks_ranks__opts(r);
 	const struct ranks *ranks = leaks_ranks__ranks(r);
@@ -151,5 +151,4 @@ int leaks_ranks__json(struct json *j, const struct leaks_ranks *r)
 	if (left)
 		json__uint(j, "lines_left_out", left);
 	json__close_object(j);
-	return 0;
 }

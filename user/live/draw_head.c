@@ -36,7 +36,7 @@ static void draw_bar(struct paint *p, const struct live_state *s, const struct l
 	const char *rank = proc ? facts__get(proc->facts, "rank") : NULL;
 	int room;
 
-	paint__fill(p, 0, 0, p->columns, INK_BAR);
+	paint__fill(p, 0, INK_BAR);
 	if (!proc) {
 		paint__put(p, 0, 0, p->columns, INK_BAR, " memtrace-bpf  waiting for PyTorch");
 		return;
@@ -64,21 +64,21 @@ static void draw_figures(struct paint *p, const struct model_device *d)
 	char buf[24], about[40];
 	int x = 0;
 
-	x = paint__figure(p, 1, x, "allocated", live__bytes(buf, d->allocated), 9, INK_ALLOCATED);
+	x = paint__figure(p, 1, x, "allocated", live__bytes(buf, d->allocated), INK_ALLOCATED);
 	x = paint__figure(p, 1, x, "reserved", d->has_totals ? live__bytes(buf, d->reserved) : "-",
-			  9, INK_RESERVED);
+			  INK_RESERVED);
 	live__bytes(buf, d->peak_allocated);
 	snprintf(about, sizeof(about), "%s%s",
 		 d->peak_is == FIGURE_EXACT	    ? ""
 		 : d->peak_is == FIGURE_LOWER_BOUND ? ">"
 						    : "~",
 		 buf);
-	x = paint__figure(p, 1, x, "peak", about, 9, INK_PEAK);
+	x = paint__figure(p, 1, x, "peak", about, INK_PEAK);
 	if (d->before_known)
 		live__bytes(buf, d->before_attach_start);
 	else
 		strcpy(buf, "unknown");
-	paint__figure(p, 1, x, "before attach", buf, 9, INK_PLAIN);
+	paint__figure(p, 1, x, "before attach", buf, INK_PLAIN);
 }
 
 static int part(struct paint *p, int x, enum ink ink, const char *text)
@@ -152,7 +152,7 @@ void draw_head__tabs(struct paint *p, const struct live_state *s, int y)
 	char text[LIVE_TYPED + 80], clock[24];
 	int x = 0;
 
-	paint__fill(p, y, 0, p->columns, INK_PLAIN);
+	paint__fill(p, y, INK_PLAIN);
 	for (int v = 0; v < VIEW_NR; v++) {
 		bool on = (int)s->view == v;
 

@@ -30,7 +30,7 @@ static void draw_segment(struct paint *p, const struct live_proc *proc, const st
 	int x;
 
 	if (selected)
-		paint__fill(p, y, 0, p->columns, INK_SELECTED);
+		paint__fill(p, y, INK_SELECTED);
 	snprintf(text, sizeof(text), "%12" PRIx64 " %9s %9s %5s %9s %6" PRIu64 " %-5s%s", g->addr,
 		 live__bytes(a, g->size), live__bytes(b, g->allocated),
 		 live__share(c, g->allocated, g->size), live__bytes(d, g->stuck), g->blocks,
@@ -69,7 +69,7 @@ void draw_more__segments(struct paint *p, struct live_state *s, int y, int rows)
 		 live__bytes(a, g->known), live__bytes(b, g->releasable), live__bytes(c, g->stuck),
 		 live__bytes(d, g->largest_gap));
 	paint__put(p, y++, 0, p->columns, INK_PLAIN, text);
-	paint__fill(p, y, 0, p->columns, INK_BAR);
+	paint__fill(p, y, INK_BAR);
 	snprintf(text, sizeof(text), "%12s %9s %9s %5s %9s %6s %-5s", "ADDRESS", "SIZE",
 		 "ALLOCATED", "USED", "STUCK", "BLOCKS", "POOL");
 	paint__put(p, y, 0, p->columns, INK_BAR, text);
@@ -130,7 +130,7 @@ static void draw_process(struct paint *p, const struct live_proc *proc, int y, b
 	sums->rate += proc->rate;
 	snprintf(pid, sizeof(pid), "%d", (int)proc->pid);
 	if (selected)
-		paint__fill(p, y, 0, p->columns, INK_SELECTED);
+		paint__fill(p, y, INK_SELECTED);
 	snprintf(text, sizeof(text), PROCESS, chosen ? '>' : ' ', pid, rank_text, DEVICE(p),
 		 DEVICE(p) ? 6 : 0, d.name, live__bytes(a, d.allocated),
 		 d.has_totals ? live__bytes(b, d.reserved) : "-", live__bytes(c, d.peak_allocated),
@@ -154,7 +154,7 @@ void draw_more__processes(struct paint *p, struct live_state *s, int y, int rows
 	char a[24], b[24], g[24], r[24], text[256];
 
 	p->table_rows = (int)page;
-	paint__fill(p, y, 0, p->columns, INK_BAR);
+	paint__fill(p, y, INK_BAR);
 	snprintf(text, sizeof(text), PROCESS " %s", ' ', "PID", "RANK", DEVICE(p),
 		 DEVICE(p) ? 6 : 0, "DEVICE", "ALLOCATED", "RESERVED", "PEAK", "GROWTH", "STEP",
 		 "EV/S", "COMMAND");

@@ -18,7 +18,7 @@ static void draw_titles(struct paint *p, const struct live_state *s, enum live_b
 {
 	int x = 0, module = live_cells__module_width(by, p->columns);
 
-	paint__fill(p, y, 0, p->columns, INK_BAR);
+	paint__fill(p, y, INK_BAR);
 	for (int c = 0; c < COL_NR; c++) {
 		if (!live_cells__shown(by, s->sort, p->columns, c))
 			continue;
@@ -50,7 +50,7 @@ static void draw_row(struct paint *p, const struct live_state *s, const struct l
 	char buf[24], text[REPORT_TEXT];
 
 	if (selected)
-		paint__fill(p, y, 0, p->columns, INK_SELECTED);
+		paint__fill(p, y, INK_SELECTED);
 	for (int c = 0; c < COL_NR; c++) {
 		if (!live_cells__shown(by, s->sort, p->columns, c))
 			continue;

@@ -26,7 +26,7 @@ int live_json__line(FILE *out, const struct live_proc *p, const struct live_tabl
 		    const char *end);
 /* Prints the process as text: two lines and a table. who: print the process, because several are
  * shown. */
-int live_text__block(FILE *out, const struct live_proc *p, const struct live_table *t, bool who,
-		     int width);
+void live_text__block(FILE *out, const struct live_proc *p, const struct live_table *t, bool who,
+		      int width);
 
 #endif

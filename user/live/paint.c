@@ -83,21 +83,18 @@ void paint__right(struct paint *p, int y, int x, int width, enum ink ink, const 
 	paint__put(p, y, used < width ? x + width - used : x, width, ink, text);
 }
 
-void paint__fill(struct paint *p, int y, int x, int width, enum ink ink)
+void paint__fill(struct paint *p, int y, enum ink ink)
 {
-	if (y < 0 || y >= p->rows || width <= 0)
+	if (y < 0 || y >= p->rows || p->columns <= 0)
 		return;
 	attrset(inks[ink]);
-	mvhline(y, x, ' ', width);
+	mvhline(y, 0, ' ', p->columns);
 }
 
-int paint__figure(struct paint *p, int y, int x, const char *name, const char *value, int field,
-		  enum ink ink)
+int paint__figure(struct paint *p, int y, int x, const char *name, const char *value, enum ink ink)
 {
-	int n = (int)strlen(name) + 1, len = (int)text__width(value);
+	int n = (int)strlen(name) + 1, len = (int)text__width(value), field = len > 9 ? len : 9;
 
-	if (len > field)
-		field = len;
 	if (x + n + field > p->columns)
 		return x;
 	paint__put(p, y, x, n, INK_PLAIN, name);

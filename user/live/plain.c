@@ -92,8 +92,8 @@ static int print(struct shown *s, const char *end)
 	if (!err && l->args->format == LIVE_JSON)
 		err = live_json__line(stdout, s->proc, &l->table, end);
 	else if (!err)
-		err = live_text__block(stdout, s->proc, &l->table, l->several,
-				       (int)report_text__width(stdout, &o));
+		live_text__block(stdout, s->proc, &l->table, l->several,
+				 (int)report_text__width(stdout, &o));
 	return err ? err : flush_output(l);
 }
 

@@ -69,8 +69,8 @@ static int print_cells(FILE *out, const struct live_proc *p, const struct live_t
 	return left > 4 ? left : 4;
 }
 
-int live_text__block(FILE *out, const struct live_proc *p, const struct live_table *t, bool who,
-		     int width)
+void live_text__block(FILE *out, const struct live_proc *p, const struct live_table *t, bool who,
+		      int width)
 {
 	int device = model__main_device(p->model), left;
 	char where[REPORT_TEXT], bytes[24];
@@ -79,7 +79,7 @@ int live_text__block(FILE *out, const struct live_proc *p, const struct live_tab
 	size_t more = 0;
 
 	if (device < 0)
-		return 0;
+		return;
 	model__device(p->model, (size_t)device, &d);
 	print_head(out, p, &d, who);
 	print_cells(out, p, t, NULL, width);
@@ -98,5 +98,4 @@ int live_text__block(FILE *out, const struct live_proc *p, const struct live_tab
 	if (more && p->by != LIVE_LAYER)
 		fprintf(out, "%9s in %zu more rows\n", live__bytes(bytes, rest), more);
 	fprintf(out, "\n");
-	return 0;
 }

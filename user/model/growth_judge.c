@@ -343,7 +343,7 @@ static int cmp_line(const void *a, const void *b)
 	return x->row.bytes != y->row.bytes ? (x->row.bytes > y->row.bytes ? -1 : 1) : 0;
 }
 
-static int add_line(struct judge *j, const struct growth_unit *u)
+static void add_line(struct judge *j, const struct growth_unit *u)
 {
 	struct trend_opts o = { .min_growth = j->min_growth, .tests = j->g->tested };
 	struct growth_line l = { .values = values_of(j, u), .allocated = u->allocated };
@@ -357,7 +357,7 @@ static int add_line(struct judge *j, const struct growth_unit *u)
 	l.values += first;
 	trend__judge(l.values, g->values - first, &o, &l.trend);
 	if (l.trend.verdict == TREND_FLAT)
-		return 0;
+		return;
 	l.per_step = per_step(g, l.trend.slope);
 	l.old = s->old;
 	l.kind = s->old < l.trend.grown / 2 ? GROWTH_ENLARGED : GROWTH_PILES_UP;
@@ -365,7 +365,6 @@ static int add_line(struct judge *j, const struct growth_unit *u)
 	words_of(j, u, &l);
 	names_of(j, u - j->w->units, &l);
 	g->lines[g->n++] = l;
-	return 0;
 }
 
 static int by_line(struct judge *j)
@@ -382,10 +381,10 @@ static int by_line(struct judge *j)
 	g->lines = err ? NULL : calloc((size_t)j->w->n + 1, sizeof(*g->lines));
 	if (!g->lines)
 		return err ? err : -ENOMEM;
-	for (uint32_t i = 0; !err && i < j->w->n; i++)
+	for (uint32_t i = 0; i < j->w->n; i++)
 		if (j->w->units[i].key.dev == j->dev_nr + 1)
-			err = add_line(j, &j->w->units[i]);
-	return err;
+			add_line(j, &j->w->units[i]);
+	return 0;
 }
 
 /* Adds up the units of one category. A line belongs to the category with most of its bytes at the

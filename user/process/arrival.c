@@ -13,14 +13,15 @@
 static const char *const libraries[] = { "libc10.", "libc10-", "libtorch_cpu.", "libtorch_cpu-",
 					 "libtorch_python." };
 
-static bool is_library(const struct map *m, size_t from, size_t to)
+/* True if a name of the first n libraries begins the file's name. */
+static bool is_library(const struct map *m, size_t n)
 {
 	const char *base = strrchr(m->path, '/');
 	size_t i;
 
 	if (!base || !m->inode)
 		return false;
-	for (i = from; i < to; i++) {
+	for (i = 0; i < n; i++) {
 		if (!strncmp(base + 1, libraries[i], strlen(libraries[i])))
 			return true;
 	}
@@ -32,7 +33,7 @@ bool arrival__torch(const struct maps *m)
 	size_t i;
 
 	for (i = 0; i < m->n; i++) {
-		if (m->v[i].x && is_library(&m->v[i], 0, 2))
+		if (m->v[i].x && is_library(&m->v[i], 2))
 			return true;
 	}
 	return false;
@@ -61,7 +62,7 @@ bool arrival__is_torch(const struct proc *p, const struct maps *m)
 
 	/* Opens few files: a process with thousands of such names is not PyTorch. */
 	for (size_t i = 0; i < m->n && opened < FILES_OPENED; i++) {
-		if (!m->v[i].x || !is_library(&m->v[i], 0, 2))
+		if (!m->v[i].x || !is_library(&m->v[i], 2))
 			continue;
 		if (has_c10(p, &m->v[i]))
 			return true;
@@ -102,7 +103,7 @@ bool arrival__untouched(const struct proc *p, const struct maps *m)
 	for (i = 0; i < m->n; i++) {
 		const struct map *map = &m->v[i];
 
-		if (!is_library(map, 0, sizeof(libraries) / sizeof(libraries[0])) ||
+		if (!is_library(map, sizeof(libraries) / sizeof(libraries[0])) ||
 		    !strcmp(map->path, last))
 			continue;
 		last = map->path;

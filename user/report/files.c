@@ -327,7 +327,8 @@ static int print_together(struct reports *s)
 
 	switch (s->args->format) {
 	case REPORT_AS_JSON:
-		return ranks__json(s->j, s->ranks, s->args->top);
+		ranks__json(s->j, s->ranks, s->args->top);
+		return 0;
 	case REPORT_AS_CSV:
 		ranks__csv(s->out, s->ranks, s->args->top);
 		return 0;

@@ -461,7 +461,7 @@ int report_json__document(struct json *j, const char *key, const struct report_d
 	err2 = put_layers(j, doc->model);
 	put_phases(j, doc->model);
 	if (doc->advice)
-		advice__json(j, "advice", doc->advice);
+		advice__json(j, doc->advice);
 	if (doc->fail)
 		report_fail__json(j, doc->fail, doc->fail_from);
 	if (doc->rolling)

@@ -125,7 +125,7 @@ static void put_outliers(struct json *j, const struct ranks *r)
 	json__close_array(j);
 }
 
-int ranks__json(struct json *j, const struct ranks *r, size_t top)
+void ranks__json(struct json *j, const struct ranks *r, size_t top)
 {
 	const struct ranks_opts *o = ranks__opts(r);
 	size_t kept, n = ranks__lines(r, &kept), shown = top && top < kept ? top : kept;
@@ -156,7 +156,6 @@ int ranks__json(struct json *j, const struct ranks *r, size_t top)
 	if (o->fail)
 		report_fail__json(j, o->fail, 0);
 	json__close_object(j);
-	return 0;
 }
 
 static void put_row(FILE *out, const struct ranks *r, const struct rank_line *l)

@@ -84,9 +84,9 @@ const struct totals *rolling_store__totals(const struct rolling_store *s)
 
 /* ---- index ---- */
 
-static int64_t number_fact(const struct rolling_store *s, const char *key)
+static int64_t pid_fact(const struct rolling_store *s)
 {
-	const char *value = facts__get(s->facts, key);
+	const char *value = facts__get(s->facts, "pid");
 
 	return value && *value >= '0' && *value <= '9' ? strtoll(value, NULL, 10) : -1;
 }
@@ -100,7 +100,7 @@ static struct folder_entry entry_of(const struct rolling_store *s, const struct 
 {
 	struct folder_entry e = {
 		.kind = "segment",
-		.pid = number_fact(s, "pid"),
+		.pid = pid_fact(s),
 		.from = g->span.from,
 		.to = g->span.to,
 		.first_step = (int64_t)g->span.first_step,
@@ -275,7 +275,7 @@ static int put_totals(const struct rolling_store *s, FILE *out)
 	json__int(j, "memtrace_totals", 1);
 	json__string(j, "version", MEMTRACE_VERSION);
 	json__string(j, "start", start);
-	json__int(j, "pid", number_fact(s, "pid"));
+	json__int(j, "pid", pid_fact(s));
 	json__uint(j, "ring_bytes", s->opts.size);
 	if (gap)
 		span_json(j, gap, s->dropped);

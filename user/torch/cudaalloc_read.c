@@ -184,7 +184,7 @@ static int read_sets(struct gather *g)
 
 /* ---- Blocks ---- */
 
-static int add_raw(struct pass *s, uint64_t met)
+static void add_raw(struct pass *s, uint64_t met)
 {
 	struct raw *last = s->n ? &s->v[s->n - 1] : NULL;
 	uint64_t at = met & ~(uint64_t)FROM;
@@ -194,7 +194,6 @@ static int add_raw(struct pass *s, uint64_t met)
 		*last = (struct raw){ .at = at, .previ = NO_BLOCK, .nexti = NO_BLOCK };
 	}
 	last->active |= (met & FROM_ACTIVE) != 0;
-	return 0;
 }
 
 static bool in_range(const struct raw *b)

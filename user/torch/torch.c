@@ -253,7 +253,7 @@ static void find_version(const struct proc *p, const struct maps *m, char *buf, 
 	}
 }
 
-int torch__info(const struct proc *p, const struct maps *m, struct torch_info *ret)
+void torch__info(const struct proc *p, const struct maps *m, struct torch_info *ret)
 {
 	struct torch_info info = { 0 };
 	const char *base, *last = "";
@@ -275,7 +275,6 @@ int torch__info(const struct proc *p, const struct maps *m, struct torch_info *r
 	}
 	find_version(p, m, info.version, sizeof(info.version));
 	*ret = info;
-	return 0;
 }
 
 const char *hook__name(enum hook_id id)

@@ -52,8 +52,8 @@ struct torch_info {
 };
 
 /* Finds PyTorch in the maps. The version is in torch/version.py next to libtorch, the one with the
- * lowest torch__rank(). 0 or -errno. */
-int torch__info(const struct proc *p, const struct maps *m, struct torch_info *ret);
+ * lowest torch__rank(). */
+void torch__info(const struct proc *p, const struct maps *m, struct torch_info *ret);
 /* How likely a file belongs to the recorded PyTorch, since a C++ library may bring a second one. 0:
  * next to the libtorch_python in use, 1: named like PyTorch's libraries, 2: any other. */
 int torch__rank(const struct maps *m, const char *path);
