@@ -52,11 +52,13 @@ def test_terminal():
     """No findings for a correct program, all findings for a wrong one."""
     t = draws()
     t.wait(r"^\S\s+size 80x24 ")
+    t.wait("^└─")  # the last line: the screen may come in several pieces
     check("x" * 30 in t.rows()[2] and t.cell(4, 1).bold and t.rows()[0][1:3] == "──", "the screen:\n%s", t.text())
     s = t.state()
     check(s["alternate"] and not s["cursor"] and s["mouse"] and s["keypad"], "while it draws: %s", s)
     t.resize(100, 30)
     t.wait(r"^\S\s+size 100x30 ")
+    t.wait("^└─")
     equal(t.unexpected(), [], "unexpected output")
     t.send("q")
     equal((t.end(), t.differences()), (0, []), "exit code, and what is left changed")
