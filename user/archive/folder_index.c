@@ -68,8 +68,9 @@ static void put_entry(struct json *j, const struct folder_entry *e)
 	json__close_object(j);
 }
 
-static int put_index(FILE *out, const struct folder *f)
+static int put_index(FILE *out, const void *ctx)
 {
+	const struct folder *f = ctx;
 	struct json *j = json__new(out, true);
 
 	if (!j)
@@ -99,24 +100,7 @@ static int put_index(FILE *out, const struct folder *f)
 
 int folder__store(struct folder *f)
 {
-	struct outfile *o;
-	FILE *out;
-	char *path;
-	int err;
-
-	if (asprintf(&path, "%s/%s", f->path, FOLDER_INDEX) < 0)
-		return -ENOMEM;
-	err = outfile__create(path, OUTFILE_RENAME, true, &o);
-	free(path);
-	if (err)
-		return err;
-	out = outfile__stream(o);
-	err = out ? put_index(out, f) : -errno;
-	if (err) {
-		outfile__discard(o);
-		return err;
-	}
-	return outfile__commit(o);
+	return outfile__rewrite(f->path, FOLDER_INDEX, put_index, f);
 }
 
 /* ---- reading ---- */
@@ -147,7 +131,7 @@ static bool get_known(const json_t *o, const char *key, int64_t *ret)
 	return json_is_integer(v) && *ret >= 0;
 }
 
-static bool get_count(const json_t *o, const char *key, uint64_t *ret)
+bool folder__count(const json_t *o, const char *key, uint64_t *ret)
 {
 	const json_t *v = json_object_get(o, key);
 
@@ -179,10 +163,10 @@ static bool get_devices(const json_t *o, struct folder_entry *e)
 		struct folder_device *to = &e->devices[i];
 
 		if (!json_is_object(d) || !get_text(d, "device", to->name, sizeof(to->name)) ||
-		    !to->name[0] || !get_count(d, "peak_allocated", &to->peak_allocated) ||
-		    !get_count(d, "peak_reserved", &to->peak_reserved) ||
-		    !get_count(d, "allocated", &to->allocated) ||
-		    !get_count(d, "reserved", &to->reserved))
+		    !to->name[0] || !folder__count(d, "peak_allocated", &to->peak_allocated) ||
+		    !folder__count(d, "peak_reserved", &to->peak_reserved) ||
+		    !folder__count(d, "allocated", &to->allocated) ||
+		    !folder__count(d, "reserved", &to->reserved))
 			return false;
 	}
 	return true;
@@ -203,8 +187,8 @@ static bool get_entry(const json_t *o, struct folder_entry *e)
 	       get_text(o, "ended", e->ended, sizeof(e->ended)) && get_known(o, "pid", &e->pid) &&
 	       get_known(o, "rank", &e->rank) && get_known(o, "first_step", &e->first_step) &&
 	       get_known(o, "last_step", &e->last_step) && get_seconds(o, "from", &e->from) &&
-	       get_seconds(o, "to", &e->to) && get_count(o, "events", &e->events) &&
-	       get_count(o, "lost", &e->lost) && get_count(o, "bytes", &e->bytes) &&
+	       get_seconds(o, "to", &e->to) && folder__count(o, "events", &e->events) &&
+	       folder__count(o, "lost", &e->lost) && folder__count(o, "bytes", &e->bytes) &&
 	       get_devices(o, e);
 }
 
@@ -212,8 +196,8 @@ static bool get_gap(const json_t *o, struct folder_gap *g)
 {
 	memset(g, 0, sizeof(*g));
 	return json_is_object(o) && get_seconds(o, "from", &g->from) &&
-	       get_seconds(o, "to", &g->to) && get_count(o, "events", &g->events) &&
-	       get_count(o, "bytes", &g->bytes) && get_text(o, "why", g->why, sizeof(g->why));
+	       get_seconds(o, "to", &g->to) && folder__count(o, "events", &g->events) &&
+	       folder__count(o, "bytes", &g->bytes) && get_text(o, "why", g->why, sizeof(g->why));
 }
 
 /* Replaces the entries only if all of the document is valid. */

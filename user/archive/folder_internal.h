@@ -2,6 +2,8 @@
 #ifndef MT_ARCHIVE_FOLDER_INTERNAL_H
 #define MT_ARCHIVE_FOLDER_INTERNAL_H
 /* Declarations shared by folder.c (contents and changes) and folder_index.c (the file). */
+#include <jansson.h>
+
 #include "archive/folder.h"
 
 struct folder {
@@ -20,5 +22,7 @@ void folder__sort(struct folder *f);
  * changed), -EBADMSG and *why, or another -errno. */
 int folder__load(struct folder *f, const char **why);
 int folder__store(struct folder *f);
+/* Reads a member that is a number from 0 on. False: o has no such member. */
+bool folder__count(const json_t *o, const char *key, uint64_t *ret);
 
 #endif

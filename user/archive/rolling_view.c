@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "archive/folder.h"
+#include "archive/folder_internal.h"
 #include "archive/rolling_view_internal.h"
 #include "lib/exit.h"
 #include "lib/text.h"
@@ -22,14 +22,6 @@
 
 /* ---- totals.json ---- */
 
-static bool get_count(const json_t *o, const char *key, uint64_t *ret)
-{
-	const json_t *v = json_object_get(o, key);
-
-	*ret = (uint64_t)json_integer_value(v);
-	return json_is_integer(v) && json_integer_value(v) >= 0;
-}
-
 static bool get_device(const json_t *o, struct ring_device *d)
 {
 	const json_t *name = json_object_get(o, "device");
@@ -40,14 +32,15 @@ static bool get_device(const json_t *o, struct ring_device *d)
 	text__clean(d->name, sizeof(d->name), json_string_value(name), json_string_length(name));
 	if (strcmp(d->name, json_string_value(name)) != 0)
 		return false;
-	return get_count(o, "allocated", &d->allocated) && get_count(o, "reserved", &d->reserved) &&
-	       get_count(o, "peak_allocated", &d->peak_allocated) &&
-	       get_count(o, "peak_time_ns", &d->peak_time) &&
-	       get_count(o, "peak_step", &d->peak_step) &&
-	       get_count(o, "peak_reserved", &d->peak_reserved) &&
-	       get_count(o, "allocs", &d->allocs) && get_count(o, "frees", &d->frees) &&
-	       get_count(o, "total_allocated", &d->total_allocated) &&
-	       get_count(o, "ooms", &d->ooms);
+	return folder__count(o, "allocated", &d->allocated) &&
+	       folder__count(o, "reserved", &d->reserved) &&
+	       folder__count(o, "peak_allocated", &d->peak_allocated) &&
+	       folder__count(o, "peak_time_ns", &d->peak_time) &&
+	       folder__count(o, "peak_step", &d->peak_step) &&
+	       folder__count(o, "peak_reserved", &d->peak_reserved) &&
+	       folder__count(o, "allocs", &d->allocs) && folder__count(o, "frees", &d->frees) &&
+	       folder__count(o, "total_allocated", &d->total_allocated) &&
+	       folder__count(o, "ooms", &d->ooms);
 }
 
 static bool get_whole(struct rolling_view *v)
@@ -56,9 +49,9 @@ static bool get_whole(struct rolling_view *v)
 		     *devices = json_object_get(whole, "devices"), *d;
 	size_t i;
 
-	if (!json_is_object(whole) || !get_count(whole, "events", &v->events) ||
-	    !get_count(whole, "lost", &v->lost) || !get_count(whole, "steps", &v->steps) ||
-	    !get_count(whole, "last_ns", &v->last) || !json_is_array(devices) ||
+	if (!json_is_object(whole) || !folder__count(whole, "events", &v->events) ||
+	    !folder__count(whole, "lost", &v->lost) || !folder__count(whole, "steps", &v->steps) ||
+	    !folder__count(whole, "last_ns", &v->last) || !json_is_array(devices) ||
 	    json_array_size(devices) > RING_DEVICES)
 		return false;
 	json_array_foreach(devices, i, d)

@@ -372,6 +372,28 @@ void outfile__discard(struct outfile *o)
 	release(o);
 }
 
+int outfile__rewrite(const char *dir, const char *name, int (*put)(FILE *out, const void *ctx),
+		     const void *ctx)
+{
+	struct outfile *o;
+	FILE *out;
+	char *path;
+	int err;
+
+	if (asprintf(&path, "%s/%s", dir, name) < 0)
+		return -ENOMEM;
+	err = outfile__create(path, OUTFILE_RENAME, true, &o);
+	free(path);
+	if (err)
+		return err;
+	out = outfile__stream(o);
+	err = out ? put(out, ctx) : -errno;
+	if (!err)
+		return outfile__commit(o);
+	outfile__discard(o);
+	return err;
+}
+
 static void remove_and_die(int sig)
 {
 	/* SA_RESETHAND has restored the default action. The signal is blocked until the handler

@@ -46,6 +46,10 @@ int outfile__commit(struct outfile *o);
 /* Closes and removes the created file. An old file that was not replaced stays. Frees o; NULL is
  * fine. */
 void outfile__discard(struct outfile *o);
+/* Replaces the file DIR/NAME by what put() writes to out; put() returns 0 or -errno. Returns 0, or
+ * -errno: then an old file stays. */
+int outfile__rewrite(const char *dir, const char *name, int (*put)(FILE *out, const void *ctx),
+		     const void *ctx);
 /* Makes SIGINT, SIGTERM and SIGHUP remove the file of o before they end the program, until o is
  * committed or discarded. For one file at a time. Ignored signals stay ignored. */
 void outfile__discard_on_signal(struct outfile *o);

@@ -5,7 +5,6 @@
  * that hold memory back. */
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "archive/analysis.h"
 #include "cond/cond.h"

@@ -263,8 +263,9 @@ static void span_json(struct json *j, const struct mtr_ring_span *g, uint64_t se
 	json__close_object(j);
 }
 
-static int put_totals(const struct rolling_store *s, FILE *out)
+static int put_totals(FILE *out, const void *ctx)
 {
+	const struct rolling_store *s = ctx;
 	const char *start = facts__get(s->facts, "start");
 	const struct mtr_ring_span *gap = mtr_rolling__gap(s->ring);
 	struct json *j = json__new(out, false);
@@ -287,23 +288,8 @@ static int put_totals(const struct rolling_store *s, FILE *out)
 
 static int write_totals(struct rolling_store *s)
 {
-	struct outfile *o;
-	FILE *out;
-	char *path;
-	int err;
+	int err = outfile__rewrite(rolling_store__path(s), TOTALS_FILE, put_totals, s);
 
-	if (asprintf(&path, "%s/%s", rolling_store__path(s), TOTALS_FILE) < 0)
-		return -ENOMEM;
-	err = outfile__create(path, OUTFILE_RENAME, true, &o);
-	free(path);
-	if (err)
-		return err;
-	out = outfile__stream(o);
-	err = out ? put_totals(s, out) : -errno;
-	if (err)
-		outfile__discard(o);
-	else
-		err = outfile__commit(o);
 	note_rewritten(s, TOTALS_FILE, &s->totals_bytes);
 	return err;
 }
