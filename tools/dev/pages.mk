@@ -11,7 +11,7 @@ $(OUTPUT)/gen/assets/%.h: user/export/assets/% tools/dev/embed.sh
 PAGE := user/export/page
 PAGE_STYLES := $(wildcard $(PAGE)/*.css)
 # kit.js and base.js have what the others stand on, main.js puts them together.
-PAGE_SCRIPTS := $(wildcard user/export/assets/words.js $(PAGE)/kit.js $(PAGE)/base.js) \
+PAGE_SCRIPTS := $(wildcard user/export/assets/words.js user/export/assets/flames.js $(PAGE)/kit.js $(PAGE)/base.js) \
 	$(filter-out $(PAGE)/kit.js $(PAGE)/base.js $(PAGE)/main.js,$(sort $(wildcard $(PAGE)/*.js))) $(wildcard $(PAGE)/main.js)
 
 $(OUTPUT)/gen/uplot/.complete: $(PAGE)/package-lock.json

@@ -9,6 +9,7 @@
 #include "assets/flamegraph.css.h"
 #include "assets/flamegraph.html.h"
 #include "assets/flamegraph.js.h"
+#include "assets/flames.js.h"
 #include "assets/words.js.h"
 #include "export/template.h"
 #include "lib/array.h"
@@ -150,6 +151,7 @@ int flametree__put_page(FILE *out, int (*data)(void *ctx), void *ctx)
 	err = data(ctx);
 	html = template__until(out, html, end, "@@SCRIPT@@");
 	fwrite(asset_words_js, 1, asset_words_js_len, out);
+	fwrite(asset_flames_js, 1, asset_flames_js_len, out);
 	fwrite(asset_flamediff_js, 1, asset_flamediff_js_len, out);
 	fwrite(asset_flamegraph_js, 1, asset_flamegraph_js_len, out);
 	fwrite(html, 1, end - html, out);

@@ -70,7 +70,7 @@ const Change = (() => {
 		view.node.forEach((node, i) => {
 			let at = node;
 			for (let n = node; n >= 0; n = data.nodes.parent[n])
-				if (frames[data.nodes.frame[n]].kind === 0) {
+				if (frames[data.nodes.frame[n]].kind === "user") {
 					at = n;
 					break;
 				}
@@ -102,7 +102,7 @@ const Change = (() => {
 		const body = t.createTBody();
 		for (const r of rows.slice(0, ROWS)) {
 			const f = r.frame;
-			tr(body, "td", cells(r, (f.where ? `${f.where} (${f.name})` : f.name) + (f.was ? `, moved from :${f.was}` : "")),
+			tr(body, "td", cells(r, (f.file ? `${Flames.base(f)} (${f.name})` : f.name) + (f.was ? `, moved from :${f.was}` : "")),
 				colour(r.old, r.new).split(" ")[0]);
 		}
 		const rest = rows.slice(ROWS);

@@ -18,32 +18,24 @@
 		["stdlib", "Standard library"],
 		["note", "No Python stack"],
 	];
-	const MODULE = 1, TORCH = 2;
-	const ROW = parseInt(getComputedStyle(document.documentElement).getPropertyValue("--row"), 10);
-	const THIN = 0.7; // px: narrower frames are combined
 
 	// ---- frames
 
 	const frames = [];
-	for (let i = 0; i < data.frames.length; i += 4) {
-		const file = data.frames[i + 1] < 0 ? "" : data.strings[data.frames[i + 1]];
-		const line = data.frames[i + 2];
+	for (let i = 0; i < data.frames.length; i += 4)
 		frames.push({
 			name: data.strings[data.frames[i]],
-			file,
-			line,
-			kind: data.frames[i + 3],
-			where: file && file.slice(file.lastIndexOf("/") + 1) + (line ? ":" + line : ""),
+			file: data.strings[data.frames[i + 1]] ?? "",
+			line: data.frames[i + 2],
+			kind: KINDS[data.frames[i + 3]][0],
 			was: data.was?.[i / 4] ?? 0, // with two recordings: the line in the old one, if different
-			text: "", // searchable text, made on first use
 		});
-	}
 
 	// With layer numbers merged, blocks.0.attn and blocks.1.attn are one frame, blocks.*.attn.
 	const merged = frames.map((f, i) => i);
 	const starred = new Map();
 	frames.slice().forEach((f, i) => {
-		const name = f.kind === MODULE ? f.name.replace(/(^|\.)\d+(?=[. ]|$)/g, "$1*") : f.name;
+		const name = f.kind === "module" ? f.name.replace(/(^|\.)\d+(?=[. ]|$)/g, "$1*") : f.name;
 		if (name === f.name)
 			return;
 		if (!starred.has(name))
@@ -55,12 +47,9 @@
 
 	const main = Math.max(0, data.devices.findIndex(d => d.main));
 	const OPTIONS = [["hide-torch", "hideTorch"], ["merge", "merge"], ["leaf-first", "leafFirst"], ["icicle", "icicle"]];
-	const state = { device: main, view: 0, hideTorch: true, merge: false, leafFirst: false, icicle: true, query: "" };
-	let root; // root of the current tree
-	let zoom; // node shown in full width
-	let at; // node with the keyboard focus
-	let drawn = []; // { node, el } of the drawn frames; el.dataset.i is the index
-	let depths = 0;
+	const state = { device: main, view: 0 };
+	const flames = new Flames(frames, parseInt(getComputedStyle(document.documentElement).getPropertyValue("--row"), 10), 0.7);
+	let sums; // by node: blocks, and with two recordings the old and new sizes; unknown: whether blocks are missing
 
 	const device = () => data.devices[state.device];
 	const view = () => device().views[state.view];
@@ -72,235 +61,81 @@
 		const out = [];
 		for (; node >= 0; node = data.nodes.parent[node]) {
 			const f = data.nodes.frame[node];
-			out.push(state.merge ? merged[f] : f);
-		}
-		if (state.hideTorch) {
-			const kept = out.filter(f => frames[f].kind !== TORCH);
-			// A stack with only PyTorch frames keeps its innermost frame.
-			return kept.length ? kept : out.slice(0, 1);
+			out.unshift(flames.options.merge ? merged[f] : f);
 		}
 		return out;
 	}
 
-	function makeNode(parent, frame) {
-		return { parent, frame, bytes: 0, old: 0, new: 0, count: 0, known: true, depth: parent ? parent.depth + 1 : 0, children: new Map(), sorted: null, hit: false };
-	}
-
 	function build() {
 		const v = view();
-		const cache = new Map();
-		root = makeNode(null, -1);
-		for (let i = 0; i < v.node.length; i++) {
-			let stack = cache.get(v.node[i]);
-			if (!stack) {
-				stack = stackOf(v.node[i]); // innermost first
-				if (!state.leafFirst)
-					stack.reverse();
-				cache.set(v.node[i], stack);
-			}
-			let n = root;
-			add(n, v, i);
-			for (const f of stack) {
-				let child = n.children.get(f);
-				if (!child)
-					n.children.set(f, child = makeNode(n, f));
-				n = child;
-				add(n, v, i);
-			}
-		}
-		search();
-	}
-
-	function add(n, v, i) {
-		n.bytes += v.bytes[i];
-		n.count += v.count[i];
-		if (v.old) {
-			n.old += v.old[i];
-			n.new += v.new[i];
-		}
-		if (!v.count[i] && v.bytes[i])
-			n.known = false; // before attach: the number of blocks is not known
-	}
-
-	function childrenOf(n) {
-		return n.sorted ?? (n.sorted = [...n.children.values()].sort((a, b) => b.bytes - a.bytes || a.frame - b.frame));
-	}
-
-	// Finds the node with the same path in another tree.
-	function findAgain(n) {
-		const path = [];
-		for (; n && n.parent; n = n.parent)
-			path.push(n.frame);
-		let found = root;
-		for (const f of path.reverse()) {
-			const child = found.children.get(f);
-			if (!child)
-				break;
-			found = child;
-		}
-		return found;
-	}
-
-	// ---- search
-
-	function matches(f) {
-		f.text ||= (f.name + "\n" + f.file + (f.line ? ":" + f.line : "")).toLowerCase();
-		return f.text.includes(state.query);
-	}
-
-	function search() {
-		const hits = state.query ? frames.map(matches) : null;
-		const stack = [root];
-		while (stack.length) {
-			const n = stack.pop();
-			n.hit = hits !== null && n.frame >= 0 && hits[n.frame];
-			for (const c of n.children.values())
-				stack.push(c);
-		}
-	}
-
-	// Bytes of stacks below n that contain a match, and the number of matching frames.
-	function matchedIn(n) {
-		let sum = 0, found = 0;
-		const stack = [[n, false]];
-		while (stack.length) {
-			const [node, inside] = stack.pop();
-			if (node.hit) {
-				found++;
-				if (!inside)
-					sum += node.bytes;
-			}
-			for (const c of node.children.values())
-				stack.push([c, inside || node.hit]);
-		}
-		for (let up = n.parent; up; up = up.parent)
-			if (up.hit)
-				sum = n.bytes;
-		return [sum, found];
+		flames.title = "All of " + device().name;
+		flames.build(v.node, stackOf);
+		flames.values = flames.sum(v.bytes);
+		sums = { count: flames.sum(v.count), old: v.old && flames.sum(v.old), new: v.new && flames.sum(v.new),
+			unknown: flames.sum(v.bytes.map((b, i) => b && !v.count[i] ? 1 : 0)) }; // before attach: the number of blocks is not known
 	}
 
 	function showMatched() {
-		graph.classList.toggle("searching", state.query !== "");
-		if (!state.query) {
-			$("matched").textContent = "";
-			return;
-		}
-		const [sum, found] = matchedIn(zoom);
-		$("matched").textContent = found || sum ?
-			`${percent(sum, zoom.bytes)} matched · ${bytes(sum)}` :
-			zoom === root ? "no match" : "no match in this frame";
+		graph.classList.toggle("searching", flames.hits !== null);
+		const sum = flames.hits ? flames.matched() : 0;
+		$("matched").textContent = !flames.hits ? "" : sum ? `${percent(sum, flames.values[flames.zoom])} matched · ${bytes(sum)}` :
+			flames.zoom ? "no match in this frame" : "no match";
 	}
 
 	// ---- drawing
 
-	function place(n, left, width, out) {
-		const el = document.createElement("div");
-		const f = n.frame < 0 ? null : frames[n.frame];
-		el.className = "f " + (data.diff ? Change.colour(n.old, n.new) : f ? KINDS[f.kind][0] : "root");
-		el.classList.toggle("hit", n.hit);
-		el.classList.toggle("above", n !== zoom && n.depth < zoom.depth);
-		el.classList.toggle("thin", width < 12);
-		el.classList.toggle("narrow", width < 72);
-		el.style.left = left + "px";
-		el.style.width = Math.max(width - (width > 3 ? 1 : 0), THIN) + "px";
-		el.id = "f" + out.length;
-		el.dataset.i = out.length;
+	function place(o, i) {
+		const el = o.el = document.createElement("div");
+		el.style.left = o.x + "px";
+		el.style.top = o.y + "px";
+		el.dataset.i = i;
+		if (o.more) {
+			el.className = "f thin more";
+			el.style.width = o.w + "px";
+			el.setAttribute("aria-hidden", "true");
+			return el;
+		}
+		const size = flames.values[o.n];
+		el.className = "f " + (data.diff ? Change.colour(sums.old[o.n], sums.new[o.n]) : flames.frameOf(o.n)?.kind ?? "root");
+		el.classList.toggle("hit", flames.hit(o.n));
+		el.classList.toggle("above", !!o.above);
+		el.classList.toggle("thin", o.w < 12);
+		el.classList.toggle("narrow", o.w < 72);
+		el.style.width = Math.max(o.w - (o.w > 3 ? 1 : 0), flames.thin) + "px";
+		el.id = "f" + i;
 		el.setAttribute("role", "treeitem");
-		el.setAttribute("aria-level", n.depth + 1);
-		el.setAttribute("aria-label", label(n) + ", " + (data.diff ? Change.words(n.old, n.new) + ", " : "") + bytes(n.bytes) + ", " + percent(n.bytes, root.bytes));
-		if (width >= 24)
-			write(el, n, f, width);
-		out.push({ node: n, el, left, width });
+		el.setAttribute("aria-level", o.depth + 1);
+		el.setAttribute("aria-label", flames.name(o.n) + ", " + (data.diff ? change(o.n) + ", " : "") + bytes(size) + ", " + percent(size, flames.values[0]));
+		if (o.w >= 24)
+			write(el, o);
+		return el;
 	}
 
-	function write(el, n, f, width) {
-		const t = document.createElement("span");
+	function write(el, o) {
+		const t = document.createElement("span"), f = flames.frameOf(o.n);
 		t.className = "t";
-		t.textContent = shortLabel(n, width < 110);
-		if (f && f.where && width > 90) {
+		t.textContent = flames.short(o.n, o.w < 110);
+		if (f && f.file && o.w > 90) {
 			const w = document.createElement("span");
 			w.className = "w";
-			w.textContent = f.where;
+			w.textContent = Flames.base(f);
 			t.append(w);
 		}
 		el.append(t);
-		if (width > 210) {
+		if (o.w > 210) {
 			const b = document.createElement("span");
 			b.className = "b";
-			b.textContent = data.diff ? Change.signed(n.new - n.old) : bytes(n.bytes);
+			b.textContent = data.diff ? Change.signed(sums.new[o.n] - sums.old[o.n]) : bytes(flames.values[o.n]);
 			el.append(b);
 		}
 	}
 
-	// Draws one bar for several frames that are too narrow.
-	function placeMore(parent, nodes, sum, left, width, out) {
-		const el = document.createElement("div");
-		el.className = "f thin more";
-		el.style.left = left + "px";
-		el.style.width = width + "px";
-		el.dataset.i = out.length;
-		el.setAttribute("aria-hidden", "true");
-		out.push({ node: parent, el, left, width, more: { n: nodes, bytes: sum } });
-	}
-
-	function label(n) {
-		return n.frame < 0 ? "All of " + device().name : frames[n.frame].name;
-	}
-
-	// A submodule is shown without its parent's name: .attn in blocks.0, not blocks.0.attn. If the class does not
-	// fit, the name alone is shown.
-	function shortLabel(n, tight) {
-		let name = label(n);
-		if (n.frame < 0 || frames[n.frame].kind !== MODULE)
-			return name;
-		if (tight)
-			name = name.split(" (")[0];
-		if (state.leafFirst)
-			return name;
-		for (let up = n.parent; up && up.frame >= 0; up = up.parent)
-			if (frames[up.frame].kind === MODULE) {
-				const outer = frames[up.frame].name.split(" (")[0] + ".";
-				return name.startsWith(outer) ? name.slice(outer.length - 1) : name;
-			}
-		return name;
-	}
+	const change = n => Change.words(sums.old[n], sums.new[n]);
 
 	function draw() {
-		const width = graph.clientWidth;
-		const out = [];
-		for (let n = zoom.parent; n; n = n.parent)
-			place(n, 0, width, out);
-		out.reverse(); // outermost first
-		out.forEach((o, i) => { o.el.id = "f" + i; o.el.dataset.i = i; });
-		const scale = zoom.bytes ? width / zoom.bytes : 0;
-		const todo = [[zoom, 0]];
-		depths = zoom.depth + 1;
-		while (todo.length) {
-			const [n, left] = todo.pop();
-			place(n, left, n.bytes * scale, out);
-			depths = Math.max(depths, n.depth + 1);
-			let x = left, i = 0;
-			const kids = childrenOf(n);
-			for (; i < kids.length && kids[i].bytes * scale >= THIN; i++) {
-				todo.push([kids[i], x]);
-				x += kids[i].bytes * scale;
-			}
-			let rest = 0;
-			for (let k = i; k < kids.length; k++)
-				rest += kids[k].bytes;
-			if (rest * scale >= 1) {
-				placeMore(n, kids.length - i, rest, x, rest * scale, out);
-				depths = Math.max(depths, n.depth + 2);
-			}
-		}
-		for (const o of out) {
-			const depth = o.node.depth + (o.more ? 1 : 0);
-			o.el.style.top = (state.icicle ? depth : depths - 1 - depth) * ROW + "px";
-		}
-		drawn = out;
-		graph.style.height = depths * ROW + "px";
-		graph.replaceChildren(...out.map(o => o.el));
-		$("reset").disabled = zoom === root;
+		graph.style.height = flames.layout(graph.clientWidth) + "px";
+		graph.replaceChildren(...flames.drawn.map(place));
+		$("reset").disabled = !flames.zoom;
 		showMatched();
 		markAt();
 	}
@@ -308,18 +143,17 @@
 	// ---- details and tooltip
 
 	function numbers(o) {
+		const { values, depth, zoom } = flames, all = values[0];
 		if (o.more)
-			return [`${count(o.more.n)} frames too narrow to draw`, bytes(o.more.bytes) + " · " + percent(o.more.bytes, root.bytes), "Zoom in to see them."];
-		const n = o.node, f = n.frame < 0 ? null : frames[n.frame];
-		const parts = [data.diff ? Change.words(n.old, n.new) : bytes(n.bytes), percent(n.bytes, root.bytes) + " of all"];
-		if (zoom !== root && n.depth > zoom.depth)
-			parts.push(percent(n.bytes, zoom.bytes) + " of the zoomed frame");
-		if (n.known && n.count)
-			parts.push(blocks(n.count));
-		let where = f ? f.file + (f.file && f.line ? ":" + f.line : "") + (f.was ? ", moved from :" + f.was : "") : "";
-		if (f && !where)
-			where = NOTES[f.name] ?? "";
-		return [label(n), parts.join(" · "), where];
+			return [`${count(o.more)} frames too narrow to draw`, bytes(o.rest) + " · " + percent(o.rest, all), "Zoom in to see them."];
+		const n = o.n, f = flames.frameOf(n);
+		const parts = [data.diff ? change(n) : bytes(values[n]), percent(values[n], all) + " of all"];
+		if (zoom && depth[n] > depth[zoom])
+			parts.push(percent(values[n], values[zoom]) + " of the zoomed frame");
+		if (!sums.unknown[n] && sums.count[n])
+			parts.push(blocks(sums.count[n]));
+		const where = f ? Flames.location(f) + (f.was ? ", moved from :" + f.was : "") || NOTES[f.name] : "";
+		return [flames.name(n), parts.join(" · "), where ?? ""];
 	}
 
 	function showDetails(o) {
@@ -346,24 +180,23 @@
 	const hideTip = () => { $("tip").hidden = true; };
 	const drawnAt = el => {
 		const f = el instanceof Element ? el.closest(".f") : null;
-		return f ? drawn[f.dataset.i] : null;
+		return f ? flames.drawn[f.dataset.i] : null;
 	};
 
 	// ---- zoom and keyboard focus
 
 	function zoomTo(n) {
 		hideTip();
-		zoom = n;
-		at = n;
+		flames.zoom = flames.at = n;
 		draw();
-		showDetails({ node: n });
+		showDetails({ n });
 	}
 
 	function markAt() {
 		const focused = document.activeElement === graph;
 		graph.removeAttribute("aria-activedescendant");
-		for (const o of drawn) {
-			const here = focused && !o.more && o.node === at;
+		for (const o of flames.drawn) {
+			const here = focused && !o.more && o.n === flames.at;
 			o.el.classList.toggle("at", here);
 			if (here) {
 				graph.setAttribute("aria-activedescendant", o.el.id);
@@ -373,23 +206,9 @@
 	}
 
 	function step(key) {
-		const here = drawn.find(o => o.node === at && !o.more) ?? drawn.find(o => o.node === zoom);
-		const inward = state.icicle ? "ArrowDown" : "ArrowUp", outward = state.icicle ? "ArrowUp" : "ArrowDown";
-		let next = null;
-		if (key === inward)
-			next = here.node.depth < zoom.depth ? drawn.find(o => o.node.depth === here.node.depth + 1 && !o.more) :
-				drawn.find(o => o.node === childrenOf(here.node)[0] && !o.more);
-		else if (key === outward)
-			next = drawn.find(o => o.node === here.node.parent && !o.more);
-		else if (key === "Home")
-			next = drawn.find(o => o.node === root);
-		else {
-			const row = drawn.filter(o => !o.more && o.node.depth === here.node.depth).sort((a, b) => a.left - b.left);
-			next = row[row.indexOf(here) + (key === "ArrowRight" ? 1 : -1)];
-		}
+		const next = flames.step(key);
 		if (!next)
 			return;
-		at = next.node;
 		markAt();
 		showDetails(next);
 	}
@@ -397,19 +216,16 @@
 	// ---- changes of the state
 
 	function rebuild() {
-		const keepZoom = zoom, keepAt = at;
 		build();
-		zoom = keepZoom ? findAgain(keepZoom) : root;
-		at = keepAt ? findAgain(keepAt) : root;
 		headline();
-		const nothing = !root.bytes;
+		const nothing = !flames.values[0];
 		graph.hidden = nothing;
 		$("empty").hidden = !nothing;
 		$("empty").textContent = `Nothing is allocated on ${device().name} here.`;
 		showDetails(null);
 		if (!nothing) {
 			draw();
-			showDetails({ node: zoom });
+			showDetails({ n: flames.zoom });
 		}
 		const v = view();
 		$("notes").textContent = v.smaller ? `${count(v.smaller)} smallest stacks are in the one frame “[smaller stacks]”.` : "";
@@ -417,7 +233,7 @@
 
 	function diffHeadline() {
 		const small = document.createElement("small"), { old, new: now } = data.diff;
-		small.textContent = Change.headline(data, view(), root.bytes);
+		small.textContent = Change.headline(data, view(), flames.values[0]);
 		$("headline").replaceChildren(Change.signed(now.bytes - old.bytes) + " ", small);
 		document.title = `${Change.signed(now.bytes - old.bytes)}, ${device().name} · ${old.name} → ${now.name}`;
 		graph.setAttribute("aria-label", `Flame graph of what changed: ${Change.words(old.bytes, now.bytes)}`);
@@ -443,9 +259,9 @@
 			parts.push(`${bytes(v.reserved)} reserved`);
 		const small = document.createElement("small");
 		small.textContent = parts.join(" · ");
-		$("headline").replaceChildren(bytes(root.bytes) + " ", small);
-		document.title = `${bytes(root.bytes)} ${v.label.toLowerCase()}, ${d.name} · pid ${data.facts.pid ?? "?"} · ${command(data)}`;
-		graph.setAttribute("aria-label", `Flame graph: ${bytes(root.bytes)} ${when}`);
+		$("headline").replaceChildren(bytes(flames.values[0]) + " ", small);
+		document.title = `${bytes(flames.values[0])} ${v.label.toLowerCase()}, ${d.name} · pid ${data.facts.pid ?? "?"} · ${command(data)}`;
+		graph.setAttribute("aria-label", `Flame graph: ${bytes(flames.values[0])} ${when}`);
 	}
 
 	function facts() {
@@ -481,8 +297,8 @@
 					seen.add(n);
 					used.add(frames[data.nodes.frame[n]].kind);
 				}
-		KINDS.forEach(([cls, name], kind) => {
-			if (!used.has(kind))
+		KINDS.forEach(([cls, name]) => {
+			if (!used.has(cls))
 				return;
 			const li = document.createElement("li"), i = document.createElement("i");
 			i.className = cls;
@@ -532,7 +348,7 @@
 		const o = drawnAt(e.target);
 		graph.focus({ preventScroll: true });
 		if (o)
-			zoomTo(o.node);
+			zoomTo(o.n);
 	});
 	graph.addEventListener("pointermove", e => {
 		const o = drawnAt(e.target);
@@ -545,8 +361,7 @@
 	});
 	graph.addEventListener("pointerleave", () => {
 		hideTip();
-		if (at)
-			showDetails({ node: at });
+		showDetails({ n: flames.at });
 	});
 	graph.addEventListener("focus", markAt);
 	graph.addEventListener("blur", markAt);
@@ -556,7 +371,7 @@
 		if (["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home"].includes(e.key))
 			step(e.key);
 		else if (e.key === "Enter" || e.key === " ")
-			zoomTo(at);
+			zoomTo(flames.at);
 		else
 			return;
 		e.preventDefault();
@@ -572,9 +387,8 @@
 	});
 
 	$("search").addEventListener("input", e => {
-		state.query = e.target.value.trim().toLowerCase();
-		search();
-		if (root.bytes)
+		flames.search(e.target.value);
+		if (flames.values[0])
 			draw();
 	});
 
@@ -593,13 +407,13 @@
 				e.preventDefault();
 			} else if (typing) {
 				graph.focus();
-			} else if (zoom !== root) {
-				zoomTo(root);
+			} else if (flames.zoom) {
+				zoomTo(0);
 			}
 		}
 	});
 
-	$("reset").addEventListener("click", () => zoomTo(root));
+	$("reset").addEventListener("click", () => zoomTo(0));
 	$("device").addEventListener("change", e => {
 		const id = view().id;
 		state.device = Number(e.target.value);
@@ -609,15 +423,15 @@
 	});
 	for (const [id, key] of OPTIONS)
 		$(id).addEventListener("change", e => {
-			state[key] = e.target.checked;
+			flames.options[key] = e.target.checked;
 			rebuild();
-			if (id === "icicle" && !state.icicle)
+			if (id === "icicle" && !flames.options.icicle)
 				graph.scrollIntoView({ block: "end" }); // show the root
 		});
 
 	let width = 0;
 	new ResizeObserver(() => {
-		if (graph.clientWidth === width || !root.bytes)
+		if (graph.clientWidth === width || !flames.values[0])
 			return;
 		width = graph.clientWidth;
 		draw();
@@ -625,8 +439,8 @@
 
 	// Browsers restore form values on reload, so read the state from the form.
 	for (const [id, key] of OPTIONS)
-		state[key] = $(id).checked;
-	state.query = $("search").value.trim().toLowerCase();
+		flames.options[key] = $(id).checked;
+	flames.search($("search").value);
 	$("merge-box").hidden = !starred.size;
 	facts();
 	devices();
