@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "assets/dom.js.h"
 #include "assets/flamediff.js.h"
 #include "assets/flamegraph.css.h"
 #include "assets/flamegraph.html.h"
@@ -151,6 +152,7 @@ int flametree__put_page(FILE *out, int (*data)(void *ctx), void *ctx)
 	err = data(ctx);
 	html = template__until(out, html, end, "@@SCRIPT@@");
 	fwrite(asset_words_js, 1, asset_words_js_len, out);
+	fwrite(asset_dom_js, 1, asset_dom_js_len, out);
 	fwrite(asset_flames_js, 1, asset_flames_js_len, out);
 	fwrite(asset_flamediff_js, 1, asset_flamediff_js_len, out);
 	fwrite(asset_flamegraph_js, 1, asset_flamegraph_js_len, out);

@@ -2,7 +2,7 @@
 // Extension of flamegraph.js for two recordings: data.diff, and an old and a new size for each stack.
 "use strict";
 const Change = (() => {
-	const { bytes, count, percent, seconds, command } = Words;
+	const { bytes, count, percent, seconds, command } = Words, { el } = Dom;
 	const ROWS = 200; // rows of the table; the others are combined
 
 	// Each view becomes three: widths from the larger size, the old size and the new size.
@@ -38,10 +38,7 @@ const Change = (() => {
 		for (const [what, s] of [["old", old], ["new", now]]) {
 			const moment = s.moment === "time" ? `at ${seconds(s.time)}` : `${s.moment}, at ${seconds(s.time)}`;
 			const texts = [`${what}: ${bytes(s.bytes)} (${moment})`, `${count(s.events)} events`, `${count(s.lost)} lost`];
-			const li = document.createElement("li");
-			li.textContent = texts.join(", ");
-			li.className = s.lost ? "warn" : "";
-			list.append(li);
+			list.append(el("li", { textContent: texts.join(", "), className: s.lost ? "warn" : "" }));
 		}
 	}
 
@@ -53,16 +50,8 @@ const Change = (() => {
 		return `from ${old.name} to ${now.name}: ${bytes(old.bytes)} → ${bytes(now.bytes)}${by} · ${what}, ${bytes(width)}`;
 	}
 
-	function legend(list) {
-		const items = [["grew c4", "New"], ["grew c3", "Grew by half and more"], ["grew c1", "Grew"], ["same", "Unchanged"],
-			["shrank c1", "Shrank"], ["shrank c3", "Shrank by half and more"], ["shrank c4", "Gone"]];
-		for (const [cls, name] of items) {
-			const li = document.createElement("li"), i = document.createElement("i");
-			i.className = cls;
-			li.append(i, name);
-			list.append(li);
-		}
-	}
+	const LEGEND = [["grew c4", "New"], ["grew c3", "Grew by half and more"], ["grew c1", "Grew"], ["same", "Unchanged"],
+		["shrank c1", "Shrank"], ["shrank c3", "Shrank by half and more"], ["shrank c4", "Gone"]];
 
 	// Rows by each stack's last line of user code or, without one, by its innermost frame.
 	function byLine(data, frames, view) {
@@ -83,19 +72,10 @@ const Change = (() => {
 		return [...rows.values()].sort((a, b) => Math.abs(b.new - b.old) - Math.abs(a.new - a.old) || b.new - a.new);
 	}
 
-	function tr(body, tag, texts, cls) {
-		const row = document.createElement("tr");
-		for (const text of texts) {
-			const cell = document.createElement(tag);
-			cell.textContent = text;
-			row.append(cell);
-		}
-		row.className = cls;
-		body.append(row);
-	}
+	const tr = (body, tag, texts, cls) => body.append(el("tr", { className: cls }, ...texts.map(text => el(tag, { textContent: text }))));
 
 	function table(data, frames, box) {
-		const rows = byLine(data, frames, data.devices[0].views[0]), t = document.createElement("table");
+		const rows = byLine(data, frames, data.devices[0].views[0]), t = el("table");
 		const sum = list => list.reduce((a, r) => ({ old: a.old + r.old, new: a.new + r.new }), { old: 0, new: 0 });
 		const cells = (r, where) => [signed(r.new - r.old), bytes(r.old), bytes(r.new), where];
 		tr(t.createTHead(), "th", ["Change", "Old", "New", "Location"], "");
@@ -113,5 +93,5 @@ const Change = (() => {
 		box.hidden = false;
 	}
 
-	return { expand, colour, words, signed, facts, headline, legend, table };
+	return { expand, colour, words, signed, facts, headline, LEGEND, table };
 })();

@@ -4,7 +4,7 @@
 (() => {
 	const { bytes, count, blocks, percent, seconds, command, NOTES } = Words;
 	const data = JSON.parse(document.getElementById("data").textContent);
-	const $ = id => document.getElementById(id);
+	const { $, el, tip, hideTip } = Dom;
 	const graph = $("graph");
 	if (data.diff)
 		Change.expand(data);
@@ -61,9 +61,9 @@
 		const out = [];
 		for (; node >= 0; node = data.nodes.parent[node]) {
 			const f = data.nodes.frame[node];
-			out.unshift(flames.options.merge ? merged[f] : f);
+			out.push(flames.options.merge ? merged[f] : f);
 		}
-		return out;
+		return out.reverse();
 	}
 
 	function build() {
@@ -85,49 +85,27 @@
 	// ---- drawing
 
 	function place(o, i) {
-		const el = o.el = document.createElement("div");
-		el.style.left = o.x + "px";
-		el.style.top = o.y + "px";
-		el.dataset.i = i;
-		if (o.more) {
-			el.className = "f thin more";
-			el.style.width = o.w + "px";
-			el.setAttribute("aria-hidden", "true");
-			return el;
-		}
-		const size = flames.values[o.n];
-		el.className = "f " + (data.diff ? Change.colour(sums.old[o.n], sums.new[o.n]) : flames.frameOf(o.n)?.kind ?? "root");
-		el.classList.toggle("hit", flames.hit(o.n));
-		el.classList.toggle("above", !!o.above);
-		el.classList.toggle("thin", o.w < 12);
-		el.classList.toggle("narrow", o.w < 72);
-		el.style.width = Math.max(o.w - (o.w > 3 ? 1 : 0), flames.thin) + "px";
-		el.id = "f" + i;
-		el.setAttribute("role", "treeitem");
-		el.setAttribute("aria-level", o.depth + 1);
-		el.setAttribute("aria-label", flames.name(o.n) + ", " + (data.diff ? change(o.n) + ", " : "") + bytes(size) + ", " + percent(size, flames.values[0]));
-		if (o.w >= 24)
-			write(el, o);
-		return el;
+		const { n, w } = o, f = flames.frameOf(n), size = flames.values[n];
+		const colour = data.diff ? Change.colour(sums.old[n], sums.new[n]) : f?.kind ?? "root";
+		const cls = [colour, flames.hit(n) && "hit", o.above && "above", w < 12 && "thin", w < 72 && "narrow"];
+		o.el = o.more ? el("div", { className: "f thin more", "aria-hidden": "true" }) : el("div", {
+			className: ["f", ...cls].filter(Boolean).join(" "), id: "f" + i, role: "treeitem", "aria-level": o.depth + 1,
+			"aria-label": flames.name(n) + ", " + (data.diff ? change(n) + ", " : "") + bytes(size) + ", " + percent(size, flames.values[0]),
+		}, ...texts(n, f, w));
+		o.el.dataset.i = i;
+		o.el.style.left = o.x + "px";
+		o.el.style.top = o.y + "px";
+		o.el.style.width = (o.more ? w : Math.max(w - (w > 3 ? 1 : 0), flames.thin)) + "px";
+		return o.el;
 	}
 
-	function write(el, o) {
-		const t = document.createElement("span"), f = flames.frameOf(o.n);
-		t.className = "t";
-		t.textContent = flames.short(o.n, o.w < 110);
-		if (f && f.file && o.w > 90) {
-			const w = document.createElement("span");
-			w.className = "w";
-			w.textContent = Flames.base(f);
-			t.append(w);
-		}
-		el.append(t);
-		if (o.w > 210) {
-			const b = document.createElement("span");
-			b.className = "b";
-			b.textContent = data.diff ? Change.signed(sums.new[o.n] - sums.old[o.n]) : bytes(flames.values[o.n]);
-			el.append(b);
-		}
+	// The texts that have room in a frame.
+	function texts(n, f, width) {
+		const span = (cls, text, ...inner) => el("span", { className: cls, textContent: text }, ...inner);
+		return [
+			width >= 24 && span("t", flames.short(n, width < 110), f?.file && width > 90 ? span("w", Flames.base(f)) : null),
+			width > 210 && span("b", data.diff ? Change.signed(sums.new[n] - sums.old[n]) : bytes(flames.values[n])),
+		].filter(Boolean);
 	}
 
 	const change = n => Change.words(sums.old[n], sums.new[n]);
@@ -163,23 +141,8 @@
 		$("d-where").textContent = where;
 	}
 
-	function showTip(o, x, y) {
-		const tip = $("tip");
-		const [name, line, where] = numbers(o);
-		tip.children[0].textContent = name;
-		tip.children[1].textContent = line;
-		tip.children[2].textContent = where;
-		tip.hidden = false;
-		const box = tip.getBoundingClientRect();
-		const left = Math.min(x + 14, innerWidth - box.width - 8);
-		const top = y + 18 + box.height > innerHeight - 8 ? y - box.height - 10 : y + 18;
-		tip.style.left = Math.max(8, left) + "px";
-		tip.style.top = Math.max(8, top) + "px";
-	}
-
-	const hideTip = () => { $("tip").hidden = true; };
-	const drawnAt = el => {
-		const f = el instanceof Element ? el.closest(".f") : null;
+	const drawnAt = target => {
+		const f = target instanceof Element ? target.closest(".f") : null;
 		return f ? flames.drawn[f.dataset.i] : null;
 	};
 
@@ -232,9 +195,9 @@
 	}
 
 	function diffHeadline() {
-		const small = document.createElement("small"), { old, new: now } = data.diff;
-		small.textContent = Change.headline(data, view(), flames.values[0]);
-		$("headline").replaceChildren(Change.signed(now.bytes - old.bytes) + " ", small);
+		const { old, new: now } = data.diff;
+		$("headline").replaceChildren(Change.signed(now.bytes - old.bytes) + " ",
+			el("small", { textContent: Change.headline(data, view(), flames.values[0]) }));
 		document.title = `${Change.signed(now.bytes - old.bytes)}, ${device().name} · ${old.name} → ${now.name}`;
 		graph.setAttribute("aria-label", `Flame graph of what changed: ${Change.words(old.bytes, now.bytes)}`);
 	}
@@ -257,9 +220,7 @@
 			parts.push(inside.join(", "));
 		if (v.reserved)
 			parts.push(`${bytes(v.reserved)} reserved`);
-		const small = document.createElement("small");
-		small.textContent = parts.join(" · ");
-		$("headline").replaceChildren(bytes(flames.values[0]) + " ", small);
+		$("headline").replaceChildren(bytes(flames.values[0]) + " ", el("small", { textContent: parts.join(" · ") }));
 		document.title = `${bytes(flames.values[0])} ${v.label.toLowerCase()}, ${d.name} · pid ${data.facts.pid ?? "?"} · ${command(data)}`;
 		graph.setAttribute("aria-label", `Flame graph: ${bytes(flames.values[0])} ${when}`);
 	}
@@ -275,21 +236,12 @@
 			seconds(data.duration),
 			`${count(data.events)} events`,
 		].filter(Boolean);
-		for (const text of items) {
-			const li = document.createElement("li");
-			li.textContent = text;
-			$("facts").append(li);
-		}
-		const lost = document.createElement("li");
-		lost.textContent = `${count(data.lost)} lost`;
-		lost.className = data.lost ? "warn" : "";
-		$("facts").append(lost);
+		$("facts").append(...items.map(text => el("li", { textContent: text })),
+			el("li", { textContent: `${count(data.lost)} lost`, className: data.lost ? "warn" : "" }));
 		$("command").textContent = command(data);
 	}
 
 	function legend() {
-		if (data.diff)
-			return Change.legend($("legend"));
 		const used = new Set(), seen = new Set();
 		for (const v of data.devices.flatMap(d => d.views))
 			for (let n of v.node)
@@ -297,28 +249,13 @@
 					seen.add(n);
 					used.add(frames[data.nodes.frame[n]].kind);
 				}
-		KINDS.forEach(([cls, name]) => {
-			if (!used.has(cls))
-				return;
-			const li = document.createElement("li"), i = document.createElement("i");
-			i.className = cls;
-			li.append(i, name);
-			$("legend").append(li);
-		});
+		for (const [cls, name] of data.diff ? Change.LEGEND : KINDS.filter(([kind]) => used.has(kind)))
+			$("legend").append(el("li", {}, el("i", { className: cls }), name));
 	}
 
 	function views() {
-		const buttons = device().views.map((v, i) => {
-			const b = document.createElement("button"), size = document.createElement("span");
-			b.type = "button";
-			b.setAttribute("role", "radio");
-			b.setAttribute("aria-checked", String(i === state.view));
-			b.tabIndex = i === state.view ? 0 : -1;
-			size.textContent = bytes(total(v));
-			b.append(v.label, size);
-			b.addEventListener("click", () => chooseView(i));
-			return b;
-		});
+		const buttons = device().views.map((v, i) => el("button", { type: "button", role: "radio", "aria-checked": String(i === state.view),
+			tabIndex: i === state.view ? 0 : -1, onclick: () => chooseView(i) }, v.label, el("span", { textContent: bytes(total(v)) })));
 		$("views").replaceChildren(...buttons);
 	}
 
@@ -333,13 +270,7 @@
 
 	function devices() {
 		$("device-box").hidden = data.devices.length < 2;
-		data.devices.forEach((d, i) => {
-			const o = document.createElement("option");
-			o.value = i;
-			o.textContent = d.name;
-			o.selected = i === state.device;
-			$("device").append(o);
-		});
+		$("device").append(...data.devices.map((d, i) => el("option", { value: i, textContent: d.name, selected: i === state.device })));
 	}
 
 	// ---- events
@@ -356,7 +287,7 @@
 			hideTip();
 			return;
 		}
-		showTip(o, e.clientX, e.clientY);
+		tip(numbers(o), e.clientX, e.clientY);
 		showDetails(o);
 	});
 	graph.addEventListener("pointerleave", () => {

@@ -1,26 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// Shared by the exported page and the dashboard: elements, state changes and colours. Names come from a traced
-// program: use them only as textContent.
+// Shared by the exported page and the dashboard: state changes, colours, canvases and tables.
 "use strict";
 const Kit = (() => {
-	const $ = id => document.getElementById(id);
-
-	// Creates an element. props are properties; "aria-x" and similar are attributes; null is skipped.
-	function el(tag, props, ...children) {
-		const e = document.createElement(tag);
-		for (const [k, v] of Object.entries(props ?? {})) {
-			if (v === null || v === undefined)
-				continue;
-			if (k.includes("-") || k === "role" || k === "scope")
-				e.setAttribute(k, v);
-			else if (k.startsWith("on"))
-				e.addEventListener(k.slice(2), v);
-			else
-				e[k] = v;
-		}
-		e.append(...children.filter(c => c !== null && c !== undefined && c !== ""));
-		return e;
-	}
+	const { el } = Dom;
 
 	// ---- state that views watch. state.theme counts theme changes.
 
@@ -112,7 +94,7 @@ const Kit = (() => {
 	root.dataset.theme = kept === "light" || kept === "dark" ? kept : dark.matches ? "dark" : "light";
 	dark.addEventListener("change", () => kept || setTheme(dark.matches ? "dark" : "light"));
 
-	// ---- canvas at the screen's resolution, and tooltip
+	// ---- canvas at the screen's resolution
 
 	function fit(canvas, w, h) {
 		const r = devicePixelRatio || 1;
@@ -127,18 +109,6 @@ const Kit = (() => {
 		c.clearRect(0, 0, w, h);
 		return c;
 	}
-
-	// Shows a tooltip; the first line is bold.
-	function tip(lines, x, y) {
-		const box = $("tip");
-		box.replaceChildren(...lines.filter(Boolean).map((l, i) => el(i ? "span" : "b", { textContent: l })));
-		box.hidden = false;
-		const r = box.getBoundingClientRect();
-		const top = y + 18 + r.height > innerHeight - 8 ? y - r.height - 10 : y + 18;
-		box.style.left = Math.max(8, Math.min(x + 14, innerWidth - r.width - 8)) + "px";
-		box.style.top = Math.max(8, top) + "px";
-	}
-	const hideTip = () => { $("tip").hidden = true; };
 
 	// Shortens text from the left, because the end of a path identifies it best.
 	function clipText(c, text, width) {
@@ -171,6 +141,6 @@ const Kit = (() => {
 	}
 
 	return {
-		$, el, store, colour, categoryColour, phaseColour, nthColour, PHASES, isDark, toggleTheme, fit, tip, hideTip, clipText, twin,
+		...Dom, store, colour, categoryColour, phaseColour, nthColour, PHASES, isDark, toggleTheme, fit, clipText, twin,
 	};
 })();
