@@ -82,6 +82,37 @@ async function checkGone() {
 	}
 }
 
+// A search for a frame that only one recording has finds nothing in the other's view.
+async function checkAbsent() {
+	const [onlyOld, onlyNew] = await page.evaluate(() => {
+		const d = JSON.parse(document.getElementById("data").textContent), v = d.devices[0].views[0];
+		// Names and files of a side's frames.
+		const texts = sizes => {
+			const all = new Set();
+			v.node.forEach((node, i) => {
+				for (let n = node; sizes[i] && n >= 0; n = d.nodes.parent[n])
+					for (const k of [0, 1])
+						all.add((d.strings[d.frames[4 * d.nodes.frame[n] + k]] ?? "").toLowerCase());
+			});
+			return [...all];
+		};
+		const without = (a, b) => a.filter(text => !b.some(other => other.includes(text)));
+		return [without(texts(v.old), texts(v.new)), without(texts(v.new), texts(v.old))];
+	});
+	await page.uncheck("#hide-torch");
+	for (const [names, has, hasNot] of [[onlyOld, 1, 2], [onlyNew, 2, 1]])
+		for (const name of names.slice(0, 3)) {
+			await page.fill("#search", name);
+			await page.locator("#views button").nth(has).click();
+			assert.match(await page.textContent("#matched"), / matched · /, `${name} is in view ${has}`);
+			await page.locator("#views button").nth(hasNot).click();
+			assert.equal(await page.textContent("#matched"), "no match", `${name} is not in view ${hasNot}`);
+		}
+	await page.fill("#search", "");
+	await page.check("#hide-torch");
+	await page.locator("#views button").first().click();
+}
+
 async function checkTooltip() {
 	const f = page.locator(".f:not(.more)").nth(1);
 	await f.hover();
@@ -103,6 +134,7 @@ let page = await open({ viewport: { width: 1280, height: 800 } });
 const view = await checkData(page);
 await checkViews(view);
 await checkGone();
+await checkAbsent();
 await checkTooltip();
 await checkTable();
 await page.check("#leaf-first");
