@@ -70,8 +70,8 @@ unsigned report_text__width(FILE *out, const struct report_text_opts *o);
 bool report_text__colour(FILE *out, const struct report_text_opts *o);
 /* room: true if bars fit. */
 bool report_text__bars(FILE *out, const struct report_text_opts *o, bool room);
-/* Prints the row of a table with the sum of n rows that are not shown: "(12 more rows)", of before
- * in the singular and behind, cut to room columns. */
+/* Prints a table's row with the sum of n rows that are not shown, "(12 more rows)" in room columns.
+ * before: "more row"; an "s" follows for several; behind: the words after that. */
 void report_text__left_out(const struct grid *g, FILE *out, size_t row, size_t n,
 			   const char *before, const char *behind, size_t room);
 #define REPORT_BAR 10 /* columns of a bar in a table */
