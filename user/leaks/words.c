@@ -134,7 +134,7 @@ void leaks__say_held(const struct growth_line *l, bool census, char *buf, size_t
 	size_t len = 0;
 
 	if (!l->nnames) {
-		snprintf(buf, size, "What holds it is not known%s",
+		snprintf(buf, size, "The holder is not known%s",
 			 l->row.category && strcmp(l->row.category, "unknown") ? ""
 			 : census					       ? ""
 				  : " (the program's objects were not read)");

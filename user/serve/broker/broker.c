@@ -201,7 +201,7 @@ static void notify(const char *text)
 		un.sun_path[0] = '\0';
 	if (sendto(fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&un,
 		   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) < 0)
-		log_debug("systemd could not be told: %s", strerror(errno));
+		log_debug("cannot notify systemd: %s", strerror(errno));
 	close(fd);
 }
 

@@ -24,7 +24,7 @@
 	function held(l) {
 		const all = l.held_by ?? [];
 		if (!all.length)
-			return "What holds it is not known.";
+			return "The holder is not known.";
 		const first = all.slice(0, 2).map(h => `${ofGraph(h) ? "by autograd’s graph, " : ""}${h.name} (${count(h.count)} ${h.count === 1 ? "block" : "blocks"})`);
 		const unknown = l.held_unknown > l.bytes / 4 ? `; of ${Math.round(100 * l.held_unknown / l.bytes)} % it is not known` : "";
 		return `${ofGraph(all[0]) || /^(global|local) /.test(all[0].name) ? "Held by" : "It is"} ${first.join(", ")}${all.length > 2 ? " and others" : ""}${unknown}.`;
