@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 Checks memtrace-bpf's assumptions about GPUs on a machine with a GPU, in at most ten minutes. Prints one Markdown table:
-expected, observed, verdict. docs/GPU_CHECK.md explains each row.
+expected, observed, verdict. docs/internals/GPU_CHECK.md explains each row.
 
 Needs Linux on x86-64 and a Python with torch; no compiler and no network. With root and BPF it records with the kernel's probes,
 otherwise with `run --inside`. Without a GPU, --dry-run uses the dry run's libraries, and rows that need a GPU say so. Exits with

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #
-# Checks on a machine with a GPU what memtrace-bpf takes for granted about GPUs: docs/GPU_CHECK.md. Ten minutes at most.
+# Checks on a machine with a GPU what memtrace-bpf takes for granted about GPUs: docs/internals/GPU_CHECK.md. Ten minutes at most.
 #
 #   gpu_check.sh [OPTION...]         options are those of gpu_check.py; PYTHON names the interpreter that has torch
 set -eu

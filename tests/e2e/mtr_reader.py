@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Reads a .mtr recording by docs/internals/FORMAT.md alone, as an independent check of memtrace-bpf's writer.
+Reads a .mtr recording by docs/reference/mtr.md alone, as an independent check of memtrace-bpf's writer.
 
 As a program: prints one event per line, facts as "# key value" at the end. Exit status 0 if the recording is complete, 1 if it
 is cut off or damaged, 77 if there is no zstd library.

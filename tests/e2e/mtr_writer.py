@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Writes .mtr recordings by docs/internals/FORMAT.md alone: facts, names, and allocations of one thread on one device that are
+"""Writes .mtr recordings by docs/reference/mtr.md alone: facts, names, and allocations of one thread on one device that are
 never freed. For recordings that memtrace-bpf would not write."""
 import ctypes
 import ctypes.util

@@ -51,7 +51,7 @@ class Verdict:
 
 
 class Judge:
-    """Reads a recording by docs/internals/FORMAT.md alone."""
+    """Reads a recording by docs/reference/mtr.md alone."""
 
     def __init__(self, recording, truth, device):
         with open(truth, encoding="utf-8") as f:

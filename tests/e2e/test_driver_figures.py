@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """The driver's figures of a process not known to be a dry run: the recorder asks NVML, here the dry run's, with a simulated
-machine (docs/DRYRUN.md, "Other processes")."""
+machine (docs/internals/DRYRUN.md, "Other processes")."""
 import os
 import time
 

@@ -57,7 +57,7 @@ def test_devices_are_documented():
     """Each device in the program's table is a row of the document's table, with its figures."""
     with open(os.path.join(harness.REPO, "user", "estimate", "device_kinds.c"), encoding="utf-8") as f:
         source = f.read()
-    with open(os.path.join(harness.REPO, "docs", "ESTIMATE.md"), encoding="utf-8") as f:
+    with open(os.path.join(harness.REPO, "docs", "internals", "ESTIMATE.md"), encoding="utf-8") as f:
         document = f.read()
     kinds = re.findall(r'\{ "([^"]+)", "([^"]+)", (\d+), (\d+), (\d+), (\d+)( \* MIB)?,', source)
     contexts = dict(re.findall(r'\{ "([^"]+)", \d+, (\d+), FIGURE_', source))
@@ -66,7 +66,7 @@ def test_devices_are_documented():
         total = int(size) << (20 if mib else 0)
         row = "| `%s` | %s | %s.%s | %s | %s |" % (option, name, major, minor, processors, format(total, ","))
         check(any(line.startswith(row) and "| %s, " % contexts[option] in line for line in document.splitlines()),
-              "docs/ESTIMATE.md has no row %s ... %s", row, contexts[option])
+              "docs/internals/ESTIMATE.md has no row %s ... %s", row, contexts[option])
 
 
 def test_bundle_for_a_gpu():

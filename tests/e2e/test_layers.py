@@ -10,7 +10,7 @@ from harness import check, equal, own, record, report, run, scratch, tool, workl
 
 
 class Calls:
-    """By root class and dotted name: calls (a wrapper and its module count once), ns; read by docs/internals/FORMAT.md alone."""
+    """By root class and dotted name: calls (a wrapper and its module count once), ns; read by docs/reference/mtr.md alone."""
 
     def __init__(self, recording):
         self.calls, self.ns, self.open = collections.Counter(), collections.Counter(), collections.defaultdict(list)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """Logs: --log-level, --log-file, --log-format and MEMTRACE_LOG, of several commands; a log that cannot be written has no other
-effect. docs/LOGGING.md."""
+effect. docs/reference/log.md."""
 import json
 import os
 import re

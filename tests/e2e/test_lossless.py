@@ -12,7 +12,7 @@ EVENTS = 1000000
 
 
 def live_at_the_end(path):
-    """{address: size}, read by docs/internals/FORMAT.md alone, not by the program."""
+    """{address: size}, read by docs/reference/mtr.md alone, not by the program."""
     live = {}
     with open(path, "rb") as f:
         recording = mtr_reader.Recording(f)

@@ -87,8 +87,8 @@ def test_all_formats_named():
 
 
 def test_all_facts_named():
-    """docs/internals/FORMAT.md has a table of the facts that the code sets."""
-    with open(os.path.join(REPO, "docs", "internals", "FORMAT.md"), encoding="utf-8") as f:
+    """docs/reference/mtr.md has a table of the facts that the code sets."""
+    with open(os.path.join(REPO, "docs", "reference", "mtr.md"), encoding="utf-8") as f:
         keys = set(re.findall(r"`([a-z_.<>]+)`", " ".join(line.split("|")[1] for line in f if line.startswith("| `"))))
     missing = []
     for folder, _, files in os.walk(os.path.join(REPO, "user")):
@@ -105,8 +105,8 @@ def test_all_facts_named():
 
 
 def test_all_tests_of_the_review_exist():
-    """docs/REVIEW.md names a test for each finding."""
-    with open(os.path.join(REPO, "docs", "REVIEW.md"), encoding="utf-8") as f:
+    """docs/internals/REVIEW.md names a test for each finding."""
+    with open(os.path.join(REPO, "docs", "internals", "REVIEW.md"), encoding="utf-8") as f:
         named = set(re.findall(r"\btest_\w+", f.read()))
     there = set()
     for folder, _, files in os.walk(os.path.join(REPO, "tests")):

@@ -363,7 +363,7 @@ def test_other_terminals():
 
 
 def test_quiet_cost():
-    """A view of an idle job uses almost no CPU: a loose bound; docs/LIVE.md has figures."""
+    """A view of an idle job uses almost no CPU: a loose bound; docs/guide/live.md has figures."""
     paused()
     t = view(interval="1s")
     child = drawing(t)

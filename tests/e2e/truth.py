@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 Compares a recording with the output of PyTorch's own allocator in the same run (tests/workloads/oracle.py), event for event and
-byte for byte. Reads the recording by docs/internals/FORMAT.md alone (mtr_reader.py), and compares `report`, too.
+byte for byte. Reads the recording by docs/reference/mtr.md alone (mtr_reader.py), and compares `report`, too.
 
 compare() returns a Verdict: for each aspect "exact", the difference, or why it could not be compared.
 """

@@ -3,9 +3,9 @@
 """
 Checks roles of memory: attaches to training jobs and compares the recordings with what the jobs know themselves. Runs every job
 of tests/e2e/attribution.py, on the CPU and on the dry run's CUDA, attached between two steps and in the middle of a backward.
-Needs the same as `record`. Writes docs/ATTRIBUTION.md; exits with 1 if a cell is below the limit.
+Needs the same as `record`. Writes docs/internals/ATTRIBUTION.md; exits with 1 if a cell is below the limit.
 
-    tools/dev/attribution.py [--only PATTERN] [--role main] [--output docs/ATTRIBUTION.md] [--again]
+    tools/dev/attribution.py [--only PATTERN] [--role main] [--output docs/internals/ATTRIBUTION.md] [--again]
 
 Results are kept in .output/attribution.json and not measured again, except with --again, after a new build, or below the limit.
 """
@@ -33,7 +33,7 @@ themselves. No GPU is needed: where it says CUDA, the allocator is the real one,
 
     make attribution
 
-makes this file. Nothing in it is written by hand. The recording is read by docs/internals/FORMAT.md alone, not by the program's own
+makes this file. Nothing in it is written by hand. The recording is read by docs/reference/mtr.md alone, not by the program's own
 reader.
 
 ## What is compared
@@ -183,7 +183,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", default="", metavar="PATTERN", help="of moment/device/job")
     p.add_argument("--role", default="main")
-    p.add_argument("--output", default=os.path.join(harness.REPO, "docs", "ATTRIBUTION.md"))
+    p.add_argument("--output", default=os.path.join(harness.REPO, "docs", "internals", "ATTRIBUTION.md"))
     p.add_argument("--again", action="store_true", help="do not keep what is done already")
     args = p.parse_args()
     built = os.stat(harness.TOOL).st_mtime_ns

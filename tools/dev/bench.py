@@ -9,7 +9,7 @@ medians over the rounds of the differences (ns/event) and of the ratios (step ti
 
 Parts: one event (events), one call into CUDA (calls), a training step (small, demo), dump during training (dump), a step under
 other tools (peers, peers-cpu), attach and detach (stall), long recordings (report), memory with a million blocks (memory), time
-in the kernel's programs (bpf). docs/OVERHEAD.md describes each.
+in the kernel's programs (bpf). docs/internals/OVERHEAD.md describes each.
 
 Prints tables; writes .output/bench.json.
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Compares the cost per event of the kernel's probes and of recording from inside: docs/ESTIMATE.md, "Without privileges". Runs
+"""Compares the cost per event of the kernel's probes and of recording from inside: docs/internals/ESTIMATE.md, "Without privileges". Runs
 as root for a few minutes. The two alternate, so that noise of the machine affects both alike: bench_inside.py [TURNS]."""
 import os
 import re

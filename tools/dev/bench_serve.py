@@ -3,7 +3,7 @@
 """
 Measures `serve`: the processor time of a job's step with and without a server that samples it, in turns; the time of GET
 /api/health alone, with 64 clients, and during a capture; the server's memory. The job trains a small model on PyTorch's CUDA
-allocator without a GPU (docs/DRYRUN.md). Run as root on a quiet machine. Takes two minutes.
+allocator without a GPU (docs/internals/DRYRUN.md). Run as root on a quiet machine. Takes two minutes.
 
     tools/dev/bench_serve.py [ROUNDS]
 """

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 Measures `watch`: the processor time of a job's step with and without it, in turns, and its own processor time. The job trains a
-small model on PyTorch's CUDA allocator without a GPU (docs/DRYRUN.md), so steps are short and allocate much; with a GPU's work
+small model on PyTorch's CUDA allocator without a GPU (docs/internals/DRYRUN.md), so steps are short and allocate much; with a GPU's work
 in them the relative cost is lower. Run as root on a quiet machine.
 
     tools/dev/bench_watch.py [PYTHON] [ROUNDS]

@@ -6,7 +6,7 @@ losses. Scenarios: tests/e2e/chaos.py and chaos_around.py.
 
     tools/dev/chaos.py [--scale 1] [--only NAME]...
 
-Prints a table and writes it as Markdown to .output/chaos.md for docs/SAFETY.md. Exits with 1 if a process was harmed.
+Prints a table and writes it as Markdown to .output/chaos.md for docs/internals/SAFETY.md. Exits with 1 if a process was harmed.
 """
 import argparse
 import os

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Checks the layers of user/ (docs/STYLE.md, "Folders"). Prints each violation and exits with 1 if there is one.
+Checks the layers of user/ (docs/internals/STYLE.md, "Folders"). Prints each violation and exits with 1 if there is one.
 
     tools/dev/check_layers.py             checks includes
     tools/dev/check_layers.py OBJECTS     also checks calls of compiled functions; OBJECTS: the objects of user/,

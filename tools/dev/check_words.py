@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Counts sentences that must be read twice, by the patterns of docs/STYLE.md ("Words"), in documents, the manual, help and
+Counts sentences that must be read twice, by the patterns of docs/internals/STYLE.md ("Words"), in documents, the manual, help and
 messages, and comments. Prints the share for each document and folder. Exits with 1 if a share is above its limit in words.txt;
 without an entry there, the limit is 2 %.
 

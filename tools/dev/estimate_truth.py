@@ -3,9 +3,9 @@
 """
 Checks estimates: runs every job of tests/workloads/estimate/jobs.py in the dry run and compares the peak that memtrace-bpf
 reports with PyTorch's own counters in the same process, to the byte, and with estimates based on fake tensors. Writes the tables
-of docs/ESTIMATE.md, "How true it is"; exits with 1 if a figure differs from PyTorch's.
+of docs/internals/ESTIMATE.md, "How true it is"; exits with 1 if a figure differs from PyTorch's.
 
-    tools/dev/estimate_truth.py [--only PATTERN] [--output docs/ESTIMATE.md] [--again] [--parts truth,fake,versions,published]
+    tools/dev/estimate_truth.py [--only PATTERN] [--output docs/internals/ESTIMATE.md] [--again] [--parts truth,fake,versions,published]
     [--print]
 
 Results are kept in .output/estimate-truth.json and not measured again, except with --again or after a new build (for the slow
@@ -273,7 +273,7 @@ def do_job(state, job, parts):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", default="", metavar="PATTERN", help="of a job's name")
-    p.add_argument("--output", default=os.path.join(REPO, "docs", "ESTIMATE.md"))
+    p.add_argument("--output", default=os.path.join(REPO, "docs", "internals", "ESTIMATE.md"))
     p.add_argument("--again", action="store_true", help="do not keep what is done already")
     p.add_argument("--parts", default="truth,fake,versions,published", help="what to do of what is not done yet")
     p.add_argument("--print", action="store_true", help="print the tables, write no file")

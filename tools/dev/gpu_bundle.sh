@@ -18,7 +18,7 @@ to=$dir/gpu-check
 
 mkdir -p "$to/libs" "$to/dryrun" "$to/inside"
 cp "$program" "$to/memtrace-bpf"
-cp tools/gpu_check.sh tools/gpu_check.py tools/gpu_check_job.py tests/e2e/code_bytes.py docs/GPU_CHECK.md "$to/"
+cp tools/gpu_check.sh tools/gpu_check.py tools/gpu_check_job.py tests/e2e/code_bytes.py docs/internals/GPU_CHECK.md "$to/"
 cp "$OUTPUT"/dryrun/libcuda.so.1 "$OUTPUT"/dryrun/libnvidia-ml.so.1 "$to/dryrun/"
 cp "$OUTPUT"/inside/libmemtrace-inside.so "$to/inside/"
 # The C library is the machine's own: two of them in a process do not work.

@@ -5,7 +5,7 @@
 #
 #   tools/dev/lint.sh                    all of:
 #   tools/dev/lint.sh layers ...         which folder includes and calls which, and the way of an event
-#                     words              sentences: docs/STYLE.md, "Words"
+#                     words              sentences: docs/internals/STYLE.md, "Words"
 #                     format             clang-format, of the version that the code was formatted with
 #                     shell              shellcheck
 #                     python             ruff

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Writes docs/live.txt: screens of the live view of a training job, with the pressed keys. Needs root.
+Writes docs/guide/live.txt: screens of the live view of a training job, with the pressed keys. Needs root.
 
     tools/dev/record_terminal.py                        the screens, 80 columns and 24 rows
     tools/dev/record_terminal.py --cast live.cast       also all output, for asciinema play
@@ -41,7 +41,7 @@ STORY = (
 def parse_args():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--size", default="80x24", metavar="COLUMNSxROWS")
-    p.add_argument("-o", default=os.path.join(REPO, "docs", "live.txt"), metavar="FILE")
+    p.add_argument("-o", default=os.path.join(REPO, "docs", "guide", "live.txt"), metavar="FILE")
     p.add_argument("--cast", metavar="FILE", help="asciicast v2")
     p.add_argument("--pictures", metavar="FOLDER", help="each screen as a PNG (with chromium)")
     p.add_argument("--seconds", type=float, default=12, help="to look before the first key is pressed")

@@ -30,24 +30,24 @@ test: deps-test ## run all tests
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)tests/run.sh
 
-bench: deps-bench ## measure what being traced costs: docs/OVERHEAD.md (over an hour)
+bench: deps-bench ## measure what being traced costs: docs/internals/OVERHEAD.md (over an hour)
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)tools/dev/bench.py
 
-bench-page: deps-test ## measure the page of export html: docs/REPORT.md (a minute)
+bench-page: deps-test ## measure the page of export html: docs/reference/report.md (a minute)
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)tools/dev/bench_page.py
 
-bench-serve: deps-bench ## measure serve: docs/SERVE.md (two minutes)
+bench-serve: deps-bench ## measure serve: docs/reference/http.md (two minutes)
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tools/dev/bench_serve.py
 
-chaos: deps-test ## try to harm a traced process and its tracer: docs/SAFETY.md (ten minutes)
-truth: deps-test ## compare recordings with PyTorch's own history: docs/TRUTH.md (an hour)
-attribution: deps-test ## compare lines, modules and names with what jobs know: docs/ATTRIBUTION.md (15 minutes)
-formats: deps-test ## let other programs read everything that export writes: docs/FORMATS.md (a few minutes)
-advice-truth: deps-test ## compare what --advice promises with what it saves: docs/ESTIMATE.md (a few minutes)
-estimate-truth: deps-test deps-estimate ## compare estimates with PyTorch's counters: docs/ESTIMATE.md (one to two hours)
+chaos: deps-test ## try to harm a traced process and its tracer: docs/internals/SAFETY.md (ten minutes)
+truth: deps-test ## compare recordings with PyTorch's own history: docs/internals/TRUTH.md (an hour)
+attribution: deps-test ## compare lines, modules and names with what jobs know: docs/internals/ATTRIBUTION.md (15 minutes)
+formats: deps-test ## let other programs read everything that export writes: docs/reference/export.md (a few minutes)
+advice-truth: deps-test ## compare what --advice promises with what it saves: docs/internals/ESTIMATE.md (a few minutes)
+estimate-truth: deps-test deps-estimate ## compare estimates with PyTorch's counters: docs/internals/ESTIMATE.md (one to two hours)
 $(TRUTH_TARGETS):
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)tools/dev/$(subst -,_,$@).py
@@ -56,22 +56,22 @@ $(TRUTH_TARGETS):
 deps-estimate:
 	$(Q)tools/deps.sh estimate
 
-leak-rates: $(OUTPUT)/tests/tools/trend_rates ## how often `leaks` is wrong on random series: docs/LEAKS.md (half a minute)
+leak-rates: $(OUTPUT)/tests/tools/trend_rates ## how often `leaks` is wrong on random series: docs/internals/LEAKS.md (half a minute)
 	$(Q)$<
 
 SOAK_EVENTS ?= 1000000000
-soak: $(OUTPUT)/tests/tools/soak ## 10^9 records through the program: memory, disk, totals: docs/LONG.md (20 minutes)
+soak: $(OUTPUT)/tests/tools/soak ## 10^9 records through the program: memory, disk, totals: docs/guide/rolling.md (20 minutes)
 	$(Q)rm -rf $(OUTPUT)/soak && nice -n 10 $< -n $(SOAK_EVENTS) $(OUTPUT)/soak
 
 SECONDS ?= 60
 soak-real: all ## the same with a job that allocates for SECONDS
 	$(Q)SECONDS=$(SECONDS) python3 tests/e2e/soak_real.py
 
-test-kernels: deps-kernels ## run the program on other kernels, emulated: docs/KERNELS.md (15 minutes)
+test-kernels: deps-kernels ## run the program on other kernels, emulated: docs/internals/KERNELS.md (15 minutes)
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)OUTPUT=$(OUTPUT) tests/kernels/run.py
 
-distros: ## build and run the demo on fresh Debian 12, 13 and sid: docs/KERNELS.md (half an hour)
+distros: ## build and run the demo on fresh Debian 12, 13 and sid: docs/internals/KERNELS.md (half an hour)
 	$(Q)tools/deps.sh distros
 	$(Q)OUTPUT=$(OUTPUT) tools/dev/distros.sh
 

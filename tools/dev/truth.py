@@ -3,9 +3,9 @@
 """
 Compares recordings with the counters of PyTorch's own allocator in the same run: every job of tests/e2e/truth.py with each
 allocator backend, on each installed PyTorch, traced from the start and attached in the middle. Needs no GPU; needs the same as
-`record`. Writes docs/TRUTH.md; exits with 1 if a cell is neither exact nor known to be impossible.
+`record`. Writes docs/internals/TRUTH.md; exits with 1 if a cell is neither exact nor known to be impossible.
 
-    tools/dev/truth.py [--only PATTERN] [--roles cu12,main,newest] [--output docs/TRUTH.md] [--events 10000000] [--again]
+    tools/dev/truth.py [--only PATTERN] [--roles cu12,main,newest] [--output docs/internals/TRUTH.md] [--events 10000000] [--again]
 
 Results are kept in .output/truth.json and not measured again, except with --again, after a new build, or if inexact.
 """
@@ -34,7 +34,7 @@ of every allocation and free, its counters, its peaks, its segments and blocks (
 
     make truth
 
-makes this file. Nothing in it is written by hand. The recording is read by docs/internals/FORMAT.md alone, not by the program's own
+makes this file. Nothing in it is written by hand. The recording is read by docs/reference/mtr.md alone, not by the program's own
 reader; what `memtrace-bpf report` says is compared as well.
 
 ## What is compared
@@ -198,7 +198,7 @@ def main():
     p.add_argument("--only", default="", metavar="PATTERN", help="of mode/job/role/backend")
     p.add_argument("--roles", default=",".join(ROLES))
     p.add_argument("--events", type=int, default=10000000, help="of the long run; 0: not run")
-    p.add_argument("--output", default=os.path.join(harness.REPO, "docs", "TRUTH.md"))
+    p.add_argument("--output", default=os.path.join(harness.REPO, "docs", "internals", "TRUTH.md"))
     p.add_argument("--again", action="store_true", help="do not keep what is done already")
     args = p.parse_args()
     roles = args.roles.split(",")

@@ -2,7 +2,8 @@
 #pragma once
 /*
  * Places where the program depends on values that only a device computes: reads of a kernel's
- * results by the host, counted by operation and line. docs/DRYRUN.md describes the log's lines.
+ * results by the host, counted by operation and line. docs/internals/DRYRUN.md describes the log's
+ * lines.
  */
 #include <stdbool.h>
 #include <stddef.h>

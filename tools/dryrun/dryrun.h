@@ -4,7 +4,7 @@
  * The dry-run CUDA runtime: a preloaded library that implements the CUDA runtime and driver without
  * a device, so that PyTorch's own allocator, autograd and modules run unchanged. Allocations get
  * addresses from a chosen amount of memory; kernels do nothing; small copies transfer their bytes.
- * docs/DRYRUN.md describes the model.
+ * docs/internals/DRYRUN.md describes the model.
  *
  * This header declares what the library's parts share. None of it is exported: API() defines the
  * functions that programs call. CUDA's types are pointers and integers here, so no CUDA header is

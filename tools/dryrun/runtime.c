@@ -644,7 +644,7 @@ API(int, cudaMemPoolTrimTo, struct pool *pool, size_t keep)
 	return dryrun__result(pool__trim(pool, keep));
 }
 
-/* Memory nodes of graphs allocate from pools here: see docs/DRYRUN.md. */
+/* Memory nodes of graphs allocate from pools here: see docs/internals/DRYRUN.md. */
 API(int, cudaDeviceGetGraphMemAttribute, int device, int attribute, void *value)
 {
 	*(uint64_t *)value = 0;

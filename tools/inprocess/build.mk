@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# The programs of bpf/ as a library for a recorder's own child: docs/ESTIMATE.md, "Without privileges". first and last have
+# The programs of bpf/ as a library for a recorder's own child: docs/internals/ESTIMATE.md, "Without privileges". first and last have
 # their places in the link: between them lie the pages that are shared.
 INSIDE := $(OUTPUT)/inside
 INSIDE_CFLAGS := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-stack-protector -Wno-unused-parameter

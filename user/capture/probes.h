@@ -62,7 +62,8 @@ bool probes__sleepable(const struct probes *p);
  * processes' hits: with a group, and if the kernel's filter misses threads. */
 bool probes__everywhere(const struct probes *p);
 
-/* Sets the options that MEMTRACE_BENCH asks for, for tests and measurements: docs/OVERHEAD.md. */
+/* Sets the options that MEMTRACE_BENCH asks for, for tests and measurements:
+ * docs/internals/OVERHEAD.md. */
 void probes__from_environment(struct probes_opts *opts);
 
 /*

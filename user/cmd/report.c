@@ -54,7 +54,7 @@ static const struct argp_option options[] = {
 	{ "filter", OPT_FILTER, "EXPR", 0,
 	  "Show what matches: words, or fields as in 'category:activation module:blocks.3 "
 	  "line:model.py phase:backward size:>1M'; "
-	  "the rest is one row. docs/REPORT.md has all of it",
+	  "the rest is one row. docs/reference/report.md has all of it",
 	  0 },
 	{ "hide", OPT_HIDE, "PATTERN", 0,
 	  "Charge nothing to this file, or to files in this folder: the next frame out is charged; "
@@ -70,10 +70,11 @@ static const struct argp_option options[] = {
 	{ "fail-if", OPT_FAIL, "CONDITION", 0,
 	  "Exit with 4 and say which line is to blame if this holds: 'peak>16G', 'reserved>=80%', "
 	  "'growth>1G/100steps', 'ooms>0', "
-	  "'fragmentation>20% and unused>2G' ...; may be given again. docs/WATCH.md has all of it",
+	  "'fragmentation>20% and unused>2G' ...; may be given again. docs/guide/watch.md has all "
+	  "of it",
 	  0 },
 	{ "advice", OPT_ADVICE, NULL, 0,
-	  "What would make the peak smaller, and by how much: see docs/ESTIMATE.md", 0 },
+	  "What would make the peak smaller, and by how much: see docs/internals/ESTIMATE.md", 0 },
 	{ "bars", OPT_BARS, NULL, 0,
 	  "Bars in table and tree (default: on a terminal with room for them)", 0 },
 	{ "no-bars", OPT_NO_BARS, NULL, 0, "No bars in table and tree", 0 },

@@ -552,7 +552,7 @@ int cmd_serve(int argc, char **argv)
 		.args_doc = "[FILE...]",
 		.doc = "Answer over HTTP: traces of live processes and of recordings, a page to "
 		       "look at them, metrics. Everything but what traces runs without "
-		       "rights; docs/SERVE.md has all of it.",
+		       "rights; docs/reference/http.md has all of it.",
 		.children = children,
 	};
 	static struct serve_args args;

@@ -3,8 +3,8 @@
 #define MT_ESTIMATE_ESTIMATE_H
 /*
  * `estimate`: the memory that a script needs of a device, without that device. Runs the script in
- * the dry run (run.h), builds the answer, and prints it as text or JSON. docs/ESTIMATE.md explains
- * the terms.
+ * the dry run (run.h), builds the answer, and prints it as text or JSON. docs/internals/ESTIMATE.md
+ * explains the terms.
  */
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The answer as JSON: docs/ESTIMATE.md, "JSON". */
+/* The answer as JSON: docs/internals/ESTIMATE.md, "JSON". */
 #include "estimate/estimate.h"
 
 #include <errno.h>

@@ -2,9 +2,9 @@
 #ifndef MT_ESTIMATE_KNOWN_H
 #define MT_ESTIMATE_KNOWN_H
 /*
- * The unknowns of a dry run, read from its log (docs/DRYRUN.md): functions that are not modelled,
- * assumed figures, and values that no kernel computed but the script used. The script can write to
- * the log, so the reader checks all input.
+ * The unknowns of a dry run, read from its log (docs/internals/DRYRUN.md): functions that are not
+ * modelled, assumed figures, and values that no kernel computed but the script used. The script can
+ * write to the log, so the reader checks all input.
  */
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,7 +5,7 @@
  * Runs one rank of a job alone, with the environment that torchrun would give it. A process of our
  * own serves the store through which the ranks would meet (tcp_store.h). A launcher (torchrun,
  * python -m torch.distributed.run or .launch, accelerate launch) does not run, only its script. The
- * dry run's library answers NCCL's collectives: docs/ESTIMATE.md, "One rank of many".
+ * dry run's library answers NCCL's collectives: docs/internals/ESTIMATE.md, "One rank of many".
  */
 #include <stdbool.h>
 #include <stddef.h>

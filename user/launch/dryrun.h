@@ -3,8 +3,8 @@
 #define MT_LAUNCH_DRYRUN_H
 /*
  * Environment of a command for running without a GPU: preloads replacements for the CUDA and NVML
- * libraries (docs/DRYRUN.md). Sets cache folders of its own, so that results compiled for no real
- * device do not get into the user's caches.
+ * libraries (docs/internals/DRYRUN.md). Sets cache folders of its own, so that results compiled for
+ * no real device do not get into the user's caches.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 struct user;
 struct dryrun;
 
-/* Options, see docs/DRYRUN.md. Strings must outlive struct dryrun. */
+/* Options, see docs/internals/DRYRUN.md. Strings must outlive struct dryrun. */
 struct dryrun_args {
 	bool wanted;
 	uint64_t vram;		/* bytes per device; 0: default */

@@ -3,8 +3,8 @@
 #define MT_LAUNCH_INSIDE_H
 /*
  * Environment of a command that records itself: preloads a library that runs our programs, and
- * shares memory with us. For users without privileges; see docs/ESTIMATE.md, "Without privileges".
- * Prints errors on standard error.
+ * shares memory with us. For users without privileges; see docs/internals/ESTIMATE.md, "Without
+ * privileges". Prints errors on standard error.
  */
 #include <stddef.h>
 #include <sys/types.h>

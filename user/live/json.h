@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LIVE_JSON_H
 #define MT_LIVE_JSON_H
-/* Text and JSON output of a live view. JSON: one object per line and interval; docs/LIVE.md
+/* Text and JSON output of a live view. JSON: one object per line and interval; docs/guide/live.md
  * describes the keys. */
 #include <stddef.h>
 #include <stdio.h>

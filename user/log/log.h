@@ -3,8 +3,8 @@
 #define MT_LOG_LOG_H
 /*
  * Messages go to standard error, one line each with the prefix "memtrace-bpf: ". They may also go
- * to a log file, with time and more fields, as text or JSON (docs/LOGGING.md). Clean text from the
- * target with text__clean() first.
+ * to a log file, with time and more fields, as text or JSON (docs/reference/log.md). Clean text
+ * from the target with text__clean() first.
  *
  * The part of a message is the folder of its source below user/ ("capture", "serve"). Each part may
  * have a level of its own.

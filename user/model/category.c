@@ -3,7 +3,7 @@
  * Category of a block whose role the program's own objects do not give. Rules use the phase of its
  * birth and the device's events until its death. Each rule needs evidence from both ends of the
  * life. A block that outlives its rule becomes unknown again, such as a library's workspace made in
- * forward. docs/REPORT.md lists the rules.
+ * forward. docs/reference/report.md lists the rules.
  */
 #include "model/category.h"
 

@@ -7,7 +7,7 @@
 #define STRETCHES 16		 /* maximum of stretches that values are divided into */
 #define FAIR (1.0 / TREND_PARTS) /* share of each quarter in even growth */
 
-/* Requirements for each confidence; docs/LEAKS.md has the error rates. */
+/* Requirements for each confidence; docs/internals/LEAKS.md has the error rates. */
 static const struct {
 	double p, share;
 	uint32_t values;

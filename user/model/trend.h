@@ -5,7 +5,7 @@
  * Whether a series grows, and how certain that is. The verdict uses two curves. The floor is the
  * minimum from each moment on; the ceiling is the maximum up to it. Memory that is released later
  * does not raise the floor. Memory that stopped growing does not raise the ceiling. See
- * docs/LEAKS.md.
+ * docs/internals/LEAKS.md.
  */
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,7 +2,7 @@
 #ifndef MT_RECORD_MTR_H
 #define MT_RECORD_MTR_H
 /*
- * The .mtr file; docs/internals/FORMAT.md specifies its bytes. It is a sequence of blocks with
+ * The .mtr file; docs/reference/mtr.md specifies its bytes. It is a sequence of blocks with
  * length and CRC-32C, written without seeking. If the writer dies, the file is readable up to its
  * last whole block.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_RECORD_MTR_FORMAT_H
 #define MT_RECORD_MTR_FORMAT_H
-/* Constants of docs/internals/FORMAT.md, shared by writer and reader. */
+/* Constants of docs/reference/mtr.md, shared by writer and reader. */
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -169,7 +169,7 @@ static inline bool event__counts(const struct event *e)
 }
 
 /* Facts: keys are lower_snake_case ASCII, values UTF-8. A later value of a key replaces the
- * earlier. docs/internals/FORMAT.md has a table of the keys in use. */
+ * earlier. docs/reference/mtr.md has a table of the keys in use. */
 struct facts;
 struct facts *facts__new(void);
 void facts__free(struct facts *f);

@@ -4,8 +4,8 @@
 /*
  * Replays the allocations of a recording through PyTorch's own CUDA caching allocator, with other
  * settings or another amount of memory. The allocator is the target's libc10_cuda on the dry run's
- * device (docs/DRYRUN.md). It runs in a process without Python and the rest of PyTorch. A try takes
- * about 15 ms plus 0.3 us per event.
+ * device (docs/internals/DRYRUN.md). It runs in a process without Python and the rest of PyTorch. A
+ * try takes about 15 ms plus 0.3 us per event.
  */
 #include <stdbool.h>
 #include <stdint.h>

@@ -261,7 +261,7 @@ static bool growth_is_known(const struct judged *x)
 
 static void put_growth(struct report_fail *f, struct judged *x)
 {
-	const char *few = "too few steps to tell; docs/LEAKS.md says how many that takes";
+	const char *few = "too few steps to tell; docs/internals/LEAKS.md says how many that takes";
 
 	if (!f->feed && !f->leaks)
 		return;

@@ -6,7 +6,7 @@
  *
  * A filter has terms separated by spaces; all must match. A term is KEY:VALUE, or a word that any
  * text of the row may contain; "-" or "!" before it negates it. VALUE has alternatives separated by
- * "|"; double quotes allow spaces and "|". docs/REPORT.md lists the keys.
+ * "|"; double quotes allow spaces and "|". docs/reference/report.md lists the keys.
  */
 #include <stddef.h>
 #include <stdint.h>

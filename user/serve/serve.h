@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SERVE_SERVE_H
 #define MT_SERVE_SERVE_H
-/* Options of `serve` and the entry points of its processes. See docs/SERVE.md, "The processes". */
+/* Options of `serve` and the entry points of its processes. See docs/reference/http.md, "The
+ * processes". */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -64,7 +64,7 @@ struct state_process {
 
 struct state_trace {
 	char id[STATE_ID];
-	json_t *facts; /* the last "trace" object from the broker; see docs/SERVE.md */
+	json_t *facts; /* the last "trace" object from the broker; see docs/reference/http.md */
 	/* The answer of POST /api/trace/memory; older traces have no "layer_stats". NULL until
 	 * done, or if the broker sent no report. */
 	json_t *summary;

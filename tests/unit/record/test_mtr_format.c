@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The writer follows docs/internals/FORMAT.md. */
+/* The writer follows docs/reference/mtr.md. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -10,11 +10,11 @@
 
 #include "mtr_util.h"
 
-/* ---- the example of docs/internals/FORMAT.md ---- */
+/* ---- the example of docs/reference/mtr.md ---- */
 
 static size_t example_bytes(uint8_t *dst, size_t room)
 {
-	FILE *doc = fopen("docs/internals/FORMAT.md", "r");
+	FILE *doc = fopen("docs/reference/mtr.md", "r");
 	char line[256];
 	bool inside = false;
 	size_t n = 0;
@@ -96,7 +96,7 @@ static void test_example(void **state)
 	close(fd);
 }
 
-/* ---- a reader written from docs/internals/FORMAT.md, independent of user/record ---- */
+/* ---- a reader written from docs/reference/mtr.md, independent of user/record ---- */
 
 static void write_random(struct world *w, int fd, struct events *l)
 {

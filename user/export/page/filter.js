@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// The filter box, with the terms of report --filter (docs/REPORT.md), combined with "and". While typing, the
+// The filter box, with the terms of report --filter (docs/reference/report.md), combined with "and". While typing, the
 // beginning of a category, phase or source matches. stack: exists only here and matches any frame; size: is missing,
 // because rows have blocks of different sizes.
 "use strict";

@@ -26,7 +26,7 @@
 #define DEFAULT_EVENTS 1000000
 #define BYTES_AN_EVENT                                                                             \
 	40 /* upper bound of an event's size in a recording, without names;                        \
-	      docs/internals/FORMAT.md: usually 4 to 12 */
+	      docs/reference/mtr.md: usually 4 to 12 */
 #define BYTES_ANYWAY (UINT64_C(8) << 20)
 #define BYTES_LEAST (UINT64_C(1) << 20)
 
