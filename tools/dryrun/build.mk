@@ -7,7 +7,7 @@ DRYRUN_CFLAGS := -fPIC -fvisibility=hidden -fno-ipa-icf -fno-optimize-sibling-ca
 	-ftls-model=initial-exec -Wno-unused-parameter
 DRYRUN_NVML := nvml nvml_machine config props log values
 DRYRUN_CUDA_OBJS := $(patsubst tools/%.c,$(OUTPUT)/obj/tools/%.o,$(filter-out tools/dryrun/nvml%.c,\
-	$(wildcard tools/dryrun/*.c tools/dryrun/gen/*.c)))
+	$(wildcard tools/dryrun/*.c tools/dryrun/gen/*.c))) $(OUTPUT)/obj/tools/dryrun/array.o
 DRYRUN_NVML_OBJS := $(DRYRUN_NVML:%=$(OUTPUT)/obj/tools/dryrun/%.o)
 
 .PHONY: dryrun
@@ -17,6 +17,11 @@ $(OUTPUT)/obj/tools/dryrun/%.o: tools/dryrun/%.c Makefile
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)$(CC) $(CPPFLAGS) -Itools/dryrun $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS)) $(DRYRUN_CFLAGS) -c -o $@ $<
+
+$(OUTPUT)/obj/tools/dryrun/array.o: user/lib/array.c
+	$(call msg,CC,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CC) $(CPPFLAGS) $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS)) $(DRYRUN_CFLAGS) -c -o $@ $<
 
 $(DRYRUN)/libcuda.so.1: $(DRYRUN_CUDA_OBJS)
 $(DRYRUN)/libnvidia-ml.so.1: $(DRYRUN_NVML_OBJS)

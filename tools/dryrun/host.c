@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "lib/array.h"
+
 enum kind { HOST_ALLOCATED, HOST_REGISTERED, HOST_MANAGED, HOST_POOLED, HOST_POOLED_MANAGED };
 
 struct range {
@@ -42,15 +44,8 @@ static int add(const struct range *r)
 
 	if (at < n && ranges[at].addr < r->addr + r->size)
 		return -EEXIST;
-	if (n == room) {
-		size_t wider = room ? 2 * room : 64;
-		struct range *fresh = realloc(ranges, wider * sizeof(*fresh));
-
-		if (!fresh)
-			return -ENOMEM;
-		ranges = fresh;
-		room = wider;
-	}
+	if (array__grow(&ranges, &room, n + 1, sizeof(*ranges)))
+		return -ENOMEM;
 	memmove(ranges + at + 1, ranges + at, (n - at) * sizeof(*ranges));
 	ranges[at] = *r;
 	n++;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #include "lib_nccl.h"
+#include "lib/array.h"
 #include "truth.h"
 
 #include <dlfcn.h>
@@ -42,15 +43,8 @@ static void remember(const struct comm *c, struct op op)
 
 	if (g->n == GROUP_MAX)
 		return;
-	if (g->n == g->cap) {
-		size_t cap = g->cap ? 2 * g->cap : 64;
-		struct op *ops = realloc(g->ops, cap * sizeof(*ops));
-
-		if (!ops)
-			return;
-		g->ops = ops;
-		g->cap = cap;
-	}
+	if (array__grow(&g->ops, &g->cap, g->n + 1, sizeof(*g->ops)))
+		return;
 	if (g->n && (g->ranks != c->ranks || g->rank != c->rank)) {
 		g->ranks = g->rank = -1;
 	} else if (!g->n) {

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
+
 size_t space_ranges__after(const struct space_ranges *r, uint64_t addr)
 {
 	size_t low = 0, high = r->n;
@@ -24,15 +26,8 @@ int space_ranges__insert(struct space_ranges *r, uint64_t addr, uint64_t size)
 {
 	size_t index = space_ranges__after(r, addr);
 
-	if (r->n == r->room) {
-		size_t room = r->room ? 2 * r->room : 16;
-		struct space_range *at = realloc(r->at, room * sizeof(*at));
-
-		if (!at)
-			return -ENOMEM;
-		r->at = at;
-		r->room = room;
-	}
+	if (array__grow(&r->at, &r->room, r->n + 1, sizeof(*r->at)))
+		return -ENOMEM;
 	memmove(r->at + index + 1, r->at + index, (r->n - index) * sizeof(*r->at));
 	r->at[index] = (struct space_range){ addr, size };
 	r->n++;

@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "lib/array.h"
+
 struct memory { /* memory from cuMemCreate */
 	uint64_t size;
 	int device;
@@ -25,9 +27,9 @@ struct mapping {
 /* Guarded by dryrun__lock(). */
 static struct space_ranges reserved;
 static struct memory *memories;
-static unsigned int n_memories, memories_room, first_free = NO_SLOT;
+static unsigned int n_memories, first_free = NO_SLOT;
 static struct mapping *mappings; /* sorted by address, disjoint */
-static size_t n_mappings, mappings_room;
+static size_t n_mappings, mappings_room, memories_room;
 
 int vmm__reserve(uint64_t size, uint64_t align, uint64_t *addr)
 {
@@ -127,17 +129,9 @@ static unsigned int new_slot(void)
 		first_free = memories[slot].next_free;
 		return slot;
 	}
-	if (n_memories == memories_room) {
-		unsigned int room = memories_room ? 2 * memories_room : 64;
-		struct memory *fresh = room < memories_room
-					       ? NULL
-					       : realloc(memories, room * sizeof(*fresh));
-
-		if (!fresh)
-			return NO_SLOT;
-		memories = fresh;
-		memories_room = room;
-	}
+	if (n_memories == NO_SLOT ||
+	    array__grow(&memories, &memories_room, n_memories + 1, sizeof(*memories)))
+		return NO_SLOT;
 	memories[n_memories].generation = 0;
 	return n_memories++;
 }
@@ -264,15 +258,8 @@ static int add_mapping(uint64_t addr, uint64_t size, unsigned int slot)
 {
 	size_t at = after(addr);
 
-	if (n_mappings == mappings_room) {
-		size_t room = mappings_room ? 2 * mappings_room : 64;
-		struct mapping *fresh = realloc(mappings, room * sizeof(*fresh));
-
-		if (!fresh)
-			return CUDA_OUT_OF_MEMORY;
-		mappings = fresh;
-		mappings_room = room;
-	}
+	if (array__grow(&mappings, &mappings_room, n_mappings + 1, sizeof(*mappings)))
+		return CUDA_OUT_OF_MEMORY;
 	memmove(mappings + at + 1, mappings + at, (n_mappings - at) * sizeof(*mappings));
 	mappings[at] = (struct mapping){ addr, size, slot };
 	n_mappings++;

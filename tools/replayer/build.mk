@@ -2,7 +2,7 @@
 # What calls PyTorch's allocator for replay: a program that loads the target's library and no more of PyTorch than that. The library
 # finds the program's own functions before others'. Its calls may throw, hence the C++ compiler.
 REPLAYER_OBJS := $(patsubst tools/%,$(OUTPUT)/obj/tools/%.o,$(basename $(wildcard tools/replayer/*.c tools/replayer/*.cc))) \
-	$(OUTPUT)/obj/tools/replayer/varint.o
+	$(OUTPUT)/obj/tools/replayer/varint.o $(OUTPUT)/obj/tools/replayer/array.o
 REPLAYER_CFLAGS = -Itools -Itools/replayer $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS)) -fvisibility=hidden
 
 $(OUTPUT)/obj/tools/replayer/%.o: tools/replayer/%.c Makefile
@@ -11,6 +11,8 @@ $(OUTPUT)/obj/tools/replayer/%.o: tools/replayer/%.c Makefile
 	$(Q)$(CC) $(CPPFLAGS) $(REPLAYER_CFLAGS) -c -o $@ $<
 
 $(OUTPUT)/obj/tools/replayer/varint.o: user/record/varint.c
+$(OUTPUT)/obj/tools/replayer/array.o: user/lib/array.c
+$(OUTPUT)/obj/tools/replayer/varint.o $(OUTPUT)/obj/tools/replayer/array.o:
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)$(CC) $(CPPFLAGS) $(REPLAYER_CFLAGS) -c -o $@ $<

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "dryrun/dryrun.h"
+#include "lib/array.h"
 
 #define MAX_ADDR (1ULL << 47) /* upper limit of addresses in user space */
 
@@ -55,15 +56,8 @@ static int real_free(void *ptr)
 
 static bool places__add(struct places *p, struct place place)
 {
-	if (p->n == p->cap) {
-		size_t cap = p->cap ? 2 * p->cap : 256;
-		struct place *v = realloc(p->v, cap * sizeof(*v));
-
-		if (!v)
-			return false;
-		p->v = v;
-		p->cap = cap;
-	}
+	if (array__grow(&p->v, &p->cap, p->n + 1, sizeof(*p->v)))
+		return false;
 	p->v[p->n++] = place;
 	return true;
 }

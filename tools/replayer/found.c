@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "device.h"
+#include "lib/array.h"
 
 #define SMALL_BLOCK (1ULL << 20)    /* largest request of the pool for small blocks */
 #define LARGE_SEGMENT (10ULL << 20) /* from this size on, a segment is as large as the request */
@@ -20,15 +21,8 @@
 
 static bool keep(struct replayer_blocks *b, void *ptr)
 {
-	if (b->n == b->cap) {
-		size_t cap = b->cap ? 2 * b->cap : 1024;
-		void **v = realloc(b->v, cap * sizeof(*v));
-
-		if (!v)
-			return false;
-		b->v = v;
-		b->cap = cap;
-	}
+	if (array__grow(&b->v, &b->cap, b->n + 1, sizeof(*b->v)))
+		return false;
 	b->v[b->n++] = ptr;
 	return true;
 }

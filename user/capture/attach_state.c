@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/map64.h"
 
 #define DEVICES 256
@@ -48,15 +49,8 @@ struct attach_state {
 
 static void *vec__add(struct vec *a, size_t size)
 {
-	if (a->n == a->cap) {
-		size_t cap = a->cap ? a->cap * 2 : 256;
-		void *v = realloc(a->v, cap * size);
-
-		if (!v)
-			return NULL;
-		a->v = v;
-		a->cap = cap;
-	}
+	if (array__grow(&a->v, &a->cap, a->n + 1, size))
+		return NULL;
 	return (char *)a->v + a->n++ * size;
 }
 

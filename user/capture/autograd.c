@@ -11,6 +11,7 @@
 #include "capture/session.h"
 #include "capture/target.h"
 #include "capture/symbolizer.h"
+#include "lib/array.h"
 #include "lib/clock.h"
 #include "lib/map64.h"
 #include "log/log.h"
@@ -45,7 +46,8 @@ struct class_name {
 
 struct autograd {
 	struct made *made; /* a ring buffer once it is full */
-	uint32_t n, cap, next;
+	uint32_t n, next;
+	size_t cap;
 	struct map64 *at;	  /* address -> index in made */
 	struct map64 *classes;	  /* vptr -> the dictionary's string, 0: no name */
 	struct map64 *types;	  /* address of a Python class -> index in names */
@@ -199,15 +201,8 @@ static int place_for(struct autograd *a, uint32_t *ret)
 	uint64_t i;
 
 	if (a->n < NODES_MAX) {
-		if (a->n == a->cap) {
-			uint32_t cap = a->cap ? a->cap * 2 : 1024;
-			struct made *v = realloc(a->made, cap * sizeof(*v));
-
-			if (!v)
-				return -ENOMEM;
-			a->made = v;
-			a->cap = cap;
-		}
+		if (array__grow(&a->made, &a->cap, a->n + 1, sizeof(*a->made)))
+			return -ENOMEM;
 		*ret = a->n++;
 		return 0;
 	}

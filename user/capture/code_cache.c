@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/clock.h"
 #include "lib/map64.h"
 #include "python/pyobj.h"
@@ -116,15 +117,8 @@ bool code_cache__known(const struct code_cache *c, uint64_t addr)
 
 static int note_fresh(struct code_cache *c, uint64_t addr)
 {
-	if (c->n_fresh == c->cap_fresh) {
-		size_t cap = c->cap_fresh ? c->cap_fresh * 2 : 64;
-		uint64_t *v = realloc(c->fresh, cap * sizeof(*v));
-
-		if (!v)
-			return -ENOMEM;
-		c->fresh = v;
-		c->cap_fresh = cap;
-	}
+	if (array__grow(&c->fresh, &c->cap_fresh, c->n_fresh + 1, sizeof(*c->fresh)))
+		return -ENOMEM;
 	c->fresh[c->n_fresh++] = addr;
 	return 0;
 }

@@ -118,7 +118,8 @@ struct cuda_calls {
 	bool bypassed;	       /* the warning that the driver is bypassed was given */
 	struct map64 *at[SPACE_NR]; /* by space: address or handle -> index in taken */
 	struct taken *taken;
-	uint32_t n_taken, cap_taken, first_free;
+	uint32_t n_taken, first_free;
+	size_t cap_taken;
 	uint64_t *done, *failed; /* calls by function */
 	uint64_t unreadable, forgotten, replaced;
 	int status;	  /* /proc/PID/status, -1: unreadable */
@@ -798,15 +799,9 @@ static uint32_t new_index(struct cuda_calls *c)
 		c->first_free = c->taken[i].physical;
 		return i;
 	}
-	if (c->n_taken == c->cap_taken) {
-		uint32_t cap = c->cap_taken ? c->cap_taken * 2 : 256;
-		struct taken *v = cap > TAKEN_MAX ? NULL : realloc(c->taken, cap * sizeof(*v));
-
-		if (!v)
-			return NO_INDEX;
-		c->taken = v;
-		c->cap_taken = cap;
-	}
+	if (c->n_taken == TAKEN_MAX ||
+	    array__grow(&c->taken, &c->cap_taken, c->n_taken + 1, sizeof(*c->taken)))
+		return NO_INDEX;
 	return c->n_taken++;
 }
 

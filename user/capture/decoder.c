@@ -13,6 +13,7 @@
 #include "capture/session.h"
 #include "capture/symbolizer.h"
 #include "capture/target.h"
+#include "lib/array.h"
 #include "lib/clock.h"
 #include "lib/map64.h"
 #include "process/proc.h"
@@ -140,15 +141,8 @@ struct thread *decoder__thread(struct decoder *d, uint32_t tid)
 		d->n_threads = 0;
 		d->threads_forgotten = true;
 	}
-	if (d->n_threads == d->cap_threads) {
-		size_t cap = d->cap_threads ? d->cap_threads * 2 : 64;
-		struct thread *v = realloc(d->thread, cap * sizeof(*v));
-
-		if (!v)
-			return NULL;
-		d->thread = v;
-		d->cap_threads = cap;
-	}
+	if (array__grow(&d->thread, &d->cap_threads, d->n_threads + 1, sizeof(*d->thread)))
+		return NULL;
 	if (proc__thread_comm(d->target->proc, tid, name, sizeof(name)))
 		name[0] = '\0';
 	t.name = decoder__string(d, name);

@@ -12,6 +12,7 @@
 #include "capture/session.h"
 #include "capture/target.h"
 #include "capture/symbolizer.h"
+#include "lib/array.h"
 #include "lib/map64.h"
 #include "log/log.h"
 #include "process/proc.h"
@@ -56,10 +57,12 @@ struct modules {
 	struct map64 *types; /* address of a class -> enum mt_module_type, as the programs know it */
 	struct map64 *names; /* address of a module -> index in name */
 	struct name *name;
-	uint32_t n_names, cap_names;
+	uint32_t n_names;
+	size_t cap_names;
 	struct map64 *threads; /* tid -> index in inside */
 	struct inside *inside;
-	uint32_t n_inside, cap_inside, next_look;
+	uint32_t n_inside, next_look;
+	size_t cap_inside;
 	uint64_t next_recheck;
 	uint64_t entered, unnamed, seen_left;
 	bool deep_warned, faults_warned;
@@ -178,15 +181,8 @@ static int keep_name(struct modules *m, const struct name *n)
 		m->name[i] = *n;
 		return 0;
 	}
-	if (m->n_names == m->cap_names) {
-		uint32_t cap = m->cap_names ? m->cap_names * 2 : 256;
-		struct name *v = realloc(m->name, cap * sizeof(*v));
-
-		if (!v)
-			return -ENOMEM;
-		m->name = v;
-		m->cap_names = cap;
-	}
+	if (array__grow(&m->name, &m->cap_names, m->n_names + 1, sizeof(*m->name)))
+		return -ENOMEM;
 	m->name[m->n_names] = *n;
 	return map64__set(m->names, n->self, m->n_names++);
 }
@@ -242,15 +238,8 @@ static struct inside *inside_of(struct modules *m, uint32_t tid)
 		map64__clear(m->threads);
 		m->n_inside = 0;
 	}
-	if (m->n_inside == m->cap_inside) {
-		uint32_t cap = m->cap_inside ? m->cap_inside * 2 : 16;
-		struct inside *v = realloc(m->inside, cap * sizeof(*v));
-
-		if (!v)
-			return NULL;
-		m->inside = v;
-		m->cap_inside = cap;
-	}
+	if (array__grow(&m->inside, &m->cap_inside, m->n_inside + 1, sizeof(*m->inside)))
+		return NULL;
 	if (map64__set(m->threads, tid, m->n_inside))
 		return NULL;
 	m->inside[m->n_inside] = (struct inside){ .tid = tid };

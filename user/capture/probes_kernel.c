@@ -17,6 +17,7 @@
 #include "capture/caps.h"
 #include "capture/probes_internal.h"
 #include "capture/proc_group.h"
+#include "lib/array.h"
 #include "lib/clock.h"
 #include "log/log.h"
 #include "memtrace.skel.h"
@@ -527,15 +528,9 @@ static bool attached(const struct probes *p, enum hook_id id)
 
 static struct attachment *more_calls(struct probes *p, pid_t pid)
 {
-	if (kernel(p)->n_calls == kernel(p)->cap_calls) {
-		size_t cap = kernel(p)->cap_calls ? kernel(p)->cap_calls * 2 : 16;
-		struct attachment *v = realloc(kernel(p)->calls, cap * sizeof(*v));
-
-		if (!v)
-			return NULL;
-		kernel(p)->calls = v;
-		kernel(p)->cap_calls = cap;
-	}
+	if (array__grow(&kernel(p)->calls, &kernel(p)->cap_calls, kernel(p)->n_calls + 1,
+			sizeof(*kernel(p)->calls)))
+		return NULL;
 	kernel(p)->calls[kernel(p)->n_calls] = (struct attachment){
 		.fd = -1, .pid = probes__calls_pid(p, pid)
 	};

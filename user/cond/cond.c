@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cond/internal.h"
+#include "lib/array.h"
 #include "lib/text.h"
 
 const char *cond__figure_name(enum cond_figure f)
@@ -74,17 +75,8 @@ static struct growth_series *series(struct term *t, unsigned number, bool sample
 {
 	if (number >= COND_SERIES)
 		return NULL;
-	if (number >= t->nseries) {
-		struct growth_series **judge_growth = realloc(t->series,
-							      (number + 1) * sizeof(*judge_growth));
-
-		if (!judge_growth)
-			return NULL;
-		memset(judge_growth + t->nseries, 0,
-		       (number + 1 - t->nseries) * sizeof(*judge_growth));
-		t->series = judge_growth;
-		t->nseries = number + 1;
-	}
+	if (array__grow_zero(&t->series, &t->nseries, number + 1, sizeof(struct growth_series *)))
+		return NULL;
 	if (!t->series[number])
 		t->series[number] = growth_series__new(&t->window, sampled);
 	return t->series[number];

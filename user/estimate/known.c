@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/array.h"
+
 #define ENTRIES_MAX 4096    /* most entries kept */
 #define LINE_MAX_BYTES 4096 /* most bytes of a line */
 #define LOG_MAX (4 << 20)   /* most bytes of a log */
@@ -53,7 +55,7 @@ static char *copy(const char *s, int *err)
 
 static int add(struct known_list *l, const struct known *k)
 {
-	struct known *x = find(l, k), *all;
+	struct known *x = find(l, k);
 	int err = 0;
 
 	if (x) {
@@ -64,12 +66,8 @@ static int add(struct known_list *l, const struct known *k)
 		l->more = true;
 		return 0;
 	}
-	if (!(l->n & (l->n - 1))) {
-		all = realloc(l->all, (l->n ? l->n * 2 : 1) * sizeof(*all));
-		if (!all)
-			return -ENOMEM;
-		l->all = all;
-	}
+	if (array__grow(&l->all, &l->room, l->n + 1, sizeof(*l->all)))
+		return -ENOMEM;
 	x = &l->all[l->n++];
 	*x = *k;
 	x->name = copy(k->name, &err);

@@ -33,7 +33,7 @@ struct known {
 
 struct known_list {
 	struct known *all; /* entries by kind, most frequent first */
-	size_t n;
+	size_t n, room;
 	size_t kinds[KNOWN_NR]; /* number of entries of each kind */
 	bool more;		/* true if entries were dropped at a bound */
 };

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
+
 #define WINDOW 1000000 /* window length, in ns */
 #define WINDOWS 200000 /* largest number of windows; a long recording has longer windows */
 
@@ -32,7 +34,7 @@ struct counters {
 	counters_put *put;
 	void *ctx;
 	struct series *all;
-	size_t n, recent;
+	size_t n, room, recent;
 };
 
 struct counters *counters__new(uint64_t duration, counters_put *put, void *ctx)
@@ -105,7 +107,6 @@ static void add(struct counters *c, struct series *s, enum what what, struct poi
 
 static int series_of(struct counters *c, const struct model_device *d, struct series **ret)
 {
-	struct series *all;
 
 	for (size_t i = 0; i < c->n; i++) {
 		size_t k = (c->recent + i) % c->n;
@@ -117,13 +118,11 @@ static int series_of(struct counters *c, const struct model_device *d, struct se
 			return 0;
 		}
 	}
-	all = reallocarray(c->all, c->n + 1, sizeof(*all));
-	if (!all)
+	if (array__grow(&c->all, &c->room, c->n + 1, sizeof(*c->all)))
 		return -ENOMEM;
-	c->all = all;
-	all[c->n] = (struct series){ .device = d->device };
-	memcpy(all[c->n].name, d->name, sizeof(d->name));
-	*ret = &all[c->n++];
+	c->all[c->n] = (struct series){ .device = d->device };
+	memcpy(c->all[c->n].name, d->name, sizeof(d->name));
+	*ret = &c->all[c->n++];
 	return 0;
 }
 

@@ -8,6 +8,7 @@
 
 #include <linux/types.h>
 
+#include "lib/array.h"
 #include "lib/map64.h"
 #include "memtrace.h"
 #include "model/files.h"
@@ -51,7 +52,7 @@ struct frames {
 	struct map64 *calls; /* (module, location) -> frame; NULL: modules have no location */
 	struct frame *all;
 	char **owned; /* same index as `all`: names not stored in the dict, otherwise NULL */
-	size_t n, room;
+	size_t n, room, room_owned;
 	uint32_t *row;
 	size_t row_room;
 };
@@ -115,33 +116,16 @@ enum frame_kind frames__kind_of_file(const char *file, const struct facts *facts
 	return kinds[files__origin(file, facts)];
 }
 
-/* Makes room for one more frame. */
-static int grow(struct frames *f)
-{
-	size_t room = f->room ? f->room * 2 : 256;
-	struct frame *all;
-	char **owned;
-
-	if (f->n < f->room)
-		return 0;
-	all = reallocarray(f->all, room, sizeof(*all));
-	if (!all)
-		return -ENOMEM;
-	f->all = all;
-	owned = reallocarray(f->owned, room, sizeof(*owned));
-	if (!owned)
-		return -ENOMEM;
-	f->owned = owned;
-	f->room = room;
-	return 0;
-}
-
 /* Takes over `owned`, also on failure. */
 static int add_to(struct frames *f, struct map64 *map, uint64_t key, struct frame frame,
 		  char *owned, uint32_t *ret)
 {
-	int err = f->n >= UINT32_MAX ? -ENOMEM : grow(f);
+	int err = f->n >= UINT32_MAX ? -ENOMEM : 0;
 
+	if (!err)
+		err = array__grow(&f->all, &f->room, f->n + 1, sizeof(*f->all));
+	if (!err)
+		err = array__grow(&f->owned, &f->room_owned, f->n + 1, sizeof(*f->owned));
 	if (!err)
 		err = map64__set(map, key, f->n);
 	if (err) {
@@ -279,14 +263,8 @@ int frames__of_row(struct frames *f, const struct row *row, const uint32_t **ret
 	uint32_t used = 0;
 	int err = 0;
 
-	if (f->row_room < (size_t)s.n + 2) {
-		uint32_t *buf = reallocarray(f->row, (size_t)s.n + 2, sizeof(*buf));
-
-		if (!buf)
-			return -ENOMEM;
-		f->row = buf;
-		f->row_room = (size_t)s.n + 2;
-	}
+	if (array__grow(&f->row, &f->row_room, (size_t)s.n + 2, sizeof(*f->row)))
+		return -ENOMEM;
 	if (!s.n)
 		err = note(f, why_empty(row, &s), &f->row[used++]);
 	else if (s.walk == MT_WALK_TRUNCATED)

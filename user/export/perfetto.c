@@ -14,6 +14,7 @@
 #include "export/export.h"
 #include "export/passing.h"
 #include "export/spans.h"
+#include "lib/array.h"
 #include "lib/json.h"
 #include "lib/text.h"
 #include "record/dict.h"
@@ -36,7 +37,7 @@ struct perfetto {
 	struct counters *counters;
 	uint64_t pid; /* process ID in the document; 0: the head is not written yet */
 	bool *named;  /* threads whose name was written, by number */
-	uint32_t nnamed;
+	size_t nnamed;
 	size_t steps;
 	struct stretch stretch;
 	int err;
@@ -83,19 +84,12 @@ static uint64_t tid_of(struct perfetto *p, uint32_t thread)
 	struct dict_thread t = dict__get_thread(p->dict, thread);
 	uint32_t need = dict__counts(p->dict).threads;
 	const char *name = dict__str(p->dict, t.name);
-	bool *all;
 
 	if (thread >= need)
 		thread = 0;
-	if (thread >= p->nnamed) {
-		all = reallocarray(p->named, need ? need : 1, sizeof(*all));
-		if (!all) {
-			p->err = -ENOMEM;
-			return t.tid;
-		}
-		memset(all + p->nnamed, 0, ((need ? need : 1) - p->nnamed) * sizeof(*all));
-		p->named = all;
-		p->nnamed = need ? need : 1;
+	if (array__grow_zero(&p->named, &p->nnamed, (size_t)thread + 1, sizeof(*p->named))) {
+		p->err = -ENOMEM;
+		return t.tid;
 	}
 	if (!p->named[thread] && *name)
 		put_name(p, "thread_name", t.tid, name, NULL);

@@ -7,6 +7,7 @@
 
 #include <linux/types.h>
 
+#include "lib/array.h"
 #include "memtrace.h"
 #include "record/dict.h"
 
@@ -25,7 +26,7 @@ struct spans {
 	void *ctx;
 	bool calls;		 /* the recording has events of module calls */
 	struct inside **threads; /* state of each thread, by its number */
-	uint32_t nthreads;
+	size_t nthreads;
 };
 
 const char *spans__name(const struct dict *d, uint32_t module)
@@ -121,15 +122,8 @@ static int inside_of(struct spans *s, uint32_t thread, struct inside **ret)
 
 	if (thread >= need)
 		thread = 0;
-	if (thread >= s->nthreads) {
-		struct inside **all = reallocarray(s->threads, need ? need : 1, sizeof(*all));
-
-		if (!all)
-			return -ENOMEM;
-		memset(all + s->nthreads, 0, ((need ? need : 1) - s->nthreads) * sizeof(*all));
-		s->threads = all;
-		s->nthreads = need ? need : 1;
-	}
+	if (array__grow_zero(&s->threads, &s->nthreads, (size_t)thread + 1, sizeof(*s->threads)))
+		return -ENOMEM;
 	if (!s->threads[thread])
 		s->threads[thread] = calloc(1, sizeof(**s->threads) + MAX_DEPTH * sizeof(uint32_t));
 	*ret = s->threads[thread];

@@ -11,6 +11,7 @@
 
 #include "export/export.h"
 #include "export/frames.h"
+#include "lib/array.h"
 #include "lib/json.h"
 
 struct sample {
@@ -27,7 +28,7 @@ struct profile {
 
 struct profiles {
 	struct profile *all;
-	size_t n;
+	size_t n, room;
 	struct frames *frames;
 };
 
@@ -99,7 +100,7 @@ static int add_profile(struct export_ctx *c, struct profiles *p, size_t device, 
 		       const char *view, bool counts)
 {
 	const struct row_opts opts = { .by = BY_STACK, .when = when };
-	struct profile profile = { .counts = counts }, *all;
+	struct profile profile = { .counts = counts };
 	struct model_device d;
 	struct row *rows;
 	size_t n;
@@ -115,13 +116,11 @@ static int add_profile(struct export_ctx *c, struct profiles *p, size_t device, 
 		profile__free(&profile);
 		return err;
 	}
-	all = reallocarray(p->all, p->n + 1, sizeof(*all));
-	if (!all) {
+	if (array__grow(&p->all, &p->room, p->n + 1, sizeof(*p->all))) {
 		profile__free(&profile);
 		return -ENOMEM;
 	}
-	p->all = all;
-	all[p->n++] = profile;
+	p->all[p->n++] = profile;
 	return 0;
 }
 

@@ -12,6 +12,7 @@
 
 #include "export/export.h"
 #include "export/passing.h"
+#include "lib/array.h"
 #include "lib/pb.h"
 #include "lib/text.h"
 #include "record/crc32c.h"
@@ -32,7 +33,7 @@ struct tensorboard {
 	struct passing wait;
 	struct pb event, summary, value;
 	struct curve *curves;
-	size_t ncurves;
+	size_t ncurves, room_curves;
 	size_t steps;	 /* number of written steps */
 	uint64_t second; /* current second */
 	uint64_t start;	 /* start of the capture, ns since 1970 */
@@ -95,20 +96,16 @@ static double mib(uint64_t bytes)
 
 static struct curve *curve_of(struct tensorboard *t, const struct model_device *d)
 {
-	struct curve *all;
-
 	for (size_t i = 0; i < t->ncurves; i++)
 		if (t->curves[i].device.type == d->device.type &&
 		    t->curves[i].device.index == d->device.index)
 			return &t->curves[i];
-	all = reallocarray(t->curves, t->ncurves + 1, sizeof(*all));
-	if (!all) {
+	if (array__grow(&t->curves, &t->room_curves, t->ncurves + 1, sizeof(*t->curves))) {
 		t->err = -ENOMEM;
 		return NULL;
 	}
-	t->curves = all;
-	all[t->ncurves] = (struct curve){ .device = d->device };
-	return &all[t->ncurves++];
+	t->curves[t->ncurves] = (struct curve){ .device = d->device };
+	return &t->curves[t->ncurves++];
 }
 
 static void add_device(struct tensorboard *t, const char *of, const struct model_device *d,

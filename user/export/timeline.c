@@ -9,6 +9,7 @@
 
 #include "export/export.h"
 #include "export/timeline.h"
+#include "lib/array.h"
 #include "lib/json.h"
 #include "record/dict.h"
 
@@ -74,7 +75,7 @@ static void put_snapshots(struct export_ctx *c, struct timeline *t, uint64_t tim
 /* Writes a snapshot for a new peak. d: state before memory shrinks, or at the end. */
 static int put_peak(struct timeline *t, const struct model_device *d)
 {
-	struct snapshot_peak *h = NULL, *all;
+	struct snapshot_peak *h = NULL;
 
 	if (!d->peak_allocated || d->allocated != d->peak_allocated)
 		return 0;
@@ -83,11 +84,9 @@ static int put_peak(struct timeline *t, const struct model_device *d)
 		    t->highs[i].device.index == d->device.index)
 			h = &t->highs[i];
 	if (!h) {
-		all = reallocarray(t->highs, t->nhighs + 1, sizeof(*all));
-		if (!all)
+		if (array__grow(&t->highs, &t->room_highs, t->nhighs + 1, sizeof(*t->highs)))
 			return -ENOMEM;
-		t->highs = all;
-		h = &all[t->nhighs++];
+		h = &t->highs[t->nhighs++];
 		*h = (struct snapshot_peak){ .device = d->device };
 	}
 	if (d->peak_allocated > h->shown) {

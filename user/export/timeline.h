@@ -29,7 +29,7 @@ struct timeline {
 	uint64_t next_snapshot;
 	size_t steps; /* steps for which snapshots were written */
 	struct snapshot_peak *highs;
-	size_t nhighs;
+	size_t nhighs, room_highs;
 };
 
 int timeline__layers(struct export_ctx *c, struct json *j); /* writes "layer_stats"; 0 or -ENOMEM */

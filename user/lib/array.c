@@ -26,6 +26,20 @@ int array__grow(void *array, size_t *cap, size_t n, size_t size)
 	return 0;
 }
 
+int array__grow_zero(void *array, size_t *cap, size_t n, size_t size)
+{
+	size_t before = *cap;
+	char *v;
+
+	if (n <= before)
+		return 0;
+	if (n > UINT32_MAX || array__grow(array, cap, n, size))
+		return -ENOMEM;
+	memcpy(&v, array, sizeof(v));
+	memset(v + before * size, 0, (*cap - before) * size);
+	return 0;
+}
+
 int array__compare_u64(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;

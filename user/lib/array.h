@@ -7,6 +7,9 @@
 /* Grows the array at *(T **)array until it has room for n elements of size bytes. *cap is its
  * capacity in elements, which at least doubles. Returns 0, or -ENOMEM with nothing changed. */
 int array__grow(void *array, size_t *cap, size_t n, size_t size);
+/* Like array__grow(). New elements are zero. Fails above UINT32_MAX elements, because callers
+ * number the elements with 32 bits. */
+int array__grow_zero(void *array, size_t *cap, size_t n, size_t size);
 
 /* Order of two uint64_t for qsort() and bsearch(). */
 int array__compare_u64(const void *a, const void *b);

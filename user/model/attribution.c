@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "memtrace.h"
 #include "model/files.h"
-#include "model/hash_index.h"
 #include "record/dict.h"
 #include "record/engine.h"
 
@@ -58,8 +58,7 @@ static uint8_t attribution__file(struct attribution *w, uint32_t file)
 		flags |= FILE_DATA;
 	/* Without memory for the cache, the next call computes the flags again. */
 	if (file < dict__counts(w->dict).strings &&
-	    !hash_index__reserve_array(&w->files, &w->nfiles, sizeof(*w->files),
-				       (uint64_t)file + 1))
+	    !array__grow_zero(&w->files, &w->nfiles, (size_t)file + 1, sizeof(*w->files)))
 		w->files[file] = flags;
 	return flags;
 }
@@ -137,8 +136,7 @@ struct stack_words attribution__stack(struct attribution *w, uint32_t stack)
 		return w->stacks[stack];
 	r = attribution__examine(w, stack);
 	if (stack < dict__counts(w->dict).stacks &&
-	    !hash_index__reserve_array(&w->stacks, &w->nstacks, sizeof(*w->stacks),
-				       (uint64_t)stack + 1))
+	    !array__grow_zero(&w->stacks, &w->nstacks, (size_t)stack + 1, sizeof(*w->stacks)))
 		w->stacks[stack] = r;
 	return r;
 }
@@ -179,8 +177,7 @@ static bool attribution__autograd_thread(struct attribution *w, uint32_t thread)
 	name = dict__str(w->dict, dict__get_thread(w->dict, thread).name);
 	state = strncmp(name, "pt_autograd_", strlen("pt_autograd_")) ? 1 : 2;
 	if (thread < dict__counts(w->dict).threads &&
-	    !hash_index__reserve_array(&w->threads, &w->nthreads, sizeof(*w->threads),
-				       (uint64_t)thread + 1))
+	    !array__grow_zero(&w->threads, &w->nthreads, (size_t)thread + 1, sizeof(*w->threads)))
 		w->threads[thread] = state;
 	return state == 2;
 }

@@ -22,11 +22,11 @@ struct attribution {
 	const struct dict *dict;
 	const struct facts *facts;
 	uint8_t *files; /* flags by dict string */
-	uint32_t nfiles;
+	size_t nfiles;
 	struct stack_words *stacks;
-	uint32_t nstacks;
+	size_t nstacks;
 	uint8_t *threads; /* by thread number; 0: not checked yet, 1: no, 2: autograd thread */
-	uint32_t nthreads;
+	size_t nthreads;
 	int old_torch; /* PyTorch before 2.4 did not name autograd threads; -1: not checked yet */
 };
 struct stack_words attribution__stack(struct attribution *w, uint32_t stack);

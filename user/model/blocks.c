@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "lib/array.h"
 #include "lib/hash.h"
 #include "lib/map64.h"
 #include "model/category.h"
@@ -82,8 +83,8 @@ static int leave(const struct model *m, struct dev *dev, uint64_t addr, uint32_t
 
 		if (!was_live(m, dev, when, rec))
 			continue;
-		err = hash_index__reserve_array(&gone->all, &gone->cap, sizeof(*gone->all),
-						(uint64_t)gone->n + 1);
+		err = array__grow_zero(&gone->all, &gone->cap, (size_t)gone->n + 1,
+				       sizeof(*gone->all));
 		if (err)
 			return err;
 		gone->all[gone->n++] = blocks__of(m, dev, addr, rec, true);
@@ -101,8 +102,7 @@ int blocks__put(const struct model *m, struct dev *dev, uint64_t addr, const str
 	uint32_t i = b->free1 ? b->free1 - 1 : b->n;
 	uint64_t was;
 	int err = i < b->cap ? 0
-			     : hash_index__reserve_array(&b->recs, &b->cap, sizeof(*b->recs),
-							 (uint64_t)i + 1);
+			     : array__grow_zero(&b->recs, &b->cap, (size_t)i + 1, sizeof(*b->recs));
 
 	if (!err)
 		err = map64__swap(b->at, addr, i, replaced, &was);
@@ -191,8 +191,8 @@ int blocks__ask(struct model *m, struct request_info ask, uint32_t *ret1)
 	}
 	if (m->asks.n == UINT32_MAX - 1)
 		return -ENOMEM;
-	err = hash_index__reserve_array(&m->asks.all, &m->asks.cap, sizeof(*m->asks.all),
-					(uint64_t)m->asks.n + 1);
+	err = array__grow_zero(&m->asks.all, &m->asks.cap, (size_t)m->asks.n + 1,
+			       sizeof(*m->asks.all));
 	if (!err)
 		err = hash_index__add(&m->asks.index, hash, m->asks.n);
 	if (err)
@@ -218,8 +218,8 @@ int blocks__label(struct model *m, struct label label, uint32_t *ret1)
 	}
 	if (m->labels.n == UINT32_MAX - 1)
 		return -ENOMEM;
-	err = hash_index__reserve_array(&m->labels.all, &m->labels.cap, sizeof(*m->labels.all),
-					(uint64_t)m->labels.n + 1);
+	err = array__grow_zero(&m->labels.all, &m->labels.cap, (size_t)m->labels.n + 1,
+			       sizeof(*m->labels.all));
 	if (!err)
 		err = hash_index__add(&m->labels.index, hash, m->labels.n);
 	if (err)

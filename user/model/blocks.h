@@ -44,10 +44,12 @@ struct block { /* result of a query: a block and its category as known now */
 struct blocks {
 	struct map64 *at; /* address -> index of its record */
 	struct rec *recs;
-	uint32_t n, cap, free1; /* free1: 1 + the first free record */
-	struct gone {		/* blocks live at a moment (enum row_when), freed since */
+	size_t cap;
+	uint32_t n, free1; /* free1: 1 + the first free record */
+	struct gone {	   /* blocks live at a moment (enum row_when), freed since */
 		struct block *all;
-		uint32_t n, cap;
+		uint32_t n;
+		size_t cap;
 	} gone[ROWS_MOMENTS];
 };
 

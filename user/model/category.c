@@ -7,9 +7,9 @@
  */
 #include "model/category.h"
 
+#include "lib/array.h"
 #include "model/blocks.h"
 #include "model/device.h"
-#include "model/hash_index.h"
 #include "model/state.h"
 #include "model/steps.h"
 
@@ -52,8 +52,7 @@ void category__drop(struct dev *dev, uint32_t stamp)
 static int new_stamp(struct life *l, struct stamp s, uint32_t *ret)
 {
 	uint32_t i = l->free1 ? l->free1 - 1 : l->n;
-	int err = hash_index__reserve_array(&l->stamps, &l->cap, sizeof(*l->stamps),
-					    (uint64_t)i + 1);
+	int err = array__grow_zero(&l->stamps, &l->cap, (size_t)i + 1, sizeof(*l->stamps));
 
 	if (err)
 		return err;

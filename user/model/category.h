@@ -26,7 +26,8 @@ struct stamp {
 
 struct life {
 	struct stamp *stamps;
-	uint32_t n, cap, free1;
+	size_t cap;
+	uint32_t n, free1;
 	uint32_t now1; /* 1 + stamp of the current stretch, 0: none */
 	/* 1 + stamp of blocks from before the first event, by phase; 0: none. */
 	uint32_t known1[PHASE_NR + 1];

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/map64.h"
-#include "model/hash_index.h"
 
 #define NOTES_MIN 4096
 
@@ -221,8 +221,8 @@ static int note_before(struct extents *x, enum extent_class c, uint64_t addr)
 	if (x->nnotes >= x->limit)
 		err = compact(x);
 	if (!err)
-		err = hash_index__reserve_array(&x->notes, &x->capnotes, sizeof(*x->notes),
-						(uint64_t)x->nnotes + 1);
+		err = array__grow_zero(&x->notes, &x->capnotes, (size_t)x->nnotes + 1,
+				       sizeof(*x->notes));
 	if (err)
 		return err;
 	x->notes[x->nnotes++] = (struct extent_note){
@@ -271,8 +271,7 @@ int extents__put(struct extents *x, enum extent_class c, const struct extent *e,
 	if (!err)
 		err = extents__del(x, c, copy.addr, false);
 	if (!err && !x->free1)
-		err = hash_index__reserve_array(&x->nodes, &x->cap, sizeof(*x->nodes),
-						(uint64_t)x->n + 1);
+		err = array__grow_zero(&x->nodes, &x->cap, (size_t)x->n + 1, sizeof(*x->nodes));
 	if (err)
 		return err;
 	id1 = x->free1;

@@ -56,14 +56,16 @@ struct extent {
 
 struct extents {
 	struct extent_node *nodes;
-	uint32_t n, cap, free1; /* free1: 1 + the first free node */
+	size_t cap;
+	uint32_t n, free1; /* free1: 1 + the first free node */
 	uint32_t root1[EXTENT_CLASSES];
 	uint64_t random;
 	uint32_t count[EXTENT_CLASSES];
 	uint64_t sums[SUM_NR]; /* bytes now */
 	bool marked;
 	struct extent_note *notes;
-	uint32_t nnotes, capnotes, limit;
+	size_t capnotes;
+	uint32_t nnotes, limit;
 	uint64_t mark_sums[SUM_NR];
 	/* Optional callback for each EXTENT_MEMORY that is added or removed. */
 	void (*changed)(void *ctx, const struct extent *e, bool there);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/map64.h"
 #include "model/blocks.h"
 #include "model/device.h"
@@ -92,8 +93,8 @@ static struct site *new_varied(struct model *m, const struct site *of)
 	struct site *s;
 
 	id = m->sites.free1 ? m->sites.free1 - 1 : m->sites.n;
-	if (id == m->sites.n && hash_index__reserve_array(&m->sites.all, &m->sites.cap,
-							  sizeof(*m->sites.all), (uint64_t)id + 1))
+	if (id == m->sites.n &&
+	    array__grow_zero(&m->sites.all, &m->sites.cap, (size_t)id + 1, sizeof(*m->sites.all)))
 		return NULL;
 	if (hash_index__add(&m->sites.index, hash, id))
 		return NULL;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/hash.h"
 #include "model/attribution.h"
 #include "model/blocks.h"
@@ -106,8 +107,7 @@ static int new_unit(struct model *m, uint32_t site, uint32_t *ret)
 		;
 	if (id == UINT32_MAX) {
 		id = w->n;
-		if (hash_index__reserve_array(&w->units, &w->cap, sizeof(*w->units),
-					      (uint64_t)id + 1) ||
+		if (array__grow_zero(&w->units, &w->cap, (size_t)id + 1, sizeof(*w->units)) ||
 		    hash_index__add(&w->index, hash, id))
 			return -ENOMEM;
 		w->units[id] = (struct growth_unit){ .key = k, .site = site };
@@ -124,8 +124,8 @@ static int unit_of(struct model *m, uint32_t site, struct growth_unit **ret)
 	int err;
 
 	if (site >= w->nsites) {
-		err = hash_index__reserve_array(&w->of_site, &w->nsites, sizeof(*w->of_site),
-						(uint64_t)site + 1);
+		err = array__grow_zero(&w->of_site, &w->nsites, (size_t)site + 1,
+				       sizeof(*w->of_site));
 		if (err)
 			return err;
 	}
@@ -219,7 +219,7 @@ static int halve_values(struct growth_watch *w)
 static int note_sums(struct model *m, unsigned track, uint32_t at)
 {
 	struct growth_watch *w = m->growth;
-	int err = hash_index__reserve_array(&w->sums, &w->nsums, sizeof(*w->sums), m->ndevs);
+	int err = array__grow_zero(&w->sums, &w->nsums, m->ndevs, sizeof(*w->sums));
 
 	for (uint32_t d = 0; !err && d < m->ndevs; d++) {
 		const struct dev *dev = m->devs[d];

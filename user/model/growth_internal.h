@@ -44,9 +44,10 @@ struct growth_unit {
 struct growth_watch {
 	enum group by;
 	uint32_t *of_site; /* 1 + unit by site, 0: none yet */
-	uint32_t nsites;
+	size_t nsites;
 	struct growth_unit *units;
-	uint32_t n, cap;
+	uint32_t n;
+	size_t cap;
 	struct hash_index index;
 	struct growth_track track[TRACK_NR];
 	enum step_kind kind; /* steps or calls in TRACK_STEPS */
@@ -60,7 +61,7 @@ struct growth_watch {
 	struct growth_sums {
 		uint64_t v[TRACK_NR][GROWTH_SUMS][TREND_MAX];
 	} * *sums; /* sums of each device */
-	uint32_t nsums;
+	size_t nsums;
 };
 
 #define GROWTH_SLICE UINT64_C(10000000) /* ns */

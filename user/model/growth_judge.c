@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/map64.h"
 #include "model/blocks.h"
 #include "model/device.h"
 #include "model/growth_internal.h"
-#include "model/hash_index.h"
 #include "model/heap.h"
 #include "model/rows.h"
 #include "model/state.h"
@@ -42,7 +42,8 @@ struct judge {
 	struct row *rows;      /* rows of live blocks */
 	size_t nrows;
 	struct named *named;
-	uint32_t nnamed, capnamed;
+	uint32_t nnamed;
+	size_t capnamed;
 };
 
 struct growth_pool {
@@ -272,8 +273,7 @@ static int gather_names(struct judge *j)
 			continue;
 		if (!map64__get(at, (uint64_t)unit1 << 32 | name, &i)) {
 			i = j->nnamed;
-			err = hash_index__reserve_array(&j->named, &j->capnamed, sizeof(*j->named),
-							i + 1);
+			err = array__grow_zero(&j->named, &j->capnamed, i + 1, sizeof(*j->named));
 			if (!err)
 				err = map64__set(at, (uint64_t)unit1 << 32 | name, i);
 			if (err)

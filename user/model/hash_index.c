@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 uint32_t hash_index__next(const struct hash_index *h, uint32_t hash, uint32_t *pos)
 {
@@ -59,26 +58,5 @@ int hash_index__add(struct hash_index *h, uint32_t hash, uint32_t id)
 	}
 	hash_index__put(h->slots, h->mask, (struct hidx_slot){ .hash = hash, .id1 = id + 1 });
 	h->n++;
-	return 0;
-}
-
-int hash_index__reserve_array(void *array, uint32_t *n, size_t esize, uint64_t need)
-{
-	uint64_t cap = *n ? *n : 64;
-	char *p;
-
-	if (need <= *n)
-		return 0;
-	while (cap < need)
-		cap *= 2;
-	if (cap > UINT32_MAX || cap > SIZE_MAX / esize)
-		return -ENOMEM;
-	memcpy(&p, array, sizeof(p)); /* copied as bytes: array points to a pointer of any type */
-	p = realloc(p, cap * esize);
-	if (!p)
-		return -ENOMEM;
-	memset(p + *n * esize, 0, (cap - *n) * esize);
-	memcpy(array, &p, sizeof(p));
-	*n = cap;
 	return 0;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_MODEL_HASH_INDEX_H
 #define MT_MODEL_HASH_INDEX_H
-/* A hash index of numbers, and arrays by number. */
-#include <stddef.h>
+/* A hash index of numbers. */
 #include <stdint.h>
 
 /* Hash index of numbers. The caller keeps the entries and compares them. Entries cannot be
@@ -16,8 +15,5 @@ struct hash_index {
 /* Iterates over the ids under hash; *pos starts as hash. UINT32_MAX: no more. */
 uint32_t hash_index__next(const struct hash_index *h, uint32_t hash, uint32_t *pos);
 int hash_index__add(struct hash_index *h, uint32_t hash, uint32_t id);
-
-/* Grows *array to at least need entries of esize bytes; new entries are zero. */
-int hash_index__reserve_array(void *array, uint32_t *n, size_t esize, uint64_t need);
 
 #endif

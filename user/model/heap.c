@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/hash.h"
 #include "model/attribution.h"
 #include "model/blocks.h"
@@ -50,8 +51,8 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 		return -ENOMEM;
 	err = heap__stack_layers(m, k->stack);
 	if (!err && id == m->sites.n)
-		err = hash_index__reserve_array(&m->sites.all, &m->sites.cap, sizeof(*m->sites.all),
-						(uint64_t)id + 1);
+		err = array__grow_zero(&m->sites.all, &m->sites.cap, (size_t)id + 1,
+				       sizeof(*m->sites.all));
 	if (!err)
 		err = hash_index__add(&m->sites.index, hash, id);
 	if (err)

@@ -4,9 +4,9 @@
 
 #include <stdlib.h>
 
+#include "lib/array.h"
 #include "model/attribution.h"
 #include "model/files.h"
-#include "model/hash_index.h"
 #include "model/state.h"
 #include "record/dict.h"
 
@@ -25,8 +25,7 @@ static uint8_t hide__file(struct hide *s, uint32_t file)
 	if (files__origin(path, s->m->words->facts) != FILE_USER)
 		flags |= LIBRARY;
 	/* Without memory for the cache, the next call asks again. */
-	if (!hash_index__reserve_array(&s->files, &s->nfiles, sizeof(*s->files),
-				       (uint64_t)file + 1))
+	if (!array__grow_zero(&s->files, &s->nfiles, (size_t)file + 1, sizeof(*s->files)))
 		s->files[file] = flags;
 	return flags;
 }
@@ -59,7 +58,7 @@ uint32_t hide__loc(struct hide *s, uint32_t stack)
 	if (!s->opts->hide)
 		return s->opts->innermost ? w.inner_loc : w.user_loc;
 	if (stack >= s->nlocs &&
-	    hash_index__reserve_array(&s->locs, &s->nlocs, sizeof(*s->locs), (uint64_t)stack + 1))
+	    array__grow_zero(&s->locs, &s->nlocs, (size_t)stack + 1, sizeof(*s->locs)))
 		return hide__visible_loc(s, stack);
 	i = s->locs[stack];
 	if (!i)

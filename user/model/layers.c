@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/hash.h"
 #include "lib/map64.h"
 #include "model/device.h"
@@ -36,7 +37,7 @@ static int layers__intern(struct model *m, uint32_t root, const char *name, size
 	copy = strndup(name, len);
 	if (!copy)
 		return -ENOMEM;
-	if (hash_index__reserve_array(&l->all, &l->cap, sizeof(*l->all), (uint64_t)l->n + 1) ||
+	if (array__grow_zero(&l->all, &l->cap, (size_t)l->n + 1, sizeof(*l->all)) ||
 	    hash_index__add(&l->index, hash, l->n)) {
 		free(copy);
 		return -ENOMEM;
@@ -55,8 +56,8 @@ static int layers__build_chain(struct model *m, uint32_t module, struct chain *r
 	uint32_t id;
 	int err;
 
-	err = hash_index__reserve_array(&l->pool, &l->cappool, sizeof(*l->pool),
-					(uint64_t)l->npool + LAYER_CHAIN);
+	err = array__grow_zero(&l->pool, &l->cappool, (size_t)l->npool + LAYER_CHAIN,
+			       sizeof(*l->pool));
 	if (err)
 		return err;
 	err = layers__intern(m, mod.root, "", 0, &id);
@@ -99,8 +100,7 @@ int layers__chain(struct model *m, uint32_t module, struct chain *ret)
 		if (module >= m->seen.modules)
 			return layers__chain(m, 0, ret);
 	}
-	err = hash_index__reserve_array(&l->chains, &l->nchains, sizeof(*l->chains),
-					(uint64_t)module + 1);
+	err = array__grow_zero(&l->chains, &l->nchains, (size_t)module + 1, sizeof(*l->chains));
 	if (!err)
 		err = layers__build_chain(m, module, &l->chains[module]);
 	if (!err)

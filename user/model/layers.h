@@ -43,12 +43,14 @@ struct chain {
 
 struct layers {
 	struct layer *all;
-	uint32_t n, cap;
+	uint32_t n;
+	size_t cap;
 	struct hash_index index;
 	struct chain *chains; /* by module number */
-	uint32_t nchains;
+	size_t nchains;
 	uint32_t *pool;
-	uint32_t npool, cappool;
+	uint32_t npool;
+	size_t cappool;
 	/* Thread and layer -> entry time, while the thread is in the layer; NULL: none yet. */
 	struct map64 *open;
 	bool entered; /* the recording has EVENT_ENTER */
@@ -74,7 +76,8 @@ struct thread_state {
 	enum layer_part part; /* part of the last allocation */
 	uint64_t begin_part[LAYER_CHAIN];
 	struct entered *entered; /* outermost first */
-	uint32_t nentered, capentered;
+	uint32_t nentered;
+	size_t capentered;
 };
 /* The layers that contain a module. 0 or -ENOMEM. */
 int layers__chain(struct model *m, uint32_t module, struct chain *ret);

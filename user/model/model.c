@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "lib/array.h"
 #include "lib/hash.h"
 #include "lib/map64.h"
 #include "model/attribution.h"
@@ -13,7 +14,6 @@
 #include "model/extents.h"
 #include "model/gc.h"
 #include "model/growth_internal.h"
-#include "model/hash_index.h"
 #include "model/heap.h"
 #include "model/layers.h"
 #include "model/observers.h"
@@ -118,8 +118,8 @@ static void model__bound(struct model *m, struct event *e)
 
 static int model__thread(struct model *m, uint32_t thread, struct thread_state **ret)
 {
-	int err = hash_index__reserve_array(&m->threads.all, &m->threads.n, sizeof(*m->threads.all),
-					    (uint64_t)thread + 1);
+	int err = array__grow_zero(&m->threads.all, &m->threads.n, (size_t)thread + 1,
+				   sizeof(*m->threads.all));
 
 	if (err)
 		return err;

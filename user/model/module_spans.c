@@ -6,8 +6,8 @@
  */
 #include <errno.h>
 
+#include "lib/array.h"
 #include "lib/map64.h"
-#include "model/hash_index.h"
 #include "model/layers.h"
 #include "model/state.h"
 
@@ -86,8 +86,8 @@ int layers__enter(struct model *m, struct thread_state *t, const struct event *e
 	if (!err)
 		err = begin(m, e, &in);
 	if (!err)
-		err = hash_index__reserve_array(&t->entered, &t->capentered, sizeof(*t->entered),
-						(uint64_t)t->nentered + 1);
+		err = array__grow_zero(&t->entered, &t->capentered, (size_t)t->nentered + 1,
+				       sizeof(*t->entered));
 	if (err)
 		return err;
 	if (in.chain.n && !is_wrapped(m, t, &in))

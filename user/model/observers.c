@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "lib/array.h"
 #include "lib/hash.h"
 #include "lib/map64.h"
 #include "model/blocks.h"
@@ -73,8 +74,8 @@ static int watch__class(struct model *m, struct watch_class class, uint32_t *ret
 	}
 	if (m->watch.nclasses == UINT32_MAX - 1)
 		return -ENOMEM;
-	err = hash_index__reserve_array(&m->watch.classes, &m->watch.capclasses,
-					sizeof(*m->watch.classes), (uint64_t)m->watch.nclasses + 1);
+	err = array__grow_zero(&m->watch.classes, &m->watch.capclasses,
+			       (size_t)m->watch.nclasses + 1, sizeof(*m->watch.classes));
 	if (!err)
 		err = hash_index__add(&m->watch.index, hash, m->watch.nclasses);
 	if (err)

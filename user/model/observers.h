@@ -20,7 +20,8 @@ struct observers {
 		uint32_t site, label1;
 		uint8_t category;
 	} * classes;
-	uint32_t nclasses, capclasses;
+	uint32_t nclasses;
+	size_t capclasses;
 	struct hash_index index;
 };
 /* Connects a new device to the callbacks. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/hash.h"
 #include "model/attribution.h"
 #include "model/blocks.h"
@@ -54,12 +55,15 @@ struct table {
 	unsigned split; /* bits 1 << BY_* */
 	bool by_name;	/* memory from before attach is split by name */
 	struct block_class *classes;
-	uint32_t nclasses, capclasses;
+	uint32_t nclasses;
+	size_t capclasses;
 	struct hash_index class_index;
 	struct bucket *groups;
-	uint32_t n, cap;
+	uint32_t n;
+	size_t cap;
 	struct part *parts;
-	uint32_t nparts, capparts;
+	uint32_t nparts;
+	size_t capparts;
 	struct hash_index index;
 	char *patterns; /* module patterns one after another, by offset */
 	size_t npatterns, cappatterns;
@@ -284,8 +288,7 @@ static int table__group(struct table *t, const struct key *key, uint32_t *ret)
 			return 0;
 		}
 	}
-	if (hash_index__reserve_array(&t->groups, &t->cap, sizeof(*t->groups),
-				      (uint64_t)t->n + 1) ||
+	if (array__grow_zero(&t->groups, &t->cap, (size_t)t->n + 1, sizeof(*t->groups)) ||
 	    hash_index__add(&t->index, hash, t->n))
 		return -ENOMEM;
 	t->groups[t->n] = (struct bucket){ .key = *key };
@@ -333,8 +336,7 @@ static int table__add(struct table *t, const struct block_class *k, uint32_t lay
 
 	key.filtered = !kept;
 	if (table__group(t, &key, &id) ||
-	    hash_index__reserve_array(&t->parts, &t->capparts, sizeof(*t->parts),
-				      (uint64_t)t->nparts + 1))
+	    array__grow_zero(&t->parts, &t->capparts, (size_t)t->nparts + 1, sizeof(*t->parts)))
 		return -ENOMEM;
 	g = &t->groups[id];
 	if (!g->row.count) {
@@ -387,8 +389,8 @@ static int table__count_block(struct table *t, const struct block *b)
 	}
 	if (id == UINT32_MAX) {
 		id = t->nclasses;
-		if (hash_index__reserve_array(&t->classes, &t->capclasses, sizeof(*t->classes),
-					      (uint64_t)id + 1) ||
+		if (array__grow_zero(&t->classes, &t->capclasses, (size_t)id + 1,
+				     sizeof(*t->classes)) ||
 		    hash_index__add(&t->class_index, hash, id))
 			return -ENOMEM;
 		t->classes[t->nclasses++] = (struct block_class){ .site = b->site,
@@ -434,8 +436,8 @@ static int table__gather(struct table *t, const struct dev *dev, uint32_t number
 	for (uint32_t i = 0; i < t->m->sites.n && !err; i++) {
 		if (t->m->sites.all[i].dev != number || !t->m->sites.all[i].total)
 			continue;
-		err = hash_index__reserve_array(&t->classes, &t->capclasses, sizeof(*t->classes),
-						(uint64_t)t->nclasses + 1);
+		err = array__grow_zero(&t->classes, &t->capclasses, (size_t)t->nclasses + 1,
+				       sizeof(*t->classes));
 		if (!err)
 			t->classes[t->nclasses++] = (struct block_class){
 				.site = i, .count = t->m->sites.all[i].total
@@ -498,15 +500,8 @@ static int table__modules(struct table *t)
 			continue;
 		g->row.modules += p->module != 0;
 		if (g->row.modules == 1 && p->module) {
-			if (t->npatterns + len > t->cappatterns) {
-				size_t cap = (t->npatterns + len) * 2;
-				char *v = realloc(t->patterns, cap);
-
-				if (!v)
-					return -ENOMEM;
-				t->patterns = v;
-				t->cappatterns = cap;
-			}
+			if (array__grow(&t->patterns, &t->cappatterns, t->npatterns + len, 1))
+				return -ENOMEM;
 			memcpy(t->patterns + t->npatterns, name, len - 3);
 			g->pattern = t->npatterns + 1;
 			t->npatterns += len;

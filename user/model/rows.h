@@ -17,9 +17,9 @@ struct hide {
 	struct model *m;
 	const struct row_opts *opts;
 	uint8_t *files; /* flags by dict string */
-	uint32_t nfiles;
+	size_t nfiles;
 	uint32_t *locs; /* 1 + location by stack, 0: not looked up yet */
-	uint32_t nlocs;
+	size_t nlocs;
 };
 /* Dict location that a stack is charged to; 0: no line, or all are hidden. */
 uint32_t hide__loc(struct hide *s, uint32_t stack);

@@ -45,18 +45,23 @@ struct gc {
 	struct block *blocks, *pending; /* pending: size is set */
 	size_t nblocks, npending, next_block, next_pending;
 	struct line *lines;
-	uint32_t nlines, caplines;
+	uint32_t nlines;
+	size_t caplines;
 	struct hash_index line_index;
 	uint32_t *site_line; /* 1 + line by site, 0: not looked up */
 	uint32_t *here;	     /* lines in the current segment */
-	uint32_t nhere, caphere;
+	uint32_t nhere;
+	size_t caphere;
 	uint64_t *sizes; /* sizes of the blocks in the current segment */
 	struct segment *all;
-	uint32_t n, cap;
+	uint32_t n;
+	size_t cap;
 	struct row *pins;
-	uint32_t npins, cappins;
+	uint32_t npins;
+	size_t cappins;
 	struct others *others;
-	uint32_t nothers, capothers;
+	uint32_t nothers;
+	size_t capothers;
 	struct hash_index other_index;
 	uint64_t mapped_foreign; /* mappings by other code that the allocator uses, bytes */
 };
@@ -89,8 +94,7 @@ static int gc__line(struct gc *s, uint32_t stack, uint32_t node, uint32_t thread
 			return 0;
 		}
 	}
-	if (hash_index__reserve_array(&s->lines, &s->caplines, sizeof(*s->lines),
-				      (uint64_t)s->nlines + 1) ||
+	if (array__grow_zero(&s->lines, &s->caplines, (size_t)s->nlines + 1, sizeof(*s->lines)) ||
 	    hash_index__add(&s->line_index, hash, s->nlines))
 		return -ENOMEM;
 	s->lines[s->nlines] = (struct line){ 0 };
@@ -125,8 +129,8 @@ static int pin(struct gc *s, const struct block *b)
 		return err;
 	l = &s->lines[id];
 	if (!l->here) {
-		err = hash_index__reserve_array(&s->here, &s->caphere, sizeof(*s->here),
-						(uint64_t)s->nhere + 1);
+		err = array__grow_zero(&s->here, &s->caphere, (size_t)s->nhere + 1,
+				       sizeof(*s->here));
 		if (err)
 			return err;
 		s->here[s->nhere++] = id;
@@ -160,8 +164,8 @@ static int put_pins(struct gc *s, struct segment *seg)
 	if (s->nhere)
 		qsort_r(s->here, s->nhere, sizeof(*s->here), cmp_pin, s);
 	seg->npins = s->nhere < SEGMENT_PINS ? s->nhere : SEGMENT_PINS;
-	if (hash_index__reserve_array(&s->pins, &s->cappins, sizeof(*s->pins),
-				      (uint64_t)s->npins + seg->npins))
+	if (array__grow_zero(&s->pins, &s->cappins, (size_t)s->npins + seg->npins,
+			     sizeof(*s->pins)))
 		return -ENOMEM;
 	for (uint32_t i = 0; i < s->nhere; i++) {
 		struct line *l = &s->lines[s->here[i]];
@@ -360,8 +364,7 @@ static int add_segment(struct gc *s, size_t *i)
 		s->mapped_foreign += seg.size;
 	err = fill(s, &seg, first, *i);
 	if (!err)
-		err = hash_index__reserve_array(&s->all, &s->cap, sizeof(*s->all),
-						(uint64_t)s->n + 1);
+		err = array__grow_zero(&s->all, &s->cap, (size_t)s->n + 1, sizeof(*s->all));
 	if (!err)
 		s->all[s->n++] = seg;
 	return err;
@@ -384,8 +387,8 @@ static int add_other(struct gc *s, uint8_t how, const struct extent *e)
 			break;
 	if (id == UINT32_MAX) {
 		id = s->nothers;
-		if (hash_index__reserve_array(&s->others, &s->capothers, sizeof(*s->others),
-					      (uint64_t)id + 1) ||
+		if (array__grow_zero(&s->others, &s->capothers, (size_t)id + 1,
+				     sizeof(*s->others)) ||
 		    hash_index__add(&s->other_index, hash, id))
 			return -ENOMEM;
 		s->others[s->nothers++] = (struct others){ .how = how, .line = line };

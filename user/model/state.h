@@ -47,7 +47,8 @@ struct model {
 	struct dev *last_dev;
 	struct {
 		struct site *all;
-		uint32_t n, cap;
+		uint32_t n;
+		size_t cap;
 		struct hash_index index;
 		/* Cache of recent sites by a fast hash, most recent first: steps repeat the same
 		 * sites. */
@@ -63,7 +64,7 @@ struct model {
 	struct growth_watch *growth; /* NULL: growth__watch() was not called */
 	struct {
 		struct thread_state **all; /* by the dict's number */
-		uint32_t n;
+		size_t n;
 		/* states: threads with a state. sweep_at: number of them that starts a sweep. */
 		uint32_t states, sweep_at;
 		uint64_t swept; /* number of the event of the last sweep */
@@ -81,12 +82,14 @@ struct model {
 	struct extents loose; /* host memory, and device memory on an unknown device */
 	struct {
 		struct request_info *all;
-		uint32_t n, cap;
+		uint32_t n;
+		size_t cap;
 		struct hash_index index;
 	} asks;
 	struct {
 		struct label *all;
-		uint32_t n, cap;
+		uint32_t n;
+		size_t cap;
 		struct hash_index index;
 	} labels;
 	struct model_all all;

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "python/pyobj.h"
 
 #define TRIES 3
@@ -154,37 +155,20 @@ static int read_keys(struct pymem *m, uint64_t addr, struct keys *k)
 	return __builtin_add_overflow(addr, k->head, &k->entries) ? -EAGAIN : 0;
 }
 
-static int grow(void **buf, size_t *cap, size_t n, size_t size)
-{
-	void *bigger;
-
-	if (n <= *cap)
-		return 0;
-	n = n < 64 ? 64 : n;
-	bigger = reallocarray(*buf, n, size);
-	if (!bigger)
-		return -ENOMEM;
-	*buf = bigger;
-	*cap = n;
-	return 0;
-}
-
 /* The first k->n entries, from the bytes read with the header or by another read. */
 static int read_entries(struct pymem *m, const struct keys *k, struct pyitems *it,
 			const uint8_t **ret)
 {
 	size_t len = k->n * k->stride;
-	void *raw = it->raw;
 	int err;
 
 	if (k->head + len <= k->seen_len) {
 		*ret = k->seen + k->head;
 		return 0;
 	}
-	err = grow(&raw, &it->raw_cap, len, 1);
+	err = array__grow(&it->raw, &it->raw_cap, len, 1);
 	if (err)
 		return err;
-	it->raw = raw;
 	*ret = it->raw;
 	return pymem__read(m, k->entries, it->raw, len);
 }
@@ -197,21 +181,12 @@ static uint64_t word(const uint8_t *p)
 	return v;
 }
 
-static int reserve(struct pyitems *it, size_t n)
-{
-	void *v = it->v;
-	int err = grow(&v, &it->cap, n, sizeof(*it->v));
-
-	it->v = v;
-	return err;
-}
-
 static int combined(struct pymem *m, const struct keys *k, uint64_t used, struct pyitems *it)
 {
 	const uint8_t *e;
 	int err;
 
-	err = reserve(it, k->n);
+	err = array__grow(&it->v, &it->cap, k->n, sizeof(*it->v));
 	if (!err)
 		err = read_entries(m, k, it, &e);
 	if (err)
@@ -236,21 +211,18 @@ static int split_3_10(struct pymem *m, const struct keys *k, uint64_t values, si
 		      struct pyitems *it)
 {
 	const uint8_t *e;
-	void *raw;
 	int err;
 
 	if (used > k->n || !values || values % 8)
 		return -EAGAIN;
-	err = reserve(it, used);
+	err = array__grow(&it->v, &it->cap, used, sizeof(*it->v));
 	if (!err)
 		err = read_entries(m, k, it, &e);
 	if (err)
 		return err;
 	for (size_t i = 0; i < used; i++)
 		it->v[i].key = word(e + i * k->stride + k->key_at);
-	raw = it->raw;
-	err = grow(&raw, &it->raw_cap, used * sizeof(uint64_t), 1);
-	it->raw = raw;
+	err = array__grow(&it->raw, &it->raw_cap, used * sizeof(uint64_t), 1);
 	if (!err)
 		err = pymem__read(m, values, it->raw, used * sizeof(uint64_t));
 	if (err)
@@ -339,7 +311,7 @@ static int split(struct pymem *m, const struct keys *k, uint64_t values, size_t 
 	else
 		err = read_values_3_13(m, values, &v);
 	if (!err)
-		err = reserve(it, v.n);
+		err = array__grow(&it->v, &it->cap, v.n, sizeof(*it->v));
 	if (!err)
 		err = read_entries(m, k, it, &e);
 	if (err)

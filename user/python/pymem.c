@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "process/proc.h"
 #include "python/python.h"
 
@@ -117,19 +118,10 @@ static uint32_t hash(const uint8_t *p, size_t len)
 
 static void note(struct pymem *m, uint64_t addr, const void *buf, size_t len)
 {
-	size_t cap = m->notes_cap ? m->notes_cap * 2 : 4096;
-
-	if (m->nnotes == m->notes_cap) {
-		struct pynote *bigger = m->nnotes < MAX_NOTES
-						? reallocarray(m->notes, cap, sizeof(*bigger))
-						: NULL;
-
-		if (!bigger) {
-			m->overflow = true;
-			return;
-		}
-		m->notes = bigger;
-		m->notes_cap = cap;
+	if (m->nnotes == MAX_NOTES ||
+	    array__grow(&m->notes, &m->notes_cap, m->nnotes + 1, sizeof(*m->notes))) {
+		m->overflow = true;
+		return;
 	}
 	m->notes[m->nnotes++] = (struct pynote){ addr, len, hash(buf, len) };
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <linux/types.h>
 
+#include "lib/array.h"
 #include "lib/hash.h"
 #include "lib/text.h"
 #include "memtrace.h"
@@ -30,7 +31,8 @@ struct chunk {
 struct table {
 	char *entries;
 	size_t entry_size;
-	uint32_t n, max, room;
+	uint32_t n, max;
+	size_t room;
 	uint32_t *slots;  /* entry number + 1; 0: empty */
 	uint32_t *hashes; /* hash of each slot's entry, so that most mismatches need no look at the
 			     entry */
@@ -84,15 +86,8 @@ static int table__reserve(struct table *t)
 {
 	if (t->n >= t->max)
 		return -ENOSPC;
-	if (t->n == t->room) {
-		uint32_t room = t->room ? t->room * 2 : 64;
-		char *bigger = realloc(t->entries, room * t->entry_size);
-
-		if (!bigger)
-			return -ENOMEM;
-		t->entries = bigger;
-		t->room = room;
-	}
+	if (array__grow(&t->entries, &t->room, t->n + 1, t->entry_size))
+		return -ENOMEM;
 	if (((uint64_t)t->n + 1) * 3 > ((uint64_t)t->mask + 1) * 2) {
 		uint32_t mask = t->mask * 2 + 1;
 		uint32_t *slots = calloc((size_t)mask + 1, sizeof(*slots));

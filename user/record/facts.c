@@ -8,6 +8,7 @@
 #include <string.h>
 #include <linux/types.h>
 
+#include "lib/array.h"
 #include "lib/hash.h"
 #include "lib/map64.h"
 #include "lib/text.h"
@@ -114,15 +115,8 @@ static int append(struct facts *f, const char *key, char *value)
 
 	if (f->n == FACTS_MAX)
 		return -E2BIG;
-	if (f->n == f->room) {
-		size_t room = f->room ? f->room * 2 : 32;
-		struct fact *bigger = realloc(f->facts, room * sizeof(*bigger));
-
-		if (!bigger)
-			return -ENOMEM;
-		f->facts = bigger;
-		f->room = room;
-	}
+	if (array__grow(&f->facts, &f->room, f->n + 1, sizeof(*f->facts)))
+		return -ENOMEM;
 	copy = strdup(key);
 	if (!copy)
 		return -ENOMEM;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/map64.h"
 
 #define NONE UINT32_MAX
@@ -51,9 +52,11 @@ struct base_device {
 struct live_set {
 	struct block *blocks;
 	/* Index of the first unused block; block.stack has the next one. */
-	uint32_t n_blocks, room_blocks, free_block;
+	uint32_t n_blocks, free_block;
+	size_t room_blocks;
 	struct range *ranges;
-	uint32_t n_ranges, room_ranges, free_range;
+	uint32_t n_ranges, free_range;
+	size_t room_ranges;
 	struct map64 *taken[MEM_HOW_NR]; /* address -> index in ranges */
 	struct base_device *devices;
 	uint32_t n_devices;
@@ -118,21 +121,6 @@ static struct base_device *device_of(struct live_set *b, struct device device)
 	return &b->devices[b->n_devices++];
 }
 
-static int grow(void *array, uint32_t *room, size_t size)
-{
-	uint32_t more = *room ? *room * 2 : 256;
-	void **p = array, *bigger;
-
-	if (*room > UINT32_MAX / 4)
-		return -ENOMEM;
-	bigger = realloc(*p, more * size);
-	if (!bigger)
-		return -ENOMEM;
-	*p = bigger;
-	*room = more;
-	return 0;
-}
-
 /* ---- blocks ---- */
 
 static int new_block(struct live_set *b, uint32_t *ret)
@@ -144,8 +132,9 @@ static int new_block(struct live_set *b, uint32_t *ret)
 		b->free_block = b->blocks[*ret].stack;
 		return 0;
 	}
-	err = b->n_blocks == b->room_blocks ? grow(&b->blocks, &b->room_blocks, sizeof(*b->blocks))
-					    : 0;
+	err = b->n_blocks < NONE ? array__grow(&b->blocks, &b->room_blocks, b->n_blocks + 1,
+					       sizeof(*b->blocks))
+				 : -ENOMEM;
 	if (!err)
 		*ret = b->n_blocks++;
 	return err;
@@ -271,9 +260,9 @@ static int put_range(struct live_set *b, struct map64 *map, const struct event *
 			i = b->free_range;
 			b->free_range = b->ranges[i].next;
 		} else {
-			err = b->n_ranges == b->room_ranges
-				      ? grow(&b->ranges, &b->room_ranges, sizeof(*b->ranges))
-				      : 0;
+			err = b->n_ranges < NONE ? array__grow(&b->ranges, &b->room_ranges,
+							       b->n_ranges + 1, sizeof(*b->ranges))
+						 : -ENOMEM;
 			if (err)
 				return err;
 			i = b->n_ranges++;

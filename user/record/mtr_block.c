@@ -6,6 +6,7 @@
 #include <string.h>
 #include <zstd.h>
 
+#include "lib/array.h"
 #include "record/crc32c.h"
 #include "record/varint.h"
 
@@ -15,21 +16,11 @@
 
 static int reserve(struct buf *b, size_t len)
 {
-	size_t need, room = b->room ? b->room : 4096;
-	uint8_t *bigger;
+	size_t need;
 
 	if (__builtin_add_overflow(b->len, len, &need) || need > SIZE_MAX / 2)
 		return -ENOMEM;
-	if (need <= b->room)
-		return 0;
-	while (room < need)
-		room *= 2;
-	bigger = realloc(b->data, room);
-	if (!bigger)
-		return -ENOMEM;
-	b->data = bigger;
-	b->room = room;
-	return 0;
+	return array__grow(&b->data, &b->room, need, 1);
 }
 
 int buf__put(struct buf *b, const void *data, size_t len)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <linux/types.h>
 
+#include "lib/array.h"
 #include "memtrace.h"
 #include "record/dict.h"
 #include "record/mtr_format.h"
@@ -30,7 +31,7 @@ struct mtr_decoder {
 	uint32_t n_touched;
 	uint64_t *sizes; /* sizes by number */
 	uint32_t n_sizes;
-	size_t room; /* room of touched and sizes, events */
+	size_t room_touched, room_sizes;
 	struct mtr_device devices[MTR_MAX_BLOCK_DEVICES];
 	uint32_t n_devices, device;
 };
@@ -51,25 +52,6 @@ void mtr_decoder__free(struct mtr_decoder *dec)
 	free(dec->touched);
 	free(dec->sizes);
 	free(dec);
-}
-
-static int make_room(struct mtr_decoder *dec, size_t events)
-{
-	struct mtr_touched *touched;
-	uint64_t *sizes;
-
-	if (events <= dec->room)
-		return 0;
-	touched = realloc(dec->touched, events * sizeof(*touched));
-	if (!touched)
-		return -ENOMEM;
-	dec->touched = touched;
-	sizes = realloc(dec->sizes, events * sizeof(*sizes));
-	if (!sizes)
-		return -ENOMEM;
-	dec->sizes = sizes;
-	dec->room = events;
-	return 0;
 }
 
 /* The last kind that a file of this version may have. */
@@ -153,7 +135,8 @@ int mtr_decoder__begin(struct mtr_decoder *dec, uint32_t version, const uint8_t 
 	dec->n_touched = 0;
 	dec->n_sizes = 0;
 	dec->n_devices = 0;
-	if (make_room(dec, n))
+	if (array__grow(&dec->touched, &dec->room_touched, n, sizeof(*dec->touched)) ||
+	    array__grow(&dec->sizes, &dec->room_sizes, n, sizeof(*dec->sizes)))
 		return -ENOMEM;
 	dec->left = n;
 	return 0;

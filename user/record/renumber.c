@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "record/dict.h"
 #include "record/limits.h"
 
@@ -14,7 +15,7 @@ struct renumber {
 	const struct dict *from;
 	struct dict *to;
 	uint32_t *number[KINDS]; /* new number by old number; 0: none yet */
-	uint32_t room[KINDS];
+	size_t room[KINDS];
 	struct dict_frame frames[DICT_MAX_STACK_FRAMES];
 };
 
@@ -52,23 +53,12 @@ struct dict *renumber__dict(struct renumber *r)
  * or -ENOMEM. */
 static int look_up(struct renumber *r, enum kind kind, uint32_t old, uint32_t *ret)
 {
-	uint32_t room = r->room[kind];
-
 	*ret = 0;
 	if (!old)
 		return 0;
-	if (old >= room) {
-		uint32_t more = room ? room : 256, *bigger;
-
-		while (more <= old)
-			more *= 2; /* cannot overflow: the dict's bounds are far below */
-		bigger = realloc(r->number[kind], more * sizeof(*bigger));
-		if (!bigger)
-			return -ENOMEM;
-		memset(bigger + room, 0, (more - room) * sizeof(*bigger));
-		r->number[kind] = bigger;
-		r->room[kind] = more;
-	}
+	if (array__grow_zero(&r->number[kind], &r->room[kind], (size_t)old + 1,
+			     sizeof(**r->number)))
+		return -ENOMEM;
 	*ret = r->number[kind][old];
 	return !*ret;
 }

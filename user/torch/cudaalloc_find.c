@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "process/proc.h"
+#include "lib/array.h"
 #include "torch/cudaalloc_internal.h"
 
 #define MAX_SETS 4	  /* sets in a BlockPool: 2 up to PyTorch 2.11, 3 in 2.13 */
@@ -15,27 +16,11 @@
 
 static int pools_add(struct pools *ps, const struct pool *pool, const struct tree *trees, size_t n)
 {
-	void *bigger;
-	size_t cap;
-
 	if (ps->n >= MAX_POOLS)
 		return -EFBIG;
-	if (ps->n == ps->cap) {
-		cap = ps->cap ? ps->cap * 2 : 16;
-		bigger = reallocarray(ps->v, cap, sizeof(*ps->v));
-		if (!bigger)
-			return -ENOMEM;
-		ps->v = bigger;
-		ps->cap = cap;
-	}
-	if (ps->ntrees + n > ps->trees_cap) {
-		cap = ps->trees_cap ? ps->trees_cap * 2 : 64;
-		bigger = reallocarray(ps->trees, cap, sizeof(*ps->trees));
-		if (!bigger)
-			return -ENOMEM;
-		ps->trees = bigger;
-		ps->trees_cap = cap;
-	}
+	if (array__grow(&ps->v, &ps->cap, ps->n + 1, sizeof(*ps->v)) ||
+	    array__grow(&ps->trees, &ps->trees_cap, ps->ntrees + n, sizeof(*ps->trees)))
+		return -ENOMEM;
 	ps->v[ps->n++] = *pool;
 	memcpy(ps->trees + ps->ntrees, trees, n * sizeof(*trees));
 	ps->ntrees += n;

@@ -147,18 +147,10 @@ int cudaalloc_mem__read_items(const struct proc *p, const uint64_t *addrs, size_
 
 int addrs__add(struct addrs *a, uint64_t addr)
 {
-	if (a->n == a->cap) {
-		size_t cap = a->cap ? a->cap * 2 : 1024;
-		uint64_t *bigger;
-
-		if (a->n >= MAX_BLOCKS)
-			return -EFBIG;
-		bigger = reallocarray(a->v, cap, sizeof(*bigger));
-		if (!bigger)
-			return -ENOMEM;
-		a->v = bigger;
-		a->cap = cap;
-	}
+	if (a->n >= MAX_BLOCKS)
+		return -EFBIG;
+	if (array__grow(&a->v, &a->cap, a->n + 1, sizeof(*a->v)))
+		return -ENOMEM;
 	a->v[a->n++] = addr;
 	return 0;
 }
@@ -278,15 +270,8 @@ struct level {
 
 static int level_add(struct level *l, uint64_t addr, uint64_t parent)
 {
-	if (l->n == l->cap) {
-		size_t cap = l->cap ? l->cap * 2 : 256;
-		struct node_ref *bigger = reallocarray(l->v, cap, sizeof(*bigger));
-
-		if (!bigger)
-			return -ENOMEM;
-		l->v = bigger;
-		l->cap = cap;
-	}
+	if (array__grow(&l->v, &l->cap, l->n + 1, sizeof(*l->v)))
+		return -ENOMEM;
 	l->v[l->n++] = (struct node_ref){ addr, parent };
 	return 0;
 }

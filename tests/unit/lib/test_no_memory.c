@@ -88,10 +88,35 @@ static int grow_array(void *ctx)
 	return err;
 }
 
+static int grow_zeroed_array(void *ctx)
+{
+	uint64_t *v = NULL;
+	size_t cap = 0;
+	int err = 0;
+
+	(void)ctx;
+	for (size_t n = 1; n < 500 && !err; n += 7) {
+		err = array__grow_zero(&v, &cap, n, sizeof(*v));
+		for (size_t i = n < 8 ? 0 : n - 7; i < cap && !err; i++)
+			assert_int_equal(v[i], 0);
+		if (!err)
+			memset(v, 0xff, n * sizeof(*v));
+	}
+	free(v);
+	return err;
+}
+
 static void test_array(void **state)
 {
+	uint64_t *v = NULL;
+	size_t cap = 0;
+
 	(void)state;
 	assert_true(no_memory__try(grow_array, NULL) > 2);
+	assert_true(no_memory__try(grow_zeroed_array, NULL) > 2);
+	/* Elements beyond 32 bits have no number. */
+	assert_int_equal(array__grow_zero(&v, &cap, (size_t)UINT32_MAX + 1, 1), -ENOMEM);
+	assert_null(v);
 }
 
 static int make_grid(void *ctx)

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "lib/array.h"
+
 static const char *header(const struct request *r, const char *name)
 {
 	return MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, name);
@@ -319,18 +321,8 @@ bool request__take(struct request *r, const char *data, size_t size)
 				WEB_BODY);
 		return r->drained <= WEB_DRAIN;
 	}
-	if (r->body_size + size > r->body_room) {
-		size_t room = r->body_room ? r->body_room : 1024;
-		char *more;
-
-		while (room < r->body_size + size)
-			room *= 2;
-		more = realloc(r->body, room);
-		if (!more)
-			return false;
-		r->body = more;
-		r->body_room = room;
-	}
+	if (array__grow(&r->body, &r->body_room, r->body_size + size, 1))
+		return false;
 	memcpy(r->body + r->body_size, data, size);
 	r->body_size += size;
 	return true;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "serve/web/state_public.h"
+#include "lib/array.h"
 #include "serve/web/web.h"
 
 #define STREAMS 128	 /* open streams */
@@ -33,17 +34,10 @@ static void put(struct stream *s, const char *text, size_t size)
 		s->size -= s->at;
 		s->at = 0;
 	}
-	if (s->size + size > s->room) {
-		size_t room = (s->size + size) * 2;
-		char *more = s->size + size > s->most ? NULL : realloc(s->text, room);
-
-		if (!more) {
-			s->cut = true;
-			request__resume(s->r);
-			return;
-		}
-		s->text = more;
-		s->room = room;
+	if (s->size + size > s->most || array__grow(&s->text, &s->room, s->size + size, 1)) {
+		s->cut = true;
+		request__resume(s->r);
+		return;
 	}
 	memcpy(s->text + s->size, text, size);
 	s->size += size;
