@@ -13,6 +13,7 @@
 #include "follow/capture_args.h"
 #include "follow/capture_loop.h"
 #include "cmd/commands.h"
+#include "labels/growth_summary.h"
 #include "leaks/leaks.h"
 #include "leaks/ranks.h"
 #include "archive/inputs.h"
@@ -23,8 +24,7 @@
 #include "cmd/memory_args.h"
 #include "cmd/report_args.h"
 
-#define TOP 10		/* most lines of text */
-#define MIN_GROWTH 1024 /* smallest growth in bytes */
+#define TOP 10 /* most lines of text */
 
 struct leaks_args {
 	struct report_args shown;
@@ -375,7 +375,8 @@ int cmd_leaks(int argc, char **argv)
 	};
 	struct leaks_args args = {
 		.shown = { .groups = groups, .formats = report_args_formats },
-		.o = { .min_confidence = TREND_MEDIUM, .min_growth = MIN_GROWTH },
+		.o = { .min_confidence = GROWTH_SUMMARY_CONFIDENCE,
+		       .min_growth = GROWTH_SUMMARY_LEAST },
 	};
 	char *joined = NULL, **v = join_steps(&argc, argv, &joined);
 	struct inputs in;

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "lib/json.h"
 #include "report/doc.h"
@@ -12,17 +13,6 @@
 bool leaks__wants(const struct leaks_opts *o, const struct leaks_doc *doc, size_t i)
 {
 	return !o->device || model__find_device(doc->model, o->device) == (int)i;
-}
-
-bool leaks__pool_grows(const struct leaks_opts *o, const struct growth *g)
-{
-	return g->has_reserved && trend__counts(&g->reserved.trend, o->min_confidence) &&
-	       g->allocated.trend.grown < g->reserved.trend.grown / 2;
-}
-
-bool leaks__others_grow(const struct leaks_opts *o, const struct growth *g)
-{
-	return g->has_others && trend__counts(&g->others.trend, o->min_confidence);
 }
 
 void leaks_json__trend(struct json *j, const struct growth *g, const struct trend *t,
@@ -151,8 +141,9 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 	if (err)
 		return err;
 	model__device(doc->model, device, &d);
-	*found |= growth__count(&g, o->min_confidence) || leaks__pool_grows(o, &g) ||
-		  leaks__others_grow(o, &g);
+	*found |= growth__count(&g, o->min_confidence) ||
+		  growth__pool_grows(&g, o->min_confidence) ||
+		  growth__others_grow(&g, o->min_confidence);
 	json__open_object(j, NULL);
 	json__string(j, "device", d.name);
 	json__string(j, "clock", growth__clock(g.clock));
@@ -166,14 +157,15 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 	left += put_lines(j, "no_leaks", doc, o, &g, false, buf);
 	if (left)
 		json__uint(j, "lines_left_out", left);
-	json__bool(j, "pool_grows", leaks__pool_grows(o, &g));
-	json__bool(j, "others_grow", leaks__others_grow(o, &g));
+	json__bool(j, "pool_grows", growth__pool_grows(&g, o->min_confidence));
+	json__bool(j, "others_grow", growth__others_grow(&g, o->min_confidence));
 	put_sum(j, "allocated", &g, &g.allocated, true, o);
 	put_sum(j, "reserved", &g, &g.reserved, g.has_reserved, o);
 	put_sum(j, "others", &g, &g.others, g.has_others, o);
+	err = growth_summary__device_json(j, doc->model, doc->facts, device, doc->duration);
 	json__close_object(j);
 	growth__free(&g);
-	return 0;
+	return err;
 }
 
 int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,

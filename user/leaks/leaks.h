@@ -39,9 +39,6 @@ int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_
 		bool *found);
 /* True if device i is requested. */
 bool leaks__wants(const struct leaks_opts *o, const struct leaks_doc *doc, size_t i);
-/* True if the pool grows but the tensors in it do not. */
-bool leaks__pool_grows(const struct leaks_opts *o, const struct growth *g);
-bool leaks__others_grow(const struct leaks_opts *o, const struct growth *g);
 /* Write parts of the open object: the figures of a line, or only its trend, which sums have, too.
  * figures: write the values. */
 void leaks_json__figures(struct json *j, const struct growth *g, const struct growth_line *l,

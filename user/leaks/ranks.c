@@ -218,8 +218,8 @@ static int add_device(struct leaks_ranks *r, const struct analysis *a, size_t de
 	d.of.pool = NULL;
 	d.of.n = 0;
 	d.of.allocated.values = d.of.reserved.values = d.of.others.values = NULL;
-	d.pool = leaks__pool_grows(r->opts, &g);
-	d.others = leaks__others_grow(r->opts, &g);
+	d.pool = growth__pool_grows(&g, r->opts->min_confidence);
+	d.others = growth__others_grow(&g, r->opts->min_confidence);
 	d.counted = growth__count(&g, r->opts->min_confidence);
 	err = strings__keep(r->strings, &kind);
 	if (!err)

@@ -24,7 +24,7 @@ struct leaks_device {
 	struct growth of;   /* growth on the device, without lines and values */
 	uint64_t duration;  /* duration of the recording, ns */
 	bool census;	    /* true if the program's objects were read */
-	bool pool, others;  /* results of leaks__pool_grows() and leaks__others_grow() */
+	bool pool, others;  /* results of growth__pool_grows() and growth__others_grow() */
 	size_t counted;	    /* number of growing lines that count */
 };
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "leaks/ranks.h"
 #include "leaks/words.h"
@@ -98,12 +99,12 @@ static void say_rate(const struct page *p, const struct leaks_line *l, const str
 		most = !any || c[i].at.per_step > most ? c[i].at.per_step : most;
 		any = true;
 	}
-	leaks__signed(a, sizeof(a), least);
-	leaks__signed(b, sizeof(b), most);
+	growth_summary__signed(a, sizeof(a), least);
+	growth_summary__signed(b, sizeof(b), most);
 	if (strcmp(a, b) != 0)
-		snprintf(buf, size, "%s to %s a %s", a, b, leaks__unit(g));
+		snprintf(buf, size, "%s to %s a %s", a, b, growth_summary__unit(g));
 	else
-		snprintf(buf, size, "%s a %s%s", b, leaks__unit(g),
+		snprintf(buf, size, "%s a %s%s", b, growth_summary__unit(g),
 			 l->counted > 1 ? " in each" : "");
 }
 
@@ -196,7 +197,7 @@ static void table_row(struct page *p, const struct leaks_line *l, size_t all, si
 	snprintf(in, sizeof(in), n ? "%zu/%zu" : "worker", n, all);
 	leaks__rose_in(&p->all[m->device].of, &m->at.trend, grew, sizeof(grew));
 	fprintf(p->out, "%10s  %7s  %8s  %10s  %7s  %s\n",
-		leaks__signed(slope, sizeof(slope), m->at.per_step), in, grew,
+		growth_summary__signed(slope, sizeof(slope), m->at.per_step), in, grew,
 		text__bytes(live, sizeof(live), bytes), text__count(count, sizeof(count), blocks),
 		leaks__where(p->o->by, &m->at.row, cwd(p), at, room));
 }
@@ -254,16 +255,16 @@ static bool say_pools(struct page *p)
 		if (!d->pool && !d->others)
 			continue;
 		any = true;
-		text__paragraph(p->out, p->width, "\n", "  ",
-				"%s of %s grows%s: %s a %s, in %s. Confidence: %s. leaks of it "
-				"alone says more.",
-				d->pool ? "The pool"
-					: "Memory that others than PyTorch's allocator take",
-				whose(p, d, who, sizeof(who)),
-				d->pool ? ", what tensors hold in it does not" : "",
-				leaks__signed(slope, sizeof(slope), s->per_step),
-				leaks__unit(&d->of), leaks__rises(&d->of, &s->trend, n, sizeof(n)),
-				trend__confidence(s->trend.confidence));
+		text__paragraph(
+			p->out, p->width, "\n", "  ",
+			"%s of %s grows%s: %s a %s, in %s. Confidence: %s. leaks of it "
+			"alone says more.",
+			d->pool ? "The pool" : "Memory that others than PyTorch's allocator take",
+			whose(p, d, who, sizeof(who)),
+			d->pool ? ", what tensors hold in it does not" : "",
+			growth_summary__signed(slope, sizeof(slope), s->per_step),
+			growth_summary__unit(&d->of), leaks__rises(&d->of, &s->trend, n, sizeof(n)),
+			trend__confidence(s->trend.confidence));
 	}
 	return any;
 }

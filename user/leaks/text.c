@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "leaks/words.h"
 #include "lib/text.h"
@@ -38,9 +39,9 @@ static void sentence(struct page *p, const struct growth *g, const struct growth
 	leaks__say_held(l, facts__get(p->doc->facts, "census"), held, sizeof(held));
 	leaks__say_stays(g, l, keeps, sizeof(keeps));
 	text__paragraph(p->out, p->width, "", "  ", "%s%s: %s a %s, in %s; %s. %s. Confidence: %s.",
-			at, module, leaks__signed(slope, sizeof(slope), l->per_step),
-			leaks__unit(g), leaks__rises(g, &l->trend, n, sizeof(n)), keeps, held,
-			trend__confidence(l->trend.confidence));
+			at, module, growth_summary__signed(slope, sizeof(slope), l->per_step),
+			growth_summary__unit(g), leaks__rises(g, &l->trend, n, sizeof(n)), keeps,
+			held, trend__confidence(l->trend.confidence));
 }
 
 static void table(struct page *p, const struct growth *g, size_t shown)
@@ -59,7 +60,7 @@ static void table(struct page *p, const struct growth *g, size_t shown)
 		k++;
 		leaks__rose_in(g, &l->trend, grew, sizeof(grew));
 		fprintf(p->out, "%10s  %8s  %3u %%  %10s  %7s  %s\n",
-			leaks__signed(slope, sizeof(slope), l->per_step), grew,
+			growth_summary__signed(slope, sizeof(slope), l->per_step), grew,
 			leaks__percent(leaks__stays(l)),
 			text__bytes(live, sizeof(live), l->row.bytes),
 			text__count(count, sizeof(count), l->row.count),
@@ -82,11 +83,11 @@ static void say_graph(struct page *p, const struct growth *g)
 			continue;
 		n++;
 		sum += l->per_step;
-		if (!l->nnames || !leaks__of_graph(&l->names[0]))
+		if (!l->nnames || !growth_summary__of_graph(&l->names[0]))
 			continue;
 		graph++;
 		for (size_t k = 1; k < l->nnames; k++)
-			if (!leaks__of_graph(&l->names[k]) &&
+			if (!growth_summary__of_graph(&l->names[k]) &&
 			    (!kept || l->names[k].count > kept->count))
 				kept = &l->names[k];
 	}
@@ -95,7 +96,8 @@ static void say_graph(struct page *p, const struct growth *g)
 	fputc('\n', p->out);
 	if (n > 1)
 		text__paragraph(p->out, p->width, "", "  ", "%zu lines grow, %s a %s together.", n,
-				leaks__signed(slope, sizeof(slope), sum), leaks__unit(g));
+				growth_summary__signed(slope, sizeof(slope), sum),
+				growth_summary__unit(g));
 	if (kept)
 		snprintf(by, sizeof(by),
 			 "; among what came out of these lines: %s (%" PRIu64 " blocks)",
@@ -155,7 +157,8 @@ static void say_others(struct page *p, size_t device)
 
 static bool say_pool(struct page *p, const struct growth *g, size_t device)
 {
-	bool pool = leaks__pool_grows(p->o, g), others = leaks__others_grow(p->o, g);
+	bool pool = growth__pool_grows(g, p->o->min_confidence),
+	     others = growth__others_grow(g, p->o->min_confidence);
 	char slope[40], n[96];
 
 	if (pool) {
@@ -164,8 +167,9 @@ static bool say_pool(struct page *p, const struct growth *g, size_t device)
 				"%s, in %s. The allocator takes more from CUDA "
 				"though enough is free: fragmentation, or sizes that never fit "
 				"again. Confidence: %s.",
-				leaks__signed(slope, sizeof(slope), g->reserved.per_step),
-				leaks__unit(g), leaks__rises(g, &g->reserved.trend, n, sizeof(n)),
+				growth_summary__signed(slope, sizeof(slope), g->reserved.per_step),
+				growth_summary__unit(g),
+				leaks__rises(g, &g->reserved.trend, n, sizeof(n)),
 				trend__confidence(g->reserved.trend.confidence));
 		say_segments(p, device);
 	}
@@ -173,8 +177,9 @@ static bool say_pool(struct page *p, const struct growth *g, size_t device)
 		text__paragraph(p->out, p->width, "\n", "  ",
 				"Memory that others than PyTorch's allocator take grows: %s a %s, "
 				"in %s. Confidence: %s.",
-				leaks__signed(slope, sizeof(slope), g->others.per_step),
-				leaks__unit(g), leaks__rises(g, &g->others.trend, n, sizeof(n)),
+				growth_summary__signed(slope, sizeof(slope), g->others.per_step),
+				growth_summary__unit(g),
+				leaks__rises(g, &g->others.trend, n, sizeof(n)),
 				trend__confidence(g->others.trend.confidence));
 		say_others(p, device);
 	}
@@ -228,7 +233,7 @@ static void say_nothing(struct page *p, const struct growth *g)
 	else
 		text__paragraph(p->out, p->width, "", "  ",
 				"nothing grows: %s, live at %s ends within %s", sp,
-				g->clock == GROWTH_TIME ? "slice" : leaks__unit(g),
+				g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g),
 				text__bytes(range, sizeof(range), g->allocated.trend.range));
 }
 
@@ -248,6 +253,22 @@ static void head(struct page *p)
 				"it had stayed. What grows below may be that.");
 }
 
+/* The line that report, the live view and others print, too. */
+static int headline(struct page *p, size_t device)
+{
+	char text[GROWTH_SUMMARY_TEXT];
+	struct growth_summary s;
+	int err = growth_summary__of(p->doc->model, p->doc->facts, device, p->doc->duration, &s);
+
+	if (err)
+		return err == -EINVAL ? 0 : err;
+	if (s.verdict == GROWTH_VERDICT_GROWS)
+		text__paragraph(p->out, p->width, "", "  ", "Growth  %s",
+				growth_summary__say(&s, text));
+	growth_summary__free(&s);
+	return 0;
+}
+
 static int device_text(struct page *p, size_t device, bool *found)
 {
 	struct model_device d;
@@ -263,6 +284,7 @@ static int device_text(struct page *p, size_t device, bool *found)
 	shown = p->o->top && p->o->top < n ? p->o->top : n;
 	fprintf(p->out, "\n%s%s%s\n", d.name, text__dot(),
 		leaks__span(&g, p->doc->duration, sp, sizeof(sp)));
+	err = headline(p, device);
 	for (size_t i = 0, k = 0; i < g.n && k < shown; i++)
 		if (trend__counts(&g.lines[i].trend, p->o->min_confidence)) {
 			sentence(p, &g, &g.lines[i]);
@@ -297,7 +319,7 @@ static int device_text(struct page *p, size_t device, bool *found)
 			}
 	}
 	growth__free(&g);
-	return 0;
+	return err;
 }
 
 int leaks__text(FILE *out, const struct leaks_doc *doc, const struct leaks_opts *o, bool *found)

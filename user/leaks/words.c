@@ -4,16 +4,12 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "lib/text.h"
 
 #define FIGURES 64 /* most steps to print; the last ones */
 #define CHART 24   /* width of a bar, columns */
-
-const char *leaks__unit(const struct growth *g)
-{
-	return g->clock == GROWTH_STEPS ? "step" : g->clock == GROWTH_CALLS ? "call" : "second";
-}
 
 const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, size_t size)
 {
@@ -52,20 +48,10 @@ const char *leaks__rises(const struct growth *g, const struct trend *t, char *bu
 		snprintf(buf, size, "%u of %u slices", t->rises, t->values);
 	else if (g->stride > 1)
 		snprintf(buf, size, "%u of %u stretches of %" PRIu64 " %ss", t->rises, t->values,
-			 g->stride, leaks__unit(g));
+			 g->stride, growth_summary__unit(g));
 	else
 		snprintf(buf, size, "%u of %u %ss", t->rises - begins_partly(g, t),
-			 t->values - begins_partly(g, t), leaks__unit(g));
-	return buf;
-}
-
-const char *leaks__signed(char *buf, size_t size, double bytes)
-{
-	char b[24];
-	double abs = bytes < 0 ? -bytes : bytes;
-
-	snprintf(buf, size, "%s%s", bytes < 0 ? "-" : "+",
-		 text__bytes(b, sizeof(b), abs < 9e18 ? (uint64_t)(abs + 0.5) : UINT64_MAX / 2));
+			 t->values - begins_partly(g, t), growth_summary__unit(g));
 	return buf;
 }
 
@@ -104,7 +90,8 @@ void leaks__say_stays(const struct growth *g, const struct growth_line *l, char 
 			 "is enlarged, or inputs "
 			 "that grow)");
 	else if (!l->ages)
-		snprintf(buf, size, "nothing of it was followed for a whole %s", leaks__unit(g));
+		snprintf(buf, size, "nothing of it was followed for a whole %s",
+			 growth_summary__unit(g));
 	else if (g->clock == GROWTH_TIME)
 		snprintf(buf, size, "%u %% of what it allocates stays, %s at the end",
 			 leaks__percent(leaks__stays(l)), text__bytes(b, sizeof(b), l->row.bytes));
@@ -112,20 +99,8 @@ void leaks__say_stays(const struct growth *g, const struct growth_line *l, char 
 		snprintf(buf, size,
 			 "%u %% of what it allocates stays (followed for %" PRIu64
 			 " %s%s), %s at the end",
-			 leaks__percent(leaks__stays(l)), age, leaks__unit(g), age == 1 ? "" : "s",
-			 text__bytes(b, sizeof(b), l->row.bytes));
-}
-
-bool leaks__of_graph(const struct growth_name *n)
-{
-	return !strncmp(n->text, "saved for ", 10) || !strncmp(n->text, "kept for ", 9);
-}
-
-/* True if the name is that of a holder, such as a variable or container, and not of a parameter. */
-static bool is_holder(const struct growth_name *n)
-{
-	return leaks__of_graph(n) || !strncmp(n->text, "global ", 7) ||
-	       !strncmp(n->text, "local ", 6);
+			 leaks__percent(leaks__stays(l)), age, growth_summary__unit(g),
+			 age == 1 ? "" : "s", text__bytes(b, sizeof(b), l->row.bytes));
 }
 
 void leaks__say_held(const struct growth_line *l, bool census, char *buf, size_t size)
@@ -140,13 +115,13 @@ void leaks__say_held(const struct growth_line *l, bool census, char *buf, size_t
 				  : " (the program's objects were not read)");
 		return;
 	}
-	len = snprintf(buf, size, is_holder(&l->names[0]) ? "Held by " : "It is ");
+	len = snprintf(buf, size, growth_summary__is_holder(&l->names[0]) ? "Held by " : "It is ");
 	for (size_t i = 0; i < l->nnames && i < 2 && len < size; i++) {
 		text__clean(name, sizeof(name), l->names[i].text, strlen(l->names[i].text));
-		len += snprintf(buf + len, size - len, "%s%s%s (%" PRIu64 " block%s)",
-				i ? ", " : "",
-				leaks__of_graph(&l->names[i]) ? "by autograd's graph, " : "", name,
-				l->names[i].count, l->names[i].count == 1 ? "" : "s");
+		len += snprintf(
+			buf + len, size - len, "%s%s%s (%" PRIu64 " block%s)", i ? ", " : "",
+			growth_summary__of_graph(&l->names[i]) ? "by autograd's graph, " : "", name,
+			l->names[i].count, l->names[i].count == 1 ? "" : "s");
 	}
 	if (len < size && l->nnames > 2)
 		len += snprintf(buf + len, size - len, " and others");
@@ -165,7 +140,7 @@ void leaks__figures(FILE *out, const struct growth *g, const char *title, const 
 	for (size_t i = from; i < n; i++)
 		most = v[i] > most ? v[i] : most;
 	fprintf(out, "\n%s, live at the end of each %s%s", title,
-		g->clock == GROWTH_TIME ? "slice" : leaks__unit(g),
+		g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g),
 		g->stride > 1 && g->clock != GROWTH_TIME ? " that is kept" : "");
 	if (from)
 		fprintf(out, ": the last %zu of %zu", n - from, n);
@@ -179,8 +154,8 @@ void leaks__figures(FILE *out, const struct growth *g, const char *title, const 
 				g->partly,
 			text__bytes(live, sizeof(live), v[i]),
 			v[i] == before ? ""
-				       : leaks__signed(change, sizeof(change),
-						       (double)v[i] - (double)before),
+				       : growth_summary__signed(change, sizeof(change),
+								(double)v[i] - (double)before),
 			(int)bar, "########################", i < t->warmup ? " (warm-up)" : "");
 		before = v[i];
 	}

@@ -9,7 +9,6 @@
 
 #include "model/growth.h"
 
-const char *leaks__unit(const struct growth *g); /* returns "step", "call" or "second" */
 /* Writes the observed length: "60 steps", "12 calls of the model", "3.1 s in 155 equal slices".
  * duration: ns. Returns buf, as the functions below do. */
 const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, size_t size);
@@ -17,7 +16,6 @@ const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, si
 const char *leaks__rises(const struct growth *g, const struct trend *t, char *buf, size_t size);
 /* Writes the share of rises for a table: "58/60". */
 const char *leaks__rose_in(const struct growth *g, const struct trend *t, char *buf, size_t size);
-const char *leaks__signed(char *buf, size_t size, double bytes); /* writes "+4.00 MiB" */
 /* Writes the location of a row of --by, at most this wide; buf: REPORT_TEXT bytes. */
 const char *leaks__where(enum group by, const struct row *r, const char *cwd, char *buf,
 			 size_t columns);
@@ -27,7 +25,6 @@ double leaks__stays(const struct growth_line *l);
 void leaks__say_stays(const struct growth *g, const struct growth_line *l, char *buf, size_t size);
 /* Writes which of the program's objects hold the memory. census: the objects were read. */
 void leaks__say_held(const struct growth_line *l, bool census, char *buf, size_t size);
-bool leaks__of_graph(const struct growth_name *n); /* true if autograd's graph holds this object */
 /* Prints each value with a proportional bar. */
 void leaks__figures(FILE *out, const struct growth *g, const char *title, const uint64_t *v,
 		    const struct trend *t);

@@ -31,6 +31,8 @@ int growth__watch(struct model *m, enum group by)
 
 	if (by != BY_LINE && by != BY_STACK && by != BY_MODULE && by != BY_CATEGORY)
 		return -EINVAL;
+	if (m->growth)
+		return m->growth->by == by ? 0 : -EINVAL;
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		return -ENOMEM;
@@ -41,6 +43,11 @@ int growth__watch(struct model *m, enum group by)
 		w->track[t] = (struct growth_track){ .on = true, .stride = 1 };
 	m->growth = w;
 	return 0;
+}
+
+bool growth__watches(const struct model *m, enum group by)
+{
+	return m->growth && m->growth->by == by;
 }
 
 void growth__unwatch(struct model *m)

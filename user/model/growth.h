@@ -28,8 +28,10 @@ enum growth_kind {
 	GROWTH_ENLARGED, /* blocks are replaced by larger ones */
 };
 
-/* Before the first event. by: line, stack, module or category. 0, -ENOMEM, -EINVAL. */
+/* Before the first event. by: line, stack, module or category. A second call with the same by does
+ * nothing. 0, -ENOMEM, or -EINVAL: another by, or one that cannot be watched. */
 int growth__watch(struct model *m, enum group by);
+bool growth__watches(const struct model *m, enum group by);
 
 struct growth_name {	  /* name, in the program's objects, of blocks live at the end */
 	const char *text; /* owned by the dict */
@@ -86,9 +88,13 @@ struct growth {
 
 /* After model__finish(). min_growth: bytes over the recording; less is flat. 0, -ENOMEM, or -EINVAL
  * without growth__watch(). Free ret with growth__free(); it must not outlive the model. */
-int growth__judge(struct model *m, size_t device, uint64_t min_growth, struct growth *ret);
+int growth__judge(const struct model *m, size_t device, uint64_t min_growth, struct growth *ret);
 /* Number of lines for which trend__counts() is true. */
 size_t growth__count(const struct growth *g, enum trend_confidence least);
+/* The pool grows with at least this confidence, and the tensors in it do not. */
+bool growth__pool_grows(const struct growth *g, enum trend_confidence least);
+/* Memory that other code takes from CUDA grows. */
+bool growth__others_grow(const struct growth *g, enum trend_confidence least);
 void growth__free(struct growth *g);
 const char *growth__clock(enum growth_clock c); /* "steps", "calls", "time" */
 const char *growth__kind(enum growth_kind k);	/* "piles_up", "enlarged" */

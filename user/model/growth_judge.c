@@ -28,7 +28,7 @@ struct named { /* blocks of a unit with one name */
 };
 
 struct judge {
-	struct model *m;
+	const struct model *m;
 	struct growth_watch *w;
 	const struct dev *dev;
 	uint32_t dev_nr;
@@ -500,7 +500,7 @@ static int judge_all(struct judge *j)
 	return 0;
 }
 
-int growth__judge(struct model *m, size_t device, uint64_t min_growth, struct growth *ret)
+int growth__judge(const struct model *m, size_t device, uint64_t min_growth, struct growth *ret)
 {
 	struct growth g = { .n = 0 };
 	struct judge j = { .m = m, .w = m->growth, .min_growth = min_growth, .g = &g };
@@ -535,6 +535,17 @@ size_t growth__count(const struct growth *g, enum trend_confidence least)
 	for (size_t i = 0; i < g->n; i++)
 		n += trend__counts(&g->lines[i].trend, least);
 	return n;
+}
+
+bool growth__pool_grows(const struct growth *g, enum trend_confidence least)
+{
+	return g->has_reserved && trend__counts(&g->reserved.trend, least) &&
+	       g->allocated.trend.grown < g->reserved.trend.grown / 2;
+}
+
+bool growth__others_grow(const struct growth *g, enum trend_confidence least)
+{
+	return g->has_others && trend__counts(&g->others.trend, least);
 }
 
 void growth__free(struct growth *g)

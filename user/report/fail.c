@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "lib/array.h"
 #include "lib/strings.h"
@@ -13,8 +14,7 @@
 #include "model/growth.h"
 #include "record/stream.h"
 
-#define MIN_GROWTH 1024 /* bytes, as in leaks */
-#define WARM_UP 2	/* steps before growth counts */
+#define WARM_UP 2 /* steps before growth counts */
 
 struct report_fail {
 	struct cond **conds;
@@ -265,7 +265,7 @@ static void put_growth(struct report_fail *f, struct judged *x)
 
 	if (!f->feed && !f->leaks)
 		return;
-	x->grown = !growth__judge(x->a->model, x->device, MIN_GROWTH, &x->g);
+	x->grown = !growth__judge(x->a->model, x->device, GROWTH_SUMMARY_LEAST, &x->g);
 	put(x, COND_LEAKS, x->grown && x->g.values >= TREND_MIN,
 	    x->grown ? growth__count(&x->g, TREND_MEDIUM) : 0, 0, FIGURE_EXACT, few);
 	if (growth_is_known(x))

@@ -11,6 +11,7 @@
 #include "lib/json.h"
 #include "lib/text.h"
 #include "log/log.h"
+#include "model/growth.h"
 #include "report/doc.h"
 #include "report/fail.h"
 #include "report/filter.h"
@@ -263,13 +264,12 @@ static int report_recording(const char *path, struct reports *s)
 	status = analysis__open(path, &args->at, &a);
 	if (status)
 		return status;
-	if (args->advice) {
-		advisor = advisor__new(a);
-		if (!advisor) {
-			log_err("out of memory");
-			analysis__free(a);
-			return EXIT_FAILED;
-		}
+	advisor = args->advice ? advisor__new(a) : NULL;
+	if ((args->advice && !advisor) || growth__watch(a->model, BY_LINE)) {
+		log_err("out of memory");
+		advisor__free(advisor);
+		analysis__free(a);
+		return EXIT_FAILED;
 	}
 	status = run(a, s, advisor);
 	if (!status)

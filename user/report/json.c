@@ -8,6 +8,7 @@
 #include "archive/analysis.h"
 #include "archive/rolling_view.h"
 #include "labels/device_values.h"
+#include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "lib/json.h"
 #include "memtrace.h"
@@ -179,12 +180,14 @@ static void put_all(struct json *j, const struct model *m)
 int report_json__device(struct json *j, const struct report_doc *doc, size_t device)
 {
 	struct model_device d;
+	int err;
 
 	model__device(doc->model, device, &d);
 	report_json__figures(j, &d);
 	if (d.ooms)
 		report_json__ooms(j, doc, device);
-	return d.device.type != DEVICE_CPU ? report_json__below(j, doc, device) : 0;
+	err = growth_summary__device_json(j, doc->model, doc->facts, device, doc->duration);
+	return !err && d.device.type != DEVICE_CPU ? report_json__below(j, doc, device) : err;
 }
 
 static int put_devices(struct json *j, const struct report_doc *doc)

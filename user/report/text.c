@@ -9,6 +9,7 @@
 #include <string.h>
 #include <linux/types.h>
 
+#include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "lib/text.h"
 #include "memtrace.h"
@@ -254,13 +255,36 @@ static void print_all(FILE *out, const struct model *m, const struct report_text
 	fputc('\n', out);
 }
 
-static void print_device(FILE *out, const struct model *m, size_t i, const struct facts *f,
-			 const struct report_text_opts *o)
+/* Adds that nothing grows. *growing: the sentence about growth, for a line of its own, which the
+ * caller frees; NULL: none. Returns 0 or -ENOMEM. */
+static int say_growth(struct line *l, const struct model *m, size_t i, const struct facts *f,
+		      const struct report_text_opts *o, char **growing)
+{
+	uint64_t duration = o->duration ? o->duration : words__fact_number(f, "duration_ns");
+	char text[GROWTH_SUMMARY_TEXT];
+	struct growth_summary s;
+	int err = growth_summary__of(m, f, i, duration, &s);
+
+	if (err)
+		return err == -EINVAL ? 0 : err;
+	growth_summary__say(&s, text);
+	if (s.verdict == GROWTH_VERDICT_GROWS)
+		*growing = strdup(text);
+	else if (*text)
+		part(l, "%s", text);
+	err = s.verdict == GROWTH_VERDICT_GROWS && !*growing ? -ENOMEM : 0;
+	growth_summary__free(&s);
+	return err;
+}
+
+static int print_device(FILE *out, const struct model *m, size_t i, const struct facts *f,
+			const struct report_text_opts *o)
 {
 	struct line l = line__begin(out, o);
 	struct model_device d;
-	char bytes[24];
+	char bytes[24], *growing = NULL;
 	bool mark;
+	int err;
 
 	model__device(m, i, &d);
 	mark = o->when == ROWS_AT_MARK && d.marked;
@@ -289,9 +313,14 @@ static void print_device(FILE *out, const struct model *m, size_t i, const struc
 	}
 	if (d.ooms)
 		part(&l, "%" PRIu64 " out of memory", d.ooms);
+	err = say_growth(&l, m, i, f, o, &growing);
 	fputc('\n', out);
+	if (growing)
+		text__paragraph(out, l.width, "", "  ", "Growth  %s", growing);
+	free(growing);
 	if (d.ooms)
 		print_ooms(out, m, i, &d, f, o);
+	return err;
 }
 
 static void drift_words(struct line *l, const struct model *m)
@@ -451,8 +480,10 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 	int err = 0;
 
 	print_process(out, m, f, o);
-	for (size_t i = 0; i < model__devices(m); i++)
-		print_device(out, m, i, f, o);
+	for (size_t i = 0; !err && i < model__devices(m); i++)
+		err = print_device(out, m, i, f, o);
+	if (err)
+		return err;
 	print_all(out, m, o);
 	if (device >= 0) {
 		struct model_device dev;

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The sentence about growth: when it is said, and its figures. */
+#include <jansson.h>
+#include <locale.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "labels/growth_summary.h"
+#include "lib/json.h"
+#include "unit/model_world.h"
+
+#define KIB UINT64_C(1024)
+#define MIB (KIB * KIB)
+#define STEP (500 * MS)
+
+static char text[GROWTH_SUMMARY_TEXT];
+
+static struct world watched(void)
+{
+	struct world w = world__new(AT_END, 0);
+
+	assert_int_equal(growth__watch(w.m, BY_LINE), 0);
+	facts__set(w.f, "cwd", "/home/u");
+	facts__set(w.f, "attached_at", "start");
+	return w;
+}
+
+static void step(struct world *w, uint64_t ends)
+{
+	w->time = ends - MS;
+	feed(w, (struct event){ .kind = EVENT_STEP });
+}
+
+static uint32_t at_line(struct world *w, uint32_t number)
+{
+	return simple(w, "/home/u/train.py", "train_step", number);
+}
+
+/* Each step keeps `size` more bytes at line 7. */
+static void leak(struct world *w, struct device d, int steps, uint64_t size)
+{
+	uint32_t keeps = at_line(w, 7);
+
+	for (int i = 0; i < steps; i++) {
+		alloc(w, d, 0x100000 + i, size, keeps);
+		step(w, (i + 1) * STEP);
+	}
+}
+
+static void named(struct world *w, struct device d, int blocks, uint64_t size, const char *name)
+{
+	for (int i = 0; i < blocks; i++)
+		feed(w, (struct event){ .kind = EVENT_TENSOR,
+					.device = d,
+					.addr = 0x100000 + i,
+					.size = size,
+					.name = str(w, name) });
+}
+
+static struct growth_summary judged(struct world *w, const char *dev)
+{
+	struct growth_summary s;
+
+	model__finish(w->m, w->time);
+	assert_int_equal(growth_summary__of(w->m, w->f, model__find_device(w->m, dev), w->time, &s),
+			 0);
+	assert_string_equal(s.device, dev);
+	growth_summary__say(&s, text);
+	return s;
+}
+
+static void says(struct world *w, const char *dev, const char *expected)
+{
+	struct growth_summary s = judged(w, dev);
+
+	assert_string_equal(text, expected);
+	growth_summary__free(&s);
+	world__free(w);
+}
+
+static void is_unknown(struct world *w, const char *dev, const char *why)
+{
+	struct growth_summary s = judged(w, dev);
+
+	assert_int_equal(s.verdict, GROWTH_VERDICT_UNKNOWN);
+	assert_false(growth_summary__is_known(&s));
+	assert_string_equal(s.why, why);
+	assert_string_equal(text, "");
+	growth_summary__free(&s);
+	world__free(w);
+}
+
+static void test_grows(void **state)
+{
+	struct world w = watched();
+
+	(void)state;
+	leak(&w, CPU, 60, 16 * KIB);
+	named(&w, CPU, 60, 16 * KIB, "global history[*]");
+	says(&w, "cpu",
+	     "+16.0 KiB/step (1.88 MiB/min) at train.py:7 (train_step), held by history[*], "
+	     "confidence high");
+
+	w = watched();
+	leak(&w, CPU, 12, 16 * KIB);
+	named(&w, CPU, 12, 16 * KIB, "model.weight\x1b");
+	says(&w, "cpu",
+	     "+16.0 KiB/step (1.88 MiB/min) at train.py:7 (train_step), it is model.weight\\x1b, "
+	     "confidence medium");
+
+	w = watched();
+	leak(&w, CPU, 60, 16 * KIB);
+	named(&w, CPU, 60, 16 * KIB, "saved for AddmmBackward0");
+	says(&w, "cpu",
+	     "+16.0 KiB/step (1.88 MiB/min) at train.py:7 (train_step), held by autograd's graph, "
+	     "saved for AddmmBackward0, confidence high");
+}
+
+static void test_several_lines(void **state)
+{
+	struct world w = watched();
+	uint32_t a = at_line(&w, 7), b = at_line(&w, 9);
+
+	(void)state;
+	for (int i = 0; i < 60; i++) {
+		alloc(&w, CPU, 0x100000 + i, 16 * KIB, a);
+		alloc(&w, CPU, 0x200000 + i, 48 * KIB, b);
+		step(&w, (i + 1) * STEP);
+	}
+	says(&w, "cpu",
+	     "+48.0 KiB/step (5.63 MiB/min) at train.py:9 (train_step), confidence high; 2 lines "
+	     "grow by +64.0 KiB/step in all");
+}
+
+/* 60 MiB are allocated at the end, 340 MiB are outside of PyTorch, so that 624 MiB remain. */
+static void test_full(void **state)
+{
+	struct world w = watched();
+	struct growth_summary s;
+
+	(void)state;
+	facts__set(w.f, "device.0.total", "1073741824");
+	w.reserved = 100 * MIB;
+	leak(&w, CUDA(0), 60, MIB);
+	feed(&w, (struct event){ .kind = EVENT_USED, .device = CUDA(0), .size = 440 * MIB });
+	s = judged(&w, "cuda:0");
+	assert_string_equal(text, "+1.00 MiB/step (120.00 MiB/min) at train.py:7 (train_step), "
+				  "confidence high; full in about 5 min (620 steps)");
+	assert_int_equal(s.capacity, 1024 * MIB);
+	assert_int_equal(s.room, 624 * MIB);
+	growth_summary__free(&s);
+	world__free(&w);
+
+	/* A dry run computes nothing, so its steps have no duration. */
+	w = watched();
+	facts__set(w.f, "dry_run", "1");
+	facts__set(w.f, "device.0.total", "1073741824");
+	leak(&w, CUDA(0), 60, MIB);
+	says(&w, "cuda:0",
+	     "+1.00 MiB/step at train.py:7 (train_step), confidence high; full in about 960 "
+	     "steps");
+
+	w = watched();
+	facts__set(w.f, "device.0.total", "62914560");
+	leak(&w, CUDA(0), 60, MIB);
+	says(&w, "cuda:0",
+	     "+1.00 MiB/step (120.00 MiB/min) at train.py:7 (train_step), confidence high; full "
+	     "within a step");
+
+	/* Ten years and more are not worth a word. */
+	w = watched();
+	facts__set(w.f, "device.0.total", "1073741824000000");
+	leak(&w, CUDA(0), 60, 512);
+	says(&w, "cuda:0",
+	     "+512 B/step (60.0 KiB/min) at train.py:7 (train_step), confidence high");
+}
+
+static void test_pool_and_others(void **state)
+{
+	struct world w = watched();
+	uint32_t line = at_line(&w, 7);
+
+	(void)state;
+	for (int i = 0; i < 60; i++) {
+		w.reserved = (i + 1) * 2 * MIB;
+		alloc(&w, CUDA(0), 0x10, MIB, line);
+		dealloc(&w, CUDA(0), 0x10, MIB);
+		step(&w, (i + 1) * STEP);
+	}
+	says(&w, "cuda:0",
+	     "+2.00 MiB/step (240.00 MiB/min) of reserved memory, but not of the tensors in it, "
+	     "confidence high");
+
+	w = watched();
+	line = at_line(&w, 7);
+	alloc(&w, CUDA(0), 0x10, MIB, line);
+	for (int i = 0; i < 60; i++) {
+		feed(&w, (struct event){ .kind = EVENT_CUDA_ALLOC,
+					 .how = MEM_DEVICE,
+					 .device = CUDA(0),
+					 .addr = 0x7000000 + i * MIB,
+					 .size = MIB,
+					 .stack = line });
+		step(&w, (i + 1) * STEP);
+	}
+	says(&w, "cuda:0",
+	     "+1.00 MiB/step (120.00 MiB/min) of memory that code other than PyTorch's allocator "
+	     "takes, confidence high");
+}
+
+/* "No growth" is said only after enough steps. */
+static void test_healthy(void **state)
+{
+	static const int steps[] = { 5, 20, 31, 32, 60, 1000 };
+
+	(void)state;
+	for (size_t i = 0; i < N(steps); i++) {
+		struct world w = watched();
+		uint32_t line = at_line(&w, 7);
+		char expected[64];
+
+		for (int k = 0; k < steps[i]; k++) {
+			alloc(&w, CPU, 0x1000, MIB, line);
+			dealloc(&w, CPU, 0x1000, MIB);
+			step(&w, (k + 1) * STEP);
+		}
+		if (steps[i] < 32) {
+			is_unknown(&w, "cpu", "too_few_steps");
+			continue;
+		}
+		snprintf(expected, sizeof(expected), "no growth in %s steps",
+			 steps[i] == 1000 ? "1,000"
+			 : steps[i] == 60 ? "60"
+					  : "32");
+		says(&w, "cpu", expected);
+	}
+}
+
+/* A cache that is full after 12 steps, and a list that is emptied every ten steps. */
+static void test_looks_like_a_leak(void **state)
+{
+	struct world w = watched();
+	uint32_t cache = at_line(&w, 7), list = at_line(&w, 8);
+
+	(void)state;
+	for (int i = 0; i < 60; i++) {
+		if (i < 12)
+			alloc(&w, CPU, 0x100000 + i, MIB, cache);
+		alloc(&w, CPU, 0x200000 + i % 10, MIB, list);
+		for (int k = 0; i % 10 == 9 && k < 10; k++)
+			dealloc(&w, CPU, 0x200000 + k, MIB);
+		step(&w, (i + 1) * STEP);
+	}
+	says(&w, "cpu", "no growth in 60 steps");
+}
+
+static void test_unknown(void **state)
+{
+	struct world w = watched();
+	uint32_t line;
+
+	(void)state;
+	leak(&w, CPU, 5, MIB);
+	is_unknown(&w, "cpu", "too_few_steps");
+
+	/* grew at three steps: neither even nor flat */
+	w = watched();
+	line = at_line(&w, 7);
+	for (int i = 0; i < 60; i++) {
+		if (i == 15 || i == 40 || i == 57)
+			alloc(&w, CPU, 0x100000 + i, MIB, line);
+		alloc(&w, CPU, 0x10, KIB, line);
+		dealloc(&w, CPU, 0x10, KIB);
+		step(&w, (i + 1) * STEP);
+	}
+	is_unknown(&w, "cpu", "uneven");
+
+	w = watched();
+	line = at_line(&w, 7);
+	for (int i = 0; i < 60; i++) {
+		alloc(&w, CPU, 0x10, KIB, line);
+		dealloc(&w, CPU, 0x10, KIB);
+		step(&w, (i + 1) * STEP);
+	}
+	feed(&w, (struct event){ .kind = EVENT_LOST, .size = 5 });
+	is_unknown(&w, "cpu", "events_lost");
+}
+
+/* Without steps a minute is needed: loading a model grows for seconds. */
+static void test_time(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct world w = watched();
+		uint32_t line = at_line(&w, 7);
+
+		for (int k = 0; k < 1000; k++) {
+			w.time = (k + 1) * (i ? 100 : 10) * MS - MS;
+			alloc(&w, CPU, 0x100000 + k, KIB, line);
+		}
+		if (i)
+			says(&w, "cpu",
+			     "+600.0 KiB/min at train.py:7 (train_step), confidence high");
+		else
+			is_unknown(&w, "cpu", "too_short");
+	}
+}
+
+static void test_json(void **state)
+{
+	struct world w = watched();
+	struct json *j;
+	char *out = NULL;
+	size_t size;
+	FILE *f = open_memstream(&out, &size);
+	json_t *doc, *g;
+
+	(void)state;
+	facts__set(w.f, "device.0.total", "1073741824");
+	leak(&w, CUDA(0), 60, MIB);
+	model__finish(w.m, w.time);
+	j = json__new(f, false);
+	json__open_object(j, NULL);
+	assert_int_equal(growth_summary__device_json(j, w.m, w.f, 0, w.time), 0);
+	json__close_object(j);
+	json__free(j);
+	fclose(f);
+	doc = json_loads(out, JSON_REJECT_DUPLICATES, NULL);
+	g = json_object_get(doc, "growth");
+	assert_string_equal(json_string_value(json_object_get(g, "verdict")), "grows");
+	assert_string_equal(json_string_value(json_object_get(g, "part")), "line");
+	assert_string_equal(json_string_value(json_object_get(g, "file")), "/home/u/train.py");
+	assert_int_equal(json_integer_value(json_object_get(g, "line")), 7);
+	assert_true(json_number_value(json_object_get(g, "bytes_per_step")) == (double)MIB);
+	assert_true(json_number_value(json_object_get(g, "bytes_per_minute")) == 120.0 * MIB);
+	assert_string_equal(json_string_value(json_object_get(g, "confidence")), "high");
+	assert_true(json_is_null(json_object_get(g, "held_by")));
+	g = json_object_get(g, "full");
+	assert_int_equal(json_integer_value(json_object_get(g, "steps")), 964);
+	assert_int_equal(json_integer_value(json_object_get(g, "room")), 964 * MIB);
+	json_decref(doc);
+	free(out);
+	world__free(&w);
+}
+
+/* A model that watches nothing, or modules, has nothing to say. */
+static void test_not_watched(void **state)
+{
+	struct world w = world__new(AT_END, 0);
+	struct growth_summary s;
+
+	(void)state;
+	leak(&w, CPU, 3, MIB);
+	assert_int_equal(growth_summary__of(w.m, w.f, 0, w.time, &s), -EINVAL);
+	world__free(&w);
+	w = world__new(AT_END, 0);
+	assert_int_equal(growth__watch(w.m, BY_MODULE), 0);
+	assert_int_equal(growth__watch(w.m, BY_MODULE), 0);
+	assert_int_equal(growth__watch(w.m, BY_LINE), -EINVAL);
+	leak(&w, CPU, 3, MIB);
+	assert_int_equal(growth_summary__of(w.m, w.f, 0, w.time, &s), -EINVAL);
+	world__free(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_grows),	cmocka_unit_test(test_several_lines),
+		cmocka_unit_test(test_full),	cmocka_unit_test(test_pool_and_others),
+		cmocka_unit_test(test_healthy), cmocka_unit_test(test_looks_like_a_leak),
+		cmocka_unit_test(test_unknown), cmocka_unit_test(test_time),
+		cmocka_unit_test(test_json),	cmocka_unit_test(test_not_watched),
+	};
+
+	setlocale(LC_ALL, "C.UTF-8");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "labels/growth_summary.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "labels/words.h"
+#include "lib/json.h"
+#include "lib/text.h"
+
+/* "No growth" needs as many values as a confidence of high, and without steps a minute. */
+#define KNOWN_VALUES 32
+#define KNOWN_NS UINT64_C(60000000000)
+#define FAR_STEPS 1e9
+#define FAR_SECONDS (3650.0 * 86400)
+
+/* ---- judgement ---- */
+
+/* Mean duration of the kept steps, in minutes. 0: not known, or of no meaning in a dry run, which
+ * computes nothing. */
+static double step_minutes(const struct model *m, const struct facts *f)
+{
+	struct model_step first, last;
+	size_t from = model__first_step_whole(m) ? 0 : 1, n = from;
+
+	if (facts__get(f, "dry_run") || !model__step(m, from, &first))
+		return 0;
+	while (model__step(m, n, &last))
+		n++;
+	model__step(m, n - 1, &last);
+	return last.end > first.start ? (double)(last.end - first.start) / 60e9 / (double)(n - from)
+				      : 0;
+}
+
+/* The part that grows most, by its rate. */
+static void choose_part(struct growth_summary *s)
+{
+	const struct growth *g = &s->growth;
+
+	for (size_t i = 0; i < g->n; i++) {
+		if (!trend__counts(&g->lines[i].trend, GROWTH_SUMMARY_CONFIDENCE))
+			continue;
+		if (!s->lines++)
+			s->line = &g->lines[i];
+		s->lines_per_step += g->lines[i].per_step;
+	}
+	if (s->line) {
+		s->per_step = s->line->per_step;
+		s->confidence = s->line->trend.confidence;
+		s->holder = s->line->nnames ? &s->line->names[0] : NULL;
+	}
+	if (growth__pool_grows(g, GROWTH_SUMMARY_CONFIDENCE) &&
+	    (!s->line || g->reserved.per_step > s->lines_per_step)) {
+		s->part = GROWTH_OF_POOL;
+		s->per_step = g->reserved.per_step;
+		s->confidence = g->reserved.trend.confidence;
+	}
+	if (growth__others_grow(g, GROWTH_SUMMARY_CONFIDENCE) &&
+	    (s->confidence == TREND_NONE ||
+	     g->others.per_step > (s->part == GROWTH_OF_LINE ? s->lines_per_step : s->per_step))) {
+		s->part = GROWTH_OF_OTHERS;
+		s->per_step = g->others.per_step;
+		s->confidence = g->others.trend.confidence;
+	}
+	if (s->part != GROWTH_OF_LINE) {
+		s->line = NULL;
+		s->holder = NULL;
+	}
+}
+
+static bool is_open(const struct trend *t)
+{
+	return t->verdict == TREND_SHORT || t->verdict == TREND_UNSURE || t->verdict == TREND_GROWS;
+}
+
+/* What is missing to say that nothing grows; NULL: nothing is. */
+static const char *what_is_missing(const struct growth_summary *s, uint64_t lost)
+{
+	const struct growth *g = &s->growth;
+
+	if (lost)
+		return "events_lost";
+	if (g->values < KNOWN_VALUES)
+		return g->clock == GROWTH_TIME ? "too_short" : "too_few_steps";
+	for (size_t i = 0; i < g->n; i++)
+		if (is_open(&g->lines[i].trend))
+			return "uneven";
+	if (g->coarse || is_open(&g->allocated.trend))
+		return "no_line";
+	return (g->has_reserved && g->reserved.trend.verdict == TREND_GROWS) ||
+			       (g->has_others && is_open(&g->others.trend))
+		       ? "uneven"
+		       : NULL;
+}
+
+/*
+ * The device is full when the peak of a step reaches what the driver has for PyTorch. The rate is
+ * that of everything that grows on the device. The CUDA context and other libraries' memory are
+ * what the driver reports beyond reserved memory; other processes are not known.
+ */
+static int find_full(struct growth_summary *s, const struct model *m, const struct facts *f,
+		     size_t device)
+{
+	const struct growth *g = &s->growth;
+	double rate = s->lines_per_step, minutes = step_minutes(m, f);
+	struct model_segments seg;
+	struct model_device d;
+	const char *total;
+	uint64_t taken = 0;
+	int err;
+
+	model__device(m, device, &d);
+	total = words__device_fact(f, &d, "total");
+	s->per_minute = s->clock == GROWTH_TIME ? s->per_step * 60
+			: minutes > 0		? s->per_step / minutes
+						: 0;
+	if (!total)
+		return 0;
+	s->capacity = strtoull(total, NULL, 10);
+	err = model__segments(m, device, ROWS_NOW, false, &seg);
+	if (err == -ENOMEM)
+		return err;
+	if (!err) {
+		if (seg.used_known && seg.used > seg.used_below)
+			taken = seg.used - seg.used_below;
+		model__free_segments(&seg);
+	}
+	if (g->has_reserved && trend__counts(&g->reserved.trend, GROWTH_SUMMARY_CONFIDENCE) &&
+	    g->reserved.per_step > rate)
+		rate = g->reserved.per_step;
+	if (s->part == GROWTH_OF_OTHERS)
+		rate += g->others.per_step;
+	taken += d.peak_allocated;
+	s->room = s->capacity > taken ? s->capacity - taken : 0;
+	if (rate <= 0)
+		return 0;
+	if (s->clock == GROWTH_TIME)
+		s->seconds_left = (double)s->room / rate;
+	else
+		s->steps_left = (double)s->room / rate;
+	if (s->clock != GROWTH_TIME)
+		s->seconds_left = s->steps_left * minutes * 60;
+	s->full_known = s->steps_left < FAR_STEPS && s->seconds_left < FAR_SECONDS;
+	return 0;
+}
+
+int growth_summary__of(const struct model *m, const struct facts *f, size_t device,
+		       uint64_t duration, struct growth_summary *ret)
+{
+	struct growth_summary s = { .why = NULL };
+	struct model_device d;
+	int err;
+
+	if (!growth__watches(m, BY_LINE))
+		return -EINVAL;
+	err = growth__judge(m, device, GROWTH_SUMMARY_LEAST, &s.growth);
+	if (err)
+		return err;
+	model__device(m, device, &d);
+	snprintf(s.device, sizeof(s.device), "%s", d.name);
+	s.clock = s.growth.clock;
+	s.steps = s.growth.steps;
+	s.duration = duration;
+	s.cwd = facts__get(f, "cwd");
+	choose_part(&s);
+	if (s.clock == GROWTH_TIME && duration < KNOWN_NS) {
+		s.why = "too_short";
+	} else if (s.confidence != TREND_NONE) {
+		s.verdict = GROWTH_VERDICT_GROWS;
+		err = find_full(&s, m, f, device);
+	} else {
+		s.why = what_is_missing(&s, words__lost(m, f));
+		s.verdict = s.why ? GROWTH_VERDICT_UNKNOWN : GROWTH_VERDICT_NONE;
+	}
+	if (err)
+		growth_summary__free(&s);
+	else
+		*ret = s;
+	return err;
+}
+
+void growth_summary__free(struct growth_summary *s)
+{
+	growth__free(&s->growth);
+}
+
+bool growth_summary__is_known(const struct growth_summary *s)
+{
+	return s->verdict != GROWTH_VERDICT_UNKNOWN;
+}
+
+/* ---- text ---- */
+
+const char *growth_summary__unit(const struct growth *g)
+{
+	return g->clock == GROWTH_STEPS ? "step" : g->clock == GROWTH_CALLS ? "call" : "second";
+}
+
+char *growth_summary__signed(char *buf, size_t size, double bytes)
+{
+	char b[24];
+	double abs = bytes < 0 ? -bytes : bytes;
+
+	snprintf(buf, size, "%s%s", bytes < 0 ? "-" : "+",
+		 text__bytes(b, sizeof(b), abs < 9e18 ? (uint64_t)(abs + 0.5) : UINT64_MAX / 2));
+	return buf;
+}
+
+bool growth_summary__of_graph(const struct growth_name *n)
+{
+	return !strncmp(n->text, "saved for ", 10) || !strncmp(n->text, "kept for ", 9);
+}
+
+bool growth_summary__is_holder(const struct growth_name *n)
+{
+	return growth_summary__of_graph(n) || !strncmp(n->text, "global ", 7) ||
+	       !strncmp(n->text, "local ", 6);
+}
+
+static char *rate_words(const struct growth_summary *s, char *buf, size_t size)
+{
+	char step[40], minute[40];
+
+	growth_summary__signed(step, sizeof(step), s->per_step);
+	growth_summary__signed(minute, sizeof(minute), s->per_minute);
+	if (s->clock == GROWTH_TIME)
+		snprintf(buf, size, "%s/min", minute);
+	else if (s->per_minute > 0)
+		snprintf(buf, size, "%s/%s (%s/min)", step, growth_summary__unit(&s->growth),
+			 minute + 1);
+	else
+		snprintf(buf, size, "%s/%s", step, growth_summary__unit(&s->growth));
+	return buf;
+}
+
+/* Rounds down to two digits: 5,712 becomes 5,700. */
+static uint64_t two_digits(double n)
+{
+	uint64_t i = n < 1e18 ? (uint64_t)n : (uint64_t)1e18, unit = 1;
+
+	while (i / unit >= 100)
+		unit *= 10;
+	return i / unit * unit;
+}
+
+static const char *about(char *buf, size_t size, double seconds)
+{
+	static const struct {
+		double limit, unit;
+		const char *name;
+	} units[] = { { 90, 1, "s" }, { 5400, 60, "min" }, { 172800, 3600, "h" } };
+
+	for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++)
+		if (seconds < units[i].limit) {
+			snprintf(buf, size, "%.0f %s", seconds / units[i].unit, units[i].name);
+			return buf;
+		}
+	snprintf(buf, size, "%.0f days", seconds / 86400);
+	return buf;
+}
+
+static char *full_words(const struct growth_summary *s, char *buf, size_t size)
+{
+	const char *unit = growth_summary__unit(&s->growth);
+	char time[24], count[32];
+	uint64_t steps = two_digits(s->steps_left);
+
+	buf[0] = '\0';
+	if (s->verdict != GROWTH_VERDICT_GROWS || !s->full_known)
+		return buf;
+	about(time, sizeof(time), s->seconds_left);
+	text__count(count, sizeof(count), steps);
+	if (s->clock == GROWTH_TIME)
+		snprintf(buf, size, "full in about %s", time);
+	else if (!steps)
+		snprintf(buf, size, "full within a %s", unit);
+	else if (s->seconds_left > 0)
+		snprintf(buf, size, "full in about %s (%s %s%s)", time, count, unit,
+			 steps == 1 ? "" : "s");
+	else
+		snprintf(buf, size, "full in about %s %s%s", count, unit, steps == 1 ? "" : "s");
+	return buf;
+}
+
+/* The holder as the program calls it: "history[*]". */
+static void say_holder(const struct growth_name *n, char *buf, size_t size)
+{
+	const char *text = n->text;
+	char name[512];
+
+	if (!strncmp(text, "global ", 7))
+		text += 7;
+	else if (!strncmp(text, "local ", 6))
+		text += 6;
+	text__clean(name, sizeof(name), text, strlen(text));
+	snprintf(buf, size, "%s%s",
+		 growth_summary__of_graph(n)	? ", held by autograd's graph, "
+		 : growth_summary__is_holder(n) ? ", held by "
+						: ", it is ",
+		 name);
+}
+
+static void say_none(const struct growth_summary *s, char buf[GROWTH_SUMMARY_TEXT])
+{
+	char count[32], time[24];
+
+	if (s->clock == GROWTH_TIME)
+		snprintf(buf, GROWTH_SUMMARY_TEXT, "no growth in %s",
+			 text__time(time, sizeof(time), s->duration));
+	else
+		snprintf(buf, GROWTH_SUMMARY_TEXT, "no growth in %s %ss",
+			 text__count(count, sizeof(count), s->steps),
+			 growth_summary__unit(&s->growth));
+}
+
+char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMARY_TEXT])
+{
+	char rate[96], full[96], where[REPORT_TEXT], held[600] = "", more[96] = "", all[40];
+
+	if (s->verdict != GROWTH_VERDICT_GROWS) {
+		buf[0] = '\0';
+		if (s->verdict == GROWTH_VERDICT_NONE)
+			say_none(s, buf);
+		return buf;
+	}
+	if (s->part == GROWTH_OF_POOL)
+		strcpy(where, " of reserved memory, but not of the tensors in it");
+	else if (s->part == GROWTH_OF_OTHERS)
+		strcpy(where, " of memory that code other than PyTorch's allocator takes");
+	else
+		memcpy(where, " at ", 5);
+	if (s->line)
+		words__location(where + 4, &s->line->row, s->cwd, 200);
+	if (s->holder)
+		say_holder(s->holder, held, sizeof(held));
+	if (s->line && s->lines > 1)
+		snprintf(more, sizeof(more), "; %zu lines grow by %s/%s in all", s->lines,
+			 growth_summary__signed(all, sizeof(all), s->lines_per_step),
+			 growth_summary__unit(&s->growth));
+	full_words(s, full, sizeof(full));
+	snprintf(buf, GROWTH_SUMMARY_TEXT, "%s%.1100s%s, confidence %s%s%s%s",
+		 rate_words(s, rate, sizeof(rate)), where, held, trend__confidence(s->confidence),
+		 more, *full ? "; " : "", full);
+	return buf;
+}
+
+/* ---- JSON ---- */
+
+static const char *const verdicts[] = {
+	[GROWTH_VERDICT_UNKNOWN] = "unknown",
+	[GROWTH_VERDICT_NONE] = "no_growth",
+	[GROWTH_VERDICT_GROWS] = "grows",
+};
+
+static const char *const parts[] = {
+	[GROWTH_OF_LINE] = "line",
+	[GROWTH_OF_POOL] = "reserved",
+	[GROWTH_OF_OTHERS] = "others",
+};
+
+static void put_line(struct json *j, const struct growth_summary *s)
+{
+	const struct row *r = &s->line->row;
+
+	json__string(j, "file", r->file);
+	json__uint_or_null(j, "line", r->file && r->line, r->line);
+	json__string(j, "function", r->func);
+	json__string(j, "module", r->module);
+	json__string(j, "held_by", s->holder ? s->holder->text : NULL);
+	json__uint(j, "bytes", r->bytes);
+	json__uint(j, "count", r->count);
+	json__uint(j, "lines", s->lines);
+	json__double(j, s->clock == GROWTH_TIME ? "lines_per_second" : "lines_per_step",
+		     s->lines_per_step, 3);
+}
+
+static void put_full(struct json *j, const struct growth_summary *s)
+{
+	if (!s->full_known) {
+		json__null(j, "full");
+		return;
+	}
+	json__open_object(j, "full");
+	json__uint(j, "capacity", s->capacity);
+	json__uint(j, "room", s->room);
+	json__uint_or_null(j, "steps", s->clock != GROWTH_TIME, (uint64_t)s->steps_left);
+	if (s->seconds_left > 0)
+		json__double(j, "seconds", s->seconds_left, 1);
+	else
+		json__null(j, "seconds");
+	json__close_object(j);
+}
+
+static void put_summary(struct json *j, const struct growth_summary *s)
+{
+	char text[GROWTH_SUMMARY_TEXT];
+
+	json__open_object(j, "growth");
+	json__string(j, "verdict", verdicts[s->verdict]);
+	if (s->why)
+		json__string(j, "why", s->why);
+	json__string(j, "clock", growth__clock(s->clock));
+	json__uint(j, s->clock == GROWTH_TIME ? "slices" : "steps", s->steps);
+	if (growth_summary__is_known(s))
+		json__string(j, "text", growth_summary__say(s, text));
+	if (s->verdict == GROWTH_VERDICT_GROWS) {
+		json__string(j, "part", parts[s->part]);
+		json__double(j, s->clock == GROWTH_TIME ? "bytes_per_second" : "bytes_per_step",
+			     s->per_step, 3);
+		if (s->per_minute > 0)
+			json__double(j, "bytes_per_minute", s->per_minute, 3);
+		else
+			json__null(j, "bytes_per_minute");
+		json__string(j, "confidence", trend__confidence(s->confidence));
+		if (s->line)
+			put_line(j, s);
+		put_full(j, s);
+	}
+	json__close_object(j);
+}
+
+int growth_summary__device_json(struct json *j, const struct model *m, const struct facts *f,
+				size_t device, uint64_t duration)
+{
+	struct growth_summary s;
+	int err = growth_summary__of(m, f, device, duration, &s);
+
+	if (err)
+		return err == -EINVAL ? 0 : err;
+	put_summary(j, &s);
+	growth_summary__free(&s);
+	return 0;
+}

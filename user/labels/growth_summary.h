@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_LABELS_GROWTH_SUMMARY_H
+#define MT_LABELS_GROWTH_SUMMARY_H
+/*
+ * The growth of a device in one sentence, for every output: the line that grows most, its rate, its
+ * holder, the confidence, and when the device is full. The judgement is that of `leaks` with its
+ * default options. A model without growth__watch(), or one that does not watch lines, has none.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model/growth.h"
+#include "model/model.h"
+
+struct facts;
+struct json;
+
+#define GROWTH_SUMMARY_LEAST 1024 /* bytes; less growth over the recording is flat */
+#define GROWTH_SUMMARY_CONFIDENCE TREND_MEDIUM
+#define GROWTH_SUMMARY_TEXT 2048 /* a sentence of growth_summary__say() */
+
+enum growth_verdict {
+	GROWTH_VERDICT_UNKNOWN, /* why says what is missing */
+	GROWTH_VERDICT_NONE,	/* known: nothing grows */
+	GROWTH_VERDICT_GROWS,
+};
+
+enum growth_part {
+	GROWTH_OF_LINE,
+	GROWTH_OF_POOL,	  /* reserved memory grows, but not the tensors in it */
+	GROWTH_OF_OTHERS, /* memory taken from CUDA by code other than PyTorch's allocator */
+};
+
+struct growth_summary {
+	enum growth_verdict verdict;
+	/* GROWTH_VERDICT_UNKNOWN: "too_few_steps", "too_short", "uneven", "events_lost" or
+	 * "no_line". */
+	const char *why;
+	char device[16];
+	enum growth_clock clock;
+	uint64_t steps;	   /* whole steps, or calls; slices with GROWTH_TIME */
+	uint64_t duration; /* ns */
+	const char *cwd;   /* the target's folder; owned by the facts, or NULL */
+
+	/* GROWTH_VERDICT_GROWS */
+	enum growth_part part;		/* the part that grows most */
+	const struct growth_line *line; /* GROWTH_OF_LINE; in growth */
+	size_t lines;			/* lines that grow */
+	double per_step;		/* bytes; per second with GROWTH_TIME */
+	double per_minute;		/* bytes; 0: not known, as in a dry run */
+	double lines_per_step;		/* of all lines that grow */
+	enum trend_confidence confidence;
+	/* The main object that holds the memory, or its name; NULL: not known. */
+	const struct growth_name *holder;
+	uint64_t capacity; /* bytes of the device, 0: not known */
+	uint64_t room;	   /* bytes between the peak and a full device */
+	bool full_known;   /* steps_left is valid; seconds_left, too, if it is not 0 */
+	double steps_left; /* until the device is full; 0 with GROWTH_TIME */
+	double seconds_left;
+
+	struct growth growth; /* owned */
+};
+
+/* Judges a device. duration: ns so far. Free ret with growth_summary__free(); it must not outlive
+ * the model. Returns 0, -ENOMEM, or -EINVAL: growth is not watched by line. */
+int growth_summary__of(const struct model *m, const struct facts *f, size_t device,
+		       uint64_t duration, struct growth_summary *ret);
+void growth_summary__free(struct growth_summary *s);
+
+/* Whether the verdict is known, so that there is something to say. */
+bool growth_summary__is_known(const struct growth_summary *s);
+/*
+ * Writes the verdict for people, clean: "no growth in 60 steps", or
+ * "+16.0 KiB/step (1.90 MiB/min) at leaky.py:22 (train_step), held by history[*], confidence high;
+ * full in about 3 h (5,700 steps)". Returns buf, as all functions here do that have one.
+ */
+char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMARY_TEXT]);
+/* Writes the member "growth" of a device (docs/REPORT.md has the keys), or nothing if growth is not
+ * watched by line. Returns 0 or -ENOMEM. */
+int growth_summary__device_json(struct json *j, const struct model *m, const struct facts *f,
+				size_t device, uint64_t duration);
+
+/* Parts of these texts. */
+const char *growth_summary__unit(const struct growth *g);	    /* "step", "call" or "second" */
+char *growth_summary__signed(char *buf, size_t size, double bytes); /* "+4.00 MiB" */
+/* True if autograd's graph holds this object. */
+bool growth_summary__of_graph(const struct growth_name *n);
+/* True if the name is that of a holder, such as a variable or container, and not of a parameter. */
+bool growth_summary__is_holder(const struct growth_name *n);
+
+#endif
