@@ -2,11 +2,8 @@
 #ifndef MT_TESTS_EXPORT_WORLD_H
 #define MT_TESTS_EXPORT_WORLD_H
 /* Shared by the tests of exports: runs events through a model into a format, in memory. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit/cmocka.h"
+
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,16 +2,13 @@
 #ifndef MT_TESTS_MODEL_WORLD_H
 #define MT_TESTS_MODEL_WORLD_H
 /* A dict, facts, a model and simulated allocators with their own totals, driven by tests. */
+#include "unit/cmocka.h"
+
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <linux/types.h>
-#include <cmocka.h>
 
 #include "memtrace.h"
 #include "model/model.h"

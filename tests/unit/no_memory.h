@@ -6,16 +6,13 @@
  * returns -ENOMEM and keeps nothing. The program is linked with --wrap for the functions below
  * (tests/build.mk). Allocations inside libc and other libraries do not fail.
  */
+#include "unit/cmocka.h"
+
 #include <errno.h>
 #include <malloc.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t n, size_t size);

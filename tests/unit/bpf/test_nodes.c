@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The autograd node of an allocation as the kernel side reports it, also without task storage. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include "unit/cmocka.h"
 #include "bpf_host.h"
 
 #define AREA 0x2000

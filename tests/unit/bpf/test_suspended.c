@@ -4,11 +4,7 @@
  * stack id as full walks. Runs the kernel side in user space on a simulated thread: main() calls
  * run(), which calls a module.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit/cmocka.h"
 
 #include <stdio.h>
 

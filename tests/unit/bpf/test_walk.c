@@ -4,11 +4,7 @@
  * and on simulated interpreters, also of 3.14. With missing or damaged memory, a walk reported as
  * complete is complete, and all reported frames are right.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit/cmocka.h"
 
 #include <stdio.h>
 

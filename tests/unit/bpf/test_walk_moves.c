@@ -4,12 +4,7 @@
  * calls modules, resumes generators, returns, unwinds, and allocates in between. Each reported
  * stack must be the current one, whatever the walk remembers and whatever old data is in memory.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include "unit/cmocka.h"
 #include "bpf_host.h"
 #include "walk_image.h"
 

@@ -3,10 +3,7 @@
  * The allocator's content at attach, from torn readings and the log of events: a simulated
  * allocator changes between any two steps of a reading.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
+#include "unit/cmocka.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The reader of a BPF ring buffer, on a ring in a file: complete, unfinished and discarded
  * records. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
+#include "unit/cmocka.h"
 
 #include <errno.h>
 #include <linux/bpf.h>
-#include <stdint.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

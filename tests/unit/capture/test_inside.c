@@ -4,11 +4,7 @@
  * first process sets breakpoints on functions of the second, which compares their results with
  * earlier ones.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit/cmocka.h"
 
 #include <dlfcn.h>
 #include <errno.h>

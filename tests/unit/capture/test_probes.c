@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Sums of counters over all CPUs: user/capture/probes.h. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "unit/cmocka.h"
 
-#include <cmocka.h>
+#include <string.h>
 
 #include "capture/probes_internal.h"
 

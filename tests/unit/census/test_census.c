@@ -3,11 +3,7 @@
  * The census's readers on simulated memory in this process: tensors in the layouts of four PyTorch
  * versions, lists of objects, both also damaged. tests/e2e/test_dump.py covers real ones.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit/cmocka.h"
 
 #include <errno.h>
 #include <stdbool.h>

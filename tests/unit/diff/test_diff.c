@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* diff and compare on generated recordings, byte by byte as text, JSON, CSV and Markdown. */
+#include "unit/cmocka.h"
+
 #include <fcntl.h>
 #include <jansson.h>
 #include <locale.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <linux/types.h>
-#include <cmocka.h>
 
 #include "cmd/commands.h"
 #include "memtrace.h"

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* leaks of several recordings: the ranks where a line grows, and the other ranks' values;
  * workers in a job's report. */
+#include "unit/cmocka.h"
+
 #include <jansson.h>
 #include <locale.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "lib/exit.h"
 #include "lib/text.h"

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "unit/cmocka.h"
 
-#include <cmocka.h>
+#include <limits.h>
+#include <string.h>
 
 #include "lib/nearest.h"
 

@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Files handed over by name, and recordings read through them. */
+#include "unit/cmocka.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 /* cmocka needs the headers above */
-#include <cmocka.h>
 
 #include "lib/passed_files.h"
 

@@ -3,10 +3,7 @@
  * The helper process that calls NVML, and the GPUs visible to a process. NVML is the dry run's: a
  * file describes the machine (tools/dryrun/nvml_machine.h). This program is its own helper.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "unit/cmocka.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -14,7 +11,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

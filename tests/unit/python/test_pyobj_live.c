@@ -3,11 +3,7 @@
  * Reads the objects of tests/workloads/objects.py in every interpreter of $MEMTRACE_PYTHONS (paths
  * separated by colons; default: python3 of $PATH) and compares them with the workload's output.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit/cmocka.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -3,11 +3,7 @@
  * A Python that ends during a read, in every interpreter of $MEMTRACE_PYTHONS (default: python3).
  * The error must not be "unknown version" or "PyTorch is not imported yet".
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit/cmocka.h"
 
 #include <errno.h>
 #include <time.h>

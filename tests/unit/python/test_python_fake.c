@@ -3,12 +3,9 @@
  * Simulated interpreters for what real ones do not show on demand: unsupported builds,
  * contradictory _Py_DebugOffsets, other C libraries, cyclic lists.
  */
-#include <setjmp.h>
-#include <stdarg.h>
+#include "unit/cmocka.h"
+
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "fake_python.h"
 

@@ -5,11 +5,7 @@
  * compares them with the workload's output. Missing versions are reported as skipped. Versions
  * without a layout must be refused.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit/cmocka.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The flight recorder: a file written at an out-of-memory event equals a recording from the start
  * at that moment. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
-
+#include "unit/cmocka.h"
 #include "unit/flight_box.h"
 
 /* Runs n steps of a job with a recorder, then out of memory, then further steps. */

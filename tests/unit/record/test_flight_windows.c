@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Windows of a stream: each file begins with the live blocks and ends like a recording from
  * the start. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
-
+#include "unit/cmocka.h"
 #include "unit/flight_box.h"
 
 static struct live copy_of(const struct live *l)

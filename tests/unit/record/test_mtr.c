@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Recordings read back equal what was written; limits and errors of the writer. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
+#include "unit/cmocka.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

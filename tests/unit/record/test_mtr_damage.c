@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Torn, damaged and forged recordings: valid blocks are read, damage is reported, nothing
  * crashes. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
-
+#include "unit/cmocka.h"
 #include "mtr_util.h"
 #include "record/crc32c.h"
 #include "record/mtr_format.h"

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* A stream of any length in limited space: parts that can be read alone, a gap, and exact
  * totals. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
+#include "unit/cmocka.h"
 
 #include <inttypes.h>
 #include <jansson.h>

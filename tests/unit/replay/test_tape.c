@@ -4,16 +4,13 @@
  * windows' conditions, a rolling recording's totals and the replay's plan. After each event they
  * must agree (docs/reference/mtr.md, "What the events mean").
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "unit/cmocka.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "cond/cond.h"
 #include "lib/map64.h"

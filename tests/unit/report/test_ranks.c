@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* report of several recordings: which of them are one job, sums, differences between ranks. */
+#include "unit/cmocka.h"
+
 #include <jansson.h>
 #include <locale.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "lib/text.h"
 #include "lib/exit.h"

@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* report on generated recordings: byte by byte as text, parsed as JSON and CSV. */
+#include "unit/cmocka.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <jansson.h>
 #include <locale.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <linux/types.h>
-#include <cmocka.h>
 
 #include "archive/analysis.h"
 #include "cmd/commands.h"

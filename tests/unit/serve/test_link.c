@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The link between the processes of `serve`. */
+#include "unit/cmocka.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,7 +11,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 /* cmocka needs the headers above */
-#include <cmocka.h>
 
 #include "serve/link.h"
 

@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The reader of PyTorch's allocator, on allocators built in this process. e2e/test_census.py covers
  * the real one. */
+#include "unit/cmocka.h"
+
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "fake_cudaalloc.h"
 #include "process/proc.h"

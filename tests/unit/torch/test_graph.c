@@ -3,11 +3,7 @@
  * Autograd graphs of nodes built in this process, in chunks of its malloc: saved tensors are found,
  * and lookalikes are not. tests/e2e/test_dump.py covers real graphs.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit/cmocka.h"
 
 #include <errno.h>
 #include <malloc.h>

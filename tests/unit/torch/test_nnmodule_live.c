@@ -3,11 +3,7 @@
  * Names the modules of tests/workloads/modules.py in every interpreter of $MEMTRACE_TORCH_PYTHONS
  * (paths separated by colons, each with torch) and compares them with named_modules().
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit/cmocka.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The broker's answers to any question: one answer each, which web can pass on, with no trust in
  * the question. */
+#include "unit/cmocka.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 /* cmocka needs the headers above */
-#include <cmocka.h>
 
 #include "lib/clock.h"
 #include "serve/broker/ask.h"

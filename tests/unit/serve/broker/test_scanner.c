@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Which processes get a place in the table when it is full. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 /* cmocka needs the headers above */
-#include <cmocka.h>
 
 #define scanner__run look__run_of_test /* the other functions are static */
+#include "unit/cmocka.h"
 #include "serve/broker/scanner.c"
 
 static struct serve_args args = {

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The output of a started program, and the part that is reported. */
+#include "unit/cmocka.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 /* cmocka needs the headers above */
-#include <cmocka.h>
 
 #include "serve/broker/spawn.h"
 

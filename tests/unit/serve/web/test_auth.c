@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Authorization and rates: host names, origins, tokens, cookies, rates, and a peer table that
  * hostile addresses cannot reset. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "unit/cmocka.h"
 
-#include <cmocka.h>
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The route table is complete, paths find their routes, and all references in its schema
  * resolve. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit/cmocka.h"
+
 #include <stdlib.h>
 #include <string.h>
 

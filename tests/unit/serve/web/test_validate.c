@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Valid and invalid bodies and parameters, against a table of fields. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit/cmocka.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

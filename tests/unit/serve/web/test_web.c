@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The HTTP process between a simulated broker and simulated clients. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit/cmocka.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
