@@ -347,6 +347,60 @@ char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMAR
 	return buf;
 }
 
+/* The file's name without its folder, and the line: "leaky.py:22". */
+static void short_place(const struct growth_summary *s, char *buf, size_t size)
+{
+	const struct row *r = s->line ? &s->line->row : NULL;
+	char file[128];
+	const char *name;
+
+	buf[0] = '\0';
+	if (!r || !r->file)
+		return;
+	name = strrchr(r->file, '/');
+	name = name ? name + 1 : r->file;
+	text__clean(file, sizeof(file), name, strlen(name));
+	snprintf(buf, size, r->line ? " at %s:%" PRIu32 : " at %s", file, r->line);
+}
+
+char *growth_summary__brief(const struct growth_summary *s, size_t columns,
+			    char buf[GROWTH_SUMMARY_TEXT])
+{
+	char step[40], minute[40] = "", at[160], full[96], forms[5][320];
+	const char *comma;
+
+	buf[0] = '\0';
+	if (s->verdict == GROWTH_VERDICT_NONE) {
+		say_none(s, buf);
+		if (text__width(buf) > columns)
+			buf[0] = '\0';
+	}
+	if (s->verdict != GROWTH_VERDICT_GROWS)
+		return buf;
+	growth_summary__signed(step, sizeof(step),
+			       s->clock == GROWTH_TIME ? s->per_minute : s->per_step);
+	strcat(strcat(step, "/"),
+	       s->clock == GROWTH_TIME ? "min" : growth_summary__unit(&s->growth));
+	if (s->clock != GROWTH_TIME && s->per_minute > 0) {
+		strcpy(minute, ", ");
+		growth_summary__signed(minute + 1, sizeof(minute) - 1, s->per_minute);
+		minute[1] = ' ';
+		strcat(minute, "/min");
+	}
+	short_place(s, at, sizeof(at));
+	full_words(s, full, sizeof(full));
+	comma = *full ? ", " : "";
+	snprintf(forms[0], sizeof(forms[0]), "growth %s%s%s%s%s", step, minute, at, comma, full);
+	snprintf(forms[1], sizeof(forms[1]), "growth %s%s%s%s", step, at, comma, full);
+	snprintf(forms[2], sizeof(forms[2]), "growth %s%s%s", step, minute, at);
+	snprintf(forms[3], sizeof(forms[3]), "growth %s%s", step, at);
+	snprintf(forms[4], sizeof(forms[4]), "growth %s", step);
+	for (size_t i = 0; i < sizeof(forms) / sizeof(*forms); i++)
+		if (text__width(forms[i]) <= columns)
+			return strcpy(buf, forms[i]);
+	return buf;
+}
+
 /* ---- JSON ---- */
 
 static const char *const verdicts[] = {

@@ -76,8 +76,15 @@ bool growth_summary__is_known(const struct growth_summary *s);
  * full in about 3 h (5,700 steps)". Returns buf, as all functions here do that have one.
  */
 char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMARY_TEXT]);
-/* Writes the member "growth" of a device (docs/REPORT.md has the keys), or nothing if growth is not
- * watched by line. Returns 0 or -ENOMEM. */
+/*
+ * Writes the longest form that fits in columns: "growth +16.0 KiB/step, 1.88 MiB/min at
+ * leaky.py:22, full in about 3 h", and less down to "growth +16.0 KiB/step", or "no growth in 60
+ * steps". "": no form fits, or growth is not known.
+ */
+char *growth_summary__brief(const struct growth_summary *s, size_t columns,
+			    char buf[GROWTH_SUMMARY_TEXT]);
+/* Writes the member "growth" of a device (docs/reference/report.md has the keys), or nothing if
+ * growth is not watched by line. Returns 0 or -ENOMEM. */
 int growth_summary__device_json(struct json *j, const struct model *m, const struct facts *f,
 				size_t device, uint64_t duration);
 

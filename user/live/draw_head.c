@@ -104,6 +104,16 @@ static void draw_second(struct paint *p, const struct live_proc *proc, const str
 			 model__steps_are_calls(proc->model) ? "call" : "step");
 		x = part(p, x, INK_BOLD, text);
 	}
+	if (proc->judged && x < p->columns) {
+		char growth[GROWTH_SUMMARY_TEXT];
+
+		growth_summary__brief(&proc->judgement, (size_t)(p->columns - x), growth);
+		if (*growth)
+			x = part(p, x,
+				 proc->judgement.verdict == GROWTH_VERDICT_GROWS ? INK_BOLD
+										 : INK_PLAIN,
+				 growth);
+	}
 	if (d->has_totals) {
 		snprintf(text, sizeof(text), "fragmentation %4.1f %%",
 			 100 * words__fragmentation(d->allocated, d->reserved));

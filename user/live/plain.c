@@ -76,6 +76,8 @@ static int refresh(struct shown *s)
 	live_proc__select(s->proc, a->by,
 			  &(struct live_selection){ d.device, a->innermost, &a->select });
 	err = live_rows__refresh(r, s->proc->model, s->proc->now);
+	if (!err && a->format != LIVE_JSON)
+		err = live_proc__judge(s->proc, (size_t)device);
 	if (err)
 		return err;
 	live_rows__sort(r, a->sort);
@@ -145,14 +147,15 @@ static struct shown *shown__new(struct plain *l, struct session *session, pid_t 
 /* Prints the last output of a process: a summary or a final line. */
 static int finish(struct shown *s, const char *reason)
 {
-	const struct report_text_opts opts = { .by = BY_LINE,
-					       .when = ROWS_AT_MARK,
-					       .top = s->plain->table.top,
-					       .select = &s->plain->args->select,
-					       .colour = s->plain->args->colour };
+	struct report_text_opts opts = { .by = BY_LINE,
+					 .when = ROWS_AT_MARK,
+					 .top = s->plain->table.top,
+					 .select = &s->plain->args->select,
+					 .colour = s->plain->args->colour };
 	struct live_proc *p = s->proc;
 
 	pass(s, session__now(s->session));
+	opts.duration = p->now;
 	if (s->plain->args->format == LIVE_JSON) {
 		bool enough = s->plain->args->count && s->blocks >= s->plain->args->count;
 		int err = print(s, enough ? "count" : reason ? reason : "target exited");

@@ -4,9 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "lib/clock.h"
 #include "live/graph.h"
 #include "record/dict.h"
 #include "report/filter.h"
+
+#define JUDGE_EVERY UINT64_C(2000000000) /* ns */
+#define JUDGE_PART 400			 /* judging growth takes at most 1/400 of the time */
 
 static bool is_same(struct device a, struct device b)
 {
@@ -116,7 +120,8 @@ struct live_proc *live_proc__new(pid_t pid, struct dict *dict, struct facts *fac
 	p->dict = dict;
 	p->facts = facts;
 	p->model = model__new(dict, facts, &mo);
-	if (!p->model) {
+	if (!p->model || growth__watch(p->model, BY_LINE)) {
+		model__free(p->model);
 		free(p);
 		return NULL;
 	}
@@ -134,6 +139,8 @@ void live_proc__free(struct live_proc *p)
 		return;
 	for (int by = 0; by < LIVE_BY_NR; by++)
 		live_rows__release(&p->rows[by]);
+	if (p->judged)
+		growth_summary__free(&p->judgement);
 	model__free(p->model);
 	for (size_t i = 0; i < p->ngraphs; i++)
 		graph__free(p->graphs[i].graph);
@@ -185,9 +192,33 @@ void live_proc__rates(struct live_proc *p)
 	p->rate_time = p->now;
 }
 
+int live_proc__judge(struct live_proc *p, size_t device)
+{
+	uint64_t begin = clock__read(CLOCK_THREAD_CPUTIME_ID), cost;
+	struct growth_summary fresh;
+	struct model_device d;
+	int err;
+
+	model__device(p->model, device, &d);
+	if (p->judged && is_same(p->judged_of, d.device) && p->now < p->judge_due)
+		return 0;
+	err = growth_summary__of(p->model, p->facts, device, p->now, &fresh);
+	if (err)
+		return err;
+	if (p->judged)
+		growth_summary__free(&p->judgement);
+	p->judgement = fresh;
+	p->judged = true;
+	p->judged_of = d.device;
+	cost = clock__read(CLOCK_THREAD_CPUTIME_ID) - begin;
+	p->judge_due = p->now + (cost * JUDGE_PART > JUDGE_EVERY ? cost * JUDGE_PART : JUDGE_EVERY);
+	return 0;
+}
+
 void live_proc__end(struct live_proc *p, const char *why)
 {
 	p->ended = true;
+	p->judge_due = 0;
 	p->rate = 0;
 	snprintf(p->end, sizeof(p->end), "%s", why);
 	model__finish(p->model, p->now);

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "labels/growth_summary.h"
 #include "live/rows.h"
 #include "model/model.h"
 #include "record/stream.h"
@@ -55,6 +56,11 @@ struct live_proc {
 	int64_t growth;
 	struct live_rows rows[LIVE_BY_NR];
 	enum live_by by; /* grouping of the shown rows */
+	/* The sentence about growth, as in a report, of the device judged_of; valid if judged. */
+	struct growth_summary judgement;
+	bool judged;
+	struct device judged_of;
+	uint64_t judge_due; /* earliest next judgement, ns since the start of the capture */
 };
 
 /* Borrows dict and facts, which must outlive the process unless live_proc__own() is called.
@@ -69,6 +75,9 @@ void live_proc__set_time(struct live_proc *p, uint64_t now, uint64_t events, uin
 void live_proc__rates(struct live_proc *p);
 /* Restarts growth of the process and its rows, from the next step end. */
 void live_proc__reset(struct live_proc *p);
+/* Judges the growth of a device (an index in the model), unless the last judgement is recent.
+ * Returns 0 or -ENOMEM. */
+int live_proc__judge(struct live_proc *p, size_t device);
 /* Marks the process as ended. why: "has ended". */
 void live_proc__end(struct live_proc *p, const char *why);
 /* Selection of the rows; changing it resets their rates. */

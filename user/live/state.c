@@ -175,6 +175,9 @@ int live_state__refresh(struct live_state *s)
 	device = live_state__device(s, &d);
 	if (device < 0)
 		return 0;
+	err = live_proc__judge(p, (size_t)device);
+	if (err)
+		return err;
 	if (s->view == VIEW_SEGMENTS) {
 		err = refresh_segments(s, p, device);
 	} else if (s->view != VIEW_PROCESSES) {

@@ -9,7 +9,8 @@
 #include "live/cells.h"
 #include "live/words.h"
 
-static void print_head(FILE *out, const struct live_proc *p, const struct model_device *d, bool who)
+static void print_head(FILE *out, const struct live_proc *p, const struct model_device *d, bool who,
+		       int width)
 {
 	char time[24], bytes[24], step[24], count[32];
 
@@ -30,6 +31,13 @@ static void print_head(FILE *out, const struct live_proc *p, const struct model_
 			text__time(step, sizeof(step), model__step_time(p->model)));
 	fprintf(out, "%s events/s", live__rate(bytes, p->rate));
 	fprintf(out, "  %s lost\n", text__count(count, sizeof(count), p->lost));
+	if (p->judged) {
+		char growth[GROWTH_SUMMARY_TEXT];
+
+		growth_summary__brief(&p->judgement, (size_t)width - 2, growth);
+		if (*growth)
+			fprintf(out, "  %s\n", growth);
+	}
 }
 
 static void put(FILE *out, enum live_col c, const char *text)
@@ -81,7 +89,7 @@ void live_text__block(FILE *out, const struct live_proc *p, const struct live_ta
 	if (device < 0)
 		return;
 	model__device(p->model, (size_t)device, &d);
-	print_head(out, p, &d, who);
+	print_head(out, p, &d, who, width);
 	print_cells(out, p, t, NULL, width);
 	fprintf(out, "%s\n", live_cells__where_title(p->by));
 	for (size_t i = 0; i < p->rows[p->by].n; i++) {

@@ -454,7 +454,11 @@ static void view_after_end(struct view *v)
 static void print_summary(const struct view *v, const struct live_proc *p)
 {
 	const struct report_text_opts opts = {
-		.by = BY_LINE, .when = ROWS_AT_MARK, .top = v->args->top, .colour = v->args->colour
+		.by = BY_LINE,
+		.when = ROWS_AT_MARK,
+		.top = v->args->top,
+		.colour = v->args->colour,
+		.duration = p->now,
 	};
 
 	report_text__summary(stdout, p->model, model__main_device(p->model), p->dict, p->facts,

@@ -151,6 +151,14 @@ static void test_full(void **state)
 				  "confidence high; full in about 5 min (620 steps)");
 	assert_int_equal(s.capacity, 1024 * MIB);
 	assert_int_equal(s.room, 624 * MIB);
+	growth_summary__brief(&s, 84, text);
+	assert_string_equal(text, "growth +1.00 MiB/step, 120.00 MiB/min at train.py:7, full in "
+				  "about 5 min (620 steps)");
+	growth_summary__brief(&s, 83, text);
+	assert_string_equal(text, "growth +1.00 MiB/step at train.py:7, full in about 5 min (620 "
+				  "steps)");
+	growth_summary__brief(&s, 60, text);
+	assert_string_equal(text, "growth +1.00 MiB/step, 120.00 MiB/min at train.py:7");
 	growth_summary__free(&s);
 	world__free(&w);
 

@@ -297,6 +297,51 @@ static void step(struct live_world *l)
 	refresh(l, 1);
 }
 
+/* The judgement of a report, while the process runs; in JSON, too. It is not made anew at each
+ * refresh. */
+static void test_judgement(void **state)
+{
+	struct live_world l = live__new();
+	struct live_table t = { .sort = SORT_LIVE, .top = 1 };
+	char *text = NULL, brief[GROWTH_SUMMARY_TEXT];
+	FILE *out;
+	size_t size;
+	json_t *doc, *g;
+
+	(void)state;
+	facts__set(l.w.f, "attached_at", "start");
+	for (unsigned i = 0; i < 40; i++) {
+		come(&l, 0x2000 + i * 0x10, MIB, l.a);
+		step(&l);
+		assert_true(l.p->judged);
+		assert_true(i > 8 || l.p->judgement.verdict == GROWTH_VERDICT_UNKNOWN);
+	}
+	/* judged at every second refresh, since a step takes about 1 s */
+	assert_int_equal(l.p->judgement.verdict, GROWTH_VERDICT_GROWS);
+	assert_in_range(l.p->judgement.steps, 39, 40);
+	growth_summary__brief(&l.p->judgement, 80, brief);
+	assert_string_equal(brief, "growth +1.00 MiB/step, 59.88 MiB/min at net.py:2");
+	growth_summary__brief(&l.p->judgement, 36, brief);
+	assert_string_equal(brief, "growth +1.00 MiB/step at net.py:2");
+	growth_summary__brief(&l.p->judgement, 24, brief);
+	assert_string_equal(brief, "growth +1.00 MiB/step");
+	growth_summary__brief(&l.p->judgement, 12, brief);
+	assert_string_equal(brief, "");
+	out = open_memstream(&text, &size);
+	assert_int_equal(live_json__line(out, l.p, &t, ""), 0);
+	fclose(out);
+	doc = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+	g = json_object_get(json_array_get(json_object_get(doc, "devices"), 0), "growth");
+	assert_string_equal(json_string_value(json_object_get(g, "verdict")), "grows");
+	assert_true(json_number_value(json_object_get(g, "bytes_per_step")) == (double)MIB);
+	json_decref(doc);
+	free(text);
+	live_proc__end(l.p, "has ended");
+	refresh(&l, 0);
+	assert_int_equal(l.p->judgement.steps, 40);
+	live__free(&l);
+}
+
 static int64_t growth_of(struct live_world *l, const char *mod)
 {
 	const struct live_row *r = find(&l->s, NULL, mod);
@@ -731,6 +776,7 @@ int main(void)
 		cmocka_unit_test(test_graph_time_goes_back),
 		cmocka_unit_test(test_growth_between_steps),
 		cmocka_unit_test(test_rates),
+		cmocka_unit_test(test_judgement),
 		cmocka_unit_test(test_late_census_is_no_growth),
 		cmocka_unit_test(test_block_named_later_is_no_growth),
 		cmocka_unit_test(test_filter_keeps_growth),
