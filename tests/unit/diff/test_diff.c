@@ -2,148 +2,100 @@
 /* diff and compare on generated recordings, byte by byte as text, JSON, CSV and Markdown. */
 #include "unit/cmocka.h"
 
-#include <fcntl.h>
 #include <jansson.h>
 #include <locale.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <linux/types.h>
 
-#include "cmd/commands.h"
-#include "memtrace.h"
-#include "record/dict.h"
-#include "record/mtr.h"
+#include "unit/report_tape.h"
 
-#define MS UINT64_C(1000000)
-#define MIB (UINT64_C(1) << 20)
-#define CUDA ((struct device){ .type = DEVICE_CUDA })
-#define SP "/usr/lib/python3.12/site-packages/torch/"
+#define DOT "\xc2\xb7"
 
 static char dir[] = "/tmp/test_diff.XXXXXX";
 static char old[64], new[64], odd[64], lossy[64], cpu[64], late[64], told[64];
 
-struct tape {
-	struct dict *d;
-	struct facts *f;
-	struct mtr_writer *w;
-	uint64_t time, total, reserved;
-	uint32_t thread;
-	const char *folder; /* the program's folder */
-	bool call_noted_outside;
-	int fd;
-};
+static const char *folder; /* of the tape's program */
+static bool call_noted_outside;
 
-static uint32_t str(struct tape *t, const char *s)
+static struct tape open_tape(const char *path, const char *in, const char *torch)
 {
-	return dict__string(t->d, s, strlen(s));
-}
+	struct tape t = tape__new(path);
 
-static struct tape tape__new(const char *path, const char *folder, const char *torch)
-{
-	struct tape t = { .d = dict__new(),
-			  .f = facts__new(),
-			  .folder = folder,
-			  .fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600) };
-
-	assert_true(t.fd >= 0);
-	facts__set(t.f, "pid", "4242");
-	facts__set(t.f, "cmdline", "[\"/usr/bin/python\", \"train.py\"]");
-	facts__set(t.f, "python", "3.12.1");
+	folder = in;
+	call_noted_outside = false;
 	facts__set(t.f, "torch", torch);
-	facts__set(t.f, "cwd", folder);
+	facts__set(t.f, "cwd", in);
 	facts__set(t.f, "attached_at", "start");
-	t.w = mtr_writer__new(t.fd, t.d, t.f, &(struct mtr_writer_opts){ 0 });
-	assert_non_null(t.w);
-	t.thread = dict__thread(t.d,
-				(struct dict_thread){ .tid = 4242, .name = str(&t, "python") });
 	return t;
 }
 
-static void tape__close(struct tape *t)
-{
-	facts__set(t->f, "duration_ns", "2000000000");
-	assert_int_equal(mtr_writer__close(t->w), 0);
-	close(t->fd);
-	dict__free(t->d);
-	facts__free(t->f);
-}
-
 /* file: relative to the program's folder, or an absolute path. */
-static struct dict_frame frame(struct tape *t, const char *file, const char *func, uint32_t line,
-			       const char *module, const char *cls)
+static struct dict_frame at(struct tape *t, const char *file, const char *func, uint32_t line,
+			    const char *module, const char *cls)
 {
 	char path[256];
 	struct dict_loc loc = { 0, str(t, func), line };
 	struct dict_module mod = { module ? str(t, module) : 0, str(t, cls ? cls : ""),
 				   str(t, "Net") };
 
-	snprintf(path, sizeof(path), "%s%s%s", *file == '/' ? "" : t->folder,
-		 *file == '/' ? "" : "/", file);
+	snprintf(path, sizeof(path), "%s%s%s", *file == '/' ? "" : folder, *file == '/' ? "" : "/",
+		 file);
 	loc.file = str(t, path);
 	return (struct dict_frame){ .loc = dict__loc(t->d, loc),
 				    .module = module ? dict__module(t->d, mod) : 0 };
 }
 
-static void put(struct tape *t, struct event e)
+static void record(struct tape *t, struct event e)
 {
-	e.time = t->time += 100 * MS;
-	e.thread = t->thread;
-	if (e.device.type == DEVICE_CUDA) {
-		t->total += e.kind == EVENT_ALLOC ? e.size : e.kind == EVENT_FREE ? -e.size : 0;
-		t->reserved = t->total > t->reserved ? t->total + 2 * MIB : t->reserved;
-		e.totals = true;
-		e.allocated = t->total;
-		e.reserved = t->reserved;
-	}
-	assert_int_equal(mtr_writer__event(t->w, &e), 0);
+	uint64_t total = t->total + (e.kind == EVENT_ALLOC ? e.size : 0);
+
+	if (e.device.type == DEVICE_CUDA && total > t->reserved)
+		t->reserved = total + 2 * MIB;
+	put(t, e);
 }
 
 /*
  * Allocates in a layer's forward: net.py:line of Layer.forward, called by train.py:call. Recordings
  * differ in the frame that has the module entry.
  */
-static void alloc(struct tape *t, uint64_t addr, uint64_t size, uint32_t line, const char *module,
-		  uint32_t call)
+static void alloc_in(struct tape *t, uint64_t addr, uint64_t size, uint32_t line,
+		     const char *module, uint32_t call)
 {
-	bool outer = t->call_noted_outside;
+	bool outer = call_noted_outside;
 	struct dict_frame f[] = {
-		frame(t, "net.py", "Layer.forward", line, NULL, NULL),
-		frame(t, SP "nn/modules/module.py", "Module._call_impl", 1786,
-		      outer ? NULL : module, "Layer"),
-		frame(t, SP "nn/modules/module.py", "Module._wrapped_call_impl", 1775,
-		      outer ? module : NULL, "Layer"),
-		frame(t, "train.py", "<module>", call, NULL, NULL),
+		at(t, "net.py", "Layer.forward", line, NULL, NULL),
+		at(t, SP "nn/modules/module.py", "Module._call_impl", 1786, outer ? NULL : module,
+		   "Layer"),
+		at(t, SP "nn/modules/module.py", "Module._wrapped_call_impl", 1775,
+		   outer ? module : NULL, "Layer"),
+		at(t, "train.py", "<module>", call, NULL, NULL),
 	};
 
-	put(t, (struct event){ .kind = EVENT_ALLOC,
-			       .device = CUDA,
-			       .addr = addr,
-			       .size = size,
-			       .stack = dict__stack(t->d, f, 4, MT_WALK_OK) });
+	record(t, (struct event){ .kind = EVENT_ALLOC,
+				  .device = CUDA,
+				  .addr = addr,
+				  .size = size,
+				  .stack = dict__stack(t->d, f, 4, MT_WALK_OK) });
 }
 
 static void step(struct tape *t)
 {
-	put(t, (struct event){ .kind = EVENT_STEP, .device = CUDA });
+	record(t, (struct event){ .kind = EVENT_STEP, .device = CUDA });
 }
 
 /* Two layers; lines 10 and 12 of net.py. */
 static void write_old(void)
 {
-	struct tape t = tape__new(old, "/home/u/one", "2.11.0");
+	struct tape t = open_tape(old, "/home/u/one", "2.11.0");
 
-	alloc(&t, 0x1000000, 8 * MIB, 10, "layers.0", 7);
-	alloc(&t, 0x2000000, 4 * MIB, 12, "layers.0", 7);
+	alloc_in(&t, 0x1000000, 8 * MIB, 10, "layers.0", 7);
+	alloc_in(&t, 0x2000000, 4 * MIB, 12, "layers.0", 7);
 	step(&t);
-	alloc(&t, 0x3000000, 8 * MIB, 10, "layers.1", 7);
-	alloc(&t, 0x4000000, 3 * MIB, 20, "head", 7);
+	alloc_in(&t, 0x3000000, 8 * MIB, 10, "layers.1", 7);
+	alloc_in(&t, 0x4000000, 3 * MIB, 20, "head", 7);
 	step(&t);
-	put(&t, (struct event){
-			.kind = EVENT_FREE, .device = CUDA, .addr = 0x1000000, .size = 8 * MIB });
+	record(&t,
+	       (struct event){
+		       .kind = EVENT_FREE, .device = CUDA, .addr = 0x1000000, .size = 8 * MIB });
 	step(&t);
 	tape__close(&t);
 }
@@ -152,90 +104,90 @@ static void write_old(void)
  * allocates at another line. */
 static void write_new(void)
 {
-	struct tape t = tape__new(new, "/home/u/two", "2.11.0");
+	struct tape t = open_tape(new, "/home/u/two", "2.11.0");
 
-	t.call_noted_outside = true;
-	alloc(&t, 0x1000000, 8 * MIB, 12, "layers.0", 9);
-	alloc(&t, 0x2000000, 2 * MIB, 14, "layers.0", 9);
+	call_noted_outside = true;
+	alloc_in(&t, 0x1000000, 8 * MIB, 12, "layers.0", 9);
+	alloc_in(&t, 0x2000000, 2 * MIB, 14, "layers.0", 9);
 	step(&t);
-	alloc(&t, 0x3000000, 8 * MIB, 12, "layers.1", 9);
-	alloc(&t, 0x5000000, 8 * MIB, 12, "layers.2", 9);
+	alloc_in(&t, 0x3000000, 8 * MIB, 12, "layers.1", 9);
+	alloc_in(&t, 0x5000000, 8 * MIB, 12, "layers.2", 9);
 	step(&t);
-	put(&t, (struct event){ .kind = EVENT_OOM, .device = CUDA, .size = 64 * MIB });
+	record(&t, (struct event){ .kind = EVENT_OOM, .device = CUDA, .size = 64 * MIB });
 	tape__close(&t);
 }
 
 /* Names that need escaping, wherever a target can put one, in a dry run. */
 static void write_odd(void)
 {
-	struct tape t = tape__new(odd, "/x/\x1b[2J|*\xe2\x80\xae", "9.9\x1b|<b>");
-	struct dict_frame f = frame(&t, "</script>|\r\n.py", "\x1b]0;f\a\"`*", 3, "m|\x9b\n\"",
-				    "C<b>");
+	struct tape t = open_tape(odd, "/x/\x1b[2J|*\xe2\x80\xae", "9.9\x1b|<b>");
+	struct dict_frame f = at(&t, "</script>|\r\n.py", "\x1b]0;f\a\"`*", 3, "m|\x9b\n\"",
+				 "C<b>");
 
 	facts__set(t.f, "dry_run", "1");
-	put(&t, (struct event){ .kind = EVENT_ALLOC,
-				.device = CUDA,
-				.addr = 1,
-				.size = 1000,
-				.stack = dict__stack(t.d, &f, 1, MT_WALK_OK) });
+	record(&t, (struct event){ .kind = EVENT_ALLOC,
+				   .device = CUDA,
+				   .addr = 1,
+				   .size = 1000,
+				   .stack = dict__stack(t.d, &f, 1, MT_WALK_OK) });
 	tape__close(&t);
 }
 
 /* One allocation of 1 MiB is missing. */
 static void write_lossy(void)
 {
-	struct tape t = tape__new(lossy, "/home/u/one", "2.11.0");
+	struct tape t = open_tape(lossy, "/home/u/one", "2.11.0");
 
-	alloc(&t, 0x1000000, 8 * MIB, 10, "layers.0", 7);
+	alloc_in(&t, 0x1000000, 8 * MIB, 10, "layers.0", 7);
 	t.total += MIB;
-	put(&t, (struct event){ .kind = EVENT_LOST, .size = 7 });
-	put(&t, (struct event){ .kind = EVENT_LOST });
-	alloc(&t, 0x2000000, 4 * MIB, 12, "layers.0", 7);
+	record(&t, (struct event){ .kind = EVENT_LOST, .size = 7 });
+	record(&t, (struct event){ .kind = EVENT_LOST });
+	alloc_in(&t, 0x2000000, 4 * MIB, 12, "layers.0", 7);
 	tape__close(&t);
 }
 
 static void write_cpu(void)
 {
-	struct tape t = tape__new(cpu, "/home/u/one", "2.11.0");
-	struct dict_frame f = frame(&t, "data.py", "load", 3, NULL, NULL);
+	struct tape t = open_tape(cpu, "/home/u/one", "2.11.0");
+	struct dict_frame f = at(&t, "data.py", "load", 3, NULL, NULL);
 
-	put(&t, (struct event){ .kind = EVENT_ALLOC,
-				.addr = 1,
-				.size = MIB,
-				.stack = dict__stack(t.d, &f, 1, MT_WALK_OK) });
+	record(&t, (struct event){ .kind = EVENT_ALLOC,
+				   .addr = 1,
+				   .size = MIB,
+				   .stack = dict__stack(t.d, &f, 1, MT_WALK_OK) });
 	tape__close(&t);
 }
 
 /* Attached when 10 MiB were allocated. */
 static void write_late(void)
 {
-	struct tape t = tape__new(late, "/home/u/one", "2.11.0");
+	struct tape t = open_tape(late, "/home/u/one", "2.11.0");
 
 	facts__set(t.f, "attached_at", "live");
 	t.total = 10 * MIB;
-	alloc(&t, 0x1000000, 8 * MIB, 10, "layers.0", 7);
+	alloc_in(&t, 0x1000000, 8 * MIB, 10, "layers.0", 7);
 	tape__close(&t);
 }
 
 /* The old recording plus a census: the program's objects name one block. */
 static void write_named(void)
 {
-	struct tape t = tape__new(told, "/home/u/one", "2.11.0");
+	struct tape t = open_tape(told, "/home/u/one", "2.11.0");
 	struct dict_module m = { str(&t, "layers.0"), str(&t, "Layer"), str(&t, "Net") };
 
-	alloc(&t, 0x1000000, 8 * MIB, 10, "layers.0", 7);
-	put(&t, (struct event){ .kind = EVENT_TENSOR,
-				.device = CUDA,
-				.addr = 0x1000000,
-				.size = 8 * MIB,
-				.category = CATEGORY_PARAMETER,
-				.name = str(&t, "layers.0.weight"),
-				.module = dict__module(t.d, m) });
-	put(&t, (struct event){ .kind = EVENT_CENSUS, .device = CUDA, .size = 8 * MIB });
-	alloc(&t, 0x2000000, 4 * MIB, 12, "layers.0", 7);
+	alloc_in(&t, 0x1000000, 8 * MIB, 10, "layers.0", 7);
+	record(&t, (struct event){ .kind = EVENT_TENSOR,
+				   .device = CUDA,
+				   .addr = 0x1000000,
+				   .size = 8 * MIB,
+				   .category = CATEGORY_PARAMETER,
+				   .name = str(&t, "layers.0.weight"),
+				   .module = dict__module(t.d, m) });
+	record(&t, (struct event){ .kind = EVENT_CENSUS, .device = CUDA, .size = 8 * MIB });
+	alloc_in(&t, 0x2000000, 4 * MIB, 12, "layers.0", 7);
 	step(&t);
-	alloc(&t, 0x3000000, 8 * MIB, 10, "layers.1", 7);
-	alloc(&t, 0x4000000, 3 * MIB, 20, "head", 7);
+	alloc_in(&t, 0x3000000, 8 * MIB, 10, "layers.1", 7);
+	alloc_in(&t, 0x4000000, 3 * MIB, 20, "head", 7);
 	tape__close(&t);
 }
 
@@ -275,52 +227,15 @@ static int teardown(void **state)
 	return 0;
 }
 
-struct output {
-	int status;
-	char out[262144], err[8192];
-};
-
-static void read_back(FILE *f, char *buf, size_t size)
-{
-	size_t n;
-
-	rewind(f);
-	n = fread(buf, 1, size - 1, f);
-	assert_true(n < size - 1);
-	buf[n] = '\0';
-	fclose(f);
-}
-
-/* Runs a command in a child: argp exits on wrong usage. */
 static struct output *run(int (*command)(int argc, char **argv), const char *first, ...)
 {
-	static struct output o;
-	char name[] = "memtrace-bpf", *argv[16] = { name };
-	FILE *out = tmpfile(), *err = tmpfile();
-	int argc = 1, status;
+	struct output *o;
 	va_list ap;
-	pid_t pid;
 
 	va_start(ap, first);
-	for (const char *a = first; a; a = va_arg(ap, const char *))
-		argv[argc++] = strdup(a);
+	o = run_command(command, "memtrace-bpf", first, ap);
 	va_end(ap);
-	assert_true(out && err);
-	fflush(NULL);
-	pid = fork();
-	if (!pid) {
-		dup2(fileno(out), STDOUT_FILENO);
-		dup2(fileno(err), STDERR_FILENO);
-		exit(command(argc, argv));
-	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFEXITED(status));
-	o.status = WEXITSTATUS(status);
-	read_back(out, o.out, sizeof(o.out));
-	read_back(err, o.err, sizeof(o.err));
-	for (int i = 1; i < argc; i++)
-		free(argv[i]);
-	return &o;
+	return o;
 }
 
 static void expect(const struct output *o, const char *text)
@@ -338,18 +253,10 @@ static void test_text(void **state)
 	(void)state;
 	expect(run(cmd_diff, old, new, NULL),
 	       "old  old: python train.py\n"
-	       "     torch 2.11.0 \xc2"
-	       "\xb7"
-	       " 2.0 s \xc2"
-	       "\xb7"
-	       " 8 events, 0 lost\n"
+	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
 	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
 	       "new  new: python train.py\n"
-	       "     torch 2.11.0 \xc2"
-	       "\xb7"
-	       " 2.0 s \xc2"
-	       "\xb7"
-	       " 7 events, 0 lost\n"
+	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 7 events, 0 lost\n"
 	       "     cuda:0  peak 26.00 MiB at 500.0 ms (step 1, forward)\n"
 	       "\n"
 	       "Max mem: 23.00 MiB -> 26.00 MiB, +3.00 MiB (+13.0 %)\n"
@@ -372,18 +279,10 @@ static void test_modules(void **state)
 	(void)state;
 	expect(run(cmd_diff, old, new, "--by", "module", "--top", "2", NULL),
 	       "old  old: python train.py\n"
-	       "     torch 2.11.0 \xc2"
-	       "\xb7"
-	       " 2.0 s \xc2"
-	       "\xb7"
-	       " 8 events, 0 lost\n"
+	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
 	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
 	       "new  new: python train.py\n"
-	       "     torch 2.11.0 \xc2"
-	       "\xb7"
-	       " 2.0 s \xc2"
-	       "\xb7"
-	       " 7 events, 0 lost\n"
+	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 7 events, 0 lost\n"
 	       "     cuda:0  peak 26.00 MiB at 500.0 ms (step 1, forward)\n"
 	       "\n"
 	       "Max mem: 23.00 MiB -> 26.00 MiB, +3.00 MiB (+13.0 %)\n"
@@ -428,18 +327,10 @@ static void test_back(void **state)
 	(void)state;
 	expect(run(cmd_diff, new, old, "--top", "0", NULL),
 	       "old  new: python train.py\n"
-	       "     torch 2.11.0 \xc2"
-	       "\xb7"
-	       " 2.0 s \xc2"
-	       "\xb7"
-	       " 7 events, 0 lost\n"
+	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 7 events, 0 lost\n"
 	       "     cuda:0  peak 26.00 MiB at 500.0 ms (step 1, forward)\n"
 	       "new  old: python train.py\n"
-	       "     torch 2.11.0 \xc2"
-	       "\xb7"
-	       " 2.0 s \xc2"
-	       "\xb7"
-	       " 8 events, 0 lost\n"
+	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
 	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
 	       "\n"
 	       "Max mem: 26.00 MiB -> 23.00 MiB, -3.00 MiB (-11.5 %)\n"
@@ -462,18 +353,10 @@ static void test_unlike_moments(void **state)
 	(void)state;
 	expect(run(cmd_diff, old, old, "--at", "0.15,end", "--by", "phase", NULL),
 	       "old  old: python train.py\n"
-	       "     torch 2.11.0 \xc2"
-	       "\xb7"
-	       " 2.0 s \xc2"
-	       "\xb7"
-	       " 8 events, 0 lost\n"
+	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
 	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
 	       "new  old: python train.py\n"
-	       "     torch 2.11.0 \xc2"
-	       "\xb7"
-	       " 2.0 s \xc2"
-	       "\xb7"
-	       " 8 events, 0 lost\n"
+	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
 	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
 	       "\n"
 	       "Mem at 150.0 ms, then Mem at the end: 8.00 MiB -> 15.00 MiB, +7.00 MiB (+87.5 %)\n"
@@ -491,18 +374,10 @@ static void test_lossy(void **state)
 	(void)state;
 	expect(run(cmd_diff, old, lossy, NULL),
 	       "old  old: python train.py\n"
-	       "     torch 2.11.0 \xc2"
-	       "\xb7"
-	       " 2.0 s \xc2"
-	       "\xb7"
-	       " 8 events, 0 lost\n"
+	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
 	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
 	       "new  lossy: python train.py\n"
-	       "     torch 2.11.0 \xc2"
-	       "\xb7"
-	       " 2.0 s \xc2"
-	       "\xb7"
-	       " 2 events, 7 lost\n"
+	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 2 events, 7 lost\n"
 	       "     cuda:0  peak at least 13.00 MiB at 400.0 ms (forward)\n"
 	       "\n"
 	       "Max mem: 23.00 MiB -> at least 13.00 MiB, -10.00 MiB (-43.5 %)\n"
@@ -552,7 +427,7 @@ static void test_json(void **state)
 	       "  \"torch\": \"2.11.0\",\n"
 	       "  \"python\": \"3.12.1\",\n"
 	       "  \"attached_at\": \"start\",\n"
-	       "  \"duration\": 2.000000000,\n"
+	       "  \"duration\": 31.400000000,\n"
 	       "  \"events\": 8,\n"
 	       "  \"lost\": 0,\n"
 	       "  \"steps\": 3,\n"
@@ -572,7 +447,7 @@ static void test_json(void **state)
 	       "  \"torch\": \"2.11.0\",\n"
 	       "  \"python\": \"3.12.1\",\n"
 	       "  \"attached_at\": \"start\",\n"
-	       "  \"duration\": 2.000000000,\n"
+	       "  \"duration\": 31.400000000,\n"
 	       "  \"events\": 7,\n"
 	       "  \"lost\": 0,\n"
 	       "  \"steps\": 2,\n"
@@ -883,7 +758,7 @@ static void test_compare_json(void **state)
 	       "   \"steps\": 3,\n"
 	       "   \"steps_timed\": 2,\n"
 	       "   \"step_time\": 0.250000000,\n"
-	       "   \"duration\": 2.000000000,\n"
+	       "   \"duration\": 31.400000000,\n"
 	       "   \"events\": 8,\n"
 	       "   \"lost\": 0,\n"
 	       "   \"complete\": true,\n"
