@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "archive/folder.h"
+#include "unit/scratch.h"
 
 static char base[64];
 
@@ -25,11 +26,8 @@ static int make(void **state)
 
 static int drop(void **state)
 {
-	char command[96];
-
 	(void)state;
-	snprintf(command, sizeof(command), "rm -rf %s", base);
-	return system(command);
+	return scratch__remove(base);
 }
 
 static const char *in(const char *name)

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "unit/report_tape.h"
+#include "unit/scratch.h"
 
 #define DOT "\xc2\xb7"
 
@@ -216,15 +217,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	unlink(old);
-	unlink(new);
-	unlink(odd);
-	unlink(lossy);
-	unlink(cpu);
-	unlink(late);
-	unlink(told);
-	rmdir(dir);
-	return 0;
+	return scratch__remove(dir);
 }
 
 static struct output *run(int (*command)(int argc, char **argv), const char *first, ...)

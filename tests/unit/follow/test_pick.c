@@ -15,6 +15,7 @@
 #include "follow/pick.h"
 #include "process/cgroup.h"
 #include "process/container.h"
+#include "unit/scratch.h"
 
 #define ID "3f1b0c9a7d5e42116a8b9c0d1e2f30415263748596a7b8c9dadbecfd0e1f2a3b"
 #define ID2 "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
@@ -207,14 +208,8 @@ static int make_root(void **state)
 
 static int remove_root(void **state)
 {
-	pid_t pid = fork();
-
 	(void)state;
-	if (!pid) {
-		execlp("rm", "rm", "-r", root, NULL);
-		_exit(1);
-	}
-	return waitpid(pid, NULL, 0) == pid ? 0 : -1;
+	return scratch__remove(root);
 }
 
 static void test_names(void **state)

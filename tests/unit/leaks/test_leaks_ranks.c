@@ -10,6 +10,7 @@
 #include "lib/text.h"
 #include "unit/report_tape.h"
 #include "terminal.h"
+#include "unit/scratch.h"
 
 #define RANKS 3
 #define STEPS 40
@@ -88,14 +89,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	for (int i = 0; i < RANKS; i++)
-		unlink(ranks[i]);
-	unlink(worker);
-	unlink(lone);
-	unlink(brief);
-	unlink(longer);
-	rmdir(dir);
-	return 0;
+	return scratch__remove(dir);
 }
 
 static void has(const struct output *o, const char *text)

@@ -24,6 +24,7 @@
 #include "nvml/gpus.h"
 #include "nvml/nvml.h"
 #include "process/proc.h"
+#include "unit/scratch.h"
 
 #define GB (1ull << 30)
 #define VRAM (80 * GB)	 /* bytes of a dry-run device */
@@ -556,11 +557,8 @@ static int teardown_eight(void **state)
 
 static int teardown(void **state)
 {
-	char command[128];
-
 	(void)state;
-	snprintf(command, sizeof(command), "rm -rf %s", folder);
-	return system(command);
+	return scratch__remove(folder);
 }
 
 #define WITH_MIG(f) cmocka_unit_test_setup_teardown(f, setup_eight_mig, teardown_eight)

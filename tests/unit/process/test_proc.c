@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "process/proc.h"
+#include "unit/scratch.h"
 
 /* ---- maps ---- */
 
@@ -507,16 +508,8 @@ static int make_dir(void **state)
 
 static int remove_dir(void **state)
 {
-	char cmd[128];
-
 	(void)state;
-	snprintf(cmd, sizeof(cmd), "%s/lib", dir);
-	unlink(cmd);
-	snprintf(cmd, sizeof(cmd), "%s/fifo", dir);
-	unlink(cmd);
-	snprintf(cmd, sizeof(cmd), "%s/link", dir);
-	unlink(cmd);
-	return rmdir(dir);
+	return scratch__remove(dir);
 }
 
 static void write_file(const char *path, char fill)

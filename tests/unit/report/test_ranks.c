@@ -10,6 +10,7 @@
 #include "report/outliers.h"
 #include "unit/report_tape.h"
 #include "terminal.h"
+#include "unit/scratch.h"
 
 #define RANKS 4
 
@@ -95,14 +96,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	for (int i = 0; i < RANKS; i++)
-		unlink(ranks[i]);
-	unlink(other);
-	unlink(launcher);
-	unlink(odd[0]);
-	unlink(odd[1]);
-	rmdir(dir);
-	return 0;
+	return scratch__remove(dir);
 }
 
 static void test_text(void **state)

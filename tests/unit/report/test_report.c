@@ -21,6 +21,7 @@
 #include "record/dict.h"
 #include "record/mtr.h"
 #include "unit/report_tape.h"
+#include "unit/scratch.h"
 
 static char dir[] = "/tmp/test_report.XXXXXX";
 static char from_start[64], segmented[64], recording[64], cpu_recording[64], drifting[64], odd[64],
@@ -244,14 +245,8 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	const char *files[] = { from_start, recording, cpu_recording, drifting, odd,
-				cut,	    damaged,   segmented,     named };
-
 	(void)state;
-	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
-		unlink(files[i]);
-	rmdir(dir);
-	return 0;
+	return scratch__remove(dir);
 }
 
 static void test_text(void **state)

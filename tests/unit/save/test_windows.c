@@ -11,6 +11,7 @@
 #include "log/log.h"
 #include "mtr_util.h"
 #include "save/windows.h"
+#include "unit/scratch.h"
 
 #define MS UINT64_C(1000000)
 #define MIB (UINT64_C(1) << 20)
@@ -42,13 +43,10 @@ static void make_job(struct job *j, const char *attached, struct windows_opts o)
 
 static void drop_job(struct job *j)
 {
-	char command[96];
-
 	windows__free(j->windows);
 	folder__free(j->folder);
 	world__free(&j->w);
-	snprintf(command, sizeof(command), "rm -rf %s", j->path);
-	assert_int_equal(system(command), 0);
+	assert_int_equal(scratch__remove(j->path), 0);
 }
 
 static void put(struct job *j, struct event e)

@@ -15,6 +15,7 @@
 #include "elf_image.h"
 #include "torch/cudaalloc.h"
 #include "torch/torch.h"
+#include "unit/scratch.h"
 
 static const uint8_t push_r14[] = { 0x41, 0x56, 0x41, 0x5e, 0xc3 };
 static const uint8_t mov_push[] = { 0x48, 0x8b, 0x05, 0, 0, 0, 0, 0x41, 0x56, 0x41, 0x5e, 0xc3 };
@@ -74,20 +75,10 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	struct world *w = *state;
-	char path[128];
-	size_t i;
 
-	for (i = 0; i < w->n; i++) {
+	for (size_t i = 0; i < w->n; i++)
 		munmap(w->libs[i].mem, w->libs[i].size);
-		unlink(w->libs[i].path);
-	}
-	for (i = FOLDERS; i--;) {
-		snprintf(path, sizeof(path), "%s/%s/version.py", dir, folders[i]);
-		unlink(path);
-		snprintf(path, sizeof(path), "%s/%s", dir, folders[i]);
-		rmdir(path);
-	}
-	assert_int_equal(rmdir(dir), 0);
+	assert_int_equal(scratch__remove(dir), 0);
 	maps__free(&w->m);
 	proc__free(w->p);
 	free(w);

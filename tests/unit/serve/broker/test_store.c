@@ -13,6 +13,7 @@
 /* cmocka needs the headers above */
 
 #include "serve/broker/store.h"
+#include "unit/scratch.h"
 
 static char root[] = "/tmp/test-store-XXXXXX";
 
@@ -177,15 +178,8 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	static const char *const files[] = { "kept/a.mtr", "kept/link.mtr", "kept/pipe.mtr" },
-				 *const folders[] = { "kept", "open", "tmp", "" };
-
 	(void)state;
-	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
-		unlink(path(files[i]));
-	for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++)
-		rmdir(path(folders[i]));
-	return 0;
+	return scratch__remove(root);
 }
 
 int main(void)
