@@ -70,9 +70,14 @@ $(OUTPUT)/obj/%.o: %.c | $(ASSETS) $(SKELS)
 
 # What is in this build: main.c is compiled again when that has changed. Written while make reads this file, so that no target is
 # made for nothing: tests run make while others run the program.
-IN_THIS_BUILD := \#define MEMTRACE_SERVE $(if $(filter 0,$(SERVE)),0,1)
-$(shell mkdir -p $(OUTPUT)/gen; echo '$(IN_THIS_BUILD)' | cmp -s - $(OUTPUT)/gen/in_this_build.h || \
-	echo '$(IN_THIS_BUILD)' >$(OUTPUT)/gen/in_this_build.h)
+# The commit is left out in a tree that is not a clone of this repository. SOURCE_DATE_EPOCH makes the date reproducible.
+comma := ,
+COMMIT := $(if $(wildcard .git),$(shell git rev-parse --short=10 HEAD 2>/dev/null))
+BUILD_DATE := $(shell date -u $(if $(SOURCE_DATE_EPOCH),-d @$(SOURCE_DATE_EPOCH)) +%Y-%m-%d)
+$(shell mkdir -p $(OUTPUT)/gen; printf '\043define %s\n' 'MEMTRACE_SERVE $(if $(filter 0,$(SERVE)),0,1)' \
+	'MEMTRACE_BUILD "$(if $(COMMIT),git $(COMMIT)$(comma) )built $(BUILD_DATE)"' >$(OUTPUT)/gen/in_this_build.$$$$; \
+	cmp -s $(OUTPUT)/gen/in_this_build.$$$$ $(OUTPUT)/gen/in_this_build.h || cp $(OUTPUT)/gen/in_this_build.$$$$ $(OUTPUT)/gen/in_this_build.h; \
+	rm -f $(OUTPUT)/gen/in_this_build.$$$$)
 $(OUTPUT)/obj/user/main.o: $(OUTPUT)/gen/in_this_build.h
 
 include bpf/build.mk tools/dev/pages.mk tools/dryrun/build.mk tools/inprocess/build.mk tools/replayer/build.mk tests/build.mk tests/fuzz/build.mk \

@@ -5,12 +5,14 @@
 #include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cmd/commands.h"
+#include "cmd/help.h"
 #include "cmd/log_args.h"
 #include "in_this_build.h"
 #include "lib/exit.h"
@@ -19,66 +21,48 @@
 #include "log/config.h"
 #include "log/log.h"
 #include "nvml/gpus.h"
+#include "record/mtr_format.h"
 
-static const struct command {
-	const char *name;
-	int (*run)(int argc, char **argv);
-	const char *help;
-} commands[] = {
-	{ "record", cmd_record, "record the memory events of a running process into a file" },
-	{ "run", cmd_run, "start a command and record its memory events from the first one on" },
-	{ "estimate", cmd_estimate,
-	  "what memory a training script needs, and whether it fits, before there is a GPU" },
-	{ "report", cmd_report,
-	  "which line, module and phase holds how many bytes, from a recording" },
-	{ "compare", cmd_compare,
-	  "captures beside each other: peak, reserved, fragmentation, step time" },
-	{ "diff", cmd_diff,
-	  "what changed between two recordings, by line, stack, module or phase" },
-	{ "replay", cmd_replay,
-	  "a recording through PyTorch's real allocator under other settings, or with less "
-	  "memory" },
-	{ "export", cmd_export,
-	  "a page to look at, flame graph, speedscope, perfetto, pprof, snapshot ... from a "
-	  "recording" },
-	{ "leaks", cmd_leaks,
-	  "what grows from step to step, and how sure that is; from a recording or a process" },
-	{ "watch", cmd_watch,
-	  "look at processes in production from outside, and capture when a rule holds" },
+/* In the order of the list that help prints. */
+static const struct command *const commands[] = {
+	&command_record, &command_run,	   &command_estimate, &command_report, &command_leaks,
+	&command_diff,	 &command_compare, &command_export,   &command_replay, &command_watch,
 #if MEMTRACE_SERVE
-	{ "serve", cmd_serve,
-	  "HTTP: traces of live processes and of recordings, a page to look at them, metrics" },
+	&command_serve,
 #endif
-	{ "dump", cmd_dump,
-	  "what tensors a process holds right now, with their names; attaches nothing" },
-	{ "ctl", cmd_ctl,
-	  "tell a capture that runs: begin or end a window, note a mark, save, status" },
-	{ "check", cmd_check, "what will work here and what will not, and why" },
+	&command_dump,	 &command_ctl,	   &command_check,
 };
 
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
 static void help(FILE *out)
 {
-	size_t i;
-
-	fprintf(out, "Which Python line, module and phase holds a PyTorch process's memory, by "
-		     "attaching to it.\n\n"
-		     "Usage: sudo memtrace-bpf -p PID [OPTION...]   attach now and show what "
-		     "lives: the live view\n"
-		     "       memtrace-bpf [--log-...] COMMAND [OPTION...]\n\nCommands:\n");
-	for (i = 0; i < N_COMMANDS; i++)
-		fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
-	fprintf(out, "\n  `memtrace-bpf help COMMAND` lists a command's options, `memtrace-bpf "
-		     "help live` the live view's;\n"
-		     "  `memtrace-bpf version` prints the version and what it is built with.\n");
+	fputs("memtrace-bpf attaches to a running PyTorch process and shows which Python line,\n"
+	      "module and phase holds its memory.\n\n"
+	      "Usage: sudo memtrace-bpf -p PID [OPTION...]   attach: the live view\n"
+	      "       memtrace-bpf COMMAND [OPTION...]\n\nCommands\n",
+	      out);
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		fprintf(out, "  %-8s  %s\n", commands[i]->name, commands[i]->summary);
+	fputs("  help      print the help of a command, such as `memtrace-bpf help record`\n"
+	      "  version   print the version and the features of this build\n\n"
+	      "Examples\n"
+	      "  sudo memtrace-bpf -p 4242                       which lines hold memory now\n"
+	      "  sudo memtrace-bpf leaks -p 4242 --steps 60      which lines grow\n"
+	      "  sudo memtrace-bpf record -p 4242 -o run.mtr     record, then:\n"
+	      "  memtrace-bpf report run.mtr                     which lines make the peak\n"
+	      "  memtrace-bpf estimate --vram 24G -- python train.py   does it fit?\n",
+	      out);
 }
 
 static void version(FILE *out, struct argp_state *state)
 {
 	(void)state;
-	fprintf(out, "memtrace-bpf %s (libbpf %s, %s serve)\n", MEMTRACE_VERSION,
-		libbpf_version_string(), MEMTRACE_SERVE ? "with" : "without");
+	fprintf(out, "memtrace-bpf " MEMTRACE_VERSION " (" MEMTRACE_BUILD ")\n");
+	fprintf(out, "recordings (.mtr): writes version %d, reads 1 to %d\n", MTR_VERSION,
+		MTR_VERSION);
+	fprintf(out, "libbpf %s; %s serve\n", libbpf_version_string() + 1,
+		MEMTRACE_SERVE ? "with" : "without");
 }
 
 /*
@@ -126,12 +110,13 @@ static int closed(int status)
 	return status;
 }
 
-/* Sets argv[0] to "memtrace-bpf record": argp prints it as the program's name. */
+/* Sets argv[0] to "memtrace-bpf record", the start of messages about the command line. */
 static int run(const struct command *c, int argc, char **argv)
 {
 	char name[64];
 
-	snprintf(name, sizeof(name), "memtrace-bpf %s", c->name);
+	snprintf(name, sizeof(name), "memtrace-bpf%s%s", c == &command_live ? "" : " ",
+		 c == &command_live ? "" : c->name);
 	argv[0] = name;
 	log__set_command(c->name);
 	return closed(c->run(argc, argv));
@@ -140,49 +125,70 @@ static int run(const struct command *c, int argc, char **argv)
 static const struct command *find(const char *name)
 {
 	for (size_t i = 0; i < N_COMMANDS; i++)
-		if (!strcmp(name, commands[i].name))
-			return &commands[i];
-	return NULL;
+		if (!strcmp(name, commands[i]->name))
+			return commands[i];
+	return !strcmp(name, "live") ? &command_live : NULL;
 }
 
-static int live(int argc, char **argv)
+static bool is_recording(const char *word)
 {
-	argv[0] = "memtrace-bpf";
-	log__set_command("live");
-	return closed(cmd_live(argc, argv));
+	size_t len = strlen(word);
+
+	return len > 4 && !strcmp(word + len - 4, ".mtr");
 }
 
 /* Says what to type if the command is a PID, a recording or a misspelled word. */
 static int no_command(const char *word)
 {
 	struct nearest n = { .word = word };
-	size_t len = strlen(word);
 
 	for (size_t i = 0; i < N_COMMANDS; i++)
-		nearest__try(&n, commands[i].name);
+		nearest__try(&n, commands[i]->name);
 	nearest__try(&n, "help");
 	nearest__try(&n, "version");
-	fprintf(stderr, "memtrace-bpf: no command '%s'; ", word);
+	fprintf(stderr, "memtrace-bpf: unknown command '%s'", word);
 	if (n.best)
-		fprintf(stderr, "did you mean %s?", n.best);
+		fprintf(stderr, "; did you mean %s?\n", n.best);
 	else if (!word[strspn(word, "0123456789")])
-		fprintf(stderr, "to attach to that process: memtrace-bpf -p %s", word);
-	else if (!access(word, F_OK) || (len > 4 && !strcmp(word + len - 4, ".mtr")))
-		fprintf(stderr, "to read that recording: memtrace-bpf report %s", word);
+		fprintf(stderr, "; to attach to that process: memtrace-bpf -p %s\n", word);
+	else if (is_recording(word) || !access(word, F_OK))
+		fprintf(stderr, "; to read that recording: memtrace-bpf report %s\n", word);
 	else
-		fputs("`memtrace-bpf help` lists them", stderr);
-	fputc('\n', stderr);
+		fputs("\nSee `memtrace-bpf help`.\n", stderr);
 	return EXIT_USAGE;
 }
 
-static int help_of(const char *name)
+/* help [COMMAND] [--all] */
+static int help_of(int argc, char **argv)
 {
-	const struct command *c = find(name);
-	char *argv[] = { NULL, "--help", NULL };
+	const struct command *c = NULL;
+	bool all = false;
 
+	for (int i = 0; i < argc; i++) {
+		if (!strcmp(argv[i], "--all") || !strcmp(argv[i], "-a"))
+			all = true;
+		else if (!c && !(c = find(argv[i])))
+			return no_command(argv[i]);
+	}
 	if (c)
-		return run(c, 2, argv);
-	return !strcmp(name, "live") ? live(2, argv) : no_command(name);
+		help__print(stdout, c, all);
+	else
+		help(stdout);
+	return closed(EXIT_OK);
+}
+
+static bool is_any(const char *word, const char *a, const char *b, const char *c)
+{
+	return !strcmp(word, a) || !strcmp(word, b) || !strcmp(word, c);
+}
+
+/* "memtrace-bpf run.mtr" is short for "memtrace-bpf report run.mtr": reading is harmless. */
+static int report(int argc, char **argv)
+{
+	char *with_word[argc + 2];
+
+	memcpy(with_word + 1, argv, ((size_t)argc + 1) * sizeof(*argv));
+	return run(&command_report, argc + 1, with_word);
 }
 
 int main(int argc, char **argv)
@@ -194,7 +200,8 @@ int main(int argc, char **argv)
 		return EXIT_FAILED;
 	if (argc == 3 && !strcmp(argv[1], GPUS_HELPER))
 		return gpus_helper__main(atoi(argv[2]));
-	setlocale(LC_ALL, "");
+	/* Messages of the C library stay English, as ours are. */
+	setlocale(LC_CTYPE, "");
 	argp_program_version_hook = version;
 	outlive_file_limit();
 	log__from_environment();
@@ -208,19 +215,18 @@ int main(int argc, char **argv)
 		help(stderr);
 		return EXIT_USAGE;
 	}
-	if (!strcmp(argv[1], "help") && argc > 2)
-		return help_of(argv[2]);
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-		help(stdout);
-		return closed(EXIT_OK);
-	}
-	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") ||
-	    !strcmp(argv[1], "version")) {
+	if (is_any(argv[1], "help", "--help", "-h"))
+		return help_of(argc - 2, argv + 2);
+	if (is_any(argv[1], "version", "--version", "-V")) {
 		version(stdout, NULL);
 		return closed(EXIT_OK);
 	}
 	c = find(argv[1]);
 	if (c)
 		return run(c, argc - 1, argv + 1);
-	return argv[1][0] == '-' ? live(argc, argv) : no_command(argv[1]);
+	if (argv[1][0] == '-')
+		return run(&command_live, argc, argv);
+	if (is_recording(argv[1]) && !access(argv[1], R_OK))
+		return report(argc - 1, argv + 1);
+	return no_command(argv[1]);
 }

@@ -163,7 +163,7 @@ static inline struct output *report(const char *first, ...)
 	va_list ap;
 
 	va_start(ap, first);
-	o = run_command(cmd_report, "memtrace-bpf report", first, ap);
+	o = run_command(command_report.run, "memtrace-bpf report", first, ap);
 	va_end(ap);
 	return o;
 }

@@ -14,16 +14,13 @@ struct probes_sets;
  * line: field, name of the option, help. A new switch needs a line here, and its use. */
 #define SESSION_SWITCHES(SWITCH)                                                                   \
 	SWITCH(requested, "requested",                                                             \
-	       "Also record how much of each block was asked for, and its stream: one more probe " \
-	       "an allocation")                                                                    \
+	       "Also record the requested size and the stream of each block (one more probe)")     \
 	SWITCH(no_autograd, "no-autograd",                                                         \
-	       "Do not trace what backward allocates to the lines of forward it belongs to: two "  \
-	       "probes less")                                                                      \
+	       "Do not link allocations in backward to their lines in forward (two probes less)")  \
 	SWITCH(no_modules, "no-modules",                                                           \
-	       "Do not record when modules are entered and left: one record less a call")          \
+	       "Do not record module entry and exit (less overhead; no time per module)")          \
 	SWITCH(no_census, "no-census",                                                             \
-	       "Do not read from the program's own objects which blocks are parameters, "          \
-	       "gradients, optimizer state")
+	       "Do not read parameters, gradients and optimizer state from Python objects")
 
 #define SESSION_SWITCH_FIELD(field, name, help) bool field;
 

@@ -17,6 +17,8 @@
 #include "census/census.h"
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
+#include "cmd/usage.h"
+#include "follow/option_groups.h"
 #include "follow/capture_args.h"
 #include "launch/dryrun.h"
 #include "lib/exit.h"
@@ -34,10 +36,10 @@ struct check_args {
 enum { OPT_EXPLAIN = 0x3000 };
 
 static const struct argp_option options[] = {
-	{ "pid", 'p', "PID", 0, "Look at this process too", 0 },
+	{ "pid", 'p', "PID", 0, "Also check this process", OPTIONS_PROCESS },
 	{ "explain", OPT_EXPLAIN, NULL, 0,
-	  "With -p: name each probe's file, offset and instruction", 0 },
-	{ "verbose", 'v', NULL, 0, "Show what the kernel says", 0 },
+	  "With -p: print the file, offset and instruction of each probe", OPTIONS_OUTPUT },
+	{ "verbose", 'v', NULL, 0, "Also print details and the kernel's messages", OPTIONS_OUTPUT },
 	{ 0 },
 };
 
@@ -340,21 +342,34 @@ fail:
 	return f.status;
 }
 
-int cmd_check(int argc, char **argv)
+static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+static const struct argp argp = {
+	.options = options,
+	.parser = parse,
+	.args_doc = "[-p PID]",
+	.doc = "Print whether this host and a process can be traced, and what is missing. Attaches "
+	       "nothing.",
+	.children = children,
+};
+
+static int cmd_check(int argc, char **argv)
 {
-	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
-	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.doc = "Say what will work here and what will not, and why. Attaches nothing.",
-		.children = children,
-	};
 	struct check_args a = { 0 };
 	int status;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &a);
+	usage__parse(&command_check, argc, argv, 0, &a);
 	status = check_machine();
 	if (a.pid)
 		status = check_target(&a) ?: status;
 	return status;
 }
+
+const struct command command_check = {
+	.name = "check",
+	.summary = "print whether this host and a process can be traced",
+	.argp = &argp,
+	.examples = "sudo memtrace-bpf check\n"
+		    "sudo memtrace-bpf check -p 4242",
+	.status = "0 it works, 2 process not usable, 3 not permitted or kernel too old",
+	.run = cmd_check,
+};

@@ -1,21 +1,34 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_CMD_COMMANDS_H
 #define MT_CMD_COMMANDS_H
-/* The commands. argv[0] is the command's name. Each returns an exit code (lib/exit.h). */
-int cmd_live(int argc, char **argv); /* no command word: memtrace-bpf -p PID */
-int cmd_record(int argc, char **argv);
-int cmd_run(int argc, char **argv);
-int cmd_estimate(int argc, char **argv);
-int cmd_report(int argc, char **argv);
-int cmd_compare(int argc, char **argv);
-int cmd_diff(int argc, char **argv);
-int cmd_replay(int argc, char **argv);
-int cmd_export(int argc, char **argv);
-int cmd_dump(int argc, char **argv);
-int cmd_watch(int argc, char **argv);
-int cmd_leaks(int argc, char **argv);
-int cmd_serve(int argc, char **argv);
-int cmd_ctl(int argc, char **argv);
-int cmd_check(int argc, char **argv);
+#include <argp.h>
+#include <stddef.h>
+#include <stdio.h>
+
+/* A word that can be a command's first argument, such as a format of `export`. */
+struct command_word {
+	const char *name, *help;
+};
+
+struct command {
+	const char *name;    /* word on the command line; "live": the command without a word */
+	const char *summary; /* for the list of commands */
+	/* doc: one or two sentences. args_doc: arguments, a line for each form. Option groups:
+	 * follow/option_groups.h. */
+	const struct argp *argp;
+	struct command_word (*word)(size_t i); /* i-th word; name NULL: no more. NULL: none */
+	const char *examples;		       /* lines */
+	const char *status;		       /* exit codes */
+	/* Parses argv, with the command's word as argv[0]. Returns the exit code. */
+	int (*run)(int argc, char **argv);
+};
+
+/* Exit codes of commands that read recordings, and of commands that attach. */
+#define STATUS_READ "0 done, 1 failed, 2 not a recording, 64 usage"
+#define STATUS_ATTACH "0 done, 1 failed, 2 process not usable, 3 not permitted, 64 usage"
+
+extern const struct command command_live, command_record, command_run, command_estimate,
+	command_report, command_compare, command_diff, command_replay, command_export, command_dump,
+	command_watch, command_leaks, command_serve, command_ctl, command_check;
 
 #endif

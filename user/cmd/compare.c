@@ -9,6 +9,7 @@
 #include "archive/inputs.h"
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
+#include "cmd/usage.h"
 #include "cmd/memory_args.h"
 #include "cmd/report_args.h"
 #include "diff/compare.h"
@@ -28,14 +29,14 @@ struct compare_args {
 enum { OPT_NAME = OPT_COMMANDS_OWN, OPT_STEPS, OPT_SKIP };
 
 static const struct argp_option options[] = {
-	{ "name", OPT_NAME, "A,B,...", 0,
-	  "What the captures are called (default: their files' names, without .mtr)", 0 },
-	{ "device", OPT_DEVICE, "NAME", 0,
-	  "cuda:0, cpu ... (default: of each the one with the largest peak, CUDA first)", 0 },
-	{ "skip", OPT_SKIP, "N", 0, "Leave out the first N whole steps where time is measured", 0 },
-	{ "steps", OPT_STEPS, "N", 0, "Measure the time of N steps (default: all)", 0 },
-	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default), json or markdown", 0 },
-	OPTION_COLOR(0),
+	{ "name", OPT_NAME, "A,B,...", 0, "Names of the rows (default: the files' names)",
+	  OPTIONS_SHOW },
+	{ "device", OPT_DEVICE, "DEVICE", 0,
+	  "cuda:0, cpu, ... (default: the largest peak of each, CUDA first)", OPTIONS_SHOW },
+	{ "skip", OPT_SKIP, "N", 0, "Do not time the first N whole steps", OPTIONS_SHOW },
+	{ "steps", OPT_STEPS, "N", 0, "Time N steps (default: all)", OPTIONS_SHOW },
+	{ "format", OPT_FORMAT, "text|json|markdown", 0, "Format (default text)", OPTIONS_OUTPUT },
+	OPTION_COLOR,
 	{ 0 },
 };
 
@@ -171,24 +172,24 @@ static int print(const struct compare_args *args, const struct compared *all)
 	}
 }
 
-int cmd_compare(int argc, char **argv)
+static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
+static const struct argp argp = {
+	.options = options,
+	.parser = parse,
+	.args_doc = "[NAME=]FILE...\nFOLDER",
+	.doc = "Compare recordings in a table: peak, reserved memory, fragmentation, step time and "
+	       "where the peak is, each against the first.",
+	.children = children,
+};
+
+static int cmd_compare(int argc, char **argv)
 {
 	static const char *const formats[] = { "text", "json", "markdown", NULL };
-	static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
-	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.args_doc = "[NAME=]FILE ...\nFOLDER",
-		.doc = "Captures beside each other, one row each: peak, reserved, fragmentation, "
-		       "the time of a step, and where the peak falls; each "
-		       "against the first.",
-		.children = children,
-	};
 	struct compare_args args = { .shown.formats = formats };
 	struct compared *all;
 	int status;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	usage__parse(&command_compare, argc, argv, 0, &args);
 	args.opts.device = args.shown.device;
 	status = expand_all(&args);
 	if (status) {
@@ -209,3 +210,13 @@ int cmd_compare(int argc, char **argv)
 		return EXIT_FAILED;
 	return status;
 }
+
+const struct command command_compare = {
+	.name = "compare",
+	.summary = "compare recordings: peak, reserved memory, step time",
+	.argp = &argp,
+	.examples = "memtrace-bpf compare before=old.mtr after=new.mtr\n"
+		    "memtrace-bpf compare runs/",
+	.status = STATUS_READ,
+	.run = cmd_compare,
+};

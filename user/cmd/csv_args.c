@@ -2,15 +2,15 @@
 #include "cmd/csv_args.h"
 
 #include "cmd/report_args.h"
+#include "follow/option_groups.h"
 #include "lib/csv.h"
 
 enum { OPT_CSV = 0x8300 };
 
 static const struct argp_option options[] = {
-	{ "csv", OPT_CSV, "HOW", 0,
-	  "Names that a spreadsheet would take for formulas: safe (default), with a ' in front, or "
-	  "raw",
-	  0 },
+	{ "csv", OPT_CSV, "safe|raw", OPTION_RARE,
+	  "safe (default): put ' before names that a spreadsheet would run as formulas",
+	  OPTIONS_OUTPUT },
 	{ 0 },
 };
 

@@ -11,10 +11,10 @@
 
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
+#include "cmd/usage.h"
 #include "cmd/report_args.h"
 #include "follow/capture_args.h"
 #include "lib/exit.h"
-#include "lib/nearest.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "save/control.h"
@@ -26,25 +26,36 @@ struct ctl_args {
 };
 
 static const struct argp_option options[] = {
-	{ "pid", 'p', "PID", 0,
-	  "Of the captured process or of the capture; needed only where several run", 0 },
-	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json: the answer as it came", 0 },
+	{ "pid", 'p', "PID", 0, "The traced process or the capture; needed if several captures run",
+	  OPTIONS_PROCESS },
+	{ "format", OPT_FORMAT, "text|json", 0, "Format (default text); json: the answer unchanged",
+	  OPTIONS_OUTPUT },
 	{ 0 },
 };
+
+static const struct command_word actions[] = {
+	{ "start", "start a window (record --wait)" },
+	{ "stop", "end the window" },
+	{ "mark", "NAME: put a mark into the recording" },
+	{ "save", "write what is kept in memory (record --on-oom, --before)" },
+	{ "status", "print the state of the capture" },
+	{ 0 },
+};
+
+static struct command_word action_word(size_t i)
+{
+	return actions[i];
+}
 
 /* Checks the action before a capture is looked for. */
 static const char *known(const char *word, struct argp_state *state)
 {
-	static const char *const words[] = { "start", "stop", "mark", "save", "status" };
-	struct nearest n = { .word = word };
+	static const char *const words[] = { "start", "stop", "mark NAME", "save", "status", NULL };
 
-	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
-		nearest__try(&n, words[i]);
-		if (!strcmp(word, words[i]))
+	for (size_t i = 0; actions[i].name; i++)
+		if (!strcmp(word, actions[i].name))
 			return word;
-	}
-	argp_error(state, "unknown action '%s'; %s%suse start, stop, mark NAME, save or status",
-		   word, n.best ? n.best : "", n.best ? " was probably meant: " : "");
+	usage__unknown(state, "unknown action", word, words);
 	return NULL;
 }
 
@@ -221,23 +232,23 @@ static int take_answer(const struct ctl_args *a, const char *answer)
 	return status;
 }
 
-int cmd_ctl(int argc, char **argv)
+static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+static const struct argp argp = {
+	.options = options,
+	.parser = parse,
+	.args_doc = "ACTION",
+	.doc = "Control a running capture.",
+	.children = children,
+};
+
+static int cmd_ctl(int argc, char **argv)
 {
-	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
-	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.args_doc = "start | stop | mark NAME | save | status",
-		.doc = "Tell a capture that runs what to do: begin a window, end it, note a mark, "
-		       "write what is kept, say how it is.",
-		.children = children,
-	};
 	struct ctl_args args = { 0 };
 	struct control_place place;
 	char *request, *answer;
 	int status, err;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	usage__parse(&command_ctl, argc, argv, 0, &args);
 	status = find(&args, &place);
 	if (status)
 		return status;
@@ -257,3 +268,14 @@ int cmd_ctl(int argc, char **argv)
 	free(answer);
 	return status;
 }
+
+const struct command command_ctl = {
+	.name = "ctl",
+	.summary = "control a running capture",
+	.argp = &argp,
+	.word = action_word,
+	.examples = "sudo memtrace-bpf ctl status\n"
+		    "sudo memtrace-bpf ctl mark 'epoch 3'",
+	.status = "0 done, 1 failed, 2 no capture runs, 3 not permitted, 64 usage",
+	.run = cmd_ctl,
+};

@@ -10,6 +10,7 @@
 #include "cmd/commands.h"
 #include "cmd/csv_args.h"
 #include "cmd/log_args.h"
+#include "cmd/usage.h"
 #include "cmd/memory_args.h"
 #include "cmd/report_args.h"
 #include "diff/diff.h"
@@ -30,23 +31,21 @@ struct diff_args {
 };
 
 static const struct argp_option options[] = {
-	{ "at", OPT_AT, "MOMENT", 0,
-	  "peak (default), end, oom (the first out of memory) or seconds since the start; OLD,NEW "
-	  "for one each",
-	  0 },
-	{ "by", OPT_BY, "WHAT",
-	  0, "line (default), stack, module, layer (module with all inside), phase, category or thread",
-	  0 },
-	{ "device", OPT_DEVICE, "NAME", 0,
-	  "cuda:0, cpu ... (default: NEW's with the largest peak, CUDA first)", 0 },
-	{ "top", OPT_TOP, "N", 0,
-	  "Rows, the rest in one; 0: all (default 20 in text, all in json and csv)", 0 },
-	{ "format", OPT_FORMAT, "FORMAT", 0,
-	  "text (default), json, csv or flamegraph (one page for any browser)", 0 },
-	OPTION_COLOR(0),
-	{ "output", 'o', "OUT", 0,
-	  "Where to (default: standard output; of a flame graph memtrace-diff-OLD-NEW.html)", 0 },
-	{ "force", 'f', NULL, 0, "Replace OUT if it exists", 0 },
+	{ "at", OPT_AT, "peak|end|oom|SECONDS", 0,
+	  "Moment (default peak); OLD,NEW: a moment for each recording", OPTIONS_SHOW },
+	{ "by", OPT_BY, "line|stack|module|layer|phase|category|thread", 0,
+	  "Group rows (default line); layer: a module with all inside", OPTIONS_SHOW },
+	{ "device", OPT_DEVICE, "DEVICE", 0,
+	  "cuda:0, cpu, ... (default: NEW's largest peak, CUDA first)", OPTIONS_SHOW },
+	{ "top", OPT_TOP, "N", 0, "Print N rows; 0: all (default 20 in text, all in json and csv)",
+	  OPTIONS_SHOW },
+	{ "format", OPT_FORMAT, "text|json|csv|flamegraph", 0,
+	  "Format (default text); flamegraph: a page for any browser", OPTIONS_OUTPUT },
+	OPTION_COLOR,
+	{ "output", 'o', "FILE", 0,
+	  "Write to FILE (default: standard output; for a flame graph memtrace-diff-OLD-NEW.html)",
+	  OPTIONS_OUTPUT },
+	{ "force", 'f', NULL, 0, "Replace FILE if it exists", OPTIONS_OUTPUT },
 	{ 0 },
 };
 
@@ -244,31 +243,30 @@ static int run(struct diff_args *args)
 	return status;
 }
 
-int cmd_diff(int argc, char **argv)
+static const struct argp_child children[] = {
+	CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
+};
+static const struct argp argp = {
+	.options = options,
+	.parser = parse,
+	.args_doc = "OLD NEW\nFOLDER",
+	.doc = "Show what changed between two recordings: lines that grew, shrank, are new or "
+	       "gone. Finds lines again that moved in their file.",
+	.children = children,
+};
+
+static int cmd_diff(int argc, char **argv)
 {
 	static const char *const formats[] = { [FORMAT_TEXT] = "text",
 					       [FORMAT_JSON] = "json",
 					       [FORMAT_CSV] = "csv",
 					       [FORMAT_FLAMEGRAPH] = "flamegraph",
 					       NULL };
-	static const struct argp_child children[] = {
-		CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
-	};
-	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.args_doc = "OLD NEW\nFOLDER",
-		.doc = "What changed between two recordings: what grew, shrank, is new or gone, at "
-		       "the peak or another moment. Lines are "
-		       "matched although they moved, and files although their folder has another "
-		       "name.",
-		.children = children,
-	};
 	struct diff_args args = { .shown = { .groups = group_names, .formats = formats } };
 	struct inputs in;
 	int status;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	usage__parse(&command_diff, argc, argv, 0, &args);
 	status = inputs__expand((char *const *)args.files, args.files[MATCH_NEW] ? 2 : 1,
 				INPUTS_ENDS, &in);
 	if (status)
@@ -285,3 +283,14 @@ int cmd_diff(int argc, char **argv)
 	inputs__free(&in);
 	return status;
 }
+
+const struct command command_diff = {
+	.name = "diff",
+	.summary = "show what changed between two recordings",
+	.argp = &argp,
+	.examples = "memtrace-bpf diff old.mtr new.mtr\n"
+		    "memtrace-bpf diff --at 0,end run.mtr run.mtr   # within one recording\n"
+		    "memtrace-bpf diff --format flamegraph -o diff.html old.mtr new.mtr",
+	.status = STATUS_READ,
+	.run = cmd_diff,
+};

@@ -11,6 +11,7 @@
 #include "capture/target.h"
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
+#include "cmd/usage.h"
 #include "cmd/report_args.h"
 #include "dump/dump.h"
 #include "follow/capture_args.h"
@@ -28,10 +29,12 @@ struct dump_args {
 };
 
 static const struct argp_option options[] = {
-	{ "pid", 'p', "PID", 0, "The process to look at", 0 },
-	{ "by", OPT_BY, "GROUP", 0, "One row a tensor (default), module or category", 0 },
-	{ "top", OPT_TOP, "N", 0, "Rows a device; 0: all (default 40 in text, all in json)", 0 },
-	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json", 0 },
+	{ "pid", 'p', "PID", 0, "This process", OPTIONS_PROCESS },
+	{ "by", OPT_BY, "tensor|module|category", 0,
+	  "Group rows (default tensor: one row for each)", OPTIONS_SHOW },
+	{ "top", OPT_TOP, "N", 0,
+	  "Print N rows for each device; 0: all (default 40 in text, all in json)", OPTIONS_SHOW },
+	{ "format", OPT_FORMAT, "text|json", 0, "Format (default text)", OPTIONS_OUTPUT },
 	{ 0 },
 };
 
@@ -127,27 +130,28 @@ static int look(struct target *t, struct dump_args *a, struct failure *f)
 	return err;
 }
 
-int cmd_dump(int argc, char **argv)
+static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+static const struct argp argp = {
+	.options = options,
+	.parser = parse,
+	.args_doc = "-p PID",
+	.doc = "List the tensors that a process holds now, with their names. Reads from outside: "
+	       "needs no probe and does not stop the process.",
+	.children = children,
+};
+
+static int cmd_dump(int argc, char **argv)
 {
 	static const char *const groups[] = { [DUMP_BY_TENSOR] = "tensor",
 					      [DUMP_BY_MODULE] = "module",
 					      [DUMP_BY_CATEGORY] = "category",
 					      NULL };
-	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
-	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.doc = "What tensors a process holds right now, with their names: parameters, "
-		       "buffers, gradients, "
-		       "optimizer state, others. Read from outside: no probe, nothing is stopped.",
-		.children = children,
-	};
 	struct dump_args a = { .shown = { .groups = groups, .formats = report_args_formats } };
 	struct failure f = { 0 };
 	struct target t;
 	int err;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &a);
+	usage__parse(&command_dump, argc, argv, 0, &a);
 	a.o.by = a.shown.by;
 	a.o.top = a.shown.top_given || a.shown.format ? a.shown.top : TOP;
 	err = target__open(a.o.pid, &t, &f);
@@ -161,3 +165,13 @@ int cmd_dump(int argc, char **argv)
 		log_err("%s", f.text);
 	return err ? f.status : EXIT_OK;
 }
+
+const struct command command_dump = {
+	.name = "dump",
+	.summary = "list the tensors of a process, without attaching",
+	.argp = &argp,
+	.examples = "sudo memtrace-bpf dump -p 4242\n"
+		    "sudo memtrace-bpf dump -p 4242 --by module",
+	.status = STATUS_ATTACH,
+	.run = cmd_dump,
+};

@@ -10,6 +10,7 @@
 
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
+#include "cmd/usage.h"
 #include "cmd/report_args.h"
 #include "estimate/estimate.h"
 #include "launch/inside.h"
@@ -49,57 +50,53 @@ struct options {
 };
 
 static const struct argp_option options[] = {
-	{ NULL, 0, NULL, 0, "What it is to run on:", 1 },
+	{ NULL, 0, NULL, 0, "The device", 1 },
 	{ "device", OPT_DEVICE, "KIND", 0,
-	  "h100, h200, a100, l40s, 4090 ...: memory, compute capability and the rest of such a "
-	  "device",
+	  "h100, h200, a100, l40s, 4090, ...: sets memory and compute capability", 1 },
+	{ "vram", OPT_VRAM, "SIZE", 0, "Memory of each device (default: that of --device, or 80G)",
 	  1 },
-	{ "vram", OPT_VRAM, "SIZE", 0, "Memory of each device (default that of --device, else 80G)",
-	  1 },
-	{ "devices", OPT_DEVICES, "N", 0, "How many devices there are (default 1)", 1 },
-	{ "sm", OPT_SM, "X.Y", 0, "Compute capability (default that of --device, else 8.0)", 1 },
-	{ "context", OPT_CONTEXT, "SIZE", 0,
-	  "What CUDA's context takes of each device (default as far as is known of it, else 512M)",
-	  1 },
-	{ "cudnn-workspace", OPT_WORKSPACE, "SIZE", 0,
-	  "What cuDNN takes for a convolution, which cannot be known here (default 32M)", 1 },
-	{ "alloc-conf", OPT_ALLOC, "TEXT", 0,
-	  "Settings of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them", 1 },
+	{ "devices", OPT_DEVICES, "N", 0, "Number of devices (default 1)", 1 },
+	{ "sm", OPT_SM, "7.0|7.5|8.0|8.6|8.9|9.0|10.0|10.3|12.0", OPTION_RARE,
+	  "Compute capability (default: that of --device, or 8.0)", 1 },
+	{ "context", OPT_CONTEXT, "SIZE", OPTION_RARE,
+	  "Size of the CUDA context (default: that of --device if known, or 512M)", 1 },
+	{ "cudnn-workspace", OPT_WORKSPACE, "SIZE", OPTION_RARE,
+	  "cuDNN workspace of a convolution, which a dry run cannot measure (default 32M)", 1 },
+	{ "alloc-conf", OPT_ALLOC, "SETTINGS", 0,
+	  "Allocator settings, as in PYTORCH_CUDA_ALLOC_CONF", 1 },
+	{ NULL, 0, NULL, 0, "Ranks", 2 },
 	{ "world-size", OPT_WORLD, "N", 0,
-	  "Run it as one rank of N, which are not there (default: as torchrun's command line says)",
-	  1 },
+	  "Run one rank of a job of N ranks (default: from torchrun's command line)", 2 },
 	{ "rank", OPT_RANK, "N", 0,
-	  "Which one, from 0 on (default 0), or several, one after the other: 0,1,63 or 0-3 or all",
-	  1 },
-	{ "local-world-size", OPT_LOCAL, "N", 0, "Ranks on a machine (default all, 8 at the most)",
-	  1 },
-	{ NULL, 0, NULL, 0, "How far it is run:", 2 },
+	  "Rank to run (default 0), or several one after the other: 0,1,63 or 0-3 or all", 2 },
+	{ "local-world-size", OPT_LOCAL, "N", OPTION_RARE,
+	  "Ranks per machine (default: all, at most 8)", 2 },
 	{ "steps", OPT_STEPS, "N", 0,
-	  "Stop after N steps of an optimizer (default: when steps repeat)", 2 },
-	{ "max-time", OPT_TIME, "TIME", 0, "Stop after this, at the latest (default 30m)", 2 },
-	{ "max-host-memory", OPT_HOST, "SIZE", 0,
-	  "Stop when it takes more of this machine's memory (default 80 % of what is available)",
-	  2 },
-	{ "min-vram", OPT_MIN, NULL, 0,
-	  "Find the smallest --vram that fits, also where it does fit", 2 },
-	{ "no-search", OPT_NO_SEARCH, NULL, 0, "Do not, where it does not", 2 },
-	{ "user", OPT_USER, "NAME", 0, "As root: run it as NAME (default: the user behind sudo)",
-	  2 },
-	{ "command-env", OPT_COMMAND_ENV, "NAME,...", 0,
-	  "The command gets these variables (commas between them; \"*\": all) besides PATH, LANG, "
-	  "TZ and the like (default: all, with --user none)",
-	  2 },
-	{ "tracer", OPT_TRACER, "WHICH", 0,
-	  "bpf: the kernel records, inside: the script itself does, which needs no privileges, or "
-	  "auto (default): bpf as root, else inside",
-	  2 },
-	{ NULL, 0, NULL, 0, "What comes out:", 3 },
-	{ "output", 'o', "FILE", 0,
-	  "Keep the recording that the figures are of, for report, leaks, export ...", 3 },
-	{ "force", 'f', NULL, 0, "Replace FILE if it exists", 3 },
-	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json", 3 },
-	{ "top", OPT_TOP, "N", 0, "Rows of each table of the text; 0: all (default 10)", 3 },
-	OPTION_COLOR(3),
+	  "Stop after N optimizer steps (default: when memory use repeats)", OPTIONS_TIME },
+	{ "max-time", OPT_TIME, "TIME", 0, "Stop after TIME (default 30m)", OPTIONS_TIME },
+	{ "max-host-memory", OPT_HOST, "SIZE", OPTION_RARE,
+	  "Stop if the script needs more host memory (default: 80 % of what is available)",
+	  OPTIONS_TIME },
+	{ "min-vram", OPT_MIN, NULL, 0, "Always find the smallest --vram that works",
+	  OPTIONS_TIME },
+	{ "no-search", OPT_NO_SEARCH, NULL, OPTION_RARE,
+	  "Do not search for the smallest --vram if the job does not fit", OPTIONS_TIME },
+	{ "user", OPT_USER, "USER", OPTION_RARE,
+	  "As root: run the script as USER (default: the user behind sudo)", OPTIONS_COMMAND },
+	{ "command-env", OPT_COMMAND_ENV, "NAME,...", OPTION_RARE,
+	  "Pass only these variables to the script, besides PATH, LANG, TZ and similar ones; "
+	  "\"*\": all (default: all; none with --user)",
+	  OPTIONS_COMMAND },
+	{ "tracer", OPT_TRACER, "auto|inside|bpf", OPTION_RARE,
+	  "Who records: the kernel (bpf) or a library in the script (inside, needs no root); auto "
+	  "(default): bpf as root",
+	  OPTIONS_COMMAND },
+	{ "output", 'o', "FILE", 0, "Keep the recording, for report, leaks, export, ...",
+	  OPTIONS_OUTPUT },
+	{ "force", 'f', NULL, 0, "Replace FILE if it exists", OPTIONS_OUTPUT },
+	{ "top", OPT_TOP, "N", 0, "Print N rows per table; 0: all (default 10)", OPTIONS_OUTPUT },
+	{ "format", OPT_FORMAT, "text|json", 0, "Format (default text)", OPTIONS_OUTPUT },
+	OPTION_COLOR,
 	{ 0 },
 };
 
@@ -126,26 +123,25 @@ static uint64_t parse_limited(struct argp_state *state, const char *option, cons
 static void parse_sm(struct dryrun_args *d, const char *arg, struct argp_state *state)
 {
 	/* known to the dry run's library */
-	static const char *const known[] = { "7.0", "7.5",  "8.0",  "8.6", "8.9",
-					     "9.0", "10.0", "10.3", "12.0" };
+	static const char *const known[] = { "7.0", "7.5",  "8.0",  "8.6",  "8.9",
+					     "9.0", "10.0", "10.3", "12.0", NULL };
+	const char *name = known[report_args__choose(state, "--sm", arg, known)];
 
-	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
-		if (!strcmp(arg, known[i])) {
-			d->sm_major = atoi(arg);
-			d->sm_minor = atoi(strchr(arg, '.') + 1);
-			return;
-		}
-	argp_error(state, "--sm: '%s' is none of 7.0 7.5 8.0 8.6 8.9 9.0 10.0 10.3 12.0", arg);
+	d->sm_major = atoi(name);
+	d->sm_minor = atoi(strchr(name, '.') + 1);
 }
 
 static void parse_device(struct estimate_args *a, const char *arg, struct argp_state *state)
 {
-	char known[256];
+	const char *names[64] = { NULL };
+	size_t n;
+	const struct device_kind *all = device_kinds(&n);
 
 	a->kind = device_kind__find(arg);
+	for (size_t i = 0; i < n && i < 63; i++)
+		names[i] = all[i].option;
 	if (!a->kind)
-		argp_error(state, "--device: '%s' is none of %s", arg,
-			   device_kinds__options(known, sizeof(known)));
+		usage__unknown(state, "--device: unknown device", arg, names);
 }
 
 /* Parses a rank. A list is checked later, when the world size is known. */
@@ -378,26 +374,24 @@ static int answer(const struct estimate *e)
 	return estimate__status(e);
 }
 
-int cmd_estimate(int argc, char **argv)
+static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+static const struct argp argp = {
+	.options = options,
+	.parser = parse,
+	.args_doc = "[--] COMMAND [ARGUMENT...]",
+	.doc = "Run a training script without a GPU until its memory use repeats, and print how "
+	       "much memory it needs, for what, and whether it fits.",
+	.children = children,
+};
+
+static int cmd_estimate(int argc, char **argv)
 {
-	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
-	static const struct argp argp = {
-		.options = options,
-		.children = children,
-		.parser = parse,
-		.args_doc = "COMMAND [ARGUMENT...]",
-		.doc = "Run a training script with no GPU, on PyTorch's own allocator, until its "
-		       "steps repeat, and say what memory it needs, "
-		       "what for, and whether it fits. Its standard output goes to standard error."
-		       "\vExit status: 0 it fits, 4 it does not, 2 neither can be said (the script "
-		       "failed, or was stopped by a bound).",
-	};
 	struct options o = { .shown = { .formats = report_args_formats, .top = DEFAULT_TOP } };
 	struct estimate e = { .args = &o.estimate };
 	struct outfile *file = NULL;
 	int status, err;
 
-	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &o);
+	usage__parse(&command_estimate, argc, argv, ARGP_IN_ORDER, &o);
 	o.estimate.format = o.shown.format;
 	o.estimate.top = o.shown.top;
 	o.estimate.colour = o.shown.colour;
@@ -421,3 +415,14 @@ int cmd_estimate(int argc, char **argv)
 	estimate__free(&e);
 	return status;
 }
+
+const struct command command_estimate = {
+	.name = "estimate",
+	.summary = "find out whether a training script fits, without a GPU",
+	.argp = &argp,
+	.examples = "memtrace-bpf estimate --device a100 -- python train.py\n"
+		    "memtrace-bpf estimate --vram 24G --min-vram -- python train.py\n"
+		    "memtrace-bpf estimate --rank all -- torchrun --nproc-per-node 8 train.py",
+	.status = "0 it fits, 4 it does not, 2 not known: the script failed or was stopped",
+	.run = cmd_estimate,
+};

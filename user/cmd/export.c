@@ -2,15 +2,14 @@
 /* memtrace-bpf export: writes a recording in a format of other programs. */
 #include <argp.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "cmd/commands.h"
 #include "cmd/csv_args.h"
 #include "cmd/log_args.h"
+#include "cmd/usage.h"
 #include "cmd/memory_args.h"
 #include "cmd/report_args.h"
 #include "export/run.h"
-#include "lib/nearest.h"
 
 struct options {
 	struct report_args shown;
@@ -18,62 +17,33 @@ struct options {
 };
 
 static const struct argp_option options[] = {
-	{ "output", 'o', "OUT", 0,
-	  "Where to (default memtrace-FORMAT-RECORDING in this folder; \"-\" is standard output)",
-	  0 },
-	{ "force", 'f', NULL, 0, "Replace OUT if it exists", 0 },
-	{ "at", OPT_AT, "WHEN", 0,
-	  "The moment to show: peak (default; of snapshot: end), end, oom (the first "
-	  "out-of-memory), or seconds since the start "
-	  "(12.8)",
-	  0 },
-	{ "device", OPT_DEVICE, "NAME", 0, "This device alone: cuda:0, cpu (default: all)", 0 },
+	{ "at", OPT_AT, "peak|end|oom|SECONDS", 0, "Moment (default peak; for snapshot: end)",
+	  OPTIONS_SHOW },
+	{ "device", OPT_DEVICE, "DEVICE", 0, "Only this device: cuda:0, cpu, ... (default: all)",
+	  OPTIONS_SHOW },
+	{ "output", 'o', "FILE", 0,
+	  "Write to FILE (default memtrace-FORMAT-RECORDING); \"-\": standard output",
+	  OPTIONS_OUTPUT },
+	{ "force", 'f', NULL, 0, "Replace FILE if it exists", OPTIONS_OUTPUT },
 	{ 0 },
 };
 
-/* Returns the list of formats, for free(); NULL on ENOMEM. */
-static char *list_formats(void)
+static struct command_word format_word(size_t i)
 {
-	char *text = NULL;
-	size_t size;
-	FILE *f = open_memstream(&text, &size);
+	const struct export_format *f = export_formats[i];
 
-	if (!f)
-		return NULL;
-	fputs("Formats:\n", f);
-	for (size_t i = 0; export_formats[i]; i++)
-		fprintf(f, "  %-12s %s\n", export_formats[i]->name, export_formats[i]->help);
-	fputs("\nA FILE of \"-\" is standard input.", f);
-	if (fclose(f)) {
-		free(text);
-		return NULL;
-	}
-	return text;
-}
-
-static char *help_filter(int key, const char *text, void *input)
-{
-	(void)input;
-	/* Without an addition, argp needs its own pointer back. */
-	return key == ARGP_KEY_HELP_POST_DOC ? list_formats() : (char *)text;
+	return f ? (struct command_word){ f->name, f->help } : (struct command_word){ 0 };
 }
 
 static void parse_format(struct argp_state *state, struct export_job *a, const char *arg)
 {
-	struct nearest near = { .word = arg };
-	char names[256] = "";
-	size_t used = 0;
+	const char *names[64] = { NULL };
 
 	a->format = export__find(arg);
-	if (a->format)
-		return;
-	for (size_t i = 0; export_formats[i] && used < sizeof(names); i++) {
-		nearest__try(&near, export_formats[i]->name);
-		used += snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "",
-				 export_formats[i]->name);
-	}
-	argp_error(state, "'%s' is no format%s%s; there are %s", arg,
-		   near.best ? ", did you mean " : "", near.best ? near.best : "", names);
+	for (size_t i = 0; export_formats[i] && i < 63; i++)
+		names[i] = export_formats[i]->name;
+	if (!a->format)
+		usage__unknown(state, "unknown format", arg, names);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -109,27 +79,36 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-int cmd_export(int argc, char **argv)
+static const struct argp_child children[] = {
+	CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
+};
+static const struct argp argp = {
+	.options = options,
+	.parser = parse,
+	.args_doc = "FORMAT FILE",
+	.doc = "Write a recording in a format that other programs read.",
+	.children = children,
+};
+
+static int cmd_export(int argc, char **argv)
 {
-	static const struct argp_child children[] = {
-		CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
-	};
-	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.args_doc = "FORMAT FILE",
-		.doc = "Write a recording in a format that other programs read. No root, no GPU "
-		       "and no "
-		       "target are needed.\v"
-		       "Formats:",
-		.help_filter = help_filter,
-		.children = children,
-	};
 	struct options o = { 0 };
 
-	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	usage__parse(&command_export, argc, argv, 0, &o);
 	o.job.model = o.shown.at;
 	o.job.moment_given = o.shown.at_given;
 	o.job.device = o.shown.device;
 	return export__run(&o.job);
 }
+
+const struct command command_export = {
+	.name = "export",
+	.summary = "write a page, flame graph, pprof, perfetto, csv, ...",
+	.argp = &argp,
+	.word = format_word,
+	.examples = "memtrace-bpf export html run.mtr -o run.html\n"
+		    "memtrace-bpf export pprof run.mtr\n"
+		    "memtrace-bpf export csv run.mtr -o - | head",
+	.status = STATUS_READ,
+	.run = cmd_export,
+};

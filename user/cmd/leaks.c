@@ -21,6 +21,7 @@
 #include "log/log.h"
 #include "lib/text.h"
 #include "cmd/log_args.h"
+#include "cmd/usage.h"
 #include "cmd/memory_args.h"
 #include "cmd/report_args.h"
 
@@ -38,23 +39,27 @@ struct leaks_args {
 enum { OPT_CONFIDENCE = OPT_COMMANDS_OWN, OPT_GROWTH, OPT_STEPS, OPT_FAIL };
 
 static const struct argp_option options[] = {
-	{ "steps", OPT_STEPS, "N", OPTION_ARG_OPTIONAL,
-	  "Print each step's figures; with -p and N: stop after N steps", 0 },
-	{ "by", OPT_BY, "WHAT", 0, "line (default), stack, module or category", 0 },
-	{ "device", OPT_DEVICE, "NAME", 0, "cuda:0, cpu ... (default: all)", 0 },
-	{ "top", OPT_TOP, "N", 0,
-	  "Lines that are told of; 0: all (default 10 in text, all in json)", 0 },
-	{ "min-confidence", OPT_CONFIDENCE, "LEVEL", 0,
-	  "high, medium (default) or low: less is not told of", 0 },
-	{ "min-growth", OPT_GROWTH, "SIZE", 0,
-	  "What grew by less in all is not told of (default 1K)", 0 },
-	{ "fail", OPT_FAIL, NULL, 0, "Exit with 1 where something grows", 0 },
-	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json", 0 },
-	{ "pid", 'p', "PID", 0, "Attach to this process instead of reading a recording", 1 },
+	{ "pid", 'p', "PID", 0, "Attach to this process instead of reading a recording",
+	  OPTIONS_PROCESS },
 	{ "duration", 'd', "TIME", 0,
-	  "With -p: stop after TIME (default: at the target's end or Ctrl-C)", 1 },
-	{ "quiet", 'q', NULL, 0, "Say nothing but errors and warnings", 1 },
-	{ "verbose", 'v', NULL, 0, "Say what is being done", 1 },
+	  "With -p: stop after TIME (default: at the end of the process or Ctrl-C)", OPTIONS_TIME },
+	{ "steps", OPT_STEPS, "N", OPTION_ARG_OPTIONAL,
+	  "With -p and N: stop after N steps. Otherwise: list the figures of each step",
+	  OPTIONS_TIME },
+	{ "by", OPT_BY, "line|stack|module|category", 0, "Group rows (default line)",
+	  OPTIONS_SHOW },
+	{ "device", OPT_DEVICE, "DEVICE", 0, "cuda:0, cpu, ... (default: all)", OPTIONS_SHOW },
+	{ "top", OPT_TOP, "N", 0, "Print N rows; 0: all (default 10 in text, all in json)",
+	  OPTIONS_SHOW },
+	{ "min-confidence", OPT_CONFIDENCE, "low|medium|high", 0,
+	  "Lowest confidence to report (default medium)", OPTIONS_SHOW },
+	{ "min-growth", OPT_GROWTH, "SIZE", 0,
+	  "Ignore rows that grew by less than SIZE (default 1K)", OPTIONS_SHOW },
+	{ "fail", OPT_FAIL, NULL, 0, "Exit with 1 if something grows", OPTIONS_OUTPUT },
+	{ "format", OPT_FORMAT, "text|json", 0, "Format (default text)", OPTIONS_OUTPUT },
+	{ "quiet", 'q', NULL, OPTION_RARE, "Print only warnings and errors", OPTIONS_MESSAGES },
+	{ "verbose", 'v', NULL, OPTION_RARE, "Also print what memtrace-bpf does",
+	  OPTIONS_MESSAGES },
 	{ 0 },
 };
 
@@ -357,22 +362,20 @@ static char **join_steps(int *argc, char **argv, char **joined)
 	return v;
 }
 
-int cmd_leaks(int argc, char **argv)
+static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
+static const struct argp argp = {
+	.options = options,
+	.parser = parse,
+	.args_doc = "FILE...\n-p PID",
+	.doc = "Show which lines grow from step to step, what holds their memory, and how certain "
+	       "that is. With the ranks of a job: which rank grows.",
+	.children = children,
+};
+
+static int cmd_leaks(int argc, char **argv)
 {
 	static const char *const groups[] = { "line", "stack", "module", "category", NULL };
 	static const enum group by[] = { BY_LINE, BY_STACK, BY_MODULE, BY_CATEGORY };
-	static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
-	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.args_doc = "FILE ...\n-p PID",
-		.doc = "What grows from step to step, which line allocates it, what holds it, and "
-		       "how sure that is; from a "
-		       "recording, or from a running process. Without steps equal slices of time "
-		       "take their place. Of several recordings, as of the ranks of "
-		       "a job, it says in which a line grows.",
-		.children = children,
-	};
 	struct leaks_args args = {
 		.shown = { .groups = groups, .formats = report_args_formats },
 		.o = { .min_confidence = GROWTH_SUMMARY_CONFIDENCE,
@@ -386,7 +389,7 @@ int cmd_leaks(int argc, char **argv)
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
-	argp_parse(&argp, argc, v, 0, NULL, &args);
+	usage__parse(&command_leaks, argc, v, 0, &args);
 	args.json = args.shown.format;
 	args.o.by = by[args.shown.by];
 	args.o.device = args.shown.device;
@@ -403,3 +406,14 @@ int cmd_leaks(int argc, char **argv)
 	free(v);
 	return status;
 }
+
+const struct command command_leaks = {
+	.name = "leaks",
+	.summary = "show which lines grow from step to step",
+	.argp = &argp,
+	.examples = "memtrace-bpf leaks run.mtr\n"
+		    "sudo memtrace-bpf leaks -p 4242 --steps 60\n"
+		    "memtrace-bpf leaks --fail --min-confidence high run.mtr",
+	.status = "0 done, 1 failed or --fail found growth, 2 not usable, 3 not permitted",
+	.run = cmd_leaks,
+};

@@ -4,6 +4,7 @@
 
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
+#include "cmd/usage.h"
 #include "cmd/report_args.h"
 #include "follow/capture_args.h"
 #include "lib/text.h"
@@ -19,24 +20,23 @@ struct options {
 };
 
 static const struct argp_option options[] = {
-	{ "interval", 'i', "TIME", 0, "Show it anew every TIME (default 1s on a screen, else 2s)",
-	  0 },
-	{ "count", 'n', "N", 0, "Stop after so many intervals, in text and json", 0 },
-	{ "format", OPT_FORMAT, "FORMAT", 0,
-	  "text: blocks, also on a terminal; json: an object a line. Default: the live view on a "
-	  "terminal, "
-	  "else text",
-	  0 },
-	{ "by", OPT_BY, "WHAT", 0,
-	  "line (default), function, module, layer (module with all inside) or category", 0 },
-	{ "sort", OPT_SORT, "KEY", 0,
-	  "live (default), peak, growth, churn (bytes per second) or allocs (per second)", 0 },
-	{ "top", OPT_TOP, "N", 0, "Rows in text and json, 0: all (default 10)", 0 },
-	{ "filter", OPT_FILTER, "EXPR", 0, "Show what matches, as report has it", 0 },
-	{ "hide", OPT_HIDE, "PATTERN", 0,
-	  "Charge nothing to this file, or to files in this folder; may be given again", 0 },
+	{ "interval", 'i', "TIME", 0, "Refresh every TIME (default 1s; 2s if not on a terminal)",
+	  OPTIONS_TIME },
+	{ "count", 'n', "N", 0, "Stop after N intervals; needs text or json", OPTIONS_TIME },
+	{ "by", OPT_BY, "line|function|module|layer|category", 0,
+	  "Group rows (default line); layer: a module with all inside", OPTIONS_SHOW },
+	{ "sort", OPT_SORT, "live|peak|growth|churn|allocs", 0,
+	  "Sort rows (default live); churn and allocs: per second", OPTIONS_SHOW },
+	{ "top", OPT_TOP, "N", 0, "Print N rows in text and json; 0: all (default 10)",
+	  OPTIONS_SHOW },
+	{ "filter", OPT_FILTER, "EXPR", 0, "Show only matches, as in `memtrace-bpf help report`",
+	  OPTIONS_SHOW },
+	{ "hide", OPT_HIDE, "PATTERN", OPTION_RARE,
+	  "Charge the caller instead of this file or folder; repeatable", OPTIONS_SHOW },
 	OPTION_FRAMES,
-	OPTION_COLOR(0),
+	{ "format", OPT_FORMAT, "text|json", 0,
+	  "Print text or JSON lines (default on a terminal: live view)", OPTIONS_OUTPUT },
+	OPTION_COLOR,
 	{ 0 },
 };
 
@@ -90,22 +90,20 @@ static int show(struct live_args *args)
 	return status;
 }
 
-int cmd_live(int argc, char **argv)
+static const struct argp_child children[] = { { &capture_argp, 0, NULL, 0 },
+					      LOG_ARGP_CHILD,
+					      { 0 } };
+static const struct argp argp = {
+	.options = options,
+	.parser = parse,
+	.args_doc = "-p PID | --name PATTERN | --all",
+	.doc = "Attach to a running PyTorch process and show which lines hold its memory. Press q "
+	       "to detach and print a summary.",
+	.children = children,
+};
+
+static int cmd_live(int argc, char **argv)
 {
-	static const struct argp_child children[] = { { &capture_argp, 0, "Target and bounds:", 1 },
-						      LOG_ARGP_CHILD,
-						      { 0 } };
-	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.args_doc = "-p PID | --name PATTERN | --all",
-		.doc = "Attach to a running PyTorch process and show what lives and which line it "
-		       "came from: on a terminal the live view, "
-		       "elsewhere a block of text every interval. q or Ctrl-C detaches and prints "
-		       "the summary; so does the "
-		       "target's end where there is no screen.",
-		.children = children,
-	};
 	struct options o = {
 		.shown = { .groups = live_by_names,
 			   .formats = report_args_formats,
@@ -114,7 +112,7 @@ int cmd_live(int argc, char **argv)
 	};
 	int status;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	usage__parse(&command_live, argc, argv, 0, &o);
 	o.live.format = o.shown.format < 0 ? LIVE_SCREEN : o.shown.format ? LIVE_JSON : LIVE_TEXT;
 	o.live.top = o.shown.top;
 	o.live.by = o.shown.by;
@@ -125,3 +123,14 @@ int cmd_live(int argc, char **argv)
 	report_select__drop(&o.shown.select);
 	return status;
 }
+
+const struct command command_live = {
+	.name = "live",
+	.summary = "the live view (memtrace-bpf -p PID)",
+	.argp = &argp,
+	.examples = "sudo memtrace-bpf -p 4242\n"
+		    "sudo memtrace-bpf --name train.py\n"
+		    "sudo memtrace-bpf -p 4242 -d 30s --format json > live.jsonl",
+	.status = STATUS_ATTACH,
+	.run = cmd_live,
+};

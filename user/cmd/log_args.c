@@ -2,25 +2,29 @@
 #include "cmd/log_args.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "archive/analysis.h"
+#include "cmd/help.h"
 #include "cmd/usage.h"
+#include "follow/option_groups.h"
 #include "log/config.h"
 
 enum { OPT_LOG_LEVEL = 0x8100, OPT_LOG_FILE, OPT_LOG_FORMAT };
 
 static const struct argp_option options[] = {
-	{ "log-level", OPT_LOG_LEVEL, "LEVEL", 0,
-	  "error, warn, info (default) or debug; PART=LEVEL, after a comma, of one part of the "
-	  "program: info,capture=debug",
-	  0 },
-	{ "log-file", OPT_LOG_FILE, "FILE", 0,
-	  "Also write messages to the end of this file, with the time", 0 },
-	{ "log-format", OPT_LOG_FORMAT, "FORMAT", 0,
-	  "text (default) or json: an object a line, in the file, or on standard error where there "
-	  "is none",
-	  0 },
-	{ NULL, 'h', NULL, OPTION_HIDDEN, NULL, 0 },
+	{ "log-level", OPT_LOG_LEVEL, "LEVEL", OPTION_RARE,
+	  "error, warn, info (default) or debug; PART=LEVEL sets the level of one part: "
+	  "info,capture=debug",
+	  OPTIONS_MESSAGES },
+	{ "log-file", OPT_LOG_FILE, "FILE", OPTION_RARE,
+	  "Also append messages, with the time, to FILE", OPTIONS_MESSAGES },
+	{ "log-format", OPT_LOG_FORMAT, "text|json", OPTION_RARE,
+	  "Format of messages (default text); json: one object per line", OPTIONS_MESSAGES },
+	{ "help", 'h', "all", OPTION_ARG_OPTIONAL | OPTION_HIDDEN, NULL, 0 },
+	{ NULL, '?', NULL, OPTION_HIDDEN, NULL, 0 },
+	{ "version", 'V', NULL, OPTION_HIDDEN, NULL, 0 },
 	{ 0 },
 };
 
@@ -43,8 +47,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		usage__begin(state);
 		break;
 	case 'h':
-		argp_state_help(state, state->out_stream, ARGP_HELP_STD_HELP);
-		break;
+	case '?':
+		help__print(stdout, usage__command(), arg && !strcmp(arg, "all"));
+		exit(analysis__check_output(stdout, "standard output"));
+	case 'V':
+		argp_program_version_hook(stdout, state);
+		exit(analysis__check_output(stdout, "standard output"));
 	case OPT_LOG_LEVEL:
 	case OPT_LOG_FILE:
 	case OPT_LOG_FORMAT:

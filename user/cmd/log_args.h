@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_CMD_LOG_ARGS_H
 #define MT_CMD_LOG_ARGS_H
-/* --log-level, --log-file, --log-format and -h, as the last child of each command's argp parser.
- * The child also sets the form of usage errors (usage.h). */
+/* --log-level, --log-file, --log-format, --help and --version, as the last child of each command's
+ * argp parser. The child also sets the form of usage errors (usage.h). */
 #include <argp.h>
 
 #define LOG_ARGP_CHILD                                                                             \
 	{                                                                                          \
-		&log_argp, 0, "Messages:", 90                                                      \
+		&log_argp, 0, NULL, 0                                                              \
 	}
 
 /* Has no input. Opens the log file after all options were parsed. */

@@ -3,14 +3,16 @@
 
 #include <stdint.h>
 
+#include "follow/option_groups.h"
 #include "lib/text.h"
 #include "record/room.h"
 
 enum { OPT_MAX_MEMORY = 0x8200 };
 
 static const struct argp_option options[] = {
-	{ "max-memory", OPT_MAX_MEMORY, "SIZE", 0,
-	  "Stop if reading takes more memory than SIZE (default: half of what is available)", 0 },
+	{ "max-memory", OPT_MAX_MEMORY, "SIZE", OPTION_RARE,
+	  "Stop if reading needs more memory than SIZE (default: half of what is available)",
+	  OPTIONS_MESSAGES },
 	{ 0 },
 };
 

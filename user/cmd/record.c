@@ -5,6 +5,8 @@
 
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
+#include "cmd/usage.h"
+#include "follow/option_groups.h"
 #include "follow/capture_args.h"
 #include "follow/capture_loop.h"
 #include "save/recording.h"
@@ -20,8 +22,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &a->recording;
-		state->child_inputs[1] = &a->capture;
+		state->child_inputs[0] = &a->capture;
+		state->child_inputs[1] = &a->recording;
 		break;
 	case ARGP_KEY_ARG:
 		argp_error(
@@ -35,24 +37,24 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-int cmd_record(int argc, char **argv)
+static const struct argp_child children[] = {
+	{ &capture_argp, 0, NULL, 0 }, { &recording_argp, 0, NULL, 0 }, LOG_ARGP_CHILD, { 0 }
+};
+static const struct argp argp = {
+	.parser = parse,
+	.args_doc = "-p PID | --name PATTERN | --all",
+	.doc = "Record the memory events of a running PyTorch process into a file for report, "
+	       "leaks, export and others.",
+	.children = children,
+};
+
+static int cmd_record(int argc, char **argv)
 {
-	static const struct argp_child children[] = { { &recording_argp, 0, NULL, 0 },
-						      { &capture_argp, 0, "Target and bounds:", 1 },
-						      LOG_ARGP_CHILD,
-						      { 0 } };
-	static const struct argp argp = {
-		.parser = parse,
-		.args_doc = "-p PID | --name PATTERN | --all",
-		.doc = "Record the memory events of a running PyTorch process into a file for "
-		       "report and export.",
-		.children = children,
-	};
 	struct record_args args = { 0 };
 	struct recording r = { 0 };
 	int status;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	usage__parse(&command_record, argc, argv, 0, &args);
 	r.args = args.recording;
 	r.loop.args = args.capture;
 	recording__init(&r);
@@ -61,3 +63,15 @@ int cmd_record(int argc, char **argv)
 	free(r.args.windows.growth);
 	return status;
 }
+
+const struct command command_record = {
+	.name = "record",
+	.summary = "record a running process into a file",
+	.argp = &argp,
+	.examples = "sudo memtrace-bpf record -p 4242 -d 1m -o run.mtr\n"
+		    "sudo memtrace-bpf record --name train.py --follow -o runs/\n"
+		    "sudo memtrace-bpf record -p 4242 --on-oom\n"
+		    "sudo memtrace-bpf record -p 4242 --rolling 10G -o history/",
+	.status = STATUS_ATTACH,
+	.run = cmd_record,
+};

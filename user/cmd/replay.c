@@ -11,6 +11,7 @@
 #include "capture/session.h"
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
+#include "cmd/usage.h"
 #include "cmd/report_args.h"
 #include "cmd/memory_args.h"
 #include "launch/dryrun.h"
@@ -39,25 +40,25 @@ enum {
 
 static const struct argp_option options[] = {
 	{ "alloc-conf", OPT_ALLOC_CONF, "SETTINGS", 0,
-	  "As PYTORCH_CUDA_ALLOC_CONF has them, \"\" for PyTorch's defaults (default: the "
-	  "recording's own)",
-	  0 },
-	{ "vram", OPT_VRAM, "SIZE", 0,
-	  "Memory of the device, that of others than PyTorch included (default: no limit)", 0 },
-	{ "search", OPT_SEARCH, NULL, 0,
-	  "Try the settings that make sense, and recommend one if it gains anything", 0 },
-	{ "smallest", OPT_SMALLEST, NULL, 0, "Find the smallest --vram that it fits", 0 },
-	{ "device", OPT_DEVICE, "NAME", 0,
-	  "cuda:0 ... (default: the one that most was allocated on)", 0 },
-	{ "python", OPT_PYTHON, "PATH", 0,
+	  "Settings as in PYTORCH_CUDA_ALLOC_CONF; \"\": PyTorch's defaults (default: those of the "
+	  "recording)",
+	  OPTIONS_RECORD },
+	{ "vram", OPT_VRAM, "SIZE", 0, "Memory of the device (default: unlimited)",
+	  OPTIONS_RECORD },
+	{ "search", OPT_SEARCH, NULL, 0, "Try common settings and recommend the best",
+	  OPTIONS_RECORD },
+	{ "smallest", OPT_SMALLEST, NULL, 0, "Find the smallest --vram that works",
+	  OPTIONS_RECORD },
+	{ "device", OPT_DEVICE, "DEVICE", 0,
+	  "cuda:0, ... (default: the one with the most allocations)", OPTIONS_RECORD },
+	{ "python", OPT_PYTHON, "FILE", 0,
 	  "Use the PyTorch of this interpreter (default: the recorded one, if only root can change "
 	  "it)",
-	  0 },
+	  OPTIONS_RECORD },
+	{ NULL, 0, NULL, 0, "What to replay", OPTIONS_RECORD },
 	{ "curve", OPT_CURVE, "FILE", 0,
-	  "Write event, seconds, allocated and reserved bytes to FILE as CSV, wherever reserved "
-	  "changes",
-	  0 },
-	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json", 0 },
+	  "Write allocated and reserved memory over time to FILE as CSV", OPTIONS_OUTPUT },
+	{ "format", OPT_FORMAT, "text|json", 0, "Format (default text)", OPTIONS_OUTPUT },
 	{ 0 },
 };
 
@@ -211,24 +212,24 @@ static const char *quoted(int n, char **words, char *buf, size_t size)
 	return buf;
 }
 
-int cmd_replay(int argc, char **argv)
+static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
+static const struct argp argp = {
+	.options = options,
+	.parser = parse,
+	.args_doc = "FILE",
+	.doc = "Repeat the allocations of a recording in PyTorch's own CUDA allocator, without a "
+	       "GPU, to see what other settings or less memory would do.",
+	.children = children,
+};
+
+static int cmd_replay(int argc, char **argv)
 {
-	static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
-	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.children = children,
-		.args_doc = "FILE",
-		.doc = "A recording's blocks, in order, once more through PyTorch's own CUDA "
-		       "allocator, on a device that is not there: what would be "
-		       "reserved under other settings, or with less memory, and whether it fits.",
-	};
 	struct replay_args args = { .opts.device = -1 };
 	char again[1024];
 	FILE *curve = NULL;
 	int status;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	usage__parse(&command_replay, argc, argv, 0, &args);
 	args.opts.again = quoted(argc - 1, argv + 1, again, sizeof(again));
 	if (args.curve) {
 		curve = fopen(args.curve, "wxe");
@@ -246,3 +247,14 @@ int cmd_replay(int argc, char **argv)
 	}
 	return status;
 }
+
+const struct command command_replay = {
+	.name = "replay",
+	.summary = "repeat a recording with other allocator settings or less memory",
+	.argp = &argp,
+	.examples = "memtrace-bpf replay --search run.mtr\n"
+		    "memtrace-bpf replay --alloc-conf expandable_segments:True run.mtr\n"
+		    "memtrace-bpf replay --smallest run.mtr",
+	.status = "0 it fits, 1 failed, 2 not a recording, 4 it does not fit, 64 usage",
+	.run = cmd_replay,
+};

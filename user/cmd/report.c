@@ -2,6 +2,7 @@
 /* memtrace-bpf report: the lines, modules and phases that held the memory of a recording. */
 #include <argp.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "cmd/commands.h"
 #include "cmd/csv_args.h"
 #include "cmd/log_args.h"
+#include "cmd/usage.h"
 #include "cmd/memory_args.h"
 #include "cmd/report_args.h"
 #include "report/fail.h"
@@ -36,52 +38,44 @@ enum {
 };
 
 static const struct argp_option options[] = {
-	{ "at", OPT_AT, "MOMENT", 0,
-	  "peak (default), end, oom (the first out of memory) or seconds since the start", 0 },
-	{ "by", OPT_BY, "WHAT", 0,
-	  "line (default), stack, module, layer (module with all inside), phase, category, thread "
-	  "or segment; or some of "
-	  "line, module, phase, category, thread: --by category,module",
-	  0 },
-	{ "tree", OPT_TREE, NULL, 0,
-	  "Modules under those that they are in, with what each holds itself and with all inside",
-	  0 },
-	{ "device", OPT_DEVICE, "NAME", 0,
-	  "cuda:0, cpu ... (default: the one with the largest peak, CUDA first)", 0 },
-	{ "top", OPT_TOP, "N", 0,
-	  "Rows, the rest in one; 0: all (default 20 in text, all in json and csv)", 0 },
+	{ "at", OPT_AT, "peak|end|oom|SECONDS", 0,
+	  "Moment: the peak (default), the end, the first out-of-memory error, or seconds since "
+	  "the start",
+	  OPTIONS_SHOW },
+	{ "by", OPT_BY, "line|stack|module|layer|phase|category|thread|segment", 0,
+	  "Group rows (default line); layer: a module with all inside. Several, such as "
+	  "module,category: all but stack, layer, segment",
+	  OPTIONS_SHOW },
+	{ "tree", OPT_TREE, NULL, 0, "Show modules as a tree", OPTIONS_SHOW },
+	{ "device", OPT_DEVICE, "DEVICE", 0,
+	  "cuda:0, cpu, ... (default: the largest peak, CUDA first)", OPTIONS_SHOW },
+	{ "top", OPT_TOP, "N", 0, "Print N rows; 0: all (default 20 in text, all in json and csv)",
+	  OPTIONS_SHOW },
+	{ "filter", OPT_FILTER, "EXPR",
+	  0, "Show only matches: words, or fields as in 'module:blocks.3 category:activation size:>1M'",
+	  OPTIONS_SHOW },
+	{ "hide", OPT_HIDE, "PATTERN", OPTION_RARE,
+	  "Charge the caller instead of this file or folder; repeatable", OPTIONS_SHOW },
 	OPTION_FRAMES,
-	{ "filter", OPT_FILTER, "EXPR", 0,
-	  "Show what matches: words, or fields as in 'category:activation module:blocks.3 "
-	  "line:model.py phase:backward size:>1M'; "
-	  "the rest is one row. docs/reference/report.md has all of it",
-	  0 },
-	{ "hide", OPT_HIDE, "PATTERN", 0,
-	  "Charge nothing to this file, or to files in this folder: the next frame out is charged; "
-	  "may be given again",
-	  0 },
+	{ "advice", OPT_ADVICE, NULL, 0, "Print what would make the peak smaller, and by how much",
+	  OPTIONS_SHOW },
+	{ "fail-if", OPT_FAIL, "CONDITION",
+	  0, "Exit with 4 if CONDITION is true, such as 'peak>16G' or 'growth>1G/100steps'; repeatable",
+	  OPTIONS_SHOW },
+	{ NULL, 0, NULL, 0, "Several recordings", OPTIONS_PARTS },
 	{ "together", OPT_TOGETHER, NULL, 0,
-	  "Several FILEs as one report, with what each has of a row and which ones differ (default "
-	  "in text for ranks of one job)",
-	  0 },
-	{ "apart", OPT_APART, NULL, 0, "Several FILEs one after the other", 0 },
-	{ "side-by-side", OPT_SIDE, NULL, 0,
-	  "Together, in text, with a column for each FILE, as many as fit", 0 },
-	{ "fail-if", OPT_FAIL, "CONDITION", 0,
-	  "Exit with 4 and say which line is to blame if this holds: 'peak>16G', 'reserved>=80%', "
-	  "'growth>1G/100steps', 'ooms>0', "
-	  "'fragmentation>20% and unused>2G' ...; may be given again. docs/guide/watch.md has all "
-	  "of it",
-	  0 },
-	{ "advice", OPT_ADVICE, NULL, 0,
-	  "What would make the peak smaller, and by how much: see docs/internals/ESTIMATE.md", 0 },
-	{ "bars", OPT_BARS, NULL, 0,
-	  "Bars in table and tree (default: on a terminal with room for them)", 0 },
-	{ "no-bars", OPT_NO_BARS, NULL, 0, "No bars in table and tree", 0 },
-	{ "no-overview", OPT_NO_OVERVIEW, NULL, 0,
-	  "Not the lists of categories and modules in front of the table of lines", 0 },
-	OPTION_COLOR(0),
-	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default), json or csv", 0 },
+	  "One report of all, with each recording's share (default for ranks of one job)",
+	  OPTIONS_PARTS },
+	{ "side-by-side", OPT_SIDE, NULL, 0, "One report with a column for each recording",
+	  OPTIONS_PARTS },
+	{ "apart", OPT_APART, NULL, 0, "One report after the other", OPTIONS_PARTS },
+	{ "bars", OPT_BARS, NULL, OPTION_RARE,
+	  "Draw bars (default: on a terminal that is wide enough)", OPTIONS_OUTPUT },
+	{ "no-bars", OPT_NO_BARS, NULL, OPTION_RARE, "Draw no bars", OPTIONS_OUTPUT },
+	{ "no-overview", OPT_NO_OVERVIEW, NULL, OPTION_RARE,
+	  "Leave out the overview above the table", OPTIONS_OUTPUT },
+	OPTION_COLOR,
+	{ "format", OPT_FORMAT, "text|json|csv", 0, "Format (default text)", OPTIONS_OUTPUT },
 	{ 0 },
 };
 
@@ -93,6 +87,19 @@ static bool find_group(const char *arg, size_t len, enum group *ret)
 			return true;
 		}
 	return false;
+}
+
+static void unknown_group(const char *arg, size_t len, struct argp_state *state)
+{
+	char word[64];
+	const char *words[BY_NR + 2] = { NULL };
+
+	for (int by = 0; by < BY_NR; by++)
+		words[by] = group_names[by];
+	words[BY_NR] = "segment";
+	snprintf(word, sizeof(word), "%.*s", (int)len, arg);
+	if (report_args__choose(state, "--by", word, words) == BY_NR)
+		argp_error(state, "--by: segment cannot be combined with others");
 }
 
 static void parse_by(struct report_files *r, const char *arg, struct argp_state *state)
@@ -108,10 +115,7 @@ static void parse_by(struct report_files *r, const char *arg, struct argp_state 
 		size_t len = strcspn(p, ",");
 
 		if (!find_group(p, len, &r->by)) {
-			argp_error(state,
-				   "--by: '%.*s' is none of line, stack, module, layer, phase, "
-				   "category, thread, segment",
-				   (int)len, p);
+			unknown_group(p, len, state);
 			return;
 		}
 		n += !(split & 1U << r->by);
@@ -121,7 +125,7 @@ static void parse_by(struct report_files *r, const char *arg, struct argp_state 
 			break;
 	}
 	if (n > 1 && (split & single))
-		argp_error(state, "--by: stack and layer go with nothing else");
+		argp_error(state, "--by: stack and layer cannot be combined with others");
 	r->split = n > 1 ? split : 0;
 }
 
@@ -236,26 +240,27 @@ static int report(struct options *o)
 	return status;
 }
 
-int cmd_report(int argc, char **argv)
+static const struct argp_child children[] = {
+	CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
+};
+static const struct argp argp = {
+	.options = options,
+	.parser = parse,
+	.args_doc = "FILE...",
+	.doc = "Show which line, module and phase held the memory of a recording, at the peak or "
+	       "at another moment.",
+	.children = children,
+};
+
+static int cmd_report(int argc, char **argv)
 {
 	static const char *const formats[] = {
 		[REPORT_AS_TEXT] = "text", [REPORT_AS_JSON] = "json", [REPORT_AS_CSV] = "csv", NULL
 	};
-	static const struct argp_child children[] = {
-		CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 }
-	};
-	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.args_doc = "FILE ...",
-		.doc = "Which line, module and phase held how many bytes, and what for, at the "
-		       "peak or another moment, from recordings.",
-		.children = children,
-	};
 	struct options o = { .shown.formats = formats };
 	int status;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	usage__parse(&command_report, argc, argv, 0, &o);
 	status = report(&o);
 	if (o.r.fail)
 		status = report_fail__say(o.r.fail, status);
@@ -263,3 +268,15 @@ int cmd_report(int argc, char **argv)
 	report_select__drop(&o.shown.select);
 	return analysis__check_output(stdout, "standard output") ? EXIT_FAILED : status;
 }
+
+const struct command command_report = {
+	.name = "report",
+	.summary = "show which line, module and phase holds the memory",
+	.argp = &argp,
+	.examples = "memtrace-bpf report run.mtr\n"
+		    "memtrace-bpf report --by module --at end run.mtr\n"
+		    "memtrace-bpf report --filter 'category:activation size:>1M' run.mtr\n"
+		    "memtrace-bpf report --fail-if 'peak>16G' run.mtr",
+	.status = "0 done, 1 failed, 2 not a recording, 4 --fail-if, 64 usage",
+	.run = cmd_report,
+};

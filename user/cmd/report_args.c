@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "archive/analysis.h"
+#include "cmd/usage.h"
 #include "follow/capture_args.h"
 #include "lib/exit.h"
 
@@ -14,17 +15,13 @@ const char *const report_args_formats[] = { "text", "json", NULL };
 int report_args__choose(struct argp_state *state, const char *option, const char *arg,
 			const char *const *words)
 {
-	char all[256] = "";
-	size_t used = 0;
+	char what[64];
 
-	for (int i = 0; words[i]; i++) {
+	for (int i = 0; words[i]; i++)
 		if (!strcmp(arg, words[i]))
 			return i;
-		if (used < sizeof(all))
-			used += snprintf(all + used, sizeof(all) - used, "%s%s", i ? ", " : "",
-					 words[i]);
-	}
-	argp_error(state, "%s: '%s' is none of %s", option, arg, all);
+	snprintf(what, sizeof(what), "%s: unknown value", option);
+	usage__unknown(state, what, arg, words);
 	return 0;
 }
 

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "follow/option_groups.h"
 #include "model/model.h"
 #include "report/filter.h"
 #include "report/text.h"
@@ -27,20 +28,19 @@ enum {
 /* Entries of options with the same help in all commands. */
 #define OPTION_FRAMES                                                                              \
 	{                                                                                          \
-		"frames", OPT_FRAMES, "WHICH", 0,                                                  \
-			"user (default): charge the innermost line of user code; all: of any "     \
-			"code",                                                                    \
-			0                                                                          \
+		"frames", OPT_FRAMES, "user|all", OPTION_RARE,                                     \
+			"Charge the innermost line of user code (default) or of all code",         \
+			OPTIONS_SHOW                                                               \
 	}
-#define OPTION_COLOR(group)                                                                        \
+#define OPTION_COLOR                                                                               \
 	{ "color",                                                                                 \
 	  OPT_COLOR,                                                                               \
-	  "WHEN",                                                                                  \
-	  0,                                                                                       \
-	  "auto (default: on a terminal, unless NO_COLOR is set), always or never",                \
-	  group },                                                                                 \
+	  "auto|always|never",                                                                     \
+	  OPTION_RARE,                                                                             \
+	  "Use colours (default auto: on a terminal, unless NO_COLOR is set)",                     \
+	  OPTIONS_OUTPUT },                                                                        \
 	{                                                                                          \
-		"colour", OPT_COLOR, "WHEN", OPTION_ALIAS | OPTION_HIDDEN, NULL, group             \
+		"colour", OPT_COLOR, "WHEN", OPTION_ALIAS | OPTION_HIDDEN, NULL, 0                 \
 	}
 
 struct report_args {

@@ -5,6 +5,8 @@
 
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
+#include "cmd/usage.h"
+#include "follow/option_groups.h"
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "log/log.h"
@@ -21,19 +23,21 @@ enum {
 };
 
 static const struct argp_option options[] = {
+	{ "inside", OPT_INSIDE, NULL, 0, "Record without root: a library in the command records",
+	  OPTIONS_COMMAND },
+	{ "no-trace", OPT_NO_TRACE, NULL, 0, "Run the command without recording", OPTIONS_COMMAND },
 	{ "dry-run-cuda", OPT_DRY_RUN, NULL, 0,
-	  "Run it with no GPU: CUDA is answered for, PyTorch's own allocator is real", 0 },
-	{ "vram", OPT_VRAM, "SIZE", 0, "Memory of each device of the dry run (default 80G)", 0 },
-	{ "devices", OPT_DEVICES, "N", 0, "How many devices the dry run has (default 1)", 0 },
-	{ "inside", OPT_INSIDE, NULL, 0,
-	  "The command records itself, with no help of the kernel's; needs no privileges", 0 },
-	{ "no-trace", OPT_NO_TRACE, NULL, 0, "Run it and record nothing; needs no privileges", 0 },
-	{ "user", OPT_USER, "NAME", 0, "As root: run it as NAME (default: the user behind sudo)",
-	  0 },
-	{ "command-env", OPT_COMMAND_ENV, "NAME,...", 0,
-	  "The command gets these variables (commas between them; \"*\": all) besides PATH, LANG, "
-	  "TZ and the like (default: all, with --user none)",
-	  0 },
+	  "Simulate CUDA: no GPU needed, PyTorch's own allocator", OPTIONS_COMMAND },
+	{ "vram", OPT_VRAM, "SIZE", 0, "Memory of each simulated device (default 80G)",
+	  OPTIONS_COMMAND },
+	{ "devices", OPT_DEVICES, "N", OPTION_RARE,
+	  "With --dry-run-cuda: number of devices (default 1)", OPTIONS_COMMAND },
+	{ "user", OPT_USER, "USER", OPTION_RARE,
+	  "As root: run the command as USER (default: the user behind sudo)", OPTIONS_COMMAND },
+	{ "command-env", OPT_COMMAND_ENV, "NAME,...", OPTION_RARE,
+	  "Pass only these variables to the command, besides PATH, LANG, TZ and similar ones; "
+	  "\"*\": all (default: all; none with --user)",
+	  OPTIONS_COMMAND },
 	{ 0 },
 };
 
@@ -49,8 +53,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &a->recording;
-		state->child_inputs[1] = &a->capture;
+		state->child_inputs[0] = &a->capture;
+		state->child_inputs[1] = &a->recording;
 		break;
 	case OPT_DRY_RUN:
 		a->dryrun.wanted = true;
@@ -122,25 +126,24 @@ static int run(struct run_command *r)
 	return run_command__wait(r);
 }
 
-int cmd_run(int argc, char **argv)
+static const struct argp_child children[] = {
+	{ &capture_bounds_argp, 0, NULL, 0 }, { &recording_argp, 0, NULL, 0 }, LOG_ARGP_CHILD, { 0 }
+};
+static const struct argp argp = {
+	.options = options,
+	.parser = parse,
+	.args_doc = "[--] COMMAND [ARGUMENT...]",
+	.doc = "Start a command and record it from its first allocation. Standard input and output "
+	       "are passed through.",
+	.children = children,
+};
+
+static int cmd_run(int argc, char **argv)
 {
-	static const struct argp_child children[] = { { &recording_argp, 0, NULL, 0 },
-						      { &capture_bounds_argp, 0, "Bounds:", 1 },
-						      LOG_ARGP_CHILD,
-						      { 0 } };
-	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.args_doc = "COMMAND [ARGUMENT...]",
-		.doc = "Start a command and record its PyTorch's memory events from the first one "
-		       "on. Its input and output pass "
-		       "through, its exit status is ours.",
-		.children = children,
-	};
 	struct run_command r = { 0 };
 	int status;
 
-	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &r.args);
+	usage__parse(&command_run, argc, argv, ARGP_IN_ORDER, &r.args);
 	status = run_command__open(&r);
 	if (status)
 		return status;
@@ -148,3 +151,14 @@ int cmd_run(int argc, char **argv)
 	run_command__close(&r);
 	return status;
 }
+
+const struct command command_run = {
+	.name = "run",
+	.summary = "start a command and record it from its first allocation",
+	.argp = &argp,
+	.examples = "sudo memtrace-bpf run -o run.mtr -- python train.py\n"
+		    "memtrace-bpf run --inside -o run.mtr -- python train.py   # without root\n"
+		    "memtrace-bpf run --dry-run-cuda --vram 24G --inside -- python train.py",
+	.status = "that of the command; 3 if it cannot be recorded, 64 usage",
+	.run = cmd_run,
+};

@@ -10,6 +10,8 @@
 
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
+#include "cmd/usage.h"
+#include "follow/option_groups.h"
 #include "follow/capture_args.h"
 #include "follow/pick.h"
 #include "launch/dryrun.h"
@@ -57,75 +59,70 @@ enum {
 };
 
 static const struct argp_option options[] = {
-	{ NULL, 0, NULL, 0, "What may be traced:", 1 },
-	{ "target", OPT_TARGET, "NAME=PID|NAME=PATTERN", 0,
-	  "A process, or those whose command line matches the extended regular expression; NAME is "
-	  "the API's model_name. May be given again",
+	{ NULL, 0, NULL, 0, "Which processes can be traced", 1 },
+	{ "target", OPT_TARGET, "NAME=PID|NAME=PATTERN",
+	  0, "This process, or all whose command line matches; NAME is the API's model_name; repeatable",
 	  1 },
-	{ "target-user", OPT_TARGET_USER, "NAME=USER", 0,
-	  "Only processes of USER count for --target NAME. May be given again", 1 },
+	{ "target-user", OPT_TARGET_USER, "NAME=USER", OPTION_RARE,
+	  "Only processes of USER belong to --target NAME; repeatable", 1 },
+	{ "all", OPT_ALL, NULL, 0, "All processes that use PyTorch, by PID", 1 },
 	{ "command", OPT_COMMAND, "NAME=COMMAND", 0,
-	  "A shell command that each trace of NAME starts, on a GPU that is made up (run "
-	  "--dry-run-cuda)",
+	  "Shell command that each trace of NAME starts, on a simulated GPU", 1 },
+	{ "vram", OPT_VRAM, "SIZE", OPTION_RARE,
+	  "With --command: memory of each simulated device (default 80G)", 1 },
+	{ "devices", OPT_DEVICES, "N", OPTION_RARE,
+	  "With --command: number of simulated devices (default 1)", 1 },
+	{ "no-dry-run", OPT_NO_DRY_RUN, NULL, OPTION_RARE, "With --command: use the real GPUs", 1 },
+	{ "command-user", OPT_COMMAND_USER, "USER", OPTION_RARE,
+	  "As root: run commands as USER (default: the user behind sudo, or that of --user)", 1 },
+	{ "command-env", OPT_COMMAND_ENV, "NAME,...", OPTION_RARE,
+	  "Pass these variables to commands, besides PATH, LANG, TZ and similar ones; \"*\": all",
 	  1 },
-	{ "all", OPT_ALL, NULL, 0, "Every process with PyTorch in it, by its PID", 1 },
-	{ "vram", OPT_VRAM, "SIZE", 0,
-	  "Of --command: memory of each device that is made up (default 80G)", 1 },
-	{ "devices", OPT_DEVICES, "N", 0, "Of --command: how many devices (default 1)", 1 },
-	{ "no-dry-run", OPT_NO_DRY_RUN, NULL, 0, "Commands run on the GPUs that are here", 1 },
-	{ "command-user", OPT_COMMAND_USER, "NAME", 0,
-	  "As root: run commands as NAME (default: the user behind sudo, else that of --user)", 1 },
-	{ "command-env", OPT_COMMAND_ENV, "NAME,...", 0,
-	  "Commands get these of the server's variables besides PATH, LANG, TZ and the like "
-	  "(\"*\": all)",
-	  1 },
-	{ "interval", OPT_INTERVAL, "TIME", 0, "How often each process is looked at (default 1s)",
-	  1 },
-	{ NULL, 0, NULL, 0, "Who may ask:", 2 },
+	{ "interval", OPT_INTERVAL, "TIME", OPTION_RARE,
+	  "Polling interval of processes (default 1s)", 1 },
+	{ NULL, 0, NULL, 0, "Who can connect", 2 },
 	{ "listen", OPT_LISTEN, "ADDRESS", 0,
-	  "HOST:PORT, [HOST]:PORT or unix:PATH (default 127.0.0.1:8000); port 0: one that is free. "
-	  "May be given again",
+	  "HOST:PORT, [HOST]:PORT or unix:PATH (default 127.0.0.1:8000); port 0: any free port; "
+	  "repeatable",
 	  2 },
 	{ "token-file", OPT_TOKEN, "FILE", 0,
-	  "Ask for the token in FILE; needed for any address that others reach", 2 },
-	{ "tls-cert", OPT_CERT, "FILE", 0,
-	  "Speak HTTPS, with this certificate and those above it (PEM)", 2 },
-	{ "tls-key", OPT_KEY, "FILE", 0, "The certificate's key (PEM)", 2 },
-	{ "allow-host", OPT_HOST, "NAME", 0,
-	  "A name besides the addresses by which the server may be called. May be given again", 2 },
-	{ "requests-per-minute", OPT_RATE, "N", 0, "Of each client (default 6000; 0: any number)",
+	  "Require the token in FILE; needed if other machines can connect", 2 },
+	{ "tls-cert", OPT_CERT, "FILE", 0, "Use HTTPS with this certificate chain (PEM)", 2 },
+	{ "tls-key", OPT_KEY, "FILE", 0, "Key of the certificate (PEM)", 2 },
+	{ "allow-host", OPT_HOST, "NAME", OPTION_RARE,
+	  "Accept this host name in requests, besides the addresses; repeatable", 2 },
+	{ "requests-per-minute", OPT_RATE, "N", OPTION_RARE,
+	  "Limit for each client (default 6000; 0: none)", 2 },
+	{ "user", OPT_USER, "USER", OPTION_RARE,
+	  "As root: user of the unprivileged processes (default: a user ID of its own for each)",
 	  2 },
-	{ "user", OPT_USER, "NAME", 0,
-	  "As root: whom all that speaks to others or reads recordings runs as (default: a user ID "
-	  "of its own for each)",
-	  2 },
-	{ NULL, 0, NULL, 0, "How much:", 3 },
+	{ NULL, 0, NULL, 0, "Storage and limits", 3 },
 	{ "output", 'o', "FOLDER", 0,
-	  "Keep recordings there, and list those that are there (default: a folder that goes with "
-	  "the server)",
+	  "Keep recordings in FOLDER and list those in it (default: a temporary folder)", 3 },
+	{ "max-events", OPT_EVENTS, "N", OPTION_RARE, "Events per trace (default 10000000)", 3 },
+	{ "max-duration", OPT_DURATION, "TIME", OPTION_RARE, "Length of a capture (default 1h)",
 	  3 },
-	{ "max-events", OPT_EVENTS, "N", 0, "Of a trace (default 10000000)", 3 },
-	{ "max-duration", OPT_DURATION, "TIME", 0, "Of a capture (default 1h)", 3 },
-	{ "max-captures", OPT_CAPTURES, "N", 0, "At once (default 4)", 3 },
-	{ "max-traces", OPT_TRACES, "N", 0, "That are kept (default 100)", 3 },
-	{ "max-disk", OPT_DISK, "SIZE", 0, "Of the folder (default 4G)", 3 },
-	{ "max-workers", OPT_WORKERS, "N", 0, "Reports and exports at once (default 2)", 3 },
-	{ NULL, 0, NULL, 0, "What is sent to others:", 4 },
-	{ "push-pyroscope", OPT_PYROSCOPE, "URL", 0,
-	  "Profiles, to a server that speaks Pyroscope's protocol", 4 },
-	{ "push-otlp", OPT_OTLP, "URL", 0, "Metrics, by OTLP over HTTP", 4 },
-	{ "push-every", OPT_PUSH_EVERY, "TIME", 0,
-	  "How often (default 15s for metrics, 5m for profiles)", 4 },
-	{ "push-profile", OPT_PUSH_PROFILE, "TIME", 0,
-	  "How long the capture for a profile takes (default 5s)", 4 },
-	{ "push-token-file", OPT_PUSH_TOKEN, "FILE", 0,
-	  "Send the token in FILE along; to another machine only over https", 4 },
-	{ "push-insecure", OPT_PUSH_INSECURE, NULL, 0,
-	  "Send the token to http URLs of other machines, too, where others on the way can read it",
-	  4 },
-	{ "push-ca", OPT_PUSH_CA, "FILE", 0,
+	{ "max-captures", OPT_CAPTURES, "N", OPTION_RARE, "Captures at the same time (default 4)",
+	  3 },
+	{ "max-traces", OPT_TRACES, "N", OPTION_RARE, "Number of traces to keep (default 100)", 3 },
+	{ "max-disk", OPT_DISK, "SIZE", 0, "Size of the folder (default 4G)", 3 },
+	{ "max-workers", OPT_WORKERS, "N", OPTION_RARE,
+	  "Reports and exports at the same time (default 2)", 3 },
+	{ NULL, 0, NULL, 0, "Pushing to other servers", 4 },
+	{ "push-pyroscope", OPT_PYROSCOPE, "URL", 0, "Send profiles to a Pyroscope server", 4 },
+	{ "push-otlp", OPT_OTLP, "URL", 0, "Send metrics by OTLP over HTTP", 4 },
+	{ "push-every", OPT_PUSH_EVERY, "TIME", OPTION_RARE,
+	  "Interval (default 15s for metrics, 5m for profiles)", 4 },
+	{ "push-profile", OPT_PUSH_PROFILE, "TIME", OPTION_RARE,
+	  "Length of the capture for a profile (default 5s)", 4 },
+	{ "push-token-file", OPT_PUSH_TOKEN, "FILE", OPTION_RARE,
+	  "Send the token in FILE; to other machines only over https", 4 },
+	{ "push-insecure", OPT_PUSH_INSECURE, NULL, OPTION_RARE,
+	  "Also send the token over http, where others can read it", 4 },
+	{ "push-ca", OPT_PUSH_CA, "FILE", OPTION_RARE,
 	  "Trust these authorities (PEM) instead of the system's", 4 },
-	{ "verbose", 'v', NULL, 0, "Say more", 5 },
+	{ "verbose", 'v', NULL, OPTION_RARE, "Also print what memtrace-bpf does",
+	  OPTIONS_MESSAGES },
 	{ 0 },
 };
 
@@ -543,18 +540,18 @@ static int prepare(struct serve_args *a)
 	return !err ? EXIT_OK : err == -EINVAL ? EXIT_USAGE : EXIT_FAILED;
 }
 
-int cmd_serve(int argc, char **argv)
+static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+static const struct argp argp = {
+	.options = options,
+	.parser = parse,
+	.args_doc = "[FILE...]",
+	.doc = "Serve an HTTP API, a dashboard and Prometheus metrics, for live processes and for "
+	       "recordings.",
+	.children = children,
+};
+
+static int cmd_serve(int argc, char **argv)
 {
-	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
-	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.args_doc = "[FILE...]",
-		.doc = "Answer over HTTP: traces of live processes and of recordings, a page to "
-		       "look at them, metrics. Everything but what traces runs without "
-		       "rights; docs/reference/http.md has all of it.",
-		.children = children,
-	};
 	static struct serve_args args;
 	int status;
 
@@ -568,7 +565,7 @@ int cmd_serve(int argc, char **argv)
 		.requests_per_minute = 6000,
 		.interval = SECOND,
 	};
-	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	usage__parse(&command_serve, argc, argv, 0, &args);
 	if (args.verbose)
 		log__set_level(LOG_DEBUG);
 	if (!args.n_listen)
@@ -583,3 +580,14 @@ int cmd_serve(int argc, char **argv)
 	secret__free(args.secrets.push_token);
 	return status;
 }
+
+const struct command command_serve = {
+	.name = "serve",
+	.summary = "serve an HTTP API, a dashboard and metrics",
+	.argp = &argp,
+	.examples = "memtrace-bpf serve run.mtr\n"
+		    "sudo memtrace-bpf serve --all\n"
+		    "sudo memtrace-bpf serve --target train=train.py -o recordings/",
+	.status = "0 stopped, 1 failed, 2 not usable, 3 not permitted, 64 usage",
+	.run = cmd_serve,
+};

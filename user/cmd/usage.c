@@ -5,13 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cmd/options.h"
 #include "lib/nearest.h"
 
 #define AFTER "Try `" /* start of argp's own last lines */
 
 static struct {
-	const char *command; /* command, such as "report" */
-	bool over;	     /* true for argp's own lines */
+	const struct command *command;
+	struct options_list options;
+	bool over; /* argp's own lines have begun */
 } at;
 
 /* Writes messages to standard error, with our last line instead of argp's two. */
@@ -26,47 +28,12 @@ static ssize_t put(void *cookie, const char *s, size_t n)
 
 		at.over = (size_t)(next - s) > strlen(AFTER) && !strncmp(s, AFTER, strlen(AFTER));
 		if (at.over)
-			fprintf(stderr, "See `memtrace-bpf help %s`.\n", at.command);
+			fprintf(stderr, "See `memtrace-bpf help %s`.\n", at.command->name);
 		else
 			fwrite(s, 1, (size_t)(next - s), stderr);
 		s = next;
 	}
 	return (ssize_t)n;
-}
-
-static bool is_named(const struct argp_option *o)
-{
-	return o->name && o->name[0];
-}
-
-/* Finds an option by name. getopt accepts unique abbreviations. */
-static const struct argp_option *find(const struct argp *argp, const char *name, size_t len,
-				      int key)
-{
-	const struct argp_option *found = NULL;
-
-	for (const struct argp_option *o = argp->options;
-	     o && (is_named(o) || o->key || o->doc) && !found; o++)
-		if (name ? is_named(o) && !strncmp(o->name, name, len) : o->key == key)
-			found = o;
-	for (const struct argp_child *c = argp->children; c && c->argp && !found; c++)
-		found = find(c->argp, name, len, key);
-	return found;
-}
-
-static void try_all(struct nearest *n, const struct argp *argp)
-{
-	for (const struct argp_option *o = argp->options; o && (is_named(o) || o->key || o->doc);
-	     o++)
-		if (is_named(o) && !(o->flags & OPTION_HIDDEN))
-			nearest__try(n, o->name);
-	for (const struct argp_child *c = argp->children; c && c->argp; c++)
-		try_all(n, c->argp);
-}
-
-static bool takes_value(const struct argp_option *o)
-{
-	return o && o->arg && !(o->flags & OPTION_ARG_OPTIONAL);
 }
 
 static void unknown(struct argp_state *state, const char *name, size_t len)
@@ -75,20 +42,35 @@ static void unknown(struct argp_state *state, const char *name, size_t len)
 	struct nearest n = { .word = word };
 
 	snprintf(word, sizeof(word), "%.*s", (int)len, name);
-	try_all(&n, state->root_argp);
+	for (size_t i = 0; i < at.options.n; i++)
+		if (options_list__shows(at.options.v[i]))
+			nearest__try(&n, at.options.v[i]->name);
 	if (n.best)
 		argp_error(state, "unknown option '--%s'; did you mean --%s?", word, n.best);
 	else
 		argp_error(state, "unknown option '--%s'", word);
 }
 
-/* Returns whether the next argument is the value of this one ("-x..."). */
-static bool short_takes_next(const struct argp *argp, const char *argument)
+void usage__unknown(struct argp_state *state, const char *what, const char *word,
+		    const char *const *words)
 {
-	for (const char *c = argument + 1; *c; c++)
-		if (takes_value(find(argp, NULL, 0, *c)))
-			return !c[1];
-	return false;
+	struct nearest n = { .word = word };
+	char all[512] = "";
+	size_t used = 0;
+
+	for (int i = 0; words[i]; i++) {
+		nearest__try(&n, words[i]);
+		if (used < sizeof(all))
+			used += (size_t)snprintf(all + used, sizeof(all) - used, "%s%s",
+						 !i		? ""
+						 : words[i + 1] ? ", "
+								: " or ",
+						 words[i]);
+	}
+	if (n.best)
+		argp_error(state, "%s '%s'; did you mean %s?", what, word, n.best);
+	else
+		argp_error(state, "%s '%s'; use %s", what, word, all);
 }
 
 /* Checks names of options in getopt's order. getopt reports other errors itself. */
@@ -105,14 +87,14 @@ static void check_options(struct argp_state *state)
 			continue;
 		}
 		if (argument[1] != '-') {
-			i += short_takes_next(state->root_argp, argument);
+			i += options_list__short_takes_next(&at.options, argument);
 			continue;
 		}
 		len -= 2;
-		o = find(state->root_argp, name, len, 0);
+		o = options_list__named(&at.options, name, len);
 		if (!o)
 			unknown(state, name, len);
-		i += takes_value(o) && !name[len];
+		i += options_list__takes_next(o) && !name[len];
 	}
 }
 
@@ -120,11 +102,22 @@ void usage__begin(struct argp_state *state)
 {
 	const cookie_io_functions_t io = { .write = put };
 	FILE *complaints = fopencookie(NULL, "w", io);
-	const char *command = strchr(state->argv[0], ' ');
 
 	state->name = state->argv[0]; /* argp sets the same value later */
-	at.command = command ? command + 1 : "live";
 	if (complaints)
 		state->err_stream = complaints;
 	check_options(state);
+}
+
+void usage__parse(const struct command *command, int argc, char **argv, unsigned flags, void *input)
+{
+	at.command = command;
+	at.options.n = 0;
+	options_list__fill(&at.options, command->argp);
+	argp_parse(command->argp, argc, argv, flags | ARGP_NO_HELP, NULL, input);
+}
+
+const struct command *usage__command(void)
+{
+	return at.command;
 }

@@ -1,12 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_CMD_USAGE_H
 #define MT_CMD_USAGE_H
-/* Error messages for a wrong command line, the same for every command. */
+/* Parses the command lines of all commands, with the same help and error messages. */
 #include <argp.h>
 
-/* Call it in ARGP_KEY_INIT of a parser that every command has. It ends messages of argp_error()
- * with a line that names the help. It exits with code 64 for an unknown long option, and
- * suggests a similar one. */
+#include "cmd/commands.h"
+
+/*
+ * Like argp_parse(). Exits after --help and --version, and with code 64 after an error. The last
+ * line of an error names the help. An unknown long option gets a suggestion.
+ */
+void usage__parse(const struct command *command, int argc, char **argv, unsigned flags,
+		  void *input);
+/* For the parser that all commands share (log_args.h): call it for ARGP_KEY_INIT. */
 void usage__begin(struct argp_state *state);
+/* Calls argp_error(): "WHAT 'word'; did you mean report?", or the list of the words, which ends
+ * with NULL. */
+void usage__unknown(struct argp_state *state, const char *what, const char *word,
+		    const char *const *words);
+/* The command whose line is parsed. */
+const struct command *usage__command(void);
 
 #endif

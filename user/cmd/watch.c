@@ -7,6 +7,7 @@
 
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
+#include "cmd/usage.h"
 #include "cmd/report_args.h"
 #include "follow/capture_args.h"
 #include "lib/text.h"
@@ -40,42 +41,48 @@ enum {
 };
 
 static const struct argp_option options[] = {
+	{ "pid", 'p', "PID", 0, "This process; repeatable", OPTIONS_PROCESS },
+	{ "name", OPT_NAME, "PATTERN", 0, "Processes whose command line matches, also later ones",
+	  OPTIONS_PROCESS },
+	{ "all", OPT_ALL, NULL, 0, "All processes that use PyTorch, also later ones",
+	  OPTIONS_PROCESS },
+	{ "container", OPT_CONTAINER, "NAME|ID", OPTION_RARE,
+	  "With --name or --all: only processes in this container (name, or start of its ID)",
+	  OPTIONS_PROCESS },
+	{ "pod", OPT_POD, "NAME|UID", OPTION_RARE,
+	  "With --name or --all: only processes in this Kubernetes pod (name, or start of its UID)",
+	  OPTIONS_PROCESS },
+	{ "follow", OPT_FOLLOW, NULL, OPTION_RARE,
+	  "With -p: after the end of a process, watch the one that replaces it", OPTIONS_PROCESS },
+	{ NULL, 0, NULL, 0, "Rules", OPTIONS_RECORD },
 	{ "rule", OPT_RULE, "CONDITION", 0,
-	  "What is worth a capture: 'growth>1G/10m', 'reserved>=95%', 'step_time>2s' ...; may be "
-	  "given again. Default: ooms>0, retries>0, "
-	  "growth>1G/10m, rss_growth>4G/10m",
-	  0 },
-	{ "every", OPT_EVERY, "TIME", 0, "How often is looked (default 1s)", 0 },
+	  "Capture when CONDITION becomes true; repeatable (default: ooms>0, retries>0, "
+	  "growth>1G/10m, rss_growth>4G/10m)",
+	  OPTIONS_RECORD },
+	{ "every", OPT_EVERY, "TIME", 0, "Polling interval (default 1s)", OPTIONS_RECORD },
+	{ "duration", 'd', "TIME", 0, "Stop watching after TIME", OPTIONS_RECORD },
+	{ NULL, 0, NULL, 0, "Captures", OPTIONS_PARTS },
 	{ "output", 'o', "FOLDER", 0,
-	  "Where captures go, with an index; without, nothing is captured", 0 },
-	{ "capture", OPT_CAPTURE, "TIME|Nsteps", 0,
-	  "How much is recorded when a rule begins to hold (default 30s)", 0 },
+	  "Write captures and an index into FOLDER (default: capture nothing)", OPTIONS_PARTS },
+	{ "capture", OPT_CAPTURE, "TIME|Nsteps", 0, "Length of a capture (default 30s)",
+	  OPTIONS_PARTS },
 	{ "cooldown", OPT_COOLDOWN, "TIME", 0,
-	  "Not captured again for so long, each process (default 10m)", 0 },
-	{ "max-captures", OPT_MAX_CAPTURES, "N", 0, "Keep so many, the oldest go (default 10)", 0 },
-	{ "max-size", OPT_MAX_BYTES, "SIZE", 0, "Of all that are kept, and of each (default 2G)",
-	  0 },
+	  "Time before the same process is captured again (default 10m)", OPTIONS_PARTS },
+	{ "max-captures", OPT_MAX_CAPTURES, "N", 0,
+	  "Keep N captures; removes the oldest (default 10)", OPTIONS_PARTS },
+	{ "max-size", OPT_MAX_BYTES, "SIZE", 0, "Size of all captures together (default 2G)",
+	  OPTIONS_PARTS },
 	{ "exec", OPT_EXEC, "COMMAND", 0,
-	  "For sh, when a rule fires and when a capture is there; MEMTRACE_* say what it is about",
-	  0 },
+	  "Shell command to run when a rule fires and when its capture is finished; details are in "
+	  "MEMTRACE_* variables",
+	  OPTIONS_OUTPUT },
 	{ "metrics", OPT_METRICS, "FILE", 0,
-	  "Keep the last figures in it, for Prometheus' textfile collector", 0 },
-	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json: a line for all that happens",
-	  0 },
-	{ "duration", 'd', "TIME", 0, "End after TIME", 0 },
-	{ "quiet", 'q', NULL, 0, "Say nothing but errors and warnings on standard error", 0 },
-	{ "verbose", 'v', NULL, 0, "Say what is being done", 0 },
-	{ NULL, 0, NULL, 0, "Whom:", 1 },
-	{ "pid", 'p', "PID", 0, "This process; may be given again", 1 },
-	{ "name", OPT_NAME, "PATTERN", 0,
-	  "Those whose command line matches the extended regular expression, also those that come "
-	  "later",
-	  1 },
-	{ "all", OPT_ALL, NULL, 0, "All that have PyTorch, also those that come later", 1 },
-	{ "container", OPT_CONTAINER, "NAME|ID", 0, "Those in this container", 1 },
-	{ "pod", OPT_POD, "NAME|UID", 0, "Those in this pod", 1 },
-	{ "follow", OPT_FOLLOW, NULL, 0,
-	  "With -p: also what comes in the place of one that has ended", 1 },
+	  "Write the latest figures to FILE, for Prometheus' textfile collector", OPTIONS_OUTPUT },
+	{ "format", OPT_FORMAT, "text|json", 0, "Format (default text); json: one object per line",
+	  OPTIONS_OUTPUT },
+	{ "quiet", 'q', NULL, OPTION_RARE, "Print only warnings and errors", OPTIONS_MESSAGES },
+	{ "verbose", 'v', NULL, OPTION_RARE, "Also print what memtrace-bpf does",
+	  OPTIONS_MESSAGES },
 	{ 0 },
 };
 
@@ -219,18 +226,18 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-int cmd_watch(int argc, char **argv)
+static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+static const struct argp argp = {
+	.options = options,
+	.parser = parse,
+	.args_doc = "-p PID | --name PATTERN | --all",
+	.doc = "Watch running PyTorch processes from outside, without probes, and capture one when "
+	       "a rule becomes true.",
+	.children = children,
+};
+
+static int cmd_watch(int argc, char **argv)
 {
-	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
-	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.args_doc = "-p PID | --name PATTERN | --all",
-		.doc = "Watches running PyTorch processes from outside, with no probe on their "
-		       "allocations, until a rule holds; then writes down "
-		       "what is live, records everything for a while, and watches on.",
-		.children = children,
-	};
 	struct watch_args args = {
 		.every = EVERY,
 		.capture = CAPTURE,
@@ -239,6 +246,17 @@ int cmd_watch(int argc, char **argv)
 		.max_bytes = MAX_BYTES,
 	};
 
-	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	usage__parse(&command_watch, argc, argv, 0, &args);
 	return watch__run(&args);
 }
+
+const struct command command_watch = {
+	.name = "watch",
+	.summary = "watch processes and capture one when a rule becomes true",
+	.argp = &argp,
+	.examples = "sudo memtrace-bpf watch --all -o captures/\n"
+		    "sudo memtrace-bpf watch --name train.py --rule 'growth>1G/10m' -o captures/\n"
+		    "sudo memtrace-bpf watch --all --rule 'reserved>=95%' --exec ./notify.sh",
+	.status = STATUS_ATTACH,
+	.run = cmd_watch,
+};

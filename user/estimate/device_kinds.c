@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "estimate/device_kinds.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -99,17 +98,6 @@ const struct device_kind *device_kind__find(const char *text)
 		if (!strcasecmp(text, kinds[i].option))
 			return &kinds[i];
 	return NULL;
-}
-
-char *device_kinds__options(char *buf, size_t size)
-{
-	size_t len = 0;
-
-	buf[0] = '\0';
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds) && len < size; i++)
-		len += (size_t)snprintf(buf + len, size - len, "%s%s", i ? " " : "",
-					kinds[i].option);
-	return buf;
 }
 
 const char *figure_source__name(enum figure_source source)

@@ -42,8 +42,6 @@ struct device_kind {
  * unknown device. */
 const struct device_kind *device_kind__find(const char *text);
 const struct device_kind *device_kinds(size_t *n);
-/* Writes "h100 h200 ..." to buf, for messages; cut at size. Returns buf. */
-char *device_kinds__options(char *buf, size_t size);
 
 /* Returns "assumed", "reported", ... */
 const char *figure_source__name(enum figure_source source);

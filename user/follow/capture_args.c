@@ -4,11 +4,13 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "follow/option_groups.h"
 #include "lib/text.h"
 #include "log/log.h"
 
 #define SWITCH_KEY(field, name, help) OPT_##field,
-#define SWITCH_OPTION(field, name, help) { name, OPT_##field, NULL, 0, help, 0 },
+#define SWITCH_OPTION(field, name, help)                                                           \
+	{ name, OPT_##field, NULL, OPTION_RARE, help, OPTIONS_RECORD },
 #define SWITCH_CASE(field, name, help)                                                             \
 	case OPT_##field:                                                                          \
 		a->session.field = true;                                                           \
@@ -27,37 +29,33 @@ enum {
 };
 
 static const struct argp_option pid_options[] = {
-	{ "pid", 'p', "PID", 0, "The process to attach to; may be given several times", 0 },
-	{ "name", OPT_NAME, "PATTERN", 0,
-	  "Each process whose command line, or name, matches this extended regular expression (as "
-	  "pgrep -f), also those that come later; may be "
-	  "given several times",
-	  0 },
-	{ "all", OPT_ALL, NULL, 0,
-	  "Each process that has PyTorch in it, also those that come later", 0 },
-	{ "container", OPT_CONTAINER, "NAME|ID", 0,
-	  "Of those with PyTorch, or that match, the ones in this container: its name, or the "
-	  "beginning of its id",
-	  0 },
-	{ "pod", OPT_POD, "NAME|UID", 0, "The same of a pod", 0 },
-	{ "follow", OPT_FOLLOW, NULL, 0,
-	  "When it has ended go on with the next one that takes its place, until Ctrl-C", 0 },
+	{ "pid", 'p', "PID", 0, "This process; repeatable", OPTIONS_PROCESS },
+	{ "name", OPT_NAME, "PATTERN", 0, "Processes whose command line matches, also later ones",
+	  OPTIONS_PROCESS },
+	{ "all", OPT_ALL, NULL, 0, "All processes that use PyTorch, also later ones",
+	  OPTIONS_PROCESS },
+	{ "container", OPT_CONTAINER, "NAME|ID", OPTION_RARE,
+	  "With --name or --all: only processes in this container (name, or start of its ID)",
+	  OPTIONS_PROCESS },
+	{ "pod", OPT_POD, "NAME|UID", OPTION_RARE,
+	  "With --name or --all: only processes in this Kubernetes pod (name, or start of its UID)",
+	  OPTIONS_PROCESS },
+	{ "follow", OPT_FOLLOW, NULL, 0, "When a process ends, trace the one that replaces it",
+	  OPTIONS_PROCESS },
 	{ 0 },
 };
 
 static const struct argp_option options[] = {
-	{ "duration", 'd', "TIME", 0,
-	  "Stop after TIME (10s, 5m; default: at the target's end or Ctrl-C)", 0 },
-	{ "steps", OPT_STEPS, "N", 0, "Stop after N whole steps", 0 },
-	{ "ring-size", OPT_RING, "SIZE", 0,
-	  "Room for events between kernel and tool (default 16M, a power of two)", 0 },
-	{ "children", OPT_CHILDREN, NULL, 0,
-	  "Follow the processes that it has started and starts, each with an output of its own; "
-	  "others that use the same PyTorch pay "
-	  "for the probes, too",
-	  0 },
-	{ "verbose", 'v', NULL, 0, "Say what is being done, and what the kernel says", 0 },
-	{ "quiet", 'q', NULL, 0, "Say nothing but errors and warnings", 0 },
+	{ "children", OPT_CHILDREN, NULL, 0, "Also trace child processes", OPTIONS_PROCESS },
+	{ "duration", 'd', "TIME", 0, "Stop after TIME, such as 30s or 5m (default: when it ends)",
+	  OPTIONS_TIME },
+	{ "steps", OPT_STEPS, "N", 0, "Stop after N whole optimizer steps", OPTIONS_TIME },
+	{ "ring-size", OPT_RING, "SIZE", OPTION_RARE,
+	  "Buffer between the kernel and memtrace-bpf: a power of two (default 16M)",
+	  OPTIONS_RECORD },
+	{ "verbose", 'v', NULL, OPTION_RARE,
+	  "Also print what memtrace-bpf does, and the kernel's messages", OPTIONS_MESSAGES },
+	{ "quiet", 'q', NULL, OPTION_RARE, "Print only warnings and errors", OPTIONS_MESSAGES },
 	SESSION_SWITCHES(SWITCH_OPTION){ 0 },
 };
 

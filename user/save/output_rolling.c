@@ -7,6 +7,7 @@
 
 #include "archive/folder.h"
 #include "capture/session.h"
+#include "follow/option_groups.h"
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "log/log.h"
@@ -21,14 +22,9 @@ enum { OPT_ROLLING = 0x3100, OPT_SEGMENT };
 
 static const struct argp_option options[] = {
 	{ "rolling", OPT_ROLLING, "SIZE", 0,
-	  "Record for any length of time into a folder (-o FOLDER/) that never takes more than "
-	  "SIZE (10G): the oldest goes, its totals "
-	  "stay",
-	  2 },
-	{ "segment", OPT_SEGMENT, "SIZE", 0,
-	  "With --rolling: what goes at a time, a recording of its own (default: a sixteenth of "
-	  "it, at most 256M)",
-	  2 },
+	  "Record for days into a folder of at most SIZE (-o FOLDER/)", OPTIONS_RECORD },
+	{ "segment", OPT_SEGMENT, "SIZE", OPTION_RARE,
+	  "With --rolling: size of a part (default: a sixteenth, at most 256M)", OPTIONS_RECORD },
 	{ 0 },
 };
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "follow/capture_args.h"
+#include "follow/option_groups.h"
 #include "follow/tracees.h"
 #include "lib/exit.h"
 #include "lib/text.h"
@@ -17,11 +18,12 @@
 enum { OPT_MAX_SIZE = 0x2000, OPT_MAX_EVENTS, OPT_TELL };
 
 static const struct argp_option options[] = {
-	{ "output", 'o', "FILE", 0,
-	  "Where to (default memtrace-PID-TIME.mtr; \"-\" is standard output)", 0 },
-	{ "force", 'f', NULL, 0, "Replace FILE if it exists", 0 },
-	{ "max-size", OPT_MAX_SIZE, "SIZE", 0, "Stop when FILE has grown to SIZE (512M, 2G)", 0 },
-	{ "max-events", OPT_MAX_EVENTS, "N", 0, "Stop after N events", 0 },
+	{ "output", 'o', "FILE", 0, "Write to FILE (default memtrace-PID-TIME.mtr; \"-\": stdout)",
+	  OPTIONS_OUTPUT },
+	{ "force", 'f', NULL, 0, "Replace FILE if it exists", OPTIONS_OUTPUT },
+	{ "max-size", OPT_MAX_SIZE, "SIZE", 0, "Stop when FILE reaches SIZE, such as 2G",
+	  OPTIONS_TIME },
+	{ "max-events", OPT_MAX_EVENTS, "N", OPTION_RARE, "Stop after N events", OPTIONS_TIME },
 	{ "tell", OPT_TELL, "FD", OPTION_HIDDEN, NULL, 0 }, /* for serve: status_pipe.h */
 	{ 0 },
 };
@@ -71,8 +73,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp_child children[] = { { &oom_argp, 0, NULL, 0 },
 					      { &rolling_argp, 0, NULL, 0 },
-					      { &window_argp, 0,
-						"Windows, of which each is a recording:", 2 },
+					      { &window_argp, 0, NULL, 0 },
 					      { 0 } };
 const struct argp recording_argp = { .options = options, .parser = parse, .children = children };
 

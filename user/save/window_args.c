@@ -6,6 +6,7 @@
 
 #include "cond/cond.h"
 #include "follow/capture_args.h"
+#include "follow/option_groups.h"
 #include "lib/text.h"
 
 enum { OPT_ON_OOM = 0x3000, OPT_WINDOW, OPT_OOM_FILES };
@@ -25,37 +26,39 @@ enum {
 };
 
 static const struct argp_option oom_options[] = {
-	{ "on-oom", OPT_ON_OOM, NULL, 0,
-	  "Write nothing until the target runs out of memory, then what led up to it; --max-size "
-	  "and --max-events bound "
-	  "what is kept in memory (default 64M)",
-	  1 },
-	{ "window", OPT_WINDOW, "TIME", 0, "With --on-oom: how much before it (default 30s)", 1 },
-	{ "oom-files", OPT_OOM_FILES, "N", 0,
-	  "With --on-oom: stop after N files (default 3): FILE, FILE-2, ...", 1 },
+	{ "on-oom", OPT_ON_OOM, NULL, 0, "Write only what led up to an out-of-memory error",
+	  OPTIONS_RECORD },
+	{ "window", OPT_WINDOW, "TIME", OPTION_RARE,
+	  "With --on-oom: write this much before the error (default 30s)", OPTIONS_RECORD },
+	{ "oom-files", OPT_OOM_FILES, "N", OPTION_RARE,
+	  "With --on-oom: stop after N files (default 3): FILE, FILE-2, ...", OPTIONS_RECORD },
 	{ 0 },
 };
 
 static const struct argp_option options[] = {
-	{ "skip", OPT_SKIP, "N", 0, "Begin after N whole steps; --steps and -d count from there",
-	  2 },
-	{ "on", OPT_ON, "CONDITION", 0,
-	  "Begin whenever it comes to hold: 'allocated>70G', 'ooms>0 or fragmentation>30%'", 2 },
-	{ "on-growth", OPT_ON_GROWTH, "SIZE/SPAN", 0,
-	  "The same as --on 'growth>SIZE/SPAN': 1G/100steps, 500M/10m", 2 },
-	{ "until", OPT_UNTIL, "CONDITION", 0, "End when it holds", 2 },
-	{ "from-mark", OPT_FROM_MARK, "NAME", 0,
-	  "Begin at a mark of that name (memtrace-bpf ctl mark NAME)", 2 },
-	{ "to-mark", OPT_TO_MARK, "NAME", 0, "End at one", 2 },
-	{ "wait", OPT_WAIT, NULL, 0,
-	  "Begin with SIGUSR1 or `memtrace-bpf ctl start`, end with SIGUSR2 or `ctl stop`", 2 },
-	{ "every", OPT_EVERY, "TIME", 0,
-	  "A window every TIME, each as long as -d, --steps or --until say", 2 },
-	{ "keep", OPT_KEEP, "N", 0, "Keep the newest N windows, remove older ones", 2 },
-	{ "windows", OPT_WINDOWS, "N", 0, "Stop after N windows", 2 },
-	{ "before", OPT_BEFORE, "TIME", 0,
-	  "Windows begin TIME before what they begin with: so much is kept in memory", 2 },
-	{ "label", OPT_LABEL, "NAME", 0, "What the windows are called in a folder", 2 },
+	{ "skip", OPT_SKIP, "N", 0, "Start after N whole steps", OPTIONS_TIME },
+	{ "on", OPT_ON, "CONDITION", 0, "Write a window when this is true, such as 'allocated>70G'",
+	  OPTIONS_PARTS },
+	{ "on-growth", OPT_ON_GROWTH, "SIZE/SPAN", OPTION_RARE,
+	  "Short for --on 'growth>SIZE/SPAN', such as 1G/100steps or 500M/10m", OPTIONS_PARTS },
+	{ "until", OPT_UNTIL, "CONDITION", 0, "End the window when this is true", OPTIONS_PARTS },
+	{ "from-mark", OPT_FROM_MARK, "NAME", OPTION_RARE,
+	  "Start a window at each mark NAME (`memtrace-bpf ctl mark NAME`)", OPTIONS_PARTS },
+	{ "to-mark", OPT_TO_MARK, "NAME", OPTION_RARE, "End the window at a mark NAME",
+	  OPTIONS_PARTS },
+	{ "wait", OPT_WAIT, NULL, OPTION_RARE,
+	  "Start a window on SIGUSR1 or `memtrace-bpf ctl start`, end it on SIGUSR2 or "
+	  "`memtrace-bpf ctl stop`",
+	  OPTIONS_PARTS },
+	{ "every", OPT_EVERY, "TIME", 0, "Write a window every TIME, as long as -d or --steps say",
+	  OPTIONS_PARTS },
+	{ "keep", OPT_KEEP, "N", OPTION_RARE, "Keep the newest N windows and remove older ones",
+	  OPTIONS_PARTS },
+	{ "windows", OPT_WINDOWS, "N", OPTION_RARE, "Stop after N windows", OPTIONS_PARTS },
+	{ "before", OPT_BEFORE, "TIME", 0, "Include the last TIME before the window's start",
+	  OPTIONS_PARTS },
+	{ "label", OPT_LABEL, "NAME", OPTION_RARE, "Name of the windows in their folder",
+	  OPTIONS_PARTS },
 	{ 0 },
 };
 

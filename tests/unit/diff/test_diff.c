@@ -244,7 +244,7 @@ static void expect(const struct output *o, const char *text)
 static void test_text(void **state)
 {
 	(void)state;
-	expect(run(cmd_diff, old, new, NULL),
+	expect(run(command_diff.run, old, new, NULL),
 	       "old  old: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
 	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
@@ -270,7 +270,7 @@ static void test_text(void **state)
 static void test_modules(void **state)
 {
 	(void)state;
-	expect(run(cmd_diff, old, new, "--by", "module", "--top", "2", NULL),
+	expect(run(command_diff.run, old, new, "--by", "module", "--top", "2", NULL),
 	       "old  old: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
 	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
@@ -304,11 +304,11 @@ static void test_shared_lines(void **state)
 
 	(void)state;
 	setenv("COLUMNS", "160", 1);
-	o = run(cmd_diff, old, lossy, NULL);
+	o = run(command_diff.run, old, lossy, NULL);
 	assert_int_equal(o->status, 0);
 	assert_non_null(strstr(o->out, "layers.* (2 -> 1)  net.py:10"));
 	assert_non_null(strstr(o->out, "head               net.py:20"));
-	o = run(cmd_diff, new, old, NULL);
+	o = run(command_diff.run, new, old, NULL);
 	assert_non_null(strstr(o->out, "layers.* (3 -> 2)  net.py:10"));
 	assert_non_null(strstr(o->out, "layers.0           net.py:12"));
 	unsetenv("COLUMNS");
@@ -318,7 +318,7 @@ static void test_shared_lines(void **state)
 static void test_back(void **state)
 {
 	(void)state;
-	expect(run(cmd_diff, new, old, "--top", "0", NULL),
+	expect(run(command_diff.run, new, old, "--top", "0", NULL),
 	       "old  new: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 7 events, 0 lost\n"
 	       "     cuda:0  peak 26.00 MiB at 500.0 ms (step 1, forward)\n"
@@ -344,7 +344,7 @@ static void test_back(void **state)
 static void test_unlike_moments(void **state)
 {
 	(void)state;
-	expect(run(cmd_diff, old, old, "--at", "0.15,end", "--by", "phase", NULL),
+	expect(run(command_diff.run, old, old, "--at", "0.15,end", "--by", "phase", NULL),
 	       "old  old: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
 	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
@@ -365,7 +365,7 @@ static void test_unlike_moments(void **state)
 static void test_lossy(void **state)
 {
 	(void)state;
-	expect(run(cmd_diff, old, lossy, NULL),
+	expect(run(command_diff.run, old, lossy, NULL),
 	       "old  old: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
 	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
@@ -390,7 +390,7 @@ static void test_lossy(void **state)
 static void test_csv(void **state)
 {
 	(void)state;
-	expect(run(cmd_diff, old, new, "--format", "csv", NULL),
+	expect(run(command_diff.run, old, new, "--format", "csv", NULL),
 	       "status,change,old_bytes,new_bytes,old_count,new_count,device,old_file,old_line,old_"
 	       "function,new_file,new_line,new_function,module,module_class,phase,category,source,"
 	       "thread,name,stack\r\n"
@@ -409,7 +409,8 @@ static void test_csv(void **state)
 static void test_json(void **state)
 {
 	(void)state;
-	expect(run(cmd_diff, old, new, "--format", "json", "--by", "stack", "--top", "1", NULL),
+	expect(run(command_diff.run, old, new, "--format", "json", "--by", "stack", "--top", "1",
+		   NULL),
 	       "{\n"
 	       " \"memtrace\": {\n"
 	       "  \"version\": \"" MEMTRACE_VERSION "\"\n"
@@ -532,14 +533,14 @@ static void test_before_attach(void **state)
 	const char *text;
 
 	(void)state;
-	text = run(cmd_diff, late, old, NULL)->out;
+	text = run(command_diff.run, late, old, NULL)->out;
 	assert_non_null(strstr(text, "Of old, 10.00 MiB were there before attaching and have no "
 				     "line:\nwhat is new here"));
 	assert_non_null(strstr(text, "The changes add up to that, to the byte: +5242880 bytes."));
-	assert_non_null(
-		strstr(run(cmd_diff, old, late, NULL)->out, "Of new, 10.00 MiB were there"));
-	assert_null(strstr(run(cmd_diff, late, late, NULL)->out, "have no line"));
-	text = run(cmd_compare, old, late, NULL)->out;
+	assert_non_null(strstr(run(command_diff.run, old, late, NULL)->out,
+			       "Of new, 10.00 MiB were there"));
+	assert_null(strstr(run(command_diff.run, late, late, NULL)->out, "have no line"));
+	text = run(command_compare.run, old, late, NULL)->out;
 	assert_non_null(strstr(text, "late: 10.00 MiB were there before attaching\n"));
 	assert_non_null(
 		strstr(text, "late: it was recorded while it ran, the first one from its start\n"));
@@ -550,9 +551,9 @@ static void test_plain_locale(void **state)
 {
 	(void)state;
 	setlocale(LC_ALL, "C");
-	for (const char *c = run(cmd_diff, old, told, NULL)->out; *c; c++)
+	for (const char *c = run(command_diff.run, old, told, NULL)->out; *c; c++)
 		assert_true(*c > 0);
-	for (const char *c = run(cmd_compare, old, told, NULL)->out; *c; c++)
+	for (const char *c = run(command_compare.run, old, told, NULL)->out; *c; c++)
 		assert_true(*c > 0);
 	setlocale(LC_ALL, "C.UTF-8");
 }
@@ -560,7 +561,8 @@ static void test_plain_locale(void **state)
 /* Rows do not differ in a category that only one side knows. */
 static void test_unknown_category(void **state)
 {
-	json_t *j = json_loads(run(cmd_diff, old, told, "--format", "json", NULL)->out, 0, NULL),
+	json_t *j = json_loads(run(command_diff.run, old, told, "--format", "json", NULL)->out, 0,
+			       NULL),
 	       *rows, *row;
 	bool seen = false;
 	size_t i;
@@ -590,7 +592,8 @@ static void test_odd_names(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < 4; i++) {
-		o = run(cmd_diff, odd, odd, "--format", formats[i], "--top", "0", "-o", "-", NULL);
+		o = run(command_diff.run, odd, odd, "--format", formats[i], "--top", "0", "-o", "-",
+			NULL);
 		assert_int_equal(o->status, 0);
 		for (const char *p = o->out; *p; p++)
 			assert_true((unsigned char)*p >= ' ' || *p == '\n' ||
@@ -602,7 +605,7 @@ static void test_odd_names(void **state)
 			assert_null(strstr(strstr(strstr(o->out, "id=\"data\""), "</script>") + 1,
 					   "</script>|"));
 	}
-	assert_null(strstr(run(cmd_compare, odd, NULL)->out, "\x1b"));
+	assert_null(strstr(run(command_compare.run, odd, NULL)->out, "\x1b"));
 }
 
 static void test_devices(void **state)
@@ -610,32 +613,32 @@ static void test_devices(void **state)
 	struct output *o;
 
 	(void)state;
-	o = run(cmd_diff, old, cpu, NULL);
+	o = run(command_diff.run, old, cpu, NULL);
 	assert_int_equal(o->status, 2);
 	assert_non_null(strstr(o->err, "no device 'cuda:0' in it; there is cpu"));
-	assert_int_equal(run(cmd_diff, cpu, cpu, NULL)->status, 0);
-	o = run(cmd_diff, old, new, "--at", "oom", NULL);
+	assert_int_equal(run(command_diff.run, cpu, cpu, NULL)->status, 0);
+	o = run(command_diff.run, old, new, "--at", "oom", NULL);
 	assert_int_equal(o->status, 2);
 	assert_non_null(strstr(o->err, "no out-of-memory event of cuda:0"));
-	assert_int_equal(run(cmd_diff, new, new, "--at", "oom", NULL)->status, 0);
+	assert_int_equal(run(command_diff.run, new, new, "--at", "oom", NULL)->status, 0);
 }
 
 static void test_usage(void **state)
 {
 	(void)state;
-	assert_int_equal(run(cmd_diff, old, NULL)->status, 64);
-	assert_int_equal(run(cmd_diff, old, new, old, NULL)->status, 64);
-	assert_int_equal(run(cmd_diff, old, new, "--by", "line,phase", NULL)->status, 64);
-	assert_int_equal(run(cmd_diff, old, new, "--top", "-1", NULL)->status, 64);
-	assert_int_equal(run(cmd_compare, NULL)->status, 64);
-	assert_int_equal(run(cmd_compare, old, new, "--name", "a", NULL)->status, 64);
-	assert_int_equal(run(cmd_compare, old, "/nonexistent.mtr", NULL)->status, 2);
+	assert_int_equal(run(command_diff.run, old, NULL)->status, 64);
+	assert_int_equal(run(command_diff.run, old, new, old, NULL)->status, 64);
+	assert_int_equal(run(command_diff.run, old, new, "--by", "line,phase", NULL)->status, 64);
+	assert_int_equal(run(command_diff.run, old, new, "--top", "-1", NULL)->status, 64);
+	assert_int_equal(run(command_compare.run, NULL)->status, 64);
+	assert_int_equal(run(command_compare.run, old, new, "--name", "a", NULL)->status, 64);
+	assert_int_equal(run(command_compare.run, old, "/nonexistent.mtr", NULL)->status, 2);
 }
 
 static void test_compare(void **state)
 {
 	(void)state;
-	expect(run(cmd_compare, old, new, lossy, odd, cpu, NULL),
+	expect(run(command_compare.run, old, new, lossy, odd, cpu, NULL),
 	       "Configuration          Peak             Reserved    Frag.      Step\n"
 	       "old               23.00 MiB            25.00 MiB    8.0 %  250.0 ms\n"
 	       "new               26.00 MiB   +13.0 %  28.00 MiB    7.1 %  300.0 ms  +20.0 %\n"
@@ -674,7 +677,7 @@ static void test_compare_names(void **state)
 	for (int width = 60; width <= 200; width += 10) {
 		snprintf(all, sizeof(all), "%d", width);
 		setenv("COLUMNS", all, 1);
-		o = run(cmd_compare, path[0], path[1], path[2], NULL);
+		o = run(command_compare.run, path[0], path[1], path[2], NULL);
 		assert_int_equal(o->status, 0);
 		for (int i = 0; i < 3; i++)
 			assert_non_null(strstr(o->out, names[i]));
@@ -683,10 +686,10 @@ static void test_compare_names(void **state)
 	}
 	/* A unique name is cut in its middle if space is short. */
 	setenv("COLUMNS", "80", 1);
-	o = run(cmd_compare, path[0], old, NULL);
+	o = run(command_compare.run, path[0], old, NULL);
 	assert_non_null(strstr(o->out, "memtrace...261122T191516  "));
 	setenv("COLUMNS", "200", 1);
-	o = run(cmd_compare, path[0], old, NULL);
+	o = run(command_compare.run, path[0], old, NULL);
 	assert_non_null(strstr(o->out, "memtrace-320-20261122T191516  "));
 	unsetenv("COLUMNS");
 	for (int i = 0; i < 3; i++)
@@ -696,7 +699,7 @@ static void test_compare_names(void **state)
 static void test_markdown(void **state)
 {
 	(void)state;
-	expect(run(cmd_compare, old, new, odd, "--format", "markdown", NULL),
+	expect(run(command_compare.run, old, new, odd, "--format", "markdown", NULL),
 	       "| Configuration | Peak memory | | | Reserved | Fragmentation | at most | Step time "
 	       "| | | Steps | Where it peaks |\n"
 	       "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n"
@@ -719,7 +722,7 @@ static void test_markdown(void **state)
 static void test_compare_json(void **state)
 {
 	(void)state;
-	expect(run(cmd_compare, old, "--name", "only", "--format", "json", NULL),
+	expect(run(command_compare.run, old, "--name", "only", "--format", "json", NULL),
 	       "{\n"
 	       " \"memtrace\": {\n"
 	       "  \"version\": \"" MEMTRACE_VERSION "\"\n"
@@ -772,9 +775,10 @@ static void test_compare_json(void **state)
 /* The first step is not timed. */
 static void test_steps(void **state)
 {
-	json_t *j = json_loads(
-		run(cmd_compare, old, "--skip", "1", "--steps", "5", "--format", "json", NULL)->out,
-		0, NULL);
+	json_t *j = json_loads(run(command_compare.run, old, "--skip", "1", "--steps", "5",
+				   "--format", "json", NULL)
+				       ->out,
+			       0, NULL);
 	json_t *c = json_array_get(json_object_get(j, "captures"), 0);
 
 	(void)state;

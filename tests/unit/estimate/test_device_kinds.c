@@ -102,24 +102,13 @@ static void test_nccl(void **state)
 	assert_false(device_kind__nccl(device_kind__find("h100"), 0, &f));
 }
 
-static void test_words(void **state)
-{
-	char buf[512], small[8];
-
-	(void)state;
-	device_kinds__options(buf, sizeof(buf));
-	assert_memory_equal(buf, "h100 ", 5);
-	assert_non_null(strstr(buf, " a100-40g "));
-	device_kinds__options(small, sizeof(small));
-	assert_string_equal(small, "h100 h2");
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_find),	cmocka_unit_test(test_each),
-		cmocka_unit_test(test_context), cmocka_unit_test(test_nccl),
-		cmocka_unit_test(test_words),
+		cmocka_unit_test(test_find),
+		cmocka_unit_test(test_each),
+		cmocka_unit_test(test_context),
+		cmocka_unit_test(test_nccl),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

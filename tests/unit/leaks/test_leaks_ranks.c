@@ -24,7 +24,7 @@ static struct output *leaks(const char *first, ...)
 	va_list ap;
 
 	va_start(ap, first);
-	o = run_command(cmd_leaks, "memtrace-bpf leaks", first, ap);
+	o = run_command(command_leaks.run, "memtrace-bpf leaks", first, ap);
 	va_end(ap);
 	return o;
 }

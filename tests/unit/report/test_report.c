@@ -1102,7 +1102,7 @@ static void test_full_disk(void **state)
 	if (!pid) {
 		dup2(open("/dev/full", O_WRONLY), 1);
 		dup2(open("/dev/null", O_WRONLY), 2);
-		_exit(cmd_report(2, argv));
+		_exit(command_report.run(2, argv));
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(WEXITSTATUS(status), EXIT_FAILED);

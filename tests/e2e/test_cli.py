@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""Help, version and suggestions. After a change of the help: `MEMTRACE_UPDATE=1 python3 tests/e2e/test_cli.py` and read the diff."""
+import os
+import re
+import shutil
+import subprocess
+
+import harness
+from harness import REPO, check, equal, run, scratch, tool
+
+COMMANDS = ("live", "record", "run", "estimate", "report", "leaks", "diff", "compare", "export", "replay", "watch", "serve", "dump", "ctl", "check")
+GOLDEN = os.path.join(REPO, "tests", "data", "golden", "help")
+OK, UNUSABLE, USAGE = 0, 2, 64
+# Arguments with which an option's value is parsed and nothing else happens.
+ARGUMENTS = {"live": ("-p", "0"), "record": ("-p", "0"), "watch": ("-p", "0"), "dump": ("-p", "0"), "ctl": ("dance",), "check": ("x",), "serve": ("--listen", ""),
+             "run": (), "estimate": (), "export": ("no-format",), "leaks": (), "diff": (), "compare": (), "replay": (), "report": ()}
+
+
+def options(command):
+    """{option: value's name or None} of the complete help."""
+    found = {}
+    code, out, err = tool("help", command, "--all")
+    equal((code, err), (OK, ""), "help %s --all" % command)
+    for line in re.findall(r"^  (?:-\w, )?(--[a-z].*)", out, re.M):
+        name, value = re.match(r"(--[a-z-]+)(?:\[?=(\S+))?", line).groups()
+        found[name] = value.rstrip("]") if value else None
+    check(len(found) >= 4, "help %s --all has %s", command, found)
+    return found
+
+
+def in_command(command, *args):
+    return tool(*([] if command == "live" else [command]), *args)
+
+
+def test_help():
+    """The help is short, narrow and as the golden says."""
+    wrong = []
+    for command in (*COMMANDS, ""):
+        code, out, err = tool("help", *([command] if command else []))
+        equal((code, err), (OK, ""), "help %s" % command)
+        lines = out.splitlines()
+        check(len(lines) <= 40, "help %s has %d lines", command, len(lines))
+        for text in (lines, tool("help", *([command, "--all"] if command else []))[1].splitlines()):
+            wide = [line for line in text if len(line) > 80]
+            check(not wide, "help %s: a line wider than 80 columns: %r", command, wide)
+        check("Examples" in out and (not command or "Exit status:" in out), "help %s has no examples or exit codes", command)
+        path = os.path.join(GOLDEN, (command or "memtrace-bpf") + ".txt")
+        if os.environ.get("MEMTRACE_UPDATE"):
+            os.makedirs(GOLDEN, exist_ok=True)
+            with open(path, "w", encoding="ascii") as f:
+                f.write(out)
+        with open(path, encoding="ascii") as f:
+            if f.read() != out:
+                wrong.append(command)
+    equal(wrong, [], "commands whose help differs from %s" % GOLDEN)
+
+
+def test_short_help_names_all():
+    for command in COMMANDS:
+        short = tool("help", command)[1]
+        missing = [o for o in options(command) if not re.search(r"%s\b" % re.escape(o), short)]
+        equal(missing, [], "options that help %s does not name" % command)
+
+
+def test_values():
+    """An enumeration in the help is what the parser accepts; a wrong value gets the list or a suggestion."""
+    tried = 0
+    for command in COMMANDS:
+        for option, value in options(command).items():
+            words = [w for w in (value or "").split("|") if re.fullmatch(r"[a-z0-9.]+", w)]
+            if len(words) < 2:
+                continue
+            tried += 1
+            for word in words:
+                err = in_command(command, option + "=" + word, *ARGUMENTS[command])[2]
+                check("unknown value" not in err and option + ":" not in err, "%s %s=%s: %s", command, option, word, err)
+            code, out, err = in_command(command, option + "=zzzzzz", *ARGUMENTS[command])
+            equal((code, out), (USAGE, ""), "%s %s=zzzzzz" % (command, option))
+            missing = [w for w in words if w not in err]
+            check(option in err and "'zzzzzz'" in err and not missing, "%s: %s are not in %r", command, missing, err)
+    check(tried > 20, "only %d enumerations", tried)
+    refused = in_command("report", "--by", "modul", "x.mtr")
+    check("did you mean module?" in refused[2], "a value with a typing error: %r", refused)
+
+
+def test_version():
+    code, out, err = tool("version")
+    equal((code, err), (OK, ""), "version")
+    lines = out.splitlines()
+    check(re.fullmatch(r"memtrace-bpf \d+\.\d+\.\d+ \((git [0-9a-f]{10}, )?built \d{4}-\d\d-\d\d\)", lines[0]), "first line: %r", lines[0])
+    check(re.fullmatch(r"recordings \(\.mtr\): writes version (\d+), reads 1 to \1", lines[1]), "second line: %r", lines[1])
+    check(re.fullmatch(r"libbpf \d+\.\d+; with(out)? serve", lines[2]) and len(lines) == 3, "third line: %r", lines[2:])
+    for command in COMMANDS[1:]:
+        equal(tool(command, "--version"), (OK, out, ""), "%s --version" % command)
+        equal(tool(command, "-V"), (OK, out, ""), "%s -V" % command)
+
+
+def test_build_date():
+    """SOURCE_DATE_EPOCH sets the date, so that a build can be repeated. Uses make without building anything."""
+    folder = scratch("output")
+    for epoch, date in (("0", "1970-01-01"), ("1700000000", "2023-11-14")):
+        done = subprocess.run(["make", "-s", "OUTPUT=" + folder, "help"], cwd=REPO, env={**os.environ, "SOURCE_DATE_EPOCH": epoch},
+                              capture_output=True, text=True, check=False)
+        equal(done.returncode, 0, "make help: %s" % done.stderr)
+        with open(os.path.join(folder, "gen", "in_this_build.h"), encoding="ascii") as f:
+            check('built %s"' % date in f.read(), "no date %s in in_this_build.h", date)
+    shutil.rmtree(folder)
+
+
+def test_recording_without_command():
+    """`memtrace-bpf run.mtr` is a report of it; a PID is only suggested, as attaching is not harmless."""
+    path = scratch("run.mtr")
+    shutil.copy(os.path.join(REPO, "tests", "data", "recording-v3.bin"), path)
+    equal(tool(path), tool("report", path), "report of a file without a command")
+    equal(tool(path, "--by", "module"), tool("report", "--by", "module", path), "with an option")
+    code, out, err = tool("1234")
+    equal((code, out, err), (USAGE, "", "memtrace-bpf: unknown command '1234'; to attach to that process: memtrace-bpf -p 1234\n"), "a PID")
+    code, out, err = tool("no-such.mtr")
+    check(code == USAGE and "memtrace-bpf report no-such.mtr" in err, "a file that is not there: %r", err)
+
+
+def test_language():
+    """Messages stay in one language; the last line of an error does not depend on the C library's translation."""
+    for language in ("de_DE.UTF-8", "C", "C.UTF-8"):
+        done = subprocess.run([harness.TOOL, "report"], env={**os.environ, "LC_ALL": language, "LANGUAGE": "de"}, capture_output=True, text=True, check=False)
+        equal(done.stderr.splitlines()[-1], "See `memtrace-bpf help report`.", "last line with LC_ALL=%s" % language)
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "cmd/help.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/options.h"
+#include "follow/option_groups.h"
+#include "lib/text.h"
+
+#define WIDTH 80
+#define CELL_MAX 24 /* longer options have a line of their own */
+#define INDENT 2
+
+static const char *const titles[OPTIONS_MESSAGES + 1] = {
+	[OPTIONS_PROCESS] = "Which process",
+	[OPTIONS_COMMAND] = "The command",
+	[OPTIONS_TIME] = "How long",
+	[OPTIONS_RECORD] = "What to record",
+	[OPTIONS_PARTS] = "Only parts of the run",
+	[OPTIONS_SHOW] = "What to show",
+	[OPTIONS_OUTPUT] = "Output",
+	[OPTIONS_MESSAGES] = "Messages",
+};
+
+static bool is_short(const struct argp_option *o)
+{
+	return o->key > ' ' && o->key < 127;
+}
+
+/* Writes "-o, --output=FILE". */
+static int cell(char *buf, size_t size, const struct argp_option *o)
+{
+	char value[64] = "", letter[8] = "";
+
+	if (o->arg && o->flags & OPTION_ARG_OPTIONAL)
+		snprintf(value, sizeof(value), "[=%s]", o->arg);
+	else if (o->arg)
+		snprintf(value, sizeof(value), "=%s", o->arg);
+	if (is_short(o))
+		snprintf(letter, sizeof(letter), "-%c, ", o->key);
+	return snprintf(buf, size, "%s--%s%s", letter, o->name, value);
+}
+
+static bool in_group(const struct argp_option *o, int group, bool all)
+{
+	return options_list__shows(o) && o->group == group && (all || !(o->flags & OPTION_RARE));
+}
+
+static const char *title(const struct options_list *list, int group)
+{
+	for (size_t i = 0; i < list->n; i++)
+		if (!list->v[i]->name && !list->v[i]->key && list->v[i]->group == group)
+			return list->v[i]->doc;
+	return titles[group] ? titles[group] : "Options";
+}
+
+static size_t column(const struct options_list *list, bool all)
+{
+	size_t widest = 0;
+	char buf[256];
+
+	for (size_t i = 0; i < list->n; i++) {
+		int n = in_group(list->v[i], list->v[i]->group, all)
+				? cell(buf, sizeof(buf), list->v[i])
+				: 0;
+
+		if (n <= CELL_MAX && (size_t)n > widest)
+			widest = (size_t)n;
+	}
+	return INDENT + widest + 2;
+}
+
+static void print_option(FILE *out, const struct argp_option *o, size_t at)
+{
+	char first[256], rest[WIDTH], name[128];
+	int n = cell(name, sizeof(name), o);
+
+	snprintf(rest, sizeof(rest), "%*s", (int)at, "");
+	if ((size_t)n + INDENT + 2 > at) {
+		fprintf(out, "%*s%s\n", INDENT, "", name);
+		snprintf(first, sizeof(first), "%s", rest);
+	} else {
+		snprintf(first, sizeof(first), "%*s%s%*s", INDENT, "", name, (int)at - INDENT - n,
+			 "");
+	}
+	text__paragraph(out, WIDTH, first, rest, "%s", o->doc);
+}
+
+static void print_groups(FILE *out, const struct options_list *list, bool all)
+{
+	size_t at = column(list, all);
+
+	for (int group = 0; group <= OPTIONS_MESSAGES; group++) {
+		bool any = false;
+
+		for (size_t i = 0; i < list->n; i++) {
+			if (!in_group(list->v[i], group, all))
+				continue;
+			if (!any)
+				fprintf(out, "%s:\n", title(list, group));
+			any = true;
+			print_option(out, list->v[i], at);
+		}
+	}
+}
+
+/* Names the options that the short help does not describe. */
+static void print_rare(FILE *out, const struct options_list *list, const struct command *c)
+{
+	char *names = NULL;
+	size_t size;
+	FILE *f = open_memstream(&names, &size);
+	bool any = false;
+
+	for (size_t i = 0; f && i < list->n; i++) {
+		if (!options_list__shows(list->v[i]) || !(list->v[i]->flags & OPTION_RARE))
+			continue;
+		fprintf(f, "%s--%s", any ? ", " : "", list->v[i]->name);
+		any = true;
+	}
+	if (f && !fclose(f) && any) {
+		fprintf(out, "More options, which `memtrace-bpf help %s --all` describes:\n",
+			c->name);
+		text__paragraph(out, WIDTH, "  ", "  ", "%s", names);
+	}
+	free(names);
+}
+
+static void print_words(FILE *out, const struct command *c)
+{
+	int widest = 0;
+
+	for (size_t i = 0; c->word(i).name; i++) {
+		int n = (int)strlen(c->word(i).name);
+
+		widest = n > widest ? n : widest;
+	}
+	for (size_t i = 0; c->word(i).name; i++) {
+		char first[WIDTH], rest[WIDTH];
+
+		snprintf(first, sizeof(first), "  %-*s  ", widest, c->word(i).name);
+		snprintf(rest, sizeof(rest), "%*s", widest + 4, "");
+		text__paragraph(out, WIDTH, first, rest, "%s", c->word(i).help);
+	}
+}
+
+static void print_lines(FILE *out, const char *lines)
+{
+	for (const char *s = lines; *s;) {
+		size_t n = strcspn(s, "\n");
+
+		fprintf(out, "  %.*s\n", (int)n, s);
+		s += n + (s[n] == '\n');
+	}
+}
+
+static void print_usage(FILE *out, const struct command *c)
+{
+	bool is_live = !strcmp(c->name, "live");
+	const char *form = c->argp->args_doc ? c->argp->args_doc : "";
+
+	for (bool first = true; first || *form; first = false) {
+		size_t n = strcspn(form, "\n");
+
+		fprintf(out, "%s memtrace-bpf%s%s [OPTION...]%s%.*s\n", first ? "Usage:" : "      ",
+			is_live ? "" : " ", is_live ? "" : c->name, n ? " " : "", (int)n, form);
+		form += n + (form[n] == '\n');
+	}
+}
+
+void help__print(FILE *out, const struct command *c, bool all)
+{
+	struct options_list list = { .n = 0 };
+
+	options_list__fill(&list, c->argp);
+	print_usage(out, c);
+	text__paragraph(out, WIDTH, "", "", "%s", c->argp->doc);
+	fputc('\n', out);
+	if (c->word)
+		print_words(out, c);
+	print_groups(out, &list, all);
+	if (!all)
+		print_rare(out, &list, c);
+	fputs("Examples:\n", out);
+	print_lines(out, c->examples);
+	text__paragraph(out, WIDTH, "Exit status: ", "  ", "%s.", c->status);
+}

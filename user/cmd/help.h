@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CMD_HELP_H
+#define MT_CMD_HELP_H
+/* Prints the help of a command, at most 80 columns wide. */
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "cmd/commands.h"
+
+/* all: describes all options; otherwise only names the rare ones (OPTION_RARE). */
+void help__print(FILE *out, const struct command *command, bool all);
+
+#endif

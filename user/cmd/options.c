@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "cmd/options.h"
+
+#include <string.h>
+
+static bool is_end(const struct argp_option *o)
+{
+	return !o->key && !o->name && !o->doc;
+}
+
+void options_list__fill(struct options_list *list, const struct argp *argp)
+{
+	for (const struct argp_option *o = argp->options; o && !is_end(o); o++)
+		if (list->n < OPTIONS_MAX)
+			list->v[list->n++] = o;
+	for (const struct argp_child *c = argp->children; c && c->argp; c++)
+		options_list__fill(list, c->argp);
+}
+
+const struct argp_option *options_list__named(const struct options_list *list, const char *name,
+					      size_t len)
+{
+	const struct argp_option *found = NULL;
+
+	for (size_t i = 0; i < list->n; i++) {
+		const struct argp_option *o = list->v[i];
+
+		if (!o->name || strncmp(o->name, name, len) != 0)
+			continue;
+		if (!o->name[len])
+			return o;
+		if (!found)
+			found = o;
+	}
+	return found;
+}
+
+static const struct argp_option *find_short(const struct options_list *list, int key)
+{
+	for (size_t i = 0; i < list->n; i++)
+		if (list->v[i]->key == key)
+			return list->v[i];
+	return NULL;
+}
+
+bool options_list__shows(const struct argp_option *o)
+{
+	return o->name && !(o->flags & OPTION_HIDDEN);
+}
+
+bool options_list__takes_next(const struct argp_option *o)
+{
+	return o && o->arg && !(o->flags & OPTION_ARG_OPTIONAL);
+}
+
+bool options_list__short_takes_next(const struct options_list *list, const char *argument)
+{
+	for (const char *c = argument + 1; *c; c++)
+		if (options_list__takes_next(find_short(list, *c)))
+			return !c[1];
+	return false;
+}
