@@ -73,6 +73,7 @@ def test_fits():
           (PARAMETERS, 2 * PARAMETERS, CONTEXT), "weights, optimizer's state, context")
     check(not os.path.exists(saved), "the script was run to its end")
     check(not alive(saved), "processes that were left: %s; %s", alive(saved), err[-500:])
+    equal(device["growth"]["verdict"], "unknown", "growth in a few steps")
     check(doc["advice"] is not None and "smallest" in doc, "keys: %s", sorted(doc))
     # The kept recording has the same figures.
     os.chmod(kept, 0o600)

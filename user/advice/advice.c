@@ -4,11 +4,14 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "model/growth.h"
+
 #define TRACKS 64
 
 const char *advice__kind(enum advice_kind k)
 {
 	static const char *const names[ADVICE_KINDS] = {
+		[ADVICE_GROWTH] = "growth",
 		[ADVICE_CHECKPOINT] = "checkpoint",
 		[ADVICE_OPTIMIZER_8BIT] = "optimizer_8bit",
 		[ADVICE_OPTIMIZER_FOREACH] = "optimizer_foreach",
@@ -32,8 +35,13 @@ struct advisor *advisor__new(const struct analysis *a)
 {
 	struct advisor *v = calloc(1, sizeof(*v));
 
-	if (v)
-		v->a = a;
+	if (!v)
+		return NULL;
+	v->a = a;
+	if (growth__watch(a->model, BY_LINE)) {
+		free(v);
+		return NULL;
+	}
 	return v;
 }
 
@@ -101,6 +109,8 @@ static int by_saving(const void *x, const void *y)
 {
 	const struct advice *a = x, *b = y;
 
+	if ((a->kind == ADVICE_GROWTH) != (b->kind == ADVICE_GROWTH))
+		return a->kind == ADVICE_GROWTH ? -1 : 1;
 	if (a->of_reserved != b->of_reserved)
 		return a->of_reserved - b->of_reserved;
 	if (a->saves != b->saves)
@@ -149,6 +159,8 @@ int advisor__finish(struct advisor *v, size_t device, struct advice_list *ret)
 		list.others = a.t->others;
 		list.too_long = a.t->others > a.peak && a.t->too_long;
 	}
+	if (!err)
+		err = advice_growth(&a, device, &d);
 	if (!err)
 		err = advise(&a, &d);
 	if (err) {

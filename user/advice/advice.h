@@ -18,6 +18,7 @@
 struct json;
 
 enum advice_kind {
+	ADVICE_GROWTH,		  /* memory that grows from step to step */
 	ADVICE_CHECKPOINT,	  /* recompute these modules in backward */
 	ADVICE_OPTIMIZER_8BIT,	  /* keep the optimizer's two moments in 8 bit */
 	ADVICE_OPTIMIZER_FOREACH, /* temporaries of an optimizer step over all parameters at once */
@@ -57,7 +58,7 @@ struct advice {
 };
 
 struct advice_list {
-	struct advice *all; /* entries, largest saving first */
+	struct advice *all; /* entries: growth first, then by saving, largest first */
 	size_t n;
 	char device[DEVICE_NAME];
 	uint64_t peak, reserved; /* peaks of the device, bytes */
@@ -75,7 +76,8 @@ struct advice_list {
 #define ADVICE_MOST 8
 
 struct advisor;
-/* For a recording that is open but not yet run; borrows it. NULL if memory is short. */
+/* For a recording that is open but not yet run; borrows it, and watches its growth by line. NULL if
+ * memory is short. */
 struct advisor *advisor__new(const struct analysis *a);
 /* Callback for analysis__run(), with the advisor as ctx. Takes an event before the model does.
  * Returns 0 or -ENOMEM. */

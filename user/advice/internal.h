@@ -155,6 +155,8 @@ struct advising {
 	size_t cap;
 	uint64_t peak; /* largest peak of all windows */
 };
+/* device: index in the model. */
+int advice_growth(struct advising *a, size_t device, const struct model_device *d);
 int advice_checkpoint(struct advising *a);
 int advice_lasting(struct advising *a); /* optimizer state, buffers, buckets */
 int advice_gradients(struct advising *a);

@@ -303,7 +303,9 @@ int estimate__run(struct estimate *e)
 	if (e->device < 0 && e->verdict == VERDICT_FITS)
 		e->verdict = VERDICT_UNKNOWN; /* the script allocated nothing */
 	if (!status && e->device >= 0 &&
-	    advisor__finish(e->advisor, (size_t)e->device, &e->advice)) {
+	    (advisor__finish(e->advisor, (size_t)e->device, &e->advice) ||
+	     growth_summary__of(e->full->model, e->full->facts, (size_t)e->device,
+				e->full->duration, &e->growth))) {
 		log_err("out of memory");
 		status = EXIT_FAILED;
 	}
@@ -316,6 +318,7 @@ int estimate__run(struct estimate *e)
 
 void estimate__free(struct estimate *e)
 {
+	growth_summary__free(&e->growth);
 	if (e->full != e->named)
 		analysis__free(e->full);
 	analysis__free(e->named);

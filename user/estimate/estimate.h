@@ -18,6 +18,7 @@
 #include "estimate/parts.h"
 #include "estimate/ranks.h"
 #include "estimate/run.h"
+#include "labels/growth_summary.h"
 #include "report/text.h"
 #include "save/run_command.h"
 
@@ -70,6 +71,8 @@ struct estimate {
 	uint64_t full_vram;
 	struct advisor *advisor; /* advisor of the full run */
 	struct advice_list advice;
+	/* Growth of `device`; not GROWTH_VERDICT_GROWS without a device. */
+	struct growth_summary growth;
 	bool of_ranks; /* true if the script ran as one rank; the fields below then count */
 	unsigned rank, world_size, local_world_size;
 	char *missing_key; /* key that the script expected from another rank without success; NULL:

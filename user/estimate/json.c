@@ -97,8 +97,10 @@ static int put_parts(struct json *j, const struct estimate *e, size_t device)
 	json__string(j, "peak_is", figure__name(d.peak_is));
 	json__uint(j, "peak_step", d.peak_step + 1);
 	json__string(j, "peak_phase", phase__name(d.peak_phase));
+	err = growth_summary__device_json(j, e->full->model, e->full->facts, device,
+					  e->full->duration);
 	json__close_object(j);
-	return 0;
+	return err;
 }
 
 static int put_devices(struct json *j, const struct estimate *e)

@@ -33,6 +33,38 @@ static void head(struct text *t, const char *title)
 
 /* ---- the verdict ---- */
 
+/* Adds to the verdict that memory grows, and for how many steps what is left is enough. The
+ * run with unlimited memory says nothing about the device asked for. */
+static void put_growth(struct text *t, const char *and)
+{
+	const struct estimate *e = t->e;
+	const struct growth_summary *s = &e->growth;
+	char rate[40], count[32];
+	uint64_t steps = growth_summary__steps_left(s);
+
+	if (s->verdict != GROWTH_VERDICT_GROWS)
+		return;
+	growth_summary__signed(rate, sizeof(rate), s->per_step);
+	fprintf(t->out, ", %s memory grows %s per %s", and, rate + 1,
+		growth_summary__unit(&s->growth));
+	if (e->verdict != VERDICT_DOES_NOT_FIT && e->full_vram == e->args->vram && s->full_known &&
+	    s->clock != GROWTH_TIME)
+		fprintf(t->out, ": enough for about %s more %s%s",
+			text__count(count, sizeof(count), steps), growth_summary__unit(&s->growth),
+			steps == 1 ? "" : "s");
+	fputs("\n ", t->out);
+}
+
+/* The line that grows, as in a report. */
+static void put_growing(struct text *t)
+{
+	char text[GROWTH_SUMMARY_TEXT];
+
+	if (t->e->growth.verdict == GROWTH_VERDICT_GROWS)
+		text__paragraph(t->out, t->width, "  ", "    ", "Growth  %s",
+				growth_summary__say(&t->e->growth, text));
+}
+
 static void put_verdict(struct text *t)
 {
 	const struct estimate *e = t->e;
@@ -47,6 +79,7 @@ static void put_verdict(struct text *t)
 	int64_t left = estimate_parts__left(e->args->vram, &e->parts);
 	char buf[256], why[256], a[24], b[24], c[24];
 	bool bound = estimate__bound(e, 0, why, sizeof(why)) != NULL;
+	const char *colon = e->growth.verdict == GROWTH_VERDICT_GROWS ? "" : ":";
 
 	if (t->colour)
 		fprintf(t->out, "\033[1;%dm", colours[e->verdict]);
@@ -57,15 +90,18 @@ static void put_verdict(struct text *t)
 		fputs(": no CUDA device was used\n", t->out);
 		return;
 	}
+	put_growth(t, e->verdict == VERDICT_FITS ? "but" : "and");
 	snprintf(buf, sizeof(buf), "%s%s", bound ? "at least " : "", bytes(a, e->parts.needs));
 	if (e->verdict == VERDICT_FITS && left >= 0)
-		fprintf(t->out, ": %s of %s are taken, %s are left\n", buf, bytes(b, e->args->vram),
-			bytes(c, (uint64_t)left));
+		fprintf(t->out, "%s %s of %s are taken, %s are left\n", colon, buf,
+			bytes(b, e->args->vram), bytes(c, (uint64_t)left));
 	else if (e->verdict == VERDICT_DOES_NOT_FIT && left < 0)
-		fprintf(t->out, ": %s are wanted, %s are there, %s are missing\n", buf,
+		fprintf(t->out, "%s %s are wanted, %s are there, %s are missing\n", colon, buf,
 			bytes(b, e->args->vram), bytes(c, (uint64_t)-left));
 	else
-		fprintf(t->out, ": %s are wanted, %s are there\n", buf, bytes(b, e->args->vram));
+		fprintf(t->out, "%s %s are wanted, %s are there\n", colon, buf,
+			bytes(b, e->args->vram));
+	put_growing(t);
 	for (size_t i = 0; bound && estimate__bound(e, i, why, sizeof(why)); i++)
 		fprintf(t->out, "  a lower bound: %s\n", estimate__bound(e, i, why, sizeof(why)));
 	if (e->verdict == VERDICT_FITS && e->run.ooms)

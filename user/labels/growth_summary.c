@@ -236,10 +236,9 @@ static char *rate_words(const struct growth_summary *s, char *buf, size_t size)
 	return buf;
 }
 
-/* Rounds down to two digits: 5,712 becomes 5,700. */
-static uint64_t two_digits(double n)
+uint64_t growth_summary__steps_left(const struct growth_summary *s)
 {
-	uint64_t i = n < 1e18 ? (uint64_t)n : (uint64_t)1e18, unit = 1;
+	uint64_t i = s->steps_left < 1e18 ? (uint64_t)s->steps_left : (uint64_t)1e18, unit = 1;
 
 	while (i / unit >= 100)
 		unit *= 10;
@@ -266,7 +265,7 @@ static char *full_words(const struct growth_summary *s, char *buf, size_t size)
 {
 	const char *unit = growth_summary__unit(&s->growth);
 	char time[24], count[32];
-	uint64_t steps = two_digits(s->steps_left);
+	uint64_t steps = growth_summary__steps_left(s);
 
 	buf[0] = '\0';
 	if (s->verdict != GROWTH_VERDICT_GROWS || !s->full_known)

@@ -10,6 +10,7 @@
 
 #define LAYERS 6
 #define STEPS 3
+#define LEAKY_STEPS 40
 #define STATE (32 * 1024)
 #define MASK 3000
 #define LOGITS 9000
@@ -22,8 +23,9 @@ struct job {
 	bool foreach;
 	bool eval; /* a forward without backward in between, with its own peak */
 	uint64_t grad;
-	uint8_t item; /* bytes per element of Adam's moments; 0: no state */
-	bool small;   /* the moments have 8 bits */
+	uint8_t item;  /* bytes per element of Adam's moments; 0: no state */
+	bool small;    /* the moments have 8 bits */
+	uint64_t leak; /* bytes kept in each step, in a job of LEAKY_STEPS */
 };
 
 struct play {
@@ -223,6 +225,8 @@ static void optimize(struct play *p, int step)
 		way[i] = p->job.foreach ? take(p, 8000, p->opt, 0) : 0;
 	for (int i = 0; i < LAYERS && p->job.foreach; i++)
 		give(p, way[i]);
+	if (p->job.leak)
+		take(p, p->job.leak, p->other, 0);
 	tell(p, (struct event){ .kind = EVENT_STEP });
 }
 
@@ -268,7 +272,7 @@ static struct advice_list play(struct job job, uint64_t *peak)
 		if (mask)
 			name(&p, mask, CATEGORY_BUFFER, "blocks.0.mask", p.blocks[i], 4);
 	}
-	for (int n = 0; n < STEPS; n++)
+	for (int n = 0; n < (job.leak ? LEAKY_STEPS : STEPS); n++)
 		step(&p, &k, n);
 	model__finish(p.w.m, p.w.time);
 	assert_int_equal(advisor__finish(p.v, 0, &list), 0);
@@ -359,6 +363,38 @@ static void test_state(void **state)
 			ADVICE_OPTIMIZER_8BIT, ADVICE_ESTIMATE);
 }
 
+/* A leak is the first advice, also where other advice saves more. */
+static void test_growth(void **state)
+{
+	struct job job = { .plain = true, .late = true, .grad = 5000, .leak = 100 };
+	uint64_t peak;
+	struct advice_list list = play(job, &peak);
+	const struct advice *a = list.all;
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+
+	(void)state;
+	assert_true(list.n > 1);
+	assert_int_equal(a->kind, ADVICE_GROWTH);
+	assert_string_equal(advice__kind(a->kind), "growth");
+	assert_int_equal(a->figure, ADVICE_UP_TO);
+	assert_string_equal(a->where, "/u/train.py:1 (main)");
+	assert_in_range(a->saves, 100 * (LEAKY_STEPS - 9), 100 * LEAKY_STEPS);
+	assert_int_equal(a->saves + a->after, peak);
+	assert_true(a[1].saves > a->saves);
+	assert_non_null(strstr(a->basis, "+100 B/step"));
+	advice__text(out, &list, 120);
+	fclose(out);
+	assert_non_null(strstr(text, "stop the leak: "));
+	assert_non_null(strstr(text, "at /u/train.py:1 (main)"));
+	free(text);
+	advice__free_list(&list);
+	list = play((struct job){ .plain = true, .grad = 64 }, &peak);
+	assert_null(of_kind(&list, ADVICE_GROWTH));
+	advice__free_list(&list);
+}
+
 /* Random events: advice must end, and no figure may exceed the total. */
 static void test_nonsense(void **state)
 {
@@ -414,7 +450,7 @@ int main(void)
 		cmocka_unit_test(test_checkpoint), cmocka_unit_test(test_gradients),
 		cmocka_unit_test(test_held),	   cmocka_unit_test(test_buffers),
 		cmocka_unit_test(test_foreach),	   cmocka_unit_test(test_state),
-		cmocka_unit_test(test_nonsense),
+		cmocka_unit_test(test_nonsense),   cmocka_unit_test(test_growth),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "estimate/estimate.h"
 #include "estimate/known.h"
 #include "estimate/parts.h"
 #include "estimate/repeat.h"
@@ -216,6 +217,94 @@ static void test_left(void **state)
 	assert_int_equal(granule__up(ESTIMATE_GRANULE), ESTIMATE_GRANULE);
 }
 
+/* ---- the answer ---- */
+
+struct answer {
+	struct world w;
+	struct analysis full;
+	struct estimate_args args;
+	struct estimate e;
+	char *command[2], *out;
+};
+
+/* A job of so many steps that keeps 4 MiB in each of them, or nothing. */
+static struct answer *answer__new(int steps, bool leaks, enum verdict verdict)
+{
+	struct answer *a = calloc(1, sizeof(*a));
+	uint32_t line;
+
+	a->w = world__new(AT_PEAK, 0);
+	assert_int_equal(growth__watch(a->w.m, BY_LINE), 0);
+	facts__set(a->w.f, "dry_run", "1");
+	facts__set(a->w.f, "attached_at", "start");
+	facts__set(a->w.f, "device.0.total", "1073741824");
+	line = simple(&a->w, "/home/u/train.py", "train_step", 8);
+	for (int i = 0; i < steps; i++) {
+		alloc(&a->w, CUDA(0), 0x100000 + (leaks ? i : 0), 4 << 20, line);
+		if (!leaks)
+			dealloc(&a->w, CUDA(0), 0x100000, 4 << 20);
+		feed(&a->w, (struct event){ .kind = EVENT_STEP });
+	}
+	model__finish(a->w.m, a->w.time);
+	a->command[0] = (char *)(uintptr_t) "train.py";
+	a->args = (struct estimate_args){ .run.command = a->command, .vram = GIB };
+	a->full = (struct analysis){ .model = a->w.m, .dict = a->w.d, .facts = a->w.f };
+	a->e = (struct estimate){ .args = &a->args,
+				  .named = &a->full,
+				  .full = &a->full,
+				  .full_vram = GIB,
+				  .full_run = { .end = RUN_ENDED },
+				  .context = { .from = "assumed" },
+				  .verdict = verdict };
+	assert_int_equal(estimate_parts(a->w.m, 0, 0, &a->e.parts), 0);
+	assert_int_equal(growth_summary__of(a->w.m, a->w.f, 0, a->w.time, &a->e.growth), 0);
+	return a;
+}
+
+static void answer__free(struct answer *a)
+{
+	growth_summary__free(&a->e.growth);
+	world__free(&a->w);
+	free(a->out);
+	free(a);
+}
+
+static const char *answer__text(struct answer *a)
+{
+	size_t size;
+	FILE *out = open_memstream(&a->out, &size);
+
+	assert_int_equal(estimate_text(out, &a->e), 0);
+	fclose(out);
+	return a->out;
+}
+
+static void begins(struct answer *a, const char *text)
+{
+	if (strncmp(answer__text(a), text, strlen(text)) != 0)
+		fail_msg("does not begin with '%s':\n%s", text, a->out);
+	answer__free(a);
+}
+
+/* Growth is the first thing said. */
+static void test_growth(void **state)
+{
+	struct answer *a = answer__new(60, true, VERDICT_FITS);
+
+	(void)state;
+	begins(a, "fits, but memory grows 4.00 MiB per step: enough for about 190 more steps\n"
+		  "  240.00 MiB of 1.00 GiB are taken, 784.00 MiB are left\n"
+		  "  Growth  +4.00 MiB/step at /home/u/train.py:8 (train_step), confidence high;"
+		  "\n    full in about 190 steps\n");
+	/* The run with unlimited memory says nothing about the device asked for. */
+	a = answer__new(300, true, VERDICT_DOES_NOT_FIT);
+	a->e.full_vram = 2 * GIB;
+	begins(a, "does not fit, and memory grows 4.00 MiB per step\n  1.17 GiB are wanted, 1.00 "
+		  "GiB are there, 176.00 MiB are missing\n");
+	begins(answer__new(60, false, VERDICT_FITS), "fits: 4.00 MiB of 1.00 GiB are taken, ");
+	begins(answer__new(5, true, VERDICT_FITS), "fits: 20.00 MiB of 1.00 GiB are taken, ");
+}
+
 /* ---- the log ---- */
 
 static struct known_list read_log(const char *text)
@@ -321,19 +410,13 @@ static void test_group_left(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_repeat_equal),
-		cmocka_unit_test(test_repeat_compares),
-		cmocka_unit_test(test_repeat_close),
-		cmocka_unit_test(test_repeat_devices),
-		cmocka_unit_test(test_repeat_cycle),
-		cmocka_unit_test(test_repeat_never),
-		cmocka_unit_test(test_repeat_no_totals),
-		cmocka_unit_test(test_repeat_cpu_only),
-		cmocka_unit_test(test_verdict),
-		cmocka_unit_test(test_left),
-		cmocka_unit_test(test_log),
-		cmocka_unit_test(test_log_hostile),
-		cmocka_unit_test(test_group_left),
+		cmocka_unit_test(test_repeat_equal),	 cmocka_unit_test(test_repeat_compares),
+		cmocka_unit_test(test_repeat_close),	 cmocka_unit_test(test_repeat_devices),
+		cmocka_unit_test(test_repeat_cycle),	 cmocka_unit_test(test_repeat_never),
+		cmocka_unit_test(test_repeat_no_totals), cmocka_unit_test(test_repeat_cpu_only),
+		cmocka_unit_test(test_verdict),		 cmocka_unit_test(test_left),
+		cmocka_unit_test(test_growth),		 cmocka_unit_test(test_log),
+		cmocka_unit_test(test_log_hostile),	 cmocka_unit_test(test_group_left),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Advice about memory that grows from step to step: it comes first. */
+#include "advice/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "labels/growth_summary.h"
+#include "labels/words.h"
+
+#define NAME 128 /* characters of a holder's name in the text */
+
+/* Bytes at the end that would not be there without the growth: those that have stayed. */
+static uint64_t grown(const struct growth_summary *s)
+{
+	const struct growth *g = &s->growth;
+	uint64_t bytes = 0;
+
+	if (s->part == GROWTH_OF_POOL)
+		return g->reserved.trend.grown;
+	for (size_t i = 0; i < g->n; i++) {
+		const struct growth_line *l = &g->lines[i];
+
+		if (trend__counts(&l->trend, GROWTH_SUMMARY_CONFIDENCE))
+			bytes += l->kind == GROWTH_PILES_UP ? l->old : l->trend.grown;
+	}
+	return bytes;
+}
+
+static char *remedy(const struct growth_summary *s)
+{
+	const struct growth_name *n = s->holder;
+
+	if (s->part == GROWTH_OF_POOL)
+		return advice__format(
+			"stop the growth of reserved memory: PYTORCH_CUDA_ALLOC_CONF="
+			"expandable_segments:True, or tensors of fewer different sizes");
+	if (n && growth_summary__of_graph(n))
+		return advice__format("stop the leak: an output or a loss is kept with its whole "
+				      "graph; keep its value (loss.item()) or loss.detach()");
+	if (n && growth_summary__is_holder(n))
+		return advice__format("stop the leak: %.*s holds more each %s; keep numbers "
+				      "(.item()) or copies on "
+				      "the host (.cpu()) there, or empty it",
+				      NAME, n->text, growth_summary__unit(&s->growth));
+	if (s->line->kind == GROWTH_ENLARGED)
+		return advice__format("stop the growth: this tensor is replaced by a larger one "
+				      "each %s (as torch.cat does)",
+				      growth_summary__unit(&s->growth));
+	return advice__format(
+		"stop the leak: what this line allocates is never freed; "
+		"`memtrace-bpf leaks -p PID` says what holds it in a running process");
+}
+
+static char *place(const struct advising *a, const struct growth_summary *s)
+{
+	char *buf, *ret;
+
+	if (!s->line)
+		return strdup("");
+	buf = malloc(REPORT_TEXT);
+	ret = buf ? strdup(words__location(buf, &s->line->row, facts__get(a->f, "cwd"), 60)) : NULL;
+	free(buf);
+	return ret;
+}
+
+static int advise(struct advising *a, const struct growth_summary *s, const struct model_device *d)
+{
+	bool pool = s->part == GROWTH_OF_POOL;
+	uint64_t whole = pool ? d->peak_reserved : d->peak_allocated, bytes = grown(s);
+	char said[GROWTH_SUMMARY_TEXT];
+	struct advice of = {
+		.kind = ADVICE_GROWTH,
+		.figure = ADVICE_UP_TO,
+		.of_reserved = pool,
+		.saves = bytes < whole ? bytes : whole,
+	};
+
+	of.after = whole - of.saves;
+	of.text = remedy(s);
+	of.where = place(a, s);
+	of.basis = advice__format("memory grows: %s", growth_summary__say(s, said));
+	return advising__add(a, &of);
+}
+
+int advice_growth(struct advising *a, size_t device, const struct model_device *d)
+{
+	struct growth_summary s;
+	int err = growth_summary__of(a->m, a->f, device, a->v->a->duration, &s);
+
+	if (err)
+		return err == -EINVAL ? 0 : err;
+	/* Memory of other libraries is not in the peak. */
+	if (s.verdict == GROWTH_VERDICT_GROWS && s.part != GROWTH_OF_OTHERS)
+		err = advise(a, &s, d);
+	growth_summary__free(&s);
+	return err;
+}
