@@ -10,6 +10,7 @@
 
 #include "export/export.h"
 #include "labels/device_values.h"
+#include "labels/growth_summary.h"
 #include "lib/openmetrics.h"
 #include "lib/text.h"
 
@@ -115,6 +116,63 @@ static void put_fragmentation(struct export_ctx *c)
 	}
 }
 
+static bool rate_per_step(const struct growth_summary *s, double *ret)
+{
+	*ret = s->verdict == GROWTH_VERDICT_GROWS ? s->per_step : 0;
+	return growth_summary__is_known(s) && s->clock != GROWTH_TIME;
+}
+
+static bool rate_per_minute(const struct growth_summary *s, double *ret)
+{
+	*ret = s->verdict == GROWTH_VERDICT_GROWS ? s->per_minute : 0;
+	return s->verdict == GROWTH_VERDICT_NONE || *ret > 0;
+}
+
+static bool seconds_until_full(const struct growth_summary *s, double *ret)
+{
+	*ret = s->seconds_left;
+	return s->verdict == GROWTH_VERDICT_GROWS && s->full_known && s->seconds_left > 0;
+}
+
+/* Growth that is not known has no sample. */
+static int put_growth(struct export_ctx *c)
+{
+	static const struct {
+		struct openmetrics_family family;
+		bool (*get)(const struct growth_summary *s, double *ret);
+	} figures[] = {
+		{ { "growth_bytes_per_step", "gauge", NULL,
+		    "What grows most, in each step; 0: nothing grows." },
+		  rate_per_step },
+		{ { "growth_bytes_per_minute", "gauge", NULL,
+		    "What grows most, in a minute; 0: nothing grows." },
+		  rate_per_minute },
+		{ { "growth_full_seconds", "gauge", "seconds",
+		    "Time from the end of the recording until the device is full." },
+		  seconds_until_full },
+	};
+	struct growth_summary s;
+	double value;
+	int err = 0;
+
+	for (size_t k = 0; !err && k < sizeof(figures) / sizeof(figures[0]); k++) {
+		openmetrics__head(c->out, &figures[k].family, true);
+		for (size_t i = 0; !err && i < model__devices(c->model); i++) {
+			if (!is_shown(c, i))
+				continue;
+			err = growth_summary__of(c->model, c->facts, i, c->duration, &s);
+			if (err)
+				break;
+			if (figures[k].get(&s, &value)) {
+				openmetrics__name(c->out, &figures[k].family);
+				fprintf(c->out, "{device=\"%s\"} %.3f\n", s.device, value);
+			}
+			growth_summary__free(&s);
+		}
+	}
+	return err;
+}
+
 /* top: rank of the line, which keeps equal names distinct; 0: the remaining lines. */
 static void put_row(FILE *out, const char *family, const char *device, enum group by,
 		    const struct row *r, size_t top)
@@ -194,6 +252,12 @@ static int put_groups(struct export_ctx *c)
 	return err;
 }
 
+static int openmetrics_begin(struct export_ctx *c, void **state)
+{
+	*state = NULL;
+	return growth__watch(c->model, BY_LINE);
+}
+
 static int openmetrics_end(struct export_ctx *c, void *state)
 {
 	size_t n = model__devices(c->model);
@@ -213,7 +277,9 @@ static int openmetrics_end(struct export_ctx *c, void *state)
 		if (device_values[i].family.name)
 			put_value(c, &device_values[i]);
 	put_fragmentation(c);
-	err = put_groups(c);
+	err = put_growth(c);
+	if (!err)
+		err = put_groups(c);
 	fputs("# EOF\n", c->out);
 	return err;
 }
@@ -223,5 +289,6 @@ const struct export_format export_openmetrics = {
 	.suffix = ".om.txt",
 	.help = "the figures as text: Prometheus",
 	.next = "Prometheus scrapes it from any HTTP server",
+	.begin = openmetrics_begin,
 	.end = openmetrics_end,
 };

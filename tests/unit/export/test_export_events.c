@@ -357,6 +357,59 @@ static void test_openmetrics_of_the_cpu(void **state)
 	world__close(&w);
 }
 
+/* Growth has a sample once it is known: here the rate of a leak, and 0 without one. */
+static void test_openmetrics_growth(void **state)
+{
+	static const char *const families[] = { "growth_bytes_per_step", "growth_bytes_per_minute",
+						"growth_full_seconds" };
+	static const struct {
+		bool leaks;
+		int steps;
+		const char *samples[3]; /* NULL: none */
+	} cases[] = {
+		{ true, 40, { "10000.000", "1200000.000", "180.000" } },
+		{ false, 40, { "0.000", "0.000", NULL } },
+		{ true, 5, { NULL, NULL, NULL } },
+	};
+	char sample[96];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct event e = { .device = { DEVICE_CUDA, 0 }, .totals = true };
+		struct world w;
+
+		world__open(&w, "openmetrics", AT_PEAK, "peak");
+		facts__set(w.f, "device.0.total", "4000000");
+		facts__set(w.f, "attached_at", "start");
+		for (int k = 0; k < cases[i].steps; k++) {
+			e.time += UINT64_C(500000000);
+			e.kind = EVENT_ALLOC;
+			e.addr = 0x1000 + k;
+			e.size = 10000;
+			e.allocated += 10000;
+			assert_int_equal(w.sink.event(&w.sink, &e), 0);
+			e.kind = EVENT_FREE;
+			e.allocated -= 10000;
+			if (!cases[i].leaks)
+				assert_int_equal(w.sink.event(&w.sink, &e), 0);
+			else
+				e.allocated += 10000;
+			e.kind = EVENT_STEP;
+			assert_int_equal(w.sink.event(&w.sink, &e), 0);
+		}
+		assert_int_equal(world__end(&w), 0);
+		for (size_t f = 0; f < 3; f++) {
+			snprintf(sample, sizeof(sample), "\nmemtrace_%s{device=\"cuda:0\"} %s\n",
+				 families[f], cases[i].samples[f] ? cases[i].samples[f] : "");
+			if (!cases[i].samples[f])
+				sample[strlen(sample) - 1] = '\0';
+			if (!strstr(w.text, sample) != !cases[i].samples[f])
+				fail_msg("case %zu: '%s' in:\n%s", i, sample, w.text);
+		}
+		world__close(&w);
+	}
+}
+
 /* --- pickle */
 
 static void test_pickle(void **state)
@@ -418,11 +471,17 @@ static void test_snapshot_needs_a_gpu(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_hostile),	    cmocka_unit_test(test_csv_field),
-		cmocka_unit_test(test_csv_raw),	    cmocka_unit_test(test_ndjson),
-		cmocka_unit_test(test_tensorboard), cmocka_unit_test(test_tensorboard_pipe),
-		cmocka_unit_test(test_openmetrics), cmocka_unit_test(test_openmetrics_of_the_cpu),
-		cmocka_unit_test(test_pickle),	    cmocka_unit_test(test_snapshot_needs_a_gpu),
+		cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_csv_field),
+		cmocka_unit_test(test_csv_raw),
+		cmocka_unit_test(test_ndjson),
+		cmocka_unit_test(test_tensorboard),
+		cmocka_unit_test(test_tensorboard_pipe),
+		cmocka_unit_test(test_openmetrics),
+		cmocka_unit_test(test_openmetrics_of_the_cpu),
+		cmocka_unit_test(test_openmetrics_growth),
+		cmocka_unit_test(test_pickle),
+		cmocka_unit_test(test_snapshot_needs_a_gpu),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
