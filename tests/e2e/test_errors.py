@@ -251,7 +251,7 @@ def test_silence_is_said():
 def test_end_is_said():
     """The start of a capture says when it will end, and the suggested next command fits."""
     pid = str(training().popen.pid)
-    for n, (options, until, command) in enumerate(((("-d", "300ms"), "300.0 ms have passed", "report"),
+    for n, (options, until, command) in enumerate(((("-d", "300ms"), "0.30 s have passed", "report"),
                                                    (("--until", "peak>1 and allocated>1"), "peak>1 and allocated>1 holds", "report"),
                                                    (("--every", "300ms", "-d", "100ms", "--windows", "2"), "2 windows are written", "compare"),
                                                    (("--steps", "1", "--skip", "1"), "1 step has passed", "report"))):

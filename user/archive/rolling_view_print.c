@@ -52,7 +52,7 @@ static void print_head(const struct rolling_view *v, FILE *out)
 
 static void print_device(const struct ring_device *d, FILE *out)
 {
-	char peak[24], when[24], reserved[24], n[32], total[24], ooms[32];
+	char peak[24], when[24], reserved[24], n[32], total[24], ooms[32], step[40];
 
 	fprintf(out, "%s  peak %s allocated", d->name,
 		text__bytes(peak, sizeof(peak), d->peak_allocated));
@@ -61,7 +61,7 @@ static void print_device(const struct ring_device *d, FILE *out)
 			text__bytes(reserved, sizeof(reserved), d->peak_reserved));
 	fprintf(out, " at %s", text__time(when, sizeof(when), d->peak_time));
 	if (d->peak_step)
-		fprintf(out, " (step %s)", text__count(n, sizeof(n), d->peak_step));
+		fprintf(out, " (%s)", text__step(step, d->peak_step));
 	fprintf(out, "%s%s allocations of %s", text__dot(), text__count(n, sizeof(n), d->allocs),
 		text__bytes(total, sizeof(total), d->total_allocated));
 	if (d->ooms)

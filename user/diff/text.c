@@ -111,7 +111,7 @@ static void module_words(struct printer *p, const struct row *r)
 	words__module(p->text, r);
 	len = strlen(p->text);
 	if (!len) {
-		strcpy(p->text, "(outside of modules)");
+		strcpy(p->text, "(no module)");
 	} else if (*r->module && *r->module_class) {
 		text__clean(cls, sizeof(cls), r->module_class, strlen(r->module_class));
 		snprintf(p->text + len, sizeof(p->text) - len, " (%s)", cls);
@@ -131,9 +131,9 @@ static char *where(struct printer *p, const struct diff_row *dr, size_t columns_
 		module_words(p, r);
 		return words__cut_front(p->text, columns_);
 	case BY_PHASE:
-		return strcpy(p->text, phase__name(r->phase));
+		return strcpy(p->text, words__phase(r->phase));
 	case BY_CATEGORY:
-		return strcpy(p->text, r->category ? r->category : "unknown");
+		return strcpy(p->text, words__role(r->category));
 	case BY_THREAD:
 		text__clean(p->text, sizeof(p->text), r->thread ? r->thread : "",
 			    r->thread ? strlen(r->thread) : 0);
@@ -168,7 +168,7 @@ static void add_row(struct printer *p, struct grid *t, const struct diff_row *dr
 		[COL_NEW] = dr->new ? text__bytes(new, sizeof(new), diff__new_bytes(dr)) : "-",
 		[COL_STATUS] = diff__status(dr->status),
 		[COL_CATEGORY] = category(dr),
-		[COL_PHASE] = r->before_attach ? "" : phase__name(r->phase),
+		[COL_PHASE] = r->before_attach ? "before attach" : words__phase(r->phase),
 		[COL_MODULE] = strcpy(name, module(p, dr)),
 	};
 
@@ -361,7 +361,8 @@ static void print_recording(struct printer *p, enum match_side side)
 {
 	const struct diff_side *s = &p->d->side[side];
 	const struct facts *f = s->a->facts;
-	char bytes[24], time[24], count[32], word[64], step[48] = "";
+	char bytes[24], time[24], count[32], word[64], step[40];
+	bool steps = model__steps(s->a->model);
 	uint64_t lost = words__lost(s->a->model, f);
 	const char *torch = facts__get(f, "torch");
 
@@ -378,14 +379,12 @@ static void print_recording(struct printer *p, enum match_side side)
 	fprintf(p->out, "%s%s lost%s%s%s\n", lost && p->colour ? RED : "",
 		text__count(count, sizeof(count), lost), lost && p->colour ? "\033[0m" : "",
 		s->a->complete ? "" : text__dot(), s->a->complete ? "" : "not complete");
-	if (model__steps(s->a->model))
-		snprintf(step, sizeof(step), "step %s, ",
-			 text__count(count, sizeof(count), s->device.peak_step));
-	fprintf(p->out, "     %s  peak %s%s at %s (%s%s)\n", s->device.name,
+	fprintf(p->out, "     %s  peak %s%s at %s (%s%s%s)\n", s->device.name,
 		words__about(s->device.peak_is),
 		text__bytes(bytes, sizeof(bytes), s->device.peak_allocated),
-		text__time(time, sizeof(time), s->device.peak_time), step,
-		phase__name(s->device.peak_phase));
+		text__time(time, sizeof(time), s->device.peak_time),
+		steps ? text__step(step, s->device.peak_step) : "", steps ? ", " : "",
+		words__phase(s->device.peak_phase));
 }
 
 static void print_sums(struct printer *p)

@@ -156,7 +156,7 @@ static void put_overflow(struct text *t)
 			fprintf(t->out, " when %s were allocated, %s reserved",
 				bytes(b, oom.allocated), bytes(c, oom.reserved));
 		words__module(where, &row);
-		fprintf(t->out, "\n  in %s%s%s\n", phase__name(oom.phase),
+		fprintf(t->out, "\n  in %s%s%s\n", words__phase(oom.phase),
 			*where ? ", module " : "", where);
 	}
 }
@@ -202,7 +202,7 @@ static void put_parts(struct text *t)
 	const struct estimate_parts *p = &e->parts;
 	const struct device_figure *context = &e->context;
 	struct model_device d;
-	char note[192], text[96];
+	char note[192], text[96], step[40];
 
 	model__device(e->full->model, (size_t)e->device, &d);
 	snprintf(text, sizeof(text), "%s, at the peak", d.name);
@@ -210,10 +210,10 @@ static void put_parts(struct text *t)
 	for (int i = 0; i < PART_ALLOCATED_NR; i++)
 		if (p->bytes[i])
 			put_part(t, p->bytes[i], p->needs, part__title(i), "");
-	snprintf(note, sizeof(note), "step %" PRIu64 ", %s", d.peak_step + 1,
-		 phase__name(d.peak_phase));
+	snprintf(note, sizeof(note), "%s, %s", text__step(step, d.peak_step),
+		 words__phase(d.peak_phase));
 	put_sum(t, p->allocated, "allocated",
-		model__steps(e->full->model) ? note : phase__name(d.peak_phase));
+		model__steps(e->full->model) ? note : words__phase(d.peak_phase));
 	snprintf(note, sizeof(note), "fragmentation %.1f %%",
 		 100 * words__fragmentation(p->allocated, p->reserved));
 	put_part(t, p->bytes[PART_CACHED], p->needs, part__title(PART_CACHED),
@@ -273,11 +273,11 @@ static void put_phases(struct text *t)
 
 	if (model__main_device(t->e->full->model) != t->e->device)
 		return; /* the model has phases only for its main device */
-	head(t, "Phase      Allocated at the most    Reserved   Times");
+	head(t, "Phase             Allocated at most    Reserved   Times");
 	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
 		model__phase(t->e->full->model, order[i], &p);
 		if (p.count)
-			fprintf(t->out, "%-9s  %21s  %10s  %6s\n", phase__name(order[i]),
+			fprintf(t->out, "%-14s  %17s  %10s  %6s\n", words__phase(order[i]),
 				bytes(a, p.peak_allocated), bytes(b, p.peak_reserved),
 				text__count(c, sizeof(c), p.count));
 	}

@@ -181,7 +181,7 @@ char *words__module(char *buf, const struct row *r)
 	if (*buf || !*r->module_class)
 		return buf;
 	text__clean(cls, sizeof(cls), r->module_class, strlen(r->module_class));
-	snprintf(buf, REPORT_TEXT, "<%s>", cls);
+	snprintf(buf, REPORT_TEXT, "%s (model)", cls);
 	return buf;
 }
 
@@ -191,13 +191,13 @@ const char *words__where_title(enum group by)
 	case BY_MODULE:
 		return "Module";
 	case BY_LAYER:
-		return "Layer, with all inside";
+		return "Module, with all inside";
 	case BY_PHASE:
 		return "Phase";
 	case BY_THREAD:
 		return "Thread";
 	case BY_CATEGORY:
-		return "Category";
+		return "Role";
 	default:
 		return "Location";
 	}
@@ -221,7 +221,7 @@ static void module_and_class(char *buf, const struct row *r)
 	size_t len;
 
 	if (!*r->module && !*r->module_class) {
-		strcpy(buf, "(outside of modules)");
+		strcpy(buf, "(no module)");
 		return;
 	}
 	words__module(buf, r);
@@ -237,14 +237,30 @@ char *words__where(char *buf, const struct row *r, enum group by, const char *cw
 	if (r->before_attach || by == BY_LINE || by == BY_STACK)
 		return words__location(buf, r, cwd, columns);
 	if (by == BY_PHASE)
-		strcpy(buf, phase__name(r->phase));
+		strcpy(buf, words__phase(r->phase));
 	else if (by == BY_CATEGORY)
-		strcpy(buf, r->category ? r->category : "");
+		strcpy(buf, words__role(r->category));
 	else if (by == BY_THREAD)
 		words__thread(buf, r);
 	else
 		module_and_class(buf, r);
 	return words__cut_front(buf, columns);
+}
+
+const char *words__role(const char *category)
+{
+	if (!category)
+		return "(several)";
+	if (!strcmp(category, "optimizer_state"))
+		return "optimizer state";
+	return strcmp(category, "unknown") != 0 ? category : "no role found";
+}
+
+const char *words__phase(enum phase p)
+{
+	return p == PHASE_OTHER	 ? "between phases"
+	       : p == PHASE_DATA ? "data loading"
+				 : phase__name(p);
 }
 
 bool words__walk_failed(unsigned walk)

@@ -29,9 +29,13 @@ char *words__cut_middle(char *s, size_t columns);
 char *words__place(char *buf, const char *file, uint32_t line, const char *cwd);
 /* A frame for machine formats, not cleaned: "function (file:line)". */
 char *words__frame(char *buf, const struct dict *d, struct dict_frame f);
-/* Module of a row, clean: "encoder.layers.0"; the class in angle brackets for a root; "": none. */
+/* Module of a row, clean: "encoder.layers.0"; "GPT (model)" for a root; "": none. */
 char *words__module(char *buf, const struct row *r);
 
+/* A category for people: "optimizer state", "no role found"; NULL: "(several)". */
+const char *words__role(const char *category);
+/* A phase for people: "forward", "data loading", "between phases". */
+const char *words__phase(enum phase p);
 /* Thread of a row: "python (4242)"; "": unknown; without the number if tid is 0. */
 char *words__thread(char *buf, const struct row *r);
 /* Text of a row's group: location, module and class, phase, and so on; or "before attach". */

@@ -60,10 +60,10 @@ const char *leaks__where(enum group by, const struct row *r, const char *cwd, ch
 {
 	switch (by) {
 	case BY_CATEGORY:
-		return strcpy(buf, r->category);
+		return strcpy(buf, words__role(r->category));
 	case BY_MODULE:
 		words__module(buf, r);
-		return *buf ? words__cut_front(buf, columns) : strcpy(buf, "outside of modules");
+		return *buf ? words__cut_front(buf, columns) : strcpy(buf, "(no module)");
 	default:
 		return words__location(buf, r, cwd, columns);
 	}

@@ -5,9 +5,12 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/ioctl.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "lib/utf8.h"
 
@@ -219,6 +222,26 @@ char *text__count(char *buf, size_t size, uint64_t n)
 	return buf;
 }
 
+char *text__step(char *buf, uint64_t step)
+{
+	char count[32];
+
+	snprintf(buf, 40, "step %s", text__count(count, sizeof(count), step + 1));
+	return buf;
+}
+
+char *text__percent(char *buf, uint64_t part, uint64_t whole)
+{
+	uint64_t n = whole ? (uint64_t)(((unsigned __int128)part * 100 + whole / 2) / whole) : 0;
+
+	if (part && whole && (unsigned __int128)part * 100 < whole)
+		return strcpy(buf, "<1");
+	if (part < whole && n > 99)
+		return strcpy(buf, ">99");
+	snprintf(buf, 8, "%u", (unsigned int)(n < 999999 ? n : 999999));
+	return buf;
+}
+
 static uint64_t rounded(uint64_t n, uint64_t by)
 {
 	return n / by + (n % by >= by / 2);
@@ -227,10 +250,15 @@ static uint64_t rounded(uint64_t n, uint64_t by)
 char *text__time(char *buf, size_t size, uint64_t ns)
 {
 	static const struct {
-		uint64_t tenth;
-		unsigned int limit; /* in tenths of the unit; larger values use the next unit */
+		uint64_t digit;	  /* ns of the last digit */
+		unsigned int per; /* digits per unit */
+		uint64_t limit;	  /* in digits; larger values use the next row */
+		int places;
 		const char *name;
-	} units[] = { { 100, 10000, "us" }, { 100000, 10000, "ms" }, { 100000000, 600, "s" } };
+	} units[] = { { 100, 10, 10000, 1, "us" },
+		      { 100000, 10, 1000, 1, "ms" },
+		      { 10000000, 100, 1000, 2, "s" },
+		      { 100000000, 10, 600, 1, "s" } };
 	uint64_t s = rounded(ns, 1000000000);
 
 	if (ns < 1000) {
@@ -238,19 +266,18 @@ char *text__time(char *buf, size_t size, uint64_t ns)
 		return buf;
 	}
 	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
-		uint64_t tenths = rounded(ns, units[i].tenth);
+		uint64_t n = rounded(ns, units[i].digit);
 
-		if (tenths < units[i].limit) {
-			snprintf(buf, size, "%u.%u %s", (unsigned int)(tenths / 10),
-				 (unsigned int)(tenths % 10), units[i].name);
+		if (n < units[i].limit) {
+			snprintf(buf, size, "%u.%0*u %s", (unsigned int)(n / units[i].per),
+				 units[i].places, (unsigned int)(n % units[i].per), units[i].name);
 			return buf;
 		}
 	}
 	if (s < 3600)
-		snprintf(buf, size, "%u min %02u s", (unsigned int)(s / 60),
-			 (unsigned int)(s % 60));
+		snprintf(buf, size, "%um %02us", (unsigned int)(s / 60), (unsigned int)(s % 60));
 	else
-		snprintf(buf, size, "%llu h %02u min", (unsigned long long)(s / 3600),
+		snprintf(buf, size, "%lluh %02um", (unsigned long long)(s / 3600),
 			 (unsigned int)(s / 60 % 60));
 	return buf;
 }
@@ -390,6 +417,35 @@ const char *text__dot(void)
 	return bar__unicode() ? " \xc2\xb7 " : " - ";
 }
 
+/* ---- terminals ---- */
+
+unsigned text__columns(FILE *out)
+{
+	const char *columns = getenv("COLUMNS");
+	unsigned long width = columns ? strtoul(columns, NULL, 10) : 0;
+	struct winsize ws;
+
+	if (!width && !isatty(fileno(out)))
+		return TEXT_NO_LIMIT;
+	if (!width && !ioctl(fileno(out), TIOCGWINSZ, &ws))
+		width = ws.ws_col;
+	if (!width)
+		width = 80;
+	return width < 40 ? 40 : width > 1000 ? 1000 : width;
+}
+
+unsigned text__prose(unsigned width)
+{
+	return width < TEXT_NO_LIMIT ? width : TEXT_PROSE;
+}
+
+bool text__colour(FILE *out)
+{
+	const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
+
+	return isatty(fileno(out)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
+}
+
 void text__paragraph(FILE *out, size_t width, const char *first, const char *rest, const char *fmt,
 		     ...)
 {
@@ -398,6 +454,7 @@ void text__paragraph(FILE *out, size_t width, const char *first, const char *res
 	size_t at = 0;
 	va_list ap;
 
+	width = text__prose(width);
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);

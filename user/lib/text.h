@@ -30,7 +30,13 @@ size_t text__width(const char *s);
 char *text__bytes(char *buf, size_t size, uint64_t bytes);
 /* Formats a number as "1,204,332". buf has 32 bytes. Returns buf. */
 char *text__count(char *buf, size_t size, uint64_t n);
-/* Formats nanoseconds as "31.4 s", "2.3 ms" or "1 h 02 min". buf has 24 bytes. Returns buf. */
+/* Formats a step, counted from 0, for people, who count from 1: "step 1,205". buf has 40 bytes.
+ * Returns buf. */
+char *text__step(char *buf, uint64_t step);
+/* Formats a share as whole percents: "27", "<1", ">99", "100". buf has 8 bytes. Returns buf. */
+char *text__percent(char *buf, uint64_t part, uint64_t whole);
+/* Formats nanoseconds as "31.4 s", "0.18 s", "2.3 ms", "2m 01s" or "1h 02m". buf has 24 bytes.
+ * Returns buf. */
 char *text__time(char *buf, size_t size, uint64_t ns);
 
 /* Parse a size ("64K", "1.5G", "7") to bytes and a time ("250ms", "5m", "10" seconds) to ns. Return
@@ -42,8 +48,19 @@ int text__parse_date(const char *s, uint64_t *ret);
 /* Formats ns since 1970 in the same way, with milliseconds. buf has 40 bytes. Returns buf. */
 char *text__date(char *buf, size_t size, uint64_t ns);
 
+#define TEXT_NO_LIMIT 10000 /* columns of an output that is no terminal */
+#define TEXT_PROSE 100	    /* columns of prose on such an output */
+/* Columns for tables: COLUMNS of the environment, or the terminal's; TEXT_NO_LIMIT if out is no
+ * terminal. At least 40. */
+unsigned text__columns(FILE *out);
+/* Columns for prose in an output with tables of this width. */
+unsigned text__prose(unsigned width);
+/* Whether out is a terminal that shows colours, and NO_COLOR allows them. */
+bool text__colour(FILE *out);
+
 #define TEXT_PARAGRAPH 33280 /* limit of a paragraph, in bytes */
-/* Prints a paragraph, broken at spaces into lines of at most width columns. first is the prefix of
+/* Prints a paragraph, broken at spaces into lines of at most width columns (TEXT_PROSE on an
+ * output without a limit). first is the prefix of
  * the first line, rest of the others. A number and its unit stay on one line. */
 void text__paragraph(FILE *out, size_t width, const char *first, const char *rest, const char *fmt,
 		     ...) __attribute__((format(printf, 5, 6)));

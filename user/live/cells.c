@@ -63,7 +63,7 @@ const char *live_cells__text(char *buf, enum live_col c, const struct live_row *
 	case COL_CHURN:
 		return has_rates ? live__bytes(buf, (uint64_t)r->churn) : "-";
 	default:
-		return !r->row.bytes ? "" : r->row.category ? r->row.category : "(several)";
+		return r->row.bytes ? words__role(r->row.category) : "";
 	}
 }
 

@@ -114,9 +114,9 @@ static void stack(struct page *g, const struct live_proc *proc, const struct row
 	line(g, 0, INK_BOLD, "STACK %zu of %zu: %s in %s blocks, %s%s%s%s%.200s%s%s", i + 1, n,
 	     live__bytes(bytes, r->bytes),
 	     r->count ? text__count(count, sizeof(count), r->count) : "?",
-	     r->before_attach ? "from before attach" : phase__name(r->phase),
-	     r->category ? ", " : "", r->category ? r->category : "", *module ? ", " : "", module,
-	     *cls ? ", by " : "", cls);
+	     r->before_attach ? "from before attach" : words__phase(r->phase),
+	     r->category ? ", " : "", r->category ? words__role(r->category) : "",
+	     *module ? ", " : "", module, *cls ? ", by " : "", cls);
 	if (!s.n)
 		line(g, 2, INK_DIM, "%s",
 		     r->before_attach ? "nobody has seen where it came from" : "no Python frames");

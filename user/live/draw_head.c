@@ -123,14 +123,13 @@ static void draw_second(struct paint *p, const struct live_proc *proc, const str
 		char step[48] = "";
 
 		if (model__steps(proc->model))
-			snprintf(step, sizeof(step), "step %s, ",
-				 text__count(count, sizeof(count), d->peak_step));
+			strcat(text__step(step, d->peak_step), ", ");
 		snprintf(text, sizeof(text), "peak at %s (%s%s)",
 			 text__time(time, sizeof(time), d->peak_time), step,
-			 phase__name(d->peak_phase));
+			 words__phase(d->peak_phase));
 		if (x + (int)strlen(text) > p->columns)
 			snprintf(text, sizeof(text), "peak in %s%s", step,
-				 phase__name(d->peak_phase));
+				 words__phase(d->peak_phase));
 		x = part(p, x, INK_PLAIN, text);
 	}
 	if (d->ooms) {

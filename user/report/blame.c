@@ -130,7 +130,7 @@ static void say_oom(struct blame *b, const struct analysis *a, size_t device, bo
 		snprintf(where, sizeof(where), "%s:%u",
 			 text__clean(path, sizeof(path), line.file, strlen(line.file)), line.line);
 	snprintf(b->note, sizeof(b->note), "the first asked for %s at %.160s (%s, at %s)",
-		 text__bytes(size, sizeof(size), o.size), where, phase__name(o.phase),
+		 text__bytes(size, sizeof(size), o.size), where, words__phase(o.phase),
 		 text__time(time, sizeof(time), o.time));
 }
 

@@ -106,7 +106,7 @@ static int categories(const struct model *m, size_t device, const struct report_
 		if (rows[i].before_attach)
 			before += rows[i].bytes;
 		else if (rows[i].bytes)
-			add(l, rows[i].category, rows[i].bytes);
+			add(l, words__role(rows[i].category), rows[i].bytes);
 	add_others(l);
 	add_rest(l, "before attach", before);
 	add_rest(l, "(not shown)", out);
@@ -127,8 +127,8 @@ static void add_module(struct list *l, const struct module_node *x, uint64_t byt
 {
 	char label[256];
 
-	snprintf(label, sizeof(label), *x->name ? "%s%s" : "<%s>%s", *x->name ? x->name : x->cls,
-		 alone ? " itself" : "");
+	snprintf(label, sizeof(label), *x->name ? "%s%s" : "%s (model)%s",
+		 *x->name ? x->name : x->cls, alone ? " itself" : "");
 	add(l, label, bytes);
 }
 
@@ -159,7 +159,7 @@ static int modules(const struct model *m, size_t device, const struct report_tex
 	if (t.n) { /* without modules, the list has no information */
 		add_parts(&t, t.roots, in_modules(&t), l);
 		add_others(l);
-		add_rest(l, "(in no module)", t.outside.bytes);
+		add_rest(l, "(no module)", t.outside.bytes);
 		add_rest(l, "before attach", t.before.bytes);
 		add_rest(l, "(not shown)", t.filtered.bytes);
 	}
@@ -276,7 +276,7 @@ static void print_lists(FILE *out, struct list l[2], uint64_t all, const struct 
 int report_text__overview(FILE *out, const struct model *m, size_t device,
 			  const struct report_text_opts *o)
 {
-	struct list l[2] = { { .title = "By category" }, { .title = "By module" } };
+	struct list l[2] = { { .title = "By role" }, { .title = "By module" } };
 	struct model_device d;
 	int err = categories(m, device, o, &l[0]);
 

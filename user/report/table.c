@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "labels/words.h"
@@ -53,32 +52,14 @@ struct table {
 	char text[REPORT_TEXT];
 };
 
-static unsigned number(const char *s)
-{
-	unsigned long n = s ? strtoul(s, NULL, 10) : 0;
-
-	return n > 1000 ? 1000 : n;
-}
-
 unsigned report_text__width(FILE *out, const struct report_text_opts *o)
 {
-	unsigned width = o->width ? o->width : number(getenv("COLUMNS"));
-	struct winsize ws;
-
-	if (!width && isatty(fileno(out)) && !ioctl(fileno(out), TIOCGWINSZ, &ws))
-		width = ws.ws_col;
-	if (!width)
-		width = 80;
-	return width < 40 ? 40 : width;
+	return o->width ? (o->width < 40 ? 40 : o->width) : text__columns(out);
 }
 
 bool report_text__colour(FILE *out, const struct report_text_opts *o)
 {
-	const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
-
-	if (o->colour != REPORT_AUTO)
-		return o->colour == REPORT_ALWAYS;
-	return isatty(fileno(out)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
+	return o->colour == REPORT_AUTO ? text__colour(out) : o->colour == REPORT_ALWAYS;
 }
 
 bool report_text__bars(FILE *out, const struct report_text_opts *o, bool room)

@@ -151,17 +151,17 @@ static void print_process(FILE *out, const struct model *m, const struct facts *
 static void peak_words(struct line *l, const struct model *m, const struct model_device *d,
 		       bool at_peak)
 {
-	char allocated[24], reserved[24], time[24], count[32], step[40] = "", res[48] = "";
+	char allocated[24], reserved[24], time[24], step[40], res[48] = "";
+	bool steps = model__steps(m);
 
-	if (model__steps(m))
-		snprintf(step, sizeof(step), "step %s, ",
-			 text__count(count, sizeof(count), d->peak_step));
 	text__bytes(reserved, sizeof(reserved), at_peak ? d->mark_reserved : d->peak_reserved);
 	if (d->has_totals && at_peak)
 		snprintf(res, sizeof(res), ", %s reserved", reserved);
-	part(l, "peak %s%s allocated%s at %s (%s%s)", words__about(d->peak_is),
+	part(l, "peak %s%s allocated%s at %s (%s%s%s)", words__about(d->peak_is),
 	     text__bytes(allocated, sizeof(allocated), d->peak_allocated), res,
-	     text__time(time, sizeof(time), d->peak_time), step, phase__name(d->peak_phase));
+	     text__time(time, sizeof(time), d->peak_time),
+	     steps ? text__step(step, d->peak_step) : "", steps ? ", " : "",
+	     words__phase(d->peak_phase));
 	if (d->has_totals && !at_peak)
 		part(l, "at most %s reserved", reserved);
 }

@@ -75,7 +75,8 @@ static void print_node(struct tree *t, const struct module_node *x)
 	text__clean(cls, sizeof(cls), x->cls, strlen(x->cls));
 	len = strlen(t->text);
 	if (*cls)
-		snprintf(t->text + len, sizeof(t->text) - len, *t->text ? " (%s)" : "<%s>", cls);
+		snprintf(t->text + len, sizeof(t->text) - len, *t->text ? " (%s)" : "%s (model)",
+			 cls);
 	lead_to(t, x, lead, sizeof(lead));
 	print_line(t, x->total, true, x->own, x->count, lead);
 }
@@ -119,7 +120,7 @@ static void print_tree(struct tree *t)
 		fprintf(t->out, "%*s(%s more)\n", (int)t->used, "",
 			text__count(t->text, 32, t->hidden));
 	print_rest(t, &t->modules.before, "before attach");
-	print_rest(t, &t->modules.outside, "(outside of modules)");
+	print_rest(t, &t->modules.outside, "(no module)");
 	print_rest(t, &t->modules.filtered, "(not shown)");
 }
 

@@ -75,7 +75,7 @@ static void test_to_the_byte(void **state)
 	is("allocated=64G", COND_HOLDS, "allocated 64.00 GiB = 64.00 GiB");
 	is("allocated==64G", COND_HOLDS, "allocated 64.00 GiB = 64.00 GiB");
 	is("allocated!=64G", COND_NO, "allocated 64.00 GiB is not != 64.00 GiB");
-	is("step_time>1.5s", COND_NO, "step time 1.5 s is not > 1.5 s");
+	is("step_time>1.5s", COND_NO, "step time 1.50 s is not > 1.50 s");
 	is("step_time>1499ms", COND_HOLDS, "step time 1,500,000,000 ns > 1,499,000,000 ns");
 	is("ooms>0", COND_NO, "ooms 0 is not > 0");
 	is("lost>0", COND_HOLDS, "lost 3 > 0");
@@ -259,7 +259,7 @@ static void test_growth_by_time(void **state)
 			assert_int_equal(r.verdict, COND_UNKNOWN);
 	}
 	assert_true(r.verdict == COND_HOLDS && r.value == 128 * 10240);
-	assert_string_equal(r.text, "growth 1.25 MiB > 1.00 MiB in 2 min 08 s");
+	assert_string_equal(r.text, "growth 1.25 MiB > 1.00 MiB in 2m 08s");
 	/* An hour without values: the last value stays. */
 	r = at(c, 0, UINT64_MAX, 4000 * S, 4096, false);
 	assert_true(r.verdict == COND_NO && !r.value);

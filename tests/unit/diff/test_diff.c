@@ -195,7 +195,7 @@ static void write_named(void)
 static int setup(void **state)
 {
 	(void)state;
-	unsetenv("COLUMNS");
+	setenv("COLUMNS", "80", 1);
 	assert_non_null(mkdtemp(dir));
 	snprintf(old, sizeof(old), "%s/old.mtr", dir);
 	snprintf(new, sizeof(new), "%s/new.mtr", dir);
@@ -247,10 +247,10 @@ static void test_text(void **state)
 	expect(run(command_diff.run, old, new, NULL),
 	       "old  old: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
-	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
+	       "     cuda:0  peak 23.00 MiB at 0.50 s (step 2, forward)\n"
 	       "new  new: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 7 events, 0 lost\n"
-	       "     cuda:0  peak 26.00 MiB at 500.0 ms (step 1, forward)\n"
+	       "     cuda:0  peak 26.00 MiB at 0.50 s (step 2, forward)\n"
 	       "\n"
 	       "Max mem: 23.00 MiB -> 26.00 MiB, +3.00 MiB (+13.0 %)\n"
 	       "1 grew +8.00 MiB, 1 shrank -2.00 MiB, 1 gone -3.00 MiB\n"
@@ -273,10 +273,10 @@ static void test_modules(void **state)
 	expect(run(command_diff.run, old, new, "--by", "module", "--top", "2", NULL),
 	       "old  old: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
-	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
+	       "     cuda:0  peak 23.00 MiB at 0.50 s (step 2, forward)\n"
 	       "new  new: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 7 events, 0 lost\n"
-	       "     cuda:0  peak 26.00 MiB at 500.0 ms (step 1, forward)\n"
+	       "     cuda:0  peak 26.00 MiB at 0.50 s (step 2, forward)\n"
 	       "\n"
 	       "Max mem: 23.00 MiB -> 26.00 MiB, +3.00 MiB (+13.0 %)\n"
 	       "1 shrank -2.00 MiB, 1 new +8.00 MiB, 1 gone -3.00 MiB, 1 unchanged\n"
@@ -311,7 +311,7 @@ static void test_shared_lines(void **state)
 	o = run(command_diff.run, new, old, NULL);
 	assert_non_null(strstr(o->out, "layers.* (3 -> 2)  net.py:10"));
 	assert_non_null(strstr(o->out, "layers.0           net.py:12"));
-	unsetenv("COLUMNS");
+	setenv("COLUMNS", "80", 1);
 }
 
 /* In reverse order all differences are reversed. */
@@ -321,10 +321,10 @@ static void test_back(void **state)
 	expect(run(command_diff.run, new, old, "--top", "0", NULL),
 	       "old  new: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 7 events, 0 lost\n"
-	       "     cuda:0  peak 26.00 MiB at 500.0 ms (step 1, forward)\n"
+	       "     cuda:0  peak 26.00 MiB at 0.50 s (step 2, forward)\n"
 	       "new  old: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
-	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
+	       "     cuda:0  peak 23.00 MiB at 0.50 s (step 2, forward)\n"
 	       "\n"
 	       "Max mem: 26.00 MiB -> 23.00 MiB, -3.00 MiB (-11.5 %)\n"
 	       "1 grew +2.00 MiB, 1 shrank -8.00 MiB, 1 new +3.00 MiB\n"
@@ -347,12 +347,12 @@ static void test_unlike_moments(void **state)
 	expect(run(command_diff.run, old, old, "--at", "0.15,end", "--by", "phase", NULL),
 	       "old  old: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
-	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
+	       "     cuda:0  peak 23.00 MiB at 0.50 s (step 2, forward)\n"
 	       "new  old: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
-	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
+	       "     cuda:0  peak 23.00 MiB at 0.50 s (step 2, forward)\n"
 	       "\n"
-	       "Mem at 150.0 ms, then Mem at the end: 8.00 MiB -> 15.00 MiB, +7.00 MiB (+87.5 %)\n"
+	       "Mem at 0.15 s, then Mem at the end: 8.00 MiB -> 15.00 MiB, +7.00 MiB (+87.5 %)\n"
 	       "1 grew +7.00 MiB\n"
 	       "\n"
 	       "   Change       Old        New        Phase\n"
@@ -368,10 +368,10 @@ static void test_lossy(void **state)
 	expect(run(command_diff.run, old, lossy, NULL),
 	       "old  old: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
-	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
+	       "     cuda:0  peak 23.00 MiB at 0.50 s (step 2, forward)\n"
 	       "new  lossy: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 2 events, 7 lost\n"
-	       "     cuda:0  peak at least 13.00 MiB at 400.0 ms (forward)\n"
+	       "     cuda:0  peak at least 13.00 MiB at 0.40 s (forward)\n"
 	       "\n"
 	       "Max mem: 23.00 MiB -> at least 13.00 MiB, -10.00 MiB (-43.5 %)\n"
 	       "1 shrank -8.00 MiB, 1 gone -3.00 MiB, 1 unchanged\n"
@@ -639,12 +639,12 @@ static void test_compare(void **state)
 {
 	(void)state;
 	expect(run(command_compare.run, old, new, lossy, odd, cpu, NULL),
-	       "Configuration          Peak             Reserved    Frag.      Step\n"
-	       "old               23.00 MiB            25.00 MiB    8.0 %  250.0 ms\n"
-	       "new               26.00 MiB   +13.0 %  28.00 MiB    7.1 %  300.0 ms  +20.0 %\n"
-	       "lossy          >= 13.00 MiB   -43.5 %  15.00 MiB   13.3 %         -\n"
-	       "odd                  1000 B  -100.0 %   2.00 MiB  100.0 %         -\n"
-	       "cpu                1.00 MiB   -95.7 %          -        -         -\n"
+	       "Configuration          Peak             Reserved    Frag.    Step\n"
+	       "old               23.00 MiB            25.00 MiB    8.0 %  0.25 s\n"
+	       "new               26.00 MiB   +13.0 %  28.00 MiB    7.1 %  0.30 s  +20.0 %\n"
+	       "lossy          >= 13.00 MiB   -43.5 %  15.00 MiB   13.3 %       -\n"
+	       "odd                  1000 B  -100.0 %   2.00 MiB  100.0 %       -\n"
+	       "cpu                1.00 MiB   -95.7 %          -        -       -\n"
 	       "\n"
 	       "new: it ran out of memory, 1 time\n"
 	       "new: it has 2 steps, the first one 3\n"
@@ -691,7 +691,7 @@ static void test_compare_names(void **state)
 	setenv("COLUMNS", "200", 1);
 	o = run(command_compare.run, path[0], old, NULL);
 	assert_non_null(strstr(o->out, "memtrace-320-20261122T191516  "));
-	unsetenv("COLUMNS");
+	setenv("COLUMNS", "80", 1);
 	for (int i = 0; i < 3; i++)
 		unlink(path[i]);
 }
@@ -703,9 +703,9 @@ static void test_markdown(void **state)
 	       "| Configuration | Peak memory | | | Reserved | Fragmentation | at most | Step time "
 	       "| | | Steps | Where it peaks |\n"
 	       "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n"
-	       "| old | 23.00 MiB |  |  | 25.00 MiB | 8.0 % | 40.0 % | 250.0 ms |  |  | 3 | "
+	       "| old | 23.00 MiB |  |  | 25.00 MiB | 8.0 % | 40.0 % | 0.25 s |  |  | 3 | "
 	       "forward, net.py:20 (Layer.forward) |\n"
-	       "| new | 26.00 MiB | x1.13 | +13.0 % | 28.00 MiB | 7.1 % | 20.0 % | 300.0 ms | "
+	       "| new | 26.00 MiB | x1.13 | +13.0 % | 28.00 MiB | 7.1 % | 20.0 % | 0.30 s | "
 	       "x1.20 | +20.0 % | 2 | forward, net.py:12 (Layer.forward) |\n"
 	       "| odd | 1000 B | x0.00 | -100.0 % | 2.00 MiB | 100.0 % | 100.0 % | - |  |  | 0 | "
 	       "forward, \\</script\\>\\|\\\\x0d\\\\x0a.py:3 (\\\\x1b\\]0;f\\\\x07\"\\`\\*) |\n"

@@ -69,7 +69,7 @@ static void write_rank(const char *path, int rank, pid_t pid, pid_t parent, int 
 static int setup(void **state)
 {
 	(void)state;
-	unsetenv("COLUMNS");
+	setenv("COLUMNS", "80", 1);
 	assert_non_null(mkdtemp(dir));
 	for (int i = 0; i < RANKS; i++) {
 		snprintf(ranks[i], sizeof(ranks[i]), "%s/r%d.mtr", dir, RANKS - i);
@@ -105,7 +105,7 @@ static void test_text(void **state)
 	(void)state;
 	setenv("COLUMNS", "400", 1);
 	o = leaks(ranks[2], worker, ranks[0], ranks[1], NULL);
-	unsetenv("COLUMNS");
+	setenv("COLUMNS", "80", 1);
 	assert_int_equal(o->status, EXIT_OK);
 	assert_string_equal(o->err, "");
 	has(o, "4 recordings of one job, ranks 0-2 of 3 and 1 worker: python train.py\n");
@@ -158,7 +158,7 @@ static void test_when(void **state)
 	    "train.py:7 (step\\x1b[2J) grows in 1 of 2 recordings only, r2: +4.00 MiB");
 	has(leaks(ranks[1], brief, NULL), "train.py:5 (main) grows in rank 1 of 2 only: +1.00 MiB");
 	has(leaks(ranks[1], brief, NULL), " In rank 0 there are too few steps to tell.\n");
-	unsetenv("COLUMNS");
+	setenv("COLUMNS", "80", 1);
 	has(leaks("--steps", ranks[1], ranks[2], NULL),
 	    "\ntrain.py:7 (step\\x1b[2J), rank 1, live at the end of each step\n");
 	/* The list says what it omits. Number 0 is the end of the step active at attach, so the

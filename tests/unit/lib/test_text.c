@@ -153,6 +153,30 @@ static void test_count(void **state)
 	check_count(UINT64_MAX, "18,446,744,073,709,551,615");
 }
 
+static void check_percent(uint64_t part, uint64_t whole, const char *want)
+{
+	char buf[8];
+
+	assert_string_equal(text__percent(buf, part, whole), want);
+}
+
+static void test_percent(void **state)
+{
+	(void)state;
+	check_percent(0, 100, "0");
+	check_percent(0, 0, "0");
+	check_percent(5, 0, "0");
+	check_percent(1, 200, "<1");
+	check_percent(1, 100, "1");
+	check_percent(265, 1000, "27");
+	check_percent(994, 1000, "99");
+	check_percent(999, 1000, ">99");
+	check_percent(UINT64_MAX - 1, UINT64_MAX, ">99");
+	check_percent(7, 7, "100");
+	check_percent(15, 10, "150");
+	check_percent(UINT64_MAX, 1, "999999");
+}
+
 static void check_time(uint64_t ns, const char *want)
 {
 	char buf[24];
@@ -169,14 +193,20 @@ static void test_time(void **state)
 	check_time(999949, "999.9 us");
 	check_time(999950, "1.0 ms");
 	check_time(2300000, "2.3 ms");
-	check_time(999999999, "1.0 s");
+	check_time(99949999, "99.9 ms");
+	check_time(99950000, "0.10 s");
+	check_time(184700000, "0.18 s");
+	check_time(999999999, "1.00 s");
+	check_time(9994999999, "9.99 s");
+	check_time(9995000000, "10.0 s");
 	check_time(31400000000, "31.4 s");
 	check_time(59949999999, "59.9 s");
-	check_time(59950000000, "1 min 00 s");
-	check_time(UINT64_C(185000000000), "3 min 05 s");
-	check_time(UINT64_C(3599600000000), "1 h 00 min");
-	check_time(UINT64_C(3725000000000), "1 h 02 min");
-	check_time(UINT64_MAX, "5124095 h 34 min");
+	check_time(59950000000, "1m 00s");
+	check_time(UINT64_C(121400000000), "2m 01s");
+	check_time(UINT64_C(185000000000), "3m 05s");
+	check_time(UINT64_C(3599600000000), "1h 00m");
+	check_time(UINT64_C(3725000000000), "1h 02m");
+	check_time(UINT64_MAX, "5124095h 34m");
 }
 
 static void check_size(const char *s, int err, uint64_t want)
@@ -308,8 +338,8 @@ int main(void)
 		cmocka_unit_test(test_clean),	   cmocka_unit_test(test_utf8),
 		cmocka_unit_test(test_width),	   cmocka_unit_test(test_bytes),
 		cmocka_unit_test(test_count),	   cmocka_unit_test(test_time),
-		cmocka_unit_test(test_parse_size), cmocka_unit_test(test_parse_time),
-		cmocka_unit_test(test_log),
+		cmocka_unit_test(test_percent),	   cmocka_unit_test(test_parse_size),
+		cmocka_unit_test(test_parse_time), cmocka_unit_test(test_log),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -75,7 +75,7 @@ static void write_odd(int i)
 static int setup(void **state)
 {
 	(void)state;
-	unsetenv("COLUMNS");
+	setenv("COLUMNS", "80", 1);
 	assert_non_null(mkdtemp(dir));
 	for (int i = 0; i < RANKS; i++) {
 		/* names are in the reverse order */
@@ -112,10 +112,10 @@ static void test_text(void **state)
 		"1 more without a memory event is left aside\n"
 		"\n"
 		"Recording     At peak    Reserved         At  Device    Name\n"
-		"rank 0      80.00 MiB  128.00 MiB   200.0 ms  cuda:0    r4\n"
-		"rank 1      80.00 MiB  128.00 MiB   200.0 ms  cuda:1    r3\n"
-		"rank 2     120.00 MiB  128.00 MiB   300.0 ms  cuda:2    r2\n"
-		"rank 3      76.00 MiB  128.00 MiB   200.0 ms  cuda:3    r1\n"
+		"rank 0      80.00 MiB  128.00 MiB     0.20 s  cuda:0    r4\n"
+		"rank 1      80.00 MiB  128.00 MiB     0.20 s  cuda:1    r3\n"
+		"rank 2     120.00 MiB  128.00 MiB     0.30 s  cuda:2    r2\n"
+		"rank 3      76.00 MiB  128.00 MiB     0.20 s  cuda:3    r1\n"
 		"\n"
 		"Different by more than 10 % and 1.00 MiB from the median of the others:\n"
 		"  rank 2: 40.00 MiB more (50 %) in all: 120.00 MiB, the others' median is\n"
@@ -149,7 +149,7 @@ static void test_side_by_side(void **state)
 	setenv("COLUMNS", "120", 1);
 	o = report("--side-by-side", "--top", "1", "--filter", "line:train.py", ranks[0], ranks[1],
 		   ranks[2], ranks[3], NULL);
-	unsetenv("COLUMNS");
+	setenv("COLUMNS", "80", 1);
 	assert_non_null(strstr(
 		o->out,
 		"       All       rank 0       rank 1       rank 2       rank 3  Location\n"
@@ -171,8 +171,8 @@ static void test_bars(void **state)
 	assert_non_null(
 		strstr(o->out,
 		       "Recording     At peak                Reserved         At  Device    Name\n"
-		       "rank 0      80.00 MiB  ######      128.00 MiB   200.0 ms  cuda:0    r4\n"
-		       "rank 2     120.00 MiB  ##########  128.00 MiB   300.0 ms  cuda:2    r2\n"));
+		       "rank 0      80.00 MiB  ######      128.00 MiB     0.20 s  cuda:0    r4\n"
+		       "rank 2     120.00 MiB  ##########  128.00 MiB     0.30 s  cuda:2    r2\n"));
 }
 
 static bool apart(struct output *o)
@@ -304,7 +304,7 @@ static void test_widths(void **state)
 				setenv("COLUMNS", number, 1);
 				o = report("--by", by[b], side ? "--side-by-side" : "--together",
 					   bars, odd[0], odd[1], NULL);
-				unsetenv("COLUMNS");
+				setenv("COLUMNS", "80", 1);
 				assert_int_equal(o->status, 0);
 				for (line = strtok(o->out, "\n"); line; line = strtok(NULL, "\n")) {
 					assert_true(terminal__harmless(line, strlen(line)));
