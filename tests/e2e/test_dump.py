@@ -128,7 +128,16 @@ def test_groups():
     equal(len(doc["rows"]), 3, "rows with --top 3")
     equal(doc["rows"], whole["rows"][:3], "the first three")
     equal(doc["rows_left_out"]["bytes"], sum(r["bytes"] for r in whole["rows"][3:]), "left out")
-    code, out, err = tool("dump", "-p", str(t.p.pid), "--top", "1000", root=True)
+    doc = t.dump("--by", "holder")
+    sums(doc, "holder")
+    equal(sum(r["count"] for r in doc["rows"]), len(whole["rows"]), "tensors of all holders")
+    held = {r["holder"]: r for r in doc["rows"]}
+    r = held["blocks.*.ln1.weight, .bias"]
+    equal((r["module"], r["module_class"], r["modules"], r["category"]), ("blocks.*.ln1", "LayerNorm", r["count"] // 2, "parameter"), "a holder")
+    equal((len(r["shape"]), r["dtype"], r["size"] > 0), (1, "float32", True), "what its tensors have in common")
+    code, out, err = tool("dump", "-p", str(t.p.pid), root=True)
+    check("  blocks.*.ln1.weight, .bias  [" in out and "Held by" in out and err == "" and code == 0, "by holder: %s %s", out, err)
+    code, out, err = tool("dump", "-p", str(t.p.pid), "--by", "tensor", "--top", "1000", root=True)
     equal((code, err), (0, ""), "as text")
     for name in ("wte.weight", "blocks.2.attn.mask", "grad of blocks.0.ln1.bias", "AdamW exp_avg of wte.weight"):
         check(" %s  [" % name in out, "%r is not in %s", name, out)

@@ -30,8 +30,10 @@ struct dump_args {
 
 static const struct argp_option options[] = {
 	{ "pid", 'p', "PID", 0, "This process", OPTIONS_PROCESS },
-	{ "by", OPT_BY, "tensor|module|category", 0,
-	  "Group rows (default tensor: one row for each)", OPTIONS_SHOW },
+	{ "by", OPT_BY, "holder|tensor|module|category", 0,
+	  "Group rows (default in text holder: one row for a list, a dict, a module's "
+	  "parameters ...; in json tensor)",
+	  OPTIONS_SHOW },
 	{ "top", OPT_TOP, "N", 0,
 	  "Print N rows for each device; 0: all (default 40 in text, all in json)", OPTIONS_SHOW },
 	{ "format", OPT_FORMAT, "text|json", 0, "Format (default text)", OPTIONS_OUTPUT },
@@ -78,7 +80,7 @@ static int unreadable(struct failure *f, int pid, int err, const char *why)
 			    why && *why ? why : "cannot be read", strerror(-err));
 }
 
-static int print(const struct dump *d, struct dump_args *a)
+static int print(struct dump *d, struct dump_args *a)
 {
 	struct dump_row *rows;
 	size_t n;
@@ -90,7 +92,7 @@ static int print(const struct dump *d, struct dump_args *a)
 	if (a->shown.format)
 		err = dump__json(stdout, d, rows, n, &a->o);
 	else
-		dump__text(stdout, d, rows, n, &a->o);
+		err = dump__text(stdout, d, rows, n, &a->o);
 	free(rows);
 	return err;
 }
@@ -142,17 +144,23 @@ static const struct argp argp = {
 
 static int cmd_dump(int argc, char **argv)
 {
-	static const char *const groups[] = { [DUMP_BY_TENSOR] = "tensor",
+	static const char *const groups[] = { [DUMP_BY_HOLDER] = "holder",
+					      [DUMP_BY_TENSOR] = "tensor",
 					      [DUMP_BY_MODULE] = "module",
 					      [DUMP_BY_CATEGORY] = "category",
 					      NULL };
-	struct dump_args a = { .shown = { .groups = groups, .formats = report_args_formats } };
+	struct dump_args a = {
+		.shown = { .groups = groups, .formats = report_args_formats, .by = -1 }
+	};
 	struct failure f = { 0 };
 	struct target t;
 	int err;
 
 	usage__parse(&command_dump, argc, argv, 0, &a);
-	a.o.by = a.shown.by;
+	/* Programs that read the JSON expect single tensors. */
+	a.o.by = a.shown.by >= 0  ? (enum dump_by)a.shown.by
+		 : a.shown.format ? DUMP_BY_TENSOR
+				  : DUMP_BY_HOLDER;
 	a.o.top = a.shown.top_given || a.shown.format ? a.shown.top : TOP;
 	err = target__open(a.o.pid, &t, &f);
 	if (!err) {

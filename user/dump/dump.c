@@ -274,8 +274,19 @@ int dump__read(struct census *c, struct cudaalloc *alloc, uint64_t limit_ns, str
 	return 0;
 }
 
+static void free_holders(struct dump *d)
+{
+	for (size_t i = 0; d->holders && i < d->ndevices; i++)
+		holders__free(&d->holders[i]);
+	free(d->holders);
+	free(d->details);
+	d->holders = NULL;
+	d->details = NULL;
+}
+
 void dump__free(struct dump *d)
 {
+	free_holders(d);
 	census_state__free(&d->census);
 	free(d->devices);
 	free(d->rows);
@@ -308,13 +319,11 @@ static int by_category(const void *a, const void *b)
 	return compare_groups(a, b, DUMP_BY_CATEGORY);
 }
 
-int dump__group(const struct dump *d, enum dump_by by, struct dump_row **ret, size_t *n)
+/* Copies the rows to v and adds up those of a group. Returns the number of groups. */
+static size_t merge(const struct dump *d, enum dump_by by, struct dump_row *v)
 {
-	struct dump_row *v = calloc(d->nrows + d->ndevices + 1, sizeof(*v));
 	size_t k = 0;
 
-	if (!v)
-		return -ENOMEM;
 	memcpy(v, d->rows, d->nrows * sizeof(*v));
 	if (by != DUMP_BY_TENSOR && d->nrows)
 		qsort(v, d->nrows, sizeof(*v), by == DUMP_BY_MODULE ? by_module : by_category);
@@ -325,6 +334,85 @@ int dump__group(const struct dump *d, enum dump_by by, struct dump_row **ret, si
 		} else {
 			v[k++] = v[i];
 		}
+	}
+	return k;
+}
+
+#define DETAIL 128
+
+static struct held held_of(const struct dump_row *r, char *detail)
+{
+	const struct census_tensor *t = r->tensor;
+
+	return (struct held){ .name = t->name,
+			      .category = census_kind__name(r->kind),
+			      .module = t->module,
+			      .module_class = t->cls,
+			      .module_root = t->root,
+			      .detail = dump__shape(detail, DETAIL, t),
+			      .bytes = r->bytes,
+			      .count = r->count,
+			      .size = r->bytes };
+}
+
+/* Adds a device's holders to v. first, n: its rows. held: room for n. Returns their number, or
+ * -ENOMEM. */
+static int add_holders(struct dump *d, uint8_t device, size_t first, size_t n, struct held *held,
+		       struct dump_row *v)
+{
+	struct holders *h = &d->holders[device];
+
+	for (size_t i = 0; i < n; i++)
+		held[i] = held_of(&d->rows[first + i], d->details + (first + i) * DETAIL);
+	if (holders__group(held, n, false, h))
+		return -ENOMEM;
+	for (size_t i = 0; i < h->n; i++)
+		v[i] = (struct dump_row){ .holder = &h->all[i],
+					  .bytes = h->all[i].bytes,
+					  .count = h->all[i].count,
+					  .device = device };
+	for (size_t i = n; i-- > 0;) { /* the largest tensor stands for the holder */
+		v[h->of[i]].tensor = d->rows[first + i].tensor;
+		v[h->of[i]].kind = d->rows[first + i].kind;
+	}
+	return (int)h->n;
+}
+
+static int group_by_holder(struct dump *d, struct dump_row *v, size_t *ret)
+{
+	struct held *held = calloc(d->nrows + 1, sizeof(*held));
+	int n = 0;
+
+	*ret = 0;
+	free_holders(d);
+	d->holders = calloc(d->ndevices + 1, sizeof(*d->holders));
+	d->details = calloc(d->nrows + 1, DETAIL);
+	if (!held || !d->holders || !d->details)
+		n = -ENOMEM;
+	for (size_t i = 0, end; i < d->nrows && n >= 0;
+	     i = end) { /* rows are in order of devices */
+		for (end = i; end < d->nrows && d->rows[end].device == d->rows[i].device; end++)
+			;
+		n = add_holders(d, d->rows[i].device, i, end - i, held, v + *ret);
+		*ret += n > 0 ? n : 0;
+	}
+	free(held);
+	return n < 0 ? n : 0;
+}
+
+int dump__group(struct dump *d, enum dump_by by, struct dump_row **ret, size_t *n)
+{
+	struct dump_row *v = calloc(d->nrows + d->ndevices + 1, sizeof(*v));
+	size_t k = 0;
+	int err = v ? 0 : -ENOMEM;
+
+	if (!err && by == DUMP_BY_HOLDER)
+		err = group_by_holder(d, v, &k);
+	else if (!err)
+		k = merge(d, by, v);
+	if (err) {
+		free(v);
+		return err;
 	}
 	for (size_t i = 0; i < d->ndevices; i++)
 		if (d->devices[i].unheld)

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "census/census.h"
+#include "labels/holders.h"
 #include "torch/cudaalloc.h"
 #include "torch/torch.h"
 
@@ -16,6 +17,7 @@
 struct dump_row {
 	/* The tensor, or one of several in the row. NULL: no known tensor holds the bytes. */
 	const struct census_tensor *tensor;
+	const struct holder *holder; /* with DUMP_BY_HOLDER, if tensor is not NULL */
 	uint64_t bytes, count;
 	uint8_t device; /* index in devices */
 	uint8_t kind;	/* enum census_kind */
@@ -41,7 +43,9 @@ struct dump {
 	size_t ndevices;
 	struct dump_row *rows; /* one row per tensor, by device, then by size */
 	size_t nrows;
-	char alloc_why[128]; /* reason why the allocator's figures are missing; "": none */
+	struct holders *holders; /* private: of each device, for DUMP_BY_HOLDER */
+	char *details;		 /* private: texts of held.detail */
+	char alloc_why[128];	 /* reason why the allocator's figures are missing; "": none */
 };
 
 struct dump_opts {
@@ -49,7 +53,7 @@ struct dump_opts {
 	const char *comm;
 	char python[32];
 	const struct torch_info *torch;
-	enum dump_by { DUMP_BY_TENSOR, DUMP_BY_MODULE, DUMP_BY_CATEGORY } by;
+	enum dump_by { DUMP_BY_HOLDER, DUMP_BY_TENSOR, DUMP_BY_MODULE, DUMP_BY_CATEGORY } by;
 	size_t top; /* rows per device; 0: all */
 };
 
@@ -58,12 +62,15 @@ int dump__read(struct census *c, struct cudaalloc *alloc, uint64_t limit_ns, str
 	       const char **why);
 void dump__free(struct dump *d); /* frees the contents of d */
 
-/* Groups the rows by module or category, ordered by device, then by size. *ret is for free().
- * Returns 0 or -ENOMEM. */
-int dump__group(const struct dump *d, enum dump_by by, struct dump_row **ret, size_t *n);
+/* Groups the rows, ordered by device, then by size. *ret is for free(), and valid until d is freed
+ * or grouped again. Returns 0 or -ENOMEM. */
+int dump__group(struct dump *d, enum dump_by by, struct dump_row **ret, size_t *n);
 
-void dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
-		const struct dump_opts *o);
+/* Writes "[1024, 4096] float32". Returns buf. */
+char *dump__shape(char *buf, size_t size, const struct census_tensor *t);
+/* Returns 0 or -ENOMEM. */
+int dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
+	       const struct dump_opts *o);
 /* Returns 0 or -ENOMEM. The caller checks out for errors. */
 int dump__json(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
 	       const struct dump_opts *o);

@@ -2,19 +2,21 @@
 /* Prints a dump as text and as JSON. All texts come from the target. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "dump/dump.h"
+#include "labels/words.h"
+#include "lib/grid.h"
 #include "lib/json.h"
 #include "lib/text.h"
 #include "torch/pytensor.h"
 
-#define NAME_TEXT 512
-
 static const char *const titles[] = {
-	[DUMP_BY_TENSOR] = "Category         Name, shape, type",
+	[DUMP_BY_HOLDER] = "Held by",
+	[DUMP_BY_TENSOR] = "Name",
 	[DUMP_BY_MODULE] = "Module",
-	[DUMP_BY_CATEGORY] = "Category",
+	[DUMP_BY_CATEGORY] = "Role",
 };
 static const char unheld[] = "held by no tensor";
 
@@ -23,8 +25,7 @@ static const char *plural(uint64_t n)
 	return n == 1 ? "" : "s";
 }
 
-/* Writes "[1024, 4096] float32". */
-static const char *shape(char *buf, size_t size, const struct census_tensor *t)
+char *dump__shape(char *buf, size_t size, const struct census_tensor *t)
 {
 	char dtype[16];
 	size_t at = 0;
@@ -43,37 +44,110 @@ static const char *shape(char *buf, size_t size, const struct census_tensor *t)
 	return buf;
 }
 
-/* Writes a module for people: its name, the class of a root, or "" for none. */
-static void module_text(char *buf, size_t size, const struct census_tensor *t)
-{
-	const char *name = *t->module ? t->module : t->cls;
+enum { COL_SIZE, COL_PERCENT, COL_COUNT, COL_ROLE, COL_NR };
 
-	text__clean(buf, size, name, strlen(name));
+struct table {
+	FILE *out;
+	const struct dump *d;
+	const struct dump_opts *o;
+	unsigned width;
+	struct grid *grid;
+	char text[REPORT_TEXT], more[REPORT_TEXT];
+};
+
+/* Joins a name and what is known of its tensors, "[256, 16] float32", in this many columns. */
+static const char *with_detail(struct table *t, const char *name, const char *detail, size_t room)
+{
+	size_t len = detail ? text__width(detail) + 2 : 0;
+
+	text__clean(t->text, sizeof(t->text), name, strlen(name));
+	if (len && room < len + (text__width(t->text) < 40 ? text__width(t->text) : 40))
+		len = 0; /* the name is more important */
+	words__cut_middle(t->text, room - len);
+	if (len)
+		snprintf(t->text + strlen(t->text), sizeof(t->text) - strlen(t->text), "  %s",
+			 detail);
+	return t->text;
 }
 
-static void row_text(FILE *out, const struct dump_row *r, enum dump_by by)
+/* The text of a row's last column. */
+static const char *what(struct table *t, const struct dump_row *r, size_t room)
 {
-	char bytes[24], count[32], name[NAME_TEXT], what[256];
-	const struct census_tensor *t = r->tensor;
-	const char *category = t ? census_kind__name(r->kind) : "";
+	const struct census_tensor *x = r->tensor;
+	char detail[256];
+	struct row row;
 
-	fprintf(out, "%10s  %7s  ", text__bytes(bytes, sizeof(bytes), r->bytes),
-		text__count(count, sizeof(count), r->count));
-	if (by == DUMP_BY_TENSOR)
-		fprintf(out, "%-15s  ", category);
-	if (!t) {
-		fprintf(out, "%s\n", unheld);
-	} else if (by == DUMP_BY_CATEGORY) {
-		fprintf(out, "%s\n", category);
-	} else if (by == DUMP_BY_MODULE) {
-		module_text(name, sizeof(name), t);
-		text__clean(what, sizeof(what), t->cls, strlen(t->cls));
-		fprintf(out, *t->module ? "%s (%s)\n" : "%s\n", *name ? name : "of no module",
-			what);
-	} else {
-		text__clean(name, sizeof(name), t->name, strlen(t->name));
-		fprintf(out, "%s  %s\n", *name ? name : "(no name)", shape(what, sizeof(what), t));
+	if (!x)
+		return words__cut(strcpy(t->text, unheld), room);
+	switch (t->o->by) {
+	case DUMP_BY_HOLDER:
+		return with_detail(t, *r->holder->name ? r->holder->name : "(no name found)",
+				   r->holder->detail, room);
+	case DUMP_BY_TENSOR:
+		return with_detail(t, *x->name ? x->name : "(no name found)",
+				   dump__shape(detail, sizeof(detail), x), room);
+	case DUMP_BY_MODULE:
+		row = (struct row){ .module = x->module, .module_class = x->cls };
+		return words__where(t->text, &row, BY_MODULE, NULL, room);
+	default:
+		return words__role(census_kind__name(r->kind));
 	}
+}
+
+static void put_cells(struct table *t, const struct dump_row *r, uint64_t all)
+{
+	bool role = r->tensor && (t->o->by == DUMP_BY_HOLDER || t->o->by == DUMP_BY_TENSOR);
+	char text[32];
+
+	grid__row(t->grid);
+	grid__put(t->grid, COL_SIZE, text__bytes(text, sizeof(text), r->bytes), NULL);
+	grid__put(t->grid, COL_PERCENT, text__percent(text, r->bytes, all), NULL);
+	grid__put(t->grid, COL_COUNT, text__count(text, sizeof(text), r->count), NULL);
+	if (role)
+		grid__put(t->grid, COL_ROLE, words__role(census_kind__name(r->kind)), NULL);
+}
+
+/* Prints the rows [0, n) of a device. Returns 0 or -ENOMEM. */
+static int rows_text(struct table *t, const struct dump_device *dev, const struct dump_row *rows,
+		     size_t n)
+{
+	static const struct column columns[COL_NR] = {
+		[COL_SIZE] = { .title = "Size", .right = true, .least = 10 },
+		[COL_PERCENT] = { .title = "%", .right = true, .least = 3 },
+		[COL_COUNT] = { .title = "Tensors", .right = true, .goes = 2 },
+		[COL_ROLE] = { .title = "Role", .goes = 1 },
+	};
+	size_t shown = t->o->top && t->o->top < n ? t->o->top : n, room;
+	struct dump_row rest = { 0 };
+	char count[32];
+	int err;
+
+	t->grid = grid__new(columns, COL_NR);
+	if (!t->grid)
+		return -ENOMEM;
+	grid__show(t->grid, COL_ROLE, t->o->by == DUMP_BY_HOLDER || t->o->by == DUMP_BY_TENSOR);
+	for (size_t i = 0; i < shown; i++)
+		put_cells(t, &rows[i], dev->allocated);
+	for (size_t i = shown; i < n; i++) {
+		rest.bytes += rows[i].bytes;
+		rest.count += rows[i].count;
+	}
+	if (shown < n)
+		put_cells(t, &rest, dev->allocated);
+	err = grid__error(t->grid);
+	if (!err) {
+		room = grid__fit(t->grid, t->width, 24, COL_NR);
+		grid__print_titles(t->grid, t->out, text__colour(t->out), titles[t->o->by]);
+		for (size_t i = 0; i < shown; i++)
+			grid__print(t->grid, t->out, i, what(t, &rows[i], room));
+		if (shown < n) {
+			snprintf(t->text, sizeof(t->text), "+ %s more row%s (--top 0 shows all)",
+				 text__count(count, sizeof(count), n - shown), plural(n - shown));
+			grid__print(t->grid, t->out, shown, words__cut(t->text, room));
+		}
+	}
+	grid__free(t->grid);
+	return err;
 }
 
 static void device_text(FILE *out, const struct dump_device *dev)
@@ -83,16 +157,16 @@ static void device_text(FILE *out, const struct dump_device *dev)
 	text__bytes(a, sizeof(a), dev->allocated);
 	text__count(n, sizeof(n), dev->blocks);
 	if (!dev->known) {
-		fprintf(out, "%s  %s in %s storage%s that tensors hold\n", dev->name, a, n,
+		fprintf(out, "%s  %s in %s storage%s of tensors\n", dev->name, a, n,
 			plural(dev->blocks));
 		return;
 	}
 	fprintf(out, "%s  %s allocated in %s block%s, %s reserved%s\n", dev->name, a, n,
 		plural(dev->blocks), text__bytes(b, sizeof(b), dev->reserved),
-		dev->consistent ? "" : " (changing while it was read)");
+		dev->consistent ? "" : " (changed during the reading)");
 	if (dev->moved) {
 		text__count(n, sizeof(n), dev->moved);
-		fprintf(out, "%s  %s tensor%s came or went while this was read, and %s not told\n",
+		fprintf(out, "%s  %s tensor%s came or went during the reading and %s left out\n",
 			dev->name, n, plural(dev->moved), dev->moved == 1 ? "is" : "are");
 	}
 }
@@ -100,14 +174,14 @@ static void device_text(FILE *out, const struct dump_device *dev)
 /* Prints the sums by category, before the single rows. */
 static void kinds_text(FILE *out, const struct dump_device *dev)
 {
-	const char *sep = "      ";
+	const char *sep = "  ";
 	bool any = false;
 	char bytes[24];
 
 	for (unsigned int k = 0; k < CENSUS_KINDS; k++) {
 		if (!dev->bytes[k])
 			continue;
-		fprintf(out, "%s%s %s", sep, census_kind__name(k),
+		fprintf(out, "%s%s %s", sep, words__role(census_kind__name(k)),
 			text__bytes(bytes, sizeof(bytes), dev->bytes[k]));
 		sep = text__dot();
 		any = true;
@@ -128,61 +202,55 @@ static void header_text(FILE *out, const struct dump *d, const struct dump_opts 
 
 	text__clean(comm, sizeof(comm), o->comm, strlen(o->comm));
 	text__clean(torch, sizeof(torch), o->torch->version, strlen(o->torch->version));
-	fprintf(out,
-		"%s (pid %d)%s%s%s%s: %s module%s, %s optimizer%s, %s Python object%s, read in "
-		"%s\n",
-		comm, o->pid, torch[0] ? ", torch " : "", torch, o->python[0] ? ", Python " : "",
-		o->python, text__count(n[0], sizeof(n[0]), s->modules), plural(s->modules),
+	fprintf(out, "%s (PID %d)%s%s%s%s%s%s\n", comm, o->pid, torch[0] ? text__dot() : "",
+		torch[0] ? "torch " : "", torch, o->python[0] ? text__dot() : "",
+		o->python[0] ? "Python " : "", o->python);
+	fprintf(out, "%s module%s, %s optimizer%s, %s Python object%s, read in %s\n",
+		text__count(n[0], sizeof(n[0]), s->modules), plural(s->modules),
 		text__count(n[1], sizeof(n[1]), s->optimizers), plural(s->optimizers),
 		text__count(n[2], sizeof(n[2]), s->objects), plural(s->objects),
 		text__time(took, sizeof(took), s->end - s->begin));
 	if (s->torn)
-		fprintf(out, "%s tensor%s changed all the while and %s not told\n",
+		fprintf(out, "%s tensor%s changed during the reading and %s left out\n",
 			text__count(n[0], sizeof(n[0]), s->torn), plural(s->torn),
 			s->torn == 1 ? "is" : "are");
 	if (s->unreadable)
 		fprintf(out, "%s tensor%s could not be read\n",
 			text__count(n[0], sizeof(n[0]), s->unreadable), plural(s->unreadable));
 	if (s->torn_lists)
-		fprintf(out, "Some of Python's objects changed all the while: what they hold may "
-			     "be missing\n");
+		fprintf(out, "Some Python objects changed during the reading: tensors that they "
+			     "hold may be missing\n");
 	if (d->alloc_why[0])
 		fprintf(out,
-			"CUDA's allocator could not be read (%s): sizes are those of tensors\n",
+			"CUDA's allocator could not be read (%s): sizes are those of the tensors\n",
 			d->alloc_why);
 }
 
-void dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
-		const struct dump_opts *o)
+int dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
+	       const struct dump_opts *o)
 {
-	char bytes[24], count[32];
+	struct table *t = calloc(1, sizeof(*t));
+	int err = t ? 0 : -ENOMEM;
+	size_t first = 0;
 
+	if (t)
+		*t = (struct table){ .out = out, .d = d, .o = o, .width = text__columns(out) };
 	header_text(out, d, o);
-	for (size_t i = 0; i < d->ndevices; i++) {
-		uint64_t left = 0, left_bytes = 0;
-		size_t shown = 0;
+	for (size_t i = 0; i < d->ndevices && !err; i++) {
+		size_t of = 0;
 
 		fprintf(out, "\n");
 		device_text(out, &d->devices[i]);
 		if (o->by != DUMP_BY_CATEGORY)
 			kinds_text(out, &d->devices[i]);
-		fprintf(out, "%10s  %7s  %s\n", "Mem", "Count", titles[o->by]);
-		for (size_t k = 0; k < n; k++) {
-			if (rows[k].device != i)
-				continue;
-			if (shown++ < o->top || !o->top) {
-				row_text(out, &rows[k], o->by);
-			} else {
-				left += rows[k].count;
-				left_bytes += rows[k].bytes;
-			}
-		}
-		if (left)
-			fprintf(out, "%10s  %7s  ... in %zu more row%s; --top shows more\n",
-				text__bytes(bytes, sizeof(bytes), left_bytes),
-				text__count(count, sizeof(count), left), shown - o->top,
-				plural(shown - o->top));
+		while (first + of < n && rows[first + of].device == i)
+			of++;
+		fprintf(out, "\n");
+		err = rows_text(t, &d->devices[i], &rows[first], of);
+		first += of;
 	}
+	free(t);
+	return err;
 }
 
 /* ---- JSON ---- */
@@ -210,20 +278,38 @@ static void device_json(struct json *j, const struct dump_device *dev)
 	json__close_object(j);
 }
 
-static void tensor_json(struct json *j, const struct census_tensor *t)
+static void shape_json(struct json *j, const struct census_tensor *t)
 {
 	char dtype[16];
 
-	json__string(j, "name", t->name);
-	json__uint(j, "address", t->addr);
-	json__uint(j, "size", t->size);
 	json__open_array(j, "shape");
 	for (size_t i = 0; i < t->ndim && i < CENSUS_DIMS; i++)
 		json__int(j, NULL, t->shape[i]);
 	json__close_array(j);
 	json__uint(j, "ndim", t->ndim);
 	json__string(j, "dtype", pytensor__dtype(t->dtype, dtype, sizeof(dtype)));
+}
+
+static void tensor_json(struct json *j, const struct census_tensor *t)
+{
+	json__string(j, "name", t->name);
+	json__uint(j, "address", t->addr);
+	json__uint(j, "size", t->size);
+	shape_json(j, t);
 	json__uint(j, "views", t->views);
+}
+
+/* shape and dtype are written if all tensors of the holder have the same. */
+static void holder_json(struct json *j, const struct holder *h, const struct census_tensor *t)
+{
+	json__string(j, "holder", *h->name ? h->name : NULL);
+	json__string(j, "module", h->module);
+	json__string(j, "module_class", h->module_class);
+	json__string(j, "module_root", h->module_root);
+	json__uint(j, "modules", h->modules);
+	json__uint_or_null(j, "size", h->size, h->size);
+	if (h->detail)
+		shape_json(j, t);
 }
 
 static void row_json(struct json *j, const struct dump *d, const struct dump_row *r,
@@ -236,7 +322,9 @@ static void row_json(struct json *j, const struct dump *d, const struct dump_row
 	json__bool(j, "held", r->tensor != NULL);
 	if (by != DUMP_BY_MODULE || !r->tensor)
 		json__string(j, "category", census_kind__name(r->kind));
-	if (r->tensor && by != DUMP_BY_CATEGORY) {
+	if (r->holder)
+		holder_json(j, r->holder, r->tensor);
+	else if (r->tensor && by != DUMP_BY_CATEGORY) {
 		json__string(j, "module", r->tensor->module);
 		json__string(j, "module_class", r->tensor->cls);
 		json__string(j, "module_root", r->tensor->root);

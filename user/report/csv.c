@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "labels/holders.h"
 #include "labels/words.h"
 #include "lib/csv.h"
 #include "report/doc.h"
@@ -26,7 +27,7 @@ void report_csv__header(FILE *out, bool segments)
 	}
 	fputs("bytes,count,median,cumulative,recording,device,file,line,function,module,module_"
 	      "class,phase,category,source,"
-	      "thread,stack,name,node_class\r\n",
+	      "thread,stack,name,node_class,holder\r\n",
 	      out);
 }
 
@@ -56,7 +57,9 @@ int report_csv__stack(FILE *out, const struct dict *d, const struct row *r)
 	return 0;
 }
 
-static int put_row(FILE *out, const struct report_doc *doc, const char *device, const struct row *r)
+/* holder: as in struct holder; NULL: none. */
+static int put_row(FILE *out, const struct report_doc *doc, const char *device, const struct row *r,
+		   const char *holder)
 {
 	unsigned of = words__speaks_of(doc->by, doc->split);
 	char line[16] = "";
@@ -84,6 +87,7 @@ static int put_row(FILE *out, const struct report_doc *doc, const char *device, 
 		report_csv__field(out, NULL);
 	report_csv__field(out, r->name);
 	report_csv__field(out, of & 1U << BY_LINE ? r->node_class : NULL);
+	report_csv__field(out, holder);
 	fputs("\r\n", out);
 	return err;
 }
@@ -153,6 +157,8 @@ int report_csv__rows(FILE *out, const struct report_doc *doc)
 	struct row *rows, sum = {
 		.source = "filtered", .module = "", .module_class = "", .before_attach = true
 	};
+	struct holders h = { 0 };
+	bool by_name = !doc->split && doc->by == BY_LINE; /* rows have names */
 	size_t n, kept;
 	int err;
 
@@ -166,12 +172,16 @@ int report_csv__rows(FILE *out, const struct report_doc *doc)
 		return err;
 	model__device(doc->model, doc->device, &d);
 	kept = report_select__kept(rows, n, &sum.bytes, &sum.count);
+	if (by_name)
+		err = holders__of_rows(rows, kept, false, &h);
 	for (size_t i = 0; i < kept && !err && (!doc->top || i < doc->top); i++)
-		err = put_row(out, doc, d.name, &rows[i]);
+		err = put_row(out, doc, d.name, &rows[i],
+			      by_name && h.of[i] != HOLDERS_NONE ? h.all[h.of[i]].name : NULL);
 	if (kept < n && !err && (doc->split || doc->by != BY_LAYER)) {
 		sum.cumulative = rows[n - 1].cumulative;
-		err = put_row(out, doc, d.name, &sum);
+		err = put_row(out, doc, d.name, &sum, NULL);
 	}
+	holders__free(&h);
 	free(rows);
 	return err;
 }

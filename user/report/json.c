@@ -9,6 +9,7 @@
 #include "archive/rolling_view.h"
 #include "labels/device_values.h"
 #include "labels/growth_summary.h"
+#include "labels/holders.h"
 #include "labels/words.h"
 #include "lib/json.h"
 #include "memtrace.h"
@@ -349,6 +350,41 @@ int report_json__rows(struct json *j, const struct report_doc *doc)
 	return err;
 }
 
+static void put_holder(struct json *j, const struct holder *h)
+{
+	json__open_object(j, NULL);
+	json__string(j, "holder", *h->name ? h->name : NULL);
+	json__uint(j, "bytes", h->bytes);
+	json__uint(j, "count", h->count);
+	json__uint_or_null(j, "size", h->size, h->size);
+	json__string(j, "category", h->category);
+	json__string(j, "module", h->module);
+	json__string(j, "module_class", h->module_class);
+	json__string(j, "module_root", h->module_root);
+	json__uint(j, "modules", h->modules);
+	json__close_object(j);
+}
+
+/* Writes the moment's memory from before attach by what holds it. */
+static int put_holders(struct json *j, const struct report_doc *doc)
+{
+	struct row_opts o = { .by = BY_LINE, .when = ROWS_AT_MARK };
+	struct holders h = { 0 };
+	struct row *rows = NULL;
+	size_t n = 0;
+	int err = doc->device < 0 ? 0 : model__rows(doc->model, doc->device, &o, &rows, &n);
+
+	if (!err)
+		err = holders__of_rows(rows, n, false, &h);
+	json__open_array(j, "before_attach_holders");
+	for (size_t i = 0; i < h.n; i++)
+		put_holder(j, &h.all[i]);
+	json__close_array(j);
+	holders__free(&h);
+	free(rows);
+	return err;
+}
+
 /* Writes the moment's bytes by category. */
 static int put_categories(struct json *j, const struct report_doc *doc)
 {
@@ -447,7 +483,7 @@ static void put_phases(struct json *j, const struct model *m)
 
 int report_json__document(struct json *j, const char *key, const struct report_doc *doc)
 {
-	int err, err2, err3, err4;
+	int err, err2, err3, err4, err5;
 
 	json__open_object(j, key);
 	json__open_object(j, "memtrace");
@@ -460,6 +496,7 @@ int report_json__document(struct json *j, const char *key, const struct report_d
 	err3 = put_devices(j, doc);
 	put_moment(j, doc);
 	err4 = put_categories(j, doc);
+	err5 = put_holders(j, doc);
 	err = doc->segments ? report_json__segments(j, doc) : report_json__rows(j, doc);
 	err2 = put_layers(j, doc->model);
 	put_phases(j, doc->model);
@@ -470,5 +507,5 @@ int report_json__document(struct json *j, const char *key, const struct report_d
 	if (doc->rolling)
 		rolling_view__json(doc->rolling, j);
 	json__close_object(j);
-	return err ? err : err2 ? err2 : err3 ? err3 : err4;
+	return err ?: err2 ?: err3 ?: err4 ?: err5;
 }

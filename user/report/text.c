@@ -71,7 +71,9 @@ static void part(struct line *l, const char *fmt, ...)
 
 static struct line line__begin(FILE *out, const struct report_text_opts *o)
 {
-	return (struct line){ .out = out, .width = report_text__width(out, o), .first = true };
+	return (struct line){ .out = out,
+			      .width = text__prose(report_text__width(out, o)),
+			      .first = true };
 }
 
 void report_text__command(char *buf, size_t size, const struct facts *f, size_t columns)

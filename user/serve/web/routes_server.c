@@ -39,7 +39,7 @@ static const struct field history_query[] = {
 	{ 0 },
 };
 
-static const char *const dump_by[] = { "tensor", "module", "category", NULL };
+static const char *const dump_by[] = { "holder", "tensor", "module", "category", NULL };
 static const struct field dump_query[] = {
 	{ .name = "by", .type = FIELD_STRING, .choices = dump_by, .help = "What a row is." },
 	{ .name = "top",
