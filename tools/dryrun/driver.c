@@ -356,10 +356,7 @@ API(int, cuCtxSynchronize_v2, struct context *context)
 	return wait_for(device_of(context));
 }
 
-API(int, cuCtxEnablePeerAccess, struct context *peer, unsigned int flags)
-{
-	return CUDA_OK;
-}
+NO_EFFECT(cuCtxEnablePeerAccess)
 
 API(int, cuDevicePrimaryCtxGetState, int device, unsigned int *flags, int *active)
 {
@@ -881,15 +878,8 @@ API(int, cuFuncGetAttribute, int *value, int attribute, void *function)
 	return CUDA_OK;
 }
 
-API(int, cuFuncSetAttribute, void *function, int attribute, int value)
-{
-	return CUDA_OK;
-}
-
-API(int, cuFuncSetCacheConfig, void *function, int config)
-{
-	return CUDA_OK;
-}
+NO_EFFECT(cuFuncSetAttribute)
+NO_EFFECT(cuFuncSetCacheConfig)
 
 API(int, cuLaunchKernel, void *function, unsigned int gx, unsigned int gy, unsigned int gz,
     unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared, void *stream,

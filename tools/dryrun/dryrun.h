@@ -27,6 +27,13 @@
 	EXPORT type name(__VA_ARGS__);                                                             \
 	EXPORT type name(__VA_ARGS__)
 
+/* Defines a function without an effect on memory, whatever its arguments. */
+#define NO_EFFECT(name)                                                                            \
+	API(int, name, void)                                                                       \
+	{                                                                                          \
+		return 0;                                                                          \
+	}
+
 /* Results that the runtime and the driver API number alike. */
 enum {
 	CUDA_OK = 0,

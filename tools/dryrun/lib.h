@@ -56,9 +56,12 @@ void lib__give(void **handle);
 int lib__cudnn_not_supported(void);
 int lib__cudnn_bad_param(void);
 
-/* Defines a function without an effect on memory, whatever its arguments. */
-#define NO_EFFECT(name)                                                                            \
-	API(int, name, void)                                                                       \
+/* Defines a function that makes an object of which no later call needs anything. */
+#define GIVEN(name, invalid_value)                                                                 \
+	API(int, name, void **object)                                                              \
 	{                                                                                          \
+		if (!object)                                                                       \
+			return invalid_value;                                                      \
+		lib__give(object);                                                                 \
 		return 0;                                                                          \
 	}

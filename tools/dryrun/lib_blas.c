@@ -145,19 +145,10 @@ API(int, cublasLtMatmulAlgoCheck, void *h, void *operation, void *a, void *b, vo
 	return 0;
 }
 
-#define GIVEN(name)                                                                                \
-	API(int, name, void **object)                                                              \
-	{                                                                                          \
-		if (!object)                                                                       \
-			return CUBLAS_INVALID_VALUE;                                               \
-		lib__give(object);                                                                 \
-		return 0;                                                                          \
-	}
-
-GIVEN(cublasLtCreate)
-GIVEN(cublasLtMatmulDescCreate)
-GIVEN(cublasLtMatrixLayoutCreate)
-GIVEN(cublasLtMatmulPreferenceCreate)
+GIVEN(cublasLtCreate, CUBLAS_INVALID_VALUE)
+GIVEN(cublasLtMatmulDescCreate, CUBLAS_INVALID_VALUE)
+GIVEN(cublasLtMatrixLayoutCreate, CUBLAS_INVALID_VALUE)
+GIVEN(cublasLtMatmulPreferenceCreate, CUBLAS_INVALID_VALUE)
 NO_EFFECT(cublasLtDestroy)
 NO_EFFECT(cublasLtMatmulDescDestroy)
 NO_EFFECT(cublasLtMatmulDescSetAttribute)

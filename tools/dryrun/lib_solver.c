@@ -222,18 +222,9 @@ NO_EFFECT(cusolverDnXsyevBatched)
 NO_EFFECT(cusolverDnXsytrs)
 NO_EFFECT(cusolverDnXgeev)
 
-#define GIVEN(name)                                                                                \
-	API(int, name, void **object)                                                              \
-	{                                                                                          \
-		if (!object)                                                                       \
-			return CUSOLVER_INVALID_VALUE;                                             \
-		lib__give(object);                                                                 \
-		return 0;                                                                          \
-	}
-
-GIVEN(cusolverDnCreateParams)
-GIVEN(cusolverDnCreateGesvdjInfo)
-GIVEN(cusolverDnCreateSyevjInfo)
+GIVEN(cusolverDnCreateParams, CUSOLVER_INVALID_VALUE)
+GIVEN(cusolverDnCreateGesvdjInfo, CUSOLVER_INVALID_VALUE)
+GIVEN(cusolverDnCreateSyevjInfo, CUSOLVER_INVALID_VALUE)
 NO_EFFECT(cusolverDnDestroyParams)
 NO_EFFECT(cusolverDnDestroyGesvdjInfo)
 NO_EFFECT(cusolverDnDestroySyevjInfo)

@@ -52,25 +52,10 @@ static uint64_t used_by_us(int device)
 	return __atomic_load_n(&usage->device[device].used, __ATOMIC_RELAXED);
 }
 
-API(int, nvmlInit_v2, void)
-{
-	return NVML_OK;
-}
-
-API(int, nvmlInit, void)
-{
-	return NVML_OK;
-}
-
-API(int, nvmlInitWithFlags, unsigned int flags)
-{
-	return NVML_OK;
-}
-
-API(int, nvmlShutdown, void)
-{
-	return NVML_OK;
-}
+NO_EFFECT(nvmlInit_v2)
+NO_EFFECT(nvmlInit)
+NO_EFFECT(nvmlInitWithFlags)
+NO_EFFECT(nvmlShutdown)
 
 API(const char *, nvmlErrorString, int error)
 {
@@ -442,10 +427,7 @@ API(int, nvmlDeviceGetNvLinkState, struct nvml_device *device, unsigned int link
 
 /* Success without a fabric: PyTorch's expandable segments treat other results as a broken
  * installation. */
-API(int, nvmlDeviceGetGpuFabricInfoV, struct nvml_device *device, unsigned int *out)
-{
-	return NVML_OK;
-}
+NO_EFFECT(nvmlDeviceGetGpuFabricInfoV)
 
 struct utilization {
 	unsigned int gpu, memory;

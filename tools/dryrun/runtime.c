@@ -84,10 +84,7 @@ API(int, cudaDeviceSynchronize, void)
 	return dryrun__result(err);
 }
 
-API(int, cudaSetDeviceFlags, unsigned int flags)
-{
-	return CUDA_OK;
-}
+NO_EFFECT(cudaSetDeviceFlags)
 
 API(int, cudaGetDeviceFlags, unsigned int *flags)
 {
@@ -188,10 +185,7 @@ API(int, cudaDeviceGetCacheConfig, int *config)
 	return CUDA_OK;
 }
 
-API(int, cudaDeviceSetCacheConfig, int config)
-{
-	return CUDA_OK;
-}
+NO_EFFECT(cudaDeviceSetCacheConfig)
 
 /* ---- peers: every device can access every other ---- */
 
@@ -385,15 +379,8 @@ API(int, cudaPointerGetAttributes, struct pointer_attributes *out, const void *p
 	return CUDA_OK;
 }
 
-API(int, cudaMemAdvise, const void *ptr, size_t size, int advice, int device)
-{
-	return CUDA_OK;
-}
-
-API(int, cudaMemPrefetchAsync, const void *ptr, size_t size, int device, void *stream)
-{
-	return CUDA_OK;
-}
+NO_EFFECT(cudaMemAdvise)
+NO_EFFECT(cudaMemPrefetchAsync)
 
 /* ---- copies: the addresses determine the direction; `kind` is ignored ---- */
 

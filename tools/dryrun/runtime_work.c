@@ -81,15 +81,8 @@ API(int, cudaStreamGetDevice, void *stream, int *device)
 	return CUDA_OK;
 }
 
-API(int, cudaStreamAttachMemAsync, void *stream, void *ptr, size_t size, unsigned int flags)
-{
-	return CUDA_OK;
-}
-
-API(int, cudaStreamSetAttribute, void *stream, int attribute, const void *value)
-{
-	return CUDA_OK;
-}
+NO_EFFECT(cudaStreamAttachMemAsync)
+NO_EFFECT(cudaStreamSetAttribute)
 
 API(int, cudaLaunchHostFunc, void *stream, void (*call)(void *), void *what)
 {
@@ -205,11 +198,8 @@ API(int, cudaStreamGetCaptureInfo, void *stream, int *status, uint64_t *id, void
 	return cudaStreamGetCaptureInfo_v3(stream, status, id, graph, deps, edges, n_deps);
 }
 
-API(int, cudaStreamUpdateCaptureDependencies, void *stream, void *deps, void *a, void *b,
-    unsigned int flags)
-{
-	return CUDA_OK; /* dependencies of nodes are not stored */
-}
+/* dependencies of nodes are not stored */
+NO_EFFECT(cudaStreamUpdateCaptureDependencies)
 
 API(int, cudaThreadExchangeStreamCaptureMode, int *mode)
 {
@@ -460,20 +450,9 @@ API(int, cudaFuncGetAttributes, struct function_attributes *out, const void *fun
 	return CUDA_OK;
 }
 
-API(int, cudaFuncSetAttribute, const void *function, int attribute, int value)
-{
-	return CUDA_OK;
-}
-
-API(int, cudaFuncSetCacheConfig, const void *function, int config)
-{
-	return CUDA_OK;
-}
-
-API(int, cudaKernelSetAttributeForDevice, const void *kernel, int attribute, int value, int device)
-{
-	return CUDA_OK;
-}
+NO_EFFECT(cudaFuncSetAttribute)
+NO_EFFECT(cudaFuncSetCacheConfig)
+NO_EFFECT(cudaKernelSetAttributeForDevice)
 
 static int blocks_for(int threads, size_t shared)
 {
@@ -602,12 +581,5 @@ API(int, cudaMemcpyFromSymbol, void *to, const void *symbol, size_t size, size_t
 
 /* ---- the profiler: no effect ---- */
 
-API(int, cudaProfilerStart, void)
-{
-	return CUDA_OK;
-}
-
-API(int, cudaProfilerStop, void)
-{
-	return CUDA_OK;
-}
+NO_EFFECT(cudaProfilerStart)
+NO_EFFECT(cudaProfilerStop)
