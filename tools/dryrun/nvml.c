@@ -408,22 +408,18 @@ API(int, nvmlDeviceGetGraphicsRunningProcesses_v3, struct nvml_device *device, u
 
 /* ---- not supported ---- */
 
-API(int, nvmlDeviceGetNvLinkRemoteDeviceType, struct nvml_device *device, unsigned int link,
-    void *out)
-{
-	return NVML_NOT_SUPPORTED;
-}
+#define NOT_SUPPORTED(name)                                                                        \
+	API(int, name, void)                                                                       \
+	{                                                                                          \
+		return NVML_NOT_SUPPORTED;                                                         \
+	}
 
-API(int, nvmlDeviceGetNvLinkRemotePciInfo_v2, struct nvml_device *device, unsigned int link,
-    void *out)
-{
-	return NVML_NOT_SUPPORTED;
-}
-
-API(int, nvmlDeviceGetNvLinkState, struct nvml_device *device, unsigned int link, void *out)
-{
-	return NVML_NOT_SUPPORTED;
-}
+NOT_SUPPORTED(nvmlDeviceGetNvLinkRemoteDeviceType)
+NOT_SUPPORTED(nvmlDeviceGetNvLinkRemotePciInfo_v2)
+NOT_SUPPORTED(nvmlDeviceGetNvLinkState)
+NOT_SUPPORTED(nvmlDeviceGetTemperature)
+NOT_SUPPORTED(nvmlDeviceGetPowerUsage)
+NOT_SUPPORTED(nvmlDeviceGetClockInfo)
 
 /* Success without a fabric: PyTorch's expandable segments treat other results as a broken
  * installation. */
@@ -437,19 +433,4 @@ API(int, nvmlDeviceGetUtilizationRates, struct nvml_device *device, struct utili
 {
 	*out = (struct utilization){ 0, 0 };
 	return NVML_OK;
-}
-
-API(int, nvmlDeviceGetTemperature, struct nvml_device *device, int sensor, unsigned int *out)
-{
-	return NVML_NOT_SUPPORTED;
-}
-
-API(int, nvmlDeviceGetPowerUsage, struct nvml_device *device, unsigned int *out)
-{
-	return NVML_NOT_SUPPORTED;
-}
-
-API(int, nvmlDeviceGetClockInfo, struct nvml_device *device, int type, unsigned int *out)
-{
-	return NVML_NOT_SUPPORTED;
 }

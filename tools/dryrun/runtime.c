@@ -489,41 +489,6 @@ API(int, cudaMemset2DAsync, void *ptr, size_t pitch, int value, size_t width, si
 	return CUDA_OK;
 }
 
-/* ---- IPC: not supported ---- */
-
-API(int, cudaIpcGetMemHandle, void *handle, void *ptr)
-{
-	dryrun__unmodelled("cudaIpcGetMemHandle");
-	return dryrun__result(CUDA_NOT_SUPPORTED);
-}
-
-struct ipc_handle {
-	char bytes[64];
-};
-
-API(int, cudaIpcOpenMemHandle, void **ptr, struct ipc_handle handle, unsigned int flags)
-{
-	dryrun__unmodelled("cudaIpcOpenMemHandle");
-	return dryrun__result(CUDA_NOT_SUPPORTED);
-}
-
-API(int, cudaIpcCloseMemHandle, void *ptr)
-{
-	return dryrun__result(CUDA_NOT_SUPPORTED);
-}
-
-API(int, cudaIpcGetEventHandle, void *handle, void *event)
-{
-	dryrun__unmodelled("cudaIpcGetEventHandle");
-	return dryrun__result(CUDA_NOT_SUPPORTED);
-}
-
-API(int, cudaIpcOpenEventHandle, void **event, struct ipc_handle handle)
-{
-	dryrun__unmodelled("cudaIpcOpenEventHandle");
-	return dryrun__result(CUDA_NOT_SUPPORTED);
-}
-
 /* ---- pools ---- */
 
 static int pool_or_error(struct pool *p, struct pool **out)
