@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cmd/commands.h"
+#include "cmd/complete.h"
 #include "cmd/help.h"
 #include "cmd/log_args.h"
 #include "in_this_build.h"
@@ -33,6 +34,7 @@ static const struct command *const commands[] = {
 	&command_dump,	 &command_ctl,	   &command_check,
 };
 
+#define COMPLETE "--complete" /* for completion scripts; not in the help */
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
 static void help(FILE *out)
@@ -214,6 +216,10 @@ int main(int argc, char **argv)
 	if (argc < 2) {
 		help(stderr);
 		return EXIT_USAGE;
+	}
+	if (!strcmp(argv[1], COMPLETE)) {
+		complete__print(commands, N_COMMANDS, argc - 2, argv + 2);
+		return closed(EXIT_OK);
 	}
 	if (is_any(argv[1], "help", "--help", "-h"))
 		return help_of(argc - 2, argv + 2);

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 UNITS := tools/packaging/systemd/memtrace-bpf-watch@.service tools/packaging/deploy/memtrace-bpf-serve.service
+# For bash, zsh and fish, below share.
+COMPLETIONS := bash-completion/completions/memtrace-bpf zsh/site-functions/_memtrace-bpf fish/vendor_completions.d/memtrace-bpf.fish
 
 .PHONY: install uninstall
-install: all ## install program, libraries, manual and units below PREFIX
+install: all ## install program, libraries, manual, completions and units below PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man8 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/inside
 	install -m 0755 $(OUTPUT)/memtrace-bpf $(DESTDIR)$(PREFIX)/bin/
 	install -m 0644 $(DRYRUN)/libcuda.so.1 $(DRYRUN)/libnvidia-ml.so.1 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun/
@@ -12,12 +14,16 @@ install: all ## install program, libraries, manual and units below PREFIX
 	install -d $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/replay
 	install -m 0755 $(OUTPUT)/replay/replayer $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/replay/
 	install -m 0644 docs/memtrace-bpf.8 $(DESTDIR)$(PREFIX)/share/man/man8/
-	install -d $(DESTDIR)$(UNITDIR)
+	install -d $(DESTDIR)$(UNITDIR) $(addprefix $(DESTDIR)$(PREFIX)/share/,$(dir $(COMPLETIONS)))
+	install -m 0644 tools/packaging/completion/memtrace-bpf.bash $(DESTDIR)$(PREFIX)/share/$(word 1,$(COMPLETIONS))
+	install -m 0644 tools/packaging/completion/_memtrace-bpf $(DESTDIR)$(PREFIX)/share/$(word 2,$(COMPLETIONS))
+	install -m 0644 tools/packaging/completion/memtrace-bpf.fish $(DESTDIR)$(PREFIX)/share/$(word 3,$(COMPLETIONS))
 	for unit in $(UNITS); do \
 		sed 's|@BINDIR@|$(PREFIX)/bin|' $$unit >$(DESTDIR)$(UNITDIR)/$$(basename $$unit) && chmod 0644 $(DESTDIR)$(UNITDIR)/$$(basename $$unit) || exit 1; \
 	done
 
 uninstall: ## remove what install has installed
 	rm -f $(DESTDIR)$(PREFIX)/bin/memtrace-bpf $(DESTDIR)$(PREFIX)/share/man/man8/memtrace-bpf.8
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS))
 	rm -rf $(DESTDIR)$(PREFIX)/lib/memtrace-bpf
 	rm -f $(addprefix $(DESTDIR)$(UNITDIR)/,$(notdir $(UNITS)))

@@ -9,7 +9,7 @@ enum { OPT_CSV = 0x8300 };
 
 static const struct argp_option options[] = {
 	{ "csv", OPT_CSV, "safe|raw", OPTION_RARE,
-	  "safe (default): put ' before names that a spreadsheet would run as formulas",
+	  "Put ' before names that are formulas for a spreadsheet (safe, default) or not (raw)",
 	  OPTIONS_OUTPUT },
 	{ 0 },
 };

@@ -36,7 +36,7 @@ static const struct argp_option options[] = {
 	{ "by", OPT_BY, "line|stack|module|layer|phase|category|thread", 0,
 	  "Group rows (default line); layer: a module with all inside", OPTIONS_SHOW },
 	{ "device", OPT_DEVICE, "DEVICE", 0,
-	  "cuda:0, cpu, ... (default: NEW's largest peak, CUDA first)", OPTIONS_SHOW },
+	  "Device: cuda:0, cpu, ... (default: NEW's largest peak, CUDA first)", OPTIONS_SHOW },
 	{ "top", OPT_TOP, "N", 0, "Print N rows; 0: all (default 20 in text, all in json and csv)",
 	  OPTIONS_SHOW },
 	{ "format", OPT_FORMAT, "text|json|csv|flamegraph", 0,

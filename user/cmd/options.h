@@ -22,7 +22,8 @@ const struct argp_option *options_list__named(const struct options_list *list, c
 bool options_list__shows(const struct argp_option *o);
 /* Returns whether the next argument is its value, if none follows "=". NULL: false. */
 bool options_list__takes_next(const struct argp_option *o);
-/* Returns whether an argument "-x..." takes the next argument as the value of its last option. */
-bool options_list__short_takes_next(const struct options_list *list, const char *argument);
+/* Returns the option of an argument "-x..." whose value is the next argument. NULL: none. */
+const struct argp_option *options_list__short_value(const struct options_list *list,
+						    const char *argument);
 
 #endif

@@ -50,7 +50,7 @@ static const struct argp_option options[] = {
 	{ "smallest", OPT_SMALLEST, NULL, 0, "Find the smallest --vram that works",
 	  OPTIONS_RECORD },
 	{ "device", OPT_DEVICE, "DEVICE", 0,
-	  "cuda:0, ... (default: the one with the most allocations)", OPTIONS_RECORD },
+	  "Device: cuda:0, ... (default: the one with the most allocations)", OPTIONS_RECORD },
 	{ "python", OPT_PYTHON, "FILE", 0,
 	  "Use the PyTorch of this interpreter (default: the recorded one, if only root can change "
 	  "it)",

@@ -48,7 +48,7 @@ static const struct argp_option options[] = {
 	  OPTIONS_SHOW },
 	{ "tree", OPT_TREE, NULL, 0, "Show modules as a tree", OPTIONS_SHOW },
 	{ "device", OPT_DEVICE, "DEVICE", 0,
-	  "cuda:0, cpu, ... (default: the largest peak, CUDA first)", OPTIONS_SHOW },
+	  "Device: cuda:0, cpu, ... (default: the largest peak, CUDA first)", OPTIONS_SHOW },
 	{ "top", OPT_TOP, "N", 0, "Print N rows; 0: all (default 20 in text, all in json and csv)",
 	  OPTIONS_SHOW },
 	{ "filter", OPT_FILTER, "EXPR",

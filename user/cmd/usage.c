@@ -87,7 +87,7 @@ static void check_options(struct argp_state *state)
 			continue;
 		}
 		if (argument[1] != '-') {
-			i += options_list__short_takes_next(&at.options, argument);
+			i += options_list__short_value(&at.options, argument) != NULL;
 			continue;
 		}
 		len -= 2;

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "cmd/complete.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/options.h"
+#include "estimate/device_kinds.h"
+#include "follow/pick.h"
+#include "lib/text.h"
+
+#define TITLE 60 /* bytes of a process's command line */
+#define PIDS_MAX 500
+
+/* The length of the first part of a description. */
+static size_t first_part(const char *what)
+{
+	size_t len = strcspn(what, ";(");
+	const char *colon = strstr(what, ": ");
+
+	if (colon && (size_t)(colon - what) < len)
+		len = (size_t)(colon - what);
+	while (len && what[len - 1] == ' ')
+		len--;
+	return len;
+}
+
+/* Prints a candidate if it begins with what was typed. */
+static void offer(const char *typed, const char *before, const char *word, const char *what)
+{
+	size_t len = first_part(what);
+
+	if (strncmp(word, typed, strlen(typed)) != 0)
+		return;
+	if (len)
+		printf("%s%s\t%.*s\n", before, word, (int)len, what);
+	else
+		printf("%s%s\n", before, word);
+}
+
+/* ---- values ---- */
+
+static bool is_python(const struct pick_process *p)
+{
+	const char *slash = strrchr(p->cmdline, '/');
+
+	return !strncmp(slash ? slash + 1 : p->cmdline, "python", 6) ||
+	       !strncmp(p->comm, "python", 6) || !strncmp(p->comm, "pt_main", 7);
+}
+
+static void offer_pids(const char *typed, const char *before)
+{
+	DIR *proc = opendir("/proc");
+	struct dirent *e;
+	size_t n = 0;
+
+	while (proc && n < PIDS_MAX && (e = readdir(proc))) {
+		struct pick_process p = { 0 };
+		char title[TITLE];
+
+		if (!isdigit((unsigned char)e->d_name[0]) ||
+		    strncmp(e->d_name, typed, strlen(typed)) != 0 ||
+		    pick_process__read(atoi(e->d_name), &p))
+			continue;
+		if (is_python(&p)) {
+			printf("%s%s\t%s\n", before, e->d_name,
+			       pick_process__title(&p, title, sizeof(title)));
+			n++;
+		}
+		pick_process__free(&p);
+	}
+	if (proc)
+		closedir(proc);
+}
+
+/* Devices that recordings of this host can have: the CPU and the GPUs, one at least. */
+static void offer_devices(const char *typed, const char *before)
+{
+	glob_t g = { 0 };
+	size_t n = glob("/dev/nvidia[0-9]*", 0, NULL, &g) ? 0 : g.gl_pathc;
+	char name[32];
+
+	globfree(&g);
+	for (size_t i = 0; i < n || !i; i++) {
+		snprintf(name, sizeof(name), "cuda:%zu", i);
+		offer(typed, before, name, "");
+	}
+	offer(typed, before, "cpu", "");
+}
+
+static void offer_kinds(const char *typed, const char *before)
+{
+	size_t n;
+	const struct device_kind *all = device_kinds(&n);
+
+	for (size_t i = 0; i < n; i++)
+		offer(typed, before, all[i].option, all[i].name);
+}
+
+/* Lower-case words between "|", as in "peak|end|oom|SECONDS". */
+static void offer_words(const char *typed, const char *before, const char *words)
+{
+	char word[64];
+
+	for (const char *s = words; *s;) {
+		size_t n = strcspn(s, "|");
+
+		snprintf(word, sizeof(word), "%.*s", (int)n, s);
+		if (strspn(word, "abcdefghijklmnopqrstuvwxyz0123456789.") == n)
+			offer(typed, before, word, "");
+		s += n + (s[n] == '|');
+	}
+}
+
+/* Values of an option; before: what stands before the value in its word. */
+static void offer_values(const struct argp_option *o, const char *typed, const char *before)
+{
+	static const struct {
+		const char *value, *directive;
+	} shells[] = { { "FILE", ":file" }, { "FOLDER", ":folder" }, { "USER", ":user" } };
+
+	for (size_t i = 0; i < sizeof(shells) / sizeof(*shells); i++)
+		if (!strcmp(o->arg, shells[i].value))
+			puts(shells[i].directive);
+	if (!strcmp(o->arg, "PID"))
+		offer_pids(typed, before);
+	else if (!strcmp(o->arg, "DEVICE"))
+		offer_devices(typed, before);
+	else if (!strcmp(o->arg, "KIND"))
+		offer_kinds(typed, before);
+	else if (strchr(o->arg, '|'))
+		offer_words(typed, before, o->arg);
+}
+
+/* ---- words of a command ---- */
+
+static void offer_options(const struct options_list *list, const char *typed)
+{
+	char word[128];
+
+	for (size_t i = 0; i < list->n; i++) {
+		const struct argp_option *o = list->v[i];
+
+		if (!options_list__shows(o))
+			continue;
+		snprintf(word, sizeof(word), "--%s%s", o->name,
+			 options_list__takes_next(o) ? "=" : "");
+		offer(typed, "", word, o->doc);
+	}
+	offer(typed, "", "--help", "Print the help");
+}
+
+/* "--by=li": the value of the option before "=". */
+static void offer_assigned(const struct options_list *list, const char *word)
+{
+	size_t len = strcspn(word, "=");
+	const struct argp_option *o = options_list__named(list, word + 2, len - 2);
+	char before[128];
+
+	snprintf(before, sizeof(before), "%.*s=", (int)len, word);
+	if (o && o->arg)
+		offer_values(o, word + len + 1, before);
+}
+
+/* Arguments that are no options; i: how many are before. */
+static void offer_argument(const struct command *c, int i, const char *typed)
+{
+	const char *form = c->argp->args_doc ? c->argp->args_doc : "";
+
+	if (c->word && i == 0) {
+		for (size_t k = 0; c->word(k).name; k++)
+			offer(typed, "", c->word(k).name, c->word(k).help);
+		return;
+	}
+	if (strstr(form, "FILE") || strstr(form, "OLD"))
+		puts(":recording");
+}
+
+static void offer_of_command(const struct command *c, int n, char *const *words, int first)
+{
+	struct options_list list = { .n = 0 };
+	bool starts = c->argp->args_doc && strstr(c->argp->args_doc, "COMMAND");
+	const struct argp_option *o = NULL; /* the option whose value is the next word */
+	const char *typed = words[n - 1];
+	bool ended = false;
+	int arguments = 0;
+
+	options_list__fill(&list, c->argp);
+	for (int i = first; i < n - 1; i++) {
+		const char *w = words[i];
+
+		if (o) {
+			o = NULL;
+		} else if (!ended && !strcmp(w, "--")) {
+			ended = true;
+		} else if (!ended && !strncmp(w, "--", 2)) {
+			o = options_list__named(&list, w + 2, strcspn(w + 2, "="));
+			o = options_list__takes_next(o) && !strchr(w, '=') ? o : NULL;
+		} else if (!ended && w[0] == '-' && w[1]) {
+			o = options_list__short_value(&list, w);
+		} else if (starts) {
+			printf(":command %d\n", i);
+			return;
+		} else {
+			arguments++;
+		}
+	}
+	if (o)
+		offer_values(o, typed, "");
+	else if (!ended && !strncmp(typed, "--", 2) && strchr(typed, '='))
+		offer_assigned(&list, typed);
+	else if (!ended && typed[0] == '-')
+		offer_options(&list, typed);
+	else if (starts)
+		printf(":command %d\n", n - 1);
+	else
+		offer_argument(c, arguments, typed);
+}
+
+static void offer_commands(const struct command *const *commands, size_t n, const char *typed)
+{
+	for (size_t i = 0; i < n; i++)
+		offer(typed, "", commands[i]->name, commands[i]->summary);
+	offer(typed, "", "help", "print the help of a command");
+}
+
+void complete__print(const struct command *const *commands, size_t n_commands, int n,
+		     char *const *words)
+{
+	if (n < 1)
+		return;
+	if (n == 1 && words[0][0] != '-') {
+		offer_commands(commands, n_commands, words[0]);
+		offer(words[0], "", "version", "print the version");
+		puts(":recording");
+		return;
+	}
+	if (!strcmp(words[0], "help")) {
+		offer_commands(commands, n_commands, words[n - 1]);
+		offer(words[n - 1], "", "live", command_live.summary);
+		offer(words[n - 1], "", "--all", "Describe all options");
+		return;
+	}
+	for (size_t i = 0; i < n_commands; i++)
+		if (!strcmp(words[0], commands[i]->name)) {
+			offer_of_command(commands[i], n, words, 1);
+			return;
+		}
+	if (words[0][0] == '-')
+		offer_of_command(&command_live, n, words, 0);
+	else
+		offer_of_command(&command_report, n, words, 0);
+}
