@@ -447,7 +447,7 @@ static void put_full(struct json *j, const struct growth_summary *s)
 	json__close_object(j);
 }
 
-static void put_summary(struct json *j, const struct growth_summary *s)
+void growth_summary__json(struct json *j, const struct growth_summary *s)
 {
 	char text[GROWTH_SUMMARY_TEXT];
 
@@ -483,7 +483,7 @@ int growth_summary__device_json(struct json *j, const struct model *m, const str
 
 	if (err)
 		return err == -EINVAL ? 0 : err;
-	put_summary(j, &s);
+	growth_summary__json(j, &s);
 	growth_summary__free(&s);
 	return 0;
 }

@@ -85,8 +85,10 @@ char *growth_summary__brief(const struct growth_summary *s, size_t columns,
 			    char buf[GROWTH_SUMMARY_TEXT]);
 /* Number of steps until the device is full for people, rounded down: 5,712 becomes 5,700. */
 uint64_t growth_summary__steps_left(const struct growth_summary *s);
-/* Writes the member "growth" of a device (docs/reference/report.md has the keys), or nothing if
- * growth is not watched by line. Returns 0 or -ENOMEM. */
+/* Writes the member "growth" of a device: docs/reference/report.md has the keys. */
+void growth_summary__json(struct json *j, const struct growth_summary *s);
+/* The same for a device of a model, or nothing if its growth is not watched by line. Returns 0 or
+ * -ENOMEM. */
 int growth_summary__device_json(struct json *j, const struct model *m, const struct facts *f,
 				size_t device, uint64_t duration);
 

@@ -85,7 +85,7 @@ static int part(struct paint *p, int x, enum ink ink, const char *text)
 {
 	int width = (int)text__width(text);
 
-	if (x + width > p->columns)
+	if (!width || x + width > p->columns)
 		return x;
 	paint__put(p, 2, x, width, ink, text);
 	return x + width + 2;
@@ -93,7 +93,8 @@ static int part(struct paint *p, int x, enum ink ink, const char *text)
 
 static void draw_second(struct paint *p, const struct live_proc *proc, const struct model_device *d)
 {
-	char text[96], time[24], count[32];
+	char text[96], time[24], count[32], said[GROWTH_SUMMARY_TEXT];
+	const struct growth_summary *growth;
 	int x = 0;
 
 	if (model__steps(proc->model)) {
@@ -104,15 +105,11 @@ static void draw_second(struct paint *p, const struct live_proc *proc, const str
 			 model__steps_are_calls(proc->model) ? "call" : "step");
 		x = part(p, x, INK_BOLD, text);
 	}
-	if (proc->judged && x < p->columns) {
-		char growth[GROWTH_SUMMARY_TEXT];
-
-		growth_summary__brief(&proc->judgement, (size_t)(p->columns - x), growth);
-		if (*growth)
-			x = part(p, x,
-				 proc->judgement.verdict == GROWTH_VERDICT_GROWS ? INK_BOLD
-										 : INK_PLAIN,
-				 growth);
+	growth = live_proc__growth(proc, d->device);
+	if (growth && x < p->columns) {
+		growth_summary__brief(growth, (size_t)(p->columns - x), said);
+		x = part(p, x, growth->verdict == GROWTH_VERDICT_GROWS ? INK_BOLD : INK_PLAIN,
+			 said);
 	}
 	if (d->has_totals) {
 		snprintf(text, sizeof(text), "fragmentation %4.1f %%",

@@ -39,22 +39,23 @@ static void put_head(struct json *j, const struct live_proc *p)
 		json__null(j, "step_time");
 }
 
-static int put_devices(struct json *j, const struct live_proc *p)
+static void put_devices(struct json *j, const struct live_proc *p)
 {
-	int err = 0;
+	const struct growth_summary *growth;
 
 	json__open_array(j, "devices");
-	for (size_t i = 0; !err && i < model__devices(p->model); i++) {
+	for (size_t i = 0; i < model__devices(p->model); i++) {
 		struct model_device d;
 
 		model__device(p->model, i, &d);
 		json__open_object(j, NULL);
 		report_json__figures(j, &d);
-		err = growth_summary__device_json(j, p->model, p->facts, i, p->now);
+		growth = live_proc__growth(p, d.device);
+		if (growth)
+			growth_summary__json(j, growth);
 		json__close_object(j);
 	}
 	json__close_array(j);
-	return err;
 }
 
 static void put_words(struct json *j, enum live_by by, const struct row *r)
@@ -135,7 +136,6 @@ int live_json__line(FILE *out, const struct live_proc *p, const struct live_tabl
 		    const char *end)
 {
 	struct json *j = json__new(out, false);
-	int err;
 
 	if (!j)
 		return -ENOMEM;
@@ -143,9 +143,9 @@ int live_json__line(FILE *out, const struct live_proc *p, const struct live_tabl
 	put_head(j, p);
 	if (*end)
 		json__string(j, "end", end);
-	err = put_devices(j, p);
+	put_devices(j, p);
 	put_rows(j, p, t);
 	json__close_object(j);
 	json__free(j);
-	return err;
+	return 0;
 }

@@ -76,8 +76,9 @@ static int refresh(struct shown *s)
 	live_proc__select(s->proc, a->by,
 			  &(struct live_selection){ d.device, a->innermost, &a->select });
 	err = live_rows__refresh(r, s->proc->model, s->proc->now);
-	if (!err && a->format != LIVE_JSON)
-		err = live_proc__judge(s->proc, (size_t)device);
+	for (size_t i = 0; !err && i < model__devices(s->proc->model); i++)
+		if (a->format == LIVE_JSON || (int)i == device)
+			err = live_proc__judge(s->proc, i);
 	if (err)
 		return err;
 	live_rows__sort(r, a->sort);
@@ -89,8 +90,11 @@ static int print(struct shown *s, const char *end)
 {
 	struct plain *l = s->plain;
 	const struct report_text_opts o = { 0 };
-	int err = refresh(s);
+	int err;
 
+	if (*end)
+		live_proc__judge_anew(s->proc);
+	err = refresh(s);
 	if (!err && l->args->format == LIVE_JSON)
 		err = live_json__line(stdout, s->proc, &l->table, end);
 	else if (!err)

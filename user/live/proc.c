@@ -139,8 +139,8 @@ void live_proc__free(struct live_proc *p)
 		return;
 	for (int by = 0; by < LIVE_BY_NR; by++)
 		live_rows__release(&p->rows[by]);
-	if (p->judged)
-		growth_summary__free(&p->judgement);
+	for (size_t i = 0; i < p->njudgements; i++)
+		growth_summary__free(&p->judgements[i].of);
 	model__free(p->model);
 	for (size_t i = 0; i < p->ngraphs; i++)
 		graph__free(p->graphs[i].graph);
@@ -192,33 +192,61 @@ void live_proc__rates(struct live_proc *p)
 	p->rate_time = p->now;
 }
 
+/* Index of a device's judgement; njudgements: none. */
+static size_t find_judgement(const struct live_proc *p, struct device d)
+{
+	size_t i = 0;
+
+	while (i < p->njudgements && !is_same(p->judgements[i].device, d))
+		i++;
+	return i;
+}
+
+const struct growth_summary *live_proc__growth(const struct live_proc *p, struct device d)
+{
+	size_t i = find_judgement(p, d);
+
+	return i < p->njudgements ? &p->judgements[i].of : NULL;
+}
+
 int live_proc__judge(struct live_proc *p, size_t device)
 {
 	uint64_t begin = clock__read(CLOCK_THREAD_CPUTIME_ID), cost;
 	struct growth_summary fresh;
 	struct model_device d;
+	size_t i;
 	int err;
 
 	model__device(p->model, device, &d);
-	if (p->judged && is_same(p->judged_of, d.device) && p->now < p->judge_due)
+	i = find_judgement(p, d.device);
+	if (i == LIVE_DEVICES || (i < p->njudgements && p->now < p->judgements[i].due))
 		return 0;
 	err = growth_summary__of(p->model, p->facts, device, p->now, &fresh);
 	if (err)
 		return err;
-	if (p->judged)
-		growth_summary__free(&p->judgement);
-	p->judgement = fresh;
-	p->judged = true;
-	p->judged_of = d.device;
-	cost = clock__read(CLOCK_THREAD_CPUTIME_ID) - begin;
-	p->judge_due = p->now + (cost * JUDGE_PART > JUDGE_EVERY ? cost * JUDGE_PART : JUDGE_EVERY);
+	if (i < p->njudgements)
+		growth_summary__free(&p->judgements[i].of);
+	else
+		p->njudgements++;
+	cost = (clock__read(CLOCK_THREAD_CPUTIME_ID) - begin) * JUDGE_PART;
+	p->judgements[i] = (struct live_judgement){
+		.device = d.device,
+		.of = fresh,
+		.due = p->now + (cost > JUDGE_EVERY ? cost : JUDGE_EVERY),
+	};
 	return 0;
+}
+
+void live_proc__judge_anew(struct live_proc *p)
+{
+	for (size_t i = 0; i < p->njudgements; i++)
+		p->judgements[i].due = 0;
 }
 
 void live_proc__end(struct live_proc *p, const char *why)
 {
 	p->ended = true;
-	p->judge_due = 0;
+	live_proc__judge_anew(p);
 	p->rate = 0;
 	snprintf(p->end, sizeof(p->end), "%s", why);
 	model__finish(p->model, p->now);

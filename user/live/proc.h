@@ -26,6 +26,12 @@ struct live_graph {
 	uint64_t peak; /* last peak, for a device without allocator totals */
 };
 
+struct live_judgement { /* the growth of a device, as in a report */
+	struct device device;
+	struct growth_summary of;
+	uint64_t due; /* earliest next judgement, ns since the start of the capture */
+};
+
 struct live_proc {
 	/* Receives the process's events. Must be the first member: callbacks cast it to struct
 	 * live_proc. */
@@ -56,11 +62,8 @@ struct live_proc {
 	int64_t growth;
 	struct live_rows rows[LIVE_BY_NR];
 	enum live_by by; /* grouping of the shown rows */
-	/* The sentence about growth, as in a report, of the device judged_of; valid if judged. */
-	struct growth_summary judgement;
-	bool judged;
-	struct device judged_of;
-	uint64_t judge_due; /* earliest next judgement, ns since the start of the capture */
+	struct live_judgement judgements[LIVE_DEVICES];
+	size_t njudgements;
 };
 
 /* Borrows dict and facts, which must outlive the process unless live_proc__own() is called.
@@ -76,8 +79,12 @@ void live_proc__rates(struct live_proc *p);
 /* Restarts growth of the process and its rows, from the next step end. */
 void live_proc__reset(struct live_proc *p);
 /* Judges the growth of a device (an index in the model), unless the last judgement is recent.
- * Returns 0 or -ENOMEM. */
+ * Returns 0 or -ENOMEM. Devices beyond LIVE_DEVICES are not judged. */
 int live_proc__judge(struct live_proc *p, size_t device);
+/* The last judgement of a device; NULL: none. */
+const struct growth_summary *live_proc__growth(const struct live_proc *p, struct device d);
+/* Lets the next judgement of each device be made at once. */
+void live_proc__judge_anew(struct live_proc *p);
 /* Marks the process as ended. why: "has ended". */
 void live_proc__end(struct live_proc *p, const char *why);
 /* Selection of the rows; changing it resets their rates. */

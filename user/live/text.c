@@ -12,7 +12,8 @@
 static void print_head(FILE *out, const struct live_proc *p, const struct model_device *d, bool who,
 		       int width)
 {
-	char time[24], bytes[24], step[24], count[32];
+	char time[24], bytes[24], step[24], count[32], said[GROWTH_SUMMARY_TEXT];
+	const struct growth_summary *growth;
 
 	if (who)
 		fprintf(out, "PID %d  ", (int)p->pid);
@@ -31,13 +32,9 @@ static void print_head(FILE *out, const struct live_proc *p, const struct model_
 			text__time(step, sizeof(step), model__step_time(p->model)));
 	fprintf(out, "%s events/s", live__rate(bytes, p->rate));
 	fprintf(out, "  %s lost\n", text__count(count, sizeof(count), p->lost));
-	if (p->judged) {
-		char growth[GROWTH_SUMMARY_TEXT];
-
-		growth_summary__brief(&p->judgement, (size_t)width - 2, growth);
-		if (*growth)
-			fprintf(out, "  %s\n", growth);
-	}
+	growth = live_proc__growth(p, d->device);
+	if (growth && *growth_summary__brief(growth, (size_t)width - 2, said))
+		fprintf(out, "  %s\n", said);
 }
 
 static void put(FILE *out, enum live_col c, const char *text)

@@ -304,6 +304,7 @@ static void test_judgement(void **state)
 	struct live_world l = live__new();
 	struct live_table t = { .sort = SORT_LIVE, .top = 1 };
 	char *text = NULL, brief[GROWTH_SUMMARY_TEXT];
+	const struct growth_summary *s;
 	FILE *out;
 	size_t size;
 	json_t *doc, *g;
@@ -313,19 +314,20 @@ static void test_judgement(void **state)
 	for (unsigned i = 0; i < 40; i++) {
 		come(&l, 0x2000 + i * 0x10, MIB, l.a);
 		step(&l);
-		assert_true(l.p->judged);
-		assert_true(i > 8 || l.p->judgement.verdict == GROWTH_VERDICT_UNKNOWN);
+		s = live_proc__growth(l.p, CUDA(0));
+		assert_non_null(s);
+		assert_true(i > 8 || s->verdict == GROWTH_VERDICT_UNKNOWN);
 	}
 	/* judged at every second refresh, since a step takes about 1 s */
-	assert_int_equal(l.p->judgement.verdict, GROWTH_VERDICT_GROWS);
-	assert_in_range(l.p->judgement.steps, 39, 40);
-	growth_summary__brief(&l.p->judgement, 80, brief);
+	assert_int_equal(s->verdict, GROWTH_VERDICT_GROWS);
+	assert_in_range(s->steps, 39, 40);
+	growth_summary__brief(s, 80, brief);
 	assert_string_equal(brief, "growth +1.00 MiB/step, 59.88 MiB/min at net.py:2");
-	growth_summary__brief(&l.p->judgement, 36, brief);
+	growth_summary__brief(s, 36, brief);
 	assert_string_equal(brief, "growth +1.00 MiB/step at net.py:2");
-	growth_summary__brief(&l.p->judgement, 24, brief);
+	growth_summary__brief(s, 24, brief);
 	assert_string_equal(brief, "growth +1.00 MiB/step");
-	growth_summary__brief(&l.p->judgement, 12, brief);
+	growth_summary__brief(s, 12, brief);
 	assert_string_equal(brief, "");
 	out = open_memstream(&text, &size);
 	assert_int_equal(live_json__line(out, l.p, &t, ""), 0);
@@ -338,7 +340,7 @@ static void test_judgement(void **state)
 	free(text);
 	live_proc__end(l.p, "has ended");
 	refresh(&l, 0);
-	assert_int_equal(l.p->judgement.steps, 40);
+	assert_int_equal(s->steps, 40);
 	live__free(&l);
 }
 

@@ -173,6 +173,44 @@ static void test_figures(void **state)
 	assert_true(t.p > 1e-3);
 }
 
+static int cmp_double(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* The slope is the median over all pairs: compared with that of sorted slopes. */
+static void test_slope(void **state)
+{
+	static double slopes[TREND_MAX * TREND_MAX / 2];
+	uint64_t v[TREND_MAX], seed = 88172645463325252;
+
+	(void)state;
+	for (size_t n = TREND_MIN; n <= TREND_MAX; n += n / 3) {
+		for (unsigned kinds = 1; kinds < 1000; kinds *= 7) {
+			struct trend_opts o = { .min_growth = 1 };
+			struct trend t;
+			size_t k = 0;
+
+			for (size_t i = 0; i < n; i++) {
+				seed ^= seed << 13;
+				seed ^= seed >> 7;
+				seed ^= seed << 17;
+				v[i] = 4096 * i + seed % kinds * 4096;
+			}
+			trend__judge(v, n, &o, &t);
+			for (size_t i = t.warmup; i < n; i++)
+				for (size_t j = i + 1; j < n; j++)
+					slopes[k++] = ((double)v[j] - (double)v[i]) /
+						      (double)(j - i);
+			qsort(slopes, k, sizeof(*slopes), cmp_double);
+			assert_true(t.slope == (k % 2 ? slopes[k / 2]
+						      : (slopes[k / 2 - 1] + slopes[k / 2]) / 2));
+		}
+	}
+}
+
 static void test_too_short(void **state)
 {
 	uint64_t v[TREND_MIN];
@@ -558,6 +596,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_verdicts),
 		cmocka_unit_test(test_figures),
+		cmocka_unit_test(test_slope),
 		cmocka_unit_test(test_too_short),
 		cmocka_unit_test(test_chance),
 		cmocka_unit_test(test_lines),
