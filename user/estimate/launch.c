@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/io.h"
 #include "lib/text.h"
 
 #define MAX_PROCESSES (1u << 20)
@@ -189,17 +190,10 @@ static bool in_path(const char *name, char *buf, size_t size)
 static char *interpreter_of(const char *program)
 {
 	char path[PATH_MAX], line[PATH_MAX + 3] = "", *end;
-	ssize_t n = 0;
-	int fd;
 
 	if (!in_path(program, path, sizeof(path)))
 		return strdup("python3");
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-	if (fd >= 0) {
-		n = read(fd, line, sizeof(line) - 1);
-		close(fd);
-	}
-	line[n > 0 ? n : 0] = '\0';
+	io__text(path, line, sizeof(line));
 	end = line + strcspn(line, "\n");
 	*end = '\0';
 	line[strcspn(line, " \t\r")] = '\0';

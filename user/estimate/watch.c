@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "lib/memory.h"
-#include "lib/small_file.h"
+#include "lib/io.h"
 #include "process/descendants.h"
 
 #define MEMBERS 256
@@ -24,7 +24,7 @@ static uint64_t rss_of(pid_t pid)
 	char buf[128];
 	uint64_t pages;
 
-	if (small_file__of_process(pid, "statm", buf, sizeof(buf)) < 0 ||
+	if (io__text_of_process(pid, "statm", buf, sizeof(buf)) < 0 ||
 	    sscanf(buf, "%*u %" SCNu64, &pages) != 1)
 		return 0;
 	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -35,7 +35,7 @@ static uint64_t pss_of(pid_t pid)
 	char buf[2048];
 	uint64_t bytes;
 
-	if (small_file__of_process(pid, "smaps_rollup", buf, sizeof(buf)) > 0 &&
+	if (io__text_of_process(pid, "smaps_rollup", buf, sizeof(buf)) > 0 &&
 	    memory__field(buf, "\nPss:", &bytes))
 		return bytes;
 	return rss_of(pid);
@@ -65,7 +65,7 @@ static bool catches_term(pid_t pid)
 {
 	char buf[4096], *at;
 
-	small_file__of_process(pid, "status", buf, sizeof(buf));
+	io__text_of_process(pid, "status", buf, sizeof(buf));
 	at = strstr(buf, "\nSigCgt:");
 	return at && (strtoull(at + 8, NULL, 16) >> (SIGTERM - 1) & 1);
 }

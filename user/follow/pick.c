@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "lib/clock.h"
-#include "lib/small_file.h"
+#include "lib/io.h"
 #include "lib/text.h"
 #include "process/container.h"
 #include "process/descendants.h"
@@ -48,7 +48,7 @@ static int read_stat(pid_t pid, struct pick_process *p)
 	int parent;
 	char state;
 
-	if (small_file__of_process(pid, "stat", text, sizeof(text)) <= 0)
+	if (io__text_of_process(pid, "stat", text, sizeof(text)) <= 0)
 		return -ESRCH;
 	end = strrchr(text, ')');
 	if (!end ||
@@ -73,7 +73,7 @@ int pick_process__read(pid_t pid, struct pick_process *ret)
 	if (pid <= 0 || read_stat(pid, &p))
 		return -ESRCH;
 	snprintf(name, sizeof(name), "/proc/%d", (int)pid);
-	n = small_file__of_process(pid, "cmdline", buf, sizeof(buf));
+	n = io__text_of_process(pid, "cmdline", buf, sizeof(buf));
 	if (n <= 0 || stat(name, &st))
 		return -ESRCH; /* kernel threads have no command line */
 	p.uid = st.st_uid;
@@ -82,7 +82,7 @@ int pick_process__read(pid_t pid, struct pick_process *ret)
 		return -ENOMEM;
 	memcpy(p.cmdline, buf, (size_t)n + 1);
 	p.len = (size_t)n;
-	n = small_file__of_process(pid, "comm", p.comm, sizeof(p.comm));
+	n = io__text_of_process(pid, "comm", p.comm, sizeof(p.comm));
 	if (n > 0)
 		p.comm[strcspn(p.comm, "\n")] = '\0';
 	cgroup__read(pid, &p.cgroup);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/small_file.h"
+#include "lib/io.h"
 
 int64_t clock__parse_offset(const char *text)
 {
@@ -26,7 +26,7 @@ static int64_t offset(void)
 
 	if (read_before)
 		return known;
-	small_file__read("/proc/self/timens_offsets", text, sizeof(text));
+	io__text("/proc/self/timens_offsets", text, sizeof(text));
 	known = clock__parse_offset(text);
 	read_before = true;
 	return known;

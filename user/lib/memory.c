@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/small_file.h"
+#include "lib/io.h"
 
 /* Reads a file of a control group. Returns buf, or NULL. */
 static char *slurp_of(const char *group, const char *name, char *buf, size_t size)
@@ -14,7 +14,7 @@ static char *slurp_of(const char *group, const char *name, char *buf, size_t siz
 	char path[4096];
 
 	snprintf(path, sizeof(path), "/sys/fs/cgroup%s/%s", group, name);
-	return small_file__read(path, buf, size) < 0 ? NULL : buf;
+	return io__text(path, buf, size) < 0 ? NULL : buf;
 }
 
 static bool number_after(const char *text, const char *name, uint64_t *n)
@@ -51,7 +51,7 @@ static uint64_t of_cgroups(uint64_t free_bytes)
 {
 	char group[3072], max[64], current[64], stat[8192], *end, *at;
 
-	if (small_file__read("/proc/self/cgroup", group, sizeof(group)) < 0)
+	if (io__text("/proc/self/cgroup", group, sizeof(group)) < 0)
 		return free_bytes;
 	at = strstr(group, "0::/");
 	if (!at)
@@ -76,7 +76,7 @@ uint64_t memory__available(void)
 	char buf[4096];
 	uint64_t bytes;
 
-	if (small_file__read("/proc/meminfo", buf, sizeof(buf)) < 0 ||
+	if (io__text("/proc/meminfo", buf, sizeof(buf)) < 0 ||
 	    !memory__field(buf, "\nMemAvailable:", &bytes))
 		return 0;
 	return of_cgroups(bytes);
@@ -87,7 +87,7 @@ uint64_t memory__own(void)
 	char buf[128];
 	uint64_t pages, of_files;
 
-	if (small_file__read("/proc/self/statm", buf, sizeof(buf)) < 0 ||
+	if (io__text("/proc/self/statm", buf, sizeof(buf)) < 0 ||
 	    sscanf(buf, "%*u %" SCNu64 " %" SCNu64, &pages, &of_files) != 2 || of_files > pages)
 		return 0;
 	return (pages - of_files) * (uint64_t)sysconf(_SC_PAGESIZE);

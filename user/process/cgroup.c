@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/small_file.h"
+#include "lib/io.h"
 
 #define ID 64
 #define UID 36
@@ -232,7 +232,7 @@ void cgroup__parse(const char *text, size_t len, struct cgroup *ret)
 int cgroup__read(pid_t pid, struct cgroup *ret)
 {
 	char text[16384];
-	ssize_t len = small_file__of_process(pid, "cgroup", text, sizeof(text));
+	ssize_t len = io__text_of_process(pid, "cgroup", text, sizeof(text));
 
 	memset(ret, 0, sizeof(*ret));
 	if (len < 0)

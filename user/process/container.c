@@ -13,6 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "lib/io.h"
+
 #define FILE_MAX (1u << 20)
 
 /* Reads a regular file whole and closes it; the caller frees the text. NULL: not a regular file, or
@@ -28,15 +30,16 @@ static char *read_open_file(int fd, size_t *len)
 		return NULL;
 	if (!fstat(fd, &st) && S_ISREG(st.st_mode))
 		buf = malloc(FILE_MAX + 1);
-	while (buf && *len < FILE_MAX && (got = read(fd, buf + *len, FILE_MAX - *len)) > 0)
-		*len += (size_t)got;
+	if (buf)
+		got = io__read(fd, buf, FILE_MAX);
 	close(fd);
-	if (buf && (got < 0 || *len == FILE_MAX)) {
+	if (buf && (got < 0 || got == FILE_MAX)) {
 		free(buf);
 		return NULL;
 	}
+	*len = (size_t)got;
 	if (buf)
-		buf[*len] = '\0';
+		buf[got] = '\0';
 	return buf;
 }
 
@@ -165,25 +168,13 @@ static void read_environment(pid_t pid, struct container_names *n)
 {
 	static const char *const variables[] = { "POD_NAME=", "HOSTNAME=" };
 	static const char *const from[] = { "POD_NAME", "HOSTNAME" };
-	char path[48], *text, *p;
-	size_t len, i, size;
-	int fd;
+	char *text = malloc(FILE_MAX + 1), *p;
+	ssize_t len;
+	size_t i, size;
 
-	snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	text = fd < 0 ? NULL : malloc(FILE_MAX + 1);
-	for (len = 0; text && len < FILE_MAX;) {
-		ssize_t got = read(fd, text + len, FILE_MAX - len);
-
-		if (got <= 0)
-			break;
-		len += (size_t)got;
-	}
-	if (fd >= 0)
-		close(fd);
 	if (!text)
 		return;
-	text[len] = '\0';
+	len = io__text_of_process(pid, "environ", text, FILE_MAX + 1);
 	for (i = 0; i < 2 && !n->pod[0]; i++) {
 		for (p = text; p < text + len; p += strlen(p) + 1) {
 			size = strlen(variables[i]);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "lib/small_file.h"
+#include "lib/io.h"
 #include "process/arrival.h"
 #include "process/proc.h"
 
@@ -114,6 +114,6 @@ uint64_t descendants__pages(pid_t pid)
 	unsigned long long pages = 0;
 	char buf[64];
 
-	small_file__of_process(pid, "statm", buf, sizeof(buf));
+	io__text_of_process(pid, "statm", buf, sizeof(buf));
 	return sscanf(buf, "%llu", &pages) == 1 ? pages : 0;
 }

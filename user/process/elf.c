@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "process/elf_file.h"
+#include "lib/io.h"
 #include "process/proc.h"
 
 #define PHDR_MAX 1024u
@@ -33,22 +34,13 @@ static int place_of(const struct elf *e, uint64_t off, size_t len, uint64_t *ret
 static int read_file(const struct elf *e, uint64_t off, void *buf, size_t len)
 {
 	uint64_t end, at;
-	size_t done = 0;
-	ssize_t got;
 
 	if (__builtin_add_overflow(off, len, &end) || end > e->size)
 		return -ERANGE;
 	if (place_of(e, off, len, &at))
 		return -EIO;
-	while (done < len) {
-		got = pread(e->fd, (char *)buf + done, len - done, (off_t)(at + done));
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return -EIO; /* truncated meanwhile, or an I/O error */
-		done += (size_t)got;
-	}
-	return 0;
+	/* Fewer bytes: truncated meanwhile, or an I/O error. */
+	return io__pread(e->fd, buf, len, at) == (ssize_t)len ? 0 : -EIO;
 }
 
 int elf_file__pread_in(const struct elf *e, const struct span *s, uint64_t off, void *buf,

@@ -19,6 +19,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "lib/io.h"
+
 #define CMDLINE_MAX (128u << 10)
 #define MAPS_TEXT_MAX (256u << 20) /* also the limit of maps__parse() */
 #define MAPS_TEXT_FIRST (256u << 10)
@@ -189,9 +191,8 @@ static int read_comm(int dirfd, const char *name, char *buf, size_t size)
  * displayed. */
 static int read_cmdline(struct proc *p)
 {
-	size_t len = 0;
 	ssize_t got;
-	int fd, err = 0;
+	int fd;
 
 	fd = openat(p->dirfd, "cmdline", O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
@@ -201,20 +202,11 @@ static int read_cmdline(struct proc *p)
 		close(fd);
 		return -ENOMEM;
 	}
-	while (len < CMDLINE_MAX) {
-		got = read(fd, p->cmdline + len, CMDLINE_MAX - len);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			err = -errno;
-		if (got <= 0)
-			break;
-		len += (size_t)got;
-	}
-	p->cmdline[len] = '\0';
-	p->cmdline_len = len;
+	got = io__read(fd, p->cmdline, CMDLINE_MAX);
+	p->cmdline_len = got > 0 ? (size_t)got : 0;
+	p->cmdline[p->cmdline_len] = '\0';
 	close(fd);
-	return err;
+	return got < 0 ? (int)got : 0;
 }
 
 /* Opening maps makes the kernel check the permission to read memory. */
@@ -408,15 +400,9 @@ bool proc__says_shadow_stack(const char *status)
 
 bool proc__shadow_stack(const struct proc *p)
 {
-	int fd = openat(p->dirfd, "status", O_RDONLY | O_CLOEXEC);
 	char text[8192];
-	ssize_t n;
 
-	if (fd < 0)
-		return false;
-	n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	text[n > 0 ? n : 0] = '\0';
+	io__text_at(p->dirfd, "status", text, sizeof(text));
 	return proc__says_shadow_stack(text);
 }
 
@@ -439,16 +425,10 @@ int proc__pages(const struct proc *p, uint64_t *ret)
 {
 	unsigned long long pages;
 	char buf[128];
-	ssize_t n;
-	int fd = openat(p->dirfd, "statm", O_RDONLY | O_CLOEXEC);
+	ssize_t n = io__text_at(p->dirfd, "statm", buf, sizeof(buf));
 
-	if (fd < 0)
-		return -errno;
-	n = read(fd, buf, sizeof(buf) - 1);
-	close(fd);
 	if (n <= 0)
-		return n ? -EIO : -ESRCH;
-	buf[n] = '\0';
+		return n ? (int)n : -ESRCH;
 	if (sscanf(buf, "%llu", &pages) != 1)
 		return -EIO;
 	*ret = pages;
@@ -493,19 +473,11 @@ int proc__thread_sp(const struct proc *p, pid_t tid, uint64_t *ret)
 	char name[48], text[256], *word;
 	uint64_t sp;
 	ssize_t n;
-	int fd;
 
 	snprintf(name, sizeof(name), "task/%d/syscall", tid);
-	fd = openat(p->dirfd, name, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	n = read(fd, text, sizeof(text) - 1);
+	n = io__text_at(p->dirfd, name, text, sizeof(text));
 	if (n < 0)
-		n = -errno;
-	close(fd);
-	if (n < 0)
-		return n;
-	text[n] = '\0';
+		return (int)n;
 	if (!strncmp(text, "running", 7))
 		return -EBUSY;
 	/* The text is the call's number, in a system call six arguments, then stack pointer and
@@ -736,20 +708,12 @@ int proc__map_path(const struct proc *p, const struct map *m, char *buf, size_t 
 
 static int read_mem_file(int fd, uint64_t addr, char *buf, size_t len)
 {
-	size_t done = 0;
-	ssize_t got;
+	ssize_t got = io__pread(fd, buf, len, addr);
 
-	while (done < len) {
-		got = pread(fd, buf + done, len - done, (off_t)(addr + done));
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			return errno == EIO ? -EFAULT : -errno;
-		if (got == 0)
-			return -ESRCH; /* the address space was released */
-		done += (size_t)got;
-	}
-	return 0;
+	if (got < 0)
+		return got == -EIO ? -EFAULT : (int)got;
+	/* Fewer bytes: the address space was released. */
+	return (size_t)got == len ? 0 : -ESRCH;
 }
 
 /* The open handle belongs to the address space before an exec; then a new one is needed. */

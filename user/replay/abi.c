@@ -12,6 +12,7 @@
 #include "capture/session.h"
 #include "lib/exit.h"
 #include "lib/failure.h"
+#include "lib/io.h"
 #include "process/elf.h"
 #include "replay/trust.h"
 #include "replay/wire.h"
@@ -159,16 +160,9 @@ static int find_slots(struct replay_torch *ret, const char *dir, struct failure 
 /* Parses a line such as: __version__ = '2.11.0+cu130' */
 static void read_version(struct replay_torch *ret)
 {
-	int fd = openat(ret->dir, "../version.py", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	char text[4096], *at, *end, quote;
-	ssize_t n;
 
-	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	if (fd >= 0)
-		close(fd);
-	if (n <= 0)
-		return;
-	text[n] = '\0';
+	io__text_at(ret->dir, "../version.py", text, sizeof(text));
 	at = strstr(text, "__version__ =");
 	at = at ? strpbrk(at, "'\"") : NULL;
 	if (!at)

@@ -4,21 +4,15 @@
 #include <unistd.h>
 
 #include "record/varint.h"
+#include "lib/io.h"
 #include "replay/plan_internal.h"
 
 int plan_out__flush(struct plan_out *o)
 {
-	size_t done = 0;
+	int err = io__write(o->fd, o->buf, o->n);
 
-	while (done < o->n) {
-		ssize_t n = write(o->fd, o->buf + done, o->n - done);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		done += (size_t)n;
-	}
+	if (err)
+		return err;
 	o->at += o->n;
 	o->n = 0;
 	return 0;

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/io.h"
 #include "lib/text.h"
 
 #define PEM_MAX 1048576
@@ -55,26 +56,11 @@ static int check_file(int fd, size_t max, int is_private, const char *path, char
 	return 0;
 }
 
-static int read_all(int fd, size_t max, char *to, size_t *len)
-{
-	ssize_t n;
-
-	for (*len = 0; *len < max; *len += n) {
-		n = read(fd, to + *len, max - *len);
-		if (n < 0 && errno == EINTR)
-			n = 0;
-		else if (n < 0)
-			return -errno;
-		else if (!n)
-			return 0;
-	}
-	return -EFBIG;
-}
-
 int secret__read(const char *path, size_t max, int is_private, char **ret, char *why)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY), err;
-	size_t len = 0;
+	ssize_t got;
+	size_t len;
 	char *text;
 
 	if (fd < 0)
@@ -85,7 +71,9 @@ int secret__read(const char *path, size_t max, int is_private, char **ret, char 
 		return err;
 	}
 	text = malloc(max + 2);
-	err = text ? read_all(fd, max + 1, text, &len) : -ENOMEM;
+	got = text ? io__read(fd, text, max + 1) : -ENOMEM;
+	len = got > 0 ? (size_t)got : 0;
+	err = got < 0 ? (int)got : len > max ? -EFBIG : 0;
 	close(fd);
 	if (!err) {
 		text[len] = '\0';

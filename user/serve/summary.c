@@ -8,36 +8,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/io.h"
+
 #define MIB 1048576.0
 
 json_t *summary__read(int fd)
 {
 	json_error_t e;
-	struct stat st;
-	char *text;
-	size_t size, got = 0;
+	size_t size;
+	char *text = io__load(fd, SUMMARY_REPORT, &size);
 	json_t *doc;
 
-	if (fstat(fd, &st))
-		return NULL;
-	if (st.st_size <= 0 || st.st_size > SUMMARY_REPORT) {
-		errno = st.st_size > SUMMARY_REPORT ? EFBIG : EPROTO;
-		return NULL;
-	}
-	size = (size_t)st.st_size;
-	text = malloc(size);
 	if (!text)
 		return NULL;
-	while (got < size) {
-		ssize_t n = pread(fd, text + got, size - got, (off_t)got);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			break;
-		got += (size_t)n;
-	}
-	doc = got == size ? json_loadb(text, size, 0, &e) : NULL;
+	doc = json_loadb(text, size, 0, &e);
 	free(text);
 	if (!json_is_object(doc)) {
 		json_decref(doc);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/io.h"
 #include "process/elf.h"
 
 #define FILES_MAX 4096u
@@ -185,8 +186,7 @@ static void parse_version(const char *text, size_t len, char *buf, size_t size)
 
 static void read_version(const struct proc *p, const char *path, char *buf, size_t size)
 {
-	size_t len = 0;
-	ssize_t got;
+	ssize_t len;
 	char *text;
 	int fd;
 
@@ -194,16 +194,9 @@ static void read_version(const struct proc *p, const char *path, char *buf, size
 	if (fd < 0)
 		return;
 	text = malloc(VERSION_TEXT_MAX);
-	while (text && len < VERSION_TEXT_MAX) {
-		got = read(fd, text + len, VERSION_TEXT_MAX - len);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			break;
-		len += (size_t)got;
-	}
-	if (text)
-		parse_version(text, len, buf, size);
+	len = text ? io__read(fd, text, VERSION_TEXT_MAX) : -1;
+	if (len > 0)
+		parse_version(text, (size_t)len, buf, size);
 	free(text);
 	close(fd);
 }

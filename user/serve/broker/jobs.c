@@ -16,6 +16,7 @@
 
 #include "lib/clock.h"
 #include "lib/exit.h"
+#include "lib/io.h"
 #include "serve/broker/ask.h"
 #include "serve/broker/broker.h"
 #include "serve/broker/capture.h"
@@ -274,21 +275,6 @@ static int open_pipe(struct job *j)
 	return fds[1];
 }
 
-static int write_all(int fd, const char *data, size_t n)
-{
-	while (n) {
-		ssize_t done = write(fd, data, n);
-
-		if (done < 0 && errno == EINTR)
-			continue;
-		if (done <= 0)
-			return done ? -errno : -ENOSPC;
-		data += done;
-		n -= (size_t)done;
-	}
-	return 0;
-}
-
 /* Reads a worker's output, about `most` bytes at most, so that endless output does not block the
  * broker. */
 static void take_output(struct job *j, size_t most)
@@ -306,7 +292,7 @@ static void take_output(struct job *j, size_t most)
 			most -= (size_t)n;
 			j->write_err = (uint64_t)n > j->most - j->size
 					       ? -EFBIG
-					       : write_all(j->out, buf, (size_t)n);
+					       : io__write(j->out, buf, (size_t)n);
 			j->size += j->write_err ? 0 : (uint64_t)n;
 		}
 		if (n > 0 && !j->write_err)

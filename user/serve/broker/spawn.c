@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "lib/passed_files.h"
-#include "lib/small_file.h"
+#include "lib/io.h"
 #include "lib/text.h"
 #include "log/config.h"
 #include "log/log.h"
@@ -261,7 +261,7 @@ bool spawned__has_started(const struct spawned *s, pid_t pid)
 	char text[512], *end;
 	int parent = 0;
 
-	if (!s->process.pid || small_file__of_process(pid, "stat", text, sizeof(text)) < 0)
+	if (!s->process.pid || io__text_of_process(pid, "stat", text, sizeof(text)) < 0)
 		return false;
 	end = strrchr(text, ')'); /* the name of the process may contain anything */
 	return end && sscanf(end + 1, " %*c %d", &parent) == 1 && parent == s->process.pid;

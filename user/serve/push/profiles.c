@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "lib/clock.h"
+#include "lib/io.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "serve/push/push.h"
@@ -175,31 +176,6 @@ void profiles__step(struct profiles *p, uint64_t now)
 	fail(p, "it takes too long");
 }
 
-static char *read_all(int fd, size_t *ret)
-{
-	struct stat st;
-	size_t size, at = 0;
-	char *data;
-
-	if (fd < 0 || fstat(fd, &st) || st.st_size <= 0 || st.st_size > PROFILE)
-		return NULL;
-	size = (size_t)st.st_size;
-	data = malloc(size);
-	while (data && at < size) {
-		ssize_t n = pread(fd, data + at, size - at, (off_t)at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0) {
-			free(data);
-			return NULL;
-		}
-		at += (size_t)n;
-	}
-	*ret = size;
-	return data;
-}
-
 static void post(struct profiles *p, int fd)
 {
 	char *url = NULL, *body = NULL, *data;
@@ -211,7 +187,7 @@ static void post(struct profiles *p, int fd)
 		next(p);
 		return;
 	}
-	data = read_all(fd, &size);
+	data = io__load(fd, PROFILE, &size);
 	if (!data) {
 		fail(p, "its file cannot be read, or is too large");
 		return;

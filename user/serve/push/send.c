@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "lib/clock.h"
+#include "lib/io.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "serve/push/push.h"
@@ -54,20 +55,14 @@ static const char *const names[PUSH_NR] = { [PUSH_PYROSCOPE] = "profiles", [PUSH
  * file in memory instead. */
 static int keep_ca(struct sender *s, const char *pem)
 {
-	size_t len = strlen(pem), at = 0;
+	int err;
 
 	s->ca_fd = memfd_create("memtrace-bpf-ca", MFD_CLOEXEC);
 	if (s->ca_fd < 0)
 		return -errno;
-	while (at < len) {
-		ssize_t n = write(s->ca_fd, pem + at, len - at);
-
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		at += n > 0 ? (size_t)n : 0;
-	}
+	err = io__write(s->ca_fd, pem, strlen(pem));
 	snprintf(s->ca, sizeof(s->ca), "/proc/self/fd/%d", s->ca_fd);
-	return 0;
+	return err;
 }
 
 struct sender *sender__new(const struct sender_opts *o)
