@@ -173,19 +173,9 @@ size_t attach_state__held(const struct attach_state *s)
 	return s->n_events;
 }
 
-static int by_address(const void *a, const void *b)
-{
-	const struct state_segment *x = a, *y = b;
+ARRAY_COMPARE(by_address, struct state_segment, addr)
 
-	return x->addr < y->addr ? -1 : x->addr > y->addr;
-}
-
-static int by_block_address(const void *a, const void *b)
-{
-	const struct state_block *x = a, *y = b;
-
-	return x->addr < y->addr ? -1 : x->addr > y->addr;
-}
+ARRAY_COMPARE(by_block_address, struct state_block, addr)
 
 static struct state_segment *nth(const struct vec *a, size_t i)
 {

@@ -286,12 +286,7 @@ static int put_segment(struct tiles *t, uint64_t addr, uint64_t end, const struc
 
 /* --- blocks outside known segments */
 
-static int by_start(const void *a, const void *b)
-{
-	const struct snapshot_range *x = a, *y = b;
-
-	return x->addr < y->addr ? -1 : x->addr > y->addr;
-}
+ARRAY_COMPARE(by_start, struct snapshot_range, addr)
 
 /* Sorts the ranges and merges overlapping or adjacent ones. Returns their number. */
 static size_t merge(struct snapshot_range *r, size_t n)
@@ -379,12 +374,7 @@ static int put_outside(struct tiles *t, const struct snapshot_range *r, size_t n
 	return err;
 }
 
-static int by_address(const void *a, const void *b)
-{
-	const struct segment *x = a, *y = b;
-
-	return x->addr < y->addr ? -1 : x->addr > y->addr;
-}
+ARRAY_COMPARE(by_address, struct segment, addr)
 
 static int put_all(struct tiles *t, struct model_segments *segs, struct snapshot_past *past)
 {

@@ -14,4 +14,13 @@ int array__grow_zero(void *array, size_t *cap, size_t n, size_t size);
 /* Order of two uint64_t for qsort() and bsearch(). */
 int array__compare_u64(const void *a, const void *b);
 
+/* Defines a static function that orders structs by one member, for qsort() and bsearch(). */
+#define ARRAY_COMPARE(name, type, member)                                                          \
+	static int name(const void *a, const void *b)                                              \
+	{                                                                                          \
+		const type *x = a, *y = b;                                                         \
+                                                                                                   \
+		return x->member < y->member ? -1 : x->member > y->member;                         \
+	}
+
 #endif

@@ -146,12 +146,7 @@ int blocks__all(const struct model *m, const struct dev *dev, enum row_when when
 	return 0;
 }
 
-static int cmp_block(const void *a, const void *b)
-{
-	const struct block *x = a, *y = b;
-
-	return x->addr < y->addr ? -1 : x->addr > y->addr;
-}
+ARRAY_COMPARE(cmp_block, struct block, addr)
 
 int blocks__list(const struct model *m, const struct dev *dev, enum row_when when,
 		 struct block **ret, size_t *n)

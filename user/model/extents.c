@@ -318,12 +318,7 @@ int extents__cut(struct extents *x, enum extent_class c, uint64_t addr, uint64_t
 
 /* --- lists */
 
-static int cmp_extent(const void *a, const void *b)
-{
-	const struct extent *x = a, *y = b;
-
-	return x->addr < y->addr ? -1 : x->addr > y->addr;
-}
+ARRAY_COMPARE(cmp_extent, struct extent, addr)
 
 int extents__list(const struct extents *x, enum extent_class c, bool at_mark, struct extent **ret,
 		  size_t *n)

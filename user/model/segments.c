@@ -470,12 +470,7 @@ static int cmp_taken(const void *a, const void *b)
 	return (int)x->how - (int)y->how;
 }
 
-static int cmp_block(const void *a, const void *b)
-{
-	const struct block *x = a, *y = b;
-
-	return x->addr < y->addr ? -1 : x->addr > y->addr;
-}
+ARRAY_COMPARE(cmp_block, struct block, addr)
 
 /* Lists pending blocks. An address that holds a live block is no longer pending. */
 static int list_pending(struct gc *s)

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
+
 #include "process/proc.h"
 
 #define MAPS_TEXT_MAX (256u << 20)
@@ -105,12 +107,7 @@ static int parse_line(char *s, char *end, struct map *m)
 	return 0;
 }
 
-static int map_cmp(const void *a, const void *b)
-{
-	const struct map *x = a, *y = b;
-
-	return x->start < y->start ? -1 : x->start > y->start;
-}
+ARRAY_COMPARE(map_cmp, struct map, start)
 
 static size_t count_lines(const char *text, size_t len)
 {

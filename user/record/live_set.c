@@ -587,12 +587,7 @@ struct place {
 	uint64_t addr, block;
 };
 
-static int by_addr(const void *x, const void *y)
-{
-	const struct place *a = x, *b = y;
-
-	return a->addr < b->addr ? -1 : a->addr > b->addr;
-}
+ARRAY_COMPARE(by_addr, struct place, addr)
 
 static int emit_block(const struct emitter *t, struct device device, uint64_t addr,
 		      const struct block *k)

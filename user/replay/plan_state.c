@@ -32,12 +32,7 @@ void plan_state__free(struct plan_state *s)
 	s->n_segments = s->n_blocks = 0;
 }
 
-static int by_addr(const void *a, const void *b)
-{
-	const struct event *x = a, *y = b;
-
-	return (x->addr > y->addr) - (x->addr < y->addr);
-}
+ARRAY_COMPARE(by_addr, struct event, addr)
 
 /* Sorts by address and drops entries that overlap an earlier one. */
 static size_t sort_and_drop_overlaps(struct event *v, size_t n)

@@ -27,12 +27,7 @@ static int pools_add(struct pools *ps, const struct pool *pool, const struct tre
 	return 0;
 }
 
-static int pool_by_addr(const void *a, const void *b)
-{
-	const struct pool *x = a, *y = b;
-
-	return x->addr < y->addr ? -1 : x->addr > y->addr;
-}
+ARRAY_COMPARE(pool_by_addr, struct pool, addr)
 
 const struct pool *pools__find(const struct pools *ps, uint64_t addr)
 {

@@ -316,12 +316,7 @@ static int on_node(void *ctx, size_t i, const uint8_t *data)
 	return err;
 }
 
-static int by_addr(const void *a, const void *b)
-{
-	const struct node_ref *x = a, *y = b;
-
-	return x->addr < y->addr ? -1 : x->addr > y->addr;
-}
+ARRAY_COMPARE(by_addr, struct node_ref, addr)
 
 static int read_level(const struct proc *p, struct walk *w)
 {

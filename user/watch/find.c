@@ -93,12 +93,7 @@ static const struct seen *previous(const struct watch_find *f, pid_t pid, size_t
 	return *at < f->n_seen && f->seen[*at].pid == pid ? &f->seen[*at] : NULL;
 }
 
-static int by_pid(const void *a, const void *b)
-{
-	const struct seen *x = a, *y = b;
-
-	return x->pid < y->pid ? -1 : x->pid > y->pid;
-}
+ARRAY_COMPARE(by_pid, struct seen, pid)
 
 /* All PIDs; with only -p given, those PIDs. */
 static struct seen *list(const struct watch_find *f, size_t *n)
