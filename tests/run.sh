@@ -14,31 +14,56 @@ cd "$(dirname "$0")/.." || exit 1
 OUTPUT=${OUTPUT:-.output}
 export OUTPUT
 LOGS=$OUTPUT/test-logs
-# The longest first, then the others by name; one more at a time than there are cores, as half of a file's time is spent waiting.
+# One more at a time than there are cores, because half of a file's time is waiting. While a core is idle, up to as many again.
 AT_ONCE=${MEMTRACE_TESTS_AT_ONCE:-$(($(nproc) + 1))}
-LONGEST=(unit test_lossless test_dump test_reuse test_harm test_windows http_contract test_run test_backward test_dryrun_libs http_api test_live test_leaks
-	test_tui test_long http_dashboard test_calls test_children test_truth test_dryrun test_attribution test_many test_errors test_census test_train test_page)
-# By themselves: what they look at would be of whoever else is at work.
-ALONE=(test_inside test_hard test_chaos)
+AT_MOST=${MEMTRACE_TESTS_AT_ONCE:-$(($(nproc) * 2 + 1))}
+SPARE_KIB=$((4 << 20)) # memory that has to be available for one more than AT_ONCE
 MAIN_PATH=test_exact.test_torch_main # a run that skips this one has proved nothing
 passed=0 failed=0 skipped=0
 
-# All that there is, each once.
-HTTP=() ALL=()
-for file in tests/e2e/http_*.py; do
-	[ ! -e "$file" ] || HTTP+=("$(basename "$file" .py)") # what serve answers: each file has a server of its own
-done
-for name in "${LONGEST[@]}" "${HTTP[@]}" $(basename -s .py tests/e2e/test_*.py) "${ALONE[@]}"; do
-	case " ${ALL[*]} " in
-	*" $name "*) ;;
-	*) [ "$name" != unit ] && [ ! -e "tests/e2e/$name.py" ] || ALL+=("$name") ;;
-	esac
-done
+# Words of the files' headers, "# run: WORD...": tests/README.md says what they mean.
+declare -A HEADERS=()
+while IFS=: read -r file _ words; do
+	name=$(basename "$file" .py)
+	HEADERS[$name]="${HEADERS[$name]:-} $words "
+	for word in $words; do
+		case $word in
+		long | alone | probes-all | reads-code) ;;
+		*)
+			echo "$file: unknown word in its header: $word" >&2
+			exit 2
+			;;
+		esac
+	done
+done < <(grep -H '^# run:' tests/e2e/test_*.py tests/e2e/http_*.py)
 
-# Who follows families has probes in every process that has the same PyTorch, which whoever looks at a process's code would see.
-in_all_processes() { grep -qE '"--(children|all|name|follow)"' "tests/e2e/$1.py" 2>/dev/null; }
-looks_at_code() { grep -qE 'patched_bytes|code_bytes|test_harm' "tests/e2e/$1.py" 2>/dev/null; }
-disturb() { (in_all_processes "$1" && looks_at_code "$2") || (in_all_processes "$2" && looks_at_code "$1"); }
+# has FILE WORD: the file's header has the word.
+has() {
+	case ${HEADERS[$1]:-} in
+	*" $2 "*) return 0 ;;
+	esac
+	return 1
+}
+
+# All that there is: the long ones first, and at the end those that run alone.
+HTTP=() LONG=() SHORT=() ALONE=()
+for file in tests/e2e/test_*.py tests/e2e/http_*.py; do
+	name=$(basename "$file" .py)
+	case $name in
+	http_*) HTTP+=("$name") ;;
+	esac
+	if has "$name" alone; then
+		ALONE+=("$name")
+	elif has "$name" long; then
+		LONG+=("$name")
+	else
+		SHORT+=("$name")
+	fi
+done
+ALL=(unit "${LONG[@]}" "${SHORT[@]}" "${ALONE[@]}")
+
+# A capture of several processes has probes in every process that maps the same PyTorch. A test that reads a process's code sees them.
+disturb() { (has "$1" probes-all && has "$2" reads-code) || (has "$2" probes-all && has "$1" reads-code); }
 
 mkdir -p "$LOGS"
 exec 9>"$LOGS/.lock"
@@ -137,17 +162,42 @@ run_alone() {
 }
 
 declare -A under_way=() # PID -> file
+ticker=
 
-# Waits for one of those under way to end.
+# Waits for one of those under way to end, or for a tick. True: one has ended.
 end_one() {
 	local pid
-	wait -n -p pid "${!under_way[@]}"
+	[ -n "$ticker" ] || {
+		sleep 2 9>&- &
+		ticker=$!
+	}
+	wait -n -p pid "${!under_way[@]}" "$ticker"
+	if [ "$pid" = "$ticker" ]; then
+		ticker=
+		return 1
+	fi
 	cat "$LOGS/${under_way[$pid]}.log"
 	count_all "${under_way[$pid]}"
 	unset "under_way[$pid]"
 }
 
-# Beside those that are under way?
+ticks=0 idle_ticks=0 # of all cores, as of the last look
+
+# True if half of a core's time or more was idle since the last look, and one more file has enough memory.
+is_idle() {
+	local -a cpu
+	local before=$ticks idle_before=$idle_ticks n available
+	read -ra cpu </proc/stat
+	ticks=0 idle_ticks=${cpu[4]}
+	for n in "${cpu[@]:1:8}"; do
+		ticks=$((ticks + n))
+	done
+	available=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB/\1/p' /proc/meminfo)
+	[ "$before" != 0 ] && [ "$available" -gt $SPARE_KIB ] &&
+		[ $(((idle_ticks - idle_before) * $(nproc) * 2)) -ge $((ticks - before)) ]
+}
+
+# True if the file may run beside those under way.
 may_begin() {
 	local other
 	for other in "${under_way[@]}"; do
@@ -155,39 +205,44 @@ may_begin() {
 	done
 }
 
-# So many at a time, each one's lines when it has ended.
+# Runs files beside each other and prints each one's lines when it has ended.
 run_together() {
 	local -a waiting=("$@")
-	local i
+	local i most=$AT_ONCE
 	while [ ${#waiting[@]} -gt 0 ]; do
-		[ ${#under_way[@]} -lt $AT_ONCE ] || end_one
-		for i in "${!waiting[@]}"; do
-			may_begin "${waiting[i]}" || continue
-			: >"$LOGS/${waiting[i]}.log"
-			start "${waiting[i]}" &
-			under_way[$!]=${waiting[i]}
-			unset "waiting[i]"
-			continue 2
-		done
-		end_one
+		if [ ${#under_way[@]} -lt "$most" ]; then
+			for i in "${!waiting[@]}"; do
+				may_begin "${waiting[i]}" || continue
+				: >"$LOGS/${waiting[i]}.log"
+				start "${waiting[i]}" &
+				under_way[$!]=${waiting[i]}
+				unset "waiting[i]"
+				most=$AT_ONCE
+				continue 2
+			done
+		fi
+		most=$AT_ONCE
+		if ! end_one && is_idle; then
+			most=$AT_MOST
+		fi
 	done
 	while [ ${#under_way[@]} -gt 0 ]; do
 		end_one
 	done
+	[ -z "$ticker" ] || kill "$ticker"
+	ticker=
 }
 
 [ $# -gt 0 ] || set -- "${ALL[@]}"
 together=() alone=()
 for what; do
-	case " ${ALONE[*]} " in
-	*" $what "*) alone+=("$what") ;;
-	*)
-		case $what in
-		http) together+=("${HTTP[@]}") ;;
-		*) together+=("$what") ;;
-		esac
-		;;
-	esac
+	if has "$what" alone; then
+		alone+=("$what")
+	elif [ "$what" = http ]; then
+		together+=("${HTTP[@]}")
+	else
+		together+=("$what")
+	fi
 done
 run_together "${together[@]}"
 for what in "${alone[@]}"; do

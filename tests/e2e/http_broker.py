@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: long
 """serve's privileged process: its limits, its folder, failing captures, and all ways in which it ends."""
 import contextlib
 import os

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: long reads-code
 """`serve` when one of its processes is killed, each in turn: the web process, a recorder, a worker, the first process. Nothing is
 left, the traced job continues with restored code, and the other processes continue if possible. Commands inherit no descriptor
 of the server."""

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: long
 """Owners of memory in the jobs of tools/dev/attribution.py that no other test runs: attached in the middle, on the CPU; every
 line, module, category and name is compared with the job's own data."""
 from concurrent.futures import ThreadPoolExecutor

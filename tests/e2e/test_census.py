@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: long
 """PyTorch's CUDA allocator, read from outside, compared with PyTorch's own data in the same process: every block, segment and
 total. Without a GPU: under the dry run with the real allocator."""
 import json

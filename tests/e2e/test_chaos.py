@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: alone
 """The scenarios of tools/dev/chaos.py, each a few times: see there and docs/internals/SAFETY.md."""
 import chaos
 import chaos_around

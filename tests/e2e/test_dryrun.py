@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: long
 """The dry run's model of CUDA: device memory, streams, captures and entry points, used by PyTorch and directly."""
 import glob
 import json

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: long
 """Errors name the failed action, the object, the reason and a remedy, with the right exit code, and leave no files."""
 import json
 import os

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: probes-all
 """Names chosen by a traced program: files written with them are harmless to open."""
 import csv
 import io

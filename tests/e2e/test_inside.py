@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: reads-code
 """`run --inside`: a user without privileges records a command from inside; the recording equals the kernel's, to the byte."""
 import collections
 import json
@@ -260,8 +261,8 @@ def test_a_set_user_id_program_is_not_written_to():
 
 
 def test_gpu_check():
-    """tools/gpu_check.sh without BPF. Tested in this file, which runs alone: a capture of all processes has its probes where `run
-    --inside` sets breakpoints, which is refused."""
+    """tools/gpu_check.sh without BPF. Tested in this file, whose header keeps captures of several processes away: their probes would
+    be where `run --inside` sets breakpoints, which is refused."""
     rows, out = gpu_check.rows_of("CDF", "--inside")
     equal(gpu_check.verdicts(rows), {"C1": "pass", "D1": "pass", "D2": "pass", "D3": "pass", "D4": gpu_check.GPU, "D5": "pass",
                                      "F1": "needs BPF and root", "F2": "needs BPF and root"}, "verdicts")

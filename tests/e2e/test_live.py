@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: long reads-code
 """memtrace-bpf -p PID, not on a terminal: a block of text per interval, the summary at the end. And check -p."""
 import json
 import re

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: long
 """Things that are reused: addresses of code, memory that PyTorch reports twice, children with the parent's memory, two tracers of
 one process."""
 import json

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: long probes-all
 """A job of four ranks under torchrun, each on its own device, with workers that load its data: one recording per process, named
 by rank; each equals its PyTorch's own figures, and the leaking rank is named."""
 import glob

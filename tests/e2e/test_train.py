@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: long
 """A training job: the recording equals the job's own data, and every option of record does what it says."""
 import collections
 import datetime
