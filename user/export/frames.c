@@ -167,13 +167,10 @@ static int module(struct frames *f, uint32_t id, uint32_t *ret)
 		*ret = i;
 		return 0;
 	}
-	if (*name && *cls) {
-		if (asprintf(&label, "%s (%s)", name, cls) < 0)
-			return -ENOMEM;
-		frame.name = label;
-	} else {
-		frame.name = *name ? name : *cls ? cls : "[module without a name]";
-	}
+	/* The root module has no name. */
+	if (*cls && asprintf(&label, "%s (%s)", *name ? name : cls, *name ? cls : "model") < 0)
+		return -ENOMEM;
+	frame.name = label ? label : *name ? name : "[module without a name]";
 	return add(f, KEY_MODULE | id, frame, label, ret);
 }
 
