@@ -74,8 +74,7 @@ def shown(rows, by):
         if by == "category":
             key = (r["category"],)
         elif by == "module":
-            # "(GPT)" is the root module, which has no name.
-            key = (re.sub(r"^\(.*\)$", "", r["module"]),)
+            key = (r["module"],)
         else:
             key = (r["file"], r["line"], r["category"])
         sums[key] += int(r["bytes"])
@@ -115,6 +114,38 @@ def test_page_in_a_browser():
     if os.environ.get("UPDATE"):
         os.makedirs(REFERENCES, exist_ok=True)
     same_as_reports(recording, browse(export(recording), REFERENCES, PICTURES))
+
+
+def growth_of(recording):
+    """What leaks says of cuda:0, and how many values its curves have: without a line that grows there is that of the device."""
+    _, out, _ = tool("leaks", recording, "--format", "json")
+    d = next(d for d in json.loads(out)["devices"] if d["device"] == "cuda:0")
+    return d["growth"], [r["values"] for r in d["leaks"] or [d["allocated"]]]
+
+
+def test_looks():
+    """Exported pages at two sizes, light and dark, and the same growth on them as in leaks. BROWSERS=all: in Firefox, too."""
+    leak, healthy = made("page-leak.mtr", "leak"), made("page-healthy.mtr", "healthy")
+    flame, diff = scratch("page-flame.html"), scratch("page-diff.html")
+    for args in (["export", "flamegraph", leak, "-f", "-o", flame], ["diff", healthy, leak, "--format", "flamegraph", "-o", diff]):
+        code, _, err = tool(*args)
+        equal(code, 0, " ".join(args) + ": " + err)
+    folder = os.path.join(OUT, "test-logs", "looks")
+    node("looks.mjs", folder, "leak=" + export(leak), "healthy=" + export(healthy), "flame=" + flame, "diff=" + diff)
+    said = harness.read_json(os.path.join(folder, "looks.json"))
+    for name, recording in (("leak", leak), ("healthy", healthy)):
+        growth, curves = growth_of(recording)
+        equal(growth["verdict"], "grows" if name == "leak" else "no_growth", name)
+        for where, words in said[name].items():
+            finding = next(f for f in words["findings"] if f.startswith("Growth"))
+            # The strip and the view have the words of leaks; the strip has a line's end where the sentence has a comma.
+            equal(re.sub("[ ,;]", "", finding[6:]).lower(), re.sub("[ ,;]", "", growth["text"]).lower(), "%s, %s: the strip" % (name, where))
+            check(growth["text"].lower() in words["growth"].lower(), "%s, %s: %s", name, where, words["growth"])
+            equal(words["curves"], curves, "%s, %s: values of curves" % (name, where))
+    for name, texts in (("flame", ("train_step", "at the peak on cuda:0")), ("diff", ("page-healthy", "page-leak"))):
+        for where, words in said[name].items():
+            for text in texts:
+                check(text in words["text"], "%s, %s: no %s", name, where, text)
 
 
 def test_other_pages():

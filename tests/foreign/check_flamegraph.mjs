@@ -80,7 +80,7 @@ async function checkData(page) {
 	const gib = sum >= 2 ** 30 ? (sum / 2 ** 30).toFixed(2) + " GiB" : null;
 	if (gib && sum < 1000 * 2 ** 30)
 		assert.ok(text.startsWith(gib) && title.startsWith(gib), `headline ${text} says ${gib}`);
-	assert.match(title, /pid /);
+	assert.match(title, /PID /);
 	const legend = await page.$$eval("#legend i", is => is.map(i => i.className));
 	const kinds = new Set((await drawn(page)).map(f => f.cls.split(" ")[1]).filter(k => k !== "root"));
 	assert.ok([...kinds].every(k => legend.includes(k)), `the legend has ${[...kinds]}: ${legend}`);

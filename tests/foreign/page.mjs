@@ -4,18 +4,31 @@ import { existsSync, readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import assert from "node:assert/strict";
-import { chromium } from "playwright-core";
+import playwright from "playwright-core";
+
+const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium", FIREFOX = process.env.FIREFOX ?? "/usr/bin/firefox-esr";
+const ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run", "--font-render-hinting=none"];
+
+function missing(path) {
+	console.error(`SKIP: no browser at ${path}`);
+	process.exit(77);
+}
 
 export async function launch() {
-	const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
-	if (!existsSync(executablePath)) {
-		console.error(`SKIP: no browser at ${executablePath}`);
-		process.exit(77);
-	}
-	return chromium.launch({
-		executablePath,
-		args: ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run", "--font-render-hinting=none"],
-	});
+	return existsSync(CHROMIUM) ? playwright.chromium.launch({ executablePath: CHROMIUM, args: ARGS }) : missing(CHROMIUM);
+}
+
+// Functions that start each installed browser, or Chromium only, for a colour scheme. Firefox is the system's, over WebDriver BiDi, which
+// sets its scheme at the start only.
+export function browsers(every) {
+	const all = [];
+	if (existsSync(CHROMIUM))
+		all.push(async () => Object.assign(await launch(), { kind: "chromium" }));
+	if (every && existsSync(FIREFOX))
+		all.push(async scheme => Object.assign(await playwright._bidiFirefox.launch({
+			executablePath: FIREFOX, firefoxUserPrefs: { "ui.systemUsesDarkTheme": scheme === "dark" ? 1 : 0, "layout.css.prefers-color-scheme.content-override": scheme === "dark" ? 0 : 1 },
+		}), { kind: "firefox" }));
+	return all.length ? all : missing(CHROMIUM);
 }
 
 // Whatever the page asks for, says on the console or throws is a problem; there is no network.

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Writes a synthetic recording for tests of the exports: make_recording FILE [oom|tiny] */
+/* Writes a synthetic recording for tests of the exports: make_recording FILE
+ * [oom|tiny|leak|healthy] leak keeps 4 MiB a step, healthy nothing. */
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -20,11 +21,17 @@ int main(int argc, char **argv)
 {
 	/* tiny: every kind of data once, with exports small enough to keep in the repository */
 	bool tiny = argc > 2 && !strcmp(argv[2], "tiny");
+	bool leak = argc > 2 && !strcmp(argv[2], "leak");
+	bool steady = leak || (argc > 2 && !strcmp(argv[2], "healthy"));
 	struct synthetic_opts opts = {
-		.layers = tiny ? 1 : 12,
-		.steps = tiny ? 2 : 4,
+		.layers = tiny || steady ? 1 : 12,
+		.steps = tiny	  ? 2
+			 : steady ? 40
+				  : 4,
 		.cpu = true,
-		.oom = argc > 2,
+		.oom = argc > 2 && !steady,
+		.steady = steady,
+		.leak = leak ? 4 * SYN_MIB : 0,
 	};
 	struct writer writer = { .sink = { .event = write_event } };
 	struct dict *d = dict__new();
@@ -34,7 +41,7 @@ int main(int argc, char **argv)
 
 	fd = argc > 1 ? open(argv[1], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
 	if (fd < 0 || !d || !f) {
-		fprintf(stderr, "usage: make_recording FILE [oom|tiny]\n");
+		fprintf(stderr, "usage: make_recording FILE [oom|tiny|leak|healthy]\n");
 		return 64;
 	}
 	syn_facts(f);

@@ -20,6 +20,9 @@ struct synthetic_opts {
 	unsigned int layers, steps;
 	bool cpu; /* true: data loader tensors on a second device */
 	bool oom; /* true: out of memory in the last step */
+	/* true: each step frees what it allocates, except for `leak` bytes */
+	bool steady;
+	uint64_t leak;
 };
 
 #define SYN_BLOCKS 65536
@@ -305,6 +308,19 @@ static void syn_data(struct synthetic *s)
 	syn_pop(s, depth);
 }
 
+/* The end of a step that frees what it allocated since `to`, and keeps a tensor in a list. */
+static void syn_keep(struct synthetic *s, uint32_t to)
+{
+	uint32_t depth = s->depth;
+
+	syn_free_down(s, to);
+	if (!s->opts.leak)
+		return;
+	syn_push(s, "train_step", SYN_APP "train.py", 49);
+	syn_alloc(s, s->opts.leak);
+	syn_pop(s, depth);
+}
+
 static void syn_oom(struct synthetic *s)
 {
 	struct event e = {
@@ -359,7 +375,7 @@ static inline int synthetic__run(struct dict *d, struct facts *f, struct sink *s
 	syn_push(s, "<module>", SYN_APP "train.py", 88);
 	syn_push(s, "main", SYN_APP "train.py", 71);
 	for (unsigned int i = 0; i < opts.steps && !s->err; i++) {
-		uint32_t activations;
+		uint32_t activations, start = s->n;
 
 		syn_alloc_on(s, 2 * SYN_MIB, false, s->native, MT_WALK_NO_THREAD);
 		syn_data(s);
@@ -369,7 +385,9 @@ static inline int synthetic__run(struct dict *d, struct facts *f, struct sink *s
 			syn_oom(s);
 		syn_backward(s, activations, !i);
 		syn_optimizer(s, !i);
-		if (i) /* frees the previous batch; blocks of the first step stay */
+		if (i && opts.steady)
+			syn_keep(s, start);
+		else if (i) /* frees the previous batch; blocks of the first step stay */
 			syn_free(s, s->n - 1);
 	}
 	err = s->err;

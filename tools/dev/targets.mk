@@ -2,7 +2,7 @@
 # What developers run: measurements, comparisons, other kernels and systems. Each installs what it needs.
 
 TRUTH_TARGETS := chaos truth attribution formats estimate-truth advice-truth
-.PHONY: demo test bench bench-page bench-serve $(TRUTH_TARGETS) leak-rates soak soak-real test-kernels distros asan asan-serve gpu-bundle \
+.PHONY: demo test browsers bench bench-page bench-serve $(TRUTH_TARGETS) leak-rates soak soak-real test-kernels distros asan asan-serve gpu-bundle \
 	deps deps-demo deps-fuzz deps-bench deps-test deps-kernels lint format
 
 deps: ## install what building needs
@@ -33,6 +33,10 @@ test: deps-test ## run all tests
 bench: deps-bench ## measure what being traced costs: docs/internals/OVERHEAD.md (over an hour)
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)tools/dev/bench.py
+
+browsers: deps-test ## open exported pages in Chromium and Firefox (apt: firefox-esr), look at .output/test-logs/looks
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)BROWSERS=all python3 tests/e2e/test_page.py test_looks
 
 bench-page: deps-test ## measure the page of export html: docs/reference/report.md (a minute)
 	$(Q)$(MAKE) --no-print-directory all tests

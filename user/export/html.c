@@ -7,6 +7,7 @@
 #include "assets/page.html.h"
 #include "export/html.h"
 #include "export/template.h"
+#include "model/growth.h"
 
 static int html_begin(struct export_ctx *c, void **state)
 {
@@ -16,7 +17,7 @@ static int html_begin(struct export_ctx *c, void **state)
 	if (!p)
 		return -ENOMEM;
 	html_moments__init(p, c);
-	return 0;
+	return growth__watch(c->model, BY_LINE);
 }
 
 static int html_event(struct export_ctx *c, void *state, const struct event *e)

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "export/html.h"
+#include "labels/growth_summary.h"
+#include "leaks/leaks.h"
 #include "lib/json.h"
 #include "report/doc.h"
 
@@ -12,6 +14,7 @@
 #define ROWS_FIRST 30
 #define STRETCHES_FIRST 2500
 #define STEPS_FIRST 4096
+#define GROWTH_LINES 100 /* lines that grow, and as many that do not, with their curves */
 
 int html_head__put_device(const struct page_data *p, size_t i)
 {
@@ -206,6 +209,36 @@ static int put_devices(struct json *j, const struct page_data *p, const struct r
 	return err;
 }
 
+/* What `leaks` says of the recording, with each line's curve. */
+static int put_leaks(struct json *j, const struct page_data *p)
+{
+	const struct export_ctx *c = p->c;
+	struct model_device d = { .name = "" };
+	const struct leaks_doc doc = { .model = c->model,
+				       .dict = c->dict,
+				       .facts = c->facts,
+				       .name = c->name,
+				       .duration = c->duration,
+				       .complete = c->complete };
+	struct leaks_opts o = { .by = BY_LINE,
+				.top = GROWTH_LINES,
+				.min_confidence = GROWTH_SUMMARY_CONFIDENCE,
+				.min_growth = GROWTH_SUMMARY_LEAST,
+				.figures = true };
+	bool found = false;
+	int err;
+
+	if (c->device >= 0) {
+		model__device(c->model, c->device, &d);
+		o.device = d.name;
+	}
+	json__open_object(j, "leaks");
+	json__seconds(j, "duration", c->duration, 6);
+	err = leaks_json__devices(j, &doc, &o, &found);
+	json__close_object(j);
+	return err;
+}
+
 int html_head__put(struct page_data *p)
 {
 	const struct export_ctx *c = p->c;
@@ -250,6 +283,8 @@ int html_head__put(struct page_data *p)
 	for (int i = 0; i < CATEGORY_NR; i++)
 		json__string(j, NULL, category__name(i));
 	json__close_array(j);
+	if (!err)
+		err = put_leaks(j, p);
 	if (!err)
 		err = report_json__rows(j, &doc);
 	json__close_object(j);

@@ -168,21 +168,29 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 	return err;
 }
 
-int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
-		bool *found)
+int leaks_json__devices(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
+			bool *found)
 {
-	size_t n = model__devices(doc->model), told = 0;
+	size_t n = model__devices(doc->model);
 	char *buf = malloc(REPORT_TEXT);
 	int err = buf ? 0 : -ENOMEM;
 
-	for (size_t i = 0; i < n; i++)
-		told += leaks__wants(o, doc, i);
-	if (!err && o->device && !told)
-		err = -ENOENT;
-	if (err) {
-		free(buf);
-		return err;
-	}
+	json__open_array(j, "devices");
+	for (size_t i = 0; !err && i < n; i++)
+		if (leaks__wants(o, doc, i))
+			err = put_device(j, doc, o, i, found, buf);
+	json__close_array(j);
+	free(buf);
+	return err;
+}
+
+int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
+		bool *found)
+{
+	int err;
+
+	if (o->device && model__find_device(doc->model, o->device) < 0)
+		return -ENOENT;
 	json__open_object(j, NULL);
 	json__open_object(j, "memtrace");
 	json__string(j, "version", MEMTRACE_VERSION);
@@ -197,12 +205,7 @@ int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_
 	json__string(j, "by", group_names[o->by]);
 	json__string(j, "min_confidence", trend__confidence(o->min_confidence));
 	json__uint(j, "min_growth", o->min_growth);
-	json__open_array(j, "devices");
-	for (size_t i = 0; !err && i < n; i++)
-		if (leaks__wants(o, doc, i))
-			err = put_device(j, doc, o, i, found, buf);
-	json__close_array(j);
+	err = leaks_json__devices(j, doc, o, found);
 	json__close_object(j);
-	free(buf);
 	return err;
 }

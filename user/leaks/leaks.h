@@ -37,6 +37,9 @@ struct leaks_doc {
 int leaks__text(FILE *out, const struct leaks_doc *doc, const struct leaks_opts *o, bool *found);
 int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
 		bool *found);
+/* Writes the member "devices" of the open object. Returns as leaks__json(). */
+int leaks_json__devices(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
+			bool *found);
 /* True if device i is requested. */
 bool leaks__wants(const struct leaks_opts *o, const struct leaks_doc *doc, size_t i);
 /* Write parts of the open object: the figures of a line, or only its trend, which sums have, too.

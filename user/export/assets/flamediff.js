@@ -36,7 +36,7 @@ const Change = (() => {
 		const { old, new: now } = data.diff;
 		line.textContent = `${old.name}: ${command(old)} → ${now.name}: ${command(now)}`;
 		for (const [what, s] of [["old", old], ["new", now]]) {
-			const moment = s.moment === "time" ? `at ${seconds(s.time)}` : `${s.moment}, at ${seconds(s.time)}`;
+			const moment = s.moment === "time" ? `at ${seconds(s.time)}` : `${s.moment} at ${seconds(s.time)}`;
 			const texts = [`${what}: ${bytes(s.bytes)} (${moment})`, `${count(s.events)} events`, `${count(s.lost)} lost`];
 			list.append(el("li", { textContent: texts.join(", "), className: s.lost ? "warn" : "" }));
 		}
@@ -45,13 +45,13 @@ const Change = (() => {
 	// The text next to the total change.
 	function headline(data, view, width) {
 		const { old, new: now } = data.diff;
-		const what = { both: "as wide as the larger of both", old: `as wide as in ${old.name}`, new: `as wide as in ${now.name}` }[view.id];
+		const what = { both: "widths: the larger of both", old: `widths: ${old.name}`, new: `widths: ${now.name}` }[view.id];
 		const by = old.bytes && old.bytes !== now.bytes ? ` (${now.bytes > old.bytes ? "+" : "\u2212"}${percent(Math.abs(now.bytes - old.bytes), old.bytes)})` : "";
 		return `from ${old.name} to ${now.name}: ${bytes(old.bytes)} → ${bytes(now.bytes)}${by} · ${what}, ${bytes(width)}`;
 	}
 
-	const LEGEND = [["grew c4", "New"], ["grew c3", "Grew by half and more"], ["grew c1", "Grew"], ["same", "Unchanged"],
-		["shrank c1", "Shrank"], ["shrank c3", "Shrank by half and more"], ["shrank c4", "Gone"]];
+	const LEGEND = [["grew c4", "New"], ["grew c3", "Grew by half or more"], ["grew c1", "Grew"], ["same", "Unchanged"],
+		["shrank c1", "Shrank"], ["shrank c3", "Shrank by half or more"], ["shrank c4", "Gone"]];
 
 	// Rows by each stack's last line of user code or, without one, by its innermost frame.
 	function byLine(data, frames, view) {
@@ -87,7 +87,7 @@ const Change = (() => {
 		}
 		const rest = rows.slice(ROWS);
 		if (rest.length)
-			tr(body, "td", cells(sum(rest), `(${count(rest.length)} more)`), "");
+			tr(body, "td", cells(sum(rest), Words.more(rest.length)), "");
 		tr(t.createTFoot(), "td", cells(sum(rows), "all"), "");
 		box.append(t);
 		box.hidden = false;

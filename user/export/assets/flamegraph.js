@@ -2,7 +2,7 @@
 // Draws the data written by flamegraph.c. Names come from a traced program: use them only as textContent.
 "use strict";
 (() => {
-	const { bytes, count, blocks, percent, seconds, command, NOTES } = Words;
+	const { bytes, count, blocks, percent, seconds, step, phase, command, NOTES } = Words;
 	const data = JSON.parse(document.getElementById("data").textContent);
 	const { $, el, tip, hideTip } = Dom;
 	const graph = $("graph");
@@ -168,7 +168,7 @@
 		}
 	}
 
-	function step(key) {
+	function move(key) {
 		const next = flames.step(key);
 		if (!next)
 			return;
@@ -184,14 +184,14 @@
 		const nothing = !flames.values[0];
 		graph.hidden = nothing;
 		$("empty").hidden = !nothing;
-		$("empty").textContent = `Nothing is allocated on ${device().name} here.`;
+		$("empty").textContent = `No memory is allocated on ${device().name} here.`;
 		showDetails(null);
 		if (!nothing) {
 			draw();
 			showDetails({ n: flames.zoom });
 		}
 		const v = view();
-		$("notes").textContent = v.smaller ? `${count(v.smaller)} smallest stacks are in the one frame “[smaller stacks]”.` : "";
+		$("notes").textContent = v.smaller ? `The frame “[smaller stacks]” combines the ${count(v.smaller)} smallest stacks.` : "";
 	}
 
 	function diffHeadline() {
@@ -214,14 +214,14 @@
 		}[v.id] ?? `at ${v.id} on ${d.name}`;
 		const parts = [when];
 		if (v.id === "peak" || v.id === "oom")
-			parts[0] += v.time !== undefined ? `, at ${seconds(v.time)}` : "";
-		const inside = [v.step !== undefined && `step ${v.step}`, v.phase !== "other" && v.phase].filter(Boolean);
+			parts[0] += v.time !== undefined ? `, ${seconds(v.time)}` : "";
+		const inside = [v.step !== undefined && step(v.step), v.phase && phase(v.phase)].filter(Boolean);
 		if (inside.length)
 			parts.push(inside.join(", "));
 		if (v.reserved)
 			parts.push(`${bytes(v.reserved)} reserved`);
 		$("headline").replaceChildren(bytes(flames.values[0]) + " ", el("small", { textContent: parts.join(" · ") }));
-		document.title = `${bytes(flames.values[0])} ${v.label.toLowerCase()}, ${d.name} · pid ${data.facts.pid ?? "?"} · ${command(data)}`;
+		document.title = `${bytes(flames.values[0])} ${v.label.toLowerCase()}, ${d.name} · PID ${data.facts.pid ?? "?"} · ${command(data)}`;
 		graph.setAttribute("aria-label", `Flame graph: ${bytes(flames.values[0])} ${when}`);
 	}
 
@@ -230,7 +230,7 @@
 			return Change.facts(data, $("facts"), $("command"));
 		const f = data.facts;
 		const items = [
-			f.pid && `pid ${f.pid}`,
+			f.pid && `PID ${f.pid}`,
 			f.torch && `torch ${f.torch}`,
 			f.python && `Python ${f.python}`,
 			seconds(data.duration),
@@ -300,7 +300,7 @@
 		if (e.ctrlKey || e.metaKey || e.altKey)
 			return;
 		if (["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home"].includes(e.key))
-			step(e.key);
+			move(e.key);
 		else if (e.key === "Enter" || e.key === " ")
 			zoomTo(flames.at);
 		else

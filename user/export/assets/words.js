@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// Number formats shared by all pages, and descriptions of frames without a line.
+// Number formats and names shared by all pages, and descriptions of frames without a line.
 "use strict";
 const Words = (() => {
 	const UNITS = ["KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -26,11 +26,39 @@ const Words = (() => {
 		return (p > 0 && p < 0.01 ? "<0.01" : p.toFixed(p < 10 ? 2 : 1)) + " %";
 	}
 
-	function seconds(s) {
-		if (s < 120)
-			return s.toFixed(s < 10 ? 2 : 1) + " s";
-		const m = Math.floor(s / 60);
-		return m < 60 ? m + " min " + Math.round(s % 60) + " s" : Math.floor(m / 60) + " h " + (m % 60) + " min";
+	// A share as a number without its unit, for a column: 29, 3.4, <0.1.
+	function share(part, whole) {
+		const p = whole ? 100 * Math.abs(part) / whole : 0;
+		return p > 0 && p < 0.1 ? "<0.1" : p.toFixed(p < 9.95 && p > 0 ? 1 : 0);
+	}
+
+	// 0.18 s, 45.1 s, 2m 01s, 1h 02m. apart: a difference from another time that the text must show.
+	function seconds(s, apart = 0) {
+		if (s >= 3600 && !apart) {
+			const m = Math.round(s / 60);
+			return Math.floor(m / 60) + "h " + String(m % 60).padStart(2, "0") + "m";
+		}
+		if (s >= 119.95 && !(apart && apart < 1)) {
+			const whole = Math.round(s);
+			return Math.floor(whole / 60) + "m " + String(whole % 60).padStart(2, "0") + "s";
+		}
+		const least = s < 9.995 ? 2 : 1, finest = apart || (s < 0.095 ? s : 1);
+		return s.toFixed(finest > 0 ? Math.max(least, Math.min(9, 1 - Math.floor(Math.log10(finest)))) : least) + " s";
+	}
+
+	// The names that people read; files, filters and the API keep those of the recording.
+	const role = category => !category || category === "unknown" ? "no role found" : category.replaceAll("_", " ");
+	const phase = name => name === "other" ? "between phases" : name === "data" ? "data loading" : name ?? "";
+	const inPhase = name => name && name !== "other" ? "in " + phase(name) : phase(name);
+	// Steps are numbered from 0 in the data and from 1 for people.
+	const step = i => "step " + count(i + 1);
+	const more = (n, one = "row", many = one + "s") => `+ ${count(n)} more ${n === 1 ? one : many}`;
+
+	// blocks.0.mlp (MLP); the root module by its class: GPT (model).
+	function module({ module: name, module_class: cls }) {
+		if (name)
+			return cls ? `${name} (${cls})` : name;
+		return cls ? cls + " (model)" : "(no module)";
 	}
 
 	// The command line of a recording: { facts, name }.
@@ -45,16 +73,16 @@ const Words = (() => {
 	}
 
 	const NOTES = {
-		"[before attach]": "Was there when tracing began; sized from the allocator’s own totals.",
+		"[before attach]": "Allocated before attach: no stack was recorded.",
 		"[backward, no Python frame]": "Allocated by the autograd engine on a thread that has no Python frames.",
 		"[native thread]": "Allocated on a thread that runs no Python.",
 		"[stack unreadable]": "The Python frames could not be read at that moment.",
 		"[Python stacks not read]": "Python stacks were not read in this capture.",
-		"[outer frames cut off]": "The stack is deeper than what is recorded of one; its outermost frames are missing.",
+		"[outer frames cut off]": "The stack is deeper than the recording keeps; its outermost frames are missing.",
 		"[outer frames unreadable]": "The outermost frames of this stack could not be read at that moment.",
 		"[frame without a name]": "The code object of this frame was gone before its name could be read.",
 		"[smaller stacks]": "Stacks too small and too many to be shown one by one.",
 	};
 
-	return { bytes, count, blocks, percent, seconds, command, NOTES };
+	return { bytes, count, blocks, percent, share, seconds, role, phase, inPhase, step, more, module, command, NOTES };
 })();

@@ -465,8 +465,8 @@ class History {
 			return { of: r => r.phase || "before attach", unknown: "before attach" };
 		return {
 			// Group by the first part of the module's name, or by the class for the root module.
-			of: r => r.module ? r.module.split(".", 1)[0] : r.module_class ? r.module_class :
-				r.before_attach ? "before attach" : "no module",
+			of: r => r.module ? r.module.split(".", 1)[0] : r.module_class ? r.module_class + " (model)" :
+				r.before_attach ? "before attach" : "(no module)",
 			unknown: "before attach",
 		};
 	}

@@ -7,9 +7,9 @@
 	const UNKNOWN = { stack: -1, file: "", line: 0, function: "", module: "", module_class: "", phase: "", category: "unknown",
 		source: "census", name: "", thread: "", before_attach: true, nothing: true };
 	const MEASURES = {
-		allocated: ["Allocated in it", "allocated in the window"],
-		kept: ["Kept", "allocated in the window and still there at its end"],
-		grew: ["Grew", "more, or less, at the end than at the beginning"],
+		allocated: ["Allocated", "allocated in the window"],
+		kept: ["Kept", "allocated in the window and still live at its end"],
+		grew: ["Growth", "difference between the end and the beginning of the window"],
 		live: ["Live at its end", "live at the end of the window"],
 	};
 	let rows = [], unknownStack, byCache = new Map(), mask = null, masked = null, last = null, lastKey = "";
@@ -95,20 +95,18 @@
 
 	const base = file => (file ?? "").slice((file ?? "").lastIndexOf("/") + 1);
 	const KEYS = {
-		line: r => [r.file, r.line, r.function, r.phase, r.category, r.before_attach ? r.source : "", r.before_attach ? r.name : "", r.nothing],
+		line: r => [r.file, r.line, r.function, r.phase, r.category, r.before_attach ? r.source : "", r.before_attach ? r.holder ?? r.name : "", r.nothing],
 		category: r => [r.category, r.nothing],
 		module: r => [r.module, r.module_class, r.module_root, r.nothing],
-		stack: r => [r.stack, r.phase, r.category, r.before_attach ? r.name : ""],
+		stack: r => [r.stack, r.phase, r.category, r.before_attach ? r.holder ?? r.name : ""],
 	};
 
 	function placeOf(r) {
-		if (r.nothing)
-			return "before attach, nothing known";
 		if (r.before_attach)
-			return "before attach" + (r.name ? ": " + r.name : "");
+			return r.holder || r.name || "no object known";
 		if (r.file || r.function)
 			return base(r.file) + (r.line ? ":" + r.line : "") + (r.function ? " (" + r.function + ")" : "");
-		return r.source === "native" ? "native thread" : "untraced";
+		return r.source === "native" ? "native thread (no Python)" : "untraced";
 	}
 
 	// Common form of module names: blocks.*.mlp
@@ -123,7 +121,19 @@
 		return parts.every(p => p === "*") ? "" : parts.join(".");
 	}
 
-	// Returns {of: group of each row, list: [{row, rows, modules, module, place, title}]}.
+	// The module of a group: blocks.*.mlp (MLP) ×4.
+	function moduleOf(g) {
+		if (g.row.nothing)
+			return "";
+		const name = g.moduleName, cls = g.classes.size === 1 ? g.row.module_class : "";
+		if (g.modules.size === 1)
+			return g.row.before_attach && !name && !cls ? "" : Words.module({ module: name, module_class: cls });
+		if (name)
+			return `${Words.module({ module: name, module_class: cls })} ×${g.modules.size}`;
+		return g.modules.size <= 3 ? [...g.modules].map(m => m || "(no module)").join(", ") + (cls ? ` (${cls})` : "") : `(${g.modules.size} modules)`;
+	}
+
+	// Returns {of: group of each row, list: [{row, of, modules, module, places, place, categories, category}]}.
 	function groups(by) {
 		if (byCache.has(by))
 			return byCache.get(by);
@@ -133,25 +143,43 @@
 			let g = seen.get(key);
 			if (g === undefined) {
 				seen.set(key, g = list.length);
-				list.push({ row: r, modules: new Set(), categories: new Set(), places: new Set(), of: [] });
+				list.push({ row: r, modules: new Set(), classes: new Set(), categories: new Set(), places: new Set(), of: [] });
 			}
 			of[i] = g;
 			list[g].of.push(i);
 			list[g].modules.add(r.module ?? "");
+			list[g].classes.add(r.module_class ?? "");
 			list[g].categories.add(r.category);
 			if (list[g].places.size < 9)
 				list[g].places.add(placeOf(r));
 		});
 		for (const g of list) {
-			const common_ = common(g.modules);
-			g.module = common_ || (g.modules.size > 1 ? `(${g.modules.size} modules)` : "");
-			g.inModules = g.modules.size > 1 && common_ ? g.modules.size : 0;
+			g.moduleName = common(g.modules);
+			g.module = moduleOf(g);
 			g.place = g.places.size === 1 ? [...g.places][0] : `(${g.places.size > 8 ? "many" : g.places.size} places)`;
 			g.category = g.categories.size === 1 ? g.row.category : "";
 		}
 		const made = { of, list };
 		byCache.set(by, made);
 		return made;
+	}
+
+	// The tensors of a group of memory from before attach, by name, as groups of their own.
+	function parts(g) {
+		if (!g.row.before_attach || !g.row.holder)
+			return null;
+		if (!g.parts) {
+			const by = new Map();
+			for (const i of g.of) {
+				const r = rows[i], key = [r.name, r.module, r.category].join("\u0001");
+				if (!by.has(key))
+					by.set(key, { row: r, of: [], category: r.category ?? "", categories: new Set([r.category]), modules: new Set([r.module ?? ""]),
+						moduleName: r.module ?? "", module: r.module ? Words.module(r) : "", place: r.name ?? "", places: new Set() });
+				by.get(key).of.push(i);
+			}
+			g.parts = [...by.values()];
+		}
+		return g.parts;
 	}
 
 	// Figures by group: {bytes, count, order: non-empty groups, largest first}.
@@ -171,5 +199,5 @@
 		return { bytes, count, order, list };
 	}
 
-	Object.assign(Page, { opened, figures, grouped, groups, maskOf, placeOf, MEASURES });
+	Object.assign(Page, { opened, figures, grouped, groups, parts, maskOf, placeOf, MEASURES });
 })();

@@ -71,11 +71,14 @@
 		c.globalAlpha = 1;
 	}
 
+	// Shares are of what the graph shows: under a filter, of the filtered memory.
+	const ofAll = () => state.filter ? " of the filtered memory" : " of all";
+
 	function lines(o) {
 		if (o.more)
 			return [`${count(o.more)} frames too narrow to draw`, `${amount(o.rest)} · zoom in to see them`];
 		const { values, depth, zoom } = flames, f = flames.frameOf(o.n);
-		const share = [amount(values[o.n]), percent(values[o.n], values[0]) + " of all"];
+		const share = [amount(values[o.n]), percent(values[o.n], values[0]) + ofAll()];
 		if (zoom && depth[o.n] >= depth[zoom])
 			share.push(percent(values[o.n], values[zoom]) + " of the zoomed frame");
 		return [flames.name(o.n), share.join(" · "), f ? Flames.location(f) || NOTES[f.name] || "" : ""];
@@ -92,7 +95,7 @@
 			const m = flames.matched();
 			text = m ? `${percent(m, values[zoom])} matched · ${amount(m)}` : "no match";
 		} else if (less > 0) {
-			text += ` · not in the picture: ${amount(less)} that went away`;
+			text += ` · not shown: ${amount(less)} that was freed`;
 		}
 		says.textContent = text;
 	}
@@ -194,7 +197,7 @@
 			flames.build(Page.rows.map(r => r.stack), id => Array.from(Page.stack(id)));
 			flames.search(search.value);
 		}
-		flames.title = "All of " + Page.device().name;
+		flames.title = (state.filter ? "Filtered memory of " : "All of ") + Page.device().name;
 		if (changed?.has("device"))
 			flames.zoom = flames.at = 0;
 		weigh();
@@ -229,13 +232,13 @@
 		reset = el("button", { type: "button", textContent: "Reset zoom", disabled: true, onclick: () => zoomTo(0) });
 		const details = el("details", { className: "twin" }, el("summary", { textContent: "As a table" }), el("div"));
 		twin = Page.twin(details, () => ({
-			columns: ["frame", flames.options.byCount ? "blocks" : "bytes", "of all", "file"],
+			columns: ["frame", flames.options.byCount ? "blocks" : "bytes", "%" + ofAll(), "file"],
 			rows: flames.drawn.filter(o => !o.more && !o.above).sort((a, b) => a.depth - b.depth || size(b) - size(a)).slice(0, 200)
 				.map(o => ["\u00a0".repeat(2 * o.depth) + flames.name(o.n), count(size(o)), percent(size(o), flames.values[0]), lines(o)[2]]),
 		}));
-		box.replaceChildren(el("div", { className: "bar thin" }, search, option("hideTorch", "Hide torch", "Frames inside PyTorch are left out"),
+		box.replaceChildren(el("div", { className: "bar thin" }, search, option("hideTorch", "Hide torch", "Leave out frames inside PyTorch"),
 			option("leafFirst", "Inverted", "The allocating line first"), option("icicle", "Root on top"),
-			option("byCount", "Blocks", "By number of blocks, not bytes"), reset), says, scroll, details);
+			option("byCount", "Blocks", "Width by number of blocks, not bytes"), reset), says, scroll, details);
 		events();
 		new ResizeObserver(draw).observe(scroll);
 		renew();

@@ -14,8 +14,8 @@
 		if (state.from !== null)
 			return { a: state.from, b: state.moment, what: "the window" };
 		if (step)
-			return { a: Page.data.at(state.device, step[1]) - 1, b: Page.data.at(state.device, step[2]), what: `step ${step[0]}` };
-		return { a: Page.data.at(state.device, state.view[0]), b: Page.data.at(state.device, state.view[1]), what: "what the timeline shows" };
+			return { a: Page.data.at(state.device, step[1]) - 1, b: Page.data.at(state.device, step[2]), what: Words.step(step[0]) };
+		return { a: Page.data.at(state.device, state.view[0]), b: Page.data.at(state.device, state.view[1]), what: "the visible time" };
 	}
 
 	const cut = (name, d) => d ? name.split(".").slice(0, d).join(".") : name;
@@ -148,10 +148,10 @@
 			c.fillRect(x, 0, w, height);
 			c.globalAlpha = 1;
 			c.fillRect(x, TOP - 4, w, 3);
-			const room = c.measureText(phase).width;
+			const room = c.measureText(Words.phase(phase)).width;
 			if (w > room + 6 && x > end) {
 				c.fillStyle = colour("soft");
-				c.fillText(phase, x + 3, TOP / 2 - 2);
+				c.fillText(Words.phase(phase), x + 3, TOP / 2 - 2);
 				end = x + room + 6;
 			}
 		}
@@ -234,12 +234,12 @@
 	function lines(o) {
 		const l = o.l, b = Page.data.blocks(state.device);
 		if (o.i === undefined)
-			return [l.name || "(no module)", `${Words.blocks(l.blocks.length)}, ${bytes(l.bytes)} created`, `at most ${bytes(l.most ?? 0)} at once`, `${bytes(l.freed)} freed, ${bytes(l.kept)} kept`];
+			return [l.name || "(no module)", `${Words.blocks(l.blocks.length)}, ${bytes(l.bytes)} allocated`, `at most ${bytes(l.most ?? 0)} at once`, `${bytes(l.freed)} freed, ${bytes(l.kept)} kept`];
 		const r = Page.rows[b.row[o.i]], born = b.born[o.i], gone = b.gone[o.i];
-		return [`${bytes(b.size[o.i])} ${r.category.replace("_", " ")}`, Page.placeOf(r), r.module,
-			(born < 0 || born === GONE_NEVER ? "there before the first event" : `from ${Page.timeOf(born).toFixed(6)} s, ${phaseAt(Page.timeOf(born))}`),
-			gone === GONE_NEVER ? "to the end" : `to ${Page.timeOf(gone).toFixed(6)} s, ${phaseAt(Page.timeOf(gone))}`];
+		return [`${bytes(b.size[o.i])} ${Words.role(r.category)}`, Page.placeOf(r), r.module,
+			(born < 0 || born === GONE_NEVER ? "allocated before the first event" : "allocated at " + at_(born)), gone === GONE_NEVER ? "live at the end" : "freed at " + at_(gone)];
 	}
+	const at_ = m => `${seconds(Page.timeOf(m), (Page.timeOf(range.b) - Page.timeOf(range.a)) / 100)}, ${Words.phase(phaseAt(Page.timeOf(m)))}`;
 	const phaseAt = t => (head.phases ?? []).find(p => p[0] <= t && t <= p[1])?.[2] ?? "other";
 
 	function events() {
@@ -290,8 +290,8 @@
 		range = rangeOf();
 		collect();
 		const made = lanes.reduce((a, l) => a + l.bytes, 0), freed = lanes.reduce((a, l) => a + l.freed, 0), n = lanes.reduce((a, l) => a + l.blocks.length, 0);
-		says.textContent = range.b <= range.a ? "Choose a window, or a moment within a step." :
-			`${range.what}, ${seconds(Page.timeOf(range.b) - Page.timeOf(range.a))}: ${Words.blocks(n) || "no blocks"}, ${bytes(made)} created, ${bytes(freed)} freed`;
+		says.textContent = range.b <= range.a ? "Select a window, or a moment in a step." :
+			`${range.what[0].toUpperCase() + range.what.slice(1)}, ${seconds(Page.timeOf(range.b) - Page.timeOf(range.a))}: ${Words.blocks(n) || "no blocks"}, ${bytes(made)} allocated, ${bytes(freed)} freed`;
 		draw();
 		twin();
 	}
@@ -302,13 +302,13 @@
 		scroll = el("div", { className: "scroll lanes" }, el("div", { className: "space" }), canvas);
 		says = el("output", { className: "quiet says" });
 		pick = el("select", { onchange: e => { depth = Number(e.target.value); renew(); } },
-			...[["0", "as fits"], ["1", "1 part"], ["2", "2 parts"], ["3", "3 parts"], ["99", "all parts"]].map(([v, t]) => el("option", { value: v, textContent: t, selected: Number(v) === depth })));
+			...[["0", "automatic"], ["1", "1 part"], ["2", "2 parts"], ["3", "3 parts"], ["99", "all parts"]].map(([v, t]) => el("option", { value: v, textContent: t, selected: Number(v) === depth })));
 		const details = el("details", { className: "twin" }, el("summary", { textContent: "As a table" }), el("div"));
 		twin = Page.twin(details, () => ({
-			columns: ["module", "blocks", "created", "freed", "kept at the end", "held throughout"],
+			columns: ["module", "blocks", "allocated", "freed", "kept at the end", "held throughout"],
 			rows: lanes.slice(0, 300).map(l => [l.name || "(no module)", count(l.blocks.length), bytes(l.bytes), bytes(l.freed), bytes(l.kept), bytes(l.through)]),
 		}));
-		box.replaceChildren(el("div", { className: "bar thin" }, el("label", { className: "pick" }, el("span", { className: "quiet", textContent: "Module names of" }), " ", pick), says), scroll, details);
+		box.replaceChildren(el("div", { className: "bar thin" }, el("label", { className: "pick" }, el("span", { className: "quiet", textContent: "Module names" }), " ", pick), says), scroll, details);
 		events();
 		new ResizeObserver(draw).observe(scroll);
 		renew();

@@ -4,7 +4,7 @@
 (() => {
 	const { $, head, state, el } = Page;
 	const { bytes, count, seconds, percent } = Words;
-	const ORDER = ["flame", "lives", "segments", "modules"];
+	const ORDER = ["flame", "growth", "lives", "segments", "modules"];
 
 	// ---- heading: process and reliability of the figures
 
@@ -23,14 +23,13 @@
 		$("facts").textContent = facts.filter(Boolean).join("  ·  ");
 		const d = Page.device();
 		const items = [[`${count(c.events ?? 0)} events`, ""], [`${count(c.lost ?? 0)} lost`, c.lost ? "bad" : "good"]];
-		if (d.drift === null || d.drift === undefined)
-			items.push(["no totals to check with", ""]);
-		else
-			items.push([`drift ${bytes(d.drift)}`, d.drift ? "bad" : "good", "The largest difference, after any event, of our sum and what the allocator itself says."]);
+		if (d.drift !== null && d.drift !== undefined)
+			items.push(d.drift ? [`totals differ by ${bytes(d.drift)}`, "bad", "The largest difference between the sum of the blocks and the allocator’s own total, after any event."] :
+				["totals verified", "good", "After every event the sum of the blocks equals the allocator’s own total."]);
 		if (c.complete === false)
 			items.push(["recording cut short", "bad"]);
 		if (head.moments === "chosen")
-			items.push(["exact at chosen moments", "", "Too many events for one page: between the chosen moments only the curve is known."]);
+			items.push(["exact at chosen moments", "", "The recording has too many events for one page. Between the chosen moments, only the curve is known."]);
 		$("trust").replaceChildren(...items.map(([text, cls, title]) => el("li", { className: cls, textContent: text, title: title ?? "" })));
 		$("device-box").hidden = head.devices.length < 2;
 		document.title = `${bytes(d.peak_allocated ?? 0)} peak, ${d.name} · ${command()}`;
@@ -48,28 +47,29 @@
 
 	// ---- selection as text
 
-	const clock = t => t.toFixed(t < 1 ? 6 : t < 100 ? 4 : 3) + " s";
+	const clock = t => seconds(t, (state.view[1] - state.view[0]) / 100);
 
 	function say() {
 		const d = Page.device(), step = Page.stepAt(state.time);
 		const b = (text, cls) => el("b", { textContent: text, className: cls ?? "" });
 		const phase = (head.phases ?? []).find(p => p[0] <= state.time && state.time <= p[1]);
-		const where = [step && `step ${step[0]}`, phase && phase[2] !== "other" && phase[2]].filter(Boolean).join(", ");
+		const where = [step && Words.step(step[0]), phase && Words.phase(phase[2])].filter(Boolean).join(", ");
 		if (!state.ready) {
-			$("choice-text").replaceChildren(b(bytes(d.peak_allocated ?? 0)), ` at the peak, ${clock(d.peak_time ?? 0)}`);
+			$("choice-text").replaceChildren("Peak at ", b(clock(d.peak_time ?? 0)), " · ", b(bytes(d.peak_allocated ?? 0)), " allocated");
 			return;
 		}
 		const f = Page.figures(), end = f.end;
+		$("choice-text").title = `${state.time.toFixed(9)} s`;
 		if (state.from === null) {
 			const oom = Page.timeline.oomsHere().find(o => Page.data.at(state.device, o.time) === state.moment);
 			const what = oom ? "Out of memory" : state.moment === peakMoment() ? "Peak" : "Moment";
-			$("choice-text").replaceChildren(`${what} `, b(clock(state.time)), where ? ` · ${where}` : "", " · ", b(bytes(end.allocated)), " allocated",
-				end.reserved ? ` · ${bytes(end.reserved)} reserved · ${percent(end.reserved - end.allocated, end.reserved)} of it free` : "",
-			oom ? ` · ${bytes(oom.asked)} asked for${oom.file ? ` by ${oom.file.slice(oom.file.lastIndexOf("/") + 1)}:${oom.line}` : ""}` : "");
+			$("choice-text").replaceChildren(`${what} at `, b(clock(state.time)), where ? ` · ${where}` : "", " · ", b(bytes(end.allocated)), " allocated",
+				end.reserved ? ` · ${bytes(end.reserved)} reserved, ${percent(end.reserved - end.allocated, end.reserved)} of it cached` : "",
+			oom ? ` · ${bytes(oom.asked)} requested${oom.file ? ` by ${oom.file.slice(oom.file.lastIndexOf("/") + 1)}:${oom.line}` : ""}` : "");
 			return;
 		}
-		const a = Page.timeOf(state.from), grew = end.allocated - f.begin.allocated;
-		$("choice-text").replaceChildren("Window ", b(`${clock(a)} – ${clock(state.time)}`), ` · ${count(state.moment - state.from)} ${head.moments === "chosen" ? "moments" : "events"} · `,
+		const a = Page.timeOf(state.from), grew = end.allocated - f.begin.allocated, apart = state.time - a;
+		$("choice-text").replaceChildren("Window ", b(`${seconds(a, apart)} – ${seconds(state.time, apart)}`), ` · ${count(state.moment - state.from)} ${head.moments === "chosen" ? "moments" : "events"} · `,
 			`${bytes(f.begin.allocated)} → `, b(bytes(end.allocated)), ` (${grew > 0 ? "+" : ""}${bytes(grew)})`);
 	}
 
@@ -204,6 +204,7 @@
 	// Several events may have the same time, so the event's number is used.
 	const peakMoment = () => Page.device().peak_moment ?? Page.data.at(state.device, Page.device().peak_time ?? 0);
 	const goPeak = () => Page.chooseMoment(peakMoment());
+	Object.assign(Page, { peakMoment });
 	const goEnd = () => Page.chooseMoment(Page.moments().length - 1);
 	function goOom() {
 		const all = Page.timeline.oomsHere();
@@ -232,35 +233,36 @@
 	}
 
 	const KEYS = [
-		["← →", "the event before, or after", null],
-		["Shift ← →", "the step before, or after", null],
-		["Alt ← →", "move the end of the window, event by event", null],
-		["p", "the peak", goPeak],
-		["e", "the end", goEnd],
-		["o", "the next out of memory", goOom],
-		["s", "the step around the moment, as a window", () => chooseStep()],
-		["[", "a window begins here", () => moveEdge("from")],
-		["]", "a window from the beginning to here", () => moveEdge("to")],
-		["+ −", "zoom the timeline in, out", null],
-		["0", "the whole recording", () => Page.show(0, head.duration)],
-		["z", "zoom to what is chosen", () => Page.timeline.showChoice()],
+		["← →", "previous or next event", null],
+		["Shift ← →", "previous or next step", null],
+		["Alt ← →", "move the end of the window by one event", null],
+		["p", "peak", goPeak],
+		["e", "end", goEnd],
+		["o", "next out-of-memory error", goOom],
+		["s", "select the step as a window", () => chooseStep()],
+		["[", "start a window here", () => moveEdge("from")],
+		["]", "select from the start to here", () => moveEdge("to")],
+		["+ −", "zoom the timeline", null],
+		["0", "show the whole recording", () => Page.show(0, head.duration)],
+		["z", "zoom to the selection", () => Page.timeline.showChoice()],
 		["/", "filter", null],
-		["m", "what of the window is shown: allocated, kept, grew, live", () => {
+		["m", "next figure of the window: allocated, kept, growth, live", () => {
 			const ids = Object.keys(Page.MEASURES);
 			Page.set({ measure: ids[(ids.indexOf(state.measure) + 1) % ids.length] });
 		}],
-		["b", "the table by line, category, module, stack", () => {
+		["b", "group the table by line, role, module, stack", () => {
 			const all = [...$("by").options].map(o => o.value);
 			Page.set({ by: all[(all.indexOf(state.by) + 1) % all.length] });
 		}],
 		["c", "copy the table as TSV", () => Page.table.copy()],
-		["1 – 4", "flame graph, lifetimes, segments, modules", null],
-		["w", "the view wider, or as before", wide],
+		["1 – 5", "flame graph, growth, lifetimes, segments, modules", null],
+		["w", "wide or normal view", wide],
 		["t", "light or dark", Page.toggleTheme],
-		["Enter", "in a table: only this row, in all views; again: all", null],
-		["Esc", "out of the window, then of the filter", null],
-		["?", "these keys", () => $("keys").showModal()],
-		["In a graph", "arrows move, Enter zooms, Esc goes out, f filters to a frame", null],
+		["Enter", "in a table: filter all views to this row, or back", null],
+		["→ ←", "in a table: unfold or fold a group", null],
+		["Esc", "leave the window, then the filter", null],
+		["?", "show these keys", () => $("keys").showModal()],
+		["In a graph", "arrow keys move, Enter zooms in, Esc zooms out, f filters to a frame", null],
 	];
 
 	function typing(e) {
@@ -396,7 +398,7 @@
 			performance.measure("open", "open-begin");
 			$("data").remove(); // frees the memory of its text
 		} catch (err) {
-			$("sum").textContent = `The events of this page cannot be read: ${err.message}`;
+			$("sum").textContent = `This page's events cannot be read: ${err.message}`;
 			$("sum").classList.add("warn");
 			document.body.dataset.state = "failed";
 			return;
@@ -427,7 +429,7 @@
 		firstView();
 		const oom = () => { $("go-oom").hidden = !Page.timeline.oomsHere().length; };
 		oom();
-		Page.watch(["device", "ready"], () => { top(); oom(); tabs(); });
+		Page.watch(["device", "ready"], () => { top(); oom(); tabs(); Page.findings.renew(); });
 		Page.watch(["tab"], () => { tabs(); view(); });
 		Page.watch(["from", "measure"], measures);
 		Page.watch(["moment", "from", "measure", "filter", "device", "ready", "view", "theme"], renew);
@@ -435,6 +437,7 @@
 		Page.watch(["by", "tab"], keepAddress);
 		Page.timeline.start();
 		Page.table.start();
+		Page.findings.renew();
 		view();
 		say();
 		Page.settle();

@@ -23,8 +23,8 @@
 		};
 		leaves = Int32Array.from(Page.rows, r => {
 			if (!r.module && !r.module_class)
-				return get("!", r.nothing ? "not known" : "(no module)", -1);
-			let n = get("m", "(the model)", -1), name = "";
+				return get("!", "(no module)", -1);
+			let n = get("m", "", -1), name = "";
 			if (r.module)
 				for (const part of r.module.split(".")) {
 					name += (name ? "." : "") + part;
@@ -93,8 +93,8 @@
 				e.removeAttribute("aria-expanded");
 			tree.style.paddingLeft = n.depth * 14 + 4 + "px";
 			tree.children[0].textContent = kids ? isOpen ? "▾" : "▸" : "";
-			tree.children[1].textContent = n.label;
-			tree.children[2].textContent = n.cls ? " " + n.cls : "";
+			tree.children[1].textContent = n.label || (n.cls ? n.cls + " (model)" : "(model)");
+			tree.children[2].textContent = n.label && n.cls ? ` (${n.cls})` : "";
 			tree.title = [n.name, calls(n.name)].filter(Boolean).join("\n");
 		}
 		all.textContent = bytes(n.all);
@@ -107,7 +107,7 @@
 	function calls(name) {
 		layers ??= new Map((Page.data.layers ?? []).map(l => [l.name, l]));
 		const l = layers.get(name);
-		return l && (l.calls ? `${count(l.calls)} calls, ${l.duration_ms.toFixed(1)} ms; ` : "") + `at most ${bytes(l.peak_allocated)} allocated within`;
+		return l && (l.calls ? `${count(l.calls)} calls, ${Words.seconds(l.duration_ms / 1000)}; ` : "") + `peak of ${bytes(l.peak_allocated)} in it`;
 	}
 
 	// A bar with a part for each category.
@@ -120,7 +120,7 @@
 		for (const c of there) {
 			const to = from + n.by[c] / sum * 100;
 			stops.push(`${Page.categoryColour(c)} ${from}% ${to}%`);
-			said.push(c.replace("_", " ") + ": " + bytes(n.by[c]));
+			said.push(Words.role(c) + ": " + bytes(n.by[c]));
 			from = to;
 		}
 		mix.firstChild.style.width = 100 * Math.min(1, sum / most) + "%";
@@ -167,7 +167,7 @@
 		weigh();
 		order();
 		list.update(seen.length);
-		says.textContent = `${count(nodes.length)} modules, sizes as chosen above; Enter filters to one`;
+		says.textContent = `${count(nodes.length)} modules. Sizes are those of the selection. Enter filters to a module.`;
 	}
 
 	function open(where) {
@@ -176,7 +176,7 @@
 		const grid = el("div", { id: "modules", className: "fill", tabIndex: 0, role: "treegrid", "aria-label": "Modules" });
 		box.replaceChildren(says, grid);
 		list = Page.list(grid, { make, fill, use, keys });
-		list.reset(el("div", { className: "row-head", role: "row" }, ...[["c-tree", "Module"], ["c-size", "With all inside"], ["c-size", "Own"], ["c-mix", "By category"]]
+		list.reset(el("div", { className: "row-head", role: "row" }, ...[["c-tree", "Module"], ["c-size", "With submodules"], ["c-size", "Own"], ["c-mix", "By role"]]
 			.map(([c, t]) => el("span", { className: c, role: "columnheader", textContent: t }))));
 		renew();
 	}

@@ -40,7 +40,7 @@
 			s.gap = Math.max(0, ...s.gaps.map(g => g[1]));
 			s.free = s.size - s.used;
 		}
-		// Free memory in a segment with blocks cannot be returned; an empty segment can.
+		// Cached memory in a segment with blocks cannot be returned; an empty segment can.
 		const stuck = s => s.used ? s.free : -1;
 		segments.sort(sort === "gaps" ? (x, y) => stuck(y) - stuck(x) || y.size - x.size : sort === "size" ? (x, y) => y.size - x.size : (x, y) => x.address - y.address);
 	}
@@ -85,11 +85,11 @@
 		const segment = `segment of ${bytes(s.size)} at 0x${s.address.toString(16)}${where ? ", " + where : ""}`;
 		if (o.i !== undefined) {
 			const b = Page.data.blocks(state.device), r = Page.rows[b.row[o.i]];
-			return [`${bytes(b.size[o.i])} ${r.category.replace("_", " ")}`, Page.placeOf(r), r.module, r.name, `at 0x${b.address[o.i].toString(16)}`, segment];
+			return [`${bytes(b.size[o.i])} ${Words.role(r.category)}`, Page.placeOf(r), r.before_attach && "before attach", r.module, r.name, `at 0x${b.address[o.i].toString(16)}`, segment];
 		}
 		if (o.gap)
-			return [`${bytes(o.gap)} free`, "no known block holds this", segment];
-		return [segment, `${bytes(s.used)} used by ${Words.blocks(s.blocks.length) || "no block"}`, `${bytes(s.free ?? 0)} free, largest gap ${bytes(s.gap)}`];
+			return [`${bytes(o.gap)} cached`, "reserved, without a block", segment];
+		return [segment, `${bytes(s.used)} used by ${Words.blocks(s.blocks.length) || "no block"}`, `${bytes(s.free ?? 0)} cached, largest gap ${bytes(s.gap)}`];
 	}
 
 	function hit(e) {
@@ -142,8 +142,8 @@
 			return;
 		collect();
 		const size = segments.reduce((a, s) => a + s.size, 0), used = segments.reduce((a, s) => a + s.used, 0), gap = Math.max(0, ...segments.map(s => s.gap));
-		says.textContent = segments.length ? `${count(segments.length)} segments, ${bytes(size)}: ${bytes(used)} in blocks, ${bytes(size - used)} free, largest gap ${bytes(gap)}` :
-			Page.device().name === "cpu" ? "The CPU’s allocator has no segments." : "No segment is known at this moment.";
+		says.textContent = segments.length ? `${count(segments.length)} segments, ${bytes(size)}: ${bytes(used)} in blocks, ${bytes(size - used)} cached, largest gap ${bytes(gap)}` :
+			Page.device().name === "cpu" ? "The CPU allocator has no segments." : "No segment is known at this moment.";
 		draw();
 		twin();
 	}
@@ -154,11 +154,11 @@
 		scroll = el("div", { className: "scroll lanes" }, el("div", { className: "space" }), canvas);
 		says = el("output", { className: "quiet says" });
 		const pick = el("select", { onchange: e => { sort = e.target.value; renew(); } },
-			...[["gaps", "what is stuck"], ["size", "size"], ["address", "address"]].map(([v, t]) => el("option", { value: v, textContent: t, selected: v === sort })));
+			...[["gaps", "cached memory"], ["size", "size"], ["address", "address"]].map(([v, t]) => el("option", { value: v, textContent: t, selected: v === sort })));
 		const check = el("input", { type: "checkbox", checked: toScale, onchange: e => { toScale = e.target.checked; draw(); } });
 		const details = el("details", { className: "twin" }, el("summary", { textContent: "As a table" }), el("div"));
 		twin = Page.twin(details, () => ({
-			columns: ["address", "size", "in blocks", "free", "largest gap", "blocks", "pool", "stream"],
+			columns: ["address", "size", "in blocks", "cached", "largest gap", "blocks", "pool", "stream"],
 			rows: segments.slice(0, 300).map(s => ["0x" + s.address.toString(16), bytes(s.size), bytes(s.used), bytes(s.free ?? 0), bytes(s.gap), count(s.blocks.length), s.pool ?? "", s.stream ?? ""]),
 		}));
 		box.replaceChildren(el("div", { className: "bar thin" }, el("label", { className: "pick" }, el("span", { className: "quiet", textContent: "Sorted by" }), " ", pick),

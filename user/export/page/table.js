@@ -4,63 +4,66 @@
 (() => {
 	const { $, head, state, el } = Page;
 	const { bytes, count, percent } = Words;
+	// "bar" is a bar of the size; it has no title.
 	const COLUMNS = {
-		line: ["size", "count", "category", "phase", "module", "place"],
-		stack: ["size", "count", "category", "phase", "module", "place"],
-		category: ["size", "share", "count", "category"],
-		module: ["size", "share", "count", "category", "module"],
+		line: ["size", "share", "bar", "count", "category", "phase", "place", "module"],
+		stack: ["size", "share", "bar", "count", "category", "phase", "place", "module"],
+		category: ["size", "share", "bar", "count", "category"],
+		module: ["size", "share", "bar", "count", "category", "module"],
 	};
-	const TITLES = { size: "Size", share: "Share", count: "Blocks", category: "Category", phase: "Phase", module: "Module", place: "Location" };
-	const SHORT = { forward: "fwd", backward: "bwd", optimizer: "opt", data: "data" };
+	const TITLES = { size: "Size", share: "%", count: "Blocks", category: "Role", phase: "Phase", module: "Module", place: "Location" };
 	let now = null, list = null, sort = { column: "size", down: true };
+	const unfolded = new Set(); // places of the groups that show their tensors
 
-	const rowOf = i => now.list[now.order[i]];
-	const words = s => (s ?? "").replace("_", " ");
+	const rowOf = i => now.shown[i];
 
 	function make() {
-		// Without a column for the share, its bar is below the size.
-		const bar = el("i", { className: "bar-fill" }), own = COLUMNS[state.by].includes("share");
 		return el("div", { role: "row" }, ...COLUMNS[state.by].map(c =>
-			el("span", { role: "gridcell", className: "c-" + c }, c === "size" ? el("b") : null, c === (own ? "share" : "size") ? bar : null)));
+			el("span", { role: c === "bar" ? "presentation" : "gridcell", className: "c-" + c }, c === "bar" ? el("i", { className: "bar-fill" }) : null)));
 	}
 
 	function fill(e, i) {
-		const id = now.order[i], g = now.list[id], size = now.bytes[id];
+		const x = now.shown[i], g = x.group;
+		e.classList.toggle("inner", Boolean(x.of));
+		if (x.parts)
+			e.setAttribute("aria-expanded", String(unfolded.has(g.place)));
+		else
+			e.removeAttribute("aria-expanded");
 		COLUMNS[state.by].forEach((c, k) => {
 			const cell = e.children[k];
-			const bar = cell.querySelector(".bar-fill");
-			if (bar) {
-				bar.style.transform = `scaleX(${now.most ? Math.abs(size) / now.most : 0})`;
-				bar.style.background = size < 0 ? Page.colour("less") : g.category ? Page.categoryColour(g.category) : mix(g);
-				cell.title = percent(size, now.sum);
-			}
-			if (c === "size")
-				cell.firstChild.textContent = bytes(size);
-			if (c === "size" || c === "share")
-				return;
-			if (c === "category") {
-				const text = g.row.nothing ? "unknown" : g.category ? words(g.category) : g.categories.size + " categories";
-				if (cell.dataset.c !== g.category || !cell.firstChild) {
-					const dot = el("i", { className: "dot" });
-					dot.style.backgroundColor = g.category ? Page.categoryColour(g.category) : Page.colour("soft");
-					cell.replaceChildren(dot, text);
-					cell.dataset.c = g.category;
-					cell.dataset.theme = state.theme;
-				} else {
-					cell.lastChild.data = text;
-					if (cell.dataset.theme !== String(state.theme))
-						cell.firstChild.style.backgroundColor = Page.categoryColour(g.category);
-				}
-				return;
-			}
-			cell.textContent = text(c, g, id);
+			if (c === "bar")
+				bar(cell.firstChild, x);
+			else if (c === "category")
+				category(cell, g);
+			else
+				cell.textContent = text(c, x);
 			if (c === "place")
 				cell.title = title(g);
 			else if (c === "module")
 				cell.title = moduleTitle(g);
-			else if (c === "phase")
-				cell.title = g.row.phase ?? "";
+			else if (c === "size")
+				cell.title = `${count(x.bytes)} bytes`;
 		});
+	}
+
+	function bar(i, x) {
+		i.style.transform = `scaleX(${now.most ? Math.min(1, Math.abs(x.bytes) / now.most) : 0})`;
+		i.style.background = x.bytes < 0 ? Page.colour("less") : x.group.category ? Page.categoryColour(x.group.category) : mix(x.group);
+	}
+
+	function category(cell, g) {
+		const text = g.category ? Words.role(g.category) : g.categories.size + " roles";
+		if (cell.dataset.c !== g.category || !cell.firstChild) {
+			const dot = el("i", { className: "dot" });
+			dot.style.backgroundColor = g.category ? Page.categoryColour(g.category) : Page.colour("soft");
+			cell.replaceChildren(dot, text);
+			cell.dataset.c = g.category;
+			cell.dataset.theme = state.theme;
+		} else {
+			cell.lastChild.data = text;
+			if (cell.dataset.theme !== String(state.theme))
+				cell.firstChild.style.backgroundColor = Page.categoryColour(g.category);
+		}
 	}
 
 	// The parts of a bar for a row with several categories.
@@ -83,12 +86,15 @@
 		return stops.length ? `linear-gradient(to right, ${stops.join(", ")})` : Page.colour("soft");
 	}
 
-	function text(c, g, id) {
+	function text(c, x) {
+		const g = x.group;
 		switch (c) {
-		case "count": return g.row.nothing && !now.count[id] ? "–" : count(now.count[id]);
-		case "module": return (g.module || (g.row.module_class ? `(${g.row.module_class})` : state.by === "module" ? g.row.nothing ? "(not known)" : "(no module)" : "")) + (g.inModules ? ` (${g.inModules})` : "");
-		case "phase": return g.row.before_attach ? "" : SHORT[g.row.phase] ?? "";
-		default: return g.place;
+		case "size": return bytes(x.bytes);
+		case "share": return Words.share(x.bytes, now.sum);
+		case "count": return g.row.nothing && !x.count ? "–" : count(x.count);
+		case "module": return g.module;
+		case "phase": return g.row.before_attach ? "before attach" : Words.phase(g.row.phase);
+		default: return (x.parts ? unfolded.has(g.place) ? "▾ " : "▸ " : "") + g.place;
 		}
 	}
 
@@ -104,17 +110,26 @@
 		else if (g.places.size > 1)
 			lines.push(...g.places);
 		if (g.row.source === "autograd")
-			lines.push("allocated in backward; the line is that of forward");
+			lines.push("Allocated in backward, for this line of forward.");
 		return lines.join("\n");
 	}
 
-	const moduleTitle = g => [...g.modules].slice(0, 30).map(m => m || "(no module)").join("\n") + (g.modules.size > 30 ? "\n…" : "");
+	function moduleTitle(g) {
+		const names = [...g.modules].slice(0, 30).map(m => m || "(no module)");
+		if (g.modules.size > 30)
+			names.push(Words.more(g.modules.size - 30, "module"));
+		return g.modules.size > 1 ? names.join("\n") : g.module;
+	}
 
-	// Filters all views to this row.
-	function use(i) {
-		const g = rowOf(i), term = Page.filter.term;
+	// Filters all views to this row. A click on the mark of a group unfolds it.
+	function use(i, e) {
+		const x = rowOf(i), g = x?.group, term = Page.filter.term;
 		if (!g || !state.ready)
 			return;
+		if (x.parts && e.type === "click" && e.target.closest(".c-place")) {
+			fold(i);
+			return;
+		}
 		const terms = [];
 		if (state.by === "category" || (g.category && state.by !== "module"))
 			terms.push(term("category", g.row.category));
@@ -123,10 +138,31 @@
 		else if (g.row.file)
 			terms.push(Page.filter.line(g.row));
 		else if (g.row.before_attach && state.by !== "category")
-			terms.push(g.row.name ? term("name", g.row.name) : 'source:census');
+			terms.push(...beforeTerms(x).filter(t => !terms.includes(t)));
 		if ((state.by === "line" || state.by === "stack") && !g.row.before_attach && g.row.phase)
 			terms.push(term("phase", g.row.phase));
 		Page.find(terms);
+	}
+
+	// Terms for memory from before attach: the name, or the module of a group with several.
+	function beforeTerms(x) {
+		const { group: g } = x, term = Page.filter.term;
+		if (!x.parts)
+			return g.row.name ? [term("name", g.row.name)] : ["source:census"];
+		const names = g.of.map(r => Page.rows[r].name ?? ""), first = names[0];
+		const n = [...first].findIndex((c, k) => names.some(name => name[k] !== c));
+		return ["source:census", ...(g.moduleName ? [term("category", g.row.category), term("module", g.moduleName)] : n > 2 ? [term("name", first.slice(0, n))] : [])];
+	}
+
+	function fold(i, to) {
+		const x = rowOf(i), place = x?.group.place;
+		if (!x?.parts || unfolded.has(place) === to)
+			return false;
+		if (!unfolded.delete(place))
+			unfolded.add(place);
+		entries();
+		list.update(now.shown.length);
+		return true;
 	}
 
 	function order() {
@@ -148,13 +184,27 @@
 			now.order.reverse();
 	}
 
+	// The rows of the table: groups, and the tensors of those that are unfolded.
+	function entries() {
+		now.shown = [];
+		for (const id of now.order) {
+			const group = now.list[id], parts = now.of && Page.parts(group), x = { group, bytes: now.bytes[id], count: now.count[id], parts: parts?.length > 1 ? parts : null };
+			now.shown.push(x);
+			if (!x.parts || !unfolded.has(group.place))
+				continue;
+			const inner = parts.map(part => ({ group: part, of: x, bytes: part.of.reduce((a, r) => a + now.of[r], 0), count: part.of.reduce((a, r) => a + now.counts[r], 0) }));
+			now.shown.push(...inner.filter(p => p.bytes || p.count).sort((a, b) => b.bytes - a.bytes || (a.group.place < b.group.place ? -1 : 1)));
+		}
+	}
+
 	function columns() {
-		const header = el("div", { className: "row-head", role: "row" }, ...COLUMNS[state.by].map(c => el("button", {
+		const header = el("div", { className: "row-head", role: "row" }, ...COLUMNS[state.by].map(c => c === "bar" ? el("span", { className: "c-bar", role: "presentation" }) : el("button", {
 			type: "button",
 			role: "columnheader",
 			className: "c-" + c,
 			"aria-sort": sort.column === c ? sort.down ? "descending" : "ascending" : "none",
 			textContent: TITLES[c],
+			title: c === "share" ? "Share of the memory that the table shows" : "",
 			onclick: () => {
 				sort = { column: c, down: sort.column === c ? !sort.down : !["place", "module", "category", "phase"].includes(c) };
 				columns();
@@ -166,31 +216,40 @@
 		list.reset(header);
 	}
 
-	function keys(e) {
-		if (e.key !== "c")
+	function keys(e, i) {
+		if (e.key === "c")
+			copy();
+		else if (e.key === "ArrowRight" || e.key === "ArrowLeft")
+			return fold(i, e.key === "ArrowRight");
+		else
 			return false;
-		copy();
 		return true;
 	}
 
+	// For programs: names as in the recording.
 	function tsv() {
-		const cols = COLUMNS[state.by].filter(c => c !== "share");
-		const lines = [["bytes", ...cols.filter(c => c !== "size"), "file", "line"].join("\t")];
-		for (const id of now.order) {
-			const g = now.list[id];
-			const cells = [now.bytes[id], ...cols.filter(c => c !== "size").map(c =>
-				c === "count" ? now.count[id] : c === "category" ? g.category : c === "phase" ? g.row.phase ?? "" : text(c, g, id)),
-			state.by === "line" || state.by === "stack" ? g.row.file ?? "" : "", state.by === "line" || state.by === "stack" ? g.row.line || "" : ""];
+		const lines_ = state.by === "line" || state.by === "stack", has = c => COLUMNS[state.by].includes(c);
+		const fields = {
+			bytes: (g, id) => now.bytes[id],
+			count: (g, id) => now.count[id],
+			...(has("category") ? { category: g => g.category } : {}),
+			...(lines_ ? { phase: g => g.row.phase ?? "" } : {}),
+			...(has("module") ? { module: g => g.moduleName } : {}),
+			...(lines_ ? { place: g => g.place } : {}),
+			file: g => lines_ ? g.row.file ?? "" : "",
+			line: g => lines_ ? g.row.line || "" : "",
+		};
+		const lines = [Object.keys(fields).join("\t")];
+		for (const id of now.order)
 			// Prevent spreadsheets from parsing a name as a formula.
-			lines.push(cells.map(v => (typeof v === "string" && /^[=+\-@\uff1d\uff0b\uff0d\uff20]./.test(v) ? "'" : "") +
+			lines.push(Object.values(fields).map(f => f(now.list[id], id)).map(v => (typeof v === "string" && /^[=+\-@\uff1d\uff0b\uff0d\uff20]./.test(v) ? "'" : "") +
 				String(v).replace(/[\t\n\r]/g, " ")).join("\t"));
-		}
 		return lines.join("\n") + "\n";
 	}
 
 	function copy() {
 		const all = tsv();
-		const done = ok => Page.say(ok ? `${count(now.order.length)} ${now.order.length === 1 ? "row" : "rows"} copied.` : "The browser does not let this page copy.");
+		const done = ok => Page.say(ok ? `${count(now.order.length)} ${now.order.length === 1 ? "row" : "rows"} copied.` : "The browser does not allow this page to copy.");
 		if (navigator.clipboard)
 			navigator.clipboard.writeText(all).then(() => done(true), () => done(oldCopy(all)));
 		else
@@ -206,39 +265,31 @@
 		return ok;
 	}
 
-	// States the sum of the rows.
+	// States the sum of the rows, and whether it is the allocator's total.
 	function sum(f) {
-		const exact = n => `${count(n)} bytes`;
-		const d = Page.device();
-		let said = state.filter ? `${bytes(f.sum)} of ${bytes(f.all)} pass the filter (${exact(f.sum)}). ` : "";
-		if (f.measure === "live") {
-			const off = f.all - f.end.allocated;
-			if (off)
-				said += `The rows add up to ${exact(f.all)}, ${exact(Math.abs(off))} ${off < 0 ? "less" : "more"} than the allocator says.`;
-			else if (d.has_totals)
-				said += `${state.filter ? "All rows are" : "Sum:"} ${exact(f.all)}, what the allocator says, to the byte.`;
-			else
-				said += `Sum: ${exact(f.all)}. ${d.name === "cpu" ? "The CPU’s" : "This"} allocator tells no total to compare with.`;
-		} else if (f.measure === "grew") {
-			const off = f.all - (f.end.allocated - f.begin.allocated);
-			said += `${bytes(f.begin.allocated)} at the beginning, ${bytes(f.end.allocated)} at the end: ` +
-				(off ? `the rows differ from that by ${exact(Math.abs(off))}.` : `the rows add up to the difference, ${exact(f.all)}.`);
-		} else {
-			said += `Sum: ${exact(f.all)} ${Page.MEASURES[f.measure][1]}.`;
-		}
+		const all = { live: "Total", grew: "Growth", allocated: "Allocated in the window:", kept: "Kept from the window:" }[f.measure];
+		const off = f.measure === "live" ? f.all - f.end.allocated : f.measure === "grew" ? f.all - (f.end.allocated - f.begin.allocated) : 0;
+		let said = state.filter ? `Filter: ${bytes(f.sum)}${f.all ? `, ${percent(f.sum, f.all)}` : ""} of ${bytes(f.all)}. Percentages are of the filtered memory.` : `${all} ${signed(f.all, f.measure)}`;
+		if (f.measure === "grew" && !state.filter)
+			said += `, from ${bytes(f.begin.allocated)} to ${bytes(f.end.allocated)}`;
+		if (off)
+			said += `. The rows add up to ${bytes(Math.abs(off))} ${off < 0 ? "less" : "more"} than the allocator’s total.`;
 		$("sum").textContent = said;
-		$("sum").classList.toggle("warn", f.measure === "live" && f.all !== f.end.allocated);
+		$("sum").title = `${count(state.filter ? f.sum : f.all)} bytes`;
+		$("sum").classList.toggle("warn", off !== 0);
 	}
+	const signed = (n, measure) => (measure === "grew" && n > 0 ? "+" : "") + bytes(n);
 
 	// Rows from the page's head, used until the events are loaded.
 	function fromHead() {
-		const list_ = (head.rows ?? []).map(r => ({
-			row: r, rows: 1, category: r.category ?? "", categories: new Set([r.category]), modules: new Set([r.module ?? ""]),
-			module: r.module ?? "", place: Page.placeOf(r), places: new Set(),
+		const rows = head.rows ?? [], size = Float64Array.from(rows, r => r.bytes);
+		const list_ = rows.map(r => ({
+			row: r, category: r.category ?? "", categories: new Set([r.category]), modules: new Set([r.module ?? ""]),
+			module: r.before_attach && !r.module ? "" : Words.module(r), place: Page.placeOf(r), places: new Set(),
 		}));
-		const size = Float64Array.from(head.rows ?? [], r => r.bytes);
-		now = { list: list_, bytes: size, count: Float64Array.from(head.rows ?? [], r => r.count), order: list_.map((x, i) => i), most: Math.max(1, ...size), sum: Page.device().peak_allocated };
-		list.update(now.order.length);
+		now = { list: list_, bytes: size, count: Float64Array.from(rows, r => r.count), order: list_.map((x, i) => i), most: Math.max(1, ...size), sum: Page.device().peak_allocated };
+		entries();
+		list.update(now.shown.length);
 		$("sum").textContent = "Reading the events…";
 	}
 
@@ -249,14 +300,16 @@
 		}
 		const f = Page.figures();
 		now = Page.grouped(state.by, f);
-		$("table-title").textContent = f.measure === "live" ? "What is there" : { allocated: "Allocated in the window", kept: "Kept of the window", grew: "Grew in the window" }[f.measure];
+		$("table-title").textContent = { live: "Live memory", allocated: "Allocated in the window", kept: "Kept from the window", grew: "Growth in the window" }[f.measure];
 		now.of = f.bytes;
+		now.counts = f.count;
 		now.sum = f.sum;
 		now.most = 0;
 		for (const g of now.order)
 			now.most = Math.max(now.most, Math.abs(now.bytes[g]));
 		order();
-		list.update(now.order.length);
+		entries();
+		list.update(now.shown.length);
 		sum(f);
 	}
 

@@ -4,7 +4,7 @@
 (() => {
 	const { $, head, state, el, colour } = Page;
 	const { bytes, count, seconds } = Words;
-	const NOBODY = ["before attach", "no module"]; // groups without an owner, drawn lowest and grey
+	const NOBODY = ["before attach", "(no module)"]; // groups without an owner, drawn lowest and grey
 	const STRIP = 5; // px; height of the phases below the curves
 	let plot = null, over = null, shown = null, names = [], hover = null;
 
@@ -13,9 +13,8 @@
 	// Time labels with as many digits as their distance requires.
 	function timeLabels(u, splits) {
 		const step = splits.length > 1 ? splits[1] - splits[0] : 1;
-		const [unit, by] = splits[splits.length - 1] < 1 ? ["ms", 1e3] : ["s", 1];
-		const digits = Math.max(0, Math.min(6, -Math.floor(Math.log10(step * by + 1e-15) + 1e-9)));
-		return splits.map(s => (s * by).toFixed(digits) + " " + unit);
+		const digits = Math.max(0, Math.min(9, -Math.floor(Math.log10(step + 1e-15) + 1e-9)));
+		return splits.map(s => step >= 1 && s >= 120 ? seconds(s) : s.toFixed(digits) + " s");
 	}
 
 	// Curves between t0 and t1: from the events once loaded, before that from the page's head.
@@ -47,7 +46,7 @@
 				for (let k = 0; k < n; k++)
 					rest[k] += b.bytes[x.i][k];
 			stack.push(rest);
-			list.push(`${order.length - 8} more`);
+			list.push(Words.more(order.length - 8, "module"));
 		}
 		return { names: list, stack };
 	}
@@ -56,12 +55,12 @@
 		if (state.bands === "category")
 			return Page.categoryColour(name);
 		if (NOBODY.includes(name))
-			return colour(name === "no module" ? "less" : "c-unknown");
+			return colour(name === "(no module)" ? "less" : "c-unknown");
 		if (state.bands === "phase")
 			return Page.phaseColour(name || "other");
 		return i >= 8 ? colour("c-unknown") : Page.nthColour(i);
 	}
-	const bandName = name => state.bands === "category" ? name.replace("_", " ") : name;
+	const bandName = name => state.bands === "category" ? Words.role(name) : state.bands === "phase" ? Words.phase(name) : name;
 
 	// Columns: x, allocated (filled), bands from top to bottom, allocated, reserved.
 	function columns(s) {
@@ -132,7 +131,7 @@
 				c.moveTo(x(s[1]), top);
 				c.lineTo(x(s[1]), top + height);
 				c.stroke();
-				const from = Math.max(x(s[0]), left), label = "step " + (first + i);
+				const from = Math.max(x(s[0]), left), label = Words.step(first + i);
 				if (Math.min(x(s[1]), left + width) - from > c.measureText(label).width + 8 * r)
 					c.fillText(label, from + 4 * r, top - 2 * r);
 			});
@@ -209,12 +208,12 @@
 			.forEach(([name, v]) => lines.push(`${bytes(v)} ${bandName(name)}`));
 		const step = Page.stepAt(hover);
 		if (step)
-			lines[0] += `, step ${step[0]}`;
+			lines[0] += `, ${Words.step(step[0])}`;
 		const phase = (head.phases ?? []).find(p => p[0] <= hover && hover <= p[1]);
-		if (phase && phase[2] !== "other")
-			lines[0] += `, ${phase[2]}`;
+		if (phase)
+			lines[0] += `, ${Words.phase(phase[2])}`;
 		if (near)
-			lines.splice(1, 0, `Out of memory: ${bytes(near.asked)} asked for` + (near.file ? `, ${near.file.slice(near.file.lastIndexOf("/") + 1)}:${near.line}` : ""));
+			lines.splice(1, 0, `Out of memory: ${bytes(near.asked)} requested` + (near.file ? `, ${near.file.slice(near.file.lastIndexOf("/") + 1)}:${near.line}` : ""));
 		Page.tip(lines, r.left + u.cursor.left, r.top + Math.min(u.cursor.top, 60));
 	}
 
@@ -231,9 +230,7 @@
 	}
 
 	function timeText(t) {
-		const range = state.view[1] - state.view[0];
-		const digits = Math.max(1, Math.min(6, 3 - Math.floor(Math.log10(range))));
-		return t.toFixed(digits) + " s";
+		return seconds(t, (state.view[1] - state.view[0]) / 100);
 	}
 
 	// A time near a mark (4 px) means the mark.
@@ -397,11 +394,11 @@
 	let twin = () => {};
 	function start() {
 		twin = Page.twin($("time").querySelector("details"), () => ({
-			columns: ["time", "allocated, least", "allocated, most", "reserved, most", ...shown.names.map(bandName)],
+			columns: ["time", "lowest allocated", "highest allocated", "highest reserved", ...shown.names.map(bandName)],
 			rows: Array.from({ length: Math.min(40, shown.t.length) }, (x, k) => Math.floor(k * shown.t.length / Math.min(40, shown.t.length)))
 				.map(i => [timeText(shown.t[i]), ...[shown.allocated_min[i], shown.allocated_max[i], shown.reserved_max[i], ...shown.stack.map(b => b[i])].map(v => bytes(v))]),
-			note: `What the picture shows now, ${timeText(state.view[0])} to ${timeText(state.view[1])}. Peak: ${bytes(Page.device().peak_allocated)} at ${seconds(Page.device().peak_time)}, ` +
-				`${count((head.steps ?? []).length)} steps, ${count(oomsHere().length)} out of memory.`,
+			note: `From ${timeText(state.view[0])} to ${timeText(state.view[1])}. Peak ${bytes(Page.device().peak_allocated)} at ${seconds(Page.device().peak_time)}, ` +
+				`${count((head.steps ?? []).length)} steps, ${count(oomsHere().length)} out-of-memory errors.`,
 		}));
 		mapPointers();
 		$("zoom-in").addEventListener("click", () => zoomBy(0.5));

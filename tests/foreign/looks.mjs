@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// Opens pages at two sizes, and the first of them in the dark, too:
+//   node looks.mjs FOLDER NAME=FILE_OR_URL ...
+// A page may not write to the console, throw, ask for anything else, or be wider than the screen. FOLDER gets pictures to look
+// at, and looks.json: what each page says, by name and browser. BROWSERS=all takes Firefox, too, where it is installed.
+// $CHROMIUM and $FIREFOX name the browsers. Exit 77: there is none.
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import assert from "node:assert/strict";
+import { browsers } from "./page.mjs";
+
+const [folder, ...args] = process.argv.slice(2);
+const SIZES = [[1400, 900], [390, 844]];
+const said = {};
+
+// What an exported page says about growth. Others: all of their text.
+const words = page => page.evaluate(() => typeof Growth === "undefined" || !Page.findings ? { text: document.body.innerText } : {
+	findings: [...document.querySelectorAll("#findings li")].map(li => li.innerText.replace(/\s+/g, " ").trim()),
+	growth: document.getElementById("view").innerText.replace(/\s+/g, " ").trim(),
+	curves: [...document.querySelectorAll("#view .curve polyline")].map(c => c.getAttribute("points").split(" ").length),
+});
+
+async function look(browser, name, target, scheme) {
+	const url = /^https?:/.test(target) ? target : pathToFileURL(resolve(target)).href;
+	const context = await browser.newContext({ viewport: { width: 1400, height: 900 }, colorScheme: scheme }), page = await context.newPage(), problems = [];
+	page.on("console", m => problems.push(`console ${m.type()}: ${m.text()}`));
+	page.on("pageerror", e => problems.push(`error: ${e}`));
+	page.on("request", r => { if (!r.url().startsWith(url.split("#")[0]) && !r.url().startsWith("data:")) problems.push(`request: ${r.url()}`); });
+	await page.goto(url);
+	await page.waitForFunction(() => !document.body.dataset.state || document.body.dataset.state === "ready");
+	assert.equal(await page.evaluate(() => matchMedia("(prefers-color-scheme: dark)").matches), scheme === "dark", `${browser.kind}: the colour scheme`);
+	for (const tab of await page.evaluate(() => typeof Page === "undefined" || !Page.tabsHere ? [""] : ["growth", "flame"]))
+		for (const [width, height] of SIZES) {
+			const what = [name, tab, width, scheme, browser.kind].filter(Boolean).join("-");
+			await page.setViewportSize({ width, height });
+			if (tab)
+				await page.evaluate(tab => Page.set({ tab }), tab);
+			await page.waitForTimeout(150);
+			assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${what}: nothing is wider than the screen`);
+			await page.screenshot({ path: join(folder, what + ".png"), fullPage: width < 800 });
+			if (tab !== "flame")
+				(said[name] ??= {})[`${browser.kind} ${width}`] = await words(page);
+		}
+	assert.deepEqual(problems, [], `${name}, ${browser.kind}`);
+	await context.close();
+}
+
+if (!args.length || args.some(a => !a.includes("="))) {
+	console.error("usage: node looks.mjs FOLDER NAME=FILE_OR_URL ...");
+	process.exit(64);
+}
+mkdirSync(folder, { recursive: true });
+for (const open of browsers(process.env.BROWSERS === "all"))
+	for (const scheme of ["light", "dark"]) {
+		const browser = await open(scheme);
+		for (const arg of scheme === "dark" ? args.slice(0, 1) : args)
+			await look(browser, arg.slice(0, arg.indexOf("=")), arg.slice(arg.indexOf("=") + 1), scheme);
+		console.log(`${browser.kind} ${browser.version()}, ${scheme}`);
+		await browser.close();
+	}
+writeFileSync(join(folder, "looks.json"), JSON.stringify(said));
