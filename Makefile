@@ -46,11 +46,15 @@ SKELS := $(patsubst bpf/%.bpf.c,$(OUTPUT)/gen/%.skel.h,$(wildcard bpf/*.bpf.c))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*)) $(OUTPUT)/gen/assets/page.html.h \
 	$(if $(filter 0,$(SERVE)),,$(OUTPUT)/gen/assets/serve_pages.h)
 
+# A page for each command: docs/man describes the command, the program's own option tables have the rest.
+COMMAND_PAGES := $(filter-out $(if $(filter 0,$(SERVE)),docs/man/memtrace-bpf-serve.8.in),$(wildcard docs/man/*.8.in))
+MANUAL := $(patsubst docs/man/%.in,$(OUTPUT)/man/%,$(COMMAND_PAGES)) $(patsubst docs/man/%,$(OUTPUT)/man/%,$(wildcard docs/man/*.[78]))
+
 .PHONY: all clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 
-all: $(OUTPUT)/memtrace-bpf dryrun inside $(OUTPUT)/replay/replayer ## build the program and what it starts (the default)
+all: $(OUTPUT)/memtrace-bpf dryrun inside $(OUTPUT)/replay/replayer $(MANUAL) ## build the program and what it starts (the default)
 
 help: ## list the targets
 	@awk -F ':[^#]*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +71,14 @@ $(OUTPUT)/obj/%.o: %.c | $(ASSETS) $(SKELS)
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)$(CC) $(CPPFLAGS) -Itests $(CFLAGS) -c -o $@ $<
+
+$(OUTPUT)/man/memtrace-bpf-%.8: docs/man/memtrace-bpf-%.8.in $(OUTPUT)/memtrace-bpf
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(OUTPUT)/memtrace-bpf --manual $* <$< >$@
+
+$(OUTPUT)/man/%: docs/man/%
+	$(Q)mkdir -p $(dir $@)
+	$(Q)cp $< $@
 
 # What is in this build: main.c is compiled again when that has changed. Written while make reads this file, so that no target is
 # made for nothing: tests run make while others run the program.

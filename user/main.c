@@ -15,6 +15,7 @@
 #include "cmd/complete.h"
 #include "cmd/help.h"
 #include "cmd/log_args.h"
+#include "cmd/manual.h"
 #include "in_this_build.h"
 #include "lib/exit.h"
 #include "lib/nearest.h"
@@ -34,7 +35,10 @@ static const struct command *const commands[] = {
 	&command_dump,	 &command_ctl,	   &command_check,
 };
 
-#define COMPLETE "--complete" /* for completion scripts; not in the help */
+/* Not in the help: for completion scripts, and for the build. */
+#define COMPLETE "--complete"
+#define MANUAL "--manual"
+
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
 static void help(FILE *out)
@@ -53,7 +57,8 @@ static void help(FILE *out)
 	      "  sudo memtrace-bpf leaks -p 4242 --steps 60      which lines grow\n"
 	      "  sudo memtrace-bpf record -p 4242 -o run.mtr     record, then:\n"
 	      "  memtrace-bpf report run.mtr                     which lines make the peak\n"
-	      "  memtrace-bpf estimate --vram 24G -- python train.py   does it fit?\n",
+	      "  memtrace-bpf estimate --vram 24G -- python train.py   does it fit?\n\n"
+	      "Manual: man memtrace-bpf, man memtrace-bpf-record, ...\n",
 	      out);
 }
 
@@ -219,6 +224,10 @@ int main(int argc, char **argv)
 	}
 	if (!strcmp(argv[1], COMPLETE)) {
 		complete__print(commands, N_COMMANDS, argc - 2, argv + 2);
+		return closed(EXIT_OK);
+	}
+	if (!strcmp(argv[1], MANUAL) && argc == 3 && find(argv[2])) {
+		manual__print(stdout, find(argv[2]), stdin);
 		return closed(EXIT_OK);
 	}
 	if (is_any(argv[1], "help", "--help", "-h"))

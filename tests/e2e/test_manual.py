@@ -1,86 +1,115 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""The manual page is valid, and it and --help name the same options for each command."""
+"""The manual pages are valid, have the options of the help, and their examples run."""
+import concurrent.futures
 import os
 import re
 import shutil
 import subprocess
 
 import harness
-from harness import REPO, Skip, check, equal, run, tool
+import test_cli
+from harness import REPO, Skip, check, equal, run, scratch, tool
 
-PAGE = os.path.join(harness.REPO, "docs", "memtrace-bpf.8")
+PAGES = os.path.join(os.path.dirname(harness.TOOL), "man")
 COMMANDS = ("record", "run", "estimate", "ctl", "report", "diff", "compare", "leaks", "replay", "export", "watch", "serve", "dump", "check")
+# What the examples run on: their own recordings, no process, no host-wide choice, and nothing for long.
+FILES = ("run.mtr", "old.mtr", "new.mtr", "runs/run.mtr")
+CHANGES = ((r"^sudo ", ""), (r"\b4242\b", "%(pid)d"), (r"(?<!serve )--all\b", "--name no-such-job"), (r"--name '?train.py[^']*?'?(?= |$)", "--name no-such-job"),
+           (r"(memtrace-bpf serve)", r"\1 --listen 127.0.0.1:0"), (r"(memtrace-bpf ctl)", r"\1 -p %(pid)d"), (r"runs/$", "run.mtr"))
+READING = r"memtrace-bpf (report|diff|compare|export|leaks) (?!.*(-p |--fail))"
 
 
-def options_of_help(command):
-    code, out, err = tool("help", command or "live", "--all")
-    equal(code, 0, "help %s --all: %s" % (command, err))
-    found = set()
-    for line in out.splitlines():
-        m = re.match(r"  (-\w, )?(--[a-z-]+)", line)
-        if m:
-            found |= {m[2]} | ({m[1][:2]} if m[1] else set())
-    return found
-
-
-def plain(text):
-    return text.replace("\\-", "-").replace("\\(hy", "-")
-
-
-def sections_of_page():
-    """Options tagged in each command's part of the page: `.It Fl` lines, and the shared list."""
-    parts, name = {}, None
-    with open(PAGE, encoding="utf-8") as f:
-        for line in f:
-            line = plain(line.rstrip("\n"))
-            m = re.match(r"\.S[sh] (.*)", line)
-            if m:
-                name = m[1].strip('"').lower()
-            if re.match(r"\.It Fl", line):
-                for flag in re.findall(r"Fl (\S+)", line):
-                    parts.setdefault(name, set()).add("-" + flag)
-    return parts
+def page(name):
+    with open(os.path.join(PAGES, name), encoding="utf-8") as f:
+        return f.read().replace("\\-", "-").replace("\\(aq", "'").replace("\\&", "")
 
 
 def test_lint():
     if not shutil.which("mandoc"):
         raise Skip("mandoc is not here")
-    done = subprocess.run(["mandoc", "-Tlint", "-W", "warning", PAGE], capture_output=True, text=True, check=False)
+    pages = [os.path.join(PAGES, name) for name in sorted(os.listdir(PAGES))]
+    check(len(pages) >= len(COMMANDS) + 4, "the pages are %s", pages)
+    done = subprocess.run(["mandoc", "-Tlint", "-W", "warning", *pages], capture_output=True, text=True, check=False)
     equal((done.returncode, done.stdout), (0, ""), "mandoc -Tlint")
 
 
 def test_same_options():
-    parts = sections_of_page()
-    shared = parts.get("capture options", set())
-    messages = parts.get("messages", set())
-    check("--log-file" in messages, "no section 'messages' among %s", sorted(map(str, parts)))
-    wrong = []
-    for command in COMMANDS + ("",):
-        title = command or "live view"
-        check(title in parts, "no section '%s' among %s", title, sorted(map(str, parts)))
-        page = parts.get(title, set()) | messages | (shared if command in ("record", "run", "") else set())
-        if command == "run":
-            page -= {"-p", "--pid", "--name", "--all", "--container", "--pod", "--follow"}  # starts the process itself
-        given = options_of_help(command)
-        if page != given:
-            wrong.append("%s: only in the manual page: %s; only in --help: %s" % (
-                title, sorted(page - given), sorted(given - page)))
-    check(not wrong, "; ".join(wrong))
+    """A command's page has the options of its help, and no others."""
+    for command in ("live", *COMMANDS):
+        tagged = set(re.findall(r"Fl -([a-z-]+)", " ".join(re.findall(r"^\.It Fl .*", page("memtrace-bpf-%s.8" % command).split(".Sh OPTIONS")[1], re.M))))
+        equal({"--" + o for o in tagged}, set(test_cli.options(command)), "options of the page of %s" % command)
+
+
+def test_overview():
+    text = page("memtrace-bpf.8")
+    for command in ("live", *COMMANDS):
+        check(".Xr memtrace-bpf-%s 8" % command in text, "memtrace-bpf(8) does not name %s", command)
+    for option in ("log-level", "log-file", "log-format", "help", "version"):
+        check(re.search(r"Fl -%s\b" % option, text), "memtrace-bpf(8) does not describe --%s", option)
 
 
 def test_all_formats_named():
-    with open(PAGE, encoding="utf-8") as f:
-        page = plain(f.read())
-    _, out, _ = tool("help", "export")
-    # An indented line continues the previous one.
-    formats = re.findall(r"^  \S.*", out.split("\n\n")[1].split("What to show:\n")[0], re.M)
-    check(len(formats) >= 4, "export --help lists %s", formats)
-    for line in formats:
-        found = re.match(r"  ([a-z]{3,12}) +\S", line)
-        check(found, "not a name of 3 to 12 lower-case letters and a text: %r", line)
-        name = found[1]
-        check(re.search(r"\b%s\b" % name, page), "format %s is not in the manual page", name)
+    text = page("memtrace-bpf-export.8")
+    formats = [line.split("\t")[0] for line in tool("--complete", "export", "")[1].splitlines()]
+    check(len(formats) >= 12, "formats: %s", formats)
+    for name in formats:
+        check(re.search(r"^\.It Cm (.*[, ])?%s\b" % name, text, re.M), "format %s is not in the manual page", name)
+
+
+def test_all_figures_named():
+    """memtrace-bpf-conditions(7) has all figures that a condition can have."""
+    _, _, err = tool("report", "--fail-if", "nothing>1", "x.mtr")
+    figures = re.findall(r"[a-z_]{3,}", err.split(":", 3)[-1].split("\n")[0])
+    named = set(re.findall(r"[a-z_]{3,}", " ".join(re.findall(r"^\.It Cm .*", page("memtrace-bpf-conditions.7"), re.M))))
+    figures = [f for f in figures if f not in ("there", "are", "such", "figure", "nothing")]
+    check(len(figures) >= 10, "the figures of %r are %s", err, figures)
+    equal(sorted(set(figures) - named), [], "figures that the page does not name")
+
+
+def examples():
+    for name in sorted(os.listdir(PAGES)):
+        for block in re.findall(r"^\.Bd -literal.*?\n(.*?)^\.Ed", page(name).split(".Sh EXAMPLES")[1] if ".Sh EXAMPLES" in page(name) else "", re.M | re.S):
+            for line in block.splitlines():
+                yield name, line
+
+
+def try_example(number, name, given, pid):
+    """Runs an example in a folder of its own. Returns what is wrong, or None."""
+    folder = scratch("example-%d" % number)
+    os.makedirs(os.path.join(folder, "runs"))
+    for file in FILES:
+        shutil.copy(os.path.join(REPO, "tests", "data", "recording-v3.bin"), os.path.join(folder, file))
+    line = given
+    for old, new in CHANGES:
+        line = re.sub(old, new, line)
+    line = line.replace("%(pid)d", str(pid))
+    env = {**os.environ, "PATH": "%s:%s:%s" % (scratch("bin"), os.path.dirname(harness.TOOL), os.environ["PATH"])}
+    reads = re.search(READING, line)
+    done = subprocess.run(["timeout", "-s", "INT", "60" if reads else "0.5", "bash", "-c", line], cwd=folder, env=env, capture_output=True, text=True, check=False)
+    allowed = (0,) if reads else (0, 1, 2, 3, 4, 124)
+    if done.returncode in allowed and "See `memtrace-bpf help" not in done.stderr:
+        return None
+    return "%s: %r ran as %r: %d, %s" % (name, given, line, done.returncode, done.stderr)
+
+
+def test_examples():
+    """The examples of the pages, which are those of the help, too. Those that read recordings succeed; for the others there is no
+    process, and their command line is right."""
+    os.makedirs(scratch("bin"))
+    for name in ("python", "torchrun", "notify.sh"):
+        with open(os.path.join(scratch("bin"), name), "w", encoding="ascii") as f:
+            f.write("#!/bin/sh\nexit 0\n")
+        os.chmod(f.name, 0o755)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    lines = {line: name for name, line in examples()}
+    check(len(lines) > 35, "only %d examples", len(lines))
+    for line, name in lines.items():
+        check("memtrace-bpf" in line, "%s: an example without the program: %r", name, line)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        wrong = [w for w in pool.map(lambda job: try_example(job[0], job[1][1], job[1][0], ended.pid), enumerate(lines.items())) if w]
+    check(not wrong, "%s", "; ".join(wrong))
 
 
 def test_all_facts_named():

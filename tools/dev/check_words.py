@@ -103,7 +103,7 @@ def parts():
             continue
         if name.endswith(".md"):
             out.setdefault(name, []).extend(sentences(clean_markdown(path.read_text(encoding="utf-8"))))
-        elif re.fullmatch(r"docs/.*\.[1-8]", name):
+        elif re.fullmatch(r"docs/.*\.[1-8](\.in)?", name):
             out.setdefault(name, []).extend(sentences(clean_manual(path.read_text(encoding="utf-8"))))
         elif name.endswith((".c", ".h", ".cc", ".js")):
             text = path.read_text(encoding="utf-8")

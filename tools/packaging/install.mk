@@ -5,7 +5,7 @@ COMPLETIONS := bash-completion/completions/memtrace-bpf zsh/site-functions/_memt
 
 .PHONY: install uninstall
 install: all ## install program, libraries, manual, completions and units below PREFIX
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man8 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/inside
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man7 $(DESTDIR)$(PREFIX)/share/man/man8 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/inside
 	install -m 0755 $(OUTPUT)/memtrace-bpf $(DESTDIR)$(PREFIX)/bin/
 	install -m 0644 $(DRYRUN)/libcuda.so.1 $(DRYRUN)/libnvidia-ml.so.1 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun/
 	ln -sf libcuda.so.1 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun/libcuda.so
@@ -13,7 +13,8 @@ install: all ## install program, libraries, manual, completions and units below 
 
 	install -d $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/replay
 	install -m 0755 $(OUTPUT)/replay/replayer $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/replay/
-	install -m 0644 docs/memtrace-bpf.8 $(DESTDIR)$(PREFIX)/share/man/man8/
+	install -m 0644 $(filter %.7,$(MANUAL)) $(DESTDIR)$(PREFIX)/share/man/man7/
+	install -m 0644 $(filter %.8,$(MANUAL)) $(DESTDIR)$(PREFIX)/share/man/man8/
 	install -d $(DESTDIR)$(UNITDIR) $(addprefix $(DESTDIR)$(PREFIX)/share/,$(dir $(COMPLETIONS)))
 	install -m 0644 tools/packaging/completion/memtrace-bpf.bash $(DESTDIR)$(PREFIX)/share/$(word 1,$(COMPLETIONS))
 	install -m 0644 tools/packaging/completion/_memtrace-bpf $(DESTDIR)$(PREFIX)/share/$(word 2,$(COMPLETIONS))
@@ -23,7 +24,7 @@ install: all ## install program, libraries, manual, completions and units below 
 	done
 
 uninstall: ## remove what install has installed
-	rm -f $(DESTDIR)$(PREFIX)/bin/memtrace-bpf $(DESTDIR)$(PREFIX)/share/man/man8/memtrace-bpf.8
+	rm -f $(DESTDIR)$(PREFIX)/bin/memtrace-bpf $(DESTDIR)$(PREFIX)/share/man/man[78]/memtrace-bpf.[78] $(DESTDIR)$(PREFIX)/share/man/man[78]/memtrace-bpf-*.[78]
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS))
 	rm -rf $(DESTDIR)$(PREFIX)/lib/memtrace-bpf
 	rm -f $(addprefix $(DESTDIR)$(UNITDIR)/,$(notdir $(UNITS)))

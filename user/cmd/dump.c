@@ -31,8 +31,7 @@ struct dump_args {
 static const struct argp_option options[] = {
 	{ "pid", 'p', "PID", 0, "This process", OPTIONS_PROCESS },
 	{ "by", OPT_BY, "holder|tensor|module|category", 0,
-	  "Group rows (default in text holder: one row for a list, a dict, a module's "
-	  "parameters ...; in json tensor)",
+	  "Group rows (default in text holder: a list, a dict, a module; in json tensor)",
 	  OPTIONS_SHOW },
 	{ "top", OPT_TOP, "N", 0,
 	  "Print N rows for each device; 0: all (default 40 in text, all in json)", OPTIONS_SHOW },

@@ -47,7 +47,7 @@ static bool in_group(const struct argp_option *o, int group, bool all)
 	return options_list__shows(o) && o->group == group && (all || !(o->flags & OPTION_RARE));
 }
 
-static const char *title(const struct options_list *list, int group)
+const char *help__title(const struct options_list *list, int group)
 {
 	for (size_t i = 0; i < list->n; i++)
 		if (!list->v[i]->name && !list->v[i]->key && list->v[i]->group == group)
@@ -98,7 +98,7 @@ static void print_groups(FILE *out, const struct options_list *list, bool all)
 			if (!in_group(list->v[i], group, all))
 				continue;
 			if (!any)
-				fprintf(out, "%s:\n", title(list, group));
+				fprintf(out, "%s:\n", help__title(list, group));
 			any = true;
 			print_option(out, list->v[i], at);
 		}

@@ -255,6 +255,6 @@ const struct command command_replay = {
 	.examples = "memtrace-bpf replay --search run.mtr\n"
 		    "memtrace-bpf replay --alloc-conf expandable_segments:True run.mtr\n"
 		    "memtrace-bpf replay --smallest run.mtr",
-	.status = "0 it fits, 1 failed, 2 not a recording, 4 it does not fit, 64 usage",
+	.status = STATUS_READ,
 	.run = cmd_replay,
 };
