@@ -235,7 +235,6 @@ __u64 bpf_get_current_pid_tgid(void)
 
 __u64 bpf_get_attach_cookie(void *ctx)
 {
-	(void)ctx;
 	return host.cookie;
 }
 
@@ -268,7 +267,6 @@ void bpf_ringbuf_submit(void *rec, __u64 flags)
 	uint64_t *p = (uint64_t *)rec - 1;
 	struct host_record *r;
 
-	(void)flags;
 	if (host.records == HOST_RECORDS)
 		abort();
 	r = &host.record[host.records++];
@@ -281,7 +279,6 @@ void bpf_ringbuf_submit(void *rec, __u64 flags)
 
 void bpf_ringbuf_discard(void *rec, __u64 flags)
 {
-	(void)flags;
 	free((uint64_t *)rec - 1);
 	host.open--;
 }
@@ -290,7 +287,6 @@ long host_ring_output(const void *data, __u64 size, __u64 flags)
 {
 	void *p = host_ring_reserve(size);
 
-	(void)flags;
 	if (!p)
 		return -EAGAIN;
 	memcpy(p, data, size);

@@ -8,6 +8,9 @@ TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(wildcard tests/unit/*.c))
 .PHONY: tests
 tests: $(TESTS) $(TESTTOOLS) ## build the unit tests and the programs that tests run
 
+# A test gets the group's state and a callback gets its context, also if it needs neither.
+$(OUTPUT)/obj/tests/%.o: private override CFLAGS += -Wno-unused-parameter
+
 # The kernel side as part of a program of its own: with headers instead of the kernel's and libbpf's.
 BPF_ON_HOST := tests/unit/bpf/test_nodes tests/unit/bpf/test_walk tests/unit/bpf/test_walk_moves tests/unit/bpf/test_suspended tests/tools/walk_image
 $(BPF_ON_HOST:%=$(OUTPUT)/obj/%.o): override CPPFLAGS := -Ibpf/host $(CPPFLAGS)

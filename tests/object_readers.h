@@ -60,7 +60,6 @@ static int on_item(uint64_t key, uint64_t value, void *ctx)
 	const struct python *py = ctx;
 	char buf[64];
 
-	(void)value;
 	if (!pyobj__str(py, key, buf, sizeof(buf)))
 		ended(buf, sizeof(buf));
 	return 0;
@@ -153,7 +152,6 @@ static void read_object(const struct python *py, enum root_kind kind, uint64_t a
 
 static bool wanted(void *ctx, uint64_t obj)
 {
-	(void)ctx;
 	return obj != 0;
 }
 

@@ -193,7 +193,6 @@ static void debug_offsets(void)
 
 int main(int argc, char **argv)
 {
-	(void)argv;
 	if (argc > 1) {
 		debug_offsets();
 		return 0;

@@ -45,7 +45,6 @@ static void *spin(void *unused)
 	int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
 	uint64_t before = now(), wait = waited(fd);
 
-	(void)unused;
 	while (run) {
 		uint64_t t = now(), gap = t - before, all = wait, net;
 

@@ -36,7 +36,6 @@ ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local, unsigned l
 /* Without paging: whole pages are far more than the readers need. */
 void __wrap_pymem__init(struct pymem *m, const struct python *py, bool paging)
 {
-	(void)paging;
 	__real_pymem__init(m, py, false);
 }
 

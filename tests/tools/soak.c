@@ -94,74 +94,59 @@ int __wrap_cuda_calls__used(struct decoder *d, bool last);
 
 int __wrap_probes__counters(struct probes *p, uint32_t number, uint64_t ret[MT_CNT_NR])
 {
-	(void)p;
-	(void)number;
 	memset(ret, 0, MT_CNT_NR * sizeof(*ret));
 	return 0;
 }
 
 int __wrap_probes__lost_ends(struct probes *p, uint64_t *ret)
 {
-	(void)p;
 	*ret = 0;
 	return 0;
 }
 
 uint64_t __wrap_probes__epoch(struct probes *p)
 {
-	(void)p;
 	return g.epoch;
 }
 
 uint64_t __wrap_probes__bumps(struct probes *p)
 {
-	(void)p;
 	return g.bumps;
 }
 
 uint64_t __wrap_probes__ends(struct probes *p)
 {
-	(void)p;
 	return g.ends;
 }
 
 void __wrap_probes__bump_epoch(struct probes *p)
 {
-	(void)p;
 	g.bumps++;
 	g.epoch++;
 }
 
 uint64_t __wrap_probes__times_forgotten(const struct probes *p)
 {
-	(void)p;
 	return 0;
 }
 
 bool __wrap_code_cache__known(const struct code_cache *c, uint64_t addr)
 {
-	(void)c;
-	(void)addr;
 	return true;
 }
 
 uint64_t __wrap_probes__both_until(const struct probes *p)
 {
-	(void)p;
 	return 0;
 }
 
 uint64_t __wrap_probes__taken(const struct probes *p)
 {
-	(void)p;
 	return g.events;
 }
 
 int __wrap_code_cache__need(struct code_cache *c, uint64_t addr, uint64_t epoch)
 {
-	(void)c;
-	(void)addr;
-	(void)epoch;
 	return 0;
 }
 
@@ -173,8 +158,6 @@ const struct code *__wrap_code_cache__find(const struct code_cache *c, uint64_t 
 	char name[64];
 	int n;
 
-	(void)c;
-	(void)epoch;
 	if (line == STEP_LINE || line == STEP_LINE - 1)
 		n = snprintf(name, sizeof(name), "/torch/%s.py",
 			     line == STEP_LINE ? "autograd/profiler" : "optim/optimizer");
@@ -197,28 +180,22 @@ const struct code *__wrap_code_cache__find(const struct code_cache *c, uint64_t 
 
 int __wrap_proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size)
 {
-	(void)p;
 	snprintf(buf, size, tid == 100 ? "python" : tid == 101 ? "pt_autograd_0" : "worker");
 	return 0;
 }
 
 int __wrap_proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret)
 {
-	(void)p;
 	*ret = (uint64_t)tid;
 	return 0;
 }
 
 void __wrap_cuda_calls__after_drain(struct decoder *d, bool all)
 {
-	(void)d;
-	(void)all;
 }
 
 int __wrap_cuda_calls__used(struct decoder *d, bool last)
 {
-	(void)d;
-	(void)last;
 	return 0;
 }
 
@@ -406,7 +383,6 @@ int __wrap_probes__consume(struct probes *p, int (*fn)(void *ctx, const void *re
 {
 	int err = 0;
 
-	(void)p;
 	g.fn = fn;
 	g.ctx = ctx;
 	/* A round drains twice: records that arrive meanwhile belong to the next round. */
@@ -439,14 +415,11 @@ static int on_event(struct sink *sink, const struct event *e)
 
 static int no_file(void *ctx, unsigned int number)
 {
-	(void)ctx;
-	(void)number;
 	return memfd_create("flight", MFD_CLOEXEC);
 }
 
 static int flight_done(void *ctx, const struct flight_report *r, int err)
 {
-	(void)r;
 	((struct soak *)ctx)->flights++;
 	return err;
 }
@@ -628,7 +601,6 @@ static volatile sig_atomic_t told_to_end;
 /* Ends the run early; totals are compared all the same. */
 static void on_signal(int sig)
 {
-	(void)sig;
 	told_to_end = 1;
 }
 

@@ -30,15 +30,11 @@ static double now(void)
 
 static int open_null(void *ctx, unsigned int number)
 {
-	(void)ctx;
-	(void)number;
 	return null;
 }
 
 static int done(void *ctx, const struct flight_report *r, int err)
 {
-	(void)ctx;
-	(void)r;
 	return err;
 }
 

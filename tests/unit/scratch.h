@@ -8,7 +8,6 @@
 static inline int scratch__remove_one(const char *path, const struct stat *st, int type,
 				      struct FTW *at)
 {
-	(void)st, (void)type, (void)at;
 	return remove(path);
 }
 

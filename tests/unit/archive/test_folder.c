@@ -19,14 +19,12 @@ static char base[64];
 
 static int make(void **state)
 {
-	(void)state;
 	strcpy(base, "/tmp/memtrace-test-XXXXXX");
 	return mkdtemp(base) ? 0 : -1;
 }
 
 static int drop(void **state)
 {
-	(void)state;
 	return scratch__remove(base);
 }
 
@@ -77,7 +75,6 @@ static void test_round_trip(void **state)
 	struct folder *f, *again;
 	size_t n;
 
-	(void)state;
 	assert_true(folder__wanted(in("w/")));
 	assert_false(folder__wanted(in("w")));
 	assert_int_equal(folder__create(in("w/"), false, &f), 0);
@@ -109,7 +106,6 @@ static void test_sandbox(void **state)
 	struct folder *f;
 	size_t n;
 
-	(void)state;
 	assert_int_equal(folder__create(in("w"), false, &f), 0);
 	assert_int_equal(folder__add(f, &a), 0);
 	assert_int_equal(folder__add(f, &b), 0);
@@ -137,7 +133,6 @@ static void test_names(void **state)
 	struct folder *f;
 	char *path;
 
-	(void)state;
 	assert_int_equal(folder__create(in("w"), false, &f), 0);
 	path = folder__new_path(f, "../bf 16/x", ".mtr");
 	assert_string_equal(path, in("w/_._bf_16_x.mtr"));
@@ -163,7 +158,6 @@ static void test_listing(void **state)
 {
 	struct folder *f;
 
-	(void)state;
 	assert_int_equal(mkdir(in("theirs"), 0700), 0);
 	put(in("theirs/thesis.tex"), "");
 	assert_int_equal(folder__create(in("theirs"), false, &f), -ENOTEMPTY);
@@ -228,7 +222,6 @@ static void test_hostile(void **state)
 	struct folder *f;
 	const char *why = NULL;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
 		mkdir(in("h"), 0700);
 		put(in("h/" FOLDER_INDEX), list[i].text);
@@ -250,7 +243,6 @@ static void test_many_writers(void **state)
 	size_t n;
 	int status;
 
-	(void)state;
 	for (int p = 0; p < 4; p++) {
 		pids[p] = fork();
 		if (pids[p])

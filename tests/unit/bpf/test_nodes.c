@@ -14,7 +14,6 @@ static uint8_t stack[AREA], heap[AREA];
 
 static int setup(void **state)
 {
-	(void)state;
 	host_reset();
 	memset(stack, 0, sizeof(stack));
 	host_add(STACK, AREA, stack);
@@ -53,7 +52,6 @@ static uint64_t counted(uint32_t which)
 
 static void node_that_runs(void **state)
 {
-	(void)state;
 	run_node(INNER, NODE);
 	assert_int_equal(node_of_allocation(INNER - 0x100), MT_NODE_CURRENT);
 	assert_int_equal(node_of_allocation(INNER + 0x100), MT_NODE_NONE);
@@ -63,7 +61,6 @@ static void node_that_runs(void **state)
 /* Without task storage, a running node is reported as unknown. */
 static void node_without_storage(void **state)
 {
-	(void)state;
 	host.no_storage = true;
 	run_node(INNER, NODE);
 	assert_int_equal(node_of_allocation(INNER - 0x100), MT_NODE_UNKNOWN);
@@ -80,7 +77,6 @@ static void node_without_storage(void **state)
 
 static void outer_node_outlasts_inner_one(void **state)
 {
-	(void)state;
 	host.no_storage = true;
 	run_node(OUTER, NODE);
 	run_node(INNER, NODE + 0x100);

@@ -165,7 +165,6 @@ static void ends_early(void **state)
 	size_t full, early;
 	uint64_t id;
 
-	(void)state;
 	for (int minor = FIRST_MINOR; minor <= LAST_MINOR; minor++) {
 		make(minor);
 		id = allocate(&s, &full);
@@ -187,7 +186,6 @@ static void other_line_within(void **state)
 	size_t reads;
 	uint64_t id;
 
-	(void)state;
 	for (int minor = FIRST_MINOR; minor <= LAST_MINOR; minor++) {
 		make(minor);
 		id = allocate(&s, &reads);
@@ -208,7 +206,6 @@ static void does_not(void **state)
 	size_t reads;
 	uint64_t id;
 
-	(void)state;
 	for (int minor = FIRST_MINOR; minor <= LAST_MINOR; minor++) {
 		make(minor);
 		id = allocate(&s, &reads);
@@ -248,7 +245,6 @@ static void on_the_way_out(void **state)
 	size_t reads;
 	uint64_t id, out;
 
-	(void)state;
 	for (int minor = FIRST_MINOR; minor <= LAST_MINOR; minor++) {
 		make(minor);
 		id = allocate(&s, &reads);
@@ -280,7 +276,6 @@ static void within_one_another(void **state)
 	size_t full, reads;
 	uint64_t id, inside;
 
-	(void)state;
 	for (int minor = FIRST_MINOR; minor <= LAST_MINOR; minor++) {
 		make(minor);
 		id = allocate(&s, &full);

@@ -137,7 +137,6 @@ static void known_stacks(void **state)
 	struct mt_rec_mem first, again;
 	struct truth t;
 
-	(void)state;
 	for (int minor = FIRST_MINOR; minor <= LAST_IMAGE; minor++) {
 		for (int sleepable = 0; sleepable <= 1; sleepable++) {
 			load(minor, &t);
@@ -156,7 +155,6 @@ static void ids(void **state)
 	struct mt_rec_mem a, b;
 	struct truth t;
 
-	(void)state;
 	for (int minor = FIRST_MINOR; minor <= LAST_IMAGE; minor++) {
 		load(minor, &t);
 		a = hit(false, &s);
@@ -185,7 +183,6 @@ static void code_goes(void **state)
 	struct truth t;
 	size_t n;
 
-	(void)state;
 	load(12, &t);
 	a = hit(false, &s);
 	regs.di = 0x123450;
@@ -207,7 +204,6 @@ static void paged_out(void **state)
 	struct truth t;
 	size_t pages;
 
-	(void)state;
 	for (int minor = FIRST_MINOR; minor <= LAST_IMAGE; minor++) {
 		load(minor, &t);
 		pages = host.regions;
@@ -242,7 +238,6 @@ static void circles(void **state)
 	const struct mt_rec_stack *s;
 	struct mt_rec_mem m;
 
-	(void)state;
 	for (int minor = FIRST_MINOR; minor <= 14; minor++) {
 		struct world w = make(minor);
 		struct mt_py_layout k = image_layout(
@@ -272,7 +267,6 @@ static void no_frames(void **state)
 	const struct mt_rec_stack *s;
 	struct truth t;
 
-	(void)state;
 	for (int minor = FIRST_MINOR; minor <= LAST_IMAGE; minor++) {
 		load(minor, &t);
 		host.task.thread.fsbase = 0x1000;
@@ -289,7 +283,6 @@ static void made_by_hand(void **state)
 {
 	const struct mt_rec_stack *s;
 
-	(void)state;
 	for (int minor = FIRST_MINOR; minor <= 14; minor++) {
 		struct world w = make(minor);
 		struct pythread thread = { .tstate = addr(&w, TSTATE(0)) };
@@ -330,7 +323,6 @@ static void full_ring(void **state)
 	struct truth t;
 	uint32_t zero = 0;
 
-	(void)state;
 	load(12, &t);
 	host.room = 0;
 	host_run(report, &regs);
@@ -352,7 +344,6 @@ static void many_live_stacks(void **state)
 	size_t i, round, sent[10] = { 0 };
 	struct truth t;
 
-	(void)state;
 	load(LAST_IMAGE, &t); /* load() empties the maps */
 	for (i = 0; i < 1000; i++) {
 		x ^= x << 13;

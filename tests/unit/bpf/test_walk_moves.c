@@ -333,7 +333,6 @@ static void check_used(void)
 
 static void moves(void **state)
 {
-	(void)state;
 	for (int minor = 11; minor <= 14; minor++) {
 		for (uint64_t seed = 1; seed <= 16; seed++) {
 			begin_thread_of(minor, seed, seed % 2);

@@ -211,7 +211,6 @@ static void whole_life(unsigned seed, bool expandable, unsigned steps, bool miss
 
 static void test_still(void **state)
 {
-	(void)state;
 	for (unsigned seed = 1; seed <= 50; seed++) {
 		whole_life(seed, false, 0, false, 1);
 		whole_life(seed, true, 0, false, 1);
@@ -221,14 +220,12 @@ static void test_still(void **state)
 /* Blocks and segments come and go during readings. */
 static void test_torn(void **state)
 {
-	(void)state;
 	for (unsigned seed = 1; seed <= 300; seed++)
 		whole_life(seed, seed & 1, 1 + seed % 400, false, 3);
 }
 
 static void test_readings_that_miss(void **state)
 {
-	(void)state;
 	for (unsigned seed = 1; seed <= 100; seed++)
 		whole_life(seed, seed & 1, seed % 50, true, 40);
 }
@@ -241,7 +238,6 @@ static void test_unknown_size(void **state)
 	struct seen seen = { .t0 = &t0 };
 	unsigned s;
 
-	(void)state;
 	for (unsigned i = 0; i < 500; i++)
 		step(&w);
 	for (s = 0; s < SEGMENTS && !w.segment[s]; s++)
@@ -267,7 +263,6 @@ static void test_unknown_size(void **state)
  * existed. */
 static void test_given_back_before_the_reading(void **state)
 {
-	(void)state;
 	for (int hinted = 0; hinted < 2; hinted++) {
 		struct world w = { .seed = 5 }, t0;
 		struct state_segment hint;
@@ -313,7 +308,6 @@ static void test_missed_while_arming(void **state)
 {
 	unsigned left_out = 0;
 
-	(void)state;
 	for (unsigned seed = 1; seed < 50; seed++) {
 		struct world w = { .seed = seed, .expandable = true }, t0;
 		struct attach_state *st = attach_state__new();
@@ -352,7 +346,6 @@ static void test_missed_while_arming(void **state)
 /* Without a reading the state is unknown, unless the log shows that nothing was there. */
 static void test_no_reading(void **state)
 {
-	(void)state;
 	for (int before = 0; before < 2; before++) {
 		struct world w = { .seed = 9 }, t0;
 		struct attach_state *st = attach_state__new();
@@ -388,7 +381,6 @@ static struct event of_gpu(uint8_t kind, uint8_t index, uint64_t size, uint64_t 
 /* The allocator was in a call: its effect is in the reading, and its event follows. */
 static void test_event_of_before(void **state)
 {
-	(void)state;
 	for (int kind = EVENT_ALLOC; kind <= EVENT_FREE; kind++) {
 		struct state_seam m = { 0 };
 		struct event e = of_gpu(EVENT_STATE, 0, 0, 1024);
@@ -408,7 +400,6 @@ static void test_event_that_follows(void **state)
 	struct event e = of_gpu(EVENT_STATE, 0, 0, 1024);
 	struct state_seam m = { 0 };
 
-	(void)state;
 	state_seam__emitted(&m, &e);
 	e = of_gpu(EVENT_ALLOC, 0, 512, 1536);
 	assert_false(state_seam__before(&m, &e));
@@ -421,7 +412,6 @@ static void test_events_that_were_held(void **state)
 	struct event e = of_gpu(EVENT_STATE, 0, 0, 1024);
 	struct state_seam m = { 0 };
 
-	(void)state;
 	state_seam__emitted(&m, &e);
 	e = of_gpu(EVENT_ALLOC, 0, 512, 1536);
 	state_seam__emitted(&m, &e);
@@ -434,7 +424,6 @@ static void test_event_after_losses(void **state)
 	struct event e = of_gpu(EVENT_STATE, 0, 0, 1024);
 	struct state_seam m = { 0 };
 
-	(void)state;
 	state_seam__emitted(&m, &e);
 	e = (struct event){ .kind = EVENT_LOST, .size = 1 };
 	assert_false(state_seam__before(&m, &e));

@@ -65,7 +65,6 @@ static void test_in_order(void **state)
 {
 	struct writer w;
 
-	(void)state;
 	open_writer(&w);
 	assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), 0);
 	/* Several times around the ring. */
@@ -87,7 +86,6 @@ static void test_one_that_is_being_written(void **state)
 	uint32_t *head;
 	uint64_t written;
 
-	(void)state;
 	open_writer(&w);
 	put(&w, 1, 0);
 	head = put(&w, 2, BPF_RINGBUF_BUSY_BIT);
@@ -107,7 +105,6 @@ static void test_stopped(void **state)
 {
 	struct writer w;
 
-	(void)state;
 	open_writer(&w);
 	put(&w, 1, 0);
 	put(&w, 2, 0);
@@ -126,7 +123,6 @@ static void test_too_long(void **state)
 {
 	struct writer w;
 
-	(void)state;
 	open_writer(&w);
 	*put(&w, 1, 0) = RING_RECORD_MAX;
 	assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), -EMSGSIZE);
@@ -138,7 +134,6 @@ static void test_positions_of_others(void **state)
 {
 	struct writer w;
 
-	(void)state;
 	open_writer(&w);
 	put(&w, 1, 0);
 	put(&w, 2, 0);
@@ -168,7 +163,6 @@ static void test_short_records(void **state)
 		uint8_t bytes[512];
 	} r = { 0 };
 
-	(void)state;
 	for (unsigned type = 0; type < 256; type++) {
 		r.h.type = (uint8_t)type;
 		for (size_t len = 0; len <= sizeof(struct mt_hdr); len++)

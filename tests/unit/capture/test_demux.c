@@ -34,7 +34,6 @@ static void test_by_number(void **state)
 	struct taker a = { 0 }, b = { .ret = -EAGAIN };
 	struct demux f = { 0 };
 
-	(void)state;
 	demux__set(&f, 1, take, &a);
 	demux__set(&f, MT_MEMBERS - 1, take, &b);
 	assert_int_equal(deal(&f, MT_REC_CPU_DELETE, 1, 10), 0);
@@ -53,7 +52,6 @@ static void test_ends(void **state)
 	struct taker a = { .ret = -ENOMEM }, b = { .ret = -EAGAIN }, c = { 0 };
 	struct demux f = { 0 };
 
-	(void)state;
 	demux__set(&f, 1, take, &a);
 	demux__set(&f, 2, take, &b);
 	demux__set(&f, 3, take, &c);
@@ -75,7 +73,6 @@ static void test_unknown(void **state)
 {
 	struct demux f = { .unknown = add_member };
 
-	(void)state;
 	f.unknown_ctx = &f;
 	assert_int_equal(deal(&f, MT_REC_CPU_DELETE, 4, 1), 0);
 	assert_int_equal(deal(&f, MT_REC_CPU_DELETE, 4, 2), 0);

@@ -208,7 +208,6 @@ static volatile sig_atomic_t traps;
 
 static void on_trap(int number)
 {
-	(void)number;
 	traps++;
 }
 
@@ -387,7 +386,6 @@ static int on_set_device(void *ctx, const void *rec, size_t len)
 	struct seen *seen = ctx;
 	uint64_t thread = r->arg[0] >> 32;
 
-	(void)len;
 	if (r->h.type != MT_REC_SET_DEVICE) {
 		seen->others++;
 		return 0;
@@ -406,7 +404,6 @@ static void test_variable_without_place(void **state)
 	struct second s;
 	uint32_t *at;
 
-	(void)state;
 	start(&s, "insns", 0);
 	opts.inside = s.m;
 	at = (uint32_t *)&s.m->at->variables;
@@ -435,7 +432,6 @@ static void test_written_by_others(void **state)
 	struct second s;
 	size_t i;
 
-	(void)state;
 	start(&s, "insns", 0);
 	load(&s, false);
 	proc = proc__open(s.pid);
@@ -477,7 +473,6 @@ static void __attribute__((unused)) test_instructions(void **state)
 	struct second s;
 	size_t i;
 
-	(void)state;
 	start(&s, "insns", 0);
 	load(&s, false);
 	for (i = 0; i < INSNS; i++) {
@@ -508,7 +503,6 @@ static void __attribute__((unused)) test_threads(void **state)
 	struct second s;
 	size_t i;
 
-	(void)state;
 	start(&s, "threads", 64 << 10);
 	load(&s, false);
 	assert_int_equal(attach(&s, CALL_SET_DEVICE, at_record, 1), 0);
@@ -532,7 +526,6 @@ static int on_module(void *ctx, const void *rec, size_t len)
 	const struct mt_hdr *h = rec;
 	struct churn *c = ctx;
 
-	(void)len;
 	c->calls += h->type == MT_REC_MODULE_CALL;
 	return 0;
 }
@@ -562,7 +555,6 @@ static void __attribute__((unused)) test_tables(void **state)
 	pthread_t t;
 	int status;
 
-	(void)state;
 	start(&s, "modules", 0);
 	assert_int_equal(read(s.from, &c.keep, 8), 8);
 	load(&s, true);
@@ -597,7 +589,6 @@ static int on_return(void *ctx, const void *rec, size_t len)
 	const struct mt_rec_call *r = rec;
 	struct seen *seen = ctx;
 
-	(void)len;
 	if (r->h.type != MT_REC_CUDA_CALL || r->fn != 5 || r->arg[0] >= DEPTH ||
 	    (long)r->result != (long)r->arg[0])
 		seen->wrong++;
@@ -613,7 +604,6 @@ static void __attribute__((unused)) test_returns(void **state)
 	struct second s;
 	size_t i;
 
-	(void)state;
 	start(&s, "returns", 0);
 	load(&s, false);
 	assert_int_equal(attach(&s, CALL_RETURN, (const char *)insn_deep, MT_CALL_COOKIE(5, 0)), 0);
@@ -630,7 +620,6 @@ static void __attribute__((unused)) test_signals(void **state)
 	struct seen *seen = calloc(1, sizeof(*seen));
 	struct second s;
 
-	(void)state;
 	start(&s, "signals", 0);
 	load(&s, false);
 	assert_int_equal(attach(&s, CALL_SET_DEVICE, at_record, 1), 0);
@@ -664,7 +653,6 @@ static void test_plan(void **state)
 	int32_t disp;
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(plans) / sizeof(plans[0]); i++)
 		assert_int_equal(inside_sites__plan(plans[i].code, 15, 0x400000, plans[i].slot,
 						    &site, copy),

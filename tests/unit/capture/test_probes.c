@@ -11,7 +11,6 @@ static uint64_t lost;
 
 static int counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR])
 {
-	(void)p;
 	sums++;
 	memset(c, 0, MT_CNT_NR * sizeof(*c));
 	if (number == 3)
@@ -21,7 +20,6 @@ static int counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_N
 
 static void zero_counters(struct probes *p, uint32_t number)
 {
-	(void)p;
 	if (number == 3)
 		lost = 0;
 }
@@ -35,7 +33,6 @@ static void test_lost_ends(void **state)
 	uint64_t notices = 7, n = 99;
 	int i;
 
-	(void)state;
 	p.vars.notices = &notices;
 	for (i = 0; i < 1000; i++)
 		assert_true(!probes__lost_ends(&p, &n) && !n);

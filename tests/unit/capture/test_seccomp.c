@@ -73,7 +73,6 @@ static int mode_of_child(void (*prepare)(void))
 
 static void test_mode(void **state)
 {
-	(void)state;
 	assert_int_equal(mode_of_child(filter), 2);
 	if (!prctl(PR_GET_SECCOMP, 0, 0, 0, 0))
 		assert_int_equal(mode_of_child(NULL), 0);
@@ -86,7 +85,6 @@ static void test_this_kernel(void **state)
 	int major = 0, minor = 0;
 	struct utsname un;
 
-	(void)state;
 	uname(&un);
 	assert_int_equal(sscanf(un.release, "%d.%d", &major, &minor), 2);
 	if (major == 6 && minor >= 11 && minor <= 13)
@@ -120,7 +118,6 @@ static void in_a_thread(void)
 
 static void test_filter_of_a_thread(void **state)
 {
-	(void)state;
 	assert_int_equal(mode_of_child(in_a_thread), 2);
 }
 
@@ -166,7 +163,6 @@ static int decided(bool defect)
 
 static void test_who_gets_return_probes(void **state)
 {
-	(void)state;
 	assert_int_equal(decided(true), 0);
 	if (seccomp__filters_returns())
 		skip();
@@ -175,7 +171,6 @@ static void test_who_gets_return_probes(void **state)
 
 static void test_shadow_stacks(void **state)
 {
-	(void)state;
 	assert_true(proc__says_shadow_stack(
 		"Name:\tx\nx86_Thread_features:\tshstk wrss\nx86_Thread_features_locked:\t\n"));
 	assert_false(proc__says_shadow_stack(

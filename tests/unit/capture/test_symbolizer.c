@@ -19,7 +19,6 @@ static void test_full_dict(void **state)
 	struct symbolizer *n = symbolizer__new(d, NULL);
 	uint32_t i;
 
-	(void)state;
 	assert_non_null(n);
 	log__set_level(LOG_ERROR);
 	for (i = 1; i < DICT_MAX_THREADS; i++)
@@ -43,7 +42,6 @@ static void test_no_memory_is_an_error(void **state)
 	struct dict *d = dict__new();
 	struct symbolizer *n = symbolizer__new(d, NULL);
 
-	(void)state;
 	assert_non_null(n);
 	errno = ENOMEM;
 	assert_int_equal(symbolizer__number(n, UINT32_MAX), UINT32_MAX);
@@ -67,7 +65,6 @@ static void test_waiting_keeps_no_ends(void **state)
 	struct queue q = { 0 };
 	size_t full, i;
 
-	(void)state;
 	for (i = 1; i <= 1000000; i++)
 		push(&q, MT_REC_CODE_GONE, i, 4096);
 	assert_int_equal(q.cap, 0);
@@ -92,7 +89,6 @@ static void test_floor(void **state)
 	struct dict *d = dict__new();
 	struct code_cache *c = code_cache__new(d, NULL);
 
-	(void)state;
 	assert_int_equal(code_cache__need(c, 0x1000, 5), 0);
 	code_cache__confirm(c);
 	code_cache__floor(c, 100);

@@ -22,14 +22,12 @@ static struct proc *self;
 
 static int open_self(void **state)
 {
-	(void)state;
 	self = proc__open(getpid());
 	return self ? 0 : -1;
 }
 
 static int close_self(void **state)
 {
-	(void)state;
 	proc__free(self);
 	return 0;
 }
@@ -57,7 +55,6 @@ static struct pytensors *make_world(const struct layout *l)
 
 static void test_layouts(void **state)
 {
-	(void)state;
 	for (size_t k = 0; k < sizeof(layouts) / sizeof(layouts[0]); k++) {
 		struct pytensors *t = make_world(&layouts[k]);
 		struct pytensor v[N_FAKES] = { { 0 } };
@@ -105,7 +102,6 @@ static void test_damaged_tensors(void **state)
 			     0);
 	struct pytensor wild = { .obj = 0x1234567000 };
 
-	(void)state;
 	assert_true(page != MAP_FAILED);
 	assert_int_equal(mprotect(page + 4096, 4096, PROT_NONE), 0);
 	assert_int_equal(pytensors__read(t, &wild, 1), 0);
@@ -148,7 +144,6 @@ static void test_nothing_to_find(void **state)
 	uint64_t objs[64];
 	const char *why = NULL;
 
-	(void)state;
 	for (size_t i = 0; i < 64; i++) {
 		objs[i] = at(junk[i]);
 		for (size_t k = 0; k < 32; k++)
@@ -177,7 +172,6 @@ static uint64_t told, told_types;
 
 static int on_object(uint64_t obj, uint64_t type, void *ctx)
 {
-	(void)ctx;
 	assert_true(obj >= at(objects) + 16);
 	told++;
 	told_types += type;
@@ -219,7 +213,6 @@ static void test_lists(void **state)
 	struct pygc gc = make_lists();
 	struct pygc_stats s;
 
-	(void)state;
 	assert_int_equal(walk(&gc, UINT64_MAX, &s), 0);
 	assert_int_equal(told, N_OBJECTS);
 	assert_int_equal(told_types, 8 * N_OBJECTS);
@@ -234,7 +227,6 @@ static void test_lists_are_found_at_both_alignments(void **state)
 {
 	struct pygc gc;
 
-	(void)state;
 	for (size_t shift = 0; shift <= 4; shift += 4) {
 		uint8_t *interp = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE,
 				       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -261,7 +253,6 @@ static void test_damaged_lists(void **state)
 	struct pygc gc = make_lists();
 	struct pygc_stats s;
 
-	(void)state;
 	/* One broken link: the rest is found from the other end. */
 	objects[1000].next = 0xdead0000;
 	assert_int_equal(walk(&gc, UINT64_MAX, &s), 0);
@@ -297,7 +288,6 @@ static void test_memcache(void **state)
 	uint8_t *p = whole + (16384 - at(whole) % 16384); /* start of a block */
 	struct memcache *c = memcache__new(self);
 
-	(void)state;
 	assert_true(whole != MAP_FAILED);
 	for (size_t i = 0; i < 3 * 16384; i++)
 		p[i] = (uint8_t)(i / 7);

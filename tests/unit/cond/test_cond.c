@@ -65,7 +65,6 @@ static void is(const char *text, enum cond_verdict want, const char *words)
 
 static void test_to_the_byte(void **state)
 {
-	(void)state;
 	is("peak>70G", COND_HOLDS, "peak 75,161,927,681 B > 75,161,927,680 B");
 	is("peak > 70GiB", COND_HOLDS, "peak 75,161,927,681 B > 75,161,927,680 B");
 	is("peak>75161927681", COND_NO, "peak 70.00 GiB is not > 70.00 GiB");
@@ -87,7 +86,6 @@ static void test_percent(void **state)
 	struct cond_result r;
 	struct cond *c;
 
-	(void)state;
 	is("reserved>=90%", COND_HOLDS, "reserved 72.00 GiB >= 72.00 GiB (90% of 80.00 GiB)");
 	is("reserved>90%", COND_NO, "reserved 72.00 GiB is not > 72.00 GiB (90% of 80.00 GiB)");
 	is("reserved>89.99%", COND_HOLDS, "reserved 72.00 GiB > 71.99 GiB (89.99% of 80.00 GiB)");
@@ -111,7 +109,6 @@ static void test_percent(void **state)
 
 static void test_and_or(void **state)
 {
-	(void)state;
 	is("allocated>60G and reserved>70G", COND_HOLDS,
 	   "allocated 64.00 GiB > 60.00 GiB and reserved 72.00 GiB > 70.00 GiB");
 	is("allocated>60G AND reserved>75G", COND_NO, "reserved 72.00 GiB is not > 75.00 GiB");
@@ -131,7 +128,6 @@ static void test_refused(void **state)
 {
 	char longest[2000];
 
-	(void)state;
 	refused("alocated>70G", "'alocated>70G': no such figure 'alocated', did you mean "
 				"allocated; there are: allocated, reserved, peak");
 	refused("", "a figure is wanted");
@@ -176,7 +172,6 @@ static void test_needs(void **state)
 {
 	struct cond *c = parse("growth>1G/100steps or rss>1G and reserved_growth > 10% / 10 m");
 
-	(void)state;
 	assert_true(cond__needs(c, COND_ALLOCATED) && cond__needs(c, COND_GROWTH) &&
 		    cond__needs(c, COND_RSS));
 	assert_true(cond__needs(c, COND_RESERVED));
@@ -209,7 +204,6 @@ static void test_growth_by_steps(void **state)
 	struct cond *c = parse("growth>=1000/100steps"), *more = parse("growth>1000/100steps");
 	struct cond_result r, rm;
 
-	(void)state;
 	for (uint64_t i = 0; i <= 300; i++) {
 		for (uint64_t in = 0; in < 5; in++) {
 			uint64_t now = 5000 + i * 10 + (in == 2 ? 1000 : 0);
@@ -250,7 +244,6 @@ static void test_growth_by_time(void **state)
 	struct cond *c = parse("growth>1M/128s");
 	struct cond_result r = { 0 };
 
-	(void)state;
 	/* 10 KiB/s; one of three samples per second is in the middle of a step. */
 	for (uint64_t ms = 0; ms < 300000; ms += 333) {
 		r = at(c, 0, UINT64_MAX, ms * 1000000,
@@ -274,7 +267,6 @@ static void test_sampled(void **state)
 	struct cond_result r;
 	uint64_t x = 1;
 
-	(void)state;
 	for (uint64_t i = 0; i < 20000; i++) {
 		x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
 		v.step = i / 2;
@@ -293,7 +285,6 @@ static void test_sampled(void **state)
  */
 static void test_looks_at_a_job(void **state)
 {
-	(void)state;
 	for (uint64_t leak = 0; leak < 2; leak++) {
 		struct cond *c = parse("growth>1G/10m"), *all = parse("growth>10M/10m");
 		struct cond_values v = { .sampled = true };
@@ -332,7 +323,6 @@ static void test_extremes(void **state)
 	struct cond *c = parse("growth>1G/1000000steps");
 	struct cond_result r = { 0 };
 
-	(void)state;
 	for (uint64_t i = 0; i < 1100000; i += 50)
 		r = at(c, 0, i, i, i * 2000, false);
 	assert_true(r.verdict == COND_HOLDS && r.value >= UINT64_C(2000000000) - 2000 * 250 &&

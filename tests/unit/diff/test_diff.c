@@ -194,7 +194,6 @@ static void write_named(void)
 
 static int setup(void **state)
 {
-	(void)state;
 	setenv("COLUMNS", "80", 1);
 	assert_non_null(mkdtemp(dir));
 	snprintf(old, sizeof(old), "%s/old.mtr", dir);
@@ -216,7 +215,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	return scratch__remove(dir);
 }
 
@@ -243,7 +241,6 @@ static void expect(const struct output *o, const char *text)
  * gone. */
 static void test_text(void **state)
 {
-	(void)state;
 	expect(run(command_diff.run, old, new, NULL),
 	       "old  old: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
@@ -269,7 +266,6 @@ static void test_text(void **state)
 
 static void test_modules(void **state)
 {
-	(void)state;
 	expect(run(command_diff.run, old, new, "--by", "module", "--top", "2", NULL),
 	       "old  old: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
@@ -302,7 +298,6 @@ static void test_shared_lines(void **state)
 {
 	const struct output *o;
 
-	(void)state;
 	setenv("COLUMNS", "160", 1);
 	o = run(command_diff.run, old, lossy, NULL);
 	assert_int_equal(o->status, 0);
@@ -317,7 +312,6 @@ static void test_shared_lines(void **state)
 /* In reverse order all differences are reversed. */
 static void test_back(void **state)
 {
-	(void)state;
 	expect(run(command_diff.run, new, old, "--top", "0", NULL),
 	       "old  new: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 7 events, 0 lost\n"
@@ -343,7 +337,6 @@ static void test_back(void **state)
 
 static void test_unlike_moments(void **state)
 {
-	(void)state;
 	expect(run(command_diff.run, old, old, "--at", "0.15,end", "--by", "phase", NULL),
 	       "old  old: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
@@ -364,7 +357,6 @@ static void test_unlike_moments(void **state)
 /* Missing bytes are reported with their amount. */
 static void test_lossy(void **state)
 {
-	(void)state;
 	expect(run(command_diff.run, old, lossy, NULL),
 	       "old  old: python train.py\n"
 	       "     torch 2.11.0 " DOT " 31.4 s " DOT " 8 events, 0 lost\n"
@@ -389,7 +381,6 @@ static void test_lossy(void **state)
 
 static void test_csv(void **state)
 {
-	(void)state;
 	expect(run(command_diff.run, old, new, "--format", "csv", NULL),
 	       "status,change,old_bytes,new_bytes,old_count,new_count,device,old_file,old_line,old_"
 	       "function,new_file,new_line,new_function,module,module_class,phase,category,source,"
@@ -408,7 +399,6 @@ static void test_csv(void **state)
 
 static void test_json(void **state)
 {
-	(void)state;
 	expect(run(command_diff.run, old, new, "--format", "json", "--by", "stack", "--top", "1",
 		   NULL),
 	       "{\n"
@@ -532,7 +522,6 @@ static void test_before_attach(void **state)
 {
 	const char *text;
 
-	(void)state;
 	text = run(command_diff.run, late, old, NULL)->out;
 	assert_non_null(strstr(text, "Of old, 10.00 MiB were there before attaching and have no "
 				     "line:\nwhat is new here"));
@@ -549,7 +538,6 @@ static void test_before_attach(void **state)
 /* ASCII locale: no middle dots. */
 static void test_plain_locale(void **state)
 {
-	(void)state;
 	setlocale(LC_ALL, "C");
 	for (const char *c = run(command_diff.run, old, told, NULL)->out; *c; c++)
 		assert_true(*c > 0);
@@ -567,7 +555,6 @@ static void test_unknown_category(void **state)
 	bool seen = false;
 	size_t i;
 
-	(void)state;
 	assert_non_null(j);
 	rows = json_object_get(j, "rows");
 	assert_int_equal(json_array_size(rows), 4);
@@ -590,7 +577,6 @@ static void test_odd_names(void **state)
 	static const char *const formats[] = { "text", "json", "csv", "flamegraph" };
 	const struct output *o;
 
-	(void)state;
 	for (size_t i = 0; i < 4; i++) {
 		o = run(command_diff.run, odd, odd, "--format", formats[i], "--top", "0", "-o", "-",
 			NULL);
@@ -612,7 +598,6 @@ static void test_devices(void **state)
 {
 	struct output *o;
 
-	(void)state;
 	o = run(command_diff.run, old, cpu, NULL);
 	assert_int_equal(o->status, 2);
 	assert_non_null(strstr(o->err, "no device 'cuda:0' in it; there is cpu"));
@@ -625,7 +610,6 @@ static void test_devices(void **state)
 
 static void test_usage(void **state)
 {
-	(void)state;
 	assert_int_equal(run(command_diff.run, old, NULL)->status, 64);
 	assert_int_equal(run(command_diff.run, old, new, old, NULL)->status, 64);
 	assert_int_equal(run(command_diff.run, old, new, "--by", "line,phase", NULL)->status, 64);
@@ -637,7 +621,6 @@ static void test_usage(void **state)
 
 static void test_compare(void **state)
 {
-	(void)state;
 	expect(run(command_compare.run, old, new, lossy, odd, cpu, NULL),
 	       "Configuration          Peak             Reserved    Frag.    Step\n"
 	       "old               23.00 MiB            25.00 MiB    8.0 %  0.25 s\n"
@@ -669,7 +652,6 @@ static void test_compare_names(void **state)
 	char path[3][256], all[96];
 	const struct output *o;
 
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		snprintf(path[i], sizeof(path[i]), "%s/%s.mtr", dir, names[i]);
 		assert_int_equal(link(old, path[i]), 0);
@@ -698,7 +680,6 @@ static void test_compare_names(void **state)
 
 static void test_markdown(void **state)
 {
-	(void)state;
 	expect(run(command_compare.run, old, new, odd, "--format", "markdown", NULL),
 	       "| Configuration | Peak memory | | | Reserved | Fragmentation | at most | Step time "
 	       "| | | Steps | Where it peaks |\n"
@@ -721,7 +702,6 @@ static void test_markdown(void **state)
 
 static void test_compare_json(void **state)
 {
-	(void)state;
 	expect(run(command_compare.run, old, "--name", "only", "--format", "json", NULL),
 	       "{\n"
 	       " \"memtrace\": {\n"
@@ -781,7 +761,6 @@ static void test_steps(void **state)
 			       0, NULL);
 	json_t *c = json_array_get(json_object_get(j, "captures"), 0);
 
-	(void)state;
 	assert_int_equal(json_integer_value(json_object_get(c, "steps")), 3);
 	assert_int_equal(json_integer_value(json_object_get(c, "steps_timed")), 1);
 	assert_true(json_real_value(json_object_get(c, "step_time")) == 0.2);

@@ -47,7 +47,6 @@ static void test_unmoved(void **state)
 {
 	struct match *m = new_match();
 
-	(void)state;
 	for (int side = OLD; side <= NEW; side++)
 		for (uint32_t line = 10; line < 20; line++)
 			add(m, side, "a.py", "f", line, "allocates", line);
@@ -65,7 +64,6 @@ static void test_moved(void **state)
 {
 	struct match *m = new_match();
 
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		static const uint32_t lines[] = { 24, 26, 27 };
 
@@ -86,7 +84,6 @@ static void test_inserted_and_removed(void **state)
 	static const uint32_t old[] = { 10, 12, 14, 16, 20 }, new[] = { 10, 11, 13, 17, 21 };
 	struct match *m = new_match();
 
-	(void)state;
 	/* 12 is 13, 16 is 17, 20 is 21; sizes show that 14 is gone and 11 is new */
 	for (int i = 0; i < 5; i++) {
 		add(m, OLD, "a.py", "f", old[i], "allocates", old[i]);
@@ -109,7 +106,6 @@ static void test_order(void **state)
 {
 	struct match *m = new_match();
 
-	(void)state;
 	add(m, OLD, "a.py", "f", 10, "allocates", 0);
 	add(m, OLD, "a.py", "f", 14, "allocates", 0);
 	add(m, OLD, "a.py", "f", 20, "allocates", 0);
@@ -128,7 +124,6 @@ static void test_never_crosses(void **state)
 {
 	struct match *m = new_match();
 
-	(void)state;
 	add(m, OLD, "a.py", "f", 10, "calls g", 0);
 	add(m, OLD, "a.py", "f", 11, "calls h", 0);
 	add(m, NEW, "a.py", "f", 20, "calls h", 0);
@@ -143,7 +138,6 @@ static void test_does_something_else(void **state)
 {
 	struct match *m = new_match();
 
-	(void)state;
 	add(m, OLD, "a.py", "f", 10, "calls g", 0);
 	add(m, NEW, "a.py", "f", 10, "calls h", 0);
 	settle(m);
@@ -155,7 +149,6 @@ static void test_other_function(void **state)
 {
 	struct match *m = new_match();
 
-	(void)state;
 	add(m, OLD, "a.py", "f", 10, "allocates", 0);
 	add(m, NEW, "a.py", "g", 10, "allocates", 0);
 	settle(m);
@@ -173,7 +166,6 @@ static void test_renamed_folder(void **state)
 	struct match *m = new_match();
 	const struct match_files *f;
 
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		add(m, OLD, old[i], "f", 10, "allocates", 0);
 		add(m, NEW, new[i], "f", 15, "allocates", 0);
@@ -193,7 +185,6 @@ static void test_below_the_folder(void **state)
 {
 	struct match *m = new_match();
 
-	(void)state;
 	add(m, OLD, "/home/u/v1/model.py", "f", 10, "allocates", 0);
 	add(m, NEW, "/home/u/v2/model.py", "f", 10, "allocates", 0);
 	add(m, NEW, "/home/u/v2/old/model.py", "f", 10, "allocates", 0);
@@ -209,7 +200,6 @@ static void test_ambiguous(void **state)
 	struct match *m = new_match();
 	const struct match_files *f;
 
-	(void)state;
 	add(m, OLD, "/w/a/model.py", "f", 10, "allocates", 0);
 	add(m, NEW, "/x/b/model.py", "f", 10, "allocates", 0);
 	add(m, NEW, "/x/c/model.py", "f", 10, "allocates", 0);
@@ -225,7 +215,6 @@ static void test_same_path_first(void **state)
 {
 	struct match *m = new_match();
 
-	(void)state;
 	add(m, OLD, "/w/net/model.py", "f", 10, "allocates", 0);
 	add(m, NEW, "/w/net/model.py", "f", 10, "allocates", 0);
 	add(m, NEW, "/x/net/model.py", "f", 10, "allocates", 0);
@@ -244,7 +233,6 @@ static void test_very_many(void **state)
 {
 	struct match *m = new_match();
 
-	(void)state;
 	for (uint32_t line = 1; line <= 20000; line++) {
 		add(m, OLD, "a.py", "f", line, "allocates", 0);
 		add(m, NEW, "a.py", "f", line + 10000, "allocates", 0);
@@ -260,7 +248,6 @@ static void test_odd(void **state)
 {
 	struct match *m = new_match();
 
-	(void)state;
 	settle(m);
 	match__free(m);
 	m = match__new(NULL, NULL);

@@ -31,7 +31,6 @@ static void test_first_fit(void **state)
 {
 	struct space s = new_space(10);
 
-	(void)state;
 	assert_int_equal(take(&s, 2), 0);
 	assert_int_equal(take(&s, 3), 2);
 	assert_int_equal(take(&s, 1), 5);
@@ -50,7 +49,6 @@ static void test_sizes_are_rounded(void **state)
 	struct space s = new_space(4);
 	uint64_t addr = 77;
 
-	(void)state;
 	assert_int_equal(space__alloc(&s, 1, &addr), 0);
 	assert_true(addr == BASE);
 	assert_int_equal(s.used_bytes, UNIT);
@@ -71,7 +69,6 @@ static void test_exhaustion_and_merging(void **state)
 	struct space s = new_space(8);
 	uint64_t addr = 77;
 
-	(void)state;
 	for (unsigned int i = 0; i < 8; i++)
 		assert_int_equal(take(&s, 1), i);
 	assert_int_equal(space__alloc(&s, 1, &addr), -ENOSPC);
@@ -94,7 +91,6 @@ static void test_invalid_frees(void **state)
 	struct space s = new_space(8);
 	struct space_range range = { 1, 2 };
 
-	(void)state;
 	assert_int_equal(take(&s, 4), 0);
 	assert_int_equal(space__free(&s, BASE + UNIT), 0);     /* inside an allocation */
 	assert_int_equal(space__free(&s, BASE + 4 * UNIT), 0); /* after the last allocation */
@@ -119,7 +115,6 @@ static void test_extents(void **state)
 	struct space_range range;
 	uint64_t addr;
 
-	(void)state;
 	assert_int_equal(space__extend(&s, BASE + 4 * UNIT, 4 * UNIT), 0);
 	assert_int_equal(space__extend(&s, BASE - 4 * UNIT, 4 * UNIT), 0);
 	assert_int_equal(s.extent_bytes, 12 * UNIT);
@@ -258,7 +253,6 @@ static void test_against_units(void **state)
 	static struct naive n;
 	unsigned short id = 0;
 
-	(void)state;
 	n.rng = 20240229;
 	for (unsigned int i = 0; i < UNITS; i++)
 		n.unit[i] = NOWHERE;

@@ -130,7 +130,6 @@ static const char *print(const char *columns, enum dump_by by, size_t top)
 
 static void test_by_holder(void **state)
 {
-	(void)state;
 	assert_string_equal(
 		print(NULL, DUMP_BY_HOLDER, 0),
 		"python (PID 42) - torch 2.11.0 - Python 3.12.1\n"
@@ -155,7 +154,6 @@ static void test_by_holder(void **state)
 
 static void test_by_tensor(void **state)
 {
-	(void)state;
 	assert_non_null(strstr(print(NULL, DUMP_BY_TENSOR, 0),
 			       " 256.0 KiB   47        1  parameter      blocks.1.up.weight  "
 			       "[512, 128] float32\n"));

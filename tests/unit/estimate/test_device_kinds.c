@@ -11,7 +11,6 @@ static void test_find(void **state)
 {
 	const struct device_kind *k;
 
-	(void)state;
 	k = device_kind__find("h100");
 	assert_non_null(k);
 	assert_string_equal(k->name, "NVIDIA H100 80GB HBM3");
@@ -37,7 +36,6 @@ static void test_each(void **state)
 	size_t n, i, j;
 	const struct device_kind *all = device_kinds(&n);
 
-	(void)state;
 	assert_true(n >= 10);
 	for (i = 0; i < n; i++) {
 		struct device_figure context;
@@ -67,7 +65,6 @@ static void test_context(void **state)
 {
 	struct device_figure f;
 
-	(void)state;
 	/* measured for this version; for another version; for no device of the kind */
 	assert_true(device_kind__context(device_kind__find("h100"), 12080, &f));
 	assert_int_equal(f.source, FIGURE_REPORTED);
@@ -89,7 +86,6 @@ static void test_nccl(void **state)
 {
 	struct device_figure f;
 
-	(void)state;
 	assert_true(device_kind__nccl(device_kind__find("a100"), 2, &f));
 	assert_int_equal(f.bytes, 544ULL << 20);
 	assert_int_equal(f.source, FIGURE_REPORTED);

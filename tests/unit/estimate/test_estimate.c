@@ -47,7 +47,6 @@ static void test_repeat_equal(void **state)
 	struct repeat *r = repeat__new();
 	struct repeat_found f;
 
-	(void)state;
 	assert_false(repeat__found(r, &f));
 	assert_false(step(r, 1, 100, 50, 200, &f)); /* the first step has no optimizer state */
 	assert_false(step(r, 1, 150, 90, 200, &f));
@@ -70,7 +69,6 @@ static void test_repeat_compares(void **state)
 	};
 	struct repeat_found f;
 
-	(void)state;
 	for (int i = 0; i < 4; i++) {
 		struct repeat *r = repeat__new();
 
@@ -89,7 +87,6 @@ static void test_repeat_close(void **state)
 	static const uint64_t mib = 1 << 20;
 	struct repeat_found f;
 
-	(void)state;
 	for (int kind = 0; kind < 4; kind++) {
 		struct repeat *r = repeat__new();
 		bool found = false;
@@ -115,7 +112,6 @@ static void test_repeat_devices(void **state)
 	struct repeat *r = repeat__new();
 	struct repeat_found f;
 
-	(void)state;
 	block(r, EVENT_ALLOC, 1, 9, 9, 10, 20);
 	assert_false(step(r, 1, 150, 90, 200, &f));
 	block(r, EVENT_ALLOC, 0, 9, 9, 120, 200);
@@ -132,7 +128,6 @@ static void test_repeat_cycle(void **state)
 	struct repeat *r = repeat__new();
 	struct repeat_found f;
 
-	(void)state;
 	assert_false(step(r, 1, 100, 50, 200, &f));
 	assert_false(step(r, 2, 150, 50, 200, &f));
 	assert_false(step(r, 1, 110, 50, 200, &f));
@@ -150,7 +145,6 @@ static void test_repeat_never(void **state)
 	struct repeat *r = repeat__new();
 	struct repeat_found f;
 
-	(void)state;
 	for (uint64_t i = 0; i < 100; i++)
 		assert_false(step(r, 1, 100 + i, 50 + i, 400, &f));
 	repeat__free(r);
@@ -163,7 +157,6 @@ static void test_repeat_no_totals(void **state)
 	struct repeat *r = repeat__new();
 	struct repeat_found f;
 
-	(void)state;
 	for (uint64_t i = 0; i < 4; i++) {
 		block(r, EVENT_ALLOC, 0, 0x1000, i < 3 ? 64 : 65, 0, 0);
 		block(r, EVENT_FREE, 0, 0x1000, 0, 0, 0);
@@ -180,7 +173,6 @@ static void test_repeat_cpu_only(void **state)
 	struct repeat *r = repeat__new();
 	struct repeat_found f;
 
-	(void)state;
 	for (int i = 0; i < 10; i++) {
 		assert_int_equal(repeat__event(r, &alloc), 0);
 		assert_int_equal(repeat__event(r, &s), 0);
@@ -193,7 +185,6 @@ static void test_repeat_cpu_only(void **state)
 
 static void test_verdict(void **state)
 {
-	(void)state;
 	assert_int_equal(verdict__of(&(struct verdict_facts){ .whole = true }), VERDICT_FITS);
 	/* The script caught the error and continued. */
 	assert_int_equal(verdict__of(&(struct verdict_facts){ .whole = true, .ooms = 3 }),
@@ -207,7 +198,6 @@ static void test_left(void **state)
 {
 	struct estimate_parts p = { .needs = 3 * GIB };
 
-	(void)state;
 	assert_int_equal(estimate_parts__left(4 * GIB, &p), GIB);
 	assert_int_equal(estimate_parts__left(2 * GIB, &p), -(int64_t)GIB);
 	/* Memory comes in granules; a partial granule is unusable. */
@@ -291,7 +281,6 @@ static void test_growth(void **state)
 {
 	struct answer *a = answer__new(60, true, VERDICT_FITS);
 
-	(void)state;
 	begins(a, "fits, but memory grows 4.00 MiB per step: enough for about 190 more steps\n"
 		  "  240.00 MiB of 1.00 GiB are taken, 784.00 MiB are left\n"
 		  "  Growth  +4.00 MiB/step at /home/u/train.py:8 (train_step), confidence high;"
@@ -333,7 +322,6 @@ static void test_log(void **state)
 				       "depends\tvalue\ttolist\t3\t\t0\t\n"
 				       "depends\tvalue\titem\t2\t/a/train.py\t12\tstep\n");
 
-	(void)state;
 	assert_int_equal(l.n, 7);
 	assert_int_equal(l.kinds[KNOWN_VALUE], 2);
 	assert_string_equal(l.all[0].name, "cufftXtExec");
@@ -365,7 +353,6 @@ static void test_log_hostile(void **state)
 		"\n \nassumed\nassumed x\nassumed x y\nassumed x :1\nassumed x y:\nassumed x "
 		"y:1z\nunmodelled\nunmodelled \nwhatever else\n");
 
-	(void)state;
 	assert_int_equal(l.n, 1);
 	assert_string_equal(l.all[0].name, "y");
 	assert_int_equal(l.all[0].line, 0);
@@ -394,7 +381,6 @@ static void test_group_left(void **state)
 	static const char stat[] = "anon 700\nfile 250\nactive_anon 1\ninactive_file "
 				   "150\nactive_file 90\nunevictable 0\n";
 
-	(void)state;
 	assert_int_equal(memory__group_left("max\n", "900\n", stat), UINT64_MAX);
 	assert_int_equal(memory__group_left("1000\n", "900\n", NULL), 100);
 	/* The kernel can reclaim its file cache. */

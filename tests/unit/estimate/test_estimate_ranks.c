@@ -82,7 +82,6 @@ static void test_launch(void **state)
 	struct launch l;
 	struct line line;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		assert_int_equal(launch__parse(cut(&line, cases[i].line), &l, why), 0);
 		assert_int_equal(l.launcher, cases[i].launcher);
@@ -126,7 +125,6 @@ static void test_not_understood(void **state)
 	struct launch l;
 	struct line line;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		assert_int_equal(launch__parse(cut(&line, cases[i].line), &l, why), -EINVAL);
 		assert_string_equal(why, cases[i].why);
@@ -143,7 +141,6 @@ static void test_interpreter(void **state)
 	struct launch l;
 	FILE *f;
 
-	(void)state;
 	assert_non_null(mkdtemp(folder));
 	snprintf(path, sizeof(path), "%s/torchrun", folder);
 	snprintf(python, sizeof(python), "%s/python", folder);
@@ -191,7 +188,6 @@ static void test_one(void **state)
 	struct estimate_ranks *r;
 	int status;
 
-	(void)state;
 	assert_true(estimate_ranks__wanted(&a));
 	r = estimate_ranks__new(&a, NULL, &status);
 	assert_non_null(r);
@@ -237,7 +233,6 @@ static void test_cannot_be(void **state)
 	struct line line;
 	int status;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct estimate_ranks_args a = cases[i].args;
 
@@ -265,7 +260,6 @@ static void test_lists(void **state)
 	unsigned *ranks;
 	size_t n;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		assert_int_equal(estimate_ranks__parse(cases[i].text, 64, &ranks, &n),
 				 cases[i].err);

@@ -44,7 +44,6 @@ static char given_up[512];
 
 static int on_send(void *ctx, void *connection, const void *bytes, size_t n)
 {
-	(void)ctx;
 	assert_non_null(connection);
 	assert_true(n_heard + n <= sizeof(heard));
 	memcpy(heard + n_heard, bytes, n);
@@ -54,7 +53,6 @@ static int on_send(void *ctx, void *connection, const void *bytes, size_t n)
 
 static void on_gave_up(void *ctx, const char *key)
 {
-	(void)ctx;
 	strncpy(given_up, key, sizeof(given_up) - 1);
 }
 
@@ -145,7 +143,6 @@ static int open_it(void **state)
 {
 	struct request r = { .n = 0 };
 
-	(void)state;
 	store = tcp_store__new(&opts);
 	client = tcp_store__connect(store, heard);
 	n_heard = 0;
@@ -156,7 +153,6 @@ static int open_it(void **state)
 
 static int close_it(void **state)
 {
-	(void)state;
 	tcp_store__free(store);
 	return 0;
 }
@@ -171,7 +167,6 @@ static void test_values(void **state)
 {
 	struct request r = { .n = 0 };
 
-	(void)state;
 	add(&r, SET, "a", "one", NULL);
 	add(&r, GET, "a", NULL, NULL);
 	tell(&r);
@@ -224,7 +219,6 @@ static void test_others(void **state)
 {
 	struct request r = { .n = 0 };
 
-	(void)state;
 	list(&r, WAIT, "default_pg/0//cuda//0", NULL);
 	tell(&r);
 	expect("\0", 1);
@@ -255,7 +249,6 @@ static void test_waits(void **state)
 	struct tcp_store_client *other = tcp_store__connect(store, given_up);
 	struct request r = { .n = 0 };
 
-	(void)state;
 	list(&r, WAIT, "p", "q");
 	tell(&r);
 	assert_int_equal(tcp_store__tick(store, 400), 600);
@@ -293,7 +286,6 @@ static void test_queues(void **state)
 {
 	struct request r = { .n = 0 };
 
-	(void)state;
 	list(&r, WAIT, "Q", NULL);
 	tell(&r);
 	add(&r, PUSH, "Q", "1", NULL);
@@ -329,7 +321,6 @@ static void test_pieces(void **state)
 	struct request r = { .n = 0 };
 	size_t n_first = 0;
 
-	(void)state;
 	begin(&r, MULTI_SET);
 	put_u64(&r, 2);
 	put_text(&r, "a");
@@ -375,7 +366,6 @@ static void test_hostile(void **state)
 	struct request r = { .n = 0 };
 	int err = 0;
 
-	(void)state;
 	begin(&r, 19);
 	refused(&r);
 	r.n = 0;
@@ -429,7 +419,6 @@ static void test_buffers_have_a_bound(void **state)
 	size_t total = 0, n = 0;
 	int err = 0;
 
-	(void)state;
 	for (size_t at = 0; at < sizeof(piece); at += 8192)
 		memcpy(piece + at, &key, sizeof(key));
 	begin(&r, WAIT);
@@ -493,7 +482,6 @@ static void test_other_users_are_refused(void **state)
 {
 	struct tcp_store_server *s;
 
-	(void)state;
 	signal(SIGPIPE, SIG_IGN);
 	s = tcp_store_server__start(NULL);
 	assert_non_null(s);

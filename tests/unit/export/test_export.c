@@ -63,7 +63,6 @@ static void test_folded_sums(void **state)
 	struct model_device d;
 	struct world w;
 
-	(void)state;
 	world__open(&w, "folded", AT_PEAK, "peak");
 	world__run(&w, small);
 	assert_int_equal(world__end(&w), 0);
@@ -86,7 +85,6 @@ static void test_folded_one_device_at_end(void **state)
 	struct model_device d;
 	struct world w;
 
-	(void)state;
 	world__open(&w, "folded", AT_END, "end");
 	world__run(&w, small);
 	w.ctx.device = 0;
@@ -158,7 +156,6 @@ static void test_speedscope_sums(void **state)
 	struct model_device d;
 	struct world w;
 
-	(void)state;
 	world__open(&w, "speedscope", AT_PEAK, "peak");
 	world__run(&w, small);
 	assert_int_equal(world__end(&w), 0);
@@ -257,7 +254,6 @@ static void test_flamegraph_sums(void **state)
 	struct world w;
 	json_t *data;
 
-	(void)state;
 	world__open(&w, "flamegraph", AT_PEAK, "peak");
 	world__run(&w, small);
 	assert_int_equal(world__end(&w), 0);
@@ -320,7 +316,6 @@ static void test_hostile_names(void **state)
 	};
 	const size_t n = sizeof(names) / sizeof(names[0]);
 
-	(void)state;
 	for (size_t k = 0; k < FORMATS; k++) {
 		struct world w;
 		json_t *j = NULL;
@@ -367,7 +362,6 @@ static void test_nothing_to_show(void **state)
 {
 	size_t tried = 0;
 
-	(void)state;
 	for (size_t k = 0; export_formats[k]; k++) {
 		const struct export_format *f = export_formats[k];
 		struct world w;
@@ -393,7 +387,6 @@ static void test_oom_moment(void **state)
 	struct world w;
 	json_t *j;
 
-	(void)state;
 	opts.oom = true;
 	world__open(&w, "flamegraph", AT_OOM, "oom");
 	world__run(&w, opts);
@@ -432,7 +425,6 @@ static void test_kinds_of_files(void **state)
 		{ "/home/ada/python3/x.py", FRAME_USER },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
 		assert_int_equal(frames__kind_of_file(files[i].file, NULL), files[i].kind);
 }
@@ -442,7 +434,6 @@ static void test_formats_are_found(void **state)
 	static const char *const words[] = { WORD_ARRAY(EXPORT_WORDS) };
 	size_t n = 0;
 
-	(void)state;
 	for (; export_formats[n]; n++) {
 		assert_string_equal(export_formats[n]->name, words[n]);
 		assert_ptr_equal(export__find(export_formats[n]->name), export_formats[n]);

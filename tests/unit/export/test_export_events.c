@@ -75,7 +75,6 @@ static void test_hostile(void **state)
 			{ "ndjson", "\n", 2 * HOSTILE + HOSTILE / 2 },
 			{ "openmetrics", "\n", 0 } };
 
-	(void)state;
 	for (size_t k = 0; k < 3; k++) {
 		struct world w;
 		size_t lines;
@@ -119,7 +118,6 @@ static void test_csv_field(void **state)
 		{ "a;@b,", "\"a;'@b,\"" },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
 		char *text;
 		size_t size;
@@ -139,7 +137,6 @@ static void test_csv_raw(void **state)
 	size_t size;
 	FILE *f = open_memstream(&text, &size);
 
-	(void)state;
 	assert_non_null(f);
 	csv__set_raw(true);
 	csv__put(f, "=1+1");
@@ -180,7 +177,6 @@ static void test_ndjson(void **state)
 	struct world w;
 	json_t *stacks = json_object();
 
-	(void)state;
 	world__open(&w, "ndjson", AT_PEAK, "peak");
 	world__run(&w, small);
 	assert_int_equal(world__end(&w), 0);
@@ -257,7 +253,6 @@ static void test_tensorboard(void **state)
 	size_t steps = 0, records = 0;
 	struct world w;
 
-	(void)state;
 	world__open_ahead(&w, "tensorboard", AT_PEAK, "peak", small);
 	world__run(&w, small);
 	assert_int_equal(world__end(&w), 0);
@@ -287,7 +282,6 @@ static void test_tensorboard_pipe(void **state)
 	struct export_ctx c = { 0 };
 	void *own = NULL;
 
-	(void)state;
 	assert_int_equal(f->begin(&c, &own), -ESPIPE);
 	assert_null(own);
 }
@@ -315,7 +309,6 @@ static void test_openmetrics(void **state)
 	struct model_device d;
 	struct world w;
 
-	(void)state;
 	world__open(&w, "openmetrics", AT_PEAK, "peak");
 	world__run(&w, small);
 	w.ctx.device = 0;
@@ -338,7 +331,6 @@ static void test_openmetrics_of_the_cpu(void **state)
 	struct world w;
 	char sample[96];
 
-	(void)state;
 	world__open(&w, "openmetrics", AT_PEAK, "peak");
 	world__run(&w, small);
 	w.ctx.device = -1;
@@ -373,7 +365,6 @@ static void test_openmetrics_growth(void **state)
 	};
 	char sample[96];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct event e = { .device = { DEVICE_CUDA, 0 }, .totals = true };
 		struct world w;
@@ -428,7 +419,6 @@ static void test_pickle(void **state)
 	struct pickle *p = pickle__new(f);
 	uint32_t x;
 
-	(void)state;
 	assert_non_null(p);
 	pickle__open_dict(p);
 	pickle__key(p, a);
@@ -461,7 +451,6 @@ static void test_snapshot_needs_a_gpu(void **state)
 {
 	struct world w;
 
-	(void)state;
 	world__open(&w, "snapshot", AT_END, "end");
 	send(&w, alloc_of(0, MT_WALK_NO_THREAD, 0x1000, 64));
 	assert_int_equal(world__end(&w), -ENODEV);

@@ -98,7 +98,6 @@ static void test_timeline(void **state)
 	uint64_t enters;
 	struct world w;
 
-	(void)state;
 	world__open(&w, "timeline", AT_PEAK, "peak");
 	world__run(&w, small);
 	assert_int_equal(world__end(&w), 0);
@@ -134,7 +133,6 @@ static void test_timeline_one_device(void **state)
 	struct world w;
 	size_t i;
 
-	(void)state;
 	world__open(&w, "timeline", AT_PEAK, "peak");
 	w.ctx.device_name = "cuda";
 	world__run(&w, small);
@@ -181,7 +179,6 @@ static void test_timeline_partial_stacks(void **state)
 	json_t *j, *e;
 	size_t i;
 
-	(void)state;
 	world__open(&w, "timeline", AT_PEAK, "peak");
 	a = module_of(&w, "a");
 	b = module_of(&w, "a.b");
@@ -214,7 +211,6 @@ static void test_empty_timeline(void **state)
 	struct world w;
 	json_t *j;
 
-	(void)state;
 	world__open(&w, "timeline", AT_PEAK, "peak");
 	assert_int_equal(world__end(&w), 0);
 	j = parse(w.text, w.size);

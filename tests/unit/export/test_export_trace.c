@@ -90,7 +90,6 @@ static void test_perfetto(void **state)
 	json_t *doc, *events;
 	struct world w;
 
-	(void)state;
 	opts.oom = true;
 	world__open(&w, "perfetto", AT_PEAK, "peak");
 	world__run(&w, opts);
@@ -116,7 +115,6 @@ static void test_perfetto_device(void **state)
 	struct world w;
 	json_t *doc, *events;
 
-	(void)state;
 	world__open(&w, "perfetto", AT_PEAK, "peak");
 	w.ctx.device_name = "cpu";
 	world__run(&w, small);
@@ -154,7 +152,6 @@ static void test_counters(void **state)
 	struct counters *c = counters__new(10 * UINT64_C(1000000000), see, &seen);
 	struct model_device d = { .name = "cpu" };
 
-	(void)state;
 	assert_non_null(c);
 	for (uint64_t i = 0; i < 1000000; i++) {
 		d.allocated = 1000 + i % 7;
@@ -264,7 +261,6 @@ static void test_pprof(void **state)
 	struct world w;
 	size_t size;
 
-	(void)state;
 	assert_non_null(data);
 	world__open(&w, "pprof", AT_PEAK, "peak");
 	world__run(&w, small);
@@ -293,7 +289,6 @@ static void test_pprof_moments(void **state)
 {
 	struct world w;
 
-	(void)state;
 	world__open(&w, "pprof", AT_PEAK, "peak");
 	assert_int_equal(world__end(&w), -ENODATA);
 	world__close(&w);
@@ -314,7 +309,6 @@ static void test_dates(void **state)
 					   "2026-01-02T03:04:05.5" };
 	uint64_t ns;
 
-	(void)state;
 	assert_int_equal(text__parse_date("2026-01-02T03:04:05.678Z", &ns), 0);
 	assert_int_equal(ns, UINT64_C(1767323045678000000));
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)

@@ -110,7 +110,6 @@ static void test_chosen_moments_are_exact(void **state)
 	struct page_data *e = open_page(&every), *s = open_page(&some);
 	uint64_t last = 0;
 
-	(void)state;
 	s->limits = s->next = (struct limits){ .moments = 300, .blocks = 20000, .passed = 50000 };
 	world__run(&every, opts);
 	finish(&every);
@@ -143,7 +142,6 @@ static void test_limits(void **state)
 	struct page_data *p = open_page(&w);
 	size_t blocks = 0, moments = 0;
 
-	(void)state;
 	p->limits = p->next = (struct limits){ .moments = 3000, .blocks = 3000, .passed = 6000 };
 	world__run(&w, opts);
 	finish(&w);
@@ -168,7 +166,6 @@ static void test_kept_moments(void **state)
 	size_t ooms = 0, steps = 0;
 	int err;
 
-	(void)state;
 	world__run(&w, opts);
 	finish(&w);
 	while (!(err = html_thin__moments(p)))
@@ -200,7 +197,6 @@ static void test_learnt_late(void **state)
 	struct page_device *d;
 	struct row row;
 
-	(void)state;
 	send(&w, (struct event){ .kind = EVENT_ALLOC,
 				 .device = cuda,
 				 .addr = 0x1000,
@@ -259,7 +255,6 @@ static void test_overwritten(void **state)
 	struct page_data *p = open_page(&w);
 	const struct page_device *d;
 
-	(void)state;
 	send(&w, alloc_of(0, 0, 0x1000, 64));
 	send(&w, alloc_of(0, 0, 0x1000, 96));
 	finish(&w);
@@ -285,7 +280,6 @@ static void test_segments(void **state)
 			      .size = 2 << 20 };
 	const struct page_device *d;
 
-	(void)state;
 	send(&w, take);
 	send(&w, (struct event){ .kind = EVENT_ALLOC,
 				 .device = cuda,
@@ -340,7 +334,6 @@ static void test_many_segments(void **state)
 	struct page_data *p = open_page(&w);
 	uint32_t seen = 0;
 
-	(void)state;
 	p->limits = p->next = (struct limits){
 		.moments = 100000, .blocks = 1000, .passed = 1000, .payload = SIZE_MAX
 	};
@@ -392,7 +385,6 @@ static void test_base64(void **state)
 						{ "\xff\xfe\xfd", "//79" } };
 	char lots[10000], *text;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
 		text = base64(pairs[i][0]);
 		assert_string_equal(text, pairs[i][1]);
@@ -460,7 +452,6 @@ static void test_columns(void **state)
 	uint8_t *payload;
 	size_t size, n;
 
-	(void)state;
 	world__run(&w, small);
 	finish(&w);
 	assert_int_equal(html_payload__make(p, &b), 0);
@@ -515,7 +506,6 @@ static void test_room(void **state)
 	size_t room[] = { SIZE_MAX, 0, 0, 1 }, n[4];
 	struct world w;
 
-	(void)state;
 	for (int i = 0; i < 4; i++) {
 		struct page_data *p = open_page(&w);
 		struct bytes b = { 0 };
@@ -549,7 +539,6 @@ static void test_head(void **state)
 	json_t *head, *device;
 	size_t i;
 
-	(void)state;
 	open_page(&w);
 	world__run(&w, (struct synthetic_opts){ .layers = 4, .steps = 200, .cpu = true });
 	facts__set(w.f, "cmdline", "[\"</script><!--<script>\"]");
@@ -587,7 +576,6 @@ static void test_nothing_to_show(void **state)
 {
 	struct world w;
 
-	(void)state;
 	open_page(&w);
 	assert_int_equal(world__end(&w), -ENODATA);
 	world__close(&w);

@@ -348,7 +348,6 @@ static void run(uint64_t seed, bool losses)
 
 static void test_whole(void **state)
 {
-	(void)state;
 	memset(&odd, 0, sizeof(odd));
 	for (uint64_t seed = 1; seed <= 30; seed++)
 		run(seed, false);
@@ -358,7 +357,6 @@ static void test_whole(void **state)
 
 static void test_with_losses(void **state)
 {
-	(void)state;
 	memset(&odd, 0, sizeof(odd));
 	for (uint64_t seed = 101; seed <= 130; seed++)
 		run(seed, true);

@@ -12,7 +12,6 @@ static void test_names_do_not_act(void **state)
 	struct failure f;
 	char longer[2000];
 
-	(void)state;
 	assert_int_equal(failure__set(&f, EXIT_UNUSABLE, -ENOENT, "%s: gone",
 				      "/tmp/a\033[31m\n\xc2\x9b.so"),
 			 -ENOENT);

@@ -16,7 +16,6 @@ static void test_read(void **state)
 	char text[16] = "";
 	int fds[2];
 
-	(void)state;
 	assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
 	assert_int_equal(io__write(fds[1], "abc", 3), 0);
 	close(fds[1]);
@@ -33,7 +32,6 @@ static void test_offset_and_load(void **state)
 	char text[16] = "", *all;
 	size_t size;
 
-	(void)state;
 	assert_null(io__load(fd, 10, &size));
 	assert_int_equal(errno, EPROTO);
 	assert_int_equal(io__write(fd, "0123456789", 10), 0);

@@ -63,7 +63,6 @@ static void test_compact(void **state)
 	FILE *out = begin();
 	struct json *j = json__new(out, false);
 
-	(void)state;
 	fill(j);
 	/* jansson has no numbers above 2^63: this one is compared as text. */
 	json__free(j);
@@ -80,7 +79,6 @@ static void test_pretty(void **state)
 	FILE *out = begin();
 	struct json *j = json__new(out, true);
 
-	(void)state;
 	json__open_object(j, NULL);
 	json__open_array(j, "rows");
 	json__open_object(j, NULL);
@@ -109,7 +107,6 @@ static void test_strings(void **state)
 {
 	char c[2] = "";
 
-	(void)state;
 	check_string("", "\"\"\n");
 	check_string("a\"b\\c/d", "\"a\\\"b\\\\c/d\"\n");
 	check_string("\b\f\n\r\t\x01\x1f\x7f", "\"\\b\\f\\n\\r\\t\\u0001\\u001f\\u007f\"\n");
@@ -157,7 +154,6 @@ static void test_doubles(void **state)
 	FILE *out;
 	struct json *j;
 
-	(void)state;
 	check_double(1.5, 2, "1.50\n");
 	check_double(-0.25, 1, "-0.2\n");
 	check_double(3, 0, "3\n");
@@ -222,7 +218,6 @@ static void test_misuse_aborts(void **state)
 							  misuse_close, misuse_close_top,
 							  misuse_two,	misuse_deep };
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(misuses) / sizeof(misuses[0]); i++) {
 		int status;
 		pid_t child = fork();

@@ -12,7 +12,6 @@ static void test_any_key(void **state)
 	struct map64 *m = map64__new();
 	uint64_t v = 77;
 
-	(void)state;
 	for (size_t i = 0; i < 5; i++) {
 		assert_false(map64__get(m, keys[i], &v));
 		assert_true(v == 77); /* unchanged */
@@ -50,7 +49,6 @@ static void test_against_array(void **state)
 	uint64_t rng = 12345;
 	size_t count = 0;
 
-	(void)state;
 	for (int round = 0; round < 400000; round++) {
 		size_t i;
 		uint64_t key, v = 0;
@@ -88,7 +86,6 @@ static void test_iteration(void **state)
 	uint64_t key, value, keys = 0, values = 0;
 	size_t pos = 0, n = 0;
 
-	(void)state;
 	assert_false(map64__next(m, &pos, &key, &value));
 	assert_false(map64__next(m, &pos, &key, &value));
 	for (uint64_t i = 0; i < 1000; i++)
@@ -113,7 +110,6 @@ static void test_hash(void **state)
 	unsigned char message[64];
 	uint64_t all = 0;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(message); i++)
 		message[i] = (unsigned char)i;
 	assert_true(hash__bytes(seed, message, 0) == UINT64_C(0xabac0158050fc4dc));

@@ -10,7 +10,6 @@ static void test_distance(void **state)
 {
 	char longest[64], too_long[65];
 
-	(void)state;
 	assert_int_equal(nearest__distance("", ""), 0);
 	assert_int_equal(nearest__distance("", "abc"), 3);
 	assert_int_equal(nearest__distance("abc", ""), 3);
@@ -41,7 +40,6 @@ static const char *best(const char *word)
 
 static void test_best(void **state)
 {
-	(void)state;
 	assert_string_equal(best("reprot"), "report");
 	assert_string_equal(best("replayy"), "replay");
 	assert_string_equal(best("dif"), "diff");

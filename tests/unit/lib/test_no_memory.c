@@ -22,7 +22,6 @@ static int fill_map(void *ctx)
 	uint64_t value, n = 0;
 	size_t pos = 0;
 
-	(void)ctx;
 	while (n < 2000 && !err) {
 		err = map64__set(m, n * 4096, n);
 		n += !err;
@@ -41,7 +40,6 @@ static int fill_map(void *ctx)
 
 static void test_map64(void **state)
 {
-	(void)state;
 	assert_true(no_memory__try(fill_map, NULL) > 5);
 }
 
@@ -51,7 +49,6 @@ static int keep_strings(void *ctx)
 	int err = s ? 0 : -ENOMEM;
 	char text[32];
 
-	(void)ctx;
 	for (int i = 0; i < 300 && !err; i++) {
 		const char *kept = text;
 
@@ -68,7 +65,6 @@ static int keep_strings(void *ctx)
 
 static void test_strings(void **state)
 {
-	(void)state;
 	assert_true(no_memory__try(keep_strings, NULL) > 200);
 }
 
@@ -78,7 +74,6 @@ static int grow_array(void *ctx)
 	size_t cap = 0;
 	int err = 0;
 
-	(void)ctx;
 	for (size_t n = 0; n < 500 && !err; n++) {
 		err = array__grow(&v, &cap, n + 1, sizeof(*v));
 		if (!err)
@@ -94,7 +89,6 @@ static int grow_zeroed_array(void *ctx)
 	size_t cap = 0;
 	int err = 0;
 
-	(void)ctx;
 	for (size_t n = 1; n < 500 && !err; n += 7) {
 		err = array__grow_zero(&v, &cap, n, sizeof(*v));
 		for (size_t i = n < 8 ? 0 : n - 7; i < cap && !err; i++)
@@ -111,7 +105,6 @@ static void test_array(void **state)
 	uint64_t *v = NULL;
 	size_t cap = 0;
 
-	(void)state;
 	assert_true(no_memory__try(grow_array, NULL) > 2);
 	assert_true(no_memory__try(grow_zeroed_array, NULL) > 2);
 	/* Elements beyond 32 bits have no number. */
@@ -144,7 +137,6 @@ static void test_grid(void **state)
 {
 	FILE *out = fopen("/dev/null", "w");
 
-	(void)state;
 	assert_non_null(out);
 	assert_true(no_memory__try(make_grid, out) > 10);
 	fclose(out);
@@ -199,7 +191,6 @@ static void test_writers(void **state)
 {
 	FILE *out = fopen("/dev/null", "w");
 
-	(void)state;
 	assert_non_null(out);
 	assert_true(no_memory__try(write_json, out) > 0);
 	assert_true(no_memory__try(write_gzip, out) > 0);
@@ -212,7 +203,6 @@ static int make_pb(void *ctx)
 	struct pb outer = { 0 }, inner = { 0 };
 	bool failed;
 
-	(void)ctx;
 	for (uint32_t i = 0; i < 100; i++) {
 		pb__clear(&inner);
 		pb__uint(&inner, 1, i);
@@ -227,7 +217,6 @@ static int make_pb(void *ctx)
 
 static void test_pb(void **state)
 {
-	(void)state;
 	assert_true(no_memory__try(make_pb, NULL) > 2);
 }
 
@@ -257,7 +246,6 @@ static void test_outfile(void **state)
 {
 	char folder[] = "/tmp/test_no_memory.XXXXXX", path[64];
 
-	(void)state;
 	assert_non_null(mkdtemp(folder));
 	snprintf(path, sizeof(path), "%s/report", folder);
 	assert_true(no_memory__try(write_outfile, path) > 0);

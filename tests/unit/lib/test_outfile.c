@@ -18,7 +18,6 @@ static char path[128];
 
 static int enter(void **state)
 {
-	(void)state;
 	unsetenv("SUDO_UID");
 	unsetenv("SUDO_GID");
 	snprintf(folder, sizeof(folder), "/tmp/test_outfile.XXXXXX");
@@ -44,7 +43,6 @@ static int leave(void **state)
 {
 	DIR *d = opendir(folder);
 
-	(void)state;
 	for (struct dirent *e; d && (e = readdir(d));)
 		unlinkat(dirfd(d), e->d_name, e->d_type == DT_DIR ? AT_REMOVEDIR : 0);
 	closedir(d);
@@ -85,7 +83,6 @@ static void test_rename_appears_whole(void **state)
 	struct outfile *o = create(OUTFILE_RENAME, false);
 	struct stat st;
 
-	(void)state;
 	fputs("hello", outfile__stream(o));
 	assert_int_equal(access(path, F_OK), -1);
 	assert_string_equal(outfile__name(o), path);
@@ -100,7 +97,6 @@ static void test_never_overwrites(void **state)
 {
 	struct outfile *o = (void *)1;
 
-	(void)state;
 	put(path, "old");
 	assert_int_equal(outfile__create(path, OUTFILE_RENAME, false, &o), -EEXIST);
 	assert_int_equal(outfile__create(path, OUTFILE_DIRECT, false, &o), -EEXIST);
@@ -113,7 +109,6 @@ static void test_never_overwrites_what_came_meanwhile(void **state)
 {
 	struct outfile *o = create(OUTFILE_RENAME, false);
 
-	(void)state;
 	fputs("new", outfile__stream(o));
 	put(path, "somebody's");
 	assert_int_equal(outfile__commit(o), -EEXIST);
@@ -126,7 +121,6 @@ static void test_force_replaces(void **state)
 	struct outfile *o;
 	int old;
 
-	(void)state;
 	put(path, "old");
 	old = open(path, O_RDONLY);
 	o = create(OUTFILE_RENAME, true);
@@ -157,7 +151,6 @@ static void test_direct_is_there_at_once(void **state)
 	struct outfile *o = create(OUTFILE_DIRECT, false);
 	struct stat st;
 
-	(void)state;
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_mode & 07777, 0600);
 	assert_int_equal(write(outfile__fd(o), "abc", 3), 3);
@@ -169,7 +162,6 @@ static void test_discard_removes(void **state)
 {
 	struct outfile *o = create(OUTFILE_DIRECT, false);
 
-	(void)state;
 	outfile__discard(o);
 	assert_int_equal(entries(), 0);
 	put(path, "old");
@@ -185,7 +177,6 @@ static void test_discard_spares_others(void **state)
 {
 	struct outfile *o = create(OUTFILE_DIRECT, false);
 
-	(void)state;
 	assert_int_equal(unlink(path), 0);
 	put(path, "not ours");
 	outfile__discard(o);
@@ -197,7 +188,6 @@ static void test_links_are_refused(void **state)
 	struct outfile *o = NULL;
 	char other[128];
 
-	(void)state;
 	snprintf(other, sizeof(other), "%s/victim", folder);
 	put(other, "precious");
 	assert_int_equal(symlink(other, path), 0);
@@ -213,7 +203,6 @@ static void test_bad_names(void **state)
 	struct outfile *o = NULL;
 	char name[512];
 
-	(void)state;
 	assert_int_equal(outfile__create("", OUTFILE_RENAME, true, &o), -ENOENT);
 	assert_int_equal(outfile__create(folder, OUTFILE_RENAME, true, &o), -EISDIR);
 	snprintf(name, sizeof(name), "%s/", folder);
@@ -234,7 +223,6 @@ static void test_full_disk_is_told(void **state)
 	struct outfile *o = NULL;
 	struct stat st;
 
-	(void)state;
 	assert_int_equal(outfile__create("/dev/full", OUTFILE_RENAME, false, &o), 0);
 	fputs("x", outfile__stream(o));
 	assert_int_equal(outfile__commit(o), -ENOSPC);
@@ -254,7 +242,6 @@ static void test_fifo_needs_force(void **state)
 	char got[8];
 	int r;
 
-	(void)state;
 	assert_int_equal(mkfifo(path, 0600), 0);
 	r = open(path, O_RDONLY | O_NONBLOCK);
 	assert_true(r >= 0);
@@ -272,7 +259,6 @@ static void test_belongs_to_sudo_user(void **state)
 	struct outfile *o;
 	struct stat st;
 
-	(void)state;
 	if (geteuid() != 0) {
 		print_message("needs root: skipped\n");
 		skip();
@@ -296,7 +282,6 @@ static void test_signal_removes(void **state)
 	int status;
 	pid_t pid = fork();
 
-	(void)state;
 	assert_true(pid >= 0);
 	if (!pid) {
 		struct outfile *o = NULL;

@@ -37,7 +37,6 @@ static void test_names(void **state)
 {
 	char long_name[300];
 
-	(void)state;
 	assert_true(passed_files__good_name("trace_1705536000000.mtr"));
 	assert_true(passed_files__good_name("a+b-c"));
 	assert_false(passed_files__good_name(""));
@@ -61,7 +60,6 @@ static void test_opens(void **state)
 	struct stat st;
 	char env[128];
 
-	(void)state;
 	snprintf(env, sizeof(env), "%d:a.mtr,%d:aa.mtr", a, b);
 	setenv(HANDED, env, 1);
 	equals(passed_files__open("a.mtr"), "first");
@@ -90,7 +88,6 @@ static void test_nonsense(void **state)
 					      "7:a.mt",	 " 7:a.mtr", "7 :a.mtr",
 					      "7;a.mtr" };
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++) {
 		setenv(HANDED, values[i], 1);
 		assert_int_equal(passed_files__open("a.mtr"), -1);

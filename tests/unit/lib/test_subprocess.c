@@ -64,7 +64,6 @@ static void test_program(void **state)
 	struct subprocess_opts o = { .program = "sh", .argv = argv, .env = env };
 	int code;
 
-	(void)state;
 	setenv("B", "2", 1);
 	setenv("C", "3", 1);
 	assert_string_equal(output_of(o, &code), "1--3\n");
@@ -86,7 +85,6 @@ static void test_refused(void **state)
 	char text[32] = "";
 	int fds[2];
 
-	(void)state;
 	assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
 	o.err = fds[1];
 	assert_int_equal(outcome(&o), 127);
@@ -101,7 +99,6 @@ static void test_program_by_descriptor(void **state)
 	const char *argv[] = { "true", NULL };
 	struct subprocess_opts o = { .program = "/bin/false", .argv = argv };
 
-	(void)state;
 	assert_int_equal(outcome(&o), 1);
 	o.program_fd = open("/bin/true", O_RDONLY | O_CLOEXEC);
 	assert_true(o.program_fd > 0);
@@ -122,7 +119,6 @@ static void test_prepare(void **state)
 		.program = "/bin/true", .argv = argv, .prepare = refuse, .ctx = &code
 	};
 
-	(void)state;
 	assert_int_equal(outcome(&o), 9);
 	code = 0;
 	assert_int_equal(outcome(&o), 0);
@@ -153,7 +149,6 @@ static bool reads(int fd, char c)
 
 static int try_swapped(void *ctx)
 {
-	(void)ctx;
 	if (!reads(given[1], '0') || !reads(given[0], '1'))
 		return 1;
 	return fcntl(given[2], F_GETFD) < 0 ? PASSED : 2;
@@ -161,7 +156,6 @@ static int try_swapped(void *ctx)
 
 static int try_standard(void *ctx)
 {
-	(void)ctx;
 	for (int fd = 0; fd < 256; fd++)
 		if ((fcntl(fd, F_GETFD) >= 0) != (fd < 3))
 			return 1;
@@ -172,7 +166,6 @@ static int try_standard(void *ctx)
 
 static int try_all(void *ctx)
 {
-	(void)ctx;
 	return reads(given[2], '2') ? PASSED : 1;
 }
 
@@ -181,7 +174,6 @@ static void test_descriptors(void **state)
 	const struct subprocess_fd swapped[] = { { given[0], given[1] }, { given[1], given[0] } };
 	struct subprocess_opts o = { .main = try_swapped, .fds = swapped, .n_fds = 2 };
 
-	(void)state;
 	assert_int_equal(outcome(&o), PASSED);
 	assert_int_equal(run(try_standard, NULL), PASSED);
 	o = (struct subprocess_opts){ .main = try_all, .keep_all_fds = true };
@@ -200,7 +192,6 @@ static void test_descriptors_of_program(void **state)
 	const char *text;
 	int code;
 
-	(void)state;
 	assert_true(dup(given[1]) > 2); /* without close-on-exec */
 	text = output_of(o, &code);
 	assert_int_equal(code, 0);
@@ -213,7 +204,6 @@ static int try_closed(void *ctx)
 {
 	const int keep[] = { given[2], 1, given[0] };
 
-	(void)ctx;
 	if (subprocess__close_others(keep, 3))
 		return 1;
 	if (fcntl(given[0], F_GETFD) < 0 || fcntl(given[2], F_GETFD) < 0 || fcntl(0, F_GETFD) < 0)
@@ -223,7 +213,6 @@ static int try_closed(void *ctx)
 
 static void test_close_others(void **state)
 {
-	(void)state;
 	assert_int_equal(
 		outcome(&(struct subprocess_opts){ .main = try_closed, .keep_all_fds = true }),
 		PASSED);
@@ -237,7 +226,6 @@ static int try_signals(void *ctx)
 	sigset_t mask;
 	bool ignored, blocked;
 
-	(void)ctx;
 	if (sigaction(SIGPIPE, NULL, &sa) || sigprocmask(SIG_SETMASK, NULL, &mask))
 		return 100;
 	ignored = sa.sa_handler == SIG_IGN;
@@ -250,7 +238,6 @@ static void test_signals(void **state)
 	struct subprocess_opts o = { .main = try_signals };
 	sigset_t usr1, before;
 
-	(void)state;
 	signal(SIGPIPE, SIG_IGN);
 	sigemptyset(&usr1);
 	sigaddset(&usr1, SIGUSR1);
@@ -267,7 +254,6 @@ static void test_ignored_end(void **state)
 {
 	int code = PASSED;
 
-	(void)state;
 	signal(SIGCHLD, SIG_IGN);
 	assert_int_equal(run(refuse, &code), PASSED);
 	signal(SIGCHLD, SIG_DFL);
@@ -275,7 +261,6 @@ static void test_ignored_end(void **state)
 
 static int try_group(void *ctx)
 {
-	(void)ctx;
 	return 10 * (getpgid(0) == getpid()) + (getsid(0) == getpid());
 }
 
@@ -283,7 +268,6 @@ static void test_group(void **state)
 {
 	struct subprocess_opts o = { .main = try_group };
 
-	(void)state;
 	assert_int_equal(outcome(&o), 0);
 	o.group = SUBPROCESS_OWN_GROUP;
 	assert_int_equal(outcome(&o), 10);
@@ -295,7 +279,6 @@ static int try_limits(void *ctx)
 {
 	int n = 0;
 
-	(void)ctx;
 	while (n < 20 && dup(2) >= 0)
 		n++;
 	if (n == 20)
@@ -311,7 +294,6 @@ static void test_limits(void **state)
 	const struct subprocess_limit limits[] = { { RLIMIT_NOFILE, 16 }, { RLIMIT_CPU, 1 } };
 	struct subprocess_opts o = { .main = try_limits, .limits = limits, .n_limits = 2 };
 
-	(void)state;
 	assert_int_equal(outcome(&o), 1000 + SIGKILL);
 }
 
@@ -325,7 +307,6 @@ static void test_nice(void **state)
 	int ours = getpriority(PRIO_PROCESS, 0);
 	struct subprocess_opts o = { .main = try_nice, .ctx = &ours, .nice_by = 3 };
 
-	(void)state;
 	assert_int_equal(outcome(&o), ours > 16 ? 19 - ours : 3);
 }
 
@@ -333,7 +314,6 @@ static void test_nice(void **state)
 
 static int wait_forever(void *ctx)
 {
-	(void)ctx;
 	while (pause()) /* it returns after signals that are handled, with -1 */
 		;
 	return 1;
@@ -345,7 +325,6 @@ static void test_wait(void **state)
 	struct subprocess p;
 	int status;
 
-	(void)state;
 	assert_int_equal(subprocess__start(&o, &p), 0);
 	assert_false(subprocess__ended(&p, &status));
 	assert_false(subprocess__wait(&p, 20, &status));
@@ -379,7 +358,6 @@ static void test_ends_group(void **state)
 				     .ends_group = true };
 	int code;
 
-	(void)state;
 	/* Standard output ends when the last process that has it open does. */
 	assert_string_equal(output_of(o, &code), "");
 	assert_int_equal(code, PASSED);
@@ -388,7 +366,6 @@ static void test_ends_group(void **state)
 /* A user without rights, which makes the kernel forget the signal of a parent's end. */
 static int change_user(void *ctx)
 {
-	(void)ctx;
 	return !geteuid() && setresuid(65534, 65534, 65534);
 }
 
@@ -411,7 +388,6 @@ static void test_death_signal(void **state)
 	int (*const prepares[])(void *ctx) = { NULL, change_user };
 	int code;
 
-	(void)state;
 	for (size_t i = 0; i < 2; i++) {
 		struct subprocess_opts o = { .main = start_and_end, .ctx = (void *)&prepares[i] };
 
@@ -422,14 +398,12 @@ static void test_death_signal(void **state)
 
 static int set_up(void **state)
 {
-	(void)state;
 	open_given();
 	return 0;
 }
 
 static int tear_down(void **state)
 {
-	(void)state;
 	for (int i = 0; i < 3; i++)
 		close(given[i]);
 	return 0;

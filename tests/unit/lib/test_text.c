@@ -23,7 +23,6 @@ static void check_clean(const char *src, size_t len, size_t size, const char *wa
 
 static void test_clean(void **state)
 {
-	(void)state;
 	CLEAN("", "");
 	CLEAN("plain text", "plain text");
 	CLEAN("a\033[31mred\n", "a\\x1b[31mred\\x0a");
@@ -66,7 +65,6 @@ static void check_utf8(const char *src, size_t len, size_t size, const char *wan
 
 static void test_utf8(void **state)
 {
-	(void)state;
 	check_utf8("ok\n\t", 4, 10, "ok\n\t");
 	check_utf8("a\xff"
 		   "b",
@@ -84,7 +82,6 @@ static void test_utf8(void **state)
 
 static void test_width(void **state)
 {
-	(void)state;
 	assert_int_equal(text__width(""), 0);
 	assert_int_equal(text__width("abc"), 3);
 	assert_int_equal(text__width("Stra\xc3\x9f"
@@ -110,7 +107,6 @@ static void test_bytes(void **state)
 {
 	char buf[24];
 
-	(void)state;
 	check_bytes(0, "0 B");
 	check_bytes(512, "512 B");
 	check_bytes(1023, "1023 B");
@@ -145,7 +141,6 @@ static void check_count(uint64_t n, const char *want)
 
 static void test_count(void **state)
 {
-	(void)state;
 	check_count(0, "0");
 	check_count(999, "999");
 	check_count(1000, "1,000");
@@ -162,7 +157,6 @@ static void check_percent(uint64_t part, uint64_t whole, const char *want)
 
 static void test_percent(void **state)
 {
-	(void)state;
 	check_percent(0, 100, "0");
 	check_percent(0, 0, "0");
 	check_percent(5, 0, "0");
@@ -186,7 +180,6 @@ static void check_time(uint64_t ns, const char *want)
 
 static void test_time(void **state)
 {
-	(void)state;
 	check_time(0, "0 ns");
 	check_time(999, "999 ns");
 	check_time(1000, "1.0 us");
@@ -219,7 +212,6 @@ static void check_size(const char *s, int err, uint64_t want)
 
 static void test_parse_size(void **state)
 {
-	(void)state;
 	check_size("7", 0, 7);
 	check_size("0", 0, 0);
 	check_size("64K", 0, 65536);
@@ -255,7 +247,6 @@ static void check_parse_time(const char *s, int err, uint64_t want)
 
 static void test_parse_time(void **state)
 {
-	(void)state;
 	check_parse_time("250ms", 0, 250000000);
 	check_parse_time("30s", 0, UINT64_C(30000000000));
 	check_parse_time("5m", 0, UINT64_C(300000000000));
@@ -275,7 +266,6 @@ static void test_log(void **state)
 	int fds[2], saved = dup(STDERR_FILENO);
 	ssize_t n;
 
-	(void)state;
 	assert_int_equal(pipe(fds), 0);
 	dup2(fds[1], STDERR_FILENO);
 	assert_int_equal(log__level(), LOG_INFO);
@@ -308,7 +298,6 @@ static void test_date(void **state)
 	uint64_t ns;
 	char buf[40];
 
-	(void)state;
 	assert_string_equal(text__date(buf, sizeof(buf), UINT64_C(1767323045678999999)),
 			    "2026-01-02T03:04:05.678Z");
 	assert_int_equal(text__parse_date(buf, &ns), 0);
@@ -318,7 +307,6 @@ static void test_date(void **state)
 
 static void test_clock_offset(void **state)
 {
-	(void)state;
 	assert_int_equal(
 		clock__parse_offset(
 			"monotonic           0         0\nboottime            0         0\n"),

@@ -24,7 +24,6 @@ static void test_parts(void **state)
 {
 	char part[LOG_PART];
 
-	(void)state;
 	assert_string_equal(log__part(part, "user/capture/session.c"), "capture");
 	assert_string_equal(log__part(part, "user/save/recording.c"), "save");
 	assert_string_equal(log__part(part, "user/cmd/run.c"), "cmd");
@@ -41,7 +40,6 @@ static void test_old_parts(void **state)
 	struct log_config c = LOG_CONFIG_INIT;
 	char why[128];
 
-	(void)state;
 	assert_int_equal(
 		log_config__parse(&c, "target=debug,recording=error", true, why, sizeof(why)), 0);
 	assert_int_equal(c.n_parts, 5);
@@ -58,7 +56,6 @@ static void test_text(void **state)
 	struct log_config c = LOG_CONFIG_INIT;
 	char why[128], text[256];
 
-	(void)state;
 	assert_int_equal(log_config__parse(
 				 &c, "warn,capture=debug,,file=/tmp/a b.log,format=json,live=error",
 				 false, why, sizeof(why)),
@@ -105,7 +102,6 @@ static void test_wrong_text(void **state)
 {
 	char many[512] = "", clean[16];
 
-	(void)state;
 	check_wrong("INFO", false, "'INFO' is none of error, warn, info, debug");
 	check_wrong("", true, "'' is none of error, warn, info, debug");
 	check_wrong("info,", true, "'' is none of error, warn, info, debug");
@@ -149,7 +145,6 @@ static void test_json_line(void **state)
 	size_t len;
 	char *line = log_line__write(&l, true, &len);
 
-	(void)state;
 	assert_non_null(line);
 	assert_string_equal(
 		line,
@@ -196,7 +191,6 @@ static void test_file(void **state)
 	char other[80];
 	struct stat st;
 
-	(void)state;
 	assert_int_equal(log_file__open(path), 0);
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_mode & 07777, 0600);
@@ -231,7 +225,6 @@ static void test_file_full(void **state)
 {
 	struct rlimit before, small = { 8, 0 };
 
-	(void)state;
 	getrlimit(RLIMIT_FSIZE, &before);
 	small.rlim_max = before.rlim_max;
 	assert_int_equal(log_file__open(path), 0);
@@ -259,7 +252,6 @@ static void test_relayed(void **state)
 	json_t *said;
 	char *text;
 
-	(void)state;
 	assert_int_equal(log__option_file(path, (char[64]){ "" }, 64), 0);
 	assert_int_equal(log__option_format("json", (char[64]){ "" }, 64), 0);
 	log__open();
@@ -304,7 +296,6 @@ static void test_relayed_without_end(void **state)
 	char *text, big[60000];
 	size_t from_web, lines;
 
-	(void)state;
 	assert_int_equal(log__option_file(path, (char[64]){ "" }, 64), 0);
 	log__open();
 	clock_gettime(CLOCK_REALTIME, &begin);
@@ -344,7 +335,6 @@ static void test_relay(void **state)
 	ssize_t n;
 	json_t *o;
 
-	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
 	log__open();
 	log__set_level(LOG_ERROR);
@@ -372,7 +362,6 @@ static void test_relay(void **state)
 
 static int make_folder(void **state)
 {
-	(void)state;
 	if (!mkdtemp(folder))
 		return -1;
 	snprintf(path, sizeof(path), "%s/log", folder);
@@ -381,7 +370,6 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-	(void)state;
 	return rmdir(folder);
 }
 

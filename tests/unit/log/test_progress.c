@@ -109,7 +109,6 @@ static void test_nothing_in_a_second(void **state)
 {
 	struct work w = { .what = "reading x", .total = 100, .ms = 500 };
 
-	(void)state;
 	assert_string_equal(on_terminal(&w, 80, "xterm", "C.UTF-8"), "");
 }
 
@@ -122,7 +121,6 @@ static void test_bar(void **state)
 			  .second = true };
 	char *s = on_terminal(&w, 80, "xterm", "C.UTF-8");
 
-	(void)state;
 	assert_non_null(strstr(s, "reading run\\x1b[2J\\xe2\\x80\\xae.mtr  \xe2\x96\x88"));
 	assert_non_null(strstr(s, " %  1 s left"));
 	assert_null(strstr(s, "within"));
@@ -135,7 +133,6 @@ static void test_count(void **state)
 	struct work w = { .what = "reading stdin", .ms = 1200 };
 	char *s = on_terminal(&w, 80, "xterm", "C");
 
-	(void)state;
 	assert_non_null(strstr(s, "reading stdin  "));
 	/* 50 events per ms, shown after more than a second */
 	assert_non_null(strstr(s, ",000 events  1."));
@@ -153,7 +150,6 @@ static void test_narrow(void **state)
 			  .at_once = true };
 	char *s;
 
-	(void)state;
 	for (unsigned short columns = 10; columns <= 50; columns += 20) {
 		s = on_terminal(&w, columns, "xterm", "C");
 		widths(s, columns);
@@ -173,7 +169,6 @@ static void test_no_terminal(void **state)
 	pid_t pid;
 	int status;
 
-	(void)state;
 	assert_string_equal(on_terminal(&w, 80, "dumb", "C"), "");
 	pid = fork();
 	if (!pid) {
@@ -192,7 +187,6 @@ static void test_draw(void **state)
 {
 	char buf[BAR_TEXT];
 
-	(void)state;
 	assert_string_equal(bar__draw(buf, 0, 10, 4, false, false), "");
 	assert_string_equal(bar__draw(buf, 1, 1000000, 4, false, true), "#   ");
 	assert_string_equal(bar__draw(buf, 999999, 1000000, 4, false, true), "### ");

@@ -79,7 +79,6 @@ static void test_training(void **state)
 	struct world w = world__new(AT_PEAK, 0);
 	uint32_t lin = module(&w, "lin", "Linear", "Net"), s[KINDS];
 
-	(void)state;
 	for (int i = 0; i < KINDS; i++)
 		s[i] = stack_in(&w, i, lin, i);
 	alloc(&w, CUDA(0), 0x1000, 1000, s[OTHER]); /* a parameter */
@@ -133,7 +132,6 @@ static void test_inference(void **state)
 		 model = stack_in(&w, OTHER, 0, 2);
 	uint32_t data = stack_in(&w, OTHER, 0, 3), kept = stack_in(&w, OTHER, 0, 4);
 
-	(void)state;
 	alloc(&w, CUDA(0), 0x1000, 1000, model);
 	for (int i = 0; i < 5; i++) {
 		alloc(&w, CUDA(0), 0x2000 + i, 20, data);
@@ -168,7 +166,6 @@ static void test_before_attach(void **state)
 	struct row *r;
 	size_t n, named = 0;
 
-	(void)state;
 	for (int i = 0; i < 4; i++)
 		feed(&w, (struct event){ .kind = EVENT_BLOCK,
 					 .device = CUDA(0),
@@ -230,7 +227,6 @@ static void test_no_totals(void **state)
 	size_t n;
 	struct row *r;
 
-	(void)state;
 	alloc(&w, CPU, 0x10, 100, a);
 	dealloc(&w, CPU, 0x999, 0); /* from before attach, freed when the names arrive */
 	step_ends(&w);
@@ -268,7 +264,6 @@ static void test_not_for_a_later_block(void **state)
 	struct world w = world__new(AT_END, 0);
 	uint32_t a = simple(&w, "/u/a.py", "f", 9);
 
-	(void)state;
 	alloc(&w, CUDA(0), 0x10, 512, a);
 	assert_int_equal(model__event(w.m, &(struct event){ .kind = EVENT_TENSOR,
 							    .device = CUDA(0),
@@ -495,7 +490,6 @@ static void random_run(unsigned seed)
 
 static void test_random(void **state)
 {
-	(void)state;
 	for (unsigned seed = 1; seed <= 60; seed++)
 		random_run(seed);
 }

@@ -147,7 +147,6 @@ static void test_ever_new_sizes(void **state)
 	struct row *rows;
 	size_t n;
 
-	(void)state;
 	run(&p, true, 3);
 	check_devices(&p);
 	check_same(&p, BY_LINE, ROWS_NOW);
@@ -176,7 +175,6 @@ static void test_ever_new_threads(void **state)
 	struct row *rows;
 	size_t n;
 
-	(void)state;
 	run(&p, true, EVENTS);
 	check_devices(&p);
 	check_same(&p, BY_LINE, ROWS_NOW);
@@ -199,7 +197,6 @@ static void test_few(void **state)
 	struct row *rows;
 	size_t n;
 
-	(void)state;
 	run(&p, false, 1);
 	check_same(&p, BY_LINE, ROWS_TOTAL);
 	assert_int_equal(model__rows(p.all.m, 0, &total, &rows, &n), 0);

@@ -23,7 +23,6 @@ static uint64_t noise(uint64_t i)
 
 static uint64_t leak(uint64_t i, uint64_t n)
 {
-	(void)n;
 	return 100 * KIB + i * 4 * KIB;
 }
 
@@ -54,14 +53,11 @@ static uint64_t leak_with_teeth(uint64_t i, uint64_t n)
 
 static uint64_t flat(uint64_t i, uint64_t n)
 {
-	(void)i;
-	(void)n;
 	return 5000;
 }
 
 static uint64_t only_noise(uint64_t i, uint64_t n)
 {
-	(void)n;
 	return 100 * KIB + noise(i) * 100;
 }
 
@@ -80,7 +76,6 @@ static uint64_t slowing_cache(uint64_t i, uint64_t n)
 {
 	uint64_t v = 0, add = 512 * KIB;
 
-	(void)n;
 	for (uint64_t k = 0; k <= i; k++, add = add * 9 / 10)
 		v += add;
 	return v;
@@ -88,7 +83,6 @@ static uint64_t slowing_cache(uint64_t i, uint64_t n)
 
 static uint64_t sawtooth(uint64_t i, uint64_t n)
 {
-	(void)n;
 	return i % 10 * 64 * KIB;
 }
 
@@ -136,7 +130,6 @@ static void test_verdicts(void **state)
 	uint64_t v[TREND_MAX];
 	struct trend t;
 
-	(void)state;
 	for (size_t c = 0; c < N(cases); c++)
 		for (size_t l = 0; l < N(lengths); l++) {
 			for (size_t i = 0; i < lengths[l]; i++)
@@ -156,7 +149,6 @@ static void test_figures(void **state)
 	uint64_t v[60];
 	struct trend t;
 
-	(void)state;
 	for (size_t i = 0; i < 60; i++)
 		v[i] = leak(i, 60);
 	trend__judge(v, 60, &opts, &t);
@@ -186,7 +178,6 @@ static void test_slope(void **state)
 	static double slopes[TREND_MAX * TREND_MAX / 2];
 	uint64_t v[TREND_MAX], seed = 88172645463325252;
 
-	(void)state;
 	for (size_t n = TREND_MIN; n <= TREND_MAX; n += n / 3) {
 		for (unsigned kinds = 1; kinds < 1000; kinds *= 7) {
 			struct trend_opts o = { .min_growth = 1 };
@@ -216,7 +207,6 @@ static void test_too_short(void **state)
 	uint64_t v[TREND_MIN];
 	struct trend t;
 
-	(void)state;
 	for (size_t i = 0; i < TREND_MIN; i++)
 		v[i] = leak(i, 0);
 	for (size_t n = 0; n < TREND_MIN; n++) {
@@ -240,7 +230,6 @@ static void test_chance(void **state)
 			      ties[] = { 1, 1, 2, 2, 3, 3, 4, 4 };
 	double tau, p;
 
-	(void)state;
 	/* 28 pairs: z = 27 / sqrt(8 * 7 * 21 / 18) = 3.34 */
 	p = trend__order_chance(up, 8, &tau);
 	assert_true(tau == 1 && p > 0.00040 && p < 0.00043);
@@ -332,7 +321,6 @@ static void test_lines(void **state)
 		uint64_t stride;
 	} sizes[] = { { 60, 1 }, { 256, 1 }, { 257, 2 }, { 1000, 4 } };
 
-	(void)state;
 	for (size_t i = 0; i < N(sizes); i++) {
 		struct world w = watched(BY_LINE);
 		struct growth g;
@@ -352,7 +340,6 @@ static void test_steps_are_whole(void **state)
 {
 	static const char *const at[] = { "live", "start" };
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		struct world w = watched(BY_LINE);
 		struct growth g;
@@ -375,7 +362,6 @@ static void test_end_of_program(void **state)
 	struct world w = watched(BY_LINE);
 	struct growth g;
 
-	(void)state;
 	train(&w, CUDA(0), 60);
 	for (int i = 0; i < 60; i++)
 		dealloc(&w, CUDA(0), 0x100000 + i, 4 * KIB);
@@ -391,7 +377,6 @@ static void test_losses(void **state)
 	struct world w = watched(BY_LINE);
 	struct growth g;
 
-	(void)state;
 	train(&w, CUDA(0), 60);
 	feed(&w, (struct event){ .kind = EVENT_LOST, .size = 5 });
 	g = judged(&w, "cuda:0");
@@ -406,7 +391,6 @@ static void test_groups(void **state)
 {
 	static const enum group by[] = { BY_STACK, BY_MODULE, BY_CATEGORY };
 
-	(void)state;
 	for (size_t i = 0; i < N(by); i++) {
 		struct world w = watched(by[i]);
 		struct growth g;
@@ -427,7 +411,6 @@ static void test_calls_then_steps(void **state)
 	struct world w = watched(BY_LINE);
 	struct growth g;
 
-	(void)state;
 	for (int i = 0; i < 30; i++) {
 		feed(&w, (struct event){ .kind = EVENT_CALL });
 		alloc(&w, CPU, 0x900000 + i, KIB, simple(&w, "/home/u/a.py", "g", 9));
@@ -445,7 +428,6 @@ static void test_calls(void **state)
 	struct world w = watched(BY_LINE);
 	struct growth g;
 
-	(void)state;
 	line = simple(&w, "/home/u/a.py", "g", 9);
 	for (int i = 0; i < 30; i++) {
 		feed(&w, (struct event){ .kind = EVENT_CALL });
@@ -466,7 +448,6 @@ static void test_time(void **state)
 	uint32_t line = simple(&w, "/home/u/a.py", "g", 9);
 	struct growth g;
 
-	(void)state;
 	for (int i = 0; i < 5000; i++)
 		alloc(&w, CPU, 0x900000 + i, 100, line);
 	w.time += 3000 * MS;
@@ -490,7 +471,6 @@ static void test_time_jumps(void **state)
 	uint32_t line = simple(&w, "/home/u/a.py", "g", 9);
 	struct growth g;
 
-	(void)state;
 	for (int i = 0; i < 10; i++) {
 		w.time = i % 2 ? UINT64_MAX - MS * 3 : 0;
 		alloc(&w, CPU, 0x900000 + i, 4096, line);
@@ -508,7 +488,6 @@ static void test_before_attach(void **state)
 	struct world w = watched(BY_LINE);
 	struct growth g;
 
-	(void)state;
 	for (int i = 0; i < 20; i++)
 		feed(&w, (struct event){ .kind = EVENT_BLOCK,
 					 .device = CUDA(0),
@@ -535,7 +514,6 @@ static void test_sums_have_what_was_there_before(void **state)
 	uint32_t line = simple(&w, "/home/u/a.py", "f", 1);
 	struct growth g;
 
-	(void)state;
 	for (int i = 0; i < 20; i++) {
 		alloc(&w, CPU, 0x1000 + i, 4096, line);
 		if (i == 10)
@@ -561,7 +539,6 @@ static void test_pool(void **state)
 	uint32_t line = simple(&w, "/home/u/a.py", "g", 9);
 	struct growth g;
 
-	(void)state;
 	for (int i = 0; i < 60; i++) {
 		w.reserved = (i + 1) * KIB * KIB * 2;
 		alloc(&w, CUDA(0), 0x10, KIB * KIB, line);
@@ -583,7 +560,6 @@ static void test_nobody_watched(void **state)
 	struct world w = world__new(AT_END, 0);
 	struct growth g;
 
-	(void)state;
 	assert_int_equal(growth__watch(w.m, BY_THREAD), -EINVAL);
 	train(&w, CPU, 3);
 	model__finish(w.m, w.time);

@@ -11,7 +11,6 @@ static void test_peak_rises_twice(void **state)
 	struct row *r;
 	size_t n;
 
-	(void)state;
 	w.reserved = 4096;
 	alloc(&w, CUDA(0), 0x10, 100, a);
 	alloc(&w, CUDA(0), 0x20, 50, b); /* first peak: 150 */
@@ -65,7 +64,6 @@ static void test_end(void **state)
 	struct row *r;
 	size_t n;
 
-	(void)state;
 	alloc(&w, CUDA(0), 1, 100, a);
 	alloc(&w, CUDA(0), 2, 7, a);
 	dealloc(&w, CUDA(0), 1, 100);
@@ -88,7 +86,6 @@ static void test_oom_is_the_first(void **state)
 	struct row *r;
 	size_t n;
 
-	(void)state;
 	alloc(&w, CUDA(0), 1, 100, a);
 	assert_int_equal(model__rows(w.m, 0, &o, &r, &n), -ENOENT);
 	oom(&w, CUDA(0), 1000);
@@ -116,7 +113,6 @@ static void test_time(void **state)
 		{ 2 * MS, 607 }, { 3 * MS, 507 }, { 900 * MS, 507 },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct world w = world__new(AT_TIME, cases[i].at);
 		uint32_t a = simple(&w, "/home/u/a.py", "f", 1);
@@ -144,7 +140,6 @@ static void test_before_attach(void **state)
 	struct row *r;
 	size_t n;
 
-	(void)state;
 	w.allocated[0] = 1000;
 	dealloc(&w, CUDA(0), 0x99, 300); /* a block from before attach; the peak is earlier */
 	alloc(&w, CUDA(0), 0x10, 200, a);
@@ -188,7 +183,6 @@ static void test_moment_and_losses(void **state)
 		{ true, true, FIGURE_NOT_EXACT },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct world w = world__new(AT_TIME, MS * 3 / 2);
 		uint32_t a = simple(&w, "/home/u/a.py", "f", 1);
@@ -210,7 +204,6 @@ static void test_drift(void **state)
 	uint32_t a = simple(&w, "/home/u/a.py", "f", 1);
 	struct model_device d;
 
-	(void)state;
 	alloc(&w, CUDA(0), 1, 100, a);
 	w.allocated[0] += 40; /* a lost allocation */
 	assert_int_equal(device(&w, "cuda").peak_is, FIGURE_EXACT);
@@ -258,7 +251,6 @@ static void test_two_devices_and_cpu(void **state)
 	struct row *r;
 	size_t n;
 
-	(void)state;
 	alloc(&w, CPU, 1, 1000000, a);
 	alloc(&w, CUDA(1), 1, 300, a);
 	alloc(&w, CUDA(0), 1, 100, a); /* three blocks follow one another at one address */
@@ -300,7 +292,6 @@ static void test_median(void **state)
 	struct row *r;
 	size_t n;
 
-	(void)state;
 	for (size_t i = 0; i < 7; i++)
 		alloc(&w, CUDA(0), i, sizes[i], a);
 	r = rows(&w, "cuda", BY_LINE, ROWS_NOW, &n);
@@ -320,7 +311,6 @@ static void test_hostile(void **state)
 	struct row *r;
 	size_t n;
 
-	(void)state;
 	for (int i = 0; i < 2000; i++) {
 		struct event e = {
 			.kind = i % 16,
@@ -494,7 +484,6 @@ static void random_run(unsigned seed, enum moment at)
 
 static void test_random(void **state)
 {
-	(void)state;
 	for (unsigned seed = 1; seed <= 60; seed++)
 		for (int at = AT_PEAK; at <= AT_TIME; at++)
 			random_run(seed, at);

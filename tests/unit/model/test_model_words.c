@@ -50,7 +50,6 @@ static void test_phases(void **state)
 		{ fwd, N(fwd), w.autograd_thread, PHASE_BACKWARD },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < N(cases); i++) {
 		uint32_t s = stack_of(&w, cases[i].f, cases[i].n, MT_WALK_OK);
 
@@ -106,7 +105,6 @@ static void test_lines(void **state)
 	struct world w = world__new(AT_PEAK, 0);
 	struct row_frame f;
 
-	(void)state;
 	for (size_t i = 0; i < N(cases); i++) {
 		struct frame_spec spec[] = { { "/home/u/root.py", "main", 0 },
 					     { cases[i].file, "leaf", 0 } };
@@ -148,7 +146,6 @@ static void test_groups(void **state)
 	struct row *r;
 	size_t n;
 
-	(void)state;
 	alloc(&w, CUDA(0), 1, 100, a);
 	alloc(&w, CUDA(0), 2, 30, b);
 	feed(&w, (struct event){ .kind = EVENT_ALLOC,
@@ -216,7 +213,6 @@ static void test_steps_by_optimizer(void **state)
 	uint32_t mod = module(&w, "", "Net", "Net");
 	struct model_step s;
 
-	(void)state;
 	alloc(&w, CUDA(0), 1, 100, a); /* 1 */
 	/* 2: ignored here */
 	feed(&w, (struct event){ .kind = EVENT_CALL, .module = mod });
@@ -255,7 +251,6 @@ static void test_steps_by_calls(void **state)
 	uint32_t b = stack_of(&w, in, 2, MT_WALK_OK);
 	struct model_step s;
 
-	(void)state;
 	alloc(&w, CUDA(0), 1, 100, a); /* 1 */
 	assert_int_equal(model__steps(w.m), 0);
 	assert_int_equal(model__step_time(w.m), 0);
@@ -303,7 +298,6 @@ static void test_call_without_a_name(void **state)
 				   { SP "nn/modules/module.py", "_wrapped_call_impl", mod } };
 	uint32_t b = stack_of(&w, in, 2, MT_WALK_OK);
 
-	(void)state;
 	feed(&w, (struct event){ .kind = EVENT_CALL });
 	alloc(&w, CUDA(0), 2, 50, b);
 	assert_int_equal(model__steps(w.m), 0);
@@ -318,7 +312,6 @@ static void test_many_steps(void **state)
 	uint32_t a = simple(&w, "/u/a.py", "f", 1);
 	struct model_step s;
 
-	(void)state;
 	for (uint64_t i = 0; i < 5000; i++) {
 		alloc(&w, CUDA(0), 1, i, a);
 		dealloc(&w, CUDA(0), 1, i);
@@ -374,7 +367,6 @@ static void test_layers(void **state)
 	uint32_t c = stack_of(&w, in3, 1, MT_WALK_OK), out = simple(&w, "/u/a.py", "f", 1);
 	struct model_layer l;
 
-	(void)state;
 	w.reserved = 1000;
 	alloc(&w, CUDA(0), 1, 100, a);	 /* 1: fragmentation 0.9 */
 	alloc(&w, CUDA(0), 2, 100, a);	 /* 2: 0.8 */
@@ -424,7 +416,6 @@ static void test_layer_parts(void **state)
 	uint32_t f = stack_of(&w, fwd, 2, MT_WALK_OK), b = stack_of(&w, bwd, 2, MT_WALK_OK);
 	struct model_layer l;
 
-	(void)state;
 	w.reserved = 1000;
 	alloc(&w, CUDA(0), 1, 100, f); /* 1: fragmentation 0.9 */
 	alloc(&w, CUDA(0), 2, 100, f); /* 2: 0.8 */
@@ -464,7 +455,6 @@ static void test_odd_module_names(void **state)
 	struct row *r;
 	size_t n;
 
-	(void)state;
 	for (size_t i = 1; i < 599; i++)
 		deep[i] = i % 2 ? '.' : 'x';
 	for (size_t i = 0; i < N(names) + 1; i++) {
@@ -494,7 +484,6 @@ static void test_phase_stretches(void **state)
 	uint32_t f = stack_of(&w, in, 2, MT_WALK_OK);
 	struct model_phase p;
 
-	(void)state;
 	w.reserved = 4096;
 	alloc(&w, CUDA(0), 1, 100, f); /* 1 */
 	alloc(&w, CUDA(0), 2, 100, f); /* 2 */
@@ -570,7 +559,6 @@ static void test_autograd(void **state)
 	struct row *r;
 	size_t n;
 
-	(void)state;
 	alloc_in(&w, 0x1000, 1, f, MT_WALK_OK, 0, 0); /* forward itself */
 	alloc_in(&w, 0x2000, 10, e, MT_WALK_OK, addmm, 0);
 	alloc_in(&w, 0x3000, 20, 0, MT_WALK_NO_FRAME, addmm, w.autograd_thread);

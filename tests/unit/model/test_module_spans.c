@@ -54,7 +54,6 @@ static void test_containers(void **state)
 		 b = module(&w, "blocks.1", "Block", "Net"),
 		 deep = module(&w, "blocks.1.fc", "Linear", "Net");
 
-	(void)state;
 	enter(&w, root, 1);
 	enter(&w, a, 2);
 	leave(&w, a, 5);
@@ -83,7 +82,6 @@ static void test_within_itself(void **state)
 		 wrapper = module(&w, "", "OptimizedModule", "Net"),
 		 again = module(&w, "again", "Again", "Net");
 
-	(void)state;
 	enter(&w, wrapper, 0);
 	enter(&w, net, 1);
 	enter(&w, again, 2);
@@ -109,7 +107,6 @@ static void test_backward(void **state)
 	uint32_t node = dict__node(
 		w.d, (struct dict_node){ .cls = str(&w, "CheckpointFunctionBackward") });
 
-	(void)state;
 	enter(&w, net, 0);
 	enter(&w, old, 1);
 	leave(&w, old, 3);
@@ -133,7 +130,6 @@ static void test_incomplete(void **state)
 	struct world w = world__new(AT_PEAK, 0);
 	uint32_t net = module(&w, "", "Net", "Net"), fc = module(&w, "fc", "Linear", "Net");
 
-	(void)state;
 	leave(&w, fc, 1);
 	leave(&w, net, 2);
 	enter(&w, net, 10);
@@ -154,7 +150,6 @@ static void test_hostile(void **state)
 	struct world w = world__new(AT_PEAK, 0);
 	uint32_t net = module(&w, "a.b.c.d", "Net", "Net");
 
-	(void)state;
 	for (uint64_t i = 0; i < 10000; i++)
 		enter(&w, net, 10000 - i);
 	for (int i = 0; i < 20000; i++)
@@ -173,7 +168,6 @@ static void test_allocations_alone(void **state)
 				.module = module(&w, "fc", "Linear", "Net") };
 	uint32_t stack = dict__stack(w.d, &f, 1, MT_WALK_OK);
 
-	(void)state;
 	alloc(&w, CPU, 0x1000, 64, stack);
 	alloc(&w, CPU, 0x2000, 64, stack);
 	model__finish(w.m, 10 * MS);
@@ -189,7 +183,6 @@ static void test_reserved(void **state)
 	struct world w = world__new(AT_PEAK, 0);
 	uint32_t fc = module(&w, "fc", "Linear", "Net");
 
-	(void)state;
 	w.reserved = 2 << 20;
 	alloc(&w, CUDA(0), 0x1000, 512, simple(&w, "/x/train.py", "main", 3));
 	enter(&w, fc, 5);

@@ -54,15 +54,12 @@ static struct event with_words(const struct words *w, size_t i)
 
 static int on_block(void *ctx, const struct model_block *b)
 {
-	(void)b;
 	++*(size_t *)ctx;
 	return 0;
 }
 
 static int on_segment(void *ctx, const struct model_extent *e)
 {
-	(void)ctx;
-	(void)e;
 	return 0;
 }
 
@@ -144,7 +141,6 @@ static void test_model(void **state)
 {
 	struct run r = { 0 };
 
-	(void)state;
 	make_words(&r.words);
 	no_memory.caches = true;
 	assert_true(no_memory__try(run, &r) > 30);

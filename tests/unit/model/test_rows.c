@@ -28,7 +28,6 @@ static const struct named cases[] = {
 
 static void test_patterns(void **state)
 {
-	(void)state;
 	for (size_t c = 0; c < N(cases); c++) {
 		struct world w = world__new(AT_PEAK, 0);
 		struct row_opts o = { .by = BY_LINE, .when = ROWS_NOW, .any_module = true };
@@ -74,7 +73,6 @@ static void test_none_among_them(void **state)
 	struct row *r;
 	size_t n;
 
-	(void)state;
 	alloc(&w, CPU, 0x1000, 64, dict__stack(w.d, f, 1, MT_WALK_OK));
 	f[1].module = module(&w, "head", "Linear", "Net");
 	alloc(&w, CPU, 0x2000, 128, dict__stack(w.d, f, 2, MT_WALK_OK));
@@ -96,7 +94,6 @@ static void test_equal_parts(void **state)
 	struct row *r;
 	size_t n;
 
-	(void)state;
 	for (uint32_t i = 0; i < 64; i++) {
 		struct dict_frame f = { .loc = loc(&w, "/home/me/net.py", "forward", i + 1) };
 		uint32_t stack = dict__stack(w.d, &f, 1, MT_WALK_OK);

@@ -48,7 +48,6 @@ static void test_gaps_and_pins(void **state)
 	const struct segment *s;
 	struct model_segments all;
 
-	(void)state;
 	take(&w, CUDA(0), 100 * MB, 20 * MB, c);
 	alloc(&w, CUDA(0), 100 * MB, 4 * MB, a);
 	alloc(&w, CUDA(0), 106 * MB, 1 * MB, b);
@@ -116,7 +115,6 @@ static void test_no_segments(void **state)
 	uint32_t a = simple(&w, "/u/a.py", "f", 1);
 	struct model_segments s;
 
-	(void)state;
 	w.reserved = 20 * MB;
 	w.allocated[0] = 3 * MB;
 	alloc(&w, CUDA(0), 1 * MB, 1 * MB, a);
@@ -142,7 +140,6 @@ static void test_expandable(void **state)
 	uint32_t a = simple(&w, "/u/a.py", "f", 1);
 	struct model_segments s;
 
-	(void)state;
 	below(&w, EVENT_CUDA_ALLOC, MEM_RESERVED, CUDA(0), 1000 * MB, 100 * MB, 0,
 	      MEM_BY_ALLOCATOR);
 	below(&w, EVENT_CUDA_ALLOC, MEM_RESERVED, CUDA(0), 1100 * MB, 100 * MB, 0,
@@ -192,7 +189,6 @@ static void test_tables(void **state)
 	struct row *r;
 	size_t n;
 
-	(void)state;
 	e.kind = EVENT_SEGMENT, e.addr = 100 * MB, e.size = 60 * MB, e.cuda_stream = 0x77,
 	e.pool[1] = 3, e.flags = SEGMENT_EXPANDABLE;
 	feed(&w, e);
@@ -292,7 +288,6 @@ static void test_incomplete_tables(void **state)
 	struct row *r;
 	size_t n;
 
-	(void)state;
 	feed(&w, e);
 	feed(&w, (struct event){ .kind = EVENT_STATE,
 				 .device = CUDA(0),
@@ -326,7 +321,6 @@ static void test_others(void **state)
 	uint32_t a = simple(&w, "/u/a.py", "f", 1), b = simple(&w, "/u/b.py", "g", 2);
 	struct model_segments s;
 
-	(void)state;
 	take(&w, CUDA(0), 100 * MB, 20 * MB, a);
 	alloc(&w, CUDA(0), 100 * MB, 1 * MB, a);
 	below(&w, EVENT_CUDA_ALLOC, MEM_DEVICE, CUDA(0), 500 * MB, 6 * MB, b, 0);
@@ -387,7 +381,6 @@ static void test_unknown_device(void **state)
 	uint32_t a = simple(&w, "/u/a.py", "f", 1);
 	struct model_segments s;
 
-	(void)state;
 	w.reserved = 20 * MB;
 	alloc(&w, CUDA(1), 100 * MB, 1 * MB, a); /* 1 */
 	/* 2 */
@@ -423,7 +416,6 @@ static void test_asked(void **state)
 	struct row *r;
 	size_t n;
 
-	(void)state;
 	take(&w, CUDA(0), 100 * MB, 20 * MB, a);
 	alloc(&w, CUDA(0), 100 * MB, 1024, a);
 	feed(&w, (struct event){ .kind = EVENT_REQUESTED,
@@ -473,7 +465,6 @@ static void test_used_of_the_peak(void **state)
 	struct model_segments s;
 	uint64_t time;
 
-	(void)state;
 	take(&w, CUDA(0), 100 * MB, 20 * MB, a);
 	used.size = 520 * MB;
 	feed(&w, used);
@@ -526,7 +517,6 @@ static void test_ooms(void **state)
 	struct model_oom o;
 	size_t n = 0;
 
-	(void)state;
 	take(&w, CUDA(0), 100 * MB, 20 * MB, a);
 	alloc(&w, CUDA(0), 105 * MB, 1 * MB, a);
 	feed(&w, (struct event){ .kind = EVENT_USED, .device = CUDA(0), .size = 33 * MB });
@@ -556,7 +546,6 @@ static void test_memory_left_at_oom(void **state)
 	uint32_t a = simple(&w, "/u/a.py", "f", 1);
 	struct model_oom o;
 
-	(void)state;
 	take(&w, CUDA(0), 100 * MB, 20 * MB, a);
 	alloc(&w, CUDA(0), 105 * MB, 1 * MB, a);
 	feed(&w, (struct event){ .kind = EVENT_LEFT, .device = CUDA(0), .size = 40 * MB });
@@ -596,7 +585,6 @@ static void test_all_devices(void **state)
 	uint32_t a = simple(&w, "/u/a.py", "f", 1);
 	struct model_all all;
 
-	(void)state;
 	alloc(&w, CUDA(0), 1, 100, a);
 	alloc(&w, CUDA(1), 1, 50, a);
 	alloc(&w, CPU, 1, 5000, a);
@@ -618,7 +606,6 @@ static void test_second_reading(void **state)
 	uint32_t a = simple(&w, "/u/a.py", "f", 1);
 	struct model_segments s;
 
-	(void)state;
 	take(&w, CUDA(0), 100 * MB, 20 * MB, a);
 	take(&w, CUDA(0), 200 * MB, 20 * MB, a);
 	alloc(&w, CUDA(0), 100 * MB, 1 * MB, a);
@@ -976,7 +963,6 @@ static void random_run(unsigned seed, enum moment at)
 
 static void test_random(void **state)
 {
-	(void)state;
 	for (unsigned seed = 1; seed <= 40; seed++)
 		for (int at = AT_PEAK; at <= AT_TIME; at++)
 			random_run(seed, at);

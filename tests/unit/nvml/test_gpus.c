@@ -92,7 +92,6 @@ static void test_memory_figures(void **state)
 {
 	const struct gpus_answer *a;
 
-	(void)state;
 	begin("4", "minor 0 7\nreserved 1 1G\nmig 2 1\nprocess 0 4711 40G\nprocess 0 4712 "
 		   "1G\nprocess 1 4711 2G\nprocess 3 9 3G\n");
 	assert_int_equal(gpus__get(0)->minor, 7);
@@ -117,7 +116,6 @@ static void test_memory_figures(void **state)
 
 static void test_a_driver_without_reserve(void **state)
 {
-	(void)state;
 	begin("1", "reserved 0 1G\nno_v2\nprocess 0 5 40G\n");
 	assert_int_equal(gpus__get(0)->total, VRAM);
 	assert_int_equal(ask(1)->free[0], VRAM - 41 * GB);
@@ -128,7 +126,6 @@ static void test_questions_keep_their_distance(void **state)
 {
 	uint64_t last = 0, first;
 
-	(void)state;
 	begin("2", "process 0 5 40G\n");
 	for (int i = 0; i < 5; i++) {
 		const struct gpus_answer *a = ask(1);
@@ -148,7 +145,6 @@ static void test_nobody_waits_for_a_slow_driver(void **state)
 {
 	uint64_t now;
 
-	(void)state;
 	begin("1", "process 0 5 40G\n");
 	describe("delay 3000\nprocess 0 5 40G\n");
 	now = clock__monotonic();
@@ -183,7 +179,6 @@ static void test_a_helper_that_cannot_be_killed(void **state)
 	int status;
 	pid_t tracer, pid;
 
-	(void)state;
 	begin("1", "process 0 5 40G\n");
 	describe("hang\n");
 	gpus__ask(1, clock__monotonic());
@@ -210,7 +205,6 @@ static void test_a_helper_that_cannot_be_killed(void **state)
 
 static void test_a_helper_that_dies(void **state)
 {
-	(void)state;
 	begin("1", "process 0 5 40G\n");
 	ask(1);
 	kill(helper(), SIGKILL);
@@ -230,7 +224,6 @@ static void test_the_helper_has_no_rights(void **state)
 	DIR *d;
 	FILE *f;
 
-	(void)state;
 	begin("1", "process 0 5 40G\n");
 	snprintf(path, sizeof(path), "/proc/%d/status", helper());
 	f = fopen(path, "re");
@@ -376,7 +369,6 @@ static void test_a_container_with_one_gpu(void **state)
 	const char *name;
 	uint64_t total;
 
-	(void)state;
 	assert_int_equal(nvml__devices(t.smi), 1);
 	assert_int_equal(f.n, 1);
 	assert_true(f.known[0] && f.has_free[0]);
@@ -392,7 +384,6 @@ static void test_a_machine_with_all(void **state)
 	struct target t = on_the_fourth("all", (int[]){ 0, 1, 2, 3, 4 }, 5, NULL);
 	struct nvml_figures f = figures(&t);
 
-	(void)state;
 	assert_int_equal(f.n, 5); /* eight less two that are no nodes and one missing */
 	assert_int_equal(f.used[3], 60 * GB);
 	assert_true(f.known[0] && !f.used[0]);
@@ -404,7 +395,6 @@ static void test_visible_devices_in_a_container(void **state)
 	struct target t = on_the_fourth("visible", (int[]){ 2, 3 }, 2, "1");
 	struct nvml_figures f = figures(&t);
 
-	(void)state;
 	assert_int_equal(f.n, 1);
 	assert_int_equal(f.used[0], 60 * GB);
 	stop(&t);
@@ -417,7 +407,6 @@ static void test_a_device_control_group(void **state)
 	struct target t = on_the_fourth("slurm", (int[]){ 0, 1, 2, 3 }, 4, "0");
 	struct nvml_figures f;
 
-	(void)state;
 	nvml__process_has(t.smi, 1, 1);
 	f = figures(&t);
 	assert_int_equal(f.n, 1);
@@ -445,7 +434,6 @@ static void test_a_slice_of_a_gpu(void **state)
 	const char *name;
 	uint64_t total;
 
-	(void)state;
 	assert_int_equal(f.n, 1);
 	assert_int_equal(f.used[0], 6 * GB);
 	assert_false(f.has_free[0]);
@@ -462,7 +450,6 @@ static void test_a_slice_among_others(void **state)
 	const char *name;
 	uint64_t total;
 
-	(void)state;
 	assert_int_equal(nvml__devices(t.smi), 0);
 	assert_int_equal(figures(&t).n, 0);
 	assert_int_equal(nvml__devices(t.smi), 0);
@@ -476,7 +463,6 @@ static void test_an_order_that_cannot_be_is_dropped(void **state)
 	const char *name;
 	uint64_t total;
 
-	(void)state;
 	nvml__process_has(t.smi, 3, 0); /* NVML sees three, the test's process two */
 	assert_int_equal(figures(&t).n, 0);
 	assert_false(nvml__device(t.smi, 0, &name, &total));
@@ -488,7 +474,6 @@ static void test_memory_on_a_device_that_nvml_does_not_list(void **state)
 	struct target t = on_the_fourth("missing", (int[]){ 2, 3 }, 2, NULL);
 	struct nvml_figures f = figures(&t);
 
-	(void)state;
 	assert_int_equal(f.n, 2);
 	assert_true(f.known[0] && f.known[1]);
 	nvml__process_has(t.smi, 2, 1); /* on its first device, where NVML lists no process */
@@ -505,7 +490,6 @@ static void test_no_node_no_figure(void **state)
 	struct target t = { 0 };
 	struct nvml_figures f;
 
-	(void)state;
 	if (geteuid() || !start(&t, "none", NULL, 0, NULL))
 		skip();
 	assert_int_equal(nvml__devices(t.smi), 0);
@@ -520,7 +504,6 @@ static int setup(void **state)
 	char self[PATH_MAX], path[PATH_MAX + 32];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
-	(void)state;
 	if (n < 0 || !mkdtemp(folder))
 		return -1;
 	chmod(folder, 0755);
@@ -535,7 +518,6 @@ static int setup(void **state)
 /* Setup for tests that look at a process: starts the helper early, because that takes time. */
 static int setup_eight(void **state)
 {
-	(void)state;
 	begin("8", "process 0 1 1G\n");
 	return 0;
 }
@@ -543,21 +525,18 @@ static int setup_eight(void **state)
 /* The fourth GPU is in multi-instance mode. */
 static int setup_eight_mig(void **state)
 {
-	(void)state;
 	begin("8", "mig 3 1\n");
 	return 0;
 }
 
 static int teardown_eight(void **state)
 {
-	(void)state;
 	gpus__close();
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	(void)state;
 	return scratch__remove(folder);
 }
 

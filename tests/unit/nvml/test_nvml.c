@@ -31,7 +31,6 @@ static void check_order(const char *visible, bool sorted, int n, ...)
 
 static void test_order(void **state)
 {
-	(void)state;
 	check_order(NULL, true, 4, 0, 1, 2, 3);
 	check_order(NULL, false, -1); /* default order: the fastest first, unknown */
 	check_order("", true, 0);
@@ -66,7 +65,6 @@ static void test_order_bounds(void **state)
 	unsigned order[NVML_DEVICES_MAX], i;
 	char names[NVML_DEVICES_MAX + 1][8], text[1024] = "";
 
-	(void)state;
 	for (i = 0; i <= NVML_DEVICES_MAX; i++) {
 		snprintf(names[i], sizeof(names[i]), "GPU-%03u", i);
 		many[i] = names[i];
@@ -125,7 +123,6 @@ static void test_dry_run(void **state)
 	uint64_t total;
 	struct nvml *s;
 
-	(void)state;
 	assert_non_null(p);
 	table = (struct usage){ .magic = 0x4d544452, .version = 2 };
 	s = nvml__open(p, (uintptr_t)&table);
@@ -180,7 +177,6 @@ static void test_hostile_table(void **state)
 	uint64_t reports;
 	size_t i;
 
-	(void)state;
 	assert_non_null(p);
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		table = (struct usage){ .magic = bad[i].magic,

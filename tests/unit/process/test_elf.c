@@ -41,8 +41,6 @@ static int count_symbol(const char *name, const struct elf_sym *sym, void *ctx)
 
 static int stop_at_once(const char *name, const struct elf_sym *sym, void *ctx)
 {
-	(void)name;
-	(void)sym;
 	++*(size_t *)ctx;
 	return 42;
 }
@@ -85,13 +83,11 @@ static void check_image(enum image_hash hash)
 
 static void test_image_sysv(void **state)
 {
-	(void)state;
 	check_image(IMAGE_SYSV_HASH);
 }
 
 static void test_image_gnu(void **state)
 {
-	(void)state;
 	check_image(IMAGE_GNU_HASH);
 }
 
@@ -103,7 +99,6 @@ static void test_image_no_hash(void **state)
 	struct elf *e;
 	size_t n = 0;
 
-	(void)state;
 	image_build(&im, funcs, 3, IMAGE_NO_HASH);
 	e = open_image(im.bytes, sizeof(im.bytes));
 	assert_int_equal(elf__dynsym(e, "alpha", &sym), -ENOENT);
@@ -119,7 +114,6 @@ static void test_addresses(void **state)
 	uint64_t v;
 	uint8_t b;
 
-	(void)state;
 	image_build(&im, funcs, 3, IMAGE_GNU_HASH);
 	e = open_image(im.bytes, sizeof(im.bytes));
 	assert_int_equal(elf__vaddr_to_offset(e, IMAGE_CODE_VADDR + 5, &v), 0);
@@ -152,7 +146,6 @@ static void test_shared_page(void **state)
 	struct elf *e;
 	uint64_t v;
 
-	(void)state;
 	image_build(&im, funcs, 3, IMAGE_GNU_HASH);
 	memcpy(ph, im.bytes + sizeof(Elf64_Ehdr), sizeof(ph));
 	ph[0].p_filesz = ph[0].p_memsz = 0x1400;
@@ -176,7 +169,6 @@ static void test_refused(void **state)
 	size_t i;
 	int fd;
 
-	(void)state;
 	image_build(&im, funcs, 3, IMAGE_GNU_HASH);
 	for (i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
 		old = im.bytes[at[i]];
@@ -258,7 +250,6 @@ static void test_corrupted(void **state)
 {
 	struct image im;
 
-	(void)state;
 	image_build(&im, funcs, 3, IMAGE_GNU_HASH);
 	overwrite_each(im.bytes, sizeof(im.bytes), 0x140);
 	image_build(&im, funcs, 3, IMAGE_SYSV_HASH);
@@ -276,7 +267,6 @@ static void test_corrupted_tables(void **state)
 	size_t i, x;
 	uint32_t off;
 
-	(void)state;
 	for (hash = IMAGE_SYSV_HASH; hash <= IMAGE_GNU_HASH; hash++) {
 		image_build(&im, funcs, 3, hash);
 		for (i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
@@ -296,7 +286,6 @@ static void test_truncated(void **state)
 	struct image im;
 	size_t len;
 
-	(void)state;
 	image_build(&im, funcs, 3, IMAGE_GNU_HASH);
 	for (len = 1; len < sizeof(im.bytes); len += 13)
 		use_all(image_fd(im.bytes, len));
@@ -311,7 +300,6 @@ static void test_shrinking(void **state)
 	struct elf *e;
 	int fd, other;
 
-	(void)state;
 	image_build(&im, funcs, 3, IMAGE_GNU_HASH);
 	fd = image_fd(im.bytes, sizeof(im.bytes));
 	other = dup(fd);
@@ -368,7 +356,6 @@ static void test_libc(void **state)
 	uint64_t v, w;
 	struct elf *e;
 
-	(void)state;
 	e = elf__open_fd(open(path, O_RDONLY));
 	assert_non_null(e);
 	assert_string_equal(elf__soname(e), "libc.so.6");
@@ -399,7 +386,6 @@ static void test_bias_of_libc(void **state)
 	struct elf *e;
 	size_t i;
 
-	(void)state;
 	assert_non_null(p);
 	assert_int_equal(proc__maps(p, &m), 0);
 	map = maps__find(&m, addr);
@@ -431,7 +417,6 @@ static void test_stripped_libc(void **state)
 	struct elf *e;
 	int fd;
 
-	(void)state;
 	fd = open(path, O_RDONLY);
 	assert_true(fd >= 0 && fstat(fd, &st) == 0);
 	bytes = malloc((size_t)st.st_size);

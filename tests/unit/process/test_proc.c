@@ -47,7 +47,6 @@ static void test_maps_fields(void **state)
 				   "          [vsyscall]";
 	struct maps m;
 
-	(void)state;
 	assert_int_equal(parse(text, &m), 0);
 	assert_int_equal(m.n, 8);
 	assert_true(m.v[0].start == 0x55d1598ab000 && m.v[0].end == 0x55d1598ad000);
@@ -102,7 +101,6 @@ static void test_maps_bad(void **state)
 	struct maps m = { .n = 77 };
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		if (parse(bad[i], &m) != -EINVAL)
 			fail_msg("accepted: %s", bad[i]);
@@ -118,7 +116,6 @@ static void test_maps_find(void **state)
 {
 	struct maps m;
 
-	(void)state;
 	/* out of order, unlike any kernel's: sorted */
 	assert_int_equal(
 		parse("5000-6000 r--p 0 0:0 0\n1000-2000 r--p 0 0:0 0\n2000-3000 r-xp 0 0:0 0\n",
@@ -156,7 +153,6 @@ static void test_self(void **state)
 	size_t len;
 	FILE *f;
 
-	(void)state;
 	assert_int_equal(proc__pid(p), getpid());
 	assert_true(proc__alive(p));
 	f = fopen("/proc/self/comm", "r");
@@ -244,7 +240,6 @@ static void test_read(void **state)
 {
 	struct proc *p = open_self();
 
-	(void)state;
 	check_reads(p);
 	check_pieces(p);
 	proc__free(p);
@@ -263,7 +258,6 @@ static void test_read_fallback(void **state)
 	int status;
 	pid_t pid;
 
-	(void)state;
 	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid) {
@@ -314,7 +308,6 @@ static void test_death(void **state)
 	struct proc *p;
 	siginfo_t info;
 
-	(void)state;
 	p = proc__open(pid);
 	assert_non_null(p);
 	assert_true(proc__alive(p));
@@ -368,7 +361,6 @@ static void test_exec(void **state)
 	pid_t pid;
 	char c;
 
-	(void)state;
 	assert_int_equal(pipe(go), 0);
 	pid = fork();
 	assert_true(pid >= 0);
@@ -405,7 +397,6 @@ static void test_thread(void **state)
 	char name[32] = "keep";
 	pthread_t thread;
 
-	(void)state;
 	pthread_barrier_init(&arg.ready, NULL, 2);
 	pthread_barrier_init(&arg.done, NULL, 2);
 	assert_int_equal(pthread_create(&thread, NULL, named_thread, &arg), 0);
@@ -426,7 +417,6 @@ static void test_maps_copy(void **state)
 {
 	struct maps m, copy;
 
-	(void)state;
 	assert_int_equal(
 		parse("1000-2000 r-xp 00000000 fe:00 7 /a b\n3000-4000 rw-p 00000000 00:00 0\n",
 		      &m),
@@ -450,7 +440,6 @@ static void test_ended(void **state)
 	struct maps m;
 	size_t len, own;
 
-	(void)state;
 	assert_non_null(self);
 	p = proc__ended(getpid(), self);
 	assert_non_null(p);
@@ -476,7 +465,6 @@ static void test_no_process(void **state)
 	char name[32] = "";
 	FILE *f;
 
-	(void)state;
 	assert_null(proc__open(0));
 	assert_int_equal(errno, ESRCH);
 	assert_null(proc__open(-1));
@@ -501,14 +489,12 @@ static char dir[64];
 
 static int make_dir(void **state)
 {
-	(void)state;
 	snprintf(dir, sizeof(dir), "/tmp/test_proc.XXXXXX");
 	return mkdtemp(dir) ? 0 : -1;
 }
 
 static int remove_dir(void **state)
 {
-	(void)state;
 	return scratch__remove(dir);
 }
 
@@ -551,7 +537,6 @@ static void test_replaced_file(void **state)
 	void *mem;
 	int fd;
 
-	(void)state;
 	snprintf(path, sizeof(path), "%s/lib", dir);
 	write_file(path, 'o');
 	fd = open(path, O_RDONLY);
@@ -605,7 +590,6 @@ static void test_open_by_path(void **state)
 	struct stat st;
 	int fd;
 
-	(void)state;
 	snprintf(path, sizeof(path), "%s/lib", dir);
 	write_file(path, 'o');
 	assert_int_equal(stat(path, &st), 0);
@@ -651,7 +635,6 @@ static void test_open_file(void **state)
 	struct proc *p = open_self();
 	int fd;
 
-	(void)state;
 	snprintf(path, sizeof(path), "%s/lib", dir);
 	snprintf(fifo, sizeof(fifo), "%s/fifo", dir);
 	snprintf(sym, sizeof(sym), "%s/link", dir);

@@ -69,7 +69,6 @@ static void test_hold_and_release(void **state)
 	uint64_t before;
 	int i, status;
 
-	(void)state;
 	assert_true(runs());
 	for (i = 0; i < 5; i++) {
 		assert_int_equal(ptrace_hold__take(&h, pid), 0);
@@ -111,7 +110,6 @@ static void test_many_times(void **state)
 	pid_t pid = worker();
 	int i;
 
-	(void)state;
 	for (i = 0; i < 3000; i++) {
 		struct ptrace_hold h = { 0 };
 
@@ -129,7 +127,6 @@ static void test_signal_waits(void **state)
 	pid_t pid = runner();
 	int status;
 
-	(void)state;
 	assert_true(runs());
 	assert_int_equal(ptrace_hold__take(&h, pid), 0);
 	kill(pid, SIGTERM);
@@ -146,7 +143,6 @@ static void test_signal_on_its_way(void **state)
 	struct ptrace_hold h;
 	int i, status;
 
-	(void)state;
 	for (i = 0; i < 200; i++) {
 		pid_t pid = runner();
 
@@ -172,7 +168,6 @@ static void test_one_that_was_stopped_stays_so(void **state)
 	uint64_t before;
 	int status;
 
-	(void)state;
 	assert_true(runs());
 	kill(pid, SIGSTOP);
 	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
@@ -193,7 +188,6 @@ static void test_holder_killed(void **state)
 	pid_t holder, pid = 0;
 	char c;
 
-	(void)state;
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	assert_int_equal(pipe(tell), 0);
 	holder = fork();
@@ -222,7 +216,6 @@ static void test_cannot_be(void **state)
 	pid_t pid = fork();
 	siginfo_t si;
 
-	(void)state;
 	if (!pid)
 		_exit(7);
 	assert_int_equal(waitid(P_PID, pid, &si, WEXITED | WNOWAIT), 0);

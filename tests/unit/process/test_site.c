@@ -77,7 +77,6 @@ static void test_entry(void **state)
 		{ "0f8f00000000 c3", ARGS_ALL, SITE_JCC, 0, "jg +6" },
 	};
 
-	(void)state;
 	CHECK(c);
 }
 
@@ -105,7 +104,6 @@ static void test_passed_over(void **state)
 		{ "4990 55 c3", 0x2f, SITE_PUSH, 2, "push %rbp" },
 	};
 
-	(void)state;
 	CHECK(c);
 }
 
@@ -148,7 +146,6 @@ static void test_arguments(void **state)
 		{ "c5f877 55 c3", 0, SITE_PUSH, 3, "push %rbp" },
 	};
 
-	(void)state;
 	CHECK(c);
 }
 
@@ -186,7 +183,6 @@ static void test_branches(void **state)
 		{ "53 06 c3", ARGS_ALL, SITE_PUSH, 0, "push %rbx" },
 	};
 
-	(void)state;
 	CHECK(c);
 }
 
@@ -207,7 +203,6 @@ static void test_refused(void **state)
 		{ "62f17c4828c1 06", 0, SITE_NONE, 0, NULL },
 	};
 
-	(void)state;
 	CHECK(c);
 }
 
@@ -230,7 +225,6 @@ static void test_why_refused(void **state)
 	struct site s;
 	size_t len;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
 		len = from_hex(c[i].hex, buf, sizeof(buf));
 		assert_int_equal(site__pick(buf, len, c[i].whole ? len : 0, 1, &s), c[i].err);
@@ -244,7 +238,6 @@ static void test_unknown_size(void **state)
 	struct site s;
 	size_t len;
 
-	(void)state;
 	len = from_hex("f30f1efa 55 c3", buf, sizeof(buf));
 	assert_int_equal(site__pick(buf, len, 0, 1, &s), 0);
 	assert_true(s.cls == SITE_STEPPED && s.offset == 0 && s.length == 4);
@@ -311,7 +304,6 @@ static void test_lengths(void **state)
 	size_t i, len;
 	int err;
 
-	(void)state;
 	for (i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
 		len = from_hex(c[i].hex, buf, sizeof(buf));
 		err = insn__decode(buf, len, &in);
@@ -334,7 +326,6 @@ static void test_no_calls(void **state)
 		{ "55 e8fbffffff c3", SITE_NO_CALLS, SITE_PUSH, 0, "push %rbp" },
 	};
 
-	(void)state;
 	CHECK(c);
 }
 

@@ -94,7 +94,6 @@ static void test_notes(void **state)
 	struct notes n = all_good();
 	struct usdt v[4];
 
-	(void)state;
 	assert_int_equal(parse(&n, n.len, v, 4), 3);
 	assert_int_equal(v[0].pc, 0x1100);
 	assert_int_equal(v[0].base, 0x2000);
@@ -120,7 +119,6 @@ static void test_truncated(void **state)
 	size_t len, found, last = 0;
 	struct usdt v[4];
 
-	(void)state;
 	for (len = 0; len <= n.len; len++) {
 		found = parse(&n, len, v, 4);
 		assert_true(found == last || found == last + 1);
@@ -162,7 +160,6 @@ static void test_other_notes(void **state)
 	struct usdt v[4];
 	size_t i;
 
-	(void)state;
 	memset(long_text + 15, 'x', sizeof(long_text) - 16);
 	for (i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
 		struct notes n = { .len = 0 };
@@ -187,7 +184,6 @@ static void test_hostile_lengths(void **state)
 	struct usdt v[8];
 	Elf64_Nhdr h;
 
-	(void)state;
 	for (k = 0; k < sizeof(good) / sizeof(good[0]); k++) {
 		memcpy(&h, n.bytes + at, sizeof(h));
 		for (field = 0; field < 2; field++) {
@@ -213,7 +209,6 @@ static void test_damaged(void **state)
 	unsigned seed = 1;
 	size_t i, k;
 
-	(void)state;
 	for (i = 0; i < 200000; i++) {
 		struct notes bad = n;
 
@@ -257,7 +252,6 @@ static void test_args(void **state)
 {
 	struct mt_usdt_arg a[8];
 
-	(void)state;
 	assert_int_equal(usdt__args("-8@%rax -1@%dl -8@%rbx -8@-56(%rbp)", a, 4), 0);
 	check_arg(&a[0], RAX, 8, false, 0);
 	check_arg(&a[1], RDX, 1, false, 0);
@@ -296,7 +290,6 @@ static void test_registers(void **state)
 	char text[32];
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
 		snprintf(text, sizeof(text), "-8@%%%s", whole[i].name);
 		assert_int_equal(usdt__args(text, &a, 1), 0);
@@ -357,7 +350,6 @@ static void test_args_not_understood(void **state)
 	struct mt_usdt_arg a[4];
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		if (usdt__args(bad[i], a, 1) != -EINVAL)
 			fail_msg("\"%s\" was taken", bad[i]);
@@ -411,7 +403,6 @@ static void test_in_a_file(void **state)
 	struct stat st, ours;
 	struct maps m;
 
-	(void)state;
 	assert_non_null(p);
 	assert_int_equal(proc__maps(p, &m), 0);
 	map = maps__find(&m, (uintptr_t)usdt_site);
@@ -448,7 +439,6 @@ static void test_in_a_file_refused(void **state)
 	struct maps m;
 	size_t i;
 
-	(void)state;
 	assert_non_null(p);
 	assert_int_equal(proc__maps(p, &m), 0);
 	map = maps__find(&m, (uintptr_t)usdt_site);

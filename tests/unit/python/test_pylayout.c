@@ -83,7 +83,6 @@ static void check_row(int minor)
 
 static void rows_equal_the_headers(void **state)
 {
-	(void)state;
 	for (int minor = FIRST; minor <= LAST; minor++)
 		check_row(minor);
 }
@@ -96,7 +95,6 @@ static void no_field_is_forgotten(void **state)
 	/* alignment, at most twice */
 	size_t slack = 2 * sizeof(uint64_t);
 
-	(void)state;
 	for (size_t i = 0; i < NR_ENTRIES; i++)
 		total += entries[i].size;
 	assert_true(total <= sizeof(struct pylayout));
@@ -105,7 +103,6 @@ static void no_field_is_forgotten(void **state)
 
 static void rules_of_the_versions(void **state)
 {
-	(void)state;
 	for (int minor = FIRST; minor <= LAST; minor++) {
 		const struct pylayout *l = pylayout__find(3, minor);
 
@@ -128,7 +125,6 @@ static void rules_of_the_versions(void **state)
 
 static void unknown_versions_have_no_row(void **state)
 {
-	(void)state;
 	assert_null(pylayout__find(3, 7));
 	assert_null(pylayout__find(3, 15));
 	assert_null(pylayout__find(2, 8));

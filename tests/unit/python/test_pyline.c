@@ -77,7 +77,6 @@ static void replay_version(int minor)
 
 static void lines_equal_the_interpreters(void **state)
 {
-	(void)state;
 	for (int minor = 8; minor <= 14; minor++)
 		replay_version(minor);
 }
@@ -86,7 +85,6 @@ static void unstarted_has_first_line(void **state)
 {
 	static const uint8_t table[] = { 0x80, 0x00 };
 
-	(void)state;
 	for (int minor = 8; minor <= 14; minor++) {
 		assert_int_equal(pyline__find(minor, table, sizeof(table), 42, -1), 42);
 		assert_int_equal(pyline__find(minor, NULL, 0, 42, INT32_MIN), 42);
@@ -99,7 +97,6 @@ static void no_line_is_zero(void **state)
 	/* no columns, +1; no line, 2 units; one line + 1 */
 	static const uint8_t table311[] = { 0xe8, 0x02, 0xf9, 0xd8, 0x00, 0x00 };
 
-	(void)state;
 	assert_int_equal(pyline__find(10, table310, sizeof(table310), 10, 0), 11);
 	assert_int_equal(pyline__find(10, table310, sizeof(table310), 10, 2), 0);
 	assert_int_equal(pyline__find(10, table310, sizeof(table310), 10, 5), 0);
@@ -120,7 +117,6 @@ static void empty_and_torn_tables(void **state)
 	static const uint8_t half_pair[] = { 2, 1, 2 };
 	static const uint8_t below_zero[] = { 0, 0x81, 4, 0 };
 
-	(void)state;
 	assert_int_equal(pyline__find(9, NULL, 0, 7, 0), 7);
 	assert_int_equal(pyline__find(10, NULL, 0, 7, 0), 0);
 	assert_int_equal(pyline__find(11, NULL, 0, 7, 0), 0);
@@ -140,7 +136,6 @@ static void random_tables_stay_inside(void **state)
 	static const int32_t ats[] = { 0, 1, 2, 7, 64, 1000, INT32_MAX };
 	uint64_t seed = 0x9e3779b97f4a7c15ULL;
 
-	(void)state;
 	for (int i = 0; i < 20000; i++) {
 		size_t len = (size_t)i % 67;
 		uint8_t *table = malloc(len ? len : 1);

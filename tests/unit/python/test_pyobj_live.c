@@ -101,8 +101,6 @@ static int fold(uint64_t key, uint64_t value, void *ctx)
 
 static int stop_at_third(uint64_t key, uint64_t value, void *ctx)
 {
-	(void)key;
-	(void)value;
 	return ++*(int *)ctx == 3 ? 33 : 0;
 }
 
@@ -449,7 +447,6 @@ static void test_objects(void **state)
 	char *list = strdup(env && *env ? env : "python3"), *save = NULL;
 	struct test *t;
 
-	(void)state;
 	for (char *p = strtok_r(list, ":", &save); p; p = strtok_r(NULL, ":", &save)) {
 		t = calloc(1, sizeof(*t));
 		assert_non_null(t);

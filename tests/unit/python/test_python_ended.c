@@ -90,7 +90,6 @@ static void finalize(struct ending *e)
 
 static void test_finalized(void **state)
 {
-	(void)state;
 	each(finalize);
 }
 
@@ -104,7 +103,6 @@ static void killed(struct ending *e)
 
 static void test_killed(void **state)
 {
-	(void)state;
 	each(killed);
 }
 

@@ -56,7 +56,6 @@ static void check_frames(struct world *w)
 
 static void all_versions_work(void **state)
 {
-	(void)state;
 	for (int minor = 8; minor <= 14; minor++) {
 		struct world w = make(minor);
 		int v[3];
@@ -75,7 +74,6 @@ static void versions_refused(void **state)
 {
 	struct world w = make(12);
 
-	(void)state;
 	put(&w, VERSION, 0x030f02f0);
 	refused(&w, ENOTSUP, "Python 3.15 is not known to this version; known: 3.8 to 3.14");
 	put(&w, VERSION, 0x040000f0);
@@ -103,7 +101,6 @@ static void descriptions_refused(void **state)
 {
 	struct world w = make(13);
 
-	(void)state;
 	put(&w, RUNTIME + 16, 1);
 	refused(&w, ENOTSUP, "free-threaded build of Python 3.13.7");
 	put(&w, RUNTIME + 16, 0);
@@ -123,7 +120,6 @@ static void impossible_offsets_refused(void **state)
 	unsigned pos, size;
 	FILE *f;
 
-	(void)state;
 	for (int minor = 13; minor <= 14; minor++) {
 		struct world w = make(minor);
 		size_t n = 0;
@@ -154,7 +150,6 @@ static void impossible_offsets_refused(void **state)
 /* The interpreter's own offsets take precedence over the table. */
 static void description_wins(void **state)
 {
-	(void)state;
 	for (int minor = 13; minor <= 14; minor++) {
 		struct world w = make(minor);
 
@@ -185,7 +180,6 @@ static void contradictions_refused(void **state)
 					     "co_firstlineno", "co_filename", "co_name",
 					     "co_linetable",   "co_qualname" };
 
-	(void)state;
 	for (size_t i = 0; i < 8; i++) {
 		struct world w = make(12);
 
@@ -224,7 +218,6 @@ static void copied_runtime(void **state)
 {
 	struct world w = make(12);
 
-	(void)state;
 	unlink(w.path);
 	map_file(w.path, "program", w.m, w.m, 0, 1);
 	refused(&w, ENOTSUP, "no mapped file exports PyCode_Type");
@@ -249,7 +242,6 @@ static void keys_in_second_blocks(void **state)
 {
 	struct world w = make(12);
 
-	(void)state;
 	for (size_t i = 0; i < NR_THREADS; i++) {
 		put(&w, PTHREAD(i) + 1296 + 8, addr(&w, KEYS(i)));
 		put(&w, KEYS(i) + 16 * 5 + 8, addr(&w, TSTATE(i)));
@@ -272,7 +264,6 @@ static void musl(void **state)
 {
 	struct world w = make(12);
 
-	(void)state;
 	for (size_t i = 0; i < NR_THREADS; i++) {
 		memset(w.m + PTHREAD(i), 0, 0x1000);
 		put(&w, PTHREAD(i), addr(&w, PTHREAD(i)));
@@ -292,7 +283,6 @@ static void no_slot(void **state)
 	struct pyslot s = { .off1 = 77 };
 	const char *why = "";
 
-	(void)state;
 	forget_keys(&w);
 	assert_int_equal(look(&w), 0);
 	assert_int_equal(python__slot(w.py, &s, &why), -ENOENT);
@@ -329,7 +319,6 @@ static void hostile_lists(void **state)
 {
 	struct world w = make(9);
 
-	(void)state;
 	assert_int_equal(look(&w), 0);
 	assert_int_equal(list(&w), 0);
 	put(&w, TSTATE(0) + w.l.ts_next, addr(&w, TSTATE(2)));
@@ -358,7 +347,6 @@ static int depth(struct world *w, size_t max)
 
 static void hostile_frames(void **state)
 {
-	(void)state;
 	for (int minor = 8; minor <= 14; minor++) {
 		struct world w = make(minor);
 		const struct pylayout *l = &w.l;

@@ -418,7 +418,6 @@ static void stacks_equal_the_workloads(void **state)
 	char *list = getenv("MEMTRACE_PYTHONS"), *copy, *save = NULL;
 	size_t tested = 0;
 
-	(void)state;
 	if (list && *list) {
 		copy = strdup(list);
 		for (char *p = strtok_r(copy, ":", &save); p;
@@ -440,7 +439,6 @@ static void refuses_without_python(void **state)
 	const char *why = NULL;
 	struct maps maps;
 
-	(void)state;
 	assert_non_null(p);
 	assert_int_equal(proc__maps(p, &maps), 0);
 	assert_null(python__open(p, &maps, &why));

@@ -20,7 +20,6 @@ static void test_interning(void **state)
 	struct dict_frame frames[] = { { 1, 0 }, { 2, 1 }, { 1, 0 } };
 	struct dict_counts n;
 
-	(void)state;
 	assert_int_equal(STR(d, ""), 0);
 	assert_int_equal(STR(d, "a"), 1);
 	assert_int_equal(STR(d, "b"), 2);
@@ -68,7 +67,6 @@ static void test_out_of_range(void **state)
 	static const uint32_t ids[] = { 1, 2, 1000000, UINT32_MAX };
 	struct dict *d = dict__new();
 
-	(void)state;
 	for (size_t i = 0; i < 4; i++) {
 		assert_string_equal(dict__str(d, ids[i]), "");
 		assert_int_equal(dict__get_loc(d, ids[i]).line, 0);
@@ -87,7 +85,6 @@ static void test_stable(void **state)
 	const struct dict_frame *frames;
 	char text[32];
 
-	(void)state;
 	assert_int_equal(STR(d, "first"), 1);
 	first = dict__str(d, 1);
 	second = dict__str(d, 0);
@@ -120,7 +117,6 @@ static void test_hostile_text(void **state)
 	char *text = malloc(3 * DICT_MAX_STRING);
 	const char *s;
 
-	(void)state;
 	assert_string_equal(dict__str(d, STR(d, "a\xff"
 						"b")),
 			    "a\xef\xbf\xbd"
@@ -156,7 +152,6 @@ static void test_deep_stack(void **state)
 	struct dict_stack s;
 	uint32_t id;
 
-	(void)state;
 	for (uint32_t i = 0; i < DICT_MAX_STACK_FRAMES + 5; i++)
 		frames[i].loc = i;
 	id = dict__stack(d, frames, DICT_MAX_STACK_FRAMES, MT_WALK_OK);
@@ -176,7 +171,6 @@ static void test_full(void **state)
 {
 	struct dict *d = dict__new();
 
-	(void)state;
 	for (uint32_t i = 1; i < DICT_MAX_THREADS; i++)
 		assert_int_equal(dict__thread(d, (struct dict_thread){ i, 0 }), i);
 	errno = 0;
@@ -193,7 +187,6 @@ static void test_facts(void **state)
 	const char *key, *value;
 	char *big;
 
-	(void)state;
 	assert_int_equal(facts__count(f), 0);
 	assert_null(facts__get(f, "pid"));
 	assert_int_equal(facts__setf(f, "pid", "%d", 42), 0);

@@ -69,7 +69,6 @@ static void check_window(struct flight_opts opts, int n, bool whole, bool cut)
 
 static void test_window(void **state)
 {
-	(void)state;
 	check_window((struct flight_opts){ .window = 3600 * SECOND }, 3000, true, false);
 	check_window((struct flight_opts){ .window = 3600 * SECOND, .max_files = 1 }, 90000, true,
 		     false);
@@ -88,7 +87,6 @@ static void test_no_oom(void **state)
 	struct box *b = box__new((struct flight_opts){ .window = SECOND });
 	struct job *j = job__new(b);
 
-	(void)state;
 	for (int i = 0; i < 5000; i++) {
 		job__step(j, b);
 		assert_int_equal(flight__tick(b->fl, j->time), 0);
@@ -110,7 +108,6 @@ static void test_again_and_again(void **state)
 	struct live before, got;
 	uint64_t ooms = 0;
 
-	(void)state;
 	for (int i = 0; i < 1000; i++) {
 		job__step(j, b);
 		if (i == 500) {
@@ -158,7 +155,6 @@ static void test_without_end(void **state)
 	struct events all = { 0 };
 	struct live got;
 
-	(void)state;
 	for (int i = 0; i < 1000; i++)
 		job__step(j, b);
 	for (int i = 0; i < 10000; i++) {
@@ -192,7 +188,6 @@ static void test_flood(void **state)
 	struct events all = { 0 };
 	struct live got;
 
-	(void)state;
 	for (int i = 0; i < 3000; i++)
 		job__step(j, b);
 	job__oom(j, b);
@@ -327,7 +322,6 @@ static void test_segments(void **state)
 		{ .kind = EVENT_LEFT, .device = GPU, .size = 6 * MB },
 	};
 
-	(void)state;
 	TOLD(list, { .kind = EVENT_LOST, .size = 7 }, SEGMENT(40 * MB, 20 * MB, 0),
 	     TAKE(MEM_DEVICE, 80 * MB, 20 * MB, MEM_BY_ALLOCATOR),
 	     TAKE(MEM_DEVICE, 120 * MB, 20 * MB, 0), TAKE(MEM_HOST, 160 * MB, 5 * MB, 0),
@@ -357,7 +351,6 @@ static void test_second_reading(void **state)
 		STATE(512, 40 * MB, STATE_SEGMENTS_EXACT),
 	};
 
-	(void)state;
 	TOLD(list, TAKE(MEM_DEVICE, 80 * MB, 20 * MB, MEM_BY_ALLOCATOR),
 	     TAKE(MEM_DEVICE, 160 * MB, 20 * MB, 0), SEGMENT(40 * MB, 20 * MB, SEGMENT_EXPANDABLE),
 	     SEGMENT(80 * MB, 20 * MB, 0), STATE(512, 40 * MB, STATE_SEGMENTS_EXACT));
@@ -379,7 +372,6 @@ static void test_expandable(void **state)
 		GIVE(MEM_PHYSICAL, 1, 0),
 	};
 
-	(void)state;
 	TOLD(list, SEGMENT(20 * MB, 8 * MB, SEGMENT_EXPANDABLE),
 	     TAKE(MEM_MAPPED, 28 * MB, 2 * MB, MEM_BY_ALLOCATOR), GIVE(MEM_MAPPED, 22 * MB, 2 * MB),
 	     TAKE(MEM_MAPPED, 24 * MB, 2 * MB, MEM_BY_ALLOCATOR),
@@ -406,7 +398,6 @@ static void test_tensors(void **state)
 	struct live got;
 	size_t i = 0;
 
-	(void)state;
 	for (uint64_t k = 1; k <= 4; k++)
 		feed(b, (struct event){ .kind = EVENT_ALLOC,
 					.device = GPU,
@@ -497,7 +488,6 @@ static void test_errors(void **state)
 	};
 	int fd;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_int_equal(flight__event(b->fl, &bad[i]), -EINVAL);
 	assert_int_equal(flight__tick(b->fl, 100 * SECOND), 0);

@@ -123,7 +123,6 @@ static void check_windows(struct flight_opts opts, uint64_t before, int steps)
 
 static void test_windows(void **state)
 {
-	(void)state;
 	check_windows((struct flight_opts){ .no_oom = true }, 0, 2000);
 	check_windows((struct flight_opts){ .no_oom = true }, 0, 1);
 	check_windows((struct flight_opts){ .no_oom = true, .window = SECOND }, 0, 500);
@@ -133,7 +132,6 @@ static void test_windows(void **state)
 /* Saving on request writes the kept window; without one, the live blocks. */
 static void test_save(void **state)
 {
-	(void)state;
 	for (int keep = 0; keep < 2; keep++) {
 		struct box *b = box__new(
 			(struct flight_opts){ .no_oom = true, .window = keep ? SECOND : 0 });
@@ -163,7 +161,6 @@ static void test_oom_in_a_window(void **state)
 	struct box *b = box__new((struct flight_opts){ .no_oom = true, .window = SECOND });
 	struct job *j = job__new(b);
 
-	(void)state;
 	job__oom(j, b);
 	assert_int_equal(flight__tick(b->fl, j->time + FLIGHT_AFTER_MAX), 0);
 	assert_int_equal(flight__begin(b->fl, 0, false, "because"), 0);
@@ -186,7 +183,6 @@ static void test_bounds(void **state)
 	const char *reason = "";
 	int fd;
 
-	(void)state;
 	for (int n = 0; n < 2; n++) {
 		assert_int_equal(flight__begin(b->fl, 0, false, "because"), 0);
 		for (int k = 0; k < 1000 && !flight__bounded(b->fl, &reason); k++)

@@ -362,7 +362,6 @@ static void test_every_kind(void **state)
 		{ .kind = EVENT_MARK },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
 		events__add(&l, &list[i]);
 	check_round_trip(&w, &l, 0);
@@ -380,7 +379,6 @@ static void test_random_events(void **state)
 	struct events l = { 0 };
 	struct gen g = { .rng = 88172645463325252ull };
 
-	(void)state;
 	for (int i = 0; i < 150000; i++)
 		add_random(&w, &g, &l);
 	check_round_trip(&w, &l, 0);
@@ -432,7 +430,6 @@ static void test_training_loop(void **state)
 	uint64_t n = 0;
 	double start, each;
 
-	(void)state;
 	into.w = mtr_writer__new(fd, d, f, NULL);
 	assert_non_null(into.w);
 	gen__init(g, d, 1, emit, &into);
@@ -472,7 +469,6 @@ static void test_other_fields(void **state)
 	struct events l = { 0 }, want = { 0 }, got = { 0 };
 	int fd = memory_file();
 
-	(void)state;
 	for (unsigned int i = 0; i < 4 * EVENT_KINDS; i++) {
 		struct event e = { .kind = (uint8_t)(1 + i % (EVENT_KINDS - 1)),
 				   .walk = 1,
@@ -563,7 +559,6 @@ static void test_state_is_small(void **state)
 				 .addr = 0x7f0000000000 };
 	double each;
 
-	(void)state;
 	for (int i = 0; i < 1000; i++) {
 		segment.size = i % 7 ? 20 << 20 : (2 + gen__random(&g) % 500 * 2) << 20;
 		segment.flags = i % 5 ? 0 : SEGMENT_SMALL;
@@ -612,7 +607,6 @@ static void test_asked_is_small(void **state)
 	struct events l = { 0 }, without = { 0 };
 	double with, alone;
 
-	(void)state;
 	assert_non_null(g);
 	gen__init(g, w.d, 1, emit_asked, &l);
 	for (int i = 0; i < 50; i++)
@@ -659,7 +653,6 @@ static void test_node_is_small(void **state)
 	size_t with_node = 0;
 	double with, alone;
 
-	(void)state;
 	assert_non_null(g);
 	assert_non_null(nodes);
 	nodes->l = &l;
@@ -701,7 +694,6 @@ static void test_large_dictionary(void **state)
 	char text[DICT_MAX_STRING + 1];
 	struct event e = { .kind = EVENT_ALLOC, .addr = 1, .size = 1 };
 
-	(void)state;
 	for (uint32_t i = 0; i < 3000; i++) {
 		memset(text, 'a' + (int)(i % 26), DICT_MAX_STRING);
 		snprintf(text, 16, "%u", i);
@@ -728,7 +720,6 @@ static void test_facts_follow(void **state)
 	struct mtr_reader *r;
 	uint64_t before;
 
-	(void)state;
 	assert_non_null(wr);
 	assert_int_equal(mtr_writer__event(wr, &e), 0);
 	facts__set(w.f, "duration_ns", "1");
@@ -781,7 +772,6 @@ static void test_unfit_events(void **state)
 	int fd = memory_file();
 	struct mtr_writer *wr = mtr_writer__new(fd, w.d, w.f, NULL);
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_int_equal(mtr_writer__event(wr, &bad[i]), -EINVAL);
 	assert_int_equal(mtr_writer__close(wr), 0);
@@ -844,7 +834,6 @@ static void test_bounds(void **state)
 	struct world w = world__new();
 	int fd = memory_file();
 
-	(void)state;
 	run_bounded((struct mtr_writer_opts){ .max_events = 1 }, "max-events");
 	run_bounded((struct mtr_writer_opts){ .max_events = 12345 }, "max-events");
 	for (uint64_t max = 128 << 10; max < 400 << 10; max += 30011)
@@ -864,7 +853,6 @@ static void test_full_disk(void **state)
 	struct world w = world__new();
 	int fd = open("/dev/full", O_WRONLY | O_CLOEXEC);
 
-	(void)state;
 	assert_true(fd >= 0);
 	errno = 0;
 	assert_null(mtr_writer__new(fd, w.d, w.f, NULL));
@@ -890,7 +878,6 @@ static void test_disk_fills_up(void **state)
 	struct stat st;
 	struct event e = { .kind = EVENT_STEP };
 
-	(void)state;
 	signal(SIGXFSZ, SIG_IGN);
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
 	limit = old;
@@ -946,7 +933,6 @@ static void test_pipe(void **state)
 	uint64_t n = 0;
 	pid_t child;
 
-	(void)state;
 	assert_int_equal(pipe(fds), 0);
 	child = fork();
 	assert_true(child >= 0);

@@ -78,7 +78,6 @@ static void test_torn_everywhere(void **state)
 {
 	struct sample s = sample__new();
 
-	(void)state;
 	for (size_t len = 0; len <= s.len; len++) {
 		int fd = file_of(s.data, len);
 		struct events got = { 0 };
@@ -150,7 +149,6 @@ static void test_every_bit(void **state)
 	struct sample s = sample__new();
 	int fd = file_of(s.data, s.len);
 
-	(void)state;
 	for (size_t at = 0; at < s.len; at++) {
 		for (int bit = 0; bit < 8; bit++) {
 			uint8_t byte = s.data[at] ^ (uint8_t)(1 << bit);
@@ -170,7 +168,6 @@ static void test_not_a_recording(void **state)
 	const char *why = NULL;
 	int fd = file_of("%!PS-Adobe-3.0 and so on\n", 25);
 
-	(void)state;
 	assert_null(open_fd(fd, &why));
 	assert_int_equal(errno, EINVAL);
 	assert_string_equal(why, "not a memtrace-bpf recording");
@@ -264,7 +261,6 @@ static enum mtr_end end_of(uint32_t type, const void *payload, size_t len)
 
 static void test_forged_dictionary(void **state)
 {
-	(void)state;
 	assert_int_equal(END_OF(MTR_DICT, ""), MTR_COMPLETE);
 	assert_int_equal(END_OF(MTR_DICT, "\x01\x03\x01\x01"
 					  "c"),
@@ -312,7 +308,6 @@ static void test_forged_dictionary(void **state)
 
 static void test_forged_facts(void **state)
 {
-	(void)state;
 	assert_int_equal(END_OF(MTR_FACTS, "\x00"), MTR_COMPLETE);
 	assert_int_equal(END_OF(MTR_FACTS, "\x01\x01"
 					   "k"
@@ -376,7 +371,6 @@ static void test_forged_events(void **state)
 {
 	size_t n;
 
-	(void)state;
 	/* Valid, except for the end block, which counts no events. */
 	assert_int_equal(EVENTS("\0\1\0", "\x1c", "\0", "", "", "\0", "\0\0\1\0"), MTR_DAMAGED);
 	assert_int_equal(n, 1);
@@ -465,7 +459,6 @@ static void test_forged_blocks(void **state)
 	size_t n;
 	int fd;
 
-	(void)state;
 	/* A future type is skipped, with any flags and lengths. */
 	assert_int_equal(forged_end(77, 0, 3, "xyz", 3, &n), MTR_COMPLETE);
 	assert_int_equal(forged_end(77, 0xf0, 9, "xyz", 3, &n), MTR_COMPLETE);
@@ -494,7 +487,6 @@ static void test_checksum(void **state)
 {
 	uint8_t data[64];
 
-	(void)state;
 	assert_int_equal(crc32c("123456789", 9), 0xe3069283);
 	assert_int_equal(crc32c("", 0), 0);
 	memset(data, 0, 32);
@@ -507,7 +499,6 @@ static void test_varints(void **state)
 {
 	uint8_t buf[2 * VARINT_MAX];
 
-	(void)state;
 	memset(buf, 0xff, sizeof(buf));
 	for (int shift = 0; shift < 64; shift++) {
 		for (int64_t add = -1; add <= 1; add++) {

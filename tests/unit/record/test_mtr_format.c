@@ -63,7 +63,6 @@ static void test_example(void **state)
 	size_t n, len;
 	int fd = memory_file();
 
-	(void)state;
 	facts__set(w.f, "comm", "python");
 	events__add(&l, &e);
 	events__add(&l, &(struct event){ .kind = EVENT_REQUESTED,
@@ -116,7 +115,6 @@ static void test_other_reader(void **state)
 	int fd = mkstemp(path), status;
 	FILE *out;
 
-	(void)state;
 	assert_true(fd >= 0);
 	write_random(&w, fd, &l);
 	close(fd);
@@ -212,7 +210,6 @@ static void check_old(unsigned int version, int events)
 
 static void test_old_versions(void **state)
 {
-	(void)state;
 	check_old(1, 140);
 	check_old(2, 200);
 	check_old(3, 220);
@@ -233,7 +230,6 @@ static void test_old_versions_have_less(void **state)
 		{ { .kind = EVENT_MARK }, 4 },	     { { .kind = EVENT_LEFT }, 5 },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < 4 * sizeof(list) / sizeof(list[0]); i++) {
 		const struct event *e = &list[i / 4].e;
 		char version = (char)(1 + i % 4);

@@ -43,14 +43,12 @@ static int make_dict(void *ctx)
 	struct dict *d = dict__new();
 	int err = d ? fill(d) : -errno;
 
-	(void)ctx;
 	dict__free(d);
 	return err;
 }
 
 static void test_dict(void **state)
 {
-	(void)state;
 	assert_true(no_memory__try(make_dict, NULL) > 6);
 }
 
@@ -59,7 +57,6 @@ static int make_facts(void *ctx)
 	struct facts *f = facts__new();
 	int err = f ? facts__set(f, "command", "train.py") : -ENOMEM;
 
-	(void)ctx;
 	if (!err)
 		err = facts__setf(f, "command", "train.py --steps %d", 12);
 	if (!err)
@@ -70,13 +67,11 @@ static int make_facts(void *ctx)
 
 static void test_facts(void **state)
 {
-	(void)state;
 	assert_true(no_memory__try(make_facts, NULL) > 3);
 }
 
 static int count(void *ctx, const struct event *e)
 {
-	(void)e;
 	++*(size_t *)ctx;
 	return 0;
 }
@@ -87,7 +82,6 @@ static int fold(void *ctx)
 	size_t told = 0;
 	int err = l ? 0 : -ENOMEM;
 
-	(void)ctx;
 	for (size_t i = 0; i < TAPE_LENGTH && !err; i++)
 		err = live_set__fold(l, &event_tape[i]);
 	if (!err)
@@ -100,7 +94,6 @@ static int fold(void *ctx)
 
 static void test_live_set(void **state)
 {
-	(void)state;
 	assert_true(no_memory__try(fold, NULL) > 10);
 }
 
@@ -109,7 +102,6 @@ static int sum(void *ctx)
 	struct totals *t = totals__new(1 << 16);
 	int err = t ? 0 : -ENOMEM;
 
-	(void)ctx;
 	for (size_t i = 0; i < TAPE_LENGTH && !err; i++)
 		err = totals__event(t, &event_tape[i], event_tape[i].allocated,
 				    event_tape[i].reserved);
@@ -119,7 +111,6 @@ static int sum(void *ctx)
 
 static void test_totals(void **state)
 {
-	(void)state;
 	assert_true(no_memory__try(sum, NULL) > 0);
 }
 
@@ -152,7 +143,6 @@ static int write_file(void *ctx)
 {
 	int fd = memfd_create("tape", MFD_CLOEXEC), err;
 
-	(void)ctx;
 	assert_true(fd >= 0);
 	err = write_tape(fd);
 	close(fd);
@@ -161,7 +151,6 @@ static int write_file(void *ctx)
 
 static void test_writer(void **state)
 {
-	(void)state;
 	assert_true(no_memory__try(write_file, NULL) > 10);
 }
 
@@ -191,7 +180,6 @@ static void test_reader(void **state)
 	int fd = memfd_create("tape", MFD_CLOEXEC);
 	char path[64];
 
-	(void)state;
 	assert_true(fd >= 0);
 	assert_int_equal(write_tape(fd), 0);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
@@ -220,7 +208,6 @@ static void test_renumber(void **state)
 {
 	struct dict *from = dict__new();
 
-	(void)state;
 	assert_non_null(from);
 	assert_int_equal(fill(from), 0);
 	assert_true(no_memory__try(renumber, from) > 5);

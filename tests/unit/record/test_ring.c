@@ -207,7 +207,6 @@ static void test_rolls(void **state)
 	const struct mtr_ring_segment *s;
 	unsigned int first;
 
-	(void)state;
 	while (d->n < 40)
 		gen__step(&d->gen);
 	assert_int_equal(d->gen.err, 0);
@@ -238,7 +237,6 @@ static void test_gap(void **state)
 	struct disk *d = disk__new(SPACE);
 	uint64_t allocs = 0, bytes = 0, peak = 0;
 
-	(void)state;
 	while (d->n_dropped < 5)
 		gen__step(&d->gen);
 	for (uint64_t i = 0; i < d->gap.events; i++) {
@@ -270,7 +268,6 @@ static void test_too_small(void **state)
 	struct event e = { .kind = EVENT_ALLOC, .device = { DEVICE_CPU, 0 }, .size = 64 };
 	int err = 0;
 
-	(void)state;
 	for (uint64_t i = 0; i < 1000000 && !err; i++) {
 		e.addr = (i * UINT64_C(0x9e3779b97f4a7c15)) & ~UINT64_C(63);
 		e.time += 1000;
@@ -293,7 +290,6 @@ static void test_errors(void **state)
 	struct mtr_ring_opts opts = { .space = SEGMENT, .segment = SEGMENT };
 	struct disk *d = disk__new(SPACE);
 
-	(void)state;
 	assert_null(mtr_rolling__new(d->dict, d->facts, &opts));
 	assert_int_equal(errno, EINVAL);
 	assert_int_equal(mtr_rolling__event(d->ring, &bad), -EINVAL);
@@ -390,7 +386,6 @@ static void test_totals(void **state)
 	size_t bytes;
 	json_t *doc;
 
-	(void)state;
 	for (size_t p = 0; p < sizeof(pauses) / sizeof(*pauses); p++) {
 		for (int i = 0; i < 20000; i++) {
 			e.time += pauses[p];
@@ -445,7 +440,6 @@ static void test_renumber(void **state)
 	};
 	const struct dict *to;
 
-	(void)state;
 	for (int i = 0; i < 1000; i++)
 		gen__str(w.d, "nobody speaks of %d", i);
 	r = renumber__new(w.d);

@@ -22,7 +22,6 @@ static uint64_t allocated, reserved;
 
 static int begin(void **state)
 {
-	(void)state;
 	n_events = 0;
 	allocated = reserved = 0;
 	return 0;
@@ -105,7 +104,6 @@ static void test_blocks(void **state)
 {
 	struct replay_plan_info info;
 
-	(void)state;
 	call(EVENT_CUDA_ALLOC, BASE, 2 * MIB, MEM_BY_ALLOCATOR);
 	alloc(BASE, 1024);
 	add(EVENT_REQUESTED, BASE, 0)->requested = 1000;
@@ -127,7 +125,6 @@ static void test_blocks(void **state)
 /* An allocation at a live block's address: that block's free was missed. */
 static void test_missed_free(void **state)
 {
-	(void)state;
 	alloc(BASE, 512);
 	add(EVENT_LOST, 0, 3);
 	alloc(BASE, 1024);
@@ -142,7 +139,6 @@ static void test_pools(void **state)
 {
 	struct replay_plan_info info;
 
-	(void)state;
 	for (uint64_t i = 0; i < 5; i++) {
 		call(EVENT_CUDA_ALLOC, BASE + i * 32 * MIB, 20 * MIB, MEM_BY_ALLOCATOR);
 		alloc(BASE + i * 32 * MIB, 4 * MIB);
@@ -180,7 +176,6 @@ static void test_ranges(void **state)
 {
 	struct replay_plan_info info;
 
-	(void)state;
 	for (uint64_t i = 0; i < 4; i++) {
 		range(BASE + i * 64 * GIB);
 		alloc(BASE + i * 64 * GIB, i & 1 ? 4 * MIB : 512);
@@ -196,7 +191,6 @@ static void test_range_grows(void **state)
 {
 	struct event *e;
 
-	(void)state;
 	segment(BASE, 20 * MIB, 0x5000, 0, SEGMENT_EXPANDABLE);
 	add(EVENT_STATE, 0, 0);
 	e = add(EVENT_CUDA_ALLOC, BASE + 20 * MIB, 20 * MIB);
@@ -243,7 +237,6 @@ static void test_emptied(void **state)
 {
 	struct replay_plan_info info;
 
-	(void)state;
 	call(EVENT_CUDA_ALLOC, BASE, 20 * MIB, MEM_BY_ALLOCATOR);
 	alloc(BASE, 4 * MIB);
 	release(BASE, 4 * MIB);
@@ -262,7 +255,6 @@ static void test_others(void **state)
 {
 	struct replay_plan_info info;
 
-	(void)state;
 	call(EVENT_CUDA_ALLOC, BASE, 32 * MIB, 0);
 	alloc(BASE + GIB, 512);
 	call(EVENT_CUDA_FREE, BASE, 0, 0);
@@ -279,7 +271,6 @@ static void test_state(void **state)
 	struct replay_plan_info info;
 	struct event *e;
 
-	(void)state;
 	segment(BASE + 2 * MIB, 20 * MIB, 0x5000, 0, 0);
 	segment(BASE, 2 * MIB, 0, 0, SEGMENT_SMALL);
 	segment(BASE + MIB, 4 * MIB, 0, 0, 0);	   /* overlaps the others: invalid */
@@ -318,7 +309,6 @@ static void test_paths_of_others(void **state)
 {
 	char dir[] = "/tmp/memtrace-trust-XXXXXX", path[64], link[64];
 
-	(void)state;
 	assert_int_equal(opened("/usr/bin/env"), 0);
 	assert_int_equal(opened("/usr/bin/../bin//env"), 0);
 	assert_int_equal(opened("/"), 0);
@@ -348,7 +338,6 @@ static void test_paths_of_root(void **state)
 	char dir[] = "/run/memtrace-trust-XXXXXX", path[64], link[64], theirs[64], in_theirs[80];
 	int fd;
 
-	(void)state;
 	if (geteuid() || opened("/run") || !mkdtemp(dir))
 		skip();
 	snprintf(path, sizeof(path), "%s/python", dir);

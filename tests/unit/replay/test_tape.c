@@ -181,7 +181,6 @@ static void test_all_agree_after_each_event(void **state)
 {
 	struct all a = make();
 
-	(void)state;
 	for (size_t i = 0; i < TAPE_LENGTH; i++) {
 		feed(&a, i);
 		check(&a, &event_tape[i]);
@@ -198,7 +197,6 @@ static void test_plan_at_the_end(void **state)
 	struct all a = make();
 	uint64_t slot;
 
-	(void)state;
 	for (size_t i = 0; i < TAPE_LENGTH; i++)
 		feed(&a, i);
 	assert_int_equal(replay_plan__finish(a.plan, &info), 0);

@@ -21,14 +21,12 @@ static char folder[64];
 
 static int make(void **state)
 {
-	(void)state;
 	strcpy(folder, "/tmp/memtrace-test-XXXXXX");
 	return mkdtemp(folder) ? 0 : -1;
 }
 
 static int drop(void **state)
 {
-	(void)state;
 	return rmdir(folder); /* rmdir fails if a socket is left */
 }
 
@@ -113,7 +111,6 @@ static void test_words(void **state)
 	char path[128], *long_one = malloc(CONTROL_REQUEST + 10);
 	struct stat st;
 
-	(void)state;
 	assert_int_equal(control__open(4242, folder, handle, &seen, &c), 0);
 	snprintf(path, sizeof(path), "%s/4242.%d.sock", folder, (int)getpid());
 	assert_int_equal(stat(path, &st), 0);
@@ -157,7 +154,6 @@ static void test_bad_clients(void **state)
 	struct control *c;
 	int fds[40];
 
-	(void)state;
 	assert_int_equal(control__open(4242, folder, handle, &seen, &c), 0);
 	for (int i = 0; i < 40; i++) {
 		fds[i] = connect_plainly();
@@ -188,7 +184,6 @@ static void test_find(void **state)
 	int status;
 	pid_t pid;
 
-	(void)state;
 	assert_int_equal(control__open(4242, folder, handle, &seen, &a), 0);
 	assert_int_equal(control__open(17, folder, handle, &seen, &b), 0);
 	pid = fork();
@@ -223,7 +218,6 @@ static void test_left_behind(void **state)
 	int status;
 	pid_t pid;
 
-	(void)state;
 	assert_int_equal(control__open(4242, folder, handle, &seen, &a), 0);
 	pid = fork();
 	if (!pid)
@@ -247,7 +241,6 @@ static void test_folder(void **state)
 	struct control *c;
 	char link[80];
 
-	(void)state;
 	assert_int_equal(chmod(folder, 0755), 0);
 	assert_int_equal(control__open(1, folder, handle, &seen, &c), -EPERM);
 	assert_int_equal(chmod(folder, 0700), 0);

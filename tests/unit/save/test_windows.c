@@ -130,7 +130,6 @@ static void test_steps(void **state)
 {
 	struct job j;
 
-	(void)state;
 	/* Recorded from the process's start, the first step counts ... */
 	make_job(&j, "start",
 		 (struct windows_opts){ .args = { .given = true, .skip = 2 }, .steps = 3 });
@@ -160,7 +159,6 @@ static void test_time(void **state)
 	struct job j;
 	size_t n;
 
-	(void)state;
 	/* Events after a window's end are not in it, also before the clock is read again. */
 	make_job(&j, "start",
 		 (struct windows_opts){ .args = { .given = true }, .duration = 15 * MS });
@@ -177,7 +175,6 @@ static void test_conditions(void **state)
 {
 	struct job j;
 
-	(void)state;
 	/* A peak between two readings of the clock is seen; while the condition holds there is no
 	 * second window. */
 	make_job(&j, "live",
@@ -203,7 +200,6 @@ static void test_marks(void **state)
 {
 	struct job j;
 
-	(void)state;
 	make_job(&j, "live",
 		 (struct windows_opts){
 			 .args = { .given = true, .from_mark = "a", .to_mark = "b" } });
@@ -231,7 +227,6 @@ static void test_clock(void **state)
 	struct job j;
 	size_t n;
 
-	(void)state;
 	make_job(&j, "live",
 		 (struct windows_opts){
 			 .args = { .given = true, .every = 100 * MS, .keep = 2, .label = "x" },
@@ -254,7 +249,6 @@ static void test_told(void **state)
 {
 	struct job j;
 
-	(void)state;
 	make_job(&j, "live",
 		 (struct windows_opts){
 			 .args = { .given = true, .wait = true, .before = 15 * MS } });
@@ -299,7 +293,6 @@ static void test_inputs(void **state)
 	struct inputs in;
 	struct job j;
 
-	(void)state;
 	make_job(&j, "live",
 		 (struct windows_opts){ .args = { .given = true, .every = 100 * MS, .label = "x" },
 					.steps = 2 });

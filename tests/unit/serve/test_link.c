@@ -57,7 +57,6 @@ static void test_says(void **state)
 	struct heard h = { 0 };
 	int fd = memfd_create("words", MFD_CLOEXEC);
 
-	(void)state;
 	pair(l);
 	assert_int_equal(write(fd, "words", 5), 5);
 	assert_int_equal(link__send(l[0], numbered(7), fd), 0);
@@ -87,7 +86,6 @@ static void test_queue(void **state)
 	char big[3000];
 	int n = 0, err;
 
-	(void)state;
 	pair(l);
 	memset(big, 'x', sizeof(big) - 1);
 	big[sizeof(big) - 1] = '\0';
@@ -122,7 +120,6 @@ static void test_too_long(void **state)
 	struct heard h = { 0 };
 	int fd = memfd_create("words", MFD_CLOEXEC);
 
-	(void)state;
 	pair(l);
 	memset(big, 'x', sizeof(big) - 1);
 	assert_int_equal(link__send(l[0], json_pack("{s:s}", "big", big), fd), -E2BIG);
@@ -185,7 +182,6 @@ static void test_hostile(void **state)
 	struct heard h = { 0 };
 	struct link *l[2];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
 		pair(l);
 		assert_true(send(link__fd(l[0]), texts[i], strlen(texts[i]), 0) >= 0);

@@ -66,7 +66,6 @@ static void test_words(void **state)
 	char why[LISTEN_WHY];
 	bool local;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		int err = listen__is_local(cases[i].text, &local, why);
 
@@ -114,7 +113,6 @@ static void try_port(const char *at, const char *scheme, bool tls)
 
 static void test_ports(void **state)
 {
-	(void)state;
 	try_port("127.0.0.1:0", "http://", false);
 	try_port("[::1]:0", "https://", true);
 }
@@ -124,7 +122,6 @@ static void test_not_here(void **state)
 	struct listen_at at;
 	char why[LISTEN_WHY];
 
-	(void)state;
 	assert_int_equal(listen__open("192.0.2.1:0", false, NULL, &at, why), -EADDRNOTAVAIL);
 	assert_non_null(strstr(why, "no such address"));
 }
@@ -148,7 +145,6 @@ static void test_unix(void **state)
 	char why[LISTEN_WHY], url[128];
 	struct stat st;
 
-	(void)state;
 	assert_int_equal(listen__open(text, false, NULL, &at, why), 0);
 	assert_true(at.local && at.is_unix && !at.port && !*at.host);
 	snprintf(url, sizeof(url), "unix:%s", path);
@@ -186,7 +182,6 @@ static void test_in_the_way(void **state)
 	char why[LISTEN_WHY], target[128];
 	int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
 
-	(void)state;
 	assert_true(fd >= 0);
 	close(fd);
 	assert_int_equal(listen__open(text, false, NULL, &at, why), -EEXIST);
@@ -209,7 +204,6 @@ static void test_in_the_way(void **state)
 
 static int set_up(void **state)
 {
-	(void)state;
 	strcpy(folder, "/tmp/memtrace-test-XXXXXX");
 	if (!mkdtemp(folder))
 		return -1;
@@ -220,7 +214,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	(void)state;
 	return rmdir(folder); /* rmdir fails if a file is left */
 }
 

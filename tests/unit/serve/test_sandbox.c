@@ -98,7 +98,6 @@ static void test_identity(void **state)
 {
 	struct attempt a = { nobody(0), geteuid() ? try_identity : try_nobody };
 
-	(void)state;
 	status_fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
 	may_empty = status_figure("CapEff:", 16) >> CAP_SETPCAP & 1;
 	close(status_fd);
@@ -114,7 +113,6 @@ static void test_never_root(void **state)
 {
 	struct attempt a = { { .uid = 0, .gid = NOBODY }, try_identity };
 
-	(void)state;
 	if (geteuid())
 		skip();
 	expect(a, REFUSED);
@@ -132,7 +130,6 @@ static int try_no_files(const struct sandbox_done *done)
 		"/usr/lib", "/tmp"
 	};
 
-	(void)done;
 	for (size_t i = 0; i < sizeof(there) / sizeof(there[0]); i++) {
 		if (open(there[i], O_RDONLY | O_CLOEXEC) >= 0 || errno != EACCES)
 			return 1 + i;
@@ -150,7 +147,6 @@ static void test_no_files(void **state)
 {
 	struct attempt a = { nobody(0), try_no_files };
 
-	(void)state;
 	if (SANDBOX_SANITIZED)
 		skip();
 	expect(a, PASSED);
@@ -188,7 +184,6 @@ static int try_reading_alone(const struct sandbox_done *done)
 {
 	char path[128];
 
-	(void)done;
 	if (open(inside, O_RDONLY) < 0)
 		return 1;
 	snprintf(path, sizeof(path), "%s/made", folder);
@@ -203,7 +198,6 @@ static void test_own_folder(void **state)
 	const char *paths[] = { folder, "/nowhere/at/all", NULL };
 	struct attempt a = { nobody(0), try_own_folder };
 
-	(void)state;
 	if (!has_landlock())
 		skip();
 	a.opts.writable = paths;
@@ -225,7 +219,6 @@ static int try_others(const struct sandbox_done *done)
 		.map_type = BPF_MAP_TYPE_ARRAY, .key_size = 4, .value_size = 4, .max_entries = 1
 	};
 
-	(void)done;
 	if (!kill(bystander, 0) || !kill(bystander, SIGTERM) ||
 	    !syscall(SYS_tgkill, bystander, bystander, SIGTERM))
 		return 1;
@@ -263,7 +256,6 @@ static void test_others(void **state)
 {
 	struct attempt a = { nobody(0), try_others };
 
-	(void)state;
 	if (SANDBOX_SANITIZED)
 		skip();
 	bystander = fork();
@@ -308,7 +300,6 @@ static bool process_runs(void)
 
 static int try_alone(const struct sandbox_done *done)
 {
-	(void)done;
 	if (thread_runs())
 		return 1;
 	if (process_runs() || syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) >= 0)
@@ -319,7 +310,6 @@ static int try_alone(const struct sandbox_done *done)
 
 static int try_threads(const struct sandbox_done *done)
 {
-	(void)done;
 	if (!thread_runs())
 		return 1;
 	return process_runs() ? 2 : PASSED;
@@ -327,7 +317,6 @@ static int try_threads(const struct sandbox_done *done)
 
 static int try_program(const struct sandbox_done *done)
 {
-	(void)done;
 	if (process_runs())
 		return 1;
 	if (has_landlock()) {
@@ -351,7 +340,6 @@ static void test_processes(void **state)
 						"/usr/lib", "/usr/lib64",  NULL };
 	struct attempt a = { nobody(0), try_alone };
 
-	(void)state;
 	if (SANDBOX_SANITIZED)
 		skip();
 	expect(a, PASSED);
@@ -381,7 +369,6 @@ static bool connects(void)
 
 static int try_no_connection(const struct sandbox_done *done)
 {
-	(void)done;
 	return connects() || socket(AF_UNIX, SOCK_STREAM, 0) >= 0 ||
 			       socket(AF_NETLINK, SOCK_RAW, 0) >= 0
 		       ? 1
@@ -420,7 +407,6 @@ static void test_sockets(void **state)
 	socklen_t len = sizeof(any);
 	struct attempt a = { nobody(0), try_no_connection };
 
-	(void)state;
 	if (SANDBOX_SANITIZED)
 		skip();
 	listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -444,7 +430,6 @@ static int set_up(void **state)
 	char path[96];
 	int fd;
 
-	(void)state;
 	strcpy(folder, "/tmp/memtrace-test-XXXXXX");
 	if (!mkdtemp(folder) || chmod(folder, 0777))
 		return -1;
@@ -458,7 +443,6 @@ static int tear_down(void **state)
 {
 	char path[96];
 
-	(void)state;
 	snprintf(path, sizeof(path), "%s/out", folder);
 	return unlink(path) || unlink(inside) || rmdir(folder);
 }

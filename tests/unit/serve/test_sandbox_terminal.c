@@ -20,7 +20,6 @@ static int try_terminal(const struct sandbox_done *done)
 {
 	char c = 'x', buf[8];
 
-	(void)done;
 	if (ioctl(2, TIOCSTI, &c) == 0 || ioctl(1, TIOCSTI, &c) == 0)
 		return 1;
 	if (read(0, buf, 1) != 0)
@@ -61,7 +60,6 @@ static void test_terminal(void **state)
 	char said[8] = "";
 	pid_t pid;
 
-	(void)state;
 	if (terminal < 0 || grantpt(terminal) || unlockpt(terminal))
 		skip();
 	pid = fork();

@@ -54,7 +54,6 @@ static void test_token(void **state)
 	};
 	char why[SECRET_WHY], much[600], *token;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		int err = secret__token(put(0, cases[i].text, cases[i].len, cases[i].mode), &token,
 					why);
@@ -137,7 +136,6 @@ static void test_pair(void **state)
 	char why[SECRET_WHY], warning[SECRET_WHY];
 	const time_t now = time(NULL), day = 24 * 3600;
 
-	(void)state;
 	put_key(key, 0600);
 	put_cert(key, now - day, now + 365 * day);
 	assert_int_equal(load(warning, why), 0);
@@ -172,7 +170,6 @@ static void test_pair(void **state)
 
 static int set_up(void **state)
 {
-	(void)state;
 	strcpy(folder, "/tmp/memtrace-test-XXXXXX");
 	if (!mkdtemp(folder))
 		return -1;
@@ -183,7 +180,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	(void)state;
 	unlink(paths[0]);
 	unlink(paths[1]);
 	return rmdir(folder);

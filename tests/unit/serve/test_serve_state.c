@@ -16,14 +16,12 @@ static struct state s;
 
 static int begin(void **state)
 {
-	(void)state;
 	serve_state__init(&s);
 	return 0;
 }
 
 static int end(void **state)
 {
-	(void)state;
 	serve_state__release(&s);
 	return 0;
 }
@@ -71,7 +69,6 @@ static void process(int pid, double started, const char *target)
 
 static void test_hello(void **state)
 {
-	(void)state;
 	assert_int_equal(tell(-1, "{'event': 'hello', 'version': '1', 'can_trace': true, 'limits': "
 				  "{}, 'formats': []}"),
 			 0);
@@ -92,7 +89,6 @@ static void test_hello(void **state)
 
 static void test_processes(void **state)
 {
-	(void)state;
 	process(10, 1.5, "job");
 	process(11, 2.5, "job");
 	process(12, 2.5, "other");
@@ -129,7 +125,6 @@ static void test_processes(void **state)
 
 static void test_too_many_processes(void **state)
 {
-	(void)state;
 	for (int i = 1; i < STATE_PROCESSES + 50; i++)
 		process(i, 1, "job");
 	assert_int_equal(s.n_processes, STATE_PROCESSES);
@@ -142,7 +137,6 @@ static void test_samples(void **state)
 {
 	struct state_process *p;
 
-	(void)state;
 	process(10, 1, "job");
 	p = serve_state__process(&s, 10);
 	for (int i = 0; i < STATE_HISTORY + 10; i++)
@@ -191,7 +185,6 @@ static void test_traces(void **state)
 {
 	char id[STATE_ID + 1] = "";
 
-	(void)state;
 	assert_int_equal(tell(-1, TRACE, "t2", "capturing", 20, ""), 0);
 	assert_string_equal(last->id, "t2");
 	assert_int_equal(tell(-1, TRACE, "t1", "starting", 10, ""), 0);
@@ -217,7 +210,6 @@ static void test_report(void **state)
 {
 	json_t *layer;
 
-	(void)state;
 	assert_int_equal(
 		tell(file_of(REPORT), TRACE, "t", "done", 20, ", 'enable_fragmentation': true"), 0);
 	assert_non_null(last->summary);
@@ -271,7 +263,6 @@ static void test_given_recordings_begin_when_they_were_made(void **state)
 				     "\"events\": 1, \"duration\": 1}, \"devices\": []}";
 	char text[256];
 
-	(void)state;
 	assert_int_equal(tell(-1, TRACE, "first", "done", 2000, ""), 0);
 	/* as written by the recorder */
 	snprintf(text, sizeof(text), report, "4242", "1970-01-01T00:20:00.250Z");
@@ -315,7 +306,6 @@ static void test_bad_reports(void **state)
 					   NULL };
 	int fd;
 
-	(void)state;
 	for (size_t i = 0; bad[i]; i++) {
 		assert_int_equal(tell(file_of(bad[i]), TRACE, "t", "done", 20, ""), 0);
 		assert_null(last->summary);
@@ -339,7 +329,6 @@ static void test_many_traces(void **state)
 {
 	char id[20];
 
-	(void)state;
 	for (int i = 0; i < STATE_TRACES + 5; i++) {
 		snprintf(id, sizeof(id), "t%d", i);
 		assert_int_equal(tell(i % 40 ? -1 : file_of(REPORT), TRACE, id, "done", i, ""), 0);
@@ -355,7 +344,6 @@ static void test_many_traces(void **state)
 
 static void test_push(void **state)
 {
-	(void)state;
 	assert_int_equal(
 		tell(-1, "{'event': 'push', 'otlp': {'sent': 1, 'failed': 0, 'dropped': 2}}"), 0);
 	assert_true(tell(-1, "{'event': 'push', 'otlp': {'sent': -1, 'failed': 0, 'dropped': 2}}") <

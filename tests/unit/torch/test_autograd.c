@@ -19,7 +19,6 @@ static const char *plain(const char *mangled)
 
 static void test_names(void **state)
 {
-	(void)state;
 	assert_string_equal(plain("N5torch8autograd14AccumulateGradE"), "AccumulateGrad");
 	assert_string_equal(plain("N5torch8autograd9generated14AddmmBackward0E"), "AddmmBackward0");
 	assert_string_equal(plain("*N5torch8autograd6PyNodeE"), "PyNode");
@@ -59,7 +58,6 @@ static void test_class_of_an_object(void **state)
 	struct proc *p = proc__open(getpid());
 	char buf[64];
 
-	(void)state;
 	assert_non_null(p);
 	assert_int_equal(
 		autograd_node__class(p, (uint64_t)(uintptr_t)table.functions, buf, sizeof(buf)), 0);
@@ -94,7 +92,6 @@ static void new_node(__u64 head[MT_NODE_WORDS], uint64_t node, uint64_t sequence
 		0x7f0011223340, 0x100000001, sequence, sequence % 5, 0, thread, 0
 	};
 
-	(void)node;
 	memcpy(head, v, sizeof(v));
 }
 
@@ -119,7 +116,6 @@ static const struct node_layout *guess(const char *version,
 
 static void garbage(__u64 head[MT_NODE_WORDS], uint64_t node, uint64_t sequence, uint64_t thread)
 {
-	(void)thread;
 	for (unsigned int i = 0; i < MT_NODE_WORDS; i++)
 		head[i] = (node ^ sequence) * 0x9e3779b97f4a7c15 + i;
 }
@@ -131,7 +127,6 @@ static void test_layouts(void **state)
 						"no version" };
 	static struct node_guess g;
 
-	(void)state;
 	node_guess__init(&g, "2.1.2+cu121");
 	assert_int_equal(node_guess__layout(&g)->sequence, 3);
 	assert_int_equal(node_guess__layout(&g)->size, 472);

@@ -31,7 +31,6 @@ static void test_table(void **state)
 	bool takes[MEM_HOW_NR] = { false }, gives[MEM_HOW_NR] = { false };
 	uint32_t i, k;
 
-	(void)state;
 	assert_null(cuda__function(cuda__functions()));
 	assert_null(cuda__function(UINT32_MAX));
 	assert_true(cuda__functions() <= CUDA_SITES_MAX);
@@ -108,7 +107,6 @@ static void test_twins(void **state)
 	};
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(twins) / sizeof(twins[0]); i++) {
 		struct cuda_function a = *cuda__function(number(twins[i][0])),
 				     b = *cuda__function(number(twins[i][1]));
@@ -215,7 +213,6 @@ static void test_file(void **state)
 	struct image im;
 	uint64_t start;
 
-	(void)state;
 	image_build(&im, funcs, FUNCS, IMAGE_GNU_HASH);
 	assert_int_equal(look(&im, sizeof(im.bytes), &f, &start), 0);
 	assert_int_equal(f.n, 5);
@@ -245,7 +242,6 @@ static void test_odd_symbols(void **state)
 	struct cuda_file f;
 	struct image im;
 
-	(void)state;
 	/* A function with two names is probed once. */
 	image_build(&im, funcs, FUNCS, IMAGE_SYSV_HASH);
 	symbol(&im, 7)->st_value = symbol(&im, 0)->st_value;
@@ -280,7 +276,6 @@ static void test_forms(void **state)
 	struct cuda_file f;
 	struct image im;
 
-	(void)state;
 	image_build(&im, forms, 5, IMAGE_GNU_HASH);
 	assert_int_equal(look(&im, sizeof(im.bytes), &f, NULL), 0);
 	assert_int_equal(f.n, 3);
@@ -306,7 +301,6 @@ static void test_interposer(void **state)
 	struct image im;
 	char *soname;
 
-	(void)state;
 	image_build(&im, in_cpp, 2, IMAGE_SYSV_HASH);
 	assert_int_equal(look(&im, sizeof(im.bytes), &f, NULL), 0);
 	assert_true(f.n == 1 && !f.throws); /* libcudart's functions are its own */
@@ -331,7 +325,6 @@ static void test_nothing_in_it(void **state)
 	struct cuda_file f = { .n = 77 };
 	struct image im;
 
-	(void)state;
 	image_build(&im, &other, 1, IMAGE_GNU_HASH);
 	assert_int_equal(look(&im, sizeof(im.bytes), &f, NULL), 0);
 	assert_true(!f.n && !f.refused && !f.usage && !f.allocator && !f.path[0]);
@@ -351,7 +344,6 @@ static void test_other_machine(void **state)
 	struct cuda_file f;
 	struct image im;
 
-	(void)state;
 	image_build(&im, funcs, FUNCS, IMAGE_GNU_HASH);
 	((Elf64_Ehdr *)(void *)im.bytes)->e_machine = EM_AARCH64;
 	if (look(&im, sizeof(im.bytes), &f, NULL) == 0)
@@ -367,7 +359,6 @@ static void test_damaged(void **state)
 	unsigned seed = 1;
 	size_t i, k, whole = 0;
 
-	(void)state;
 	image_build(&im, funcs, FUNCS, IMAGE_GNU_HASH);
 	file_open(&file, &im, sizeof(im.bytes));
 	for (i = 0; i < 20000; i++) {

@@ -21,14 +21,12 @@ static struct proc *self;
 
 static int setup(void **state)
 {
-	(void)state;
 	self = proc__open(getpid());
 	return self ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
-	(void)state;
 	proc__free(self);
 	return 0;
 }
@@ -129,7 +127,6 @@ static void check_all(const struct cudaalloc_state *s, const struct fake_segment
 
 static void test_every_kind_in_every_layout(void **state)
 {
-	(void)state;
 	for (size_t l = 0; l < LAYOUTS; l++) {
 		struct fake_world *w = fake_world__new(&fake_layouts[l], 2);
 		struct cudaalloc_state s;
@@ -165,7 +162,6 @@ static void test_before_and_after_first_use(void **state)
 	struct cudaalloc_state s;
 	struct cudaalloc a;
 
-	(void)state;
 	open_world(unused, &a);
 	assert_int_equal(cudaalloc__calibrate(&a), -EAGAIN);
 	assert_int_equal(a.backend, ALLOC_NATIVE);
@@ -202,7 +198,6 @@ static void test_other_backends(void **state)
 	struct fake_world *w = fake_world__new(&fake_layouts[1], 1);
 	struct cudaalloc a;
 
-	(void)state;
 	open_world(w, &a);
 	w->typeinfo[1] = async;
 	assert_int_equal(cudaalloc__calibrate(&a), -ENOTSUP);
@@ -282,7 +277,6 @@ static void test_a_block_that_is_not_certain_is_left_out(void **state)
 	struct damaged d;
 	uint8_t *b;
 
-	(void)state;
 	begin_damage(&d);
 	b = block_at(d.w, BASE + 512);
 	/* reused for other memory: the map's entry is old */
@@ -323,7 +317,6 @@ static void test_freed_meanwhile(void **state)
 	struct damaged d;
 	uint8_t *b;
 
-	(void)state;
 	begin_damage(&d);
 	b = block_at(d.w, BASE + 512);
 	b[fake_layouts[1].allocated] = 0;
@@ -341,7 +334,6 @@ static void test_two_in_one_place(void **state)
 	const struct fake_layout *l = &fake_layouts[1];
 	struct damaged d;
 
-	(void)state;
 	begin_damage(&d);
 	fake_put(block_at(d.w, BASE) + l->size, 1024);
 	assert_false(still_there(&d, BASE));
@@ -358,7 +350,6 @@ static void test_broken_links(void **state)
 	struct damaged d;
 	uint8_t *b;
 
-	(void)state;
 	begin_damage(&d);
 	b = block_at(d.w, BASE + 512);
 	fake_put(b + l->next, (uintptr_t)b);
@@ -381,7 +372,6 @@ static void test_broken_trees_and_tables(void **state)
 	uint8_t *small, *map, *node;
 	uint64_t keep;
 
-	(void)state;
 	begin_damage(&d);
 	small = d.w->devices[0] + l->large + l->pool_size;
 	node = (uint8_t *)(uintptr_t)fake_get(small + 16);
@@ -416,7 +406,6 @@ static void test_totals_decide(void **state)
 {
 	struct damaged d;
 
-	(void)state;
 	begin_damage(&d);
 	fake_stat(d.w->devices[0], 0x28 + 4 * 96, true, 512);
 	assert_true(still_there(&d, BASE + 512));
@@ -440,7 +429,6 @@ static void test_many(void **state)
 	struct cudaalloc a;
 	size_t live = 0, all = 0;
 
-	(void)state;
 	for (uint64_t i = 0; i < 150; i++) {
 		struct fake_segment seg = { .addr = BASE + i * 2 * MIB,
 					    .small = true,
@@ -474,7 +462,6 @@ static void test_many(void **state)
 /* Frequent reads are of statistics only; counts have version-dependent offsets. */
 static void test_figures(void **state)
 {
-	(void)state;
 	for (size_t i = 0; i < LAYOUTS; i++) {
 		struct fake_world *w = fake_world__new(&fake_layouts[i], 2);
 		struct cudaalloc_state s;

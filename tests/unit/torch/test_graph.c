@@ -59,7 +59,6 @@ static void make_type(struct cxx_type *t, struct cxx_type *kind, struct cxx_type
 
 static int open_self(void **state)
 {
-	(void)state;
 	make_type(&plain_kind, NULL, NULL);
 	make_type(&single_kind, NULL, NULL);
 	make_type(&node_type, &plain_kind, NULL);
@@ -74,7 +73,6 @@ static int open_self(void **state)
 
 static int close_self(void **state)
 {
-	(void)state;
 	pytensors__free(tensors);
 	proc__free(self);
 	return 0;
@@ -163,7 +161,6 @@ static void test_finds(void **state)
 	bool holds[4];
 	struct pygraph g;
 
-	(void)state;
 	save(first, 0, a, false, false);
 	save(second, 0, b, true, true);
 	put(leaf, BODY - 8, at(c));
@@ -204,7 +201,6 @@ static void test_freed(void **state)
 	struct pygraph g;
 	bool holds;
 
-	(void)state;
 	put(node - 8, 0, SIZE | 1);
 	put(node, SIZE - 8, 64 | 1);
 	put(node, 0, vptr(&mul_type));
@@ -233,7 +229,6 @@ static void test_lookalikes(void **state)
 	uint64_t *array = chunk(256);
 	struct pygraph g;
 
-	(void)state;
 	save(neighbour, 0, beside, false, false);
 	save(other, 0, beside, false, false);
 	save(node, 0, dead, false, false);
@@ -266,7 +261,6 @@ static void test_no_chunk(void **state)
 	void *tensor = make_tensor();
 	struct pygraph g;
 
-	(void)state;
 	for (uint64_t size = 0; size < 2; size++) {
 		place[1] = size ? 1ull << 40 | 1 : 0;
 		place[2] = vptr(&mul_type);
@@ -293,7 +287,6 @@ static void test_ended(void **state)
 	uint64_t root;
 	struct pygraph g;
 
-	(void)state;
 	for (size_t i = 0; i < N; i++)
 		nodes[i] = make_node(&mul_type, 0);
 	for (size_t i = 0; i < N; i++)
@@ -315,7 +308,6 @@ static void test_flags(void **state)
 	struct pygraph g = { .saved = saved, .nsaved = N };
 	bool grad_fn[N] = { 0 }, known[N];
 
-	(void)state;
 	for (size_t i = 0; i < N; i++) {
 		bool output = i < 4, leaf = i % 2;
 

@@ -291,7 +291,6 @@ static void test_modules(void **state)
 	const char *env = getenv("MEMTRACE_TORCH_PYTHONS");
 	char *list, *save = NULL;
 
-	(void)state;
 	if (!env || !*env) {
 		print_message(
 			"skipped: MEMTRACE_TORCH_PYTHONS names no interpreter that has torch\n");

@@ -417,7 +417,6 @@ static void test_names(void **state)
 {
 	int i;
 
-	(void)state;
 	for (i = 0; i < HOOK_NR; i++)
 		assert_string_not_equal(hook__name((enum hook_id)i), "unknown");
 	assert_string_equal(hook__name(HOOK_NR), "unknown");

@@ -41,7 +41,6 @@ static int set_up(void **state)
 	int fds[2];
 	struct trace *t;
 
-	(void)state;
 	b = calloc(1, sizeof(*b));
 	if (!b || !mkdtemp(folder) || store__open(&b->store, folder, why) || link__pair(fds))
 		return -1;
@@ -61,7 +60,6 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	(void)state;
 	jobs__free(b);
 	while (b->traces.n)
 		trace__delete(b, b->traces.v[0]);
@@ -126,7 +124,6 @@ static void refused(const char *text, int status, const char *field)
 
 static void test_refused(void **state)
 {
-	(void)state;
 	refused("{\"id\": 1, \"do\": \"nothing\"}", 422, "do");
 	refused("{\"id\": 2, \"do\": \"capture\"}", 422, "model_name");
 	refused("{\"id\": 3, \"do\": \"capture\", \"model_name\": 7}", 422, "model_name");
@@ -180,7 +177,6 @@ static void test_opens(void **state)
 				 NULL),
 	       *a = ask(msg);
 
-	(void)state;
 	assert_true(json_is_true(json_object_get(a, "ok")));
 	assert_int_equal(json_integer_value(json_object_get(a, "size")), 0);
 	json_decref(a);
@@ -190,7 +186,6 @@ static void test_opens(void **state)
 /* A file not yet checked to be a recording may be another file put there. */
 static void test_opens_no_unchecked(void **state)
 {
-	(void)state;
 	b->traces.v[0]->state = TRACE_FINISHING;
 	refused("{\"id\": 1, \"do\": \"open\", \"file\": \"trace_1.mtr\"}", 404, "file");
 	b->traces.v[0]->state = TRACE_DONE;
@@ -212,7 +207,6 @@ static void test_facts_survive_a_full_disk(void **state)
 	struct rlimit before, none;
 	uint64_t size;
 
-	(void)state;
 	snprintf(b->traces.v[0]->model, sizeof(b->traces.v[0]->model), "resnet50");
 	broker_saved__note(b, b->traces.v[0]);
 	size = facts_size();
@@ -237,7 +231,6 @@ static void test_exports_leave_captures_their_share(void **state)
 	struct trace *t = trace__new(b, "trace_2");
 	struct heard h = { 0 };
 
-	(void)state;
 	assert_non_null(t);
 	t->run.process.pid = getpid();
 	t->reserved = args.max_disk;
@@ -321,7 +314,6 @@ static void test_anything(void **state)
 	static const int statuses[] = { 404, 409, 422, 429, 503 };
 	uint32_t seed = 1;
 
-	(void)state;
 	for (int i = 1; i < 20000; i++) {
 		json_t *msg = json_pack("{s:i,s:s}", "id", i, "do",
 					dos[next_random(&seed) % (sizeof(dos) / sizeof(*dos))]),
@@ -357,7 +349,6 @@ static void test_waiting(void **state)
 {
 	int n = 0;
 
-	(void)state;
 	for (int i = 1; i <= BROKER_WAITING + 3; i++) {
 		json_t *msg = json_pack("{s:i,s:s,s:s}", "id", i, "do", "report", "trace_id",
 					"trace_1"),
@@ -378,7 +369,6 @@ static void test_cancelled(void **state)
 {
 	json_t *msg, *a;
 
-	(void)state;
 	for (int i = 1; i <= BROKER_WAITING; i++) {
 		msg = json_pack("{s:i,s:s,s:s,s:s}", "id", i, "do", i % 2 ? "report" : "export",
 				"trace_id", "trace_1", "format", "csv");
@@ -438,7 +428,6 @@ static void test_descriptors_of_answers_nobody_reads(void **state)
 	size_t before = descriptors();
 	int n[2] = { 0 };
 
-	(void)state;
 	for (int i = 1; i <= 3000; i++) {
 		json_t *msg = json_pack("{s:i,s:s,s:s}", "id", i, "do", "open", "file",
 					"trace_1.mtr");
@@ -463,7 +452,6 @@ static void test_no_question(void **state)
 	static const char *const texts[] = { "{}", "{\"id\": 1}", "{\"id\": 0, \"do\": \"report\"}",
 					     "{\"do\": \"report\"}", "{\"id\": 1, \"do\": 7}" };
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
 		json_t *msg = json_loads(texts[i], 0, NULL);
 

@@ -18,7 +18,6 @@ static int begin(void **state)
 {
 	int fds[2];
 
-	(void)state;
 	if (link__pair(fds))
 		return -1;
 	l = (struct look){ .args = &args, .link = link__new(fds[0]) };
@@ -28,7 +27,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	(void)state;
 	while (l.n)
 		watch_target__free(l.seen[--l.n].t);
 	link__free(l.link);
@@ -64,7 +62,6 @@ static bool room(const char *owner, uint64_t target)
 
 static void test_one_owner_does_not_fill_it(void **state)
 {
-	(void)state;
 	put("65534", ALL, 256);
 	assert_false(room("65534", ALL));
 	/* Every other owner gets as many places as the first, and no more. */
@@ -82,7 +79,6 @@ static void test_the_last_that_came_makes_room(void **state)
 {
 	pid_t last = next_pid + 254; /* the next one is another owner's */
 
-	(void)state;
 	put("65534", ALL, 255);
 	put("1000", ALL, 1);
 	assert_true(room("1001", ALL));
@@ -94,7 +90,6 @@ static void test_the_last_that_came_makes_room(void **state)
 
 static void test_targets_go_before_all(void **state)
 {
-	(void)state;
 	put("65534", ALL, 128);
 	put("1000", ALL, 128);
 	/* One owner may use all places while there is no other. */
@@ -110,7 +105,6 @@ static void test_targets_go_before_all(void **state)
 
 static void test_left_out_are_counted_while_they_live(void **state)
 {
-	(void)state;
 	leave_out(&l, getpid());
 	leave_out(&l, getpid());
 	leave_out(&l, 0x3ffffff0); /* no process has this number */
@@ -139,7 +133,6 @@ static const char *owner_of(const char *cgroup, uid_t uid)
 /* Users can create control groups of any name in their own tree: these do not count as owners. */
 static void test_users_make_no_owners(void **state)
 {
-	(void)state;
 	assert_string_equal(owner_of("0::/\n", 1000), "1000");
 	assert_string_equal(owner_of("0::/system.slice/docker-" ID_A ".scope\n", 1000), "in " ID_A);
 	assert_string_equal(

@@ -35,7 +35,6 @@ static const char *words_of(const char *text)
 
 static void test_words(void **state)
 {
-	(void)state;
 	assert_string_equal(words_of(""), "");
 	assert_string_equal(words_of("\n\n"), "");
 	assert_string_equal(words_of("plain"), "plain");
@@ -58,7 +57,6 @@ static void test_long(void **state)
 {
 	static char text[3 * SPAWN_LAST];
 
-	(void)state;
 	memset(text, 'x', sizeof(text) - 6);
 	memcpy(text + sizeof(text) - 6, "\nlast", 6);
 	assert_string_equal(words_of(text), "last");

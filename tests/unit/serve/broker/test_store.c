@@ -42,7 +42,6 @@ static void test_files(void **state)
 	char why[256];
 	int fd;
 
-	(void)state;
 	assert_int_equal(store__open(&s, path("kept/"), why), 0);
 	assert_false(s.own);
 	assert_int_equal(stat(path("kept"), &st), 0);
@@ -80,7 +79,6 @@ static void test_others(void **state)
 	uint64_t size;
 	char why[256];
 
-	(void)state;
 	assert_int_equal(store__open(&s, path("kept"), why), 0);
 	assert_int_equal(symlinkat("/etc/passwd", s.dir, "link.mtr"), 0);
 	assert_int_equal(store__open_file(&s, "link.mtr", &size), -ELOOP);
@@ -101,7 +99,6 @@ static void test_refused(void **state)
 	struct store s, other;
 	char why[256] = "", link[256];
 
-	(void)state;
 	assert_int_equal(mkdir(path("open"), 0700), 0);
 	assert_int_equal(chmod(path("open"), 0777), 0);
 	assert_int_equal(store__open(&s, path("open"), why), -EPERM);
@@ -142,7 +139,6 @@ static void test_own(void **state)
 	char why[256], folder[256];
 	struct stat st;
 
-	(void)state;
 	snprintf(folder, sizeof(folder), "%s", path("tmp"));
 	assert_int_equal(mkdir(folder, 0700), 0);
 	setenv("TMPDIR", folder, 1);
@@ -172,13 +168,11 @@ static void test_own(void **state)
 
 static int set_up(void **state)
 {
-	(void)state;
 	return mkdtemp(root) ? 0 : -1;
 }
 
 static int tear_down(void **state)
 {
-	(void)state;
 	return scratch__remove(root);
 }
 

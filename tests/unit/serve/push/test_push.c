@@ -86,7 +86,6 @@ static void test_otlp(void **unused)
 	const uint64_t now = 1700000101000000000;
 	json_t *doc, *want = json_loads(wanted, 0, NULL);
 
-	(void)unused;
 	assert_non_null(s);
 	assert_non_null(want);
 	assert_null(otlp__metrics(s, "node1", now));
@@ -124,7 +123,6 @@ static void test_addresses(void **unused)
 	struct state_process *p = a_process();
 	char *url;
 
-	(void)unused;
 	check_otlp_url("http://c:4318", "http://c:4318/v1/metrics");
 	check_otlp_url("http://c:4318//", "http://c:4318/v1/metrics");
 	check_otlp_url("https://c/otlp/v1/metrics", "https://c/otlp/v1/metrics");
@@ -157,7 +155,6 @@ static void test_form(void **unused)
 	const char *type = strstr(pyroscope_type, "boundary=");
 	size_t size;
 
-	(void)unused;
 	assert_non_null(type);
 	snprintf(boundary, sizeof(boundary), "--%s", type + strlen("boundary="));
 	assert_int_equal(pyroscope__body(profile, sizeof(profile), &body, &size), 0);
@@ -305,7 +302,6 @@ static void test_sent(void **unused)
 	struct sender *s = a_sender();
 	struct push_counts c = posted(s, at.url);
 
-	(void)unused;
 	assert_int_equal(c.sent, 1);
 	assert_int_equal(c.failed, 0);
 	assert_int_equal(end_server(&at), 3);
@@ -320,7 +316,6 @@ static void test_given_up(void **unused)
 	struct sender *s = a_sender();
 	struct push_counts c = posted(s, at.url);
 
-	(void)unused;
 	assert_int_equal(c.failed, 1);
 	c = posted(s, at.url);
 	assert_int_equal(c.failed, 2);
@@ -341,7 +336,6 @@ static void test_bounded(void **unused)
 	struct sender *s = a_sender();
 	struct push_counts c;
 
-	(void)unused;
 	for (int i = 0; i < 100; i++)
 		sender__post(s, PUSH_PYROSCOPE, "http://127.0.0.1:9/", "text/plain",
 			     calloc(1, 1 << 20), 1 << 20);
@@ -355,7 +349,6 @@ static void test_bounded(void **unused)
 
 static int begin(void **unused)
 {
-	(void)unused;
 	log__set_level(LOG_ERROR);
 	signal(SIGPIPE, SIG_IGN);
 	unsetenv("http_proxy");
@@ -364,7 +357,6 @@ static int begin(void **unused)
 
 static int end(void **unused)
 {
-	(void)unused;
 	curl_global_cleanup();
 	return 0;
 }

@@ -181,7 +181,6 @@ static void test_round(void **unused)
 {
 	struct world w;
 
-	(void)unused;
 	begin(&w, 2);
 	/* One capture at a time, and no second round during the first. */
 	profiles__begin(w.profiles);
@@ -203,7 +202,6 @@ static void test_refused(void **unused)
 	struct world w;
 	json_int_t id;
 
-	(void)unused;
 	begin(&w, 2);
 	id = expect(&w, "capture");
 	answer(&w, id,
@@ -222,7 +220,6 @@ static void test_deleted_when_it_fails(void **unused)
 	struct world w;
 	json_int_t id;
 
-	(void)unused;
 	for (int at = 0; at < 4; at++) {
 		begin(&w, 2);
 		capture(&w, 101);
@@ -256,7 +253,6 @@ static void test_too_long(void **unused)
 {
 	struct world w;
 
-	(void)unused;
 	begin(&w, 1);
 	capture(&w, 101);
 	profiles__step(w.profiles, 60 * SECOND);
@@ -280,7 +276,6 @@ static void test_other_process(void **unused)
 	struct world w;
 	json_int_t id;
 
-	(void)unused;
 	begin(&w, 3);
 	id = expect(&w, "capture");
 	tell_process(&w, 102, true);
@@ -297,7 +292,6 @@ static void test_stray_answers(void **unused)
 	json_t *stray = json_pack("{s:i, s:b}", "id", 999, "ok", 1);
 	struct world w;
 
-	(void)unused;
 	begin(&w, 1);
 	expect(&w, "capture");
 	assert_false(profiles__answered(w.profiles, stray, -1, 0));
@@ -308,14 +302,12 @@ static void test_stray_answers(void **unused)
 
 static int first(void **unused)
 {
-	(void)unused;
 	log__set_level(LOG_ERROR);
 	return curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
 static int last(void **unused)
 {
-	(void)unused;
 	curl_global_cleanup();
 	return 0;
 }

@@ -120,7 +120,6 @@ static void test_host(void **state)
 	struct guard_request r;
 	char *much;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		r = get(START);
 		r.host = cases[i].host;
@@ -149,7 +148,6 @@ static void test_own_name(void **state)
 	struct guard_request r = get(START);
 	char name[128] = "";
 
-	(void)state;
 	assert_int_equal(gethostname(name, sizeof(name) - 1), 0);
 	r.host = name;
 	r.authorization = "Bearer " TOKEN;
@@ -186,7 +184,6 @@ static void test_origin(void **state)
 	struct auth *plain = make((struct auth_opts){ .local = true }),
 		    *tls = make((struct auth_opts){ .local = true, .tls = true });
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		for (size_t k = 0; k < 4; k++) {
 			struct guard_request r = get(START);
@@ -225,7 +222,6 @@ static void test_fetch_site(void **state)
 	};
 	struct auth *g = make((struct auth_opts){ .local = true });
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct guard_request r = get(START);
 
@@ -258,7 +254,6 @@ static void test_token(void **state)
 	struct guard_request r = get(START);
 	uint64_t now = START;
 
-	(void)state;
 	assert_true(auth__wants_token(g));
 	assert_int_equal(status(g, r), 401);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -280,7 +275,6 @@ static void test_token_lengths(void **state)
 	struct guard_request r = get(START);
 	struct auth *g;
 
-	(void)state;
 	memset(text, 'x', sizeof(text));
 	text[SECRET_TOKEN_MIN - 1] = '\0';
 	assert_null(auth__new(&o));
@@ -310,7 +304,6 @@ static void test_guessing(void **state)
 	struct guard_verdict v;
 	char cookie[200];
 
-	(void)state;
 	r.peer = in.peer = inet("10.0.0.1");
 	assert_int_equal(auth__log_in(g, &in, TOKEN, cookie, &v), 0);
 	cookie[strcspn(cookie, ";")] = '\0';
@@ -347,7 +340,6 @@ static void test_loopback_is_one_peer(void **state)
 	char cookie[200];
 	int n = 0;
 
-	(void)state;
 	assert_memory_equal(six.key, r.peer.key, sizeof(six.key));
 	assert_memory_not_equal(far.key, r.peer.key, sizeof(far.key));
 	r.authorization = "Bearer wrong";
@@ -379,7 +371,6 @@ static void test_session(void **state)
 	struct guard_verdict v;
 	char cookie[200], header[600], gone[200], second[200];
 
-	(void)state;
 	assert_int_equal(auth__log_in(g, &r, "no such token, surely", cookie, &v), 401);
 	assert_string_equal(cookie, "");
 	assert_int_equal(auth__log_in(g, &r, NULL, cookie, &v), 401);
@@ -424,7 +415,6 @@ static void test_sessions_end(void **state)
 	struct guard_verdict v;
 	char first[200], cookie[200];
 
-	(void)state;
 	assert_int_equal(auth__log_in(g, &r, TOKEN, first, &v), 0);
 	assert_memory_equal(first, "__Host-memtrace_session_443=", 28);
 	assert_string_equal(first + 28 + 32, "; Path=/; HttpOnly; SameSite=Strict; Secure");
@@ -456,7 +446,6 @@ static void test_no_token(void **state)
 	struct guard_verdict v;
 	char cookie[200];
 
-	(void)state;
 	assert_false(auth__wants_token(g));
 	assert_int_equal(auth__log_in(g, &r, "anything at all", cookie, &v), 0);
 	assert_string_equal(cookie, "");
@@ -482,7 +471,6 @@ static void test_rate(void **state)
 	struct guard_request r = get(START), other = get(START);
 	struct guard_verdict v;
 
-	(void)state;
 	other.peer = inet6("2001:db8::1");
 	assert_int_equal(until_429(g, r, 1000), 30);
 	assert_int_equal(verdict(g, r, &v), 429);
@@ -516,7 +504,6 @@ static void test_costly(void **state)
 	struct guard_verdict v[17];
 	int n;
 
-	(void)state;
 	r.flags = other.flags = ROUTE_COSTLY;
 	other.peer = inet("10.0.0.9");
 	/* Concurrent requests. */
@@ -546,7 +533,6 @@ static void test_connections(void **state)
 	struct auth_peer one = inet("10.0.0.1"), two = inet("10.0.0.2"), three = inet("10.0.0.3");
 	int n;
 
-	(void)state;
 	for (n = 0; auth__connect(g, &one, START) == AUTH_ROOM; n++)
 		;
 	assert_int_equal(n, AUTH_CONNECTIONS / 2);
@@ -571,7 +557,6 @@ static void test_many_peers(void **state)
 	unsigned char *key = flood.peer.key;
 	int refused = 0, came = 0;
 
-	(void)state;
 	assert_int_equal(until_429(g, r, 1000), 25);
 	flood.peer = inet6("2001:db8::");
 	for (uint32_t i = 0; i < 100000; i++) {
@@ -603,7 +588,6 @@ static void test_unix_peer(void **state)
 	struct auth_peer a, b;
 	int fds[2];
 
-	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
 	a = auth__peer(NULL, fds[0]);
 	b = auth__peer(&(struct sockaddr){ .sa_family = AF_UNIX }, fds[1]);

@@ -113,7 +113,6 @@ static void test_nothing_yet(void **unused)
 	struct metrics m = { .n_requests = 0 };
 	char *text = written(s, &m, true);
 
-	(void)unused;
 	check_has(text, "memtrace_serve_can_trace 0");
 	assert_int_equal(count(text, "memtrace_serve_start_time_seconds"), 0);
 	check_has(text, "memtrace_build_info{version=\"" MEMTRACE_VERSION "\"} 1");
@@ -130,7 +129,6 @@ static void test_figures(void **unused)
 	struct state_process *p;
 	char *text;
 
-	(void)unused;
 	s->hello = json_pack("{s:b, s:f}", "can_trace", 1, "start", 1700000000.5);
 	s->targets = json_loads("[{\"name\": \"train\", \"kind\": \"pattern\", \"pids\": [1, 2]}]",
 				0, NULL);
@@ -198,7 +196,6 @@ static void test_captures(void **unused)
 	struct metrics m = { .n_requests = 0 };
 	char *text;
 
-	(void)unused;
 	add_trace(s, FACTS("trace_1", "train", "done"),
 		  "{\"device\": \"cuda:0\", \"allocated\": 7, \"devices\": []}");
 	add_trace(s, FACTS("trace_2", "train", "done"), report);
@@ -249,7 +246,6 @@ static void test_bounds(void **unused)
 	static char routes[METRICS_COUNTS + 5];
 	char *text, facts[200];
 
-	(void)unused;
 	for (int i = 0; i < STATE_PROCESSES; i++) {
 		struct state_process *p = add_process(s, 1 + i, "train", (unsigned)i, -1);
 
@@ -286,7 +282,6 @@ static void test_hostile(void **unused)
 	json_t *row, *report;
 	char *text, longest[4000];
 
-	(void)unused;
 	snprintf(p->container, sizeof(p->container), "\xff\xfe\"");
 	memset(longest, 'x', sizeof(longest) - 1);
 	longest[sizeof(longest) - 1] = '\0';

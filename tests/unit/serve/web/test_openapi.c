@@ -39,7 +39,6 @@ static void test_table(void **state)
 {
 	const struct route *r, *other;
 
-	(void)state;
 	for (size_t i = 0; (r = routes__at(route_tables, i)); i++) {
 		size_t braces = 0;
 
@@ -88,7 +87,6 @@ static void test_find(void **state)
 	char allow[128], path[] = "/api/trace/a.b/stream", *values[4];
 	size_t n;
 
-	(void)state;
 	assert_string_equal(found("GET", "/api/trace/list", allow), "listTraces");
 	assert_string_equal(found("HEAD", "/api/trace/list", allow), "listTraces");
 	assert_string_equal(found("DELETE", "/api/trace/list", allow), "");
@@ -134,7 +132,6 @@ static void test_schema(void **state)
 	json_t *doc = schema(NULL, NULL), *paths = json_object_get(doc, "paths");
 	const struct route *r;
 
-	(void)state;
 	for (const struct openapi_schema *s = openapi_schemas; s->name; s++)
 		if (!json_object_get(json_object_get(json_object_get(doc, "components"), "schemas"),
 				     s->name))
@@ -166,7 +163,6 @@ static void test_limits(void **state)
 {
 	json_t *doc = schema("{\"max_events\": 5000, \"max_duration_s\": 60}", NULL);
 
-	(void)state;
 	assert_int_equal(most_events(doc), 5000);
 	json_decref(doc);
 	doc = schema(NULL, NULL);

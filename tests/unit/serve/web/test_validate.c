@@ -43,7 +43,6 @@ static void body(const char *text, const char *ret, const char *field, const cha
 
 static void test_good(void **state)
 {
-	(void)state;
 	body("{}", "{}", NULL, NULL);
 	body(" {\"n\": 1, \"other\": [{\"n\": -5}], \"s\": \"ab\"}\n", "{\"n\":1,\"s\":\"ab\"}",
 	     NULL, NULL);
@@ -64,7 +63,6 @@ static void test_good(void **state)
 
 static void test_bad_fields(void **state)
 {
-	(void)state;
 	body("{\"n\": 0}", NULL, "n", "n: must be at least 1, and it is 0");
 	body("{\"n\": 101}", NULL, "n", "at most 100");
 	body("{\"n\": 123456789012345678901234567890}", NULL, "n", "at most 100");
@@ -117,7 +115,6 @@ static void test_bad_bodies(void **state)
 	struct complaint c;
 	char deep[5000];
 
-	(void)state;
 	for (size_t i = 0; bad[i]; i++) {
 		memset(&c, 0, sizeof(c));
 		if (validate__body(fields, bad[i], strlen(bad[i]), &c))
@@ -138,7 +135,6 @@ static void test_long_strings(void **state)
 	struct complaint c;
 	json_t *got;
 
-	(void)state;
 	for (int n = VALIDATE_STRING; n <= VALIDATE_STRING + 1; n++) {
 		memset(text, 'a', sizeof(text));
 		memcpy(text, "{\"long\": \"", 10);
@@ -158,7 +154,6 @@ static int text(const char *name, const char *value, size_t size)
 
 static void test_texts(void **state)
 {
-	(void)state;
 	assert_null(validate__field(fields, "nothing"));
 	assert_int_equal(text("n", "5", 1), 0);
 	assert_int_equal(text("n", "1e1", 3), 0);
@@ -202,7 +197,6 @@ static void test_unescape(void **state)
 	char nul[] = "a%00b";
 	size_t size = 5;
 
-	(void)state;
 	unescaped("", "");
 	unescaped("plain", "plain");
 	unescaped("%41%62", "Ab");
@@ -221,7 +215,6 @@ static void test_unescape(void **state)
 
 static void test_types(void **state)
 {
-	(void)state;
 	assert_true(validate__is_json_type("application/json"));
 	assert_true(validate__is_json_type("Application/JSON; charset=UTF-8"));
 	assert_true(validate__is_json_type("application/vnd.x+json"));

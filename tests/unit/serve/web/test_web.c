@@ -29,7 +29,6 @@ static json_t *asked; /* the web process's last question */
 
 static void on_ask(void *ctx, json_t *msg, int fd)
 {
-	(void)ctx;
 	assert_int_equal(fd, -1);
 	json_decref(asked);
 	asked = json_incref(msg);
@@ -77,7 +76,6 @@ static int begin(void **state)
 	int fds[2], fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	socklen_t size = sizeof(a);
 
-	(void)state;
 	assert_int_equal(link__pair(fds), 0);
 	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
 	assert_int_equal(listen(fd, 64), 0);
@@ -105,7 +103,6 @@ static int end(void **state)
 {
 	int status;
 
-	(void)state;
 	link__free(broker);
 	json_decref(asked);
 	asked = NULL;
@@ -187,7 +184,6 @@ static void test_answers(void **state)
 		      { 503, 503 }, { 500, 503 }, { 200, 503 }, { 0, 503 } };
 	int fd = client();
 
-	(void)state;
 	tell_trace("one", "done", -1);
 	for (size_t i = 0; i < sizeof(codes) / sizeof(*codes); i++) {
 		ask(fd, NULL, "GET /api/trace/one?top=3");
@@ -214,7 +210,6 @@ static void test_late_and_wrong(void **state)
 {
 	int fd = client();
 
-	(void)state;
 	tell_trace("one", "done", -1);
 	ask(fd, NULL, "GET /api/trace/one");
 	await_ask("report");
@@ -250,7 +245,6 @@ static void test_capture(void **state)
 	int fd = client(), other = client();
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 
-	(void)state;
 	capture(fd, "one");
 	tell_trace("one", "capturing", -1);
 	/* One client waits for the end; others are served meanwhile. */
@@ -290,7 +284,6 @@ static void test_files(void **state)
 	int fd = client();
 	char *text;
 
-	(void)state;
 	tell_trace("one", "done", -1);
 	ask(fd, NULL, "GET /api/trace/download/one_x.json");
 	await_ask("open");
@@ -325,7 +318,6 @@ static void test_stream(void **state)
 	int fd = client(), of_one = client();
 	char *text;
 
-	(void)state;
 	tell_trace("one", "capturing", -1);
 	ask(of_one, NULL, "GET /api/health");
 	hear(of_one, "\"traces\":1");
@@ -370,7 +362,6 @@ static void test_slow_samples(void **state)
 	size_t got = 0, all = 0;
 	ssize_t n;
 
-	(void)state;
 	ask(quick, NULL, "GET /api/stream");
 	tell(json_pack("{s:s, s:i, s:i, s:s}", "event", "process", "pid", 7, "started", 1, "name",
 		       "python"),
@@ -412,7 +403,6 @@ static void test_slow_reader(void **state)
 	size_t got = 0;
 	ssize_t n;
 
-	(void)state;
 	quick = client();
 	ask(quick, NULL, "GET /api/stream");
 	hear(quick, "event: hello\n");
