@@ -34,6 +34,58 @@ def lines(device):
     return [(os.path.basename(r["file"] or ""), r["line"]) for r in device["leaks"]]
 
 
+def on_one_line(text):
+    return " ".join(text.split())
+
+
+def check_growth(name, d):
+    """The summary of a device has the judgement of its lines."""
+    g = d["growth"]
+    if d["clock"] == "time":
+        equal((g["verdict"], g["why"]), ("unknown", "too_short"), "growth on %s in less than a minute" % name)
+    elif d["leaks"] or d["pool_grows"] or d["others_grow"]:
+        equal(g["verdict"], "grows", "growth on %s" % name)
+    else:
+        check(g["verdict"] != "grows", "growth on %s: %s", name, g)
+    if g.get("part") == "line":
+        most = d["leaks"][0]
+        equal([g[k] for k in ("file", "line", "function", "bytes_per_step", "confidence", "bytes", "count")],
+              [most[k] for k in ("file", "line", "function", "bytes_per_step", "confidence", "bytes", "count")], "line that grows most on %s" % name)
+        equal(g["held_by"], most["held_by"][0]["name"] if most["held_by"] else None, "holder on %s" % name)
+        equal(g["lines"], len(d["leaks"]), "lines that grow on %s" % name)
+
+
+def agree(path):
+    """Report, its JSON and advice, leaks and metrics say the same of growth. Returns the verdicts."""
+    found = leaks(path)
+    code, text, err = tool("report", path)
+    equal((code, err), (0, ""), "report")
+    code, said, err = tool("leaks", path)
+    equal((code, err), (0, ""), "leaks")
+    code, metrics, err = tool("export", "openmetrics", "-o", "-", path)
+    equal((code, err), (0, ""), "export openmetrics")
+    code, out, err = tool("report", "--format", "json", "--advice", path)
+    equal((code, err), (0, ""), "report --format json")
+    doc = json.loads(out)
+    equal(sorted(found), sorted(d["device"] for d in doc["devices"]), "devices")
+    for d in doc["devices"]:
+        name, g = d["device"], d["growth"]
+        check_growth(name, found[name])
+        equal(g, found[name]["growth"], "growth of report and leaks on %s" % name)
+        if g["verdict"] == "grows":
+            check("Growth " + g["text"] in on_one_line(text), "%s: %s is not in the report:\n%s", name, g["text"], text)
+            check("Growth " + g["text"] in on_one_line(said), "%s: %s is not in leaks:\n%s", name, g["text"], said)
+        else:
+            equal(("no growth in " in on_one_line(text)), any(e["growth"]["verdict"] == "no_growth" for e in doc["devices"]), "what the report says")
+        rate = re.search(r'^memtrace_growth_bytes_per_step\{device="%s"\} (\S+)$' % name, metrics, re.M)
+        equal(float(rate[1]) if rate else None, {"grows": g.get("bytes_per_step"), "no_growth": 0}.get(g["verdict"]), "metric of %s" % name)
+        if name == doc["device"]:
+            advised = [a["kind"] for a in doc["advice"]]
+            equal("growth" in advised[:1], g.get("part") in ("line", "reserved"), "first advice of %s, growth %s" % (advised, g))
+            equal(advised[1:].count("growth"), 0, "growth further down")
+    return {d["device"]: d["growth"]["verdict"] for d in doc["devices"]}
+
+
 def check_leaks(d, modes, steps=60):
     got = dict((line, r) for (_, line), r in zip(lines(d), d["leaks"]))
     equal(sorted(got), sorted(LINES[m] for m in modes), "lines that grow")
@@ -53,6 +105,7 @@ def test_lines_on_cuda():
     modes = ("list", "closure", "attribute", "concat", "rare")
     path = recorded(",".join(modes) + ",pool,others", cuda=True)
     d = leaks(path)
+    equal(agree(path)["cuda:0"], "grows", "verdict")
     check_leaks(d["cuda:0"], modes)
     pool, others = d["cuda:0"]["reserved"], d["cuda:0"]["others"]
     equal((d["cuda:0"]["pool_grows"], d["cuda:0"]["others_grow"]), (True, True), "the pool and others grow")
@@ -61,7 +114,7 @@ def test_lines_on_cuda():
     equal(d["cpu"]["leaks"], [], "leaks on the CPU")
     equal((d["cuda:0"]["clock"], d["cuda:0"]["steps"]), ("steps", 60), "steps")
     equal(len(leaks(path, "--by", "stack")["cuda:0"]["leaks"]), 5, "stacks that grow")
-    code, out, _ = tool("leaks", "--fail", "--steps", path)
+    code, out, _ = tool("leaks", "--fail", "--steps", path, prefix=("env", "COLUMNS=80"))
     equal(code, 1, "exit code with --fail")
     check(re.search(r"leak\.py:%d \(Work\.leak\): \+16\.0 KiB a step, in\s+59\s+of\s+59\s+steps" % LINES["list"], out), "sentence in:\n%s", out[:3000])
     check(re.search(r"The pool grows, .*leak\.py:%d \(take\)" % LINES["others"], out, re.S), "pool and others in:\n%s", out[:3000])
@@ -71,7 +124,9 @@ def test_lines_on_cuda():
 
 def test_graph():
     """A kept loss keeps its whole graph: forward's lines grow."""
-    d = leaks(recorded("graph", cuda=True))["cuda:0"]
+    path = recorded("graph", cuda=True)
+    d = leaks(path)["cuda:0"]
+    equal(agree(path)["cuda:0"], "grows", "verdict")
     equal(lines(d)[0], ("leak.py", LINES["graph"]), "the first line")
     check(d["leaks"][0]["confidence"] == "high", "confidence: %s", d["leaks"][0])
     check(all(r["kind"] == "piles_up" for r in d["leaks"]), "kinds: %s", d["leaks"])
@@ -82,6 +137,7 @@ def healthy(modes, *options, verdicts=(), **kwargs):
     for name, d in leaks(path).items():
         equal(d["leaks"], [], "leaks on %s" % name)
         check(not d["pool_grows"] and not d["others_grow"], "%s: pool %s, others %s", name, d["reserved"], d["others"])
+    check("grows" not in agree(path).values(), "%s: %s", modes, agree(path))
     seen = {r["verdict"] for d in leaks(path).values() for r in d["no_leaks"]}
     check(set(verdicts) <= seen, "verdicts %s, not %s", seen, verdicts)
     code, out, err = tool("leaks", "--fail", path)
@@ -101,7 +157,9 @@ def test_generation():
 
 def test_stepless():
     """Without steps: slices of time, without imports and the end."""
-    d = leaks(recorded("stepless", "--pause", "0.02"))["cpu"]
+    path = recorded("stepless", "--pause", "0.02")
+    d = leaks(path)["cpu"]
+    equal(agree(path), {"cpu": "unknown"}, "growth in less than a minute")
     equal(d["clock"], "time", "clock")
     equal(lines(d), [("leak.py", LINES["stepless"])], "lines that grow")
     check(d["leaks"][0]["confidence"] in ("medium", "high"), "confidence: %s", d["leaks"][0])
@@ -124,6 +182,16 @@ def test_live():
     for mode, name in (("list", "global history[*]"), ("attribute", "local work.trainer.outputs[*]['out'] in main (leak.py:"),
                        ("closure", "local work.closure's cell cache[*] in main (leak.py:")):
         check(any(h.startswith(name) for h in held[LINES[mode]]), "%s: held by %s", mode, held[LINES[mode]])
+    equal(d["growth"]["held_by"], d["leaks"][0]["held_by"][0]["name"], "holder")
+    code, out, err = tool("-p", str(t.popen.pid), "-q", "-d", "4s", "-i", "3s", root=True, seconds=60)
+    equal((code, err), (0, ""), "-p")
+    line = d["leaks"][0]["line"]
+    check(re.search(r"^  growth \+16\.0 KiB/step, .* at leak\.py:\d+$", out, re.M), "growth in a block of text:\n%s", out)
+    summary = re.search(r"^Growth  \+16\.0 KiB/step \(\S+ MiB/min\) at .*leak\.py:(\d+) \(\S+\), held by (.*), confidence high; 3 lines",
+                        on_one_line(out).replace("Growth ", "\nGrowth  "), re.M)
+    check(summary, "growth in the summary:\n%s", out)
+    named = {r["line"]: r["held_by"][0]["name"] for r in d["leaks"]}
+    equal(summary[2], named[int(summary[1])].split(" ", 1)[1], "holder in the summary of -p, leaks has %d" % line)
     check(t.alive(), "the target ended")
     equal(harness.patched_bytes(t.popen.pid), 0, "bytes of the target's code that still differ")
     path = scratch("record.mtr")
@@ -140,6 +208,10 @@ def test_live_healthy():
     code, out, err = live(t, "--steps", "60", "--fail")
     equal((code, err), (0, ""), "leaks -p of a healthy job")
     check("nothing grows: " in out, "nothing said:\n%s", out)
+    code, out, err = tool("-p", str(t.popen.pid), "-q", "-d", "3s", root=True, seconds=60)
+    equal((code, err), (0, ""), "-p of a healthy job")
+    check("Growth" not in out and "growth +" not in out, "growth of a healthy job:\n%s", out)
+    check("no growth in " in out, "nothing said:\n%s", out)
 
 
 def test_usage():

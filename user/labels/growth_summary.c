@@ -98,7 +98,8 @@ static const char *what_is_missing(const struct growth_summary *s, uint64_t lost
 
 /*
  * The device is full when the peak of a step reaches what the driver has for PyTorch. The rate is
- * that of everything that grows on the device. The CUDA context and other libraries' memory are
+ * that of everything that grows on the device, but for the pool: PyTorch gives back cached memory
+ * before it runs out. The CUDA context and other libraries' memory are
  * what the driver reports beyond reserved memory; other processes are not known.
  */
 static int find_full(struct growth_summary *s, const struct model *m, const struct facts *f,
@@ -128,10 +129,7 @@ static int find_full(struct growth_summary *s, const struct model *m, const stru
 			taken = seg.used - seg.used_below;
 		model__free_segments(&seg);
 	}
-	if (g->has_reserved && trend__counts(&g->reserved.trend, GROWTH_SUMMARY_CONFIDENCE) &&
-	    g->reserved.per_step > rate)
-		rate = g->reserved.per_step;
-	if (s->part == GROWTH_OF_OTHERS)
+	if (growth__others_grow(g, GROWTH_SUMMARY_CONFIDENCE))
 		rate += g->others.per_step;
 	taken += d.peak_allocated;
 	s->room = s->capacity > taken ? s->capacity - taken : 0;

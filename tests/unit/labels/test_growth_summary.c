@@ -192,6 +192,7 @@ static void test_pool_and_others(void **state)
 	uint32_t line = at_line(&w, 7);
 
 	(void)state;
+	facts__set(w.f, "device.0.total", "1073741824");
 	for (int i = 0; i < 60; i++) {
 		w.reserved = (i + 1) * 2 * MIB;
 		alloc(&w, CUDA(0), 0x10, MIB, line);
