@@ -180,6 +180,18 @@ def test_torchrun():
     check(out.startswith("2 recordings of one job, ranks 0-1 of 2: ") and "\nMem in all: " in out, "not one report: %s", out[:500])
 
 
+def test_exec_of_the_command():
+    """The program that the command executes is recorded, too, in a file of its own."""
+    path = scratch("again.mtr")
+    code = ("import os, sys, torch; size = int(sys.argv[2]); torch.empty(size, dtype=torch.uint8); print(os.getpid()) or size == %d or "
+            "os.execv(sys.executable, [sys.executable, '-c', sys.argv[1], sys.argv[1], '%d'])" % (FIRST + 1009, FIRST + 1009))
+    status, out, err = tool("run", "--children", "-o", path, "--", python(), "-c", code, code, str(FIRST), root=True, seconds=120)
+    equal(status, 0, "exit code (%s)" % err[-500:])
+    contents = [Content(path), Content("%s.%s.mtr" % (path[:-4], out.split()[0]))]
+    equal([c.made() for c in contents], [[FIRST], [FIRST + 1009]], "what each program made")
+    equal([c.facts["stop_reason"] for c in contents], ["exec", "target exited"], "how they ended")
+
+
 def test_exit_status_and_refusals():
     for command, expected in ((("sh", "-c", "true; exit 5"), 5), (("true",), 0)):
         equal(tool("run", "--children", "-o", scratch("none.mtr"), "--", *command, root=True)[0], expected, "exit code of %s" % (command,))

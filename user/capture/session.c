@@ -100,11 +100,6 @@ bool session__has_python(const struct session *s)
 	return s->target.has_python || s->target.torch.found;
 }
 
-bool session__has_multi(const struct session *s)
-{
-	return s->probes && probes__have_multi(s->probes);
-}
-
 /* Once a walk met an absent page, the programs that can wait for pages replace the others. */
 static void maybe_go_sleepable(struct session *s, const uint64_t c[MT_CNT_NR])
 {

@@ -49,8 +49,6 @@ bool session__attached(const struct session *s);
 uint32_t session__number(const struct session *s);
 /* True if an interpreter, readable or not, or PyTorch was found so far. */
 bool session__has_python(const struct session *s);
-/* True if the kernel has uprobe.multi; false before attach. */
-bool session__has_multi(const struct session *s);
 
 /* Drains the ring, passes its events to the sink (NULL: drops them), and does all regular work. 0,
  * or the negative error of the sink or of memory. */

@@ -19,6 +19,7 @@
 #include "archive/inputs.h"
 #include "lib/json.h"
 #include "log/log.h"
+#include "record/dict.h"
 #include "lib/text.h"
 #include "cmd/log_args.h"
 #include "cmd/usage.h"
@@ -251,11 +252,15 @@ static int from_files(const struct leaks_args *args)
 
 /* ---- a running process ---- */
 
+/* The capture of a process, and what of its session outlives it. */
 struct watcher {
 	struct sink sink; /* must be first: on_event() casts it to the watcher */
-	struct capture_loop loop;
+	const struct leaks_args *args;
+	struct session *session;
 	struct model *model;
-	uint64_t steps;
+	struct dict *dict;
+	struct facts *facts;
+	uint64_t duration;
 };
 
 static int on_event(struct sink *s, const struct event *e)
@@ -263,74 +268,83 @@ static int on_event(struct sink *s, const struct event *e)
 	return model__event(((struct watcher *)s)->model, e);
 }
 
-/* Ends the capture after --steps. The session's own limit would also end the reading of objects,
- * which name the holders of blocks. */
-static const char *drained(void *ctx)
-{
-	const struct watcher *w = ctx;
-
-	return w->steps && session__steps(w->loop.session) >= w->steps ? "steps" : NULL;
-}
-
-static int new_model(struct watcher *w, enum group by)
+static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, struct sink **sink)
 {
 	const struct model_opts mo = { .at = AT_END };
+	struct watcher *w = ctx;
 
-	w->model = model__new(session__dict(w->loop.session), session__facts(w->loop.session), &mo);
-	return w->model && !growth__watch(w->model, by) ? 0 : -ENOMEM;
+	(void)pid;
+	(void)times;
+	w->session = s;
+	w->model = model__new(session__dict(s), session__facts(s), &mo);
+	*sink = &w->sink;
+	if (w->model && !growth__watch(w->model, w->args->o.by))
+		return w;
+	log_err("out of memory");
+	model__free(w->model);
+	w->model = NULL;
+	return NULL;
 }
 
-static int print_watched(struct watcher *w, const struct leaks_args *args)
+/* Ends the capture after --steps. The session's own limit would also end the reading of objects,
+ * which name the holders of blocks. */
+static const char *full(void *output)
 {
-	uint64_t now = session__now(w->loop.session);
+	const struct watcher *w = output;
+	uint64_t steps = w->args->capture.session.steps;
+
+	return steps && session__steps(w->session) >= steps ? "steps" : NULL;
+}
+
+static int end(void *output, const char *reason, int err)
+{
+	struct watcher *w = output;
+
+	(void)reason;
+	if (err)
+		log_err("the capture broke off: %s", strerror(-err));
+	w->duration = session__now(w->session);
+	session__give_words(w->session, &w->dict, &w->facts);
+	return err ? EXIT_FAILED : EXIT_OK;
+}
+
+static int print_watched(struct watcher *w)
+{
 	char name[32];
 	struct leaks_doc doc = {
 		.model = w->model,
-		.dict = session__dict(w->loop.session),
-		.facts = session__facts(w->loop.session),
+		.dict = w->dict,
+		.facts = w->facts,
 		.name = name,
-		.duration = now,
+		.duration = w->duration,
 		.complete = true,
 	};
 
-	snprintf(name, sizeof(name), "PID %d", (int)args->capture.pid);
-	model__finish(w->model, now);
-	return print(&doc, args);
-}
-
-static int watch(struct watcher *w, const struct leaks_args *args)
-{
-	int status;
-
-	w->loop.sink = &w->sink;
-	status = capture_loop__open(&w->loop);
-	if (status)
-		return status;
-	if (new_model(w, args->o.by)) {
-		log_err("out of memory");
-		return EXIT_FAILED;
-	}
-	status = capture_loop__run(&w->loop);
-	if (w->loop.err)
-		log_err("the capture broke off: %s", strerror(-w->loop.err));
-	if (status || !session__now(w->loop.session))
-		return status;
-	return print_watched(w, args);
+	snprintf(name, sizeof(name), "PID %d", (int)w->args->capture.pid);
+	model__finish(w->model, w->duration);
+	return print(&doc, w->args);
 }
 
 static int from_process(const struct leaks_args *args)
 {
-	struct watcher w = { .sink = { .event = on_event }, .steps = args->capture.session.steps };
+	static const struct tracees_output output = { begin, NULL, full, end };
+	struct watcher w = { .sink = { .event = on_event }, .args = args };
+	struct capture_loop loop = { .args = args->capture,
+				     .output = &output,
+				     .ctx = &w,
+				     .steps = args->capture.session.steps };
 	int status;
 
-	w.loop.args = args->capture;
-	w.loop.args.session.steps = 0;
-	w.loop.drained_steps = w.steps;
-	w.loop.drained = drained;
-	w.loop.ctx = &w;
-	status = watch(&w, args);
+	loop.args.session.steps = 0;
+	status = capture_loop__open(&loop);
+	if (!status)
+		status = capture_loop__run(&loop);
+	capture_loop__close(&loop);
+	if (!status && w.duration)
+		status = print_watched(&w);
 	model__free(w.model);
-	capture_loop__close(&w.loop);
+	facts__free(w.facts);
+	dict__free(w.dict);
 	return status;
 }
 

@@ -57,7 +57,6 @@ static int cmd_record(int argc, char **argv)
 	usage__parse(&command_record, argc, argv, 0, &args);
 	r.args = args.recording;
 	r.loop.args = args.capture;
-	recording__init(&r);
 	status = recording__run(&r);
 	capture_loop__close(&r.loop);
 	free(r.args.windows.growth);

@@ -77,9 +77,9 @@ static void on_oom(struct runner *r)
 
 /* Chooses the events to record. The recording ends exactly with a step, even if the script runs on.
  * A final census follows; it keeps only tensors whose blocks did not change since that step. */
-static bool keep_event(void *ctx, const struct event *e)
+static bool keep_event(struct run_command *cmd, const struct event *e)
 {
-	struct runner *r = ctx;
+	struct runner *r = (struct runner *)cmd;
 	uint64_t one;
 
 	if (!r->over) {
@@ -210,8 +210,7 @@ static int run(void *ctx)
 	session->requested_if_there = !o->lean;
 	r.cmd.idle = idle;
 	r.cmd.drained = drained;
-	r.cmd.recording.keep = keep_event;
-	r.cmd.recording.keep_ctx = &r;
+	r.cmd.keep = keep_event;
 	r.repeat = repeat__new();
 	r.changed = map64__new();
 	status = r.repeat && r.changed ? run_command__open(&r.cmd) : EXIT_FAILED;

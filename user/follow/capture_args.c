@@ -154,7 +154,7 @@ void capture_args__check_pick(struct argp_state *state, const struct pick_args *
 			   where, where);
 }
 
-/* A single -p is the first process of its capture; all other choices pick processes. */
+/* A single -p is the one process of its capture; all other choices pick processes. */
 static void check_target(struct argp_state *state, struct capture_args *a)
 {
 	const struct pick_args *p = &a->pick;

@@ -11,7 +11,7 @@
 #include "follow/pick.h"
 
 struct capture_args {
-	pid_t pid;	       /* first process; 0: pick chooses the processes */
+	pid_t pid;	       /* the one process, and its children; 0: pick chooses */
 	struct pick_args pick; /* choice of processes, if pick_args__many() of it */
 	uint64_t duration;     /* ns; 0: until the process ends, or Ctrl-C */
 	bool children;	       /* follow child processes and their children */

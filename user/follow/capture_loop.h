@@ -3,24 +3,20 @@
 #define MT_FOLLOW_CAPTURE_LOOP_H
 /*
  * The loop of all capturing commands: waits for PyTorch, attaches, drains on a timer, and detaches
- * at the duration, the steps, a signal, the process's end or the caller's request. Logs to standard
- * error.
+ * at the duration, the steps, a signal, the processes' end or the caller's request. Logs to
+ * standard error.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "follow/capture_args.h"
-#include "follow/warn_children.h"
-#include "record/stream.h"
+#include "follow/capture_remarks.h"
+#include "follow/tracees.h"
 
 struct inside_memory;
 struct proc_group;
-struct pick;
 struct probes_sets;
-struct tracees;
-struct tracees_output;
-struct session;
 
 /* A further descriptor to poll while the loop runs: a keyboard, a socket, a signalfd. */
 struct loop_source {
@@ -30,63 +26,48 @@ struct loop_source {
 };
 #define LOOP_SOURCES 8
 
+/* A process that we started and that waits to run its program. It has the terminal and gets Ctrl-C,
+ * and fewer messages are logged. */
+struct loop_command {
+	struct inside_memory *inside; /* its memory, if it records itself; NULL: the kernel does */
+	int signals;		      /* signalfd of the caller */
+	/* Called when signals is readable. False: what came was not for the command. */
+	bool (*signalled)(void *ctx);
+	/* Lets the process run. Returns 0 or an exit code, logged. */
+	int (*ready)(void *ctx);
+	/* Called once a second until PyTorch is there, and when no event comes. */
+	void (*waiting)(void *ctx);
+};
+
 struct capture_loop {
+	/* args.pid: the capture is of this process alone, or with --children of its children, too;
+	 * 0: of all that args.pick chooses. */
 	struct capture_args args;
-	struct session *session; /* first process; NULL: all processes go to output
-				    (capture_loop__many()) */
-	struct sink *sink;
-	/* Called after attaching, when the facts are known. Returns 0 or an exit code, logged. May
-	 * be NULL. */
-	int (*attached)(void *ctx);
-	/* Called after each drain. Returns a static stop reason ("max-size"), or NULL to go on. May
-	 * be NULL. */
-	const char *(*drained)(void *ctx);
-	uint64_t drained_steps; /* steps after which drained ends the capture, for messages; 0:
-				   unknown */
-	const char *until;	/* the end of the capture in words, for messages; NULL: from args */
-	void *ctx;
+	const struct tracees_output *output;
+	void *ctx;			    /* of all calls but those of sources */
+	const struct loop_command *command; /* how args.pid was started; NULL: it was there */
+	uint64_t steps;			    /* steps that end the capture, for messages, if the
+					       output counts them; 0: those of args */
+	const char *until; /* the end of the capture in words, for messages; NULL: from args */
 	struct loop_source sources[LOOP_SOURCES]; /* may change at any time */
 	size_t n_sources;
 	bool quit;	   /* set by callbacks to stop with the reason "signal" */
 	bool prints;	   /* standard output has text: no progress line */
 	bool writes_later; /* keeps the capability to make files later */
-	/*
-	 * For a process that we started. It has the terminal and gets Ctrl-C, and fewer messages
-	 * are logged. signals: the caller's signalfd; signalled() is called when it is readable.
-	 * ready() lets the process run. Returns 0 or an exit code, logged. waiting() is called once
-	 * a second until PyTorch is there, and when no event comes. All must be set.
-	 */
-	bool started;
-	struct inside_memory
-		*inside; /* memory of a process that records itself; NULL: the kernel records */
-	int signals;
-	void (*signalled)(void *ctx);
-	int (*ready)(void *ctx);
-	void (*waiting)(void *ctx);
-	/* Outputs of all processes but the first. */
-	const struct tracees_output *output;
-	struct warn_children untraced;
+	/* Set by the loop. */
+	const char *stop_reason; /* static */
 	struct tracees *tracees;
+	struct pick *pick;
+	/* Private. */
 	struct proc_group *group;
 	struct probes_sets *sets;
-	struct pick *pick;
-	/* Set by the loop. */
-	const char *stop_reason;
-	int err; /* negative error of a sink or of memory that ended the run; the caller logs it */
+	struct capture_remarks remarks;
 };
 
-/*
- * True if args pick processes (several PIDs, --name, --all, --follow and so on). The capture has no
- * first process then: session stays NULL, and sink, attached, drained and drained_steps are unused.
- */
-bool capture_loop__many(const struct capture_loop *loop);
-/*
- * Opens the first process, so that errors are known before a file is made. Returns 0 or an exit
- * code, logged.
- */
+/* Opens the processes that are given by PIDs, so that errors are known before a file is made.
+ * Returns 0 or an exit code, logged. */
 int capture_loop__open(struct capture_loop *loop);
-/* Runs to the end. Returns 0 or an exit code, logged unless err is set. The session stays open for
- * its dict and facts. */
+/* Runs to the end. Returns 0 or an exit code, logged. */
 int capture_loop__run(struct capture_loop *loop);
 void capture_loop__close(struct capture_loop *loop);
 

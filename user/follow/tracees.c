@@ -9,11 +9,13 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "capture/caps.h"
 #include "capture/probes.h"
 #include "capture/proc_group.h"
 #include "capture/queue.h"
@@ -43,8 +45,6 @@ static struct proc_group *group_of(const struct tracees *r)
 
 static struct session *find_session(const struct tracees *r, uint32_t number)
 {
-	if (number == r->first_number && r->first)
-		return r->first;
 	return number < MT_MEMBERS && r->numbered[number] && r->numbered[number]->state == TRACED
 		       ? r->numbered[number]->session
 		       : NULL;
@@ -83,7 +83,8 @@ struct tracee *tracees__add(struct tracees *r, pid_t pid, pid_t parent, uint32_t
 	if (slot < TRACEES_MAX)
 		p = calloc(1, sizeof(*p));
 	if (!p) {
-		proc_group__forget(group_of(r), pid, number);
+		if (group_of(r))
+			proc_group__forget(group_of(r), pid, number);
 		if (number)
 			proc_group__free_number(group_of(r), number);
 		return NULL;
@@ -93,6 +94,7 @@ struct tracee *tracees__add(struct tracees *r, pid_t pid, pid_t parent, uint32_t
 	p->parent = parent;
 	p->number = number;
 	p->state = WATCHED;
+	p->times = 1;
 	p->slot = slot;
 	r->at[slot] = p;
 	if (slot >= r->top)
@@ -155,7 +157,7 @@ static int on_fork(struct tracees *r, const struct mt_rec_group *k)
 	if (!p)
 		return 0;
 	p->is_child = true;
-	if (!tracees_find__keeps_forked(r, p->pid)) {
+	if (!tracees_find__keeps(r, p->pid)) {
 		tracee__remove(p, "");
 		return 0;
 	}
@@ -188,7 +190,7 @@ static int on_group_record(void *ctx, const struct mt_rec_group *k)
 		return on_fork(r, k);
 	}
 	/* Looked at later, because this may be during a drain. */
-	if (k->what == MT_GROUP_STRANGER || (k->what == MT_GROUP_EXEC && !p && r->opts.pick)) {
+	if (k->what == MT_GROUP_STRANGER || (k->what == MT_GROUP_EXEC && !p)) {
 		if (r->n_strangers < STRANGERS_MAX)
 			r->stranger[r->n_strangers++] = k->pid;
 		else
@@ -208,7 +210,8 @@ static void read_group_records(void *ctx)
 {
 	struct tracees *r = ctx;
 
-	proc_group__consume(group_of(r), on_group_record, r);
+	if (group_of(r))
+		proc_group__consume(group_of(r), on_group_record, r);
 }
 
 void tracees__know_sets(struct tracees *r)
@@ -217,7 +220,7 @@ void tracees__know_sets(struct tracees *r)
 	struct epoll_event ev = { .events = EPOLLIN };
 	size_t i;
 
-	for (i = 0; i < sets->n; i++) {
+	for (i = 0; sets && i < sets->n; i++) {
 		probes__on_unknown(sets->set[i], read_group_records, r);
 		epoll_ctl(r->wake, EPOLL_CTL_ADD, probes__wake_fd(sets->set[i]), &ev);
 	}
@@ -235,7 +238,7 @@ static void apply_records(struct tracees *r)
 		exec[i] = r->at[i] && r->at[i]->told_exec;
 		end[i] = r->at[i] && r->at[i]->told_end;
 	}
-	for (i = 0; i < sets->n; i++) {
+	for (i = 0; sets && i < sets->n; i++) {
 		if (probes__consume(sets->set[i], NULL, NULL) < 0)
 			return; /* the queue is full: try again later */
 	}
@@ -257,13 +260,15 @@ static void apply_records(struct tracees *r)
 
 static void say_missed(struct tracees *r)
 {
-	uint64_t missed = proc_group__missed(group_of(r));
+	struct proc_group *group = group_of(r);
+	uint64_t missed = group ? proc_group__missed(group) : 0;
+	bool full = group && proc_group__was_full(group);
 
-	if (proc_group__was_full(group_of(r)) && !r->short_said)
+	if (full && !r->short_said)
 		log_warn("%d processes are recorded, and no more can be at a time: others wait "
 			 "until one of them ends",
 			 MT_MEMBERS - 1);
-	r->short_said = proc_group__was_full(group_of(r));
+	r->short_said = full;
 	if (r->unrecorded)
 		log_warn("%" PRIu64 " forked processes ended before one of %d places was free: "
 			 "they are not recorded",
@@ -276,62 +281,52 @@ static void say_missed(struct tracees *r)
 	r->missed_said = missed;
 }
 
-/* Finds ends and execs whose records were lost. */
+/* Without waiting, so that a process without a group can be asked every time. */
+static bool has_ended(const struct session *s)
+{
+	struct pollfd fd = { .fd = proc__pidfd(session__proc(s)), .events = POLLIN };
+
+	return poll(&fd, 1, 0) > 0;
+}
+
+/* Finds the ends and execs that no record tells of: without a group all, otherwise lost ones. */
 static void look_for_ends(struct tracees *r, uint64_t now)
 {
 	size_t i;
 
-	if (now < r->next_look)
+	if (group_of(r) && now < r->next_look)
 		return;
 	r->next_look = now + LOOK_EVERY;
 	for (i = 0; i < r->top; i++) {
 		struct tracee *p = r->at[i];
 
-		if (p && p->session && !proc__alive(session__proc(p->session)))
-			ended(p, now - LOOK_EVERY);
-		else if (p && !p->session && !descendants__exists(p->pid))
+		if (p && (p->session ? has_ended(p->session) : !descendants__exists(p->pid)))
 			ended(p, now - LOOK_EVERY);
 		else if (p && p->state == TRACED && session__replaced(p->session))
 			execed(p, now);
 	}
 }
 
-struct tracees *tracees__new(pid_t pid, const struct tracees_opts *opts, uint32_t *number,
-			     struct failure *f)
+struct tracees *tracees__new(const struct tracees_opts *opts)
 {
 	struct tracees *r = calloc(1, sizeof(*r));
 	struct epoll_event ev = { .events = EPOLLIN };
-	int err = r ? 0 : -ENOMEM;
+	bool only_pids = pick__only_pids(opts->pick);
 
-	if (r) {
-		r->opts = *opts;
-		r->first_pid = pid;
-		r->wake = epoll_create1(EPOLL_CLOEXEC);
-		if (r->wake < 0 ||
-		    epoll_ctl(r->wake, EPOLL_CTL_ADD, proc_group__wake_fd(group_of(r)), &ev))
-			err = -errno;
+	if (!r)
+		return NULL;
+	r->opts = *opts;
+	r->wake = epoll_create1(EPOLL_CLOEXEC);
+	if (r->wake < 0 || (group_of(r) && epoll_ctl(r->wake, EPOLL_CTL_ADD,
+						     proc_group__wake_fd(group_of(r)), &ev))) {
+		tracees__free(r);
+		return NULL;
 	}
-	if (!err && !pid) {
-		if (pick__only_pids(opts->pick) && !opts->children)
-			proc_group__alone(group_of(r));
-		if (!pick__only_pids(opts->pick) || pick__open_ended(opts->pick))
-			proc_group__tell_untracked(group_of(r));
-		return r;
-	}
-	if (!err)
-		err = proc_group__add(group_of(r), pid) ?: proc_group__number(group_of(r), pid);
-	if (err > 0) {
-		*number = r->first_number = err;
-		return r;
-	}
-	if (pid)
-		failure__set(f, EXIT_FAILED, err, "PID %d cannot be followed: %s", (int)pid,
-			     strerror(-err));
-	else
-		failure__set(f, EXIT_FAILED, err, "processes cannot be followed: %s",
-			     strerror(-err));
-	tracees__free(r);
-	return NULL;
+	if (group_of(r) && only_pids && !opts->children)
+		proc_group__alone(group_of(r));
+	if (group_of(r) && (!only_pids || pick__open_ended(opts->pick)))
+		proc_group__tell_untracked(group_of(r));
+	return r;
 }
 
 void tracees__free(struct tracees *r)
@@ -351,22 +346,18 @@ void tracees__free(struct tracees *r)
 	free(r);
 }
 
-void tracees__first(struct tracees *r, struct session *s)
+int tracees__begin_output(struct tracees *r)
 {
-	if (!s && r->first)
-		tracee__open_all_forked_by(r, r->first);
-	r->first = s;
-	if (s && !r->begin)
-		r->begin = tracees__clock();
-	tracees__know_sets(r);
+	return r->only ? tracee__begin_output(r->only) : EXIT_OK;
 }
 
-void tracees__take_first(struct tracees *r)
+void tracees__limit_caps(const struct tracees *r)
 {
-	struct tracee *p = tracees__add(r, r->first_pid, 0, r->first_number);
+	bool multi = r->opts.session.inside || probes__kernel_multi() != PROBES_MULTI_NONE;
+	int err = caps__limit(r->opts.caps | (multi ? 0 : CAPS_PERF));
 
-	if (p)
-		tracee__await(p);
+	if (err)
+		log_debug("capabilities could not be given up: %s", strerror(-err));
 }
 
 void tracees__pump(struct tracees *r)
@@ -374,14 +365,10 @@ void tracees__pump(struct tracees *r)
 	uint64_t now = tracees__clock();
 	size_t i;
 
-	if (!r->scanned && r->first_pid)
-		tracees_find__descendants(r, r->first_pid);
-	r->scanned = true;
 	tracees__know_sets(r);
-	apply_records(r);
-	if (r->opts.pick)
-		tracees_find__others(r, now);
 	look_for_ends(r, now);
+	apply_records(r);
+	tracees_find__others(r, now);
 	for (i = 0; i < r->top; i++) {
 		if (r->at[i])
 			tracee__pump(r->at[i], now);
@@ -412,15 +399,16 @@ void tracees__drain_new(struct tracees *r)
 
 int tracees__poll_ms(const struct tracees *r)
 {
-	int ms = -1;
+	uint64_t now = tracees__clock(), next = r->n_strangers ? now : UINT64_MAX;
 	size_t i;
 
 	for (i = 0; i < r->top; i++) {
-		if (r->at[i] && r->at[i]->state == WAITING &&
-		    (ms < 0 || session__poll_ms(r->at[i]->session) < ms))
-			ms = session__poll_ms(r->at[i]->session);
+		if (r->at[i] && r->at[i]->state == WAITING && r->at[i]->next < next)
+			next = r->at[i]->next;
 	}
-	return ms;
+	if (next == UINT64_MAX)
+		return -1;
+	return next > now ? (int)((next - now + 999999) / 1000000) : 0;
 }
 
 int tracees__wake_fd(const struct tracees *r)
@@ -428,17 +416,26 @@ int tracees__wake_fd(const struct tracees *r)
 	return r->wake;
 }
 
+struct session *tracees__only(const struct tracees *r)
+{
+	return r->only ? r->only->session : NULL;
+}
+
+static bool is_hopeful(const struct tracee *p)
+{
+	const struct tracees_opts *o = &p->all->opts;
+
+	if (p->state != WAITING || o->only)
+		return p->state == TRACED || (p->state == WAITING && p == p->all->only);
+	return o->children || session__has_python(p->session);
+}
+
 size_t tracees__hopeful(const struct tracees *r)
 {
 	size_t i, n = 0;
 
-	for (i = 0; i < r->top; i++) {
-		const struct tracee *p = r->at[i];
-
-		n += p && (p->state == TRACED ||
-			   (p->state == WAITING &&
-			    (r->opts.children || session__has_python(p->session))));
-	}
+	for (i = 0; i < r->top; i++)
+		n += r->at[i] && is_hopeful(r->at[i]);
 	return n;
 }
 
@@ -457,7 +454,7 @@ uint64_t tracees__now(const struct tracees *r)
 	return r->begin ? tracees__clock() - r->begin : 0;
 }
 
-void tracees__finish(struct tracees *r, const char *reason)
+int tracees__finish(struct tracees *r, const char *reason)
 {
 	size_t i;
 
@@ -473,4 +470,5 @@ void tracees__finish(struct tracees *r, const char *reason)
 			tracee__remove(r->at[i], r->at[i]->ended ? "target exited" : reason);
 	}
 	say_missed(r);
+	return r->status;
 }

@@ -2,8 +2,8 @@
 #ifndef MT_FOLLOW_TRACEES_H
 #define MT_FOLLOW_TRACEES_H
 /*
- * The processes of a capture besides the first: its child processes (--children), or all processes
- * that are picked (pick.h). Each process with PyTorch gets a session and an output.
+ * The processes of a capture: one, its child processes (--children), or all that are picked
+ * (pick.h). Each process with PyTorch gets a session and an output.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,48 +18,51 @@ struct tracees;
 
 /* The outputs of the processes, from the command. */
 struct tracees_output {
-	/* A process is traced now, for the number-th time, from 1 on. Returns the output, for
-	 * full() and end(), and sets *sink; NULL: failed. */
-	void *(*begin)(void *ctx, struct session *s, pid_t pid, unsigned int number,
+	/* A process is about to be traced, for the times-th time. times is 0 for the process of
+	 * tracees_opts.only, whose output begins before it is attached to, so that a full disk is
+	 * known then; otherwise it counts from 1. Returns the output, for the calls below, and sets
+	 * *sink; NULL: failed, logged. */
+	void *(*begin)(void *ctx, struct session *s, pid_t pid, unsigned int times,
 		       struct sink **sink);
-	/* Called after each drain. Returns a static stop reason or NULL. */
+	/* The process is attached to, and its facts are known. Returns 0 or an exit code, logged.
+	 * May be NULL. */
+	int (*attached)(void *output);
+	/* Called after each drain. Returns a static stop reason or NULL. NULL: never full. */
 	const char *(*full)(void *output);
 	/* The session is over, with final facts and counters. err: the negative error that ended
-	 * it, or 0. Frees output. */
-	void (*end)(void *output, const char *reason, int err);
+	 * it, or 0. Frees output. Returns 0 or an exit code, logged. */
+	int (*end)(void *output, const char *reason, int err);
 };
 
 struct tracees_opts {
-	struct session_opts
-		session;   /* options of each session; number, started and late are set here */
-	struct pick *pick; /* choice of processes, borrowed; NULL: child processes of the first */
-	bool children;	   /* follow child processes, also with pick */
+	struct session_opts session; /* options of each session; number and late are set here, and
+					started holds for the process of only. Without a group: only
+					that process */
+	struct pick *pick;	     /* choice of processes, borrowed */
+	pid_t only;	   /* the capture is of this process, which must be traceable, and perhaps
+			      of its children; 0: of all that are picked */
+	bool children;	   /* follow child processes */
+	unsigned int caps; /* capabilities to keep besides (capture/caps.h) */
+	const char *until; /* when the capture ends, for messages */
 	const struct tracees_output *output;
 	void *ctx;
 };
 
-/*
- * Follows pid, the first process, and its children. The first process's session must have
- * opts->session.group, .sets and *number. pid 0: opts->pick chooses the processes, and number is
- * unused. Copies opts. NULL and *f on errors.
- */
-struct tracees *tracees__new(pid_t pid, const struct tracees_opts *opts, uint32_t *number,
-			     struct failure *f);
+struct tracees *tracees__new(const struct tracees_opts *opts); /* NULL: out of memory */
 void tracees__free(struct tracees *r); /* r may be NULL; sessions are not finished */
 
-/* Adds a process that was given by its PID. Returns 0, or negative with *f: no such process, or not
- * permitted. */
+/* Adds a process that was given by its PID, with its children. Returns 0, or negative with *f: no
+ * such process, or not permitted; of opts.only also: it cannot be traced. */
 int tracees__take(struct tracees *r, pid_t pid, struct failure *f);
+/* Begins the output of opts.only, if there is such a process. Returns 0 or an exit code, logged. */
+int tracees__begin_output(struct tracees *r);
+/* Gives up all capabilities that tracing needs no longer. It is called here once opts.only is
+ * attached to; the owner may call it earlier. */
+void tracees__limit_caps(const struct tracees *r);
 
 /* Describes processes that nearly match, to continue a sentence; "": none. After the first
  * tracees__pump(). */
 void tracees__nearest(const struct tracees *r, char *buf, size_t size);
-
-/* Sets the first process's session after attaching; NULL at its end. Forked children begin with its
- * state. */
-void tracees__first(struct tracees *r, struct session *s);
-/* Treats the first process like all others, after an exec. */
-void tracees__take_first(struct tracees *r);
 
 /* Call about a hundred times a second, and after tracees__poll_ms() ms (-1: no timeout). */
 void tracees__pump(struct tracees *r);
@@ -68,14 +71,18 @@ int tracees__poll_ms(const struct tracees *r);
 int tracees__wake_fd(const struct tracees *r);
 void tracees__drain_new(struct tracees *r);
 
-/* Returns the number of processes that are traced or may still import PyTorch. */
+/* Returns the session of opts.only, attached or waiting for PyTorch; NULL: it is over. */
+struct session *tracees__only(const struct tracees *r);
+/* Returns the number of processes that the capture lasts for: they are traced, or may still import
+ * PyTorch. With opts.only, child processes count once they are traced. */
 size_t tracees__hopeful(const struct tracees *r);
 /* Return the number of processes traced now, and so far. */
 size_t tracees__traced(const struct tracees *r);
 size_t tracees__ever(const struct tracees *r);
 /* Returns the time since the first attach, ns; 0: no attach so far. */
 uint64_t tracees__now(const struct tracees *r);
-/* Detaches from all processes and ends their outputs. */
-void tracees__finish(struct tracees *r, const char *reason);
+/* Detaches from all processes and ends their outputs. Returns 0, or the exit code of the first
+ * failure so far: opts.only could not be traced, or the output of a process failed. */
+int tracees__finish(struct tracees *r, const char *reason);
 
 #endif

@@ -16,9 +16,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "capture/target.h"
 #include "follow/pick.h"
 #include "lib/array.h"
+#include "lib/exit.h"
+#include "lib/failure.h"
 #include "log/log.h"
 #include "process/descendants.h"
 
@@ -33,21 +34,23 @@ static struct proc_group *group_of(const struct tracees *r)
 	return r->opts.session.group;
 }
 
-/* Adds a process. NULL: it was added before, or there is no room. */
-static struct tracee *take(struct tracees *r, pid_t pid, pid_t parent)
+/* Adds a process. Returns 0 or negative; -EEXIST: it was added before. */
+static int add(struct tracees *r, pid_t pid, pid_t parent, struct tracee **ret)
 {
-	int err = proc_group__add(group_of(r), pid);
+	int err = group_of(r) ? proc_group__add(group_of(r), pid) : 0;
 
 	if (err == -ENOSPC && !r->full_said) {
 		r->full_said = true;
 		log_warn("PID %d is not followed: no more than %d processes are at a time",
 			 (int)pid, MT_WATCHED);
 	}
-	return err ? NULL : tracees__add(r, pid, parent, 0);
+	*ret = err ? NULL : tracees__add(r, pid, parent, 0);
+	return err || *ret ? err : -ENOMEM;
 }
 
-/* Children that are forked meanwhile are reported by the kernel. */
-void tracees_find__descendants(struct tracees *r, pid_t pid)
+/* Adds the existing child processes. Children that are forked meanwhile are reported by the
+ * kernel. */
+static void add_descendants(struct tracees *r, pid_t pid)
 {
 	pid_t pids[DESCENDANTS_MAX], parents[DESCENDANTS_MAX];
 	size_t i, n, found = 1;
@@ -57,41 +60,50 @@ void tracees_find__descendants(struct tracees *r, pid_t pid)
 	for (tries = 0; found && tries < SCANS; tries++) {
 		n = descendants__descendants(pid, pids, parents, DESCENDANTS_MAX);
 		for (found = 0, i = 0; i < n; i++) {
-			p = take(r, pids[i], parents[i]);
-			found += p != NULL;
-			if (p)
-				p->is_child = true;
+			if (add(r, pids[i], parents[i], &p))
+				continue;
+			p->is_child = true;
+			found++;
 		}
 	}
 }
 
-static void pick(struct tracees *r, const struct pick_process *q)
+/* Returns 0, or negative with *f: the process cannot be waited for. */
+static int pick(struct tracees *r, const struct pick_process *q, struct failure *f)
 {
-	struct tracee *p = take(r, q->pid, q->parent);
+	bool only = q->pid == r->opts.only;
+	struct tracee *p;
+	int err = add(r, q->pid, q->parent, &p);
 
-	if (!p)
-		return;
+	if (err)
+		return only ? failure__set(f, EXIT_FAILED, err, "PID %d cannot be followed: %s",
+					   (int)q->pid, strerror(-err))
+			    : 0;
 	p->picked = true;
-	pick__remember(r->opts.pick, q);
-	tracee__await(p);
+	if (only) {
+		r->only = p;
+		p->times = 0;
+	}
+	if (q->cmdline)
+		pick__remember(r->opts.pick, q);
+	err = tracee__await(p, f);
 	if (r->opts.children)
-		tracees_find__descendants(r, q->pid);
+		add_descendants(r, q->pid);
+	return err;
 }
 
 int tracees__take(struct tracees *r, pid_t pid, struct failure *f)
 {
 	struct pick_process q;
-	struct target t;
-	int err = target__open(pid, &t, f); /* sets f on errors */
+	int err;
 
-	if (err)
-		return err;
-	target__close(&t);
-	if (tracees__find(r, pid) || pick_process__read(pid, &q))
-		return 0; /* given twice, or just ended */
-	pick(r, &q);
+	if (tracees__find(r, pid))
+		return 0; /* given twice */
+	if (pick_process__read(pid, &q))
+		q = (struct pick_process){ .pid = pid };
+	err = pick(r, &q, f);
 	pick_process__free(&q);
-	return 0;
+	return err;
 }
 
 /* True for programs that may import PyTorch. Scans find PyTorch in all others. */
@@ -116,30 +128,15 @@ static bool is_picked(struct tracees *r, const struct pick_process *q)
 	       (is == PICK_IF_TORCH && (looks_like_python(q) || descendants__has_torch(q->pid)));
 }
 
-bool tracees_find__keeps_forked(struct tracees *r, pid_t pid)
+bool tracees_find__keeps(struct tracees *r, pid_t pid)
 {
 	struct pick_process q;
 	bool ret;
 
-	if (!r->opts.pick || r->opts.children)
-		return true;
+	if (r->opts.children || !group_of(r))
+		return r->opts.children;
 	if (pick_process__read(pid, &q))
 		return true; /* it has ended, and its record follows */
-	ret = is_picked(r, &q);
-	pick_process__free(&q);
-	return ret;
-}
-
-bool tracees_find__keeps_execed(struct tracee *p)
-{
-	struct tracees *r = p->all;
-	struct pick_process q;
-	bool ret;
-
-	if (!r->opts.pick || r->opts.children)
-		return true;
-	if (pick_process__read(p->pid, &q))
-		return true;
 	ret = is_picked(r, &q);
 	pick_process__free(&q);
 	return ret;
@@ -149,7 +146,7 @@ void tracees_find__traced(const struct tracee *p)
 {
 	struct pick_process q;
 
-	if (!p->all->opts.pick || !p->picked || pick_process__read(p->pid, &q))
+	if (!p->picked || pick_process__read(p->pid, &q))
 		return;
 	pick__remember(p->all->opts.pick, &q);
 	pick_process__free(&q);
@@ -157,8 +154,16 @@ void tracees_find__traced(const struct tracee *p)
 
 void tracees_find__gone(const struct tracee *p)
 {
-	if (p->all->opts.pick && p->ended)
+	if (p->ended)
 		pick__ended(p->all->opts.pick, p->pid, p->end);
+}
+
+static void pick_found(struct tracees *r, const struct pick_process *q)
+{
+	struct failure f;
+
+	if (pick(r, q, &f))
+		log_debug("%s", f.text);
 }
 
 static void mark_untracked(struct tracees *r, pid_t pid)
@@ -168,7 +173,7 @@ static void mark_untracked(struct tracees *r, pid_t pid)
 	if (tracees__find(r, pid) || pick_process__read(pid, &q))
 		return;
 	if (is_picked(r, &q))
-		pick(r, &q);
+		pick_found(r, &q);
 	pick_process__free(&q);
 }
 
@@ -181,7 +186,7 @@ static void look_at_new(struct tracees *r, struct seen *s)
 	if (pick_process__read(s->pid, &q))
 		return;
 	if (is_picked(r, &q))
-		pick(r, &q);
+		pick_found(r, &q);
 	else if (pick__is(r->opts.pick, &q) == PICK_IF_TORCH)
 		s->pages = descendants__pages(s->pid);
 	pick_process__free(&q);
@@ -237,14 +242,15 @@ static void scan(struct tracees *r)
 
 void tracees_find__others(struct tracees *r, uint64_t now)
 {
-	uint64_t untold = proc_group__untold(group_of(r));
 	size_t i, n = r->n_strangers;
+	uint64_t untold;
 
 	r->n_strangers = 0;
 	for (i = 0; i < n; i++)
 		mark_untracked(r, r->stranger[i]);
 	if (pick__only_pids(r->opts.pick) && !pick__open_ended(r->opts.pick))
 		return;
+	untold = proc_group__untold(group_of(r));
 	if (untold != r->untold)
 		r->too_many_strangers = true;
 	r->untold = untold;

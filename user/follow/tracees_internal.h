@@ -30,7 +30,7 @@ struct tracee {
 	size_t slot;	 /* index in tracees.at */
 	uint32_t number; /* number of capture/proc_group.h; 0: only watched */
 	enum state state;
-	unsigned int times; /* how many times it was traced */
+	unsigned int times; /* of its next output: tracees_output.begin() */
 	struct session *session;
 	struct session *forked_by;
 	void *output;
@@ -60,9 +60,8 @@ struct seen {
 
 struct tracees {
 	struct tracees_opts opts;
-	pid_t first_pid; /* first process; 0: none */
-	uint32_t first_number;
-	struct session *first;
+	struct tracee *only;		/* the process of opts.only; NULL: none, or it has left */
+	int status;			/* exit code of the first failure, logged; 0: none */
 	struct tracee *at[TRACEES_MAX]; /* below top, with gaps */
 	size_t top;
 	struct tracee *numbered[MT_MEMBERS]; /* processes with a number */
@@ -74,7 +73,6 @@ struct tracees {
 	uint64_t begin; /* first attach, CLOCK_MONOTONIC in ns */
 	uint64_t next_look, missed_said;
 	uint64_t unrecorded; /* processes that ended without a number, not reported yet */
-	bool scanned;
 	/* For picked processes. */
 	pid_t stranger[STRANGERS_MAX]; /* processes that called exec, to be looked at */
 	size_t n_strangers;
@@ -104,9 +102,10 @@ void tracees__know_sets(struct tracees *r);
 /* Queues a record of a forked process. */
 int tracee__on_early(void *tracee, const void *rec, size_t len);
 void tracee__open_forked(struct tracee *p);
-void tracee__open_all_forked_by(struct tracees *r, const struct session *s);
-/* Begins to wait for PyTorch. */
-void tracee__await(struct tracee *p);
+/* Begins to wait for PyTorch. Returns 0, or negative with *f. */
+int tracee__await(struct tracee *p, struct failure *f);
+/* Begins the output. Returns 0 or an exit code, logged. */
+int tracee__begin_output(struct tracee *p);
 /* Handles an exec. False: the process was removed and freed. */
 bool tracee__after_exec(struct tracee *p);
 /* Applies execs and ends, and drains the session. May free the process. */
@@ -118,14 +117,11 @@ void tracee__finish(struct tracee *p, const char *reason, int err);
 void tracee__remove(struct tracee *p, const char *reason);
 
 /* tracees_find.c */
-/* True if a child that the kernel has added stays in the capture. */
-bool tracees_find__keeps_forked(struct tracees *r, pid_t pid);
-/* True if a process stays in the capture after an exec. */
-bool tracees_find__keeps_execed(struct tracee *p);
+/* True if a process stays in the capture: a child that the kernel has added, or one after an exec.
+ * Without a group an exec ends the capture. */
+bool tracees_find__keeps(struct tracees *r, pid_t pid);
 /* Remembers a traced process for --follow. */
 void tracees_find__traced(const struct tracee *p);
-/* Adds the existing child processes, if children are followed. */
-void tracees_find__descendants(struct tracees *r, pid_t pid);
 /* Looks for further processes, at most once a second. */
 void tracees_find__others(struct tracees *r, uint64_t now);
 /* Tells pick that the process has left. */

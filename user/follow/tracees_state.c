@@ -9,12 +9,14 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 
 #include "capture/probes.h"
 #include "capture/proc_group.h"
 #include "capture/queue.h"
 #include "capture/session.h"
 #include "follow/pick.h"
+#include "lib/exit.h"
 #include "lib/failure.h"
 #include "log/log.h"
 
@@ -66,18 +68,63 @@ static void orphan_forked_by(struct tracees *r, const struct session *s)
 	}
 }
 
+static void open_all_forked_by(struct tracees *r, const struct session *s)
+{
+	size_t i;
+
+	for (i = 0; i < r->top; i++) {
+		if (!r->at[i] || r->at[i]->state != FORKED || r->at[i]->forked_by != s)
+			continue;
+		tracee__open_forked(r->at[i]);
+		/* That drains the ring, and may add a process at any index. */
+		i = (size_t)-1;
+	}
+}
+
+/* Keeps the exit code of the first failure. */
+static void fail(struct tracees *r, int status)
+{
+	if (!r->status)
+		r->status = status;
+}
+
+static void say_stopped(const struct tracee *p, const char *reason, int err)
+{
+	const struct session *s = p->session;
+
+	log_event(LOG_DEBUG, "stopped",
+		  LOG_FIELDS(LOG_INT("target", p->pid), LOG_STRING("reason", reason),
+			     LOG_UINT("events", session__events(s)),
+			     LOG_UINT("lost", session__lost(s)),
+			     LOG_UINT("steps", session__steps(s)), LOG_INT("error", err)),
+		  "PID %d: stopped: %s", (int)p->pid, err ? strerror(-err) : reason);
+	/* `run` logs the end of its command. */
+	if (err || p != p->all->only || p->all->opts.session.started)
+		return;
+	if (!strcmp(reason, "target exited"))
+		log_event(LOG_INFO, "ended", LOG_FIELDS(LOG_INT("target", p->pid)),
+			  "PID %d has ended", (int)p->pid);
+	else if (!strcmp(reason, "exec") && !group_of(p->all))
+		log_event(LOG_INFO, "exec", LOG_FIELDS(LOG_INT("target", p->pid)),
+			  "PID %d runs another program now (exec): attach again to trace that",
+			  (int)p->pid);
+}
+
 void tracee__finish(struct tracee *p, const char *reason, int err)
 {
 	int ret;
 
 	if (p->state == TRACED) {
-		tracee__open_all_forked_by(p->all, p->session);
+		open_all_forked_by(p->all, p->session);
 		ret = session__finish(p->session, p->sink, reason);
 		/* The last drain may have brought more of them. */
-		tracee__open_all_forked_by(p->all, p->session);
-		p->all->opts.output->end(p->output, reason, err ? err : ret);
+		open_all_forked_by(p->all, p->session);
+		err = err ? err : ret;
+		say_stopped(p, reason, err);
 		p->all->traced--;
 	}
+	if (p->output)
+		fail(p->all, p->all->opts.output->end(p->output, reason, err));
 	p->state = WATCHED;
 	orphan_forked_by(p->all, p->session);
 	session__free(p->session);
@@ -93,30 +140,44 @@ void tracee__remove(struct tracee *p, const char *reason)
 
 	tracee__finish(p, reason, 0);
 	tracees_find__gone(p);
-	if (!p->told_end) /* otherwise the PID may belong to another process */
+	if (group_of(r) && !p->told_end) /* otherwise the PID may belong to another process */
 		proc_group__forget(group_of(r), p->pid, p->number);
 	r->at[p->slot] = NULL;
 	while (r->top && !r->at[r->top - 1])
 		r->top--;
+	if (r->only == p)
+		r->only = NULL;
 	free(p);
 }
 
-static void is_traced(struct tracee *p)
+int tracee__begin_output(struct tracee *p)
+{
+	const struct tracees_opts *o = &p->all->opts;
+
+	p->output = o->output->begin(o->ctx, p->session, p->pid, p->times++, &p->sink);
+	return p->output ? EXIT_OK : EXIT_FAILED;
+}
+
+/* Begins to trace an attached or forked process. False: its output failed. */
+static bool begin(struct tracee *p)
 {
 	struct tracees *r = p->all;
+	int status;
 
 	if (p->is_child)
 		session__set_parent(p->session, p->parent);
 	tracees_find__traced(p);
-	p->output = r->opts.output->begin(r->opts.ctx, p->session, p->pid, ++p->times, &p->sink);
-	if (!p->output) {
-		log_err("out of memory: PID %d is not followed", (int)p->pid);
-		tracee__finish(p, "signal", -ENOMEM);
+	status = p->output ? EXIT_OK : tracee__begin_output(p);
+	if (!status && r->opts.output->attached)
+		status = r->opts.output->attached(p->output);
+	if (status) {
+		fail(r, status);
+		tracee__finish(p, "signal", 0);
 		p->state = OVER;
-		return;
+		return false;
 	}
 	p->state = TRACED;
-	if (r->opts.pick && pick__open_ended(r->opts.pick)) {
+	if (pick__open_ended(r->opts.pick)) {
 		probes__free(r->kept);
 		r->kept = probes__share_set(session__probes(p->session));
 	}
@@ -124,6 +185,7 @@ static void is_traced(struct tracee *p)
 	r->ever++;
 	if (!r->begin)
 		r->begin = tracees__clock();
+	return true;
 }
 
 void tracee__open_forked(struct tracee *p)
@@ -133,50 +195,44 @@ void tracee__open_forked(struct tracee *p)
 
 	p->session = session__new_forked(by, p->pid, p->number, p->forked, p->diverged, &p->early,
 					 &f);
-	if (p->session) {
-		probes__free(p->early_from);
-		p->early_from = NULL;
-		p->forked_by = NULL;
+	if (!p->session) {
+		log_warn("%s", f.text);
+		tracee__finish(p, "", 0);
+		return;
+	}
+	probes__free(p->early_from);
+	p->early_from = NULL;
+	p->forked_by = NULL;
+	if (begin(p))
 		log_event(LOG_INFO, "attached",
 			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_INT("parent", p->parent),
 				     LOG_BOOL("forked", true)),
 			  "following PID %d, forked by PID %d", (int)p->pid, (int)p->parent);
-		is_traced(p);
-		return;
-	}
-	log_warn("%s", f.text);
-	tracee__finish(p, "", 0);
 }
 
-void tracee__open_all_forked_by(struct tracees *r, const struct session *s)
-{
-	size_t i;
-
-	for (i = 0; i < r->top; i++) {
-		if (!r->at[i] || r->at[i]->state != FORKED || r->at[i]->forked_by != s)
-			continue;
-		tracee__open_forked(r->at[i]);
-		/* That drains the ring, and may add a process at any index. */
-		i = (size_t)-1;
-	}
-}
-
-void tracee__await(struct tracee *p)
+int tracee__await(struct tracee *p, struct failure *f)
 {
 	struct session_opts opts = p->all->opts.session;
-	struct failure f;
+	bool first = p == p->all->only && !p->times;
 
 	opts.number = p->number;
-	opts.started = false;
-	opts.late = true;
+	opts.started = opts.started && first;
+	/* A launcher may never have PyTorch itself. */
+	opts.late = !opts.started && (opts.group || !first);
 	p->since = tracees__clock();
-	p->session = session__new(p->pid, &opts, &f);
-	p->next = 0;
+	p->session = session__new(p->pid, &opts, f);
 	p->state = p->session ? WAITING : WATCHED;
-	if (!p->session) {
-		p->next = UINT64_MAX;
+	p->next = p->session ? 0 : UINT64_MAX;
+	return p->session ? 0 : -ESRCH;
+}
+
+/* The same for a process that is no reason to fail. */
+static void await(struct tracee *p)
+{
+	struct failure f;
+
+	if (tracee__await(p, &f))
 		log_debug("%s", f.text);
-	}
 }
 
 /* True if a picked process will hardly import PyTorch: its number is given back. */
@@ -185,7 +241,7 @@ static bool is_hopeless(const struct tracee *p, uint64_t now)
 	const struct tracees *r = p->all;
 	size_t i, n = 0;
 
-	if (!r->opts.pick || r->opts.children || !p->picked || now <= p->since)
+	if (r->opts.only || r->opts.children || !p->picked || now <= p->since)
 		return false;
 	if (!session__has_python(p->session))
 		return now - p->since > NO_PYTHON;
@@ -205,6 +261,25 @@ static void give_up(struct tracee *p)
 	tracee__remove(p, "");
 }
 
+static void say_only_traced(const struct tracee *p, bool start)
+{
+	const char *problem = session__python_problem(p->session);
+
+	if (problem)
+		log_warn("no Python lines: %s", problem);
+	if (p->all->opts.session.started)
+		log_event(LOG_INFO, "attached",
+			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_BOOL("from_start", start)),
+			  "recording PID %d%s", (int)p->pid,
+			  start ? " from PyTorch's first allocation on"
+				: "; PyTorch may have allocated before");
+	else
+		log_event(LOG_INFO, "attached",
+			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_BOOL("from_start", false)),
+			  "attached to PID %d; until %s, Ctrl-C stops earlier", (int)p->pid,
+			  p->all->opts.until);
+}
+
 static void say_traced(const struct tracee *p)
 {
 	const char *at = facts__get(session__facts(p->session), "attached_at");
@@ -214,6 +289,10 @@ static void say_traced(const struct tracee *p)
 	struct pick_process q;
 	char title[96];
 
+	if (p == p->all->only && p->times == 1) {
+		say_only_traced(p, start);
+		return;
+	}
 	if (p->is_child || pick_process__read(p->pid, &q)) {
 		log_event(LOG_INFO, "attached",
 			  LOG_FIELDS(LOG_INT("target", p->pid), LOG_INT("parent", p->parent),
@@ -230,6 +309,28 @@ static void say_traced(const struct tracee *p)
 	pick_process__free(&q);
 }
 
+static void cannot_attach(struct tracee *p, const struct failure *f)
+{
+	if (p == p->all->only) {
+		log_err("%s", f->text);
+		fail(p->all, f->status);
+	} else {
+		log__print(p->picked ? LOG_WARN : LOG_DEBUG, "PID %d is not traced: %s",
+			   (int)p->pid, f->text);
+	}
+	tracee__finish(p, "", 0);
+	p->next = UINT64_MAX;
+}
+
+/* Without a group the process's own programs wake the loop. */
+static void add_wake(const struct tracee *p)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+
+	if (!group_of(p->all))
+		epoll_ctl(p->all->wake, EPOLL_CTL_ADD, session__wake_fd(p->session), &ev);
+}
+
 static void try_to_attach(struct tracee *p, uint64_t now)
 {
 	const uint64_t before = tracees__clock();
@@ -243,15 +344,16 @@ static void try_to_attach(struct tracee *p, uint64_t now)
 	}
 	tracees__know_sets(p->all);
 	if (err) {
-		log__print(p->picked ? LOG_WARN : LOG_DEBUG, "PID %d is not traced: %s",
-			   (int)p->pid, f.text);
-		tracee__finish(p, "", 0);
-		p->next = UINT64_MAX;
+		cannot_attach(p, &f);
 		return;
 	}
 	p->since = before;
+	add_wake(p);
+	if (!begin(p))
+		return;
+	if (p == p->all->only)
+		tracees__limit_caps(p->all);
 	say_traced(p);
-	is_traced(p);
 }
 
 bool tracee__after_exec(struct tracee *p)
@@ -262,19 +364,20 @@ bool tracee__after_exec(struct tracee *p)
 	/* A session that was attached after the exec has the new program already. */
 	if ((p->state == TRACED && p->exec >= p->since) || p->state == FORKED)
 		tracee__finish(p, "exec", 0);
-	if (!p->ended && !tracees_find__keeps_execed(p)) {
+	if (!p->ended && !tracees_find__keeps(p->all, p->pid)) {
 		tracee__remove(p, "exec");
 		return false;
 	}
 	if (p->state == WAITING) /* the session notices an exec itself */
 		p->since = tracees__clock();
 	else if (p->state != TRACED && !p->ended)
-		tracee__await(p);
+		await(p);
 	return true;
 }
 
 void tracee__pump(struct tracee *p, uint64_t now)
 {
+	const struct tracees_opts *o = &p->all->opts;
 	const char *reason = NULL;
 	int err;
 
@@ -287,7 +390,7 @@ void tracee__pump(struct tracee *p, uint64_t now)
 		return;
 	}
 	if (p->state == WATCHED && now >= p->next)
-		tracee__await(p);
+		await(p);
 	if (p->state == WAITING && now >= p->next)
 		try_to_attach(p, now);
 	if (p->state == WAITING && is_hopeless(p, now)) {
@@ -297,10 +400,10 @@ void tracee__pump(struct tracee *p, uint64_t now)
 	if (p->state != TRACED)
 		return;
 	err = session__pump(p->session, p->sink);
-	if (p->all->opts.session.steps && session__steps(p->session) >= p->all->opts.session.steps)
+	if (!err && o->session.steps && session__steps(p->session) >= o->session.steps)
 		reason = "steps";
-	if (!reason && !err)
-		reason = p->all->opts.output->full(p->output);
+	else if (!err && o->output->full)
+		reason = o->output->full(p->output);
 	if (!reason && !err)
 		return;
 	tracee__finish(p, reason ? reason : "signal", err);

@@ -23,6 +23,7 @@ struct plain {
 	struct live_table table;
 	bool several; /* more than one process may be shown */
 	int err;      /* negative error of standard output or of memory */
+	bool said;    /* err was logged */
 };
 
 struct shown {		  /* a process in the output */
@@ -30,6 +31,7 @@ struct shown {		  /* a process in the output */
 	struct plain *plain;
 	struct live_proc *proc;
 	struct session *session;
+	bool first;    /* the process of -p */
 	uint64_t next; /* time of the next output, ns since the start */
 	uint64_t blocks;
 };
@@ -54,11 +56,13 @@ static int flush_output(struct plain *l)
 }
 
 /* EPIPE is not a failure: the reader has closed the pipe. */
-static int output_status(const struct plain *l)
+static int output_status(struct plain *l)
 {
 	if (l->err == -EPIPE)
 		return EXIT_OK;
-	log_err("standard output: cannot write: %s", outfile__why(l->err));
+	if (!l->said)
+		log_err("standard output: cannot write: %s", outfile__why(l->err));
+	l->said = true;
 	return EXIT_FAILED;
 }
 
@@ -122,29 +126,25 @@ static int on_tick(struct sink *sink, uint64_t now)
 	return print(s, "");
 }
 
-static void shown__free(struct shown *s)
+static void *begin(void *ctx, struct session *session, pid_t pid, unsigned int times,
+		   struct sink **sink)
 {
-	if (!s)
-		return;
-	live_proc__free(s->proc);
-	free(s);
-}
-
-static struct shown *shown__new(struct plain *l, struct session *session, pid_t pid)
-{
+	struct plain *l = ctx;
 	struct shown *s = calloc(1, sizeof(*s));
 
-	if (!s)
+	if (s)
+		s->proc = live_proc__new(pid, session__dict(session), session__facts(session));
+	if (!s || !s->proc) {
+		log_err("out of memory");
+		free(s);
 		return NULL;
+	}
 	s->sink = (struct sink){ .event = on_event, .tick = on_tick };
 	s->plain = l;
 	s->session = session;
+	s->first = !times;
 	s->next = l->args->interval;
-	s->proc = live_proc__new(pid, session__dict(session), session__facts(session));
-	if (!s->proc) {
-		shown__free(s);
-		return NULL;
-	}
+	*sink = &s->sink;
 	return s;
 }
 
@@ -173,66 +173,28 @@ static int finish(struct shown *s, const char *reason)
 	return flush_output(s->plain);
 }
 
-/* ---- selected processes and child processes ---- */
-
-static void *child_begin(void *ctx, struct session *session, pid_t pid, unsigned int number,
-			 struct sink **sink)
-{
-	struct shown *s = shown__new(ctx, session, pid);
-
-	(void)number;
-	if (s)
-		*sink = &s->sink;
-	return s;
-}
-
-static const char *child_full(void *output)
-{
-	(void)output;
-	return NULL;
-}
-
-static void child_end(void *output, const char *reason, int err)
+/* Prints the end of a process that was attached to. Of others than the first, which may never
+ * allocate a tensor, only if there were events. */
+static int end(void *output, const char *reason, int err)
 {
 	struct shown *s = output;
+	struct plain *l = s->plain;
+	int status = err ? EXIT_FAILED : EXIT_OK;
 
-	if (err && err != -EPIPE)
+	if (err && !l->err)
 		log_err("the capture of PID %d broke off: %s", (int)s->proc->pid, strerror(-err));
-	else if (!err && session__events(s->session))
-		finish(s, reason);
-	shown__free(s);
-}
-
-static const struct tracees_output children_output = { child_begin, child_full, child_end };
-
-static int run(struct plain *l)
-{
-	struct shown *s;
-	int status = capture_loop__open(&l->loop);
-
-	if (status)
-		return status;
-	if (capture_loop__many(&l->loop))
-		return capture_loop__run(&l->loop);
-	s = shown__new(l, l->loop.session, l->loop.args.pid);
-	if (!s) {
-		log_err("out of memory");
-		return EXIT_FAILED;
-	}
-	l->loop.sink = &s->sink;
-	status = capture_loop__run(&l->loop);
+	if (!l->err && (s->first ? session__now(s->session) : !err && session__events(s->session)))
+		l->err = finish(s, reason);
 	if (l->err)
 		status = output_status(l);
-	else if (l->loop.err)
-		log_err("the capture broke off: %s", strerror(-l->loop.err));
-	if (!l->err && session__now(l->loop.session) && finish(s, l->loop.stop_reason) && !status)
-		status = output_status(l);
-	shown__free(s);
+	live_proc__free(s->proc);
+	free(s);
 	return status;
 }
 
 int live_plain__run(const struct live_args *args)
 {
+	static const struct tracees_output outputs = { begin, NULL, NULL, end };
 	struct plain l = { .args = args, .loop.args = args->capture };
 	int status;
 
@@ -242,8 +204,10 @@ int live_plain__run(const struct live_args *args)
 	l.several = args->capture.children || pick_args__many(&args->capture.pick);
 	l.loop.prints = true;
 	l.loop.ctx = &l;
-	l.loop.output = &children_output;
-	status = run(&l);
+	l.loop.output = &outputs;
+	status = capture_loop__open(&l.loop);
+	if (!status)
+		status = capture_loop__run(&l.loop);
 	capture_loop__close(&l.loop);
 	return status;
 }

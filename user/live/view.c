@@ -114,16 +114,6 @@ static void log_end(struct view *v, struct live_proc *p, const char *reason, int
 	live_state__say(&v->state, err ? LOG_ERROR : LOG_INFO, true, "%s", why);
 }
 
-static void end_first(struct view *v)
-{
-	struct session *s = v->loop.session;
-
-	if (!v->listed || v->first->ended || session__attached(s))
-		return;
-	live_proc__set_time(v->first, session__now(s), session__events(s), session__lost(s));
-	log_end(v, v->first, v->loop.stop_reason, v->loop.err);
-}
-
 /* Refreshes the rows. With many blocks that is slow, so rows are refreshed less often than the
  * top lines. */
 static void refresh_rows(struct view *v)
@@ -145,8 +135,6 @@ static void refresh(struct view *v, bool by_clock)
 	view__take_errors(v);
 	if (tty_restore__orphaned(v->guard))
 		v->quit = v->loop.quit = true;
-	if (!v->loop.err && v->loop.stop_reason)
-		end_first(v); /* other processes may continue */
 	for (size_t i = 0; by_clock && i < v->state.nprocs; i++)
 		live_proc__rates(v->state.procs[i]);
 	if (!by_clock || (!v->state.paused && clock__monotonic() >= v->rows_due))
@@ -329,8 +317,9 @@ static void free_source(struct live_proc *p)
 	p->also = NULL;
 }
 
-static struct live_proc *new_proc(struct view *v, struct session *s, pid_t pid)
+static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, struct sink **sink)
 {
+	struct view *v = ctx;
 	struct live_proc *p = live_proc__new(pid, session__dict(s), session__facts(s));
 	struct source *from = calloc(1, sizeof(*from));
 
@@ -338,57 +327,38 @@ static struct live_proc *new_proc(struct view *v, struct session *s, pid_t pid)
 		from->save = live_save__new(pid, session__dict(s), session__facts(s),
 					    KEPT_BYTES / (1 + v->state.nprocs / 4));
 	if (!p || !from || !from->save) {
+		log_err("out of memory");
 		free(from);
 		live_proc__free(p);
 		return NULL;
 	}
 	from->session = s;
+	from->first = !times;
 	p->sink.tick = on_tick;
 	p->owner = from;
 	p->also = live_save__sink(from->save);
 	p->view = v;
-	return p;
-}
-
-static int on_attached(void *ctx)
-{
-	struct view *v = ctx;
-	int status;
-
-	if (live_state__add(&v->state, v->first)) {
-		log_err("out of memory");
-		return EXIT_FAILED;
-	}
-	v->listed = true;
-	status = show(v);
-	return status;
-}
-
-static void *child_begin(void *ctx, struct session *s, pid_t pid, unsigned int number,
-			 struct sink **sink)
-{
-	struct view *v = ctx;
-	struct live_proc *p;
-
-	(void)number;
-	if (show(v))
-		return NULL;
-	p = new_proc(v, s, pid);
-	if (!p)
-		return NULL;
-	if (live_state__add(&v->state, p)) {
-		free_source(p);
-		live_proc__free(p);
-		return NULL;
-	}
 	*sink = &p->sink;
 	return p;
 }
 
-static const char *child_full(void *output)
+static int attached(void *output)
 {
-	(void)output;
-	return NULL;
+	struct live_proc *p = output;
+	struct view *v = p->view;
+
+	if (live_state__add(&v->state, p)) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	view__source(p)->listed = true;
+	return show(v);
+}
+
+static void free_proc(struct live_proc *p)
+{
+	free_source(p);
+	live_proc__free(p);
 }
 
 /* Frees processes that ended long ago, to limit memory. */
@@ -396,35 +366,34 @@ static void drop_old(struct view *v)
 {
 	struct live_proc *old;
 
-	while ((old = live_state__remove_ended(&v->state, ENDED_KEPT))) {
-		if (old == v->first) {
-			v->first = NULL;
-			v->listed = false;
-		}
-		free_source(old);
-		live_proc__free(old);
-	}
+	while ((old = live_state__remove_ended(&v->state, ENDED_KEPT)))
+		free_proc(old);
 }
 
 /* Ends a session but keeps its dict and facts for viewing. */
-static void child_end(void *output, const char *reason, int err)
+static int end(void *output, const char *reason, int err)
 {
 	struct live_proc *p = output;
 	struct source *from = p->owner;
 	struct session *s = from->session;
+	struct view *v = p->view;
 	struct dict *dict;
 	struct facts *facts;
 
+	if (!from->listed) {
+		free_proc(p);
+		return EXIT_OK;
+	}
 	p->now = session__now(s) > p->now ? session__now(s) : p->now;
 	live_proc__set_time(p, p->now, session__events(s), session__lost(s));
 	session__give_words(s, &dict, &facts);
 	live_proc__own(p);
 	from->session = NULL;
-	drop_old(p->view);
-	log_end(p->view, p, reason, err);
+	log_end(v, p, reason, err);
+	drop_old(v);
+	v->err = err ? err : v->err;
+	return err ? EXIT_FAILED : EXIT_OK;
 }
-
-static const struct tracees_output children_output = { child_begin, child_full, child_end };
 
 /* ---- end ---- */
 
@@ -492,40 +461,25 @@ static void finish_view(struct view *v)
 		return;
 	for (size_t i = 0; i < v->state.nprocs; i++)
 		if (v->state.procs[i]->now &&
-		    (v->state.procs[i] == v->first || v->state.procs[i]->events))
+		    (view__source(v->state.procs[i])->first || v->state.procs[i]->events))
 			print_summary(v, v->state.procs[i]);
-}
-
-static int start_first(struct view *v)
-{
-	v->first = new_proc(v, v->loop.session, v->loop.args.pid);
-	if (!v->first) {
-		log_err("out of memory");
-		return EXIT_FAILED;
-	}
-	v->loop.sink = &v->first->sink;
-	return 0;
 }
 
 static int capture(struct view *v)
 {
 	int status = capture_loop__open(&v->loop);
 
-	if (!status && !capture_loop__many(&v->loop))
-		status = start_first(v);
-	if (status)
-		return status;
-	status = capture_loop__run(&v->loop);
+	if (!status)
+		status = capture_loop__run(&v->loop);
 	if (!v->screen)
 		return status;
-	end_first(v);
 	tty_restore__stop_forwarding(v->guard);
 	/* End at once after a signal or q. */
-	if (v->loop.err || !v->loop.stop_reason || strcmp(v->loop.stop_reason, "signal") != 0)
+	if (v->err || !v->loop.stop_reason || strcmp(v->loop.stop_reason, "signal") != 0)
 		view_after_end(v);
 	finish_view(v);
-	if (v->loop.err)
-		log_err("the capture broke off: %s", strerror(-v->loop.err));
+	if (v->err)
+		log_err("the capture broke off: %s", strerror(-v->err));
 	if (v->failed)
 		log_err("out of memory");
 	return v->failed ? EXIT_FAILED : status;
@@ -554,13 +508,13 @@ static void set_state(struct live_state *s, const struct live_args *a)
 int live_view__run(const struct live_args *args, struct tty_restore *g)
 {
 	static const int handled[] = { SIGTSTP, SIGCONT, SIGWINCH };
+	static const struct tracees_output outputs = { begin, attached, NULL, end };
 	struct view v = { .args = args, .guard = g, .clock = -1, .signals = -1 };
 	int status;
 
 	v.loop.args = args->capture;
-	v.loop.attached = on_attached;
 	v.loop.ctx = &v;
-	v.loop.output = &children_output;
+	v.loop.output = &outputs;
 	v.loop.writes_later = true;
 	set_state(&v.state, args);
 	v.begun = clock__monotonic();
@@ -571,10 +525,6 @@ int live_view__run(const struct live_args *args, struct tty_restore *g)
 	for (size_t i = 0; i < v.state.nprocs; i++)
 		free_source(v.state.procs[i]);
 	live_state__release(&v.state);
-	if (!v.listed && v.first) {
-		free_source(v.first);
-		live_proc__free(v.first);
-	}
 	capture_loop__close(&v.loop);
 	control__close(v.control);
 	if (v.clock >= 0)

@@ -21,8 +21,6 @@ struct view {
 	struct screen *screen;
 	struct live_state state;
 	struct capture_loop loop;
-	struct live_proc *first; /* the process given on the command line */
-	bool listed;		 /* `first` is in the list of processes */
 	int clock, signals;
 	uint64_t begun;	   /* start of the view, ns, monotonic */
 	uint64_t rows_due; /* earliest next refresh of the rows, ns, monotonic */
@@ -30,6 +28,7 @@ struct view {
 	bool gone;		     /* the terminal is gone */
 	bool quit;		     /* the user asked to quit */
 	bool failed;		     /* a refresh ran out of memory */
+	int err;		     /* negative error that ended the capture of a process */
 	struct subprocess exporting; /* a running export */
 	struct control *control;     /* control socket; NULL: none */
 };
@@ -37,6 +36,8 @@ struct view {
 struct source {			 /* capture of a process: owner of its struct live_proc */
 	struct session *session; /* running capture; NULL: it is over */
 	struct live_save *save;
+	bool first;  /* the process of -p */
+	bool listed; /* in the list of processes */
 };
 
 /* The process's capture; NULL if p is NULL. */

@@ -185,7 +185,7 @@ static void on_control(void *ctx)
 
 void view__open_control(struct view *v)
 {
-	pid_t target = v->loop.session ? v->loop.args.pid : getpid();
+	pid_t target = v->loop.args.pid ? v->loop.args.pid : getpid();
 	int err = control__open(target, NULL, handle, v, &v->control);
 
 	if (err)

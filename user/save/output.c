@@ -74,7 +74,7 @@ static const char *main_path(struct recording *r)
 
 char *output__path(const struct output *o)
 {
-	bool alone = !o->r->args.output && capture_loop__many(&o->r->loop);
+	bool alone = !o->r->args.output && !o->r->loop.args.pid;
 	char more[32] = "", own[64];
 	size_t n = 0;
 

@@ -19,23 +19,22 @@ enum output_kind { OUTPUT_FILE, OUTPUT_FOLDER, OUTPUT_WINDOWS, OUTPUT_ROLLING };
 
 struct output {
 	struct sink sink; /* first: callbacks cast it to the output */
-	/* Called when the process is attached to, for the first process only. Returns 0 or an exit
-	 * code, logged. NULL: no action. */
+	/* Called when the process is attached to, if times is 0. Returns 0 or an exit code, logged.
+	 * NULL: no action. */
 	int (*attached)(struct output *o);
 	/* Called after each drain. Returns a static reason to stop capturing the process, or NULL.
 	 * May be NULL. */
 	const char *(*full)(struct output *o);
 	/*
 	 * Called when the stream is over. Completes the files, prints a summary and frees o.
-	 * reason: the fact stop_reason, NULL if the process was never attached to; err: a negative
-	 * error that ended the stream, or 0. Returns an exit code, logged.
+	 * reason: the fact stop_reason; err: a negative error that ended the stream, or 0. Returns
+	 * an exit code, logged.
 	 */
 	int (*end)(struct output *o, const char *reason, int err);
 	struct recording *r;
 	struct session *session;
 	pid_t pid;
-	unsigned int times; /* how many times the process was traced so far, this time included; 0:
-			       it is the capture's first process */
+	unsigned int times;	 /* tracees_output.begin() */
 	struct windows *windows; /* windows that ctl and signals control; NULL: none */
 	struct output *next;	 /* next of r->outputs */
 };
@@ -48,8 +47,8 @@ int output__open_folder(struct recording *r);
 void output__close_folder(struct recording *r, int status);
 
 /*
- * Makes the output of a process and adds it to r->outputs. The first process's own file is opened
- * at once, so that a full disk is known before attaching. All other files are made with the first
+ * Makes the output of a process and adds it to r->outputs. With times 0 its own file is opened at
+ * once, so that a full disk is known before attaching. All other files are made with the first
  * event, because many processes end without one. NULL: failed, logged.
  */
 struct output *output__new(struct recording *r, struct session *s, pid_t pid, unsigned int times);

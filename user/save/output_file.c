@@ -66,7 +66,7 @@ int output_file__event(struct output_file *f, const struct event *e)
 static int on_event(struct sink *s, const struct event *e)
 {
 	struct output_file *f = (struct output_file *)s;
-	const struct recording *r = f->o.r;
+	const struct recording_calls *calls = &f->o.r->calls;
 	int err;
 
 	if (!f->writer) {
@@ -75,7 +75,7 @@ static int on_event(struct sink *s, const struct event *e)
 		if (err)
 			return err;
 	}
-	if (!f->o.times && r->keep && !r->keep(r->keep_ctx, e))
+	if (!f->o.times && calls->keep && !calls->keep(calls->ctx, e))
 		return 0;
 	return output_file__event(f, e);
 }

@@ -216,7 +216,7 @@ static int try_names(const struct output_windows *ow, const struct windows_opts 
 	return err;
 }
 
-/* Sets o->folder or o->path, and opens the first process's only file. Returns 0 or a negative
+/* Sets o->folder or o->path, and with times 0 opens the only file. Returns 0 or a negative
  * error, logged. */
 static int open_place(struct output_windows *ow, struct windows_opts *o)
 {

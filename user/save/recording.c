@@ -79,7 +79,7 @@ const struct argp recording_argp = { .options = options, .parser = parse, .child
 
 bool recording__of_several(const struct recording *r)
 {
-	return r->loop.args.children || capture_loop__many(&r->loop);
+	return r->loop.args.children || !r->loop.args.pid;
 }
 
 /* Refuses options that contradict each other. Returns 0 or an exit code, logged. */
@@ -89,8 +89,7 @@ static int check(const struct recording *r)
 
 	if (recording__of_several(r) && to_stdout)
 		log_err("%s a file for each process: not with -o -",
-			capture_loop__many(&r->loop) ? "several processes write"
-						     : "--children writes");
+			r->loop.args.pid ? "--children writes" : "several processes write");
 	else if (r->args.rolling.size && to_stdout)
 		log_err("--rolling writes a folder: not with -o -");
 	else if (r->args.rolling.size && r->args.windows.given)
@@ -103,106 +102,89 @@ static int check(const struct recording *r)
 	return EXIT_USAGE;
 }
 
-/* Opens the processes, the folder and the first process's output. Returns 0 or an exit code,
- * logged. */
-static int open_all(struct recording *r)
-{
-	int status = check(r);
-
-	r->kind = output__kind(r);
-	r->loop.writes_later = r->kind != OUTPUT_FILE;
-	if (!status && r->kind == OUTPUT_WINDOWS)
-		status = output_windows__prepare(r);
-	if (!status)
-		status = capture_loop__open(&r->loop);
-	if (!status)
-		status = output__open_folder(r);
-	if (!status && r->loop.session) {
-		r->first = output__new(r, r->loop.session, r->loop.args.pid, 0);
-		status = r->first ? EXIT_OK : EXIT_FAILED;
-	}
-	return status;
-}
-
-static int capture(struct recording *r)
-{
-	int status;
-
-	if (r->first) {
-		r->loop.sink = &r->first->sink;
-		status_pipe__opened(r);
-	}
-	recording_control__open(r);
-	status = capture_loop__run(&r->loop);
-	recording_control__close(r);
-	if (!r->first && r->loop.err)
-		log_err("the capture broke off: %s", strerror(-r->loop.err));
-	return status;
-}
-
-int recording__run(struct recording *r)
-{
-	int status = open_all(r);
-
-	if (!status)
-		status = capture(r);
-	status_pipe__ended(r);
-	if (r->first)
-		r->failed |= output__end(r->first, r->loop.stop_reason, r->loop.err) != EXIT_OK;
-	r->first = NULL;
-	if (!status && r->failed)
-		status = EXIT_FAILED;
-	output__close_folder(r, status);
-	return status;
-}
-
-/* ---- calls of the loop ---- */
-
-static int on_attached(void *ctx)
-{
-	struct recording *r = ctx;
-
-	status_pipe__attached(r);
-	return r->first->attached ? r->first->attached(r->first) : EXIT_OK;
-}
-
-static const char *on_drained(void *ctx)
-{
-	struct recording *r = ctx;
-
-	status_pipe__drained(r);
-	return r->first->full ? r->first->full(r->first) : NULL;
-}
+/* ---- the outputs ---- */
 
 static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, struct sink **sink)
 {
-	struct output *o = output__new(ctx, s, pid, times);
+	struct recording *r = ctx;
+	struct output *o = output__new(r, s, pid, times);
 
-	if (o)
-		*sink = &o->sink;
+	if (!o)
+		return NULL;
+	if (!times)
+		status_pipe__tell(r, o, "opened", NULL);
+	*sink = &o->sink;
 	return o;
+}
+
+static int attached(void *output)
+{
+	struct output *o = output;
+	struct recording *r = o->r;
+
+	if (o->times)
+		return EXIT_OK;
+	status_pipe__tell(r, o, "capturing", NULL);
+	if (r->calls.attached)
+		r->calls.attached(r->calls.ctx, o->session);
+	return o->attached ? o->attached(o) : EXIT_OK;
 }
 
 static const char *is_full(void *output)
 {
 	struct output *o = output;
+	struct recording *r = o->r;
+	const char *reason;
 
-	return o->full ? o->full(o) : NULL;
+	if (!o->times)
+		status_pipe__drained(r, o);
+	reason = o->full ? o->full(o) : NULL;
+	if (!reason && !o->times && r->calls.over)
+		reason = r->calls.over(r->calls.ctx);
+	return reason;
 }
 
-static void end(void *output, const char *reason, int err)
+static int end(void *output, const char *reason, int err)
 {
-	struct recording *r = ((struct output *)output)->r;
+	struct output *o = output;
 
-	r->failed |= output__end(output, reason, err) != EXIT_OK;
+	if (!o->times)
+		status_pipe__tell(o->r, o, "ended", reason);
+	return output__end(o, reason, err);
 }
 
-static const struct tracees_output other_outputs = { begin, is_full, end };
+static const struct tracees_output outputs = { begin, attached, is_full, end };
 
-void recording__init(struct recording *r)
+/* ---- the recording ---- */
+
+static int capture(struct recording *r)
 {
-	r->loop.attached = on_attached;
-	r->loop.drained = on_drained;
-	r->loop.output = &other_outputs;
+	int status;
+
+	r->kind = output__kind(r);
+	r->loop.writes_later = r->kind != OUTPUT_FILE;
+	r->loop.output = &outputs;
 	r->loop.ctx = r;
+	status = r->kind == OUTPUT_WINDOWS ? output_windows__prepare(r) : EXIT_OK;
+	if (!status)
+		status = capture_loop__open(&r->loop);
+	if (!status)
+		status = output__open_folder(r);
+	if (status)
+		return status;
+	recording_control__open(r);
+	status = capture_loop__run(&r->loop);
+	recording_control__close(r);
+	return status;
+}
+
+int recording__run(struct recording *r)
+{
+	int status = check(r);
+
+	if (!status)
+		status = capture(r);
+	status_pipe__tell(r, NULL, "ended", NULL);
+	output__close_folder(r, status);
+	return status;
 }

@@ -32,17 +32,23 @@ struct recording_args {
 
 extern const struct argp recording_argp; /* its input is a struct recording_args */
 
+/* Calls about the process of loop.args.pid. Each may be NULL. */
+struct recording_calls {
+	/* The process is attached to, and its facts are known. */
+	void (*attached)(void *ctx, struct session *s);
+	/* Chooses the events that go into its file. */
+	bool (*keep)(void *ctx, const struct event *e);
+	/* Called after each drain. Returns a static reason to end its recording, or NULL. */
+	const char *(*over)(void *ctx);
+	void *ctx;
+};
+
 struct recording {
 	struct recording_args args;
-	struct capture_loop loop; /* The caller fills loop.args, recording__init() the rest. */
-	/* Filters the first process's events; NULL: all go into its file. Set after
-	 * recording__init(). */
-	bool (*keep)(void *ctx, const struct event *e);
-	void *keep_ctx;
+	struct capture_loop loop; /* The caller fills loop.args and loop.command. */
+	struct recording_calls calls;
 	enum output_kind kind;
 	struct output *outputs; /* outputs of the processes that are captured now, oldest first */
-	struct output *first;	/* output of loop.session; NULL: none, or ended */
-	bool failed;		/* the output of some process failed */
 	unsigned int written;	/* number of windows and rolling folders */
 	char path[64];		/* default name; "" until needed */
 	struct folder *folder;	/* folder of all outputs; NULL: none */
@@ -50,16 +56,15 @@ struct recording {
 	struct windows_opts window_opts; /* options of each process's windows */
 	char until[320];		 /* condition that ends the capture, with windows */
 	uint64_t told;			 /* time of the last status, ns since the start */
+	bool told_end;			 /* the last status was told */
 	struct control *control;
 	int signals; /* signalfd; -1: none */
 };
 
-/* Sets the calls of the loop. The caller fills args and loop.args, before or after. */
-void recording__init(struct recording *r);
 /*
  * Opens the process, then its output (so that a full disk or an existing file is known before
  * attaching), captures to the end and prints a summary. Removes files without events. Returns an
- * exit code, logged; the session stays open.
+ * exit code, logged.
  */
 int recording__run(struct recording *r);
 /* True if --children or the choice of processes allows more than one process. */

@@ -124,14 +124,9 @@ static int status(struct recording *r, struct json *j)
 	if (!attached_from(r->outputs)) {
 		char who[512], text[560];
 
-		if (r->loop.pick)
-			pick__title(r->loop.pick, who, sizeof(who));
-		if (r->loop.pick)
-			snprintf(text, sizeof(text), "%s%s", strncmp(who, "PID", 3) ? "a " : "",
-				 who);
-		else
-			snprintf(text, sizeof(text), "PID %d to import torch",
-				 (int)r->loop.args.pid);
+		pick__title(r->loop.pick, who, sizeof(who));
+		snprintf(text, sizeof(text), "%s%s%s", strncmp(who, "PID", 3) ? "a " : "", who,
+			 r->loop.args.pid ? " to import torch" : "");
 		json__string(j, "waiting_for", text);
 	}
 	return 0;
@@ -192,7 +187,7 @@ static void add_source(struct recording *r, int fd, void (*ready)(void *ctx))
 
 void recording_control__open(struct recording *r)
 {
-	pid_t target = r->loop.session ? r->loop.args.pid : getpid();
+	pid_t target = r->loop.args.pid ? r->loop.args.pid : getpid();
 	int err = control__open(target, NULL, handle, r, &r->control);
 	sigset_t set;
 
@@ -201,7 +196,7 @@ void recording_control__open(struct recording *r)
 	else
 		add_source(r, control__fd(r->control), on_control);
 	r->signals = -1;
-	if (!has_windows(r) || r->loop.started) /* `run` has its own signalfd */
+	if (!has_windows(r) || r->loop.command) /* `run` has its own signalfd */
 		return;
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);

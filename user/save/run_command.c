@@ -25,17 +25,20 @@
 
 /* Hands signals on to the command. Those of the terminal reach it anyway, as it is in our process
  * group. */
-static void on_signals(void *ctx)
+static bool on_signals(void *ctx)
 {
 	struct run_command *r = ctx;
 	struct signalfd_siginfo si;
+	bool any = false;
 
-	while (read(r->signals, &si, sizeof(si)) == sizeof(si)) {
+	while (read(r->loop_command.signals, &si, sizeof(si)) == sizeof(si)) {
 		if (recording_control__signal(&r->recording, (int)si.ssi_signo))
 			continue;
+		any = true;
 		if (si.ssi_signo != SIGINT && si.ssi_signo != SIGQUIT && si.ssi_code != SI_KERNEL)
 			child__signal(r->child, si.ssi_signo);
 	}
+	return any;
 }
 
 int run_command__open(struct run_command *r)
@@ -48,8 +51,8 @@ int run_command__open(struct run_command *r)
 	for (i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
 		sigaddset(&set, numbers[i]);
 	sigprocmask(SIG_BLOCK, &set, &r->mask);
-	r->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (r->signals >= 0)
+	r->loop_command.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (r->loop_command.signals >= 0)
 		return EXIT_OK;
 	log_err("cannot make a signalfd: %s", strerror(errno));
 	return EXIT_FAILED;
@@ -180,23 +183,28 @@ static void on_waiting(void *ctx)
 		 (int)pids[0]);
 }
 
-static int on_attached(void *ctx)
+static void on_attached(void *ctx, struct session *s)
 {
 	struct run_command *r = ctx;
 
 	r->was_attached = true;
 	look_at_maps(r);
 	if (r->dryrun)
-		facts__set(session__facts(r->recording.loop.session), "dry_run", "1");
-	return r->recording_attached(ctx);
+		facts__set(session__facts(s), "dry_run", "1");
 }
 
-static const char *on_drained(void *ctx)
+static const char *is_over(void *ctx)
 {
 	struct run_command *r = ctx;
-	const char *reason = r->recording_drained(ctx);
 
-	return reason ? reason : r->drained(r);
+	return r->drained ? r->drained(r) : NULL;
+}
+
+static bool keeps(void *ctx, const struct event *e)
+{
+	struct run_command *r = ctx;
+
+	return r->keep(r, e);
 }
 
 static int record(struct run_command *r)
@@ -206,25 +214,18 @@ static int record(struct run_command *r)
 	rec->args = r->args.recording;
 	rec->loop.args = r->args.capture;
 	rec->loop.args.pid = child__pid(r->child);
-	recording__init(rec);
-	r->recording_attached = rec->loop.attached;
-	rec->loop.attached = on_attached;
-	if (r->drained) {
-		r->recording_drained = rec->loop.drained;
-		rec->loop.drained = on_drained;
-	}
-	rec->loop.started = true;
-	rec->loop.inside = r->inside_run ? inside__memory(r->inside_run) : NULL;
-	rec->loop.signals = r->signals;
-	rec->loop.signalled = on_signals;
-	rec->loop.ready = on_ready;
-	rec->loop.waiting = on_waiting;
+	rec->calls = (struct recording_calls){ on_attached, r->keep ? keeps : NULL, is_over, r };
+	r->loop_command.inside = r->inside_run ? inside__memory(r->inside_run) : NULL;
+	r->loop_command.signalled = on_signals;
+	r->loop_command.ready = on_ready;
+	r->loop_command.waiting = on_waiting;
+	rec->loop.command = &r->loop_command;
 	return recording__run(rec);
 }
 
 static void wait_for_end(struct run_command *r)
 {
-	struct pollfd fds[] = { { .fd = r->signals, .events = POLLIN },
+	struct pollfd fds[] = { { .fd = r->loop_command.signals, .events = POLLIN },
 				{ .fd = child__pidfd(r->child), .events = POLLIN } };
 
 	while (!fds[1].revents) {

@@ -30,17 +30,16 @@ struct run_command {
 	struct run_command_args args;
 	/*
 	 * Callbacks, may be NULL. idle: about once a second while PyTorch is missing or silent.
-	 * drained: after each drain; a reason ends the recording, as in capture_loop.h.
+	 * drained: after each drain; a reason ends the recording. keep: recording_calls.keep().
 	 */
 	void (*idle)(struct run_command *r);
 	const char *(*drained)(struct run_command *r);
+	bool (*keep)(struct run_command *r, const struct event *e);
 	struct child *child; /* the process; NULL until it is made */
 	bool was_attached;
 	/* Private. */
-	int (*recording_attached)(void *ctx);
-	const char *(*recording_drained)(void *ctx);
+	struct loop_command loop_command;
 	sigset_t mask; /* signal mask of the caller */
-	int signals;
 	struct user user;
 	struct dryrun *dryrun;
 	struct inside *inside_run; /* state of --inside; NULL: the kernel records */

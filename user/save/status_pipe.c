@@ -15,14 +15,17 @@
 #define EVERY UINT64_C(500000000) /* ns between two lines */
 
 /* Lines are shorter than PIPE_BUF: the pipe takes a whole line or none. */
-static void tell(struct recording *r, const char *state)
+void status_pipe__tell(struct recording *r, const struct output *output, const char *state,
+		       const char *reason)
 {
-	const struct session *s = r->loop.session;
+	const struct session *s = output ? output->session : NULL;
 	bool attached = s && session__now(s); /* attached now or before */
-	const struct mtr_writer *w = r->first && r->kind == OUTPUT_FILE
-					     ? ((const struct output_file *)r->first)->writer
+	const struct mtr_writer *w = output && r->kind == OUTPUT_FILE
+					     ? ((const struct output_file *)output)->writer
 					     : NULL;
-	json_t *o = json_pack("{s:s,s:i}", "state", state, "pid", (int)r->loop.args.pid);
+	json_t *o = r->args.tell
+			    ? json_pack("{s:s,s:i}", "state", state, "pid", (int)r->loop.args.pid)
+			    : NULL;
 	char *text;
 
 	if (o && attached) {
@@ -35,8 +38,8 @@ static void tell(struct recording *r, const char *state)
 		json_object_set_new(o, "bytes", json_integer((json_int_t)mtr_writer__bytes(w)));
 		json_object_set_new(o, "dropped", json_integer((json_int_t)mtr_writer__dropped(w)));
 	}
-	if (o && r->loop.stop_reason)
-		json_object_set_new(o, "reason", json_string(r->loop.stop_reason));
+	if (o && reason)
+		json_object_set_new(o, "reason", json_string(reason));
 	text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 	if (text) {
 		size_t len = strlen(text);
@@ -49,30 +52,12 @@ static void tell(struct recording *r, const char *state)
 	json_decref(o);
 }
 
-void status_pipe__opened(struct recording *r)
+void status_pipe__drained(struct recording *r, const struct output *o)
 {
-	if (r->args.tell)
-		tell(r, "opened");
-}
-
-void status_pipe__attached(struct recording *r)
-{
-	if (r->args.tell)
-		tell(r, "capturing");
-}
-
-void status_pipe__drained(struct recording *r)
-{
-	uint64_t now = r->args.tell ? session__now(r->loop.session) : 0;
+	uint64_t now = r->args.tell ? session__now(o->session) : 0;
 
 	if (!r->args.tell || now - r->told < EVERY)
 		return;
 	r->told = now;
-	tell(r, "capturing");
-}
-
-void status_pipe__ended(struct recording *r)
-{
-	if (r->args.tell)
-		tell(r, "ended");
+	status_pipe__tell(r, o, "capturing", NULL);
 }

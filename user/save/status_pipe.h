@@ -7,11 +7,14 @@
  * {"state": "opened"|"capturing"|"ended", "pid", "seconds", "events", "lost", "steps", "dropped",
  * "bytes", "reason" (ended alone)}
  */
+struct output;
 struct recording;
 
-void status_pipe__opened(struct recording *r);
-void status_pipe__attached(struct recording *r);
-void status_pipe__drained(struct recording *r); /* at most two lines a second */
-void status_pipe__ended(struct recording *r);
+/* Writes a line. o: the output of the process of loop.args.pid; NULL: there is none. After "ended"
+ * nothing is written. */
+void status_pipe__tell(struct recording *r, const struct output *o, const char *state,
+		       const char *reason);
+/* Writes a line "capturing", at most two a second. */
+void status_pipe__drained(struct recording *r, const struct output *o);
 
 #endif
