@@ -5,6 +5,7 @@ import collections
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 
@@ -222,6 +223,21 @@ def test_live_without_a_gpu():
     page = accept(recording, 5)
     equal(sorted(d["name"] for d in page.head["devices"]), ["cpu", "cuda:0"], "devices")
     segments(page, [d["name"] for d in page.head["devices"]].index("cuda:0"), (0, 20, 200))
+    holders(page)
+
+
+def holders(page):
+    """What holds the memory from before attach, at the peak of each device. Parts of equal size may be in another order."""
+    def words(holder):
+        return tuple(sorted(re.split(r"[ ,.]+", holder or "")))
+
+    for i, dev in enumerate(page.head["devices"]):
+        rows = page.ask({"ask": "live", "device": i, "moment": dev["peak_moment"], "by": ["holder"]})[0]["by"]["holder"]
+        mine = {(words(k[0]), k[1]): (v["bytes"], v["count"]) for k, v in rows if k[1]}
+        told = {(words(h["holder"]), h["category"]): (h["bytes"], h["count"])
+                for h in report(page.recording, "peak", "line", dev["name"])["before_attach_holders"] if h["count"]}
+        equal(mine, told, "holders on " + dev["name"])
+        check(len(mine) > 1, "%s: %s", dev["name"], mine)
 
 
 if __name__ == "__main__":

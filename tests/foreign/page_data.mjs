@@ -30,6 +30,7 @@ const groups = {
 		[r.file, r.file && r.line, r.function, r.module, r.module_class, r.phase, r.category, r.source],
 	module: r => [r.module, r.module_class, r.module_root],
 	category: r => [r.category],
+	holder: r => [r.before_attach ? r.holder : "", r.before_attach && r.category],
 	phase: r => [r.phase],
 	thread: r => [r.thread, r.tid],
 	stack: r => [...data.stack(r.stack)].map(i => data.frames[i].name),

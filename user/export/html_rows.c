@@ -6,6 +6,7 @@
 
 #include "export/frames.h"
 #include "export/html.h"
+#include "labels/holders.h"
 #include "lib/array.h"
 #include "lib/hash.h"
 #include "lib/json.h"
@@ -30,6 +31,7 @@ enum {
 	ROW_TID,
 	ROW_BEFORE,
 	ROW_NODE,
+	ROW_HOLDER, /* of memory from before attach: what holds it (labels/holders.h) */
 	ROW_FIELDS,
 };
 
@@ -42,6 +44,7 @@ static const char *const fields[] = {
 	[ROW_SOURCE] = "row.source",	 [ROW_NAME] = "row.name",
 	[ROW_THREAD] = "row.thread",	 [ROW_TID] = "row.tid",
 	[ROW_BEFORE] = "row.before",	 [ROW_NODE] = "row.node",
+	[ROW_HOLDER] = "row.holder",
 };
 
 struct page_row {
@@ -65,6 +68,8 @@ struct page_rows {
 	struct page_row *rows;
 	size_t n, cap;
 	uint32_t *row_of_class;
+	struct holders *holders; /* of each device */
+	size_t nholders;
 };
 
 static int string1(struct page_rows *r, const char *s, uint32_t *ret)
@@ -175,6 +180,86 @@ static int add_device(struct page_rows *r, const struct page_data *p, const stru
 	return err;
 }
 
+static const char *string_at(const struct page_rows *r, uint32_t number1)
+{
+	return number1 ? r->strings[number1 - 1] : NULL;
+}
+
+struct before { /* a row of memory from before attach, with the sum of its sizes of blocks */
+	uint64_t size;
+	uint32_t row;
+};
+
+static int cmp_before(const void *a, const void *b)
+{
+	const struct before *x = a, *y = b;
+
+	if (x->size != y->size)
+		return x->size > y->size ? -1 : 1;
+	return x->row < y->row ? -1 : x->row > y->row;
+}
+
+static struct held held_of(const struct page_rows *r, uint32_t row)
+{
+	const uint32_t *f = r->rows[row].f;
+
+	return (struct held){ .name = string_at(r, f[ROW_NAME]),
+			      .category = string_at(r, f[ROW_CATEGORY]),
+			      .module = string_at(r, f[ROW_MODULE]),
+			      .module_class = string_at(r, f[ROW_CLASS]),
+			      .module_root = string_at(r, f[ROW_ROOT]) };
+}
+
+/* Names the holders of a device's memory from before attach: n rows, the largest first. */
+static int name_holders(struct page_rows *r, const struct before *before, size_t n)
+{
+	struct holders *h = &r->holders[r->nholders++];
+	struct held *held = calloc(n, sizeof(*held));
+	int err = held ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < n && !err; i++)
+		held[i] = held_of(r, before[i].row);
+	if (!err)
+		err = holders__group(held, n, false, h);
+	for (size_t i = 0; i < n && !err; i++) {
+		const char *name = h->all[h->of[i]].name;
+
+		err = string1(r, *name ? name : NULL, &r->rows[before[i].row].f[ROW_HOLDER]);
+	}
+	free(held);
+	return err;
+}
+
+/* Over the whole recording, so that a holder has one name at all moments. */
+static int add_holders(struct page_rows *r, const struct model *m)
+{
+	struct before *before = calloc(r->n + 1, sizeof(*before));
+	uint64_t *sizes = calloc(r->n + 1, sizeof(*sizes));
+	int err = before && sizes ? 0 : -ENOMEM;
+	struct row unused;
+
+	r->holders = calloc(model__devices(m) + 1, sizeof(*r->holders));
+	if (!r->holders)
+		err = -ENOMEM;
+	for (uint32_t i = 0; i < model__block_classes(m) && !err; i++)
+		if (r->row_of_class[i] != UINT32_MAX)
+			sizes[r->row_of_class[i]] += model__block_class(m, i, &unused);
+	for (size_t d = 0; d < model__devices(m) && !err; d++) {
+		size_t n = 0;
+
+		for (uint32_t i = 0; i < r->n; i++)
+			if (r->rows[i].f[ROW_BEFORE] && r->rows[i].f[ROW_DEVICE] == d)
+				before[n++] = (struct before){ .size = sizes[i], .row = i };
+		if (!n)
+			continue;
+		qsort(before, n, sizeof(*before), cmp_before);
+		err = name_holders(r, before, n);
+	}
+	free(before);
+	free(sizes);
+	return err;
+}
+
 int page_rows__make(const struct page_data *p, struct page_rows **ret)
 {
 	struct page_rows *r = calloc(1, sizeof(*r));
@@ -202,7 +287,7 @@ int page_rows__make(const struct page_data *p, struct page_rows **ret)
 		if (device >= 0 && number < p->n)
 			err = add_device(r, p, &p->devices[number], device);
 	}
-	return err;
+	return err ? err : add_holders(r, p->c->model);
 }
 
 void page_rows__free(struct page_rows *r)
@@ -217,6 +302,9 @@ void page_rows__free(struct page_rows *r)
 	free(r->strings);
 	free(r->rows);
 	free(r->row_of_class);
+	for (size_t i = 0; i < r->nholders; i++)
+		holders__free(&r->holders[i]);
+	free(r->holders);
 	free(r);
 }
 

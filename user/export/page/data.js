@@ -359,14 +359,14 @@ class History {
 		const device = number("device"), stack = number("stack"), file = text("file"), line = number("line");
 		const func = text("function"), module = text("module"), cls = text("class"), root = text("root");
 		const phase = text("phase"), category = text("category"), source = text("source"), name = text("name");
-		const thread = text("thread"), tid = number("tid"), before = number("before"), node = text("node");
+		const thread = text("thread"), tid = number("tid"), before = number("before"), node = text("node"), holder = text("holder");
 		const word = i => i ? words[i - 1] : null;
 		for (let i = 0; i < n; i++)
 			rows[i] = {
 				device: device[i], stack: stack[i], file: word(file[i]), line: line[i], function: word(func[i]),
 				module: word(module[i]), module_class: word(cls[i]), module_root: word(root[i]), phase: word(phase[i]),
 				category: word(category[i]), source: word(source[i]), name: word(name[i]), thread: word(thread[i]),
-				tid: tid[i], before_attach: !!before[i], node_class: word(node[i]),
+				tid: tid[i], before_attach: !!before[i], node_class: word(node[i]), holder: word(holder[i]),
 			};
 		return rows;
 	}
