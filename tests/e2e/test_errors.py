@@ -388,11 +388,11 @@ def test_what_is_not_there():
     equal(tool("report", "--at", "999", "--format", "csv", path)[1], tool("report", "--at", "end", "--format", "csv", path)[1], "rows after the end")
     code, out, err = tool("diff", "--at", "999,end", path, path)
     check(code == OK and "is after its end" in err and "999" not in out, "diff: %s%s", out, err)
-    check("Mem at" in out and "is after" not in tool("report", "--at", "0.1", path)[2], "a time within it: %s", out)
+    check("\nAt 0." in tool("report", "--at", "0.1", path)[1] and "is after" not in tool("report", "--at", "0.1", path)[2], "a time within it: %s", out)
     for filter_, words in (("module:no_such", "modules here: "), ("module:blocks.0.mpl.up", "did you mean blocks.0.mlp.up"), ("phase:data", "phases here: "),
                            ("class:Conv", "classes here: "), ("no-such-word", "--by module")):
         code, out, err = tool("report", "--filter", filter_, path)
-        check(code == OK and "not shown" in out, "--filter %s: %d: %s", filter_, code, out)
+        check(code == OK and "filtered row" in out, "--filter %s: %d: %s", filter_, code, out)
         check("nothing matches '%s'" % filter_ in err and words in err, "--filter %s: what is said: %s", filter_, err)
     for filter_ in ("module:blocks", "-module:no_such"):
         equal(tool("report", "--filter", filter_, path)[2], "", "a filter that keeps something")

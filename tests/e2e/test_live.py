@@ -32,7 +32,7 @@ def test_blocks_and_summary():
     check(re.search(r"model\.py:\d+ \(forward\)", before), "no user line in:\n%s", before[:2000])
     equal(interrupt(p), 0, "exit code after Ctrl-C")
     summary = p.stdout()[len(before):]
-    check("Max mem" in summary and "model.py" in summary, "no summary after Ctrl-C:\n%s", summary[:1500])
+    check(" lost" in summary and " Location" in summary and "model.py" in summary, "no summary after Ctrl-C:\n%s", summary[:1500])
     check(t.alive(), "the target ended")
     equal(patched_bytes(t.popen.pid), 0, "bytes of the target's code that still differ")
 
@@ -88,7 +88,7 @@ def test_target_end():
     equal(p.wait(20), 0, "exit code at the target's end")
     if time.monotonic() > begin + 10:
         print("     it took %.0f s to end" % (time.monotonic() - begin), flush=True)
-    check("Max mem" in p.stdout(), "no summary:\n%s", p.stdout()[-1500:])
+    check(" Location" in p.stdout(), "no summary:\n%s", p.stdout()[-1500:])
 
 
 def test_reader_goes_away():

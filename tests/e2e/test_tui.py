@@ -184,7 +184,7 @@ def test_figures_at_all_sizes():
     wait_size(t, "allocated", has["other"])
     t.send("q")
     equal((t.end(), t.differences()), (0, []), "exit code, and what is left changed")
-    check(b"Max mem: " in t.raw(), "no summary:\n%s", t.text())
+    check(b" events, 0 lost" in t.raw(), "no summary:\n%s", t.text())
 
 
 def test_views_and_keys():
@@ -283,7 +283,7 @@ def test_restored_however_it_ends():
         t.drained()
         equal(t.differences(), [], "what is left changed after " + name)
         if code == 0:
-            check(b"Max mem: " in t.raw(), "no summary after %s:\n%s", name, t.text())
+            check(b" events, 0 lost" in t.raw(), "no summary after %s:\n%s", name, t.text())
     check(job().alive(), "the job ended")
     go()  # a probe left by a killed process is removed at the next hit
     limit = time.monotonic() + 10
@@ -316,7 +316,7 @@ def test_stopped_and_continued():
         t.wait_for(lambda _: t.state()["alternate"] and t.row_of("q Quit") == 23, "the screen again")
     t.send("q")
     t.wait(r"events .*\n(?:.*\n)*ready>$")
-    check(b"Max mem: " in t.raw(), "no summary:\n%s", t.text())
+    check(b" events, 0 lost" in t.raw(), "no summary:\n%s", t.text())
     t.send("exit\n")
     equal((t.end(), t.differences()), (0, []), "exit code, and what is left changed")
 
@@ -351,7 +351,7 @@ def test_other_terminals():
         t.send("CTRL-C")
         equal((t.end(), t.differences()), (0, []), "exit code with " + what)
         check(what != "TERM=dumb" or b"\x1b" not in t.raw(), "%s: an escape sequence in %r", what, t.raw()[:300])
-        check(b"Max mem: " in t.raw(), "%s: no summary:\n%s", what, t.text())
+        check(b" events, 0 lost" in t.raw(), "%s: no summary:\n%s", what, t.text())
     for t in (grey, ascii_, colour, vt100):
         t.wait(r"watched\.py:\d+ \(keep\)")
     equal(grey.colours(), set(), "colours with NO_COLOR")
@@ -391,7 +391,7 @@ def test_target_ends():
     t.wait(r"watched\.py:\d+ \(")
     t.send("q")
     equal((t.end(), t.differences()), (0, []), "exit code, and what is left changed")
-    check(b"Max mem: " in t.raw(), "no summary:\n%s", t.text())
+    check(b" events, 0 lost" in t.raw(), "no summary:\n%s", t.text())
 
 
 if __name__ == "__main__":

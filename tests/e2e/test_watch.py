@@ -43,7 +43,7 @@ def test_fail_if_to_the_byte():
     grown = 10 * STEP
     code, out, err = fail_if("growth>=%d/10steps" % grown)
     equal(code, 4, "exit code: %s" % err)
-    check("Max mem" in out, "the report is not there: %s", out[:300])
+    check(" Location" in out, "the report is not there: %s", out[:300])
     check("leak.py:%d" % LINES["list"] in err, "the line of the leak is not named: %s", err)
     code, _, err = fail_if("growth>%d/10steps" % grown, "ooms>0", "lost>0")
     equal((code, err), (0, ""), "exit code and words where nothing holds")

@@ -14,6 +14,7 @@
 #include "cmd/usage.h"
 #include "cmd/memory_args.h"
 #include "cmd/report_args.h"
+#include "report/columns.h"
 #include "report/fail.h"
 #include "report/files.h"
 
@@ -34,7 +35,8 @@ enum {
 	OPT_APART,
 	OPT_SIDE,
 	OPT_FAIL,
-	OPT_ADVICE
+	OPT_ADVICE,
+	OPT_COLUMNS
 };
 
 static const struct argp_option options[] = {
@@ -69,6 +71,10 @@ static const struct argp_option options[] = {
 	{ "side-by-side", OPT_SIDE, NULL, 0, "One report with a column for each recording",
 	  OPTIONS_PARTS },
 	{ "apart", OPT_APART, NULL, 0, "One report after the other", OPTIONS_PARTS },
+	{ "columns", OPT_COLUMNS, "NAMES", 0,
+	  "Columns of text and csv: size,percent,blocks,cumulative,median,requested,role,phase,"
+	  "thread,module,location; +NAMES adds to the default",
+	  OPTIONS_OUTPUT },
 	{ "bars", OPT_BARS, NULL, OPTION_RARE,
 	  "Draw bars (default: on a terminal that is wide enough)", OPTIONS_OUTPUT },
 	{ "no-bars", OPT_NO_BARS, NULL, OPTION_RARE, "Draw no bars", OPTIONS_OUTPUT },
@@ -160,6 +166,10 @@ static void check_options(const struct options *o, struct argp_state *state)
 			   "--together: not with --tree, --advice, --by stack and --by segment");
 	if (r->advice && o->shown.format == REPORT_AS_CSV)
 		argp_error(state, "--advice is text or json");
+	if (r->columns && (r->tree || r->segments || r->together == TOGETHER_YES))
+		argp_error(state, "--columns: not with --tree, --by segment and --together");
+	if (r->columns && o->shown.format == REPORT_AS_JSON)
+		argp_error(state, "--columns is of text and csv; json has all figures");
 	if (r->side && o->shown.format != REPORT_AS_TEXT)
 		argp_error(state, "--side-by-side is of text; --together has what each holds in "
 				  "json and csv");
@@ -169,6 +179,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct options *o = state->input;
 	struct report_files *r = &o->r;
+	char why[512];
 
 	switch (key) {
 	case OPT_BY:
@@ -183,6 +194,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_NO_OVERVIEW:
 		o->no_overview = true;
+		break;
+	case OPT_COLUMNS:
+		if (report_columns__parse(arg, &r->columns, &r->fields, why, sizeof(why)))
+			argp_error(state, "--columns: %s", why);
 		break;
 	case OPT_ADVICE:
 		r->advice = true;

@@ -22,12 +22,9 @@
 enum { COL_CHANGE, COL_OLD, COL_NEW, COL_STATUS, COL_CATEGORY, COL_PHASE, COL_MODULE, COL_NR };
 
 static const struct column columns[COL_NR] = {
-	[COL_CHANGE] = { "Change", true, 0 },
-	[COL_OLD] = { "Old", true, 0 },
-	[COL_NEW] = { "New", true, 0 },
-	[COL_STATUS] = { "", false, 3 },
-	[COL_CATEGORY] = { "Category", false, 1 },
-	[COL_PHASE] = { "Phase", false, 4 },
+	[COL_CHANGE] = { "Change", true, 0 },  [COL_OLD] = { "Old", true, 0 },
+	[COL_NEW] = { "New", true, 0 },	       [COL_STATUS] = { "How", false, 3 },
+	[COL_CATEGORY] = { "Role", false, 1 }, [COL_PHASE] = { "Phase", false, 4 },
 	[COL_MODULE] = { "Module", false, 2 },
 };
 
@@ -155,7 +152,7 @@ static const char *category(const struct diff_row *dr)
 
 	if (dr->old && dr->new &&name && !strcmp(name, unknown) && dr->old->category)
 		name = dr->old->category;
-	return name ? name : "";
+	return words__role(name);
 }
 
 static void add_row(struct printer *p, struct grid *t, const struct diff_row *dr)
@@ -198,10 +195,10 @@ static void print_stack(struct printer *p, const struct diff_row *dr)
 static const char *title(enum group by)
 {
 	static const char *const titles[BY_NR] = {
-		[BY_LINE] = "Location",	    [BY_STACK] = "Location",
-		[BY_MODULE] = "Module",	    [BY_LAYER] = "Layer, with all inside",
-		[BY_PHASE] = "Phase",	    [BY_THREAD] = "Thread",
-		[BY_CATEGORY] = "Category",
+		[BY_LINE] = "Location", [BY_STACK] = "Location",
+		[BY_MODULE] = "Module", [BY_LAYER] = "Module, with all inside",
+		[BY_PHASE] = "Phase",	[BY_THREAD] = "Thread",
+		[BY_CATEGORY] = "Role",
 	};
 
 	return titles[by];
@@ -246,13 +243,14 @@ static void print_rest(struct printer *p, size_t n)
 		less += old > new ? old - new : 0;
 	}
 	if (n < changed(p->d) && p->d->overlap)
-		fprintf(p->out, "(%s more)\n",
+		fprintf(p->out, "+ %s more rows\n",
 			text__count(count, sizeof(count), changed(p->d) - n));
 	else if (n < changed(p->d))
-		fprintf(p->out, "(%s more row%s: %s, %s)\n",
+		fprintf(p->out, "+ %s more row%s: %s%s%s\n",
 			text__count(count, sizeof(count), changed(p->d) - n),
-			changed(p->d) - n == 1 ? "" : "s", diff__signed(a, sizeof(a), 0, more),
-			diff__signed(b, sizeof(b), less, 0));
+			changed(p->d) - n == 1 ? "" : "s",
+			more ? diff__signed(a, sizeof(a), 0, more) : "", more && less ? ", " : "",
+			less ? diff__signed(b, sizeof(b), less, 0) : "");
 }
 
 static bool any_moved(const struct printer *p)
@@ -312,14 +310,16 @@ static void print_table(struct printer *p)
 	print_rest(p, n);
 }
 
-/* Prints the rows of only one side. */
+/* Prints the rows of only one side, unless the table has all of them. */
 static void print_list(struct printer *p, enum diff_status status, const char *words)
 {
 	const struct diff_sum *s = &p->d->sums[status];
 	char bytes[24], count[32];
-	uint64_t n = 0;
+	uint64_t n = 0, in_table = 0;
 
-	if (!s->rows)
+	for (size_t i = 0; i < rows_shown(p); i++)
+		in_table += p->d->rows[i].status == status;
+	if (in_table == s->rows)
 		return;
 	fprintf(p->out, "\n%s: %s row%s, %s\n", words, text__count(count, sizeof(count), s->rows),
 		s->rows == 1 ? "" : "s", text__bytes(bytes, sizeof(bytes), s->bytes));
@@ -335,7 +335,7 @@ static void print_list(struct printer *p, enum diff_status status, const char *w
 			colour ? "\033[0m" : "", where(p, r, p->width - 13));
 	}
 	if (n < s->rows)
-		fprintf(p->out, "             (%s more)\n",
+		fprintf(p->out, "             + %s more\n",
 			text__count(count, sizeof(count), s->rows - n));
 }
 
@@ -345,15 +345,15 @@ static const char *max_mem(const struct model_opts *at, char *buf, size_t size)
 
 	switch (at->at) {
 	case AT_PEAK:
-		return "Max mem";
+		return "Peak";
 	case AT_END:
-		return "Mem at the end";
+		return "At the end";
 	case AT_OOM:
-		return "Mem at the first out of memory";
+		return "At the first out of memory";
 	case AT_TIME:
 		break;
 	}
-	snprintf(buf, size, "Mem at %s", text__time(time, sizeof(time), at->at_time));
+	snprintf(buf, size, "At %s", text__time(time, sizeof(time), at->at_time));
 	return buf;
 }
 
@@ -401,7 +401,7 @@ static void print_sums(struct printer *p)
 		      s[1].device.mark_allocated);
 	fprintf(p->out, "\n%s", first);
 	if (strcmp(first, second) != 0)
-		fprintf(p->out, ", then %s", second);
+		fprintf(p->out, ", then %c%s", second[0] == 'A' ? 'a' : 'p', second + 1);
 	fprintf(p->out, ": %s%s -> %s%s, %s%s%s%s\n", words__about(s[0].device.mark_is),
 		text__bytes(old, sizeof(old), s[0].device.mark_allocated),
 		words__about(s[1].device.mark_is),
@@ -460,7 +460,7 @@ static void print_renamed(struct printer *p)
 		}
 		text__clean(p->text, sizeof(p->text), f[i].old, before);
 		text__clean(p->more, sizeof(p->more), f[i].new, after);
-		fprintf(p->out, "Files below %s are taken for those below %s.\n", p->text, p->more);
+		fprintf(p->out, "Files in %s are matched with those in %s.\n", p->text, p->more);
 	}
 }
 
@@ -478,11 +478,10 @@ static void print_before(struct printer *p)
 	if (!before[MATCH_OLD] == !before[MATCH_NEW])
 		return;
 	fprintf(p->out,
-		"\nOf %s, %s were there before attaching and have no line:\nwhat is %s here may be "
-		"the same memory.\n",
-		before[MATCH_OLD] ? "old" : "new",
+		"\n%s of the %s recording were there before attach and have no line.\n"
+		"Rows that are %s may be the same memory.\n",
 		text__bytes(bytes, sizeof(bytes), before[MATCH_OLD] + before[MATCH_NEW]),
-		before[MATCH_OLD] ? "new" : "gone");
+		before[MATCH_OLD] ? "old" : "new", before[MATCH_OLD] ? "new" : "gone");
 }
 
 static void print_check(struct printer *p)
@@ -493,22 +492,17 @@ static void print_check(struct printer *p)
 	char a[24], b[24], c[24];
 
 	if (d->overlap) {
-		fputs("\nA layer has all that is inside of it: these rows overlap, and their "
-		      "changes add up to nothing.\n",
+		fputs("\nRows of modules with all inside overlap: their changes do not add up.\n",
 		      p->out);
 		return;
 	}
-	diff__signed(a, sizeof(a), d->side[0].sum, d->side[1].sum);
-	diff__signed(b, sizeof(b), old, new);
 	if (d->adds_up)
-		fprintf(p->out, "\nThe changes add up to that, to the byte: %s%" PRId64 " bytes.\n",
-			new > old ? "+" : "", (int64_t)(new - old));
-	else
-		fprintf(p->out,
-			"\nThe changes add up to %s, not to the difference in memory of %s:\n"
-			"%s (%" PRId64 " bytes) %s in no row, since events were missed.\n",
-			a, b, text__bytes(c, sizeof(c), short_of), d->missing,
-			short_of == 1 ? "is" : "are");
+		return;
+	fprintf(p->out,
+		"\nThe changes add up to %s, not to the difference in memory of %s:\n"
+		"%s are in no row because events were lost.\n",
+		diff__signed(a, sizeof(a), d->side[0].sum, d->side[1].sum),
+		diff__signed(b, sizeof(b), old, new), text__bytes(c, sizeof(c), short_of));
 }
 
 int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o)

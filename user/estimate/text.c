@@ -375,7 +375,7 @@ static void put_known(struct text *t)
 			if (l->all[i].kind == order[o] && shown++ < KNOWN_SHOWN)
 				put_one_known(t, &l->all[i]);
 		if (l->kinds[order[o]] > KNOWN_SHOWN)
-			fprintf(t->out, "  (%zu more)\n", l->kinds[order[o]] - KNOWN_SHOWN);
+			fprintf(t->out, "  + %zu more\n", l->kinds[order[o]] - KNOWN_SHOWN);
 	}
 }
 

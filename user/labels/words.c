@@ -110,24 +110,32 @@ static size_t format_location(char *buf, const char *path, unsigned n, const cha
 	return text__width(buf);
 }
 
-char *words__location(char *buf, const struct row *r, const char *cwd, size_t columns)
+/* Writes the location of memory without a Python line; false: it has one. */
+static bool without_line(char *buf, const struct row *r)
+{
+	if (r->before_attach)
+		strcpy(buf, "before attach");
+	else if (r->file)
+		return false;
+	else if (!strcmp(r->source, "native"))
+		strcpy(buf, "native (no Python thread)");
+	else if (!strcmp(r->source, "hidden"))
+		strcpy(buf, "(hidden)");
+	else
+		strcpy(buf, r->phase == PHASE_BACKWARD ? "untraced (autograd thread)" : "untraced");
+	return true;
+}
+
+/* short_name: never with the class of a function's qualified name. */
+static char *location(char *buf, const struct row *r, const char *cwd, size_t columns,
+		      bool short_name)
 {
 	char path[REPORT_TEXT / 2 - 32], func[REPORT_TEXT / 2 - 32], line[16] = "";
 	const char *start, *dot, *name;
 	unsigned n;
 
-	if (r->before_attach)
-		return words__cut(strcpy(buf, "before attach"), columns);
-	if (!r->file) {
-		if (!strcmp(r->source, "native"))
-			strcpy(buf, "native (no Python thread)");
-		else if (!strcmp(r->source, "hidden"))
-			strcpy(buf, "(hidden)");
-		else
-			strcpy(buf, r->phase == PHASE_BACKWARD ? "untraced (autograd thread)"
-							       : "untraced");
+	if (without_line(buf, r))
 		return words__cut(buf, columns);
-	}
 	start = path_start(r->file, cwd);
 	text__clean(path, sizeof(path), start, strlen(start));
 	text__clean(func, sizeof(func), r->func, strlen(r->func));
@@ -138,14 +146,28 @@ char *words__location(char *buf, const struct row *r, const char *cwd, size_t co
 	/* A relative path is useful from its start; of another path only the last parts are. */
 	n = start == r->file ? 3 : 0;
 	/* Shorten the function's qualified name first, then the path. */
-	if (format_location(buf, path, n, line, func) <= columns ||
-	    format_location(buf, path, n, line, name) <= columns)
+	if (!short_name && format_location(buf, path, n, line, func) <= columns)
+		return buf;
+	if (format_location(buf, path, n, line, name) <= columns)
 		return buf;
 	for (n = 3; n; n--)
 		if (format_location(buf, path, n, line, name) <= columns)
 			return buf;
-	format_location(buf, path_tail(path, 1), 0, line, name);
-	return words__cut(buf, columns);
+	if (format_location(buf, path_tail(path, 1), 0, line, name) <= columns)
+		return buf;
+	/* The line number is the last thing to be cut. */
+	snprintf(buf, REPORT_TEXT, "%s%s", path_tail(path, 1), line);
+	return words__cut_front(buf, columns);
+}
+
+char *words__location(char *buf, const struct row *r, const char *cwd, size_t columns)
+{
+	return location(buf, r, cwd, columns, false);
+}
+
+char *words__location_short(char *buf, const struct row *r, const char *cwd, size_t columns)
+{
+	return location(buf, r, cwd, columns, true);
 }
 
 char *words__place(char *buf, const char *file, uint32_t line, const char *cwd)

@@ -23,6 +23,9 @@ char *words__cut_front(char *s, size_t columns);
  * folder (cwd) or the installed package and are cut at the front.
  */
 char *words__location(char *buf, const struct row *r, const char *cwd, size_t columns);
+/* The same without the class of the function's qualified name, for tables where not all rows have
+ * room for it. */
+char *words__location_short(char *buf, const struct row *r, const char *cwd, size_t columns);
 /* Cuts the middle of s in place to this width, for names that differ at the end. */
 char *words__cut_middle(char *s, size_t columns);
 /* A place without a function, clean: "net/model.py:336", with the path as in words__location(). */

@@ -335,7 +335,7 @@ static void kind_text(struct page *p)
 	for (size_t i = 0; i < p->shown; i++)
 		sentence(p, &p->lines[i]);
 	if (p->shown < counted)
-		fprintf(p->out, "(%zu more; --top 0 shows all)\n", counted - p->shown);
+		fprintf(p->out, "+ %zu more (--top 0 shows all)\n", counted - p->shown);
 	if (counted)
 		table(p);
 	if (!say_pools(p) && !counted)

@@ -291,7 +291,7 @@ static int device_text(struct page *p, size_t device, bool *found)
 			k++;
 		}
 	if (shown < n)
-		fprintf(p->out, "(%zu more; --top 0 shows all)\n", n - shown);
+		fprintf(p->out, "+ %zu more (--top 0 shows all)\n", n - shown);
 	if (n) {
 		table(p, &g, shown);
 		say_graph(p, &g);

@@ -49,7 +49,7 @@ int text__parse_date(const char *s, uint64_t *ret);
 char *text__date(char *buf, size_t size, uint64_t ns);
 
 #define TEXT_NO_LIMIT 10000 /* columns of an output that is no terminal */
-#define TEXT_PROSE 100	    /* columns of prose on such an output */
+#define TEXT_PROSE 120	    /* columns of prose on such an output */
 /* Columns for tables: COLUMNS of the environment, or the terminal's; TEXT_NO_LIMIT if out is no
  * terminal. At least 40. */
 unsigned text__columns(FILE *out);

@@ -6,6 +6,7 @@
 #include "labels/holders.h"
 #include "labels/words.h"
 #include "lib/csv.h"
+#include "report/columns.h"
 #include "report/doc.h"
 #include "report/filter.h"
 
@@ -15,8 +16,10 @@ void report_csv__field(FILE *out, const char *s)
 	csv__put(out, s);
 }
 
-void report_csv__header(FILE *out, bool segments)
+void report_csv__header(FILE *out, bool segments, uint32_t fields)
 {
+	bool first = true;
+
 	if (segments) {
 		fputs("address,size,allocated,free,stuck,largest_gap,blocks,recording,device,"
 		      "stream,pool,kind,expandable,"
@@ -25,14 +28,18 @@ void report_csv__header(FILE *out, bool segments)
 		      out);
 		return;
 	}
-	fputs("bytes,count,median,cumulative,recording,device,file,line,function,module,module_"
-	      "class,phase,category,source,"
-	      "thread,stack,name,node_class,holder\r\n",
-	      out);
+	for (int i = 0; report_columns_csv[i]; i++) {
+		if (fields && !(fields & UINT32_C(1) << i))
+			continue;
+		fprintf(out, "%s%s", first ? "" : ",", report_columns_csv[i]);
+		first = false;
+	}
+	fputs("\r\n", out);
 }
 
-/* Frames from the root on, with ";" between them, as in folded stacks. */
-int report_csv__stack(FILE *out, const struct dict *d, const struct row *r)
+/* Returns the frames from the root on, with ";" between them, as in folded stacks; for free(). NULL
+ * on ENOMEM. */
+static char *stack_text(const struct dict *d, const struct row *r)
 {
 	struct dict_stack s = dict__get_stack(d, r->stack);
 	char *frame = malloc(REPORT_TEXT), *text = NULL;
@@ -41,7 +48,7 @@ int report_csv__stack(FILE *out, const struct dict *d, const struct row *r)
 
 	if (!f) {
 		free(frame);
-		return -ENOMEM;
+		return NULL;
 	}
 	for (uint32_t i = s.n; i-- > 0;)
 		fprintf(f, "%s%s", words__frame(frame, d, s.frames[i]), i ? ";" : "");
@@ -50,46 +57,73 @@ int report_csv__stack(FILE *out, const struct dict *d, const struct row *r)
 	free(frame);
 	if (fclose(f)) {
 		free(text);
-		return -ENOMEM;
+		return NULL;
 	}
+	return text;
+}
+
+int report_csv__stack(FILE *out, const struct dict *d, const struct row *r)
+{
+	char *text = stack_text(d, r);
+
+	if (!text)
+		return -ENOMEM;
 	report_csv__field(out, text);
 	free(text);
 	return 0;
 }
 
-/* holder: as in struct holder; NULL: none. */
+/* Writes a row's fields in the order of report_columns_csv. holder: as in struct holder; NULL:
+ * none. */
 static int put_row(FILE *out, const struct report_doc *doc, const char *device, const struct row *r,
 		   const char *holder)
 {
-	unsigned of = words__speaks_of(doc->by, doc->split);
-	char line[16] = "";
-	int err = 0;
+	unsigned of = words__speaks_of(doc->by, doc->split), n = 0;
+	char number[5][24] = { "", "", "", "", "" };
+	bool stacks = (of & 1U << BY_STACK) && !r->before_attach, first = true;
+	char *stack = stacks ? stack_text(doc->dict, r) : NULL;
 
+	if (stacks && !stack)
+		return -ENOMEM;
+	snprintf(number[0], 24, "%" PRIu64, r->bytes);
+	snprintf(number[1], 24, "%" PRIu64, r->count);
+	snprintf(number[2], 24, "%" PRIu64, r->median);
+	snprintf(number[3], 24, "%" PRIu64, r->cumulative);
 	if (r->file && r->line)
-		snprintf(line, sizeof(line), "%u", r->line);
-	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, r->bytes, r->count, r->median,
-		r->cumulative);
-	report_csv__field(out, doc->name);
-	report_csv__field(out, device);
-	report_csv__field(out, r->file);
-	report_csv__field(out, line);
-	report_csv__field(out, r->func);
-	report_csv__field(out, r->module);
-	report_csv__field(out, r->module_class);
-	report_csv__field(out, !r->before_attach && (of & 1U << BY_PHASE) ? phase__name(r->phase)
-									  : NULL);
-	report_csv__field(out, r->category);
-	report_csv__field(out, r->source);
-	report_csv__field(out, r->thread);
-	if ((of & 1U << BY_STACK) && !r->before_attach)
-		err = report_csv__stack(out, doc->dict, r);
-	else
-		report_csv__field(out, NULL);
-	report_csv__field(out, r->name);
-	report_csv__field(out, of & 1U << BY_LINE ? r->node_class : NULL);
-	report_csv__field(out, holder);
+		snprintf(number[4], 24, "%u", r->line);
+	const char *const fields[] = {
+		number[0],
+		number[1],
+		number[2],
+		number[3],
+		doc->name,
+		device,
+		r->file,
+		number[4],
+		r->func,
+		r->module,
+		r->module_class,
+		!r->before_attach && (of & 1U << BY_PHASE) ? phase__name(r->phase) : NULL,
+		r->category,
+		r->source,
+		r->thread,
+		stack,
+		r->name,
+		of & 1U << BY_LINE ? r->node_class : NULL,
+		holder,
+	};
+
+	for (; report_columns_csv[n]; n++) {
+		if (doc->fields && !(doc->fields & UINT32_C(1) << n))
+			continue;
+		if (!first)
+			fputc(',', out);
+		csv__put(out, fields[n]);
+		first = false;
+	}
 	fputs("\r\n", out);
-	return err;
+	free(stack);
+	return 0;
 }
 
 void report_csv__place(FILE *out, const struct row *r)

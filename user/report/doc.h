@@ -36,9 +36,10 @@ struct report_doc {
 	bool segments;			    /* --by segment; by is ignored */
 	const struct report_select *select; /* filter.h; NULL: all rows. Ignored for segments */
 	size_t top;			    /* most rows; 0: all */
-	const struct report_fail *fail;	    /* source of "failed"; NULL: no --fail-if */
-	size_t fail_from;		    /* index of this recording's first result in fail */
-	const struct advice_list *advice;   /* source of "advice"; NULL: no --advice */
+	uint32_t fields; /* of CSV, bits as in report/columns.h; 0: all. Ignored for segments */
+	const struct report_fail *fail;	  /* source of "failed"; NULL: no --fail-if */
+	size_t fail_from;		  /* index of this recording's first result in fail */
+	const struct advice_list *advice; /* source of "advice"; NULL: no --advice */
 	const struct rolling_view
 		*rolling; /* folder that the recording is a part of, for "rolling"; NULL: none */
 };
@@ -74,7 +75,7 @@ void report_json__select(struct json *j, const struct report_select *s);
 
 /* Write the header line, then the rows of any number of documents (RFC 4180). Return 0 or
  * -ENOMEM. */
-void report_csv__header(FILE *out, bool segments);
+void report_csv__header(FILE *out, bool segments, uint32_t fields);
 int report_csv__rows(FILE *out, const struct report_doc *doc);
 /* writes a comma and a field; NULL: an empty one */
 void report_csv__field(FILE *out, const char *s);

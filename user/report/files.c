@@ -40,6 +40,7 @@ static struct report_text_opts text_opts(const struct report_files *args)
 		.bars = args->bars,
 		.colour = args->colour,
 		.overview = args->overview,
+		.columns = args->columns,
 		.top = args->top,
 	};
 
@@ -95,6 +96,7 @@ static int print(const struct analysis *a, struct reports *s, int device,
 	doc.segments = args->segments;
 	doc.select = args->select;
 	doc.top = args->top;
+	doc.fields = args->fields;
 	doc.fail = args->fail;
 	doc.fail_from = s->fail_from;
 	doc.rolling = s->rolling;
@@ -368,7 +370,7 @@ static int report_apart(struct reports *s)
 	if (s->j && args->n > 1)
 		json__open_array(s->j, NULL);
 	if (args->format == REPORT_AS_CSV)
-		report_csv__header(stdout, args->segments);
+		report_csv__header(stdout, args->segments, args->fields);
 	for (size_t i = 0; i < args->n; i++) {
 		int status = report_file(args->paths[i], s);
 

@@ -21,12 +21,13 @@ struct report_files {
 	size_t n;
 	struct model_opts at;
 	enum group by;
-	unsigned split;	    /* as in struct row_opts */
-	bool segments;	    /* rows are segments: by and split do not matter */
-	bool tree;	    /* in text, modules in a tree */
-	const char *device; /* NULL: the main device of each recording */
-	size_t top;	    /* rows; 0: all */
-	bool innermost;	    /* --frames all */
+	unsigned split;		  /* as in struct row_opts */
+	bool segments;		  /* rows are segments: by and split do not matter */
+	bool tree;		  /* in text, modules in a tree */
+	const char *device;	  /* NULL: the main device of each recording */
+	uint32_t columns, fields; /* of text, and of CSV (report/columns.h); 0: the default ones */
+	size_t top;		  /* rows; 0: all */
+	bool innermost;		  /* --frames all */
 	const struct report_select *select;
 	enum report_choice bars, colour;
 	bool overview; /* in text, categories and modules before the table */

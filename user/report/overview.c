@@ -18,10 +18,10 @@
 #define BAR_MIN 6
 #define BAR_WANTED 20
 #define GAP 2
-#define BETWEEN 3		   /* columns between lists side by side */
-#define FIXED (2 + GAP + 10 + GAP) /* columns of a line without label, percentage and bar */
-#define PERCENT (7 + GAP)
-#define LEAST (FIXED + LABEL_MIN + BAR_MIN)
+#define BETWEEN 3		       /* columns between lists side by side */
+#define FIXED (2 + GAP + 10 + PERCENT) /* columns of a line without label and bar */
+#define PERCENT (GAP + 5)	       /* columns of a percentage, and before it */
+#define LEAST (FIXED + LABEL_MIN)
 
 struct item {
 	char label[160]; /* text, cleaned */
@@ -84,7 +84,7 @@ static void add_others(struct list *l)
 	if (!l->others)
 		return;
 	l->n--; /* this row replaces the smallest item */
-	snprintf(label, sizeof(label), "(%" PRIu64 " others)", l->others + 1);
+	snprintf(label, sizeof(label), "+ %" PRIu64 " more", l->others + 1);
 	add_rest(l, label, l->others_bytes + l->all[l->n].bytes);
 }
 
@@ -109,7 +109,7 @@ static int categories(const struct model *m, size_t device, const struct report_
 			add(l, words__role(rows[i].category), rows[i].bytes);
 	add_others(l);
 	add_rest(l, "before attach", before);
-	add_rest(l, "(not shown)", out);
+	add_rest(l, "(filtered out)", out);
 	free(rows);
 	return 0;
 }
@@ -132,9 +132,44 @@ static void add_module(struct list *l, const struct module_node *x, uint64_t byt
 	add(l, label, bytes);
 }
 
+/* Whether all siblings are numbered modules of one class, and there are several. */
+static bool numbered(const struct module_tree *t, uint32_t first)
+{
+	const struct module_node *x = &t->all[first - 1];
+
+	for (uint32_t id = first; id; id = t->all[id - 1].next) {
+		const struct module_node *y = &t->all[id - 1];
+		const char *name = strrchr(y->name, '.');
+
+		name = name ? name + 1 : y->name;
+		if (!*name || name[strspn(name, "0123456789")] || strcmp(y->cls, x->cls) != 0)
+			return false;
+	}
+	return x->next;
+}
+
+/* Adds numbered siblings as one: "blocks.* (12)". */
+static void add_numbered(const struct module_tree *t, uint32_t first, struct list *l)
+{
+	const char *name = t->all[first - 1].name, *dot = strrchr(name, '.');
+	char label[256];
+	uint64_t bytes = 0;
+	unsigned n = 0;
+
+	for (uint32_t id = first; id; id = t->all[id - 1].next, n++)
+		bytes += t->all[id - 1].total;
+	snprintf(label, sizeof(label), "%.*s%s* (%u)", dot ? (int)(dot - name) : 0, name,
+		 dot ? "." : "", n);
+	add(l, label, bytes);
+}
+
 /* Splits modules that hold more than half of all modules' memory into their parts, recursively. */
 static void add_parts(const struct module_tree *t, uint32_t first, uint64_t all, struct list *l)
 {
+	if (first && numbered(t, first)) {
+		add_numbered(t, first, l);
+		return;
+	}
 	for (uint32_t id = first; id; id = t->all[id - 1].next) {
 		const struct module_node *x = &t->all[id - 1];
 
@@ -161,39 +196,36 @@ static int modules(const struct model *m, size_t device, const struct report_tex
 		add_others(l);
 		add_rest(l, "(no module)", t.outside.bytes);
 		add_rest(l, "before attach", t.before.bytes);
-		add_rest(l, "(not shown)", t.filtered.bytes);
+		add_rest(l, "(filtered out)", t.filtered.bytes);
 	}
 	report_modules__free(&t);
 	return 0;
 }
 
 struct shape {
-	size_t label, bar; /* widths in columns */
+	size_t label, bar; /* widths in columns; bar 0: none */
 	uint64_t all;
-	bool percent, unicode, colour;
+	bool unicode, colour;
 };
 
 static size_t shape__width(const struct shape *s)
 {
-	return FIXED + s->label + s->bar + (s->percent ? PERCENT : 0);
+	return FIXED + s->label + (s->bar ? GAP + s->bar : 0);
 }
 
 /* Prints an item as wide as the shape. fill: pad with spaces, for a list to the right. */
 static void print_item(FILE *out, const struct shape *s, const struct item *i, bool fill)
 {
 	char bar[BAR_TEXT], bytes[24], label[sizeof(i->label)], percent[16];
-	double share = s->all ? 100.0 * (double)i->bytes / (double)s->all : 0;
-
 	strcpy(label, i->label);
-	words__cut_front(label, s->label);
-	fprintf(out, "  %s%*s  %10s  ", label, (int)(s->label - text__width(label)), "",
-		text__bytes(bytes, sizeof(bytes), i->bytes));
-	snprintf(percent, sizeof(percent), share > 0 && share < 0.1 ? "< 0.1 %%" : "%.1f %%",
-		 share);
-	if (s->percent)
-		fprintf(out, "%7s  ", percent);
+	words__cut_middle(label, s->label);
+	fprintf(out, "  %s%*s  %10s  %3s %%", label, (int)(s->label - text__width(label)), "",
+		text__bytes(bytes, sizeof(bytes), i->bytes),
+		text__percent(percent, i->bytes, s->all));
+	if (!s->bar)
+		return;
 	bar__draw(bar, i->bytes, s->all, s->bar, s->unicode, fill);
-	fprintf(out, "%s%s%s", s->colour ? "\033[36m" : "", bar, s->colour ? "\033[0m" : "");
+	fprintf(out, "  %s%s%s", s->colour ? "\033[36m" : "", bar, s->colour ? "\033[0m" : "");
 }
 
 static void print_title(FILE *out, const struct shape *s, const char *title, size_t columns)
@@ -203,10 +235,10 @@ static void print_title(FILE *out, const struct shape *s, const char *title, siz
 }
 
 /* Computes the widths for this many columns. */
-static struct shape measure(const struct list *l, size_t columns, bool percent)
+static struct shape measure(const struct list *l, size_t columns)
 {
-	struct shape s = { .label = LABEL_MIN, .percent = percent };
-	size_t room = columns - FIXED - (percent ? PERCENT : 0);
+	struct shape s = { .label = LABEL_MIN };
+	size_t room = columns - FIXED;
 
 	for (size_t i = 0; i < l->n; i++) {
 		size_t w = text__width(l->all[i].label);
@@ -214,8 +246,9 @@ static struct shape measure(const struct list *l, size_t columns, bool percent)
 		s.label = w > s.label ? w : s.label;
 	}
 	s.label = s.label < LABEL_MOST ? s.label : LABEL_MOST;
-	s.label = s.label + BAR_MIN < room ? s.label : room - BAR_MIN;
-	s.bar = room - s.label < BAR_WANTED ? room - s.label : BAR_WANTED;
+	s.label = s.label < room ? s.label : room;
+	room -= s.label;
+	s.bar = room < GAP + BAR_MIN ? 0 : room - GAP < BAR_WANTED ? room - GAP : BAR_WANTED;
 	return s;
 }
 
@@ -254,13 +287,11 @@ static void print_alone(FILE *out, const struct list *l, const struct shape *s)
 static void print_lists(FILE *out, struct list l[2], uint64_t all, const struct report_text_opts *o)
 {
 	size_t width = report_text__width(out, o), half = (width - BETWEEN) / 2;
-	bool beside = half >= LEAST && l[0].n && l[1].n,
-	     percent = !beside || half >= LEAST + PERCENT;
+	bool beside = half >= LEAST && l[0].n && l[1].n;
 	struct shape s[2];
 
-	percent = percent && width >= LEAST + PERCENT;
 	for (int k = 0; k < 2; k++) {
-		s[k] = measure(&l[k], beside ? half : width, percent);
+		s[k] = measure(&l[k], beside ? half : width);
 		s[k].all = all;
 		s[k].unicode = bar__unicode();
 		s[k].colour = report_text__colour(out, o);

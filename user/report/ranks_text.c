@@ -136,7 +136,8 @@ static int print_ranks(struct page *p)
 		grid__print(t, p->out, i, words__cut(p->text, room));
 	}
 	if (most < p->n)
-		fprintf(p->out, "(%s more)\n", text__count(count, sizeof(count), p->n - most));
+		fprintf(p->out, "+ %s more recordings\n",
+			text__count(count, sizeof(count), p->n - most));
 	grid__free(t);
 	return err;
 }
@@ -219,7 +220,7 @@ static void print_outliers(struct page *p)
 	for (size_t i = 0; i < n && i < MOST_OUTLIERS; i++)
 		print_outlier(p, &all[i]);
 	if (n > MOST_OUTLIERS)
-		fprintf(p->out, "  (%s more)\n",
+		fprintf(p->out, "  + %s more\n",
 			text__count(count, sizeof(count), n - MOST_OUTLIERS));
 }
 
@@ -263,12 +264,12 @@ static void choose_recordings(struct page *p)
 static int make_table(struct page *p)
 {
 	static const struct column first[] = {
-		[COL_MEM] = { "Mem", true, 0, FIGURE },
+		[COL_MEM] = { "Size", true, 0, FIGURE },
 		[COL_CUMULATIVE] = { "Cumulative", true, 2, FIGURE },
 		[COL_LEAST] = { "Least", true, 3, FIGURE },
 		[COL_MEDIAN] = { "Median", true, 3, FIGURE },
 		[COL_MOST] = { "Most", true, 3, FIGURE },
-		[COL_COUNT] = { "Count", true, 1, COUNT },
+		[COL_COUNT] = { "Blocks", true, 1, COUNT },
 	};
 
 	p->which = calloc(p->n, sizeof(*p->which));
@@ -368,12 +369,12 @@ static void print_sums(struct page *p)
 		total += ranks__at(p->r, i)->total_allocated;
 		is = ranks__at(p->r, i)->is > is ? ranks__at(p->r, i)->is : is;
 	}
-	snprintf(p->text, sizeof(p->text), "Mem in all: %s%s%s", words__about(is),
+	snprintf(p->text, sizeof(p->text), "Together: %s%s%s", words__about(is),
 		 text__bytes(a, sizeof(a), mem),
 		 p->o->at == AT_PEAK ? ", each at its own peak" : "");
 	fputc('\n', p->out);
 	text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
-	fprintf(p->out, "Total mem allocated: %s%s\n",
+	fprintf(p->out, "%s%s allocated in all\n",
 		words__about(is == FIGURE_EXACT ? is : FIGURE_LOWER_BOUND),
 		text__bytes(a, sizeof(a), total));
 }
@@ -404,10 +405,10 @@ static int print_rows(struct page *p)
 		grid__print(p->grid, p->out, i,
 			    words(p, p->text, &ranks__line(p->r, i)->row, room));
 	if (shown < kept)
-		report_text__left_out(p->grid, p->out, shown, kept - shown, "more row", "", room);
+		report_text__left_out(p->grid, p->out, shown, kept - shown, "more row", room);
 	if (kept < n)
-		report_text__left_out(p->grid, p->out, shown + (shown < kept), n - kept, "row",
-				      " not shown", room);
+		report_text__left_out(p->grid, p->out, shown + (shown < kept), n - kept,
+				      "filtered row", room);
 	return 0;
 }
 
@@ -428,8 +429,8 @@ static void print_trust(struct page *p)
 		if (overlap(p) || k->rows == k->allocated)
 			continue;
 		snprintf(p->text, sizeof(p->text),
-			 "The rows of %s add up to %s, not to the %s that the allocator says: %s "
-			 "%s, since events were missed.",
+			 "The rows of %s add up to %s, not to the %s of the allocator: %s %s "
+			 "because events were lost.",
 			 k->label, text__bytes(a, 24, k->rows), text__bytes(b, 24, k->allocated),
 			 text__bytes(c, sizeof(c),
 				     k->rows > k->allocated ? k->rows - k->allocated
@@ -437,9 +438,13 @@ static void print_trust(struct page *p)
 			 k->rows > k->allocated ? "too much" : "are missing");
 		text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
 	}
-	snprintf(p->text, sizeof(p->text), "events %s%slost %s%sdrift %s%s--apart: each by itself",
-		 text__count(a, sizeof(a), events), text__dot(), text__count(b, sizeof(b), lost),
-		 text__dot(), totals ? text__bytes(c, sizeof(c), drift) : "unknown", text__dot());
+	snprintf(p->text, sizeof(p->text), "%s events, %s lost%s%s%s%s--apart shows each by itself",
+		 text__count(a, sizeof(a), events), text__count(b, sizeof(b), lost),
+		 totals ? text__dot() : "",
+		 !totals ? ""
+		 : drift ? "sizes differ from the allocator's totals by up to "
+			 : "sizes agree with the allocator's totals",
+		 drift ? text__bytes(c, sizeof(c), drift) : "", text__dot());
 	fputc('\n', p->out);
 	text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
 	for (size_t i = 0; i < p->n; i++) {

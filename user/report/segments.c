@@ -147,7 +147,7 @@ static void print_rows(struct table *t, const struct report_text_opts *o)
 	for (size_t i = t->shown; i < t->s->n; i++)
 		rest += t->s->all[i].size;
 	if (t->shown < t->s->n)
-		fprintf(t->out, "(%s more of %s)\n",
+		fprintf(t->out, "+ %s more segments, %s\n",
 			text__count(count, sizeof(count), t->s->n - t->shown),
 			text__bytes(bytes, sizeof(bytes), rest));
 }

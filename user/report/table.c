@@ -5,50 +5,49 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "labels/holders.h"
 #include "labels/words.h"
 #include "lib/bar.h"
 #include "lib/grid.h"
 #include "lib/text.h"
 #include "record/dict.h"
 #include "record/stream.h"
+#include "report/columns.h"
 #include "report/filter.h"
+#include "report/stacks.h"
 #include "report/text.h"
 
-#define WHERE_MIN 28	/* least columns of the last one while Phase is shown */
-#define WHERE_WANTED 40 /* the same while Category or Module is shown */
+#define WHERE_MIN 24	/* least columns of the last one while Module or Role is shown */
+#define WHERE_WANTED 26 /* the same while Phase is shown */
 #define MODULE_MAX 32
+#define MODULE_NARROW 18 /* the same if that saves a column */
+#define LARGE 30	 /* percent; larger shares are red */
 
-enum {
-	COL_MEM,
-	COL_BAR,
-	COL_CUMULATIVE,
-	COL_MEDIAN,
-	COL_COUNT,
-	COL_CATEGORY,
-	COL_PHASE,
-	COL_THREAD,
-	COL_MODULE,
-	COL_WHERE,
-	COL_NR
-};
-
-static const char *const titles[COL_WHERE] = { "Mem",	   "",	    "Cumulative", "Median", "Count",
-					       "Category", "Phase", "Thread",	  "Module" };
+static const char *const titles[COL_WHERE] = { "Size",	     "%",      "",	    "Blocks",
+					       "Cumulative", "Median", "Requested", "Role",
+					       "Phase",	     "Thread", "Module" };
 
 struct table {
 	FILE *out;
 	const struct dict *d;
 	const struct report_text_opts *o;
 	const char *cwd;
-	struct row *rows;
+	/* The rows are the model's, or those with the model's patterns and with holders. */
+	struct row *rows, *of_model, *with_holders;
 	size_t n, shown;
-	struct row rest;     /* sum of the rows that --top leaves out */
-	size_t nout;	     /* rows that --filter leaves out, after the n rows */
-	struct row out_rest; /* sum of those rows */
-	enum group last;     /* subject of the last column */
+	struct row rest;	      /* sum of the rows that --top leaves out */
+	size_t nout;		      /* rows that --filter leaves out, after the n rows */
+	struct row out_rest;	      /* sum of those rows */
+	struct holders holders;	      /* owns names and modules of rows from before attach */
+	struct report_frames *frames; /* for --by stack */
+	uint64_t all;		      /* 100 %: the allocator's figure */
+	uint64_t sum;		      /* of all rows */
+	enum group last;	      /* subject of the last column */
 	struct column columns[COL_WHERE];
 	struct grid *grid;
 	size_t where_width, room; /* columns of the last one: of its longest text; available */
+	size_t module_max;
+	bool short_names; /* functions without their class in all rows */
 	char text[REPORT_TEXT];
 };
 
@@ -70,6 +69,14 @@ bool report_text__bars(FILE *out, const struct report_text_opts *o, bool room)
 /* Returns the text of the last column. */
 static const char *where(struct table *t, const struct row *r, size_t columns)
 {
+	bool line = t->last == BY_LINE || t->last == BY_STACK;
+
+	if (line && r->before_attach && r->name) {
+		text__clean(t->text, sizeof(t->text), r->name, strlen(r->name));
+		return words__cut_middle(t->text, columns);
+	}
+	if (line && t->short_names)
+		return words__location_short(t->text, r, t->cwd, columns);
 	return words__where(t->text, r, t->last, t->cwd, columns);
 }
 
@@ -94,27 +101,31 @@ static const char *modules(struct table *t, const struct row *r, size_t columns)
 static const char *cell(struct table *t, const struct row *r, int col, size_t columns)
 {
 	switch (col) {
-	case COL_MEM:
+	case COL_SIZE:
 		return text__bytes(t->text, 24, r->bytes);
+	case COL_PERCENT:
+		return text__percent(t->text, r->bytes, t->all);
 	case COL_BAR:
 		return bar__draw(t->text, r->bytes, t->n ? t->rows[0].bytes : 0, REPORT_BAR,
 				 bar__unicode(), true);
 	case COL_CUMULATIVE:
 		return text__bytes(t->text, 24, r->cumulative);
 	case COL_MEDIAN:
-		return r->count ? text__bytes(t->text, 24, r->median) : "-";
-	case COL_COUNT:
+		return r->count && r->median ? text__bytes(t->text, 24, r->median) : "-";
+	case COL_REQUESTED:
+		return r->requested ? text__bytes(t->text, 24, r->requested) : "-";
+	case COL_BLOCKS:
 		text__count(t->text, 32, r->count);
 		/* Some blocks have no count: "12+". */
 		return !r->count ? "-" : r->anonymous ? strcat(t->text, "+") : t->text;
-	case COL_CATEGORY:
-		return r->category ? r->category : "";
+	case COL_ROLE:
+		return words__role(r->category);
 	case COL_THREAD:
 		return words__cut(words__thread(t->text, r), MODULE_MAX);
 	case COL_PHASE:
-		return r->before_attach ? "" : phase__name(r->phase);
+		return r->before_attach ? "before attach" : words__phase(r->phase);
 	case COL_MODULE:
-		return modules(t, r, columns);
+		return r->modules || *r->module_class ? modules(t, r, columns) : "(no module)";
 	}
 	return where(t, r, columns);
 }
@@ -124,16 +135,26 @@ static bool overlap(const struct table *t)
 	return t->last == BY_LAYER;
 }
 
+static const char *colour_of(const struct table *t, const struct row *r, int col)
+{
+	if (!report_text__colour(t->out, t->o))
+		return NULL;
+	if (col == COL_PERCENT && t->all && r->bytes / LARGE >= t->all / 100)
+		return "\033[31m";
+	return col == COL_BAR ? "\033[36m" : NULL;
+}
+
 /* Adds a row. sum: the row is the sum of rows that are not shown. */
 static void put_row(struct table *t, const struct row *r, bool sum)
 {
-	const char *bar = report_text__colour(t->out, t->o) ? "\033[36m" : NULL;
+	const unsigned sums = 1U << COL_SIZE | 1U << COL_PERCENT | 1U << COL_CUMULATIVE |
+			      1U << COL_BLOCKS;
 
 	grid__row(t->grid);
 	for (int c = 0; c < COL_WHERE; c++)
-		if (!sum ||
-		    (!overlap(t) && (c == COL_MEM || c == COL_CUMULATIVE || c == COL_COUNT)))
-			grid__put(t->grid, c, cell(t, r, c, MODULE_MAX), c == COL_BAR ? bar : NULL);
+		if (!sum || (!overlap(t) && (sums & 1U << c)))
+			grid__put(t->grid, c, cell(t, r, c, t->module_max),
+				  sum ? NULL : colour_of(t, r, c));
 }
 
 /* Fills the grid with the rows. Hidden columns stay hidden. Returns 0 or -ENOMEM. */
@@ -192,64 +213,65 @@ static void add_bars(struct table *t, size_t width)
 	grid__show(t->grid, COL_BAR, bars);
 }
 
-/* Sets which columns go first where there is no room. */
+/* Sets which columns go first where there is no room. Columns that the user named stay. */
 static void order_columns(struct table *t)
 {
-	static const int plain[COL_WHERE] = { [COL_CATEGORY] = 1,
-					      [COL_MODULE] = 2,
-					      [COL_PHASE] = 3,
-					      [COL_MEDIAN] = 4,
-					      [COL_CUMULATIVE] = 5 };
+	static const int plain[COL_WHERE] = {
+		[COL_PHASE] = 1, [COL_BLOCKS] = 2, [COL_MODULE] = 3, [COL_ROLE] = 4
+	};
 	static const int split[COL_WHERE] = {
-		/* the user asked for these columns: figures go first */
-		[COL_MEDIAN] = 1, [COL_CUMULATIVE] = 2, [COL_COUNT] = 3, [COL_CATEGORY] = 4,
-		[COL_THREAD] = 5, [COL_MODULE] = 6,	[COL_PHASE] = 7
+		[COL_BLOCKS] = 1, [COL_ROLE] = 2, [COL_THREAD] = 3, [COL_MODULE] = 4, [COL_PHASE] = 5
 	};
 
 	for (int c = 0; c < COL_WHERE; c++)
 		t->columns[c] = (struct column){ .title = titles[c],
-						 .right = c <= COL_COUNT,
-						 .goes = t->o->split ? split[c] : plain[c] };
+						 .right = c < COL_ROLE,
+						 .goes = t->o->columns ? 0
+							 : t->o->split ? split[c]
+								       : plain[c],
+						 .least = c == COL_SIZE	     ? 10
+							  : c == COL_PERCENT ? 3
+									     : 0 };
 }
 
-/* Hides columns without information. */
+/* Hides columns that are not asked for, or have no information. */
 static void hide_columns(struct table *t)
 {
 	static const enum group groups[COL_WHERE] = {
-		[COL_CATEGORY] = BY_CATEGORY,
+		[COL_ROLE] = BY_CATEGORY,
 		[COL_PHASE] = BY_PHASE,
 		[COL_THREAD] = BY_THREAD,
 		[COL_MODULE] = BY_MODULE,
 	};
 	unsigned of = words__speaks_of(t->o->by, t->o->split);
-	bool known = t->o->split, modules = t->o->split;
+	unsigned wanted = t->o->columns ? t->o->columns : COLUMNS_DEFAULT;
+	bool known = t->o->split || t->o->columns, module = known;
 
 	for (size_t i = 0; i < t->n; i++) {
 		known |= t->rows[i].category &&
 			 strcmp(t->rows[i].category, category__name(CATEGORY_UNKNOWN)) != 0;
-		modules |= t->rows[i].modules != 0;
+		module |= t->rows[i].modules != 0;
 	}
-	for (int c = COL_CATEGORY; c < COL_WHERE; c++)
+	for (int c = 0; c < COL_WHERE; c++)
+		grid__show(t->grid, c, wanted & 1U << c);
+	for (int c = COL_ROLE; c < COL_WHERE; c++)
 		grid__show(t->grid, c,
-			   (of & 1U << groups[c]) && groups[c] != t->last &&
-				   (c != COL_CATEGORY || known) && (c != COL_MODULE || modules));
-	grid__show(t->grid, COL_CUMULATIVE, !overlap(t)); /* rows overlap */
+			   (wanted & 1U << c) && (of & 1U << groups[c]) && groups[c] != t->last &&
+				   (c != COL_ROLE || known) && (c != COL_MODULE || module));
+	if (overlap(t)) /* the sums of overlapping rows mean nothing */
+		grid__show(t->grid, COL_CUMULATIVE, false);
 	grid__show(t->grid, COL_BAR, t->o->bars == REPORT_ALWAYS);
 }
 
 static void choose_columns(struct table *t, size_t width)
 {
-	bool bars = t->o->bars == REPORT_ALWAYS;
-
 	hide_columns(t);
 	if (t->o->split) {
 		fit(t, width, WHERE_MIN / 2, COL_WHERE);
 	} else {
-		fit(t, width, WHERE_WANTED, 2);
+		fit(t, width, WHERE_WANTED, 1);
 		fit(t, width, WHERE_MIN, 3);
-		fit(t, width, bars ? WHERE_MIN : WHERE_MIN / 2, 4);
-		if (bars)
-			fit(t, width, WHERE_MIN, 5);
+		fit(t, width, WHERE_MIN / 2, 4);
 	}
 	add_bars(t, width);
 }
@@ -263,33 +285,13 @@ static void print_titles(struct table *t)
 			   words__cut(title, t->room));
 }
 
-/* Frames from the root on, as in tracebacks. */
-static void print_stack(struct table *t, const struct row *r)
-{
-	struct dict_stack s = dict__get_stack(t->d, r->stack);
-	char frame[REPORT_TEXT];
-
-	for (uint32_t i = s.n; i-- > 0;) {
-		words__frame(frame, t->d, s.frames[i]);
-		text__clean(t->text, sizeof(t->text), frame, strlen(frame));
-		fprintf(t->out, "    %s\n", t->text);
-	}
-	if (s.walk)
-		fprintf(t->out, "    (%s)\n", facts__walk_name(s.walk));
-	if (row__has_leaf(r)) {
-		text__clean(t->text, sizeof(t->text), r->node_class, strlen(r->node_class));
-		fprintf(t->out, "    %s\n", t->text);
-	}
-	fputc('\n', t->out);
-}
-
-void report_text__left_out(const struct grid *g, FILE *out, size_t row, size_t n,
-			   const char *before, const char *behind, size_t room)
+void report_text__left_out(const struct grid *g, FILE *out, size_t row, size_t n, const char *what,
+			   size_t room)
 {
 	char words[64], count[32];
 
-	snprintf(words, sizeof(words), "(%s %s%s%s)", text__count(count, sizeof(count), n), before,
-		 n == 1 ? "" : "s", behind);
+	snprintf(words, sizeof(words), "+ %s %s%s", text__count(count, sizeof(count), n), what,
+		 n == 1 ? "" : "s");
 	grid__print(g, out, row, words__cut(words, room));
 }
 
@@ -298,14 +300,14 @@ static void print_rows(struct table *t)
 	for (size_t i = 0; i < t->shown; i++) {
 		grid__print(t->grid, t->out, i, where(t, &t->rows[i], t->room));
 		if (t->last == BY_STACK && !t->rows[i].before_attach)
-			print_stack(t, &t->rows[i]);
+			report_frames__print(t->frames, t->out, &t->rows[i]);
 	}
 	if (t->shown < t->n)
-		report_text__left_out(t->grid, t->out, t->shown, t->n - t->shown, "more row", "",
+		report_text__left_out(t->grid, t->out, t->shown, t->n - t->shown, "more row",
 				      t->room);
 	if (t->nout)
-		report_text__left_out(t->grid, t->out, t->shown + (t->shown < t->n), t->nout, "row",
-				      " not shown", t->room);
+		report_text__left_out(t->grid, t->out, t->shown + (t->shown < t->n), t->nout,
+				      "filtered row", t->room);
 }
 
 void report_text__sums(FILE *out, const struct report_text_opts *o, const struct model_device *dev)
@@ -314,70 +316,163 @@ void report_text__sums(FILE *out, const struct report_text_opts *o, const struct
 	uint64_t mem = o->when == ROWS_AT_MARK ? dev->mark_allocated : dev->allocated;
 	char bytes[24], time[24], title[64];
 
+	/* The device's line has the peak. */
+	if (o->when == ROWS_TOTAL || (o->when == ROWS_AT_MARK && o->at == AT_PEAK))
+		return;
 	if (o->when == ROWS_NOW)
-		strcpy(title, "Mem now");
-	else if (o->when == ROWS_TOTAL)
-		strcpy(title, "");
-	else if (o->at == AT_PEAK)
-		strcpy(title, "Max mem");
+		strcpy(title, "Now");
 	else if (o->at == AT_END)
-		strcpy(title, "Mem at the end");
+		strcpy(title, "At the end");
 	else
-		snprintf(title, sizeof(title), "Mem at %s%s",
+		snprintf(title, sizeof(title), "At %s%s",
 			 o->at == AT_OOM ? "the first out of memory, " : "",
 			 text__time(time, sizeof(time),
 				    o->at == AT_OOM ? dev->mark_time : o->at_time));
-	if (*title)
-		fprintf(out, "%s: %s%s\n", title, words__about(is),
-			text__bytes(bytes, sizeof(bytes), mem));
-	/* The sum lacks allocations that were lost. */
-	is = dev->peak_is == FIGURE_EXACT ? FIGURE_EXACT : FIGURE_LOWER_BOUND;
-	fprintf(out, "Total mem allocated: %s%s\n", words__about(is),
-		text__bytes(bytes, sizeof(bytes), dev->total_allocated));
+	fprintf(out, "%s: %s%s\n", title, words__about(is), text__bytes(bytes, sizeof(bytes), mem));
 }
 
 /* The rows add up to the allocator's figure, unless events were lost. */
-static void print_check(const struct table *t, const struct model_device *dev)
+static void print_check(const struct table *t)
 {
-	uint64_t mem = t->o->when == ROWS_AT_MARK ? dev->mark_allocated : dev->allocated;
-	uint64_t sum = t->n + t->nout ? t->rows[t->n + t->nout - 1].cumulative : 0;
 	char a[24], b[24], c[24];
 
-	if (overlap(t))
+	if (overlap(t) || t->sum == t->all)
 		return;
-	if (t->o->when == ROWS_TOTAL)
-		mem = dev->total_allocated;
-	if (sum != mem)
-		fprintf(t->out,
-			"These rows add up to %s, not to the %s that the allocator says: %s %s, "
-			"since events were missed.\n",
-			text__bytes(a, sizeof(a), sum), text__bytes(b, sizeof(b), mem),
-			text__bytes(c, sizeof(c), sum > mem ? sum - mem : mem - sum),
-			sum > mem ? "too much" : "are missing");
+	fprintf(t->out,
+		"These rows add up to %s, not to the %s of the allocator: %s %s because events "
+		"were lost.\n",
+		text__bytes(a, sizeof(a), t->sum), text__bytes(b, sizeof(b), t->all),
+		text__bytes(c, sizeof(c), t->sum > t->all ? t->sum - t->all : t->all - t->sum),
+		t->sum > t->all ? "too much" : "are missing");
 }
 
+static struct row row_of_holder(const struct holder *h)
+{
+	return (struct row){ .bytes = h->bytes,
+			     .count = h->count,
+			     .median = h->size,
+			     .module = h->module,
+			     .module_class = h->module_class,
+			     .module_root = h->module_root,
+			     .modules = h->modules,
+			     .category = h->category,
+			     .name = *h->name ? h->name : NULL,
+			     .phase = PHASE_OTHER,
+			     .source = "census",
+			     .before_attach = true };
+}
+
+/* Replaces the rows of memory from before attach by one for each holder. Returns 0 or -errno. */
+static int add_holders(struct table *t, const struct model *m, size_t device,
+		       const struct row_opts *opts)
+{
+	struct row_opts by_name = *opts;
+	struct row *named, *rows;
+	uint64_t bytes, blocks;
+	size_t n, k = 0;
+	int err;
+
+	by_name.by = BY_LINE;
+	by_name.any_module = by_name.any_phase = by_name.any_category = false;
+	err = model__rows(m, device, &by_name, &named, &n);
+	if (err)
+		return err;
+	n = report_select__kept(named, n, &bytes, &blocks);
+	holders__free(&t->holders);
+	err = holders__of_rows(named, n, true, &t->holders);
+	rows = err ? NULL : calloc(t->n + t->holders.n + 1, sizeof(*rows));
+	if (!rows) {
+		free(named);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < t->holders.n; i++)
+		rows[i] = row_of_holder(&t->holders.all[i]);
+	for (size_t i = 0; i < n; i++)
+		if (named[i].before_attach)
+			rows[t->holders.of[i]].anonymous += named[i].anonymous;
+	k = t->holders.n;
+	for (size_t i = 0; i < t->n; i++)
+		if (!t->rows[i].before_attach)
+			rows[k++] = t->rows[i];
+	free(named);
+	t->n = k;
+	/* The model's rows stay: they own module patterns. */
+	free(t->with_holders);
+	t->with_holders = t->rows = rows;
+	return 0;
+}
+
+/* Sets the rows. Returns 0, -ENOMEM or -ENOENT. */
 static int fetch(struct table *t, const struct model *m, size_t device, const struct row_opts *opts)
 {
+	bool names = !t->o->split && (t->o->by == BY_LINE || t->o->by == BY_STACK);
 	struct row *rows;
+	uint64_t sum = 0;
 	size_t n;
 	int err = model__rows(m, device, opts, &rows, &n);
 
 	if (err)
 		return err;
-	free(t->rows);
-	t->rows = rows;
+	free(t->of_model);
+	t->of_model = t->rows = rows;
+	t->sum = n ? rows[n - 1].cumulative : 0;
 	t->n = report_select__kept(rows, n, &t->out_rest.bytes, &t->out_rest.count);
 	t->nout = n - t->n;
-	t->out_rest.cumulative = n ? rows[n - 1].cumulative : 0;
-	n = t->n;
-	t->shown = t->o->top && t->o->top < n ? t->o->top : n;
+	t->out_rest.cumulative = t->sum;
+	if (names && t->o->when != ROWS_TOTAL)
+		err = add_holders(t, m, device, opts);
+	if (!err && t->frames)
+		err = report_frames__merge(t->frames, t->rows, &t->n);
+	if (err)
+		return err;
+	if (t->n)
+		qsort(t->rows, t->n, sizeof(*t->rows), row__compare);
+	t->shown = t->o->top && t->o->top < t->n ? t->o->top : t->n;
 	t->rest = (struct row){ 0 };
-	for (size_t i = t->shown; i < n; i++) {
-		t->rest.bytes += rows[i].bytes;
-		t->rest.count += rows[i].count;
-		t->rest.cumulative = rows[i].cumulative;
+	for (size_t i = 0; i < t->n; i++) {
+		/* Rows that overlap have the model's sums, which are not shown. */
+		t->rows[i].cumulative = sum += t->rows[i].bytes;
+		if (i < t->shown)
+			continue;
+		t->rest.bytes += t->rows[i].bytes;
+		t->rest.count += t->rows[i].count;
+		t->rest.cumulative = sum;
 	}
 	return 0;
+}
+
+static bool all_columns(const struct table *t)
+{
+	return t->o->columns ||
+	       (grid__shown(t->grid, COL_PHASE) && grid__shown(t->grid, COL_BLOCKS));
+}
+
+/* Fills the grid and chooses columns; a narrower Module may save others. Returns 0 or -ENOMEM. */
+static int lay_out(struct table *t, size_t width)
+{
+	int err;
+
+	t->module_max = MODULE_MAX;
+	err = fill(t);
+	if (err)
+		return err;
+	choose_columns(t, width);
+	if (t->last == BY_MODULE || all_columns(t))
+		return 0;
+	t->module_max = MODULE_NARROW;
+	err = fill(t);
+	if (!err)
+		choose_columns(t, width);
+	return err;
+}
+
+/* Functions have their class in all rows, or in none. */
+static void choose_names(struct table *t)
+{
+	t->short_names = false;
+	for (size_t i = 0; i < t->shown && !t->short_names; i++)
+		t->short_names = !t->rows[i].before_attach &&
+				 text__width(where(t, &t->rows[i], SIZE_MAX)) > t->room;
 }
 
 static int prepare(struct table *t, const struct model *m, size_t device)
@@ -397,13 +492,12 @@ static int prepare(struct table *t, const struct model *m, size_t device)
 	order_columns(t);
 	err = fetch(t, m, device, &opts);
 	if (!err)
-		err = fill(t);
+		err = lay_out(t, width);
 	if (err)
 		return err;
-	choose_columns(t, width);
 	/* Merge rows that differ only in hidden columns. */
 	opts.any_phase = !grid__shown(t->grid, COL_PHASE);
-	opts.any_category = !grid__shown(t->grid, COL_CATEGORY);
+	opts.any_category = !grid__shown(t->grid, COL_ROLE);
 	if (!t->o->split && t->o->by == BY_LINE && (opts.any_phase || opts.any_category)) {
 		err = fetch(t, m, device, &opts);
 		if (!err)
@@ -411,7 +505,18 @@ static int prepare(struct table *t, const struct model *m, size_t device)
 	}
 	t->room = grid__fit(t->grid, width, 0, 0);
 	t->room = t->room ? t->room : 8;
+	choose_names(t);
 	return err;
+}
+
+static void drop(struct table *t)
+{
+	grid__free(t->grid);
+	report_frames__free(t->frames);
+	holders__free(&t->holders);
+	free(t->of_model);
+	free(t->with_holders);
+	free(t);
 }
 
 int report_text__table(FILE *out, const struct model *m, size_t device, const struct dict *d,
@@ -419,24 +524,30 @@ int report_text__table(FILE *out, const struct model *m, size_t device, const st
 {
 	struct table *t = calloc(1, sizeof(*t));
 	struct model_device dev;
-	int err;
+	int err = t ? 0 : -ENOMEM;
 
 	if (!t)
-		return -ENOMEM;
+		return err;
 	*t = (struct table){
 		.out = out, .d = d, .o = o, .cwd = facts__get(f, "cwd"), .last = last_column(o)
 	};
-	err = prepare(t, m, device);
+	model__device(m, device, &dev);
+	t->all = o->when == ROWS_TOTAL	   ? dev.total_allocated
+		 : o->when == ROWS_AT_MARK ? dev.mark_allocated
+					   : dev.allocated;
+	if (t->last == BY_STACK) {
+		t->frames = report_frames__new(d, f, o->innermost);
+		err = t->frames ? 0 : -ENOMEM;
+	}
+	if (!err)
+		err = prepare(t, m, device);
 	if (!err) {
-		model__device(m, device, &dev);
 		if (!o->no_sums)
 			report_text__sums(out, o, &dev);
 		print_titles(t);
 		print_rows(t);
-		print_check(t, &dev);
+		print_check(t);
 	}
-	grid__free(t->grid);
-	free(t->rows);
-	free(t);
+	drop(t);
 	return err;
 }

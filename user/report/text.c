@@ -21,6 +21,7 @@ struct line {
 	FILE *out;
 	size_t width, at;
 	bool first;
+	const char *lead; /* printed before the first part; NULL: nothing */
 };
 
 static void part(struct line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -58,6 +59,8 @@ static void part(struct line *l, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	if (l->first && l->lead)
+		fputs(l->lead, l->out);
 	if (!l->first && l->at + 3 + text__width(text) > l->width) {
 		fputs("\n  ", l->out);
 		l->at = 2;
@@ -135,15 +138,23 @@ static void print_process(FILE *out, const struct model *m, const struct facts *
 	uint64_t duration = o->duration ? o->duration : words__fact_number(f, "duration_ns"),
 		 n = lost(m, f, o);
 	struct line l = line__begin(out, o);
-	char cmd[REPORT_TEXT / 2], time[24], events[32], count[32];
+	char cmd[REPORT_TEXT / 2], time[24], step[24], events[32], count[32];
 	bool red = n && report_text__colour(out, o);
 
 	report_text__command(cmd, sizeof(cmd), f, l.width > 64 ? l.width - 24 : 40);
-	part(&l, "%s (pid %" PRIu64 ")", cmd, words__fact_number(f, "pid"));
+	part(&l, "%s", cmd);
+	part(&l, "PID %" PRIu64, words__fact_number(f, "pid"));
 	place(&l, f);
+	text__time(time, sizeof(time), duration);
+	if (model__whole_steps(m))
+		part(&l, "%s, %s step%s of %s", time,
+		     text__count(count, sizeof(count), model__whole_steps(m)),
+		     model__whole_steps(m) == 1 ? "" : "s",
+		     text__time(step, sizeof(step), model__step_time(m)));
+	else
+		part(&l, "%s", time);
 	version(&l, f, "torch", "torch");
 	version(&l, f, "python", "Python");
-	part(&l, "%s", text__time(time, sizeof(time), duration));
 	part(&l, "%s events, %s%s lost%s", text__count(events, sizeof(events), model__events(m)),
 	     red ? "\033[31m" : "", text__count(count, sizeof(count), n), red ? "\033[0m" : "");
 	fputc('\n', out);
@@ -279,6 +290,20 @@ static int say_growth(struct line *l, const struct model *m, size_t i, const str
 	return err;
 }
 
+/* Says how much memory came and went. Blocks that were lost are not in it. */
+static void churn_words(struct line *l, const struct model *m, const struct model_device *d,
+			const struct facts *f, const struct report_text_opts *o)
+{
+	uint64_t duration = o->duration ? o->duration : words__fact_number(f, "duration_ns");
+	uint64_t left = d->allocated > d->before_attach ? d->allocated - d->before_attach : 0;
+	char bytes[24], time[24];
+
+	if (d->total_allocated > left)
+		part(l, "%s%s allocated and freed in %s", lost(m, f, o) ? "at least " : "",
+		     text__bytes(bytes, sizeof(bytes), d->total_allocated - left),
+		     text__time(time, sizeof(time), duration));
+}
+
 static int print_device(FILE *out, const struct model *m, size_t i, const struct facts *f,
 			const struct report_text_opts *o)
 {
@@ -293,6 +318,8 @@ static int print_device(FILE *out, const struct model *m, size_t i, const struct
 	fprintf(out, "%s  ", d.name);
 	l.at = strlen(d.name) + 2;
 	peak_words(&l, m, &d, mark && o->at == AT_PEAK);
+	if (d.allocated != d.peak_allocated)
+		part(&l, "end %s", text__bytes(bytes, sizeof(bytes), d.allocated));
 	if (d.has_totals) {
 		part(&l, "fragmentation %.1f %%",
 		     100 * words__fragmentation(mark ? d.mark_allocated : d.allocated,
@@ -300,19 +327,17 @@ static int print_device(FILE *out, const struct model *m, size_t i, const struct
 		part(&l, "before attach %s",
 		     text__bytes(bytes, sizeof(bytes), d.before_attach_start));
 	} else if (d.device.type == DEVICE_CPU && (mark ? d.mark_before_attach : d.before_attach)) {
-		part(&l,
-		     "before attach: %s of tensors, else unknown (the CPU allocator carries no "
-		     "totals)",
+		part(&l, "before attach at least %s (tensors found in Python objects)",
 		     text__bytes(bytes, sizeof(bytes),
 				 mark ? d.mark_before_attach : d.before_attach));
-	} else if (d.device.type == DEVICE_CPU && d.before_known) {
-		part(&l, "before attach 0 B");
 	} else if (d.device.type == DEVICE_CPU) {
-		part(&l, "before attach: unknown (the CPU allocator carries no totals)");
+		part(&l, d.before_known ? "recorded from the start"
+					: "memory from before attach not known");
 	} else {
 		part(&l, "reserved%s: unknown (%s)", d.before_known ? "" : " and before attach",
 		     no_totals(f));
 	}
+	churn_words(&l, m, &d, f, o);
 	if (d.ooms)
 		part(&l, "%" PRIu64 " out of memory", d.ooms);
 	err = say_growth(&l, m, i, f, o, &growing);
@@ -340,13 +365,12 @@ static void drift_words(struct line *l, const struct model *m)
 		missed += d.overwritten;
 		drift = d.drift > drift ? d.drift : drift;
 	}
-	if (!totals)
-		part(l, "drift unknown (no totals)");
-	else if (!drift)
-		part(l, "drift 0 B");
-	else
-		part(l, "drift %s (at %s events)", text__bytes(bytes, sizeof(bytes), drift),
+	if (drift)
+		part(l, "sizes differ from the allocator's totals by up to %s (at %s events)",
+		     text__bytes(bytes, sizeof(bytes), drift),
 		     text__count(count, sizeof(count), events));
+	else if (totals)
+		part(l, "sizes agree with the allocator's totals");
 	if (missed)
 		part(l, "%s frees missed", text__count(count, sizeof(count), missed));
 }
@@ -373,15 +397,13 @@ static void stack_words(struct line *l, const struct model *m)
 	words__stacks(m, &s);
 	if (!s.all)
 		return;
-	part(l, "stacks %s whole", percent(p, sizeof(p), s.full, s.all));
-	if (s.none)
-		part(l, "%s without Python frames", percent(p, sizeof(p), s.none, s.all));
 	if (s.truncated)
-		part(l, "%s truncated", percent(p, sizeof(p), s.truncated, s.all));
+		part(l, "%s of stacks are cut: too deep",
+		     percent(p, sizeof(p), s.truncated, s.all));
 	for (unsigned i = 0; i < MT_WALK_NR; i++)
 		if (words__walk_failed(i) && model__walks(m, i))
-			part(l, "%s failed (%s)", percent(p, sizeof(p), model__walks(m, i), s.all),
-			     facts__walk_name(i));
+			part(l, "%s of stacks could not be read (%s)",
+			     percent(p, sizeof(p), model__walks(m, i), s.all), facts__walk_name(i));
 }
 
 /* Explains which figures above lost events affect. */
@@ -422,33 +444,42 @@ static void lost_words(struct line *l, const struct facts *f)
 		     text__count(count, sizeof(count), nodes));
 }
 
-void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
+static void trust_words(struct line *l, const struct model *m, const struct facts *f,
 			const struct report_text_opts *o)
 {
 	const char *reason = facts__get(f, "stop_reason");
-	struct line l = line__begin(out, o);
 	char count[32], text[64];
 	uint64_t n = lost(m, f, o), dropped = words__fact_number(f, "dropped_events");
 	uint64_t nameless = words__fact_number(f, "counter.names_no_room");
 
-	part(&l, "events %s", text__count(count, sizeof(count), model__events(m)));
-	part(&l, "lost %s", text__count(count, sizeof(count), n));
-	loss_words(&l, m);
-	lost_words(&l, f);
-	drift_words(&l, m);
-	stack_words(&l, m);
+	if (n)
+		part(l, "%s events lost", text__count(count, sizeof(count), n));
+	loss_words(l, m);
+	lost_words(l, f);
+	drift_words(l, m);
+	stack_words(l, m);
 	if (dropped)
-		part(&l, "%s events dropped (%s)", text__count(count, sizeof(count), dropped),
+		part(l, "%s events dropped (%s)", text__count(count, sizeof(count), dropped),
 		     reason ? text__clean(text, sizeof(text), reason, strlen(reason)) : "a bound");
 	if (facts__get(f, "driver_bypassed"))
-		part(&l, "memory that CUDA libraries take is not recorded: their calls bypass the "
-			 "probes");
+		part(l, "memory that CUDA libraries take is not recorded: their calls bypass the "
+			"probes");
 	if (nameless)
-		part(&l, "no room for %s more stacks and names",
+		part(l, "no room for %s more stacks and names",
 		     text__count(count, sizeof(count), nameless));
 	if (o->cut)
-		part(&l, "recording not complete: %s", o->cut);
-	fputc('\n', out);
+		part(l, "recording not complete: %s", o->cut);
+}
+
+void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
+			const struct report_text_opts *o)
+{
+	struct line l = line__begin(out, o);
+
+	l.lead = "\n";
+	trust_words(&l, m, f, o);
+	if (!l.first)
+		fputc('\n', out);
 }
 
 /* Prints devices with known memory below their blocks. */
@@ -476,9 +507,49 @@ static int print_below(FILE *out, const struct model *m, const struct facts *f,
 	return err;
 }
 
+/* Says which of the moment's memory has no Python line, if it is 1 % or more. */
+static int no_line_words(struct line *l, const struct model *m, size_t device,
+			 const struct report_text_opts *o)
+{
+	struct row_opts opts = {
+		.by = BY_LINE, .when = o->when, .any_module = true, .any_category = true
+	};
+	uint64_t all = 0, autograd = 0, native = 0, other = 0, none;
+	char share[8], bytes[24];
+	struct row *rows;
+	size_t n;
+	int err = model__rows(m, device, &opts, &rows, &n);
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < n; i++) {
+		const struct row *r = &rows[i];
+
+		all += r->bytes;
+		if (r->before_attach || r->file)
+			continue;
+		*(r->phase == PHASE_BACKWARD	 ? &autograd
+		  : !strcmp(r->source, "native") ? &native
+						 : &other) += r->bytes;
+	}
+	free(rows);
+	none = autograd + native + other;
+	if (none < all / 100 || !none)
+		return 0;
+	part(l, "%s %% of this memory has no Python line", text__percent(share, none, all));
+	if (autograd)
+		part(l, "autograd's threads %s", text__bytes(bytes, sizeof(bytes), autograd));
+	if (native)
+		part(l, "C++ threads %s", text__bytes(bytes, sizeof(bytes), native));
+	if (other)
+		part(l, "stack not read %s", text__bytes(bytes, sizeof(bytes), other));
+	return 0;
+}
+
 int report_text__summary(FILE *out, const struct model *m, int device, const struct dict *d,
 			 const struct facts *f, const struct report_text_opts *o)
 {
+	struct line l;
 	int err = 0;
 
 	print_process(out, m, f, o);
@@ -506,9 +577,14 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 	}
 	if (!err)
 		err = print_below(out, m, f, o);
+	l = line__begin(out, o);
+	l.lead = "\n";
+	if (!err && device >= 0)
+		err = no_line_words(&l, m, device, o);
 	if (err)
 		return err;
-	fputc('\n', out);
-	report_text__trust(out, m, f, o);
+	trust_words(&l, m, f, o);
+	if (!l.first)
+		fputc('\n', out);
 	return 0;
 }

@@ -32,6 +32,7 @@ struct report_text_opts {
 	enum report_choice colour; /* REPORT_AUTO: on a terminal, unless NO_COLOR says otherwise */
 	bool no_sums;		   /* no sums before the table */
 	bool overview;		   /* categories and modules with bars, before the table */
+	unsigned columns;	   /* bits 1 << COL_* (report/columns.h); 0: the default ones */
 	size_t top;		   /* most rows; 0: all */
 	unsigned width;		   /* columns; 0: the terminal's (COLUMNS first), 80 elsewhere */
 	uint64_t duration;	   /* ns; 0: the fact duration_ns */
@@ -51,7 +52,7 @@ int report_text__tree(FILE *out, const struct model *m, size_t device,
 /* Prints the moment's memory by category and by module, as bars that add up to it. */
 int report_text__overview(FILE *out, const struct model *m, size_t device,
 			  const struct report_text_opts *o);
-/* Prints the lines before a table: memory at the moment, and allocated in all. */
+/* Prints the line before a table: memory at the moment, unless that is the peak. */
 void report_text__sums(FILE *out, const struct report_text_opts *o, const struct model_device *dev);
 /* Prints the table of --by segment with its sums before it. */
 int report_text__segments(FILE *out, const struct model *m, size_t device, const struct facts *f,
@@ -60,7 +61,8 @@ int report_text__segments(FILE *out, const struct model *m, size_t device, const
  * differences. Prints nothing if only blocks are known. */
 int report_text__reconcile(FILE *out, const struct model *m, size_t device, const struct facts *f,
 			   const struct report_text_opts *o);
-/* Prints events, losses, drift and the quality of stacks in one line. */
+/* Prints losses, drift and the quality of stacks in one line after an empty one; nothing if there
+ * is nothing to say. */
 void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
 			const struct report_text_opts *o);
 /* Writes "python train.py --lr 1", cleaned, without the program's folder, cut to columns. */
@@ -70,10 +72,10 @@ unsigned report_text__width(FILE *out, const struct report_text_opts *o);
 bool report_text__colour(FILE *out, const struct report_text_opts *o);
 /* room: true if bars fit. */
 bool report_text__bars(FILE *out, const struct report_text_opts *o, bool room);
-/* Prints a table's row with the sum of n rows that are not shown, "(12 more rows)" in room columns.
- * before: "more row"; an "s" follows for several; behind: the words after that. */
-void report_text__left_out(const struct grid *g, FILE *out, size_t row, size_t n,
-			   const char *before, const char *behind, size_t room);
+/* Prints a table's row with the sum of n rows that are not shown, "+ 12 more rows" in room columns.
+ * what: "more row"; an "s" follows for several. */
+void report_text__left_out(const struct grid *g, FILE *out, size_t row, size_t n, const char *what,
+			   size_t room);
 #define REPORT_BAR 10 /* columns of a bar in a table */
 
 #endif

@@ -283,8 +283,8 @@ static void test_growth(void **state)
 
 	begins(a, "fits, but memory grows 4.00 MiB per step: enough for about 190 more steps\n"
 		  "  240.00 MiB of 1.00 GiB are taken, 784.00 MiB are left\n"
-		  "  Growth  +4.00 MiB/step at /home/u/train.py:8 (train_step), confidence high;"
-		  "\n    full in about 190 steps\n");
+		  "  Growth  +4.00 MiB/step at /home/u/train.py:8 (train_step), confidence high; "
+		  "full in about 190 steps\n");
 	/* The run with unlimited memory says nothing about the device asked for. */
 	a = answer__new(300, true, VERDICT_DOES_NOT_FIT);
 	a->e.full_vram = 2 * GIB;

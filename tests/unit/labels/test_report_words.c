@@ -67,12 +67,12 @@ static void test_location(void **state)
 		{ "/home/u/pp/net/model.py", "f", ".../net/model.py:7 (f)", 24 },
 		{ "/home/u/pp/net/model.py", "f", ".../model.py:7 (f)", 20 },
 		{ "/home/u/pp/net/model.py", "f", "model.py:7 (f)", 15 },
-		{ "/home/u/pp/net/model.py", "f", "model....", 9 },
+		{ "/home/u/pp/net/model.py", "f", "...l.py:7", 9 },
 		{ "/v/lib/python3.12/site-packages/torch/nn/f.py", "g", "torch/nn/f.py:7 (g)", 40 },
 		{ "/x/y/z.py", "g", "/x/y/z.py:7 (g)", 40 },
 		{ "/x/y/z.py", "g", ".../z.py:7 (g)", 14 },
 		{ "<stdin>", "<module>", "<stdin>:7 (<module>)", 40 },
-		{ "/x/\xe6\x97\xa5\xe6\x9c\xac.py", "f", "\xe6\x97\xa5...", 6 },
+		{ "/x/\xe6\x97\xa5\xe6\x9c\xac.py", "f", "\xe6\x97\xa5\xe6\x9c\xac.py:7", 9 },
 	};
 	char buf[REPORT_TEXT];
 
@@ -96,15 +96,15 @@ static void test_missing_data(void **state)
 		const char *key, *value, *words;
 	} cases[] = {
 		{ "counter.frames", "12", "" },
-		{ "counter.names_no_room", "12", " \xc2\xb7 no room for 12 more stacks and names" },
+		{ "counter.names_no_room", "12", "no room for 12 more stacks and names" },
 		{ "counter.lost.scope_end", "2",
-		  " \xc2\xb7 2 ends of steps lost: figures per step are not exact" },
-		{ "counter.lost.module_call", "3", " \xc2\xb7 3 calls of modules lost" },
-		{ "counter.modules.faults", "4", " \xc2\xb7 4 calls of modules lost" },
+		  "2 ends of steps lost: figures per step are not exact" },
+		{ "counter.lost.module_call", "3", "3 calls of modules lost" },
+		{ "counter.modules.faults", "4", "4 calls of modules lost" },
 		{ "counter.lost.autograd_node", "5",
-		  " \xc2\xb7 5 autograd nodes lost: their memory has no line of forward" },
+		  "5 autograd nodes lost: their memory has no line of forward" },
 		{ "counter.autograd.faults", "6",
-		  " \xc2\xb7 6 autograd nodes lost: their memory has no line of forward" },
+		  "6 autograd nodes lost: their memory has no line of forward" },
 	};
 
 	(void)state;
@@ -121,9 +121,7 @@ static void test_missing_data(void **state)
 		facts__set(f, cases[i].key, cases[i].value);
 		report_text__trust(out, m, f, &(struct report_text_opts){ .width = 200 });
 		fclose(out);
-		snprintf(want, sizeof(want),
-			 "events 0 \xc2\xb7 lost 0%s \xc2\xb7 drift unknown (no totals)%s\n",
-			 i > 1 ? cases[i].words : "", i == 1 ? cases[i].words : "");
+		snprintf(want, sizeof(want), *cases[i].words ? "\n%s\n" : "", cases[i].words);
 		assert_string_equal(text, want);
 		free(text);
 		model__free(m);

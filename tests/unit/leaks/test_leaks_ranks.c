@@ -230,7 +230,7 @@ static void test_workers(void **state)
 	has(o, "\nrank 1 worker 1   40.00 MiB");
 	has(o, "  rank 1: ");
 	assert_null(strstr(o->out, "  rank 1 worker 1: "));
-	has(o, "Mem in all: 440.00 MiB\n");
+	has(o, "Together: 440.00 MiB\n");
 	has(o, "\n160.00 MiB   40.00 MiB   40.00 MiB   80.00 MiB  ");
 }
 
