@@ -59,7 +59,7 @@ def test_all_threads_and_nobody_else():
 
 
 def test_check_names_the_filter():
-    for bench, words in (("none", "ok   process filter   the kernel's"), ("filter", "process filter   the programs'")):
+    for bench, words in (("none", "ok   process filter   only the captured process"), ("filter", "process filter   in the BPF programs")):
         done = subprocess.run(sudo(["env", "MEMTRACE_BENCH=" + bench, TOOL, "check"]), capture_output=True, text=True, check=False)
         check(words in done.stdout or "filter misses threads" in done.stdout, "check (%s) says: %s", bench, done.stdout)
 

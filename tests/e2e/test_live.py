@@ -3,6 +3,7 @@
 # run: long reads-code
 """memtrace-bpf -p PID, not on a terminal: a block of text per interval, the summary at the end. And check -p."""
 import json
+import os
 import re
 import signal
 import time
@@ -117,6 +118,14 @@ def test_check_process():
     for word in ("Python", "PyTorch", "capabilities", "BPF"):
         check(word in out, "no %r in:\n%s", word, out)
     check(not re.search(r"(?m)^NO ", out), "says NO, and exits with 0:\n%s", out)
+    equal(out.split("\n\n")[0], "This host can trace. PID %d can be attached." % t.popen.pid, "the verdict")
+    for word in ("kernel", "lockdown", "ptrace_scope", "gVisor", "GPU driver", "probes"):
+        check(re.search(r"(?m)^(ok|-) +%s " % word, out), "no line %r in:\n%s", word, out)
+    internals = ("thread state", "cpu new", "autograd node")
+    check(not any(word in out for word in internals), "internals without -v:\n%s", out)
+    check(all(word in tool("check", "-v", "-p", str(t.popen.pid), root=True)[1] for word in internals), "no internals with -v")
+    code, out, err = tool("check", "-p", str(os.getppid()), root=True)
+    check(code == 2 and out.startswith("This host can trace. PID %d cannot be attached." % os.getppid()) and "Python" in err, "another program: %d %s %s", code, out, err)
     equal(patched_bytes(t.popen.pid), 0, "bytes of the target's code that differ: check attaches nothing")
 
 

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include <errno.h>
+#include <glob.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "capture/caps.h"
+#include "capture/probes.h"
+#include "cmd/check_lines.h"
+#include "launch/dryrun.h"
+#include "lib/clock.h"
+#include "lib/exit.h"
+#include "lib/text.h"
+#include "nvml/gpus.h"
+#include "process/proc.h"
+
+#define NVML_WAIT UINT64_C(3000000000) /* ns; a GPU that sleeps needs a moment */
+
+/* Reads the first line of a file. Returns buf; "" if it cannot be read. */
+static char *first_line(const char *path, char *buf, size_t size)
+{
+	FILE *f = fopen(path, "re");
+
+	buf[0] = '\0';
+	if (f && !fgets(buf, (int)size, f))
+		buf[0] = '\0';
+	if (f)
+		fclose(f);
+	buf[strcspn(buf, "\n")] = '\0';
+	return buf;
+}
+
+static void check_kernel(struct check_lines *l)
+{
+	/* gVisor's kernel has had this version since 2018 (pkg/sentry/syscalls/linux/linux64.go). */
+	static const char gvisor[] = "#1 SMP Sun Jan 10 15:06:54 PST 2016";
+	struct utsname un;
+	char text[256];
+	bool known;
+
+	uname(&un);
+	known = !strcmp(un.machine, "x86_64");
+	snprintf(text, sizeof(text), "%s %s (needs Linux %s or newer)", un.release, un.machine,
+		 probes__oldest_kernel);
+	check_lines__add(l, known, "kernel", known ? text : "this version supports x86_64 only",
+			 EXIT_NOT_PERMITTED);
+	if (!strcmp(un.version, gvisor))
+		check_lines__add(l, false, "gVisor",
+				 "this sandbox has a kernel without BPF; run memtrace-bpf on the "
+				 "host, or use `memtrace-bpf run --inside`",
+				 EXIT_NOT_PERMITTED);
+	else
+		check_lines__add(l, true, "gVisor", "no", 0);
+}
+
+static void check_lockdown(struct check_lines *l)
+{
+	char text[128];
+	bool strict;
+
+	first_line("/sys/kernel/security/lockdown", text, sizeof(text));
+	strict = strstr(text, "[confidentiality]");
+	check_lines__add(l, !strict, "lockdown",
+			 strict ? "confidentiality: the kernel keeps BPF programs from reading "
+				  "memory; boot with lockdown=integrity or none"
+			 : strstr(text, "[integrity]") ? "integrity: tracing works"
+						       : "none",
+			 0);
+}
+
+/* Yama limits who can read another process's memory. */
+static void check_ptrace(struct check_lines *l)
+{
+	char text[16];
+	int scope;
+
+	first_line("/proc/sys/kernel/yama/ptrace_scope", text, sizeof(text));
+	scope = text[0] ? text[0] - '0' : 0;
+	check_lines__add(l, scope < 3, "ptrace_scope",
+			 scope >= 3 ? "3: nobody can read the memory of processes, not even root; "
+				      "set kernel.yama.ptrace_scope below 3 and reboot"
+			 : scope    ? "1 or 2: only root, or CAP_SYS_PTRACE, can read processes"
+				    : "0: no restriction",
+			 EXIT_NOT_PERMITTED);
+}
+
+static void check_probes(struct check_lines *l, const struct probes *p)
+{
+	const char *filter = "only the captured process is probed";
+
+	check_lines__add(l, probes__have_multi(p), "uprobe.multi",
+			 probes__have_multi(p)
+				 ? "attaches and detaches in milliseconds"
+				 : "not in this kernel (6.6 and newer have it): perf uprobes "
+				   "instead, which detach slower",
+			 0);
+	if (probes__everywhere(p))
+		filter = probes__kernel_multi() == PROBES_MULTI_THREAD
+				 ? "this kernel's filter misses threads (Linux 6.6 to 6.9): probes "
+				   "are in every process that maps the same files, and cost others "
+				   "about 1 us a hit"
+				 : "in the BPF programs, as MEMTRACE_BENCH asks";
+	check_lines__add(l, !probes__everywhere(p), "process filter", filter, 0);
+	check_lines__add(l, probes__kernel_sleepable(), "uprobe.s",
+			 probes__kernel_sleepable()
+				 ? "reads stack frames that are not in memory"
+				 : "not in this kernel (6.0 and newer have it): stacks are cut "
+				   "where a frame is not in memory",
+			 0);
+}
+
+static void check_bpf(struct check_lines *l)
+{
+	const char *missing = caps__missing(), *why = "";
+	struct probes_opts po = { .ring_bytes = 1 << 16 };
+	struct probes *p;
+	char text[256];
+
+	snprintf(text, sizeof(text), *missing ? "%s missing; run it with sudo" : "%sall", missing);
+	check_lines__add(l, !*missing, "capabilities", text, EXIT_NOT_PERMITTED);
+	check_lines__add(l, access("/sys/kernel/btf/vmlinux", R_OK) == 0, "kernel BTF",
+			 "/sys/kernel/btf/vmlinux", EXIT_NOT_PERMITTED);
+	probes__from_environment(&po);
+	p = probes__load(&po, &why);
+	if (!p)
+		snprintf(text, sizeof(text), "%s (%s)", why, strerror(errno));
+	check_lines__add(l, p, "BPF programs", p ? "the kernel accepts them" : text,
+			 EXIT_NOT_PERMITTED);
+	if (p)
+		check_probes(l, p);
+	probes__free(p);
+}
+
+/* Waits until NVML has answered. Returns the number of GPUs; 0: no answer. */
+static unsigned ask_nvml(void)
+{
+	uint64_t end = clock__monotonic() + NVML_WAIT;
+
+	while (!gpus__count() && clock__monotonic() < end)
+		usleep(20000);
+	return gpus__count();
+}
+
+static void check_driver(struct check_lines *l)
+{
+	char text[512], version[256], total[24];
+	unsigned n;
+
+	first_line("/proc/driver/nvidia/version", version, sizeof(version));
+	if (!version[0]) {
+		check_lines__add(l, false, "GPU driver",
+				 "no NVIDIA driver on this host: memory of the CPU, and dry runs",
+				 0);
+		return;
+	}
+	check_lines__add(l, true, "GPU driver", version, 0);
+	gpus__open();
+	n = ask_nvml();
+	if (n)
+		snprintf(text, sizeof(text), "%u: %s, %s%s", n, gpus__get(0)->name,
+			 text__bytes(total, sizeof(total), gpus__get(0)->total),
+			 n > 1 ? ", ..." : "");
+	else
+		snprintf(text, sizeof(text),
+			 "libnvidia-ml.so.1 gives no answer: no driver-reported figures");
+	check_lines__add(l, n > 0, "GPUs", text, 0);
+	gpus__close();
+}
+
+static void check_dryrun(struct check_lines *l)
+{
+	char dir[2 * PATH_MAX];
+	int err = dryrun__find(dir, sizeof(dir));
+
+	check_lines__add(l, !err, "dry run",
+			 err == -ENOENT ? "its libraries are not installed: no estimate, no "
+					  "run --dry-run-cuda"
+			 : err		? "its folder has a name that cannot be preloaded"
+					: "available",
+			 0);
+}
+
+void check_lines__host(struct check_lines *l)
+{
+	check_kernel(l);
+	check_bpf(l);
+	check_lockdown(l);
+	check_ptrace(l);
+	check_lines__add(l, !proc__pid_namespace(), "PIDs",
+			 proc__pid_namespace()
+				 ? "a PID namespace (a container?): processes outside are not "
+				   "visible, and driver-reported figures are not available"
+				 : "those of the host",
+			 0);
+	check_driver(l);
+	check_dryrun(l);
+}
