@@ -3,8 +3,8 @@
 #define MT_GROUP_H
 /*
  * The processes of a capture of several (--children, --name, --all). Shared by the programs that
- * follow processes (group.bpf.c), the probes' programs (memtrace.bpf.c) and user space. No
- * includes, as in memtrace.h.
+ * follow processes (group.bpf.c), the probes' programs (memtrace.bpf.c) and user space. Include
+ * after memtrace.h.
  */
 
 /*

@@ -4,10 +4,13 @@
 /*
  * The contract between the kernel side (bpf/) and user space (user/capture/).
  *
- * No includes: __u8 .. __u64 come from vmlinux.h on one side and from linux/types.h on the
- * other. Sizes are asserted on both sides (MT_ASSERT_SIZE). Every record in the ring begins
- * with struct mt_hdr. All addresses are the target's.
+ * On the kernel side, __u8 .. __u64 come from vmlinux.h. Sizes are asserted on both sides
+ * (MT_ASSERT_SIZE). Every record in the ring begins with struct mt_hdr. All addresses are the
+ * target's.
  */
+#ifndef __bpf__
+#include <linux/types.h>
+#endif
 
 #define MT_MAX_FRAMES 128 /* frames emitted per stack */
 #define MT_MAX_VISIT 384  /* frame links followed per walk, shims included */

@@ -9,7 +9,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <linux/types.h>
 
 #include "gen_events.h"
 #include "memtrace.h"

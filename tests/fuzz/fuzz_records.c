@@ -4,8 +4,6 @@
  * are well-formed as from the kernel side, but their values are the target's: addresses, ids,
  * stacks, sizes, in any order. The first byte chooses the interpreter. Each record has 16 bytes.
  */
-#include <stdio.h>
-#include <unistd.h>
 
 #include "capture/autograd.h"
 #include "capture/code_cache.h"

@@ -4,7 +4,6 @@
  * image (tests/walk_image.h), then steps of 8 bytes: damage, or a probe hit. At the end, both
  * programs for allocations run.
  */
-#include <stdio.h>
 
 #include "bpf_host.h"
 #include "walk_image.h"

@@ -6,7 +6,6 @@
  */
 #include <stddef.h>
 #include <stdint.h>
-#include <unistd.h>
 
 #define OUT_OF_MEMORY 2
 #define LIMIT (1ull << 40)

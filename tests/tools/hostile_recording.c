@@ -7,11 +7,9 @@
  *   hostile_recording FILE <names
  */
 #include <fcntl.h>
-#include <linux/types.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "memtrace.h"
 #include "record/dict.h"

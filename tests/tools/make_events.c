@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <linux/types.h>
 
 #include "memtrace.h"
 #include "record/dict.h"

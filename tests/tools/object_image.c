@@ -5,7 +5,6 @@
  *
  *   object_image PID FILE KIND ADDRESS ...
  */
-#include <errno.h>
 #include <stdio.h>
 #include <sys/uio.h>
 

@@ -8,10 +8,8 @@
  *
  * ADDRESS: an object whose _wrapped_call_impl is on the stack.
  */
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "bpf_host.h"
 #include "process/proc.h"

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <linux/types.h>
 
 #include "cmd/commands.h"
 #include "memtrace.h"

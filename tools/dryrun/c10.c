@@ -7,7 +7,6 @@
 #include "core.h"
 
 #include <dlfcn.h>
-#include <sys/types.h>
 
 struct c10_device { /* c10::Device, passed in one register */
 	int8_t type, index;

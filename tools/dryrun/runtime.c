@@ -5,7 +5,6 @@
 #include "pool.h"
 #include "props.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define DRIVER_VERSION 13020

@@ -5,7 +5,6 @@
 #include "props.h"
 #include "stream.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 #define MT_TOOLS_INSIDE_BREAKPOINTS_H
 /* Breakpoints in this process, see breakpoints.c. */
 #include <stdbool.h>
-#include <linux/types.h>
 
 #include "memtrace.h"
 #include "inside_shared.h"

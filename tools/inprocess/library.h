@@ -8,7 +8,6 @@
  */
 #include <stdbool.h>
 #include <stddef.h>
-#include <linux/types.h>
 
 #include "memtrace.h"
 #include "inside_shared.h"

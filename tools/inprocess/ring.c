@@ -9,7 +9,6 @@
 #include <linux/bpf.h>
 #include <linux/futex.h>
 #include <sched.h>
-#include <stdint.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>

@@ -6,7 +6,6 @@
  * and looks up each node that begins to run. Two records are of the same node only if address,
  * class, sequence number and thread agree. A node that is not found has a class and no line.
  */
-#include <linux/types.h>
 #include <stdbool.h>
 #include <stdint.h>
 

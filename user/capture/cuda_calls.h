@@ -6,7 +6,6 @@
  * become. Those are EVENT_CUDA_ALLOC and EVENT_CUDA_FREE. With backends that do not cache
  * (cudaMallocAsync, pluggable allocators) a call is a block: EVENT_ALLOC and EVENT_FREE.
  */
-#include <linux/types.h>
 #include <stdbool.h>
 #include <stdint.h>
 

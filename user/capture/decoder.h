@@ -6,7 +6,6 @@
  * to one sink. Its dictionary grows with the names that events refer to. cuda_calls.h, autograd.h
  * and modules.h decode their own records with the decoder's threads, stacks and names.
  */
-#include <linux/types.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -2,7 +2,6 @@
 #ifndef MT_CAPTURE_DEMUX_H
 #define MT_CAPTURE_DEMUX_H
 /* Passes the records of one ring to the processes' feeds, by the number in the record. */
-#include <linux/types.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -9,7 +9,6 @@
  * even another user's: check each number where it is used. Private memory
  * decides where we write and which bytes.
  */
-#include <linux/types.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -6,7 +6,6 @@
  * programs know the addresses of objects and classes; here we find out which classes are modules
  * and what the objects are called.
  */
-#include <linux/types.h>
 #include <stdint.h>
 
 #include "memtrace.h"

@@ -3,7 +3,6 @@
 #define MT_CAPTURE_PROBES_H
 /* The BPF programs: loading, attaching to hooks, draining the ring, counters. They run in the
  * kernel, or in a child of ours that has them as a library. Does not know what records mean. */
-#include <linux/types.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -6,7 +6,6 @@
  * fork, exec and exit before the process runs on. Loads these programs, gives numbers and groups to
  * processes, and reports what happened.
  */
-#include <linux/types.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>

@@ -3,7 +3,6 @@
 #define MT_CAPTURE_QUEUE_H
 /* Records between ring and decoder: one growing buffer, records aligned to 8 bytes. */
 #include <errno.h>
-#include <linux/types.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

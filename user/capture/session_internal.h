@@ -6,7 +6,6 @@
  * (session_attach.c), draining the ring (session_round.c), groups (session_group.c) and facts
  * (session_facts.c). The events go their own way: stages.h.
  */
-#include <linux/types.h>
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -3,7 +3,6 @@
 #define MT_CAPTURE_SYMBOLIZER_H
 /* Translates stacks as the BPF programs record them (code objects, offsets, addresses of modules)
  * into the dictionary's (files, lines, names). */
-#include <linux/types.h>
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -3,7 +3,6 @@
 #define MT_CAPTURE_TARGET_H
 /* A process that is to be captured: its interpreter, PyTorch and the places for probes. `check -p`
  * prints it, a session uses it. */
-#include <linux/types.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>

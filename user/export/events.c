@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "export/events.h"
 
-#include <linux/types.h>
-
 #include "record/dict.h"
 
 static const char *const kinds[EVENT_KINDS] = {

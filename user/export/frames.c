@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <linux/types.h>
-
 #include "lib/array.h"
 #include "lib/map64.h"
 #include "memtrace.h"

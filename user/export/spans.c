@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <linux/types.h>
-
 #include "lib/array.h"
 #include "memtrace.h"
 #include "record/dict.h"

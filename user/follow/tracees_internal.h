@@ -3,7 +3,6 @@
 #define MT_FOLLOW_TRACEES_INTERNAL_H
 /* Shared by tracees.c (records, pump), tracees_state.c (states of a process) and tracees_find.c
  * (which processes). */
-#include <linux/types.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -2,7 +2,6 @@
 /* Phase, module and line of a stack. Each stack is examined once. */
 #include "model/attribution.h"
 
-#include <linux/types.h>
 #include <stdlib.h>
 #include <string.h>
 

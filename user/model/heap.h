@@ -4,7 +4,6 @@
 /* Sites, and the allocation and free of their blocks. */
 #include <stdbool.h>
 #include <stdint.h>
-#include <linux/types.h>
 
 #include "memtrace.h"
 #include "record/stream.h"

@@ -16,7 +16,6 @@
  */
 #include <stdbool.h>
 #include <stdint.h>
-#include <linux/types.h>
 
 #include "lib/hash.h"
 #include "memtrace.h"

@@ -3,7 +3,6 @@
 #define MT_PROCESS_USDT_H
 /* Static probes (SystemTap notes): their addresses in a file, their arguments, and the semaphore
  * that enables them. The notes are hostile. */
-#include <linux/types.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <linux/types.h>
 
 #include "lib/array.h"
 #include "lib/hash.h"

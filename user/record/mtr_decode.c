@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <linux/types.h>
 
 #include "lib/array.h"
 #include "memtrace.h"

@@ -5,7 +5,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <linux/types.h>
 
 #include "lib/utf8.h"
 #include "memtrace.h"

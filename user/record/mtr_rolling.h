@@ -9,7 +9,6 @@
  *
  * The caller chooses folder and file names.
  */
-#include <linux/types.h>
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -6,7 +6,6 @@
  * A capture's dict keeps all entries since the start; each part of a rolling recording needs only
  * some.
  */
-#include <linux/types.h>
 
 #include "record/stream.h"
 

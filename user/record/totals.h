@@ -6,7 +6,6 @@
  * device. Recent rows are fine, older rows coarser. The coarsest series always reaches back to the
  * start; its interval doubles when it is full. An interval without events has no row.
  */
-#include <linux/types.h>
 #include <stdbool.h>
 #include <stdint.h>
 

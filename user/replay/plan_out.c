@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "record/varint.h"
 #include "lib/io.h"

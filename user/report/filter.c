@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <linux/types.h>
 
 #include "lib/array.h"
 #include "lib/nearest.h"

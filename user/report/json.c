@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <linux/types.h>
 
 #include "advice/advice.h"
 #include "archive/analysis.h"

@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <linux/types.h>
 
 #include "labels/growth_summary.h"
 #include "labels/words.h"

@@ -8,7 +8,6 @@
  * version's own layout is used as long as its values are plausible, otherwise the other layout,
  * otherwise none.
  */
-#include <linux/types.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

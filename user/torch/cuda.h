@@ -7,7 +7,6 @@
  * its own). NAME_ptsz and NAME_ptds are NAME with a default stream per thread. A newer form, such
  * as NAME_v3 next to a known NAME_v2, is not probed: its arguments differ.
  */
-#include <linux/types.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -6,8 +6,6 @@
  */
 #include "unit/cmocka.h"
 
-#include <stdio.h>
-
 #include "bpf_host.h"
 #include "walk_image.h"
 

@@ -6,7 +6,6 @@
  */
 #include "unit/cmocka.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>

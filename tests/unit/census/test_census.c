@@ -6,7 +6,6 @@
 #include "unit/cmocka.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

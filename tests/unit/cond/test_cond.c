@@ -3,7 +3,6 @@
 #include "unit/cmocka.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

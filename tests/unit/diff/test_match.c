@@ -3,8 +3,6 @@
 #include "unit/cmocka.h"
 
 #include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "diff/match.h"
 

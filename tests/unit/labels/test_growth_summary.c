@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The sentence about growth: when it is said, and its figures. */
+#include "unit/cmocka.h"
+
 #include <jansson.h>
 #include <locale.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "labels/growth_summary.h"
 #include "lib/json.h"

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Memory grouped by the names of what holds it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "unit/cmocka.h"
+
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "labels/holders.h"
 

@@ -2,8 +2,6 @@
 /* The model without memory: each allocation fails once. */
 #include "unit/no_memory.h"
 
-#include <linux/types.h>
-
 #include "memtrace.h"
 #include "model/model.h"
 #include "record/dict.h"

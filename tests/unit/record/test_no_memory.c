@@ -3,7 +3,6 @@
 #include "unit/no_memory.h"
 
 #include <fcntl.h>
-#include <linux/types.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>

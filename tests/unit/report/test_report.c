@@ -2,7 +2,6 @@
 /* report on generated recordings: byte by byte as text, parsed as JSON and CSV. */
 #include "unit/cmocka.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <jansson.h>
@@ -12,7 +11,6 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <linux/types.h>
 
 #include "archive/analysis.h"
 #include "cmd/commands.h"

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* A round of profiles: for each process a short capture, its export to pprof, the push, and
  * deletion of the trace. One process at a time, because a capture slows its job. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib/clock.h"

@@ -4,7 +4,6 @@
 #include "unit/cmocka.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>

@@ -2,7 +2,6 @@
 /* The output of a started program, and the part that is reported. */
 #include "unit/cmocka.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
