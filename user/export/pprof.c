@@ -14,7 +14,7 @@
 
 #include "export/export.h"
 #include "export/frames.h"
-#include "lib/gzip.h"
+#include "export/gzip.h"
 #include "lib/pb.h"
 #include "lib/text.h"
 #include "record/dict.h"

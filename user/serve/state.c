@@ -16,22 +16,6 @@
 #define FACT_BYTES 32768
 #define VALUE_TEXT 512
 
-static const char *const figures[FIG_NR] = {
-	[FIG_ALLOCATED] = "allocated",
-	[FIG_RESERVED] = "reserved",
-	[FIG_PEAK_ALLOCATED] = "peak_allocated",
-	[FIG_TOTAL] = "total",
-	[FIG_USED] = "used",
-	[FIG_FREE] = "free",
-	[FIG_OOMS] = "ooms",
-	[FIG_RETRIES] = "retries",
-};
-
-const char *state_figure__name(enum state_figure f)
-{
-	return figures[f];
-}
-
 void serve_state__init(struct state *s)
 {
 	memset(s, 0, sizeof(*s));
@@ -263,7 +247,7 @@ static bool is_device(const json_t *d)
 	    json_string_length(name) >= sizeof(((struct state_device *)0)->name))
 		return false;
 	for (size_t i = 0; i < FIG_NR; i++) {
-		const json_t *v = json_object_get(d, figures[i]);
+		const json_t *v = json_object_get(d, device_figures[i].json);
 
 		if (v && !is_count(v))
 			return false;
@@ -314,7 +298,7 @@ static int take_sample(struct state *s, json_t *msg)
 		memset(to, 0, sizeof(*to));
 		copy_text(to->name, sizeof(to->name), d, "device");
 		for (size_t k = 0; k < FIG_NR; k++) {
-			const json_t *v = json_object_get(d, figures[k]);
+			const json_t *v = json_object_get(d, device_figures[k].json);
 
 			to->has |= v ? 1u << k : 0;
 			to->figures[k] = (uint64_t)json_integer_value(v);

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "lib/device_figure.h"
 #include "serve/link.h"
 
 #define STATE_PROCESSES 256
@@ -19,24 +20,9 @@
 #define STATE_TRACES 1024
 #define STATE_HISTORY 900 /* samples kept per process */
 
-/* Figures of a device. A figure that is not known has no bit in `has`. */
-enum state_figure {
-	FIG_ALLOCATED,
-	FIG_RESERVED,
-	FIG_PEAK_ALLOCATED,
-	FIG_TOTAL,
-	FIG_USED,
-	FIG_OOMS,
-	FIG_RETRIES,
-	FIG_FREE,
-	FIG_NR
-};
-
-const char *state_figure__name(enum state_figure f); /* "allocated" */
-
 struct state_device {
 	char name[16]; /* device, "cuda:0" */
-	unsigned has;  /* known figures: bits 1 << enum state_figure */
+	unsigned has;  /* known figures: bits 1 << enum device_figure */
 	uint64_t figures[FIG_NR];
 };
 

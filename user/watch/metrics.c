@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -43,83 +44,22 @@ static void one(FILE *out, const char *name, const struct watch_target *t,
 	fprintf(out, "} %" PRIu64 "\n", value);
 }
 
-enum what {
-	W_ALLOCATED,
-	W_RESERVED,
-	W_PEAK,
-	W_TOTAL,
-	W_USED,
-	W_FREE,
-	W_OOMS,
-	W_RETRIES,
-	W_DEVICE_NR
-};
-
-static bool value_of(const struct watch_target *t, const struct watch_device *d, enum what what,
-		     uint64_t *ret)
-{
-	bool known = !t->alloc_why[0];
-
-	switch (what) {
-	case W_ALLOCATED:
-		*ret = d->now.allocated;
-		return known;
-	case W_RESERVED:
-		*ret = d->now.reserved;
-		return known;
-	case W_PEAK:
-		*ret = d->now.peak_allocated;
-		return known;
-	case W_TOTAL:
-		*ret = d->total;
-		return d->total;
-	case W_USED:
-		*ret = d->used;
-		return d->used_known;
-	case W_FREE:
-		*ret = d->left;
-		return d->left_known;
-	case W_OOMS:
-		*ret = d->ooms;
-		return d->counts_known;
-	case W_RETRIES:
-		*ret = d->retries;
-		return d->counts_known;
-	case W_DEVICE_NR:
-		break;
-	}
-	return false;
-}
-
 static void put_devices(FILE *out, const struct watch *w)
 {
-	static const struct {
-		const char *name, *type, *help;
-	} families[W_DEVICE_NR] = {
-		[W_ALLOCATED] = { "allocated_bytes", "gauge", "What tensors hold." },
-		[W_RESERVED] = { "reserved_bytes", "gauge",
-				 "What PyTorch's allocator took from the device." },
-		[W_PEAK] = { "peak_allocated_bytes", "gauge",
-			     "The highest allocated, as the allocator counts it." },
-		[W_TOTAL] = { "device_memory_bytes", "gauge", "Memory of the device." },
-		[W_USED] = { "device_used_bytes", "gauge",
-			     "What the process has of the device, as the driver says." },
-		[W_FREE] = { "device_free_bytes", "gauge",
-			     "What the driver has left on the device, all processes counted." },
-		[W_OOMS] = { "ooms_total", "counter", "Out of memory, since the process began." },
-		[W_RETRIES] = { "alloc_retries_total", "counter",
-				"Allocations tried again after the cache was emptied." },
-	};
+	for (int i = 0; i < FIG_NR; i++) {
+		const struct openmetrics_family *f = &device_figures[i].family;
+		char name[40];
 
-	for (int i = 0; i < W_DEVICE_NR; i++) {
-		head(out, families[i].name, families[i].type, families[i].help);
+		snprintf(name, sizeof(name), "%s%s", f->name,
+			 !strcmp(f->type, "counter") ? "_total" : "");
+		head(out, name, f->type, f->help);
 		for (size_t k = 0; k < w->n_targets; k++) {
 			const struct watch_target *t = w->targets[k];
 			uint64_t value;
 
 			for (size_t d = 0; d < t->n_devices; d++)
-				if (value_of(t, &t->devices[d], i, &value))
-					one(out, families[i].name, t, &t->devices[d], value);
+				if (watch_device__figure(t, &t->devices[d], i, &value))
+					one(out, name, t, &t->devices[d], value);
 		}
 	}
 }

@@ -404,3 +404,39 @@ void watch_target__values(const struct watch_target *t, const struct watch_devic
 	for (size_t i = 0; i < sizeof(of_device) / sizeof(*of_device); i++)
 		put(ret, of_device[i], false, 0, 0, why);
 }
+
+bool watch_device__figure(const struct watch_target *t, const struct watch_device *d,
+			  enum device_figure which, uint64_t *ret)
+{
+	bool known = !t->alloc_why[0];
+
+	switch (which) {
+	case FIG_ALLOCATED:
+		*ret = d->now.allocated;
+		return known;
+	case FIG_RESERVED:
+		*ret = d->now.reserved;
+		return known;
+	case FIG_PEAK_ALLOCATED:
+		*ret = d->now.peak_allocated;
+		return known;
+	case FIG_TOTAL:
+		*ret = d->total;
+		return d->total;
+	case FIG_USED:
+		*ret = d->used;
+		return d->used_known;
+	case FIG_FREE:
+		*ret = d->left;
+		return d->left_known;
+	case FIG_OOMS:
+		*ret = d->ooms;
+		return d->counts_known;
+	case FIG_RETRIES:
+		*ret = d->retries;
+		return d->counts_known;
+	case FIG_NR:
+		break;
+	}
+	return false;
+}

@@ -16,6 +16,7 @@
 
 #include "cond/cond.h"
 #include "follow/pick.h"
+#include "lib/device_figure.h"
 #include "nvml/nvml.h"
 #include "process/cgroup.h"
 #include "torch/cudaalloc.h"
@@ -201,6 +202,9 @@ void watch_say__shot(const struct watch *w, const char *event, const struct watc
 		     const char *text);
 /* The current time in RFC 3339, UTC. */
 const char *watch_say__time(char buf[40]);
+/* A figure of a device. False: not known. */
+bool watch_device__figure(const struct watch_target *t, const struct watch_device *d,
+			  enum device_figure which, uint64_t *ret);
 /* Name of a target's device, "cuda:0"; "" for the process itself. */
 const char *watch_device__name(const struct watch_target *t, const struct watch_device *d,
 			       char buf[16]);

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "export/gzip.h"
 #include "export/pickle.h"
 #include "lib/array.h"
 #include "lib/grid.h"
-#include "lib/gzip.h"
 #include "lib/json.h"
 #include "lib/map64.h"
 #include "lib/outfile.h"

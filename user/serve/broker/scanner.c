@@ -351,31 +351,19 @@ static void gone(struct look *l, size_t i)
 
 /* ---- figures ---- */
 
-static void put_figure(json_t *o, const char *key, bool known, uint64_t n)
-{
-	if (known)
-		json_object_set_new(o, key,
-				    json_integer((json_int_t)(n > INT64_MAX ? INT64_MAX : n)));
-}
-
 static json_t *device(const struct watch_target *t, size_t i)
 {
 	const struct watch_device *d = &t->devices[i];
-	bool known = !t->alloc_why[0];
 	char name[16];
+	uint64_t n;
 	json_t *o;
 
 	o = json_pack("{s:s}", "device", watch_device__name(t, d, name));
-	if (!o)
-		return NULL;
-	put_figure(o, "allocated", known, d->now.allocated);
-	put_figure(o, "reserved", known, d->now.reserved);
-	put_figure(o, "peak_allocated", known, d->now.peak_allocated);
-	put_figure(o, "total", d->total, d->total);
-	put_figure(o, "used", d->used_known, d->used);
-	put_figure(o, "free", d->left_known, d->left);
-	put_figure(o, "ooms", d->counts_known, d->ooms);
-	put_figure(o, "retries", d->counts_known, d->retries);
+	for (int f = 0; o && f < FIG_NR; f++)
+		if (watch_device__figure(t, d, f, &n))
+			json_object_set_new(o, device_figures[f].json,
+					    json_integer(n > INT64_MAX ? INT64_MAX
+								       : (json_int_t)n));
 	return o;
 }
 

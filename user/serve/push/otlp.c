@@ -8,29 +8,16 @@
 
 #define POINTS 4096 /* data points of a request, at most */
 
-struct metric {
-	const char *name, *unit, *help;
-	bool counter;
+static const struct device_figure_names resident = {
+	.family = { .type = "gauge", .help = "Resident memory of the process." },
+	.otlp = "memtrace.resident",
+	.otlp_unit = "By"
 };
 
-static const struct metric of_devices[FIG_NR] = {
-	[FIG_ALLOCATED] = { "memtrace.allocated", "By", "What tensors hold.", false },
-	[FIG_RESERVED] = { "memtrace.reserved", "By",
-			   "What PyTorch's allocator took from the device.", false },
-	[FIG_PEAK_ALLOCATED] = { "memtrace.peak_allocated", "By",
-				 "The highest allocated, as the allocator counts it.", false },
-	[FIG_TOTAL] = { "memtrace.device_memory", "By", "Memory of the device.", false },
-	[FIG_USED] = { "memtrace.device_used", "By",
-		       "What the process has of the device, as the driver says.", false },
-	[FIG_FREE] = { "memtrace.device_free", "By",
-		       "What the driver has left on the device, all processes counted.", false },
-	[FIG_OOMS] = { "memtrace.ooms", "{event}", "Out of memory, since the process began.",
-		       true },
-	[FIG_RETRIES] = { "memtrace.alloc_retries", "{retry}",
-			  "Allocations tried again after the cache was emptied.", true },
-};
-static const struct metric resident = { "memtrace.resident", "By",
-					"Resident memory of the process.", false };
+static bool is_counter(const struct device_figure_names *f)
+{
+	return !strcmp(f->family.type, "counter");
+}
 
 /* OTLP's JSON form writes 64-bit numbers as strings. */
 static json_t *number(uint64_t v)
@@ -114,7 +101,7 @@ static void add_point(json_t *points, const struct state_process *p, const struc
 }
 
 /* Adds a metric and takes over points. Without points, adds nothing. */
-static void add_metric(json_t *metrics, const struct metric *m, json_t *points)
+static void add_metric(json_t *metrics, const struct device_figure_names *f, json_t *points)
 {
 	json_t *metric;
 
@@ -122,9 +109,9 @@ static void add_metric(json_t *metrics, const struct metric *m, json_t *points)
 		json_decref(points);
 		return;
 	}
-	metric = json_pack("{s:s, s:s, s:s}", "name", m->name, "unit", m->unit, "description",
-			   m->help);
-	if (m->counter) /* 2: cumulative */
+	metric = json_pack("{s:s, s:s, s:s}", "name", f->otlp, "unit", f->otlp_unit, "description",
+			   f->family.help);
+	if (is_counter(f)) /* 2: cumulative */
 		json_object_set_new(metric, "sum",
 				    json_pack("{s:i, s:b, s:o}", "aggregationTemporality", 2,
 					      "isMonotonic", 1, "dataPoints", points));
@@ -148,11 +135,11 @@ static json_t *metrics_of(const struct state_process *p, size_t *room)
 		for (size_t d = 0; d < p->n_devices && *room; d++) {
 			if (!is_known(&p->devices[d], i))
 				continue;
-			add_point(points, p, &p->devices[d], of_devices[i].counter,
+			add_point(points, p, &p->devices[d], is_counter(&device_figures[i]),
 				  p->devices[d].figures[i]);
 			(*room)--;
 		}
-		add_metric(metrics, &of_devices[i], points);
+		add_metric(metrics, &device_figures[i], points);
 	}
 	points = json_array();
 	if (p->has_rss && p->rss <= INT64_MAX && *room) {

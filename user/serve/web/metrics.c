@@ -145,7 +145,7 @@ static void put_processes(struct metrics_writer *w)
 }
 
 static void put_figure(struct metrics_writer *w, const struct openmetrics_family *f,
-		       enum state_figure figure)
+		       enum device_figure figure)
 {
 	size_t seen = 0;
 
@@ -165,26 +165,10 @@ static void put_figure(struct metrics_writer *w, const struct openmetrics_family
 
 static void put_devices(struct metrics_writer *w)
 {
-	/* Metric names equal those of `watch --metrics` without the prefix "watch". */
-	static const struct openmetrics_family families[FIG_NR] = {
-		[FIG_ALLOCATED] = { "allocated_bytes", "gauge", "bytes", "What tensors hold." },
-		[FIG_RESERVED] = { "reserved_bytes", "gauge", "bytes",
-				   "What PyTorch's allocator took from the device." },
-		[FIG_PEAK_ALLOCATED] = { "peak_allocated_bytes", "gauge", "bytes",
-					 "The highest allocated, as the allocator counts it." },
-		[FIG_TOTAL] = { "device_memory_bytes", "gauge", "bytes", "Memory of the device." },
-		[FIG_USED] = { "device_used_bytes", "gauge", "bytes",
-			       "What the process has of the device, as the driver says." },
-		[FIG_FREE] = { "device_free_bytes", "gauge", "bytes",
-			       "What the driver has left on the device, all processes counted." },
-		[FIG_OOMS] = { "ooms", "counter", NULL, "Out of memory, since the process began." },
-		[FIG_RETRIES] = { "alloc_retries", "counter", NULL,
-				  "Allocations tried again after the cache was emptied." },
-	};
 	size_t n = 0;
 
 	for (int i = 0; i < FIG_NR; i++)
-		put_figure(w, &families[i], i);
+		put_figure(w, &device_figures[i].family, i);
 	for (size_t i = 0; i < w->state->n_processes; i++)
 		n += w->state->processes[i]->n_devices;
 	w->devices_left_out = n > METRICS_DEVICES ? n - METRICS_DEVICES : 0;

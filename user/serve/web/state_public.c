@@ -49,7 +49,7 @@ json_t *state_public__process_now(const struct state_process *p)
 
 		for (size_t k = 0; k < FIG_NR; k++)
 			if (d->has & 1u << k)
-				json_object_set_new(one, state_figure__name(k),
+				json_object_set_new(one, device_figures[k].json,
 						    json_integer((json_int_t)d->figures[k]));
 		json_array_append_new(devices, one);
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "lib/gzip.h"
+#include "export/gzip.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_GZIP_H
-#define MT_LIB_GZIP_H
+#ifndef MT_EXPORT_GZIP_H
+#define MT_EXPORT_GZIP_H
 /* A gzip stream that writes to a FILE. It contains no name or time: the same content gives the same
  * file. */
 #include <stddef.h>
