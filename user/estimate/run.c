@@ -77,9 +77,9 @@ static void on_oom(struct runner *r)
 
 /* Chooses the events to record. The recording ends exactly with a step, even if the script runs on.
  * A final census follows; it keeps only tensors whose blocks did not change since that step. */
-static bool keep_event(struct run_command *cmd, const struct event *e)
+static bool keep_event(void *ctx, const struct event *e)
 {
-	struct runner *r = (struct runner *)cmd;
+	struct runner *r = ctx;
 	uint64_t one;
 
 	if (!r->over) {
@@ -129,9 +129,9 @@ static const char *reached_bound(struct runner *r)
 	return "host-memory";
 }
 
-static const char *drained(struct run_command *cmd)
+static const char *over(void *ctx)
 {
-	struct runner *r = (struct runner *)cmd;
+	struct runner *r = ctx;
 
 	return r->over ? "steps" : reached_bound(r);
 }
@@ -209,8 +209,8 @@ static int run(void *ctx)
 	/* Makes a replay under other settings exact. */
 	session->requested_if_there = !o->lean;
 	r.cmd.idle = idle;
-	r.cmd.drained = drained;
-	r.cmd.keep = keep_event;
+	r.cmd.recording.calls.keep = keep_event;
+	r.cmd.recording.calls.over = over;
 	r.repeat = repeat__new();
 	r.changed = map64__new();
 	status = r.repeat && r.changed ? run_command__open(&r.cmd) : EXIT_FAILED;

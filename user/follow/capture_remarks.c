@@ -112,6 +112,7 @@ static void say_picked(struct capture_loop *loop)
 
 int capture_remarks__begin(struct capture_loop *loop)
 {
+	loop->remarks.busy = tracees__traced(loop->tracees) > 0;
 	if (loop->args.pid) {
 		say_only(loop);
 		return EXIT_OK;

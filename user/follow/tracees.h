@@ -35,12 +35,12 @@ struct tracees_output {
 };
 
 struct tracees_opts {
-	struct session_opts session; /* options of each session; number and late are set here, and
-					started holds for the process of only. Without a group: only
-					that process */
-	struct pick *pick;	     /* choice of processes, borrowed */
-	pid_t only;	   /* the capture is of this process, which must be traceable, and perhaps
-			      of its children; 0: of all that are picked */
+	/* Options of each session; number and late are set here, and started holds for only.
+	 * Without a group there is no other process than only. */
+	struct session_opts session;
+	struct pick *pick; /* choice of processes, borrowed */
+	pid_t only;	   /* the capture is of this process, which must be traceable, and with
+			      children of those that it starts; 0: of all that pick chooses */
 	bool children;	   /* follow child processes */
 	unsigned int caps; /* capabilities to keep besides (capture/caps.h) */
 	const char *until; /* when the capture ends, for messages */

@@ -193,20 +193,6 @@ static void on_attached(void *ctx, struct session *s)
 		facts__set(session__facts(s), "dry_run", "1");
 }
 
-static const char *is_over(void *ctx)
-{
-	struct run_command *r = ctx;
-
-	return r->drained ? r->drained(r) : NULL;
-}
-
-static bool keeps(void *ctx, const struct event *e)
-{
-	struct run_command *r = ctx;
-
-	return r->keep(r, e);
-}
-
 static int record(struct run_command *r)
 {
 	struct recording *rec = &r->recording;
@@ -214,7 +200,8 @@ static int record(struct run_command *r)
 	rec->args = r->args.recording;
 	rec->loop.args = r->args.capture;
 	rec->loop.args.pid = child__pid(r->child);
-	rec->calls = (struct recording_calls){ on_attached, r->keep ? keeps : NULL, is_over, r };
+	rec->calls.attached = on_attached;
+	rec->calls.ctx = r;
 	r->loop_command.inside = r->inside_run ? inside__memory(r->inside_run) : NULL;
 	r->loop_command.signalled = on_signals;
 	r->loop_command.ready = on_ready;

@@ -26,15 +26,12 @@ struct run_command_args {
 };
 
 struct run_command {
-	struct recording recording; /* first: ctx of the loop's calls */
+	/* First: ctx of the loop's calls. The caller may set calls.keep and calls.over, whose ctx
+	 * is the run_command. */
+	struct recording recording;
 	struct run_command_args args;
-	/*
-	 * Callbacks, may be NULL. idle: about once a second while PyTorch is missing or silent.
-	 * drained: after each drain; a reason ends the recording. keep: recording_calls.keep().
-	 */
+	/* Called about once a second while PyTorch is missing or silent. May be NULL. */
 	void (*idle)(struct run_command *r);
-	const char *(*drained)(struct run_command *r);
-	bool (*keep)(struct run_command *r, const struct event *e);
 	struct child *child; /* the process; NULL until it is made */
 	bool was_attached;
 	/* Private. */
