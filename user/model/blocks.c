@@ -158,70 +158,23 @@ int blocks__list(const struct model *m, const struct dev *dev, enum row_when whe
 	return err;
 }
 
-static uint32_t ask_hash(const struct model *m, struct request_info ask)
-{
-	uint64_t key[2] = { ask.requested, ask.cuda_stream };
-
-	return hash__bytes(m->seed, key, sizeof(key));
-}
-
-static uint32_t label_hash(const struct model *m, struct label label)
-{
-	uint32_t key[3] = { label.name, label.module, label.category };
-
-	return hash__bytes(m->seed, key, sizeof(key));
-}
-
 int blocks__ask(struct model *m, struct request_info ask, uint32_t *ret1)
 {
-	uint32_t hash = ask_hash(m, ask), pos = hash, id;
-	int err;
+	int err = hash_index__entry(&m->asks.index, m->seed, &ask, sizeof(ask), &m->asks.all,
+				    &m->asks.n, &m->asks.cap, sizeof(ask), ret1);
 
-	while ((id = hash_index__next(&m->asks.index, hash, &pos)) != UINT32_MAX) {
-		if (m->asks.all[id].requested == ask.requested &&
-		    m->asks.all[id].cuda_stream == ask.cuda_stream) {
-			*ret1 = id + 1;
-			return 0;
-		}
-	}
-	if (m->asks.n == UINT32_MAX - 1)
-		return -ENOMEM;
-	err = array__grow_zero(&m->asks.all, &m->asks.cap, (size_t)m->asks.n + 1,
-			       sizeof(*m->asks.all));
-	if (!err)
-		err = hash_index__add(&m->asks.index, hash, m->asks.n);
-	if (err)
-		return err;
-	m->asks.all[m->asks.n++] = ask;
-	*ret1 = m->asks.n;
-	return 0;
+	++*ret1;
+	return err < 0 ? err : 0;
 }
 
 int blocks__label(struct model *m, struct label label, uint32_t *ret1)
 {
-	uint32_t hash = label_hash(m, label), pos = hash, id;
-	int err;
+	int err = hash_index__entry(&m->labels.index, m->seed, &label, sizeof(label),
+				    &m->labels.all, &m->labels.n, &m->labels.cap, sizeof(label),
+				    ret1);
 
-	while ((id = hash_index__next(&m->labels.index, hash, &pos)) != UINT32_MAX) {
-		const struct label *l = &m->labels.all[id];
-
-		if (l->name == label.name && l->module == label.module &&
-		    l->category == label.category) {
-			*ret1 = id + 1;
-			return 0;
-		}
-	}
-	if (m->labels.n == UINT32_MAX - 1)
-		return -ENOMEM;
-	err = array__grow_zero(&m->labels.all, &m->labels.cap, (size_t)m->labels.n + 1,
-			       sizeof(*m->labels.all));
-	if (!err)
-		err = hash_index__add(&m->labels.index, hash, m->labels.n);
-	if (err)
-		return err;
-	m->labels.all[m->labels.n++] = label;
-	*ret1 = m->labels.n;
-	return 0;
+	++*ret1;
+	return err < 0 ? err : 0;
 }
 
 int blocks__index_words(struct model *m)
@@ -232,8 +185,12 @@ int blocks__index_words(struct model *m)
 	free(m->labels.index.slots);
 	m->asks.index = m->labels.index = (struct hash_index){ 0 };
 	for (uint32_t i = 0; i < m->asks.n && !err; i++)
-		err = hash_index__add(&m->asks.index, ask_hash(m, m->asks.all[i]), i);
+		err = hash_index__add(&m->asks.index,
+				      hash__bytes(m->seed, &m->asks.all[i], sizeof(*m->asks.all)),
+				      i);
 	for (uint32_t i = 0; i < m->labels.n && !err; i++)
-		err = hash_index__add(&m->labels.index, label_hash(m, m->labels.all[i]), i);
+		err = hash_index__add(
+			&m->labels.index,
+			hash__bytes(m->seed, &m->labels.all[i], sizeof(*m->labels.all)), i);
 	return err;
 }

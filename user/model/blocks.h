@@ -11,13 +11,14 @@
 
 struct dev;
 
+/* Compared as bytes: no padding. */
 struct request_info {
 	uint64_t requested, cuda_stream;
 };
 
+/* Likewise. */
 struct label {
-	uint32_t name, module;
-	uint8_t category;
+	uint32_t name, module, category;
 };
 
 struct rec {		 /* record of a live block */

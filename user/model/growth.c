@@ -106,22 +106,14 @@ static int new_unit(struct model *m, uint32_t site, uint32_t *ret)
 {
 	struct growth_watch *w = m->growth;
 	struct growth_key k = key_of(m, w, &m->sites.all[site]);
-	uint32_t hash = hash__bytes(m->seed, &k, sizeof(k)), pos = hash, id;
+	int err;
 
 	w->coarse |= w->n >= UNITS_MAX;
-	while ((id = hash_index__next(&w->index, hash, &pos)) != UINT32_MAX &&
-	       memcmp(&w->units[id].key, &k, sizeof(k)) != 0)
-		;
-	if (id == UINT32_MAX) {
-		id = w->n;
-		if (array__grow_zero(&w->units, &w->cap, (size_t)id + 1, sizeof(*w->units)) ||
-		    hash_index__add(&w->index, hash, id))
-			return -ENOMEM;
-		w->units[id] = (struct growth_unit){ .key = k, .site = site };
-		w->n++;
-	}
-	*ret = id;
-	return 0;
+	err = hash_index__entry(&w->index, m->seed, &k, sizeof(k), &w->units, &w->n, &w->cap,
+				sizeof(*w->units), ret);
+	if (err == 1)
+		w->units[*ret].site = site;
+	return err < 0 ? err : 0;
 }
 
 static int unit_of(struct model *m, uint32_t site, struct growth_unit **ret)

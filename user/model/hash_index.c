@@ -3,6 +3,9 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "lib/array.h"
 
 uint32_t hash_index__next(const struct hash_index *h, uint32_t hash, uint32_t *pos)
 {
@@ -59,4 +62,25 @@ int hash_index__add(struct hash_index *h, uint32_t hash, uint32_t id)
 	hash_index__put(h->slots, h->mask, (struct hidx_slot){ .hash = hash, .id1 = id + 1 });
 	h->n++;
 	return 0;
+}
+
+int hash_index__entry(struct hash_index *h, struct hash_seed seed, const void *key, size_t key_size,
+		      void *array, uint32_t *n, size_t *cap, size_t size, uint32_t *ret)
+{
+	uint32_t hash = hash__bytes(seed, key, key_size), pos = hash;
+	char *all;
+
+	memcpy(&all, array, sizeof(all)); /* the caller's pointer has another type */
+	while ((*ret = hash_index__next(h, hash, &pos)) != UINT32_MAX) {
+		if (!memcmp(all + *ret * size, key, key_size))
+			return 0;
+	}
+	if (*n == UINT32_MAX - 1 || array__grow_zero(array, cap, (size_t)*n + 1, size) ||
+	    hash_index__add(h, hash, *n))
+		return -ENOMEM;
+	memcpy(&all, array, sizeof(all));
+	*ret = (*n)++;
+	memset(all + *ret * size, 0, size);
+	memcpy(all + *ret * size, key, key_size);
+	return 1;
 }

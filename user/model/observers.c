@@ -57,34 +57,6 @@ int model__watched(const struct model *m)
 	return m->watch.err;
 }
 
-static int watch__class(struct model *m, struct watch_class class, uint32_t *ret)
-{
-	uint32_t key[3] = { class.site, class.label1, class.category };
-	uint32_t hash = hash__bytes(m->seed, key, sizeof(key)), pos = hash, id;
-	int err;
-
-	while ((id = hash_index__next(&m->watch.index, hash, &pos)) != UINT32_MAX) {
-		const struct watch_class *k = &m->watch.classes[id];
-
-		if (k->site == class.site && k->label1 == class.label1 &&
-		    k->category == class.category) {
-			*ret = id;
-			return 0;
-		}
-	}
-	if (m->watch.nclasses == UINT32_MAX - 1)
-		return -ENOMEM;
-	err = array__grow_zero(&m->watch.classes, &m->watch.capclasses,
-			       (size_t)m->watch.nclasses + 1, sizeof(*m->watch.classes));
-	if (!err)
-		err = hash_index__add(&m->watch.index, hash, m->watch.nclasses);
-	if (err)
-		return err;
-	*ret = m->watch.nclasses;
-	m->watch.classes[m->watch.nclasses++] = class;
-	return 0;
-}
-
 int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const struct rec *rec,
 		    bool dead)
 {
@@ -100,9 +72,11 @@ int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const
 		.born = rec->born,
 		.gone = dead ? m->seq : 0,
 	};
-	int err = watch__class(m, class, &b.class);
+	int err = hash_index__entry(&m->watch.index, m->seed, &class, sizeof(class),
+				    &m->watch.classes, &m->watch.nclasses, &m->watch.capclasses,
+				    sizeof(class), &b.class);
 
-	return err ? err : m->watch.went(m->watch.ctx, &b);
+	return err < 0 ? err : m->watch.went(m->watch.ctx, &b);
 }
 
 int observers__finish(struct model *m)

@@ -16,9 +16,8 @@ struct observers {
 	int (*segment)(void *ctx, const struct model_extent *e);
 	void *ctx;
 	int err;
-	struct watch_class {
-		uint32_t site, label1;
-		uint8_t category;
+	struct watch_class { /* compared as bytes: no padding */
+		uint32_t site, label1, category;
 	} * classes;
 	uint32_t nclasses;
 	size_t capclasses;

@@ -37,10 +37,9 @@ struct bucket {
 	bool unsized;		/* the size of some blocks is not known */
 };
 
-struct block_class { /* blocks of a site with equal properties */
+struct block_class {			 /* blocks of a site with equal properties */
+	uint32_t site, label1, category; /* the key */
 	uint64_t count, requested, asked;
-	uint32_t site, label1;
-	uint8_t category;
 };
 
 struct part { /* blocks of one size and module in a group */
@@ -280,20 +279,10 @@ static struct key block_class__key(struct table *t, const struct block_class *k,
 
 static int table__group(struct table *t, const struct key *key, uint32_t *ret)
 {
-	uint32_t hash = hash__bytes(t->m->seed, key, sizeof(*key)), pos = hash, id;
+	int err = hash_index__entry(&t->index, t->m->seed, key, sizeof(*key), &t->groups, &t->n,
+				    &t->cap, sizeof(*t->groups), ret);
 
-	while ((id = hash_index__next(&t->index, hash, &pos)) != UINT32_MAX) {
-		if (!memcmp(&t->groups[id].key, key, sizeof(*key))) {
-			*ret = id;
-			return 0;
-		}
-	}
-	if (array__grow_zero(&t->groups, &t->cap, (size_t)t->n + 1, sizeof(*t->groups)) ||
-	    hash_index__add(&t->index, hash, t->n))
-		return -ENOMEM;
-	t->groups[t->n] = (struct bucket){ .key = *key };
-	*ret = t->n++;
-	return 0;
+	return err < 0 ? err : 0;
 }
 
 /* Whether row_opts.keep accepts the block class. */
@@ -378,25 +367,12 @@ static int table__add_class(struct table *t, const struct block_class *k)
 
 static int table__count_block(struct table *t, const struct block *b)
 {
-	uint32_t id_of[3] = { b->site, b->label1, b->category };
-	uint32_t hash = hash__bytes(t->m->seed, id_of, sizeof(id_of)), pos = hash, id;
+	uint32_t key[3] = { b->site, b->label1, b->category }, id;
+	int err = hash_index__entry(&t->class_index, t->m->seed, key, sizeof(key), &t->classes,
+				    &t->nclasses, &t->capclasses, sizeof(*t->classes), &id);
 
-	while ((id = hash_index__next(&t->class_index, hash, &pos)) != UINT32_MAX) {
-		const struct block_class *k = &t->classes[id];
-
-		if (k->site == b->site && k->label1 == b->label1 && k->category == b->category)
-			break;
-	}
-	if (id == UINT32_MAX) {
-		id = t->nclasses;
-		if (array__grow_zero(&t->classes, &t->capclasses, (size_t)id + 1,
-				     sizeof(*t->classes)) ||
-		    hash_index__add(&t->class_index, hash, id))
-			return -ENOMEM;
-		t->classes[t->nclasses++] = (struct block_class){ .site = b->site,
-								  .label1 = b->label1,
-								  .category = b->category };
-	}
+	if (err < 0)
+		return err;
 	t->classes[id].count++;
 	if (b->ask1) {
 		t->classes[id].requested += t->m->asks.all[b->ask1 - 1].requested;

@@ -31,8 +31,7 @@ struct line { /* blocks of one line and phase */
 };
 
 struct others {
-	uint8_t how;
-	uint32_t line;
+	uint32_t how, line; /* the key */
 	uint64_t bytes, count;
 };
 
@@ -86,22 +85,12 @@ static int gc__line(struct gc *s, uint32_t stack, uint32_t node, uint32_t thread
 	uint64_t charged = attribution__charged(w, stack, node);
 	uint64_t key[3] = { (uint64_t)loc.file << 32 | loc.func, loc.line,
 			    phase << 5 | charged << 4 | kind << 1 | sw.has_line };
-	uint32_t hash = hash__bytes(s->m->seed, key, sizeof(key)), pos = hash, id;
+	int err = hash_index__entry(&s->line_index, s->m->seed, key, sizeof(key), &s->lines,
+				    &s->nlines, &s->caplines, sizeof(*s->lines), ret);
 
-	while ((id = hash_index__next(&s->line_index, hash, &pos)) != UINT32_MAX) {
-		if (!memcmp(s->lines[id].key, key, sizeof(key))) {
-			*ret = id;
-			return 0;
-		}
-	}
-	if (array__grow_zero(&s->lines, &s->caplines, (size_t)s->nlines + 1, sizeof(*s->lines)) ||
-	    hash_index__add(&s->line_index, hash, s->nlines))
-		return -ENOMEM;
-	s->lines[s->nlines] = (struct line){ 0 };
-	memcpy(s->lines[s->nlines].key, key, sizeof(key));
-	rows__line(s->m, s->innermost, stack, node, thread, walk, &s->lines[s->nlines].row);
-	*ret = s->nlines++;
-	return 0;
+	if (err == 1)
+		rows__line(s->m, s->innermost, stack, node, thread, walk, &s->lines[*ret].row);
+	return err < 0 ? err : 0;
 }
 
 static int gc__site_line(struct gc *s, uint32_t site, uint32_t *ret)
@@ -374,25 +363,15 @@ static int add_segment(struct gc *s, size_t *i)
 
 static int add_other(struct gc *s, uint8_t how, const struct extent *e)
 {
-	uint32_t line, hash, pos, id;
-	uint64_t key;
-	int err = gc__line(s, e->stack, 0, e->thread, e->walk, &line);
+	uint32_t key[2] = { how }, id;
+	int err = gc__line(s, e->stack, 0, e->thread, e->walk, &key[1]);
 
 	if (err)
 		return err;
-	key = (uint64_t)how << 32 | line;
-	hash = pos = hash__bytes(s->m->seed, &key, sizeof(key));
-	while ((id = hash_index__next(&s->other_index, hash, &pos)) != UINT32_MAX)
-		if (s->others[id].how == how && s->others[id].line == line)
-			break;
-	if (id == UINT32_MAX) {
-		id = s->nothers;
-		if (array__grow_zero(&s->others, &s->capothers, (size_t)id + 1,
-				     sizeof(*s->others)) ||
-		    hash_index__add(&s->other_index, hash, id))
-			return -ENOMEM;
-		s->others[s->nothers++] = (struct others){ .how = how, .line = line };
-	}
+	err = hash_index__entry(&s->other_index, s->m->seed, key, sizeof(key), &s->others,
+				&s->nothers, &s->capothers, sizeof(*s->others), &id);
+	if (err < 0)
+		return err;
 	s->others[id].bytes += e->size;
 	s->others[id].count++;
 	return 0;
