@@ -21,6 +21,7 @@
 #include "lib/nearest.h"
 #include "lib/outfile.h"
 #include "log/config.h"
+#include "log/docs.h"
 #include "log/log.h"
 #include "nvml/gpus.h"
 #include "record/mtr_format.h"
@@ -60,6 +61,7 @@ static void help(FILE *out)
 	      "  memtrace-bpf estimate --vram 24G -- python train.py   does it fit?\n\n"
 	      "Manual: man memtrace-bpf, man memtrace-bpf-record, ...\n",
 	      out);
+	fprintf(out, "\nGuide and reference: %s\n", docs__path(""));
 }
 
 static void version(FILE *out, struct argp_state *state)

@@ -2,6 +2,7 @@
 #include "report/fail.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "lib/array.h"
 #include "lib/strings.h"
 #include "lib/text.h"
+#include "log/docs.h"
 #include "model/growth.h"
 #include "record/stream.h"
 
@@ -261,10 +263,11 @@ static bool growth_is_known(const struct judged *x)
 
 static void put_growth(struct report_fail *f, struct judged *x)
 {
-	const char *few = "too few steps to tell; docs/internals/LEAKS.md says how many that takes";
+	static char few[PATH_MAX + 64]; /* results point to it */
 
 	if (!f->feed && !f->leaks)
 		return;
+	snprintf(few, sizeof(few), "too few steps to judge: see %s", docs__path("guide/growth.md"));
 	x->grown = !growth__judge(x->a->model, x->device, GROWTH_SUMMARY_LEAST, &x->g);
 	put(x, COND_LEAKS, x->grown && x->g.values >= TREND_MIN,
 	    x->grown ? growth__count(&x->g, TREND_MEDIUM) : 0, 0, FIGURE_EXACT, few);

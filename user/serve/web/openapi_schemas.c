@@ -28,7 +28,7 @@ const struct openapi_schema openapi_schemas[] = {
 	{ "Message", "{'type': 'object', 'required': ['message'], 'properties': {'message': "
 		     "{'type': 'string'}}}" },
 	{ "Document", "{'type': 'object', 'description': 'A document of a command of the same "
-		      "name; docs/reference/report.md has its members.'}" },
+		      "name; reference/report.md lists its members.'}" },
 	{ "Report",
 	  "{'type': 'object', 'required': ['memtrace', 'target', 'capture', 'devices', 'rows'], "
 	  "'properties': {"
