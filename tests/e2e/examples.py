@@ -19,6 +19,7 @@ from harness import OUT, REPO, TOOL, check
 DATA = os.path.join(REPO, "tests", "data", "guide")
 JOB = os.path.join(harness.WORKLOADS, "guide", "train.py")
 COLUMNS = "100"
+EXAMPLE_PID = "4242"
 BLOCK = re.compile(r"((?:^<!-- (?:live|lines [\d,-]+) -->\n)*)^```console\n(.*?)^```$", re.M | re.S)
 PRELOAD = " ".join(os.path.join(OUT, "dryrun", n) for n in ("libcuda.so.1", "libnvidia-ml.so.1"))
 
@@ -91,16 +92,17 @@ def execute(command, cwd, pid=0):
     if not os.path.isdir(bin_folder):
         os.mkdir(bin_folder)
         os.symlink(TOOL, os.path.join(bin_folder, "memtrace-bpf"))
-        os.symlink(harness.python(), os.path.join(bin_folder, "python"))
-        with open(os.path.join(bin_folder, "sudo"), "w", encoding="utf-8") as f:
-            f.write("#!/bin/sh\nexec %s \"$@\"\n" % " ".join(harness.sudo(["env", "PATH=$PATH"])))
-        os.chmod(os.path.join(bin_folder, "sudo"), 0o755)
+        for name, command_line in ("python", harness.python()), ("sudo", " ".join(harness.sudo(["env", "PATH=$PATH"]))):
+            with open(os.path.join(bin_folder, name), "w", encoding="utf-8") as f:
+                f.write("#!/bin/sh\nexec %s \"$@\"\n" % command_line)
+            os.chmod(os.path.join(bin_folder, name), 0o755)
     if pid:
-        command = re.sub(r"(-p|--pid) \d+", r"\1 %d" % pid, command)
+        command = re.sub(r"\b%s\b" % EXAMPLE_PID, str(pid), command)
     env = dict(os.environ, PATH="%s:%s" % (bin_folder, os.environ["PATH"]), COLUMNS=COLUMNS, LC_ALL="C.UTF-8", TZ="UTC")
     done = subprocess.run(["bash", "-c", command], cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, timeout=120, check=False)
-    return done.returncode, done.stdout.decode("utf-8", "replace")
+    output = done.stdout.decode("utf-8", "replace")
+    return done.returncode, re.sub(r"\b%d\b" % pid, EXAMPLE_PID, output) if pid else output
 
 
 def masked(line):
