@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: reads-code
 """README, guide and reference: examples run, links lead somewhere, and the files that help names are installed."""
 import os
 import re
@@ -51,7 +52,7 @@ def test_examples_on_a_job():
 
 def known_options(command, seen={}):
     if command not in seen:
-        code, out, err = tool("help", command or "live")
+        code, out, err = tool("help", command or "live", "--all")
         equal(code, 0, "help %s: %s" % (command, err))
         seen[command] = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]*|-[a-zA-Z])(?![\w-])", out)) | {"-h", "--help"}
     return seen[command]
@@ -62,11 +63,11 @@ def test_options_in_examples():
     wrong, count = [], 0
     commands = set(re.findall(r"^  ([a-z]+) ", tool("help")[1], re.M)) | {"help", "version"}
     for path in examples.documents():
-        for block in re.findall(r"^```(?:sh)?\n(.*?)^```$", read(path), re.M | re.S):
-            for line in block.replace("\\\n", " ").splitlines():
+        for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", read(path), re.M | re.S):
+            for line in [] if language not in ("", "sh") else block.replace("\\\n", " ").splitlines():
                 line = line.partition(" # ")[0].partition("#  ")[0]
-                for part in re.findall(r"\bmemtrace-bpf( [^|>&;]*)", re.sub(r"'[^']*'|\"[^\"]*\"", "X", line)):
-                    words = part.split(" -- ")[0].split()
+                for part in re.findall(r"(?:^|sudo |\| |^\s+)memtrace-bpf( [^|>&;]*)", re.sub(r"'[^']*'|\"[^\"]*\"", "X", line)):
+                    words = re.split(r" --(?: |$)", part)[0].split()
                     command = words[0] if words and not words[0].startswith("-") else ""
                     count += 1
                     if command not in commands | {""}:
