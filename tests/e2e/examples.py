@@ -98,8 +98,6 @@ def execute(command, cwd, pid=0):
             os.chmod(os.path.join(bin_folder, name), 0o755)
     if pid:
         command = re.sub(r"\b%s\b" % EXAMPLE_PID, str(pid), command)
-    # Captures by others have probes in every process with this PyTorch, which the kernel's tracer would meet here.
-    command = re.sub(r"memtrace-bpf estimate ", "memtrace-bpf estimate --tracer inside ", command)
     env = dict(os.environ, PATH="%s:%s" % (bin_folder, os.environ["PATH"]), COLUMNS=COLUMNS, LC_ALL="C.UTF-8", TZ="UTC")
     done = subprocess.run(["bash", "-c", command], cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, timeout=120, check=False)
