@@ -6,7 +6,8 @@ The examples of README and guide. A fenced block of the language "console" has c
 * Behind a comment <!-- live --> the commands run on one training job, whose PID stands for the example's. Numbers differ each
   time: each line of the example must come, with other numbers, in this order.
 
-A comment <!-- lines 1-4,9 --> before a block says which lines of the output the example shows; "..." stands for the others.
+A comment <!-- lines 1-4, 9, /Peak/+3 --> before a block says which lines of the output the example shows: by number, or so many from
+the first match of an expression on. "..." stands for the others.
 """
 import os
 import re
@@ -20,7 +21,7 @@ DATA = os.path.join(REPO, "tests", "data", "guide")
 JOB = os.path.join(harness.WORKLOADS, "guide", "train.py")
 COLUMNS = "100"
 EXAMPLE_PID = "4242"
-BLOCK = re.compile(r"((?:^<!-- (?:live|lines [\d,-]+) -->\n)*)^```console\n(.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"((?:^<!-- (?:live|lines [^\n]+) -->\n)*)^```console\n(.*?)^```$", re.M | re.S)
 PRELOAD = " ".join(os.path.join(OUT, "dryrun", n) for n in ("libcuda.so.1", "libnvidia-ml.so.1"))
 
 
@@ -36,7 +37,7 @@ class Example:
         self.path, self.match = path, match
         notes = match[1]
         self.live = "<!-- live -->" in notes
-        found = re.search(r"lines ([\d,-]+)", notes)
+        found = re.search(r"lines ([^\n]+) -->", notes)
         self.lines = found[1] if found else ""
         self.steps = []
         for line in match[2].splitlines():
@@ -55,8 +56,13 @@ class Example:
         if not self.lines:
             return lines
         shown, last = [], 0
-        for part in self.lines.split(","):
-            first, _, end = part.partition("-")
+        for part in self.lines.split(", "):
+            if part.startswith("/"):
+                pattern, _, count = part[1:].rpartition("/+")
+                first = next((i for i, line in enumerate(lines, 1) if re.search(pattern, line)), len(lines) + 1)
+                end = first + int(count) - 1
+            else:
+                first, _, end = part.partition("-")
             if int(first) > last + 1:
                 shown.append("...")
             last = min(int(end or first), len(lines))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: reads-code
+# run: long reads-code
 """README, guide and reference: examples run, links lead somewhere, and the files that help names are installed."""
 import os
 import re
@@ -112,7 +112,7 @@ def test_size_and_lines():
     for name in ["README.md", *tracked("docs/guide/*.md", "docs/reference/*.md")]:
         prose = re.sub(r"^```.*?^```", "", read(os.path.join(REPO, name)), flags=re.M | re.S)
         wrong += ["%s: %s" % (name, line) for line in prose.splitlines()
-                  if len(line) > WIDTH and not line.startswith(("|", "    ")) and not re.search(r"\S{60}", line)]
+                  if len(line) > WIDTH and not line.startswith(("|", "    ", "`")) and not re.search(r"\S{60}", line)]
     check(not wrong, "lines of more than %d characters:\n%s", WIDTH, "\n".join(wrong))
 
 
@@ -132,7 +132,7 @@ def test_named_documents_exist():
             if not os.path.exists(os.path.join(DOCS, found)):
                 wrong.append("%s: there is no %s" % (name, found))
     check(not wrong, "%s", "\n".join(wrong))
-    check(count > 4 or not tracked("user/*.c"), "only %d were found", count)
+    check(count > 1 or not tracked("user/*.c"), "only %d were found", count)
 
 
 def test_installed():
