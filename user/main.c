@@ -167,6 +167,11 @@ static int no_command(const char *word)
 	return EXIT_USAGE;
 }
 
+static bool is_any(const char *word, const char *a, const char *b, const char *c)
+{
+	return !strcmp(word, a) || !strcmp(word, b) || !strcmp(word, c);
+}
+
 /* help [COMMAND] [--all] */
 static int help_of(int argc, char **argv)
 {
@@ -174,7 +179,9 @@ static int help_of(int argc, char **argv)
 	bool all = false;
 
 	for (int i = 0; i < argc; i++) {
-		if (!strcmp(argv[i], "--all") || !strcmp(argv[i], "-a"))
+		if (is_any(argv[i], "--help", "-h", "help"))
+			continue;
+		if (!strcmp(argv[i], "--all"))
 			all = true;
 		else if (!c && !(c = find(argv[i])))
 			return no_command(argv[i]);
@@ -184,11 +191,6 @@ static int help_of(int argc, char **argv)
 	else
 		help(stdout);
 	return closed(EXIT_OK);
-}
-
-static bool is_any(const char *word, const char *a, const char *b, const char *c)
-{
-	return !strcmp(word, a) || !strcmp(word, b) || !strcmp(word, c);
 }
 
 /* "memtrace-bpf run.mtr" is short for "memtrace-bpf report run.mtr": reading is harmless. */

@@ -408,7 +408,7 @@ def test_folders_and_arguments():
     ended.wait()
     for code, words, args in (
             (1, "others may write", ("-o", others)), (1, "symbolic link", ("-o", link)), (64, "--token-file", ("--listen", "0.0.0.0:0")),
-            (64, "NAME=PID", ("--target", "job")), (64, "regular expression", ("--target", "job=(")), (64, "two targets", ("--target", "a=1", "--target", "a=b")),
+            (64, "NAME=PID", ("--target", "job")), (64, "regular expression", ("--target", "job=(")), (64, "given twice", ("--target", "a=1", "--target", "a=b")),
             (64, "NAME=USER", ("--target", "a=b", "--target-user", "c=root")), (64, "no such user", ("--target", "a=b", "--target-user", "a=no-such-user")),
             (64, "NAME=USER", ("--target", "a=1", "--target-user", "a=root")),
             (64, "--tls-key", ("--tls-cert", token)), (64, "listen", ("--listen", "nonsense:x")), (64, "--command", ("--vram", "8G")),

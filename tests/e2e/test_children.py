@@ -198,7 +198,7 @@ def test_exit_status_and_refusals():
     check(not glob.glob(scratch("none*.mtr")), "recordings of nothing: %s", glob.glob(scratch("none*.mtr")))
     for options in ((), ("--on-oom",), ("--rolling", "1M")):
         code, _, err = tool("run", "--children", *options, "-o", "-", "--", "true", root=True)
-        check(code == 64 and "a file for each process: not with -o -" in err, "%s: %d, %r", options, code, err)
+        check(code == 64 and "a file for each process; -o - is for one process" in err, "%s: %d, %r", options, code, err)
 
 
 def test_live():

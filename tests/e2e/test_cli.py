@@ -3,6 +3,7 @@
 """Help, version and suggestions. After a change of the help: `MEMTRACE_UPDATE=1 python3 tests/e2e/test_cli.py` and read the diff."""
 import os
 import re
+import shlex
 import shutil
 import subprocess
 
@@ -118,6 +119,37 @@ def test_recording_without_command():
     equal((code, out, err), (USAGE, "", "memtrace-bpf: unknown command '1234'; to attach to that process: memtrace-bpf -p 1234\n"), "a PID")
     code, out, err = tool("no-such.mtr")
     check(code == USAGE and "memtrace-bpf report no-such.mtr" in err, "a file that is not there: %r", err)
+
+
+def test_wrong_inputs():
+    """Wrong inputs and their answers, from a file of blocks "$ memtrace-bpf ARGUMENTS [exit code]". Each answer names the thing, the
+    cause and the next step."""
+    path = os.path.join(REPO, "tests", "data", "golden", "wrong-inputs.txt")
+    folder, recording = scratch("wrong"), os.path.join(REPO, "tests", "data", "recording-v3.bin")
+    for name in ("empty", "two"):
+        os.makedirs(os.path.join(folder, name))
+    for name in ("run.mtr", "two/a.mtr", "two/b.mtr"):
+        shutil.copy(recording, os.path.join(folder, name))
+    with open(recording, "rb") as f, open(os.path.join(folder, "cut.mtr"), "wb") as cut:
+        cut.write(f.read(20))
+    with open(os.path.join(folder, "text.mtr"), "w", encoding="ascii") as f:
+        f.write("hello\n")
+    with open(path, encoding="utf-8") as f:
+        expected = f.read()
+    inputs = re.findall(r"^\$ memtrace-bpf (.*?)(?: \[\d+\])?$", expected, re.M)
+    got = ""
+    for line in inputs:
+        code, out, err = tool(*shlex.split(line), cwd=folder)
+        equal(out, "", "standard output of %s" % line)
+        check(all(x.startswith(("memtrace-bpf", "See `memtrace-bpf help")) for x in err.splitlines()) and len(err.splitlines()) in (1, 2), "%s: %r", line, err)
+        got += "$ memtrace-bpf %s [%d]\n%s\n" % (line, code, err)
+    if os.environ.get("MEMTRACE_UPDATE"):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(got)
+        expected = got
+    check(len(inputs) > 80, "only %d inputs", len(inputs))
+    wrong = [a for a, b in zip(got.split("\n\n"), expected.split("\n\n")) if a != b]
+    check(got == expected, "%s", "; ".join(wrong) or "the file has another form")
 
 
 def test_language():

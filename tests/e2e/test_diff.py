@@ -236,13 +236,13 @@ def test_default_name():
 
 def test_errors():
     old, new = recordings()[:2]
-    for args, code, words in ((("diff", old), 64, "which two"), (("diff", old, new, new), 64, "compare"),
+    for args, code, words in ((("diff", old), 64, "no second recording"), (("diff", old, new, new), 64, "compare"),
                               (("diff", "-", "-"), 64, "standard input"), (("diff", old, "/nonexistent"), 2, "cannot open"),
                               (("diff", old, new, "--by", "segment"), 64, "segment"), (("diff", old, new, "--at", "x"), 64, "--at"),
                               (("diff", old, new, "--format", "flamegraph", "--by", "module"), 64, "by stack"),
                               (("diff", old, new, "--at", "oom"), 2, "out-of-memory"), (("diff", old, new, "--device", "cuda:7"), 2, "cuda:7"),
                               (("diff", old, new, "-o", old), 1, "cannot create"), (("diff", old, new, "-o", "/dev/full"), 1, "cannot write"),
-                              (("compare",), 64, "which recordings"), (("compare", old, "--name", "a,b"), 64, "2 names for 1"),
+                              (("compare",), 64, "no recording given"), (("compare", old, "--name", "a,b"), 64, "2 names for 1"),
                               (("compare", old, __file__), 2, "not a memtrace-bpf recording"), (("compare", old, "--format", "csv"), 64, "csv")):
         got, out, err = tool(*args)
         equal((got, out), (code, ""), "%s: exit and output; it said %r" % (args, err))

@@ -130,7 +130,7 @@ def test_ctl():
     other.wait_line("waiting for", 20, stream="err")
     code, _, err = tool("ctl", "status", root=True)
     equal(code, USAGE, "exit code where two captures run")
-    check("-p %d: of the processes that it chooses itself" % recorder.pid in err, "which captures there are: %r", err)
+    check("-p %d: several processes, captured by PID" % recorder.pid in err, "which captures there are: %r", err)
     for p in (recorder, other):
         finish(p)
         check("nothing was written: no process that was recorded allocated a tensor" in p.stderr(), "what is said at the end: %r", p.stderr())
@@ -141,7 +141,7 @@ def test_containers_choose():
     """A PID is already chosen: a container besides it would be ignored."""
     for command in ((), ("record",), ("watch",)):
         for where in ("--container", "--pod"):
-            refused(tool(*command, "-p", "1", where, "x"), USAGE, "-p and " + where, "--name or --all")
+            refused(tool(*command, "-p", "1", where, "x"), USAGE, "-p and %s cannot be combined" % where, "--name or --all")
 
 
 def test_no_such_pid():
@@ -400,7 +400,7 @@ def test_what_is_not_there():
     check("cuda" not in tool("report", "--by", "segment", path)[2], "a device is suggested that is not there")
     refused(tool("export", "snapshot", path, "-o", scratch("no.pickle")), UNUSABLE, path, "needs CUDA events")
     refused(tool("export", "folded", "--at", "oom", path, "-o", "-"), UNUSABLE, "no out-of-memory")
-    refused(tool("leaks", "--steps", "5", path), USAGE, "a number of steps is for a running process", "lists each step")
+    refused(tool("leaks", "--steps", "5", path), USAGE, "a number of steps needs a running process", "lists each step")
     equal(tool("leaks", "--steps", path)[0], OK, "leaks --steps FILE")
 
 

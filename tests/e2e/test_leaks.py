@@ -215,7 +215,7 @@ def test_live_healthy():
 
 
 def test_usage():
-    for args, words in (((), "which recording"), (("-p", "1", "x.mtr"), "either a recording or -p"), (("--steps=3", "x.mtr"), "for a running process"),
+    for args, words in (((), "no recording given"), (("-p", "1", "x.mtr"), "cannot be combined"), (("--steps=3", "x.mtr"), "needs a running process"),
                         (("--by", "thread", "x.mtr"), "use line, stack"), (("--min-confidence", "sure", "x.mtr"), "use low, medium or high"),
                         (("--top", "many", "x.mtr"), "whole number")):
         code, out, err = tool("leaks", *args)

@@ -379,7 +379,7 @@ def test_disk_full():
         equal((code, out), (7, "whole\n"), "exit code and output of the command (%r)" % err[-500:])
         said = [line for line in err.splitlines() if path in line and "no space left" in line.lower()]
         check(said, "the message does not name %s and the reason: %r", path, err)
-        check("goes on" in err, "does not say that the command goes on: %r", err)
+        check("the command continues" in err, "does not say that the command continues: %r", err)
         own(path)
         code, out, err = tool("report", "--format", "json", path)
         doc = json.loads(out)

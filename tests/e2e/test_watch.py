@@ -76,7 +76,7 @@ def test_fail_if_in_json():
 
 def test_fail_if_cannot_be_judged():
     """Unknown figures are an error with a reason, not false; invalid conditions are refused with the position."""
-    for condition, words in (("growth>1/1000steps", "of 1,000 steps so far"), ("rss>1", "watch"), ("alocated>1", "no such figure 'alocated'")):
+    for condition, words in (("growth>1/1000steps", "of 1,000 steps so far"), ("rss>1", "watch"), ("alocated>1", "unknown figure 'alocated'")):
         code, _, err = fail_if(condition)
         equal(code, 1 if "growth" in condition else 64, "exit code of %s: %s" % (condition, err))
         check(words in err, "%s: no '%s' in: %s", condition, words, err)
@@ -230,7 +230,7 @@ def test_bad_places():
     p.stop()
     got, _, err = tool("watch", *pid, root=True)
     equal(got, 2, "exit code where there is no such process: %s" % err)
-    check("PID %d is not there" % p.popen.pid in err, "who is not there: %s", err)
+    check("PID %d does not run" % p.popen.pid in err, "who is not there: %s", err)
     shell = spawn(["sh", "-c", "echo ready; read nothing"])
     shell.wait_line("^ready")
     for options in ((), ("--follow",), ("--all",)):

@@ -215,7 +215,7 @@ def test_refused():
             (("--rolling", "1M", "--on-oom"), "--on-oom"), (("--rolling", "1M", "--max-size", "1M"), "--max-size"),
             (("--rolling", "1M", "-o", "-"), "-o -"), (("--every", "1s"), "how long"), (("--on", "allocated>1G"), "when does"),
             (("--on", "allocated>"), "allocated"), (("--until", "rss>1G"), "rss"), (("--keep", "3"), "several"),
-            (("--wait", "-o", scratch("one.mtr")), "-o NAME/"), (("--before", "3s"), "looks back"), (("--skip", "x"), "--skip")):
+            (("--wait", "-o", scratch("one.mtr")), "-o NAME/"), (("--before", "3s"), "--before needs"), (("--skip", "x"), "--skip")):
         code, _, err = tool("record", "-p", str(os.getpid()), *options, root=True)
         check(code == 64 and word in err, "%s: %d, %s", options, code, err)
     code, _, err = tool("ctl", "-p", "1", "status", root=True)

@@ -47,8 +47,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		log__set_level(LOG_DEBUG);
 		break;
 	case ARGP_KEY_ARG:
-		argp_error(state, "'%s': check takes no argument; -p PID looks at a process, too",
-			   arg);
+		usage__unexpected(state, arg, "to check a process: -p PID");
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;

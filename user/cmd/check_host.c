@@ -79,8 +79,8 @@ static void check_ptrace(struct check_lines *l)
 	first_line("/proc/sys/kernel/yama/ptrace_scope", text, sizeof(text));
 	scope = text[0] ? text[0] - '0' : 0;
 	check_lines__add(l, scope < 3, "ptrace_scope",
-			 scope >= 3 ? "3: nobody can read the memory of processes, not even root; "
-				      "set kernel.yama.ptrace_scope below 3 and reboot"
+			 scope >= 3 ? "3: not even root can read processes; set "
+				      "kernel.yama.ptrace_scope below 3 and reboot"
 			 : scope    ? "1 or 2: only root, or CAP_SYS_PTRACE, can read processes"
 				    : "0: no restriction",
 			 EXIT_NOT_PERMITTED);

@@ -49,7 +49,7 @@ static uint64_t number(const char *option, const char *arg, struct argp_state *s
 	errno = 0;
 	n = strtoull(arg, &end, 10);
 	if (errno || end == arg || *end || strchr(arg, '-'))
-		argp_error(state, "%s: '%s' is no number of steps", option, arg);
+		argp_error(state, "%s: '%s' is not a number of steps", option, arg);
 	return n;
 }
 
@@ -81,8 +81,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->n = (size_t)(state->argc - state->next);
 		break;
 	case ARGP_KEY_NO_ARGS:
-		argp_error(state, "which recordings? memtrace-bpf compare FILE FILE ..., or a "
-				  "folder of them");
+		argp_error(state, "no recording given: memtrace-bpf compare FILE FILE..., or a "
+				  "folder of recordings");
 		break;
 	case ARGP_KEY_END:
 		break;
@@ -135,8 +135,8 @@ static int expand_all(struct compare_args *args)
 	for (size_t i = 0; i < args->n && !status; i++)
 		status = expand(args, args->files[i]);
 	if (!status && args->names && count_names(args->names) != args->in.n) {
-		log_err("--name: %zu names for %zu recordings", count_names(args->names),
-			args->in.n);
+		log_err("--name: %zu names for %zu recordings; give one name for each",
+			count_names(args->names), args->in.n);
 		status = EXIT_USAGE;
 	}
 	args->n = args->in.n;

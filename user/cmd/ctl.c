@@ -76,14 +76,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		else if (!a->argument && !strcmp(a->word, "mark"))
 			a->argument = arg;
 		else
-			argp_error(state, "'%s' is one too many", arg);
+			argp_error(state,
+				   "unexpected argument '%s'; only mark takes one: memtrace-bpf "
+				   "ctl mark NAME",
+				   arg);
 		break;
 	case ARGP_KEY_END:
 		if (!a->word)
 			argp_error(state,
-				   "what is it to do? start, stop, mark NAME, save or status");
+				   "no action given; use start, stop, mark NAME, save or status");
 		if (!strcmp(a->word, "mark") && !a->argument)
-			argp_error(state, "which mark? memtrace-bpf ctl mark NAME");
+			argp_error(state, "mark needs a name: memtrace-bpf ctl mark NAME");
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -99,8 +102,7 @@ static int find(const struct ctl_args *a, struct control_place *ret)
 	int status = EXIT_OK;
 
 	if (n == -EACCES || n == -EPERM) {
-		log_err("only root may tell a capture what to do, or the user who captures; run it "
-			"with sudo");
+		log_err("not permitted to control captures of other users; run it with sudo");
 		return EXIT_NOT_PERMITTED;
 	}
 	if (n <= 0) {
@@ -115,14 +117,13 @@ static int find(const struct ctl_args *a, struct control_place *ret)
 			log_err("no capture%s runs here; %s", whose, next);
 		status = EXIT_UNUSABLE;
 	} else if (n > 1) {
-		log_err("%zd captures run here; -p says which is meant:", n);
+		log_err("%zd captures are running; choose one with -p:", n);
 		for (ssize_t i = 0; i < n; i++) {
 			if (all[i].target == all[i].capturer)
-				log_err("  -p %d: of the processes that it chooses itself, by PID "
-					"%d",
+				log_err("  -p %d: several processes, captured by PID %d",
 					(int)all[i].capturer, (int)all[i].capturer);
 			else
-				log_err("  -p %d: of PID %d, by PID %d", (int)all[i].capturer,
+				log_err("  -p %d: PID %d, captured by PID %d", (int)all[i].capturer,
 					(int)all[i].target, (int)all[i].capturer);
 		}
 		status = EXIT_USAGE;
@@ -217,7 +218,8 @@ static int take_answer(const struct ctl_args *a, const char *answer)
 	int status = EXIT_FAILED;
 
 	if (!json_is_object(doc)) {
-		log_err("the capture's answer makes no sense");
+		log_err("the capture sent an answer that cannot be read; do both have the same "
+			"version?");
 	} else {
 		if (json_is_true(json_object_get(doc, "ok")))
 			status = EXIT_OK;
@@ -260,8 +262,8 @@ static int cmd_ctl(int argc, char **argv)
 	err = control__ask(NULL, &place, request, &answer);
 	free(request);
 	if (err) {
-		log_err("the capture of PID %d (PID %d) does not answer: %s", (int)place.target,
-			(int)place.capturer, strerror(-err));
+		log_err("the capture of PID %d (it is PID %d) does not answer: %s",
+			(int)place.target, (int)place.capturer, strerror(-err));
 		return EXIT_FAILED;
 	}
 	status = take_answer(&args, answer);

@@ -58,8 +58,8 @@ static void parse_at(struct diff_args *a, const char *arg, struct argp_state *st
 	if (!first || analysis__parse_at(first, &a->opts.at[MATCH_OLD]) ||
 	    analysis__parse_at(comma ? comma + 1 : first, &a->opts.at[MATCH_NEW]))
 		argp_error(state,
-			   "--at: '%s' is none of peak, end, oom and no time in seconds, nor two "
-			   "of them",
+			   "--at: unknown moment '%s'; use peak, end, oom, seconds since the "
+			   "start, or OLD,NEW",
 			   arg);
 	free(first);
 }
@@ -80,7 +80,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case ARGP_KEY_ARG:
 		if (state->arg_num >= MATCH_SIDES)
-			argp_error(state, "'%s': two recordings, no more; see memtrace-bpf compare",
+			argp_error(state,
+				   "'%s' is a third recording; for more than two: memtrace-bpf "
+				   "compare",
 				   arg);
 		else
 			a->files[state->arg_num] = arg;
@@ -88,13 +90,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (a->shown.format == FORMAT_FLAMEGRAPH && a->shown.by != BY_LINE &&
 		    a->shown.by != BY_STACK)
-			argp_error(state, "--format flamegraph is by stack");
+			argp_error(state, "--format flamegraph works only with --by stack");
 		if (!a->files[MATCH_OLD])
-			argp_error(state, "which two recordings? memtrace-bpf diff OLD NEW");
+			argp_error(state, "no recording given: memtrace-bpf diff OLD NEW");
 		else if (!a->files[MATCH_NEW])
 			break; /* a folder may have both */
 		else if (!strcmp(a->files[0], "-") && !strcmp(a->files[1], "-"))
-			argp_error(state, "only one of them can be standard input");
+			argp_error(state, "only one recording can come from standard input");
 		break;
 	default:
 		return report_args__parse(key, arg, state, &a->shown);
@@ -142,7 +144,7 @@ static int choose_devices(struct analysis *const a[MATCH_SIDES], const struct di
 			return status;
 		model__device(a[k]->model, ret[k], &dev);
 		if (!dev.marked) {
-			log_err("%s: no out-of-memory event of %s in it; try --at peak",
+			log_err("%s: no out-of-memory event of %s; try --at peak",
 				text__clean(path, sizeof(path), a[k]->path, strlen(a[k]->path)),
 				dev.name);
 			return EXIT_UNUSABLE;
@@ -276,7 +278,7 @@ static int cmd_diff(int argc, char **argv)
 		args.files[MATCH_NEW] = in.paths[MATCH_NEW];
 		status = run(&args);
 	} else {
-		log_err("which two recordings? memtrace-bpf diff OLD NEW, or a folder with "
+		log_err("no second recording given: memtrace-bpf diff OLD NEW, or a folder with "
 			"several");
 		status = EXIT_USAGE;
 	}

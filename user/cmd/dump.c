@@ -48,11 +48,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->o.pid = capture_args__parse_pid(state, arg);
 		break;
 	case ARGP_KEY_ARG:
-		argp_error(state, "'%s': which process? -p PID", arg);
+		usage__unexpected(state, arg, "choose the process with -p PID");
 		break;
 	case ARGP_KEY_END:
 		if (!a->o.pid)
-			argp_error(state, "which process? -p PID");
+			argp_error(state, "no process given; choose it with -p PID");
 		break;
 	default:
 		return report_args__parse(key, arg, state, &a->shown);
@@ -68,12 +68,12 @@ static int unreadable(struct failure *f, int pid, int err, const char *why)
 			"not permitted to read the memory of PID %d: %s needed; run it with sudo",
 			pid, *caps__missing_to_read() ? caps__missing_to_read() : "CAP_SYS_PTRACE");
 	if (err == -ESRCH)
-		return failure__set(f, EXIT_UNUSABLE, err, "PID %d ended while it was read", pid);
+		return failure__set(f, EXIT_UNUSABLE, err, "PID %d ended during the reading", pid);
 	if (err == -EAGAIN)
 		return failure__set(f, EXIT_UNUSABLE, err, "PID %d: %s; try again later", pid, why);
 	if (err == -ENOTSUP || err == -ENOENT || err == -EBADMSG)
 		return failure__set(f, EXIT_UNUSABLE, err,
-				    "PID %d: %s; `memtrace-bpf check -p %d` says what works", pid,
+				    "PID %d: %s; `memtrace-bpf check -p %d` shows what works", pid,
 				    why, pid);
 	return failure__set(f, EXIT_FAILED, err, "PID %d: %s (%s)", pid,
 			    why && *why ? why : "cannot be read", strerror(-err));

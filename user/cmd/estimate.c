@@ -106,7 +106,7 @@ static uint64_t parse_size(struct argp_state *state, const char *option, const c
 	uint64_t bytes = 0;
 
 	if (text__parse_size(arg, &bytes) || bytes < min || bytes > max)
-		argp_error(state, "%s: '%s' is no size%s", option, arg, limits);
+		argp_error(state, "%s: '%s' is not a size%s", option, arg, limits);
 	return bytes;
 }
 
@@ -116,7 +116,7 @@ static uint64_t parse_limited(struct argp_state *state, const char *option, cons
 	uint64_t n = capture_args__parse_count(state, option, arg, min);
 
 	if (n > max)
-		argp_error(state, "%s: no more than %" PRIu64, option, max);
+		argp_error(state, "%s: at most %" PRIu64, option, max);
 	return n;
 }
 
@@ -165,7 +165,7 @@ static error_t parse_target(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case OPT_VRAM:
 		a->vram = parse_size(state, "--vram", arg, DRYRUN_VRAM_MIN, DRYRUN_VRAM_MAX,
-				     " between 16M and 4T");
+				     " between 16M and 4T; try 80G");
 		break;
 	case OPT_DEVICE:
 		parse_device(a, arg, state);
@@ -210,14 +210,15 @@ static error_t parse_target(int key, char *arg, struct argp_state *state)
 static void check_options(struct estimate_args *a, struct argp_state *state)
 {
 	if (!a->run.command)
-		argp_error(state, "which command? estimate [OPTION...] -- COMMAND [ARGUMENT...]");
+		argp_error(state, "no command given: memtrace-bpf estimate [OPTION...] -- COMMAND "
+				  "[ARGUMENT...]");
 	if (a->output && !strcmp(a->output, "-"))
 		argp_error(state,
-			   "-o: standard output is for the answer; a recording goes into a file");
+			   "-o: the answer goes to standard output; give a file for the recording");
 	if (a->output && a->rank_list)
-		argp_error(state, "-o: a recording is of one rank; give --rank N");
+		argp_error(state, "-o: a recording has one rank; choose it with --rank N");
 	if (a->min_vram && a->no_search)
-		argp_error(state, "--min-vram and --no-search: one or the other");
+		argp_error(state, "--min-vram and --no-search cannot be combined");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -234,7 +235,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_TIME:
 		if (text__parse_time(arg, &a->max_time) || !a->max_time)
-			argp_error(state, "--max-time: '%s' is no time as 90s or 30m", arg);
+			argp_error(state, "--max-time: '%s' is not a time; try 90s or 30m", arg);
 		break;
 	case OPT_HOST:
 		a->max_host_memory = parse_size(state, "--max-host-memory", arg, 1 << 20,
@@ -285,8 +286,8 @@ static int choose_tracer(struct estimate_args *a)
 	a->run.inside = !inside__can(why, sizeof(why));
 	if (a->run.inside)
 		return EXIT_OK;
-	log_err("the script cannot record itself: %s%s", why,
-		a->tracer == TRACER_AUTO ? "; as root the kernel does it" : "");
+	log_err("the script cannot be recorded without root: %s%s", why,
+		a->tracer == TRACER_AUTO ? "; run it with sudo" : "");
 	return EXIT_NOT_PERMITTED;
 }
 
@@ -321,8 +322,8 @@ static int complete(struct estimate_args *a)
 		a->max_host_memory = here ? here / 100 * HOST_SHARE : UINT64_MAX;
 	if (granule__down(a->vram) > a->context.bytes)
 		return choose_tracer(a);
-	log_err("--vram: CUDA's context is taken to be %s, and there are %s; --context says "
-		"otherwise",
+	log_err("--vram: %s for the CUDA context do not fit into %s; set --context or a larger "
+		"--vram",
 		text__bytes(want, sizeof(want), a->context.bytes),
 		text__bytes(have, sizeof(have), a->vram));
 	return EXIT_USAGE;

@@ -64,14 +64,19 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		else if (state->arg_num == 1)
 			a->recording = arg;
 		else
-			argp_error(state, "'%s': one recording at a time", arg);
+			argp_error(state, "unexpected argument '%s'; export takes one recording",
+				   arg);
 		break;
 	case ARGP_KEY_END:
 		if (!a->format)
-			argp_error(state, "which format? For example: export flamegraph FILE");
+			argp_error(
+				state,
+				"no format given; for example: memtrace-bpf export html run.mtr");
 		if (!a->recording)
-			argp_error(state, "which recording? For example: export %s run.mtr",
-				   a->format ? a->format->name : "FORMAT");
+			argp_error(
+				state,
+				"no recording given; for example: memtrace-bpf export %s run.mtr",
+				a->format ? a->format->name : "FORMAT");
 		break;
 	default:
 		return report_args__parse(key, arg, state, &o->shown);

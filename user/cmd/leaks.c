@@ -68,15 +68,17 @@ static const struct argp_option options[] = {
 static void check_args(struct leaks_args *a, struct argp_state *state)
 {
 	if (!a->capture.pid && !a->n)
-		argp_error(state, "which recording? memtrace-bpf leaks FILE, or -p PID for a "
+		argp_error(state, "no recording given: memtrace-bpf leaks FILE, or -p PID for a "
 				  "running process");
 	if (a->capture.pid && a->n)
-		argp_error(state, "'%s': either a recording or -p PID", a->files[0]);
+		argp_error(state, "'%s' and -p cannot be combined; give a recording or a process",
+			   a->files[0]);
 	if (!a->capture.pid && (a->capture.session.steps || a->capture.duration))
-		argp_error(state, "%s is for a running process, -p PID%s",
+		argp_error(state, "%s needs a running process, -p PID%s",
 			   a->capture.session.steps ? "a number of steps" : "--duration",
-			   a->capture.session.steps ? "; of a recording --steps lists each step"
-						    : "");
+			   a->capture.session.steps
+				   ? "; for a recording, --steps alone lists each step"
+				   : "");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -99,7 +101,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_GROWTH:
 		if (text__parse_size(arg, &a->o.min_growth))
-			argp_error(state, "--min-growth: '%s' is no size; try 64K or 1M", arg);
+			argp_error(state, "--min-growth: '%s' is not a size; try 64K or 1M", arg);
 		break;
 	case OPT_FAIL:
 		a->fail = true;
@@ -109,7 +111,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case 'd':
 		if (text__parse_time(arg, &a->capture.duration) || !a->capture.duration)
-			argp_error(state, "--duration: '%s' is no time; try 10s, 5m or 500ms", arg);
+			argp_error(state, "--duration: '%s' is not a time; try 10s, 5m or 500ms",
+				   arg);
 		break;
 	case 'q':
 		log__set_level(LOG_WARN);
@@ -138,7 +141,7 @@ static int printed(const struct leaks_args *a, int err, const char *name, bool f
 	if (analysis__check_output(stdout, "standard output"))
 		return EXIT_FAILED;
 	if (err == -ENOENT) {
-		log_err("%s: no device '%s' in it",
+		log_err("%s: no device '%s' in this recording",
 			text__clean(path, sizeof(path), name, strlen(name)),
 			text__clean(wanted, sizeof(wanted), a->o.device, strlen(a->o.device)));
 		return EXIT_UNUSABLE;
@@ -190,8 +193,15 @@ static int from_file(const struct leaks_args *args)
 {
 	struct analysis *a;
 	int status = judge(args, args->files[0], &a);
+	size_t device;
 
-	if (!status) {
+	if (status)
+		return status;
+	/* reports which devices there are */
+	status = args->o.device ? analysis__device(a, args->o.device, &device) : 0;
+	if (status) {
+		analysis__free(a);
+	} else {
 		struct leaks_doc doc = {
 			.model = a->model,
 			.dict = a->dict,

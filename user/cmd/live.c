@@ -51,7 +51,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case 'i':
 		if (text__parse_time(arg, &a->interval) || a->interval < 100000000ULL)
-			argp_error(state, "--interval: '%s' is no time of at least 100ms", arg);
+			argp_error(state,
+				   "--interval: '%s' is not a time of at least 100ms; try 1s", arg);
 		break;
 	case 'n':
 		a->count = capture_args__parse_count(state, "--count", arg, 1);
@@ -60,7 +61,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->sort = report_args__choose(state, "--sort", arg, live_sort_names);
 		break;
 	case ARGP_KEY_ARG:
-		argp_error(state, "'%s': which process? -p PID", arg);
+		usage__unexpected(state, arg, "choose the process with -p PID");
 		break;
 	default:
 		return report_args__parse(key, arg, state, &o->shown);

@@ -23,7 +23,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	if (key != OPT_MAX_MEMORY)
 		return ARGP_ERR_UNKNOWN;
 	if (text__parse_size(arg, &bytes) || !bytes)
-		argp_error(state, "--max-memory: '%s' is no size, like 8G", arg);
+		argp_error(state, "--max-memory: '%s' is not a size; try 8G", arg);
 	room__set(bytes);
 	return 0;
 }

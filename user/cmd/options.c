@@ -35,7 +35,7 @@ const struct argp_option *options_list__named(const struct options_list *list, c
 	return found;
 }
 
-static const struct argp_option *find_short(const struct options_list *list, int key)
+const struct argp_option *options_list__short(const struct options_list *list, int key)
 {
 	for (size_t i = 0; i < list->n; i++)
 		if (list->v[i]->key == key)
@@ -57,7 +57,7 @@ const struct argp_option *options_list__short_value(const struct options_list *l
 						    const char *argument)
 {
 	for (const char *c = argument + 1; *c; c++) {
-		const struct argp_option *o = find_short(list, *c);
+		const struct argp_option *o = options_list__short(list, *c);
 
 		if (options_list__takes_next(o))
 			return c[1] ? NULL : o;

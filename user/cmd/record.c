@@ -26,10 +26,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		state->child_inputs[1] = &a->recording;
 		break;
 	case ARGP_KEY_ARG:
-		argp_error(
-			state,
-			"'%s': record attaches to a process, -p PID; the file to write is -o FILE",
-			arg);
+		usage__unexpected(state, arg,
+				  "choose the process with -p PID and the file with -o FILE");
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;

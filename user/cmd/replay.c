@@ -69,7 +69,7 @@ static int device(const char *arg, struct argp_state *state)
 	unsigned long n = strtoul(number, &end, 10);
 
 	if (end == number || *end || n > 254 || number[0] == '-')
-		argp_error(state, "--device: '%s' is no CUDA device: cuda:0, cuda:1 ...", arg);
+		argp_error(state, "--device: '%s' is not a CUDA device; try cuda:0", arg);
 	return (int)n;
 }
 
@@ -84,7 +84,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_VRAM:
 		if (text__parse_size(arg, &a->opts.vram) || a->opts.vram < DRYRUN_VRAM_MIN ||
 		    a->opts.vram > DRYRUN_VRAM_MAX)
-			argp_error(state, "--vram: '%s' is no size from 16M to 4T, like 80G", arg);
+			argp_error(state, "--vram: '%s' is not a size between 16M and 4T; try 80G",
+				   arg);
 		break;
 	case OPT_SEARCH:
 		a->search = true;
@@ -106,19 +107,21 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case ARGP_KEY_ARG:
 		if (state->arg_num)
-			argp_error(state, "one recording at a time");
+			argp_error(state, "unexpected argument '%s'; replay takes one recording",
+				   arg);
 		a->opts.path = arg;
 		break;
 	case ARGP_KEY_NO_ARGS:
-		argp_error(state, "which recording? memtrace-bpf replay FILE");
+		argp_error(state, "no recording given: memtrace-bpf replay FILE");
 		break;
 	case ARGP_KEY_END:
 		if (a->search && (a->opts.alloc_conf || a->curve))
-			argp_error(state, "--search tries settings of its own: without "
-					  "--alloc-conf and --curve");
+			argp_error(state, "--search cannot be combined with --alloc-conf or "
+					  "--curve; it tries settings itself");
 		if (a->smallest && (a->search || a->opts.vram || a->curve))
-			argp_error(state, "--smallest looks for the memory: without --vram, "
-					  "--search and --curve");
+			argp_error(
+				state,
+				"--smallest cannot be combined with --vram, --search or --curve");
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -235,7 +238,7 @@ static int cmd_replay(int argc, char **argv)
 		curve = fopen(args.curve, "wxe");
 		if (!curve) {
 			log_err("%s: %s%s", args.curve, strerror(errno),
-				errno == EEXIST ? ": it is not overwritten" : "");
+				errno == EEXIST ? "; remove it or choose another name" : "");
 			return EXIT_FAILED;
 		}
 	}

@@ -59,8 +59,7 @@ static const struct argp_option options[] = {
 	{ "hide", OPT_HIDE, "PATTERN", OPTION_RARE,
 	  "Charge the caller instead of this file or folder; repeatable", OPTIONS_SHOW },
 	OPTION_FRAMES,
-	{ "advice", OPT_ADVICE, NULL, 0, "Print what would make the peak smaller, and by how much",
-	  OPTIONS_SHOW },
+	{ "advice", OPT_ADVICE, NULL, 0, "Print what would make the peak smaller", OPTIONS_SHOW },
 	{ "fail-if", OPT_FAIL, "CONDITION",
 	  0, "Exit with 4 if CONDITION is true, such as 'peak>16G' or 'growth>1G/100steps'; repeatable",
 	  OPTIONS_SHOW },
@@ -72,8 +71,7 @@ static const struct argp_option options[] = {
 	  OPTIONS_PARTS },
 	{ "apart", OPT_APART, NULL, 0, "One report after the other", OPTIONS_PARTS },
 	{ "columns", OPT_COLUMNS, "NAMES", 0,
-	  "Columns of text and csv: size,percent,blocks,cumulative,median,requested,role,phase,"
-	  "thread,module,location; +NAMES adds to the default",
+	  "Columns of text and csv: size,blocks,location,...; +NAMES adds to the default",
 	  OPTIONS_OUTPUT },
 	{ "bars", OPT_BARS, NULL, OPTION_RARE,
 	  "Draw bars (default: on a terminal that is wide enough)", OPTIONS_OUTPUT },
@@ -157,22 +155,25 @@ static void check_options(const struct options *o, struct argp_state *state)
 	if (r->tree && (r->segments || r->split || (r->by != BY_LINE && r->by != BY_MODULE) ||
 			o->shown.format != REPORT_AS_TEXT))
 		argp_error(state,
-			   "--tree is a text by module, no other --by or --format; see --by layer");
+			   "--tree works only with --by module and --format text; see --by layer");
 	if (r->segments && (o->shown.select.filter || o->shown.select.nhide))
-		argp_error(state,
-			   "--by segment: --filter and --hide are of lines, not of segments");
+		argp_error(
+			state,
+			"--by segment cannot be combined with --filter or --hide; they need lines");
 	if (r->together == TOGETHER_YES && !report_files__can_be_together(r))
-		argp_error(state,
-			   "--together: not with --tree, --advice, --by stack and --by segment");
+		argp_error(state, "--together cannot be combined with --tree, --advice, --by stack "
+				  "or --by segment");
 	if (r->advice && o->shown.format == REPORT_AS_CSV)
-		argp_error(state, "--advice is text or json");
+		argp_error(state, "--advice works only with --format text or json");
 	if (r->columns && (r->tree || r->segments || r->together == TOGETHER_YES))
-		argp_error(state, "--columns: not with --tree, --by segment and --together");
+		argp_error(state,
+			   "--columns cannot be combined with --tree, --by segment or --together");
 	if (r->columns && o->shown.format == REPORT_AS_JSON)
-		argp_error(state, "--columns is of text and csv; json has all figures");
+		argp_error(state,
+			   "--columns works only with --format text or csv; json has all figures");
 	if (r->side && o->shown.format != REPORT_AS_TEXT)
-		argp_error(state, "--side-by-side is of text; --together has what each holds in "
-				  "json and csv");
+		argp_error(state, "--side-by-side works only with --format text; for json and csv "
+				  "use --together");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -220,7 +221,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		r->n = (size_t)(state->argc - state->next);
 		break;
 	case ARGP_KEY_NO_ARGS:
-		argp_error(state, "which recording? memtrace-bpf report FILE");
+		argp_error(state, "no recording given: memtrace-bpf report FILE");
 		break;
 	case ARGP_KEY_END:
 		check_options(o, state);

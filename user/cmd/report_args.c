@@ -30,7 +30,7 @@ static void parse_hide(struct report_args *a, const char *arg, struct argp_state
 	int err = report_select__add_hide(&a->select, arg);
 
 	if (err == -EINVAL)
-		argp_error(state, "--hide: which file or folder?");
+		argp_error(state, "--hide needs a file or a folder");
 	else if (err)
 		argp_failure(state, EXIT_FAILED, 0, "out of memory");
 }
@@ -48,7 +48,8 @@ error_t report_args__parse(int key, char *arg, struct argp_state *state, struct 
 		a->at_given = true;
 		if (analysis__parse_at(arg, &a->at))
 			argp_error(state,
-				   "--at: '%s' is none of peak, end, oom and no time in seconds",
+				   "--at: unknown moment '%s'; use peak, end, oom or seconds since "
+				   "the start",
 				   arg);
 		break;
 	case OPT_BY:

@@ -62,12 +62,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_VRAM:
 		if (text__parse_size(arg, &a->dryrun.vram) || a->dryrun.vram < DRYRUN_VRAM_MIN ||
 		    a->dryrun.vram > DRYRUN_VRAM_MAX)
-			argp_error(state, "--vram: '%s' is no size between 16M and 4T", arg);
+			argp_error(state, "--vram: '%s' is not a size between 16M and 4T; try 80G",
+				   arg);
 		break;
 	case OPT_DEVICES:
 		a->dryrun.devices = capture_args__parse_count(state, "--devices", arg, 1);
 		if (a->dryrun.devices > DRYRUN_DEVICES_MAX)
-			argp_error(state, "--devices: no more than %d", DRYRUN_DEVICES_MAX);
+			argp_error(state, "--devices: at most %d", DRYRUN_DEVICES_MAX);
 		break;
 	case OPT_NO_TRACE:
 		a->no_trace = true;
@@ -86,21 +87,19 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case ARGP_KEY_END:
 		if (!a->command)
-			argp_error(state,
-				   "which command? run [OPTION...] -- COMMAND [ARGUMENT...]");
+			argp_error(state, "no command given: memtrace-bpf run [OPTION...] -- "
+					  "COMMAND [ARGUMENT...]");
 		if (!a->dryrun.wanted && (a->dryrun.vram || a->dryrun.devices))
-			argp_error(state,
-				   "--vram and --devices are those of a dry run: --dry-run-cuda");
+			argp_error(state, "--vram and --devices need --dry-run-cuda");
 		if (a->no_trace &&
 		    (a->recording.output || a->capture.duration || a->capture.session.steps ||
 		     a->capture.children || a->recording.bounds.max_size ||
 		     a->recording.bounds.max_events || a->recording.oom.on ||
 		     a->recording.rolling.size || a->recording.windows.given))
-			argp_error(state, "--no-trace records nothing: no output and no bounds");
+			argp_error(state, "--no-trace records nothing; it cannot be combined with "
+					  "-o or options about the recording");
 		if (a->inside && (a->no_trace || a->capture.children))
-			argp_error(state,
-				   "--inside: the command records itself alone, and not those that "
-				   "it starts: without %s",
+			argp_error(state, "--inside cannot be combined with %s",
 				   a->no_trace ? "--no-trace" : "--children");
 		break;
 	default:
@@ -118,11 +117,13 @@ static int run(struct run_command *r)
 		return status;
 	ended = run_command__has_ended(r);
 	if (status && !ended)
-		log_warn("the command goes on, without a recording");
+		log_warn("the command continues without a recording");
 	if (status == EXIT_UNUSABLE && ended && !r->was_attached)
-		log_info("PID %d ended without importing PyTorch: nothing was there to trace%s",
+		log_info("PID %d ended without importing PyTorch: nothing to record%s",
 			 (int)child__pid(r->child),
-			 r->warned_of_child ? "" : "; what it started itself is not followed");
+			 r->warned_of_child
+				 ? ""
+				 : "; --children also records the processes that it starts");
 	return run_command__wait(r);
 }
 

@@ -140,7 +140,7 @@ static struct serve_target *new_target(struct serve_args *a, struct argp_state *
 {
 	/* A mask has a bit for each target, so their number is limited. */
 	if (a->n_targets == SERVE_TARGETS) {
-		argp_error(state, "no more than %d targets", SERVE_TARGETS);
+		argp_error(state, "too many targets; at most %d", SERVE_TARGETS);
 		return NULL;
 	}
 	return &a->targets[a->n_targets++];
@@ -174,7 +174,7 @@ static void parse_target(struct serve_args *a, const char *option, const char *a
 	}
 	for (size_t i = 0; i < a->n_targets; i++)
 		if (strlen(a->targets[i].name) == len && !strncmp(a->targets[i].name, arg, len))
-			argp_error(state, "%s: there are two targets '%.*s'", option, (int)len,
+			argp_error(state, "%s: the target '%.*s' is given twice", option, (int)len,
 				   arg);
 	t = new_target(a, state);
 	if (!t)
@@ -185,7 +185,7 @@ static void parse_target(struct serve_args *a, const char *option, const char *a
 	t->kind = command ? TARGET_COMMAND : t->pid ? TARGET_PID : TARGET_PATTERN;
 	bad = t->kind == TARGET_PATTERN ? pick__bad_pattern(t->text) : NULL;
 	if (bad)
-		argp_error(state, "%s: '%s' is no extended regular expression: %s", option, t->text,
+		argp_error(state, "%s: '%s' is not a valid regular expression: %s", option, t->text,
 			   bad);
 }
 
@@ -236,7 +236,7 @@ static uint64_t parse_time(struct argp_state *state, const char *option, const c
 	uint64_t ns = 0;
 
 	if (text__parse_time(arg, &ns) || ns < least)
-		argp_error(state, "%s: '%s' is no time of at least %g s", option, arg,
+		argp_error(state, "%s: '%s' is not a time of at least %g s", option, arg,
 			   (double)least / 1e9);
 	return ns;
 }
@@ -248,7 +248,7 @@ static uint64_t parse_size(struct argp_state *state, const char *option, const c
 	char a[24], b[24];
 
 	if (text__parse_size(arg, &bytes) || bytes < least || bytes > most)
-		argp_error(state, "%s: '%s' is no size from %s to %s", option, arg,
+		argp_error(state, "%s: '%s' is not a size from %s to %s; try 1G", option, arg,
 			   text__bytes(a, sizeof(a), least), text__bytes(b, sizeof(b), most));
 	return bytes;
 }
@@ -259,7 +259,7 @@ static unsigned parse_few(struct argp_state *state, const char *option, const ch
 	uint64_t n = capture_args__parse_count(state, option, arg, min);
 
 	if (n > max)
-		argp_error(state, "%s: no more than %llu", option, (unsigned long long)max);
+		argp_error(state, "%s: at most %llu", option, (unsigned long long)max);
 	return (unsigned)n;
 }
 
@@ -267,7 +267,7 @@ static void add(const char **v, size_t *n, size_t most, const char *arg, const c
 		struct argp_state *state)
 {
 	if (*n == most)
-		argp_error(state, "%s: no more than %zu", option, most);
+		argp_error(state, "%s: at most %zu", option, most);
 	else
 		v[(*n)++] = arg;
 }
@@ -276,8 +276,8 @@ static void parse_url(struct argp_state *state, const char *option, const char *
 		      const char **ret)
 {
 	if (strncmp(arg, "http://", 7) != 0 && strncmp(arg, "https://", 8) != 0)
-		argp_error(state, "%s: '%s' is no URL that begins with http:// or https://", option,
-			   arg);
+		argp_error(state, "%s: '%s' is not a URL that begins with http:// or https://",
+			   option, arg);
 	*ret = arg;
 }
 
@@ -324,19 +324,19 @@ static void check(const struct serve_args *a, struct argp_state *state)
 	if (!commands &&
 	    (a->vram || a->devices || a->no_dry_run || a->command_user || a->command_env))
 		argp_error(state, "--vram, --devices, --no-dry-run, --command-user and "
-				  "--command-env are of commands: --command NAME=COMMAND");
+				  "--command-env need --command NAME=COMMAND");
 	if (a->no_dry_run && (a->vram || a->devices))
-		argp_error(
-			state,
-			"--vram and --devices are of a GPU that is made up: not with --no-dry-run");
+		argp_error(state, "--vram and --devices cannot be combined with --no-dry-run; they "
+				  "describe a simulated GPU");
 	if (!a->tls_cert != !a->tls_key)
-		argp_error(state, "--tls-cert and --tls-key go together");
+		argp_error(state, "--tls-cert and --tls-key need each other");
 	if (!a->push_pyroscope && !a->push_otlp &&
 	    (a->push_every || a->push_profile || a->push_token_file || a->push_ca ||
 	     a->push_insecure))
-		argp_error(state, "--push-...: where to? --push-pyroscope URL or --push-otlp URL");
+		argp_error(state,
+			   "options --push-... need --push-pyroscope URL or --push-otlp URL");
 	if (a->push_insecure && !a->push_token_file)
-		argp_error(state, "--push-insecure is about the token of --push-token-file");
+		argp_error(state, "--push-insecure needs --push-token-file");
 	check_push(a, a->push_pyroscope, "--push-pyroscope", state);
 	check_push(a, a->push_otlp, "--push-otlp", state);
 }
@@ -349,7 +349,7 @@ static error_t parse_limit(int key, char *arg, struct argp_state *state)
 	case OPT_EVENTS:
 		a->max_events = capture_args__parse_count(state, "--max-events", arg, 1);
 		if (a->max_events > INT64_MAX / 64)
-			argp_error(state, "--max-events: that is too many");
+			argp_error(state, "--max-events: the number is too large");
 		break;
 	case OPT_TRACES:
 		a->max_traces = parse_few(state, "--max-traces", arg, 1, 700);
@@ -511,17 +511,16 @@ static int prepare(struct serve_args *a)
 		}
 		if (local || a->token_file)
 			continue;
-		log_err("--listen %s: others reach that address: --token-file FILE says what they "
-			"have to know, and --tls-cert and --tls-key keep it from "
-			"who listens on the way",
+		log_err("--listen %s: other machines can reach this address; give --token-file "
+			"FILE (required), and --tls-cert and --tls-key (recommended)",
 			a->listen[i]);
 		return EXIT_USAGE;
 	}
 	for (size_t i = 0; i < a->n_targets; i++) {
 		if (a->targets[i].kind == TARGET_PID && kill(a->targets[i].pid, 0) &&
 		    errno == ESRCH) {
-			log_err("--target %s: there is no process %d", a->targets[i].name,
-				(int)a->targets[i].pid);
+			log_err("--target %s: no process with PID %d; `ps -e` lists processes",
+				a->targets[i].name, (int)a->targets[i].pid);
 			return EXIT_UNUSABLE;
 		}
 	}

@@ -73,28 +73,54 @@ void usage__unknown(struct argp_state *state, const char *what, const char *word
 		argp_error(state, "%s '%s'; use %s", what, word, all);
 }
 
-/* Checks names of options in getopt's order. getopt reports other errors itself. */
+void usage__unexpected(struct argp_state *state, const char *argument, const char *next)
+{
+	if (*argument && !argument[strspn(argument, "0123456789")])
+		argp_error(state, "unexpected argument '%s'; did you mean -p %s?", argument,
+			   argument);
+	else
+		argp_error(state, "unexpected argument '%s'; %s", argument, next);
+}
+
+static bool check_short(struct argp_state *state, const char *argument)
+{
+	for (const char *c = argument + 1; *c; c++) {
+		const struct argp_option *o = options_list__short(&at.options, *c);
+
+		if (!o)
+			argp_error(state, "unknown option '-%c'", *c);
+		if (options_list__takes_next(o))
+			return !c[1];
+	}
+	return false;
+}
+
+/* Returns whether the next argument is the option's value. */
+static bool check_long(struct argp_state *state, const char *argument, bool last)
+{
+	const char *name = argument + 2;
+	size_t len = strcspn(name, "=");
+	const struct argp_option *o = options_list__named(&at.options, name, len);
+
+	if (!o)
+		unknown(state, name, len);
+	if (last && !name[len] && options_list__takes_next(o))
+		argp_error(state, "--%s needs a value: --%s=%s", o->name, o->name, o->arg);
+	return !name[len] && options_list__takes_next(o);
+}
+
+/* Checks options in getopt's order, with better messages than its own. */
 static void check_options(struct argp_state *state)
 {
 	for (int i = 1; i < state->argc && strcmp(state->argv[i], "--") != 0; i++) {
-		const char *argument = state->argv[i], *name = argument + 2;
-		size_t len = strcspn(argument, "=");
-		const struct argp_option *o;
+		const char *argument = state->argv[i];
 
-		if (argument[0] != '-' || !argument[1]) {
-			if (state->flags & ARGP_IN_ORDER)
-				return;
-			continue;
-		}
-		if (argument[1] != '-') {
-			i += options_list__short_value(&at.options, argument) != NULL;
-			continue;
-		}
-		len -= 2;
-		o = options_list__named(&at.options, name, len);
-		if (!o)
-			unknown(state, name, len);
-		i += options_list__takes_next(o) && !name[len];
+		if (argument[0] == '-' && argument[1] == '-')
+			i += check_long(state, argument, i + 1 == state->argc);
+		else if (argument[0] == '-' && argument[1])
+			i += check_short(state, argument);
+		else if (state->flags & ARGP_IN_ORDER)
+			return;
 	}
 }
 

@@ -18,6 +18,9 @@ void usage__begin(struct argp_state *state);
  * with NULL. */
 void usage__unknown(struct argp_state *state, const char *what, const char *word,
 		    const char *const *words);
+/* Calls argp_error() for an argument of a command that takes none: suggests -p for a PID, otherwise
+ * next is what to do. */
+void usage__unexpected(struct argp_state *state, const char *argument, const char *next);
 /* The command whose line is parsed. */
 const struct command *usage__command(void);
 

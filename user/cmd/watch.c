@@ -91,7 +91,7 @@ static uint64_t time_of(struct argp_state *state, const char *option, const char
 	uint64_t ns = 0;
 
 	if (text__parse_time(arg, &ns) || ns < min)
-		argp_error(state, "%s: '%s' is no time%s; try 1s, 30s or 10m", option, arg,
+		argp_error(state, "%s: '%s' is not a time%s; try 1s, 30s or 10m", option, arg,
 			   min > 1 ? " of at least 100ms" : "");
 	return ns;
 }
@@ -116,9 +116,9 @@ static void add(struct argp_state *state, const char *option, const char **list,
 		size_t max, const char *arg)
 {
 	if (!*arg)
-		argp_error(state, "%s wants a text", option);
+		argp_error(state, "%s needs a value", option);
 	if (*n == max)
-		argp_error(state, "%s: no more than %zu", option, max);
+		argp_error(state, "%s: at most %zu", option, max);
 	list[(*n)++] = arg;
 }
 
@@ -131,14 +131,14 @@ static error_t parse_processes(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case 'p':
 		if (p->n_pids == PICK_MAX)
-			argp_error(state, "--pid: no more than %d", PICK_MAX);
+			argp_error(state, "--pid: at most %d", PICK_MAX);
 		p->pids[p->n_pids++] = capture_args__parse_pid(state, arg);
 		break;
 	case OPT_NAME:
 		add(state, "--name", p->names, &p->n_names, PICK_MAX, arg);
 		why = pick__bad_pattern(arg);
 		if (why)
-			argp_error(state, "--name: '%s' is no extended regular expression: %s", arg,
+			argp_error(state, "--name: '%s' is not a valid regular expression: %s", arg,
 				   why);
 		break;
 	case OPT_CONTAINER:
@@ -194,7 +194,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_MAX_BYTES:
 		if (text__parse_size(arg, &a->max_bytes) || a->max_bytes < 65536)
-			argp_error(state, "--max-size: '%s' is no size of at least 64K", arg);
+			argp_error(state, "--max-size: '%s' is not a size of at least 64K; try 2G",
+				   arg);
 		break;
 	case OPT_EXEC:
 		a->exec = arg;
@@ -215,7 +216,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		log__set_level(LOG_DEBUG);
 		break;
 	case ARGP_KEY_ARG:
-		argp_error(state, "'%s': watch looks at processes, -p PID", arg);
+		usage__unexpected(state, arg,
+				  "choose processes with -p PID, --name PATTERN or --all");
 		break;
 	case ARGP_KEY_END:
 		check_args(state, a);

@@ -93,7 +93,7 @@ static int parse_figure(struct parser *s, struct term *t)
 	skip_spaces(s);
 	read_word(s, " \t\n<>=!/");
 	if (!*s->word)
-		return set_error(s, "at '%s': a figure is wanted, as in 'peak>16G'; there are: %s",
+		return set_error(s, "at '%s': a figure is missing, as in 'peak>16G'; use one of %s",
 				 s->p, list_figures(names, sizeof(names)));
 	for (int i = 0; i < COND_NR; i++) {
 		if (!strcmp(cond_figures[i].name, s->word)) {
@@ -102,8 +102,9 @@ static int parse_figure(struct parser *s, struct term *t)
 		}
 		nearest__try(&n, cond_figures[i].name);
 	}
-	return set_error(s, "no such figure '%s'%s%s; there are: %s", s->word,
-			 n.best ? ", did you mean " : "", n.best ? n.best : "",
+	if (n.best)
+		return set_error(s, "unknown figure '%s'; did you mean %s?", s->word, n.best);
+	return set_error(s, "unknown figure '%s'; use one of %s", s->word,
 			 list_figures(names, sizeof(names)));
 }
 
@@ -125,7 +126,7 @@ static int parse_op(struct parser *s, struct term *t)
 			return 0;
 		}
 	}
-	return set_error(s, "after '%s': one of > >= < <= = != is wanted, not '%s'",
+	return set_error(s, "after '%s': expected > >= < <= = or !=, not '%s'",
 			 cond_figures[t->figure].name, s->p);
 }
 
@@ -155,7 +156,7 @@ static int parse_percent(struct parser *s, struct term *t)
 	size_t len = strlen(s->word);
 
 	if (parse_decimal(s->word, len - 1, &t->limit, &t->den))
-		return set_error(s, "'%s' is no percentage; 80%% and 12.5%% are", s->word);
+		return set_error(s, "'%s' is not a percentage; try 80%% or 12.5%%", s->word);
 	t->percent = true;
 	return 0;
 }
@@ -171,27 +172,26 @@ static int parse_limit(struct parser *s, struct term *t)
 	len = strlen(s->word);
 	t->den = 1;
 	if (!len)
-		return set_error(s, "after '%s%s': what is it compared with?", name,
-				 cond_ops[t->op]);
+		return set_error(s, "after '%s%s': a value is missing", name, cond_ops[t->op]);
 	switch (cond_figures[t->figure].unit) {
 	case COND_SHARE:
 		if (s->word[len - 1] != '%')
-			return set_error(s, "%s is a percentage: '%s%s%s%%'?", name, name,
-					 cond_ops[t->op], s->word);
+			return set_error(s, "%s is a percentage; did you mean '%s%s%s%%'?", name,
+					 name, cond_ops[t->op], s->word);
 		return parse_percent(s, t);
 	case COND_BYTES:
 		if (s->word[len - 1] == '%')
 			return parse_percent(s, t);
 		if (text__parse_size(s->word, &t->limit))
-			return set_error(s, "'%s' is no size; 64K, 1.5G and 80%% are", s->word);
+			return set_error(s, "'%s' is not a size; try 64K, 1.5G or 80%%", s->word);
 		return 0;
 	case COND_TIME:
 		if (text__parse_time(s->word, &t->limit))
-			return set_error(s, "'%s' is no time; 250ms, 1.5s and 2m are", s->word);
+			return set_error(s, "'%s' is not a time; try 250ms, 1.5s or 2m", s->word);
 		return 0;
 	case COND_COUNT:
 		if (parse_decimal(s->word, len, &t->limit, &den) || den != 1)
-			return set_error(s, "'%s' is no number; 0 and 10 are", s->word);
+			return set_error(s, "'%s' is not a whole number; try 0 or 10", s->word);
 		return 0;
 	}
 	return -EINVAL;
@@ -209,11 +209,11 @@ static int parse_window(struct parser *s, struct term *t)
 	if (*s->p != '/') {
 		if (!is_growth(t->figure))
 			return 0;
-		return set_error(s, "%s is of a window: '%s>1G/100steps' or '%s>1G/10m'", name,
+		return set_error(s, "%s needs a window; try '%s>1G/100steps' or '%s>1G/10m'", name,
 				 name, name);
 	}
 	if (!is_growth(t->figure))
-		return set_error(s, "'%s': %s has no window; growth has", s->p, name);
+		return set_error(s, "'%s': %s has no window; only growth has one", s->p, name);
 	s->p++;
 	skip_spaces(s);
 	digits = strspn(s->p, "0123456789.");
@@ -231,7 +231,7 @@ static int parse_window(struct parser *s, struct term *t)
 		growth_window__of_time(&t->window, time);
 		return 0;
 	}
-	return set_error(s, "'%s' is no window; 100steps, 30s and 10m are", all);
+	return set_error(s, "'%s' is not a window; try 100steps, 30s or 10m", all);
 }
 
 static int parse_term(struct parser *s, struct term *t)
@@ -266,7 +266,7 @@ static int parse_all(struct parser *s, struct cond *c)
 		read_word(s, " \t\n");
 		t->ends = strcasecmp(s->word, "and") != 0;
 		if (t->ends && strcasecmp(s->word, "or"))
-			return set_error(s, "at '%s': 'and' or 'or' is wanted between two figures",
+			return set_error(s, "at '%s': expected 'and' or 'or' between two figures",
 					 s->word);
 	}
 }

@@ -195,7 +195,7 @@ struct estimate_ranks *estimate_ranks__new(const struct estimate_ranks_args *a,
 	if (!err)
 		err = find_sizes(a, &r->launch, &r->world_size, &r->local_world_size);
 	if (!err && r->rank >= r->world_size) {
-		log_err("--rank %u: the world has %u ranks, the first is 0", r->rank,
+		log_err("--rank %u: the job has %u ranks, from 0 on; choose one of them", r->rank,
 			r->world_size);
 		err = -EINVAL;
 	}

@@ -68,8 +68,8 @@ uint64_t capture_args__parse_count(struct argp_state *state, const char *option,
 	errno = 0;
 	n = strtoull(arg, &end, 10);
 	if (errno || end == arg || *end || *arg == '-' || n < min)
-		argp_error(state, "%s wants a whole number of at least %llu, not '%s'", option,
-			   (unsigned long long)min, arg);
+		argp_error(state, "%s: '%s' is not a whole number of at least %llu", option, arg,
+			   (unsigned long long)min);
 	return n;
 }
 
@@ -78,7 +78,7 @@ pid_t capture_args__parse_pid(struct argp_state *state, const char *arg)
 	uint64_t n = capture_args__parse_count(state, "--pid", arg, 1);
 
 	if (n > INT32_MAX)
-		argp_error(state, "--pid: '%s' is no PID", arg);
+		argp_error(state, "--pid: '%s' is not a PID", arg);
 	return n;
 }
 
@@ -90,14 +90,16 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case 'd':
 		if (text__parse_time(arg, &a->duration) || !a->duration)
-			argp_error(state, "--duration: '%s' is no time; try 10s, 5m or 500ms", arg);
+			argp_error(state, "--duration: '%s' is not a time; try 10s, 5m or 500ms",
+				   arg);
 		break;
 	case OPT_STEPS:
 		a->session.steps = capture_args__parse_count(state, "--steps", arg, 1);
 		break;
 	case OPT_RING:
 		if (text__parse_size(arg, &n) || n < 65536 || n > (1u << 30) || (n & (n - 1)))
-			argp_error(state, "--ring-size: '%s' is no power of two between 64K and 1G",
+			argp_error(state,
+				   "--ring-size: '%s' is not a power of two between 64K and 1G",
 				   arg);
 		a->session.ring_bytes = n;
 		break;
@@ -121,9 +123,9 @@ static void add_text(struct argp_state *state, const char *option, const char **
 		     const char *arg)
 {
 	if (!*arg)
-		argp_error(state, "%s wants a text", option);
+		argp_error(state, "%s needs a value", option);
 	if (*n == PICK_MAX)
-		argp_error(state, "%s: no more than %d", option, PICK_MAX);
+		argp_error(state, "%s: at most %d", option, PICK_MAX);
 	list[(*n)++] = arg;
 }
 
@@ -137,7 +139,7 @@ static void add_pid(struct argp_state *state, struct capture_args *a, const char
 			return;
 	}
 	if (a->pick.n_pids == PICK_MAX)
-		argp_error(state, "--pid: no more than %d", PICK_MAX);
+		argp_error(state, "--pid: at most %d", PICK_MAX);
 	a->pick.pids[a->pick.n_pids++] = pid;
 }
 
@@ -146,12 +148,11 @@ void capture_args__check_pick(struct argp_state *state, const struct pick_args *
 	const char *where = p->n_containers ? "--container" : "--pod";
 
 	if (!p->n_pids && !p->n_names && !p->n_containers && !p->n_pods && !p->all)
-		argp_error(state, "which process? -p PID, --name PATTERN, or --all");
-	if (p->n_pids && !p->n_names && !p->all && (p->n_containers || p->n_pods))
 		argp_error(state,
-			   "-p and %s: a PID says which process it is; %s chooses among those of "
-			   "--name or --all. Leave one out",
-			   where, where);
+			   "no process given; choose it with -p PID, --name PATTERN or --all");
+	if (p->n_pids && !p->n_names && !p->all && (p->n_containers || p->n_pods))
+		argp_error(state, "-p and %s cannot be combined; %s limits --name or --all", where,
+			   where);
 }
 
 /* A single -p is the one process of its capture; all other choices pick processes. */
@@ -181,7 +182,7 @@ static error_t parse_target(int key, char *arg, struct argp_state *state)
 		add_text(state, "--name", p->names, &p->n_names, arg);
 		why = pick__bad_pattern(arg);
 		if (why)
-			argp_error(state, "--name: '%s' is no extended regular expression: %s", arg,
+			argp_error(state, "--name: '%s' is not a valid regular expression: %s", arg,
 				   why);
 		break;
 	case OPT_CONTAINER:

@@ -150,7 +150,8 @@ static int parse_one(struct log_config *c, const char *text, size_t len, bool le
 
 	if (!equals) {
 		if (level < 0)
-			return refuse(why, size, text, len, "is none of error, warn, info, debug");
+			return refuse(why, size, text, len,
+				      "is not a level; use error, warn, info or debug");
 		c->level = level;
 		return 0;
 	}
@@ -169,10 +170,11 @@ static int parse_one(struct log_config *c, const char *text, size_t len, bool le
 		return set_fd(c, value, n) ? refuse(why, size, text, len, "names no descriptor")
 					   : 0;
 	if (!is_name(text, key))
-		return refuse(why, size, text, len, "names no part of the program");
+		return refuse(why, size, text, len, "does not name a part of the program");
 	if (level < 0)
-		return refuse(why, size, text, len, "has none of error, warn, info, debug");
-	return set_parts(c, text, key, level) ? refuse(why, size, text, len, "is one part too many")
+		return refuse(why, size, text, len,
+			      "has no valid level; use error, warn, info or debug");
+	return set_parts(c, text, key, level) ? refuse(why, size, text, len, "sets too many parts")
 					      : 0;
 }
 

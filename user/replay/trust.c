@@ -420,10 +420,10 @@ static int recorded_interpreter(const struct replay_opts *opts, const struct fac
 	if (!python[0] || (!differs_by_process(python) && access(python, X_OK)))
 		return failure__set(
 			f, EXIT_UNUSABLE, -ENOENT,
-			"%s: the interpreter of the recording is not here; --python names one with "
-			"PyTorch, best the same version (%s)",
+			"the interpreter of the recording (%s) is not on this host; give one with "
+			"PyTorch (recorded: %s) by --python FILE",
 			python[0] ? text__clean(clean, sizeof(clean), python, strlen(python))
-				  : "(none)",
+				  : "not known",
 			version ? text__clean(known, sizeof(known), version, strlen(version))
 				: "not known");
 	fd = open_named(opts, facts, python, f);

@@ -34,12 +34,12 @@ static void check(const struct rolling_args *a, struct argp_state *state)
 	uint64_t min, max;
 
 	if (a->segment && !a->size)
-		argp_error(state, "--segment goes with --rolling");
+		argp_error(state, "--segment needs --rolling");
 	if (!a->segment)
 		return;
 	rolling_store__segments(a->size, &min, &max);
 	if (a->segment < min || a->segment > max)
-		argp_error(state, "--segment: with this --rolling from %s to %s",
+		argp_error(state, "--segment: with this --rolling, use a size from %s to %s",
 			   text__bytes(low, sizeof(low), min),
 			   text__bytes(high, sizeof(high), max));
 }
@@ -52,12 +52,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_ROLLING:
 		if (text__parse_size(arg, &a->size) || a->size < RING_SIZE_MIN ||
 		    a->size > RING_SIZE_MAX)
-			argp_error(state, "--rolling: '%s' is no size of at least 1M; try 10G",
+			argp_error(state, "--rolling: '%s' is not a size of at least 1M; try 10G",
 				   arg);
 		break;
 	case OPT_SEGMENT:
 		if (text__parse_size(arg, &a->segment) || !a->segment)
-			argp_error(state, "--segment: '%s' is no size; try 64M", arg);
+			argp_error(state, "--segment: '%s' is not a size; try 64M", arg);
 		break;
 	case ARGP_KEY_END:
 		check(a, state);
@@ -120,7 +120,7 @@ static void say_into(const struct output_rolling *g)
 {
 	char size[24];
 
-	log_info("recording PID %d into %s, at most %s: the oldest goes when it is full",
+	log_info("recording PID %d into %s (at most %s; removes the oldest part when full)",
 		 (int)g->o.pid, rolling_store__path(g->store),
 		 text__bytes(size, sizeof(size), g->o.r->args.rolling.size));
 }
@@ -176,12 +176,12 @@ static void say_written(const struct output_rolling *g)
 		  text__bytes(size, sizeof(size), s.bytes), (unsigned int)s.segments,
 		  s.segments == 1 ? "" : "s");
 	if (s.gap_to)
-		log_info("the first %s are dropped (%s events); their totals are in " TOTALS_FILE,
+		log_info("removed the first %s (%s events); their totals are in " TOTALS_FILE,
 			 text__time(to, sizeof(to), s.gap_to),
 			 text__count(gap, sizeof(gap), s.gap_events));
 	if (s.lost)
-		log_warn("%s events were lost because the ring to the kernel was full; --ring-size "
-			 "64M gives more room",
+		log_warn("%s events were lost because the buffer to the kernel was full; try "
+			 "--ring-size 64M",
 			 l);
 	log_info("next: memtrace-bpf report %s", rolling_store__path(g->store));
 }
@@ -206,7 +206,7 @@ static int finish(struct output_rolling *g, int err)
 		g->o.r->written++;
 		say_written(g);
 	} else if (session__now(g->o.session)) {
-		log_warn("nothing was allocated while attached: nothing was written");
+		log_warn("PyTorch allocated nothing while attached: nothing was written");
 	}
 	return EXIT_OK;
 }

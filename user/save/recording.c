@@ -46,7 +46,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_MAX_SIZE:
 		if (text__parse_size(arg, &a->bounds.max_size) || a->bounds.max_size < 65536)
-			argp_error(state, "--max-size: '%s' is no size of at least 64K", arg);
+			argp_error(state, "--max-size: '%s' is not a size of at least 64K; try 2G",
+				   arg);
 		break;
 	case OPT_MAX_EVENTS:
 		a->bounds.max_events = capture_args__parse_count(state, "--max-events", arg, 1);
@@ -60,7 +61,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case ARGP_KEY_END:
 		if (a->rolling.size && (a->oom.on || a->bounds.max_size || a->bounds.max_events))
-			argp_error(state, "--rolling goes on for ever: not with %s",
+			argp_error(state,
+				   "--rolling records without end; it cannot be combined with %s",
 				   a->oom.on		? "--on-oom"
 				   : a->bounds.max_size ? "--max-size"
 							: "--max-events");
@@ -88,15 +90,14 @@ static int check(const struct recording *r)
 	bool to_stdout = r->args.output && !strcmp(r->args.output, "-");
 
 	if (recording__of_several(r) && to_stdout)
-		log_err("%s a file for each process: not with -o -",
+		log_err("%s a file for each process; -o - is for one process",
 			r->loop.args.pid ? "--children writes" : "several processes write");
 	else if (r->args.rolling.size && to_stdout)
-		log_err("--rolling writes a folder: not with -o -");
+		log_err("--rolling writes a folder; it cannot be combined with -o -");
 	else if (r->args.rolling.size && r->args.windows.given)
-		log_err("--rolling keeps all of the last time: not with windows");
+		log_err("--rolling cannot be combined with windows (--on, --every, --wait, ...)");
 	else if (r->args.oom.on && r->args.windows.given)
-		log_err("--on-oom has windows of its own: not with others; --on 'ooms>0' --before "
-			"30s goes with them");
+		log_err("--on-oom cannot be combined with windows; use --on 'ooms>0' --before 30s");
 	else
 		return EXIT_OK;
 	return EXIT_USAGE;

@@ -67,13 +67,13 @@ static int choose_user(struct run_command *r, bool *other)
 		err = user__behind_sudo(&r->user, other);
 		if (!err)
 			return 0;
-		log_err("the user behind sudo is not known here (SUDO_UID=%s); --user NAME says "
-			"whom to run it as",
+		log_err("the user behind sudo does not exist on this host (SUDO_UID=%s); choose "
+			"one with --user NAME",
 			getenv("SUDO_UID"));
 		return EXIT_FAILED;
 	}
 	if (geteuid()) {
-		log_err("--user: only root can run a command as somebody else");
+		log_err("--user: only root can run a command as another user");
 		return EXIT_NOT_PERMITTED;
 	}
 	err = user__named(&r->user, r->args.user);
@@ -143,7 +143,7 @@ static int on_ready(void *ctx)
 	text__clean(name, sizeof(name), r->args.command[0], strlen(r->args.command[0]));
 	log_err("cannot run '%s': %s%s", name, strerror(-err),
 		err == -ENOENT && getenv("SUDO_UID") && !strchr(name, '/')
-			? "; sudo has a PATH of its own: give the whole path"
+			? "; sudo sets its own PATH: give the full path"
 			: "");
 	return err == -ENOENT ? EXIT_NO_COMMAND : EXIT_CANNOT_RUN;
 }

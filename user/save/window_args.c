@@ -67,7 +67,7 @@ static uint64_t parse_span(struct argp_state *state, const char *option, const c
 	uint64_t ns = 0;
 
 	if (text__parse_time(arg, &ns) || !ns)
-		argp_error(state, "%s: '%s' is no time; try 30s or 10m", option, arg);
+		argp_error(state, "%s: '%s' is not a time; try 30s or 10m", option, arg);
 	return ns;
 }
 
@@ -90,8 +90,10 @@ static const char *check_condition(struct argp_state *state, const char *option,
 		argp_error(state, "%s: %s", option, why ? why : "out of memory");
 	for (size_t i = 0; i < sizeof(not_here) / sizeof(not_here[0]); i++) {
 		if (cond__needs(c, not_here[i]))
-			argp_error(state, "%s: %s is not known while it is recorded", option,
-				   cond__figure_name(not_here[i]));
+			argp_error(state,
+				   "%s: %s is not available during a recording; see man "
+				   "memtrace-bpf-conditions",
+				   option, cond__figure_name(not_here[i]));
 	}
 	cond__free(c);
 	return arg;
@@ -103,15 +105,14 @@ static const char *parse_name(struct argp_state *state, const char *option, cons
 
 	if (!*arg || strlen(arg) >= 128 ||
 	    strcmp(text__clean(clean, sizeof(clean), arg, strlen(arg)), arg))
-		argp_error(state, "%s wants a name of 1 to 127 bytes", option);
+		argp_error(state, "%s needs a name of 1 to 127 bytes", option);
 	return arg;
 }
 
 static void parse_growth(struct argp_state *state, struct window_args *a, const char *arg)
 {
 	if (a->on)
-		argp_error(state,
-			   "--on-growth: there is a condition already; --on 'A or B' has two");
+		argp_error(state, "--on-growth: only one condition is possible; use --on 'A or B'");
 	if (asprintf(&a->growth, "growth>%s", arg) < 0)
 		argp_failure(state, 1, 0, "out of memory");
 	a->on = check_condition(state, "--on-growth", a->growth);
@@ -120,23 +121,26 @@ static void parse_growth(struct argp_state *state, struct window_args *a, const 
 static void check(const struct window_args *a, struct argp_state *state)
 {
 	if (a->every && (a->on || a->from_mark || a->wait))
-		argp_error(state, "--every begins by the clock: not with %s",
+		argp_error(state,
+			   "--every starts windows by the clock; it cannot be combined with %s",
 			   a->on     ? "--on"
 			   : a->wait ? "--wait"
 				     : "--from-mark");
 	if (a->skip && (a->on || a->from_mark || a->wait))
-		argp_error(state, "--skip says when the first one begins: not with %s",
-			   a->on     ? "--on"
-			   : a->wait ? "--wait"
-				     : "--from-mark");
+		argp_error(
+			state,
+			"--skip sets when the first window starts; it cannot be combined with %s",
+			a->on	  ? "--on"
+			: a->wait ? "--wait"
+				  : "--from-mark");
 	if (a->wait && (a->on || a->from_mark))
-		argp_error(state, "--wait begins nothing by itself: not with %s",
+		argp_error(state,
+			   "--wait starts windows on request only; it cannot be combined with %s",
 			   a->on ? "--on" : "--from-mark");
 	if (a->before && !(a->on || a->from_mark || a->wait))
-		argp_error(state, "--before looks back from what begins a window: --on, "
-				  "--on-growth, --from-mark or --wait");
+		argp_error(state, "--before needs --on, --on-growth, --from-mark or --wait");
 	if (a->keep && !window_args__repeat(a))
-		argp_error(state, "--keep is for several windows: --every, --on, --on-growth, "
+		argp_error(state, "--keep needs several windows: --every, --on, --on-growth, "
 				  "--from-mark or --wait");
 }
 
@@ -151,7 +155,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_ON:
 		if (a->on)
-			argp_error(state, "--on: there is a condition already; 'A or B' has two");
+			argp_error(state, "--on: only one condition is possible; use 'A or B'");
 		a->on = check_condition(state, "--on", arg);
 		break;
 	case OPT_ON_GROWTH:
@@ -204,7 +208,7 @@ static error_t parse_oom(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_WINDOW:
 		if (text__parse_time(arg, &a->window) || !a->window)
-			argp_error(state, "--window: '%s' is no time; try 30s or 5m", arg);
+			argp_error(state, "--window: '%s' is not a time; try 30s or 5m", arg);
 		break;
 	case OPT_OOM_FILES:
 		n = capture_args__parse_count(state, "--oom-files", arg, 1);
@@ -212,7 +216,7 @@ static error_t parse_oom(int key, char *arg, struct argp_state *state)
 		break;
 	case ARGP_KEY_END:
 		if (!a->on && (a->window || a->files))
-			argp_error(state, "--%s goes with --on-oom",
+			argp_error(state, "--%s needs --on-oom",
 				   a->window ? "window" : "oom-files");
 		break;
 	default:

@@ -31,7 +31,7 @@ union address {
 static int no_address(const char *text, char *why)
 {
 	snprintf(why, LISTEN_WHY,
-		 "'%.*s' is no address to listen on: 127.0.0.1:8000, [::1]:8000, localhost:8000, "
+		 "'%.*s' is not an address; use 127.0.0.1:8000, [::1]:8000, localhost:8000, "
 		 "0.0.0.0:8000 or unix:/PATH",
 		 SHOWN, text);
 	return -EINVAL;

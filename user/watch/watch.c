@@ -107,7 +107,7 @@ static bool add_target(void *ctx, const struct pick_process *p)
 	t = watch_target__new(p, &err);
 	if (!t) {
 		if (err == -EPERM || err == -EACCES)
-			log_warn("PID %d may not be looked at: %s; run it with sudo", (int)p->pid,
+			log_warn("not permitted to read PID %d: %s; run it with sudo", (int)p->pid,
 				 strerror(-err));
 		return false;
 	}
@@ -278,8 +278,8 @@ static int open_rules(struct watch *w)
 		}
 		w->n_rules++;
 		if (cond__needs(r->cond, COND_LOST) || cond__needs(r->cond, COND_LEAKS)) {
-			log_err("--rule '%s': lost and leaks are of recordings; `report --fail-if` "
-				"knows them",
+			log_err("--rule '%s': lost and leaks need a recording; use memtrace-bpf "
+				"report --fail-if",
 				w->args.rules[i]);
 			return EXIT_USAGE;
 		}
@@ -356,7 +356,7 @@ static void tick(struct watch *w, uint64_t now)
 	if (w->args.metrics)
 		watch_metrics__write(w);
 	if (fflush(stdout) || ferror(stdout)) {
-		log_warn("standard output cannot be written to: what happens is told no more");
+		log_warn("cannot write to standard output: no more events are printed");
 		clearerr(stdout);
 	}
 }
@@ -485,7 +485,7 @@ static int begin(struct watch *w)
 		return 0;
 	watch_find__title(w->find, title, sizeof(title));
 	if (w->next_scan == UINT64_MAX) {
-		log_err("nothing to watch: %s is not there, or may not be looked at", title);
+		log_err("nothing to watch: %s does not run, or only root can read it", title);
 		return EXIT_UNUSABLE;
 	}
 	watch_say__target(w, "waiting", NULL, title);
@@ -532,7 +532,7 @@ static int run(struct watch *w)
 		err = status ? 0 : loop(w, signals, timer);
 	}
 	if (err) {
-		log_err("watching broke off: %s", strerror(-err));
+		log_err("watching failed: %s", strerror(-err));
 		status = EXIT_FAILED;
 	}
 	if (signals >= 0)

@@ -127,40 +127,40 @@ static void test_refused(void **state)
 {
 	char longest[2000];
 
-	refused("alocated>70G", "'alocated>70G': no such figure 'alocated', did you mean "
-				"allocated; there are: allocated, reserved, peak");
-	refused("", "a figure is wanted");
-	refused("peak", "after 'peak': one of > >= < <= = != is wanted");
-	refused("peak>", "after 'peak>': what is it compared with?");
-	refused("peak=>3", "is wanted, not '=>3'");
-	refused("peak>>3", "is wanted");
-	refused("peak>70X", "'70X' is no size");
-	refused("peak>-1", "'-1' is no size");
-	refused("peak>99999999999999999999", "is no size");
-	refused("peak>%", "'%' is no percentage");
-	refused("peak>1.2.3%", "is no percentage");
-	refused("fragmentation>20", "fragmentation is a percentage: 'fragmentation>20%'?");
-	refused("step_time>2X", "'2X' is no time");
-	refused("ooms>1.5", "is no number");
-	refused("ooms>1K", "is no number");
-	refused("growth>1G", "growth is of a window");
-	refused("growth>1G/", "is no window");
-	refused("growth>1G/0steps", "'0steps' is no window");
-	refused("growth>1G/1.5steps", "is no window");
-	refused("growth>1G/steps", "is no window");
-	refused("growth>1G/10", "is no window");
-	refused("growth>1G/0s", "is no window");
-	refused("growth>1G/10 parsecs", "'10parsecs' is no window");
+	refused("alocated>70G", "'alocated>70G': unknown figure 'alocated'; did you mean "
+				"allocated?");
+	refused("", "a figure is missing");
+	refused("peak", "after 'peak': expected > >= < <= = or !=");
+	refused("peak>", "after 'peak>': a value is missing");
+	refused("peak=>3", "!=, not '=>3'");
+	refused("peak>>3", "expected >");
+	refused("peak>70X", "'70X' is not a size");
+	refused("peak>-1", "'-1' is not a size");
+	refused("peak>99999999999999999999", "is not a size");
+	refused("peak>%", "'%' is not a percentage");
+	refused("peak>1.2.3%", "is not a percentage");
+	refused("fragmentation>20", "did you mean 'fragmentation>20%'?");
+	refused("step_time>2X", "'2X' is not a time");
+	refused("ooms>1.5", "is not a whole number");
+	refused("ooms>1K", "is not a whole number");
+	refused("growth>1G", "growth needs a window");
+	refused("growth>1G/", "is not a window");
+	refused("growth>1G/0steps", "'0steps' is not a window");
+	refused("growth>1G/1.5steps", "is not a window");
+	refused("growth>1G/steps", "is not a window");
+	refused("growth>1G/10", "is not a window");
+	refused("growth>1G/0s", "is not a window");
+	refused("growth>1G/10 parsecs", "'10parsecs' is not a window");
 	refused("peak>1G/10s", "peak has no window");
-	refused("peak>1G lost>0", "at 'lost>0': 'and' or 'or' is wanted");
-	refused("peak>1G and", "a figure is wanted");
-	refused("and", "no such figure 'and'");
+	refused("peak>1G lost>0", "at 'lost>0': expected 'and' or 'or'");
+	refused("peak>1G and", "a figure is missing");
+	refused("and", "unknown figure 'and'");
 	refused("peak>1\x1b[2J", "\\x1b");
 	memset(longest, 'x', sizeof(longest) - 1);
 	longest[sizeof(longest) - 1] = '\0';
 	refused(longest, "longer than");
 	longest[1000] = '\0';
-	refused(longest, "no such figure");
+	refused(longest, "unknown figure");
 	longest[0] = '\0';
 	for (int i = 0; i < 33; i++)
 		strcat(longest, i ? " or lost>0" : "lost>0");

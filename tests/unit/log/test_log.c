@@ -78,7 +78,8 @@ static void test_text(void **state)
 	assert_int_equal(log_config__parse(&c, "error,file=/x,capture=loud", false, why,
 					   sizeof(why)),
 			 -EINVAL);
-	assert_string_equal(why, "'capture=loud' has none of error, warn, info, debug");
+	assert_string_equal(why,
+			    "'capture=loud' has no valid level; use error, warn, info or debug");
 	assert_int_equal(c.level, LOG_WARN);
 	assert_string_equal(c.file, "/tmp/a b.log");
 	log_config__free(&c);
@@ -102,18 +103,19 @@ static void test_wrong_text(void **state)
 {
 	char many[512] = "", clean[16];
 
-	check_wrong("INFO", false, "'INFO' is none of error, warn, info, debug");
-	check_wrong("", true, "'' is none of error, warn, info, debug");
-	check_wrong("info,", true, "'' is none of error, warn, info, debug");
+	check_wrong("INFO", false, "'INFO' is not a level; use error, warn, info or debug");
+	check_wrong("", true, "'' is not a level; use error, warn, info or debug");
+	check_wrong("info,", true, "'' is not a level; use error, warn, info or debug");
 	/* the file has its own option */
-	check_wrong("file=/x", true, "'file=/x' has none of error, warn, info, debug");
+	check_wrong("file=/x", true,
+		    "'file=/x' has no valid level; use error, warn, info or debug");
 	check_wrong("file=", false, "'file=' names no file");
 	check_wrong("format=xml", false, "'format=xml' is neither text nor json");
-	check_wrong("=info", false, "'=info' names no part of the program");
-	check_wrong("a/b=info", false, "'a/b=info' names no part of the program");
+	check_wrong("=info", false, "'=info' does not name a part of the program");
+	check_wrong("a/b=info", false, "'a/b=info' does not name a part of the program");
 	check_wrong("fd=2", false, "'fd=2' names no descriptor");
 	check_wrong("fd=99999999999", false, "'fd=99999999999' names no descriptor");
-	check_wrong("\x1b[2J", false, "'\\x1b[2J' is none of error, warn, info, debug");
+	check_wrong("\x1b[2J", false, "'\\x1b[2J' is not a level; use error, warn, info or debug");
 	for (int i = 0; i <= LOG_PARTS; i++)
 		snprintf(many + strlen(many), sizeof(many) - strlen(many), "%sp%d=info",
 			 i ? "," : "", i);
@@ -122,7 +124,7 @@ static void test_wrong_text(void **state)
 	{
 		char expected[64];
 
-		snprintf(expected, sizeof(expected), "'%s' is one part too many", clean);
+		snprintf(expected, sizeof(expected), "'%s' sets too many parts", clean);
 		check_wrong(many, false, expected);
 	}
 }

@@ -288,8 +288,8 @@ static int take_file(struct broker *b, const char *path)
 
 	text__clean(clean, sizeof(clean), path, strlen(path));
 	if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode)) {
-		log_err("%s: %s", clean,
-			fd < 0 ? strerror(errno) : "not a recording: it is no file");
+		log_err("%s: cannot open: %s; give .mtr files, or a folder with -o FOLDER", clean,
+			fd < 0 ? strerror(errno) : "it is not a file");
 		if (fd >= 0)
 			close(fd);
 		return EXIT_UNUSABLE;
