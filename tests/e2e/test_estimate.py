@@ -104,6 +104,22 @@ def test_other_settings():
     check(then["peak_allocated"] != doc["recording"]["peak_allocated"], "the settings make no difference here")
 
 
+def test_grows():
+    """A job that keeps memory in each step is stopped, and growth is the first thing said."""
+    doc, _, _ = estimate("--vram", "2G", "--no-search", job=("--leak", "4", "--steps", "1000000"))
+    equal((doc["verdict"], doc["lower_bound"], doc["run"]["end"], doc["run"]["steps"]), ("fits", True, "grows", 64), "verdict")
+    g = doc["devices"][0]["growth"]
+    equal((g["verdict"], g["bytes_per_step"], g["confidence"], os.path.basename(g["file"])),
+          ("grows", 4 * MIB, "high", os.path.basename(JOB)), "growth")
+    equal(doc["advice"][0]["kind"], "growth", "the first advice")
+    # A run until memory is full: as many steps as were said, within 5 %.
+    code, out, err = tool("run", "--dry-run-cuda", "--no-trace", "--vram", "2G", "--", python(), "-u", JOB, "--leak", "4", "--steps", "1000000",
+                          seconds=120)
+    check(code == 1 and "OutOfMemoryError" in err, "a run until memory is full: %d, %s", code, err[-800:])
+    last, told = len(out.splitlines()), 64 + g["full"]["steps"]
+    check(abs(told - last) < 0.05 * last, "said to be full after step %d, was after %d", told, last)
+
+
 def test_does_not_fit():
     """The line, and the smallest memory: enough for a dry run, while one granule less is not."""
     doc, _, err = estimate("--vram", "544M", expect=4)

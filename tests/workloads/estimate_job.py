@@ -49,6 +49,7 @@ def main():
     p.add_argument("--lookups", type=int, default=0, help="rows to look up, before all else")
     p.add_argument("--workers", type=int, default=0)
     p.add_argument("--fail", action="store_true", help="raise an error of its own in the second step")
+    p.add_argument("--leak", type=int, default=0, help="MiB that each step keeps")
     p.add_argument("--saved")
     args = p.parse_args()
     data = torch.utils.data.DataLoader([torch.zeros(4)] * 1000000, num_workers=args.workers) if args.workers else None
@@ -59,6 +60,7 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters())
     if args.greedy:
         greedy(args.greedy // 4)
+    kept = []
     for step in range(1, args.steps + 1):
         if batches:
             next(batches)
@@ -67,6 +69,8 @@ def main():
             loss.backward()
         if args.fail and step == 2:
             raise ValueError("this script is wrong")
+        if args.leak:
+            kept.append(torch.zeros(args.leak << 20, dtype=torch.uint8, device="cuda"))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         print(json.dumps(counts(step)), flush=True)

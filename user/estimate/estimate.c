@@ -25,7 +25,7 @@ bool estimate__failed(const struct estimate_run *run)
 
 bool estimate__whole(const struct estimate_run *run)
 {
-	return run->end == RUN_REPEATED || run->end == RUN_STEPS ||
+	return run->end == RUN_REPEATED || run->end == RUN_STEPS || run->end == RUN_GROWS ||
 	       (run->end == RUN_ENDED && !run->wait_status);
 }
 
@@ -347,6 +347,8 @@ const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_
 			 "it was stopped when it had taken %s of this machine's memory "
 			 "(--max-host-memory)",
 			 text__bytes(bytes, sizeof(bytes), run->host_memory));
+	else if (run->end == RUN_GROWS)
+		reasons[count++] = "memory grows from step to step, and later steps need more";
 	else if (run->end == RUN_INTERRUPTED)
 		reasons[count++] = "it was interrupted";
 	else if (estimate__failed(run))

@@ -86,8 +86,8 @@ struct estimate {
 	struct estimate_smallest smallest;
 };
 
-/* True if the run ended normally: its steps repeated, it reached the requested steps, or the script
- * succeeded. */
+/* True if the run ended normally: its steps repeated or grew evenly, it reached the requested
+ * steps, or the script succeeded. */
 bool estimate__whole(const struct estimate_run *run);
 /* True if the script ended with an error. */
 bool estimate__failed(const struct estimate_run *run);

@@ -31,7 +31,10 @@ struct repeat {
 					  totals */
 	size_t n;
 	struct step now;
-	struct step kept[KEPT]; /* step i is at index i % KEPT, from 0 */
+	struct step kept[KEPT];	     /* step i is at index i % KEPT, from 0 */
+	struct growing {	     /* of step i, at index i % REPEAT_GROWN */
+		uint64_t end, above; /* allocated bytes at the end, and of the peak above it */
+	} growing[REPEAT_GROWN][DEVICES];
 	uint64_t steps;
 	bool too_many; /* true if there are too many devices to compare */
 };
@@ -107,6 +110,13 @@ static int on_block(struct repeat *r, const struct event *e)
 static void on_step(struct repeat *r, uint32_t stack)
 {
 	r->now.stack = stack;
+	for (size_t i = 0; i < r->n; i++) {
+		const struct level *l = &r->now.of[i];
+
+		r->growing[r->steps % REPEAT_GROWN][i] = (struct growing){
+			.end = l->allocated, .above = l->peak_allocated - l->allocated
+		};
+	}
 	r->kept[r->steps++ % KEPT] = r->now;
 	for (size_t i = 0; i < r->n; i++) {
 		r->now.of[i].peak_allocated = r->now.of[i].allocated;
@@ -214,4 +224,49 @@ bool repeat__found(const struct repeat *r, struct repeat_found *ret)
 		return true;
 	}
 	return false;
+}
+
+enum manner { STEADY, GROWS, OTHERWISE };
+
+/* How the ends and peaks of a device's last steps go on. */
+static enum manner manner_of(const struct repeat *r, size_t device)
+{
+	const struct growing *last = &r->growing[(r->steps - 1) % REPEAT_GROWN][device];
+	uint64_t quarter[4] = { 0 }, most = 0, all = 0;
+
+	for (uint64_t k = 1; k < REPEAT_GROWN; k++) {
+		const struct growing *a = &r->growing[(r->steps + k - 1) % REPEAT_GROWN][device],
+				     *b = &r->growing[(r->steps + k) % REPEAT_GROWN][device];
+		uint64_t grown = b->end - a->end;
+
+		if (b->end < a->end)
+			return OTHERWISE;
+		most = grown > most ? grown : most;
+		quarter[(k - 1) * 4 / (REPEAT_GROWN - 1)] += grown;
+		all += grown;
+	}
+	for (size_t k = 0; k < REPEAT_GROWN; k++)
+		if (difference(r->growing[k][device].above, last->above) >
+		    last->above / REPEAT_CLOSE + most)
+			return OTHERWISE;
+	for (int q = 0; q < 4; q++)
+		if (quarter[q] < all / 8 || quarter[q] > all / 2)
+			return OTHERWISE;
+	return all ? GROWS : STEADY;
+}
+
+bool repeat__grows(const struct repeat *r)
+{
+	bool grows = false;
+
+	if (r->too_many || r->steps < REPEAT_GROWS)
+		return false;
+	for (size_t i = 0; i < r->n; i++) {
+		enum manner m = manner_of(r, i);
+
+		if (m == OTHERWISE)
+			return false;
+		grows |= m == GROWS;
+	}
+	return grows;
 }

@@ -23,6 +23,10 @@ struct repeat;
 
 #define REPEAT_CLOSE 256
 
+/* Steps after which even growth ends a run, and how many of the last ones are looked at. */
+#define REPEAT_GROWS 64
+#define REPEAT_GROWN 48
+
 struct repeat_found {
 	uint64_t first, last; /* steps, from 1 */
 	unsigned cycle;	      /* steps per cycle; 1: all steps are equal */
@@ -36,5 +40,12 @@ int repeat__event(struct repeat *r, const struct event *e);
 uint64_t repeat__steps(const struct repeat *r); /* number of finished steps */
 /* True if the last finished step completed a repetition; fills *ret. */
 bool repeat__found(const struct repeat *r, struct repeat_found *ret);
+
+/*
+ * True if steps repeat but for memory that they keep: over the last REPEAT_GROWN steps a device's
+ * bytes at the steps' ends never fall, grow in each quarter about alike, and the rest of each step
+ * (its peak above its end) stays the same. No device does otherwise.
+ */
+bool repeat__grows(const struct repeat *r);
 
 #endif

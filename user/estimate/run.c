@@ -28,6 +28,7 @@ const char *run_end__name(enum run_end e)
 		[RUN_ENDED] = "ended",
 		[RUN_REPEATED] = "repeated",
 		[RUN_STEPS] = "steps",
+		[RUN_GROWS] = "grows",
 		[RUN_OOM] = "oom",
 		[RUN_TIME] = "max-time",
 		[RUN_HOST_MEMORY] = "max-host-memory",
@@ -59,6 +60,9 @@ static void on_step(struct runner *r)
 	if (o->steps ? steps >= o->steps
 		     : !r->failed && repeat__found(r->repeat, &r->ret->repeat)) {
 		r->ret->end = o->steps ? RUN_STEPS : RUN_REPEATED;
+		r->over = true;
+	} else if (!o->steps && !r->failed && repeat__grows(r->repeat)) {
+		r->ret->end = RUN_GROWS;
 		r->over = true;
 	} else if (o->steps_at_most && steps >= o->steps_at_most) {
 		r->ret->end = RUN_STEPS;

@@ -16,6 +16,7 @@ enum run_end {
 	RUN_ENDED,    /* the script ended: wait_status */
 	RUN_REPEATED, /* the steps repeated; the runner stopped the script, as for all ends below */
 	RUN_STEPS,    /* requested number of steps */
+	RUN_GROWS,    /* the steps repeated, but for memory that they keep */
 	RUN_OOM,      /* a request was refused, with until_oom */
 	RUN_TIME,
 	RUN_HOST_MEMORY,
@@ -27,7 +28,7 @@ struct estimate_run_opts {
 	/* Command, user, dryrun and so on. The runner sets the recording's output. */
 	const struct run_command_args *args;
 	const char *path;	  /* path of the recording; must not exist */
-	uint64_t steps;		  /* steps after which to stop; 0: when they repeat */
+	uint64_t steps;		  /* steps after which to stop; 0: when they repeat or grow */
 	uint64_t steps_at_most;	  /* most steps in any case; 0: no bound */
 	bool until_oom;		  /* stop at the first refused request */
 	bool lean;		  /* record only the data that decide whether the job fits */

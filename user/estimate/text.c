@@ -416,6 +416,8 @@ static void put_run(struct text *t)
 		fprintf(t->out,
 			"stopped as steps %" PRIu64 " to %" PRIu64 " were twice the same %u\n",
 			run->repeat.first, run->repeat.last, run->repeat.cycle);
+	else if (run->end == RUN_GROWS)
+		fprintf(t->out, "stopped as memory grew evenly over the last %d\n", REPEAT_GROWN);
 	else if (run->end == RUN_STEPS)
 		fputs("stopped after as many as were asked for\n", t->out);
 	else if (estimate__failed(run))

@@ -181,6 +181,44 @@ static void test_repeat_cpu_only(void **state)
 	repeat__free(r);
 }
 
+/* Steps that are alike but for what they keep end a run; steps that grow otherwise do not. */
+static void test_repeat_grows(void **state)
+{
+	enum { LEAK, RARE, SMALL, CACHE, SAWTOOTH, LENGTHS, EQUAL, LATE, CASES };
+
+	(void)state;
+	for (int c = 0; c < CASES; c++) {
+		struct repeat *r = repeat__new();
+		uint64_t end = 1000000;
+		int grows = 0;
+
+		for (int i = 1; i <= 200 && !grows; i++) {
+			struct repeat_found f;
+			uint64_t above = 500000;
+
+			end += c == LEAK		      ? 4096
+			       : c == RARE		      ? (i % 5 ? 0 : 4096)
+			       : c == SMALL		      ? 1
+			       : c == CACHE		      ? (i < 40 ? 4096 : 0)
+			       : c == SAWTOOTH && i % 10 == 0 ? (uint64_t)0 - 9 * 4096
+			       : c == SAWTOOTH		      ? 4096
+			       : c == LENGTHS		      ? 4096
+			       : c == LATE		      ? (i < 100 ? 0 : 4096)
+							      : 0;
+			if (c == LENGTHS)
+				above += i * 7919 % 13 * 50000;
+			step(r, 1, end + above, end, 0x1000000, &f);
+			if (repeat__grows(r))
+				grows = i;
+		}
+		if (c == LATE)
+			assert_in_range(grows, 100 + REPEAT_GROWN / 2, 100 + REPEAT_GROWN);
+		else
+			assert_int_equal(grows, c <= SMALL ? REPEAT_GROWS : 0);
+		repeat__free(r);
+	}
+}
+
 /* ---- verdicts ---- */
 
 static void test_verdict(void **state)
@@ -396,13 +434,21 @@ static void test_group_left(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_repeat_equal),	 cmocka_unit_test(test_repeat_compares),
-		cmocka_unit_test(test_repeat_close),	 cmocka_unit_test(test_repeat_devices),
-		cmocka_unit_test(test_repeat_cycle),	 cmocka_unit_test(test_repeat_never),
-		cmocka_unit_test(test_repeat_no_totals), cmocka_unit_test(test_repeat_cpu_only),
-		cmocka_unit_test(test_verdict),		 cmocka_unit_test(test_left),
-		cmocka_unit_test(test_growth),		 cmocka_unit_test(test_log),
-		cmocka_unit_test(test_log_hostile),	 cmocka_unit_test(test_group_left),
+		cmocka_unit_test(test_repeat_equal),
+		cmocka_unit_test(test_repeat_compares),
+		cmocka_unit_test(test_repeat_close),
+		cmocka_unit_test(test_repeat_devices),
+		cmocka_unit_test(test_repeat_cycle),
+		cmocka_unit_test(test_repeat_never),
+		cmocka_unit_test(test_repeat_no_totals),
+		cmocka_unit_test(test_repeat_cpu_only),
+		cmocka_unit_test(test_repeat_grows),
+		cmocka_unit_test(test_verdict),
+		cmocka_unit_test(test_left),
+		cmocka_unit_test(test_growth),
+		cmocka_unit_test(test_log),
+		cmocka_unit_test(test_log_hostile),
+		cmocka_unit_test(test_group_left),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
