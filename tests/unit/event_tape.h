@@ -3,7 +3,7 @@
 #define MT_TESTS_EVENT_TAPE_H
 /*
  * A stream of events of every kind, also in rare orders: docs/reference/mtr.md
- * ("What the events mean") has the rules. All code that computes live blocks must agree on them.
+ * ("Meaning of the events") has the rules. All code that computes live blocks must agree on them.
  * Stacks, threads and names are number 0.
  */
 #include <stddef.h>

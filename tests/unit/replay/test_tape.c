@@ -2,7 +2,7 @@
 /*
  * Feeds the same events to all code that computes live blocks: the model, the live set, the
  * windows' conditions, a rolling recording's totals and the replay's plan. After each event they
- * must agree (docs/reference/mtr.md, "What the events mean").
+ * must agree (docs/reference/mtr.md, "Meaning of the events").
  */
 #include "unit/cmocka.h"
 
