@@ -177,7 +177,7 @@ def test_torchrun():
     equal(sorted((t["rank"], t["local_rank"], t["world_size"]) for t in targets), [(0, 0, 2), (1, 1, 2)], "ranks in the reports")
     code, out, err = tool("report", path, *("%s.%d.mtr" % (path[:-4], pid) for pid in truth))
     equal((code, err), (0, ""), "report of all")
-    check(out.startswith("2 recordings of one job, ranks 0-1 of 2: ") and "\nMem in all: " in out, "not one report: %s", out[:500])
+    check(out.startswith("2 recordings of one job, ranks 0-1 of 2: ") and "\nTogether: " in out, "not one report: %s", out[:500])
 
 
 def test_exec_of_the_command():

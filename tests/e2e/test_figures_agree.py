@@ -49,6 +49,11 @@ def by_module(r):
     return "before attach" if r.get("before_attach") else (r["module"], r["module_class"])
 
 
+def role(category):
+    """A category as people read it."""
+    return "no role found" if category == "unknown" else category.replace("_", " ")
+
+
 KEYS = {"line": by_line, "category": by_category, "module": by_module}
 
 
@@ -167,7 +172,7 @@ def test_live_report_json_and_openmetrics():
     equal(categories["before_attach"], WARM * KEPT, "what the job kept before attach")
     equal(sums(c.json["category"]["rows"], by_category), categories, "rows by category")
     equal({re.search('category="(.*?)"', k)[1].replace(" ", "_"): v for k, v in c.metrics["moment_category_bytes"].items()}, categories, "OpenMetrics")
-    roles = {"no role found" if k == "unknown" else k.replace("_", " "): v for k, v in categories.items()}
+    roles = {role(k): v for k, v in categories.items()}
     said = dict(re.findall(r"^  (%s)  +(%s) " % ("|".join(roles), TEXT.replace("(", "(?:")), c.text, re.M))
     equal(set(said), set(roles), "roles of the text:\n%s" % c.text)
     for name, text in said.items():
@@ -205,9 +210,9 @@ def test_screen():
         return text
 
     c = Captured(look)
-    table = c.screen.split("  CATEGORY")[1].split("events ")[0]
+    table = c.screen.split("  ROLE")[1].split("events ")[0]
     rows = {m[2]: m[1] for m in re.finditer(r"^ *([\d.]+ [KMG]?i?B) .*  (\S.*?) *$", table, re.M) if m[1] != "0 B"}
-    want = {k.replace("before_attach", "before attach"): shown(v) for k, v in c.json["line"]["categories"].items() if v}
+    want = {role(k): shown(v) for k, v in c.json["line"]["categories"].items() if v}
     equal(rows, want, "categories on the screen:\n%s" % c.screen)
     check("allocated %s" % shown(c.json["line"]["allocated"]) in re.sub(" +", " ", c.screen), "allocated:\n%s", c.screen)
 

@@ -241,7 +241,7 @@ def test_losses_are_counted():
     said = "{:,}".format(lost)
     check(said in recorder.stderr() and "lost" in recorder.stderr(), "record does not speak of %s lost: %s", said, recorder.stderr()[-400:])
     code, out, err = tool("report", path)
-    check(code == 0 and re.search(r"lost %s\b" % said, out), "the report does not speak of %s lost: %d %s %s", said, code, out[-500:], err)
+    check(code == 0 and re.search(r"\b%s lost\b" % said, out), "the report does not speak of %s lost: %d %s %s", said, code, out[-500:], err)
     doc = report(path)
     equal(doc["capture"]["lost"], lost, "lost in the JSON report")
     walks = sum(int(v) for k, v in content.facts.items() if k.startswith("counter.walks."))

@@ -11,6 +11,7 @@
 #include "lib/text.h"
 #include "record/dict.h"
 #include "record/stream.h"
+#include "report/stacks.h"
 
 #define WHERE_WANTED 30
 #define MOVED_WANTED 10 /* additional columns for a moved line */
@@ -31,6 +32,7 @@ static const struct column columns[COL_NR] = {
 struct printer {
 	FILE *out;
 	struct diff *d;
+	struct report_frames *frames[MATCH_SIDES]; /* for --by stack */
 	struct grid *table;
 	size_t width, top, room;
 	bool colour;
@@ -92,6 +94,8 @@ static char *module(struct printer *p, const struct diff_row *dr)
 		return p->text;
 	}
 	words__module(p->text, &r);
+	if (!*p->text)
+		strcpy(p->text, "(no module)");
 	if (*count) {
 		snprintf(words, sizeof(words), " (%s)", count);
 		words__cut_front(p->text, MODULE_MAX - strlen(words));
@@ -172,24 +176,6 @@ static void add_row(struct printer *p, struct grid *t, const struct diff_row *dr
 	grid__row(t);
 	for (size_t i = 0; i < COL_NR; i++)
 		grid__put(t, i, cells[i], i ? NULL : colour_of(p, dr));
-}
-
-/* Prints root first, as in tracebacks. */
-static void print_stack(struct printer *p, const struct diff_row *dr)
-{
-	const struct dict *d = p->d->side[side_of(dr)].a->dict;
-	const struct row *r = shown(dr);
-	struct dict_stack s = dict__get_stack(d, r->before_attach ? 0 : r->stack);
-
-	for (uint32_t i = s.n; i-- > 0;) {
-		words__frame(p->more, d, s.frames[i]);
-		fprintf(p->out, "    %s\n",
-			text__clean(p->text, sizeof(p->text), p->more, strlen(p->more)));
-	}
-	if (row__has_leaf(r))
-		fprintf(p->out, "    %s\n",
-			text__clean(p->text, sizeof(p->text), r->node_class,
-				    strlen(r->node_class)));
 }
 
 static const char *title(enum group by)
@@ -305,7 +291,8 @@ static void print_table(struct printer *p)
 	for (size_t i = 0; i < n; i++) {
 		grid__print(p->table, p->out, i, where(p, &p->d->rows[i], p->room));
 		if (p->d->opts.by == BY_STACK)
-			print_stack(p, &p->d->rows[i]);
+			report_frames__print(p->frames[side_of(&p->d->rows[i])], p->out,
+					     shown(&p->d->rows[i]));
 	}
 	print_rest(p, n);
 }
@@ -353,6 +340,8 @@ static const char *max_mem(const struct model_opts *at, char *buf, size_t size)
 	case AT_TIME:
 		break;
 	}
+	if (!at->at_time)
+		return "At the start";
 	snprintf(buf, size, "At %s", text__time(time, sizeof(time), at->at_time));
 	return buf;
 }
@@ -509,7 +498,7 @@ int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o)
 {
 	struct printer *p = calloc(1, sizeof(*p));
 	struct report_text_opts text = { .width = o->width, .colour = o->colour };
-	int err;
+	int err = 0;
 
 	if (!p)
 		return -ENOMEM;
@@ -517,7 +506,12 @@ int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o)
 		.out = out, .d = d, .top = o->top, .colour = report_text__colour(out, &text)
 	};
 	p->width = report_text__width(out, &text);
-	err = prepare(p);
+	for (int k = 0; k < MATCH_SIDES && !err && d->opts.by == BY_STACK; k++) {
+		p->frames[k] = report_frames__new(d->side[k].a->dict, d->side[k].a->facts, false);
+		err = p->frames[k] ? 0 : -ENOMEM;
+	}
+	if (!err)
+		err = prepare(p);
 	if (!err) {
 		print_recording(p, MATCH_OLD);
 		print_recording(p, MATCH_NEW);
@@ -530,6 +524,8 @@ int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o)
 		print_check(p);
 	}
 	grid__free(p->table);
+	for (int k = 0; k < MATCH_SIDES; k++)
+		report_frames__free(p->frames[k]);
 	free(p);
 	return err;
 }

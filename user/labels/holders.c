@@ -383,3 +383,85 @@ int holders__of_rows(const struct row *rows, size_t n, bool by_role, struct hold
 		ret->of[i] = rows[i].before_attach ? ret->of[--k] : HOLDERS_NONE;
 	return err;
 }
+
+static struct row row_of_holder(const struct holder *h)
+{
+	return (struct row){ .bytes = h->bytes,
+			     .count = h->count,
+			     .median = h->size,
+			     .module = h->module,
+			     .module_class = h->module_class,
+			     .module_root = h->module_root,
+			     .modules = h->modules,
+			     .category = h->category,
+			     .name = *h->name ? h->name : NULL,
+			     .phase = PHASE_OTHER,
+			     .source = "census",
+			     .before_attach = true };
+}
+
+/* Replaces the rows of memory from before attach that no filter leaves out. named: rows by name. */
+static int put_holders(struct holder_rows *r, const struct row *named, size_t n)
+{
+	uint64_t sum = 0;
+	struct row *rows;
+	size_t k;
+	int err;
+
+	for (k = 0; k < n && !named[k].filtered; k++)
+		;
+	err = holders__of_rows(named, k, true, &r->holders);
+	rows = err ? NULL : calloc(r->n + r->holders.n + 1, sizeof(*rows));
+	if (!rows)
+		return -ENOMEM;
+	for (size_t i = 0; i < r->holders.n; i++)
+		rows[i] = row_of_holder(&r->holders.all[i]);
+	for (size_t i = 0; i < k; i++)
+		if (named[i].before_attach)
+			rows[r->holders.of[i]].anonymous += named[i].anonymous;
+	k = r->holders.n;
+	for (size_t i = 0; i < r->n; i++)
+		if (!r->all[i].before_attach || r->all[i].filtered)
+			rows[k++] = r->all[i];
+	r->all = rows; /* of_model stays: it owns patterns of modules */
+	r->n = k;
+	if (k)
+		qsort(rows, k, sizeof(*rows), row__compare);
+	for (size_t i = 0; i < k; i++)
+		rows[i].cumulative = sum += rows[i].bytes;
+	return 0;
+}
+
+int holder_rows__of(const struct model *m, size_t device, const struct row_opts *opts, bool names,
+		    struct holder_rows *ret)
+{
+	struct row_opts by_name = *opts;
+	struct holder_rows r = { .n = 0 };
+	struct row *named = NULL;
+	size_t n;
+	int err = model__rows(m, device, opts, &r.of_model, &r.n);
+
+	r.all = r.of_model;
+	if (!err && names) {
+		by_name.by = BY_LINE;
+		by_name.any_module = by_name.any_phase = by_name.any_category = false;
+		err = model__rows(m, device, &by_name, &named, &n);
+		if (!err)
+			err = put_holders(&r, named, n);
+		free(named);
+	}
+	if (err)
+		holder_rows__free(&r);
+	else
+		*ret = r;
+	return err;
+}
+
+void holder_rows__free(struct holder_rows *r)
+{
+	if (r->all != r->of_model)
+		free(r->all);
+	free(r->of_model);
+	holders__free(&r->holders);
+	*r = (struct holder_rows){ 0 };
+}

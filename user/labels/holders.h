@@ -50,4 +50,16 @@ void holders__free(struct holders *h);
 #define HOLDERS_NONE UINT32_MAX
 int holders__of_rows(const struct row *rows, size_t n, bool by_role, struct holders *ret);
 
+/* Rows in which memory from before attach is one row for each holder, by role, with its name. */
+struct holder_rows {
+	struct row *all; /* in the order of row__compare(), with cumulative sums */
+	size_t n;
+	struct row *of_model;	/* private */
+	struct holders holders; /* private */
+};
+/* Makes them as model__rows() does, with that errors. names: false for the model's rows alone. */
+int holder_rows__of(const struct model *m, size_t device, const struct row_opts *opts, bool names,
+		    struct holder_rows *ret);
+void holder_rows__free(struct holder_rows *r); /* frees its contents and zeroes it */
+
 #endif

@@ -112,7 +112,9 @@ static size_t format_location(char *buf, const char *path, unsigned n, const cha
 /* Writes the location of memory without a Python line; false: it has one. */
 static bool without_line(char *buf, const struct row *r)
 {
-	if (r->before_attach)
+	if (r->before_attach && r->name)
+		text__clean(buf, REPORT_TEXT, r->name, strlen(r->name));
+	else if (r->before_attach)
 		strcpy(buf, "before attach");
 	else if (r->file)
 		return false;
@@ -134,7 +136,7 @@ static char *location(char *buf, const struct row *r, const char *cwd, size_t co
 	unsigned n;
 
 	if (without_line(buf, r))
-		return words__cut(buf, columns);
+		return words__cut_middle(buf, columns);
 	start = path_start(r->file, cwd);
 	text__clean(path, sizeof(path), start, strlen(start));
 	text__clean(func, sizeof(func), r->func, strlen(r->func));

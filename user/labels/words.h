@@ -19,8 +19,8 @@ char *words__cut(char *s, size_t columns);
 char *words__cut_front(char *s, size_t columns);
 /*
  * Location of a row's memory, clean, in at most this many columns. Examples: "net/model.py:336
- * (forward)", "before attach", "native (no Python thread)", "untraced". Paths start at the target's
- * folder (cwd) or the installed package and are cut at the front.
+ * (forward)", "global history[*]" or "before attach", "native (no Python thread)", "untraced".
+ * Paths start at the target's folder (cwd) or the installed package and are cut at the front.
  */
 char *words__location(char *buf, const struct row *r, const char *cwd, size_t columns);
 /* The same without the class of the function's qualified name, for tables where not all rows have

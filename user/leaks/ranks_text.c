@@ -255,16 +255,16 @@ static bool say_pools(struct page *p)
 		if (!d->pool && !d->others)
 			continue;
 		any = true;
-		text__paragraph(
-			p->out, p->width, "\n", "  ",
-			"%s of %s grows%s: %s a %s, in %s. Confidence: %s. leaks of it "
-			"alone says more.",
-			d->pool ? "The pool" : "Memory that others than PyTorch's allocator take",
-			whose(p, d, who, sizeof(who)),
-			d->pool ? ", what tensors hold in it does not" : "",
-			growth_summary__signed(slope, sizeof(slope), s->per_step),
-			growth_summary__unit(&d->of), leaks__rises(&d->of, &s->trend, n, sizeof(n)),
-			trend__confidence(s->trend.confidence));
+		text__paragraph(p->out, p->width, "\n", "  ",
+				"%s of %s grows%s: %s a %s, in %s. Confidence: %s. leaks of it "
+				"alone says more.",
+				d->pool ? "The pool" : "Memory that is not PyTorch's allocator's",
+				whose(p, d, who, sizeof(who)),
+				d->pool ? ", what tensors hold in it does not" : "",
+				growth_summary__signed(slope, sizeof(slope), s->per_step),
+				growth_summary__unit(&d->of),
+				leaks__rises(&d->of, &s->trend, n, sizeof(n)),
+				trend__confidence(s->trend.confidence));
 	}
 	return any;
 }
@@ -306,8 +306,7 @@ static void say_nothing(struct page *p, const char *sp)
 				sp, text__bytes(text, sizeof(text), range));
 	else
 		text__paragraph(p->out, p->width, "", "  ",
-				"Too short to tell: %s. Some 20 tell something, 60 tell it well.",
-				sp);
+				"Too short to judge: %s. Record at least 20, better 60.", sp);
 }
 
 /* Finds the lines of the kind of device that count. They follow each other. Returns their number. */
@@ -342,7 +341,9 @@ static void kind_text(struct page *p)
 		say_nothing(p, sp);
 	if (counted)
 		text__paragraph(p->out, p->width, "", "  ",
-				"What is released less often than once in %s looks the same.", sp);
+				"Memory that is freed less than once in %s looks like a leak, too: "
+				"record longer to be sure.",
+				sp);
 	if (p->o->figures)
 		figures(p);
 }

@@ -162,21 +162,20 @@ static bool say_pool(struct page *p, const struct growth *g, size_t device)
 	char slope[40], n[96];
 
 	if (pool) {
-		text__paragraph(p->out, p->width, "\n", "  ",
-				"The pool grows, what tensors hold in it does not: reserved %s a "
-				"%s, in %s. The allocator takes more from CUDA "
-				"though enough is free: fragmentation, or sizes that never fit "
-				"again. Confidence: %s.",
-				growth_summary__signed(slope, sizeof(slope), g->reserved.per_step),
-				growth_summary__unit(g),
-				leaks__rises(g, &g->reserved.trend, n, sizeof(n)),
-				trend__confidence(g->reserved.trend.confidence));
+		text__paragraph(
+			p->out, p->width, "\n", "  ",
+			"The pool grows, but the tensors in it do not: reserved %s a %s, in "
+			"%s. The allocator takes more from CUDA although enough is free: "
+			"fragmentation, or sizes that never fit again. Confidence: %s.",
+			growth_summary__signed(slope, sizeof(slope), g->reserved.per_step),
+			growth_summary__unit(g), leaks__rises(g, &g->reserved.trend, n, sizeof(n)),
+			trend__confidence(g->reserved.trend.confidence));
 		say_segments(p, device);
 	}
 	if (others) {
 		text__paragraph(p->out, p->width, "\n", "  ",
-				"Memory that others than PyTorch's allocator take grows: %s a %s, "
-				"in %s. Confidence: %s.",
+				"Memory that is not PyTorch's allocator's grows: %s a %s, in %s. "
+				"Confidence: %s.",
 				growth_summary__signed(slope, sizeof(slope), g->others.per_step),
 				growth_summary__unit(g),
 				leaks__rises(g, &g->others.trend, n, sizeof(n)),
@@ -195,9 +194,10 @@ static void say_rest(struct page *p, const struct growth *g)
 	} words[] = {
 		{ TREND_STOPPED, "grew and then stopped", "grew and then stopped" },
 		{ TREND_RELEASED, "grows and is released again", "grow and are released again" },
-		{ TREND_UNSURE, "grew, too unevenly or too shortly to tell (--min-confidence low)",
-		  "grew, too unevenly or too shortly to tell (--min-confidence low)" },
-		{ TREND_SHORT, "grew, in too few steps to tell", "grew, in too few steps to tell" },
+		{ TREND_UNSURE, "grew too unevenly or too shortly to judge (--min-confidence low)",
+		  "grew too unevenly or too shortly to judge (--min-confidence low)" },
+		{ TREND_SHORT, "grew, but the steps are too few to judge",
+		  "grew, but the steps are too few to judge" },
 	};
 	char text[512] = "";
 	size_t len = 0;
@@ -214,11 +214,11 @@ static void say_rest(struct page *p, const struct growth *g)
 	}
 	if (len)
 		text__paragraph(p->out, p->width, "", "  ",
-				"No leak as far as can be told, by %s: %s.", group_names[p->o->by],
-				text);
+				"Not a leak as far as this recording shows, by %s: %s.",
+				group_names[p->o->by], text);
 	if (g->coarse)
 		text__paragraph(p->out, p->width, "", "  ",
-				"There are so many of them that not all could be kept apart.");
+				"There are too many of them to tell all apart.");
 }
 
 static void say_nothing(struct page *p, const struct growth *g)
@@ -228,8 +228,7 @@ static void say_nothing(struct page *p, const struct growth *g)
 	leaks__span(g, p->doc->duration, sp, sizeof(sp));
 	if (g->values < TREND_MIN)
 		text__paragraph(p->out, p->width, "", "  ",
-				"Too short to tell: %s. Some 20 tell something, 60 tell it well.",
-				sp);
+				"Too short to judge: %s. Record at least 20, better 60.", sp);
 	else
 		text__paragraph(p->out, p->width, "", "  ",
 				"nothing grows: %s, live at %s ends within %s", sp,
@@ -249,8 +248,8 @@ static void head(struct page *p)
 			text__count(lost, sizeof(lost), words__lost(d->model, d->facts)));
 	if (words__lost(d->model, d->facts))
 		text__paragraph(p->out, p->width, "", "  ",
-				"Events were lost: a block whose end was among them looks as if "
-				"it had stayed. What grows below may be that.");
+				"Events were lost: a block whose free was lost looks as if it had "
+				"stayed. Growth below may be that.");
 }
 
 /* The line that report, the live view and others print, too. */
@@ -303,7 +302,8 @@ static int device_text(struct page *p, size_t device, bool *found)
 	say_rest(p, &g);
 	if (n)
 		text__paragraph(p->out, p->width, "", "  ",
-				"What is released less often than once in %s looks the same.",
+				"Memory that is freed less than once in %s looks like a leak, too: "
+				"record longer to be sure.",
 				leaks__span(&g, p->doc->duration, sp, sizeof(sp)));
 	if (p->o->figures) {
 		char at[REPORT_TEXT];

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "labels/holders.h"
 #include "labels/words.h"
 #include "lib/strings.h"
 #include "lib/text.h"
@@ -63,16 +64,15 @@ static int add_largest(struct blame *b, const struct model *m, size_t device, bo
 				    .innermost = innermost,
 				    .any_module = true,
 				    .any_phase = true };
-	struct row *rows = NULL;
-	size_t n = 0;
-	int err = model__rows(m, device, &o, &rows, &n);
+	struct holder_rows rows;
+	int err = holder_rows__of(m, device, &o, true, &rows);
 
 	if (err)
 		return err == -ENOENT ? 0 : err;
 	b->kind = BLAME_LARGEST;
-	for (size_t i = 0; i < n && i < BLAME_ROWS && !err; i++)
-		err = add(b, &rows[i], words);
-	free(rows);
+	for (size_t i = 0; i < rows.n && i < BLAME_ROWS && !err; i++)
+		err = add(b, &rows.all[i], words);
+	holder_rows__free(&rows);
 	return err;
 }
 

@@ -119,14 +119,11 @@ static void say_blame(const struct failing *r)
 	for (size_t i = 0; i < b->n; i++) {
 		const struct row *row = &b->rows[i];
 
-		bool category = row->category && strcmp(row->category, "unknown") != 0;
-
 		words__location(at, row, r->cwd, COLUMNS);
 		words__cut(words__module(module, row), 40);
 		fprintf(stderr, "  %10s  %-15s  %s%s%s%s\n",
-			text__bytes(bytes, sizeof(bytes), row->bytes),
-			category ? row->category : "", at, *module ? " [" : "", module,
-			*module ? "]" : "");
+			text__bytes(bytes, sizeof(bytes), row->bytes), words__role(row->category),
+			at, *module ? " [" : "", module, *module ? "]" : "");
 	}
 }
 

@@ -127,8 +127,12 @@ static void add_module(struct list *l, const struct module_node *x, uint64_t byt
 {
 	char label[256];
 
-	snprintf(label, sizeof(label), *x->name ? "%s%s" : "%s (model)%s",
-		 *x->name ? x->name : x->cls, alone ? " itself" : "");
+	if (*x->name && !x->name[strspn(x->name, "0123456789")]) /* of nn.Sequential */
+		snprintf(label, sizeof(label), "%s (%s)%s", x->name, x->cls,
+			 alone ? " itself" : "");
+	else
+		snprintf(label, sizeof(label), *x->name ? "%s%s" : "%s (model)%s",
+			 *x->name ? x->name : x->cls, alone ? " itself" : "");
 	add(l, label, bytes);
 }
 
@@ -142,7 +146,8 @@ static bool numbered(const struct module_tree *t, uint32_t first)
 		const char *name = strrchr(y->name, '.');
 
 		name = name ? name + 1 : y->name;
-		if (!*name || name[strspn(name, "0123456789")] || strcmp(y->cls, x->cls) != 0)
+		if (name == y->name || !*name || name[strspn(name, "0123456789")] ||
+		    strcmp(y->cls, x->cls) != 0)
 			return false;
 	}
 	return x->next;

@@ -100,6 +100,8 @@ static int compare(const void *a, const void *b, void *ctx)
 			return more != other ? (more ? 1 : -1) : (int)p.walk - (int)q.walk;
 		if (p.frames[i].loc != q.frames[k].loc)
 			return p.frames[i].loc < q.frames[k].loc ? -1 : 1;
+		if (s->all && p.frames[i].module != q.frames[k].module)
+			return p.frames[i].module < q.frames[k].module ? -1 : 1;
 	}
 }
 

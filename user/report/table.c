@@ -32,13 +32,12 @@ struct table {
 	const struct dict *d;
 	const struct report_text_opts *o;
 	const char *cwd;
-	/* The rows are the model's, or those with the model's patterns and with holders. */
-	struct row *rows, *of_model, *with_holders;
+	struct holder_rows of;
+	struct row *rows; /* of.all, or those after merging */
 	size_t n, shown;
 	struct row rest;	      /* sum of the rows that --top leaves out */
 	size_t nout;		      /* rows that --filter leaves out, after the n rows */
 	struct row out_rest;	      /* sum of those rows */
-	struct holders holders;	      /* owns names and modules of rows from before attach */
 	struct report_frames *frames; /* for --by stack */
 	uint64_t all;		      /* 100 %: the allocator's figure */
 	uint64_t sum;		      /* of all rows */
@@ -71,10 +70,6 @@ static const char *where(struct table *t, const struct row *r, size_t columns)
 {
 	bool line = t->last == BY_LINE || t->last == BY_STACK;
 
-	if (line && r->before_attach && r->name) {
-		text__clean(t->text, sizeof(t->text), r->name, strlen(r->name));
-		return words__cut_middle(t->text, columns);
-	}
 	if (line && t->short_names)
 		return words__location_short(t->text, r, t->cwd, columns);
 	return words__where(t->text, r, t->last, t->cwd, columns);
@@ -323,6 +318,8 @@ void report_text__sums(FILE *out, const struct report_text_opts *o, const struct
 		strcpy(title, "Now");
 	else if (o->at == AT_END)
 		strcpy(title, "At the end");
+	else if (o->at == AT_TIME && !o->at_time)
+		strcpy(title, "At the start");
 	else
 		snprintf(title, sizeof(title), "At %s%s",
 			 o->at == AT_OOM ? "the first out of memory, " : "",
@@ -346,82 +343,23 @@ static void print_check(const struct table *t)
 		t->sum > t->all ? "too much" : "are missing");
 }
 
-static struct row row_of_holder(const struct holder *h)
-{
-	return (struct row){ .bytes = h->bytes,
-			     .count = h->count,
-			     .median = h->size,
-			     .module = h->module,
-			     .module_class = h->module_class,
-			     .module_root = h->module_root,
-			     .modules = h->modules,
-			     .category = h->category,
-			     .name = *h->name ? h->name : NULL,
-			     .phase = PHASE_OTHER,
-			     .source = "census",
-			     .before_attach = true };
-}
-
-/* Replaces the rows of memory from before attach by one for each holder. Returns 0 or -errno. */
-static int add_holders(struct table *t, const struct model *m, size_t device,
-		       const struct row_opts *opts)
-{
-	struct row_opts by_name = *opts;
-	struct row *named, *rows;
-	uint64_t bytes, blocks;
-	size_t n, k = 0;
-	int err;
-
-	by_name.by = BY_LINE;
-	by_name.any_module = by_name.any_phase = by_name.any_category = false;
-	err = model__rows(m, device, &by_name, &named, &n);
-	if (err)
-		return err;
-	n = report_select__kept(named, n, &bytes, &blocks);
-	holders__free(&t->holders);
-	err = holders__of_rows(named, n, true, &t->holders);
-	rows = err ? NULL : calloc(t->n + t->holders.n + 1, sizeof(*rows));
-	if (!rows) {
-		free(named);
-		return -ENOMEM;
-	}
-	for (size_t i = 0; i < t->holders.n; i++)
-		rows[i] = row_of_holder(&t->holders.all[i]);
-	for (size_t i = 0; i < n; i++)
-		if (named[i].before_attach)
-			rows[t->holders.of[i]].anonymous += named[i].anonymous;
-	k = t->holders.n;
-	for (size_t i = 0; i < t->n; i++)
-		if (!t->rows[i].before_attach)
-			rows[k++] = t->rows[i];
-	free(named);
-	t->n = k;
-	/* The model's rows stay: they own module patterns. */
-	free(t->with_holders);
-	t->with_holders = t->rows = rows;
-	return 0;
-}
-
 /* Sets the rows. Returns 0, -ENOMEM or -ENOENT. */
 static int fetch(struct table *t, const struct model *m, size_t device, const struct row_opts *opts)
 {
 	bool names = !t->o->split && (t->o->by == BY_LINE || t->o->by == BY_STACK);
-	struct row *rows;
 	uint64_t sum = 0;
-	size_t n;
-	int err = model__rows(m, device, opts, &rows, &n);
+	int err;
 
+	holder_rows__free(&t->of);
+	err = holder_rows__of(m, device, opts, names && t->o->when != ROWS_TOTAL, &t->of);
 	if (err)
 		return err;
-	free(t->of_model);
-	t->of_model = t->rows = rows;
-	t->sum = n ? rows[n - 1].cumulative : 0;
-	t->n = report_select__kept(rows, n, &t->out_rest.bytes, &t->out_rest.count);
-	t->nout = n - t->n;
+	t->rows = t->of.all;
+	t->sum = t->of.n ? t->rows[t->of.n - 1].cumulative : 0;
+	t->n = report_select__kept(t->rows, t->of.n, &t->out_rest.bytes, &t->out_rest.count);
+	t->nout = t->of.n - t->n;
 	t->out_rest.cumulative = t->sum;
-	if (names && t->o->when != ROWS_TOTAL)
-		err = add_holders(t, m, device, opts);
-	if (!err && t->frames)
+	if (t->frames)
 		err = report_frames__merge(t->frames, t->rows, &t->n);
 	if (err)
 		return err;
@@ -513,9 +451,7 @@ static void drop(struct table *t)
 {
 	grid__free(t->grid);
 	report_frames__free(t->frames);
-	holders__free(&t->holders);
-	free(t->of_model);
-	free(t->with_holders);
+	holder_rows__free(&t->of);
 	free(t);
 }
 

@@ -323,8 +323,9 @@ static int print_device(FILE *out, const struct model *m, size_t i, const struct
 		part(&l, "fragmentation %.1f %%",
 		     100 * words__fragmentation(mark ? d.mark_allocated : d.allocated,
 						mark ? d.mark_reserved : d.reserved));
-		part(&l, "before attach %s",
-		     text__bytes(bytes, sizeof(bytes), d.before_attach_start));
+		if (d.before_attach_start || !d.before_known)
+			part(&l, "before attach %s",
+			     text__bytes(bytes, sizeof(bytes), d.before_attach_start));
 	} else if (d.device.type == DEVICE_CPU && (mark ? d.mark_before_attach : d.before_attach)) {
 		part(&l, "before attach at least %s (tensors found in Python objects)",
 		     text__bytes(bytes, sizeof(bytes),

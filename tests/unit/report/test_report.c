@@ -24,7 +24,7 @@
 
 static char dir[] = "/tmp/test_report.XXXXXX";
 static char from_start[64], segmented[64], recording[64], cpu_recording[64], drifting[64], odd[64],
-	cut[64], damaged[64], named[64];
+	cut[64], damaged[64], named[64], blocks[64];
 
 /* 100 MiB from before attach; at the peak 64 + 2 * 8 + 5 + 1 MiB recorded. */
 static void write_recording(void)
@@ -180,6 +180,34 @@ static void write_segmented(void)
 	tape__close(&t);
 }
 
+/* Blocks 0 to 3 of a model run one line through torch's frames, and head runs another; block 9 is
+ * larger. */
+static void write_blocks(void)
+{
+	struct tape t = tape__new(blocks);
+	static const int of[] = { 0, 1, 2, 3, 9 };
+
+	for (int i = 0; i < 6; i++) {
+		char name[16] = "head";
+
+		if (i < 5)
+			snprintf(name, sizeof(name), "blocks.%d", of[i]);
+		struct dict_frame f[] = {
+			frame(&t, "/home/u/gemma/net.py", i < 5 ? "Block.forward" : "Head.forward",
+			      i < 5 ? 7 : 9, NULL),
+			frame(&t, SP "nn/modules/module.py", "Module._wrapped_call_impl", 1775,
+			      name),
+			frame(&t, "/home/u/gemma/net.py", "Net.forward", 12, NULL),
+			frame(&t, SP "nn/modules/module.py", "Module._wrapped_call_impl", 1775, ""),
+			frame(&t, "/home/u/gemma/train.py", "<module>", 20, NULL),
+		};
+
+		alloc(&t, CPU, 0x1000 * (i + 1), (i == 4 ? 3 : 1) * MIB,
+		      dict__stack(t.d, f, 5, MT_WALK_OK));
+	}
+	tape__close(&t);
+}
+
 /* Names that need escaping, wherever a target can put one. */
 static void write_odd(void)
 {
@@ -236,6 +264,8 @@ static int setup(void **state)
 	write_drifting();
 	snprintf(named, sizeof(named), "%s/named.mtr", dir);
 	write_named();
+	snprintf(blocks, sizeof(blocks), "%s/blocks.mtr", dir);
+	write_blocks();
 	write_odd();
 	write_segmented();
 	spoil();
@@ -957,6 +987,10 @@ static void test_named(void **state)
 	assert_int_equal(integer(json_object_get(doc, "categories"), "before_attach"), 7 * MIB);
 	check_holders(json_object_get(doc, "before_attach_holders"));
 	json_decref(doc);
+	o = report("--fail-if", "allocated>1M", named, NULL);
+	assert_non_null(strstr(o->err,
+			       "\n    4.00 MiB  parameter        layers.*.weight [layers.*]\n"
+			       "    2.00 MiB  no role found    a list's\n"));
 	o = report("--format", "csv", named, NULL);
 	assert_non_null(strstr(o->out, ",layers.1.weight,,layers.*.weight\r\n"));
 	assert_non_null(strstr(o->out, ",a list's,,a list's\r\n"));
@@ -1083,6 +1117,84 @@ static void test_full_disk(void **state)
 	assert_int_equal(WEXITSTATUS(status), EXIT_FAILED);
 }
 
+/* Frames of PyTorch and modules that are alike are folded. */
+static void test_folded(void **state)
+{
+	struct output *o = report("--by", "stack", "--no-overview", blocks, NULL);
+
+	(void)state;
+	assert_non_null(strstr(o->out, "  7.00 MiB   88       5  forward  blocks.* (5)  net.py:7 "
+				       "(Block.forward)\n"
+				       "    train.py:20 (<module>)\n"
+				       "      net.py:12 (Net.forward)\n"
+				       "        net.py:7 (Block.forward)\n"
+				       "\n"
+				       "  1.00 MiB   13       1  forward  head          net.py:9 "
+				       "(Head.forward)\n"));
+	o = report("--by", "stack", "--frames", "all", "--no-overview", blocks, NULL);
+	assert_non_null(strstr(o->out, "torch/nn/modules/module.py:1775 (Module._wrapped_call"));
+	assert_non_null(strstr(o->out, "  3.00 MiB   38       1  forward  blocks.9  "));
+	o = report("--tree", blocks, NULL);
+	assert_non_null(strstr(o->out,
+			       "  8.00 MiB  100         0 B          6  Gemma (model)\n"
+			       "  7.00 MiB   88         0 B          5    blocks\n"
+			       "  3.00 MiB   38    3.00 MiB          1      9 (Attention)\n"
+			       "  4.00 MiB   50    4.00 MiB          4      0-3 (Attention) x4\n"
+			       "  1.00 MiB   13    1.00 MiB          1    head (Attention)\n"));
+	o = report(blocks, NULL);
+	assert_non_null(strstr(o->out, "  blocks.* (5)       7.00 MiB   88 %"));
+}
+
+static void test_columns(void **state)
+{
+	struct output *o;
+
+	(void)state;
+	o = report("--columns", "size,median,cumulative", "--no-overview", blocks, NULL);
+	assert_non_null(strstr(o->out,
+			       "\n      Size  Cumulative    Median  Location\n"
+			       "  7.00 MiB    7.00 MiB  1.00 MiB  net.py:7 (Block.forward)\n"
+			       "  1.00 MiB    8.00 MiB  1.00 MiB  net.py:9 (Head.forward)\n"));
+	o = report("--columns", "+median,requested", "--no-overview", blocks, NULL);
+	assert_non_null(strstr(o->out, "\n      Size    %  Blocks    Median  Requested  Role "));
+	o = report("--columns", "blocks,percent", "--format", "csv", blocks, NULL);
+	assert_string_equal(o->out, "bytes,count\r\n3145728,1\r\n1048576,1\r\n1048576,1\r\n"
+				    "1048576,1\r\n1048576,1\r\n1048576,1\r\n");
+	o = report("--columns", "bytes,module,line", "--format", "csv", "--top", "1", blocks, NULL);
+	assert_string_equal(o->out, "bytes,line,module,module_class\r\n"
+				    "3145728,7,blocks.9,Attention\r\n");
+	o = report("--columns", "size,colour", blocks, NULL);
+	assert_int_equal(o->status, EXIT_USAGE);
+	assert_non_null(strstr(o->err, "--columns: unknown column 'colour'; use size, percent,"));
+	assert_int_equal(report("--columns", "", blocks, NULL)->status, EXIT_USAGE);
+	assert_int_equal(report("--columns", "size,", blocks, NULL)->status, EXIT_USAGE);
+	assert_int_equal(report("--columns", "size", "--tree", blocks, NULL)->status, EXIT_USAGE);
+	assert_int_equal(report("--columns", "size", "--format", "json", blocks, NULL)->status,
+			 EXIT_USAGE);
+	assert_int_equal(report("--columns", "size", "--together", blocks, NULL)->status,
+			 EXIT_USAGE);
+}
+
+/* Functions have their class in all rows of a table, or in none. */
+static void test_names_are_alike(void **state)
+{
+	(void)state;
+	for (int columns = 50; columns <= 150; columns++) {
+		char number[16], *with, *without;
+		struct output *o;
+
+		snprintf(number, sizeof(number), "%d", columns);
+		setenv("COLUMNS", number, 1);
+		o = report("--no-overview", recording, NULL);
+		with = strstr(o->out, "(Attention.forward)");
+		without = strstr(o->out, "(forward)");
+		if (with && without)
+			fail_msg("%d columns:\n%s", columns, o->out);
+		assert_non_null(strstr(o->out, "model.py:336"));
+	}
+	setenv("COLUMNS", "80", 1);
+}
+
 /* tests/data/report.bin is generated: training of a GPT of twelve blocks, attached while it
  * runs. */
 static void test_golden(void **state)
@@ -1117,6 +1229,9 @@ int main(void)
 		cmocka_unit_test(test_combinations),
 		cmocka_unit_test(test_named),
 		cmocka_unit_test(test_golden),
+		cmocka_unit_test(test_folded),
+		cmocka_unit_test(test_columns),
+		cmocka_unit_test(test_names_are_alike),
 		cmocka_unit_test(test_top),
 		cmocka_unit_test(test_filter),
 		cmocka_unit_test(test_filter_in_text_and_csv),
