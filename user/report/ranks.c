@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "labels/growth_summary.h"
 #include "labels/words.h"
 #include "lib/array.h"
 #include "lib/strings.h"
@@ -46,6 +47,7 @@ void ranks__free(struct ranks *r)
 		free(r->all[i].name);
 		free(r->all[i].cwd);
 		free(r->all[i].command);
+		free(r->all[i].growth);
 	}
 	strings__free(r->strings);
 	strings__free(r->ids);
@@ -189,6 +191,25 @@ static void add_device(struct rank *k, const struct model_device *d)
 	k->before_unknown |= !d->before_known;
 }
 
+static int add_growth(struct rank *k, const struct analysis *a, size_t device)
+{
+	char text[GROWTH_SUMMARY_TEXT];
+	struct growth_summary s;
+	int err = growth_summary__of(a->model, a->facts, device, a->duration, &s);
+
+	if (err)
+		return err == -EINVAL ? 0 : err;
+	k->steady &= s.verdict == GROWTH_VERDICT_NONE;
+	if (s.verdict == GROWTH_VERDICT_GROWS && (!k->growth || s.per_step > k->grows_by)) {
+		free(k->growth);
+		k->growth = strdup(growth_summary__say(&s, text));
+		k->grows_by = s.per_step;
+		err = k->growth ? 0 : -ENOMEM;
+	}
+	growth_summary__free(&s);
+	return err;
+}
+
 static bool fact_number(const struct facts *f, const char *key, uint64_t *ret)
 {
 	const char *s = facts__get(f, key);
@@ -316,7 +337,8 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device)
 	}
 	if (r->n >= UINT32_MAX || array__grow(&r->all, &r->room, r->n + 1, sizeof(*r->all)))
 		return -ENOMEM;
-	r->all[r->n] = (struct rank){ .added = (uint32_t)r->n };
+	r->all[r->n] = (struct rank){ .added = (uint32_t)r->n,
+				      .steady = growth__watches(a->model, BY_LINE) };
 	err = describe(&r->all[r->n++], a);
 	find_workers(r);
 	for (size_t i = 0; i < n && !err; i++) {
@@ -325,6 +347,8 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device)
 		model__device(a->model, i, &d);
 		add_device(&r->all[r->n - 1], &d);
 		err = add_rows(r, a, i, (uint32_t)r->n - 1);
+		if (!err)
+			err = add_growth(&r->all[r->n - 1], a, i);
 	}
 	return err;
 }

@@ -51,6 +51,11 @@ struct rank {		/* one recording */
 	bool before_unknown; /* true if memory from before attach is unknown for a device */
 	enum figure is;
 	uint64_t rows; /* sum of its rows, bytes */
+	/* Growth of the device where it grows most: the sentence of growth_summary__say(), NULL:
+	 * none is known to grow; and its rate per step or second. */
+	char *growth;
+	double grows_by;
+	bool steady; /* true if no device grows, and that is known of all */
 };
 
 struct rank_line {	   /* equal rows of several recordings */

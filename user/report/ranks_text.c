@@ -142,6 +142,39 @@ static int print_ranks(struct page *p)
 	return err;
 }
 
+/* Names the recordings that grow, with the sentence of the one that grows most. */
+static int print_growth(struct page *p)
+{
+	const struct rank *most = NULL;
+	size_t grows = 0, steady = 0;
+	bool *in = calloc(p->n, sizeof(*in));
+	char more[160] = "";
+
+	if (!in)
+		return -ENOMEM;
+	for (size_t i = 0; i < p->n; i++) {
+		const struct rank *k = ranks__at(p->r, i);
+
+		in[i] = k->growth;
+		grows += in[i];
+		steady += k->steady;
+		if (k->growth && (!most || k->grows_by > most->grows_by))
+			most = k;
+	}
+	ranks__list(p->r, in, p->part, sizeof(p->part));
+	free(in);
+	if (grows > 1)
+		snprintf(more, sizeof(more), "; most in %s", most->label);
+	if (grows)
+		fputc('\n', p->out);
+	if (grows)
+		text__paragraph(p->out, p->width, "", "  ", "Growth in %s%s: %s", p->part, more,
+				most->growth);
+	else if (steady == p->n)
+		fputs("\nNo growth.\n", p->out);
+	return 0;
+}
+
 /* ---- outliers ---- */
 
 /* Writes what a row is about: one thing, or with --by several all of them. */
@@ -476,6 +509,8 @@ int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts 
 	}
 	ranks__print_title(out, p->width, r);
 	err = print_ranks(p);
+	if (!err)
+		err = print_growth(p);
 	if (!err) {
 		print_outliers(p);
 		err = print_rows(p);

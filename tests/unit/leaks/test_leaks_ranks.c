@@ -122,6 +122,27 @@ static void test_text(void **state)
 	assert_true(terminal__harmless(o->out, strcspn(o->out, "\n")));
 }
 
+/* A report of all names the ranks that grow, and the line of the one that grows most. */
+static void test_report(void **state)
+{
+	struct output *o;
+
+	(void)state;
+	setenv("COLUMNS", "400", 1);
+	o = report("--together", ranks[2], ranks[0], ranks[1], NULL);
+	assert_int_equal(o->status, EXIT_OK);
+	has(o, "\n\nGrowth in ranks 0-2; most in rank 1: +4.00 MiB/step (800.00 MiB/min) at "
+	       "train.py:7 "
+	       "(step\\x1b[2J), confidence high; 2 lines grow by +5.00 MiB/step in all\n");
+	o = report("--together", brief, longer, NULL);
+	has(o, "\n\nGrowth in longer: +1.00 MiB/step (300.00 MiB/min) at train.py:5 (main), "
+	       "confidence "
+	       "high\n");
+	o = report("--together", brief, brief, NULL);
+	assert_null(strstr(o->out, "rowth"));
+	setenv("COLUMNS", "80", 1);
+}
+
 /* ASCII locale: no middle dots. */
 static void test_plain_locale(void **state)
 {
@@ -237,9 +258,9 @@ static void test_workers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_text),	     cmocka_unit_test(test_when),
-		cmocka_unit_test(test_plain_locale), cmocka_unit_test(test_json),
-		cmocka_unit_test(test_workers),
+		cmocka_unit_test(test_text),   cmocka_unit_test(test_when),
+		cmocka_unit_test(test_report), cmocka_unit_test(test_plain_locale),
+		cmocka_unit_test(test_json),   cmocka_unit_test(test_workers),
 	};
 
 	setlocale(LC_ALL, "C.UTF-8");
