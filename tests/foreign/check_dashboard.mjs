@@ -61,6 +61,8 @@ async function checkProcess(page) {
 	assert.equal(await page.locator("img").count(), 0, "no element is made of a name");
 	// Reserved does not change from step to step.
 	await until(page, size => document.querySelector("#devices .t-reserved b")?.textContent === Words.bytes(size), size);
+	await until(page, () => document.querySelector("#job-list .j-spark .curve"));
+	assert.match(await text(page, "#chart-span"), /^([0-9.]+ s|[0-9]+m [0-9]+s) of figures so far$/, "the chart says how far back it goes");
 	assert.match(await text(page, "#trust"), /connected/);
 	assert.doesNotMatch(await text(page, "#trust"), /not connected|no captures/);
 	const end = () => page.evaluate(() => Page.chart.plot.data[0].at(-1));
@@ -147,8 +149,6 @@ async function settled(page) {
 	await page.evaluate(() => Page.settle());
 }
 
-const number = s => Number(/([\d,]+) bytes, to the byte/.exec(s)?.[1].replaceAll(",", ""));
-
 async function checkReport(page, trace) {
 	const row = await page.evaluate(id => { const rows = [...document.querySelectorAll("#trace-list .row")]; return rows.findIndex(r => r.querySelector(".k-name").title.includes(id)); }, trace.trace_id);
 	assert.ok(row >= 0, "the capture is in the list");
@@ -163,10 +163,13 @@ async function checkReport(page, trace) {
 	const of = q => api(page, `trace/${trace.trace_id}?${q}`);
 	let doc = await of("by=line&at=peak");
 	assert.ok(doc.rows.length > 3);
-	assert.equal(number(await text(page, "#table-says")), doc.allocated, "the rows of the table add up");
+	const words = n => page.evaluate(n => Words.bytes(n), n);
+	assert.ok((await text(page, "#table-says")).startsWith(`Total ${await words(doc.allocated)} at `), "the total");
+	assert.equal(doc.rows.reduce((a, r) => a + r.bytes, 0), doc.allocated, "the rows of the table add up");
 	// What each place has, on the page and in the API's answer.
-	const sums = doc => Object.entries(doc.rows.reduce((a, r) => ({ ...a, [`${r.file}:${r.line} ${r.category}`]: (a[`${r.file}:${r.line} ${r.category}`] ?? 0) + r.bytes }), {})).sort();
-	const shown = await page.evaluate(() => ({ rows: Page.columns.joined(Page.report.doc.rows), said: [...document.querySelectorAll("#table .row:not([hidden]) .g-size b")].map(e => e.textContent), }));
+	const sums = doc => Object.entries(doc.rows.reduce((a, r) => ({ ...a, [`${r.file ?? ""}:${r.line ?? ""} ${r.category}`]: (a[`${r.file ?? ""}:${r.line ?? ""} ${r.category}`] ?? 0) + r.bytes }), {})).sort();
+	// Memory from before attach is in rows of what holds it.
+	const shown = await page.evaluate(() => ({ rows: Page.report.held(Page.report.doc.rows), said: [...document.querySelectorAll("#table .row:not([hidden]) .g-size b")].map(e => e.textContent), }));
 	assert.deepEqual(sums(shown), sums(doc));
 	assert.deepEqual(shown.said, await page.evaluate(rows => rows.map(r => Words.bytes(r.bytes)), shown.rows.slice(0, shown.said.length)), "sizes as they are shown");
 	for (const [by, at] of [["stack", "end"], ["module", "peak"], ["layer", "end"], ["phase", "peak"], ["category", "end"], ["thread", "peak"], ["segment", "end"], ["line", "end"]]) {
@@ -176,7 +179,7 @@ async function checkReport(page, trace) {
 		await settled(page);
 		doc = await page.evaluate(() => Page.report.doc);
 		assert.ok(await page.locator("#table .row:not([hidden])").count() > 0, `rows by ${by}`);
-		assert.match(await text(page, "#table-says"), { segment: /segments/, layer: /inside its module/ }[by] ?? /to the byte/);
+		assert.match(await text(page, "#table-says"), { segment: /segments/, layer: /include submodules/ }[by] ?? /^Total (?!.*add up)/);
 	}
 	await page.evaluate(() => document.activeElement.blur());
 	await page.keyboard.press("/");
@@ -184,18 +187,19 @@ async function checkReport(page, trace) {
 	await page.keyboard.type("category:parameter");
 	await until(page, () => Page.report.doc.filter === "category:parameter");
 	await settled(page);
-	assert.match(await text(page, "#table-says"), /bytes pass the filter/);
+	assert.match(await text(page, "#table-says"), /Filter: .*Percentages are of the filtered memory/);
 	assert.deepEqual(await page.evaluate(() => [...new Set([...document.querySelectorAll("#table .row:not([hidden]) .g-category")].map(e => e.textContent))]), ["parameter"]);
 	await page.keyboard.press("Escape");
 	await until(page, () => Page.report.doc.filter === undefined);
 	await page.click("#table .row >> nth=0");
 	await until(page, () => !document.getElementById("detail").hidden);
 	await page.keyboard.press("2");
-	await until(page, n => document.querySelector("#table-says").textContent.startsWith(n + " layers"), String(Object.keys(doc.layers).length));
+	await until(page, n => document.querySelector("#table-says").textContent.startsWith(n + " modules"), String(Object.keys(doc.layers).length));
 	await page.keyboard.press("3");
 	await until(page, () => document.querySelector("#table .g-delta"));
 	await page.keyboard.press("4");
 	await until(page, () => document.querySelector("#leaks h3"));
+	assert.match(await text(page, "#leaks"), /steps are too few to judge growth\. Record at least 20 steps|curve|growth in/i);
 	await page.keyboard.press("1");
 	await page.evaluate(() => { document.getElementById("detail").hidden = true; });
 }
@@ -251,6 +255,8 @@ async function checkKeys(page) {
 	await page.keyboard.press("w");
 	await until(page, () => document.querySelector("#now-table .row:not([hidden])"));
 	assert.match(await text(page, "#now-says"), /objects read in/);
+	assert.equal(await page.inputValue("#now-by"), "holder");
+	assert.match(await text(page, "#now-table"), /Held by[^]*blocks\.\*|Held by[^]*\*/);
 	await page.keyboard.press("Escape");
 	await until(page, () => !document.getElementById("now").open);
 	await page.keyboard.press("?");
@@ -308,6 +314,9 @@ async function use() {
 	await checkProcess(page);
 	const given = await page.evaluate(() => [...Page.model.traces.values()].sort((a, b) => a.begun - b.begun).map(t => t.trace_id));
 	assert.equal(given.length, 2);
+	assert.equal(await text(page, "#captures-says"), "2 captures (limit 100)");
+	for (const t of await traces(page))
+		assert.deepEqual([t.begun, t.pid], [Date.UTC(2026, 0, 2, 3, 4, 5) / 1000, 4242], "start and PID are those of the recording");
 	const [timed] = await checkCapture(page);
 	const command = await checkCommand(page);
 	await checkReport(page, timed);

@@ -269,6 +269,28 @@ static void add_sample(struct state_process *p, char *sample)
 	p->history[at] = sample;
 }
 
+/* Adds the memory of all devices, or of the host. It begins anew when the process comes to use a
+ * device. */
+static void add_low(struct state_process *p)
+{
+	uint64_t sum = 0;
+	bool known = false;
+
+	for (size_t i = 0; i < p->n_devices; i++) {
+		if (!(p->devices[i].has & 1u << FIG_ALLOCATED))
+			continue;
+		sum += p->devices[i].figures[FIG_ALLOCATED];
+		known = true;
+	}
+	if (!known && !p->has_rss)
+		return;
+	if (known == p->lows_of_host) {
+		p->lows_of_host = !known;
+		p->lows = (struct lows){ 0 };
+	}
+	lows__add(&p->lows, p->time, known ? sum : p->rss);
+}
+
 static int take_sample(struct state *s, json_t *msg)
 {
 	json_t *devices = json_object_get(msg, "devices"), *rss = json_object_get(msg, "rss"), *d,
@@ -304,6 +326,7 @@ static int take_sample(struct state *s, json_t *msg)
 			to->figures[k] = (uint64_t)json_integer_value(v);
 		}
 	}
+	add_low(p);
 	kept = json_pack("{s:O, s:O*, s:O*}", "time", json_object_get(msg, "time"), "rss", rss,
 			 "devices", devices);
 	text = kept ? json_dumps(kept, JSON_COMPACT) : NULL;

@@ -13,6 +13,7 @@
 
 #include "lib/device_figure.h"
 #include "serve/link.h"
+#include "serve/lows.h"
 
 #define STATE_PROCESSES 256
 #define STATE_DEVICES 16
@@ -42,6 +43,9 @@ struct state_process {
 	uint64_t rss;
 	struct state_device devices[STATE_DEVICES];
 	size_t n_devices;
+	/* Lows of the memory of all devices, or, without one, of the host. */
+	struct lows lows;
+	bool lows_of_host;
 	/* Ring buffer of samples for charts, oldest first, as JSON text:
 	 * {"time","rss"?,"devices"?}. */
 	char *history[STATE_HISTORY];

@@ -55,10 +55,10 @@ const Growth = (() => {
 		return e;
 	}
 
-	// A curve as wide as its box. The highest value is at the top, 0 at the bottom.
-	function line(values, label) {
-		const most = Math.max(1, ...values), last = Math.max(1, values.length - 1);
-		const points = values.map((v, i) => `${(1000 * i / last).toFixed(1)},${(98 - 96 * v / most).toFixed(2)}`);
+	// A curve as wide as its box. The highest value is at the top, `low` at the bottom.
+	function line(values, label, low = 0) {
+		const most = Math.max(low + 1, ...values), last = Math.max(1, values.length - 1);
+		const points = values.map((v, i) => `${(1000 * i / last).toFixed(1)},${(98 - 96 * (v - low) / (most - low)).toFixed(2)}`);
 		return svg("svg", { viewBox: "0 0 1000 100", preserveAspectRatio: "none", role: "img", "aria-label": label, class: "curve" },
 			svg("polygon", { points: `0,100 ${points.join(" ")} 1000,100` }), svg("polyline", { points: points.join(" ") }));
 	}
@@ -109,7 +109,7 @@ const Growth = (() => {
 		if (d.others_grow)
 			box.append(el("p", { textContent: "Memory outside PyTorch’s allocator grows: CUDA’s own, or a library’s." }));
 		if (rest.length)
-			box.append(el("p", { className: "quiet", textContent: `Not leaks: ${rest.map(([n, text]) => `${count(n)} ${n === 1 ? "line" : "lines"} ${text}`).join("; ")}.` }));
+			box.append(el("p", { className: "quiet", textContent: `${rest.map(([n, text]) => `${count(n)} ${n === 1 ? "line" : "lines"} ${text}`).join("; ")}.` }));
 		if (d.leaks?.length)
 			box.append(el("p", { className: "quiet", textContent: `Memory that is freed less than once in ${span(d, doc)} looks like a leak, too. Record longer to be sure.` }));
 		return box;

@@ -99,6 +99,7 @@ static bool ask_leaks(struct job *j, struct peer *p, json_t *msg)
 {
 	job__put(j, "leaks");
 	job__put(j, "--format=json");
+	job__put(j, "--steps");
 	return put_text(j, p, msg, "by") && put_text(j, p, msg, "device") && put_top(j, p, msg) &&
 	       add_trace(j, p, msg, "trace_id", NULL);
 }

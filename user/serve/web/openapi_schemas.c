@@ -115,6 +115,13 @@ const struct openapi_schema openapi_schemas[] = {
 		    "'reserved': " BYTES ", 'peak_allocated': " BYTES ", 'total': " BYTES
 		    ", 'used': " BYTES ", 'free': " BYTES ", 'ooms': " BYTES ","
 		    "'retries': " BYTES "}}" },
+	{ "Growth",
+	  "{'type': 'object', 'required': ['of', 'verdict', 'seconds', 'values'], "
+	  "'properties': {"
+	  "'of': {'type': 'string', 'enum': ['devices', 'host']}, 'verdict': " TEXT
+	  ", 'seconds': {'type': 'number'}, 'values': {'type': 'array', 'items': {'type': "
+	  "'integer'}}, 'confidence': " TEXT
+	  ", 'bytes_per_minute': {'type': 'number'}, 'full_s': {'type': 'number'}}}" },
 	{ "Process",
 	  "{'type': 'object', 'required': ['pid', 'started', 'target', 'name', 'devices'], "
 	  "'properties': {"
@@ -124,6 +131,7 @@ const struct openapi_schema openapi_schemas[] = {
 	  "'string'}, 'time': {'type': 'number'},"
 	  "'rss': " BYTES
 	  ", 'why': {'type': 'string', 'description': 'Why there are no figures of devices.'},"
+	  "'growth': {'$ref': '#/components/schemas/Growth'},"
 	  "'devices': {'type': 'array', 'items': {'$ref': '#/components/schemas/Device'}}}}" },
 	{ "Targets",
 	  "{'type': 'object', 'required': ['targets', 'processes'], 'properties': {"

@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "serve/web/state_public.h"
 #include "lib/array.h"
+#include "serve/web/climb.h"
+#include "serve/web/state_public.h"
 #include "serve/web/web.h"
 
 #define STREAMS 128	 /* open streams */
@@ -220,6 +221,18 @@ static void send_event(struct stream *s, const char *name, const json_t *msg, co
 	}
 }
 
+/* Adds the growth of its process to a sample. */
+static void put_growth(struct web *web, json_t *sample)
+{
+	const json_t *pid = json_object_get(sample, "pid");
+	const struct state_process *p = serve_state__process(&web->state,
+							     (pid_t)json_integer_value(pid));
+	json_t *growth = p ? climb__of_process(p) : NULL;
+
+	if (growth)
+		json_object_set_new(sample, "growth", growth);
+}
+
 void sse__publish(struct web *web, json_t *msg, struct state_trace *trace)
 {
 	const char *name = json_string_value(json_object_get(msg, "event"));
@@ -233,6 +246,8 @@ void sse__publish(struct web *web, json_t *msg, struct state_trace *trace)
 	} else {
 		data = json_copy(msg);
 		json_object_del(data, "event");
+		if (!strcmp(name, "sample"))
+			put_growth(web, data);
 	}
 	text = event_text(web, name, data);
 	for (struct request *r = web->requests; text && r; r = r->next)

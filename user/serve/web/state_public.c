@@ -3,6 +3,7 @@
 
 #include "serve/state.h"
 #include "serve/summary.h"
+#include "serve/web/climb.h"
 
 json_t *state_public__trace(const struct state_trace *t)
 {
@@ -41,7 +42,8 @@ json_t *state_public__process(const struct state_process *p)
 
 json_t *state_public__process_now(const struct state_process *p)
 {
-	json_t *o = state_public__process(p), *devices = json_array();
+	json_t *o = state_public__process(p), *devices = json_array(),
+	       *growth = climb__of_process(p);
 
 	for (size_t i = 0; i < p->n_devices; i++) {
 		const struct state_device *d = &p->devices[i];
@@ -60,5 +62,7 @@ json_t *state_public__process_now(const struct state_process *p)
 	if (*p->why)
 		json_object_set_new(o, "why", json_string(p->why));
 	json_object_set_new(o, "devices", devices);
+	if (growth)
+		json_object_set_new(o, "growth", growth);
 	return o;
 }

@@ -33,7 +33,7 @@
 		try {
 			await Page.net.api(`trace/${encodeURIComponent(id)}/stop`, { method: "POST" });
 		} catch (err) {
-			Page.say(`It was not stopped: ${err.message}`);
+			Page.say(`Cannot stop the capture: ${err.message}`);
 		}
 	}
 
@@ -77,7 +77,7 @@
 				continue;
 			done.delete(id);
 			if (t?.state === "done")
-				Page.say(`${Page.traceName(t)} is captured: ${count(t.events ?? 0)} events, ${count(t.lost ?? 0)} lost.`, ["Open it", Page.traceAddress(id)]);
+				Page.say(`Captured ${Page.traceName(t)}: ${count(t.events ?? 0)} events, ${count(t.lost ?? 0)} lost.`, ["Open", Page.traceAddress(id)]);
 			else if (t?.state === "failed")
 				$("capture-says").textContent = t.error ?? "The capture failed.";
 		}
@@ -113,11 +113,8 @@
 		$("go").disabled = true;
 		try {
 			const t = await Page.net.api("trace/memory", { method: "POST", body: wanted() });
-			done.add(t.trace_id);
-			if (!model.traces.has(t.trace_id))
-				Page.takeTrace(t);
-			else
-				ended();
+			mine(t);
+			ended();
 		} catch (err) {
 			$("capture-says").textContent = err.message;
 			const field = $(NAMES[err.field]);
@@ -136,7 +133,7 @@
 		$("capture").classList.toggle("command", Boolean(t));
 		$("capture").hidden = !p && !t;
 		if (!can)
-			$("capture-says").textContent = `No captures here: ${model.hello?.why ?? "the server does not say why"}`;
+			$("capture-says").textContent = `This server cannot capture: ${model.hello?.why ?? "no reason is known"}`;
 	}
 
 	function unit() {
@@ -177,5 +174,12 @@
 		usable();
 	}
 
-	Page.capture = { start, underWay, part, words, stop };
+	// Takes over a capture that another part of the page has started.
+	function mine(t) {
+		done.add(t.trace_id);
+		if (!model.traces.has(t.trace_id))
+			Page.takeTrace(t);
+	}
+
+	Page.capture = { start, underWay, part, words, stop, mine };
 })();

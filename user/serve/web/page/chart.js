@@ -3,7 +3,7 @@
 "use strict";
 (() => {
 	const { $, el, state, model, colour } = Page;
-	const { bytes } = Words;
+	const { bytes, seconds } = Words;
 	const HOST = "host"; // resident memory of the process
 	const RANGES = [[60, "1 min"], [300, "5 min"], [900, "15 min"]];
 	let plot = null, shape = "", drawn = [];
@@ -25,15 +25,16 @@
 
 	const LABELS = [["allocated", "allocated"], ["reserved", "reserved"], ["peak_allocated", "peak"]];
 
-	function tile(d) {
+	function tile(d, p) {
 		const b = el("button", { className: "tile" });
 		if (d.device === HOST) {
 			b.classList.add("small");
-			b.append(el("span", { className: "t-name" }, "host memory"), el("span", { className: "t-figures" }, el("b", { textContent: bytes(d.resident) }), " resident"));
+			b.append(el("span", { className: "t-name" }, "host memory"), el("span", { className: "t-figures" }, el("b", { textContent: bytes(d.resident) }), " resident"),
+				el("span", { className: "t-figures", textContent: p.tensors ? `${bytes(p.tensors.bytes)} of it in tensors (read at ${Page.clock(p.tensors.time)}); the rest is libraries, Python and free heap` : "tensors on the CPU, libraries, Python and free heap" }));
 			return b;
 		}
 		const figures = LABELS.filter(([k]) => d[k] !== undefined).map(([k, word]) => el("span", { className: "t-" + k }, el("b", { textContent: bytes(d[k]) }), " " + word));
-		const rest = [d.total !== undefined && "of " + bytes(d.total), d.used !== undefined && bytes(d.used) + " used by all"].filter(Boolean).join(", ");
+		const rest = [d.total !== undefined && "of " + bytes(d.total), d.used !== undefined && bytes(d.used) + " in use by all processes"].filter(Boolean).join(", ");
 		const bad = [d.ooms && `${d.ooms} out of memory`, d.retries && `${d.retries} ${d.retries === 1 ? "retry" : "retries"}`].filter(Boolean).join(", ");
 		b.append(el("span", { className: "t-name" }, d.device, el("span", { className: "quiet", textContent: rest })), Page.meter(d),
 			el("span", { className: "t-figures" }, ...figures, bad ? el("span", { className: "warn", textContent: bad }) : null));
@@ -44,11 +45,11 @@
 	function devices(p) {
 		const list = devicesOf(p?.last), names = list.map(d => d.device);
 		$("devices").hidden = !list.length;
-		const same = [state.chosen, names.join(), state.device, JSON.stringify(list)].join("\n");
+		const same = [state.chosen, names.join(), state.device, JSON.stringify(list), p?.tensors?.time].join("\n");
 		if (same === tiles)
 			return;
 		tiles = same;
-		Page.radios($("devices"), names, current()?.device, name => Page.set({ device: name }), name => tile(list[names.indexOf(name)]));
+		Page.radios($("devices"), names, current()?.device, name => Page.set({ device: name }), name => tile(list[names.indexOf(name)], p));
 	}
 
 	// ---- the chart
@@ -144,8 +145,14 @@
 			return el("li", {}, i, NAMES[k] ?? k);
 		});
 		const i = el("i", { className: "cap" });
-		items.push(el("li", {}, i, "captured"));
+		items.push(el("li", {}, i, "captured"), el("li", { id: "chart-span", className: "quiet" }));
 		$("legend").replaceChildren(...items);
+	}
+
+	// Says how far the figures go back, if that is less than the selected range.
+	function span(p) {
+		const first = p.samples[0]?.time, long = first ? p.last.time - first : 0;
+		$("chart-span").textContent = first && long < state.range - 2 * (model.hello?.interval ?? 1) ? `${seconds(Math.round(long)).replace(".0", "")} of figures so far` : "";
 	}
 
 	function draw() {
@@ -168,24 +175,29 @@
 		} else {
 			plot.setData(columns(p, d.device, keys));
 		}
+		span(p);
 	}
 
+	let said = "";
 	function says(p, d) {
+		$("chart-says").textContent = p && d ? `${d.device}: ${LABELS.filter(([k]) => d[k] !== undefined).map(([k, w]) => `${bytes(d[k])} ${w}`).join(", ") || bytes(d.resident ?? 0)}` : "";
 		const t = Page.chosenTarget();
 		let text = "";
+		if (said === [p?.pid, p?.gone, p?.last?.why, Boolean(p?.last), p?.tensors?.time, d?.device, t?.name].join())
+			return;
+		said = [p?.pid, p?.gone, p?.last?.why, Boolean(p?.last), p?.tensors?.time, d?.device, t?.name].join();
 		if (p?.gone)
 			text = "This process has ended.";
 		else if (p && !p.last)
-			text = "Its figures come in a moment.";
+			text = "Waiting for the first figures.";
 		else if (p?.last?.why)
-			text = `No figures of devices: ${p.last.why}`;
+			text = `No device figures: ${p.last.why}.`;
 		else if (p && !d)
-			text = "It has not used PyTorch’s memory yet.";
+			text = "This process has not used PyTorch’s memory yet.";
 		else if (t)
-			text = t.kind === "command" ? "The server runs this command when it is captured." : `${t.pattern ?? ""}: no process matches yet.`;
-		$("job-says").textContent = text;
+			text = t.kind === "command" ? "The server runs this command when you capture it." : `No process matches ${t.pattern ?? ""} yet.`;
+		$("job-says").replaceChildren(text, ...(p && !p.gone && p.last?.why && !p.tensors ? [" ", el("button", { type: "button", className: "link", textContent: "Read how much of the host memory is in tensors", onclick: () => Page.holds.open() })] : []));
 		$("job-says").hidden = !text;
-		$("chart-says").textContent = p && d ? `${d.device}: ${LABELS.filter(([k]) => d[k] !== undefined).map(([k, w]) => `${bytes(d[k])} ${w}`).join(", ") || bytes(d.resident ?? 0)}` : "";
 	}
 
 	function ranges() {

@@ -31,12 +31,12 @@
 	const ROWS = [
 		["Peak", c => bytes(c.peak_allocated), c => c.against_first?.peak_allocated],
 		["Reserved", c => c.peak_reserved === null || c.peak_reserved === undefined ? "–" : bytes(c.peak_reserved), c => c.against_first?.peak_reserved],
-		["Fragmentation at the peak", c => c.fragmentation_at_peak === null || c.fragmentation_at_peak === undefined ? "–" : percent(c.fragmentation_at_peak, 1)],
+		["Cached at the peak", c => c.fragmentation_at_peak === null || c.fragmentation_at_peak === undefined ? "–" : percent(c.fragmentation_at_peak, 1)],
 		["Step", c => c.step_time ? C.time(c.step_time) : "–", c => c.against_first?.step_time],
 		["Peak at", c => c.peak_file ? C.placeOf({ file: c.peak_file, line: c.peak_line, function: c.peak_function }) : "–"],
-		["In", c => [c.peak_step !== null && c.peak_step !== undefined && `step ${c.peak_step}`, c.peak_phase].filter(Boolean).join(", ") || "–"],
-		["Allocated in all", c => bytes(c.total_allocated)],
-		["Before attach", c => c.before_attach === null || c.before_attach === undefined ? "not known" : bytes(c.before_attach)],
+		["In", c => [c.peak_step !== null && c.peak_step !== undefined && Words.step(c.peak_step), Words.phase(c.peak_phase)].filter(Boolean).join(", ") || "–"],
+		["Allocated in total", c => bytes(c.total_allocated)],
+		["Before attach", c => c.before_attach === null || c.before_attach === undefined ? "unknown" : bytes(c.before_attach)],
 		["Out of memory", c => count(c.ooms ?? 0)],
 		["Events", c => `${count(c.events)}, ${count(c.lost)} lost`],
 		["Device", c => c.device],
@@ -74,7 +74,7 @@
 
 	const side = r => ({ ...r, ...(r.new ?? r.old ?? {}) });
 	const status = r => ({ ...r, status: !r.old_bytes ? "new" : !r.new_bytes ? "gone" : r.change > 0 ? "grew" : "shrank" });
-	const STATUS = { grew: "grew", shrank: "shrank", new: "new", gone: "gone", unchanged: "as before" };
+	const STATUS = { grew: "grew", shrank: "shrank", new: "new", gone: "gone", unchanged: "unchanged" };
 
 	function columns(rows) {
 		const most = rows.reduce((a, r) => Math.max(a, Math.abs(r.change)), 0);
@@ -102,7 +102,7 @@
 			rows = C.joined(rows, ["change", "old_bytes", "new_bytes"]).map(status);
 		grid.show(columns(rows), rows);
 		const parts = Object.entries(doc.summary ?? {}).filter(([k, v]) => v.rows && k !== "unchanged").map(([k, v]) => `${count(v.rows)} ${STATUS[k] ?? k}, ${bytes(v.bytes)}`);
-		$("diff-says").textContent = `${signed(doc.change)} on ${doc.device}${parts.length ? ": " + parts.join("; ") : ": nothing changed"}.${doc.adds_up === false ? " The rows do not add up to it." : ""}`;
+		$("diff-says").textContent = `${signed(doc.change)} on ${doc.device}${parts.length ? ": " + parts.join("; ") : ": nothing changed"}.${doc.adds_up === false ? " The rows do not add up to this change." : ""}`;
 		$("diff-says").title = $("diff-says").textContent;
 		$("diff-says").classList.toggle("warn", doc.adds_up === false);
 	}
@@ -132,11 +132,11 @@
 	function route() {
 		if (state.route.view !== "diff")
 			return;
-		document.title = "Compared · memtrace-bpf";
-		$("diff-title").textContent = state.route.traces.length > 2 ? "Compared; what changed is from the first to the last" : "Compared";
+		document.title = "Comparison · memtrace-bpf";
+		$("diff-title").textContent = state.route.traces.length > 2 ? "Comparison: changes from the first to the last" : "Comparison";
 		$("swap").hidden = state.route.traces.length !== 2;
 		if (state.route.traces.length < 2) {
-			$("figures").replaceChildren(el("p", { className: "none", textContent: "Two captures are wanted: mark them in the list." }));
+			$("figures").replaceChildren(el("p", { className: "none", textContent: "Mark two captures in the list to compare them." }));
 			return;
 		}
 		loadFigures();
@@ -149,7 +149,7 @@
 
 	function start() {
 		grid = Page.grid($("diff-table"));
-		$("diff-by").replaceChildren(...BY.map(b => el("option", { value: b, textContent: b })));
+		$("diff-by").replaceChildren(...BY.map(b => el("option", { value: b, textContent: b === "category" ? "role" : b })));
 		$("diff-by").addEventListener("change", e => change({ by: e.target.value }));
 		$("diff-at").addEventListener("change", e => change({ at: e.target.value }));
 		$("swap").addEventListener("click", swap);

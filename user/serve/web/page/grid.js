@@ -83,15 +83,14 @@
 	// ---- columns used by several tables
 
 	const { bytes, count, percent, seconds } = Words;
-	const words = s => (s ?? "").replaceAll("_", " ");
 	const base = file => (file ?? "").slice((file ?? "").lastIndexOf("/") + 1);
 
 	function placeOf(r) {
 		if (r.before_attach)
-			return "before attach" + (r.name ? ": " + r.name : "");
+			return r.holder || r.name || "no object known";
 		if (r.file || r.function)
 			return base(r.file) + (r.line ? ":" + r.line : "") + (r.function ? ` (${r.function})` : "");
-		return r.source === "native" ? "native thread" : r.source === "untraced" ? "untraced" : r.source === "filtered" ? "filtered out" : "no Python frames";
+		return r.source === "native" ? "native thread (no Python)" : r.source === "untraced" ? "untraced" : r.source === "filtered" ? "filtered out" : "no Python frames";
 	}
 	// Merges rows of the same line in different modules, as the text report does. of: keys whose values are added
 	// up.
@@ -128,10 +127,11 @@
 		return parts.every(x => x === "*") ? "" : parts.join(".");
 	}
 
-	// Like Words.seconds, with milliseconds below a second.
-	const time = s => s && s < 1 ? (s * 1000).toFixed(s < 0.01 ? 2 : 1) + " ms" : seconds(s);
-
-	const moduleOf = r => r.modules > 1 && !r.module ? `(${r.modules} modules)` : (r.module ? r.module : r.module_class ? `(${r.module_class})` : r.before_attach ? "" : "(no module)") + (r.module && r.modules > 1 ? ` (${r.modules})` : "");
+	function moduleOf(r) {
+		if (r.modules > 1)
+			return r.module ? `${Words.module(r)} ×${r.modules}` : `(${r.modules} modules)`;
+		return r.before_attach && !r.module && !r.module_class ? "" : Words.module(r);
+	}
 
 	// A size with a proportional bar in the colour of its category.
 	function sizeColumn(most, sum, colour, title = "Size", get = r => r.bytes) {
@@ -146,21 +146,23 @@
 			},
 		};
 	}
+	// The share of what the table shows.
+	const shareColumn = sum => ({ id: "share", title: "%", width: "40px", right: true, sort: r => r.bytes, down: true, text: r => Words.share(r.bytes, sum), tip: r => percent(r.bytes, sum), narrow: "40px" });
 	const countColumn = { id: "count", title: "Blocks", width: "56px", right: true, sort: r => r.count, down: true, text: r => count(r.count ?? 0), narrow: "48px" };
 	const categoryColumn = {
-		id: "category", title: "Category", width: "126px", sort: r => r.category ?? "", narrow: "1fr",
+		id: "category", title: "Role", width: "126px", sort: r => r.category ?? "", narrow: "1fr",
 		fill(cell, r) {
 			if (!cell.firstChild)
 				cell.append(el("i", { className: "dot" }), "");
 			cell.firstChild.style.background = r.category ? Page.categoryColour(r.category) : Page.colour("less");
-			cell.lastChild.data = r.category ? words(r.category) : "several";
+			cell.lastChild.data = r.category ? Words.role(r.category) : "several roles";
 		},
 	};
-	const phaseColumn = { id: "phase", title: "Phase", width: "74px", sort: r => r.phase ?? "", text: r => r.before_attach ? "" : r.phase ?? "", narrow: null };
+	const phaseColumn = { id: "phase", title: "Phase", width: "106px", sort: r => r.phase ?? "", text: r => r.before_attach ? "before attach" : Words.phase(r.phase), narrow: null };
 	const moduleColumn = { id: "module", title: "Module", width: "minmax(80px, 1fr)", sort: r => r.module ?? "", text: moduleOf, narrow: null,
 		tip: r => r.of?.size > 1 ? [...r.of].slice(0, 30).map(m => m || "(no module)").join("\n") : [r.module, r.module_class && `(${r.module_class})`].filter(Boolean).join(" ") };
 	const placeColumn = { id: "place", title: "Location", width: "minmax(160px, 2fr)", sort: placeOf, text: placeOf, narrow: "second", tip: r => r.file ? `${r.file}:${r.line}` : placeOf(r) };
 
 	Page.grid = grid;
-	Page.columns = { size: sizeColumn, count: countColumn, category: categoryColumn, phase: phaseColumn, module: moduleColumn, place: placeColumn, placeOf, moduleOf, joined, time, words, base };
+	Page.columns = { size: sizeColumn, share: shareColumn, count: countColumn, category: categoryColumn, phase: phaseColumn, module: moduleColumn, place: placeColumn, placeOf, moduleOf, joined, time: seconds, base };
 })();

@@ -14,7 +14,7 @@
 	const fullTitle = r => r.process ? r.process.name || "PID " + r.process.pid : r.target.name;
 	// The title omits the folder of the script.
 	const titleOf = r => fullTitle(r).replace(/^(\S+) \S*\/(\S+)/, "$1 $2");
-	const WHAT = { command: "a command, run when it is captured", pattern: "no process matches it yet", pid: "its process has ended", all: "no process with PyTorch yet" };
+	const WHAT = { command: "a command that runs when captured", pattern: "no process matches yet", pid: "the process has ended", all: "no process with PyTorch yet" };
 	const captured = p => [...model.traces.values()].some(t => t.pid === p.pid && Page.capture.underWay(t));
 	const under = r => r.process ? [r.process.gone && "has ended", captured(r.process) && "being captured", r.process.target, r.process.rank !== undefined && r.process.rank !== null && "rank " + r.process.rank, "PID " + r.process.pid,
 		r.process.pod || r.process.container].filter(Boolean).join(" · ") : WHAT[r.target.kind] ?? r.target.kind;
@@ -37,15 +37,35 @@
 		$("job-list").hidden = !rows.length;
 		// With recordings only, there is nothing to select.
 		document.body.classList.toggle("no-jobs", Boolean(model.hello) && !model.targets.length && !all.length);
-		$("jobs-none").textContent = words.length && all.length ? "None passes the filter." : !model.hello ? "Asking the server…"
-			: "No process to capture. Targets are named when the server is started: --target NAME=PID, --target NAME=PATTERN, --command NAME=COMMAND, or --all.";
+		$("jobs-none").textContent = words.length && all.length ? "No process matches the filter." : !model.hello ? "Asking the server…"
+			: "No process to capture. Start the server with --target NAME=PID, --target NAME=PATTERN, --command NAME=COMMAND or --all.";
 		return all;
 	}
 
 	function make() {
 		return el("div", { role: "row" },
 			el("span", { role: "gridcell", className: "j-name" }), el("span", { role: "gridcell", className: "j-size" }),
-			el("span", { role: "gridcell", className: "j-what" }), el("span", { role: "gridcell", className: "j-bar" }));
+			el("span", { role: "gridcell", className: "j-what" }, el("b", { className: "warn" }), el("span")), el("span", { role: "gridcell", className: "j-bar" }), el("span", { role: "gridcell", className: "j-spark" }));
+	}
+
+	// The growth that the server sees from outside: its rate, and when the device is full.
+	function badge(g) {
+		if (!g?.bytes_per_minute)
+			return "";
+		return `+${bytes(Math.round(g.bytes_per_minute))}/min${g.full_s ? `, full in ${Words.seconds(g.full_s)}` : ""}`;
+	}
+
+	function spark(cell, g) {
+		if (!g || g.values.length < 2) {
+			cell.replaceChildren();
+			return;
+		}
+		const most = Math.max(...g.values), least = Math.min(...g.values);
+		const label = `${g.of === "host" ? "Host memory" : "Device memory"}, lows of the last ${Words.seconds(g.seconds)}: ${bytes(g.values[0])} to ${bytes(g.values.at(-1))}`;
+		// At least 5 % of the value from top to bottom, so that noise does not look like growth.
+		cell.replaceChildren(Growth.line(g.values, label, Math.max(0, Math.min(least, most * 0.95))));
+		cell.classList.toggle("calm", !g.bytes_per_minute);
+		cell.title = label;
 	}
 
 	// Combines devices if there are too many to show. A sum is unknown if one of its figures is.
@@ -59,14 +79,16 @@
 
 	function fill(e, i) {
 		const r = rows[i], p = r.process, a = p && figure(p, "allocated"), whole = p && figure(p, "total");
-		const [name, size, what, bar] = e.children;
+		const [name, size, what, bar, curve] = e.children, g = p && !p.gone ? p.last?.growth : null, grows = badge(g);
 		e.classList.toggle("chosen", r.key === state.chosen);
 		e.classList.toggle("gone", Boolean(p?.gone));
 		e.setAttribute("aria-selected", String(r.key === state.chosen));
 		name.textContent = titleOf(r);
 		name.title = fullTitle(r);
-		what.textContent = under(r);
-		what.title = p?.pod ?? p?.container ?? r.target?.pattern ?? "";
+		what.children[0].textContent = grows;
+		what.children[1].textContent = (grows ? " · " : "") + under(r);
+		spark(curve, g);
+		what.title = grows ? `Confidence ${g.confidence}, over ${Words.seconds(g.seconds)}` : p?.pod ?? p?.container ?? r.target?.pattern ?? "";
 		size.textContent = a !== undefined ? bytes(a) : p?.last?.rss ? bytes(p.last.rss) : "";
 		size.title = a !== undefined ? "allocated" + (whole ? " of " + bytes(whole) : "") : p?.last?.rss ? "resident, on the host" : "";
 		const devices = p && !p.gone ? (p.last?.devices ?? []).filter(d => d.device !== "cpu") : [];

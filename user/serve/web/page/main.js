@@ -5,9 +5,9 @@
 	const { $, el, state } = Page;
 	const VIEWS = { home: "home", trace: "trace", diff: "diff" };
 	const KEYS = [
-		["/", "to the filter"], ["↑ ↓", "in a list: to the next; PageUp, PageDown, Home, End"], ["Enter", "open what is marked; more of a row"], ["Space", "in the captures: mark, to compare"],
-		["c", "capture the chosen process"], ["w", "what it holds now"], ["s", "in the captures: stop one that is under way"], ["Delete", "in the captures: delete one"],
-		["1 … 4", "views of a capture"], ["g", "its timeline and flame graph"], ["x", "compared: the other way round"], ["t", "light or dark"], ["Esc", "close, clear, back to all"], ["?", "these keys"],
+		["/", "filter"], ["↑ ↓", "previous or next row; also PageUp, PageDown, Home, End"], ["Enter", "open the capture, or a row’s details"], ["Space", "mark a capture to compare"],
+		["c", "capture the selected process"], ["w", "what it holds now"], ["s", "stop a running capture"], ["Delete", "delete a capture"],
+		["1 – 4", "views of a capture"], ["g", "timeline and flame graph"], ["x", "swap the compared captures"], ["t", "light or dark"], ["Esc", "close, clear, or back to all captures"], ["?", "show these keys"],
 	];
 
 	const FOCUS = { home: "trace-list", trace: "table", diff: "diff-table" };

@@ -5,7 +5,7 @@
 	const { $, el, state, model } = Page;
 	const { bytes, count, percent } = Words;
 	const C = Page.columns;
-	const TABS = [["rows", "What is there"], ["layers", "Layers"], ["phases", "Phases"], ["leaks", "Leaks"]];
+	const TABS = [["rows", "Live memory"], ["layers", "Modules"], ["phases", "Phases"], ["leaks", "Growth"]];
 	const BY = ["line", "stack", "module", "layer", "phase", "category", "thread", "segment"];
 	const TOP = 2000; // requested rows; the server reports the number of further rows
 	let grid = null, doc = null, asked = "", abort = null;
@@ -86,7 +86,8 @@
 			const d = device();
 			chips.push([`${count(c.events ?? 0)} events`, ""], [`${count(c.lost ?? 0)} lost`, c.lost ? "bad" : "good"]);
 			if (d && d.drift !== null && d.drift !== undefined)
-				chips.push([`drift ${bytes(d.drift)}`, d.drift ? "bad" : "good", "The largest difference, after any event, of our sum and what the allocator itself says."]);
+				chips.push(d.drift ? [`totals differ by ${bytes(d.drift)}`, "bad", "The largest difference between the sum of the blocks and the allocator’s own total, after any event."] :
+					["totals verified", "good", "After every event the sum of the blocks equals the allocator’s own total."]);
 			if (c.complete === false)
 				chips.push(["recording cut short", "bad"]);
 		}
@@ -98,7 +99,7 @@
 	const device = () => doc?.devices.find(d => d.device === doc.device) ?? doc?.devices[0];
 
 	function tile(d) {
-		const where = [d.peak_step !== null && d.peak_step !== undefined && `step ${d.peak_step}`, d.peak_phase && d.peak_phase !== "other" && d.peak_phase].filter(Boolean).join(", ");
+		const where = [d.peak_step !== null && d.peak_step !== undefined && Words.step(d.peak_step), d.peak_phase && Words.phase(d.peak_phase)].filter(Boolean).join(", ");
 		const b = el("button", { className: "tile" });
 		b.append(el("span", { className: "t-name" }, d.device, el("span", { className: "quiet", textContent: [`at ${C.time(d.peak_time ?? 0)}`, where].filter(Boolean).join(" · ") })));
 		if (d.reserved || d.peak_reserved)
@@ -107,6 +108,8 @@
 			d.peak_reserved ? el("span", {}, el("b", { textContent: bytes(d.peak_reserved) }), " reserved") : null,
 			d.before_attach ? el("span", {}, el("b", { textContent: bytes(d.before_attach) }), " before attach") : null,
 			d.ooms ? el("span", { className: "warn", textContent: `${count(d.ooms)} out of memory` }) : null));
+		if (d.growth?.text)
+			b.append(el("span", { className: d.growth.verdict === "grows" ? "t-growth warn" : "t-growth quiet", textContent: d.growth.verdict === "grows" ? `Growth: ${d.growth.text}` : d.growth.text[0].toUpperCase() + d.growth.text.slice(1) }));
 		return b;
 	}
 
@@ -123,7 +126,6 @@
 	// ---- the table
 
 	const rowColour = r => r.category ? Page.categoryColour(r.category) : r.phase && doc.by === "phase" ? Page.phaseColour(r.phase) : Page.colour("accent");
-	const share = sum => ({ id: "share", title: "Share", width: "64px", right: true, sort: r => r.bytes, down: true, text: r => percent(r.bytes, sum), narrow: "60px" });
 	const sizeText = (id, title, get, width = "90px", narrow = width) => ({ id, title, width, right: true, sort: r => get(r) ?? -1, down: true, narrow, text: r => get(r) === null || get(r) === undefined ? "–" : bytes(get(r)),
 		tip: r => get(r) === null || get(r) === undefined ? "" : count(get(r)) + " bytes" });
 	const number = (id, title, get, width = "84px", narrow = null) => ({ id, title, width, right: true, sort: r => get(r) ?? -1, down: true, narrow, text: r => get(r) === null || get(r) === undefined ? "–" : count(get(r)) });
@@ -131,15 +133,15 @@
 	function columnsOf(by, rows, sum) {
 		const most = rows.reduce((a, r) => Math.max(a, Math.abs(r.bytes)), 0), size = C.size(most, sum, rowColour), module = { ...C.module, narrow: "second" };
 		switch (by) {
-		case "phase": return [size, share(sum), C.count, { ...C.phase, width: "minmax(90px, 1fr)", narrow: "1fr" }];
-		case "category": return [size, share(sum), C.count, { ...C.category, width: "minmax(126px, 1fr)" }];
+		case "phase": return [size, C.share(sum), C.count, { ...C.phase, width: "minmax(90px, 1fr)", narrow: "1fr" }];
+		case "category": return [size, C.share(sum), C.count, { ...C.category, width: "minmax(126px, 1fr)" }];
 		case "module":
-		case "layer": return [size, share(sum), C.count, C.category, module];
-		case "thread": return [size, share(sum), C.count, { id: "thread", title: "Thread", width: "minmax(120px, 1fr)", narrow: "1fr", sort: r => r.thread ?? "", text: r => [r.thread, r.tid && `(${r.tid})`].filter(Boolean).join(" ") || "not known" }];
-		case "segment": return [{ ...size, title: "In blocks" }, sizeText("whole", "Segment", r => r.size), sizeText("free", "Free", r => r.free), sizeText("stuck", "Stuck", r => r.stuck, "84px", null), C.count,
+		case "layer": return [size, C.share(sum), C.count, C.category, module];
+		case "thread": return [size, C.share(sum), C.count, { id: "thread", title: "Thread", width: "minmax(120px, 1fr)", narrow: "1fr", sort: r => r.thread ?? "", text: r => [r.thread, r.tid && `(${r.tid})`].filter(Boolean).join(" ") || "unknown" }];
+		case "segment": return [{ ...size, title: "In blocks" }, sizeText("whole", "Segment", r => r.size), sizeText("free", "Cached", r => r.free), sizeText("stuck", "Cannot be returned", r => r.stuck, "128px", null), C.count,
 			{ id: "kind", title: "Kind", width: "80px", narrow: null, sort: r => r.kind ?? "", text: r => r.kind ?? "" },
-			{ ...C.place, title: "Taken by", text: r => r.taken_by ? C.placeOf(r.taken_by) : "before attach", sort: r => C.placeOf(r.taken_by ?? {}), tip: r => r.taken_by?.file ? `${r.taken_by.file}:${r.taken_by.line}` : "" }];
-		default: return [size, C.count, C.category, C.phase, C.module, C.place];
+			{ ...C.place, title: "Allocated by", text: r => r.taken_by ? C.placeOf(r.taken_by) : "before attach", sort: r => C.placeOf(r.taken_by ?? {}), tip: r => r.taken_by?.file ? `${r.taken_by.file}:${r.taken_by.line}` : "" }];
+		default: return [size, C.share(sum), C.count, C.category, C.phase, C.module, C.place];
 		}
 	}
 
@@ -151,7 +153,7 @@
 			{ id: "ms", title: "Time", width: "80px", right: true, narrow: "72px", sort: r => r.duration_ms ?? 0, down: true, text: r => C.time((r.duration_ms ?? 0) / 1000) },
 			number("calls", "Calls", r => r.calls, "64px"),
 			{ id: "class", title: "Class", width: "minmax(70px, 1fr)", narrow: null, sort: r => r.layer_class ?? "", text: r => r.layer_class ?? "" },
-			{ id: "layer", title: "Layer", width: "minmax(140px, 2fr)", narrow: "1fr", sort: r => r.layer_name, text: r => r.layer_name || `(${r.root_class || "the model"})` },
+			{ id: "layer", title: "Module", width: "minmax(140px, 2fr)", narrow: "1fr", sort: r => r.layer_name, text: r => r.layer_name || Words.module({ module_class: r.layer_class || r.root_class }) },
 		];
 	}
 
@@ -161,7 +163,7 @@
 				if (!cell.firstChild)
 					cell.append(el("i", { className: "dot" }), "");
 				cell.firstChild.style.background = Page.phaseColour(r.phase);
-				cell.lastChild.data = r.phase;
+				cell.lastChild.data = Words.phase(r.phase);
 			} },
 			sizeText("peak", "Peak", r => r.peak_allocated), sizeText("reserved", "Reserved", r => r.peak_reserved, "90px", null),
 			{ id: "delta", title: "Change", width: "96px", right: true, sort: r => r.allocated_delta ?? 0, down: true, text: r => ((r.allocated_delta ?? 0) > 0 ? "+" : "") + bytes(r.allocated_delta ?? 0) },
@@ -172,18 +174,27 @@
 
 	function sum() {
 		const rows = doc.rows.reduce((a, r) => a + r.bytes, 0), left = doc.rows_left_out ?? {}, out = doc.rows_filtered_out ?? {};
-		const all = rows + (left.bytes ?? 0) + (out.bytes ?? 0), exact = n => `${count(n)} bytes`;
-		let said = `${bytes(doc.allocated)} allocated at ${C.time(doc.time)}${doc.reserved ? `, ${bytes(doc.reserved)} reserved, ${percent(doc.reserved - doc.allocated, doc.reserved)} of it free` : ""}. `;
+		const all = rows + (left.bytes ?? 0) + (out.bytes ?? 0);
+		let said = `Total ${bytes(doc.allocated)} at ${C.time(doc.time)}${doc.reserved ? `, ${bytes(doc.reserved)} reserved, ${percent(doc.reserved - doc.allocated, doc.reserved)} of it cached` : ""}. `;
 		if (doc.by === "segment")
 			return [said + `${count(doc.rows.length)} segments.`, false];
 		if (doc.by === "layer")
-			return [said + "A row has all that is inside its module: they add up to more.", false];
+			return [said + "Rows include submodules, so they add up to more.", false];
 		if (out.rows)
-			said += `${exact(all - out.bytes)} pass the filter. `;
+			said += `Filter: ${bytes(all - out.bytes)}, ${percent(all - out.bytes, all)}. Percentages are of the filtered memory. `;
 		if (left.rows)
-			said += `${count(left.rows)} more rows with ${exact(left.bytes)} are not shown. `;
-		said += all === doc.allocated ? `The rows add up to ${exact(all)}, to the byte.` : `The rows add up to ${exact(all)}, ${exact(Math.abs(all - doc.allocated))} ${all < doc.allocated ? "less" : "more"}.`;
+			said += `${Words.more(left.rows)}, ${bytes(left.bytes)}. `;
+		if (all !== doc.allocated)
+			said += `The rows add up to ${bytes(Math.abs(all - doc.allocated))} ${all < doc.allocated ? "less" : "more"} than the total.`;
 		return [said, all !== doc.allocated];
+	}
+
+	// One row for each holder of memory from before attach, in place of its tensors. A filter shows the tensors.
+	function held(rows) {
+		if (!doc.before_attach_holders || doc.filter || doc.rows_left_out)
+			return C.joined(rows);
+		const before = doc.before_attach_holders.map(h => ({ ...h, before_attach: true, tensors: h.count }));
+		return [...C.joined(rows.filter(r => !r.before_attach)), ...before].sort((a, b) => b.bytes - a.bytes);
 	}
 
 	function show() {
@@ -196,15 +207,15 @@
 		if (w.tab === "layers") {
 			const rows = Object.values(doc.layers ?? {}).sort((a, b) => b.peak_allocated - a.peak_allocated);
 			grid.show(layerColumns(), rows);
-			$("table-says").textContent = rows.length ? `${count(rows.length)} layers; what a layer has counts in those around it too.` : "No module was called while this was captured.";
+			$("table-says").textContent = rows.length ? `${count(rows.length)} modules. Figures include submodules.` : "No module was called during this capture.";
 		} else if (w.tab === "phases") {
 			grid.show(phaseColumns(), Object.entries(doc.phases ?? {}).map(([phase, p]) => ({ phase, ...p })));
-			$("table-says").textContent = "Change: allocated, less freed, while in this phase.";
+			$("table-says").textContent = "Change: allocated minus freed memory in this phase.";
 		} else {
 			let rows = doc.rows.filter(r => r.source !== "filtered");
 			if (doc.by === "line" || doc.by === "stack")
-				rows = C.joined(rows);
-			grid.show(columnsOf(doc.by, rows, doc.allocated), rows);
+				rows = held(rows);
+			grid.show(columnsOf(doc.by, rows, doc.rows.reduce((a, r) => a + r.bytes, doc.rows_left_out?.bytes ?? 0)), rows);
 			const [text, bad] = sum();
 			$("table-says").textContent = text;
 			$("table-says").classList.toggle("warn", bad);
@@ -213,6 +224,16 @@
 
 	// ---- details of a row
 
+	// A filter to the tensors of a holder: those of its module, or those with its name up to the first pattern.
+	function tensorsOf(r) {
+		const terms = ["source:census", `category:${r.category}`], name = (r.holder ?? "").split("*")[0];
+		if (r.module)
+			terms.push(`module:${r.module}`);
+		else if (name)
+			terms.push(`name:"${name.replaceAll('"', "")}"`);
+		return terms.join(" ");
+	}
+
 	function detail(r) {
 		const lines = [];
 		if (r.file)
@@ -220,20 +241,21 @@
 		if (r.modules > 1)
 			lines.push(["Modules", [...r.of].map(m => m || "(no module)").join(", ")]);
 		else if (r.module || r.module_class)
-			lines.push(["Module", [r.module, r.module_class && `(${r.module_class})`].filter(Boolean).join(" ")]);
+			lines.push(["Module", Words.module(r)]);
 		if (r.node_class)
 			lines.push(["Backward of", r.node_class]);
 		if (r.bytes !== undefined)
-			lines.push(["Size", `${count(r.bytes)} bytes${r.count ? ` in ${count(r.count)} ${r.count === 1 ? "block" : "blocks"}${r.count > 1 && r.median ? `, of ${bytes(r.median)} in the middle` : ""}` : ""}`]);
+			lines.push(["Size", `${count(r.bytes)} bytes${r.count ? ` in ${count(r.count)} ${r.count === 1 ? "block" : "blocks"}${r.count > 1 && r.median ? `, median ${bytes(r.median)}` : ""}` : ""}`]);
 		if (r.source === "autograd")
-			lines.push(["", "allocated in backward; the line is that of forward"]);
+			lines.push(["", "Allocated in backward, for this line of forward."]);
 		for (const p of r.pins ?? [])
 			lines.push(["Held by", `${C.placeOf(p)}: ${bytes(p.bytes)}`]);
 		for (const phase of ["forward", "backward"])
 			if (r[phase]?.total_allocations)
-				lines.push([phase, `${bytes(r[phase].peak_allocated)} peak, ${count(r[phase].total_allocations)} allocated, ${C.time(r[phase].duration_ms / 1000)}`]);
+				lines.push([phase, `${bytes(r[phase].peak_allocated)} peak, ${count(r[phase].total_allocations)} allocations, ${C.time(r[phase].duration_ms / 1000)}`]);
 		const box = $("detail");
 		box.replaceChildren(el("dl", {}, ...lines.flatMap(([k, v]) => [el("dt", { textContent: k }), el("dd", { textContent: v })])),
+			...(r.tensors > 1 ? [el("button", { type: "button", textContent: `Show its ${count(r.tensors)} tensors`, onclick: () => change({ filter: tensorsOf(r) }) })] : []),
 			...(r.stack ? [el("ol", { className: "stack" }, ...r.stack.map(f => el("li", { textContent: f })))] : []),
 			el("button", { type: "button", className: "icon", textContent: "×", "aria-label": "Close", title: "Close (Esc)", onclick: () => { box.hidden = true; $("table").focus(); } }));
 		box.hidden = false;
@@ -298,12 +320,12 @@
 		if (doc)
 			$("trace-says").hidden = model.traces.has(state.route.id);
 		if (doc && !model.traces.has(state.route.id))
-			$("trace-says").textContent = "The server has this capture no more: what is shown is what was read of it.";
+			$("trace-says").textContent = "This capture has been deleted. The page shows what it had read.";
 	}
 
 	function start() {
 		grid = Page.grid($("table"), { use: detail });
-		$("by").replaceChildren(...BY.map(b => el("option", { value: b, textContent: b })));
+		$("by").replaceChildren(...BY.map(b => el("option", { value: b, textContent: b === "category" ? "role" : b })));
 		$("by").addEventListener("change", e => change({ by: e.target.value }));
 		$("at").addEventListener("change", e => {
 			if (e.target.value !== "s")
@@ -331,5 +353,5 @@
 		Page.watch(["theme"], () => doc && state.route.view === "trace" && show());
 	}
 
-	Page.report = { start, change, want, TABS, get doc() { return doc; } };
+	Page.report = { start, change, want, held, TABS, get doc() { return doc; } };
 })();

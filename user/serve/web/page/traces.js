@@ -6,7 +6,7 @@
 	const { bytes, count } = Words;
 	let rows = [], list = null;
 
-	const COLUMNS = [["mark", ""], ["name", "Of"], ["when", "When"], ["state", "State"], ["peak", "Peak"], ["events", "Events"], ["length", "Length"], ["file", "Recording"], ["act", ""]];
+	const COLUMNS = [["mark", ""], ["name", "Process"], ["when", "When"], ["state", "State"], ["peak", "Peak"], ["events", "Events"], ["length", "Length"], ["file", "Recording"], ["act", ""]];
 	const STATES = { starting: "starting", capturing: "capturing", finishing: "finishing", done: "done", failed: "failed" };
 
 	const peakOf = t => t.summary?.peak_allocated ?? undefined;
@@ -18,7 +18,7 @@
 			if (c === "mark")
 				cell.append(el("i", { className: "box", "aria-hidden": "true" }));
 			else if (c === "act")
-				cell.append(button("stop", "Stop", "Stop it (s)"), button("icon delete", "×", "Delete it (Delete)"));
+				cell.append(button("stop", "Stop", "Stop (s)"), button("icon delete", "×", "Delete (Delete)"));
 			else if (c === "state")
 				cell.append(el("span", { className: "progress" }, el("i")), el("span"));
 			return cell;
@@ -39,7 +39,7 @@
 		name.lastChild.textContent = [t.process !== Page.traceName(t) && t.process, t.pid && "PID " + t.pid].filter(Boolean).join(" · ");
 		name.title = [t.process, t.pid && "PID " + t.pid, t.trace_id].filter(Boolean).join(" · ");
 		when.textContent = t.begun ? Page.clock(t.begun) : "";
-		when.title = t.begun ? new Date(t.begun * 1000).toISOString() : "";
+		when.title = t.begun ? `Start of the recording: ${new Date(t.begun * 1000).toISOString()}` : "";
 		at.children[0].hidden = !going;
 		at.children[0].firstChild.style.width = Page.capture.part(t) * 100 + "%";
 		at.children[1].textContent = going && t.state === "capturing" ? "" : STATES[t.state] ?? t.state;
@@ -64,7 +64,7 @@
 		else if (t.state === "failed")
 			Page.say(t.error ?? "This capture failed.");
 		else
-			Page.say(`It is under way: ${Page.capture.words(t)}`);
+			Page.say(`This capture is running: ${Page.capture.words(t)}`);
 	}
 
 	function mark(t) {
@@ -77,14 +77,14 @@
 	}
 
 	async function remove(t) {
-		if (!await Page.ask(`Delete this capture of ${Page.traceName(t)}${t.begun ? ", " + Page.clock(t.begun) : ""}? Its recording${t.bytes ? `, ${bytes(t.bytes)},` : ""} and all that was made of it go with it.`, "Delete"))
+		if (!await Page.ask(`Delete this capture of ${Page.traceName(t)}${t.begun ? ", " + Page.clock(t.begun) : ""}? Its recording${t.bytes ? ` (${bytes(t.bytes)})` : ""} and exported files are deleted, too.`, "Delete"))
 			return false;
 		try {
 			await Page.net.api("trace/" + encodeURIComponent(t.trace_id), { method: "DELETE" });
 			Page.dropTrace(t.trace_id);
 			return true;
 		} catch (err) {
-			Page.say(`It was not deleted: ${err.message}`);
+			Page.say(`Cannot delete the capture: ${err.message}`);
 			return false;
 		}
 	}
@@ -121,7 +121,7 @@
 		rows.sort((a, b) => (b.begun ?? Infinity) - (a.begun ?? Infinity));
 		$("captures-none").hidden = rows.length > 0;
 		$("trace-list").hidden = !rows.length;
-		$("captures-none").textContent = model.hello ? "None yet. Choose a process above and capture it; its report, exports and comparisons are here when it is done." : "";
+		$("captures-none").textContent = model.hello ? "No captures yet. Select a process above and capture it." : "";
 		list.update(rows.length);
 		compare();
 	}
@@ -131,7 +131,7 @@
 		$("compare").disabled = n < 2;
 		$("compare").textContent = n > 1 ? `Compare ${n}` : "Compare";
 		const most = model.hello?.limits?.max_traces;
-		$("captures-says").textContent = n ? `${n} marked` : all && most ? `${count(all)} of ${count(most)} that are kept` : "";
+		$("captures-says").textContent = n ? `${n} marked` : all && most ? `${count(all)} ${all === 1 ? "capture" : "captures"} (limit ${count(most)})` : "";
 	}
 
 	function columns() {
