@@ -202,10 +202,10 @@ static void draw_line(struct capture_loop *loop, const struct session *s, uint64
 {
 	char events[32], lost[32], time[24];
 
-	if (now < loop->remarks.next_line || loop->command || loop->prints ||
+	if (now < loop->remarks.last_line + LINE_EVERY || loop->command || loop->prints ||
 	    log__level() != LOG_INFO || !progress__visible())
 		return;
-	loop->remarks.next_line = now + LINE_EVERY;
+	loop->remarks.last_line = now;
 	fprintf(stderr, "\r\033[K%s  %s events, %s lost, %" PRIu64 " steps ",
 		text__time(time, sizeof(time), now),
 		text__count(events, sizeof(events), session__events(s)),

@@ -13,7 +13,7 @@ struct capture_remarks {
 	char until[96];
 	bool silent, stepless; /* warned of no event, of no step */
 	bool busy;	       /* some process was traced at the last look */
-	uint64_t next_line;    /* time of the next progress line, ns since the attach */
+	uint64_t last_line;    /* time of the last progress line, ns since the attach */
 	uint64_t next_call;    /* time of the next call of loop_command.waiting() */
 	/* Looks for child processes that are not traced. */
 	uint64_t next_look, pause;

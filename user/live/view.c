@@ -328,6 +328,8 @@ static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, 
 					    KEPT_BYTES / (1 + v->state.nprocs / 4));
 	if (!p || !from || !from->save) {
 		log_err("out of memory");
+		if (from)
+			live_save__free(from->save);
 		free(from);
 		live_proc__free(p);
 		return NULL;
