@@ -245,7 +245,7 @@ def test_rules_that_cannot_be_judged():
     text = wait_event(w, "watching", 20)["text"]
     w.signal(signal.SIGINT)
     equal(w.wait(30), 0, "exit code: %s" % w.stderr())
-    check(text.endswith("; 2 of 3 rules cannot be judged without it: growth>1G/10m, reserved>1G and rss>1"), "what is said: %s", text)
+    check(text.endswith("; 2 of 3 rules need it: growth>1G/10m, reserved>1G and rss>1"), "what is said: %s", text)
 
 
 if __name__ == "__main__":

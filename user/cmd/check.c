@@ -143,8 +143,8 @@ static const struct argp argp = {
 	.options = options,
 	.parser = parse,
 	.args_doc = "[-p PID]",
-	.doc = "Print whether this host and a process can be traced, and what is missing. Attaches "
-	       "nothing.",
+	.doc = "Print whether this host and a process can be traced, and name missing parts. "
+	       "Attaches nothing.",
 	.children = children,
 };
 

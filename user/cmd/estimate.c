@@ -88,7 +88,7 @@ static const struct argp_option options[] = {
 	  "\"*\": all (default: all; none with --user)",
 	  OPTIONS_COMMAND },
 	{ "tracer", OPT_TRACER, "auto|inside|bpf", OPTION_RARE,
-	  "Who records: the kernel (bpf) or a library in the script (inside, needs no root); auto "
+	  "Recorder: the kernel (bpf) or a library in the script (inside, needs no root); auto "
 	  "(default): bpf as root",
 	  OPTIONS_COMMAND },
 	{ "output", 'o', "FILE", 0, "Keep the recording, for report, leaks, export, ...",

@@ -135,7 +135,7 @@ static void say_written(const struct output_file *f, const char *reason, uint64_
 static void say_failed(const struct output_file *f, int err)
 {
 	if (f->write_err)
-		log_err("%s: cannot write: %s. What was written before is readable",
+		log_err("%s: cannot write: %s. The part written before is readable",
 			outfile__name(f->file), outfile__why(f->write_err));
 	else
 		log_err("the capture broke off: %s", strerror(-err));

@@ -63,8 +63,8 @@ const char *rolling_store__why(const struct rolling_store *s, int err)
 	case ENOENT:
 		return "the folder that it is to be in does not exist";
 	case EFBIG:
-		return "what is live takes more room than --rolling gives; give more, what was "
-		       "written before is readable";
+		return "the live blocks need more space than --rolling allows; use a larger SIZE. "
+		       "The parts written before are readable";
 	case EINVAL:
 		return "an event that a recording cannot hold";
 	default:

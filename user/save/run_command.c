@@ -93,8 +93,8 @@ static int may_trace(void)
 	struct probes *p = probes__load(&po, &why);
 
 	if (!p) {
-		log_err("%s (%s); nothing was run. --inside records without privileges, --no-trace "
-			"runs it and records nothing",
+		log_err("%s (%s); the command was not started. Run it with sudo, or record without "
+			"root: --inside",
 			why, strerror(errno));
 		return EXIT_NOT_PERMITTED;
 	}

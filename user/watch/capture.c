@@ -245,14 +245,14 @@ int watch_capture__begin(struct watch_capture *c, const struct watch_shot *shot)
 	c->shot = *shot;
 	make_paths(c);
 	if (!*c->shot.file) {
-		fail(c, "no name for the recording: the folder's path is too long");
+		fail(c, "the path of the folder is too long for a recording; choose a shorter one");
 		return 0;
 	}
 	if (!begin_dump(c))
 		return 0;
 	*c->shot.snapshot = '\0';
 	if (begin_record(c)) {
-		fail(c, "the recorder cannot be started");
+		fail(c, "cannot start the recorder");
 		finish(c);
 	}
 	return 0;
@@ -275,9 +275,9 @@ static void end_dump(struct watch_capture *c, bool ok)
 	}
 	c->dump = NULL;
 	if (*c->shot.snapshot)
-		watch_say__shot(c->w, "snapshot", &c->shot, "what is live now is written down");
+		watch_say__shot(c->w, "snapshot", &c->shot, "wrote the live blocks");
 	else
-		fail(c, err ? strerror(-err) : "what is live now could not be read from outside");
+		fail(c, err ? strerror(-err) : "cannot read the live blocks from outside");
 }
 
 static uint64_t number(const json_t *o, const char *key)
@@ -428,7 +428,7 @@ static void end_capture(struct watch_capture *c)
 	char text[WATCH_TEXT], events[32], size[24];
 	const char *what;
 
-	what = *s->blame ? "; grows: " : "; most of what came since: ";
+	what = *s->blame ? "; grows: " : "; grew most since: ";
 	put_entry(c, c->doc);
 	json_decref(c->doc);
 	c->doc = NULL;
@@ -466,8 +466,8 @@ static void end_record(struct watch_capture *c)
 	struct stat st;
 
 	if (stat(c->shot.file, &st) || !st.st_size) {
-		fail(c, "nothing was recorded: the process ended, or may not be traced; what the "
-			"recorder says is on standard error");
+		fail(c, "nothing was recorded: the process ended or cannot be traced; the "
+			"recorder's messages are on standard error");
 		*c->shot.file = '\0';
 		watch_exec__run(c->w, "failed", &c->shot);
 		finish(c);
@@ -487,7 +487,7 @@ static void next(struct watch_capture *c, int status)
 	case DUMPING:
 		end_dump(c, ok);
 		if (begin_record(c)) {
-			fail(c, "the recorder cannot be started");
+			fail(c, "cannot start the recorder");
 			finish(c);
 		}
 		break;

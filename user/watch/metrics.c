@@ -86,13 +86,13 @@ static void put_processes(FILE *out, const struct watch *w)
 
 static void put_rules(FILE *out, const struct watch *w)
 {
-	head(out, "rule_firing", "gauge", "For how many devices the rule holds now.");
+	head(out, "rule_firing", "gauge", "Number of devices for which the rule is true.");
 	for (size_t i = 0; i < w->n_rules; i++) {
 		fputs("memtrace_watch_rule_firing{", out);
 		openmetrics__label(out, "rule", cond__text(w->rules[i].cond), false);
 		fprintf(out, "} %zu\n", w->rules[i].holding);
 	}
-	head(out, "rule_fired_total", "counter", "How often it began to hold.");
+	head(out, "rule_fired_total", "counter", "Number of times that the rule became true.");
 	for (size_t i = 0; i < w->n_rules; i++) {
 		fputs("memtrace_watch_rule_fired_total{", out);
 		openmetrics__label(out, "rule", cond__text(w->rules[i].cond), false);
@@ -104,14 +104,14 @@ static void put_self(FILE *out, const struct watch *w)
 {
 	struct rusage u;
 
-	head(out, "processes", "gauge", "Processes that are watched.");
+	head(out, "processes", "gauge", "Number of watched processes.");
 	fprintf(out, "memtrace_watch_processes %zu\n", w->n_targets);
 	head(out, "captures_total", "counter",
-	     "Captures that were made, could not be, or were not to be.");
+	     "Captures by result: made, failed, or skipped by a limit.");
 	fprintf(out, "memtrace_watch_captures_total{result=\"made\"} %" PRIu64 "\n", w->captured);
 	fprintf(out, "memtrace_watch_captures_total{result=\"failed\"} %" PRIu64 "\n", w->failed);
 	fprintf(out, "memtrace_watch_captures_total{result=\"skipped\"} %" PRIu64 "\n", w->skipped);
-	head(out, "cpu_seconds_total", "counter", "What watching has cost, without captures.");
+	head(out, "cpu_seconds_total", "counter", "CPU time used for watching, without captures.");
 	if (!getrusage(RUSAGE_SELF, &u))
 		fprintf(out, "memtrace_watch_cpu_seconds_total %.6f\n",
 			(double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +

@@ -77,7 +77,7 @@ void watch_exec__run(struct watch *w, const char *event, const struct watch_shot
 	if (!w->args.exec)
 		return;
 	if (exec.n == EXEC_QUEUE) {
-		log_warn("--exec: %d commands wait already: this one is not run", EXEC_QUEUE);
+		log_warn("--exec: %d commands are waiting: skipped this one", EXEC_QUEUE);
 		return;
 	}
 	exec.command = w->args.exec;
@@ -109,7 +109,7 @@ static void begin(struct waiting *x, uint64_t now)
 				    &exec.process);
 
 	if (err)
-		log_warn("--exec: cannot be started: %s", strerror(-err));
+		log_warn("--exec: cannot start the command: %s", strerror(-err));
 	exec.deadline = now + EXEC_MOST;
 }
 
@@ -124,7 +124,7 @@ void watch_exec__pump(uint64_t now)
 				 WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
 	} else if (exec.process.pid && now >= exec.deadline) {
 		/* End the whole group. A command that ends in time may leave processes behind. */
-		log_warn("--exec: the command takes longer than a minute: ended");
+		log_warn("--exec: ended the command after one minute");
 		kill(-exec.process.pid, SIGKILL);
 		exec.deadline = UINT64_MAX;
 	}

@@ -159,7 +159,7 @@ static void look_for_allocator(struct watch_target *t, uint64_t now)
 	t->alloc_why[0] = '\0';
 	if (err)
 		snprintf(t->alloc_why, sizeof(t->alloc_why), "%s",
-			 err == -EAGAIN ? "CUDA has not been used so far"
+			 err == -EAGAIN ? "the process has not used CUDA yet"
 					: cudaalloc__why(t->alloc));
 }
 
@@ -169,7 +169,7 @@ static void look_at_allocator(struct watch_target *t)
 	int n = cudaalloc__figures(t->alloc, v, WATCH_DEVICES);
 
 	if (n < 0) {
-		snprintf(t->alloc_why, sizeof(t->alloc_why), "the allocator cannot be read: %s",
+		snprintf(t->alloc_why, sizeof(t->alloc_why), "cannot read the allocator: %s",
 			 strerror(-n));
 		if (n == -ESTALE)
 			cudaalloc__calibrate(t->alloc);
@@ -347,7 +347,7 @@ static void put_device(const struct watch_target *t, const struct watch_device *
 	const struct cuda_figures *n = &d->now;
 	uint64_t unused = n->reserved > n->allocated ? n->reserved - n->allocated : 0;
 	const char *why = t->alloc_why[0] ? t->alloc_why : "",
-		   *driver = "the driver does not say it";
+		   *driver = "the driver does not report it";
 	bool known = !t->alloc_why[0];
 
 	put(ret, COND_ALLOCATED, known, n->allocated, d->total, why);
@@ -360,9 +360,9 @@ static void put_device(const struct watch_target *t, const struct watch_device *
 	put(ret, COND_OTHER, d->used_known && known,
 	    d->used > n->reserved ? d->used - n->reserved : 0, d->total, driver);
 	put(ret, COND_OOMS, d->counts_known, d->ooms, 0,
-	    "this PyTorch does not count them where it was looked for");
+	    "this version of PyTorch does not count them");
 	put(ret, COND_RETRIES, d->counts_known, d->retries, 0,
-	    "this PyTorch does not count them where it was looked for");
+	    "this version of PyTorch does not count them");
 }
 
 /* Estimates the current step: assumes that steps since the last tick take as long as the ones
@@ -394,9 +394,9 @@ void watch_target__values(const struct watch_target *t, const struct watch_devic
 	ret->step = step_now(t);
 	put(ret, COND_RSS, true, t->rss, 0, "");
 	put(ret, COND_STEP_TIME, t->step_time, t->step_time, 0,
-	    t->steps_why[0] ? t->steps_why : "no step has been seen from its beginning to its end");
-	put(ret, COND_LOST, false, 0, 0, "nothing is recorded while it is watched");
-	put(ret, COND_LEAKS, false, 0, 0, "lines are known of recordings only");
+	    t->steps_why[0] ? t->steps_why : "no complete step yet");
+	put(ret, COND_LOST, false, 0, 0, "it needs a recording");
+	put(ret, COND_LEAKS, false, 0, 0, "it needs a recording");
 	if (d) {
 		put_device(t, d, ret);
 		return;

@@ -64,8 +64,7 @@ static void add_idle_rules(const struct watch *w, char *text, size_t size)
 		idle += !w->rules[i].of_process;
 	if (idle)
 		len += (size_t)snprintf(text + len, size - len,
-					"; %zu of %zu rules cannot be judged without it: ", idle,
-					w->n_rules);
+					"; %zu of %zu rules need it: ", idle, w->n_rules);
 	for (size_t i = 0; i < w->n_rules && len < size; i++)
 		if (!w->rules[i].of_process)
 			len += (size_t)snprintf(text + len, size - len, "%s%s", n++ ? ", " : "",
@@ -81,13 +80,10 @@ static void report_target(struct watch *w, struct watch_target *t)
 		return;
 	t->reported = true;
 	if (t->alloc && cudaalloc__calibrated(t->alloc))
-		snprintf(text, sizeof(text),
-			 "allocator and resident memory are read from outside%s",
-			 w->wants_steps && t->attached ? ", steps by a probe on their end"
-						       : "; no probe");
+		snprintf(text, sizeof(text), "watching the CUDA allocator and resident memory%s",
+			 w->wants_steps && t->attached ? ", and steps by a probe" : "; no probe");
 	else
-		snprintf(text, sizeof(text),
-			 "resident memory is read from outside; CUDA's allocator is not: %s",
+		snprintf(text, sizeof(text), "watching resident memory only: %s",
 			 text__clean(why, sizeof(why), t->alloc_why, strlen(t->alloc_why)));
 	if (!t->alloc || !cudaalloc__calibrated(t->alloc))
 		add_idle_rules(w, text, sizeof(text));
@@ -130,7 +126,8 @@ static void remove_target(struct watch *w, size_t i, bool replaced)
 	struct watch_target *t = w->targets[i];
 
 	watch_say__target(w, "ended", t,
-			  replaced ? "it runs another program now" : "the process has ended");
+			  replaced ? "the process runs another program now"
+				   : "the process has ended");
 	if (replaced) /* the new program may match, too */
 		w->next_scan = 0;
 	drop_series(w, t->self.series);
@@ -170,13 +167,13 @@ static void capture(struct watch *w, struct watch_target *t, const struct watch_
 		return;
 	if (now < t->cooldown) {
 		snprintf(text, sizeof(text),
-			 "not captured: %s since the last one of this process; --cooldown",
+			 "not captured: the last capture of this process was %s ago (--cooldown)",
 			 text__time(time, sizeof(time), w->args.cooldown - (t->cooldown - now)));
 	} else if (!watch_capture__begin(w->captures, s)) {
 		t->cooldown = now + w->args.cooldown;
 		return;
 	} else {
-		snprintf(text, sizeof(text), "not captured: another capture is under way");
+		snprintf(text, sizeof(text), "not captured: another capture is running");
 	}
 	w->skipped++;
 	watch_say__shot(w, "skipped", s, text);
