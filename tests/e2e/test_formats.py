@@ -3,7 +3,7 @@
 # run: long
 """
 The formats of `export`: compared with kept files, with their own rules, with other projects' programs and, for the snapshot,
-with PyTorch's own. `make formats` does more: docs/reference/export.md.
+with PyTorch's own. `make formats` does more: docs/internals/FORMATS.md.
 
 After an intended change, UPDATE=1 tests/e2e/test_formats.py test_files_kept writes the files again.
 """

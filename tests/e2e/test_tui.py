@@ -364,7 +364,7 @@ def test_other_terminals():
 
 
 def test_quiet_cost():
-    """A view of an idle job uses almost no CPU: a loose bound; docs/guide/live.md has figures."""
+    """A view of an idle job uses almost no CPU: a loose bound; docs/internals/OVERHEAD.md has figures."""
     paused()
     t = view(interval="1s")
     child = drawing(t)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #
-# Four configurations of one training script, five steps of each after two to warm up, compared in one table: docs/guide/windows.md.
+# Four configurations of one training script, five steps of each after two to warm up, compared in one table: docs/guide/compare.md.
 #
 #   tests/e2e/windows.sh FOLDER [OPTIONS OF tests/workloads/exercise.py ...]
 #

@@ -2,7 +2,7 @@
 /*
  * Measures the recorder's cost of windows on a recording's events, in ns per event: between
  * windows, in a window, with look-back, and plain recording. window_cost RECORDING:
- * docs/guide/windows.md.
+ * docs/internals/OVERHEAD.md.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 Measures the page of export html: time to write it, its size, and in headless Chromium the time to the first picture, the
-time until its events are loaded, and the frame rate while brushing. docs/reference/report.md has the figures.
+time until its events are loaded, and the frame rate while brushing. docs/internals/OVERHEAD.md has the figures.
 
     tools/dev/bench_page.py [--events 1000000] [RECORDING ...]
 

@@ -38,18 +38,18 @@ browsers: deps-test ## open exported pages in Chromium and Firefox (apt: firefox
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)BROWSERS=all python3 tests/e2e/test_page.py test_looks
 
-bench-page: deps-test ## measure the page of export html: docs/reference/report.md (a minute)
+bench-page: deps-test ## measure the page of export html: docs/internals/OVERHEAD.md (a minute)
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)tools/dev/bench_page.py
 
-bench-serve: deps-bench ## measure serve: docs/reference/http.md (two minutes)
+bench-serve: deps-bench ## measure serve: docs/internals/OVERHEAD.md (two minutes)
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tools/dev/bench_serve.py
 
 chaos: deps-test ## try to harm a traced process and its tracer: docs/internals/SAFETY.md (ten minutes)
 truth: deps-test ## compare recordings with PyTorch's own history: docs/internals/TRUTH.md (an hour)
 attribution: deps-test ## compare lines, modules and names with what jobs know: docs/internals/ATTRIBUTION.md (15 minutes)
-formats: deps-test ## let other programs read everything that export writes: docs/reference/export.md (a few minutes)
+formats: deps-test ## let other programs read everything that export writes: docs/internals/FORMATS.md (a few minutes)
 advice-truth: deps-test ## compare what --advice promises with what it saves: docs/internals/ESTIMATE.md (a few minutes)
 estimate-truth: deps-test deps-estimate ## compare estimates with PyTorch's counters: docs/internals/ESTIMATE.md (one to two hours)
 $(TRUTH_TARGETS):
@@ -64,7 +64,7 @@ leak-rates: $(OUTPUT)/tests/tools/trend_rates ## how often `leaks` is wrong on r
 	$(Q)$<
 
 SOAK_EVENTS ?= 1000000000
-soak: $(OUTPUT)/tests/tools/soak ## 10^9 records through the program: memory, disk, totals: docs/guide/rolling.md (20 minutes)
+soak: $(OUTPUT)/tests/tools/soak ## 10^9 records through the program: memory, disk, totals: docs/internals/ROLLING.md (20 minutes)
 	$(Q)rm -rf $(OUTPUT)/soak && nice -n 10 $< -n $(SOAK_EVENTS) $(OUTPUT)/soak
 
 SECONDS ?= 60

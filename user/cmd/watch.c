@@ -20,7 +20,7 @@
 #define MAX_CAPTURES 10
 #define MAX_BYTES (UINT64_C(2) << 30)
 
-/* Rules for the most common problems, with few false alarms: docs/guide/watch.md. */
+/* Rules for the most common problems, with few false alarms: docs/guide/conditions.md. */
 static const char *const defaults[] = { "ooms>0", "retries>0", "growth>1G/10m",
 					"rss_growth>4G/10m" };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The answer as JSON: docs/internals/ESTIMATE.md, "JSON". */
+/* The answer as JSON: docs/reference/estimate.md. */
 #include "estimate/estimate.h"
 
 #include <errno.h>

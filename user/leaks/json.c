@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Writes growing lines as JSON: docs/internals/LEAKS.md has the keys. */
+/* Writes growing lines as JSON: docs/reference/leaks.md has the keys. */
 #include "leaks/leaks.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Writes growing lines of several recordings as JSON: docs/internals/LEAKS.md has the keys. */
+/* Writes growing lines of several recordings as JSON: docs/reference/leaks.md has the keys. */
 #include "leaks/ranks.h"
 #include "lib/json.h"
 #include "report/doc.h"

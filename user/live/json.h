@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LIVE_JSON_H
 #define MT_LIVE_JSON_H
-/* Text and JSON output of a live view. JSON: one object per line and interval; docs/guide/live.md
- * describes the keys. */
+/* Text and JSON output of a live view. JSON: one object per line and interval;
+ * docs/reference/live.md describes the keys. */
 #include <stddef.h>
 #include <stdio.h>
 

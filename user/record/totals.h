@@ -41,7 +41,7 @@ void totals__whole(const struct totals *t, struct totals_whole *ret);
 bool totals__device(const struct totals *t, uint32_t i, struct totals_device *ret);
 
 struct json;
-/* Writes the members "whole" and "series" of docs/guide/rolling.md into the open JSON object. */
+/* Writes the members "whole" and "series" of docs/reference/folder.md into the open JSON object. */
 void totals__json(const struct totals *t, struct json *j);
 
 #endif

@@ -4,7 +4,7 @@
 /*
  * Messages between the processes of `serve` over a socket pair (SOCK_SEQPACKET). Each message is a
  * JSON object, with or without a file descriptor. Neither side trusts the other. Sending never
- * blocks: messages are queued, up to a limit. For the messages see docs/reference/http.md, "The
+ * blocks: messages are queued, up to a limit. For the messages see docs/internals/SERVE.md, "The
  * processes".
  */
 #include <jansson.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_SERVE_SERVE_H
 #define MT_SERVE_SERVE_H
-/* Options of `serve` and the entry points of its processes. See docs/reference/http.md, "The
+/* Options of `serve` and the entry points of its processes. See docs/internals/SERVE.md, "The
  * processes". */
 #include <stdbool.h>
 #include <stddef.h>

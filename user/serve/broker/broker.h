@@ -2,7 +2,7 @@
 #ifndef MT_SERVE_BROKER_BROKER_H
 #define MT_SERVE_BROKER_BROKER_H
 /*
- * The privileged process of `serve`: docs/reference/http.md, "The processes". Its one loop never
+ * The privileged process of `serve`: docs/internals/SERVE.md, "The processes". Its one loop never
  * blocks: slow work runs in other processes.
  */
 #include <stdbool.h>
@@ -18,7 +18,7 @@
 #include "serve/serve.h"
 
 /* User IDs for processes without rights, if the server runs as root without --user. No user has
- * them: docs/reference/http.md, "Security". */
+ * them: docs/internals/SERVE.md, "Isolation". */
 #define BROKER_IDS 0x6d740000u
 #define BROKER_IDS_NR 0x10000u
 
