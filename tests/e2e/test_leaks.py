@@ -208,7 +208,7 @@ def test_live_healthy():
     code, out, err = live(t, "--steps", "60", "--fail")
     equal((code, err), (0, ""), "leaks -p of a healthy job")
     check("nothing grows: " in out, "nothing said:\n%s", out)
-    code, out, err = tool("-p", str(t.popen.pid), "-q", "-d", "3s", root=True, seconds=60)
+    code, out, err = tool("-p", str(t.popen.pid), "-q", "--steps", "110", root=True, seconds=60)
     equal((code, err), (0, ""), "-p of a healthy job")
     check("Growth" not in out and "growth +" not in out, "growth of a healthy job:\n%s", out)
     check("no growth in " in out, "nothing said:\n%s", out)

@@ -3,6 +3,7 @@
  * Measures how often verdicts on growth are wrong: trend_rates [ROUNDS]. Random series of jobs with
  * and without leaks, the same ones in each run. Prints the table for docs/internals/LEAKS.md: for
  * each kind and length, the share reported as growing with high and with at least medium confidence.
+ * The second table is about what is said unasked: that it grows, and that nothing grows.
  */
 #include <math.h>
 #include <stdint.h>
@@ -194,18 +195,23 @@ static const struct {
 	{ "LEAK that begins after 10 to 40 %", late_leak },
 };
 
-int main(int argc, char **argv)
+static void judge(size_t kind, size_t length, long round, size_t n, struct trend *ret)
 {
-	static const size_t lengths[] = { 20, 60, 200 };
 	const struct trend_opts o = { .min_growth = 1024, .tests = TESTS };
-	long rounds = argc > 1 ? atol(argv[1]) : 2000;
 	double v[TREND_MAX];
 	uint64_t bytes[TREND_MAX];
 
-	if (rounds < 1) {
-		fprintf(stderr, "usage: trend_rates [ROUNDS]\n");
-		return 64;
-	}
+	state = (uint64_t)round << 20 | kind << 8 | length;
+	kinds[kind].make(v, n);
+	for (size_t i = 0; i < n; i++)
+		bytes[i] = (uint64_t)(at_least_0(v[i]) * (double)MIB);
+	trend__judge(bytes, n, &o, ret);
+}
+
+static void print_asked(long rounds)
+{
+	static const size_t lengths[] = { 20, 60, 200 };
+
 	printf("| of %ld each: high / at least medium | 20 steps | 60 steps | 200 steps "
 	       "|\n|---|---|---|---|\n",
 	       rounds);
@@ -217,11 +223,7 @@ int main(int argc, char **argv)
 			for (long r = 0; r < rounds; r++) {
 				struct trend t;
 
-				state = (uint64_t)r << 20 | k << 8 | l;
-				kinds[k].make(v, lengths[l]);
-				for (size_t i = 0; i < lengths[l]; i++)
-					bytes[i] = (uint64_t)(at_least_0(v[i]) * (double)MIB);
-				trend__judge(bytes, lengths[l], &o, &t);
+				judge(k, l, r, lengths[l], &t);
 				grows += t.verdict == TREND_GROWS;
 				high += t.confidence == TREND_HIGH;
 			}
@@ -230,5 +232,45 @@ int main(int argc, char **argv)
 		}
 		printf("\n");
 	}
+}
+
+/* Sequences of generation have calls of a model, all others steps of training. */
+static void print_unasked(long rounds)
+{
+	static const size_t lengths[] = { 20, 30, 60, 100, 200 };
+
+	printf("\n| of %ld each: \"Growth\" / \"no growth\" | 20 steps | 30 steps | 60 steps | 100 "
+	       "steps | 200 steps |\n|---|---|---|---|---|---|\n",
+	       rounds);
+	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
+		printf("| %s |", kinds[k].name);
+		for (size_t l = 0; l < 5; l++) {
+			long grows = 0, none = 0;
+
+			for (long r = 0; r < rounds; r++) {
+				struct trend t;
+
+				judge(k, l, r, lengths[l], &t);
+				grows += trend__is_sure(&t, kinds[k].make != generation);
+				none += lengths[l] >= TREND_STEADY && t.verdict != TREND_GROWS &&
+					t.verdict != TREND_UNSURE;
+			}
+			printf(" %.1f / %.1f %% |", 100.0 * (double)grows / (double)rounds,
+			       100.0 * (double)none / (double)rounds);
+		}
+		printf("\n");
+	}
+}
+
+int main(int argc, char **argv)
+{
+	long rounds = argc > 1 ? atol(argv[1]) : 2000;
+
+	if (rounds < 1) {
+		fprintf(stderr, "usage: trend_rates [ROUNDS]\n");
+		return 64;
+	}
+	print_asked(rounds);
+	print_unasked(rounds);
 	return 0;
 }

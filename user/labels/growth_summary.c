@@ -11,9 +11,7 @@
 #include "lib/json.h"
 #include "lib/text.h"
 
-/* "No growth" needs as many values as a confidence of high, and without steps a minute. */
-#define KNOWN_VALUES 32
-#define KNOWN_NS UINT64_C(60000000000)
+#define KNOWN_NS UINT64_C(60000000000) /* least time without steps */
 #define FAR_STEPS 1e9
 #define FAR_SECONDS (3650.0 * 86400)
 
@@ -39,9 +37,10 @@ static double step_minutes(const struct model *m, const struct facts *f)
 static void choose_part(struct growth_summary *s)
 {
 	const struct growth *g = &s->growth;
+	bool training = g->clock == GROWTH_STEPS;
 
 	for (size_t i = 0; i < g->n; i++) {
-		if (!trend__counts(&g->lines[i].trend, GROWTH_SUMMARY_CONFIDENCE))
+		if (!trend__is_sure(&g->lines[i].trend, training))
 			continue;
 		if (!s->lines++)
 			s->line = &g->lines[i];
@@ -53,12 +52,14 @@ static void choose_part(struct growth_summary *s)
 		s->holder = s->line->nnames ? &s->line->names[0] : NULL;
 	}
 	if (growth__pool_grows(g, GROWTH_SUMMARY_CONFIDENCE) &&
+	    trend__is_sure(&g->reserved.trend, training) &&
 	    (!s->line || g->reserved.per_step > s->lines_per_step)) {
 		s->part = GROWTH_OF_POOL;
 		s->per_step = g->reserved.per_step;
 		s->confidence = g->reserved.trend.confidence;
 	}
 	if (growth__others_grow(g, GROWTH_SUMMARY_CONFIDENCE) &&
+	    trend__is_sure(&g->others.trend, training) &&
 	    (s->confidence == TREND_NONE ||
 	     g->others.per_step > (s->part == GROWTH_OF_LINE ? s->lines_per_step : s->per_step))) {
 		s->part = GROWTH_OF_OTHERS;
@@ -83,7 +84,7 @@ static const char *what_is_missing(const struct growth_summary *s, uint64_t lost
 
 	if (lost)
 		return "events_lost";
-	if (g->values < KNOWN_VALUES)
+	if (g->values < TREND_STEADY)
 		return g->clock == GROWTH_TIME ? "too_short" : "too_few_steps";
 	for (size_t i = 0; i < g->n; i++)
 		if (is_open(&g->lines[i].trend))

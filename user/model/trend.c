@@ -4,7 +4,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define STRETCHES 16		 /* maximum of stretches that values are divided into */
+#define STRETCHES 16 /* maximum of stretches that values are divided into */
+#define SURE_VALUES 48
+#define SURE_STEPS 24
+#define SURE_RISES 0.9		 /* of SURE_STEPS and more */
 #define FAIR (1.0 / TREND_PARTS) /* share of each quarter in even growth */
 
 /* Requirements for each confidence; docs/internals/LEAKS.md has the error rates. */
@@ -20,6 +23,13 @@ static const struct {
 bool trend__counts(const struct trend *t, enum trend_confidence least)
 {
 	return (t->verdict == TREND_GROWS || t->verdict == TREND_UNSURE) && t->confidence >= least;
+}
+
+bool trend__is_sure(const struct trend *t, bool training)
+{
+	return trend__counts(t, TREND_MEDIUM) &&
+	       (t->values >= SURE_VALUES ||
+		(training && t->values >= SURE_STEPS && t->rises >= (t->values - 1) * SURE_RISES));
 }
 
 const char *trend__verdict(enum trend_verdict v)

@@ -14,6 +14,7 @@
 #define TREND_MAX 256 /* maximum number of values */
 #define TREND_MIN 8   /* fewer are too short */
 #define TREND_PARTS 4
+#define TREND_STEADY 100 /* fewer values do not show that nothing grows */
 
 enum trend_verdict {
 	TREND_FLAT,	/* no growth worth reporting */
@@ -62,6 +63,12 @@ struct trend_opts {
 void trend__judge(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret);
 /* Whether the series grows, or may grow, with at least this confidence. */
 bool trend__counts(const struct trend *t, enum trend_confidence least);
+/*
+ * Whether growth is sure enough to be said without being asked for: at least medium confidence, and
+ * 48 values, or 24 of training steps that almost all rose. Of shorter series a sequence of
+ * generation, or a cache that fills, looks the same. docs/internals/LEAKS.md has the error rates.
+ */
+bool trend__is_sure(const struct trend *t, bool training);
 const char *trend__verdict(enum trend_verdict v);	/* "grows", "flat", "released" ... */
 const char *trend__confidence(enum trend_confidence c); /* "high", "medium", "low", "none" */
 /* Chance that n values in random order rise as much as these (Mann and Kendall). *tau: Kendall's

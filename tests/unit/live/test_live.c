@@ -316,7 +316,7 @@ static void test_judgement(void **state)
 		step(&l);
 		s = live_proc__growth(l.p, CUDA(0));
 		assert_non_null(s);
-		assert_true(i > 8 || s->verdict == GROWTH_VERDICT_UNKNOWN);
+		assert_true(i > 21 || s->verdict == GROWTH_VERDICT_UNKNOWN);
 	}
 	/* judged at every second refresh, since a step takes about 1 s */
 	assert_int_equal(s->verdict, GROWTH_VERDICT_GROWS);
