@@ -316,7 +316,6 @@ static void compare(struct job bad, struct job good, enum advice_kind kind,
 
 static void test_checkpoint(void **state)
 {
-	(void)state;
 	compare((struct job){ .plain = true, .grad = 64 }, (struct job){ .grad = 64 },
 		ADVICE_CHECKPOINT, ADVICE_ESTIMATE);
 	/* The remedy moves the peak to a place that it does not affect. */
@@ -326,7 +325,6 @@ static void test_checkpoint(void **state)
 
 static void test_gradients(void **state)
 {
-	(void)state;
 	compare((struct job){ .late = true, .grad = 5000 }, (struct job){ .grad = 5000 },
 		ADVICE_GRADIENTS_LATE, ADVICE_EXACT);
 	compare((struct job){ .zeroed = true, .grad = 5000 }, (struct job){ .grad = 5000 },
@@ -335,28 +333,24 @@ static void test_gradients(void **state)
 
 static void test_held(void **state)
 {
-	(void)state;
 	compare((struct job){ .plain = true, .held = true, .grad = 64 },
 		(struct job){ .plain = true, .grad = 64 }, ADVICE_OUTPUTS_HELD, ADVICE_UP_TO);
 }
 
 static void test_buffers(void **state)
 {
-	(void)state;
 	compare((struct job){ .masks = true, .grad = 64 }, (struct job){ .grad = 64 },
 		ADVICE_BUFFERS, ADVICE_UP_TO);
 }
 
 static void test_foreach(void **state)
 {
-	(void)state;
 	compare((struct job){ .foreach = true, .grad = 64 }, (struct job){ .grad = 64 },
 		ADVICE_OPTIMIZER_FOREACH, ADVICE_EXACT);
 }
 
 static void test_state(void **state)
 {
-	(void)state;
 	for (uint8_t item = 2; item <= 4; item += 2)
 		compare((struct job){ .item = item, .grad = 64 },
 			(struct job){ .item = item, .small = true, .grad = 64 },
@@ -374,7 +368,6 @@ static void test_growth(void **state)
 	size_t size;
 	FILE *out = open_memstream(&text, &size);
 
-	(void)state;
 	assert_true(list.n > 1);
 	assert_int_equal(a->kind, ADVICE_GROWTH);
 	assert_string_equal(advice__kind(a->kind), "growth");
@@ -400,7 +393,6 @@ static void test_nonsense(void **state)
 {
 	uint64_t seed = 88172645463325252;
 
-	(void)state;
 	for (int round = 0; round < 200; round++) {
 		struct play p = { .w = world__new(AT_PEAK, 0), .next = 1 };
 		struct advice_list list;

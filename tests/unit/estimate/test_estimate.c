@@ -186,7 +186,6 @@ static void test_repeat_grows(void **state)
 {
 	enum { LEAK, RARE, SMALL, CACHE, SAWTOOTH, LENGTHS, EQUAL, LATE, CASES };
 
-	(void)state;
 	for (int c = 0; c < CASES; c++) {
 		struct repeat *r = repeat__new();
 		uint64_t end = 1000000;

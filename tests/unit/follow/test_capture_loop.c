@@ -96,7 +96,6 @@ static void take_log(void *ctx, enum log_level level, const char *text)
 {
 	struct world *w = ctx;
 
-	(void)level;
 	snprintf(w->log, sizeof(w->log), "%s", text);
 }
 
@@ -149,13 +148,11 @@ static void runs(struct world w, int status, const char *calls, const char *reas
 /* The output begins before the command runs, so that a full disk is known. */
 static void test_order(void **state)
 {
-	(void)state;
 	runs((struct world){ .ready_quits = true }, EXIT_OK, "begin; ready; end: signal", "signal");
 }
 
 static void test_ends_without_torch(void **state)
 {
-	(void)state;
 	runs((struct world){ .ready_kills = true }, EXIT_UNUSABLE,
 	     "begin; ready; end: target exited", "target exited");
 }
@@ -163,14 +160,12 @@ static void test_ends_without_torch(void **state)
 /* A signal is the command's as long as it is captured. */
 static void test_signal(void **state)
 {
-	(void)state;
 	runs((struct world){ .ready_signals = true }, EXIT_OK,
 	     "begin; ready; signalled; end: signal", "signal");
 }
 
 static void test_failures(void **state)
 {
-	(void)state;
 	runs((struct world){ .begin_fails = 1 }, EXIT_FAILED, "begin; ", NULL);
 	runs((struct world){ .ready_fails = 127 }, 127, "begin; ready; end: signal", NULL);
 	runs((struct world){ .ready_quits = true, .end_status = EXIT_FAILED }, EXIT_FAILED,
@@ -182,7 +177,6 @@ static void test_no_python(void **state)
 {
 	struct world w = { 0 };
 
-	(void)state;
 	setup(&w, false);
 	assert_int_equal(capture_loop__open(&w.loop), EXIT_UNUSABLE);
 	assert_non_null(strstr(w.log, "has neither a Python interpreter nor PyTorch"));
@@ -194,7 +188,6 @@ static void test_no_process(void **state)
 {
 	struct world w = { 0 };
 
-	(void)state;
 	setup(&w, false);
 	kill(w.pid, SIGKILL);
 	waitpid(w.pid, NULL, 0);
@@ -212,7 +205,6 @@ static void says(struct capture_loop loop, const char *until)
 
 static void test_until(void **state)
 {
-	(void)state;
 	says((struct capture_loop){ 0 }, "it exits");
 	says((struct capture_loop){ .args.duration = 10000000000 }, "10.0 s have passed");
 	says((struct capture_loop){ .args.session.steps = 60 }, "60 steps have passed");

@@ -99,7 +99,6 @@ static void test_cgroups(void **state)
 	struct cgroup c;
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
 		/* exact size, so that sanitizers find reads beyond the end */
 		char *text = malloc(strlen(known[i].text) ?: 1);
@@ -125,7 +124,6 @@ static void test_damaged_cgroups(void **state)
 	size_t i, k, len;
 	char *text;
 
-	(void)state;
 	for (i = 0; i < 200000; i++) {
 		const char *from = known[i % (sizeof(known) / sizeof(known[0]))].text;
 
@@ -156,7 +154,6 @@ static void test_long_path(void **state)
 	struct cgroup c;
 	int n;
 
-	(void)state;
 	n = snprintf(text, sizeof(text), "0::/%02000d/docker-" ID ".scope\n", 0);
 	cgroup__parse(text, (size_t)n, &c);
 	assert_string_equal(c.container, ID);
@@ -169,7 +166,6 @@ static void test_places(void **state)
 	struct cgroup pod = { .container = ID, .pod = UID },
 		      again = { .container = ID2, .pod = UID };
 
-	(void)state;
 	assert_true(cgroup__same_place(&a, &a));
 	assert_false(cgroup__same_place(&a, &b));
 	assert_false(cgroup__same_place(&a, &none));
@@ -202,13 +198,11 @@ static void write_file(const char *path, const char *text)
 
 static int make_root(void **state)
 {
-	(void)state;
 	return mkdtemp(root) ? 0 : -1;
 }
 
 static int remove_root(void **state)
 {
-	(void)state;
 	return scratch__remove(root);
 }
 
@@ -218,7 +212,6 @@ static void test_names(void **state)
 		      lxc = { .runtime = "lxc", .name = "trainer" };
 	struct container_names n;
 
-	(void)state;
 	container__names(getpid(), &c, root, &n);
 	assert_string_equal(n.name, "");
 	assert_null(n.name_from);
@@ -254,7 +247,6 @@ static void test_names_of_environment(void **state)
 	struct container_names n;
 	int i, ready[2];
 
-	(void)state;
 	for (i = 0; i < 2; i++) {
 		char c;
 		pid_t pid;
@@ -314,7 +306,6 @@ static void test_patterns(void **state)
 	struct pick_args a = { .names = { "train.py .*--lr 0\\.1" }, .n_names = 1 };
 	char long_line[40000];
 
-	(void)state;
 	assert_null(pick__bad_pattern("a|b(c)+$"));
 	assert_non_null(pick__bad_pattern("a("));
 	assert_int_equal(is(&a, PROCESS(NOBODY, "python",
@@ -345,7 +336,6 @@ static void test_never(void **state)
 {
 	struct pick_args a = { .names = { "." }, .n_names = 1 }, all = { .all = true };
 
-	(void)state;
 	assert_int_equal(is(&a, PROCESS(getpid(), "python", "python\0train.py\0")), PICK_NO);
 	assert_int_equal(is(&a, PROCESS(getppid(), "make", "make\0test\0")), PICK_NO);
 	assert_int_equal(is(&a, PROCESS(NOBODY, "sudo", "sudo\0python\0train.py\0")), PICK_NO);
@@ -366,7 +356,6 @@ static void test_container_and_pod(void **state)
 			    other = PROCESS(NOBODY, "python", "python\0serve.py\0");
 	struct pick *p;
 
-	(void)state;
 	p = pick__new(&a);
 	assert_int_equal(pick__is(p, &q), PICK_NO);
 	strcpy(q.cgroup.container, ID2);
@@ -397,7 +386,6 @@ static void test_follow(void **state)
 			    other = PROCESS(NOBODY + 2, "python", "python\0train.py\0-x\0");
 	struct pick *p = pick__new(&a);
 
-	(void)state;
 	assert_true(pick__only_pids(p) && pick__open_ended(p));
 	assert_int_equal(pick__is(p, &q), PICK_YES);
 	assert_int_equal(pick__remember(p, &q), 0);
@@ -430,7 +418,6 @@ static void test_process(void **state)
 	struct pick_process q;
 	char title[32];
 
-	(void)state;
 	assert_int_equal(pick_process__read(getpid(), &q), 0);
 	assert_int_equal(q.pid, getpid());
 	assert_int_equal(q.parent, getppid());

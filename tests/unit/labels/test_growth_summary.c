@@ -94,7 +94,6 @@ static void test_grows(void **state)
 {
 	struct world w = watched();
 
-	(void)state;
 	leak(&w, CPU, 60, 16 * KIB);
 	named(&w, CPU, 60, 16 * KIB, "global history[*]");
 	says(&w, "cpu",
@@ -121,7 +120,6 @@ static void test_several_lines(void **state)
 	struct world w = watched();
 	uint32_t a = at_line(&w, 7), b = at_line(&w, 9);
 
-	(void)state;
 	for (int i = 0; i < 60; i++) {
 		alloc(&w, CPU, 0x100000 + i, 16 * KIB, a);
 		alloc(&w, CPU, 0x200000 + i, 48 * KIB, b);
@@ -138,7 +136,6 @@ static void test_full(void **state)
 	struct world w = watched();
 	struct growth_summary s;
 
-	(void)state;
 	facts__set(w.f, "device.0.total", "1073741824");
 	w.reserved = 100 * MIB;
 	leak(&w, CUDA(0), 60, MIB);
@@ -188,7 +185,6 @@ static void test_pool_and_others(void **state)
 	struct world w = watched();
 	uint32_t line = at_line(&w, 7);
 
-	(void)state;
 	facts__set(w.f, "device.0.total", "1073741824");
 	for (int i = 0; i < 60; i++) {
 		w.reserved = (i + 1) * 2 * MIB;
@@ -222,7 +218,6 @@ static void test_healthy(void **state)
 {
 	static const int steps[] = { 5, 20, 60, 99, 100, 1000 };
 
-	(void)state;
 	for (size_t i = 0; i < N(steps); i++) {
 		struct world w = watched();
 		uint32_t line = at_line(&w, 7);
@@ -249,7 +244,6 @@ static void test_looks_like_a_leak(void **state)
 	struct world w = watched();
 	uint32_t cache = at_line(&w, 7), list = at_line(&w, 8);
 
-	(void)state;
 	for (int i = 0; i < 120; i++) {
 		if (i < 12)
 			alloc(&w, CPU, 0x100000 + i, MIB, cache);
@@ -266,7 +260,6 @@ static void test_unknown(void **state)
 	struct world w = watched();
 	uint32_t line;
 
-	(void)state;
 	leak(&w, CPU, 5, MIB);
 	is_unknown(&w, "cpu", "too_few_steps");
 
@@ -316,7 +309,6 @@ static void test_unknown(void **state)
 /* Without steps a minute is needed: loading a model grows for seconds. */
 static void test_time(void **state)
 {
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		struct world w = watched();
 		uint32_t line = at_line(&w, 7);
@@ -342,7 +334,6 @@ static void test_json(void **state)
 	FILE *f = open_memstream(&out, &size);
 	json_t *doc, *g;
 
-	(void)state;
 	facts__set(w.f, "device.0.total", "1073741824");
 	leak(&w, CUDA(0), 60, MIB);
 	model__finish(w.m, w.time);
@@ -376,7 +367,6 @@ static void test_not_watched(void **state)
 	struct world w = world__new(AT_END, 0);
 	struct growth_summary s;
 
-	(void)state;
 	leak(&w, CPU, 3, MIB);
 	assert_int_equal(growth_summary__of(w.m, w.f, 0, w.time, &s), -EINVAL);
 	world__free(&w);

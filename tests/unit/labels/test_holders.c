@@ -76,7 +76,6 @@ static void test_by_module(void **state)
 	const size_t n = sizeof(gpt) / sizeof(*gpt);
 	struct holders h;
 
-	(void)state;
 	assert_int_equal(holders__group(gpt, n, false, &h), 0);
 	assert_int_equal(h.n, 9);
 	check(&h, "global history[*]", "", 49152, 3, 16384, "[256, 16] float32");
@@ -101,7 +100,6 @@ static void test_by_role(void **state)
 	const size_t n = sizeof(gpt) / sizeof(*gpt);
 	struct holders h;
 
-	(void)state;
 	assert_int_equal(holders__group(gpt, n, true, &h), 0);
 	assert_int_equal(h.n, 7);
 	check(&h, "*.scale, .weight, .bias", "*", 128 + 32 + 128 + 1584 + 4, 5, 0, NULL);
@@ -123,7 +121,6 @@ static void test_many_leaves(void **state)
 	};
 	struct holders h;
 
-	(void)state;
 	assert_int_equal(holders__group(v, 6, false, &h), 0);
 	assert_int_equal(h.n, 2);
 	check(&h, "a.w1, .w2, .w3, ...", "a", 4, 4, 1, NULL);

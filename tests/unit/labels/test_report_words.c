@@ -37,7 +37,6 @@ static void test_cmdline(void **state)
 		{ "[\"\\u00e9\\u20AC\"]", 1 },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct facts *f = facts__new();
 		char **argv;
@@ -76,7 +75,6 @@ static void test_location(void **state)
 	};
 	char buf[REPORT_TEXT];
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct row r = { .file = cases[i].file, .func = cases[i].func, .line = 7 };
 
@@ -107,7 +105,6 @@ static void test_missing_data(void **state)
 		  "6 autograd nodes lost: their memory has no line of forward" },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct facts *f = facts__new();
 		struct dict *d = dict__new();

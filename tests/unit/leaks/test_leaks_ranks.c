@@ -68,7 +68,6 @@ static void write_rank(const char *path, int rank, pid_t pid, pid_t parent, int 
 
 static int setup(void **state)
 {
-	(void)state;
 	setenv("COLUMNS", "80", 1);
 	assert_non_null(mkdtemp(dir));
 	for (int i = 0; i < RANKS; i++) {
@@ -88,7 +87,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	return scratch__remove(dir);
 }
 
@@ -102,7 +100,6 @@ static void test_text(void **state)
 {
 	struct output *o;
 
-	(void)state;
 	setenv("COLUMNS", "400", 1);
 	o = leaks(ranks[2], worker, ranks[0], ranks[1], NULL);
 	setenv("COLUMNS", "80", 1);
@@ -127,7 +124,6 @@ static void test_report(void **state)
 {
 	struct output *o;
 
-	(void)state;
 	setenv("COLUMNS", "400", 1);
 	o = report("--together", ranks[2], ranks[0], ranks[1], NULL);
 	assert_int_equal(o->status, EXIT_OK);
@@ -146,7 +142,6 @@ static void test_report(void **state)
 /* ASCII locale: no middle dots. */
 static void test_plain_locale(void **state)
 {
-	(void)state;
 	setlocale(LC_ALL, "C");
 	for (int i = 0; i < 2; i++)
 		for (const char *c = leaks("--steps", ranks[1], i ? NULL : ranks[2], NULL)->out; *c;
@@ -160,7 +155,6 @@ static void test_when(void **state)
 {
 	struct output *o;
 
-	(void)state;
 	assert_int_equal(leaks("--fail", ranks[0], ranks[1], NULL)->status, EXIT_FAILED);
 	assert_int_equal(leaks("--fail", "--min-growth", "1G", ranks[0], ranks[1], NULL)->status,
 			 EXIT_OK);
@@ -204,7 +198,6 @@ static void test_json(void **state)
 {
 	static const char *const by[] = { "line", "stack", "module", "category" };
 
-	(void)state;
 	for (size_t b = 0; b < sizeof(by) / sizeof(*by); b++) {
 		struct output *o = leaks("--format", "json", "--by", by[b], ranks[0], ranks[1],
 					 ranks[2], worker, NULL);
@@ -246,7 +239,6 @@ static void test_workers(void **state)
 {
 	struct output *o = report("--at", "end", ranks[0], worker, ranks[1], ranks[2], NULL);
 
-	(void)state;
 	has(o, "4 recordings of one job, ranks 0-2 of 3 and 1 worker: python train.py\n");
 	has(o, "\nrank 1 worker 1   40.00 MiB");
 	has(o, "  rank 1: ");

@@ -21,7 +21,6 @@ static void test_words(void **state)
 {
 	char buf[24];
 
-	(void)state;
 	assert_string_equal(live__bytes(buf, 0), "0 B");
 	assert_string_equal(live__bytes(buf, 1023), "1023 B");
 	assert_string_equal(live__bytes(buf, 1024), "1.0 KiB");
@@ -65,7 +64,6 @@ static void test_graph(void **state)
 	struct graph_column c[60];
 	uint64_t width;
 
-	(void)state;
 	graph__read(g, 5 * S, 0, c, 60);
 	assert_int_equal(most_of(c, 60), 0);
 	graph__add(g, S, 100, 1000);
@@ -92,7 +90,6 @@ static void test_graph_of_days(void **state)
 	const uint64_t hour = 3600 * S;
 	size_t known = 0;
 
-	(void)state;
 	for (uint64_t t = 0; t < 10 * hour; t += 10 * S)
 		graph__add(g, t, t == 5 * hour ? 999 : 10 + (t / (10 * S)) % 7, 50);
 	graph__extend(g, 30 * 24 * hour);
@@ -119,7 +116,6 @@ static void test_graph_stands_still(void **state)
 	struct graph_column a[40], b[40];
 	uint64_t width;
 
-	(void)state;
 	for (uint64_t t = 0; t < 300 * S; t += S / 10)
 		graph__add(g, t, (t / S * 37) % 101, 0);
 	width = graph__read(g, 300 * S, 120 * S, a, 40);
@@ -136,7 +132,6 @@ static void test_graph_time_goes_back(void **state)
 	struct graph *g = graph__new();
 	struct graph_column c[10];
 
-	(void)state;
 	graph__add(g, 9 * S, 10, 0);
 	/* threads' events are slightly out of order; a large step back is ignored */
 	graph__add(g, 2 * S, 20, 0);
@@ -233,7 +228,6 @@ static void test_growth_between_steps(void **state)
 	struct live_world l = live__new();
 	const struct live_row *r;
 
-	(void)state;
 	come(&l, 0x1000, 4 * MIB, l.a);
 	refresh(&l, 1);
 	r = find(&l.s, "forward", NULL);
@@ -272,7 +266,6 @@ static void test_rates(void **state)
 	struct live_world l = live__new();
 	const struct live_row *r;
 
-	(void)state;
 	come(&l, 0x1000, MIB, l.a);
 	refresh(&l, 1);
 	for (unsigned i = 0; i < 30; i++) {
@@ -309,7 +302,6 @@ static void test_judgement(void **state)
 	size_t size;
 	json_t *doc, *g;
 
-	(void)state;
 	facts__set(l.w.f, "attached_at", "start");
 	for (unsigned i = 0; i < 40; i++) {
 		come(&l, 0x2000 + i * 0x10, MIB, l.a);
@@ -357,7 +349,6 @@ static void test_late_census_is_no_growth(void **state)
 {
 	struct live_world l = live__new();
 
-	(void)state;
 	l.w.allocated[0] = 100 * MIB; /* before attach */
 	come(&l, 0x1000, MIB, l.a);
 	step(&l);
@@ -384,7 +375,6 @@ static void test_block_named_later_is_no_growth(void **state)
 	static const enum live_view views[] = { VIEW_MODULES, VIEW_TREE, VIEW_CATEGORIES };
 	struct live_world l = live__new();
 
-	(void)state;
 	live_state__choose_view(&l.s, VIEW_MODULES);
 	come(&l, 0x1000, 50 * MIB, l.a);      /* named, stays live */
 	come(&l, 0x100000000, 20 * MIB, l.a); /* named, freed later */
@@ -427,7 +417,6 @@ static void test_filter_keeps_growth(void **state)
 	const struct live_row *r;
 	uint64_t since;
 
-	(void)state;
 	come(&l, 0x1000, 4 * MIB, l.a);
 	come(&l, 0x100000000, 4 * MIB, l.b);
 	step(&l);
@@ -473,7 +462,6 @@ static void test_before_attach_is_a_category_of_its_own(void **state)
 	struct live_world l = live__new();
 	const struct live_rows *r;
 
-	(void)state;
 	l.w.allocated[0] = 12 * MIB;
 	live_state__choose_view(&l.s, VIEW_CATEGORIES);
 	come(&l, 0x1000, MIB, l.a);
@@ -512,7 +500,6 @@ static void test_growth_without_an_optimizer(void **state)
 {
 	struct live_world l = live__new();
 
-	(void)state;
 	live_state__choose_view(&l.s, VIEW_MODULES);
 	come(&l, 0x1000, MIB, l.a);
 	refresh(&l, 1);
@@ -538,7 +525,6 @@ static void test_keys(void **state)
 {
 	struct live_world l = live__new();
 
-	(void)state;
 	come(&l, 0x1000, 9 * MIB, l.a);
 	come(&l, 0x900000000, 3 * MIB, l.b);
 	refresh(&l, 1);
@@ -596,7 +582,6 @@ static void test_zoom(void **state)
 {
 	struct live_world l = live__new();
 
-	(void)state;
 	come(&l, 0x1000, MIB, l.a);
 	refresh(&l, 45);
 	press(&l, "+");
@@ -624,7 +609,6 @@ static void test_mark_prompt(void **state)
 {
 	struct live_world l = live__new();
 
-	(void)state;
 	press(&l, "mepoch 3");
 	assert_string_equal(l.s.typed, "epoch 3");
 	live_keys__press(&l.s, KEY_LIVE_ESCAPE, 10);
@@ -648,7 +632,6 @@ static void test_tree(void **state)
 	struct live_world l = live__new();
 	const struct live_rows *r;
 
-	(void)state;
 	for (size_t i = 0; i < N(names); i++) {
 		struct dict_frame f[] = {
 			{ .loc = loc(&l.w, "/home/me/net.py", "f", 7),
@@ -700,7 +683,6 @@ static void test_detail(void **state)
 	struct live_world l = live__new();
 	const struct live_detail *x = &l.s.detailed;
 
-	(void)state;
 	for (unsigned i = 0; i < 5; i++)
 		come(&l, 0x1000 * (i + 1), MIB, l.a);
 	l.w.time += 100 * S;
@@ -744,7 +726,6 @@ static void test_json(void **state)
 	FILE *out = open_memstream(&text, &size);
 	json_t *doc, *rows;
 
-	(void)state;
 	come(&l, 0x1000, 9 * MIB, l.a);
 	come(&l, 0x900000000, 3 * MIB, l.b);
 	refresh(&l, 2);

@@ -75,7 +75,6 @@ static void write_odd(int i)
 
 static int setup(void **state)
 {
-	(void)state;
 	setenv("COLUMNS", "80", 1);
 	assert_non_null(mkdtemp(dir));
 	for (int i = 0; i < RANKS; i++) {
@@ -96,7 +95,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	return scratch__remove(dir);
 }
 
@@ -104,7 +102,6 @@ static void test_text(void **state)
 {
 	struct output *o = report(ranks[3], ranks[1], launcher, ranks[0], ranks[2], NULL);
 
-	(void)state;
 	assert_int_equal(o->status, 0);
 	assert_string_equal(o->err, "");
 	expect_golden(o->out, "report-ranks.txt");
@@ -114,7 +111,6 @@ static void test_side_by_side(void **state)
 {
 	struct output *o = report("--side-by-side", ranks[0], ranks[1], ranks[2], ranks[3], NULL);
 
-	(void)state;
 	assert_non_null(strstr(
 		o->out,
 		"       All       rank 0       rank 2     2 others  Location\n"
@@ -139,7 +135,6 @@ static void test_bars(void **state)
 {
 	struct output *o;
 
-	(void)state;
 	setlocale(LC_ALL, "C");
 	o = report("--bars", ranks[0], ranks[2], NULL);
 	setlocale(LC_ALL, "C.UTF-8");
@@ -158,7 +153,6 @@ static bool apart(struct output *o)
 
 static void test_when(void **state)
 {
-	(void)state;
 	assert_true(apart(report("--apart", ranks[0], ranks[1], NULL)));
 	assert_true(apart(report(ranks[0], ranks[0], NULL))); /* the same rank twice */
 	assert_true(apart(report(ranks[0], other, NULL)));    /* another command */
@@ -205,7 +199,6 @@ static void test_json(void **state)
 	static const char *const by[] = { "line",  "module", "category",
 					  "phase", "thread", "line,category" };
 
-	(void)state;
 	for (size_t b = 0; b < sizeof(by) / sizeof(*by); b++) {
 		struct output *o = report("--together", "--format", "json", "--by", by[b], ranks[0],
 					  ranks[1], ranks[2], ranks[3], NULL);
@@ -252,7 +245,6 @@ static void test_csv(void **state)
 	struct output *o = report("--together", "--format", "csv", "--by", "category", "--filter",
 				  "size:>20M", ranks[0], ranks[2], NULL);
 
-	(void)state;
 	assert_string_equal(o->out,
 			    "bytes,count,cumulative,min,median,max,file,line,function,module,"
 			    "module_class,phase,category,source,thread,name,rank 0,rank 2\r\n"
@@ -267,7 +259,6 @@ static void test_widths(void **state)
 	static const char *const by[] = { "line", "module", "layer", "thread",
 					  "line,module,category" };
 
-	(void)state;
 	for (size_t b = 0; b < sizeof(by) / sizeof(*by); b++)
 		for (int columns = 40; columns <= 200; columns += 20)
 			for (int side = 0; side < 2; side++) {
@@ -309,7 +300,6 @@ static void test_outliers(void **state)
 		{ { 10, 20, 10, 20 }, 4, 4, 1, 10 },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		uint64_t values[5], sorted[5];
 		struct outliers o = { 0 };

@@ -248,7 +248,6 @@ static void spoil(void)
 
 static int setup(void **state)
 {
-	(void)state;
 	setenv("COLUMNS", "80", 1);
 	assert_non_null(mkdtemp(dir));
 	snprintf(recording, sizeof(recording), "%s/run.mtr", dir);
@@ -274,7 +273,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	(void)state;
 	return scratch__remove(dir);
 }
 
@@ -282,7 +280,6 @@ static void test_text(void **state)
 {
 	struct output *o;
 
-	(void)state;
 	setenv("COLUMNS", "140", 1);
 	o = report("--no-overview", recording, NULL);
 	assert_int_equal(o->status, 0);
@@ -300,7 +297,6 @@ static void test_text_is_80_columns(void **state)
 					  "phase",    "thread",
 					  "category", "line,module,category,phase,thread" };
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(by) / sizeof(*by); i++)
 		for (int columns = 40; columns <= 200; columns += 20) {
 			char number[16], *line;
@@ -329,7 +325,6 @@ static void test_top(void **state)
 {
 	struct output *o = report("--top", "2", recording, NULL);
 
-	(void)state;
 	assert_non_null(strstr(o->out, "+ 3 more rows\n"));
 	assert_non_null(strstr(o->out, "\n 22.00 MiB   12"));
 	o = report("--top", "4", recording, NULL);
@@ -342,7 +337,6 @@ static void test_cpu_text(void **state)
 {
 	struct output *o = report(cpu_recording, NULL);
 
-	(void)state;
 	assert_int_equal(o->status, 0);
 	assert_non_null(strstr(o->out, "cpu  peak 3.4 KiB allocated at 0.30 s (backward)\n"
 				       "  memory from before attach not known\n"));
@@ -354,7 +348,6 @@ static void test_rows_that_do_not_add_up(void **state)
 {
 	struct output *o = report(drifting, NULL);
 
-	(void)state;
 	assert_int_equal(o->status, 0);
 	assert_non_null(strstr(o->out, "These rows add up to 4.00 MiB, not to the 5.00 MiB of the "
 				       "allocator: 1.00 MiB are missing because"));
@@ -459,7 +452,6 @@ static void test_filter(void **state)
 		{ "text:optimizer", 5, 4 },
 	};
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		json_int_t rows, mib = filtered(cases[i].expr, &rows);
 
@@ -475,7 +467,6 @@ static void test_filter_in_text_and_csv(void **state)
 	struct output *o = report("--filter", "category:activation", recording, NULL);
 	char *last;
 
-	(void)state;
 	assert_non_null(strstr(
 		o->out,
 		"      Size    %  Role        Module              Location\n"
@@ -523,7 +514,6 @@ static void test_filter_errors(void **state)
 					     "\x1b"
 					     "category:x" };
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong) - 1; i++) {
 		struct output *o = report("--filter", wrong[i], recording, NULL);
 
@@ -559,7 +549,6 @@ static void test_hide(void **state)
 	json_t *doc;
 	struct output *o;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		o = report("--hide", cases[i].pattern, recording, NULL);
 		if (!strstr(o->out, cases[i].row))
@@ -582,7 +571,6 @@ static void test_bars_and_colour(void **state)
 {
 	struct output *o = report("--bars", "--no-overview", recording, NULL);
 
-	(void)state;
 	for (const char *c = o->out; *c; c++)
 		/* the output is ASCII in this locale, also bars and separators */
 		assert_true(*c > 0);
@@ -618,7 +606,6 @@ static void test_json(void **state)
 	json_t *doc = parse(o->out), *dev = json_array_get(json_object_get(doc, "devices"), 0),
 	       *row;
 
-	(void)state;
 	assert_int_equal(o->status, 0);
 	has_keys(doc, "memtrace", "target", "capture", "devices", "device", "at", "time", "rows",
 		 "layers", "phases", NULL);
@@ -674,7 +661,6 @@ static void test_json_moments(void **state)
 		      { "700ms", 176 * MIB } };
 	static const char *const by[] = { "line", "stack", "module", "phase", "thread" };
 
-	(void)state;
 	for (size_t i = 0; i < 4; i++)
 		for (size_t k = 0; k < 5; k++) {
 			json_t *doc = parse(report("--format", "json", "--at", cases[i].at, "--by",
@@ -692,7 +678,6 @@ static void test_json_stack(void **state)
 	json_t *doc = parse(report("--format=json", "--by=stack", recording, NULL)->out);
 	json_t *stack = json_object_get(json_array_get(json_object_get(doc, "rows"), 1), "stack");
 
-	(void)state;
 	assert_int_equal(json_array_size(stack), 5);
 	assert_string_equal(json_string_value(json_array_get(stack, 0)),
 			    "<module> (/home/u/gemma/train.py:12)");
@@ -710,7 +695,6 @@ static void test_json_cpu(void **state)
 	int phases = 0;
 	const char *key;
 
-	(void)state;
 	assert_true(json_is_null(json_object_get(dev, "drift")));
 	assert_true(json_is_null(json_object_get(dev, "before_attach")));
 	assert_int_equal(rows_sum(doc), 3500);
@@ -735,7 +719,6 @@ static void test_fail_if_blames_lines(void **state)
 	struct dict_frame shared[2][2], own[] = { frame(&t, "/home/u/gemma/b.py", "g", 9, NULL) };
 	struct output *o;
 
-	(void)state;
 	for (int i = 0; i < 2; i++) {
 		shared[i][0] = frame(&t, "/home/u/gemma/a.py", "f", 7, NULL);
 		shared[i][1] = frame(&t, SP "nn/modules/module.py", "Module._wrapped_call_impl",
@@ -758,7 +741,6 @@ static void test_fail_if_growth_leaves_out_what_was_there_before(void **state)
 	uint32_t stack;
 	struct output *o;
 
-	(void)state;
 	stack = dict__stack(t.d,
 			    (struct dict_frame[]){ frame(&t, "/home/u/gemma/a.py", "f", 7, NULL) },
 			    1, MT_WALK_OK);
@@ -803,7 +785,6 @@ static void test_recorded_from_the_start(void **state)
 	struct output *o;
 	json_t *doc, *dev, *layer;
 
-	(void)state;
 	facts__set(t.f, "attached_at", "start");
 	put(&t, (struct event){ .kind = EVENT_ALLOC,
 				.device = CPU,
@@ -834,7 +815,6 @@ static void test_json_of_several(void **state)
 	struct output *o = report("--format", "json", recording, cpu_recording, NULL);
 	json_t *docs = parse(o->out);
 
-	(void)state;
 	assert_true(json_is_array(docs));
 	assert_int_equal(json_array_size(docs), 2);
 	json_decref(docs);
@@ -850,7 +830,6 @@ static void test_json_odd(void **state)
 	json_t *doc = parse(report("--format", "json", odd, NULL)->out);
 	json_t *argv = json_object_get(json_object_get(doc, "target"), "cmdline");
 
-	(void)state;
 	assert_int_equal(json_array_size(argv), 4);
 	assert_string_equal(json_string_value(json_array_get(argv, 0)), "py\x1b[2Jthon");
 	assert_string_equal(json_string_value(json_array_get(argv, 1)), "\xf0\x9f\x98\x80");
@@ -869,7 +848,6 @@ static void test_combinations(void **state)
 	struct output *o;
 	json_t *doc;
 
-	(void)state;
 	setenv("COLUMNS", "100", 1);
 	o = report("--by", "module,category", recording, NULL);
 	assert_non_null(strstr(
@@ -944,7 +922,6 @@ static void test_named(void **state)
 	json_t *doc, *row;
 	size_t i, names = 0;
 
-	(void)state;
 	setenv("COLUMNS", "100", 1);
 	o = report(named, NULL);
 	expect_golden(o->out, "report-before-attach.txt");
@@ -1000,7 +977,6 @@ static void test_csv(void **state)
 {
 	struct output *o = report("--format", "csv", cpu_recording, NULL);
 
-	(void)state;
 	assert_string_equal(o->out, "bytes,count,median,cumulative,recording,device,file,line,"
 				    "function,module,module_class,phase,category,source,"
 				    "thread,stack,name,node_class,holder\r\n"
@@ -1014,7 +990,6 @@ static void test_segments(void **state)
 	struct output *o = report("--by", "segment", segmented, NULL);
 	json_t *doc, *dev, *rec, *row;
 
-	(void)state;
 	assert_int_equal(o->status, 0);
 	assert_non_null(strstr(o->out, "Reserved: 22.00 MiB in 2 segments\n"
 				       "  allocated 5.00 MiB\n"
@@ -1059,7 +1034,6 @@ static void test_cut_and_damaged(void **state)
 	struct output *o = report("--format", "json", cut, NULL);
 	json_t *doc = parse(o->out);
 
-	(void)state;
 	assert_int_equal(o->status, 0);
 	assert_non_null(strstr(o->err, "without an end"));
 	assert_true(json_is_false(json_object_get(json_object_get(doc, "capture"), "complete")));
@@ -1074,7 +1048,6 @@ static void test_cut_and_damaged(void **state)
 
 static void test_exit_codes(void **state)
 {
-	(void)state;
 	assert_int_equal(report(NULL, NULL)->status, EXIT_USAGE);
 	assert_int_equal(report("--by", "colour", recording, NULL)->status, EXIT_USAGE);
 	assert_int_equal(report("--at", "noon", recording, NULL)->status, EXIT_USAGE);
@@ -1105,7 +1078,6 @@ static void test_full_disk(void **state)
 	int status;
 	pid_t pid;
 
-	(void)state;
 	fflush(NULL);
 	pid = fork();
 	if (!pid) {
@@ -1122,7 +1094,6 @@ static void test_folded(void **state)
 {
 	struct output *o = report("--by", "stack", "--no-overview", blocks, NULL);
 
-	(void)state;
 	assert_non_null(strstr(o->out, "  7.00 MiB   88       5  forward  blocks.* (5)  net.py:7 "
 				       "(Block.forward)\n"
 				       "    train.py:20 (<module>)\n"
@@ -1149,7 +1120,6 @@ static void test_columns(void **state)
 {
 	struct output *o;
 
-	(void)state;
 	o = report("--columns", "size,median,cumulative", "--no-overview", blocks, NULL);
 	assert_non_null(strstr(o->out,
 			       "\n      Size  Cumulative    Median  Location\n"
@@ -1178,7 +1148,6 @@ static void test_columns(void **state)
 /* Functions have their class in all rows of a table, or in none. */
 static void test_names_are_alike(void **state)
 {
-	(void)state;
 	for (int columns = 50; columns <= 150; columns++) {
 		char number[16], *with, *without;
 		struct output *o;
@@ -1201,7 +1170,6 @@ static void test_golden(void **state)
 {
 	static const char *const widths[] = { "80", "120", "200", NULL };
 
-	(void)state;
 	assert_non_null(setlocale(LC_ALL, "C.UTF-8"));
 	for (size_t i = 0; i < 4; i++) {
 		char name[64];
