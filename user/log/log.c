@@ -367,13 +367,13 @@ static size_t take_fields(json_t *said, struct log_field *fields, size_t max)
 		if (is_reserved(key) || strlen(key) > LOG_PART || n == max)
 			continue;
 		if (json_is_string(value))
-			fields[n++] = (struct log_field)LOG_STRING(key, json_string_value(value));
+			fields[n++] = LOG_STRING(key, json_string_value(value));
 		else if (json_is_integer(value))
-			fields[n++] = (struct log_field)LOG_INT(key, json_integer_value(value));
+			fields[n++] = LOG_INT(key, json_integer_value(value));
 		else if (json_is_real(value))
-			fields[n++] = (struct log_field)LOG_DOUBLE(key, json_real_value(value));
+			fields[n++] = LOG_DOUBLE(key, json_real_value(value));
 		else if (json_is_boolean(value))
-			fields[n++] = (struct log_field)LOG_BOOL(key, json_is_true(value));
+			fields[n++] = LOG_BOOL(key, json_is_true(value));
 	}
 	fields[n] = (struct log_field){ .key = NULL };
 	return n;

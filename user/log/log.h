@@ -36,25 +36,15 @@ struct log_field {
 };
 
 #define LOG_STRING(name, value)                                                                    \
-	{                                                                                          \
-		.key = (name), .kind = LOG_KIND_STRING, .string = (value)                          \
-	}
+	((struct log_field){ .key = (name), .kind = LOG_KIND_STRING, .string = (value) })
 #define LOG_UINT(name, value)                                                                      \
-	{                                                                                          \
-		.key = (name), .kind = LOG_KIND_UINT, .uint = (value)                              \
-	}
+	((struct log_field){ .key = (name), .kind = LOG_KIND_UINT, .uint = (value) })
 #define LOG_INT(name, value)                                                                       \
-	{                                                                                          \
-		.key = (name), .kind = LOG_KIND_INT, .sint = (value)                               \
-	}
+	((struct log_field){ .key = (name), .kind = LOG_KIND_INT, .sint = (value) })
 #define LOG_DOUBLE(name, value)                                                                    \
-	{                                                                                          \
-		.key = (name), .kind = LOG_KIND_DOUBLE, .real = (value)                            \
-	}
+	((struct log_field){ .key = (name), .kind = LOG_KIND_DOUBLE, .real = (value) })
 #define LOG_BOOL(name, value)                                                                      \
-	{                                                                                          \
-		.key = (name), .kind = LOG_KIND_BOOL, .yes = (value)                               \
-	}
+	((struct log_field){ .key = (name), .kind = LOG_KIND_BOOL, .yes = (value) })
 #define LOG_FIELDS(...) ((const struct log_field[]){ __VA_ARGS__, { .key = NULL } })
 
 /* file: source file. event: kind of the event as a static word for programs; NULL: none. fields:

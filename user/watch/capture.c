@@ -21,6 +21,7 @@
 
 #include "archive/folder.h"
 #include "lib/clock.h"
+#include "lib/io.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
 #include "log/log.h"
@@ -372,16 +373,11 @@ static void read_devices(struct folder_entry *e, const json_t *devices)
 
 static json_t *read_document(int fd)
 {
-	struct stat st;
+	size_t size;
+	char *text = io__load(fd, DOCUMENT_MAX, &size);
 	json_error_t e;
-	json_t *doc = NULL;
-	char *text;
+	json_t *doc = text ? json_loadb(text, size, 0, &e) : NULL;
 
-	if (fstat(fd, &st) || st.st_size <= 0 || st.st_size > DOCUMENT_MAX)
-		return NULL;
-	text = malloc((size_t)st.st_size);
-	if (text && pread(fd, text, (size_t)st.st_size, 0) == st.st_size)
-		doc = json_loadb(text, (size_t)st.st_size, 0, &e);
 	free(text);
 	return doc;
 }
